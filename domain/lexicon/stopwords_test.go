@@ -31,7 +31,7 @@ func TestStopWords(t *testing.T) {
 	}
 }
 
-// TestStopWords_Sources: each list says where it is from.
+// TestStopWords_Sources: each list names its source.
 func TestStopWords_Sources(t *testing.T) {
 	files, err := os.ReadDir("stopwords")
 	if err != nil {

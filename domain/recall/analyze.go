@@ -46,59 +46,71 @@ func (a *Analyzer) Version() int {
 }
 
 // Terms returns the terms by which an index finds a text, in its order, with repetitions: its words and their parts,
-// their stems in its language, and once the marker of each language of a stem. A text without a word has its symbols, so
-// that all visible text has terms.
+// their stems in its language, and once the marker of each language of a stem. A text without a word has its symbols,
+// so that all visible text has terms.
 func (a *Analyzer) Terms(text string) []string {
 	if a.former != nil {
 		return a.former.terms(text)
 	}
 	p := a.read(text)
 	defer p.release()
-	return p.terms(text, p.evidence.text())
+	return p.terms(p.evidence.text())
 }
 
-// Words returns the words of a text in its order, with repetitions: folded, without parts of words and without stop
-// words. A text of only stop words yields those.
+// Words returns the words of a text in its order, with repetitions: folded, without parts of words and, if its language
+// is certain, without stop words. A text of only stop words yields those.
 func (a *Analyzer) Words(text string) []string {
 	if a.former != nil {
 		return a.former.terms(text)
 	}
-	return a.content(text, func(e *entry, _ spoken) string { return e.word })
+	p := a.read(text)
+	defer p.release()
+	speaks := p.evidence.question()
+	return p.content(func(i *item, all bool) string {
+		if i.kind > aPair || !all && p.stops(i, speaks) {
+			return ""
+		}
+		return i.word
+	})
 }
 
-// Stems returns one term for each word of Words: its stem, or the word if it has none. Texts with the same stems say
-// the same in other forms.
+// Stems returns one term for each word of a text that is no stop word of its most likely language: its stem or, if it
+// has none, the word; and what joined words and numbers are as a whole. Texts with the same stems say the same in other
+// forms. A text of only stop words yields those.
 func (a *Analyzer) Stems(text string) []string {
 	if a.former != nil {
 		return a.former.terms(text)
 	}
-	return a.content(text, func(e *entry, s spoken) string {
-		if l, _ := s.of(e.alphabet); l != languageCount {
-			return e.in(l)[0]
-		}
-		return e.word
-	})
-}
-
-// content returns what of gives for each word of a text that is no stop word.
-func (a *Analyzer) content(text string, of func(*entry, spoken) string) []string {
 	p := a.read(text)
 	defer p.release()
 	speaks := p.evidence.question()
+	return p.content(func(i *item, all bool) string {
+		l, _ := speaks.of(i.alphabet)
+		switch {
+		case i.kind > aPair && i.kind != aForm, !all && i.stops.has(l):
+			return ""
+		case l == languageCount, i.short:
+			return i.word
+		default:
+			return i.in(l)[0]
+		}
+	})
+}
+
+// content returns what of gives for each token of a text but "": first without stop words or, if nothing is left, all.
+func (p *reading) content(of func(i *item, all bool) string) []string {
 	terms := make([]string, 0, len(p.items))
-	for _, keepStops := range []bool{false, true} {
+	for _, all := range []bool{false, true} {
 		for i := range p.items {
-			item := &p.items[i]
-			if l, certain := speaks.of(item.alphabet); item.kind <= aPart && !item.part() &&
-				(keepStops || !certain || !item.stops.has(l)) {
-				terms = append(terms, of(item.entry, speaks))
+			if term := of(&p.items[i], all); term != "" {
+				terms = append(terms, term)
 			}
 		}
 		if len(terms) > 0 {
 			return terms
 		}
 	}
-	return symbols(text)
+	return symbols(string(p.scanner.text))
 }
 
 // LanguageMarker returns the marker of the language of a stem: each passage that has a stem of a language has its
@@ -107,8 +119,10 @@ func LanguageMarker(term string) (marker string, ok bool) {
 	if term == "" || term[0] != stemMark {
 		return "", false
 	}
-	marker, _, ok = strings.Cut(term, ":")
-	return marker, ok
+	if marker, _, ok = strings.Cut(term, ":"); !ok {
+		return "", false
+	}
+	return marker, true
 }
 
 // stemMark begins stems and markers. No word contains it.
@@ -122,15 +136,12 @@ type item struct {
 	capital, capitals bool
 }
 
-// part reports a part of a word that is no pair of characters.
-func (i *item) part() bool { return i.kind == aPart && i.alphabet != otherAlphabet }
-
 // reading are the tokens of a text, and what shows its language.
 type reading struct {
 	scanner  scanner
 	items    []item
 	evidence languageEvidence
-	// words are the words of letters, titled those with an upper-case first letter.
+	// words are the words of letters that do not begin a sentence, titled those of them with an upper-case first letter.
 	words, titled int
 }
 
@@ -143,18 +154,24 @@ func (a *Analyzer) read(text string) *reading {
 	p.scanner.scan(text, func(t token) {
 		e := a.words.lookUp(&t)
 		p.items = append(p.items, item{entry: e, kind: t.kind, capital: t.capital && !t.initial, capitals: t.capitals})
-		if t.kind != aWord {
-			return
-		}
-		p.evidence.add(e)
-		if e.alphabet != otherAlphabet {
+		if t.kind == aWord && e.alphabet != otherAlphabet && !t.initial {
 			p.words++
 			if t.capital {
 				p.titled++
 			}
 		}
 	})
+	for i := range p.items {
+		if item := &p.items[i]; item.kind == aWord && item.stops|item.typical != 0 && !p.name(item) {
+			p.evidence.add(item.entry)
+		}
+	}
 	return p
+}
+
+// name reports whether a word is written as a name: with an upper-case letter among words without.
+func (p *reading) name(i *item) bool {
+	return i.capital && len(i.word) > 1 && p.titled < p.words && 2*p.titled <= p.words+1
 }
 
 // release returns the buffers of a reading, unless a long text made them large.
@@ -166,9 +183,9 @@ func (p *reading) release() {
 }
 
 // terms returns the index terms of the reading of a text in some languages.
-func (p *reading) terms(text string, speaks spoken) []string {
+func (p *reading) terms(speaks spoken) []string {
 	if len(p.items) == 0 {
-		return symbols(text)
+		return symbols(string(p.scanner.text))
 	}
 	var marked languages
 	terms := make([]string, 0, 2*len(p.items)+2)
@@ -176,7 +193,7 @@ func (p *reading) terms(text string, speaks spoken) []string {
 		item := &p.items[i]
 		terms = append(terms, item.word)
 		l, _ := speaks.of(item.alphabet)
-		if l == languageCount || item.kind == aForm || item.stops.has(l) { // no question asks for the stem of a stop word
+		if l == languageCount || item.short || item.stops.has(l) { // no question asks for the stem of a stop word
 			continue
 		}
 		terms = append(terms, item.in(l)...)

@@ -12,7 +12,7 @@ func (a *Analyzer) Query(text string) []Term {
 	p := a.read(text)
 	defer p.release()
 	if len(p.items) == 0 {
-		return Wholes(symbols(text)...)
+		return Wholes(symbols(string(p.scanner.text))...)
 	}
 	speaks := p.evidence.question()
 	chosen := p.choose(func(i *item) bool { return !p.stops(i, speaks) })
@@ -54,20 +54,16 @@ func (p *reading) choose(keep func(*item) bool) []*item {
 	return chosen
 }
 
-// stops reports whether a word of a query is a stop word. One with an upper-case letter among words without is a name.
+// stops reports whether a word of a query is a stop word.
 func (p *reading) stops(i *item, speaks spoken) bool {
 	l, certain := speaks.of(i.alphabet)
-	if !certain || !i.stops.has(l) {
-		return false
-	}
-	name := i.capital && len(i.word) > 1 && 2*p.titled <= p.words
-	return !name
+	return certain && i.stops.has(l) && !p.name(i)
 }
 
 // stemsAsked returns the stems of a word of a query, in every language of its alphabet in which it is no stop word. A
 // stop word of English, of the language of the query or of Russian has none: texts have it as it is written.
 func stemsAsked(i *item, speaks spoken) (stems []Term) {
-	if i.kind == aForm {
+	if i.short {
 		return nil
 	}
 	switch i.alphabet {

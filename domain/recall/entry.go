@@ -14,8 +14,10 @@ type entry struct {
 	word string
 	// spelled is the word with its marks, as stemmers expect it.
 	spelled string
-	// alphabet is that of a word of letters alone, if languages with stems use it.
+	// alphabet is that of a word of letters alone, if languages with stems use it. short reports a word of one letter,
+	// which has no stem.
 	alphabet alphabet
+	short    bool
 	// stops are the languages in which it is a stop word, number is that of the stop word; typical are the languages that
 	// its letters speak for.
 	stops   languages
@@ -64,6 +66,7 @@ func newEntry(word, spelled string) *entry {
 		spelled = word // one copy
 	}
 	e := &entry{word: word, spelled: spelled, alphabet: alphabetOf(word)}
+	e.short = utf8.RuneCountInString(word) < 2 && e.alphabet != korean
 	if stop, ok := stopWords[word]; ok {
 		e.stops, e.number = stop.in, stop.number
 	}
@@ -75,10 +78,10 @@ func newEntry(word, spelled string) *entry {
 	return e
 }
 
-// alphabetOf returns the alphabet of a folded word of at least two letters and nothing else.
+// alphabetOf returns the alphabet of a folded word of letters and nothing else.
 func alphabetOf(word string) alphabet {
-	of, letters := otherAlphabet, 0
-	for _, r := range word {
+	of := otherAlphabet
+	for i, r := range word {
 		a := latin
 		switch {
 		case r >= utf8.RuneSelf:
@@ -86,14 +89,10 @@ func alphabetOf(word string) alphabet {
 		case r < 'a' || r > 'z':
 			return otherAlphabet
 		}
-		if letters > 0 && a != of {
+		if i > 0 && a != of {
 			return otherAlphabet
 		}
 		of = a
-		letters++
-	}
-	if letters < 2 && of != korean {
-		return otherAlphabet
 	}
 	return of
 }

@@ -75,10 +75,8 @@ func makeCharacter(r rune, fold cases.Caser) character {
 	case r == 'ー', r == '〆', unicode.In(r, spacelessScripts...) && (unicode.IsLetter(r) || unicode.Is(unicode.Nl, r)):
 		return character{class: unit, text: string(r)}
 	case unicode.Is(unicode.Hangul, r) && unicode.IsLetter(r):
-		return character{class: hangul, text: string(r), alphabet: korean}
-	case unicode.IsDigit(r):
-		return character{class: letter, text: string(rune('0' + digitOf(r)))}
-	case !unicode.IsLetter(r):
+		return character{class: hangul, text: string(r), lower: string(r), alphabet: korean}
+	case !unicode.IsLetter(r): // digits are those of ASCII
 		return character{}
 	}
 	c := character{class: letter, upper: unicode.IsUpper(r) || unicode.IsTitle(r), lower: string(unicode.ToLower(r))}
@@ -89,7 +87,7 @@ func makeCharacter(r rune, fold cases.Caser) character {
 	case unicode.Is(unicode.Cyrillic, r):
 		c.alphabet = cyrillic
 	}
-	folded := fold.String(string(r))
+	folded := fold.String(c.lower) // as if all cases were one: Cherokee folds to upper case
 	if !c.dropsMarks {
 		c.text = norm.NFKC.String(folded)
 		return c

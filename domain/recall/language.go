@@ -51,7 +51,7 @@ func (l language) marker() string { return string(stemMark) + languageInfo[l].co
 // languages is a set of languages.
 type languages uint16
 
-func (l languages) has(one language) bool { return l&(1<<one) != 0 }
+func (l languages) has(one language) bool { return l>>one&1 != 0 }
 
 func setOf(list ...language) (set languages) {
 	for _, l := range list {
@@ -146,8 +146,8 @@ func (e *languageEvidence) claim(by languages) {
 	}
 }
 
-// spoken are the languages of a text: that of its words in the Latin alphabet, and whether that, and Russian for words in
-// Cyrillic, are certain.
+// spoken are the languages of a text: that of its words in the Latin alphabet, and whether that, and Russian for words
+// in Cyrillic, are certain.
 type spoken struct {
 	latin                      language
 	latinCertain, russianKnown bool

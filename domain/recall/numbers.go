@@ -6,10 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// readNumber looks at a number that begins at a digit, and yields what it says beside its digits: without separators of
-// thousands and with a decimal point, with its currency sign, and as a phone number. It reports true if the number is
-// clear; then its digits are read. If it is not, both readings count: 1.234 is yielded as 1234 here and as a compound
-// later.
+// readNumber looks at a number that begins at a digit, and yields its other forms: without separators of thousands and
+// with a decimal point, with its currency sign, and as a phone number. It reports true if the number is clear; then its
+// digits are read. If it is not, both readings count: 1.234 is yielded as 1234 here and as a compound later.
 func (s *scanner) readNumber() bool {
 	n := s.numberAt(s.at)
 	switch {
@@ -54,11 +53,14 @@ func (s *scanner) numberAt(at int) number {
 		n.text = appendTerm(n.text, s.text[from+1:from+4])
 	}
 	n.end, n.grouped = to, true
-	point := byte('.')
-	if sep == '.' {
-		point = ','
+	next := 0
+	if sep != '.' {
+		next = s.decimalsEnd(to, '.')
 	}
-	if next := s.decimalsEnd(to, point); next > 0 {
+	if sep != ',' && next == 0 {
+		next = s.decimalsEnd(to, ',')
+	}
+	if next > 0 {
 		n.text = appendTerm(append(n.text, '.'), s.text[to+1:next])
 		n.end, n.decimal = next, true
 	}
@@ -82,11 +84,8 @@ func (s *scanner) groupsAt(at, end int) (sep byte, to, groups int) {
 	if groups > 0 && (sep == ' ' || sep == '\'') { // the next words begin within
 		s.groupsEnd = to
 	}
-	last := s.digitAt(to + 1)
 	switch {
-	case groups == 0, to < len(s.text) && s.text[to] == sep && last:
-		return 0, 0, 0
-	case sep == ',' && last && s.text[to] == ',', sep != ',' && sep != ' ' && last && joins(s.text[to]) && s.text[to] != ',':
+	case groups == 0, to < len(s.text) && s.text[to] == sep && s.digitAt(to+1):
 		return 0, 0, 0
 	case sep == '.' && (groups == 3 || s.wordAt(to) || s.wordAt(to+1) && joins(s.text[to]) && s.text[to] != ','):
 		return 0, 0, 0
@@ -115,7 +114,7 @@ func (s *scanner) digitsEnd(at int) int {
 	return at
 }
 
-// appendTerm appends digits to a number, as far as a term with a sign has room.
+// appendTerm appends digits to a number, up to what a term with a sign has room for.
 func appendTerm(text, digits []byte) []byte {
 	return append(text, digits[:min(len(digits), max(0, termBytes-8-len(text)))]...)
 }
@@ -132,7 +131,8 @@ func (s *scanner) yieldAmount(n number) {
 	amount := make([]byte, 0, termBytes)
 	s.yield(token{text: append(append(amount, sign...), n.text...), kind: aForm})
 	if n.grouped && !n.clear { // the other reading
-		if written := bytes.TrimRight(s.text[s.at:n.end], "."); bytes.IndexByte(written, ' ') < 0 && len(written) < termBytes/2 {
+		written := s.text[s.at:n.end]
+		if bytes.IndexByte(written, ' ') < 0 && len(written) < termBytes/2 {
 			s.yield(token{text: append(append(amount[:0], sign...), written...), kind: aForm})
 		}
 	}

@@ -37,10 +37,10 @@ func (a *Analyzer) Passages(d Document) []Terms {
 		p := a.read(part)
 		defer p.release()
 		own := p.evidence.text()
-		if !own.latinCertain && p.words > 0 && len(part) < len(d.Content) {
+		if !own.latinCertain && len(part) < len(d.Content) {
 			own = speaks()
 		}
-		return p.terms(part, own)
+		return p.terms(own)
 	}
 	var label []string
 	if d.Label != "" || d.Author != "" {

@@ -177,7 +177,7 @@ func (s *scene) findNamed(a *Analyzer) {
 
 // nameOf returns the index of the question's word that is the first name of an author, or None.
 func (s *scene) nameOf(a *Analyzer, author string) int {
-	terms := a.Terms(cut(author, termBytes))
+	terms := a.Words(cut(author, termBytes))
 	if len(terms) == 0 {
 		return None
 	}

@@ -1,7 +1,6 @@
 package recall_test
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -198,23 +197,27 @@ func TestQuestion(t *testing.T) {
 
 func TestQuestion_Bounded(t *testing.T) {
 	a := recall.NewAnalyzer()
-	var text strings.Builder
-	for i := range 100 {
-		fmt.Fprintf(&text, "word%d word%d ", i, i/2)
-	}
-	question := a.Question(text.String(), "", began)
+	question := a.Question(strings.Repeat(
+		"family food country sport animal pet event activity music art emotion health clothes ", 5), "", began)
+	own, related := 0, 0
 	seen := map[string]bool{}
 	for i, term := range question.Terms {
 		if seen[term.Text] {
 			t.Errorf("%q twice", term.Text)
 		}
 		seen[term.Text] = true
-		if term.For != i || term.Share != 1 {
-			t.Errorf("term %d is %+v", i, term)
+		switch term.Kind {
+		case recall.Whole:
+			own++
+		case recall.Related:
+			related++
+		}
+		if term.For >= own || (term.For == i) != (term.Kind == recall.Whole) {
+			t.Errorf("%q belongs to no word of the query", term.Text)
 		}
 	}
-	if len(question.Terms) != 64 {
-		t.Errorf("%d terms", len(question.Terms))
+	if own != 13 || related == 0 || related > 48 {
+		t.Errorf("%d own terms and %d related ones", own, related)
 	}
 }
 

@@ -50,7 +50,7 @@ func (w *word) begin(next shape) {
 	w.plural = 0
 	switch {
 	case w.last == noShape:
-		w.capital = next == upperShape
+		w.capital = w.capital || at == 0 && next == upperShape
 	case next == upperShape && w.last == lowerShape:
 		w.edge(at)
 		w.inner++
@@ -99,7 +99,7 @@ func (s *scanner) readWord() (text []byte, digits bool) {
 			if c != '\'' || !s.wordAt(s.at+1) || s.digitAt(s.at+1) {
 				return s.endWord()
 			}
-			w.apostrophe = len(w.text)
+			w.apostrophe, w.last = len(w.text), noShape
 			s.at++
 			continue
 		}
@@ -155,7 +155,7 @@ func (w *word) appendText(text, lower string) {
 	if w.full = w.full || len(w.text)+len(text) > termBytes; w.full {
 		return
 	}
-	if !w.marked && lower != text && lower != "" {
+	if !w.marked && lower != text {
 		w.marked = true
 		w.spelled = append(w.spelled, w.text...)
 	}
@@ -187,7 +187,8 @@ func (s *scanner) endWord() (text []byte, digits bool) {
 		}
 	}
 	text = withoutOrdinal(text)
-	if w.plural == len(w.text) && len(w.edges) > 0 && text[len(text)-1] == 's' {
+	plural := w.plural == len(w.text) && len(w.edges) > 0 && text[len(text)-1] == 's'
+	if plural {
 		w.edges = w.edges[:len(w.edges)-1]
 		w.inner--
 	}
@@ -204,6 +205,9 @@ func (s *scanner) endWord() (text []byte, digits bool) {
 			rest.spelled = w.spelled[elision:]
 		}
 		s.yield(rest)
+	}
+	if plural {
+		s.yield(token{text: text[:len(text)-1], kind: aPart})
 	}
 	s.yieldParts(text)
 	return text, w.digits
@@ -228,7 +232,8 @@ func (s *scanner) yieldParts(text []byte) {
 // readSign reads the signs of C++, C# and the like: the word is another one with them.
 func (s *scanner) readSign() []byte {
 	w := &s.word
-	if len(w.text) > 2 || w.digits || w.marked || w.text[0] >= utf8.RuneSelf || w.apostrophe > 0 {
+	n := len(w.text)
+	if n > 2 || w.digits || w.text[0] >= utf8.RuneSelf || w.text[n-1] >= utf8.RuneSelf || w.apostrophe > 0 {
 		return nil
 	}
 	end := s.at

@@ -22,7 +22,9 @@ type tokenKind uint8
 const (
 	// aWord is a word as it is written, or a character of a script without spaces that is alone.
 	aWord tokenKind = iota
-	// aPart is a part of a word, or a pair of characters.
+	// aPair are two characters of a script without spaces.
+	aPair
+	// aPart is a part of a word.
 	aPart
 	// aForm is another form of what words say together: joined, squeezed, or a number.
 	aForm
@@ -238,7 +240,7 @@ func (s *scanner) readUnits() {
 	end := func() {
 		if count > 1 {
 			s.number = append(append(s.number[:0], before...), current...)
-			s.yield(token{text: s.number, kind: aPart})
+			s.yield(token{text: s.number, kind: aPair})
 		}
 		s.yield(token{text: current, kind: aUnit})
 		before, current = current, before[:0]

@@ -30,7 +30,7 @@ const hashDims = 1024
 // Hashed is an embedding that only distinguishes words: each stem adds to one dimension.
 func Hashed(_ context.Context, text string) ([]float32, error) {
 	vector := make([]float32, hashDims)
-	for _, term := range recall.NewAnalyzer().Terms(text) {
+	for _, term := range recall.NewAnalyzer().Stems(text) {
 		h := fnv.New32a()
 		_, _ = h.Write([]byte(term))
 		vector[h.Sum32()%hashDims]++
