@@ -268,7 +268,7 @@ func (m *encoder) byChance(name string, dialogues []score.Dialogue) {
 			}
 		}
 		slices.Sort(best)
-		m.t.Logf("%s, nearest of %4d vectors to what is not there: median %.3f, 90 %% %.3f, 99 %% %.3f, 99.9 %% %.3f; least %.3f",
+		m.t.Logf("%s, nearest of %4d vectors to what is absent: median %.3f, 90 %% %.3f, 99 %% %.3f, 99.9 %% %.3f, least %.3f",
 			name, size, quantile(best, 0.5), quantile(best, 0.9), quantile(best, 0.99), quantile(best, 0.999),
 			minilm.LeastCosine(size))
 	}

@@ -237,8 +237,13 @@ func TestEmbeddings_Interrupted(t *testing.T) {
 // await waits for a condition.
 func await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !condition(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
+	end, tick := time.NewTimer(time.Minute), time.NewTicker(10*time.Millisecond)
+	defer end.Stop()
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-end.C:
 			t.Fatalf("no %s", what)
 		}
 	}

@@ -41,7 +41,7 @@ func ParseBuiltin(text string, hasEndpoint bool) (Builtin, error) {
 	return "", fmt.Errorf("is %q: want auto, none or builtin", text)
 }
 
-// ParseLeast reads ANNALS_EMBEDDINGS_LEAST, the least cosine of hits by the model of an endpoint: from 0 to 1, or nothing
+// ParseLeast reads ANNALS_EMBEDDINGS_LEAST, the least cosine of hits by an endpoint's model: from 0 to 1, or empty
 // for 0, which is no limit.
 func ParseLeast(text string, hasEndpoint bool) (float64, error) {
 	if text == "" {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/annals-project/annals/commands/pipeline/model"
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/minilm"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/embeddings"
 )
@@ -197,7 +198,7 @@ func (h *modelHarness) off() string {
 	return is.SemanticSearchOff
 }
 
-// Without a model search is lexical: auto says how to get one, builtin warns, none says nothing, and no status reports it.
+// Without a model search is lexical: auto logs how to get one, builtin warns, none logs nothing. No status reports it.
 func TestModels_NotInstalled(t *testing.T) {
 	t.Parallel()
 	for builtin, c := range map[Builtin]struct {
@@ -286,7 +287,7 @@ func TestModels_RemovedAndInstalledAgain(t *testing.T) {
 	}
 }
 
-// Without its endpoint the model of the stored vectors is missing. With none nothing is stored and nothing reported; the
+// Without its endpoint the model of the stored vectors is missing. With none nothing is stored or reported. The
 // endpoint comes before the built-in model, which takes over once it has made its own vectors.
 func TestModels_EndpointRemoved(t *testing.T) {
 	t.Parallel()
@@ -371,5 +372,43 @@ func TestModels_Damaged(t *testing.T) {
 	cfg.Builtin = BuiltinNone
 	if m, err := newModels(t.Context(), cfg, nil); err != nil || m.projected {
 		t.Errorf("none: %+v, %v", m, err)
+	}
+}
+
+// What an endpoint's model finds has at least the cosine that is set; what words find does not need it.
+func TestModels_EndpointLeast(t *testing.T) {
+	t.Parallel()
+	fake := httptest.NewServer(&fakeEmbeddings{t: t})
+	t.Cleanup(fake.Close)
+	h := newModelHarness(t)
+	for _, c := range []struct {
+		least float64
+		want  string
+	}{{0, "blue"}, {0.2, "blue"}, {0.9, ""}} {
+		h.begin(BuiltinAuto, func(cfg *Config) {
+			cfg.Embeddings.URL, cfg.Embeddings.Name, cfg.EmbeddingsLeast = fake.URL+"/v1", "small", c.least
+		})
+		if c.least == 0 {
+			h.send(h.key, "/ingest", "completed", point{"id": "blue", "content": "My automobile turned blue", "identity": "Ana"})
+			h.embedded("small", 1)
+		}
+		if got := h.first("gizmotron"); got != c.want {
+			t.Errorf("least %v: by meaning %q, want %q", c.least, got, c.want)
+		}
+		if got := h.first("automobile"); got != "blue" {
+			t.Errorf("least %v: by words %q", c.least, got)
+		}
+		h.stop()
+	}
+}
+
+// The built-in model has its own least cosine, an endpoint the one that is set, also for the model before.
+func TestModels_Least(t *testing.T) {
+	m := models{endpointLeast: 0.4}
+	if got := m.least("all-MiniLM-L6-v2-q@fake")(100); got != minilm.LeastCosine(100) {
+		t.Errorf("built-in: %v", got)
+	}
+	if got := m.least("small")(100); got != 0.4 {
+		t.Errorf("endpoint: %v", got)
 	}
 }
