@@ -3,9 +3,9 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -358,17 +358,24 @@ func TestModels_ReportByRole(t *testing.T) {
 	}
 }
 
-// A damaged model stops the start, whatever the setting is.
+// A damaged model counts as not installed, with a warning, and stops the start of a service that wants it.
 func TestModels_Damaged(t *testing.T) {
 	t.Parallel()
 	h := newModelHarness(t)
-	cfg := h.config()
-	cfg.Builtin = BuiltinAuto
-	cfg.openEncoder = func(string) (model.Encoder, error) { return nil, fmt.Errorf("model.onnx has 3 bytes") }
-	if _, err := newModels(t.Context(), cfg, nil); err == nil || !strings.Contains(err.Error(), "install it again") {
-		t.Errorf("damaged: %v", err)
+	damaged := func(c *Config) {
+		c.openEncoder = func(string) (model.Encoder, error) { return nil, errors.New("model.onnx has 3 bytes") }
 	}
-	cfg.openEncoder = func(string) (model.Encoder, error) { return nil, fs.ErrNotExist }
+	h.begin(BuiltinAuto, damaged)
+	lines := h.log.about()
+	if len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], "model.onnx has 3 bytes") {
+		t.Errorf("logged %q", lines)
+	}
+	h.stop()
+	cfg := h.config()
+	cfg.Builtin = BuiltinWanted
+	if _, err := newModels(t.Context(), cfg, nil); err == nil || !strings.Contains(err.Error(), "install it again") {
+		t.Errorf("wanted: %v", err)
+	}
 	cfg.Builtin = BuiltinNone
 	if m, err := newModels(t.Context(), cfg, nil); err != nil || m.projected {
 		t.Errorf("none: %+v, %v", m, err)
