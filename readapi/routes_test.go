@@ -87,11 +87,12 @@ func TestOperator_Reads(t *testing.T) {
 	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 503, `"debugMessage":"datapoints: event 7 cannot be applied`,
 		`"data":{"notReady":[{"part":"datapoints","reason":"event 7 cannot be applied"},{"part":"recallindex","reason":"behind"}]}`)
 	f.remarks = readapi.Remarks{
-		WritesRefused: []string{"the disk is nearly full"},
-		SetAside:      []readapi.SetAside{{Position: 7, Type: "memory.derived.v1", Projections: []string{"memories"}}},
+		WritesRefused: []string{"the disk is nearly full"}, SemanticSearchOff: "the model small is missing",
+		SetAside: []readapi.SetAside{{Position: 7, Type: "memory.derived.v1", Projections: []string{"memories"}}},
 	}
-	const remarks = `"setAside":[{"position":7,"type":"memory.derived.v1","projections":["memories"]}]`
-	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 503, `"notReady":[{"part":"datapoints"`, `"writesRefused":["the disk is nearly full"]`, remarks)
+	const remarks = `"semanticSearchOff":"the model small is missing","setAside":[{"position":7,"type":"memory.derived.v1","projections":["memories"]}]`
+	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 503, `"notReady":[{"part":"datapoints"`, `"writesRefused":["the disk is nearly full"]`,
+		`"setAside":[{`, `"semanticSearchOff":"the model small is missing"`)
 	f.notReady = nil
 	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 200, `{"status":"ready","writesRefused":["the disk is nearly full"],`+remarks+"}")
 	api.Call(http.MethodGet, "/healthz", "", "").Want(t, 200)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
@@ -24,6 +25,9 @@ type InstallEmbeddingsCmd struct {
 // Run installs the model. It changes nothing unless the files are the published ones.
 func (c *InstallEmbeddingsCmd) Run(ctx context.Context, env *Env) error {
 	dir := datafolder.Folder{Dir: c.DataDir}.Model()
+	if err := os.MkdirAll(c.DataDir, 0o700); err != nil { // as the service makes it
+		return fmt.Errorf("make the data folder: %w", err)
+	}
 	if err := minilm.Install(ctx, c.Source, dir); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ func valid() Settings {
 	return Settings{
 		DataDir: "./data", APIAddr: "127.0.0.1:8080", ConsoleAddr: "127.0.0.1:8081",
 		EventStore: server.Embedded, Postgres: server.Embedded, Index: server.Embedded, Pipeline: "on", LogLevel: "info",
-		Roles: server.AllRoles().String(),
+		Roles: server.AllRoles().String(), Embeddings: "auto",
 	}
 }
 
@@ -35,7 +35,12 @@ func TestSettings_Valid(t *testing.T) {
 		"public address": func(s *Settings) { s.APIURL = "https://memory.example.com/" },
 		"model":          func(s *Settings) { s.ModelURL, s.ModelName, s.ModelKey = "https://models.example.com/v1", "small", "k" },
 		"embeddings":     func(s *Settings) { s.EmbedURL, s.EmbedName = "http://127.0.0.1:11434/v1", "small" },
-		"plans":          func(s *Settings) { s.Plans = `{"flex":{"projects":50}}` },
+		"embeddings' least": func(s *Settings) {
+			s.EmbedURL, s.EmbedName, s.EmbedLeast = "http://127.0.0.1:11434/v1", "small", "0.35"
+		},
+		"no embeddings":     func(s *Settings) { s.Embeddings = "none" },
+		"builtin, endpoint": func(s *Settings) { s.Embeddings, s.EmbedURL, s.EmbedName = "builtin", "http://h/v1", "small" },
+		"plans":             func(s *Settings) { s.Plans = `{"flex":{"projects":50}}` },
 		"write alone": func(s *Settings) {
 			s.Roles, s.EventStore, s.Postgres = "write", "esdb://log:2113", "postgres://db/annals"
 		},
@@ -99,15 +104,23 @@ func TestSettings_Invalid(t *testing.T) {
 		"roles, embedded index": {func(s *Settings) {
 			s.Roles, s.EventStore, s.Postgres = "write,read", "esdb://log:2113", "postgres://db/annals"
 		}, "ANNALS_INDEX is embedded"},
-		"pipeline":            {func(s *Settings) { s.Pipeline = "maybe" }, "on or off"},
-		"level":               {func(s *Settings) { s.LogLevel = "loud" }, "debug, info, warn or error"},
-		"plans":               {func(s *Settings) { s.Plans = `{"gold":{}}` }, "ANNALS_PLANS names the plan \"gold\""},
-		"terms of a plan":     {func(s *Settings) { s.Plans = `{"flex":{"projects":-1}}` }, "projects is -1"},
-		"short key":           {func(s *Settings) { s.HashKey = "abcd" }, "openssl rand"},
-		"short seal key":      {func(s *Settings) { s.SealKey = strings.Repeat("0f", datafolder.SecretBytes) + ",abcd" }, "ANNALS_SEAL_KEY holds as key 2"},
-		"model without URL":   {func(s *Settings) { s.ModelName = "small" }, "ANNALS_MODEL_URL is not set"},
-		"model's key alone":   {func(s *Settings) { s.ModelKey = "secret" }, "ANNALS_MODEL_URL is not set"},
-		"embeddings in part":  {func(s *Settings) { s.EmbedKey = "secret" }, "ANNALS_EMBEDDINGS_URL is not set"},
+		"pipeline":           {func(s *Settings) { s.Pipeline = "maybe" }, "on or off"},
+		"level":              {func(s *Settings) { s.LogLevel = "loud" }, "debug, info, warn or error"},
+		"plans":              {func(s *Settings) { s.Plans = `{"gold":{}}` }, "ANNALS_PLANS names the plan \"gold\""},
+		"terms of a plan":    {func(s *Settings) { s.Plans = `{"flex":{"projects":-1}}` }, "projects is -1"},
+		"short key":          {func(s *Settings) { s.HashKey = "abcd" }, "openssl rand"},
+		"short seal key":     {func(s *Settings) { s.SealKey = strings.Repeat("0f", datafolder.SecretBytes) + ",abcd" }, "ANNALS_SEAL_KEY holds as key 2"},
+		"model without URL":  {func(s *Settings) { s.ModelName = "small" }, "ANNALS_MODEL_URL is not set"},
+		"model's key alone":  {func(s *Settings) { s.ModelKey = "secret" }, "ANNALS_MODEL_URL is not set"},
+		"embeddings in part": {func(s *Settings) { s.EmbedKey = "secret" }, "ANNALS_EMBEDDINGS_URL is not set"},
+		"embeddings":         {func(s *Settings) { s.Embeddings = "on" }, "ANNALS_EMBEDDINGS is \"on\": want auto, none or builtin"},
+		"no embeddings, endpoint": {func(s *Settings) {
+			s.Embeddings, s.EmbedURL, s.EmbedName = "none", "http://u:secret@h/v1", "small"
+		}, "ANNALS_EMBEDDINGS is none, but ANNALS_EMBEDDINGS_URL is set"},
+		"least cosine": {func(s *Settings) {
+			s.EmbedURL, s.EmbedName, s.EmbedLeast = "http://h/v1", "small", "1.5"
+		}, "ANNALS_EMBEDDINGS_LEAST is \"1.5\": want a cosine from 0 to 1"},
+		"least cosine alone":  {func(s *Settings) { s.EmbedLeast = "0.3" }, "ANNALS_EMBEDDINGS_LEAST is set, but ANNALS_EMBEDDINGS_URL is not"},
 		"model without name":  {func(s *Settings) { s.ModelURL = "https://u:secret@models.example.com/v1" }, "ANNALS_MODEL_NAME is not set"},
 		"model's URL":         {func(s *Settings) { s.ModelURL, s.ModelName = "models:secret/v1", "small" }, "ANNALS_MODEL_URL cannot be used"},
 		"rate limit":          {func(s *Settings) { s.RateLimit = new(-1) }, "ANNALS_RATE_LIMIT_PER_MINUTE is -1"},
@@ -125,6 +138,31 @@ func TestSettings_Invalid(t *testing.T) {
 				t.Errorf("message repeats a password: %v", err)
 			}
 		})
+	}
+}
+
+// What the parser reads of the environment is what the service gets; an empty variable is one that is not set.
+func TestSettings_Embeddings(t *testing.T) {
+	for text, want := range map[string]server.Builtin{
+		"": server.BuiltinAuto, "auto": server.BuiltinAuto, "none": server.BuiltinNone, "builtin": server.BuiltinWanted,
+	} {
+		s := valid()
+		s.Embeddings = text
+		cfg, err := s.config()
+		if err != nil || cfg.Builtin != want || cfg.EmbeddingsLeast != 0 {
+			t.Errorf("%q: %q, %v, %v", text, cfg.Builtin, cfg.EmbeddingsLeast, err)
+		}
+	}
+	s := valid()
+	s.EmbedURL, s.EmbedName, s.EmbedLeast = "http://h/v1", "small", "0.35"
+	if cfg, err := s.config(); err != nil || cfg.EmbeddingsLeast != 0.35 || cfg.Embeddings.URL != "http://h/v1" {
+		t.Errorf("endpoint: %+v, %v", cfg.Embeddings, err)
+	}
+	got := annals(t.Context(), nil, "", "serve", "--help")
+	for _, variable := range []string{"[$ANNALS_EMBEDDINGS]", "[$ANNALS_EMBEDDINGS_LEAST]"} {
+		if !strings.Contains(strings.Join(strings.Fields(got.stdout), " "), variable) {
+			t.Errorf("the help lacks %s", variable)
+		}
 	}
 }
 

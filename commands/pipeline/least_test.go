@@ -268,7 +268,7 @@ func (m *encoder) byChance(name string, dialogues []score.Dialogue) {
 			}
 		}
 		slices.Sort(best)
-		m.t.Logf("%s, nearest of %4d vectors to what is not there: median %.3f, 90 %% %.3f, 99 %% %.3f, 99.9 %% %.3f; least %.3f",
+		m.t.Logf("%s, nearest of %4d vectors to what is absent: median %.3f, 90 %% %.3f, 99 %% %.3f, 99.9 %% %.3f, least %.3f",
 			name, size, quantile(best, 0.5), quantile(best, 0.9), quantile(best, 0.99), quantile(best, 0.999),
 			minilm.LeastCosine(size))
 	}
@@ -310,8 +310,8 @@ func glob(t *testing.T, folder, pattern string) []string {
 	return names
 }
 
-// The least cosine of the built-in model loses hardly any evidence that only meaning finds, while nonsense and questions
-// about what no dialogue holds get nothing. It takes some minutes: see deploy/docs/embeddings.md for the command.
+// The least cosine of the built-in model loses hardly any evidence that only meaning finds, while nonsense and absent
+// things get nothing. It takes some minutes: see deploy/docs/embeddings.md for the command.
 func TestLeastCosine_Dialogues(t *testing.T) {
 	m := newEncoder(t)
 	short, long := leastDialogues(t)

@@ -3,7 +3,6 @@ package lexicon
 
 import (
 	"embed"
-	"os"
 	"strings"
 )
 
@@ -15,9 +14,6 @@ var stopWords embed.FS
 func StopWords(language string) map[string]struct{} {
 	words := make(map[string]struct{})
 	list, err := stopWords.ReadFile("stopwords/" + language + ".txt")
-	if f := os.Getenv("EN"); f != "" && language == "en" {
-		list, err = os.ReadFile(f)
-	}
 	if err != nil {
 		return words
 	}

@@ -1,5 +1,8 @@
 package recall
 
+// wholeShare is what a word as it is written counts of its weight, if it has stems; they count the rest.
+const wholeShare = 0.08
+
 // Query analyses a query: its words and parts of words, each once and at most queryTerms of them, in order of
 // appearance; then the stems of each in all languages that it may be of. Stop words are left out if the language of the
 // query is certain, unless all are. Characters of scripts without spaces are asked for in pairs, unless one is alone.

@@ -48,7 +48,7 @@ type Explained struct {
 
 // RankExplained is Rank with its reasons.
 func (a *Analyzer) RankExplained(q Question, weights Weights, turns []Turn, without ...string) Explained {
-	s := newScene(a, q, weights, turns, false)
+	s := newScene(a, q, weights, turns)
 	e := Explained{
 		Turns: make([]ExplainedTurn, len(turns)), Named: s.named, Other: s.other, Usual: s.usual, Content: s.content,
 	}

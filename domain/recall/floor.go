@@ -12,8 +12,8 @@ import (
 // question does not drop everything; and the best floorKeeps turns stay, since a question may have many words that
 // nobody used. A question for an order of events has no floor: it asks for more than its words.
 const (
-	floorShare     = 0.215
-	floorShareNear = 0.2
+	floorShare     = 0.12
+	floorShareNear = 0.1
 	floorMeaning   = 1.6
 	floorWords     = 8
 	floorKeeps     = 16

@@ -2,7 +2,7 @@ package recall
 
 // evidenceNames are the signals of what answers a question.
 var evidenceNames = map[Traits]string{
-	TimeEvidence: "time evidence", NumberEvidence: "number evidence", NameEvidence: "name evidence",
+	TimeEvidence: "time evidence", NameEvidence: "name evidence",
 }
 
 // Promise estimates the score that Rank gives to a passage, by what is known of it alone: the score of its words, and

@@ -64,13 +64,12 @@ func (t Term) Misspellable() bool {
 // Kind is what a term is to a word of a question.
 type Kind uint8
 
-// The kinds, in the order of the terms of a question: the words as they are written, their stems, spellings that differ
-// by an edit or two, and words related to them.
+// The kinds, in the order of the terms of a question: the words as they are written, their stems, and spellings that
+// differ by an edit or two.
 const (
 	Whole Kind = iota
 	Stem
 	Spelling
-	Related
 )
 
 // Wholes returns terms that are words as they are written.
@@ -84,9 +83,8 @@ func Wholes(words ...string) []Term {
 
 // Question analyses a query, as asked by an identity at an instant.
 func (a *Analyzer) Question(text, asker string, asked time.Time) Question {
-	own := a.Query(text)
 	q := Question{
-		Answer: answerOf(text), Periods: comprehend.Periods(text, asked),
+		Terms: a.Query(text), Answer: answerOf(text), Periods: comprehend.Periods(text, asked),
 		AsksLatest: hasPhrase(text, latestPhrases), AsksOrder: asksOrder(text),
 	}
 	if TraitsOf(cut(text, queryBytes)).Has(FirstPerson) {
@@ -95,49 +93,7 @@ func (a *Analyzer) Question(text, asker string, asked time.Time) Question {
 	if asksYou(text) {
 		q.Addressed = asker
 	}
-	q.Terms = a.addRelated(own)
 	return q
-}
-
-// At most so many related words are added for one term of a query, and for all of them.
-const (
-	relatedToOne = 10
-	relatedToAll = 48
-)
-
-// addRelated appends the words that are related to those of a question, by their English stems.
-func (a *Analyzer) addRelated(terms []Term) []Term {
-	table, tag := related(), inEnglish.marker()+":"
-	if a.former != nil {
-		table, tag = formerRelated(), ""
-	}
-	own := terms
-	known := make(map[string]struct{}, len(own))
-	for _, term := range own {
-		known[term.Text] = struct{}{}
-	}
-	added := int(envf("NOREL", 0))
-	for _, term := range own {
-		stem, english := strings.CutPrefix(term.Text, tag)
-		if !english {
-			continue
-		}
-		room := min(relatedToOne, relatedToAll-added)
-		for _, other := range table[stem] {
-			if room == 0 {
-				break
-			}
-			other = tag + other
-			if _, twice := known[other]; twice {
-				continue
-			}
-			known[other] = struct{}{}
-			terms = append(terms, Term{Text: other, Kind: Related, For: term.For, Share: relatedWeight})
-			room--
-			added++
-		}
-	}
-	return terms
 }
 
 // Own returns how many words the question has; they are its first terms.
@@ -151,23 +107,13 @@ func ownOf(terms []Term) int {
 	return n
 }
 
-// Direct returns the terms without related words.
-func (q *Question) Direct() []Term {
-	n := len(q.Terms)
-	for n > 0 && q.Terms[n-1].Kind == Related {
-		n--
-	}
-	return q.Terms[:n]
-}
-
 // The beginnings that show what kind of answer a question wants.
 var (
 	wantsTime = []string{
 		"when ", "what year", "which year", "what date", "which date", "what day", "which day",
 		"what month", "which month", "what time", "how long", "how often", "since when",
 	}
-	wantsNumber = []string{"how many", "how much", "how old", "what number", "what percentage"}
-	wantsName   = []string{"who ", "whom ", "whose ", "where ", "which "}
+	wantsName = []string{"who ", "whom ", "whose ", "where ", "which "}
 	// namedThings are nouns whose instances have names.
 	namedThings = []string{
 		"name", "city", "country", "place", "book", "movie", "film", "game", "band", "song",
@@ -240,8 +186,6 @@ func answerOf(text string) Traits {
 	switch {
 	case begins(wantsTime) || has(wantsTime[1:]):
 		return TimeEvidence
-	case has(wantsNumber):
-		return NumberEvidence
 	case begins(wantsName), strings.HasPrefix(low, "what ") && has(namedThings):
 		return NameEvidence
 	}

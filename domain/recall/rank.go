@@ -10,6 +10,7 @@ import (
 const (
 	bm25K1        = 0.9
 	bm25B         = 0.4
+	averageLength = 60
 )
 
 // labelWeight is the weight of a match in label or author, relative to one in the text.
@@ -44,12 +45,18 @@ func (s Statistics) Weights(terms []Term) Weights {
 // ofWords returns the frequencies of the terms, those of words and their stems taken together.
 func (s Statistics) ofWords(terms []Term) []Count {
 	frequencies := slices.Clone(s.Frequencies)
-	stems := make([]Count, ownOf(terms))
+	// Several stems of one language, as the prefixes of Korean, are in the same texts.
+	stems, last := make([]Count, ownOf(terms)), make(map[Term]Count)
 	for i, t := range terms {
-		if t.Kind == Stem {
-			stems[t.For].Text += frequencies[i].Text
-			stems[t.For].Label += frequencies[i].Label
+		if t.Kind != Stem {
+			continue
 		}
+		marker, _ := LanguageMarker(t.Text)
+		in := Term{Text: marker, For: t.For}
+		most := Count{max(last[in].Text, frequencies[i].Text), max(last[in].Label, frequencies[i].Label)}
+		stems[t.For].Text += most.Text - last[in].Text
+		stems[t.For].Label += most.Label - last[in].Label
+		last[in] = most
 	}
 	for i, t := range terms {
 		if t.Kind <= Stem {
@@ -100,9 +107,6 @@ func (w Weights) Score(counts []Count, length int) float64 {
 	}
 	return score
 }
-
-// relatedWeight is the weight of a related word, relative to the query's own.
-const relatedWeight = 0.4
 
 // Usual returns the mean weight of the first own terms, without those that occur nowhere; 1 if none
 // occurs.

@@ -71,7 +71,6 @@ func (q *Question) Matched(counts []Count) (exactly, spelled bool) {
 			exactly = true
 		case Spelling:
 			spelled = true
-		case Related:
 		}
 	}
 	return exactly, spelled
@@ -103,20 +102,18 @@ type scene struct {
 	base, threads, plain []float64
 	// threadOf is the number of the conversation of each turn.
 	threadOf []int
-	// literal leaves out related words.
-	literal bool
 }
 
-func newScene(a *Analyzer, q Question, weights Weights, turns []Turn, literal bool) *scene {
-	s := &scene{question: q, turns: turns, weights: weights, literal: literal, own: q.Own()}
+func newScene(a *Analyzer, q Question, weights Weights, turns []Turn) *scene {
+	s := &scene{question: q, turns: turns, weights: weights, own: q.Own()}
 	s.findNamed(a)
 	s.chooseContent()
 	s.held, s.threadOf = make([]Words, len(turns)), make([]int, len(turns))
 	s.base, s.plain = make([]float64, len(turns)), make([]float64, len(turns))
-	gains, related := make([]float64, s.own), make([]float64, s.own)
+	gains, spelled := make([]float64, s.own), make([]float64, s.own)
 	for i := range turns {
 		s.held[i] = q.Held(turns[i].Counts)
-		s.scoreWords(i, gains, related)
+		s.scoreWords(i, gains, spelled)
 		for word, gain := range gains {
 			s.plain[i] += gain
 			if s.isContent.Has(word) {
@@ -190,10 +187,10 @@ func (s *scene) nameOf(a *Analyzer, author string) int {
 }
 
 // scoreWords sets what each word of the question adds to the score of a turn: BM25 of its forms, and of the best word
-// that is related to it or spelled like it. related is a buffer.
-func (s *scene) scoreWords(turn int, gains, related []float64) {
+// that is spelled like it. spelled is a buffer.
+func (s *scene) scoreWords(turn int, gains, spelled []float64) {
 	clear(gains)
-	clear(related)
+	clear(spelled)
 	t := &s.turns[turn]
 	for i, c := range t.Counts {
 		if c.Text == 0 {
@@ -205,15 +202,12 @@ func (s *scene) scoreWords(turn int, gains, related []float64) {
 			gains[term.For] += gain
 			continue
 		}
-		if s.literal && term.Kind == Related {
-			continue
-		}
 		if asked := s.weights[term.For].text; asked > 0 && s.weights[i].text > asked {
 			gain *= asked / s.weights[i].text // it weighs at most what the word that was asked for does
 		}
-		related[term.For] = max(related[term.For], gain)
+		spelled[term.For] = max(spelled[term.For], gain)
 	}
-	for word, gain := range related {
+	for word, gain := range spelled {
 		gains[word] += gain
 	}
 }

@@ -31,7 +31,6 @@ var signals = weighted([]signal{
 	{name: "context overlap", of: contextOverlap},
 	{name: "conversation", of: func(s *scene, turn int) float64 { return s.threads[turn] }},
 	{name: "time evidence", of: evidence(TimeEvidence)},
-	{name: "number evidence", of: evidence(NumberEvidence)},
 	{name: "name evidence", of: evidence(NameEvidence)},
 	{name: "date", of: date},
 	{name: "semantic", meaning: true, of: similarity},
@@ -54,7 +53,6 @@ var signalWeights = map[string]float64{
 	"context overlap": 0.25,
 	"conversation":    0.1,
 	"time evidence":   1.2,
-	"number evidence": 0.2,
 	"name evidence":   0.4,
 	"date":            3,
 	"semantic":        SemanticWeight,
@@ -109,7 +107,7 @@ type Features struct {
 
 // Features returns those of each turn, to fit weights.
 func (a *Analyzer) Features(q Question, weights Weights, turns []Turn) []Features {
-	s := newScene(a, q, weights, turns, false)
+	s := newScene(a, q, weights, turns)
 	features := make([]Features, len(turns))
 	for i := range turns {
 		features[i] = Features{Values: make([]float64, len(signals)), Factor: turns[i].factor(nil)}
@@ -150,7 +148,7 @@ func (t *Turn) factor(off map[string]bool) float64 {
 // measurements.
 func (a *Analyzer) Rank(q Question, weights Weights, turns []Turn, without ...string) []float64 {
 	off := leftOut(without)
-	return newScene(a, q, weights, turns, off["related words"]).rank(off, nil)
+	return newScene(a, q, weights, turns).rank(off, nil)
 }
 
 func leftOut(names []string) map[string]bool {
@@ -346,7 +344,6 @@ func Signals() []string {
 	for _, s := range signals {
 		names = append(names, s.name)
 	}
-	names = append(names, "related words")
 	for _, f := range factors {
 		names = append(names, f.name)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -85,6 +86,11 @@ func TestEmbeddings_Builtin(t *testing.T) {
 	}
 	check := func(when string) {
 		t.Helper()
+		for _, query := range []string{"asdf", "zorblat quindle freppish", "What is the capital of Mongolia?", "quincunx"} {
+			if got := first(query); got != "" {
+				t.Errorf("%s, %q finds %q", when, query, got)
+			}
+		}
 		for query, want := range map[string]string{
 			"Did the vehicle have engine trouble?": "car", "Which flowers grow there?": "garden",
 			"Could they borrow from a financial institution?": "loan", "favourite drink": "tea",
@@ -108,6 +114,64 @@ func TestEmbeddings_Builtin(t *testing.T) {
 	}
 	if got := first("Did the vehicle have engine trouble?"); got == "car" {
 		t.Error("a deleted data point is found")
+	}
+}
+
+// By default the model is used if it is installed. Once it is removed, the start and the status report it; once it is
+// back, its vectors are used again.
+func TestEmbeddings_Default(t *testing.T) {
+	t.Parallel()
+	folder := os.Getenv(modelVariable)
+	if folder == "" {
+		t.Skipf("%s names no folder with the model", modelVariable)
+	}
+	s := newService(t)
+	if out, err := s.run("embeddings", "install", folder, "--data-dir", s.dir); err != nil {
+		t.Fatalf("install: %s, %v", out, err)
+	}
+	s.start()
+	c := s.client(client.Options{})
+	receipt, err := c.Ingest(t.Context(), client.DataPoint{
+		ID: "loan", Content: "The bank refused to lend us the money", Identity: "ana", Timestamp: "2025-05-12T09:00:00Z",
+	}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	completed(t.Context(), t, c, receipt.IngestionID)
+	s.embedded(1)
+	restart := func() (status string, results int) {
+		t.Helper()
+		s.kill()
+		s.start()
+		c := s.client(client.Options{})
+		found, err := c.Recall(t.Context(), client.RecallRequest{
+			Query: "Could they borrow from a financial institution?", Identity: "ben",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, err = s.run("status", "--data-dir", s.dir)
+		if err != nil {
+			t.Fatalf("status: %s, %v", status, err)
+		}
+		return status, len(found.Results)
+	}
+	model := filepath.Join(s.dir, "models")
+	if err := os.Rename(model, model+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if status, results := restart(); !strings.Contains(status, "all-MiniLM-L6-v2-q@") || !strings.Contains(status, "make model") ||
+		results != 0 {
+		t.Errorf("removed: %d results, status %s", results, status)
+	}
+	if log := s.log.String(); !strings.Contains(log, "the embedding model of the stored vectors is missing") {
+		t.Errorf("removed: log %s", log)
+	}
+	if err := os.Rename(model+".away", model); err != nil {
+		t.Fatal(err)
+	}
+	if status, results := restart(); strings.Contains(status, "MiniLM") || results != 1 {
+		t.Errorf("installed again: %d results, status %s", results, status)
 	}
 }
 

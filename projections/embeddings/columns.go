@@ -78,10 +78,6 @@ func NewColumns(db *pgxpool.Pool, model string) *Columns {
 	return &Columns{db: db, model: model, log: slog.New(slog.DiscardHandler), projects: make(map[uuid.UUID]*column)}
 }
 
-// Least returns the cosine from which a text has something in common with a query, if the query may read so many
-// vectors: the more there are, the nearer is the nearest of them by chance. 0 is no limit.
-type Least func(vectors int) float64
-
 // WithLeast sets the least cosine of hits, and returns the columns. It is called before the first search; without it
 // there is no limit.
 func (c *Columns) WithLeast(least Least) *Columns {

@@ -14,7 +14,9 @@ import (
 
 // A data point below the least cosine is no hit. It counts in the windows of others, and is found by id.
 func TestSearch_Least(t *testing.T) {
-	list := []point{{id: 1}, {id: 2, degrees: 40, minutes: 10}, {id: 3, degrees: 70, minutes: 20}, {id: 4, degrees: 90, minutes: 30}}
+	list := []point{
+		{id: 1}, {id: 2, degrees: 40, minutes: 10}, {id: 3, degrees: 70, minutes: 20}, {id: 4, degrees: 90, minutes: 30},
+	}
 	scale, code, _ := memory.Quantize(direction(0))
 	for name, c := range map[string]struct {
 		least float64

@@ -11,9 +11,9 @@ type nearest struct {
 	own, window float32
 }
 
-// refine returns the best of the chosen entries that are not too unlike the text. It compares all of them exactly, and the neighbours only of the best:
-// the others are ranked by the rough similarities of their neighbours, which it scales to exact ones. roughly is the
-// distribution of rough similarities.
+// refine returns the best of the chosen entries that are not too unlike the text. It compares all of them exactly, and
+// the neighbours only of the best: the others are ranked by the rough similarities of their neighbours, which it scales
+// to exact ones. roughly is the distribution of rough similarities.
 func (s *search) refine(chosen []int, roughly distribution) []Hit {
 	stretch := float32(s.ofOwn.deviation / roughly.deviation)
 	shift := float32(s.ofOwn.mean) - stretch*float32(roughly.mean)

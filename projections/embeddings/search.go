@@ -161,28 +161,6 @@ func (s *search) hit(i int, own, window float32) Hit {
 	}
 }
 
-// vectors counts those of the entries that the query may read.
-func (s *search) vectors() (count int) {
-	for i, own := range s.own {
-		if own != unknown {
-			count += s.col.entries[s.col.order[i]].count
-		}
-	}
-	return count
-}
-
-// unlike reports whether an exact cosine is too low for a hit.
-func (s *search) unlike(own float32) bool { return s.least > 0 && own < s.least }
-
-// dropUnlike leaves out the entries that are too unlike the text. The distribution and the windows know them already.
-func (s *search) dropUnlike() {
-	for i, own := range s.own {
-		if s.unlike(own) {
-			s.own[i] = unknown
-		}
-	}
-}
-
 // compare sets the similarity of all entries that the query may read, on all processors if there are many.
 func (s *search) compare(ctx context.Context, log *slog.Logger, similarity func(*entry) float32) error {
 	order, workers := s.col.order, 1

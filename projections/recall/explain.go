@@ -37,14 +37,18 @@ type ExplainedQuestion struct {
 	// OtherThan is the asker of a query that addresses "you", which asks for texts of others.
 	OtherThan string `json:"otherThan,omitempty"`
 	AsksOrder bool   `json:"asksOrder"`
+	// AsksLatest reports that it asks for what is current.
+	AsksLatest bool `json:"asksLatest"`
 	// UsualWeight is the unit of the signals that count no words.
 	UsualWeight float64 `json:"usualWeight"`
 }
 
-// ExplainedTerm is a term that was searched for: one of the query, or one related to it.
+// ExplainedTerm is a term that was searched for: a word of the query, or a stem or another spelling of one. A stem that
+// no text has is left out.
 type ExplainedTerm struct {
 	Term        string  `json:"term"`
-	RelatedTo   string  `json:"relatedTo,omitempty"`
+	StemOf      string  `json:"stemOf,omitempty"`
+	SpellingOf  string  `json:"spellingOf,omitempty"`
 	Weight      float64 `json:"weight"`
 	LabelWeight float64 `json:"labelWeight"`
 	// NamesAuthor reports that it only names an author, and is not looked for in texts.
@@ -233,28 +237,35 @@ func (e *explainer) explain(ctx context.Context, a *answered) error {
 
 // answers are the names of the kinds of answers.
 var answers = map[recall.Traits]string{
-	recall.TimeEvidence: "time", recall.NumberEvidence: "number", recall.NameEvidence: "name",
+	recall.TimeEvidence: "time", recall.NameEvidence: "name",
 }
 
 func (e *explainer) explainQuestion() ExplainedQuestion {
 	asked := e.question.asked
 	q := ExplainedQuestion{
-		Terms: make([]ExplainedTerm, len(asked.Terms)), Answer: answers[asked.Answer], Periods: []ExplainedPeriod{},
+		Terms: make([]ExplainedTerm, 0, len(asked.Terms)), AsksLatest: asked.AsksLatest, Answer: answers[asked.Answer], Periods: []ExplainedPeriod{},
 		Author: e.ranked.Named, OtherThan: e.ranked.Other, AsksOrder: asked.AsksOrder, UsualWeight: e.ranked.Usual,
 	}
 	for _, p := range asked.Periods {
 		q.Periods = append(q.Periods, ExplainedPeriod(p))
 	}
 	for i, t := range asked.Terms {
-		q.Terms[i].Term = t.Text
+		explained := ExplainedTerm{Term: t.Text}
 		if i < len(e.found.weights) { // without a search there are no weights
-			q.Terms[i].Weight, q.Terms[i].LabelWeight = e.found.weights.Text(i), e.found.weights.Label(i)
+			explained.Weight, explained.LabelWeight = e.found.weights.Text(i), e.found.weights.Label(i)
 		}
-		if t.For != i {
-			q.Terms[i].RelatedTo = asked.Terms[t.For].Text
-		} else {
-			q.Terms[i].NamesAuthor = len(e.ranked.Content) > 0 && !slices.Contains(e.ranked.Content, i)
+		switch t.Kind {
+		case recall.Whole:
+			explained.NamesAuthor = len(e.ranked.Content) > 0 && !slices.Contains(e.ranked.Content, i)
+		case recall.Stem:
+			if i >= len(e.found.weights) || e.found.sources.Statistics.Frequencies[i] == (recall.Count{}) {
+				continue
+			}
+			explained.StemOf = asked.Terms[t.For].Text
+		case recall.Spelling:
+			explained.SpellingOf = asked.Terms[t.For].Text
 		}
+		q.Terms = append(q.Terms, explained)
 	}
 	return q
 }

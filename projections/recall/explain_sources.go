@@ -192,7 +192,7 @@ func (e *explainer) explainUnfound(ctx context.Context, s *ExplainedSource, p *s
 			best, score = counts, value
 		}
 	}
-	s.Verdict, s.Why = NotCandidate, "it has none of the question's words, nor words related to them"
+	s.Verdict, s.Why = NotCandidate, "it has none of the question's words"
 	if e.service.config.Semantic != nil {
 		s.Why += ", and its embedding is not among the nearest"
 	}

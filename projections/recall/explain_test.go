@@ -119,15 +119,15 @@ func TestExplain_Question(t *testing.T) {
 	for _, term := range e.Question.Terms {
 		terms[term.Term] = term
 	}
-	if !terms["ana"].NamesAuthor || terms["guitar"].NamesAuthor || terms["guitar"].RelatedTo != "" {
+	if !terms["ana"].NamesAuthor || terms["guitar"].NamesAuthor || terms["guitar"].StemOf != "" {
 		t.Errorf("terms %+v", terms)
 	}
-	related := false
+	stems := false
 	for _, term := range terms {
-		related = related || term.RelatedTo == "instrument"
+		stems = stems || term.StemOf == "guitar"
 	}
 	q := e.Question
-	if !related || q.Answer != "time" || q.Author != "Ana" || q.AsksOrder || len(q.Periods) != 1 ||
+	if !stems || q.Answer != "time" || q.Author != "Ana" || q.AsksOrder || len(q.Periods) != 1 ||
 		!q.Periods[0].Start.Equal(time.Date(2025, 5, 1, 0, 0, 0, 0, time.UTC)) {
 		t.Errorf("question %+v", q)
 	}

@@ -278,13 +278,13 @@ func (t *texts) passageCost(candidate int, p *passageText) recall.Cost {
 	return cost
 }
 
-// wordsOf returns the words of the question that a text has, by index, without related ones.
+// wordsOf returns the words of the question that a text has, in any form, by index.
 func (t *texts) wordsOf(text string) map[int]struct{} {
-	direct := t.question.asked.Direct()
+	terms := t.question.asked.Terms
 	words := map[int]struct{}{}
-	for i, c := range recall.Counts(direct, recall.Terms{Text: t.analyzer.Terms(text)}) {
+	for i, c := range recall.Counts(terms, recall.Terms{Text: t.analyzer.Terms(text)}) {
 		if c.Text > 0 {
-			words[direct[i].For] = struct{}{}
+			words[terms[i].For] = struct{}{}
 		}
 	}
 	return words

@@ -76,8 +76,6 @@ func (s *Service) search(ctx context.Context, question *question) (*candidates, 
 		Project: question.Project.ID, Terms: question.asked.Terms, Audiences: question.Audiences,
 		From: question.From, To: question.until(),
 	}
-	// A memory leads to its source only by the query's own words, not by related ones.
-	direct := question.asked.Direct()
 	group, ctx := errgroup.WithContext(ctx)
 	// run starts a part of the search. Its panic becomes an error of this recall.
 	run := func(what string, search func() error) {
@@ -91,7 +89,7 @@ func (s *Service) search(ctx context.Context, question *question) (*candidates, 
 	})
 	run("memories", func() (err error) {
 		q := query
-		q.Part, q.Size, q.Terms = recallindex.Memories, question.memories, direct
+		q.Part, q.Size = recallindex.Memories, question.memories
 		f.memories, err = s.config.Index.Search(ctx, q)
 		return err
 	})
@@ -100,7 +98,7 @@ func (s *Service) search(ctx context.Context, question *question) (*candidates, 
 	}
 	f.weights = f.sources.Statistics.Weights(question.asked.Terms)
 	f.chooseBy = f.weights.Shared(question.asked.Terms)
-	f.memoryWeights = f.sources.Statistics.OfMemories(f.memories.Statistics).Weights(direct).Shared(direct)
+	f.memoryWeights = f.sources.Statistics.OfMemories(f.memories.Statistics).Weights(question.asked.Terms).Shared(question.asked.Terms)
 	f.arrange(question)
 	f.sort()
 	f.addSemantic(question)

@@ -10,7 +10,7 @@
 //     are not rounded, and its constants differ.
 //   - Document frequencies must be those of one part of one project, although projects share an
 //     index. Terms begin with a prefix of the project, so the length of a list is the frequency.
-//   - A query has up to 112 terms, most of them related words. Bleve scores every document
+//   - A query has up to 64 words, each with the stems of several languages. Bleve scores every document
 //     that contains any of them. BenchmarkSearch compares both.
 //
 // # MaxScore

@@ -51,15 +51,15 @@ func counts(t *testing.T, open Open) {
 	}
 }
 
-// related: terms from Own on weigh less, so that of two documents the one with the query's own word
+// shares: a term weighs its share, so that of two documents the one with the query's own word
 // is kept; traits are returned as given.
-func related(t *testing.T, open Open) {
+func shares(t *testing.T, open Open) {
 	x, project, very, other := opened(t, open), uuid.New(), uuid.New(), uuid.New()
 	first, second := passage(very, 1, 0, "helix and more words", ""), passage(other, 1, 0, "vim", "")
 	first.Terms.Traits, second.Terms.Traits = recall.IsQuestion|recall.SecondPerson, 0
 	apply(t, x, project, recallindex.Change{Upserts: []recallindex.Document{first, second}})
 	q := query(project, "helix vim")
-	q.Terms[1].Kind, q.Terms[1].For, q.Terms[1].Share = recall.Related, 0, 0.4
+	q.Terms[1].Kind, q.Terms[1].For, q.Terms[1].Share = recall.Spelling, 0, 0.4
 	traits := map[uuid.UUID]recall.Traits{}
 	for _, h := range search(t, x, q).Hits {
 		traits[h.DataPoint] = h.Traits

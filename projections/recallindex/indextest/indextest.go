@@ -46,7 +46,7 @@ func Run(t *testing.T, newStorage func(t *testing.T) Storage) {
 		{"counts", counts},
 		{"replace and delete", replaceAndDelete},
 		{"parts", parts},
-		{"related terms and traits", related},
+		{"shares of terms and traits", shares},
 		{"projects", projects},
 		{"projects among others", projectsAmongOthers},
 		{"moves", moves},

@@ -59,12 +59,13 @@ func PrintExplanation(w io.Writer, e recall.Explanation) error {
 }
 
 func explainQuestion(b *strings.Builder, q recall.ExplainedQuestion) {
-	var own, related []string
+	var own, spellings []string
 	for _, t := range q.Terms {
 		text := printable(t.Term) + " " + number(t.Weight)
 		switch {
-		case t.RelatedTo != "":
-			related = append(related, text+" ("+printable(t.RelatedTo)+")")
+		case t.StemOf != "":
+		case t.SpellingOf != "":
+			spellings = append(spellings, text+" ("+printable(t.SpellingOf)+")")
 		case t.NamesAuthor:
 			own = append(own, text+" (names an author)")
 		default:
@@ -72,8 +73,8 @@ func explainQuestion(b *strings.Builder, q recall.ExplainedQuestion) {
 		}
 	}
 	_, _ = fmt.Fprintf(b, "words: %s\n", cmp.Or(strings.Join(own, ", "), "none"))
-	if len(related) > 0 {
-		_, _ = fmt.Fprintf(b, "related words: %s\n", strings.Join(related, ", "))
+	if len(spellings) > 0 {
+		_, _ = fmt.Fprintf(b, "other spellings: %s\n", strings.Join(spellings, ", "))
 	}
 	var asks []string
 	if q.Answer != "" {
@@ -81,6 +82,9 @@ func explainQuestion(b *strings.Builder, q recall.ExplainedQuestion) {
 	}
 	if q.AsksOrder {
 		asks = append(asks, "an order of events")
+	}
+	if q.AsksLatest {
+		asks = append(asks, "what is current")
 	}
 	for _, p := range q.Periods {
 		asks = append(asks, "what occurred from "+p.Start.Format(time.DateOnly)+" to "+p.End.Format(time.DateOnly))

@@ -26,7 +26,8 @@ func explanation() recall.Explanation {
 		AsOf: at, Limit: 100, Budget: 8000, UsedEvidenceTokens: 16,
 		Question: recall.ExplainedQuestion{
 			Terms: []recall.ExplainedTerm{
-				{Term: "ana", Weight: 1, NamesAuthor: true}, {Term: "launch", Weight: 2.0791}, {Term: "start", RelatedTo: "launch", Weight: 1.5},
+				{Term: "ana", Weight: 1, NamesAuthor: true}, {Term: "launch", Weight: 2.0791}, {Term: "~en:launch", StemOf: "launch", Weight: 2.0791},
+				{Term: "lunch", SpellingOf: "launch", Weight: 1.5},
 			},
 			Answer: "time", Author: "Ana", AsksOrder: true, Periods: []recall.ExplainedPeriod{{Start: at, End: at.AddDate(0, 1, 0)}},
 		},
@@ -48,7 +49,7 @@ func TestPrintExplanation(t *testing.T) {
 	}
 	formula := "6.16 = (words 5×1 + date 1.08×2.5) × is question 0.8"
 	want := `words: ana 1 (names an author), launch 2.079
-related words: start 1.5 (launch)
+other spellings: lunch 1.5 (launch)
 asks for: a time, an order of events, what occurred from 2025-05-12 to 2025-06-12, the author Ana
 search: 12 passages and 1 memory by words, 0 by embedding alone: 12 data points
 gate: 12 checked; 14 passed, neighbours included; 13 ranked

@@ -41,7 +41,7 @@ func ParseBuiltin(text string, hasEndpoint bool) (Builtin, error) {
 	return "", fmt.Errorf("is %q: want auto, none or builtin", text)
 }
 
-// ParseLeast reads ANNALS_EMBEDDINGS_LEAST, the least cosine of hits by the model of an endpoint: from 0 to 1, or nothing
+// ParseLeast reads ANNALS_EMBEDDINGS_LEAST, the least cosine of hits by an endpoint's model: from 0 to 1, or empty
 // for 0, which is no limit.
 func ParseLeast(text string, hasEndpoint bool) (float64, error) {
 	if text == "" {
@@ -61,6 +61,8 @@ func ParseLeast(text string, hasEndpoint bool) (float64, error) {
 type models struct {
 	endpoint *model.Embedder // nil without one
 	builtin  *model.Builtin  // nil if it is not to be used or not installed
+	// damaged is why the built-in model cannot be used although it is installed, nil if it can.
+	damaged error
 	// endpointLeast is the least cosine of hits by the endpoint, 0 for no limit.
 	endpointLeast float64
 	// stored is the model of the stored vectors, "" if there are none. projected is set if vectors are projected.
@@ -77,11 +79,8 @@ func newModels(ctx context.Context, cfg Config, st *storage) (m models, err erro
 		m.endpointLeast = cfg.EmbeddingsLeast
 	}
 	if cfg.Builtin != BuiltinNone {
-		encoder, err := cfg.encoder()
-		if err == nil {
-			m.builtin = model.NewBuiltin(encoder)
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return m, fmt.Errorf("built-in embedding model: %w; install it again", err)
+		if err = m.openBuiltin(cfg); err != nil {
+			return m, err
 		}
 	}
 	if m.configured() != nil || cfg.Builtin == BuiltinNone {
@@ -100,12 +99,24 @@ func newModels(ctx context.Context, cfg Config, st *storage) (m models, err erro
 	return m, nil
 }
 
-// encoder opens the built-in model.
-func (c Config) encoder() (model.Encoder, error) {
-	if c.openEncoder != nil {
-		return c.openEncoder(c.Data.Model())
+// openBuiltin opens the built-in model if it is installed. With BuiltinAuto one that cannot be used, such as that of
+// another version of the program, counts as not installed.
+func (m *models) openBuiltin(cfg Config) error {
+	open := cfg.openEncoder
+	if open == nil {
+		open = func(dir string) (model.Encoder, error) { return minilm.Open(dir) }
 	}
-	return minilm.Open(c.Data.Model())
+	encoder, err := open(cfg.Data.Model())
+	switch {
+	case err == nil:
+		m.builtin = model.NewBuiltin(encoder)
+	case errors.Is(err, fs.ErrNotExist):
+	case cfg.Builtin == BuiltinAuto:
+		m.damaged = err
+	default:
+		return fmt.Errorf("built-in embedding model: %w; install it again", err)
+	}
+	return nil
 }
 
 // configured returns the model that embeds: that of the endpoint, or the built-in one, or nil.
@@ -161,10 +172,17 @@ func (m models) reportNone(ctx context.Context, cfg Config) (reason string) {
 		if minilm.IsName(m.stored) {
 			remedy = "install it (" + howToInstall + ") and start again, or set ANNALS_EMBEDDINGS=none to do without"
 		}
-		cfg.Logger.WarnContext(ctx, "the embedding model of the stored vectors is missing: recall searches by words alone",
+		logger := cfg.Logger
+		if m.damaged != nil {
+			logger = logger.With("err", m.damaged)
+		}
+		logger.WarnContext(ctx, "the embedding model of the stored vectors is missing: recall searches by words alone",
 			"model", m.stored, "remedy", remedy)
 		return fmt.Sprintf("the embedding model %s of the stored vectors is missing: recall searches by words alone; %s",
 			m.stored, remedy)
+	case m.damaged != nil:
+		cfg.Logger.WarnContext(ctx, "the built-in embedding model cannot be used: recall searches by words alone",
+			"remedy", "install it again: "+howToInstall, "err", m.damaged)
 	case cfg.Builtin == BuiltinWanted:
 		cfg.Logger.WarnContext(ctx, "the built-in embedding model is not installed: recall searches by words alone",
 			"install", howToInstall)

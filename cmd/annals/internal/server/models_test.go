@@ -3,9 +3,9 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/annals-project/annals/commands/pipeline/model"
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/minilm"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/embeddings"
 )
@@ -197,7 +198,7 @@ func (h *modelHarness) off() string {
 	return is.SemanticSearchOff
 }
 
-// Without a model search is lexical: auto says how to get one, builtin warns, none says nothing, and no status reports it.
+// Without a model search is lexical: auto logs how to get one, builtin warns, none logs nothing. No status reports it.
 func TestModels_NotInstalled(t *testing.T) {
 	t.Parallel()
 	for builtin, c := range map[Builtin]struct {
@@ -286,7 +287,7 @@ func TestModels_RemovedAndInstalledAgain(t *testing.T) {
 	}
 }
 
-// Without its endpoint the model of the stored vectors is missing. With none nothing is stored and nothing reported; the
+// Without its endpoint the model of the stored vectors is missing. With none nothing is stored or reported. The
 // endpoint comes before the built-in model, which takes over once it has made its own vectors.
 func TestModels_EndpointRemoved(t *testing.T) {
 	t.Parallel()
@@ -357,19 +358,64 @@ func TestModels_ReportByRole(t *testing.T) {
 	}
 }
 
-// A damaged model stops the start, whatever the setting is.
+// A damaged model counts as not installed, with a warning, and stops the start of a service that wants it.
 func TestModels_Damaged(t *testing.T) {
 	t.Parallel()
 	h := newModelHarness(t)
-	cfg := h.config()
-	cfg.Builtin = BuiltinAuto
-	cfg.openEncoder = func(string) (model.Encoder, error) { return nil, fmt.Errorf("model.onnx has 3 bytes") }
-	if _, err := newModels(t.Context(), cfg, nil); err == nil || !strings.Contains(err.Error(), "install it again") {
-		t.Errorf("damaged: %v", err)
+	damaged := func(c *Config) {
+		c.openEncoder = func(string) (model.Encoder, error) { return nil, errors.New("model.onnx has 3 bytes") }
 	}
-	cfg.openEncoder = func(string) (model.Encoder, error) { return nil, fs.ErrNotExist }
+	h.begin(BuiltinAuto, damaged)
+	lines := h.log.about()
+	if len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], "model.onnx has 3 bytes") {
+		t.Errorf("logged %q", lines)
+	}
+	h.stop()
+	cfg := h.config()
+	cfg.Builtin = BuiltinWanted
+	if _, err := newModels(t.Context(), cfg, nil); err == nil || !strings.Contains(err.Error(), "install it again") {
+		t.Errorf("wanted: %v", err)
+	}
 	cfg.Builtin = BuiltinNone
 	if m, err := newModels(t.Context(), cfg, nil); err != nil || m.projected {
 		t.Errorf("none: %+v, %v", m, err)
+	}
+}
+
+// What an endpoint's model finds has at least the cosine that is set; what words find does not need it.
+func TestModels_EndpointLeast(t *testing.T) {
+	t.Parallel()
+	fake := httptest.NewServer(&fakeEmbeddings{t: t})
+	t.Cleanup(fake.Close)
+	h := newModelHarness(t)
+	for _, c := range []struct {
+		least float64
+		want  string
+	}{{0, "blue"}, {0.2, "blue"}, {0.9, ""}} {
+		h.begin(BuiltinAuto, func(cfg *Config) {
+			cfg.Embeddings.URL, cfg.Embeddings.Name, cfg.EmbeddingsLeast = fake.URL+"/v1", "small", c.least
+		})
+		if c.least == 0 {
+			h.send(h.key, "/ingest", "completed", point{"id": "blue", "content": "My automobile turned blue", "identity": "Ana"})
+			h.embedded("small", 1)
+		}
+		if got := h.first("gizmotron"); got != c.want {
+			t.Errorf("least %v: by meaning %q, want %q", c.least, got, c.want)
+		}
+		if got := h.first("automobile"); got != "blue" {
+			t.Errorf("least %v: by words %q", c.least, got)
+		}
+		h.stop()
+	}
+}
+
+// The built-in model has its own least cosine, an endpoint the one that is set, also for the model before.
+func TestModels_Least(t *testing.T) {
+	m := models{endpointLeast: 0.4}
+	if got := m.least("all-MiniLM-L6-v2-q@fake")(100); got != minilm.LeastCosine(100) {
+		t.Errorf("built-in: %v", got)
+	}
+	if got := m.least("small")(100); got != 0.4 {
+		t.Errorf("endpoint: %v", got)
 	}
 }
