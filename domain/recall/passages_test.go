@@ -47,7 +47,11 @@ func TestNumbered_AsTheIndex(t *testing.T) {
 func TestExcerpt(t *testing.T) {
 	analyzer := recall.NewAnalyzer()
 	terms := analyzer.Query("Where is the spare key?")
-	weights := recall.Statistics{Docs: 100, Frequencies: []recall.Count{{Text: 2}, {Text: 5}}}.Weights(terms)
+	frequencies := make([]recall.Count, len(terms))
+	for i := range frequencies {
+		frequencies[i].Text = 2 + 3*(terms[i].For%2)
+	}
+	weights := recall.Statistics{Docs: 100, Frequencies: frequencies}.Weights(terms)
 	filler := strings.Repeat("Pump reading normal, no alarm here. ", 12)
 	long := filler + "The spare key is under the crate. " + filler
 	words := strings.Repeat("pump ", 200) + "spare key " + strings.Repeat("pump ", 200)
