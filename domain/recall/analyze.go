@@ -9,15 +9,16 @@ import (
 // Analyzer turns text into terms: English stems of words that are not stop words. It caches stems
 // up to a limit. It is safe for concurrent use.
 type Analyzer struct {
-	mu    sync.RWMutex
-	stems map[string]string
+	mu      sync.RWMutex
+	stems   map[string]string
+	version int
 }
 
 // stemsKept is how many stems an Analyzer caches before it clears the cache: about 10 MiB.
 const stemsKept = 1 << 16
 
 // NewAnalyzer makes an analyzer with an empty cache.
-func NewAnalyzer() *Analyzer { return &Analyzer{stems: make(map[string]string)} }
+func NewAnalyzer() *Analyzer { return &Analyzer{stems: make(map[string]string), version: 2} }
 
 // Terms returns the terms of a text in order. A text of only stop words yields those; a text
 // without a word yields its symbols, so that all visible text has terms.

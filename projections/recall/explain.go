@@ -156,6 +156,7 @@ func (s *Service) Explain(ctx context.Context, q Query, sourceIDs []string) (Exp
 	e := &explainer{sourceIDs: sourceIDs}
 	explaining := &Service{config: s.config, slots: s.slots, explainer: e}
 	err := s.run(ctx, q.Organization, func() error {
+		*e = explainer{sourceIDs: sourceIDs} // it may be answered twice
 		_, err := explaining.answerQuery(ctx, q)
 		return err
 	})

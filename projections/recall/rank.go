@@ -208,9 +208,9 @@ func (s *Service) score(
 
 func (s *Service) rankTurns(question *question, f *candidates, ids []uuid.UUID, turns []recall.Turn) []float64 {
 	if s.explainer == nil {
-		return s.config.Analyzer.Rank(question.asked, f.weights, turns, s.config.Without...)
+		return question.analyzer.Rank(question.asked, f.weights, turns, s.config.Without...)
 	}
-	ranked := s.config.Analyzer.RankExplained(question.asked, f.weights, turns, s.config.Without...)
+	ranked := question.analyzer.RankExplained(question.asked, f.weights, turns, s.config.Without...)
 	return s.explainer.note(ids, turns, ranked)
 }
 
@@ -257,7 +257,7 @@ func (s *Service) scoreLive(
 		if p.author != nil {
 			document.Author = *p.author
 		}
-		for _, terms := range s.config.Analyzer.Passages(document) {
+		for _, terms := range question.analyzer.Passages(document) {
 			counts := recall.Counts(question.asked.Terms, terms)
 			value := f.chooseBy.Score(counts, len(terms.Text))
 			if known := best[key.dataPoint]; value > 0 && (known == nil || value > known.score) {

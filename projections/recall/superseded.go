@@ -129,7 +129,7 @@ func (s *Service) statement(
 	}
 	statement.Changes, statement.Answers = traits.Has(recall.ChangeEvidence), asked.Answers(traits)
 	if text != nil && len(text.content) <= statementBytes && !traits.Has(recall.IsQuestion) {
-		terms := s.config.Analyzer.Terms(string(text.content))
+		terms := s.config.Analyzers.Newest().Terms(string(text.content))
 		slices.Sort(terms)
 		statement.Terms, statement.HintsChange = slices.Compact(terms), recall.HintsChange(string(text.content))
 	}

@@ -71,6 +71,8 @@ type Change struct {
 	// Position is that of the newest event of the page, 0 if unknown. An index that several processes
 	// use does not let a page replace what a newer one wrote.
 	Position eventstore.Position
+	// Analysis is the version of the analysis that made the terms of Upserts.
+	Analysis int
 	Deletes  []Scope
 	Upserts  []Document
 	Moves    []Move
@@ -80,8 +82,10 @@ type Change struct {
 type Query struct {
 	Project uuid.UUID
 	Part    Part
-	// Terms are distinct; without any, nothing is found.
-	Terms []recall.Term
+	// Terms are distinct; without any, nothing is found. Analysis is the version of the analysis that made
+	// them.
+	Terms    []recall.Term
+	Analysis int
 	// Audiences are those that the viewer reaches, uuid.Nil for project-visible; none reaches nothing.
 	Audiences []uuid.UUID
 	// From and To bound OccurredAt, inclusive; nil is open. An index may also return documents
@@ -111,10 +115,12 @@ type Result struct {
 type Index interface {
 	// Apply makes the changes of one page, at most one of each project. When it returns nil, they are
 	// durable and every later search sees them. Applying a page again changes nothing; a page that
-	// failed may be applied in part.
+	// failed may be applied in part. It returns ErrOtherAnalysis, and changes nothing, if the generation
+	// in use is of another analysis than one of the upserts.
 	Apply(ctx context.Context, changes []Change) error
 	// Search finds documents. A project without documents has none. It returns ErrIncomplete if
-	// documents of the project are lost and not all refilled.
+	// documents of the project are lost and not all refilled, and ErrOtherAnalysis if the generation in
+	// use is of another analysis than the query.
 	Search(ctx context.Context, q Query) (Result, error)
 	// Count returns the number of documents of a project, both parts.
 	Count(ctx context.Context, project uuid.UUID) (int, error)
@@ -130,6 +136,9 @@ type Index interface {
 	// Generation names the contents. While it is the same, nothing that Apply made durable was lost,
 	// except what Losses names. A new generation is empty.
 	Generation() string
+	// Analysis is the version of the analysis of the documents that searches find. It changes when
+	// another generation is put into use.
+	Analysis() int
 	// Losses returns the parts of the index that lost documents and are not refilled yet. Changes are
 	// applied there meanwhile.
 	Losses() []Loss
@@ -165,4 +174,7 @@ var (
 	ErrDamaged = errors.New("recall index is damaged")
 	// ErrIncomplete reports a project whose documents are lost in part and not refilled yet.
 	ErrIncomplete = errors.New("recall index of the project is being refilled")
+	// ErrOtherAnalysis reports terms of another analysis than that of the generation in use: analyse the
+	// text again.
+	ErrOtherAnalysis = errors.New("recall index is of another analysis")
 )

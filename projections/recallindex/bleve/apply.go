@@ -30,8 +30,12 @@ func (x *Index) Apply(ctx context.Context, changes []recallindex.Change) error {
 	if err := x.damage(); err != nil {
 		return err
 	}
+	analysis := x.used().analysis
 	slots := map[string]*slotWork{}
 	for _, c := range changes {
+		if len(c.Upserts) > 0 && c.Analysis != analysis {
+			return recallindex.ErrOtherAnalysis
+		}
 		if len(c.Upserts)+len(c.Deletes)+len(c.Moves) > 0 {
 			at := shared(c.Project)
 			workOf(slots, at).add(at, c)

@@ -21,6 +21,9 @@ func (x *Index) Search(ctx context.Context, q recallindex.Query) (recallindex.Re
 	}
 	defer x.endCall()
 	s := &search{query: q}
+	if x.used().analysis != q.Analysis {
+		return recallindex.Result{}, recallindex.ErrOtherAnalysis
+	}
 	if err := x.checkComplete(q.Project); err != nil {
 		return recallindex.Result{}, err
 	}

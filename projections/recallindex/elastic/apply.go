@@ -33,6 +33,11 @@ func (x *Index) Apply(ctx context.Context, changes []recallindex.Change) error {
 }
 
 func (x *Index) apply(ctx context.Context, g generation, changes []recallindex.Change) error {
+	for _, c := range changes {
+		if len(c.Upserts) > 0 && c.Analysis != g.analysis {
+			return recallindex.ErrOtherAnalysis
+		}
+	}
 	p, err := newPage(changes)
 	if err != nil || p.isEmpty() {
 		return err

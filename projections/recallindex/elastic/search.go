@@ -29,10 +29,17 @@ func (x *Index) Search(ctx context.Context, q recallindex.Query) (recallindex.Re
 		return recallindex.Result{}, err
 	}
 	defer x.endCall()
-	found, err := x.search(ctx, q)
+	g := x.searched()
+	found, err := x.search(ctx, g, q)
 	if isMissing(err) {
-		// A generation may have been replaced between the two requests.
-		found, err = x.search(ctx, q)
+		// Another generation may be in use, perhaps since between the two requests.
+		renewed, failed := x.lookAgain(ctx, g)
+		switch {
+		case failed != nil:
+			err = failed
+		case renewed:
+			found, err = x.search(ctx, x.searched(), q)
+		}
 	}
 	if isMissing(err) {
 		return recallindex.Result{}, errors.Join(recallindex.ErrIncomplete, err)
@@ -43,12 +50,15 @@ func (x *Index) Search(ctx context.Context, q recallindex.Query) (recallindex.Re
 	return found, nil
 }
 
-func (x *Index) search(ctx context.Context, q recallindex.Query) (found recallindex.Result, err error) {
+func (x *Index) search(ctx context.Context, g generation, q recallindex.Query) (found recallindex.Result, err error) {
+	if g.analysis != q.Analysis {
+		return found, recallindex.ErrOtherAnalysis
+	}
 	found.Statistics.Frequencies = make([]recall.Count, len(q.Terms))
 	if len(q.Terms) == 0 {
 		return found, nil
 	}
-	if found.Statistics, err = x.statistics(ctx, q); err != nil {
+	if found.Statistics, err = x.statistics(ctx, g, q); err != nil {
 		return found, err
 	}
 	if found.Statistics.Docs == 0 || len(q.Audiences) == 0 || q.Size <= 0 {
@@ -59,7 +69,7 @@ func (x *Index) search(ctx context.Context, q recallindex.Query) (found recallin
 	if query == nil {
 		return found, nil
 	}
-	hits, err := x.candidates(ctx, q, query, min(max(leastCandidates, q.Size+q.Size/2), maxWindow))
+	hits, err := x.candidates(ctx, g, q, query, min(max(leastCandidates, q.Size+q.Size/2), maxWindow))
 	if err != nil {
 		return found, err
 	}
@@ -68,7 +78,7 @@ func (x *Index) search(ctx context.Context, q recallindex.Query) (found recallin
 }
 
 // statistics counts the documents of the part, and those with each term.
-func (x *Index) statistics(ctx context.Context, q recallindex.Query) (recall.Statistics, error) {
+func (x *Index) statistics(ctx context.Context, g generation, q recallindex.Query) (recall.Statistics, error) {
 	in := prefix(q.Project, q.Part)
 	// Each count is the length of a list of Lucene, or its live part: the search itself finds nothing.
 	filters := []map[string]any{{"term": map[string]any{"g": group(q.Project, q.Part)}}}
@@ -86,7 +96,7 @@ func (x *Index) statistics(ctx context.Context, q recallindex.Query) (recall.Sta
 			} `json:"counts"`
 		} `json:"aggregations"`
 	}
-	err := x.searchFor(ctx, q, map[string]any{
+	err := x.searchFor(ctx, g, q, map[string]any{
 		"size": 0, "track_total_hits": false,
 		"aggs": map[string]any{"counts": map[string]any{"filters": map[string]any{"filters": filters}}},
 	}, []string{"aggregations.counts.buckets.doc_count"}, &answer)
@@ -144,17 +154,27 @@ func candidateQuery(q recallindex.Query, s recall.Statistics, weights recall.Wei
 }
 
 // candidates returns the n best documents by the scores of Elasticsearch.
-func (x *Index) candidates(ctx context.Context, q recallindex.Query, query map[string]any, n int) ([]hit, error) {
+func (x *Index) candidates(
+	ctx context.Context, g generation, q recallindex.Query, query map[string]any, n int,
+) ([]hit, error) {
 	var answer hitsAnswer
-	err := x.searchFor(ctx, q, map[string]any{
+	err := x.searchFor(ctx, g, q, map[string]any{
 		"query": query, "size": n, "track_total_hits": false, "stored_fields": "_none_", "docvalue_fields": recordField,
 	}, []string{"hits.hits.fields"}, &answer)
 	return answer.Hits.Hits, err
 }
 
+// searchAlias returns the alias of a generation that answers searches, if it does.
+func (x *Index) searchAlias(g generation) string {
+	if x.isShadow {
+		return x.options.writeAlias(g)
+	}
+	return x.options.readAlias(g)
+}
+
 // searchFor sends a search to the shard of the project, and always to the same copy of it.
 func (x *Index) searchFor(
-	ctx context.Context, q recallindex.Query, body map[string]any, wanted []string, out any,
+	ctx context.Context, g generation, q recallindex.Query, body map[string]any, wanted []string, out any,
 ) error {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -162,7 +182,7 @@ func (x *Index) searchFor(
 	}
 	partial := false
 	return x.client.do(ctx, x.options.limits.search, esapi.SearchRequest{
-		Index: []string{x.searched()}, Body: bytes.NewReader(text), Routing: []string{q.Project.String()},
+		Index: []string{x.searchAlias(g)}, Body: bytes.NewReader(text), Routing: []string{q.Project.String()},
 		Preference: q.Project.String(), AllowPartialSearchResults: &partial, FilterPath: wanted,
 	}, out)
 }

@@ -73,6 +73,11 @@ func (m *Memory) Apply(ctx context.Context, changes []recallindex.Change) error 
 		return err
 	}
 	for _, change := range changes {
+		if len(change.Upserts) > 0 && change.Analysis != Analysis {
+			return recallindex.ErrOtherAnalysis
+		}
+	}
+	for _, change := range changes {
 		m.change(change)
 	}
 	return nil
@@ -110,6 +115,9 @@ func (m *Memory) Search(ctx context.Context, q recallindex.Query) (recallindex.R
 	defer m.mu.Unlock()
 	if err := m.enter(ctx); err != nil {
 		return recallindex.Result{}, err
+	}
+	if q.Analysis != Analysis {
+		return recallindex.Result{}, recallindex.ErrOtherAnalysis
 	}
 	if _, lost := m.lost[q.Project]; lost {
 		return recallindex.Result{}, recallindex.ErrIncomplete
@@ -230,6 +238,9 @@ func (m *Memory) Reset(ctx context.Context) error {
 	m.generation = uuid.New()
 	return m.enter(ctx)
 }
+
+// Analysis implements recallindex.Index: it is that of recall.NewAnalyzer.
+func (m *Memory) Analysis() int { return Analysis }
 
 // Generation implements recallindex.Index.
 func (m *Memory) Generation() string {
