@@ -122,6 +122,11 @@ type Index interface {
 	// documents of the project are lost and not all refilled, and ErrOtherAnalysis if the generation in
 	// use is of another analysis than the query.
 	Search(ctx context.Context, q Query) (Result, error)
+	// Spellings returns, for each word that no readable document of part Sources holds in its text or
+	// label, the spellings that such documents hold, at most Size, in the order of SortSpellings; nil for a
+	// word that one holds. An index bounds how many words it compares and looks for, and leaves out what is
+	// beyond. A generation of the format before knows no spellings.
+	Spellings(ctx context.Context, q SpellingQuery) ([][]string, error)
 	// Count returns the number of documents of a project, both parts.
 	Count(ctx context.Context, project uuid.UUID) (int, error)
 	// Total returns the number of documents of all projects.

@@ -28,7 +28,7 @@ func (x *Index) Search(ctx context.Context, q recallindex.Query) (recallindex.Re
 		return recallindex.Result{}, err
 	}
 	if len(q.Terms) > 0 {
-		if err := x.searchIn(ctx, s, x.partitions(q.Project)); err != nil {
+		if err := x.searchIn(ctx, s, x.partitions(q.Project), s.run); err != nil {
 			return recallindex.Result{}, fmt.Errorf("search recall index: %w", err)
 		}
 	}
@@ -46,19 +46,19 @@ func (x *Index) partitions(project uuid.UUID) []partition {
 	return []partition{shared(project)}
 }
 
-// searchIn opens the partitions one after the other, and searches all of them at once.
-func (x *Index) searchIn(ctx context.Context, s *search, places []partition) error {
+// searchIn opens the partitions one after the other, and calls run with all of them open.
+func (x *Index) searchIn(ctx context.Context, s *search, places []partition, run func(context.Context) error) error {
 	if len(places) == 0 {
-		return s.run(ctx)
+		return run(ctx)
 	}
 	at := places[0]
 	return x.with(at.slot, false, func(h *handle) error {
 		if h.index == nil {
-			return x.searchIn(ctx, s, places[1:])
+			return x.searchIn(ctx, s, places[1:], run)
 		}
 		return h.withSegments(func(segments []*scorch.SegmentSnapshot) error {
 			s.add(at, h, segments)
-			return x.searchIn(ctx, s, places[1:])
+			return x.searchIn(ctx, s, places[1:], run)
 		})
 	})
 }
@@ -104,9 +104,11 @@ func (s *search) run(ctx context.Context) error {
 	if err := s.open(); err != nil || s.found.Statistics.Docs == 0 {
 		return err
 	}
-	filter, best := newFilter(s.query), &topK{size: s.query.Size}
-	walk := maxScore{weights: s.found.Statistics.Weights(s.query.Terms).Shared(s.query.Terms), top: best, counts: make([]recall.Count,
-		len(s.query.Terms))}
+	filter, best := newFilter(s.query.Audiences, s.query.From, s.query.To), &topK{size: s.query.Size}
+	walk := maxScore{
+		weights: s.found.Statistics.Weights(s.query.Terms).Shared(s.query.Terms), top: best,
+		counts: make([]recall.Count, len(s.query.Terms)),
+	}
 	for _, in := range s.segments {
 		if len(in.lists) > 0 {
 			passing, some, err := filter.of(in.Segment(), in.columns, in.column)

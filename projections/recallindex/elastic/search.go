@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/elastic/go-elasticsearch/v8/esapi"
+	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/recallindex"
@@ -24,30 +26,40 @@ const (
 )
 
 // Search implements recallindex.Index.
-func (x *Index) Search(ctx context.Context, q recallindex.Query) (recallindex.Result, error) {
-	if err := x.beginCall(ctx); err != nil {
-		return recallindex.Result{}, err
-	}
-	defer x.endCall()
-	g := x.searched()
-	found, err := x.search(ctx, g, q)
-	if isMissing(err) {
-		// Another generation may be in use, perhaps since between the two requests.
-		renewed, failed := x.lookAgain(ctx, g)
-		switch {
-		case failed != nil:
-			err = failed
-		case renewed:
-			found, err = x.search(ctx, x.searched(), q)
-		}
-	}
-	if isMissing(err) {
-		return recallindex.Result{}, errors.Join(recallindex.ErrIncomplete, err)
-	}
+func (x *Index) Search(ctx context.Context, q recallindex.Query) (found recallindex.Result, err error) {
+	err = x.ask(ctx, func(g generation) error {
+		found, err = x.search(ctx, g, q)
+		return err
+	})
 	if err != nil {
 		return recallindex.Result{}, fmt.Errorf("search recall index: %w", err)
 	}
 	return found, nil
+}
+
+// ask calls search with the generation that searches go to, and again if another one is in use by now. It
+// returns ErrIncomplete if none answers.
+func (x *Index) ask(ctx context.Context, search func(g generation) error) error {
+	if err := x.beginCall(ctx); err != nil {
+		return err
+	}
+	defer x.endCall()
+	g := x.searched()
+	err := search(g)
+	if isMissing(err) {
+		// It may have been replaced between two requests of the search.
+		renewed, failed := x.lookAgain(ctx, g)
+		switch {
+		case failed != nil:
+			return failed
+		case renewed:
+			err = search(x.searched())
+		}
+	}
+	if isMissing(err) {
+		return errors.Join(recallindex.ErrIncomplete, err)
+	}
+	return err
 }
 
 func (x *Index) search(ctx context.Context, g generation, q recallindex.Query) (found recallindex.Result, err error) {
@@ -96,7 +108,7 @@ func (x *Index) statistics(ctx context.Context, g generation, q recallindex.Quer
 			} `json:"counts"`
 		} `json:"aggregations"`
 	}
-	err := x.searchFor(ctx, g, q, map[string]any{
+	err := x.searchFor(ctx, g, q.Project, map[string]any{
 		"size": 0, "track_total_hits": false,
 		"aggs": map[string]any{"counts": map[string]any{"filters": map[string]any{"filters": filters}}},
 	}, []string{"aggregations.counts.buckets.doc_count"}, &answer)
@@ -133,24 +145,28 @@ func candidateQuery(q recallindex.Query, s recall.Statistics, weights recall.Wei
 	if len(should) == 0 {
 		return nil
 	}
-	audiences := make([]string, len(q.Audiences))
-	for i, a := range q.Audiences {
-		audiences[i] = a.String()
+	filter := readable(group(q.Project, q.Part), q.Audiences, q.From, q.To)
+	return map[string]any{"bool": map[string]any{"filter": filter, "should": should, "minimum_should_match": 1}}
+}
+
+// readable are the filters for the documents of a group that a viewer may read, within a window.
+func readable(group string, audiences []uuid.UUID, from, to *time.Time) []map[string]any {
+	names := make([]string, len(audiences))
+	for i, a := range audiences {
+		names[i] = a.String()
 	}
-	filter := []map[string]any{
-		{"term": map[string]any{"g": group(q.Project, q.Part)}}, {"terms": map[string]any{"a": audiences}},
-	}
+	filter := []map[string]any{{"term": map[string]any{"g": group}}, {"terms": map[string]any{"a": names}}}
 	window := map[string]any{}
-	if q.From != nil {
-		window["gte"] = q.From.UnixMilli()
+	if from != nil {
+		window["gte"] = from.UnixMilli()
 	}
-	if q.To != nil {
-		window["lte"] = q.To.UnixMilli()
+	if to != nil {
+		window["lte"] = to.UnixMilli()
 	}
 	if len(window) > 0 {
 		filter = append(filter, map[string]any{"range": map[string]any{"at": window}})
 	}
-	return map[string]any{"bool": map[string]any{"filter": filter, "should": should, "minimum_should_match": 1}}
+	return filter
 }
 
 // candidates returns the n best documents by the scores of Elasticsearch.
@@ -158,7 +174,7 @@ func (x *Index) candidates(
 	ctx context.Context, g generation, q recallindex.Query, query map[string]any, n int,
 ) ([]hit, error) {
 	var answer hitsAnswer
-	err := x.searchFor(ctx, g, q, map[string]any{
+	err := x.searchFor(ctx, g, q.Project, map[string]any{
 		"query": query, "size": n, "track_total_hits": false, "stored_fields": "_none_", "docvalue_fields": recordField,
 	}, []string{"hits.hits.fields"}, &answer)
 	return answer.Hits.Hits, err
@@ -174,7 +190,7 @@ func (x *Index) searchAlias(g generation) string {
 
 // searchFor sends a search to the shard of the project, and always to the same copy of it.
 func (x *Index) searchFor(
-	ctx context.Context, g generation, q recallindex.Query, body map[string]any, wanted []string, out any,
+	ctx context.Context, g generation, project uuid.UUID, body map[string]any, wanted []string, out any,
 ) error {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -182,8 +198,8 @@ func (x *Index) searchFor(
 	}
 	partial := false
 	return x.client.do(ctx, x.options.limits.search, esapi.SearchRequest{
-		Index: []string{x.searchAlias(g)}, Body: bytes.NewReader(text), Routing: []string{q.Project.String()},
-		Preference: q.Project.String(), AllowPartialSearchResults: &partial, FilterPath: wanted,
+		Index: []string{x.searchAlias(g)}, Body: bytes.NewReader(text), Routing: []string{project.String()},
+		Preference: project.String(), AllowPartialSearchResults: &partial, FilterPath: wanted,
 	}, out)
 }
 

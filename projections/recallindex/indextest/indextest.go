@@ -78,6 +78,8 @@ func Run(t *testing.T, newStorage func(t *testing.T) Storage) {
 		{"shadow verified", shadowVerified},
 		{"closed", closed},
 		{"model", model},
+		{"spelling", spelling},
+		{"spelling model", spellingModel},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) { test.run(t, newStorage(t).Open) })

@@ -157,6 +157,48 @@ func (m *Memory) Search(ctx context.Context, q recallindex.Query) (recallindex.R
 	return found, nil
 }
 
+// Spellings implements recallindex.Index.
+func (m *Memory) Spellings(ctx context.Context, q recallindex.SpellingQuery) ([][]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.enter(ctx); err != nil {
+		return nil, err
+	}
+	readable, frequencies := map[string]bool{}, map[string]int{}
+	for _, d := range m.projects[q.Project] {
+		if d.Part() != recallindex.Sources {
+			continue
+		}
+		reads := slices.Contains(q.Audiences, d.Audience) && within(d.OccurredAt, q.From, q.To)
+		for _, part := range [][]string{d.Terms.Text, d.Terms.Label} {
+			words := slices.Clone(part)
+			slices.Sort(words)
+			for _, w := range slices.Compact(words) {
+				frequencies[w]++
+				readable[w] = readable[w] || reads
+			}
+		}
+	}
+	found := make([][]string, len(q.Words))
+	for i, word := range q.Words[:min(len(q.Words), recallindex.MaxSpellingWords)] {
+		if readable[word.Text] {
+			continue
+		}
+		var list []recallindex.Spelling
+		for w, n := range frequencies {
+			if s, ok := recallindex.NewSpelling(w, word); ok && readable[w] {
+				s.Frequency = n
+				list = append(list, s)
+			}
+		}
+		recallindex.SortSpellings(list)
+		for _, s := range list[:min(len(list), q.Size)] {
+			found[i] = append(found[i], s.Text)
+		}
+	}
+	return found, nil
+}
+
 func within(at time.Time, from, to *time.Time) bool {
 	return (from == nil || !at.Before(*from)) && (to == nil || !at.After(*to))
 }

@@ -41,6 +41,10 @@ func upgrade(t *testing.T, in Storage) {
 	equal(t, "generation", u.x.Generation(), generation)
 	u.wantFound(u.x, former, "helix", "vim", "kept", "moved")
 	u.wantOther(u.x, Analysis)
+	spelled := recallindex.SpellingQuery{
+		Project: u.project, Audiences: []uuid.UUID{uuid.Nil}, Size: 8, Words: []recallindex.SpellingWord{{Text: "helixx", Edits: 1}},
+	}
+	equal(t, "spellings of the format before", spellings(t, u.x, spelled), [][]string{nil})
 
 	next := newShadow(t, u.x)
 	equal(t, "analysis of the shadow", next.Analysis(), Analysis)
