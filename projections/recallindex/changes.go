@@ -3,6 +3,7 @@ package recallindex
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -75,6 +76,7 @@ func (p *Projector) sourceDocuments(
 		documents = append(documents, Document{
 			Key:      Key{DataPoint: id, Revision: row.revision, N: n},
 			Audience: row.audience, OccurredAt: row.occurredAt, Terms: terms,
+			Tie: TieOf(accepted.Effect.SourceID, strconv.Itoa(n)),
 		})
 	}
 	return documents, nil
@@ -97,7 +99,8 @@ func (p *Projector) memoryDocuments(
 		seen[m.ID] = struct{}{}
 		documents = append(documents, Document{
 			Key:      Key{DataPoint: id, Revision: row.memoryRevision, Memory: m.ID},
-			Audience: row.audience, OccurredAt: derived.OccurredAt, Terms: recall.Terms{Text: a.Terms(m.Content)},
+			Audience: row.audience, OccurredAt: derived.OccurredAt, Tie: TieOf(m.Content),
+			Terms: recall.Terms{Text: a.Terms(m.Content)},
 		})
 	}
 	return documents, nil

@@ -8,6 +8,7 @@ package recallindex
 import (
 	"context"
 	"errors"
+	"hash/fnv"
 	"time"
 
 	"github.com/google/uuid"
@@ -47,7 +48,25 @@ type Document struct {
 	Key
 	Audience   uuid.UUID
 	OccurredAt time.Time
-	Terms      recall.Terms
+	// Tie orders documents of one second and equal score. It is the same for equal texts in every project.
+	Tie   uint16
+	Terms recall.Terms
+}
+
+// Order is the place of a document among those of equal score: the older first, then by Tie. Times are
+// compared by the second.
+func (d Document) Order() uint64 {
+	const firstYear, tieBits = -62_167_219_200, 16 // the year 0 in seconds of 1970
+	return uint64(max(d.OccurredAt.Unix()-firstYear, 0))<<tieBits | uint64(d.Tie)
+}
+
+// TieOf returns the Tie of a document, from what is the same in every project.
+func TieOf(parts ...string) uint16 {
+	sum := fnv.New32a()
+	for _, part := range parts {
+		_, _ = sum.Write(append([]byte(part), 0)) // a hash never fails
+	}
+	return uint16(sum.Sum32() ^ sum.Sum32()>>16)
 }
 
 // Scope names all documents of one part of a revision of a data point.
@@ -91,7 +110,8 @@ type Query struct {
 	// From and To bound OccurredAt, inclusive; nil is open. An index may also return documents
 	// outside, but must not miss any inside.
 	From, To *time.Time
-	// Size is the most hits: those with the best scores.
+	// Size is the most hits: those with the best scores, and of equal scores the first by Order. A
+	// generation of the format before knows no order.
 	Size int
 }
 

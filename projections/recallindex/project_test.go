@@ -111,7 +111,7 @@ func expected(t *rapid.T, h *projectiontest.History) documents {
 		for n, terms := range analyzer.Passages(recall.Document{Content: content, Author: p.accepted.Author}) {
 			put(p.project, recallindex.Document{
 				Key: recallindex.Key{DataPoint: id, Revision: effect.Revision, N: n}, Audience: p.audience,
-				OccurredAt: effect.OccurredAt, Terms: terms,
+				OccurredAt: effect.OccurredAt, Terms: terms, Tie: recallindex.TieOf(effect.SourceID, fmt.Sprint(n)),
 			})
 		}
 		if p.derived == nil {
@@ -127,8 +127,8 @@ func expected(t *rapid.T, h *projectiontest.History) documents {
 		for _, m := range lines {
 			put(p.project, recallindex.Document{
 				Key: recallindex.Key{DataPoint: id, Revision: p.derived.Revision, Memory: m.ID}, Audience: p.audience,
-				OccurredAt: p.derived.OccurredAt,
-				Terms:      recall.Terms{Text: analyzer.Terms(m.Content)},
+				OccurredAt: p.derived.OccurredAt, Tie: recallindex.TieOf(m.Content),
+				Terms: recall.Terms{Text: analyzer.Terms(m.Content)},
 			})
 		}
 	}

@@ -20,8 +20,9 @@ func (x *Index) Search(ctx context.Context, q recallindex.Query) (recallindex.Re
 		return recallindex.Result{}, err
 	}
 	defer x.endCall()
-	s := &search{query: q}
-	if x.used().analysis != q.Analysis {
+	used := x.used()
+	s := &search{query: q, format: used.format}
+	if used.analysis != q.Analysis {
 		return recallindex.Result{}, recallindex.ErrOtherAnalysis
 	}
 	if err := x.checkComplete(q.Project); err != nil {
@@ -66,6 +67,7 @@ func (x *Index) searchIn(ctx context.Context, s *search, places []partition, run
 // search runs one query on one snapshot of each partition.
 type search struct {
 	query    recallindex.Query
+	format   format
 	segments []*searchedSegment
 	found    recallindex.Result
 }
@@ -73,6 +75,8 @@ type search struct {
 // searchedSegment is one segment with the terms and lists of the query.
 type searchedSegment struct {
 	*scorch.SegmentSnapshot
+	// part are the documents of the part that is searched.
+	part    segment.PostingsList
 	at      partition
 	terms   []string
 	columns *columns
@@ -95,6 +99,8 @@ func (s *search) add(at partition, h *handle, segments []*scorch.SegmentSnapshot
 // list is the documents of a term in a field of a segment.
 type list struct {
 	postings segment.PostingsList
+	// repeated are those of them that contain the term several times, nil if there are none.
+	repeated segment.PostingsList
 	term     int
 	label    bool
 }
@@ -116,7 +122,13 @@ func (s *search) run(ctx context.Context) error {
 				return err
 			}
 			if some {
-				walk.filter, walk.postings = passing, walk.postings[:0]
+				walk.filter, walk.postings, walk.orders = passing, walk.postings[:0], cursor{}
+				if s.format != formerFormat {
+					walk.orders.docs = in.part.Iterator(true, false, false, nil)
+					if err := walk.orders.next(); err != nil {
+						return err
+					}
+				}
 				for _, l := range in.lists {
 					p, err := s.newPosting(in, l, walk.weights)
 					if err != nil {
@@ -148,6 +160,7 @@ func (s *search) open() error {
 		if docs.Count() == 0 {
 			continue
 		}
+		in.part = docs
 		s.found.Statistics.Docs += int(docs.Count())
 		if err := s.openField(in, textOf(s.query.Part), false); err != nil {
 			return err
@@ -168,16 +181,37 @@ func (s *search) openField(in *searchedSegment, field string, label bool) error 
 	if err != nil || dict.Cardinality() == 0 {
 		return err
 	}
-	for term, text := range in.terms {
-		postings, err := dict.PostingsList([]byte(text), in.Deleted(), nil)
-		if err != nil {
+	var repeated segment.TermDictionary
+	if !label && s.format != formerFormat {
+		if repeated, err = in.Segment().Dictionary(repeatedOf(s.query.Part)); err != nil {
 			return err
 		}
-		n := int(postings.Count())
+	}
+	languages := languages{in: in, dict: dict}
+	for term, text := range in.terms {
+		if absent, err := languages.lack(s.query.Terms[term].Text); absent || err != nil {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		l := list{term: term, label: label}
+		if l.postings, err = dict.PostingsList([]byte(text), in.Deleted(), nil); err != nil {
+			return err
+		}
+		n := int(l.postings.Count())
 		if n == 0 {
 			continue
 		}
-		in.lists = append(in.lists, list{postings, term, label})
+		if repeated != nil && repeated.Cardinality() > 0 {
+			if l.repeated, err = repeated.PostingsList([]byte(text), in.Deleted(), nil); err != nil {
+				return err
+			}
+			if l.repeated.Count() == 0 {
+				l.repeated = nil
+			}
+		}
+		in.lists = append(in.lists, l)
 		if f := &s.found.Statistics.Frequencies[term]; label {
 			f.Label += n
 		} else {
@@ -187,16 +221,60 @@ func (s *search) openField(in *searchedSegment, field string, label bool) error 
 	return nil
 }
 
+// languages knows of which languages a field of a segment has stems of the project.
+type languages struct {
+	in    *searchedSegment
+	dict  segment.TermDictionary
+	known map[string]bool
+}
+
+// lack reports whether a term is a stem of a language of which there are none: a question asks for stems of
+// several languages, and most projects have one.
+func (l *languages) lack(term string) (bool, error) {
+	marker, is := recall.LanguageMarker(term)
+	if !is || marker == term {
+		return false, nil
+	}
+	absent, known := l.known[marker]
+	if known {
+		return absent, nil
+	}
+	from := l.in.at.prefix + marker
+	first, err := l.dict.AutomatonIterator(nil, []byte(from), []byte(from+"\xff")).Next()
+	if err != nil {
+		return false, err
+	}
+	if l.known == nil {
+		l.known = map[string]bool{}
+	}
+	l.known[marker] = first == nil
+	return first == nil, nil
+}
+
 // newPosting makes the iterator of a list.
 func (s *search) newPosting(in *searchedSegment, l list, weights recall.Weights) (*posting, error) {
-	p := &posting{docs: l.postings.Iterator(!l.label, !l.label, false, nil), term: l.term, label: l.label}
 	if l.label {
-		p.weight = weights.Label(l.term)
-		p.bound = p.weight
+		p := &posting{term: l.term, label: true, weight: weights.Label(l.term)}
+		p.docs.docs, p.bound = l.postings.Iterator(false, false, false, nil), p.weight
 		return p, nil
 	}
-	impact, err := in.column.impactOf(textOf(s.query.Part), in.terms[l.term], l.postings)
-	p.weight = weights.Text(l.term)
+	var lengths *lengths
+	var err error
+	if s.format != formerFormat {
+		if lengths, err = in.column.lengthsOf(in.Segment()); err != nil {
+			return nil, err
+		}
+	}
+	open := func() *posting {
+		p := &posting{term: l.term, lengths: lengths, weight: weights.Text(l.term)}
+		p.docs.docs = l.postings.Iterator(lengths == nil, lengths == nil, false, nil)
+		if l.repeated != nil {
+			p.repeated.docs = l.repeated.Iterator(true, false, false, nil)
+		}
+		return p
+	}
+	impact, err := in.column.impactOf(textOf(s.query.Part), in.terms[l.term], l.postings.Count(), open)
+	p := open()
 	p.bound = p.weight * impact
 	return p, err
 }

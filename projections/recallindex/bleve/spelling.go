@@ -199,7 +199,7 @@ func (s *speller) compare(
 	return nil
 }
 
-// prefixed is an automaton of words behind a prefix. Its states are those of the prefix, then those of the
+// prefixed is an automaton of words after a prefix. Its states are those of the prefix, then those of the
 // words, each greater by the length of the prefix; noState matches nothing.
 type prefixed struct {
 	words  *levenshtein.DFA

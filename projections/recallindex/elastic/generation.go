@@ -165,6 +165,7 @@ func (x *Index) description(g generation, aliases []string) map[string]any {
 				"g": keyword, "d": keyword, "s": keyword, "a": keyword, "l": keyword,
 				"at": map[string]any{"type": "long", "doc_values": false},
 				"v":  map[string]any{"type": "sparse_vector"},
+				"o":  map[string]any{"type": "long", "index": false},
 				"c":  map[string]any{"type": "binary", "doc_values": true},
 			},
 		},

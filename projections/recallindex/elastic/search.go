@@ -126,24 +126,40 @@ func (x *Index) statistics(ctx context.Context, g generation, q recallindex.Quer
 	return s, nil
 }
 
-// candidateQuery is the query whose scores are those of recall.Weights; nil if no term occurs.
+// maxClauses is the most clauses of a query. A server with little memory allows 1,024 in all.
+const maxClauses = 1000
+
+// candidateQuery is the query whose scores are those of recall.Weights; nil if no term occurs. Of more terms
+// than a query may have it asks for those of the greatest weights.
 func candidateQuery(q recallindex.Query, s recall.Statistics, weights recall.Weights) map[string]any {
 	in := prefix(q.Project, q.Part)
-	var should []map[string]any
+	type clause struct {
+		weight float64
+		query  map[string]any
+	}
+	var clauses []clause
 	for i, t := range q.Terms {
 		if s.Frequencies[i].Text > 0 {
-			should = append(should, map[string]any{"term": map[string]any{"v": map[string]any{
+			clauses = append(clauses, clause{weights.Text(i), map[string]any{"term": map[string]any{"v": map[string]any{
 				"value": in.feature(t.Text), "boost": weights.Text(i),
-			}}})
+			}}}})
 		}
 		if s.Frequencies[i].Label > 0 {
-			should = append(should, map[string]any{"constant_score": map[string]any{
+			clauses = append(clauses, clause{weights.Label(i), map[string]any{"constant_score": map[string]any{
 				"filter": map[string]any{"term": map[string]any{"l": in.feature(t.Text)}}, "boost": weights.Label(i),
-			}})
+			}}})
 		}
 	}
-	if len(should) == 0 {
+	if len(clauses) == 0 {
 		return nil
+	}
+	if len(clauses) > maxClauses {
+		slices.SortStableFunc(clauses, func(a, b clause) int { return cmp.Compare(b.weight, a.weight) })
+		clauses = clauses[:maxClauses]
+	}
+	should := make([]map[string]any, len(clauses))
+	for i, c := range clauses {
+		should[i] = c.query
 	}
 	filter := readable(group(q.Project, q.Part), q.Audiences, q.From, q.To)
 	return map[string]any{"bool": map[string]any{"filter": filter, "should": should, "minimum_should_match": 1}}
@@ -174,9 +190,13 @@ func (x *Index) candidates(
 	ctx context.Context, g generation, q recallindex.Query, query map[string]any, n int,
 ) ([]hit, error) {
 	var answer hitsAnswer
-	err := x.searchFor(ctx, g, q.Project, map[string]any{
+	body := map[string]any{
 		"query": query, "size": n, "track_total_hits": false, "stored_fields": "_none_", "docvalue_fields": recordField,
-	}, []string{"hits.hits.fields"}, &answer)
+	}
+	if g.format != formerFormat {
+		body["sort"] = []any{"_score", map[string]any{"o": "asc"}}
+	}
+	err := x.searchFor(ctx, g, q.Project, body, []string{"hits.hits.fields"}, &answer)
 	return answer.Hits.Hits, err
 }
 
@@ -213,6 +233,7 @@ type ranking struct {
 type scored struct {
 	recallindex.Hit
 	score float64
+	order uint64
 }
 
 // best returns as many of the candidates as the query asks for.
@@ -229,7 +250,9 @@ func best(q recallindex.Query, weights recall.Weights, candidates []hit) ([]reca
 		}
 		ranked = append(ranked, s)
 	}
-	slices.SortStableFunc(ranked, func(a, b scored) int { return cmp.Compare(b.score, a.score) })
+	slices.SortStableFunc(ranked, func(a, b scored) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.order, b.order))
+	})
 	hits := make([]recallindex.Hit, min(len(ranked), q.Size))
 	for i := range hits {
 		hits[i] = ranked[i].Hit
@@ -267,5 +290,6 @@ func (r ranking) scoreOf(h hit) (s scored, err error) {
 		s.Length = len(is.terms.Text)
 	}
 	s.score = r.weights.Score(s.Counts, s.Length)
+	s.order = recallindex.Document{OccurredAt: time.UnixMilli(is.at), Tie: is.tie}.Order()
 	return s, nil
 }

@@ -1,6 +1,7 @@
 package indextest
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -123,6 +124,7 @@ func (m *Memory) Search(ctx context.Context, q recallindex.Query) (recallindex.R
 		return recallindex.Result{}, recallindex.ErrIncomplete
 	}
 	found := recallindex.Result{Statistics: recall.Statistics{Frequencies: make([]recall.Count, len(q.Terms))}}
+	orders := map[recallindex.Key]uint64{}
 	for _, d := range m.projects[q.Project] {
 		if d.Part() != q.Part {
 			continue
@@ -140,15 +142,13 @@ func (m *Memory) Search(ctx context.Context, q recallindex.Query) (recallindex.R
 		}
 		found.Statistics.Docs++
 		if matches && slices.Contains(q.Audiences, d.Audience) && within(d.OccurredAt, q.From, q.To) {
-			found.Hits = append(found.Hits, hit)
+			found.Hits, orders[d.Key] = append(found.Hits, hit), d.Order()
 		}
 	}
 	weights := found.Statistics.Weights(q.Terms).Shared(q.Terms)
 	slices.SortFunc(found.Hits, func(a, b recallindex.Hit) int {
-		if weights.Score(a.Counts, a.Length) > weights.Score(b.Counts, b.Length) {
-			return -1
-		}
-		return 1
+		return cmp.Or(cmp.Compare(weights.Score(b.Counts, b.Length), weights.Score(a.Counts, a.Length)),
+			cmp.Compare(orders[a.Key], orders[b.Key]))
 	})
 	found.Hits = found.Hits[:min(len(found.Hits), q.Size)]
 	if len(q.Terms) == 0 {

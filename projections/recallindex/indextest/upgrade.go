@@ -42,7 +42,8 @@ func upgrade(t *testing.T, in Storage) {
 	u.wantFound(u.x, former, "helix", "vim", "kept", "moved")
 	u.wantOther(u.x, Analysis)
 	spelled := recallindex.SpellingQuery{
-		Project: u.project, Audiences: []uuid.UUID{uuid.Nil}, Size: 8, Words: []recallindex.SpellingWord{{Text: "helixx", Edits: 1}},
+		Project: u.project, Audiences: []uuid.UUID{uuid.Nil}, Size: 8,
+		Words: []recallindex.SpellingWord{{Text: "helixx", Edits: 1}},
 	}
 	equal(t, "spellings of the format before", spellings(t, u.x, spelled), [][]string{nil})
 
