@@ -110,6 +110,23 @@ type Bounded interface {
 	Fit(events []eventstore.DecodedEvent) int
 }
 
+// Continuing is a Projector that can go on with the rows of an earlier version while those of its own
+// are built in a shadow. Its queries read both.
+type Continuing interface {
+	Projector
+	// Continues reports whether it applies pages to rows of an earlier version.
+	Continues(version int) bool
+}
+
+// Reads reports whether the pages and queries of a projector work on rows of a version.
+func Reads(p Projector, version int) bool {
+	if version == p.Version() {
+		return true
+	}
+	continuing, ok := p.(Continuing)
+	return ok && continuing.Continues(version)
+}
+
 // External is a Projector that also fills a target outside its schema, such as a search index. One
 // process at a time fills a target, and the checkpoint names the target of its rows.
 type External interface {

@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
 // outcome is what stands in the end, without ids, positions and times: the streams, the rows of
@@ -81,7 +82,7 @@ func (s *scene) documents(labels map[uuid.UUID]string) []string {
 	s.must(err)
 	all := []string{fmt.Sprint("index: ", n, " documents")}
 	for _, part := range []recallindex.Part{recallindex.Sources, recallindex.Memories} {
-		found, err := s.index.Search(s.t.Context(), recallindex.Query{
+		found, err := s.index.Search(s.t.Context(), recallindex.Query{Analysis: indextest.Analysis,
 			Project: project, Part: part, Terms: recall.NewAnalyzer().Query("one two three four five text memory"),
 			Audiences: []uuid.UUID{uuid.Nil}, Size: 1000,
 		})

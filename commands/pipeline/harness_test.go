@@ -38,6 +38,7 @@ import (
 	derived "github.com/annals-project/annals/projections/memories"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
+	"github.com/annals-project/annals/projections/recallindex/indextest"
 	"github.com/annals-project/annals/projections/runner"
 )
 
@@ -124,7 +125,7 @@ func newIdleHarness(t *testing.T) *harness {
 		DB: w.db, Store: w.store, Codec: codec, LogID: runner.LogIDOf(w.store, codec), Logger: quiet,
 		Projectors: []projections.Projector{
 			datapoints.New(w.log), derived.New(w.log, quiet),
-			recallindex.New(w.index, w.log, recall.NewAnalyzer(), quiet),
+			recallindex.New(w.index, w.log, recall.NewAnalyzers(), quiet),
 			people.New(w.log, w.log.Namespaces, quiet),
 		},
 	})
@@ -260,7 +261,7 @@ func (w *harness) holders(word string) []string {
 		}
 	}
 	for _, part := range []recallindex.Part{recallindex.Sources, recallindex.Memories} {
-		found, err := w.index.Search(w.t.Context(), recallindex.Query{
+		found, err := w.index.Search(w.t.Context(), recallindex.Query{Analysis: indextest.Analysis,
 			Project: w.call.Principal.Project.ID, Part: part, Terms: recall.NewAnalyzer().Query(word),
 			Audiences: []uuid.UUID{uuid.Nil}, Size: 10,
 		})

@@ -94,12 +94,12 @@ func newInside(t *testing.T) *fixture {
 			OrganizationID: w.call.Principal.OrganizationID, ProjectID: project.ID, Number: 1, Slug: project.Slug, Name: "default", Namespace: stored, CreatedAt: born,
 		})
 	runtest.Must(t, err)
-	journal, analyzer := eventstore.Journal{Store: store, Codec: codec}, domainrecall.NewAnalyzer()
+	journal, analyzers := eventstore.Journal{Store: store, Codec: codec}, domainrecall.NewAnalyzers()
 	w.runtime, err = runner.New(runner.Config{
 		DB: w.db, Store: store, Codec: codec, LogID: runner.LogIDOf(store, codec), Logger: quiet,
 		Projectors: []projections.Projector{
 			datapoints.New(journal), derived.New(journal, quiet), directory.New(journal, namespaces, quiet),
-			recallindex.New(index, journal, analyzer, quiet),
+			recallindex.New(index, journal, analyzers, quiet),
 		},
 	})
 	runtest.Must(t, err)
@@ -115,7 +115,7 @@ func newInside(t *testing.T) *fixture {
 		Without:     []string{domainrecall.Floor}, // its question finds every note
 		DB:          w.db,
 		Index:       index,
-		Analyzer:    analyzer,
+		Analyzers:   analyzers,
 		Blobs:       journal,
 		Projections: w.waiter,
 		Log:         quiet,

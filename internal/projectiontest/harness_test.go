@@ -52,7 +52,7 @@ type harness struct {
 	t          *testing.T
 	db         *pgxpool.Pool
 	index      recallindex.Index
-	analyzer   *domainrecall.Analyzer
+	analyzers  domainrecall.Analyzers
 	store      *eventstoretest.Memory
 	log        *commands.Journal
 	project    auth.Project
@@ -143,7 +143,7 @@ func (h *harness) setUp(codec *eventstore.Codec) {
 	readapi.Register(e, readapi.Deps{
 		Identities: records, Audiences: records, Meter: free{},
 		Recall: recall.New(recall.Config{
-			DB: h.db, Index: h.index, Analyzer: h.analyzer, Blobs: h.log, Viewers: records,
+			DB: h.db, Index: h.index, Analyzers: h.analyzers, Blobs: h.log, Viewers: records,
 			Projections: recalltest.Running{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		}),
 	})
@@ -151,7 +151,8 @@ func (h *harness) setUp(codec *eventstore.Codec) {
 	h.projectors = []projectiontest.Projector{
 		datapoints.New(
 			h.log,
-		), memories.New(h.log, discard), directory.New(h.log, stream.Namespaces{}, discard), recallindex.New(h.index, h.log, h.analyzer, discard),
+		), memories.New(h.log, discard), directory.New(h.log, stream.Namespaces{}, discard),
+		recallindex.New(h.index, h.log, h.analyzers, discard),
 	}
 }
 
@@ -370,11 +371,11 @@ func (h *harness) standing() map[string]sent {
 
 // built is shared by all houses: a database, an index, and the tables of the projectors.
 type built struct {
-	db       *pgxpool.Pool
-	index    recallindex.Index
-	codec    *eventstore.Codec
-	contract *apitest.Contract
-	analyzer *domainrecall.Analyzer
+	db        *pgxpool.Pool
+	index     recallindex.Index
+	codec     *eventstore.Codec
+	contract  *apitest.Contract
+	analyzers domainrecall.Analyzers
 }
 
 func build(f *testing.F) *built {
@@ -390,15 +391,15 @@ func build(f *testing.F) *built {
 		}
 	})
 	b := &built{
-		db:       pgtest.Database(f),
-		index:    index,
-		codec:    codec,
-		contract: apitest.Load(f, readapi.OpenAPI),
-		analyzer: domainrecall.NewAnalyzer(),
+		db:        pgtest.Database(f),
+		index:     index,
+		codec:     codec,
+		contract:  apitest.Load(f, readapi.OpenAPI),
+		analyzers: domainrecall.NewAnalyzers(),
 	}
 	for _, p := range []projectiontest.Projector{
 		datapoints.New(nil), memories.New(nil, nil), directory.New(nil, stream.Namespaces{}, nil),
-		recallindex.New(index, nil, b.analyzer, nil),
+		recallindex.New(index, nil, b.analyzers, nil),
 	} {
 		projectiontest.Make(f, b.db, p)
 	}
@@ -408,7 +409,7 @@ func build(f *testing.F) *built {
 // harness makes a harness for the length of one test.
 func (b *built) harness(t *testing.T) *harness {
 	t.Helper()
-	h := &harness{t: t, db: b.db, index: b.index, contract: b.contract, analyzer: b.analyzer}
+	h := &harness{t: t, db: b.db, index: b.index, contract: b.contract, analyzers: b.analyzers}
 	h.setUp(b.codec)
 	t.Cleanup(func() {
 		if err := b.index.DropProject(context.WithoutCancel(t.Context()), h.project.ID); err != nil {

@@ -202,7 +202,7 @@ func (s *Service) compose(
 	}
 	texts := &texts{
 		gate: g, blobs: s.config.Blobs, ranking: ranking, log: s.config.Log, contents: map[revisionKey][]byte{},
-		analyzer: s.config.Analyzer, question: question, found: found,
+		analyzer: question.analyzer, question: question, found: found,
 	}
 	budget := recall.Budget{Tokens: question.Budget, Bytes: ResponseBytes}
 	cost := func(e recall.Entry) (recall.Cost, bool) { return texts.cost(ctx, e) }

@@ -74,7 +74,7 @@ func TestRebuild_TextErasedMeanwhile(t *testing.T) {
 		DB: pgtest.Database(t), Store: store, Codec: codec, Logger: log,
 		LogID: func(context.Context) (uuid.UUID, error) { return logID, nil },
 		Projectors: []projections.Projector{recallindex.New(index, eventstore.Journal{Store: store, Codec: codec},
-			recall.NewAnalyzer(), log)},
+			recall.NewAnalyzers(), log)},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -161,6 +161,7 @@ func (s *Service) Explain(ctx context.Context, q Query, sourceIDs []string) (Exp
 	explaining := *s
 	explaining.explainer = e
 	err := s.run(ctx, q.Organization, func() error {
+		*e = explainer{sourceIDs: sourceIDs} // it may be answered twice
 		_, err := explaining.answerQuery(ctx, q)
 		return err
 	})

@@ -235,7 +235,7 @@ func (e *explainer) passagesOf(ctx context.Context, p *storedDataPoint) (passage
 		}
 	}
 	document := recall.Document{Content: string(content), Label: p.label, Author: p.author}
-	return e.service.config.Analyzer.Passages(document), true, nil
+	return e.question.analyzer.Passages(document), true, nil
 }
 
 // How a data point is looked for in the index: by how many words of its first passage, and among how
@@ -252,7 +252,8 @@ func (e *explainer) findInIndex(ctx context.Context, p *storedDataPoint, passage
 	terms := distinctTerms(passage)
 	q := recallindex.Query{
 		Project: e.question.Project.ID, Part: recallindex.Sources, Terms: recall.Wholes(terms...),
-		Audiences: []uuid.UUID{p.audience}, From: &p.occurredAt, To: &p.occurredAt, Size: lookupFirst,
+		Analysis: e.question.analyzer.Version(), Audiences: []uuid.UUID{p.audience}, From: &p.occurredAt, To: &p.occurredAt,
+		Size: lookupFirst,
 	}
 	for {
 		found, err := e.service.config.Index.Search(ctx, q)

@@ -92,7 +92,7 @@ func TestGate_Histories(t *testing.T) {
 	projectiontest.Make(t, db, points)
 	projectiontest.Make(t, db, lines)
 	projectiontest.Make(t, db, recallindex.New(nil, nil, nil, log))
-	analyzer := domainrecall.NewAnalyzer()
+	analyzers := domainrecall.NewAnalyzers()
 	rapid.Check(t, func(r *rapid.T) {
 		_, err := db.Exec(t.Context(), `do $$ declare t record; begin
 			for t in select table_schema, table_name from information_schema.tables where table_schema in ('datapoints', 'memories', 'recallindex') loop
@@ -103,7 +103,7 @@ func TestGate_Histories(t *testing.T) {
 		}
 		h := projectiontest.DrawHistory(r)
 		index := indextest.NewMemory()
-		indexer := recallindex.New(index, logTexts(h.Facts), analyzer, log)
+		indexer := recallindex.New(index, logTexts(h.Facts), analyzers, log)
 		lag := rapid.Bool().Draw(r, "lag")
 		upTo := func(name string) []eventstore.DecodedEvent {
 			if !lag {
@@ -144,7 +144,7 @@ func TestGate_Histories(t *testing.T) {
 				q.From = &from
 			}
 			service := recall.New(recall.Config{
-				DB: db, Index: index, Analyzer: analyzer, Projections: recalltest.Running{},
+				DB: db, Index: index, Analyzers: analyzers, Projections: recalltest.Running{},
 				Now: func() time.Time { return base }, Log: slog.New(slog.DiscardHandler),
 			})
 			page, err := service.Recall(t.Context(), q)

@@ -95,7 +95,7 @@ func (s *Service) noteSuperseded(r *ranking, question *question, places map[uuid
 	}
 }
 
-func (s *Service) stems(text string) []string { return s.config.Analyzer.Stems(text) }
+func (s *Service) stems(text string) []string { return s.config.Analyzers.Newest().Stems(text) }
 
 func setOf(terms []string) map[string]struct{} {
 	set := make(map[string]struct{}, len(terms))

@@ -216,9 +216,9 @@ func (s *Service) score(
 
 func (s *Service) rankTurns(question *question, f *candidates, ids []uuid.UUID, turns []recall.Turn) []float64 {
 	if s.explainer == nil {
-		return s.config.Analyzer.Rank(question.asked, f.weights, turns, s.config.Without...)
+		return question.analyzer.Rank(question.asked, f.weights, turns, s.config.Without...)
 	}
-	ranked := s.config.Analyzer.RankExplained(question.asked, f.weights, turns, s.config.Without...)
+	ranked := question.analyzer.RankExplained(question.asked, f.weights, turns, s.config.Without...)
 	return s.explainer.note(ids, turns, ranked)
 }
 
@@ -265,7 +265,7 @@ func (s *Service) scoreLive(
 		if p.author != nil {
 			document.Author = *p.author
 		}
-		for _, terms := range s.config.Analyzer.Passages(document) {
+		for _, terms := range question.analyzer.Passages(document) {
 			counts := recall.Counts(question.asked.Terms, terms)
 			value := f.chooseBy.Score(counts, len(terms.Text))
 			if value > 0 {

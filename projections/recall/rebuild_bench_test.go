@@ -84,7 +84,7 @@ func BenchmarkRebuild(b *testing.B) {
 		},
 		Projectors: []projections.Projector{
 			access.New(), datapoints.New(noBlobs{}), memories.New(noBlobs{}, log),
-			recallindex.New(index, eventstore.Journal{Store: store, Codec: codec}, recall.NewAnalyzer(), log),
+			recallindex.New(index, eventstore.Journal{Store: store, Codec: codec}, recall.NewAnalyzers(), log),
 		},
 	})
 	if err != nil {

@@ -105,9 +105,10 @@ type Viewers interface {
 type Config struct {
 	DB *pgxpool.Pool
 	// Replica may answer the texts that passed the gate; nil for none.
-	Replica  *replica.Reader
-	Index    recallindex.Index
-	Analyzer *recall.Analyzer
+	Replica *replica.Reader
+	Index   recallindex.Index
+	// Analyzers are those of the generations that the index may have.
+	Analyzers recall.Analyzers
 	// Without names signals of the ranker to leave out, such as recall.Floor.
 	Without []string
 	Blobs   eventstore.BlobReader
@@ -191,7 +192,13 @@ func (s *Service) run(ctx context.Context, organization uuid.UUID, answer func()
 	if err := slot.Reserve(ctx, 1); err != nil {
 		return err
 	}
-	err := panics.Call(ctx, s.config.Log, "recall panicked", answer)
+	err := panics.Call(ctx, s.config.Log, "recall panicked", func() error {
+		err := answer()
+		if errors.Is(err, recallindex.ErrOtherAnalysis) {
+			err = answer() // another generation of the index was put into use meanwhile
+		}
+		return err
+	})
 	if err == nil {
 		return nil
 	}

@@ -140,6 +140,7 @@ func (l *lyingIndex) Search(_ context.Context, q recallindex.Query) (recallindex
 
 func (l *lyingIndex) Apply(context.Context, []recallindex.Change) error { return nil }
 func (l *lyingIndex) Generation() string                                { return "liar" }
+func (l *lyingIndex) Analysis() int                                     { return domainrecall.NewAnalyzer().Version() }
 
 func TestGate_LyingIndex(t *testing.T) {
 	l := new(lyingIndex)

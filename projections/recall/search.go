@@ -19,6 +19,8 @@ import (
 // question is a query with its analysis, and how many candidates of each part a search asks for.
 type question struct {
 	Query
+	// analyzer is that of the index, which made asked.
+	analyzer          *recall.Analyzer
 	asked             recall.Question
 	sources, memories int
 	// semantic holds the nearest embeddings once they are found, nil if there are none.
@@ -33,9 +35,10 @@ func (s *Service) newQuestion(q Query, now time.Time) question {
 	if q.At != nil {
 		now = *q.At
 	}
-	asked := s.config.Analyzer.Question(q.Text, q.Identity, now)
+	analyzer := s.config.Analyzers.Of(s.config.Index.Analysis())
+	asked := analyzer.Question(q.Text, q.Identity, now)
 	return question{
-		Query: q, asked: asked,
+		Query: q, analyzer: analyzer, asked: asked,
 		sources: max(firstSources, 3*q.Limit), memories: max(firstMemories, q.Limit),
 	}
 }
@@ -73,8 +76,8 @@ func (s *Service) search(ctx context.Context, question *question) (*candidates, 
 		return f, nil
 	}
 	query := recallindex.Query{
-		Project: question.Project.ID, Terms: question.asked.Terms, Audiences: question.Audiences,
-		From: question.From, To: question.until(),
+		Project: question.Project.ID, Terms: question.asked.Terms, Analysis: question.analyzer.Version(),
+		Audiences: question.Audiences, From: question.From, To: question.until(),
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	// run starts a part of the search. Its panic becomes an error of this recall.

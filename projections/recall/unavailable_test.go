@@ -3,12 +3,14 @@ package recall_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/recall/recalltest"
 	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
 type failing struct{ recallindex.Index }
@@ -18,6 +20,7 @@ func (failing) Search(context.Context, recallindex.Query) (recallindex.Result, e
 }
 
 func (failing) Generation() string { return "failing" }
+func (failing) Analysis() int      { return 1 }
 
 type stopped struct{}
 
@@ -44,5 +47,57 @@ func TestRecall_Unavailable(t *testing.T) {
 	cancel()
 	if _, err := h.Service().Recall(ctx, h.Ask("helix")); err == nil {
 		t.Error("a recall without a caller succeeds")
+	}
+}
+
+// switching puts another generation into use before the first search of the sources.
+type switching struct {
+	recallindex.Index
+	analysis atomic.Int64
+	asked    atomic.Int64
+}
+
+func (x *switching) Analysis() int { return int(x.analysis.Load()) }
+
+func (x *switching) Search(ctx context.Context, q recallindex.Query) (recallindex.Result, error) {
+	if q.Part == recallindex.Sources {
+		x.asked.Add(1)
+		x.analysis.Store(int64(x.Index.Analysis()))
+	}
+	if q.Analysis != x.Index.Analysis() {
+		return recallindex.Result{}, recallindex.ErrOtherAnalysis
+	}
+	return x.Index.Search(ctx, q)
+}
+
+// A query that was analysed for the generation before is analysed again, and the recall is answered. So is
+// its explanation.
+func TestRecall_GenerationReplaced(t *testing.T) {
+	h := recalltest.New(t, indextest.NewMemory())
+	h.Send(recalltest.DataPoint{ID: "one", Content: "helix", OccurredAt: at(1)})
+	h.CatchUp()
+	config := h.Config()
+	for _, explains := range []bool{false, true} {
+		x := &switching{Index: h.Index}
+		x.analysis.Store(1)
+		config.Index = x
+		service := recall.New(config)
+		results := 0
+		if explains {
+			e, err := service.Explain(t.Context(), h.Ask("helix"), []string{"one"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			results = len(e.Results)
+		} else {
+			page, err := service.Recall(t.Context(), h.Ask("helix"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			results = len(page.Results)
+		}
+		if results != 1 || x.asked.Load() != 2 {
+			t.Errorf("explained %t: %d results after %d searches", explains, results, x.asked.Load())
+		}
 	}
 }

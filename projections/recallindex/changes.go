@@ -3,6 +3,7 @@ package recallindex
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,7 +16,7 @@ import (
 )
 
 // changes returns what the page changes in the index, by project.
-func (p *Projector) changes(ctx context.Context, pg *fold) ([]Change, error) {
+func (p *Projector) changes(ctx context.Context, a *recall.Analyzer, pg *fold) ([]Change, error) {
 	changes := make(map[uuid.UUID]*Change)
 	of := func(project uuid.UUID) *Change {
 		if changes[project] == nil {
@@ -30,7 +31,7 @@ func (p *Projector) changes(ctx context.Context, pg *fold) ([]Change, error) {
 		row := pg.dataPoints[id]
 		c := of(row.project)
 		if row.accepted != nil {
-			documents, err := p.sourceDocuments(ctx, id, row, row.accepted)
+			documents, err := p.sourceDocuments(ctx, a, id, row, row.accepted)
 			if err != nil {
 				return nil, err
 			}
@@ -38,7 +39,7 @@ func (p *Projector) changes(ctx context.Context, pg *fold) ([]Change, error) {
 			c.Upserts = append(c.Upserts, documents...)
 		}
 		if row.derived != nil {
-			documents, err := p.memoryDocuments(ctx, id, row, row.derived)
+			documents, err := p.memoryDocuments(ctx, a, id, row, row.derived)
 			if err != nil {
 				return nil, err
 			}
@@ -60,7 +61,7 @@ func (p *Projector) changes(ctx context.Context, pg *fold) ([]Change, error) {
 // sourceDocuments returns the documents of the newest revision of a data point; none if its text
 // was erased.
 func (p *Projector) sourceDocuments(
-	ctx context.Context, id uuid.UUID, row *dataPointRow, accepted *datapoint.RevisionAccepted,
+	ctx context.Context, a *recall.Analyzer, id uuid.UUID, row *dataPointRow, accepted *datapoint.RevisionAccepted,
 ) ([]Document, error) {
 	content, ok, err := p.content(ctx, id, accepted)
 	if err != nil || !ok {
@@ -71,10 +72,11 @@ func (p *Projector) sourceDocuments(
 		source.Label = *accepted.Effect.Label
 	}
 	var documents []Document
-	for n, terms := range p.analyzer.Passages(source) {
+	for n, terms := range a.Passages(source) {
 		documents = append(documents, Document{
 			Key:      Key{DataPoint: id, Revision: row.revision, N: n},
 			Audience: row.audience, OccurredAt: row.occurredAt, Terms: terms,
+			Tie: TieOf(accepted.Effect.SourceID, strconv.Itoa(n)),
 		})
 	}
 	return documents, nil
@@ -82,7 +84,7 @@ func (p *Projector) sourceDocuments(
 
 // memoryDocuments returns the documents of the memories of a data point.
 func (p *Projector) memoryDocuments(
-	ctx context.Context, id uuid.UUID, row *dataPointRow, derived *memory.Derived,
+	ctx context.Context, a *recall.Analyzer, id uuid.UUID, row *dataPointRow, derived *memory.Derived,
 ) ([]Document, error) {
 	memories, err := p.memories(ctx, id, derived)
 	if err != nil {
@@ -97,7 +99,8 @@ func (p *Projector) memoryDocuments(
 		seen[m.ID] = struct{}{}
 		documents = append(documents, Document{
 			Key:      Key{DataPoint: id, Revision: row.memoryRevision, Memory: m.ID},
-			Audience: row.audience, OccurredAt: derived.OccurredAt, Terms: recall.Terms{Text: p.analyzer.Terms(m.Content)},
+			Audience: row.audience, OccurredAt: derived.OccurredAt, Tie: TieOf(m.Content),
+			Terms: recall.Terms{Text: a.Terms(m.Content)},
 		})
 	}
 	return documents, nil

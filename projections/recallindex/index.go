@@ -8,6 +8,7 @@ package recallindex
 import (
 	"context"
 	"errors"
+	"hash/fnv"
 	"time"
 
 	"github.com/google/uuid"
@@ -47,7 +48,25 @@ type Document struct {
 	Key
 	Audience   uuid.UUID
 	OccurredAt time.Time
-	Terms      recall.Terms
+	// Tie orders documents of one second and equal score. It is the same for equal texts in every project.
+	Tie   uint16
+	Terms recall.Terms
+}
+
+// Order is the place of a document among those of equal score: the older first, then by Tie. Times are
+// compared by the second.
+func (d Document) Order() uint64 {
+	const firstYear, tieBits = -62_167_219_200, 16 // the year 0 in seconds of 1970
+	return uint64(max(d.OccurredAt.Unix()-firstYear, 0))<<tieBits | uint64(d.Tie)
+}
+
+// TieOf returns the Tie of a document, from what is the same in every project.
+func TieOf(parts ...string) uint16 {
+	sum := fnv.New32a()
+	for _, part := range parts {
+		_, _ = sum.Write(append([]byte(part), 0)) // a hash never fails
+	}
+	return uint16(sum.Sum32() ^ sum.Sum32()>>16)
 }
 
 // Scope names all documents of one part of a revision of a data point.
@@ -71,6 +90,8 @@ type Change struct {
 	// Position is that of the newest event of the page, 0 if unknown. An index that several processes
 	// use does not let a page replace what a newer one wrote.
 	Position eventstore.Position
+	// Analysis is the version of the analysis that made the terms of Upserts.
+	Analysis int
 	Deletes  []Scope
 	Upserts  []Document
 	Moves    []Move
@@ -80,14 +101,17 @@ type Change struct {
 type Query struct {
 	Project uuid.UUID
 	Part    Part
-	// Terms are distinct; without any, nothing is found.
-	Terms []recall.Term
+	// Terms are distinct; without any, nothing is found. Analysis is the version of the analysis that made
+	// them.
+	Terms    []recall.Term
+	Analysis int
 	// Audiences are those that the viewer reaches, uuid.Nil for project-visible; none reaches nothing.
 	Audiences []uuid.UUID
 	// From and To bound OccurredAt, inclusive; nil is open. An index may also return documents
 	// outside, but must not miss any inside.
 	From, To *time.Time
-	// Size is the most hits: those with the best scores.
+	// Size is the most hits: those with the best scores, and of equal scores the first by Order. A
+	// generation of the format before knows no order.
 	Size int
 }
 
@@ -111,11 +135,18 @@ type Result struct {
 type Index interface {
 	// Apply makes the changes of one page, at most one of each project. When it returns nil, they are
 	// durable and every later search sees them. Applying a page again changes nothing; a page that
-	// failed may be applied in part.
+	// failed may be applied in part. It returns ErrOtherAnalysis, and changes nothing, if the generation
+	// in use is of another analysis than one of the upserts.
 	Apply(ctx context.Context, changes []Change) error
 	// Search finds documents. A project without documents has none. It returns ErrIncomplete if
-	// documents of the project are lost and not all refilled.
+	// documents of the project are lost and not all refilled, and ErrOtherAnalysis if the generation in
+	// use is of another analysis than the query.
 	Search(ctx context.Context, q Query) (Result, error)
+	// Spellings returns, for each word that no readable document of part Sources holds in its text or
+	// label, the spellings that such documents hold, at most Size, in the order of SortSpellings; nil for a
+	// word that one holds. An index bounds how many words it compares and looks for, and leaves out what is
+	// beyond. A generation of the format before knows no spellings.
+	Spellings(ctx context.Context, q SpellingQuery) ([][]string, error)
 	// Count returns the number of documents of a project, both parts.
 	Count(ctx context.Context, project uuid.UUID) (int, error)
 	// Total returns the number of documents of all projects.
@@ -130,6 +161,9 @@ type Index interface {
 	// Generation names the contents. While it is the same, nothing that Apply made durable was lost,
 	// except what Losses names. A new generation is empty.
 	Generation() string
+	// Analysis is the version of the analysis of the documents that searches find. It changes when
+	// another generation is put into use.
+	Analysis() int
 	// Losses returns the parts of the index that lost documents and are not refilled yet. Changes are
 	// applied there meanwhile.
 	Losses() []Loss
@@ -165,4 +199,7 @@ var (
 	ErrDamaged = errors.New("recall index is damaged")
 	// ErrIncomplete reports a project whose documents are lost in part and not refilled yet.
 	ErrIncomplete = errors.New("recall index of the project is being refilled")
+	// ErrOtherAnalysis reports terms of another analysis than that of the generation in use: analyse the
+	// text again.
+	ErrOtherAnalysis = errors.New("recall index is of another analysis")
 )

@@ -28,26 +28,39 @@ var schema string
 // It writes the index before the transaction of the page commits. If the transaction is lost, the
 // page comes again and writes the same: keys name the revision, and what a page both indexes and
 // replaces is deleted by key.
+//
+// A page is analysed as the generation is that it is written to: while a new version is built in a
+// shadow, the generation in use gets what arrives with its own analysis.
 type Projector struct {
 	projections.Base
-	index    Index
-	texts    Texts
-	analyzer *recall.Analyzer
-	log      *slog.Logger
+	index     Index
+	texts     Texts
+	analyzers recall.Analyzers
+	log       *slog.Logger
 }
+
+// The version of the rows and documents, and that before, which the projector goes on with until its own
+// are built. Their rows are the same.
+const (
+	version       = 6
+	formerVersion = 5
+)
 
 // New makes the projector. A page costs as much as dozens of its documents: a document in a page of
 // 200 costs half of what it does in one of 50.
-func New(index Index, texts Texts, analyzer *recall.Analyzer, log *slog.Logger) *Projector {
+func New(index Index, texts Texts, analyzers recall.Analyzers, log *slog.Logger) *Projector {
 	return &Projector{
-		index: index, texts: texts, analyzer: analyzer, log: log,
+		index: index, texts: texts, analyzers: analyzers, log: log,
 		Base: projections.NewBase(projections.Description{
-			Name: Name, Version: 5, Categories: []string{stream.DataPoint, stream.Memory, stream.Deletion}, Schema: schema,
+			Name: Name, Version: version, Categories: []string{stream.DataPoint, stream.Memory, stream.Deletion}, Schema: schema,
 			Pace:    projections.Pace{Min: 80 * time.Millisecond, Max: 200 * time.Millisecond},
 			Counted: []string{"data_points"},
 		}),
 	}
 }
+
+// Continues implements projections.Continuing.
+func (*Projector) Continues(of int) bool { return of == formerVersion }
 
 // Target returns the generation of the index. If it is not that of the checkpoint, the index lost
 // its contents and the projection is rebuilt from position 0.
@@ -55,6 +68,9 @@ func (p *Projector) Target() string { return p.index.Generation() }
 
 // Reset empties the index before a rebuild.
 func (p *Projector) Reset(ctx context.Context) error { return p.index.Reset(ctx) }
+
+// analyzer returns the analyzer of the generation in use.
+func (p *Projector) analyzer() *recall.Analyzer { return p.analyzers.Of(p.index.Analysis()) }
 
 // maxPageText is the most text, in bytes, that is indexed for one page of several events.
 const maxPageText = 32 << 20
@@ -83,12 +99,13 @@ func (p *Projector) Apply(ctx context.Context, tx pgx.Tx, events []eventstore.De
 	if err := projections.Each(events, page.apply); err != nil {
 		return err
 	}
-	changes, err := p.changes(ctx, page)
+	analyzer := p.analyzer()
+	changes, err := p.changes(ctx, analyzer, page)
 	if err != nil {
 		return err
 	}
 	for i := range changes {
-		changes[i].Position = events[len(events)-1].Position
+		changes[i].Position, changes[i].Analysis = events[len(events)-1].Position, analyzer.Version()
 	}
 	if err := p.index.Apply(ctx, changes); err != nil {
 		if errors.Is(err, ErrDamaged) {

@@ -58,7 +58,7 @@ func (l *texts) ReadBlob(_ context.Context, ref blob.Ref) ([]byte, error) {
 }
 
 func projector(index recallindex.Index, l recallindex.Texts) *recallindex.Projector {
-	return recallindex.New(index, l, recall.NewAnalyzer(), slog.New(slog.DiscardHandler))
+	return recallindex.New(index, l, recall.NewAnalyzers(), slog.New(slog.DiscardHandler))
 }
 
 type documents = map[uuid.UUID]map[recallindex.Key]recallindex.Document
@@ -111,7 +111,7 @@ func expected(t *rapid.T, h *projectiontest.History) documents {
 		for n, terms := range analyzer.Passages(recall.Document{Content: content, Author: p.accepted.Author}) {
 			put(p.project, recallindex.Document{
 				Key: recallindex.Key{DataPoint: id, Revision: effect.Revision, N: n}, Audience: p.audience,
-				OccurredAt: effect.OccurredAt, Terms: terms,
+				OccurredAt: effect.OccurredAt, Terms: terms, Tie: recallindex.TieOf(effect.SourceID, fmt.Sprint(n)),
 			})
 		}
 		if p.derived == nil {
@@ -127,8 +127,8 @@ func expected(t *rapid.T, h *projectiontest.History) documents {
 		for _, m := range lines {
 			put(p.project, recallindex.Document{
 				Key: recallindex.Key{DataPoint: id, Revision: p.derived.Revision, Memory: m.ID}, Audience: p.audience,
-				OccurredAt: p.derived.OccurredAt,
-				Terms:      recall.Terms{Text: analyzer.Terms(m.Content)},
+				OccurredAt: p.derived.OccurredAt, Tie: recallindex.TieOf(m.Content),
+				Terms: recall.Terms{Text: analyzer.Terms(m.Content)},
 			})
 		}
 	}
@@ -301,9 +301,10 @@ func TestProjector_Blobs(t *testing.T) {
 	} {
 		other := indextest.NewMemory()
 		write := recallindex.Change{
-			Project: uuid.UUID{1}, Upserts: slices.Collect(maps.Values(index.Documents()[uuid.UUID{1}])),
+			Analysis: indextest.Analysis,
+			Project:  uuid.UUID{1}, Upserts: slices.Collect(maps.Values(index.Documents()[uuid.UUID{1}])),
 		}
-		change.Project = uuid.UUID{1}
+		change.Project, change.Analysis = uuid.UUID{1}, indextest.Analysis
 		for _, c := range []recallindex.Change{write, change} {
 			if err := other.Apply(t.Context(), []recallindex.Change{c}); err != nil {
 				t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
@@ -92,6 +93,7 @@ func (p *Projector) refillStep(ctx context.Context, db *pgxpool.Pool, loss Loss)
 	}
 	reached := loss.Reached
 	var text int64
+	analyzer := p.analyzer()
 	var found []refilled
 	for _, row := range rows {
 		if !loss.Holds(row.project) {
@@ -101,7 +103,7 @@ func (p *Projector) refillStep(ctx context.Context, db *pgxpool.Pool, loss Loss)
 			// Skip the rest of the project.
 			return &Cursor{Project: row.project, DataPoint: uuid.Max}, nil
 		}
-		f, size, err := p.documentsOf(ctx, row)
+		f, size, err := p.documentsOf(ctx, analyzer, row)
 		if err != nil {
 			return nil, err
 		}
@@ -111,7 +113,7 @@ func (p *Projector) refillStep(ctx context.Context, db *pgxpool.Pool, loss Loss)
 			break
 		}
 	}
-	return &reached, p.fill(ctx, db, found)
+	return &reached, p.fill(ctx, db, analyzer.Version(), found)
 }
 
 // keyedRow is the row of a data point.
@@ -171,7 +173,9 @@ type refilled struct {
 }
 
 // documentsOf reads and analyses the texts of a data point.
-func (p *Projector) documentsOf(ctx context.Context, row keyedRow) (f refilled, text int64, err error) {
+func (p *Projector) documentsOf(
+	ctx context.Context, a *recall.Analyzer, row keyedRow,
+) (f refilled, text int64, err error) {
 	f.keyedRow = row
 	e, err := p.eventAt(ctx, stream.Name(stream.DataPoint, row.id), eventstore.Revision(row.bodyAt))
 	if err != nil {
@@ -179,7 +183,7 @@ func (p *Projector) documentsOf(ctx context.Context, row keyedRow) (f refilled, 
 	}
 	if accepted, is := e.(*datapoint.RevisionAccepted); is {
 		text += textSize(e)
-		if f.sources, err = p.sourceDocuments(ctx, row.id, row.dataPointRow, accepted); err != nil {
+		if f.sources, err = p.sourceDocuments(ctx, a, row.id, row.dataPointRow, accepted); err != nil {
 			return f, 0, err
 		}
 	}
@@ -191,13 +195,13 @@ func (p *Projector) documentsOf(ctx context.Context, row keyedRow) (f refilled, 
 	}
 	if derived, is := e.(*memory.Derived); is {
 		text += textSize(e)
-		f.memories, err = p.memoryDocuments(ctx, row.id, row.dataPointRow, derived)
+		f.memories, err = p.memoryDocuments(ctx, a, row.id, row.dataPointRow, derived)
 	}
 	return f, text, err
 }
 
-// fill writes documents of data points, at most refillDocuments at a time.
-func (p *Projector) fill(ctx context.Context, db *pgxpool.Pool, found []refilled) error {
+// fill writes documents of data points, which an analysis made, at most refillDocuments at a time.
+func (p *Projector) fill(ctx context.Context, db *pgxpool.Pool, analysis int, found []refilled) error {
 	for len(found) > 0 {
 		var part []refilled
 		for n := 0; len(found) > 0 && n < refillDocuments; {
@@ -213,7 +217,7 @@ func (p *Projector) fill(ctx context.Context, db *pgxpool.Pool, found []refilled
 			}
 			found = found[1:]
 		}
-		if err := p.fillPart(ctx, db, part); err != nil {
+		if err := p.fillPart(ctx, db, analysis, part); err != nil {
 			return err
 		}
 	}
@@ -226,7 +230,7 @@ func splitAt(documents []Document, at int) (first, rest []Document) {
 }
 
 // fillPart writes what the rows still name, while no page is applied.
-func (p *Projector) fillPart(ctx context.Context, db *pgxpool.Pool, part []refilled) error {
+func (p *Projector) fillPart(ctx context.Context, db *pgxpool.Pool, analysis int, part []refilled) error {
 	return p.inRows(ctx, db, lockSchema, func(tx pgx.Tx) error {
 		ids := make([]uuid.UUID, len(part))
 		for i, f := range part {
@@ -249,7 +253,7 @@ func (p *Projector) fillPart(ctx context.Context, db *pgxpool.Pool, part []refil
 			}
 			c := changes[row.project]
 			if c == nil {
-				c = &Change{Project: row.project}
+				c = &Change{Project: row.project, Analysis: analysis}
 				changes[row.project] = c
 			}
 			// If the row has changed, a page has indexed the new state.

@@ -70,7 +70,7 @@ func TestRefill_AmongPages(t *testing.T) {
 			r.Fatal(err)
 		}
 		p := projector(index, &texts{events: h.Facts, blobs: h.Blobs})
-		refiller := recallindex.New(index, &lockedTexts{texts: texts{events: h.Facts, blobs: h.Blobs}}, recall.NewAnalyzer(),
+		refiller := recallindex.New(index, &lockedTexts{texts: texts{events: h.Facts, blobs: h.Blobs}}, recall.NewAnalyzers(),
 			slog.New(slog.DiscardHandler))
 		refill := func() error {
 			for _, loss := range index.Losses() {

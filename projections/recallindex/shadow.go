@@ -39,8 +39,9 @@ type Shared interface {
 }
 
 var (
-	_ projections.Shared  = (*Projector)(nil)
-	_ projections.Bounded = (*Projector)(nil)
+	_ projections.Shared     = (*Projector)(nil)
+	_ projections.Bounded    = (*Projector)(nil)
+	_ projections.Continuing = (*Projector)(nil)
 )
 
 // errNoShadow reports an index that has only one generation.

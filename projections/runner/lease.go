@@ -19,8 +19,10 @@ type lease struct {
 	epoch int64
 	// target is the external target of the rows, "" for none.
 	target string
-	ctx    context.Context
-	end    context.CancelFunc
+	// version is that of the rows.
+	version int
+	ctx     context.Context
+	end     context.CancelFunc
 
 	// moving is held while the checkpoint moves, as long as a page takes to be written.
 	moving sync.Mutex

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,6 +57,8 @@ type runner struct {
 	// clearedFor is the target of another process for which this process cleared its own. Only
 	// awaitLease uses it.
 	clearedFor string
+	// upgrading is true while the rows of this version are built next to those that it continues.
+	upgrading atomic.Bool
 	// current is the lease whose pages are delivered. It changes only while no page is.
 	current atomic.Pointer[lease]
 }
@@ -70,9 +73,14 @@ func (r *runner) Subscribe(ctx context.Context, topic string) (<-chan *message.M
 	out := make(chan *message.Message)
 	go func() {
 		defer close(out)
+		var upgrades sync.WaitGroup
+		defer upgrades.Wait()
 		for p := (backoff.Backoff{First: 100 * time.Millisecond, Longest: 10 * time.Second}); ctx.Err() == nil; {
 			err := panics.Call(ctx, r.log, "runner panicked, will retry", func() error {
 				if l := r.awaitLease(ctx); l != nil {
+					if l.version != r.projector.Version() && r.upgrading.CompareAndSwap(false, true) {
+						upgrades.Go(func() { r.upgradeBeside(ctx) })
+					}
 					r.servePages(ctx, l, topic, out)
 				}
 				r.waitStopped(ctx)
@@ -147,13 +155,13 @@ func (r *runner) takeLease(ctx context.Context) (*lease, error) {
 	err = pgx.BeginTxFunc(limited, r.db, beginLease, func(tx pgx.Tx) error {
 		var found bool
 		row, found, err = r.table.claim(limited, tx, r.holder)
-		if _, held := errors.AsType[*heldError](err); err != nil && (!held || row.version == r.projector.Version()) {
-			return err // wait for a process of this version, and build next to one of another version
+		if _, held := errors.AsType[*heldError](err); err != nil && (!held || projections.Reads(r.projector, row.version)) {
+			return err // wait for a process whose rows this one reads, and build next to one of others
 		}
 		if found && row.logID != logID {
 			return r.foreignLog(row, logID)
 		}
-		if found && row.version != r.projector.Version() {
+		if found && !projections.Reads(r.projector, row.version) {
 			return r.checkVersion(row)
 		}
 		if err := r.promoteTarget(limited, row); err != nil {
@@ -182,7 +190,7 @@ func (r *runner) takeLease(ctx context.Context) (*lease, error) {
 		return nil, errors.Join(err, r.table.release(limited, row.epoch, stop, nil))
 	}
 	l := newLease(row.epoch, row.position, began)
-	l.target = projections.TargetOf(r.projector)
+	l.target, l.version = projections.TargetOf(r.projector), row.version
 	l.ctx, l.end = context.WithCancel(ctx)
 	r.progress.change(func(p *progress) {
 		p.position, p.active, p.epoch = row.position, true, row.epoch

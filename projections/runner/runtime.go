@@ -137,7 +137,7 @@ func New(cfg Config) (*Runtime, error) {
 		}
 		r.progress = &progress{}
 		rt.waiter.local[p.Name()] = r.progress
-		rt.waiter.versions[p.Name()] = p.Version()
+		rt.waiter.projectors[p.Name()] = p
 		rt.topics[r.topic()] = r
 		rt.runners = append(rt.runners, r)
 	}

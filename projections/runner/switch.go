@@ -83,7 +83,7 @@ func (b *shadowBuild) rename(ctx context.Context, tx pgx.Tx) (epoch int64, err e
 		// The holder of the live lease keeps it, if it runs this version.
 		if _, err := tx.Exec(ctx, `update `+next.schema+`.checkpoint n
 			set holder = l.holder, until = l.until, server = l.server
-			from `+live.schema+`.checkpoint l where l.version = n.version`); err != nil {
+			from `+live.schema+`.checkpoint l where l.version = n.version or l.holder = $1`, b.live.holder); err != nil {
 			return 0, err
 		}
 		if _, err := tx.Exec(ctx, `update `+live.schema+`.checkpoint set epoch = $1`, epoch); err != nil {

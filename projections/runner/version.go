@@ -2,13 +2,18 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/internal/panics"
 )
 
-// Queries are written for one version of the rows. A process that finds rows of an older version
-// builds its own in a shadow and switches over. Until then its queries of the projection fail, and
+// Queries are written for one version of the rows, and perhaps for the one before. A process that
+// finds rows of an older version builds its own in a shadow and switches over. Until then it feeds and
+// reads the older rows if its projector continues them; if not, its queries of the projection fail, and
 // processes of the older version continue with the older rows. A process that finds rows of a newer
 // version stops the projection.
 
@@ -38,4 +43,28 @@ func (r *runner) upgrade(ctx context.Context, outdated *outdatedError) error {
 			now.lastErr = fmt.Errorf("%w: position %d of %d", outdated, p.Position, max(p.Head, eventstore.Position(1)))
 		})
 	})
+}
+
+// upgradePause is the longest pause before a failed upgrade next to the live rows is tried again.
+const upgradePause = 10 * time.Second
+
+// upgradeBeside builds the rows of this version in a shadow and switches over, while this process
+// feeds the older rows. It retries until the rows are of this version or the context ends: a lease
+// that passes to another process and back interrupts it no further than the build of a page.
+func (r *runner) upgradeBeside(ctx context.Context) {
+	defer r.upgrading.Store(false)
+	r.log.InfoContext(ctx, "building new version of projection next to the one in use", "version", r.projector.Version())
+	for p := (backoff.Backoff{First: 100 * time.Millisecond, Longest: upgradePause}); ctx.Err() == nil; _ = p.Wait(ctx) {
+		err := panics.Call(ctx, r.log, "upgrade of a projection panicked, will retry", func() error {
+			return r.rebuild(ctx, RebuildOptions{}, nil)
+		})
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		row, failed := r.table.read(ctx)
+		if failed == nil && row.version >= r.projector.Version() {
+			return // another process or an operator was faster
+		}
+		r.log.WarnContext(ctx, "new version of projection not built, will retry", "err", errors.Join(err, failed))
+	}
 }

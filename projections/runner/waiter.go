@@ -11,6 +11,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/projections"
 )
 
 // Waiter reads the positions of projections: from memory if this process has the lease, confirmed
@@ -22,13 +23,15 @@ type Waiter struct {
 	holder string
 	// repeatLimit is how long one page may be repeated before a projection counts as stopped.
 	repeatLimit time.Duration
-	// versions are those that the queries of this process were written for.
-	versions map[string]int
+	// projectors are those whose rows the queries of this process read.
+	projectors map[string]projections.Projector
 }
 
 // NewWaiter makes a waiter for a process that runs no projections.
 func NewWaiter(db *pgxpool.Pool) *Waiter {
-	return &Waiter{db: db, local: map[string]*progress{}, versions: map[string]int{}, repeatLimit: repeatLimit}
+	return &Waiter{
+		db: db, local: map[string]*progress{}, projectors: map[string]projections.Projector{}, repeatLimit: repeatLimit,
+	}
 }
 
 // The pauses between reads of the checkpoint of another process.
@@ -128,8 +131,8 @@ func (w *Waiter) state(ctx context.Context, name string, enough eventstore.Posit
 		return now, err
 	}
 	now.position = row.position
-	if version, local := w.versions[name]; local && row.epoch > 0 && row.version != version {
-		now.position = 0 // no query of this process reads rows of another version
+	if p, local := w.projectors[name]; local && row.epoch > 0 && !projections.Reads(p, row.version) {
+		now.position = 0 // no query of this process reads rows of that version
 		return now, nil
 	}
 	// A projection that stopped here may run elsewhere, with a newer program.

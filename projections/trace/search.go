@@ -2,6 +2,7 @@ package trace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -34,46 +35,52 @@ func (s *Service) search(
 			memories = append(memories, id)
 		}
 	}
-	terms := s.Analyzer.Query(text)
-	if len(terms) == 0 {
-		return dataPoints, memories, nil
-	}
 	audiences, err := s.audiences(ctx, project)
 	if err != nil {
 		return nil, nil, err
 	}
-	query := recallindex.Query{
-		Project: project.ID, Terms: terms, Audiences: audiences, Size: searchHits,
+	query := recallindex.Query{Project: project.ID, Audiences: audiences, Size: searchHits}
+	found, err := s.searchIndex(ctx, query, text)
+	if errors.Is(err, recallindex.ErrOtherAnalysis) {
+		found, err = s.searchIndex(ctx, query, text) // another generation was put into use meanwhile
 	}
-	query.Part = recallindex.Sources
-	sources, err := s.searchIndex(ctx, query)
 	if err != nil {
-		return nil, nil, err
+		s.Logger.WarnContext(ctx, "search for roots failed", "err", err)
+		return nil, nil, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "memory cannot be searched now; retry")
 	}
-	query.Part = recallindex.Memories
-	derived, err := s.searchIndex(ctx, query)
-	if err != nil {
-		return nil, nil, err
-	}
-	for id := range withAll(sources.Hits, terms) {
+	for id := range withAll(found.sources, found.terms) {
 		dataPoints[id] = struct{}{}
 	}
-	for _, h := range derived.Hits {
-		if contains(h.Counts, terms) {
+	for _, h := range found.memories {
+		if contains(h.Counts, found.terms) {
 			memories = append(memories, h.Memory)
 		}
 	}
 	return dataPoints, memories, nil
 }
 
-// searchIndex searches one part of the index. Its fault is service-unavailable.
-func (s *Service) searchIndex(ctx context.Context, q recallindex.Query) (recallindex.Result, error) {
-	found, err := s.Index.Search(ctx, q)
-	if err != nil {
-		s.Logger.WarnContext(ctx, "search for roots failed", "err", err)
-		return found, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "memory cannot be searched now; retry")
+// found is what a search for a text proposes, and the terms that it looked for.
+type found struct {
+	terms             []recall.Term
+	sources, memories []recallindex.Hit
+}
+
+// searchIndex searches both parts of the index for a text, with the analysis of the generation in use.
+func (s *Service) searchIndex(ctx context.Context, q recallindex.Query, text string) (f found, err error) {
+	analyzer := s.Analyzers.Of(s.Index.Analysis())
+	q.Terms, q.Analysis = analyzer.Query(text), analyzer.Version()
+	if f.terms = q.Terms; len(f.terms) == 0 {
+		return f, nil
 	}
-	return found, nil
+	q.Part = recallindex.Sources
+	sources, err := s.Index.Search(ctx, q)
+	if err != nil {
+		return f, err
+	}
+	q.Part = recallindex.Memories
+	derived, err := s.Index.Search(ctx, q)
+	f.sources, f.memories = sources.Hits, derived.Hits
+	return f, err
 }
 
 // withAll returns the data points whose passages together contain every term.

@@ -39,6 +39,7 @@ type recalls interface {
 // searcher searches the recall index.
 type searcher interface {
 	Search(ctx context.Context, q recallindex.Query) (recallindex.Result, error)
+	Analysis() int
 }
 
 // Config is what a Service needs.
@@ -46,9 +47,9 @@ type Config struct {
 	DB      *pgxpool.Pool
 	Journal eventstore.Journal
 	Wait    waiter
-	// Index and Analyzer find the roots of a search.
-	Index    searcher
-	Analyzer *recall.Analyzer
+	// Index and Analyzers find the roots of a search.
+	Index     searcher
+	Analyzers recall.Analyzers
 	// Recalls is nil if no request log exists: no recall is known then.
 	Recalls recalls
 	Logger  *slog.Logger

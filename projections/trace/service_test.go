@@ -37,7 +37,7 @@ func newHarness(t testing.TB) *harness {
 	h := &harness{Harness: recalltest.New(t, nil), t: t}
 	h.AddProjector(trace.NewProjector(h.Journal))
 	h.service = trace.New(trace.Config{
-		DB: h.DB, Journal: h.Journal, Wait: h, Index: h.Index, Analyzer: domainrecall.NewAnalyzer(), Recalls: h,
+		DB: h.DB, Journal: h.Journal, Wait: h, Index: h.Index, Analyzers: domainrecall.NewAnalyzers(), Recalls: h,
 		Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return h.Now },
 	})
 	return h

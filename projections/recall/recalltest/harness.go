@@ -46,7 +46,7 @@ type Harness struct {
 	PageSize int
 	// Now is the time of the next event.
 	Now        time.Time
-	analyzer   *domainrecall.Analyzer
+	analyzers  domainrecall.Analyzers
 	projectors []projections.Projector
 	applied    map[string]eventstore.Position
 	service    *recall.Service
@@ -78,16 +78,16 @@ func New(t testing.TB, index recallindex.Index) *Harness {
 		Project:  auth.Project{ID: uuid.New(), Number: 1, Slug: "default", Namespace: uuid.New()},
 		Now:      time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC), applied: map[string]eventstore.Position{},
 	}
-	analyzer := domainrecall.NewAnalyzer()
+	analyzers := domainrecall.NewAnalyzers()
 	h.projectors = []projections.Projector{
-		datapoints.New(h), memories.New(h, slog.New(slog.DiscardHandler)), recallindex.New(index, h, analyzer,
+		datapoints.New(h), memories.New(h, slog.New(slog.DiscardHandler)), recallindex.New(index, h, analyzers,
 			slog.New(slog.DiscardHandler)),
 		embeddings.New(),
 	}
 	for _, p := range h.projectors {
 		h.MakeSchema(p)
 	}
-	h.analyzer = analyzer
+	h.analyzers = analyzers
 	config := h.Config()
 	if alwaysSemantic() {
 		config.Semantic = h.UseSemantic(nil)
@@ -100,7 +100,7 @@ func New(t testing.TB, index recallindex.Index) *Harness {
 // query.
 func (h *Harness) Config() recall.Config {
 	return recall.Config{
-		DB: h.DB, Index: h.Index, Analyzer: h.analyzer, Blobs: h, Projections: Running{},
+		DB: h.DB, Index: h.Index, Analyzers: h.analyzers, Blobs: h, Projections: Running{},
 		Now: func() time.Time { return h.Now }, Log: slog.New(slog.DiscardHandler),
 	}
 }

@@ -30,8 +30,12 @@ func (x *Index) Apply(ctx context.Context, changes []recallindex.Change) error {
 	if err := x.damage(); err != nil {
 		return err
 	}
+	analysis := x.used().analysis
 	slots := map[string]*slotWork{}
 	for _, c := range changes {
+		if len(c.Upserts) > 0 && c.Analysis != analysis {
+			return recallindex.ErrOtherAnalysis
+		}
 		if len(c.Upserts)+len(c.Deletes)+len(c.Moves) > 0 {
 			at := shared(c.Project)
 			workOf(slots, at).add(at, c)
@@ -180,7 +184,7 @@ func (h *handle) replacedIDs(c slotChange) ([]string, error) {
 // batches writes deletes, then upserts. A key that is deleted and upserted is replaced; each batch
 // is on disk when Batch returns.
 func (x *Index) batches(ctx context.Context, h *handle, changes []slotChange) error {
-	batch, terms := h.index.NewBatch(), 0
+	batch, terms, of := h.index.NewBatch(), 0, x.used().format
 	flush := func(least int) error {
 		if batch.Size() < least && terms < batchTerms {
 			return nil
@@ -209,7 +213,7 @@ func (x *Index) batches(ctx context.Context, h *handle, changes []slotChange) er
 	}
 	for _, c := range changes {
 		for _, d := range c.Upserts {
-			if err := batch.IndexAdvanced(newDocument(c.at, d)); err != nil {
+			if err := batch.IndexAdvanced(newDocument(of, c.at, d)); err != nil {
 				return err
 			}
 			terms += len(d.Terms.Text) + len(d.Terms.Label)

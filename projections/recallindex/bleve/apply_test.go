@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
+	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
 // TestApply_ManyTerms: a change that is written in several batches, because its documents are long,
@@ -20,7 +21,7 @@ func TestApply_ManyTerms(t *testing.T) {
 	x := open(t, filepath.Join(t.TempDir(), "bleve"), bleve.Options{})
 	defer func() { runtest.Must(t, x.Close()) }()
 	project := uuid.New()
-	change := recallindex.Change{Project: project}
+	change := recallindex.Change{Analysis: indextest.Analysis, Project: project}
 	for n := range 5 {
 		d := recallindex.Document{
 			Key: recallindex.Key{DataPoint: uuid.New(), Revision: 1}, OccurredAt: time.Unix(0, 0),
@@ -32,7 +33,7 @@ func TestApply_ManyTerms(t *testing.T) {
 		change.Upserts = append(change.Upserts, d)
 	}
 	runtest.Must(t, x.Apply(t.Context(), []recallindex.Change{change}))
-	found, err := x.Search(t.Context(), recallindex.Query{
+	found, err := x.Search(t.Context(), recallindex.Query{Analysis: indextest.Analysis,
 		Project: project, Part: recallindex.Sources, Terms: recall.Wholes("helix", "w7of4"), Audiences: []uuid.UUID{uuid.Nil},
 		Size: 10,
 	})

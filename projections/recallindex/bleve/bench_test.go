@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/bench/load"
 	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
 // The corpus of the benchmark: passages of about 210 characters over three years, in thirty
@@ -40,7 +41,7 @@ func BenchmarkSearch(b *testing.B) {
 	project, analyzer, texts := uuid.UUID{1}, recall.NewAnalyzer(), load.NewTexts(10_000)
 	began := time.Now()
 	for from := 0; from < benchPassages; from += 1000 {
-		change := recallindex.Change{Project: project}
+		change := recallindex.Change{Analysis: indextest.Analysis, Project: project}
 		for i := from; i < from+1000; i++ {
 			d := recallindex.Document{
 				Key: recallindex.Key{Revision: 1}, Audience: uuid.UUID{15: byte(i*7%benchAudiences + 1)},
@@ -66,7 +67,8 @@ func BenchmarkSearch(b *testing.B) {
 	from, to := benchStart.AddDate(0, 0, 300), benchStart.AddDate(0, 0, 800)
 	for _, filters := range []bool{false, true} {
 		name := "plain"
-		q := recallindex.Query{Project: project, Part: recallindex.Sources, Audiences: all, Size: 300}
+		q := recallindex.Query{
+			Analysis: indextest.Analysis, Project: project, Part: recallindex.Sources, Audiences: all, Size: 300}
 		if filters {
 			name, q.Audiences, q.From, q.To = "filters", all[:3], &from, &to
 		}

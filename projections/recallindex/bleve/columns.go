@@ -29,6 +29,7 @@ type column struct {
 	audiences *audiences
 	days      *values
 	traits    *values
+	lengths   *lengths
 	impacts   map[impactKey]float64
 }
 
@@ -37,6 +38,20 @@ type column struct {
 type values struct {
 	names []string
 	of    []uint32
+}
+
+// lengths are values that are numbers.
+type lengths struct {
+	numbers []int
+	of      []uint32
+}
+
+// number returns the number of a document.
+func (l *lengths) number(doc uint64) int {
+	if l.of == nil {
+		return l.numbers[0]
+	}
+	return l.numbers[l.of[doc]]
 }
 
 // audiences are values of audiences. They are immutable once they are in a column.
@@ -186,6 +201,29 @@ func (c *column) traitsOf(s segment.Segment) (*values, error) {
 		c.traits, err = readValues(s, traitsField)
 	}
 	return c.traits, err
+}
+
+// lengthsOf returns the lengths of the texts of the segment, in terms.
+func (c *column) lengthsOf(s segment.Segment) (*lengths, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lengths != nil {
+		return c.lengths, nil
+	}
+	v, err := readValues(s, lengthField)
+	if err != nil {
+		return nil, err
+	}
+	l := &lengths{numbers: make([]int, len(v.names)), of: v.of}
+	for i, name := range v.names {
+		n, err := strconv.ParseUint(name, 16, 31)
+		if err != nil {
+			return nil, fmt.Errorf("length %q is unreadable: %w", name, err)
+		}
+		l.numbers[i] = int(n)
+	}
+	c.lengths = l
+	return l, nil
 }
 
 // readValues reads all terms of a field with their documents, deleted ones too.

@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
+	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
 // elsewhere is a project of another slot.
@@ -25,7 +26,7 @@ func elsewhere(project uuid.UUID) uuid.UUID {
 
 func ask(t *testing.T, x recallindex.Index, project uuid.UUID) (int, error) {
 	t.Helper()
-	found, err := x.Search(t.Context(), recallindex.Query{
+	found, err := x.Search(t.Context(), recallindex.Query{Analysis: indextest.Analysis,
 		Project: project, Part: recallindex.Sources, Terms: recall.Wholes("helix"), Audiences: []uuid.UUID{uuid.Nil}, Size: 10,
 	})
 	return len(found.Hits), err
@@ -68,7 +69,8 @@ func TestDamage_FoundAtTheStart(t *testing.T) {
 			write(t, x, other)
 			point := uuid.New()
 			runtest.Must(t, x.Apply(t.Context(), []recallindex.Change{{
-				Project: project, Moves: []recallindex.Move{{DataPoint: point, Audience: uuid.New()}},
+				Analysis: indextest.Analysis,
+				Project:  project, Moves: []recallindex.Move{{DataPoint: point, Audience: uuid.New()}},
 				Upserts: []recallindex.Document{{
 					Key:   recallindex.Key{DataPoint: point, Revision: 1},
 					Terms: recall.Terms{Text: []string{"helix"}},
@@ -157,8 +159,9 @@ func TestDamage_FoundByUse(t *testing.T) {
 		"delete": func(x recallindex.Index, project uuid.UUID) error {
 			return x.Apply(t.Context(),
 				[]recallindex.Change{{
-					Project: project,
-					Deletes: []recallindex.Scope{{DataPoint: uuid.New(), Part: recallindex.Sources, Revision: 1}},
+					Analysis: indextest.Analysis,
+					Project:  project,
+					Deletes:  []recallindex.Scope{{DataPoint: uuid.New(), Part: recallindex.Sources, Revision: 1}},
 				}})
 		},
 		"move": func(x recallindex.Index, project uuid.UUID) error {
@@ -269,8 +272,9 @@ func TestDamage_Shadow(t *testing.T) {
 	runtest.Must(t, err)
 	overwrite(t, filepath.Join(folder, string(generation[:len(generation)-1]), bleve.SharedSlot(project)))
 	change := []recallindex.Change{{
-		Project: project,
-		Deletes: []recallindex.Scope{{DataPoint: uuid.New(), Part: recallindex.Sources, Revision: 1}},
+		Analysis: indextest.Analysis,
+		Project:  project,
+		Deletes:  []recallindex.Scope{{DataPoint: uuid.New(), Part: recallindex.Sources, Revision: 1}},
 	}}
 	for range 2 {
 		if err := next.Apply(t.Context(), change); !errors.Is(err, recallindex.ErrDamaged) {

@@ -26,6 +26,12 @@ const (
 	memoryField   = "m"
 	labelField    = "l"
 	traitsField   = "x"
+	lengthField   = "n"
+	// The terms that a text contains several times are in a separate field with their frequencies. In the
+	// text field a term of a document costs one byte and its place in the list, and most occur once. The
+	// former format has frequencies in the text field, and the length of the text with each.
+	repeatedTextField   = "tr"
+	repeatedMemoryField = "mr"
 	// ownerField names the data point of a later passage, so that the thousands of passages of a long
 	// text are found by one term.
 	ownerField = "o"
@@ -39,15 +45,28 @@ func textOf(part recallindex.Part) string {
 	return textField
 }
 
+// repeatedOf returns the field that holds the frequencies of the repeated terms of a part.
+func repeatedOf(part recallindex.Part) string {
+	if part == recallindex.Memories {
+		return repeatedMemoryField
+	}
+	return repeatedTextField
+}
+
 const (
 	countedTerms  = index.IndexField
 	distinctTerms = index.IndexField | index.SkipFreqNorm
 )
 
-func newDocument(at partition, d recallindex.Document) *document.Document {
+// newDocument returns a document in a format. The frequency of the term of its part is its order.
+func newDocument(f format, at partition, d recallindex.Document) *document.Document {
 	part := d.Part()
 	doc := document.NewDocument(at.identifier(d.Key))
-	doc.AddField(&terms{name: partField, prefix: at.prefix, terms: []string{string(part)}, options: distinctTerms})
+	marker := &terms{name: partField, prefix: at.prefix, terms: []string{string(part)}, options: distinctTerms}
+	if f != formerFormat {
+		marker.options, marker.frequency = countedTerms, int(d.Order())
+	}
+	doc.AddField(marker)
 	doc.AddField(&terms{name: audienceField, terms: []string{d.Audience.String()}, options: distinctTerms})
 	doc.AddField(&terms{name: dayField, terms: []string{day(d.OccurredAt)}, options: distinctTerms})
 	doc.AddField(&terms{
@@ -57,13 +76,39 @@ func newDocument(at partition, d recallindex.Document) *document.Document {
 	if later(d.Key) {
 		doc.AddField(&terms{name: ownerField, terms: []string{at.owner(d.DataPoint)}, options: distinctTerms})
 	}
-	if len(d.Terms.Text) > 0 {
+	if len(d.Terms.Text) > 0 && f == formerFormat {
 		doc.AddField(&terms{name: textOf(part), prefix: at.prefix, terms: d.Terms.Text, options: countedTerms})
+	}
+	if f != formerFormat {
+		addText(doc, at, part, d.Terms.Text)
 	}
 	if len(d.Terms.Label) > 0 {
 		doc.AddField(&terms{name: labelField, prefix: at.prefix, terms: d.Terms.Label, options: distinctTerms})
 	}
 	return doc
+}
+
+// addText adds the terms of a text, those of them that are repeated, and the length of the text.
+func addText(doc *document.Document, at partition, part recallindex.Part, text []string) {
+	length := strconv.FormatUint(uint64(len(text)), 16)
+	doc.AddField(&terms{name: lengthField, terms: []string{length}, options: distinctTerms})
+	if len(text) == 0 {
+		return
+	}
+	doc.AddField(&terms{name: textOf(part), prefix: at.prefix, terms: text, options: distinctTerms})
+	counts := make(map[string]int, len(text))
+	for _, t := range text {
+		counts[t]++
+	}
+	var repeated []string
+	for _, t := range text {
+		if counts[t] > 1 {
+			repeated = append(repeated, t)
+		}
+	}
+	if len(repeated) > 0 {
+		doc.AddField(&terms{name: repeatedOf(part), prefix: at.prefix, terms: repeated, options: countedTerms})
+	}
 }
 
 // day returns the day of an instant in eight digits that sort by time. It is text, since the engine
@@ -171,6 +216,8 @@ type terms struct {
 	terms       []string
 	options     index.FieldIndexingOptions
 	frequencies index.TokenFrequencies
+	// frequency is that of each term; 0 for how often it is in terms.
+	frequency int
 }
 
 var _ document.Field = (*terms)(nil)
@@ -210,7 +257,11 @@ func (f *terms) Analyze() {
 			frequency = &list[len(list)-1]
 			f.frequencies[keys[start:end]] = frequency
 		}
-		if !f.options.SkipFreqNorm() {
+		switch {
+		case f.options.SkipFreqNorm():
+		case f.frequency > 0:
+			frequency.SetFrequency(f.frequency)
+		default:
 			frequency.SetFrequency(frequency.Frequency() + 1)
 		}
 		start = end

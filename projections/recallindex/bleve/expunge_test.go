@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
 	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
+	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
 // A deleted word is in no file after a purge: of one segment and of many, of a whole project, and
@@ -33,25 +34,28 @@ func TestPurge_WordsAreInNoFile(t *testing.T) {
 			defer func() { runtest.Must(t, x.Close()) }()
 			page := func(n int) {
 				for i := range n {
-					runtest.Must(t, x.Apply(t.Context(), []recallindex.Change{{Project: project, Upserts: []recallindex.Document{{
-						Key:   recallindex.Key{DataPoint: uuid.New(), Revision: 1},
-						Terms: recall.Terms{Text: []string{"helix", fmt.Sprint("kept", i)}},
-					}}}}))
+					runtest.Must(t, x.Apply(t.Context(), []recallindex.Change{{
+						Analysis: indextest.Analysis, Project: project, Upserts: []recallindex.Document{{
+							Key:   recallindex.Key{DataPoint: uuid.New(), Revision: 1},
+							Terms: recall.Terms{Text: []string{"helix", fmt.Sprint("kept", i)}},
+						}}}}))
 				}
 			}
 			obsolete := recallindex.Key{DataPoint: uuid.New(), Revision: 1}
 			page(c.before)
-			runtest.Must(t, x.Apply(t.Context(), []recallindex.Change{{Project: project, Upserts: []recallindex.Document{
-				{Key: obsolete, Terms: recall.Terms{Text: []string{"quokkazebra"}, Label: []string{"quokkalabel"}}},
-				{Key: recallindex.Key{DataPoint: uuid.New(), Revision: 1}, Terms: recall.Terms{Text: []string{"helix"}}},
-			}}}))
+			runtest.Must(t, x.Apply(t.Context(), []recallindex.Change{{
+				Analysis: indextest.Analysis, Project: project, Upserts: []recallindex.Document{
+					{Key: obsolete, Terms: recall.Terms{Text: []string{"quokkazebra"}, Label: []string{"quokkalabel"}}},
+					{Key: recallindex.Key{DataPoint: uuid.New(), Revision: 1}, Terms: recall.Terms{Text: []string{"helix"}}},
+				}}}))
 			page(c.after)
 			if len(blevetest.Holding(t, folder, "quokkazebra")) == 0 {
 				t.Fatal("the word is in no file before it is deleted")
 			}
-			runtest.Must(t, x.Apply(t.Context(), []recallindex.Change{{Project: project, Deletes: []recallindex.Scope{
-				{DataPoint: obsolete.DataPoint, Part: recallindex.Sources, Revision: obsolete.Revision},
-			}}}))
+			runtest.Must(t, x.Apply(t.Context(), []recallindex.Change{{
+				Analysis: indextest.Analysis, Project: project, Deletes: []recallindex.Scope{
+					{DataPoint: obsolete.DataPoint, Part: recallindex.Sources, Revision: obsolete.Revision},
+				}}}))
 			if c.reopen {
 				runtest.Must(t, x.Close())
 				x = open(t, folder, bleve.Options{})

@@ -2,11 +2,10 @@ package bleve
 
 import (
 	"sort"
+	"time"
 
 	segment "github.com/blevesearch/scorch_segment_api/v2"
 	"github.com/google/uuid"
-
-	"github.com/annals-project/annals/projections/recallindex"
 )
 
 // filter passes documents of some audiences and days.
@@ -16,13 +15,13 @@ type filter struct {
 	from, to string
 }
 
-func newFilter(q recallindex.Query) *filter {
-	f := &filter{audiences: q.Audiences}
-	if q.From != nil {
-		f.from = day(*q.From)
+func newFilter(audiences []uuid.UUID, from, to *time.Time) *filter {
+	f := &filter{audiences: audiences}
+	if from != nil {
+		f.from = day(*from)
 	}
-	if q.To != nil {
-		f.to = day(*q.To)
+	if to != nil {
+		f.to = day(*to)
 	}
 	return f
 }

@@ -5,14 +5,61 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
 )
 
-// formatVersion is part of every generation. Raise it with every change of the analysis of text, or
-// of the mapping: an index of another version is dropped.
-const formatVersion = "6"
+// format is how a generation keeps documents. Raise the newest with every change of the mapping or of
+// the documents. The one before is read and written until a generation of the newest is built; one of
+// another format is dropped.
+type format int
+
+const (
+	// formerFormat generations are named by the format alone; their analysis is version 1.
+	formerFormat   format = 6
+	newestFormat   format = 7
+	formerAnalysis        = 1
+)
+
+// generation is one build of the index. Its name, which is that of its folder, begins with its format
+// and the version of its analysis.
+type generation struct {
+	name     string
+	format   format
+	analysis int
+}
+
+// target is the name of the generation outside this package.
+func (g generation) target() string { return "bleve:" + g.name }
+
+func newGeneration(analysis int) generation {
+	g := generation{format: newestFormat, analysis: analysis}
+	g.name = fmt.Sprintf("%d.%d-%s", g.format, g.analysis, uuid.NewString())
+	return g
+}
+
+// parseGeneration parses the name of a generation.
+func parseGeneration(name string) (generation, error) {
+	g := generation{name: name, analysis: formerAnalysis}
+	versions, id, _ := strings.Cut(name, "-")
+	of, analysis, both := strings.Cut(versions, ".")
+	n, err := strconv.Atoi(of)
+	if err == nil && both {
+		g.analysis, err = strconv.Atoi(analysis)
+	}
+	if err == nil {
+		_, err = uuid.Parse(id)
+	}
+	if err != nil {
+		return generation{}, fmt.Errorf("generation %q is unreadable", name)
+	}
+	if g.format = format(n); g.format != newestFormat && g.format != formerFormat || both != (g.format == newestFormat) {
+		return generation{}, fmt.Errorf("generation %q is of another format", name)
+	}
+	return g, nil
+}
 
 // currentFile names the generation in use, nextFile the shadow.
 const (
@@ -20,42 +67,35 @@ const (
 	nextFile    = "NEXT"
 )
 
-// current returns the generation in use, or why it cannot be used.
-func (x *Index) current() (string, error) { return x.named(currentFile) }
-
 // named returns the generation that a file names, or why it cannot be used.
-func (x *Index) named(file string) (string, error) {
+func (x *Index) named(file string) (generation, error) {
 	data, err := os.ReadFile(filepath.Join(x.folder, file))
 	if errors.Is(err, os.ErrNotExist) {
-		return "", errNoGeneration
+		return generation{}, errNoGeneration
 	}
 	if err != nil {
-		return "", err
+		return generation{}, err
 	}
-	generation := strings.TrimSpace(string(data))
-	version, id, ok := strings.Cut(generation, "-")
-	if !ok || version != formatVersion {
-		return "", fmt.Errorf("generation %q is of another format", generation)
+	g, err := parseGeneration(strings.TrimSpace(string(data)))
+	if err != nil {
+		return generation{}, err
 	}
-	if _, err := uuid.Parse(id); err != nil {
-		return "", fmt.Errorf("generation %q is unreadable", generation)
+	if _, err := os.ReadDir(filepath.Join(x.folder, g.name)); err != nil {
+		return generation{}, err
 	}
-	if _, err := os.ReadDir(filepath.Join(x.folder, generation)); err != nil {
-		return "", err
-	}
-	return generation, nil
+	return g, nil
 }
 
 // begin creates an empty generation and makes a file name it.
-func (x *Index) begin(file string) (string, error) {
-	generation := formatVersion + "-" + uuid.NewString()
-	if err := os.Mkdir(filepath.Join(x.folder, generation), 0o700); err != nil {
-		return "", err
+func (x *Index) begin(file string) (generation, error) {
+	g := newGeneration(x.options.Analysis)
+	if err := os.Mkdir(filepath.Join(x.folder, g.name), 0o700); err != nil {
+		return generation{}, err
 	}
-	if err := writeDurably(filepath.Join(x.folder, file), []byte(generation+"\n")); err != nil {
-		return "", err
+	if err := writeDurably(filepath.Join(x.folder, file), []byte(g.name+"\n")); err != nil {
+		return generation{}, err
 	}
-	return generation, nil
+	return g, nil
 }
 
 // dropOtherGenerations removes all generations but the current one and a shadow that may still be
@@ -63,15 +103,15 @@ func (x *Index) begin(file string) (string, error) {
 func (x *Index) dropOtherGenerations() error {
 	next, err := x.named(nextFile)
 	if err != nil {
-		next = nextFile // there is none, or it is unusable and removed
+		next.name = nextFile // there is none, or it is unusable and removed
 	}
 	entries, err := os.ReadDir(x.folder)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if name := e.Name(); name != currentFile && name != x.generation && name != next &&
-			(name != nextFile || next == nextFile) {
+		if name := e.Name(); name != currentFile && name != x.generation.name && name != next.name &&
+			(name != nextFile || next.name == nextFile) {
 			if err := os.RemoveAll(filepath.Join(x.folder, name)); err != nil {
 				return err
 			}

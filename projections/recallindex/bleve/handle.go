@@ -141,9 +141,7 @@ func (x *Index) evict(keep *handle) {
 }
 
 func (x *Index) path(slot string) string {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return filepath.Join(x.folder, x.generation, slot)
+	return filepath.Join(x.folder, x.used().name, slot)
 }
 
 // open opens the index of a slot, or with create creates it if it does not exist.

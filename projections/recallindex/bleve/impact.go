@@ -1,7 +1,7 @@
 package bleve
 
 import (
-	segment "github.com/blevesearch/scorch_segment_api/v2"
+	"math"
 
 	"github.com/annals-project/annals/domain/recall"
 )
@@ -15,10 +15,10 @@ const (
 	maxImpacts    = 4096
 )
 
-// impactOf returns the greatest impact of a term in any document of the segment. For a short list
-// it returns the upper bound.
-func (c *column) impactOf(field, term string, list segment.PostingsList) (float64, error) {
-	if list.Count() < minImpactList {
+// impactOf returns the greatest impact of a term in any document of the segment, of which open returns a
+// new iterator. For a short list it returns the upper bound.
+func (c *column) impactOf(field, term string, documents uint64, open func() *posting) (float64, error) {
+	if documents < minImpactList {
 		return recall.MaxImpact, nil
 	}
 	key := impactKey{field, term}
@@ -28,16 +28,17 @@ func (c *column) impactOf(field, term string, list segment.PostingsList) (float6
 	if known {
 		return impact, nil
 	}
-	docs := list.Iterator(true, true, false, nil)
-	for {
-		current, err := docs.Next()
+	p := open()
+	err := p.begin()
+	for ; err == nil && p.docs.at != math.MaxUint64; err = p.docs.next() {
+		n, length, err := p.count()
 		if err != nil {
 			return 0, err
 		}
-		if current == nil {
-			break
-		}
-		impact = max(impact, recall.Impact(int(current.Frequency()), lengthOf(current)))
+		impact = max(impact, recall.Impact(n, length))
+	}
+	if err != nil {
+		return 0, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

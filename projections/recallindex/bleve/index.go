@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
@@ -22,7 +23,9 @@ type Options struct {
 	Batch int
 	// OwnFrom is from how many documents in a shared slot a project gets its own; 0 means 20,000.
 	OwnFrom int
-	Log     *slog.Logger
+	// Analysis is the version of the analysis of new generations; 0 means that of recall.NewAnalyzer.
+	Analysis int
+	Log      *slog.Logger
 }
 
 // Index implements recallindex.Index on files under one folder:
@@ -48,7 +51,7 @@ type Index struct {
 	isShadow bool
 
 	mu         sync.Mutex
-	generation string
+	generation generation
 	next       *Index
 	// damaged is why a shadow is unusable.
 	damaged error
@@ -65,8 +68,9 @@ type Index struct {
 
 var _ recallindex.Index = (*Index)(nil)
 
-// Open opens the index in a folder, which it creates. If the folder is new, incomplete or
-// unreadable, Open begins an empty generation and removes what was there.
+// Open opens the index in a folder, which it creates. A generation of the format before stays in use
+// until a shadow is promoted. If the folder is new, incomplete or unreadable, Open begins an empty
+// generation and removes what was there.
 func Open(folder string, options Options) (*Index, error) {
 	if options.OpenSlots == 0 {
 		options.OpenSlots = 2 * sharedSlots
@@ -76,6 +80,9 @@ func Open(folder string, options Options) (*Index, error) {
 	}
 	if options.Batch == 0 {
 		options.Batch = 4000
+	}
+	if options.Analysis == 0 {
+		options.Analysis = recall.NewAnalyzer().Version()
 	}
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
@@ -88,7 +95,7 @@ func Open(folder string, options Options) (*Index, error) {
 		folder: folder, options: options, handles: map[string]*handle{}, owns: map[uuid.UUID]bool{},
 		losses: map[string]loss{}, writes: map[string]writeCount{},
 	}
-	generation, err := x.current()
+	generation, err := x.named(currentFile)
 	if err != nil {
 		if !errors.Is(err, errNoGeneration) {
 			options.Log.Warn("recall index begins an empty generation", "folder", folder, "reason", err)
@@ -108,7 +115,17 @@ func Open(folder string, options Options) (*Index, error) {
 func (x *Index) Generation() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return "bleve:" + x.generation
+	return x.generation.target()
+}
+
+// Analysis implements recallindex.Index.
+func (x *Index) Analysis() int { return x.used().analysis }
+
+// used returns the generation in use. During a call it does not change.
+func (x *Index) used() generation {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.generation
 }
 
 // Close implements recallindex.Index.

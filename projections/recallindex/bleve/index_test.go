@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
+	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
 	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
@@ -42,6 +43,7 @@ func conformance(t *testing.T, options bleve.Options) {
 				options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 				return open(t, folder, options)
 			},
+			Former: func(t *testing.T) { blevetest.Former(t, folder, uuid.New()) },
 			Damage: func(t *testing.T, project uuid.UUID) {
 				runtest.Must(t, os.WriteFile(filepath.Join(slotFolder(t, folder, bleve.SharedSlot(project)), "index_meta.json"),
 					[]byte("{"), 0o600))
@@ -69,9 +71,10 @@ func open(t *testing.T, folder string, options bleve.Options) *bleve.Index {
 
 func write(t *testing.T, x recallindex.Index, project uuid.UUID) {
 	t.Helper()
-	err := x.Apply(t.Context(), []recallindex.Change{{Project: project, Upserts: []recallindex.Document{{
-		Key: recallindex.Key{DataPoint: uuid.New(), Revision: 1}, Terms: recall.Terms{Text: []string{"helix"}},
-	}}}})
+	err := x.Apply(t.Context(), []recallindex.Change{{
+		Analysis: indextest.Analysis, Project: project, Upserts: []recallindex.Document{{
+			Key: recallindex.Key{DataPoint: uuid.New(), Revision: 1}, Terms: recall.Terms{Text: []string{"helix"}},
+		}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package bleve
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 
@@ -15,6 +16,9 @@ type maxScore struct {
 	// sums[i] is the most that postings 0 to i add to a score together.
 	sums   []float64
 	filter segmentFilter
+	// orders are the documents of the part, whose frequencies are their orders; its docs are nil in the
+	// former format.
+	orders cursor
 	// base is the number of the segment's first document in the snapshot.
 	base    uint64
 	weights recall.Weights
@@ -41,7 +45,7 @@ func (w *maxScore) run(ctx context.Context) error {
 	for _, p := range w.postings {
 		sum += p.bound * slack
 		w.sums = append(w.sums, sum)
-		if err := p.next(); err != nil {
+		if err := p.begin(); err != nil {
 			return err
 		}
 	}
@@ -57,7 +61,7 @@ func (w *maxScore) run(ctx context.Context) error {
 		}
 		doc := uint64(math.MaxUint64)
 		for _, p := range w.postings[first:] {
-			doc = min(doc, p.at)
+			doc = min(doc, p.docs.at)
 		}
 		if doc == math.MaxUint64 {
 			return nil
@@ -68,8 +72,8 @@ func (w *maxScore) run(ctx context.Context) error {
 			}
 		}
 		for _, p := range w.postings[first:] {
-			if p.at == doc {
-				if err := p.next(); err != nil {
+			if p.docs.at == doc {
+				if err := p.docs.next(); err != nil {
 					return err
 				}
 			}
@@ -77,26 +81,30 @@ func (w *maxScore) run(ctx context.Context) error {
 	}
 }
 
-// score scores a document, and stops as soon as it cannot exceed the bound.
+// score scores a document, and stops as soon as it cannot reach the bound. Since sums exceed what they
+// bound by the slack, one that could only reach it is not skipped.
 func (w *maxScore) score(doc uint64, first int, bound float64) error {
 	clear(w.counts)
 	length, reached := 0, 0.0
-	take := func(p *posting) {
+	take := func(p *posting) (err error) {
 		if p.label {
 			w.counts[p.term].Label = 1
-			reached += p.weight
-			return
+			reached += p.weight * slack
+			return nil
 		}
 		var n int
-		n, length = p.count()
+		n, length, err = p.count()
 		w.counts[p.term].Text = n
 		if first > 0 {
 			reached += p.weight * recall.Impact(n, length) * slack
 		}
+		return err
 	}
 	for _, p := range w.postings[first:] {
-		if p.at == doc {
-			take(p)
+		if p.docs.at == doc {
+			if err := take(p); err != nil {
+				return err
+			}
 		}
 	}
 	for i := first - 1; i >= 0; i-- {
@@ -104,15 +112,36 @@ func (w *maxScore) score(doc uint64, first int, bound float64) error {
 			return nil
 		}
 		p := w.postings[i]
-		if err := p.seek(doc); err != nil {
+		if err := p.docs.seek(doc); err != nil {
 			return err
 		}
-		if p.at == doc {
-			take(p)
+		if p.docs.at == doc {
+			if err := take(p); err != nil {
+				return err
+			}
 		}
 	}
-	if score := w.weights.Score(w.counts, length); score > bound {
-		w.top.add(w.base+doc, score, w.counts, length)
+	score := w.weights.Score(w.counts, length)
+	if score < bound {
+		return nil
 	}
-	return nil
+	order, err := w.orderOf(doc)
+	if err == nil {
+		w.top.add(candidate{id: w.base + doc, score: score, order: order, counts: w.counts, length: length})
+	}
+	return err
+}
+
+// orderOf returns the order of a document, 0 in the former format. Documents are asked for in order.
+func (w *maxScore) orderOf(doc uint64) (uint64, error) {
+	if w.orders.docs == nil {
+		return 0, nil
+	}
+	if err := w.orders.seek(doc); err != nil {
+		return 0, err
+	}
+	if w.orders.at != doc {
+		return 0, fmt.Errorf("document %d is in no part", doc)
+	}
+	return w.orders.current.Frequency(), nil
 }

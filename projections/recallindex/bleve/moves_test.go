@@ -8,6 +8,7 @@ import (
 
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
 // A segment that a merge adds during a move, and that is searched before the move is stored, shows
@@ -37,7 +38,7 @@ func TestMove_SegmentOfAConcurrentMerge(t *testing.T) {
 	}
 	found := func(audience uuid.UUID) int {
 		t.Helper()
-		f, err := x.Search(t.Context(), recallindex.Query{
+		f, err := x.Search(t.Context(), recallindex.Query{Analysis: indextest.Analysis,
 			Project: project, Part: recallindex.Sources, Terms: recall.Wholes("tea"), Audiences: []uuid.UUID{audience}, Size: 10,
 		})
 		if err != nil {
@@ -45,11 +46,13 @@ func TestMove_SegmentOfAConcurrentMerge(t *testing.T) {
 		}
 		return len(f.Hits)
 	}
-	apply(recallindex.Change{Project: project, Upserts: []recallindex.Document{document(moves), document(goes)}})
+	apply(recallindex.Change{
+		Analysis: indextest.Analysis, Project: project, Upserts: []recallindex.Document{document(moves), document(goes)}})
 	gone := []recallindex.Scope{{DataPoint: goes, Part: recallindex.Sources, Revision: 1}}
-	apply(recallindex.Change{Project: project, Deletes: gone})
+	apply(recallindex.Change{Analysis: indextest.Analysis, Project: project, Deletes: gone})
 	moving := []recallindex.Move{{DataPoint: moves, Audience: to}}
-	change := slotChange{shared(project), recallindex.Change{Project: project, Moves: moving}, nil}
+	change := slotChange{shared(project), recallindex.Change{
+		Analysis: indextest.Analysis, Project: project, Moves: moving}, nil}
 	err = x.with(change.at.slot, false, func(h *handle) error {
 		moved, err := h.moved([]slotChange{change})
 		if err != nil {

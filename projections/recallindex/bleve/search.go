@@ -20,12 +20,16 @@ func (x *Index) Search(ctx context.Context, q recallindex.Query) (recallindex.Re
 		return recallindex.Result{}, err
 	}
 	defer x.endCall()
-	s := &search{query: q}
+	used := x.used()
+	s := &search{query: q, format: used.format}
+	if used.analysis != q.Analysis {
+		return recallindex.Result{}, recallindex.ErrOtherAnalysis
+	}
 	if err := x.checkComplete(q.Project); err != nil {
 		return recallindex.Result{}, err
 	}
 	if len(q.Terms) > 0 {
-		if err := x.searchIn(ctx, s, x.partitions(q.Project)); err != nil {
+		if err := x.searchIn(ctx, s, x.partitions(q.Project), s.run); err != nil {
 			return recallindex.Result{}, fmt.Errorf("search recall index: %w", err)
 		}
 	}
@@ -43,19 +47,19 @@ func (x *Index) partitions(project uuid.UUID) []partition {
 	return []partition{shared(project)}
 }
 
-// searchIn opens the partitions one after the other, and searches all of them at once.
-func (x *Index) searchIn(ctx context.Context, s *search, places []partition) error {
+// searchIn opens the partitions one after the other, and calls run with all of them open.
+func (x *Index) searchIn(ctx context.Context, s *search, places []partition, run func(context.Context) error) error {
 	if len(places) == 0 {
-		return s.run(ctx)
+		return run(ctx)
 	}
 	at := places[0]
 	return x.with(at.slot, false, func(h *handle) error {
 		if h.index == nil {
-			return x.searchIn(ctx, s, places[1:])
+			return x.searchIn(ctx, s, places[1:], run)
 		}
 		return h.withSegments(func(segments []*scorch.SegmentSnapshot) error {
 			s.add(at, h, segments)
-			return x.searchIn(ctx, s, places[1:])
+			return x.searchIn(ctx, s, places[1:], run)
 		})
 	})
 }
@@ -63,6 +67,7 @@ func (x *Index) searchIn(ctx context.Context, s *search, places []partition) err
 // search runs one query on one snapshot of each partition.
 type search struct {
 	query    recallindex.Query
+	format   format
 	segments []*searchedSegment
 	found    recallindex.Result
 }
@@ -70,6 +75,8 @@ type search struct {
 // searchedSegment is one segment with the terms and lists of the query.
 type searchedSegment struct {
 	*scorch.SegmentSnapshot
+	// part are the documents of the part that is searched.
+	part    segment.PostingsList
 	at      partition
 	terms   []string
 	columns *columns
@@ -92,6 +99,8 @@ func (s *search) add(at partition, h *handle, segments []*scorch.SegmentSnapshot
 // list is the documents of a term in a field of a segment.
 type list struct {
 	postings segment.PostingsList
+	// repeated are those of them that contain the term several times, nil if there are none.
+	repeated segment.PostingsList
 	term     int
 	label    bool
 }
@@ -101,9 +110,11 @@ func (s *search) run(ctx context.Context) error {
 	if err := s.open(); err != nil || s.found.Statistics.Docs == 0 {
 		return err
 	}
-	filter, best := newFilter(s.query), &topK{size: s.query.Size}
-	walk := maxScore{weights: s.found.Statistics.Weights(s.query.Terms).Shared(s.query.Terms), top: best, counts: make([]recall.Count,
-		len(s.query.Terms))}
+	filter, best := newFilter(s.query.Audiences, s.query.From, s.query.To), &topK{size: s.query.Size}
+	walk := maxScore{
+		weights: s.found.Statistics.Weights(s.query.Terms).Shared(s.query.Terms), top: best,
+		counts: make([]recall.Count, len(s.query.Terms)),
+	}
 	for _, in := range s.segments {
 		if len(in.lists) > 0 {
 			passing, some, err := filter.of(in.Segment(), in.columns, in.column)
@@ -111,7 +122,13 @@ func (s *search) run(ctx context.Context) error {
 				return err
 			}
 			if some {
-				walk.filter, walk.postings = passing, walk.postings[:0]
+				walk.filter, walk.postings, walk.orders = passing, walk.postings[:0], cursor{}
+				if s.format != formerFormat {
+					walk.orders.docs = in.part.Iterator(true, false, false, nil)
+					if err := walk.orders.next(); err != nil {
+						return err
+					}
+				}
 				for _, l := range in.lists {
 					p, err := s.newPosting(in, l, walk.weights)
 					if err != nil {
@@ -143,6 +160,7 @@ func (s *search) open() error {
 		if docs.Count() == 0 {
 			continue
 		}
+		in.part = docs
 		s.found.Statistics.Docs += int(docs.Count())
 		if err := s.openField(in, textOf(s.query.Part), false); err != nil {
 			return err
@@ -163,16 +181,37 @@ func (s *search) openField(in *searchedSegment, field string, label bool) error 
 	if err != nil || dict.Cardinality() == 0 {
 		return err
 	}
-	for term, text := range in.terms {
-		postings, err := dict.PostingsList([]byte(text), in.Deleted(), nil)
-		if err != nil {
+	var repeated segment.TermDictionary
+	if !label && s.format != formerFormat {
+		if repeated, err = in.Segment().Dictionary(repeatedOf(s.query.Part)); err != nil {
 			return err
 		}
-		n := int(postings.Count())
+	}
+	languages := languages{in: in, dict: dict}
+	for term, text := range in.terms {
+		if absent, err := languages.lack(s.query.Terms[term].Text); absent || err != nil {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		l := list{term: term, label: label}
+		if l.postings, err = dict.PostingsList([]byte(text), in.Deleted(), nil); err != nil {
+			return err
+		}
+		n := int(l.postings.Count())
 		if n == 0 {
 			continue
 		}
-		in.lists = append(in.lists, list{postings, term, label})
+		if repeated != nil && repeated.Cardinality() > 0 {
+			if l.repeated, err = repeated.PostingsList([]byte(text), in.Deleted(), nil); err != nil {
+				return err
+			}
+			if l.repeated.Count() == 0 {
+				l.repeated = nil
+			}
+		}
+		in.lists = append(in.lists, l)
 		if f := &s.found.Statistics.Frequencies[term]; label {
 			f.Label += n
 		} else {
@@ -182,16 +221,60 @@ func (s *search) openField(in *searchedSegment, field string, label bool) error 
 	return nil
 }
 
+// languages knows of which languages a field of a segment has stems of the project.
+type languages struct {
+	in    *searchedSegment
+	dict  segment.TermDictionary
+	known map[string]bool
+}
+
+// lack reports whether a term is a stem of a language of which there are none: a question asks for stems of
+// several languages, and most projects have one.
+func (l *languages) lack(term string) (bool, error) {
+	marker, is := recall.LanguageMarker(term)
+	if !is || marker == term {
+		return false, nil
+	}
+	absent, known := l.known[marker]
+	if known {
+		return absent, nil
+	}
+	from := l.in.at.prefix + marker
+	first, err := l.dict.AutomatonIterator(nil, []byte(from), []byte(from+"\xff")).Next()
+	if err != nil {
+		return false, err
+	}
+	if l.known == nil {
+		l.known = map[string]bool{}
+	}
+	l.known[marker] = first == nil
+	return first == nil, nil
+}
+
 // newPosting makes the iterator of a list.
 func (s *search) newPosting(in *searchedSegment, l list, weights recall.Weights) (*posting, error) {
-	p := &posting{docs: l.postings.Iterator(!l.label, !l.label, false, nil), term: l.term, label: l.label}
 	if l.label {
-		p.weight = weights.Label(l.term)
-		p.bound = p.weight
+		p := &posting{term: l.term, label: true, weight: weights.Label(l.term)}
+		p.docs.docs, p.bound = l.postings.Iterator(false, false, false, nil), p.weight
 		return p, nil
 	}
-	impact, err := in.column.impactOf(textOf(s.query.Part), in.terms[l.term], l.postings)
-	p.weight = weights.Text(l.term)
+	var lengths *lengths
+	var err error
+	if s.format != formerFormat {
+		if lengths, err = in.column.lengthsOf(in.Segment()); err != nil {
+			return nil, err
+		}
+	}
+	open := func() *posting {
+		p := &posting{term: l.term, lengths: lengths, weight: weights.Text(l.term)}
+		p.docs.docs = l.postings.Iterator(lengths == nil, lengths == nil, false, nil)
+		if l.repeated != nil {
+			p.repeated.docs = l.repeated.Iterator(true, false, false, nil)
+		}
+		return p
+	}
+	impact, err := in.column.impactOf(textOf(s.query.Part), in.terms[l.term], l.postings.Count(), open)
+	p := open()
 	p.bound = p.weight * impact
 	return p, err
 }

@@ -32,10 +32,10 @@ func (x *Index) NewShadow(ctx context.Context) (recallindex.Index, error) {
 }
 
 // shadow returns the Index of a generation that is built.
-func (x *Index) shadow(generation string) *Index {
+func (x *Index) shadow(g generation) *Index {
 	next := &Index{
 		folder: x.folder, options: x.options, handles: map[string]*handle{}, owns: map[uuid.UUID]bool{},
-		losses: map[string]loss{}, writes: map[string]writeCount{}, generation: generation, isShadow: true,
+		losses: map[string]loss{}, writes: map[string]writeCount{}, generation: g, isShadow: true,
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -51,7 +51,7 @@ func (x *Index) ResumeShadow(ctx context.Context, target string) (recallindex.In
 	defer x.endCall()
 	x.closeNext(ctx)
 	generation, err := x.named(nextFile)
-	if errors.Is(err, errNoGeneration) || err == nil && "bleve:"+generation != target {
+	if errors.Is(err, errNoGeneration) || err == nil && generation.target() != target {
 		return nil, false, nil
 	}
 	if err != nil {
@@ -86,7 +86,7 @@ func (x *Index) closeNext(ctx context.Context) {
 // the next lease of the projection may promote one generation at the same time.
 func (x *Index) Promote(ctx context.Context, target string) (bool, error) {
 	generation, err := x.named(nextFile)
-	if errors.Is(err, errNoGeneration) || err == nil && "bleve:"+generation != target {
+	if errors.Is(err, errNoGeneration) || err == nil && generation.target() != target {
 		return false, nil
 	}
 	if err != nil {
@@ -105,44 +105,46 @@ func (x *Index) Promote(ctx context.Context, target string) (bool, error) {
 		h.life.Unlock()
 	}
 	// What cannot be removed now is removed at the next start.
-	if err := os.RemoveAll(filepath.Join(x.folder, before)); err != nil {
+	if err := os.RemoveAll(filepath.Join(x.folder, before.name)); err != nil {
 		x.options.Log.WarnContext(ctx, "removal of old recall index generation failed, the next start retries",
-			"generation", before, "err", err)
+			"generation", before.name, "err", err)
 	}
 	return true, nil
 }
 
 // replace waits for running calls, and switches to the new generation. It returns the one before,
 // which is the same if another call was faster.
-func (x *Index) replace(ctx context.Context, generation string) (before string, handles map[string]*handle, err error) {
+func (x *Index) replace(
+	ctx context.Context, g generation,
+) (before generation, handles map[string]*handle, err error) {
 	x.calls.Lock()
 	defer x.calls.Unlock()
 	if x.closed {
-		return "", nil, recallindex.ErrClosed
+		return before, nil, recallindex.ErrClosed
 	}
 	if err := ctx.Err(); err != nil {
-		return "", nil, err
+		return before, nil, err
 	}
-	if x.Generation() == "bleve:"+generation {
-		return generation, nil, nil
+	if x.used() == g {
+		return g, nil, nil
 	}
 	// The new generation is in use from here on, also after a restart.
 	if err := os.Rename(filepath.Join(x.folder, nextFile), filepath.Join(x.folder, currentFile)); err != nil {
-		return "", nil, fmt.Errorf("recall index: %w", err)
+		return before, nil, fmt.Errorf("recall index: %w", err)
 	}
 	if err := syncFolder(x.folder); err != nil {
-		return "", nil, fmt.Errorf("recall index: %w", err)
+		return before, nil, fmt.Errorf("recall index: %w", err)
 	}
 	x.mu.Lock()
 	before, handles = x.generation, x.handles
-	x.generation, x.damaged, x.handles = generation, nil, map[string]*handle{}
-	if next := x.next; next != nil && next.generation == generation {
+	x.generation, x.damaged, x.handles = g, nil, map[string]*handle{}
+	if next := x.next; next != nil && next.generation == g {
 		x.handles = next.releaseHandles() // keep its slots open
 	}
 	x.next = nil
 	x.mu.Unlock()
 	if err := x.loadSlots(); err != nil {
-		return "", nil, fmt.Errorf("recall index: %w", err)
+		return before, nil, fmt.Errorf("recall index: %w", err)
 	}
 	return before, handles, nil
 }
@@ -179,10 +181,12 @@ func (x *Index) Discard(ctx context.Context) error {
 	if err := os.Remove(filepath.Join(x.folder, nextFile)); err != nil {
 		return fmt.Errorf("recall index: %w", err)
 	}
-	if name := strings.TrimSpace(string(data)); name == filepath.Base(name) && strings.HasPrefix(name, formatVersion+"-") {
-		if err := os.RemoveAll(filepath.Join(x.folder, name)); err != nil {
-			return fmt.Errorf("recall index: %w", err)
-		}
+	g, err := parseGeneration(strings.TrimSpace(string(data)))
+	if err != nil {
+		return nil //nolint:nilerr // the file names nothing that this package wrote
+	}
+	if err := os.RemoveAll(filepath.Join(x.folder, g.name)); err != nil {
+		return fmt.Errorf("recall index: %w", err)
 	}
 	return nil
 }

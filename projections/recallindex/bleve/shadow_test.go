@@ -10,10 +10,11 @@ import (
 
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
 func holding(project uuid.UUID, term string) recallindex.Change {
-	return recallindex.Change{Project: project, Upserts: []recallindex.Document{{
+	return recallindex.Change{Analysis: indextest.Analysis, Project: project, Upserts: []recallindex.Document{{
 		Key:   recallindex.Key{DataPoint: uuid.NewSHA1(project, []byte(term)), Revision: 1},
 		Terms: recall.Terms{Text: []string{term}},
 	}}}

@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/bench/load"
 	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
 // BenchmarkSize fills one project with as many passages as ANNALS_BENCH_PASSAGES states, opens the
@@ -35,7 +36,8 @@ func BenchmarkSize(b *testing.B) {
 	began, spent := time.Now(), processorTime(b)
 	const page = 2000
 	for from := 0; from < passages; from += page {
-		texts, change := load.NewTexts(uint64(from)+10_000), recallindex.Change{Project: project}
+		texts, change := load.NewTexts(uint64(from)+10_000), recallindex.Change{
+			Analysis: indextest.Analysis, Project: project}
 		for i := from; i < min(from+page, passages); i++ {
 			d := recallindex.Document{
 				Key: recallindex.Key{Revision: 1}, OccurredAt: benchStart.Add(time.Duration(i) * time.Minute),
@@ -72,7 +74,7 @@ func BenchmarkSize(b *testing.B) {
 	from, to := benchStart.Add(minutes/4), benchStart.Add(3*minutes/4)
 	ask := func(terms []recall.Term) time.Duration {
 		began := time.Now()
-		if _, err := x.Search(b.Context(), recallindex.Query{
+		if _, err := x.Search(b.Context(), recallindex.Query{Analysis: indextest.Analysis,
 			Project: project, Part: recallindex.Sources, Terms: terms, Audiences: []uuid.UUID{uuid.Nil}, From: &from, To: &to,
 			Size: 300,
 		}); err != nil {

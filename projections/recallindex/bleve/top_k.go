@@ -10,12 +10,13 @@ import (
 type candidate struct {
 	id     uint64
 	score  float64
+	order  uint64
 	counts []recall.Count
 	length int
 }
 
-// topK keeps the candidates with the highest scores; of equal ones the first in the index. It is a
-// heap with the worst on top.
+// topK keeps the candidates with the highest scores; of equal ones the first by order, then in the index.
+// It is a heap with the worst on top.
 type topK struct {
 	size       int
 	candidates []candidate
@@ -27,10 +28,13 @@ func (a *candidate) worse(b *candidate) bool {
 	if a.score != b.score {
 		return a.score < b.score
 	}
+	if a.order != b.order {
+		return a.order > b.order
+	}
 	return a.id > b.id
 }
 
-// bound is the score that a later document must exceed.
+// bound is the score that a later document must reach.
 func (b *topK) bound() float64 {
 	switch {
 	case b.size <= 0:
@@ -42,22 +46,30 @@ func (b *topK) bound() float64 {
 	}
 }
 
-// add adds a document whose score exceeds the bound. It copies the counts.
-func (b *topK) add(id uint64, score float64, counts []recall.Count, length int) {
+// add adds a document whose score reaches the bound, if it is better than the worst. It copies the counts.
+func (b *topK) add(c candidate) {
+	if b.size <= 0 {
+		return
+	}
 	if len(b.candidates) < b.size {
-		if len(b.countsBuffer) < len(counts) {
-			b.countsBuffer = make([]recall.Count, min(64, b.size-len(b.candidates))*len(counts))
+		if len(b.countsBuffer) < len(c.counts) {
+			b.countsBuffer = make([]recall.Count, min(64, b.size-len(b.candidates))*len(c.counts))
 		}
-		own := b.countsBuffer[:len(counts):len(counts)]
-		b.countsBuffer = b.countsBuffer[len(counts):]
-		copy(own, counts)
-		b.candidates = append(b.candidates, candidate{id, score, own, length})
+		own := b.countsBuffer[:len(c.counts):len(c.counts)]
+		b.countsBuffer = b.countsBuffer[len(c.counts):]
+		copy(own, c.counts)
+		c.counts = own
+		b.candidates = append(b.candidates, c)
 		b.up(len(b.candidates) - 1)
 		return
 	}
 	worst := &b.candidates[0]
-	copy(worst.counts, counts)
-	worst.id, worst.score, worst.length = id, score, length
+	if !worst.worse(&c) {
+		return
+	}
+	copy(worst.counts, c.counts)
+	c.counts = worst.counts
+	*worst = c
 	b.down()
 }
 

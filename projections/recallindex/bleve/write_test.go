@@ -11,6 +11,7 @@ import (
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/bench/load"
 	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
 // BenchmarkApply measures a passage that is written in pages of some sizes, merges included.
@@ -34,7 +35,8 @@ func BenchmarkApply(b *testing.B) {
 					b.Fatal(err)
 				}
 				for from := 0; from < passages; from += page {
-					change := recallindex.Change{Project: uuid.UUID{1}, Upserts: documents[from:min(from+page, passages)]}
+					change := recallindex.Change{
+						Analysis: indextest.Analysis, Project: uuid.UUID{1}, Upserts: documents[from:min(from+page, passages)]}
 					if err := x.Apply(b.Context(), []recallindex.Change{change}); err != nil {
 						b.Fatal(err)
 					}
@@ -61,7 +63,7 @@ func BenchmarkDelete(b *testing.B) {
 		b.StopTimer()
 		ids := make([]uuid.UUID, points)
 		for from := 0; from < points; from += page {
-			change := recallindex.Change{Project: project}
+			change := recallindex.Change{Analysis: indextest.Analysis, Project: project}
 			for i := range page {
 				ids[from+i] = uuid.New()
 				change.Upserts = append(change.Upserts, recallindex.Document{
@@ -75,7 +77,7 @@ func BenchmarkDelete(b *testing.B) {
 		}
 		b.StartTimer()
 		for from := 0; from < points; from += page {
-			change := recallindex.Change{Project: project}
+			change := recallindex.Change{Analysis: indextest.Analysis, Project: project}
 			for _, id := range ids[from : from+page] {
 				change.Deletes = append(change.Deletes, recallindex.Scope{DataPoint: id, Part: recallindex.Sources, Revision: 1},
 					recallindex.Scope{DataPoint: id, Part: recallindex.Memories, Revision: 1})

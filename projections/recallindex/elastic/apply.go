@@ -33,7 +33,12 @@ func (x *Index) Apply(ctx context.Context, changes []recallindex.Change) error {
 }
 
 func (x *Index) apply(ctx context.Context, g generation, changes []recallindex.Change) error {
-	p, err := newPage(changes)
+	for _, c := range changes {
+		if len(c.Upserts) > 0 && c.Analysis != g.analysis {
+			return recallindex.ErrOtherAnalysis
+		}
+	}
+	p, err := newPage(g.format, changes)
 	if err != nil || p.isEmpty() {
 		return err
 	}
@@ -59,6 +64,7 @@ func (x *Index) apply(ctx context.Context, g generation, changes []recallindex.C
 
 // page is what changes do to documents.
 type page struct {
+	format format
 	// scopes are to delete, with the position of their page.
 	scopes map[string]int64
 	// moves are data points to move; moved are the same by data point.
@@ -76,8 +82,8 @@ type move struct {
 
 func (p *page) isEmpty() bool { return len(p.scopes)+len(p.moves)+len(p.upserts) == 0 }
 
-func newPage(changes []recallindex.Change) (*page, error) {
-	p := &page{scopes: map[string]int64{}, moves: map[string]move{}, written: map[string]struct{}{}}
+func newPage(f format, changes []recallindex.Change) (*page, error) {
+	p := &page{format: f, scopes: map[string]int64{}, moves: map[string]move{}, written: map[string]struct{}{}}
 	for _, c := range changes {
 		version := int64(c.Position)
 		for _, s := range c.Deletes {
@@ -97,7 +103,7 @@ func newPage(changes []recallindex.Change) (*page, error) {
 			if m, moves := p.moves[dataPoint(c.Project, d.DataPoint)]; moves {
 				d.Audience = m.audience
 			}
-			o, err := upsert(c.Project, d, version)
+			o, err := upsert(f, c.Project, d, version)
 			if err != nil {
 				return nil, err
 			}
@@ -107,8 +113,8 @@ func newPage(changes []recallindex.Change) (*page, error) {
 	return p, nil
 }
 
-func upsert(project uuid.UUID, d recallindex.Document, version int64) (operation, error) {
-	document, err := encodeDocument(project, d)
+func upsert(f format, project uuid.UUID, d recallindex.Document, version int64) (operation, error) {
+	document, err := encodeDocument(f, project, d)
 	if err != nil {
 		return operation{}, err
 	}
@@ -225,8 +231,8 @@ func (p *page) rewrite(hits []hit) ([]operation, error) {
 			continue
 		}
 		m := p.moves[dataPoint(project, k.DataPoint)]
-		o, err := upsert(project, recallindex.Document{
-			Key: k, Audience: m.audience, OccurredAt: time.UnixMilli(is.at), Terms: is.terms,
+		o, err := upsert(p.format, project, recallindex.Document{
+			Key: k, Audience: m.audience, OccurredAt: time.UnixMilli(is.at), Tie: is.tie, Terms: is.terms,
 		}, m.version)
 		if err != nil {
 			return nil, err

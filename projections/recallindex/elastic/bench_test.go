@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/projections/recallindex/bleve"
 	"github.com/annals-project/annals/projections/recallindex/elastic"
 	"github.com/annals-project/annals/projections/recallindex/elastic/elastictest"
+	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
 // The corpus: passages of about 210 characters over three years, in thirty audiences.
@@ -62,7 +63,7 @@ func benchEngine(b *testing.B, x recallindex.Index, passages []recallindex.Docum
 	project, page := uuid.New(), eventstore.Position(0)
 	write := func(b *testing.B, documents []recallindex.Document) {
 		page++
-		change := recallindex.Change{Project: project, Position: page, Upserts: documents}
+		change := recallindex.Change{Analysis: indextest.Analysis, Project: project, Position: page, Upserts: documents}
 		if err := x.Apply(b.Context(), []recallindex.Change{change}); err != nil {
 			b.Fatal(err)
 		}
@@ -82,7 +83,8 @@ func benchEngine(b *testing.B, x recallindex.Index, passages []recallindex.Docum
 		all = append(all, uuid.UUID{15: byte(n + 1)})
 	}
 	from, to := benchStart.AddDate(0, 0, 300), benchStart.AddDate(0, 0, 800)
-	q := recallindex.Query{Project: project, Part: recallindex.Sources, Audiences: all, Size: 300}
+	q := recallindex.Query{
+		Analysis: indextest.Analysis, Project: project, Part: recallindex.Sources, Audiences: all, Size: 300}
 	search := func(b *testing.B) {
 		for n := 0; b.Loop(); n++ {
 			q.Terms = queries[n%len(queries)]

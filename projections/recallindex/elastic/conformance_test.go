@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
 	"github.com/annals-project/annals/projections/recallindex"
@@ -22,7 +23,10 @@ func TestConformance(t *testing.T) {
 		t.Parallel() // a purge waits up to half a minute
 		options := elastictest.Options(t)
 		options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
-		return indextest.Storage{Open: func(t *testing.T) recallindex.Index { return open(t, options) }}
+		return indextest.Storage{
+			Open:   func(t *testing.T) recallindex.Index { return open(t, options) },
+			Former: func(t *testing.T) { elastictest.Former(t, options, uuid.New()) },
+		}
 	})
 }
 

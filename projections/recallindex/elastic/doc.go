@@ -45,14 +45,20 @@
 // # Names
 //
 // Of an index called annals, a generation is the index annals-<format>-<number>, whose mapping names
-// its id. These aliases belong to it:
+// its id and the version of its analysis. These aliases belong to it:
 //
-//	annals            the generation in use
-//	annals-read       the same, once it is complete: searches go here
-//	annals-next       the shadow, if there is one
-//	annals-w-<id>     one generation: writes go here, so that none creates an index, or reaches another
+//	annals-<format>        the generation in use
+//	annals-<format>-next   the shadow, if there is one
+//	annals-r-<id>          the generation in use, once it is complete: searches go here
+//	annals-w-<id>          one generation: writes go here, so that none creates an index, or reaches another
 //
-// All processes search the generation in use. The holder of the projection's lease writes. A holder
-// that lost its lease without noticing may still write: each document has the position of its page as
-// external version, so an older page changes nothing that a newer one wrote.
+// A generation of the format before, annals-2-<number>, has annals and annals-read instead of the first
+// and the third. It is used as long as there is none of the newest format. Programs of that format know
+// only these names, so they and this one may run at the same time.
+//
+// All processes search the generation in use. When another one is put into use, the alias for searches
+// of the one before is gone: a process whose search finds nothing there looks which one it is now. The
+// holder of the projection's lease writes. A holder that lost its lease without noticing may still
+// write: each document has the position of its page as external version, so an older page changes
+// nothing that a newer one wrote.
 package elastic

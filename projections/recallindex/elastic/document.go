@@ -25,7 +25,9 @@ type document struct {
 	Impacts map[string]float32 `json:"v,omitempty"`
 	Labels  []string           `json:"l,omitempty"`
 	At      int64              `json:"at"` // in milliseconds, rounded down
-	Record  []byte             `json:"c"`
+	// Order decides between equal scores. The former format has none.
+	Order  uint64 `json:"o,omitempty"`
+	Record []byte `json:"c"`
 }
 
 // record is what a hit returns of a document. It is one doc value:
@@ -33,25 +35,40 @@ type document struct {
 type record struct {
 	id    string
 	at    int64
+	tie   uint16
 	terms recall.Terms
 }
 
-// The fields of a record are lines. Terms contain no spaces.
+// The fields of a record are lines: id, time, traits, label, text, and the tie, which the former format
+// does not have. Terms contain no spaces.
 const (
-	recordBreak  = "\n"
-	recordFields = 5
+	recordBreak        = "\n"
+	formerRecordFields = 5
+	recordFields       = 6
 )
 
-func (r record) encode() []byte {
-	return []byte(strings.Join([]string{
+func (r record) encode(f format) []byte {
+	fields := []string{
 		r.id, strconv.FormatInt(r.at, 10), strconv.Itoa(int(r.terms.Traits)),
 		strings.Join(r.terms.Label, " "), strings.Join(r.terms.Text, " "),
-	}, recordBreak))
+	}
+	if f != formerFormat {
+		fields = append(fields, strconv.Itoa(int(r.tie)))
+	}
+	return []byte(strings.Join(fields, recordBreak))
 }
 
 func parseRecord(text []byte) (r record, err error) {
 	fields := strings.Split(string(text), recordBreak)
-	if len(fields) != recordFields {
+	switch len(fields) {
+	case formerRecordFields:
+	case recordFields:
+		tie, err := strconv.ParseUint(fields[formerRecordFields], 10, 16)
+		if err != nil {
+			return r, fmt.Errorf("tie in the record of a document: %w", err)
+		}
+		r.tie = uint16(tie)
+	default:
 		return r, fmt.Errorf("the record of a document has %d lines, want %d", len(fields), recordFields)
 	}
 	r.id = fields[0]
@@ -68,15 +85,18 @@ func parseRecord(text []byte) (r record, err error) {
 	return r, nil
 }
 
-// encodeDocument returns the JSON of a document.
-func encodeDocument(project uuid.UUID, d recallindex.Document) ([]byte, error) {
+// encodeDocument returns the JSON of a document in a format.
+func encodeDocument(f format, project uuid.UUID, d recallindex.Document) ([]byte, error) {
 	part := d.Part()
 	doc := document{
 		Group: group(project, part), DataPoint: dataPoint(project, d.DataPoint),
 		Scope:    scope(project, recallindex.Scope{DataPoint: d.DataPoint, Part: part, Revision: d.Revision}),
 		Audience: d.Audience.String(), At: d.OccurredAt.UnixMilli(),
 	}
-	doc.Record = record{id: identifier(project, d.Key), at: doc.At, terms: d.Terms}.encode()
+	doc.Record = record{id: identifier(project, d.Key), at: doc.At, tie: d.Tie, terms: d.Terms}.encode(f)
+	if f != formerFormat {
+		doc.Order = d.Order()
+	}
 	in := prefix(project, part)
 	counts := make(map[string]int, len(d.Terms.Text))
 	for _, t := range d.Terms.Text {

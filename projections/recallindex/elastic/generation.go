@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 
@@ -17,49 +16,38 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// formatVersion is part of the name of every generation. Raise it with every change of the analysis
-// of text, of the mapping or of the ids: an index of another format is not used.
-const formatVersion = "2"
-
-// generation is one build of the index. Its zero value is none.
-type generation struct {
-	// index is the name of the index, id the one in its mapping.
-	index, id string
-}
-
-func (g generation) String() string { return "elasticsearch:" + g.index + "/" + g.id }
-
-// The aliases; see doc.go.
-func (o Options) live() string                   { return o.Name }
-func (o Options) read() string                   { return o.Name + "-read" }
-func (o Options) next() string                   { return o.Name + "-next" }
-func (o Options) writeAlias(g generation) string { return o.Name + "-w-" + g.id }
-func (o Options) indexName(number int) string {
-	return fmt.Sprintf("%s-%s-%06d", o.Name, formatVersion, number)
-}
-
-func (o Options) indexPattern() (*regexp.Regexp, error) {
-	return regexp.Compile(`^` + regexp.QuoteMeta(o.Name) + `-[0-9]+-([0-9]{6,})$`)
-}
-
-// inUse are the aliases of a complete generation in use.
-func (o Options) inUse() []string { return []string{o.live(), o.read()} }
-
-// newAliases are those of an empty generation in use.
-func (x *Index) newAliases() []string {
-	if x.options.HoldNew {
-		return []string{x.options.live()}
-	}
-	return x.options.inUse()
-}
-
 // meta is in the mapping of a generation.
 type meta struct {
-	Format     string `json:"format"`
+	Format     format `json:"format"`
 	Generation string `json:"generation"`
+	// Analysis is the version of the analysis of its documents, omitted by the former format.
+	Analysis int `json:"analysis,omitempty"`
 }
 
-// named returns the generation that an alias names; ok is false if there is none of this format.
+// generation returns the generation of an index, which has the mapping; ok is false if its format is
+// not used.
+func (m meta) generation(index string) (g generation, ok bool) {
+	if _, err := uuid.Parse(m.Generation); err != nil || !slices.Contains(formats, m.Format) {
+		return g, false
+	}
+	g = generation{index: index, id: m.Generation, format: m.Format, analysis: m.Analysis}
+	if m.Format == formerFormat {
+		g.analysis = formerAnalysis
+	}
+	return g, true
+}
+
+// inUse returns the generation in use, of the newest format that has one.
+func (x *Index) inUse(ctx context.Context) (g generation, ok bool, err error) {
+	for _, f := range formats {
+		if g, ok, err = x.named(ctx, x.options.live(f)); ok || err != nil {
+			return g, ok, err
+		}
+	}
+	return g, false, nil
+}
+
+// named returns the generation that an alias names; ok is false if there is none of a format that is used.
 func (x *Index) named(ctx context.Context, alias string) (g generation, ok bool, err error) {
 	var found map[string]struct {
 		Mappings struct {
@@ -76,8 +64,8 @@ func (x *Index) named(ctx context.Context, alias string) (g generation, ok bool,
 		return g, false, fmt.Errorf("alias %s names %d indexes, want one: remove the wrong ones", alias, len(found))
 	}
 	for index, is := range found {
-		if _, err := uuid.Parse(is.Mappings.Meta.Generation); err == nil && is.Mappings.Meta.Format == formatVersion {
-			return generation{index: index, id: is.Mappings.Meta.Generation}, true, nil
+		if g, ok = is.Mappings.Meta.generation(index); ok {
+			return g, true, nil
 		}
 	}
 	return g, false, nil
@@ -109,9 +97,11 @@ func (x *Index) all(ctx context.Context) (map[string][]string, error) {
 	return all, nil
 }
 
-// create creates an empty generation with its alias for writes and others. ok is false if another
-// process created one meanwhile.
-func (x *Index) create(ctx context.Context, aliases ...string) (g generation, ok bool, err error) {
+// create creates an empty generation with its alias for writes and those that aliases returns, if not
+// nil. ok is false if another process created one meanwhile.
+func (x *Index) create(
+	ctx context.Context, aliases func(generation) []string,
+) (g generation, ok bool, err error) {
 	all, err := x.all(ctx)
 	if err != nil {
 		return g, false, err
@@ -126,8 +116,14 @@ func (x *Index) create(ctx context.Context, aliases ...string) (g generation, ok
 			number = max(number, n)
 		}
 	}
-	g = generation{index: x.options.indexName(number + 1), id: uuid.NewString()}
-	body, err := json.Marshal(x.description(g, append(aliases, x.options.writeAlias(g))))
+	g = generation{
+		index: x.options.indexName(number + 1), id: uuid.NewString(), format: newestFormat, analysis: x.options.Analysis,
+	}
+	named := []string{x.options.writeAlias(g)}
+	if aliases != nil {
+		named = append(named, aliases(g)...)
+	}
+	body, err := json.Marshal(x.description(g, named))
 	if err != nil {
 		return g, false, err
 	}
@@ -162,13 +158,14 @@ func (x *Index) description(g generation, aliases []string) map[string]any {
 			"merge": map[string]any{"policy": map[string]any{"expunge_deletes_allowed": 0}},
 		}},
 		"mappings": map[string]any{
-			"dynamic": false, "_meta": meta{Format: formatVersion, Generation: g.id},
+			"dynamic": false, "_meta": meta{Format: g.format, Generation: g.id, Analysis: g.analysis},
 			"_routing": map[string]any{"required": true},
 			"_source":  map[string]any{"enabled": false},
 			"properties": map[string]any{
 				"g": keyword, "d": keyword, "s": keyword, "a": keyword, "l": keyword,
 				"at": map[string]any{"type": "long", "doc_values": false},
 				"v":  map[string]any{"type": "sparse_vector"},
+				"o":  map[string]any{"type": "long", "index": false},
 				"c":  map[string]any{"type": "binary", "doc_values": true},
 			},
 		},
@@ -197,9 +194,10 @@ func (x *Index) changeAliases(ctx context.Context, actions []aliasAction) error 
 	return x.client.do(ctx, x.options.limits.admin, r, nil)
 }
 
-// moveAliases returns the actions that take aliases from every other index, and give those of them
-// that a generation gets.
-func (x *Index) moveAliases(ctx context.Context, g generation, taken, given []string) ([]aliasAction, error) {
+// putIntoUse returns the actions that take the aliases by which calls find a generation from all
+// others, and give some to a generation. Searches that another process sends to the one before then
+// find nothing, and that process looks which one is in use.
+func (x *Index) putIntoUse(ctx context.Context, g generation, given []string) ([]aliasAction, error) {
 	all, err := x.all(ctx)
 	if err != nil {
 		return nil, err
@@ -207,7 +205,7 @@ func (x *Index) moveAliases(ctx context.Context, g generation, taken, given []st
 	var actions []aliasAction
 	for index, has := range all {
 		for _, alias := range has {
-			if index != g.index && slices.Contains(taken, alias) {
+			if index != g.index && x.options.isUsed(alias) {
 				actions = append(actions, removeAlias(index, alias))
 			}
 		}
@@ -256,14 +254,14 @@ func (x *Index) Reset(ctx context.Context) error {
 }
 
 func (x *Index) reset(ctx context.Context) error {
-	g, ok, err := x.create(ctx)
+	g, ok, err := x.create(ctx, nil)
 	if err == nil && !ok {
 		err = errors.New("another process creates a generation")
 	}
 	if err != nil {
 		return err
 	}
-	actions, err := x.moveAliases(ctx, g, x.options.inUse(), x.newAliases())
+	actions, err := x.putIntoUse(ctx, g, x.newAliases(g))
 	if err != nil {
 		return err
 	}
@@ -271,7 +269,7 @@ func (x *Index) reset(ctx context.Context) error {
 		return err
 	}
 	x.use(g)
-	return x.dropOthers(ctx, x.options.live(), x.options.next())
+	return x.dropOthers(ctx, x.options.live(newestFormat), x.options.next())
 }
 
 // Check implements recallindex.Shared.
@@ -297,11 +295,12 @@ func (x *Index) Publish(ctx context.Context) error {
 	}
 	defer x.endCall()
 	g := x.current()
-	if published, ok, err := x.named(ctx, x.options.read()); err != nil || ok && published == g {
+	if published, ok, err := x.named(ctx, x.options.readAlias(g)); err != nil || ok && published == g {
 		return err
 	}
+	live := x.options.live(g.format)
 	return x.changeAliases(ctx, []aliasAction{
-		removeAlias(g.index, x.options.live()), addAlias(g.index, x.options.live()), addAlias(g.index, x.options.read()),
+		removeAlias(g.index, live), addAlias(g.index, live), addAlias(g.index, x.options.readAlias(g)),
 	})
 }
 
@@ -319,7 +318,7 @@ func (x *Index) lost(ctx context.Context, g generation) error {
 	if x.current() != g {
 		return errReplaced
 	}
-	if live, ok, err := x.named(ctx, x.options.live()); err != nil || ok && live != g {
+	if live, ok, err := x.inUse(ctx); err != nil || ok && live != g {
 		return errors.Join(errReplaced, err)
 	}
 	x.options.Log.ErrorContext(ctx, "recall index is gone from Elasticsearch, it will be built from the log",

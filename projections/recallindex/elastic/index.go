@@ -34,7 +34,9 @@ type Index struct {
 
 	mu         sync.Mutex
 	generation generation
-	next       *Index
+	// searching is the generation that searches go to: another process may have put it into use.
+	searching generation
+	next      *Index
 	// unrefreshed is true while documents may be written that no search sees.
 	unrefreshed bool
 }
@@ -84,7 +86,7 @@ func (x *Index) connect(ctx context.Context) error {
 // begin finds the generation in use, or creates one.
 func (x *Index) begin(ctx context.Context) error {
 	for {
-		g, ok, err := x.named(ctx, x.options.live())
+		g, ok, err := x.inUse(ctx)
 		if err != nil {
 			return err
 		}
@@ -97,13 +99,13 @@ func (x *Index) begin(ctx context.Context) error {
 			return err
 		}
 		for index, aliases := range all {
-			if slices.Contains(aliases, x.options.live()) {
+			if slices.ContainsFunc(aliases, x.options.isUsed) {
 				x.options.Log.WarnContext(ctx, "recall index is of another format, beginning an empty one", "index", index)
 				return x.reset(ctx)
 			}
 		}
 		// The name of the index decides which of several processes creates the first one.
-		if g, ok, err = x.create(ctx, x.newAliases()...); err != nil {
+		if g, ok, err = x.create(ctx, x.newAliases); err != nil {
 			return err
 		}
 		if ok {
@@ -117,7 +119,7 @@ func (x *Index) begin(ctx context.Context) error {
 func (x *Index) use(g generation) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.generation, x.unrefreshed = g, true
+	x.generation, x.searching, x.unrefreshed = g, g, true
 }
 
 func (x *Index) current() generation {
@@ -129,20 +131,31 @@ func (x *Index) current() generation {
 // Generation implements recallindex.Index.
 func (x *Index) Generation() string { return x.current().String() }
 
-// searched returns the alias that searches go to.
-func (x *Index) searched() string {
-	if x.isShadow {
-		return x.options.writeAlias(x.current())
-	}
-	return x.options.read()
+// Analysis implements recallindex.Index.
+func (x *Index) Analysis() int { return x.searched().analysis }
+
+// searched returns the generation that searches go to.
+func (x *Index) searched() generation {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.searching
 }
 
-// counted returns the alias of the generation that is counted: also of one that no search sees yet.
-func (x *Index) counted() string {
+// lookAgain makes searches go to the generation in use. found is false if they did already.
+func (x *Index) lookAgain(ctx context.Context, before generation) (found bool, err error) {
 	if x.isShadow {
-		return x.options.writeAlias(x.current())
+		return false, nil
 	}
-	return x.options.live()
+	g, ok, err := x.inUse(ctx)
+	if err != nil || !ok {
+		return false, err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.searching == before {
+		x.searching = g
+	}
+	return x.searching != before, nil
 }
 
 // Count implements recallindex.Index.
@@ -169,7 +182,18 @@ func (x *Index) Total(ctx context.Context) (int, error) {
 
 // count counts documents in all shards, or fails.
 func (x *Index) count(ctx context.Context, r esapi.CountRequest) (int, error) {
-	r.Index = []string{x.counted()}
+	g, ok, err := x.current(), true, error(nil)
+	if !x.isShadow {
+		// Another process may have put a generation into use, which need not answer searches yet.
+		g, ok, err = x.inUse(ctx)
+	}
+	if err == nil && !ok {
+		err = errReplaced
+	}
+	if err != nil {
+		return 0, fmt.Errorf("count recall index: %w", err)
+	}
+	r.Index = []string{x.options.writeAlias(g)}
 	var answer struct {
 		Count  int `json:"count"`
 		Shards struct {

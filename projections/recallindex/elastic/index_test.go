@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/elastic"
 	"github.com/annals-project/annals/projections/recallindex/elastic/elastictest"
+	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
 // openOn opens an index on a real server; several may be open at once.
@@ -37,7 +38,7 @@ func apply(t *testing.T, x recallindex.Index, c recallindex.Change) {
 // hits returns how many documents of a project have a word.
 func hits(t *testing.T, x recallindex.Index, project uuid.UUID, word string, audience uuid.UUID) int {
 	t.Helper()
-	found, err := x.Search(t.Context(), recallindex.Query{
+	found, err := x.Search(t.Context(), recallindex.Query{Analysis: indextest.Analysis,
 		Project: project, Part: recallindex.Sources, Terms: recall.Wholes(word), Audiences: []uuid.UUID{audience}, Size: 100,
 	})
 	if err != nil {
@@ -62,24 +63,27 @@ func TestIndex_OlderPageComesLate(t *testing.T) {
 		c.Project, c.Position = project, position
 		apply(t, x, c)
 	}
-	late := recallindex.Change{Upserts: []recallindex.Document{passage(a, 1, 0, "old"), passage(b, 1, 0, "plan")}}
+	late := recallindex.Change{
+		Analysis: indextest.Analysis, Upserts: []recallindex.Document{passage(a, 1, 0, "old"), passage(b, 1, 0, "plan")}}
 	at(10, late)
 	at(20, recallindex.Change{
-		Deletes: []recallindex.Scope{{DataPoint: a, Part: recallindex.Sources, Revision: 1}},
-		Upserts: []recallindex.Document{passage(a, 2, 0, "new")},
-		Moves:   []recallindex.Move{{DataPoint: b, Audience: team}},
+		Analysis: indextest.Analysis,
+		Deletes:  []recallindex.Scope{{DataPoint: a, Part: recallindex.Sources, Revision: 1}},
+		Upserts:  []recallindex.Document{passage(a, 2, 0, "new")},
+		Moves:    []recallindex.Move{{DataPoint: b, Audience: team}},
 	})
 	at(10, late)
 	at(15, recallindex.Change{
-		Deletes: []recallindex.Scope{{DataPoint: a, Part: recallindex.Sources, Revision: 2}},
-		Moves:   []recallindex.Move{{DataPoint: b}},
+		Analysis: indextest.Analysis,
+		Deletes:  []recallindex.Scope{{DataPoint: a, Part: recallindex.Sources, Revision: 2}},
+		Moves:    []recallindex.Move{{DataPoint: b}},
 	})
 	got := fmt.Sprint(hits(t, x, project, "old", uuid.Nil), hits(t, x, project, "new", uuid.Nil),
 		hits(t, x, project, "plan", uuid.Nil), hits(t, x, project, "plan", team))
 	if want := "0 1 0 1"; got != want {
 		t.Errorf("hits of old, new, plan and plan of the team are %s, want %s", got, want)
 	}
-	at(20, recallindex.Change{Upserts: []recallindex.Document{passage(a, 2, 0, "newer")}})
+	at(20, recallindex.Change{Analysis: indextest.Analysis, Upserts: []recallindex.Document{passage(a, 2, 0, "newer")}})
 	if n := hits(t, x, project, "newer", uuid.Nil); n != 1 {
 		t.Errorf("%d hits after the same page came again, want 1", n)
 	}
@@ -89,20 +93,22 @@ func TestIndex_OlderPageComesLate(t *testing.T) {
 func TestIndex_ManyDocumentsOfOneDataPoint(t *testing.T) {
 	x := openOn(t, elastic.WithScan(elastictest.Options(t), 7))
 	project, a, team := uuid.New(), uuid.New(), uuid.New()
-	change := recallindex.Change{Project: project, Position: 1}
+	change := recallindex.Change{Analysis: indextest.Analysis, Project: project, Position: 1}
 	for n := range 30 {
 		change.Upserts = append(change.Upserts, passage(a, 1, n, "plan"))
 	}
 	apply(t, x, change)
 	apply(t, x, recallindex.Change{
-		Project: project, Position: 2, Moves: []recallindex.Move{{DataPoint: a, Audience: team}},
+		Analysis: indextest.Analysis,
+		Project:  project, Position: 2, Moves: []recallindex.Move{{DataPoint: a, Audience: team}},
 	})
 	if n, old := hits(t, x, project, "plan", team), hits(t, x, project, "plan", uuid.Nil); n != 30 || old != 0 {
 		t.Errorf("%d documents are moved, %d are not", n, old)
 	}
-	apply(t, x, recallindex.Change{Project: project, Position: 3, Deletes: []recallindex.Scope{
-		{DataPoint: a, Part: recallindex.Sources, Revision: 1},
-	}})
+	apply(t, x, recallindex.Change{
+		Analysis: indextest.Analysis, Project: project, Position: 3, Deletes: []recallindex.Scope{
+			{DataPoint: a, Part: recallindex.Sources, Revision: 1},
+		}})
 	if n := hits(t, x, project, "plan", team); n != 0 {
 		t.Errorf("%d documents are left", n)
 	}
@@ -117,13 +123,15 @@ func TestIndex_PromotedByAnotherProcess(t *testing.T) {
 		t.Fatal("two processes begin two generations")
 	}
 	project, before := uuid.New(), x.Generation()
-	apply(t, x, recallindex.Change{Project: project, Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "old")}})
+	apply(t, x, recallindex.Change{
+		Analysis: indextest.Analysis, Project: project, Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "old")}})
 	next, err := x.NewShadow(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	apply(t, next, recallindex.Change{
-		Project: project, Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "new")},
+		Analysis: indextest.Analysis,
+		Project:  project, Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "new")},
 	})
 	if n := hits(t, other, project, "new", uuid.Nil); n != 0 {
 		t.Errorf("%d hits of a shadow", n)
@@ -147,7 +155,8 @@ func TestIndex_PromotedByAnotherProcess(t *testing.T) {
 	if n := hits(t, other, project, "new", uuid.Nil) - hits(t, other, project, "old", uuid.Nil); n != 1 {
 		t.Error("the other process searches the index before")
 	}
-	stale := recallindex.Change{Project: project, Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "stale")}}
+	stale := recallindex.Change{
+		Analysis: indextest.Analysis, Project: project, Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "stale")}}
 	if err := other.Apply(t.Context(), []recallindex.Change{stale}); err == nil {
 		t.Error("a process writes to the index before")
 	}
@@ -169,9 +178,11 @@ func TestIndex_HeldUntilPublished(t *testing.T) {
 	x, other := openOn(t, options), openOn(t, options)
 	project := uuid.New()
 	apply(t, x, recallindex.Change{
-		Project: project, Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "helix")},
+		Analysis: indextest.Analysis,
+		Project:  project, Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "helix")},
 	})
-	q := recallindex.Query{Project: project, Part: recallindex.Sources, Terms: recall.Wholes("helix"), Size: 1}
+	q := recallindex.Query{
+		Analysis: indextest.Analysis, Project: project, Part: recallindex.Sources, Terms: recall.Wholes("helix"), Size: 1}
 	for _, process := range []*elastic.Index{x, other} {
 		if _, err := process.Search(t.Context(), q); !errors.Is(err, recallindex.ErrIncomplete) {
 			t.Errorf("search: %v, want %v", err, recallindex.ErrIncomplete)
@@ -192,7 +203,8 @@ func TestIndex_RemovedInElasticsearch(t *testing.T) {
 	options := elastictest.Options(t)
 	x := openOn(t, options)
 	change := recallindex.Change{
-		Project: uuid.New(), Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "helix")},
+		Analysis: indextest.Analysis,
+		Project:  uuid.New(), Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "helix")},
 	}
 	for name, notice := range map[string]func() error{
 		"check": func() error { return x.Check(t.Context()) },

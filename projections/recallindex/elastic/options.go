@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/annals-project/annals/domain/recall"
 )
 
 // Options say where an index is and how it is used. URL is required.
@@ -30,7 +32,9 @@ type Options struct {
 	Shards int
 	// HoldNew makes searches of a new generation return ErrIncomplete until Publish.
 	HoldNew bool
-	Log     *slog.Logger
+	// Analysis is the version of the analysis of new generations; 0 means that of recall.NewAnalyzer.
+	Analysis int
+	Log      *slog.Logger
 
 	limits limits
 }
@@ -188,6 +192,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Shards == 0 {
 		o.Shards = 4
+	}
+	if o.Analysis == 0 {
+		o.Analysis = recall.NewAnalyzer().Version()
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

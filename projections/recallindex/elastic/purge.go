@@ -33,7 +33,7 @@ func (x *Index) Purge(ctx context.Context) (parts int, err error) {
 	g, ok := x.current(), true
 	if !x.isShadow {
 		// Another process may have put a generation into use.
-		g, ok, err = x.named(ctx, x.options.live())
+		g, ok, err = x.inUse(ctx)
 	}
 	if err == nil && !ok {
 		err = errReplaced

@@ -21,6 +21,7 @@ import (
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/elastic"
+	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
 // scripted is a server that answers like an Elasticsearch with an index that exists.
@@ -76,7 +77,8 @@ func (s *scripted) serve(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(r.URL.Path, "/_nodes"):
 		answer = fmt.Sprintf(`{"nodes":{"n":{"version":%q}}}`, s.version)
 	case strings.HasSuffix(r.URL.Path, "/_mapping"):
-		answer = `{"annals-2-000001":{"mappings":{"_meta":{"format":"2","generation":"` + generationID + `"}}}}`
+		answer = fmt.Sprintf(`{"annals-v3-000001":{"mappings":{"_meta":{"format":"v3","generation":%q,"analysis":%d}}}}`,
+			generationID, indextest.Analysis)
 	case strings.HasSuffix(r.URL.Path, "/_bulk"):
 		answer, status = s.answerBulk(body)
 	default:
@@ -129,7 +131,7 @@ func (s *scripted) set(change func()) {
 
 // documents are some of one project.
 func documents(n int) []recallindex.Change {
-	c := recallindex.Change{Project: uuid.New(), Position: 42}
+	c := recallindex.Change{Analysis: indextest.Analysis, Project: uuid.New(), Position: 42}
 	for range n {
 		c.Upserts = append(c.Upserts, recallindex.Document{
 			Key: recallindex.Key{DataPoint: uuid.New(), Revision: 1}, Terms: recall.Terms{Text: []string{"helix"}},

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/elastic/go-elasticsearch/v8/esapi"
+	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/recallindex"
@@ -24,31 +26,51 @@ const (
 )
 
 // Search implements recallindex.Index.
-func (x *Index) Search(ctx context.Context, q recallindex.Query) (recallindex.Result, error) {
-	if err := x.beginCall(ctx); err != nil {
-		return recallindex.Result{}, err
-	}
-	defer x.endCall()
-	found, err := x.search(ctx, q)
-	if isMissing(err) {
-		// A generation may have been replaced between the two requests.
-		found, err = x.search(ctx, q)
-	}
-	if isMissing(err) {
-		return recallindex.Result{}, errors.Join(recallindex.ErrIncomplete, err)
-	}
+func (x *Index) Search(ctx context.Context, q recallindex.Query) (found recallindex.Result, err error) {
+	err = x.ask(ctx, func(g generation) error {
+		found, err = x.search(ctx, g, q)
+		return err
+	})
 	if err != nil {
 		return recallindex.Result{}, fmt.Errorf("search recall index: %w", err)
 	}
 	return found, nil
 }
 
-func (x *Index) search(ctx context.Context, q recallindex.Query) (found recallindex.Result, err error) {
+// ask calls search with the generation that searches go to, and again if another one is in use by now. It
+// returns ErrIncomplete if none answers.
+func (x *Index) ask(ctx context.Context, search func(g generation) error) error {
+	if err := x.beginCall(ctx); err != nil {
+		return err
+	}
+	defer x.endCall()
+	g := x.searched()
+	err := search(g)
+	if isMissing(err) {
+		// It may have been replaced between two requests of the search.
+		renewed, failed := x.lookAgain(ctx, g)
+		switch {
+		case failed != nil:
+			return failed
+		case renewed:
+			err = search(x.searched())
+		}
+	}
+	if isMissing(err) {
+		return errors.Join(recallindex.ErrIncomplete, err)
+	}
+	return err
+}
+
+func (x *Index) search(ctx context.Context, g generation, q recallindex.Query) (found recallindex.Result, err error) {
+	if g.analysis != q.Analysis {
+		return found, recallindex.ErrOtherAnalysis
+	}
 	found.Statistics.Frequencies = make([]recall.Count, len(q.Terms))
 	if len(q.Terms) == 0 {
 		return found, nil
 	}
-	if found.Statistics, err = x.statistics(ctx, q); err != nil {
+	if found.Statistics, err = x.statistics(ctx, g, q); err != nil {
 		return found, err
 	}
 	if found.Statistics.Docs == 0 || len(q.Audiences) == 0 || q.Size <= 0 {
@@ -59,7 +81,7 @@ func (x *Index) search(ctx context.Context, q recallindex.Query) (found recallin
 	if query == nil {
 		return found, nil
 	}
-	hits, err := x.candidates(ctx, q, query, min(max(leastCandidates, q.Size+q.Size/2), maxWindow))
+	hits, err := x.candidates(ctx, g, q, query, min(max(leastCandidates, q.Size+q.Size/2), maxWindow))
 	if err != nil {
 		return found, err
 	}
@@ -68,7 +90,7 @@ func (x *Index) search(ctx context.Context, q recallindex.Query) (found recallin
 }
 
 // statistics counts the documents of the part, and those with each term.
-func (x *Index) statistics(ctx context.Context, q recallindex.Query) (recall.Statistics, error) {
+func (x *Index) statistics(ctx context.Context, g generation, q recallindex.Query) (recall.Statistics, error) {
 	in := prefix(q.Project, q.Part)
 	// Each count is the length of a list of Lucene, or its live part: the search itself finds nothing.
 	filters := []map[string]any{{"term": map[string]any{"g": group(q.Project, q.Part)}}}
@@ -86,7 +108,7 @@ func (x *Index) statistics(ctx context.Context, q recallindex.Query) (recall.Sta
 			} `json:"counts"`
 		} `json:"aggregations"`
 	}
-	err := x.searchFor(ctx, q, map[string]any{
+	err := x.searchFor(ctx, g, q.Project, map[string]any{
 		"size": 0, "track_total_hits": false,
 		"aggs": map[string]any{"counts": map[string]any{"filters": map[string]any{"filters": filters}}},
 	}, []string{"aggregations.counts.buckets.doc_count"}, &answer)
@@ -104,57 +126,91 @@ func (x *Index) statistics(ctx context.Context, q recallindex.Query) (recall.Sta
 	return s, nil
 }
 
-// candidateQuery is the query whose scores are those of recall.Weights; nil if no term occurs.
+// maxClauses is the most clauses of a query. A server with little memory allows 1,024 in all.
+const maxClauses = 1000
+
+// candidateQuery is the query whose scores are those of recall.Weights; nil if no term occurs. Of more terms
+// than a query may have it asks for those of the greatest weights.
 func candidateQuery(q recallindex.Query, s recall.Statistics, weights recall.Weights) map[string]any {
 	in := prefix(q.Project, q.Part)
-	var should []map[string]any
+	type clause struct {
+		weight float64
+		query  map[string]any
+	}
+	var clauses []clause
 	for i, t := range q.Terms {
 		if s.Frequencies[i].Text > 0 {
-			should = append(should, map[string]any{"term": map[string]any{"v": map[string]any{
+			clauses = append(clauses, clause{weights.Text(i), map[string]any{"term": map[string]any{"v": map[string]any{
 				"value": in.feature(t.Text), "boost": weights.Text(i),
-			}}})
+			}}}})
 		}
 		if s.Frequencies[i].Label > 0 {
-			should = append(should, map[string]any{"constant_score": map[string]any{
+			clauses = append(clauses, clause{weights.Label(i), map[string]any{"constant_score": map[string]any{
 				"filter": map[string]any{"term": map[string]any{"l": in.feature(t.Text)}}, "boost": weights.Label(i),
-			}})
+			}}})
 		}
 	}
-	if len(should) == 0 {
+	if len(clauses) == 0 {
 		return nil
 	}
-	audiences := make([]string, len(q.Audiences))
-	for i, a := range q.Audiences {
-		audiences[i] = a.String()
+	if len(clauses) > maxClauses {
+		slices.SortStableFunc(clauses, func(a, b clause) int { return cmp.Compare(b.weight, a.weight) })
+		clauses = clauses[:maxClauses]
 	}
-	filter := []map[string]any{
-		{"term": map[string]any{"g": group(q.Project, q.Part)}}, {"terms": map[string]any{"a": audiences}},
+	should := make([]map[string]any, len(clauses))
+	for i, c := range clauses {
+		should[i] = c.query
 	}
+	filter := readable(group(q.Project, q.Part), q.Audiences, q.From, q.To)
+	return map[string]any{"bool": map[string]any{"filter": filter, "should": should, "minimum_should_match": 1}}
+}
+
+// readable are the filters for the documents of a group that a viewer may read, within a window.
+func readable(group string, audiences []uuid.UUID, from, to *time.Time) []map[string]any {
+	names := make([]string, len(audiences))
+	for i, a := range audiences {
+		names[i] = a.String()
+	}
+	filter := []map[string]any{{"term": map[string]any{"g": group}}, {"terms": map[string]any{"a": names}}}
 	window := map[string]any{}
-	if q.From != nil {
-		window["gte"] = q.From.UnixMilli()
+	if from != nil {
+		window["gte"] = from.UnixMilli()
 	}
-	if q.To != nil {
-		window["lte"] = q.To.UnixMilli()
+	if to != nil {
+		window["lte"] = to.UnixMilli()
 	}
 	if len(window) > 0 {
 		filter = append(filter, map[string]any{"range": map[string]any{"at": window}})
 	}
-	return map[string]any{"bool": map[string]any{"filter": filter, "should": should, "minimum_should_match": 1}}
+	return filter
 }
 
 // candidates returns the n best documents by the scores of Elasticsearch.
-func (x *Index) candidates(ctx context.Context, q recallindex.Query, query map[string]any, n int) ([]hit, error) {
+func (x *Index) candidates(
+	ctx context.Context, g generation, q recallindex.Query, query map[string]any, n int,
+) ([]hit, error) {
 	var answer hitsAnswer
-	err := x.searchFor(ctx, q, map[string]any{
+	body := map[string]any{
 		"query": query, "size": n, "track_total_hits": false, "stored_fields": "_none_", "docvalue_fields": recordField,
-	}, []string{"hits.hits.fields"}, &answer)
+	}
+	if g.format != formerFormat {
+		body["sort"] = []any{"_score", map[string]any{"o": "asc"}}
+	}
+	err := x.searchFor(ctx, g, q.Project, body, []string{"hits.hits.fields"}, &answer)
 	return answer.Hits.Hits, err
+}
+
+// searchAlias returns the alias of a generation that answers searches, if it does.
+func (x *Index) searchAlias(g generation) string {
+	if x.isShadow {
+		return x.options.writeAlias(g)
+	}
+	return x.options.readAlias(g)
 }
 
 // searchFor sends a search to the shard of the project, and always to the same copy of it.
 func (x *Index) searchFor(
-	ctx context.Context, q recallindex.Query, body map[string]any, wanted []string, out any,
+	ctx context.Context, g generation, project uuid.UUID, body map[string]any, wanted []string, out any,
 ) error {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -162,8 +218,8 @@ func (x *Index) searchFor(
 	}
 	partial := false
 	return x.client.do(ctx, x.options.limits.search, esapi.SearchRequest{
-		Index: []string{x.searched()}, Body: bytes.NewReader(text), Routing: []string{q.Project.String()},
-		Preference: q.Project.String(), AllowPartialSearchResults: &partial, FilterPath: wanted,
+		Index: []string{x.searchAlias(g)}, Body: bytes.NewReader(text), Routing: []string{project.String()},
+		Preference: project.String(), AllowPartialSearchResults: &partial, FilterPath: wanted,
 	}, out)
 }
 
@@ -177,6 +233,7 @@ type ranking struct {
 type scored struct {
 	recallindex.Hit
 	score float64
+	order uint64
 }
 
 // best returns as many of the candidates as the query asks for.
@@ -193,7 +250,9 @@ func best(q recallindex.Query, weights recall.Weights, candidates []hit) ([]reca
 		}
 		ranked = append(ranked, s)
 	}
-	slices.SortStableFunc(ranked, func(a, b scored) int { return cmp.Compare(b.score, a.score) })
+	slices.SortStableFunc(ranked, func(a, b scored) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.order, b.order))
+	})
 	hits := make([]recallindex.Hit, min(len(ranked), q.Size))
 	for i := range hits {
 		hits[i] = ranked[i].Hit
@@ -231,5 +290,6 @@ func (r ranking) scoreOf(h hit) (s scored, err error) {
 		s.Length = len(is.terms.Text)
 	}
 	s.score = r.weights.Score(s.Counts, s.Length)
+	s.order = recallindex.Document{OccurredAt: time.UnixMilli(is.at), Tie: is.tie}.Order()
 	return s, nil
 }

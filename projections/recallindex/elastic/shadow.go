@@ -17,7 +17,7 @@ func (x *Index) NewShadow(ctx context.Context) (recallindex.Index, error) {
 		return nil, err
 	}
 	defer x.endCall()
-	g, ok, err := x.create(ctx, x.options.next())
+	g, ok, err := x.create(ctx, func(generation) []string { return []string{x.options.next()} })
 	if err == nil && !ok {
 		err = errors.New("another process creates a generation")
 	}
@@ -29,7 +29,7 @@ func (x *Index) NewShadow(ctx context.Context) (recallindex.Index, error) {
 
 // shadow returns the Index of a generation that is built.
 func (x *Index) shadow(g generation) *Index {
-	next := &Index{client: x.client, options: x.options, isShadow: true, generation: g, unrefreshed: true}
+	next := &Index{client: x.client, options: x.options, isShadow: true, generation: g, searching: g, unrefreshed: true}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.next = next
@@ -74,7 +74,7 @@ func (x *Index) Promote(ctx context.Context, target string) (bool, error) {
 	// The end of a rebuild and the next lease may promote one generation at the same time.
 	x.replacing.Lock()
 	defer x.replacing.Unlock()
-	live, ok, err := x.named(ctx, x.options.live())
+	live, ok, err := x.inUse(ctx)
 	if err != nil {
 		return false, fmt.Errorf("promote recall index: %w", err)
 	}
@@ -89,7 +89,7 @@ func (x *Index) Promote(ctx context.Context, target string) (bool, error) {
 	if !ok || next.String() != target {
 		return false, nil
 	}
-	actions, err := x.moveAliases(ctx, next, x.options.inUse(), x.options.inUse())
+	actions, err := x.putIntoUse(ctx, next, x.options.inUse(next))
 	if err == nil {
 		err = x.changeAliases(ctx, append(actions, removeAlias(next.index, x.options.next())))
 	}
@@ -97,7 +97,7 @@ func (x *Index) Promote(ctx context.Context, target string) (bool, error) {
 		return false, fmt.Errorf("promote recall index: %w", err)
 	}
 	x.adopt(next)
-	if err := x.dropOthers(ctx, x.options.live()); err != nil {
+	if err := x.dropOthers(ctx, x.options.live(next.format)); err != nil {
 		x.options.Log.WarnContext(ctx, "removal of old recall index generation failed, the next rebuild retries", "err", err)
 	}
 	return true, nil
@@ -112,6 +112,7 @@ func (x *Index) adopt(g generation) {
 	} else {
 		next = nil
 	}
+	x.searching = g
 	if x.generation != g {
 		x.generation, x.unrefreshed = g, true
 	}
@@ -128,7 +129,15 @@ func (x *Index) Discard(ctx context.Context) error {
 	}
 	defer x.endCall()
 	x.closeNext()
-	if err := x.dropOthers(ctx, x.options.live()); err != nil {
+	// The index in use may be of either format, and another process may have begun it.
+	g, ok, err := x.inUse(ctx)
+	if !ok {
+		g.format = newestFormat
+	}
+	if err == nil {
+		err = x.dropOthers(ctx, x.options.live(g.format))
+	}
+	if err != nil {
 		return fmt.Errorf("discard shadow of recall index: %w", err)
 	}
 	return nil

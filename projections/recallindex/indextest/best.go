@@ -48,7 +48,8 @@ func best(t *testing.T, open Open) {
 	documents := all.Documents()[project]
 	for n := range 100 {
 		q := recallindex.Query{
-			Project: project, Part: recallindex.Sources, Audiences: audiences[:1+n%3],
+			Analysis: Analysis,
+			Project:  project, Part: recallindex.Sources, Audiences: audiences[:1+n%3],
 			Size: 1 + r.IntN(40),
 		}
 		var words []string

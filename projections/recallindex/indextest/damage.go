@@ -25,7 +25,7 @@ func damaged(t *testing.T, in Storage) {
 	page := make([]recallindex.Change, len(d.projects))
 	for i, project := range d.projects {
 		page[i] = recallindex.Change{
-			Project: project, Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "helix", "")},
+			Project: project, Analysis: Analysis, Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "helix", "")},
 		}
 	}
 	if err := d.x.Apply(t.Context(), page); err != nil {

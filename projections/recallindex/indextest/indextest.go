@@ -27,6 +27,9 @@ type Storage struct {
 	// Damage damages the part that holds the first documents of a project, while the index is closed. It
 	// is nil if an index loses no part alone.
 	Damage func(t *testing.T, project uuid.UUID)
+	// Former makes an empty index of the format before in storage without one. It is nil if there is no
+	// such format.
+	Former func(t *testing.T)
 }
 
 // Run runs the suite. newStorage makes empty storage.
@@ -37,6 +40,13 @@ func Run(t *testing.T, newStorage func(t *testing.T) Storage) {
 			t.Skip("the index loses no part alone")
 		}
 		damaged(t, in)
+	})
+	t.Run("upgrade", func(t *testing.T) {
+		in := newStorage(t)
+		if in.Former == nil {
+			t.Skip("the index has one format")
+		}
+		upgrade(t, in)
 	})
 	tests := []struct {
 		name string
@@ -55,6 +65,10 @@ func Run(t *testing.T, newStorage func(t *testing.T) Storage) {
 		{"windows", windows},
 		{"size", size},
 		{"best", best},
+		{"ties", ties},
+		{"lengths", lengths},
+		{"many terms", manyTerms},
+		{"languages", languages},
 		{"awkward terms", awkwardTerms},
 		{"long change", longChange},
 		{"readers during writes", readersDuringWrites},
@@ -68,6 +82,8 @@ func Run(t *testing.T, newStorage func(t *testing.T) Storage) {
 		{"shadow verified", shadowVerified},
 		{"closed", closed},
 		{"model", model},
+		{"spelling", spelling},
+		{"spelling model", spellingModel},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) { test.run(t, newStorage(t).Open) })
@@ -93,7 +109,7 @@ func memoryOf(dataPoint, id uuid.UUID, text string) recallindex.Document {
 func query(project uuid.UUID, text string) recallindex.Query {
 	return recallindex.Query{
 		Project: project, Part: recallindex.Sources, Terms: recall.Wholes(strings.Fields(text)...),
-		Audiences: []uuid.UUID{uuid.Nil}, Size: 100,
+		Analysis: Analysis, Audiences: []uuid.UUID{uuid.Nil}, Size: 100,
 	}
 }
 
@@ -108,12 +124,21 @@ func opened(t *testing.T, open Open) recallindex.Index {
 	return x
 }
 
+// Analysis is the version of the documents and queries of the suite, that of recall.NewAnalyzer.
+var Analysis = recall.NewAnalyzer().Version()
+
 // position is that of the last change.
 var position atomic.Uint64
 
 func apply(t testing.TB, x recallindex.Index, project uuid.UUID, change recallindex.Change) {
 	t.Helper()
-	change.Project, change.Position = project, eventstore.Position(position.Add(1))
+	applyAs(t, x, project, change, Analysis)
+}
+
+// applyAs applies a change whose documents are of an analysis.
+func applyAs(t testing.TB, x recallindex.Index, project uuid.UUID, change recallindex.Change, analysis int) {
+	t.Helper()
+	change.Project, change.Position, change.Analysis = project, eventstore.Position(position.Add(1)), analysis
 	if err := x.Apply(t.Context(), []recallindex.Change{change}); err != nil {
 		t.Fatalf("apply: %v", err)
 	}

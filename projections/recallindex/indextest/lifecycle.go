@@ -86,7 +86,9 @@ func openedAgain(t *testing.T, open Open) {
 
 func reset(t *testing.T, open Open) {
 	x, project := opened(t, open), uuid.New()
-	change := recallindex.Change{Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "helix", "")}}
+	change := recallindex.Change{
+		Analysis: Analysis, Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "helix", "")},
+	}
 	apply(t, x, project, change)
 	before := x.Generation()
 	if err := x.Reset(t.Context()); err != nil {
@@ -107,7 +109,9 @@ func closed(t *testing.T, open Open) {
 			t.Fatal(err)
 		}
 	}
-	change := recallindex.Change{Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "helix", "")}}
+	change := recallindex.Change{
+		Analysis: Analysis, Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "helix", "")},
+	}
 	change.Project = project
 	if err := x.Apply(t.Context(), []recallindex.Change{change}); !errors.Is(err, recallindex.ErrClosed) {
 		t.Errorf("apply: %v", err)

@@ -1,6 +1,7 @@
 package indextest
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -73,6 +74,11 @@ func (m *Memory) Apply(ctx context.Context, changes []recallindex.Change) error 
 		return err
 	}
 	for _, change := range changes {
+		if len(change.Upserts) > 0 && change.Analysis != Analysis {
+			return recallindex.ErrOtherAnalysis
+		}
+	}
+	for _, change := range changes {
 		m.change(change)
 	}
 	return nil
@@ -111,10 +117,14 @@ func (m *Memory) Search(ctx context.Context, q recallindex.Query) (recallindex.R
 	if err := m.enter(ctx); err != nil {
 		return recallindex.Result{}, err
 	}
+	if q.Analysis != Analysis {
+		return recallindex.Result{}, recallindex.ErrOtherAnalysis
+	}
 	if _, lost := m.lost[q.Project]; lost {
 		return recallindex.Result{}, recallindex.ErrIncomplete
 	}
 	found := recallindex.Result{Statistics: recall.Statistics{Frequencies: make([]recall.Count, len(q.Terms))}}
+	orders := map[recallindex.Key]uint64{}
 	for _, d := range m.projects[q.Project] {
 		if d.Part() != q.Part {
 			continue
@@ -132,19 +142,59 @@ func (m *Memory) Search(ctx context.Context, q recallindex.Query) (recallindex.R
 		}
 		found.Statistics.Docs++
 		if matches && slices.Contains(q.Audiences, d.Audience) && within(d.OccurredAt, q.From, q.To) {
-			found.Hits = append(found.Hits, hit)
+			found.Hits, orders[d.Key] = append(found.Hits, hit), d.Order()
 		}
 	}
 	weights := found.Statistics.Weights(q.Terms).Shared(q.Terms)
 	slices.SortFunc(found.Hits, func(a, b recallindex.Hit) int {
-		if weights.Score(a.Counts, a.Length) > weights.Score(b.Counts, b.Length) {
-			return -1
-		}
-		return 1
+		return cmp.Or(cmp.Compare(weights.Score(b.Counts, b.Length), weights.Score(a.Counts, a.Length)),
+			cmp.Compare(orders[a.Key], orders[b.Key]))
 	})
 	found.Hits = found.Hits[:min(len(found.Hits), q.Size)]
 	if len(q.Terms) == 0 {
 		found.Statistics.Docs = 0
+	}
+	return found, nil
+}
+
+// Spellings implements recallindex.Index.
+func (m *Memory) Spellings(ctx context.Context, q recallindex.SpellingQuery) ([][]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.enter(ctx); err != nil {
+		return nil, err
+	}
+	readable, frequencies := map[string]bool{}, map[string]int{}
+	for _, d := range m.projects[q.Project] {
+		if d.Part() != recallindex.Sources {
+			continue
+		}
+		reads := slices.Contains(q.Audiences, d.Audience) && within(d.OccurredAt, q.From, q.To)
+		for _, part := range [][]string{d.Terms.Text, d.Terms.Label} {
+			words := slices.Clone(part)
+			slices.Sort(words)
+			for _, w := range slices.Compact(words) {
+				frequencies[w]++
+				readable[w] = readable[w] || reads
+			}
+		}
+	}
+	found := make([][]string, len(q.Words))
+	for i, word := range q.Words[:min(len(q.Words), recallindex.MaxSpellingWords)] {
+		if readable[word.Text] {
+			continue
+		}
+		var list []recallindex.Spelling
+		for w, n := range frequencies {
+			if s, ok := recallindex.NewSpelling(w, word); ok && readable[w] {
+				s.Frequency = n
+				list = append(list, s)
+			}
+		}
+		recallindex.SortSpellings(list)
+		for _, s := range list[:min(len(list), q.Size)] {
+			found[i] = append(found[i], s.Text)
+		}
 	}
 	return found, nil
 }
@@ -230,6 +280,9 @@ func (m *Memory) Reset(ctx context.Context) error {
 	m.generation = uuid.New()
 	return m.enter(ctx)
 }
+
+// Analysis implements recallindex.Index: it is that of recall.NewAnalyzer.
+func (m *Memory) Analysis() int { return Analysis }
 
 // Generation implements recallindex.Index.
 func (m *Memory) Generation() string {

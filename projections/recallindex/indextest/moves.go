@@ -20,7 +20,7 @@ func projectsAmongOthers(t *testing.T, open Open) {
 	page := make([]recallindex.Change, many)
 	for i := range ids {
 		ids[i] = uuid.New()
-		page[i] = recallindex.Change{Project: ids[i], Upserts: []recallindex.Document{
+		page[i] = recallindex.Change{Project: ids[i], Analysis: Analysis, Upserts: []recallindex.Document{
 			passage(same, 1, 0, fmt.Sprintf("helix own%d", i), "editor"), passage(uuid.New(), 1, 0, "helix helix", ""),
 			memoryOf(same, uuid.New(), "helix line"),
 		}}

@@ -11,6 +11,7 @@ import (
 	"github.com/annals-project/annals/internal/bench/load"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
+	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
 // benchPassages is how many passages the engine is asked among.
@@ -31,7 +32,7 @@ func BenchmarkEngineQuery(b *testing.B) {
 	project, analyzer, texts := uuid.UUID{1}, recall.NewAnalyzer(), load.NewTexts(10_000)
 	start := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 	for from := 0; from < benchPassages; from += 1000 {
-		change := recallindex.Change{Project: project}
+		change := recallindex.Change{Analysis: indextest.Analysis, Project: project}
 		for i := from; i < from+1000; i++ {
 			key := recallindex.Key{Revision: 1}
 			binary.BigEndian.PutUint64(key.DataPoint[:], uint64(i)+1)
@@ -49,7 +50,7 @@ func BenchmarkEngineQuery(b *testing.B) {
 	questions := load.NewTexts(7)
 	hits := 0
 	for b.Loop() {
-		found, err := index.Search(b.Context(), recallindex.Query{
+		found, err := index.Search(b.Context(), recallindex.Query{Analysis: indextest.Analysis,
 			Project: project, Part: recallindex.Sources, Terms: analyzer.Query(questions.Query()),
 			Audiences: []uuid.UUID{uuid.Nil}, From: &from, To: &to, Size: 300,
 		})

@@ -130,7 +130,7 @@ func (p apiParts) readRoutes() readapi.Deps {
 		LoggedSends: read.dataPoints, PlanTerms: cfg.PlanTerms,
 		Trace: trace.New(trace.Config{
 			DB: st.db, Journal: st.journal(), Wait: read.waiter, Index: localSearch{p.index, st.index},
-			Analyzer: read.analyzer, Recalls: loggedRecalls{requests}, Logger: cfg.Logger, Now: cfg.now,
+			Analyzers: read.analyzers, Recalls: loggedRecalls{requests}, Logger: cfg.Logger, Now: cfg.now,
 		}),
 	}
 }

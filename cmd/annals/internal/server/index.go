@@ -112,7 +112,7 @@ func (x *localIndex) watch(ctx context.Context) error {
 
 // refill fills the parts of the index that lost their documents, until the context ends.
 func (x *localIndex) refill(ctx context.Context) error {
-	index := recallindex.New(x.storage.index, x.storage.journal(), x.read.analyzer, x.logger)
+	index := recallindex.New(x.storage.index, x.storage.journal(), x.read.analyzers, x.logger)
 	return index.RefillLosses(ctx, x.storage.work)
 }
 
@@ -243,7 +243,7 @@ func newLocalRecall(cfg Config, st *storage, read *readSide, index *localIndex, 
 	}
 	return localRecall{index, recall.New(recall.Config{
 		Without: without,
-		DB:      st.db, Replica: read.replica, Index: st.index, Analyzer: read.analyzer, Viewers: read.directory,
+		DB:      st.db, Replica: read.replica, Index: st.index, Analyzers: read.analyzers, Viewers: read.directory,
 		Blobs: st.journal(), Projections: read.waiter, Log: cfg.Logger, Semantic: semantic.search(), Now: cfg.now,
 	})}
 }

@@ -35,7 +35,7 @@ type readSide struct {
 	dataPoints, work datapoints.Queries
 	// directory caches the rules of projects, so a process has one.
 	directory *directory.Queries
-	analyzer  *domainrecall.Analyzer
+	analyzers domainrecall.Analyzers
 	backlog   *backlog
 	// replica answers some reads of calls; nil for none.
 	replica *replica.Reader
@@ -46,8 +46,8 @@ func newReadSide(
 	registry *prometheus.Registry,
 ) (*readSide, error) {
 	r := &readSide{
-		access:   access.Queries{DB: st.db, Namespaces: namespaces},
-		analyzer: domainrecall.NewAnalyzer(), backlog: &backlog{},
+		access:    access.Queries{DB: st.db, Namespaces: namespaces},
+		analyzers: domainrecall.NewAnalyzers(), backlog: &backlog{},
 	}
 	has := cfg.Roles.parts()
 	keys, changed := newKeys(cfg, r.access)
@@ -57,7 +57,7 @@ func newReadSide(
 		Remote: !has.projections,
 		DB:     st.work, Calls: st.db, Store: st.store, Codec: st.codec, Logger: cfg.Logger,
 		Hooks: projectionMetrics(registry, changed), LogID: runner.LogIDOf(st.store, st.codec),
-		Projectors: projectors(cfg, st, namespaces, models, r.analyzer),
+		Projectors: projectors(cfg, st, namespaces, models, r.analyzers),
 	}
 	if has.writes {
 		runs.Observer = r.backlog
@@ -97,12 +97,13 @@ func openReplica(
 
 // projectors returns the projectors of the service, in the order in which all of them are rebuilt.
 func projectors(
-	cfg Config, st *storage, namespaces stream.Namespaces, models models, analyzer *domainrecall.Analyzer,
+	cfg Config, st *storage, namespaces stream.Namespaces, models models, analyzers domainrecall.Analyzers,
 ) []projections.Projector {
 	journal := st.journal()
 	list := []projections.Projector{
 		access.New(), datapoints.New(journal), memories.New(journal, cfg.Logger),
-		recallindex.New(st.index, journal, analyzer, cfg.Logger), usage.New(), directory.New(journal, namespaces, cfg.Logger),
+		recallindex.New(st.index, journal, analyzers, cfg.Logger), usage.New(),
+		directory.New(journal, namespaces, cfg.Logger),
 		trace.NewProjector(journal),
 	}
 	if models.projected {

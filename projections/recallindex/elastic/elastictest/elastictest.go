@@ -3,6 +3,7 @@
 package elastictest
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -46,7 +47,7 @@ func Options(t testing.TB) elastic.Options {
 func Indexes(t testing.TB, o elastic.Options) []string {
 	t.Helper()
 	var found map[string]any
-	call(t, o, http.MethodGet, "/"+o.Name+"-*/_alias", &found)
+	call(t, o, http.MethodGet, "/"+o.Name+"-*/_alias", nil, &found)
 	names := make([]string, 0, len(found))
 	for name := range found {
 		names = append(names, name)
@@ -54,10 +55,29 @@ func Indexes(t testing.TB, o elastic.Options) []string {
 	return names
 }
 
+// Former makes an empty index of format 2, as the program before began it, with its id.
+func Former(t testing.TB, o elastic.Options, id uuid.UUID) {
+	t.Helper()
+	keyword := map[string]any{"type": "keyword", "doc_values": false}
+	call(t, o, http.MethodPut, "/"+o.Name+"-2-000001", map[string]any{
+		"aliases":  map[string]any{o.Name: struct{}{}, o.Name + "-read": struct{}{}, o.Name + "-w-" + id.String(): struct{}{}},
+		"settings": map[string]any{"index": map[string]any{"number_of_shards": o.Shards, "refresh_interval": "-1"}},
+		"mappings": map[string]any{
+			"dynamic": false, "_meta": map[string]any{"format": "2", "generation": id.String()},
+			"_routing": map[string]any{"required": true}, "_source": map[string]any{"enabled": false},
+			"properties": map[string]any{
+				"g": keyword, "d": keyword, "s": keyword, "a": keyword, "l": keyword,
+				"at": map[string]any{"type": "long", "doc_values": false},
+				"v":  map[string]any{"type": "sparse_vector"}, "c": map[string]any{"type": "binary", "doc_values": true},
+			},
+		},
+	}, nil)
+}
+
 // Remove removes one index by name, as an operator would by mistake.
 func Remove(t testing.TB, o elastic.Options, name string) {
 	t.Helper()
-	call(t, o, http.MethodDelete, "/"+name, nil)
+	call(t, o, http.MethodDelete, "/"+name, nil, nil)
 }
 
 func remove(t testing.TB, o elastic.Options) {
@@ -67,7 +87,7 @@ func remove(t testing.TB, o elastic.Options) {
 }
 
 // call makes a request by package net/http, so that a test does not depend on what it tests.
-func call(t testing.TB, o elastic.Options, method, path string, out any) {
+func call(t testing.TB, o elastic.Options, method, path string, in, out any) {
 	t.Helper()
 	u, err := url.Parse(o.URL)
 	if err != nil {
@@ -83,10 +103,18 @@ func call(t testing.TB, o elastic.Options, method, path string, out any) {
 		roots.AppendCertsFromPEM(pem)
 		client.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
 	}
-	request, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), method, u.JoinPath(path).String(), nil)
+	var text []byte
+	if in != nil {
+		if text, err = json.Marshal(in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	request, err := http.NewRequestWithContext(
+		context.WithoutCancel(t.Context()), method, u.JoinPath(path).String(), bytes.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
+	request.Header.Set("Content-Type", "application/json")
 	answer, err := client.Do(request)
 	if err != nil {
 		t.Fatal(err)
