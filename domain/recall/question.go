@@ -96,6 +96,20 @@ func (a *Analyzer) Question(text, asker string, asked time.Time) Question {
 	return q
 }
 
+// spellingShare is what another spelling counts of the weight of a word.
+const spellingShare = 0.5
+
+// AddSpellings adds spellings of a word, and reports whether any of them was no term of the question yet.
+func (q *Question) AddSpellings(word int, spellings []string) (added bool) {
+	for _, spelling := range spellings {
+		if !slices.ContainsFunc(q.Terms, func(t Term) bool { return t.Text == spelling }) {
+			q.Terms = append(q.Terms, Term{Text: spelling, Kind: Spelling, For: word, Share: spellingShare})
+			added = true
+		}
+	}
+	return added
+}
+
 // Own returns how many words the question has; they are its first terms.
 func (q *Question) Own() int { return ownOf(q.Terms) }
 

@@ -59,6 +59,16 @@ func (q *Question) Held(counts []Count) (held Words) {
 	return held
 }
 
+// HeldAnywhere is Held of a text and its label.
+func (q *Question) HeldAnywhere(counts []Count) (held Words) {
+	for i, c := range counts {
+		if t := q.Terms[i]; c != (Count{}) && t.Kind <= Stem {
+			held |= 1 << t.For
+		}
+	}
+	return held
+}
+
 // Matched reports whether a text or its label has a word of the question or a stem of it, and whether it has another
 // spelling of one.
 func (q *Question) Matched(counts []Count) (exactly, spelled bool) {

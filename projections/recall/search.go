@@ -23,6 +23,8 @@ type question struct {
 	analyzer          *recall.Analyzer
 	asked             recall.Question
 	sources, memories int
+	// spelled reports that other spellings of its words were looked for.
+	spelled bool
 	// semantic holds the nearest embeddings once they are found, nil if there are none.
 	semantic *embeddings.Found
 }
@@ -69,12 +71,37 @@ func (q *question) until() *time.Time {
 	return q.At
 }
 
-// search searches both parts of the index at once.
+// search searches the index for the question, and once more if other spellings of its words are there.
 func (s *Service) search(ctx context.Context, question *question) (*candidates, error) {
 	f := new(candidates)
-	if len(question.asked.Terms) == 0 && s.config.Semantic == nil {
+	if len(question.asked.Terms) == 0 {
 		return f, nil
 	}
+	if err := s.searchParts(ctx, question, f); err != nil {
+		return nil, err
+	}
+	added, err := s.addSpellings(ctx, question, f)
+	if err != nil {
+		return nil, err
+	}
+	if added {
+		f = new(candidates)
+		if err := s.searchParts(ctx, question, f); err != nil {
+			return nil, err
+		}
+	}
+	f.weights = f.sources.Statistics.Weights(question.asked.Terms)
+	f.chooseBy = f.weights.Shared(question.asked.Terms)
+	ofMemories := f.sources.Statistics.OfMemories(f.memories.Statistics)
+	f.memoryWeights = ofMemories.Weights(question.asked.Terms).Shared(question.asked.Terms)
+	f.arrange(question)
+	f.sort()
+	f.addSemantic(question)
+	return f, nil
+}
+
+// searchParts searches both parts of the index at once.
+func (s *Service) searchParts(ctx context.Context, question *question, f *candidates) error {
 	query := recallindex.Query{
 		Project: question.Project.ID, Terms: question.asked.Terms, Analysis: question.analyzer.Version(),
 		Audiences: question.Audiences, From: question.From, To: question.until(),
@@ -96,16 +123,7 @@ func (s *Service) search(ctx context.Context, question *question) (*candidates, 
 		f.memories, err = s.config.Index.Search(ctx, q)
 		return err
 	})
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	f.weights = f.sources.Statistics.Weights(question.asked.Terms)
-	f.chooseBy = f.weights.Shared(question.asked.Terms)
-	f.memoryWeights = f.sources.Statistics.OfMemories(f.memories.Statistics).Weights(question.asked.Terms).Shared(question.asked.Terms)
-	f.arrange(question)
-	f.sort()
-	f.addSemantic(question)
-	return f, nil
+	return group.Wait()
 }
 
 // arrange scores the hits and lists their data points. Which of them are ranked depends on their traits, too.
