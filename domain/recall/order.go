@@ -20,10 +20,18 @@ type Placed struct {
 	Exactly, Spelled bool
 	// SupersededBy is the index of the candidate whose claim supersedes its best memory, None for none.
 	SupersededBy int
-	// SameAs is the index of a candidate that says the same and ranks before it, None for none.
-	SameAs int
+	// States is what its text states, nil for a text that is not compared.
+	States *Statement
 	// WordForWord reports that its text is the question.
 	WordForWord bool
+}
+
+// Statement is what texts that say the same have in common. Its numbers are hashes.
+type Statement struct {
+	// Stems are those of all words but stop words, with the negations; Exact are the names, numbers, ids and negations.
+	Stems, Exact uint64
+	// Claim is the claim that was derived and matches the question, "" for none.
+	Claim string
 }
 
 // Move is why a candidate is not where its score puts it.
@@ -76,7 +84,7 @@ func (q *Question) Order(list []Placed) []Place {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int { return list[a].Compare(&list[b]) })
-	return places(list, q.last(list, q.first(list, q.byTime(list, order))))
+	return places(list, last(list, first(list, q.byTime(list, order))))
 }
 
 // scoreDigits is to how many parts scores are compared: sums of floats in another order differ by less.
@@ -171,7 +179,7 @@ func (q *Question) names(at time.Time) bool {
 }
 
 // first moves texts that are the question to the front.
-func (*Question) first(list []Placed, order []moved) []moved {
+func first(list []Placed, order []moved) []moved {
 	slices.SortStableFunc(order, func(a, b moved) int {
 		switch is, other := list[a.candidate].WordForWord, list[b.candidate].WordForWord; {
 		case is && !other:
@@ -191,12 +199,13 @@ func (*Question) first(list []Placed, order []moved) []moved {
 
 // last moves restatements, and then what has only other spellings of the question's words, below all others that have a
 // word of it.
-func (*Question) last(list []Placed, order []moved) []moved {
+func last(list []Placed, order []moved) []moved {
 	var kept, restating, spelled []moved
 	after := 0
+	var said statements
 	for _, m := range order {
 		switch p := &list[m.candidate]; {
-		case p.SameAs != None && !p.WordForWord:
+		case said.restates(p.States):
 			restating = append(restating, moved{m.candidate, MoveRestates})
 		case p.Spelled && !p.Exactly:
 			spelled = append(spelled, moved{m.candidate, MoveSpelling})
@@ -208,6 +217,31 @@ func (*Question) last(list []Placed, order []moved) []moved {
 		}
 	}
 	return slices.Concat(kept[:after], restating, spelled, kept[after:])
+}
+
+// statements are those of the texts before one in an order.
+type statements struct {
+	byStems map[uint64]struct{}
+	byClaim map[Statement]struct{}
+}
+
+// restates reports whether a text states what one before it does: it has the same stems, or the same claim and the same
+// names, numbers, ids and negations. If it does not, later ones are compared with it.
+func (s *statements) restates(text *Statement) bool {
+	if text == nil {
+		return false
+	}
+	if s.byStems == nil {
+		s.byStems, s.byClaim = make(map[uint64]struct{}), make(map[Statement]struct{})
+	}
+	claim := Statement{Exact: text.Exact, Claim: text.Claim}
+	_, same := s.byStems[text.Stems]
+	_, sameClaim := s.byClaim[claim]
+	if same || sameClaim && text.Claim != "" {
+		return true
+	}
+	s.byStems[text.Stems], s.byClaim[claim] = struct{}{}, struct{}{}
+	return false
 }
 
 // places gives each candidate a score that is not above that of the one before it.

@@ -59,6 +59,12 @@ func (s Statistics) ofWords(terms []Term) []Count {
 		last[in] = most
 	}
 	for i, t := range terms {
+		if t.Kind == Spelling && s.Frequencies[t.For] == (Count{}) { // it was looked for since no text has the word
+			stems[t.For].Text += frequencies[i].Text
+			stems[t.For].Label += frequencies[i].Label
+		}
+	}
+	for i, t := range terms {
 		if t.Kind <= Stem {
 			frequencies[i].Text = max(s.Frequencies[t.For].Text, stems[t.For].Text)
 			frequencies[i].Label = max(s.Frequencies[t.For].Label, stems[t.For].Label)

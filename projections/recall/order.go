@@ -22,7 +22,7 @@ func (s *Service) arrange(
 		memory, score := best(&r.candidates[i])
 		list[i] = recall.Placed{
 			Score: score, OccurredAt: r.dataPoints[i].occurredAt, SourceID: r.dataPoints[i].sourceID,
-			Exactly: memory != nil, SupersededBy: recall.None, SameAs: recall.None,
+			Exactly: memory != nil, SupersededBy: recall.None,
 		}
 		if p := passages[id]; p != nil {
 			exactly, spelled := question.asked.Matched(p.Counts)
@@ -33,7 +33,7 @@ func (s *Service) arrange(
 	if err := s.noteWordForWord(ctx, r, g, question, list); err != nil {
 		return err
 	}
-	s.noteRestatements(r, g, list)
+	s.noteStatements(r, g, list)
 	r.moves = make(map[int]recall.Place)
 	for place, p := range question.asked.Order(list) {
 		c := &r.candidates[p.Candidate]
@@ -151,41 +151,17 @@ func (s *Service) noteWordForWord(
 	return nil
 }
 
-// statement is what two texts that say the same have in common. Both values are hashes.
-type statement struct {
-	// stems are those of all words but stop words; exact are its names, numbers, ids and negations.
-	stems, exact uint64
-}
-
-// noteRestatements notes of each short text the first by score that says the same.
-func (s *Service) noteRestatements(r *ranking, g *gate, list []recall.Placed) {
-	order := make([]int, len(list))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return list[a].Compare(&list[b]) })
-	byStems := make(map[uint64]int, len(order))
-	byClaim := make(map[string]int)
-	said := make(map[int]statement, len(order))
-	for _, i := range order {
-		b := g.texts[revisionKey{r.ids[i], r.dataPoints[i].revision}]
+// noteStatements notes what the short texts state.
+func (s *Service) noteStatements(r *ranking, g *gate, list []recall.Placed) {
+	for i := range list {
+		key := revisionKey{r.ids[i], r.dataPoints[i].revision}
+		b := g.texts[key]
 		if b == nil || len(b.content) == 0 || r.candidates[i].Hidden {
 			continue
 		}
-		said[i] = s.statementOf(revisionKey{r.ids[i], r.dataPoints[i].revision}, string(b.content))
-		if first, known := byStems[said[i].stems]; known {
-			list[i].SameAs = first
-			continue
-		}
-		claim := claimOf(r, i)
-		if first, known := byClaim[claim]; known && claim != "" && said[first].exact == said[i].exact {
-			list[i].SameAs = first
-			continue
-		}
-		byStems[said[i].stems] = i
-		if _, known := byClaim[claim]; !known {
-			byClaim[claim] = i
-		}
+		states := s.statementOf(key, string(b.content))
+		states.Claim = claimOf(r, i)
+		list[i].States = &states
 	}
 }
 
@@ -197,18 +173,18 @@ func claimOf(r *ranking, i int) string {
 	return ""
 }
 
-// statementOf returns what a text says. It is a pure function of the text, so the service caches it.
-func (s *Service) statementOf(key revisionKey, text string) statement {
+// statementOf returns what a text states, without a claim. It is a pure function of the text, so the service caches it.
+func (s *Service) statementOf(key revisionKey, text string) recall.Statement {
 	if known, ok := s.statements.Get(key); ok {
 		return known
 	}
 	stems := s.stems(text)
 	negations := recall.Negations(text)
-	said := statement{
-		stems: s.hash(append(stems, negations...)), exact: s.hash(append(recall.Exact(text), negations...)),
+	states := recall.Statement{
+		Stems: s.hash(append(stems, negations...)), Exact: s.hash(append(recall.Exact(text), negations...)),
 	}
-	s.statements.Add(key, said)
-	return said
+	s.statements.Add(key, states)
+	return states
 }
 
 // hash returns the same for the same set of terms.

@@ -131,7 +131,7 @@ type Service struct {
 	// slots bounds the recalls that run; a recall reserves one unit.
 	slots *allowance.Allowance
 	// statements caches what short texts say; seed is that of their hashes.
-	statements *lru.Cache[revisionKey, statement]
+	statements *lru.Cache[revisionKey, recall.Statement]
 	seed       maphash.Seed
 	// explainer notes how the one query of this service is answered, nil unless it is explained.
 	explainer *explainer
@@ -139,7 +139,7 @@ type Service struct {
 
 // New makes a service.
 func New(config Config) *Service {
-	statements, err := lru.New[revisionKey, statement](statementsKept)
+	statements, err := lru.New[revisionKey, recall.Statement](statementsKept)
 	if err != nil {
 		panic(err) // the size is not positive
 	}
