@@ -16,7 +16,9 @@ type Factor struct {
 // ExplainedTurn is what makes the score of a turn: the sum of its contributions, times its factors.
 // Contributions of 0 and factors of 1 are left out.
 type ExplainedTurn struct {
-	Score         float64
+	Score float64
+	// ByWords is the score without similarity.
+	ByWords       float64
 	Contributions []Contribution
 	Factors       []Factor
 }
@@ -57,8 +59,9 @@ func (a *Analyzer) RankExplained(q Question, weights Weights, turns []Turn, with
 			e.Turns[i].addFactor(f.name, f.of(&turns[i]))
 		}
 	}
-	for i, score := range s.rank(leftOut(without), e.Turns) {
-		e.Turns[i].Score = score
+	scores, byWords := s.rank(leftOut(without), e.Turns)
+	for i := range e.Turns {
+		e.Turns[i].Score, e.Turns[i].ByWords = scores[i], byWords[i]
 	}
 	return e
 }

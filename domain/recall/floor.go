@@ -22,8 +22,9 @@ const (
 // Floor is the name of the floor as a signal, by which a service leaves it out.
 const Floor = "floor"
 
-// floor sets the scores below the floor to 0. meanings are what embeddings added to them, before the factors.
-func (s *scene) floor(scores, meanings []float64, off map[string]bool, explained []ExplainedTurn) {
+// floor sets the scores below the floor to 0. byWords are the scores without similarity, meanings are what similarity
+// added to them, before the factors.
+func (s *scene) floor(scores, byWords, meanings []float64, explained []ExplainedTurn) {
 	if len(scores) <= floorKeeps {
 		return
 	}
@@ -38,8 +39,7 @@ func (s *scene) floor(scores, meanings []float64, off map[string]bool, explained
 		if s.base[i] <= 0 {
 			share = floorShareNear
 		}
-		byWords := scores[i] - meanings[i]*s.turns[i].factor(off)
-		if byWords >= share*most || meanings[i] >= s.inUsual(floorMeaning) {
+		if byWords[i] >= share*most || meanings[i] >= s.inUsual(floorMeaning) {
 			continue
 		}
 		if explained != nil && scores[i] != 0 {

@@ -17,11 +17,10 @@ const raised = 1.0001
 //   - A turn that alone holds a word of the question goes above each turn that holds some of its words and no other; one
 //     that alone holds all words of the question that any turn holds goes above all. One that asks a question does not.
 //   - A turn that alone holds an id or a number of the question goes above each turn that only similarity puts above it.
-func (s *scene) raise(scores, meanings []float64, off map[string]bool, explained []ExplainedTurn) {
-	byWords := make([]float64, len(scores))
+func (s *scene) raise(scores, byWords []float64, explained []ExplainedTurn) {
 	order := make([]int, len(scores))
 	for i := range order {
-		byWords[i], order[i] = scores[i]-meanings[i]*s.turns[i].factor(off), i
+		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.plain[a], s.plain[b]) })
 	once, all := s.heldOnce()

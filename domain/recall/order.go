@@ -9,8 +9,9 @@ import (
 
 // Placed is a candidate whose place in a response is chosen.
 type Placed struct {
-	// Score is the best one of its source and its memories.
+	// Score is the best one of its source and its memories, ByWords that of its source without similarity.
 	Score      float64
+	ByWords    float64
 	OccurredAt time.Time
 	SourceID   string
 	// Held are the words of the question that its text has.
@@ -65,7 +66,7 @@ func (p Place) Of(own, score float64) float64 {
 	return min(score*p.Share, p.Score)
 }
 
-// equalShare is the least share of a candidate's score that another one has that goes above it for its time.
+// equalShare is the least share of a candidate's score by words that another one has that goes above it for its time.
 const equalShare = 0.8
 
 // Order arranges candidates by their scores, the older first if they are equal, then by source id. After that
@@ -77,7 +78,8 @@ const equalShare = 0.8
 //   - a text that is the question goes first.
 //
 // Candidates are equal for the sake of their time if the one that goes up has all words of the question that the other
-// has, and at least equalShare of its score. None moves twice.
+// has, and at least equalShare of its score by words: similarity does not tell which of two equal texts was meant. None
+// moves twice.
 func (q *Question) Order(list []Placed) []Place {
 	order := make([]int, len(list))
 	for i := range order {
@@ -155,7 +157,7 @@ func (q *Question) above(list []Placed, order []int, rank int) (above int, move 
 		if move == MovePeriod {
 			better = q.onlyIn(&list[j], &list[i])
 		}
-		if better && list[i].Held != 0 && list[j].Score >= equalShare*list[i].Score && list[j].Held.Contains(list[i].Held) {
+		if better && list[i].Held != 0 && list[j].ByWords >= equalShare*list[i].ByWords && list[j].Held.Contains(list[i].Held) {
 			above = j
 		}
 	}

@@ -147,8 +147,13 @@ func (t *Turn) factor(off map[string]bool) float64 {
 // Weights are those of the question's terms. Without lists names of Signals to leave out, for
 // measurements.
 func (a *Analyzer) Rank(q Question, weights Weights, turns []Turn, without ...string) []float64 {
-	off := leftOut(without)
-	return newScene(a, q, weights, turns).rank(off, nil)
+	scores, _ := a.RankByWords(q, weights, turns, without...)
+	return scores
+}
+
+// RankByWords is Rank, and the scores of the turns without their similarity.
+func (a *Analyzer) RankByWords(q Question, weights Weights, turns []Turn, without ...string) (scores, byWords []float64) {
+	return newScene(a, q, weights, turns).rank(leftOut(without), nil)
 }
 
 func leftOut(names []string) map[string]bool {
@@ -159,9 +164,11 @@ func leftOut(names []string) map[string]bool {
 	return off
 }
 
-// rank scores the turns. It notes in explained, unless that is nil, what makes the score of each.
-func (s *scene) rank(off map[string]bool, explained []ExplainedTurn) []float64 {
-	scores, meanings := make([]float64, len(s.turns)), make([]float64, len(s.turns))
+// rank scores the turns, with their similarity and without. It notes in explained, unless that is nil, what makes the
+// score of each.
+func (s *scene) rank(off map[string]bool, explained []ExplainedTurn) (scores, byWords []float64) {
+	scores, byWords = make([]float64, len(s.turns)), make([]float64, len(s.turns))
+	meanings := make([]float64, len(s.turns))
 	for i := range s.turns {
 		for _, signal := range signals {
 			if off[signal.name] {
@@ -182,18 +189,19 @@ func (s *scene) rank(off map[string]bool, explained []ExplainedTurn) []float64 {
 			}
 			scores[i] = least
 		}
+		byWords[i] = (scores[i] - meanings[i]) * s.turns[i].factor(off)
 		scores[i] *= s.turns[i].factor(off)
 	}
 	if !off[onlyHolder] {
-		s.raise(scores, meanings, off, explained)
+		s.raise(scores, byWords, explained)
 	}
 	switch {
 	case !s.question.AsksOrder && !off[Floor]:
-		s.floor(scores, meanings, off, explained)
+		s.floor(scores, byWords, meanings, explained)
 	case s.question.AsksOrder && !off[spreadName]:
 		s.spread(scores, explained)
 	}
-	return scores
+	return scores, byWords
 }
 
 // label scores the question's own words in the label.

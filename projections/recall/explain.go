@@ -202,13 +202,15 @@ type explainer struct {
 }
 
 // note keeps a ranking, and returns its scores.
-func (e *explainer) note(ids []uuid.UUID, turns []recall.Turn, ranked recall.Explained) []float64 {
+func (e *explainer) note(
+	ids []uuid.UUID, turns []recall.Turn, ranked recall.Explained,
+) (scores, byWords []float64) {
 	e.turns, e.ranked, e.places = turns, ranked, make(map[uuid.UUID]int, len(ids))
-	scores := make([]float64, len(ids))
+	scores, byWords = make([]float64, len(ids)), make([]float64, len(ids))
 	for i, id := range ids {
-		e.places[id], scores[i] = i, ranked.Turns[i].Score
+		e.places[id], scores[i], byWords[i] = i, ranked.Turns[i].Score, ranked.Turns[i].ByWords
 	}
-	return scores
+	return scores, byWords
 }
 
 // explain explains an answer.

@@ -14,6 +14,7 @@ import (
 // arrange gives the candidates their final scores and places.
 func (s *Service) arrange(
 	ctx context.Context, r *ranking, g *gate, question *question, passages map[uuid.UUID]*passage,
+	scores map[uuid.UUID]turnScore,
 ) error {
 	list := make([]recall.Placed, len(r.ids))
 	places := make(map[uuid.UUID]int, len(r.ids))
@@ -21,7 +22,7 @@ func (s *Service) arrange(
 		places[id] = i
 		memory, score := best(&r.candidates[i])
 		list[i] = recall.Placed{
-			Score: score, OccurredAt: r.dataPoints[i].occurredAt, SourceID: r.dataPoints[i].sourceID,
+			Score: score, ByWords: scores[id].byWords, OccurredAt: r.dataPoints[i].occurredAt, SourceID: r.dataPoints[i].sourceID,
 			Exactly: memory != nil, SupersededBy: recall.None,
 		}
 		if p := passages[id]; p != nil {

@@ -63,7 +63,8 @@ func (s *Service) rank(ctx context.Context, g *gate, question *question, f *cand
 	scores := s.score(g, question, f, best, keys)
 	r := new(ranking)
 	for id, p := range g.dataPoints {
-		score, ranked := scores[id]
+		ranked := scores[id].total > 0
+		score := scores[id].total
 		if !ranked && (p.inWindow || len(memories[id]) == 0) {
 			continue // it has nothing of the question, or too little
 		}
@@ -93,7 +94,7 @@ func (s *Service) rank(ctx context.Context, g *gate, question *question, f *cand
 		r.candidates, r.ids = append(r.candidates, c), append(r.ids, id)
 		r.dataPoints, r.memories = append(r.dataPoints, p), append(r.memories, shown)
 	}
-	return r, s.arrange(ctx, r, g, question, best)
+	return r, s.arrange(ctx, r, g, question, best, scores)
 }
 
 // passage is the best passage of a data point, with the score of its words. held are the words of the question that any
@@ -169,7 +170,7 @@ const maxWithNeighbours = 32
 // score ranks all known data points: candidates and neighbours.
 func (s *Service) score(
 	g *gate, question *question, f *candidates, best map[uuid.UUID]*passage, keys map[uuid.UUID]float64,
-) map[uuid.UUID]float64 {
+) map[uuid.UUID]turnScore {
 	ids := make([]uuid.UUID, 0, len(g.dataPoints))
 	for id, p := range g.dataPoints {
 		if p.inWindow && (best[id] != nil || keys[id] > 0 || p.isNeighbour || f.similarity(id, p).Revision > 0) {
@@ -198,25 +199,29 @@ func (s *Service) score(
 		}
 		turns[i] = turn
 	}
-	for earlier, later := range g.next {
-		a, knownA := places[earlier]
-		b, knownB := places[later]
-		if knownA && knownB {
+	for a, id := range ids {
+		if b, known := places[g.next[id]]; known {
 			turns[a].After, turns[b].Before = b, a
 		}
 	}
-	scores := make(map[uuid.UUID]float64, len(ids))
-	for i, score := range s.rankTurns(question, f, ids, turns) {
-		if score > 0 {
-			scores[ids[i]] = score
+	totals, byWords := s.rankTurns(question, f, ids, turns)
+	scores := make(map[uuid.UUID]turnScore, len(ids))
+	for i, id := range ids {
+		if totals[i] > 0 {
+			scores[id] = turnScore{totals[i], byWords[i]}
 		}
 	}
 	return scores
 }
 
-func (s *Service) rankTurns(question *question, f *candidates, ids []uuid.UUID, turns []recall.Turn) []float64 {
+// turnScore is the score of a data point, and what it would be without similarity.
+type turnScore struct{ total, byWords float64 }
+
+func (s *Service) rankTurns(
+	question *question, f *candidates, ids []uuid.UUID, turns []recall.Turn,
+) (scores, byWords []float64) {
 	if s.explainer == nil {
-		return question.analyzer.Rank(question.asked, f.weights, turns, s.config.Without...)
+		return question.analyzer.RankByWords(question.asked, f.weights, turns, s.config.Without...)
 	}
 	ranked := question.analyzer.RankExplained(question.asked, f.weights, turns, s.config.Without...)
 	return s.explainer.note(ids, turns, ranked)
