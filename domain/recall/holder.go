@@ -14,8 +14,9 @@ const raised = 1.0001
 // raise lets the order obey the question: context and similarity put no turn above the only one that holds what was
 // asked for.
 //
-//   - A turn that alone holds a word of the question goes above each turn that holds some of its words and no other; one
-//     that alone holds all words of the question that any turn holds goes above all. One that asks a question does not.
+//   - A turn that alone holds a word of the question goes above each turn that holds some of its words and no other;
+//     one that alone holds all words of the question that any turn holds goes above all. One that asks a question
+//     does not.
 //   - A turn that alone holds an id or a number of the question goes above each turn that only similarity puts above it.
 func (s *scene) raise(scores, meanings []float64, off map[string]bool, explained []ExplainedTurn) {
 	byWords := make([]float64, len(scores))
@@ -36,7 +37,8 @@ func (s *scene) raise(scores, meanings []float64, off map[string]bool, explained
 			if score <= best || s.held[y].Contains(held) {
 				continue
 			}
-			fewer := (s.held[y] != 0 || held == all) && held.Contains(s.held[y]) && s.plain[x] > s.plain[y] && !s.turns[x].Traits.Has(IsQuestion)
+			fewer := (s.held[y] != 0 || held == all) && held.Contains(s.held[y]) && s.plain[x] > s.plain[y] &&
+				!s.turns[x].Traits.Has(IsQuestion)
 			if fewer || held&once&ids != 0 && byWords[y] <= byWords[x] {
 				best = raised * score
 			}

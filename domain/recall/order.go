@@ -20,7 +20,7 @@ type Placed struct {
 	Exactly, Spelled bool
 	// SupersededBy is the index of the candidate whose claim supersedes its best memory, None for none.
 	SupersededBy int
-	// SameAs is the index of a candidate that says the same and ranks before it, None for none.
+	// SameAs is the index of a candidate that states the same and ranks before it, None for none.
 	SameAs int
 	// WordForWord reports that its text is the question.
 	WordForWord bool

@@ -63,8 +63,8 @@ func best(c *recall.Candidate) (memory *int, score float64) {
 	return memory, score
 }
 
-// noteSuperseded notes the candidates whose best memory is a claim that another candidate supersedes, unless the question
-// names a value that only the superseded claim has.
+// noteSuperseded notes the candidates whose best memory is a claim that another candidate supersedes, unless the
+// question names a value that only the superseded claim has.
 func (s *Service) noteSuperseded(r *ranking, question *question, places map[uuid.UUID]int, list []recall.Placed) {
 	var asked map[string]struct{}
 	for i := range list {
@@ -151,13 +151,13 @@ func (s *Service) noteWordForWord(
 	return nil
 }
 
-// statement is what two texts that say the same have in common. Both values are hashes.
+// statement is what two texts that state the same have in common. Both values are hashes.
 type statement struct {
 	// stems are those of all words but stop words; exact are its names, numbers, ids and negations.
 	stems, exact uint64
 }
 
-// noteRestatements notes of each short text the first by score that says the same.
+// noteRestatements notes of each short text the first by score that states the same.
 func (s *Service) noteRestatements(r *ranking, g *gate, list []recall.Placed) {
 	order := make([]int, len(list))
 	for i := range order {
@@ -197,7 +197,7 @@ func claimOf(r *ranking, i int) string {
 	return ""
 }
 
-// statementOf returns what a text says. It is a pure function of the text, so the service caches it.
+// statementOf returns what a text states. It is a pure function of the text, so the service caches it.
 func (s *Service) statementOf(key revisionKey, text string) statement {
 	if known, ok := s.statements.Get(key); ok {
 		return known

@@ -98,7 +98,8 @@ func (s *Service) search(ctx context.Context, question *question) (*candidates, 
 	}
 	f.weights = f.sources.Statistics.Weights(question.asked.Terms)
 	f.chooseBy = f.weights.Shared(question.asked.Terms)
-	f.memoryWeights = f.sources.Statistics.OfMemories(f.memories.Statistics).Weights(question.asked.Terms).Shared(question.asked.Terms)
+	ofMemories := f.sources.Statistics.OfMemories(f.memories.Statistics)
+	f.memoryWeights = ofMemories.Weights(question.asked.Terms).Shared(question.asked.Terms)
 	f.arrange(question)
 	f.sort()
 	f.addSemantic(question)

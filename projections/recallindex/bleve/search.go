@@ -102,8 +102,10 @@ func (s *search) run(ctx context.Context) error {
 		return err
 	}
 	filter, best := newFilter(s.query), &topK{size: s.query.Size}
-	walk := maxScore{weights: s.found.Statistics.Weights(s.query.Terms).Shared(s.query.Terms), top: best, counts: make([]recall.Count,
-		len(s.query.Terms))}
+	walk := maxScore{
+		weights: s.found.Statistics.Weights(s.query.Terms).Shared(s.query.Terms), top: best,
+		counts: make([]recall.Count, len(s.query.Terms)),
+	}
 	for _, in := range s.segments {
 		if len(in.lists) > 0 {
 			passing, some, err := filter.of(in.Segment(), in.columns, in.column)
