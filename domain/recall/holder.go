@@ -15,9 +15,10 @@ const raised = 1.0001
 // asked for.
 //
 //   - A turn that alone holds a word of the question goes above each turn that holds some of its words and no other;
-//     one that alone holds all words of the question that any turn holds goes above all. One that asks a question
-//     does not.
-//   - A turn that alone holds an id or a number of the question goes above each turn that only similarity puts above it.
+//     one that alone holds all words of the question that any turn holds goes above all. A turn that asks a
+//     question does not.
+//   - A turn that alone holds an id or a number of the question goes above each turn that only similarity puts above
+//     it.
 func (s *scene) raise(scores, meanings []float64, off map[string]bool, explained []ExplainedTurn) {
 	byWords := make([]float64, len(scores))
 	order := make([]int, len(scores))
