@@ -104,36 +104,9 @@ func (v *rebuildView) report(r operatorapi.RebuildProgress) {
 		return
 	}
 	v.last[r.Projection] = time.Now()
-	switch {
-	case v.json:
+	if v.json {
 		v.err = json.NewEncoder(v.to).Encode(r)
-	case r.Done:
-		_, v.err = fmt.Fprintf(
-			v.to, "%s: rebuilt, %d events in %.1f s (%.0f events/s), %s\n",
-			r.Projection, r.Events, r.Seconds, r.Rate(), compared(r),
-		)
-	default:
-		_, v.err = fmt.Fprintf(
-			v.to, "%s: position %d of %d, %.0f events/s%s\n", r.Projection, r.Position, r.Head, r.Rate(), left(r),
-		)
+	} else {
+		v.err = r.Print(v.to)
 	}
-}
-
-// compared describes what a finished rebuild verified.
-func compared(r operatorapi.RebuildProgress) string {
-	if !r.Compared {
-		return "not compared with the rows before"
-	}
-	return "as many rows as before"
-}
-
-// left describes how much is left, and the position at which an interrupted rebuild continued.
-func left(r operatorapi.RebuildProgress) (text string) {
-	if r.LeftSeconds > 0 {
-		text = ", " + time.Duration(r.LeftSeconds*float64(time.Second)).Round(time.Second).String() + " left"
-	}
-	if r.Resumed > 0 {
-		text += fmt.Sprintf(" (continued at %d)", r.Resumed)
-	}
-	return text
 }

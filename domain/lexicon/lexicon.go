@@ -1,4 +1,5 @@
-// Package lexicon has the word lists of the analysis. Each is made of an open source that its file names.
+// Package lexicon has the word lists of the analysis. Each is made of an open source, which its file names with
+// its licence.
 package lexicon
 
 import (

@@ -1,10 +1,6 @@
-// Package lexicon holds word lists of languages. Each list names its source and its licence in its first lines.
 package lexicon
 
-import (
-	"embed"
-	"strings"
-)
+import "embed"
 
 //go:embed stopwords/*.txt
 var stopWords embed.FS
@@ -17,11 +13,8 @@ func StopWords(language string) map[string]struct{} {
 	if err != nil {
 		return words
 	}
-	for line := range strings.Lines(string(list)) {
-		line, _, _ = strings.Cut(line, "#")
-		for word := range strings.FieldsSeq(line) {
-			words[word] = struct{}{}
-		}
+	for word := range entries(string(list)) {
+		words[word] = struct{}{}
 	}
 	return words
 }

@@ -1,7 +1,6 @@
 package lexicon_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -28,22 +27,5 @@ func TestStopWords(t *testing.T) {
 	}
 	if n := len(lexicon.StopWords("xx")); n != 0 {
 		t.Errorf("%d words of an unknown language", n)
-	}
-}
-
-// TestStopWords_Sources: each list names its source.
-func TestStopWords_Sources(t *testing.T) {
-	files, err := os.ReadDir("stopwords")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		data, err := os.ReadFile("stopwords/" + file.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.HasPrefix(string(data), "# ") {
-			t.Errorf("%s does not begin with its source", file.Name())
-		}
 	}
 }

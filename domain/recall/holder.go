@@ -14,9 +14,11 @@ const raised = 1.0001
 // raise lets the order obey the question: context and similarity put no turn above the only one that holds what was
 // asked for.
 //
-//   - A turn that alone holds a word of the question goes above each turn that holds some of its words and no other; one
-//     that alone holds all words of the question that any turn holds goes above all. One that asks a question does not.
-//   - A turn that alone holds an id or a number of the question goes above each turn that only similarity puts above it.
+//   - A turn that alone holds a word of the question goes above each turn that holds some of its words and no other;
+//     one that alone holds all words of the question that any turn holds goes above all. A turn that asks a
+//     question does not.
+//   - A turn that alone holds an id or a number of the question goes above each turn that only similarity puts above
+//     it.
 func (s *scene) raise(scores, byWords []float64, explained []ExplainedTurn) {
 	order := make([]int, len(scores))
 	for i := range order {
@@ -35,7 +37,8 @@ func (s *scene) raise(scores, byWords []float64, explained []ExplainedTurn) {
 			if score <= best || s.held[y].Contains(held) {
 				continue
 			}
-			fewer := (s.held[y] != 0 || held == all) && held.Contains(s.held[y]) && s.plain[x] > s.plain[y] && !s.turns[x].Traits.Has(IsQuestion)
+			fewer := (s.held[y] != 0 || held == all) && held.Contains(s.held[y]) && s.plain[x] > s.plain[y] &&
+				!s.turns[x].Traits.Has(IsQuestion)
 			if fewer || held&once&ids != 0 && byWords[y] <= byWords[x] {
 				best = raised * score
 			}

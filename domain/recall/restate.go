@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// negations change what a text says, although they are stop words.
+// negations change what a text states, although they are stop words.
 var negations = wordSet(`not no never none neither nor without cannot nicht kein nie pas jamais non nunca niet inte не`)
 
-// Negations returns the words of a text that negate, each as often as it occurs, so that texts which differ by one do not
-// say the same. A contraction counts as "not".
+// Negations returns the words of a text that negate, each as often as it occurs, so that texts which differ by one do
+// not state the same. A contraction counts as "not".
 func Negations(text string) (found []string) {
 	eachWord(text, func(word string, _ bool) {
 		low := strings.ToLower(word)
@@ -44,7 +44,7 @@ func WordsOf(text string) (found []string) {
 	return found
 }
 
-// eachWord calls yield for each word of a text, and says whether it begins a sentence.
+// eachWord calls yield for each word of a text; first reports whether it begins a sentence.
 func eachWord(text string, yield func(word string, first bool)) {
 	first := true
 	for i := 0; i < len(text); {

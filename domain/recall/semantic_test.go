@@ -40,8 +40,8 @@ func TestRank_Similarity(t *testing.T) {
 	unknown := a.Question("Xylophone?", "", began)
 	turns, _ = talk(a, unknown, []turnLine{{"Ana", "She plays the mallets", 0}})
 	turns[0].Similarity = 1
-	if scores := a.Rank(unknown, recall.Statistics{Frequencies: make([]recall.Count, len(unknown.Terms))}.Weights(unknown.Terms),
-		turns); scores[0] <= 0 {
+	nowhere := recall.Statistics{Frequencies: make([]recall.Count, len(unknown.Terms))}
+	if scores := a.Rank(unknown, nowhere.Weights(unknown.Terms), turns); scores[0] <= 0 {
 		t.Errorf("score %v", scores)
 	}
 }

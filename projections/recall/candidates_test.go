@@ -25,7 +25,9 @@ func TestRecall_ManyCandidates(t *testing.T) {
 			h := recalltest.New(t, nil)
 			for n := range 260 {
 				h.Send(recalltest.DataPoint{
-					ID: fmt.Sprint(n), Content: "Harbour launch" + c.padding, OccurredAt: at(1).Add(time.Duration(n) * time.Minute),
+					// No two have the same score or state the same.
+					ID: fmt.Sprint(n), OccurredAt: at(1).Add(time.Duration(n) * time.Minute),
+					Content: strings.Repeat("Harbour launch ", 1+n%13) + fmt.Sprint("n", n) + strings.Repeat(" so", n/13) + c.padding,
 				})
 			}
 			h.CatchUp()
@@ -42,11 +44,13 @@ func TestRecall_ManyCandidates(t *testing.T) {
 func TestRecall_FullByBudget(t *testing.T) {
 	h := recalltest.New(t, nil)
 	for n := range 260 {
-		h.Send(recalltest.DataPoint{ID: fmt.Sprint(n), Content: "Harbour" + strings.Repeat(" and so on", 100), OccurredAt: at(1)})
+		// No two have the same score or state the same.
+		content := strings.Repeat("Harbour ", 1+n%4) + fmt.Sprint("n", n) + strings.Repeat(" and so on", 100+n/4)
+		h.Send(recalltest.DataPoint{ID: fmt.Sprint(n), Content: content, OccurredAt: at(1)})
 	}
 	h.CatchUp()
 	q := h.Ask("What about the harbour?")
-	for budget, checked := range map[int]int{1000: 128, 250: 260} { // a text costs 252 tokens
+	for budget, checked := range map[int]int{1000: 128, 250: 260} { // the shortest text costs 252 tokens
 		q.Budget = budget
 		if e := explain(t, h.Service(), q); e.Search.Checked != checked {
 			t.Errorf("within %d tokens %d candidates were checked, want %d", budget, e.Search.Checked, checked)

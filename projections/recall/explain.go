@@ -246,7 +246,8 @@ var answers = map[recall.Traits]string{
 func (e *explainer) explainQuestion() ExplainedQuestion {
 	asked := e.question.asked
 	q := ExplainedQuestion{
-		Terms: make([]ExplainedTerm, 0, len(asked.Terms)), AsksLatest: asked.AsksLatest, Answer: answers[asked.Answer], Periods: []ExplainedPeriod{},
+		Terms: make([]ExplainedTerm, 0, len(asked.Terms)), AsksLatest: asked.AsksLatest,
+		Answer: answers[asked.Answer], Periods: []ExplainedPeriod{},
 		Author: e.ranked.Named, OtherThan: e.ranked.Other, AsksOrder: asked.AsksOrder, UsualWeight: e.ranked.Usual,
 	}
 	for _, p := range asked.Periods {

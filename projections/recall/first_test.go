@@ -13,9 +13,9 @@ import (
 func TestRecall_FirstCandidatesDoNotFill(t *testing.T) {
 	h := recalltest.New(t, nil)
 	for n := range 40 {
-		// The fewer words, the better.
+		// The fewer words, the better. No two state the same.
 		h.Send(recalltest.DataPoint{
-			ID: fmt.Sprint(n), Content: "helix" + strings.Repeat(" internationalization", 5+n),
+			ID: fmt.Sprint(n), Content: fmt.Sprint("helix n", n) + strings.Repeat(" internationalization", 5+n),
 			OccurredAt: at(1 + n%20),
 		})
 	}
@@ -33,7 +33,7 @@ func TestRecall_FirstCandidatesDoNotFill(t *testing.T) {
 		t.Fatalf("the page is %.100q", full)
 	}
 	// Two of the best leave room for the small one only.
-	q.Budget = domainrecall.Tokens(full[0], full[1], small) + 1
+	q.Budget = domainrecall.Tokens(full[0]) + domainrecall.Tokens(full[1]) + domainrecall.Tokens(small)
 	page := h.Recall(q)
 	if got := len(page.Results); got != 3 || page.Results[2].Sources[0].SourceID != "small" {
 		t.Errorf("%d results of %d tokens: %.100q", got, page.UsedEvidenceTokens, contents(page))

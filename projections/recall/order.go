@@ -64,8 +64,8 @@ func best(c *recall.Candidate) (memory *int, score float64) {
 	return memory, score
 }
 
-// noteSuperseded notes the candidates whose best memory is a claim that another candidate supersedes, unless the question
-// names a value that only the superseded claim has.
+// noteSuperseded notes the candidates whose best memory is a claim that another candidate supersedes, unless the
+// question names a value that only the superseded claim has.
 func (s *Service) noteSuperseded(r *ranking, question *question, places map[uuid.UUID]int, list []recall.Placed) {
 	var asked map[string]struct{}
 	for i := range list {

