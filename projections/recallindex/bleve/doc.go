@@ -22,6 +22,12 @@
 // only in those is skipped, and they are only looked up for documents of the other lists, as long as
 // such a document can still reach that score. The result is the same as without skipping.
 //
-// What a filter and a hit read of a document (audience, day, traits) is in columns (columns.go), read
-// once per segment.
+// What a filter, a score and a hit read of a document (audience, day, length, traits) is in columns
+// (columns.go), read once per segment. Of equal scores the first by recallindex.Document.Order is kept: that
+// is the frequency of the term of the document's part.
+//
+// # Space
+//
+// A term that occurs once in a text costs its place in the list. Frequencies are in a separate field, for
+// terms that a text repeats, and the bytes that Bleve writes instead are packed (packing.go).
 package bleve

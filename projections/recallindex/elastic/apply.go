@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/elastic/go-elasticsearch/v8/esapi"
 	"github.com/google/uuid"
@@ -221,7 +220,7 @@ func (p *page) rewrite(hits []hit) ([]operation, error) {
 		if err != nil {
 			return nil, err
 		}
-		is, err := h.record()
+		is, err := h.record(p.format)
 		if err != nil {
 			return nil, err
 		}
@@ -231,9 +230,7 @@ func (p *page) rewrite(hits []hit) ([]operation, error) {
 			continue
 		}
 		m := p.moves[dataPoint(project, k.DataPoint)]
-		o, err := upsert(p.format, project, recallindex.Document{
-			Key: k, Audience: m.audience, OccurredAt: time.UnixMilli(is.at), Tie: is.tie, Terms: is.terms,
-		}, m.version)
+		o, err := upsert(p.format, project, is.document(m.audience), m.version)
 		if err != nil {
 			return nil, err
 		}
@@ -254,9 +251,12 @@ type hit struct {
 // recordField is the field that a search names to get records.
 var recordField = []string{"c"}
 
-func (h hit) record() (record, error) {
+func (h hit) record(f format) (record, error) {
 	if n := len(h.Fields.Record); n != 1 {
 		return record{}, fmt.Errorf("elasticsearch returns %d records of a document", n)
+	}
+	if f == formerFormat {
+		return parseFormerRecord(h.Fields.Record[0])
 	}
 	return parseRecord(h.Fields.Record[0])
 }

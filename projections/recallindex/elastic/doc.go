@@ -21,7 +21,11 @@
 //
 // What a candidate returns is its record, a doc value. To return ids or sources, Elasticsearch
 // would unpack a block of the stored fields for every candidate: that took most of the time of a
-// search with several hundred candidates.
+// search with several hundred candidates. Records are most of the index, so they are packed (pack_terms.go).
+//
+// Candidates are sorted by score, and of equal scores by recallindex.Document.Order. If more documents have
+// equal scores than a search fetches, scores that Elasticsearch rounds differently may cut them off
+// differently.
 //
 // # What a search sees of a page
 //

@@ -30,61 +30,6 @@ type document struct {
 	Record []byte `json:"c"`
 }
 
-// record is what a hit returns of a document. It is one doc value:
-// Elasticsearch would have to unpack a block of documents for every source or id that it returns.
-type record struct {
-	id    string
-	at    int64
-	tie   uint16
-	terms recall.Terms
-}
-
-// The fields of a record are lines: id, time, traits, label, text, and the tie, which the former format
-// does not have. Terms contain no spaces.
-const (
-	recordBreak        = "\n"
-	formerRecordFields = 5
-	recordFields       = 6
-)
-
-func (r record) encode(f format) []byte {
-	fields := []string{
-		r.id, strconv.FormatInt(r.at, 10), strconv.Itoa(int(r.terms.Traits)),
-		strings.Join(r.terms.Label, " "), strings.Join(r.terms.Text, " "),
-	}
-	if f != formerFormat {
-		fields = append(fields, strconv.Itoa(int(r.tie)))
-	}
-	return []byte(strings.Join(fields, recordBreak))
-}
-
-func parseRecord(text []byte) (r record, err error) {
-	fields := strings.Split(string(text), recordBreak)
-	switch len(fields) {
-	case formerRecordFields:
-	case recordFields:
-		tie, err := strconv.ParseUint(fields[formerRecordFields], 10, 16)
-		if err != nil {
-			return r, fmt.Errorf("tie in the record of a document: %w", err)
-		}
-		r.tie = uint16(tie)
-	default:
-		return r, fmt.Errorf("the record of a document has %d lines, want %d", len(fields), recordFields)
-	}
-	r.id = fields[0]
-	if r.at, err = strconv.ParseInt(fields[1], 10, 64); err != nil {
-		return r, fmt.Errorf("time in the record of a document: %w", err)
-	}
-	traits, err := strconv.ParseUint(fields[2], 10, 8)
-	if err != nil {
-		return r, fmt.Errorf("traits in the record of a document: %w", err)
-	}
-	r.terms = recall.Terms{
-		Label: strings.Fields(fields[3]), Text: strings.Fields(fields[4]), Traits: recall.Traits(traits),
-	}
-	return r, nil
-}
-
 // encodeDocument returns the JSON of a document in a format.
 func encodeDocument(f format, project uuid.UUID, d recallindex.Document) ([]byte, error) {
 	part := d.Part()
@@ -93,9 +38,10 @@ func encodeDocument(f format, project uuid.UUID, d recallindex.Document) ([]byte
 		Scope:    scope(project, recallindex.Scope{DataPoint: d.DataPoint, Part: part, Revision: d.Revision}),
 		Audience: d.Audience.String(), At: d.OccurredAt.UnixMilli(),
 	}
-	doc.Record = record{id: identifier(project, d.Key), at: doc.At, tie: d.Tie, terms: d.Terms}.encode(f)
-	if f != formerFormat {
-		doc.Order = d.Order()
+	if f == formerFormat {
+		doc.Record = encodeFormerRecord(identifier(project, d.Key), doc.At, d.Terms)
+	} else {
+		doc.Order, doc.Record = d.Order(), encodeRecord(project, d)
 	}
 	in := prefix(project, part)
 	counts := make(map[string]int, len(d.Terms.Text))

@@ -85,7 +85,7 @@ func (x *Index) search(ctx context.Context, g generation, q recallindex.Query) (
 	if err != nil {
 		return found, err
 	}
-	found.Hits, err = best(q, weights, hits)
+	found.Hits, err = best(g.format, q, weights, hits)
 	return found, err
 }
 
@@ -225,6 +225,7 @@ func (x *Index) searchFor(
 
 // ranking scores candidates exactly.
 type ranking struct {
+	format  format
 	query   recallindex.Query
 	weights recall.Weights
 	places  map[string]int // of the terms in the query
@@ -237,8 +238,8 @@ type scored struct {
 }
 
 // best returns as many of the candidates as the query asks for.
-func best(q recallindex.Query, weights recall.Weights, candidates []hit) ([]recallindex.Hit, error) {
-	r := ranking{query: q, weights: weights, places: make(map[string]int, len(q.Terms))}
+func best(f format, q recallindex.Query, weights recall.Weights, candidates []hit) ([]recallindex.Hit, error) {
+	r := ranking{format: f, query: q, weights: weights, places: make(map[string]int, len(q.Terms))}
 	for i, t := range q.Terms {
 		r.places[t.Text] = i
 	}
@@ -262,32 +263,29 @@ func best(q recallindex.Query, weights recall.Weights, candidates []hit) ([]reca
 
 // scoreOf counts the terms of the query in a document.
 func (r ranking) scoreOf(h hit) (s scored, err error) {
-	is, err := h.record()
-	if err != nil {
-		return s, err
-	}
-	project, key, err := parseIdentifier(is.id)
-	if err == nil && project != r.query.Project {
+	is, err := h.record(r.format)
+	if err == nil && !is.project(r.query.Project) {
 		err = errors.New("elasticsearch returned a document of another project")
 	}
 	if err != nil {
 		return s, err
 	}
-	inText := false
-	s.Hit = recallindex.Hit{Key: key, Counts: make([]recall.Count, len(r.query.Terms)), Traits: is.terms.Traits}
-	for _, t := range is.terms.Text {
-		if i, asked := r.places[t]; asked {
-			s.Counts[i].Text++
+	inText, length := false, 0
+	s.Hit = recallindex.Hit{Key: is.key, Counts: make([]recall.Count, len(r.query.Terms)), Traits: is.traits}
+	for _, t := range is.text {
+		length += t.n
+		if i, asked := r.places[t.term]; asked {
+			s.Counts[i].Text += t.n
 			inText = true
 		}
 	}
-	for _, t := range is.terms.Label {
-		if i, asked := r.places[t]; asked {
+	for _, t := range is.label {
+		if i, asked := r.places[t.term]; asked {
 			s.Counts[i].Label = 1
 		}
 	}
 	if inText {
-		s.Length = len(is.terms.Text)
+		s.Length = length
 	}
 	s.score = r.weights.Score(s.Counts, s.Length)
 	s.order = recallindex.Document{OccurredAt: time.UnixMilli(is.at), Tie: is.tie}.Order()

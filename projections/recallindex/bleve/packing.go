@@ -1,0 +1,98 @@
+package bleve
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	index "github.com/blevesearch/bleve_index_api"
+)
+
+// Bleve keeps the frequency of every posting in a byte, zero in fields without frequencies: a third of a
+// list. It lets a program transform the pieces of its files, so runs of zeros are written as their length.
+// A piece that is not all zeros stays as it is, and is read in place, except that one that begins like
+// a run is marked.
+const (
+	packing    = "annals-zeros"
+	zerosMark  = 0xFE
+	literal    = 0xFF
+	leastZeros = 4
+	// mostZeros bounds what the length in a damaged file can make a reader allocate.
+	mostZeros = 1 << 26
+)
+
+var errPacking = errors.New("a piece of the index is damaged")
+
+// zeros are shared by readers, which do not write.
+var zeros [1 << 16]byte
+
+// registerPacking must run before any index is opened. Files of the former format are written as the
+// program before reads them.
+var registerPacking = sync.OnceFunc(func() {
+	index.WriterHook = func(context []byte) (string, func([]byte) []byte, error) {
+		if isFormer(string(context)) {
+			return "", nil, nil
+		}
+		return packing, pack, nil
+	}
+	index.ReaderHook = func(id string, _ []byte) (func([]byte) ([]byte, error), error) {
+		switch id {
+		case "":
+			return nil, nil
+		case packing:
+			return unpack, nil
+		}
+		return nil, fmt.Errorf("files of the index are packed by %q", id)
+	}
+})
+
+// isFormer reports whether a path is below the folder of a generation of the former format.
+func isFormer(path string) bool {
+	for name := range strings.SplitSeq(filepath.ToSlash(path), "/") {
+		if g, err := parseGeneration(name); err == nil {
+			return g.format == formerFormat
+		}
+	}
+	return false
+}
+
+func pack(piece []byte) []byte {
+	if len(piece) == 0 {
+		return piece
+	}
+	if piece[0] == zerosMark || piece[0] == literal {
+		return append([]byte{literal}, piece...)
+	}
+	if len(piece) < leastZeros || len(piece) > mostZeros {
+		return piece
+	}
+	for _, b := range piece {
+		if b != 0 {
+			return piece
+		}
+	}
+	return binary.AppendUvarint([]byte{zerosMark}, uint64(len(piece)))
+}
+
+func unpack(piece []byte) ([]byte, error) {
+	if len(piece) == 0 {
+		return piece, nil
+	}
+	switch piece[0] {
+	case literal:
+		return piece[1:], nil
+	case zerosMark:
+		n, size := binary.Uvarint(piece[1:])
+		if size <= 0 || size != len(piece)-1 || n > mostZeros {
+			return nil, errPacking
+		}
+		if n <= uint64(len(zeros)) {
+			return zeros[:n:n], nil
+		}
+		return make([]byte, n), nil
+	}
+	return piece, nil
+}
