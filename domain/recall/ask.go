@@ -101,7 +101,9 @@ func stemsAsked(i *item, speaks spoken) (stems []Term) {
 // stemsIn appends the stem of a word in a language, and that of the word without its marks: either may be in a text.
 func stemsIn(e *entry, l language, stems []Term) []Term {
 	first := e.in(l)[0]
-	stems = append(stems, Term{Text: first, Kind: Stem, Share: 1 - wholeShare})
+	for _, stem := range e.in(l) {
+		stems = append(stems, Term{Text: stem, Kind: Stem, Share: 1 - wholeShare})
+	}
 	if e.spelled == e.word || l == inEnglish {
 		return stems
 	}

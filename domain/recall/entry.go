@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	snowball "github.com/blevesearch/snowballstem"
+
+	"github.com/annals-project/annals/domain/lexicon"
 )
 
 // entry is what an Analyzer knows of a word: its language has to be known for its stems.
@@ -114,13 +116,32 @@ func (e *entry) makeStems(l language) []string {
 	if l == inKorean {
 		return prefixes(e.word)
 	}
-	word := e.spelled
 	if l == inEnglish {
-		word = baseOf(e.word)
+		return englishStems(e.word)
 	}
+	return []string{tagged(l, stemIn(l, e.spelled))}
+}
+
+// englishStems returns the stem of the base of an irregular form, and that of the form itself if a rule shortens it:
+// "lives" is of "life" and of "live". Other words have one stem.
+func englishStems(word string) []string {
+	own := stemIn(inEnglish, word)
+	base, irregular := lexicon.Base(word)
+	if !irregular {
+		return []string{tagged(inEnglish, own)}
+	}
+	stem := stemIn(inEnglish, base)
+	terms := []string{tagged(inEnglish, stem)}
+	if own != word && own != stem {
+		terms = append(terms, tagged(inEnglish, own))
+	}
+	return terms
+}
+
+func stemIn(l language, word string) string {
 	env := snowball.NewEnv(word)
 	languageInfo[l].stem(env)
-	return []string{tagged(l, foldStem(env.Current()))}
+	return foldStem(env.Current())
 }
 
 // tagged returns a stem as the term of a language.

@@ -68,10 +68,14 @@ type stopWord struct {
 
 var stopWords = func() map[string]stopWord {
 	var n normalizer
+	var s scanner
 	list := make(map[string]stopWord)
 	for l := range inKorean {
 		for spelled := range lexicon.StopWords(languageInfo[l].code) {
 			word := foldedWord(&n, spelled)
+			if strings.ContainsRune(spelled, '\'') { // texts have what is before it: "she" of "she'd", which is no "shed"
+				s.scan(spelled, func(t token) { word = string(t.text) })
+			}
 			stop, known := list[word]
 			if !known {
 				stop.number = len(list)

@@ -157,7 +157,7 @@ func (q *Question) above(list []Placed, order []int, rank int) (above int, move 
 		if move == MovePeriod {
 			better = q.onlyIn(&list[j], &list[i])
 		}
-		if better && list[i].Held != 0 && list[j].ByWords >= equalShare*list[i].ByWords && list[j].Held.Contains(list[i].Held) {
+		if better && list[j].equals(&list[i]) {
 			above = j
 		}
 	}
@@ -165,6 +165,11 @@ func (q *Question) above(list []Placed, order []int, rank int) (above int, move 
 		move = MoveNone
 	}
 	return above, move
+}
+
+// equals reports whether a candidate matches at least as well as another one, for the sake of their time.
+func (p *Placed) equals(other *Placed) bool {
+	return other.Held != 0 && p.Held.Contains(other.Held) && p.ByWords >= equalShare*other.ByWords
 }
 
 // onlyIn reports whether of two candidates only the first occurred in a period that the question names.

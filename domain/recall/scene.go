@@ -120,10 +120,10 @@ func newScene(a *Analyzer, q Question, weights Weights, turns []Turn) *scene {
 	s.chooseContent()
 	s.held, s.threadOf = make([]Words, len(turns)), make([]int, len(turns))
 	s.base, s.plain = make([]float64, len(turns)), make([]float64, len(turns))
-	gains, spelled := make([]float64, s.own), make([]float64, s.own)
+	gains, forms := make([]float64, s.own), make([]float64, s.own)
 	for i := range turns {
 		s.held[i] = q.Held(turns[i].Counts)
-		s.scoreWords(i, gains, spelled)
+		s.scoreWords(i, gains, forms)
 		for word, gain := range gains {
 			s.plain[i] += gain
 			if s.isContent.Has(word) {
@@ -196,11 +196,11 @@ func (s *scene) nameOf(a *Analyzer, author string) int {
 	return None
 }
 
-// scoreWords sets what each word of the question adds to the score of a turn: BM25 of its forms, and of the best word
-// that is spelled like it. spelled is a buffer.
-func (s *scene) scoreWords(turn int, gains, spelled []float64) {
+// scoreWords sets what each word of the question adds to the score of a turn: BM25 of the word as it is written, and of
+// the best of its stems and other spellings. forms is a buffer.
+func (s *scene) scoreWords(turn int, gains, forms []float64) {
 	clear(gains)
-	clear(spelled)
+	clear(forms)
 	t := &s.turns[turn]
 	for i, c := range t.Counts {
 		if c.Text == 0 {
@@ -208,16 +208,21 @@ func (s *scene) scoreWords(turn int, gains, spelled []float64) {
 		}
 		term := s.question.Terms[i]
 		gain := term.Share * s.weights[i].text * Impact(c.Text, t.Length)
-		if term.Kind <= Stem {
+		switch term.Kind {
+		case Whole:
 			gains[term.For] += gain
 			continue
+		case Stem: // a text has several stems of one word, as the prefixes of Korean
+			forms[term.For] = max(forms[term.For], gain)
+			continue
+		case Spelling:
 		}
 		if asked := s.weights[term.For].text; asked > 0 && s.weights[i].text > asked {
 			gain *= asked / s.weights[i].text // it weighs at most what the word that was asked for does
 		}
-		spelled[term.For] = max(spelled[term.For], gain)
+		forms[term.For] = max(forms[term.For], gain)
 	}
-	for word, gain := range spelled {
+	for word, gain := range forms {
 		gains[word] += gain
 	}
 }

@@ -152,7 +152,9 @@ func (a *Analyzer) Rank(q Question, weights Weights, turns []Turn, without ...st
 }
 
 // RankByWords is Rank, and the scores of the turns without their similarity.
-func (a *Analyzer) RankByWords(q Question, weights Weights, turns []Turn, without ...string) (scores, byWords []float64) {
+func (a *Analyzer) RankByWords(
+	q Question, weights Weights, turns []Turn, without ...string,
+) (scores, byWords []float64) {
 	return newScene(a, q, weights, turns).rank(leftOut(without), nil)
 }
 

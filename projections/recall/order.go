@@ -22,7 +22,8 @@ func (s *Service) arrange(
 		places[id] = i
 		memory, score := best(&r.candidates[i])
 		list[i] = recall.Placed{
-			Score: score, ByWords: scores[id].byWords, OccurredAt: r.dataPoints[i].occurredAt, SourceID: r.dataPoints[i].sourceID,
+			Score: score, ByWords: scores[id].byWords,
+			OccurredAt: r.dataPoints[i].occurredAt, SourceID: r.dataPoints[i].sourceID,
 			Exactly: memory != nil, SupersededBy: recall.None,
 		}
 		if p := passages[id]; p != nil {

@@ -15,8 +15,8 @@ const (
 	twoEditsFrom = 9
 )
 
-// addSpellings adds to the question other spellings of words of letters that no text which the viewer may read holds. It
-// reports whether it added any. The first search shows which words these may be, so most questions need no look-up.
+// addSpellings adds to the question other spellings of words of letters that no text which the viewer may read holds.
+// It reports whether it added any. The first search shows which words these may be, so most questions need no look-up.
 func (s *Service) addSpellings(ctx context.Context, question *question, f *candidates) (bool, error) {
 	if question.spelled {
 		return false, nil

@@ -3,9 +3,9 @@ package recallindex_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -221,7 +221,7 @@ func (s *upgradedStore) send(p *process) {
 	s.t.Helper()
 	id, send := uuid.New(), uuid.New()
 	s.sent++
-	s.live[id] = fmt.Sprintf("word%d", s.sent)
+	s.live[id] = "word" + strings.Repeat("x", s.sent) + "y"
 	text := "The fennec says " + s.live[id]
 	s.append(p, stream.Name(stream.DataPoint, id), eventstore.NoStream, &datapoint.RevisionAccepted{
 		Send: datapoint.Send{
