@@ -118,9 +118,17 @@ func (e *entry) makeStems(l language) []string {
 	if l == inEnglish {
 		word = baseOf(e.word)
 	}
+	terms := []string{stemmed(word, l)}
+	if word != e.spelled && strings.HasSuffix(e.spelled, "ves") { // a verb too: leaves, lives
+		terms = append(terms, stemmed(e.spelled, l))
+	}
+	return terms
+}
+
+func stemmed(word string, l language) string {
 	env := snowball.NewEnv(word)
 	languageInfo[l].stem(env)
-	return []string{tagged(l, foldStem(env.Current()))}
+	return tagged(l, foldStem(env.Current()))
 }
 
 // tagged returns a stem as the term of a language.

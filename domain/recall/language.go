@@ -1,8 +1,6 @@
 package recall
 
 import (
-	"strings"
-
 	snowball "github.com/blevesearch/snowballstem"
 	"github.com/blevesearch/snowballstem/dutch"
 	"github.com/blevesearch/snowballstem/english"
@@ -83,15 +81,21 @@ var stopWords = func() map[string]stopWord {
 	return list
 }()
 
-// foldedWord folds a word of a list.
+// foldedWord folds a word of a list as a text is read: "she'd" is "she", since "shed" is another word.
 func foldedWord(n *normalizer, spelled string) string {
-	var word strings.Builder
+	var word []byte
+	apostrophe := 0
 	for _, r := range string(n.normalize(spelled)) {
 		if c := characterOf(r); c.class == letter {
-			word.WriteString(c.text)
+			word = append(word, c.text...)
+		} else if r == '\'' {
+			apostrophe = len(word)
 		}
 	}
-	return word.String()
+	if apostrophe > 0 {
+		word = withoutContraction(word, apostrophe)
+	}
+	return string(word)
 }
 
 // typicalLetters are letters that only some of the languages use.
