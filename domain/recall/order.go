@@ -182,7 +182,7 @@ func (*Question) first(list []Placed, order []moved) []moved {
 		return 0
 	})
 	for i := range order {
-		if list[order[i].candidate].WordForWord && i == 0 {
+		if list[order[i].candidate].WordForWord {
 			order[i].move = MoveWordForWord
 		}
 	}
@@ -190,16 +190,16 @@ func (*Question) first(list []Placed, order []moved) []moved {
 }
 
 // last moves restatements, and then what has only other spellings of the question's words, below all others that have a
-// word of it.
+// word of it. None of them goes up.
 func (*Question) last(list []Placed, order []moved) []moved {
 	var kept, restating, spelled []moved
 	after := 0
 	for _, m := range order {
 		switch p := &list[m.candidate]; {
 		case p.SameAs != None && !p.WordForWord:
-			restating = append(restating, moved{m.candidate, MoveRestates})
+			restating, after = append(restating, moved{m.candidate, MoveRestates}), len(kept)
 		case p.Spelled && !p.Exactly:
-			spelled = append(spelled, moved{m.candidate, MoveSpelling})
+			spelled, after = append(spelled, moved{m.candidate, MoveSpelling}), len(kept)
 		default:
 			kept = append(kept, m)
 			if p.Exactly {
@@ -218,7 +218,7 @@ func places(list []Placed, order []moved) []Place {
 		best = max(best, p.Score)
 	}
 	for i, m := range order {
-		if i > 0 || m.move != MoveWordForWord {
+		if m.move != MoveWordForWord {
 			best = min(best, list[m.candidate].Score)
 		}
 		placed[i] = Place{Candidate: m.candidate, Score: best, Share: 1, Move: m.move}
