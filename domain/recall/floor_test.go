@@ -52,6 +52,19 @@ func TestRank_Floor(t *testing.T) {
 	}
 }
 
+// Words that nobody has do not raise the floor: what has the only word that is known stays, however many others a
+// question has.
+func TestRank_FloorOfUnknownWords(t *testing.T) {
+	for _, question := range []string{"spring", "spring zeppelins", "zeppelins, submarines, volcanoes, glaciers, quarries, spring"} {
+		if first, rest := ranked(t, question, 40); !first || rest != 40 {
+			t.Errorf("%q finds the first: %v, and %d of 40 others", question, first, rest)
+		}
+	}
+	if first, rest := ranked(t, "zeppelins, submarines", 40); first || rest != 0 {
+		t.Errorf("by unknown words: found %v, with %d others", first, rest)
+	}
+}
+
 // Without the floor everything with a word of the question has a score.
 func TestRank_WithoutFloor(t *testing.T) {
 	a := recall.NewAnalyzer()

@@ -1,8 +1,6 @@
 package recall
 
 import (
-	"strings"
-
 	snowball "github.com/blevesearch/snowballstem"
 	"github.com/blevesearch/snowballstem/dutch"
 	"github.com/blevesearch/snowballstem/english"
@@ -68,14 +66,10 @@ type stopWord struct {
 
 var stopWords = func() map[string]stopWord {
 	var n normalizer
-	var s scanner
 	list := make(map[string]stopWord)
 	for l := range inKorean {
 		for spelled := range lexicon.StopWords(languageInfo[l].code) {
 			word := foldedWord(&n, spelled)
-			if strings.ContainsRune(spelled, '\'') { // texts have what is before it: "she" of "she'd", which is no "shed"
-				s.scan(spelled, func(t token) { word = string(t.text) })
-			}
 			stop, known := list[word]
 			if !known {
 				stop.number = len(list)
@@ -87,15 +81,21 @@ var stopWords = func() map[string]stopWord {
 	return list
 }()
 
-// foldedWord folds a word of a list.
+// foldedWord folds a word of a list as a text is read: "she'd" is "she", since "shed" is another word.
 func foldedWord(n *normalizer, spelled string) string {
-	var word strings.Builder
+	var word []byte
+	apostrophe := 0
 	for _, r := range string(n.normalize(spelled)) {
 		if c := characterOf(r); c.class == letter {
-			word.WriteString(c.text)
+			word = append(word, c.text...)
+		} else if r == '\'' {
+			apostrophe = len(word)
 		}
 	}
-	return word.String()
+	if apostrophe > 0 {
+		word = withoutContraction(word, apostrophe)
+	}
+	return string(word)
 }
 
 // typicalLetters are letters that only some of the languages use.

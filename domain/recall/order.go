@@ -197,7 +197,7 @@ func first(list []Placed, order []moved) []moved {
 		return 0
 	})
 	for i := range order {
-		if list[order[i].candidate].WordForWord && i == 0 {
+		if list[order[i].candidate].WordForWord {
 			order[i].move = MoveWordForWord
 		}
 	}
@@ -205,17 +205,17 @@ func first(list []Placed, order []moved) []moved {
 }
 
 // last moves restatements, and then what has only other spellings of the question's words, below all others that have a
-// word of it.
+// word of it. None of them goes up.
 func last(list []Placed, order []moved) []moved {
 	var kept, restating, spelled []moved
 	after := 0
 	var said statements
 	for _, m := range order {
 		switch p := &list[m.candidate]; {
-		case said.restates(p.States):
-			restating = append(restating, moved{m.candidate, MoveRestates})
+		case said.restates(p.States) && !p.WordForWord:
+			restating, after = append(restating, moved{m.candidate, MoveRestates}), len(kept)
 		case p.Spelled && !p.Exactly:
-			spelled = append(spelled, moved{m.candidate, MoveSpelling})
+			spelled, after = append(spelled, moved{m.candidate, MoveSpelling}), len(kept)
 		default:
 			kept = append(kept, m)
 			if p.Exactly {
@@ -259,7 +259,7 @@ func places(list []Placed, order []moved) []Place {
 		best = max(best, p.Score)
 	}
 	for i, m := range order {
-		if i > 0 || m.move != MoveWordForWord {
+		if m.move != MoveWordForWord {
 			best = min(best, list[m.candidate].Score)
 		}
 		placed[i] = Place{Candidate: m.candidate, Score: best, Share: 1, Move: m.move}

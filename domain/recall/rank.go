@@ -3,6 +3,7 @@ package recall
 import (
 	"math"
 	"slices"
+	"strings"
 )
 
 // The constants of BM25. averageLength is fixed, since the true average would reveal the length of
@@ -42,13 +43,18 @@ func (s Statistics) Weights(terms []Term) Weights {
 	return weights
 }
 
-// ofWords returns the frequencies of the terms, those of words and their stems taken together.
+// ofWords returns the frequencies of the terms, those of words and their stems taken together. A beginning of a Korean
+// word has its own: one syllable is in many words.
 func (s Statistics) ofWords(terms []Term) []Count {
 	frequencies := slices.Clone(s.Frequencies)
-	// Several stems of one language, as the prefixes of Korean, are in the same texts.
+	together := func(t Term) bool {
+		return t.Kind == Whole || t.Kind == Stem &&
+			(!strings.HasPrefix(t.Text, koreanStem) || t.Text[len(koreanStem):] == terms[t.For].Text)
+	}
+	// A text has all stems of a word in one language, and those of other languages are in other texts.
 	stems, last := make([]Count, ownOf(terms)), make(map[Term]Count)
 	for i, t := range terms {
-		if t.Kind != Stem {
+		if t.Kind != Stem || !together(t) {
 			continue
 		}
 		marker, _ := LanguageMarker(t.Text)
@@ -65,13 +71,16 @@ func (s Statistics) ofWords(terms []Term) []Count {
 		}
 	}
 	for i, t := range terms {
-		if t.Kind <= Stem {
+		if together(t) {
 			frequencies[i].Text = max(s.Frequencies[t.For].Text, stems[t.For].Text)
 			frequencies[i].Label = max(s.Frequencies[t.For].Label, stems[t.For].Label)
 		}
 	}
 	return frequencies
 }
+
+// koreanStem begins the stems of Korean.
+var koreanStem = inKorean.marker() + ":"
 
 // OfMemories returns the statistics that rank memories. They are those of the sources, so that both
 // kinds of scores compare; a term that no source contains is as rare as it is among the memories.
