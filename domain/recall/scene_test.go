@@ -86,8 +86,8 @@ func TestQuestion_HeldOf64(t *testing.T) {
 }
 
 // TestStatistics_WeightsOfWords: a word and its stems weigh the same, by how many texts have any of them: stems of
-// several languages are in different texts. A beginning of a Korean word weighs by itself, and a word that no text has as
-// its other spellings do.
+// several languages are in different texts. A beginning of a Korean word weighs by itself, and a word that no text has
+// as its other spellings do.
 func TestStatistics_WeightsOfWords(t *testing.T) {
 	stem := func(text string, of int) recall.Term { return recall.Term{Text: text, Kind: recall.Stem, For: of} }
 	terms := []recall.Term{
