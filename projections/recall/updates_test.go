@@ -13,10 +13,12 @@ import (
 	"github.com/annals-project/annals/projections/recall/recalltest"
 )
 
-// The least shares of pairs that must be in order: of updates by file, and of parallel facts.
+// The least shares of pairs that must be in order: of updates by file, and of parallel facts. Only an update whose
+// claim supersedes another one is put in order. With rules that ordered free texts by their time, also parallel facts,
+// the least shares of updates were .98, .95, .87, .90 and .80.
 const (
 	leastUpdates       = 0.68
-	leastUpdatesFreely = 0.23
+	leastUpdatesFreely = 0.21
 	leastUpdatesLonger = 0.20
 	leastUpdatesChats  = 0.19
 	leastUpdatesNews   = 0.16
