@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/google/uuid"
 	"pgregory.net/rapid"
 )
 
@@ -57,9 +58,26 @@ func TestPack_Lists(t *testing.T) {
 }
 
 func TestUnpack_Damaged(t *testing.T) {
-	for _, piece := range [][]byte{{zerosMark}, {zerosMark, 5, 5}, {listMark}, {listMark, 1}, {listMark, 1, 0, 0}, {listMark, 0}, {zerosMark, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F}} {
+	for _, piece := range [][]byte{
+		{listMark}, {listMark, 1}, {listMark, 1, 0, 0}, {listMark, 0}, {zerosMark}, {zerosMark, 5, 5},
+		{zerosMark, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F},
+	} {
 		if _, err := unpack(piece); err == nil {
 			t.Errorf("%x is read", piece)
+		}
+	}
+}
+
+func TestIsFormer(t *testing.T) {
+	id := uuid.NewString()
+	for path, want := range map[string]bool{
+		"/data/recall/6-" + id + "/shared-0/store/000000000001.zap": true,
+		"/data/recall/7.2-" + id + "/shared-0/store/root.bolt":      false,
+		"/data/6-x/recall/7.2-" + id:                                false,
+		"":                                                          false,
+	} {
+		if got := isFormer(path); got != want {
+			t.Errorf("%s: %t", path, got)
 		}
 	}
 }
