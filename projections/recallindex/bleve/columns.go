@@ -30,6 +30,7 @@ type column struct {
 	days      *values
 	traits    *values
 	lengths   *lengths
+	orders    []uint64
 	impacts   map[impactKey]float64
 }
 
@@ -224,6 +225,48 @@ func (c *column) lengthsOf(s segment.Segment) (*lengths, error) {
 	}
 	c.lengths = l
 	return l, nil
+}
+
+// ordersOf returns the orders of the documents of the segment, which are the frequencies of the terms of
+// their parts.
+func (c *column) ordersOf(s segment.Segment) ([]uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.orders != nil {
+		return c.orders, nil
+	}
+	dict, err := s.Dictionary(partField)
+	if err != nil {
+		return nil, err
+	}
+	orders := make([]uint64, s.Count())
+	parts := dict.AutomatonIterator(nil, nil, nil)
+	var postings segment.PostingsList
+	var docs segment.PostingsIterator
+	for {
+		part, err := parts.Next()
+		if err != nil {
+			return nil, err
+		}
+		if part == nil {
+			break
+		}
+		if postings, err = dict.PostingsList([]byte(part.Term), nil, postings); err != nil {
+			return nil, err
+		}
+		docs = postings.Iterator(true, false, false, docs)
+		for doc, err := docs.Next(); doc != nil || err != nil; doc, err = docs.Next() {
+			if err != nil {
+				return nil, err
+			}
+			if doc.Number() >= uint64(len(orders)) {
+				return nil, fmt.Errorf("a part names document %d of %d", doc.Number(), len(orders))
+			}
+			orders[doc.Number()] = doc.Frequency()
+		}
+	}
+	c.orders = orders
+	return orders, nil
 }
 
 // readValues reads all terms of a field with their documents, deleted ones too.

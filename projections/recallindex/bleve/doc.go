@@ -29,5 +29,6 @@
 // # Space
 //
 // A term that occurs once in a text costs its place in the list. Frequencies are in a separate field, for
-// terms that a text repeats, and the bytes that Bleve writes instead are packed (packing.go).
+// terms that a text repeats. Lists, and the bytes that Bleve writes for each place in them, are packed
+// (packing.go).
 package bleve

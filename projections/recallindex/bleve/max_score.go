@@ -2,7 +2,6 @@ package bleve
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 
@@ -16,9 +15,8 @@ type maxScore struct {
 	// sums[i] is the most that postings 0 to i add to a score together.
 	sums   []float64
 	filter segmentFilter
-	// orders are the documents of the part, whose frequencies are their orders; its docs are nil in the
-	// former format.
-	orders cursor
+	// orders are those of the documents of the segment, nil in the former format.
+	orders []uint64
 	// base is the number of the segment's first document in the snapshot.
 	base    uint64
 	weights recall.Weights
@@ -125,23 +123,10 @@ func (w *maxScore) score(doc uint64, first int, bound float64) error {
 	if score < bound {
 		return nil
 	}
-	order, err := w.orderOf(doc)
-	if err == nil {
-		w.top.add(candidate{id: w.base + doc, score: score, order: order, counts: w.counts, length: length})
+	c := candidate{id: w.base + doc, score: score, counts: w.counts, length: length}
+	if w.orders != nil {
+		c.order = w.orders[doc]
 	}
-	return err
-}
-
-// orderOf returns the order of a document, 0 in the former format. Documents are asked for in order.
-func (w *maxScore) orderOf(doc uint64) (uint64, error) {
-	if w.orders.docs == nil {
-		return 0, nil
-	}
-	if err := w.orders.seek(doc); err != nil {
-		return 0, err
-	}
-	if w.orders.at != doc {
-		return 0, fmt.Errorf("document %d is in no part", doc)
-	}
-	return w.orders.current.Frequency(), nil
+	w.top.add(c)
+	return nil
 }

@@ -11,12 +11,14 @@ import (
 	index "github.com/blevesearch/bleve_index_api"
 )
 
-// Bleve keeps the frequency of every posting in a byte, zero in fields without frequencies: a third of a
-// list. It lets a program transform the pieces of its files, so runs of zeros are written as their length.
-// A piece that is not all zeros stays as it is, and is read in place, except that one that begins like
-// a run is marked.
+// Bleve lets a program transform the pieces of its files. Most of an index are lists of documents and their
+// frequencies. Bleve writes a document in two bytes, and its frequency in one, zero in fields without
+// frequencies. So lists are written as the differences of their numbers (packing_list.go), and runs of zeros as
+// their length. Any other piece stays as it is, and is read in place, except that one that begins like a packed
+// one is marked.
 const (
-	packing    = "annals-zeros"
+	packing    = "annals-1"
+	listMark   = 0xFD
 	zerosMark  = 0xFE
 	literal    = 0xFF
 	leastZeros = 4
@@ -63,11 +65,14 @@ func pack(piece []byte) []byte {
 	if len(piece) == 0 {
 		return piece
 	}
-	if piece[0] == zerosMark || piece[0] == literal {
+	if piece[0] >= listMark {
 		return append([]byte{literal}, piece...)
 	}
 	if len(piece) < leastZeros || len(piece) > mostZeros {
 		return piece
+	}
+	if packed, ok := packList(piece); ok {
+		return packed
 	}
 	for _, b := range piece {
 		if b != 0 {
@@ -84,6 +89,8 @@ func unpack(piece []byte) ([]byte, error) {
 	switch piece[0] {
 	case literal:
 		return piece[1:], nil
+	case listMark:
+		return unpackList(piece[1:])
 	case zerosMark:
 		n, size := binary.Uvarint(piece[1:])
 		if size <= 0 || size != len(piece)-1 || n > mostZeros {

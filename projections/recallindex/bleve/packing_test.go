@@ -2,8 +2,11 @@ package bleve
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"testing"
 
+	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/google/uuid"
 	"pgregory.net/rapid"
 )
 
@@ -25,10 +28,56 @@ func TestPack_Law(t *testing.T) {
 	})
 }
 
+// A list of documents is packed into less, and a damaged one is an error or another list, never a panic.
+func TestPack_Lists(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		docs := roaring.New()
+		most := rapid.SampledFrom([]uint32{100, 70_000, 300_000}).Draw(t, "most")
+		every := rapid.SampledFrom([]uint32{1, 7, 40, 1000, 50_000}).Draw(t, "every")
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		for doc := r.Uint32N(every); doc < most; doc += 1 + r.Uint32N(2*every) {
+			docs.Add(doc)
+		}
+		piece, err := docs.ToBytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		packed := pack(bytes.Clone(piece))
+		got, err := unpack(packed)
+		if err != nil || !bytes.Equal(got, piece) {
+			t.Fatalf("a list of %d documents is read otherwise: %v", docs.GetCardinality(), err)
+		}
+		if n := docs.GetCardinality(); n > 1 && len(packed) >= len(piece) {
+			t.Fatalf("%d documents in %d bytes are packed into %d", n, len(piece), len(packed))
+		}
+		at := rapid.IntRange(0, len(packed)-1).Draw(t, "damaged")
+		packed[at] ^= rapid.ByteRange(1, 255).Draw(t, "by")
+		_, _ = unpack(packed)
+		_, _ = unpack(packed[:at])
+	})
+}
+
 func TestUnpack_Damaged(t *testing.T) {
-	for _, piece := range [][]byte{{zerosMark}, {zerosMark, 5, 5}, {zerosMark, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F}} {
+	for _, piece := range [][]byte{
+		{listMark}, {listMark, 1}, {listMark, 1, 0, 0}, {listMark, 0}, {zerosMark}, {zerosMark, 5, 5},
+		{zerosMark, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F},
+	} {
 		if _, err := unpack(piece); err == nil {
 			t.Errorf("%x is read", piece)
+		}
+	}
+}
+
+func TestIsFormer(t *testing.T) {
+	id := uuid.NewString()
+	for path, want := range map[string]bool{
+		"/data/recall/6-" + id + "/shared-0/store/000000000001.zap": true,
+		"/data/recall/7.2-" + id + "/shared-0/store/root.bolt":      false,
+		"/data/6-x/recall/7.2-" + id:                                false,
+		"":                                                          false,
+	} {
+		if got := isFormer(path); got != want {
+			t.Errorf("%s: %t", path, got)
 		}
 	}
 }

@@ -75,8 +75,6 @@ type search struct {
 // searchedSegment is one segment with the terms and lists of the query.
 type searchedSegment struct {
 	*scorch.SegmentSnapshot
-	// part are the documents of the part that is searched.
-	part    segment.PostingsList
 	at      partition
 	terms   []string
 	columns *columns
@@ -122,10 +120,9 @@ func (s *search) run(ctx context.Context) error {
 				return err
 			}
 			if some {
-				walk.filter, walk.postings, walk.orders = passing, walk.postings[:0], cursor{}
+				walk.filter, walk.postings = passing, walk.postings[:0]
 				if s.format != formerFormat {
-					walk.orders.docs = in.part.Iterator(true, false, false, nil)
-					if err := walk.orders.next(); err != nil {
+					if walk.orders, err = in.column.ordersOf(in.Segment()); err != nil {
 						return err
 					}
 				}
@@ -160,7 +157,6 @@ func (s *search) open() error {
 		if docs.Count() == 0 {
 			continue
 		}
-		in.part = docs
 		s.found.Statistics.Docs += int(docs.Count())
 		if err := s.openField(in, textOf(s.query.Part), false); err != nil {
 			return err
