@@ -91,7 +91,7 @@ func Open(folder string, options Options) (*Index, error) {
 		return nil, fmt.Errorf("recall index: %w", err)
 	}
 	registerCallback()
-	registerPacking()
+	RegisterPacking()
 	x := &Index{
 		folder: folder, options: options, handles: map[string]*handle{}, owns: map[uuid.UUID]bool{},
 		losses: map[string]loss{}, writes: map[string]writeCount{},

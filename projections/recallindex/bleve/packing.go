@@ -31,9 +31,9 @@ var errPacking = errors.New("a piece of the index is damaged")
 // zeros are shared by readers, which do not write.
 var zeros [1 << 16]byte
 
-// registerPacking must run before any index is opened. Files of the former format are written as the
-// program before reads them.
-var registerPacking = sync.OnceFunc(func() {
+// RegisterPacking lets Bleve read and write packed files. It must run before any of them is opened, and Open runs it.
+// Files of the former format are written as the program before reads them.
+var RegisterPacking = sync.OnceFunc(func() {
 	index.WriterHook = func(context []byte) (string, func([]byte) []byte, error) {
 		if isFormer(string(context)) {
 			return "", nil, nil

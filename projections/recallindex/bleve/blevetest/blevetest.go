@@ -13,6 +13,8 @@ import (
 
 	zap "github.com/blevesearch/zapx/v17"
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/projections/recallindex/bleve"
 )
 
 // Former makes an empty index of format 6 in a folder, as the program before began it, with its id.
@@ -31,6 +33,7 @@ func Former(t testing.TB, folder string, id uuid.UUID) {
 // segments, in the terms of any field. A segment encodes its terms, so its bytes do not show them.
 func Holding(t testing.TB, folder, word string) []string {
 	t.Helper()
+	bleve.RegisterPacking()
 	var files []string
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
