@@ -41,10 +41,10 @@ type Term struct {
 	Capitals bool
 }
 
-// IsIdentifier reports whether a word of a question is a number or an id: it has a digit, or is written with @, _ or
-// inner capitals.
+// IsIdentifier reports whether a word of a question is a number or an id: it has a digit, or is written with @, _, a
+// dot, a slash or inner capitals.
 func (t Term) IsIdentifier() bool {
-	return t.Kind == Whole && (t.Capitals || strings.ContainsAny(t.Text, "0123456789@_"))
+	return t.Kind == Whole && (t.Capitals || strings.ContainsAny(t.Text, "0123456789@_./"))
 }
 
 // Misspellable reports whether a word of a question may be looked for by other spellings: at least five letters and

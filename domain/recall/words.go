@@ -60,9 +60,9 @@ type group struct {
 // scan calls yield for every token of a text, in order.
 //
 // Words are folded, without possessives. A word with inner capitals, and one of letters and digits, is followed by its
-// parts. Words joined by one of @ . _ - : / + are yielded one by one and, if the whole has a digit, an @ or a _, once
-// more joined, and without - and _ if those join letters and digits, or names. Scripts without spaces are yielded
-// character by character and in pairs.
+// parts. Words joined by one of @ . _ - : / + are yielded one by one and, if the whole has a digit, an @, a _ or a dot,
+// or is a path of three parts, once more joined, and without - and _ if those join letters and digits, or names.
+// Scripts without spaces are yielded character by character and in pairs.
 func (s *scanner) scan(text string, yield func(token)) {
 	s.yield, s.text, s.at, s.initial = yield, s.normalize(text), 0, true
 	s.phoneEnd, s.groupsEnd = 0, 0
@@ -184,7 +184,7 @@ func (s *scanner) readCompound() {
 			break
 		}
 		s.at++
-		whole = whole || c == '@' || c == '_'
+		whole = whole || c == '@' || c == '_' || c == '.' || c == '/' && parts > 1 // a path has two at least
 		if c == '_' {
 			s.group.connector = true
 		} else if c != '-' {

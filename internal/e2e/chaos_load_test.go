@@ -68,8 +68,8 @@ func newChaosLoad(t *testing.T, d *chaosDeployment) *chaosLoad {
 	}
 }
 
-func chaosWord(n int) string  { return fmt.Sprintf("word%07dx", n) }
-func chaosTopic(g int) string { return fmt.Sprintf("topic%06dx", g) }
+func chaosWord(n int) string  { return fmt.Sprintf("word%07dx0", n) }
+func chaosTopic(g int) string { return fmt.Sprintf("topic%06dx0", g) }
 
 // run starts the load; it ends with the context.
 func (l *chaosLoad) run(ctx context.Context, load *sync.WaitGroup) {

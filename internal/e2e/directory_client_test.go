@@ -122,7 +122,7 @@ func (c *directoryClient) people() (names []string) {
 	return names
 }
 
-func (c *directoryClient) word() string { return fmt.Sprintf("directory%dx", c.number) }
+func (c *directoryClient) word() string { return fmt.Sprintf("d%dx0y", c.number) }
 
 func (c *directoryClient) person() string { return c.people()[c.rng.IntN(6)] }
 

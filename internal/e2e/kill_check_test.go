@@ -37,7 +37,7 @@ func eachOf[V any](list []V, work func(V)) {
 // barrier waits until recall knows whatever was stored before the call.
 func barrier(t *testing.T, m *model, c *client.Client) {
 	t.Helper()
-	word := fmt.Sprintf("m%dx", m.next())
+	word := fmt.Sprintf("m%dx0", m.next())
 	if _, err := c.Ingest(t.Context(), client.DataPoint{ID: "marker-" + word, Content: "Marker " + word + "."}, ""); err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func (m *model) pick(n int) (p *shared) {
 // share begins a shared point, which takes the place of the oldest.
 func (m *model) share() {
 	m.serial++
-	m.shared = append(m.shared, &shared{id: fmt.Sprintf("shared-%d", m.serial), word: fmt.Sprintf("h%dx", m.serial)})
+	m.shared = append(m.shared, &shared{id: fmt.Sprintf("shared-%d", m.serial), word: fmt.Sprintf("h%dx0", m.serial)})
 }
 
 // sendShared writes to a shared point, and now and then deletes it.
