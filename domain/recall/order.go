@@ -19,7 +19,7 @@ type Placed struct {
 	// Exactly reports that it, its label or a memory of it has a word of the question, Spelled that it has another
 	// spelling of one.
 	Exactly, Spelled bool
-	// SupersededBy is the index of the candidate whose claim supersedes its best memory, None for none.
+	// SupersededBy is the index of the candidate whose claim supersedes its best claim, None for none.
 	SupersededBy int
 	// States is what its text states, nil for a text that is not compared.
 	States *Statement
@@ -66,8 +66,12 @@ func (p Place) Of(own, score float64) float64 {
 	return min(score*p.Share, p.Score)
 }
 
-// equalShare is the least share of a candidate's score by words that another one has that goes above it for its time.
-const equalShare = 0.8
+// A candidate that goes above another one for its time has at least equalShare of its score, or as good as its score by
+// words: similarity does not tell which of two equal texts was meant.
+const (
+	equalShare        = 0.8
+	equalShareByWords = 0.98
+)
 
 // Order arranges candidates by their scores, the older first if they are equal, then by source id. After that
 //
@@ -78,8 +82,7 @@ const equalShare = 0.8
 //   - a text that is the question goes first.
 //
 // Candidates are equal for the sake of their time if the one that goes up has all words of the question that the other
-// has, and at least equalShare of its score by words: similarity does not tell which of two equal texts was meant. None
-// moves twice.
+// has, and about its score. None moves twice.
 func (q *Question) Order(list []Placed) []Place {
 	order := make([]int, len(list))
 	for i := range order {
@@ -169,7 +172,8 @@ func (q *Question) above(list []Placed, order []int, rank int) (above int, move 
 
 // equals reports whether a candidate matches at least as well as another one, for the sake of their time.
 func (p *Placed) equals(other *Placed) bool {
-	return other.Held != 0 && p.Held.Contains(other.Held) && p.ByWords >= equalShare*other.ByWords
+	return other.Held != 0 && p.Held.Contains(other.Held) &&
+		(p.Score >= equalShare*other.Score || p.ByWords >= equalShareByWords*other.ByWords)
 }
 
 // onlyIn reports whether of two candidates only the first occurred in a period that the question names.

@@ -175,8 +175,22 @@ func (col *column) arrange(moved map[int32]struct{}, put []int32) {
 	}
 	col.joined = slices.Grow(col.joined[:0], len(col.order))[:len(col.order)]
 	for i := range col.joined {
-		col.joined[i] = i > 0 && adjoin(&col.entries[col.order[i-1]], &col.entries[col.order[i]])
+		col.joined[i] = i > 0 && adjoin(&col.entries[col.order[i-1]], &col.entries[col.order[i]]) &&
+			!col.together(i-1) && !col.together(i)
 	}
+}
+
+// together reports whether an entry next to the one at a place of the order is of the same audience and instant. The
+// order of such entries is chance, so they have no neighbours: another project would have others.
+func (col *column) together(i int) bool {
+	same := func(j int) bool {
+		if j < 0 || j >= len(col.order) {
+			return false
+		}
+		a, b := &col.entries[col.order[i]], &col.entries[col.order[j]]
+		return a.at == b.at && a.audience == b.audience
+	}
+	return same(i-1) || same(i+1)
 }
 
 // compare orders two places by audience, time and id.

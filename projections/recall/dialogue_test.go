@@ -38,9 +38,9 @@ type guarded struct {
 // In every update a claim of the current turn supersedes one of the other turn. So the response shows the superseded
 // claim as such, and has the current turn near the top, above the superseded one.
 func TestOwnDialogue(t *testing.T) {
-	least := guarded{at5: 0.84, at10: 0.84, at20: 0.99, within1000: 0.99, inOrder: 6}
+	least := guarded{at5: 0.83, at10: 0.84, at20: 0.99, within1000: 0.99, inOrder: 6}
 	if os.Getenv(recalltest.EmbeddingsVariable) != "" {
-		least = guarded{at5: 0.815, at10: 0.84, at20: 0.94, within1000: 0.94, inOrder: 6}
+		least = guarded{at5: 0.8, at10: 0.84, at20: 0.94, within1000: 0.94, inOrder: 6}
 	}
 	talk, updates := readOwnDialogue(t)
 	h := recalltest.New(t, nil)

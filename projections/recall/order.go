@@ -65,17 +65,13 @@ func best(c *recall.Candidate) (memory *int, score float64) {
 	return memory, score
 }
 
-// noteSuperseded notes the candidates whose best memory is a claim that another candidate supersedes, unless the
-// question names a value that only the superseded claim has.
+// noteSuperseded notes the candidates whose best claim another candidate supersedes, unless the question names a value
+// that only the superseded claim has.
 func (s *Service) noteSuperseded(r *ranking, question *question, places map[uuid.UUID]int, list []recall.Placed) {
 	var asked map[string]struct{}
 	for i := range list {
-		memory, _ := best(&r.candidates[i])
-		if memory == nil {
-			continue
-		}
-		claim := r.memories[i][*memory]
-		if claim.supersededBy == nil {
+		claim := bestClaim(r, i)
+		if claim == nil || claim.supersededBy == nil {
 			continue
 		}
 		newer, known := places[*claim.supersededBy]
@@ -162,17 +158,22 @@ func (s *Service) noteStatements(r *ranking, g *gate, list []recall.Placed) {
 			continue
 		}
 		states := s.statementOf(key, string(b.content))
-		states.Claim = claimOf(r, i)
+		if claim := bestClaim(r, i); claim != nil {
+			states.Claim = claim.content
+		}
 		list[i].States = &states
 	}
 }
 
-// claimOf returns the best memory of a candidate if it is a claim, else "".
-func claimOf(r *ranking, i int) string {
-	if m, _ := best(&r.candidates[i]); m != nil && r.memories[i][*m].kind == memory.Claim {
-		return r.memories[i][*m].content
+// bestClaim returns the claim of a candidate that matches the question best, nil for none.
+func bestClaim(r *ranking, i int) (claim *memoryRow) {
+	best := 0.0
+	for m, l := range r.memories[i] {
+		if score := r.candidates[i].Memories[m].Score; l.kind == memory.Claim && (claim == nil || score > best) {
+			claim, best = l, score
+		}
 	}
-	return ""
+	return claim
 }
 
 // statementOf returns what a text states, without a claim. It is a pure function of the text, so the service caches it.

@@ -74,7 +74,7 @@ func (q *question) until() *time.Time {
 // search searches the index for the question, and once more if other spellings of its words are there.
 func (s *Service) search(ctx context.Context, question *question) (*candidates, error) {
 	f := new(candidates)
-	if len(question.asked.Terms) == 0 {
+	if len(question.asked.Terms) == 0 && s.config.Semantic == nil {
 		return f, nil
 	}
 	if err := s.searchParts(ctx, question, f); err != nil {

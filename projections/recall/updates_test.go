@@ -18,10 +18,10 @@ import (
 // the least shares of updates were .98, .95, .87, .90 and .80.
 const (
 	leastUpdates       = 0.68
-	leastUpdatesFreely = 0.21
-	leastUpdatesLonger = 0.20
-	leastUpdatesChats  = 0.19
-	leastUpdatesNews   = 0.16
+	leastUpdatesFreely = 0.18
+	leastUpdatesLonger = 0.15
+	leastUpdatesChats  = 0.15
+	leastUpdatesNews   = 0.13
 	leastParallel      = 0.99
 )
 
