@@ -82,8 +82,9 @@ func (s *scene) documents(labels map[uuid.UUID]string) []string {
 	s.must(err)
 	all := []string{fmt.Sprint("index: ", n, " documents")}
 	for _, part := range []recallindex.Part{recallindex.Sources, recallindex.Memories} {
-		found, err := s.index.Search(s.t.Context(), recallindex.Query{Analysis: indextest.Analysis,
-			Project: project, Part: part, Terms: recall.NewAnalyzer().Query("one two three four five text memory"),
+		found, err := s.index.Search(s.t.Context(), recallindex.Query{
+			Analysis: indextest.Analysis,
+			Project:  project, Part: part, Terms: recall.NewAnalyzer().Query("one two three four five text memory"),
 			Audiences: []uuid.UUID{uuid.Nil}, Size: 1000,
 		})
 		s.must(err)

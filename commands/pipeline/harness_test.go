@@ -261,8 +261,9 @@ func (w *harness) holders(word string) []string {
 		}
 	}
 	for _, part := range []recallindex.Part{recallindex.Sources, recallindex.Memories} {
-		found, err := w.index.Search(w.t.Context(), recallindex.Query{Analysis: indextest.Analysis,
-			Project: w.call.Principal.Project.ID, Part: part, Terms: recall.NewAnalyzer().Query(word),
+		found, err := w.index.Search(w.t.Context(), recallindex.Query{
+			Analysis: indextest.Analysis,
+			Project:  w.call.Principal.Project.ID, Part: part, Terms: recall.NewAnalyzer().Query(word),
 			Audiences: []uuid.UUID{uuid.Nil}, Size: 10,
 		})
 		if err != nil {

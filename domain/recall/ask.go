@@ -94,6 +94,7 @@ func stemsAsked(i *item, speaks spoken) (stems []Term) {
 				stems = stemsIn(i.entry, l, stems)
 			}
 		}
+	case otherAlphabet:
 	}
 	return stems
 }

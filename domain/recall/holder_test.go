@@ -32,7 +32,8 @@ func TestRank_OnlyHolder(t *testing.T) {
 			{"Ana", "There is 90712", 0}, {"Ana", "It rains", day}, {"Ana", "A harbour", 2 * day},
 		}, true},
 		{"an id, and the other has the other word", "the harbour 90712", []turnLine{
-			{"Ana", "There is 90712", 0}, {"Ana", "It rains, says the man who was there for a long time, in a harbour", day},
+			{"Ana", "There is 90712", 0},
+			{"Ana", "It rains, says the man who was there for a long time, in a harbour", day},
 			{"Ana", "A harbour", 2 * day},
 		}, true},
 		{"a turn that asks a question", "the harbour lantern", []turnLine{

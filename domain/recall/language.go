@@ -166,6 +166,7 @@ func (s spoken) of(a alphabet) (l language, certain bool) {
 		return inRussian, s.russianKnown
 	case korean:
 		return inKorean, false
+	case otherAlphabet:
 	}
 	return languageCount, false
 }

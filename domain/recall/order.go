@@ -141,7 +141,7 @@ const comparedByTime = 256
 func (q *Question) above(list []Placed, order []int, rank int) (above int, move Move) {
 	i := order[rank]
 	if newer := list[i].SupersededBy; newer != None && !q.onlyIn(&list[i], &list[newer]) {
-		if slices.Contains(order[rank+1:], newer) {
+		if supersededFromBelow(list, order, rank) {
 			return newer, MoveSuperseded
 		}
 		return None, MoveNone
@@ -168,6 +168,22 @@ func (q *Question) above(list []Placed, order []int, rank int) (above int, move 
 		move = MoveNone
 	}
 	return above, move
+}
+
+// supersededFromBelow reports whether a candidate ranks above the one that supersedes it, or above one that supersedes
+// that in turn: it will go below that, too.
+func supersededFromBelow(list []Placed, order []int, rank int) bool {
+	newer := list[order[rank]].SupersededBy
+	for range list { // claims that supersede each other are no chain
+		if newer == None {
+			return false
+		}
+		if slices.Contains(order[rank+1:], newer) {
+			return true
+		}
+		newer = list[newer].SupersededBy
+	}
+	return false
 }
 
 // equals reports whether a candidate matches at least as well as another one, for the sake of their time.

@@ -20,8 +20,15 @@ func TestWords_Sets(t *testing.T) {
 		set, other recall.Words
 		contains   bool
 	}{
-		{0, 0, true}, {5, 0, true}, {5, 4, true}, {5, 5, true}, {5, 2, false}, {5, 7, false}, {0, 1, false},
-		{1 << 63, 1 << 63, true}, {1 << 62, 1 << 63, false},
+		{0, 0, true},
+		{5, 0, true},
+		{5, 4, true},
+		{5, 5, true},
+		{5, 2, false},
+		{5, 7, false},
+		{0, 1, false},
+		{1 << 63, 1 << 63, true},
+		{1 << 62, 1 << 63, false},
 	} {
 		if got := c.set.Contains(c.other); got != c.contains {
 			t.Errorf("%b contains %b: %v", c.set, c.other, got)
@@ -31,8 +38,10 @@ func TestWords_Sets(t *testing.T) {
 
 func TestQuestion_HeldAndMatched(t *testing.T) {
 	q := recall.Question{Terms: []recall.Term{
-		{Text: "ropes", For: 0}, {Text: "walls", For: 1},
-		{Text: "~en:rope", Kind: recall.Stem, For: 0}, {Text: "~en:wall", Kind: recall.Stem, For: 1},
+		{Text: "ropes", For: 0},
+		{Text: "walls", For: 1},
+		{Text: "~en:rope", Kind: recall.Stem, For: 0},
+		{Text: "~en:wall", Kind: recall.Stem, For: 1},
 		{Text: "wells", Kind: recall.Spelling, For: 1},
 	}}
 	one, label := recall.Count{Text: 1}, recall.Count{Label: 1}
@@ -91,7 +100,10 @@ func TestQuestion_HeldOf64(t *testing.T) {
 func TestStatistics_WeightsOfWords(t *testing.T) {
 	stem := func(text string, of int) recall.Term { return recall.Term{Text: text, Kind: recall.Stem, For: of} }
 	terms := []recall.Term{
-		{Text: "hauser", For: 0}, {Text: "서울에서", For: 1}, {Text: "40", For: 2}, {Text: "nobody", For: 3},
+		{Text: "hauser", For: 0},
+		{Text: "서울에서", For: 1},
+		{Text: "40", For: 2},
+		{Text: "nobody", For: 3},
 		stem("~en:hauser", 0), stem("~de:haus", 0), stem("~de:hauser", 0),
 		stem("~ko:서울에서", 1), stem("~ko:서", 1), stem("~ko:서울", 1), stem("~en:nobodi", 3),
 		{Text: "nobodies", Kind: recall.Spelling, For: 3},

@@ -270,20 +270,35 @@ func (w *wanted) faults(results []client.Result) (faults []string) {
 func TestCases_Faults(t *testing.T) {
 	results := []client.Result{
 		{Content: "one", Sources: []client.Source{{SourceID: "a", Excerpts: []string{"the blue crate"}}}},
-		{Content: "two", Sources: []client.Source{{SourceID: "a"}}}, {Content: "three", Sources: []client.Source{{SourceID: "b"}}},
+		{Content: "two", Sources: []client.Source{{SourceID: "a"}}},
+		{Content: "three", Sources: []client.Source{{SourceID: "b"}}},
 	}
 	for _, w := range []wanted{
-		{First: "a"}, {Top: []string{"b", "a"}}, {Has: []string{"b"}}, {Absent: []string{"c"}}, {Excerpt: "blue"},
-		{Before: [][2]string{{"a", "b"}, {"b", "c"}}}, {NotFirst: []string{"b"}}, {NoError: true},
+		{First: "a"},
+		{Top: []string{"b", "a"}},
+		{Has: []string{"b"}},
+		{Absent: []string{"c"}},
+		{Excerpt: "blue"},
+		{Before: [][2]string{{"a", "b"}, {"b", "c"}}},
+		{NotFirst: []string{"b"}},
+		{NoError: true},
 	} {
 		if faults := w.faults(results); len(faults) > 0 {
 			t.Errorf("%+v: %v", w, faults)
 		}
 	}
 	for _, w := range []wanted{
-		{First: "b"}, {First: "c"}, {Top: []string{"a", "c"}}, {Top: []string{"a", "b", "c"}}, {Has: []string{"c"}},
-		{Absent: []string{"b"}}, {Before: [][2]string{{"b", "a"}}}, {Before: [][2]string{{"c", "d"}}}, {Empty: true},
-		{Excerpt: "red"}, {NotFirst: []string{"a"}},
+		{First: "b"},
+		{First: "c"},
+		{Top: []string{"a", "c"}},
+		{Top: []string{"a", "b", "c"}},
+		{Has: []string{"c"}},
+		{Absent: []string{"b"}},
+		{Before: [][2]string{{"b", "a"}}},
+		{Before: [][2]string{{"c", "d"}}},
+		{Empty: true},
+		{Excerpt: "red"},
+		{NotFirst: []string{"a"}},
 	} {
 		if len(w.faults(results)) == 0 {
 			t.Errorf("%+v: no fault", w)

@@ -132,11 +132,15 @@ func TestRecall_Restatements(t *testing.T) {
 	for _, c := range []struct {
 		name, first, second, answer, question, words string
 	}{
-		{"gearbox", "Morning round: the dredger still waits for its gearbox.",
+		{
+			"gearbox", "Morning round: the dredger still waits for its gearbox.",
 			"Morning round: dredger is still waiting for the gearbox.", "The dredger gearbox comes from Lindqvist Marine.",
-			"Where does the dredger gearbox come from?", "dredger gearbox"},
-		{"visa", "Status: the visa of the cook is not there yet.", "Status: cook's visa is not yet there.",
-			"The visa of the cook is issued by the consulate in Lima.", "Who issues the visa of the cook?", "cook visa"},
+			"Where does the dredger gearbox come from?", "dredger gearbox",
+		},
+		{
+			"visa", "Status: the visa of the cook is not there yet.", "Status: cook's visa is not yet there.",
+			"The visa of the cook is issued by the consulate in Lima.", "Who issues the visa of the cook?", "cook visa",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inNewProject(h)

@@ -33,8 +33,9 @@ func TestApply_ManyTerms(t *testing.T) {
 		change.Upserts = append(change.Upserts, d)
 	}
 	runtest.Must(t, x.Apply(t.Context(), []recallindex.Change{change}))
-	found, err := x.Search(t.Context(), recallindex.Query{Analysis: indextest.Analysis,
-		Project: project, Part: recallindex.Sources, Terms: recall.Wholes("helix", "w7of4"), Audiences: []uuid.UUID{uuid.Nil},
+	found, err := x.Search(t.Context(), recallindex.Query{
+		Analysis: indextest.Analysis,
+		Project:  project, Part: recallindex.Sources, Terms: recall.Wholes("helix", "w7of4"), Audiences: []uuid.UUID{uuid.Nil},
 		Size: 10,
 	})
 	runtest.Must(t, err)

@@ -68,7 +68,8 @@ func BenchmarkSearch(b *testing.B) {
 	for _, filters := range []bool{false, true} {
 		name := "plain"
 		q := recallindex.Query{
-			Analysis: indextest.Analysis, Project: project, Part: recallindex.Sources, Audiences: all, Size: 300}
+			Analysis: indextest.Analysis, Project: project, Part: recallindex.Sources, Audiences: all, Size: 300,
+		}
 		if filters {
 			name, q.Audiences, q.From, q.To = "filters", all[:3], &from, &to
 		}

@@ -26,8 +26,9 @@ func elsewhere(project uuid.UUID) uuid.UUID {
 
 func ask(t *testing.T, x recallindex.Index, project uuid.UUID) (int, error) {
 	t.Helper()
-	found, err := x.Search(t.Context(), recallindex.Query{Analysis: indextest.Analysis,
-		Project: project, Part: recallindex.Sources, Terms: recall.Wholes("helix"), Audiences: []uuid.UUID{uuid.Nil}, Size: 10,
+	found, err := x.Search(t.Context(), recallindex.Query{
+		Analysis: indextest.Analysis,
+		Project:  project, Part: recallindex.Sources, Terms: recall.Wholes("helix"), Audiences: []uuid.UUID{uuid.Nil}, Size: 10,
 	})
 	return len(found.Hits), err
 }

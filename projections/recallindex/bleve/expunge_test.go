@@ -38,7 +38,8 @@ func TestPurge_WordsAreInNoFile(t *testing.T) {
 						Analysis: indextest.Analysis, Project: project, Upserts: []recallindex.Document{{
 							Key:   recallindex.Key{DataPoint: uuid.New(), Revision: 1},
 							Terms: recall.Terms{Text: []string{"helix", fmt.Sprint("kept", i)}},
-						}}}}))
+						}},
+					}}))
 				}
 			}
 			obsolete := recallindex.Key{DataPoint: uuid.New(), Revision: 1}
@@ -47,7 +48,8 @@ func TestPurge_WordsAreInNoFile(t *testing.T) {
 				Analysis: indextest.Analysis, Project: project, Upserts: []recallindex.Document{
 					{Key: obsolete, Terms: recall.Terms{Text: []string{"quokkazebra"}, Label: []string{"quokkalabel"}}},
 					{Key: recallindex.Key{DataPoint: uuid.New(), Revision: 1}, Terms: recall.Terms{Text: []string{"helix"}}},
-				}}}))
+				},
+			}}))
 			page(c.after)
 			if len(blevetest.Holding(t, folder, "quokkazebra")) == 0 {
 				t.Fatal("the word is in no file before it is deleted")
@@ -55,7 +57,8 @@ func TestPurge_WordsAreInNoFile(t *testing.T) {
 			runtest.Must(t, x.Apply(t.Context(), []recallindex.Change{{
 				Analysis: indextest.Analysis, Project: project, Deletes: []recallindex.Scope{
 					{DataPoint: obsolete.DataPoint, Part: recallindex.Sources, Revision: obsolete.Revision},
-				}}}))
+				},
+			}}))
 			if c.reopen {
 				runtest.Must(t, x.Close())
 				x = open(t, folder, bleve.Options{})

@@ -74,7 +74,8 @@ func write(t *testing.T, x recallindex.Index, project uuid.UUID) {
 	err := x.Apply(t.Context(), []recallindex.Change{{
 		Analysis: indextest.Analysis, Project: project, Upserts: []recallindex.Document{{
 			Key: recallindex.Key{DataPoint: uuid.New(), Revision: 1}, Terms: recall.Terms{Text: []string{"helix"}},
-		}}}})
+		}},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

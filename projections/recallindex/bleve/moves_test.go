@@ -38,8 +38,9 @@ func TestMove_SegmentOfAConcurrentMerge(t *testing.T) {
 	}
 	found := func(audience uuid.UUID) int {
 		t.Helper()
-		f, err := x.Search(t.Context(), recallindex.Query{Analysis: indextest.Analysis,
-			Project: project, Part: recallindex.Sources, Terms: recall.Wholes("tea"), Audiences: []uuid.UUID{audience}, Size: 10,
+		f, err := x.Search(t.Context(), recallindex.Query{
+			Analysis: indextest.Analysis,
+			Project:  project, Part: recallindex.Sources, Terms: recall.Wholes("tea"), Audiences: []uuid.UUID{audience}, Size: 10,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -47,12 +48,14 @@ func TestMove_SegmentOfAConcurrentMerge(t *testing.T) {
 		return len(f.Hits)
 	}
 	apply(recallindex.Change{
-		Analysis: indextest.Analysis, Project: project, Upserts: []recallindex.Document{document(moves), document(goes)}})
+		Analysis: indextest.Analysis, Project: project, Upserts: []recallindex.Document{document(moves), document(goes)},
+	})
 	gone := []recallindex.Scope{{DataPoint: goes, Part: recallindex.Sources, Revision: 1}}
 	apply(recallindex.Change{Analysis: indextest.Analysis, Project: project, Deletes: gone})
 	moving := []recallindex.Move{{DataPoint: moves, Audience: to}}
 	change := slotChange{shared(project), recallindex.Change{
-		Analysis: indextest.Analysis, Project: project, Moves: moving}, nil}
+		Analysis: indextest.Analysis, Project: project, Moves: moving,
+	}, nil}
 	err = x.with(change.at.slot, false, func(h *handle) error {
 		moved, err := h.moved([]slotChange{change})
 		if err != nil {

@@ -43,7 +43,7 @@ var RegisterPacking = sync.OnceFunc(func() {
 	index.ReaderHook = func(id string, _ []byte) (func([]byte) ([]byte, error), error) {
 		switch id {
 		case "":
-			return nil, nil
+			return nil, nil //nolint:nilnil // no reader: the files are read as they are
 		case packing:
 			return unpack, nil
 		}

@@ -59,7 +59,12 @@ func TestPack_Lists(t *testing.T) {
 
 func TestUnpack_Damaged(t *testing.T) {
 	for _, piece := range [][]byte{
-		{listMark}, {listMark, 1}, {listMark, 1, 0, 0}, {listMark, 0}, {zerosMark}, {zerosMark, 5, 5},
+		{listMark},
+		{listMark, 1},
+		{listMark, 1, 0, 0},
+		{listMark, 0},
+		{zerosMark},
+		{zerosMark, 5, 5},
 		{zerosMark, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F},
 	} {
 		if _, err := unpack(piece); err == nil {

@@ -37,7 +37,8 @@ func BenchmarkSize(b *testing.B) {
 	const page = 2000
 	for from := 0; from < passages; from += page {
 		texts, change := load.NewTexts(uint64(from)+10_000), recallindex.Change{
-			Analysis: indextest.Analysis, Project: project}
+			Analysis: indextest.Analysis, Project: project,
+		}
 		for i := from; i < min(from+page, passages); i++ {
 			d := recallindex.Document{
 				Key: recallindex.Key{Revision: 1}, OccurredAt: benchStart.Add(time.Duration(i) * time.Minute),
@@ -74,8 +75,9 @@ func BenchmarkSize(b *testing.B) {
 	from, to := benchStart.Add(minutes/4), benchStart.Add(3*minutes/4)
 	ask := func(terms []recall.Term) time.Duration {
 		began := time.Now()
-		if _, err := x.Search(b.Context(), recallindex.Query{Analysis: indextest.Analysis,
-			Project: project, Part: recallindex.Sources, Terms: terms, Audiences: []uuid.UUID{uuid.Nil}, From: &from, To: &to,
+		if _, err := x.Search(b.Context(), recallindex.Query{
+			Analysis: indextest.Analysis,
+			Project:  project, Part: recallindex.Sources, Terms: terms, Audiences: []uuid.UUID{uuid.Nil}, From: &from, To: &to,
 			Size: 300,
 		}); err != nil {
 			b.Fatal(err)

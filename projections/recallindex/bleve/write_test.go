@@ -36,7 +36,8 @@ func BenchmarkApply(b *testing.B) {
 				}
 				for from := 0; from < passages; from += page {
 					change := recallindex.Change{
-						Analysis: indextest.Analysis, Project: uuid.UUID{1}, Upserts: documents[from:min(from+page, passages)]}
+						Analysis: indextest.Analysis, Project: uuid.UUID{1}, Upserts: documents[from:min(from+page, passages)],
+					}
 					if err := x.Apply(b.Context(), []recallindex.Change{change}); err != nil {
 						b.Fatal(err)
 					}

@@ -84,7 +84,8 @@ func benchEngine(b *testing.B, x recallindex.Index, passages []recallindex.Docum
 	}
 	from, to := benchStart.AddDate(0, 0, 300), benchStart.AddDate(0, 0, 800)
 	q := recallindex.Query{
-		Analysis: indextest.Analysis, Project: project, Part: recallindex.Sources, Audiences: all, Size: 300}
+		Analysis: indextest.Analysis, Project: project, Part: recallindex.Sources, Audiences: all, Size: 300,
+	}
 	search := func(b *testing.B) {
 		for n := 0; b.Loop(); n++ {
 			q.Terms = queries[n%len(queries)]

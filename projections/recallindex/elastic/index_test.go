@@ -38,8 +38,9 @@ func apply(t *testing.T, x recallindex.Index, c recallindex.Change) {
 // hits returns how many documents of a project have a word.
 func hits(t *testing.T, x recallindex.Index, project uuid.UUID, word string, audience uuid.UUID) int {
 	t.Helper()
-	found, err := x.Search(t.Context(), recallindex.Query{Analysis: indextest.Analysis,
-		Project: project, Part: recallindex.Sources, Terms: recall.Wholes(word), Audiences: []uuid.UUID{audience}, Size: 100,
+	found, err := x.Search(t.Context(), recallindex.Query{
+		Analysis: indextest.Analysis,
+		Project:  project, Part: recallindex.Sources, Terms: recall.Wholes(word), Audiences: []uuid.UUID{audience}, Size: 100,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +65,8 @@ func TestIndex_OlderPageComesLate(t *testing.T) {
 		apply(t, x, c)
 	}
 	late := recallindex.Change{
-		Analysis: indextest.Analysis, Upserts: []recallindex.Document{passage(a, 1, 0, "old"), passage(b, 1, 0, "plan")}}
+		Analysis: indextest.Analysis, Upserts: []recallindex.Document{passage(a, 1, 0, "old"), passage(b, 1, 0, "plan")},
+	}
 	at(10, late)
 	at(20, recallindex.Change{
 		Analysis: indextest.Analysis,
@@ -108,7 +110,8 @@ func TestIndex_ManyDocumentsOfOneDataPoint(t *testing.T) {
 	apply(t, x, recallindex.Change{
 		Analysis: indextest.Analysis, Project: project, Position: 3, Deletes: []recallindex.Scope{
 			{DataPoint: a, Part: recallindex.Sources, Revision: 1},
-		}})
+		},
+	})
 	if n := hits(t, x, project, "plan", team); n != 0 {
 		t.Errorf("%d documents are left", n)
 	}
@@ -124,7 +127,8 @@ func TestIndex_PromotedByAnotherProcess(t *testing.T) {
 	}
 	project, before := uuid.New(), x.Generation()
 	apply(t, x, recallindex.Change{
-		Analysis: indextest.Analysis, Project: project, Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "old")}})
+		Analysis: indextest.Analysis, Project: project, Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "old")},
+	})
 	next, err := x.NewShadow(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +160,8 @@ func TestIndex_PromotedByAnotherProcess(t *testing.T) {
 		t.Error("the other process searches the index before")
 	}
 	stale := recallindex.Change{
-		Analysis: indextest.Analysis, Project: project, Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "stale")}}
+		Analysis: indextest.Analysis, Project: project, Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "stale")},
+	}
 	if err := other.Apply(t.Context(), []recallindex.Change{stale}); err == nil {
 		t.Error("a process writes to the index before")
 	}
@@ -182,7 +187,8 @@ func TestIndex_HeldUntilPublished(t *testing.T) {
 		Project:  project, Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "helix")},
 	})
 	q := recallindex.Query{
-		Analysis: indextest.Analysis, Project: project, Part: recallindex.Sources, Terms: recall.Wholes("helix"), Size: 1}
+		Analysis: indextest.Analysis, Project: project, Part: recallindex.Sources, Terms: recall.Wholes("helix"), Size: 1,
+	}
 	for _, process := range []*elastic.Index{x, other} {
 		if _, err := process.Search(t.Context(), q); !errors.Is(err, recallindex.ErrIncomplete) {
 			t.Errorf("search: %v, want %v", err, recallindex.ErrIncomplete)

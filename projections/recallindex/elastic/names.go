@@ -49,6 +49,7 @@ func (o Options) readAlias(g generation) string {
 	}
 	return o.Name + "-r-" + g.id
 }
+
 func (o Options) indexName(number int) string {
 	return fmt.Sprintf("%s-%s-%06d", o.Name, newestFormat, number)
 }

@@ -74,9 +74,11 @@ func purgedDuringCalls(t *testing.T, open Open) {
 	g.Go(func() error {
 		defer close(done)
 		for n := range pages {
-			change := recallindex.Change{Project: project, Analysis: Analysis,
+			change := recallindex.Change{
+				Project: project, Analysis: Analysis,
 				Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "helix",
-					""), passage(replaced, n+1, 0, "gone", "")}}
+					""), passage(replaced, n+1, 0, "gone", "")},
+			}
 			if n > 0 {
 				change.Deletes = []recallindex.Scope{sources(replaced, n)}
 			}

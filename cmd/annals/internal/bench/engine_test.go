@@ -50,8 +50,9 @@ func BenchmarkEngineQuery(b *testing.B) {
 	questions := load.NewTexts(7)
 	hits := 0
 	for b.Loop() {
-		found, err := index.Search(b.Context(), recallindex.Query{Analysis: indextest.Analysis,
-			Project: project, Part: recallindex.Sources, Terms: analyzer.Query(questions.Query()),
+		found, err := index.Search(b.Context(), recallindex.Query{
+			Analysis: indextest.Analysis,
+			Project:  project, Part: recallindex.Sources, Terms: analyzer.Query(questions.Query()),
 			Audiences: []uuid.UUID{uuid.Nil}, From: &from, To: &to, Size: 300,
 		})
 		if err != nil {

@@ -26,7 +26,9 @@ func explanation() recall.Explanation {
 		AsOf: at, Limit: 100, Budget: 8000, UsedEvidenceTokens: 16,
 		Question: recall.ExplainedQuestion{
 			Terms: []recall.ExplainedTerm{
-				{Term: "ana", Weight: 1, NamesAuthor: true}, {Term: "launch", Weight: 2.0791}, {Term: "~en:launch", StemOf: "launch", Weight: 2.0791},
+				{Term: "ana", Weight: 1, NamesAuthor: true},
+				{Term: "launch", Weight: 2.0791},
+				{Term: "~en:launch", StemOf: "launch", Weight: 2.0791},
 				{Term: "lunch", SpellingOf: "launch", Weight: 1.5},
 			},
 			Answer: "time", Author: "Ana", AsksOrder: true, Periods: []recall.ExplainedPeriod{{Start: at, End: at.AddDate(0, 1, 0)}},

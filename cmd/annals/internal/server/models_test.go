@@ -30,9 +30,13 @@ func TestParseBuiltin(t *testing.T) {
 		want     Builtin
 		says     string
 	}{
-		{"", false, BuiltinAuto, ""}, {"auto", true, BuiltinAuto, ""}, {"builtin", false, BuiltinWanted, ""},
-		{"none", false, BuiltinNone, ""}, {"none", true, "", "ANNALS_EMBEDDINGS_URL is set"},
-		{"off", false, "", "auto, none or builtin"}, {"Auto", false, "", "auto, none or builtin"},
+		{"", false, BuiltinAuto, ""},
+		{"auto", true, BuiltinAuto, ""},
+		{"builtin", false, BuiltinWanted, ""},
+		{"none", false, BuiltinNone, ""},
+		{"none", true, "", "ANNALS_EMBEDDINGS_URL is set"},
+		{"off", false, "", "auto, none or builtin"},
+		{"Auto", false, "", "auto, none or builtin"},
 	} {
 		got, err := ParseBuiltin(c.text, c.endpoint)
 		if got != c.want || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
@@ -48,9 +52,16 @@ func TestParseLeast(t *testing.T) {
 		want     float64
 		says     string
 	}{
-		{"", false, 0, ""}, {"0", false, 0, ""}, {"0.35", true, 0.35, ""}, {"1", true, 1, ""},
-		{"0.35", false, 0, "ANNALS_EMBEDDINGS_URL is not"}, {"1.01", true, 0, "from 0 to 1"}, {"-0.1", true, 0, "from 0 to 1"},
-		{"NaN", true, 0, "from 0 to 1"}, {"+Inf", true, 0, "from 0 to 1"}, {"35%", true, 0, "from 0 to 1"},
+		{"", false, 0, ""},
+		{"0", false, 0, ""},
+		{"0.35", true, 0.35, ""},
+		{"1", true, 1, ""},
+		{"0.35", false, 0, "ANNALS_EMBEDDINGS_URL is not"},
+		{"1.01", true, 0, "from 0 to 1"},
+		{"-0.1", true, 0, "from 0 to 1"},
+		{"NaN", true, 0, "from 0 to 1"},
+		{"+Inf", true, 0, "from 0 to 1"},
+		{"35%", true, 0, "from 0 to 1"},
 		{"0,35", true, 0, "from 0 to 1"},
 	} {
 		got, err := ParseLeast(c.text, c.endpoint)
