@@ -110,8 +110,12 @@ type moved struct {
 // byTime lets candidates go right below others for their time.
 func (q *Question) byTime(list []Placed, order []int) []moved {
 	below, moves := make(map[int][]int), make(map[int]Move)
+	ranks := make([]int, len(list))
 	for rank, i := range order {
-		above, move := q.above(list, order, rank)
+		ranks[i] = rank
+	}
+	for rank, i := range order {
+		above, move := q.above(list, order, ranks, rank)
 		if above != None {
 			below[above] = append(below[above], i)
 			moves[i] = move
@@ -138,10 +142,10 @@ func (q *Question) byTime(list []Placed, order []int) []moved {
 const comparedByTime = 256
 
 // above returns the candidate below which another one goes, None for none: of several equal ones the last.
-func (q *Question) above(list []Placed, order []int, rank int) (above int, move Move) {
+func (q *Question) above(list []Placed, order, ranks []int, rank int) (above int, move Move) {
 	i := order[rank]
 	if newer := list[i].SupersededBy; newer != None && !q.onlyIn(&list[i], &list[newer]) {
-		if supersededFromBelow(list, order, rank) {
+		if supersededFromBelow(list, ranks, i) {
 			return newer, MoveSuperseded
 		}
 		return None, MoveNone
@@ -172,13 +176,13 @@ func (q *Question) above(list []Placed, order []int, rank int) (above int, move 
 
 // supersededFromBelow reports whether a candidate ranks above the one that supersedes it, or above one that supersedes
 // that in turn: it will go below that, too.
-func supersededFromBelow(list []Placed, order []int, rank int) bool {
-	newer := list[order[rank]].SupersededBy
+func supersededFromBelow(list []Placed, ranks []int, i int) bool {
+	newer := list[i].SupersededBy
 	for range list { // claims that supersede each other are no chain
 		if newer == None {
 			return false
 		}
-		if slices.Contains(order[rank+1:], newer) {
+		if ranks[newer] > ranks[i] {
 			return true
 		}
 		newer = list[newer].SupersededBy
