@@ -27,7 +27,7 @@ type Placed struct {
 	WordForWord bool
 }
 
-// Statement is what texts that say the same have in common. Its numbers are hashes.
+// Statement is what a text states. Its numbers are hashes.
 type Statement struct {
 	// Stems are those of all words but stop words, with the negations; Exact are the names, numbers, ids and negations.
 	Stems, Exact uint64
@@ -49,7 +49,8 @@ const (
 	MoveWordForWord Move = "word for word"
 )
 
-// Place is where a candidate stands: its score, which is never above that of a candidate before it, and why it moved.
+// Place is one place of an order: the candidate, its score, which is never above that of the place before, and why it
+// moved.
 type Place struct {
 	Candidate int
 	Score     float64
@@ -75,7 +76,7 @@ const (
 
 // Order arranges candidates by their scores, the older first if they are equal, then by source id. After that
 //
-//   - one whose best memory is a superseded claim goes right below the one that supersedes it;
+//   - one whose best claim is superseded goes right below the one that supersedes it;
 //   - if the question names a period, one outside goes right below an equal one inside;
 //   - if it asks for what is current, an earlier one goes right below an equal later one;
 //   - restatements go below all others that have a word of the question, and below them what has only other spellings;

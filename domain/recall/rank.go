@@ -123,8 +123,8 @@ func (w Weights) Score(counts []Count, length int) float64 {
 	return score
 }
 
-// Usual returns the mean weight of the first own terms, without those that occur nowhere; 1 if none
-// occurs.
+// Usual returns the mean weight of the first own terms, 1 if there is none. A word that no text has weighs as the
+// rarest.
 func (w Weights) Usual(own int) float64 {
 	sum, met := 0.0, 0
 	for _, weight := range w[:min(own, len(w))] {

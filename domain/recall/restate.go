@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // negations change what a text states, although they are stop words.
@@ -38,9 +40,10 @@ func Exact(text string) (found []string) {
 	return slices.Compact(found)
 }
 
-// WordsOf returns the words of a text in lower case, without what stands between them.
+// WordsOf returns the words of a text in lower case, without what is between them. They are the same for each normal
+// form of the text.
 func WordsOf(text string) (found []string) {
-	eachWord(text, func(word string, _ bool) { found = append(found, strings.ToLower(word)) })
+	eachWord(norm.NFKC.String(text), func(word string, _ bool) { found = append(found, strings.ToLower(word)) })
 	return found
 }
 

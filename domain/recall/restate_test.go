@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/annals-project/annals/domain/recall"
 )
@@ -46,6 +47,17 @@ func TestWordsOfTexts(t *testing.T) {
 			if diff := cmp.Diff(want, c.of(text)); diff != "" {
 				t.Errorf("%s of %q: %s", c.what, text, diff)
 			}
+		}
+	}
+}
+
+// A question in another normal form is the same text.
+func TestWordsOf_NormalForms(t *testing.T) {
+	const text = "Café Ångström 한강 ﬁne"
+	want := recall.WordsOf(text)
+	for _, form := range []norm.Form{norm.NFC, norm.NFD, norm.NFKC, norm.NFKD} {
+		if diff := cmp.Diff(want, recall.WordsOf(form.String(text))); diff != "" {
+			t.Error(diff)
 		}
 	}
 }

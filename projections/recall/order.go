@@ -104,10 +104,11 @@ func setOf(terms []string) map[string]struct{} {
 }
 
 // wordForWordRead is the most texts that are read to see whether they are the question, and wordForWordSize what their
-// size may be, in sizes of the question: other spaces and marks are no other words.
+// size may be, in sizes of the question: other spaces and marks are no other words, and a decomposed Korean text has
+// three times the bytes.
 const (
 	wordForWordRead = 8
-	wordForWordSize = 2
+	wordForWordSize = 4
 )
 
 // noteWordForWord notes the texts that are the question, word for word.
