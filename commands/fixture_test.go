@@ -20,13 +20,11 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
-	"github.com/annals-project/annals/eventstore/node"
-	"github.com/annals-project/annals/eventstore/node/nodetest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/work"
 )
 
-// fixture is the write side over a real node. What projections know is read from the log.
+// fixture is the write side over a store. What projections know is read from the log.
 type fixture struct {
 	*commands.Service
 	config commands.Config
@@ -36,9 +34,10 @@ type fixture struct {
 	call   commands.Call
 }
 
+// newFixture is over a store in memory, which the suite of eventstoretest holds to what a node does.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	return fixtureOver(t, nodetest.Store(t, node.Config{}))
+	return fixtureOver(t, eventstoretest.NewMemory())
 }
 
 // fixtureOver returns another process on the same log, with the same project.

@@ -19,8 +19,6 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
-	"github.com/annals-project/annals/eventstore/node"
-	"github.com/annals-project/annals/eventstore/node/nodetest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/work"
 )
@@ -46,7 +44,7 @@ func (s *scripted) Extract(_ context.Context, in comprehend.Input) ([]memory.Mem
 	return s.found, err
 }
 
-// fixture is a worker over a real node with one accepted send.
+// fixture is a worker with one accepted send.
 type fixture struct {
 	*Worker
 	t         *testing.T
@@ -57,8 +55,7 @@ type fixture struct {
 func newFixture(t *testing.T, content string, answers ...error) *fixture {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	store := nodetest.Store(t, node.Config{})
-	codec := eventstoretest.Codec(t)
+	store, codec := eventstoretest.NewMemory(), eventstoretest.Codec(t)
 	log := commands.NewJournal(store, codec, quiet)
 	project := auth.Project{ID: uuid.New(), Namespace: uuid.New()}
 	write := commands.New(commands.Config{Journal: log, HashKey: make([]byte, 32)})

@@ -77,7 +77,7 @@ func (w *harness) blobsOf(name string) (blobs []text) {
 // stored. What others say stays, and so does what an identity that lives said before.
 func TestRemovedIdentity_TraitsAreNowhere(t *testing.T) {
 	t.Parallel()
-	w := newIdleHarness(t)
+	w := newIdleNodeHarness(t)
 	word := runtest.Word
 	replaced, big, patched, bigPatch, bulk, staged, unstored, lives := word(), word(), word(), word(), word(), word(),
 		runtest.Word(), runtest.Word()
@@ -168,7 +168,7 @@ func TestRemovedIdentity_TraitsAreNowhere(t *testing.T) {
 // too, and records that only after all of it.
 func TestFinisher_ClearsRemovals(t *testing.T) {
 	t.Parallel()
-	w := newIdleHarness(t)
+	w := newIdleNodeHarness(t)
 	counting := &countingStore{}
 	sound := w.finisher.Eraser.Store
 	w.finisher.Eraser.Store = counting

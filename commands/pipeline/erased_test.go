@@ -80,7 +80,7 @@ func (w *harness) over(store eventstore.Store) *commands.Service {
 // as memory, in a stage that a crash left, in a send that was never stored.
 func TestErasedText_IsNowhere(t *testing.T) {
 	t.Parallel()
-	w := newHarness(t)
+	w := newNodeHarness(t)
 	word := runtest.Word
 	short, long, label, metadata, staged, unstored, kept := word(), word(), word(), word(), word(), word(), word()
 	text := func(id, content string) commands.DataPoint { return commands.DataPoint{ID: &id, Content: content} }

@@ -30,7 +30,7 @@ func (h heldStore) Scavenge(ctx context.Context) error {
 // While a scavenge takes long, what crashes left of batches and deletions is completed all the same.
 func TestFinisher_FanOutsDuringAScavenge(t *testing.T) {
 	t.Parallel()
-	w := newIdleHarness(t)
+	w := newIdleNodeHarness(t)
 	w.clock.move(finishAfter)
 	held := heldStore{make(chan struct{}, 1), make(chan struct{})}
 	w.finisher.Eraser.Store = held

@@ -31,7 +31,7 @@ func TestErasedText_GuessedFromTheLog(t *testing.T) {
 	t.Parallel()
 	for name, keyed := range map[string]bool{"keyed": true, "of an earlier version": false} {
 		t.Run(name, func(t *testing.T) {
-			w := newIdleHarness(t)
+			w := newIdleNodeHarness(t)
 			if !keyed {
 				w.openProjectIn(stream.Namespace{ID: uuid.New()})
 			}

@@ -24,7 +24,6 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
-	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/eventstore/node/nodetest"
@@ -47,7 +46,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // harness is the write side, the projections and the background work over real parts.
 type harness struct {
 	t       *testing.T
-	store   *esdb.Store
+	store   eventstore.Store
 	log     *commands.Journal
 	db      *pgxpool.Pool
 	index   recallindex.Index
@@ -86,6 +85,15 @@ func newHarness(t *testing.T) *harness {
 	return w
 }
 
+// newNodeHarness is newHarness over the files of a node, for what depends on them.
+func newNodeHarness(t *testing.T) *harness {
+	t.Helper()
+	w := newIdleNodeHarness(t)
+	w.derive()
+	w.confirm()
+	return w
+}
+
 func (w *harness) derive() {
 	worker := &Worker{
 		LoadGauge: idle{}, Age: noAge, Journal: w.log, Queue: w.queries, Progress: w.waiter,
@@ -102,14 +110,29 @@ func (w *harness) confirm() {
 	runtest.Part(w.t, confirmer.Run)
 }
 
-// newIdleHarness is a harness without derivation, as with the pipeline switched off.
+// newIdleHarness is a harness without derivation, as with the pipeline switched off. Its log is in memory, which the
+// suite of eventstoretest holds to what a node does.
 func newIdleHarness(t *testing.T) *harness {
 	t.Helper()
-	quiet := slog.New(slog.DiscardHandler)
+	log := eventstoretest.NewMemory()
+	return idleHarnessOver(t, t.TempDir(), log, log)
+}
+
+// newIdleNodeHarness is newIdleHarness over the files of a node.
+func newIdleNodeHarness(t *testing.T) *harness {
+	t.Helper()
 	folder := t.TempDir()
-	w := &harness{t: t, db: pgtest.Database(t), clock: &clock{}, folder: folder}
 	n := nodetest.Start(t, node.Config{Dir: filepath.Join(folder, "log")})
-	w.store = nodetest.Open(t, nodetest.ConfigOf(n.Connection()))
+	return idleHarnessOver(t, folder, nodetest.Open(t, nodetest.ConfigOf(n.Connection())), n)
+}
+
+// scavenging removes what was deleted from a log.
+type scavenging interface{ Scavenge(context.Context) error }
+
+func idleHarnessOver(t *testing.T, folder string, store eventstore.Store, log scavenging) *harness {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	w := &harness{t: t, db: pgtest.Database(t), clock: &clock{}, folder: folder, store: store}
 	codec := eventstoretest.Codec(t)
 	w.log = commands.NewJournal(w.store, codec, quiet)
 	w.log.Now = w.clock.now
@@ -139,7 +162,7 @@ func newIdleHarness(t *testing.T) *harness {
 	}
 	w.write = commands.New(w.config)
 	w.finisher = w.newFinisher(w.log, w.clock.now)
-	w.finisher.Eraser.Store, w.finisher.Eraser.Index = n, w.index
+	w.finisher.Eraser.Store, w.finisher.Eraser.Index = log, w.index
 	w.finisher.Eraser.Tables = runner.Vacuum{DB: w.db, Projectors: []projections.Projector{
 		datapoints.New(nil),
 		derived.New(nil, nil), people.New(nil, stream.Namespaces{}, nil),

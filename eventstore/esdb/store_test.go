@@ -22,6 +22,11 @@ func TestNode_SeveralConnections(t *testing.T) {
 	eventstoretest.Run(t, func(t *testing.T) eventstore.Store { return open(t, conn, 3) })
 }
 
+func TestNode_Scavenge(t *testing.T) {
+	n := nodetest.Start(t, node.Config{})
+	eventstoretest.RunScavenge(t, open(t, n.Connection(), 1), n.Scavenge)
+}
+
 // TestServer runs the same suite against a server or a cluster that is there already.
 func TestServer(t *testing.T) {
 	server := os.Getenv("ANNALS_TEST_ESDB")

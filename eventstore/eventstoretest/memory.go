@@ -189,6 +189,9 @@ func (m *Memory) page(after eventstore.Position, limit int) []eventstore.Recorde
 	var read []eventstore.Recorded
 	first, size := int(min(after/gap, eventstore.Position(len(m.log)))), 0
 	for i := first; i < len(m.log) && len(read) < limit && size < eventstore.MaxPage; i++ {
+		if m.log[i].Position == 0 {
+			continue // scavenged
+		}
 		read = append(read, m.log[i])
 		size += m.log[i].Size()
 	}
@@ -202,7 +205,7 @@ func (m *Memory) ReadAt(ctx context.Context, at eventstore.Position) (eventstore
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if at == 0 || at%gap != 0 || at/gap > eventstore.Position(len(m.log)) {
+	if at == 0 || at%gap != 0 || at/gap > eventstore.Position(len(m.log)) || m.log[at/gap-1].Position == 0 {
 		return eventstore.Recorded{}, false, nil
 	}
 	return m.log[at/gap-1], true, nil
@@ -286,6 +289,25 @@ func (m *Memory) end(
 	r := m.record(stream, 1<<62, eventstore.Proposed{ID: uuid.New(), Type: name})
 	m.rouse()
 	return r.Position, nil
+}
+
+// Scavenge removes from the log what was deleted, as a node's does: the last event of a stream that can continue stays.
+func (m *Memory) Scavenge(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("scavenge: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, r := range m.log {
+		s := m.streams[r.Stream]
+		if s == nil || r.System() {
+			continue
+		}
+		if s.tombstoned || r.Revision < eventstore.Revision(s.cut) && r.Revision < s.last() {
+			m.log[i] = eventstore.Recorded{}
+		}
+	}
+	return nil
 }
 
 // Close implements eventstore.Store.

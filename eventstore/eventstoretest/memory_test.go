@@ -10,3 +10,8 @@ import (
 func TestMemory(t *testing.T) {
 	eventstoretest.Run(t, func(*testing.T) eventstore.Store { return eventstoretest.NewMemory() })
 }
+
+func TestMemory_Scavenge(t *testing.T) {
+	store := eventstoretest.NewMemory()
+	eventstoretest.RunScavenge(t, store, store.Scavenge)
+}
