@@ -23,6 +23,7 @@ import (
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/eventstore/node/nodetest"
+	"github.com/annals-project/annals/internal/seedtest"
 )
 
 // intent is the change of one request to one identity.
@@ -96,8 +97,7 @@ func raceWrites(t *testing.T, store func(*testing.T) eventstore.Store, unseen bo
 		}
 	}
 	names := []string{"a", "b", "c", "d", "e", "f"}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := seedtest.Of(t)
 	r := &contest{
 		intents: map[uuid.UUID]map[string]intent{},
 		answers: map[uuid.UUID]error{},
@@ -144,7 +144,8 @@ func raceWrites(t *testing.T, store func(*testing.T) eventstore.Store, unseen bo
 	writers.Wait()
 	// Once nobody else writes, nothing is refused.
 	call, mark := w.later(10_000), map[string]string{"writer": "last"}
-	statuses, err := w.BulkIdentities(t.Context(), call, []identity.Row{{Identity: "a", Traits: mark}, {Identity: "b", Traits: mark}})
+	statuses, err := w.BulkIdentities(t.Context(), call,
+		[]identity.Row{{Identity: "a", Traits: mark}, {Identity: "b", Traits: mark}})
 	last := intent{put: mark, created: call.ReceivedAt}
 	r.note(call.RequestID, map[string]intent{"a": last, "b": last}, statuses, err)
 	if err != nil {

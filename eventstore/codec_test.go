@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/eventstore"
+	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 )
 
 func codecOf(t *testing.T, catalog []domain.Entry) *eventstore.Codec {

@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/seedtest"
 )
 
 const (
@@ -208,8 +209,7 @@ func (s *capTest) full() {
 // exactly as many data points as its cap, also if a process is killed or the month changes.
 func TestCap_TwoProcesses(t *testing.T) {
 	t.Parallel()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seedtest.Of(t)
 	d := newDeployment(t, time.Date(2026, 11, 12, 12, 0, 0, 0, time.UTC), 2)
 	d.env = []string{"ANNALS_PIPELINE=off"}
 	first, second := d.processes[0], d.processes[1]

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/annals-project/annals/domain/comprehend"
+	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 )
 
 // periods are the periods of a question, each as start/end.

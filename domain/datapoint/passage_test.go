@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/annals-project/annals/domain/datapoint"
+	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 )
 
 // TestPassageID_LeadsToItsNode: the id of a passage gives its node and its number, and differs from all others.

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/annals-project/annals/domain/metering"
+	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 )
 
 // generous gives allowances, so that what expires differs from what rolls over.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/annals-project/annals/domain/lexicon"
 	"github.com/annals-project/annals/domain/recall"
+	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 )
 
 func TestTerms(t *testing.T) {

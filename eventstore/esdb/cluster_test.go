@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/node/clustertest"
+	"github.com/annals-project/annals/internal/seedtest"
 )
 
 // clusterFaults is how many faults a cluster has in one test: ANNALS_CLUSTER_FAULTS, or each kind
@@ -103,11 +104,7 @@ var faults = []struct {
 // holds each append that was acknowledged once, at the revision that was answered, and every
 // follower had every event.
 func TestCluster_Faults(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if clusterFaults(t) == len(faults) {
-		seed = 13
-	}
-	t.Logf("seed %d", seed)
+	seed := seedtest.Of(t)
 	c := clustertest.Start(t, 3)
 	ctx := within(t, hangLimit+time.Duration(clusterFaults(t))*30*time.Second)
 	w := newClusterLoad(ctx, t, c)

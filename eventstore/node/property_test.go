@@ -18,6 +18,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore/node/storage"
 	"github.com/annals-project/annals/internal/runtest"
+	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 )
 
 // pair is a node and the model of it, to which the same is done.

@@ -46,6 +46,7 @@ func TestCheck_PlantedViolation(t *testing.T) {
 		"init":                         {"commands/a.go", imports("fmt") + "func init() {}\n", "registers itself in init"},
 		"no package comment":           {"commands/a.go", "package a\n", "has no package comment"},
 		"sleeping test":                {"commands/a_test.go", imports("time") + "func f() { time.Sleep(1) }\n", "a test that sleeps"},
+		"rapid without a seed":         {"commands/a_test.go", imports("pgregory.net/rapid"), "for a fixed seed"},
 		"unfinished":                   {"commands/a.go", imports("fmt") + "// TO" + "DO: later.\n", "unfinished work"},
 		"avoided word in a comment":    {"internal/keylock/a.go", imports("fmt") + "// The lock stands anew.\n", "\"anew\""},
 		"avoided word in a message":    {"internal/keylock/a.go", imports("fmt") + "var _ = fmt.Errorf(\"nobody was told\")\n", "\"told\""},
@@ -94,7 +95,7 @@ func TestCheck_AllowedSource(t *testing.T) {
 	tree := fstest.MapFS{}
 	for file, src := range map[string]string{
 		"domain/a/a.go":                      imports("github.com/google/uuid", "github.com/clipperhouse/uax29/v2/words", ours+"domain/event"),
-		"domain/a/a_test.go":                 imports("pgregory.net/rapid"),
+		"domain/a/a_test.go":                 imports("pgregory.net/rapid", ours+"internal/seedtest"),
 		"eventstore/esdb/a.go":               imports("github.com/EventStore/EventStore-Client-Go/v4/esdb", ours+"eventstore"),
 		"eventstore/node/a.go":               imports("github.com/EventStore/EventStore-Client-Go/v4/protos/streams", "github.com/cockroachdb/pebble/v2"),
 		"eventstore/node/a_test.go":          imports("github.com/EventStore/EventStore-Client-Go/v4/esdb"),

@@ -37,7 +37,7 @@ var pathOfAMachine = regexp.MustCompile(forbidden)
 // It skips hidden folders, testdata and folders without source.
 func Check(tree fs.FS) ([]Violation, error) {
 	var found []Violation
-	documented := map[string]bool{}
+	documented, seeded := map[string]bool{}, map[string]bool{}
 	programs := map[string]int{} // lines by folder
 	err := fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -60,7 +60,7 @@ func Check(tree fs.FS) ([]Violation, error) {
 		if !strings.HasSuffix(name, ".go") {
 			return nil
 		}
-		more, err := checkGo(name, src, documented)
+		more, err := checkGo(name, src, documented, seeded)
 		if err != nil {
 			return err
 		}
@@ -76,6 +76,11 @@ func Check(tree fs.FS) ([]Violation, error) {
 	for dir, ok := range documented {
 		if !ok {
 			found = append(found, Violation{dir, 0, "the package has no package comment"})
+		}
+	}
+	for dir, ok := range seeded {
+		if !ok {
+			found = append(found, Violation{dir, 0, "its tests use rapid: one file imports " + seeds + ", for a fixed seed"})
 		}
 	}
 	for dir, n := range programs {
@@ -114,8 +119,9 @@ func checkText(name string, src []byte) []Violation {
 	return found
 }
 
-// checkGo checks one Go file and notes in documented whether its package has a comment.
-func checkGo(name string, src []byte, documented map[string]bool) ([]Violation, error) {
+// checkGo checks one Go file and notes in documented whether its package has a comment, and in seeded whether a package
+// that uses rapid has a fixed seed.
+func checkGo(name string, src []byte, documented, seeded map[string]bool) ([]Violation, error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, name, src, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
@@ -135,6 +141,9 @@ func checkGo(name string, src []byte, documented map[string]bool) ([]Violation, 
 		if what := checkImport(path.Dir(name), imported, test); what != "" {
 			add(spec.Pos(), "%s", what)
 		}
+		if dir := path.Dir(name); imported == rapid || imported == Module+"/"+seeds {
+			seeded[dir] = seeded[dir] || imported != rapid || dir == seeds
+		}
 	}
 	if !test {
 		documented[path.Dir(name)] = documented[path.Dir(name)] || file.Doc != nil
@@ -148,7 +157,7 @@ func checkGo(name string, src []byte, documented map[string]bool) ([]Violation, 
 			if lines := line(n.End()) - line(n.Pos()) + 1; !test && lines > MaxFuncLines {
 				add(n.Pos(), "%d lines are too many for one function (at most %d)", lines, MaxFuncLines)
 			}
-			if !test && n.Recv == nil && n.Name.Name == "init" {
+			if !test && !forTests(path.Dir(name)) && n.Recv == nil && n.Name.Name == "init" {
 				add(n.Pos(), "no package registers itself in init: construct it in cmd")
 			}
 		case *ast.SelectorExpr:

@@ -59,5 +59,11 @@ var testOnly = []string{
 	"pgregory.net/rapid",
 }
 
+// rapid draws another seed in each run, unless the package that fixes it is imported too.
+const (
+	rapid = "pgregory.net/rapid"
+	seeds = "internal/seedtest"
+)
+
 // forbidden are pieces of text that no file of the tree may hold: a path of somebody's machine works on no other.
 const forbidden = "(^|[\\s\"'=(`])/(home|root|Users|work)/[A-Za-z0-9_.-]+"

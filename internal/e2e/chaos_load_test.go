@@ -37,6 +37,7 @@ type chaosText struct {
 
 // chaosLoad sends, recalls and deletes, and remembers what was acknowledged.
 type chaosLoad struct {
+	seed             uint64
 	t                *testing.T
 	d                *chaosDeployment
 	writers, readers *chaosPool
@@ -61,10 +62,11 @@ const (
 	deleteCalls
 )
 
-func newChaosLoad(t *testing.T, d *chaosDeployment) *chaosLoad {
+func newChaosLoad(t *testing.T, d *chaosDeployment, seed uint64) *chaosLoad {
 	t.Helper()
 	return &chaosLoad{
-		t: t, d: d, writers: newChaosPool(d.clients(d.writers)), readers: newChaosPool(d.clients(d.readers)),
+		t: t, d: d, seed: seed,
+		writers: newChaosPool(d.clients(d.writers)), readers: newChaosPool(d.clients(d.readers)),
 	}
 }
 
@@ -85,9 +87,9 @@ func (l *chaosLoad) paced(
 	call func(ctx context.Context, rng *rand.Rand),
 ) {
 	due := make(chan struct{})
-	for range chaosCallers {
+	for n := range chaosCallers {
 		load.Go(func() {
-			rng := rand.New(rand.NewPCG(rand.Uint64(), 0))
+			rng := rand.New(rand.NewPCG(l.seed, uint64(perSecond)<<32|uint64(n)))
 			for range due {
 				call(l.t.Context(), rng)
 			}

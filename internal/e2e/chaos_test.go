@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/annals-project/annals/internal/seedtest"
 )
 
 // The load of a chaos test, and how long a fault lasts and the next one waits, at most. The load is a
@@ -35,11 +37,10 @@ func TestChaos(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seed := setting(t, "ANNALS_SEED", rand.Uint64())
-	t.Logf("ANNALS_CHAOS=%s ANNALS_SEED=%d", lasts, seed)
+	seed := seedtest.Of(t)
 	d := newChaosDeployment(t)
 	d.start()
-	l := newChaosLoad(t, d)
+	l := newChaosLoad(t, d, seed)
 
 	ctx, stop := context.WithTimeout(t.Context(), lasts)
 	defer stop()

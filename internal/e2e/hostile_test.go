@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,11 +19,11 @@ import (
 
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/seedtest"
 	"github.com/annals-project/annals/readapi"
 )
 
-// The size of a hostile walk. ANNALS_HOSTILE sets a duration instead, half of it for a walk from
-// the fixed seed and half for a walk from a fresh seed.
+// The size of a hostile walk. ANNALS_HOSTILE sets a duration instead.
 const (
 	hostileSteps   = 120
 	hostileWorkers = 6
@@ -49,25 +48,13 @@ const (
 func TestHostileCalls(t *testing.T) {
 	t.Parallel()
 	var lasts time.Duration
-	seeds := map[string]uint64{"fixed": 20261122}
 	if said := os.Getenv("ANNALS_HOSTILE"); said != "" {
 		var err error
 		if lasts, err = time.ParseDuration(said); err != nil {
 			t.Fatal(err)
 		}
-		lasts /= 2
-		seeds["fresh"] = uint64(time.Now().UnixNano())
 	}
-	if said := os.Getenv("ANNALS_HOSTILE_SEED"); said != "" {
-		seed, err := strconv.ParseUint(said, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		seeds = map[string]uint64{"given": seed}
-	}
-	for _, name := range slices.Sorted(maps.Keys(seeds)) {
-		t.Run(name, func(t *testing.T) { newHostileWalk(t, seeds[name]).walk(lasts) })
-	}
+	newHostileWalk(t, seedtest.Of(t)).walk(lasts)
 }
 
 // hostileWalk is a random walk of three keys of two organizations over every route.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/seedtest"
 )
 
 // setting reads a count from the environment.
@@ -60,8 +61,7 @@ type killTest struct {
 // there twice. ANNALS_SEED repeats the draws of a run; what the calls meet is up to the machine.
 func TestKill(t *testing.T) {
 	t.Parallel()
-	kills, seed := int(setting(t, "ANNALS_KILLS", 4)), setting(t, "ANNALS_SEED", rand.Uint64())
-	t.Logf("ANNALS_KILLS=%d ANNALS_SEED=%d", kills, seed)
+	kills, seed := int(setting(t, "ANNALS_KILLS", 4)), seedtest.Of(t)
 	k := &killTest{t: t, s: newService(t), m: &model{}, rng: rand.New(rand.NewPCG(seed, 0))}
 	for n := range killWorkers {
 		k.workers = append(k.workers, &worker{t: t, s: k.s, m: k.m, number: n, rng: rand.New(rand.NewPCG(seed, uint64(n+1)))})

@@ -15,18 +15,19 @@ import (
 	"github.com/google/uuid"
 
 	audiences "github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/internal/seedtest"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/runner"
 )
 
-// walkSteps is the number of steps of the walk from the fixed seed, a tenth of it in short mode.
-// ANNALS_WALK overrides it and adds a walk from a fresh seed; ANNALS_WALK_SEED repeats a walk.
+// walkSteps is the number of steps of the walk, a tenth of it in short mode. ANNALS_WALK overrides it.
 const walkSteps = 400
 
 // Nobody ever recalls what they may not read, nor learns of it: neither a source, nor a memory, nor
 // that something was said later.
 func TestLeakWalk(t *testing.T) {
-	steps, seeds := walkSteps, map[string]uint64{"fixed": 20261121}
+	t.Parallel()
+	steps := walkSteps
 	if testing.Short() {
 		steps /= 10
 	}
@@ -35,17 +36,8 @@ func TestLeakWalk(t *testing.T) {
 		if steps, err = strconv.Atoi(said); err != nil {
 			t.Fatal(err)
 		}
-		seeds["fresh"] = uint64(time.Now().UnixNano())
 	}
-	if given := setting(t, "ANNALS_WALK_SEED", 0); given != 0 {
-		seeds = map[string]uint64{"given": given}
-	}
-	for name, seed := range seeds {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			newWalk(t, seed).walk(steps)
-		})
-	}
+	newWalk(t, seedtest.Of(t)).walk(steps)
 }
 
 // walk is a random walk over everything that decides who may read what.
@@ -62,7 +54,6 @@ type walk struct {
 }
 
 func newWalk(t *testing.T, seed uint64) *walk {
-	t.Logf("seed %d", seed)
 	w := &walk{fixture: newInside(t), seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), coverage: map[string]int{}}
 	w.accessModel = newTown(w.call.Principal.Project)
 	return w

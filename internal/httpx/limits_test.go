@@ -12,6 +12,7 @@ import (
 
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/httpx"
+	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 )
 
 func TestCalls_ServedAtOnce(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/client"
+	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 )
 
 // WithoutErased draws a log that lacks events of erased streams: some of them, or all. The blobs of

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
+
+	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 )
 
 // clock is a clock that a test sets.

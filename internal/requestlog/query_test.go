@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
+
+	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 )
 
 func TestSegments_CoverTheWindow(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
+
+	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 )
 
 func sealKey(b byte) []byte { return bytes.Repeat([]byte{b}, SealKeyBytes) }

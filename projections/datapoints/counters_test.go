@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
+	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 	"github.com/annals-project/annals/projections/datapoints"
 )
 

@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 )
 
 var (

@@ -21,6 +21,7 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
+	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/memories"
 	"github.com/annals-project/annals/projections/recall"

@@ -9,6 +9,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/feed"
+	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 )
 
 // Pages of any size give the same rows, and events after one that cannot be applied never show.

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/seedtest"
 )
 
 // acknowledged is what the answers to clients named: the newest revision of each stream, and the
@@ -92,8 +93,7 @@ func TestCrash_DuringAllOperations(t *testing.T) {
 			}
 		}
 	})
-	stats, seed := n.Stats, rand.Uint64()
-	t.Logf("seed %d", seed)
+	stats, seed := n.Stats, seedtest.Of(t)
 	rng := rand.New(rand.NewPCG(seed, 2))
 	for round := range rounds {
 		for goal := stats().Events + 50 + rng.Uint64N(300); stats().Events < goal && !t.Failed(); {

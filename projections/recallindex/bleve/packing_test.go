@@ -8,6 +8,8 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
+
+	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 )
 
 // What is packed is read as it was, and a run of zeros takes a few bytes.

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/annals-project/annals/domain/recall"
+	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 	"github.com/annals-project/annals/projections/recallindex"
 )
 

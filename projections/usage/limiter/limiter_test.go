@@ -21,6 +21,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
+	"github.com/annals-project/annals/internal/seedtest"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/usage"
 	"github.com/annals-project/annals/projections/usage/limiter"
@@ -338,8 +339,7 @@ func TestReserve_StoppedProjections(t *testing.T) {
 func TestReserve_ExactUnderLoad(t *testing.T) {
 	const items, callers = 200, 16
 	l := newLimiterFixture(t, metering.Caps{IngestionCap: limit(items)})
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seedtest.Of(t)
 	processes := []*limiter.Limiter{l.Limiter, l.process(nil)}
 	stored := make(chan metering.Reservation, 16)
 	var accepted atomic.Int64
