@@ -2,7 +2,8 @@
 # Runs a genuine Elasticsearch on this machine, for tests and for trying it out: on free ports of the loopback address,
 # with TLS, basic authentication and one node.
 #
-#   start.sh run COMMAND...   starts one, runs the command, stops it and removes its data
+#   start.sh run COMMAND...   starts one, runs the command, stops it and removes its data; within such a command it
+#                             only runs the command
 #   start.sh start            starts one, prints its settings and leaves it running
 #   start.sh stop             stops that one; its data stays, and the next start finds it
 #
@@ -170,6 +171,7 @@ case ${1:-} in
   stop) stop ;;
   run)
     shift
+    [[ -z ${ANNALS_TEST_ELASTICSEARCH:-} ]] || exec "$@"
     mkdir -p "$cache"
     dir=$(mktemp -d "$cache/run.XXXXXX")
     trap 'stop; rm -rf "$dir"' EXIT
@@ -177,7 +179,7 @@ case ${1:-} in
     "$@"
     ;;
   *)
-    sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
     exit 2
     ;;
 esac
