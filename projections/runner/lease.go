@@ -43,10 +43,10 @@ type lease struct {
 }
 
 const (
-	// defaultLease is how long a lease lasts after its last renewal. After its process was killed or
-	// frozen, a projection waits for that long and for standbyPoll: together less than takeOverLimit.
-	defaultLease = 4 * time.Second
-	// standbyPoll is the longest pause before a standby tries to take the lease again.
+	// defaultLease is how long a lease lasts after its last renewal.
+	defaultLease = projections.LeaseTime
+	// standbyPoll is the longest pause before a standby tries to take the lease again. With
+	// defaultLease it is less than takeOverLimit.
 	standbyPoll   = 500 * time.Millisecond
 	takeOverLimit = 5 * time.Second
 	// renewals is how often a lease is renewed in its time.
@@ -149,6 +149,15 @@ func (l *lease) confirmed(at time.Time) {
 	if at.After(l.confirmedAt) {
 		l.confirmedAt = at
 	}
+}
+
+// held returns errStale if another process may have the lease by now. Unlike maintain it needs no
+// goroutine that runs: a process that was frozen may continue with any of them.
+func (r *runner) held(l *lease) error {
+	if l.age() > r.leaseTime {
+		return errStale
+	}
+	return nil
 }
 
 // passed returns the time since an instant. The monotonic clock stops while a machine is suspended,

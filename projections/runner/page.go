@@ -202,6 +202,7 @@ func (r *runner) inTx(
 		if err := r.confirm(ctx, l); err != nil {
 			return err
 		}
+		ctx = projections.WithLease(ctx, func() error { return r.held(l) })
 	}
 	return pgx.BeginTxFunc(ctx, r.db, beginIn(r.table.schema), func(tx pgx.Tx) error {
 		if err := r.recoverPanics(ctx, tx, owned); err != nil {
