@@ -24,8 +24,13 @@ type lease struct {
 	ctx     context.Context
 	end     context.CancelFunc
 
-	// moving is held while the checkpoint moves, as long as a page takes to be written.
+	// moving is held while the checkpoint moves, as long as a page takes to be written, and while a slice
+	// of a follow-up is done.
 	moving sync.Mutex
+	// lastProject is the project of the last slice, under moving.
+	lastProject uuid.UUID
+	// queued holds a token after a page that left follow-ups.
+	queued chan struct{}
 
 	mu sync.Mutex
 	// stored is the position of the checkpoint, reached that of the runner. reached is larger after
@@ -57,6 +62,7 @@ const (
 func newLease(epoch int64, at eventstore.Position, began time.Time) *lease {
 	return &lease{
 		epoch: epoch, stored: at, reached: at, renewedAt: began, confirmedAt: began, reading: make(chan struct{}, 1),
+		queued: make(chan struct{}, 1),
 	}
 }
 

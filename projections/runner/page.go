@@ -204,15 +204,29 @@ func (r *runner) inTx(
 		}
 		ctx = projections.WithLease(ctx, func() error { return r.held(l) })
 	}
-	return pgx.BeginTxFunc(ctx, r.db, beginIn(r.table.schema), func(tx pgx.Tx) error {
+	var left bool
+	err := pgx.BeginTxFunc(ctx, r.db, beginIn(r.table.schema), func(tx pgx.Tx) error {
 		if err := r.recoverPanics(ctx, tx, owned); err != nil {
 			if tx.Conn().IsClosed() {
 				return projections.Transient(err)
 			}
 			return err
 		}
+		if _, follows := r.projector.(projections.Following); follows {
+			var err error
+			if left, err = hasFollowUps(ctx, tx, r.table.schema); err != nil {
+				return err
+			}
+		}
 		return r.table.move(ctx, tx, l.epoch, r.leaseTime, from, last.Position, last.ID)
 	})
+	if err == nil && left {
+		select {
+		case l.queued <- struct{}{}:
+		default: // it has not received the last one yet
+		}
+	}
+	return err
 }
 
 // recoverPanics calls Apply and returns its panic as an error of the events.
