@@ -66,7 +66,7 @@ func QueueFollowUps(b *pgx.Batch, projection string, works []FollowUp) {
 	b.Queue(`insert into follow_ups (kind, key, project_id, position, data, cursor)
 		select *, '' from unnest($1::text[], $2::uuid[], $3::uuid[], $4::bigint[], $5::text[])
 		on conflict (kind, key) do update set position = excluded.position, data = excluded.data, cursor = '' -- `+
-			projection,
+		projection,
 		pgarray.Column(works, func(w FollowUp) string { return w.Kind }),
 		pgarray.IDs(works, func(w FollowUp) uuid.UUID { return w.Key }),
 		pgarray.IDs(works, func(w FollowUp) uuid.UUID { return w.Project }),

@@ -96,6 +96,7 @@ func (r *runner) doSlice(ctx context.Context, l *lease) (found bool, err error) 
 		if err := r.confirm(ctx, l); err != nil {
 			return false, err
 		}
+		ctx = projections.WithLease(ctx, func() error { return r.held(l) })
 	}
 	var work projections.FollowUp
 	var done bool
@@ -129,8 +130,11 @@ type recovering struct {
 func (p recovering) Slice(
 	ctx context.Context, tx pgx.Tx, work projections.FollowUp,
 ) (cursor string, done bool, err error) {
-	defer panics.Recover(ctx, p.log, &err, "projector panicked in a follow-up")
-	return p.Following.Slice(ctx, tx, work)
+	err = panics.Call(ctx, p.log, "projector panicked in a follow-up", func() (err error) {
+		cursor, done, err = p.Following.Slice(ctx, tx, work)
+		return err
+	})
+	return cursor, done, causeOf(err)
 }
 
 // guard renews the lease in the transaction of a slice. It returns errStale if another process has the lease.

@@ -151,7 +151,9 @@ func (r *runner) stopAt(ctx context.Context, l *lease, f eventstore.DecodedEvent
 	if row.epoch != l.epoch {
 		return errStale
 	}
-	return &Stop{Projection: r.projector.Name(), Position: f.Position, Stream: f.Stream, Type: f.Type, Err: err}
+	return &Stop{
+		Projection: r.projector.Name(), Position: f.Position, Stream: f.Stream, Type: f.Type, EventID: f.ID, Err: causeOf(err),
+	}
 }
 
 // commitPage applies the projector's events and moves the checkpoint to the last event, in one
@@ -206,7 +208,7 @@ func (r *runner) inTx(
 	}
 	var left bool
 	err := pgx.BeginTxFunc(ctx, r.db, beginIn(r.table.schema), func(tx pgx.Tx) error {
-		if err := r.recoverPanics(ctx, tx, owned); err != nil {
+		if err := causeOf(r.recoverPanics(ctx, tx, owned)); err != nil {
 			if tx.Conn().IsClosed() {
 				return projections.Transient(err)
 			}

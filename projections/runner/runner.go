@@ -361,7 +361,8 @@ func (r *runner) waitStopped(ctx context.Context) {
 // recordStop records that the projector stopped in this process.
 func (r *runner) recordStop(ctx context.Context, stop *Stop) {
 	r.log.ErrorContext(ctx, "projection stopped",
-		"position", stop.Position, "stream", stop.Stream, "type", stop.Type, "err", stop.Err)
+		"position", stop.Position, "stream", stop.Stream, "type", stop.Type, "event_id", stop.EventID,
+		"err", stop.Err)
 	r.progress.change(func(p *progress) { p.stop, p.repeat = stop, nil })
 	r.hooks.stopped(r.projector.Name())
 }
