@@ -210,6 +210,8 @@ func TestRetry(t *testing.T) {
 	facts, err := w.log.ReadFrom(t.Context(), name, 3)
 	if err != nil || facts[0].Event.(*ingestion.Retried).Round != 2 {
 		t.Errorf("second retry: %+v, %v", facts, err)
+	} else if by := facts[0].Details.Principal; by != w.call.Principal.Name() {
+		t.Errorf("second retry is by %q, want the key %q that asked for it", by, w.call.Principal.Name())
 	}
 	stop(3)
 	// A newer send replaced it: its deletion has nothing to delete, and records nothing.

@@ -102,7 +102,7 @@ func (c *Codec) DecodeRecorded(r Recorded) (f DecodedEvent) {
 	f = DecodedEvent{Recorded: r}
 	defer func() {
 		if v := recover(); v != nil {
-			f.Event, f.Err = nil, fmt.Errorf("decode %s at %d of %s: panic: %v", r.Type, r.Revision, r.Stream, v)
+			f.Event, f.Err = nil, &DecoderPanicError{r.Stream, r.Revision, r.Type, v}
 		}
 	}()
 	if f.Event, f.Err = c.Decode(r); f.Err != nil {

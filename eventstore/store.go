@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"strings"
 	"time"
 
@@ -186,6 +187,22 @@ type UnknownEventError struct {
 
 func (e *UnknownEventError) Error() string {
 	return fmt.Sprintf("unknown event %q in stream %q", e.Type, e.Stream)
+}
+
+// DecoderPanicError is the panic of the decoder of an event. Its text quotes nothing of the event.
+type DecoderPanicError struct {
+	Stream   string
+	Revision Revision
+	Type     string
+	Value    any
+}
+
+func (e *DecoderPanicError) Error() string {
+	value := fmt.Sprintf("a value of type %T", e.Value)
+	if err, is := e.Value.(runtime.Error); is {
+		value = err.Error()
+	}
+	return fmt.Sprintf("decode %s at %d of %s: panic: %s", e.Type, e.Revision, e.Stream, value)
 }
 
 // DecodedEvent is a recorded event with its decoded form. If it cannot be decoded, Err is set and

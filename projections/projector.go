@@ -195,16 +195,28 @@ type transientError struct{ err error }
 func (e *transientError) Error() string { return e.err.Error() }
 func (e *transientError) Unwrap() error { return e.err }
 
+// EventError is why the fold of a projector refuses an event.
+type EventError struct {
+	Stream   string
+	Revision eventstore.Revision
+	Err      error
+}
+
+func (e *EventError) Error() string {
+	return fmt.Sprintf("event %d of %s: %v", e.Revision, e.Stream, e.Err)
+}
+func (e *EventError) Unwrap() error { return e.Err }
+
 // Each calls do with every event of a page, in order. It ends at the first that cannot be decoded
-// or that do fails with; the error names that event.
+// or that do fails with; the error names that event. The texts of the errors that do makes hold no
+// customer text: they are logged.
 func Each(page []eventstore.DecodedEvent, do func(eventstore.DecodedEvent) error) error {
 	for _, f := range page {
-		err := f.Err
-		if err == nil {
-			err = do(f)
+		if f.Err != nil {
+			return fmt.Errorf("event %d of %s: %w", f.Revision, f.Stream, f.Err)
 		}
-		if err != nil {
-			return fmt.Errorf("event %d of %s: %w", f.Revision, f.Stream, err)
+		if err := do(f); err != nil {
+			return &EventError{f.Stream, f.Revision, err}
 		}
 	}
 	return nil

@@ -99,14 +99,11 @@ type explainedItem struct {
 	SourceID *uuid.UUID `json:"sourceId"`
 }
 
-func explainedSendOf(s datapoints.Explained, metered bool) explainedSend {
+func explainedSendOf(s datapoints.Explained, status int, metered bool) explainedSend {
 	e := explainedSend{
-		IngestionID: s.ID, RequestID: s.RequestID, Status: http.StatusAccepted, AcceptedAt: s.AcceptedAt,
+		IngestionID: s.ID, RequestID: s.RequestID, Status: status, AcceptedAt: s.AcceptedAt,
 		SettledAt: s.SettledAt, Phase: s.Phase, Items: make([]explainedItem, len(s.Items)), ItemsOmitted: s.Omitted,
 		Next: nextOfSend(s),
-	}
-	if s.Phase == datapoints.PhaseNothingChanged {
-		e.Status = http.StatusOK
 	}
 	if s.Failure != nil {
 		e.Failure = &explainedFailure{failure(*s.Failure), s.Failure.Code != ingestion.ContentRejected}
@@ -153,13 +150,36 @@ func (a explainAPI) get(c echo.Context) error {
 	if err == nil && !ok {
 		send, call, ok, err = a.search(ctx, principal.Project, id)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case ok:
-		return c.JSON(http.StatusOK, explainedSendOf(send, principal.Limits.Plan.Metered()))
-	default:
+	}
+	if !ok {
 		return c.JSON(http.StatusOK, explainedCallOf(call))
+	}
+	status, err := a.answered(ctx, principal.Project, send)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, explainedSendOf(send, status, principal.Limits.Plan.Metered()))
+}
+
+// answered returns the status with which a send was answered. A send that changed nothing was answered
+// with 200 or, for example through a webhook, with 202: the request log knows which, as long as it keeps
+// the call.
+func (a explainAPI) answered(ctx context.Context, project auth.Project, s datapoints.Explained) (int, error) {
+	if s.Phase != datapoints.PhaseNothingChanged {
+		return http.StatusAccepted, nil
+	}
+	call, err := a.awaitCall(ctx, project, s.RequestID)
+	switch {
+	case isNotFound(err):
+		return http.StatusOK, nil
+	case err != nil:
+		return 0, err
+	case call.Status >= http.StatusBadRequest:
+		return http.StatusOK, nil // the send was stored after the call had failed
+	default:
+		return call.Status, nil
 	}
 }
 

@@ -127,6 +127,21 @@ func TestExplain_Send(t *testing.T) {
 	api.Call(http.MethodGet, explainPath(sendID), apitest.ProjectKey, "").Want(t, 200, `"status":200,`, `"items":[],"itemsOmitted":0`)
 }
 
+// A send that changed nothing has the status that the request log holds: a webhook was answered with 202.
+func TestExplain_StatusOfUnchangedSend(t *testing.T) {
+	young := uuid.Must(uuid.NewV7())
+	send := datapoints.Explained{ID: sendID, RequestID: young, Phase: "nothing-changed"}
+	for logged, want := range map[int]string{200: `"status":200,`, 202: `"status":202,`, 503: `"status":200,`} {
+		f := &explainFake{
+			reads: 4, sends: map[uuid.UUID]datapoints.Explained{sendID: send},
+			calls: map[uuid.UUID]requestlog.Call{
+				young: {Entry: requestlog.Entry{RequestID: young, Status: logged, IngestionID: &sendID}},
+			},
+		}
+		serveExplain(t, f).Call(http.MethodGet, explainPath(sendID), apitest.ProjectKey, "").Want(t, 200, want)
+	}
+}
+
 // A send that was answered before is known, although the projection has yet to apply it. No other id
 // is.
 func TestExplain_Unknown(t *testing.T) {

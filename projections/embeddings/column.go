@@ -27,6 +27,8 @@ type entry struct {
 // vectors.
 type column struct {
 	asked, size atomic.Int64
+	// limit is about the most memory that it may take, 0 for no limit.
+	limit int64
 
 	sync sync.Mutex
 	// position and removed are the positions up to which changes and removals were read.
@@ -110,9 +112,12 @@ func (col *column) apply(changes []change, removals []removal) {
 	col.account()
 }
 
+// entryBytes is about what an entry takes besides its vectors.
+const entryBytes = 160
+
 // account sets about how much memory the column takes.
 func (col *column) account() {
-	col.size.Store(int64(cap(col.codes) + 4*cap(col.scales) + 8*cap(col.signs) + 160*len(col.entries)))
+	col.size.Store(int64(cap(col.codes) + 4*cap(col.scales) + 8*cap(col.signs) + entryBytes*len(col.entries)))
 }
 
 // put sets the vectors of a data point. Vectors with other dimensions than before replace all vectors of the column.
@@ -173,6 +178,11 @@ func (col *column) arrange(moved map[int32]struct{}, put []int32) {
 	for i, place := range col.order {
 		col.ordered[place] = int32(i)
 	}
+	col.join()
+}
+
+// join finds out which of the order continue a conversation.
+func (col *column) join() {
 	col.joined = slices.Grow(col.joined[:0], len(col.order))[:len(col.order)]
 	for i := range col.joined {
 		col.joined[i] = i > 0 && adjoin(&col.entries[col.order[i-1]], &col.entries[col.order[i]]) &&

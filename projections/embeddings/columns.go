@@ -59,7 +59,8 @@ func (f *Found) Of(ids []uuid.UUID) []Hit {
 }
 
 // columnsBytes is about the most memory for vectors. Above it, the projects that were searched
-// longest ago are evicted.
+// longest ago are evicted. One project has at most half of it: of more vectors, those of the data
+// points that changed longest ago are left out, and recall finds these by words.
 const columnsBytes = 1 << 30
 
 // Columns keeps the vectors of one model in memory, by project. It is safe for concurrent use.
@@ -68,6 +69,7 @@ type Columns struct {
 	model string
 	least Least
 	log   *slog.Logger
+	bytes int64 // columnsBytes, or less in a test
 
 	mu       sync.Mutex
 	projects map[uuid.UUID]*column
@@ -75,7 +77,9 @@ type Columns struct {
 
 // NewColumns makes columns for the vectors of a model. It ignores those of other models.
 func NewColumns(db *pgxpool.Pool, model string) *Columns {
-	return &Columns{db: db, model: model, log: slog.New(slog.DiscardHandler), projects: make(map[uuid.UUID]*column)}
+	return &Columns{
+		db: db, model: model, log: slog.New(slog.DiscardHandler), bytes: columnsBytes, projects: make(map[uuid.UUID]*column),
+	}
 }
 
 // WithLeast sets the least cosine of hits, and returns the columns. It is called before the first search; without it
@@ -86,7 +90,7 @@ func (c *Columns) WithLeast(least Least) *Columns {
 }
 
 // Nearest finds the data points nearest to the vector that embed returns. It knows all vectors in the table at the
-// call: it reads new ones while embed runs.
+// call, as many as a project may have in memory: it reads new ones while embed runs.
 func (c *Columns) Nearest(ctx context.Context, q Query, embed func() ([]float32, error)) (*Found, error) {
 	col := c.of(q.Project)
 	var group errgroup.Group
@@ -118,7 +122,7 @@ func (c *Columns) of(project uuid.UUID) *column {
 	defer c.mu.Unlock()
 	col := c.projects[project]
 	if col == nil {
-		col = new(column)
+		col = &column{limit: c.bytes / 2}
 		c.projects[project] = col
 	}
 	col.asked.Store(time.Now().UnixNano())
@@ -140,7 +144,7 @@ func (c *Columns) evict(but *column) {
 				oldest, since = id, asked
 			}
 		}
-		if total <= columnsBytes || since == 0 {
+		if total <= c.bytes || since == 0 {
 			return
 		}
 		delete(c.projects, oldest)
@@ -216,6 +220,7 @@ func (col *column) readChanges(rows pgx.Rows) error {
 		col.apply(changes, nil)
 		if len(changes) > 0 {
 			col.position = changes[len(changes)-1].position
+			col.forget()
 		}
 		changes = changes[:0]
 	}

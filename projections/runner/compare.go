@@ -4,16 +4,22 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/projections"
 )
 
 // querier reads one row.
 type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
+
+// compareLimit bounds the wait for the follow-ups of the live projection.
+const compareLimit = time.Minute
 
 // compare builds up to the position of the live projection and compares how many rows both have
 // there. It compares nothing if the live rows are of another version, or before the shadow.
@@ -30,7 +36,16 @@ func (b *shadowBuild) compare(passed func(events int, at eventstore.Position)) e
 		return err
 	}
 	// The live projection has moved on a little meanwhile.
-	at, live, err := b.countLive(ctx)
+	at, live, left, err := b.countLive(ctx)
+	limited, cancel := context.WithTimeout(ctx, compareLimit)
+	defer cancel()
+	for p := (backoff.Backoff{First: firstPoll, Longest: time.Second}); left && err == nil; {
+		if p.Wait(limited) != nil {
+			b.live.log.WarnContext(ctx, "rows of a rebuild not compared, the live projection has follow-ups", "position", at)
+			return ctx.Err()
+		}
+		at, live, left, err = b.countLive(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -40,6 +55,9 @@ func (b *shadowBuild) compare(passed func(events int, at eventstore.Position)) e
 		return nil
 	}
 	if err := b.next.catchUp(ctx, b.lease, logEnd{at, true}, passed); err != nil {
+		return err
+	}
+	if err := b.next.doAllFollowUps(b.lease); err != nil {
 		return err
 	}
 	tables := b.next.projector.Counted()
@@ -60,8 +78,9 @@ func (b *shadowBuild) compare(passed func(events int, at eventstore.Position)) e
 	return nil
 }
 
-// countLive counts the live rows, and returns the position that they are of.
-func (b *shadowBuild) countLive(ctx context.Context) (at eventstore.Position, counts []int64, err error) {
+// countLive counts the live rows, and returns the position that they are of. left is true if follow-ups still
+// change them: then nothing is counted.
+func (b *shadowBuild) countLive(ctx context.Context) (at eventstore.Position, counts []int64, left bool, err error) {
 	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, b.next.db, snapshot, func(tx pgx.Tx) error {
 		var position int64
@@ -70,10 +89,15 @@ func (b *shadowBuild) countLive(ctx context.Context) (at eventstore.Position, co
 			return fmt.Errorf("read checkpoint of %s: %w", b.live.table.name, err)
 		}
 		at = eventstore.Position(position)
+		if _, follows := b.live.projector.(projections.Following); follows {
+			if left, err = hasFollowUps(ctx, tx, b.live.table.schema); err != nil || left {
+				return err
+			}
+		}
 		counts, err = countRows(ctx, tx, b.live.table.schema, b.live.projector.Counted())
 		return err
 	})
-	return at, counts, err
+	return at, counts, left, err
 }
 
 // countRows counts the rows of tables in a schema.

@@ -51,6 +51,9 @@ func (rt *Runtime) Health(ctx context.Context) []Status {
 			Name: r.projector.Name(), Version: r.projector.Version(), Position: now.position, Head: head,
 			Active: now.active, Stop: now.stop, LastErr: now.lastErr, Repeat: now.repeat,
 		}
+		if s.LastErr == nil && now.active {
+			s.LastErr = now.followUp
+		}
 		if s.LastErr == nil {
 			s.LastErr = unread[r.topic()]
 		}

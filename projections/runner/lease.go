@@ -24,8 +24,13 @@ type lease struct {
 	ctx     context.Context
 	end     context.CancelFunc
 
-	// moving is held while the checkpoint moves, as long as a page takes to be written.
+	// moving is held while the checkpoint moves, as long as a page takes to be written, and while a slice
+	// of a follow-up is done.
 	moving sync.Mutex
+	// lastProject is the project of the last slice, under moving.
+	lastProject uuid.UUID
+	// queued holds a token after a page that left follow-ups.
+	queued chan struct{}
 
 	mu sync.Mutex
 	// stored is the position of the checkpoint, reached that of the runner. reached is larger after
@@ -43,10 +48,10 @@ type lease struct {
 }
 
 const (
-	// defaultLease is how long a lease lasts after its last renewal. After its process was killed or
-	// frozen, a projection waits for that long and for standbyPoll: together less than takeOverLimit.
-	defaultLease = 4 * time.Second
-	// standbyPoll is the longest pause before a standby tries to take the lease again.
+	// defaultLease is how long a lease lasts after its last renewal.
+	defaultLease = projections.LeaseTime
+	// standbyPoll is the longest pause before a standby tries to take the lease again. With
+	// defaultLease it is less than takeOverLimit.
 	standbyPoll   = 500 * time.Millisecond
 	takeOverLimit = 5 * time.Second
 	// renewals is how often a lease is renewed in its time.
@@ -57,6 +62,7 @@ const (
 func newLease(epoch int64, at eventstore.Position, began time.Time) *lease {
 	return &lease{
 		epoch: epoch, stored: at, reached: at, renewedAt: began, confirmedAt: began, reading: make(chan struct{}, 1),
+		queued: make(chan struct{}, 1),
 	}
 }
 
@@ -149,6 +155,15 @@ func (l *lease) confirmed(at time.Time) {
 	if at.After(l.confirmedAt) {
 		l.confirmedAt = at
 	}
+}
+
+// held returns errStale if another process may have the lease by now. Unlike maintain it needs no
+// goroutine that runs: a process that was frozen may continue with any of them.
+func (r *runner) held(l *lease) error {
+	if l.age() > r.leaseTime {
+		return errStale
+	}
+	return nil
 }
 
 // passed returns the time since an instant. The monotonic clock stops while a machine is suspended,

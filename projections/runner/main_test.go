@@ -72,6 +72,10 @@ const (
 	refusedByApply    = 13
 	refusedByPanic    = 14
 	refusedByDatabase = 15
+	// The errors of these quote the text "marigold".
+	refusedWithText           = 16
+	refusedByDatabaseWithText = 17
+	refusedByPanicWithText    = 18
 )
 
 func (p tally) Name() string         { return p.family + "s" }
@@ -125,6 +129,13 @@ func (p tally) Apply(ctx context.Context, tx pgx.Tx, page []eventstore.DecodedEv
 			panic("fourteen")
 		case refusedByDatabase:
 			n = -1000000
+		case refusedWithText:
+			return fmt.Errorf("cannot encode %q", "marigold")
+		case refusedByDatabaseWithText:
+			_, err := tx.Exec(ctx, `select $1::text::int`, "marigold")
+			return fmt.Errorf("write rows: %w", err)
+		case refusedByPanicWithText:
+			panic(errors.New("marigold"))
 		}
 		if _, err := tx.Exec(ctx, `insert into totals as t values ($1, $2, 1) on conflict (stream) do update set total = t.total + excluded.total, events = t.events + 1`, f.Stream, n); err != nil {
 			return err

@@ -151,7 +151,9 @@ func (r *runner) stopAt(ctx context.Context, l *lease, f eventstore.DecodedEvent
 	if row.epoch != l.epoch {
 		return errStale
 	}
-	return &Stop{Projection: r.projector.Name(), Position: f.Position, Stream: f.Stream, Type: f.Type, Err: err}
+	return &Stop{
+		Projection: r.projector.Name(), Position: f.Position, Stream: f.Stream, Type: f.Type, EventID: f.ID, Err: causeOf(err),
+	}
 }
 
 // commitPage applies the projector's events and moves the checkpoint to the last event, in one
@@ -202,16 +204,31 @@ func (r *runner) inTx(
 		if err := r.confirm(ctx, l); err != nil {
 			return err
 		}
+		ctx = projections.WithLease(ctx, func() error { return r.held(l) })
 	}
-	return pgx.BeginTxFunc(ctx, r.db, beginIn(r.table.schema), func(tx pgx.Tx) error {
-		if err := r.recoverPanics(ctx, tx, owned); err != nil {
+	var left bool
+	err := pgx.BeginTxFunc(ctx, r.db, beginIn(r.table.schema), func(tx pgx.Tx) error {
+		if err := causeOf(r.recoverPanics(ctx, tx, owned)); err != nil {
 			if tx.Conn().IsClosed() {
 				return projections.Transient(err)
 			}
 			return err
 		}
+		if _, follows := r.projector.(projections.Following); follows {
+			var err error
+			if left, err = hasFollowUps(ctx, tx, r.table.schema); err != nil {
+				return err
+			}
+		}
 		return r.table.move(ctx, tx, l.epoch, r.leaseTime, from, last.Position, last.ID)
 	})
+	if err == nil && left {
+		select {
+		case l.queued <- struct{}{}:
+		default: // it has not received the last one yet
+		}
+	}
+	return err
 }
 
 // recoverPanics calls Apply and returns its panic as an error of the events.

@@ -81,7 +81,7 @@ func TestRunner_PanicOfADecoderStopsAtTheEvent(t *testing.T) {
 			mustWait(t, rt.Waiter(), last, "apples")
 			eventually(t, "it stops", func() bool { return status(t, rt, "apples").Stop != nil })
 			stop, is := errors.AsType[*Stop](rt.Waiter().Stopped(t.Context(), "apples"))
-			if !is || stop.Position != bad || !strings.Contains(stop.Error(), "panic: cursed") {
+			if !is || stop.Position != bad || !strings.Contains(stop.Error(), "panic: a value of type string") {
 				t.Errorf("it stopped with %v, want the panic at %d", stop, bad)
 			}
 		})

@@ -18,7 +18,9 @@ type progress struct {
 	epoch   int64 // of the newest lease of this process
 	stop    *Stop
 	lastErr error
-	repeat  *Repeat
+	// followUpErr is why the last slice of a follow-up failed, nil once one succeeds.
+	followUpErr error
+	repeat      *Repeat
 	// changed is closed at the next change; nil without a waiter.
 	changed chan struct{}
 	// requested is the newest position that a caller waits, or waited, for; a newer one closes woken.
@@ -33,6 +35,7 @@ type snapshot struct {
 	active   bool
 	stop     *Stop
 	lastErr  error
+	followUp error
 	repeat   *Repeat
 	changed  <-chan struct{}
 	confirm  func(context.Context) error
@@ -46,7 +49,7 @@ func (p *progress) snapshot() snapshot {
 	}
 	return snapshot{
 		position: p.position, active: p.active, stop: p.stop, lastErr: p.lastErr, repeat: p.repeat,
-		changed: p.changed, confirm: p.confirm,
+		followUp: p.followUpErr, changed: p.changed, confirm: p.confirm,
 	}
 }
 

@@ -49,7 +49,7 @@ const maxBriefBytes = 200
 // quote.
 func brief(err error) string {
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return "the database returned error " + refused.Code
+		return kindOfRefusal(refused)
 	}
 	text := err.Error()
 	if len(text) <= maxBriefBytes {

@@ -272,14 +272,12 @@ func (r *runner) stopFor(err error) *Stop { return &Stop{Projection: r.projector
 // servePages delivers the pages of a lease until it ends, then releases it.
 func (r *runner) servePages(ctx context.Context, l *lease, topic string, out chan<- *message.Message) {
 	r.current.Store(l)
-	maintained := make(chan struct{})
-	go func() {
-		defer close(maintained)
-		r.maintainOrEnd(l)
-	}()
+	var beside sync.WaitGroup
+	beside.Go(func() { r.maintainOrEnd(l) })
+	beside.Go(func() { r.doFollowUps(l) })
 	defer func() { // also after a panic
 		l.end()
-		<-maintained
+		beside.Wait()
 		r.progress.change(func(p *progress) { p.active = false })
 	}()
 	r.catchUpFirst(l)
@@ -297,7 +295,7 @@ func (r *runner) servePages(ctx context.Context, l *lease, topic string, out cha
 		}
 	}
 	l.end()
-	<-maintained
+	beside.Wait()
 	r.progress.change(func(p *progress) { p.active = false })
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
 	defer cancel()
@@ -363,7 +361,8 @@ func (r *runner) waitStopped(ctx context.Context) {
 // recordStop records that the projector stopped in this process.
 func (r *runner) recordStop(ctx context.Context, stop *Stop) {
 	r.log.ErrorContext(ctx, "projection stopped",
-		"position", stop.Position, "stream", stop.Stream, "type", stop.Type, "err", stop.Err)
+		"position", stop.Position, "stream", stop.Stream, "type", stop.Type, "event_id", stop.EventID,
+		"err", stop.Err)
 	r.progress.change(func(p *progress) { p.stop, p.repeat = stop, nil })
 	r.hooks.stopped(r.projector.Name())
 }

@@ -65,6 +65,8 @@ type Hooks struct {
 	// Page is called after the commit of a page: with its events, how many were the projector's, and
 	// the time taken. Waiters for the page continue after it returns.
 	Page func(projection string, events, applied int, took time.Duration)
+	// Slice is called after the commit of a slice of a follow-up. Waiters for it continue after it returns.
+	Slice func(projection string, took time.Duration)
 	// Stopped is called when a projector stops.
 	Stopped func(projection string)
 }
@@ -72,6 +74,12 @@ type Hooks struct {
 func (h Hooks) page(name string, events, applied int, took time.Duration) {
 	if h.Page != nil {
 		h.Page(name, events, applied, took)
+	}
+}
+
+func (h Hooks) slice(name string, took time.Duration) {
+	if h.Slice != nil {
+		h.Slice(name, took)
 	}
 }
 

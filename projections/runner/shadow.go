@@ -168,6 +168,9 @@ func (b *shadowBuild) run(ctx context.Context, report func(passed int, at events
 		if err := b.next.catchUp(b.lease.ctx, b.lease, logEnd{}, report); err != nil {
 			return b.wrapEnd(ctx, err)
 		}
+		if err := b.next.doAllFollowUps(b.lease); err != nil {
+			return b.wrapEnd(ctx, err)
+		}
 		if err := b.purge(ctx); err != nil {
 			return b.wrapEnd(ctx, err)
 		}

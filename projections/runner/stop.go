@@ -7,17 +7,21 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/annals-project/annals/eventstore"
 )
 
 // Stop is why a projector stopped, with the event that it could not apply, if any.
 type Stop struct {
 	Projection string
-	// Position, Stream and Type are of the event, zero for another reason.
+	// Position, Stream, Type and EventID are of the event, zero for another reason.
 	Position eventstore.Position
 	Stream   string
 	Type     string
-	Err      error
+	EventID  uuid.UUID
+	// Err says what kind of error it was; it holds no text of the event.
+	Err error
 }
 
 func (s *Stop) Error() string {
@@ -34,6 +38,7 @@ type storedStop struct {
 	Position eventstore.Position `json:"position"`
 	Stream   string              `json:"stream"`
 	Type     string              `json:"type"`
+	EventID  uuid.UUID           `json:"eventId,omitzero"`
 	Error    string              `json:"error"`
 	// Of a Repeat, whose Next is Position.
 	After eventstore.Position `json:"after,omitempty"`
@@ -46,7 +51,9 @@ func encodeReason(stop *Stop, repeat *Repeat) ([]byte, error) {
 	var stored storedStop
 	switch {
 	case stop != nil:
-		stored = storedStop{Position: stop.Position, Stream: stop.Stream, Type: stop.Type, Error: stop.Err.Error()}
+		stored = storedStop{
+			Position: stop.Position, Stream: stop.Stream, Type: stop.Type, EventID: stop.EventID, Error: stop.Err.Error(),
+		}
 	case repeat != nil:
 		stored = storedStop{
 			Position: repeat.Next, Error: brief(repeat.Err), After: repeat.After, Since: repeat.Since, Tries: repeat.Tries,
@@ -76,6 +83,7 @@ func decodeReason(projection string, encoded []byte) (*Stop, *Repeat, error) {
 		}, nil
 	}
 	return &Stop{
-		Projection: projection, Position: stored.Position, Stream: stored.Stream, Type: stored.Type, Err: cause,
+		Projection: projection, Position: stored.Position, Stream: stored.Stream, Type: stored.Type,
+		EventID: stored.EventID, Err: cause,
 	}, nil, nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -212,4 +213,32 @@ func startFilled(t *testing.T, w *fixture, in *targets) (rt *Runtime, stop func(
 	t.Helper()
 	rt = w.runtime(t, nil, &filled{tally: tally{family: "apple"}, in: in})
 	return rt, run(t, rt)
+}
+
+// A page whose lease may be over is told so, even if nothing else of its process has run since.
+func TestPage_ExternalTargetChecksLease(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var rt *Runtime
+	seen := make(chan error, 2)
+	apply := func(ctx context.Context, _ []eventstore.DecodedEvent) error {
+		seen <- projections.CheckLease(ctx)
+		l := rt.runners[0].current.Load()
+		l.mu.Lock()
+		l.renewedAt = l.renewedAt.Add(-time.Hour)
+		l.mu.Unlock()
+		seen <- projections.CheckLease(ctx)
+		return nil
+	}
+	rt = w.runtime(t, func(c *Config) { c.Lease = time.Minute }, external{tally: tally{family: "apple", apply: apply}, target: "index"})
+	at := w.add(t, "apple-1", 1)
+	stop := run(t, rt)
+	if err := <-seen; err != nil {
+		t.Errorf("with the lease: %v", err)
+	}
+	if err := <-seen; !errors.Is(err, errStale) {
+		t.Errorf("an hour after its last renewal: %v, want %v", err, errStale)
+	}
+	mustWait(t, rt.Waiter(), at, "apples")
+	stop()
 }

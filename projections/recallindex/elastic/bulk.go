@@ -13,6 +13,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/panics"
+	"github.com/annals-project/annals/projections"
 )
 
 // operation writes one document, or deletes it if there is none.
@@ -98,7 +99,7 @@ func (x *Index) bulkPart(ctx context.Context, g generation, operations []operati
 			operations = left
 			x.client.counts.repeated.Add(int64(len(left)))
 			err = fmt.Errorf("elasticsearch has no room for %d of the documents of a page", len(left))
-		case !isTransient(err) || ctx.Err() != nil:
+		case !isTransient(err) || ctx.Err() != nil || projections.CheckLease(ctx) != nil:
 			return made, err
 		}
 		if try >= x.options.limits.bulkTries {
@@ -136,6 +137,9 @@ func (x *Index) bulkOnce(
 	r := esapi.BulkRequest{
 		Index: alias, Body: &body, RequireAlias: &always,
 		FilterPath: []string{"errors", "items.*.status", "items.*.error.type"},
+	}
+	if err := projections.CheckLease(ctx); err != nil {
+		return nil, 0, err
 	}
 	if err := x.client.do(ctx, x.options.limits.write, r, &answer); err != nil {
 		return nil, 0, err

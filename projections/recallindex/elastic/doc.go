@@ -64,5 +64,6 @@
 // of the one before is gone: a process whose search finds nothing there looks which one it is now. The
 // holder of the projection's lease writes. A holder that lost its lease without noticing may still
 // write: each document has the position of its page as external version, so an older page changes
-// nothing that a newer one wrote.
+// nothing that a newer one wrote. It sends no request after its lease (projections.CheckLease), and a
+// deleted document keeps its version for longer than such a request is under way (gcDeletes).
 package elastic

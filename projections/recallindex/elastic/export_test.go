@@ -18,6 +18,16 @@ func WithScan(o Options, n int) Options {
 	return o
 }
 
+// GCDeletes is how long a deleted document keeps its version, and
+// WriteTime how long a request with documents may take.
+const (
+	GCDeletes = gcDeletes
+	WriteTime = writeTime
+)
+
+// GCDeletesSetting is GCDeletes as a setting.
+var GCDeletesSetting = gcDeletesSetting
+
 // The bounds of the breaker.
 const (
 	BreakerLimit = breakerLimit

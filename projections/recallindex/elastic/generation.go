@@ -9,10 +9,12 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/elastic/go-elasticsearch/v8/esapi"
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
@@ -136,6 +138,37 @@ func (x *Index) create(
 	return g, err == nil, err
 }
 
+// gcDeletes is how long a deleted document keeps its version. It is longer than the last request of a
+// process that lost its lease can be under way (see projections.CheckLease), with much room for a server
+// that lets it wait.
+const gcDeletes = 16 * (projections.LeaseTime + writeTime)
+
+var gcDeletesSetting = strconv.FormatInt(int64(gcDeletes/time.Second), 10) + "s"
+
+// keepDeletes gives an index that another program began this gcDeletes.
+func (x *Index) keepDeletes(ctx context.Context, index string) error {
+	var found map[string]struct {
+		Settings struct {
+			Index struct {
+				GCDeletes string `json:"gc_deletes"`
+			} `json:"index"`
+		} `json:"settings"`
+	}
+	get := esapi.IndicesGetSettingsRequest{Index: []string{index}, Name: []string{"index.gc_deletes"}}
+	if err := x.client.do(ctx, x.options.limits.admin, get, &found); err != nil {
+		return err
+	}
+	if found[index].Settings.Index.GCDeletes == gcDeletesSetting {
+		return nil
+	}
+	body, err := json.Marshal(map[string]any{"index": map[string]any{"gc_deletes": gcDeletesSetting}})
+	if err != nil {
+		return err
+	}
+	put := esapi.IndicesPutSettingsRequest{Index: []string{index}, Body: bytes.NewReader(body)}
+	return x.client.do(ctx, x.options.limits.admin, put, nil)
+}
+
 // description is settings, mapping and aliases of a generation.
 func (x *Index) description(g generation, aliases []string) map[string]any {
 	keyword := map[string]any{"type": "keyword", "doc_values": false}
@@ -151,9 +184,7 @@ func (x *Index) description(g generation, aliases []string) map[string]any {
 			"auto_expand_replicas": "0-1",
 			// Every page is refreshed before it counts as applied.
 			"refresh_interval": "-1",
-			// A deleted document keeps its version for longer than a write of a process that lost its
-			// lease can be under way.
-			"gc_deletes": "10m",
+			"gc_deletes":       gcDeletesSetting,
 			// Purge rewrites every segment that holds a deleted document.
 			"merge": map[string]any{"policy": map[string]any{"expunge_deletes_allowed": 0}},
 		}},

@@ -91,6 +91,9 @@ func (x *Index) begin(ctx context.Context) error {
 			return err
 		}
 		if ok {
+			if err := x.keepDeletes(ctx, g.index); err != nil {
+				return err
+			}
 			x.use(g)
 			return nil
 		}

@@ -60,13 +60,16 @@ type limits struct {
 // dialTime is how long a server may take to accept a connection.
 const dialTime = 3 * time.Second
 
+// writeTime is how long a request with documents may take.
+const writeTime = 30 * time.Second
+
 // ConnectTime is how long Open retries a server that does not answer.
 const ConnectTime = 30 * time.Second
 
 var defaultLimits = limits{
 	bulkOps: 1000, bulkBytes: 5 << 20, bulkTries: 8,
 	scan: 10_000, rewrite: 1000,
-	search: 10 * time.Second, write: 30 * time.Second, admin: 30 * time.Second, merge: 10 * time.Minute,
+	search: 10 * time.Second, write: writeTime, admin: 30 * time.Second, merge: 10 * time.Minute,
 	dial:    dialTime,
 	connect: ConnectTime, pause: 50 * time.Millisecond, body: 128 << 20,
 }

@@ -62,8 +62,11 @@ func (f *FailedRequest) read(r *http.Request) (err error) {
 	return nil
 }
 
-// RetryRequest names the send to retry.
-type RetryRequest struct{ ID uuid.UUID }
+// RetryRequest names the send to retry. By is the operator, as the socket knows the peer.
+type RetryRequest struct {
+	ID uuid.UUID
+	By string
+}
 
 func (q RetryRequest) url(path string) string { return strings.Replace(path, "{id}", q.ID.String(), 1) }
 
@@ -100,8 +103,8 @@ type Sends interface {
 	// FailedSends lists at most limit stopped sends, oldest first, after the send named by after;
 	// uuid.Nil begins with the oldest.
 	FailedSends(ctx context.Context, limit int, after uuid.UUID) ([]Failed, error)
-	// Retry queues a stopped send again.
-	Retry(ctx context.Context, ingestionID uuid.UUID) error
+	// Retry queues a stopped send again. Its event names by.
+	Retry(ctx context.Context, ingestionID uuid.UUID, by string) error
 }
 
 // SendRoutes returns the routes of the operations on stopped sends.
@@ -115,7 +118,9 @@ func SendRoutes(s Sends) []Route {
 			}
 			return out, err
 		}),
-		Retry.Serve(func(ctx context.Context, in RetryRequest) (None, error) { return None{}, s.Retry(ctx, in.ID) }),
+		Retry.Serve(func(ctx context.Context, in RetryRequest) (None, error) {
+			return None{}, s.Retry(ctx, in.ID, in.By)
+		}),
 	}
 }
 
@@ -149,7 +154,7 @@ func (s ServiceSends) FailedSends(ctx context.Context, limit int, after uuid.UUI
 }
 
 // Retry implements Sends.
-func (s ServiceSends) Retry(ctx context.Context, id uuid.UUID) error {
+func (s ServiceSends) Retry(ctx context.Context, id uuid.UUID, by string) error {
 	project, found, err := s.Queries.ProjectOf(ctx, id)
 	if err != nil {
 		return err
@@ -157,7 +162,7 @@ func (s ServiceSends) Retry(ctx context.Context, id uuid.UUID) error {
 	if !found {
 		return ErrNotFound
 	}
-	call := callBy("operator", s.Now())
+	call := callBy(by, s.Now())
 	call.Principal.Project = auth.Project{ID: project}
 	err = s.Commands.Retry(ctx, call, id)
 	if f, is := errors.AsType[*fault.Error](err); is {

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -75,6 +76,13 @@ func TestRetry_Refusals(t *testing.T) {
 	}
 	if len(s.Retried) != 4 || s.Retried[0] != (uuid.UUID{7}) {
 		t.Errorf("retried %v", s.Retried)
+	}
+	current, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if by := s.RetriedBy[0]; by != "operator "+current.Username {
+		t.Errorf("retried by %q, want the user at the other end of the socket", by)
 	}
 }
 

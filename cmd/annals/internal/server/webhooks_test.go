@@ -46,6 +46,8 @@ func TestWebhook_Events(t *testing.T) {
 		`{"id":"n-1","text":"The marigolds need water.","at":1746349953,`+rest)); again.status != http.StatusAccepted ||
 		again.Unchanged == nil || !*again.Unchanged || *again.DataPointID != "n-1" {
 		t.Errorf("again: %d %s", again.status, again.body)
+	} else if e := h.explain(own, again.IngestionID.String()); e.Phase != "nothing-changed" || e.Status != http.StatusAccepted {
+		t.Errorf("again, explained: %+v, want status %d as it was answered", e, again.status)
 	}
 	if later := h.ingested(own, w.URL, `{"id":"n-1","text":"The marigolds need water.",`+rest); later.Unchanged != nil {
 		t.Errorf("without a time: %s", later.body)

@@ -66,7 +66,9 @@ func (e *Eraser) Routes() []operatorapi.Route {
 type Sends struct {
 	Stopped []operatorapi.Failed
 	Retried []uuid.UUID
-	Refuse  error
+	// RetriedBy are the operators of the calls in Retried.
+	RetriedBy []string
+	Refuse    error
 }
 
 // FailedSends implements operatorapi.Sends.
@@ -84,7 +86,7 @@ func (s *Sends) FailedSends(_ context.Context, limit int, after uuid.UUID) ([]op
 }
 
 // Retry implements operatorapi.Sends.
-func (s *Sends) Retry(_ context.Context, id uuid.UUID) error {
-	s.Retried = append(s.Retried, id)
+func (s *Sends) Retry(_ context.Context, id uuid.UUID, by string) error {
+	s.Retried, s.RetriedBy = append(s.Retried, id), append(s.RetriedBy, by)
 	return s.Refuse
 }
