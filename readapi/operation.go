@@ -2,6 +2,7 @@ package readapi
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 
@@ -12,13 +13,30 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 )
 
+// Reason is a constant sentence: every client can read it, so it holds no text of an error, no address and no name
+// that somebody chose.
+type Reason string
+
 // NotReady is a part of the service that cannot work, and why.
 type NotReady struct {
-	Part string `json:"part"`
-	// Reason holds no text of an error, since every client can read it.
-	Reason string `json:"reason"`
+	Part   string `json:"part"`
+	Reason Reason `json:"reason"`
+	// Position is that of the event in question, 0 for none.
+	Position uint64 `json:"position,omitempty"`
 	// Cause is the error. Only operators read it.
-	Cause string `json:"-"`
+	Cause string `json:"cause,omitempty"`
+}
+
+// String is the part and why it cannot work, on one line.
+func (n NotReady) String() string {
+	text := n.Part + ": " + string(n.Reason)
+	if n.Position > 0 {
+		text += fmt.Sprintf(" (position %d)", n.Position)
+	}
+	if n.Cause != "" {
+		text += ": " + n.Cause
+	}
+	return text
 }
 
 // Remarks are what an operator should know about a service, ready or not.
@@ -81,8 +99,8 @@ func RegisterOperation(e *echo.Echo, o Operation) {
 		}
 		parts := o.Ready(c.Request().Context())
 		for i := range parts {
-			if o.Private && parts[i].Cause != "" {
-				parts[i].Reason += ": " + parts[i].Cause
+			if !o.Private {
+				parts[i].Cause = ""
 			}
 		}
 		if len(parts) == 0 {
@@ -91,8 +109,8 @@ func RegisterOperation(e *echo.Echo, o Operation) {
 				Remarks
 			}{"ready", also})
 		}
-		unready := fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s: %s", parts[0].Part,
-			parts[0].Reason).With("notReady", parts)
+		unready := fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", parts[0]).
+			With("notReady", parts)
 		if len(also.WritesRefused) > 0 {
 			unready = unready.With("writesRefused", also.WritesRefused)
 		}

@@ -81,11 +81,11 @@ func TestOperator_Reads(t *testing.T) {
 		t.Errorf("metrics are %q", kind)
 	}
 	f.notReady = []readapi.NotReady{
-		{Part: "datapoints", Reason: "event 7 cannot be applied"},
+		{Part: "datapoints", Reason: "stopped", Position: 7, Cause: "hidden"},
 		{Part: "recallindex", Reason: "behind"},
 	}
-	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 503, `"debugMessage":"datapoints: event 7 cannot be applied`,
-		`"data":{"notReady":[{"part":"datapoints","reason":"event 7 cannot be applied"},{"part":"recallindex","reason":"behind"}]}`)
+	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 503, `"debugMessage":"datapoints: stopped (position 7)"`,
+		`"data":{"notReady":[{"part":"datapoints","reason":"stopped","position":7},{"part":"recallindex","reason":"behind"}]}`)
 	f.remarks = readapi.Remarks{
 		WritesRefused: []string{"the disk is nearly full"}, SemanticSearchOff: "the model small is missing",
 		SetAside: []readapi.SetAside{{Position: 7, Type: "memory.derived.v1", Projections: []string{"memories"}}},

@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/projections/directory"
 )
 
 // damaged is a store that reads other bytes in one stream than were written.
@@ -83,7 +84,7 @@ func TestBulkWrite_UnreadableRows(t *testing.T) {
 					t.Fatal(err)
 				}
 				w.passHead()
-				if lost, err := w.directory.AbandonedBulks(t.Context()); err != nil || lost != 1 {
+				if lost, err := directory.AbandonedBulks(t.Context(), w.db); err != nil || lost != 1 {
 					t.Errorf("%d bulk writes are said to be lost, %v", lost, err)
 				}
 				if left, err := w.finisher.Pending(t.Context()); err != nil || left.FanOuts != 0 {

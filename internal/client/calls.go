@@ -197,8 +197,10 @@ func notReady(a answer) string {
 	var body struct {
 		Data struct {
 			NotReady []struct {
-				Part   string `json:"part"`
-				Reason string `json:"reason"`
+				Part     string `json:"part"`
+				Reason   string `json:"reason"`
+				Position uint64 `json:"position"`
+				Cause    string `json:"cause"`
 			} `json:"notReady"`
 		} `json:"data"`
 	}
@@ -208,6 +210,12 @@ func notReady(a answer) string {
 	parts := make([]string, len(body.Data.NotReady))
 	for i, p := range body.Data.NotReady {
 		parts[i] = p.Part + ": " + p.Reason
+		if p.Position > 0 {
+			parts[i] += fmt.Sprintf(" (position %d)", p.Position)
+		}
+		if p.Cause != "" {
+			parts[i] += ": " + p.Cause
+		}
 	}
 	return strings.Join(parts, "; ")
 }

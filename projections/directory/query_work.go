@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/work"
@@ -42,8 +43,8 @@ func (q *Queries) Open(ctx context.Context) (bulks, removals int, err error) {
 }
 
 // AbandonedBulks counts the bulk writes that were abandoned since their rows could not be read.
-func (q *Queries) AbandonedBulks(ctx context.Context) (n int, err error) {
-	if err := q.db.QueryRow(ctx, `select count(*) from directory.lost_bulks`).Scan(&n); err != nil {
+func AbandonedBulks(ctx context.Context, db *pgxpool.Pool) (n int, err error) {
+	if err := db.QueryRow(ctx, `select count(*) from directory.lost_bulks`).Scan(&n); err != nil {
 		return 0, fmt.Errorf("count abandoned bulk writes: %w", err)
 	}
 	return n, nil

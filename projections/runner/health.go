@@ -3,6 +3,8 @@ package runner
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/annals-project/annals/eventstore"
 )
 
@@ -37,7 +39,16 @@ func (s Status) Lag() eventstore.Position {
 func (rt *Runtime) FeedStalls() uint64 { return rt.feed.Stalls() }
 
 // Health returns the state of each projection of this process.
-func (rt *Runtime) Health(ctx context.Context) []Status {
+func (rt *Runtime) Health(ctx context.Context) []Status { return rt.health(ctx, rt.background) }
+
+// HealthOn is Health, with the checkpoints read over a pool that neither calls nor background work use.
+func (rt *Runtime) HealthOn(ctx context.Context, db *pgxpool.Pool) []Status {
+	waiter := *rt.background
+	waiter.db = db
+	return rt.health(ctx, &waiter)
+}
+
+func (rt *Runtime) health(ctx context.Context, waiter *Waiter) []Status {
 	var head eventstore.Position
 	unread := map[string]error{}
 	for _, topic := range rt.feed.Status() {
@@ -46,7 +57,7 @@ func (rt *Runtime) Health(ctx context.Context) []Status {
 	}
 	all := make([]Status, 0, len(rt.runners))
 	for _, r := range rt.runners {
-		now, err := rt.background.state(ctx, r.projector.Name(), 0)
+		now, err := waiter.state(ctx, r.projector.Name(), 0)
 		s := Status{
 			Name: r.projector.Name(), Version: r.projector.Version(), Position: now.position, Head: head,
 			Active: now.active, Stop: now.stop, LastErr: now.lastErr, Repeat: now.repeat,

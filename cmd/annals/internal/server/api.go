@@ -54,7 +54,7 @@ func newHandlers(p apiParts) (handlers, error) {
 	cfg, logger := p.cfg, p.cfg.Logger
 	p.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&stateMetrics{p.read.runtime, p.storage, p.backpressure, p.background, cfg.Roles.parts(), logger},
+		&stateMetrics{p.health.reading, p.read.runtime, p.storage, p.backpressure, p.background, cfg.Roles.parts()},
 	)
 	p.semantic.register(p.registry)
 	p.health.register(p.registry)
@@ -88,7 +88,8 @@ func newHandlers(p apiParts) (handlers, error) {
 	httpx.RefuseRoutes(e, missingRole(has))
 	h := handlers{api: e, console: withWebhooks(e, httpx.NewConsole(httpx.Config{Log: logger, URLs: p.urls}))}
 	operation := readapi.Operation{
-		Ready: p.health.notReady, Remarks: p.health.remarks, Metrics: p.registry, Log: logger, Private: p.ownOps,
+		Ready: p.health.notReady, Remarks: func() readapi.Remarks { return p.health.remarks(p.ownOps) },
+		Metrics: prometheus.GathererFunc(gatherOnce(p.registry.Gather)), Log: logger, Private: p.ownOps,
 	}
 	if !p.ownOps {
 		readapi.RegisterOperation(e, operation)

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/annals-project/annals/commands/pipeline"
-	"github.com/annals-project/annals/projections/directory"
+	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/runner"
 	"github.com/annals-project/annals/readapi"
@@ -27,8 +27,8 @@ const maxNamed = 8
 
 // health reports what is not ready, and what else an operator should know.
 type health struct {
+	reading      *memo[reading]
 	runtime      *runner.Runtime
-	directory    *directory.Queries
 	storage      *storage
 	index        *localIndex // nil if no role needs the index
 	backpressure *backpressure
@@ -37,6 +37,7 @@ type health struct {
 	has          parts
 	admission    *admission
 	logger       *slog.Logger
+	calls, work  usedUp
 	// causes are the last causes that were logged.
 	causes atomic.Pointer[string]
 }
@@ -46,33 +47,57 @@ func newHealth(
 	stuck func() []pipeline.Stuck, admission *admission,
 ) *health {
 	return &health{
-		runtime: read.runtime, directory: read.directory, storage: st, index: index, backpressure: pressure,
-		semantic: semantic, stuck: stuck, has: cfg.Roles.parts(), admission: admission, logger: cfg.Logger,
+		reading: newReading(st, read.runtime, cfg.Logger), runtime: read.runtime, storage: st, index: index,
+		backpressure: pressure, semantic: semantic, stuck: stuck, has: cfg.Roles.parts(), admission: admission,
+		logger: cfg.Logger,
 	}
 }
 
-// notReady returns the parts that cannot work, and why. It logs each new set of causes once.
+// The reasons that /readyz shows to every client. They are constant: texts of errors, servers and customers are
+// in the cause only.
+const (
+	silent        readapi.Reason = "it does not answer"
+	storeStopped  readapi.Reason = "writes are refused until the service is restarted"
+	poolUsedUp    readapi.Reason = "every connection for calls is in use"
+	workUsedUp    readapi.Reason = "every connection for background work is in use"
+	notDeleted    readapi.Reason = "it is committed and cannot be completed: what it deletes is still served"
+	stopped       readapi.Reason = "stopped"
+	stoppedAt     readapi.Reason = "stopped at an event that it cannot apply"
+	repeatsPage   readapi.Reason = "repeats a page"
+	cannotBegin   readapi.Reason = "cannot begin"
+	lastTryFailed readapi.Reason = "its last try failed"
+	fedElsewhere  readapi.Reason = "another process feeds its index, and an embedded index serves one process only: " +
+		"stop the other"
+)
+
+// notReady returns the parts that cannot work, and why. It logs each new set of causes once. Whether the service
+// starts or stops is read at each call: the answer must change at once.
 func (h *health) notReady(ctx context.Context) []readapi.NotReady {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
+	now := h.reading.get()
 	var parts []readapi.NotReady
 	if h.has.projections { // other processes report their own
-		parts = h.projectionsNotReady(ctx)
+		parts = h.projectionsNotReady(now)
 	}
-	add := func(part, reason string, cause error) { parts = append(parts, notReady(part, reason, cause)) }
-	if reason, cause := h.storage.logTrouble(ctx); reason != "" {
+	add := func(part string, reason readapi.Reason, cause error) {
+		parts = append(parts, notReady(part, reason, 0, cause))
+	}
+	if reason, cause := h.storage.logTrouble(now.eventStore); reason != "" {
 		add("event store", reason, cause)
 	}
-	if err := h.storage.work.Ping(ctx); err != nil {
-		add("postgres", "it does not answer; the log names the cause", err)
-	} else if err := h.storage.db.Ping(ctx); err != nil {
-		add("postgres", "every connection for calls is in use; the log names the cause", err)
+	at := h.reading.now()
+	full, workFull := h.calls.check(h.storage.db.Stat(), at), h.work.check(h.storage.work.Stat(), at)
+	switch {
+	case now.postgres != nil:
+		add("postgres", silent, now.postgres)
+	case full:
+		add("postgres", poolUsedUp, nil)
+	case workFull:
+		add("postgres", workUsedUp, nil)
 	}
 	stuck := h.stuck()
 	for _, s := range stuck[:min(len(stuck), maxNamed)] {
-		why := fmt.Sprintf("committed at position %d, cannot be completed (one of %d): what it deletes is still served; "+
-			"the log names the cause", s.Position, len(stuck))
-		add("deletion "+s.ID.String(), why, s.Err)
+		cause := fmt.Errorf("one of %d: %w", len(stuck), s.Err)
+		parts = append(parts, notReady("deletion "+s.ID.String(), notDeleted, s.Position, cause))
 	}
 	if reason := h.admission.reason(); reason != "" {
 		add("service", reason, nil)
@@ -82,31 +107,32 @@ func (h *health) notReady(ctx context.Context) []readapi.NotReady {
 }
 
 // projectionsNotReady returns the projections that cannot work.
-func (h *health) projectionsNotReady(ctx context.Context) []readapi.NotReady {
+func (h *health) projectionsNotReady(now reading) []readapi.NotReady {
 	var parts []readapi.NotReady
-	for _, s := range h.runtime.Health(ctx) {
-		name := "projection " + s.Name
+	for _, s := range now.projections {
+		add := func(reason readapi.Reason, at eventstore.Position, cause error) {
+			parts = append(parts, notReady("projection "+s.Name, reason, at, cause))
+		}
 		switch {
 		case s.Stop != nil && s.Stop.Stream != "":
-			reason := fmt.Sprintf("stopped at position %d, %s of %s; the log names the cause", s.Stop.Position,
-				s.Stop.Type, s.Stop.Stream)
-			parts = append(parts, notReady(name, reason, s.Stop))
+			add(stoppedAt, s.Stop.Position, s.Stop)
 		case s.Stop != nil:
-			parts = append(parts, notReady(name, "stopped; the log names the cause", s.Stop))
+			add(stopped, 0, s.Stop)
+		case s.Repeat != nil && s.Repeat.Next == 0:
+			add(cannotBegin, 0, s.Repeat)
 		case s.Repeat != nil:
-			parts = append(parts, notReady(name, s.Repeat.Error(), nil)) // its cause is brief
+			add(repeatsPage, s.Repeat.Next, s.Repeat)
 		case s.LastErr != nil:
-			parts = append(parts, notReady(name, "its last try failed; the log names the cause", s.LastErr))
+			add(lastTryFailed, 0, s.LastErr)
 		case s.Name == recallindex.Name && !s.Active && h.index.ownsIndex:
-			reason := "another process feeds its index, and an embedded index serves one process only: stop the other"
-			parts = append(parts, notReady(name, reason, nil))
+			add(fedElsewhere, 0, nil)
 		}
 	}
 	return parts
 }
 
-func notReady(part, reason string, cause error) readapi.NotReady {
-	n := readapi.NotReady{Part: part, Reason: reason}
+func notReady(part string, reason readapi.Reason, at eventstore.Position, cause error) readapi.NotReady {
+	n := readapi.NotReady{Part: part, Reason: reason, Position: uint64(at)}
 	if cause != nil {
 		n.Cause = cause.Error()
 	}
@@ -127,11 +153,20 @@ func (h *health) logCauses(ctx context.Context, parts []readapi.NotReady) {
 	}
 }
 
-// remarks returns what is refused, lost and set aside.
-func (h *health) remarks() readapi.Remarks {
+// remarks returns what is refused, lost and set aside. Only what operators read holds texts of errors, and names
+// that somebody chose.
+func (h *health) remarks(private bool) readapi.Remarks {
 	r := readapi.Remarks{
 		WritesRefused: h.backpressure.reasons(), OpenTooLong: h.backpressure.openTooLong(),
-		SemanticSearchOff: h.semantic.reason(),
+		SemanticSearchOff: h.semantic.reason(), BulkWritesLost: h.reading.get().abandonedBulks,
+	}
+	if !private && r.SemanticSearchOff != "" {
+		r.SemanticSearchOff = "the model of the stored vectors cannot be called: recall searches by words alone"
+	}
+	if err := h.backpressure.stopped(); err != nil && !private {
+		for i, reason := range r.WritesRefused {
+			r.WritesRefused[i] = strings.TrimSuffix(reason, ": "+err.Error())
+		}
 	}
 	if h.has.reads {
 		r.RecallElsewhere = h.index.unavailableReason()
@@ -140,13 +175,6 @@ func (h *health) remarks() readapi.Remarks {
 		for _, l := range h.storage.index.Losses() {
 			r.RecallIncomplete = append(r.RecallIncomplete, l.Part)
 		}
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
-	defer cancel()
-	var err error
-	if r.BulkWritesLost, err = h.directory.AbandonedBulks(ctx); err != nil {
-		// This is usual before the first start of the projection.
-		h.logger.DebugContext(ctx, "abandoned bulk writes cannot be counted", "err", err)
 	}
 	for _, e := range h.runtime.IsSetAside() {
 		r.SetAside = append(r.SetAside, readapi.SetAside{Position: e.Position, Type: e.Type, Projections: e.Projections})

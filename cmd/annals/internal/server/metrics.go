@@ -1,8 +1,6 @@
 package server
 
 import (
-	"context"
-	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -11,7 +9,6 @@ import (
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/recallindex/elastic"
 	"github.com/annals-project/annals/projections/runner"
-	"github.com/annals-project/annals/projections/usage/limiter"
 )
 
 // projectionMetrics returns hooks that count what the projectors do. They call keysChanged after
@@ -55,7 +52,7 @@ var (
 	nodeMetric = prometheus.NewDesc("annals_node_total",
 		"What the embedded event store wrote since its start.", []string{"what"}, nil)
 	connectionsMetric = prometheus.NewDesc("annals_postgres_connections",
-		"Connections to Postgres of calls, of background work and to the replica, in use and idle.", []string{"pool", "state"}, nil)
+		"Connections to Postgres of calls, of background work, of checks and to the replica, in use and idle.", []string{"pool", "state"}, nil)
 	maxConnectionsMetric = prometheus.NewDesc("annals_postgres_connections_max",
 		"The most connections that a pool opens.", []string{"pool"}, nil)
 	chargeMetric = prometheus.NewDesc("annals_metering_oldest_seconds",
@@ -80,12 +77,12 @@ var (
 
 // stateMetrics reads the state of the parts when Prometheus collects.
 type stateMetrics struct {
+	reading      *memo[reading]
 	runtime      *runner.Runtime
 	storage      *storage
 	backpressure *backpressure
 	background   *background
 	has          parts
-	logger       *slog.Logger
 }
 
 // Describe implements prometheus.Collector.
@@ -101,8 +98,7 @@ func (m *stateMetrics) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
-	defer cancel()
+	now := m.reading.get()
 	gauge := func(of *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(of, prometheus.GaugeValue, value, labels...)
 	}
@@ -110,7 +106,7 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(of, prometheus.CounterValue, value, labels...)
 	}
 	if m.has.projections {
-		for _, s := range m.runtime.Health(ctx) {
+		for _, s := range now.projections {
 			gauge(lagMetric, float64(s.Lag()), s.Name)
 		}
 	}
@@ -138,7 +134,9 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 		counter(nodeMetric, float64(stats.Fsyncs), "fsyncs")
 	}
 	m.collectServers(counter, gauge)
-	pools := map[string]*pgxpool.Stat{"calls": m.storage.db.Stat(), "work": m.storage.work.Stat()}
+	pools := map[string]*pgxpool.Stat{
+		"calls": m.storage.db.Stat(), "work": m.storage.work.Stat(), "checks": m.storage.checks.Stat(),
+	}
 	if m.storage.replica != nil {
 		pools["replica"] = m.storage.replica.Stat()
 	}
@@ -148,13 +146,9 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 		gauge(maxConnectionsMetric, float64(s.MaxConns()), name)
 		counter(waitsMetric, float64(s.EmptyAcquireCount()), name)
 	}
-	age, _, err := limiter.PendingCharges{DB: m.storage.work}.Oldest(ctx)
-	if err != nil {
-		// This is usual before the first start of the projection.
-		m.logger.DebugContext(ctx, "age of counted recalls cannot be read", "err", err)
-		return
+	if now.charged != nil {
+		gauge(chargeMetric, now.charged.Seconds())
 	}
-	gauge(chargeMetric, age.Seconds())
 }
 
 // collectServers collects what the clients of the event store and of Elasticsearch count.

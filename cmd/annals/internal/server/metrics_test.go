@@ -3,9 +3,12 @@ package server
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/datapoints"
@@ -74,8 +77,11 @@ func TestServer_CallsUseAllTheirConnections(t *testing.T) {
 	}
 }
 
-// metrics returns the text of /metrics.
+// metrics returns the text of /metrics as of now: its route answers from the last second.
 func (h *harness) metrics() string {
 	h.t.Helper()
-	return h.fetch(http.MethodGet, h.urls.API+"/metrics", "", "").body
+	got := httptest.NewRecorder()
+	promhttp.HandlerFor(h.registry, promhttp.HandlerOpts{}).
+		ServeHTTP(got, httptest.NewRequestWithContext(h.t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	return got.Body.String()
 }

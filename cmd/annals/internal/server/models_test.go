@@ -195,7 +195,7 @@ func (h *modelHarness) hasProjection() bool {
 	return false
 }
 
-// off is what annals status reads of semantic search.
+// off is what operators read of semantic search. Every client reads whether it is off.
 func (h *modelHarness) off() string {
 	h.t.Helper()
 	c, err := client.New(h.urls.API, "", client.Options{})
@@ -206,7 +206,11 @@ func (h *modelHarness) off() string {
 	if err != nil || !is.Ready {
 		h.t.Fatalf("%+v, %v", is, err)
 	}
-	return is.SemanticSearchOff
+	off := h.health.remarks(true).SemanticSearchOff
+	if (is.SemanticSearchOff == "") != (off == "") {
+		h.t.Errorf("every client reads %q, operators %q", is.SemanticSearchOff, off)
+	}
+	return off
 }
 
 // Without a model search is lexical: auto logs how to get one, builtin warns, none logs nothing. No status reports it.

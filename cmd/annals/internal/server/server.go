@@ -44,6 +44,7 @@ type Server struct {
 	backups      datafolder.Backup // zero without the roles that it needs
 	web          *web
 	requests     *requestlog.Writer // nil if no calls are logged
+	registry     *prometheus.Registry
 	handlers     handlers
 	operator     http.Handler
 }
@@ -130,8 +131,8 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 	s := &Server{
 		cfg: cfg, requests: requests, storage: st, listeners: l, urls: urls, journal: journal, read: read, index: index,
 		backpressure: pressure, background: work, semantic: semantic, health: health, web: newWeb(cfg, admission),
-		handlers: handlers,
-		startup:  newStartup(cfg, st, read, write, index, work, admission, func() { cfg.Ready(urls) }),
+		registry: registry, handlers: handlers,
+		startup: newStartup(cfg, st, read, write, index, work, admission, func() { cfg.Ready(urls) }),
 	}
 	if has := cfg.Roles.parts(); has.writes && has.pipeline {
 		s.backups = datafolder.Backup{

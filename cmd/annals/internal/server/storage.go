@@ -23,6 +23,7 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
 	"github.com/annals-project/annals/projections/recallindex/elastic"
+	"github.com/annals-project/annals/readapi"
 )
 
 // connections is how many connections to the event store share the calls, because one HTTP/2
@@ -32,10 +33,12 @@ const connections = 4
 // callConnections and workConnections bound the connections to Postgres of calls and of background
 // work: projections, their leases, and the work lists of the pipeline. The pools are separate so
 // that many calls cannot starve the background work. Each projection that is rebuilt in a shadow
-// takes runner.shadowConnections more.
+// takes runner.shadowConnections more. checkConnections are those of the operation routes, which anybody may
+// call: they take none from the others, and see a server that answers while these are all in use.
 const (
-	callConnections = 32
-	workConnections = 24
+	callConnections  = 32
+	workConnections  = 24
+	checkConnections = 1
 )
 
 // storage is the log, the database and the index, embedded or not.
@@ -46,6 +49,7 @@ type storage struct {
 	codec    *eventstore.Codec
 	db       *pgxpool.Pool     // for calls
 	work     *pgxpool.Pool     // for background work
+	checks   *pgxpool.Pool     // for the operation routes
 	replica  *replica.Reader   // of the database, nil for none
 	index    recallindex.Index // nil if no role of the process needs it
 }
@@ -173,6 +177,11 @@ func (st *storage) openDatabase(ctx context.Context, cfg Config, logger *slog.Lo
 	if st.work, err = pg.OpenPool(ctx, url, func(c *pgxpool.Config) { c.MaxConns = workConnections }); err != nil {
 		return err
 	}
+	if st.checks, err = pg.OpenPool(ctx, url, func(c *pgxpool.Config) {
+		c.MaxConns, c.ConnConfig.ConnectTimeout = checkConnections, checkTimeout
+	}); err != nil {
+		return err
+	}
 	return pg.Migrate(ctx, st.db)
 }
 
@@ -185,13 +194,14 @@ func (st *storage) logStopped() error {
 	return st.node.Err()
 }
 
-// logTrouble returns why the log does not work fully, "" if it does.
-func (st *storage) logTrouble(ctx context.Context) (reason string, cause error) {
+// logTrouble returns why the log does not work fully, "" if it does. head is what the last read of its head failed
+// with.
+func (st *storage) logTrouble(head error) (reason readapi.Reason, cause error) {
 	if err := st.logStopped(); err != nil {
-		return "writes are refused: restart the service; the log names the cause", err
+		return storeStopped, err
 	}
-	if _, err := st.store.Head(ctx); err != nil {
-		return "it does not answer; the log names the cause", err
+	if head != nil {
+		return silent, head
 	}
 	return "", nil
 }
@@ -203,7 +213,7 @@ func (st *storage) close() error {
 		errs = append(errs, st.index.Close())
 	}
 	st.replica.Close()
-	for _, pool := range []*pgxpool.Pool{st.db, st.work} {
+	for _, pool := range []*pgxpool.Pool{st.db, st.work, st.checks} {
 		if pool != nil {
 			pool.Close()
 		}

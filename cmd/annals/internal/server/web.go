@@ -14,6 +14,7 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/readapi"
 )
 
 // drainTimeout is how long open requests may take once the service stops.
@@ -75,7 +76,7 @@ type admission struct {
 }
 
 // reason returns why the service itself is not ready, "" if it is.
-func (a *admission) reason() string {
+func (a *admission) reason() readapi.Reason {
 	switch {
 	case a.draining.Load():
 		return "the service is stopping"

@@ -1,0 +1,151 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/annals-project/annals/internal/pg"
+	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/projections/runner"
+)
+
+// startFrozen starts a service whose reading becomes older only by pass.
+func startFrozen(t *testing.T) (h *harness, pass func(time.Duration)) {
+	var passed atomic.Int64
+	h = newHarness(t)
+	h.arrange = func(s *Server) {
+		s.health.reading.now = func() time.Time { return time.Unix(100, passed.Load()) }
+	}
+	h.start()
+	return h, func(d time.Duration) { passed.Add(int64(d)) }
+}
+
+func (h *harness) readyz() answer { return h.fetch(http.MethodGet, h.urls.API+"/readyz", "", "") }
+
+// However often the operation routes are called, the servers are read once a second, on a connection that neither
+// calls nor background work use.
+func TestServer_OperationRoutesShareOneReading(t *testing.T) {
+	t.Parallel()
+	h, pass := startFrozen(t)
+	pass(memoTime)
+	if got := h.readyz(); got.status != http.StatusOK {
+		t.Fatalf("readyz: %d %s", got.status, got.body)
+	}
+	checks, calls := h.storage.checks.Stat().AcquireCount(), h.storage.db.Stat().AcquireCount()
+	var callers sync.WaitGroup
+	for range 20 {
+		callers.Go(func() {
+			for range 25 {
+				h.readyz()
+				h.fetch(http.MethodGet, h.urls.API+"/metrics", "", "")
+			}
+		})
+	}
+	callers.Wait()
+	if n := h.storage.checks.Stat().AcquireCount() - checks; n != 0 {
+		t.Errorf("1,000 calls within a second read the database %d times", n)
+	}
+	if n := h.storage.db.Stat().AcquireCount() - calls; n != 0 {
+		t.Errorf("they took %d connections for calls", n)
+	}
+	pass(memoTime)
+	h.readyz()
+	if h.storage.checks.Stat().AcquireCount() == checks {
+		t.Error("a second later the database is not read")
+	}
+}
+
+// A stop is shown at once, whatever is remembered.
+func TestServer_StopIsNotHiddenByTheReading(t *testing.T) {
+	t.Parallel()
+	h, _ := startFrozen(t)
+	if got := h.readyz(); got.status != http.StatusOK {
+		t.Fatalf("readyz: %d %s", got.status, got.body)
+	}
+	h.web.admission.draining.Store(true)
+	if got := h.readyz(); got.status != http.StatusServiceUnavailable || !strings.Contains(got.body, "the service is stopping") {
+		t.Errorf("readyz of a service that stops: %d %s", got.status, got.body)
+	}
+}
+
+func TestServer_ReadyzWhileAllConnectionsAreInUse(t *testing.T) {
+	t.Parallel()
+	h, pass := startFrozen(t)
+	for range callConnections {
+		conn, err := h.storage.db.Acquire(t.Context())
+		runtest.Must(t, err)
+		t.Cleanup(conn.Release)
+	}
+	pass(memoTime)
+	if got := h.readyz(); got.status != http.StatusOK {
+		t.Errorf("connections that are in use for a moment: %d %s", got.status, got.body)
+	}
+	pass(checkTimeout)
+	if got := h.readyz(); got.status != http.StatusServiceUnavailable ||
+		!strings.Contains(got.body, `{"part":"postgres","reason":"`+string(poolUsedUp)+`"}`) {
+		t.Errorf("connections that are in use for long: %d %s", got.status, got.body)
+	}
+}
+
+// A database that is lost is named on the API's address, and neither described there.
+func TestServer_LostPostgresIsNotDescribed(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.arrange = func(s *Server) {
+		lost, err := pg.NewPool(t.Context(), "postgres://hiddenuser:hiddenword@127.0.0.1:1/hiddendb")
+		runtest.Must(t, err)
+		s.storage.checks.Close()
+		s.storage.checks = lost
+	}
+	h.start()
+	got := h.readyz()
+	if got.status != http.StatusServiceUnavailable || !strings.Contains(got.body, `{"part":"postgres","reason":"it does not answer"}`) {
+		t.Errorf("readyz: %d %s", got.status, got.body)
+	}
+	for _, text := range []string{"hidden", "127.0.0.1", "dial", "connect", "cause"} {
+		if strings.Contains(got.body, text) {
+			t.Errorf("readyz shows %q: %s", text, got.body)
+		}
+	}
+	causes := ""
+	for _, part := range h.health.notReady(t.Context()) {
+		causes += part.Cause
+	}
+	if !strings.Contains(causes, "127.0.0.1:1") {
+		t.Errorf("the causes for operators are %q", causes)
+	}
+}
+
+// Whatever a projection fails with, every client reads constant sentences and positions.
+func TestHealth_ReasonsHoldNoTextOfErrors(t *testing.T) {
+	const text = "hidden words of a customer"
+	cause := errors.New(text)
+	h := &health{}
+	parts := h.projectionsNotReady(reading{projections: []runner.Status{
+		{Name: "a", Stop: &runner.Stop{Position: 7, Stream: text, Type: text, Err: cause}},
+		{Name: "b", Stop: &runner.Stop{Err: cause}},
+		{Name: "c", Repeat: &runner.Repeat{Next: 9, Err: cause}},
+		{Name: "d", Repeat: &runner.Repeat{Err: cause}},
+		{Name: "e", LastErr: cause},
+	}})
+	if len(parts) != 5 {
+		t.Fatalf("%d parts: %+v", len(parts), parts)
+	}
+	for i := range parts {
+		if !strings.Contains(parts[i].Cause, text) {
+			t.Errorf("%s has the cause %q", parts[i].Part, parts[i].Cause)
+		}
+		parts[i].Cause = ""
+	}
+	public, err := json.Marshal(parts)
+	runtest.Must(t, err)
+	if strings.Contains(string(public), text) || !strings.Contains(string(public), `"position":7`) {
+		t.Errorf("every client reads %s", public)
+	}
+}

@@ -1,0 +1,69 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/projections/directory"
+	"github.com/annals-project/annals/projections/runner"
+	"github.com/annals-project/annals/projections/usage/limiter"
+)
+
+// reading is what the operation routes ask of the servers. The rest of what they show is in memory.
+type reading struct {
+	eventStore, postgres error
+	projections          []runner.Status
+	// abandonedBulks counts bulk writes of identities; charged is the age of the oldest counted recalls, nil if
+	// it cannot be read.
+	abandonedBulks int
+	charged        *time.Duration
+}
+
+// newReading returns the reading that all operation routes share.
+func newReading(st *storage, runtime *runner.Runtime, logger *slog.Logger) *memo[reading] {
+	return newMemo(func(ctx context.Context) (r reading) {
+		_, r.eventStore = st.store.Head(ctx)
+		r.postgres = st.checks.Ping(ctx)
+		r.projections = runtime.HealthOn(ctx, st.checks)
+		var err error
+		if r.abandonedBulks, err = directory.AbandonedBulks(ctx, st.checks); err != nil {
+			// This is usual before the first start of the projection, and so below.
+			logger.DebugContext(ctx, "abandoned bulk writes cannot be counted", "err", err)
+		}
+		age, _, err := limiter.PendingCharges{DB: st.checks}.Oldest(ctx)
+		if err != nil {
+			logger.DebugContext(ctx, "age of counted recalls cannot be read", "err", err)
+			return r
+		}
+		r.charged = &age
+		return r
+	})
+}
+
+// usedUp notices that every connection of a pool has been in use, by the same users, for checkTimeout.
+type usedUp struct {
+	last atomic.Pointer[fullPool]
+}
+
+// fullPool is a pool without a free connection: since when, and how many had been acquired then.
+type fullPool struct {
+	since    time.Time
+	acquired int64
+}
+
+func (u *usedUp) check(pool *pgxpool.Stat, now time.Time) bool {
+	if pool.AcquiredConns() < pool.MaxConns() {
+		u.last.Store(nil)
+		return false
+	}
+	before := u.last.Load()
+	if before == nil || before.acquired != pool.AcquireCount() {
+		u.last.Store(&fullPool{since: now, acquired: pool.AcquireCount()})
+		return false
+	}
+	return now.Sub(before.since) >= checkTimeout
+}
