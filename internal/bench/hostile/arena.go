@@ -23,6 +23,8 @@ import (
 // Tenant is a project with its key, and the management key of its organization.
 type Tenant struct {
 	Key, Management, Slug string
+	// Webhook is the URL of a webhook with as many filters as are allowed, "" for none.
+	Webhook string
 }
 
 // Arena is the environment of an attack.
@@ -119,10 +121,25 @@ func (a *Arena) fetch(ctx context.Context, key, method, path string, body any) (
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
+	return a.send(req)
+}
+
+// post sends an event to a webhook, and ignores the response.
+func (a *Arena) post(ctx context.Context, url string, body []byte) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		a.Answers.add("no call")
+		return
+	}
+	_, _ = a.send(req) // what comes back is counted
+}
+
+// send makes a call, reads its response, and counts it.
+func (a *Arena) send(req *http.Request) (reply, error) {
 	res, err := a.http.Do(req)
 	if err != nil {
 		a.Answers.add("no answer")
-		return reply{}, fmt.Errorf("%s %s: %w", method, path, err)
+		return reply{}, fmt.Errorf("%s: %w", req.Method, err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	const most = 1 << 20
@@ -132,7 +149,7 @@ func (a *Arena) fetch(ctx context.Context, key, method, path string, body any) (
 	}
 	if err != nil {
 		a.Answers.add("broken answer")
-		return reply{}, fmt.Errorf("%s %s: read answer: %w", method, path, err)
+		return reply{}, fmt.Errorf("%s: read answer: %w", req.Method, err)
 	}
 	a.Answers.add(nameOf(res, text))
 	seconds, _ := strconv.Atoi(res.Header.Get("Retry-After"))

@@ -36,6 +36,10 @@ func Attacks() []Attack {
 		{"texts", "send texts that are hard to read a meaning into", nil, runTexts},
 		{"projects", "write to many projects at once", prepareProjects, runProjects},
 		{"tokens", "recall 200 results with a budget of one token", prepareTokens, runTokens},
+		{"estimates", "ask for estimates of files that nest, repeat and never end", nil, runEstimates},
+		{"webhook", "send events of 1 MiB of escaped names to 20 filters", nil, runWebhook},
+		{"traces", "trace a data point with many revisions", prepareTraces, runTraces},
+		{"revisions", "delete a data point with many revisions", prepareRevisions, runRevisions},
 	}
 }
 

@@ -33,7 +33,7 @@ func TestText_EqualSeeds(t *testing.T) {
 func TestSizes_Scaled(t *testing.T) {
 	full := hostile.Sizes{
 		Moves: 200, Deletions: 100_000, Rules: 60, Identities: 20_000, Resends: 200_000,
-		Connections: 500, Metadata: 200, Traits: 500, Texts: 5000, Projects: 300,
+		Connections: 500, Metadata: 200, Traits: 500, Texts: 5000, Projects: 300, Revisions: 100_000,
 		Hold: time.Minute, Scale: 0.01,
 	}
 	if err := full.Validate(); err != nil {
@@ -53,7 +53,7 @@ func TestSizes_Scaled(t *testing.T) {
 func TestResult_Missed(t *testing.T) {
 	kept := func() hostile.Result {
 		return hostile.Result{
-			Noticed:  hostile.Noticed{Searchable: load.Times{2 * time.Second}, Recall: load.Times{time.Second}},
+			Noticed:  hostile.Noticed{Searchable: load.Times{2 * time.Second}, Recall: load.Times{300 * time.Millisecond}},
 			Resident: hostile.MaxResident, Attacker: &hostile.Answers{}, Neighbour: &hostile.Answers{},
 		}
 	}
@@ -62,7 +62,7 @@ func TestResult_Missed(t *testing.T) {
 	}
 	for name, miss := range map[string]func(*hostile.Result){
 		"searchable after": func(r *hostile.Result) { r.Noticed.Searchable = load.Times{2*time.Second + time.Millisecond} },
-		"recall takes":     func(r *hostile.Result) { r.Noticed.Recall = load.Times{time.Second + time.Millisecond} },
+		"recall takes":     func(r *hostile.Result) { r.Noticed.Recall = load.Times{301 * time.Millisecond} },
 		"not answered":     func(r *hostile.Result) { r.Noticed.Searchable = nil },
 		"memory over":      func(r *hostile.Result) { r.Resident++ },
 		"1 restarts":       func(r *hostile.Result) { r.Restarts = 1 },

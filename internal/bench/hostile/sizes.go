@@ -17,6 +17,7 @@ type Sizes struct {
 	Traits      int           `name:"traits" default:"500" help:"Identities with as many traits as are allowed, to list."`
 	Texts       int           `name:"texts" default:"5000" help:"Texts that are hard to read a meaning into."`
 	Projects    int           `name:"projects" default:"300" help:"Projects to write to at once."`
+	Revisions   int           `name:"revisions" default:"100000" help:"Revisions of the data point that is deleted; a tenth of them are traced."`
 	Hold        time.Duration `name:"hold" default:"60s" help:"How long what is held or repeated is held or repeated."`
 	Scale       float64       `name:"scale" default:"1" help:"Part of all these sizes, above 0, at most 1: less for a try."`
 }
@@ -28,6 +29,7 @@ func (s *Sizes) Validate() error {
 	}
 	for _, n := range []int{
 		s.Moves, s.Deletions, s.Rules, s.Identities, s.Resends, s.Connections, s.Metadata, s.Traits, s.Texts, s.Projects,
+		s.Revisions,
 	} {
 		if n < 1 || n > 10_000_000 {
 			return fmt.Errorf("a size is %d: want 1 to 10,000,000", n)
@@ -43,7 +45,7 @@ func (s *Sizes) Validate() error {
 func (s Sizes) Scaled() Sizes {
 	for _, n := range []*int{
 		&s.Moves, &s.Deletions, &s.Rules, &s.Identities, &s.Resends, &s.Connections, &s.Metadata, &s.Traits, &s.Texts,
-		&s.Projects,
+		&s.Projects, &s.Revisions,
 	} {
 		*n = max(int(float64(*n)*s.Scale), 1)
 	}

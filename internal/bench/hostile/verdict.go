@@ -12,7 +12,7 @@ import (
 // service.
 const (
 	maxSearchable = 2000
-	maxRecall     = 1000
+	maxRecall     = 300
 	MaxResident   = 1 << 30
 )
 

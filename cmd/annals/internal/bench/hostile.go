@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/bench/hostile"
 )
@@ -92,6 +95,9 @@ func tenants(ctx context.Context, own *ownServer) (attacker, neighbour hostile.T
 	if attacker, err = hostile.MakeTenant(ctx, own.url, keys[datafolder.ManagementKeyName], "attacker"); err != nil {
 		return attacker, neighbour, err
 	}
+	if attacker.Webhook, err = webhookOf(ctx, own, attacker.Slug); err != nil {
+		return attacker, neighbour, err
+	}
 	order := operatorapi.NewOrganization{Name: "Neighbour", Plan: "self-hosted", By: "bench"}
 	made, err := operatorapi.CreateOrganization.Call(ctx, operatorapi.Dial(own.dir), order)
 	if err != nil {
@@ -101,6 +107,23 @@ func tenants(ctx context.Context, own *ownServer) (attacker, neighbour hostile.T
 		return attacker, neighbour, err
 	}
 	return attacker, neighbour, hostile.Settle(ctx, own.url, neighbour)
+}
+
+// webhookOf creates a webhook with the most filters, and returns its URL.
+func webhookOf(ctx context.Context, own *ownServer, project string) (string, error) {
+	settings := webhook.Settings{Name: "bench", ContentPath: "$.content"}
+	for n := range limit.WebhookFilters {
+		settings.Filters = append(settings.Filters, webhook.Filter{
+			Path: fmt.Sprintf("$.%s.b%d", strings.Repeat("a", 63), n), Operator: webhook.Is, Values: []string{"c"},
+		})
+	}
+	made, err := operatorapi.CreateWebhook.Call(ctx, operatorapi.Dial(own.dir), operatorapi.WebhookRequest{
+		Target: operatorapi.Target{By: "bench"}, Project: project, Settings: settings,
+	})
+	if err != nil {
+		return "", fmt.Errorf("create a webhook: %w", err)
+	}
+	return made.URL, nil
 }
 
 func (o HostileOptions) prepare(ctx context.Context, attack hostile.Attack, arena *hostile.Arena) error {
