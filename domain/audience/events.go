@@ -48,6 +48,9 @@ type Put struct {
 // EventType implements event.Event.
 func (Put) EventType() string { return "audience.put.v1" }
 
+// Project returns the project that the event belongs to.
+func (e Put) Project() uuid.UUID { return e.ProjectID }
+
 // Removed removes an audience: data points that are scoped to it have no readers, and its slug is
 // free.
 type Removed struct {
@@ -59,6 +62,9 @@ type Removed struct {
 // EventType implements event.Event.
 func (Removed) EventType() string { return "audience.removed.v1" }
 
+// Project returns the project that the event belongs to.
+func (e Removed) Project() uuid.UUID { return e.ProjectID }
+
 // Recomputed counts the members of an audience again.
 type Recomputed struct {
 	ProjectID    uuid.UUID `json:"projectId"`
@@ -68,3 +74,6 @@ type Recomputed struct {
 
 // EventType implements event.Event.
 func (Recomputed) EventType() string { return "audience.recomputed.v1" }
+
+// Project returns the project that the event belongs to.
+func (e Recomputed) Project() uuid.UUID { return e.ProjectID }

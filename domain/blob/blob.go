@@ -42,6 +42,9 @@ type Opened struct {
 // EventType implements event.Event.
 func (Opened) EventType() string { return "blob.opened.v2" }
 
+// Project returns the project that the event belongs to.
+func (e Opened) Project() uuid.UUID { return e.ProjectID }
+
 // UpOpened reads the first version, which does not list what a stage holds.
 func UpOpened(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
 	return Opened{}.EventType(), payload, nil

@@ -50,6 +50,9 @@ type Send struct {
 	Month        string `json:"month"`
 }
 
+// Project returns the project that the event belongs to.
+func (s Send) Project() uuid.UUID { return s.ProjectID }
+
 // State is the state of a data point after an event, in effect order.
 type State struct {
 	SourceID string `json:"sourceId"`
@@ -152,6 +155,9 @@ type Deleted struct {
 
 // EventType implements event.Event.
 func (Deleted) EventType() string { return "datapoint.deleted.v1" }
+
+// Project returns the project that the event belongs to.
+func (e Deleted) Project() uuid.UUID { return e.ProjectID }
 
 // NodeID is the id under which a revision appears as a document of recall and as a node of the
 // trace.

@@ -33,6 +33,9 @@ type Accepted struct {
 // EventType implements event.Event.
 func (Accepted) EventType() string { return "deletion.accepted.v1" }
 
+// Project returns the project that the event belongs to.
+func (e Accepted) Project() uuid.UUID { return e.ProjectID }
+
 // FannedOut records that every target was deleted, or (Kept) not, because a later send revised it.
 type FannedOut struct {
 	ProjectID uuid.UUID   `json:"projectId"`
@@ -42,6 +45,9 @@ type FannedOut struct {
 
 // EventType implements event.Event.
 func (FannedOut) EventType() string { return "deletion.fanned-out.v1" }
+
+// Project returns the project that the event belongs to.
+func (e FannedOut) Project() uuid.UUID { return e.ProjectID }
 
 // RetainedFact is what outlives an item of an erased data point.
 type RetainedFact struct {
@@ -124,6 +130,9 @@ func (e FactsKept) NewestRevision() int {
 // EventType implements event.Event.
 func (FactsKept) EventType() string { return "deletion.facts-kept.v4" }
 
+// Project returns the project that the event belongs to.
+func (e FactsKept) Project() uuid.UUID { return e.ProjectID }
+
 // UpFactsKept reads the first version, which retained no authors, the second, which named no range,
 // and the third, which named no request and counted no memories.
 func UpFactsKept(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
@@ -139,3 +148,6 @@ type Cleaned struct {
 
 // EventType implements event.Event.
 func (Cleaned) EventType() string { return "deletion.cleaned.v1" }
+
+// Project returns the project that the event belongs to.
+func (e Cleaned) Project() uuid.UUID { return e.ProjectID }

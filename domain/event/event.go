@@ -9,6 +9,13 @@ type Event interface {
 	EventType() string
 }
 
+// OfProject is an event that belongs to one project. Others concern an organization or the whole log.
+type OfProject interface {
+	Event
+	// Project returns the project that the event belongs to.
+	Project() uuid.UUID
+}
+
 // Meta is stored with every event: its principal, request and command, and its cause.
 type Meta struct {
 	// RequestID is the X-Request-Id of the request that caused the event, or zero for background work.

@@ -33,6 +33,9 @@ type BulkAccepted struct {
 // EventType implements event.Event.
 func (BulkAccepted) EventType() string { return "bulk.accepted.v1" }
 
+// Project returns the project that the event belongs to.
+func (e BulkAccepted) Project() uuid.UUID { return e.ProjectID }
+
 // Row is one row of a staged bulk write.
 type Row struct {
 	Identity string            `json:"identity"`
@@ -48,3 +51,6 @@ type BulkFannedOut struct {
 
 // EventType implements event.Event.
 func (BulkFannedOut) EventType() string { return "bulk.fanned-out.v1" }
+
+// Project returns the project that the event belongs to.
+func (e BulkFannedOut) Project() uuid.UUID { return e.ProjectID }

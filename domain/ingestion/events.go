@@ -36,6 +36,9 @@ type Claimed struct {
 // EventType implements event.Event.
 func (Claimed) EventType() string { return "ingestion.claimed.v1" }
 
+// Project returns the project that the event belongs to.
+func (e Claimed) Project() uuid.UUID { return e.ProjectID }
+
 // Item is one item of a committed batch, in the order sent.
 type Item struct {
 	DataPoint uuid.UUID `json:"dataPoint"`
@@ -71,6 +74,9 @@ type Accepted struct {
 // EventType implements event.Event.
 func (Accepted) EventType() string { return "ingestion.accepted.v2" }
 
+// Project returns the project that the event belongs to.
+func (e Accepted) Project() uuid.UUID { return e.ProjectID }
+
 // UpAccepted reads the first version, which repeated the namespace of the project.
 func UpAccepted(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
 	return Accepted{}.EventType(), payload, nil
@@ -101,6 +107,9 @@ type FannedOut struct {
 // EventType implements event.Event.
 func (FannedOut) EventType() string { return "ingestion.fanned-out.v1" }
 
+// Project returns the project that the event belongs to.
+func (e FannedOut) Project() uuid.UUID { return e.ProjectID }
+
 // Indexed records that all of the send was verified to be searchable. Most sends end by a
 // pipeline.Searchable instead. Indexed is for a send that lost some of its data points to a
 // deletion: a replay may know only from the deletion that they were part of it.
@@ -111,6 +120,9 @@ type Indexed struct {
 
 // EventType implements event.Event.
 func (Indexed) EventType() string { return "ingestion.indexed.v1" }
+
+// Project returns the project that the event belongs to.
+func (e Indexed) Project() uuid.UUID { return e.ProjectID }
 
 // Failed records that the send stopped: every item is done or failed, and this is the first
 // failure.
@@ -124,6 +136,9 @@ type Failed struct {
 // EventType implements event.Event.
 func (Failed) EventType() string { return "ingestion.failed.v1" }
 
+// Project returns the project that the event belongs to.
+func (e Failed) Project() uuid.UUID { return e.ProjectID }
+
 // Retried puts the failed items of a stopped send back into the queue. Round counts from 1.
 type Retried struct {
 	ProjectID uuid.UUID `json:"projectId"`
@@ -134,3 +149,6 @@ type Retried struct {
 
 // EventType implements event.Event.
 func (Retried) EventType() string { return "ingestion.retried.v1" }
+
+// Project returns the project that the event belongs to.
+func (e Retried) Project() uuid.UUID { return e.ProjectID }

@@ -73,6 +73,9 @@ type DerivationStarted struct {
 // EventType implements event.Event.
 func (DerivationStarted) EventType() string { return "memory.derivation-started.v1" }
 
+// Project returns the project that the event belongs to.
+func (e DerivationStarted) Project() uuid.UUID { return e.ProjectID }
+
 // Derived is what an extractor read in one revision. It is stored once: a replay asks no model.
 type Derived struct {
 	ProjectID   uuid.UUID `json:"projectId"`
@@ -92,6 +95,9 @@ type Derived struct {
 // EventType implements event.Event.
 func (Derived) EventType() string { return "memory.derived.v1" }
 
+// Project returns the project that the event belongs to.
+func (e Derived) Project() uuid.UUID { return e.ProjectID }
+
 // Failed ends an attempt. Final is true when no further attempt is made before a retry.
 type Failed struct {
 	ProjectID   uuid.UUID `json:"projectId"`
@@ -110,6 +116,9 @@ type Failed struct {
 
 // EventType implements event.Event.
 func (Failed) EventType() string { return "memory.failed.v1" }
+
+// Project returns the project that the event belongs to.
+func (e Failed) Project() uuid.UUID { return e.ProjectID }
 
 // Encode is the JSON array that a blob of memories holds.
 func Encode(memories []Memory) ([]byte, error) { return json.Marshal(memories) }

@@ -37,6 +37,9 @@ type Seen struct {
 // EventType implements event.Event.
 func (Charged) EventType() string { return "usage.charged.v2" }
 
+// Project returns the project that the event belongs to.
+func (e Charged) Project() uuid.UUID { return e.ProjectID }
+
 // UpCharged reads the first version of Charged, which counted recalls only.
 func UpCharged(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
 	var e Charged

@@ -24,6 +24,9 @@ type KeyCreated struct {
 // EventType implements event.Event.
 func (KeyCreated) EventType() string { return "project.key-created.v1" }
 
+// Project returns the project that the event belongs to.
+func (e KeyCreated) Project() uuid.UUID { return e.ProjectID }
+
 // KeyRevoked revokes a key from its next call on.
 type KeyRevoked struct {
 	ProjectID uuid.UUID `json:"projectId"`
@@ -34,6 +37,9 @@ type KeyRevoked struct {
 // EventType implements event.Event.
 func (KeyRevoked) EventType() string { return "project.key-revoked.v1" }
 
+// Project returns the project that the event belongs to.
+func (e KeyRevoked) Project() uuid.UUID { return e.ProjectID }
+
 // Archived refuses every call of the project's keys.
 type Archived struct {
 	ProjectID  uuid.UUID `json:"projectId"`
@@ -43,6 +49,9 @@ type Archived struct {
 // EventType implements event.Event.
 func (Archived) EventType() string { return "project.archived.v1" }
 
+// Project returns the project that the event belongs to.
+func (e Archived) Project() uuid.UUID { return e.ProjectID }
+
 // Unarchived accepts calls of the project's keys again.
 type Unarchived struct {
 	ProjectID    uuid.UUID `json:"projectId"`
@@ -51,6 +60,9 @@ type Unarchived struct {
 
 // EventType implements event.Event.
 func (Unarchived) EventType() string { return "project.unarchived.v1" }
+
+// Project returns the project that the event belongs to.
+func (e Unarchived) Project() uuid.UUID { return e.ProjectID }
 
 // CapsSet sets both monthly caps of a project: data points, and tenths of a credit; nil is no cap.
 type CapsSet struct {
@@ -62,3 +74,6 @@ type CapsSet struct {
 
 // EventType implements event.Event.
 func (CapsSet) EventType() string { return "project.caps-set.v1" }
+
+// Project returns the project that the event belongs to.
+func (e CapsSet) Project() uuid.UUID { return e.ProjectID }

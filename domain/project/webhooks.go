@@ -25,6 +25,9 @@ type WebhookCreated struct {
 // EventType implements event.Event.
 func (WebhookCreated) EventType() string { return "project.webhook-created.v1" }
 
+// Project returns the project that the event belongs to.
+func (e WebhookCreated) Project() uuid.UUID { return e.ProjectID }
+
 // WebhookChanged replaces the settings of a webhook.
 type WebhookChanged struct {
 	ProjectID uuid.UUID        `json:"projectId"`
@@ -36,6 +39,9 @@ type WebhookChanged struct {
 // EventType implements event.Event.
 func (WebhookChanged) EventType() string { return "project.webhook-changed.v1" }
 
+// Project returns the project that the event belongs to.
+func (e WebhookChanged) Project() uuid.UUID { return e.ProjectID }
+
 // WebhookPaused refuses the events of a webhook until it is resumed.
 type WebhookPaused struct {
 	ProjectID uuid.UUID `json:"projectId"`
@@ -46,6 +52,9 @@ type WebhookPaused struct {
 // EventType implements event.Event.
 func (WebhookPaused) EventType() string { return "project.webhook-paused.v1" }
 
+// Project returns the project that the event belongs to.
+func (e WebhookPaused) Project() uuid.UUID { return e.ProjectID }
+
 // WebhookResumed takes events of a webhook again.
 type WebhookResumed struct {
 	ProjectID uuid.UUID `json:"projectId"`
@@ -55,6 +64,9 @@ type WebhookResumed struct {
 
 // EventType implements event.Event.
 func (WebhookResumed) EventType() string { return "project.webhook-resumed.v1" }
+
+// Project returns the project that the event belongs to.
+func (e WebhookResumed) Project() uuid.UUID { return e.ProjectID }
 
 // WebhookTokenRotated replaces the token of a webhook. The one before is refused from the next call on.
 type WebhookTokenRotated struct {
@@ -68,6 +80,9 @@ type WebhookTokenRotated struct {
 // EventType implements event.Event.
 func (WebhookTokenRotated) EventType() string { return "project.webhook-token-rotated.v1" }
 
+// Project returns the project that the event belongs to.
+func (e WebhookTokenRotated) Project() uuid.UUID { return e.ProjectID }
+
 // WebhookDeleted removes a webhook. Its data points stay.
 type WebhookDeleted struct {
 	ProjectID uuid.UUID `json:"projectId"`
@@ -77,6 +92,9 @@ type WebhookDeleted struct {
 
 // EventType implements event.Event.
 func (WebhookDeleted) EventType() string { return "project.webhook-deleted.v1" }
+
+// Project returns the project that the event belongs to.
+func (e WebhookDeleted) Project() uuid.UUID { return e.ProjectID }
 
 // Webhook is what decisions need of a webhook.
 type Webhook struct {

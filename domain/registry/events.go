@@ -66,6 +66,9 @@ type ProjectCreated struct {
 // EventType implements event.Event.
 func (ProjectCreated) EventType() string { return "registry.project-created.v2" }
 
+// Project returns the project that the event belongs to.
+func (e ProjectCreated) Project() uuid.UUID { return e.ProjectID }
+
 // UpProjectCreated reads the first version, whose namespaces are not keyed.
 func UpProjectCreated(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
 	var e struct {

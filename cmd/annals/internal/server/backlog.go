@@ -1,13 +1,13 @@
 package server
 
 import (
-	"reflect"
 	"sync"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/feed"
 )
@@ -158,31 +158,9 @@ func amountOf(f eventstore.DecodedEvent) (uuid.UUID, amount) {
 	w := amount{events: 1, bytes: int64(f.Size())}
 	if send, _, ok := datapoint.SendOf(f.Event); ok {
 		w.bytes = max(w.bytes, send.Bytes)
-		return send.ProjectID, w
 	}
-	return projectOf(f.Event), w
-}
-
-// projectFields caches the index of field ProjectID by type of event, nil for none.
-var projectFields sync.Map
-
-// projectOf returns field ProjectID of an event, zero without that field.
-func projectOf(e any) uuid.UUID {
-	v := reflect.ValueOf(e)
-	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
-		return uuid.Nil
+	if of, ok := f.Event.(event.OfProject); ok {
+		return of.Project(), w
 	}
-	v = v.Elem()
-	index, seen := projectFields.Load(v.Type())
-	if !seen {
-		field, has := v.Type().FieldByName("ProjectID")
-		if !has || field.Type != reflect.TypeFor[uuid.UUID]() {
-			field.Index = nil
-		}
-		index, _ = projectFields.LoadOrStore(v.Type(), field.Index)
-	}
-	if path := index.([]int); path != nil {
-		return v.FieldByIndex(path).Interface().(uuid.UUID)
-	}
-	return uuid.Nil
+	return uuid.Nil, w
 }
