@@ -50,7 +50,7 @@ test: ## Run every test (T=./folder/... for some of them).
 	$(UNVETTED) -p 4 -timeout 20m $(T)
 
 test-deploy: ## Check what is in deploy/: Compose file, Helm chart, dashboards, alerts, and the image without Docker.
-	cd deploy/test && $(GO) vet ./... && $(GO) test -timeout 20m ./...
+	cd deploy/test && $(TEST) -vet=all -timeout 20m ./...
 	ANNALS_TEST_IMAGE=1 $(UNVETTED) -count=1 -timeout 20m -run '^TestImage_' ./internal/e2e
 
 test-elasticsearch: ## Start an Elasticsearch, and run the tests that need one on it (deploy/elasticsearch/start.sh tells what that takes).

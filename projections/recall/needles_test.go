@@ -26,6 +26,9 @@ type askedProject struct {
 // TestNeedles guards that of texts of one shape the one with the needle of the question is first: each kind of needle
 // with half of the arrangements of templates, authors and times, in a project each.
 func TestNeedles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it is about ranks, one question after the other")
+	}
 	const parts = 4
 	var asked [parts][]askedProject
 	t.Run("projects", func(t *testing.T) {

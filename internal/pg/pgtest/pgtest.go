@@ -7,12 +7,9 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,7 +20,7 @@ import (
 	"github.com/annals-project/annals/internal/pg"
 )
 
-// Variable names the environment variable with the URL of a server to use in place of a private one.
+// Variable names the environment variable with the URL of a server to use in place of the one of the run.
 // Its user must be allowed to create databases.
 const Variable = "ANNALS_TEST_POSTGRES"
 
@@ -31,9 +28,9 @@ const Variable = "ANNALS_TEST_POSTGRES"
 // TestMain.
 var shared struct {
 	sync.Mutex
-	running  bool // within Run
-	server   *pg.Server
-	dir      string
+	running bool // within Run
+	// users makes this process a user of the server of the run; nil with a server that the environment names.
+	users    *os.File
 	admin    *pgx.Conn
 	url      string // of any database of the server
 	template string
@@ -59,8 +56,8 @@ func folder() string {
 	return inMemory
 }
 
-// Main runs the tests and exits: func TestMain(m *testing.M) { pgtest.Main(m) }. The first test
-// that asks for a database starts the server, Main stops and removes it.
+// Main runs the tests and exits: func TestMain(m *testing.M) { pgtest.Main(m) }. The first test of a
+// run that asks for a database starts the server, the end of its last package stops and removes it.
 func Main(m *testing.M) { os.Exit(Run(m)) }
 
 // Run is Main for a TestMain that has more to do; it returns the exit code.
@@ -117,23 +114,72 @@ func reserve(ctx context.Context) (name, address string, err error) {
 	}
 	if last := len(shared.free) - 1; last >= 0 {
 		name, shared.free = shared.free[last], shared.free[:last]
-	} else {
-		name = newName()
-		create := "create database " + name + " template " + shared.template + shared.strategy
-		if _, err := shared.admin.Exec(ctx, create); err != nil {
-			return "", "", fmt.Errorf("create database: %w", err)
-		}
-		shared.created = append(shared.created, name)
+		address, err = onDatabase(shared.url, name)
+		return name, address, err
 	}
+	if name, address, err = adopt(ctx); name != "" || err != nil {
+		return name, address, err
+	}
+	name = newName()
+	create := "create database " + name + " template " + shared.template + shared.strategy
+	if err := claim(ctx, name); err != nil {
+		return "", "", err
+	}
+	if _, err := shared.admin.Exec(ctx, create); err != nil {
+		return "", "", fmt.Errorf("create database: %w", err)
+	}
+	shared.created = append(shared.created, name)
 	address, err = onDatabase(shared.url, name)
 	return name, address, err
 }
 
+// claim locks the name of a database until this process ends.
+func claim(ctx context.Context, name string) error {
+	if _, err := shared.admin.Exec(ctx, "select pg_advisory_lock($1, hashtext($2))", claims, name); err != nil {
+		return fmt.Errorf("lock the database: %w", err)
+	}
+	return nil
+}
+
+// claims is the class of the advisory locks of databases.
+const claims = 0x616e6e
+
+// adopt takes a database of a process that has ended, if there is one.
+func adopt(ctx context.Context) (name, address string, err error) {
+	if shared.users == nil {
+		return "", "", nil // processes of other runs may use that server
+	}
+	err = shared.admin.QueryRow(ctx, `select datname from pg_database
+		where datname like $1 and datname <> all($2) and pg_try_advisory_lock($3, hashtext(datname)) limit 1`,
+		strings.ReplaceAll(namePrefix, "_", `\_`)+"%", append(shared.created, ""), claims).Scan(&name)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", "", nil
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("look for a database: %w", err)
+	}
+	if address, err = onDatabase(shared.url, name); err != nil {
+		return "", "", err
+	}
+	shared.created = append(shared.created, name)
+	return name, address, clean(ctx, address)
+}
+
 // release clears a database for the next test: it ends the sessions that are left, drops what the
 // test created and empties the tables of schema ops.
-func release(name, address string) (err error) {
+func release(name, address string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
+	if err := clean(ctx, address); err != nil {
+		return err
+	}
+	shared.Lock()
+	defer shared.Unlock()
+	shared.free = append(shared.free, name)
+	return nil
+}
+
+func clean(ctx context.Context, address string) (err error) {
 	conn, err := pgx.Connect(ctx, address)
 	if err != nil {
 		return fmt.Errorf("connect to clear a database: %w", err)
@@ -142,9 +188,6 @@ func release(name, address string) (err error) {
 	if _, err := conn.Exec(ctx, clearDatabase); err != nil {
 		return fmt.Errorf("clear database: %w", err)
 	}
-	shared.Lock()
-	defer shared.Unlock()
-	shared.free = append(shared.free, name)
 	return nil
 }
 
@@ -185,29 +228,16 @@ func start(ctx context.Context) error {
 	defer cancel()
 	shared.url = os.Getenv(Variable)
 	if shared.url == "" {
-		if err := removeLeft(); err != nil {
-			return err
+		var err error
+		if shared.users, shared.url, err = join(ctx); err != nil {
+			return fmt.Errorf("server of the run: %w", err)
 		}
-		dir, err := os.MkdirTemp(folder(), folderPrefix+strconv.Itoa(os.Getpid())+"-")
-		if err != nil {
-			return fmt.Errorf("folder of the server: %w", err)
-		}
-		shared.dir = dir
-		// A test's data need not survive the machine.
-		settings := map[string]string{
-			"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "wal_compression": "off",
-			"max_connections": "400",
-		}
-		if shared.server, err = pg.Start(ctx, pg.Config{DataDir: dir, Settings: settings}); err != nil {
-			return err
-		}
-		shared.url = shared.server.URL()
 	}
 	admin, err := pgx.Connect(ctx, shared.url)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	shared.admin, shared.template = admin, newName()
+	shared.admin = admin
 	var version int
 	if err := admin.QueryRow(ctx, "select current_setting('server_version_num')::int").Scan(&version); err != nil {
 		return fmt.Errorf("read the version: %w", err)
@@ -215,10 +245,41 @@ func start(ctx context.Context) error {
 	if version >= 150000 {
 		shared.strategy = " strategy file_copy" // the default logs each page
 	}
-	if _, err := admin.Exec(ctx, "create database "+shared.template); err != nil {
+	if shared.users == nil {
+		shared.template = newName()
+		return makeTemplate(ctx, shared.template)
+	}
+	return shareTemplate(ctx)
+}
+
+// shareTemplate makes the template of the run, unless another process did.
+func shareTemplate(ctx context.Context) error {
+	shared.template = templateName
+	if err := claim(ctx, templateName); err != nil {
+		return err
+	}
+	var made bool
+	err := shared.admin.QueryRow(ctx, `select exists (select from pg_database where datname = $1)`, templateName).Scan(&made)
+	if err == nil && !made {
+		// It gets its name when it is complete.
+		name := fmt.Sprintf("%s_%d", templateName, os.Getpid())
+		if err = makeTemplate(ctx, name); err == nil {
+			_, err = shared.admin.Exec(ctx, "alter database "+name+" rename to "+templateName)
+		}
+	}
+	_, unlockErr := shared.admin.Exec(ctx, "select pg_advisory_unlock($1, hashtext($2))", claims, templateName)
+	if err = errors.Join(err, unlockErr); err != nil {
+		return fmt.Errorf("template of the run: %w", err)
+	}
+	return nil
+}
+
+// makeTemplate makes a database with schema ops migrated.
+func makeTemplate(ctx context.Context, name string) error {
+	if _, err := shared.admin.Exec(ctx, "create database "+name); err != nil {
 		return fmt.Errorf("create template: %w", err)
 	}
-	address, err := onDatabase(shared.url, shared.template)
+	address, err := onDatabase(shared.url, name)
 	if err != nil {
 		return err
 	}
@@ -236,8 +297,8 @@ func start(ctx context.Context) error {
 	return nil
 }
 
-// stop removes the databases from a server that the environment names, otherwise the server and its
-// folder.
+// stop removes the databases from a server that the environment names. Those of the server of the run are left to its
+// other users, and go with it.
 func stop() error {
 	shared.Lock()
 	defer shared.Unlock()
@@ -245,7 +306,7 @@ func stop() error {
 	defer cancel()
 	var errs []error
 	if shared.admin != nil {
-		if shared.server == nil {
+		if shared.users == nil {
 			for _, name := range append(shared.created, shared.template) {
 				_, err := shared.admin.Exec(ctx, "drop database if exists "+name+" with (force)")
 				errs = append(errs, err)
@@ -253,18 +314,20 @@ func stop() error {
 		}
 		errs = append(errs, shared.admin.Close(ctx))
 	}
-	if shared.server != nil {
-		errs = append(errs, shared.server.Close())
-	}
-	if shared.dir != "" {
-		errs = append(errs, os.RemoveAll(shared.dir))
+	if shared.users != nil {
+		errs = append(errs, shared.users.Close())
 	}
 	return errors.Join(errs...)
 }
 
+const (
+	namePrefix   = "annals_test_"
+	templateName = "annals_template"
+)
+
 // newName returns a database name that is unique on this machine.
 func newName() string {
-	return fmt.Sprintf("annals_test_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), numbers.Add(1))
+	return fmt.Sprintf("%s%d_%d_%d", namePrefix, os.Getpid(), time.Now().UnixNano(), numbers.Add(1))
 }
 
 // onDatabase returns the URL of another database of the same server.
@@ -275,24 +338,4 @@ func onDatabase(address, name string) (string, error) {
 	}
 	u.Path = "/" + name
 	return u.String(), nil
-}
-
-// removeOrphanedSocket removes folders of test processes that were killed; their servers ended with them.
-func removeLeft() error {
-	left, err := filepath.Glob(filepath.Join(folder(), folderPrefix+"*"))
-	if err != nil {
-		return fmt.Errorf("folders of earlier tests: %w", err)
-	}
-	for _, dir := range left {
-		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), folderPrefix), "-")
-		number, err := strconv.Atoi(pid)
-		if err != nil || !errors.Is(syscall.Kill(number, 0), syscall.ESRCH) {
-			continue
-		}
-		// Leave the folders of other users to them.
-		if err := os.RemoveAll(dir); err != nil && !errors.Is(err, os.ErrPermission) {
-			return fmt.Errorf("folders of earlier tests: %w", err)
-		}
-	}
-	return nil
 }

@@ -1,9 +1,17 @@
 package pgtest_test
 
 import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -61,4 +69,97 @@ func TestDatabase_ReleasedByAnotherTest(t *testing.T) {
 			t.Errorf("got database %s with %d leftovers, want %s with none", again, left, name)
 		}
 	})
+}
+
+// Programs of two packages of a run have one server and databases of their own; the last of them takes the server away,
+// also if it is killed.
+func TestServer_IsSharedByTheRun(t *testing.T) {
+	if os.Getenv(pgtest.Variable) != "" {
+		t.Skip("the server is not one of a run")
+	}
+	tree := t.TempDir() // another run
+	var before []string
+	for _, killed := range []bool{false, true} {
+		first, second := another(t, tree), another(t, tree)
+		one, other := first.identity(t), second.identity(t)
+		if one[0] != other[0] || one[1] == other[1] {
+			t.Errorf("two programs have %v and %v", one, other)
+		}
+		if before != nil && before[0] == one[0] {
+			t.Errorf("the server %s is still there", before[0])
+		}
+		before = one
+		first.end(t)
+		if killed {
+			runtest.Must(t, second.cmd.Process.Kill())
+			_ = second.cmd.Wait()
+		} else {
+			second.end(t)
+		}
+		runtest.Await(t, "the server is gone", func() bool {
+			left, err := filepath.Glob(filepath.Join(tree, "annals-pgtest-*"))
+			runtest.Must(t, err)
+			return len(left) == 0
+		})
+	}
+}
+
+// holding makes a test program hold a database until its input ends.
+const holding = "ANNALS_PGTEST_HOLDS"
+
+func TestHolds(t *testing.T) {
+	if os.Getenv(holding) == "" {
+		t.Skip("this is for programs that another test starts")
+	}
+	var server, name string
+	err := pgtest.Database(t).QueryRow(t.Context(),
+		"select pg_postmaster_start_time()::text, current_database()").Scan(&server, &name)
+	runtest.Must(t, err)
+	fmt.Printf("holds\t%s\t%s\n", server, name)
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// program is another test program.
+type program struct {
+	cmd   *exec.Cmd
+	input io.Closer
+	lines *bufio.Scanner
+}
+
+func another(t *testing.T, tree string) *program {
+	t.Helper()
+	self, err := os.Executable()
+	runtest.Must(t, err)
+	p := &program{cmd: exec.CommandContext(t.Context(), self, "-test.run=^TestHolds$", "-test.v")}
+	p.cmd.Dir, p.cmd.Stderr = tree, t.Output()
+	p.cmd.Env = append(os.Environ(), holding+"=1", "TMPDIR="+tree)
+	p.input, err = p.cmd.StdinPipe()
+	runtest.Must(t, err)
+	output, err := p.cmd.StdoutPipe()
+	runtest.Must(t, err)
+	p.lines = bufio.NewScanner(output)
+	runtest.Must(t, p.cmd.Start())
+	return p
+}
+
+// identity returns which server and database a program has.
+func (p *program) identity(t *testing.T) []string {
+	t.Helper()
+	for p.lines.Scan() {
+		if fields := strings.Split(p.lines.Text(), "\t"); fields[0] == "holds" {
+			return fields[1:]
+		}
+	}
+	t.Fatalf("the program ended: %v", p.lines.Err())
+	return nil
+}
+
+func (p *program) end(t *testing.T) {
+	t.Helper()
+	runtest.Must(t, p.input.Close())
+	for p.lines.Scan() {
+	}
+	runtest.Must(t, p.cmd.Wait())
 }
