@@ -165,7 +165,8 @@ func (f *fold) followItem(w followUp, i *item) {
 
 // selectFollowUps reads the follow-ups of data points in their order.
 func selectFollowUps(ctx context.Context, tx pgx.Tx, dataPoints []uuid.UUID) ([]followUp, error) {
-	rows, err := tx.Query(ctx, `select kind, key, position, data from follow_ups where key = any($1::uuid[])`, dataPoints)
+	rows, err := tx.Query(ctx, `select kind, key, position, data from follow_ups
+		where key = any($1::uuid[]) and kind in ('`+deleteItems+`', '`+mootItems+`')`, dataPoints)
 	if err != nil {
 		return nil, fmt.Errorf("read the follow-ups of data points: %w", err)
 	}

@@ -149,7 +149,7 @@ func TestDeletion_CostIsFlat(t *testing.T) {
 		p := datapoints.New(nil)
 		page[n] = measure(t, db, func(tx pgx.Tx) error { return p.Apply(t.Context(), tx, w.Facts) })
 		wantDeleted(t, w, revisions)
-		for {
+		for done := 0; ; done++ {
 			var found bool
 			c := measure(t, db, func(tx pgx.Tx) (err error) {
 				_, found, _, err = projections.DoSlice(t.Context(), tx, p, uuid.Nil)
@@ -159,7 +159,9 @@ func TestDeletion_CostIsFlat(t *testing.T) {
 				break
 			}
 			slice[n] = cost{max(slice[n].rows, c.rows), max(slice[n].bytes, c.bytes)}
-			wantCounters(t, db)
+			if done < 10 { // it reads all sends
+				wantCounters(t, db)
+			}
 		}
 		var left int
 		if err := db.QueryRow(t.Context(), `select (select count(*) from datapoints.revisions)

@@ -212,6 +212,9 @@ const (
 func (p *Projector) Slice(
 	ctx context.Context, tx pgx.Tx, work projections.FollowUp,
 ) (cursor string, done bool, err error) {
+	if work.Kind != deleteRest {
+		return "", false, fmt.Errorf("no rule for follow-up %s", work.Kind)
+	}
 	from := 0
 	if work.Cursor != "" {
 		if from, err = strconv.Atoi(work.Cursor); err != nil {
