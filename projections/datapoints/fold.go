@@ -39,7 +39,7 @@ type fold struct {
 	blobs          map[string]*blobRow       // blobs opened, referred to or tombstoned within the page
 	finishedBulks  ids                       // fanned-out bulk writes: their staged rows are no longer needed
 
-	most      int                                  // items of a data point that the page changes; more are left to a follow-up
+	most      int                                  // items of a data point that the page changes; the rest has a follow-up
 	followed  bool                                 // there are follow-ups of earlier pages
 	followUps map[followUpKey]projections.FollowUp // of this page
 }

@@ -38,13 +38,15 @@ type Projector struct {
 // New makes the projector. No caller waits for memories, but their rows must exist by the time the
 // search index finds them: so the longest pace is below that of the index.
 func New(blobs eventstore.BlobReader, logger *slog.Logger) *Projector {
-	return &Projector{blobs: blobs, logger: logger, rows: projections.SliceRows, Base: projections.NewBase(projections.Description{
+	p := &Projector{blobs: blobs, logger: logger, rows: projections.SliceRows}
+	p.Base = projections.NewBase(projections.Description{
 		Name: Name, Version: 4, Categories: []string{stream.Memory, stream.DataPoint, stream.Deletion},
 		Schema:     schema + projections.FollowUpTable,
 		TextTables: []string{"memories"},
 		Counted:    []string{"memories", "captured"},
 		Pace:       projections.Pace{Min: 60 * time.Millisecond, Max: 180 * time.Millisecond},
-	})}
+	})
+	return p
 }
 
 // Apply folds a page of events over the rows that they touch, then writes one statement per table. If
