@@ -138,6 +138,8 @@ soak: walk hostile chaos ## The long walks, whole: hostile calls, kills under lo
 	ANNALS_HOSTILE=all $(TEST) -count=1 -timeout 30m -run '^Test(Extract_SentenceEndsAtEachWord|Server_DebuggingReadsUnderHostileQuestions)$$' \
 		./domain/comprehend ./cmd/annals/internal/server
 	$(TEST) -count=1 -timeout 30m -run '^TestApply_' ./projections/datapoints -rapid.checks=1000
+	ANNALS_TEST_REVISIONS=100000 $(TEST) -count=1 -timeout 60m -run '^Test(Deletion_CostIsFlat|Moot_CostIsFlat|Erase_ManyRevisions)$$' \
+		./projections/datapoints ./commands/pipeline
 	ANNALS_TEST_EXPORT=100000 $(TEST) -count=1 -timeout 60m -run '^TestExport_ACopyRecallsTheSame$$' ./internal/e2e
 	ANNALS_SWEEPS=150 ANNALS_CRASHES=all $(TEST) -count=1 -timeout 30m -run '^Test(Sweep_Random|Operations_CrashAfterEachAppend$$)' ./commands/pipeline
 	ANNALS_TEST_OPEN=10000000 $(TEST) -count=1 -timeout 60m -run '^TestOpen_Time' ./eventstore/node/storage

@@ -109,6 +109,9 @@ type blobList interface {
 	// Copied returns which data points or identities may have a copy in an unreferenced stage.
 	// projects[i] is the project of ids[i].
 	Copied(ctx context.Context, projects, ids []uuid.UUID) (map[uuid.UUID]bool, error)
+	// FollowedUp returns which data points have text that is deleted from the tables in slices, and not all
+	// of it yet.
+	FollowedUp(ctx context.Context, dataPoints []uuid.UUID) (map[uuid.UUID]bool, error)
 }
 
 // identityList lists the pending work on identities, oldest first.
@@ -141,7 +144,12 @@ func (s Streams) each(ctx context.Context, n int, work func(ctx context.Context,
 
 // bounded does a step within stepTimeout. A panic is its error, and is logged.
 func (e *Eraser) bounded(ctx context.Context, step func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	return e.within(ctx, stepTimeout, step)
+}
+
+// within is bounded with another limit.
+func (e *Eraser) within(ctx context.Context, limit time.Duration, step func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return panics.Call(ctx, e.Logger, "erasure step panicked", func() error { return step(ctx) })
 }

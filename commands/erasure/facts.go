@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -21,15 +22,20 @@ const (
 	// of an event together take less than half of an append.
 	partFacts = 1000
 	partBlobs = 1000
-	// partMemories is how many counts of memories one event holds.
-	partMemories = 1000
+	// partMemories is how many counts of memories one event holds, partMemoryIDs how many memories these
+	// count, unless it is one revision with more, and partMemoryEvents how many events are read for it.
+	partMemories     = 1000
+	partMemoryIDs    = 10_000
+	partMemoryEvents = 2000
+	// retainTime is how long one call retains facts. The next one goes on after the stored parts.
+	retainTime = 30 * time.Second
 	// retainSize is how many data points are read, a part of each, before their facts are appended.
 	retainSize = 64
 )
 
 // RetainFacts appends to the stream of a deletion what outlives data points that it took, a part of
-// each at a time, so that a data point may have any number of sends. A repeated call continues after
-// the stored parts.
+// each at a time, so that a data point may have any number of sends. A call that takes long returns
+// before all is retained; a repeated call continues after the stored parts.
 //
 // The data points projection must have applied the deletion of the data points and, after that, the
 // head of the log at some time: a rebuilt projection knows of earlier erasures only once it has
@@ -51,9 +57,9 @@ func (e *Eraser) retainFacts(ctx context.Context, record *deletionRecord, dataPo
 			left[i].Retained = *stored
 		}
 	}
-	for len(left) > 0 {
+	for began := time.Now(); len(left) > 0 && time.Since(began) < retainTime; {
 		some := left[:min(retainSize, len(left))]
-		parts := make([][]deletion.FactsKept, len(some))
+		parts := make([]*deletion.FactsKept, len(some))
 		err := e.each(ctx, len(some), func(ctx context.Context, i int) error {
 			var err error
 			parts[i], err = e.nextFacts(ctx, some[i])
@@ -66,7 +72,8 @@ func (e *Eraser) retainFacts(ctx context.Context, record *deletionRecord, dataPo
 		if err != nil {
 			return err
 		}
-		if at, err = e.appendFacts(ctx, record.id, at, slices.Concat(parts...)); err != nil {
+		parts = slices.DeleteFunc(parts, func(p *deletion.FactsKept) bool { return p == nil })
+		if at, err = e.appendFacts(ctx, record.id, at, parts); err != nil {
 			return fmt.Errorf("retain facts of deletion %s: %w", record.id, err)
 		}
 		incomplete := slices.DeleteFunc(slices.Clone(some), func(r *retaining) bool { return r.Complete })
@@ -119,7 +126,7 @@ type retaining struct {
 // appendFacts appends events with as few appends as the store allows, and returns the new stream
 // revision.
 func (e *Eraser) appendFacts(
-	ctx context.Context, deletionID uuid.UUID, at eventstore.Revision, parts []deletion.FactsKept,
+	ctx context.Context, deletionID uuid.UUID, at eventstore.Revision, parts []*deletion.FactsKept,
 ) (eventstore.Revision, error) {
 	name := stream.Name(stream.Deletion, deletionID)
 	events := make([]event.Event, len(parts))
@@ -147,8 +154,9 @@ func (e *Eraser) appendFacts(
 	return at, nil
 }
 
-// nextFacts reads the next part of the facts of a data point. The last part has all its blobs.
-func (e *Eraser) nextFacts(ctx context.Context, r *retaining) ([]deletion.FactsKept, error) {
+// nextFacts reads the next part of the facts of a data point, nil if all are retained. The parts after its
+// items count its memories.
+func (e *Eraser) nextFacts(ctx context.Context, r *retaining) (*deletion.FactsKept, error) {
 	if r.deleted == nil {
 		complete, err := e.factsComplete(ctx, r.dataPoint, &r.Retained)
 		if err != nil || complete {
@@ -159,7 +167,7 @@ func (e *Eraser) nextFacts(ctx context.Context, r *retaining) ([]deletion.FactsK
 			return nil, err
 		}
 	}
-	part := deletion.FactsKept{
+	part := &deletion.FactsKept{
 		ProjectID: r.deleted.ProjectID, DataPoint: r.dataPoint, DeletedAt: r.deleted.DeletedAt,
 		RequestID: r.deleted.RequestID, Facts: []deletion.RetainedFact{}, From: r.Next, To: r.end, Newest: r.newest,
 	}
@@ -181,10 +189,11 @@ func (e *Eraser) nextFacts(ctx context.Context, r *retaining) ([]deletion.FactsK
 		return nil, err
 	}
 	if r.Next = part.To; r.Next < r.end {
-		return []deletion.FactsKept{part}, nil
+		return part, nil
 	}
-	r.Complete = true
-	return e.lastFacts(ctx, part)
+	err = e.addMemories(ctx, r, part)
+	part.MemoriesTo, part.Complete = r.NextMemory, r.Complete
+	return part, err
 }
 
 // factOf returns what outlives an item of a data point. ok is false for the event of a deletion.
@@ -257,36 +266,36 @@ func (e *Eraser) readEnd(ctx context.Context, r *retaining) error {
 	return nil
 }
 
-// lastFacts adds the blobs and the counts of the memories of a data point to its last part, and
-// further parts if they are too many.
-func (e *Eraser) lastFacts(ctx context.Context, part deletion.FactsKept) ([]deletion.FactsKept, error) {
-	parts := []deletion.FactsKept{part}
-	name := stream.Name(stream.Memory, part.DataPoint)
-	err := e.Journal.Scan(ctx, name, 0, func(f eventstore.DecodedEvent) (bool, error) {
-		last := &parts[len(parts)-1]
-		if len(last.Blobs) >= partBlobs || len(last.Memories) >= partMemories {
-			more := part
-			more.From, more.Facts, more.Blobs = part.To, []deletion.RetainedFact{}, nil
-			parts = append(parts, more)
-			last = &parts[len(parts)-1]
+// addMemories adds the next blobs of the memories of a data point, and their counts, to a part. All are
+// retained with it unless they are too many.
+func (e *Eraser) addMemories(ctx context.Context, r *retaining, part *deletion.FactsKept) error {
+	counted, read := 0, 0
+	r.Complete = true
+	name := stream.Name(stream.Memory, r.dataPoint)
+	err := e.Journal.Scan(ctx, name, eventstore.Revision(r.NextMemory), func(f eventstore.DecodedEvent) (bool, error) {
+		if len(part.Blobs) >= partBlobs || len(part.Memories) >= partMemories || counted >= partMemoryIDs ||
+			read >= partMemoryEvents {
+			r.Complete = false
+			return false, nil
 		}
-		last.Blobs = append(last.Blobs, blobsOf(f)...)
-		if derived, is := f.Event.(*memory.Derived); is {
-			count, err := e.countMemories(ctx, derived)
-			if err != nil {
-				return false, err
-			}
-			if count > 0 {
-				last.Memories = append(last.Memories, deletion.MemoryCount{Revision: derived.Revision, Count: count})
-			}
+		read++
+		r.NextMemory = int64(f.Revision) + 1
+		part.Blobs = append(part.Blobs, blobsOf(f)...)
+		derived, is := f.Event.(*memory.Derived)
+		if !is {
+			return true, nil
 		}
-		return true, nil
+		count, err := e.countMemories(ctx, derived)
+		if count > 0 {
+			part.Memories = append(part.Memories, deletion.MemoryCount{Revision: derived.Revision, Count: count})
+			counted += count
+		}
+		return err == nil, err
 	})
-	if err != nil && !errors.Is(err, eventstore.ErrDeleted) {
-		return nil, err
+	if errors.Is(err, eventstore.ErrDeleted) {
+		return nil
 	}
-	parts[len(parts)-1].Complete = true
-	return parts, nil
+	return err
 }
 
 // countMemories returns how many memories an event holds. A blob that is lost holds none.

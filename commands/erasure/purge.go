@@ -98,7 +98,7 @@ func (e *Eraser) purgeDisk(ctx context.Context, report *Report) error {
 
 // purgeRest tombstones the blobs of erased data points that were written until their streams ended,
 // and the stages of abandoned batches. It returns the deletions that have to wait: for a batch with a
-// pending fan-out, or for a stage that may still be committed.
+// pending fan-out, for a stage that may still be committed, or for rows that are deleted in slices.
 func (e *Eraser) purgeRest(
 	ctx context.Context, deletions []openDeletion, report *Report,
 ) (waits map[uuid.UUID]bool, err error) {
@@ -148,6 +148,13 @@ func (e *Eraser) purgeRest(
 			return nil, err
 		}
 		for p := range copied {
+			wait(p)
+		}
+		followed, err := e.Blobs.FollowedUp(ctx, ids)
+		if err != nil {
+			return nil, err
+		}
+		for p := range followed {
 			wait(p)
 		}
 		err = e.bounded(ctx, func(ctx context.Context) error {

@@ -132,7 +132,8 @@ func (e *Eraser) tombstonePage(
 		group.Go(func() error {
 			var t Tombstoned
 			var ok bool
-			err := e.bounded(ctx, func(ctx context.Context) (err error) {
+			// Its steps are bounded: there may be millions of streams.
+			err := e.within(ctx, purgeTimeout, func(ctx context.Context) (err error) {
 				t, ok, err = e.Tombstone(ctx, d.ID)
 				return err
 			})

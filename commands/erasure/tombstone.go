@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 )
@@ -46,26 +47,52 @@ func (e *Eraser) Tombstone(ctx context.Context, deletionID uuid.UUID) (t Tombsto
 	}
 	t = Tombstoned{ID: deletionID, ProjectID: record.ProjectID, last: record.last()}
 	var streams atomic.Int64
-	open, err := e.tombstoneStages(ctx, record, &streams)
+	open, err := e.tombstoneStages(ctx, deletionID, &streams)
 	if err != nil {
 		return t, false, err
 	}
-	var mine []uuid.UUID
+	mine := make(map[uuid.UUID]bool)
 	for _, id := range record.Retaining {
-		sends := record.Retained(id).Sends
-		if n := slices.IndexFunc(sends, func(send uuid.UUID) bool { return open[send] }); n >= 0 {
-			t.Waits = fmt.Errorf("%w: send %s holds an erased text and its fan-out is pending", ErrNotYet, sends[n])
+		if send, waits := open[id]; waits {
+			t.Waits = fmt.Errorf("%w: send %s holds an erased text and its fan-out is pending", ErrNotYet, send)
 			continue
 		}
-		mine = append(mine, id)
+		mine[id] = true
 	}
-	err = e.each(ctx, len(mine), func(ctx context.Context, i int) error {
-		return e.tombstoneDataPoint(ctx, mine[i], record.Retained(mine[i]).Blobs, &streams)
+	ids := slices.Collect(maps.Keys(mine))
+	err = e.each(ctx, len(ids), func(ctx context.Context, i int) error {
+		return e.tombstoneDataPoint(ctx, ids[i], &streams)
 	})
+	if err == nil {
+		err = e.eachPart(ctx, deletionID, func(ctx context.Context, part *deletion.FactsKept) error {
+			if !mine[part.DataPoint] {
+				return nil
+			}
+			n, err := e.tombstoneBlobs(ctx, part.Blobs)
+			streams.Add(int64(n))
+			return err
+		})
+	}
 	t.Others = record.Others()
 	t.DataPoints = slices.Concat(record.Retaining, t.Others)
 	t.Streams = int(streams.Load())
 	return t, err == nil, err
+}
+
+// eachPart calls do with every part of the retained facts of a deletion, within stepTimeout. There may be
+// thousands, each with as many names as an event holds.
+func (e *Eraser) eachPart(
+	ctx context.Context, deletionID uuid.UUID, do func(context.Context, *deletion.FactsKept) error,
+) error {
+	name := stream.Name(stream.Deletion, deletionID)
+	return e.Journal.Scan(ctx, name, 0, func(f eventstore.DecodedEvent) (bool, error) {
+		part, is := f.Event.(*deletion.FactsKept)
+		if !is {
+			return true, nil
+		}
+		err := e.bounded(ctx, func(ctx context.Context) error { return do(ctx, part) })
+		return err == nil, err
+	})
 }
 
 // requireFacts retains the facts that a crash left, and returns ErrNotYet if there were any.
@@ -80,7 +107,8 @@ func (e *Eraser) requireFacts(ctx context.Context, record *deletionRecord) error
 	return fmt.Errorf("%w: its facts were incomplete", ErrNotYet)
 }
 
-func (s Streams) tombstoneDataPoint(ctx context.Context, id uuid.UUID, blobs []string, streams *atomic.Int64) error {
+// tombstoneDataPoint tombstones a data point and its memories, not its blobs.
+func (s Streams) tombstoneDataPoint(ctx context.Context, id uuid.UUID, streams *atomic.Int64) error {
 	// A worker that leased the data point before its deletion may not have begun its memory stream.
 	done, err := s.Journal.TombstoneEvenEmpty(ctx, stream.Name(stream.Memory, id))
 	if err != nil {
@@ -89,7 +117,7 @@ func (s Streams) tombstoneDataPoint(ctx context.Context, id uuid.UUID, blobs []s
 	if done {
 		streams.Add(1)
 	}
-	return s.tombstoneAll(ctx, slices.Concat([]string{stream.Name(stream.DataPoint, id)}, blobs), streams)
+	return s.tombstoneAll(ctx, []string{stream.Name(stream.DataPoint, id)}, streams)
 }
 
 // tombstoneAll tombstones streams one after the other and counts those that it ended.
@@ -115,33 +143,45 @@ func (s Streams) tombstoneBlobs(ctx context.Context, names []string) (int, error
 	return int(streams.Load()), err
 }
 
+// seenSends is how many sends tombstoneStages remembers, so that it reads a batch with many erased items
+// about once.
+const seenSends = 65_536
+
 // tombstoneStages tombstones the stages of batches with erased items, which hold the same text, if a
-// crash left them after the fan-out. It returns the batches whose fan-out is pending, since that
-// needs their stages. An abandoned batch does not need its stage.
-func (s Streams) tombstoneStages(
-	ctx context.Context, record *deletionRecord, streams *atomic.Int64,
-) (open map[uuid.UUID]bool, err error) {
-	seen := make(map[uuid.UUID]bool)
-	for _, id := range record.Retaining {
-		for _, send := range record.Retained(id).Sends {
-			seen[send] = true
+// crash left them after the fan-out. It returns the data points of batches whose fan-out is pending, each
+// with such a batch, since that needs its stage. An abandoned batch does not need its stage.
+func (e *Eraser) tombstoneStages(
+	ctx context.Context, deletionID uuid.UUID, streams *atomic.Int64,
+) (open map[uuid.UUID]uuid.UUID, err error) {
+	open = make(map[uuid.UUID]uuid.UUID)
+	seen := make(map[uuid.UUID]bool) // whether the fan-out of a send is pending
+	err = e.eachPart(ctx, deletionID, func(ctx context.Context, part *deletion.FactsKept) error {
+		var fresh []uuid.UUID
+		for _, send := range part.BatchSends() {
+			if pending, known := seen[send]; !known {
+				fresh, seen[send] = append(fresh, send), false
+			} else if pending {
+				open[part.DataPoint] = send
+			}
 		}
-	}
-	sends := slices.Collect(maps.Keys(seen))
-	var mu sync.Mutex
-	open = make(map[uuid.UUID]bool)
-	err = s.each(ctx, len(sends), func(ctx context.Context, i int) error {
-		send, err := s.readSend(ctx, sends[i])
-		if err != nil || send.Batch == nil {
-			return err
+		var mu sync.Mutex
+		err := e.each(ctx, len(fresh), func(ctx context.Context, i int) error {
+			send, err := e.readSend(ctx, fresh[i])
+			if err != nil || send.Batch == nil {
+				return err
+			}
+			if send.PendingFanOut() && !send.Abandoned() {
+				mu.Lock()
+				defer mu.Unlock()
+				seen[fresh[i]], open[part.DataPoint] = true, fresh[i]
+				return nil
+			}
+			return e.tombstoneAll(ctx, []string{send.Batch.Stage.Stream}, streams)
+		})
+		if len(seen) > seenSends {
+			clear(seen)
 		}
-		if send.PendingFanOut() && !send.Abandoned() {
-			mu.Lock()
-			defer mu.Unlock()
-			open[sends[i]] = true
-			return nil
-		}
-		return s.tombstoneAll(ctx, []string{send.Batch.Stage.Stream}, streams)
+		return err
 	})
 	return open, err
 }

@@ -102,6 +102,20 @@ type FactsKept struct {
 	// Memories count what was derived, so that the ids of these memories (memory.ID) outlive them. They
 	// are in the last parts. Events of earlier versions count none.
 	Memories []MemoryCount `json:"memories,omitempty"`
+	// MemoriesTo is the revision of the stream of memories up to which, exclusive, the parts so far count
+	// them and name their blobs.
+	MemoriesTo int64 `json:"memoriesTo,omitempty"`
+}
+
+// BatchSends returns the sends of the facts that may be batches, each at least once.
+func (e FactsKept) BatchSends() []uuid.UUID {
+	var sends []uuid.UUID
+	for _, fact := range e.Facts {
+		if fact.Batch || !e.Ranged() {
+			sends = append(sends, fact.IngestionID)
+		}
+	}
+	return sends
 }
 
 // MemoryCount is how many memories were derived from a revision.

@@ -24,6 +24,7 @@ type State struct {
 	Retaining []uuid.UUID
 	Cleaned   bool
 
+	// It holds no facts and no names of blobs: there may be millions. They are read from the stream again.
 	fannedOut bool
 	retained  map[uuid.UUID]*Retained
 }
@@ -32,12 +33,10 @@ type State struct {
 type Retained struct {
 	// Next is the stream revision of the data point up to which, exclusive, its facts are stored.
 	Next int64
+	// NextMemory is the revision of the stream of its memories up to which, exclusive, these are counted.
+	NextMemory int64
 	// Complete reports that all of them are.
 	Complete bool
-	// Blobs are those of the data point and its memories.
-	Blobs []string
-	// Sends are those of the data point that may be batches.
-	Sends []uuid.UUID
 	// unranged are the items of events of earlier versions, which name no range.
 	unranged map[item]struct{}
 }
@@ -77,16 +76,11 @@ func (s *State) retain(e *FactsKept) {
 		s.Retaining = append(s.Retaining, e.DataPoint)
 	}
 	if e.Ranged() {
-		r.Next, r.Complete = max(r.Next, e.To), r.Complete || e.Complete
+		r.Next, r.NextMemory, r.Complete = max(r.Next, e.To), max(r.NextMemory, e.MemoriesTo), r.Complete || e.Complete
+		return
 	}
-	r.Blobs = append(r.Blobs, e.Blobs...)
 	for _, fact := range e.Facts {
-		if !e.Ranged() {
-			r.unranged[item{fact.IngestionID, fact.Ordinal}] = struct{}{}
-		}
-		if fact.Batch || !e.Ranged() {
-			r.Sends = append(r.Sends, fact.IngestionID)
-		}
+		r.unranged[item{fact.IngestionID, fact.Ordinal}] = struct{}{}
 	}
 }
 

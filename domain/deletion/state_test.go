@@ -53,15 +53,13 @@ func TestState_Evolve(t *testing.T) {
 		next     int64
 		complete bool
 		items    int
-		blobs    []string
-		sends    []uuid.UUID
 	}{
 		"no events":                    {},
 		"committed":                    {given: []event.Event{accepted}, pending: true},
 		"fanned out":                   {given: []event.Event{accepted, fannedOut}, others: []uuid.UUID{a}},
-		"one id, facts of a part":      {given: []event.Event{part(a, 3, false, false, "x")}, retaining: []uuid.UUID{a}, next: 3, blobs: []string{"x"}},
-		"all facts, in two parts":      {given: []event.Event{part(a, 3, false, true, "x"), part(a, 5, true, false, "y")}, retaining: []uuid.UUID{a}, next: 5, complete: true, blobs: []string{"x", "y"}, sends: []uuid.UUID{send}},
-		"facts of an earlier version":  {given: []event.Event{unranged}, retaining: []uuid.UUID{a}, items: 2, sends: []uuid.UUID{send, send, send}},
+		"one id, facts of a part":      {given: []event.Event{part(a, 3, false, false, "x")}, retaining: []uuid.UUID{a}, next: 3},
+		"all facts, in two parts":      {given: []event.Event{part(a, 3, false, true, "x"), part(a, 5, true, false, "y")}, retaining: []uuid.UUID{a}, next: 5, complete: true},
+		"facts of an earlier version":  {given: []event.Event{unranged}, retaining: []uuid.UUID{a}, items: 2},
 		"facts after the fan-out":      {given: []event.Event{accepted, fannedOut, part(a, 1, true, false)}, retaining: []uuid.UUID{a}, next: 1, complete: true},
 		"facts of another data point":  {given: []event.Event{accepted, fannedOut, part(b, 1, true, false)}, retaining: []uuid.UUID{b}, others: []uuid.UUID{a}},
 		"a part that is stored before": {given: []event.Event{part(a, 5, true, false), part(a, 3, false, false)}, retaining: []uuid.UUID{a}, next: 5, complete: true},
@@ -83,12 +81,6 @@ func TestState_Evolve(t *testing.T) {
 			}
 			if r.Next != tt.next || r.Complete != tt.complete || r.UnrangedItems() != tt.items {
 				t.Errorf("retained %+v", r)
-			}
-			if diff := cmp.Diff(tt.blobs, r.Blobs); diff != "" {
-				t.Errorf("blobs (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tt.sends, r.Sends); diff != "" {
-				t.Errorf("sends (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -116,5 +108,20 @@ func TestState_Decide(t *testing.T) {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestFactsKept_BatchSends(t *testing.T) {
+	for name, tt := range map[string]struct {
+		facts *deletion.FactsKept
+		want  []uuid.UUID
+	}{
+		"a single send":      {part(a, 3, true, false), nil},
+		"a batch":            {part(a, 3, true, true), []uuid.UUID{send}},
+		"an earlier version": {part(a, 0, false, false), []uuid.UUID{send}},
+	} {
+		if diff := cmp.Diff(tt.want, tt.facts.BatchSends()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }

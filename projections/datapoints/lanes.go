@@ -60,7 +60,7 @@ func (f *fold) assignLanes() (moved map[uuid.UUID]int) {
 				i.due = i.lane()
 			}
 			continue
-		case removed: // no item is open
+		case removed, f.ending.has(dataPoint): // no item is to be derived
 		case row != nil && len(changed) == 1 && changed[0].due != "" && changed[0].revision == row.revision:
 			// It was the lowest open revision and is the newest.
 		default:

@@ -110,12 +110,18 @@ func (r *runner) doSlice(ctx context.Context, l *lease) (found bool, err error) 
 	if found {
 		l.lastProject = work.Project // also after an error: it holds up no other project
 	}
-	if err != nil || !found {
+	if err != nil {
 		return false, tooLong(ctx, sliceLimit, err)
 	}
+	if r.progress.snapshot().followUp != nil {
+		r.progress.change(func(p *progress) { p.followUpErr = nil })
+	}
+	if !found {
+		return false, nil
+	}
 	r.hooks.slice(r.projector.Name(), time.Since(began))
-	r.progress.change(func(p *progress) { p.followUpErr = nil })
 	if done {
+		r.progress.change(func(*progress) {}) // wake those that wait for it
 		r.log.InfoContext(ctx, "follow-up done", "kind", work.Kind, "position", work.Position)
 	}
 	return true, nil

@@ -103,6 +103,26 @@ func (p Projector) Apply(ctx context.Context, tx pgx.Tx, events []eventstore.Dec
 	return f.save(ctx, tx)
 }
 
+// pageNodes is about the most ids that the retained facts of a page of several events name.
+const pageNodes = 50_000
+
+// Fit implements projections.Bounded.
+func (Projector) Fit(events []eventstore.DecodedEvent) int {
+	nodes := 0
+	for n, decoded := range events {
+		if e, is := decoded.Event.(*deletion.FactsKept); is {
+			nodes += len(e.Facts)
+			for _, derived := range e.Memories {
+				nodes += derived.Count
+			}
+		}
+		if nodes > pageNodes && n > 0 {
+			return n
+		}
+	}
+	return len(events)
+}
+
 // load reads which data points of the page are deleted: what a worker derives too late has no ids.
 func (f *fold) load(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) error {
 	touched := map[uuid.UUID]struct{}{}
