@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/projection"
 )
 
 // errDone rolls back a transaction after its rows were read.
@@ -41,6 +43,12 @@ func Inspect(
 			if err := p.Apply(ctx, tx, own); err != nil {
 				return fmt.Errorf("page %d: %w", n, err)
 			}
+			if err := followUp(ctx, tx, p, n%3); err != nil {
+				return fmt.Errorf("follow-ups of page %d: %w", n, err)
+			}
+		}
+		if err := followUp(ctx, tx, p, maxSlices); err != nil {
+			return err
 		}
 		if err := inspect(tx); err != nil {
 			return err
@@ -51,4 +59,28 @@ func Inspect(
 		return nil
 	}
 	return err
+}
+
+// maxSlices is more than the follow-ups of any test take.
+const maxSlices = 1 << 20
+
+// followUp does at most some slices of the follow-ups of a projector, if it has any. Projects take turns.
+func followUp(ctx context.Context, tx pgx.Tx, p Projector, slices int) error {
+	following, follows := p.(projection.Slicer)
+	last := uuid.Nil
+	for n := 0; follows && n < slices; n++ {
+		work, found, _, err := projection.DoSlice(ctx, tx, following, last)
+		if err != nil || !found {
+			return err
+		}
+		last = work.Project
+	}
+	return nil
+}
+
+// FollowUp does all follow-ups of a projector.
+func FollowUp(ctx context.Context, db *pgxpool.Pool, p Projector) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		return errors.Join(Enter(ctx, tx, p), followUp(ctx, tx, p, maxSlices))
+	})
 }

@@ -45,14 +45,18 @@ const explainSend = `with found as (
 		from found s join datapoints.items i on i.ingestion_id = s.id
 		where ` + inSendList + ` order by i.ordinal limit $3
 	)
-	select s.id, s.request_id, s.accepted_at, s.settled_at, s.phase, s.failure_code, coalesce(s.failure_message, ''),
-		s.failure_stands, s.credit_tenths, s.deleted_at is not null or s.deleted = s.item_count,
+	select s.id, s.request_id, s.accepted_at,
+		case when ` + endedByDeletion + ` then greatest(w.at, s.last_deleted_at) else s.settled_at end,
+		case when ` + endedByDeletion + ` then 'indexed' else s.phase end,
+		case when not ` + endedByDeletion + ` then s.failure_code end, coalesce(s.failure_message, ''),
+		s.failure_stands and not ` + endedByDeletion + `, s.credit_tenths,
+		s.deleted_at is not null or s.deleted + w.items = s.item_count,
 		greatest(l.total, case when s.fanned_out then 0 else s.item_count end, 0),
 		l.ordinal, l.data_point, l.revision, l.outcome, l.phase, coalesce(d.source_id, ''),
 		coalesce(d.id is not null and c.revision = l.revision and c.position <= $4, false),
 		case when d.id is null then 0 when d.captured = l.revision then d.memories
 			else (select count(*) from memories.memories m where m.data_point = l.data_point and m.revision = l.revision) end
-	from found s left join listed l on true
+	from found s` + waitingItems + `left join listed l on true
 	left join datapoints.data_points d on d.id = l.data_point
 	left join memories.captured c on c.data_point = l.data_point
 	order by l.ordinal`

@@ -36,8 +36,8 @@ func (q Queries) FailedSends(ctx context.Context, project uuid.UUID, limit int, 
 				select * from datapoints.items i where i.ingestion_id = s.id and i.phase in ('failed', 'unindexed') and not i.moot
 				order by i.ordinal limit $4
 			) i join datapoints.data_points d on d.id = i.data_point), '{}')
-		from datapoints.sends s
-		where s.failure_stands and ($1::uuid is null or s.project_id = $1)
+		from datapoints.sends s`+waitingItems+`
+		where s.failure_stands and not `+endedByDeletion+` and ($1::uuid is null or s.project_id = $1)
 			and ($3::uuid is null or (s.accepted_at, s.id) > (select a.accepted_at, a.id from datapoints.sends a
 				where a.id = $3))
 		order by s.accepted_at, s.id limit $2`, pgarray.Optional(project), limit, pgarray.Optional(after), FailedSources)

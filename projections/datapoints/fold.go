@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/domain/pipeline"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/projections"
 )
 
 // fold holds the rows that a page of events touches: first as loaded, then as changed by the
@@ -26,6 +27,7 @@ type fold struct {
 	sends          map[uuid.UUID]*send
 	dataPoints     map[uuid.UUID]*dataPointRow
 	removed        ids          // data points to delete with their revisions
+	unlisted       ids          // data points to delete, whose revisions a follow-up deletes
 	uncounted      []scopeShare // what the rows to delete counted for
 	revisions      []revision
 	movedAudiences map[revisionKey]*uuid.UUID // the audience of a revision after the moves of the page, nil if unknown
@@ -36,15 +38,20 @@ type fold struct {
 	newBatches     ids                       // batches committed within the page
 	blobs          map[string]*blobRow       // blobs opened, referred to or tombstoned within the page
 	finishedBulks  ids                       // fanned-out bulk writes: their staged rows are no longer needed
+
+	most      int                                  // items of a data point that the page changes; more are left to a follow-up
+	followed  bool                                 // there are follow-ups of earlier pages
+	followUps map[followUpKey]projections.FollowUp // of this page
 }
 
 func newFold() *fold {
 	return &fold{
 		items: map[itemKey]*item{}, itemsOf: map[uuid.UUID][]*item{}, bySend: map[uuid.UUID][]*item{},
-		sends: map[uuid.UUID]*send{}, dataPoints: map[uuid.UUID]*dataPointRow{}, removed: ids{},
+		sends: map[uuid.UUID]*send{}, dataPoints: map[uuid.UUID]*dataPointRow{}, removed: ids{}, unlisted: ids{},
 		deletions: map[uuid.UUID]*deletionRow{}, erasures: map[uuid.UUID]*erasure{}, cleaned: ids{},
 		batches: map[uuid.UUID][]batchItem{}, newBatches: ids{},
 		blobs: map[string]*blobRow{}, finishedBulks: ids{}, movedAudiences: map[revisionKey]*uuid.UUID{},
+		followUps: map[followUpKey]projections.FollowUp{},
 	}
 }
 

@@ -15,17 +15,19 @@ import (
 // deleted applies the deletion of a data point: it leaves recall at once, and none of its items
 // waits any longer.
 func (f *fold) deleted(at eventstore.Position, id uuid.UUID, e *datapoint.Deleted) {
-	deletedAt, row := pgarray.Instant(e.DeletedAt), f.dataPoints[id]
-	for _, i := range f.itemsOf[id] {
-		if i.isDeleted() || i.keepsRevision() {
-			continue
-		}
-		f.changeItem(at, i, func(i *item) {
-			i.outdated = row == nil || i.revision != row.revision
-			i.markDeleted(deletedAt)
-		}).derivePhase(at)
+	data, row := followUpData{DeletedAt: pgarray.Instant(e.DeletedAt)}, f.dataPoints[id]
+	if row != nil {
+		data.Newest = row.revision
 	}
-	f.removeDataPoint(id)
+	isNew, many := row != nil, f.hasMore(id, func(i *item) bool { return !i.keepsRevision() })
+	for _, i := range f.itemsOf[id] {
+		isNew = f.endItem(at, i, data) || isNew
+	}
+	if f.removeDataPoint(id); many && isNew {
+		f.followUp(followUpKey{deleteItems, id}, at, e.ProjectID, data)
+		delete(f.removed, id)
+		f.unlisted.add(id)
+	}
 	f.addErasure(at, id, e.ProjectID, e.DeletionID)
 	if e.Single {
 		f.ensureDeletion(at, e.DeletionID, e.ProjectID, e.DeletedAt)
@@ -69,7 +71,7 @@ func (f *fold) factsKept(at eventstore.Position, id uuid.UUID, e *deletion.Facts
 		}
 		s.derivePhase(at)
 	}
-	f.removeDataPoint(e.DataPoint)
+	f.removeErased(at, e)
 	f.ensureDeletion(at, id, e.ProjectID, e.DeletedAt)
 	row := f.addErasure(at, e.DataPoint, e.ProjectID, id)
 	row.factsKept, row.blobs, row.dirty = row.factsKept || e.Complete || !e.Ranged(), e.Blobs, true

@@ -63,11 +63,12 @@ func (f *fold) memoriesDerived(at eventstore.Position, dataPoint uuid.UUID, e *m
 	}
 	row.captured = e.Revision
 	row.setMemories(e)
+	data := followUpData{Captured: row.captured}
+	if f.hasMore(dataPoint, func(i *item) bool { return i.hasFailed() && !i.moot }) {
+		f.followUp(followUpKey{mootItems, dataPoint}, at, row.project, data)
+	}
 	for _, older := range f.itemsOf[dataPoint] {
-		if older.hasFailed() && !older.moot && older.revision < row.captured {
-			position := older.position // keep the position of the failure
-			f.changeItem(position, older, func(i *item) { i.moot = true }).derivePhase(at)
-		}
+		f.mootItem(at, older, data)
 	}
 }
 

@@ -16,6 +16,8 @@ type ids map[uuid.UUID]struct{}
 
 func (s ids) add(id uuid.UUID) { s[id] = struct{}{} }
 
+func (s ids) has(id uuid.UUID) bool { _, has := s[id]; return has }
+
 // keys are the rows that the events of a page touch. load also finds rows that are only reachable
 // from these.
 type keys struct {
@@ -24,6 +26,7 @@ type keys struct {
 	failedOf   ids // data points whose failed items a newer revision makes moot
 	allItems   ids // sends whose items are all touched
 	endedItems ids // sends whose captured and failed items are touched
+	unsure     ids // sends that a retained fact makes unsearchable again
 	sends      ids
 	dataPoints ids
 	deletions  ids
@@ -36,7 +39,7 @@ type keys struct {
 
 func newKeys() *keys {
 	return &keys{
-		items: map[itemKey]struct{}{}, itemsOf: ids{}, failedOf: ids{}, allItems: ids{}, endedItems: ids{},
+		items: map[itemKey]struct{}{}, itemsOf: ids{}, failedOf: ids{}, allItems: ids{}, endedItems: ids{}, unsure: ids{},
 		sends: ids{}, dataPoints: ids{}, deletions: ids{}, erasures: ids{}, batches: ids{},
 	}
 }
@@ -100,6 +103,9 @@ func (k *keys) add(decoded eventstore.DecodedEvent) {
 		k.dataPoints.add(e.DataPoint)
 		for _, fact := range e.Facts {
 			k.item(fact.IngestionID, fact.Ordinal)
+			if fact.CreatedRevision() && fact.SearchableAt.IsZero() {
+				k.unsure.add(fact.IngestionID)
+			}
 		}
 	}
 }

@@ -21,7 +21,8 @@ func rowsAfter(
 	without ...string,
 ) map[string][]string {
 	tt.Helper()
-	return projectiontest.RowsAfter(t, tt, db, datapoints.New(blobs), pages, without...)
+	rows := rapid.SampledFrom([]int{1, 2, 3, 1000}).Draw(t, "rows of a slice")
+	return projectiontest.RowsAfter(t, tt, db, datapoints.New(blobs).WithRows(rows), pages, without...)
 }
 
 func TestApply_PageSizes(tt *testing.T) {
@@ -166,6 +167,7 @@ func TestApply_ConsistentRows(tt *testing.T) {
 		for id := range h.Deleted {
 			deleted = append(deleted, id)
 		}
+		p = p.WithRows(rapid.SampledFrom([]int{1, 2, 1000}).Draw(t, "rows of a slice"))
 		err := projectiontest.Inspect(tt.Context(), db, p, projectiontest.Cut(t, facts), func(tx pgx.Tx) error {
 			rows, err := tx.Query(tt.Context(), contradictions, deleted)
 			if err != nil {

@@ -11,13 +11,29 @@ import (
 )
 
 const (
-	selectItems = `select i.ingestion_id, i.ordinal, i.project_id, i.data_point, i.revision, i.historic, i.outcome,
+	itemColumns = `select i.ingestion_id, i.ordinal, i.project_id, i.data_point, i.revision, i.historic, i.outcome,
 		i.phase, i.attempt,
-		i.failure_code, i.failure_message, i.moot, i.deleted_at, i.superseded, i.position from items i `
+		i.failure_code, i.failure_message, i.moot, i.deleted_at, i.superseded, i.position from `
+	selectItems   = itemColumns + `items i `
+	selectItemsOf = itemColumns + `unnest($1::uuid[]) k (id) cross join lateral `
+	// The conditions of the indexes items_stopped and items_by_data_point.
+	stopped      = `phase in ('failed', 'unindexed') and not moot`
+	withRevision = `outcome not in ('unchanged', 'moved')`
+
 	itemsByKey = selectItems + `join unnest($1::uuid[], $2::int[]) k (ingestion_id, ordinal) using (ingestion_id,
 		ordinal)`
-	itemsOf    = selectItems + `where data_point = any($1::uuid[]) and outcome not in ('unchanged', 'moved')`
-	failedOf   = selectItems + `where data_point = any($1::uuid[]) and phase in ('failed', 'unindexed')`
+	// itemsOf reads some items with a revision of each data point, first those that a send waits for.
+	itemsOf = selectItemsOf + `(
+			(select * from items where data_point = k.id and phase in ('queued', 'processing') order by revision limit $2)
+			union all (select * from items where data_point = k.id and ` + stopped + ` order by revision limit $2)
+			union all (select * from items where data_point = k.id and ` + withRevision + ` order by revision limit $2)
+		) i`
+	failedOf = selectItemsOf + `(
+			select * from items where data_point = k.id and ` + stopped + ` order by revision limit $2
+		) i`
+	// itemsFollowed reads the items of sends whose data points have follow-ups.
+	itemsFollowed = selectItems + `where ingestion_id = any($1::uuid[])
+		and (data_point = any($2::uuid[]) or data_point in (select key from follow_ups))`
 	itemsAll   = selectItems + `where ingestion_id = any($1::uuid[])`
 	itemsEnded = selectItems + `where ingestion_id = any($1::uuid[]) and phase in ('captured', 'failed', 'unindexed')`
 
@@ -44,8 +60,11 @@ const (
 
 // load reads the rows that a page touches in two round trips: those that the events name, then
 // those that these lead to.
-func load(ctx context.Context, tx pgx.Tx, k *keys) (*fold, error) {
+//
+// Of a data point with many items it reads about as many as rows; follow-ups do the rest (followup.go).
+func load(ctx context.Context, tx pgx.Tx, k *keys, rows int) (*fold, error) {
 	f, first := newFold(), &pgx.Batch{}
+	f.most = min(rows, max(rows*4/max(len(k.itemsOf)+len(k.failedOf), 1), leastItems))
 	if len(k.items) > 0 {
 		sends, ordinals := make([]uuid.UUID, 0, len(k.items)), make([]int32, 0, len(k.items))
 		for key := range k.items {
@@ -53,8 +72,12 @@ func load(ctx context.Context, tx pgx.Tx, k *keys) (*fold, error) {
 		}
 		first.Queue(itemsByKey, sends, ordinals).Query(f.readItems)
 	}
-	pgarray.Queue(first, itemsOf, k.itemsOf, f.readItems)
-	pgarray.Queue(first, failedOf, k.failedOf, f.readItems)
+	for sql, of := range map[string]ids{itemsOf: k.itemsOf, failedOf: k.failedOf} {
+		if len(of) > 0 {
+			first.Queue(sql, pgarray.Keys(of), f.most+1).Query(f.readItems)
+		}
+	}
+	first.Queue(`select exists (select from follow_ups)`).QueryRow(func(row pgx.Row) error { return row.Scan(&f.followed) })
 	pgarray.Queue(first, itemsAll, k.allItems, f.readItems)
 	pgarray.Queue(first, itemsEnded, k.endedItems, f.readItems)
 	if k.searchable > 0 {
@@ -91,7 +114,7 @@ func load(ctx context.Context, tx pgx.Tx, k *keys) (*fold, error) {
 	if err := pgarray.Flush(ctx, tx, second); err != nil {
 		return nil, fmt.Errorf("load the sends of the page: %w", err)
 	}
-	return f, nil
+	return f, f.loadFollowed(ctx, tx, k)
 }
 
 func (f *fold) readItems(rows pgx.Rows) error {

@@ -29,8 +29,9 @@ func (q Queries) Phases(
 	if len(sends) == 0 {
 		return phases, nil
 	}
-	rows, err := q.DB.Query(ctx, `select id, phase, failure_stands from datapoints.sends
-		where id = any($2::uuid[]) and project_id = $1`, project.ID, sends)
+	rows, err := q.DB.Query(ctx, `select s.id,
+			case when `+endedByDeletion+` then 'indexed' else s.phase end, s.failure_stands and not `+endedByDeletion+`
+		from datapoints.sends s`+waitingItems+`where s.id = any($2::uuid[]) and s.project_id = $1`, project.ID, sends)
 	if err != nil {
 		return nil, fmt.Errorf("read phases of sends: %w", err)
 	}
@@ -53,7 +54,9 @@ func (q Queries) AnyDeleted(
 	}
 	err = q.DB.QueryRow(ctx, `select exists (select from datapoints.items
 		where data_point = any($2::uuid[]) and outcome not in ('unchanged', 'moved') and project_id = $1
-			and deleted_at is not null)`, project.ID, dataPoints).Scan(&deleted)
+			and deleted_at is not null)
+		or exists (select from datapoints.follow_ups where kind in ('delete', 'text') and key = any($2::uuid[])
+			and project_id = $1)`, project.ID, dataPoints).Scan(&deleted)
 	if err != nil {
 		return false, fmt.Errorf("look for deleted data points: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/projections"
 )
 
 const (
@@ -41,16 +42,21 @@ const (
 		as m (data_point, number, audience)
 		where r.data_point = m.data_point and r.number = m.number`
 	deleteDataPoints = `delete from data_points where id = any($1::uuid[])`
-	deleteRevisions  = `delete from revisions where data_point = any($1::uuid[])`
+	// deleteRevisions deletes the few revisions of each data point. The rest of one with more has a follow-up.
+	deleteRevisions = `delete from revisions r using unnest($1::uuid[]) k (id) cross join lateral (
+			select data_point, number from revisions where data_point = k.id order by number limit $2
+		) d where r.data_point = d.data_point and r.number = d.number`
 )
 
 func (f *fold) saveDataPoints(b *pgx.Batch) error {
 	f.countDataPoints(b)
-	if len(f.removed) > 0 {
-		removed := pgarray.Keys(f.removed)
-		b.Queue(deleteDataPoints, removed)
-		b.Queue(deleteRevisions, removed)
+	if len(f.removed)+len(f.unlisted) > 0 {
+		b.Queue(deleteDataPoints, slices.Concat(pgarray.Keys(f.removed), pgarray.Keys(f.unlisted)))
 	}
+	if len(f.removed) > 0 {
+		b.Queue(deleteRevisions, pgarray.Keys(f.removed), f.most)
+	}
+	projections.QueueFollowUps(b, Name, slices.Collect(maps.Values(f.followUps)))
 	if rows := filter(f.dataPoints, func(d *dataPointRow) bool { return d.dirty }); len(rows) > 0 {
 		b.Queue(upsertDataPoints,
 			pgarray.IDs(rows, func(d *dataPointRow) uuid.UUID { return d.id }),

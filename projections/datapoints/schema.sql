@@ -1,5 +1,7 @@
 -- Live data points with their revisions, and sends with their items. The deletion of a data point
--- deletes its rows of data_points and revisions; its items stay, without text.
+-- deletes its rows of data_points and revisions; its items stay, without text. Of a data point with very
+-- many revisions the deletion deletes the row of data_points alone: a follow-up deletes its revisions and
+-- ends its items (followup.go).
 create table data_points (
 	id           uuid primary key,
 	project_id   uuid not null,
@@ -134,8 +136,8 @@ create table items (
 	primary key (ingestion_id, ordinal)
 ) with (fillfactor = 80);
 -- A deletion reads only the items with a revision, however often the data point was sent unchanged.
-create index items_by_data_point on items (data_point) where outcome not in ('unchanged', 'moved');
-create index items_stopped on items (data_point) where phase in ('failed', 'unindexed');
+create index items_by_data_point on items (data_point, revision) where outcome not in ('unchanged', 'moved');
+create index items_stopped on items (data_point, revision) where phase in ('failed', 'unindexed') and not moot;
 create index items_todo on items (project_id, position) where phase in ('queued', 'processing');
 create index items_waiting on items (position) where phase = 'queued' and attempt = 0;
 create index items_open on items (data_point, revision) where phase in ('queued', 'processing');

@@ -196,7 +196,11 @@ func snapshot(
 	err = db.QueryRow(ctx, `select s.phase, s.failure_code, s.failure_message, coalesce(r.raw, 0),
 		coalesce(r.comprehension, 0), coalesce(r.failed, 0)
 		from (select) one
-		left join datapoints.sends s on s.id = $2 and s.project_id = $1
+		left join (
+			select case when `+endedByDeletion+` then 'indexed' else s.phase end as phase,
+				case when not `+endedByDeletion+` then s.failure_code end as failure_code, s.failure_message
+			from datapoints.sends s`+waitingItems+`where s.id = $2 and s.project_id = $1
+		) s on true
 		left join datapoints.readiness r on r.project_id = $1`, project.ID, ingestionID).
 		Scan(&phase, &code, &message, &r.Raw, &r.Comprehension, &r.Failed)
 	if err != nil {

@@ -114,3 +114,22 @@ func (q Queries) Open(ctx context.Context) (open work.Open, err error) {
 	}
 	return open, nil
 }
+
+// FollowedUp returns which of the data points have text that a follow-up of their deletion has yet to delete,
+// in this projection or in that of memories.
+func (q Queries) FollowedUp(ctx context.Context, dataPoints []uuid.UUID) (map[uuid.UUID]bool, error) {
+	rows, err := q.DB.Query(ctx, `select key from datapoints.follow_ups where key = any($1::uuid[])
+		union select key from memories.follow_ups where key = any($1::uuid[])`, dataPoints)
+	if err != nil {
+		return nil, fmt.Errorf("look for follow-ups of deletions: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("look for follow-ups of deletions: %w", err)
+	}
+	followed := make(map[uuid.UUID]bool, len(found))
+	for _, id := range found {
+		followed[id] = true
+	}
+	return followed, nil
+}

@@ -47,6 +47,9 @@ type fold struct {
 	captured   map[uuid.UUID]*capturedRow
 	tombstones map[uuid.UUID]*tombstoneRow
 	cleaned    map[uuid.UUID]struct{} // deletions whose data points can no longer be written
+
+	most int                 // memories of a data point that the page deletes; more are left to a follow-up
+	last eventstore.Position // of the page
 }
 
 // apply folds one event. It fails on an unknown event.

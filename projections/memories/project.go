@@ -32,13 +32,15 @@ type Projector struct {
 	projections.Base
 	blobs  eventstore.BlobReader
 	logger *slog.Logger
+	rows   int // the most memories of a slice, and of a data point that a page deletes
 }
 
 // New makes the projector. No caller waits for memories, but their rows must exist by the time the
 // search index finds them: so the longest pace is below that of the index.
 func New(blobs eventstore.BlobReader, logger *slog.Logger) *Projector {
-	return &Projector{blobs: blobs, logger: logger, Base: projections.NewBase(projections.Description{
-		Name: Name, Version: 3, Categories: []string{stream.Memory, stream.DataPoint, stream.Deletion}, Schema: schema,
+	return &Projector{blobs: blobs, logger: logger, rows: projections.SliceRows, Base: projections.NewBase(projections.Description{
+		Name: Name, Version: 4, Categories: []string{stream.Memory, stream.DataPoint, stream.Deletion},
+		Schema:     schema + projections.FollowUpTable,
 		TextTables: []string{"memories"},
 		Counted:    []string{"memories", "captured"},
 		Pace:       projections.Pace{Min: 60 * time.Millisecond, Max: 180 * time.Millisecond},
@@ -56,6 +58,9 @@ func (p *Projector) Apply(ctx context.Context, tx pgx.Tx, events []eventstore.De
 	f, err := load(ctx, tx, events)
 	if err != nil {
 		return err
+	}
+	if len(events) > 0 {
+		f.most, f.last = p.rows, events[len(events)-1].Position
 	}
 	if err := projections.Each(events, f.apply); err != nil {
 		return err

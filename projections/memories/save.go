@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/projections"
 )
 
 const (
@@ -27,8 +29,24 @@ const (
 		where data_point = any($1::uuid[])`
 	selectTombstones = `select data_point, project_id, deletion_id from gone where data_point = any($1::uuid[])`
 
-	deleteAllMemories = `delete from memories where data_point = any($1::uuid[])`
-	deleteAllEdges    = `delete from edges where data_point = any($1::uuid[])`
+	// deleteMemories deletes some memories of each data point. followRest queues those that have more.
+	deleteMemories = `with slice as (
+			select m.id from unnest($1::uuid[]) k (id)
+			cross join lateral (select id from memories where data_point = k.id order by revision limit $2) m
+		), deleted as (
+			delete from memories where id = any(array(select id from slice))
+		) delete from edges where derived_id = any(array(select id from slice))`
+	followRest = `insert into follow_ups (kind, key, project_id, position, data, cursor)
+		select '` + deleteRest + `', id, project_id, $3, '', '' from unnest($1::uuid[], $2::uuid[]) g (id, project_id)
+		where exists (select from memories where data_point = g.id)
+		on conflict (kind, key) do nothing`
+	deleteSlice = `with slice as (
+			select id, revision from memories where data_point = $1 and revision >= $2 order by revision limit $3
+		), deleted as (
+			delete from memories where id = any(array(select id from slice))
+		), cut as (
+			delete from edges where derived_id = any(array(select id from slice))
+		) select count(*), coalesce(max(revision), 0) from slice`
 	deleteAllCaptured = `delete from captured where data_point = any($1::uuid[])`
 	deleteReplaced    = `with replaced as (
 			delete from memories m using unnest($1::uuid[], $2::int[]) as r (data_point, revision)
@@ -180,6 +198,33 @@ func (f *fold) save(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
+const (
+	// deleteRest is the kind of the follow-up that deletes the memories of a deleted data point. Readers find
+	// none of them: a memory is read with the row of table captured, which the page deletes.
+	deleteRest = "delete"
+	// pageFactor times the rows of a slice is about the most memories that the deletions of a page delete, and
+	// leastMemories the least of one data point.
+	pageFactor    = 4
+	leastMemories = 8
+)
+
+// Slice implements projections.Following.
+func (p *Projector) Slice(
+	ctx context.Context, tx pgx.Tx, work projections.FollowUp,
+) (cursor string, done bool, err error) {
+	from := 0
+	if work.Cursor != "" {
+		if from, err = strconv.Atoi(work.Cursor); err != nil {
+			return "", false, fmt.Errorf("decode the cursor of a follow-up: %w", err)
+		}
+	}
+	var n, last int
+	if err := tx.QueryRow(ctx, deleteSlice, work.Key, from, p.rows).Scan(&n, &last); err != nil {
+		return "", false, fmt.Errorf("delete the memories of a slice: %w", err)
+	}
+	return strconv.Itoa(last), n < p.rows, nil
+}
+
 // saveTombstones deletes what was derived from deleted data points, and the tombstones of cleaned
 // ones.
 func (f *fold) saveTombstones(b *pgx.Batch) {
@@ -191,10 +236,11 @@ func (f *fold) saveTombstones(b *pgx.Batch) {
 	}
 	if len(fresh) > 0 {
 		ids := pgarray.Keys(fresh)
-		b.Queue(deleteAllMemories, ids)
-		b.Queue(deleteAllEdges, ids)
+		projects := pgarray.IDs(ids, func(id uuid.UUID) uuid.UUID { return fresh[id].project })
+		b.Queue(deleteMemories, ids, min(f.most, max(pageFactor*f.most/len(ids), leastMemories)))
+		b.Queue(followRest, ids, projects, int64(f.last))
 		b.Queue(deleteAllCaptured, ids)
-		b.Queue(insertTombstones, ids, pgarray.IDs(ids, func(id uuid.UUID) uuid.UUID { return fresh[id].project }),
+		b.Queue(insertTombstones, ids, projects,
 			pgarray.IDs(ids, func(id uuid.UUID) uuid.UUID { return fresh[id].deletion }))
 	}
 	if len(f.cleaned) > 0 {

@@ -31,7 +31,6 @@ create table edges (
 	primary key (derived_id, input_id)
 );
 create index edges_by_input on edges (input_id);
-create index edges_by_data_point on edges (data_point);
 
 -- The newest captured revision of each live data point. Memories of older revisions are historic.
 create table captured (

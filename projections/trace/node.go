@@ -215,6 +215,7 @@ const (
 	sendColumns  = `select s.id, s.request_id, s.accepted_at, s.settled_at, s.phase, s.item_count from datapoints.sends s `
 	selectSends  = sendColumns + `where s.project_id = $1 and s.id = any($2::uuid[])`
 	selectSendOf = sendColumns + `join datapoints.revisions r on r.ingestion_id = s.id
+		join datapoints.data_points d on d.id = r.data_point
 		where s.project_id = $1 and r.data_point = $2 and r.number = $3`
 )
 

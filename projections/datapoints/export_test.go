@@ -1,0 +1,7 @@
+package datapoints
+
+// WithRows returns the projector with slices of some rows.
+func (p Projector) WithRows(rows int) Projector {
+	p.rows = rows
+	return p
+}
