@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/replica"
+	"github.com/annals-project/annals/internal/pg/switchover"
 )
 
 // headReader reads the head of the log.
@@ -126,7 +127,9 @@ func (r *readAtHead) snapshot(
 	if served, err := r.try(ctx, read); served || err != nil {
 		return err
 	}
-	return pgx.BeginTxFunc(ctx, r.q.db, snapshot, func(tx pgx.Tx) error { return read(ctx, tx) })
+	return switchover.Snapshot(ctx, r.q.db, []string{Name}, func(ctx context.Context, tx pgx.Tx) error {
+		return read(ctx, tx)
+	})
 }
 
 // try reads at the replica. Unless it is served, the projection has applied the head at the primary.

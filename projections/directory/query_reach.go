@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/pg/switchover"
 )
 
 // Reach is what an identity may read at one moment. It holds what that depends on, to check it
@@ -145,15 +146,12 @@ func (q *Queries) readReach(
 		return viewer{}, nil, err
 	}
 	defer release()
-	err = pgx.BeginTxFunc(ctx, q.db, snapshot, func(tx pgx.Tx) (err error) {
+	err = switchover.Snapshot(ctx, q.db, []string{Name}, func(ctx context.Context, tx pgx.Tx) (err error) {
 		v, rules, err = q.readReachIn(ctx, tx, project, id)
 		return err
 	})
 	return v, rules, err
 }
-
-// snapshot is a transaction whose statements all read the same snapshot.
-var snapshot = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 
 // readReachIn is readReach within a transaction. Unless the rules are cached, the caller must have
 // acquired the right to read them.

@@ -7,9 +7,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/internal/pg/switchover"
 	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/projections/directory"
 )
@@ -23,11 +25,14 @@ const (
 	maxSearches   = 4
 )
 
+// snapshotProjections are the projections whose tables a snapshot reads.
+var snapshotProjections = []string{projection.Directory, projection.DataPoints, projection.Memories}
+
 // requiredProjections are the projections that the gate reads.
 var requiredProjections = []string{projection.DataPoints, projection.Memories}
 
-// answerQuery answers in a snapshot that confirms what the identity reaches. If the reach changes
-// each time, the last attempt reads it within the snapshot.
+// answerQuery answers in a snapshot that confirms what the identity reaches, and in which no rebuild
+// switched over. If the reach changes each time, the last attempt reads it within the snapshot.
 func (s *Service) answerQuery(ctx context.Context, q Query) (Response, error) {
 	for _, name := range requiredProjections {
 		if err := s.config.Projections.Stopped(ctx, name); err != nil {
@@ -35,18 +40,22 @@ func (s *Service) answerQuery(ctx context.Context, q Query) (Response, error) {
 		}
 	}
 	now := instant(s.config.Now())
-	if s.config.Viewers == nil {
-		return s.askBeforeSnapshot(ctx, q, nil, now)
-	}
 	for range viewRetries {
-		reach, err := s.config.Viewers.Reach(ctx, q.Project, q.Identity)
-		if err != nil {
-			return Response{}, err
+		var reach *directory.Reach
+		if s.config.Viewers != nil {
+			seen, err := s.config.Viewers.Reach(ctx, q.Project, q.Identity)
+			if err != nil {
+				return Response{}, err
+			}
+			reach, q.Audiences = &seen, seen.Audiences
 		}
-		q.Audiences = reach.Audiences
-		if page, err := s.askBeforeSnapshot(ctx, q, &reach, now); !errors.Is(err, errReachChanged) {
+		page, err := s.askBeforeSnapshot(ctx, q, reach, now)
+		if !errors.Is(err, errReachChanged) && !errors.Is(err, switchover.Err) {
 			return page, err
 		}
+	}
+	if s.config.Viewers == nil {
+		return Response{}, switchover.Err
 	}
 	return s.askInSnapshot(ctx, q, now)
 }
@@ -76,7 +85,7 @@ func (s *Service) askBeforeSnapshot(
 		g := newGate(conn, q, now)
 		g.replica, g.reach = s.config.Replica, reach
 		page, err = s.answer(ctx, g, &question, found, near, true)
-		return end(ctx, conn, err)
+		return end(ctx, conn, g.tables, err)
 	})
 	return page, err
 }
@@ -85,14 +94,20 @@ func (s *Service) askBeforeSnapshot(
 // is searched.
 func (s *Service) askInSnapshot(ctx context.Context, q Query, now time.Time) (page Response, err error) {
 	err = s.config.DB.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		page, err = s.inSnapshot(ctx, conn, q, now)
-		return end(ctx, conn, err)
+		tables := switchover.New(snapshotProjections...)
+		page, err = s.inSnapshot(ctx, conn, tables, q, now)
+		return end(ctx, conn, tables, err)
 	})
 	return page, err
 }
 
-func (s *Service) inSnapshot(ctx context.Context, conn *pgxpool.Conn, q Query, now time.Time) (Response, error) {
-	if _, err := conn.Exec(ctx, begin); err != nil {
+func (s *Service) inSnapshot(
+	ctx context.Context, conn *pgxpool.Conn, tables *switchover.Watch, q Query, now time.Time,
+) (Response, error) {
+	batch := new(pgx.Batch)
+	batch.Queue(begin)
+	tables.Begin(batch)
+	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
 		return Response{}, fmt.Errorf("begin the snapshot: %w", err)
 	}
 	reach, err := s.config.Viewers.ReachIn(ctx, conn, q.Project, q.Identity)
@@ -108,19 +123,29 @@ func (s *Service) inSnapshot(ctx context.Context, conn *pgxpool.Conn, q Query, n
 		return Response{}, err
 	}
 	g := newGate(conn, q, now)
-	g.replica = s.config.Replica
+	g.replica, g.tables = s.config.Replica, tables
 	return s.answer(ctx, g, &question, found, near, false)
 }
 
-// end ends the read-only transaction of a connection. If that fails, the pool drops the connection.
-func end(ctx context.Context, conn *pgxpool.Conn, err error) error {
+// end ends the read-only transaction of a connection. If that fails, the pool drops the connection. It
+// returns switchover.Err if the transaction may have read the tables of before and after a switch-over.
+func end(ctx context.Context, conn *pgxpool.Conn, tables *switchover.Watch, err error) error {
 	if conn.Conn().PgConn().TxStatus() == 'I' {
 		return err
 	}
-	if _, e := conn.Exec(ctx, "rollback"); e != nil && err == nil {
-		err = fmt.Errorf("end the snapshot: %w", e)
+	batch := new(pgx.Batch)
+	batch.Queue("rollback") // first: an error may have ended the transaction
+	tables.End(batch)
+	switch e := conn.SendBatch(ctx, batch).Close(); {
+	case errors.Is(err, errReachChanged):
+		return err
+	case e == nil && tables.Check() != nil:
+		return switchover.Err
+	case e != nil && err == nil:
+		return fmt.Errorf("end the snapshot: %w", e)
+	default:
+		return err
 	}
-	return err
 }
 
 // firstCandidates is how many data points are authorized and ranked at first for a limit: some do

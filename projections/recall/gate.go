@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/pg/replica"
+	"github.com/annals-project/annals/internal/pg/switchover"
 	"github.com/annals-project/annals/projections/directory"
 )
 
@@ -29,6 +30,8 @@ type gate struct {
 	// that it did not.
 	reach        *directory.Reach
 	reachChanged bool
+	// tables watches the projections that the snapshot reads.
+	tables *switchover.Watch
 	// dataPoints and memories passed; the checked sets hold everything that was looked up.
 	dataPoints        map[uuid.UUID]*dataPointRow
 	memories          map[uuid.UUID]*memoryRow
@@ -103,7 +106,7 @@ type memoryRow struct {
 // future.
 func newGate(db database, q Query, now time.Time) *gate {
 	g := &gate{
-		db: db, q: q, now: now, dataPoints: map[uuid.UUID]*dataPointRow{}, memories: map[uuid.UUID]*memoryRow{},
+		db: db, q: q, now: now, tables: switchover.New(snapshotProjections...), dataPoints: map[uuid.UUID]*dataPointRow{}, memories: map[uuid.UUID]*memoryRow{},
 		checkedDataPoints: map[uuid.UUID]struct{}{}, checkedMemories: map[uuid.UUID]struct{}{},
 		texts: map[revisionKey]*body{}, excerpted: map[revisionKey]excerpted{},
 		next: map[uuid.UUID]uuid.UUID{}, withNeighbours: map[uuid.UUID]struct{}{},
@@ -199,6 +202,7 @@ func (g *gate) authorize(ctx context.Context, f *candidates, n int, opening bool
 	batch := new(pgx.Batch)
 	if opening {
 		batch.Queue(begin)
+		g.tables.Begin(batch)
 		if g.reach != nil {
 			g.reach.Confirm(batch, func(same bool) { g.reachChanged = !same })
 		}

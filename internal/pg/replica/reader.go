@@ -26,6 +26,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/internal/pg/switchover"
 )
 
 const (
@@ -157,14 +158,29 @@ func (r *Reader) try(
 		end(ctx, conn)
 		conn.Release()
 	}()
-	if passed, err := r.await(ctx, conn, need); err != nil || !passed {
+	watch := switchover.New(need.Projections...)
+	if passed, err := r.await(ctx, conn, need, watch); err != nil || !passed {
 		return resultOf(err), err
 	}
 	err = read(ctx, conn)
 	if _, isFault := errors.AsType[*fault.Error](err); err != nil && !isFault {
 		return resultOf(err), err
 	}
+	if switched := endWatched(ctx, conn, watch); switched != nil {
+		return resultOf(switched), switched
+	}
 	return served, err
+}
+
+// endWatched ends a snapshot in whose tables nothing was switched over.
+func endWatched(ctx context.Context, conn *pgxpool.Conn, watch *switchover.Watch) error {
+	b := new(pgx.Batch)
+	watch.End(b)
+	b.Queue("rollback")
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+		return err
+	}
+	return watch.Check()
 }
 
 // resultOf returns the result of a read that failed with an error; nil means that the replica lags.
@@ -174,6 +190,9 @@ func resultOf(err error) string {
 	}
 	if errors.Is(err, ErrDeclined) {
 		return declined
+	}
+	if errors.Is(err, switchover.Err) {
+		return conflict
 	}
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
@@ -191,10 +210,12 @@ func resultOf(err error) string {
 
 // await begins a snapshot in which the projections have applied the position. It returns false,
 // without a snapshot, if the replica lags.
-func (r *Reader) await(ctx context.Context, conn *pgxpool.Conn, need Need) (bool, error) {
+func (r *Reader) await(
+	ctx context.Context, conn *pgxpool.Conn, need Need, watch *switchover.Watch,
+) (bool, error) {
 	began, pause := time.Now(), firstLook
 	for first := true; ; first = false {
-		at, err := r.begin(ctx, conn, need)
+		at, err := r.begin(ctx, conn, need, watch)
 		if err != nil {
 			return false, err
 		}
@@ -221,10 +242,13 @@ func (r *Reader) await(ctx context.Context, conn *pgxpool.Conn, need Need) (bool
 
 // begin begins a snapshot and reads the position that every projection has applied in it, -1 if one
 // has another version.
-func (r *Reader) begin(ctx context.Context, conn *pgxpool.Conn, need Need) (at int64, err error) {
+func (r *Reader) begin(
+	ctx context.Context, conn *pgxpool.Conn, need Need, watch *switchover.Watch,
+) (at int64, err error) {
 	var recovering bool
 	batch := new(pgx.Batch)
 	batch.Queue("begin isolation level repeatable read read only")
+	watch.Begin(batch)
 	batch.Queue(r.selectFor(need.Projections)).QueryRow(func(row pgx.Row) error { return row.Scan(&recovering, &at) })
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
 		return 0, err
