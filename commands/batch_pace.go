@@ -150,7 +150,9 @@ func (p *BatchPace) isOpenAt(applied eventstore.Position) bool {
 
 // turn waits until the next part of a batch may be appended, at most for what is left of its wait. The
 // caller must call end with what it appended.
-func (p *BatchPace) turn(ctx context.Context, left *time.Duration) (end func(position eventstore.Position, events int)) {
+func (p *BatchPace) turn(
+	ctx context.Context, left *time.Duration,
+) (end func(position eventstore.Position, events int)) {
 	if p == nil {
 		return func(eventstore.Position, int) {}
 	}

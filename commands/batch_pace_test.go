@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/annals-project/annals/eventstore"
@@ -119,30 +120,24 @@ func TestBatchPace_BoundedWait(t *testing.T) {
 
 // A turn begins once the projections have applied enough.
 func TestBatchPace_TurnBegins(t *testing.T) {
-	p, applied, now := newPaced()
-	p.Live()
-	p.Appended(10, aheadEvents)
-	*now = now.Add(maxBatchLag)
-	began := make(chan struct{})
-	go func() {
-		defer close(began)
-		left := time.Hour
-		p.turn(t.Context(), &left)(0, 0)
-	}()
-	for {
-		applied.mu.Lock()
-		reads := applied.reads
-		applied.mu.Unlock()
-		if reads > 0 {
-			break
+	synctest.Test(t, func(t *testing.T) {
+		p, applied, now := newPaced()
+		p.Live()
+		p.Appended(10, aheadEvents)
+		*now = now.Add(maxBatchLag)
+		began := make(chan struct{})
+		go func() {
+			defer close(began)
+			left := time.Hour
+			p.turn(t.Context(), &left)(0, 0)
+		}()
+		synctest.Wait()
+		select {
+		case <-began:
+			t.Error("the turn began before")
+		default:
 		}
-		time.Sleep(time.Millisecond)
-	}
-	select {
-	case <-began:
-		t.Error("the turn began before")
-	default:
-	}
-	applied.move(10)
-	<-began
+		applied.move(10)
+		<-began
+	})
 }

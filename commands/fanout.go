@@ -31,7 +31,7 @@ func (l *Journal) fanOutBatch(ctx context.Context, b *batch) ([]ingestion.Outcom
 	return outcomes, nil
 }
 
-// fanOutItems appends the items in parts, as far as the pace allows.
+// fanOutItems appends the items in parts, each once the pace allows it.
 func (l *Journal) fanOutItems(ctx context.Context, b *batch) ([]ingestion.Outcome, error) {
 	outcomes := make([]ingestion.Outcome, len(b.prepared))
 	left := paceWait

@@ -16,7 +16,7 @@ var awaited = []string{projection.DataPoints, projection.Memories, projection.Re
 const bulkShare = 4
 
 // leaseRound leases at most leaseSize items, the live ones first in the list. Batches get their share of
-// them, and beyond it what the live lane leaves, as far as the pace allows.
+// them, and beyond it what the live lane leaves if the pace allows it.
 func (w *Worker) leaseRound(ctx context.Context) []work.Item {
 	items := w.lease(ctx, work.LaneLive, leaseSize-leaseSize/bulkShare)
 	if len(items) > 0 {

@@ -25,8 +25,9 @@ func BenchmarkClaim(b *testing.B) {
 			q, after := datapoints.Queries{DB: db}, uuid.Nil
 			b.ResetTimer()
 			for b.Loop() {
-				items, next, err := q.Lease(b.Context(),
-					work.LeaseRequest{Lane: work.LaneBulk, Holder: "bench", Limit: 256, After: after, Now: noon, Until: noon.Add(time.Minute)})
+				items, next, err := q.Lease(b.Context(), work.LeaseRequest{
+					Lane: work.LaneBulk, Holder: "bench", Limit: 256, After: after, Now: noon, Until: noon.Add(time.Minute),
+				})
 				after = next
 				if err != nil || len(items) != 256 {
 					b.Fatalf("%d items, %v", len(items), err)
