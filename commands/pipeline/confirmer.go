@@ -32,8 +32,8 @@ const (
 // confirmQueue lists the sends whose items have all ended.
 type confirmQueue interface {
 	// Searchable returns the position up to which a watermark ends at most about limit of the sends
-	// captured up to upTo, 0 if there is none.
-	Searchable(ctx context.Context, upTo eventstore.Position, limit int) (eventstore.Position, error)
+	// captured after a position and up to upTo, 0 if there is none.
+	Searchable(ctx context.Context, after, upTo eventstore.Position, limit int) (eventstore.Position, error)
 	// Unsearchable lists sends that wait for a watermark after a position.
 	Unsearchable(ctx context.Context, after eventstore.Position, limit int) ([]work.Send, error)
 	// Confirmable lists sends that no watermark ends.

@@ -41,7 +41,8 @@ func TestWorker_RenewsLeases(t *testing.T) {
 	}
 	for range 2 {
 		w.clock.move(leaseDuration / 2)
-		if items := other.lease(t.Context(), work.LaneLive, leaseSize); w.clock.now().Before(at.Add(leaseDuration)) && len(items) != 0 {
+		items := other.lease(t.Context(), work.LaneLive, leaseSize)
+		if w.clock.now().Before(at.Add(leaseDuration)) && len(items) != 0 {
 			t.Fatalf("leased %v, which others hold", items)
 		} else if !w.clock.now().Before(at.Add(leaseDuration)) && (len(items) != 1 || !items[0].Suspect) {
 			t.Fatalf("leased %v, want the item of the killed process as a suspect", items)

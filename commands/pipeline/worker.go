@@ -8,6 +8,7 @@ package pipeline
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -63,6 +64,8 @@ type Worker struct {
 	LoadGauge loadGauge
 	// Age returns how long the oldest live item has waited.
 	Age func() time.Duration
+	// Pace holds up items of batches while projections lag. Nil never does.
+	Pace *commands.BatchPace
 	// Slow is true if the extractor mostly waits for a remote model: no item then waits for another
 	// item's answer.
 	Slow bool
@@ -72,7 +75,9 @@ type Worker struct {
 	// nextLive and nextBulk are the projects after which the next leases of the lanes begin.
 	nextLive, nextBulk uuid.UUID
 	held               heldLeases
-	pace               pace
+	// backlogSince is since when every request for items of batches is filled, in nanoseconds of Unix time;
+	// 0 if the last one was not.
+	backlogSince atomic.Int64
 	// wake ends the wait for items. It is nil while the worker does not run.
 	wake chan struct{}
 }
@@ -81,7 +86,7 @@ type Worker struct {
 func (w *Worker) Run(ctx context.Context) error {
 	background, ctx := errgroup.WithContext(ctx)
 	w.wake = make(chan struct{}, 1)
-	stop := watchAll(ctx, w.Progress, w.Logger, w.wake, pacedBy...)
+	stop := watchAll(ctx, w.Progress, w.Logger, w.wake, awaited...)
 	defer stop()
 	background.Go(func() error { w.renewLeases(ctx); return nil })
 	if w.Slow {
@@ -144,7 +149,7 @@ func (w *Worker) currentWidth() int {
 	if !w.LoadGauge.Busy() {
 		return width
 	}
-	return busyWidth(width, max(w.Age(), w.pace.backlogAge(w.Now())))
+	return busyWidth(width, max(w.Age(), w.backlogAge()))
 }
 
 // deriveEach derives one item in each of slowWidth slots until the context ends. An item is leased
@@ -182,7 +187,7 @@ func (w *Worker) attempt(ctx context.Context, item work.Item) (res result) {
 	}
 	res.dataPoint = item.DataPoint
 	if item.Lane == work.LaneBulk {
-		w.pace.appended(res.position, w.Now())
+		w.Pace.Appended(res.position, 1)
 	}
 	return res
 }

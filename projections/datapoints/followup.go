@@ -190,8 +190,8 @@ const (
 	followStopped = selectItems + `where data_point = $1 and ` + stopped + ` order by revision limit $2`
 	followOpen    = selectItems + `where data_point = $1 and phase in ('queued', 'processing')
 		order by batch, revision limit $2`
-	followMoot    = selectItems + `where data_point = $1 and ` + stopped + ` and revision < $3 order by revision limit $2`
-	followAll     = selectItems + `where data_point = $1 and ` + withRevision + ` and revision > $3
+	followMoot = selectItems + `where data_point = $1 and ` + stopped + ` and revision < $3 order by revision limit $2`
+	followAll  = selectItems + `where data_point = $1 and ` + withRevision + ` and revision > $3
 		order by revision limit $2`
 	// deleteSlice deletes revisions after a number, up to $3, at most $4, and returns the last.
 	deleteSlice = `with slice as (

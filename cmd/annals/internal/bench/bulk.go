@@ -24,9 +24,9 @@ const (
 	liveUnderWay = 512
 )
 
-// beside imports texts by batches next to single sends of the same project and of another one, which
+// bulk imports texts by batches next to single sends of the same project and of another one, which
 // last until the import is completed.
-func (m *loadRun) beside(ctx context.Context) error {
+func (m *loadRun) bulk(ctx context.Context) error {
 	if m.opts.Import == 0 {
 		return nil
 	}
@@ -91,7 +91,8 @@ func (m *loadRun) onceClient(ctx context.Context, name string) (*client.Client, 
 }
 
 func (m *loadRun) importRows(got load.Imported, lasted time.Duration) {
-	what := fmt.Sprintf("import of %s texts beside live sends", humanize.Comma(int64(importSize*(got.Accepted+got.Refused))))
+	texts := humanize.Comma(int64(importSize * (got.Accepted + got.Refused)))
+	what := fmt.Sprintf("import of %s texts beside live sends", texts)
 	items := float64(importSize * got.Accepted)
 	m.row(load.Row{What: what + ", accepted", Value: items / got.Lasted.Seconds(), Unit: "items/s", AtLeast: true})
 	m.row(load.Row{What: what + ", completed", Value: items / lasted.Seconds(), Unit: "items/s", AtLeast: true})
