@@ -61,6 +61,12 @@ type errorWriter struct {
 
 func (w errorWriter) write(err error, c echo.Context) {
 	ctx, state := c.Request().Context(), stateOf(c)
+	if limited, ok := errors.AsType[rateError](err); ok && !c.Response().Committed {
+		if err := limited.write(c, state); err != nil {
+			w.log.WarnContext(ctx, "response aborted", "requestId", state.id, "route", c.Path(), "err", err)
+		}
+		return
+	}
 	f := faultOf(err, c)
 	state.code = f.Code
 	switch {

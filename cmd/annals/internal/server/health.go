@@ -35,7 +35,7 @@ type health struct {
 	semantic     semantic
 	stuck        func() []pipeline.Stuck
 	has          parts
-	admission    *admission
+	admission    *opening
 	logger       *slog.Logger
 	// causes are the last causes that were logged.
 	causes atomic.Pointer[string]
@@ -43,7 +43,7 @@ type health struct {
 
 func newHealth(
 	cfg Config, st *storage, read *readSide, index *localIndex, pressure *backpressure, semantic semantic,
-	stuck func() []pipeline.Stuck, admission *admission,
+	stuck func() []pipeline.Stuck, admission *opening,
 ) *health {
 	return &health{
 		runtime: read.runtime, directory: read.directory, storage: st, index: index, backpressure: pressure,
