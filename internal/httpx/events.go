@@ -71,6 +71,7 @@ func (e rateError) Error() string { return "too many calls in this minute" }
 func (e rateError) write(c echo.Context, r *request) error {
 	seconds := max(int64((e.retry+time.Second-1)/time.Second), 1)
 	c.Response().Header().Set(echo.HeaderRetryAfter, strconv.FormatInt(seconds, 10))
+	c.Response().Header().Set(echo.HeaderContentLength, "0")
 	r.unlog()
 	return c.NoContent(http.StatusTooManyRequests)
 }

@@ -6,4 +6,5 @@ const (
 	BodyTime   = bodyTime
 	AnswerTime = answerTime
 	LeastRate  = leastRate
+	DrainBytes = drainBytes
 )
