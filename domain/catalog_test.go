@@ -214,8 +214,8 @@ func zeroField(v reflect.Value, path string) string {
 	return ""
 }
 
-// Load is counted by project, so each event with a field for its project says it. The method is that of the field.
-func TestCatalog_EventsSayTheirProject(t *testing.T) {
+// Load is counted by project, so each event with a field for its project has a method that returns it.
+func TestCatalog_EventsOfProjects(t *testing.T) {
 	project, said := uuid.New(), 0
 	for _, entry := range domain.Catalog {
 		if entry.New == nil {
@@ -223,20 +223,20 @@ func TestCatalog_EventsSayTheirProject(t *testing.T) {
 		}
 		e := entry.New()
 		field := reflect.ValueOf(e).Elem().FieldByName("ProjectID")
-		of, says := e.(event.OfProject)
-		if says != field.IsValid() {
-			t.Errorf("%s has field ProjectID: %t, method Project: %t", entry.Name, field.IsValid(), says)
+		of, has := e.(event.OfProject)
+		if has != field.IsValid() {
+			t.Errorf("%s has field ProjectID: %t, method Project: %t", entry.Name, field.IsValid(), has)
 			continue
 		}
-		if !says {
+		if !has {
 			continue
 		}
 		said++
 		if field.Set(reflect.ValueOf(project)); of.Project() != project {
-			t.Errorf("%s says project %s, want %s", entry.Name, of.Project(), project)
+			t.Errorf("%s has project %s, want %s", entry.Name, of.Project(), project)
 		}
 	}
 	if said < 40 {
-		t.Errorf("%d events say their project", said)
+		t.Errorf("%d events have a project", said)
 	}
 }

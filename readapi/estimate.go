@@ -11,6 +11,7 @@ import (
 	"github.com/annals-project/annals/domain/estimate"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
@@ -38,15 +39,8 @@ type Room struct {
 	ResetsAt *time.Time
 }
 
-const (
-	// freeEstimate is the size of a body up to which estimates do not wait for each other.
-	freeEstimate = 1 << 20
-	// estimatesAtOnce is how many longer ones a process works on, one for each organization.
-	estimatesAtOnce = 2
-	// estimateWait is how long one waits for its turn, and estimateWaiters how many do.
-	estimateWait    = 10 * time.Second
-	estimateWaiters = 64
-)
+// freeEstimate is the size of a body up to which estimates do not wait for each other.
+const freeEstimate = 1 << 20
 
 type estimateAPI struct {
 	rooms rooms
@@ -54,11 +48,8 @@ type estimateAPI struct {
 	long *allowance.Allowance
 }
 
-func newEstimateAPI(r rooms, wait time.Duration) estimateAPI {
-	return estimateAPI{r, allowance.New(allowance.Config{
-		Total: estimatesAtOnce, Share: 1, Wait: wait, Waiters: estimateWaiters,
-		Refusal: "too many estimates are being made; send the request again",
-	})}
+func newEstimateAPI(r rooms, slots admission.Resource) estimateAPI {
+	return estimateAPI{r, slots.New()}
 }
 
 // post is POST /api/v1/ingest/estimate. It writes nothing.
@@ -73,7 +64,7 @@ func (a estimateAPI) post(c echo.Context) error {
 	}
 	ctx, principal := c.Request().Context(), httpx.Principal(c)
 	if len(body) > freeEstimate {
-		turn := a.long.Open(principal.OrganizationID)
+		turn := a.long.Open(allowance.Owner{Organization: principal.OrganizationID, Project: principal.Project.ID})
 		if err := turn.Reserve(ctx, 1); err != nil {
 			return err
 		}

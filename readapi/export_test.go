@@ -6,6 +6,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/auth"
 )
 
@@ -32,7 +33,9 @@ func HasNext(code string) bool { return findNext(callRefused, code) != "" }
 
 // RegisterEstimate adds the route of estimates with another wait of long ones.
 func RegisterEstimate(e *echo.Echo, r rooms, wait time.Duration) {
-	e.POST(auth.Prefix+"/ingest/estimate", newEstimateAPI(r, wait).post)
+	slots := admission.Estimates
+	slots.Wait = wait
+	e.POST(auth.Prefix+"/ingest/estimate", newEstimateAPI(r, slots).post)
 }
 
 // RequestQueryOf reads the parameters of a list or histogram of calls.

@@ -13,9 +13,8 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/domain/metering"
-	"github.com/annals-project/annals/internal/allowance"
+	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/recall"
 )
@@ -88,14 +87,13 @@ type Deps struct {
 // Register adds the routes to a router of httpx.New.
 func Register(e *echo.Echo, d Deps) {
 	e.GET(auth.Prefix+"/ingest/:ingestionId", statusAPI{d.Statuses}.get)
-	debugging := newDebugging()
-	e.GET(auth.Prefix+"/ingest/:ingestionId/explain", explainAPI{d.Sends, d.Progress, d.LoggedCalls}.get, debugging)
-	e.POST(auth.Prefix+"/ingest/estimate", newEstimateAPI(d.Rooms, estimateWait).post)
+	e.GET(auth.Prefix+"/ingest/:ingestionId/explain", explainAPI{d.Sends, d.Progress, d.LoggedCalls}.get)
+	e.POST(auth.Prefix+"/ingest/estimate", newEstimateAPI(d.Rooms, admission.Estimates).post)
 	e.POST(auth.Prefix+"/recall", recallAPI{charged{d.Meter, d.Recall}, d.PlanTerms}.post)
 	requests := requestAPI{d.Requests, d.LoggedSends, d.PlanTerms}
-	e.GET(auth.Prefix+"/requests", requests.list, debugging)
-	e.GET(auth.Prefix+"/requests/histogram", requests.histogram, debugging)
-	e.GET(auth.Prefix+"/requests/:requestId", requests.get, debugging)
+	e.GET(auth.Prefix+"/requests", requests.list)
+	e.GET(auth.Prefix+"/requests/histogram", requests.histogram)
+	e.GET(auth.Prefix+"/requests/:requestId", requests.get)
 	e.GET(auth.Prefix+"/projects", projectAPI{d.Projects}.list)
 	e.GET(auth.Prefix+"/usage", usageAPI{d.Usage}.get)
 	e.GET(auth.Prefix+"/identities", identityAPI{d.Identities}.list)
@@ -103,35 +101,9 @@ func Register(e *echo.Echo, d Deps) {
 	e.GET(auth.Prefix+"/audiences", audienceAPI{d.Audiences}.list)
 	e.GET(auth.Prefix+"/audiences/:slug", audienceAPI{d.Audiences}.get)
 	traces := traceAPI{d.Trace}
-	e.GET(auth.Prefix+"/trace/roots", traces.roots, debugging)
-	e.GET(auth.Prefix+"/trace/nodes/:id", traces.node, debugging)
-	e.GET(auth.Prefix+"/trace/lineage/:rootId", traces.lineage, debugging)
-	e.GET(auth.Prefix+"/trace/timeline/:rootId", traces.timeline, debugging)
+	e.GET(auth.Prefix+"/trace/roots", traces.roots)
+	e.GET(auth.Prefix+"/trace/nodes/:id", traces.node)
+	e.GET(auth.Prefix+"/trace/lineage/:rootId", traces.lineage)
+	e.GET(auth.Prefix+"/trace/timeline/:rootId", traces.timeline)
 	e.GET("/openapi.yaml", func(c echo.Context) error { return c.Blob(http.StatusOK, "application/yaml", OpenAPI) })
-}
-
-// Debugging reads replay streams and scan the request log, so that few of them run at once, and at
-// most half of them for one organization. Others wait, a quarter of them of one organization.
-const (
-	debuggingReads   = 8
-	debuggingWait    = 5 * time.Second
-	debuggingWaiters = 64
-)
-
-// newDebugging returns the middleware of the debugging reads.
-func newDebugging() echo.MiddlewareFunc {
-	slots := allowance.New(allowance.Config{
-		Total: debuggingReads, Share: debuggingReads / 2, Wait: debuggingWait, Waiters: debuggingWaiters,
-		Refusal: "too many debugging reads of the organization are running; retry",
-	})
-	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			slot := slots.Open(httpx.Principal(c).OrganizationID)
-			defer slot.Release()
-			if err := slot.Reserve(c.Request().Context(), 1); err != nil {
-				return err
-			}
-			return next(c)
-		}
-	}
 }

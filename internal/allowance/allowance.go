@@ -1,87 +1,89 @@
-// Package allowance shares a fixed number of bytes among the requests in flight, with a bound for
-// each organization.
+// Package allowance shares a fixed number of units, such as bytes or calls, among the requests in flight,
+// with a bound for each organization and turns between those that wait.
 package allowance
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/annals-project/annals/domain/fault"
 )
 
-// Config sets the bounds of an Allowance. All of them are required.
+// Config sets the bounds of an Allowance. Total, Share and Refusal are required.
 type Config struct {
-	// Total is the most bytes that all organizations hold together, Share the most that one of them
-	// holds.
-	Total, Share int64
+	// Total is the most that all organizations hold together, Share the most that one of them holds, and
+	// Project the most that one project of it holds; 0 means Share. While other projects of the organization
+	// want room, a project that has its part of the share gets no more.
+	Total, Share, Project int64
 	// Wait is how long a reservation waits for room before it is refused.
 	Wait time.Duration
-	// Waiters is how many reservations wait at once, a quarter of them for one organization. Further
-	// ones are refused at once; with 0 none waits.
+	// Waiters is how many reservations wait at once, a quarter of them for one organization. With 0
+	// none waits.
 	Waiters int
 	// Refusal is the message of a refused reservation.
 	Refusal string
 }
 
-// Allowance is a number of bytes that requests reserve before they use them.
+// Allowance is a number of units that requests reserve before they use them.
 type Allowance struct {
 	cfg Config
 
 	mu    sync.Mutex
 	taken int64
-	// tenants has an entry for each organization that holds bytes or waits for them.
-	tenants map[uuid.UUID]*tenant
-	waiting *list.List // of *waiter, in the order of their arrival
+	queue *Queue[*reservation]
 }
 
-type tenant struct {
-	taken   int64
-	waiting int
-}
-
-type waiter struct {
-	hold    *Hold
-	bytes   int64
-	granted chan struct{}
+// reservation is what a hold waits for.
+type reservation struct {
+	hold *Hold
+	n    int64
+	// ended is closed once it is granted or refused.
+	ended   chan struct{}
+	granted bool
 }
 
 // New returns an allowance without reservations.
 func New(cfg Config) *Allowance {
-	return &Allowance{cfg: cfg, tenants: map[uuid.UUID]*tenant{}, waiting: list.New()}
+	if cfg.Project == 0 {
+		cfg.Project = cfg.Share
+	}
+	return &Allowance{cfg: cfg, queue: NewQueue[*reservation](cfg.Waiters)}
 }
 
-// InUse returns how many bytes are reserved.
+// InUse returns how much is reserved.
 func (a *Allowance) InUse() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.taken
 }
 
-// Share returns the most bytes that one organization holds.
+// Waiting returns how many reservations wait.
+func (a *Allowance) Waiting() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.queue.Len()
+}
+
+// Share returns the most that one organization holds.
 func (a *Allowance) Share() int64 { return a.cfg.Share }
 
-// Open returns an empty hold of an organization.
-func (a *Allowance) Open(organization uuid.UUID) *Hold {
-	return &Hold{allowance: a, organization: organization}
-}
+// Open returns an empty hold of an owner.
+func (a *Allowance) Open(o Owner) *Hold { return &Hold{allowance: a, owner: o} }
 
 // Hold is the reservation of one request. Its methods may be called at the same time. A nil hold
 // reserves nothing.
 type Hold struct {
-	allowance    *Allowance
-	organization uuid.UUID
+	allowance *Allowance
+	owner     Owner
 	// held is guarded by the mutex of the allowance.
 	held int64
 }
 
-// Reserve adds n bytes to the hold, and waits for room if there is none. A hold never exceeds the
-// share of its organization: a request that needs more waits until it holds the whole share, and
-// shares it with no other request.
+// Reserve adds n to the hold, and waits for room if there is none. A hold never exceeds the share of its
+// organization: a request that needs more waits until it holds the whole share, and shares it with no
+// other request.
 //
 // The error is service-unavailable if there was no room in time, or that of the context.
 func (h *Hold) Reserve(ctx context.Context, n int64) error {
@@ -90,72 +92,49 @@ func (h *Hold) Reserve(ctx context.Context, n int64) error {
 	}
 	a := h.allowance
 	a.mu.Lock()
-	n = min(n, a.cfg.Share-h.held)
+	n = min(n, min(a.cfg.Share, a.cfg.Project)-h.held)
 	if n <= 0 {
 		a.mu.Unlock()
 		return nil
 	}
-	t := a.tenant(h.organization)
-	w := &waiter{hold: h, bytes: n, granted: make(chan struct{})}
-	t.waiting++
-	place := a.waiting.PushBack(w)
-	a.grant()
-	granted := w.isGranted()
-	full := !granted && (a.waiting.Len() > a.cfg.Waiters || t.waiting > max(a.cfg.Waiters/4, 1))
-	if full {
-		a.leave(place)
+	r := &reservation{hold: h, n: n, ended: make(chan struct{})}
+	p := a.queue.project(h.owner)
+	if a.fits(p, r) && a.taken+n <= a.cfg.Total && a.queue.next(a.isFree) == nil {
+		a.give(p, r)
+		a.mu.Unlock()
+		return nil
+	}
+	w, removed := a.queue.Push(h.owner, r)
+	if removed != nil {
+		close(removed.Value.ended)
+		a.grant()
 	}
 	a.mu.Unlock()
-	switch {
-	case granted:
-		return nil
-	case full:
-		return a.refusal()
-	default:
-		return a.await(ctx, w, place)
-	}
-}
-
-func (w *waiter) isGranted() bool {
-	select {
-	case <-w.granted:
-		return true
-	default:
-		return false
-	}
-}
-
-// leave removes a reservation that was not granted from the queue. Later ones may have waited only
-// for it.
-func (a *Allowance) leave(place *list.Element) {
-	w, _ := a.waiting.Remove(place).(*waiter)
-	a.tenant(w.hold.organization).waiting--
-	a.forget(w.hold.organization)
-	a.grant()
+	return a.await(ctx, w)
 }
 
 // await waits until the reservation is granted, or removes it from the queue.
-func (a *Allowance) await(ctx context.Context, w *waiter, place *list.Element) error {
+func (a *Allowance) await(ctx context.Context, w *Waiter[*reservation]) error {
 	limited, cancel := context.WithTimeout(ctx, a.cfg.Wait)
 	defer cancel()
 	select {
-	case <-w.granted:
-		return nil
+	case <-w.Value.ended:
 	case <-limited.Done():
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if w.isGranted() {
+	if w.Value.granted {
 		return nil
 	}
-	a.leave(place)
+	a.queue.Remove(w)
+	a.grant() // later ones may have waited only for it
 	if err := ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return a.refusal()
+	return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", a.cfg.Refusal)
 }
 
-// Return returns n bytes of the hold.
+// Return returns n of the hold.
 func (h *Hold) Return(n int64) {
 	if h == nil {
 		return
@@ -169,15 +148,17 @@ func (h *Hold) Return(n int64) {
 	}
 	h.held -= n
 	a.taken -= n
-	a.tenant(h.organization).taken -= n
-	a.forget(h.organization)
+	p := a.queue.project(h.owner)
+	p.taken -= n
+	p.of.taken -= n
+	a.queue.forget(p)
 	a.grant()
 }
 
-// Release returns all bytes of the hold. It may be called again.
+// Release returns all of the hold. It may be called again.
 func (h *Hold) Release() { h.Return(h.Held()) }
 
-// Held returns how many bytes the hold has.
+// Held returns how much the hold has.
 func (h *Hold) Held() int64 {
 	if h == nil {
 		return 0
@@ -187,47 +168,44 @@ func (h *Hold) Held() int64 {
 	return h.held
 }
 
-// grant serves waiting reservations in order. A reservation that waits for its own organization
-// does not block others. One that waits for the total blocks all later ones, so that small
-// reservations cannot starve a big one.
+// grant serves waiting reservations in turn. A reservation that waits for its own organization does not
+// block others. One that waits for the total blocks all later ones, so that small reservations cannot
+// starve a big one.
 func (a *Allowance) grant() {
-	for e := a.waiting.Front(); e != nil; {
-		w := e.Value.(*waiter) //nolint:forcetypeassert // only waiters are pushed
-		t, next := a.tenant(w.hold.organization), e.Next()
-		switch {
-		case t.taken+w.bytes > a.cfg.Share:
-		case a.taken+w.bytes > a.cfg.Total:
+	for {
+		w := a.queue.next(a.isFree)
+		if w == nil || a.taken+w.Value.n > a.cfg.Total {
 			return
-		default:
-			a.waiting.Remove(e)
-			t.waiting--
-			t.taken += w.bytes
-			a.taken += w.bytes
-			w.hold.held += w.bytes
-			close(w.granted)
 		}
-		e = next
+		a.give(w.project, w.Value)
+		close(w.Value.ended)
+		a.queue.Remove(w)
 	}
 }
 
-func (a *Allowance) tenant(organization uuid.UUID) *tenant {
-	t := a.tenants[organization]
-	if t == nil {
-		t = &tenant{}
-		a.tenants[organization] = t
+func (a *Allowance) isFree(w *Waiter[*reservation]) bool { return a.fits(w.project, w.Value) }
+
+// fits reports whether the organization and the project of a reservation have room for it. A project that
+// has its part of the share leaves the rest to other projects that want it: those that wait, or all that
+// hold something where none can wait.
+func (a *Allowance) fits(p *project, r *reservation) bool {
+	if p.of.taken+r.n > a.cfg.Share || p.taken+r.n > a.cfg.Project {
+		return false
 	}
-	return t
+	if a.cfg.Waiters > 0 && p.of.waiting == p.waiting {
+		return true
+	}
+	n := int64(len(p.of.projects))
+	return p.taken < (a.cfg.Share+n-1)/n
 }
 
-// forget drops the entry of an organization that neither holds nor waits.
-func (a *Allowance) forget(organization uuid.UUID) {
-	if t := a.tenants[organization]; t != nil && t.taken == 0 && t.waiting == 0 {
-		delete(a.tenants, organization)
-	}
-}
-
-func (a *Allowance) refusal() error {
-	return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", a.cfg.Refusal)
+func (a *Allowance) give(p *project, r *reservation) {
+	a.queue.turn(p)
+	p.taken += r.n
+	p.of.taken += r.n
+	a.taken += r.n
+	r.hold.held += r.n
+	r.granted = true
 }
 
 type contextKey struct{}

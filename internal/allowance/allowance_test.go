@@ -19,6 +19,9 @@ func of(total, share int64) *allowance.Allowance {
 	return allowance.New(allowance.Config{Total: total, Share: share, Wait: 5 * time.Second, Waiters: 8, Refusal: "full"})
 }
 
+// alone is an organization with one project.
+func alone() allowance.Owner { return allowance.Owner{Organization: uuid.New(), Project: uuid.New()} }
+
 func isRefusal(err error) bool {
 	f, ok := errors.AsType[*fault.Error](err)
 	return ok && f.Kind == fault.Unavailable && f.Code == fault.CodeServiceUnavailable && f.Msg == "full"
@@ -35,7 +38,8 @@ func TestReserve_ShareOfOneOrganization(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := of(100, 25)
 		one, other := uuid.New(), uuid.New()
-		first, second, neighbour := a.Open(one), a.Open(one), a.Open(other)
+		first, second := a.Open(allowance.Owner{Organization: one}), a.Open(allowance.Owner{Organization: one})
+		neighbour := a.Open(allowance.Owner{Organization: other})
 		reserve(t, first, 20)
 		reserve(t, second, 5)
 		began := time.Now()
@@ -62,7 +66,7 @@ func TestReserve_ShareOfOneOrganization(t *testing.T) {
 func TestReserve_Total(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := of(30, 25)
-		first, second, third := a.Open(uuid.New()), a.Open(uuid.New()), a.Open(uuid.New())
+		first, second, third := a.Open(alone()), a.Open(alone()), a.Open(alone())
 		reserve(t, first, 20)
 		reserve(t, second, 10)
 		served := make(chan int64, 2)
@@ -94,7 +98,7 @@ func TestReserve_MoreThanTheShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := of(100, 25)
 		org := uuid.New()
-		small, huge := a.Open(org), a.Open(org)
+		small, huge := a.Open(allowance.Owner{Organization: org}), a.Open(allowance.Owner{Organization: org})
 		reserve(t, small, 1)
 		if err := huge.Reserve(t.Context(), 1000); !isRefusal(err) {
 			t.Errorf("more than the share next to another: %v", err)
@@ -112,18 +116,19 @@ func TestReserve_TooManyWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := of(100, 25)
 		org := uuid.New()
-		full := a.Open(org)
+		full := a.Open(allowance.Owner{Organization: org})
 		reserve(t, full, 25)
 		errs := make(chan error)
 		for range 2 { // a quarter of the waiters
-			go func() { errs <- a.Open(org).Reserve(t.Context(), 1) }()
+			go func() { errs <- a.Open(allowance.Owner{Organization: org}).Reserve(t.Context(), 1) }()
 		}
 		synctest.Wait()
 		began := time.Now()
-		if err := a.Open(org).Reserve(t.Context(), 1); !isRefusal(err) || time.Since(began) != 0 {
+		err := a.Open(allowance.Owner{Organization: org}).Reserve(t.Context(), 1)
+		if !isRefusal(err) || time.Since(began) != 0 {
 			t.Errorf("one waiter too many: %v after %s", err, time.Since(began))
 		}
-		reserve(t, a.Open(uuid.New()), 25)
+		reserve(t, a.Open(alone()), 25)
 		full.Release()
 		if err := errors.Join(<-errs, <-errs); err != nil {
 			t.Error(err)
@@ -134,20 +139,20 @@ func TestReserve_TooManyWaiters(t *testing.T) {
 func TestReserve_EndOfContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := of(10, 10)
-		full := a.Open(uuid.New())
+		full := a.Open(alone())
 		reserve(t, full, 10)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
-		if err := a.Open(uuid.New()).Reserve(ctx, 10); !errors.Is(err, context.Canceled) {
+		if err := a.Open(alone()).Reserve(ctx, 10); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 		short, cancelShort := context.WithTimeout(t.Context(), time.Second)
 		defer cancelShort()
-		if err := a.Open(uuid.New()).Reserve(short, 1); !isRefusal(err) {
+		if err := a.Open(alone()).Reserve(short, 1); !isRefusal(err) {
 			t.Errorf("got %v", err)
 		}
 		full.Release()
-		reserve(t, a.Open(uuid.New()), 10)
+		reserve(t, a.Open(alone()), 10)
 	})
 }
 
@@ -156,7 +161,7 @@ func TestReserve_OfContext(t *testing.T) {
 		t.Errorf("a context without a hold: %v", err)
 	}
 	a := of(100, 25)
-	h := a.Open(uuid.New())
+	h := a.Open(alone())
 	ctx := allowance.NewContext(t.Context(), h)
 	if err := allowance.Reserve(ctx, 7); err != nil || h.Held() != 7 {
 		t.Errorf("held %d, %v", h.Held(), err)
@@ -177,7 +182,7 @@ func TestReserve_ManyInSteps(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 200 {
 			all.Go(func() {
-				h := a.Open(orgs[i%len(orgs)])
+				h := a.Open(allowance.Owner{Organization: orgs[i%len(orgs)]})
 				defer h.Release()
 				for range 1 + rand.IntN(4) {
 					if err := h.Reserve(t.Context(), 1+rand.Int64N(15)); err != nil {
@@ -193,6 +198,6 @@ func TestReserve_ManyInSteps(t *testing.T) {
 		if a.InUse() != 0 {
 			t.Errorf("in use %d", a.InUse())
 		}
-		reserve(t, a.Open(orgs[0]), 25)
+		reserve(t, a.Open(allowance.Owner{Organization: orgs[0]}), 25)
 	})
 }

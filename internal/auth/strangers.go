@@ -2,27 +2,21 @@ package auth
 
 import (
 	"context"
-	"fmt"
+	"net/netip"
 	"sync"
-	"time"
 
-	"golang.org/x/sync/semaphore"
+	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/lru"
 )
 
-const (
-	// strangerLookups is how many keys that were never found are looked up at once.
-	strangerLookups = 2
-	// strangerWait is how long such a look-up waits for its turn before the call is refused.
-	strangerWait = 2 * time.Second
-)
-
 // Strangers bounds the look-ups of keys that were never found, so that calls with made-up keys
-// leave the database to the others. A key that was found once is looked up at once from then on.
+// leave the database to the others. The look-ups are shared in turn between the addresses of peers, so that one
+// peer does not use them up. A key that was found once is looked up at once from then on.
 type Strangers struct {
 	Keys
-	lookups *semaphore.Weighted
+	lookups *allowance.Allowance
 
 	mu  sync.Mutex
 	met *lru.Map[cached, struct{}]
@@ -31,8 +25,7 @@ type Strangers struct {
 var _ Keys = (*Strangers)(nil)
 
 // NewStrangers bounds the look-ups of keys.
-func NewStrangers(keys Keys) *Strangers {
-	lookups := semaphore.NewWeighted(strangerLookups)
+func NewStrangers(keys Keys, lookups *allowance.Allowance) *Strangers {
 	return &Strangers{Keys: keys, lookups: lookups, met: lru.New[cached, struct{}](maxCached)}
 }
 
@@ -45,12 +38,11 @@ func (s *Strangers) KeyByHash(ctx context.Context, kind Kind, hash [32]byte) (Ho
 	if met {
 		return s.Keys.KeyByHash(ctx, kind, hash)
 	}
-	waiting, cancel := context.WithTimeout(ctx, strangerWait)
-	defer cancel()
-	if err := s.lookups.Acquire(waiting, 1); err != nil {
-		return Holder{}, false, fmt.Errorf("wait for the look-up of a key: %w", err)
+	lookup := s.lookups.Open(allowance.Owner{Organization: peer(ctx)})
+	if err := lookup.Reserve(ctx, 1); err != nil {
+		return Holder{}, false, err
 	}
-	defer s.lookups.Release(1)
+	defer lookup.Release()
 	h, ok, err := s.Keys.KeyByHash(ctx, kind, hash)
 	if err == nil && ok {
 		s.mu.Lock()
@@ -58,4 +50,20 @@ func (s *Strangers) KeyByHash(ctx context.Context, kind Kind, hash [32]byte) (Ho
 		s.met.Add(key, struct{}{})
 	}
 	return h, ok, err
+}
+
+type peerKey struct{}
+
+// WithPeer returns a context with the address of the caller, for the look-up of its key.
+func WithPeer(ctx context.Context, address netip.Addr) context.Context {
+	return context.WithValue(ctx, peerKey{}, address)
+}
+
+// peer returns the address that calls as an id.
+func peer(ctx context.Context) uuid.UUID {
+	address, _ := ctx.Value(peerKey{}).(netip.Addr)
+	if !address.IsValid() {
+		return uuid.Nil
+	}
+	return address.As16()
 }

@@ -1,76 +1,116 @@
 package httpx
 
 import (
+	"context"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// onAPI applies a check to the calls of the API only.
-func onAPI(check func(c echo.Context, r *request) error) echo.MiddlewareFunc {
-	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			if r := stateOf(c); r.api {
-				if err := check(c, r); err != nil {
-					return err
-				}
-			}
-			return next(c)
+// step is one question of the admission of a call. Its error is the response.
+type step struct {
+	name string
+	ask  func(e *gates, c echo.Context, r *request) error
+}
+
+// steps is the order in which a call of the API is admitted. deploy/docs/limits.md lists it. What a call takes is
+// returned at its end. All of it comes before the body is read.
+var steps = []step{
+	{"a place among all calls", (*gates).place},
+	{"no origin of a browser", refuseBrowsers},
+	{"the service is ready", (*gates).ready},
+	{"the key, with a look-up if it is not known yet", (*gates).authenticate},
+	{"a place among the calls of known callers", (*gates).placeOfOwner},
+	{"the rate of the organization", (*gates).rate},
+	{"the plan, the rate and the state of a webhook", (*gates).events},
+	{"the route exists", exactRoute},
+	{"the project that the call names", (*gates).project},
+	{"disk and log, then room for what is derived", (*gates).writes},
+	{"a slot of its kind of call", (*gates).slot},
+}
+
+// gates holds what the steps ask.
+type gates struct {
+	edge
+	authenticator *auth.Authenticator
+	serving       *allowance.Allowance
+	calls         *allowance.Allowance
+	slots         map[*admission.Resource]*allowance.Allowance
+}
+
+func newGates(e edge) *gates {
+	cfg := e.cfg
+	calls, slots := admission.Calls.Of(cfg.MaxRequests), map[*admission.Resource]*allowance.Allowance{}
+	if cfg.MaxOfOne > 0 {
+		calls.Organization, calls.Project = cfg.MaxOfOne, cfg.MaxOfOne
+	}
+	for _, r := range auth.Routes() {
+		if row, _ := admission.RouteOf(r); row.Slot != nil && slots[row.Slot] == nil {
+			slots[row.Slot] = row.Slot.New()
 		}
+	}
+	return &gates{
+		edge: e, authenticator: auth.NewAuthenticator(cfg.Keys), serving: admission.Serving.Of(cfg.MaxRequests).New(),
+		calls: calls.New(), slots: slots,
 	}
 }
 
-// atMost refuses calls of the API while n of them are being served. It never refuses the operation
-// routes.
-func atMost(n int64) echo.MiddlewareFunc {
-	var serving atomic.Int64
-	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			if !stateOf(c).api {
-				return next(c)
-			}
-			defer serving.Add(-1)
-			if serving.Add(1) > n {
-				return fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
-					"too many requests are being served; send the request again")
-			}
-			return next(c)
-		}
-	}
-}
-
-// atMostOfOne refuses calls of an organization while each of its calls are being served, so that
-// one organization cannot use up the n of atMost.
-func atMostOfOne(n, each int64) echo.MiddlewareFunc {
-	calls := allowance.New(allowance.Config{
-		Total: n, Share: each, Refusal: "too many requests of the organization are being served; send the request again",
-	})
-	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			if !stateOf(c).api {
-				return next(c)
-			}
-			call := calls.Open(stateOf(c).principal.OrganizationID)
-			if err := call.Reserve(c.Request().Context(), 1); err != nil {
+// admit asks every step of every call of the API. Other paths only need a route.
+func (g *gates) admit(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		r := stateOf(c)
+		if !r.api {
+			if err := exactRoute(g, c, r); err != nil {
 				return err
 			}
-			defer call.Release()
 			return next(c)
 		}
+		r.row, _ = admission.RouteOf(r.route)
+		for _, s := range steps {
+			if err := s.ask(g, c, r); err != nil {
+				return err
+			}
+		}
+		return next(c)
 	}
+}
+
+// owner is who shares: the organization and the project of a call, once they are known.
+func (r *request) owner() allowance.Owner {
+	return allowance.Owner{Organization: r.principal.OrganizationID, Project: r.principal.Project.ID}
+}
+
+// take reserves one unit until the end of the call.
+func (r *request) take(c echo.Context, a *allowance.Allowance, of allowance.Owner) error {
+	hold := a.Open(of)
+	r.holds = append(r.holds, hold)
+	return hold.Reserve(c.Request().Context(), 1)
+}
+
+func (g *gates) place(c echo.Context, r *request) error {
+	return r.take(c, g.serving, allowance.Owner{})
+}
+
+func (g *gates) placeOfOwner(c echo.Context, r *request) error { return r.take(c, g.calls, r.owner()) }
+
+func (g *gates) slot(c echo.Context, r *request) error {
+	if r.row.Slot == nil {
+		return nil
+	}
+	return r.take(c, g.slots[r.row.Slot], r.owner())
 }
 
 // refuseBrowsers refuses every call of the API that names an origin, preflight or not, before it
 // looks at a credential: the API is called from servers. No response of the API carries
 // Access-Control-Allow-Origin.
-func refuseBrowsers(c echo.Context, _ *request) error {
+func refuseBrowsers(_ *gates, c echo.Context, _ *request) error {
 	if len(c.Request().Header.Values(echo.HeaderOrigin)) > 0 {
 		return fault.New(fault.Forbidden, fault.CodeCORSRefused,
 			"the API is called from a server: requests from a browser origin are refused")
@@ -78,53 +118,119 @@ func refuseBrowsers(c echo.Context, _ *request) error {
 	return nil
 }
 
-// authenticate finds the principal of every call of the API, for unknown paths as well.
-func (e edge) authenticate(a *auth.Authenticator) echo.MiddlewareFunc {
-	return onAPI(func(c echo.Context, r *request) (err error) {
-		if r.route.Webhook {
-			if r.principal, err = authenticateEvent(c, a); err != nil {
-				return err
-			}
-			return e.logCall(c, r)
-		}
-		header := c.Request().Header
-		if r.principal, err = a.Authenticate(c.Request().Context(), r.route, header); err != nil {
-			r.invalidToken = auth.CarriesAgentToken(header)
-		}
-		if full := e.logCall(c, r); full != nil {
-			return full
-		}
-		return err
-	})
+// ready refuses the calls of the API while the service is not ready for them.
+func (g *gates) ready(echo.Context, *request) error {
+	if g.cfg.Admit == nil {
+		return nil
+	}
+	return g.cfg.Admit()
 }
 
-// limitRate refuses calls beyond the rate limit of the caller's organization, without a body. Exempt
-// routes neither count nor are refused.
-func limitRate(ask func(auth.Principal) (retry time.Duration, ok bool)) echo.MiddlewareFunc {
-	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			r := stateOf(c)
-			if ask == nil || !r.api || r.route.Unlimited {
-				return next(c)
-			}
-			if retry, ok := ask(r.principal); !ok {
-				return r.refuseRate(c, retry)
-			}
-			return next(c)
+// authenticate finds the principal of every call of the API, for unknown paths as well.
+func (g *gates) authenticate(c echo.Context, r *request) (err error) {
+	ctx := auth.WithPeer(c.Request().Context(), peerOf(c.Request()))
+	if r.route.Webhook {
+		if r.principal, err = authenticateEvent(ctx, c, g.authenticator); err != nil {
+			return err
 		}
+		return g.logCall(c, r)
+	}
+	header := c.Request().Header
+	if r.principal, err = g.authenticator.Authenticate(ctx, r.route, header); err != nil {
+		r.invalidToken = auth.CarriesAgentToken(header)
+	}
+	if full := g.logCall(c, r); full != nil {
+		return full
+	}
+	return err
+}
+
+// rate refuses calls beyond the rate limit of the caller's organization, without a body. Exempt
+// routes neither count nor are refused.
+func (g *gates) rate(_ echo.Context, r *request) error {
+	if g.cfg.Limit == nil || r.route.Unlimited {
+		return nil
+	}
+	if retry, ok := g.cfg.Limit(r.principal); !ok {
+		return rateError{retry}
+	}
+	return nil
+}
+
+// project finds the project that a call names in addition to its key, and gives the call room for its answer.
+func (g *gates) project(c echo.Context, r *request) error {
+	principal, err := g.authenticator.SelectProject(c.Request().Context(), r.route, c.Request().URL.Query(), r.principal)
+	if err != nil {
+		return err
+	}
+	r.principal = principal
+	r.answer = g.cfg.Answers.Open(r.owner())
+	c.SetRequest(c.Request().WithContext(allowance.NewContext(c.Request().Context(), r.answer)))
+	return g.logCall(c, r)
+}
+
+// writes admits the calls that write. While one waits, it holds no place among the calls, and its time does not
+// run.
+func (g *gates) writes(c echo.Context, r *request) error {
+	if g.cfg.Writes == nil || !r.route.Writes() {
+		return nil
+	}
+	parked := false
+	leave, err := g.cfg.Writes(r.base, admission.Write{
+		Owner: r.owner(), Lane: r.row.Lane, Length: c.Request().ContentLength, Gone: leftBy(c.Request()),
+		Parked: func() {
+			parked = true
+			for _, h := range r.holds {
+				h.Release()
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	r.leave = leave
+	if !parked {
+		return nil
+	}
+	for _, h := range r.holds {
+		if err := h.Reserve(c.Request().Context(), 1); err != nil {
+			return err
+		}
+	}
+	g.begin(c, r)
+	return nil
+}
+
+// begin gives a call its time: that in which its body arrives, and that of its work.
+func (e edge) begin(c echo.Context, r *request) {
+	ctx, cancel := context.WithTimeout(r.base, e.cfg.Timeout+e.cfg.Bodies.timeOf(c.Request()))
+	if r.answer != nil {
+		ctx = allowance.NewContext(ctx, r.answer)
+	}
+	r.cancels = append(r.cancels, cancel)
+	c.SetRequest(c.Request().WithContext(ctx))
+	if c.Request().ContentLength != 0 {
+		// A body that is not read blocks its connection no longer than this.
+		_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Now().Add(bodyGrace))
 	}
 }
 
-// selectProject finds the project that a call names in addition to its key.
-func (e edge) selectProject(a *auth.Authenticator) echo.MiddlewareFunc {
-	return onAPI(func(c echo.Context, r *request) error {
-		principal, err := a.SelectProject(c.Request().Context(), r.route, c.Request().URL.Query(), r.principal)
-		if err != nil {
-			return err
-		}
-		r.principal = principal
-		return e.logCall(c, r)
-	})
+// end returns what the call took. It may be called again.
+func (r *request) end() {
+	r.release()
+	r.answer.Release()
+	if r.leave != nil {
+		r.leave()
+	}
+	for _, h := range r.holds {
+		h.Release()
+	}
+	if r.logged != nil {
+		r.logged.hold.Release() // the request was aborted
+	}
+	for _, cancel := range r.cancels {
+		cancel()
+	}
 }
 
 // template returns the template of the request's route, "" if no route matches. Unlike the router,
@@ -137,16 +243,14 @@ func template(c echo.Context) string {
 }
 
 // exactRoute refuses what only the router accepts: see template, and OPTIONS.
-func exactRoute(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		if stateOf(c).route.Path == "" {
-			return echo.ErrNotFound
-		}
-		if c.Request().Method == http.MethodOptions && c.Get(echo.ContextKeyHeaderAllow) != nil {
-			return echo.ErrMethodNotAllowed
-		}
-		return next(c)
+func exactRoute(_ *gates, c echo.Context, r *request) error {
+	if r.route.Path == "" {
+		return echo.ErrNotFound
 	}
+	if c.Request().Method == http.MethodOptions && c.Get(echo.ContextKeyHeaderAllow) != nil {
+		return echo.ErrMethodNotAllowed
+	}
+	return nil
 }
 
 // registerResource serves the protected-resource document, which any origin may read.
@@ -167,24 +271,4 @@ func registerResource(e *echo.Echo, doc auth.Resource) {
 			return c.NoContent(http.StatusNoContent)
 		})
 	}
-}
-
-// admit refuses the calls of the API while the service is not ready for them.
-func admit(ask func() error) echo.MiddlewareFunc {
-	return onAPI(func(echo.Context, *request) error {
-		if ask == nil {
-			return nil
-		}
-		return ask()
-	})
-}
-
-// admitWrites refuses the calls that write under backpressure.
-func admitWrites(ask func(by auth.Principal, deletion bool) error) echo.MiddlewareFunc {
-	return onAPI(func(_ echo.Context, r *request) error {
-		if ask == nil || !r.route.Writes() {
-			return nil
-		}
-		return ask(r.principal, r.route.Deletes())
-	})
 }

@@ -1,24 +1,30 @@
 package httpx
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/internal/admission"
+	"github.com/annals-project/annals/internal/allowance"
 )
 
 // One body beyond the limit of an ingest is in flight at a time: it is bigger than the share that its
 // organization reserves.
 func TestBodies_OneLongestAtATime(t *testing.T) {
-	b := newBodies(BodyBytes, time.Millisecond)
-	first, second := b.open(uuid.New()), b.open(uuid.New())
+	b := NewBodies(admission.Bodies)
+	first, second := b.open(allowance.Owner{Organization: uuid.New()}), b.open(allowance.Owner{Organization: uuid.New()})
 	if err := first.upTo(t.Context(), IngestLimit+2); err != nil {
 		t.Fatal(err)
 	}
 	if err := second.upTo(t.Context(), IngestLimit+1); err != nil {
 		t.Fatalf("a body of an ingest is refused: %v", err)
 	}
-	if err := second.upTo(t.Context(), IngestLimit+2); err == nil {
+	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := second.upTo(short, IngestLimit+2); err == nil {
 		t.Error("two longest bodies are in flight")
 	}
 	first.release()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/rawjson"
+	"github.com/annals-project/annals/internal/allowance"
 )
 
 const (
@@ -102,11 +103,11 @@ func read(c echo.Context, limit int64) ([]byte, hold, error) {
 	if req.ContentLength == 0 {
 		return nil, hold{}, nil
 	}
-	if state.bodies == nil {
-		return nil, hold{}, errors.New("the request did not come through the edge")
+	if !state.row.Body {
+		return nil, hold{}, errors.New("the row of the route in package admission has no body")
 	}
 	r := bodyReader{
-		ctx: req.Context(), body: req.Body, hold: state.bodies.open(state.principal.OrganizationID),
+		ctx: req.Context(), body: req.Body, hold: state.bodies.open(state.owner()), long: state.bodies.long,
 		controller: http.NewResponseController(c.Response()), started: time.Now(),
 	}
 	raw, err := r.read(req.ContentLength, limit)
@@ -131,6 +132,10 @@ type bodyReader struct {
 	started    time.Time
 	// waited is how long the body waited for memory. That time does not count as the client's.
 	waited time.Duration
+	// long are the slots of long bodies. A body that has one is measured since it had markBytes, at markAt.
+	long      *allowance.Allowance
+	markBytes int
+	markAt    time.Time
 }
 
 // read reads a body of a length, or one of unknown length (-1) up to a limit. The buffer grows
@@ -178,6 +183,11 @@ func (r *bodyReader) grow(raw []byte, end int64) ([]byte, error) {
 		return nil, err
 	}
 	r.waited += time.Since(began)
+	if size > longBody && r.markAt.IsZero() {
+		r.markBytes, r.markAt = len(raw), time.Now()
+	} else if !r.markAt.IsZero() {
+		r.markAt = r.markAt.Add(time.Since(began))
+	}
 	grown := make([]byte, len(raw), size)
 	copy(grown, raw)
 	return grown, nil
@@ -186,7 +196,21 @@ func (r *bodyReader) grow(raw []byte, end int64) ([]byte, error) {
 // due is when the byte after the first n must have arrived.
 func (r *bodyReader) due(n int) time.Time {
 	rated := bodyGrace + time.Duration(n)*time.Second/leastRate
-	return r.started.Add(r.waited + min(rated, bodyTime))
+	at := r.started.Add(r.waited + min(rated, bodyTime))
+	if r.markAt.IsZero() {
+		return at
+	}
+	rate := longRate
+	if r.long.Waiting() > 0 {
+		rate = wantedRate
+	}
+	if n-r.markBytes >= rate*int(longWindow/time.Second) {
+		r.markBytes, r.markAt = n, time.Now()
+	}
+	if window := r.markAt.Add(longWindow); window.Before(at) {
+		return window
+	}
+	return at
 }
 
 func (r *bodyReader) deadline(at time.Time) error {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/httpx"
 )
@@ -121,7 +122,9 @@ func TestBodies_UnknownLength(t *testing.T) {
 }
 
 func TestBodies_ReleasedAfterRefusal(t *testing.T) {
-	bodies := httpx.NewBodiesWaiting(16*short, time.Millisecond)
+	few := admission.Bodies.Of(16 * short)
+	few.Wait = time.Millisecond
+	bodies := httpx.NewBodies(few)
 	api, _ := start(t, httpx.Config{Bodies: bodies}, func(e *echo.Echo) {
 		e.POST("/api/v1/ingest", func(c echo.Context) error {
 			if _, err := httpx.Body(c, 2*short); err != nil {

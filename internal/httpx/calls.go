@@ -21,7 +21,7 @@ import (
 // unlogged routes and those beyond the rate limit.
 type CallLog interface {
 	// Open reserves room for a call before it is handled. The error is service-unavailable.
-	Open(ctx context.Context, organization uuid.UUID) (*allowance.Hold, error)
+	Open(ctx context.Context, o allowance.Owner) (*allowance.Hold, error)
 	// RetainsBodies reports whether the bodies of calls under a plan are kept.
 	RetainsBodies(plan metering.Plan) bool
 	// Add adds a finished call, and takes over its hold.
@@ -44,7 +44,7 @@ func (e edge) logCall(c echo.Context, r *request) error {
 	if e.cfg.Calls == nil || r.logged != nil || r.principal.Project.ID == uuid.Nil || r.route.Unlogged {
 		return nil
 	}
-	hold, err := e.cfg.Calls.Open(c.Request().Context(), r.principal.OrganizationID)
+	hold, err := e.cfg.Calls.Open(c.Request().Context(), r.owner())
 	if err != nil {
 		return err
 	}

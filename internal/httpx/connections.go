@@ -163,6 +163,9 @@ func (c *connection) CloseWrite() error {
 
 // serving records whether a request of the connection is being served.
 func (c *connection) serving(yes bool) {
+	if c == nil {
+		return
+	}
 	c.limit.mu.Lock()
 	defer c.limit.mu.Unlock()
 	switch {
@@ -199,10 +202,28 @@ func trackConnection(c net.Conn, state http.ConnState) {
 }
 
 // holdConnection marks the connection of a request as busy while the request is served.
-func holdConnection(c echo.Context) {
-	if counted, ok := c.Request().Context().Value(connectionKey{}).(*connection); ok {
-		counted.serving(true)
+func holdConnection(c echo.Context) { connectionOf(c.Request()).serving(true) }
+
+// releaseConnection ends that before the request ends.
+func releaseConnection(c echo.Context) { connectionOf(c.Request()).serving(false) }
+
+// connectionOf returns the connection of a request, nil if it is not counted.
+func connectionOf(req *http.Request) *connection {
+	counted, _ := req.Context().Value(connectionKey{}).(*connection)
+	return counted
+}
+
+// peerOf returns the address of the peer of a request. All of a network of IPv6 count as one peer.
+func peerOf(req *http.Request) netip.Addr {
+	at, err := netip.ParseAddrPort(req.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
 	}
+	peer := at.Addr().Unmap()
+	if network, err := peer.WithZone("").Prefix(64); peer.Is6() && err == nil {
+		return network.Addr()
+	}
+	return peer
 }
 
 // remoteOf returns the address of the peer. The address of a peer without an IP address is

@@ -5,6 +5,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/auth"
 )
 
@@ -29,7 +30,7 @@ func NewOperation(cfg Config) *echo.Echo {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = defaultTimeout
 	}
-	cfg.Metrics, cfg.Bodies = nil, NewBodies(BodyBytes)
+	cfg.Metrics, cfg.Bodies = nil, NewBodies(admission.Bodies)
 	e := newEcho(cfg)
 	e.Use(edge{cfg: cfg}.serve)
 	return e

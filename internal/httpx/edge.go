@@ -1,7 +1,6 @@
 package httpx
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -51,20 +50,10 @@ func (e edge) serve(next echo.HandlerFunc) echo.HandlerFunc {
 
 		state.tee = &tee{ResponseWriter: newPacedWriter(c.Response().Writer)}
 		c.Response().Writer = state.tee
-		if c.Request().ContentLength != 0 {
-			// A body that is not read blocks its connection no longer than this.
-			_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Now().Add(bodyGrace))
-		}
-		ctx, cancel := context.WithTimeout(c.Request().Context(), e.cfg.Timeout+e.cfg.Bodies.timeOf(c.Request()))
-		defer cancel()
-		c.SetRequest(c.Request().WithContext(ctx))
-		defer func() {
-			state.release()
-			state.answer.Release()
-			if state.logged != nil {
-				state.logged.hold.Release() // the request was aborted
-			}
-		}()
+		state.base = c.Request().Context()
+		body := watchBody(c)
+		e.begin(c, state)
+		defer state.end()
 
 		e.cfg.Metrics.begin()
 		brokeOff := false
@@ -78,6 +67,8 @@ func (e edge) serve(next echo.HandlerFunc) echo.HandlerFunc {
 		if brokeOff {
 			panic(http.ErrAbortHandler) // the client must notice that the response is incomplete
 		}
+		state.end()
+		body.drain(c)
 		return nil
 	}
 }

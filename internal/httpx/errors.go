@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -61,6 +62,12 @@ type errorWriter struct {
 
 func (w errorWriter) write(err error, c echo.Context) {
 	ctx, state := c.Request().Context(), stateOf(c)
+	if limited, ok := errors.AsType[rateError](err); ok && !c.Response().Committed {
+		if err := limited.write(c, state); err != nil {
+			w.log.WarnContext(ctx, "response aborted", "requestId", state.id, "route", c.Path(), "err", err)
+		}
+		return
+	}
 	f := faultOf(err, c)
 	state.code = f.Code
 	switch {
@@ -92,7 +99,14 @@ func (w errorWriter) write(err error, c echo.Context) {
 	if data == nil {
 		data = map[string]any{}
 	}
-	if err := c.JSON(status, Envelope{Code: f.Code, Status: status, DebugMessage: f.Msg, Data: data}); err != nil {
+	body, err := encode(Envelope{Code: f.Code, Status: status, DebugMessage: f.Msg, Data: data})
+	if err == nil {
+		body = append(body, '\n')
+		// With its length the answer is whole before the rest of the body of the request is read.
+		header.Set(echo.HeaderContentLength, strconv.Itoa(len(body)))
+		err = c.Blob(status, echo.MIMEApplicationJSON, body)
+	}
+	if err != nil {
 		w.log.WarnContext(ctx, "response aborted", "requestId", state.id, "route", c.Path(), "err", err)
 	}
 }

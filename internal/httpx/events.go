@@ -24,7 +24,7 @@ type EventAdmission interface {
 }
 
 // authenticateEvent finds the webhook of a call by its URL. What cannot be a path parameter is no token.
-func authenticateEvent(c echo.Context, a *auth.Authenticator) (auth.Principal, error) {
+func authenticateEvent(ctx context.Context, c echo.Context, a *auth.Authenticator) (auth.Principal, error) {
 	parameter := func(name string) string {
 		value, err := PathParam(c, name)
 		if err != nil {
@@ -32,46 +32,46 @@ func authenticateEvent(c echo.Context, a *auth.Authenticator) (auth.Principal, e
 		}
 		return value
 	}
-	return a.AuthenticateEvent(c.Request().Context(), parameter("webhookId"), parameter("token"))
+	return a.AuthenticateEvent(ctx, parameter("webhookId"), parameter("token"))
 }
 
-// admitEvents applies the checks of a webhook to its events, in the order of the contract, before their
-// body is read. A refusal for too many events has no body and no row in the request log.
-func admitEvents(admission EventAdmission) echo.MiddlewareFunc {
-	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			r := stateOf(c)
-			if !r.api || !r.route.Webhook {
-				return next(c)
-			}
-			w := r.principal.Webhook
-			if admission != nil {
-				if !admission.Includes(r.principal) {
-					return fault.New(fault.PaymentRequired, fault.CodeWebhooksNotIncluded, "the plan has no webhooks: change the plan")
-				}
-				retry, ok, err := admission.Count(c.Request().Context(), w.ID)
-				if err != nil {
-					return err
-				}
-				if !ok {
-					return r.refuseRate(c, retry)
-				}
-			}
-			switch {
-			case w.Paused:
-				return fault.New(fault.Conflict, fault.CodeWebhookPaused, "the webhook is paused: the event is not kept")
-			case w.Archived:
-				return fault.New(fault.Forbidden, fault.CodeProjectArchived, "the project of this webhook is archived")
-			}
-			return next(c)
+// events applies the checks of a webhook to its events, in the order of the contract, before their body is read.
+func (g *gates) events(c echo.Context, r *request) error {
+	if !r.route.Webhook {
+		return nil
+	}
+	w := r.principal.Webhook
+	if admission := g.cfg.Events; admission != nil {
+		if !admission.Includes(r.principal) {
+			return fault.New(fault.PaymentRequired, fault.CodeWebhooksNotIncluded, "the plan has no webhooks: change the plan")
+		}
+		retry, ok, err := admission.Count(c.Request().Context(), w.ID)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return rateError{retry}
 		}
 	}
+	switch {
+	case w.Paused:
+		return fault.New(fault.Conflict, fault.CodeWebhookPaused, "the webhook is paused: the event is not kept")
+	case w.Archived:
+		return fault.New(fault.Forbidden, fault.CodeProjectArchived, "the project of this webhook is archived")
+	}
+	return nil
 }
 
-// refuseRate answers a call beyond a rate limit, without a body and without a row in the request log.
-func (r *request) refuseRate(c echo.Context, retry time.Duration) error {
-	seconds := max(int64((retry+time.Second-1)/time.Second), 1)
+// rateError refuses a call beyond a rate limit: without a body, and without a row in the request log.
+type rateError struct{ retry time.Duration }
+
+// Error implements error.
+func (e rateError) Error() string { return "too many calls in this minute" }
+
+func (e rateError) write(c echo.Context, r *request) error {
+	seconds := max(int64((e.retry+time.Second-1)/time.Second), 1)
 	c.Response().Header().Set(echo.HeaderRetryAfter, strconv.FormatInt(seconds, 10))
+	c.Response().Header().Set(echo.HeaderContentLength, "0")
 	r.unlog()
 	return c.NoContent(http.StatusTooManyRequests)
 }

@@ -1,6 +1,7 @@
 package httpx
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
 )
@@ -25,24 +27,24 @@ type Config struct {
 	Metrics *Metrics
 	// Calls is the request log; nil logs no calls.
 	Calls CallLog
-	// Bodies bounds the bytes of request bodies in flight; nil means NewBodies(BodyBytes).
+	// Bodies bounds the bytes of request bodies in flight; nil means those of admission.Bodies.
 	Bodies *Bodies
-	// Answers bounds the bytes of answers that are built or being written; nil means newAnswers().
+	// Answers bounds the bytes of answers that are built or being written; nil means those of admission.Answers.
 	Answers *allowance.Allowance
 	// Admit is called before every call of the API; its error is the response. Nil admits all.
 	Admit func() error
-	// Writes is called before every call that writes, once the caller is known; its error is the
-	// response. Nil admits all.
-	Writes func(by auth.Principal, deletion bool) error
+	// Writes is called before every call that writes, once the project is known, and returns once there is room
+	// for it; its error is the response. leave is called when the call ends. Nil admits all.
+	Writes func(ctx context.Context, w admission.Write) (leave func(), err error)
 	// Limit is called before every call of a known caller, except on exempt routes. If ok is false,
 	// the call is refused with Retry-After wait. Nil sets no limit.
 	Limit func(p auth.Principal) (retry time.Duration, ok bool)
 	// Events admits events of webhooks; nil admits all that have a webhook.
 	Events EventAdmission
 	// MaxRequests bounds the calls of the API that are served at once, and so every queue that they
-	// wait in; 0 means defaultMaxRequests.
+	// wait in; 0 means the total of admission.Calls.
 	MaxRequests int64
-	// MaxOfOne bounds those of one organization; 0 means a quarter of MaxRequests.
+	// MaxOfOne bounds those of one organization; 0 means its share of MaxRequests.
 	MaxOfOne int64
 	// Timeout bounds a request, without the time in which its body arrives; 0 means defaultTimeout.
 	Timeout time.Duration
@@ -52,9 +54,6 @@ type Config struct {
 
 // defaultTimeout is how long a request may take once its body is there.
 const defaultTimeout = 30 * time.Second
-
-// defaultMaxRequests is how many calls of the API are served at once.
-const defaultMaxRequests = 4096
 
 // New returns the router of the API: its edge, the protected-resource document, and on every route of
 // the contract a 404 that needs the route's credentials. Packages writeapi and readapi replace these.
@@ -66,35 +65,18 @@ func New(cfg Config) *echo.Echo {
 		cfg.Timeout = defaultTimeout
 	}
 	if cfg.MaxRequests == 0 {
-		cfg.MaxRequests = defaultMaxRequests
-	}
-	if cfg.MaxOfOne == 0 {
-		cfg.MaxOfOne = max(cfg.MaxRequests/4, 1)
+		cfg.MaxRequests = admission.Calls.Total
 	}
 	if cfg.Bodies == nil {
-		cfg.Bodies = NewBodies(BodyBytes)
+		cfg.Bodies = NewBodies(admission.Bodies)
 	}
 	if cfg.Answers == nil {
-		cfg.Answers = newAnswers()
+		cfg.Answers = admission.Answers.New()
 	}
 	cfg.Metrics.watch(cfg.Bodies, cfg.Answers)
 	e := newEcho(cfg)
-	authenticator := auth.NewAuthenticator(cfg.Keys)
 	outer := edge{cfg: cfg, routes: auth.NewTable()}
-	e.Use(
-		outer.serve,
-		atMost(cfg.MaxRequests),
-		onAPI(refuseBrowsers),
-		admit(cfg.Admit),
-		outer.authenticate(authenticator),
-		atMostOfOne(cfg.MaxRequests, cfg.MaxOfOne),
-		limitRate(cfg.Limit),
-		admitEvents(cfg.Events),
-		exactRoute,
-		outer.selectProject(authenticator),
-		holdAnswers(cfg.Answers),
-		admitWrites(cfg.Writes),
-	)
+	e.Use(outer.serve, newGates(outer).admit)
 	for _, r := range auth.Routes() {
 		e.Add(r.Method, r.Path, echo.NotFoundHandler)
 	}

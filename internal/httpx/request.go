@@ -3,11 +3,13 @@
 package httpx
 
 import (
+	"context"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
+	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
 )
@@ -38,8 +40,15 @@ type request struct {
 	// its body.
 	timeout time.Duration
 	bodies  *Bodies
-	// answer is the reservation of the response, released once that is written.
+	// row is what the route asks for. holds are the places and slots of the call, answer is the reservation of
+	// the response: they are returned once it is written. leave gives back the room of a write.
+	row    admission.Route
+	holds  []*allowance.Hold
 	answer *allowance.Hold
+	leave  func()
+	// base is the context of the connection, cancels end those of the call.
+	base    context.Context //nolint:containedctx // of the one request
+	cancels []context.CancelFunc
 	// release returns the reservation of the body. It runs when the response is written, since
 	// decoded values live until then.
 	release func()

@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
+	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
@@ -149,7 +150,7 @@ func TestBody_AnnouncedByManySlowPeers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			skipHuge(t, c.sent)
 			synctest.Test(t, func(t *testing.T) {
-				bodies := httpx.NewBodies(httpx.BodyBytes)
+				bodies := httpx.NewBodies(admission.Bodies)
 				l := servePipes(t, httpx.Config{Bodies: bodies}, ingest)
 				for range c.peers {
 					peer := l.dial(t)
@@ -160,7 +161,7 @@ func TestBody_AnnouncedByManySlowPeers(t *testing.T) {
 					}()
 				}
 				synctest.Wait()
-				if n := bodies.InFlight(); n > httpx.BodyBytes/4 {
+				if n := bodies.InFlight(); n > admission.Bodies.Organization {
 					t.Errorf("%d bytes are reserved for one organization", n)
 				}
 				for _, length := range []int{10, 1 << 20, httpx.IngestLimit} {
@@ -222,13 +223,13 @@ func TestBody_LeastRate(t *testing.T) {
 // without end.
 func TestBody_HalfReadBodies(t *testing.T) {
 	for name, c := range map[string]struct{ total, length int }{
-		"long":  {httpx.BodyBytes, 90 << 20},
+		"long":  {4 * httpx.IngestLimit, 90 << 20},
 		"short": {4 << 20, 1 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			skipHuge(t, c.length)
 			synctest.Test(t, func(t *testing.T) {
-				bodies := httpx.NewBodies(int64(c.total))
+				bodies := httpx.NewBodies(admission.Bodies.Of(int64(c.total)))
 				l := servePipes(t, httpx.Config{Bodies: bodies}, ingest)
 				statuses := make(chan int, 2)
 				for range 2 {
@@ -263,7 +264,7 @@ func TestBody_HalfReadBodies(t *testing.T) {
 // length does not.
 func TestBody_Weight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bodies := httpx.NewBodies(8 << 20)
+		bodies := httpx.NewBodies(admission.Bodies.Of(8 << 20))
 		var held int64
 		l := servePipes(t, httpx.Config{Bodies: bodies}, func(e *echo.Echo) {
 			e.POST("/api/v1/ingest", func(c echo.Context) error {
@@ -346,7 +347,7 @@ func TestAnswer_LeastRate(t *testing.T) {
 func TestRequests_OfOneOrganization(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leave := make(chan struct{})
-		l := servePipes(t, httpx.Config{MaxRequests: 8}, func(e *echo.Echo) {
+		l := servePipes(t, httpx.Config{MaxRequests: 8, MaxOfOne: 2}, func(e *echo.Echo) {
 			e.POST("/api/v1/ingest", func(c echo.Context) error {
 				<-leave
 				return c.NoContent(http.StatusNoContent)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 )
 
@@ -39,7 +40,7 @@ func newHarness(t testing.TB) *harness {
 func (h *harness) add(t testing.TB, records ...Record) {
 	t.Helper()
 	for _, r := range records {
-		hold, err := h.Open(t.Context(), r.Project)
+		hold, err := h.Open(t.Context(), allowance.Owner{Organization: r.Project})
 		if err != nil {
 			t.Fatal(err)
 		}

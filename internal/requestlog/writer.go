@@ -14,19 +14,14 @@ import (
 
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/panics"
 )
 
 const (
-	// queueBytes is the most bytes of calls that are not written yet, of all organizations; one of them
-	// holds a quarter of it.
-	queueBytes = 64 << 20
 	// RowBytes is the room of a call without its bodies. It is reserved before the call is handled.
 	RowBytes = 8 << 10
-	// queueWait is how long a call waits for room before it is refused, and queueWaiters how many wait.
-	queueWait    = 5 * time.Second
-	queueWaiters = 1024
 
 	// flushEvery is the pause between two flushes, batchRows and batchBytes what one of them writes.
 	flushEvery = 500 * time.Millisecond
@@ -68,10 +63,7 @@ func NewWriter(db *pgxpool.Pool, terms metering.PlanTerms, log *slog.Logger) *Wr
 	return &Writer{
 		db: db, log: log, terms: terms, wake: make(chan struct{}, 1), kinds: map[kind]int64{}, days: map[time.Time]bool{},
 		stripped: map[uuid.UUID]strippedUntil{},
-		room: allowance.New(allowance.Config{
-			Total: queueBytes, Share: queueBytes / 4, Wait: queueWait, Waiters: queueWaiters,
-			Refusal: "the request log is full, since its database is slow; send the request again",
-		}),
+		room:     admission.LoggedCalls.New(),
 		metrics: metrics{
 			rows: prometheus.NewCounter(prometheus.CounterOpts{
 				Name: "annals_request_log_rows_total", Help: "Calls written to the request log.",
@@ -103,8 +95,8 @@ func (w *Writer) Register(registry prometheus.Registerer) error {
 
 // Open reserves room for the row of a call. The hold is the call's until Add takes it, and must be
 // released if the call is not added. The error is service-unavailable if there is no room in time.
-func (w *Writer) Open(ctx context.Context, organization uuid.UUID) (*allowance.Hold, error) {
-	hold := w.room.Open(organization)
+func (w *Writer) Open(ctx context.Context, o allowance.Owner) (*allowance.Hold, error) {
+	hold := w.room.Open(o)
 	return hold, hold.Reserve(ctx, RowBytes)
 }
 

@@ -131,16 +131,16 @@ func TestWriter_FullQueue(t *testing.T) {
 	})
 	var holds []*allowance.Hold
 	for range 2 {
-		hold, err := h.Open(t.Context(), organization)
+		hold, err := h.Open(t.Context(), allowance.Owner{Organization: organization})
 		if err != nil {
 			t.Fatal(err)
 		}
 		holds = append(holds, hold)
 	}
-	if _, err := h.Open(t.Context(), organization); err == nil {
+	if _, err := h.Open(t.Context(), allowance.Owner{Organization: organization}); err == nil {
 		t.Error("a third call has room")
 	}
-	neighbour, err := h.Open(t.Context(), uuid.New())
+	neighbour, err := h.Open(t.Context(), allowance.Owner{Organization: uuid.New()})
 	if err != nil {
 		t.Errorf("the neighbour has no room: %v", err)
 	}
@@ -151,7 +151,7 @@ func TestWriter_FullQueue(t *testing.T) {
 		h.Add(r)
 	}
 	h.flushAll(t)
-	if _, err := h.Open(t.Context(), organization); err != nil {
+	if _, err := h.Open(t.Context(), allowance.Owner{Organization: organization}); err != nil {
 		t.Errorf("after a flush there is no room: %v", err)
 	}
 }

@@ -24,7 +24,7 @@ func bigTraits(bytes int) traits { return traits{"k": strings.Repeat("x", bytes-
 // limited is a context whose responses may have a number of bytes.
 func limited(ctx context.Context, bytes int64) (context.Context, *allowance.Hold) {
 	a := allowance.New(allowance.Config{Total: bytes, Share: bytes, Wait: time.Nanosecond, Waiters: 4, Refusal: "full"})
-	hold := a.Open(uuid.New())
+	hold := a.Open(allowance.Owner{Organization: uuid.New()})
 	return allowance.NewContext(ctx, hold), hold
 }
 
@@ -86,11 +86,11 @@ func TestIdentities_BytesAreReserved(t *testing.T) {
 	a := allowance.New(
 		allowance.Config{Total: 3 << 20, Share: 2 << 20, Wait: time.Nanosecond, Waiters: 4, Refusal: "full"},
 	)
-	if err := a.Open(uuid.New()).Reserve(t.Context(), 2<<20); err != nil {
+	if err := a.Open(allowance.Owner{Organization: uuid.New()}).Reserve(t.Context(), 2<<20); err != nil {
 		t.Fatal(err)
 	}
 	var f *fault.Error
-	ctx := allowance.NewContext(t.Context(), a.Open(uuid.New()))
+	ctx := allowance.NewContext(t.Context(), a.Open(allowance.Owner{Organization: uuid.New()}))
 	if _, err := w.queries.Identities(
 		ctx, here, directory.Listing{Limit: 2},
 	); !errors.As(err, &f) || f.Code != fault.CodeServiceUnavailable {
@@ -140,12 +140,12 @@ func TestAudiences_DefinitionsAreReadInGroups(t *testing.T) {
 	a := allowance.New(
 		allowance.Config{Total: 1 << 20, Share: 1 << 20, Wait: time.Nanosecond, Waiters: 4, Refusal: "full"},
 	)
-	if err := a.Open(uuid.New()).Reserve(t.Context(), 1); err != nil {
+	if err := a.Open(allowance.Owner{Organization: uuid.New()}).Reserve(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
 	var f *fault.Error
 	if _, err := w.queries.AudienceList(
-		allowance.NewContext(t.Context(), a.Open(uuid.New())), here,
+		allowance.NewContext(t.Context(), a.Open(allowance.Owner{Organization: uuid.New()})), here,
 	); !errors.As(err, &f) || f.Code != fault.CodeServiceUnavailable {
 		t.Errorf("without room: %v", err)
 	}

@@ -108,7 +108,7 @@ func TestRecall_BytesEndTheResponse(t *testing.T) {
 		config.Blobs = blobs
 		service := recall.New(config)
 		answers := allowance.New(allowance.Config{Total: 64 << 20, Share: 32 << 20, Wait: time.Minute, Waiters: 8})
-		hold := answers.Open(uuid.New())
+		hold := answers.Open(allowance.Owner{Organization: uuid.New()})
 		q := h.Ask("helix")
 		q.Limit = 200
 		page, err := service.Recall(allowance.NewContext(t.Context(), hold), q)
@@ -144,11 +144,11 @@ func TestRecall_NoMemoryForTheResponse(t *testing.T) {
 	h.Send(recalltest.DataPoint{ID: "a", Content: "helix", OccurredAt: at(1), Metadata: metadataOf(100 << 10)})
 	h.CatchUp()
 	answers := allowance.New(allowance.Config{Total: 100 << 10, Share: 100 << 10, Wait: time.Millisecond, Waiters: 1})
-	other := answers.Open(uuid.New())
+	other := answers.Open(allowance.Owner{Organization: uuid.New()})
 	if err := other.Reserve(t.Context(), 100<<10); err != nil {
 		t.Fatal(err)
 	}
-	hold := answers.Open(uuid.New())
+	hold := answers.Open(allowance.Owner{Organization: uuid.New()})
 	_, err := h.Service().Recall(allowance.NewContext(t.Context(), hold), h.Ask("helix"))
 	if f, ok := errors.AsType[*fault.Error](err); !ok || f.Kind != fault.Unavailable {
 		t.Errorf("error %v", err)

@@ -376,7 +376,7 @@ func TestPassages_ReservesWhatItReads(t *testing.T) {
 	answers := allowance.New(allowance.Config{
 		Total: int64(2 * len(text)), Share: int64(2 * len(text)), Wait: time.Millisecond, Waiters: 1,
 	})
-	hold := answers.Open(uuid.New())
+	hold := answers.Open(allowance.Owner{Organization: uuid.New()})
 	page, err := h.Service().Recall(allowance.NewContext(t.Context(), hold), h.Ask(askSpareKey))
 	if err != nil || len(page.Results) != 1 {
 		t.Fatalf("%d results, %v", len(page.Results), err)
@@ -384,7 +384,7 @@ func TestPassages_ReservesWhatItReads(t *testing.T) {
 	if held := hold.Held(); held < int64(len(page.Results[0].Content)) || held > 4096 {
 		t.Errorf("%d bytes stay reserved", held)
 	}
-	other := answers.Open(uuid.New())
+	other := answers.Open(allowance.Owner{Organization: uuid.New()})
 	if err := other.Reserve(t.Context(), int64(len(text))); err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/panics"
@@ -149,21 +150,10 @@ func New(config Config) *Service {
 // statementsKept is of how many texts a service remembers what they say: about 10 MiB.
 const statementsKept = 1 << 16
 
-const (
-	// slotWait is how long a recall waits for a slot, and maxWaiting how many recalls wait at once, at
-	// most a quarter of them of one organization.
-	slotWait   = 5 * time.Second
-	maxWaiting = 256
-)
-
 // newSlots bounds the recalls that run: together they leave a quarter of the database's connections
 // to other work, and those of one organization take at most half of the rest.
 func newSlots(db *pgxpool.Pool) *allowance.Allowance {
-	all := max(int64(db.Config().MaxConns)*3/4, 2)
-	return allowance.New(allowance.Config{
-		Total: all, Share: all / 2, Wait: slotWait, Waiters: maxWaiting,
-		Refusal: "too many recalls of the organization are running; retry",
-	})
+	return admission.Recalls.Of(max(int64(db.Config().MaxConns)*3/4, 2)).New()
 }
 
 // incomplete is the message of a recall whose project lost documents of the index: a partial result
@@ -175,7 +165,8 @@ const incomplete = "the index of this project is being repaired; retry in a mome
 //
 // The bytes of the response are reserved from the allowance that the context carries, if any.
 func (s *Service) Recall(ctx context.Context, q Query) (page Response, err error) {
-	err = s.run(ctx, q.Organization, func() (err error) {
+	of := allowance.Owner{Organization: q.Organization, Project: q.Project.ID}
+	err = s.run(ctx, of, func() (err error) {
 		page, err = s.answerQuery(ctx, q)
 		return err
 	})
@@ -185,9 +176,9 @@ func (s *Service) Recall(ctx context.Context, q Query) (page Response, err error
 	return page, nil
 }
 
-// run answers within the slots of an organization. Its errors are those of Recall.
-func (s *Service) run(ctx context.Context, organization uuid.UUID, answer func() error) error {
-	slot := s.slots.Open(organization)
+// run answers within the slots of a project. Its errors are those of Recall.
+func (s *Service) run(ctx context.Context, of allowance.Owner, answer func() error) error {
+	slot := s.slots.Open(of)
 	defer slot.Release()
 	if err := slot.Reserve(ctx, 1); err != nil {
 		return err

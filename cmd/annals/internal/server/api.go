@@ -11,6 +11,7 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/ratelimit"
@@ -39,7 +40,7 @@ type apiParts struct {
 	recall       localRecall
 	backpressure *backpressure
 	semantic     semantic
-	admission    *admission
+	opening      *opening
 	health       *health
 	background   *background
 	// requests writes the request log; nil without the roles that serve calls.
@@ -74,8 +75,8 @@ func newHandlers(p apiParts) (handlers, error) {
 	}
 	e := httpx.New(httpx.Config{
 		Calls: calls, Log: logger,
-		Metrics: metrics, Keys: failClosedKeys{p.read.keys, p.read.waiter}, Admit: p.admission.admit,
-		Writes: p.backpressure.refuse, Limit: newRateLimits(cfg.RateLimit, cfg.PlanTerms, cfg.Clock).allow,
+		Metrics: metrics, Keys: failClosedKeys{p.read.keys, p.read.waiter}, Admit: p.opening.admit,
+		Writes: p.backpressure.admit, Limit: newRateLimits(cfg.RateLimit, cfg.PlanTerms, cfg.Clock).allow,
 		URLs: p.urls, Now: cfg.Clock, Events: newEventAdmission(cfg, p.storage),
 	})
 	has := cfg.Roles.parts()
@@ -208,7 +209,7 @@ func (k failClosedKeys) check(ctx context.Context) error {
 // process that alone writes the log caches keys: with several processes each call looks its key
 // up.
 func newKeys(cfg Config, queries access.Queries) (keys auth.Keys, changed func()) {
-	bounded := auth.NewStrangers(queries)
+	bounded := auth.NewStrangers(queries, admission.Strangers.New())
 	if cfg.EventStore != Embedded {
 		return bounded, func() {}
 	}

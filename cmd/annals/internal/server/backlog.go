@@ -14,7 +14,7 @@ import (
 
 const (
 	// segmentEvents is how many events of a backlog are dropped together.
-	segmentEvents = 256
+	segmentEvents = 64
 	// maxSegments bounds the segments. Above it each two neighbours are merged.
 	maxSegments = 4096
 	// maxBlobs bounds the blobs whose projects are cached.
@@ -40,6 +40,7 @@ type backlog struct {
 	known    bool
 	from     eventstore.Position // the backlog covers everything after it
 	segments []segment
+	arrived  uint64 // the number of all that arrived
 	// blobs are the projects of new blobs by stream, since a chunk names no project.
 	blobs map[string]uuid.UUID
 }
@@ -80,6 +81,7 @@ func (b *backlog) Arrived(f eventstore.DecodedEvent) {
 		b.segments = append(b.segments, segment{share: map[uuid.UUID]amount{}})
 		last = len(b.segments) - 1
 	}
+	b.arrived += uint64(one.events) //nolint:gosec // 0 or 1
 	s := &b.segments[last]
 	s.end = f.Position
 	s.all.add(one)
@@ -88,6 +90,13 @@ func (b *backlog) Arrived(f eventstore.DecodedEvent) {
 		w.add(one)
 		s.share[project] = w
 	}
+}
+
+// arrivals returns how many events arrived.
+func (b *backlog) arrivals() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.arrived
 }
 
 // merge merges each two segments. The caller holds the lock.

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,26 +13,30 @@ import (
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/feed"
-	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/admission"
 )
 
 var acme, globe, initech = uuid.New(), uuid.New(), uuid.New()
 
-// ownersFixture has a backlog, and organizations that own the project of the same id.
+// ownersFixture has a backlog, and projects. Each is in an organization of the same id, or in that of owned.
 type ownersFixture struct {
 	*pressureFixture
+	owned map[uuid.UUID]uuid.UUID
 }
 
 func newOwnersFixture() *ownersFixture {
-	c := &ownersFixture{newPressureFixture()}
+	c := &ownersFixture{newPressureFixture(), map[uuid.UUID]uuid.UUID{}}
 	c.backlog = &backlog{}
 	c.backlog.Begins(0)
 	c.owners = func(_ context.Context, projects []uuid.UUID) (map[uuid.UUID]uuid.UUID, error) {
 		owners := map[uuid.UUID]uuid.UUID{}
 		for _, id := range projects {
-			owners[id] = id
+			if owners[id] = id; c.owned[id] != uuid.Nil {
+				owners[id] = c.owned[id]
+			}
 		}
 		return owners, c.broken
 	}
@@ -51,17 +56,26 @@ func (c *ownersFixture) arrive(project uuid.UUID, n int, bytes int64) {
 func (c *ownersFixture) wants(t *testing.T, when string, taken ...uuid.UUID) {
 	t.Helper()
 	c.check(t.Context())
-	for _, organization := range []uuid.UUID{acme, globe, initech} {
-		want := false
-		for _, id := range taken {
-			want = want || id == organization
-		}
-		for _, deletion := range []bool{false, true} {
-			if err := c.refuse(auth.Principal{OrganizationID: organization}, deletion); (err == nil) != want {
-				t.Errorf("%s: organization %d is answered with %v, want taken %t", when, 1+indexOf(organization), err, want)
+	for _, project := range []uuid.UUID{acme, globe, initech} {
+		want := slices.Contains(taken, project)
+		for _, lane := range []admission.Lane{admission.Bulk, admission.Settled, admission.NoRoom} {
+			why := c.why(project, lane)
+			if index := c.state().delaying; lane == admission.Settled && len(index) > 0 {
+				continue // it derives nothing
+			}
+			if (why == "") != (want || lane == admission.NoRoom) {
+				t.Errorf("%s: lane %q of project %d waits because %q, want taken %t", when, lane, 1+indexOf(project), why, want)
 			}
 		}
 	}
+}
+
+// why is why a write of a project waits or is refused.
+func (s *pressureFixture) why(project uuid.UUID, lane admission.Lane) string {
+	if err := s.refuse(lane); err != nil {
+		return err.Error()
+	}
+	return s.state().waits(project, lane, nil)
 }
 
 func indexOf(id uuid.UUID) int {
@@ -86,7 +100,7 @@ func TestBackpressure_OrganizationAheadOfOthers(t *testing.T) {
 	c.clock = c.clock.Add(lagTime)
 	c.arrive(initech, 100, 10)
 	c.wants(t, "for longer than all others are given", globe, initech)
-	c.arrive(globe, segmentEvents, 10)
+	c.arrive(globe, 2*segmentEvents, 10)
 	c.wants(t, "a second one", initech)
 	if got := c.reasons(); len(got) != 1 {
 		t.Errorf("reasons for the operator: %q", got)
@@ -205,5 +219,47 @@ func TestBacklog_AmountOfEvents(t *testing.T) {
 	b.Arrived(eventstore.DecodedEvent{Recorded: eventstore.Recorded{Position: 2, Stream: name}, Event: blob.Chunk{}})
 	if _, shares, _ := b.after(0); shares[acme].events != 2 {
 		t.Errorf("the chunk belongs to nobody: %+v", shares)
+	}
+}
+
+// Of an organization that is ahead, the projects with the most wait until the others fit into its share.
+func TestBackpressure_ProjectsOfAnOrganization(t *testing.T) {
+	c := newOwnersFixture()
+	c.owned[acme], c.owned[globe] = initech, initech
+	c.arrive(acme, 20_000, 10)
+	c.arrive(globe, ownLagEvents/2, 10)
+	c.check(t.Context())
+	c.clock = c.clock.Add(ownLagTime)
+	c.wants(t, "one is far ahead", globe, initech)
+	c.arrive(initech, ownLagEvents/3, 10)
+	c.wants(t, "three together, two of them fit", globe, initech)
+	c.position = 20_000
+	c.wants(t, "caught up with the first", acme, globe, initech)
+}
+
+// The budget of batches follows what is applied, and has a floor.
+func TestSpeed_Measured(t *testing.T) {
+	b, s, at := &backlog{}, speed{}, time.Unix(0, 0)
+	if budget, _, _ := s.measure(b, 0, at, true); budget != 0 {
+		t.Errorf("without a backlog the budget is %d", budget)
+	}
+	b.Begins(0)
+	c := newOwnersFixture()
+	c.backlog = b
+	budget, all, _ := s.measure(b, 0, at, true)
+	if budget != limit.BatchItems || all != 0 {
+		t.Errorf("at first the budget is %d, unapplied %d", budget, all)
+	}
+	applied := 0
+	c.arrive(acme, 20*segmentEvents, 10)
+	for range 60 { // 160 segments a second are applied
+		c.arrive(acme, 40*segmentEvents, 10)
+		applied += 40 * segmentEvents
+		at = at.Add(250 * time.Millisecond)
+		budget, all, _ = s.measure(b, eventstore.Position(applied), at, true)
+	}
+	want := int(160 * segmentEvents * paceTime.Seconds())
+	if budget < want*9/10 || budget > want*11/10 || all != 20*segmentEvents {
+		t.Errorf("the budget is %d, want about %d; unapplied %d", budget, want, all)
 	}
 }

@@ -14,7 +14,8 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/admission"
+	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/work"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
@@ -28,8 +29,7 @@ const (
 	resumePercent = 125
 	// deletionsPercent is the share of the limit up to which deletions are accepted, since they free
 	// space.
-	deletionsPercent  = 100 / 8
-	backpressureEvery = 250 * time.Millisecond
+	deletionsPercent = 100 / 8
 )
 
 // neededByWrites are the projections that a write needs: the caller, the data points, the limits
@@ -68,6 +68,9 @@ type pressureSources struct {
 	// slowExtractor is true if a model derives. Then the queue refuses nobody, because the model's
 	// endpoint sets the speed.
 	slowExtractor bool
+	// bulkItems and bulkBytes bound what waits in batches.
+	bulkItems int
+	bulkBytes int64
 	// now measures durations. clock is the clock that acceptance times are compared with.
 	now, clock func() time.Time
 	logger     *slog.Logger
@@ -78,7 +81,8 @@ func sourcesOf(cfg Config, st *storage, read *readSide) pressureSources {
 		minFree: cfg.MinFreeDisk, free: diskFree(cfg.Data.Dir), stopped: st.logStopped, head: st.store.Head,
 		countAfter: countEventsAfter(st.store), health: healthOfWrites(read.runtime.Health),
 		index: workingIndex(read.runtime.Health), backlog: read.backlog, owners: read.access.Owners,
-		slowExtractor: cfg.Model.URL != "", now: time.Now, clock: cfg.now, logger: cfg.Logger,
+		slowExtractor: cfg.Model.URL != "", bulkItems: cfg.BulkItems, bulkBytes: cfg.BulkBytes,
+		now: time.Now, clock: cfg.now, logger: cfg.Logger,
 	}
 	if cfg.Derive {
 		sources.queue, sources.deriveElsewhere = read.work, !cfg.Roles.parts().pipeline
@@ -86,11 +90,13 @@ func sourcesOf(cfg Config, st *storage, read *readSide) pressureSources {
 	return sources
 }
 
-// backpressure refuses writes while projections lag, more is sent than can be derived, or the
-// disk of the data folder is nearly full. Reads continue. It checks four times a second; a
-// request only reads the result.
+// backpressure lets writes wait for room while projections lag by events of their project, or more is sent than can
+// be derived, and refuses them while all is late or the disk of the data folder is nearly full. Reads continue. It
+// checks four times a second; a request only reads the result.
 type backpressure struct {
 	pressureSources
+	room   *admission.Room
+	speed  speed
 	marks  map[string]mark
 	known  map[uuid.UUID]uuid.UUID // organizations by project
 	result atomic.Pointer[blocks]
@@ -102,7 +108,9 @@ type backpressure struct {
 }
 
 func newBackpressure(sources pressureSources) *backpressure {
-	return &backpressure{pressureSources: sources, marks: map[string]mark{}, known: map[uuid.UUID]uuid.UUID{}}
+	return &backpressure{
+		pressureSources: sources, room: admission.NewRoom(), marks: map[string]mark{}, known: map[uuid.UUID]uuid.UUID{},
+	}
 }
 
 // mark is the head of the log at a time at which a projection had not reached it.
@@ -114,23 +122,28 @@ type mark struct {
 // blocks are the reasons why writes are refused. The zero value refuses nothing.
 type blocks struct {
 	lagging, full, nearlyFull string
-	// ahead are the organizations that are refused because of their own unapplied events.
-	ahead map[uuid.UUID]amount
-	// derivation is refused because of items that wait for derivation.
+	// slowest is what all projections that count have applied.
+	slowest eventstore.Position
+	// ahead are the projects that wait because of their own unapplied events, delaying those whose own delay others
+	// in the recall index.
+	ahead, delaying map[uuid.UUID]amount
+	// derivation is what waits for derivation, bulk why projects with batches wait.
 	derivation derivationState
+	bulk       bulkState
 }
 
 func (r blocks) equal(o blocks) bool {
 	return r.lagging == o.lagging && r.full == o.full && r.nearlyFull == o.nearlyFull &&
 		maps.EqualFunc(r.ahead, o.ahead, func(amount, amount) bool { return true }) &&
-		r.derivation.late == o.derivation.late && maps.Equal(r.derivation.own, o.derivation.own)
+		r.derivation.late == o.derivation.late && maps.Equal(r.derivation.own, o.derivation.own) &&
+		r.bulk.full == o.bulk.full
 }
 
 // run checks until the context ends.
 func (p *backpressure) run(ctx context.Context) error {
 	for {
 		p.check(ctx)
-		if !sleep(ctx, backpressureEvery) {
+		if !sleep(ctx, admission.CheckEvery) {
 			return nil
 		}
 	}
@@ -143,12 +156,53 @@ func (p *backpressure) check(ctx context.Context) {
 	now := p.checkLag(ctx, before)
 	now.nearlyFull, now.full = p.checkDisk(before)
 	now.derivation = p.checkDerivation(ctx, before.derivation)
+	now.bulk = p.checkBulk(ctx, before.bulk)
 	if !now.equal(before) {
 		p.logger.WarnContext(ctx, "write admission changed", "lag", now.lagging, "disk", now.nearlyFull,
-			"organizations", slices.Collect(maps.Keys(now.ahead)),
-			"derivation", now.derivation.late, "derivation_organizations", slices.Collect(maps.Keys(now.derivation.own)))
+			"projects", slices.Collect(maps.Keys(now.ahead)), "batches", now.bulk.full,
+			"derivation", now.derivation.late, "derivation_projects", slices.Collect(maps.Keys(now.derivation.own)))
 	}
 	p.result.Store(&now)
+	p.setRoom(now)
+}
+
+// setRoom gives the room what a check found, so that it grants what fits.
+func (p *backpressure) setRoom(now blocks) {
+	floods := map[uuid.UUID]bool{}
+	for project := range now.delaying {
+		floods[project] = p.room.Live(project) > floodOfLive
+	}
+	s := admission.State{Waits: func(o allowance.Owner, l admission.Lane) string {
+		return now.waits(o.Project, l, floods)
+	}}
+	if p.backlog != nil {
+		s.Budget, s.All, s.Unapplied = p.speed.measure(p.backlog, now.slowest, p.now(), len(p.room.Importing()) > 0)
+	}
+	p.room.Set(s)
+}
+
+// waits returns why a write of a project waits for room, "" if it does not. What derives nothing only waits for the
+// projections, and a deletion for nothing.
+func (r blocks) waits(project uuid.UUID, lane admission.Lane, floods map[uuid.UUID]bool) string {
+	_, ahead := r.ahead[project]
+	_, delaying := r.delaying[project]
+	derives := lane == admission.Live || lane == admission.Bulk
+	switch {
+	case lane == admission.NoRoom:
+		return ""
+	case ahead:
+		return "the project sends faster than its events are processed"
+	case derives && delaying && (lane == admission.Bulk || floods[project]):
+		return "the project delays others in the recall index"
+	case lane == admission.Live && r.derivation.late != "":
+		return r.derivation.late
+	case lane == admission.Live && r.derivation.own[project]:
+		return "the project sends more than can be derived"
+	case lane == admission.Bulk:
+		return r.bulk.waits(project)
+	default:
+		return ""
+	}
 }
 
 // state returns the result of the last check.
@@ -186,27 +240,36 @@ func (p *backpressure) checkDisk(before blocks) (nearlyFull, full string) {
 	return nearlyFull, full
 }
 
-// refuse returns the fault with which a write is refused now, nil if it is accepted.
-func (p *backpressure) refuse(by auth.Principal, deletion bool) error {
-	r := p.state()
-	_, ahead := r.ahead[by.OrganizationID]
+// admit returns once a write may pass; see httpx.Config.Writes.
+func (p *backpressure) admit(ctx context.Context, w admission.Write) (leave func(), err error) {
+	if err := p.refuse(w.Lane); err != nil {
+		return nil, err
+	}
+	if w.Lane == admission.NoRoom {
+		return func() {}, nil
+	}
+	if leave, err = p.room.Enter(ctx, w); err != nil {
+		return nil, err
+	}
+	if err := p.refuse(w.Lane); err != nil { // it may have waited
+		leave()
+		return nil, err
+	}
+	return leave, nil
+}
+
+// refuse returns the fault with which a write is refused now without a wait, nil if it is not. A deletion passes
+// whatever lags, and keeps a part of the disk.
+func (p *backpressure) refuse(lane admission.Lane) error {
+	r, deletion := p.state(), lane == admission.NoRoom
 	refused := func(format string, args ...any) error {
 		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, format, args...)
 	}
 	switch {
 	case p.stopped() != nil:
 		return refused("the event store cannot write until the service is restarted; reads continue")
-	case r.lagging != "":
+	case r.lagging != "" && !deletion:
 		return refused("%s: writes are refused until it has caught up, retry later; reads continue", r.lagging)
-	case ahead:
-		return refused("the organization sends faster than its events are processed: " +
-			"its writes are refused until half of them are processed, retry later; reads continue")
-	case !deletion && r.derivation.late != "":
-		return refused("%s: writes are refused until derivation has caught up, retry later; reads continue",
-			r.derivation.late)
-	case !deletion && r.derivation.own[by.OrganizationID]:
-		return refused("the organization sends more than can be derived: " +
-			"its writes are refused until derivation has caught up, retry later; reads continue")
 	case r.full != "", r.nearlyFull != "" && !deletion:
 		return refused("%s: writes are refused until space is free, retry later; reads continue", r.nearlyFull)
 	default:
@@ -220,16 +283,16 @@ func (p *backpressure) reasons() (list []string) {
 	if err := p.stopped(); err != nil {
 		list = append(list, "the event store cannot write until the service is restarted: "+err.Error())
 	}
-	for _, reason := range []string{r.lagging, r.derivation.late, r.nearlyFull} {
+	for _, reason := range []string{r.lagging, r.derivation.late, r.bulk.full, r.nearlyFull} {
 		if reason != "" {
 			list = append(list, reason)
 		}
 	}
 	if n := len(r.ahead); n > 0 {
-		list = append(list, fmt.Sprintf("%d organizations send faster than their events are processed", n))
+		list = append(list, fmt.Sprintf("%d projects send faster than their events are processed", n))
 	}
 	if n := len(r.derivation.own); n > 0 {
-		list = append(list, fmt.Sprintf("%d organizations send more than can be derived", n))
+		list = append(list, fmt.Sprintf("%d projects send more than can be derived", n))
 	}
 	return list
 }

@@ -1,8 +1,11 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,8 +18,9 @@ import (
 // derived. Once a limit is reached, the newest item still waits for longer, in proportion to the
 // excess. So the limits are well below a minute.
 const (
-	// While more than minBacklog items wait: after ownWaitLimit, the organization with most of the
-	// waiting items is refused; after waitLimit, all are. A refusal ends at half of its limit.
+	// While more than minBacklog single sends wait: after ownWaitLimit, the project with most of them in the
+	// organization with most of them waits; after waitLimit, all do if the projects that do not wait yet have
+	// more than minBacklog. That ends at half of the limit.
 	ownWaitLimit = 10 * time.Second
 	waitLimit    = 20 * time.Second
 	// minBacklog is how many items may wait for any time: a few items that cannot be derived must
@@ -34,6 +38,7 @@ const (
 type derivationQueue interface {
 	Waiting(ctx context.Context, after eventstore.Position, before int) (datapoints.Waiting, error)
 	WaitingByProject(ctx context.Context, after eventstore.Position, limit int) (map[uuid.UUID]int, error)
+	BulkByProject(ctx context.Context) (map[uuid.UUID]datapoints.Bulk, error)
 	// Leased reports whether any process has leased an item at a time.
 	Leased(ctx context.Context, at time.Time) (bool, error)
 }
@@ -41,13 +46,13 @@ type derivationQueue interface {
 // derivationState is the state of the queue and what follows from it.
 type derivationState struct {
 	datapoints.Waiting
-	// late is why all organizations are refused, "" if they are not. own are the organizations that
-	// are refused because of their own items.
+	// late is why the single sends of all wait, "" if they do not. own are the projects that wait because of
+	// their own items.
 	late string
 	own  map[uuid.UUID]bool
 }
 
-// checkDerivation decides who is refused because items wait for derivation. Only items accepted
+// checkDerivation decides who waits because single sends wait for derivation. Only items accepted
 // since derivation began count, so a pause of derivation refuses nobody. If the queue cannot
 // be read, it returns the previous result.
 func (p *backpressure) checkDerivation(ctx context.Context, before derivationState) derivationState {
@@ -67,21 +72,34 @@ func (p *backpressure) checkDerivation(ctx context.Context, before derivationSta
 		return now
 	}
 	age := p.since(found.Backlogged)
-	if age > waitLimit || before.late != "" && age > waitLimit/2 {
-		now.late = "more is sent than can be derived"
+	if age <= ownWaitLimit/2 {
+		return now
 	}
-	if age > ownWaitLimit || len(before.own) > 0 && age > ownWaitLimit/2 {
-		most, err := p.mostWaiting(ctx, from)
+	counts, err := p.queue.WaitingByProject(ctx, from, oldestItems)
+	if err != nil {
+		return before
+	}
+	now.own = maps.Clone(before.own)
+	if age > ownWaitLimit {
+		most, err := p.mostWaiting(ctx, counts)
 		if err != nil {
 			return before
 		}
-		now.own = map[uuid.UUID]bool{}
-		for organization := range before.own {
-			now.own[organization] = true
+		if now.own == nil {
+			now.own = map[uuid.UUID]bool{}
 		}
-		if age > ownWaitLimit && most != uuid.Nil {
+		if most != uuid.Nil {
 			now.own[most] = true
 		}
+	}
+	others := 0
+	for project, n := range counts {
+		if !now.own[project] {
+			others += n
+		}
+	}
+	if age > waitLimit && others > minBacklog || before.late != "" && age > waitLimit/2 {
+		now.late = "more is sent than can be derived"
 	}
 	return now
 }
@@ -116,24 +134,24 @@ func (p *backpressure) followDerivation(ctx context.Context) {
 	}
 }
 
-// mostWaiting returns the organization with most of the oldest waiting items.
-func (p *backpressure) mostWaiting(ctx context.Context, from eventstore.Position) (most uuid.UUID, err error) {
-	counts, err := p.queue.WaitingByProject(ctx, from, oldestItems)
-	if err != nil {
-		return uuid.Nil, err
-	}
-	shares := map[uuid.UUID]amount{}
+// mostWaiting returns the project with most of the waiting items, in the organization with most of them.
+func (p *backpressure) mostWaiting(ctx context.Context, counts map[uuid.UUID]int) (most uuid.UUID, err error) {
+	shares, sums := map[uuid.UUID]amount{}, map[uuid.UUID]int{}
 	for project, n := range counts {
 		shares[project] = amount{events: n}
 	}
-	sums, err := p.byOwner(ctx, shares)
+	owners, err := p.ownersOf(ctx, shares)
 	if err != nil {
 		return uuid.Nil, err
 	}
-	n := 0
-	for organization, sum := range sums {
-		if sum.events > n || sum.events == n && organization.String() < most.String() {
-			most, n = organization, sum.events
+	for project, owner := range owners {
+		sums[owner] += counts[project]
+	}
+	for project, owner := range owners {
+		of := owners[most]
+		if order := cmp.Or(sums[owner]-sums[of], -slices.Compare(owner[:], of[:]), counts[project]-counts[most],
+			-slices.Compare(project[:], most[:])); order > 0 {
+			most = project
 		}
 	}
 	return most, nil

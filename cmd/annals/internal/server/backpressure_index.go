@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"maps"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,12 +11,14 @@ import (
 	"github.com/annals-project/annals/projections/runner"
 )
 
-// An organization that delays others in the recall index is refused early: if the index has not
-// reached the head of indexLagTime ago, events of other organizations wait there too, and more than
-// indexLagEvents or ownLagBytes of what it has to apply are the organization's own.
+// A project that delays others in the recall index waits early: if the index has not reached the head of
+// indexLagTime ago, events of other projects wait there too, and more than indexLagEvents or ownLagBytes of what
+// it has to apply are the project's own. Its batches wait, its live writes only if more than floodOfLive of them
+// came in the last second: else they are not what the index has to apply.
 const (
 	indexLagTime   = 500 * time.Millisecond
 	indexLagEvents = 1000
+	floodOfLive    = 100
 )
 
 // workingIndex returns the state of the recall index. ok is false unless this process feeds it
@@ -33,14 +34,14 @@ func workingIndex(health func(context.Context) []runner.Status) func(context.Con
 	}
 }
 
-// checkIndexLag returns the organizations that delay others in the recall index. It also drops from
-// the backlog what all the projections that count have applied.
+// checkIndexLag returns what all projections that count have applied, the index while it works, and the projects that
+// delay others in it. It also drops what they have applied from the backlog.
 func (p *backpressure) checkIndexLag(
 	ctx context.Context, head, slowest eventstore.Position,
-) (map[uuid.UUID]amount, error) {
+) (applied eventstore.Position, delaying map[uuid.UUID]amount, err error) {
 	none := map[uuid.UUID]amount{}
 	if p.backlog == nil {
-		return none, nil
+		return slowest, none, nil
 	}
 	index, working := runner.Status{}, false
 	if p.index != nil {
@@ -48,27 +49,25 @@ func (p *backpressure) checkIndexLag(
 	}
 	if !working {
 		p.backlog.applied(slowest)
-		return none, nil
+		return slowest, none, nil
 	}
-	p.backlog.applied(min(slowest, index.Position))
+	applied = min(slowest, index.Position)
+	p.backlog.applied(applied)
 	m, marked := p.marks[recallindex.Name]
 	if !marked || index.Position >= m.head {
 		p.marks[recallindex.Name] = mark{head: head, at: p.now()}
-		return none, nil
+		return applied, none, nil
 	}
 	if p.now().Sub(m.at) < indexLagTime {
-		return none, nil
+		return applied, none, nil
 	}
 	_, shares, ok := p.backlog.after(index.Position)
-	if !ok {
-		return none, nil
+	if !ok || len(shares) < 2 {
+		return applied, none, nil
 	}
-	sums, err := p.byOwner(ctx, shares)
-	if err != nil || len(sums) < 2 {
-		return none, err
+	owners, err := p.ownersOf(ctx, shares)
+	if err != nil {
+		return applied, none, err
 	}
-	maps.DeleteFunc(sums, func(_ uuid.UUID, a amount) bool {
-		return a.events <= indexLagEvents && a.bytes <= ownLagBytes
-	})
-	return sums, nil
+	return applied, overShare(shares, owners, amount{indexLagEvents, ownLagBytes}), nil
 }

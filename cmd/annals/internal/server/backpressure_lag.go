@@ -1,9 +1,11 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,9 +18,9 @@ const (
 	// to apply. It has caught up once half as many are left.
 	lagTime   = 30 * time.Second
 	lagEvents = 1000
-	// One organization is refused earlier than all: if projections have not reached the head of
-	// ownLagTime ago and this much of what they have to apply is its own. It is accepted again once
-	// half as much is left.
+	// A project waits earlier than all: if projections have not reached the head of ownLagTime ago and this much
+	// of what they have to apply is its own. It no longer does once half as much is left. If the projects of an
+	// organization have more than this together, those with the most of it wait.
 	ownLagTime   = 15 * time.Second
 	ownLagEvents = 500
 	ownLagBytes  = 32 << 20
@@ -26,11 +28,11 @@ const (
 	maxOwners = 10000
 )
 
-// checkLag decides what is refused because projections lag: organizations by their own events,
-// and all writes if a projection lags by the events of the others. On an error it returns the
+// checkLag decides what waits or is refused because projections lag: projects wait by their own events,
+// and all writes are refused if a projection lags by the events of the others. On an error it returns the
 // previous result.
 func (p *backpressure) checkLag(ctx context.Context, before blocks) blocks {
-	previous := blocks{lagging: before.lagging, ahead: before.ahead}
+	previous := blocks{lagging: before.lagging, ahead: before.ahead, delaying: before.delaying, slowest: before.slowest}
 	head, err := p.head(ctx)
 	if err != nil {
 		return previous
@@ -49,7 +51,7 @@ func (p *backpressure) checkLag(ctx context.Context, before blocks) blocks {
 		}
 		slowest = min(slowest, s.Position)
 	}
-	aheadOfIndex, err := p.checkIndexLag(ctx, head, slowest)
+	applied, delaying, err := p.checkIndexLag(ctx, head, slowest)
 	if err != nil {
 		return previous
 	}
@@ -57,8 +59,7 @@ func (p *backpressure) checkLag(ctx context.Context, before blocks) blocks {
 	if err != nil {
 		return previous
 	}
-	maps.Copy(ahead, aheadOfIndex)
-	now := blocks{ahead: ahead}
+	now := blocks{ahead: ahead, delaying: delaying, slowest: applied}
 	limit, least := lagEvents, lagTime
 	if before.lagging != "" {
 		limit, least = lagEvents/2, 0
@@ -79,8 +80,8 @@ func (p *backpressure) checkLag(ctx context.Context, before blocks) blocks {
 	return now
 }
 
-// checkOwn returns the organizations whose own events make up too much of what the slowest
-// projection has to apply.
+// checkOwn returns the projects whose own events make up too much of what the slowest projection has
+// to apply.
 func (p *backpressure) checkOwn(
 	ctx context.Context, slowest eventstore.Position, late time.Duration, before blocks,
 ) (map[uuid.UUID]amount, error) {
@@ -95,22 +96,42 @@ func (p *backpressure) checkOwn(
 	if !ok {
 		return none, nil
 	}
-	sums, err := p.byOwner(ctx, shares)
+	owners, err := p.ownersOf(ctx, shares)
 	if err != nil {
 		return nil, err
 	}
-	maps.DeleteFunc(sums, func(organization uuid.UUID, a amount) bool {
-		if _, was := before.ahead[organization]; was {
-			return a.events <= ownLagEvents/2 && a.bytes <= ownLagBytes/2
+	over := map[uuid.UUID]amount{}
+	if late >= ownLagTime {
+		over = overShare(shares, owners, amount{ownLagEvents, ownLagBytes})
+	}
+	for project := range before.ahead {
+		if a := shares[project]; a.events > ownLagEvents/2 || a.bytes > ownLagBytes/2 {
+			over[project] = a
 		}
-		return late < ownLagTime || a.events <= ownLagEvents && a.bytes <= ownLagBytes
-	})
-	return sums, nil
+	}
+	return over, nil
 }
 
-// byOwner adds up the shares of projects by organization. It leaves out projects whose
-// organization is not known yet.
-func (p *backpressure) byOwner(ctx context.Context, shares map[uuid.UUID]amount) (map[uuid.UUID]amount, error) {
+// overShare returns the projects that have too much: those that do not fit into the share of their organization, the
+// ones with the least first.
+func overShare(shares map[uuid.UUID]amount, owners map[uuid.UUID]uuid.UUID, share amount) map[uuid.UUID]amount {
+	part := func(a amount) float64 {
+		return max(float64(a.events)/float64(share.events), float64(a.bytes)/float64(share.bytes))
+	}
+	projects := slices.SortedFunc(maps.Keys(owners), func(a, b uuid.UUID) int {
+		return cmp.Or(cmp.Compare(part(shares[a]), part(shares[b])), slices.Compare(a[:], b[:]))
+	})
+	over, taken := map[uuid.UUID]amount{}, map[uuid.UUID]float64{}
+	for _, project := range projects {
+		if taken[owners[project]] += part(shares[project]); taken[owners[project]] > 1 {
+			over[project] = shares[project]
+		}
+	}
+	return over
+}
+
+// ownersOf returns the organizations of projects. It leaves out projects whose organization is not known yet.
+func (p *backpressure) ownersOf(ctx context.Context, shares map[uuid.UUID]amount) (map[uuid.UUID]uuid.UUID, error) {
 	var unknown []uuid.UUID
 	for project := range shares {
 		if _, known := p.known[project]; !known {
@@ -127,18 +148,16 @@ func (p *backpressure) byOwner(ctx context.Context, shares map[uuid.UUID]amount)
 		}
 		maps.Copy(p.known, found)
 	}
-	sums := map[uuid.UUID]amount{}
-	for project, share := range shares {
+	owners := map[uuid.UUID]uuid.UUID{}
+	for project := range shares {
 		if owner, known := p.known[project]; known {
-			sum := sums[owner]
-			sum.add(share)
-			sums[owner] = sum
+			owners[project] = owner
 		}
 	}
-	return sums, nil
+	return owners, nil
 }
 
-// countOthers counts the events after a position that belong to no refused organization, up to a
+// countOthers counts the events after a position that belong to no project that waits, up to a
 // limit. If the backlog does not reach back that far, it counts all events in the log.
 func (p *backpressure) countOthers(
 	ctx context.Context, after eventstore.Position, limit int, refused map[uuid.UUID]amount,
@@ -151,7 +170,7 @@ func (p *backpressure) countOthers(
 		return p.countAfter(ctx, after, limit)
 	}
 	for project, share := range shares {
-		if _, is := refused[p.known[project]]; is {
+		if _, is := refused[project]; is {
 			all.events -= share.events
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/projections/runner"
 )
 
@@ -24,13 +24,12 @@ type pressureFixture struct {
 	// stoppedBy is why the log accepts no more writes.
 	stoppedBy error
 	position  eventstore.Position
-	by        auth.Principal
 }
 
 func newPressureFixture() *pressureFixture {
 	s := &pressureFixture{clock: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), freeNow: 1 << 40}
 	s.backpressure = newBackpressure(pressureSources{
-		minFree: 1000, logger: slog.New(slog.DiscardHandler),
+		minFree: 1000, bulkItems: 1000, bulkBytes: 1 << 20, logger: slog.New(slog.DiscardHandler),
 		free:    func() (uint64, error) { return s.freeNow, s.broken },
 		stopped: func() error { return s.stoppedBy },
 		head:    func(context.Context) (eventstore.Position, error) { return s.headNow, s.broken },
@@ -48,10 +47,12 @@ func newPressureFixture() *pressureFixture {
 func (s *pressureFixture) want(t *testing.T, when string, sends, deletions bool) {
 	t.Helper()
 	s.check(t.Context())
-	for deletion, taken := range map[bool]bool{false: sends, true: deletions} {
-		err := s.refuse(s.by, deletion)
+	for lane, taken := range map[admission.Lane]bool{
+		admission.Live: sends, admission.Bulk: sends, admission.Settled: sends, admission.NoRoom: deletions,
+	} {
+		err := s.refuse(lane)
 		if (err == nil) != taken {
-			t.Errorf("%s: deletion %t is answered with %v", when, deletion, err)
+			t.Errorf("%s: lane %q is answered with %v", when, lane, err)
 		}
 		if refused, ok := errors.AsType[*fault.Error](err); err != nil && (!ok ||
 			refused.Code != fault.CodeServiceUnavailable || refused.Kind != fault.Unavailable) {
@@ -103,9 +104,9 @@ func TestBackpressure_ProjectionLagsFar(t *testing.T) {
 	s.clock = s.clock.Add(lagTime - time.Millisecond)
 	s.want(t, "not yet for long", true, true)
 	s.clock = s.clock.Add(time.Millisecond)
-	s.want(t, "for long", false, false)
+	s.want(t, "for long", false, true)
 	s.position = 20000 - lagEvents/2 - 1
-	s.want(t, "nearly caught up", false, false)
+	s.want(t, "nearly caught up", false, true)
 	s.position++
 	s.want(t, "caught up", true, true)
 	s.position = 20000
@@ -116,7 +117,7 @@ func TestBackpressure_ProjectionLagsFar(t *testing.T) {
 	s.clock = s.clock.Add(time.Hour)
 	s.want(t, "few events for long", true, true)
 	s.headNow++
-	s.want(t, "one more", false, false)
+	s.want(t, "one more", false, true)
 }
 
 // A projection that keeps up never lags far, because it has applied by now what it had not
@@ -135,7 +136,7 @@ func TestBackpressure_LogStopped(t *testing.T) {
 	s.want(t, "while it writes", true, true)
 	s.stoppedBy = errors.New("input/output error")
 	s.want(t, "once it cannot", false, false)
-	if err := s.refuse(s.by, false); !strings.Contains(err.Error(), "restarted") ||
+	if err := s.refuse(admission.Live); !strings.Contains(err.Error(), "restarted") ||
 		strings.Contains(err.Error(), "input/output") {
 		t.Errorf("error for the caller: %v", err)
 	}

@@ -50,6 +50,10 @@ type Config struct {
 	// MinFreeDisk is how many bytes of the data folder's disk must be free for writes. 0 checks no
 	// disk.
 	MinFreeDisk uint64
+	// BulkItems and BulkBytes bound what waits to be derived in batches; 0 means DefaultBulkItems and
+	// DefaultBulkBytes.
+	BulkItems int
+	BulkBytes int64
 	// RateLimit is how many requests an organization may send in any 60 seconds, whatever its plan. 0
 	// is no limit, nil the limit of the plan.
 	RateLimit *int

@@ -35,7 +35,7 @@ type health struct {
 	semantic     semantic
 	stuck        func() []pipeline.Stuck
 	has          parts
-	admission    *admission
+	admission    *opening
 	logger       *slog.Logger
 	calls, work  usedUp
 	// causes are the last causes that were logged.
@@ -44,7 +44,7 @@ type health struct {
 
 func newHealth(
 	cfg Config, st *storage, read *readSide, index *localIndex, pressure *backpressure, semantic semantic,
-	stuck func() []pipeline.Stuck, admission *admission,
+	stuck func() []pipeline.Stuck, admission *opening,
 ) *health {
 	return &health{
 		reading: newReading(st, read.runtime, cfg.Logger), runtime: read.runtime, storage: st, index: index,

@@ -55,6 +55,12 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}
+	if cfg.BulkItems == 0 {
+		cfg.BulkItems = DefaultBulkItems
+	}
+	if cfg.BulkBytes == 0 {
+		cfg.BulkBytes = DefaultBulkBytes
+	}
 	if cfg.Ready == nil {
 		cfg.Ready = func(auth.URLs) {}
 	}
@@ -113,8 +119,8 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 	if err != nil {
 		return nil, err
 	}
-	admission := &admission{}
-	health := newHealth(cfg, st, read, index, pressure, semantic, work.stuck, admission)
+	opening := &opening{}
+	health := newHealth(cfg, st, read, index, pressure, semantic, work.stuck, opening)
 	recaller := newLocalRecall(cfg, st, read, index, semantic)
 	var requests *requestlog.Writer
 	if has := cfg.Roles.parts(); (has.writes || has.reads) && !cfg.NoRequestLog {
@@ -122,7 +128,7 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 	}
 	handlers, err := newHandlers(apiParts{
 		cfg: cfg, urls: urls, storage: st, read: read, write: write, index: index, backpressure: pressure,
-		recall: recaller, semantic: semantic, admission: admission, health: health, background: work,
+		recall: recaller, semantic: semantic, opening: opening, health: health, background: work,
 		requests: requests, registry: registry,
 		ownOps: l.ops != nil,
 	})
@@ -131,9 +137,9 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 	}
 	s := &Server{
 		cfg: cfg, requests: requests, storage: st, listeners: l, urls: urls, journal: journal, read: read, index: index,
-		backpressure: pressure, background: work, semantic: semantic, health: health, web: newWeb(cfg, admission),
+		backpressure: pressure, background: work, semantic: semantic, health: health, web: newWeb(cfg, opening),
 		registry: registry, handlers: handlers,
-		startup: newStartup(cfg, st, read, write, index, work, admission, func() { cfg.Ready(urls) }),
+		startup: newStartup(cfg, st, read, write, index, work, opening, func() { cfg.Ready(urls) }),
 	}
 	if has := cfg.Roles.parts(); has.writes && has.pipeline {
 		s.backups = datafolder.Backup{

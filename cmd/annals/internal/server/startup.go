@@ -29,7 +29,7 @@ type startup struct {
 	projections []string
 	// steps come then, in order, each repeated until it succeeds.
 	steps     []step
-	admission *admission
+	admission *opening
 	ready     func()
 	logger    *slog.Logger
 	// done is closed when the service is ready.
@@ -38,7 +38,7 @@ type startup struct {
 
 func newStartup(
 	cfg Config, st *storage, read *readSide, write *writeSide, index *localIndex, work *background,
-	admission *admission, ready func(),
+	admission *opening, ready func(),
 ) *startup {
 	s := &startup{
 		storage: st, read: read, admission: admission, ready: ready, logger: cfg.Logger, done: make(chan struct{}),

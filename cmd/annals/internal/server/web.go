@@ -68,15 +68,15 @@ func (l listeners) close() error {
 	return err
 }
 
-// admission admits calls of the API once the service is ready. It never refuses the reads of
+// opening admits calls of the API once the service is ready. It never refuses the reads of
 // operators.
-type admission struct {
+type opening struct {
 	open     atomic.Bool
 	draining atomic.Bool
 }
 
 // reason returns why the service itself is not ready, "" if it is.
-func (a *admission) reason() readapi.Reason {
+func (a *opening) reason() readapi.Reason {
 	switch {
 	case a.draining.Load():
 		return "the service is stopping"
@@ -88,7 +88,7 @@ func (a *admission) reason() readapi.Reason {
 }
 
 // admit refuses a call until the service is ready. A stopping service still admits calls.
-func (a *admission) admit() error {
+func (a *opening) admit() error {
 	if a.open.Load() {
 		return nil
 	}
@@ -99,14 +99,14 @@ func (a *admission) admit() error {
 type web struct {
 	// connections bounds the connections of all addresses together.
 	connections     *httpx.Connections
-	admission       *admission
+	admission       *opening
 	tlsCert, tlsKey string
 	logger          *slog.Logger
 }
 
-func newWeb(cfg Config, admission *admission) *web {
+func newWeb(cfg Config, opening *opening) *web {
 	return &web{
-		connections: httpx.NewConnections(httpx.ConnectionLimit()), admission: admission,
+		connections: httpx.NewConnections(httpx.ConnectionLimit()), admission: opening,
 		tlsCert: cfg.TLSCert, tlsKey: cfg.TLSKey, logger: cfg.Logger,
 	}
 }

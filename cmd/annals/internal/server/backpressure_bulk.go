@@ -1,0 +1,108 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/projections/datapoints"
+)
+
+// The defaults of what may wait in batches; a project has at most half of it while others have batches.
+const (
+	DefaultBulkItems = 1_000_000
+	DefaultBulkBytes = 4 << 30
+)
+
+// bulkState is what waits in batches.
+type bulkState struct {
+	// full is why all batches wait, "" if they do not; most are the projects that have their part.
+	full string
+	most map[uuid.UUID]bool
+}
+
+func (s bulkState) waits(project uuid.UUID) string {
+	if s.full == "" && s.most[project] {
+		return "the batches of the project take half of what may wait to be derived"
+	}
+	return s.full
+}
+
+// checkBulk decides whose batches wait because of what waits to be derived of them. If that cannot be read, it returns
+// the previous result.
+func (p *backpressure) checkBulk(ctx context.Context, before bulkState) bulkState {
+	if p.queue == nil {
+		return bulkState{}
+	}
+	backlog, err := p.queue.BulkByProject(ctx)
+	if err != nil {
+		return before
+	}
+	var all datapoints.Bulk
+	others := p.room.Importing()
+	for project, b := range backlog {
+		all.Items += b.Items
+		all.Bytes += b.Bytes
+		others[project] = true
+	}
+	now := bulkState{most: map[uuid.UUID]bool{}}
+	if all.Items >= p.bulkItems || all.Bytes >= p.bulkBytes {
+		now.full = "more batches were sent than may wait to be derived"
+	}
+	for project, b := range backlog {
+		now.most[project] = len(others) > 1 && (b.Items >= p.bulkItems/2 || b.Bytes >= p.bulkBytes/2)
+	}
+	return now
+}
+
+const (
+	// paceTime is how much of the applied events a batch finds unapplied at most: a text that is sent during an
+	// import is recalled about this much later.
+	paceTime = 400 * time.Millisecond
+	// speedAtFirst is how many events a second count as applied before any were measured, and maxSpeed bounds what
+	// is measured.
+	speedAtFirst = 2500
+	maxSpeed     = 100_000
+)
+
+// speed measures how many events a second the projections apply. Only checks between which they had work all the time
+// count.
+type speed struct {
+	perSecond float64
+	applied   uint64
+	unapplied int
+	at        time.Time
+}
+
+// measure returns how many events may be unapplied, and how many are, in all and by project. Budget is 0 if the backlog
+// does not cover the log.
+func (s *speed) measure(
+	b *backlog, position eventstore.Position, now time.Time, importing bool,
+) (budget, unapplied int, of map[uuid.UUID]int) {
+	all, shares, ok := b.after(position)
+	if !ok {
+		*s = speed{}
+		return 0, 0, nil
+	}
+	if s.perSecond == 0 {
+		s.perSecond = speedAtFirst
+	}
+	applied, passed := b.arrivals()-uint64(all.events), now.Sub(s.at) //nolint:gosec // a count is not negative
+	switch {
+	case s.at.IsZero() || passed <= 0 || applied < s.applied:
+	case s.unapplied > 0 && all.events > 0:
+		s.perSecond += 0.3 * (float64(applied-s.applied)/passed.Seconds() - s.perSecond)
+	case importing && s.unapplied > 0:
+		s.perSecond *= 1.1 // the batches that came left them without work
+	}
+	s.perSecond = min(max(s.perSecond, speedAtFirst), maxSpeed)
+	s.applied, s.unapplied, s.at = applied, all.events, now
+	of = map[uuid.UUID]int{}
+	for project, a := range shares {
+		of[project] = a.events
+	}
+	return max(int(s.perSecond*paceTime.Seconds()), limit.BatchItems), all.events, of
+}

@@ -1,0 +1,184 @@
+package admission
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/internal/allowance"
+)
+
+// The bounds of writes that wait for room; the last row of the table.
+const (
+	// RoomWait is how long a write waits before it is refused, and RoomWaiters how many do, a quarter of them of
+	// one organization.
+	RoomWait    = 10 * time.Second
+	RoomWaiters = 256
+	// CheckEvery is the pause between two checks. Each grants at most liveGrants of the live writes that wait,
+	// so that they do not all come at once when a reason ends.
+	CheckEvery = 250 * time.Millisecond
+	liveGrants = 16
+	// bulkEvery is the time after which one batch is granted whatever is not applied yet, so that none starves.
+	bulkEvery = 750 * time.Millisecond
+	// A batch counts with its events until it ends, but no longer than runningTime: a slow body must not hold up
+	// its project.
+	runningTime = 2 * time.Second
+	// itemBytes is the least that an item of a batch takes in its body.
+	itemBytes = 16
+	// liveSpan is over how many checks live writes are counted: about a second.
+	liveSpan = 4
+)
+
+// State is what a check found out. A Room that knows none yet lets every write pass.
+type State struct {
+	// Waits returns why a write of a project waits, "" if it does not. It is called under a lock.
+	Waits func(o allowance.Owner, l Lane) string
+	// Budget is how many events may be unapplied before a batch waits, together and for a project its part of
+	// it. 0 paces nothing.
+	Budget int
+	// Unapplied are the events that are not applied yet, by project; All is their number.
+	Unapplied map[uuid.UUID]int
+	All       int
+}
+
+// Room lets writes wait until there is room for what they derive, in turn between organizations and between the
+// projects of each. Live writes pass unless their project has to wait. Batches are paced by what is not applied yet.
+type Room struct {
+	mu     sync.Mutex
+	state  State
+	queue  *allowance.Queue[*waiting]
+	checks int
+	// bulk are the batches that were let in, by project, and bulkAt when the last one was.
+	bulk   map[allowance.Owner]*running
+	bulkAt time.Time
+	// live counts the live writes of the last checks, by project.
+	live [liveSpan]map[uuid.UUID]int
+}
+
+type waiting struct {
+	lane    Lane
+	events  int
+	ended   chan struct{}
+	granted bool
+	// pass is set once a batch is let in.
+	pass *pass
+}
+
+// running are the batches of a project: those at work, and the events of those that ended since the last check and
+// before it, which no check has surely counted.
+type running struct {
+	passes        map[*pass]struct{}
+	ended, before int
+}
+
+type pass struct {
+	events int
+	at     time.Time
+}
+
+// NewRoom returns a room that nobody waits for.
+func NewRoom() *Room {
+	return &Room{queue: allowance.NewQueue[*waiting](RoomWaiters), bulk: map[allowance.Owner]*running{}}
+}
+
+// Enter returns once a write may pass; leave must be called when it has ended. Before it waits, it calls Parked.
+// The error is service-unavailable if there was no room in time, or that of the context, also for a client that left.
+func (r *Room) Enter(ctx context.Context, w Write) (leave func(), err error) {
+	asks := &waiting{lane: w.Lane, events: eventsOf(w), ended: make(chan struct{})}
+	r.mu.Lock()
+	behind := false
+	r.queue.Each(func(o allowance.Owner, other *waiting) {
+		// A project that has a batch on its way does not pass those of others that wait for one.
+		behind = behind || other.lane == w.Lane && (o == w.Owner || w.Lane == Bulk && r.own(w.Owner) > 0)
+	})
+	if !behind && r.fits(w.Owner, asks) {
+		r.count(w.Owner, asks)
+		r.mu.Unlock()
+		return r.left(w.Owner, asks), nil
+	}
+	waiter, removed := r.queue.Push(w.Owner, asks)
+	if removed != nil {
+		close(removed.Value.ended)
+	}
+	r.mu.Unlock()
+	if w.Parked != nil {
+		w.Parked()
+	}
+	if err := r.await(ctx, w, asks); err != nil {
+		return nil, r.leave(waiter, w, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !asks.granted {
+		return nil, r.refusal(w) // it left the queue for another one
+	}
+	return r.left(w.Owner, asks), nil
+}
+
+// left returns what is called when a write that was let in has ended.
+func (r *Room) left(o allowance.Owner, w *waiting) func() {
+	return sync.OnceFunc(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.uncount(o, w)
+	})
+}
+
+// await waits until a write was granted or refused.
+func (r *Room) await(ctx context.Context, w Write, asks *waiting) error {
+	end := time.NewTimer(RoomWait)
+	defer end.Stop()
+	look := time.NewTicker(CheckEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-asks.ended:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-end.C:
+			return context.DeadlineExceeded
+		case <-look.C:
+			if w.Gone != nil && w.Gone() {
+				return context.Canceled
+			}
+		}
+	}
+}
+
+// leave ends the wait of a write that was not granted in time.
+func (r *Room) leave(waiter *allowance.Waiter[*waiting], w Write, cause error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if waiter.Value.granted {
+		r.uncount(w.Owner, waiter.Value)
+	}
+	r.queue.Remove(waiter)
+	if cause == context.DeadlineExceeded { //nolint:errorlint // await returns it as it is
+		return r.refusal(w)
+	}
+	return cause
+}
+
+func (r *Room) refusal(w Write) error {
+	why := "more batches are sent than can be applied"
+	if r.state.Waits != nil {
+		if waits := r.state.Waits(w.Owner, w.Lane); waits != "" {
+			why = waits
+		}
+	}
+	return fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
+		"%s: the write waited for room and found none, retry later; reads continue", why)
+}
+
+// eventsOf returns about how many events a batch becomes at first.
+func eventsOf(w Write) int {
+	if w.Lane != Bulk || w.Length < 0 {
+		return limit.BatchItems
+	}
+	return int(min(w.Length/itemBytes+1, limit.BatchItems))
+}

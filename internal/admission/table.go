@@ -1,0 +1,114 @@
+// Package admission decides whether a call may pass: one table of what calls share, one of what each route asks
+// for, and the room that writes wait for. Package httpx asks it.
+package admission
+
+import (
+	"time"
+
+	"github.com/annals-project/annals/internal/allowance"
+)
+
+// Resource is something that calls share: a row of the table in deploy/docs/limits.md.
+type Resource struct {
+	Name string
+	// Total is the most of all calls together, Organization the most of one organization, Project the most of
+	// one project of it. While other projects of the organization want room, each has an equal part.
+	Total, Organization, Project int64
+	// Bytes is true if the unit is a byte.
+	Bytes bool
+	// Wait is how long a call waits for room, in turn, and Waiters how many do; a quarter of them are of one
+	// organization.
+	Wait    time.Duration
+	Waiters int
+	// Refusal is the message to a call that found no room.
+	Refusal string
+}
+
+const (
+	longestIngest = 98 << 20
+	again         = "; send the request again"
+)
+
+// The table. A call that finds no room in time is answered with 503 service-unavailable and Retry-After.
+var (
+	// Serving is a place among the calls of everybody, before the caller is known.
+	Serving = Resource{
+		Name: "calls that are served at once, known callers or not", Total: 4096, Organization: 4096, Project: 4096,
+		Refusal: "too many requests are being served" + again,
+	}
+	// Calls is a place among the calls of known callers.
+	Calls = Resource{
+		Name: "calls of known callers that are served at once", Total: 4096, Organization: 1024, Project: 768,
+		Refusal: "too many requests of the organization are being served" + again,
+	}
+	// Strangers are shared between peer addresses, since their organization is not known.
+	Strangers = Resource{
+		Name:  "look-ups at once of keys that were never found, shared by peer address",
+		Total: 2, Organization: 1, Project: 1, Wait: 2 * time.Second, Waiters: 256,
+		Refusal: "too many keys that were never found are being looked up" + again,
+	}
+	// Bodies are the bytes of request bodies; one organization holds one of the longest of an ingest.
+	Bodies = Resource{
+		Name: "bytes of request bodies in flight", Total: 4 * longestIngest, Organization: longestIngest,
+		Project: longestIngest, Bytes: true, Wait: 5 * time.Second, Waiters: 1024, Refusal: bodiesRefusal,
+	}
+	// LongBodies arrive one after the other, so that none waits for another one that is half read.
+	LongBodies = Resource{
+		Name: "bodies over 16 MiB that arrive", Total: 4, Organization: 1, Project: 1, Wait: 10 * time.Second,
+		Waiters: 256, Refusal: bodiesRefusal,
+	}
+	// LongestBodies are beyond what one organization reserves of Bodies.
+	LongestBodies = Resource{
+		Name: "bodies over 98 MiB in flight", Total: 1, Organization: 1, Project: 1, Wait: 5 * time.Second, Waiters: 64,
+		Refusal: bodiesRefusal,
+	}
+	// Answers are the bytes that a read builds or writes.
+	Answers = Resource{
+		Name: "bytes of answers in flight", Total: 256 << 20, Organization: 64 << 20, Project: 64 << 20, Bytes: true,
+		Wait: 5 * time.Second, Waiters: 256, Refusal: "too many bytes of answers are in flight" + again,
+	}
+	// LoggedCalls are the bytes of calls that are not in the request log yet.
+	LoggedCalls = Resource{
+		Name: "bytes of calls that wait for the request log", Total: 64 << 20, Organization: 16 << 20,
+		Project: 12 << 20, Bytes: true, Wait: 5 * time.Second, Waiters: 1024,
+		Refusal: "the request log is full, since its database is slow" + again,
+	}
+	// Recalls are at work: three quarters of the connections of calls to Postgres.
+	Recalls = Resource{
+		Name: "recalls at work", Total: 24, Organization: 12, Project: 12, Wait: 5 * time.Second, Waiters: 256,
+		Refusal: "too many recalls of the organization are running; retry",
+	}
+	// Estimates are those with a body over 1 MiB.
+	Estimates = Resource{
+		Name: "estimates with a body over 1 MiB at work", Total: 2, Organization: 1, Project: 1, Wait: 10 * time.Second,
+		Waiters: 64, Refusal: "too many estimates are being made" + again,
+	}
+	// Debugging are the reads that replay streams and scan the request log.
+	Debugging = Resource{
+		Name: "debugging reads at work", Total: 8, Organization: 4, Project: 4, Wait: 5 * time.Second, Waiters: 64,
+		Refusal: "too many debugging reads of the organization are running; retry",
+	}
+)
+
+const bodiesRefusal = "too many bytes of request bodies are in flight" + again
+
+// Resources lists the table.
+func Resources() []Resource {
+	return []Resource{
+		Serving, Strangers, Calls, LoggedCalls, Bodies, LongBodies, LongestBodies, Answers, Recalls, Estimates, Debugging,
+	}
+}
+
+// New returns what the calls of a process share.
+func (r Resource) New() *allowance.Allowance {
+	return allowance.New(allowance.Config{
+		Total: r.Total, Share: r.Organization, Project: r.Project, Wait: r.Wait, Waiters: r.Waiters, Refusal: r.Refusal,
+	})
+}
+
+// Of returns a resource of another total, with the same shares of it, each at least one.
+func (r Resource) Of(total int64) Resource {
+	part := func(n int64) int64 { return max(total*n/r.Total, 1) }
+	r.Total, r.Organization, r.Project = total, part(r.Organization), part(r.Project)
+	return r
+}

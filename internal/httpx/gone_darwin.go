@@ -1,0 +1,4 @@
+package httpx
+
+// closedEvents is nothing that is asked for: a closed peer is POLLHUP.
+const closedEvents = 0
