@@ -189,8 +189,11 @@ func skipValue(text []byte, i int) int {
 			}
 		}
 	default:
-		for i < len(text) && bytes.IndexByte([]byte(" \t\r\n,]}"), text[i]) < 0 {
-			i++
+		for ; i < len(text); i++ {
+			switch text[i] {
+			case ' ', '\t', '\r', '\n', ',', ']', '}':
+				return i
+			}
 		}
 		return i
 	}

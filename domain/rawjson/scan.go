@@ -3,7 +3,6 @@ package rawjson
 import (
 	"bytes"
 	"errors"
-	"strconv"
 )
 
 // ErrSurrogate reports a text that escapes one half of a surrogate pair. That is not valid text,
@@ -59,10 +58,4 @@ func wholePairs(inside []byte) bool {
 			inside = inside[6:]
 		}
 	}
-}
-
-// unitOf reads the UTF-16 code unit of an escape such as \u00e9.
-func unitOf(escape []byte) uint64 {
-	unit, _ := strconv.ParseUint(string(escape[2:6]), 16, 16)
-	return unit
 }

@@ -85,10 +85,12 @@ func splitValues(text string) (values []string, err error) {
 	return values, nil
 }
 
-// condition is a filter that was checked.
+// condition is a filter that was checked, with the numbers by which its value is found and whether an element of it
+// equals the value of Contains.
 type condition struct {
 	Filter
-	path Path
+	path          Path
+	value, equals int
 }
 
 // compile checks a filter. The error is for the person who wrote it.
@@ -115,12 +117,12 @@ func (f Filter) compile() (condition, error) {
 		}
 		return condition{}, fmt.Errorf("%q has %d values: want %s", f.Operator, n, want)
 	}
-	return condition{f, path}, nil
+	return condition{Filter: f, path: path}, nil
 }
 
-// matches reports whether an event that is JSON passes.
-func (c condition) matches(body []byte) bool {
-	v, ok := c.path.find(body)
+// matches reports whether an event passes.
+func (c condition) matches(e *event) bool {
+	v, ok := e.value(c.value)
 	switch {
 	case !ok:
 		return false
@@ -129,12 +131,7 @@ func (c condition) matches(body []byte) bool {
 	case c.Operator == Contains && v.kind == rawjson.String:
 		return strings.Contains(v.text(), c.Values[0])
 	case c.Operator == Contains:
-		found := false
-		rawjson.Elements(v.raw, func(_ int, element []byte) bool {
-			found = valueOf(element).equals(c.Values[0])
-			return !found
-		})
-		return found
+		return e.found.Holds[c.equals]
 	default:
 		return slices.ContainsFunc(c.Values, v.equals)
 	}

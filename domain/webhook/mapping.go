@@ -18,8 +18,21 @@ import (
 
 // Mapping maps bodies by settings that were checked.
 type Mapping struct {
-	content, occurredAt, id Path // without text if unset
+	paths rawjson.Paths
+	// These are the numbers of values.
+	content, occurredAt, id int
 	conditions              []condition
+}
+
+// unset is the number of a path that is not set.
+const unset = whole - 1
+
+// add adds a path and returns the number of its value.
+func (m *Mapping) add(p Path) int {
+	if len(p.steps) == 0 {
+		return whole
+	}
+	return m.paths.Add(p.steps)
 }
 
 // Compile checks settings. Its fault is invalid-request, which names the setting.
@@ -27,23 +40,24 @@ func (s Settings) Compile() (*Mapping, error) {
 	if err := s.checkSizes(); err != nil {
 		return nil, err
 	}
-	m := &Mapping{}
+	m := &Mapping{occurredAt: unset, id: unset}
 	for _, p := range []struct {
-		name string
-		text string
-		path *Path
+		name   string
+		text   string
+		number *int
 	}{
 		{"content path", s.ContentPath, &m.content},
 		{"occurred-at path", s.OccurredAtPath, &m.occurredAt},
 		{"id path", s.IDPath, &m.id},
 	} {
-		if p.text == "" && p.path != &m.content {
+		if p.text == "" && p.number != &m.content {
 			continue
 		}
-		var err error
-		if *p.path, err = ParsePath(p.text); err != nil {
+		path, err := ParsePath(p.text)
+		if err != nil {
 			return nil, invalid("%s: %v", p.name, err)
 		}
+		*p.number = m.add(path)
 	}
 	if s.Audience != "" && !audience.ValidSlug(s.Audience) {
 		return nil, invalid("audience: %.50q is no slug of an audience", s.Audience)
@@ -52,6 +66,10 @@ func (s Settings) Compile() (*Mapping, error) {
 		c, err := f.compile()
 		if err != nil {
 			return nil, invalid("filter %d: %v", i+1, err)
+		}
+		c.value = m.add(c.path)
+		if c.Operator == Contains && c.value != whole {
+			c.equals = m.paths.Watch(c.path.steps, c.Values[0])
 		}
 		m.conditions = append(m.conditions, c)
 	}
@@ -87,38 +105,38 @@ func invalid(format string, args ...any) error {
 // Map returns what a body becomes. Filters decide in their order, before the content is looked for. A body
 // that is not JSON is content as a whole, which no filter matches.
 func (m *Mapping) Map(body []byte) (e Event) {
-	isJSON := json.Valid(body)
+	if !json.Valid(body) {
+		if len(m.conditions) > 0 {
+			return Event{DroppedBy: m.conditions[0].String()}
+		}
+		if e.Content = textOf(body); strings.TrimSpace(e.Content) == "" {
+			return Event{DroppedBy: NoContent}
+		}
+		return e
+	}
+	in := &event{body: body, found: m.paths.Find(body)}
 	for _, c := range m.conditions {
-		if !isJSON || !c.matches(body) {
+		if !c.matches(in) {
 			return Event{DroppedBy: c.String()}
 		}
 	}
-	if !isJSON {
-		e.Content = textOf(body)
-	} else if v, ok := m.content.find(body); ok {
+	if v, ok := in.value(m.content); ok {
 		e.Content = v.text()
 	}
 	if strings.TrimSpace(e.Content) == "" {
 		return Event{DroppedBy: NoContent}
 	}
-	if !isJSON {
-		return e
+	if m.occurredAt != unset {
+		if v, ok := in.value(m.occurredAt); ok {
+			e.OccurredAt = timeOf(v)
+		}
 	}
-	if v, ok := m.lookUp(m.occurredAt, body); ok {
-		e.OccurredAt = timeOf(v)
-	}
-	if v, ok := m.lookUp(m.id, body); ok {
-		e.ID = idOf(v)
+	if m.id != unset {
+		if v, ok := in.value(m.id); ok {
+			e.ID = idOf(v)
+		}
 	}
 	return e
-}
-
-// lookUp is find of a path that may be unset.
-func (m *Mapping) lookUp(p Path, body []byte) (value, bool) {
-	if p.text == "" {
-		return value{}, false
-	}
-	return p.find(body)
 }
 
 // idOf returns a string, and the JSON text of a number or boolean, "" for what cannot be an id.

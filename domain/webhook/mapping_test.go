@@ -17,7 +17,11 @@ import (
 //go:embed testdata
 var payloads embed.FS
 
-func compile(t testing.TB, s webhook.Settings) *webhook.Mapping {
+func compile(t interface {
+	Helper()
+	Fatal(...any)
+}, s webhook.Settings,
+) *webhook.Mapping {
 	t.Helper()
 	if s.Name == "" {
 		s.Name = "Tickets"

@@ -151,51 +151,66 @@ func readQuoted(text string) (name, rest string, err error) {
 	return "", "", fmt.Errorf("the quote is not closed")
 }
 
-// value is what a path leads to.
-type value struct {
-	kind rawjson.Kind
-	raw  []byte
-	// whole is true for the whole body, which is text as it is.
-	whole bool
+// event is a body that is JSON, and what the paths of a mapping lead to in it.
+type event struct {
+	body  []byte
+	found rawjson.Found
+	// texts are those that were decoded, by the number of their value: several filters may read a long one.
+	texts map[int]string
 }
 
-// find returns the value in a body that is JSON. ok is false for nothing and for null. The path $ leads to
-// the whole body as text.
-func (p Path) find(body []byte) (v value, ok bool) {
-	if len(p.steps) == 0 {
-		return value{rawjson.String, body, true}, true
+// whole is the number of the whole body, which is text as it is.
+const whole = -1
+
+// value returns a value by its number. ok is false for nothing and for null.
+func (e *event) value(number int) (v value, ok bool) {
+	if number == whole {
+		return value{e, whole, rawjson.String, e.body}, true
 	}
-	raw := rawjson.Find(body, p.steps)
+	raw := e.found.Values[number]
 	if raw == nil {
 		return value{}, false
 	}
-	v = valueOf(raw)
+	v = value{e, number, rawjson.KindOf(raw), raw}
 	return v, v.kind != rawjson.Null
 }
 
-func valueOf(raw []byte) value { return value{kind: rawjson.KindOf(raw), raw: raw} }
+// value is what a path leads to.
+type value struct {
+	of     *event
+	number int
+	kind   rawjson.Kind
+	raw    []byte
+}
 
 // text returns that of a string, and the JSON text as written of anything else.
 func (v value) text() string {
-	if v.kind == rawjson.String && !v.whole {
-		text, _ := rawjson.Text(v.raw)
-		return strings.ToValidUTF8(text, "\ufffd")
+	text, known := v.of.texts[v.number]
+	if known {
+		return text
 	}
-	return textOf(v.raw)
+	if v.kind == rawjson.String && v.number != whole {
+		text, _ = rawjson.Text(v.raw)
+		text = strings.ToValidUTF8(text, "\ufffd")
+	} else {
+		text = textOf(v.raw)
+	}
+	if v.of.texts == nil {
+		v.of.texts = map[int]string{}
+	}
+	v.of.texts[v.number] = text
+	return text
 }
 
 // equals compares a string exactly, and a number or boolean by its JSON text. Nothing else equals a text.
 func (v value) equals(text string) bool {
-	switch v.kind {
-	case rawjson.Number, rawjson.Boolean:
+	switch {
+	case v.kind == rawjson.Number, v.kind == rawjson.Boolean:
 		return string(v.raw) == text
-	case rawjson.String:
-		// Most elements of a long array are not decoded: a byte of the text takes up to six as an escape,
-		// and a wrong one becomes three.
-		if n := len(v.raw) - len(`""`); !v.whole && (n > 6*len(text) || 3*n < len(text)) {
-			return false
-		}
+	case v.number == whole:
 		return v.text() == text
+	case v.kind == rawjson.String:
+		return rawjson.EqualText(v.raw, text)
 	default:
 		return false
 	}

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
 	"github.com/google/uuid"
+	"google.golang.org/grpc"
 
 	"github.com/annals-project/annals/eventstore/node/wire"
 )
@@ -24,24 +24,33 @@ const serverVersion = "24.10.4"
 // them.
 var supported = []string{"append", "read", "delete", "tombstone", "batchappend"}
 
-// features lists the methods that the node serves.
-type features struct {
-	serverfeatures.UnimplementedServerFeaturesServer
+// registerOpen serves the methods that need no password. Their requests are empty: none is read, so that nobody can
+// make the node receive a long one.
+func registerOpen(server *grpc.Server, members *membership) {
+	serve := func(service, method string, answer func() any) {
+		server.RegisterService(&grpc.ServiceDesc{ServiceName: service, Streams: []grpc.StreamDesc{{
+			StreamName: method, ServerStreams: true, ClientStreams: true,
+			Handler: func(_ any, call grpc.ServerStream) error { return call.SendMsg(answer()) },
+		}}}, nil)
+	}
+	serve(serverfeatures.ServerFeatures_ServiceDesc.ServiceName, "GetSupportedMethods", func() any {
+		return supportedMethods()
+	})
+	serve(gossip.Gossip_ServiceDesc.ServiceName, "Read", func() any { return members.read() })
 }
 
-// GetSupportedMethods lists what the node serves.
-func (features) GetSupportedMethods(context.Context, *shared.Empty) (*serverfeatures.SupportedMethods, error) {
+// supportedMethods lists what the node serves.
+func supportedMethods() *serverfeatures.SupportedMethods {
 	all := &serverfeatures.SupportedMethods{EventStoreServerVersion: serverVersion}
 	for _, method := range supported {
 		all.Methods = append(all.Methods,
 			&serverfeatures.SupportedMethod{MethodName: method, ServiceName: "event_store.client.streams.streams"})
 	}
-	return all, nil
+	return all
 }
 
 // membership answers clients that discover a cluster: this node is the only member.
 type membership struct {
-	gossip.UnimplementedGossipServer
 	instance uuid.UUID
 	host     string
 	port     uint32
@@ -59,15 +68,15 @@ func newMembership(addr string) (*membership, error) {
 	return &membership{instance: uuid.New(), host: host, port: uint32(number)}, nil
 }
 
-// Read lists the one member.
-func (m *membership) Read(context.Context, *shared.Empty) (*gossip.ClusterInfo, error) {
+// read lists the one member.
+func (m *membership) read() *gossip.ClusterInfo {
 	return &gossip.ClusterInfo{Members: []*gossip.MemberInfo{{
 		InstanceId:   structuredID(m.instance),
 		TimeStamp:    time.Now().UnixNano() / 100,
 		State:        gossip.MemberInfo_Leader,
 		IsAlive:      true,
 		HttpEndPoint: &gossip.EndPoint{Address: m.host, Port: m.port},
-	}}}, nil
+	}}}
 }
 
 func structuredID(id uuid.UUID) *shared.UUID {

@@ -19,8 +19,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 )
 
 // userName is the only user that the node knows.
@@ -98,39 +99,51 @@ func newIdentity(cfg Config, addr net.Addr) (*identity, error) {
 	}, nil
 }
 
-// options make grpc require TLS and the password, for unknown services too.
+// options make grpc require TLS and the password, for unknown services too. The password is checked when the headers
+// of a call arrive: of a call without it nothing else is kept.
 func (id *identity) options() []grpc.ServerOption {
-	unknown := grpc.UnknownServiceHandler(func(_ any, call grpc.ServerStream) error {
-		method, _ := grpc.MethodFromServerStream(call)
-		return status.Errorf(codes.Unimplemented, "the event store does not serve %s", method)
-	})
-	if id.certificate == nil {
-		return []grpc.ServerOption{unknown}
+	transport := insecure.NewCredentials()
+	if id.certificate != nil {
+		transport = credentials.NewTLS(&tls.Config{
+			Certificates: []tls.Certificate{*id.certificate}, MinVersion: tls.VersionTLS12,
+		})
 	}
 	return []grpc.ServerOption{
-		unknown, grpc.UnaryInterceptor(id.unary), grpc.StreamInterceptor(id.stream),
-		grpc.Creds(
-			credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{*id.certificate}, MinVersion: tls.VersionTLS12}),
-		),
+		grpc.UnknownServiceHandler(func(_ any, call grpc.ServerStream) error {
+			method, _ := grpc.MethodFromServerStream(call)
+			return status.Errorf(codes.Unimplemented, "the event store does not serve %s", method)
+		}),
+		grpc.Creds(counted{transport}), grpc.InTapHandle(id.tap),
 	}
 }
 
-// open lists the services that clients call before they send credentials.
+// open lists the services that clients call before they send credentials. registerOpen serves them.
 var open = []string{
 	"/" + serverfeatures.ServerFeatures_ServiceDesc.ServiceName + "/",
 	"/" + gossip.Gossip_ServiceDesc.ServiceName + "/",
 }
 
-// admit refuses a call without the right password.
-func (id *identity) admit(ctx context.Context, method string) error {
+// tap refuses a call without the right password, before its message is read.
+func (id *identity) tap(ctx context.Context, call *tap.Info) (context.Context, error) {
 	for _, service := range open {
-		if strings.HasPrefix(method, service) {
-			return nil
+		if strings.HasPrefix(call.FullMethodName, service) {
+			return ctx, nil
 		}
 	}
-	for _, header := range metadata.ValueFromIncomingContext(ctx, "authorization") {
+	if id.certificate != nil && !id.isUser(call.Header.Get("authorization")) {
+		return ctx, status.Error(codes.Unauthenticated, "the event store requires its user and password")
+	}
+	if c := connectionOf(ctx); c != nil {
+		c.admit()
+	}
+	return ctx, nil
+}
+
+// isUser reports whether one of the authorization headers holds the user and the password.
+func (id *identity) isUser(headers []string) bool {
+	for _, header := range headers {
 		if subtle.ConstantTimeCompare([]byte(header), id.commonHeader) == 1 {
-			return nil
+			return true
 		}
 		scheme, encoded, _ := strings.Cut(header, " ")
 		if !strings.EqualFold(scheme, "basic") {
@@ -142,28 +155,10 @@ func (id *identity) admit(ctx context.Context, method string) error {
 		}
 		hash := sha256.Sum256(sent)
 		if subtle.ConstantTimeCompare(hash[:], id.credentials[:]) == 1 {
-			return nil
+			return true
 		}
 	}
-	return status.Error(codes.Unauthenticated, "the event store requires its user and password")
-}
-
-func (id *identity) unary(
-	ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
-) (any, error) {
-	if err := id.admit(ctx, info.FullMethod); err != nil {
-		return nil, err
-	}
-	return handle(ctx, req)
-}
-
-func (id *identity) stream(
-	srv any, call grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
-) error {
-	if err := id.admit(call.Context(), info.FullMethod); err != nil {
-		return err
-	}
-	return handle(srv, call)
+	return false
 }
 
 // hostOf returns the address that a listener is bound to, nil if it is not a TCP address.

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/EventStore/EventStore-Client-Go/v4/protos/gossip"
-	"github.com/EventStore/EventStore-Client-Go/v4/protos/serverfeatures"
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/uuid"
@@ -31,10 +29,19 @@ const (
 	clientPing = 5 * time.Second
 	// bufferSize is how many bytes a connection buffers before it writes.
 	bufferSize = 256 << 10
-	// streamWindow and connectionWindow are how much a client may send without an acknowledgement.
+	// streamWindow and connectionWindow are how much a client may send without an acknowledgement. grpc widens that
+	// of a stream for a longer message once a handler reads it, so a call without a password never gets more.
 	// Fixed windows avoid the pings by which grpc measures the line: two writes for each append.
-	streamWindow     = 2 * maxAppend
+	streamWindow     = 64 << 10
 	connectionWindow = 8 << 20
+	// maxHeaders bounds the headers of a call.
+	maxHeaders = 16 << 10
+	// maxStreams bounds the calls of a connection at once: further ones wait at the client.
+	maxStreams = 1000
+	// maxConnections bounds the connections of all clients.
+	maxConnections = 256
+	// handshakeTime bounds the time until a new connection speaks TLS and HTTP/2.
+	handshakeTime = 10 * time.Second
 	// streamWorkers is how many goroutines serve calls: a new goroutine would grow its stack for
 	// every call.
 	streamWorkers = 64
@@ -124,19 +131,19 @@ func start(ctx context.Context, cfg Config, engine *storage.Engine) (*Node, erro
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.WriteBufferSize(bufferSize), grpc.ReadBufferSize(bufferSize),
 		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connectionWindow),
+		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders), grpc.ConnectionTimeout(handshakeTime),
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: clientPing, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
 		grpc.ChainUnaryInterceptor(n.recoverUnary), grpc.ChainStreamInterceptor(n.recoverStream),
 	)...)
 	streams.RegisterStreamsServer(n.server, newService(n))
-	serverfeatures.RegisterServerFeaturesServer(n.server, features{})
-	gossip.RegisterGossipServer(n.server, members)
+	registerOpen(n.server, members)
 	if cfg.SystemStream && engine.Head() == 0 {
 		err = n.writeSystemStream(ctx)
 	}
 	// Serve even if the start failed: stop expects a server that runs.
-	go n.serve(listener)
+	go n.serve(newConnections(listener, maxConnections))
 	if err != nil {
 		return nil, errors.Join(err, n.stop())
 	}

@@ -1,0 +1,63 @@
+package rawjson
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Each byte is read at most once, however many paths there are and however they overlap.
+func TestPaths_OnePass(t *testing.T) {
+	body := []byte(`{"a":` + strings.Repeat(`[{"b":["x",1,{"\u0063":[[["deep"]]]}]},`, 50) + "null" + strings.Repeat("]", 50) +
+		`,"\u0061\u0061":"` + strings.Repeat("x", 1000) + `"}`)
+	var paths Paths
+	for i := range 20 {
+		steps := []Step{{Name: "a", Index: -1}}
+		for range i % 10 {
+			steps = append(steps, Step{Index: i % 3})
+		}
+		paths.Add(steps)
+		paths.Watch(append(steps, Step{Name: "b", Index: -1}), fmt.Sprint("x", i%2))
+		paths.Add(steps[1:])
+	}
+	if found := paths.Find(body); found.examined > len(body) {
+		t.Errorf("%d bytes of %d were read", found.examined, len(body))
+	}
+	if found := new(Paths).Find(body); found.examined != 0 {
+		t.Errorf("%d bytes were read without a path", found.examined)
+	}
+}
+
+// FuzzEqualText compares with the decoded text.
+func FuzzEqualText(f *testing.F) {
+	for _, inside := range []string{
+		`a\u00e9\n`, `\ud83d\udca1`, `\ud83d`, `\ud83d\u0041`, `\/\"\\\b\f\r\t`, "\xff\xfe", "\xff\\n\xff\xff", "\xf0\x9f", "é\ufffd",
+	} {
+		f.Add(inside, inside)
+	}
+	f.Fuzz(func(t *testing.T, inside, other string) {
+		value := []byte(`"` + inside + `"`)
+		if !json.Valid(value) || KindOf(value) != String || skipValue(value, 0) != len(value) {
+			return
+		}
+		text, _ := Text(value)
+		text = strings.ToValidUTF8(text, "\ufffd")
+		if !EqualText(value, text) || EqualText(value, text+"x") || EqualText(value, "x"+text) {
+			t.Errorf("%s is not %q", value, text)
+		}
+		other = strings.ToValidUTF8(other, "")
+		if EqualText(value, other) != (text == other) {
+			t.Errorf("%s equals %q", value, other)
+		}
+		room := make(plain, len(text))
+		if got, ok := room.text(value[1 : len(value)-1]); !ok || string(got) != text {
+			t.Errorf("%s is %q, %v", value, got, ok)
+		}
+		if text != "" {
+			if got, ok := room[1:].text(value[1 : len(value)-1]); ok {
+				t.Errorf("%s is %q in less room", value, got)
+			}
+		}
+	})
+}
