@@ -21,8 +21,8 @@ STATICCHECK_VERSION := v0.8.2
 
 # One set of flags for all but the race detector, in the tests that build a program too, so that each package is compiled
 # once: without C, and without the folder of the clone. A test program has no symbols for a debugger (-w), which halves the
-# time to link it, and under the race detector thirds it. The tools spend a fifth of their time on the collection of
-# garbage that they could keep.
+# time to link it, and takes two thirds off it under the race detector. The tools spend a fifth of their time on the
+# collection of garbage that they could keep; what they make is the same.
 export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath)
 TEST := $(GO) test -ldflags=-w -toolexec 'env GOGC=400'

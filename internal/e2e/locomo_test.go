@@ -13,7 +13,7 @@ import (
 // their questions.
 func TestLocomo(t *testing.T) {
 	scoreRecall(t, newService(t), "locomo", "ANNALS_TEST_LOCOMO", "*.json", "--min-r10=0.78", "--min-r20=0.83", "--min-r100=0.92",
-		"--min-within-1000=0.78", "--min-within-8000=0.90", "--max-sources=1.5", "--max-p50=20ms")
+		"--min-within-1000=0.78", "--min-within-8000=0.90", "--max-sources=1.5")
 }
 
 // TestBeam loads real chats with an assistant, where a folder of them is named, and asks for the
