@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/projection"
 )
 
@@ -71,6 +72,19 @@ func (e *Eraser) Purge(ctx context.Context, r *Round, report *Report) error {
 		}
 	}
 	return nil
+}
+
+// AwaitFollowUps waits, for stepTimeout at most, until what was deleted has left the tables. A deletion of
+// which more is left then waits for a later round.
+func (e *Eraser) AwaitFollowUps(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	for p := (backoff.Backoff{First: 20 * time.Millisecond, Longest: time.Second}); ; {
+		left, err := e.Blobs.HasFollowUps(ctx)
+		if err != nil || !left || p.Wait(limited) != nil {
+			return err
+		}
+	}
 }
 
 // purgeDisk removes what is dead from tables, index and store.
