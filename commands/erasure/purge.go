@@ -130,7 +130,8 @@ func (e *Eraser) purgeRest(
 	}
 	for ids := range slices.Chunk(slices.Collect(maps.Keys(deletionsOf)), listSize) {
 		if e.Calls != nil {
-			err := e.bounded(ctx, func(ctx context.Context) error { return e.Calls.Blank(ctx, ids) })
+			// A data point may have been sent, or returned, by very many calls.
+			err := e.within(ctx, purgeTimeout, func(ctx context.Context) error { return e.Calls.Blank(ctx, ids) })
 			if err != nil {
 				return nil, err
 			}
