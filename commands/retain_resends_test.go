@@ -2,13 +2,16 @@ package commands_test
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 )
@@ -104,5 +107,73 @@ func TestRetainFacts_DataPointSentManyTimes(t *testing.T) {
 	}
 	if err := keep(survivor); err != nil {
 		t.Errorf("retaining what is erased: %v", err)
+	}
+}
+
+// The memories of a data point with very many are counted a part at a time: each event reads and counts a
+// bounded part, and a call after a crash goes on after the stored parts.
+func TestRetainFacts_ManyMemories(t *testing.T) {
+	const attempts, derived, each = 4500, 30, 1000
+	w := newFixture(t)
+	w.ingest(text("a", "one"), "")
+	dataPoint := stream.DataPointID(w.call.Principal.Project.Namespace, "a")
+	var events []event.Event
+	for range attempts {
+		events = append(events, &memory.DerivationStarted{ProjectID: w.call.Principal.Project.ID, Revision: 1})
+	}
+	for n := range derived {
+		events = append(events, &memory.Derived{Revision: n + 1, Memories: make([]memory.Memory, each)})
+	}
+	at := eventstore.NoStream
+	name := stream.Name(stream.Memory, dataPoint)
+	for part := range slices.Chunk(events, 5) {
+		done, err := w.log.Append(t.Context(), name, at, event.Meta{CommandID: uuid.New()}, part...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at = done.Revision
+	}
+	r, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep := func(on *fixture) error {
+		return on.eraser().RetainFacts(t.Context(), r.OperationID, []uuid.UUID{dataPoint})
+	}
+	d := &dying{Store: w.store}
+	d.left.Store(2)
+	if err := keep(fixtureOver(t, d)); err == nil {
+		t.Fatal("a crash after two parts goes unnoticed")
+	}
+	if err := keep(fixtureOver(t, w.store)); err != nil {
+		t.Fatal(err)
+	}
+	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Deletion, r.OperationID), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts, next, counted := 0, int64(0), map[int]int{}
+	for n, f := range facts {
+		e := f.Event.(*deletion.FactsKept)
+		if e.MemoriesTo <= next || e.MemoriesTo-next > 2000 || e.Complete != (n == len(facts)-1) {
+			t.Errorf("part %d counts up to %d after %d, complete %t", n, e.MemoriesTo, next, e.Complete)
+		}
+		parts, next = parts+1, e.MemoriesTo
+		sum := 0
+		for _, m := range e.Memories {
+			counted[m.Revision] += m.Count
+			sum += m.Count
+		}
+		if sum > 10_000 {
+			t.Errorf("part %d counts %d memories", n, sum)
+		}
+	}
+	if parts < 5 || len(counted) != derived || next != attempts+derived {
+		t.Errorf("%d parts count %d revisions up to %d", parts, len(counted), next)
+	}
+	for revision, count := range counted {
+		if count != each {
+			t.Errorf("revision %d has %d memories", revision, count)
+		}
 	}
 }

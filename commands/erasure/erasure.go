@@ -80,6 +80,8 @@ type Eraser struct {
 
 	// deferred are the deletions that were purged and wait for something else.
 	deferred map[uuid.UUID]bool
+	// roundFrom is the deletion after which the next round begins, nil for the first.
+	roundFrom *work.Deletion
 	// truncated holds the removals of identities that are known to be truncated, by the record;
 	// deferredRemovals holds those of them that were purged and wait for something else.
 	truncated, deferredRemovals map[uuid.UUID]eventstore.Revision
@@ -112,6 +114,8 @@ type blobList interface {
 	// FollowedUp returns which data points have text that is deleted from the tables in slices, and not all
 	// of it yet.
 	FollowedUp(ctx context.Context, dataPoints []uuid.UUID) (map[uuid.UUID]bool, error)
+	// HasFollowUps reports whether any data point has such text.
+	HasFollowUps(ctx context.Context) (bool, error)
 }
 
 // identityList lists the pending work on identities, oldest first.

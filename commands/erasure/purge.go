@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/projection"
 )
 
@@ -73,6 +74,19 @@ func (e *Eraser) Purge(ctx context.Context, r *Round, report *Report) error {
 	return nil
 }
 
+// AwaitFollowUps waits, for stepTimeout at most, until what was deleted has left the tables. A deletion of
+// which more is left then waits for a later round.
+func (e *Eraser) AwaitFollowUps(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	for p := (backoff.Backoff{First: 20 * time.Millisecond, Longest: time.Second}); ; {
+		left, err := e.Blobs.HasFollowUps(ctx)
+		if err != nil || !left || p.Wait(limited) != nil {
+			return err
+		}
+	}
+}
+
 // purgeDisk removes what is dead from tables, index and store.
 func (e *Eraser) purgeDisk(ctx context.Context, report *Report) error {
 	ctx, cancel := context.WithTimeout(ctx, purgeTimeout)
@@ -116,7 +130,8 @@ func (e *Eraser) purgeRest(
 	}
 	for ids := range slices.Chunk(slices.Collect(maps.Keys(deletionsOf)), listSize) {
 		if e.Calls != nil {
-			err := e.bounded(ctx, func(ctx context.Context) error { return e.Calls.Blank(ctx, ids) })
+			// A data point may have been sent, or returned, by very many calls.
+			err := e.within(ctx, purgeTimeout, func(ctx context.Context) error { return e.Calls.Blank(ctx, ids) })
 			if err != nil {
 				return nil, err
 			}

@@ -85,13 +85,18 @@ func (e *Eraser) RetainAll(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// TombstoneAll tombstones the streams of every deletion whose facts are retained, and returns the
+// roundDataPoints is about the most data points of a round. The next one begins with those that follow.
+const roundDataPoints = 100_000
+
+// TombstoneAll tombstones the streams of the deletions whose facts are retained, and returns the
 // deletions and identities that have something to purge. It looks for what a deletion has to wait
 // for only after that, so that no two deletions wait for each other.
 func (e *Eraser) TombstoneAll(ctx context.Context, report *Report) (*Round, error) {
 	r := &Round{}
 	var errs []error
-	var last *work.Deletion
+	last, dataPoints := e.roundFrom, 0
+	whole := last == nil
+	e.roundFrom = nil
 	for ctx.Err() == nil {
 		page, err := e.Deletions.CleanableDeletions(ctx, last, listSize)
 		if err == nil && len(page) > 0 {
@@ -102,13 +107,21 @@ func (e *Eraser) TombstoneAll(ctx context.Context, report *Report) (*Round, erro
 			errs = append(errs, err)
 			break
 		}
-		if len(page) == 0 {
+		if len(page) == 0 || dataPoints > roundDataPoints {
+			if len(page) > 0 {
+				e.roundFrom, whole = last, false
+			}
 			errs = append(errs, e.awaitOthers(ctx, r.deletions))
-			e.forgetDeferred(r.deletions)
+			if whole {
+				e.forgetDeferred(r.deletions)
+			}
 			break
 		}
 		tombstoned, pageErrs := e.tombstonePage(ctx, page, report)
 		r.deletions, errs = append(r.deletions, tombstoned...), append(errs, pageErrs...)
+		for _, d := range tombstoned {
+			dataPoints += len(d.DataPoints)
+		}
 		last = &page[len(page)-1]
 	}
 	// A deletion that waits and was purged before has nothing to purge, unless this round

@@ -232,6 +232,7 @@ func (f *Finisher) EraseNow(ctx context.Context) (erasure.Report, error) {
 		var one erasure.Report
 		// The lists must show what was deleted a moment ago, and nothing that is done.
 		err := f.waitHead(ctx, projection.DataPoints, projection.Directory)
+		err = errors.Join(err, f.Eraser.AwaitFollowUps(ctx))
 		f.round(ctx, true, &one)
 		done.Add(one)
 		left, openErr := f.Pending(ctx)

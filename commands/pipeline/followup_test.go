@@ -1,11 +1,13 @@
 package pipeline
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"testing"
 
+	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/projections"
 )
@@ -36,9 +38,14 @@ func TestErase_WaitsForFollowUps(t *testing.T) {
 			values ('test', $1::uuid, '00000000-0000-0000-0000-000000000000', 1, '', '')`, dataPoint); err != nil {
 			t.Fatal(err)
 		}
-		done, err := w.finisher.EraseNow(t.Context())
-		if err != nil || done.Deletions != 1-n || done.Left.Deletions != 1 {
-			t.Errorf("with a follow-up of %s: %+v, %v", schema, done, err)
+		if err := w.finisher.waitHead(t.Context(), projection.DataPoints, projection.Memories); err != nil {
+			t.Fatal(err)
+		}
+		var done erasure.Report
+		w.finisher.round(t.Context(), true, &done)
+		left, err := w.finisher.Pending(t.Context())
+		if err = errors.Join(append(done.Errs(), err)...); err != nil || done.Deletions != 1-n || left.Deletions != 1 {
+			t.Errorf("with a follow-up of %s: %+v, %d left, %v", schema, done, left.Deletions, err)
 		}
 		if _, err := w.db.Exec(t.Context(), `delete from `+schema+`.follow_ups`); err != nil {
 			t.Fatal(err)

@@ -23,10 +23,7 @@ type Deletion struct {
 	ProjectID  uuid.UUID
 	ID         uuid.UUID
 	AcceptedAt time.Time
-	DataPoints []uuid.UUID
-	// Blobs are names of streams.
-	Blobs    []string
-	Position eventstore.Position
+	Position   eventstore.Position
 }
 
 // Removal is the removal of an identity record that is not cleared.

@@ -133,3 +133,13 @@ func (q Queries) FollowedUp(ctx context.Context, dataPoints []uuid.UUID) (map[uu
 	}
 	return followed, nil
 }
+
+// HasFollowUps reports whether any data point has such text.
+func (q Queries) HasFollowUps(ctx context.Context) (left bool, err error) {
+	err = q.DB.QueryRow(ctx, `select exists (select from datapoints.follow_ups) or exists (select from memories.follow_ups)`).
+		Scan(&left)
+	if err != nil {
+		return false, fmt.Errorf("look for follow-ups: %w", err)
+	}
+	return left, nil
+}

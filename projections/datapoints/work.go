@@ -111,30 +111,21 @@ func (q Queries) Erasures(ctx context.Context, limit int) ([]work.Erasure, error
 }
 
 // CleanableDeletions lists at most limit fanned-out deletions that are not cleaned and whose facts
-// are all retained, oldest first, after a deletion (nil begins), with the streams to tombstone.
+// are all retained, oldest first, after a deletion (nil begins).
 func (q Queries) CleanableDeletions(ctx context.Context, after *work.Deletion, limit int) ([]work.Deletion, error) {
 	position, id := int64(0), uuid.Nil
 	if after != nil {
 		position, id = int64(after.Position), after.ID
 	}
-	rows, err := q.DB.Query(ctx, `select d.project_id, d.id, d.accepted_at, d.position, e.data_points, e.blobs
-		from (
-			select * from datapoints.deletions d where not cleaned and fanned_out and (position, id) > ($2, $3)
-				and not exists (select from datapoints.erasures e where e.deletion_id = d.id and not e.facts_kept)
-			order by position, id limit $1
-		) d cross join lateral (
-			select coalesce(array_agg(e.data_point order by e.data_point), '{}') as data_points,
-				coalesce((select array_agg(b.name order by b.name) from datapoints.erasures o,
-					jsonb_array_elements_text(o.blobs) as b (name)
-					where o.deletion_id = d.id), '{}') as blobs
-			from datapoints.erasures e where e.deletion_id = d.id
-		) e
-		order by d.position, d.id`, limit, position, id)
+	rows, err := q.DB.Query(ctx, `select project_id, id, accepted_at, position from datapoints.deletions d
+		where not cleaned and fanned_out and (position, id) > ($2, $3)
+			and not exists (select from datapoints.erasures e where e.deletion_id = d.id and not e.facts_kept)
+		order by position, id limit $1`, limit, position, id)
 	if err != nil {
 		return nil, fmt.Errorf("list deletions to clean: %w", err)
 	}
 	deletions, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d work.Deletion, err error) {
-		err = row.Scan(&d.ProjectID, &d.ID, &d.AcceptedAt, (*uint64)(&d.Position), &d.DataPoints, &d.Blobs)
+		err = row.Scan(&d.ProjectID, &d.ID, &d.AcceptedAt, (*uint64)(&d.Position))
 		return d, err
 	})
 	if err != nil {
