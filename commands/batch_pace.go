@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/panics"
@@ -54,7 +56,7 @@ type BatchPace struct {
 	positions Positions
 	logger    *slog.Logger
 	now       func() time.Time
-	turns     chan struct{}
+	turns     turns
 	// liveAt is when the last live send came, in nanoseconds of Unix time, 0 for none.
 	liveAt atomic.Int64
 
@@ -72,7 +74,10 @@ type paceStep struct {
 
 // NewBatchPace makes a BatchPace.
 func NewBatchPace(positions Positions, logger *slog.Logger, now func() time.Time) *BatchPace {
-	return &BatchPace{positions: positions, logger: logger, now: now, turns: make(chan struct{}, paceTurns)}
+	return &BatchPace{
+		positions: positions, logger: logger, now: now,
+		turns: turns{free: paceTurns, waiting: map[uuid.UUID][]chan struct{}{}},
+	}
 }
 
 // Live records a live send.
@@ -148,10 +153,10 @@ func (p *BatchPace) isOpenAt(applied eventstore.Position) bool {
 	return p.pending < aheadEvents || lag < p.maxLag(now) || lag >= stalledLag
 }
 
-// turn waits until the next part of a batch may be appended, at most for what is left of its wait. The
+// turn waits until the next part of a batch of a project may be appended, at most for what is left of its wait. The
 // caller must call end with what it appended.
 func (p *BatchPace) turn(
-	ctx context.Context, left *time.Duration,
+	ctx context.Context, project uuid.UUID, left *time.Duration,
 ) (end func(position eventstore.Position, events int)) {
 	if p == nil {
 		return func(eventstore.Position, int) {}
@@ -160,9 +165,7 @@ func (p *BatchPace) turn(
 	waitCtx, cancel := context.WithTimeout(ctx, *left)
 	defer cancel()
 	defer func() { *left = max(*left-time.Since(began), 0) }()
-	select {
-	case p.turns <- struct{}{}:
-	case <-waitCtx.Done():
+	if !p.turns.take(waitCtx, project) {
 		return p.Appended
 	}
 	for !p.IsOpen(waitCtx) && waitCtx.Err() == nil {
@@ -170,6 +173,6 @@ func (p *BatchPace) turn(
 	}
 	return func(position eventstore.Position, events int) {
 		p.Appended(position, events)
-		<-p.turns
+		p.turns.end()
 	}
 }

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/projection"
@@ -100,18 +103,18 @@ func TestBatchPace_BoundedWait(t *testing.T) {
 	p.Appended(10, aheadEvents)
 	*now = now.Add(maxBatchLag)
 	left := 20 * time.Millisecond
-	end := p.turn(t.Context(), &left)
+	end := p.turn(t.Context(), uuid.Nil, &left)
 	if left != 0 || applied.reads == 0 {
 		t.Errorf("%v of the wait is left after %d reads", left, applied.reads)
 	}
 	left = time.Nanosecond
-	second := p.turn(t.Context(), &left)
-	third := p.turn(t.Context(), &left) // there is no turn for it
+	second := p.turn(t.Context(), uuid.Nil, &left)
+	third := p.turn(t.Context(), uuid.Nil, &left) // there is no turn for it
 	third(11, 1)
 	second(12, 1)
 	end(13, 1)
-	if len(p.turns) != 0 {
-		t.Errorf("%d turns are not ended", len(p.turns))
+	if p.turns.free != paceTurns || len(p.turns.projects)+len(p.turns.waiting) != 0 {
+		t.Errorf("turns are not ended: %+v", &p.turns)
 	}
 	if p.pending != aheadEvents+3 {
 		t.Errorf("%d events are counted", p.pending)
@@ -129,7 +132,7 @@ func TestBatchPace_TurnBegins(t *testing.T) {
 		go func() {
 			defer close(began)
 			left := time.Hour
-			p.turn(t.Context(), &left)(0, 0)
+			p.turn(t.Context(), uuid.Nil, &left)(0, 0)
 		}()
 		synctest.Wait()
 		select {
@@ -139,5 +142,45 @@ func TestBatchPace_TurnBegins(t *testing.T) {
 		}
 		applied.move(10)
 		<-began
+	})
+}
+
+// A project with many batches and one with a single batch get turns one after the other. A batch that
+// ends its wait leaves its place.
+func TestTurns_FairBetweenProjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		many, one := uuid.New(), uuid.New()
+		list := turns{free: 1, waiting: map[uuid.UUID][]chan struct{}{}}
+		list.take(t.Context(), many)
+		var order []uuid.UUID
+		wait := func(project uuid.UUID) {
+			go func() {
+				list.take(t.Context(), project)
+				order = append(order, project)
+			}()
+			synctest.Wait()
+		}
+		gone, leave := context.WithCancel(t.Context())
+		left := make(chan bool)
+		go func() { left <- list.take(gone, many) }()
+		synctest.Wait()
+		wait(many)
+		wait(many)
+		wait(one)
+		wait(many)
+		leave()
+		if <-left {
+			t.Error("a turn came without an end of another")
+		}
+		for range 5 {
+			list.end()
+			synctest.Wait()
+		}
+		if want := []uuid.UUID{many, one, many, many}; !slices.Equal(order, want) {
+			t.Errorf("turns of %v, want %v", order, want)
+		}
+		if list.free != 1 || len(list.projects)+len(list.waiting) != 0 {
+			t.Errorf("left over: %+v", &list)
+		}
 	})
 }

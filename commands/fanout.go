@@ -38,7 +38,7 @@ func (l *Journal) fanOutItems(ctx context.Context, b *batch) ([]ingestion.Outcom
 	for from := 0; from < len(outcomes); from += fanOutPart {
 		count := min(fanOutPart, len(outcomes)-from)
 		positions := make([]eventstore.Position, count)
-		end := l.Pace.turn(ctx, &left)
+		end := l.Pace.turn(ctx, b.accepted.ProjectID, &left)
 		err := l.each(ctx, count, func(ctx context.Context, i int) (err error) {
 			outcomes[from+i], positions[i], err = l.fanOutItem(ctx, b, from+i)
 			if err != nil {
