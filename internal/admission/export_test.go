@@ -2,8 +2,6 @@ package admission
 
 import (
 	"time"
-
-	"github.com/annals-project/annals/internal/allowance"
 )
 
 // Rows is how many routes have a row.
@@ -15,19 +13,6 @@ const (
 	RunningTime = runningTime
 	BulkEvery   = bulkEvery
 )
-
-// Waiting returns how many writes wait, in all and of an owner.
-func (r *Room) Waiting(of allowance.Owner) (all, own int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.queue.Each(func(o allowance.Owner, _ *waiting) {
-		all++
-		if o == of {
-			own++
-		}
-	})
-	return all, own
-}
 
 // Checks sets a state again and again, as a service does, until the end of the context.
 func (r *Room) Checks(done <-chan struct{}, state func() State) {

@@ -151,6 +151,13 @@ func (r *Room) Live(project uuid.UUID) (n int) {
 	return n
 }
 
+// Waiting returns how many writes wait.
+func (r *Room) Waiting() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.queue.Len()
+}
+
 // Importing returns the projects with a batch at work or waiting.
 func (r *Room) Importing() map[uuid.UUID]bool {
 	r.mu.Lock()

@@ -65,7 +65,7 @@ func TestRoom_WaitsAndIsRefused(t *testing.T) {
 		if _, err := r.Enter(t.Context(), w); err != nil || parked != 1 {
 			t.Errorf("another project of the organization: %v, parked %d times", err, parked)
 		}
-		if all, _ := r.Waiting(one); all != 0 {
+		if all := r.Waiting(); all != 0 {
 			t.Errorf("%d wait at the end", all)
 		}
 	})
@@ -88,7 +88,7 @@ func TestRoom_ClientLeaves(t *testing.T) {
 		if _, err := r.Enter(ctx, write(one, admission.Live)); !errors.Is(err, context.Canceled) {
 			t.Errorf("the end of the context: %v", err)
 		}
-		if all, _ := r.Waiting(one); all != 0 {
+		if all := r.Waiting(); all != 0 {
 			t.Errorf("%d wait at the end", all)
 		}
 	})
@@ -276,7 +276,7 @@ func TestRoom_AnyState(t *testing.T) {
 					if o.Organization != owner(1, 0).Organization && err != nil {
 						t.Errorf("a write of a project that need not wait: %v", err)
 					}
-					if all, _ := r.Waiting(o); all > admission.RoomWaiters {
+					if all := r.Waiting(); all > admission.RoomWaiters {
 						t.Errorf("%d wait", all)
 					}
 					pass(time.Duration(i) * 10 * time.Millisecond)

@@ -52,9 +52,10 @@ var (
 		Name: "bytes of request bodies in flight", Total: 4 * longestIngest, Organization: longestIngest,
 		Project: longestIngest, Bytes: true, Wait: 5 * time.Second, Waiters: 1024, Refusal: bodiesRefusal,
 	}
-	// LongBodies arrive one after the other, so that none waits for another one that is half read.
+	// LongBodies arrive one after the other, so that none waits for another one that is half read. The wait is
+	// longer than a body that does not arrive keeps its slot.
 	LongBodies = Resource{
-		Name: "bodies over 16 MiB that arrive", Total: 4, Organization: 1, Project: 1, Wait: 10 * time.Second,
+		Name: "bodies over 16 MiB that arrive", Total: 4, Organization: 1, Project: 1, Wait: 15 * time.Second,
 		Waiters: 256, Refusal: bodiesRefusal,
 	}
 	// LongestBodies are beyond what one organization reserves of Bodies.

@@ -27,9 +27,22 @@ import (
 // neighbourKey is the key of an organization next to that of apitest.ProjectKey.
 const neighbourKey = "svc_sk_00000000000000000000000000000000000000ff"
 
+// hostileKeys are the keys of four more organizations.
+var hostileKeys = []string{
+	"svc_sk_00000000000000000000000000000000000000a1", "svc_sk_00000000000000000000000000000000000000a2",
+	"svc_sk_00000000000000000000000000000000000000a3", "svc_sk_00000000000000000000000000000000000000a4",
+}
+
 type twoOrganizations struct{ apitest.Keys }
 
 func (k twoOrganizations) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (auth.Holder, bool, error) {
+	for i, key := range hostileKeys {
+		if hash == secret.Hash(key) {
+			hostile := apitest.Principal
+			hostile.OrganizationID = uuid.UUID{byte(i + 1)}
+			return auth.Holder{Principal: hostile}, true, nil
+		}
+	}
 	if hash == secret.Hash(neighbourKey) {
 		other := apitest.Principal
 		other.OrganizationID = uuid.MustParse("77777777-7777-4777-8777-777777777777")
@@ -375,6 +388,35 @@ func TestRequests_OfOneOrganization(t *testing.T) {
 			if status := <-statuses; status != 204 {
 				t.Errorf("status %d", status)
 			}
+		}
+	})
+}
+
+// Four bodies over 16 MiB that hardly arrive hold their slots for seconds: then a neighbour's long body arrives.
+func TestBody_SlowLongBodies(t *testing.T) {
+	skipHuge(t, 5*(17<<20))
+	synctest.Test(t, func(t *testing.T) {
+		l := servePipes(t, httpx.Config{}, ingest)
+		const length = 20 << 20
+		for _, key := range hostileKeys {
+			peer := l.dial(t)
+			go func() {
+				announce(t, peer, key, length)
+				_, _ = io.WriteString(peer, strings.Repeat("x", 17<<20))
+				for range 300 { // the least rate of a short body
+					if _, err := io.WriteString(peer, strings.Repeat("x", httpx.LeastRate)); err != nil {
+						break
+					}
+					pass(time.Second)
+				}
+			}()
+			go func() { _, _ = io.Copy(io.Discard, peer) }()
+		}
+		synctest.Wait()
+		began := time.Now()
+		status := send(t, l, neighbourKey, length)
+		if took := time.Since(began); status != 200 || took > 2*httpx.BodyGrace {
+			t.Errorf("a neighbour's long body: status %d after %s", status, took)
 		}
 	})
 }

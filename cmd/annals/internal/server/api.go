@@ -59,6 +59,7 @@ func newHandlers(p apiParts) (handlers, error) {
 	)
 	p.semantic.register(p.registry)
 	p.health.register(p.registry)
+	p.backpressure.register(p.registry)
 	if p.read.replica != nil {
 		p.registry.MustRegister(p.read.replica)
 	}

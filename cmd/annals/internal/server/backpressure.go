@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/eventstore"
@@ -275,6 +276,13 @@ func (p *backpressure) refuse(lane admission.Lane) error {
 	default:
 		return nil
 	}
+}
+
+// register registers the metric of the writes that wait.
+func (p *backpressure) register(registry prometheus.Registerer) {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "annals_writes_waiting", Help: "Writes that wait for room before their body is read.",
+	}, func() float64 { return float64(p.room.Waiting()) }))
 }
 
 // reasons returns why writes are refused, for the operator.
