@@ -55,7 +55,7 @@ func fuzzKind(f *testing.F, kind estimate.Kind, extensions ...string) {
 func cutAll(t *testing.T, f estimate.File, zone *time.Location) (points []estimate.Point, reason string) {
 	t.Helper()
 	size := 0
-	_, err := estimate.Cut(f, zone, func(p estimate.Point) error {
+	_, err := estimate.Cut(t.Context(), f, zone, func(p estimate.Point) error {
 		points = append(points, p)
 		size += len(p.Content)
 		return checkPoint(p)

@@ -169,7 +169,7 @@ func TestCut_Hostile(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			began, points := time.Now(), 0
-			_, err := estimate.Cut(f, time.UTC, func(p estimate.Point) error {
+			_, err := estimate.Cut(t.Context(), f, time.UTC, func(p estimate.Point) error {
 				points++
 				return checkPoint(p)
 			})
@@ -186,7 +186,7 @@ func TestCut_Hostile(t *testing.T) {
 			}
 			// The file may also be of a kind that it does not look like.
 			f.Kind = ""
-			if _, err := estimate.Cut(f, time.UTC, func(estimate.Point) error { return nil }); err != nil {
+			if _, err := estimate.Cut(t.Context(), f, time.UTC, func(estimate.Point) error { return nil }); err != nil {
 				if _, ok := errors.AsType[*estimate.Skip](err); !ok {
 					t.Error(err)
 				}

@@ -16,18 +16,6 @@ import (
 
 const byteOrderMark = "\ufeff"
 
-// normalize removes a byte order mark and ends each line with \n.
-func normalize(text string) string {
-	text = strings.TrimPrefix(text, byteOrderMark)
-	if !utf8.ValidString(text) {
-		text = strings.ToValidUTF8(text, "\ufffd")
-	}
-	if strings.IndexByte(text, '\r') < 0 {
-		return text
-	}
-	return strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
-}
-
 // encodeJSON encodes a value that cannot fail.
 func encodeJSON(v any) []byte {
 	var b bytes.Buffer
@@ -74,6 +62,18 @@ func fitName(text string, most int) string {
 		return r
 	}, text)
 	return strings.TrimSpace(cutRunes(strings.Join(strings.Fields(text), " "), most))
+}
+
+// oneLine returns the words of a text with one space between them.
+func oneLine(text string) string {
+	var b strings.Builder
+	for word := range strings.FieldsSeq(text) {
+		if b.Len() > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(word)
+	}
+	return b.String()
 }
 
 // fitTime returns the zero time for what no send takes.
