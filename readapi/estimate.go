@@ -147,7 +147,9 @@ func (r *estimateRows) read(ctx context.Context) (err error) {
 }
 
 // answers yields the rows from those that are read on.
-func (r *estimateRows) answers(ctx context.Context, price func(int64) *json.Number, full bool) iter.Seq2[estimatedPoint, error] {
+func (r *estimateRows) answers(
+	ctx context.Context, price func(int64) *json.Number, full bool,
+) iter.Seq2[estimatedPoint, error] {
 	return func(yield func(estimatedPoint, error) bool) {
 		for {
 			for i := range r.window {

@@ -52,14 +52,14 @@ func (e *Estimate) Fits() bool { return e.FitsFirst == e.Points }
 
 // Estimate orders the data points and compares them with the room. The error is that of the context.
 func (p *Plan) Estimate(ctx context.Context, room Room) (*Estimate, error) {
-	look := looker{ctx: ctx, ended: ctx.Err()}
-	e := &Estimate{Files: p.files, Points: p.facts.count, Shown: p.facts.count, plan: p, order: p.sorted(&look)}
+	w := watch{ctx: ctx, ended: ctx.Err()}
+	e := &Estimate{Files: p.files, Points: p.facts.count, Shown: p.facts.count, plan: p, order: p.sorted(&w)}
 	if p.Rows >= 0 {
 		e.Shown = min(p.Rows, e.Points)
 	}
 	fits := true
 	for i, place := range e.order {
-		if look.over(keptPoint) {
+		if w.over(keptPoint) {
 			break
 		}
 		f := p.facts.get(int(place))
@@ -71,21 +71,21 @@ func (p *Plan) Estimate(ctx context.Context, room Room) (*Estimate, error) {
 			e.FitsFirst++
 		}
 	}
-	if look.ended != nil {
-		return nil, look.ended
+	if w.ended != nil {
+		return nil, w.ended
 	}
 	return e, nil
 }
 
 // sorted returns the places of the data points by time, then as they were added. Those without a time come
 // last: a send gives them the time at which it is accepted.
-func (p *Plan) sorted(look *looker) []int32 {
+func (p *Plan) sorted(w *watch) []int32 {
 	places := make([]int32, p.facts.count)
 	for i := range places {
 		places[i] = int32(i) //nolint:gosec // at most limit.EstimatePoints
 	}
 	slices.SortFunc(places, func(a, b int32) int {
-		if look.over(1) {
+		if w.over(1) {
 			return 0
 		}
 		return cmp.Or(cmp.Compare(p.facts.get(int(a)).at, p.facts.get(int(b)).at), cmp.Compare(a, b))

@@ -114,7 +114,7 @@ func (c *cut) day(name, day string, messages []message) error {
 	}
 	title := name
 	if title == "" {
-		title = c.base()
+		title = c.base
 	}
 	p := Point{Content: b.String(), At: messages[len(messages)-1].time(), Label: title, Metadata: c.metadata("chat", name)}
 	if same {

@@ -40,7 +40,7 @@ func (c *cut) csv(text string, comma rune) *csv.Reader {
 func (c *cut) tooWide(text string, comma rune) bool {
 	columns, quoted := 1, false
 	for i := range len(text) {
-		if i%lookBytes == 0 && c.over(min(lookBytes, len(text)-i)) {
+		if i%checkBytes == 0 && c.over(min(checkBytes, len(text)-i)) {
 			return true
 		}
 		switch b := text[i]; {

@@ -33,7 +33,7 @@ func cutDocumentation(c *cut) error {
 	}
 	root := d.title
 	if root == "" {
-		root = c.base()
+		root = c.base
 	}
 	var headings, slugs [7]string
 	taken := newNames()

@@ -166,7 +166,7 @@ func (c *cut) message(text string, from time.Time, id string) error {
 			"inReplyTo", fitName(strings.Trim(strings.TrimSpace(header.get("in-reply-to")), "<>"), 500), "attachments", e.attachments),
 	}
 	if p.Label == "" {
-		p.Label = c.base()
+		p.Label = c.base
 	}
 	if len(sender) > 0 {
 		p.Identity = strings.ToLower(sender[0].Address)

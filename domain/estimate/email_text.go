@@ -27,7 +27,7 @@ func (c *cut) decodeTransfer(encoding, body string) (text string, encoded bool) 
 func (c *cut) decodeBase64(body string) string {
 	var out strings.Builder
 	out.Grow(len(body) / 4 * 3)
-	raw := make([]byte, 0, lookBytes) // a multiple of the four characters that are three bytes
+	raw := make([]byte, 0, checkBytes) // a multiple of the four characters that are three bytes
 	flush := func() (ok bool) {
 		n, err := base64.RawStdEncoding.Decode(raw, raw)
 		out.Write(raw[:n])
@@ -38,10 +38,10 @@ func (c *cut) decodeBase64(body string) string {
 		if b := body[i]; b > ' ' && b != '=' {
 			raw = append(raw, b)
 		}
-		if i%lookBytes == 0 && c.over(min(lookBytes, len(body)-i)) {
+		if i%checkBytes == 0 && c.over(min(checkBytes, len(body)-i)) {
 			break
 		}
-		if len(raw) == lookBytes && !flush() {
+		if len(raw) == checkBytes && !flush() {
 			return out.String()
 		}
 	}

@@ -103,10 +103,10 @@ func Cut(ctx context.Context, f File, zone *time.Location, yield func(Point) err
 	case strings.IndexByte(f.Content, 0) >= 0:
 		return Origin{Kind: f.Kind}, skip("is not text: it holds U+0000")
 	}
-	look := looker{ctx: ctx, ended: ctx.Err()}
-	text := look.normalize(f.Content)
-	if look.ended != nil {
-		return Origin{Kind: f.Kind}, look.ended
+	w := watch{ctx: ctx, ended: ctx.Err()}
+	text := w.normalize(f.Content)
+	if w.ended != nil {
+		return Origin{Kind: f.Kind}, w.ended
 	}
 	if strings.TrimSpace(text) == "" {
 		return Origin{Kind: f.Kind}, skip("is empty or white space")
@@ -116,8 +116,8 @@ func Cut(ctx context.Context, f File, zone *time.Location, yield func(Point) err
 		origin = detect(f.Path, text)
 	}
 	c := &cut{
-		looker: look, path: f.Path, text: text, zone: zone, yield: yield, most: maxGrowth*int64(len(text)) + growthSpare,
-		pathJSON: encodeJSON(f.Path),
+		watch: w, path: f.Path, text: text, zone: zone, yield: yield, most: maxGrowth*int64(len(text)) + growthSpare,
+		base: baseOf(f.Path), pathJSON: encodeJSON(map[string]string{"path": f.Path}),
 	}
 	err := cutters[origin.Kind](c)
 	if c.ended != nil {
@@ -149,10 +149,11 @@ const (
 
 // cut is one file while it is cut.
 type cut struct {
-	looker
+	watch
 	path string
-	// pathJSON is the path as metadata holds it.
-	pathJSON []byte
+	// base is the name of the file as a label, pathJSON the path as metadata.
+	base     string
+	pathJSON json.RawMessage
 	text     string // without a byte order mark, lines end with \n
 	zone     *time.Location
 	yield    func(Point) error
@@ -162,13 +163,13 @@ type cut struct {
 	size, most int64
 }
 
-// base returns the name of the file without its folders and its extension.
-func (c *cut) base() string {
-	name := path.Base(strings.ReplaceAll(c.path, `\`, "/"))
+// baseOf returns the name of a file without its folders and its extension, as a label.
+func baseOf(file string) string {
+	name := path.Base(strings.ReplaceAll(file, `\`, "/"))
 	if ext := path.Ext(name); ext != name {
 		name = strings.TrimSuffix(name, ext)
 	}
-	return name
+	return fitName(name, limit.Label)
 }
 
 // id returns an id within the file.
@@ -207,9 +208,11 @@ func (c *cut) emit(p Point) error {
 
 // metadata encodes pairs of a key and a value; empty values are left out. The path always comes first.
 func (c *cut) metadata(pairs ...any) json.RawMessage {
+	if len(pairs) == 0 {
+		return c.pathJSON
+	}
 	var b strings.Builder
-	b.WriteString(`{"path":`)
-	b.Write(c.pathJSON)
+	b.Write(c.pathJSON[:len(c.pathJSON)-1])
 	for i := 0; i+1 < len(pairs); i += 2 {
 		switch v := pairs[i+1].(type) {
 		case string:

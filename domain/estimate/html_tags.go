@@ -22,6 +22,9 @@ func (c *cut) shortTags(text string) string {
 			}
 		}
 		if name := tagName(text[at:end]); end-at > maxTag && name > 0 {
+			if c.over(end - at) {
+				break
+			}
 			b.WriteString(text[kept : at+name])
 			kept, at = end, end
 		}

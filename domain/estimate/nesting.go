@@ -13,7 +13,7 @@ const (
 func (c *cut) nesting(kind Kind, text string) error {
 	depth, quoted, escaped := 0, false, false
 	for i := range len(text) {
-		if i%lookBytes == 0 && c.over(min(lookBytes, len(text)-i)) {
+		if i%checkBytes == 0 && c.over(min(checkBytes, len(text)-i)) {
 			return c.ended
 		}
 		switch b := text[i]; {

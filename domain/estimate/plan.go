@@ -25,6 +25,8 @@ type Plan struct {
 	kept, full int64
 	// made is the size of all data points that were made, also of files that were skipped then.
 	made int64
+	// window is the size of the rows that are made at once.
+	window int64
 	// numbers are the last that were added to repeated ids; renamed undoes those of the file at hand.
 	numbers map[uint64]uint32
 	renamed []lastNumber
@@ -49,7 +51,7 @@ type FileTotal struct {
 }
 
 const (
-	// keptFile is what a plan keeps of each file beside its path and the reason why it is skipped.
+	// keptFile is what a plan keeps of each file, besides its path and the reason why it is skipped.
 	keptFile = 160
 	// keptNumber is what it keeps of a number that was added to an id.
 	keptNumber = 64
@@ -65,7 +67,7 @@ var (
 
 // NewPlan returns an empty plan.
 func NewPlan(zone *time.Location, shown int) *Plan {
-	return &Plan{Zone: zone, Rows: shown, facts: newFacts(), numbers: map[uint64]uint32{}}
+	return &Plan{Zone: zone, Rows: shown, facts: newFacts(), window: windowBytes, numbers: map[uint64]uint32{}}
 }
 
 // AddFile cuts a file and adds its data points. One that equals a data point of the plan is left out; one
@@ -104,7 +106,8 @@ func (p *Plan) addCut(point Point, total *FileTotal) error {
 		return nil
 	}
 	if p.kept += keptPoint; p.kept > limit.EstimateKept {
-		return skip("the service would keep more than %d bytes of the request: estimate the file in another", limit.EstimateKept)
+		return skip("the service would keep more than %d bytes of the request: estimate the file in another",
+			limit.EstimateKept)
 	}
 	f.number = number
 	if err := p.add(f, fresh); err != nil {

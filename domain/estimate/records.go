@@ -168,7 +168,7 @@ func (r *records) add(element json.RawMessage) error {
 	}
 	p.Content = r.content(element)
 	if p.Label == "" {
-		p.Label = r.cut.base()
+		p.Label = r.cut.base
 	}
 	p.ID = r.cut.id(r.names.unique(r.field(idNames...), p.Content))
 	return r.cut.emit(p)

@@ -40,7 +40,7 @@ func (e *Estimate) windowEnd(from int) (to int, size int64) {
 		if e.plan.Rows >= 0 {
 			n = int64(f.others) + min(int64(f.bytes), 4*limit.EstimatePreview)
 		}
-		if to > from && size+n > windowBytes {
+		if to > from && size+n > e.plan.window {
 			break
 		}
 		size += n
@@ -135,16 +135,15 @@ func (e *Estimate) cutAgain(ctx context.Context, f File, total FileTotal, wanted
 
 // items sets the rows of items.
 func (e *Estimate) items(ctx context.Context, wanted []wantedRow, rows []Row, source Source) error {
-	look := looker{ctx: ctx, ended: ctx.Err()}
-	for _, w := range wanted {
-		if look.over(keptPoint) {
-			return look.ended
+	for _, row := range wanted {
+		if err := ctx.Err(); err != nil {
+			return err
 		}
-		point, err := source.Item(int(w.place))
+		point, err := source.Item(int(row.place))
 		if err != nil {
 			return err
 		}
-		rows[w.at] = e.row(point, FileTotal{})
+		rows[row.at] = e.row(point, FileTotal{})
 	}
 	return nil
 }

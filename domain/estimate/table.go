@@ -158,7 +158,7 @@ func (t *table) row(row []string) error {
 		Content: b.String(), Label: t.field(row, t.label), Identity: t.field(row, t.author), Metadata: t.cut.metadata(),
 	}
 	if p.Label == "" {
-		p.Label = t.cut.base()
+		p.Label = t.cut.base
 	}
 	if at, ok := parseTime(t.field(row, t.time), t.cut.zone, t.monthFirst); ok {
 		p.At = at

@@ -48,8 +48,8 @@ func fitID(id string) string {
 
 // fitName brings a label or identity on one line and within its limit.
 func fitName(text string, most int) string {
-	if text == "" {
-		return ""
+	if isName(text, most) {
+		return text
 	}
 	// Only the beginning can be kept: the rest is not read.
 	if len(text) > 16*most {
@@ -62,6 +62,18 @@ func fitName(text string, most int) string {
 		return r
 	}, text)
 	return strings.TrimSpace(cutRunes(strings.Join(strings.Fields(text), " "), most))
+}
+
+// isName reports whether a text is on one line, without white space that fitName removes, and within its limit.
+func isName(text string, most int) bool {
+	space := true
+	for _, r := range text {
+		if most--; most < 0 || unicode.IsControl(r) || unicode.IsSpace(r) && (space || r != ' ') {
+			return false
+		}
+		space = r == ' '
+	}
+	return !space || text == ""
 }
 
 // oneLine returns the words of a text with one space between them.

@@ -89,7 +89,7 @@ func (t *transcript) flush() error {
 		return nil
 	}
 	t.part++
-	label := t.cut.base()
+	label := t.cut.base
 	p := Point{
 		ID: t.cut.id("part-" + strconv.Itoa(t.part)), Content: t.b.String(), At: t.begins, Metadata: t.cut.metadata(),
 	}

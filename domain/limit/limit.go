@@ -44,7 +44,7 @@ const (
 	EstimatePath = 1000
 	// EstimatePoints is how many data points a request becomes. The files beyond them are skipped.
 	EstimatePoints = 1_000_000
-	// EstimateKept is what is kept of a request beside its contents, in bytes. The files beyond it are skipped.
+	// EstimateKept is what is kept of a request besides its contents, in bytes. The files beyond it are skipped.
 	EstimateKept = 64 << 20
 	// EstimateMade is the size of all data points of a request, with their ids, labels and metadata. The files
 	// beyond it are skipped.
