@@ -28,22 +28,23 @@ type Route struct {
 	Lane Lane
 	// Body is true if the call has a body that is read.
 	Body bool
-	// Slot is taken before the body is read, Work by the handler after it.
-	Slot, Work *Resource
+	// Slot is taken before the body is read, Work by the handler after it: one of these.
+	Slot *Resource
+	Work []*Resource
 }
 
 // routes has a row for each route of the contract: method, a space, and the path below /api/v1.
 var routes = map[string]Route{
 	"POST /ingest":                       {Lane: Live, Body: true},
 	"POST /ingest/batch":                 {Lane: Bulk, Body: true},
-	"POST /ingest/estimate":              {Body: true, Work: &Estimates},
+	"POST /ingest/estimate":              {Body: true, Work: []*Resource{&SmallEstimates, &LongEstimates}},
 	"GET /ingest/:ingestionId":           {},
 	"DELETE /ingest/:ingestionId":        {},
 	"POST /ingest/:ingestionId/retry":    {Lane: Live},
 	"GET /ingest/:ingestionId/explain":   {Slot: &Debugging},
 	"DELETE /data-points/:sourceId":      {},
 	"POST /data-points/delete":           {Body: true},
-	"POST /recall":                       {Body: true, Work: &Recalls},
+	"POST /recall":                       {Body: true, Work: []*Resource{&Recalls}},
 	"PUT /identities/:identity":          {Lane: Settled, Body: true},
 	"PATCH /identities/:identity":        {Lane: Settled, Body: true},
 	"POST /identities/bulk":              {Lane: Settled, Body: true},
