@@ -118,6 +118,7 @@ soak: walk hostile chaos ## The long walks, whole: hostile calls, kills under lo
 	ANNALS_HOSTILE=all $(GO) test -count=1 -timeout 30m -run '^Test(Extract_SentenceEndsAtEachWord|Server_DebuggingReadsUnderHostileQuestions)$$' \
 		./domain/comprehend ./cmd/annals/internal/server
 	$(GO) test -count=1 -timeout 30m -run '^TestApply_' ./projections/datapoints -rapid.checks=1000
+	$(GO) test -count=1 -timeout 30m -run '^Test(Apply|Recount)_' ./projections/directory -rapid.checks=1000
 	ANNALS_TEST_EXPORT=100000 $(GO) test -count=1 -timeout 60m -run '^TestExport_ACopyRecallsTheSame$$' ./internal/e2e
 	ANNALS_SWEEPS=150 ANNALS_CRASHES=all $(GO) test -count=1 -timeout 30m -run '^Test(Sweep_Random|Operations_CrashAfterEachAppend$$)' ./commands/pipeline
 	ANNALS_TEST_OPEN=10000000 $(GO) test -count=1 -timeout 60m -run '^TestOpen_Time' ./eventstore/node/storage
