@@ -101,7 +101,7 @@ func TestRecount_ChangesWhileItRuns(tt *testing.T) {
 	})
 }
 
-// While a recount runs, the count of before is shown, and recall reaches what the new rule says.
+// While a recount runs, the count of before is shown, and recall reaches by the new rule.
 func TestRecount_RecallDoesNotWait(t *testing.T) {
 	w := newFixture(t)
 	for n := range 5 {
