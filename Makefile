@@ -138,6 +138,7 @@ soak: walk hostile chaos ## The long walks, whole: hostile calls, kills under lo
 	ANNALS_HOSTILE=all $(TEST) -count=1 -timeout 30m -run '^Test(Extract_SentenceEndsAtEachWord|Server_DebuggingReadsUnderHostileQuestions)$$' \
 		./domain/comprehend ./cmd/annals/internal/server
 	$(TEST) -count=1 -timeout 30m -run '^TestApply_' ./projections/datapoints -rapid.checks=1000
+	$(TEST) -count=1 -timeout 30m -run '^Test(Apply|Recount)_' ./projections/directory -rapid.checks=1000
 	ANNALS_TEST_REVISIONS=100000 $(TEST) -count=1 -timeout 60m -run '^Test(Deletion_CostIsFlat|Moot_CostIsFlat|Erase_ManyRevisions)$$' \
 		./projections/datapoints ./commands/pipeline
 	ANNALS_TEST_EXPORT=100000 $(TEST) -count=1 -timeout 60m -run '^TestExport_ACopyRecallsTheSame$$' ./internal/e2e

@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
@@ -43,7 +44,7 @@ type AudienceReceipt struct {
 const putTimeout = fanOutTimeout
 
 // PutAudience creates an audience or replaces its definition. It returns once recall shows the
-// change.
+// change, and the members of a rule are counted.
 //
 // Its faults are audience-slug-invalid, audience-slug-reserved, audience-kind-invalid,
 // audience-kind-mismatch, audience-kind-switch-invalid, audience-rule-invalid,
@@ -96,7 +97,23 @@ func (s *Service) PutAudience(ctx context.Context, call Call, in AudiencePut) (A
 		return AudienceReceipt{}, err
 	}
 	receipt := AudienceReceipt{ID: put.AudienceID, Slug: put.Slug, Created: created}
-	return receipt, waitVisible(ctx, s.waiter, position, projection.Directory)
+	return receipt, s.waitCounted(ctx, position, put.AudienceID)
+}
+
+// waitCounted waits until recall shows a change of an audience, and its members are counted.
+func (s *Service) waitCounted(ctx context.Context, position eventstore.Position, id uuid.UUID) error {
+	err := waitVisible(ctx, s.waiter, position, projection.Directory)
+	if err != nil || s.followUps == nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recountTimeout)
+	defer cancel()
+	if err := s.followUps.WaitFollowUp(ctx, projection.Directory, projection.Recount, id); err != nil {
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
+			"the write is stored and recall shows it, but the members of the audience are still being counted").
+			With("committed", true)
+	}
+	return nil
 }
 
 // DeleteAudience removes an audience: data points that are scoped to it have no readers, and its
@@ -132,7 +149,7 @@ func (s *Service) RecomputeAudience(ctx context.Context, call Call, slug string)
 	if err != nil {
 		return AudienceReceipt{}, err
 	}
-	return AudienceReceipt{ID: done.AudienceID, Slug: slug}, waitVisible(ctx, s.waiter, position, projection.Directory)
+	return AudienceReceipt{ID: done.AudienceID, Slug: slug}, s.waitCounted(ctx, position, done.AudienceID)
 }
 
 // decideAudiences decides on the audiences of the caller's project.

@@ -17,6 +17,8 @@ import (
 type waits struct {
 	at    eventstore.Position
 	names []string
+	// late is returned for follow-ups.
+	late error
 }
 
 func (w *waits) Wait(_ context.Context, position eventstore.Position, names ...string) error {
@@ -24,6 +26,12 @@ func (w *waits) Wait(_ context.Context, position eventstore.Position, names ...s
 		w.at, w.names = position, names
 	}
 	return nil
+}
+
+// WaitFollowUp implements commands.FollowUps. It records the follow-up like a projection.
+func (w *waits) WaitFollowUp(_ context.Context, projection, kind string, key uuid.UUID) error {
+	w.names = append(w.names, projection+" "+kind+" "+key.String())
+	return w.late
 }
 
 func (w *waits) take() (names []string) {

@@ -21,11 +21,20 @@ type Waiter interface {
 	Wait(ctx context.Context, position eventstore.Position, projections ...string) error
 }
 
+// FollowUps waits for work that follows an event in slices.
+type FollowUps interface {
+	// WaitFollowUp waits until a projection has no follow-up of a kind and a key, queued up to a
+	// position that it has applied.
+	WaitFollowUp(ctx context.Context, projection, kind string, key uuid.UUID) error
+}
+
 const (
 	// decideTimeout bounds a command as a whole: reads, blobs, the append and its repetitions.
 	decideTimeout = 20 * time.Second
 	// visibleTimeout is how long an answer that promises "now" waits for the projections.
 	visibleTimeout = 5 * time.Second
+	// recountTimeout is how long an answer waits until the members of a rule are counted.
+	recountTimeout = 20 * time.Second
 )
 
 // Journal is the event log as the write side uses it: an eventstore.Journal that returns faults for

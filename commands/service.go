@@ -40,6 +40,8 @@ type Config struct {
 	Journal *Journal
 	Waiter  Waiter
 	Sends   Sends
+	// FollowUps makes the put of a rule answer once its members are counted. Without it, that is not waited for.
+	FollowUps FollowUps
 	// DataPoints saves a batch the reads of new data points. Without it, each is read.
 	DataPoints DataPoints
 	// Limits reserve what sends cost. Without it, sends have no caps.
@@ -72,6 +74,7 @@ type Config struct {
 type Service struct {
 	journal    *Journal
 	waiter     Waiter
+	followUps  FollowUps
 	sends      Sends
 	dataPoints DataPoints
 	limits     Limiter
@@ -93,7 +96,8 @@ type Service struct {
 // New makes the write side.
 func New(cfg Config) *Service {
 	s := &Service{
-		journal: cfg.Journal, waiter: cfg.Waiter, sends: cfg.Sends, dataPoints: cfg.DataPoints, limits: cfg.Limits,
+		journal: cfg.Journal, waiter: cfg.Waiter, followUps: cfg.FollowUps, sends: cfg.Sends,
+		dataPoints: cfg.DataPoints, limits: cfg.Limits,
 		hashKey: cfg.HashKey, pipeline: cfg.Pipeline, preparing: cfg.Preparing, vault: cfg.Vault, accounts: cfg.Accounts,
 		planTerms: cfg.PlanTerms, directory: cfg.Directory, records: cfg.Records, load: cfg.LoadGauge, events: cfg.Events,
 		authors: newAuthors(cfg.SoleWriter), registry: &registryReader{journal: cfg.Journal},

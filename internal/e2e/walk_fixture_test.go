@@ -108,7 +108,7 @@ func newInside(t *testing.T) *fixture {
 	points := datapoints.Queries{DB: w.db, Store: store, Wait: waits}
 	w.directory = directory.NewQueries(w.db, store, waits, points, unseen{})
 	w.write = commands.New(commands.Config{
-		Journal: w.log, Waiter: waits, Sends: points, DataPoints: points, HashKey: hashKey, Pipeline: true,
+		Journal: w.log, Waiter: waits, FollowUps: w.waiter, Sends: points, DataPoints: points, HashKey: hashKey, Pipeline: true,
 		Directory: w.directory, Records: w.directory, SoleWriter: true,
 	})
 	w.recall = recall.New(recall.Config{

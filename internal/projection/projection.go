@@ -12,3 +12,6 @@ const (
 	Trace       = "trace"
 	Usage       = "usage"
 )
+
+// Recount is the follow-up of Directory that counts the members of a rule.
+const Recount = "recount"

@@ -294,6 +294,9 @@ func (h *harness) advance(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s stops on accepted input: %w", p.Name(), err)
 		}
+		if err := projectiontest.FollowUp(ctx, h.db, p); err != nil {
+			return fmt.Errorf("%s stops in a follow-up: %w", p.Name(), err)
+		}
 	}
 	return nil
 }

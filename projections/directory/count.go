@@ -1,16 +1,24 @@
 package directory
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
+)
+
+const (
+	addIdentityDeltas = `update projects p set identities = p.identities + c.count from unnest($1::uuid[],
+		$2::bigint[]) as c (id, count) where p.project_id = c.id`
+	addMemberDeltas = `update audiences a set member_count = a.member_count + c.count from unnest($1::uuid[],
+		$2::bigint[]) as c (id, count) where a.id = c.id`
+	addRecountDeltas = `update audiences a set recounted = a.recounted + c.count from unnest($1::uuid[],
+		$2::bigint[]) as c (id, count) where a.id = c.id`
 )
 
 // adjustCounts computes how the changed identities change the member counts, for all identities of
-// a project at once. It leaves out audiences that are recounted.
+// a project at once.
 func (f *fold) adjustCounts(ctx context.Context) error {
 	changed := map[uuid.UUID][]*identityState{}
 	for _, x := range f.identities {
@@ -46,7 +54,53 @@ func asInt(is bool) int64 {
 	return 0
 }
 
+// adjust computes the changes of the counts of a project. It leaves out the counts that a put makes
+// outdated. A recount that runs counts what is after it with the traits of then.
 func (f *fold) adjust(rules *ruleSet, identities []*identityState) {
+	ran := map[uuid.UUID]bool{} // the identities up to which recounts have counted
+	for n, delta := range deltas(rules, identities) {
+		id := rules.rules[n].audience
+		if !f.staysDefined(id) {
+			continue
+		}
+		r, runs := f.recounts[id]
+		if delta != 0 && !r.outdated {
+			f.memberDeltas[id] += delta
+		}
+		if runs && r.to != uuid.Nil && !f.restarts(id) {
+			ran[r.to] = true
+		}
+	}
+	for to := range ran {
+		var counted []*identityState
+		for _, x := range identities {
+			if bytes.Compare(x.id[:], to[:]) <= 0 {
+				counted = append(counted, x)
+			}
+		}
+		for n, delta := range deltas(rules, counted) {
+			id := rules.rules[n].audience
+			if r := f.recounts[id]; delta != 0 && r.to == to && f.staysDefined(id) && !f.restarts(id) {
+				f.recountDeltas[id] += delta
+			}
+		}
+	}
+}
+
+// staysDefined reports whether the page neither puts nor removes an audience.
+func (f *fold) staysDefined(id uuid.UUID) bool {
+	a := f.audiences[id]
+	return !f.removed.has(id) && (a == nil || !a.put)
+}
+
+// restarts reports whether the page lets the recount of an audience begin again.
+func (f *fold) restarts(id uuid.UUID) bool {
+	a := f.audiences[id]
+	return a != nil && a.needsRecount
+}
+
+// deltas returns, by rule, how the changes of identities change the number of its members.
+func deltas(rules *ruleSet, identities []*identityState) []int64 {
 	t := newTally(rules, 2*len(identities))
 	for _, x := range identities {
 		if x.before.visible() {
@@ -57,77 +111,5 @@ func (f *fold) adjust(rules *ruleSet, identities []*identityState) {
 		}
 	}
 	t.flush()
-	for n, delta := range t.counts {
-		id := rules.rules[n].audience
-		if a := f.audiences[id]; delta == 0 || f.removed.has(id) || a != nil && (a.needsRecount || a.compiled == nil) {
-			continue
-		}
-		f.memberDeltas[id] += delta
-	}
-}
-
-const (
-	selectTraitKeys = `select marks from identities where project_id = $1 and identity is not null`
-	updateCounts    = `update audiences a set member_count = c.count from unnest($1::uuid[], $2::bigint[]) as c (id,
-		count) where a.id = c.id`
-	addIdentityDeltas = `update projects p set identities = p.identities + c.count from unnest($1::uuid[],
-		$2::bigint[]) as c (id, count) where p.project_id = c.id`
-	addMemberDeltas = `update audiences a set member_count = a.member_count + c.count from unnest($1::uuid[],
-		$2::bigint[]) as c (id, count) where a.id = c.id`
-)
-
-// recount counts the members of the audiences that need it, in one pass over the identities of each
-// project.
-func (f *fold) recount(ctx context.Context) error {
-	of := map[uuid.UUID]*setBuilder{}
-	for _, a := range f.audiences {
-		if !a.needsRecount {
-			continue
-		}
-		if of[a.project] == nil {
-			of[a.project] = newSetBuilder()
-		}
-		if err := of[a.project].add(a.id, a.compiled); err != nil {
-			return fmt.Errorf("read the rule of audience %s: %w", a.id, err)
-		}
-	}
-	var (
-		audiences []uuid.UUID
-		counts    []int64
-	)
-	for project, m := range of {
-		set := m.build()
-		found, err := count(ctx, f.tx, project, set)
-		if err != nil {
-			return fmt.Errorf("count identities: %w", err)
-		}
-		for n, r := range set.rules {
-			audiences, counts = append(audiences, r.audience), append(counts, found[n])
-		}
-	}
-	if len(audiences) == 0 {
-		return nil
-	}
-	if _, err := f.tx.Exec(ctx, updateCounts, audiences, counts); err != nil {
-		return fmt.Errorf("write counts: %w", err)
-	}
-	return nil
-}
-
-// count counts, by rule, the identities of a project that match.
-func count(ctx context.Context, tx pgx.Tx, project uuid.UUID, set *ruleSet) ([]int64, error) {
-	rows, err := tx.Query(ctx, selectTraitKeys, project)
-	if err != nil {
-		return nil, err
-	}
-	var (
-		t   = newTally(set, blockStates)
-		row pgtype.DriverBytes
-	)
-	_, err = pgx.ForEachRow(rows, []any{&row}, func() error {
-		t.add(traitKeys(row), true)
-		return nil
-	})
-	t.flush()
-	return t.counts, err
+	return t.counts
 }

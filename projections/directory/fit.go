@@ -1,8 +1,6 @@
 package directory
 
 import (
-	"github.com/google/uuid"
-
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/eventstore"
@@ -16,14 +14,11 @@ const (
 	// rowBytes is the size of a trait or member in a blob: exact for a member, about the least for
 	// a trait.
 	rowBytes = 16
-	// maxRecounted is the most projects with audiences to recount: each costs a pass over its
-	// identities.
-	maxRecounted = 16
 )
 
 // Fit implements projections.Bounded.
 func (*Projector) Fit(events []eventstore.DecodedEvent) int {
-	rows, blobs, recounted := 0, map[string]bool{}, ids{}
+	rows, blobs := 0, map[string]bool{}
 	for n, decoded := range events {
 		for _, ref := range refsOf(decoded.Event) {
 			if !blobs[ref.Stream] {
@@ -32,10 +27,7 @@ func (*Projector) Fit(events []eventstore.DecodedEvent) int {
 			}
 		}
 		rows += inlineRows(decoded)
-		if project := recountedBy(decoded); project != uuid.Nil {
-			recounted.add(project)
-		}
-		if n > 0 && (rows > maxRows || len(recounted) > maxRecounted) {
+		if n > 0 && rows > maxRows {
 			return n
 		}
 	}
@@ -59,17 +51,4 @@ func inlineRows(decoded eventstore.DecodedEvent) int {
 		return len(e.Members)
 	}
 	return 0
-}
-
-// recountedBy returns the project of an event that makes an audience need a recount, else uuid.Nil.
-func recountedBy(decoded eventstore.DecodedEvent) uuid.UUID {
-	switch e := decoded.Event.(type) {
-	case *audience.Put:
-		if e.Kind == audience.KindRule {
-			return e.ProjectID
-		}
-	case *audience.Recomputed:
-		return e.ProjectID
-	}
-	return uuid.Nil
 }

@@ -3,6 +3,7 @@ package directory_test
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -25,7 +26,14 @@ import (
 	"github.com/annals-project/annals/projections/directory"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+// TestMain makes rapid check fewer histories than its default: each is written to Postgres several times. Its flag, as
+// in make soak, sets another number.
+func TestMain(m *testing.M) {
+	if err := flag.Set("rapid.checks", "40"); err != nil {
+		panic(err)
+	}
+	pgtest.Main(m)
+}
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
@@ -210,7 +218,7 @@ type fixture struct {
 	apply     func()
 }
 
-// newFixture makes a fixture. Its apply applies the rest of the log as one page.
+// newFixture makes a fixture. Its apply applies the rest of the log as one page, and does its recounts.
 func newFixture(t *testing.T, projects ...string) *fixture {
 	t.Helper()
 	w := &fixture{T: t, writer: newWriter(projects...)}
@@ -223,6 +231,9 @@ func newFixture(t *testing.T, projects ...string) *fixture {
 		t.Helper()
 		projectiontest.Apply(t, db, w.projector, w.Facts[done:]...)
 		done = len(w.Facts)
+		if err := projectiontest.FollowUp(t.Context(), db, w.projector); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return w
 }

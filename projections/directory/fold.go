@@ -78,6 +78,8 @@ type fold struct {
 	existing       ids                      // listed members whose records existed before the page
 	identityDeltas map[uuid.UUID]int64      // change in the number of visible identities, by project
 	memberDeltas   map[uuid.UUID]int64      // change in the number of members, by audience with a rule
+	recounts       map[uuid.UUID]recount    // recounts that ran before the page, by audience
+	recountDeltas  map[uuid.UUID]int64      // change in the members that these have counted
 }
 
 func newFold(p *Projector, tx pgx.Tx) *fold {
@@ -88,6 +90,7 @@ func newFold(p *Projector, tx pgx.Tx) *fold {
 		abandoned: map[uuid.UUID]abandonedBulk{}, audiences: map[uuid.UUID]*audienceRow{}, removed: ids{},
 		members: map[uuid.UUID]ids{}, existing: ids{}, memberLists: map[blob.Ref][]uuid.UUID{},
 		identityDeltas: map[uuid.UUID]int64{}, memberDeltas: map[uuid.UUID]int64{},
+		recounts: map[uuid.UUID]recount{}, recountDeltas: map[uuid.UUID]int64{},
 	}
 }
 

@@ -24,7 +24,7 @@ type audienceRow struct {
 	position                eventstore.Position
 	put                     bool // put within the page: all fields are set
 	dirty                   bool
-	// needsRecount is set if member_count must be recomputed.
+	// needsRecount is set if its members must be counted.
 	needsRecount bool
 }
 

@@ -37,7 +37,8 @@ func emptyTables(t *testing.T) *pgxpool.Pool {
 func rowsAfter(
 	ctx context.Context, t *rapid.T, db *pgxpool.Pool, b blobs, pages [][]eventstore.DecodedEvent, without ...string,
 ) map[string][]string {
-	rows, err := projectiontest.Rows(ctx, db, directory.New(b, namespaces, slog.New(slog.DiscardHandler)), pages,
+	p := directory.New(b, namespaces, slog.New(slog.DiscardHandler))
+	rows, err := projectiontest.Rows(ctx, db, p.WithSlice(rapid.SampledFrom([]int{1, 2, 1000}).Draw(t, "slice")), pages,
 		without...)
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +117,7 @@ func TestApply_ConsistentRows(tt *testing.T) {
 		}
 		err := projectiontest.Inspect(tt.Context(), db, directory.New(
 			kept, namespaces, slog.New(slog.DiscardHandler),
-		), projectiontest.Cut(t, facts), func(tx pgx.Tx) error {
+		).WithSlice(rapid.SampledFrom([]int{1, 2, 1000}).Draw(t, "slice")), projectiontest.Cut(t, facts), func(tx pgx.Tx) error {
 			rows, err := tx.Query(tt.Context(), contradictions)
 			if err != nil {
 				return err

@@ -97,6 +97,7 @@ func (p *Projector) load(ctx context.Context, tx pgx.Tx, events []eventstore.Dec
 	}
 	b := &pgx.Batch{}
 	pgarray.Queue(b, selectProjects, t.projects, f.readProjects)
+	pgarray.Queue(b, selectRecounts, t.projects, f.readRecounts)
 	// Read the heads first: each creates the state that the record and the open rows are added to.
 	pgarray.Queue(b, selectHeads, t.identities, f.readHeads)
 	pgarray.Queue(b, selectIdentities, t.identities, f.readIdentities)

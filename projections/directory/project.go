@@ -3,8 +3,9 @@
 //
 // Start with schema.sql, then fold.go: a page of events is folded over the rows that it touches
 // (load.go), and the changed rows are written at once (save.go). Audience rules are compiled to
-// hashes (trait_keys.go, rules.go) and matched against many identities at once (rule_block.go). The
-// files query_*.go are the queries.
+// hashes (trait_keys.go, rules.go) and matched against many identities at once (rule_block.go). A
+// page adjusts the counts of members (count.go); those of a new rule are counted in slices after its
+// page (recount.go). The files query_*.go are the queries.
 //
 // The rows obey the erasure law: once a record is removed, a rebuild may find only the removal in its
 // stream, and yields the same rows.
@@ -37,9 +38,15 @@ type Projector struct {
 	namespaces stream.Namespaces
 	logger     *slog.Logger
 	rules      *ruleCache
+	// slice is the most identities that a slice of a recount counts, sliceBytes about the most bytes of
+	// their traits.
+	slice, sliceBytes int
 }
 
-var _ projections.Bounded = (*Projector)(nil)
+var (
+	_ projections.Bounded   = (*Projector)(nil)
+	_ projections.Following = (*Projector)(nil)
+)
 
 // New makes the projector. namespaces derive the record ids of authors.
 //
@@ -48,9 +55,10 @@ var _ projections.Bounded = (*Projector)(nil)
 // caller that waits in another process waits longer by up to the pace.
 func New(blobs eventstore.BlobReader, namespaces stream.Namespaces, logger *slog.Logger) *Projector {
 	return &Projector{
-		blobs: blobs, namespaces: namespaces, logger: logger, rules: newRuleCache(),
+		blobs: blobs, namespaces: namespaces, logger: logger, rules: newRuleCache(), slice: projections.SliceRows,
+		sliceBytes: maxSliceBytes,
 		Base: projections.NewBase(projections.Description{
-			Name: Name, Version: 6, Schema: schema,
+			Name: Name, Version: 7, Schema: schema + projections.FollowUpTable,
 			Categories: []string{
 				stream.Registry, stream.Identity, stream.Bulk, stream.Audiences, stream.DataPoint, stream.Deletion, stream.Usage,
 			},
@@ -61,9 +69,9 @@ func New(blobs eventstore.BlobReader, namespaces stream.Namespaces, logger *slog
 	}
 }
 
-// Apply folds a page of events over the rows that they touch, writes one statement per table, and
-// recounts the members of audiences that were put or recomputed. An event that was applied before
-// changes nothing.
+// Apply folds a page of events over the rows that they touch, and writes one statement per table. The
+// members of rules that were put or recomputed are counted after the page (recount.go). An event that
+// was applied before changes nothing.
 //
 // A blob that is missing or damaged counts as no traits, no members, or a rule that matches no
 // identity: it is logged and does not stop the projector. A blob that cannot be read now is an error.
@@ -82,8 +90,5 @@ func (p *Projector) Apply(ctx context.Context, tx pgx.Tx, events []eventstore.De
 	if err := f.adjustCounts(ctx); err != nil {
 		return err
 	}
-	if err := f.save(ctx); err != nil {
-		return err
-	}
-	return f.recount(ctx)
+	return f.save(ctx)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -38,6 +39,8 @@ type Audience struct {
 	Rule json.RawMessage
 
 	id uuid.UUID
+	// outdated is true while a recount of a new rule runs: MemberCount is of the rule before.
+	outdated bool
 }
 
 const (
@@ -47,7 +50,7 @@ const (
 			(select count(*) from directory.members m where m.audience_id = a.id) else 0 end
 		from directory.audiences a where a.project_id = $1 and ($2::text is null or a.slug = $2) order by a.created_at,
 			a.id`
-	selectAudiencesByID = `select a.id, a.slug, a.name, a.kind, a.rule, a.recomputed_at, a.created_at, a.member_count,
+	selectAudiencesByID = `select a.id, a.slug, a.name, a.kind, a.rule, a.recomputed_at, a.created_at, a.member_count, a.outdated,
 			case when a.rule is null then array(
 				select i.identity from directory.members m join directory.identities i on i.id = m.identity_id
 					and i.project_id = a.project_id
@@ -76,7 +79,8 @@ func scanAudience(row pgx.CollectableRow) (a Audience, err error) {
 		rule       *string
 		recomputed time.Time
 	)
-	err = row.Scan(&a.id, &a.Slug, &a.Name, &a.Kind, &rule, &recomputed, &a.CreatedAt, &a.MemberCount, &a.Identities)
+	err = row.Scan(&a.id, &a.Slug, &a.Name, &a.Kind, &rule, &recomputed, &a.CreatedAt, &a.MemberCount, &a.outdated,
+		&a.Identities)
 	if err != nil {
 		return Audience{}, err
 	}
@@ -198,8 +202,14 @@ func (r *readAtHead) yieldGroup(
 		if err != nil {
 			return err
 		}
-		shown, err = pgx.CollectRows(rows, scanAudience)
-		return err
+		if shown, err = pgx.CollectRows(rows, scanAudience); err != nil {
+			return err
+		}
+		// The replica may have applied the head of the log, and lag the recount, which is not in the log.
+		if !r.primary && slices.ContainsFunc(shown, func(a Audience) bool { return a.outdated }) {
+			return replica.ErrDeclined
+		}
+		return nil
 	})
 	if err != nil {
 		return false, err

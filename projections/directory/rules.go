@@ -183,9 +183,9 @@ const (
 		where project_id = $1 and compiled is not null order by id`
 )
 
-// readRules reads the rules of a project.
-func readRules(ctx context.Context, db querier, sql string, project uuid.UUID) (*ruleSet, error) {
-	rows, err := db.Query(ctx, sql, project)
+// readRules reads the rules that a statement selects.
+func readRules(ctx context.Context, db querier, sql string, args ...any) (*ruleSet, error) {
+	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read rules: %w", err)
 	}

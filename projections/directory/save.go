@@ -12,6 +12,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/projections"
 )
 
 const (
@@ -44,16 +45,20 @@ const (
 		on conflict (audience_id, identity_id) do nothing`
 	deleteAudiences = `delete from audiences where id = any($1::uuid[])`
 	upsertAudiences = `insert into audiences as a (id, project_id, slug, name, kind, rule, compiled, created_at,
-		recomputed_at, member_count, position)
-		select id, project_id, slug, name, kind, rule, compiled, created_at, recomputed_at, 0, position
+		recomputed_at, member_count, outdated, recounting, recounted_to, recounted, position)
+		select id, project_id, slug, name, kind, rule, compiled, created_at, recomputed_at, 0, rule is not null,
+			rule is not null, ` + noIdentity + `, 0, position
 		from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[],
 			$8::timestamptz[], $9::timestamptz[], $10::bigint[])
 			as n (id, project_id, slug, name, kind, rule, compiled, created_at, recomputed_at, position)
 		on conflict (id) do update set slug = excluded.slug, name = excluded.name, kind = excluded.kind,
 			rule = excluded.rule, compiled = excluded.compiled,
 			created_at = excluded.created_at, recomputed_at = excluded.recomputed_at, position = excluded.position,
-			member_count = case when excluded.rule is null then 0 else a.member_count end`
-	recomputeAudiences = `update audiences a set recomputed_at = n.recomputed_at, position = n.position
+			member_count = case when excluded.rule is null then 0 else a.member_count end,
+			outdated = excluded.outdated, recounting = excluded.recounting, recounted_to = excluded.recounted_to,
+			recounted = 0`
+	recomputeAudiences = `update audiences a set recomputed_at = n.recomputed_at, position = n.position,
+			recounting = a.rule is not null, recounted_to = ` + noIdentity + `, recounted = 0
 		from unnest($1::uuid[], $2::timestamptz[], $3::bigint[]) as n (id, recomputed_at, position) where a.id = n.id`
 )
 
@@ -189,6 +194,11 @@ func (f *fold) saveAudiences(b *pgx.Batch) {
 		b.Queue(addMemberDeltas, pgarray.IDs(keys, self),
 			pgarray.Column(keys, func(id uuid.UUID) int64 { return f.memberDeltas[id] }))
 	}
+	if keys := slices.Collect(maps.Keys(f.recountDeltas)); len(keys) > 0 {
+		b.Queue(addRecountDeltas, pgarray.IDs(keys, self),
+			pgarray.Column(keys, func(id uuid.UUID) int64 { return f.recountDeltas[id] }))
+	}
+	projections.QueueFollowUps(b, Name, f.followUps())
 }
 
 // bulkKey is a row of table bulk_rows.

@@ -23,6 +23,7 @@ create table identities (
 ) with (fillfactor = 80);
 alter table identities alter column marks set storage external; -- hashes cannot be compressed
 create index identities_by_time on identities (project_id, created_at, id);
+create index identities_by_id on identities (project_id, id); -- the order of a recount
 create index identities_broad on identities (project_id) where broad;
 
 -- Finds identities by trait: by a hash of project and key, and by one of project, key and value.
@@ -92,9 +93,14 @@ create table audiences (
 	created_at    timestamptz not null,
 	recomputed_at timestamptz not null,
 	member_count  bigint not null,              -- of a rule; 0 if fixed: see table members
+	outdated      boolean not null,             -- member_count is of the rule before, until a recount is done
+	recounting    boolean not null,             -- a recount runs or waits (recount.go)
+	recounted_to  uuid not null,                -- the last identity that it has counted, zero: none
+	recounted     bigint not null,              -- the members up to there
 	position      bigint not null               -- of its newest event
 ) with (fillfactor = 80);
 create index audiences_by_project on audiences (project_id, created_at, id);
+create index audiences_in_recount on audiences (project_id) where recounting;
 
 -- The members of fixed audiences: records that existed when the audience was put and were not removed since.
 create table members (

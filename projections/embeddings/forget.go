@@ -23,8 +23,8 @@ func (col *column) forget() {
 	}
 	words := (col.dims + signBits - 1) / signBits
 	kept := column{
-		scales: make([]float32, 0, vectors), codes: make([]byte, 0, vectors*col.dims), signs: make([]uint64, 0, vectors*words),
-		places: make(map[uuid.UUID]int32),
+		scales: make([]float32, 0, vectors), codes: make([]byte, 0, vectors*col.dims),
+		signs: make([]uint64, 0, vectors*words), places: make(map[uuid.UUID]int32),
 	}
 	for _, place := range col.order {
 		e := col.entries[place]

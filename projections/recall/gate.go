@@ -106,7 +106,8 @@ type memoryRow struct {
 // future.
 func newGate(db database, q Query, now time.Time) *gate {
 	g := &gate{
-		db: db, q: q, now: now, tables: switchover.New(snapshotProjections...), dataPoints: map[uuid.UUID]*dataPointRow{}, memories: map[uuid.UUID]*memoryRow{},
+		db: db, q: q, now: now, tables: switchover.New(snapshotProjections...),
+		dataPoints: map[uuid.UUID]*dataPointRow{}, memories: map[uuid.UUID]*memoryRow{},
 		checkedDataPoints: map[uuid.UUID]struct{}{}, checkedMemories: map[uuid.UUID]struct{}{},
 		texts: map[revisionKey]*body{}, excerpted: map[revisionKey]excerpted{},
 		next: map[uuid.UUID]uuid.UUID{}, withNeighbours: map[uuid.UUID]struct{}{},

@@ -152,7 +152,8 @@ func (r *runner) stopAt(ctx context.Context, l *lease, f eventstore.DecodedEvent
 		return errStale
 	}
 	return &Stop{
-		Projection: r.projector.Name(), Position: f.Position, Stream: f.Stream, Type: f.Type, EventID: f.ID, Err: causeOf(err),
+		Projection: r.projector.Name(), Position: f.Position, Stream: f.Stream, Type: f.Type, EventID: f.ID,
+		Err: causeOf(err),
 	}
 }
 

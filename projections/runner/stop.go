@@ -20,7 +20,7 @@ type Stop struct {
 	Stream   string
 	Type     string
 	EventID  uuid.UUID
-	// Err says what kind of error it was; it holds no text of the event.
+	// Err is the kind of the error; it holds no text of the event.
 	Err error
 }
 

@@ -215,7 +215,7 @@ func startFilled(t *testing.T, w *fixture, in *targets) (rt *Runtime, stop func(
 	return rt, run(t, rt)
 }
 
-// A page whose lease may be over is told so, even if nothing else of its process has run since.
+// A page notices that its lease may be over, even if nothing else of its process has run since.
 func TestPage_ExternalTargetChecksLease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -43,7 +43,7 @@ func newWriteSide(
 	w := &writeSide{vault: secret.Vault{DB: st.db, Sealer: sealer}, sealKeys: keys, access: read.access, cfg: cfg}
 	limits := limiter.New(st.db, cfg.PlanTerms, read.waiter, cfg.Logger)
 	w.service = commands.New(commands.Config{
-		Journal: journal, Waiter: read.waiter, Sends: read.dataPoints, DataPoints: read.dataPoints,
+		Journal: journal, Waiter: read.waiter, FollowUps: read.waiter, Sends: read.dataPoints, DataPoints: read.dataPoints,
 		Records: read.directory, Directory: read.directory, SoleWriter: cfg.EventStore == Embedded,
 		HashKey: hashKey, Pipeline: cfg.Derive, LoadGauge: load, Limits: limits, PlanTerms: cfg.PlanTerms,
 		Events: limiter.NewEvents(limits, cfg.Logger), Accounts: usage.Queries{DB: st.db, PlanTerms: cfg.PlanTerms},

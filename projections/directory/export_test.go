@@ -1,0 +1,13 @@
+package directory
+
+// WithSlice makes slices of recounts count at most n identities.
+func (p *Projector) WithSlice(n int) *Projector {
+	p.slice = n
+	return p
+}
+
+// WithSliceBytes makes slices of recounts read about n bytes of traits.
+func (p *Projector) WithSliceBytes(n int) *Projector {
+	p.sliceBytes = n
+	return p
+}
