@@ -28,6 +28,7 @@ type requestLog interface {
 // loggedSends reads what became of the sends and data points of logged calls.
 type loggedSends interface {
 	Phases(ctx context.Context, project auth.Project, sends []uuid.UUID) (map[uuid.UUID]datapoints.SendPhase, error)
+	Deleted(ctx context.Context, project auth.Project, dataPoints []uuid.UUID) (map[uuid.UUID]bool, error)
 	AnyDeleted(ctx context.Context, project auth.Project, dataPoints []uuid.UUID) (bool, error)
 }
 
@@ -163,12 +164,16 @@ func (a requestAPI) list(c echo.Context) error {
 	return c.JSON(http.StatusOK, answer)
 }
 
-// views adds to calls what became of their sends.
+// views adds to calls what became of their sends, and removes source ids from the moment that their data points are
+// deleted, also before they are blanked.
 func (a requestAPI) views(
 	ctx context.Context, project auth.Project, entries ...requestlog.Entry,
 ) ([]requestEntry, error) {
-	var sends []uuid.UUID
+	var sends, dataPoints []uuid.UUID
 	for _, e := range entries {
+		if e.DataPoint != nil {
+			dataPoints = append(dataPoints, *e.DataPoint)
+		}
 		if e.IngestionID != nil {
 			sends = append(sends, *e.IngestionID)
 		}
@@ -177,8 +182,15 @@ func (a requestAPI) views(
 	if err != nil {
 		return nil, err
 	}
+	deleted, err := a.sends.Deleted(ctx, project, dataPoints)
+	if err != nil {
+		return nil, err
+	}
 	views := make([]requestEntry, len(entries))
 	for i, e := range entries {
+		if e.DataPoint != nil && deleted[*e.DataPoint] {
+			e.Path = requestlog.BlankPath(e.Endpoint, e.Path)
+		}
 		views[i] = requestEntryOf(e, phases)
 	}
 	return views, nil
@@ -245,9 +257,6 @@ func (a requestAPI) get(c echo.Context) error {
 	detail := requestDetail{
 		requestEntry: views[0], RequestBytes: call.RequestBytes, ResponseBytes: call.ResponseBytes,
 		RequestHeaders: call.RequestHeaders, ResponseHeaders: call.ResponseHeaders, PayloadExpired: true,
-	}
-	if deleted {
-		detail.Path = requestlog.BlankPath(call.Endpoint, call.Path)
 	}
 	if w := call.Webhook; w != nil {
 		detail.Webhook.EventID, detail.Webhook.Verdict, detail.Webhook.DroppedBy = &w.EventID, verdictOf(w), w.DroppedBy

@@ -45,6 +45,10 @@ func (sends) Phases(
 	return map[uuid.UUID]datapoints.SendPhase{}, nil
 }
 
+func (sends) Deleted(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]bool, error) {
+	return nil, nil
+}
+
 func (sends) AnyDeleted(context.Context, auth.Project, []uuid.UUID) (bool, error) { return false, nil }
 
 // startAPI serves every route of the contract. The routes of the request log are real, the others return

@@ -93,6 +93,16 @@ func (w Webhook) encode() *string {
 	return &encoded
 }
 
+// withoutFilter removes from a stored webhook which filter dropped the event: filters are text.
+func withoutFilter(stored *string) (*string, error) {
+	w, err := webhookOf(stored)
+	if w == nil || err != nil {
+		return nil, err
+	}
+	w.DroppedBy = nil
+	return w.encode(), nil
+}
+
 func webhookOf(text *string) (*Webhook, error) {
 	if text == nil {
 		return nil, nil //nolint:nilnil // no webhook is no error

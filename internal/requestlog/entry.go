@@ -26,9 +26,11 @@ type Entry struct {
 	// Endpoint is the method and the template of the route: "POST /api/v1/ingest".
 	Endpoint string
 	Method   string
-	// Path has no query. Source ids of deleted data points are replaced by the template's parameter.
-	Path   string
-	Status int
+	// Path has no query. Source ids of erased data points are replaced by the template's parameter.
+	Path string
+	// DataPoint is that whose source id is in Path, nil for none.
+	DataPoint *uuid.UUID
+	Status    int
 	// ErrorCode is "" for a success.
 	ErrorCode string
 	Duration  time.Duration

@@ -110,7 +110,7 @@ func rowOf(r Record) row {
 			r.Project, r.Endpoint, r.Status, r.ErrorCode,
 			redactText(r.Key.Name, maxName), r.Key.Prefix, // the prefix is no secret: it is shown to people
 		},
-		path: redactPath(r.Path), duration: r.Duration, creditTenths: r.CreditTenths, plan: r.Plan,
+		path: redactPath(r.Endpoint, r.Path), duration: r.Duration, creditTenths: r.CreditTenths, plan: r.Plan,
 		requestBytes: r.RequestBytes, responseBytes: r.ResponseBytes,
 		requestHeaders:  headersOf(r.RequestHeader, requestHeaders),
 		responseHeaders: headersOf(r.ResponseHeader, responseHeaders),

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -54,15 +55,20 @@ func redactText(text string, most int) string {
 // maxPath is the most bytes of a stored path.
 const maxPath = 4096
 
-// webhooks is the beginning of the path of an event: the segment after the webhook's id is a token.
-const webhooks = "/api/v1/webhooks/"
+// tokenParameter is the parameter of a template that is the token of a webhook, the last one of its path.
+const tokenParameter = "{token}"
 
-// redactPath returns a path as it is stored: percent-encoded, without the token of a webhook and
-// without the values of keys.
-func redactPath(escaped string) string {
-	if rest, is := strings.CutPrefix(escaped, webhooks); is {
-		id, _, _ := strings.Cut(rest, "/")
-		escaped = webhooks + id
+// redactPath returns the path of a call of an endpoint as it is stored: percent-encoded, without the token of a webhook
+// and without the values of keys. Of a path without a route nobody knows what it holds, as of a misspelt one of a
+// webhook: then the template is stored.
+func redactPath(endpoint, escaped string) string {
+	_, template, _ := strings.Cut(endpoint, " ")
+	segments, parameters := strings.Split(escaped, "/"), strings.Split(template, "/")
+	if len(segments) != len(parameters) || parameters[len(parameters)-1] == "*" {
+		return template
+	}
+	if token := slices.Index(parameters, tokenParameter); token >= 0 {
+		escaped = strings.Join(segments[:token], "/")
 	}
 	if clear, err := url.PathUnescape(escaped); err == nil && keyValue.MatchString(clear) {
 		segments := strings.Split(escaped, "/")

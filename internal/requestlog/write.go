@@ -174,6 +174,9 @@ func (w *Writer) strip(ctx context.Context, tx pgx.Tx, batch []row) error {
 		if some && !r.added.After(until.seen) || time.Since(r.added) >= blankedFor/2 {
 			_, r.path, _ = strings.Cut(r.kind.endpoint, " ")
 			r.identity, r.payload, r.requestHeaders, r.responseHeaders = nil, nil, "{}", "{}"
+			if r.webhook, err = withoutFilter(r.webhook); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -212,15 +212,20 @@ func TestRedact_Keys(t *testing.T) {
 			t.Errorf("%s became %s, want %s", in, got, want)
 		}
 	}
-	for in, want := range map[string]string{
-		"/api/v1/data-points/svc%5Fsk%5Fabc":        "/api/v1/data-points/svc_sk_redacted",
-		"/api/v1/identities/svc_sk_abc":             "/api/v1/identities/svc_sk_redacted",
-		"/api/v1/webhooks/whk_1/token":              "/api/v1/webhooks/whk_1",
-		"/api/v1/data-points/a%2Fb":                 "/api/v1/data-points/a%2Fb",
-		"/api/v1/x/" + strings.Repeat("a", maxPath): "/api/v1/x/" + strings.Repeat("a", maxPath-10),
+	for _, c := range []struct{ template, path, want string }{
+		{"/data-points/{sourceId}", "/data-points/svc%5Fsk%5Fabc", "/data-points/svc_sk_redacted"},
+		{"/identities/{identity}", "/identities/svc_sk_abc", "/identities/svc_sk_redacted"},
+		{"/webhooks/{webhookId}/{token}", "/webhooks/whk_1/token", "/webhooks/whk_1"},
+		{"/webhooks/{webhookId}/{token}", "/%77ebhooks/whk_1/token", "/%77ebhooks/whk_1"},
+		{"/*", "/webhooks", "/*"},
+		{"/*", "/webhooks/whk_1/token/", "/*"},
+		{"/data-points/{sourceId}", "/data-points/a/b", "/data-points/{sourceId}"},
+		{"/data-points/{sourceId}", "/data-points/a%2Fb", "/data-points/a%2Fb"},
+		{"/x/{a}", "/x/" + strings.Repeat("a", maxPath), "/x/" + strings.Repeat("a", maxPath-10)},
 	} {
-		if got := redactPath(in); got != want {
-			t.Errorf("%s became %s, want %s", in, got, want)
+		const prefix = "/api/v1"
+		if got := redactPath("GET "+prefix+c.template, prefix+c.path); got != prefix+c.want {
+			t.Errorf("%s of %s became %s, want %s", c.path, c.template, got, c.want)
 		}
 	}
 }

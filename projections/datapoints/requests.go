@@ -44,6 +44,27 @@ func (q Queries) Phases(
 	return phases, nil
 }
 
+// Deleted returns which of some data points of the project are deleted, at the position of the projection.
+func (q Queries) Deleted(
+	ctx context.Context, project auth.Project, dataPoints []uuid.UUID,
+) (map[uuid.UUID]bool, error) {
+	if len(dataPoints) == 0 {
+		return map[uuid.UUID]bool{}, nil
+	}
+	rows, err := q.DB.Query(ctx, `select distinct data_point from datapoints.items
+		where data_point = any($2::uuid[]) and outcome not in ('unchanged', 'moved') and project_id = $1
+			and deleted_at is not null`, project.ID, dataPoints)
+	if err != nil {
+		return nil, fmt.Errorf("look for deleted data points: %w", err)
+	}
+	deleted := map[uuid.UUID]bool{}
+	var id uuid.UUID
+	if _, err := pgx.ForEachRow(rows, []any{&id}, func() error { deleted[id] = true; return nil }); err != nil {
+		return nil, fmt.Errorf("look for deleted data points: %w", err)
+	}
+	return deleted, nil
+}
+
 // AnyDeleted reports whether one of some data points of the project is deleted, at the position of the
 // projection.
 func (q Queries) AnyDeleted(
