@@ -3,13 +3,12 @@ package readapi
 import (
 	"context"
 	"encoding/json"
-	"errors"
+	"iter"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/domain/estimate"
-	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
@@ -39,17 +38,32 @@ type Room struct {
 	ResetsAt *time.Time
 }
 
-// freeEstimate is the size of a body up to which estimates do not wait for each other.
-const freeEstimate = 1 << 20
+// An estimate takes memory and a processor for as long as it is made. Each takes a slot of the size of the
+// memory that it may use. Small ones have slots of their own, so that they never wait for long ones.
+const (
+	// smallEstimate is the longest body of a small estimate.
+	smallEstimate = 1 << 20
+	// A small estimate takes smallCopies times its body, and leastEstimate at least.
+	smallCopies   = 64
+	leastEstimate = 4 << 20
+)
 
 type estimateAPI struct {
-	rooms rooms
-	// long bounds the estimates with a long body that are worked on at once.
-	long *allowance.Allowance
+	rooms       rooms
+	small, long *allowance.Allowance
 }
 
-func newEstimateAPI(r rooms, slots admission.Resource) estimateAPI {
-	return estimateAPI{r, slots.New()}
+func newEstimateAPI(r rooms, small, long admission.Resource) estimateAPI {
+	return estimateAPI{rooms: r, small: small.New(), long: long.New()}
+}
+
+// slot takes the slot of an estimate with a body of some bytes. The fault is service-unavailable.
+func (a estimateAPI) slot(ctx context.Context, of allowance.Owner, body int) (*allowance.Hold, error) {
+	slot, size := a.small.Open(of), max(smallCopies*int64(body), leastEstimate)
+	if body > smallEstimate {
+		slot, size = a.long.Open(of), admission.LongEstimate+int64(body)
+	}
+	return slot, slot.Reserve(ctx, size)
 }
 
 // post is POST /api/v1/ingest/estimate. It writes nothing.
@@ -58,33 +72,85 @@ func (a estimateAPI) post(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	q, err := estimateOf(body)
+	ctx, principal := c.Request().Context(), httpx.Principal(c)
+	slot, err := a.slot(ctx, allowance.Owner{Organization: principal.OrganizationID, Project: principal.Project.ID}, len(body))
 	if err != nil {
 		return err
 	}
-	ctx, principal := c.Request().Context(), httpx.Principal(c)
-	if len(body) > freeEstimate {
-		turn := a.long.Open(allowance.Owner{Organization: principal.OrganizationID, Project: principal.Project.ID})
-		if err := turn.Reserve(ctx, 1); err != nil {
-			return err
-		}
-		defer turn.Release()
+	defer slot.Release()
+	q, err := estimateOf(body)
+	if err != nil {
+		return err
 	}
 	room, err := a.rooms.Room(ctx, principal, httpx.ReceivedAt(c))
 	if err != nil {
 		return err
 	}
 	plan, err := q.plan(ctx)
-	if errors.Is(err, estimate.ErrContents) {
-		return fault.New(fault.TooLarge, fault.CodeContentTooLarge,
-			"points is full and the contents have more than %d bytes: send fewer files, or ask for a summary",
-			limit.EstimateContents).With("limitBytes", limit.EstimateContents)
-	}
 	if err != nil {
 		return err
 	}
-	made := plan.Estimate(estimate.Room{CreditTenths: room.CreditTenths, Points: room.Points})
-	return httpx.Stream(c, estimateAnswer(made, room, q.zone), "points", pointAnswers(made.Rows, room.Metered, q.full()))
+	made, err := plan.Estimate(ctx, estimate.Room{CreditTenths: room.CreditTenths, Points: room.Points})
+	if err != nil {
+		return err
+	}
+	if err := allowance.Reserve(ctx, made.WindowBytes()); err != nil {
+		return err
+	}
+	rows := &estimateRows{made: made, source: q.source(), cut: slot.Release}
+	if err := rows.read(ctx); err != nil { // nothing is written yet
+		return err
+	}
+	price := pricing(room.Metered)
+	return httpx.StreamLists(c, estimateAnswer(made, room, q.zone),
+		httpx.ListOf("files", fileAnswers(made, price)), httpx.ListOf("batches", batchAnswers(made, price)),
+		httpx.ListOf("points", rows.answers(ctx, price, q.full())))
+}
+
+// estimateRows reads the rows of an estimate while they are written. A slow client makes no one wait: once the
+// last of them are cut, the slot is free.
+type estimateRows struct {
+	made   *estimate.Estimate
+	source estimate.Source
+	// window are the rows that are in memory, next is the first after them.
+	window []estimate.Row
+	next   int
+	// cut is called when the last rows are cut.
+	cut func()
+}
+
+// read reads the next rows. The error is that of the context.
+func (r *estimateRows) read(ctx context.Context) (err error) {
+	r.window = nil // two of them would be more than is reserved
+	if r.window, err = r.made.Window(ctx, r.next, r.source); err != nil {
+		return err
+	}
+	if r.next += len(r.window); r.next >= r.made.Shown {
+		r.cut()
+	}
+	return nil
+}
+
+// answers yields the rows from those that are read on.
+func (r *estimateRows) answers(
+	ctx context.Context, price func(int64) *json.Number, full bool,
+) iter.Seq2[estimatedPoint, error] {
+	return func(yield func(estimatedPoint, error) bool) {
+		for {
+			for i := range r.window {
+				if !yield(pointAnswer(&r.window[i], price, full), nil) {
+					return
+				}
+			}
+			if r.next >= r.made.Shown {
+				return
+			}
+			if err := r.read(ctx); err != nil {
+				yield(estimatedPoint{}, err)
+				return
+			}
+		}
+	}
 }
 
 // estimated is the JSON of an estimate. Credits are null without metering.
@@ -146,47 +212,57 @@ type estimatedBalance struct {
 	IngestionCapReached bool         `json:"ingestionCapReached"`
 }
 
-// estimateAnswer is an estimate without its points.
-func estimateAnswer(e estimate.Estimate, room Room, zone *time.Location) estimated {
-	price := pricing(room.Metered)
-	a := estimated{
-		Files: make([]estimatedFile, len(e.Files)), DataPoints: e.Points, Bytes: e.Bytes, Credits: price(e.CreditTenths),
-		Batches: make([]estimatedBatch, len(e.Batches)), Points: []estimatedPoint{}, PointsOmitted: e.Points - len(e.Rows),
+// estimateAnswer is an estimate without its lists.
+func estimateAnswer(e *estimate.Estimate, room Room, zone *time.Location) estimated {
+	return estimated{
+		Files: []estimatedFile{}, DataPoints: e.Points, Bytes: e.Bytes, Credits: pricing(room.Metered)(e.CreditTenths),
+		Batches: []estimatedBatch{}, Points: []estimatedPoint{}, PointsOmitted: e.Points - e.Shown,
 		Balance: estimatedBalance{
 			Left: credits(room.LeftTenths), ResetsAt: room.ResetsAt, ProjectCapLeft: credits(room.ProjectCapLeftTenths),
 			IngestionCapReached: room.Points != nil && *room.Points == 0,
 		},
 		Fits: e.Fits(), FitsFirst: e.FitsFirst, Metered: room.Metered, TimeZone: zone.String(),
 	}
-	for i, f := range e.Files {
-		a.Files[i] = estimatedFile{
-			Path: f.Path, Kind: optional(string(f.Kind)), DetectedBy: optional(string(f.By)), Points: f.Points,
-			Bytes: f.Bytes, Credits: price(f.CreditTenths), Skipped: optional(f.Skipped),
-		}
-	}
-	for i, b := range e.Batches {
-		a.Batches[i] = estimatedBatch{
-			Index: i, From: optionalTime(b.From), To: optionalTime(b.To), Points: b.Points, Bytes: b.Bytes,
-			Credits: price(b.CreditTenths), IdempotencyKey: b.IdempotencyKey,
-		}
-	}
-	return a
 }
 
-func pointAnswers(rows []estimate.Row, metered, full bool) []estimatedPoint {
-	price := pricing(metered)
-	points := make([]estimatedPoint, len(rows))
-	for i, r := range rows {
-		points[i] = estimatedPoint{
-			ID: r.ID, Kind: optional(string(r.Kind)), Path: optional(r.Path), Label: optional(r.Label),
-			Timestamp: optionalTime(r.At), Identity: optional(r.Identity), Audience: optional(r.Audience),
-			Bytes: r.Bytes, Credits: price(r.CreditTenths), Preview: r.Preview,
-		}
-		if full {
-			points[i].Content, points[i].Metadata = &rows[i].Content, r.Metadata
+func fileAnswers(e *estimate.Estimate, price func(int64) *json.Number) iter.Seq2[estimatedFile, error] {
+	return func(yield func(estimatedFile, error) bool) {
+		for _, f := range e.Files {
+			if !yield(estimatedFile{
+				Path: f.Path, Kind: optional(string(f.Kind)), DetectedBy: optional(string(f.By)), Points: f.Points,
+				Bytes: f.Bytes, Credits: price(f.CreditTenths), Skipped: optional(f.Skipped),
+			}, nil) {
+				return
+			}
 		}
 	}
-	return points
+}
+
+func batchAnswers(e *estimate.Estimate, price func(int64) *json.Number) iter.Seq2[estimatedBatch, error] {
+	return func(yield func(estimatedBatch, error) bool) {
+		index := 0
+		for b := range e.Batches() {
+			if !yield(estimatedBatch{
+				Index: index, From: optionalTime(b.From), To: optionalTime(b.To), Points: b.Points, Bytes: b.Bytes,
+				Credits: price(b.CreditTenths), IdempotencyKey: b.IdempotencyKey,
+			}, nil) {
+				return
+			}
+			index++
+		}
+	}
+}
+
+func pointAnswer(r *estimate.Row, price func(int64) *json.Number, full bool) estimatedPoint {
+	p := estimatedPoint{
+		ID: r.ID, Kind: optional(string(r.Kind)), Path: optional(r.Path), Label: optional(r.Label),
+		Timestamp: optionalTime(r.At), Identity: optional(r.Identity), Audience: optional(r.Audience),
+		Bytes: r.Bytes, Credits: price(r.CreditTenths), Preview: r.Preview,
+	}
+	if full {
+		p.Content, p.Metadata = &r.Content, r.Metadata
+	}
+	return p
 }
 
 // pricing writes tenths of a credit, null without metering.

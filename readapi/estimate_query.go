@@ -2,6 +2,7 @@ package readapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -104,32 +105,59 @@ func listOf(f httpx.Fields, name string, most int, problems *httpx.Problems) [][
 	return list
 }
 
-// plan cuts the files, or takes the items. The fault is invalid-request, or that of the context; the error
-// may be estimate.ErrContents.
+// plan cuts the files, or takes the items. The faults are invalid-request and content-too-large; another error
+// is that of the context.
 func (q estimateQuery) plan(ctx context.Context) (*estimate.Plan, error) {
 	plan := estimate.NewPlan(q.zone, q.rows())
-	for i, text := range q.files {
-		file, err := fileOf(text, fmt.Sprintf("files[%d]", i))
+	for i := range q.files {
+		file, err := q.file(i)
 		if err != nil {
 			return nil, err
 		}
-		if err := plan.AddFile(file, ctx.Err); err != nil {
-			return nil, err
+		if err := plan.AddFile(ctx, file); err != nil {
+			return nil, tooMuch(err)
 		}
 	}
-	for i, text := range q.items {
-		point, err := itemOf(text, fmt.Sprintf("items[%d]", i))
+	for i := range q.items {
+		point, err := q.item(i)
 		if err != nil {
 			return nil, err
 		}
 		if err := plan.AddItem(point); err != nil {
-			return nil, err
+			return nil, tooMuch(err)
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 	}
 	return plan, nil
+}
+
+// tooMuch returns the fault of a request that a plan cannot take.
+func tooMuch(err error) error {
+	switch {
+	case errors.Is(err, estimate.ErrContents):
+		return fault.New(fault.TooLarge, fault.CodeContentTooLarge,
+			"points is full and the data points have more than %d bytes: send fewer files, or ask for a summary",
+			limit.EstimateFull).With("limitBytes", limit.EstimateFull)
+	case errors.Is(err, estimate.ErrKept):
+		return fault.New(fault.TooLarge, fault.CodeContentTooLarge,
+			"the items, or the paths of the files, are more than the %d bytes that are kept of a request: send fewer",
+			limit.EstimateKept).With("limitBytes", limit.EstimateKept)
+	default:
+		return err
+	}
+}
+
+// source reads the files and the items again.
+func (q estimateQuery) source() estimate.Source { return estimate.Source{File: q.file, Item: q.item} }
+
+func (q estimateQuery) file(i int) (estimate.File, error) {
+	return fileOf(q.files[i], fmt.Sprintf("files[%d]", i))
+}
+
+func (q estimateQuery) item(i int) (estimate.Point, error) {
+	return itemOf(q.items[i], fmt.Sprintf("items[%d]", i))
 }
 
 func fileOf(text []byte, at string) (estimate.File, error) {

@@ -33,9 +33,9 @@ func HasNext(code string) bool { return findNext(callRefused, code) != "" }
 
 // RegisterEstimate adds the route of estimates with another wait of long ones.
 func RegisterEstimate(e *echo.Echo, r rooms, wait time.Duration) {
-	slots := admission.Estimates
-	slots.Wait = wait
-	e.POST(auth.Prefix+"/ingest/estimate", newEstimateAPI(r, slots).post)
+	small, long := admission.SmallEstimates, admission.Estimates
+	small.Wait, long.Wait = wait, wait
+	e.POST(auth.Prefix+"/ingest/estimate", newEstimateAPI(r, small, long).post)
 }
 
 // RequestQueryOf reads the parameters of a list or histogram of calls.

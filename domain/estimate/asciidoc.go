@@ -6,16 +6,15 @@ import (
 
 // asciiDocument finds the headings of AsciiDoc outside of delimited blocks. No maintained parser of
 // AsciiDoc in Go works in bounded time; headings need one line.
-func asciiDocument(text string) document {
+func (c *cut) asciiDocument() document {
 	d := document{}
-	body := text
-	line, rest := firstLine(text)
+	line, rest := firstLine(c.text)
 	if strings.HasPrefix(line, "= ") {
 		d.title = fitName(line[2:], 200)
 		d.author, d.at = asciiHeader(rest)
 	}
 	a := &asciidoc{}
-	d.sections = lineSections(body, a.begins)
+	d.sections = c.lineSections(c.text, a.begins)
 	return d
 }
 

@@ -1,9 +1,13 @@
 package estimate
 
 import (
+	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"iter"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/annals-project/annals/domain/limit"
@@ -33,40 +37,77 @@ type Estimate struct {
 	Points       int
 	Bytes        int64
 	CreditTenths int64
-	Batches      []Batch
-	// Rows are the data points that are shown, in the order of the plan.
-	Rows []Row
+	// Shown is how many data points are shown, the first in the order of the plan.
+	Shown int
 	// FitsFirst is how many data points in the order of the plan fit the room.
 	FitsFirst int
+
+	plan *Plan
+	// order holds the places of the data points in the order of the plan.
+	order []int32
 }
 
 // Fits reports whether all of it fits.
-func (e Estimate) Fits() bool { return e.FitsFirst == e.Points }
+func (e *Estimate) Fits() bool { return e.FitsFirst == e.Points }
 
-// Estimate orders the data points, cuts them into batches and compares them with the room.
-func (p *Plan) Estimate(room Room) Estimate {
-	e := Estimate{Files: p.files, Points: len(p.facts), Rows: p.rows.inOrder(), Batches: []Batch{}}
-	b := batching{ids: map[uint64]bool{}}
+// Estimate orders the data points and compares them with the room. The error is that of the context.
+func (p *Plan) Estimate(ctx context.Context, room Room) (*Estimate, error) {
+	w := watch{ctx: ctx, ended: ctx.Err()}
+	e := &Estimate{Files: p.files, Points: p.facts.count, Shown: p.facts.count, plan: p, order: p.sorted(&w)}
+	if p.Rows >= 0 {
+		e.Shown = min(p.Rows, e.Points)
+	}
 	fits := true
-	for i, place := range p.sorted() {
-		f := p.facts[place]
-		tenths := metering.IngestTenths(int64(f.bytes))
+	for i, place := range e.order {
+		if w.over(keptPoint) {
+			break
+		}
+		f := p.facts.get(int(place))
 		e.Bytes += int64(f.bytes)
-		e.CreditTenths += tenths
+		e.CreditTenths += metering.IngestTenths(int64(f.bytes))
 		fits = fits && (room.CreditTenths == nil || e.CreditTenths <= *room.CreditTenths) &&
 			(room.Points == nil || int64(i) < *room.Points)
 		if fits {
 			e.FitsFirst++
 		}
-		if !b.takes(f) {
-			e.Batches = append(e.Batches, b.close())
+	}
+	if w.ended != nil {
+		return nil, w.ended
+	}
+	return e, nil
+}
+
+// sorted returns the places of the data points by time, then as they were added. Those without a time come
+// last: a send gives them the time at which it is accepted.
+func (p *Plan) sorted(w *watch) []int32 {
+	places := make([]int32, p.facts.count)
+	for i := range places {
+		places[i] = int32(i) //nolint:gosec // at most limit.EstimatePoints
+	}
+	slices.SortFunc(places, func(a, b int32) int {
+		if w.over(1) {
+			return 0
 		}
-		b.add(f, tenths)
+		return cmp.Or(cmp.Compare(p.facts.get(int(a)).at, p.facts.get(int(b)).at), cmp.Compare(a, b))
+	})
+	return places
+}
+
+// Batches cuts the data points into batches, in the order of the plan.
+func (e *Estimate) Batches() iter.Seq[Batch] {
+	return func(yield func(Batch) bool) {
+		b := batching{ids: map[uint64]bool{}}
+		for _, place := range e.order {
+			f := e.plan.facts.get(int(place))
+			if !b.takes(f) && !yield(b.close()) {
+				return
+			}
+			b.add(f)
+		}
+		if b.batch.Points > 0 {
+			yield(b.close())
+		}
 	}
-	if b.batch.Points > 0 {
-		e.Batches = append(e.Batches, b.close())
-	}
-	return e
 }
 
 // batching is the batch that is being filled.
@@ -79,16 +120,16 @@ type batching struct {
 
 // takes reports whether a data point still belongs to the batch. One that exceeds the size of a batch is
 // alone in its own.
-func (b *batching) takes(f fact) bool {
+func (b *batching) takes(f *fact) bool {
 	return b.batch.Points == 0 ||
-		b.batch.Points < limit.EstimateBatch && b.weight+int64(f.weight) <= limit.EstimateBatchBytes && !b.ids[f.id]
+		b.batch.Points < limit.EstimateBatch && b.weight+f.weight() <= limit.EstimateBatchBytes && !b.ids[f.id]
 }
 
-func (b *batching) add(f fact, tenths int64) {
+func (b *batching) add(f *fact) {
 	b.batch.Points++
 	b.batch.Bytes += int64(f.bytes)
-	b.batch.CreditTenths += tenths
-	b.weight += int64(f.weight)
+	b.batch.CreditTenths += metering.IngestTenths(int64(f.bytes))
+	b.weight += f.weight()
 	b.ids[f.id] = true
 	b.sums = append(b.sums, f.sum[:]...)
 	if f.at != math.MaxInt64 {

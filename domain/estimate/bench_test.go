@@ -94,10 +94,13 @@ func BenchmarkPlan_LongestFile(b *testing.B) {
 			points, before := 0, processorTime(b)
 			for b.Loop() {
 				p := estimate.NewPlan(time.UTC, limit.EstimateRows)
-				if err := p.AddFile(estimate.File{Path: name, Content: content}, never); err != nil {
+				if err := p.AddFile(b.Context(), estimate.File{Path: name, Content: content}); err != nil {
 					b.Fatal(err)
 				}
-				e := p.Estimate(estimate.Room{})
+				e, err := p.Estimate(b.Context(), estimate.Room{})
+				if err != nil {
+					b.Fatal(err)
+				}
 				if e.Files[0].Skipped != "" {
 					b.Fatal(e.Files[0].Skipped)
 				}
@@ -123,11 +126,13 @@ func BenchmarkPlan_ManyFiles(b *testing.B) {
 	for b.Loop() {
 		p := estimate.NewPlan(time.UTC, limit.EstimateRows)
 		for _, f := range files[:limit.EstimateFiles] {
-			if err := p.AddFile(f, never); err != nil {
+			if err := p.AddFile(b.Context(), f); err != nil {
 				b.Fatal(err)
 			}
 		}
-		_ = p.Estimate(estimate.Room{})
+		if _, err := p.Estimate(b.Context(), estimate.Room{}); err != nil {
+			b.Fatal(err)
+		}
 	}
 	b.ReportMetric((processorTime(b)-before).Seconds()*1000/float64(b.N), "cpu-ms/op")
 }

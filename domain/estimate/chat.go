@@ -1,16 +1,30 @@
 package estimate
 
 import (
+	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"time"
 )
 
-// message is one message of a chat. Its time is the zero time if it is not known.
+// message is one message of a chat. A chat keeps all of them until they are in order.
 type message struct {
-	at     time.Time
+	// at is in microseconds since 1970, noTime if it is not known.
+	at     int64
 	author string
 	text   string
+}
+
+// noTime is before every other time.
+const noTime = math.MinInt64
+
+// time returns the time of a message, the zero time if it is not known.
+func (m message) time() time.Time {
+	if m.at == noTime {
+		return time.Time{}
+	}
+	return time.UnixMicro(m.at)
 }
 
 // room collects the messages of one chat.
@@ -20,8 +34,11 @@ type room struct {
 	messages []message
 }
 
-func (r *room) add(m message) {
-	m.author, m.text = fitName(m.author, maxSpeaker), strings.TrimSpace(m.text)
+func (r *room) add(at time.Time, author, text string) {
+	m := message{noTime, fitName(author, maxSpeaker), strings.TrimSpace(text)}
+	if !at.IsZero() {
+		m.at = at.UnixMicro()
+	}
 	if m.text != "" {
 		r.messages = append(r.messages, m)
 	}
@@ -48,8 +65,13 @@ func cutChat(c *cut) error {
 
 // days emits the days of a chat. The time of a day is that of its last message: nothing in it is later.
 func (c *cut) days(r *room) error {
-	slices.SortStableFunc(r.messages, func(a, b message) int { return a.at.Compare(b.at) })
-	for len(r.messages) > 0 {
+	slices.SortStableFunc(r.messages, func(a, b message) int {
+		if c.over(1) {
+			return 0
+		}
+		return cmp.Compare(a.at, b.at)
+	})
+	for len(r.messages) > 0 && c.ended == nil {
 		day := c.dayOf(r.messages[0])
 		n := 1
 		for n < len(r.messages) && c.dayOf(r.messages[n]) == day {
@@ -65,21 +87,24 @@ func (c *cut) days(r *room) error {
 
 // dayOf returns the day of a message in the zone of the request, "" for a message without a time.
 func (c *cut) dayOf(m message) string {
-	if m.at.IsZero() {
+	if m.at == noTime {
 		return ""
 	}
-	return m.at.In(c.zone).Format(time.DateOnly)
+	return m.time().In(c.zone).Format(time.DateOnly)
 }
 
 func (c *cut) day(name, day string, messages []message) error {
 	var b strings.Builder
 	same := true
 	for i, m := range messages {
+		if c.over(len(m.text)) {
+			return c.ended
+		}
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		if !m.at.IsZero() {
-			b.WriteString("[" + m.at.In(c.zone).Format("15:04") + "] ")
+		if m.at != noTime {
+			b.WriteString("[" + m.time().In(c.zone).Format("15:04") + "] ")
 		}
 		if m.author != "" {
 			b.WriteString(m.author + ": ")
@@ -89,9 +114,9 @@ func (c *cut) day(name, day string, messages []message) error {
 	}
 	title := name
 	if title == "" {
-		title = c.base()
+		title = c.base
 	}
-	p := Point{Content: b.String(), At: messages[len(messages)-1].at, Label: title, Metadata: c.metadata("chat", name)}
+	p := Point{Content: b.String(), At: messages[len(messages)-1].time(), Label: title, Metadata: c.metadata("chat", name)}
 	if same {
 		p.Identity = messages[0].author
 	}

@@ -7,6 +7,8 @@ import (
 	"io"
 	"path"
 	"strings"
+
+	"github.com/annals-project/annals/domain/rawjson"
 )
 
 // isChatExport reports whether JSON begins as an export of Slack, Discord or Telegram.
@@ -39,7 +41,10 @@ type chatExport struct {
 }
 
 func cutChatJSON(c *cut, text string) error {
-	e := &chatExport{cut: c, dec: json.NewDecoder(strings.NewReader(text)), users: map[string]string{}}
+	if err := c.nesting(Chat, text); err != nil {
+		return err
+	}
+	e := &chatExport{cut: c, dec: json.NewDecoder(c.reader(strings.NewReader(text))), users: map[string]string{}}
 	r := &room{}
 	first, err := e.dec.Token()
 	switch {
@@ -184,7 +189,7 @@ func (e *chatExport) discord(r *room) error {
 		return err
 	}
 	at, _ := parseTime(m.Timestamp, e.cut.zone, false)
-	r.add(message{at, firstOf(m.Author.Nickname, m.Author.Name), m.Content})
+	r.add(at, firstOf(m.Author.Nickname, m.Author.Name), m.Content)
 	return nil
 }
 
@@ -205,29 +210,29 @@ func (e *chatExport) telegram(r *room) error {
 	if !ok {
 		at, _ = parseTime(m.Date, e.cut.zone, false)
 	}
-	r.add(message{at, *m.From, telegramText(m.Text)})
+	r.add(at, *m.From, telegramText(m.Text))
 	return nil
 }
 
 // telegramText joins the pieces of a text: strings, and objects with a text.
 func telegramText(raw json.RawMessage) string {
-	var text string
-	if json.Unmarshal(raw, &text) == nil {
-		return text
-	}
-	var pieces []json.RawMessage
-	if json.Unmarshal(raw, &pieces) != nil {
+	if len(raw) == 0 {
 		return ""
 	}
-	var b strings.Builder
-	for _, p := range pieces {
-		var piece struct{ Text string }
-		if json.Unmarshal(p, &text) == nil {
-			b.WriteString(text)
-		} else if json.Unmarshal(p, &piece) == nil {
-			b.WriteString(piece.Text)
-		}
+	if text, ok := rawjson.Text(raw); ok {
+		return text
 	}
+	var b strings.Builder
+	rawjson.Elements(raw, func(_ int, piece []byte) bool {
+		if members, ok := rawjson.Members(piece, "text"); ok {
+			piece = members["text"]
+		}
+		if len(piece) > 0 && piece[0] == '"' {
+			text, _ := rawjson.Text(piece)
+			b.WriteString(text)
+		}
+		return true
+	})
 	return b.String()
 }
 
@@ -256,7 +261,7 @@ func (e *chatExport) slack(r *room) error {
 	}
 	if m.Contents != "" {
 		at, _ := parseTime(m.Timestamp, e.cut.zone, false)
-		r.add(message{at: at, text: m.Contents})
+		r.add(at, "", m.Contents)
 		return nil
 	}
 	if strings.HasPrefix(m.Subtype, "channel_") || strings.HasPrefix(m.Subtype, "group_") {
@@ -267,7 +272,7 @@ func (e *chatExport) slack(r *room) error {
 		e.users[m.User] = fitName(name, maxSpeaker)
 	}
 	at, _ := parseUnix(m.TS)
-	r.add(message{at, firstOf(name, m.Username, m.User), m.Text})
+	r.add(at, firstOf(name, m.Username, m.User), m.Text)
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package estimate
 
 import (
-	"encoding/csv"
 	"errors"
 	"io"
 	"slices"
@@ -98,22 +97,22 @@ func cleanStamp(stamp string) string {
 // with the message before.
 func cutChatText(c *cut) error {
 	r := &room{}
-	monthFirst := isMonthFirst(stamps(c.text))
+	monthFirst := isMonthFirst(c.stamps())
 	date := dateInName(c.path, c.zone)
-	var current message
+	var sent time.Time
+	var name string
 	var b strings.Builder
 	open := false
 	flush := func() {
 		if open {
-			current.text = b.String()
-			r.add(current)
+			r.add(sent, name, b.String())
 		}
 		b.Reset()
 		open = false
 	}
 	for text := c.text; text != ""; {
 		var line string
-		line, text = firstLine(text)
+		line, text = c.line(text)
 		stamp, author, said, ok := stampOf(line)
 		at, dated := time.Time{}, false
 		if ok {
@@ -124,11 +123,12 @@ func cutChatText(c *cut) error {
 			flush()
 			// A line without a name is a remark of the program.
 			if open = author != ""; open {
-				current = message{at: at, author: author}
+				sent, name = at, author
 				b.WriteString(strings.Trim(said, directionMarks+" "))
 			}
 		case open:
-			b.WriteString("\n" + line)
+			b.WriteByte('\n')
+			b.WriteString(line)
 		}
 	}
 	flush()
@@ -136,13 +136,12 @@ func cutChatText(c *cut) error {
 }
 
 // stamps returns the times of the first lines, for the order of day and month.
-func stamps(text string) (list []string) {
-	for line := range strings.Lines(text) {
+func (c *cut) stamps() (list []string) {
+	for text := c.text; text != "" && len(list) < 5*sampleRows; {
+		var line string
+		line, text = c.line(text)
 		if stamp, _, _, ok := stampOf(line); ok {
 			list = append(list, cleanStamp(stamp))
-		}
-		if len(list) == 5*sampleRows {
-			break
 		}
 	}
 	return list
@@ -184,8 +183,10 @@ func isChatTable(head string) bool {
 
 // cutChatTable cuts a table of messages.
 func cutChatTable(c *cut) error {
-	rows := csv.NewReader(strings.NewReader(c.text))
-	rows.FieldsPerRecord, rows.ReuseRecord = -1, true
+	if c.tooWide(c.text, ',') {
+		return unparseable(Chat, "a row has more than %d columns", maxColumns)
+	}
+	rows := c.csv(c.text, ',')
 	header, err := rows.Read()
 	if err != nil {
 		return unparseable(Chat, "%v", err)
@@ -202,9 +203,8 @@ func cutChatTable(c *cut) error {
 		if err != nil {
 			return unparseable(Chat, "%v", err)
 		}
-		m := message{author: cell(row, author), text: cell(row, text)}
-		m.at, _ = parseTime(cell(row, at), c.zone, false)
-		r.add(m)
+		sent, _ := parseTime(cell(row, at), c.zone, false)
+		r.add(sent, cell(row, author), cell(row, text))
 	}
 }
 

@@ -51,13 +51,16 @@ var declarations = func() map[string]*regexp.Regexp {
 func cutCode(c *cut) error {
 	pattern := declarations[extension(c.path)]
 	if pattern == nil || len(c.text) <= wholeFile {
-		return c.codeParts("", c.text, names{})
+		return c.codeParts("", c.text, newNames())
 	}
-	taken := names{}
+	taken := newNames()
 	name, start, end := "", 0, 0
 	lead := -1 // where the comments and decorators before the next declaration begin
 	for at := 0; at < len(c.text); {
-		line, _ := firstLine(c.text[at:])
+		line, _ := c.line(c.text[at:])
+		if c.ended != nil {
+			return c.ended
+		}
 		next := min(at+len(line)+1, len(c.text))
 		if declared := declaredIn(pattern, line); declared != "" {
 			from := at

@@ -33,19 +33,23 @@ func cutDocumentation(c *cut) error {
 	}
 	root := d.title
 	if root == "" {
-		root = c.base()
+		root = c.base
 	}
-	var trail [7]string
-	taken := names{}
+	var headings, slugs [7]string
+	taken := newNames()
 	return d.sections(func(s section) error {
 		level := min(s.level, 6)
-		trail[level] = s.heading
-		clear(trail[level+1:])
+		headings[level], slugs[level] = s.heading, ""
+		if s.heading != "" {
+			slugs[level] = slug(s.heading)
+		}
+		clear(headings[level+1:])
+		clear(slugs[level+1:])
 		if level <= 1 && s.level > 0 && d.title == "" {
 			root = s.heading
 		}
-		p := Point{Label: labelOf(root, trail[1:]), Identity: d.author, At: at, Metadata: c.metadata()}
-		p.ID, p.Content = c.id(taken.unique(anchor(trail[1:]), "")), s.text
+		p := Point{Label: labelOf(root, headings[1:]), Identity: d.author, At: at, Metadata: c.metadata()}
+		p.ID, p.Content = c.id(taken.unique(anchor(slugs[1:]), "")), s.text
 		return c.emit(p)
 	})
 }
@@ -54,20 +58,20 @@ func cutDocumentation(c *cut) error {
 func readDocument(c *cut) document {
 	switch ext := extension(c.path); {
 	case ext == ".html" || ext == ".htm" || ext == ".xhtml":
-		return htmlDocument(c.text)
+		return c.htmlDocument()
 	case ext == ".adoc" || ext == ".asciidoc" || ext == ".asc":
-		return asciiDocument(c.text)
+		return c.asciiDocument()
 	case ext == ".md" || ext == ".markdown" || ext == ".mdx":
-		return markdownDocument(c.text)
+		return c.markdownDocument()
 	}
 	start := strings.ToLower(strings.TrimSpace(c.text[:min(len(c.text), 1024)]))
 	if strings.HasPrefix(start, "<!doctype html") || strings.HasPrefix(start, "<html") {
-		return htmlDocument(c.text)
+		return c.htmlDocument()
 	}
 	if strings.HasPrefix(start, "= ") || strings.HasPrefix(start, "== ") {
-		return asciiDocument(c.text)
+		return c.asciiDocument()
 	}
-	return markdownDocument(c.text)
+	return c.markdownDocument()
 }
 
 // labelOf joins the title of a document and the headings on the way to a section.
@@ -82,11 +86,11 @@ func labelOf(root string, headings []string) string {
 }
 
 // anchor returns the name of a section within its document, "top" for what is before the first.
-func anchor(headings []string) string {
+func anchor(slugs []string) string {
 	var parts []string
-	for _, h := range headings {
-		if h != "" {
-			parts = append(parts, slug(h))
+	for _, s := range slugs {
+		if s != "" {
+			parts = append(parts, s)
 		}
 	}
 	if len(parts) == 0 {
@@ -137,14 +141,17 @@ func frontMatter(text string) (values map[string]string, rest string) {
 }
 
 // lineSections cuts a text at the lines that begins names as headings.
-func lineSections(
+func (c *cut) lineSections(
 	text string, begins func(line, next string) (level int, heading string, used int),
 ) func(yield func(section) error) error {
 	return func(yield func(section) error) error {
 		current, start, at := section{}, 0, 0
 		for at < len(text) {
-			line, rest := firstLine(text[at:])
-			next, _ := firstLine(rest)
+			line, rest := c.line(text[at:])
+			next, _ := c.line(rest)
+			if c.ended != nil {
+				return c.ended
+			}
 			level, heading, used := begins(line, next)
 			end := min(at+len(line)+1, len(text))
 			if level == 0 {

@@ -10,8 +10,7 @@ import (
 const (
 	// maxHeaders bounds the header of a message and of a part; the rest of a longer one is not read.
 	maxHeaders = 256 << 10
-	// maxNesting is how deep multiparts and attached messages are read, maxMIMEParts how many parts of a message.
-	maxNesting   = 16
+	// maxMIMEParts is how many parts of a message are read.
 	maxMIMEParts = 1000
 )
 
@@ -24,8 +23,8 @@ func cutEmail(c *cut) error {
 		}
 		return c.message(text, time.Time{}, c.id())
 	}
-	n := names{}
-	return eachMessage(text, func(from, message string) error {
+	n := newNames()
+	return c.eachMessage(text, func(from, message string) error {
 		if !isMessage(message) {
 			return nil
 		}
@@ -90,12 +89,12 @@ func isMessage(text string) bool {
 
 // eachMessage splits an mbox. A line "From " begins a message if it follows an empty line and a header
 // follows it. One ">" is removed from lines that were quoted since they begin with "From ".
-func eachMessage(text string, yield func(from, message string) error) error {
+func (c *cut) eachMessage(text string, yield func(from, message string) error) error {
 	from, rest := firstLine(text)
 	start := len(text) - len(rest)
 	for at := start; at < len(text); {
 		next := strings.Index(text[at:], "\nFrom ")
-		if next < 0 {
+		if next < 0 || c.over(next+1) {
 			break
 		}
 		at += next + 1
@@ -103,13 +102,13 @@ func eachMessage(text string, yield func(from, message string) error) error {
 		if !isFromLine(line) || !isHeaderLine(after) || at >= 2 && text[at-2] != '\n' {
 			continue
 		}
-		if err := yield(from, unquoteFrom(text[start:at])); err != nil {
+		if err := yield(from, c.unquoteFrom(text[start:at])); err != nil {
 			return err
 		}
 		from, start = line, at+len(line)+1
 		at = start
 	}
-	return yield(from, unquoteFrom(text[min(start, len(text)):]))
+	return yield(from, c.unquoteFrom(text[min(start, len(text)):]))
 }
 
 // isHeaderLine reports whether a text begins with a line "Name: value".
@@ -119,19 +118,31 @@ func isHeaderLine(text string) bool {
 	return ok && name != "" && !strings.ContainsAny(name, " \t")
 }
 
-func unquoteFrom(message string) string {
+func (c *cut) unquoteFrom(message string) string {
 	if !strings.Contains(message, "\n>") {
 		return message
 	}
-	return quotedFrom.ReplaceAllString(message, "\n$1")
+	var b strings.Builder
+	b.Grow(len(message))
+	for {
+		at := strings.Index(message, "\n>") + 1
+		if at == 0 || c.over(at) {
+			b.WriteString(message)
+			return b.String()
+		}
+		b.WriteString(message[:at])
+		message = message[at:]
+		marks := len(message) - len(strings.TrimLeft(message, ">"))
+		if strings.HasPrefix(message[marks:], "From ") {
+			message = message[1:]
+		}
+	}
 }
-
-var quotedFrom = regexp.MustCompile(`\n>(>*From )`)
 
 // message emits one message. from is when the mailbox received it, id the id for one without its own.
 func (c *cut) message(text string, from time.Time, id string) error {
-	header, body := splitHeader(text)
-	e := &entity{left: maxMIMEParts}
+	header, body := c.splitHeader(text)
+	e := &entity{cut: c, left: maxMIMEParts, decode: 2*len(text) + headBytes}
 	e.read(header, body, 0)
 	at, err := mail.ParseDate(header.get("date"))
 	if err != nil {
@@ -141,7 +152,7 @@ func (c *cut) message(text string, from time.Time, id string) error {
 		}
 	}
 	subject := fitName(header.text("subject"), 1000)
-	content := cutQuotes(e.text())
+	content := c.cutQuotes(e.text())
 	if strings.TrimSpace(content) == "" {
 		content = subject
 	}
@@ -155,7 +166,7 @@ func (c *cut) message(text string, from time.Time, id string) error {
 			"inReplyTo", fitName(strings.Trim(strings.TrimSpace(header.get("in-reply-to")), "<>"), 500), "attachments", e.attachments),
 	}
 	if p.Label == "" {
-		p.Label = c.base()
+		p.Label = c.base
 	}
 	if len(sender) > 0 {
 		p.Identity = strings.ToLower(sender[0].Address)

@@ -1,24 +1,26 @@
 package estimate
 
 import (
-	"bytes"
-	"encoding/base64"
 	"errors"
 	"io"
 	"mime"
-	"mime/quotedprintable"
 	"strings"
-	"unicode/utf8"
 
 	"golang.org/x/text/encoding/htmlindex"
 )
 
-// header is the fields of a message or part, by name in lower case. Of a repeated field the first counts.
+// header is the fields of a message or part that are read, by name in lower case. Of a repeated field the
+// first counts.
 type header map[string]string
+
+var fieldsRead = map[string]bool{
+	"from": true, "to": true, "cc": true, "subject": true, "date": true, "message-id": true, "in-reply-to": true,
+	"content-type": true, "content-disposition": true, "content-transfer-encoding": true,
+}
 
 // splitHeader splits a message or part into its header and its body. It reads what a mail program would
 // refuse: a line that is not a field is left out.
-func splitHeader(text string) (header, string) {
+func (c *cut) splitHeader(text string) (header, string) {
 	h := header{}
 	name, size := "", 0
 	var value strings.Builder
@@ -30,7 +32,7 @@ func splitHeader(text string) (header, string) {
 	}
 	for text != "" {
 		var line string
-		line, text = firstLine(text)
+		line, text = c.line(text)
 		if line == "" {
 			break
 		}
@@ -38,13 +40,15 @@ func splitHeader(text string) (header, string) {
 			continue
 		}
 		if line[0] == ' ' || line[0] == '\t' {
-			value.WriteByte(' ')
-			value.WriteString(strings.TrimSpace(line))
+			if name != "" {
+				value.WriteByte(' ')
+				value.WriteString(strings.TrimSpace(line))
+			}
 			continue
 		}
 		set()
 		field, rest, ok := strings.Cut(line, ":")
-		if name = ""; ok && !strings.ContainsAny(field, " \t") {
+		if name = ""; ok && fieldsRead[strings.ToLower(field)] {
 			name = strings.ToLower(field)
 			value.WriteString(strings.TrimSpace(rest))
 		}
@@ -90,17 +94,21 @@ func (h header) people(name string) (list []string) {
 
 // entity collects the text of a message from its parts.
 type entity struct {
+	cut         *cut
 	b           strings.Builder
 	attachments []string
 	// left is how many parts may still be read.
 	left int
+	// decode is how many bytes of attached messages may still be decoded: a message that is not encoded is
+	// read where it is.
+	decode int
 }
 
 func (e *entity) text() string { return e.b.String() }
 
 // read reads a message or part.
 func (e *entity) read(h header, body string, depth int) {
-	if e.left--; e.left < 0 || depth > maxNesting {
+	if e.left--; e.left < 0 || depth > maxNesting || e.cut.ended != nil {
 		return
 	}
 	kind, params := mediaType(h.get("content-type"))
@@ -114,28 +122,39 @@ func (e *entity) read(h header, body string, depth int) {
 	case kind == "multipart/alternative":
 		e.alternative(body, params["boundary"], depth)
 	case strings.HasPrefix(kind, "multipart/"):
-		for _, part := range partsOf(body, params["boundary"], e.left) {
-			ph, pb := splitHeader(part)
+		for _, part := range e.partsOf(body, params["boundary"]) {
+			ph, pb := e.cut.splitHeader(part)
 			e.read(ph, pb, depth+1)
 		}
 	case kind == "message/rfc822":
-		ph, pb := splitHeader(string(decodeTransfer(h.get("content-transfer-encoding"), body)))
-		e.write(ph.text("subject"))
-		e.read(ph, pb, depth+1)
+		e.attached(h.get("content-transfer-encoding"), body, depth)
 	case kind == "text/html":
-		e.write(htmlText(decodeText(h, params, body), true))
+		e.write(e.cut.htmlText(e.cut.decodeText(h, params, body)))
 	case kind == "" || strings.HasPrefix(kind, "text/") && kind != "text/calendar":
-		e.write(decodeText(h, params, body))
+		e.write(e.cut.decodeText(h, params, body))
 	}
+}
+
+// attached reads an attached message.
+func (e *entity) attached(encoding, body string, depth int) {
+	text, encoded := e.cut.decodeTransfer(encoding, body)
+	if encoded {
+		if e.decode -= len(text); e.decode < 0 {
+			return
+		}
+	}
+	h, b := e.cut.splitHeader(text)
+	e.write(h.text("subject"))
+	e.read(h, b, depth+1)
 }
 
 // alternative reads the plain text, else the last part.
 func (e *entity) alternative(body, boundary string, depth int) {
-	list := partsOf(body, boundary, e.left)
+	list := e.partsOf(body, boundary)
 	for _, part := range list {
-		h, b := splitHeader(part)
+		h, b := e.cut.splitHeader(part)
 		if kind, params := mediaType(h.get("content-type")); kind == "text/plain" || kind == "" {
-			if text := decodeText(h, params, b); strings.TrimSpace(text) != "" {
+			if text := e.cut.decodeText(h, params, b); strings.TrimSpace(text) != "" {
 				e.left--
 				e.write(text)
 				return
@@ -143,7 +162,7 @@ func (e *entity) alternative(body, boundary string, depth int) {
 		}
 	}
 	if len(list) > 0 {
-		h, b := splitHeader(list[len(list)-1])
+		h, b := e.cut.splitHeader(list[len(list)-1])
 		e.read(h, b, depth+1)
 	}
 }
@@ -197,7 +216,8 @@ func boundaryOf(field string) map[string]string {
 }
 
 // partsOf splits the body of a multipart at its boundary, without a copy. The parts share the text.
-func partsOf(body, boundary string, most int) (parts []string) {
+func (e *entity) partsOf(body, boundary string) (parts []string) {
+	most := e.left
 	if boundary == "" || len(boundary) > 200 {
 		return nil
 	}
@@ -205,7 +225,7 @@ func partsOf(body, boundary string, most int) (parts []string) {
 	start := -1
 	for at := 0; at <= len(body) && len(parts) < most; {
 		next := strings.Index(body[at:], mark)
-		if next < 0 {
+		if next < 0 || e.cut.over(next+len(mark)) {
 			break
 		}
 		at += next
@@ -232,94 +252,4 @@ func partsOf(body, boundary string, most int) (parts []string) {
 		parts = append(parts, body[start:])
 	}
 	return parts
-}
-
-// decodeTransfer decodes base64 and quoted-printable; what cannot be decoded is left out.
-func decodeTransfer(encoding, body string) []byte {
-	switch strings.ToLower(strings.TrimSpace(encoding)) {
-	case "base64":
-		raw := make([]byte, 0, len(body))
-		for i := range len(body) {
-			if b := body[i]; b > ' ' && b != '=' {
-				raw = append(raw, b)
-			}
-		}
-		n, _ := base64.RawStdEncoding.Decode(raw, raw) // what was decoded before an error counts
-		return raw[:n]
-	case "quoted-printable":
-		return decodeQuoted(body)
-	default:
-		return []byte(body)
-	}
-}
-
-const maxQuotedLine = 3000
-
-func hasLongLine(text string) bool {
-	for line := range strings.Lines(text) {
-		if len(line) > maxQuotedLine {
-			return true
-		}
-	}
-	return false
-}
-
-// decodeQuoted decodes quoted-printable. A line that is wrong stays as it is.
-func decodeQuoted(body string) []byte {
-	var out bytes.Buffer
-	out.Grow(len(body))
-	// The reader has room for lines of a few thousand bytes.
-	if !hasLongLine(body) {
-		if _, err := out.ReadFrom(quotedprintable.NewReader(strings.NewReader(body))); err == nil {
-			return out.Bytes()
-		}
-		out.Reset()
-	}
-	for body != "" {
-		var line string
-		line, body = firstLine(body)
-		if len(line) > maxQuotedLine {
-			out.WriteString(line)
-			out.WriteByte('\n')
-			continue
-		}
-		decoded, err := io.ReadAll(quotedprintable.NewReader(strings.NewReader(line + "\n")))
-		if err != nil {
-			decoded = []byte(line + "\n")
-		}
-		out.Write(decoded)
-	}
-	return out.Bytes()
-}
-
-// decodeText returns the text of a part. A part that was sent as it is was decoded with its file, unless
-// its charset writes other characters in ASCII.
-func decodeText(h header, params map[string]string, body string) string {
-	raw := decodeTransfer(h.get("content-transfer-encoding"), body)
-	charset := strings.ToLower(params["charset"])
-	if utf8.Valid(raw) && !(isASCII(raw) && (strings.HasPrefix(charset, "iso-2022") || charset == "hz-gb-2312")) &&
-		!strings.HasPrefix(charset, "utf-16") {
-		return normalize(string(bytes.ReplaceAll(raw, []byte{0}, nil)))
-	}
-	if charset == "" || charset == "us-ascii" || charset == "utf-8" {
-		charset = "windows-1252"
-	}
-	encoding, err := htmlindex.Get(charset)
-	if err != nil {
-		return normalize(strings.ToValidUTF8(string(raw), "\ufffd"))
-	}
-	decoded, err := encoding.NewDecoder().Bytes(raw)
-	if err != nil {
-		decoded = bytes.ToValidUTF8(raw, []byte("\ufffd"))
-	}
-	return normalize(string(bytes.ReplaceAll(decoded, []byte{0}, nil)))
-}
-
-func isASCII(raw []byte) bool {
-	for _, b := range raw {
-		if b >= utf8.RuneSelf {
-			return false
-		}
-	}
-	return true
 }

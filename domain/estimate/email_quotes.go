@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -18,55 +19,74 @@ const maxAttribution = 300
 
 // cutQuotes removes what a message repeats of others: lines with ">", their attribution, and all after
 // the mark of an original message. Answers between quotations stay.
-func cutQuotes(text string) string {
-	lines := strings.Split(text, "\n")
-	kept := make([]string, 0, len(lines))
-	for i := 0; i < len(lines); i++ {
-		line := lines[i]
+func (c *cut) cutQuotes(text string) string {
+	var kept strings.Builder
+	kept.Grow(len(text))
+	for text != "" {
+		line, rest := c.line(text)
 		if strings.HasPrefix(line, ">") || strings.HasPrefix(strings.TrimLeft(line, " "), "> ") {
+			text = rest
 			continue
 		}
-		if used := attributed(lines[i:]); used > 0 {
-			if !quotes(lines[i+used:]) {
+		if after, ok := attributed(text); ok {
+			if !quotes(after) {
 				break // what follows is quoted without marks
 			}
-			i += used - 1
+			text = after
 			continue
 		}
-		if repeats(lines[i:]) {
+		if repeats(text) {
 			break
 		}
-		kept = append(kept, line)
+		kept.WriteString(line)
+		kept.WriteByte('\n')
+		text = rest
 	}
-	return strings.Trim(strings.Join(kept, "\n"), "\n")
+	return strings.Trim(kept.String(), "\n")
 }
 
-// attributed returns how many lines the attribution of a quotation takes, 0 for none. Programs fold long
-// ones.
-func attributed(lines []string) int {
+// maxSkipped is how much of a line is skipped to reach the next one.
+const maxSkipped = 16 << 10
+
+// beginning splits a text at its first line end. Of a long line only the beginning is returned: no form that
+// is looked for is longer, and each line is looked at from several before it. The rest after a line that has
+// no end in sight is "".
+func beginning(text string) (line, rest string) {
+	end := strings.IndexByte(text[:min(len(text), maxSkipped)], '\n')
+	if end < 0 {
+		return text[:min(len(text), maxAttribution+1)], ""
+	}
+	return text[:min(end, maxAttribution+1)], text[end+1:]
+}
+
+// attributed returns what comes after the attribution of a quotation. Programs fold long ones.
+func attributed(text string) (rest string, ok bool) {
 	joined := ""
-	for n := 0; n < 3 && n < len(lines); n++ {
-		line := strings.TrimSpace(lines[n])
-		if line == "" || len(joined)+len(line) > maxAttribution {
-			return 0
+	for n := 0; n < 3 && text != ""; n++ {
+		var line string
+		line, text = beginning(text)
+		if len(line) > maxAttribution {
+			return "", false
+		}
+		if line = strings.TrimSpace(line); line == "" || len(joined)+len(line) > maxAttribution {
+			return "", false
 		}
 		if joined != "" {
 			joined += " "
 		}
 		if joined += line; strings.HasSuffix(line, ":") {
-			if attribution.MatchString(joined) {
-				return n + 1
-			}
-			return 0
+			return text, attribution.MatchString(joined)
 		}
 	}
-	return 0
+	return "", false
 }
 
 // quotes reports whether the next line with text is quoted.
-func quotes(lines []string) bool {
-	for n := 0; n < len(lines) && n < 4; n++ {
-		if line := strings.TrimSpace(lines[n]); line != "" {
+func quotes(text string) bool {
+	for n := 0; n < 4 && text != ""; n++ {
+		var line string
+		line, text = beginning(text)
+		if line = strings.TrimSpace(line); line != "" {
 			return strings.HasPrefix(line, ">")
 		}
 	}
@@ -85,33 +105,45 @@ var repeatedFields = [][]string{
 }
 
 // repeats reports whether an original message begins.
-func repeats(lines []string) bool {
-	line := lines[0]
-	if len(line) > maxAttribution {
-		return false
+func repeats(text string) bool {
+	for range 9 {
+		line, rest := beginning(text)
+		if len(line) > maxAttribution {
+			return false
+		}
+		if !original.MatchString(line) {
+			break
+		}
+		if !strings.HasPrefix(strings.TrimSpace(line), "_") {
+			return true
+		}
+		text = rest // a rule of underscores alone may be part of the text
 	}
-	if original.MatchString(line) {
-		// A rule of underscores alone may be part of the text.
-		return !strings.HasPrefix(strings.TrimSpace(line), "_") || len(lines) > 1 && repeats(lines[1:2+min(8, len(lines)-2)])
-	}
+	return hasFieldsOfOne(text)
+}
+
+// hasFieldsOfOne reports whether a text begins with the fields of a message that is repeated.
+func hasFieldsOfOne(text string) bool {
+	line, rest := beginning(text)
 	low := strings.ToLower(strings.TrimLeft(line, " *"))
 	for _, fields := range repeatedFields {
-		if strings.HasPrefix(low, fields[0]) && hasFields(lines[1:], fields[1:]) {
+		if strings.HasPrefix(low, fields[0]) && hasFields(rest, fields[1:]) {
 			return true
 		}
 	}
 	return false
 }
 
-// hasFields reports whether the next lines begin with fields, each in one of five lines.
-func hasFields(lines, fields []string) bool {
+// hasFields reports whether the next five lines begin with fields, each with one.
+func hasFields(text string, fields []string) bool {
+	var begins [5]string
+	for n := 0; n < len(begins) && text != ""; n++ {
+		var line string
+		line, text = beginning(text)
+		begins[n] = strings.ToLower(strings.TrimLeft(line[:min(len(line), 40)], " *"))
+	}
 	for _, f := range fields {
-		found := false
-		for n := 0; n < len(lines) && n < 5 && !found; n++ {
-			line := lines[n]
-			found = strings.HasPrefix(strings.ToLower(strings.TrimLeft(line[:min(len(line), 40)], " *")), f)
-		}
-		if !found {
+		if !slices.ContainsFunc(begins[:], func(line string) bool { return strings.HasPrefix(line, f) }) {
 			return false
 		}
 	}

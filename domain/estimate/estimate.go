@@ -1,11 +1,13 @@
 // Package estimate cuts files into the data points that an import would send, and prices them.
 //
 // Each kind of file has a cutter of its own. Cutters are pure: the same file and time zone give the same
-// data points, with the same ids. They run in linear time and hold one file in memory. A Plan orders the
-// data points of many files, cuts them into batches, and computes which of them fit a balance.
+// data points, with the same ids. They run in linear time, hold one file in memory, and end within 64 KiB of
+// the end of their context. A Plan orders the data points of many files, cuts them into batches, and computes
+// which of them fit a balance.
 package estimate
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"path"
@@ -93,15 +95,19 @@ type Origin struct {
 
 // Cut calls yield for each data point of a file, in the order of the file. Times without a zone are in
 // zone. The error is a *Skip if the file becomes no data points: those that were yielded before do not
-// count. Any other error is that of yield.
-func Cut(f File, zone *time.Location, yield func(Point) error) (Origin, error) {
+// count. Any other error is that of yield or of the context.
+func Cut(ctx context.Context, f File, zone *time.Location, yield func(Point) error) (Origin, error) {
 	switch {
 	case len(f.Content) > limit.EstimateFileBytes:
 		return Origin{Kind: f.Kind}, skip("has %d bytes: want at most %d", len(f.Content), limit.EstimateFileBytes)
 	case strings.IndexByte(f.Content, 0) >= 0:
 		return Origin{Kind: f.Kind}, skip("is not text: it holds U+0000")
 	}
-	text := normalize(f.Content)
+	w := watch{ctx: ctx, ended: ctx.Err()}
+	text := w.normalize(f.Content)
+	if w.ended != nil {
+		return Origin{Kind: f.Kind}, w.ended
+	}
 	if strings.TrimSpace(text) == "" {
 		return Origin{Kind: f.Kind}, skip("is empty or white space")
 	}
@@ -110,9 +116,14 @@ func Cut(f File, zone *time.Location, yield func(Point) error) (Origin, error) {
 		origin = detect(f.Path, text)
 	}
 	c := &cut{
-		path: f.Path, text: text, zone: zone, yield: yield, most: maxGrowth*int64(len(text)) + growthSpare,
+		watch: w, path: f.Path, text: text, zone: zone, yield: yield, most: maxGrowth*int64(len(text)) + growthSpare,
+		base: baseOf(f.Path), pathJSON: encodeJSON(map[string]string{"path": f.Path}),
 	}
-	if err := cutters[origin.Kind](c); err != nil {
+	err := cutters[origin.Kind](c)
+	if c.ended != nil {
+		return origin, c.ended // whatever the cutter made of a text that ended too early
+	}
+	if err != nil {
 		return origin, err
 	}
 	if c.points == 0 {
@@ -138,23 +149,27 @@ const (
 
 // cut is one file while it is cut.
 type cut struct {
-	path  string
-	text  string // without a byte order mark, lines end with \n
-	zone  *time.Location
-	yield func(Point) error
+	watch
+	path string
+	// base is the name of the file as a label, pathJSON the path as metadata.
+	base     string
+	pathJSON json.RawMessage
+	text     string // without a byte order mark, lines end with \n
+	zone     *time.Location
+	yield    func(Point) error
 
 	points int
 	// size and most are the content so far and its bound.
 	size, most int64
 }
 
-// base returns the name of the file without its folders and its extension.
-func (c *cut) base() string {
-	name := path.Base(strings.ReplaceAll(c.path, `\`, "/"))
+// baseOf returns the name of a file without its folders and its extension, as a label.
+func baseOf(file string) string {
+	name := path.Base(strings.ReplaceAll(file, `\`, "/"))
 	if ext := path.Ext(name); ext != name {
 		name = strings.TrimSuffix(name, ext)
 	}
-	return name
+	return fitName(name, limit.Label)
 }
 
 // id returns an id within the file.
@@ -185,14 +200,19 @@ func (c *cut) emit(p Point) error {
 		p.Metadata = nil
 	}
 	c.points++
+	if c.over(len(p.ID) + len(p.Content) + len(p.Label) + len(p.Metadata)) {
+		return c.ended
+	}
 	return c.yield(p)
 }
 
 // metadata encodes pairs of a key and a value; empty values are left out. The path always comes first.
 func (c *cut) metadata(pairs ...any) json.RawMessage {
+	if len(pairs) == 0 {
+		return c.pathJSON
+	}
 	var b strings.Builder
-	b.WriteString(`{"path":`)
-	b.Write(encodeJSON(c.path))
+	b.Write(c.pathJSON[:len(c.pathJSON)-1])
 	for i := 0; i+1 < len(pairs); i += 2 {
 		switch v := pairs[i+1].(type) {
 		case string:

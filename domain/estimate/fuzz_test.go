@@ -11,16 +11,47 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/annals-project/annals/domain/estimate"
+	"github.com/annals-project/annals/internal/estimatetest"
 )
 
+// shaped makes a longer text of one: it is repeated, nested, with its first half to open a level and its second
+// half to close it, or one long line.
+func shaped(content string, shape uint8, times uint16) string {
+	n := min(int(times), fuzzBytes/max(len(content), 1))
+	half := len(content) / 2
+	switch shape % 4 {
+	case 1:
+		return strings.Repeat(content, n)
+	case 2:
+		return strings.Repeat(content[:half], n) + strings.Repeat(content[half:], n)
+	case 3:
+		return content + strings.Repeat(strings.ReplaceAll(content, "\n", " "), n)
+	default:
+		return content
+	}
+}
+
+// fuzzBytes bounds a text that is made of another.
+const fuzzBytes = 64 << 10
+
 // fuzzKind cuts any text as a kind, under each of the extensions: what comes out can be sent, is the same
-// again, and is bounded by what went in.
+// again, and is bounded by what went in; and so are the checks of the context.
 func fuzzKind(f *testing.F, kind estimate.Kind, extensions ...string) {
 	f.Helper()
 	for name, content := range hostile(500) {
 		if strings.HasPrefix(name, string(kind)) {
-			f.Add(content)
+			for shape := range uint8(4) {
+				f.Add(content, shape, uint16(3))
+			}
 		}
+	}
+	for _, hostile := range estimatetest.HostileFiles(5, 500) {
+		if hostile.Kind == kind {
+			f.Add(hostile.Content, uint8(0), uint16(0))
+		}
+	}
+	for shape, content := range map[uint8]string{1: "a: b\n", 2: `{"chats":{"list":[]}}`, 3: "<a b>"} {
+		f.Add(content, shape, uint16(2000))
 	}
 	root := filepath.Join("testdata", "files")
 	if err := filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
@@ -28,13 +59,14 @@ func fuzzKind(f *testing.F, kind estimate.Kind, extensions ...string) {
 			return err
 		}
 		content, err := os.ReadFile(path)
-		f.Add(string(content))
+		f.Add(string(content), uint8(0), uint16(0))
 		return err
 	}); err != nil {
 		f.Fatal(err)
 	}
 	zone := rome(f)
-	f.Fuzz(func(t *testing.T, content string) {
+	f.Fuzz(func(t *testing.T, content string, shape uint8, times uint16) {
+		content = shaped(content, shape, times)
 		for _, ext := range extensions {
 			for _, given := range []estimate.Kind{kind, ""} {
 				file := estimate.File{Path: "2025/a" + ext, Content: content, Kind: given}
@@ -55,7 +87,8 @@ func fuzzKind(f *testing.F, kind estimate.Kind, extensions ...string) {
 func cutAll(t *testing.T, f estimate.File, zone *time.Location) (points []estimate.Point, reason string) {
 	t.Helper()
 	size := 0
-	_, err := estimate.Cut(f, zone, func(p estimate.Point) error {
+	ctx := &checked{Context: t.Context()}
+	_, err := estimate.Cut(ctx, f, zone, func(p estimate.Point) error {
 		points = append(points, p)
 		size += len(p.Content)
 		return checkPoint(p)
@@ -65,6 +98,11 @@ func cutAll(t *testing.T, f estimate.File, zone *time.Location) (points []estima
 	}
 	if err != nil {
 		t.Fatalf("%s as %q: %v", f.Path, f.Kind, err)
+	}
+	// A table is read three times, a mail once for each level, and what is made counts, too.
+	if most := (40*len(f.Content)+2*size+2000*len(points))/(32<<10) + 8; ctx.checks > most {
+		t.Fatalf("%d bytes become %d data points of %d bytes after %d checks: want at most %d",
+			len(f.Content), len(points), size, ctx.checks, most)
 	}
 	if size > 64*len(f.Content)+2<<20 {
 		t.Fatalf("%d bytes become %d", len(f.Content), size)

@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/annals-project/annals/domain/estimate"
+	"github.com/annals-project/annals/internal/estimatetest"
 )
 
 var hostileBytes = flag.Int("hostile-bytes", 1<<17, "size of each hostile file")
@@ -162,14 +165,17 @@ func TestCut_Hostile(t *testing.T) {
 	if testing.Short() {
 		size /= 8 // for the race detector, which also keeps regular expressions from reusing memory
 	}
+	files := shortPaths(estimatetest.HostileFiles(3, size))
 	for name, content := range hostile(size) {
 		kind, _, _ := strings.Cut(name, " ")
-		t.Run(name, func(t *testing.T) {
-			f := estimate.File{Path: name, Content: content, Kind: estimate.Kind(kind)}
+		files = append(files, estimate.File{Path: name, Content: content, Kind: estimate.Kind(kind)})
+	}
+	for _, f := range files {
+		t.Run(f.Path, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			began, points := time.Now(), 0
-			_, err := estimate.Cut(f, time.UTC, func(p estimate.Point) error {
+			_, err := estimate.Cut(t.Context(), f, time.UTC, func(p estimate.Point) error {
 				points++
 				return checkPoint(p)
 			})
@@ -181,16 +187,38 @@ func TestCut_Hostile(t *testing.T) {
 			allocated := after.TotalAlloc - before.TotalAlloc
 			t.Logf("%v, %d MiB allocated, %d data points, %v", time.Since(began).Round(time.Millisecond), allocated>>20, points, err)
 			// What each data point takes is freed as it is passed on: most of this is never in use at once.
-			if most := 600*uint64(len(content)) + 64<<20; allocated > most {
+			if most := 600*uint64(len(f.Content)) + 64<<20; allocated > most {
 				t.Errorf("%d MiB are allocated: want at most %d", allocated>>20, most>>20)
 			}
 			// The file may also be of a kind that it does not look like.
 			f.Kind = ""
-			if _, err := estimate.Cut(f, time.UTC, func(estimate.Point) error { return nil }); err != nil {
+			if _, err := estimate.Cut(t.Context(), f, time.UTC, func(estimate.Point) error { return nil }); err != nil {
 				if _, ok := errors.AsType[*estimate.Skip](err); !ok {
 					t.Error(err)
 				}
 			}
 		})
+	}
+}
+
+// HostileFiles has every kind in every shape, and the same files for the same seed.
+func TestHostileFiles(t *testing.T) {
+	made := map[string]bool{}
+	files := estimatetest.HostileFiles(7, 4096)
+	for _, f := range files {
+		if len(f.Content) > 8192 || !estimate.IsKind(string(f.Kind)) {
+			t.Errorf("%s has %d bytes and kind %q", f.Path, len(f.Content), f.Kind)
+		}
+		for _, shape := range estimatetest.Shapes() {
+			if strings.Contains(f.Path, string(f.Kind)+" "+shape) {
+				made[string(f.Kind)+" "+shape] = true
+			}
+		}
+	}
+	if want := len(estimate.Kinds()) * len(estimatetest.Shapes()); len(made) != want {
+		t.Errorf("%d kinds and shapes: want %d", len(made), want)
+	}
+	if diff := cmp.Diff(files, estimatetest.HostileFiles(7, 4096)); diff != "" {
+		t.Error(diff)
 	}
 }

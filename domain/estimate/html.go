@@ -29,33 +29,36 @@ type htmlWalk struct {
 	space bool
 }
 
-func newHTMLWalk(text string) *htmlWalk {
-	return &htmlWalk{tokens: html.NewTokenizer(strings.NewReader(text)), onHeading: func(int, int) error { return nil }}
+func (c *cut) htmlWalk(text string) *htmlWalk {
+	return &htmlWalk{
+		tokens:    html.NewTokenizer(c.reader(strings.NewReader(c.shortTags(text)))),
+		onHeading: func(int, int) error { return nil },
+	}
 }
 
-// htmlText returns the text of HTML without markup and, if so, without quoted replies.
-func htmlText(text string, noQuotes bool) string {
-	w := newHTMLWalk(text)
-	w.noQuotes = noQuotes
+// htmlText returns the text of HTML without markup and quoted replies.
+func (c *cut) htmlText(text string) string {
+	w := c.htmlWalk(text)
+	w.noQuotes = true
 	if err := w.run(); err != nil {
 		return ""
 	}
-	return tidyLines(w.b.String())
+	return c.tidyLines(w.b.String())
 }
 
 // htmlDocument cuts HTML at its headings.
-func htmlDocument(text string) document {
+func (c *cut) htmlDocument() document {
 	// Title and author are in the head, which ends before the first section is known.
-	head := newHTMLWalk(text[:min(len(text), headBytes)])
+	head := c.htmlWalk(c.text[:min(len(c.text), headBytes)])
 	d := document{}
 	if err := head.run(); err == nil {
 		d.title, d.author, d.at = fitName(head.title, 200), head.author, head.date
 	}
 	d.sections = func(yield func(section) error) error {
-		w := newHTMLWalk(text)
+		w := c.htmlWalk(c.text)
 		current, start := section{}, 0
 		w.onHeading = func(level, begin int) error {
-			current.text = tidyLines(w.b.String()[start:begin])
+			current.text = c.tidyLines(w.b.String()[start:begin])
 			if err := yield(current); err != nil {
 				return err
 			}
@@ -65,7 +68,7 @@ func htmlDocument(text string) document {
 		if err := w.run(); err != nil {
 			return err
 		}
-		current.text = tidyLines(w.b.String()[start:])
+		current.text = c.tidyLines(w.b.String()[start:])
 		return yield(current)
 	}
 	return d
@@ -220,8 +223,9 @@ func (w *htmlWalk) text(text string) {
 	default:
 		begin := w.space || isSpace(text[0])
 		w.space = false
-		for i, word := range strings.Fields(text) {
-			w.word(word, begin || i > 0)
+		for word := range strings.FieldsSeq(text) {
+			w.word(word, begin)
+			begin = true
 		}
 		w.space = isSpace(text[len(text)-1]) || begin && strings.TrimSpace(text) == ""
 	}
@@ -243,12 +247,14 @@ func (w *htmlWalk) line() {
 }
 
 // tidyLines removes white space at the end of lines, and empty lines after an empty one.
-func tidyLines(text string) string {
+func (c *cut) tidyLines(text string) string {
 	var b strings.Builder
 	b.Grow(len(text))
 	empty := 0
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, " \t\n\f\u00a0")
+	for text != "" {
+		var line string
+		line, text = c.line(text)
+		line = strings.TrimRight(line, " \t\f\u00a0")
 		if line == "" {
 			empty++
 			continue

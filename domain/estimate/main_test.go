@@ -55,7 +55,7 @@ func goldenOf(t *testing.T, f estimate.File) []byte {
 			t.Fatal(err)
 		}
 	}
-	origin, err := estimate.Cut(f, rome(t), func(p estimate.Point) error {
+	origin, err := estimate.Cut(t.Context(), f, rome(t), func(p estimate.Point) error {
 		g := goldenPoint{p.ID, p.Label, "", p.Identity, p.Audience, p.Content, p.Metadata}
 		if !p.At.IsZero() {
 			g.Time = p.At.Format(time.RFC3339Nano)
@@ -165,7 +165,7 @@ func TestCut_Golden(t *testing.T) {
 // skipReason cuts a file, and returns why it is skipped, "" if it is not.
 func skipReason(t *testing.T, f estimate.File) string {
 	t.Helper()
-	_, err := estimate.Cut(f, time.UTC, func(estimate.Point) error { return nil })
+	_, err := estimate.Cut(t.Context(), f, time.UTC, func(estimate.Point) error { return nil })
 	if skipped, ok := errors.AsType[*estimate.Skip](err); ok {
 		return skipped.Reason
 	}

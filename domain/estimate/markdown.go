@@ -6,12 +6,12 @@ import (
 
 // markdownDocument finds the headings of CommonMark outside of code blocks and comments. A parser of
 // Markdown builds a node for each line; headings need a look at two lines.
-func markdownDocument(text string) document {
-	values, body := frontMatter(text)
+func (c *cut) markdownDocument() document {
+	values, body := frontMatter(c.text)
 	m := &markdown{}
 	return document{
 		title: values["title"], author: values["author"], at: firstOf(values["date"], values["created"], values["updated"]),
-		sections: lineSections(body, m.begins),
+		sections: c.lineSections(body, m.begins),
 	}
 }
 
@@ -125,5 +125,7 @@ func inlineText(heading string) string {
 	if at := strings.LastIndex(heading, "{#"); at > 0 && strings.HasSuffix(heading, "}") {
 		heading = heading[:at]
 	}
-	return strings.TrimSpace(strings.NewReplacer("**", "", "__", "", "`", "").Replace(heading))
+	return strings.TrimSpace(marks.Replace(heading))
 }
+
+var marks = strings.NewReplacer("**", "", "__", "", "`", "")

@@ -6,7 +6,7 @@ import "strconv"
 func cutNotes(c *cut) error {
 	label := title(c.text)
 	if label == "" {
-		label = c.base()
+		label = c.base
 	}
 	at := dateInName(c.path, c.zone)
 	n := 0

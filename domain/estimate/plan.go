@@ -1,14 +1,9 @@
 package estimate
 
 import (
-	"cmp"
-	"crypto/sha256"
-	"encoding/binary"
+	"context"
 	"errors"
-	"math"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/annals-project/annals/domain/limit"
@@ -16,21 +11,30 @@ import (
 )
 
 // Plan is an import before it is sent: the data points of files or items in the order of their times,
-// cut into batches. It keeps a few bytes of each data point, and the rows that are to be shown.
+// cut into batches. It keeps a few bytes of each data point, and no text but the paths of files: a data point
+// that is shown is cut again.
 type Plan struct {
 	// Zone is the zone of times that are written without one.
 	Zone *time.Location
-	// Rows is how many data points Estimate shows, the first in the order of the plan; a negative
-	// number shows all.
+	// Rows is how many data points are shown, the first in the order of the plan; a negative number shows all.
 	Rows int
 
 	files []FileTotal
-	facts []fact
-	rows  *rows
-	// kept is the size of the rows if all are kept in full.
-	kept int64
-	// ids holds the hash of each id, and the place of its first data point.
-	ids map[uint64]int32
+	facts facts
+	// kept is what the plan keeps, in bytes; full the size of the data points that are shown in full.
+	kept, full int64
+	// made is the size of all data points that were made, also of files that were skipped then.
+	made int64
+	// window is the size of the rows that are made at once.
+	window int64
+	// numbers are the last that were added to repeated ids; renamed undoes those of the file at hand.
+	numbers map[uint64]uint32
+	renamed []lastNumber
+}
+
+type lastNumber struct {
+	id     uint64
+	number uint32
 }
 
 // FileTotal is what a file becomes.
@@ -42,204 +46,146 @@ type FileTotal struct {
 	CreditTenths int64
 	// Skipped is the reason why the file becomes nothing, "" if it does not.
 	Skipped string
+	// first is the place of its first data point.
+	first int
 }
 
-// fact is what the plan keeps of each data point.
-type fact struct {
-	at     int64 // microseconds since 1970, math.MaxInt64 for none
-	bytes  int32
-	weight int32 // in a batch: content and metadata
-	id     uint64
-	sum    [16]byte
-}
+const (
+	// keptFile is what a plan keeps of each file, besides its path and the reason why it is skipped.
+	keptFile = 160
+	// keptNumber is what it keeps of a number that was added to an id.
+	keptNumber = 64
+)
 
-// Row is a data point as it is shown. Kind and Path are "" for an item. Content and metadata are there
-// only if the plan shows all data points.
-type Row struct {
-	Point
-	Kind         Kind
-	Path         string
-	Preview      string
-	Bytes        int
-	CreditTenths int64
-}
-
-// ErrContents is returned if the contents of all data points together are too big to be shown.
-var ErrContents = errors.New("the contents are too big to be returned")
-
-// row returns the row of a data point.
-func (p *Plan) row(point Point, path string) (Row, error) {
-	r := Row{
-		Point: point, Path: path, Preview: strings.Clone(cutRunes(point.Content, limit.EstimatePreview)),
-		Bytes: len(point.Content), CreditTenths: metering.IngestTenths(int64(len(point.Content))),
-	}
-	if p.Rows >= 0 {
-		r.Content, r.Metadata = "", nil // a part of the content would keep the whole file in memory
-		return r, nil
-	}
-	if p.kept += int64(len(point.Content) + len(point.Metadata)); p.kept > limit.EstimateContents {
-		return Row{}, ErrContents
-	}
-	return r, nil
-}
+// The bounds of a request that no file can be skipped for.
+var (
+	// ErrContents is returned if all data points together are too big to be shown in full.
+	ErrContents = errors.New("the data points are too big to be returned")
+	// ErrKept is returned if the items, or the paths of the files, are more than a plan keeps.
+	ErrKept = errors.New("the request has too many items or too long paths")
+)
 
 // NewPlan returns an empty plan.
 func NewPlan(zone *time.Location, shown int) *Plan {
-	return &Plan{Zone: zone, Rows: shown, rows: newRows(shown), ids: map[uint64]int32{}}
+	return &Plan{Zone: zone, Rows: shown, facts: newFacts(), window: windowBytes, numbers: map[uint64]uint32{}}
 }
-
-// errFull ends the cut of a file with which the plan would have too many data points.
-var errFull = errors.New("too many data points")
 
 // AddFile cuts a file and adds its data points. One that equals a data point of the plan is left out; one
-// with the id of another gets an id of its own. check is called now and then; its error ends the cut and
-// is returned, as is ErrContents.
-func (p *Plan) AddFile(f File, check func() error) error {
-	total := FileTotal{Path: f.Path}
-	first, kept, shown := len(p.facts), p.kept, newRows(p.Rows)
-	origin, err := Cut(f, p.Zone, func(point Point) error {
-		if len(p.facts) >= limit.EstimatePoints {
-			return errFull
-		}
-		if len(p.facts)%256 == 0 {
-			if err := check(); err != nil {
-				return err
-			}
-		}
-		fresh, ok := p.distinct(point)
-		if !ok {
-			return nil
-		}
-		row, err := p.row(fresh, f.Path)
-		if err != nil {
-			return err
-		}
-		total.Points++
-		total.Bytes += int64(row.Bytes)
-		total.CreditTenths += row.CreditTenths
-		shown.add(p.add(fresh), row)
-		return nil
-	})
+// with the id of another gets an id of its own. The error is ErrContents, ErrKept, or that of the context.
+func (p *Plan) AddFile(ctx context.Context, f File) error {
+	if p.kept += keptFile + int64(len(f.Path)); p.kept > limit.EstimateKept {
+		return ErrKept
+	}
+	total := FileTotal{Path: f.Path, first: p.facts.count}
+	kept, full := p.kept, p.full
+	p.renamed = p.renamed[:0]
+	origin, err := Cut(ctx, f, p.Zone, func(point Point) error { return p.addCut(point, &total) })
 	total.Origin = origin
-	if errors.Is(err, errFull) {
-		err = skip("the request would have more than %d data points: estimate the file in another", limit.EstimatePoints)
-	}
 	if skipped, ok := errors.AsType[*Skip](err); ok {
-		p.truncate(first)
-		p.kept = kept
-		total = FileTotal{Path: f.Path, Origin: origin, Skipped: skipped.Reason}
-		shown, err = newRows(0), nil
+		p.truncate(total.first)
+		p.kept, p.full = kept+int64(len(skipped.Reason)), full
+		total = FileTotal{Path: f.Path, Origin: origin, Skipped: skipped.Reason, first: total.first}
+		err = nil
 	}
-	if err != nil {
-		return err
-	}
-	shown.each(func(place order, r Row) {
-		r.Kind = origin.Kind
-		p.rows.add(place, r)
-	})
 	p.files = append(p.files, total)
-	return check()
-}
-
-// SkipFile adds a file that cannot be cut.
-func (p *Plan) SkipFile(path, reason string) {
-	p.files = append(p.files, FileTotal{Path: path, Skipped: reason})
-}
-
-// AddItem adds a data point as given. The caller bounds their number. The error is ErrContents.
-func (p *Plan) AddItem(point Point) error {
-	row, err := p.row(point, "")
-	if err == nil {
-		p.rows.add(p.add(point), row)
-	}
 	return err
 }
 
-// distinct returns a data point with an id that the plan does not have. ok is false for a data point that
-// the plan has.
-func (p *Plan) distinct(point Point) (fresh Point, ok bool) {
-	sum, id := sumOf(point), point.ID
-	for n := 2; ; n++ {
-		place, taken := p.ids[hashOf(point.ID)]
-		if !taken {
-			return point, true
-		}
-		if n == 2 && p.facts[place].sum == sum {
-			return Point{}, false
-		}
-		point.ID = fitID(id + "~" + strconv.Itoa(n))
+// addCut adds a data point of a file.
+func (p *Plan) addCut(point Point, total *FileTotal) error {
+	f := factOf(point, total.Path)
+	if p.made += f.size(); p.made > limit.EstimateMade {
+		return skip("the data points of the request would have more than %d bytes: estimate the file in another",
+			int64(limit.EstimateMade))
 	}
+	if p.facts.count >= limit.EstimatePoints {
+		return skip("the request would have more than %d data points: estimate the file in another", limit.EstimatePoints)
+	}
+	fresh, number, ok := p.distinct(point)
+	if !ok {
+		return nil
+	}
+	if p.kept += keptPoint; p.kept > limit.EstimateKept {
+		return skip("the service would keep more than %d bytes of the request: estimate the file in another",
+			limit.EstimateKept)
+	}
+	f.number = number
+	if err := p.add(f, fresh); err != nil {
+		return err
+	}
+	total.Points++
+	total.Bytes += int64(f.bytes)
+	total.CreditTenths += metering.IngestTenths(int64(f.bytes))
+	return nil
 }
 
-// add appends a data point, and returns its place in the order of the plan.
-func (p *Plan) add(point Point) order {
-	f := fact{
-		at: math.MaxInt64, bytes: int32(len(point.Content)), //nolint:gosec // content has at most 16 MiB
-		weight: int32(len(point.Content) + len(point.Metadata)), //nolint:gosec // at most 17 MiB
-		id:     hashOf(point.ID), sum: sumOf(point),
-	}
-	if !point.At.IsZero() {
-		f.at = point.At.UnixMicro()
-	}
-	place := len(p.facts)
-	if _, ok := p.ids[f.id]; !ok {
-		p.ids[f.id] = int32(place) //nolint:gosec // at most limit.EstimatePoints
-	}
-	p.facts = append(p.facts, f)
-	return order{f.at, place}
-}
-
-// truncate removes the data points from a place on.
-func (p *Plan) truncate(first int) {
-	for i, f := range p.facts[first:] {
-		if int(p.ids[f.id]) == first+i {
-			delete(p.ids, f.id)
+// add adds a fact to which the data point belongs.
+func (p *Plan) add(f fact, point Point) error {
+	if p.Rows < 0 {
+		if p.full += f.size(); p.full > limit.EstimateFull {
+			return ErrContents
 		}
 	}
-	p.facts = p.facts[:first]
+	f.id, f.sum = p.facts.hash(point.ID), sumOf(point)
+	p.facts.add(f)
+	return nil
 }
 
-func hashOf(id string) uint64 {
-	sum := sha256.Sum256([]byte(id))
-	return binary.BigEndian.Uint64(sum[:])
-}
-
-// sumOf returns the digest of everything that is sent of a data point.
-func sumOf(p Point) (sum [16]byte) {
-	h := sha256.New()
-	var size [8]byte
-	for _, part := range []string{p.ID, p.Content, p.Label, p.Identity, p.Audience, string(p.Metadata)} {
-		binary.BigEndian.PutUint64(size[:], uint64(len(part)))
-		_, _ = h.Write(size[:]) // a hash takes everything
-		_, _ = h.Write([]byte(part))
+// AddItem adds a data point as given. The caller bounds their number. The error is ErrContents or ErrKept.
+func (p *Plan) AddItem(point Point) error {
+	if p.kept += keptPoint; p.kept > limit.EstimateKept {
+		return ErrKept
 	}
-	if !p.At.IsZero() {
-		binary.BigEndian.PutUint64(size[:], uint64(p.At.UnixMicro())) //nolint:gosec // only compared
-		_, _ = h.Write(size[:])
+	return p.add(factOf(point, ""), point)
+}
+
+// distinct returns a data point with an id that the plan does not have, and the number that was added to its
+// id, 0 for none. ok is false for a data point that the plan has. A number is tried once for each id.
+func (p *Plan) distinct(point Point) (fresh Point, number uint32, ok bool) {
+	id := p.facts.hash(point.ID)
+	place, taken := p.facts.first(id)
+	if !taken {
+		return point, 0, true
 	}
-	copy(sum[:], h.Sum(nil))
-	return sum
-}
-
-// order is the place of a data point: by time, then as it was added. Those without a time come last: a
-// send gives them the time at which it is accepted.
-type order struct {
-	at    int64
-	place int
-}
-
-func compareOrder(a, b order) int {
-	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.place, b.place))
-}
-
-// sorted returns the places of the facts in the order of the plan.
-func (p *Plan) sorted() []int32 {
-	places := make([]int32, len(p.facts))
-	for i := range places {
-		places[i] = int32(i) //nolint:gosec // at most limit.EstimatePoints
+	if p.facts.get(place).sum == sumOf(point) {
+		return Point{}, 0, false
 	}
-	slices.SortFunc(places, func(a, b int32) int {
-		return compareOrder(order{p.facts[a].at, int(a)}, order{p.facts[b].at, int(b)})
-	})
-	return places
+	last := p.numbers[id]
+	number = max(last, 1)
+	for fresh = point; taken; {
+		number++
+		fresh.ID = numbered(point.ID, number)
+		_, taken = p.facts.first(p.facts.hash(fresh.ID))
+	}
+	p.renamed = append(p.renamed, lastNumber{id, last})
+	p.numbers[id] = number
+	p.kept += keptNumber
+	return fresh, number, true
+}
+
+func numbered(id string, number uint32) string {
+	return fitID(id + "~" + strconv.FormatUint(uint64(number), 10))
+}
+
+// truncate removes the data points from a place on, which are those of the file at hand.
+func (p *Plan) truncate(from int) {
+	p.facts.truncate(from)
+	for len(p.renamed) > 0 {
+		last := p.renamed[len(p.renamed)-1]
+		p.renamed = p.renamed[:len(p.renamed)-1]
+		if p.numbers[last.id] = last.number; last.number == 0 {
+			delete(p.numbers, last.id)
+		}
+	}
+}
+
+// again returns a data point as the plan has it at a place, when its file is cut again. ok is false for one
+// that the plan left out.
+func (p *Plan) again(point Point, place int) (fresh Point, ok bool) {
+	f := p.facts.get(place)
+	if f.number > 0 {
+		point.ID = numbered(point.ID, f.number)
+		return point, p.facts.hash(point.ID) == f.id && sumOf(point) == f.sum
+	}
+	return point, p.facts.hash(point.ID) == f.id
 }

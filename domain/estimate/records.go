@@ -21,14 +21,17 @@ const (
 
 // cutRecords cuts a JSON array, JSON Lines, or one JSON object: one data point for each element.
 func cutRecords(c *cut) error {
-	r := &records{cut: c, names: names{}, plain: map[string]string{}}
 	text := strings.TrimSpace(c.text)
-	if strings.HasPrefix(text, "[") {
-		return r.array([]byte(text))
+	if err := c.nesting(Records, text); err != nil {
+		return err
 	}
-	dec := json.NewDecoder(strings.NewReader(text))
+	r := &records{cut: c, names: newNames(), plain: map[string]string{}}
+	if strings.HasPrefix(text, "[") {
+		return r.array(strings.NewReader(text))
+	}
+	dec := json.NewDecoder(c.reader(strings.NewReader(text)))
+	var element json.RawMessage // its memory is used again
 	for n := 1; ; n++ {
-		var element json.RawMessage
 		err := dec.Decode(&element)
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -39,7 +42,7 @@ func cutRecords(c *cut) error {
 		if n == 1 && !dec.More() {
 			// One object may hold the list of records in its only array.
 			if list := onlyList(element); list != nil {
-				return r.array(list)
+				return r.array(bytes.NewReader(list))
 			}
 		}
 		if err := r.add(element); err != nil {
@@ -48,17 +51,31 @@ func cutRecords(c *cut) error {
 	}
 }
 
-// array cuts the elements of a JSON array.
-func (r *records) array(text []byte) (err error) {
-	if !json.Valid(text) {
-		var sink json.RawMessage
-		return unparseable(Records, "%v", json.Unmarshal(text, &sink))
+// array cuts the elements of a JSON array, which is all of the text.
+func (r *records) array(text io.Reader) error {
+	dec := json.NewDecoder(r.cut.reader(text))
+	var element json.RawMessage
+	_, err := dec.Token()
+	for err == nil && dec.More() {
+		if err = dec.Decode(&element); err != nil {
+			break
+		}
+		if err := r.add(element); err != nil {
+			return err
+		}
 	}
-	rawjson.Elements(text, func(_ int, element []byte) bool {
-		err = r.add(element)
-		return err == nil
-	})
-	return err
+	if err == nil {
+		_, err = dec.Token()
+	}
+	if err == nil {
+		if _, more := dec.Token(); !errors.Is(more, io.EOF) {
+			err = errors.New("there is more after the array")
+		}
+	}
+	if err != nil {
+		return unparseable(Records, "%v", err)
+	}
+	return nil
 }
 
 // onlyList returns the array of objects in an object that has one such array, nil for anything else.
@@ -126,7 +143,7 @@ func (r *records) add(element json.RawMessage) error {
 	r.fields = r.fields[:0]
 	rawjson.Each(element, func(name string, value []byte) bool {
 		r.fields = append(r.fields, member{r.plainName(name), value})
-		return len(r.fields) <= maxRecordLines
+		return len(r.fields) <= maxRecordLines && !r.cut.over(len(value))
 	})
 	if len(r.fields) > maxRecordLines {
 		return unparseable(Records, "a record has more than %d fields", maxRecordLines)
@@ -151,7 +168,7 @@ func (r *records) add(element json.RawMessage) error {
 	}
 	p.Content = r.content(element)
 	if p.Label == "" {
-		p.Label = r.cut.base()
+		p.Label = r.cut.base
 	}
 	p.ID = r.cut.id(r.names.unique(r.field(idNames...), p.Content))
 	return r.cut.emit(p)
@@ -165,7 +182,7 @@ func (r *records) content(element json.RawMessage) string {
 			}
 		}
 	}
-	w := recordLines{}
+	w := recordLines{cut: r.cut}
 	w.write("", element, 0)
 	return w.b.String()
 }
@@ -206,12 +223,13 @@ func trimSpace(text []byte) []byte { return bytes.TrimLeft(text, " \t\r\n") }
 
 // recordLines writes a JSON value as lines "name: value". Names of nested fields are joined by a dot.
 type recordLines struct {
+	cut   *cut
 	b     strings.Builder
 	lines int
 }
 
 func (w *recordLines) write(name string, value json.RawMessage, depth int) {
-	if len(value) == 0 || w.lines >= maxRecordLines {
+	if len(value) == 0 || w.lines >= maxRecordLines || w.cut.over(len(value)) {
 		return
 	}
 	switch {
@@ -244,7 +262,7 @@ func (w *recordLines) list(name string, value json.RawMessage, depth int) {
 			}
 			plain.WriteString(text)
 		}
-		return true
+		return !w.cut.over(len(e))
 	})
 	if !nested {
 		w.line(name, plain.String())

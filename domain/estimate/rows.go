@@ -1,67 +1,165 @@
 package estimate
 
 import (
-	"container/heap"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
 	"slices"
+	"strings"
+
+	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/metering"
 )
 
-// rows keeps the first data points of a plan: all of them, or a number.
-type rows struct {
-	most int // negative for no bound
-	// list is a heap with the last row first if there is a bound.
-	list []placed
+// Row is a data point as it is shown. Kind and Path are "" for an item. Content and metadata are there
+// only if the plan shows all data points.
+type Row struct {
+	Point
+	Kind         Kind
+	Path         string
+	Preview      string
+	Bytes        int
+	CreditTenths int64
 }
 
-type placed struct {
-	order order
-	row   Row
+// Source reads the files or the items of a plan again, by the order in which they were added.
+type Source struct {
+	File func(i int) (File, error)
+	Item func(i int) (Point, error)
 }
 
-func newRows(most int) *rows { return &rows{most: most} }
+// windowBytes is the size of the rows that are made at once.
+const windowBytes = 32 << 20
 
-func (r *rows) add(at order, row Row) {
+// windowEnd returns the end of the rows from one on that are made at once, at least one, and their size.
+func (e *Estimate) windowEnd(from int) (to int, size int64) {
+	for to = from; to < e.Shown; to++ {
+		f := e.plan.facts.get(int(e.order[to]))
+		n := f.size()
+		if e.plan.Rows >= 0 {
+			n = int64(f.others) + min(int64(f.bytes), 4*limit.EstimatePreview)
+		}
+		if to > from && size+n > e.plan.window {
+			break
+		}
+		size += n
+	}
+	return to, size
+}
+
+// WindowBytes returns the size of the biggest window.
+func (e *Estimate) WindowBytes() (most int64) {
+	for from := 0; from < e.Shown; {
+		to, size := e.windowEnd(from)
+		most, from = max(most, size), to
+	}
+	return most
+}
+
+// wantedRow is a row of a window: the place of its data point, and its own within the window.
+type wantedRow struct {
+	place int32
+	at    int
+}
+
+// errEnough ends a cut of which all rows are there, errDiffers is of a file that was another one before.
+var (
+	errEnough  = errors.New("all rows are there")
+	errDiffers = errors.New("a second cut of a file differs from the first")
+)
+
+// Window returns the rows from one on that are made at once. The files that they come from are cut again.
+func (e *Estimate) Window(ctx context.Context, from int, source Source) ([]Row, error) {
+	to, _ := e.windowEnd(from)
+	rows := make([]Row, to-from)
+	wanted := make([]wantedRow, len(rows))
+	for i, place := range e.order[from:to] {
+		wanted[i] = wantedRow{place, i}
+	}
+	if len(e.Files) == 0 {
+		return rows, e.items(ctx, wanted, rows, source)
+	}
+	slices.SortFunc(wanted, func(a, b wantedRow) int { return cmp.Compare(a.place, b.place) })
+	for i, total := range e.Files {
+		n := 0
+		for n < len(wanted) && int(wanted[n].place) < total.first+total.Points {
+			n++
+		}
+		if n == 0 {
+			continue
+		}
+		f, err := source.File(i)
+		if err == nil {
+			err = e.cutAgain(ctx, f, total, wanted[:n], rows)
+		}
+		if err != nil {
+			return nil, err
+		}
+		wanted = wanted[n:]
+	}
+	return rows, nil
+}
+
+// cutAgain sets the rows that are wanted of a file.
+func (e *Estimate) cutAgain(ctx context.Context, f File, total FileTotal, wanted []wantedRow, rows []Row) error {
+	place := total.first
+	_, err := Cut(ctx, f, e.plan.Zone, func(point Point) error {
+		if place == total.first+total.Points {
+			return errDiffers
+		}
+		fresh, ok := e.plan.again(point, place)
+		if !ok {
+			return nil
+		}
+		if place == int(wanted[0].place) {
+			rows[wanted[0].at] = e.row(fresh, total)
+			wanted = wanted[1:]
+		}
+		place++
+		if len(wanted) == 0 {
+			return errEnough
+		}
+		return nil
+	})
+	_, skipped := errors.AsType[*Skip](err)
 	switch {
-	case r.most < 0:
-		r.list = append(r.list, placed{at, row})
-	case len(r.list) < r.most:
-		heap.Push(r, placed{at, row})
-	case r.most > 0 && compareOrder(at, r.list[0].order) < 0:
-		r.list[0] = placed{at, row}
-		heap.Fix(r, 0)
+	case errors.Is(err, errEnough):
+		return nil
+	case err == nil, skipped:
+		return errDiffers
+	default:
+		return err
 	}
 }
 
-func (r *rows) each(yield func(order, Row)) {
-	for _, p := range r.list {
-		yield(p.order, p.row)
+// items sets the rows of items.
+func (e *Estimate) items(ctx context.Context, wanted []wantedRow, rows []Row, source Source) error {
+	for _, row := range wanted {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		point, err := source.Item(int(row.place))
+		if err != nil {
+			return err
+		}
+		rows[row.at] = e.row(point, FileTotal{})
 	}
+	return nil
 }
 
-// inOrder returns the rows in the order of the plan.
-func (r *rows) inOrder() []Row {
-	slices.SortFunc(r.list, func(a, b placed) int { return compareOrder(a.order, b.order) })
-	list := make([]Row, len(r.list))
-	for i, p := range r.list {
-		list[i] = p.row
+// row returns the row of a data point. A part of the text of a file would keep all of it in memory.
+func (e *Estimate) row(point Point, of FileTotal) Row {
+	r := Row{
+		Point: Point{
+			ID: strings.Clone(point.ID), Label: strings.Clone(point.Label), Identity: strings.Clone(point.Identity),
+			Audience: strings.Clone(point.Audience), At: point.At,
+		},
+		Kind: of.Kind, Path: of.Path, Preview: strings.Clone(cutRunes(point.Content, limit.EstimatePreview)),
+		Bytes: len(point.Content), CreditTenths: metering.IngestTenths(int64(len(point.Content))),
 	}
-	return list
-}
-
-// Len, Less, Swap, Push and Pop implement heap.Interface.
-func (r *rows) Len() int           { return len(r.list) }
-func (r *rows) Less(i, j int) bool { return compareOrder(r.list[i].order, r.list[j].order) > 0 }
-func (r *rows) Swap(i, j int)      { r.list[i], r.list[j] = r.list[j], r.list[i] }
-
-// Push implements heap.Interface.
-func (r *rows) Push(x any) {
-	if p, ok := x.(placed); ok {
-		r.list = append(r.list, p)
+	if e.plan.Rows < 0 {
+		r.Content, r.Metadata = strings.Clone(point.Content), json.RawMessage(slices.Clone(point.Metadata))
 	}
-}
-
-// Pop implements heap.Interface.
-func (r *rows) Pop() any {
-	last := r.list[len(r.list)-1]
-	r.list = r.list[:len(r.list)-1]
-	return last
+	return r
 }

@@ -1,9 +1,6 @@
 package estimate
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/csv"
 	"errors"
 	"io"
 	"strconv"
@@ -23,7 +20,7 @@ const (
 
 // cutTable cuts a table with a header: one data point for each row.
 func cutTable(c *cut) error {
-	t := &table{cut: c, rows: strictRows(c.text, separator(c.text)), names: names{}}
+	t := &table{cut: c, rows: c.rows(separator(c.text)), names: newNames()}
 	if err := t.readHeader(); err != nil {
 		return err
 	}
@@ -51,53 +48,6 @@ func separator(text string) rune {
 	return best
 }
 
-// rowReader returns the fields of the next row, io.EOF at the end. The slice is valid until the next call.
-type rowReader func() ([]string, error)
-
-// strictRows reads a table by RFC 4180 if all of it is, else line by line with the quotes as they are
-// found: many programs write quotes that nothing closes.
-func strictRows(text string, comma rune) rowReader {
-	check := newCSV(text, comma, false)
-	for {
-		_, err := check.Read()
-		if errors.Is(err, io.EOF) {
-			return newCSV(text, comma, false).Read
-		}
-		if err != nil {
-			break
-		}
-	}
-	return plainRows(text, comma)
-}
-
-func newCSV(text string, comma rune, lazy bool) *csv.Reader {
-	r := csv.NewReader(strings.NewReader(text))
-	r.Comma, r.FieldsPerRecord, r.ReuseRecord, r.LazyQuotes = comma, -1, true, lazy
-	return r
-}
-
-// plainRows takes each line for a row. Quotes count if they are balanced within the line.
-func plainRows(text string, comma rune) rowReader {
-	return func() ([]string, error) {
-		for {
-			if text == "" {
-				return nil, io.EOF
-			}
-			var line string
-			line, text = firstLine(text)
-			if strings.TrimSpace(line) == "" {
-				continue
-			}
-			if strings.Contains(line, `"`) {
-				if fields, err := newCSV(line, comma, false).Read(); err == nil {
-					return fields, nil
-				}
-			}
-			return strings.SplitN(line, string(comma), maxColumns+1), nil
-		}
-	}
-}
-
 // table is a table while it is cut.
 type table struct {
 	cut    *cut
@@ -117,7 +67,7 @@ func (t *table) readHeader() error {
 		return unparseable(Table, "it has no header")
 	}
 	if len(header) > maxColumns {
-		return unparseable(Table, "it has %d columns: want at most %d", len(header), maxColumns)
+		return unparseable(Table, "it has more than %d columns", maxColumns)
 	}
 	t.header = make([]string, len(header))
 	names := 0
@@ -185,7 +135,7 @@ func (t *table) each() error {
 // row makes the data point of a row: a line "name: value" for each value that is not empty.
 func (t *table) row(row []string) error {
 	if len(row) > maxColumns {
-		return unparseable(Table, "a row has %d columns: want at most %d", len(row), maxColumns)
+		return unparseable(Table, "a row has more than %d columns", maxColumns)
 	}
 	var b strings.Builder
 	for i, value := range row {
@@ -208,7 +158,7 @@ func (t *table) row(row []string) error {
 		Content: b.String(), Label: t.field(row, t.label), Identity: t.field(row, t.author), Metadata: t.cut.metadata(),
 	}
 	if p.Label == "" {
-		p.Label = t.cut.base()
+		p.Label = t.cut.base
 	}
 	if at, ok := parseTime(t.field(row, t.time), t.cut.zone, t.monthFirst); ok {
 		p.At = at
@@ -228,30 +178,6 @@ func (t *table) field(row []string, column int) string {
 		return ""
 	}
 	return strings.TrimSpace(row[column])
-}
-
-// names counts the names of the elements of a file, by a hash.
-type names map[uint64]uint32
-
-// unique returns the name of an element: its own id, else the digest of its content. From the second
-// element of a name on, a number follows, and one that no element has.
-func (n names) unique(id, content string) string {
-	if id == "" {
-		id = digest(content)
-	}
-	id = fitID(id)
-	name, at := id, nameHash(id)
-	for own := at; n[own] > 0; own = nameHash(name) {
-		n[at]++
-		name = id + "~" + strconv.FormatUint(uint64(n[at]), 10)
-	}
-	n[nameHash(name)]++
-	return name
-}
-
-func nameHash(name string) uint64 {
-	sum := sha256.Sum256([]byte(name))
-	return binary.BigEndian.Uint64(sum[:])
 }
 
 // The names of columns and fields with a meaning, in the order in which they are looked for. Case, white

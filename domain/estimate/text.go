@@ -16,18 +16,6 @@ import (
 
 const byteOrderMark = "\ufeff"
 
-// normalize removes a byte order mark and ends each line with \n.
-func normalize(text string) string {
-	text = strings.TrimPrefix(text, byteOrderMark)
-	if !utf8.ValidString(text) {
-		text = strings.ToValidUTF8(text, "\ufffd")
-	}
-	if strings.IndexByte(text, '\r') < 0 {
-		return text
-	}
-	return strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
-}
-
 // encodeJSON encodes a value that cannot fail.
 func encodeJSON(v any) []byte {
 	var b bytes.Buffer
@@ -60,8 +48,8 @@ func fitID(id string) string {
 
 // fitName brings a label or identity on one line and within its limit.
 func fitName(text string, most int) string {
-	if text == "" {
-		return ""
+	if isName(text, most) {
+		return text
 	}
 	// Only the beginning can be kept: the rest is not read.
 	if len(text) > 16*most {
@@ -74,6 +62,30 @@ func fitName(text string, most int) string {
 		return r
 	}, text)
 	return strings.TrimSpace(cutRunes(strings.Join(strings.Fields(text), " "), most))
+}
+
+// isName reports whether a text is on one line, without white space that fitName removes, and within its limit.
+func isName(text string, most int) bool {
+	space := true
+	for _, r := range text {
+		if most--; most < 0 || unicode.IsControl(r) || unicode.IsSpace(r) && (space || r != ' ') {
+			return false
+		}
+		space = r == ' '
+	}
+	return !space || text == ""
+}
+
+// oneLine returns the words of a text with one space between them.
+func oneLine(text string) string {
+	var b strings.Builder
+	for word := range strings.FieldsSeq(text) {
+		if b.Len() > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(word)
+	}
+	return b.String()
 }
 
 // fitTime returns the zero time for what no send takes.

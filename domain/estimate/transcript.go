@@ -18,12 +18,12 @@ type turn struct {
 // cutTranscript cuts WebVTT, SubRip, or lines that begin with the name of a speaker. Turns are joined to
 // parts of about partBytes.
 func cutTranscript(c *cut) error {
-	read := speakerTurns
+	read := c.speakerTurns
 	if isCues(c.text[:min(len(c.text), headBytes)]) || extension(c.path) == ".vtt" || extension(c.path) == ".srt" {
-		read = cueTurns
+		read = c.cueTurns
 	}
 	t := &transcript{cut: c, begins: dateInName(c.path, c.zone), last: -1}
-	if err := read(c.text, t.add); err != nil {
+	if err := read(t.add); err != nil {
 		return err
 	}
 	if err := t.flush(); err != nil {
@@ -89,7 +89,7 @@ func (t *transcript) flush() error {
 		return nil
 	}
 	t.part++
-	label := t.cut.base()
+	label := t.cut.base
 	p := Point{
 		ID: t.cut.id("part-" + strconv.Itoa(t.part)), Content: t.b.String(), At: t.begins, Metadata: t.cut.metadata(),
 	}
@@ -152,12 +152,12 @@ func isCues(head string) bool {
 
 // cueTurns reads WebVTT and SubRip. Lines before the first cue, its numbers, notes and styles are not
 // read; a line that the cue before had, as rolling captions repeat it, counts once.
-func cueTurns(text string, yield func(turn) error) error {
+func (c *cut) cueTurns(yield func(turn) error) error {
 	inCue, speaker, before := false, "", ""
 	at := time.Duration(0)
-	for text != "" {
+	for text := c.text; text != ""; {
 		var line string
-		line, text = firstLine(text)
+		line, text = c.line(text)
 		if since, ok := timingOf(line); ok {
 			at, inCue, speaker = since, true, ""
 			continue
@@ -205,7 +205,7 @@ func cueLine(line string) (speaker, said string) {
 		}
 		line = after
 	}
-	said = strings.Join(strings.Fields(unescapeCue.Replace(b.String())), " ")
+	said = oneLine(unescapeCue.Replace(b.String()))
 	if speaker == "" {
 		if name, rest, ok := speakerOf(said); ok {
 			return name, rest
@@ -255,7 +255,7 @@ func speakerMatch(line string) []string {
 }
 
 // speakerTurns reads lines that begin with a speaker. Other lines go on with the turn before.
-func speakerTurns(text string, yield func(turn) error) error {
+func (c *cut) speakerTurns(yield func(turn) error) error {
 	current := turn{at: -1}
 	var b strings.Builder
 	named := 0
@@ -264,9 +264,9 @@ func speakerTurns(text string, yield func(turn) error) error {
 		b.Reset()
 		return yield(current)
 	}
-	for text != "" {
+	for text := c.text; text != ""; {
 		var line string
-		line, text = firstLine(text)
+		line, text = c.line(text)
 		m := speakerMatch(strings.TrimSpace(line))
 		if m == nil {
 			if line = strings.TrimSpace(line); line != "" && named > 0 {

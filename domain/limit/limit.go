@@ -44,8 +44,13 @@ const (
 	EstimatePath = 1000
 	// EstimatePoints is how many data points a request becomes. The files beyond them are skipped.
 	EstimatePoints = 1_000_000
-	// EstimateContents is that of the contents and metadata that an answer returns in full.
-	EstimateContents = 256 << 20
+	// EstimateKept is what is kept of a request besides its contents, in bytes. The files beyond it are skipped.
+	EstimateKept = 64 << 20
+	// EstimateMade is the size of all data points of a request, with their ids, labels and metadata. The files
+	// beyond it are skipped.
+	EstimateMade = 2 << 30
+	// EstimateFull is the same of the data points that an answer returns in full.
+	EstimateFull = 512 << 20
 	// EstimateRows is how many data points a summary shows, EstimatePreview how much of each.
 	EstimateRows    = 1000
 	EstimatePreview = 160

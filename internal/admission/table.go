@@ -5,6 +5,7 @@ package admission
 import (
 	"time"
 
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/allowance"
 )
 
@@ -79,10 +80,15 @@ var (
 		Name: "recalls at work", Total: 24, Organization: 12, Project: 12, Wait: 5 * time.Second, Waiters: 256,
 		Refusal: "too many recalls of the organization are running; retry",
 	}
-	// Estimates are those with a body over 1 MiB.
+	// Estimates are the bytes of memory of estimates with a body over 1 MiB; one organization makes one.
 	Estimates = Resource{
-		Name: "estimates with a body over 1 MiB at work", Total: 2, Organization: 1, Project: 1, Wait: 10 * time.Second,
-		Waiters: 64, Refusal: "too many estimates are being made" + again,
+		Name: "memory of estimates with a body over 1 MiB", Total: 4 * LongEstimate, Organization: 2 * LongEstimate,
+		Project: 2 * LongEstimate, Bytes: true, Wait: 10 * time.Second, Waiters: 64, Refusal: estimatesRefusal,
+	}
+	// SmallEstimates are those of shorter ones, so that they never wait for long ones.
+	SmallEstimates = Resource{
+		Name: "memory of shorter estimates", Total: 128 << 20, Organization: 64 << 20, Project: 64 << 20, Bytes: true,
+		Wait: 10 * time.Second, Waiters: 64, Refusal: estimatesRefusal,
 	}
 	// Debugging are the reads that replay streams and scan the request log.
 	Debugging = Resource{
@@ -91,12 +97,20 @@ var (
 	}
 )
 
-const bodiesRefusal = "too many bytes of request bodies are in flight" + again
+const (
+	bodiesRefusal    = "too many bytes of request bodies are in flight" + again
+	estimatesRefusal = "too many estimates are being made" + again
+
+	// LongEstimate is the memory of a long estimate besides its body: what is kept of it, and the copies of a file
+	// while it is cut.
+	LongEstimate = limit.EstimateKept + 4*limit.EstimateFileBytes
+)
 
 // Resources lists the table.
 func Resources() []Resource {
 	return []Resource{
-		Serving, Strangers, Calls, LoggedCalls, Bodies, LongBodies, LongestBodies, Answers, Recalls, Estimates, Debugging,
+		Serving, Strangers, Calls, LoggedCalls, Bodies, LongBodies, LongestBodies, Answers, Recalls, Estimates,
+		SmallEstimates, Debugging,
 	}
 }
 

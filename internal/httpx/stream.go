@@ -25,52 +25,83 @@ func Stream[T any](c echo.Context, shell any, name string, items []T) error {
 // StreamSeq is Stream of items that are read while they are written. If the first item is an
 // error, nothing is written. A later error aborts the response.
 func StreamSeq[T any](c echo.Context, shell any, name string, items iter.Seq2[T, error]) error {
-	encoded, err := encode(shell)
+	return StreamLists(c, shell, ListOf(name, items))
+}
+
+// List is a list of an answer that is encoded item by item.
+type List struct {
+	name  string
+	items iter.Seq2[any, error]
+}
+
+// ListOf returns the list with a JSON name.
+func ListOf[T any](name string, items iter.Seq2[T, error]) List {
+	return List{name, func(yield func(any, error) bool) {
+		for item, err := range items {
+			if !yield(item, err) {
+				return
+			}
+		}
+	}}
+}
+
+// StreamLists is StreamSeq of several lists, in the order of the shell. Nothing is written if the first item of
+// all is an error.
+func StreamLists(c echo.Context, shell any, lists ...List) error {
+	rest, err := encode(shell)
 	if err != nil {
 		return err
 	}
-	// Quotes within a string are escaped, so the first match is the member.
-	before, after, ok := bytes.Cut(encoded, []byte(`"`+name+`":[]`))
-	if !ok {
-		return fmt.Errorf("the answer has no empty list %s", name)
-	}
-	res := c.Response()
-	write := func(parts ...[]byte) error {
-		for _, part := range parts {
-			if _, err := res.Write(part); err != nil {
-				return fmt.Errorf("write the response: %w", err)
+	w := streamWriter{res: c.Response()}
+	for _, list := range lists {
+		// Quotes within a string are escaped, so the first match is the member.
+		before, after, ok := bytes.Cut(rest, []byte(`"`+list.name+`":[]`))
+		if !ok {
+			return fmt.Errorf("the answer has no empty list %s", list.name)
+		}
+		rest = after
+		w.due = append(append(w.due, before...), `"`+list.name+`":[`...)
+		first := true
+		for item, err := range list.items {
+			if err != nil {
+				return err
+			}
+			encoded, err := encode(item)
+			if err != nil {
+				return err
+			}
+			if !first {
+				w.due = append(w.due, ',')
+			}
+			first = false
+			if err := w.write(encoded); err != nil {
+				return err
 			}
 		}
-		return nil
+		w.due = append(w.due, ']')
 	}
-	begin := func() error {
-		res.Header().Set(echo.HeaderContentType, echo.MIMEApplicationJSON)
-		res.WriteHeader(http.StatusOK)
-		return write(before, []byte(`"`+name+`":[`))
+	return w.write(append(rest, '\n'))
+}
+
+// streamWriter begins the response with its first part.
+type streamWriter struct {
+	res *echo.Response
+	// due is what comes before the next part.
+	due []byte
+}
+
+func (w *streamWriter) write(part []byte) error {
+	if !w.res.Committed {
+		w.res.Header().Set(echo.HeaderContentType, echo.MIMEApplicationJSON)
+		w.res.WriteHeader(http.StatusOK)
 	}
-	for item, err := range items {
-		if err != nil {
-			return err
-		}
-		encoded, err := encode(item)
-		if err != nil {
-			return err
-		}
-		if res.Committed {
-			err = write([]byte{','}, encoded)
-		} else if err = begin(); err == nil {
-			err = write(encoded)
-		}
-		if err != nil {
-			return err
+	for _, b := range [][]byte{w.due, part} {
+		if _, err := w.res.Write(b); err != nil {
+			return fmt.Errorf("write the response: %w", err)
 		}
 	}
-	if !res.Committed {
-		if err := begin(); err != nil {
-			return err
-		}
-	}
-	return write([]byte{']'}, after, []byte{'\n'})
+	w.due = w.due[:0]
+	return nil
 }
 
 // encode returns the JSON of a value as serializer writes it.

@@ -1,0 +1,161 @@
+package estimate
+
+import (
+	"encoding/base64"
+	"io"
+	"mime/quotedprintable"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/text/encoding/htmlindex"
+)
+
+// decodeTransfer decodes base64 and quoted-printable; what cannot be decoded is left out. Any other text is
+// returned as it is, and encoded is false.
+func (c *cut) decodeTransfer(encoding, body string) (text string, encoded bool) {
+	switch strings.ToLower(strings.TrimSpace(encoding)) {
+	case "base64":
+		return c.decodeBase64(body), true
+	case "quoted-printable":
+		return c.decodeQuoted(body), true
+	default:
+		return body, false
+	}
+}
+
+// decodeBase64 decodes up to the first error.
+func (c *cut) decodeBase64(body string) string {
+	var out strings.Builder
+	out.Grow(len(body) / 4 * 3)
+	raw := make([]byte, 0, checkBytes) // a multiple of the four characters that are three bytes
+	flush := func() (ok bool) {
+		n, err := base64.RawStdEncoding.Decode(raw, raw)
+		out.Write(raw[:n])
+		raw = raw[:0]
+		return err == nil
+	}
+	for i := range len(body) {
+		if b := body[i]; b > ' ' && b != '=' {
+			raw = append(raw, b)
+		}
+		if i%checkBytes == 0 && c.over(min(checkBytes, len(body)-i)) {
+			break
+		}
+		if len(raw) == checkBytes && !flush() {
+			return out.String()
+		}
+	}
+	flush()
+	return out.String()
+}
+
+// maxQuotedLine is the longest line of quoted-printable that is decoded: the reader of the standard library
+// has room for a few thousand bytes.
+const maxQuotedLine = 3000
+
+func (c *cut) hasLongLine(text string) bool {
+	for text != "" {
+		var line string
+		if line, text = c.line(text); len(line) >= maxQuotedLine {
+			return true
+		}
+	}
+	return false
+}
+
+// decodeQuoted decodes quoted-printable. A line that is wrong stays as it is.
+func (c *cut) decodeQuoted(body string) string {
+	var out strings.Builder
+	out.Grow(len(body))
+	if !c.hasLongLine(body) {
+		if _, err := io.Copy(&out, quotedprintable.NewReader(c.reader(strings.NewReader(body)))); err == nil {
+			return out.String()
+		}
+		out.Reset()
+		out.Grow(len(body))
+	}
+	for body != "" {
+		var line string
+		line, body = c.line(body)
+		if decoded, soft, ok := quotedLine(line); !ok {
+			out.WriteString(line)
+		} else if out.WriteString(decoded); soft {
+			continue
+		}
+		out.WriteByte('\n')
+	}
+	return out.String()
+}
+
+// quotedLine decodes a line of quoted-printable. soft is true if the next line continues it. ok is false for
+// a line that is wrong or too long.
+func quotedLine(line string) (text string, soft, ok bool) {
+	if len(line) > maxQuotedLine {
+		return "", false, false
+	}
+	line = strings.TrimRight(line, " \t")
+	line, soft = strings.CutSuffix(line, "=")
+	var b strings.Builder
+	for i := 0; i < len(line); i++ {
+		c := line[i]
+		if c < ' ' && c != '\t' || c == 0x7f || c == '=' && i+1 == len(line) {
+			return "", false, false
+		}
+		// A = that no two digits follow is itself.
+		if c == '=' && i+2 < len(line) {
+			if high, low := hexDigit(line[i+1]), hexDigit(line[i+2]); high >= 0 && low >= 0 {
+				c = byte(high<<4 | low) //nolint:gosec // two digits
+				i += 2
+			}
+		}
+		b.WriteByte(c)
+	}
+	return b.String(), soft, true
+}
+
+// hexDigit returns the value of a digit, negative for another character.
+func hexDigit(c byte) int {
+	if c >= 'A' && c <= 'F' {
+		c += 'a' - 'A'
+	}
+	return strings.IndexByte("0123456789abcdef", c)
+}
+
+// decodeText returns the text of a part. A part that was sent as it is was decoded with its file, unless
+// its charset writes other characters in ASCII.
+func (c *cut) decodeText(h header, params map[string]string, body string) string {
+	raw, _ := c.decodeTransfer(h.get("content-transfer-encoding"), body)
+	charset := strings.ToLower(params["charset"])
+	if utf8.ValidString(raw) && !(isASCII(raw) && (strings.HasPrefix(charset, "iso-2022") || charset == "hz-gb-2312")) &&
+		!strings.HasPrefix(charset, "utf-16") {
+		return c.normalize(withoutZero(raw))
+	}
+	if charset == "" || charset == "us-ascii" || charset == "utf-8" {
+		charset = "windows-1252"
+	}
+	encoding, err := htmlindex.Get(charset)
+	if err != nil {
+		return c.normalize(raw)
+	}
+	var decoded strings.Builder
+	if _, err := io.Copy(&decoded, encoding.NewDecoder().Reader(c.reader(strings.NewReader(raw)))); err != nil {
+		return c.normalize(withoutZero(raw))
+	}
+	return c.normalize(withoutZero(decoded.String()))
+}
+
+func withoutZero(text string) string {
+	if strings.IndexByte(text, 0) < 0 {
+		return text
+	}
+	return strings.ReplaceAll(text, "\x00", "")
+}
+
+func isASCII(text string) bool {
+	for i := range len(text) {
+		if text[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}

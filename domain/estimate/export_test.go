@@ -1,0 +1,16 @@
+package estimate
+
+// The bounds of nesting.
+const (
+	MaxJSONDepth = maxJSONDepth
+	MaxNesting   = maxNesting
+)
+
+// SetWindow sets the size of the rows that are made at once.
+func (p *Plan) SetWindow(bytes int64) { p.window = bytes }
+
+// Use counts bytes that were kept and made before.
+func (p *Plan) Use(kept, made int64) {
+	p.kept += kept
+	p.made += made
+}
