@@ -73,7 +73,8 @@ func (a estimateAPI) post(c echo.Context) error {
 		return err
 	}
 	ctx, principal := c.Request().Context(), httpx.Principal(c)
-	slot, err := a.slot(ctx, allowance.Owner{Organization: principal.OrganizationID, Project: principal.Project.ID}, len(body))
+	of := allowance.Owner{Organization: principal.OrganizationID, Project: principal.Project.ID}
+	slot, err := a.slot(ctx, of, len(body))
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,8 @@ var forms = []struct {
 		mail + "\n¦\n>\n¦tea"}},
 	{estimate.Email, ".mbox", [5]string{
 		from + mail + "¦Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n¦\ntea", "¦" + from + mail + "\ntea %d\n\n",
-		from + mail + "\n¦>> From %d ", "¦" + from + mail + "Message-ID: <1@x>\n\ntea %d\n\n", "¦From a 08:15\nTo:\nCc:\n\n.\n\n"}},
+		from + mail + "\n¦>> From %d ", "¦" + from + mail + "Message-ID: <1@x>\n\ntea %d\n\n",
+		"¦From a 08:15\nTo:\nCc:\n\n.\n\n"}},
 	{estimate.Chat, ".json", [5]string{
 		`¦{"chats":{"list":[¦{"messages":[{"from":"a","text":"b"}]}¦]}}`,
 		`{"name":"a","messages":[{}¦,{"from":"a","date":"2025-05-12T10:15:%d","text":"b"}¦]}`,
