@@ -23,6 +23,9 @@ import (
 // processor time that it takes at 32.
 const fanOutWidth = 128
 
+// fanOutPart is how many items of a batch are appended before the pace is asked again.
+const fanOutPart = 256
+
 // fanOutTimeout bounds the work after a commit, which continues when the caller is gone.
 const fanOutTimeout = 60 * time.Second
 

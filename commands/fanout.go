@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -19,15 +20,7 @@ import (
 // outcomes to the stream of the send. It may run any number of times, in several processes at once:
 // all append under the same ids.
 func (l *Journal) fanOutBatch(ctx context.Context, b *batch) ([]ingestion.Outcome, error) {
-	outcomes := make([]ingestion.Outcome, len(b.prepared))
-	err := l.each(ctx, len(b.prepared), func(ctx context.Context, i int) error {
-		var err error
-		outcomes[i], err = l.fanOutItem(ctx, b, i)
-		if err != nil {
-			return fmt.Errorf("item %d of send %s: %w", i, b.id, err)
-		}
-		return nil
-	})
+	outcomes, err := l.fanOutItems(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -35,6 +28,29 @@ func (l *Journal) fanOutBatch(ctx context.Context, b *batch) ([]ingestion.Outcom
 		return nil, err
 	}
 	l.tombstoneStage(ctx, b.accepted.Stage.Stream)
+	return outcomes, nil
+}
+
+// fanOutItems appends the items in parts, each once the pace allows it.
+func (l *Journal) fanOutItems(ctx context.Context, b *batch) ([]ingestion.Outcome, error) {
+	outcomes := make([]ingestion.Outcome, len(b.prepared))
+	left := paceWait
+	for from := 0; from < len(outcomes); from += fanOutPart {
+		count := min(fanOutPart, len(outcomes)-from)
+		positions := make([]eventstore.Position, count)
+		end := l.Pace.turn(ctx, b.accepted.ProjectID, &left)
+		err := l.each(ctx, count, func(ctx context.Context, i int) (err error) {
+			outcomes[from+i], positions[i], err = l.fanOutItem(ctx, b, from+i)
+			if err != nil {
+				return fmt.Errorf("item %d of send %s: %w", from+i, b.id, err)
+			}
+			return nil
+		})
+		end(slices.Max(positions), count)
+		if err != nil {
+			return nil, err
+		}
+	}
 	return outcomes, nil
 }
 
@@ -86,8 +102,11 @@ func (l *Journal) resumeBatch(
 	return l.fanOutBatch(ctx, b)
 }
 
-// fanOutItem appends one item. It decides it again if its data point has changed since the commit.
-func (l *Journal) fanOutItem(ctx context.Context, b *batch, i int) (ingestion.Outcome, error) {
+// fanOutItem appends one item. It decides it again if its data point has changed since the commit. The
+// position is 0 if it appends nothing.
+func (l *Journal) fanOutItem(
+	ctx context.Context, b *batch, i int,
+) (outcome ingestion.Outcome, position eventstore.Position, err error) {
 	p := &b.prepared[i]
 	decided, effect, final := eventstore.Revision(b.accepted.Items[i].Decided), b.commit, b.accepted.Items[i].Final()
 	if final && b.effects != nil && b.effects[i] > 0 {
@@ -96,10 +115,10 @@ func (l *Journal) fanOutItem(ctx context.Context, b *batch, i int) (ingestion.Ou
 		var err error
 		effect, err = l.effectUpTo(ctx, p.stream, decided)
 		if errors.Is(err, eventstore.ErrDeleted) {
-			return ingestion.Outcome{Outcome: ingestion.Deleted}, nil
+			return ingestion.Outcome{Outcome: ingestion.Deleted}, 0, nil
 		}
 		if err != nil {
-			return ingestion.Outcome{}, err
+			return ingestion.Outcome{}, 0, err
 		}
 	}
 	p.ingest.Commit = uint64(effect)
@@ -107,8 +126,7 @@ func (l *Journal) fanOutItem(ctx context.Context, b *batch, i int) (ingestion.Ou
 	meta := stagedMeta(&b.accepted)
 	meta.CommandID = uuid.NewSHA1(b.accepted.FanOut, fmt.Appendf(nil, "item:%d", i))
 	base, at := b.bases[i], decided
-	var outcome ingestion.Outcome
-	err := untilNoConflict(ctx, nil, func(reread bool) error {
+	err = untilNoConflict(ctx, nil, func(reread bool) error {
 		if reread || b.unread {
 			var done bool
 			var err error
@@ -136,14 +154,15 @@ func (l *Journal) fanOutItem(ctx context.Context, b *batch, i int) (ingestion.Ou
 			}
 			outcome, _ = datapoint.OutcomeOf(e)
 		}
-		_, err := l.Append(ctx, p.stream, at, appended, e)
+		done, err := l.Append(ctx, p.stream, at, appended, e)
+		position = done.Position
 		if errors.Is(err, eventstore.ErrDeleted) {
 			outcome = ingestion.Outcome{Outcome: ingestion.Deleted}
 			return nil
 		}
 		return err
 	})
-	return outcome, err
+	return outcome, position, err
 }
 
 // effectUpTo returns the position of the newest effect that a data point had at a stream revision.

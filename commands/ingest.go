@@ -20,6 +20,7 @@ import (
 // service-unavailable.
 func (s *Service) Ingest(ctx context.Context, call Call, in DataPoint, key string) (Receipt, error) {
 	defer s.load.enter(1)()
+	s.journal.Pace.Live()
 	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
 	send := single{service: s, call: call, command: uuid.New(), texts: uuid.New(), claimed: eventstore.NoStream, key: key}

@@ -38,6 +38,8 @@ type Journal struct {
 	Namespaces stream.Namespaces
 	// Now is the clock, time.Now unless a test sets another.
 	Now func() time.Time
+	// Pace holds up the fan-out of batches while projections lag. Nil never does.
+	Pace *BatchPace
 
 	locks      keylock.Map[string]
 	namespaces namespaces

@@ -105,6 +105,7 @@ type LoadFlags struct {
 	Batches  int           `name:"batches" default:"20" help:"Batches of 1,000 short texts, 1 to 1,000."`
 	Passages int           `name:"passages" default:"100000" help:"Texts to recall from, in thousands: 1,000 to 1,000,000."`
 	Queries  int           `name:"queries" default:"500" help:"Recalls to measure, 1 to 100,000."`
+	Import   int           `name:"import" default:"100000" help:"Texts to import beside single sends, in thousands, at most 1,000,000; 0 leaves that out."`
 }
 
 // Validate is called by the parser.
@@ -112,6 +113,7 @@ func (c *LoadCmd) Validate() error {
 	errs := []error{
 		within("clients", c.Clients, 1, 256), within("batches", c.Batches, 1, 1000),
 		within("passages", c.Passages, 1000, 1_000_000), within("queries", c.Queries, 1, 100_000),
+		within("import", c.Import, 0, 1_000_000),
 	}
 	if c.For <= 0 || c.For > 5*time.Minute {
 		errs = append(errs, fmt.Errorf("--for is %v: want at most 5m", c.For))

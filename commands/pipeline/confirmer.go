@@ -32,8 +32,8 @@ const (
 // confirmQueue lists the sends whose items have all ended.
 type confirmQueue interface {
 	// Searchable returns the position up to which a watermark ends at most about limit of the sends
-	// captured up to upTo, 0 if there is none.
-	Searchable(ctx context.Context, upTo eventstore.Position, limit int) (eventstore.Position, error)
+	// captured after a position and up to upTo, 0 if there is none.
+	Searchable(ctx context.Context, after, upTo eventstore.Position, limit int) (eventstore.Position, error)
 	// Unsearchable lists sends that wait for a watermark after a position.
 	Unsearchable(ctx context.Context, after eventstore.Position, limit int) ([]work.Send, error)
 	// Confirmable lists sends that no watermark ends.
@@ -64,7 +64,9 @@ type Confirmer struct {
 // Run confirms until the context ends.
 func (c *Confirmer) Run(ctx context.Context) error {
 	c.ended = make(map[uuid.UUID]eventstore.Position)
-	moved, stop := c.watchAll(ctx, projection.DataPoints, projection.Memories, projection.RecallIndex)
+	moved := make(chan struct{}, 1)
+	stop := watchAll(ctx, c.Progress, c.Logger, moved,
+		projection.DataPoints, projection.Memories, projection.RecallIndex)
 	defer stop()
 	for ctx.Err() == nil {
 		worked := false
@@ -221,31 +223,37 @@ func (c *Confirmer) isIndexDown(ctx context.Context) bool {
 	return c.Now().Sub(c.indexDownSince) > indexTimeout
 }
 
-// watchAll signals moves of any of the projections.
-func (c *Confirmer) watchAll(ctx context.Context, names ...string) (moved <-chan struct{}, stop func()) {
-	any := make(chan struct{}, 1)
+// watchAll signals moves of any of the projections. Moves while nobody receives count as one.
+func watchAll(
+	ctx context.Context, progress progress, logger *slog.Logger, moved chan<- struct{}, names ...string,
+) (stop func()) {
 	done := make(chan struct{})
 	stops := []func(){func() { close(done) }}
 	for _, name := range names {
-		one, stopOne := c.Progress.Watch(name)
+		one, stopOne := progress.Watch(name)
 		stops = append(stops, stopOne)
-		panics.Go(ctx, c.Logger, "watch panicked", func() {
+		panics.Go(ctx, logger, "watch panicked", func() {
 			for {
 				select {
 				case <-one:
 				case <-done:
 					return
 				}
-				select {
-				case any <- struct{}{}:
-				default: // the last signal is not received yet
-				}
+				signal(moved)
 			}
 		})
 	}
-	return any, func() {
+	return func() {
 		for _, s := range stops {
 			s()
 		}
+	}
+}
+
+// signal sends on a channel of one element, unless the last signal is not received yet.
+func signal(to chan<- struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
 	}
 }

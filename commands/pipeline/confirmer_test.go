@@ -37,10 +37,10 @@ type listed struct{ waiting, others []work.Send }
 func (l listed) Confirmable(context.Context, int) ([]work.Send, error) { return l.others, nil }
 
 func (l listed) Searchable(
-	_ context.Context, upTo eventstore.Position, limit int,
+	_ context.Context, after, upTo eventstore.Position, limit int,
 ) (position eventstore.Position, err error) {
 	for _, s := range l.waiting[:min(limit, len(l.waiting))] {
-		if s.Position <= upTo {
+		if s.Position > after && s.Position <= upTo {
 			position = max(position, s.Position)
 		}
 	}
@@ -163,8 +163,8 @@ func TestConfirmer_WaitsForTheIndex(t *testing.T) {
 	}
 }
 
-// A watermark covers the searchable part of what waits. None is appended while nothing waits, or
-// while the list does not show the effect of the last one.
+// A watermark covers the searchable part of what waits. While the list does not show the effect of the
+// last one, only sends after that count.
 func TestConfirmer_Watermarks(t *testing.T) {
 	b := newFixture(t, "text")
 	list := listed{waiting: []work.Send{sendAt(10), sendAt(20), sendAt(30)}}
@@ -176,8 +176,13 @@ func TestConfirmer_Watermarks(t *testing.T) {
 		want   []uint64
 	}{
 		{"at first", func() {}, true, []uint64{20}},
-		{"the list is old", func() { c.progress[projection.RecallIndex] = 40 }, false, []uint64{20}},
-		{"the list shows it", func() { c.progress[projection.DataPoints] = 1 << 40 }, true, []uint64{20, 30}},
+		{"the list is old, and a later send is searchable", func() {
+			c.progress[projection.RecallIndex] = 40
+		}, true, []uint64{20, 30}},
+		{"the list is old", func() {}, false, []uint64{20, 30}},
+		{"the list shows it", func() {
+			c.Sends, c.progress[projection.DataPoints] = listed{}, 1<<40
+		}, false, []uint64{20, 30}},
 		{"the memories are behind", func() {
 			c.Sends, c.progress[projection.Memories] = listed{waiting: []work.Send{sendAt(35)}}, 34
 		}, false, []uint64{20, 30}},

@@ -29,8 +29,8 @@ const (
 
 // queue is the work list of derivation.
 type queue interface {
-	// Lease leases the next items to derive: oldest first, fair between projects, one at a time per
-	// data point. The next call begins after project next.
+	// Lease leases the next items of a lane to derive: oldest first, fair between projects, one at a time
+	// per data point. The next call begins after project next.
 	Lease(ctx context.Context, r work.LeaseRequest) (items []work.Item, next uuid.UUID, err error)
 	// Extend sets the end of those leases that the holder still has.
 	Extend(ctx context.Context, holder string, dataPoints []uuid.UUID, until time.Time) error
@@ -97,13 +97,22 @@ func (w *Worker) renewOnce(ctx context.Context) error {
 	return w.Queue.Extend(ctx, w.Holder, dataPoints, now.Add(leaseDuration))
 }
 
-// lease leases the next items. Only one goroutine may call it. If the queue cannot be read, it logs
-// that and returns none.
-func (w *Worker) lease(ctx context.Context, size int) (items []work.Item) {
+// lease leases the next items of a lane. Only one goroutine may call it. If the queue cannot be read, it
+// logs that and returns none.
+func (w *Worker) lease(ctx context.Context, lane work.Lane, size int) (items []work.Item) {
 	err := panics.Call(ctx, w.Logger, "lease of items panicked", func() (err error) {
-		now := w.Now()
-		items, w.next, err = w.Queue.Lease(ctx,
-			work.LeaseRequest{Holder: w.Holder, Limit: size, After: w.next, Now: now, Until: now.Add(leaseDuration)})
+		now, next := w.Now(), w.nextLive
+		if lane == work.LaneBulk {
+			next = w.nextBulk
+		}
+		items, next, err = w.Queue.Lease(ctx, work.LeaseRequest{
+			Holder: w.Holder, Limit: size, Lane: lane, After: next, Now: now, Until: now.Add(leaseDuration),
+		})
+		if lane == work.LaneBulk {
+			w.nextBulk = next
+		} else {
+			w.nextLive = next
+		}
 		w.held.add(items, now)
 		return err
 	})
@@ -163,5 +172,6 @@ func (w *Worker) releaseAll(ctx context.Context, results []result) {
 			w.Logger.WarnContext(ctx, "release of leases failed, they run out", "err", err)
 		}
 		cancel()
+		signal(w.wake)
 	}
 }

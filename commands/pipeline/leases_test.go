@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/annals-project/annals/internal/work"
 )
 
 // worker returns a worker on the clock of the harness that does not run.
@@ -31,15 +33,16 @@ func TestWorker_RenewsLeases(t *testing.T) {
 	w := newIdleHarness(t)
 	w.accept(3)
 	killed, works, other := w.worker("killed"), w.worker("works"), w.worker("other")
-	if items := killed.lease(t.Context(), 1); len(items) != 1 {
+	if items := killed.lease(t.Context(), work.LaneLive, 1); len(items) != 1 {
 		t.Fatalf("leased %v", items)
 	}
-	if items := works.lease(t.Context(), 2); len(items) != 2 {
+	if items := works.lease(t.Context(), work.LaneLive, 2); len(items) != 2 {
 		t.Fatalf("leased %v", items)
 	}
 	for range 2 {
 		w.clock.move(leaseDuration / 2)
-		if items := other.lease(t.Context(), leaseSize); w.clock.now().Before(at.Add(leaseDuration)) && len(items) != 0 {
+		items := other.lease(t.Context(), work.LaneLive, leaseSize)
+		if w.clock.now().Before(at.Add(leaseDuration)) && len(items) != 0 {
 			t.Fatalf("leased %v, which others hold", items)
 		} else if !w.clock.now().Before(at.Add(leaseDuration)) && (len(items) != 1 || !items[0].Suspect) {
 			t.Fatalf("leased %v, want the item of the killed process as a suspect", items)
@@ -56,7 +59,7 @@ func TestWorker_RenewsLeases(t *testing.T) {
 		}
 	}
 	w.clock.move(leaseDuration)
-	if items := other.lease(t.Context(), leaseSize); len(items) != 3 {
+	if items := other.lease(t.Context(), work.LaneLive, leaseSize); len(items) != 3 {
 		t.Errorf("leased %d items after the limit, want 3", len(items))
 	}
 }
@@ -66,7 +69,7 @@ func TestWorker_RenewsOnlyWhatItHolds(t *testing.T) {
 	w := newIdleHarness(t)
 	w.accept(2)
 	worker := w.worker("one")
-	items := worker.lease(t.Context(), 2)
+	items := worker.lease(t.Context(), work.LaneLive, 2)
 	if len(items) != 2 || len(worker.held.takenAfter(time.Time{})) != 2 {
 		t.Fatalf("leased %v", items)
 	}
@@ -79,7 +82,7 @@ func TestWorker_RenewsOnlyWhatItHolds(t *testing.T) {
 	if held := worker.held.takenAfter(time.Time{}); len(held) != 0 {
 		t.Errorf("held %v after a release that failed", held)
 	}
-	again := worker.lease(t.Context(), 2)
+	again := worker.lease(t.Context(), work.LaneLive, 2)
 	if len(again) != 1 || again[0].DataPoint != items[0].DataPoint {
 		t.Errorf("leased %v, want the released item", again)
 	}

@@ -25,7 +25,7 @@ func (w *harness) lease() work.Item {
 	w.t.Helper()
 	w.passHead()
 	items, _, err := w.queries.Lease(w.t.Context(),
-		work.LeaseRequest{Holder: "stalled", Limit: 10, Now: at, Until: at.Add(time.Hour)})
+		work.LeaseRequest{Lane: work.LaneLive, Holder: "stalled", Limit: 10, Now: at, Until: at.Add(time.Hour)})
 	if err != nil || len(items) != 1 {
 		w.t.Fatalf("leased %d items, %v, want 1", len(items), err)
 	}

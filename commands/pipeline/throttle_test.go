@@ -102,7 +102,7 @@ type busyGauge struct{}
 func (busyGauge) Busy() bool { return true }
 
 func TestThrottle_ForegroundNeverPauses(t *testing.T) {
-	w := &Worker{LoadGauge: busyGauge{}, Age: noAge}
+	w := &Worker{LoadGauge: busyGauge{}, Age: noAge, Now: time.Now}
 	if got := w.currentWidth(); got != width/4 {
 		t.Errorf("%d lanes where no age is known", got)
 	}

@@ -59,13 +59,17 @@ func (c *Confirmer) advanceWatermark(
 			return false, err
 		}
 	}
-	// The list still has the sends that the last watermark ended until the projection has applied
-	// it. An index that lags the last watermark is being rebuilt; what was searchable is so again
-	// after that.
-	if c.watermark.position > seen || c.watermark.upTo > searchable {
+	// An index that lags the last watermark is being rebuilt; what was searchable is so again after
+	// that.
+	if c.watermark.upTo > searchable {
 		return false, nil
 	}
-	upTo, err := c.Sends.Searchable(ctx, searchable, watermarkSize)
+	// The list still has the sends that the last watermark ended until the projection has applied it.
+	after := eventstore.Position(0)
+	if c.watermark.position > seen {
+		after = c.watermark.upTo
+	}
+	upTo, err := c.Sends.Searchable(ctx, after, searchable, watermarkSize)
 	if err != nil || upTo == 0 {
 		return false, err
 	}

@@ -8,7 +8,7 @@ package pipeline
 import (
 	"context"
 	"log/slog"
-	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,7 +18,6 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/panics"
-	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/internal/work"
 )
 
@@ -63,48 +62,63 @@ type Worker struct {
 	// LoadGauge has priority: while it is busy, derivation uses less width, unless the oldest item
 	// has waited for long.
 	LoadGauge loadGauge
-	// Age returns how long the oldest item has waited.
+	// Age returns how long the oldest live item has waited.
 	Age func() time.Duration
+	// Pace holds up items of batches while projections lag. Nil never does.
+	Pace *commands.BatchPace
 	// Slow is true if the extractor mostly waits for a remote model: no item then waits for another
 	// item's answer.
 	Slow bool
 	// Holder names this process in the leases.
 	Holder string
 	Now    func() time.Time
-	// next is the project after which the next lease begins.
-	next uuid.UUID
-	held heldLeases
+	// nextLive and nextBulk are the projects after which the next leases of the lanes begin.
+	nextLive, nextBulk uuid.UUID
+	held               heldLeases
+	// backlogSince is since when every request for items of batches is filled, in nanoseconds of Unix time;
+	// 0 if the last one was not.
+	backlogSince atomic.Int64
+	// wake ends the wait for items. It is nil while the worker does not run.
+	wake chan struct{}
 }
 
 // Run derives until the context ends. It completes the appends of attempts that have begun.
 func (w *Worker) Run(ctx context.Context) error {
 	background, ctx := errgroup.WithContext(ctx)
-	moved, stop := w.Progress.Watch(projection.DataPoints)
+	w.wake = make(chan struct{}, 1)
+	stop := watchAll(ctx, w.Progress, w.Logger, w.wake, awaited...)
 	defer stop()
 	background.Go(func() error { w.renewLeases(ctx); return nil })
 	if w.Slow {
-		background.Go(func() error { w.deriveEach(ctx, background, moved); return nil })
+		background.Go(func() error { w.deriveEach(ctx, background); return nil })
 		return background.Wait()
 	}
 	background.Go(func() error {
 		for ctx.Err() == nil {
-			items := w.lease(ctx, leaseSize)
-			if len(items) == 0 {
-				_ = backoff.Pause(ctx, idlePoll, moved)
-				_ = backoff.Pause(ctx, gatherPause, nil)
-				continue
+			items := w.leaseRound(ctx)
+			w.deriveAll(ctx, background, items)
+			if len(items) < leaseSize {
+				w.awaitItems(ctx)
 			}
-			w.deriveAll(ctx, background, items, len(items) < leaseSize)
 		}
 		return nil
 	})
 	return background.Wait()
 }
 
-// deriveAll derives the leased items, the suspect ones one by one, and releases their leases once the
-// queue shows the results. If these were the last available items, it waits for that: the next items,
-// such as the next revision of a data point, may depend on them.
-func (w *Worker) deriveAll(ctx context.Context, background *errgroup.Group, items []work.Item, last bool) {
+// awaitItems waits until there may be more items: a projection moved, or leases were released, which a
+// later revision of a data point waits for.
+func (w *Worker) awaitItems(ctx context.Context) {
+	_ = backoff.Pause(ctx, idlePoll, w.wake)
+	_ = backoff.Pause(ctx, gatherPause, nil)
+}
+
+// deriveAll derives the leased items in their order, the suspect ones at last and one by one. It releases
+// their leases once the queue shows the results.
+func (w *Worker) deriveAll(ctx context.Context, background *errgroup.Group, items []work.Item) {
+	if len(items) == 0 {
+		return
+	}
 	results := make([]result, len(items))
 	slots := newThrottle(width, w.currentWidth)
 	var group errgroup.Group
@@ -127,14 +141,7 @@ func (w *Worker) deriveAll(ctx context.Context, background *errgroup.Group, item
 			results[i] = w.attempt(ctx, item)
 		}
 	}
-	if last {
-		ended := slices.DeleteFunc(slices.Clone(results), func(r result) bool { return r.backoff > 0 })
-		w.release(ctx, ended)
-		results = slices.DeleteFunc(results, func(r result) bool { return r.backoff == 0 })
-	}
-	if len(results) > 0 {
-		background.Go(func() error { w.release(ctx, results); return nil })
-	}
+	background.Go(func() error { w.release(ctx, results); return nil })
 }
 
 // currentWidth returns how many items may be derived at once.
@@ -142,20 +149,19 @@ func (w *Worker) currentWidth() int {
 	if !w.LoadGauge.Busy() {
 		return width
 	}
-	return busyWidth(width, w.Age())
+	return busyWidth(width, max(w.Age(), w.backlogAge()))
 }
 
 // deriveEach derives one item in each of slowWidth slots until the context ends. An item is leased
 // when there is a slot for it, so that its lease only has to outlast the attempt. An item whose model
 // hangs holds up no other slot.
-func (w *Worker) deriveEach(ctx context.Context, background *errgroup.Group, moved <-chan struct{}) {
+func (w *Worker) deriveEach(ctx context.Context, background *errgroup.Group) {
 	slots := newThrottle(slowWidth, func() int { return slowWidth })
-	for slots.acquire(ctx) {
-		items := w.lease(ctx, 1)
+	for turn := 0; slots.acquire(ctx); turn++ {
+		items := w.leaseOne(ctx, turn)
 		if len(items) == 0 {
 			slots.release()
-			_ = backoff.Pause(ctx, idlePoll, moved)
-			_ = backoff.Pause(ctx, gatherPause, nil)
+			w.awaitItems(ctx)
 			continue
 		}
 		background.Go(func() error {
@@ -180,5 +186,8 @@ func (w *Worker) attempt(ctx context.Context, item work.Item) (res result) {
 		res.backoff = firstBackoff
 	}
 	res.dataPoint = item.DataPoint
+	if item.Lane == work.LaneBulk {
+		w.Pace.Appended(res.position, 1)
+	}
 	return res
 }

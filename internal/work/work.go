@@ -21,6 +21,16 @@ const (
 	Processing = "processing"
 )
 
+// Lane is a part of the queue of derivation. Sends of single data points are live, items of batches are
+// bulk.
+type Lane string
+
+// The lanes, as stored.
+const (
+	LaneLive Lane = "live"
+	LaneBulk Lane = "bulk"
+)
+
 // Item is one revision of one data point whose memories are to be derived.
 type Item struct {
 	ProjectID   uuid.UUID
@@ -32,6 +42,8 @@ type Item struct {
 	Attempt int
 	// Round counts the retries of the send, from 0.
 	Round int
+	// Lane is the lane that the item was leased from.
+	Lane Lane
 	// Phase is Queued, or Processing for an attempt whose lease ran out.
 	Phase string
 	// Position is that of the event that moved the item to its phase.
@@ -60,8 +72,9 @@ type LeaseRequest struct {
 	Holder     string
 	Now, Until time.Time
 	Limit      int
+	Lane       Lane
 	// After is the project after which the lease begins: the project that the previous request
-	// returned, zero at first.
+	// returned for the lane, zero at first.
 	After uuid.UUID
 }
 

@@ -14,12 +14,10 @@ type Bulk struct {
 	Bytes int64
 }
 
-// BulkByProject reads what waits in batches, by project.
+// BulkByProject reads what waits in batches, by project. It reads a row for each project with such
+// items, however many wait. A batch that is not fanned out has no items yet.
 func (q Queries) BulkByProject(ctx context.Context) (map[uuid.UUID]Bulk, error) {
-	rows, err := q.DB.Query(ctx, `select i.project_id, count(*), coalesce(sum(octet_length(r.content)), 0)::bigint
-		from datapoints.items i join datapoints.sends s on s.id = i.ingestion_id and s.batch
-		left join datapoints.revisions r on r.data_point = i.data_point and r.number = i.revision
-		where i.phase in ('queued', 'processing') group by i.project_id`)
+	rows, err := q.DB.Query(ctx, `select project_id, items, bytes from datapoints.bulk`)
 	if err != nil {
 		return nil, fmt.Errorf("read the backlog of batches: %w", err)
 	}

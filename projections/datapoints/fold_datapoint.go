@@ -25,7 +25,10 @@ func (f *fold) applyItem(decoded eventstore.DecodedEvent, id uuid.UUID, from dat
 	}
 	i := &item{
 		itemKey: key, project: from.ProjectID, dataPoint: id, revision: outcome.Revision, historic: states.Historic(),
-		outcome: outcome.Outcome, phase: done,
+		outcome: outcome.Outcome, phase: done, batch: from.Commit != 0,
+	}
+	if createsRevision(outcome.Outcome) {
+		i.bytes = from.Bytes
 	}
 	switch {
 	case !createsRevision(outcome.Outcome):

@@ -49,7 +49,7 @@ func (f *fold) factsKept(at eventstore.Position, id uuid.UUID, e *deletion.Facts
 		key := itemKey{send: fact.IngestionID, ordinal: fact.Ordinal}
 		i := f.items[key]
 		if i == nil {
-			i = &item{itemKey: key, project: e.ProjectID, dataPoint: e.DataPoint, phase: erased}
+			i = &item{itemKey: key, project: e.ProjectID, dataPoint: e.DataPoint, phase: erased, batch: s.batch}
 			f.insertItem(at, i)
 		}
 		switch {
@@ -62,6 +62,7 @@ func (f *fold) factsKept(at eventstore.Position, id uuid.UUID, e *deletion.Facts
 		case i.phase != done || i.outcome != fact.Outcome || i.revision != fact.Revision || i.historic != fact.Historic:
 			f.changeItem(at, i, func(i *item) {
 				i.outcome, i.revision, i.historic, i.phase = fact.Outcome, fact.Revision, fact.Historic, done
+				i.bytes = 0
 			})
 		}
 		if e.Ranged() && fact.CreatedRevision() {

@@ -57,7 +57,7 @@ func (f *fold) batchFannedOut(at eventstore.Position, id uuid.UUID, e *ingestion
 		case i == nil:
 			i = &item{
 				itemKey: itemKey{send: id, ordinal: ordinal}, project: e.ProjectID, dataPoint: items[ordinal].dataPoint,
-				revision: o.Revision, outcome: o.Outcome, phase: done,
+				revision: o.Revision, outcome: o.Outcome, phase: done, batch: true,
 			}
 			if createsRevision(o.Outcome) {
 				i.phase = erased
@@ -67,7 +67,7 @@ func (f *fold) batchFannedOut(at eventstore.Position, id uuid.UUID, e *ingestion
 			f.changeItem(i.position, i, func(i *item) {
 				i.outcome, i.revision = o.Outcome, o.Revision
 				if !createsRevision(o.Outcome) {
-					i.phase = done
+					i.phase, i.bytes = done, 0
 				}
 			})
 		}

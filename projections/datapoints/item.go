@@ -8,6 +8,7 @@ import (
 
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/work"
 )
 
 // The phases of an item.
@@ -43,9 +44,15 @@ type item struct {
 	moot      bool
 	deletedAt *time.Time
 	outdated  bool
+	batch     bool
+	bytes     int64
+	due       work.Lane // "" if it may not be leased
 	position  eventstore.Position
 
-	dirty bool
+	// What the stored row is, the zero value for none.
+	wasOpen bool
+	counted itemShare
+	dirty   bool
 }
 
 // isDeleted reports whether the data point of the item was deleted, before or after the item.
@@ -69,6 +76,7 @@ func (i *item) isOpen() bool { return i.phase == queued || i.phase == processing
 
 // markDeleted ends the item since its data point was deleted. It also drops attempts and failures.
 func (i *item) markDeleted(at time.Time) {
+	i.bytes = 0
 	i.deletedAt, i.phase, i.attempt, i.code, i.message, i.moot = &at, done, 0, nil, nil, false
 }
 

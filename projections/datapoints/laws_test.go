@@ -113,6 +113,19 @@ const contradictions = `
 		full join datapoints.month_usage u using (project_id, month)
 	where (u.ingestions, u.credit_tenths)::text is distinct from s.sums::text
 	union all
+	select 'project ' || project_id || ' has a backlog of ' || (b.items, b.bytes)::text || ' for ' || i.sums::text
+	from (select project_id, (count(*), sum(bytes)) as sums from datapoints.items
+			where batch and phase in ('queued', 'processing') group by 1) i
+		full join datapoints.bulk b using (project_id)
+	where (b.items, b.bytes)::text is distinct from i.sums::text
+	union all
+	select 'due is not the lowest open revision, or in another lane: ' || i.data_point || ' ' || i.revision
+	from datapoints.items i where i.due is distinct from case
+		when i.phase in ('queued', 'processing') and not exists (select from datapoints.items l
+			where l.data_point = i.data_point and l.phase in ('queued', 'processing') and l.revision < i.revision)
+		then case when exists (select from datapoints.items l where l.data_point = i.data_point
+			and l.phase in ('queued', 'processing') and not l.batch) then 'live' else 'bulk' end end
+	union all
 	select 'audience ' || s.audience || ' counts ' || (s.live, s.memories)::text || ' for ' || d.sums::text
 	from (select project_id, audience, (count(*), sum(memories)) as sums from datapoints.data_points group by 1, 2) d
 		full join datapoints.scopes s using (project_id, audience)

@@ -17,24 +17,22 @@ import (
 // lock them: to read the list first and lease in another place would let every worker try the same items.
 // Leases only spare workers double work. The append of an attempt decides, so a lost lease does no harm.
 
-// selectOpenProjects lists at most $3 projects with open items by id, after $1 and up to $2. It
+// selectDueProjects lists at most $3 projects with due items of lane $4 by id, after $1 and up to $2. It
 // steps through an index, so its cost does not depend on the number of items.
-const selectOpenProjects = `
+const selectDueProjects = `
 with recursive projects (id, n) as (
-	(select project_id, 1 from datapoints.items where phase in ('queued', 'processing')
+	(select project_id, 1 from datapoints.items where due = $4
 		and project_id > $1 and project_id <= $2 order by project_id limit 1)
 	union all
-	select (select i.project_id from datapoints.items i where i.phase in ('queued', 'processing')
+	select (select i.project_id from datapoints.items i where i.due = $4
 		and i.project_id > p.id and i.project_id <= $2 order by i.project_id limit 1), p.n + 1
 	from projects p where p.id is not null and p.n < $3
 )
 select id from projects where id is not null`
 
-// leaseItems leases the oldest items of the given projects that may be derived, up to a window per
-// project. The first item of every project precedes the second of any.
-//
-// It scans a limited number of the oldest items of each project: a data point may have very many
-// open revisions, and only the lowest may be derived.
+// leaseItems leases the oldest due items of a lane of the given projects, up to a window per project. The
+// first item of every project precedes the second of any. It reads the items in the order of an index,
+// and passes over those that are leased.
 //
 // It takes a lease only if the earlier one is still over once its row is locked, so that one of two
 // concurrent workers gets the item.
@@ -42,14 +40,9 @@ const leaseItems = `
 with due as (
 	select distinct on (i.data_point) i.*, p.place
 	from unnest($7::uuid[]) with ordinality as p (id, place) cross join lateral (
-		select o.* from (
-			select * from datapoints.items o where o.project_id = p.id and o.phase in ('queued', 'processing')
-			order by o.position, o.ingestion_id, o.ordinal limit $8
-		) o
-		where coalesce((select l.until <= $3 from ops.leases l where l.data_point = o.data_point), true)
-			and o.revision = (select min(b.revision) from datapoints.items b where b.data_point = o.data_point
-				and b.phase in ('queued', 'processing'))
-		order by o.position, o.ingestion_id, o.ordinal limit $5
+		select * from datapoints.items o where o.due = $8 and o.project_id = p.id
+			and coalesce((select l.until <= $3 from ops.leases l where l.data_point = o.data_point), true)
+		order by o.due, o.project_id, o.position, o.ingestion_id, o.ordinal limit $5
 	) i
 	order by i.data_point
 ), numbered as (
@@ -70,13 +63,16 @@ left join datapoints.revisions r on r.data_point = p.data_point and r.number = p
 	and octet_length(r.content) <= $6 and coalesce(octet_length(r.metadata), 0) <= $6
 order by p.round_robin, p.position, p.ingestion_id, p.ordinal`
 
+// planLease makes Postgres read leaseItems and selectDueProjects in the order of their index. The tables
+// change faster than their statistics, which would make it choose scans of all that waits, and JIT
+// compilation takes far longer than the statement. A lease is a hint, so its commit need not wait for the
+// disk.
+const planLease = `select set_config(name, 'off', true) from unnest(array['jit', 'enable_hashjoin',
+	'enable_mergejoin', 'enable_seqscan', 'enable_bitmapscan', 'enable_sort', 'synchronous_commit']) as name`
+
 const (
 	// minWindow is how many items of a project one request may lease, even with many projects.
 	minWindow = 2
-	// scanItems is how many of the oldest items of a project one step scans. If none of them may be
-	// derived, the next step scans scanGrowth times as many, until all are scanned.
-	scanItems  = 1024
-	scanGrowth = 16
 	// projectGrowth is the factor by which each step reads more projects while the request is not
 	// full, maxProjects the most projects of a step, and maxSteps the most steps.
 	projectGrowth = 16
@@ -86,38 +82,14 @@ const (
 	maxItemText = 16 << 10
 )
 
-// Lease leases at most c.Limit items to derive, oldest first and fair between projects: items that
-// are queued, or that were started and whose lease is over, and of each data point only the lowest
+// Lease leases at most c.Limit items of a lane to derive, oldest first and fair between projects: items
+// that are queued, or that were started and whose lease is over, and of each data point only the lowest
 // open revision. Items come with their text if it is small. The next request begins with the
 // project after next.
+//
+// It starts with the projects after c.After, then those from the first one on, until the request is full,
+// all projects are read, or maxSteps are done.
 func (q Queries) Lease(ctx context.Context, c work.LeaseRequest) (items []work.Item, next uuid.UUID, err error) {
-	for scan := scanItems; ; scan *= scanGrowth {
-		items, next, err = q.leaseRound(ctx, c, scan)
-		if len(items) > 0 || err != nil {
-			return items, next, err
-		}
-		more, err := q.hasMoreOpen(ctx, scan)
-		if !more || err != nil {
-			return nil, next, err
-		}
-	}
-}
-
-// hasMoreOpen reports whether a project has more than a number of open items.
-func (q Queries) hasMoreOpen(ctx context.Context, than int) (more bool, err error) {
-	err = q.DB.QueryRow(ctx, `select exists (select from datapoints.items where phase in ('queued', 'processing')
-		group by project_id having count(*) > $1)`, than).Scan(&more)
-	if err != nil {
-		return false, fmt.Errorf("count open items: %w", err)
-	}
-	return more, nil
-}
-
-// leaseRound leases from the projects after c.After, then from the first one on, until the request
-// is full, all projects are read, or maxSteps are done.
-func (q Queries) leaseRound(ctx context.Context, c work.LeaseRequest, scan int) (
-	items []work.Item, next uuid.UUID, err error,
-) {
 	next = c.After
 	wrapped, size := c.After == uuid.Nil, c.Limit
 	for step := 0; step < maxSteps && len(items) < c.Limit; step++ {
@@ -125,12 +97,12 @@ func (q Queries) leaseRound(ctx context.Context, c work.LeaseRequest, scan int) 
 		if wrapped && c.After != uuid.Nil {
 			until = c.After
 		}
-		projects, err := q.openProjects(ctx, next, until, size)
+		projects, err := q.dueProjects(ctx, c.Lane, next, until, size)
 		if err != nil {
 			return nil, c.After, err
 		}
 		if len(projects) > 0 {
-			more, last, err := q.leaseFrom(ctx, c, projects, c.Limit-len(items), scan)
+			more, last, err := q.leaseFrom(ctx, c, projects, c.Limit-len(items))
 			if err != nil {
 				return nil, c.After, err
 			}
@@ -148,31 +120,31 @@ func (q Queries) leaseRound(ctx context.Context, c work.LeaseRequest, scan int) 
 	return items, next, nil
 }
 
-func (q Queries) openProjects(ctx context.Context, after, until uuid.UUID, limit int) ([]uuid.UUID, error) {
-	rows, err := q.DB.Query(ctx, selectOpenProjects, after, until, limit)
-	if err != nil {
-		return nil, fmt.Errorf("list projects with open items: %w", err)
-	}
-	projects, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (id uuid.UUID, err error) {
-		err = row.Scan(&id)
-		return id, err
+func (q Queries) dueProjects(
+	ctx context.Context, lane work.Lane, after, until uuid.UUID, limit int,
+) (projects []uuid.UUID, err error) {
+	b := &pgx.Batch{}
+	b.Queue(planLease)
+	b.Queue(selectDueProjects, after, until, limit, lane).Query(func(rows pgx.Rows) (err error) {
+		projects, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("list projects with open items: %w", err)
+	if err := q.DB.SendBatch(ctx, b).Close(); err != nil {
+		return nil, fmt.Errorf("list projects with due items: %w", err)
 	}
 	return projects, nil
 }
 
 // leaseFrom leases from the given projects: first an equal share of each, then the rest of the
 // limit from projects that have more. last is the last project that was served.
-func (q Queries) leaseFrom(ctx context.Context, c work.LeaseRequest, projects []uuid.UUID, limit, scan int) (
+func (q Queries) leaseFrom(ctx context.Context, c work.LeaseRequest, projects []uuid.UUID, limit int) (
 	items []work.Item, last uuid.UUID, err error,
 ) {
 	last = projects[len(projects)-1]
 	for left := projects; len(left) > 0 && len(items) < limit; {
 		missing := limit - len(items)
 		window := max((missing+len(left)-1)/len(left), minWindow)
-		found, ranks, err := q.leaseWindow(ctx, c, left, missing, window, scan)
+		found, ranks, err := q.leaseWindow(ctx, c, left, missing, window)
 		if err != nil {
 			return nil, uuid.Nil, err
 		}
@@ -198,20 +170,16 @@ func (q Queries) leaseFrom(ctx context.Context, c work.LeaseRequest, projects []
 
 // leaseWindow leases at most window items of each project. ranks number the items within their
 // projects, from 1.
-func (q Queries) leaseWindow(ctx context.Context, c work.LeaseRequest, projects []uuid.UUID, limit, window, scan int) (
+func (q Queries) leaseWindow(ctx context.Context, c work.LeaseRequest, projects []uuid.UUID, limit, window int) (
 	items []work.Item, ranks []int64, err error,
 ) {
 	b := &pgx.Batch{}
-	// The tables change faster than their statistics, which would make Postgres choose sequential
-	// scans, and JIT compilation takes far longer than the statement. A lease is a hint, so its
-	// commit need not wait for the disk.
-	b.Queue(`select set_config('jit', 'off', true), set_config('enable_hashjoin', 'off', true),
-		set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true),
-		set_config('synchronous_commit', 'off', true)`)
-	queued := b.Queue(leaseItems, limit, c.Holder, c.Now, c.Until, window, maxItemText, projects, scan)
+	b.Queue(planLease)
+	queued := b.Queue(leaseItems, limit, c.Holder, c.Now, c.Until, window, maxItemText, projects, c.Lane)
 	queued.Query(func(rows pgx.Rows) (err error) {
 		items, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (work.Item, error) {
 			i, rank, err := scanLeased(row)
+			i.Lane = c.Lane
 			ranks = append(ranks, rank)
 			return i, err
 		})

@@ -25,8 +25,9 @@ func BenchmarkClaim(b *testing.B) {
 			q, after := datapoints.Queries{DB: db}, uuid.Nil
 			b.ResetTimer()
 			for b.Loop() {
-				items, next, err := q.Lease(b.Context(),
-					work.LeaseRequest{Holder: "bench", Limit: 256, After: after, Now: noon, Until: noon.Add(time.Minute)})
+				items, next, err := q.Lease(b.Context(), work.LeaseRequest{
+					Lane: work.LaneBulk, Holder: "bench", Limit: 256, After: after, Now: noon, Until: noon.Add(time.Minute),
+				})
 				after = next
 				if err != nil || len(items) != 256 {
 					b.Fatalf("%d items, %v", len(items), err)
@@ -50,13 +51,13 @@ func BenchmarkClaim(b *testing.B) {
 }
 
 // fillBacklog stores sends with one untouched item each.
-func fillBacklog(b *testing.B, db *pgxpool.Pool, projects, each int) {
+func fillBacklog(b testing.TB, db *pgxpool.Pool, projects, each int) {
 	b.Helper()
 	for _, statement := range []string{
 		`insert into datapoints.items (ingestion_id, ordinal, project_id, data_point, revision, historic, outcome, phase,
-			attempt, moot, superseded, position)
+			attempt, moot, superseded, position, batch, bytes, due)
 		select md5('send ' || n)::uuid, 0, md5('project ' || n % $1)::uuid, md5('point ' || n)::uuid, 1, false, 'created',
-			'queued', 0, false, false, n from generate_series(1, $1::int * $2::int) n`,
+			'queued', 0, false, false, n, true, 300, 'bulk' from generate_series(1, $1::int * $2::int) n`,
 		`insert into datapoints.sends (id, project_id, request_id, accepted_at, item_count, batch, phase, failure_stands,
 			round, ingestions, bytes, credit_tenths, month, fanned_out, verdict, queued, processing, captured, failed,
 				standing,

@@ -20,7 +20,7 @@ import (
 func (w *fixture) claimed(holder string, limit int, now time.Time) []string {
 	w.t.Helper()
 	items, _, err := w.Queries.Lease(w.t.Context(),
-		work.LeaseRequest{Holder: holder, Limit: limit, Now: now, Until: now.Add(time.Minute)})
+		work.LeaseRequest{Lane: work.LaneLive, Holder: holder, Limit: limit, Now: now, Until: now.Add(time.Minute)})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestLease_Suspect(t *testing.T) {
 	suspects := func(holder string, now time.Time, want map[string]bool) {
 		t.Helper()
 		items, _, err := w.Queries.Lease(t.Context(),
-			work.LeaseRequest{Holder: holder, Limit: 10, Now: now, Until: now.Add(time.Minute)})
+			work.LeaseRequest{Lane: work.LaneLive, Holder: holder, Limit: 10, Now: now, Until: now.Add(time.Minute)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +166,7 @@ func TestLease_ConcurrentHolders(t *testing.T) {
 			var all []work.Item
 			for range items {
 				got, _, err := w.Queries.Lease(t.Context(),
-					work.LeaseRequest{Holder: fmt.Sprint(n), Limit: 3, Now: noon, Until: noon.Add(time.Minute)})
+					work.LeaseRequest{Lane: work.LaneLive, Holder: fmt.Sprint(n), Limit: 3, Now: noon, Until: noon.Add(time.Minute)})
 				if err != nil {
 					results <- result{err: err}
 					return
@@ -212,13 +212,13 @@ func TestLease_AttemptAndRound(t *testing.T) {
 	last := w.last
 	w.apply()
 	got, _, err := w.Queries.Lease(t.Context(),
-		work.LeaseRequest{Holder: "one", Limit: 10, Now: noon, Until: noon.Add(time.Minute)})
+		work.LeaseRequest{Lane: work.LaneBulk, Holder: "one", Limit: 10, Now: noon, Until: noon.Add(time.Minute)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []work.Item{{
 		ProjectID: project.ID, IngestionID: id("s"), DataPoint: id("b"), Ordinal: 1, Revision: 1,
-		Attempt: 1, Round: 1, Phase: work.Queued, Position: last,
+		Attempt: 1, Round: 1, Lane: work.LaneBulk, Phase: work.Queued, Position: last,
 		Text: &work.Text{Content: "content of b", OccurredAt: noon},
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -286,7 +286,7 @@ func TestLease_SmallTexts(t *testing.T) {
 	}
 	w.apply()
 	items, _, err := w.Queries.Lease(t.Context(),
-		work.LeaseRequest{Holder: "one", Limit: 100, Now: noon, Until: noon.Add(time.Minute)})
+		work.LeaseRequest{Lane: work.LaneLive, Holder: "one", Limit: 100, Now: noon, Until: noon.Add(time.Minute)})
 	if err != nil || len(items) != 6 {
 		t.Fatalf("%d items, %v", len(items), err)
 	}
@@ -323,7 +323,7 @@ func TestLease_ManyProjects(t *testing.T) {
 		t.Helper()
 		var err error
 		items, next, err = w.Queries.Lease(t.Context(),
-			work.LeaseRequest{Holder: "one", Limit: limit, After: next, Now: noon, Until: noon.Add(time.Minute)})
+			work.LeaseRequest{Lane: work.LaneLive, Holder: "one", Limit: limit, After: next, Now: noon, Until: noon.Add(time.Minute)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -366,7 +366,7 @@ func TestLease_LeasedProjectsAreSkipped(t *testing.T) {
 		w.revised(fmt.Sprint(p), fmt.Sprint(p), alone)
 	}
 	w.apply()
-	c := work.LeaseRequest{Holder: "one", Limit: 39, Now: noon, Until: noon.Add(time.Minute)}
+	c := work.LeaseRequest{Lane: work.LaneLive, Holder: "one", Limit: 39, Now: noon, Until: noon.Add(time.Minute)}
 	if items, _, err := w.Queries.Lease(t.Context(), c); err != nil || len(items) != 39 {
 		t.Fatalf("%d items, %v", len(items), err)
 	}

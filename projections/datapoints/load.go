@@ -13,7 +13,8 @@ import (
 const (
 	selectItems = `select i.ingestion_id, i.ordinal, i.project_id, i.data_point, i.revision, i.historic, i.outcome,
 		i.phase, i.attempt,
-		i.failure_code, i.failure_message, i.moot, i.deleted_at, i.superseded, i.position from items i `
+		i.failure_code, i.failure_message, i.moot, i.deleted_at, i.superseded, i.batch, i.bytes, coalesce(i.due, ''),
+		i.position from items i `
 	itemsByKey = selectItems + `join unnest($1::uuid[], $2::int[]) k (ingestion_id, ordinal) using (ingestion_id,
 		ordinal)`
 	itemsOf    = selectItems + `where data_point = any($1::uuid[]) and outcome not in ('unchanged', 'moved')`
@@ -98,10 +99,12 @@ func (f *fold) readItems(rows pgx.Rows) error {
 	for rows.Next() {
 		i := &item{}
 		err := rows.Scan(&i.send, &i.ordinal, &i.project, &i.dataPoint, &i.revision, &i.historic,
-			&i.outcome, &i.phase, &i.attempt, &i.code, &i.message, &i.moot, &i.deletedAt, &i.outdated, (*uint64)(&i.position))
+			&i.outcome, &i.phase, &i.attempt, &i.code, &i.message, &i.moot, &i.deletedAt, &i.outdated, &i.batch, &i.bytes,
+			&i.due, (*uint64)(&i.position))
 		if err != nil {
 			return err
 		}
+		i.wasOpen, i.counted = i.isOpen(), i.share()
 		if f.items[i.itemKey] == nil {
 			f.addItem(i)
 		}

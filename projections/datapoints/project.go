@@ -38,7 +38,7 @@ type Projector struct {
 // within a moment, so that its row is written once.
 func New(blobs eventstore.BlobReader) Projector {
 	return Projector{blobs: blobs, Base: projections.NewBase(projections.Description{
-		Name: Name, Version: 11, Schema: schema,
+		Name: Name, Version: 12, Schema: schema,
 		Categories: []string{
 			stream.DataPoint, stream.Memory, stream.Ingestion, stream.Pipeline, stream.Deletion, stream.Blob,
 			eventstore.SystemStream,

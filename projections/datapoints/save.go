@@ -16,15 +16,16 @@ import (
 const (
 	upsertItems = `insert into items (ingestion_id, ordinal, project_id, data_point, revision, historic, outcome,
 		phase, attempt,
-			failure_code, failure_message, moot, deleted_at, superseded, position)
+			failure_code, failure_message, moot, deleted_at, superseded, position, batch, bytes, due)
 		select * from unnest($1::uuid[], $2::int[], $3::uuid[], $4::uuid[], $5::int[], $6::boolean[], $7::text[],
 			$8::text[], $9::int[],
-			$10::text[], $11::text[], $12::boolean[], $13::timestamptz[], $14::boolean[], $15::bigint[])
+			$10::text[], $11::text[], $12::boolean[], $13::timestamptz[], $14::boolean[], $15::bigint[], $16::boolean[],
+			$17::bigint[], $18::text[])
 		on conflict (ingestion_id, ordinal) do update set revision = excluded.revision, historic = excluded.historic,
 			outcome = excluded.outcome, phase = excluded.phase, attempt = excluded.attempt,
 				failure_code = excluded.failure_code,
 			failure_message = excluded.failure_message, moot = excluded.moot, deleted_at = excluded.deleted_at,
-			superseded = excluded.superseded, position = excluded.position`
+			superseded = excluded.superseded, position = excluded.position, bytes = excluded.bytes, due = excluded.due`
 	upsertSends = `insert into sends (id, project_id, request_id, accepted_at, item_count, batch, phase, settled_at,
 			failure_code, failure_message, failure_stands, round, ingestions, bytes, credit_tenths, month, fanned_out,
 				deleted_at, verdict, verdict_at,
@@ -77,7 +78,10 @@ const (
 func (f *fold) save(ctx context.Context, tx pgx.Tx) error {
 	b := &pgx.Batch{}
 	f.saveSends(b)
+	moved := f.assignLanes()
 	f.saveItems(b)
+	saveMovedHeads(b, moved)
+	f.countBulk(b)
 	f.saveBatches(b)
 	f.saveBlobs(b)
 	if err := f.saveDataPoints(b); err != nil {
@@ -123,7 +127,10 @@ func (f *fold) saveItems(b *pgx.Batch) {
 		pgarray.Column(rows, func(i *item) bool { return i.moot }),
 		pgarray.Column(rows, func(i *item) *time.Time { return i.deletedAt }),
 		pgarray.Column(rows, func(i *item) bool { return i.outdated }),
-		pgarray.Column(rows, func(i *item) int64 { return int64(i.position) }))
+		pgarray.Column(rows, func(i *item) int64 { return int64(i.position) }),
+		pgarray.Column(rows, func(i *item) bool { return i.batch }),
+		pgarray.Column(rows, func(i *item) int64 { return i.bytes }),
+		pgarray.Column(rows, func(i *item) *string { return pgarray.Optional(string(i.due)) }))
 }
 
 func (f *fold) saveSends(b *pgx.Batch) {

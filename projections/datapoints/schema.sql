@@ -130,15 +130,26 @@ create table items (
 	moot            boolean not null,           -- failed or unindexed, but a newer revision is captured
 	deleted_at      timestamptz,                -- of its data point; null if it created no revision
 	superseded      boolean not null,           -- deleted when another send's revision was the newest
+	batch           boolean not null,           -- of a batch; false for a single send
+	bytes           bigint not null,            -- 0 if it created no revision, or if its data point was deleted
+	due             text,                       -- the lane in which it may be leased, live or bulk; null unless it
+	                                            -- is the lowest open revision of its data point (lanes.go)
 	position        bigint not null,            -- of the event that set its phase
 	primary key (ingestion_id, ordinal)
 ) with (fillfactor = 80);
 -- A deletion reads only the items with a revision, however often the data point was sent unchanged.
 create index items_by_data_point on items (data_point) where outcome not in ('unchanged', 'moved');
 create index items_stopped on items (data_point) where phase in ('failed', 'unindexed');
-create index items_todo on items (project_id, position) where phase in ('queued', 'processing');
-create index items_waiting on items (position) where phase = 'queued' and attempt = 0;
-create index items_open on items (data_point, revision) where phase in ('queued', 'processing');
+create index items_due on items (due, project_id, position, ingestion_id, ordinal) where due is not null;
+create index items_waiting on items (position) where phase = 'queued' and attempt = 0 and not batch;
+create index items_open on items (data_point, batch, revision) where phase in ('queued', 'processing');
+
+-- The open items of batches by project. There is no row for a project without any.
+create table bulk (
+	project_id uuid primary key,
+	items      bigint not null,
+	bytes      bigint not null
+);
 
 -- Counts of sends by project and phase.
 create table readiness (

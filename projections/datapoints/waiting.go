@@ -11,7 +11,8 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// Waiting holds acceptance times of the oldest open items and sends. The zero time means none.
+// Waiting holds acceptance times of the oldest open items of the live lane and of the oldest sends. The
+// zero time means none. What waits in batches is bounded by its amount (BulkByProject).
 type Waiting struct {
 	// Item is the acceptance of the oldest item that waits for its first attempt.
 	Item time.Time
@@ -33,12 +34,12 @@ func (q Queries) Waiting(ctx context.Context, after eventstore.Position, before 
 	var item, overLimit, captured *time.Time
 	err = q.DB.QueryRow(ctx, `select (
 			select min(s.accepted_at) from (
-				select ingestion_id from datapoints.items where phase = 'queued' and attempt = 0
+				select ingestion_id from datapoints.items where phase = 'queued' and attempt = 0 and not batch
 				order by position limit $3
 			) i join datapoints.sends s on s.id = i.ingestion_id and s.round = 0
 		), (
 			select min(s.accepted_at) from (
-				select ingestion_id from datapoints.items where phase = 'queued' and attempt = 0 and position > $1
+				select ingestion_id from datapoints.items where phase = 'queued' and attempt = 0 and not batch and position > $1
 				order by position offset $2 limit $3
 			) i join datapoints.sends s on s.id = i.ingestion_id and s.round = 0
 		), (
@@ -59,13 +60,13 @@ func (q Queries) Waiting(ctx context.Context, after eventstore.Position, before 
 	return w, nil
 }
 
-// WaitingByProject counts, by project, the oldest items that wait for their first attempt and were
+// WaitingByProject counts, by project, the oldest items of the live lane that wait for their first attempt and were
 // accepted after a position. It counts at most limit items.
 func (q Queries) WaitingByProject(
 	ctx context.Context, after eventstore.Position, limit int,
 ) (map[uuid.UUID]int, error) {
 	rows, err := q.DB.Query(ctx, `select project_id, count(*) from (
-			select project_id from datapoints.items where phase = 'queued' and attempt = 0 and position > $1
+			select project_id from datapoints.items where phase = 'queued' and attempt = 0 and not batch and position > $1
 			order by position limit $2
 		) i group by project_id`, int64(after), limit)
 	if err != nil {

@@ -13,13 +13,14 @@ import (
 )
 
 // Searchable returns the position up to which a watermark ends about limit of the oldest sends that
-// were captured up to upTo. It is 0 if none waits.
+// were captured after a position and up to upTo. It is 0 if none waits.
 func (q Queries) Searchable(
-	ctx context.Context, upTo eventstore.Position, limit int,
+	ctx context.Context, after, upTo eventstore.Position, limit int,
 ) (position eventstore.Position, err error) {
 	err = q.DB.QueryRow(ctx, `select coalesce(max(position), 0) from (select position from datapoints.sends
-		where phase = 'captured' and failed = 0 and deleted = 0 and position <= $1
-		order by position limit $2) s`, int64(upTo), limit).Scan((*uint64)(&position))
+		where phase = 'captured' and failed = 0 and deleted = 0 and position > $1
+			and position <= $2
+		order by position limit $3) s`, int64(after), int64(upTo), limit).Scan((*uint64)(&position))
 	if err != nil {
 		return 0, fmt.Errorf("look for searchable sends: %w", err)
 	}

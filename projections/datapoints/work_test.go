@@ -66,18 +66,21 @@ func TestConfirmable(t *testing.T) {
 		t.Errorf("the first alone: %v, %v", got, err)
 	}
 	for _, c := range []struct {
-		upTo  eventstore.Position
-		limit int
-		want  eventstore.Position
+		after, upTo eventstore.Position
+		limit       int
+		want        eventstore.Position
 	}{
-		{captured - 1, 10, 0},
-		{captured, 10, captured},
-		{again, 10, again},
-		{again, 1, captured},
-		{again - 1, 10, captured},
+		{0, captured - 1, 10, 0},
+		{0, captured, 10, captured},
+		{0, again, 10, again},
+		{0, again, 1, captured},
+		{0, again - 1, 10, captured},
+		{captured - 1, again, 1, captured},
+		{captured, again, 1, again},
+		{again, again, 10, 0},
 	} {
-		if got, err := w.Queries.Searchable(t.Context(), c.upTo, c.limit); err != nil || got != c.want {
-			t.Errorf("up to %d, %d at most: searchable up to %d, %v; want %d", c.upTo, c.limit, got, err, c.want)
+		if got, err := w.Queries.Searchable(t.Context(), c.after, c.upTo, c.limit); err != nil || got != c.want {
+			t.Errorf("after %d up to %d, %d at most: searchable up to %d, %v; want %d", c.after, c.upTo, c.limit, got, err, c.want)
 		}
 	}
 	want = []work.Send{{ProjectID: project.ID, IngestionID: id("retried"), Position: again, Round: 1}}

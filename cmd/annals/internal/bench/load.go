@@ -20,6 +20,8 @@ type LoadOptions struct {
 	Batches  int
 	Passages int
 	Queries  int
+	// Import is how many texts are imported during single sends, 0 to leave that out.
+	Import int
 }
 
 // loadRun is one run of Load.
@@ -40,7 +42,7 @@ func Load(ctx context.Context, cfg Config, opts LoadOptions) ([]load.Row, error)
 		}
 	}
 	start := func(ctx context.Context) error { return m.start(ctx, "start to ready, empty", 3, 1) }
-	return m.measure(ctx, start, m.single, m.webhooks, m.searchable, m.batches, m.recall, m.again)
+	return m.measure(ctx, start, m.single, m.webhooks, m.searchable, m.batches, m.bulk, m.recall, m.again)
 }
 
 func (m *loadRun) readBare() error {

@@ -84,6 +84,7 @@ func newBackground(p backgroundParts) (*background, error) {
 	b.worker = &pipeline.Worker{
 		LoadGauge: p.load, Age: p.backpressure.age, Journal: p.journal,
 		Queue: throttledQueue{p.read.work, p.backpressure}, Progress: p.read.background,
+		Pace:      commands.NewBatchPace(p.read.background, cfg.Logger, time.Now),
 		Extractor: pipeline.Builtin{}, Logger: cfg.Logger, Holder: uuid.NewString(), Now: cfg.now,
 	}
 	if cfg.Model.URL != "" {

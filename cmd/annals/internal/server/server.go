@@ -100,6 +100,7 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 	if err != nil {
 		return nil, err
 	}
+	journal.Pace = commands.NewBatchPace(read.background, cfg.Logger, time.Now)
 	index := newLocalIndex(cfg, st, read)
 	pressure := newBackpressure(sourcesOf(cfg, st, read))
 	semantic, err := newSemantic(ctx, cfg, st, models)

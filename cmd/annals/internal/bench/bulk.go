@@ -1,0 +1,114 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/annals-project/annals/internal/bench/load"
+	"github.com/annals-project/annals/internal/client"
+)
+
+const (
+	// liveRate is the rate of the single sends of a project next to an import, a second.
+	liveRate = 50
+	// importClients is how many clients import, and importSize how many texts a batch has.
+	importClients = 8
+	importSize    = 1000
+	// liveUnderWay bounds the single sends of a project that wait for their answer.
+	liveUnderWay = 512
+)
+
+// bulk imports texts by batches next to single sends of the same project and of another one, which
+// last until the import is completed.
+func (m *loadRun) bulk(ctx context.Context) error {
+	if m.opts.Import == 0 {
+		return nil
+	}
+	same, err := m.onceClient(ctx, "import")
+	if err != nil {
+		return err
+	}
+	other, err := m.onceClient(ctx, "beside import")
+	if err != nil {
+		return err
+	}
+	group, runCtx := errgroup.WithContext(ctx)
+	completed := make(chan struct{})
+	live := make([]load.Sends, 2)
+	for i, to := range []*client.Client{same, other} {
+		group.Go(func() (err error) {
+			live[i], err = load.Sustained{
+				To: []*client.Client{to}, PerSecond: liveRate, Lasts: time.Hour, Until: completed, UnderWay: liveUnderWay,
+				Run: fmt.Sprintf("%s/beside/%d", m.run, i),
+			}.Start(runCtx)
+			return err
+		})
+	}
+	var imported load.Imported
+	var lasted time.Duration
+	group.Go(func() (err error) {
+		defer close(completed)
+		began := time.Now()
+		imported, err = load.Import{
+			To: same, Batches: max(m.opts.Import/importSize, 1), Size: importSize, Clients: importClients, Run: m.run,
+		}.Start(runCtx)
+		if err != nil {
+			return err
+		}
+		if err = load.AwaitCompleted(runCtx, same, imported.Sent); err != nil {
+			return fmt.Errorf("wait for the import: %w", err)
+		}
+		lasted = time.Since(began)
+		return nil
+	})
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	if imported.Accepted == 0 {
+		return errors.New("no batch was accepted: nothing was measured")
+	}
+	m.importRows(imported, lasted)
+	m.liveRows("of the same project", live[0])
+	m.liveRows("of another project", live[1])
+	return nil
+}
+
+// onceClient creates a project, and a client that makes each call once.
+func (m *loadRun) onceClient(ctx context.Context, name string) (*client.Client, error) {
+	_, key, err := m.newProject(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, liveUnderWay
+	return clientOf(m.Manager.Base(), key, client.Options{Attempts: 1, Transport: transport})
+}
+
+func (m *loadRun) importRows(got load.Imported, lasted time.Duration) {
+	texts := humanize.Comma(int64(importSize * (got.Accepted + got.Refused)))
+	what := fmt.Sprintf("import of %s texts beside live sends", texts)
+	items := float64(importSize * got.Accepted)
+	m.row(load.Row{What: what + ", accepted", Value: items / got.Lasted.Seconds(), Unit: "items/s", AtLeast: true})
+	m.row(load.Row{What: what + ", completed", Value: items / lasted.Seconds(), Unit: "items/s", AtLeast: true})
+	m.row(load.Row{What: what + ", one batch, p50", Value: got.Times.Percentile(0.50), Unit: "ms"})
+	m.row(load.Row{What: what + ", refused batches", Value: float64(got.Refused), Unit: "", Must: 1})
+}
+
+func (m *loadRun) liveRows(of string, got load.Sends) {
+	what := fmt.Sprintf("live sends %s beside the import", of)
+	m.row(load.Row{What: what + ", refused", Value: float64(got.Refused), Unit: "", Must: 1})
+	if missing := got.Held + got.Unanswered + got.Overdue; missing > 0 {
+		m.row(load.Row{What: what + ", not sent, not answered or given up", Value: float64(missing), Unit: "", Must: 1})
+	}
+	m.row(load.Row{What: what + ", due to receipt, p99", Value: got.Receipts.Percentile(0.99), Unit: "ms"})
+	m.row(load.Row{What: what + ", completed, p50", Value: got.Completed.Percentile(0.50), Unit: "ms"})
+	m.row(load.Row{What: what + ", completed, p99", Value: got.Completed.Percentile(0.99), Unit: "ms", Must: 2000})
+	m.row(load.Row{What: what + ", recalled, p50", Value: got.Recalled.Percentile(0.50), Unit: "ms"})
+	m.row(load.Row{What: what + ", recalled, p99", Value: got.Recalled.Percentile(0.99), Unit: "ms", Must: 1000})
+}

@@ -1,0 +1,186 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/projection"
+)
+
+// appliedUpTo are projections that a test moves.
+type appliedUpTo struct {
+	mu    sync.Mutex
+	at    map[string]eventstore.Position
+	err   error
+	reads int
+}
+
+func (a *appliedUpTo) Position(_ context.Context, name string) (eventstore.Position, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.reads++
+	return a.at[name], a.err
+}
+
+func (a *appliedUpTo) move(position eventstore.Position) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, name := range pacedBy {
+		a.at[name] = position
+	}
+}
+
+func newPaced() (p *BatchPace, applied *appliedUpTo, now *time.Time) {
+	applied = &appliedUpTo{at: map[string]eventstore.Position{}}
+	clock := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	return NewBatchPace(applied, slog.New(slog.DiscardHandler), func() time.Time { return clock }), applied, &clock
+}
+
+func TestBatchPace_WaitsForTheProjections(t *testing.T) {
+	p, applied, now := newPaced()
+	want := func(step string, open bool) {
+		t.Helper()
+		if got := p.IsOpen(t.Context()); got != open {
+			t.Errorf("%s: open is %v", step, got)
+		}
+	}
+	p.Live()
+	want("nothing was appended", true)
+	p.Appended(10, aheadEvents)
+	want("they are new", true)
+	*now = now.Add(maxBatchLag)
+	want("they are old, and too many", false)
+	p.Appended(20, 1)
+	applied.move(9)
+	want("not applied", false)
+	applied.move(10)
+	want("the first are applied, the last are few and new", true)
+	*now = now.Add(maxBatchLag)
+	want("the last are few", true)
+	p.Appended(30, aheadEvents)
+	want("they are too many", false)
+	applied.at[projection.Memories], applied.at[projection.DataPoints] = 30, 30
+	want("the index lags", false)
+	*now = now.Add(stalledLag)
+	want("the index is stalled", true)
+	applied.move(30)
+	want("all is applied", true)
+	p.Appended(40, aheadEvents)
+	*now = now.Add(maxBatchLag)
+	want("no live send came for a while", true)
+	*now = now.Add(quietBatchLag - maxBatchLag)
+	want("no live send came for a while, and they are older", false)
+	applied.move(40)
+	applied.err = errors.New("no database")
+	want("the positions cannot be read", false)
+}
+
+// What is appended without a pause is few steps.
+func TestBatchPace_BoundedSteps(t *testing.T) {
+	p, _, now := newPaced()
+	for n := range 3 * maxSteps {
+		p.Appended(eventstore.Position(n+1), 1)
+		*now = now.Add(stepTime)
+	}
+	if len(p.steps) > maxSteps || p.pending != 3*maxSteps {
+		t.Errorf("%d steps of %d events", len(p.steps), p.pending)
+	}
+}
+
+// A batch is held up for a bounded time in all, also by the turns of others.
+func TestBatchPace_BoundedWait(t *testing.T) {
+	p, applied, now := newPaced()
+	p.Live()
+	p.Appended(10, aheadEvents)
+	*now = now.Add(maxBatchLag)
+	left := 20 * time.Millisecond
+	end := p.turn(t.Context(), uuid.Nil, &left)
+	if left != 0 || applied.reads == 0 {
+		t.Errorf("%v of the wait is left after %d reads", left, applied.reads)
+	}
+	left = time.Nanosecond
+	second := p.turn(t.Context(), uuid.Nil, &left)
+	third := p.turn(t.Context(), uuid.Nil, &left) // there is no turn for it
+	third(11, 1)
+	second(12, 1)
+	end(13, 1)
+	if p.turns.free != paceTurns || len(p.turns.projects)+len(p.turns.waiting) != 0 {
+		t.Errorf("turns are not ended: %+v", &p.turns)
+	}
+	if p.pending != aheadEvents+3 {
+		t.Errorf("%d events are counted", p.pending)
+	}
+}
+
+// A turn begins once the projections have applied enough.
+func TestBatchPace_TurnBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, applied, now := newPaced()
+		p.Live()
+		p.Appended(10, aheadEvents)
+		*now = now.Add(maxBatchLag)
+		began := make(chan struct{})
+		go func() {
+			defer close(began)
+			left := time.Hour
+			p.turn(t.Context(), uuid.Nil, &left)(0, 0)
+		}()
+		synctest.Wait()
+		select {
+		case <-began:
+			t.Error("the turn began before")
+		default:
+		}
+		applied.move(10)
+		<-began
+	})
+}
+
+// A project with many batches and one with a single batch get turns one after the other. A batch that
+// ends its wait leaves its place.
+func TestTurns_FairBetweenProjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		many, one := uuid.New(), uuid.New()
+		list := turns{free: 1, waiting: map[uuid.UUID][]chan struct{}{}}
+		list.take(t.Context(), many)
+		var order []uuid.UUID
+		wait := func(project uuid.UUID) {
+			go func() {
+				list.take(t.Context(), project)
+				order = append(order, project)
+			}()
+			synctest.Wait()
+		}
+		gone, leave := context.WithCancel(t.Context())
+		left := make(chan bool)
+		go func() { left <- list.take(gone, many) }()
+		synctest.Wait()
+		wait(many)
+		wait(many)
+		wait(one)
+		wait(many)
+		leave()
+		if <-left {
+			t.Error("a turn came without an end of another")
+		}
+		for range 5 {
+			list.end()
+			synctest.Wait()
+		}
+		if want := []uuid.UUID{many, one, many, many}; !slices.Equal(order, want) {
+			t.Errorf("turns of %v, want %v", order, want)
+		}
+		if list.free != 1 || len(list.projects)+len(list.waiting) != 0 {
+			t.Errorf("left over: %+v", &list)
+		}
+	})
+}

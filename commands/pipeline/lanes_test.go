@@ -1,0 +1,225 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/internal/projection"
+	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/work"
+	"github.com/annals-project/annals/projections/datapoints"
+)
+
+// counted is a queue with a number of items in each lane.
+type counted map[work.Lane]int
+
+func (c counted) Lease(_ context.Context, r work.LeaseRequest) ([]work.Item, uuid.UUID, error) {
+	items := make([]work.Item, min(c[r.Lane], r.Limit))
+	for n := range items {
+		items[n] = work.Item{Lane: r.Lane, DataPoint: uuid.New()}
+	}
+	c[r.Lane] -= len(items)
+	return items, uuid.Nil, nil
+}
+
+func (counted) Extend(context.Context, string, []uuid.UUID, time.Time) error { return nil }
+func (counted) Release(context.Context, string, []uuid.UUID) error           { return nil }
+
+// newLanes is a worker on a queue. Its pace is closed if closed is set.
+func newLanes(queue counted, closed bool) *Worker {
+	clock := at
+	now := func() time.Time { return clock }
+	quiet := slog.New(slog.DiscardHandler)
+	w := &Worker{Queue: queue, Logger: quiet, Now: now}
+	w.Pace = commands.NewBatchPace(stalled{projection.DataPoints: 1 << 40}, quiet, now)
+	if closed {
+		w.Pace.Live()
+		w.Pace.Appended(1, 1<<20)
+		clock = clock.Add(time.Second)
+	}
+	return w
+}
+
+func inLanes(items []work.Item) (live, bulk int, liveFirst bool) {
+	liveFirst = true
+	for _, i := range items {
+		if i.Lane == work.LaneBulk {
+			bulk++
+			continue
+		}
+		live++
+		liveFirst = liveFirst && bulk == 0
+	}
+	return live, bulk, liveFirst
+}
+
+// Live items come first and fill a round up to the share of batches, which get at least a quarter of the
+// items of each round while they have any, and all that live items leave.
+func TestWorker_SharesOfALane(t *testing.T) {
+	const all, quarter = leaseSize, leaseSize / 4
+	for _, c := range []struct {
+		name               string
+		live, bulk         int
+		closed             bool
+		wantLive, wantBulk int
+	}{
+		{"a flood of single sends", 10 * all, 10 * all, false, all - quarter, quarter},
+		{"a flood of single sends, and projections lag", 10 * all, 10 * all, true, all - quarter, quarter},
+		{"a flood of single sends, few items of batches", 10 * all, 5, false, all - 5, 5},
+		{"no batches", 10 * all, 0, false, all, 0},
+		{"few single sends", 3, 10 * all, false, 3, all - 3},
+		{"few single sends, and projections lag", 4, 10 * all, true, 4, 2},
+		{"no single sends", 0, 10 * all, false, 0, all},
+		{"no single sends, and projections lag", 0, 10 * all, true, 0, 0},
+		{"nothing", 0, 0, false, 0, 0},
+	} {
+		w := newLanes(counted{work.LaneLive: c.live, work.LaneBulk: c.bulk}, c.closed)
+		live, bulk, liveFirst := inLanes(w.leaseRound(t.Context()))
+		if live != c.wantLive || bulk != c.wantBulk {
+			t.Errorf("%s: %d live and %d bulk, want %d and %d", c.name, live, bulk, c.wantLive, c.wantBulk)
+		}
+		if !liveFirst {
+			t.Errorf("%s: an item of a batch precedes a live one", c.name)
+		}
+	}
+}
+
+// A flood of single sends does not starve an import, and an import does not hold up single sends, also if
+// a model derives one item at a time.
+func TestWorker_SharesOneByOne(t *testing.T) {
+	w := newLanes(counted{work.LaneLive: 1000, work.LaneBulk: 1000}, true)
+	var items []work.Item
+	for turn := range 400 {
+		items = append(items, w.leaseOne(t.Context(), turn)...)
+	}
+	if live, bulk, _ := inLanes(items); live != 300 || bulk != 100 {
+		t.Errorf("%d live and %d bulk, want 300 and 100", live, bulk)
+	}
+	w = newLanes(counted{work.LaneBulk: 10}, false)
+	for turn := range 10 {
+		if items := w.leaseOne(t.Context(), turn); len(items) != 1 {
+			t.Errorf("request %d leases %d items while no live one waits", turn, len(items))
+		}
+	}
+}
+
+// A backlog of batches widens derivation as old live items do.
+func TestWorker_BacklogWidens(t *testing.T) {
+	clock := at
+	w := newLanes(counted{work.LaneBulk: 2*leaseSize + 1}, false)
+	w.Now, w.LoadGauge, w.Age = func() time.Time { return clock }, busyGauge{}, noAge
+	w.leaseRound(t.Context())
+	if got := w.currentWidth(); got != width/4 {
+		t.Errorf("width %d at the start of a backlog", got)
+	}
+	clock = clock.Add(fullWidthAge)
+	w.leaseRound(t.Context())
+	if got := w.currentWidth(); got != width {
+		t.Errorf("width %d of an old backlog", got)
+	}
+	w.leaseRound(t.Context())
+	if got := w.currentWidth(); got != width/4 {
+		t.Errorf("width %d after the backlog", got)
+	}
+}
+
+// Two processes derive an import and single sends of the same data points. One is killed and starts
+// again. Each revision is derived once, in its order, and every send ends.
+func TestWorker_LanesOfTwoProcesses(t *testing.T) {
+	t.Parallel()
+	w := newIdleHarness(t)
+	w.log.Pace = commands.NewBatchPace(w.waiter, w.log.Logger, time.Now)
+	const points = 60
+	var sends []uuid.UUID
+	batch := func(text string) {
+		t.Helper()
+		items := make([]commands.DataPoint, points)
+		for n := range items {
+			items[n] = item(fmt.Sprint("text ", n), fmt.Sprintf("Ana likes %s %d.", text, n))
+		}
+		r, err := w.write.IngestBatch(t.Context(), w.call, items, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sends = append(sends, r.IngestionID)
+	}
+	single := func(n int, text string) {
+		t.Helper()
+		r, err := w.write.Ingest(t.Context(), w.call, item(fmt.Sprint("text ", n), text), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sends = append(sends, r.IngestionID)
+	}
+	batch("tea")
+	for n := 0; n < points; n += 3 {
+		single(n, "Ana likes coffee.")
+	}
+	batch("water")
+	w.confirm()
+	process := func(name string) (kill func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		worker := &Worker{
+			LoadGauge: idle{}, Age: noAge, Journal: w.log, Queue: w.queries, Progress: w.waiter, Extractor: Builtin{},
+			Pace:   commands.NewBatchPace(w.waiter, w.log.Logger, time.Now),
+			Logger: w.log.Logger, Holder: name, Now: time.Now,
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- worker.Run(ctx) }()
+		return func() {
+			cancel()
+			runtest.Must(t, <-ended)
+		}
+	}
+	completed := func(id uuid.UUID) bool {
+		s, err := w.queries.Status(t.Context(), w.call.Principal.Project, id)
+		runtest.Must(t, err)
+		return s.Status == datapoints.StatusCompleted
+	}
+	killFirst, killSecond := process("first"), process("second")
+	w.until("a single send ends", func() bool { return completed(sends[1]) })
+	killFirst()
+	killFirst = process("first again")
+	for n := 1; n < points; n += 3 {
+		single(n, "Ana likes juice.")
+	}
+	for _, id := range sends {
+		w.until("the send ends", func() bool { return completed(id) })
+	}
+	killFirst()
+	killSecond()
+	for n := range points {
+		name := stream.Name(stream.Memory, stream.DataPointID(w.call.Principal.Project.Namespace, fmt.Sprint("text ", n)))
+		events, err := w.log.ReadFrom(t.Context(), name, 0)
+		runtest.Must(t, err)
+		var got, want []string
+		for _, e := range events {
+			if d, is := e.Event.(*memory.Derived); is {
+				got = append(got, fmt.Sprint(d.Revision))
+			}
+		}
+		revisions := 2
+		if n%3 != 2 {
+			revisions = 3
+		}
+		for revision := range revisions {
+			want = append(want, fmt.Sprint(revision+1))
+		}
+		if diff := cmp.Diff(strings.Join(want, " "), strings.Join(got, " ")); diff != "" {
+			t.Errorf("revisions derived of text %d (-want +got):\n%s", n, diff)
+		}
+	}
+	if backlog, err := w.queries.BulkByProject(t.Context()); err != nil || len(backlog) != 0 {
+		t.Errorf("backlog %v, %v", backlog, err)
+	}
+}
