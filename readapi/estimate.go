@@ -58,11 +58,10 @@ func newEstimateAPI(r rooms, small, long admission.Resource) estimateAPI {
 }
 
 // slot takes the slot of an estimate with a body of some bytes. The fault is service-unavailable.
-func (a estimateAPI) slot(ctx context.Context, by auth.Principal, body int) (*allowance.Hold, error) {
-	owner := allowance.Owner{Organization: by.OrganizationID, Project: by.Project.ID}
-	slot, size := a.small.Open(owner), max(smallCopies*int64(body), leastEstimate)
+func (a estimateAPI) slot(ctx context.Context, of allowance.Owner, body int) (*allowance.Hold, error) {
+	slot, size := a.small.Open(of), max(smallCopies*int64(body), leastEstimate)
 	if body > smallEstimate {
-		slot, size = a.long.Open(owner), admission.LongEstimate+int64(body)
+		slot, size = a.long.Open(of), admission.LongEstimate+int64(body)
 	}
 	return slot, slot.Reserve(ctx, size)
 }
@@ -74,7 +73,8 @@ func (a estimateAPI) post(c echo.Context) error {
 		return err
 	}
 	ctx, principal := c.Request().Context(), httpx.Principal(c)
-	slot, err := a.slot(ctx, principal, len(body))
+	of := allowance.Owner{Organization: principal.OrganizationID, Project: principal.Project.ID}
+	slot, err := a.slot(ctx, of, len(body))
 	if err != nil {
 		return err
 	}

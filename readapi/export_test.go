@@ -33,7 +33,7 @@ func HasNext(code string) bool { return findNext(callRefused, code) != "" }
 
 // RegisterEstimate adds the route of estimates with another wait of long ones.
 func RegisterEstimate(e *echo.Echo, r rooms, wait time.Duration) {
-	small, long := admission.SmallEstimates, admission.LongEstimates
+	small, long := admission.SmallEstimates, admission.Estimates
 	small.Wait, long.Wait = wait, wait
 	e.POST(auth.Prefix+"/ingest/estimate", newEstimateAPI(r, small, long).post)
 }

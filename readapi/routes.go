@@ -88,7 +88,7 @@ type Deps struct {
 func Register(e *echo.Echo, d Deps) {
 	e.GET(auth.Prefix+"/ingest/:ingestionId", statusAPI{d.Statuses}.get)
 	e.GET(auth.Prefix+"/ingest/:ingestionId/explain", explainAPI{d.Sends, d.Progress, d.LoggedCalls}.get)
-	e.POST(auth.Prefix+"/ingest/estimate", newEstimateAPI(d.Rooms, admission.SmallEstimates, admission.LongEstimates).post)
+	e.POST(auth.Prefix+"/ingest/estimate", newEstimateAPI(d.Rooms, admission.SmallEstimates, admission.Estimates).post)
 	e.POST(auth.Prefix+"/recall", recallAPI{charged{d.Meter, d.Recall}, d.PlanTerms}.post)
 	requests := requestAPI{d.Requests, d.LoggedSends, d.PlanTerms}
 	e.GET(auth.Prefix+"/requests", requests.list)

@@ -37,7 +37,7 @@ type Route struct {
 var routes = map[string]Route{
 	"POST /ingest":                       {Lane: Live, Body: true},
 	"POST /ingest/batch":                 {Lane: Bulk, Body: true},
-	"POST /ingest/estimate":              {Body: true, Work: []*Resource{&SmallEstimates, &LongEstimates}},
+	"POST /ingest/estimate":              {Body: true, Work: []*Resource{&SmallEstimates, &Estimates}},
 	"GET /ingest/:ingestionId":           {},
 	"DELETE /ingest/:ingestionId":        {},
 	"POST /ingest/:ingestionId/retry":    {Lane: Live},

@@ -80,15 +80,15 @@ var (
 		Name: "recalls at work", Total: 24, Organization: 12, Project: 12, Wait: 5 * time.Second, Waiters: 256,
 		Refusal: "too many recalls of the organization are running; retry",
 	}
-	// SmallEstimates is the memory of estimates with a body of up to 1 MiB: they never wait for long ones.
-	SmallEstimates = Resource{
-		Name: "memory of small estimates at work", Total: 128 << 20, Organization: 64 << 20, Project: 64 << 20,
-		Bytes: true, Wait: 10 * time.Second, Waiters: 64, Refusal: estimatesRefusal,
-	}
-	// LongEstimates is the memory of the others. An organization makes one at a time.
-	LongEstimates = Resource{
-		Name: "memory of long estimates at work", Total: 4 * LongEstimate, Organization: 2 * LongEstimate,
+	// Estimates are the bytes of memory of estimates with a body over 1 MiB; one organization makes one.
+	Estimates = Resource{
+		Name: "memory of estimates with a body over 1 MiB", Total: 4 * LongEstimate, Organization: 2 * LongEstimate,
 		Project: 2 * LongEstimate, Bytes: true, Wait: 10 * time.Second, Waiters: 64, Refusal: estimatesRefusal,
+	}
+	// SmallEstimates are those of shorter ones, so that they never wait for long ones.
+	SmallEstimates = Resource{
+		Name: "memory of shorter estimates", Total: 128 << 20, Organization: 64 << 20, Project: 64 << 20, Bytes: true,
+		Wait: 10 * time.Second, Waiters: 64, Refusal: estimatesRefusal,
 	}
 	// Debugging are the reads that replay streams and scan the request log.
 	Debugging = Resource{
@@ -97,19 +97,20 @@ var (
 	}
 )
 
-// LongEstimate is what a long estimate takes besides its body: what is kept of it, and the copies of a file
-// while it is cut.
-const LongEstimate = limit.EstimateKept + 4*limit.EstimateFileBytes
+const (
+	bodiesRefusal    = "too many bytes of request bodies are in flight" + again
+	estimatesRefusal = "too many estimates are being made" + again
 
-const estimatesRefusal = "too many estimates are being made" + again
-
-const bodiesRefusal = "too many bytes of request bodies are in flight" + again
+	// LongEstimate is the memory of a long estimate besides its body: what is kept of it, and the copies of a file
+	// while it is cut.
+	LongEstimate = limit.EstimateKept + 4*limit.EstimateFileBytes
+)
 
 // Resources lists the table.
 func Resources() []Resource {
 	return []Resource{
-		Serving, Strangers, Calls, LoggedCalls, Bodies, LongBodies, LongestBodies, Answers, Recalls,
-		SmallEstimates, LongEstimates, Debugging,
+		Serving, Strangers, Calls, LoggedCalls, Bodies, LongBodies, LongestBodies, Answers, Recalls, Estimates,
+		SmallEstimates, Debugging,
 	}
 }
 

@@ -63,8 +63,8 @@ func (h *harness) projectOf(key string) uuid.UUID {
 	return id
 }
 
-// The single sends of a project that sends more than can be derived wait, and pass once there is room. Nothing else waits:
-// not another project of its organization, not what derives nothing, and no deletion.
+// The single sends of a project that sends more than can be derived wait, and pass once there is room. Nothing else
+// waits: not another project of its organization, not what derives nothing, and no deletion.
 func TestAdmission_NeighbourOfABurst(t *testing.T) {
 	t.Parallel()
 	q, h := &heldQueue{}, newHarness(t)
