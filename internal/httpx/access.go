@@ -221,6 +221,7 @@ func (r *request) end() {
 	r.answer.Release()
 	if r.leave != nil {
 		r.leave()
+		r.leave = nil
 	}
 	for _, h := range r.holds {
 		h.Release()

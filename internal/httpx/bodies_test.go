@@ -2,6 +2,9 @@ package httpx
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,5 +37,20 @@ func TestBodies_OneLongestAtATime(t *testing.T) {
 	second.release()
 	if n := b.InFlight(); n != 0 {
 		t.Errorf("%d bytes stay reserved", n)
+	}
+}
+
+// The order in which a call is admitted is in limits.md.
+func TestSteps_Documented(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/docs/limits.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list strings.Builder
+	for i, s := range steps {
+		fmt.Fprintf(&list, "%d. %s\n", i+1, s.name)
+	}
+	if !strings.Contains(string(text), "\n"+list.String()+"\n") {
+		t.Errorf("limits.md does not list\n%s", list.String())
 	}
 }
