@@ -64,7 +64,7 @@ func TestBulkWrite_UnreadableRows(t *testing.T) {
 				}
 				stage := w.stageOf(open[0].ID)
 				var said bytes.Buffer
-				var store eventstore.Store = w.store
+				store := w.store
 				if gone {
 					last, _, err := w.store.ReadLast(t.Context(), stage)
 					if err == nil {

@@ -339,7 +339,7 @@ func TestFinisher_FanOutPanicsAlways(t *testing.T) {
 	names := []string{
 		w.pointName("a"), stream.Name(stream.Identity, stream.IdentityID(w.call.Principal.Project.Namespace, "ana")),
 	}
-	var store eventstore.Store = w.store
+	store := w.store
 	for _, name := range names {
 		store = panickingStore{store, name}
 	}
