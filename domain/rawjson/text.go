@@ -88,10 +88,15 @@ func readEscape(inside []byte) (r rune, size int) {
 		return '\r', 2
 	case 't':
 		return '\t', 2
+	case 'u':
+		return readUnits(inside)
 	default:
 		return rune(inside[1]), 2
-	case 'u':
 	}
+}
+
+// readUnits reads an escape such as \u00e9, or two of them that are a surrogate pair.
+func readUnits(inside []byte) (r rune, size int) {
 	r = unitOf(inside)
 	if !utf16.IsSurrogate(r) {
 		return r, 6

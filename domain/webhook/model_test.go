@@ -286,8 +286,10 @@ func TestMap_AllocationsDoNotGrow(t *testing.T) {
 // A body that nests deeper than the decoder reads is not JSON, and no path recurses into it.
 func TestMap_Depth(t *testing.T) {
 	deepest := "$" + strings.Repeat("[0]", 166)
-	m := compile(t, webhook.Settings{ContentPath: deepest,
-		Filters: []webhook.Filter{{Path: deepest, Operator: webhook.Exists}}})
+	m := compile(t, webhook.Settings{
+		ContentPath: deepest,
+		Filters:     []webhook.Filter{{Path: deepest, Operator: webhook.Exists}},
+	})
 	nested := func(depth int) []byte { return []byte(strings.Repeat("[", depth) + strings.Repeat("]", depth)) }
 	if got := m.Map(nested(9_999)); got.DroppedBy != "" || len(got.Content) != 2*(9_999-166) {
 		t.Errorf("dropped by %q, %d bytes", got.DroppedBy, len(got.Content))

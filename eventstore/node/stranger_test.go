@@ -56,8 +56,12 @@ func (s *stranger) call(id uint32, method string, headers ...hpack.HeaderField) 
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
 	for _, f := range append([]hpack.HeaderField{
-		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "https"}, {Name: ":path", Value: method},
-		{Name: ":authority", Value: "node"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+		{Name: ":method", Value: "POST"},
+		{Name: ":scheme", Value: "https"},
+		{Name: ":path", Value: method},
+		{Name: ":authority", Value: "node"},
+		{Name: "content-type", Value: "application/grpc"},
+		{Name: "te", Value: "trailers"},
 	}, headers...) {
 		runtest.Must(s.t, enc.WriteField(f))
 	}

@@ -46,7 +46,7 @@ func (sends) Phases(
 }
 
 func (sends) Deleted(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]bool, error) {
-	return nil, nil
+	return map[uuid.UUID]bool{}, nil
 }
 
 func (sends) AnyDeleted(context.Context, auth.Project, []uuid.UUID) (bool, error) { return false, nil }
