@@ -31,7 +31,10 @@ func watchBody(c echo.Context) *watchedBody {
 		return nil
 	}
 	b := &watchedBody{ReadCloser: req.Body, expected: req.Header.Get("Expect") != ""}
-	req.Body = b
+	// A copy of the request, since net/http looks at the body of its own one when it writes the answer.
+	watched := req.WithContext(req.Context())
+	watched.Body = b
+	c.SetRequest(watched)
 	return b
 }
 
