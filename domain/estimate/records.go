@@ -152,7 +152,9 @@ func (r *records) add(element json.RawMessage) error {
 	if strings.TrimSpace(content) == "" {
 		return nil // it needs no name
 	}
-	p := Point{Content: content, Label: r.field(labelNames...), Identity: r.field(authorNames...), Metadata: r.cut.metadata()}
+	p := Point{
+		Content: content, Label: r.field(labelNames...), Identity: r.field(authorNames...), Metadata: r.cut.metadata(),
+	}
 	if slug := r.field(audienceNames...); audience.ValidSlug(slug) {
 		p.Audience = slug
 	}

@@ -118,13 +118,13 @@ func TestCut_MemoryInUse(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector takes memory of its own")
 	}
-	const size = 1 << 18
+	const size = 1 << 17
 	for _, f := range append(shortPaths(estimatetest.HostileFiles(2, size)), hostileFiles(size)...) {
 		all, err := cutWithin(t, f, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		every, points := max(1, all.checks/4), int64(0)
+		every, points := max(1, all.checks/2), int64(0)
 		var before, now runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
@@ -145,7 +145,7 @@ func TestCut_MemoryInUse(t *testing.T) {
 		runtime.KeepAlive(f)
 		used := int64(most) - int64(before.HeapAlloc)
 		// The names of all data points are in use, too.
-		if used > 10*int64(len(f.Content))+64*points+1<<20 {
+		if used > 10*int64(len(f.Content))+64*points+1<<19 {
 			t.Errorf("%.60s: %d bytes take %d", f.Path, len(f.Content), used)
 		}
 	}
