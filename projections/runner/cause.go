@@ -89,7 +89,7 @@ func isPlain(err error) bool {
 func innermost(err error) error {
 	for {
 		next := errors.Unwrap(err)
-		if joined, is := err.(interface{ Unwrap() []error }); is && len(joined.Unwrap()) > 0 { //nolint:errorlint // one step
+		if joined, is := err.(interface{ Unwrap() []error }); is && len(joined.Unwrap()) > 0 {
 			next = joined.Unwrap()[0]
 		}
 		if next == nil {
