@@ -6,6 +6,12 @@ const (
 	MaxNesting   = maxNesting
 )
 
+// Layouts are the forms of times; ParseTime reads them.
+var (
+	Layouts   = layouts
+	ParseTime = parseTime
+)
+
 // SetWindow sets the size of the rows that are made at once.
 func (p *Plan) SetWindow(bytes int64) { p.window = bytes }
 

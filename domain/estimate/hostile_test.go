@@ -158,6 +158,15 @@ func hostile(size int) map[string]string {
 	}
 }
 
+// hostileFiles are the files of hostile.
+func hostileFiles(size int) (files []estimate.File) {
+	for name, content := range hostile(size) {
+		kind, _, _ := strings.Cut(name, " ")
+		files = append(files, estimate.File{Path: name, Content: content, Kind: estimate.Kind(kind)})
+	}
+	return files
+}
+
 // No file takes time that grows faster than its size, or memory that is a large multiple of it. A file that
 // took quadratic time would not end before the deadline of the test.
 func TestCut_Hostile(t *testing.T) {
@@ -165,12 +174,7 @@ func TestCut_Hostile(t *testing.T) {
 	if testing.Short() {
 		size /= 8 // for the race detector, which also keeps regular expressions from reusing memory
 	}
-	files := shortPaths(estimatetest.HostileFiles(3, size))
-	for name, content := range hostile(size) {
-		kind, _, _ := strings.Cut(name, " ")
-		files = append(files, estimate.File{Path: name, Content: content, Kind: estimate.Kind(kind)})
-	}
-	for _, f := range files {
+	for _, f := range append(shortPaths(estimatetest.HostileFiles(3, size)), hostileFiles(size)...) {
 		t.Run(f.Path, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)

@@ -148,7 +148,13 @@ func (r *records) add(element json.RawMessage) error {
 	if len(r.fields) > maxRecordLines {
 		return unparseable(Records, "a record has more than %d fields", maxRecordLines)
 	}
-	p := Point{Label: r.field(labelNames...), Identity: r.field(authorNames...), Metadata: r.cut.metadata()}
+	content := r.content(element)
+	if strings.TrimSpace(content) == "" {
+		return nil // it needs no name
+	}
+	p := Point{
+		Content: content, Label: r.field(labelNames...), Identity: r.field(authorNames...), Metadata: r.cut.metadata(),
+	}
 	if slug := r.field(audienceNames...); audience.ValidSlug(slug) {
 		p.Audience = slug
 	}
@@ -166,7 +172,6 @@ func (r *records) add(element json.RawMessage) error {
 			break
 		}
 	}
-	p.Content = r.content(element)
 	if p.Label == "" {
 		p.Label = r.cut.base
 	}

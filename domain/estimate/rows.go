@@ -3,7 +3,6 @@ package estimate
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -159,7 +158,7 @@ func (e *Estimate) row(point Point, of FileTotal) Row {
 		Bytes: len(point.Content), CreditTenths: metering.IngestTenths(int64(len(point.Content))),
 	}
 	if e.plan.Rows < 0 {
-		r.Content, r.Metadata = strings.Clone(point.Content), json.RawMessage(slices.Clone(point.Metadata))
+		r.Content, r.Metadata = strings.Clone(point.Content), slices.Clone(point.Metadata)
 	}
 	return r
 }

@@ -154,6 +154,9 @@ func (t *table) row(row []string) error {
 		b.WriteString(": ")
 		b.WriteString(value)
 	}
+	if b.Len() == 0 {
+		return nil // it needs no name
+	}
 	p := Point{
 		Content: b.String(), Label: t.field(row, t.label), Identity: t.field(row, t.author), Metadata: t.cut.metadata(),
 	}

@@ -118,15 +118,19 @@ func TestCut_MemoryInUse(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector takes memory of its own")
 	}
-	const size = 1 << 19
-	for _, f := range shortPaths(estimatetest.HostileFiles(2, size)) {
-		points := int64(0)
+	const size = 1 << 17
+	for _, f := range append(shortPaths(estimatetest.HostileFiles(2, size)), hostileFiles(size)...) {
+		all, err := cutWithin(t, f, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		every, points := max(1, all.checks/2), int64(0)
 		var before, now runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
 		ctx, most := &checked{Context: t.Context()}, uint64(0)
-		_, err := estimate.Cut(sampled{ctx, func() {
-			if ctx.checks%32 == 31 {
+		_, err = estimate.Cut(sampled{ctx, func() {
+			if ctx.checks%every == every-1 {
 				runtime.GC()
 				runtime.ReadMemStats(&now)
 				most = max(most, now.HeapAlloc)
@@ -141,7 +145,7 @@ func TestCut_MemoryInUse(t *testing.T) {
 		runtime.KeepAlive(f)
 		used := int64(most) - int64(before.HeapAlloc)
 		// The names of all data points are in use, too.
-		if used > 10*int64(len(f.Content))+64*points+4<<20 {
+		if used > 10*int64(len(f.Content))+64*points+1<<19 {
 			t.Errorf("%.60s: %d bytes take %d", f.Path, len(f.Content), used)
 		}
 	}
@@ -224,4 +228,17 @@ func multiparts(mail string, levels int) string {
 		_, _ = fmt.Fprintf(&b, "Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n", n, n)
 	}
 	return b.String() + "\ntea"
+}
+
+// A time in each form, and in each month, is read, although text without the name of a month is not compared with
+// most forms.
+func TestParseTime_EachForm(t *testing.T) {
+	for _, layout := range estimate.Layouts {
+		for month := time.January; month <= time.December; month++ {
+			text := time.Date(2025, month, 3, 4, 5, 6, 0, time.UTC).Format(layout)
+			if at, ok := estimate.ParseTime(text, time.UTC, false); !ok || at.Month() != month {
+				t.Errorf("%q in the form %q is %v, %v", text, layout, at, ok)
+			}
+		}
+	}
 }

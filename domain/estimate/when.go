@@ -25,12 +25,33 @@ func parseTime(text string, zone *time.Location, monthFirst bool) (at time.Time,
 	if at, ok := parseNumeric(text, zone, monthFirst); ok {
 		return at, true
 	}
+	if !hasMonth(text) && (len(text) < 5 || text[4] != '-') {
+		return time.Time{}, false
+	}
 	for _, layout := range layouts {
 		if at, err := time.ParseInLocation(layout, text, zone); err == nil {
 			return at, true
 		}
 	}
 	return time.Time{}, false
+}
+
+// hasMonth reports whether a word of a text begins as the English name of a month. Most text that is no time has
+// none, and needs no comparison with each form.
+func hasMonth(text string) bool {
+	const months = "janfebmaraprmayjunjulaugsepoctnovdec"
+	inWord := false
+	for i := range len(text) - 2 {
+		isLetter := text[i]|0x20 >= 'a' && text[i]|0x20 <= 'z'
+		if isLetter && !inWord {
+			at := strings.Index(months, strings.ToLower(text[i:i+3]))
+			if at >= 0 && at%3 == 0 {
+				return true
+			}
+		}
+		inWord = isLetter
+	}
+	return false
 }
 
 // layouts are the forms of times that are neither ISO 8601 nor all digits.

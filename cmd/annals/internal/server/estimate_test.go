@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/annals-project/annals/internal/estimatetest"
 )
 
 // estimated is what a test reads of an estimate.
@@ -68,6 +70,25 @@ func TestServer_EstimateLeavesNoTrace(t *testing.T) {
 		if !strings.HasPrefix(e.Type, "usage.") && !strings.HasPrefix(e.Type, "pipeline.") {
 			t.Errorf("an estimate appended %s", e.Type)
 		}
+	}
+}
+
+// Hostile files of every kind, and a chat that nests without end, are estimated or skipped.
+func TestServer_EstimateOfHostileFiles(t *testing.T) {
+	t.Parallel()
+	d := newDebugged(t)
+	files := []point{{"path": "chat.json", "kind": "chat", "content": strings.Repeat(`{"chats":{"list":[`, 100_000)}}
+	for _, f := range estimatetest.HostileFiles(8, 1000) {
+		files = append(files, point{"path": f.Path, "content": f.Content, "kind": string(f.Kind)})
+	}
+	var e struct {
+		Files  []struct{ Skipped *string }
+		Points []point
+	}
+	d.must(d.key, http.MethodPost, estimatePath, point{"files": files, "points": "full"}, &e)
+	if len(e.Files) != len(files) || len(e.Points) == 0 || e.Files[0].Skipped == nil ||
+		!strings.Contains(*e.Files[0].Skipped, "1000 levels") {
+		t.Errorf("%d files, %d data points, %+v", len(e.Files), len(e.Points), e.Files[:1])
 	}
 }
 
