@@ -58,7 +58,7 @@ func TestEstimate_SlotsOfSmallOnes(t *testing.T) {
 // What an answer shows is reserved from the organization's share of answers before it is made.
 func TestEstimate_ReservesItsAnswer(t *testing.T) {
 	answers := allowance.New(allowance.Config{Total: 100, Share: 100, Wait: time.Millisecond, Waiters: 4, Refusal: "full"})
-	other := answers.Open(uuid.New())
+	other := answers.Open(allowance.Owner{Organization: uuid.New()})
 	if err := other.Reserve(t.Context(), 90); err != nil {
 		t.Fatal(err)
 	}
