@@ -14,6 +14,7 @@ import (
 
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/webhook"
+	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 )
 
 // leadsTo follows a path of names and indices with the standard decoder, one level at a time. It returns nil for

@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
+	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 )
 
 // pass lets time of the bubble pass.

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/annals-project/annals/internal/allowance"
+	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 )
 
 // pass lets time of the bubble pass.

@@ -48,7 +48,8 @@ type fold struct {
 func newFold() *fold {
 	return &fold{
 		items: map[itemKey]*item{}, itemsOf: map[uuid.UUID][]*item{}, bySend: map[uuid.UUID][]*item{},
-		sends: map[uuid.UUID]*send{}, dataPoints: map[uuid.UUID]*dataPointRow{}, removed: ids{}, unlisted: ids{}, ending: ids{},
+		sends: map[uuid.UUID]*send{}, dataPoints: map[uuid.UUID]*dataPointRow{}, removed: ids{}, unlisted: ids{},
+		ending:    ids{},
 		deletions: map[uuid.UUID]*deletionRow{}, erasures: map[uuid.UUID]*erasure{}, cleaned: ids{},
 		batches: map[uuid.UUID][]batchItem{}, newBatches: ids{},
 		blobs: map[string]*blobRow{}, finishedBulks: ids{}, movedAudiences: map[revisionKey]*uuid.UUID{},
