@@ -242,6 +242,7 @@ func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 // ids, hashes of random values.
 var withoutText = []string{
 	"*.checkpoint.holder", "*.checkpoint.name", "*.checkpoint.target",
+	"*.follow_ups.cursor", "*.follow_ups.data", "*.follow_ups.kind",
 	"access.organizations.plan",
 	"datapoints.blobs.stream", "datapoints.erasures.blobs",
 	"datapoints.items.due", "datapoints.items.failure_code", "datapoints.items.outcome", "datapoints.items.phase",

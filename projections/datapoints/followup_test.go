@@ -81,8 +81,8 @@ func fill(t *testing.T, db *pgxpool.Pool, source string, revisions, open int) {
 		`insert into datapoints.revisions (data_point, number, project_id, node_id, historic, content, occurred_at,
 			ingestion_id, accepted_at) select $2, n, $1, gen_random_uuid(), false, 'text', now(), ` + send + `, now()` + series,
 		`insert into datapoints.items (ingestion_id, ordinal, project_id, data_point, revision, historic, outcome, phase,
-			attempt, moot, superseded, position) select ` + send + `, 0, $1, $2, n, false, 'updated', ` + phase + `, 0, false,
-			false, n` + series,
+			attempt, moot, superseded, position, batch, bytes, due) select ` + send + `, 0, $1, $2, n, false, 'updated',
+			` + phase + `, 0, false, false, n, false, 4, case when n = $3 - $4 + 1 then 'live' end` + series,
 		`insert into datapoints.sends (id, project_id, request_id, accepted_at, item_count, batch, phase, settled_at,
 			failure_code, failure_stands, round, ingestions, bytes, credit_tenths, month, fanned_out, verdict, verdict_at,
 			searchable_at, queued, processing, captured, failed, standing, unchanged, deleted, position)
