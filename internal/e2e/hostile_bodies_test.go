@@ -176,7 +176,11 @@ func (w *hostileWorker) bodyOf(route string) any {
 	case "POST /projects/:slug/keys":
 		return map[string]any{"name": choose(w, "k", w.odd())}
 	case "POST /ingest/estimate":
-		return map[string]any{"files": []any{map[string]any{"path": w.odd(), "content": w.content()}}, "timeZone": w.odd()}
+		if w.one(4) {
+			return map[string]any{"files": []any{map[string]any{"path": w.odd(), "content": w.content()}}, "timeZone": w.odd()}
+		}
+		body, _ := w.estimates.next()
+		return body
 	case "POST /webhooks/:webhookId/:token":
 		if w.one(2) {
 			return map[string]any{"content": w.content(), "id": choose[any](w, w.known("source", 8), w.odd(), 1.5, nil)}

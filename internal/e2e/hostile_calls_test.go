@@ -24,6 +24,8 @@ type hostileWorker struct {
 	rng    *rand.Rand
 	number int
 	serial int
+	// estimates are the bodies of estimates.
+	estimates *estimates
 	// strange is set if the call of this step is wrong on purpose.
 	strange bool
 }
@@ -49,7 +51,7 @@ func (c hostileCall) String() string {
 
 func (w *hostileWorker) one(of int) bool { return w.rng.IntN(of) == 0 }
 
-func choose[V any](w *hostileWorker, list ...V) V { return list[w.rng.IntN(len(list))] }
+func choose[V any](w *hostileWorker, list ...V) V { return among(w.rng, list...) }
 
 // step makes one call, or many of the same at once.
 func (w *hostileWorker) step() {
@@ -60,7 +62,7 @@ func (w *hostileWorker) step() {
 	case n < 70:
 		w.send(w.mutated(w.call()))
 	case n < 76:
-		w.burst()
+		w.burst(w.call(), w.mutated)
 	case n < 84:
 		w.abort(w.call())
 	case n < 92:
@@ -75,13 +77,12 @@ func (w *hostileWorker) step() {
 }
 
 // burst makes a call many times at once, some of them changed.
-func (w *hostileWorker) burst() {
-	c := w.call()
+func (w *hostileWorker) burst(c hostileCall, change func(hostileCall) hostileCall) {
 	var group sync.WaitGroup
 	for range 2 + w.rng.IntN(14) {
 		each := c
 		if w.one(4) {
-			each = w.mutated(c)
+			each = change(c)
 		}
 		group.Go(func() { w.send(each) })
 	}

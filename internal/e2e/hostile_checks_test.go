@@ -70,6 +70,9 @@ func (w *hostileWorker) judge(c hostileCall, req *http.Request, res *http.Respon
 	if other := w.leaked(c, res, body); other != "" {
 		wrong = append(wrong, fmt.Sprintf("it holds %s, which another caller stored: %.400q", other, around(body, other)))
 	}
+	if found := strangeCanary(string(c.body), res.Header, string(body)); found != "" {
+		wrong = append(wrong, fmt.Sprintf("it holds the text of an estimate, %s: %.400q", found, around(body, found)))
+	}
 	if c.plain && !refusedByServer(res) {
 		if err := w.contract.Check(req, res.StatusCode, res.Header, body); err != nil {
 			wrong = append(wrong, fmt.Sprintf("the OpenAPI document does not know it: %v", err))
@@ -334,6 +337,9 @@ func (w *hostileWorker) raw() {
 		status != "501" &&
 		status != "505" {
 		w.fail("an answer that no call may get: %.500q to %.300q", answer, text)
+	}
+	if found := strangeCanary(text, nil, string(answer)); found != "" {
+		w.fail("an answer holds the text of an estimate, %s: %.500q to %.300q", found, answer, text)
 	}
 	for _, other := range w.callers {
 		if other != w.caller && bytes.Contains(answer, []byte(other.marker)) {

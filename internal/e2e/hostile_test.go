@@ -57,13 +57,16 @@ func TestHostileCalls(t *testing.T) {
 	newHostileWalk(t, seedtest.Of(t)).walk(lasts)
 }
 
-// hostileWalk is a random walk of three keys of two organizations over every route.
+// hostileWalk is a random walk of three keys of two organizations over every route, and of a fourth that makes nothing
+// but estimates.
 type hostileWalk struct {
-	*service
+	*tenancy
 	seed     uint64
 	http     *http.Client
 	contract *apitest.Contract
 	callers  []*hostileCaller
+	// estimator is the key whose project stays empty.
+	estimator *hostileCaller
 	// started is when the process began, by its own account.
 	started float64
 
@@ -96,7 +99,7 @@ func newHostileWalk(t *testing.T, seed uint64) *hostileWalk {
 	transport.MaxIdleConnsPerHost, transport.DisableCompression = 32, true
 	t.Cleanup(transport.CloseIdleConnections)
 	w := &hostileWalk{
-		service: newService(t), seed: seed, contract: apitest.Load(t, readapi.OpenAPI), answers: map[string]int{},
+		tenancy: &tenancy{service: newService(t)}, seed: seed, contract: apitest.Load(t, readapi.OpenAPI), answers: map[string]int{},
 		http: &http.Client{
 			Transport:     transport,
 			Timeout:       hostileHang,
@@ -104,19 +107,21 @@ func newHostileWalk(t *testing.T, seed uint64) *hostileWalk {
 		},
 	}
 	w.start()
-	management := []string{w.credentials()["ANNALS_MANAGEMENT_KEY"], w.organization(otherOrganization)}
-	y := &tenancy{service: w.service, http: w.http}
+	w.management, w.other = w.credentials()["ANNALS_MANAGEMENT_KEY"], w.organization(otherOrganization)
+	management := []string{w.management, w.other}
+	w.tenancy.http = w.http
 	for n, organization := range []int{0, 0, 1} {
-		made, _ := y.newTenant(management[organization], fmt.Sprintf("hostile %d", n))
+		made, _ := w.newTenant(management[organization], fmt.Sprintf("hostile %d", n))
 		marker := make([]byte, 6)
 		rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(n)}).Read(marker) //nolint:errcheck // it never fails
 		c := &hostileCaller{tenant: made, organization: organization, marker: "zm" + hex.EncodeToString(marker)}
 		c.client = w.with(made.key, client.Options{})
-		id, token := y.newWebhook([]string{ownOrganization, otherOrganization}[organization], made.slug)
+		id, token := w.newWebhook([]string{ownOrganization, otherOrganization}[organization], made.slug)
 		c.pools.add("webhook", id)
 		c.token = token
 		w.callers = append(w.callers, c)
 	}
+	w.newEstimator()
 	w.started = w.metric("process_start_time_seconds")
 	return w
 }
@@ -171,6 +176,7 @@ func (w *hostileWalk) walk(lasts time.Duration) {
 	w.stop()
 	w.start()
 	w.drain(nil)
+	w.estimatesLeftNothing()
 	for line := range strings.Lines(w.log.String()) {
 		if strings.Contains(line, "panic") {
 			w.t.Errorf("the log of the service has a panic: %.2000s", line)
@@ -179,27 +185,36 @@ func (w *hostileWalk) walk(lasts time.Duration) {
 	}
 }
 
+func (w *hostileWalk) worker(caller *hostileCaller, number int, part uint64) *hostileWorker {
+	rng := rand.New(rand.NewPCG(w.seed, part<<32|uint64(number))) //nolint:gosec // a number of a worker is not negative
+	worker := &hostileWorker{hostileWalk: w, caller: caller, number: number, rng: rng}
+	worker.estimates = newEstimates(w.seed, rng, "tea "+caller.marker+" %s", worker.item)
+	return worker
+}
+
 // attack lets every worker make its share of the steps, for so long at most unless lasts is 0. part
 // makes the sequences of the parts differ.
 func (w *hostileWalk) attack(part uint64, steps int, lasts time.Duration) {
 	until := time.Now().Add(lasts)
-	var left atomic.Int64
-	left.Store(int64(steps))
 	var group sync.WaitGroup
-	for n := range hostileWorkers {
-		worker := &hostileWorker{
-			hostileWalk: w, caller: w.callers[n%len(w.callers)], number: n,
-			rng: rand.New(rand.NewPCG(w.seed, part<<32|uint64(n))),
-		}
+	work := func(number int, caller *hostileCaller, left *atomic.Int64, step func(*hostileWorker)) {
+		worker := w.worker(caller, number, part)
 		group.Go(func() {
 			for left.Add(-1) >= 0 && w.failures.Load() < hostileFailures && w.alive() {
 				if lasts > 0 && time.Now().After(until) {
 					return
 				}
-				worker.step()
+				step(worker)
 			}
 		})
 	}
+	var left, estimates atomic.Int64
+	left.Store(int64(steps))
+	estimates.Store(int64(steps / hostileWorkers))
+	for n := range hostileWorkers {
+		work(n, w.callers[n%len(w.callers)], &left, (*hostileWorker).step)
+	}
+	work(hostileWorkers, w.estimator, &estimates, (*hostileWorker).estimate)
 	group.Wait()
 	if !w.alive() {
 		w.t.Fatalf("seed %d: the service ended after %d calls", w.seed, w.calls.Load())

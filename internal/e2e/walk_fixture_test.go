@@ -127,13 +127,20 @@ func newInside(t *testing.T) *fixture {
 	return w
 }
 
-// settle waits until the projections have applied all that is stored.
-func (w *fixture) settle() {
+// head is the end of the log.
+func (w *fixture) head() eventstore.Position {
 	w.t.Helper()
 	head, err := w.store.Head(w.t.Context())
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	return head
+}
+
+// settle waits until the projections have applied all that is stored.
+func (w *fixture) settle() {
+	w.t.Helper()
+	head := w.head()
 	ctx, cancel := context.WithTimeout(w.t.Context(), readyLimit)
 	defer cancel()
 	for _, name := range needed {

@@ -24,7 +24,7 @@ import (
 const walkSteps = 400
 
 // Nobody ever recalls what they may not read, nor learns of it: neither a source, nor a memory, nor
-// that something was said later.
+// that something was said later. Estimates show nothing of it, and leave nothing.
 func TestLeakWalk(t *testing.T) {
 	t.Parallel()
 	steps := walkSteps
@@ -44,11 +44,12 @@ func TestLeakWalk(t *testing.T) {
 type walk struct {
 	*fixture
 	*accessModel
-	seed     uint64
-	rng      *rand.Rand
-	serial   int
-	history  []string
-	coverage map[string]int
+	estimates *walkEstimates
+	seed      uint64
+	rng       *rand.Rand
+	serial    int
+	history   []string
+	coverage  map[string]int
 	// prompt is set if the answer to the last step promised that recall follows it.
 	prompt bool
 }
@@ -56,6 +57,7 @@ type walk struct {
 func newWalk(t *testing.T, seed uint64) *walk {
 	w := &walk{fixture: newInside(t), seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), coverage: map[string]int{}}
 	w.accessModel = newTown(w.call.Principal.Project)
+	w.estimates = newWalkEstimates(w)
 	return w
 }
 
@@ -102,12 +104,16 @@ func (w *walk) walk(steps int) {
 		if w.prompt {
 			w.peek()
 		}
+		if n%estimatePeriod == 0 {
+			w.estimate()
+		}
 		w.settle()
 		w.look()
 		if n%20 == 0 || n == steps-1 {
 			w.count()
 		}
 	}
+	w.estimateAll()
 	w.did("rebuild")
 	for _, name := range needed {
 		if err := w.runtime.Rebuild(w.t.Context(), name, func(runner.RebuildProgress) {}); err != nil {
@@ -150,7 +156,7 @@ var walkNames = []string{"ana", "Ana", "bulk", "a/b ü🙂", "bo", "cy", "a stra
 
 func (w *walk) someone() string { return walkNames[w.rng.IntN(len(walkNames)-1)] }
 
-func pick[V any](w *walk, list []V) V { return list[w.rng.IntN(len(list))] }
+func pick[V any](w *walk, list []V) V { return among(w.rng, list...) }
 
 var walkSlugs = []string{"aa", "bb", "cc", "dd"}
 
