@@ -202,14 +202,16 @@ func (h *modelHarness) off() string {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	is, err := c.Condition(h.t.Context())
-	if err != nil || !is.Ready {
-		h.t.Fatalf("%+v, %v", is, err)
-	}
-	off := h.health.remarks(true).SemanticSearchOff
-	if (is.SemanticSearchOff == "") != (off == "") {
-		h.t.Errorf("every client reads %q, operators %q", is.SemanticSearchOff, off)
-	}
+	var off string
+	// Clients read what was read for another one up to a second ago.
+	runtest.Await(h.t, "clients and operators read the same", func() bool {
+		is, err := c.Condition(h.t.Context())
+		if err != nil || !is.Ready {
+			h.t.Fatalf("%+v, %v", is, err)
+		}
+		off = h.health.remarks(true).SemanticSearchOff
+		return (is.SemanticSearchOff == "") == (off == "")
+	})
 	return off
 }
 
