@@ -75,7 +75,9 @@ func (e *estimates) all(points string) map[string]any {
 	return map[string]any{"files": entries, "points": points}
 }
 
-func (e *estimates) newText() string { return fmt.Sprintf(e.text, fmt.Sprintf("ze%016x", e.rng.Uint64())) }
+func (e *estimates) newText() string {
+	return fmt.Sprintf(e.text, fmt.Sprintf("ze%016x", e.rng.Uint64()))
+}
 
 // file has the text in its path, and where its format allows it in its content. Its kind is right, wrong or to be
 // detected.
@@ -121,7 +123,8 @@ func (e *estimates) spoil(body map[string]any, list string) {
 		body[list] = append(entries, among[any](e.rng, nil, 1, e.newText(), []any{}))
 	default:
 		body[list] = append(entries, map[string]any{
-			"path": strings.Repeat("p", limit.EstimatePath+n-7), "content": "", "kind": among(e.rng, "pdf", "Email", e.newText()),
+			"path": strings.Repeat("p", limit.EstimatePath+n-7), "content": "",
+			"kind": among(e.rng, "pdf", "Email", e.newText()),
 		})
 		if list == "items" {
 			body[list] = append(entries, map[string]any{"content": e.newText(), "id": strings.Repeat("p", limit.SourceID+1)})

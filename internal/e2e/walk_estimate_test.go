@@ -23,7 +23,7 @@ import (
 )
 
 // estimatePeriod is how many steps of a walk there are for each estimate.
-const estimatePeriod = 4
+const estimatePeriod = 8
 
 // walkEstimates makes estimates in the project of a walk. It has random numbers of its own, so that the steps of a
 // walk are the same with them and without.
