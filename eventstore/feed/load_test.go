@@ -157,14 +157,12 @@ func (r *fixture) readUnderLoad(
 		return
 	}
 	for {
-		select {
-		case <-finished:
-			if int64(len(built.ids)) == total.Load() {
-				return
-			}
-		default:
+		if finished == nil && int64(len(built.ids)) == total.Load() {
+			return
 		}
 		select {
+		case <-finished: // also while no page comes, since all were read before
+			finished = nil
 		case msg, open := <-messages:
 			if !open {
 				r.Errorf("%s: the channel was closed after %d events: %v", topic, len(built.ids), r.ctx.Err())
