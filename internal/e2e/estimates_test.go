@@ -188,6 +188,6 @@ func TestEstimates(t *testing.T) {
 	const canary = "ze0123456789abcdef"
 	if strangeCanary("{}", nil, canary) == "" || strangeCanary("{}", http.Header{"A": {canary}}, "") == "" ||
 		strangeCanary(canary, nil, canary) != "" {
-		t.Error("a canary passes for a strange one, or a strange one for a canary")
+		t.Error("a canary is taken for a strange one, or the reverse")
 	}
 }

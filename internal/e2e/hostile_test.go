@@ -2,14 +2,11 @@ package e2e
 
 import (
 	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -124,19 +121,6 @@ func newHostileWalk(t *testing.T, seed uint64) *hostileWalk {
 	w.newEstimator()
 	w.started = w.metric("process_start_time_seconds")
 	return w
-}
-
-// organization makes one by the command line, and returns its management key.
-func (w *hostileWalk) organization(name string) string {
-	w.t.Helper()
-	out, err := exec.Command(binary, "org", "create", name, "--data-dir", w.dir, "--json").Output()
-	var created struct {
-		ManagementKey string `json:"managementKey"`
-	}
-	if err = errors.Join(err, json.Unmarshal(out, &created)); err != nil || created.ManagementKey == "" {
-		w.t.Fatalf("create an organization: %v\n%s", err, out)
-	}
-	return created.ManagementKey
 }
 
 func (w *hostileWalk) metric(series string) float64 {

@@ -64,18 +64,7 @@ func tenancyWalk(t *testing.T, index []string) {
 		http:    &http.Client{Transport: apitest.Load(t, readapi.OpenAPI).Transport(t, transport)},
 	}
 	y.start()
-	y.management = y.credentials()["ANNALS_MANAGEMENT_KEY"]
-	out, err := exec.Command(binary, "org", "create", otherOrganization, "--data-dir", y.dir, "--json").Output()
-	if err != nil {
-		t.Fatalf("create an organization: %v\n%s", err, out)
-	}
-	var created struct {
-		ManagementKey string `json:"managementKey"`
-	}
-	if err := json.Unmarshal(out, &created); err != nil || created.ManagementKey == "" {
-		t.Fatalf("create an organization: %v\n%s", err, out)
-	}
-	y.other = created.ManagementKey
+	y.management, y.other = y.credentials()["ANNALS_MANAGEMENT_KEY"], y.organization(otherOrganization)
 
 	type neighbour struct {
 		tenant

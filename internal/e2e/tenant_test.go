@@ -123,6 +123,19 @@ func (y *tenancy) newTenant(management, name string) (made tenant, keyID string)
 // The organizations of an installation: the one of the first start, and the one that is created.
 const ownOrganization, otherOrganization = "Annals", "Next door"
 
+// organization makes one by the command line, and returns its management key.
+func (y *tenancy) organization(name string) string {
+	y.t.Helper()
+	out, err := exec.Command(binary, "org", "create", name, "--data-dir", y.dir, "--json").Output()
+	var created struct {
+		ManagementKey string `json:"managementKey"`
+	}
+	if err = errors.Join(err, json.Unmarshal(out, &created)); err != nil || created.ManagementKey == "" {
+		y.t.Fatalf("create an organization: %v\n%s", err, out)
+	}
+	return created.ManagementKey
+}
+
 // newWebhook creates a webhook of a project by the command line. It returns the id and the token, the two last parts of
 // the URL.
 func (y *tenancy) newWebhook(organization, project string) (id, token string) {
