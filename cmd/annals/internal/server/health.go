@@ -161,7 +161,8 @@ func (h *health) remarks(private bool) readapi.Remarks {
 		SemanticSearchOff: h.semantic.reason(), BulkWritesLost: h.reading.get().abandonedBulks,
 	}
 	if !private && r.SemanticSearchOff != "" {
-		r.SemanticSearchOff = "the model of the stored vectors cannot be called: recall searches by words alone"
+		r.SemanticSearchOff = "the model of the stored vectors is missing or cannot be called: " +
+			"recall searches by words alone (the log names the model; make model installs the built-in one)"
 	}
 	if err := h.backpressure.stopped(); err != nil && !private {
 		for i, reason := range r.WritesRefused {
