@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/annals-project/annals/domain/estimate"
-	"github.com/annals-project/annals/internal/estimatetest"
+	"github.com/annals-project/annals/internal/hostilefiles"
 )
 
 // shaped makes a longer text of one: it is repeated, nested, with its first half to open a level and its second
@@ -45,7 +45,7 @@ func fuzzKind(f *testing.F, kind estimate.Kind, extensions ...string) {
 			}
 		}
 	}
-	for _, hostile := range estimatetest.HostileFiles(5, 500) {
+	for _, hostile := range hostilefiles.Make(5, 500) {
 		if hostile.Kind == kind {
 			f.Add(hostile.Content, uint8(0), uint16(0))
 		}

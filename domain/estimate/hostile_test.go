@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/annals-project/annals/domain/estimate"
-	"github.com/annals-project/annals/internal/estimatetest"
+	"github.com/annals-project/annals/internal/hostilefiles"
 )
 
 var hostileBytes = flag.Int("hostile-bytes", 1<<17, "size of each hostile file")
@@ -174,7 +174,7 @@ func TestCut_Hostile(t *testing.T) {
 	if testing.Short() {
 		size /= 8 // for the race detector, which also keeps regular expressions from reusing memory
 	}
-	for _, f := range append(shortPaths(estimatetest.HostileFiles(3, size)), hostileFiles(size)...) {
+	for _, f := range append(shortPaths(hostilefiles.Make(3, size)), hostileFiles(size)...) {
 		t.Run(f.Path, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
@@ -205,24 +205,24 @@ func TestCut_Hostile(t *testing.T) {
 	}
 }
 
-// HostileFiles has every kind in every shape, and the same files for the same seed.
+// The hostile files are of every kind and every shape, and the same for the same seed.
 func TestHostileFiles(t *testing.T) {
 	made := map[string]bool{}
-	files := estimatetest.HostileFiles(7, 4096)
+	files := hostilefiles.Make(7, 4096)
 	for _, f := range files {
 		if len(f.Content) > 8192 || !estimate.IsKind(string(f.Kind)) {
 			t.Errorf("%s has %d bytes and kind %q", f.Path, len(f.Content), f.Kind)
 		}
-		for _, shape := range estimatetest.Shapes() {
+		for _, shape := range hostilefiles.Shapes() {
 			if strings.Contains(f.Path, string(f.Kind)+" "+shape) {
 				made[string(f.Kind)+" "+shape] = true
 			}
 		}
 	}
-	if want := len(estimate.Kinds()) * len(estimatetest.Shapes()); len(made) != want {
+	if want := len(estimate.Kinds()) * len(hostilefiles.Shapes()); len(made) != want {
 		t.Errorf("%d kinds and shapes: want %d", len(made), want)
 	}
-	if diff := cmp.Diff(files, estimatetest.HostileFiles(7, 4096)); diff != "" {
+	if diff := cmp.Diff(files, hostilefiles.Make(7, 4096)); diff != "" {
 		t.Error(diff)
 	}
 }

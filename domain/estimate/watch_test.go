@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/domain/estimate"
-	"github.com/annals-project/annals/internal/estimatetest"
+	"github.com/annals-project/annals/internal/hostilefiles"
 )
 
 // checked is a context that counts how often it is checked. It ends with the check that is the last.
@@ -74,7 +74,7 @@ func shortPaths(files []estimate.File) []estimate.File {
 // the context has ended, wherever in the file that is.
 func TestCut_EndsWithContext(t *testing.T) {
 	const size = 1 << 17
-	for _, f := range append(shortPaths(estimatetest.HostileFiles(1, size)), ordinary(size)...) {
+	for _, f := range append(shortPaths(hostilefiles.Make(1, size)), ordinary(size)...) {
 		all, err := cutWithin(t, f, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -96,8 +96,8 @@ func TestCut_EndsWithContext(t *testing.T) {
 // Twice the file takes twice the work and memory: the checks count what is read and made.
 func TestCut_WorkIsLinear(t *testing.T) {
 	const size = 1 << 16
-	once := shortPaths(estimatetest.HostileFiles(1, size))
-	twice := shortPaths(estimatetest.HostileFiles(1, 2*size))
+	once := shortPaths(hostilefiles.Make(1, size))
+	twice := shortPaths(hostilefiles.Make(1, 2*size))
 	for i, f := range once {
 		if len(twice[i].Content) < len(f.Content)*3/2 {
 			t.Fatalf("%s: the second file is not twice as long", f.Path)
@@ -119,7 +119,7 @@ func TestCut_MemoryInUse(t *testing.T) {
 		t.Skip("the race detector takes memory of its own")
 	}
 	const size = 1 << 17
-	for _, f := range append(shortPaths(estimatetest.HostileFiles(2, size)), hostileFiles(size)...) {
+	for _, f := range append(shortPaths(hostilefiles.Make(2, size)), hostileFiles(size)...) {
 		all, err := cutWithin(t, f, 0)
 		if err != nil {
 			t.Fatal(err)

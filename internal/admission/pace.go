@@ -67,6 +67,20 @@ func (r *Room) fits(o allowance.Owner, w *waiting) bool {
 		return true
 	}
 	all := r.state.All
+	for _, b := range r.bulk {
+		all += b.events()
+	}
+	own := r.own(o)
+	if own == 0 {
+		return all < 2*r.state.Budget
+	}
+	// Most checks end here while many wait: what is below looks at all of them.
+	return all < r.state.Budget && own < r.state.Budget/r.parts(o)
+}
+
+// parts returns into how many parts the budget is divided: by the organizations that import, and by the projects of
+// an owner's organization that do.
+func (r *Room) parts(o allowance.Owner) int {
 	organizations, projects := map[uuid.UUID]bool{o.Organization: true}, map[uuid.UUID]bool{o.Project: true}
 	importing := func(other allowance.Owner) {
 		organizations[other.Organization] = true
@@ -74,8 +88,7 @@ func (r *Room) fits(o allowance.Owner, w *waiting) bool {
 			projects[other.Project] = true
 		}
 	}
-	for other, b := range r.bulk {
-		all += b.events()
+	for other := range r.bulk {
 		importing(other)
 	}
 	r.queue.Each(func(other allowance.Owner, w *waiting) {
@@ -83,11 +96,7 @@ func (r *Room) fits(o allowance.Owner, w *waiting) bool {
 			importing(other)
 		}
 	})
-	own := r.own(o)
-	if own == 0 {
-		return all < 2*r.state.Budget
-	}
-	return all < r.state.Budget && own < r.state.Budget/(len(organizations)*len(projects))
+	return len(organizations) * len(projects)
 }
 
 // own returns the events of a project that are not applied, or that its batches will become.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/annals-project/annals/domain/estimate"
 	"github.com/annals-project/annals/domain/limit"
-	"github.com/annals-project/annals/internal/estimatetest"
+	"github.com/annals-project/annals/internal/hostilefiles"
 )
 
 // estimateRoute is the path of the call below /api/v1.
@@ -33,7 +33,7 @@ type estimates struct {
 const hostileFileBytes = 2000
 
 func newEstimates(seed uint64, rng *rand.Rand, text string, item func() map[string]any) *estimates {
-	return &estimates{rng: rng, files: estimatetest.HostileFiles(seed, hostileFileBytes), text: text, item: item}
+	return &estimates{rng: rng, files: hostilefiles.Make(seed, hostileFileBytes), text: text, item: item}
 }
 
 func among[V any](rng *rand.Rand, list ...V) V { return list[rng.IntN(len(list))] }

@@ -2,74 +2,50 @@ package hostile
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
+
+	"github.com/annals-project/annals/domain/estimate"
+	"github.com/annals-project/annals/internal/hostilefiles"
 )
 
-// file is a file of an estimate.
-type file struct {
-	Path    string `json:"path"`
-	Content string `json:"content"`
-	Kind    string `json:"kind,omitempty"`
-}
+// estimateSeed makes the files of the attack the same in each run.
+const estimateSeed = 20261125
 
-// estimates are bodies whose cost is out of proportion to their size, for the parser of each kind. size is the
-// most bytes of one file.
-func estimates(size int) [][]file {
-	nested := func(kind, open string) []file {
-		return []file{{"nested." + kind, strings.Repeat(open, size/len(open)), kind}}
+// estimates are requests whose cost is out of proportion to their size: a file of every format and shape, a
+// table of short rows below a long path, and very many files of one path. size is the most bytes of one file.
+func estimates(size int) (requests [][]estimate.File) {
+	for _, f := range hostilefiles.Make(estimateSeed, size) {
+		requests = append(requests, []estimate.File{f})
 	}
 	// Code points outside the BMP take the most bytes for their number, and the most escapes.
-	long := strings.Repeat("\U0001f5c2", 970)
-	rows := func(name, head, row string) []file {
-		return []file{{long + name, head + strings.Repeat(row, min(size, 200_000)/len(row)), ""}}
-	}
-	equal := make([]file, 10_000)
+	path := strings.Repeat("\U0001f5c2", 970)
+	rows := "id,a\n" + strings.Repeat("1,2\n", min(size, 256<<10)/4)
+	equal := make([]estimate.File, 10_000)
 	for n := range equal {
-		equal[n] = file{"equal.md", fmt.Sprintf("# Note\n%d", n), ""}
+		equal[n] = estimate.File{Path: "equal.md", Content: fmt.Sprintf("# Note\n%d", n)}
 	}
-	part := "Content-Type: message/rfc822\n\n"
-	return [][]file{
-		nested("chat", `{"chats":{"list":[`),
-		nested("records", `[{"a":`),
-		nested("email", "> "),
-		nested("documentation", "- - > "),
-		nested("notes", "\n\n"),
-		nested("transcript", "a: b\n"),
-		nested("code", "func f() {"),
-		nested("table", `a,"`),
-		{{"page.html", strings.Repeat("<ul><li><div>", size/13), ""}},
-		{{"front.md", "---\n" + strings.Repeat("a: [", size/4), ""}},
-		{{"mail.eml", "From: a@example.org\n" + strings.Repeat(part, size/len(part)), ""}},
-		{{"long.eml", "From: a@example.org\n\nOn " + strings.Repeat("Monday, ", size/8) + "wrote:", ""}},
-		rows(".csv", "id,a\n", "1,2\n"),
-		rows(".json", "[0", ",{}"),
-		rows(".md", "", "# a\n"),
-		equal,
-	}
+	return append(requests, []estimate.File{{Path: path + ".csv", Content: rows}}, equal)
 }
 
-// runEstimates asks for all hostile estimates, eight at a time, and among them for small ones.
+// runEstimates asks for one after the other, eight at a time, with all data points and with none.
 func runEstimates(ctx context.Context, a *Arena) error {
 	size := int(min(16<<20, max(64<<10, a.Sizes.Hold.Seconds()/60*(16<<20))))
-	var bodies [][]byte
-	for _, files := range estimates(size) {
-		for _, points := range []string{"full", "none"} {
-			body, err := json.Marshal(map[string]any{"files": files, "points": points})
-			if err != nil {
-				return fmt.Errorf("encode files: %w", err)
+	requests := estimates(size)
+	var made atomic.Int64
+	return during(ctx, a.Sizes.Hold, 8, func(ctx context.Context, _ int) {
+		n := int(made.Add(1) - 1)
+		var files []any
+		for _, f := range requests[n/2%len(requests)] {
+			file := map[string]any{"path": f.Path, "content": f.Content}
+			if f.Kind != "" {
+				file["kind"] = f.Kind
 			}
-			bodies = append(bodies, body)
+			files = append(files, file)
 		}
-	}
-	return during(ctx, a.Sizes.Hold, 8, func(ctx context.Context, n int) {
-		for i := range bodies {
-			if ctx.Err() != nil {
-				return
-			}
-			a.try(ctx, http.MethodPost, "/ingest/estimate", bodies[(i+n*len(bodies)/8)%len(bodies)])
-		}
+		a.try(ctx, http.MethodPost, "/ingest/estimate",
+			map[string]any{"files": files, "points": []string{"full", "none"}[n%2]})
 	})
 }

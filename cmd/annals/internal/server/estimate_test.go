@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/annals-project/annals/internal/estimatetest"
+	"github.com/annals-project/annals/internal/hostilefiles"
 )
 
 // estimated is what a test reads of an estimate.
@@ -78,7 +78,7 @@ func TestServer_EstimateOfHostileFiles(t *testing.T) {
 	t.Parallel()
 	d := newDebugged(t)
 	files := []point{{"path": "chat.json", "kind": "chat", "content": strings.Repeat(`{"chats":{"list":[`, 100_000)}}
-	for _, f := range estimatetest.HostileFiles(8, 1000) {
+	for _, f := range hostilefiles.Make(8, 1000) {
 		files = append(files, point{"path": f.Path, "content": f.Content, "kind": string(f.Kind)})
 	}
 	var e struct {

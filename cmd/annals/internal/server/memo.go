@@ -20,7 +20,7 @@ type memo[T any] struct {
 	value T
 }
 
-// newMemo uses the clock of the machine: a reading must become old even if the clock of a test stands still.
+// newMemo measures the age of a reading by the clock of the machine, since that of a test may stand still.
 func newMemo[T any](read func(context.Context) T) *memo[T] {
 	return &memo[T]{now: time.Now, read: read}
 }

@@ -1,5 +1,5 @@
-// Package estimatetest makes files that are hard to estimate, for tests and measurements.
-package estimatetest
+// Package hostilefiles makes files that are hard to estimate, for tests and measurements.
+package hostilefiles
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"github.com/annals-project/annals/domain/estimate"
 )
 
-// Shapes are the ways in which HostileFiles makes a file of each kind hard. The path of a file ends with its kind,
+// Shapes are the ways in which Make makes a file of each kind hard. The path of a file ends with its kind,
 // its shape, a number, and the extension of its format.
 func Shapes() []string { return []string{"nested", "repeated", "long-lines", "equal-ids", "tiny-rows"} }
 
@@ -76,9 +76,9 @@ var forms = []struct {
 	{estimate.Notes, ".txt", [5]string{"¦(¦tea¦)", "¦tea %d\n", "¦\u0301", "¦\n\n", "¦.\n"}},
 }
 
-// HostileFiles returns a file of at most about size bytes of each format and shape; the same seed gives the same
+// Make returns a file of at most about size bytes of each format and shape; the same seed gives the same
 // files. Some paths have 970 characters of four bytes, and some files share a path.
-func HostileFiles(seed uint64, size int) (files []estimate.File) {
+func Make(seed uint64, size int) (files []estimate.File) {
 	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // it repeats by its seed
 	for _, f := range forms {
 		for i, shape := range f.shapes {
