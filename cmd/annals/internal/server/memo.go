@@ -30,11 +30,11 @@ func newMemo[T any](read func(context.Context) T) *memo[T] {
 func (m *memo[T]) get() T {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if now := m.now(); m.at.IsZero() || now.Sub(m.at) >= memoTime {
+	if m.at.IsZero() || m.now().Sub(m.at) >= memoTime {
 		ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 		defer cancel()
 		m.value = m.read(ctx)
-		m.at = now
+		m.at = m.now() // after it: else each caller that waited for a slow reading would make one
 	}
 	return m.value
 }

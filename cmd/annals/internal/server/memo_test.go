@@ -33,3 +33,22 @@ func TestMemo_OneReadingForAllCallers(t *testing.T) {
 		t.Errorf("%d readings in a second, want 2", reads.Load())
 	}
 }
+
+// A server that does not answer makes a reading last longer than it is kept. Those that waited for it share it.
+func TestMemo_SlowReadingIsShared(t *testing.T) {
+	var reads, clock atomic.Int64
+	m := newMemo(func(context.Context) int64 {
+		clock.Add(int64(2 * memoTime))
+		return reads.Add(1)
+	})
+	m.now = func() time.Time { return time.Unix(100, clock.Load()) }
+	for range 3 {
+		if got := m.get(); got != 1 {
+			t.Errorf("a caller got reading %d, want 1", got)
+		}
+	}
+	clock.Add(int64(memoTime))
+	if got := m.get(); got != 2 {
+		t.Errorf("after %s a caller got reading %d, want 2", memoTime, got)
+	}
+}
