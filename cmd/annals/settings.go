@@ -55,7 +55,7 @@ type Settings struct {
 	TLSKey      string `name:"tls-key" setting:"ANNALS_TLS_KEY" help:"Private key file (PEM) of the certificate."`
 	MinFreeDisk int    `name:"min-free-disk" setting:"ANNALS_MIN_FREE_DISK" default:"1024" help:"MiB of the data folder's disk that must be free, or writes are refused; 0 checks no disk."`
 	BulkItems   int    `name:"bulk-backlog-items" setting:"ANNALS_BULK_BACKLOG_ITEMS" default:"1000000" help:"Items in batches that may wait to be derived; further batches wait, then are refused."`
-	BulkBytes   int    `name:"bulk-backlog-bytes" setting:"ANNALS_BULK_BACKLOG_BYTES" default:"4096" help:"MiB of their texts that may wait."`
+	BulkMiB     int    `name:"bulk-backlog-mib" setting:"ANNALS_BULK_BACKLOG_MIB" default:"4096" help:"MiB of their texts that may wait."`
 	RateLimit   *int   `name:"rate-limit-per-minute" setting:"ANNALS_RATE_LIMIT_PER_MINUTE" help:"Requests that an organization may send in any 60 seconds, whatever its plan; 0 is no limit; default: the limit of its plan."`
 	Retention   *int   `name:"payload-retention-days" setting:"ANNALS_PAYLOAD_RETENTION_DAYS" help:"Days that the request log keeps the bodies of calls of organizations without a plan, 0 to 365; 0 never stores them; default: 14."`
 	Plans       string `name:"plans" setting:"ANNALS_PLANS" help:"Terms of plans that differ from the default, as JSON by plan."`
@@ -103,8 +103,8 @@ func (s *Settings) Validate() error {
 	if s.BulkItems < 0 {
 		bad("BULK_BACKLOG_ITEMS", "is %d: want a number of items, 0 for the default", s.BulkItems)
 	}
-	if s.BulkBytes < 0 {
-		bad("BULK_BACKLOG_BYTES", "is %d: want a number of MiB, 0 for the default", s.BulkBytes)
+	if s.BulkMiB < 0 {
+		bad("BULK_BACKLOG_MIB", "is %d: want a number of MiB, 0 for the default", s.BulkMiB)
 	}
 	if s.RateLimit != nil && *s.RateLimit < 0 {
 		bad("RATE_LIMIT_PER_MINUTE", "is %d: want a number of requests, 0 for no limit", *s.RateLimit)
@@ -320,7 +320,7 @@ func (s *Settings) config() (server.Config, error) {
 		Model: s.model(), Embeddings: s.embeddings(), EmbeddingsLeast: least, Builtin: builtin,
 		NoRecallFloor: s.Floor == "off",
 		TLSCert:       s.TLSCert, TLSKey: s.TLSKey,
-		BulkItems: s.BulkItems, BulkBytes: int64(s.BulkBytes) << 20,
+		BulkItems: s.BulkItems, BulkBytes: int64(s.BulkMiB) << 20,
 		MinFreeDisk: uint64(s.MinFreeDisk) << 20, RateLimit: s.RateLimit, PlanTerms: terms,
 	}, nil
 }

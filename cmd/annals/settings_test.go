@@ -124,7 +124,7 @@ func TestSettings_Invalid(t *testing.T) {
 		"model without name":  {func(s *Settings) { s.ModelURL = "https://u:secret@models.example.com/v1" }, "ANNALS_MODEL_NAME is not set"},
 		"model's URL":         {func(s *Settings) { s.ModelURL, s.ModelName = "models:secret/v1", "small" }, "ANNALS_MODEL_URL cannot be used"},
 		"backlog of batches":  {func(s *Settings) { s.BulkItems = -1 }, "ANNALS_BULK_BACKLOG_ITEMS is -1"},
-		"bytes of batches":    {func(s *Settings) { s.BulkBytes = -1 }, "ANNALS_BULK_BACKLOG_BYTES is -1"},
+		"bytes of batches":    {func(s *Settings) { s.BulkMiB = -1 }, "ANNALS_BULK_BACKLOG_MIB is -1"},
 		"rate limit":          {func(s *Settings) { s.RateLimit = new(-1) }, "ANNALS_RATE_LIMIT_PER_MINUTE is -1"},
 		"certificate alone":   {func(s *Settings) { s.TLSCert = missing }, "ANNALS_TLS_KEY"},
 		"missing certificate": {func(s *Settings) { s.TLSCert, s.TLSKey = missing, missing }, "cannot be read"},
