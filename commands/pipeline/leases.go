@@ -172,6 +172,6 @@ func (w *Worker) releaseAll(ctx context.Context, results []result) {
 			w.Logger.WarnContext(ctx, "release of leases failed, they run out", "err", err)
 		}
 		cancel()
-		signal(w.wake)
+		signal(w.released)
 	}
 }

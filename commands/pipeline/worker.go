@@ -78,15 +78,15 @@ type Worker struct {
 	// backlogSince is since when every request for items of batches is filled, in nanoseconds of Unix time;
 	// 0 if the last one was not.
 	backlogSince atomic.Int64
-	// wake ends the wait for items. It is nil while the worker does not run.
-	wake chan struct{}
+	// moved and released end the wait for items. They are nil while the worker does not run.
+	moved, released chan struct{}
 }
 
 // Run derives until the context ends. It completes the appends of attempts that have begun.
 func (w *Worker) Run(ctx context.Context) error {
 	background, ctx := errgroup.WithContext(ctx)
-	w.wake = make(chan struct{}, 1)
-	stop := watchAll(ctx, w.Progress, w.Logger, w.wake, awaited...)
+	w.moved, w.released = make(chan struct{}, 1), make(chan struct{}, 1)
+	stop := watchAll(ctx, w.Progress, w.Logger, w.moved, awaited...)
 	defer stop()
 	background.Go(func() error { w.renewLeases(ctx); return nil })
 	if w.Slow {
@@ -106,11 +106,20 @@ func (w *Worker) Run(ctx context.Context) error {
 	return background.Wait()
 }
 
-// awaitItems waits until there may be more items: a projection moved, or leases were released, which a
-// later revision of a data point waits for.
+// awaitItems waits until there may be more items: a projection moved, and new ones have gathered for a
+// moment, or leases were released. A later revision of a data point waits for nothing else.
 func (w *Worker) awaitItems(ctx context.Context) {
-	_ = backoff.Pause(ctx, idlePoll, w.wake)
-	_ = backoff.Pause(ctx, gatherPause, nil)
+	idle := time.NewTimer(idlePoll)
+	defer idle.Stop()
+	select {
+	case <-w.released:
+		return
+	case <-w.moved:
+	case <-idle.C:
+	case <-ctx.Done():
+		return
+	}
+	_ = backoff.Pause(ctx, gatherPause, w.released)
 }
 
 // deriveAll derives the leased items in their order, the suspect ones at last and one by one. It releases
