@@ -182,7 +182,7 @@ func TestRunner_LongEventKeepsItsLease(t *testing.T) {
 	other := w.runtime(t, lease, tally{family: "apple"})
 	run(t, other)
 	last := w.add(t, "apple-1", 1)
-	<-began
+	receive(t, began, "the first call")
 	epoch, _ := rt.Active("apples")
 	for range 2 { // as long as two leases
 		var until time.Time

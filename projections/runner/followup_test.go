@@ -98,7 +98,7 @@ func TestFollowUp_PagesAndProjectsPass(t *testing.T) {
 	rt := w.runtime(t, nil, p)
 	run(t, rt)
 	w.add(t, "apple-1", 300)
-	<-first // the first slice runs, and the page of the next project waits for it alone
+	receive(t, first, "the first slice") // the page of the next project waits for it alone
 	at := w.add(t, "apple-2", 200)
 	close(resume)
 	mustWait(t, rt.Waiter(), at, "apples")
@@ -129,7 +129,7 @@ func TestFollowUp_GoesOnAfterItsLease(t *testing.T) {
 	rt := w.runtime(t, func(c *Config) { c.PageLimit = time.Millisecond }, p) // so that a slice ends with its lease
 	stop := run(t, rt)
 	w.add(t, "apple-1", 900)
-	<-reached
+	receive(t, reached, "the fourth slice")
 	stop()
 	if left, err := hasFollowUps(t.Context(), w.db, "apples"); err != nil || !left {
 		t.Fatalf("left %t, %v", left, err)
@@ -139,6 +139,31 @@ func TestFollowUp_GoesOnAfterItsLease(t *testing.T) {
 	run(t, next)
 	waitFollowUp(t, next.Waiter(), "apple-1")
 	w.wantTotals(t, "apples", total{"apple-1", 909, 1})
+}
+
+// A page whose commit has no answer may have left follow-ups, so they are looked for.
+func TestFollowUp_CommitWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	rt := w.runtime(t, nil, slicer{tally: tally{family: "apple"}})
+	r := rt.runners[0]
+	l, err := r.takeLease(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.end()
+	w.exec(t, `create function apples.refuse() returns trigger language plpgsql as $$begin raise 'at the commit'; end$$`)
+	w.exec(t, `create constraint trigger refuse after insert on apples.totals deferrable initially deferred
+		for each row execute function apples.refuse()`)
+	w.add(t, "apple-1", 200)
+	if err := r.catchUp(t.Context(), l, logEnd{}, nil); err == nil {
+		t.Fatal("the page was committed")
+	}
+	select {
+	case <-l.queued:
+	default:
+		t.Error("nobody looks for the follow-ups of the page")
+	}
 }
 
 // A slice of a process that lost the lease is not committed.

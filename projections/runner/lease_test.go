@@ -109,7 +109,7 @@ func TestLease_LostLeaseCommitsNothing(t *testing.T) {
 	)
 	run(t, zombie)
 	last := w.add(t, "apple-1", 1, 2)
-	<-within
+	receive(t, within, "the held call")
 	w.exec(t, `update apples.checkpoint set until = clock_timestamp()`)
 	heir := w.runtime(t, nil, tally{family: "apple"})
 	run(t, heir)
@@ -165,7 +165,7 @@ func TestLease_LongPage(t *testing.T) {
 	}})
 	run(t, a)
 	last := w.add(t, "apple-1", 1)
-	<-within
+	receive(t, within, "the held call")
 	w.awaitProlonged(t)
 	close(resume)
 	mustWait(t, a.Waiter(), last, "apples")

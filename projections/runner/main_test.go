@@ -280,6 +280,16 @@ func (w *fixture) exec(t testing.TB, sql string, args ...any) {
 	}
 }
 
+// receive waits until a channel is closed.
+func receive(t testing.TB, from <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-from:
+	case <-limited(t).Done():
+		t.Fatalf("%s: it does not come", what)
+	}
+}
+
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()

@@ -223,7 +223,8 @@ func (r *runner) inTx(
 		}
 		return r.table.move(ctx, tx, l.epoch, r.leaseTime, from, last.Position, last.ID)
 	})
-	if err == nil && left {
+	// Also after an error: a commit without an answer may have queued them.
+	if left {
 		select {
 		case l.queued <- struct{}{}:
 		default: // it has not received the last one yet

@@ -108,7 +108,7 @@ func TestRebuild_PageDuringSwitch(t *testing.T) {
 	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
 	hold.Store(true)
 	last := w.add(t, "apple-1", 4)
-	<-within
+	receive(t, within, "the held call")
 	if err := rt.Rebuild(t.Context(), "apples", nil); err != nil {
 		t.Error(err)
 	}
@@ -136,7 +136,7 @@ func TestRebuild_SecondRebuild(t *testing.T) {
 	hold.Store(true)
 	done := make(chan error, 1)
 	go func() { done <- a.Rebuild(context.WithoutCancel(t.Context()), "apples", nil) }()
-	<-within
+	receive(t, within, "the held call")
 	for who, rt := range map[string]*Runtime{"the same process": a, "another process": b} {
 		if err := rt.Rebuild(t.Context(), "apples", nil); !errors.Is(err, ErrRebuilding) {
 			t.Errorf("second rebuild by %s: %v", who, err)
@@ -189,7 +189,7 @@ func TestRebuild_LeftoversOfACrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.lease.end()
-	<-b.maintained
+	receive(t, b.maintained, "the held call")
 	b.next.db.Close()
 	w.exec(t, `create schema apples_old_7`)
 	w.exec(t, `create table apples_old_7.totals (n int)`)
@@ -256,7 +256,7 @@ func TestRebuild_NewVersionInTheShadow(t *testing.T) {
 		return nil
 	}})
 	run(t, after)
-	<-within
+	receive(t, within, "the held call")
 	// The older process continues. The newer one returns nothing from rows of the older version, and
 	// reports the reason.
 	last := w.add(t, "apple-1", 3)

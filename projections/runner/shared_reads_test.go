@@ -166,7 +166,7 @@ func TestSharedReads_FailedRead(t *testing.T) {
 		_, err := readTo(ctx, s, "first", 0, end)
 		first <- err
 	}()
-	<-began
+	receive(t, began, "the first call")
 	go func() {
 		at, err := readTo(limited(t), s, "second", 0, end)
 		if at != end {
