@@ -185,24 +185,24 @@ func (w *accessModel) readable(name string, at time.Time) (map[uuid.UUID]*note, 
 	return sources, lines
 }
 
-// superseded is when a line was replaced by the first later one on the same that is among these.
-func superseded(l line, among map[uuid.UUID]line) *time.Time {
+// supersedes are the later lines on the same among these, the first of them in front.
+func supersedes(l line, among map[uuid.UUID]line) []line {
 	if l.Kind != memory.Claim || l.Subject == "" {
 		return nil
 	}
-	var first *line
+	var all []line
 	for _, other := range among {
-		if other.Kind != memory.Claim || other.Subject != l.Subject || other.Attribute != l.Attribute || !later(other, l) {
-			continue
-		}
-		if first == nil || later(*first, other) {
-			first = &other
+		if other.Kind == memory.Claim && other.Subject == l.Subject && other.Attribute == l.Attribute && later(other, l) {
+			all = append(all, other)
 		}
 	}
-	if first == nil {
-		return nil
-	}
-	return &first.occurredAt
+	slices.SortFunc(all, func(a, b line) int {
+		if later(b, a) {
+			return -1
+		}
+		return 1
+	})
+	return all
 }
 
 func later(a, b line) bool {
@@ -220,7 +220,8 @@ type verdict struct {
 	replaced map[uuid.UUID]bool
 }
 
-// wrong is what the page should not say, "" for nothing; lacking is what it should.
+// wrong is what the page should not say, "" for nothing; lacking is what it should, once the index knows
+// what else somebody may read.
 func (v *verdict) wrong() string   { return strings.Join(v.faults, "\n") }
 func (v *verdict) lacking() string { return strings.Join(v.missing, "\n") }
 
@@ -246,7 +247,7 @@ func (w *accessModel) judge(page recall.Response, name string, at time.Time) *ve
 			v.judgeSource(r, sources[r.ID])
 		default:
 			l, theirs := lines[r.ID]
-			v.judgeLine(r, l, theirs, superseded(l, lines))
+			v.judgeLine(r, l, theirs, supersedes(l, lines))
 		}
 	}
 	for id, p := range sources {
@@ -275,8 +276,9 @@ func (v *verdict) judgeSource(r recall.Result, p *note) {
 	}
 }
 
-func (v *verdict) judgeLine(r recall.Result, l line, theirs bool, want *time.Time) {
+func (v *verdict) judgeLine(r recall.Result, l line, theirs bool, by []line) {
 	source, got := r.Sources[0], r.Artifact.SupersededAt
+	isGot := func(other line) bool { return got != nil && got.Equal(other.occurredAt) }
 	switch {
 	case !theirs:
 		v.fault("a memory that is not theirs: %s of %s: %q with %q", r.ID, source.SourceID, r.Content, source.Excerpts)
@@ -286,8 +288,11 @@ func (v *verdict) judgeLine(r recall.Result, l line, theirs bool, want *time.Tim
 		!r.OccurredAt.Equal(l.occurredAt),
 		!slices.Equal(source.Excerpts, []string{l.Excerpt}):
 		v.fault("memory %s: %+v, want %+v", r.ID, r, l.Memory)
-	case (got == nil) != (want == nil), got != nil && !got.Equal(*want):
-		v.fault("memory %q of %s: superseded at %v, want %v", r.Content, source.SourceID, got, want)
+	case got != nil && !slices.ContainsFunc(by, isGot):
+		v.fault("memory %q of %s: superseded at %v, which is not by %+v", r.Content, source.SourceID, got, by)
+	case len(by) > 0 && !isGot(by[0]):
+		v.missing = append(v.missing, fmt.Sprintf("memory %q of %s: superseded at %v, want %v",
+			r.Content, source.SourceID, got, by[0].occurredAt))
 	}
 	v.replaced[r.ID] = got != nil
 }
