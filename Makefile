@@ -74,7 +74,7 @@ lint: ## Format, vet and lint, and check the imports and the wording.
 	if [[ -n "$$unformatted" ]]; then echo "not formatted by gofmt: $$unformatted"; exit 1; fi
 	$(UNVETTED) ./internal/archtest
 	@if [[ -x $(GOLANGCI) ]] || GOBIN=$(CURDIR)/bin GOFLAGS='-mod=mod -trimpath' $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION); then \
-		echo "$(GOLANGCI) run"; $(GOLANGCI) run ./...; \
+		echo "$(GOLANGCI) run"; $(GOLANGCI) run --allow-parallel-runners ./...; \
 	else \
 		echo "golangci-lint, which vets too, cannot be built here: go vet and staticcheck instead"; \
 		$(GO) vet ./...; \
