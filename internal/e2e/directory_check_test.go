@@ -30,18 +30,18 @@ func (c *directoryClient) get(method, path string, body, into any) bool {
 
 type shownIdentity struct {
 	Identity  string
-	Traits    traits
+	Traits    map[string]string
 	Audiences []string
 }
 
 // look reads all that is shown of the directory.
 func (c *directoryClient) look() view {
 	v := view{
-		People:   map[string]string{},
-		Alone:    map[string]string{},
-		Marked:   map[string]string{},
-		Rings:    map[string]string{},
-		Recalled: map[string]string{},
+		People:    map[string]string{},
+		Alone:     map[string]string{},
+		Marked:    map[string]string{},
+		Audiences: map[string]string{},
+		Recalled:  map[string]string{},
 	}
 	own := func(name string) bool { return strings.HasPrefix(name, fmt.Sprintf("c%d-", c.number)) }
 	list := func(query string, do func(shownIdentity)) {
@@ -53,7 +53,7 @@ func (c *directoryClient) look() view {
 			}
 		}
 	}
-	list("", func(i shownIdentity) { v.People[i.Identity] = i.Traits.String() })
+	list("", func(i shownIdentity) { v.People[i.Identity] = shownTraits(i.Traits) })
 	for _, city := range c.cities() {
 		var found []string
 		list("&traitKey=city&traitValue="+url.QueryEscape(city), func(i shownIdentity) { found = append(found, i.Identity) })
@@ -75,15 +75,15 @@ func (c *directoryClient) look() view {
 		switch {
 		case !own(a.Slug):
 		case a.Rule != nil:
-			v.Rings[a.Slug] = shownRing(a.Kind+" "+a.Rule.Conditions[0].Values[0], a.MemberCount, "")
+			v.Audiences[a.Slug] = shownAudience(a.Kind+" "+a.Rule.Conditions[0].Values[0], a.MemberCount, "")
 		default:
-			v.Rings[a.Slug] = shownRing(a.Kind, a.MemberCount, strings.Join(a.Identities, " "))
+			v.Audiences[a.Slug] = shownAudience(a.Kind, a.MemberCount, strings.Join(a.Identities, " "))
 		}
 	}
 	for _, person := range c.people() {
 		var one shownIdentity
 		if c.get(http.MethodGet, "/identities/"+person, nil, &one) {
-			v.Alone[person] = fmt.Sprint(one.Traits, " ", one.Audiences)
+			v.Alone[person] = fmt.Sprint(shownTraits(one.Traits), " ", one.Audiences)
 		}
 		v.Recalled[person] = c.recalled(person)
 	}

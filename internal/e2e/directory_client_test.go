@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	audiences "github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/runtest"
 )
@@ -169,7 +170,7 @@ func (c *directoryClient) draw() *directoryCall {
 	next := &directoryCall{want: http.StatusOK, after: c.directoryModel.clone()}
 	switch n := c.rng.IntN(100); {
 	case n < 14:
-		person, record := c.person(), traits{"city": c.city(), "mark": fmt.Sprint(c.m.next())}
+		person, record := c.person(), map[string]string{"city": c.city(), "mark": fmt.Sprint(c.m.next())}
 		next.after.people[person] = record
 		next.method, next.path, next.body = http.MethodPut, "/identities/"+url.PathEscape(person), map[string]any{
 			"traits": record,
@@ -182,20 +183,18 @@ func (c *directoryClient) draw() *directoryCall {
 		if c.directoryModel.people[person] == nil {
 			next.want = http.StatusNotFound
 		}
-		next.after.remove(person)
+		next.after.forget(person)
 	case n < 52:
 		c.bulk(next)
 	case n < 64:
-		c.audienceModel(next)
+		c.putAudience(next)
 	case n < 70:
 		slug := c.slug()
 		next.method, next.path, next.want = http.MethodDelete, "/audiences/"+slug, http.StatusNoContent
-		if k := next.after.rings[slug]; k == nil {
+		if next.after.audiences[slug] == nil {
 			next.want = http.StatusNotFound
-		} else {
-			k.gone = true
-			delete(next.after.rings, slug)
 		}
+		delete(next.after.audiences, slug)
 	case n < 82:
 		return c.send(next)
 	case n < 90:
@@ -218,7 +217,7 @@ func (c *directoryClient) patch(next *directoryCall) {
 	person := c.person()
 	record := maps.Clone(c.directoryModel.people[person])
 	if record == nil {
-		record = traits{}
+		record = map[string]string{}
 	}
 	patch := map[string]any{}
 	if c.rng.IntN(2) == 0 {
@@ -238,15 +237,15 @@ func (c *directoryClient) patch(next *directoryCall) {
 func (c *directoryClient) bulk(next *directoryCall) {
 	mark := fmt.Sprint("bulk ", c.m.next())
 	type row struct {
-		Identity string `json:"identity"`
-		Traits   traits `json:"traits"`
+		Identity string            `json:"identity"`
+		Traits   map[string]string `json:"traits"`
 	}
 	var rows []row
 	names := c.people()
 	c.rng.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	names = names[:2+c.rng.IntN(5)]
 	for _, person := range append([]string{names[len(names)-1]}, names...) {
-		record := traits{"mark": mark, "city": c.city()}
+		record := map[string]string{"mark": mark, "city": c.city()}
 		rows = append(rows, row{person, record})
 		next.after.people[person] = record
 	}
@@ -260,36 +259,39 @@ func (c *directoryClient) bulk(next *directoryCall) {
 
 func (c *directoryClient) slug() string { return fmt.Sprintf("c%d-%d", c.number, c.rng.IntN(3)) }
 
-// audienceModel puts an audience, of the names of some or by a rule.
-func (c *directoryClient) audienceModel(next *directoryCall) {
-	k := audienceModel{slug: c.slug()}
-	next.method, next.path = http.MethodPut, "/audiences/"+k.slug
+// putAudience puts an audience, of the names of some or by a rule.
+func (c *directoryClient) putAudience(next *directoryCall) {
+	slug := c.slug()
+	var members map[string]bool
+	var rule *audiences.Rule
+	next.method, next.path = http.MethodPut, "/audiences/"+slug
 	if c.rng.IntN(2) == 0 {
-		k.city = c.city()
+		is := audiences.Condition{Trait: "city", Operator: audiences.Is, Values: []string{c.city()}}
+		rule = &audiences.Rule{Match: audiences.MatchAll, Conditions: []audiences.Condition{is}}
 		next.body = map[string]any{"kind": "rule", "rule": map[string]any{"match": "all", "conditions": []any{
-			map[string]any{"trait": "city", "operator": "is", "values": []string{k.city}},
+			map[string]any{"trait": is.Trait, "operator": "is", "values": is.Values},
 		}}}
 	} else {
-		k.members = map[string]bool{}
+		members = map[string]bool{}
 		for _, person := range c.people() {
 			if c.rng.IntN(2) == 0 {
-				k.members[person] = true
+				members[person] = true
 				next.appear = append(next.appear, person)
 			}
 		}
 		next.body = map[string]any{"kind": "fixed", "identities": append([]string{}, next.appear...)}
 	}
-	if c.directoryModel.rings[k.slug] == nil {
+	if c.directoryModel.audiences[slug] == nil {
 		next.want = http.StatusCreated
 	}
-	next.after.put(k)
+	next.after.put(slug, members, rule)
 }
 
 // scope is one of the audiences that are there, nil for the project.
 func (c *directoryClient) scope(t directoryModel) *audienceModel {
-	slugs := slices.Sorted(maps.Keys(t.rings))
+	slugs := slices.Sorted(maps.Keys(t.audiences))
 	if n := c.rng.IntN(len(slugs) + 1); n < len(slugs) {
-		return t.rings[slugs[n]]
+		return t.audiences[slugs[n]]
 	}
 	return nil
 }
@@ -376,7 +378,7 @@ func (c *directoryClient) resolve() {
 	between := c.directoryModel.clone()
 	for _, person := range next.appear {
 		if _, is := shown.People[person]; is && between.people[person] == nil {
-			between.people[person] = traits{}
+			between.people[person] = map[string]string{}
 		}
 	}
 	if cmp.Diff(between.view(c.people(), c.cities()), shown) != "" {

@@ -112,7 +112,7 @@ func (k *killTest) found(seed uint64) {
 			rng:            rng,
 			number:         n,
 			key:            key,
-			directoryModel: directoryModel{people: map[string]traits{}},
+			directoryModel: newDirectoryModel(),
 		})
 	}
 	slug, key := k.s.newProject("Capped")

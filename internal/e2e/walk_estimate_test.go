@@ -188,7 +188,7 @@ func (w *walk) shownOf(body string, r apitest.Response) string {
 
 // A walk sees an estimate that shows what is stored, or what another one held.
 func TestWalk_ShownByEstimates(t *testing.T) {
-	w := &walk{accessModel: newTown(auth.Project{})}
+	w := &walk{accessModel: newAccess(auth.Project{})}
 	w.notes["note/1"] = &note{id: "note/1", content: "Zebra note.", label: "Zebra call", author: "bo"}
 	for name, c := range map[string]struct {
 		body, answer string

@@ -3,14 +3,12 @@ package e2e
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
-	audiences "github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
@@ -21,29 +19,19 @@ import (
 // accessModel is what a walk believes of a project: who is known, who may read what, and what was
 // said.
 type accessModel struct {
+	peopleModel
 	project auth.Project
-	// people are the traits of who has a record.
-	people map[string]map[string]string
-	// circles are the audiences by their slugs; one that is gone is in none of them, and notes may
-	// still be scoped to it.
-	circles map[string]*audience
-	notes   map[string]*note
-}
-
-// audience is an audience. What has the same slug later is another one.
-type audience struct {
-	slug    string
-	members map[string]bool // of a fixed one
-	rule    *audiences.Rule // of the others
+	// notes may be scoped to an audience that has ended.
+	notes map[string]*note
 }
 
 // note is a live data point as it was accepted last, and what was read in it.
 type note struct {
 	id, content, label, author string
 	occurredAt                 time.Time
-	audience                   *audience // nil for project-visible
-	// had is the circle that each revision had last while it was the newest.
-	had      map[int]*audience
+	audience                   *audienceModel // nil for project-visible
+	// had is the audience that each revision had last while it was the newest.
+	had      map[int]*audienceModel
 	revision int
 	send     uuid.UUID
 	ordinal  int
@@ -57,12 +45,11 @@ type reading struct {
 	lines      []memory.Memory
 }
 
-func newTown(project auth.Project) *accessModel {
+func newAccess(project auth.Project) *accessModel {
 	return &accessModel{
-		project: project,
-		people:  map[string]map[string]string{},
-		circles: map[string]*audience{},
-		notes:   map[string]*note{},
+		peopleModel: newPeople(),
+		project:     project,
+		notes:       map[string]*note{},
 	}
 }
 
@@ -70,66 +57,10 @@ func (w *accessModel) dataPoint(id string) uuid.UUID {
 	return stream.DataPointID(w.project.Namespace, id)
 }
 
-// appear makes a record where there is none.
-func (w *accessModel) appear(name string) {
-	if name != "" && w.people[name] == nil {
-		w.people[name] = map[string]string{}
-	}
-}
-
-// forget removes a record, which is the member of nothing from then on.
-func (w *accessModel) forget(name string) {
-	delete(w.people, name)
-	for _, c := range w.circles {
-		delete(c.members, name)
-	}
-}
-
-// reaches reports whether an identity belongs to an audience. It is written independently of the code
-// that it is compared with.
-func (w *accessModel) reaches(name string, c *audience) bool {
-	if c == nil {
-		return true
-	}
-	traits, known := w.people[name]
-	if !known || w.circles[c.slug] != c {
-		return false
-	}
-	if c.rule == nil {
-		return c.members[name]
-	}
-	hold := 0
-	for _, condition := range c.rule.Conditions {
-		value, has := traits[condition.Trait]
-		among := slices.Contains(condition.Values, value)
-		holds := map[audiences.Operator]bool{
-			audiences.Is: has && among, audiences.IsOneOf: has && among, audiences.IsNot: has && !among, audiences.IsNotOneOf: has && !among,
-			audiences.Exists: has, audiences.DoesNotExist: !has,
-		}[condition.Operator]
-		if holds {
-			hold++
-		}
-	}
-	if c.rule.Match == audiences.MatchAll {
-		return hold == len(c.rule.Conditions)
-	}
-	return hold > 0
-}
-
-// members counts who belongs to an audience.
-func (w *accessModel) members(c *audience) (n int64) {
-	for name := range w.people {
-		if w.reaches(name, c) {
-			n++
-		}
-	}
-	return n
-}
-
 // scoped counts what recall could return of an audience.
-func (w *accessModel) scoped(c *audience) (n int64) {
+func (w *accessModel) scoped(a *audienceModel) (n int64) {
 	for _, p := range w.notes {
-		if p.audience == c {
+		if p.audience == a {
 			n++
 			if p.reading != nil {
 				n += int64(len(p.reading.lines))
@@ -137,17 +68,6 @@ func (w *accessModel) scoped(c *audience) (n int64) {
 		}
 	}
 	return n
-}
-
-// audiences are the slugs that somebody belongs to.
-func (w *accessModel) audiences(name string) []string {
-	slugs := []string{}
-	for _, slug := range slices.Sorted(maps.Keys(w.circles)) {
-		if w.reaches(name, w.circles[slug]) {
-			slugs = append(slugs, slug)
-		}
-	}
-	return slugs
 }
 
 // line is a memory where it stands.

@@ -53,7 +53,7 @@ func (w *walk) someSlug() *string {
 // refused reports whether a send is refused for its audience, and holds the answer against that.
 func (w *walk) refused(slug *string, err error) bool {
 	w.t.Helper()
-	unknown := slug != nil && *slug != audiences.Default && w.circles[*slug] == nil
+	unknown := slug != nil && *slug != audiences.Default && w.audiences[*slug] == nil
 	if f, is := errors.AsType[*fault.Error](err); unknown != (is && f.Code == fault.CodeAudienceUnknown) {
 		w.fail("audience %v: %v", slug, err)
 	}
@@ -68,14 +68,14 @@ func (w *walk) accept(in commands.DataPoint, send uuid.UUID, ordinal int) (uncha
 	if in.Identity != nil {
 		w.appear(*in.Identity)
 	}
-	var to *audience
+	var to *audienceModel
 	if in.Audience != nil && *in.Audience != audiences.Default {
-		to = w.circles[*in.Audience]
+		to = w.audiences[*in.Audience]
 	}
 	p := w.notes[*in.ID]
 	fresh := p == nil
 	if fresh {
-		p = &note{id: *in.ID, occurredAt: w.call.ReceivedAt, had: map[int]*audience{}}
+		p = &note{id: *in.ID, occurredAt: w.call.ReceivedAt, had: map[int]*audienceModel{}}
 		w.notes[p.id] = p
 	}
 	before := *p
@@ -206,7 +206,7 @@ func (w *walk) sendBatch() bool {
 	}
 	var unknown *string
 	for _, in := range items {
-		if in.Audience != nil && *in.Audience != audiences.Default && w.circles[*in.Audience] == nil {
+		if in.Audience != nil && *in.Audience != audiences.Default && w.audiences[*in.Audience] == nil {
 			unknown = in.Audience
 		}
 	}
@@ -314,7 +314,7 @@ func (w *walk) deleteIdentity() bool {
 	if f, is := errors.AsType[*fault.Error](err); known == is || is && f.Code != fault.CodeNotFound {
 		w.fail("delete %q, who is known %t: %v", name, known, err)
 	}
-	for _, c := range w.circles {
+	for _, c := range w.audiences {
 		if c.members[name] {
 			w.coverage["after a removal"]++
 		}
@@ -325,20 +325,15 @@ func (w *walk) deleteIdentity() bool {
 	return true
 }
 
-// put puts an audience, and holds the receipt against the model.
-func (w *walk) put(in commands.AudiencePut) *audience {
+// putAudience puts an audience, and holds the receipt against the model.
+func (w *walk) putAudience(in commands.AudiencePut, members map[string]bool) {
 	w.t.Helper()
 	r, err := w.write.PutAudience(w.t.Context(), w.call, in)
 	w.must(err)
-	c := w.circles[in.Slug]
-	if r.Created != (c == nil) {
-		w.fail("put of %s: %+v, there is %v", in.Slug, r, c)
+	if there := w.audiences[in.Slug]; r.Created != (there == nil) {
+		w.fail("put of %s: %+v, there is %v", in.Slug, r, there)
 	}
-	if c == nil {
-		c = &audience{slug: in.Slug}
-		w.circles[in.Slug] = c
-	}
-	return c
+	w.put(in.Slug, members, in.Rule)
 }
 
 func (w *walk) putFixed() bool {
@@ -350,11 +345,7 @@ func (w *walk) putFixed() bool {
 			members[name] = true
 		}
 	}
-	c := w.put(in)
-	for name := range members {
-		w.appear(name)
-	}
-	c.members, c.rule = members, nil
+	w.putAudience(in, members)
 	w.did("put %s: %q", in.Slug, in.Identities)
 	w.prompt = true
 	return true
@@ -377,34 +368,33 @@ func (w *walk) putRule() bool {
 		rule.Conditions = append(rule.Conditions, condition)
 	}
 	in := commands.AudiencePut{Slug: pick(w, walkSlugs), Kind: audiences.KindRule, Rule: rule}
-	c := w.put(in)
-	c.members, c.rule = nil, rule
+	w.putAudience(in, nil)
 	w.did("put %s: %+v", in.Slug, *rule)
 	w.prompt = true
 	return true
 }
 
-func (w *walk) someCircle() *audience {
-	if len(w.circles) == 0 {
+func (w *walk) someAudience() *audienceModel {
+	if len(w.audiences) == 0 {
 		return nil
 	}
-	return w.circles[pick(w, slices.Sorted(maps.Keys(w.circles)))]
+	return w.audiences[pick(w, slices.Sorted(maps.Keys(w.audiences)))]
 }
 
-func (w *walk) deleteCircle() bool {
-	c := w.someCircle()
+func (w *walk) deleteAudience() bool {
+	c := w.someAudience()
 	if c == nil {
 		return false
 	}
 	w.must(w.write.DeleteAudience(w.t.Context(), w.call, c.slug))
-	delete(w.circles, c.slug)
+	delete(w.audiences, c.slug)
 	w.did("delete audience %s", c.slug)
 	w.prompt = true
 	return true
 }
 
 func (w *walk) recompute() bool {
-	c := w.someCircle()
+	c := w.someAudience()
 	if c == nil {
 		return false
 	}

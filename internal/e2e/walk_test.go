@@ -56,7 +56,7 @@ type walk struct {
 
 func newWalk(t *testing.T, seed uint64) *walk {
 	w := &walk{fixture: newInside(t), seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), coverage: map[string]int{}}
-	w.accessModel = newTown(w.call.Principal.Project)
+	w.accessModel = newAccess(w.call.Principal.Project)
 	w.estimates = newWalkEstimates(w)
 	return w
 }
@@ -82,7 +82,7 @@ func (w *walk) walk(steps int) {
 		{2, w.deleteIdentity},
 		{4, w.putFixed},
 		{4, w.putRule},
-		{2, w.deleteCircle},
+		{2, w.deleteAudience},
 		{1, w.recompute},
 	}
 	total := 0
@@ -217,9 +217,9 @@ func (w *walk) look() {
 			}
 		}
 		for _, p := range w.notes {
-			var other *audience // that has the slug now
+			var other *audienceModel // that has the slug now
 			if p.audience != nil {
-				other = w.circles[p.audience.slug]
+				other = w.audiences[p.audience.slug]
 			}
 			switch {
 			case p.reading != nil && w.reaches(name, p.audience) && !w.readsLines(name, p):
@@ -245,18 +245,19 @@ func (w *walk) count() {
 	w.t.Helper()
 	shown, err := w.directory.AudienceList(w.t.Context(), w.project)
 	w.must(err)
-	if len(shown) != len(w.circles)+1 || shown[0].Slug != audiences.Default ||
+	if len(shown) != len(w.audiences)+1 || shown[0].Slug != audiences.Default ||
 		shown[0].MemberCount != int64(len(w.people)) ||
 		shown[0].MemoryCount != w.scoped(nil) {
-		w.fail("audiences %+v; want %d people, %d memories, %d others", shown, len(w.people), w.scoped(nil), len(w.circles))
+		w.fail("audiences %+v; want %d people, %d memories, %d others", shown, len(w.people), w.scoped(nil), len(w.audiences))
 	}
 	for _, a := range shown[1:] {
-		c := w.circles[a.Slug]
+		c := w.audiences[a.Slug]
 		if c == nil {
 			w.fail("audience %s is gone", a.Slug)
 		}
-		if a.MemberCount != w.members(c) || a.ReachesNobody != (w.members(c) == 0) || a.MemoryCount != w.scoped(c) {
-			w.fail("audience %+v: want %d members, %d memories", a, w.members(c), w.scoped(c))
+		members := w.members(c)
+		if int(a.MemberCount) != len(members) || a.ReachesNobody != (len(members) == 0) || a.MemoryCount != w.scoped(c) {
+			w.fail("audience %+v: want the members %q, %d memories", a, members, w.scoped(c))
 		}
 		if c.rule == nil && !slices.Equal(a.Identities, slices.Sorted(maps.Keys(c.members))) {
 			w.fail("audience %s is %q, want %v", a.Slug, a.Identities, c.members)
@@ -271,9 +272,9 @@ func (w *walk) count() {
 			w.must(json.Unmarshal(found.Traits, &got))
 		}
 		audiences := slices.Sorted(slices.Values(found.Audiences))
-		same := maps.Equal(got, traits) && slices.Equal(audiences, w.accessModel.audiences(name))
+		same := maps.Equal(got, traits) && slices.Equal(audiences, w.belongs(name))
 		if ok != known || ok && !same {
-			w.fail("%q is %+v (%t), want %v in %v", name, found, ok, traits, w.accessModel.audiences(name))
+			w.fail("%q is %+v (%t), want %v in %v", name, found, ok, traits, w.belongs(name))
 		}
 	}
 }
