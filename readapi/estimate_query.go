@@ -44,10 +44,16 @@ func (q estimateQuery) rows() int {
 	}
 }
 
+// estimateNames are the names of an estimate, fileNames those of one of its files.
+var (
+	estimateNames = httpx.NewNames("files", "items", "timeZone", "points")
+	fileNames     = httpx.NewNames("path", "content", "kind")
+)
+
 // estimateOf reads the body of an estimate, except its files and items. The fault is invalid-request.
 func estimateOf(body []byte) (estimateQuery, error) {
 	var problems httpx.Problems
-	f := httpx.FieldsOf(body, "", &problems, "files", "items", "timeZone", "points")
+	f := httpx.FieldsOf(body, "", &problems, estimateNames)
 	if err := problems.Err(); err != nil {
 		return estimateQuery{}, err
 	}
@@ -162,7 +168,7 @@ func (q estimateQuery) item(i int) (estimate.Point, error) {
 
 func fileOf(text []byte, at string) (estimate.File, error) {
 	var problems httpx.Problems
-	f := httpx.FieldsOf(text, at, &problems, "path", "content", "kind")
+	f := httpx.FieldsOf(text, at, &problems, fileNames)
 	if err := problems.Err(); err != nil {
 		return estimate.File{}, err
 	}
@@ -189,7 +195,7 @@ func fileOf(text []byte, at string) (estimate.File, error) {
 // itemOf reads an item as a batch takes it.
 func itemOf(text []byte, at string) (estimate.Point, error) {
 	var problems httpx.Problems
-	f := httpx.FieldsOf(text, at, &problems, httpx.DataPointFields...)
+	f := httpx.FieldsOf(text, at, &problems, httpx.DataPointNames)
 	if err := problems.Err(); err != nil {
 		return estimate.Point{}, err
 	}

@@ -71,7 +71,7 @@ type identityAPI struct {
 // is out of range is clamped; a cursor that is none, a limit that is no integer, traitValue
 // without traitKey, and a key or value that no trait can have are invalid-request.
 func (a identityAPI) list(c echo.Context) error {
-	listing, err := listingOf(c.QueryParams())
+	listing, err := listingOf(httpx.Query(c))
 	if err != nil {
 		return err
 	}

@@ -138,13 +138,16 @@ func recallResults(found []recall.Result) []recallResult {
 	return results
 }
 
+// queryNames are the names of a recall.
+var queryNames = httpx.NewNames(
+	"query", "identity", "limit", "level", "maxTokens", "queryTimestamp", "occurredFrom", "occurredTo", "sort")
+
 // QueryOf reads the body of a recall. The fault is recall-query-required, identity-required,
 // recall-sort-invalid, recall-range-invalid, or invalid-request for whatever else is wrong with
 // it.
 func QueryOf(body []byte) (recall.Query, error) {
 	var problems httpx.Problems
-	f := httpx.FieldsOf(body, "", &problems,
-		"query", "identity", "limit", "level", "maxTokens", "queryTimestamp", "occurredFrom", "occurredTo", "sort")
+	f := httpx.FieldsOf(body, "", &problems, queryNames)
 	if err := problems.Err(); err != nil {
 		return recall.Query{}, err
 	}

@@ -58,7 +58,7 @@ func TestRecall_Request(t *testing.T) {
 		`,"occurredTo":"2026-11-21T00:00Z"`:                       asked(func(q *recall.Query) { q.To = ptr(instant(0)) }),
 		`,"occurredFrom":"2026-11-21","occurredTo":"2026-11-21"`:  asked(func(q *recall.Query) { q.From, q.To = ptr(instant(0)), ptr(endOfDay) }),
 		`,"occurredFrom":"2026-11-21T09","occurredTo":"20261121"`: asked(func(q *recall.Query) { q.From, q.To = ptr(instant(9)), ptr(endOfDay) }),
-		`,"projectId":3,"audience":"team","Limit":7`:              asked(nil),
+		`,"projectId":3,"audience":"team","results":7`:            asked(nil),
 		`,"query":" a\u0000b "`:                                   asked(func(q *recall.Query) { q.Text = " a\x00b " }),
 		`,"identity":" b "`:                                       asked(func(q *recall.Query) { q.Identity = " b " }),
 		`,"identity":"` + strings.Repeat("€", 200) + `"`:          asked(func(q *recall.Query) { q.Identity = strings.Repeat("€", 200) }),

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -148,6 +149,16 @@ func TestDocument_EveryRoute(t *testing.T) {
 			template := strings.NewReplacer("{", ":", "}", "").Replace(path)
 			documented = append(documented, method+" "+template)
 			route := table.Find(method, template)
+			var read []string
+			for _, p := range append(slices.Clone(item.Parameters), op.Parameters...) {
+				if p.Value.In == "query" && p.Value.Name != "project" {
+					read = append(read, p.Value.Name)
+				}
+			}
+			sort.Strings(read)
+			if want := slices.Sorted(slices.Values(route.Query)); !slices.Equal(read, want) {
+				t.Errorf("%s %s: the document has the parameters %q, the table %q", method, path, read, want)
+			}
 			for kind, scheme := range schemes {
 				asked := false
 				for _, requirement := range *op.Security {

@@ -46,7 +46,7 @@ type traceAPI struct {
 
 // roots is GET /api/v1/trace/roots?search=&ingestionId=&first=&afterMemories=&afterSources=.
 func (a traceAPI) roots(c echo.Context) error {
-	q, err := rootsQueryOf(c.QueryParams())
+	q, err := rootsQueryOf(httpx.Query(c))
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (a traceAPI) lineage(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	query, problems := c.QueryParams(), httpx.Problems{}
+	query, problems := httpx.Query(c), httpx.Problems{}
 	reveal, err := sidesOf(query["reveal"])
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (a traceAPI) timeline(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	query, problems := c.QueryParams(), httpx.Problems{}
+	query, problems := httpx.Query(c), httpx.Problems{}
 	from, to := instantOf(query, "from", &problems), instantOf(query, "to", &problems)
 	if err := problems.Err(); err != nil {
 		return err

@@ -96,13 +96,20 @@ func (a audienceAPI) show(c echo.Context, status int, slug string) error {
 	return c.JSON(status, view)
 }
 
-// audience reads an audience to put. The faults are audience-slug-invalid,
+// The names of an audience, of its rule, and of a condition of the rule.
+var (
+	audienceNames  = httpx.NewNames("kind", "name", "identities", "rule")
+	ruleNames      = httpx.NewNames("match", "conditions")
+	conditionNames = httpx.NewNames("trait", "operator", "values")
+)
+
+// audienceOf reads an audience to put. The faults are audience-slug-invalid,
 // audience-slug-reserved, audience-kind-invalid, audience-kind-mismatch, invalid-request about name
-// and identities, audience-limit-reached for too many of them, and audience-rule-invalid for
+// and identities or for misspelt names, audience-limit-reached for too many of them, and audience-rule-invalid for
 // an invalid rule.
 func audienceOf(slug string, body []byte) (commands.AudiencePut, error) {
 	var problems httpx.Problems
-	f := httpx.FieldsOf(body, "", &problems, "kind", "name", "identities", "rule")
+	f := httpx.FieldsOf(body, "", &problems, audienceNames)
 	if err := problems.Err(); err != nil {
 		return commands.AudiencePut{}, err
 	}
@@ -158,19 +165,20 @@ func membersOf(raw []byte) (identities []string, err error) {
 	return identities, err
 }
 
-// ruleOf reads a rule. Its fault is audience-rule-invalid, also for members of another type.
+// ruleOf reads a rule. Its fault is audience-rule-invalid, also for members of another type, and invalid-request for
+// misspelt names.
 func ruleOf(raw []byte) (*audience.Rule, error) {
-	members, ok := rawjson.Members(raw, "match", "conditions")
-	if !ok {
-		return nil, audience.RuleInvalid("rule", "want an object, got %s", rawjson.KindOf(raw))
+	f, err := rulePart(raw, "rule", ruleNames)
+	if err != nil {
+		return nil, err
 	}
-	match, err := ruleText(members, "match", "rule.match")
+	match, err := ruleText(f, "match")
 	if err != nil {
 		return nil, err
 	}
 	rule := &audience.Rule{Match: audience.Match(match)}
-	conditions, some := members["conditions"]
-	if !some {
+	conditions := f.Raw("conditions")
+	if conditions == nil {
 		return nil, audience.RuleInvalid("rule.conditions", "is required")
 	}
 	isArray := rawjson.Elements(conditions, func(i int, element []byte) bool {
@@ -189,23 +197,22 @@ func ruleOf(raw []byte) (*audience.Rule, error) {
 }
 
 func conditionOf(i int, raw []byte) (c audience.Condition, err error) {
-	members, ok := rawjson.Members(raw, "trait", "operator", "values")
-	if !ok {
-		return c, audience.RuleInvalid(fmt.Sprintf("rule.conditions[%d]", i), "want an object, got %s", rawjson.KindOf(raw))
-	}
-	if c.Trait, err = ruleText(members, "trait", audience.ConditionPath(i, "trait")); err != nil {
+	f, err := rulePart(raw, fmt.Sprintf("rule.conditions[%d]", i), conditionNames)
+	if err != nil {
 		return c, err
 	}
-	operator, err := ruleText(members, "operator", audience.ConditionPath(i, "operator"))
+	if c.Trait, err = ruleText(f, "trait"); err != nil {
+		return c, err
+	}
+	operator, err := ruleText(f, "operator")
 	if err != nil {
 		return c, err
 	}
 	c.Operator, c.Values = audience.Operator(operator), []string{}
-	values, some := members["values"]
-	if !some || rawjson.KindOf(values) == rawjson.Null {
+	if !f.Has("values") {
 		return c, nil
 	}
-	at := audience.ConditionPath(i, "values")
+	values, at := f.Raw("values"), f.Path("values")
 	isArray := rawjson.Elements(values, func(n int, element []byte) bool {
 		value, ok := rawjson.Text(element)
 		if !ok {
@@ -220,10 +227,20 @@ func conditionOf(i int, raw []byte) (c audience.Condition, err error) {
 	return c, err
 }
 
+// rulePart reads the members of a rule or of a condition.
+func rulePart(raw []byte, at string, names httpx.Names) (httpx.Fields, error) {
+	if kind := rawjson.KindOf(raw); kind != rawjson.Object {
+		return httpx.Fields{}, audience.RuleInvalid(at, "want an object, got %s", kind)
+	}
+	var problems httpx.Problems
+	f := httpx.FieldsOf(raw, at, &problems, names)
+	return f, problems.Err()
+}
+
 // ruleText is a string member of a rule, which is required.
-func ruleText(members map[string][]byte, name, at string) (string, error) {
-	raw, some := members[name]
-	if !some {
+func ruleText(f httpx.Fields, name string) (string, error) {
+	raw, at := f.Raw(name), f.Path(name)
+	if raw == nil {
 		return "", audience.RuleInvalid(at, "is required")
 	}
 	text, ok := rawjson.Text(raw)

@@ -22,7 +22,7 @@ func (a ingestAPI) batch(c echo.Context) error {
 	}
 	items, key, err := batchOf(body)
 	if err != nil {
-		noteItems(c, items...)
+		noteItems(c, itemsIn(body)...)
 		return err
 	}
 	receipt, err := a.commands.IngestBatch(c.Request().Context(), callOf(c), items, key)
@@ -37,13 +37,15 @@ func (a ingestAPI) batch(c echo.Context) error {
 	return c.JSON(receiptStatus(receipt.Status), batchReceiptOf(receipt))
 }
 
+// batchNames are the names of a batch, without those of its items.
+var batchNames = httpx.NewNames("items", "idempotencyKey")
+
 // batchOf reads the body of a batch. The fault is invalid-ingestion for an empty batch, more than
 // 1,000 items or a repeated source id, content-too-large for more than 16 MiB of content, and
-// invalid-request, with the item's position, for an item that is wrong. With a fault come the items
-// that were read.
+// invalid-request, with the item's position, for an item that is wrong.
 func batchOf(body []byte) (items []commands.DataPoint, key string, err error) {
 	var problems httpx.Problems
-	f := httpx.FieldsOf(body, "", &problems, "items", "idempotencyKey")
+	f := httpx.FieldsOf(body, "", &problems, batchNames)
 	if err := problems.Err(); err != nil {
 		return nil, "", err
 	}
@@ -59,20 +61,35 @@ func batchOf(body []byte) (items []commands.DataPoint, key string, err error) {
 	size := 0
 	for i, text := range texts {
 		at := fmt.Sprintf("items[%d]", i)
-		item := httpx.FieldsOf(text, at, &problems, httpx.DataPointFields...)
+		item := httpx.FieldsOf(text, at, &problems, httpx.DataPointNames)
 		if err := problems.Err(); err != nil {
-			return items[:i], "", itemFault(err, i)
+			return nil, "", itemFault(err, i)
 		}
 		items[i] = dataPointOf(item, &problems)
 		if err := problems.Err(); err != nil {
-			return items[:i+1], "", itemFault(err, i)
+			return nil, "", itemFault(err, i)
 		}
 		size += len(items[i].Content)
 	}
 	if err := checkSize("the content of the batch", size); err != nil {
-		return items, "", err
+		return nil, "", err
 	}
 	return items, key, checkDistinct(items)
+}
+
+// itemsIn reads what it can of the items of a refused batch: the request log holds its body, and must find it by each
+// of them.
+func itemsIn(body []byte) (items []commands.DataPoint) {
+	var ignored httpx.Problems
+	f := httpx.FieldsOf(body, "", &ignored, batchNames)
+	if !f.Has("items") {
+		return nil
+	}
+	rawjson.Elements(f.Raw("items"), func(_ int, element []byte) bool {
+		items = append(items, dataPointOf(httpx.FieldsOf(element, "", &ignored, httpx.DataPointNames), &ignored))
+		return len(items) < limit.BatchItems
+	})
+	return items
 }
 
 // elementsOf returns the JSON of each item. It checks their number before any is decoded.

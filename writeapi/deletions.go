@@ -63,11 +63,14 @@ func (a deletionAPI) bulk(c echo.Context) error {
 	return c.JSON(http.StatusAccepted, deletionReceiptView(receipt))
 }
 
+// deletionNames are the names of a bulk deletion.
+var deletionNames = httpx.NewNames("ids")
+
 // deletionOf reads the ids of a bulk deletion: each once, in the order of its first mention. The
 // fault is invalid-deletion for none or more than 1,000 of them.
 func deletionOf(body []byte) (ids []string, err error) {
 	var problems httpx.Problems
-	f := httpx.FieldsOf(body, "", &problems, "ids")
+	f := httpx.FieldsOf(body, "", &problems, deletionNames)
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}

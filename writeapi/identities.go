@@ -139,6 +139,9 @@ func identityOf(c echo.Context) (string, error) {
 	return name, nil
 }
 
+// identityNames are the names of a change of one identity.
+var identityNames = httpx.NewNames("traits")
+
 // identityChange reads the request of put and patch.
 func identityChange(c echo.Context) (name string, changes traitChanges, err error) {
 	if name, err = identityOf(c); err != nil {
@@ -149,7 +152,7 @@ func identityChange(c echo.Context) (name string, changes traitChanges, err erro
 		return "", changes, err
 	}
 	var problems httpx.Problems
-	f := httpx.FieldsOf(body, "", &problems, "traits")
+	f := httpx.FieldsOf(body, "", &problems, identityNames)
 	if err := problems.Err(); err != nil {
 		return "", changes, err
 	}

@@ -36,14 +36,18 @@ func (a ingestAPI) single(c echo.Context) error {
 	return c.JSON(receiptStatus(receipt.Status), receiptView(receipt))
 }
 
-// singleOf reads the body of a single send: a data point and its idempotency key.
+// singleNames are the names of a single send.
+var singleNames = httpx.DataPointNames.With("idempotencyKey")
+
+// singleOf reads the body of a single send: a data point and its idempotency key. With a fault comes what was read.
 func singleOf(body []byte) (in commands.DataPoint, key string, err error) {
 	var problems httpx.Problems
-	f := httpx.FieldsOf(body, "", &problems, append([]string{"idempotencyKey"}, httpx.DataPointFields...)...)
-	if err := problems.Err(); err != nil {
+	f := httpx.FieldsOf(body, "", &problems, singleNames)
+	err = problems.Err()
+	in = dataPointOf(f, &problems)
+	if err != nil {
 		return in, "", err
 	}
-	in = dataPointOf(f, &problems)
 	key = keyOf(f)
 	if err := checkSize("the content", len(in.Content)); err != nil {
 		return in, "", err

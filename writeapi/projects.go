@@ -93,6 +93,9 @@ func (a projectAPI) revokeKey(c echo.Context) error {
 	return c.NoContent(http.StatusNoContent)
 }
 
+// nameNames are the names of a new project or key.
+var nameNames = httpx.NewNames("name")
+
 // nameOf reads the only field of a body, nil if it is omitted. The fault is invalid-request for a
 // name of another type.
 func nameOf(c echo.Context) (*string, error) {
@@ -101,7 +104,7 @@ func nameOf(c echo.Context) (*string, error) {
 		return nil, err
 	}
 	var problems httpx.Problems
-	f := httpx.FieldsOf(body, "", &problems, "name")
+	f := httpx.FieldsOf(body, "", &problems, nameNames)
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package writeapi
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/identity"
@@ -78,7 +79,11 @@ func traitsIn(value []byte) (traitChanges, error) {
 	return changes, nil
 }
 
-// rowsOf reads the rows of a bulk write, in the order sent. The fault is bulk-invalid-rows.
+// rowNames are the names of a row of a bulk write.
+var rowNames = httpx.NewNames("identity", "traits")
+
+// rowsOf reads the rows of a bulk write, in the order sent. The fault is bulk-invalid-rows, or invalid-request for
+// misspelt names.
 func rowsOf(body []byte) ([]identity.Row, error) {
 	var texts [][]byte
 	count := 0
@@ -97,13 +102,12 @@ func rowsOf(body []byte) ([]identity.Row, error) {
 	}
 	rows, traits := make([]identity.Row, len(texts)), 0
 	for i, text := range texts {
-		var err error
-		if rows[i], err = rowOf(text); err != nil {
-			message := err.Error()
-			if f, ok := errors.AsType[*fault.Error](err); ok {
-				message = f.Msg
-			}
-			return nil, fault.New(fault.Invalid, fault.CodeBulkInvalidRows, "rows[%d]: %s", i, message).With("row", i)
+		f, problems, err := rowFields(text, i)
+		if err != nil {
+			return nil, err
+		}
+		if rows[i], err = rowOf(f, problems); err != nil {
+			return nil, rowFault(i, "%s", strings.TrimPrefix(messageOf(err), f.Path("")))
 		}
 		traits += len(rows[i].Traits)
 		if err := identity.CheckBulkTraits(traits); err != nil {
@@ -113,15 +117,35 @@ func rowsOf(body []byte) ([]identity.Row, error) {
 	return rows, nil
 }
 
-func rowOf(text []byte) (row identity.Row, err error) {
-	var problems httpx.Problems
-	f := httpx.FieldsOf(text, "", &problems, "identity", "traits")
-	if err := problems.Err(); err != nil {
-		return row, err
+// rowFields returns the members of a row. The fault is bulk-invalid-rows if it is not an object.
+func rowFields(text []byte, i int) (f httpx.Fields, problems *httpx.Problems, err error) {
+	if kind := rawjson.KindOf(text); kind != rawjson.Object {
+		return f, nil, rowFault(i, "want an object, got %s", kind)
 	}
+	problems = new(httpx.Problems)
+	f = httpx.FieldsOf(text, fmt.Sprintf("rows[%d]", i), problems, rowNames)
+	if f, ok := errors.AsType[*fault.Error](problems.Err()); ok {
+		err = f.With("row", i)
+	}
+	return f, problems, err
+}
+
+func rowFault(i int, format string, args ...any) error {
+	message := fmt.Sprintf(format, args...)
+	return fault.New(fault.Invalid, fault.CodeBulkInvalidRows, "rows[%d]: %s", i, message).With("row", i)
+}
+
+func messageOf(err error) string {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		return f.Msg
+	}
+	return err.Error()
+}
+
+func rowOf(f httpx.Fields, problems *httpx.Problems) (row identity.Row, err error) {
 	name := f.Name("identity", 1, limit.Identity)
 	if name == nil && !f.Has("identity") {
-		problems.Add("identity", "is required")
+		problems.Add(f.Path("identity"), "is required")
 	}
 	if err := problems.Err(); err != nil {
 		return row, err

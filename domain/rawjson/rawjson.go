@@ -61,6 +61,12 @@ func KindOf(value []byte) Kind {
 // occurs twice, the last one counts. Missing names are not in the map. Names are compared exactly.
 // ok is false if the value is not an object.
 func Members(value []byte, names ...string) (members map[string][]byte, ok bool) {
+	return Split(value, names, func([]byte) {})
+}
+
+// Split is Members, and passes every other name to other, in the order of the text, unless it has more than 1,024
+// bytes as written. The bytes are valid during the call only.
+func Split(value []byte, names []string, other func(name []byte)) (members map[string][]byte, ok bool) {
 	if KindOf(value) != Object {
 		return nil, false
 	}
@@ -76,12 +82,16 @@ func Members(value []byte, names ...string) (members map[string][]byte, ok bool)
 			continue
 		}
 		end := skipString(value, i)
-		name, wanted := nameOf(value[i:end], names)
+		name := nameOf(value[i:end])
+		wanted := indexOf(names, name)
+		if wanted < 0 && name != nil {
+			other(name)
+		}
 		i = skipSpace(value, end) + 1 // the colon
 		i = skipSpace(value, i)
 		end = skipValue(value, i)
-		if wanted {
-			members[name] = value[i:end:end]
+		if wanted >= 0 {
+			members[names[wanted]] = value[i:end:end]
 		}
 		i = end
 	}
@@ -125,24 +135,30 @@ func Text(value []byte) (text string, ok bool) {
 	return text, json.Unmarshal(value, &text) == nil
 }
 
-// nameOf returns which of the names a member has. It decodes the name only if it contains an
-// escape.
-func nameOf(quoted []byte, names []string) (string, bool) {
+// MaxName is the most bytes of a name, as written, that is compared. The wanted names are short, so a longer one
+// matches none, whatever its escapes.
+const MaxName = 1024
+
+// nameOf returns the text of a name, nil for one that is too long. It decodes the name only if it contains an escape.
+func nameOf(quoted []byte) []byte {
 	inside := quoted[1 : len(quoted)-1]
-	if bytes.IndexByte(inside, '\\') >= 0 {
-		var text string
-		// All wanted names are short, so a longer one cannot match, whatever its escapes.
-		if len(inside) > 1024 || json.Unmarshal(quoted, &text) != nil {
-			return "", false
-		}
-		inside = []byte(text)
+	if len(inside) > MaxName {
+		return nil
 	}
-	for _, name := range names {
-		if string(inside) == name {
-			return name, true
+	if bytes.IndexByte(inside, '\\') < 0 {
+		return inside
+	}
+	text, _ := Text(quoted)
+	return []byte(text)
+}
+
+func indexOf(names []string, name []byte) int {
+	for i, n := range names {
+		if n == string(name) {
+			return i
 		}
 	}
-	return "", false
+	return -1
 }
 
 func skipSpace(text []byte, i int) int {

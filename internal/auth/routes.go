@@ -35,6 +35,8 @@ type Route struct {
 	Open, Webhook bool
 	// ProjectQuery routes need ?project=<slug> of a management key.
 	ProjectQuery bool
+	// Query are the parameters that the route reads of its query, besides the project.
+	Query []string
 	// Unlimited routes are outside the limit of requests per minute.
 	Unlimited bool
 	// Unlogged routes have no row in the request log, Bodiless ones a row without bodies.
@@ -49,6 +51,14 @@ func (r Route) Takes(kind Kind) bool {
 		return r.Agent != None
 	}
 	return slices.Contains(r.Keys, kind)
+}
+
+// Parameters are the parameters that the query of the route may have.
+func (r Route) Parameters() []string {
+	if !r.Takes(ProjectKey) {
+		return r.Query
+	}
+	return append([]string{projectParam}, r.Query...)
 }
 
 // readingPosts are the routes that read although their method is POST: the question is in the body.
@@ -69,6 +79,7 @@ func Routes() []Route {
 	project := []Kind{ProjectKey}
 	management := []Kind{ManagementKey}
 	either := []Kind{ProjectKey, ManagementKey}
+	calls := []string{"from", "to", "status", "statusClass", "endpoint", "keyName", "search"}
 	const get, post, put, patch, del = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete
 	return []Route{
 		{Method: post, Path: Prefix + "/ingest", Keys: project, Agent: Write},
@@ -86,7 +97,10 @@ func Routes() []Route {
 		{Method: put, Path: Prefix + "/identities/:identity", Keys: either, Agent: Write, ProjectQuery: true},
 		{Method: patch, Path: Prefix + "/identities/:identity", Keys: either, Agent: Write, ProjectQuery: true},
 		{Method: post, Path: Prefix + "/identities/bulk", Keys: either, Agent: Write, ProjectQuery: true},
-		{Method: get, Path: Prefix + "/identities", Keys: either, Agent: Read, ProjectQuery: true},
+		{
+			Method: get, Path: Prefix + "/identities", Keys: either, Agent: Read, ProjectQuery: true,
+			Query: []string{"after", "limit", "traitKey", "traitValue"},
+		},
 		{Method: get, Path: Prefix + "/identities/:identity", Keys: either, Agent: Read, ProjectQuery: true},
 		{Method: del, Path: Prefix + "/identities/:identity", Keys: either, Agent: Write, ProjectQuery: true},
 
@@ -101,13 +115,25 @@ func Routes() []Route {
 		{Method: post, Path: Prefix + "/projects/:slug/keys", Keys: management},
 		{Method: del, Path: Prefix + "/projects/:slug/keys/:keyId", Keys: management},
 
-		{Method: get, Path: Prefix + "/requests", Keys: project, Agent: Read, Unlogged: true},
-		{Method: get, Path: Prefix + "/requests/histogram", Keys: project, Agent: Read, Unlogged: true},
+		{
+			Method: get, Path: Prefix + "/requests", Keys: project, Agent: Read, Unlogged: true,
+			Query: append([]string{"after", "first"}, calls...),
+		},
+		{Method: get, Path: Prefix + "/requests/histogram", Keys: project, Agent: Read, Unlogged: true, Query: calls},
 		{Method: get, Path: Prefix + "/requests/:requestId", Keys: project, Agent: Read, Unlogged: true},
-		{Method: get, Path: Prefix + "/trace/roots", Keys: project, Agent: Read, Unlogged: true},
+		{
+			Method: get, Path: Prefix + "/trace/roots", Keys: project, Agent: Read, Unlogged: true,
+			Query: []string{"search", "ingestionId", "first", "afterMemories", "afterSources"},
+		},
 		{Method: get, Path: Prefix + "/trace/nodes/:id", Keys: project, Agent: Read, Unlogged: true},
-		{Method: get, Path: Prefix + "/trace/lineage/:rootId", Keys: project, Agent: Read, Unlogged: true},
-		{Method: get, Path: Prefix + "/trace/timeline/:rootId", Keys: project, Agent: Read, Unlogged: true},
+		{
+			Method: get, Path: Prefix + "/trace/lineage/:rootId", Keys: project, Agent: Read, Unlogged: true,
+			Query: []string{"revealAll", "reveal", "limit"},
+		},
+		{
+			Method: get, Path: Prefix + "/trace/timeline/:rootId", Keys: project, Agent: Read, Unlogged: true,
+			Query: []string{"from", "to"},
+		},
 		{Method: get, Path: Prefix + "/usage", Keys: either, Agent: Read, Bodiless: true},
 
 		{Method: post, Path: Prefix + "/webhooks/:webhookId/:token", Open: true, Webhook: true, Unlimited: true},

@@ -2,13 +2,17 @@ package httpx
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/rawjson"
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
@@ -31,6 +35,7 @@ var steps = []step{
 	{"the rate of the organization", (*gates).rate},
 	{"the plan, the rate and the state of a webhook", (*gates).events},
 	{"the route exists", exactRoute},
+	{"the names of the parameters of the query", (*gates).query},
 	{"the project that the call names", (*gates).project},
 	{"disk and log, then room for what is derived", (*gates).writes},
 	{"a slot of its kind of call", (*gates).slot},
@@ -43,6 +48,8 @@ type gates struct {
 	serving       *allowance.Allowance
 	calls         *allowance.Allowance
 	slots         map[*admission.Resource]*allowance.Allowance
+	// parameters are those of each route.
+	parameters map[string]Names
 }
 
 func newGates(e edge) *gates {
@@ -51,14 +58,16 @@ func newGates(e edge) *gates {
 	if cfg.MaxOfOne > 0 {
 		calls.Organization, calls.Project = cfg.MaxOfOne, cfg.MaxOfOne
 	}
+	parameters := map[string]Names{}
 	for _, r := range auth.Routes() {
+		parameters[r.Method+" "+r.Path] = NewNames(r.Parameters()...)
 		if row, _ := admission.RouteOf(r); row.Slot != nil && slots[row.Slot] == nil {
 			slots[row.Slot] = row.Slot.New()
 		}
 	}
 	return &gates{
 		edge: e, authenticator: auth.NewAuthenticator(cfg.Keys), serving: admission.Serving.Of(cfg.MaxRequests).New(),
-		calls: calls.New(), slots: slots,
+		calls: calls.New(), slots: slots, parameters: parameters,
 	}
 }
 
@@ -157,9 +166,28 @@ func (g *gates) rate(_ echo.Context, r *request) error {
 	return nil
 }
 
+// query refuses parameters whose names misspell one that the route knows. The URL of a webhook is written by another
+// system, which may add what it likes.
+func (g *gates) query(c echo.Context, r *request) error {
+	if r.route.Webhook || c.Request().URL.RawQuery == "" {
+		return nil
+	}
+	names, sent := g.parameters[r.route.Method+" "+r.route.Path], c.QueryParams()
+	r.query = url.Values{}
+	var problems Problems
+	for _, name := range slices.Sorted(maps.Keys(sent)) {
+		if slices.Contains(names.list, name) {
+			r.query[name] = sent[name]
+		} else if len(name) <= rawjson.MaxName {
+			problems.checkName(names, "", []byte(name))
+		}
+	}
+	return problems.Err()
+}
+
 // project finds the project that a call names in addition to its key, and gives the call room for its answer.
 func (g *gates) project(c echo.Context, r *request) error {
-	principal, err := g.authenticator.SelectProject(c.Request().Context(), r.route, c.Request().URL.Query(), r.principal)
+	principal, err := g.authenticator.SelectProject(c.Request().Context(), r.route, r.query, r.principal)
 	if err != nil {
 		return err
 	}

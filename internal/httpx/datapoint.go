@@ -21,8 +21,8 @@ type DataPoint struct {
 	Identity *string
 }
 
-// DataPointFields are the names of the fields of a data point.
-var DataPointFields = []string{"content", "id", "label", "timestamp", "metadata", "audience", "identity"}
+// DataPointNames are the names of the fields of a data point.
+var DataPointNames = NewNames("content", "id", "label", "timestamp", "metadata", "audience", "identity")
 
 // DataPointOf checks the fields of a data point against their limits, except the size of its content.
 func DataPointOf(f Fields, problems *Problems) DataPoint {

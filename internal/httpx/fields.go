@@ -23,12 +23,28 @@ type FieldError struct {
 
 // Problems collects the errors in the fields of a request.
 type Problems struct {
-	errors []FieldError
+	errors   []FieldError
+	misspelt int
 }
+
+// mostMisspelt is how many misspelt names of a request are named: an object may have millions of them.
+const mostMisspelt = 10
 
 // Add adds an error of a field.
 func (p *Problems) Add(field, format string, args ...any) {
 	p.errors = append(p.errors, FieldError{field, fmt.Sprintf(format, args...)})
+}
+
+// checkName adds a problem if a name that a place does not know misspells one of its names. at is the path of the
+// place.
+func (p *Problems) checkName(names Names, at string, name []byte) {
+	if p.misspelt == mostMisspelt {
+		return
+	}
+	if meant := names.misspelt(name); meant != "" {
+		p.misspelt++
+		p.Add(pathOf(at, string(name)), "did you mean %s?", meant)
+	}
 }
 
 // Err returns an invalid-request that names every problem, nil if there is none.
@@ -51,7 +67,7 @@ func Invalid(field, format string, args ...any) error {
 }
 
 // Fields reads the members of a JSON object. A null member counts as omitted, and
-// unknown members are ignored.
+// unknown members are ignored unless they misspell a known one.
 type Fields struct {
 	members  map[string][]byte
 	at       string
@@ -59,9 +75,10 @@ type Fields struct {
 }
 
 // FieldsOf reads the named members of the object at a path ("" for the body, "items[3]" for an
-// item). A value that is not an object is a problem, and has no members.
-func FieldsOf(object []byte, at string, problems *Problems, names ...string) Fields {
-	members, ok := rawjson.Members(object, names...)
+// item). A value that is not an object is a problem, and has no members. A name that misspells one of the names is a
+// problem.
+func FieldsOf(object []byte, at string, problems *Problems, names Names) Fields {
+	members, ok := rawjson.Split(object, names.list, func(name []byte) { problems.checkName(names, at, name) })
 	if !ok {
 		problems.Add(at, "want an object, got %s", rawjson.KindOf(object))
 	}
@@ -69,11 +86,13 @@ func FieldsOf(object []byte, at string, problems *Problems, names ...string) Fie
 }
 
 // Path returns the path of a member.
-func (f Fields) Path(name string) string {
-	if f.at == "" {
+func (f Fields) Path(name string) string { return pathOf(f.at, name) }
+
+func pathOf(at, name string) string {
+	if at == "" {
 		return name
 	}
-	return f.at + "." + name
+	return at + "." + name
 }
 
 // Raw returns the JSON of a member as sent, nil if it is omitted. Unlike the other methods, it

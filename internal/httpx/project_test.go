@@ -40,7 +40,7 @@ func TestProject_NamedInTheQuery(t *testing.T) {
 				}
 				return
 			}
-			for _, query := range []string{"", "?project=", "?Project=default", "?project"} {
+			for _, query := range []string{"", "?project=", "?project"} {
 				call(apitest.ManagementKey, query).Want(t, 400, required)
 			}
 			for _, query := range []string{"?project=other", "?project=Default", "?project=%00", "?project=%FF", "?project=" + url.QueryEscape("a/b")} {

@@ -4,6 +4,7 @@ package httpx
 
 import (
 	"context"
+	"net/url"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,11 +23,13 @@ const requestKey = "annals.request"
 // request is the state of a request at the edge.
 type request struct {
 	// api is true for a path under /api/v1; route is the requested route.
-	api          bool
-	route        auth.Route
-	id           uuid.UUID
-	receivedAt   time.Time
-	principal    auth.Principal
+	api        bool
+	route      auth.Route
+	id         uuid.UUID
+	receivedAt time.Time
+	principal  auth.Principal
+	// query are the parameters that the route knows.
+	query        url.Values
 	invalidToken bool
 	// code is the code of the answered fault, "" for a success.
 	code string
@@ -63,6 +66,9 @@ func stateOf(c echo.Context) *request {
 
 // RequestID returns the UUIDv7 of the request, the same as in its X-Request-Id header.
 func RequestID(c echo.Context) uuid.UUID { return stateOf(c).id }
+
+// Query returns the parameters of the query that the route has in the table of routes. Others are ignored.
+func Query(c echo.Context) url.Values { return stateOf(c).query }
 
 // ReceivedAt returns the time of the request, in UTC, cut to microseconds.
 func ReceivedAt(c echo.Context) time.Time { return stateOf(c).receivedAt }

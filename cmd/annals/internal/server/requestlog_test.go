@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -34,6 +35,50 @@ func TestRequestLog_DeletedSourceIsNotListed(t *testing.T) {
 	}
 	if got := list.Requests[1].Path; got != api+"/data-points/other-"+secret {
 		t.Errorf("the deletion of an unknown id is listed as %s", got)
+	}
+}
+
+// The body of a refused send leaves the log with each data point that it carried, whatever was wrong with it.
+func TestRequestLog_BodyOfRefusedSend(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.start()
+	own, _ := h.keys()
+	var refused []string
+	for path, bodies := range map[string][]point{
+		"/ingest": {{"id": "a", "content": "Ana likes tea.", "audiance": "board"}},
+		"/ingest/batch": {
+			{"idempotncyKey": "k", "items": []point{{"id": "b", "content": "x"}, {"id": "a", "content": "Ana likes tea."}}},
+			{"items": []point{{"id": "b", "content": "x", "audiance": "board"}, {"id": "a", "content": "Ana likes tea."}}},
+			{"items": []any{7, point{"id": "a", "content": "Ana likes tea."}}},
+		},
+	} {
+		for _, body := range bodies {
+			status, header, answer := h.callWithHeader(own, http.MethodPost, api+path, body)
+			if status != http.StatusBadRequest {
+				t.Errorf("%v: %d %s", body, status, answer)
+			}
+			refused = append(refused, header.Get("X-Request-Id"))
+		}
+	}
+	payload := func(id string) (detail struct{ Payload *struct{ Request string } }) {
+		runtest.Await(t, "the call is in the log", func() bool {
+			status, answer := h.call(own, http.MethodGet, api+"/requests/"+id, nil)
+			return status == http.StatusOK && json.Unmarshal(answer, &detail) == nil
+		})
+		return detail
+	}
+	for _, id := range refused {
+		if got := payload(id).Payload; got == nil || !strings.Contains(got.Request, "Ana likes tea.") {
+			t.Errorf("the log has %+v of a refused send", got)
+		}
+	}
+	h.send(own, "/ingest", "completed", point{"id": "a", "content": "Ana likes tea."})
+	h.must(own, http.MethodDelete, api+"/data-points/a", nil, nil)
+	for _, id := range refused {
+		if got := payload(id).Payload; got != nil {
+			t.Errorf("after the deletion the log has %+v of a refused send", got)
+		}
 	}
 }
 
