@@ -29,7 +29,7 @@ TEST := $(GO) test -ldflags=-w -toolexec 'env GOGC=400'
 # make lint vets every package, so the tests need not.
 UNVETTED := $(TEST) -vet=off
 
-.PHONY: help run build model test test-deploy test-elasticsearch check race lint bench bench-size bench-hostile fuzz walk hostile chaos soak golden clean
+.PHONY: help run build model test test-deploy test-elasticsearch check race lint bench bench-size bench-hostile fuzz walk hostile chaos soak golden examples clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -149,6 +149,9 @@ golden: ## Write the golden files anew; read the difference before you keep it.
 	@for package in $$(grep -rl --include='*_test.go' 'flag.Bool("update"' . | xargs -r -n1 dirname | sort -u); do \
 		$(TEST) -count=1 "$$package" -update; \
 	done
+
+examples: ## Write the examples of readapi/openapi.yaml that differ from the answers of a service; read the difference before you keep it.
+	ANNALS_UPDATE_EXAMPLES=1 $(UNVETTED) -count=1 -timeout 10m -run '^TestExamples$$' ./internal/e2e
 
 clean: ## Remove what was built. Data folders stay.
 	rm -rf bin

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,10 +23,14 @@ import (
 
 const prefix = "/api/v1"
 
-// Contract is the OpenAPI document, read strictly: a response with a field, a status or a code that
-// the document does not have is wrong, although clients must expect new fields.
+// Contract is the OpenAPI document, read strictly: a response with a field, a status, a code or a
+// value of an open enumeration that the document does not have is wrong, although clients must expect
+// new ones.
 type Contract struct {
 	doc *openapi3.T
+	// validated is doc under the version 3.0. The library validates it by its own validator, which
+	// checks formats and is fast; for 3.1 it compiles the schema of every response.
+	validated *openapi3.T
 	// edgeOnly leaves out what is particular to a route.
 	edgeOnly bool
 }
@@ -40,7 +46,9 @@ func Load(t testing.TB, document []byte) *Contract {
 	if err != nil {
 		t.Fatalf("read the OpenAPI document: %v", err)
 	}
-	return &Contract{doc: doc}
+	validated := *doc
+	validated.OpenAPI = "3.0.3"
+	return &Contract{doc: doc, validated: &validated}
 }
 
 // documents are the documents that were read, by their text: to read one takes longer than most
@@ -53,12 +61,42 @@ func readDocument(document []byte) (*openapi3.T, error) {
 		return nil, err
 	}
 	closed := false
-	for _, ref := range doc.Components.Schemas {
+	for name, ref := range doc.Components.Schemas {
 		if s := ref.Value; s.Type.Is("object") && s.AdditionalProperties.Has == nil && s.AdditionalProperties.Schema == nil {
 			s.AdditionalProperties.Has = &closed
 		}
+		if err := ref.WalkSubtree(readSchema); err != nil {
+			return nil, fmt.Errorf("read the schema %s: %w", name, err)
+		}
 	}
 	return doc, nil
+}
+
+// openEnum is the extension that lists the values of an enumeration that can grow. Generated clients
+// read any value of its type.
+const openEnum = "x-extensible-enum"
+
+// readSchema closes an open enumeration, and lets null into a schema that takes anything.
+func readSchema(_ string, ref *openapi3.SchemaRef) error {
+	s := ref.Value
+	if s.IsEmpty() {
+		s.Nullable = true
+	}
+	values, ok := s.Extensions[openEnum]
+	if !ok {
+		return nil
+	}
+	list, ok := values.([]any)
+	if !ok || len(list) == 0 {
+		return fmt.Errorf("%s is %v: want a list", openEnum, values)
+	}
+	for _, value := range list {
+		if !strings.Contains(s.Description, fmt.Sprintf("`%v`", value)) {
+			return fmt.Errorf("the description names no `%v` of %s", value, openEnum)
+		}
+	}
+	s.Enum = list
+	return nil
 }
 
 // formats are the formats of the document, which the library itself leaves unchecked or checks
@@ -158,7 +196,53 @@ func (c *Contract) Check(req *http.Request, status int, header http.Header, body
 		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true, SchemaValidationOptions: formats},
 	}
 	input.SetBodyBytes(body)
-	return openapi3filter.ValidateResponse(req.Context(), input)
+	if err := openapi3filter.ValidateResponse(req.Context(), input); err != nil {
+		return err
+	}
+	if status < 400 || req.Method == http.MethodHead {
+		return nil
+	}
+	return checkCode(route.Operation.Responses.Status(status).Value, body)
+}
+
+// listedCodes matches the end of a description that lists the codes of a response.
+var listedCodes = regexp.MustCompile("Codes? ((?:`[a-z-]+`(?:, )?)+)\\.$")
+
+// Codes are the codes that the description of a response lists.
+func Codes(response *openapi3.Response) []string {
+	if response.Description == nil {
+		return nil
+	}
+	match := listedCodes.FindStringSubmatch(*response.Description)
+	if match == nil {
+		return nil
+	}
+	return strings.Split(strings.ReplaceAll(match[1], "`", ""), ", ")
+}
+
+// errorData is the extension of a response that lists by code what data has.
+const errorData = "x-error-data"
+
+// checkCode returns what is wrong with the code of an error and the fields of its data.
+func checkCode(response *openapi3.Response, body []byte) error {
+	var envelope struct {
+		Code string
+		Data map[string]any
+	}
+	if err := json.Unmarshal(body, &envelope); err != nil {
+		return fmt.Errorf("the error is not JSON: %w", err)
+	}
+	if codes := Codes(response); !slices.Contains(codes, envelope.Code) {
+		return fmt.Errorf("the code is %s: the response has %v", envelope.Code, codes)
+	}
+	byCode, _ := response.Extensions[errorData].(map[string]any)
+	fields, _ := byCode[envelope.Code].([]any)
+	for _, field := range fields {
+		if _, ok := envelope.Data[fmt.Sprint(field)]; !ok {
+			return fmt.Errorf("data of %s lacks %s", envelope.Code, field)
+		}
+	}
+	return nil
 }
 
 // checkOverLimit returns what is wrong with a response beyond the limit of requests per minute.
@@ -197,7 +281,7 @@ func (c *Contract) route(method, path string) *routers.Route {
 		params, ok := match(template, path)
 		op := item.GetOperation(method)
 		if ok && op != nil && (found == nil || params < fewest) {
-			found = &routers.Route{Spec: c.doc, Path: template, PathItem: item, Method: method, Operation: op}
+			found = &routers.Route{Spec: c.validated, Path: template, PathItem: item, Method: method, Operation: op}
 			fewest = params
 		}
 	}

@@ -8,8 +8,9 @@ import (
 	"github.com/annals-project/annals/internal/apitest"
 )
 
-const document = `
-openapi: 3.0.3
+// document has ~ for the backticks of its descriptions.
+var document = strings.ReplaceAll(`
+openapi: 3.1.0
 info: {title: A test, version: 1.0.0}
 paths:
   /api/v1/things/{id}:
@@ -23,11 +24,11 @@ paths:
         '204': {description: Nothing.}
         '429': {description: Too many.}
         '404':
-          description: None.
+          description: None, or no ~more~ of it. Codes ~not-found~, ~used-up~.
           content:
             application/json:
-              schema:
-                allOf: [{$ref: '#/components/schemas/Error'}, {properties: {code: {enum: [not-found]}}}]
+              schema: {$ref: '#/components/schemas/Error'}
+          x-error-data: {used-up: [limit]}
   /api/v1/polled:
     get:
       responses:
@@ -41,6 +42,10 @@ components:
         id: {type: string, format: uuid}
         at: {type: string, format: date-time}
         note: {type: string}
+        kind: {anyOf: [{$ref: '#/components/schemas/Kind'}, {type: 'null'}]}
+        any: {description: Anything.}
+        half: {type: [integer, 'null'], minimum: 1}
+    Kind: {type: string, x-extensible-enum: [memory, source], description: 'A ~memory~ or a ~source~.'}
     Error:
       type: object
       required: [code, status, debugMessage, data]
@@ -49,7 +54,7 @@ components:
         status: {type: integer}
         debugMessage: {type: string}
         data: {type: object, additionalProperties: true}
-`
+`, "~", "`")
 
 const thing = `{"id":"01890000-0000-7000-8000-00000000000a","at":"2026-11-21T09:00:00.123456Z"}`
 
@@ -65,6 +70,14 @@ func TestResponses_CheckedAgainstTheDocument(t *testing.T) {
 	}{
 		"right":                     {"/things/x", 200, thing, "", ""},
 		"a note":                    {"/things/x", 200, strings.Replace(thing, "}", `,"note":"n"}`, 1), "", ""},
+		"a listed value":            {"/things/x", 200, strings.Replace(thing, "}", `,"kind":"memory"}`, 1), "", ""},
+		"null instead of a value":   {"/things/x", 200, strings.Replace(thing, "}", `,"kind":null,"half":null}`, 1), "", ""},
+		"null as anything":          {"/things/x", 200, strings.Replace(thing, "}", `,"any":null}`, 1), "", ""},
+		"another value":             {"/things/x", 200, strings.Replace(thing, "}", `,"kind":"claim"}`, 1), "", "kind"},
+		"below the minimum":         {"/things/x", 200, strings.Replace(thing, "}", `,"half":0}`, 1), "", "half"},
+		"the second code":           {"/things/x", 404, strings.NewReplacer("not-found", "used-up", "{}", `{"limit":1}`).Replace(notFound), "", ""},
+		"a field of data missing":   {"/things/x", 404, strings.Replace(notFound, "not-found", "used-up", 1), "", "lacks limit"},
+		"a code of its description": {"/things/x", 404, strings.Replace(notFound, "not-found", "more", 1), "", "the code is more"},
 		"nothing":                   {"/things/x", 204, "", "", ""},
 		"an envelope":               {"/things/x", 404, notFound, "", ""},
 		"outside of the API":        {"", 200, "anything", "X-Request-Id:", ""},

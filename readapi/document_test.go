@@ -1,0 +1,107 @@
+package readapi_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"github.com/annals-project/annals/internal/apitest"
+	"github.com/annals-project/annals/readapi"
+)
+
+// loadDocument reads the document as clients do, without what the tests add to be strict.
+func loadDocument(t *testing.T) *openapi3.T {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(readapi.OpenAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func TestDocument_Valid(t *testing.T) {
+	if err := loadDocument(t).Validate(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A generated client refuses a value that a closed enumeration lacks, and has no name for an object
+// without a schema of its own.
+func TestDocument_GeneratesClients(t *testing.T) {
+	doc := loadDocument(t)
+	named := map[*openapi3.Schema]bool{}
+	for _, ref := range doc.Components.Schemas {
+		named[ref.Value] = true
+	}
+	seen := 0
+	check := func(where string, answer bool, body *openapi3.SchemaRef) {
+		err := body.WalkSubtree(func(at string, ref *openapi3.SchemaRef) error {
+			seen++
+			s := ref.Value
+			if answer && len(s.Enum) > 0 {
+				t.Errorf("%s%s: the enumeration %v is closed", where, at, s.Enum)
+			}
+			if len(s.Enum) > 0 && !named[s] {
+				t.Errorf("%s%s: the enumeration %v has no name", where, at, s.Enum)
+			}
+			if slices.ContainsFunc(s.Enum, func(value any) bool { _, ok := value.(string); return !ok }) {
+				t.Errorf("%s%s: the enumeration %v is not of strings", where, at, s.Enum)
+			}
+			if len(s.Properties) > 0 && !named[s] && !strings.Contains(at, "allOf") {
+				t.Errorf("%s%s: an object has no name", where, at)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("%s: %v", where, err)
+		}
+	}
+	for path, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			where := method + " " + path
+			if op.Description == "" || op.Summary == "" {
+				t.Errorf("%s has no summary or no description", where)
+			}
+			if op.RequestBody != nil {
+				for _, media := range op.RequestBody.Value.Content {
+					check(where+" takes ", false, media.Schema)
+				}
+			}
+			for status, response := range op.Responses.Map() {
+				for _, media := range response.Value.Content {
+					check(where+" "+status+" ", true, media.Schema)
+				}
+			}
+		}
+	}
+	if seen < 500 {
+		t.Errorf("%d schemas were looked at", seen)
+	}
+}
+
+// Errors share one schema, and each response lists its codes.
+func TestDocument_CodesOfErrors(t *testing.T) {
+	for path, item := range loadDocument(t).Paths.Map() {
+		for method, op := range item.Operations() {
+			for status, response := range op.Responses.Map() {
+				if status < "400" || len(response.Value.Content) == 0 {
+					continue
+				}
+				if ref := response.Value.Content["application/json"].Schema.Ref; ref != "#/components/schemas/Error" {
+					t.Errorf("%s %s %s has the schema %q", method, path, status, ref)
+				}
+				codes := apitest.Codes(response.Value)
+				if len(codes) == 0 {
+					t.Errorf("%s %s %s lists no code", method, path, status)
+				}
+				for _, code := range codes {
+					if !readapi.HasNext(code) {
+						t.Errorf("%s %s %s has the code %s, which no fault has", method, path, status, code)
+					}
+				}
+			}
+		}
+	}
+}
