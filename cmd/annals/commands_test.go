@@ -148,11 +148,14 @@ func TestStatus_Output(t *testing.T) {
 			t.Errorf("server that is not ready: %+v", got)
 		}
 	}
-	f.notReady = `{"code":"service-unavailable","data":{"notReady":[{"part":"postgres","reason":"no answer"}],"writesRefused":["the disk is nearly full"],"semanticSearchOff":"the embedding model small is missing","bulkWritesLost":2,` +
+	f.notReady = `{"code":"service-unavailable","data":{"notReady":[{"part":"postgres","reason":"no answer"}],"writesRefused":["the disk is nearly full"],"semanticSearchOff":"the embedding model small is missing",` +
+		`"serversDown":["the model cannot be used"],"sendsFailed":"12 sends failed in the last hour","bulkWritesLost":2,` +
 		`"setAside":[{"position":7,"type":"memory.derived.v1","projections":["memories","recallindex"]},{"position":9,"type":"x.v1"}]}}`
 	got := annals(t.Context(), nil, "", "status", "--data-dir", dir)
 	if want := "writes are refused: the disk is nearly full\n" +
 		"the embedding model small is missing\n" +
+		"the model cannot be used\n" +
+		"12 sends failed in the last hour\n" +
 		"2 bulk writes of identities given up, since the rows could not be read\n" +
 		"set aside: position 7, memory.derived.v1, passed over by memories, recallindex\n" +
 		"set aside: position 9, x.v1, passed over by all projections\n"; got.stdout != want || !strings.HasSuffix(got.stderr, "is not ready: postgres: no answer\n") {

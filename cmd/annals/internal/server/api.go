@@ -46,6 +46,8 @@ type apiParts struct {
 	// requests writes the request log; nil without the roles that serve calls.
 	requests *requestlog.Writer
 	registry *prometheus.Registry
+	probes   *probes
+	failures *sendFailures
 	// ownOps is true if the operation routes have a separate address.
 	ownOps bool
 }
@@ -60,6 +62,10 @@ func newHandlers(p apiParts) (handlers, error) {
 	p.semantic.register(p.registry)
 	p.health.register(p.registry)
 	p.backpressure.register(p.registry)
+	p.registry.MustRegister(p.probes)
+	if cfg.Roles.parts().pipeline {
+		p.registry.MustRegister(p.failures.count)
+	}
 	if p.read.replica != nil {
 		p.registry.MustRegister(p.read.replica)
 	}

@@ -57,6 +57,8 @@ var (
 		"The most connections that a pool opens.", []string{"pool"}, nil)
 	chargeMetric = prometheus.NewDesc("annals_metering_oldest_seconds",
 		"Age of the oldest counted recalls that are not in the log, at most about 15 minutes. 0 for none.", nil, nil)
+	erasureMetric = prometheus.NewDesc("annals_erasure_age_seconds",
+		"Age of the oldest deletion that is not erased from the disks. 0 for none.", nil, nil)
 	stuckMetric = prometheus.NewDesc("annals_deletions_stuck",
 		"Committed deletions that cannot be completed: what they delete is still served.", nil, nil)
 	stuckFanOutMetric = prometheus.NewDesc("annals_fanouts_stuck",
@@ -89,7 +91,7 @@ type stateMetrics struct {
 func (m *stateMetrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		refusedMetric, setAsideMetric, openMetric, lagMetric, stallMetric, nodeMetric,
-		connectionsMetric, maxConnectionsMetric, chargeMetric, stuckMetric, stuckFanOutMetric, waitsMetric,
+		connectionsMetric, maxConnectionsMetric, chargeMetric, erasureMetric, stuckMetric, stuckFanOutMetric, waitsMetric,
 		storeConnectionsMetric, elasticRequestsMetric, elasticRepeatedMetric, elasticPausedMetric,
 	} {
 		out <- d
@@ -124,6 +126,7 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 	gauge(setAsideMetric, float64(len(m.runtime.IsSetAside())))
 	gauge(openMetric, m.backpressure.since(state.derivation.Item).Seconds(), "derivation")
 	gauge(openMetric, m.backpressure.since(state.derivation.Captured).Seconds(), "index")
+	gauge(erasureMetric, m.backpressure.since(now.erasing).Seconds())
 	gauge(stuckMetric, float64(len(m.background.stuck())))
 	gauge(stuckFanOutMetric, float64(m.background.stuckFanOuts()))
 	counter(stallMetric, float64(m.runtime.FeedStalls()))
