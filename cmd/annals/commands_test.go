@@ -46,6 +46,23 @@ func TestImport_SecondRunSendsNothing(t *testing.T) {
 	}
 }
 
+// Without --wait the summary shows how much is still being derived, and how to ask.
+func TestImport_StillDeriving(t *testing.T) {
+	f, dir := startFake(t)
+	f.status = client.IngestionStatus{Readiness: client.Readiness{Raw: 2, Comprehension: 1}}
+	file := write(t, "in.jsonl", points(3))
+	got := annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file)
+	if got.code != exitOK ||
+		!strings.HasSuffix(got.stdout, "\n3 sends of the project are still being derived: annals status send-1\n") {
+		t.Errorf("got %+v", got)
+	}
+	f.status = client.IngestionStatus{Settled: true}
+	got = annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file, "--json")
+	if got.code != exitOK || strings.Contains(got.stdout, "deriving") {
+		t.Errorf("when all is derived: %+v", got)
+	}
+}
+
 func TestImport_ContinuesAfterARefusal(t *testing.T) {
 	f, dir := startFake(t)
 	file := write(t, "in.jsonl", points(1200))

@@ -40,7 +40,7 @@ func projectionMetrics(registry prometheus.Registerer, keysChanged func()) runne
 var (
 	refusedMetric = prometheus.NewDesc("annals_writes_refused",
 		"1 while writes are refused: projections lag far, more is sent than can be derived, the disk is nearly full, "+
-			"or the event store cannot write.", []string{"why"}, nil)
+			"or the event store cannot write, since its disk is full or failed.", []string{"why"}, nil)
 	setAsideMetric = prometheus.NewDesc("annals_events_set_aside", "How many events projections ignore.", nil, nil)
 	openMetric     = prometheus.NewDesc("annals_open_age_seconds",
 		"Age of the oldest item that waits for derivation, and of the oldest captured send that is not searchable.",
@@ -115,7 +115,7 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 	state := m.backpressure.state()
 	for why, refused := range map[string]bool{
 		"behind": state.lagging != "", "waiting": state.derivation.late != "", "disk": state.nearlyFull != "",
-		"log": m.backpressure.stopped() != nil,
+		"log": m.backpressure.isLogRefused(),
 	} {
 		value := 0.0
 		if refused {
