@@ -36,7 +36,12 @@ func TestAlerts_FireOnFaultsOnly(t *testing.T) {
 			ingest + `"1"} 0+100x30` + "\n" + ingest + `"5"} 0+100x30` + "\n" + ingest + `"+Inf"} 0+100x30`,
 		},
 		"AnnalsWritesRefused": {`annals_writes_refused{` + process + `,why="disk"} 1x30`, `annals_writes_refused{` + process + `,why="disk"} 0x30`},
-		"AnnalsOpenTooLong":   {`annals_open_age_seconds{` + process + `,for="index"} 0+10x30`, `annals_open_age_seconds{` + process + `,for="index"} 20x30`},
+		"AnnalsDiskLow": {
+			`annals_disk_free_bytes{` + process + `} 1900x30` + "\n" + `annals_disk_required_bytes{` + process + `} 1000x30`,
+			`annals_disk_free_bytes{` + process + `} 2100x30` + "\n" + `annals_disk_required_bytes{` + process + `} 1000x30`,
+		},
+		"AnnalsBackupOld":   {`annals_backup_age_seconds{` + process + `} 172801+60x30`, `annals_backup_age_seconds{` + process + `} 80000+60x30`},
+		"AnnalsOpenTooLong": {`annals_open_age_seconds{` + process + `,for="index"} 0+10x30`, `annals_open_age_seconds{` + process + `,for="index"} 20x30`},
 		"AnnalsSendsFailed": {
 			`annals_sends_failed_total{` + process + `,code="model-unavailable"} 0x10 0+1x19`,
 			`annals_sends_failed_total{` + process + `,code="model-unavailable"} 7x30` + "\n" + `annals_sends_failed_total{` + process + `,code="content-rejected"} 0+1x30`,

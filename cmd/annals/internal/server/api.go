@@ -48,6 +48,8 @@ type apiParts struct {
 	registry *prometheus.Registry
 	probes   *probes
 	failures *sendFailures
+	// inventory counts what is stored.
+	inventory *inventory
 	// ownOps is true if the operation routes have a separate address.
 	ownOps bool
 }
@@ -62,7 +64,7 @@ func newHandlers(p apiParts) (handlers, error) {
 	p.semantic.register(p.registry)
 	p.health.register(p.registry)
 	p.backpressure.register(p.registry)
-	p.registry.MustRegister(p.probes)
+	p.registry.MustRegister(p.probes, p.inventory)
 	if cfg.Roles.parts().pipeline {
 		p.registry.MustRegister(p.failures.count)
 	}

@@ -242,6 +242,20 @@ func (p *backpressure) checkDisk(before blocks) (nearlyFull, full, numbers strin
 	return nearlyFull, full, numbers
 }
 
+// disk returns how much of the disk of the data folder is free, and how much must be: the greater of what the setting
+// and the embedded log want. ok is false if neither wants any, or if it cannot be read.
+func (p *backpressure) disk() (free, required uint64, ok bool) {
+	required = p.minFree
+	if p.logSpace != nil {
+		required = max(required, p.logSpace().Reserve)
+	}
+	if required == 0 {
+		return 0, 0, false
+	}
+	free, err := p.free()
+	return free, required, err == nil
+}
+
 // checkLog returns why the embedded log stores no events, "" if it does, with the numbers of its disk.
 func (p *backpressure) checkLog() (full, numbers string) {
 	if p.logSpace == nil {

@@ -49,8 +49,12 @@ var (
 		"Difference between the head of the log and the checkpoint of a projection, in positions.", []string{"projection"}, nil)
 	stallMetric = prometheus.NewDesc("annals_feed_stalls_total",
 		"How often the subscription to the log stalled while the log grew, and was restarted.", nil, nil)
-	nodeMetric = prometheus.NewDesc("annals_node_total",
-		"What the embedded event store wrote since its start.", []string{"what"}, nil)
+	nodeAppendsMetric = prometheus.NewDesc("annals_node_appends_total",
+		"Appends that the embedded event store has written since its start.", nil, nil)
+	nodeEventsMetric = prometheus.NewDesc("annals_node_events_total",
+		"Events that the embedded event store has written since its start.", nil, nil)
+	nodeFsyncsMetric = prometheus.NewDesc("annals_node_fsyncs_total",
+		"Group commits of the embedded event store since its start.", nil, nil)
 	connectionsMetric = prometheus.NewDesc("annals_postgres_connections",
 		"Connections to Postgres of calls, of background work, of checks and to the replica, in use and idle.", []string{"pool", "state"}, nil)
 	maxConnectionsMetric = prometheus.NewDesc("annals_postgres_connections_max",
@@ -90,7 +94,8 @@ type stateMetrics struct {
 // Describe implements prometheus.Collector.
 func (m *stateMetrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		refusedMetric, setAsideMetric, openMetric, lagMetric, stallMetric, nodeMetric,
+		refusedMetric, setAsideMetric, openMetric, lagMetric, stallMetric,
+		nodeAppendsMetric, nodeEventsMetric, nodeFsyncsMetric,
 		connectionsMetric, maxConnectionsMetric, chargeMetric, erasureMetric, stuckMetric, stuckFanOutMetric, waitsMetric,
 		storeConnectionsMetric, elasticRequestsMetric, elasticRepeatedMetric, elasticPausedMetric,
 	} {
@@ -132,9 +137,9 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 	counter(stallMetric, float64(m.runtime.FeedStalls()))
 	if m.storage.node != nil {
 		stats := m.storage.node.Stats()
-		counter(nodeMetric, float64(stats.Appends), "appends")
-		counter(nodeMetric, float64(stats.Events), "events")
-		counter(nodeMetric, float64(stats.Fsyncs), "fsyncs")
+		counter(nodeAppendsMetric, float64(stats.Appends))
+		counter(nodeEventsMetric, float64(stats.Events))
+		counter(nodeFsyncsMetric, float64(stats.Fsyncs))
 	}
 	m.collectServers(counter, gauge)
 	pools := map[string]*pgxpool.Stat{

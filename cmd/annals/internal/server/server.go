@@ -41,6 +41,7 @@ type Server struct {
 	background   *background
 	semantic     semantic
 	probes       *probes
+	inventory    *inventory
 	startup      *startup
 	health       *health
 	backups      datafolder.Backup // zero without the roles that it needs
@@ -141,10 +142,11 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 	if has := cfg.Roles.parts(); (has.writes || has.reads) && !cfg.NoRequestLog {
 		requests = requestlog.NewWriter(st.work, cfg.PlanTerms, cfg.Logger)
 	}
+	inventory := newInventory(cfg, st, pressure)
 	handlers, err := newHandlers(apiParts{
 		cfg: cfg, urls: urls, storage: st, read: read, write: write, index: index, backpressure: pressure,
 		recall: recaller, semantic: semantic, opening: opening, health: health, background: work,
-		requests: requests, registry: registry, probes: probes, failures: failures,
+		requests: requests, registry: registry, probes: probes, failures: failures, inventory: inventory,
 		ownOps: l.ops != nil,
 	})
 	if err != nil {
@@ -152,7 +154,7 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 	}
 	s := &Server{
 		cfg: cfg, requests: requests, storage: st, listeners: l, urls: urls, journal: journal, read: read, index: index,
-		backpressure: pressure, background: work, semantic: semantic, probes: probes, health: health,
+		backpressure: pressure, background: work, semantic: semantic, probes: probes, inventory: inventory, health: health,
 		web: newWeb(cfg, opening), registry: registry, handlers: handlers,
 		startup: newStartup(cfg, st, read, write, index, work, opening, func() { cfg.Ready(urls) }),
 	}
@@ -247,6 +249,7 @@ func (s *Server) Run(ctx context.Context) error {
 	// A panic in a task that the others need ends the process. A task that only watches restarts.
 	watchers := s.watchers()
 	watchers = append(watchers, s.probes.tasks()...)
+	watchers = append(watchers, task{"inventory", s.inventory.run})
 	if s.requests != nil {
 		watchers = append(watchers, task{"request log", s.requests.Run})
 	}
