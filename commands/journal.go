@@ -121,6 +121,9 @@ func unavailable(err error) error {
 	switch {
 	case err == nil, errors.Is(err, eventstore.ErrDeleted), errors.Is(err, eventstore.ErrConflict):
 		return err
+	case errors.Is(err, eventstore.ErrFull):
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
+			"the disk of the event store is full: nothing was written; retry once there is space")
 	case errors.Is(err, eventstore.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the event store cannot be reached; retry")
 	default:

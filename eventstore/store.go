@@ -177,6 +177,8 @@ var (
 	ErrTooLarge = errors.New("append is larger than the store takes")
 	// ErrUnavailable is a store that cannot be reached or is not ready; a read may be repeated.
 	ErrUnavailable = errors.New("event store is unavailable")
+	// ErrFull is a store whose disk is full: nothing of the append was stored. It comes with ErrUnavailable.
+	ErrFull = errors.New("disk of the event store is full")
 )
 
 // UnknownEventError is an event whose name is not in the catalogue.

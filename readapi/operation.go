@@ -52,6 +52,10 @@ type Remarks struct {
 	RecallIncomplete []string `json:"recallIncomplete,omitempty"`
 	// SemanticSearchOff is why recall searches by words alone although vectors are stored, "" if it does not.
 	SemanticSearchOff string `json:"semanticSearchOff,omitempty"`
+	// ServersDown describes the servers that background work calls and that cannot be used, such as the model.
+	ServersDown []string `json:"serversDown,omitempty"`
+	// SendsFailed describes the sends that failed lately, "" if none did.
+	SendsFailed string `json:"sendsFailed,omitempty"`
 	// BulkWritesLost counts the bulk writes of identities that were abandoned, since their rows could
 	// not be read.
 	BulkWritesLost int `json:"bulkWritesLost,omitempty"`
@@ -125,6 +129,12 @@ func RegisterOperation(e *echo.Echo, o Operation) {
 		}
 		if also.SemanticSearchOff != "" {
 			unready = unready.With("semanticSearchOff", also.SemanticSearchOff)
+		}
+		if len(also.ServersDown) > 0 {
+			unready = unready.With("serversDown", also.ServersDown)
+		}
+		if also.SendsFailed != "" {
+			unready = unready.With("sendsFailed", also.SendsFailed)
 		}
 		if also.BulkWritesLost > 0 {
 			unready = unready.With("bulkWritesLost", also.BulkWritesLost)

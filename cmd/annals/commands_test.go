@@ -46,6 +46,23 @@ func TestImport_SecondRunSendsNothing(t *testing.T) {
 	}
 }
 
+// Without --wait the summary shows how much is still being derived, and how to ask.
+func TestImport_StillDeriving(t *testing.T) {
+	f, dir := startFake(t)
+	f.status = client.IngestionStatus{Readiness: client.Readiness{Raw: 2, Comprehension: 1}}
+	file := write(t, "in.jsonl", points(3))
+	got := annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file)
+	if got.code != exitOK ||
+		!strings.HasSuffix(got.stdout, "\n3 sends of the project are still being derived: annals status send-1\n") {
+		t.Errorf("got %+v", got)
+	}
+	f.status = client.IngestionStatus{Settled: true}
+	got = annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file, "--json")
+	if got.code != exitOK || strings.Contains(got.stdout, "deriving") {
+		t.Errorf("when all is derived: %+v", got)
+	}
+}
+
 func TestImport_ContinuesAfterARefusal(t *testing.T) {
 	f, dir := startFake(t)
 	file := write(t, "in.jsonl", points(1200))
@@ -148,11 +165,14 @@ func TestStatus_Output(t *testing.T) {
 			t.Errorf("server that is not ready: %+v", got)
 		}
 	}
-	f.notReady = `{"code":"service-unavailable","data":{"notReady":[{"part":"postgres","reason":"no answer"}],"writesRefused":["the disk is nearly full"],"semanticSearchOff":"the embedding model small is missing","bulkWritesLost":2,` +
+	f.notReady = `{"code":"service-unavailable","data":{"notReady":[{"part":"postgres","reason":"no answer"}],"writesRefused":["the disk is nearly full"],"semanticSearchOff":"the embedding model small is missing",` +
+		`"serversDown":["the model cannot be used"],"sendsFailed":"12 sends failed in the last hour","bulkWritesLost":2,` +
 		`"setAside":[{"position":7,"type":"memory.derived.v1","projections":["memories","recallindex"]},{"position":9,"type":"x.v1"}]}}`
 	got := annals(t.Context(), nil, "", "status", "--data-dir", dir)
 	if want := "writes are refused: the disk is nearly full\n" +
 		"the embedding model small is missing\n" +
+		"the model cannot be used\n" +
+		"12 sends failed in the last hour\n" +
 		"2 bulk writes of identities given up, since the rows could not be read\n" +
 		"set aside: position 7, memory.derived.v1, passed over by memories, recallindex\n" +
 		"set aside: position 9, x.v1, passed over by all projections\n"; got.stdout != want || !strings.HasSuffix(got.stderr, "is not ready: postgres: no answer\n") {

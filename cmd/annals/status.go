@@ -108,6 +108,10 @@ func tellCondition(w io.Writer, url string, is client.Condition) error {
 	if is.SemanticSearchOff != "" {
 		lines = append(lines, is.SemanticSearchOff)
 	}
+	lines = append(lines, is.ServersDown...)
+	if is.SendsFailed != "" {
+		lines = append(lines, is.SendsFailed)
+	}
 	if is.BulkWritesLost > 0 {
 		lines = append(
 			lines,

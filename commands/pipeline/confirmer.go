@@ -49,8 +49,10 @@ type Confirmer struct {
 	Progress progress
 	// IndexErr returns why the index refuses writes at the moment, nil if it does not.
 	IndexErr func(ctx context.Context) error
-	Logger   *slog.Logger
-	Now      func() time.Time
+	// SendFailed is called after each send that this process ended as failed. It may be nil.
+	SendFailed func(ctx context.Context, code, message string)
+	Logger     *slog.Logger
+	Now        func() time.Time
 
 	// ended holds the positions at which sends ended, until the list shows that. panicked counts how
 	// often the end of a send panicked.
@@ -192,6 +194,9 @@ func (c *Confirmer) end(ctx context.Context, send work.Send, e event.Event) (eve
 	at := eventstore.NoStream // a single send without an idempotency key has no stream before its end
 	for {
 		done, err := c.Journal.Append(ctx, name, at, meta, e)
+		if failed, is := e.(ingestion.Failed); is && err == nil && c.SendFailed != nil {
+			c.SendFailed(ctx, failed.Code, failed.Message)
+		}
 		if !errors.Is(err, eventstore.ErrConflict) {
 			return done.Position, err
 		}

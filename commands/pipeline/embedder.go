@@ -272,7 +272,11 @@ func (e *Embedder) call(ctx context.Context, by Vectors, texts []*passage) error
 func (e *Embedder) probe(ctx context.Context, by Vectors) error {
 	_, err := e.callModel(ctx, by, []string{"hello"})
 	if isRefusal(err) {
-		return &Failure{Code: ingestion.ModelUnavailable, Message: "the model refuses every text", Retryable: true}
+		every := &Failure{Code: ingestion.ModelUnavailable, Message: "the model refuses every text", Retryable: true}
+		if failure, ok := errors.AsType[*Failure](err); ok {
+			every.Settings = failure.Settings
+		}
+		return every
 	}
 	return err
 }

@@ -33,6 +33,9 @@ type Failure struct {
 	Code      string
 	Message   string
 	Retryable bool
+	// Settings are the ends of the names of the settings that may be wrong, such as KEY. Only operators read them: they
+	// are not stored.
+	Settings []string
 }
 
 // Error implements error.

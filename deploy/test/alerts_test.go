@@ -35,8 +35,29 @@ func TestAlerts_FireOnFaultsOnly(t *testing.T) {
 			ingest + `"2.5"} 0+90x30` + "\n" + ingest + `"5"} 0+100x30` + "\n" + ingest + `"+Inf"} 0+100x30`,
 			ingest + `"1"} 0+100x30` + "\n" + ingest + `"5"} 0+100x30` + "\n" + ingest + `"+Inf"} 0+100x30`,
 		},
-		"AnnalsWritesRefused":     {`annals_writes_refused{` + process + `,why="disk"} 1x30`, `annals_writes_refused{` + process + `,why="disk"} 0x30`},
-		"AnnalsOpenTooLong":       {`annals_open_age_seconds{` + process + `,for="index"} 0+10x30`, `annals_open_age_seconds{` + process + `,for="index"} 20x30`},
+		"AnnalsWritesRefused": {`annals_writes_refused{` + process + `,why="disk"} 1x30`, `annals_writes_refused{` + process + `,why="disk"} 0x30`},
+		"AnnalsDiskLow": {
+			`annals_disk_free_bytes{` + process + `} 1900x30` + "\n" + `annals_disk_required_bytes{` + process + `} 1000x30`,
+			`annals_disk_free_bytes{` + process + `} 2100x30` + "\n" + `annals_disk_required_bytes{` + process + `} 1000x30`,
+		},
+		"AnnalsBackupOld":   {`annals_backup_age_seconds{` + process + `} 172801+60x30`, `annals_backup_age_seconds{` + process + `} 80000+60x30`},
+		"AnnalsOpenTooLong": {`annals_open_age_seconds{` + process + `,for="index"} 0+10x30`, `annals_open_age_seconds{` + process + `,for="index"} 20x30`},
+		"AnnalsSendsFailed": {
+			`annals_sends_failed_total{` + process + `,code="model-unavailable"} 0x10 0+1x19`,
+			`annals_sends_failed_total{` + process + `,code="model-unavailable"} 7x30` + "\n" + `annals_sends_failed_total{` + process + `,code="content-rejected"} 0+1x30`,
+		},
+		"AnnalsServerDown": {
+			`annals_server_up{` + process + `,server="model"} 0x30`, `annals_server_up{` + process + `,server="model"} 1x30`,
+		},
+		"AnnalsFanOutStuck": {`annals_fanouts_stuck{` + process + `} 1x30`, `annals_fanouts_stuck{` + process + `} 0x30`},
+		"AnnalsErasureLate": {`annals_erasure_age_seconds{` + process + `} 90000+60x30`, `annals_erasure_age_seconds{` + process + `} 3600+60x30`},
+		"AnnalsRequestLogLate": {
+			`annals_request_log_flush_failures_total{` + process + `} 0+1x30`, `annals_request_log_flush_failures_total{` + process + `} 3x20 4x9`,
+		},
+		"AnnalsErrorsLogged": {
+			`annals_log_lines_total{` + process + `,level="error"} 0+1x30`,
+			`annals_log_lines_total{` + process + `,level="error"} 5x30` + "\n" + `annals_log_lines_total{` + process + `,level="warn"} 0+1x30`,
+		},
 		"AnnalsDeletionStuck":     {`annals_deletions_stuck{` + process + `} 1x30`, `annals_deletions_stuck{` + process + `} 0x30`},
 		"AnnalsProjectionStopped": {`annals_projection_stopped_total{` + process + `,projection="usage"} 0x20 1x9`, `annals_projection_stopped_total{` + process + `,projection="usage"} 1x30`},
 		"AnnalsProjectionStalled": {

@@ -1,6 +1,7 @@
 package deploytest
 
 import (
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
 )
 
 const chartDir = "../helm/annals"
@@ -46,8 +48,10 @@ var variants = map[string]map[string]any{
 			"enabled": true, "className": "nginx", "annotations": map[string]any{"a": "b"},
 			"tls": []any{map[string]any{"secretName": "tls", "hosts": []any{"memory.example.com"}}},
 		},
-		"networkPolicy": map[string]any{"clients": []any{map[string]any{"podSelector": map[string]any{}}}},
-		"podMonitor":    map[string]any{"enabled": true, "labels": map[string]any{"release": "prometheus"}},
+		"networkPolicy":  map[string]any{"clients": []any{map[string]any{"podSelector": map[string]any{}}}},
+		"podMonitor":     map[string]any{"enabled": true, "labels": map[string]any{"release": "prometheus"}},
+		"prometheusRule": map[string]any{"enabled": true, "labels": map[string]any{"release": "prometheus"}},
+		"dashboards":     map[string]any{"enabled": true, "annotations": map[string]any{"folder": "Annals"}},
 	},
 	"little": {
 		"secrets":        map[string]any{"existingSecret": "annals-secrets"},
@@ -140,6 +144,74 @@ func TestChart_Roles(t *testing.T) {
 	}
 }
 
+// The rules and dashboards of the chart are those of the other installations, to the byte: the chart has links to them.
+func TestChart_Monitoring(t *testing.T) {
+	documents, err := renderTexts(t, variants["everything"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rule struct {
+		Kind     string
+		Metadata struct{ Labels map[string]string }
+		Spec     any
+	}
+	for _, document := range documents {
+		if strings.Contains(document, "kind: PrometheusRule\n") {
+			if err := yaml.Unmarshal([]byte(document), &rule); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var want any
+	if err := yaml.Unmarshal([]byte(read(t, "prometheus/alerts.yaml")), &want); err != nil {
+		t.Fatal(err)
+	}
+	if rule.Kind == "" || rule.Metadata.Labels["release"] != "prometheus" || !reflect.DeepEqual(rule.Spec, want) {
+		t.Errorf("the PrometheusRule differs from prometheus/alerts.yaml:\n%v", rule)
+	}
+	objects, err := render(t, variants["everything"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, c := range of[*corev1.ConfigMap](objects) {
+		for name, text := range c.Data {
+			file, is := strings.CutPrefix(name, "annals-")
+			if !is {
+				continue
+			}
+			found++
+			if strings.TrimSpace(text) != strings.TrimSpace(read(t, "grafana/"+file)) || c.Labels["grafana_dashboard"] != "1" {
+				t.Errorf("%s differs from grafana/%s, or no sidecar finds it", name, file)
+			}
+		}
+	}
+	if want := len(dashboards(t)); found != want {
+		t.Errorf("the chart has %d dashboards, want %d", found, want)
+	}
+}
+
+// The pods restart if the text changes that stands for the content of an existing Secret.
+func TestChart_RestartsForASecret(t *testing.T) {
+	checksums := map[string]bool{}
+	for _, version := range []string{"", "2026-11-26"} {
+		objects, err := render(t, map[string]any{
+			"secrets": map[string]any{"existingSecret": "annals-secrets", "version": version},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range of[*appsv1.Deployment](objects) {
+			if sum := d.Spec.Template.Annotations["checksum/secret"]; sum != "" {
+				checksums[sum] = true
+			}
+		}
+	}
+	if len(checksums) != 2 {
+		t.Errorf("checksums %v", checksums)
+	}
+}
+
 // Wrong values are refused with what is wrong about them.
 func TestChart_WrongValues(t *testing.T) {
 	secret := map[string]any{"existingSecret": "s"}
@@ -159,9 +231,32 @@ func TestChart_WrongValues(t *testing.T) {
 	}
 }
 
-// render returns the objects of the chart, each read strictly as its kind. It leaves out kinds of other
-// APIs, of which the chart has one.
+// render returns the objects of the chart, each read strictly as its kind. It leaves out the kinds of other
+// APIs.
 func render(t *testing.T, values map[string]any) ([]runtime.Object, error) {
+	t.Helper()
+	documents, err := renderTexts(t, values)
+	if err != nil {
+		return nil, err
+	}
+	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+	var objects []runtime.Object
+	for _, document := range documents {
+		if strings.Contains(document, "apiVersion: monitoring.coreos.com/") {
+			continue
+		}
+		object, _, err := decoder.Decode([]byte(document), nil, nil)
+		if err != nil {
+			t.Errorf("%v\n%s", err, document)
+			continue
+		}
+		objects = append(objects, object)
+	}
+	return objects, nil
+}
+
+// renderTexts returns the documents that the chart renders.
+func renderTexts(t *testing.T, values map[string]any) (documents []string, err error) {
 	t.Helper()
 	chart, err := loader.Load(chartDir)
 	if err != nil {
@@ -176,25 +271,12 @@ func render(t *testing.T, values map[string]any) ([]runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
-	var objects []runtime.Object
 	for name, text := range files {
-		if !strings.HasSuffix(name, ".yaml") {
-			continue
-		}
-		for _, document := range split(text) {
-			if strings.Contains(document, "kind: PodMonitor\n") {
-				continue
-			}
-			object, _, err := decoder.Decode([]byte(document), nil, nil)
-			if err != nil {
-				t.Errorf("%s: %v\n%s", name, err, document)
-				continue
-			}
-			objects = append(objects, object)
+		if strings.HasSuffix(name, ".yaml") {
+			documents = append(documents, split(text)...)
 		}
 	}
-	return objects, nil
+	return documents, nil
 }
 
 // split returns the documents of a YAML file that are not empty.

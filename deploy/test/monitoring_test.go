@@ -102,6 +102,9 @@ func TestAlerts_RunbookHeadings(t *testing.T) {
 		if rule.Annotations["summary"] == "" {
 			t.Errorf("%s has no summary", rule.Alert)
 		}
+		if url := rule.Annotations["runbook_url"]; !strings.HasSuffix(url, "/deploy/RUNBOOK.md#"+strings.ToLower(rule.Alert)) {
+			t.Errorf("%s has the runbook_url %q", rule.Alert, url)
+		}
 	}
 	if !slices.Equal(headings, names) {
 		t.Errorf("headings of the runbook: %v\nalerts: %v", headings, names)

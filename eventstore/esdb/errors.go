@@ -157,7 +157,7 @@ func writeError(ctx context.Context, what string, err error) error {
 	case refused:
 		return fmt.Errorf("%s: %w", what, err)
 	case full:
-		return fmt.Errorf("%s: %w: %w", what, eventstore.ErrUnavailable, err)
+		return fmt.Errorf("%s: %w: %w", what, errors.Join(eventstore.ErrUnavailable, eventstore.ErrFull), err)
 	case noServer, neverSent, notLeader, noLeader, unreachable:
 		return fmt.Errorf("%s: %w: %w: %w", what, eventstore.ErrUnknown, eventstore.ErrUnavailable, err)
 	default:

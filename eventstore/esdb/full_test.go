@@ -47,7 +47,8 @@ func TestAppend_FullDisk(t *testing.T) {
 			}
 			disk.full.Store(true)
 			_, err := eventstore.AppendUntilKnown(ctx, store, "account-1", eventstore.NoStream, oneEvent())
-			if !errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, eventstore.ErrUnknown) || ctx.Err() != nil {
+			if !errors.Is(err, eventstore.ErrUnavailable) || !errors.Is(err, eventstore.ErrFull) ||
+				errors.Is(err, eventstore.ErrUnknown) || ctx.Err() != nil {
 				t.Fatalf("got %v", err)
 			}
 			disk.full.Store(false)

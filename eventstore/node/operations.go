@@ -14,6 +14,12 @@ type Stats = storage.Stats
 // Stats returns the counts so far.
 func (n *Node) Stats() Stats { return n.engine.Stats() }
 
+// Space is what the disk of the log has left.
+type Space = storage.Space
+
+// Space returns what the disk of the log has left.
+func (n *Node) Space() Space { return n.engine.Space() }
+
 // Failed is closed once the node can no longer write: see storage.Engine.Failed.
 func (n *Node) Failed() <-chan struct{} { return n.engine.Failed() }
 

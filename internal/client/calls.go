@@ -136,6 +136,10 @@ type Condition struct {
 	RecallIncomplete []string `json:"recallIncomplete,omitempty"`
 	// SemanticSearchOff is the reason why recall searches by words alone although vectors are stored, "" if it does not.
 	SemanticSearchOff string `json:"semanticSearchOff,omitempty"`
+	// ServersDown describes the servers that background work calls and that cannot be used, such as the model.
+	ServersDown []string `json:"serversDown,omitempty"`
+	// SendsFailed describes the sends that failed lately, "" if none did.
+	SendsFailed string `json:"sendsFailed,omitempty"`
 	// BulkWritesLost counts the abandoned bulk writes of identities: their rows could not be read.
 	BulkWritesLost int `json:"bulkWritesLost,omitempty"`
 	// SetAside are the events that projections ignore.
@@ -179,6 +183,8 @@ func (c *Client) Condition(ctx context.Context) (is Condition, err error) {
 		RecallElsewhere string     `json:"recallElsewhere"`
 		Incomplete      []string   `json:"recallIncomplete"`
 		SemanticOff     string     `json:"semanticSearchOff"`
+		ServersDown     []string   `json:"serversDown"`
+		SendsFailed     string     `json:"sendsFailed"`
 		BulkWritesLost  int        `json:"bulkWritesLost"`
 		SetAside        []SetAside `json:"setAside"`
 	}
@@ -187,6 +193,7 @@ func (c *Client) Condition(ctx context.Context) (is Condition, err error) {
 		is.BulkWritesLost, is.SetAside = also.BulkWritesLost, also.SetAside
 		is.RecallIncomplete, is.OpenTooLong = also.Incomplete, also.OpenTooLong
 		is.SemanticSearchOff = also.SemanticOff
+		is.ServersDown, is.SendsFailed = also.ServersDown, also.SendsFailed
 	}
 	is.Ready = got.status == http.StatusOK
 	return is, nil

@@ -64,3 +64,9 @@ func (q Queries) ProjectOf(ctx context.Context, ingestionID uuid.UUID) (project 
 	}
 	return project, true, nil
 }
+
+// CountAll counts the live data points of all projects, up to the checkpoint of the projection.
+func (q Queries) CountAll(ctx context.Context) (n int64, err error) {
+	err = q.DB.QueryRow(ctx, `select coalesce(sum(live), 0)::bigint from datapoints.scopes`).Scan(&n)
+	return n, err
+}

@@ -54,3 +54,48 @@ func (q Queries) FailedSends(ctx context.Context, project uuid.UUID, limit int, 
 	}
 	return sends, nil
 }
+
+// RecentFailures are the sends that failed after a time and whose failure still counts.
+type RecentFailures struct {
+	// Sends is their number. More is true if only some of them were counted.
+	Sends  int
+	More   bool
+	Newest Failure
+}
+
+// maxRecent is how many failed sends RecentFailures reads, those that were accepted last.
+const maxRecent = 1000
+
+// RecentFailures counts the sends that failed after a time and whose failure still counts, among the last maxRecent
+// failed ones by their acceptance.
+func (q Queries) RecentFailures(ctx context.Context, after time.Time) (r RecentFailures, err error) {
+	var code, message *string
+	var read int
+	err = q.DB.QueryRow(ctx, `with newest as materialized (
+			select failure_code, failure_message, settled_at from datapoints.sends
+			where failure_stands order by accepted_at desc, id desc limit $2
+		), recent as (select * from newest where settled_at > $1)
+		select (select count(*) from newest), (select count(*) from recent),
+			(select failure_code from recent order by settled_at desc limit 1),
+			(select failure_message from recent order by settled_at desc limit 1)`, after, maxRecent).
+		Scan(&read, &r.Sends, &code, &message)
+	if err != nil {
+		return RecentFailures{}, fmt.Errorf("count failed sends: %w", err)
+	}
+	r.More = read == maxRecent && r.Sends == read
+	if code != nil && message != nil {
+		r.Newest = Failure{Code: *code, Message: *message}
+	}
+	return r, nil
+}
+
+// OldestErasure returns when the oldest deletion that is not cleaned was accepted, zero if there is none.
+func (q Queries) OldestErasure(ctx context.Context) (time.Time, error) {
+	var at *time.Time
+	err := q.DB.QueryRow(ctx, `select (select accepted_at from datapoints.deletions where not cleaned
+		order by position limit 1)`).Scan(&at)
+	if err != nil || at == nil {
+		return time.Time{}, err
+	}
+	return at.UTC(), nil
+}

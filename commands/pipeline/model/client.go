@@ -34,6 +34,9 @@ type Endpoint struct {
 	// HTTP is the client. Nil makes a client that follows no redirect, so that nobody else receives
 	// the key.
 	HTTP *http.Client
+	// Observe is called after each call that its caller did not give up. failed is true if the endpoint did not do what
+	// was asked and other texts may have the same fate. It may be nil.
+	Observe func(failed bool)
 }
 
 // Validate returns an error if the address or the name cannot work.
@@ -55,10 +58,28 @@ func (e Endpoint) client() *http.Client {
 	return &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// post sends a request to a path of the endpoint and decodes the response. The error is a
+// post calls the endpoint as call does, and reports how the call ended.
+func (e Endpoint) post(ctx context.Context, client *http.Client, path string, request, response any) error {
+	err := e.call(ctx, client, path, request, response)
+	if e.Observe != nil && ctx.Err() == nil {
+		e.Observe(unusable(err) != nil)
+	}
+	return err
+}
+
+// unusable returns an error that other texts would get too, and nil for any other.
+func unusable(err error) error {
+	if failure, is := errors.AsType[*pipeline.Failure](err); is && failure.Code != ingestion.ModelUnavailable &&
+		len(failure.Settings) == 0 {
+		return nil
+	}
+	return err
+}
+
+// call sends a request to a path of the endpoint and decodes the response. The error is a
 // *pipeline.Failure, or that of the context. It quotes the status of the response and never its
 // words, which may repeat the text of a customer.
-func (e Endpoint) post(ctx context.Context, client *http.Client, path string, request, response any) error {
+func (e Endpoint) call(ctx context.Context, client *http.Client, path string, request, response any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return fmt.Errorf("encode request for the model: %w", err)
@@ -80,7 +101,7 @@ func (e Endpoint) post(ctx context.Context, client *http.Client, path string, re
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return unavailable("the call of the model failed: %v", reason(err))
+		return pointing(unavailable("the call of the model failed: %v", reason(err)), settingURL)
 	}
 	defer func() { _ = res.Body.Close() }()
 	data, err := io.ReadAll(io.LimitReader(res.Body, maxResponse+1))
@@ -90,7 +111,17 @@ func (e Endpoint) post(ctx context.Context, client *http.Client, path string, re
 	switch status := res.StatusCode; {
 	case status == http.StatusBadRequest, status == http.StatusForbidden, status == http.StatusRequestEntityTooLarge:
 		message := fmt.Sprintf("the model rejected the text with status %d", status)
-		return &pipeline.Failure{Code: ingestion.ContentRejected, Message: message}
+		failure := &pipeline.Failure{Code: ingestion.ContentRejected, Message: message}
+		if status == http.StatusForbidden {
+			failure.Settings = []string{settingKey}
+		}
+		return failure
+	case status == http.StatusUnauthorized:
+		return pointing(unavailable("the model returned status %d", status), settingKey)
+	case status == http.StatusNotFound:
+		return pointing(unavailable("the model returned status %d", status), settingURL, settingName)
+	case status >= http.StatusMultipleChoices && status < http.StatusBadRequest:
+		return pointing(unavailable("the model returned status %d", status), settingURL)
 	case status != http.StatusOK:
 		return unavailable("the model returned status %d", status)
 	case err != nil:
@@ -99,7 +130,7 @@ func (e Endpoint) post(ctx context.Context, client *http.Client, path string, re
 		return unreadable("the response of the model is longer than %d bytes", maxResponse)
 	}
 	if err := json.Unmarshal(data, response); err != nil {
-		return unreadable("the response of the model is not the expected JSON")
+		return pointing(unreadable("the response of the model is not the expected JSON"), settingURL)
 	}
 	return nil
 }
@@ -112,11 +143,27 @@ func reason(err error) error {
 	return err
 }
 
-func unavailable(format string, args ...any) error {
+// The settings of an endpoint, as the ends of their names.
+const (
+	settingURL  = "URL"
+	settingName = "NAME"
+	settingKey  = "KEY"
+)
+
+// pointing adds the settings that may be wrong to a failure.
+func pointing(failure *pipeline.Failure, settings ...string) *pipeline.Failure {
+	failure.Settings = settings
+	return failure
+}
+
+// hello is the text of a probe: a call that costs little, and fails as one for the text of a customer would.
+const hello = "Hello."
+
+func unavailable(format string, args ...any) *pipeline.Failure {
 	return &pipeline.Failure{Code: ingestion.ModelUnavailable, Message: fmt.Sprintf(format, args...), Retryable: true}
 }
 
-func unreadable(format string, args ...any) error {
+func unreadable(format string, args ...any) *pipeline.Failure {
 	message := fmt.Sprintf(format, args...)
 	return &pipeline.Failure{Code: ingestion.ModelResponseUnreadable, Message: message, Retryable: true}
 }

@@ -31,6 +31,12 @@ func (*Embedder) Passages() int { return maxPassages }
 // Memories reports that memories are embedded too.
 func (*Embedder) Memories() bool { return true }
 
+// Probe makes a call as Embed does. It fails if the endpoint cannot be used.
+func (e *Embedder) Probe(ctx context.Context) error {
+	_, err := e.Embed(ctx, []string{hello})
+	return unusable(err)
+}
+
 // Named is the same endpoint with another model.
 func (e *Embedder) Named(name string) *Embedder {
 	other := *e

@@ -38,6 +38,12 @@ const promptVersion = "1"
 // Name implements pipeline.Extractor.
 func (x *Extractor) Name() string { return "openai/" + x.endpoint.Name + "/" + promptVersion }
 
+// Probe makes a call as Extract does. It fails if the endpoint cannot be used.
+func (x *Extractor) Probe(ctx context.Context) error {
+	_, err := x.extractPart(ctx, comprehend.Input{OccurredAt: time.Unix(0, 0).UTC()}, hello)
+	return unusable(err)
+}
+
 const (
 	// partBytes and maxParts bound the parts of a content that the model reads. The parts of a longer
 	// content are evenly spread.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -186,6 +187,56 @@ func TestExtract_InvalidAnswers(t *testing.T) {
 				t.Errorf("the message repeats the text or the key: %s", failure.Message)
 			}
 		})
+	}
+}
+
+// A probe fails on what every text would fail on, with the settings that may be wrong, and each call reports that.
+func TestExtractor_Probe(t *testing.T) {
+	for name, c := range map[string]struct {
+		status   int
+		body     string
+		settings []string
+		fails    bool
+	}{
+		"wrong key":     {401, `{}`, []string{"KEY"}, true},
+		"key forbidden": {403, `{}`, []string{"KEY"}, true},
+		"wrong path":    {404, `{}`, []string{"URL", "NAME"}, true},
+		"web page":      {200, `<html>`, []string{"URL"}, true},
+		"overloaded":    {500, `{}`, nil, true},
+		"refused text":  {400, `{}`, nil, false},
+		"prose":         {200, `{"choices":[{"message":{"content":"Hello yourself."}}]}`, nil, false},
+		"works":         {200, `{"choices":[{"message":{"content":"{\"memories\":[]}"}}]}`, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(c.status)
+				_, _ = io.WriteString(w, c.body)
+			}))
+			t.Cleanup(server.Close)
+			var observed []bool
+			x, err := model.NewExtractor(model.Endpoint{
+				URL: server.URL, Name: "small", Observe: func(failed bool) { observed = append(observed, failed) },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = x.Probe(t.Context())
+			failure, is := errors.AsType[*pipeline.Failure](err)
+			if is != c.fails || (err != nil) != c.fails || is && !slices.Equal(failure.Settings, c.settings) {
+				t.Errorf("probe: %v, settings %v", err, failure)
+			}
+			if !slices.Equal(observed, []bool{c.fails}) {
+				t.Errorf("observed %v", observed)
+			}
+		})
+	}
+	gone, err := model.NewExtractor(model.Endpoint{URL: "http://127.0.0.1:1/v1", Name: "small"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = gone.Probe(t.Context())
+	if failure, is := errors.AsType[*pipeline.Failure](err); !is || !slices.Equal(failure.Settings, []string{"URL"}) {
+		t.Errorf("probe of nothing: %v", err)
 	}
 }
 

@@ -40,6 +40,8 @@ type Engine struct {
 	scavenger *scavenger
 	stats     counters
 	now       func() time.Time
+	// reserve is how many bytes of the disk appends leave free.
+	reserve uint64
 
 	closeOnce sync.Once
 	closed    error
@@ -84,7 +86,9 @@ func newEngine(cfg Config, st *store) (*Engine, error) {
 	if err := st.writeMark(head); err != nil {
 		return nil, openError(cfg.Dir, err)
 	}
-	e := &Engine{store: st, views: &views{db: st.db}, tail: newTail(head), now: cfg.Now}
+	e := &Engine{
+		store: st, views: &views{db: st.db}, tail: newTail(head), now: cfg.Now, reserve: cmp.Or(cfg.Reserve, defaultReserve),
+	}
 	if err := e.views.publish(head); err != nil {
 		return nil, err
 	}
@@ -92,7 +96,7 @@ func newEngine(cfg Config, st *store) (*Engine, error) {
 	e.scavenger.now, e.scavenger.manual = cfg.Now, cfg.ManualScavenge
 	e.writer = newWriter(st, e.views, e.tail, &e.stats, head, e.scavenger.wake)
 	e.writer.now, e.writer.engineFailure, e.writer.stall = cfg.Now, st.failure, st.disk.space.stall
-	e.writer.short = func() bool { return st.disk.short(cmp.Or(cfg.Reserve, defaultReserve)) }
+	e.writer.short = func() bool { return st.disk.short(e.reserve) }
 	e.scavenger.republish, e.scavenger.drainReaders = e.writer.republish, e.writer.republishAndDrain
 	return e, nil
 }

@@ -269,7 +269,13 @@ func TestFullDisk_NearlyFull(t *testing.T) {
 	c.append("kept", none, kept...)
 	c.append("gone", none, newEvents(2)...)
 
+	if s := n.Space(); s.Full || s.Free > 100<<20 || s.Free < 99<<20 || s.Reserve != 50<<20 {
+		t.Errorf("a disk with space: %+v", s)
+	}
 	fs.left.Store(40 << 20)
+	if s := n.Space(); !s.Full || s.Free != 40<<20 {
+		t.Errorf("a disk that is nearly full: %+v", s)
+	}
 	refused := newEvent("{}")
 	for _, expected := range []Expectation{at(1), anyRevision, existing} {
 		resp, err := c.tryAppend(runtest.Context(t), "kept", expected, refused)

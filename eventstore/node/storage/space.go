@@ -3,6 +3,7 @@ package storage
 import (
 	"errors"
 	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -204,6 +205,29 @@ func (s *space) close() {
 	default:
 		close(s.closed)
 	}
+}
+
+// Space is what the disk of a log has left.
+type Space struct {
+	// Free is how many bytes of the disk can still be written, Reserve how many of them appends leave free.
+	Free, Reserve uint64
+	// Full is true while appends are refused, or wait for space or for a file descriptor for longer than stallTimeout.
+	Full bool
+}
+
+// Space returns what the disk of the log has left. A file system that cannot report its space has enough.
+func (e *Engine) Space() Space {
+	s := Space{Free: math.MaxUint64, Reserve: e.reserve}
+	if usage, err := e.store.disk.GetDiskUsage(e.store.disk.dir); err == nil {
+		s.Free = usage.AvailBytes
+	}
+	s.Full = s.Free < s.Reserve
+	select {
+	case <-e.store.disk.space.stall():
+		s.Full = true
+	default:
+	}
+	return s
 }
 
 // short reports whether the disk has less space than appends must leave free. A file system that

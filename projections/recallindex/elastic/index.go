@@ -83,6 +83,18 @@ func (x *Index) connect(ctx context.Context) error {
 	}
 }
 
+// probeTime bounds Probe.
+const probeTime = 10 * time.Second
+
+// Probe returns why the server cannot be used at the moment, nil if it can.
+func (x *Index) Probe(ctx context.Context) error {
+	if err := x.beginCall(ctx); err != nil {
+		return err
+	}
+	defer x.endCall()
+	return x.client.checkVersion(ctx, probeTime)
+}
+
 // begin finds the generation in use, or creates one.
 func (x *Index) begin(ctx context.Context) error {
 	for {

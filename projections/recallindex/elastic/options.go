@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"os"
 	"regexp"
@@ -93,6 +94,23 @@ func (o Options) Validate() (field string, err error) {
 		return "Name", errors.New("the name must be lower-case letters, digits and dashes, and begin with a letter")
 	}
 	return "", nil
+}
+
+// Suspects returns the options that may be wrong if a call failed: fields as Validate names them, and User, Password
+// and Key.
+func (o Options) Suspects(err error) []string {
+	refused, is := errors.AsType[*responseError](err)
+	denied := is && (refused.status == http.StatusUnauthorized || refused.status == http.StatusForbidden)
+	switch {
+	case denied && o.Key != "":
+		return []string{"Key"}
+	case denied:
+		return []string{"URL", "User", "Password"}
+	case isTrustError(err):
+		return []string{"CA"}
+	default:
+		return []string{"URL"}
+	}
 }
 
 // address is where to connect, and with which credentials.

@@ -123,7 +123,7 @@ func (m *sustained) cost(ctx context.Context) (c cost, err error) {
 	if c.processor, err = m.processor(ctx); err != nil {
 		return c, err
 	}
-	if c.events, err = m.Manager.Metric(ctx, `annals_node_total{what="events"}`); err != nil {
+	if c.events, err = m.Manager.Metric(ctx, "annals_node_events_total"); err != nil {
 		return c, err
 	}
 	c.bytes, err = folderBytes(filepath.Join(m.DataDir, "log"))

@@ -56,8 +56,16 @@ type Backup struct {
 }
 
 // Make fills a folder, which must be empty or absent, and returns the position of the newest event
-// in it. A backup that fails leaves nothing in the folder.
+// in it. A backup that fails leaves nothing in the folder. One that is complete is recorded in the data folder.
 func (b Backup) Make(ctx context.Context, dir string) (position uint64, err error) {
+	if position, err = b.fill(ctx, dir); err != nil {
+		return 0, err
+	}
+	return position, recordBackup(b.Dir, lastBackup{Created: time.Now().UTC(), Position: position})
+}
+
+// fill is Make without the record.
+func (b Backup) fill(ctx context.Context, dir string) (position uint64, err error) {
 	if b.Node == nil {
 		return 0, errors.New("the event store is not embedded: back it up with its own tools, and keep the hash key with it")
 	}

@@ -46,6 +46,10 @@ type apiParts struct {
 	// requests writes the request log; nil without the roles that serve calls.
 	requests *requestlog.Writer
 	registry *prometheus.Registry
+	probes   *probes
+	failures *sendFailures
+	// inventory counts what is stored.
+	inventory *inventory
 	// ownOps is true if the operation routes have a separate address.
 	ownOps bool
 }
@@ -60,6 +64,10 @@ func newHandlers(p apiParts) (handlers, error) {
 	p.semantic.register(p.registry)
 	p.health.register(p.registry)
 	p.backpressure.register(p.registry)
+	p.registry.MustRegister(p.probes, p.inventory)
+	if cfg.Roles.parts().pipeline {
+		p.registry.MustRegister(p.failures.count)
+	}
 	if p.read.replica != nil {
 		p.registry.MustRegister(p.read.replica)
 	}

@@ -57,6 +57,7 @@ type backgroundParts struct {
 	models       models
 	semantic     semantic
 	load         *commands.LoadGauge
+	failures     *sendFailures
 }
 
 func newBackground(p backgroundParts) (*background, error) {
@@ -70,7 +71,7 @@ func newBackground(p backgroundParts) (*background, error) {
 	}
 	b.confirmer = &pipeline.Confirmer{
 		Journal: p.journal, Sends: p.read.work, Progress: p.read.background, IndexErr: p.read.indexErr,
-		Logger: cfg.Logger, Now: cfg.now,
+		SendFailed: p.failures.failed, Logger: cfg.Logger, Now: cfg.now,
 	}
 	b.finisher = newFinisher(p)
 	b.maintainer = &requestlog.Maintainer{DB: p.storage.work, Terms: cfg.PlanTerms, Log: cfg.Logger, Now: cfg.now}

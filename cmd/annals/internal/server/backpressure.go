@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/work"
@@ -49,6 +49,8 @@ type pressureSources struct {
 	// minFree is how many bytes of the disk must be free; 0 checks no disk.
 	minFree uint64
 	free    func() (bytes uint64, err error)
+	// logSpace returns what the disk of the embedded log has left; nil for a cluster.
+	logSpace func() node.Space
 	// stopped returns why the log accepts no more writes until a restart, nil while it does.
 	stopped func() error
 	head    func(ctx context.Context) (eventstore.Position, error)
@@ -84,6 +86,9 @@ func sourcesOf(cfg Config, st *storage, read *readSide) pressureSources {
 		index: workingIndex(read.runtime.Health), backlog: read.backlog, owners: read.access.Owners,
 		slowExtractor: cfg.Model.URL != "", bulkItems: cfg.BulkItems, bulkBytes: cfg.BulkBytes,
 		now: time.Now, clock: cfg.now, logger: cfg.Logger,
+	}
+	if st.node != nil {
+		sources.logSpace = st.node.Space
 	}
 	if cfg.Derive {
 		sources.queue, sources.deriveElsewhere = read.work, !cfg.Roles.parts().pipeline
@@ -122,7 +127,9 @@ type mark struct {
 
 // blocks are the reasons why writes are refused. The zero value refuses nothing.
 type blocks struct {
-	lagging, full, nearlyFull string
+	lagging, full, nearlyFull, logFull string
+	// free are the numbers of a disk that is nearly full or full, for operators.
+	free string
 	// slowest is what all projections that count have applied.
 	slowest eventstore.Position
 	// ahead are the projects that wait because of their own unapplied events, delaying those whose own delay others
@@ -131,13 +138,6 @@ type blocks struct {
 	// derivation is what waits for derivation, bulk why projects with batches wait.
 	derivation derivationState
 	bulk       bulkState
-}
-
-func (r blocks) equal(o blocks) bool {
-	return r.lagging == o.lagging && r.full == o.full && r.nearlyFull == o.nearlyFull &&
-		maps.EqualFunc(r.ahead, o.ahead, func(amount, amount) bool { return true }) &&
-		r.derivation.late == o.derivation.late && maps.Equal(r.derivation.own, o.derivation.own) &&
-		r.bulk.full == o.bulk.full
 }
 
 // run checks until the context ends.
@@ -155,14 +155,13 @@ func (p *backpressure) check(ctx context.Context) {
 	defer cancel()
 	before := p.state()
 	now := p.checkLag(ctx, before)
-	now.nearlyFull, now.full = p.checkDisk(before)
+	now.nearlyFull, now.full, now.free = p.checkDisk(before)
+	if full, numbers := p.checkLog(); full != "" {
+		now.logFull, now.free = full, numbers
+	}
 	now.derivation = p.checkDerivation(ctx, before.derivation)
 	now.bulk = p.checkBulk(ctx, before.bulk)
-	if !now.equal(before) {
-		p.logger.WarnContext(ctx, "write admission changed", "lag", now.lagging, "disk", now.nearlyFull,
-			"projects", slices.Collect(maps.Keys(now.ahead)), "batches", now.bulk.full,
-			"derivation", now.derivation.late, "derivation_projects", slices.Collect(maps.Keys(now.derivation.own)))
-	}
+	p.logChanges(ctx, before, now)
 	p.result.Store(&now)
 	p.setRoom(now)
 }
@@ -214,15 +213,15 @@ func (p *backpressure) state() blocks {
 	return blocks{}
 }
 
-// checkDisk returns why writes and why deletions are refused because of the disk. If the disk
+// checkDisk returns why writes and why deletions are refused because of the disk, with its numbers. If the disk
 // cannot be read, it returns the previous result.
-func (p *backpressure) checkDisk(before blocks) (nearlyFull, full string) {
+func (p *backpressure) checkDisk(before blocks) (nearlyFull, full, numbers string) {
 	if p.minFree == 0 {
-		return "", ""
+		return "", "", ""
 	}
 	free, err := p.free()
 	if err != nil {
-		return before.nearlyFull, before.full
+		return before.nearlyFull, before.full, before.free
 	}
 	limit, last := p.minFree, p.minFree*deletionsPercent/100
 	if before.nearlyFull != "" {
@@ -234,11 +233,44 @@ func (p *backpressure) checkDisk(before blocks) (nearlyFull, full string) {
 	reason := "the disk of the data folder is nearly full"
 	if free < limit {
 		nearlyFull = reason
+		numbers = fmt.Sprintf("%d MiB are free, %d MiB must be (ANNALS_MIN_FREE_DISK is %d)",
+			free>>20, limit>>20, p.minFree>>20)
 	}
 	if free < last {
 		full = reason
 	}
-	return nearlyFull, full
+	return nearlyFull, full, numbers
+}
+
+// disk returns how much of the disk of the data folder is free, and how much must be: the greater of what the setting
+// and the embedded log want. ok is false if neither wants any, or if it cannot be read.
+func (p *backpressure) disk() (free, required uint64, ok bool) {
+	required = p.minFree
+	if p.logSpace != nil {
+		required = max(required, p.logSpace().Reserve)
+	}
+	if required == 0 {
+		return 0, 0, false
+	}
+	free, err := p.free()
+	return free, required, err == nil
+}
+
+// checkLog returns why the embedded log stores no events, "" if it does, with the numbers of its disk.
+func (p *backpressure) checkLog() (full, numbers string) {
+	if p.logSpace == nil {
+		return "", ""
+	}
+	s := p.logSpace()
+	if !s.Full {
+		return "", ""
+	}
+	numbers = "writes wait for space, or for a file descriptor"
+	if s.Free < s.Reserve {
+		numbers = fmt.Sprintf("%d MiB are free on the disk of ANNALS_DATA_DIR, the log leaves %d MiB free",
+			s.Free>>20, s.Reserve>>20)
+	}
+	return "the disk of the event store is full", numbers
 }
 
 // admit returns once a write may pass; see httpx.Config.Writes.
@@ -269,6 +301,8 @@ func (p *backpressure) refuse(lane admission.Lane) error {
 	switch {
 	case p.stopped() != nil:
 		return refused("the event store cannot write until the service is restarted; reads continue")
+	case r.logFull != "":
+		return refused("%s: writes are refused until space is free, retry later; reads continue", r.logFull)
 	case r.lagging != "" && !deletion:
 		return refused("%s: writes are refused until it has caught up, retry later; reads continue", r.lagging)
 	case r.full != "", r.nearlyFull != "" && !deletion:
@@ -285,27 +319,7 @@ func (p *backpressure) register(registry prometheus.Registerer) {
 	}, func() float64 { return float64(p.room.Waiting()) }))
 }
 
-// reasons returns why writes are refused, for the operator.
-func (p *backpressure) reasons() (list []string) {
-	r := p.state()
-	if err := p.stopped(); err != nil {
-		list = append(list, "the event store cannot write until the service is restarted: "+err.Error())
-	}
-	for _, reason := range []string{r.lagging, r.derivation.late, r.bulk.full, r.nearlyFull} {
-		if reason != "" {
-			list = append(list, reason)
-		}
-	}
-	if n := len(r.ahead); n > 0 {
-		list = append(list, fmt.Sprintf("%d projects send faster than their events are processed", n))
-	}
-	if n := len(r.derivation.own); n > 0 {
-		list = append(list, fmt.Sprintf("%d projects send more than can be derived", n))
-	}
-	return list
-}
-
-// throttledQueue leases nothing while the disk is nearly full or the log accepts no more writes.
+// throttledQueue leases nothing while the disk is nearly full or the log accepts no writes.
 type throttledQueue struct {
 	datapoints.Queries
 	backpressure *backpressure
@@ -313,7 +327,7 @@ type throttledQueue struct {
 
 // Lease leases items for the worker.
 func (q throttledQueue) Lease(ctx context.Context, r work.LeaseRequest) ([]work.Item, uuid.UUID, error) {
-	if q.backpressure.stopped() != nil || q.backpressure.state().nearlyFull != "" {
+	if state := q.backpressure.state(); q.backpressure.stopped() != nil || state.nearlyFull != "" || state.logFull != "" {
 		return nil, r.After, nil
 	}
 	return q.Queries.Lease(ctx, r)

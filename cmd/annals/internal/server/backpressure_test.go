@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/projections/runner"
 )
@@ -24,15 +26,18 @@ type pressureFixture struct {
 	// stoppedBy is why the log accepts no more writes.
 	stoppedBy error
 	position  eventstore.Position
+	space     node.Space
+	log       *bytes.Buffer
 }
 
 func newPressureFixture() *pressureFixture {
-	s := &pressureFixture{clock: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), freeNow: 1 << 40}
+	s := &pressureFixture{clock: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), freeNow: 1 << 40, log: &bytes.Buffer{}}
 	s.backpressure = newBackpressure(pressureSources{
-		minFree: 1000, bulkItems: 1000, bulkBytes: 1 << 20, logger: slog.New(slog.DiscardHandler),
-		free:    func() (uint64, error) { return s.freeNow, s.broken },
-		stopped: func() error { return s.stoppedBy },
-		head:    func(context.Context) (eventstore.Position, error) { return s.headNow, s.broken },
+		minFree: 1000, bulkItems: 1000, bulkBytes: 1 << 20, logger: slog.New(slog.NewTextHandler(s.log, nil)),
+		logSpace: func() node.Space { return s.space },
+		free:     func() (uint64, error) { return s.freeNow, s.broken },
+		stopped:  func() error { return s.stoppedBy },
+		head:     func(context.Context) (eventstore.Position, error) { return s.headNow, s.broken },
 		countAfter: func(_ context.Context, after eventstore.Position, limit int) (int, error) {
 			return min(int(s.headNow-after), limit), s.broken
 		},
@@ -93,6 +98,52 @@ func TestBackpressure_DiskNearlyFull(t *testing.T) {
 	s.broken = nil
 	s.minFree, s.freeNow = 0, 0
 	s.want(t, "switched off", true, true)
+}
+
+// A log whose disk is full refuses all writes, also without a check of the disk, with its numbers in the reason.
+func TestBackpressure_LogFull(t *testing.T) {
+	s := newPressureFixture()
+	s.minFree = 0
+	s.space = node.Space{Free: 40 << 20, Reserve: 128 << 20, Full: true}
+	s.want(t, "full", false, false)
+	if err := s.refuse(admission.Live); err == nil || !strings.Contains(err.Error(), "the disk of the event store is full") {
+		t.Errorf("refused with %v", err)
+	}
+	want := "the disk of the event store is full: 40 MiB are free on the disk of ANNALS_DATA_DIR, the log leaves 128 MiB free"
+	if got := s.reasons(); len(got) != 1 || got[0] != want || !s.isLogRefused() {
+		t.Errorf("operators read %q", got)
+	}
+	s.space = node.Space{Free: 1 << 30, Reserve: 128 << 20, Full: true}
+	s.check(t.Context())
+	if got := s.reasons(); len(got) != 1 || !strings.Contains(got[0], "file descriptor") {
+		t.Errorf("without a descriptor operators read %q", got)
+	}
+	s.space.Full = false
+	s.want(t, "with space again", true, true)
+}
+
+// Each cause is logged in words when it begins and when it ends, and not in between.
+func TestBackpressure_LogsChangesInWords(t *testing.T) {
+	s := newPressureFixture()
+	s.minFree, s.freeNow = 1024<<20, 300<<20
+	for range 10 {
+		s.check(t.Context())
+		s.freeNow -= 1 << 20
+	}
+	want := []string{
+		`level=WARN msg="writes are refused" why=disk`,
+		"300 MiB are free, 1024 MiB must be (ANNALS_MIN_FREE_DISK is 1024)",
+	}
+	for _, part := range want {
+		if strings.Count(s.log.String(), part) != 1 {
+			t.Errorf("want once %q:\n%s", part, s.log)
+		}
+	}
+	s.freeNow = 1 << 40
+	s.check(t.Context())
+	if got := s.log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, `level=INFO msg="writes are accepted again" why=disk`) {
+		t.Errorf("logged:\n%s", got)
+	}
 }
 
 func TestBackpressure_ProjectionLagsFar(t *testing.T) {

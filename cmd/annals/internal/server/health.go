@@ -33,6 +33,7 @@ type health struct {
 	index        *localIndex // nil if no role needs the index
 	backpressure *backpressure
 	semantic     semantic
+	probes       *probes
 	stuck        func() []pipeline.Stuck
 	has          parts
 	admission    *opening
@@ -43,13 +44,13 @@ type health struct {
 }
 
 func newHealth(
-	cfg Config, st *storage, read *readSide, index *localIndex, pressure *backpressure, semantic semantic,
+	cfg Config, st *storage, read *readSide, index *localIndex, pressure *backpressure, semantic semantic, probes *probes,
 	stuck func() []pipeline.Stuck, admission *opening,
 ) *health {
 	return &health{
-		reading: newReading(st, read.runtime, cfg.Logger), runtime: read.runtime, storage: st, index: index,
-		backpressure: pressure, semantic: semantic, stuck: stuck, has: cfg.Roles.parts(), admission: admission,
-		logger: cfg.Logger,
+		reading: newReading(st, read.runtime, cfg), runtime: read.runtime, storage: st, index: index,
+		backpressure: pressure, semantic: semantic, probes: probes, stuck: stuck, has: cfg.Roles.parts(),
+		admission: admission, logger: cfg.Logger,
 	}
 }
 
@@ -156,9 +157,11 @@ func (h *health) logCauses(ctx context.Context, parts []readapi.NotReady) {
 // remarks returns what is refused, lost and set aside. Only what operators read holds texts of errors, and names
 // that somebody chose.
 func (h *health) remarks(private bool) readapi.Remarks {
+	now := h.reading.get()
 	r := readapi.Remarks{
 		WritesRefused: h.backpressure.reasons(), OpenTooLong: h.backpressure.openTooLong(),
-		SemanticSearchOff: h.semantic.reason(), BulkWritesLost: h.reading.get().abandonedBulks,
+		SemanticSearchOff: h.semantic.reason(), BulkWritesLost: now.abandonedBulks,
+		ServersDown: h.probes.remarks(private), SendsFailed: failedRemark(now.failedSends, private),
 	}
 	if !private && r.SemanticSearchOff != "" {
 		r.SemanticSearchOff = "the model of the stored vectors is missing or cannot be called: " +

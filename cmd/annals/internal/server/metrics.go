@@ -40,7 +40,7 @@ func projectionMetrics(registry prometheus.Registerer, keysChanged func()) runne
 var (
 	refusedMetric = prometheus.NewDesc("annals_writes_refused",
 		"1 while writes are refused: projections lag far, more is sent than can be derived, the disk is nearly full, "+
-			"or the event store cannot write.", []string{"why"}, nil)
+			"or the event store cannot write, since its disk is full or failed.", []string{"why"}, nil)
 	setAsideMetric = prometheus.NewDesc("annals_events_set_aside", "How many events projections ignore.", nil, nil)
 	openMetric     = prometheus.NewDesc("annals_open_age_seconds",
 		"Age of the oldest item that waits for derivation, and of the oldest captured send that is not searchable.",
@@ -49,14 +49,20 @@ var (
 		"Difference between the head of the log and the checkpoint of a projection, in positions.", []string{"projection"}, nil)
 	stallMetric = prometheus.NewDesc("annals_feed_stalls_total",
 		"How often the subscription to the log stalled while the log grew, and was restarted.", nil, nil)
-	nodeMetric = prometheus.NewDesc("annals_node_total",
-		"What the embedded event store wrote since its start.", []string{"what"}, nil)
+	nodeAppendsMetric = prometheus.NewDesc("annals_node_appends_total",
+		"Appends that the embedded event store has written since its start.", nil, nil)
+	nodeEventsMetric = prometheus.NewDesc("annals_node_events_total",
+		"Events that the embedded event store has written since its start.", nil, nil)
+	nodeFsyncsMetric = prometheus.NewDesc("annals_node_fsyncs_total",
+		"Group commits of the embedded event store since its start.", nil, nil)
 	connectionsMetric = prometheus.NewDesc("annals_postgres_connections",
 		"Connections to Postgres of calls, of background work, of checks and to the replica, in use and idle.", []string{"pool", "state"}, nil)
 	maxConnectionsMetric = prometheus.NewDesc("annals_postgres_connections_max",
 		"The most connections that a pool opens.", []string{"pool"}, nil)
 	chargeMetric = prometheus.NewDesc("annals_metering_oldest_seconds",
 		"Age of the oldest counted recalls that are not in the log, at most about 15 minutes. 0 for none.", nil, nil)
+	erasureMetric = prometheus.NewDesc("annals_erasure_age_seconds",
+		"Age of the oldest deletion that is not erased from the disks. 0 for none.", nil, nil)
 	stuckMetric = prometheus.NewDesc("annals_deletions_stuck",
 		"Committed deletions that cannot be completed: what they delete is still served.", nil, nil)
 	stuckFanOutMetric = prometheus.NewDesc("annals_fanouts_stuck",
@@ -88,8 +94,9 @@ type stateMetrics struct {
 // Describe implements prometheus.Collector.
 func (m *stateMetrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		refusedMetric, setAsideMetric, openMetric, lagMetric, stallMetric, nodeMetric,
-		connectionsMetric, maxConnectionsMetric, chargeMetric, stuckMetric, stuckFanOutMetric, waitsMetric,
+		refusedMetric, setAsideMetric, openMetric, lagMetric, stallMetric,
+		nodeAppendsMetric, nodeEventsMetric, nodeFsyncsMetric,
+		connectionsMetric, maxConnectionsMetric, chargeMetric, erasureMetric, stuckMetric, stuckFanOutMetric, waitsMetric,
 		storeConnectionsMetric, elasticRequestsMetric, elasticRepeatedMetric, elasticPausedMetric,
 	} {
 		out <- d
@@ -113,7 +120,7 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 	state := m.backpressure.state()
 	for why, refused := range map[string]bool{
 		"behind": state.lagging != "", "waiting": state.derivation.late != "", "disk": state.nearlyFull != "",
-		"log": m.backpressure.stopped() != nil,
+		"log": m.backpressure.isLogRefused(),
 	} {
 		value := 0.0
 		if refused {
@@ -124,14 +131,15 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 	gauge(setAsideMetric, float64(len(m.runtime.IsSetAside())))
 	gauge(openMetric, m.backpressure.since(state.derivation.Item).Seconds(), "derivation")
 	gauge(openMetric, m.backpressure.since(state.derivation.Captured).Seconds(), "index")
+	gauge(erasureMetric, m.backpressure.since(now.erasing).Seconds())
 	gauge(stuckMetric, float64(len(m.background.stuck())))
 	gauge(stuckFanOutMetric, float64(m.background.stuckFanOuts()))
 	counter(stallMetric, float64(m.runtime.FeedStalls()))
 	if m.storage.node != nil {
 		stats := m.storage.node.Stats()
-		counter(nodeMetric, float64(stats.Appends), "appends")
-		counter(nodeMetric, float64(stats.Events), "events")
-		counter(nodeMetric, float64(stats.Fsyncs), "fsyncs")
+		counter(nodeAppendsMetric, float64(stats.Appends))
+		counter(nodeEventsMetric, float64(stats.Events))
+		counter(nodeFsyncsMetric, float64(stats.Fsyncs))
 	}
 	m.collectServers(counter, gauge)
 	pools := map[string]*pgxpool.Stat{

@@ -2,12 +2,12 @@ package server
 
 import (
 	"context"
-	"log/slog"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/runner"
 	"github.com/annals-project/annals/projections/usage/limiter"
@@ -21,10 +21,17 @@ type reading struct {
 	// it cannot be read.
 	abandonedBulks int
 	charged        *time.Duration
+	failedSends    datapoints.RecentFailures
+	// erasing is when the oldest deletion that is not erased was accepted, zero if there is none.
+	erasing time.Time
 }
 
+// failedLately is how long a failed send is shown as one that failed lately.
+const failedLately = time.Hour
+
 // newReading returns the reading that all operation routes share.
-func newReading(st *storage, runtime *runner.Runtime, logger *slog.Logger) *memo[reading] {
+func newReading(st *storage, runtime *runner.Runtime, cfg Config) *memo[reading] {
+	logger := cfg.Logger
 	return newMemo(func(ctx context.Context) (r reading) {
 		_, r.eventStore = st.store.Head(ctx)
 		r.postgres = st.checks.Ping(ctx)
@@ -33,6 +40,13 @@ func newReading(st *storage, runtime *runner.Runtime, logger *slog.Logger) *memo
 		if r.abandonedBulks, err = directory.AbandonedBulks(ctx, st.checks); err != nil {
 			// This is usual before the first start of the projection, and so below.
 			logger.DebugContext(ctx, "abandoned bulk writes cannot be counted", "err", err)
+		}
+		r.failedSends, err = datapoints.Queries{DB: st.checks}.RecentFailures(ctx, cfg.now().Add(-failedLately))
+		if err != nil {
+			logger.DebugContext(ctx, "failed sends cannot be counted", "err", err)
+		}
+		if r.erasing, err = (datapoints.Queries{DB: st.checks}).OldestErasure(ctx); err != nil {
+			logger.DebugContext(ctx, "deletions that are not erased cannot be read", "err", err)
 		}
 		age, _, err := limiter.PendingCharges{DB: st.checks}.Oldest(ctx)
 		if err != nil {

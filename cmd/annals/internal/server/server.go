@@ -7,6 +7,7 @@ package server
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"slices"
 	"time"
@@ -39,6 +40,8 @@ type Server struct {
 	backpressure *backpressure
 	background   *background
 	semantic     semantic
+	probes       *probes
+	inventory    *inventory
 	startup      *startup
 	health       *health
 	backups      datafolder.Backup // zero without the roles that it needs
@@ -64,6 +67,8 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Ready == nil {
 		cfg.Ready = func(auth.URLs) {}
 	}
+	lines := newLogLines()
+	cfg.Logger = slog.New(countingHandler{cfg.Logger.Handler(), lines})
 	l, err := listenAll(ctx, cfg)
 	if err != nil {
 		return nil, err
@@ -75,6 +80,9 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, errors.Join(err, l.close())
 	}
 	s, err := newServer(ctx, cfg, st, l)
+	if err == nil {
+		err = s.registry.Register(lines)
+	}
 	if err != nil {
 		return nil, errors.Join(err, l.close(), st.close())
 	}
@@ -93,6 +101,11 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 		return nil, err
 	}
 	registry := prometheus.NewRegistry()
+	probes := &probes{}
+	cfg = probes.observed(cfg)
+	if err := probes.open(cfg, st); err != nil {
+		return nil, err
+	}
 	models, err := newModels(ctx, cfg, st)
 	if err != nil {
 		return nil, err
@@ -115,21 +128,25 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 			return nil, err
 		}
 	}
-	work, err := newBackground(backgroundParts{cfg, st, journal, read, write, index, pressure, models, semantic, load})
+	failures := newSendFailures(probes.settingsOfFailure, cfg.Logger)
+	work, err := newBackground(backgroundParts{
+		cfg, st, journal, read, write, index, pressure, models, semantic, load, failures,
+	})
 	if err != nil {
 		return nil, err
 	}
 	opening := &opening{}
-	health := newHealth(cfg, st, read, index, pressure, semantic, work.stuck, opening)
+	health := newHealth(cfg, st, read, index, pressure, semantic, probes, work.stuck, opening)
 	recaller := newLocalRecall(cfg, st, read, index, semantic)
 	var requests *requestlog.Writer
 	if has := cfg.Roles.parts(); (has.writes || has.reads) && !cfg.NoRequestLog {
 		requests = requestlog.NewWriter(st.work, cfg.PlanTerms, cfg.Logger)
 	}
+	inventory := newInventory(cfg, st, pressure)
 	handlers, err := newHandlers(apiParts{
 		cfg: cfg, urls: urls, storage: st, read: read, write: write, index: index, backpressure: pressure,
 		recall: recaller, semantic: semantic, opening: opening, health: health, background: work,
-		requests: requests, registry: registry,
+		requests: requests, registry: registry, probes: probes, failures: failures, inventory: inventory,
 		ownOps: l.ops != nil,
 	})
 	if err != nil {
@@ -137,8 +154,8 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 	}
 	s := &Server{
 		cfg: cfg, requests: requests, storage: st, listeners: l, urls: urls, journal: journal, read: read, index: index,
-		backpressure: pressure, background: work, semantic: semantic, health: health, web: newWeb(cfg, opening),
-		registry: registry, handlers: handlers,
+		backpressure: pressure, background: work, semantic: semantic, probes: probes, inventory: inventory, health: health,
+		web: newWeb(cfg, opening), registry: registry, handlers: handlers,
 		startup: newStartup(cfg, st, read, write, index, work, opening, func() { cfg.Ready(urls) }),
 	}
 	if has := cfg.Roles.parts(); has.writes && has.pipeline {
@@ -231,6 +248,8 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	// A panic in a task that the others need ends the process. A task that only watches restarts.
 	watchers := s.watchers()
+	watchers = append(watchers, s.probes.tasks()...)
+	watchers = append(watchers, task{"inventory", s.inventory.run})
 	if s.requests != nil {
 		watchers = append(watchers, task{"request log", s.requests.Run})
 	}

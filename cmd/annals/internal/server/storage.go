@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -92,7 +93,8 @@ func (st *storage) openIndex(ctx context.Context, cfg Config, logger *slog.Logge
 		options.Log, options.HoldNew = logger, true
 		index, err := elastic.Open(ctx, options)
 		if err != nil {
-			return fmt.Errorf("the Elasticsearch that ANNALS_INDEX names cannot be used: %w", err)
+			return fmt.Errorf("the Elasticsearch that ANNALS_INDEX names cannot be used (check %s): %w",
+				strings.Join(indexSettings(options, err), ", "), err)
 		}
 		st.index = index
 		return nil

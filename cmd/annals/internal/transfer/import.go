@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
@@ -38,10 +39,32 @@ func (i Import) connect(timeout time.Duration) (*client.Client, error) {
 	return i.Connect(client.Options{ConnectAttempts: 8, Attempts: patient, Timeout: timeout})
 }
 
-// settled waits, if that is asked for, until the last send can be recalled. It returns nil if it did not wait.
-func (i Import) settled(ctx context.Context, to *client.Client, last string) (*client.IngestionStatus, error) {
-	if !i.Wait || last == "" {
-		return nil, nil //nolint:nilnil // nothing to wait for
+// Deriving is what an import that did not wait leaves to the background.
+type Deriving struct {
+	// Sends counts the sends of the project that are not recallable yet, LastSend is the last one of the import.
+	Sends    int    `json:"sends"`
+	LastSend string `json:"ingestionId"`
+	// Unknown is why Sends could not be read, "" if it was. That fails no import: everything was sent.
+	Unknown string `json:"unknown,omitempty"`
+}
+
+// settled waits, if that is asked for, until the last send can be recalled, and returns the status of the project.
+// Otherwise it returns what is still being derived, nil for nothing.
+func (i Import) settled(
+	ctx context.Context, to *client.Client, last string,
+) (*client.IngestionStatus, *Deriving, error) {
+	if last == "" {
+		return nil, nil, nil
+	}
+	if !i.Wait {
+		status, err := to.Status(ctx, last)
+		if err != nil {
+			return nil, &Deriving{LastSend: last, Unknown: err.Error()}, nil
+		}
+		if open := status.Readiness.Raw + status.Readiness.Comprehension; open > 0 {
+			return nil, &Deriving{Sends: open, LastSend: last}, nil
+		}
+		return nil, nil, nil
 	}
 	bar := i.Terminal.Progress(0)
 	status, err := to.WaitSettled(ctx, last, func(s client.IngestionStatus) {
@@ -50,9 +73,23 @@ func (i Import) settled(ctx context.Context, to *client.Client, last string) (*c
 	})
 	bar.End()
 	if err != nil {
-		return nil, fmt.Errorf("everything was sent, but waiting for it failed: %w", err)
+		return nil, nil, fmt.Errorf("everything was sent, but waiting for it failed: %w", err)
 	}
-	return &status, nil
+	return &status, nil, nil
+}
+
+// printDerived prints how much of an import can be recalled.
+func printDerived(out io.Writer, status *client.IngestionStatus, deriving *Deriving) {
+	switch {
+	case deriving != nil && deriving.Unknown != "":
+		_, _ = fmt.Fprintf(out, "how much is still being derived cannot be read: %s; annals status %s asks again\n",
+			deriving.Unknown, deriving.LastSend)
+	case deriving != nil:
+		_, _ = fmt.Fprintf(out, "%s of the project %s still being derived: annals status %s\n",
+			english.Plural(deriving.Sends, "send", "sends"), english.PluralWord(deriving.Sends, "is", "are"), deriving.LastSend)
+	case status != nil && status.Readiness.Failed == 0:
+		_, _ = fmt.Fprintln(out, "everything can be recalled")
+	}
 }
 
 // interrupted replaces the error of work that the person ended.

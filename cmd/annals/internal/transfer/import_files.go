@@ -33,6 +33,8 @@ type FilesSummary struct {
 	Project   int64   `json:"projectId"`
 	// Status is that of the project, where the command waited for it.
 	Status *client.IngestionStatus `json:"status,omitempty"`
+	// Deriving is what is still being derived, where the command did not wait.
+	Deriving *Deriving `json:"deriving,omitempty"`
 	// last is the last send.
 	last string
 }
@@ -82,7 +84,7 @@ func (i Import) Files(ctx context.Context, paths []string, cut Cut, yes bool) (s
 	if sum, err = i.send(ctx, files, estimated); err != nil {
 		return sum, err
 	}
-	sum.Status, err = i.settled(ctx, to, sum.last)
+	sum.Status, sum.Deriving, err = i.settled(ctx, to, sum.last)
 	return sum, err
 }
 
@@ -162,9 +164,7 @@ func (s FilesSummary) Print(out io.Writer) {
 		english.Plural(s.Sent, "data point", "data points"), english.Plural(s.Batches, "batch", "batches"), s.Seconds,
 		humanize.Comma(rate), humanize.Comma(int64(s.Unchanged)), english.Plural(s.Points, "data point", "data points"),
 		english.Plural(s.Files-s.Skipped, "file", "files"))
-	if s.Status != nil && s.Status.Readiness.Failed == 0 {
-		_, _ = fmt.Fprintln(out, "everything can be recalled")
-	}
+	printDerived(out, s.Status, s.Deriving)
 }
 
 // SkippedError is the error of an import that sent all but some files.

@@ -27,6 +27,8 @@ type PointsSummary struct {
 	Project int64   `json:"projectId"`
 	// Status is that of the project, where the command waited for it.
 	Status *client.IngestionStatus `json:"status,omitempty"`
+	// Deriving is what is still being derived, where the command did not wait.
+	Deriving *Deriving `json:"deriving,omitempty"`
 }
 
 // Points sends the data points of a file of JSON Lines; - is standard input.
@@ -68,7 +70,7 @@ func (i Import) Points(ctx context.Context, path string) (sum PointsSummary, err
 		Batches: after.Batches - before.Batches, Skipped: after.Skipped - before.Skipped,
 		Seconds: time.Since(began).Seconds(), Project: after.ProjectID,
 	}
-	sum.Status, err = i.settled(ctx, to, after.LastIngestion)
+	sum.Status, sum.Deriving, err = i.settled(ctx, to, after.LastIngestion)
 	return sum, err
 }
 
@@ -146,9 +148,7 @@ func (s PointsSummary) Print(out io.Writer) {
 		_, _ = fmt.Fprintf(out, "%s of an export skipped: they are derived again\n",
 			english.Plural(s.Skipped, "memory", "memories"))
 	}
-	if s.Status != nil && s.Status.Readiness.Failed == 0 {
-		_, _ = fmt.Fprintln(out, "everything can be recalled")
-	}
+	printDerived(out, s.Status, s.Deriving)
 }
 
 // Err is what ends the command after the summary.

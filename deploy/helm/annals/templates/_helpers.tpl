@@ -70,6 +70,15 @@ labels:
 {{- end -}}
 {{- end -}}
 
+{{- /* Changes with the secrets, so that the pods restart. The content of an existing Secret is known to "helm upgrade" only. */ -}}
+{{- define "annals.secret.checksum" -}}
+{{- $data := dict -}}
+{{- with .Values.secrets.existingSecret -}}
+{{- $data = get (lookup "v1" "Secret" $.Release.Namespace .) "data" | default dict -}}
+{{- end -}}
+{{- dict "values" .Values.secrets "data" $data | toYaml | sha256sum -}}
+{{- end -}}
+
 {{- define "annals.serviceAccount" -}}
 {{- default (ternary (include "annals.fullname" .) "default" .Values.serviceAccount.create) .Values.serviceAccount.name -}}
 {{- end -}}

@@ -1,0 +1,172 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/annals-project/annals/cmd/annals/internal/probe"
+	"github.com/annals-project/annals/commands/pipeline"
+	"github.com/annals-project/annals/commands/pipeline/model"
+	"github.com/annals-project/annals/projections/recallindex/elastic"
+)
+
+// checkElasticEvery is how often the Elasticsearch is checked. The models are only checked at the start and after
+// failed calls, since their calls cost.
+const checkElasticEvery = 15 * time.Second
+
+// probes check the servers that background work calls: the model, the endpoint for embeddings and the Elasticsearch.
+type probes struct {
+	model, embeddings, index *probe.Server // nil if the process does not call it
+}
+
+// observed returns the configuration with endpoints that report how their calls end. They must be made of it.
+func (p *probes) observed(cfg Config) Config {
+	has := cfg.Roles.parts()
+	if cfg.Model.URL != "" && cfg.Derive && has.pipeline {
+		p.model = newModelProbe(cfg, "model", "the model that derives memory", "ANNALS_MODEL_")
+		cfg.Model.Observe = p.model.Observe
+	}
+	if cfg.Embeddings.URL != "" && (has.reads || has.pipeline) {
+		p.embeddings = newModelProbe(cfg, "embeddings", "the endpoint for embeddings", "ANNALS_EMBEDDINGS_")
+		cfg.Embeddings.Observe = p.embeddings.Observe
+	}
+	return cfg
+}
+
+// newModelProbe makes the probe of a model. settings begins the names of its settings.
+func newModelProbe(cfg Config, label, name, settings string) *probe.Server {
+	return probe.New(probe.Config{
+		Label: label, Name: name, Logger: cfg.Logger,
+		Describe: func(err error) probe.Trouble {
+			failure, is := errors.AsType[*pipeline.Failure](err)
+			if !is {
+				return probe.Trouble{Cause: err.Error()}
+			}
+			t := probe.Trouble{Cause: failure.Message}
+			for _, end := range failure.Settings {
+				t.Settings = append(t.Settings, settings+end)
+			}
+			return t
+		},
+	})
+}
+
+// open adds what the probes call, once the storage is open. cfg is that of observed.
+func (p *probes) open(cfg Config, st *storage) error {
+	if p.model != nil {
+		extractor, err := model.NewExtractor(cfg.Model)
+		if err != nil {
+			return err
+		}
+		p.model.Check = extractor.Probe
+	}
+	if p.embeddings != nil {
+		embedder, err := model.NewEmbedder(cfg.Embeddings)
+		if err != nil {
+			return err
+		}
+		p.embeddings.Check = embedder.Probe
+	}
+	if index, is := st.index.(*elastic.Index); is {
+		options := *cfg.Index
+		p.index = probe.New(probe.Config{
+			Label: "elasticsearch", Name: "the Elasticsearch", Check: index.Probe, Every: checkElasticEvery,
+			Describe: func(err error) probe.Trouble {
+				return probe.Trouble{Cause: err.Error(), Settings: indexSettings(options, err)}
+			},
+			Logger: cfg.Logger,
+		})
+	}
+	return nil
+}
+
+// indexSettings returns the settings of the Elasticsearch that may be wrong if it cannot be used.
+func indexSettings(options elastic.Options, err error) []string {
+	var list []string
+	for _, field := range options.Suspects(err) {
+		if field == "URL" {
+			list = append(list, "ANNALS_INDEX")
+		} else {
+			list = append(list, "ANNALS_INDEX_"+strings.ToUpper(field))
+		}
+	}
+	return list
+}
+
+// all returns the probes of this process.
+func (p *probes) all() []*probe.Server {
+	list := []*probe.Server{p.model, p.embeddings, p.index}
+	return slices.DeleteFunc(list, func(s *probe.Server) bool { return s == nil })
+}
+
+// tasks returns the tasks that probe.
+func (p *probes) tasks() []task {
+	var list []task
+	for _, s := range p.all() {
+		list = append(list, task{"probe of " + s.Label, s.Run})
+	}
+	return list
+}
+
+// remarks returns which servers cannot be used, with the settings that may be wrong. Only operators read the causes.
+func (p *probes) remarks(private bool) []string {
+	var list []string
+	for _, s := range p.all() {
+		t, failing := s.Trouble()
+		switch {
+		case !failing:
+		case private:
+			list = append(list, s.Name+" cannot be used: "+withSettings(t.Cause, t.Settings))
+		case len(t.Settings) > 0:
+			list = append(list, s.Name+" cannot be used: check "+strings.Join(t.Settings, ", ")+"; the log has the cause")
+		default:
+			list = append(list, s.Name+" cannot be used: the log has the cause")
+		}
+	}
+	return list
+}
+
+// withSettings adds the settings that may be wrong to a cause.
+func withSettings(cause string, settings []string) string {
+	if len(settings) == 0 {
+		return cause
+	}
+	return fmt.Sprintf("%s (%s)", cause, strings.Join(settings, ", "))
+}
+
+var serverUpMetric = prometheus.NewDesc("annals_server_up",
+	"1 while a server that the service calls can be used, as last checked: the model, the endpoint for embeddings, the "+
+		"Elasticsearch.", []string{"server"}, nil)
+
+// Describe implements prometheus.Collector.
+func (p *probes) Describe(out chan<- *prometheus.Desc) { out <- serverUpMetric }
+
+// Collect implements prometheus.Collector.
+func (p *probes) Collect(out chan<- prometheus.Metric) {
+	for _, s := range p.all() {
+		up := 1.0
+		if _, failing := s.Trouble(); failing {
+			up = 0
+		}
+		out <- prometheus.MustNewConstMetric(serverUpMetric, prometheus.GaugeValue, up, s.Label)
+	}
+}
+
+// settingsOfFailure returns the settings that may be wrong if sends fail with a code.
+func (p *probes) settingsOfFailure(_ context.Context, code string) []string {
+	of := p.model
+	if isIndexFailure(code) {
+		of = p.index
+	}
+	if of == nil {
+		return nil
+	}
+	t, _ := of.Trouble()
+	return t.Settings
+}
