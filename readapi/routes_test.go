@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/build"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/readapi"
@@ -73,7 +74,7 @@ func TestProjects_Listed(t *testing.T) {
 func TestOperator_Reads(t *testing.T) {
 	f := &fake{}
 	api := serve(t, f)
-	api.Call(http.MethodGet, "/healthz", "", "").Want(t, 200, `{"status":"ok"}`)
+	api.Call(http.MethodGet, "/healthz", "", "").Want(t, 200, `{"status":"ok","version":"`+build.Get().Version+`"}`)
 	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 200, `{"status":"ready"}`)
 	api.Call(http.MethodHead, "/readyz", "", "").Want(t, 200)
 	metrics := api.Call(http.MethodGet, "/metrics", "", "")
@@ -105,7 +106,9 @@ func TestOperator_Reads(t *testing.T) {
 func TestDocument_Served(t *testing.T) {
 	got := serve(t, &fake{}).Call(http.MethodGet, "/openapi.yaml", "", "")
 	got.Want(t, 200, "openapi: 3.1.0", "version: 1.0.0")
-	if got.Body != string(readapi.OpenAPI) || got.Header.Get("Content-Type") != "application/yaml" {
+	is := "  x-build: \"" + build.Get().Version + "\"\n"
+	if strings.Replace(got.Body, is, "", 1) != string(readapi.OpenAPI) || !strings.Contains(got.Body, "\ninfo:\n"+is) ||
+		got.Header.Get("Content-Type") != "application/yaml" {
 		t.Errorf("served as %q, %d bytes", got.Header.Get("Content-Type"), len(got.Body))
 	}
 }

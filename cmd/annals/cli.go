@@ -5,13 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/annals-project/annals/cmd/annals/internal/amounts"
+	"github.com/annals-project/annals/cmd/annals/internal/erasure"
+	"github.com/annals-project/annals/cmd/annals/internal/grammar"
 	"github.com/annals-project/annals/cmd/annals/internal/terminal"
 	"github.com/annals-project/annals/cmd/annals/internal/transfer"
+	"github.com/annals-project/annals/internal/build"
 )
 
 // The exit codes of every command.
@@ -19,7 +24,8 @@ const (
 	exitOK     = 0
 	exitFailed = 1
 	exitUsage  = 2
-	// exitPartly is the code of an import that sent all but the files that it skipped.
+	// exitPartly is the code of an import that sent all but the files that it skipped, and of an erasure that found
+	// nothing of the person.
 	exitPartly = 3
 )
 
@@ -44,7 +50,9 @@ type CLI struct {
 	Embeddings  EmbeddingsCmd  `cmd:"" help:"Install the built-in embedding model, and see how far texts are embedded."`
 	Webhook     WebhookCmd     `cmd:"" help:"Let events of other systems become data points: create webhooks, and change, pause, try and delete them."`
 
-	Bench BenchCmd `cmd:"" help:"Measure a running server."`
+	Bench   BenchCmd         `cmd:"" help:"Measure a running server."`
+	Version VersionCmd       `cmd:"" help:"Print the version, and what it was built from."`
+	Short   kong.VersionFlag `name:"version" help:"Print the version."`
 }
 
 // Env is what a command uses of its process.
@@ -53,6 +61,8 @@ type Env struct {
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
+	// Environ are the variables of the environment, for those that no setting reads. Known are those that one reads.
+	Environ, Known []string
 	// Now is the clock of a service. Nil is the clock of the machine.
 	Now func() time.Time
 }
@@ -67,7 +77,7 @@ type exited int
 func run(
 	ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer,
 ) (code int) {
-	return runIn(ctx, args, &Env{Getenv: getenv, Stdin: stdin, Stdout: stdout, Stderr: stderr})
+	return runIn(ctx, args, &Env{Getenv: getenv, Stdin: stdin, Stdout: stdout, Stderr: stderr, Environ: os.Environ()})
 }
 
 // runIn is run with everything that a command may touch.
@@ -83,13 +93,19 @@ func runIn(ctx context.Context, args []string, env *Env) (code int) {
 		}
 	}()
 	var cli CLI
+	switch { // no command is asked for: print the help
+	case len(args) == 0:
+		args = []string{"--help"}
+	case args[0] == "help":
+		args = append(args[1:len(args):len(args)], "--help")
+	}
 	parser, err := kong.New(&cli,
 		kong.Name("annals"),
 		kong.Description("A memory service: text in, memory derived, recalled with its sources."),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exited(code)) }),
-		kong.Resolvers(fromEnvironment(getenv)),
-		kong.ValueFormatter(showVariable),
+		grammar.Settled(getenv),
+		kong.Vars{"version": "annals " + build.Get().String()},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(env),
@@ -97,11 +113,12 @@ func runIn(ctx context.Context, args []string, env *Env) (code int) {
 	if err != nil {
 		return printError(stderr, err)
 	}
-	command, err := parser.Parse(joinNegative(args))
+	command, err := parser.Parse(amounts.JoinNegative(args))
 	if err != nil {
-		_, _ = fmt.Fprintf(stderr, "annals: %v (annals --help shows every command and setting)\n", err)
+		_, _ = fmt.Fprintf(stderr, "annals: %v (annals --help lists the commands, annals serve --help the settings)\n", err)
 		return exitUsage
 	}
+	env.Known = grammar.Settings(parser.Model)
 	if err := command.Run(); err != nil {
 		return printError(stderr, err)
 	}
@@ -119,31 +136,9 @@ func exitCode(err error) int {
 	if errors.Is(err, terminal.ErrNone) {
 		return exitUsage
 	}
-	if _, is := errors.AsType[*transfer.SkippedError](err); is {
+	_, skipped := errors.AsType[*transfer.SkippedError](err)
+	if _, unknown := errors.AsType[*erasure.UnknownError](err); skipped || unknown {
 		return exitPartly
 	}
 	return exitFailed
-}
-
-// fromEnvironment resolves a flag that was not given from the variable that its `setting` tag names.
-// An empty variable counts as unset.
-func fromEnvironment(getenv func(string) string) kong.Resolver {
-	return kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-		name := flag.Tag.Get("setting")
-		if name == "" {
-			return nil, nil
-		}
-		if value := getenv(name); value != "" {
-			return value, nil
-		}
-		return nil, nil
-	})
-}
-
-// showVariable adds to the help of a flag the environment variable that sets it.
-func showVariable(value *kong.Value) string {
-	if name := value.Tag.Get("setting"); name != "" {
-		return strings.TrimSuffix(value.Help, ".") + " [$" + name + "]."
-	}
-	return value.Help
 }

@@ -3,8 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/internal/build"
 )
 
 // outcome is the result of a run of the command line.
@@ -37,7 +43,6 @@ func TestHelp_EverySettingWithItsVariable(t *testing.T) {
 
 func TestCLI_WrongUse(t *testing.T) {
 	for name, args := range map[string][]string{
-		"no command":      {},
 		"unknown command": {"remember"},
 		"unknown flag":    {"serve", "--loud"},
 		"wrong setting":   {"serve", "--pipeline=maybe"},
@@ -48,6 +53,78 @@ func TestCLI_WrongUse(t *testing.T) {
 				t.Fatalf("got %+v, want exit code %d and one line", got, exitUsage)
 			}
 		})
+	}
+}
+
+func TestCLI_HelpWithoutCommand(t *testing.T) {
+	want := annals(t.Context(), nil, "", "--help")
+	for _, args := range [][]string{{}, {"help"}} {
+		if got := annals(t.Context(), nil, "", args...); got != want || got.code != exitOK || !strings.Contains(got.stdout, "serve") {
+			t.Errorf("annals %v: %+v", args, got)
+		}
+	}
+	if got := annals(t.Context(), nil, "", "help", "serve"); got.code != exitOK || !strings.Contains(got.stdout, "$ANNALS_DATA_DIR") {
+		t.Errorf("annals help serve: %+v", got)
+	}
+}
+
+func TestCLI_Version(t *testing.T) {
+	for _, args := range [][]string{{"version"}, {"--version"}} {
+		got := annals(t.Context(), nil, "", args...)
+		if got.code != exitOK || got.stdout != "annals "+build.Get().String()+"\n" || got.stderr != "" {
+			t.Errorf("annals %v: %+v", args, got)
+		}
+	}
+	if got := annals(t.Context(), nil, "", "version", "--json"); !strings.Contains(got.stdout, `"version": "`+build.Get().Version) {
+		t.Errorf("as JSON: %+v", got)
+	}
+}
+
+func TestCLI_NumberThatIsNone(t *testing.T) {
+	for flag, name := range map[string]string{
+		"--min-free-disk": "ANNALS_MIN_FREE_DISK", "--rate-limit-per-minute": "ANNALS_RATE_LIMIT_PER_MINUTE",
+	} {
+		got := annals(t.Context(), map[string]string{name: "lots"}, "", "serve")
+		if got.code != exitUsage || !strings.Contains(got.stderr, flag+`: is "lots": want a whole number ($`+name+")") {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestServe_RefusesABackup(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, datafolder.BackupList), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--data-dir", dir, "--api-addr", "127.0.0.1:0", "--console-addr", "127.0.0.1:0"}
+	for _, command := range [][]string{{"serve"}, {"rebuild", "all"}} {
+		got := annals(t.Context(), nil, "", append(command, args...)...)
+		if got.code != exitFailed || !strings.Contains(got.stderr, "is a backup") || !strings.Contains(got.stderr, "annals restore") {
+			t.Errorf("%v: %+v", command, got)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("the backup was changed: %v, %v", left, err)
+	}
+}
+
+// A misspelt variable is named with the setting that it resembles.
+func TestServe_UnknownVariable(t *testing.T) {
+	var stderr bytes.Buffer
+	env := &Env{
+		Getenv: func(string) string { return "" }, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: &stderr,
+		Environ: []string{"ANNALS_API_ADR=x", "ANNALS_MANAGEMENT_KEY=x"},
+	}
+	backup := t.TempDir() // so that the start ends after the settings
+	if err := os.WriteFile(filepath.Join(backup, datafolder.BackupList), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	runIn(t.Context(), []string{
+		"serve", "--data-dir", backup, "--api-addr", "127.0.0.1:0", "--console-addr", "127.0.0.1:0",
+	}, env)
+	if text := stderr.String(); !strings.Contains(text, `"variable":"ANNALS_API_ADR","nearest":"ANNALS_API_ADDR"`) ||
+		strings.Contains(text, "MANAGEMENT") || !strings.Contains(text, `"msg":"annals starts","version":"`) {
+		t.Errorf("logged %s", text)
 	}
 }
 

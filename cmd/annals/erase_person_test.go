@@ -30,6 +30,18 @@ func TestErasePerson_DeletesForgetsAndErases(t *testing.T) {
 	}
 }
 
+func TestErasePerson_Unknown(t *testing.T) {
+	f := &operatortest.People{}
+	got := annals(t.Context(), nil, "", append(startPeople(t, f), "--yes")...)
+	if got.code != exitPartly || !strings.Contains(got.stderr, `"ana" is not known in project default`) {
+		t.Errorf("%+v", got)
+	}
+	f = &operatortest.People{NamedIn: 2} // only asked
+	if got := annals(t.Context(), nil, "", append(startPeople(t, f), "--yes")...); got.code != exitOK {
+		t.Errorf("a person who only asked: %+v", got)
+	}
+}
+
 func TestErasePerson_AsksOnATerminalOnly(t *testing.T) {
 	f := &operatortest.People{Points: 1, Record: true}
 	args := startPeople(t, f)

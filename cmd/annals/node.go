@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 
+	"github.com/annals-project/annals/cmd/annals/internal/logging"
 	"github.com/annals-project/annals/eventstore/node"
 )
 
@@ -40,7 +40,7 @@ func (c *NodeCmd) Run(ctx context.Context, env *Env) (err error) {
 	}
 	cfg := node.Config{
 		Dir: filepath.Join(c.DataDir, "log"), Addr: c.Addr, Insecure: c.Insecure, SystemStream: true,
-		Logger: slog.New(slog.NewJSONHandler(env.Stderr, &slog.HandlerOptions{Level: level})),
+		Logger: logging.New(env.Stderr, logging.Auto, level),
 	}
 	if err := c.secure(&cfg); err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os/user"
-	"strconv"
 	"strings"
 	"time"
 
@@ -109,58 +108,4 @@ func runChange[In, Out any](
 		return err
 	}
 	return f.print(env, changed, func(b *strings.Builder) { describe(b, changed) })
-}
-
-// none is the argument for no cap.
-const none = "none"
-
-// readCredits reads a number of credits with at most one decimal digit, such as 100, 0.5 or -20, as tenths.
-func readCredits(text string) (int64, error) {
-	whole, digit, decimal := strings.Cut(text, ".")
-	if !decimal {
-		digit = "0"
-	}
-	n, err := strconv.ParseInt(whole+digit, 10, 64)
-	if err != nil || len(digit) != 1 || strings.Trim(whole, "+-") == "" || strings.ContainsAny(digit, "+-") {
-		return 0, fmt.Errorf("%q is not a number of credits: want at most one decimal digit, such as 100 or 0.5", text)
-	}
-	return n, nil
-}
-
-// readCreditCap reads a cap in credits as tenths. Nil is no cap.
-func readCreditCap(text string) (*int64, error) {
-	if text == none {
-		return nil, nil //nolint:nilnil // no cap is no fault
-	}
-	n, err := readCredits(text)
-	if err == nil && n < 0 {
-		err = fmt.Errorf("%q is not a cap: want 0 or more, or %s", text, none)
-	}
-	return &n, err
-}
-
-// readCap reads a cap in data points. Nil is no cap.
-func readCap(text string) (*int64, error) {
-	if text == none {
-		return nil, nil //nolint:nilnil // no cap is no fault
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 {
-		return nil, fmt.Errorf("%q is not a cap: want 0 or more, or %s", text, none)
-	}
-	return &n, nil
-}
-
-// joinNegative makes one argument of --grant and a number below 0, which the parser would take for a flag.
-func joinNegative(args []string) []string {
-	joined := make([]string, 0, len(args))
-	for i := 0; i < len(args); i++ {
-		if args[i] == "--grant" && i+1 < len(args) && len(args[i+1]) > 1 && args[i+1][0] == '-' && args[i+1][1] != '-' {
-			joined = append(joined, args[i]+"="+args[i+1])
-			i++
-			continue
-		}
-		joined = append(joined, args[i])
-	}
-	return joined
 }

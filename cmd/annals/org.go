@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/annals-project/annals/cmd/annals/internal/amounts"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 )
 
@@ -78,7 +79,7 @@ type OrgCreditsCmd struct {
 
 // Run grants credits.
 func (c *OrgCreditsCmd) Run(ctx context.Context, env *Env) error {
-	tenths, err := readCredits(c.Grant)
+	tenths, err := amounts.Credits(c.Grant)
 	if err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ type OrgSpendCapCmd struct {
 
 // Run sets the spend cap.
 func (c *OrgSpendCapCmd) Run(ctx context.Context, env *Env) error {
-	tenths, err := readCreditCap(c.Cap)
+	tenths, err := amounts.CreditCap(c.Cap)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/annals-project/annals/cmd/annals/internal/amounts"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
 )
@@ -194,14 +195,14 @@ func TestCredits_Numbers(t *testing.T) {
 	for text, want := range map[string]int64{
 		"0": 0, "1": 10, "0.5": 5, "-0.5": -5, "+3": 30, "-20": -200, "922337203685477580.7": 9223372036854775807,
 	} {
-		if got, err := readCredits(text); err != nil || got != want {
+		if got, err := amounts.Credits(text); err != nil || got != want {
 			t.Errorf("%s: %d, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{
 		"", "-", ".5", "-.5", "1.", "1.25", "1.-5", "1.x", "x", "1e3", "none", "922337203685477580.8", "1,5",
 	} {
-		if got, err := readCredits(text); err == nil {
+		if got, err := amounts.Credits(text); err == nil {
 			t.Errorf("%q is read as %d", text, got)
 		}
 	}

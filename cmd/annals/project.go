@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/annals-project/annals/cmd/annals/internal/amounts"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 )
 
@@ -75,18 +76,18 @@ func (c *ProjectCapsCmd) Run(ctx context.Context, env *Env) error {
 		Target: target, Slug: c.Slug, SetIngestion: c.IngestionCap != "", SetCredit: c.CreditCap != "",
 	}
 	if in.SetIngestion {
-		in.Ingestion, err = readCap(c.IngestionCap)
+		in.Ingestion, err = amounts.Cap(c.IngestionCap)
 	}
 	if in.SetCredit {
 		var bad error
-		in.CreditTenths, bad = readCreditCap(c.CreditCap)
+		in.CreditTenths, bad = amounts.CreditCap(c.CreditCap)
 		err = errors.Join(err, bad)
 	}
 	if err != nil {
 		return err
 	}
 	describe := func(b *strings.Builder, changed operatorapi.Project) {
-		ingestion, credit := none, none
+		ingestion, credit := amounts.None, amounts.None
 		if changed.IngestionCap != nil {
 			ingestion = fmt.Sprint(*changed.IngestionCap)
 		}

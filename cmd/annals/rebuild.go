@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/annals-project/annals/cmd/annals/internal/logging"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/server"
 	"github.com/annals-project/annals/projections/runner"
@@ -79,7 +80,7 @@ func (c *RebuildCmd) alone(ctx context.Context, env *Env) (_ rebuilder, done fun
 		return nil, nil, err
 	}
 	cfg.Roles = nil // it needs the parts of every role
-	cfg.Logger = slog.New(slog.NewJSONHandler(env.Stderr, &slog.HandlerOptions{Level: max(level, slog.LevelWarn)}))
+	cfg.Logger = logging.New(env.Stderr, logging.Format(c.LogFormat), max(level, slog.LevelWarn))
 	local, err := server.OpenRebuilder(ctx, cfg)
 	if err != nil {
 		return nil, nil, err

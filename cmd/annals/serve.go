@@ -4,24 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"path/filepath"
-	"runtime/debug"
 	"syscall"
 
-	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/cmd/annals/internal/announce"
+	"github.com/annals-project/annals/cmd/annals/internal/environment"
+	"github.com/annals-project/annals/cmd/annals/internal/logging"
+	"github.com/annals-project/annals/cmd/annals/internal/memory"
 	"github.com/annals-project/annals/cmd/annals/internal/server"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/build"
 )
-
-// gcPercent lets the heap grow to three times its live part between collections. Most allocations
-// end with their request or page, so the live part is small. GOGC in the environment wins.
-const gcPercent = 200
-
-// memoryLimit is the heap size in bytes above which the collector runs more often, so that the
-// garbage of a few big answers does not fill the machine. The live part may exceed it. GOMEMLIMIT
-// in the environment wins.
-const memoryLimit = 640 << 20
 
 // ServeCmd is "annals serve".
 type ServeCmd struct {
@@ -40,27 +32,29 @@ func (c *ServeCmd) Run(ctx context.Context, env *Env) (err error) {
 	if err != nil {
 		return err
 	}
-	level, err := c.Level()
-	if err != nil {
+	if cfg.Logger, err = c.logger(env); err != nil {
 		return err
 	}
-	cfg.Logger = slog.New(slog.NewJSONHandler(env.Stderr, &slog.HandlerOptions{Level: level}))
+	is := build.Get()
+	cfg.Logger.InfoContext(ctx, "annals starts", "version", is.Version, "commit", is.Commit, "go", is.Go,
+		"data", cfg.Data.Dir, "roles", cfg.Roles.String(), "heap_mib", memory.Limit(env.Getenv)>>20)
+	for _, unknown := range environment.Find(env.Environ, env.Known) {
+		cfg.Logger.WarnContext(ctx, "no setting reads this variable of the environment", "variable", unknown.Name,
+			"nearest", unknown.Nearest)
+	}
 	cfg.Clock = env.Now
-	cfg.Ready = func(urls auth.URLs) {
-		credentials := filepath.Join(c.DataDir, datafolder.CredentialsFile)
-		_, _ = fmt.Fprintf(env.Stdout, "annals is ready: API on %s, credentials in %s\n", urls.API, credentials)
-	}
-	if env.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
-	if env.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(memoryLimit)
-	}
+	service := announce.Service{Data: cfg.Data, New: cfg.Data.IsNew(), OpsAddr: c.OpsAddr}
+	isPerson := logging.Format(c.LogFormat).For(env.Stderr) == logging.Text
+	cfg.Ready = func(urls auth.URLs) { service.Ready(env.Stdout, urls, isPerson) }
 	s, err := server.New(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	stopped := announce.Stop(ctx, cfg.Logger)
+	defer func() {
+		err = errors.Join(err, s.Close())
+		stopped()
+	}()
 	return s.Run(ctx)
 }
 

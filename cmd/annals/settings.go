@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/cmd/annals/internal/logging"
 	"github.com/annals-project/annals/cmd/annals/internal/server"
 	"github.com/annals-project/annals/commands/pipeline/model"
 	"github.com/annals-project/annals/domain/metering"
@@ -59,6 +60,7 @@ type Settings struct {
 	RateLimit   *int   `name:"rate-limit-per-minute" setting:"ANNALS_RATE_LIMIT_PER_MINUTE" help:"Requests that an organization may send in any 60 seconds, whatever its plan; 0 is no limit; default: the limit of its plan."`
 	Retention   *int   `name:"payload-retention-days" setting:"ANNALS_PAYLOAD_RETENTION_DAYS" help:"Days that the request log keeps the bodies of calls of organizations without a plan, 0 to 365; 0 never stores them; default: 14."`
 	Plans       string `name:"plans" setting:"ANNALS_PLANS" help:"Terms of plans that differ from the default, as JSON by plan."`
+	LogFormat   string `name:"log-format" setting:"ANNALS_LOG_FORMAT" default:"auto" help:"Form of the log: auto, which is text at a terminal and JSON elsewhere; text; or json."`
 	LogLevel    string `name:"log-level" setting:"ANNALS_LOG_LEVEL" default:"info" help:"Least level that is logged: debug, info, warn or error."`
 }
 
@@ -80,6 +82,9 @@ func (s *Settings) Validate() error {
 		if !isAddr(a.value) {
 			bad(a.name, "is %q: want host:port, such as 127.0.0.1:8080", a.value)
 		}
+	}
+	if equal := server.EqualAddresses(s.APIAddr, s.ConsoleAddr, s.OpsAddr); equal != "" {
+		bad("API_ADDR", "and ANNALS_CONSOLE_ADDR, ANNALS_OPS_ADDR must differ: two of them are %s", equal)
 	}
 	for _, u := range []setting{{"API_URL", s.APIURL}, {"CONSOLE_URL", s.ConsoleURL}, {"AUTH_URL", s.AuthURL}} {
 		if u.value != "" && !isBaseURL(u.value) {
@@ -120,6 +125,9 @@ func (s *Settings) Validate() error {
 	}
 	if _, err := s.Level(); err != nil {
 		bad("LOG_LEVEL", "is %q: want debug, info, warn or error", s.LogLevel)
+	}
+	if _, err := logging.Parse(s.LogFormat); err != nil {
+		bad("LOG_FORMAT", "%v", err)
 	}
 	if _, err := datafolder.DecodeSecret(s.HashKey); err != nil {
 		bad("HASH_KEY", "%v", err)
@@ -219,6 +227,12 @@ func (s *Settings) Level() (slog.Level, error) {
 	default:
 		return 0, fmt.Errorf("unknown log level %q", s.LogLevel)
 	}
+}
+
+// logger makes the logger of a command with these settings, which must be valid.
+func (s *Settings) logger(env *Env) (*slog.Logger, error) {
+	level, err := s.Level()
+	return logging.New(env.Stderr, logging.Format(s.LogFormat), level), err
 }
 
 func isAddr(addr string) bool {

@@ -82,6 +82,16 @@ func (c *Client) Recall(ctx context.Context, q RecallRequest) (RecallResponse, e
 	return out, err
 }
 
+// ProjectID returns an id of the key's project that no other project has, in this store or another. A server of an
+// earlier version sends none: then it is "".
+func (c *Client) ProjectID(ctx context.Context) (string, error) {
+	got, err := c.send(ctx, call{method: http.MethodGet, path: api + "/usage"})
+	if got.project != "" {
+		return got.project, nil // also on a refusal, as by a process that serves no reads
+	}
+	return "", err
+}
+
 // Projects lists the projects of the organization. It requires the management key.
 func (c *Client) Projects(ctx context.Context) ([]Project, error) {
 	var out struct {

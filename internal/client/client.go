@@ -131,25 +131,34 @@ type call struct {
 
 // do makes a call, repeats it if that is safe, and decodes a 2xx answer into out unless out is nil.
 func (c *Client) do(ctx context.Context, what call, out any) error {
+	answer, err := c.send(ctx, what)
+	if err != nil {
+		return err
+	}
+	return answer.decode(out)
+}
+
+// send makes a call and repeats it if that is safe. It returns the last answer also with an error.
+func (c *Client) send(ctx context.Context, what call) (answer, error) {
 	var body []byte
 	if what.body != nil {
 		var text bytes.Buffer
 		enc := json.NewEncoder(&text)
 		enc.SetEscapeHTML(false) // < and & stay one byte: a batch is cut by the bytes that it was read as
 		if err := enc.Encode(what.body); err != nil {
-			return fmt.Errorf("encode request: %w", err)
+			return answer{}, fmt.Errorf("encode request: %w", err)
 		}
 		body = bytes.TrimSuffix(text.Bytes(), []byte("\n"))
 	}
 	pause := backoff.Backoff{First: firstWait, Longest: maxWait}
 	for attempt := 1; ; attempt++ {
-		answer, err := c.attempt(ctx, what, body)
-		if err == nil && answer.status/100 == 2 {
-			return answer.decode(out)
+		got, err := c.attempt(ctx, what, body)
+		if err == nil && got.status/100 == 2 {
+			return got, nil
 		}
-		wait, again := c.again(what, attempt, pause.Next(), answer, err)
+		wait, again := c.again(what, attempt, pause.Next(), got, err)
 		if !again || backoff.Pause(ctx, wait, nil) != nil {
-			return answer.failure(c.base, err)
+			return got, got.failure(c.base, err)
 		}
 	}
 }
@@ -159,6 +168,7 @@ type answer struct {
 	status     int
 	requestID  string
 	retryAfter string
+	project    string
 	body       []byte
 }
 
@@ -192,7 +202,10 @@ func (c *Client) attempt(ctx context.Context, what call, body []byte) (answer, e
 	if err != nil {
 		return answer{}, fmt.Errorf("read answer: %w", err)
 	}
-	return answer{res.StatusCode, res.Header.Get("X-Request-Id"), res.Header.Get("Retry-After"), text}, nil
+	return answer{
+		status: res.StatusCode, requestID: res.Header.Get("X-Request-Id"), retryAfter: res.Header.Get("Retry-After"),
+		project: res.Header.Get("X-Annals-Project"), body: text,
+	}, nil
 }
 
 func (a answer) decode(out any) error {

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -76,4 +77,50 @@ func TestBackup_UnderLoadThenRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	completed(t.Context(), t, rc, r.IngestionID)
+}
+
+// Nothing that uses a data folder depends on the characters of its name: the private Postgres, the index, the operator
+// socket, the credentials, a backup and a restore.
+func TestBackup_FolderWithSpecialCharacters(t *testing.T) {
+	t.Parallel()
+	const name = "ä b+c%20'"
+	root, err := os.MkdirTemp("/tmp", "annals-e2e-") //nolint:usetesting // its path is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(root); err != nil {
+			t.Error(err)
+		}
+	})
+	s := newService(t)
+	s.dir = filepath.Join(root, "1", name)
+	s.start()
+	r, err := s.client(client.Options{}).Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Anna likes tea"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	backup := filepath.Join(root, "2", name)
+	for _, args := range [][]string{
+		{"status", "--data-dir", s.dir}, {"failed", "--data-dir", s.dir}, {"backup", backup, "--data-dir", s.dir},
+	} {
+		if out, err := exec.CommandContext(t.Context(), binary, args...).CombinedOutput(); err != nil {
+			t.Fatalf("annals %s: %v\n%s", args[0], err, out)
+		}
+	}
+	s.stop()
+
+	restored := newService(t)
+	restored.dir = filepath.Join(root, "3", name)
+	out, err := exec.CommandContext(t.Context(), binary, "restore", backup, "--data-dir", restored.dir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("annals restore: %v\n%s", err, out)
+	}
+	restored.start()
+	c := restored.client(client.Options{})
+	completed(t.Context(), t, c, r.IngestionID)
+	page, err := c.Recall(t.Context(), client.RecallRequest{Query: "What does Anna like?", Identity: "x"})
+	if err != nil || len(page.Results) == 0 || page.Results[0].Sources[0].SourceID != "a" {
+		t.Errorf("recall: %+v, %v", page.Results, err)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/annals-project/annals/internal/importer"
@@ -68,6 +69,42 @@ func TestImport_ContinuesAfterAKill(t *testing.T) {
 	file = newest
 	if sum := runImport(t, command()); sum.Sent != points/2 || sum.Unchanged != points/2 {
 		t.Errorf("the newest texts are not what stands: %+v", sum)
+	}
+}
+
+// The progress of an import is that of one project. A new store has the same address and project number, and is sent
+// everything.
+func TestImport_IntoANewStore(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	points, note := filepath.Join(folder, "points.jsonl"), filepath.Join(folder, "note.txt")
+	runtest.Must(t, os.WriteFile(points, []byte("{\"id\":\"a\",\"content\":\"Ana likes tea.\"}\n"), 0o600))
+	runtest.Must(t, os.WriteFile(note, []byte("Remember the milk on Friday.\n"), 0o600))
+	first := newService(t, sharedPostgres(t))
+	second := newService(t, sharedPostgres(t))
+	second.addr = first.addr
+	for _, s := range []*service{first, second} {
+		s.start()
+		for run, want := range []int{1, 0} {
+			for form, args := range map[string][]string{"points": {"--points", points}, "files": {note, "--yes"}} {
+				cmd := exec.Command(binary, append([]string{"import", "--data-dir", s.dir, "--json"}, args...)...)
+				var stderr bytes.Buffer
+				cmd.Stderr = &stderr
+				out, err := cmd.Output()
+				var sum imported
+				if err == nil {
+					err = json.Unmarshal(out, &sum)
+				}
+				if err != nil || sum.Sent != want || sum.Points != 1 {
+					t.Errorf("%s, run %d: %+v, %v, %s", form, run, sum, err, stderr.String())
+				}
+				restarts := strings.Contains(stderr.String(), "the progress of an import to another project")
+				if restarts != (s == second && run == 0) {
+					t.Errorf("%s, run %d: said %s", form, run, stderr.String())
+				}
+			}
+		}
+		s.stop()
 	}
 }
 

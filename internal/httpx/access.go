@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/domain/fault"
@@ -148,10 +149,17 @@ func (g *gates) authenticate(c echo.Context, r *request) (err error) {
 	if r.principal, err = g.authenticator.Authenticate(ctx, r.route, header); err != nil {
 		r.invalidToken = auth.CarriesAgentToken(header)
 	}
+	nameProject(c, r)
 	if full := g.logCall(c, r); full != nil {
 		return full
 	}
 	return err
+}
+
+func nameProject(c echo.Context, r *request) {
+	if id := r.principal.Project.ID; id != uuid.Nil {
+		c.Response().Header().Set(HeaderProject, id.String())
+	}
 }
 
 // rate refuses calls beyond the rate limit of the caller's organization, without a body. Exempt
@@ -192,6 +200,7 @@ func (g *gates) project(c echo.Context, r *request) error {
 		return err
 	}
 	r.principal = principal
+	nameProject(c, r)
 	r.answer = g.cfg.Answers.Open(r.owner())
 	c.SetRequest(c.Request().WithContext(allowance.NewContext(c.Request().Context(), r.answer)))
 	return g.logCall(c, r)

@@ -15,19 +15,22 @@ import (
 // FilesState is the progress of an import of files: the batches that were acknowledged. It is a file to which each of
 // them adds a line. Losing it costs time only, since a batch that is sent again changes nothing.
 type FilesState struct {
-	// Server is the address that received the batches, ProjectID their project, 0 before the first.
-	Server        string
+	Target
+	// ProjectID is the number of the project in its store, 0 before the first batch.
 	ProjectID     int64
 	LastIngestion string
+	// Notice is why the progress in the file is not used, "" if it is.
+	Notice string
 	// sent holds for each key how many data points were unchanged.
 	sent map[string]int
 	file *os.File // nil keeps no progress
 }
 
-// stateLine is a line of the file: the first one has the version and the server.
+// stateLine is a line of the file: the first one has the version, the server and the project.
 type stateLine struct {
 	Version   int    `json:"version,omitempty"`
 	Server    string `json:"server,omitempty"`
+	Project   string `json:"project,omitempty"`
 	Sent      string `json:"sent,omitempty"`
 	Unchanged int    `json:"unchanged,omitempty"`
 	ProjectID int64  `json:"projectId,omitempty"`
@@ -36,9 +39,10 @@ type stateLine struct {
 
 const filesVersion = 2
 
-// OpenFilesState opens the progress of an import to a server, or begins one. The caller must close it.
-func OpenFilesState(path, server string) (*FilesState, error) {
-	s := &FilesState{Server: server, sent: map[string]int{}}
+// OpenFilesState opens the progress of an import, or begins one. It begins again over the progress of another project.
+// The caller must close it.
+func OpenFilesState(path string, to Target) (*FilesState, error) {
+	s := &FilesState{Target: to, sent: map[string]int{}}
 	var err error
 	if s.file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, fmt.Errorf("open progress file: %w (--state names another one)", err)
@@ -74,8 +78,9 @@ func (s *FilesState) read(path string, text []byte) error {
 		if json.Unmarshal(line, &l) != nil || first != (l.Version == filesVersion) {
 			return fmt.Errorf("%s is not a progress file of an import of files: name another one with --state", path)
 		}
-		if first && l.Server != s.Server {
-			return fmt.Errorf("%s is the progress of an import to %s: name another file with --state", path, l.Server)
+		if before := (Target{l.Server, l.Project}); first && !before.is(s.Target) {
+			s.Notice = before.restart(path, s.Target)
+			return s.begin(path, nil)
 		}
 		if !first {
 			s.sent[l.Sent], s.ProjectID, s.LastIngestion = l.Unchanged, l.ProjectID, l.Ingestion
@@ -91,7 +96,7 @@ func (s *FilesState) read(path string, text []byte) error {
 
 // begin writes the first line, over a part of it that a crash left.
 func (s *FilesState) begin(path string, text []byte) error {
-	line := stateLine{Version: filesVersion, Server: s.Server}
+	line := stateLine{Version: filesVersion, Server: s.Server, Project: s.Project}
 	header, err := json.Marshal(line)
 	if err != nil {
 		return fmt.Errorf("encode progress: %w", err)

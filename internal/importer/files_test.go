@@ -84,7 +84,7 @@ func spoolOf(t *testing.T, e *estimator, requests ...string) *Spool {
 
 func stateAt(t *testing.T, path string) *FilesState {
 	t.Helper()
-	s, err := OpenFilesState(path, "here")
+	s, err := OpenFilesState(path, Target{Server: "here"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,19 +163,75 @@ func TestFiles_RefusalNamesTheFile(t *testing.T) {
 func TestOpenFilesState_OtherFiles(t *testing.T) {
 	for name, text := range map[string]string{
 		"text": "Dear Ana,", "line": "Dear Ana,\n", "points": `{"version":1,"importId":"x"}` + "\n", "json": "{}\n",
-		"another server": `{"version":2,"server":"there"}` + "\n",
 	} {
 		path := filepath.Join(t.TempDir(), "p")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if s, err := OpenFilesState(path, "here"); err == nil {
+		if s, err := OpenFilesState(path, Target{Server: "here"}); err == nil {
 			_ = s.Close()
 			t.Errorf("%s is taken for the progress of an import", name)
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != text {
 			t.Errorf("%s was changed to %q, %v", name, got, err)
 		}
+	}
+}
+
+func TestOpenFilesState_AnotherProject(t *testing.T) {
+	const line = `{"sent":"key 1 2","projectId":1,"ingestion":"i"}` + "\n"
+	here := Target{Server: "here", Project: "p1"}
+	for name, c := range map[string]struct {
+		header string
+		to     Target
+		keeps  bool
+		notice string
+	}{
+		"same":                             {`{"version":2,"server":"here","project":"p1"}`, here, true, ""},
+		"same at another address":          {`{"version":2,"server":"there","project":"p1"}`, here, true, ""},
+		"earlier version":                  {`{"version":2,"server":"here"}`, here, false, "an earlier version wrote it"},
+		"another store at the address":     {`{"version":2,"server":"here","project":"p2"}`, here, false, "another data folder"},
+		"another store":                    {`{"version":2,"server":"there","project":"p2"}`, here, false, "at there"},
+		"server that names no project":     {`{"version":2,"server":"here"}`, Target{Server: "here"}, true, ""},
+		"another that names no project":    {`{"version":2,"server":"there"}`, Target{Server: "here"}, false, "at there"},
+		"earlier version, another address": {`{"version":2,"server":"there"}`, here, false, "at there"},
+	} {
+		path := filepath.Join(t.TempDir(), "p")
+		if err := os.WriteFile(path, []byte(c.header+"\n"+line), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the second time the file is that of this project
+			s, err := OpenFilesState(path, c.to)
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			kept, asNoticed := len(s.sent) == 1, strings.Contains(s.Notice, c.notice) && (c.notice == "") == (s.Notice == "")
+			if kept != c.keeps || !asNoticed {
+				t.Errorf("%s: kept %v, notice %q", name, kept, s.Notice)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			c.notice = ""
+		}
+	}
+}
+
+func TestState_ContinuesForTheSameProjectOnly(t *testing.T) {
+	before := NewState(Target{Server: "here", Project: "p1"})
+	before.Offset, before.ProjectID = 7, 1
+	got, notice := before.Continue("f", Target{Server: "there", Project: "p1"})
+	if got.Offset != 7 || got.ImportID != before.ImportID || got.Server != "there" || notice != "" {
+		t.Errorf("same project: %+v, %q", got, notice)
+	}
+	got, notice = before.Continue("f", Target{Server: "here", Project: "p2"})
+	if got.Offset != 0 || got.ProjectID != 0 || got.Project != "p2" || !strings.Contains(notice, "another data folder") {
+		t.Errorf("another project: %+v, %q", got, notice)
+	}
+	before.Project = ""
+	got, notice = before.Continue("f", Target{Server: "here", Project: "p1"})
+	if got.Offset != 0 || got.Project != "p1" || got.ImportID != before.ImportID || !strings.Contains(notice, "earlier version") {
+		t.Errorf("earlier version: %+v, %q", got, notice)
 	}
 }
 

@@ -103,7 +103,7 @@ func TestImport_EachLineOnce(t *testing.T) {
 	}
 	s := &server{}
 	state, err := Import{
-		To: s, In: strings.NewReader(input(points...)), State: NewState("s"), Parallel: 1,
+		To: s, In: strings.NewReader(input(points...)), State: begin("s"), Parallel: 1,
 	}.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func TestImport_OneIDStaysInOrder(t *testing.T) {
 			return time.Second
 		}}
 		in := input("x=x1", "a", "b", "c", "x=x2", "d", "x=x3")
-		im := Import{To: s, In: strings.NewReader(in), State: NewState("s"), Parallel: 3, Items: 1}
+		im := Import{To: s, In: strings.NewReader(in), State: begin("s"), Parallel: 3, Items: 1}
 		if _, err := im.Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +152,7 @@ func TestBatch_RepeatedID(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &server{}
-			state, err := Import{To: s, In: strings.NewReader(input(points...)), State: NewState("s")}.Run(t.Context())
+			state, err := Import{To: s, In: strings.NewReader(input(points...)), State: begin("s")}.Run(t.Context())
 			if err != nil || state.Batches != 2 || len(s.taken) != 3 {
 				t.Fatalf("%+v, %v, took %v", state, err, s.taken)
 			}
@@ -164,7 +164,7 @@ func TestBatch_EndsBeforeItIsTooLarge(t *testing.T) {
 	big := strings.Repeat("x", 3<<20)
 	s := &server{}
 	state, err := Import{
-		To: s, In: strings.NewReader(input("1"+big, "2"+big, "3"+big, strings.Repeat("y", 9<<20))), State: NewState("s"),
+		To: s, In: strings.NewReader(input("1"+big, "2"+big, "3"+big, strings.Repeat("y", 9<<20))), State: begin("s"),
 	}.Run(t.Context())
 	if err != nil || state.Batches != 3 {
 		t.Fatalf("%d batches, %v: want 2 + 1 + 1 items", state.Batches, err)
@@ -179,7 +179,7 @@ func TestImport_ContinuesAfterAStop(t *testing.T) {
 		}
 		items, parallel := rapid.IntRange(1, 5).Draw(t, "items"), rapid.IntRange(1, 4).Draw(t, "parallel")
 		s := &server{}
-		state := NewState("s")
+		state := begin("s")
 		for run := 0; ; run++ {
 			// Each run but the last one meets refusals, at batches that are drawn.
 			failures := rapid.SliceOfN(rapid.Bool(), 10, 10).Draw(t, "failures")
@@ -230,7 +230,7 @@ func TestImport_StoppedKeepsAnswers(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 4500*time.Millisecond)
 		defer cancel()
 		state, err := Import{
-			To: s, In: strings.NewReader(input("1", "22", "333", "4444")), State: NewState("s"), Parallel: 1, Items: 1,
+			To: s, In: strings.NewReader(input("1", "22", "333", "4444")), State: begin("s"), Parallel: 1, Items: 1,
 		}.Run(ctx)
 		if !errors.Is(err, context.DeadlineExceeded) || state.Points != 2 {
 			t.Fatalf("got %+v, %v", state, err)
@@ -264,7 +264,7 @@ func TestCheck_InvalidLines(t *testing.T) {
 func TestImport_BadLineLater(t *testing.T) {
 	s := &server{}
 	state, err := Import{
-		To: s, In: strings.NewReader(input("a", "b") + "nonsense\n" + input("c")), State: NewState("s"),
+		To: s, In: strings.NewReader(input("a", "b") + "nonsense\n" + input("c")), State: begin("s"),
 	}.Run(t.Context())
 	if bad, ok := errors.AsType[*LineError](err); !ok || bad.Line != 3 {
 		t.Fatalf("got %v", err)
@@ -289,7 +289,7 @@ func TestImport_RefusalNamesTheLine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &server{refuse: func([]string) error { return &client.Error{Status: 400, Code: "x", Message: c.message} }}
-			_, err := Import{To: s, In: strings.NewReader(input("a") + "\n" + input("b")), State: NewState("s")}.Run(t.Context())
+			_, err := Import{To: s, In: strings.NewReader(input("a") + "\n" + input("b")), State: begin("s")}.Run(t.Context())
 			if err == nil || !strings.HasPrefix(err.Error(), c.says) {
 				t.Fatalf("got %v, want %s", err, c.says)
 			}
@@ -299,7 +299,7 @@ func TestImport_RefusalNamesTheLine(t *testing.T) {
 
 func TestImport_InputChanged(t *testing.T) {
 	s := &server{}
-	state, err := Import{To: s, In: strings.NewReader(input("a", "b")), State: NewState("s")}.Run(t.Context())
+	state, err := Import{To: s, In: strings.NewReader(input("a", "b")), State: begin("s")}.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +315,7 @@ func TestImport_InputChanged(t *testing.T) {
 }
 
 func TestImport_AnotherProject(t *testing.T) {
-	state := NewState("s")
+	state := begin("s")
 	state.ProjectID = 9
 	_, err := Import{To: &server{}, In: strings.NewReader(input("a")), State: state}.Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "another project") {
@@ -328,9 +328,9 @@ func TestState_OutlivesTheProcess(t *testing.T) {
 	if _, ok, err := LoadState(path); ok || err != nil {
 		t.Fatalf("a file that is not there: %v, %v", ok, err)
 	}
-	want := NewState("http://s")
+	want := begin("http://s")
 	want.Offset, want.Batches = 7, 1
-	for _, s := range []State{NewState("http://s"), want} {
+	for _, s := range []State{begin("http://s"), want} {
 		if err := s.Save(path); err != nil {
 			t.Fatal(err)
 		}
@@ -352,3 +352,6 @@ func TestState_OutlivesTheProcess(t *testing.T) {
 		t.Error("a foreign file was taken for a progress file")
 	}
 }
+
+// begin is the state of a new import.
+func begin(server string) State { return NewState(Target{Server: server}) }

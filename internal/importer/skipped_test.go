@@ -13,7 +13,7 @@ func TestImport_SkipsMemories(t *testing.T) {
 		memory, `{"content":"a"}`, memory, memory, `{"content":"b"}`, `{"content":"c"}`, memory, `{"content":"d"}`, memory, memory,
 	}, "\n") + "\n"
 	for stop := range 5 {
-		s, state := &server{}, NewState("here")
+		s, state := &server{}, begin("here")
 		for run := 0; ; run++ {
 			sent := 0
 			s.refuse = func([]string) error {

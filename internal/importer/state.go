@@ -17,9 +17,9 @@ type State struct {
 	Version int `json:"version"`
 	// ImportID makes the idempotency keys of this import unique.
 	ImportID string `json:"importId"`
-	// Server is the address that received the batches, and ProjectID their project, 0 before the first.
-	Server    string `json:"server"`
-	ProjectID int64  `json:"projectId"`
+	Target
+	// ProjectID is the number of the project in its store, 0 before the first batch.
+	ProjectID int64 `json:"projectId"`
 	// Offset is the end of the part of the input that was acknowledged without a gap, Sum its SHA-256.
 	Offset int64  `json:"offset"`
 	Sum    string `json:"sha256"`
@@ -33,11 +33,54 @@ type State struct {
 	LastIngestion string `json:"lastIngestion"`
 }
 
+// Target is where an import sends to.
+type Target struct {
+	// Server is the address that received the batches.
+	Server string `json:"server"`
+	// Project is the id of the project, which no other project has, in this store or another. It is "" from a server
+	// that sends none, and in a progress file of an earlier version.
+	Project string `json:"project,omitempty"`
+}
+
+// is reports whether what was sent to t was sent to now.
+func (t Target) is(now Target) bool {
+	return t.Project == now.Project && (now.Project != "" || t.Server == now.Server)
+}
+
+// restart returns why an import to now does not continue the progress that a file holds of one to t.
+func (t Target) restart(path string, now Target) string {
+	switch {
+	case t.Project == "" && t.Server == now.Server:
+		return path + " does not name the project that was sent to, because an earlier version wrote it: " +
+			"everything is sent again, and what is known is found unchanged"
+	case t.Server != now.Server:
+		return fmt.Sprintf("%s is the progress of an import to another project, at %s: everything is sent to this one "+
+			"(--state FILE keeps the progress of both)", path, t.Server)
+	default:
+		return path + " is the progress of an import to another project, or to one of another data folder: " +
+			"everything is sent to this one (--state FILE keeps the progress of both)"
+	}
+}
+
 const stateVersion = 1
 
-// NewState begins an import to a server.
-func NewState(server string) State {
-	return State{Version: stateVersion, ImportID: rand.Text(), Server: server, Sum: emptySum()}
+// NewState begins an import.
+func NewState(to Target) State {
+	return State{Version: stateVersion, ImportID: rand.Text(), Target: to, Sum: emptySum()}
+}
+
+// Continue returns the progress from which an import goes on. That of another project begins again, and notice is the
+// reason.
+func (s State) Continue(path string, to Target) (state State, notice string) {
+	if s.Target.is(to) {
+		s.Server = to.Server
+		return s, ""
+	}
+	state = NewState(to)
+	if s.Project == "" {
+		state.ImportID = s.ImportID // perhaps the same project: the same batches have the same keys
+	}
+	return state, s.restart(path, to)
 }
 
 func emptySum() string { return newLines(bytes.NewReader(nil)).sum() }

@@ -153,9 +153,10 @@ func (s *Server) start(ctx context.Context) error {
 // URL returns the address of the database for pgx: the folder of the socket, without a password.
 func (s *Server) URL() string { return socketURL(s.socket.path, database) }
 
+// socketURL escapes a space as %20: pgx, like libpq, takes a plus for itself.
 func socketURL(folder, database string) string {
-	return "postgres://" + role + "@/" + database + "?host=" + url.QueryEscape(folder) +
-		"&port=" + socketPort + "&sslmode=disable"
+	host := strings.ReplaceAll(url.QueryEscape(folder), "+", "%20")
+	return "postgres://" + role + "@/" + database + "?host=" + host + "&port=" + socketPort + "&sslmode=disable"
 }
 
 // Exited is closed once the server process has ended, for whatever reason.

@@ -95,6 +95,28 @@ func TestStart_FolderInUse(t *testing.T) {
 	}
 }
 
+func TestStart_FolderWithSpecialCharacters(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"ä b+c%20'", `"&=#?\:@`, "Application Support"} {
+		root, err := os.MkdirTemp("/tmp", "annals-pg-") //nolint:usetesting // its path is too long for a socket
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := os.RemoveAll(root); err != nil {
+				t.Error(err)
+			}
+		})
+		s := start(t, Config{DataDir: filepath.Join(root, name)})
+		if want := filepath.Join(root, name, "postgres", "socket"); s.socket.path != want {
+			t.Errorf("the socket is in %s, want %s", s.socket.path, want)
+		}
+		if n := query[int](t, s, "select 7"); n != 7 {
+			t.Errorf("%s: answered %d", name, n)
+		}
+	}
+}
+
 func TestStart_DeepFolder(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), strings.Repeat("deep/", 25), "a,b")

@@ -108,7 +108,8 @@ func (m *needlesRun) send(ctx context.Context, to *client.Client, p needles.Proj
 		}
 		_, _ = lines.Write(line)
 	}
-	state, err := importer.Import{To: to, In: &lines, State: importer.NewState(to.Base())}.Run(ctx)
+	begin := importer.NewState(importer.Target{Server: to.Base()})
+	state, err := importer.Import{To: to, In: &lines, State: begin}.Run(ctx)
 	if err != nil {
 		return fmt.Errorf("send the texts: %w", err)
 	}

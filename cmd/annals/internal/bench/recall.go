@@ -135,7 +135,8 @@ func sendDialogues(
 		}
 	}
 	began := time.Now()
-	state, err := importer.Import{To: to, In: &lines, State: importer.NewState(to.Base())}.Run(ctx)
+	begin := importer.NewState(importer.Target{Server: to.Base()})
+	state, err := importer.Import{To: to, In: &lines, State: begin}.Run(ctx)
 	if err != nil {
 		return nil, "", fmt.Errorf("send the turns: %w", err)
 	}

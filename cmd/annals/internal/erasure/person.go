@@ -173,8 +173,19 @@ func (s PersonSummary) Print(to io.Writer) {
 	}
 }
 
+// UnknownError means that a project held nothing of an identity.
+type UnknownError struct{ Identity, Project string }
+
+func (e *UnknownError) Error() string {
+	return fmt.Sprintf("%q is not known in project %s: there was nothing to erase; look at how the identity is "+
+		"written (one that was erased before is not known either)", e.Identity, e.Project)
+}
+
 // Err is what ends the command after the summary.
 func (s PersonSummary) Err() error {
+	if s.uncleaned == 0 && s.DataPoints == 0 && !s.Record && s.Calls == 0 {
+		return &UnknownError{s.Identity, s.Project}
+	}
 	if s.uncleaned == 0 {
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/build"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/ratelimit"
 	"github.com/annals-project/annals/internal/requestlog"
@@ -61,6 +62,7 @@ func newHandlers(p apiParts) (handlers, error) {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		&stateMetrics{p.health.reading, p.read.runtime, p.storage, p.backpressure, p.background, cfg.Roles.parts()},
 	)
+	build.Get().Register(p.registry)
 	p.semantic.register(p.registry)
 	p.health.register(p.registry)
 	p.backpressure.register(p.registry)

@@ -3,6 +3,7 @@ package server
 import (
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,6 +80,16 @@ func (c Config) publicURLs(apiAddr, consoleAddr string) auth.URLs {
 	u := auth.URLs{API: or(c.URLs.API, urlOf(scheme, apiAddr)), Console: or(c.URLs.Console, urlOf(scheme, consoleAddr))}
 	u.Auth = or(c.URLs.Auth, u.Console)
 	return u
+}
+
+// EqualAddresses returns an address that is there twice, "" if there is none. Port 0 is another port each time.
+func EqualAddresses(addresses ...string) string {
+	for i, addr := range addresses {
+		if !strings.HasSuffix(addr, ":0") && addr != "" && slices.Contains(addresses[i+1:], addr) {
+			return addr
+		}
+	}
+	return ""
 }
 
 func or(value, otherwise string) string {

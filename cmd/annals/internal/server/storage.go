@@ -63,6 +63,9 @@ func (st *storage) journal() eventstore.Journal {
 // openStorage opens the log, then the database and the index in parallel.
 func openStorage(ctx context.Context, cfg Config) (_ *storage, err error) {
 	logger := cfg.Logger
+	if err := cfg.Data.RefuseBackup(); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(cfg.Data.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data folder: %w", err)
 	}

@@ -27,32 +27,32 @@ type listeners struct{ api, console, ops net.Listener }
 // listenAll listens on every address before anything else starts, so that a used port is reported
 // at once.
 func listenAll(ctx context.Context, cfg Config) (listeners, error) {
-	api, err := listen(ctx, cfg.APIAddr, "--api-addr (ANNALS_API_ADDR)")
+	api, err := listen(ctx, cfg.APIAddr, "ANNALS_API_ADDR (--api-addr)")
 	if err != nil {
 		return listeners{}, err
 	}
 	l := listeners{api: api}
 	if cfg.Roles.parts().console {
-		if l.console, err = listen(ctx, cfg.ConsoleAddr, "--console-addr (ANNALS_CONSOLE_ADDR)"); err != nil {
+		if l.console, err = listen(ctx, cfg.ConsoleAddr, "ANNALS_CONSOLE_ADDR (--console-addr)"); err != nil {
 			return listeners{}, errors.Join(err, l.close())
 		}
 	}
 	if cfg.OpsAddr != "" {
-		if l.ops, err = listen(ctx, cfg.OpsAddr, "--ops-addr (ANNALS_OPS_ADDR)"); err != nil {
+		if l.ops, err = listen(ctx, cfg.OpsAddr, "ANNALS_OPS_ADDR (--ops-addr)"); err != nil {
 			return listeners{}, errors.Join(err, l.close())
 		}
 	}
 	return l, nil
 }
 
-// listen listens on an address. setting is named in the error if the address is in use.
+// listen listens on an address. An error names its setting.
 func listen(ctx context.Context, addr, setting string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("the address %s is in use: stop what listens there, or choose another with %s", addr, setting)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", addr, err)
+		return nil, fmt.Errorf("the address of %s cannot be listened on: %w", setting, err)
 	}
 	return l, nil
 }

@@ -35,7 +35,7 @@ const (
 func (s Streams) Progress(first int64) *Progress { return newProgress(s.Out, time.Now, first) }
 
 func newProgress(out io.Writer, now func() time.Time, first int64) *Progress {
-	return &Progress{out: out, terminal: isTerminal(out), now: now, began: now(), first: first, shown: now()}
+	return &Progress{out: out, terminal: Is(out), now: now, began: now(), first: first, shown: now()}
 }
 
 // Step is one state of the work.

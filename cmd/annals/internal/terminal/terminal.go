@@ -21,7 +21,7 @@ var ErrNone = errors.New("there is no terminal to ask on")
 
 // Ask asks a question whose answer is yes or no, which is the default.
 func (s Streams) Ask(question string) (yes bool, err error) {
-	if !isTerminal(s.In) {
+	if !Is(s.In) {
 		return false, ErrNone
 	}
 	_, _ = fmt.Fprint(s.Out, question+" [y/N] ")
@@ -33,8 +33,8 @@ func (s Streams) Ask(question string) (yes bool, err error) {
 	return answer == "y" || answer == "yes", nil
 }
 
-// isTerminal reports whether an input or an output is a terminal.
-func isTerminal(stream any) bool {
+// Is reports whether an input or an output is a terminal.
+func Is(stream any) bool {
 	f, ok := stream.(*os.File)
 	if !ok {
 		return false

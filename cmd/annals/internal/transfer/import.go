@@ -13,6 +13,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/terminal"
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/importer"
 )
 
 // Connect makes a client of the server that a command names.
@@ -37,6 +38,22 @@ const patient = 200
 // connect makes a client that later waits for a server that is away or under load.
 func (i Import) connect(timeout time.Duration) (*client.Client, error) {
 	return i.Connect(client.Options{ConnectAttempts: 8, Attempts: patient, Timeout: timeout})
+}
+
+// target returns where an import sends to. It fails at once without a server; later the client waits for it.
+func target(ctx context.Context, to *client.Client) (importer.Target, error) {
+	if _, _, err := to.Ready(ctx); err != nil {
+		return importer.Target{}, err
+	}
+	project, err := to.ProjectID(ctx)
+	return importer.Target{Server: to.Base(), Project: project}, err
+}
+
+// notice shows the person a line, unless it is "".
+func (i Import) notice(text string) {
+	if text != "" {
+		_, _ = fmt.Fprintln(i.Terminal.Out, text)
+	}
 }
 
 // Deriving is what an import that did not wait leaves to the background.

@@ -45,8 +45,9 @@ func (i Import) Files(ctx context.Context, paths []string, cut Cut, yes bool) (s
 	if err != nil {
 		return sum, err
 	}
-	if _, _, err := to.Ready(ctx); err != nil {
-		return sum, err // fail at once; later the client waits for the server
+	target, err := target(ctx, to)
+	if err != nil {
+		return sum, err
 	}
 	progress, err := i.filesProgress(paths[0])
 	if err != nil {
@@ -72,11 +73,12 @@ func (i Import) Files(ctx context.Context, paths []string, cut Cut, yes bool) (s
 	if err != nil {
 		return sum, err
 	}
-	state, err := importer.OpenFilesState(progress, to.Base())
+	state, err := importer.OpenFilesState(progress, target)
 	if err != nil {
 		return sum, err
 	}
 	defer func() { err = errors.Join(err, state.Close()) }()
+	i.notice(state.Notice)
 	files := importer.Files{To: to, Spool: spool, State: state, Parallel: i.Parallel}
 	if err := i.confirm(yes, estimated, files.Total()); err != nil {
 		return sum, err

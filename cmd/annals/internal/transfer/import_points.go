@@ -45,12 +45,13 @@ func (i Import) Points(ctx context.Context, path string) (sum PointsSummary, err
 		return sum, err
 	}
 	defer closeInput()
-	before, err := i.load(to.Base())
+	target, err := target(ctx, to)
 	if err != nil {
 		return sum, err
 	}
-	if _, _, err := to.Ready(ctx); err != nil {
-		return sum, err // fail at once; later the client waits for the server
+	before, err := i.load(target)
+	if err != nil {
+		return sum, err
 	}
 	began := time.Now()
 	bar := i.Terminal.Progress(before.Offset)
@@ -99,26 +100,21 @@ func (i Import) open(path string) (in io.Reader, size int64, done func(), err er
 	return f, count.Bytes, done, nil
 }
 
-// load reads the progress of an earlier import to the same server.
-func (i Import) load(server string) (importer.State, error) {
+// load reads the progress of an earlier import to the same project, or begins.
+func (i Import) load(to importer.Target) (importer.State, error) {
 	if i.State == "" {
-		return importer.NewState(server), nil
+		return importer.NewState(to), nil
 	}
-	state, ok, err := importer.LoadState(i.State)
+	before, ok, err := importer.LoadState(i.State)
 	if err != nil {
-		return state, err
+		return before, err
 	}
 	if !ok {
-		state = importer.NewState(server)
-		return state, state.Save(i.State)
+		before = importer.NewState(to)
 	}
-	if state.Server != server {
-		return state, fmt.Errorf(
-			"%s is the progress of an import to %s: name another file with --state to send everything to %s",
-			i.State, state.Server, server,
-		)
-	}
-	return state, nil
+	state, notice := before.Continue(i.State, to)
+	i.notice(notice)
+	return state, state.Save(i.State)
 }
 
 func (i Import) save(s importer.State) error {

@@ -1,0 +1,33 @@
+package datafolder
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// RefuseBackup returns an error if the folder is a backup: a service that starts on it would be a new one, with other
+// keys and without what is backed up.
+func (f Folder) RefuseBackup() error {
+	_, err := os.Stat(filepath.Join(f.Dir, BackupList))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read the data folder: %w", err)
+	}
+	return fmt.Errorf("%s is a backup, not a data folder: annals restore %q --data-dir DIR makes a data folder of it",
+		f.Dir, f.Dir)
+}
+
+// IsNew reports whether no service has written a log or keys into the folder yet.
+func (f Folder) IsNew() bool {
+	for _, name := range []string{"log", HashKeyFile, CredentialsFile} {
+		if _, err := os.Stat(filepath.Join(f.Dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			return false
+		}
+	}
+	return true
+}
