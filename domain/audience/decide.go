@@ -118,7 +118,7 @@ func RuleInvalid(field, format string, args ...any) *fault.Error {
 		With("errors", []map[string]string{{"field": field, "message": message}})
 }
 
-// ConditionPath is the path of a field of a condition in a request.
-func ConditionPath(i int, member string) string {
+// conditionPath is the path of a field of a condition in a request.
+func conditionPath(i int, member string) string {
 	return fmt.Sprintf("rule.conditions[%d].%s", i, member)
 }

@@ -105,7 +105,7 @@ func (r Rule) Check() error {
 
 func (c Condition) check(i int) error {
 	if wrong := lengthWrong(c.Trait, limit.TraitKey); wrong != "" {
-		return RuleInvalid(ConditionPath(i, "trait"), "%s", wrong)
+		return RuleInvalid(conditionPath(i, "trait"), "%s", wrong)
 	}
 	least, most := 0, 0
 	switch c.Operator {
@@ -115,17 +115,17 @@ func (c Condition) check(i int) error {
 	case IsOneOf, IsNotOneOf:
 		least, most = 1, limit.RuleValues
 	default:
-		return RuleInvalid(ConditionPath(i, "operator"), "is %.100q: want one of %s", c.Operator, operatorNames())
+		return RuleInvalid(conditionPath(i, "operator"), "is %.100q: want one of %s", c.Operator, operatorNames())
 	}
 	if n := len(c.Values); n < least || n > most {
 		if least == most {
-			return RuleInvalid(ConditionPath(i, "values"), "there are %d: %s takes %d", n, c.Operator, most)
+			return RuleInvalid(conditionPath(i, "values"), "there are %d: %s takes %d", n, c.Operator, most)
 		}
-		return RuleInvalid(ConditionPath(i, "values"), "there are %d: %s takes %d to %d", n, c.Operator, least, most)
+		return RuleInvalid(conditionPath(i, "values"), "there are %d: %s takes %d to %d", n, c.Operator, least, most)
 	}
 	for _, v := range c.Values {
 		if wrong := lengthWrong(v, limit.TraitValue); wrong != "" {
-			return RuleInvalid(ConditionPath(i, "values"), "one of them %s", wrong)
+			return RuleInvalid(conditionPath(i, "values"), "one of them %s", wrong)
 		}
 	}
 	return nil

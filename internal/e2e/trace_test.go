@@ -2,18 +2,23 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/bench/locomo"
 	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/readapi"
 )
 
@@ -139,4 +144,59 @@ func (s *service) walkBack(result client.Result, turns map[string]string) {
 	if !slices.ContainsFunc(forward.Nodes, func(n struct{ ID, Kind, Headline string }) bool { return n.ID == result.ID }) {
 		s.t.Errorf("the turn %q does not lead to %q: %+v", turn, result.Content, forward)
 	}
+}
+
+// TestTrace_Documented types the lines of deploy/docs/trace.md after the first text of the README, and compares the
+// lineage that the page shows, whose ids are those of another project.
+func TestTrace_Documented(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../deploy/docs/trace.md")
+	runtest.Must(t, err)
+	lines, sample := tested.FindSubmatch(page), lineageSample.FindSubmatch(page)
+	if lines == nil || sample == nil {
+		t.Fatal("the page has no lines or no sample")
+	}
+	s := newService(t, sharedPostgres(t))
+	s.start()
+	c := s.client(client.Options{})
+	receipt, err := c.Ingest(t.Context(), client.DataPoint{
+		ID: "call-2025-05-12", Label: "Planning call", Timestamp: "2025-05-12T09:30:00Z", Identity: "ana",
+		Content: "Ana moved the launch to 3 June 2025. Never deploy on Fridays.",
+	}, "")
+	runtest.Must(t, err)
+	completed(t.Context(), t, c, receipt.IngestionID)
+	found, err := c.Recall(t.Context(), client.RecallRequest{Query: "When is the launch?", Identity: "ben"})
+	runtest.Must(t, err)
+	ids := map[string]string{}
+	for _, r := range found.Results {
+		ids[r.Artifact.Kind] = r.ID
+	}
+	credentials := fmt.Sprintf("ANNALS_API_URL=http://%s\nANNALS_PROJECT_KEY=%s\nID=%s\nSOURCE=%s\n",
+		s.addr, s.credentials()["ANNALS_PROJECT_KEY"], ids["claim"], ids["source"])
+	if out := shell(t, t.TempDir(), credentials+string(lines[2])); strings.Contains(out, "debugMessage") ||
+		strings.Count(out, `"edges":[{`) != 3 {
+		t.Errorf("the lines of the page print\n%s", out)
+	}
+	var shown, got lineage
+	runtest.Must(t, json.Unmarshal(sample[1], &shown))
+	s.read("/trace/lineage/"+ids["source"]+"?reveal="+ids["source"]+":outputs", &got)
+	if diff := cmp.Diff(shown.named(), got.named()); diff != "" {
+		t.Errorf("the page shows another lineage (-page +answer):\n%s", diff)
+	}
+}
+
+var lineageSample = regexp.MustCompile("(?s)<!-- tested: lineage -->\n```json\n(.*?)```")
+
+// named returns the nodes and edges by headlines instead of ids, sorted.
+func (l lineage) named() (parts []string) {
+	headlines := map[string]string{}
+	for _, n := range l.Nodes {
+		headlines[n.ID] = n.Headline
+		parts = append(parts, n.Kind+": "+n.Headline)
+	}
+	for _, e := range l.Edges {
+		parts = append(parts, headlines[e.InputID]+" -> "+headlines[e.DerivedID])
+	}
+	slices.Sort(parts)
+	return parts
 }

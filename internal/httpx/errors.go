@@ -123,8 +123,9 @@ func faultOf(err error, c echo.Context) *fault.Error {
 			// Do not repeat the path: it may contain the token of a webhook.
 			return fault.New(fault.NotFound, fault.CodeNotFound, "nothing is served at this path")
 		case http.StatusMethodNotAllowed:
+			allow, _ := c.Get(echo.ContextKeyHeaderAllow).(string)
 			return fault.New(fault.MethodNotAllowed, fault.CodeMethodNotAllowed,
-				"%s is not a method of this route", c.Request().Method)
+				"%s is not a method of this route: it has %s", c.Request().Method, allowed(allow))
 		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {

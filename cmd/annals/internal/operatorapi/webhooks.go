@@ -53,6 +53,7 @@ type Webhook struct {
 	Project string `json:"project"`
 	webhook.Settings
 	Paused    bool      `json:"paused"`
+	Deleted   bool      `json:"deleted,omitempty"`
 	CreatedAt time.Time `json:"createdAt"`
 }
 
@@ -67,8 +68,9 @@ type TriedEvent struct {
 	Audience   string     `json:"audience,omitempty"`
 	// Refused is the reason why the ingestion would be refused, "" for none that is known now.
 	Refused string `json:"refused,omitempty"`
-	// Credits are the most that it would cost: an unchanged data point costs that of the event alone.
-	Credits json.Number `json:"credits"`
+	// Credits are the most that it would cost: an unchanged data point costs that of the event alone. They are nil
+	// without metering.
+	Credits *json.Number `json:"credits"`
 }
 
 // Webhooks performs the operations.
@@ -248,7 +250,9 @@ func (o Webhooks) delete(ctx context.Context, in WebhookRequest) (out Webhook, e
 	if err := o.Commands.DeleteWebhook(ctx, o.call(in, p), w.ID); err != nil {
 		return out, refusedFor(err)
 	}
-	return viewOf(w, p), nil
+	out = viewOf(w, p)
+	out.Deleted = true
+	return out, nil
 }
 
 // try maps a body and writes nothing.
@@ -264,14 +268,22 @@ func (o Webhooks) try(ctx context.Context, in WebhookRequest) (out TriedEvent, e
 	if err != nil {
 		return out, refusedFor(err)
 	}
+	organization, _, err := o.Access.OrganizationByID(ctx, p.OrganizationID)
+	if err != nil {
+		return out, err
+	}
 	event, tenths := mapping.Map(in.Body), int64(metering.WebhookEventTenths)
+	if event.DroppedBy == "" {
+		tenths += metering.IngestTenths(int64(len(event.Content)))
+	}
+	if organization.Plan.Metered() {
+		out.Credits = new(metering.Credits(tenths))
+	}
 	if event.DroppedBy != "" {
-		return TriedEvent{Verdict: "dropped", DroppedBy: &event.DroppedBy, Credits: metering.Credits(tenths)}, nil
+		out.Verdict, out.DroppedBy = "dropped", &event.DroppedBy
+		return out, nil
 	}
-	out = TriedEvent{
-		Verdict: "ingested", Content: event.Content, ID: event.ID, Audience: w.Settings.Audience,
-		Credits: metering.Credits(tenths + metering.IngestTenths(int64(len(event.Content)))),
-	}
+	out.Verdict, out.Content, out.ID, out.Audience = "ingested", event.Content, event.ID, w.Settings.Audience
 	if !event.OccurredAt.IsZero() {
 		out.OccurredAt = &event.OccurredAt
 	}

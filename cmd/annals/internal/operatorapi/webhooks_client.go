@@ -33,10 +33,14 @@ func ReadEvent(name string, stdin io.Reader) (body []byte, err error) {
 }
 
 func (w Webhook) state() string {
-	if w.Paused {
+	switch {
+	case w.Deleted:
+		return "deleted"
+	case w.Paused:
 		return "paused"
+	default:
+		return "active"
 	}
-	return "active"
 }
 
 // PrintWebhooks writes a list for people.
@@ -78,7 +82,10 @@ func (w Webhook) Print(out io.Writer) error {
 func (e TriedEvent) Print(out io.Writer) error {
 	var b strings.Builder
 	if e.DroppedBy != nil {
-		fmt.Fprintf(&b, "dropped by: %s\ncredits: %s\n", *e.DroppedBy, e.Credits)
+		fmt.Fprintf(&b, "dropped by: %s\n", *e.DroppedBy)
+		if e.Credits != nil {
+			fmt.Fprintf(&b, "credits: %s\n", *e.Credits)
+		}
 		return write(out, &b)
 	}
 	if e.Refused != "" {
@@ -88,8 +95,12 @@ func (e TriedEvent) Print(out io.Writer) error {
 	if e.OccurredAt != nil {
 		at = e.OccurredAt.Format(time.RFC3339Nano)
 	}
-	fmt.Fprintf(&b, "ingested\n  occurred at  %s\n  id           %s\n  audience     %s\n  credits      %s\n\n%s\n",
-		at, cmp.Or(e.ID, "that of the event"), cmp.Or(e.Audience, "the whole project"), e.Credits, e.Content)
+	fmt.Fprintf(&b, "ingested\n  occurred at  %s\n  id           %s\n  audience     %s\n",
+		at, cmp.Or(e.ID, "that of the event"), cmp.Or(e.Audience, "the whole project"))
+	if e.Credits != nil {
+		fmt.Fprintf(&b, "  credits      %s\n", *e.Credits)
+	}
+	fmt.Fprintf(&b, "\n%s\n", e.Content)
 	return write(out, &b)
 }
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -366,4 +367,48 @@ func TestWebhook_Charges(t *testing.T) {
 	h.stop()
 	h.start()
 	credits(3.6, 2)
+}
+
+// An operator sees credits only where they are metered, and that a deleted webhook is deleted.
+func TestWebhook_TriedAndDeleted(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.start()
+	h.createAcme()
+	h.setPlan("Acme", "flex")
+	for organization, want := range map[string]struct{ ingested, dropped string }{
+		"Annals": {"audience     the whole project\n\nTea.\n", "dropped by: $.text exists\n"},
+		"Acme":   {"audience     the whole project\n  credits      1.1\n\nTea.\n", "dropped by: $.text exists\ncredits: 0.1\n"},
+	} {
+		if organization == "Acme" {
+			h.newProject(h.rotateKey("Acme").ManagementKey, "Default")
+		}
+		w := h.createWebhook(organization, "default", webhook.Settings{
+			ContentPath: "$.text", Filters: []webhook.Filter{filterOf(t, "$.text exists")},
+		})
+		for body, want := range map[string]string{`{"text":"Tea."}`: want.ingested, `{}`: want.dropped} {
+			var printed strings.Builder
+			tried, err := operatorapi.TryWebhook.Call(t.Context(), operatorapi.Dial(h.dir), operatorapi.WebhookRequest{
+				Target: target(organization), ID: w.ID, Body: []byte(body),
+			})
+			if err = errors.Join(err, tried.Print(&printed)); err != nil || !strings.HasSuffix(printed.String(), want) {
+				t.Errorf("%s tries %s, which prints\n%s, %v, want\n%s", organization, body, printed.String(), err, want)
+			}
+		}
+		for _, c := range []struct {
+			state string
+			do    operatorapi.Operation[operatorapi.WebhookRequest, operatorapi.Webhook]
+			in    operatorapi.WebhookRequest
+		}{
+			{"active", operatorapi.ShowWebhook, operatorapi.WebhookRequest{ID: w.ID}},
+			{"paused", operatorapi.PauseWebhook, operatorapi.WebhookRequest{ID: w.ID, Pause: true}},
+			{"deleted", operatorapi.DeleteWebhook, operatorapi.WebhookRequest{ID: w.ID}},
+		} {
+			var printed strings.Builder
+			err := h.onWebhook(c.do, c.in).Print(&printed)
+			if err != nil || !strings.Contains(printed.String(), "state        "+c.state+"\n") {
+				t.Errorf("a webhook that is %s is printed as\n%s, %v", c.state, printed.String(), err)
+			}
+		}
+	}
 }
