@@ -221,6 +221,8 @@ func (s *Server) operatorHandler(write *writeSide, recaller localRecall) http.Ha
 // Run serves until the context ends or a part fails.
 func (s *Server) Run(ctx context.Context) error {
 	logger := s.cfg.Logger
+	ctx, end := s.delayStop(ctx)
+	defer end()
 	socket, err := operatorapi.Listen(ctx, s.cfg.Data.Dir, logger)
 	if err != nil {
 		return errors.Join(err, s.listeners.close())
@@ -256,6 +258,22 @@ func (s *Server) Run(ctx context.Context) error {
 	base := restarting(logger, watchers)
 	base = append(base, task{"projections", s.read.runtime.Run}, task{"postgres", s.storage.watchPostgres})
 	return runTiers(ctx, logger, edge, restarting(logger, core), base)
+}
+
+// delayStop returns a context that ends StopDelay after another one. Meanwhile /readyz answers 503, and calls are
+// served. A service that is not ready stops at once: nobody sends it calls.
+func (s *Server) delayStop(ctx context.Context) (later context.Context, end context.CancelFunc) {
+	later, end = context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() {
+		if s.cfg.StopDelay > 0 && s.web.admission.open.Load() && later.Err() == nil {
+			s.web.admission.draining.Store(true)
+			s.cfg.Logger.InfoContext(later, "service stops after a delay; a second signal ends it at once",
+				"delay", s.cfg.StopDelay.String())
+			sleep(later, s.cfg.StopDelay)
+		}
+		end()
+	})
+	return later, end
 }
 
 // watchers returns the tasks that only watch.
