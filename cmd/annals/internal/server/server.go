@@ -135,8 +135,8 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 	if err != nil {
 		return nil, err
 	}
-	opening := &opening{}
-	health := newHealth(cfg, st, read, index, pressure, semantic, probes, work.stuck, opening)
+	opening, progress := &opening{}, &startProgress{now: time.Now}
+	health := newHealth(cfg, st, read, index, pressure, semantic, probes, work.stuck, opening, progress)
 	recaller := newLocalRecall(cfg, st, read, index, semantic)
 	var requests *requestlog.Writer
 	if has := cfg.Roles.parts(); (has.writes || has.reads) && !cfg.NoRequestLog {
@@ -156,7 +156,7 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 		cfg: cfg, requests: requests, storage: st, listeners: l, urls: urls, journal: journal, read: read, index: index,
 		backpressure: pressure, background: work, semantic: semantic, probes: probes, inventory: inventory, health: health,
 		web: newWeb(cfg, opening), registry: registry, handlers: handlers,
-		startup: newStartup(cfg, st, read, write, index, work, opening, func() { cfg.Ready(urls) }),
+		startup: newStartup(cfg, st, read, write, index, work, opening, progress, func() { cfg.Ready(urls) }),
 	}
 	if has := cfg.Roles.parts(); has.writes && has.pipeline {
 		s.backups = datafolder.Backup{

@@ -17,6 +17,9 @@ func Print(w io.Writer, url string, is client.Condition) error {
 	if is.Ready {
 		lines = append(lines, url+" is ready")
 	}
+	if is.CatchingUp != "" {
+		lines = append(lines, is.CatchingUp)
+	}
 	for _, reason := range is.WritesRefused {
 		lines = append(lines, "writes are refused: "+reason)
 	}
