@@ -42,6 +42,8 @@ func (n NotReady) String() string {
 
 // Remarks are what an operator should know about a service, ready or not.
 type Remarks struct {
+	// CatchingUp describes how far a start has read the log, "" once it has.
+	CatchingUp string `json:"catchingUp,omitempty"`
 	// WritesRefused are the reasons why writes are refused now, none if they are accepted.
 	WritesRefused []string `json:"writesRefused,omitempty"`
 	// OpenTooLong describes an item or send that is open for too long, "" if there is none.
@@ -116,6 +118,9 @@ func RegisterOperation(e *echo.Echo, o Operation) {
 		}
 		unready := fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", parts[0]).
 			With("notReady", parts)
+		if also.CatchingUp != "" {
+			unready = unready.With("catchingUp", also.CatchingUp)
+		}
 		if len(also.WritesRefused) > 0 {
 			unready = unready.With("writesRefused", also.WritesRefused)
 		}

@@ -166,11 +166,11 @@ func TestStatus_Output(t *testing.T) {
 			t.Errorf("server that is not ready: %+v", got)
 		}
 	}
-	f.notReady = `{"code":"service-unavailable","data":{"notReady":[{"part":"postgres","reason":"no answer"}],"writesRefused":["the disk is nearly full"],"semanticSearchOff":"the embedding model small is missing",` +
+	f.notReady = `{"code":"service-unavailable","data":{"notReady":[{"part":"postgres","reason":"no answer"}],"catchingUp":"the projection access has read 5 %","writesRefused":["the disk is nearly full"],"semanticSearchOff":"the embedding model small is missing",` +
 		`"serversDown":["the model cannot be used"],"sendsFailed":"12 sends failed in the last hour","bulkWritesLost":2,` +
 		`"setAside":[{"position":7,"type":"memory.derived.v1","projections":["memories","recallindex"]},{"position":9,"type":"x.v1"}]}}`
 	got := annals(t.Context(), nil, "", "status", "--data-dir", dir)
-	if want := "writes are refused: the disk is nearly full\n" +
+	if want := "the projection access has read 5 %\nwrites are refused: the disk is nearly full\n" +
 		"the embedding model small is missing\n" +
 		"the model cannot be used\n" +
 		"12 sends failed in the last hour\n" +

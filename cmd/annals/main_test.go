@@ -24,6 +24,7 @@ func TestMain(m *testing.M) {
 		pgtest.Main(m)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // as in main
 	code := runIn(ctx, os.Args[1:], &Env{
 		Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Now: func() time.Time {
 			ahead, err := readClock(file)

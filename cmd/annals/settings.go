@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/logging"
@@ -61,6 +62,7 @@ type Settings struct {
 	Retention   *int   `name:"payload-retention-days" setting:"ANNALS_PAYLOAD_RETENTION_DAYS" help:"Days that the request log keeps the bodies of calls of organizations without a plan, 0 to 365; 0 never stores them; default: 14."`
 	Plans       string `name:"plans" setting:"ANNALS_PLANS" help:"Terms of plans that differ from the default, as JSON by plan."`
 	LogFormat   string `name:"log-format" setting:"ANNALS_LOG_FORMAT" default:"auto" help:"Form of the log: auto, which is text at a terminal and JSON elsewhere; text; or json."`
+	StopDelay   int    `name:"stop-delay-seconds" setting:"ANNALS_STOP_DELAY_SECONDS" default:"0" help:"Seconds before a stop in which /readyz answers 503 and calls are still served, so that proxies notice it, 0 to 300."`
 	LogLevel    string `name:"log-level" setting:"ANNALS_LOG_LEVEL" default:"info" help:"Least level that is logged: debug, info, warn or error."`
 }
 
@@ -116,6 +118,9 @@ func (s *Settings) Validate() error {
 	}
 	if s.Retention != nil && (*s.Retention < 0 || *s.Retention > maxRetentionDays) {
 		bad("PAYLOAD_RETENTION_DAYS", "is %d: want 0 to %d days", *s.Retention, maxRetentionDays)
+	}
+	if s.StopDelay < 0 || s.StopDelay > maxStopDelay {
+		bad("STOP_DELAY_SECONDS", "is %d: want 0 to %d seconds", s.StopDelay, maxStopDelay)
 	}
 	if s.Pipeline != "on" && s.Pipeline != "off" {
 		bad("PIPELINE", "is %q: want on or off", s.Pipeline)
@@ -290,6 +295,9 @@ func validateModel(family string, e model.Endpoint, bad func(name, format string
 	}
 }
 
+// maxStopDelay is the longest delay of a stop, in seconds.
+const maxStopDelay = 300
+
 // maxRetentionDays is the most days that bodies of calls are kept.
 const maxRetentionDays = 365
 
@@ -334,6 +342,7 @@ func (s *Settings) config() (server.Config, error) {
 		Model: s.model(), Embeddings: s.embeddings(), EmbeddingsLeast: least, Builtin: builtin,
 		NoRecallFloor: s.Floor == "off",
 		TLSCert:       s.TLSCert, TLSKey: s.TLSKey,
+		StopDelay: time.Duration(s.StopDelay) * time.Second,
 		BulkItems: s.BulkItems, BulkBytes: int64(s.BulkMiB) << 20,
 		MinFreeDisk: uint64(s.MinFreeDisk) << 20, RateLimit: s.RateLimit, PlanTerms: terms,
 	}, nil

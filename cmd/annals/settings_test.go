@@ -127,6 +127,8 @@ func TestSettings_Invalid(t *testing.T) {
 		"model's URL":         {func(s *Settings) { s.ModelURL, s.ModelName = "models:secret/v1", "small" }, "ANNALS_MODEL_URL cannot be used"},
 		"backlog of batches":  {func(s *Settings) { s.BulkItems = -1 }, "ANNALS_BULK_BACKLOG_ITEMS is -1"},
 		"bytes of batches":    {func(s *Settings) { s.BulkMiB = -1 }, "ANNALS_BULK_BACKLOG_MIB is -1"},
+		"delay of a stop":     {func(s *Settings) { s.StopDelay = 301 }, "ANNALS_STOP_DELAY_SECONDS is 301: want 0 to 300"},
+		"negative delay":      {func(s *Settings) { s.StopDelay = -1 }, "ANNALS_STOP_DELAY_SECONDS is -1"},
 		"rate limit":          {func(s *Settings) { s.RateLimit = new(-1) }, "ANNALS_RATE_LIMIT_PER_MINUTE is -1"},
 		"certificate alone":   {func(s *Settings) { s.TLSCert = missing }, "ANNALS_TLS_KEY"},
 		"missing certificate": {func(s *Settings) { s.TLSCert, s.TLSKey = missing, missing }, "cannot be read"},

@@ -3,11 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"strings"
 
-	"github.com/dustin/go-humanize/english"
-
+	"github.com/annals-project/annals/cmd/annals/internal/statusview"
 	"github.com/annals-project/annals/internal/client"
 )
 
@@ -75,62 +72,10 @@ func (c *StatusCmd) server(ctx context.Context, env *Env) error {
 			client.Condition
 		}{to.Base(), is})
 	} else {
-		err = tellCondition(env.Stdout, to.Base(), is)
+		err = statusview.Print(env.Stdout, to.Base(), is)
 	}
 	if err == nil && !is.Ready {
 		err = fmt.Errorf("%s is not ready: %s", to.Base(), is.Why)
 	}
 	return err
-}
-
-func tellCondition(w io.Writer, url string, is client.Condition) error {
-	var lines []string
-	if is.Ready {
-		lines = append(lines, url+" is ready")
-	}
-	for _, reason := range is.WritesRefused {
-		lines = append(lines, "writes are refused: "+reason)
-	}
-	if is.OpenTooLong != "" {
-		lines = append(lines, is.OpenTooLong)
-	}
-	if len(is.RecallIncomplete) > 0 {
-		lines = append(
-			lines,
-			"parts of the index are filled again, and recall of their projects is refused meanwhile: "+strings.Join(
-				is.RecallIncomplete, ", ",
-			),
-		)
-	}
-	if is.RecallElsewhere != "" {
-		lines = append(lines, "recall is not answered here: "+is.RecallElsewhere)
-	}
-	if is.SemanticSearchOff != "" {
-		lines = append(lines, is.SemanticSearchOff)
-	}
-	lines = append(lines, is.ServersDown...)
-	if is.SendsFailed != "" {
-		lines = append(lines, is.SendsFailed)
-	}
-	if is.BulkWritesLost > 0 {
-		lines = append(
-			lines,
-			english.Plural(
-				is.BulkWritesLost, "bulk write", "bulk writes",
-			)+" of identities given up, since the rows could not be read",
-		)
-	}
-	for _, e := range is.SetAside {
-		by := "all projections"
-		if len(e.Projections) > 0 {
-			by = strings.Join(e.Projections, ", ")
-		}
-		lines = append(lines, fmt.Sprintf("set aside: position %d, %s, passed over by %s", e.Position, e.Type, by))
-	}
-	for _, line := range lines {
-		if _, err := fmt.Fprintln(w, line); err != nil {
-			return fmt.Errorf("write answer: %w", err)
-		}
-	}
-	return nil
 }

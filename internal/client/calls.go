@@ -135,6 +135,8 @@ type Condition struct {
 	Ready bool `json:"ready"`
 	// Why names what is missing on one line, if the server is not ready.
 	Why string `json:"why"`
+	// CatchingUp describes how far a start has read the log, "" once it has.
+	CatchingUp string `json:"catchingUp,omitempty"`
 	// WritesRefused are the reasons why writes are refused at the moment.
 	WritesRefused []string `json:"writesRefused,omitempty"`
 	// OpenTooLong describes an item or send that is open for too long, "" if there is none.
@@ -188,6 +190,7 @@ func (c *Client) Condition(ctx context.Context) (is Condition, err error) {
 		remarks = envelope.Data
 	}
 	var also struct {
+		CatchingUp      string     `json:"catchingUp"`
 		WritesRefused   []string   `json:"writesRefused"`
 		OpenTooLong     string     `json:"openTooLong"`
 		RecallElsewhere string     `json:"recallElsewhere"`
@@ -203,6 +206,7 @@ func (c *Client) Condition(ctx context.Context) (is Condition, err error) {
 		is.BulkWritesLost, is.SetAside = also.BulkWritesLost, also.SetAside
 		is.RecallIncomplete, is.OpenTooLong = also.Incomplete, also.OpenTooLong
 		is.SemanticSearchOff = also.SemanticOff
+		is.CatchingUp = also.CatchingUp
 		is.ServersDown, is.SendsFailed = also.ServersDown, also.SendsFailed
 	}
 	is.Ready = got.status == http.StatusOK

@@ -48,6 +48,9 @@ type Config struct {
 	NoRecallFloor bool
 	// TLSCert and TLSKey name the PEM files with which every address speaks HTTPS. Both may be empty.
 	TLSCert, TLSKey string
+	// StopDelay is how long a stop waits while /readyz answers 503 and calls are served, so that what sends the calls
+	// notices it.
+	StopDelay time.Duration
 	// MinFreeDisk is how many bytes of the data folder's disk must be free for writes. 0 checks no
 	// disk.
 	MinFreeDisk uint64

@@ -37,6 +37,7 @@ type health struct {
 	stuck        func() []pipeline.Stuck
 	has          parts
 	admission    *opening
+	progress     *startProgress
 	logger       *slog.Logger
 	calls, work  usedUp
 	// causes are the last causes that were logged.
@@ -45,12 +46,12 @@ type health struct {
 
 func newHealth(
 	cfg Config, st *storage, read *readSide, index *localIndex, pressure *backpressure, semantic semantic, probes *probes,
-	stuck func() []pipeline.Stuck, admission *opening,
+	stuck func() []pipeline.Stuck, admission *opening, progress *startProgress,
 ) *health {
 	return &health{
 		reading: newReading(st, read.runtime, cfg), runtime: read.runtime, storage: st, index: index,
 		backpressure: pressure, semantic: semantic, probes: probes, stuck: stuck, has: cfg.Roles.parts(),
-		admission: admission, logger: cfg.Logger,
+		admission: admission, progress: progress, logger: cfg.Logger,
 	}
 }
 
@@ -162,6 +163,12 @@ func (h *health) remarks(private bool) readapi.Remarks {
 		WritesRefused: h.backpressure.reasons(), OpenTooLong: h.backpressure.openTooLong(),
 		SemanticSearchOff: h.semantic.reason(), BulkWritesLost: now.abandonedBulks,
 		ServersDown: h.probes.remarks(private), SendsFailed: failedRemark(now.failedSends, private),
+	}
+	if c, ok := h.progress.of(now.projections); ok {
+		r.CatchingUp = c.String()
+	}
+	if h.admission.reason() != "" { // what waits does so because of the start
+		r.OpenTooLong = ""
 	}
 	if !private && r.SemanticSearchOff != "" {
 		r.SemanticSearchOff = "the model of the stored vectors is missing or cannot be called: " +

@@ -135,8 +135,8 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 	if err != nil {
 		return nil, err
 	}
-	opening := &opening{}
-	health := newHealth(cfg, st, read, index, pressure, semantic, probes, work.stuck, opening)
+	opening, progress := &opening{}, &startProgress{now: time.Now}
+	health := newHealth(cfg, st, read, index, pressure, semantic, probes, work.stuck, opening, progress)
 	recaller := newLocalRecall(cfg, st, read, index, semantic)
 	var requests *requestlog.Writer
 	if has := cfg.Roles.parts(); (has.writes || has.reads) && !cfg.NoRequestLog {
@@ -156,7 +156,7 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 		cfg: cfg, requests: requests, storage: st, listeners: l, urls: urls, journal: journal, read: read, index: index,
 		backpressure: pressure, background: work, semantic: semantic, probes: probes, inventory: inventory, health: health,
 		web: newWeb(cfg, opening), registry: registry, handlers: handlers,
-		startup: newStartup(cfg, st, read, write, index, work, opening, func() { cfg.Ready(urls) }),
+		startup: newStartup(cfg, st, read, write, index, work, opening, progress, func() { cfg.Ready(urls) }),
 	}
 	if has := cfg.Roles.parts(); has.writes && has.pipeline {
 		s.backups = datafolder.Backup{
@@ -221,6 +221,8 @@ func (s *Server) operatorHandler(write *writeSide, recaller localRecall) http.Ha
 // Run serves until the context ends or a part fails.
 func (s *Server) Run(ctx context.Context) error {
 	logger := s.cfg.Logger
+	ctx, end := s.delayStop(ctx)
+	defer end()
 	socket, err := operatorapi.Listen(ctx, s.cfg.Data.Dir, logger)
 	if err != nil {
 		return errors.Join(err, s.listeners.close())
@@ -256,6 +258,22 @@ func (s *Server) Run(ctx context.Context) error {
 	base := restarting(logger, watchers)
 	base = append(base, task{"projections", s.read.runtime.Run}, task{"postgres", s.storage.watchPostgres})
 	return runTiers(ctx, logger, edge, restarting(logger, core), base)
+}
+
+// delayStop returns a context that ends StopDelay after another one. Meanwhile /readyz answers 503, and calls are
+// served. A service that is not ready stops at once: nobody sends it calls.
+func (s *Server) delayStop(ctx context.Context) (later context.Context, end context.CancelFunc) {
+	later, end = context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() {
+		if s.cfg.StopDelay > 0 && s.web.admission.open.Load() && later.Err() == nil {
+			s.web.admission.draining.Store(true)
+			s.cfg.Logger.InfoContext(later, "service stops after a delay; a second signal ends it at once",
+				"delay", s.cfg.StopDelay.String())
+			sleep(later, s.cfg.StopDelay)
+		}
+		end()
+	})
+	return later, end
 }
 
 // watchers returns the tasks that only watch.

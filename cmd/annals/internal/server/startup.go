@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/projections/memories"
 )
 
@@ -29,6 +30,7 @@ type startup struct {
 	projections []string
 	// steps come then, in order, each repeated until it succeeds.
 	steps     []step
+	progress  *startProgress
 	admission *opening
 	ready     func()
 	logger    *slog.Logger
@@ -38,10 +40,11 @@ type startup struct {
 
 func newStartup(
 	cfg Config, st *storage, read *readSide, write *writeSide, index *localIndex, work *background,
-	admission *opening, ready func(),
+	admission *opening, progress *startProgress, ready func(),
 ) *startup {
 	s := &startup{
 		storage: st, read: read, admission: admission, ready: ready, logger: cfg.Logger, done: make(chan struct{}),
+		progress: progress,
 	}
 	has := cfg.Roles.parts()
 	if has.needsProjections() {
@@ -73,6 +76,8 @@ func (s *startup) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.progress.begin(head)
+	panics.Go(ctx, s.logger, "report of the start panicked", func() { s.reportProgress(ctx) })
 	for _, name := range s.projections {
 		if !s.catchUp(ctx, head, name) {
 			return nil

@@ -94,7 +94,7 @@ serviceAccountName: {{ include "annals.serviceAccount" .root }}
 automountServiceAccountToken: false
 # Variables of services would be taken for settings.
 enableServiceLinks: false
-terminationGracePeriodSeconds: 45
+terminationGracePeriodSeconds: 60
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
