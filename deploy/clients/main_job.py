@@ -3,6 +3,7 @@
 import os
 import time
 
+import httpx
 from annals_client import AuthenticatedClient, Client
 from annals_client.api.audiences import get_audience, put_audience
 from annals_client.api.debugging import explain_ingestion
@@ -104,4 +105,9 @@ assert isinstance(refused, Error) and refused.data.errors[0].field == "content",
 later = call(recall, status=200, body=Recall(query="What is the merger price?", identity="cy")).to_dict()
 later["results"][0]["artifact"] |= {"kind": "insight", "confidence": 1}
 assert RecallPage.from_dict(later).results[0].artifact.kind == "insight"
+# Beyond the calls per minute the answer has no body.
+full = httpx.MockTransport(lambda _: httpx.Response(429, headers={"Retry-After": "7"}))
+limited = AuthenticatedClient(base_url=url, token="", httpx_args={"transport": full})
+refused = ingest.sync_detailed(client=limited, body=Ingest(content="One more."))
+assert refused.status_code == 429 and refused.headers["Retry-After"] == "7", refused
 print("the main job is done")
