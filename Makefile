@@ -31,7 +31,7 @@ TEST := $(GO) test -ldflags=-w -toolexec 'env GOGC=400'
 # make lint vets every package, so the tests need not.
 UNVETTED := $(TEST) -vet=off
 
-.PHONY: help run build model test test-deploy test-elasticsearch check race lint bench bench-size bench-hostile fuzz walk hostile chaos soak golden examples clean
+.PHONY: help run build model test test-deploy test-clients test-elasticsearch check race lint lint-openapi bench bench-size bench-hostile fuzz walk hostile chaos soak golden examples clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,23 @@ test: ## Run every test (T=./folder/... for some of them).
 test-deploy: ## Check what is in deploy/: Compose file, Helm chart, dashboards, alerts, and the image without Docker.
 	cd deploy/test && $(TEST) -vet=all -timeout 20m ./...
 	ANNALS_TEST_IMAGE=1 $(UNVETTED) -count=1 -timeout 20m -run '^TestImage_' ./internal/e2e
+
+# Each part is fetched once, by pip or npm, into bin/clients. Where that is not possible, it is left out with words.
+test-clients: ## Generate a Python and a TypeScript client from readapi/openapi.yaml, and do the main job with each.
+	@deploy/clients/install.sh python || echo "the Python client is not tested"
+	@deploy/clients/install.sh typescript || echo "the TypeScript client is not tested"
+	ANNALS_TEST_CLIENTS=$(CURDIR)/bin/clients $(UNVETTED) -count=1 -timeout 10m -v -run '^TestClients_' ./internal/e2e
+
+REDOCLY  := REDOCLY_TELEMETRY=off REDOCLY_SUPPRESS_UPDATE_NOTICE=true bin/clients/lint/node_modules/.bin/redocly
+SPECTRAL := bin/clients/lint/node_modules/.bin/spectral
+lint-openapi: ## Lint readapi/openapi.yaml with redocly and spectral.
+	@if deploy/clients/install.sh lint; then \
+		$(REDOCLY) lint --extends=spec readapi/openapi.yaml; \
+		$(REDOCLY) lint --extends=recommended readapi/openapi.yaml; \
+		$(SPECTRAL) lint --fail-severity=warn --ruleset deploy/clients/spectral.yaml readapi/openapi.yaml; \
+	else \
+		echo "readapi/openapi.yaml is not linted"; \
+	fi
 
 test-elasticsearch: ## Start an Elasticsearch, and run the tests that need one on it (deploy/elasticsearch/start.sh tells what that takes).
 	deploy/elasticsearch/start.sh run $(UNVETTED) -count=1 -p 1 -timeout 30m \

@@ -264,7 +264,7 @@ func (c *Contract) checkEnvelope(status int, header http.Header, body []byte) er
 	if err := json.Unmarshal(body, &envelope); err != nil {
 		return fmt.Errorf("the error is not JSON: %w", err)
 	}
-	if err := c.doc.Components.Schemas["Error"].Value.VisitJSON(envelope); err != nil {
+	if err := c.doc.Components.Schemas["Error"].Value.VisitJSON(envelope, formats...); err != nil {
 		return fmt.Errorf("the error is no envelope: %w", err)
 	}
 	if inBody, ok := envelope["status"].(float64); !ok || int(inBody) != status {
