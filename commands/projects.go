@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 
 	"github.com/google/uuid"
 
@@ -20,6 +21,9 @@ import (
 type Vault interface {
 	Keep(ctx context.Context, keyID uuid.UUID, clear string) error
 	Drop(ctx context.Context, keyIDs ...uuid.UUID) error
+	// Reveal returns the clear value of a key; ok is false if none is stored. secret.ErrSealKeyUnknown means that no
+	// seal key opens it.
+	Reveal(ctx context.Context, keyID uuid.UUID) (clear string, ok bool, err error)
 }
 
 // CreateProject creates a project of the caller's organization. Its slug derives from the name and
@@ -115,6 +119,47 @@ func (s *Service) CreateKey(ctx context.Context, call Call, slug, name string) (
 	return receipt, waitVisible(ctx, s.waiter, done, projection.Access)
 }
 
+// RevealKey returns the clear value of a live key. It first appends an event that names who is shown it. The fault is
+// not-found, also for a revoked key and for a value that cannot be opened.
+func (s *Service) RevealKey(ctx context.Context, call Call, slug, keyID string) (clear string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
+	defer cancel()
+	p, err := s.project(ctx, call, slug)
+	if err != nil {
+		return "", err
+	}
+	id, err := uuid.Parse(keyID)
+	if err != nil || id.String() != keyID {
+		return "", noLiveKey(keyID)
+	}
+	clear, stored, err := s.vault.Reveal(ctx, id)
+	switch {
+	case errors.Is(err, secret.ErrSealKeyUnknown):
+		return "", fault.New(fault.NotFound, fault.CodeNotFound,
+			"key %s is sealed with a key that is not in ANNALS_SEAL_KEY: it works, but cannot be revealed", keyID)
+	case err != nil:
+		return "", err
+	}
+	_, err = s.decideProject(ctx, call, p.ProjectID, func(state project.State) ([]event.Event, error) {
+		if !state.LiveKeys[id] {
+			return nil, noLiveKey(keyID)
+		}
+		if !stored {
+			return nil, fault.New(fault.NotFound, fault.CodeNotFound,
+				"the value of key %s is not stored, as after a restore: it works, but cannot be revealed", keyID)
+		}
+		return []event.Event{project.KeyRevealed{ProjectID: p.ProjectID, KeyID: id, RevealedAt: call.ReceivedAt}}, nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return clear, nil
+}
+
+func noLiveKey(keyID string) error {
+	return fault.New(fault.NotFound, fault.CodeNotFound, "the project has no live key %q", keyID)
+}
+
 // RevokeKey revokes a key: it is refused from its next call and can no longer be revealed. The
 // fault is not-found, also for a revoked key.
 func (s *Service) RevokeKey(ctx context.Context, call Call, slug, keyID string) error {
@@ -124,14 +169,13 @@ func (s *Service) RevokeKey(ctx context.Context, call Call, slug, keyID string) 
 	if err != nil {
 		return err
 	}
-	unknown := fault.New(fault.NotFound, fault.CodeNotFound, "the project has no live key %q", keyID)
 	id, err := uuid.Parse(keyID)
 	if err != nil || id.String() != keyID {
-		return unknown
+		return noLiveKey(keyID)
 	}
 	done, err := s.decideProject(decideCtx, call, p.ProjectID, func(state project.State) ([]event.Event, error) {
 		if !state.LiveKeys[id] {
-			return nil, unknown
+			return nil, noLiveKey(keyID)
 		}
 		return []event.Event{project.KeyRevoked{ProjectID: p.ProjectID, KeyID: id, RevokedAt: call.ReceivedAt}}, nil
 	})

@@ -169,6 +169,11 @@ func (v *vault) Keep(_ context.Context, id uuid.UUID, clear string) error {
 	return v.fails
 }
 
+func (v *vault) Reveal(_ context.Context, id uuid.UUID) (string, bool, error) {
+	clear, ok := v.kept[id]
+	return clear, ok, v.fails
+}
+
 func (v *vault) Drop(_ context.Context, ids ...uuid.UUID) error {
 	for _, id := range ids {
 		if v.fails == nil {

@@ -138,7 +138,10 @@ func (uncounted) ChargeEvent(_ context.Context, _ auth.Principal, _ time.Time, w
 type noVault struct{}
 
 func (noVault) Keep(context.Context, uuid.UUID, string) error { return nil }
-func (noVault) Drop(context.Context, ...uuid.UUID) error      { return nil }
+
+func (noVault) Reveal(context.Context, uuid.UUID) (string, bool, error) { return "", false, nil }
+
+func (noVault) Drop(context.Context, ...uuid.UUID) error { return nil }
 
 func dataPointDeleted(sourceID string) *fault.Error {
 	return fault.New(fault.Conflict, fault.CodeDataPointDeleted,

@@ -46,6 +46,7 @@ var Catalog = []Entry{
 	{Name: "organization.prepared.v1", New: func() event.Event { return new(organization.Prepared) }},
 	{Name: "project.key-created.v1", New: func() event.Event { return new(project.KeyCreated) }},
 	{Name: "project.key-revoked.v1", New: func() event.Event { return new(project.KeyRevoked) }},
+	{Name: "project.key-revealed.v1", New: func() event.Event { return new(project.KeyRevealed) }},
 	{Name: "project.archived.v1", New: func() event.Event { return new(project.Archived) }},
 	{Name: "project.unarchived.v1", New: func() event.Event { return new(project.Unarchived) }},
 	{Name: "project.caps-set.v1", New: func() event.Event { return new(project.CapsSet) }},

@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/amounts"
 	"github.com/annals-project/annals/cmd/annals/internal/erasure"
 	"github.com/annals-project/annals/cmd/annals/internal/grammar"
+	"github.com/annals-project/annals/cmd/annals/internal/tenancy"
 	"github.com/annals-project/annals/cmd/annals/internal/terminal"
 	"github.com/annals-project/annals/cmd/annals/internal/transfer"
 	"github.com/annals-project/annals/internal/build"
@@ -45,8 +46,9 @@ type CLI struct {
 	Erase       EraseCmd       `cmd:"" help:"Show what waits to be erased, or erase it now."`
 	Events      EventsCmd      `cmd:"" help:"Read the event log, as the person who runs the server."`
 	Rebuild     RebuildCmd     `cmd:"" help:"Build a projection from the log in a shadow, and switch over to it."`
-	Org         OrgCmd         `cmd:"" help:"Create organizations, and set their plan, credits, spend cap and management key."`
-	Project     ProjectCmd     `cmd:"" help:"Archive projects, and set their caps."`
+	Org         OrgCmd         `cmd:"" help:"List and create organizations, and set their plan, credits, spend cap and management key."`
+	Project     ProjectCmd     `cmd:"" help:"List, create and archive projects, and set their caps."`
+	Key         tenancy.KeyCmd `cmd:"" help:"List, create, reveal and revoke the keys of a project."`
 	Embeddings  EmbeddingsCmd  `cmd:"" help:"Install the built-in embedding model, and see how far texts are embedded."`
 	Webhook     WebhookCmd     `cmd:"" help:"Let events of other systems become data points: create webhooks, and change, pause, try and delete them."`
 
@@ -108,6 +110,7 @@ func runIn(ctx context.Context, args []string, env *Env) (code int) {
 		kong.Vars{"version": "annals " + build.Get().String()},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.BindTo(stdout, (*io.Writer)(nil)),
 		kong.Bind(env),
 	)
 	if err != nil {

@@ -7,15 +7,18 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/amounts"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/cmd/annals/internal/tenancy"
 )
 
 // OrgCmd is the group "annals org".
 type OrgCmd struct {
-	Create   OrgCreateCmd   `cmd:"" help:"Create an organization and print its management key."`
-	Plan     OrgPlanCmd     `cmd:"" help:"Put an organization on a plan."`
-	Credits  OrgCreditsCmd  `cmd:"" help:"Grant credits, or take some back."`
-	SpendCap OrgSpendCapCmd `cmd:"" name:"spend-cap" help:"Bound what an organization is charged in a month."`
-	Rotate   OrgRotateCmd   `cmd:"" name:"rotate-management-key" help:"Replace the management key and print the new one."`
+	List     tenancy.OrgListCmd `cmd:"" help:"List the organizations."`
+	Show     tenancy.OrgShowCmd `cmd:"" help:"Show an organization."`
+	Create   OrgCreateCmd       `cmd:"" help:"Create an organization and print its management key."`
+	Plan     OrgPlanCmd         `cmd:"" help:"Put an organization on a plan."`
+	Credits  OrgCreditsCmd      `cmd:"" help:"Grant credits, or take some back."`
+	SpendCap OrgSpendCapCmd     `cmd:"" name:"spend-cap" help:"Bound what an organization is charged in a month."`
+	Rotate   OrgRotateCmd       `cmd:"" name:"rotate-management-key" help:"Replace the management key and print the new one."`
 }
 
 // OrgCreateCmd is "annals org create".

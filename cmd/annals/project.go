@@ -8,13 +8,17 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/amounts"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/cmd/annals/internal/tenancy"
 )
 
 // ProjectCmd is the group "annals project".
 type ProjectCmd struct {
-	Archive   ProjectArchiveCmd   `cmd:"" help:"Refuse every call of a project's keys."`
-	Unarchive ProjectUnarchiveCmd `cmd:"" help:"Take an archived project back into service."`
-	Caps      ProjectCapsCmd      `cmd:"" help:"Set the monthly caps of a project."`
+	List      tenancy.ProjectListCmd   `cmd:"" help:"List the projects, archived ones too."`
+	Show      tenancy.ProjectShowCmd   `cmd:"" help:"Show a project."`
+	Create    tenancy.ProjectCreateCmd `cmd:"" help:"Create a project."`
+	Archive   ProjectArchiveCmd        `cmd:"" help:"Refuse every call of a project's keys."`
+	Unarchive ProjectUnarchiveCmd      `cmd:"" help:"Take an archived project back into service."`
+	Caps      ProjectCapsCmd           `cmd:"" help:"Set the monthly caps of a project."`
 }
 
 // ProjectArchiveCmd is "annals project archive".

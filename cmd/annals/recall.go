@@ -22,6 +22,7 @@ type RecallCmd struct {
 	From          string   `name:"from" placeholder:"TIME" help:"Only what occurred at or after this time."`
 	To            string   `name:"to" placeholder:"TIME" help:"Only what occurred at or before this time; a date alone is that UTC day to its end."`
 	Chronological bool     `name:"chronological" help:"Oldest first, instead of best first."`
+	Full          bool     `name:"full" help:"Print long texts whole, not only their lines with words of the question."`
 	Explain       bool     `name:"explain" help:"Show why each result is there; asks the server that runs on the data folder, as its operator."`
 	Missing       []string `name:"missing" sep:"none" placeholder:"SOURCE_ID" help:"With --explain: show where recall lost this source; may be repeated."`
 	Project       string   `name:"project" placeholder:"SLUG" help:"With --explain: project to ask; default that of the key."`
@@ -59,7 +60,7 @@ func (c *RecallCmd) Run(ctx context.Context, env *Env) error {
 	if c.JSON {
 		return printJSON(env.Stdout, page)
 	}
-	return recallview.PrintResponse(env.Stdout, page)
+	return recallview.PrintResponse(env.Stdout, page, c.Query, c.Full)
 }
 
 // explain explains the query through the socket of the data folder.

@@ -40,6 +40,19 @@ func (KeyRevoked) EventType() string { return "project.key-revoked.v1" }
 // Project returns the project that the event belongs to.
 func (e KeyRevoked) Project() uuid.UUID { return e.ProjectID }
 
+// KeyRevealed records that somebody was shown the clear value of a key. Its metadata names who.
+type KeyRevealed struct {
+	ProjectID  uuid.UUID `json:"projectId"`
+	KeyID      uuid.UUID `json:"keyId"`
+	RevealedAt time.Time `json:"revealedAt"`
+}
+
+// EventType implements event.Event.
+func (KeyRevealed) EventType() string { return "project.key-revealed.v1" }
+
+// Project returns the project that the event belongs to.
+func (e KeyRevealed) Project() uuid.UUID { return e.ProjectID }
+
 // Archived refuses every call of the project's keys.
 type Archived struct {
 	ProjectID  uuid.UUID `json:"projectId"`

@@ -124,9 +124,26 @@ func (e edge) note(c echo.Context, state *request, took time.Duration) {
 	if state.code != "" {
 		attrs = append(attrs, slog.String("code", state.code))
 	}
-	level := slog.LevelInfo
-	if !state.api {
-		level = slog.LevelDebug // probes and scrapes
+	if state.refused != nil {
+		attrs = append(attrs, slog.Any("err", state.refused))
 	}
-	e.cfg.Log.LogAttrs(req.Context(), level, "request", attrs...)
+	e.cfg.Log.LogAttrs(req.Context(), state.level(res.Status, took), "request", attrs...)
+}
+
+// slow is how long a call may take that is not logged for it.
+const slow = time.Second
+
+// level returns the level at which a request is logged: an operator reads what the service refused, failed at or was
+// slow with. Probes and scrapes of operators are for debugging.
+func (r *request) level(status int, took time.Duration) slog.Level {
+	switch {
+	case !r.api:
+		return slog.LevelDebug
+	case r.refused != nil:
+		return slog.LevelWarn
+	case status >= http.StatusInternalServerError, status == http.StatusTooManyRequests, took >= slow:
+		return slog.LevelInfo
+	default:
+		return slog.LevelDebug
+	}
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +19,7 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/apitest"
+	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 )
 
@@ -108,6 +112,73 @@ func TestRequest_Deadline(t *testing.T) {
 		return c.Request().Context().Err()
 	}))
 	api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, "").Want(t, 503, `"code":"timeout"`)
+}
+
+// An operator reads what was refused, failed or slow; the rest is for debugging.
+func TestRequest_LevelOfItsLine(t *testing.T) {
+	var answer error
+	var took time.Duration
+	now := time.Now()
+	cfg := httpx.Config{Now: func() time.Time { return now }}
+	cfg.Limit = func(auth.Principal) (time.Duration, bool) { return time.Second, took >= 0 }
+	api, said := start(t, cfg, at(http.MethodPost, "/ingest", func(c echo.Context) error {
+		now = now.Add(took)
+		if answer != nil {
+			return answer
+		}
+		return c.NoContent(http.StatusNoContent)
+	}))
+	line := regexp.MustCompile(`"level":"([A-Z]+)","msg":"request",.*`)
+	for name, c := range map[string]struct {
+		answer error
+		took   time.Duration
+		level  string
+	}{
+		"served":      {nil, 999 * time.Millisecond, "DEBUG"},
+		"wrong":       {fault.New(fault.Invalid, fault.CodeInvalidRequest, "wrong"), 0, "DEBUG"},
+		"slow":        {nil, time.Second, "INFO"},
+		"too often":   {nil, -1, "INFO"},
+		"failed":      {errors.New("a bug"), 0, "INFO"},
+		"unavailable": {fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "no room"), 0, "WARN"},
+	} {
+		answer, took = c.answer, c.took
+		before := len(said.String())
+		api.Call(http.MethodPost, "/api/v1/ingest", apitest.ProjectKey, "")
+		lines := line.FindAllStringSubmatch(said.String()[before:], -1)
+		if len(lines) != 1 || lines[0][1] != c.level {
+			t.Errorf("%s: logged %q, want one line of level %s", name, lines, c.level)
+		}
+		if c.level == "WARN" && !strings.Contains(lines[0][0], "no room") {
+			t.Errorf("%s: the line lacks the reason: %s", name, lines[0][0])
+		}
+	}
+}
+
+func TestHome(t *testing.T) {
+	e := httpx.NewConsole(httpx.Config{Log: slog.New(slog.DiscardHandler)}).Echo
+	if err := httpx.RegisterHome(e, httpx.Home{
+		Title: "A & B", Text: "<script>", Links: []httpx.Link{{Target: "javascript:alert(1)", Text: "bad"}, {Target: "/ok", Text: "good"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, method := range []string{http.MethodGet, http.MethodHead} {
+		rec := httptest.NewRecorder()
+		e.ServeHTTP(rec, httptest.NewRequest(method, "/", nil))
+		body, header := rec.Body.String(), rec.Header()
+		if rec.Code != 200 || header.Get("Content-Type") != "text/html; charset=UTF-8" ||
+			!strings.HasPrefix(header.Get("Content-Security-Policy"), "default-src 'none'; ") || header.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: %d %v", method, rec.Code, header)
+		}
+		if method == http.MethodGet && (strings.Contains(body, "<script") || strings.Contains(body, "javascript:") ||
+			!strings.Contains(body, `<a href="/ok">good</a>`)) {
+			t.Errorf("page %s", body)
+		}
+	}
+	rec := httptest.NewRecorder()
+	e.ServeHTTP(rec, httptest.NewRequest(http.MethodPost, "/", nil))
+	if rec.Code != 405 {
+		t.Errorf("POST: %d", rec.Code)
+	}
 }
 
 func TestRequest_AccessLogAndMetrics(t *testing.T) {

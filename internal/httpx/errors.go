@@ -80,7 +80,7 @@ func (w errorWriter) write(err error, c echo.Context) {
 	case f.Kind == fault.Unavailable && !state.api:
 		// An operator's probe before the service is ready.
 	case f.Kind == fault.Unavailable:
-		w.log.WarnContext(ctx, "request cannot be served now", "requestId", state.id, "route", c.Path(), "err", err)
+		state.refused = err // logged with the request
 	case f.Kind == fault.Internal:
 		w.log.ErrorContext(ctx, "request failed", "requestId", state.id, "route", c.Path(), "err", err)
 	}

@@ -37,6 +37,8 @@ type request struct {
 	invalidToken bool
 	// code is the code of the answered fault, "" for a success.
 	code string
+	// refused is why the service cannot serve the call now, nil if it can.
+	refused error
 	// logged collects the request for the request log, nil if it is not logged. tee retains the
 	// beginning of the response.
 	logged *logged

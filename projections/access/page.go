@@ -119,6 +119,7 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 		}
 		at := pgarray.Instant(e.RevokedAt)
 		row.revokedAt, row.dirty = &at, true
+	case *project.KeyRevealed: // changes nothing: it is a record for the owner
 	case *project.Archived:
 		return p.project(e.ProjectID, func(row *projectRow) { row.archived = true })
 	case *project.Unarchived:

@@ -2,6 +2,7 @@ package recallview_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -92,7 +93,52 @@ func TestPrint_ReportsAFailedWrite(t *testing.T) {
 	if err := recallview.PrintExplanation(closedPipe{}, explanation()); err == nil {
 		t.Error("an explanation that is not written is no error")
 	}
-	if err := recallview.PrintResponse(closedPipe{}, client.RecallResponse{}); err == nil {
+	if err := recallview.PrintResponse(closedPipe{}, client.RecallResponse{}, "", false); err == nil {
 		t.Error("a response that is not written is no error")
+	}
+}
+
+func TestPrintResponse_LongText(t *testing.T) {
+	lines := []string{"# Guide"}
+	for i := range 40 {
+		lines = append(lines, fmt.Sprintf("Line %d is about something else.", i))
+	}
+	lines[11], lines[31] = "The launch moved to June.", "Who launches it is not decided."
+	page := client.RecallResponse{Results: []client.Result{
+		{Rank: 1, Content: strings.Join(lines, "\n"), OccurredAt: at, Artifact: client.Artifact{Kind: "source"}},
+		{Rank: 2, Content: "First.\nSecond.", OccurredAt: at, Artifact: client.Artifact{Kind: "source"}},
+		{Rank: 3, Content: strings.Repeat("Nothing of it. ", 200) + "The launch is near. " + strings.Repeat("Nothing of it. ", 99)},
+	}}
+	var cut, full strings.Builder
+	if err := errors.Join(
+		recallview.PrintResponse(&cut, page, "When is the launch?", false),
+		recallview.PrintResponse(&full, page, "When is the launch?", true),
+	); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"   …\n   The launch moved to June.\n   …\n   Who launches it is not decided.\n   …\n", "   First.\n   Second.\n",
+		"The launch is near.", "--full prints them whole\n",
+	} {
+		if !strings.Contains(cut.String(), want) {
+			t.Errorf("cut, it lacks %q:\n%s", want, cut.String())
+		}
+	}
+	if strings.Contains(cut.String(), "something else") || len(cut.String()) > 1500 {
+		t.Errorf("cut, it has %d bytes:\n%s", cut.Len(), cut.String())
+	}
+	if n := strings.Count(full.String(), "something else"); n != 38 || strings.Contains(full.String(), "--full") {
+		t.Errorf("whole, it has %d lines:\n%s", n, full.String())
+	}
+}
+
+func TestPrintResponse_LongTextWithoutTheWords(t *testing.T) {
+	page := client.RecallResponse{Results: []client.Result{{Rank: 1, Content: "a\nb\nc\nd\ne\nf\ng\n" + strings.Repeat("x", 999)}}}
+	var out strings.Builder
+	if err := recallview.PrintResponse(&out, page, "launch", false); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "   a\n   b\n   c\n   d\n   e\n   …\n") {
+		t.Errorf("printed %q", out.String())
 	}
 }

@@ -11,9 +11,11 @@ import (
 	"github.com/annals-project/annals/internal/client"
 )
 
-// PrintResponse prints each result as its rank, kind and time, then its text and its sources.
-func PrintResponse(w io.Writer, page client.RecallResponse) error {
+// PrintResponse prints each result as its rank, kind and time, then its text and its sources. Of a long text it prints
+// the lines with words of the question, unless full is set.
+func PrintResponse(w io.Writer, page client.RecallResponse, question string, full bool) error {
 	var b strings.Builder
+	shown := newExcerpts(question)
 	if len(page.Results) == 0 {
 		b.WriteString("nothing is remembered that matches\n")
 	}
@@ -22,7 +24,11 @@ func PrintResponse(w io.Writer, page client.RecallResponse) error {
 		if r.Artifact.SupersededAt != nil {
 			_, _ = fmt.Fprintf(&b, ", superseded %s", r.Artifact.SupersededAt.UTC().Format("2006-01-02 15:04"))
 		}
-		b.WriteString("\n" + indent(r.Content))
+		content := r.Content
+		if !full {
+			content = shown.of(content)
+		}
+		b.WriteString("\n" + indent(content))
 		for _, s := range r.Sources {
 			_, _ = fmt.Fprintf(&b, "   from %s", s.SourceID)
 			if s.Label != "" {
@@ -37,6 +43,9 @@ func PrintResponse(w io.Writer, page client.RecallResponse) error {
 	if len(page.Results) > 0 {
 		_, _ = fmt.Fprintf(&b, "%s, %s\n", english.Plural(len(page.Results), "result", "results"),
 			english.Plural(page.UsedEvidenceTokens, "token", "tokens"))
+	}
+	if shown.cut {
+		b.WriteString("long texts are cut to the lines with words of the question; --full prints them whole\n")
 	}
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("write answer: %w", err)

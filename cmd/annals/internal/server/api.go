@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -98,20 +99,24 @@ func newHandlers(p apiParts) (handlers, error) {
 		readapi.Register(e, p.readRoutes())
 	}
 	httpx.RefuseRoutes(e, missingRole(has))
-	h := handlers{api: e, console: withWebhooks(e, httpx.NewConsole(httpx.Config{Log: logger, URLs: p.urls}))}
+	console := httpx.NewConsole(httpx.Config{Log: logger, URLs: p.urls})
+	h := handlers{api: e, console: withWebhooks(e, console)}
 	operation := readapi.Operation{
 		Ready: p.health.notReady, Remarks: func() readapi.Remarks { return p.health.remarks(p.ownOps) },
 		Metrics: prometheus.GathererFunc(gatherOnce(p.registry.Gather)), Log: logger, Private: p.ownOps,
 	}
 	if !p.ownOps {
 		readapi.RegisterOperation(e, operation)
-		return h, nil
+		return h, errors.Join(httpx.RegisterHome(e, p.homeOfAPI()), httpx.RegisterHome(console.Echo, p.homeOfConsole()))
 	}
 	readapi.RegisterHealth(e)
 	ops := httpx.NewOperation(httpx.Config{Log: logger, URLs: p.urls})
 	readapi.RegisterOperation(ops, operation)
 	h.ops = ops
-	return h, nil
+	return h, errors.Join(
+		httpx.RegisterHome(e, p.homeOfAPI()), httpx.RegisterHome(console.Echo, p.homeOfConsole()),
+		httpx.RegisterHome(ops, homeOfOperation()),
+	)
 }
 
 // writeRoutes returns what the routes that change state need.

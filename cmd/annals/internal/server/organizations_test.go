@@ -354,3 +354,70 @@ func (h *harness) reveals(seal [][]byte, want ...string) {
 		h.t.Errorf("%d keys are kept, want %d, %v", rows, len(want), err)
 	}
 }
+
+// An operator finds, creates, reveals and revokes what belongs to any organization. A reveal is an event with the name
+// of the operator.
+func TestServer_OperatorListsProjectsAndKeys(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.start()
+	socket := operatorapi.Dial(h.config().Data.Dir)
+	own := h.credentials()[datafolder.ProjectKeyName]
+	acme := h.createAcme()
+	type request = operatorapi.TenancyRequest
+	all := must(operatorapi.ListOrganizations.Call(t.Context(), socket, request{}))(t)
+	if len(all) != 2 || all[1].ID != acme.ID || all[0].Projects != 1 || all[1].Projects != 0 || !all[1].IsPrepared {
+		t.Errorf("organizations %+v", all)
+	}
+	of := operatorapi.Target{Organization: acme.Name}
+	project := must(operatorapi.CreateProject.Call(t.Context(), socket, request{Target: of, Name: "Road map"}))(t)
+	projects := must(operatorapi.ListProjects.Call(t.Context(), socket, request{Target: of}))(t)
+	if len(projects) != 1 || projects[0].Slug != project.Slug || projects[0].Organization != acme.Name {
+		t.Errorf("projects %+v", projects)
+	}
+	created := must(operatorapi.CreateKey.Call(t.Context(), socket, request{Project: project.Slug, Name: "app"}))(t)
+	question := point{"query": "anything", "identity": "ana"}
+	h.must(created.Key, http.MethodPost, api+"/recall", question, nil)
+	named := request{Project: project.Slug, Key: created.ID}
+	revealed := must(operatorapi.RevealKey.Call(t.Context(), socket, named))(t)
+	if revealed.Key != created.Key {
+		t.Errorf("revealed %+v", revealed)
+	}
+	list := must(operatorapi.ListKeys.Call(t.Context(), socket, request{Project: "default"}))(t)
+	if len(list) != 1 || !strings.HasSuffix(own, list[0].Suffix) || list[0].Key != "" {
+		t.Errorf("keys %+v", list)
+	}
+	must(operatorapi.RevokeKey.Call(t.Context(), socket, named))(t)
+	h.wants(created.Key, http.MethodPost, api+"/recall", question, 401, "unauthorized")
+
+	_, several := operatorapi.ShowOrganization.Call(t.Context(), socket, request{})
+	_, nameless := operatorapi.CreateKey.Call(t.Context(), socket, request{Project: project.Slug})
+	_, foreign := operatorapi.RevealKey.Call(t.Context(), socket, request{Project: "default", Key: created.ID})
+	_, revoked := operatorapi.RevealKey.Call(t.Context(), socket, named)
+	_, again := operatorapi.RevokeKey.Call(t.Context(), socket, named)
+	for what, err := range map[string]error{
+		"no organization named": several, "a key without a name": nameless, "a key of another project": foreign,
+		"a revoked key": revoked, "a revoked key again": again,
+	} {
+		if !errors.Is(err, operatorapi.ErrRefused) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for _, e := range h.events() {
+		if e.Type == "project.key-revealed.v1" && !strings.Contains(string(e.Meta), `operator `) {
+			t.Errorf("the event does not name the operator: %s", e.Meta)
+		}
+	}
+	if n := h.count("project.key-revealed.v1"); n != 1 {
+		t.Errorf("%d reveals are recorded, want 1", n)
+	}
+}
+
+// must returns what a call returned, and fails the test with its error.
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		runtest.Must(t, err)
+		return v
+	}
+}

@@ -186,8 +186,12 @@ func (s *Server) operatorHandler(write *writeSide, recaller localRecall) http.Ha
 			Commands: write.service, Access: s.read.access, Vault: write.vault, URL: s.urls.Console,
 			Log: s.storage.store, Waiter: s.read.waiter, Now: now,
 		}
+		tenancy := operatorapi.Tenancy{
+			Commands: write.service, Access: s.read.access, Log: s.storage.store, Waiter: s.read.waiter, Now: now,
+		}
 		routes = slices.Concat(
-			routes, operatorapi.SendRoutes(sends), organizations.Routes(), people.Routes(), webhooks.Routes(),
+			routes, operatorapi.SendRoutes(sends), organizations.Routes(), tenancy.Routes(), people.Routes(),
+			webhooks.Routes(),
 		)
 	}
 	routes = append(routes, operatorapi.Exports{
