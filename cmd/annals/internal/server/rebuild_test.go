@@ -154,6 +154,11 @@ func (h *harness) walk(own, management string) (other string) {
 	}
 	h.must(management, http.MethodPost, api+"/projects/"+created.Slug+"/keys", point{"name": "agent"}, &key)
 	h.must(management, http.MethodPost, api+"/projects/"+created.Slug+"/keys", point{"name": "lost"}, &lost)
+	shown, err := operatorapi.RevealKey.Call(h.t.Context(), operatorapi.Dial(h.dir),
+		operatorapi.TenancyRequest{Project: created.Slug, Key: lost.ID})
+	if err != nil || shown.Key != lost.Key {
+		h.t.Errorf("the key is revealed as %+v, %v", shown, err)
+	}
 	h.must(management, http.MethodDelete, api+"/projects/"+created.Slug+"/keys/"+lost.ID, nil, nil)
 	h.send(key.Key, "/ingest", "completed", point{
 		"id": "editor", "content": "Ana uses Emacs next door.",
