@@ -46,6 +46,7 @@ type Settings struct {
 	ModelName   string `name:"model-name" setting:"ANNALS_MODEL_NAME" help:"Model at the endpoint."`
 	ModelKey    string `name:"model-key" setting:"ANNALS_MODEL_KEY" help:"Key of the endpoint, if it needs one; better set in the environment than as a flag."`
 	Embeddings  string `name:"embeddings" setting:"ANNALS_EMBEDDINGS" default:"auto" help:"Semantic search without an endpoint: auto, by the built-in model if annals embeddings install has installed it, else recall searches by words alone; none; or builtin, which warns if the model is not installed."`
+	EmbedModel  string `name:"embeddings-model" setting:"ANNALS_EMBEDDINGS_MODEL" placeholder:"FILE" help:"The jar of the built-in model, or a folder with its files: used from there without annals embeddings install, as where the data folder does not last."`
 	Floor       string `name:"recall-floor" setting:"ANNALS_RECALL_FLOOR" default:"on" enum:"on,off" help:"Whether recall leaves out what has little in common with the query."`
 	EmbedURL    string `name:"embeddings-url" setting:"ANNALS_EMBEDDINGS_URL" help:"Base address of an OpenAI-compatible endpoint for embeddings, which then takes the place of the built-in model."`
 	EmbedName   string `name:"embeddings-name" setting:"ANNALS_EMBEDDINGS_NAME" help:"Model of the embeddings; a new model embeds everything again."`
@@ -141,6 +142,12 @@ func (s *Settings) Validate() error {
 		bad("SEAL_KEY", "%v", err)
 	}
 	s.validateTLS(bad)
+	if _, err := os.Stat(s.EmbedModel); s.EmbedModel != "" && err != nil {
+		bad("EMBEDDINGS_MODEL", "names a file that cannot be read: %v", err)
+	}
+	if s.EmbedModel != "" && s.Embeddings == "none" {
+		bad("EMBEDDINGS_MODEL", "is set, but ANNALS_EMBEDDINGS is none: remove one of them")
+	}
 	validateModel("MODEL", s.model(), bad)
 	validateModel("EMBEDDINGS", s.embeddings(), bad)
 	if _, _, setting, err := s.embeddingModels(); err != nil {
@@ -339,7 +346,7 @@ func (s *Settings) config() (server.Config, error) {
 		URLs:       auth.URLs{API: s.APIURL, Console: s.ConsoleURL, Auth: s.AuthURL},
 		EventStore: s.EventStore, Postgres: s.Postgres, PostgresReplica: s.Replica,
 		Index: s.elastic(), Derive: s.Pipeline == "on",
-		Model: s.model(), Embeddings: s.embeddings(), EmbeddingsLeast: least, Builtin: builtin,
+		Model: s.model(), Embeddings: s.embeddings(), EmbeddingsLeast: least, Builtin: builtin, BuiltinFile: s.EmbedModel,
 		NoRecallFloor: s.Floor == "off",
 		TLSCert:       s.TLSCert, TLSKey: s.TLSKey,
 		StopDelay: time.Duration(s.StopDelay) * time.Second,

@@ -122,16 +122,18 @@ func TestSettings_Invalid(t *testing.T) {
 		"least cosine": {func(s *Settings) {
 			s.EmbedURL, s.EmbedName, s.EmbedLeast = "http://h/v1", "small", "1.5"
 		}, "ANNALS_EMBEDDINGS_LEAST is \"1.5\": want a cosine from 0 to 1"},
-		"least cosine alone":  {func(s *Settings) { s.EmbedLeast = "0.3" }, "ANNALS_EMBEDDINGS_LEAST is set, but ANNALS_EMBEDDINGS_URL is not"},
-		"model without name":  {func(s *Settings) { s.ModelURL = "https://u:secret@models.example.com/v1" }, "ANNALS_MODEL_NAME is not set"},
-		"model's URL":         {func(s *Settings) { s.ModelURL, s.ModelName = "models:secret/v1", "small" }, "ANNALS_MODEL_URL cannot be used"},
-		"backlog of batches":  {func(s *Settings) { s.BulkItems = -1 }, "ANNALS_BULK_BACKLOG_ITEMS is -1"},
-		"bytes of batches":    {func(s *Settings) { s.BulkMiB = -1 }, "ANNALS_BULK_BACKLOG_MIB is -1"},
-		"delay of a stop":     {func(s *Settings) { s.StopDelay = 301 }, "ANNALS_STOP_DELAY_SECONDS is 301: want 0 to 300"},
-		"negative delay":      {func(s *Settings) { s.StopDelay = -1 }, "ANNALS_STOP_DELAY_SECONDS is -1"},
-		"rate limit":          {func(s *Settings) { s.RateLimit = new(-1) }, "ANNALS_RATE_LIMIT_PER_MINUTE is -1"},
-		"certificate alone":   {func(s *Settings) { s.TLSCert = missing }, "ANNALS_TLS_KEY"},
-		"missing certificate": {func(s *Settings) { s.TLSCert, s.TLSKey = missing, missing }, "cannot be read"},
+		"missing built-in model":   {func(s *Settings) { s.EmbedModel = missing }, "ANNALS_EMBEDDINGS_MODEL names a file that cannot be read"},
+		"built-in model, not used": {func(s *Settings) { s.EmbedModel, s.Embeddings = "settings_test.go", "none" }, "ANNALS_EMBEDDINGS_MODEL is set, but ANNALS_EMBEDDINGS is none"},
+		"least cosine alone":       {func(s *Settings) { s.EmbedLeast = "0.3" }, "ANNALS_EMBEDDINGS_LEAST is set, but ANNALS_EMBEDDINGS_URL is not"},
+		"model without name":       {func(s *Settings) { s.ModelURL = "https://u:secret@models.example.com/v1" }, "ANNALS_MODEL_NAME is not set"},
+		"model's URL":              {func(s *Settings) { s.ModelURL, s.ModelName = "models:secret/v1", "small" }, "ANNALS_MODEL_URL cannot be used"},
+		"backlog of batches":       {func(s *Settings) { s.BulkItems = -1 }, "ANNALS_BULK_BACKLOG_ITEMS is -1"},
+		"bytes of batches":         {func(s *Settings) { s.BulkMiB = -1 }, "ANNALS_BULK_BACKLOG_MIB is -1"},
+		"delay of a stop":          {func(s *Settings) { s.StopDelay = 301 }, "ANNALS_STOP_DELAY_SECONDS is 301: want 0 to 300"},
+		"negative delay":           {func(s *Settings) { s.StopDelay = -1 }, "ANNALS_STOP_DELAY_SECONDS is -1"},
+		"rate limit":               {func(s *Settings) { s.RateLimit = new(-1) }, "ANNALS_RATE_LIMIT_PER_MINUTE is -1"},
+		"certificate alone":        {func(s *Settings) { s.TLSCert = missing }, "ANNALS_TLS_KEY"},
+		"missing certificate":      {func(s *Settings) { s.TLSCert, s.TLSKey = missing, missing }, "cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := valid()

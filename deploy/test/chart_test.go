@@ -38,7 +38,8 @@ var variants = map[string]map[string]any{
 	"everything": {
 		"secrets":          map[string]any{"existingSecret": "annals-secrets"},
 		"authorities":      map[string]any{"existingConfigMap": "authorities"},
-		"settings":         map[string]any{"ANNALS_INDEX_CA": "/certificates/ca.crt", "ANNALS_LOG_LEVEL": "warn"},
+		"settings":         map[string]any{"ANNALS_INDEX_CA": "/certificates/ca.crt", "ANNALS_LOG_LEVEL": "warn", "ANNALS_EMBEDDINGS_MODEL": "/models/model.jar"},
+		"models":           map[string]any{"persistentVolumeClaim": map[string]any{"claimName": "models", "readOnly": true}},
 		"imagePullSecrets": []any{map[string]any{"name": "registry"}},
 		"roles": map[string]any{"read": map[string]any{
 			"replicas": 3, "autoscaling": map[string]any{"enabled": true},
@@ -188,6 +189,29 @@ func TestChart_Monitoring(t *testing.T) {
 	}
 	if want := len(dashboards(t)); found != want {
 		t.Errorf("the chart has %d dashboards, want %d", found, want)
+	}
+}
+
+// Each process has the volume with the embedding model.
+func TestChart_Models(t *testing.T) {
+	objects, err := render(t, variants["everything"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range of[*appsv1.Deployment](objects) {
+		if d.Labels["app.kubernetes.io/component"] == "proxy" {
+			continue
+		}
+		mounts := d.Spec.Template.Spec.Containers[0].VolumeMounts
+		mounted := slices.ContainsFunc(mounts, func(m corev1.VolumeMount) bool {
+			return m.Name == "models" && m.MountPath == "/models" && m.ReadOnly
+		})
+		claimed := slices.ContainsFunc(d.Spec.Template.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.Name == "models" && v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == "models"
+		})
+		if !mounted || !claimed {
+			t.Errorf("%s lacks the volume with the model", d.Name)
+		}
 	}
 }
 

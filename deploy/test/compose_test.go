@@ -157,9 +157,135 @@ func TestPrometheus_Configuration(t *testing.T) {
 	}
 }
 
+// Every setting of the program can be named in .env. Some are fixed: those of the image, and those that the file itself
+// decides.
+func TestCompose_PassesSettings(t *testing.T) {
+	ofImage := regexp.MustCompile(`(?m)^ENV (ANNALS_\w+)=`).FindAllStringSubmatch(read(t, "Dockerfile"), -1)
+	for file, c := range map[string]struct {
+		service string
+		fixed   []string
+	}{
+		"compose.yaml": {"write", []string{
+			"ANNALS_EVENTSTORE", "ANNALS_POSTGRES", "ANNALS_ROLES", "ANNALS_MIN_FREE_DISK", // of its servers
+			"ANNALS_TLS_CERT", "ANNALS_TLS_KEY", // a proxy is in front
+		}},
+		"compose.small.yaml": {"annals", []string{
+			"ANNALS_EVENTSTORE", "ANNALS_POSTGRES", "ANNALS_INDEX", "ANNALS_ROLES",
+			"ANNALS_POSTGRES_REPLICA", "ANNALS_INDEX_USER", "ANNALS_INDEX_PASSWORD", "ANNALS_INDEX_KEY", "ANNALS_INDEX_CA",
+			"ANNALS_INDEX_NAME", // of servers that it has none of
+			"ANNALS_TLS_CERT", "ANNALS_TLS_KEY",
+		}},
+	} {
+		env := environment(t)
+		for _, name := range settings(t) {
+			env = append(slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, name+"=") }), name+"=marker")
+		}
+		project, err := loadFile(t, file, env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := project.GetService(c.service)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fixed := slices.Clone(c.fixed)
+		for _, found := range ofImage {
+			fixed = append(fixed, found[1])
+		}
+		for _, name := range settings(t) {
+			if got := value(s, name); got != "marker" && !slices.Contains(fixed, name) {
+				t.Errorf("%s: %s of .env has no effect: %q", file, name, got)
+			}
+		}
+	}
+}
+
+// The small file has two services with limits and health checks, which trust each other and nobody outside.
+func TestComposeSmall_Loads(t *testing.T) {
+	project, err := loadFile(t, "compose.small.yaml", environment(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(project.Services) != 2 {
+		t.Errorf("%d services", len(project.Services))
+	}
+	for name, s := range project.Services {
+		if s.Deploy == nil || s.Deploy.Resources.Limits == nil || s.Deploy.Resources.Limits.MemoryBytes == 0 ||
+			s.HealthCheck == nil || s.Restart != "unless-stopped" {
+			t.Errorf("%s has no limit of memory, no health check, or is not started again", name)
+		}
+	}
+	annals, err := project.GetService("annals")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !annals.ReadOnly || !slices.Equal(annals.CapDrop, []string{"ALL"}) || annals.User != "65532:65532" {
+		t.Error("annals may do more than it needs")
+	}
+	checkHosts(t, project, "annals", "ANNALS_POSTGRES", value(annals, "ANNALS_POSTGRES"))
+	for name := range annals.Environment {
+		if !slices.Contains(settings(t), name) {
+			t.Errorf("the service has no setting %s", name)
+		}
+	}
+	for _, name := range []string{"ANNALS_HASH_KEY", "ANNALS_SEAL_KEY", "POSTGRES_PASSWORD"} {
+		without := slices.DeleteFunc(environment(t), func(line string) bool { return strings.HasPrefix(line, name+"=") })
+		if _, err := loadFile(t, "compose.small.yaml", without); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("loads without %s: %v", name, err)
+		}
+	}
+}
+
+// The script fills in what is empty, each secret with another value, for its owner alone, and never changes a value.
+func TestCompose_Env(t *testing.T) {
+	file := filepath.Join(t.TempDir(), ".env")
+	run := func() string {
+		t.Helper()
+		out, err := exec.Command("../compose/env.sh", file).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		info, err := os.Stat(file)
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("mode %v, %v", info.Mode(), err)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	first := run()
+	values := map[string]string{}
+	for _, found := range regexp.MustCompile(`(?m)^(\w+)=([0-9a-f]{64})$`).FindAllStringSubmatch(first, -1) {
+		values[found[2]] = found[1]
+	}
+	empty := regexp.MustCompile(`(?m)^\w+=$`)
+	if want := len(empty.FindAllString(read(t, ".env.example"), -1)); len(values) != want || empty.MatchString(first) {
+		t.Errorf("%d secrets, want %d:\n%s", len(values), want, first)
+	}
+	if run() != first {
+		t.Error("a second run changed the file")
+	}
+	own := "ANNALS_HASH_KEY=mine\nANNALS_MODEL_KEY=\nPOSTGRES_PASSWORD=\n"
+	if err := os.WriteFile(file, []byte(own), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got := run()
+	if !strings.HasPrefix(got, "ANNALS_HASH_KEY=mine\nANNALS_MODEL_KEY=\nPOSTGRES_PASSWORD=") ||
+		!regexp.MustCompile(`(?m)^ANNALS_SEAL_KEY=[0-9a-f]{64}$`).MatchString(got) || strings.Contains(got, "POSTGRES_PASSWORD=\n") {
+		t.Errorf("a file with values became:\n%s", got)
+	}
+}
+
 func load(t *testing.T, env []string) (*types.Project, error) {
 	t.Helper()
-	options, err := cli.NewProjectOptions([]string{"../compose.yaml"}, cli.WithEnv(env), cli.WithProfiles([]string{"*"}))
+	return loadFile(t, "compose.yaml", env)
+}
+
+func loadFile(t *testing.T, file string, env []string) (*types.Project, error) {
+	t.Helper()
+	options, err := cli.NewProjectOptions([]string{"../" + file}, cli.WithEnv(env), cli.WithProfiles([]string{"*"}))
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,9 @@ import (
 	"github.com/annals-project/annals/internal/client"
 )
 
+// probeText is the text with which the service checks a model.
+const probeText = "Hello."
+
 const modelKey = "sk-the-key-of-the-model"
 
 // chat is a chat endpoint whose answer about each text the test sets.
@@ -34,7 +37,9 @@ func (m *chat) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.t.Errorf("asked %s: %+v, %v", r.URL, request, err)
 	}
 	m.mu.Lock()
-	m.texts = append(m.texts, given.Text)
+	if given.Text != probeText {
+		m.texts = append(m.texts, given.Text)
+	}
 	down := m.down
 	m.mu.Unlock()
 	message := `{"memories":[]}`

@@ -94,8 +94,14 @@ func TestInstall_ThenOpen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if m.Name() != "all-MiniLM-L6-v2-q@"+want.model.sha256[:12] || len(mustEmbed(t, m, "run")) != Dims {
-				t.Errorf("name %q", m.Name())
+			direct, err := openSource(t.Context(), source, want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range []*Model{m, direct} {
+				if m.Name() != "all-MiniLM-L6-v2-q@"+want.model.sha256[:12] || len(mustEmbed(t, m, "run")) != Dims {
+					t.Errorf("name %q", m.Name())
+				}
 			}
 		})
 	}
@@ -251,6 +257,13 @@ func TestOpen_ChangedFile(t *testing.T) {
 	}
 	if _, err := open(writeFolder(t, entry{"model.onnx", model}), want); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing tokenizer: error %v", err)
+	}
+	if _, err := OpenSource(t.Context(), filepath.Join(t.TempDir(), "model.jar")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("missing source: error %v", err)
+	}
+	changed := writeJar(t, entry{want.tokenizer.packed, tokenizer}, entry{want.model.packed, bytes.ToUpper(model)})
+	if _, err := openSource(t.Context(), changed, want); err == nil || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("changed jar: error %v", err)
 	}
 	if _, err := Open(t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("empty folder: error %v", err)

@@ -62,6 +62,24 @@ func open(dir string, want release) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open model: %w", err)
 	}
+	return load(onnx, vocabulary, want)
+}
+
+// OpenSource loads the model from what Install takes, without installing it. The files must be the published ones.
+func OpenSource(ctx context.Context, source string) (*Model, error) {
+	return openSource(ctx, source, published())
+}
+
+func openSource(ctx context.Context, source string, want release) (*Model, error) {
+	onnx, vocabulary, err := readSource(ctx, source, want)
+	if err != nil {
+		return nil, fmt.Errorf("open model: %w", err)
+	}
+	return load(onnx, vocabulary, want)
+}
+
+// load makes the model of its verified files.
+func load(onnx, vocabulary []byte, want release) (*Model, error) {
 	m, err := newModel(onnx, vocabulary)
 	if err != nil {
 		return nil, fmt.Errorf("open model: %w", err)

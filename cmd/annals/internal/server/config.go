@@ -44,6 +44,9 @@ type Config struct {
 	Embeddings      model.Endpoint
 	EmbeddingsLeast float64
 	Builtin         Builtin
+	// BuiltinFile is the jar of the built-in model, or a folder with its files, to use without installing it. "" is the
+	// installed one.
+	BuiltinFile string
 	// NoRecallFloor lets recall return also what has little in common with the query.
 	NoRecallFloor bool
 	// TLSCert and TLSKey name the PEM files with which every address speaks HTTPS. Both may be empty.
@@ -69,7 +72,7 @@ type Config struct {
 	Clock func() time.Time
 	// Ready is called once, when the service accepts requests. It may be nil.
 	Ready func(auth.URLs)
-	// openEncoder opens the built-in model in a folder. Nil is minilm.Open; only tests set another.
+	// openEncoder opens the built-in model of a path. Nil is that of minilm; only tests set another.
 	openEncoder func(dir string) (model.Encoder, error)
 }
 

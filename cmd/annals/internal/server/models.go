@@ -79,7 +79,7 @@ func newModels(ctx context.Context, cfg Config, st *storage) (m models, err erro
 		m.endpointLeast = cfg.EmbeddingsLeast
 	}
 	if cfg.Builtin != BuiltinNone {
-		if err = m.openBuiltin(cfg); err != nil {
+		if err = m.openBuiltin(ctx, cfg); err != nil {
 			return m, err
 		}
 	}
@@ -100,16 +100,24 @@ func newModels(ctx context.Context, cfg Config, st *storage) (m models, err erro
 }
 
 // openBuiltin opens the built-in model if it is installed. With BuiltinAuto one that cannot be used, such as that of
-// another version of the program, counts as not installed.
-func (m *models) openBuiltin(cfg Config) error {
-	open := cfg.openEncoder
+// another version of the program, counts as not installed. One that the configuration names must be usable.
+func (m *models) openBuiltin(ctx context.Context, cfg Config) error {
+	path, open := cfg.Data.Model(), cfg.openEncoder
 	if open == nil {
 		open = func(dir string) (model.Encoder, error) { return minilm.Open(dir) }
+		if cfg.BuiltinFile != "" {
+			open = func(file string) (model.Encoder, error) { return minilm.OpenSource(ctx, file) }
+		}
 	}
-	encoder, err := open(cfg.Data.Model())
+	if cfg.BuiltinFile != "" {
+		path = cfg.BuiltinFile
+	}
+	encoder, err := open(path)
 	switch {
 	case err == nil:
 		m.builtin = model.NewBuiltin(encoder)
+	case cfg.BuiltinFile != "":
+		return fmt.Errorf("ANNALS_EMBEDDINGS_MODEL cannot be used: %w", err)
 	case errors.Is(err, fs.ErrNotExist):
 	case cfg.Builtin == BuiltinAuto:
 		m.damaged = err

@@ -375,6 +375,29 @@ func TestModels_ReportByRole(t *testing.T) {
 	}
 }
 
+// A model that the configuration names is used from its file, and nothing is installed. One that cannot be used
+// refuses the start.
+func TestModels_OfAFile(t *testing.T) {
+	t.Parallel()
+	h := newModelHarness(t)
+	file := t.TempDir()
+	if err := os.WriteFile(filepath.Join(file, "model.onnx"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.begin(BuiltinAuto, func(c *Config) { c.BuiltinFile = file })
+	h.send(h.key, "/ingest", "completed", point{"id": "blue", "content": "My automobile turned blue", "identity": "Ana"})
+	h.embedded(h.encoder.Name(), 1)
+	if _, err := os.Stat(h.modelFile()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the model was installed: %v", err)
+	}
+	cfg := h.config()
+	cfg.BuiltinFile, cfg.openEncoder = filepath.Join(file, "missing.jar"), nil
+	if _, err := newModels(t.Context(), cfg, nil); err == nil ||
+		!strings.Contains(err.Error(), "ANNALS_EMBEDDINGS_MODEL cannot be used") {
+		t.Errorf("missing: %v", err)
+	}
+}
+
 // A damaged model counts as not installed, with a warning, and stops the start of a service that wants it.
 func TestModels_Damaged(t *testing.T) {
 	t.Parallel()

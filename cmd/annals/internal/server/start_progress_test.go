@@ -14,7 +14,9 @@ func TestStartProgress_SlowestProjection(t *testing.T) {
 	clock := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	s := &startProgress{now: func() time.Time { return clock }}
 	states := []runner.Status{
-		{Name: "access", Position: 1000}, {Name: "datapoints", Position: 100}, {Name: "memories", Position: 500},
+		{Name: "access", Position: 1000},
+		{Name: "datapoints", Position: 100},
+		{Name: "memories", Position: 500},
 		{Name: "trace", Position: 0}, // no start waits for it
 		{Name: "usage", Position: 0, Stop: &runner.Stop{}},
 	}
