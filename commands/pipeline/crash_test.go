@@ -43,7 +43,7 @@ type operation struct {
 // alone are the commands that are one append, decided on the stream that it goes to: a crash
 // leaves all of it or nothing.
 var alone = []string{
-	"CreateProject", "CreateKey", "RevokeKey", "SetArchived", "SetCaps", "SetPlan", "SetSpendCap", "GrantCredits", "RotateManagementKey",
+	"CreateProject", "CreateKey", "RevealKey", "RevokeKey", "SetArchived", "SetCaps", "SetPlan", "SetSpendCap", "GrantCredits", "RotateManagementKey",
 	"DeleteAudience", "RecomputeAudience", "CreateWebhook", "ChangeWebhook", "SetWebhookPaused", "RotateWebhookToken", "DeleteWebhook",
 	"CheckWebhook",
 }
