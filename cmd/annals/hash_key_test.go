@@ -88,7 +88,7 @@ func TestHashKey_MissingOrWrong(t *testing.T) {
 					want = "give the key that the server runs with as --hash-key"
 				}
 				got := annals(t.Context(), env, "", args...)
-				if got.code != exitFailed || !strings.Contains(got.stderr, want) || strings.Count(got.stderr, "\n") != 1 {
+				if got.code != exitFailed || !strings.Contains(got.stderr, want) || strings.Count("\n"+got.stderr, "\nannals: ") != 1 {
 					t.Errorf("annals %s: %+v, want %q", args[0], got, want)
 				}
 			}

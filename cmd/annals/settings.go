@@ -105,24 +105,7 @@ func (s *Settings) Validate() error {
 	s.validateReplica(bad)
 	s.validateIndex(bad)
 	s.validateRoles(bad)
-	if s.MinFreeDisk < 0 {
-		bad("MIN_FREE_DISK", "is %d: want a number of MiB, 0 for none", s.MinFreeDisk)
-	}
-	if s.BulkItems < 0 {
-		bad("BULK_BACKLOG_ITEMS", "is %d: want a number of items, 0 for the default", s.BulkItems)
-	}
-	if s.BulkMiB < 0 {
-		bad("BULK_BACKLOG_MIB", "is %d: want a number of MiB, 0 for the default", s.BulkMiB)
-	}
-	if s.RateLimit != nil && *s.RateLimit < 0 {
-		bad("RATE_LIMIT_PER_MINUTE", "is %d: want a number of requests, 0 for no limit", *s.RateLimit)
-	}
-	if s.Retention != nil && (*s.Retention < 0 || *s.Retention > maxRetentionDays) {
-		bad("PAYLOAD_RETENTION_DAYS", "is %d: want 0 to %d days", *s.Retention, maxRetentionDays)
-	}
-	if s.StopDelay < 0 || s.StopDelay > maxStopDelay {
-		bad("STOP_DELAY_SECONDS", "is %d: want 0 to %d seconds", s.StopDelay, maxStopDelay)
-	}
+	s.validateAmounts(bad)
 	if s.Pipeline != "on" && s.Pipeline != "off" {
 		bad("PIPELINE", "is %q: want on or off", s.Pipeline)
 	}
@@ -154,6 +137,27 @@ func (s *Settings) Validate() error {
 		bad(setting, "%v", err)
 	}
 	return errors.Join(errs...)
+}
+
+func (s *Settings) validateAmounts(bad func(name, format string, args ...any)) {
+	if s.MinFreeDisk < 0 {
+		bad("MIN_FREE_DISK", "is %d: want a number of MiB, 0 for none", s.MinFreeDisk)
+	}
+	if s.BulkItems < 0 {
+		bad("BULK_BACKLOG_ITEMS", "is %d: want a number of items, 0 for the default", s.BulkItems)
+	}
+	if s.BulkMiB < 0 {
+		bad("BULK_BACKLOG_MIB", "is %d: want a number of MiB, 0 for the default", s.BulkMiB)
+	}
+	if s.RateLimit != nil && *s.RateLimit < 0 {
+		bad("RATE_LIMIT_PER_MINUTE", "is %d: want a number of requests, 0 for no limit", *s.RateLimit)
+	}
+	if s.Retention != nil && (*s.Retention < 0 || *s.Retention > maxRetentionDays) {
+		bad("PAYLOAD_RETENTION_DAYS", "is %d: want 0 to %d days", *s.Retention, maxRetentionDays)
+	}
+	if s.StopDelay < 0 || s.StopDelay > maxStopDelay {
+		bad("STOP_DELAY_SECONDS", "is %d: want 0 to %d seconds", s.StopDelay, maxStopDelay)
+	}
 }
 
 func (s *Settings) validateRoles(bad func(name, format string, args ...any)) {

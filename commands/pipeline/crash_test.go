@@ -43,8 +43,9 @@ type operation struct {
 // alone are the commands that are one append, decided on the stream that it goes to: a crash
 // leaves all of it or nothing.
 var alone = []string{
-	"CreateProject", "CreateKey", "RevealKey", "RevokeKey", "SetArchived", "SetCaps", "SetPlan", "SetSpendCap", "GrantCredits", "RotateManagementKey",
-	"DeleteAudience", "RecomputeAudience", "CreateWebhook", "ChangeWebhook", "SetWebhookPaused", "RotateWebhookToken", "DeleteWebhook",
+	"CreateProject", "CreateKey", "RevealKey", "RevokeKey", "SetArchived", "SetCaps", "SetPlan", "SetSpendCap",
+	"GrantCredits", "RotateManagementKey", "DeleteAudience", "RecomputeAudience", "CreateWebhook", "ChangeWebhook",
+	"SetWebhookPaused", "RotateWebhookToken", "DeleteWebhook",
 	"CheckWebhook",
 }
 
