@@ -79,6 +79,10 @@ func TestAlerts_FireOnFaultsOnly(t *testing.T) {
 			`annals_postgres_replica_up{` + process + `} 1x30` + "\n" + `annals_postgres_replica_lag_seconds{` + process + `} 2x30`,
 		},
 		"AnnalsEmbeddingsDown": {`annals_embeddings_up{` + process + `} 0x30`, `annals_embeddings_up{` + process + `} 1x30`},
+		"AnnalsRecallsByWordsAlone": {
+			`annals_recalls_by_words_alone_total{` + process + `} 0+20x30` + "\n" + `annals_http_requests_total{` + process + `,route="/api/v1/recall"} 0+100x30`,
+			`annals_recalls_by_words_alone_total{` + process + `} 0+5x30` + "\n" + `annals_http_requests_total{` + process + `,route="/api/v1/recall"} 0+100x30`,
+		},
 		"AnnalsFileDescriptors": {
 			`process_open_fds{` + process + `} 900x30` + "\n" + `process_max_fds{` + process + `} 1024x30`,
 			`process_open_fds{` + process + `} 100x30` + "\n" + `process_max_fds{` + process + `} 1024x30`,

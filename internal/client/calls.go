@@ -179,6 +179,10 @@ func (c *Client) Condition(ctx context.Context) (is Condition, err error) {
 		return Condition{}, &UnreachableError{c.base, err}
 	}
 	remarks := got.body
+	if got.status == http.StatusNotFound {
+		is.Why = "it serves no /readyz: ask its ANNALS_OPS_ADDR, with --url"
+		return is, nil
+	}
 	if got.status != http.StatusOK {
 		is.Why = notReady(got)
 		var envelope struct {
