@@ -11,10 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
-
-	"github.com/annals-project/annals/eventstore/backoff"
 )
 
 // cluster is a database folder with its settings and its user.
@@ -97,65 +93,4 @@ func environment() []string {
 		}
 	}
 	return variables
-}
-
-// stopOrphan stops a server that a killed annals left running on the folder, or that is still shutting
-// down, and removes its socket. The caller holds the lock of the folder, so a server that runs there
-// has lost its parent.
-func (c cluster) stopOrphan(ctx context.Context) error {
-	text, err := os.ReadFile(filepath.Join(c.data(), "postmaster.pid"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("orphaned server: %w", err)
-	}
-	// Process id, data folder, start time, port, socket folder, …
-	lines := strings.Split(string(text), "\n")
-	pid, err := strconv.Atoi(strings.TrimSpace(lines[0]))
-	if err != nil || pid <= 1 {
-		return nil // a crash truncated the file; a new server checks by itself whether the folder is in use
-	}
-	for _, ask := range []struct {
-		signal syscall.Signal
-		limit  time.Duration
-	}{
-		{syscall.SIGINT, 10 * time.Second}, {syscall.SIGQUIT, 5 * time.Second}, {syscall.SIGKILL, 5 * time.Second},
-	} {
-		gone, err := c.stopPID(ctx, pid, ask.signal, ask.limit)
-		if err != nil {
-			return fmt.Errorf("orphaned server: %w", err)
-		}
-		if gone {
-			if len(lines) > 4 {
-				return removeOrphanedSocket(lines[4])
-			}
-			return nil
-		}
-	}
-	return fmt.Errorf("orphaned server: process %d on %s does not end", pid, c.data())
-}
-
-// stopPID signals the server with a process id and waits until it has ended, at most until the limit.
-func (c cluster) stopPID(
-	ctx context.Context, pid int, signal syscall.Signal, limit time.Duration,
-) (gone bool, err error) {
-	running, err := isServerOf(pid, c.data())
-	if err != nil || !running {
-		return !running, err
-	}
-	c.logger.WarnContext(ctx, "stop postgres left by an earlier process", "pid", pid, "signal", signal.String())
-	if err := syscall.Kill(pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return false, fmt.Errorf("signal process %d: %w", pid, err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	for wait := (backoff.Backoff{First: 5 * time.Millisecond, Longest: 100 * time.Millisecond}); ; {
-		if running, err = isServerOf(pid, c.data()); err != nil || !running {
-			return !running, err
-		}
-		if wait.Wait(ctx) != nil {
-			return false, nil
-		}
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,6 +27,8 @@ import (
 const (
 	childVariable         = "ANNALS_PG_TEST_CHILD"
 	noDeathSignalVariable = "ANNALS_PG_TEST_NO_DEATH_SIGNAL"
+	// killAllVariable kills the server too, right before its parent.
+	killAllVariable = "ANNALS_PG_TEST_KILL_ALL"
 )
 
 func TestMain(m *testing.M) {
@@ -133,6 +136,11 @@ func killedChild(t *testing.T, dir string, environment ...string) int {
 		t.Fatalf("child printed %q, %v", line, err)
 	}
 	pid := postmaster(t, dir)
+	if slices.Contains(environment, killAllVariable+"=1") {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := child.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

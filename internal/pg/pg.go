@@ -11,7 +11,7 @@
 //
 // The programs are those of the machine if a version fits, else they are fetched once, checked
 // against a pinned SHA-256 and cached. The server ends with this process. If this process was killed
-// and left a server, the next start stops it.
+// and left a server, the next start stops it. Supervise starts a server again that ends by itself.
 //
 // # The user that Postgres runs as
 //
@@ -63,12 +63,17 @@ type Config struct {
 // Server is a running private Postgres. It listens on a Unix socket that only its user and root can
 // connect to.
 type Server struct {
-	cfg     Config
-	logger  *slog.Logger
-	lock    *os.File
-	socket  socketFolder
+	cfg    Config
+	logger *slog.Logger
+	lock   *os.File
+	socket socketFolder
+	close  func() error
+	// cluster and bin start the server again.
+	cluster cluster
+	bin     installation
+
+	mu      sync.Mutex
 	process *process
-	close   func() error
 }
 
 const (
@@ -119,6 +124,7 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	c := cluster{home: home, user: user, settings: s.settings(), logger: s.logger, deathSignal: !s.cfg.noDeathSignal}
+	s.cluster = c
 	if err := c.stopOrphan(ctx); err != nil {
 		return err
 	}
@@ -130,6 +136,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.bin = bin
 	if major == 0 {
 		s.logger.InfoContext(ctx, "initialize database folder", "folder", home, "version", bin.version, "user", user.name)
 		if err := c.init(ctx, bin); err != nil {
@@ -139,10 +146,7 @@ func (s *Server) start(ctx context.Context) error {
 	if s.socket, err = openSocketFolder(home, user); err != nil {
 		return err
 	}
-	if s.process, err = c.run(ctx, bin, s.socket.path); err != nil {
-		return err
-	}
-	if err := s.awaitReady(ctx); err != nil {
+	if err := s.run(ctx); err != nil {
 		return err
 	}
 	s.logger.InfoContext(ctx, "postgres is ready", "version", bin.version, "user", user.name, "folder", home,
@@ -159,8 +163,27 @@ func socketURL(folder, database string) string {
 	return "postgres://" + role + "@/" + database + "?host=" + host + "&port=" + socketPort + "&sslmode=disable"
 }
 
-// Exited is closed once the server process has ended, for whatever reason.
-func (s *Server) Exited() <-chan struct{} { return s.process.done }
+// Exited is closed once the server process that runs now has ended, for whatever reason.
+func (s *Server) Exited() <-chan struct{} { return s.running().done }
+
+// running returns the process that was started last, nil before the first.
+func (s *Server) running() *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.process
+}
+
+// run starts the server process and returns when it accepts connections.
+func (s *Server) run(ctx context.Context) error {
+	p, err := s.cluster.run(ctx, s.bin, s.socket.path)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.process = p
+	s.mu.Unlock()
+	return s.awaitReady(ctx, p)
+}
 
 // Close shuts the server down fast: it rolls back open transactions; everything committed is on the
 // disk. Further calls return the first error.
@@ -168,8 +191,8 @@ func (s *Server) Close() error { return s.close() }
 
 func (s *Server) shutDown() error {
 	var errs []error
-	if s.process != nil {
-		errs = append(errs, s.process.stop(stopLimit))
+	if p := s.running(); p != nil {
+		errs = append(errs, p.stop(stopLimit))
 	}
 	errs = append(errs, s.socket.remove())
 	if s.lock != nil {

@@ -137,7 +137,9 @@ func (l *lastLines) read(r io.Reader, log *slog.Logger) {
 	for {
 		line, err := lines.ReadString('\n')
 		if line = strings.TrimRight(line, "\n"); line != "" {
-			l.add(line)
+			if !slices.Contains(expected, line) {
+				l.add(line)
+			}
 			logLine(log, line)
 		}
 		if err != nil {
@@ -162,7 +164,8 @@ func (l *lastLines) String() string {
 
 // expected are lines that every start and stop print.
 var expected = []string{
-	"FATAL:  the database system is starting up", "FATAL:  the database system is shutting down",
+	"FATAL:  the database system is starting up", "FATAL:  the database system is in recovery mode",
+	"FATAL:  the database system is not yet accepting connections", "FATAL:  the database system is shutting down",
 	`FATAL:  database "` + database + `" does not exist`, "FATAL:  terminating connection due to administrator command",
 }
 

@@ -1,7 +1,9 @@
 package pg
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -29,11 +31,39 @@ func namespaceUsers() []osUser {
 	}}}
 }
 
+// serversOf returns the processes of Postgres whose working folder is folder. known is true: the system lists them.
+func serversOf(folder string) (pids []int, known bool, err error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, false, fmt.Errorf("list processes: %w", err)
+	}
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		is, err := isServerOf(pid, folder)
+		if errors.Is(err, fs.ErrPermission) {
+			continue // a process of another user, whose folder this is not
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		if is {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, true, nil
+}
+
+// hasEnded reports whether the error of reading about a process means that it has ended.
+func hasEnded(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }
+
 // isServerOf reports whether a process is a Postgres whose working folder is folder.
 func isServerOf(pid int, folder string) (bool, error) {
 	proc := "/proc/" + strconv.Itoa(pid)
 	executable, err := os.Readlink(proc + "/exe")
-	if os.IsNotExist(err) {
+	if hasEnded(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -45,13 +75,16 @@ func isServerOf(pid int, folder string) (bool, error) {
 		return false, nil
 	}
 	where, err := os.Stat(proc + "/cwd")
-	if os.IsNotExist(err) {
+	if hasEnded(err) {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("inspect process %d: %w", pid, err)
 	}
 	ours, err := os.Stat(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
 	if err != nil {
 		return false, fmt.Errorf("inspect process %d: %w", pid, err)
 	}

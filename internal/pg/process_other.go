@@ -21,6 +21,9 @@ func setParentDeathSignal(*syscall.SysProcAttr) {}
 // namespaceUsers returns none: only Linux has user namespaces.
 func namespaceUsers() []osUser { return nil }
 
+// serversOf does not know: the system lists no working folders.
+func serversOf(string) (pids []int, known bool, err error) { return nil, false, nil }
+
 // isServerOf reports whether a process is a Postgres that was started on a folder, by its command
 // line.
 func isServerOf(pid int, folder string) (bool, error) {

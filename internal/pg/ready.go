@@ -20,7 +20,7 @@ const (
 
 // awaitReady returns when the server accepts connections to the database. It creates the database if
 // it does not exist.
-func (s *Server) awaitReady(ctx context.Context) error {
+func (s *Server) awaitReady(ctx context.Context, p *process) error {
 	for wait := (backoff.Backoff{First: 2 * time.Millisecond, Longest: 100 * time.Millisecond}); ; {
 		err := execute(ctx, s.URL(), "select 1")
 		if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == invalidCatalogName {
@@ -30,8 +30,8 @@ func (s *Server) awaitReady(ctx context.Context) error {
 			return nil
 		}
 		select {
-		case <-s.process.done:
-			return fmt.Errorf("postgres ended: %w: %s", s.process.err, s.process.output)
+		case <-p.done:
+			return fmt.Errorf("postgres ended: %w: %s", p.err, p.output)
 		default:
 		}
 		if wait.Wait(ctx) != nil {

@@ -42,12 +42,14 @@ func (f Format) For(out io.Writer) Format {
 	}
 }
 
-// New makes a logger. A line of Text begins with the time of the day and the level.
+// New makes a logger that counts what is repeated very often. A line of Text begins with the time of the day and the
+// level.
 func New(out io.Writer, format Format, level slog.Leveler) *slog.Logger {
 	if format.For(out) == JSON {
-		return slog.New(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level}))
+		return slog.New(withoutRepeats(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level})))
 	}
-	return slog.New(slog.NewTextHandler(&lines{out}, &slog.HandlerOptions{Level: level, ReplaceAttr: shorten}))
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: shorten}
+	return slog.New(withoutRepeats(slog.NewTextHandler(&lines{out}, options)))
 }
 
 const clock = "15:04:05.000"

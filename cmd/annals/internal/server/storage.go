@@ -235,17 +235,12 @@ func (st *storage) close() error {
 	return errors.Join(errs...)
 }
 
-// watchPostgres fails if the private Postgres ends. Nothing works without it, and a restart
-// repairs it.
+// watchPostgres starts the private Postgres again if it ends, and fails if that does not help: then a
+// start of the whole service is tried by what supervises it.
 func (st *storage) watchPostgres(ctx context.Context) error {
 	if st.postgres == nil {
 		<-ctx.Done()
 		return nil
 	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-st.postgres.Exited():
-		return errors.New("the private Postgres ended unexpectedly; the log above shows its last messages")
-	}
+	return st.postgres.Supervise(ctx)
 }
