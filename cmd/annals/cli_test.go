@@ -97,8 +97,12 @@ func TestServe_RefusesABackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"--data-dir", dir, "--api-addr", "127.0.0.1:0", "--console-addr", "127.0.0.1:0"}
-	for _, command := range [][]string{{"serve"}, {"rebuild", "all"}} {
-		got := annals(t.Context(), nil, "", append(command, args...)...)
+	for _, command := range [][]string{
+		append([]string{"serve"}, args...), append([]string{"rebuild", "all"}, args...),
+		{"backup", filepath.Join(t.TempDir(), "copy"), "--data-dir", dir},
+		{"node", "--insecure", "--addr", "127.0.0.1:0", "--data-dir", dir},
+	} {
+		got := annals(t.Context(), nil, "", command...)
 		if got.code != exitFailed || !strings.Contains(got.stderr, "is a backup") || !strings.Contains(got.stderr, "annals restore") {
 			t.Errorf("%v: %+v", command, got)
 		}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -147,6 +149,16 @@ func TestRecall_Output(t *testing.T) {
 	got = annals(t.Context(), nil, "", "recall", "coffee", "--identity=ana", "--data-dir", dir)
 	if got.code != exitOK || got.stdout != "nothing is remembered that matches\n" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// A service with ANNALS_OPS_ADDR has no /readyz at the address of its API.
+func TestStatus_HealthElsewhere(t *testing.T) {
+	api := httptest.NewServer(http.NotFoundHandler())
+	defer api.Close()
+	got := annals(t.Context(), nil, "", "status", "--data-dir", t.TempDir(), "--url", api.URL)
+	if got.code != exitFailed || strings.Contains(got.stderr, "is not ready") || !strings.Contains(got.stderr, "ANNALS_OPS_ADDR") {
+		t.Errorf("%+v", got)
 	}
 }
 

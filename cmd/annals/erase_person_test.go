@@ -36,6 +36,12 @@ func TestErasePerson_Unknown(t *testing.T) {
 	if got.code != exitPartly || !strings.Contains(got.stderr, `"ana" is not known in project default`) {
 		t.Errorf("%+v", got)
 	}
+	f = &operatortest.People{Logged: 58} // calls of others
+	got = annals(t.Context(), nil, "", append(startPeople(t, f), "--yes")...)
+	if got.code != exitPartly || !strings.Contains(got.stderr, "is not known in project default") ||
+		!strings.Contains(got.stderr, "58 calls of the request log lost their texts") {
+		t.Errorf("a project with calls of others: %+v", got)
+	}
 	f = &operatortest.People{NamedIn: 2} // only asked
 	if got := annals(t.Context(), nil, "", append(startPeople(t, f), "--yes")...); got.code != exitOK {
 		t.Errorf("a person who only asked: %+v", got)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/logging"
 	"github.com/annals-project/annals/eventstore/node"
 )
@@ -32,6 +33,9 @@ type NodeCmd struct {
 // Run serves until the context ends or the disk fails.
 func (c *NodeCmd) Run(ctx context.Context, env *Env) (err error) {
 	if err := noCoreDumps(); err != nil {
+		return err
+	}
+	if err := (datafolder.Folder{Dir: c.DataDir}).RefuseBackup(); err != nil {
 		return err
 	}
 	level, err := (&Settings{LogLevel: c.LogLevel}).Level()

@@ -16,21 +16,29 @@ import (
 const blankedRows = 1000
 
 // BlankPerson removes an identity from the calls of a project, also from those that are still in the memory of any
-// process, and returns how many it changed. A person may be named in a text in any spelling, so no text is searched:
-// every call up to now loses its bodies, headers, the parameters of its path and the filter that dropped it. Calls as
-// this identity lose that too. It may be repeated; Tables names the partitions to vacuum.
-func (b *Blanker) BlankPerson(ctx context.Context, project uuid.UUID, identity string) (calls int, err error) {
+// process, and returns how many it changed, and whether one of them was a call as this identity. A person may be named
+// in a text in any spelling, so no text is searched: every call up to now loses its bodies, headers, the parameters of
+// its path and the filter that dropped it. Calls as this identity lose that too. It may be repeated; Tables names the
+// partitions to vacuum.
+func (b *Blanker) BlankPerson(
+	ctx context.Context, project uuid.UUID, identity string,
+) (calls int, called bool, err error) {
 	if err := b.recordProject(ctx, project); err != nil {
-		return 0, fmt.Errorf("record a project with a blanked person: %w", err)
+		return 0, false, fmt.Errorf("record a project with a blanked person: %w", err)
 	}
 	// A rerun must name the partitions too, whatever an interrupted run has changed.
 	if err := b.dirtyAll(ctx); err != nil {
-		return 0, fmt.Errorf("list partitions: %w", err)
+		return 0, false, fmt.Errorf("list partitions: %w", err)
 	}
 	names := []string{identity, redactText(identity, maxIdentity)} // as it was sent, and as the log stores it
+	err = b.DB.QueryRow(ctx, `select exists (select from ops.requests where project_id = $1 and identity = any($2::text[]))`,
+		project, names).Scan(&called)
+	if err != nil {
+		return 0, false, fmt.Errorf("find the calls of a person: %w", err)
+	}
 	last, err := b.lastCall(ctx, project)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, nil
+		return 0, called, nil
 	}
 	for at := firstCall; err == nil && at != last; {
 		var some int
@@ -40,7 +48,7 @@ func (b *Blanker) BlankPerson(ctx context.Context, project uuid.UUID, identity s
 	if err != nil {
 		err = fmt.Errorf("blank the calls of a person: %w", err)
 	}
-	return calls, err
+	return calls, called, err
 }
 
 // recordProject makes every later flush strip the calls that it has in memory, and waits for the flushes in progress.

@@ -37,9 +37,9 @@ func TestBlankPerson_StoredCalls(t *testing.T) {
 	h.add(t, records...)
 	b := &Blanker{DB: h.db}
 	for run := range 2 {
-		calls, err := b.BlankPerson(t.Context(), project, "ana")
-		if want := []int{7, 0}[run]; err != nil || calls != want {
-			t.Fatalf("run %d: %d calls, %v", run, calls, err)
+		calls, called, err := b.BlankPerson(t.Context(), project, "ana")
+		if want := []int{7, 0}[run]; err != nil || calls != want || called != (run == 0) {
+			t.Fatalf("run %d: %d calls, as the person %v, %v", run, calls, called, err)
 		}
 		tables, err := b.Tables(t.Context())
 		if err != nil || len(tables) < 6 {
@@ -77,9 +77,9 @@ func TestBlankPerson_Slices(t *testing.T) {
 	for part := range slices.Chunk(records, 500) { // fewer than wait for room at once
 		h.add(t, part...)
 	}
-	calls, err := (&Blanker{DB: h.db}).BlankPerson(t.Context(), project, "ana")
-	if err != nil || calls != len(records) {
-		t.Errorf("%d calls of %d, %v", calls, len(records), err)
+	calls, called, err := (&Blanker{DB: h.db}).BlankPerson(t.Context(), project, "ana")
+	if err != nil || calls != len(records) || called {
+		t.Errorf("%d calls of %d, as the person %v, %v", calls, len(records), called, err)
 	}
 	if has := h.payloads(t, records); slices.Contains(has, true) {
 		t.Error("a body is left")
@@ -98,7 +98,7 @@ func TestBlankPerson_CallInMemory(t *testing.T) {
 	}
 	writer.Add(records[0])
 	writer.Add(records[1])
-	if _, err := (&Blanker{DB: h.db}).BlankPerson(t.Context(), project, "ana"); err != nil {
+	if _, _, err := (&Blanker{DB: h.db}).BlankPerson(t.Context(), project, "ana"); err != nil {
 		t.Fatal(err)
 	}
 	writer.drain(t.Context())

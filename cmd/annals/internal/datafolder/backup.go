@@ -139,6 +139,9 @@ func writeBackupList(dir string) (uint64, error) {
 
 // BackupOffline makes a backup of the data folder while no server runs on it. It locks the folder.
 func (f Folder) BackupOffline(ctx context.Context, dir string) (position uint64, err error) {
+	if err := f.RefuseBackup(); err != nil {
+		return 0, err
+	}
 	log := filepath.Join(f.Dir, "log")
 	if _, err := os.Stat(log); errors.Is(err, fs.ErrNotExist) {
 		return 0, fmt.Errorf("data folder %s holds no log (is --data-dir right?)", f.Dir)

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// RefuseBackup returns an error if the folder is a backup: a service that starts on it would be a new one, with other
-// keys and without what is backed up.
+// RefuseBackup returns an error if the folder is a backup: what opens the log in it would write a new one there, and a
+// service would have other keys and nothing of what is backed up.
 func (f Folder) RefuseBackup() error {
 	_, err := os.Stat(filepath.Join(f.Dir, BackupList))
 	switch {

@@ -42,6 +42,8 @@ type PersonSummary struct {
 	Erased *operatorapi.Erased `json:"erased"`
 	// uncleaned counts the deletions of the project that are not erased yet.
 	uncleaned int
+	// known reports whether the project held something of the identity.
+	known bool
 }
 
 // personRounds is how often a person is erased who keeps on writing.
@@ -60,6 +62,7 @@ func (p OfPerson) Run(ctx context.Context) (out PersonSummary, err error) {
 	}
 	out = PersonSummary{
 		Project: p.Person.Project, Identity: p.Person.Identity, Receipts: []operatorapi.PersonReceipt{},
+		known: found.HasRecord || found.Newest+found.Earlier+found.Resent+found.Uncleaned > 0,
 	}
 	for range personRounds {
 		if found, err = p.once(ctx, &out); err != nil {
@@ -130,6 +133,7 @@ func (p OfPerson) once(ctx context.Context, out *PersonSummary) (operatorapi.Per
 		return operatorapi.Person{}, err
 	}
 	out.Record, out.Calls = out.Record || forgotten.Record, out.Calls+forgotten.Calls
+	out.known = out.known || forgotten.Record || forgotten.Called
 	found, err := operatorapi.FindPerson.Call(ctx, server, in)
 	if err != nil {
 		return found, err
@@ -173,18 +177,26 @@ func (s PersonSummary) Print(to io.Writer) {
 	}
 }
 
-// UnknownError means that a project held nothing of an identity.
-type UnknownError struct{ Identity, Project string }
+// UnknownError means that a project held nothing of an identity. Calls of the request log were blanked all the same: an
+// interrupted run may have left the name in them.
+type UnknownError struct {
+	Identity, Project string
+	Calls             int
+}
 
 func (e *UnknownError) Error() string {
-	return fmt.Sprintf("%q is not known in project %s: there was nothing to erase; look at how the identity is "+
-		"written (one that was erased before is not known either)", e.Identity, e.Project)
+	also := ""
+	if e.Calls > 0 {
+		also = fmt.Sprintf(", but %s of the request log lost their texts", english.Plural(e.Calls, "call", "calls"))
+	}
+	return fmt.Sprintf("%q is not known in project %s: there was nothing to erase%s; look at how the identity is "+
+		"written (one that was erased before is not known either)", e.Identity, e.Project, also)
 }
 
 // Err is what ends the command after the summary.
 func (s PersonSummary) Err() error {
-	if s.uncleaned == 0 && s.DataPoints == 0 && !s.Record && s.Calls == 0 {
-		return &UnknownError{s.Identity, s.Project}
+	if s.uncleaned == 0 && s.DataPoints == 0 && !s.known {
+		return &UnknownError{s.Identity, s.Project, s.Calls}
 	}
 	if s.uncleaned == 0 {
 		return nil

@@ -79,9 +79,11 @@ type PersonReceipt struct {
 
 // ForgottenPerson is what ForgetPerson removed.
 type ForgottenPerson struct {
-	// Record reports whether it removed the directory record, Calls how many calls of the request log it blanked.
+	// Record reports whether it removed the directory record, Calls how many calls of the request log it blanked: all of
+	// the project. Called reports whether one of them was a call as the identity.
 	Record bool `json:"record"`
 	Calls  int  `json:"calls"`
+	Called bool `json:"called"`
 }
 
 // People erases people.
@@ -91,7 +93,7 @@ type People struct {
 	Queries  datapoints.Queries
 	DB       *pgxpool.Pool
 	Calls    interface {
-		BlankPerson(ctx context.Context, project uuid.UUID, identity string) (calls int, err error)
+		BlankPerson(ctx context.Context, project uuid.UUID, identity string) (calls int, called bool, err error)
 	}
 	// Vacuum purges from the disk what Calls blanked.
 	Vacuum interface {
@@ -221,7 +223,7 @@ func (p People) forget(ctx context.Context, in PersonRequest) (out ForgottenPers
 	if err != nil && (!is || f.Code != fault.CodeNotFound) {
 		return out, refusedFor(err)
 	}
-	if out.Calls, err = p.Calls.BlankPerson(ctx, project.ID, in.Identity); err != nil {
+	if out.Calls, out.Called, err = p.Calls.BlankPerson(ctx, project.ID, in.Identity); err != nil {
 		return out, err
 	}
 	_, err = p.Vacuum.Vacuum(ctx)

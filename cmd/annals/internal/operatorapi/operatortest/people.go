@@ -11,9 +11,10 @@ import (
 // People is a service with one person, who may go on writing.
 type People struct {
 	Eraser
-	// Points and Record are what the project holds of the person, NamedIn how many calls name the person.
-	Points, NamedIn int
-	Record          bool
+	// Points and Record are what the project holds of the person, NamedIn how many calls name the person, and Logged how
+	// many others the request log holds.
+	Points, NamedIn, Logged int
+	Record                  bool
 	// Writes is how many data points the person writes after each deletion.
 	Writes int
 }
@@ -38,8 +39,8 @@ func (p *People) Routes() []operatorapi.Route {
 			return out, nil
 		}),
 		operatorapi.ForgetPerson.Serve(func(context.Context, operatorapi.PersonRequest) (operatorapi.ForgottenPerson, error) {
-			out := operatorapi.ForgottenPerson{Record: p.Record, Calls: p.NamedIn}
-			p.Record, p.NamedIn = false, 0
+			out := operatorapi.ForgottenPerson{Record: p.Record, Calls: p.NamedIn + p.Logged, Called: p.NamedIn > 0}
+			p.Record, p.NamedIn, p.Logged = false, 0, 0
 			return out, nil
 		}))
 }
