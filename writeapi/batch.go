@@ -37,8 +37,8 @@ func (a ingestAPI) batch(c echo.Context) error {
 	return c.JSON(receiptStatus(receipt.Status), batchReceiptOf(receipt))
 }
 
-// batchNames are the names of a batch, without those of its items. The audience is known in order to be refused.
-var batchNames = httpx.NewNames("items", "idempotencyKey", "audience")
+// batchNames are the names of a batch, without those of its items.
+var batchNames = httpx.NewNames("items", "idempotencyKey")
 
 // batchOf reads the body of a batch. The fault is invalid-ingestion for an empty batch, more than
 // 1,000 items or a repeated source id, content-too-large for more than 16 MiB of content, and
@@ -46,9 +46,6 @@ var batchNames = httpx.NewNames("items", "idempotencyKey", "audience")
 func batchOf(body []byte) (items []commands.DataPoint, key string, err error) {
 	var problems httpx.Problems
 	f := httpx.FieldsOf(body, "", &problems, batchNames)
-	if f.Has("audience") { // to ignore it would publish every item to the whole project
-		problems.Add("audience", "is a field of each item: items[0].audience")
-	}
 	if err := problems.Err(); err != nil {
 		return nil, "", err
 	}

@@ -46,9 +46,6 @@ func TestBatch_Faults(t *testing.T) {
 		"equal contents, other ids":     {`{"items":[{"content":"x","id":"a"},{"content":"x","id":"b"},{"content":"x"}]}`, 202, nil},
 		"key of 200":                    {`{"items":` + itemsOf(1) + `,"idempotencyKey":"` + text(200) + `"}`, 202, nil},
 		"key of 201":                    {`{"items":` + itemsOf(1) + `,"idempotencyKey":"` + text(201) + `"}`, 400, []string{`"code":"invalid-request"`, `"field":"idempotencyKey"`}},
-		"audience of the batch":         {`{"items":` + itemsOf(1) + `,"audience":"board"}`, 400, []string{`"code":"invalid-request"`, `{"field":"audience","message":"is a field of each item: items[0].audience"}`}},
-		"misspelt audience of it":       {`{"items":` + itemsOf(1) + `,"Audiance":"board"}`, 400, []string{`"code":"invalid-request"`, "did you mean audience?"}},
-		"null audience of the batch":    {`{"items":` + itemsOf(1) + `,"audience":null}`, 202, nil},
 		"the first wrong item is named": {`{"items":[{"content":"x"},{"content":""},{"content":7}]}`, 400, []string{"items[1].content", `"item":1`}},
 	} {
 		t.Run(name, func(t *testing.T) {
