@@ -165,8 +165,10 @@ func TestErase_APerson(t *testing.T) {
 		t.Errorf("%d data points stay, want those of the others", n)
 	}
 	again, err := erase("--yes").Output()
-	if err != nil || !strings.Contains(string(again), "data points deleted: 0\nrecord: no record was left\n") {
-		t.Errorf("a run after the last: %v %s", err, again)
+	exit, _ := errors.AsType[*exec.ExitError](err)
+	if exit == nil || exit.ExitCode() != 3 ||
+		!strings.Contains(string(again), "data points deleted: 0\nrecord: no record was left\n") {
+		t.Errorf("a run after the last, of nobody known: %v %s", err, again)
 	}
 	if n := query[string](t, db, "select path from ops.requests where identity is null and path like '%{identity}%'"); len(n) < 3 {
 		t.Errorf("paths %v", n)

@@ -166,7 +166,7 @@ func wantRefused(t *testing.T, err error, status int, code string) {
 	}
 }
 
-// What keeps a service from starting is one clear line.
+// What keeps a service from starting is one clear line, after the first of the log.
 func TestStartErrors(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -174,17 +174,18 @@ func TestStartErrors(t *testing.T) {
 	fails := func(want string, args ...string) {
 		t.Helper()
 		out, err := exec.Command(binary, append([]string{"serve"}, args...)...).CombinedOutput()
-		line := strings.TrimSpace(string(out))
-		if err == nil || strings.Contains(line, "\n") || !strings.Contains(line, want) {
+		_, cause, said := strings.Cut("\n"+strings.TrimSpace(string(out)), "\nannals: ")
+		if err == nil || !said || strings.Contains(cause, "\n") || !strings.Contains(cause, want) {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		}
 	}
 	fails(
-		"choose another with --api-addr", "--data-dir", t.TempDir(), "--api-addr", s.addr, "--console-addr", "127.0.0.1:0",
+		"choose another with ANNALS_API_ADDR (--api-addr)",
+		"--data-dir", t.TempDir(), "--api-addr", s.addr, "--console-addr", "127.0.0.1:0",
 	)
 	fails(
-		"choose another with --console-addr", "--data-dir", t.TempDir(), "--api-addr", "127.0.0.1:0", "--console-addr",
-		s.addr,
+		"choose another with ANNALS_CONSOLE_ADDR (--console-addr)",
+		"--data-dir", t.TempDir(), "--api-addr", "127.0.0.1:0", "--console-addr", s.addr,
 	)
 	fails("in use by another process", "--data-dir", s.dir, "--api-addr", "127.0.0.1:0", "--console-addr", "127.0.0.1:0")
 	fails("ANNALS_PIPELINE", "--data-dir", t.TempDir(), "--pipeline", "maybe")
