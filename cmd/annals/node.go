@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/annals-project/annals/cmd/annals/internal/logging"
+	"github.com/annals-project/annals/cmd/annals/internal/memory"
 	"github.com/annals-project/annals/eventstore/node"
 )
 
@@ -31,7 +32,7 @@ type NodeCmd struct {
 
 // Run serves until the context ends or the disk fails.
 func (c *NodeCmd) Run(ctx context.Context, env *Env) (err error) {
-	if err := noCoreDumps(); err != nil {
+	if err := memory.NoCoreDumps(); err != nil {
 		return err
 	}
 	level, err := (&Settings{LogLevel: c.LogLevel}).Level()
