@@ -178,13 +178,9 @@ func (c *Client) Condition(ctx context.Context) (is Condition, err error) {
 	if err != nil {
 		return Condition{}, &UnreachableError{c.base, err}
 	}
-	if got.status == http.StatusNotFound {
-		return Condition{}, fmt.Errorf("%s does not show whether it is ready: with ANNALS_OPS_ADDR set, the service shows "+
-			"it at that address: annals status --url http://HOST:PORT", c.base)
-	}
 	remarks := got.body
 	if got.status == http.StatusNotFound {
-		is.Why = "it serves no /readyz: ask its ANNALS_OPS_ADDR, with --url"
+		is.Why = "it has no /readyz; with ANNALS_OPS_ADDR set, that is there: annals status --url http://HOST:PORT"
 		return is, nil
 	}
 	if got.status != http.StatusOK {
