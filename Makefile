@@ -5,8 +5,8 @@ SHELL       := /bin/bash
 
 GO            ?= go
 DATA          ?= ./data
-# The version that the program shows; without it, that of the repository.
-VERSION       ?=
+# The version that the program shows.
+VERSION       ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 T             ?= ./...
 FUZZTIME      ?= 20s
 KILLS         ?= 100

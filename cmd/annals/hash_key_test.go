@@ -87,6 +87,7 @@ func TestHashKey_MissingOrWrong(t *testing.T) {
 				if c.name == "missing" && args[0] == "backup" {
 					want = "give the key that the server runs with as --hash-key"
 				}
+				env["ANNALS_LOG_LEVEL"] = "warn" // the reason alone, without the first line of the log
 				got := annals(t.Context(), env, "", args...)
 				if got.code != exitFailed || !strings.Contains(got.stderr, want) || strings.Count("\n"+got.stderr, "\nannals: ") != 1 {
 					t.Errorf("annals %s: %+v, want %q", args[0], got, want)

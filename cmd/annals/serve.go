@@ -37,8 +37,11 @@ func (c *ServeCmd) Run(ctx context.Context, env *Env) (err error) {
 	cfg.Logger.InfoContext(ctx, "annals starts", "version", is.Version, "commit", is.Commit, "go", is.Go,
 		"data", cfg.Data.Dir, "roles", cfg.Roles.String(), "heap_mib", memory.Limit(env.Getenv)>>20)
 	for _, unknown := range environment.Find(env.Environ, env.Known) {
-		cfg.Logger.WarnContext(ctx, "no setting reads this variable of the environment", "variable", unknown.Name,
-			"nearest", unknown.Nearest)
+		args := []any{"variable", unknown.Name}
+		if unknown.Nearest != "" {
+			args = append(args, "nearest", unknown.Nearest)
+		}
+		cfg.Logger.WarnContext(ctx, "no setting reads this variable of the environment", args...)
 	}
 	cfg.Clock = env.Now
 	service := announce.Service{Data: cfg.Data, New: cfg.Data.IsNew(), OpsAddr: c.OpsAddr}

@@ -156,8 +156,9 @@ func (g *gates) authenticate(c echo.Context, r *request) (err error) {
 	return err
 }
 
+// nameProject adds the id of the project to the response, except to the events of webhooks: another system sends them.
 func nameProject(c echo.Context, r *request) {
-	if id := r.principal.Project.ID; id != uuid.Nil {
+	if id := r.principal.Project.ID; id != uuid.Nil && !r.route.Webhook {
 		c.Response().Header().Set(HeaderProject, id.String())
 	}
 }

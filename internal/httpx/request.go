@@ -18,8 +18,8 @@ import (
 // headerRequestID is on every response; its value is made here, never taken from the caller.
 const headerRequestID = "X-Request-Id"
 
-// HeaderProject is on every response to a call whose project is known: an id that no other project has, in this store
-// or another. An importer learns by it whether it sent to this project before.
+// HeaderProject is on every response to a call whose project is known, but for the events of webhooks: an id that no
+// other project has, in this store or another. An importer learns by it whether it sent to this project before.
 const HeaderProject = "X-Annals-Project"
 
 const requestKey = "annals.request"

@@ -31,9 +31,13 @@ func namespaceUsers() []osUser {
 	}}}
 }
 
-// serversOf returns the processes of Postgres whose working folder is folder. known is true: the system lists them.
+// serversOf returns the processes of Postgres whose working folder is folder. known is false in a root
+// without /proc.
 func serversOf(folder string) (pids []int, known bool, err error) {
 	entries, err := os.ReadDir("/proc")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
 	if err != nil {
 		return nil, false, fmt.Errorf("list processes: %w", err)
 	}

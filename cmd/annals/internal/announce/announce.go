@@ -51,7 +51,7 @@ func (s Service) Ready(to io.Writer, urls auth.URLs, isPerson bool) {
 	fmt.Fprintf(&b, "\n  version  %s\n  API      %s (all calls: %s/openapi.yaml)\n  console  %s\n",
 		build.Get().Version, urls.API, urls.API, urls.Console)
 	if s.OpsAddr != "" {
-		fmt.Fprintf(&b, "  health   %s (/readyz, /metrics)\n", s.OpsAddr)
+		fmt.Fprintf(&b, "  health   http://%s (/readyz, /metrics)\n", s.OpsAddr)
 	}
 	if keys != "" {
 		fmt.Fprintf(&b, "  keys     %s\n", keys)

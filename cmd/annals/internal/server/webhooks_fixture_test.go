@@ -86,6 +86,9 @@ func (h *harness) event(url string, body io.Reader, headers ...string) (r receiv
 	if err != nil {
 		h.t.Errorf("answer to an event: %v", err)
 	}
+	if id := res.Header.Get("X-Annals-Project"); id != "" {
+		h.t.Errorf("the sender of an event learns the id of the project: %s", id)
+	}
 	r.status, r.header, r.body = res.StatusCode, res.Header, string(text)
 	return r
 }
