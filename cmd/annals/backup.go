@@ -15,6 +15,7 @@ type BackupCmd struct {
 	DataDir string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder; a server may be running on it."`
 	HashKey string `name:"hash-key" setting:"ANNALS_HASH_KEY" help:"Key of the hashes, if it is configured and no server runs."`
 	SealKey string `name:"seal-key" setting:"ANNALS_SEAL_KEY" help:"Keys that seal API keys, if they are configured and no server runs."`
+	JSON    bool   `name:"json" help:"Print the result as one JSON value."`
 }
 
 // Run lets the running server make the backup. Without a server, this process makes it.
@@ -31,6 +32,9 @@ func (c *BackupCmd) Run(ctx context.Context, env *Env) error {
 	}
 	if err != nil {
 		return err
+	}
+	if c.JSON {
+		return printJSON(env.Stdout, done)
 	}
 	_, err = fmt.Fprintf(env.Stdout,
 		"backed up to %s, up to position %d; it holds keys in clear: keep it as safe as the data folder\n", done.Dir,

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -116,6 +117,7 @@ func runIn(ctx context.Context, args []string, env *Env) (code int) {
 	if err != nil {
 		return printError(stderr, err)
 	}
+	grammar.HideSettings(parser.Model, "rebuild", "ANNALS_DATA_DIR")
 	command, err := parser.Parse(amounts.JoinNegative(args))
 	if err != nil {
 		_, _ = fmt.Fprintf(stderr, "annals: %v (annals --help lists the commands, annals serve --help the settings)\n", err)
@@ -131,6 +133,9 @@ func runIn(ctx context.Context, args []string, env *Env) (code int) {
 // printError writes an error as one line and returns the exit code.
 func printError(stderr io.Writer, err error) int {
 	line := strings.Join(strings.Fields(err.Error()), " ")
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		line += " (raise ulimit -n: 4,096 or more is advised)"
+	}
 	_, _ = fmt.Fprintf(stderr, "annals: %s\n", line)
 	return exitCode(err)
 }

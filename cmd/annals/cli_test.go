@@ -3,14 +3,25 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/internal/build"
+	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/directory"
+	"github.com/annals-project/annals/projections/embeddings"
+	"github.com/annals-project/annals/projections/memories"
+	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/trace"
+	"github.com/annals-project/annals/projections/usage"
 )
 
 // outcome is the result of a run of the command line.
@@ -141,5 +152,57 @@ func TestCLI_EnvironmentWithoutFlag(t *testing.T) {
 		t.Context(), env, "", "serve", "--pipeline=off", "--log-level=loud",
 	); strings.Contains(got.stderr, "PIPELINE") {
 		t.Errorf("the flag did not win over the variable: %s", got.stderr)
+	}
+}
+
+// Scripts read JSON also of what fails.
+func TestCLI_JSON(t *testing.T) {
+	data, root := keptFolder(t), t.TempDir()
+	backup, closed := filepath.Join(root, "backup"), "127.0.0.1:1"
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"backup", backup, "--data-dir", data}, exitOK, `"position"`},
+		{[]string{"restore", backup, "--data-dir", filepath.Join(root, "restored")}, exitOK, `"position"`},
+		{[]string{"healthcheck", "--api-addr", closed}, exitFailed, `"ok": false`},
+		{[]string{"status", "--data-dir", root, "--url", "http://" + closed}, exitFailed, `"why": "no answer from`},
+	} {
+		got := annals(t.Context(), nil, "", append(c.args, "--json")...)
+		if got.code != c.code || !json.Valid([]byte(got.stdout)) || !strings.Contains(got.stdout, c.want) {
+			t.Errorf("%v: %+v", c.args, got)
+		}
+		if failed := c.code != exitOK; failed != (strings.Count(got.stderr, "\n") == 1) {
+			t.Errorf("%v: standard error has %q", c.args, got.stderr)
+		}
+	}
+}
+
+func TestCLI_NoFileDescriptor(t *testing.T) {
+	var out bytes.Buffer
+	printError(&out, fmt.Errorf("open the log: %w", &os.PathError{Op: "open", Path: "x", Err: syscall.EMFILE}))
+	if !strings.Contains(out.String(), "too many open files (raise ulimit -n: 4,096") {
+		t.Errorf("printed %s", &out)
+	}
+}
+
+// The help of rebuild lists what can be built, and none of the settings of the service but its folder.
+func TestHelp_Rebuild(t *testing.T) {
+	got := annals(t.Context(), nil, "", "rebuild", "--help")
+	text := strings.Join(strings.Fields(got.stdout), " ")
+	for _, name := range []string{
+		access.Name, datapoints.Name, directory.Name, embeddings.Name, memories.Name, recallindex.Name, trace.Name, usage.Name,
+	} {
+		if !strings.Contains(text, name) {
+			t.Errorf("the help lacks %s", name)
+		}
+	}
+	if !strings.Contains(text, "$ANNALS_DATA_DIR") || strings.Contains(text, "$ANNALS_API_ADDR") {
+		t.Errorf("the help is %s", got.stdout)
+	}
+	if got := annals(t.Context(), nil, "", "rebuild", "all", "--eventstore", "x", "--data-dir", t.TempDir()); got.code != exitUsage ||
+		!strings.Contains(got.stderr, "ANNALS_EVENTSTORE") {
+		t.Errorf("a setting that the help does not list: %+v", got)
 	}
 }

@@ -10,10 +10,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/annals-project/annals/cmd/annals/internal/memory"
 )
 
 func TestNoCoreDumps_HereAndInChildren(t *testing.T) {
-	if err := noCoreDumps(); err != nil {
+	if err := memory.NoCoreDumps(); err != nil {
 		t.Fatal(err)
 	}
 	var limit syscall.Rlimit

@@ -20,6 +20,7 @@ type EmbeddingsCmd struct {
 type InstallEmbeddingsCmd struct {
 	DataDir string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder of the service."`
 	Source  string `arg:"" name:"file" help:"The jar with the model, as make model fetches it, or a folder with what is in it."`
+	JSON    bool   `name:"json" help:"Print the result as one JSON value."`
 }
 
 // Run installs the model. It changes nothing unless the files are the published ones.
@@ -30,6 +31,9 @@ func (c *InstallEmbeddingsCmd) Run(ctx context.Context, env *Env) error {
 	}
 	if err := minilm.Install(ctx, c.Source, dir); err != nil {
 		return err
+	}
+	if c.JSON {
+		return printJSON(env.Stdout, map[string]string{"dir": dir})
 	}
 	_, err := fmt.Fprintf(env.Stdout, "installed in %s; the next start uses it, unless ANNALS_EMBEDDINGS is none\n", dir)
 	return err

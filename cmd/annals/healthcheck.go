@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -18,6 +19,7 @@ type HealthcheckCmd struct {
 	TLSCert string        `name:"tls-cert" setting:"ANNALS_TLS_CERT" help:"Certificate file (PEM) of the service; with it the check speaks HTTPS."`
 	Ready   bool          `name:"ready" help:"Ask whether the service can take calls (/readyz) instead of whether it runs (/healthz)."`
 	Timeout time.Duration `name:"timeout" default:"4s" help:"How long the service may take to answer."`
+	JSON    bool          `name:"json" help:"Print the result as one JSON value, also of a check that fails."`
 }
 
 // Run prints one line if the service is ready, and fails with one line otherwise.
@@ -26,7 +28,15 @@ func (c *HealthcheckCmd) Run(ctx context.Context, env *Env) error {
 	if err != nil {
 		return err
 	}
-	if err := healthcheck.Ask(ctx, address, c.TLSCert, c.Timeout); err != nil {
+	err = healthcheck.Ask(ctx, address, c.TLSCert, c.Timeout)
+	if c.JSON {
+		out := map[string]any{"url": address, "ok": err == nil, "error": nil}
+		if err != nil {
+			out["error"] = err.Error()
+		}
+		return errors.Join(printJSON(env.Stdout, out), err)
+	}
+	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(env.Stdout, "%s answers 200\n", address)

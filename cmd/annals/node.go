@@ -16,6 +16,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/logging"
+	"github.com/annals-project/annals/cmd/annals/internal/memory"
 	"github.com/annals-project/annals/eventstore/node"
 )
 
@@ -32,7 +33,7 @@ type NodeCmd struct {
 
 // Run serves until the context ends or the disk fails.
 func (c *NodeCmd) Run(ctx context.Context, env *Env) (err error) {
-	if err := noCoreDumps(); err != nil {
+	if err := memory.NoCoreDumps(); err != nil {
 		return err
 	}
 	if err := (datafolder.Folder{Dir: c.DataDir}).RefuseBackup(); err != nil {

@@ -2,14 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/annals-project/annals/cmd/annals/internal/logging"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
@@ -20,7 +16,7 @@ import (
 // RebuildCmd is "annals rebuild".
 type RebuildCmd struct {
 	Settings
-	Projection string `arg:"" help:"Projection to build from the log, or all."`
+	Projection string `arg:"" help:"Projection to build from the log: access, datapoints, directory, embeddings, memories, recallindex, trace or usage; or all. Without a server on the data folder it takes the settings of annals serve."`
 	Rate       int    `name:"rate" help:"Events a second at most, to spare the event store and the database; 0 is no limit."`
 	Restart    bool   `name:"restart" help:"Begin at position 0, although an interrupted rebuild could be continued."`
 	Force      bool   `name:"force" help:"Switch over although the rebuilt rows are not as many as the live ones."`
@@ -62,8 +58,8 @@ func (c *RebuildCmd) Run(ctx context.Context, env *Env) (err error) {
 		}
 		names = []string{c.Projection}
 	}
-	show := &rebuildView{to: env.Stdout, json: c.JSON, last: map[string]time.Time{}}
-	return errors.Join(by.RebuildAll(ctx, names, options, show.report), show.err)
+	show := operatorapi.NewRebuildView(env.Stdout, c.JSON)
+	return errors.Join(by.RebuildAll(ctx, names, options, show.Report), show.Err())
 }
 
 // alone opens the parts of a server without serving. The data folder is locked meanwhile.
@@ -86,28 +82,4 @@ func (c *RebuildCmd) alone(ctx context.Context, env *Env) (_ rebuilder, done fun
 		return nil, nil, err
 	}
 	return local, local.Close, nil
-}
-
-// rebuildView prints the progress of each rebuild, at most twice a second.
-type rebuildView struct {
-	to   io.Writer
-	json bool
-
-	mu   sync.Mutex
-	last map[string]time.Time // by projection
-	err  error
-}
-
-func (v *rebuildView) report(r operatorapi.RebuildProgress) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if !r.Done && time.Since(v.last[r.Projection]) < 500*time.Millisecond || v.err != nil {
-		return
-	}
-	v.last[r.Projection] = time.Now()
-	if v.json {
-		v.err = json.NewEncoder(v.to).Encode(r)
-	} else {
-		v.err = r.Print(v.to)
-	}
 }

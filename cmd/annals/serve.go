@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"syscall"
 
 	"github.com/annals-project/annals/cmd/annals/internal/announce"
 	"github.com/annals-project/annals/cmd/annals/internal/environment"
@@ -22,7 +20,7 @@ type ServeCmd struct {
 
 // Run serves until the context ends.
 func (c *ServeCmd) Run(ctx context.Context, env *Env) (err error) {
-	if err := noCoreDumps(); err != nil {
+	if err := memory.NoCoreDumps(); err != nil {
 		return err
 	}
 	if err := c.Validate(); err != nil {
@@ -56,13 +54,4 @@ func (c *ServeCmd) Run(ctx context.Context, env *Env) (err error) {
 		stopped()
 	}()
 	return s.Run(ctx)
-}
-
-// noCoreDumps disables core files of this process and of the programs that it starts, because its
-// memory holds keys and texts of customers.
-func noCoreDumps() error {
-	if err := syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}); err != nil {
-		return fmt.Errorf("switch core dumps off: %w", err)
-	}
-	return nil
 }

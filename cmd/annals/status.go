@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/annals-project/annals/cmd/annals/internal/statusview"
@@ -64,13 +65,14 @@ func (c *StatusCmd) server(ctx context.Context, env *Env) error {
 	}
 	is, err := to.Condition(ctx)
 	if err != nil {
+		if c.JSON {
+			is.Why = err.Error()
+			err = errors.Join(printJSON(env.Stdout, serverStatus{to.Base(), is}), err)
+		}
 		return err
 	}
 	if c.JSON {
-		err = printJSON(env.Stdout, struct {
-			URL string `json:"url"`
-			client.Condition
-		}{to.Base(), is})
+		err = printJSON(env.Stdout, serverStatus{to.Base(), is})
 	} else {
 		err = statusview.Print(env.Stdout, to.Base(), is)
 	}
@@ -78,4 +80,10 @@ func (c *StatusCmd) server(ctx context.Context, env *Env) error {
 		err = fmt.Errorf("%s is not ready: %s", to.Base(), is.Why)
 	}
 	return err
+}
+
+// serverStatus is the state of a server as JSON.
+type serverStatus struct {
+	URL string `json:"url"`
+	client.Condition
 }

@@ -108,6 +108,11 @@ func TestBackup_FolderWithSpecialCharacters(t *testing.T) {
 			t.Fatalf("annals %s: %v\n%s", args[0], err, out)
 		}
 	}
+	// A mistake of the person is no failure of the server.
+	again, err := exec.CommandContext(t.Context(), binary, "backup", backup, "--data-dir", s.dir).CombinedOutput()
+	if err == nil || !strings.HasPrefix(string(again), "annals: back up into ") || !strings.Contains(string(again), "not empty") {
+		t.Errorf("a second backup into the folder: %v\n%s", err, again)
+	}
 	s.stop()
 
 	restored := newService(t)

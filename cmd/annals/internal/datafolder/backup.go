@@ -42,6 +42,14 @@ type backupContent struct {
 	Files map[string]string `json:"files"`
 }
 
+// RefusedError means that a backup cannot be made as it is asked for: the person can change that.
+type RefusedError struct{ reason string }
+
+// Error implements error.
+func (e *RefusedError) Error() string { return e.reason }
+
+func refuse(format string, args ...any) error { return &RefusedError{fmt.Sprintf(format, args...)} }
+
 // Backup makes backups of a data folder.
 type Backup struct {
 	// Node is the event store of the data folder, nil for a cluster.
@@ -67,10 +75,10 @@ func (b Backup) Make(ctx context.Context, dir string) (position uint64, err erro
 // fill is Make without the record.
 func (b Backup) fill(ctx context.Context, dir string) (position uint64, err error) {
 	if b.Node == nil {
-		return 0, errors.New("the event store is not embedded: back it up with its own tools, and keep the hash key with it")
+		return 0, refuse("the event store is not embedded: back it up with its own tools, and keep the hash key with it")
 	}
 	if err := emptyFolder(dir); err != nil {
-		return 0, fmt.Errorf("back up into %s: %w", dir, err)
+		return 0, refuse("back up into %s: %v", dir, err)
 	}
 	defer func() {
 		if err != nil {

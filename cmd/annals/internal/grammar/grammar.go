@@ -4,6 +4,7 @@ package grammar
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -37,6 +38,19 @@ func Settings(model *kong.Application) (names []string) {
 		return next(nil)
 	})
 	return names
+}
+
+// HideSettings leaves the settings of a command out of its help, which another command lists, except some.
+func HideSettings(model *kong.Application, command string, except ...string) {
+	for _, node := range model.Children {
+		if node.Name != command {
+			continue
+		}
+		for _, flag := range node.Flags {
+			name := flag.Tag.Get(settingTag)
+			flag.Hidden = flag.Hidden || name != "" && !slices.Contains(except, name)
+		}
+	}
 }
 
 // decodeNumber reads a whole number. Unlike that of the library, its error names what is wanted.

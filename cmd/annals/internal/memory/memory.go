@@ -1,4 +1,4 @@
-// Package memory sets how much memory the collector of garbage aims at.
+// Package memory sets how much memory the collector of garbage aims at, and keeps the memory out of core files.
 package memory
 
 import (

@@ -2,6 +2,7 @@ package operatorapi
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"path/filepath"
 	"time"
@@ -92,6 +93,9 @@ func BackupRoute(from datafolder.Backup) Route {
 			return Backup{}, &refusedError{errInvalid, "dir is not an absolute path"}
 		}
 		position, err := from.Make(ctx, in.Dir)
+		if refused, is := errors.AsType[*datafolder.RefusedError](err); is {
+			err = Refuse("%s", refused.Error())
+		}
 		return Backup{in.Dir, position}, err
 	})
 }

@@ -198,5 +198,8 @@ func refusedBy(status int, body []byte) error {
 			return &refusedError{known.err, r.Message}
 		}
 	}
+	if status == http.StatusBadRequest {
+		return errors.New(r.Message)
+	}
 	return fmt.Errorf("the server answered %d: %s", status, r.Message)
 }

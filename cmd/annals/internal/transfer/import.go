@@ -29,6 +29,9 @@ type Import struct {
 	// Wait waits until everything that was sent can be recalled.
 	Wait     bool
 	Terminal terminal.Streams
+
+	// canWrite replaces isWritable in tests.
+	canWrite func(path string) bool
 }
 
 // patient is how often a batch is sent that a server under load refuses. With the pauses that it asks for this is

@@ -98,7 +98,9 @@ func (i Import) filesProgress(first string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("name the progress file: %w", err)
 		}
-		path = absolute + ".progress"
+		if path, err = i.ownState(absolute); err != nil {
+			return "", err
+		}
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {

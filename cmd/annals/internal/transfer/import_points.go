@@ -34,7 +34,9 @@ type PointsSummary struct {
 // Points sends the data points of a file of JSON Lines; - is standard input.
 func (i Import) Points(ctx context.Context, path string) (sum PointsSummary, err error) {
 	if i.State == "" && path != "-" {
-		i.State = path + ".progress"
+		if i.State, err = i.ownState(path); err != nil {
+			return sum, err
+		}
 	}
 	to, err := i.connect(0)
 	if err != nil {

@@ -1,10 +1,13 @@
 package transfer
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -53,5 +56,43 @@ func TestImport_IsPatient(t *testing.T) {
 				t.Errorf("the batch was sent %d times, want %d", calls.Load(), patient)
 			}
 		})
+	}
+}
+
+// Next to a folder that cannot be written, the progress is below the state folder of the user, one file for each path.
+func TestImport_ProgressFile(t *testing.T) {
+	state := t.TempDir()
+	t.Setenv("XDG_STATE_HOME", state)
+	var said bytes.Buffer
+	i := Import{Terminal: terminal.Streams{Out: &said}, canWrite: func(string) bool { return true }}
+	if got, err := i.ownState("mail/box"); err != nil || got != "mail/box.progress" || said.Len() > 0 {
+		t.Errorf("writable: %q, %v, %s", got, err, &said)
+	}
+	i.canWrite = func(string) bool { return false }
+	one, err := i.ownState("mail/box")
+	if err != nil || filepath.Dir(one) != filepath.Join(state, "annals", "import") || !strings.Contains(said.String(), one) {
+		t.Errorf("not writable: %q, %v, %s", one, err, &said)
+	}
+	again, _ := i.ownState("mail/box")
+	other, _ := i.ownState("other/box")
+	if again != one || other == one {
+		t.Errorf("the same path: %q and %q, another one: %q", one, again, other)
+	}
+	if err := os.WriteFile(one, nil, 0o600); err != nil {
+		t.Error(err)
+	}
+	t.Setenv("XDG_STATE_HOME", filepath.Join(one, "below"))
+	if _, err := i.ownState("mail/box"); err == nil || !strings.Contains(err.Error(), "--state") {
+		t.Errorf("nowhere writable: %v", err)
+	}
+}
+
+func TestIsWritable(t *testing.T) {
+	dir := t.TempDir()
+	if !isWritable(filepath.Join(dir, "new")) || isWritable(filepath.Join(dir, "missing", "new")) {
+		t.Error("a folder that is there and one that is not are alike")
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("it left %v, %v", left, err)
 	}
 }
