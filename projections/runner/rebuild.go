@@ -137,7 +137,7 @@ func (r *runner) rebuild(ctx context.Context, options RebuildOptions, report fun
 	}
 	// A stop belongs to the rows that are gone.
 	r.progress.change(func(p *progress) { p.stop, p.lastErr, p.repeat = nil, nil, nil })
-	r.log.InfoContext(ctx, "projection rebuilt", "events", p.Events, "took", time.Since(began))
+	r.log.InfoContext(ctx, "projection rebuilt", "events", p.Events, "took", time.Since(began).String())
 	if err := r.dropOld(ctx); err != nil {
 		r.log.WarnContext(ctx, "drop of the old schema failed, will retry", "err", err)
 	}

@@ -126,7 +126,7 @@ func (h *health) projectionsNotReady(now reading) []readapi.NotReady {
 			add(repeatsPage, s.Repeat.Next, s.Repeat)
 		case s.LastErr != nil:
 			add(lastTryFailed, 0, s.LastErr)
-		case s.Name == recallindex.Name && !s.Active && h.index.ownsIndex:
+		case s.Name == recallindex.Name && !s.Active && h.index.ownsIndex && h.admission.open.Load():
 			add(fedElsewhere, 0, nil)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/runner"
 )
 
@@ -119,6 +120,19 @@ func TestServer_LostPostgresIsNotDescribed(t *testing.T) {
 	}
 	if !strings.Contains(causes, "127.0.0.1:1") {
 		t.Errorf("the causes for operators are %q", causes)
+	}
+}
+
+// A service that starts has no lease of its index yet, which is no sign of another process.
+func TestHealth_IndexFedElsewhere(t *testing.T) {
+	h := &health{index: &localIndex{ownsIndex: true}, admission: &opening{}}
+	now := reading{projections: []runner.Status{{Name: recallindex.Name}}}
+	if parts := h.projectionsNotReady(now); len(parts) != 0 {
+		t.Errorf("while it starts: %+v", parts)
+	}
+	h.admission.open.Store(true)
+	if parts := h.projectionsNotReady(now); len(parts) != 1 || parts[0].Reason != fedElsewhere {
+		t.Errorf("after the start: %+v", parts)
 	}
 }
 

@@ -27,6 +27,7 @@ func (s Streams) Ask(question string) (yes bool, err error) {
 	_, _ = fmt.Fprint(s.Out, question+" [y/N] ")
 	answer, err := bufio.NewReader(s.In).ReadString('\n')
 	if err != nil && answer == "" { // such as the null device
+		_, _ = fmt.Fprintln(s.Out)
 		return false, ErrNone
 	}
 	answer = strings.ToLower(strings.TrimSpace(answer))

@@ -21,5 +21,8 @@ func TestAsk_WithoutTerminal(t *testing.T) {
 		if yes, err := (Streams{In: in, Out: &out}).Ask("Go on?"); yes || !errors.Is(err, ErrNone) {
 			t.Errorf("%s: %v, %v", name, yes, err)
 		}
+		if asked := out.String(); asked != "" && !strings.HasSuffix(asked, "\n") {
+			t.Errorf("%s: what follows would be on the line of the question: %q", name, asked)
+		}
 	}
 }
