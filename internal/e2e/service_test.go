@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,9 +61,11 @@ type service struct {
 	dir  string
 	addr string
 	env  []string
-	cmd  *exec.Cmd
-	log  *runtest.Output
-	done chan error
+	// through is a command that runs the program, nil for none.
+	through []string
+	cmd     *exec.Cmd
+	log     *runtest.Output
+	done    chan error
 }
 
 // newService makes an installation on a free port; it is stopped when the test ends.
@@ -85,7 +88,9 @@ func sharedPostgres(t *testing.T) string { return "ANNALS_POSTGRES=" + pgtest.UR
 // begin starts the process without waiting for it.
 func (s *service) begin() {
 	s.t.Helper()
-	s.cmd = exec.Command(binary, "serve", "--data-dir", s.dir, "--api-addr", s.addr, "--console-addr", "127.0.0.1:0")
+	args := append(slices.Clone(s.through), binary, "serve",
+		"--data-dir", s.dir, "--api-addr", s.addr, "--console-addr", "127.0.0.1:0")
+	s.cmd = exec.Command(args[0], args[1:]...)
 	s.cmd.Env = append(append(os.Environ(), "ANNALS_LOG_LEVEL=warn"), s.env...)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	if err := s.cmd.Start(); err != nil {
