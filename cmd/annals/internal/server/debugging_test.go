@@ -198,6 +198,9 @@ func envelope(status int, body []byte) error {
 // What is asked wrongly, by a stranger, or very often, is refused with an envelope, shows nothing of
 // another project, and stays small.
 func TestServer_DebuggingReadsUnderHostileQuestions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("thousands of calls, one after the other")
+	}
 	t.Parallel()
 	d := newDebugged(t)
 	values := []string{

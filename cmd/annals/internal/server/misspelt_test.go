@@ -41,6 +41,9 @@ var acceptedBodies = map[string][]string{
 // TestServer_MisspeltNames misspells every field and every parameter of the document, one in each call. No call
 // changes anything. Names that misspell nothing are ignored.
 func TestServer_MisspeltNames(t *testing.T) {
+	if testing.Short() {
+		t.Skip("thousands of calls, one after the other")
+	}
 	t.Parallel()
 	h := newHarness(t)
 	h.start()
