@@ -48,6 +48,7 @@ type State struct {
 // Room lets writes wait until there is room for what they derive, in turn between organizations and between the
 // projects of each. Live writes pass unless their project has to wait. Batches are paced by what is not applied yet.
 type Room struct {
+	wait   time.Duration
 	mu     sync.Mutex
 	state  State
 	queue  *allowance.Queue[*waiting]
@@ -80,9 +81,10 @@ type pass struct {
 	at     time.Time
 }
 
-// NewRoom returns a room that nobody waits for.
-func NewRoom() *Room {
-	return &Room{queue: allowance.NewQueue[*waiting](RoomWaiters), bulk: map[allowance.Owner]*running{}}
+// NewRoom returns a room that nobody waits for, and in which a write waits no longer than wait: RoomWait, but in tests
+// that must not depend on how fast the machine is.
+func NewRoom(wait time.Duration) *Room {
+	return &Room{wait: wait, queue: allowance.NewQueue[*waiting](RoomWaiters), bulk: map[allowance.Owner]*running{}}
 }
 
 // Enter returns once a write may pass; leave must be called when it has ended. Before it waits, it calls Parked.
@@ -130,7 +132,7 @@ func (r *Room) left(o allowance.Owner, w *waiting) func() {
 
 // await waits until a write was granted or refused.
 func (r *Room) await(ctx context.Context, w Write, asks *waiting) error {
-	end := time.NewTimer(RoomWait)
+	end := time.NewTimer(r.wait)
 	defer end.Stop()
 	look := time.NewTicker(CheckEvery)
 	defer look.Stop()

@@ -48,7 +48,7 @@ func isRefusal(err error) bool {
 
 func TestRoom_WaitsAndIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, one, other := admission.NewRoom(), owner(1, 1), owner(1, 2)
+		r, one, other := admission.NewRoom(admission.RoomWait), owner(1, 1), owner(1, 2)
 		if leave, err := r.Enter(t.Context(), write(one, admission.Bulk)); err != nil {
 			t.Fatalf("before any check: %v", err)
 		} else {
@@ -74,7 +74,7 @@ func TestRoom_WaitsAndIsRefused(t *testing.T) {
 
 func TestRoom_ClientLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, one := admission.NewRoom(), owner(1, 1)
+		r, one := admission.NewRoom(admission.RoomWait), owner(1, 1)
 		r.Set(blocked(one))
 		var gone atomic.Bool
 		w := write(one, admission.Live)
@@ -98,7 +98,7 @@ func TestRoom_ClientLeaves(t *testing.T) {
 // What waited does not come all at once when the reason ends, and what comes then does not pass it.
 func TestRoom_GrantsArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := admission.NewRoom()
+		r := admission.NewRoom(admission.RoomWait)
 		many := []allowance.Owner{owner(1, 1), owner(2, 1), owner(3, 1), owner(3, 2)}
 		r.Set(blocked(many...))
 		var passed atomic.Int64
@@ -180,7 +180,7 @@ func (s *store) state(budget int) admission.State {
 func TestRoom_BatchesInAClosedLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const perSecond, budget = 4000, 1600
-		r, s := admission.NewRoom(), &store{unapplied: map[uuid.UUID]int{}}
+		r, s := admission.NewRoom(admission.RoomWait), &store{unapplied: map[uuid.UUID]int{}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var calls sync.WaitGroup
@@ -227,7 +227,7 @@ func TestRoom_BatchesInAClosedLoop(t *testing.T) {
 // A slow body counts with its batch for a moment only.
 func TestRoom_SlowBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := admission.NewRoom()
+		r := admission.NewRoom(admission.RoomWait)
 		r.Set(admission.State{Budget: 1000})
 		if _, err := r.Enter(t.Context(), write(owner(1, 1), admission.Bulk)); err != nil {
 			t.Fatal(err)
@@ -252,7 +252,7 @@ func TestRoom_AnyState(t *testing.T) {
 		waits := rapid.SliceOfN(rapid.IntRange(0, 5), 60, 60).Draw(rt, "waits")
 		lanes := rapid.SliceOfN(rapid.IntRange(1, 3), 40, 40).Draw(rt, "lanes")
 		synctest.Test(t, func(t *testing.T) {
-			r, check, done := admission.NewRoom(), 0, make(chan struct{})
+			r, check, done := admission.NewRoom(admission.RoomWait), 0, make(chan struct{})
 			go r.Checks(done, func() admission.State {
 				n := check % 60
 				check++

@@ -162,7 +162,7 @@ func TestWrites_WaitTakesNoTime(t *testing.T) {
 // A write that waits for room holds no place among the calls. The end of its connection ends the wait, although its
 // body is not read.
 func TestWrites_Wait(t *testing.T) {
-	room := admission.NewRoom()
+	room := admission.NewRoom(admission.RoomWait)
 	var mu sync.Mutex
 	wait := true
 	set := func(waits bool) {

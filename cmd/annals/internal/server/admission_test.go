@@ -17,6 +17,7 @@ import (
 
 	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/datapoints"
 )
@@ -63,12 +64,18 @@ func (h *harness) projectOf(key string) uuid.UUID {
 	return id
 }
 
+// waitForRoom lets writes wait so long that only one that never gets room is refused, however slow the machine is.
+func waitForRoom(s *Server) { s.backpressure.room = admission.NewRoom(5 * time.Minute) }
+
 // The single sends of a project that sends more than can be derived wait, and pass once there is room. Nothing else
 // waits: not another project of its organization, not what derives nothing, and no deletion.
 func TestAdmission_NeighbourOfABurst(t *testing.T) {
 	t.Parallel()
 	q, h := &heldQueue{}, newHarness(t)
-	h.arrange = func(s *Server) { q.derivationQueue, s.backpressure.queue = s.backpressure.queue, q }
+	h.arrange = func(s *Server) {
+		waitForRoom(s)
+		q.derivationQueue, s.backpressure.queue = s.backpressure.queue, q
+	}
 	h.start()
 	own, management := h.keys()
 	neighbour := h.secondProject(management)
@@ -122,6 +129,7 @@ func TestAdmission_Import(t *testing.T) {
 		batches, items = n, 1000
 	}
 	h := newHarness(t)
+	h.arrange = waitForRoom
 	h.start()
 	own, management := h.keys()
 	neighbour := h.secondProject(management)

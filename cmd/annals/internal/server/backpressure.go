@@ -115,7 +115,8 @@ type backpressure struct {
 
 func newBackpressure(sources pressureSources) *backpressure {
 	return &backpressure{
-		pressureSources: sources, room: admission.NewRoom(), marks: map[string]mark{}, known: map[uuid.UUID]uuid.UUID{},
+		pressureSources: sources, room: admission.NewRoom(admission.RoomWait), marks: map[string]mark{},
+		known: map[uuid.UUID]uuid.UUID{},
 	}
 }
 
