@@ -14,13 +14,14 @@ const (
 	repeatsWindow = 10 * time.Second
 )
 
-// withoutRepeats returns a handler that counts lines of a message instead of repeating them. It writes the counts at
+// withoutRepeats returns a handler that counts lines of a message instead of repeating them, those of each level apart,
+// so that refused calls do not hide a failure. It writes the counts at
 // the end of each window. At level Debug nothing is left out.
 func withoutRepeats(h slog.Handler) slog.Handler {
 	if h.Enabled(context.Background(), slog.LevelDebug) {
 		return h
 	}
-	return repeats{h, &window{root: h, shown: map[string]int{}}}
+	return repeats{h, &window{root: h, shown: map[line]int{}}}
 }
 
 type repeats struct {
@@ -30,7 +31,7 @@ type repeats struct {
 
 // Handle implements slog.Handler.
 func (r repeats) Handle(ctx context.Context, record slog.Record) error {
-	if !r.window.admit(record.Message) {
+	if !r.window.admit(line{record.Level, record.Message}) {
 		return nil
 	}
 	return r.Handler.Handle(ctx, record)
@@ -46,35 +47,41 @@ func (r repeats) WithGroup(name string) slog.Handler {
 	return repeats{r.Handler.WithGroup(name), r.window}
 }
 
+// line is what lines that repeat each other have in common.
+type line struct {
+	level   slog.Level
+	message string
+}
+
 // window counts the lines of each message for a while. Messages are constant, so there are few.
 type window struct {
 	root slog.Handler
 
 	mu    sync.Mutex
-	shown map[string]int
+	shown map[line]int
 }
 
 // admit counts a line. The first one of a window begins it.
-func (w *window) admit(message string) bool {
+func (w *window) admit(of line) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.shown) == 0 {
 		time.AfterFunc(repeatsWindow, w.end)
 	}
-	w.shown[message]++
-	return w.shown[message] <= repeatsShown
+	w.shown[of]++
+	return w.shown[of] <= repeatsShown
 }
 
 // end writes what was left out, and ends the window.
 func (w *window) end() {
 	w.mu.Lock()
 	counts := w.shown
-	w.shown = map[string]int{}
+	w.shown = map[line]int{}
 	w.mu.Unlock()
 	logger := slog.New(w.root)
-	for message, n := range counts {
+	for of, n := range counts {
 		if n > repeatsShown {
-			logger.Warn("lines of a message were counted instead of written", "message", message, "count", n-repeatsShown,
+			logger.Warn("lines of a message were counted instead of written", "message", of.message, "count", n-repeatsShown,
 				"within", repeatsWindow.String())
 		}
 	}

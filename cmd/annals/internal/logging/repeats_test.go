@@ -41,3 +41,19 @@ func TestNew_DebugLeavesOutNothing(t *testing.T) {
 		t.Errorf("%d lines", n)
 	}
 }
+
+func TestNew_RepeatsHideNoOtherLevel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		logger := New(&out, JSON, slog.LevelInfo)
+		for range 100 {
+			logger.Warn("request")
+		}
+		logger.Error("request")
+		if n := strings.Count(out.String(), `"level":"ERROR"`); n != 1 {
+			t.Errorf("%d errors after as many warnings as are written", n)
+		}
+		<-time.After(repeatsWindow) // the window ends in the bubble
+		synctest.Wait()
+	})
+}

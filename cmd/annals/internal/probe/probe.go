@@ -88,6 +88,8 @@ func (s *Server) Run(ctx context.Context) error {
 		default:
 		}
 		if err != nil {
+			// Calls that succeed wake the probe. The first pause bounds how many checks they can cause.
+			_ = backoff.Pause(ctx, firstPause, nil)
 			_ = backoff.Pause(ctx, retry.Next(), s.wake)
 			continue
 		}

@@ -135,6 +135,9 @@ func TestServer_CausesThatChange(t *testing.T) {
 		if n := strings.Count(log.String(), "level=WARN"); n < 2 || n > 11 {
 			t.Errorf("%d warnings in ten minutes", n)
 		}
+		if n := f.checked(); n > 601 {
+			t.Errorf("%d checks in ten minutes of calls that succeed", n)
+		}
 	})
 }
 
