@@ -72,15 +72,21 @@ func (s Service) folderFlag() string {
 // Stop logs when ctx asks for a stop. The caller calls stopped once it has stopped.
 func Stop(ctx context.Context, logger *slog.Logger) (stopped func()) {
 	began := make(chan time.Time, 1)
-	cancel := context.AfterFunc(ctx, func() {
+	begin := func() {
 		logger.InfoContext(ctx, "stopping", "cause", signalOf(context.Cause(ctx)))
 		began <- time.Now()
-	})
+	}
+	cancel := context.AfterFunc(ctx, begin)
 	return func() {
-		if !cancel() {
-			took := time.Since(<-began).Round(100 * time.Millisecond)
-			logger.InfoContext(ctx, "stopped", "took", took.String())
+		notBegun := cancel()
+		if ctx.Err() == nil {
+			return
 		}
+		if notBegun { // who waits for ctx may wake before begin runs
+			begin()
+		}
+		took := time.Since(<-began).Round(100 * time.Millisecond)
+		logger.InfoContext(ctx, "stopped", "took", took.String())
 	}
 }
 

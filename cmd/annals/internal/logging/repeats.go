@@ -15,8 +15,8 @@ const (
 )
 
 // withoutRepeats returns a handler that counts lines of a message instead of repeating them, those of each level apart,
-// so that refused calls do not hide a failure. It writes the counts at
-// the end of each window. At level Debug nothing is left out.
+// so that refused calls do not hide a failure. It writes the counts at the end of each window. At level Debug nothing
+// is left out.
 func withoutRepeats(h slog.Handler) slog.Handler {
 	if h.Enabled(context.Background(), slog.LevelDebug) {
 		return h

@@ -50,10 +50,10 @@ func TestNew_RepeatsHideNoOtherLevel(t *testing.T) {
 			logger.Warn("request")
 		}
 		logger.Error("request")
+		<-time.After(repeatsWindow) // the end of the window writes too
+		synctest.Wait()
 		if n := strings.Count(out.String(), `"level":"ERROR"`); n != 1 {
 			t.Errorf("%d errors after as many warnings as are written", n)
 		}
-		<-time.After(repeatsWindow) // the window ends in the bubble
-		synctest.Wait()
 	})
 }
