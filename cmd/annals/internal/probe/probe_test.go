@@ -79,7 +79,7 @@ func TestServer_WrongFromTheStart(t *testing.T) {
 			t.Errorf("%d checks in an hour", n)
 		}
 		f.answer(nil)
-		pass(longestPause)
+		pass(firstPause + longestPause)
 		synctest.Wait()
 		if _, failing := s.Trouble(); failing || !strings.Contains(log.String(), "reachable again") {
 			t.Errorf("failing %v after it answers:\n%s", failing, log)
@@ -114,6 +114,7 @@ func TestServer_FailsLater(t *testing.T) {
 		pass(time.Hour)
 		f.answer(nil)
 		s.Observe(false)
+		pass(firstPause) // which follows each check that fails
 		synctest.Wait()
 		if _, failing := s.Trouble(); failing {
 			t.Error("a call that succeeded was not followed by a check")
