@@ -65,7 +65,7 @@ func parseRead(o *streams.ReadReq_Options) (readSpec, error) {
 	_, r.textIDs = o.GetUuidOption().GetContent().(*streams.ReadReq_Options_UUIDOption_String_)
 	r.resolveLinks = o.GetResolveLinks()
 	var err error
-	if r.filter, err = parseFilter(o.GetFilter()); err != nil {
+	if r.filter, err = parseFilter(o.GetFilter(), r.subscribe); err != nil {
 		return r, err
 	}
 	switch from := o.GetStreamOption().(type) {
