@@ -84,6 +84,12 @@ func errInvalid(message string) error {
 	return &callError{code: codes.InvalidArgument, message: message}
 }
 
+// notServed is the text of a refusal of what a server of the protocol has beyond streams, over gRPC and HTTP/1.
+func notServed(what string) string {
+	return "the event store serves streams only: it has no persistent subscriptions, projections, users, operations or " +
+		"statistics, and does not serve " + what
+}
+
 // answered converts any error to the one that grpc sends. Errors of the storage are logged first.
 func answered(err error) error {
 	var f *callError

@@ -18,7 +18,6 @@ import (
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/serverfeatures"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
@@ -102,18 +101,19 @@ func newIdentity(cfg Config, addr net.Addr) (*identity, error) {
 // options make grpc require TLS and the password, for unknown services too. The password is checked when the headers
 // of a call arrive: of a call without it nothing else is kept.
 func (id *identity) options() []grpc.ServerOption {
-	transport := insecure.NewCredentials()
+	transport := counted{TransportCredentials: insecure.NewCredentials()}
 	if id.certificate != nil {
-		transport = credentials.NewTLS(&tls.Config{
+		transport.secure = &tls.Config{
 			Certificates: []tls.Certificate{*id.certificate}, MinVersion: tls.VersionTLS12,
-		})
+			NextProtos: []string{protocolHTTP2, protocolHTTP1},
+		}
 	}
 	return []grpc.ServerOption{
 		grpc.UnknownServiceHandler(func(_ any, call grpc.ServerStream) error {
 			method, _ := grpc.MethodFromServerStream(call)
-			return status.Errorf(codes.Unimplemented, "the event store does not serve %s", method)
+			return status.Error(codes.Unimplemented, notServed(method))
 		}),
-		grpc.Creds(counted{transport}), grpc.InTapHandle(id.tap),
+		grpc.Creds(transport), grpc.InTapHandle(id.tap),
 	}
 }
 

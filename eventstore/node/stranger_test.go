@@ -188,3 +188,26 @@ func TestNode_StrangersHoldAllConnections(t *testing.T) {
 	}
 	dial(t, n).append("s", anyRevision, newEvents(1)...)
 }
+
+// The end of the listener closes the connections on which no call was admitted, and accepts no further one: the node
+// does not wait for clients that send nothing.
+func TestConnections_CloseEndsStrangers(t *testing.T) {
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	runtest.Must(t, err)
+	l := newConnections(listener, 3)
+	pipe := func() (*connection, net.Conn) {
+		near, far := net.Pipe()
+		return l.admit(near), far
+	}
+	client, clientEnd := pipe()
+	client.admit()
+	_, strangerEnd := pipe()
+	runtest.Must(t, l.Close())
+	if err := strangerEnd.SetReadDeadline(time.Now()); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("the connection of a stranger: %v", err)
+	}
+	runtest.Must(t, clientEnd.SetReadDeadline(time.Now()))
+	if late, _ := pipe(); late != nil {
+		t.Error("a late connection is accepted")
+	}
+}
