@@ -135,9 +135,9 @@ func start(ctx context.Context, cfg Config, engine *storage.Engine) (*Node, erro
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: clientPing, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
-		grpc.ChainUnaryInterceptor(n.recoverUnary), grpc.ChainStreamInterceptor(n.recoverStream),
+		grpc.ChainStreamInterceptor(n.recoverStream, id.authorize),
 	)...)
-	streams.RegisterStreamsServer(n.server, newService(n))
+	n.server.RegisterService(asStreams(streams.Streams_ServiceDesc), newService(n))
 	registerOpen(n.server, members)
 	if cfg.SystemStream && engine.Head() == 0 {
 		err = n.writeSystemStream(ctx)

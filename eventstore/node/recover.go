@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"fmt"
 	"runtime/debug"
 
@@ -17,13 +16,6 @@ func (n *Node) recoverPanic(method string, err *error) {
 		n.log.Error("event store call panicked", "method", method, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 		*err = status.Error(codes.Internal, "the event store failed; see its log")
 	}
-}
-
-func (n *Node) recoverUnary(
-	ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
-) (answer any, err error) {
-	defer n.recoverPanic(info.FullMethod, &err)
-	return handle(ctx, request)
 }
 
 func (n *Node) recoverStream(
