@@ -49,7 +49,7 @@ func asStreams(service grpc.ServiceDesc) *grpc.ServiceDesc {
 					if errors.Is(err, io.EOF) {
 						err = errInvalid("a call must carry its request")
 					}
-					return answered(err)
+					return err
 				}, nil)
 				if err != nil {
 					return err

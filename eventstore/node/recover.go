@@ -18,6 +18,7 @@ func (n *Node) recoverPanic(method string, err *error) {
 	}
 }
 
+// recoverStream is the outermost interceptor of all calls.
 func (n *Node) recoverStream(
 	server any, call grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
 ) (err error) {
