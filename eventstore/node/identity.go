@@ -125,7 +125,7 @@ var open = []string{
 }
 
 // authorize is the interceptor of all calls, also of unknown services. It refuses a call without the right password
-// before its first message is read, so that nothing but its headers is kept.
+// before its first message is read: until then the node holds its headers and at most streamWindow bytes.
 func (id *identity) authorize(
 	server any, call grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
 ) error {
