@@ -80,6 +80,13 @@ func errStalled() error {
 	}
 }
 
+// errLongMessage refuses a message over the limit of the transport.
+func errLongMessage() error {
+	return &callError{
+		code: codes.ResourceExhausted, message: "Received message exceeds the maximum configured message size.",
+	}
+}
+
 func errInvalid(message string) error {
 	return &callError{code: codes.InvalidArgument, message: message}
 }

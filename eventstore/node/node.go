@@ -128,14 +128,14 @@ func start(ctx context.Context, cfg Config, engine *storage.Engine) (*Node, erro
 	}
 	n.server = grpc.NewServer(append(id.options(),
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+		grpc.MaxRecvMsgSize(maxReceived), grpc.MaxSendMsgSize(maxMessage),
 		grpc.WriteBufferSize(bufferSize), grpc.ReadBufferSize(bufferSize),
 		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connectionWindow),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders), grpc.ConnectionTimeout(handshakeTime),
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: clientPing, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
-		grpc.ChainStreamInterceptor(n.recoverStream, id.authorize),
+		grpc.ChainStreamInterceptor(n.recoverStream, id.authorize, checkSizes),
 	)...)
 	n.server.RegisterService(asStreams(streams.Streams_ServiceDesc), newService(n))
 	registerOpen(n.server, members)

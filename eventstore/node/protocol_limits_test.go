@@ -19,19 +19,14 @@ import (
 )
 
 // TestProtocol_MessageSize: a message over the limit of the transport, 16 MiB, ends its call with ResourceExhausted.
-// The connection remains. A smaller message over the limit of an append, 1 MiB, is refused as an append. The words of
-// the node are those of grpc-go, which ends the call itself.
+// The connection remains. A smaller message over the limit of an append, 1 MiB, is refused as an append.
 func TestProtocol_MessageSize(t *testing.T) {
 	const (
 		below, above = 15 << 20, 18 << 20
 		appended     = "Maximum Append Size of 1048576 Exceeded."
+		transport    = "Received message exceeds the maximum configured message size."
 	)
-	s := protocolServer(t, Config{})
-	transport := "Received message exceeds the maximum configured message size."
-	if s.own != nil {
-		transport = "grpc: received message larger than max"
-	}
-	c := s.dial(t)
+	c := protocolServer(t, Config{}).dial(t)
 	stream := unused("large")
 	exchange := func(method string, messages ...proto.Message) error {
 		call, err := c.conn.NewStream(
@@ -96,7 +91,7 @@ func TestProtocol_MessageSize(t *testing.T) {
 			codes.ResourceExhausted, transport,
 		},
 	} {
-		if status.Code(tt.err) != tt.code || !strings.HasPrefix(message(tt.err), tt.text) {
+		if status.Code(tt.err) != tt.code || message(tt.err) != tt.text {
 			t.Errorf("%s: %.200v", tt.name, tt.err)
 		}
 	}
@@ -117,5 +112,14 @@ func TestDelete_WithoutRequest(t *testing.T) {
 		if err := call.RecvMsg(&streams.DeleteResp{}); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: %v", method, err)
 		}
+	}
+}
+
+// A message that is too long to be received whole ends its call with the same code.
+func TestMessageSize_NotReceived(t *testing.T) {
+	c := dial(t, startNode(t, memoryConfig()))
+	_, err := c.tryAppend(runtest.Context(t), "long", anyRevision, newEvent(strings.Repeat("x", maxReceived)))
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("got %.200v", err)
 	}
 }
