@@ -36,6 +36,9 @@ const (
 	// cutOff: the server ended an append before it had received all of it. The driver does not report
 	// why.
 	cutOff
+	// timedOut: the server did not learn in time whether the call was executed. An EventStoreDB
+	// answers so to an append while an equal one is being committed.
+	timedOut
 	wrongRevision
 	deleted
 	missing
@@ -55,11 +58,17 @@ func classify(err error) errorKind {
 	if err == nil {
 		return none
 	}
+	if errors.Is(err, errMaybeExecuted) {
+		return unclear
+	}
 	if errors.Is(err, errClosed) {
 		return refused
 	}
 	if errors.Is(err, errNotConnected) {
 		return noServer
+	}
+	if errors.Is(err, errTimedOut) {
+		return timedOut
 	}
 	st, _ := status.FromError(err)
 	if e, ok := errors.AsType[*driver.Error](err); ok {
@@ -87,6 +96,11 @@ func classify(err error) errorKind {
 	if errors.Is(err, io.EOF) {
 		return cutOff
 	}
+	return classifyStatus(st)
+}
+
+// classifyStatus returns the kind of a gRPC status that the driver passes on as it is.
+func classifyStatus(st *status.Status) errorKind {
 	switch st.Code() {
 	case codes.Unavailable:
 		return unreachable
@@ -97,6 +111,11 @@ func classify(err error) errorKind {
 		return unclear
 	case codes.NotFound:
 		return noLeader
+	case codes.Aborted:
+		if isDiskStalled(st.Message()) {
+			return unclear
+		}
+		return timedOut
 	case codes.FailedPrecondition:
 		if strings.Contains(st.Message(), "is deleted") {
 			return deleted
@@ -125,6 +144,12 @@ func classify(err error) errorKind {
 	default:
 		return unclear
 	}
+}
+
+// isDiskStalled reports whether a write timed out because it waits for space on the disk of the
+// embedded node. Repeating it would be useless until an operator frees space.
+func isDiskStalled(message string) bool {
+	return strings.Contains(message, "the disk of the event store is full")
 }
 
 // readError returns the error of a failed read.

@@ -51,7 +51,18 @@ type member struct {
 	changed      chan struct{} // closed at the next command
 	loseRequests int
 	loseAnswers  int
-	calls        int
+	timeOuts     timeOuts
+	awaitTwins   int
+	// commits are the appends that are being committed, while CommitTimeouts is set.
+	commits  map[string]*commit
+	calls    int
+	timedOut int
+}
+
+// commit is an append that is being committed.
+type commit struct {
+	twin     chan struct{} // closed once an equal append was answered
+	answered sync.Once
 }
 
 func runMember(text string) error {
@@ -78,7 +89,7 @@ func runMember(text string) error {
 		return err
 	}
 	m := &member{
-		addr: s.Addr, node: node, changed: make(chan struct{}),
+		addr: s.Addr, node: node, changed: make(chan struct{}), commits: map[string]*commit{},
 		listener: &listener{Listener: plain, open: map[net.Conn]bool{}},
 	}
 	server := grpc.NewServer(
@@ -107,9 +118,13 @@ func (m *member) obey(commands io.Reader, reports io.Writer) error {
 		m.script = c.Script
 		m.loseRequests += c.LoseRequests
 		m.loseAnswers += c.LoseAnswers
+		m.awaitTwins += c.AwaitTwins
+		if c.TimeOuts.Writes > 0 {
+			m.timeOuts = c.TimeOuts
+		}
 		close(m.changed)
 		m.changed = make(chan struct{})
-		r := report{Number: c.Number, Calls: m.calls}
+		r := report{Number: c.Number, Calls: m.calls, TimedOut: m.timedOut}
 		m.mu.Unlock()
 		if c.Cut {
 			m.listener.cut()
