@@ -33,6 +33,8 @@ const (
 	// closedHere: this side closed the connection during the call, since another call found that it
 	// does not reach a leader.
 	closedHere
+	// leftServer: this side ended the call, since its server did not answer and another member leads.
+	leftServer
 	// cutOff: the server ended an append before it had received all of it. The driver does not report
 	// why.
 	cutOff
@@ -66,6 +68,9 @@ func classify(err error) errorKind {
 	}
 	if errors.Is(err, errNotConnected) {
 		return noServer
+	}
+	if errors.Is(err, errLeftServer) {
+		return leftServer
 	}
 	if errors.Is(err, errTimedOut) {
 		return timedOut
@@ -183,7 +188,7 @@ func writeError(ctx context.Context, what string, err error) error {
 		return fmt.Errorf("%s: %w", what, err)
 	case full:
 		return fmt.Errorf("%s: %w: %w", what, errors.Join(eventstore.ErrUnavailable, eventstore.ErrFull), err)
-	case noServer, neverSent, notLeader, noLeader, unreachable:
+	case noServer, neverSent, notLeader, noLeader, unreachable, leftServer:
 		return fmt.Errorf("%s: %w: %w: %w", what, eventstore.ErrUnknown, eventstore.ErrUnavailable, err)
 	default:
 		if ctx.Err() != nil {

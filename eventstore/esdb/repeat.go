@@ -61,4 +61,4 @@ func repeat[T any](
 // isRepeatable reports whether an append has an unknown outcome although a server can be reached. A
 // deletion or a tombstone is never repeated for that: if the first try was executed, the second
 // returns a conflict or a deleted stream, as if another writer had been first.
-func isRepeatable(why errorKind) bool { return why == timedOut }
+func isRepeatable(why errorKind) bool { return why == timedOut || why == leftServer }

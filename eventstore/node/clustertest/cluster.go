@@ -184,6 +184,9 @@ func (c *Cluster) Cut(i int) { c.command(i, command{Cut: true}, func(*Script) {}
 // Calls is how many calls of streams a member was asked for, those that it refused included.
 func (c *Cluster) Calls(i int) int { return c.report(i).Calls }
 
+// Questions is how often a member was asked for gossip, those that it refused included.
+func (c *Cluster) Questions(i int) int { return c.report(i).Questions }
+
 // TimedOut is how many writes a member answered "Operation timed out".
 func (c *Cluster) TimedOut(i int) int { return c.report(i).TimedOut }
 
@@ -292,22 +295,35 @@ func (p *process) start(c *Cluster) (err error) {
 }
 
 // Freeze stops a member without ending it: its connections stay open and nothing answers.
-func (c *Cluster) Freeze(i int) { c.signal(i, syscall.SIGSTOP, true) }
+func (c *Cluster) Freeze(i int) {
+	c.signal(i, syscall.SIGSTOP, true, func(pid int) error {
+		// The signal takes a while to reach every thread.
+		for {
+			if _, err := syscall.Wait4(pid, nil, syscall.WUNTRACED, nil); !errors.Is(err, syscall.EINTR) {
+				return err
+			}
+		}
+	})
+}
 
 // Thaw lets a frozen member continue with what it was doing.
 func (c *Cluster) Thaw(i int) {
-	c.signal(i, syscall.SIGCONT, false)
+	c.signal(i, syscall.SIGCONT, false, func(int) error { return nil })
 	c.Script(i, func(*Script) {})
 }
 
-func (c *Cluster) signal(i int, s syscall.Signal, frozen bool) {
+func (c *Cluster) signal(i int, s syscall.Signal, frozen bool, await func(pid int) error) {
 	p := c.members[i]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cmd == nil {
 		return
 	}
-	if err := p.cmd.Process.Signal(s); err != nil {
+	err := p.cmd.Process.Signal(s)
+	if err == nil {
+		err = await(p.cmd.Process.Pid)
+	}
+	if err != nil {
 		c.t.Errorf("member %d: %v", i, err)
 	}
 	p.frozen = frozen

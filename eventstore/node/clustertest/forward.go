@@ -158,12 +158,21 @@ func (m *member) send(
 	}
 }
 
-// begin receives the requests of a call, and delays or refuses it as the script demands.
+// begin receives the requests of a call, and holds, delays or refuses it as the script demands.
 func (m *member) begin(call grpc.ServerStream, refuse bool) (requests []*frame, s Script, err error) {
 	if requests, err = receive(call); err != nil {
 		return nil, s, err
 	}
-	s, _ = m.now()
+	for changed := (<-chan struct{})(nil); ; {
+		if s, changed = m.now(); !s.Hold {
+			break
+		}
+		select {
+		case <-changed:
+		case <-call.Context().Done():
+			return nil, s, call.Context().Err()
+		}
+	}
 	time.Sleep(s.Delay)
 	if refuse {
 		return nil, s, notLeader(call, s.Leader)

@@ -54,9 +54,10 @@ type member struct {
 	timeOuts     timeOuts
 	awaitTwins   int
 	// commits are the appends that are being committed, while CommitTimeouts is set.
-	commits  map[string]*commit
-	calls    int
-	timedOut int
+	commits   map[string]*commit
+	calls     int
+	questions int
+	timedOut  int
 }
 
 // commit is an append that is being committed.
@@ -124,7 +125,7 @@ func (m *member) obey(commands io.Reader, reports io.Writer) error {
 		}
 		close(m.changed)
 		m.changed = make(chan struct{})
-		r := report{Number: c.Number, Calls: m.calls, TimedOut: m.timedOut}
+		r := report{Number: c.Number, Calls: m.calls, Questions: m.questions, TimedOut: m.timedOut}
 		m.mu.Unlock()
 		if c.Cut {
 			m.listener.cut()
@@ -139,6 +140,9 @@ func (m *member) obey(commands io.Reader, reports io.Writer) error {
 // Read shows the cluster as the member knows it.
 func (m *member) Read(context.Context, *shared.Empty) (*gossip.ClusterInfo, error) {
 	s, _ := m.now()
+	m.mu.Lock()
+	m.questions++
+	m.mu.Unlock()
 	if s.Refuse {
 		return nil, errNotReady
 	}
@@ -154,7 +158,7 @@ func (m *member) Read(context.Context, *shared.Empty) (*gossip.ClusterInfo, erro
 		}
 		state := gossip.MemberInfo_Follower
 		switch {
-		case address == s.Leader:
+		case address == s.Leader, address == m.addr && s.Claims:
 			state = gossip.MemberInfo_Leader
 		case s.Leader == "":
 			state = gossip.MemberInfo_Unknown

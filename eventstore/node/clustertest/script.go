@@ -35,6 +35,10 @@ type Script struct {
 	Lag uint64
 	// Deaf answers reads whether the caller requires the leader or not.
 	Deaf bool
+	// Hold makes every call of streams wait until a script without it.
+	Hold bool
+	// Claims shows the member itself as the leader in its own gossip, besides Leader.
+	Claims bool
 	// CommitTimeouts answers an append "Commit phase timeout." while an equal one is being committed.
 	CommitTimeouts bool
 }
@@ -67,6 +71,8 @@ type report struct {
 	Number int
 	// Calls counts the calls of streams that the member forwarded.
 	Calls int
+	// Questions counts the calls for gossip.
+	Questions int
 	// TimedOut counts the writes that the member answered "Operation timed out".
 	TimedOut int
 }
