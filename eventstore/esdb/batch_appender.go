@@ -28,8 +28,8 @@ const (
 
 // batchAppender sends appends over one shared call of BatchAppend, which the driver does not
 // support. One call for each append would cost several times as much as its content. The driver
-// repeats, with the same event ids, each append that is not sent here or does not succeed. So each
-// append is stored once, and its caller gets the right error.
+// repeats, with the same event ids, each append that is not sent here or does not succeed (see repeat
+// for those that time out). So each append is stored once, and its caller gets the right error.
 type batchAppender struct {
 	address string
 	options []grpc.DialOption
@@ -69,6 +69,8 @@ const (
 	notSent sendResult = iota
 	// unconfirmed: it was sent and no success was received. It may have happened.
 	unconfirmed
+	// timedOutTogether: the server responded that it timed out. It may have happened.
+	timedOutTogether
 	confirmed
 )
 
@@ -84,7 +86,11 @@ func (t *batchAppender) append(
 	if call == nil {
 		return done, notSent
 	}
-	answer := call.append(ctx, stream, expected, events).GetSuccess()
+	response := call.append(ctx, stream, expected, events)
+	if isTimeout(response) {
+		return done, timedOutTogether
+	}
+	answer := response.GetSuccess()
 	if _, is := answer.GetCurrentRevisionOption().(*streams.BatchAppendResp_Success_CurrentRevision); !is {
 		return done, unconfirmed
 	}
@@ -94,6 +100,13 @@ func (t *batchAppender) append(
 		return done, unconfirmed
 	}
 	return done, confirmed
+}
+
+// isTimeout reports whether a response means timedOut.
+func isTimeout(response *streams.BatchAppendResp) bool {
+	why := response.GetError()
+	code := codes.Code(why.GetCode())
+	return code == codes.DeadlineExceeded || code == codes.Aborted && !isDiskStalled(why.GetMessage())
 }
 
 // current returns the running call. If there is none, it returns nil and starts one for later

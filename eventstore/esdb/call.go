@@ -57,6 +57,7 @@ func once[T any](ctx context.Context, p *pool, call func(context.Context, *drive
 		p.handleError(l, err)
 		return value, err
 	}
+	defer p.watch(l)()
 	answers := make(chan answer, 1)
 	go func() {
 		var a answer
@@ -109,6 +110,13 @@ func callOn[T any](
 	defer e.arrive() // also if the driver returned before it read the deadline
 	// The driver panics on unexpected responses, and if it is closed during a call.
 	defer recoverPanic(&err)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(l.left, func() { cancel(context.Cause(l.left)) })()
 	e.Context = toLeader(ctx)
-	return call(e, l.client)
+	value, err = call(e, l.client)
+	if why := classify(err); l.left.Err() != nil && (why == unclear || why == cutOff) {
+		err = fmt.Errorf("%w: %w", context.Cause(l.left), err)
+	}
+	return value, err
 }

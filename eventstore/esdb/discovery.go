@@ -26,6 +26,9 @@ import (
 // maxMembers is the most members of a cluster that a finder queries.
 const maxMembers = 2 * maxHosts
 
+// distrustTime is longer than a leader that is cut off takes to give up the lead.
+const distrustTime = 30 * time.Second
+
 var errNoLeader = errors.New("no leader was found")
 
 // finder finds the leader of a cluster by gossip. The search of the driver queries the hosts one
@@ -38,11 +41,16 @@ type finder struct {
 	// rounds.
 	timeout, pause time.Duration
 	rounds         int
+	// distrustTime is how long an old leader is distrusted.
+	distrustTime time.Duration
 
 	mu sync.Mutex
 	// members are the hosts that the last leader named. They are queried too, since the hosts of the
 	// connection string may be gone.
 	members []string
+	// oldLeader is distrusted until a time.
+	oldLeader string
+	until     time.Time
 }
 
 // newFinder returns nil for a connection without discovery.
@@ -52,8 +60,9 @@ func newFinder(c connection) *finder {
 	}
 	return &finder{
 		seeds: c.hosts, options: dialOptions(&c.conf), rounds: c.conf.MaxDiscoverAttempts,
-		timeout: time.Duration(c.conf.GossipTimeout) * time.Second,
-		pause:   time.Duration(c.conf.DiscoveryInterval) * time.Millisecond,
+		timeout:      time.Duration(c.conf.GossipTimeout) * time.Second,
+		pause:        time.Duration(c.conf.DiscoveryInterval) * time.Millisecond,
+		distrustTime: distrustTime,
 	}
 }
 
@@ -77,45 +86,105 @@ type answer struct {
 	// leader is the live leader that the host knows, "" for none.
 	leader  string
 	members []string
-	err     error
+	// undecided reports that the host shows several live leaders, and is none of them.
+	undecided bool
+	err       error
 }
 
-// round queries all hosts at once. A leader is one that names itself, because others may not have
-// noticed its end. So a dead or frozen host delays a round only if no host is the leader.
-func (f *finder) round(ctx context.Context) (string, error) {
+// query asks hosts at once, each of them once. It passes each answer to take, until take returns
+// true or all have answered. take may ask more hosts.
+func (f *finder) query(
+	ctx context.Context, hosts []string, take func(a answer, ask func(hosts ...string)) (done bool),
+) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
 	answers := make(chan answer, maxMembers)
 	var asked []string
-	ask := func(host string) {
-		if len(asked) == maxMembers || slices.Contains(asked, host) {
+	ask := func(hosts ...string) {
+		for _, host := range hosts {
+			if len(asked) == maxMembers || slices.Contains(asked, host) {
+				continue
+			}
+			asked = append(asked, host)
+			running.Go(func() { answers <- f.ask(ctx, host) })
+		}
+	}
+	ask(hosts...)
+	for got := 0; got < len(asked); got++ {
+		if take(<-answers, ask) {
 			return
 		}
-		asked = append(asked, host)
-		running.Go(func() { answers <- f.ask(ctx, host) })
 	}
-	for _, host := range append(slices.Clone(f.seeds), f.known()...) {
-		ask(host)
-	}
+}
+
+// round queries all hosts at once. A leader is one that names itself, because others may not have
+// noticed its end. So a dead or frozen host delays a round only if no host is the leader. A host that
+// is distrusted is the leader only if another one names it, too.
+func (f *finder) round(ctx context.Context) (leader string, err error) {
 	problems := []error{errNoLeader}
-	for got := 0; got < len(asked); got++ {
-		a := <-answers
+	distrusted := f.distrusted()
+	var claim *answer
+	isConfirmed := false
+	f.query(ctx, f.hosts(), func(a answer, ask func(...string)) bool {
 		switch {
 		case a.err != nil:
 			problems = append(problems, fmt.Errorf("%s: %w", a.host, a.err))
 		case a.leader == "":
 			problems = append(problems, fmt.Errorf("%s: knows no leader", a.host))
 		case a.leader == a.host:
-			f.learn(a.members)
-			return a.leader, nil
+			claim, isConfirmed = &a, isConfirmed || a.host != distrusted
+			problems = append(problems, fmt.Errorf("%s: names itself, and nobody else does", a.host))
 		default:
+			isConfirmed = isConfirmed || a.leader == distrusted
 			problems = append(problems, fmt.Errorf("%s: names %s", a.host, a.leader))
 			ask(a.leader)
 		}
+		return claim != nil && isConfirmed
+	})
+	if claim == nil || !isConfirmed {
+		return "", joinLine(problems)
 	}
-	return "", joinLine(problems)
+	f.learn(claim.members)
+	return claim.host, nil
+}
+
+// successor asks the members of a cluster other than a server who leads. It returns the leader if
+// that names itself and most of these members name it, else "". So neither a follower that has not
+// noticed a change nor an old leader that is cut off is believed.
+func (f *finder) successor(ctx context.Context, server string) (leader string) {
+	namedBy, membersOf := map[string][]string{}, map[string][]string{}
+	f.query(ctx, others(f.hosts(), server), func(a answer, ask func(...string)) bool {
+		if a.err != nil || a.leader == "" || a.leader == server || a.undecided {
+			return false
+		}
+		namedBy[a.leader] = append(namedBy[a.leader], a.host)
+		if ask(a.leader); a.leader == a.host {
+			membersOf[a.host] = others(a.members, server)
+			ask(membersOf[a.host]...)
+		}
+		if isElected(namedBy[a.leader], membersOf[a.leader]) {
+			leader = a.leader
+		}
+		return leader != ""
+	})
+	return leader
+}
+
+// isElected reports whether most members are among the hosts that name a leader.
+func isElected(namedBy, members []string) bool {
+	votes := 0
+	for _, m := range members {
+		if slices.Contains(namedBy, m) {
+			votes++
+		}
+	}
+	return 2*votes > len(members)
+}
+
+func others(hosts []string, server string) []string {
+	return slices.DeleteFunc(slices.Clone(hosts), func(host string) bool { return host == server })
 }
 
 // ask reads the gossip of one host.
@@ -141,22 +210,42 @@ func (f *finder) ask(ctx context.Context, host string) (a answer) {
 		}
 		// If a view contains two leaders, the host is right about itself.
 		if m.GetIsAlive() && m.GetState() == gossip.MemberInfo_Leader && a.leader != host {
+			a.undecided = address != host && (a.undecided || a.leader != "" && a.leader != address)
 			a.leader = address
 		}
 	}
 	return a
 }
 
-func (f *finder) known() []string {
+// hosts are those of the connection string and the members that the last leader named.
+func (f *finder) hosts() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.members
+	return append(slices.Clone(f.seeds), f.members...)
 }
 
 func (f *finder) learn(members []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.members = members
+}
+
+// distrust makes finds ignore for a while that a server names itself the leader: it may have been
+// cut off and not have noticed that it lost the lead.
+func (f *finder) distrust(server string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.oldLeader, f.until = server, time.Now().Add(f.distrustTime)
+}
+
+// distrusted returns the server that is distrusted now, "" for none.
+func (f *finder) distrusted() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Now().After(f.until) {
+		return ""
+	}
+	return f.oldLeader
 }
 
 // lineErrors is a list of errors on one line.

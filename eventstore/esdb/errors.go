@@ -36,9 +36,14 @@ const (
 	// closedHere: this side closed the connection during the call, since another call found that it
 	// does not reach a leader.
 	closedHere
+	// leftServer: this side ended the call, since its server did not answer and another member leads.
+	leftServer
 	// cutOff: the server ended an append before it had received all of it. The driver does not report
 	// why.
 	cutOff
+	// timedOut: the server did not learn in time whether the call was executed. An EventStoreDB
+	// answers so to an append while an equal one is being committed.
+	timedOut
 	wrongRevision
 	deleted
 	missing
@@ -58,11 +63,20 @@ func classify(err error) errorKind {
 	if err == nil {
 		return none
 	}
+	if errors.Is(err, errMaybeExecuted) {
+		return unclear
+	}
 	if errors.Is(err, errClosed) {
 		return refused
 	}
 	if errors.Is(err, errNotConnected) {
 		return noServer
+	}
+	if errors.Is(err, errLeftServer) {
+		return leftServer
+	}
+	if errors.Is(err, errTimedOut) {
+		return timedOut
 	}
 	st, _ := status.FromError(err)
 	if e, ok := errors.AsType[*driver.Error](err); ok {
@@ -90,6 +104,11 @@ func classify(err error) errorKind {
 	if errors.Is(err, io.EOF) {
 		return cutOff
 	}
+	return classifyStatus(st)
+}
+
+// classifyStatus returns the kind of a gRPC status that the driver passes on as it is.
+func classifyStatus(st *status.Status) errorKind {
 	switch st.Code() {
 	case codes.Unavailable:
 		return unreachable
@@ -100,6 +119,11 @@ func classify(err error) errorKind {
 		return unclear
 	case codes.NotFound:
 		return noLeader
+	case codes.Aborted:
+		if isDiskStalled(st.Message()) {
+			return unclear
+		}
+		return timedOut
 	case codes.FailedPrecondition:
 		if strings.Contains(st.Message(), "is deleted") {
 			return deleted
@@ -128,6 +152,12 @@ func classify(err error) errorKind {
 	default:
 		return unclear
 	}
+}
+
+// isDiskStalled reports whether a write timed out because it waits for space on the disk of the
+// embedded node. Repeating it would be useless until an operator frees space.
+func isDiskStalled(message string) bool {
+	return strings.Contains(message, "the disk of the event store is full")
 }
 
 // readError returns the error of a failed read.
@@ -164,7 +194,7 @@ func writeError(ctx context.Context, what string, err error) error {
 		return fmt.Errorf("%s: %w", what, err)
 	case full:
 		return fmt.Errorf("%s: %w: %w", what, errors.Join(eventstore.ErrUnavailable, eventstore.ErrFull), err)
-	case noServer, neverSent, notLeader, noLeader, unreachable:
+	case noServer, neverSent, notLeader, noLeader, unreachable, leftServer:
 		return fmt.Errorf("%s: %w: %w: %w", what, eventstore.ErrUnknown, eventstore.ErrUnavailable, err)
 	default:
 		if ctx.Err() != nil {

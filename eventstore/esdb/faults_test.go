@@ -81,7 +81,7 @@ func TestAppend_Failures(t *testing.T) {
 		with failing
 		want error
 	}{
-		{"timed out", failing{codes.Aborted, "Operation timed out", nil}, eventstore.ErrUnknown},
+		{"stalled disk", failing{codes.Aborted, stalledDisk, nil}, eventstore.ErrUnknown},
 		{"failed within", failing{codes.Internal, "oops", nil}, eventstore.ErrUnknown},
 		{"failed somehow", failing{codes.Unknown, "oops", nil}, eventstore.ErrUnknown},
 		{"not ready", failing{codes.Unavailable, "Server Is Not Ready", nil}, eventstore.ErrUnknown},

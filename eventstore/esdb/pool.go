@@ -27,6 +27,9 @@ type link struct {
 	// entering counts the calls that have the client and do not have its connection yet. No call is
 	// added once the client is retired.
 	entering sync.WaitGroup
+	// left ends, with an error, once the calls of the client are given up. leave ends it.
+	left  context.Context
+	leave context.CancelCauseFunc
 
 	// The lock of the pool guards the following fields.
 	calls   int
@@ -38,7 +41,7 @@ type link struct {
 // client is connected. A client that lost its server is retired: new calls get a new client, and
 // the old one is closed after its last call, because closing it earlier would break that call. The
 // driver does not close a connection that it replaces, so it must never make a second one: see
-// leave.
+// watchLog.
 type pool struct {
 	conf   driver.Configuration
 	logger *slog.Logger
@@ -50,11 +53,14 @@ type pool struct {
 	// redirected is set once a server named another one as the leader. The driver then connects to
 	// that one, and may block calls meanwhile.
 	redirected atomic.Bool
+	slow       *slowCalls
 
 	mu    sync.Mutex
 	links []*link
-	next  int
-	seen  seen
+	// open has the links and those that were retired and still have calls.
+	open map[*link]bool
+	next int
+	seen seen
 }
 
 var (
@@ -65,8 +71,11 @@ var (
 )
 
 func newPool(c connection, size int, log *slog.Logger) *pool {
-	p := &pool{conf: c.conf, leader: newFinder(c), logger: log, links: make([]*link, size)}
+	p := &pool{
+		conf: c.conf, leader: newFinder(c), logger: log, links: make([]*link, size), open: map[*link]bool{},
+	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.slow = newSlowCalls(p.ctx, p.leaveOldLeader)
 	return p
 }
 
@@ -83,6 +92,7 @@ func (p *pool) acquire(ctx context.Context) (*link, error) {
 			if l.failed != nil {
 				err = fmt.Errorf("%w: %w", errNotConnected, l.failed)
 			}
+		case <-l.left.Done(): // it is retired
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
@@ -106,7 +116,9 @@ func (p *pool) pick() (l *link, entered bool, err error) {
 	p.next = (p.next + 1) % len(p.links)
 	if l = p.links[p.next]; l == nil {
 		l = &link{slot: p.next, ready: make(chan struct{}), calls: 1}
+		l.left, l.leave = context.WithCancelCause(context.Background())
 		p.links[p.next] = l
+		p.open[l] = true
 		go p.connect(l)
 	}
 	l.calls++
@@ -209,7 +221,7 @@ func (p *pool) release(l *link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l.calls--; l.calls == 0 && l.retired {
-		p.closeClient(l)
+		p.closeUnused(l)
 	}
 }
 
@@ -270,12 +282,18 @@ func (p *pool) retireLocked(l *link, err error) {
 		p.links[l.slot] = nil
 	}
 	if l.calls == 0 {
-		p.closeClient(l)
+		p.closeUnused(l)
 	}
 	if p.ctx.Err() == nil {
 		p.seen.GivenUp++
 		p.logger.Warn("event store connection given up", "server", l.server, "err", err)
 	}
+}
+
+// closeUnused closes a client that is retired and has no calls. The caller holds the lock.
+func (p *pool) closeUnused(l *link) {
+	delete(p.open, l)
+	p.closeClient(l)
 }
 
 // closeClient closes a client. The caller holds the lock. A second call does nothing.
@@ -299,7 +317,7 @@ func (p *pool) close() error {
 		l.retired = true
 		p.links[i] = nil
 		if l.calls == 0 {
-			p.closeClient(l)
+			p.closeUnused(l)
 		}
 	}
 	return nil

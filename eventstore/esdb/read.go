@@ -12,7 +12,9 @@ import (
 )
 
 // isConnectionLost reports whether the connection of a call was lost. A read is then repeated.
-func isConnectionLost(why errorKind) bool { return why == unreachable || why == closedHere }
+func isConnectionLost(why errorKind) bool {
+	return why == unreachable || why == closedHere || why == leftServer
+}
 
 // Read implements eventstore.Store.
 func (s *Store) Read(

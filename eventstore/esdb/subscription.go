@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	driver "github.com/EventStore/EventStore-Client-Go/v4/esdb"
 
@@ -59,11 +60,14 @@ func (s *Store) follow(
 			return err
 		}
 		defer s.pool.release(l)
+		answered := sync.OnceFunc(s.pool.watch(l)) // an open subscription may have nothing to deliver
+		defer answered()
 		_, err = callOn(ctx, l, func(ctx context.Context, c *driver.Client) (struct{}, error) {
 			sub, err := c.SubscribeToAll(ctx, driver.SubscribeToAllOptions{From: allPosition(after), RequiresLeader: true})
 			if err != nil {
 				return struct{}{}, err
 			}
+			answered()
 			isOpen = true
 			close(opened)
 			return struct{}{}, receive(ctx, sub, events)

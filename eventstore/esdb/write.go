@@ -12,8 +12,8 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// noRetry allows no further repeats: a write is repeated only after an error that proves that it
-// was not executed.
+// noRetry allows no further repeats: do makes a write again only after an error that proves that it
+// was not executed. See repeat for appends with an unknown outcome.
 func noRetry(errorKind) bool { return false }
 
 // Append implements eventstore.Store.
@@ -32,11 +32,35 @@ func (s *Store) Append(
 	if err := ctx.Err(); err != nil {
 		return eventstore.Appended{}, fmt.Errorf("%s: %w", what, err)
 	}
+	done, err := repeat(ctx, s.pool.ctx.Done(), func(ctx context.Context) (eventstore.Appended, error) {
+		return s.appendOnce(ctx, stream, expected, at, events, size)
+	})
+	if err != nil {
+		return eventstore.Appended{}, writeError(ctx, what, err)
+	}
+	if done.Position == 0 || done.Position == noPosition {
+		// A repeated append may return no position, but callers wait for the position.
+		return s.findPosition(ctx, what, stream, done)
+	}
+	return done, nil
+}
+
+// appendOnce sends an append over the shared call and, unless it succeeds or times out there, as a
+// separate call. Its errors are those of the driver.
+func (s *Store) appendOnce(
+	ctx context.Context, stream string, expected eventstore.Revision, at driver.ExpectedRevision,
+	events []eventstore.Proposed, size int,
+) (eventstore.Appended, error) {
 	so := notSent
 	if s.batches != nil {
 		var done eventstore.Appended
-		if done, so = s.batches.append(ctx, stream, expected, events, size); so == confirmed {
+		done, so = s.batches.append(ctx, stream, expected, events, size)
+		switch so {
+		case confirmed:
 			return done, nil
+		case timedOutTogether:
+			return done, errTimedOut
+		case notSent, unconfirmed:
 		}
 	}
 	data := eventData(events)
@@ -45,23 +69,17 @@ func (s *Store) Append(
 			data...)
 	})
 	if err != nil {
-		err = writeError(ctx, what, err)
 		if so == unconfirmed && errors.Is(err, errClosed) {
-			err = fmt.Errorf("%w: %w", eventstore.ErrUnknown, err)
+			err = fmt.Errorf("%w: %w", errMaybeExecuted, err)
 		}
 		return eventstore.Appended{}, err
 	}
 	// The server numbers the events from the revision after expected. In a deleted stream it continues
 	// after the deleted events.
-	done := eventstore.Appended{
+	return eventstore.Appended{
 		Revision: eventstore.Revision(result.NextExpectedVersion),
 		Position: eventstore.Position(result.CommitPosition),
-	}
-	if done.Position == 0 || result.CommitPosition == noPosition {
-		// A repeated append may return no position, but callers wait for the position.
-		return s.findPosition(ctx, what, stream, done)
-	}
-	return done, nil
+	}, nil
 }
 
 // noPosition is what a server sends if it does not know a position.

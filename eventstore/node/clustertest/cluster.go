@@ -52,7 +52,7 @@ type process struct {
 	mu      sync.Mutex
 	script  Script
 	number  int
-	calls   int
+	last    report
 	cmd     *exec.Cmd // nil while it is dead
 	stdin   io.WriteCloser
 	reports *bufio.Scanner
@@ -166,15 +166,36 @@ func (c *Cluster) LoseAnswers(i, writes int) {
 	c.command(i, command{LoseAnswers: writes}, func(*Script) {})
 }
 
+// TimeOut makes a member answer its next writes "Operation timed out" with the text of a phase:
+// after they are in the log if executed is set, else in place of doing them.
+func (c *Cluster) TimeOut(i, writes int, phase string, executed bool) {
+	c.command(i, command{TimeOuts: timeOuts{Writes: writes, Phase: phase, Executed: executed}}, func(*Script) {})
+}
+
+// AwaitTwins makes a member that has CommitTimeouts commit each of its next appends only after it has
+// answered an equal one "Commit phase timeout.".
+func (c *Cluster) AwaitTwins(i, appends int) {
+	c.command(i, command{AwaitTwins: appends}, func(*Script) {})
+}
+
 // Cut breaks all connections of a member now.
 func (c *Cluster) Cut(i int) { c.command(i, command{Cut: true}, func(*Script) {}) }
 
 // Calls is how many calls of streams a member was asked for, those that it refused included.
-func (c *Cluster) Calls(i int) int {
+func (c *Cluster) Calls(i int) int { return c.report(i).Calls }
+
+// Questions is how often a member was asked for gossip, those that it refused included.
+func (c *Cluster) Questions(i int) int { return c.report(i).Questions }
+
+// TimedOut is how many writes a member answered "Operation timed out".
+func (c *Cluster) TimedOut(i int) int { return c.report(i).TimedOut }
+
+// report returns the counts of a member; of one that is dead or frozen, the last that it reported.
+func (c *Cluster) report(i int) report {
 	c.command(i, command{}, func(*Script) {})
 	c.members[i].mu.Lock()
 	defer c.members[i].mu.Unlock()
-	return c.members[i].calls
+	return c.members[i].last
 }
 
 func (c *Cluster) command(i int, cmd command, change func(*Script)) {
@@ -210,7 +231,7 @@ func (p *process) await(number int) error {
 		if err := json.Unmarshal(p.reports.Bytes(), &r); err != nil {
 			return err
 		}
-		if p.calls = r.Calls; r.Number == number {
+		if p.last = r; r.Number == number {
 			return nil
 		}
 	}
@@ -274,22 +295,35 @@ func (p *process) start(c *Cluster) (err error) {
 }
 
 // Freeze stops a member without ending it: its connections stay open and nothing answers.
-func (c *Cluster) Freeze(i int) { c.signal(i, syscall.SIGSTOP, true) }
+func (c *Cluster) Freeze(i int) {
+	c.signal(i, syscall.SIGSTOP, true, func(pid int) error {
+		// The signal takes a while to reach every thread.
+		for {
+			if _, err := syscall.Wait4(pid, nil, syscall.WUNTRACED, nil); !errors.Is(err, syscall.EINTR) {
+				return err
+			}
+		}
+	})
+}
 
 // Thaw lets a frozen member continue with what it was doing.
 func (c *Cluster) Thaw(i int) {
-	c.signal(i, syscall.SIGCONT, false)
+	c.signal(i, syscall.SIGCONT, false, func(int) error { return nil })
 	c.Script(i, func(*Script) {})
 }
 
-func (c *Cluster) signal(i int, s syscall.Signal, frozen bool) {
+func (c *Cluster) signal(i int, s syscall.Signal, frozen bool, await func(pid int) error) {
 	p := c.members[i]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cmd == nil {
 		return
 	}
-	if err := p.cmd.Process.Signal(s); err != nil {
+	err := p.cmd.Process.Signal(s)
+	if err == nil {
+		err = await(p.cmd.Process.Pid)
+	}
+	if err != nil {
 		c.t.Errorf("member %d: %v", i, err)
 	}
 	p.frozen = frozen

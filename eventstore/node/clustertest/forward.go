@@ -158,12 +158,21 @@ func (m *member) send(
 	}
 }
 
-// begin receives the requests of a call, and delays or refuses it as the script demands.
+// begin receives the requests of a call, and holds, delays or refuses it as the script demands.
 func (m *member) begin(call grpc.ServerStream, refuse bool) (requests []*frame, s Script, err error) {
 	if requests, err = receive(call); err != nil {
 		return nil, s, err
 	}
-	s, _ = m.now()
+	for changed := (<-chan struct{})(nil); ; {
+		if s, changed = m.now(); !s.Hold {
+			break
+		}
+		select {
+		case <-changed:
+		case <-call.Context().Done():
+			return nil, s, call.Context().Err()
+		}
+	}
 	time.Sleep(s.Delay)
 	if refuse {
 		return nil, s, notLeader(call, s.Leader)
@@ -174,7 +183,7 @@ func (m *member) begin(call grpc.ServerStream, refuse bool) (requests []*frame, 
 // write forwards an append, a deletion or a tombstone. Once it was read, it is done even if its
 // caller has gone.
 func (m *member) write(call grpc.ServerStream, method string, refuse bool) error {
-	requests, _, err := m.begin(call, refuse)
+	requests, s, err := m.begin(call, refuse)
 	if err != nil {
 		return err
 	}
@@ -184,8 +193,22 @@ func (m *member) write(call grpc.ServerStream, method string, refuse bool) error
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(call.Context()), writeTime)
 	defer cancel()
+	if s.CommitTimeouts && strings.HasSuffix(method, "/Append") {
+		committed, err := m.commit(ctx, requests)
+		if err != nil {
+			return err
+		}
+		defer committed()
+	}
+	phase, executed := m.timeOut()
+	if phase != "" && !executed {
+		return errTimedOut(phase)
+	}
 	var answers []*frame
 	err = m.send(ctx, call, method, requests, func(f *frame) error { answers = append(answers, f); return nil })
+	if phase != "" {
+		return errTimedOut(phase)
+	}
 	if m.lose(&m.loseAnswers) {
 		m.listener.cut()
 		return errNotReady
@@ -196,6 +219,73 @@ func (m *member) write(call grpc.ServerStream, method string, refuse bool) error
 		}
 	}
 	return err
+}
+
+// commit begins to commit an append. It fails if an equal one is being committed.
+func (m *member) commit(ctx context.Context, requests []*frame) (committed func(), err error) {
+	key, err := appendKey(requests)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if first := m.commits[key]; first != nil {
+		m.timedOut++
+		first.answered.Do(func() { close(first.twin) })
+		return nil, errTimedOut("Commit phase timeout.")
+	}
+	c := &commit{twin: make(chan struct{})}
+	m.commits[key] = c
+	if m.awaitTwins > 0 {
+		m.awaitTwins--
+		m.mu.Unlock()
+		select {
+		case <-c.twin:
+		case <-ctx.Done():
+		}
+		m.mu.Lock()
+	}
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.commits, key)
+	}, nil
+}
+
+// appendKey is the same for equal appends. The bytes of a message may differ from those of an equal
+// one.
+func appendKey(requests []*frame) (string, error) {
+	var key []byte
+	for _, f := range requests {
+		request := &streams.AppendReq{}
+		if err := proto.Unmarshal(f.bytes, request); err != nil {
+			return "", err
+		}
+		bytes, err := proto.MarshalOptions{Deterministic: true}.Marshal(request)
+		if err != nil {
+			return "", err
+		}
+		key = append(key, bytes...)
+	}
+	return string(key), nil
+}
+
+// timeOut returns the phase in which the next write is to time out, "" for none, and counts it.
+func (m *member) timeOut() (phase string, executed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.timeOuts.Writes == 0 {
+		return "", false
+	}
+	m.timeOuts.Writes--
+	m.timedOut++
+	return m.timeOuts.Phase, m.timeOuts.Executed
+}
+
+// errTimedOut is the answer to a write of which the member did not learn in time whether it was
+// executed.
+func errTimedOut(phase string) error {
+	return status.Error(codes.Aborted, "Operation timed out: "+phase)
 }
 
 // read forwards a read or a subscription, and shows of it what the member has of the log.

@@ -51,7 +51,19 @@ type member struct {
 	changed      chan struct{} // closed at the next command
 	loseRequests int
 	loseAnswers  int
-	calls        int
+	timeOuts     timeOuts
+	awaitTwins   int
+	// commits are the appends that are being committed, while CommitTimeouts is set.
+	commits   map[string]*commit
+	calls     int
+	questions int
+	timedOut  int
+}
+
+// commit is an append that is being committed.
+type commit struct {
+	twin     chan struct{} // closed once an equal append was answered
+	answered sync.Once
 }
 
 func runMember(text string) error {
@@ -78,7 +90,7 @@ func runMember(text string) error {
 		return err
 	}
 	m := &member{
-		addr: s.Addr, node: node, changed: make(chan struct{}),
+		addr: s.Addr, node: node, changed: make(chan struct{}), commits: map[string]*commit{},
 		listener: &listener{Listener: plain, open: map[net.Conn]bool{}},
 	}
 	server := grpc.NewServer(
@@ -107,9 +119,13 @@ func (m *member) obey(commands io.Reader, reports io.Writer) error {
 		m.script = c.Script
 		m.loseRequests += c.LoseRequests
 		m.loseAnswers += c.LoseAnswers
+		m.awaitTwins += c.AwaitTwins
+		if c.TimeOuts.Writes > 0 {
+			m.timeOuts = c.TimeOuts
+		}
 		close(m.changed)
 		m.changed = make(chan struct{})
-		r := report{Number: c.Number, Calls: m.calls}
+		r := report{Number: c.Number, Calls: m.calls, Questions: m.questions, TimedOut: m.timedOut}
 		m.mu.Unlock()
 		if c.Cut {
 			m.listener.cut()
@@ -124,6 +140,9 @@ func (m *member) obey(commands io.Reader, reports io.Writer) error {
 // Read shows the cluster as the member knows it.
 func (m *member) Read(context.Context, *shared.Empty) (*gossip.ClusterInfo, error) {
 	s, _ := m.now()
+	m.mu.Lock()
+	m.questions++
+	m.mu.Unlock()
 	if s.Refuse {
 		return nil, errNotReady
 	}
@@ -139,7 +158,7 @@ func (m *member) Read(context.Context, *shared.Empty) (*gossip.ClusterInfo, erro
 		}
 		state := gossip.MemberInfo_Follower
 		switch {
-		case address == s.Leader:
+		case address == s.Leader, address == m.addr && s.Claims:
 			state = gossip.MemberInfo_Leader
 		case s.Leader == "":
 			state = gossip.MemberInfo_Unknown

@@ -35,6 +35,12 @@ type Script struct {
 	Lag uint64
 	// Deaf answers reads whether the caller requires the leader or not.
 	Deaf bool
+	// Hold makes every call of streams wait until a script without it.
+	Hold bool
+	// Claims shows the member itself as the leader in its own gossip, besides Leader.
+	Claims bool
+	// CommitTimeouts answers an append "Commit phase timeout." while an equal one is being committed.
+	CommitTimeouts bool
 }
 
 // command is a line that the test sends to a member.
@@ -45,6 +51,19 @@ type command struct {
 	// they are forwarded, or after the log has answered. Cut breaks every connection now.
 	LoseRequests, LoseAnswers int
 	Cut                       bool
+	// TimeOuts replaces the writes that time out, if there are any.
+	TimeOuts timeOuts
+	// AwaitTwins adds to the next appends that are committed only once an equal one was answered
+	// "Commit phase timeout.".
+	AwaitTwins int
+}
+
+// timeOuts are the next writes that are answered "Operation timed out": Executed after the log has
+// answered, others in place of it.
+type timeOuts struct {
+	Writes   int
+	Phase    string
+	Executed bool
 }
 
 // report is the line with which a member acknowledges a command.
@@ -52,4 +71,8 @@ type report struct {
 	Number int
 	// Calls counts the calls of streams that the member forwarded.
 	Calls int
+	// Questions counts the calls for gossip.
+	Questions int
+	// TimedOut counts the writes that the member answered "Operation timed out".
+	TimedOut int
 }
