@@ -326,8 +326,8 @@ func TestAudienceReader_CacheIsBounded(t *testing.T) {
 func TestPutAudience_KnownMembersAreNotRead(t *testing.T) {
 	w := newFixture(t)
 	known := &records{names: []string{"ana"}}
-	w.configure(func(c *commands.Config) { c.Records = known })
 	w.ingest(text("a", "x", by("cy")), "") // the directory has no record of cy yet
+	w.configure(func(c *commands.Config) { c.Records = known })
 	w.put(fixedOf("leads", "ana", "bo", "cy"))
 	put := w.audiences()[0].Event.(*audience.Put)
 	if len(put.Members) != 3 || len(w.records("ana")) != 0 || len(w.records("bo")) != 1 || len(w.records("cy")) != 1 ||

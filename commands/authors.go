@@ -12,7 +12,8 @@ import (
 )
 
 // authors caches which authors have an identity record, so that a send does not read their streams.
-// It caches only if this process is the only writer: it learns of no other process's removals.
+// It caches only if this process is the only writer: it learns of no other process's removals. Other
+// processes query the directory (unknownAuthors).
 type authors struct {
 	alone bool
 
@@ -60,16 +61,42 @@ func (a *authors) forget(id uuid.UUID) {
 	a.known.Remove(id)
 }
 
-// ensureIdentity ensures that the author of a send has an identity record. It runs before the
-// append of the send, so that no crash leaves a send without its author's record.
+// unknownAuthors returns those of the authors that may have no identity record. Of the others, no removal
+// was answered as done: only this process removes what the cache has, and a removal is answered once the
+// directory has applied it. A removal that is in progress may follow the send, as it may follow a read.
+//
+// What the directory has is not cached: it may lag a removal that was answered as not visible yet. A sole
+// writer reads the stream of each author once instead.
+func (s *Service) unknownAuthors(ctx context.Context, call Call, names ...string) []string {
+	var unknown []string
+	var ids []uuid.UUID
+	for _, name := range names {
+		id := stream.IdentityID(call.Principal.Project.Namespace, name)
+		if name != "" && !s.authors.has(id) {
+			unknown, ids = append(unknown, name), append(ids, id)
+		}
+	}
+	if len(unknown) == 0 || s.authors.alone || s.records == nil {
+		return unknown
+	}
+	recorded, err := s.records.Known(ctx, call.Principal.Project, ids)
+	if err != nil {
+		s.journal.Logger.WarnContext(ctx, "query of identity records failed, each is read instead", "err", err)
+		return unknown
+	}
+	rest := unknown[:0]
+	for i, name := range unknown {
+		if _, is := recorded[ids[i]]; !is {
+			rest = append(rest, name)
+		}
+	}
+	return rest
+}
+
+// ensureIdentity ensures that an author has an identity record. It runs before the append of the
+// send, so that no crash leaves a send without its author's record.
 func (s *Service) ensureIdentity(ctx context.Context, call Call, author string) error {
-	if author == "" {
-		return nil
-	}
 	id := stream.IdentityID(call.Principal.Project.Namespace, author)
-	if s.authors.has(id) {
-		return nil
-	}
 	since := s.authors.generation()
 	if err := s.journal.ensureIdentityIn(ctx, call, id, author, identity.OriginIngest); err != nil {
 		return err

@@ -141,6 +141,7 @@ func (s *Service) ensureIdentities(ctx context.Context, call Call, items []DataP
 			authors = append(authors, *in.Identity)
 		}
 	}
+	authors = s.unknownAuthors(ctx, call, authors...)
 	return s.journal.each(ctx, len(authors), func(ctx context.Context, i int) error {
 		return s.ensureIdentity(ctx, call, authors[i])
 	})

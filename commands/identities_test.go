@@ -245,16 +245,23 @@ func TestRecordCleared_LaterRecordExists(t *testing.T) {
 		"identity.traits-merged.v1")
 }
 
-// The cache of authors drops a removed record, no matter which process removes it.
+// An author whose record was removed gets another one, no matter which process removes it.
 func TestIngest_AuthorAfterRemoval(t *testing.T) {
 	w := newFixture(t)
-	for name, alone := range map[string]bool{"alone": true, "not alone": false} {
+	for name, change := range map[string]func(*commands.Config){
+		"alone":                    func(c *commands.Config) { c.SoleWriter = true },
+		"alone, with a directory":  func(c *commands.Config) { c.SoleWriter, c.Records = true, currentRecords{w} },
+		"not alone":                func(*commands.Config) {},
+		"not alone, the directory": func(c *commands.Config) { c.Records = currentRecords{w} },
+	} {
 		t.Run(name, func(t *testing.T) {
-			service := commands.New(commands.Config{
-				Journal: w.log, Waiter: noWait{}, Sends: w, Directory: logDirectory{w.log}, HashKey: make([]byte, 32), SoleWriter: alone,
-			})
+			cfg := commands.Config{
+				Journal: w.log, Waiter: noWait{}, Sends: w, Directory: logDirectory{w.log}, HashKey: make([]byte, 32),
+			}
+			change(&cfg)
+			service := commands.New(cfg)
 			remover := service
-			if !alone {
+			if !cfg.SoleWriter {
 				remover = fixtureOver(t, w.store).Service
 			}
 			for i := range 2 {

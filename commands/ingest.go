@@ -67,6 +67,8 @@ type single struct {
 	claimed     eventstore.Revision
 	prepared    prepared
 	reservation *reservation
+	// newAuthor is true if the author may have no identity record.
+	newAuthor bool
 }
 
 // run decides and appends until the send is stored or refused.
@@ -75,9 +77,9 @@ type single struct {
 // is decided on an empty stream without a read. The store refuses the append if the stream is not
 // empty, and then the stream is read.
 func (n *single) run(ctx context.Context, in DataPoint) (receipt Receipt, err error) {
-	blind := n.canAppendBlind()
 	err = untilNoConflict(ctx, nil, func(reread bool) (err error) {
-		receipt, err = n.try(ctx, in, reread || !blind)
+		n.newAuthor = len(n.service.unknownAuthors(ctx, n.call, n.prepared.ingest.Author)) > 0
+		receipt, err = n.try(ctx, in, reread || !n.canAppendBlind())
 		// Decided again, it is another event: with the same id the store would take it for the refused
 		// one.
 		n.command = uuid.New()
@@ -104,8 +106,11 @@ func (n *single) try(ctx context.Context, in DataPoint, mustRead bool) (Receipt,
 	if err := n.reserve(ctx, base); err != nil {
 		return Receipt{}, err
 	}
-	if err := n.service.ensureIdentity(ctx, n.call, n.prepared.ingest.Author); err != nil {
-		return Receipt{}, err
+	if n.newAuthor {
+		if err := n.service.ensureIdentity(ctx, n.call, n.prepared.ingest.Author); err != nil {
+			return Receipt{}, err
+		}
+		n.newAuthor = false
 	}
 	if n.key != "" && !n.hasClaim {
 		first, done, err := n.claim(ctx, read, in)
@@ -159,9 +164,7 @@ func (n *single) reserve(ctx context.Context, base datapoint.Base) error {
 // canAppendBlind reports whether an append without a read costs nothing if it is refused: the send
 // has no cap, no key, no new author and no blob.
 func (n *single) canAppendBlind() bool {
-	author := n.prepared.ingest.Author
-	known := author == "" || n.service.authors.has(stream.IdentityID(n.call.Principal.Project.Namespace, author))
-	return !n.reservation.hasCaps() && n.key == "" && known &&
+	return !n.reservation.hasCaps() && n.key == "" && !n.newAuthor &&
 		jsonSize(n.prepared.content)+jsonSize(string(n.prepared.metadata)) <= inlineBody
 }
 
@@ -182,6 +185,7 @@ func (n *single) load(ctx context.Context) (datapoint.Base, eventstore.Revision,
 		return datapoint.Base{}, 0, dataPointDeleted(n.prepared.ingest.SourceID)
 	}
 	head := current.Head()
+	n.prepared.newest = last
 	return datapoint.Base{State: &head, LastNumber: head.LastNumber, Next: int64(last.Revision) + 1}, last.Revision, nil
 }
 
@@ -203,11 +207,14 @@ func (l *Journal) decideItem(
 	}
 	var stored *datapoint.Text
 	if base.NeedsStoredMetadata(p.ingest) {
-		at, ok, err := l.At(ctx, p.stream, eventstore.Revision(base.State.BodyAt))
-		if err != nil {
-			return nil, err
+		at := p.newest
+		if body := eventstore.Revision(base.State.BodyAt); at.Event == nil || at.Revision != body {
+			var err error
+			if at, _, err = l.At(ctx, p.stream, body); err != nil {
+				return nil, err
+			}
 		}
-		if accepted, is := at.Event.(*datapoint.RevisionAccepted); ok && is {
+		if accepted, is := at.Event.(*datapoint.RevisionAccepted); is {
 			stored = accepted.Metadata
 		}
 	}

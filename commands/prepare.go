@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
 )
 
 // prepared is a data point with everything that follows from its text.
@@ -26,6 +27,7 @@ type prepared struct {
 	metadata     json.RawMessage
 	externalized bool // the texts are where the event will refer to them
 	blobs        written
+	newest       eventstore.DecodedEvent // of the stream when it was last read; zero if none is retained
 }
 
 // prepare digests one data point of a send and finds its audience. The caller sets the ids of the

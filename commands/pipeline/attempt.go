@@ -44,9 +44,9 @@ type attempt struct {
 // exact revision is the lock: of two workers, one gets a conflict. Otherwise, and if an earlier
 // attempt was cut off, the attempt is recorded before its work begins, and that append is the lock.
 func (w *Worker) derive(ctx context.Context, item work.Item) (res result, err error) {
-	// The first attempt at the first revision expects an empty stream; if that is wrong, the append
-	// fails.
-	mustRead := item.Revision > 1 || item.Round > 0 || item.Attempt > 0
+	// The first attempt at the first revision expects an empty stream. At a later revision it expects the
+	// stream to end where the queue knows of no attempt at it. If that is wrong, the append fails.
+	mustRead := item.Revision > 1 && item.MemoryHead == nil || item.Round > 0 || item.Attempt > 0
 	res, err = w.try(ctx, item, mustRead)
 	if errors.Is(err, eventstore.ErrConflict) && !mustRead {
 		res, err = w.try(ctx, item, true)
@@ -57,15 +57,19 @@ func (w *Worker) derive(ctx context.Context, item work.Item) (res result, err er
 	return res, err
 }
 
-// try is derive on the current stream or, without mustRead, on a stream that it expects to be empty.
-// It returns a conflict if another append preceded its first one.
+// try is derive on the current stream or, without mustRead, at the end that it expects. It returns a
+// conflict if another append preceded its first one.
 func (w *Worker) try(ctx context.Context, item work.Item, mustRead bool) (result, error) {
 	a := attempt{
 		item: item, stream: stream.Name(stream.Memory, item.DataPoint), at: eventstore.NoStream, number: 1,
 		meta: event.Meta{CommandID: uuid.New(), Principal: "pipeline", CorrelationID: item.IngestionID},
 		res:  result{dataPoint: item.DataPoint},
 	}
+	if item.MemoryHead != nil {
+		a.at = *item.MemoryHead
+	}
 	if mustRead {
+		a.at = eventstore.NoStream
 		if ended, err := w.readNumber(ctx, &a); ended || err != nil {
 			return a.res, err
 		}

@@ -54,6 +54,10 @@ type Item struct {
 	// Text is the text of the revision if the list has it, nil if it has to be read from the stream
 	// of the data point.
 	Text *Text
+	// MemoryHead is where the stream of the data point's memories ended when the list was written, if it
+	// ended with the memories of an earlier revision, or with vectors directly after them. Otherwise it is
+	// nil, and the stream has to be read.
+	MemoryHead *eventstore.Revision
 }
 
 // Text is the text of one revision.

@@ -71,10 +71,11 @@ func (f *fold) apply(decoded eventstore.DecodedEvent) error {
 	case *memory.DerivationStarted:
 		f.derivationStarted(decoded.Position, e)
 	case *memory.Derived:
-		f.memoriesDerived(decoded.Position, owner, e)
+		f.memoriesDerived(decoded, owner, e)
 	case *memory.Failed:
 		f.derivationFailed(decoded.Position, owner, e)
-	case *memory.Embedded: // kept by projection embeddings
+	case *memory.Embedded: // projection embeddings keeps the vectors
+		f.noteVectors(decoded.Revision, owner)
 	case *ingestion.Claimed: // an idempotency claim is not a send
 	case *ingestion.Accepted:
 		f.batchAccepted(decoded.Position, owner, e)

@@ -43,11 +43,12 @@ func (f *fold) derivationFailed(at eventstore.Position, dataPoint uuid.UUID, e *
 
 // memoriesDerived applies the memories of a revision. If the revision already had memories, no item
 // changes.
-func (f *fold) memoriesDerived(at eventstore.Position, dataPoint uuid.UUID, e *memory.Derived) {
+func (f *fold) memoriesDerived(decoded eventstore.DecodedEvent, dataPoint uuid.UUID, e *memory.Derived) {
+	at := decoded.Position
 	i, row := f.items[itemKey{send: e.IngestionID, ordinal: e.Ordinal}], f.dataPoints[dataPoint]
 	if i == nil || !i.isOpen() && i.phase != failed {
 		if row != nil && row.captured == e.Revision {
-			row.setMemories(e)
+			row.setMemories(e, decoded.Revision)
 		}
 		return
 	}
@@ -62,7 +63,7 @@ func (f *fold) memoriesDerived(at eventstore.Position, dataPoint uuid.UUID, e *m
 		return
 	}
 	row.captured = e.Revision
-	row.setMemories(e)
+	row.setMemories(e, decoded.Revision)
 	data := followUpData{Captured: row.captured}
 	if f.hasMore(dataPoint, func(i *item) bool { return i.hasFailed() && !i.moot }) {
 		f.followUp(followUpKey{mootItems, dataPoint}, at, row.project, data)
@@ -72,9 +73,20 @@ func (f *fold) memoriesDerived(at eventstore.Position, dataPoint uuid.UUID, e *m
 	}
 }
 
-// setMemories sets the memories of the newest captured revision.
-func (d *dataPointRow) setMemories(e *memory.Derived) {
+// setMemories sets the memories of the newest captured revision, and where they are in their stream.
+func (d *dataPointRow) setMemories(e *memory.Derived, at eventstore.Revision) {
 	d.memories, d.derived, d.dirty = len(e.Memories), e.Blob, true
+	d.memoryHead = new(int64(at))
+}
+
+// noteVectors moves the head of a memory stream past vectors that directly follow the memories. Anything
+// else that is between them is an attempt, which the head must not pass.
+func (f *fold) noteVectors(at eventstore.Revision, dataPoint uuid.UUID) {
+	row := f.dataPoints[dataPoint]
+	if row == nil || row.memoryHead == nil || *row.memoryHead != int64(at)-1 {
+		return
+	}
+	row.memoryHead, row.dirty = new(int64(at)), true
 }
 
 // hasNewerCaptured reports whether a newer revision of the data point is captured. Then a failure

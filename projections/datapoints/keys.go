@@ -69,6 +69,8 @@ func (k *keys) add(decoded eventstore.DecodedEvent) {
 		k.item(e.IngestionID, e.Ordinal)
 		k.dataPoints.add(owner)
 		k.failedOf.add(owner)
+	case *memory.Embedded:
+		k.dataPoints.add(owner)
 	case *memory.Failed:
 		k.item(e.IngestionID, e.Ordinal)
 		k.dataPoints.add(owner)

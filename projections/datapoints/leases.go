@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/work"
 )
 
@@ -55,13 +56,24 @@ with due as (
 	insert into ops.leases as l (data_point, holder, until) select data_point, $2, $4 from picked
 	on conflict (data_point) do update set holder = excluded.holder, until = excluded.until where l.until <= $3
 	returning l.data_point, l.xmax <> 0 as suspect -- where a row was there, its xmax is this transaction
+), texts as (
+	select p.*, taken.suspect, r.content, r.metadata, r.label, r.author, r.occurred_at,
+		octet_length(r.content) + coalesce(octet_length(r.metadata), 0) as text_bytes
+	from picked p join taken using (data_point)
+	left join datapoints.revisions r on r.data_point = p.data_point and r.number = p.revision
+		and r.content is not null and r.metadata_blob is null
+), fitting as (
+	select *, text_bytes <= $6 or sum(text_bytes) filter (where text_bytes > $6)
+		over (order by round_robin, position, ingestion_id, ordinal) <= $9 as fits
+	from texts
 )
-select p.project_id, p.ingestion_id, p.data_point, p.ordinal, p.revision, p.attempt, s.round, p.phase, p.position,
-	taken.suspect, p.round_robin, r.content, r.metadata, r.label, r.author, r.occurred_at
-from picked p join taken using (data_point) join datapoints.sends s on s.id = p.ingestion_id
-left join datapoints.revisions r on r.data_point = p.data_point and r.number = p.revision and r.metadata_blob is null
-	and octet_length(r.content) <= $6 and coalesce(octet_length(r.metadata), 0) <= $6
-order by p.round_robin, p.position, p.ingestion_id, p.ordinal`
+select f.project_id, f.ingestion_id, f.data_point, f.ordinal, f.revision, f.attempt, s.round, f.phase, f.position,
+	f.suspect, f.round_robin, case when f.fits then f.content end, case when f.fits then f.metadata end,
+	f.label, f.author, f.occurred_at,
+	case when f.revision > 1 then (select d.memory_head from datapoints.data_points d
+		where d.id = f.data_point and d.captured < f.revision) end
+from fitting f join datapoints.sends s on s.id = f.ingestion_id
+order by f.round_robin, f.position, f.ingestion_id, f.ordinal`
 
 // planLease makes Postgres read leaseItems and selectDueProjects in the order of their index. The tables
 // change faster than their statistics, which would make it choose scans of all that waits, and JIT
@@ -78,20 +90,22 @@ const (
 	projectGrowth = 16
 	maxProjects   = 4096
 	maxSteps      = 4
-	// maxItemText is the most bytes of content, and of metadata, that are returned with an item.
-	maxItemText = 16 << 10
+	// smallText is the most bytes of a text, with its metadata, that is returned with its item whatever
+	// else is. Larger ones are returned up to largeTexts in all, the first in the order of the items.
+	smallText  = 16 << 10
+	largeTexts = 4 << 20
 )
 
 // Lease leases at most c.Limit items of a lane to derive, oldest first and fair between projects: items
 // that are queued, or that were started and whose lease is over, and of each data point only the lowest
-// open revision. Items come with their text if it is small. The next request begins with the
-// project after next.
+// open revision. Items come with their text unless it is in a blob, or large texts before it fill the
+// bound. The next request begins with the project after next.
 //
 // It starts with the projects after c.After, then those from the first one on, until the request is full,
 // all projects are read, or maxSteps are done.
 func (q Queries) Lease(ctx context.Context, c work.LeaseRequest) (items []work.Item, next uuid.UUID, err error) {
 	next = c.After
-	wrapped, size := c.After == uuid.Nil, c.Limit
+	wrapped, size, room := c.After == uuid.Nil, c.Limit, int64(largeTexts)
 	for step := 0; step < maxSteps && len(items) < c.Limit; step++ {
 		until := uuid.Max
 		if wrapped && c.After != uuid.Nil {
@@ -102,7 +116,7 @@ func (q Queries) Lease(ctx context.Context, c work.LeaseRequest) (items []work.I
 			return nil, c.After, err
 		}
 		if len(projects) > 0 {
-			more, last, err := q.leaseFrom(ctx, c, projects, c.Limit-len(items))
+			more, last, err := q.leaseFrom(ctx, c, projects, c.Limit-len(items), &room)
 			if err != nil {
 				return nil, c.After, err
 			}
@@ -136,15 +150,16 @@ func (q Queries) dueProjects(
 }
 
 // leaseFrom leases from the given projects: first an equal share of each, then the rest of the
-// limit from projects that have more. last is the last project that was served.
-func (q Queries) leaseFrom(ctx context.Context, c work.LeaseRequest, projects []uuid.UUID, limit int) (
-	items []work.Item, last uuid.UUID, err error,
-) {
+// limit from projects that have more. last is the last project that was served. room is how many bytes of
+// large texts may still be returned.
+func (q Queries) leaseFrom(
+	ctx context.Context, c work.LeaseRequest, projects []uuid.UUID, limit int, room *int64,
+) (items []work.Item, last uuid.UUID, err error) {
 	last = projects[len(projects)-1]
 	for left := projects; len(left) > 0 && len(items) < limit; {
 		missing := limit - len(items)
 		window := max((missing+len(left)-1)/len(left), minWindow)
-		found, ranks, err := q.leaseWindow(ctx, c, left, missing, window)
+		found, ranks, err := q.leaseWindow(ctx, c, left, missing, window, room)
 		if err != nil {
 			return nil, uuid.Nil, err
 		}
@@ -170,12 +185,12 @@ func (q Queries) leaseFrom(ctx context.Context, c work.LeaseRequest, projects []
 
 // leaseWindow leases at most window items of each project. ranks number the items within their
 // projects, from 1.
-func (q Queries) leaseWindow(ctx context.Context, c work.LeaseRequest, projects []uuid.UUID, limit, window int) (
-	items []work.Item, ranks []int64, err error,
-) {
+func (q Queries) leaseWindow(
+	ctx context.Context, c work.LeaseRequest, projects []uuid.UUID, limit, window int, room *int64,
+) (items []work.Item, ranks []int64, err error) {
 	b := &pgx.Batch{}
 	b.Queue(planLease)
-	queued := b.Queue(leaseItems, limit, c.Holder, c.Now, c.Until, window, maxItemText, projects, c.Lane)
+	queued := b.Queue(leaseItems, limit, c.Holder, c.Now, c.Until, window, smallText, projects, c.Lane, *room)
 	queued.Query(func(rows pgx.Rows) (err error) {
 		items, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (work.Item, error) {
 			i, rank, err := scanLeased(row)
@@ -188,6 +203,14 @@ func (q Queries) leaseWindow(ctx context.Context, c work.LeaseRequest, projects 
 	if err := q.DB.SendBatch(ctx, b).Close(); err != nil {
 		return nil, nil, fmt.Errorf("claim items: %w", err)
 	}
+	for _, i := range items {
+		if i.Text == nil {
+			continue
+		}
+		if size := int64(len(i.Text.Content) + len(i.Text.Metadata)); size > smallText {
+			*room -= size
+		}
+	}
 	return items, ranks, nil
 }
 
@@ -196,9 +219,13 @@ func scanLeased(row pgx.CollectableRow) (i work.Item, rank int64, err error) {
 		content, metadata []byte
 		label, author     *string
 		occurredAt        *time.Time
+		memoryHead        *int64
 	)
 	err = row.Scan(&i.ProjectID, &i.IngestionID, &i.DataPoint, &i.Ordinal, &i.Revision, &i.Attempt, &i.Round, &i.Phase,
-		(*uint64)(&i.Position), &i.Suspect, &rank, &content, &metadata, &label, &author, &occurredAt)
+		(*uint64)(&i.Position), &i.Suspect, &rank, &content, &metadata, &label, &author, &occurredAt, &memoryHead)
+	if memoryHead != nil {
+		i.MemoryHead = new(eventstore.Revision(*memoryHead))
+	}
 	if content != nil {
 		i.Text = &work.Text{Content: string(content), Metadata: metadata, OccurredAt: occurredAt.UTC()}
 		if label != nil {

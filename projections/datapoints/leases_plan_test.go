@@ -93,7 +93,7 @@ func TestLease_ReadsWhatItLeases(t *testing.T) {
 			}
 			ids := projectsOf(t, db)
 			lease := explained(t, db, datapoints.LeaseItems, size, "one", noon, noon.Add(time.Minute),
-				size/projects, 1<<14, ids, work.LaneBulk)
+				size/projects, 1<<14, ids, work.LaneBulk, 4<<20)
 			// Of each item: itself, its lease, its send and its text; of each leased one: itself and its lease.
 			most := float64(5*size + 2*held + 5*projects)
 			if rows := lease.rows(); rows > most || rows < size {

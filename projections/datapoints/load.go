@@ -39,7 +39,7 @@ const (
 	itemsAll   = selectItems + `where ingestion_id = any($1::uuid[])`
 	itemsEnded = selectItems + `where ingestion_id = any($1::uuid[]) and phase in ('captured', 'failed', 'unindexed')`
 
-	selectDataPoints = `select id, project_id, source_id, revision, captured, memories, audience, occurred_at,
+	selectDataPoints = `select id, project_id, source_id, revision, captured, memories, memory_head, audience, occurred_at,
 		ingestion_id, accepted_at, position
 		from data_points where id = any($1::uuid[])`
 	selectDeletions = `select id, project_id, ingestion_id, accepted_at, fanned_out, cleaned, position from deletions
@@ -139,8 +139,8 @@ func (f *fold) readItems(rows pgx.Rows) error {
 func (f *fold) readDataPoints(rows pgx.Rows) error {
 	for rows.Next() {
 		d := &dataPointRow{}
-		err := rows.Scan(&d.id, &d.project, &d.sourceID, &d.revision, &d.captured, &d.memories, &d.audience,
-			&d.occurredAt, &d.send, &d.acceptedAt, (*uint64)(&d.position))
+		err := rows.Scan(&d.id, &d.project, &d.sourceID, &d.revision, &d.captured, &d.memories, &d.memoryHead,
+			&d.audience, &d.occurredAt, &d.send, &d.acceptedAt, (*uint64)(&d.position))
 		if err != nil {
 			return err
 		}

@@ -18,6 +18,7 @@ type dataPointRow struct {
 	revision   int
 	captured   int
 	memories   int
+	memoryHead *int64 // stream revision after which only vectors may follow the memories, nil for none
 	audience   uuid.UUID
 	occurredAt time.Time
 	send       uuid.UUID

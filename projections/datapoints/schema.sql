@@ -9,6 +9,8 @@ create table data_points (
 	revision     int not null,                 -- the newest accepted one
 	captured     int not null default 0,       -- the newest one with memories, 0: none
 	memories     int not null default 0,       -- of the captured revision
+	memory_head  bigint,                       -- stream revision of these memories, or of the last of the vectors
+	                                           -- directly after them; null: none
 	audience     uuid not null,                -- zero: project-visible
 	occurred_at  timestamptz not null,
 	ingestion_id uuid not null,                -- the send of the newest revision

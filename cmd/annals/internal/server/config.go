@@ -74,6 +74,8 @@ type Config struct {
 	Ready func(auth.URLs)
 	// openEncoder opens the built-in model of a path. Nil is that of minilm; only tests set another.
 	openEncoder func(dir string) (model.Encoder, error)
+	// wrapStore returns the event store to use for the one that was opened. Nil uses that; only tests set it.
+	wrapStore func(logStore) logStore
 }
 
 // publicURLs completes the public addresses from the addresses that are listened on, which name the

@@ -42,11 +42,17 @@ const (
 	checkConnections = 1
 )
 
+// logStore is the event store of the log, an esdb.Store unless a test sets another.
+type logStore interface {
+	eventstore.Store
+	Stats() esdb.Stats
+}
+
 // storage is the log, the database and the index, embedded or not.
 type storage struct {
 	node     *node.Node // nil for a cluster
 	postgres *pg.Server // nil for a separate server
-	store    *esdb.Store
+	store    logStore
 	codec    *eventstore.Codec
 	db       *pgxpool.Pool     // for calls
 	work     *pgxpool.Pool     // for background work
@@ -120,8 +126,16 @@ func (st *storage) openLog(ctx context.Context, settings Config, logger *slog.Lo
 		}
 		cfg = datafolder.ConnectTo(st.node, cfg)
 	}
-	if st.store, err = esdb.Open(cfg); err != nil || st.node != nil {
+	store, err := esdb.Open(cfg)
+	if err != nil {
 		return err
+	}
+	st.store = store
+	if settings.wrapStore != nil {
+		st.store = settings.wrapStore(store)
+	}
+	if st.node != nil {
+		return nil
 	}
 	return awaitLog(ctx, st.store, logger)
 }
@@ -151,7 +165,7 @@ func awaitServer(
 	}
 }
 
-func awaitLog(ctx context.Context, store *esdb.Store, logger *slog.Logger) error {
+func awaitLog(ctx context.Context, store eventstore.Store, logger *slog.Logger) error {
 	err := awaitServer(ctx, logger, "event store", func() error {
 		_, err := store.Head(ctx)
 		return err
