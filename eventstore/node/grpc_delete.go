@@ -11,12 +11,16 @@ import (
 // Delete hides a stream until it is written again.
 func (s *service) Delete(ctx context.Context, in *streams.DeleteReq) (*streams.DeleteResp, error) {
 	o := in.GetOptions()
-	r := &storage.Request{Kind: storage.KindDelete, Stream: string(o.GetStreamIdentifier().GetStreamName())}
 	if o.GetExpectedStreamRevision() == nil {
 		return nil, s.node.failUnary(ctx, errInvalid("a delete must name the revision that it expects"))
 	}
-	r.Expected = expectation(o)
-	position, err := s.end(ctx, r)
+	expected, err := expectation(o)
+	if err != nil {
+		return nil, s.node.failUnary(ctx, err)
+	}
+	position, err := s.end(ctx, &storage.Request{
+		Kind: storage.KindDelete, Stream: string(o.GetStreamIdentifier().GetStreamName()), Expected: expected,
+	})
 	if err != nil {
 		return nil, s.node.failUnary(ctx, err)
 	}
@@ -28,12 +32,16 @@ func (s *service) Delete(ctx context.Context, in *streams.DeleteReq) (*streams.D
 // Tombstone ends a stream permanently.
 func (s *service) Tombstone(ctx context.Context, in *streams.TombstoneReq) (*streams.TombstoneResp, error) {
 	o := in.GetOptions()
-	r := &storage.Request{Kind: storage.KindTombstone, Stream: string(o.GetStreamIdentifier().GetStreamName())}
 	if o.GetExpectedStreamRevision() == nil {
 		return nil, s.node.failUnary(ctx, errInvalid("a tombstone must name the revision that it expects"))
 	}
-	r.Expected = expectation(o)
-	position, err := s.end(ctx, r)
+	expected, err := expectation(o)
+	if err != nil {
+		return nil, s.node.failUnary(ctx, err)
+	}
+	position, err := s.end(ctx, &storage.Request{
+		Kind: storage.KindTombstone, Stream: string(o.GetStreamIdentifier().GetStreamName()), Expected: expected,
+	})
 	if err != nil {
 		return nil, s.node.failUnary(ctx, err)
 	}
