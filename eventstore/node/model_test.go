@@ -44,12 +44,19 @@ type model struct {
 	head    uint64
 	streams map[string]*modelStream
 	log     []*modelEvent
-	// recent are the ids since the last start, which an append at no exact revision is recognised by.
-	recent map[uuid.UUID]*modelEvent
+	// recent are the first places of ids in their streams since the last start, by which an append at no exact revision
+	// is recognized.
+	recent map[modelID]*modelEvent
+}
+
+// modelID is an id in a stream.
+type modelID struct {
+	stream string
+	id     uuid.UUID
 }
 
 func newModel(now time.Time) *model {
-	return &model{now: now, streams: map[string]*modelStream{}, recent: map[uuid.UUID]*modelEvent{}}
+	return &model{now: now, streams: map[string]*modelStream{}, recent: map[modelID]*modelEvent{}}
 }
 
 func (m *model) stream(name string) *modelStream {
@@ -115,9 +122,9 @@ func (m *model) decide(name string, e storage.Expectation, events []event) rulin
 func (m *model) decideByID(name string, wrong ruling, events []event) ruling {
 	var last *modelEvent
 	for i, sent := range events {
-		known, ok := m.recent[sent.id]
+		known, ok := m.recent[modelID{name, sent.id}]
 		switch {
-		case ok && known.stream == name:
+		case ok:
 			last = known
 		case i == 0:
 			return ruling{verdict: storage.Written}
@@ -177,8 +184,9 @@ func (m *model) write(name string, sent event) {
 		created:  m.now,
 	}
 	s.events, m.log = append(s.events, e), append(m.log, e)
-	if sent.id != uuid.Nil {
-		m.recent[sent.id] = e
+	id := modelID{name, sent.id}
+	if _, known := m.recent[id]; !known && sent.id != uuid.Nil {
+		m.recent[id] = e
 	}
 }
 
@@ -285,4 +293,4 @@ func (m *model) scavenge() {
 }
 
 // restarted forgets what a start forgets.
-func (m *model) restarted() { m.recent = map[uuid.UUID]*modelEvent{} }
+func (m *model) restarted() { m.recent = map[modelID]*modelEvent{} }

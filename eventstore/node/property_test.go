@@ -111,6 +111,12 @@ func (p *pair) appendAgain(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "mixed") == 0 {
 		events = append(events, newEvent("{}"))
 	}
+	if rapid.IntRange(0, 3).Draw(t, "twice") == 0 {
+		events = append(events, events[0])
+	}
+	if rapid.IntRange(0, 3).Draw(t, "to any stream") == 0 {
+		name = p.name(t)
+	}
 	expected := rapid.OneOf(
 		rapid.Just(at(first-1)), rapid.Just(at(first-1)), rapid.Just(anyRevision), rapid.Just(existing),
 	).Draw(t, "expected")

@@ -69,7 +69,7 @@ func (w *writer) examine(r *Request) (*streamState, Decision, error) {
 	if r.Kind != KindAppend {
 		check = []Proposed{{id: uuid.New()}}
 	}
-	d, err := w.check(r.Stream, s, r.Expected, check)
+	d, err := w.check(s, r.Expected, check)
 	if err == nil && d.Verdict == Written && r.Kind == KindDelete && s.last < 0 && !s.hasMeta {
 		d = w.wrong(s)
 	}
@@ -142,7 +142,7 @@ func (w *writer) write(stream string, s *streamState, events []Proposed) error {
 			return err
 		}
 		s.last++
-		w.recent.add(p.id, recentEvent{stream: stream, revision: s.last, position: w.head})
+		w.recent.add(p.id, s.id, recentEvent{revision: s.last, position: w.head})
 	}
 	if IsMeta(stream) {
 		if err := w.applyMeta(stream[len(MetaPrefix):], events[len(events)-1].metadata); err != nil {

@@ -65,7 +65,7 @@ type Decision struct {
 }
 
 // check decides an append by the rules of the server, in their order.
-func (w *writer) check(stream string, s *streamState, expected Expectation, events []Proposed) (Decision, error) {
+func (w *writer) check(s *streamState, expected Expectation, events []Proposed) (Decision, error) {
 	switch {
 	case s.deleted():
 		return Decision{Verdict: StreamDeleted}, nil
@@ -74,7 +74,7 @@ func (w *writer) check(stream string, s *streamState, expected Expectation, even
 	case expected.Kind == ExpectExists && s.last < 0 && !s.hasMeta:
 		return w.wrong(s), nil
 	case expected.Kind != ExpectExact:
-		return w.checkIDs(stream, s, events), nil
+		return w.checkIDs(s, events), nil
 	case expected.Revision > s.last:
 		return w.wrong(s), nil
 	case expected.Revision == s.last:
@@ -91,12 +91,12 @@ func (w *writer) wrong(s *streamState) Decision {
 
 // checkIDs searches recentIDs for the events: that is how a repeated append without an exact
 // revision is recognized.
-func (w *writer) checkIDs(stream string, s *streamState, events []Proposed) Decision {
+func (w *writer) checkIDs(s *streamState, events []Proposed) Decision {
 	var last recentEvent
 	for i, e := range events {
-		found, ok := w.recent.find(e.id)
+		found, known := w.recent.find(e.id, s.id)
 		switch {
-		case ok && found.stream == stream:
+		case known:
 			last = found
 		case i == 0:
 			return Decision{Verdict: Written}
