@@ -52,7 +52,7 @@ func TestSoftDelete_EndedByMetadata(t *testing.T) {
 	if revision != 1 {
 		t.Errorf("answered revision %d, want that of the client's event", revision)
 	}
-	if got := c.read(ofStream("$$s")); len(got) != 1 || got[0].data != `{"$tb":2,"owner":"x"}` {
+	if got := c.read(ofStream("$$s")); len(got) != 1 || got[0].data != `{"owner":"x","$tb":2}` {
 		t.Errorf("metadata: %v", got)
 	}
 	events, found, _, err := c.tryRead(ofStream("s"))

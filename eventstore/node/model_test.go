@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -142,13 +144,15 @@ func (m *model) append(name string, e storage.Expectation, events []event) rulin
 		return o
 	}
 	s := m.stream(name)
-	if s.deleted() && !storage.IsMeta(name) { // shows the stream again, from here on
-		m.describe(name, event{id: uuid.Nil, typ: storage.MetadataType, data: truncated("{}", s.last()+1)})
-	}
+	first := s.last() + 1
 	for _, sent := range events {
 		m.write(name, sent)
 	}
 	o.revision, o.position = s.last(), m.head
+	if s.deleted() && !storage.IsMeta(name) { // shows the stream again, from the first event on
+		hiding := m.stream(storage.MetaPrefix + name).events
+		m.describe(name, event{typ: storage.MetadataType, data: truncated(hiding[len(hiding)-1].data, first)})
+	}
 	if storage.IsMeta(name) {
 		described := name[len(storage.MetaPrefix):]
 		original, newest := m.stream(described), events[len(events)-1]
@@ -211,18 +215,19 @@ func metadataOf(text string) modelMeta {
 	return m
 }
 
-// truncated is metadata with $tb set to a revision; its other fields stay.
+var cutIn = regexp.MustCompile(`"\$tb":\d+`)
+
+// truncated is metadata with $tb set to a revision; the rest of its text stays.
 func truncated(text string, before int64) string {
-	fields := map[string]any{}
-	if err := json.Unmarshal([]byte(text), &fields); err != nil {
-		panic(err)
+	cut := fmt.Sprintf(`"$tb":%d`, before)
+	switch {
+	case cutIn.MatchString(text):
+		return cutIn.ReplaceAllLiteralString(text, cut)
+	case text == "{}":
+		return "{" + cut + "}"
+	default:
+		return strings.TrimSuffix(text, "}") + "," + cut + "}"
 	}
-	fields["$tb"] = before
-	out, err := json.Marshal(fields)
-	if err != nil {
-		panic(err)
-	}
-	return string(out)
 }
 
 // delete hides a stream.

@@ -125,8 +125,14 @@ func (p *pair) appendAgain(t *rapid.T) {
 
 func (p *pair) describe(t *rapid.T) {
 	name := p.name(t)
-	data := rapid.SampledFrom([]string{`{}`, `{"$maxCount":2}`, `{"$maxCount":1}`, `{"$maxAge":10}`, `{"$maxAge":25,"$maxCount":3}`, `{"note":"x"}`, `{"$maxCount":"x"}`}).
-		Draw(t, "metadata")
+	data := rapid.SampledFrom([]string{
+		`{}`, `{"$maxCount":2}`, `{"$maxCount":1}`, `{"$maxAge":10}`, `{"$maxAge":25,"$maxCount":3}`, `{"note":"x"}`,
+		`{"$maxCount":"x"}`, `{"b":1e2, "$tb":9223372036854775807,"a":[0.10],"$maxCount":2}`,
+	}).Draw(t, "metadata")
+	if rapid.Bool().Draw(t, "whole") {
+		p.appended(t, storage.MetaPrefix+name, p.expectation(t, storage.MetaPrefix+name), []event{metadataEvent(data)})
+		return
+	}
 	if cut := rapid.Int64Range(-1, p.model.stream(name).last()+3).Draw(t, "cut"); cut >= 0 {
 		data = fmt.Sprintf(`{"$tb":%d}`, cut)
 	}

@@ -22,8 +22,14 @@ func (w *writer) decide(r *Request) (Decision, error) {
 	if d.Verdict != Written {
 		return d, nil
 	}
-	if r.Kind == KindAppend && len(r.Events) > 0 && w.isShort() {
-		return Decision{failure: ErrFull}, nil
+	var hiding []byte
+	if r.Kind == KindAppend && len(r.Events) > 0 {
+		if w.isShort() {
+			return Decision{failure: ErrFull}, nil
+		}
+		if hiding, d = w.hidingMeta(r.Stream, s); d != (Decision{}) {
+			return d, nil
+		}
 	}
 	switch r.Kind {
 	case KindDelete:
@@ -33,9 +39,29 @@ func (w *writer) decide(r *Request) (Decision, error) {
 		err = w.writeTombstone(r.Stream, s)
 		d.Position = w.head
 	default:
-		d, err = w.append(r, s)
+		d, err = w.append(r, s, hiding)
 	}
 	return d, err
+}
+
+// hidingMeta reads the metadata that hides a soft-deleted stream, nil for any other stream. If the
+// current group holds it, it can be read after the commit.
+func (w *writer) hidingMeta(stream string, s *streamState) ([]byte, Decision) {
+	if !s.softDeleted() {
+		return nil, Decision{}
+	}
+	meta, err := w.state(MetaPrefix + stream)
+	if err != nil {
+		return nil, Decision{failure: err}
+	}
+	if meta.group == w.group {
+		return nil, Decision{Verdict: notYet}
+	}
+	newest, _, err := w.stored(meta, meta.last)
+	if err != nil {
+		return nil, Decision{failure: err}
+	}
+	return newest.Data, Decision{}
 }
 
 // isShort reports whether appends must be refused for want of space. Deletions are not refused,
@@ -76,18 +102,14 @@ func (w *writer) examine(r *Request) (*streamState, Decision, error) {
 	return s, d, err
 }
 
-// append writes the events of a request. If the stream was soft-deleted, it first writes the
-// metadata that shows the stream again.
-func (w *writer) append(r *Request, s *streamState) (Decision, error) {
+// append writes the events of a request. If the stream was soft-deleted, it then writes the metadata
+// that hid it again, so that it shows the new events.
+func (w *writer) append(r *Request, s *streamState, hiding []byte) (Decision, error) {
 	if len(r.Events) == 0 {
 		return Decision{Verdict: Written, Revision: s.last}, nil
 	}
 	w.stats.appends.Add(1)
-	if s.softDeleted() {
-		if err := w.writeMeta(r.Stream, truncatedJSON(nil, s.last+1)); err != nil {
-			return Decision{}, err
-		}
-	}
+	first, hidden := s.last+1, s.softDeleted()
 	undelete := false
 	if IsMeta(r.Stream) {
 		original, err := w.state(r.Stream[len(MetaPrefix):])
@@ -100,6 +122,9 @@ func (w *writer) append(r *Request, s *streamState) (Decision, error) {
 		return Decision{}, err
 	}
 	d := Decision{Verdict: Written, Revision: s.last, Position: w.head}
+	if hidden {
+		return d, w.writeMeta(r.Stream, truncatedJSON(hiding, first))
+	}
 	if newest := r.Events[len(r.Events)-1].metadata; undelete && validMeta(newest) {
 		name := r.Stream[len(MetaPrefix):]
 		original, err := w.state(name)
