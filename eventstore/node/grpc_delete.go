@@ -55,9 +55,6 @@ func (s *service) end(ctx context.Context, r *storage.Request) (uint64, error) {
 	if err := writable(r.Stream); err != nil {
 		return 0, err
 	}
-	if storage.IsMeta(r.Stream) {
-		return 0, errInvalid("metadata cannot be deleted: write new metadata instead")
-	}
 	d, err := s.node.engine.Do(ctx, r)
 	if err != nil {
 		return 0, err
@@ -65,6 +62,8 @@ func (s *service) end(ctx context.Context, r *storage.Request) (uint64, error) {
 	switch d.Verdict {
 	case storage.StreamDeleted:
 		return 0, errStreamDeleted(r.Stream)
+	case storage.MetastreamDeleted:
+		return 0, errStreamDeleted(storage.MetaPrefix + r.Stream)
 	case storage.WrongVersion:
 		return 0, errWrongVersion(r.Stream, r.Expected, d.Revision)
 	default:

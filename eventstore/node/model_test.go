@@ -75,10 +75,14 @@ func (m *model) stream(name string) *modelStream {
 
 // ended reports whether a stream was tombstoned, or is the metadata of one that was.
 func (m *model) ended(name string) bool {
-	if storage.IsMeta(name) {
-		return m.stream(name[len(storage.MetaPrefix):]).tombstone
-	}
-	return m.stream(name).tombstone
+	return m.stream(name).tombstone || storage.IsMeta(name) && m.ended(name[len(storage.MetaPrefix):])
+}
+
+// takes reports whether a stream can be appended to: metadata can even after the tombstone of its stream, if there was
+// some before.
+func (m *model) takes(name string) bool {
+	s := m.stream(name)
+	return !s.tombstone && (!m.ended(name) || len(s.events) > 0)
 }
 
 // ruling is how a write ends.
@@ -93,7 +97,7 @@ func (m *model) decide(name string, e storage.Expectation, events []event) rulin
 	s := m.stream(name)
 	wrong := ruling{verdict: storage.WrongVersion, revision: s.last()}
 	switch {
-	case s.tombstone: // its metadata is still taken
+	case !m.takes(name):
 		return ruling{verdict: storage.StreamDeleted}
 	case e.Kind == storage.ExpectExists && s.deleted():
 		return ruling{verdict: storage.StreamDeleted}
@@ -196,7 +200,10 @@ func (m *model) write(name string, sent event) {
 
 func (m *model) apply(name string, newest event) {
 	s, meta := m.stream(name), metadataOf(newest.data)
-	s.hasMeta, s.cut, s.maxCount, s.maxAge = true, meta.Cut, meta.MaxCount, time.Duration(meta.MaxAge)*time.Second
+	if s.hasMeta = true; storage.IsMeta(name) {
+		return // it has no effect
+	}
+	s.cut, s.maxCount, s.maxAge = meta.Cut, meta.MaxCount, time.Duration(meta.MaxAge)*time.Second
 }
 
 // modelMeta is what the rules say of stream metadata. One wrong field makes all of it count as
@@ -232,10 +239,16 @@ func truncated(text string, before int64) string {
 
 // delete hides a stream.
 func (m *model) delete(name string, e storage.Expectation) ruling {
+	if m.ended(name) {
+		return ruling{verdict: storage.StreamDeleted}
+	}
 	o := m.decide(name, e, []event{{id: uuid.New()}})
 	s := m.stream(name)
 	if o.verdict == storage.Written && len(s.events) == 0 && !s.hasMeta {
 		o = ruling{verdict: storage.WrongVersion, revision: s.last()}
+	}
+	if o.verdict == storage.Written && m.ended(storage.MetaPrefix+name) {
+		o.verdict = storage.MetastreamDeleted
 	}
 	if o.verdict == storage.Written {
 		m.describe(name, event{typ: storage.MetadataType, data: fmt.Sprintf(`{"$tb":%d}`, int64(math.MaxInt64))})
@@ -246,6 +259,9 @@ func (m *model) delete(name string, e storage.Expectation) ruling {
 
 // entomb ends a stream.
 func (m *model) entomb(name string, e storage.Expectation) ruling {
+	if m.ended(name) {
+		return ruling{verdict: storage.StreamDeleted}
+	}
 	o := m.decide(name, e, []event{{id: uuid.New()}})
 	if o.verdict == storage.Written {
 		m.head++
@@ -258,6 +274,9 @@ func (m *model) entomb(name string, e storage.Expectation) ruling {
 			typ:      storage.TombstoneType,
 			created:  m.now,
 		})
+		if storage.IsMeta(name) {
+			m.apply(name[len(storage.MetaPrefix):], event{})
+		}
 	}
 	return o
 }

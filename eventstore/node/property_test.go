@@ -168,8 +168,17 @@ func (p *pair) appended(t *rapid.T, name string, expected storage.Expectation, e
 	}
 }
 
-func (p *pair) delete(t *rapid.T) {
+// endName draws a stream to be deleted: seldom a metastream.
+func (p *pair) endName(t *rapid.T) string {
 	name := p.name(t)
+	if rapid.IntRange(0, 3).Draw(t, "its metadata") == 0 {
+		name = storage.MetaPrefix + name
+	}
+	return name
+}
+
+func (p *pair) delete(t *rapid.T) {
+	name := p.endName(t)
 	expected := p.expectation(t, name)
 	want := p.model.delete(name, expected)
 	position, _, err := p.c.tryDelete(name, expected)
@@ -180,7 +189,7 @@ func (p *pair) tombstone(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "seldom") > 0 {
 		t.Skip("a tombstone ends the play of its stream")
 	}
-	name := p.name(t)
+	name := p.endName(t)
 	expected := p.expectation(t, name)
 	want := p.model.entomb(name, expected)
 	position, _, err := p.c.tryTombstone(name, expected)
@@ -315,7 +324,7 @@ func (p *pair) filter(t *rapid.T) {
 // check compares every stream and the whole log.
 func (p *pair) check(t *rapid.T) {
 	for _, base := range modelNames {
-		for _, name := range []string{base, storage.MetaPrefix + base} {
+		for _, name := range []string{base, storage.MetaPrefix + base, storage.MetaPrefix + storage.MetaPrefix + base} {
 			want, found := p.model.visible(name)
 			p.compareStream(t, name, ofStream(name), want, found)
 			last := want[max(len(want)-1, 0):]

@@ -82,22 +82,38 @@ func (w *writer) examine(r *Request) (*streamState, Decision, error) {
 	if err != nil {
 		return nil, Decision{}, err
 	}
+	deleted, metaDeleted := s.deleted(), false
 	if IsMeta(r.Stream) {
-		if _, err := w.state(r.Stream[len(MetaPrefix):]); err != nil {
+		original, err := w.state(r.Stream[len(MetaPrefix):])
+		if err != nil {
 			return nil, Decision{}, err
 		}
-	} else if r.Kind == KindDelete || s.softDeleted() { // writes metadata
-		if _, err := w.state(MetaPrefix + r.Stream); err != nil {
+		// Like the server, it accepts metadata after the tombstone if some was written before.
+		taken := r.Kind == KindAppend && s.last >= 0
+		deleted = deleted || original.deleted() && !taken
+	}
+	if r.Kind == KindDelete || s.softDeleted() { // writes metadata
+		meta, err := w.state(MetaPrefix + r.Stream)
+		if err != nil {
 			return nil, Decision{}, err
 		}
+		metaDeleted = meta.deleted()
+	}
+	if deleted {
+		return s, Decision{Verdict: StreamDeleted}, nil
 	}
 	check := r.Events
 	if r.Kind != KindAppend {
 		check = []Proposed{{id: uuid.New()}}
 	}
 	d, err := w.check(s, r.Expected, check)
-	if err == nil && d.Verdict == Written && r.Kind == KindDelete && s.last < 0 && !s.hasMeta {
-		d = w.wrong(s)
+	if err == nil && d.Verdict == Written && r.Kind == KindDelete {
+		switch {
+		case s.last < 0 && !s.hasMeta:
+			d = w.wrong(s)
+		case metaDeleted:
+			d.Verdict = MetastreamDeleted
+		}
 	}
 	return s, d, err
 }
@@ -146,7 +162,8 @@ func (w *writer) writeMeta(stream string, metadata []byte) error {
 	return w.write(name, s, []Proposed{Propose(name, uuid.New(), MetadataType, true, metadata, nil)})
 }
 
-// writeTombstone ends a stream permanently.
+// writeTombstone ends a stream permanently. If it is a metastream, the stream that it describes is
+// without metadata from then on.
 func (w *writer) writeTombstone(stream string, s *streamState) error {
 	p := Propose(stream, uuid.New(), TombstoneType, false, nil, nil)
 	if err := w.putEvent(stream, s, p, TombstoneRevision); err != nil {
@@ -155,6 +172,11 @@ func (w *writer) writeTombstone(stream string, s *streamState) error {
 	s.tombstone = w.head
 	if err := w.scheduleRemoval(stream, 0); err != nil {
 		return err
+	}
+	if IsMeta(stream) {
+		if err := w.applyMeta(stream[len(MetaPrefix):], nil); err != nil {
+			return err
+		}
 	}
 	return w.putState(stream, s)
 }
@@ -206,7 +228,8 @@ func (w *writer) putEvent(stream string, s *streamState, p Proposed, revision in
 }
 
 // applyMeta updates the state of a stream from its newest metadata. Like the server, it accepts
-// metadata of a tombstoned stream, which has no effect and is removed.
+// metadata of a tombstoned stream, which has no effect and is removed. That of a metastream has no
+// effect either: its readers always see the last event.
 func (w *writer) applyMeta(stream string, metadata []byte) error {
 	s, err := w.state(stream)
 	if err != nil {
@@ -214,6 +237,10 @@ func (w *writer) applyMeta(stream string, metadata []byte) error {
 	}
 	if s.deleted() {
 		return w.scheduleRemoval(stream, 0)
+	}
+	if IsMeta(stream) {
+		s.hasMeta = true
+		return w.putState(stream, s)
 	}
 	before, bounded := s.meta.truncateBefore, s.meta.bounded()
 	s.hasMeta, s.meta = true, parseMeta(metadata)

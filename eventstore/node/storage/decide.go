@@ -43,12 +43,14 @@ func (e Expectation) String() string {
 type Verdict int
 
 // The outcomes of a check: stored now, stored by an earlier equal request, refused since the stream
-// has another revision, refused since it is tombstoned.
+// has another revision, refused since it is tombstoned, a delete refused since it would write
+// metadata and the metastream is tombstoned.
 const (
 	Written Verdict = iota
 	Repeated
 	WrongVersion
 	StreamDeleted
+	MetastreamDeleted
 	// notYet means that the answer depends on events of the current group: decide again after its
 	// commit.
 	notYet
@@ -64,11 +66,9 @@ type Decision struct {
 	failure error
 }
 
-// check decides an append by the rules of the server, in their order.
+// check decides an append by the rules of the server, in their order. The stream is not tombstoned.
 func (w *writer) check(s *streamState, expected Expectation, events []Proposed) (Decision, error) {
 	switch {
-	case s.deleted():
-		return Decision{Verdict: StreamDeleted}, nil
 	case expected.Kind == ExpectExists && s.softDeleted():
 		return Decision{Verdict: StreamDeleted}, nil
 	case expected.Kind == ExpectExists && s.last < 0 && !s.hasMeta:

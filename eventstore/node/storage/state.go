@@ -19,6 +19,10 @@ const (
 	TombstoneType = "$streamDeleted"
 )
 
+// metaLevels is how many metastreams a stream may have: that of a metastream holds what deletes of
+// the metastream wrote, and nobody else can write to it.
+const metaLevels = 2
+
 // softDeleted is the value of $tb that hides a stream until it is written again.
 const softDeleted = math.MaxInt64
 
