@@ -165,29 +165,6 @@ func (tt revisionRule) when(c client, head, last uint64) (got outcome) {
 	return got
 }
 
-// The answer names the expectation that failed, in both forms.
-func TestAppend_WrongExpectedVersion(t *testing.T) {
-	c := dial(t, startNode(t, memoryConfig()))
-	c.append("s", none, newEvents(1)...)
-	resp, err := c.tryAppend(runtest.Context(t), "s", at(7), newEvents(1)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := resp.GetWrongExpectedVersion()
-	if w.GetExpectedRevision() != 7 || w.GetExpectedRevision_20_6_0() != 7 || w.GetCurrentRevision() != 0 ||
-		w.GetCurrentRevision_20_6_0() != 0 ||
-		w.GetCurrentNoStream() != nil {
-		t.Errorf("got %v", w)
-	}
-	resp, err = c.tryAppend(runtest.Context(t), "s", none, newEvents(1)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if resp.GetWrongExpectedVersion().GetExpectedNoStream() == nil {
-		t.Errorf("got %v", resp)
-	}
-}
-
 // An append beyond the limit is refused as a whole, and only after its last message, so that the
 // client reads the reason.
 func TestAppend_Limit(t *testing.T) {

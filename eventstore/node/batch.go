@@ -45,7 +45,10 @@ func newBatch(correlation *shared.UUID, o *streams.BatchAppendReq_Options) *batc
 	}
 	switch e := o.GetExpectedStreamPosition().(type) {
 	case *streams.BatchAppendReq_Options_StreamPosition:
-		a.request.Expected = exact(e.StreamPosition)
+		var err error
+		if a.request.Expected, err = exact(e.StreamPosition); err != nil {
+			a.refuse(statusBadRequest(err.Error()))
+		}
 	case *streams.BatchAppendReq_Options_NoStream:
 		a.request.Expected = storage.Expectation{Revision: storage.NoStream}
 	case *streams.BatchAppendReq_Options_Any:

@@ -52,7 +52,7 @@ func TestSoftDelete_EndedByMetadata(t *testing.T) {
 	if revision != 1 {
 		t.Errorf("answered revision %d, want that of the client's event", revision)
 	}
-	if got := c.read(ofStream("$$s")); len(got) != 1 || got[0].data != `{"$tb":2,"owner":"x"}` {
+	if got := c.read(ofStream("$$s")); len(got) != 1 || got[0].data != `{"owner":"x","$tb":2}` {
 		t.Errorf("metadata: %v", got)
 	}
 	events, found, _, err := c.tryRead(ofStream("s"))
@@ -92,8 +92,8 @@ func TestDelete_ExpectedRevision(t *testing.T) {
 	if _, trailer, err := c.tryDelete("x", anyRevision); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("delete of what never was: %v, %v", err, trailer)
 	}
-	if _, _, err := c.tryDelete("$$s", anyRevision); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("delete of metadata: %v", err)
+	if _, _, err := c.tryDelete("$$$$s", anyRevision); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("delete of metadata of metadata: %v", err)
 	}
 	if got := c.read(ofStream("s")); len(got) != 2 {
 		t.Errorf("the stream holds %d events", len(got))
@@ -146,9 +146,9 @@ func TestDelete_Tombstone(t *testing.T) {
 	}
 }
 
-// Metadata of a tombstoned stream is accepted at its revision, as the server does. It does not
-// restore the stream, nobody can read it, and the next scavenge that finds a later event removes
-// it.
+// Metadata of a tombstoned stream is accepted at its revision if it had some before, as on the
+// server, whose cache holds that revision. It does not restore the stream, nobody can read it, and
+// the next scavenge that finds a later event removes it.
 func TestTombstone_LaterMetadata(t *testing.T) {
 	n := startNode(t, asleep(memoryConfig()))
 	c := dial(t, n)
@@ -182,6 +182,55 @@ func TestTombstone_LaterMetadata(t *testing.T) {
 	runtest.Must(t, n.Scavenge(runtest.Context(t)))
 	if got := streamsOf(c.read(ofAll())); cmp.Diff([]string{"s/$streamDeleted", "other/tested"}, got) != "" {
 		t.Errorf("after another scavenge: %v", got)
+	}
+}
+
+// A stream whose metastream is tombstoned is no longer hidden by it. A delete would need to write
+// there, and is refused; the stream can be tombstoned. All that holds after a restart.
+func TestTombstone_OfMetastream(t *testing.T) {
+	cfg := asleep(memoryConfig())
+	n := startNode(t, cfg)
+	c := dial(t, n)
+	c.append("s", none, newEvents(2)...)
+	c.delete("s", anyRevision)
+	c.tombstone("$$s", at(0))
+	for range 2 {
+		if got := c.read(ofStream("s")); len(got) != 2 {
+			t.Errorf("the stream shows %v", got)
+		}
+		_, trailer, err := c.tryDelete("s", anyRevision)
+		checkDeleted(t, "delete", "$$s", trailer, err)
+		_, _, trailer, err = c.tryRead(ofStream("$$s"))
+		checkDeleted(t, "read", "$$s", trailer, err)
+		runtest.Must(t, n.Close())
+		n = startNode(t, cfg)
+		c = dial(t, n)
+	}
+	c.append("s", at(1), newEvents(1)...)
+	c.tombstone("s", at(2))
+	runtest.Must(t, n.Scavenge(runtest.Context(t)))
+	want := []string{"$$s/$streamDeleted", "s/$streamDeleted"}
+	if diff := cmp.Diff(want, streamsOf(c.read(ofAll()))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What deletes of a metastream wrote is removed with the stream.
+func TestTombstone_AfterDeleteOfMetastream(t *testing.T) {
+	n := startNode(t, asleep(memoryConfig()))
+	c := dial(t, n)
+	c.append("s", none, newEvents(1)...)
+	c.append("$$s", none, metadataEvent(`{"owner":"x"}`))
+	c.delete("$$s", at(0))
+	c.delete("$$s", at(0))
+	c.tombstone("s", at(0))
+	for _, stream := range []string{"$$s", "$$$$s"} {
+		_, _, trailer, err := c.tryRead(ofStream(stream))
+		checkDeleted(t, "read", stream, trailer, err)
+	}
+	runtest.Must(t, n.Scavenge(runtest.Context(t)))
+	if got := streamsOf(c.read(ofAll())); cmp.Diff([]string{"s/$streamDeleted"}, got) != "" {
+		t.Errorf("after a scavenge: %v", got)
 	}
 }
 

@@ -38,7 +38,7 @@ func newService(n *Node) *service { return &service{node: n, large: make(chan st
 func (s *service) Append(call streams.Streams_AppendServer) error {
 	var slot largeSlot
 	defer slot.release()
-	r, err := receiveAppend(call, func() error { return slot.acquire(call.Context(), s.large) })
+	r, options, err := receiveAppend(call, func() error { return slot.acquire(call.Context(), s.large) })
 	if err != nil {
 		return s.node.fail(call, err)
 	}
@@ -50,7 +50,7 @@ func (s *service) Append(call streams.Streams_AppendServer) error {
 	case storage.StreamDeleted:
 		return s.node.fail(call, errStreamDeleted(r.Stream))
 	case storage.WrongVersion:
-		return call.SendAndClose(wrongVersionResponse(r.Expected, d.Revision))
+		return call.SendAndClose(wrongVersionResponse(options, d.Revision))
 	default:
 		return call.SendAndClose(successResponse(d))
 	}
@@ -81,25 +81,28 @@ func (p *largeSlot) release() {
 
 // receiveAppend reads a whole append. It calls large once the append is over smallAppend bytes.
 // Over the limit it reads on without keeping anything.
-func receiveAppend(call streams.Streams_AppendServer, large func() error) (*storage.Request, error) {
+func receiveAppend(
+	call streams.Streams_AppendServer, large func() error,
+) (*storage.Request, *streams.AppendReq_Options, error) {
 	first, err := call.Recv()
 	if errors.Is(err, io.EOF) {
-		return nil, errInvalid("an append must begin with its options")
+		return nil, nil, errInvalid("an append must begin with its options")
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	options := first.GetOptions()
 	r := &storage.Request{Kind: storage.KindAppend}
-	refused := readAppendOptions(r, first)
+	refused := readAppendOptions(r, options)
 	size := 0
 	var msg rawMessage
 	for {
 		err := call.RecvMsg(&msg)
 		if errors.Is(err, io.EOF) {
-			return r, refused
+			return r, options, refused
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if refused != nil {
 			continue
@@ -117,14 +120,13 @@ func receiveAppend(call streams.Streams_AppendServer, large func() error) (*stor
 		r.Events = append(r.Events, p)
 		if size > smallAppend {
 			if err := large(); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 	}
 }
 
-func readAppendOptions(r *storage.Request, first *streams.AppendReq) error {
-	o := first.GetOptions()
+func readAppendOptions(r *storage.Request, o *streams.AppendReq_Options) (err error) {
 	if o == nil {
 		return errInvalid("an append must begin with its options")
 	}
@@ -132,7 +134,9 @@ func readAppendOptions(r *storage.Request, first *streams.AppendReq) error {
 	if o.GetExpectedStreamRevision() == nil {
 		return errInvalid("an append must name the revision that it expects")
 	}
-	r.Expected = expectation(o)
+	if r.Expected, err = expectation(o); err != nil {
+		return err
+	}
 	return writable(r.Stream)
 }
 
@@ -143,16 +147,32 @@ func expectation(o interface {
 	GetStreamExists() *shared.Empty
 	GetRevision() uint64
 },
-) storage.Expectation {
+) (storage.Expectation, error) {
 	switch {
 	case o.GetNoStream() != nil:
-		return storage.Expectation{Revision: storage.NoStream}
+		return storage.Expectation{Revision: storage.NoStream}, nil
 	case o.GetAny() != nil:
-		return storage.Expectation{Kind: storage.ExpectAny}
+		return storage.Expectation{Kind: storage.ExpectAny}, nil
 	case o.GetStreamExists() != nil:
-		return storage.Expectation{Kind: storage.ExpectExists}
+		return storage.Expectation{Kind: storage.ExpectExists}, nil
 	default:
 		return exact(o.GetRevision())
+	}
+}
+
+// noStreamRevision is the number that stands for "no stream" where a revision is expected.
+const noStreamRevision = math.MaxUint64
+
+func exact(revision uint64) (storage.Expectation, error) {
+	switch {
+	case revision == noStreamRevision:
+		return storage.Expectation{Revision: storage.NoStream}, nil
+	case revision > math.MaxInt64:
+		return storage.Expectation{}, errInvalid(
+			"an expected revision must be at most 2^63-1, or 2^64-1 to expect no stream",
+		)
+	default:
+		return storage.Expectation{Revision: int64(revision)}, nil
 	}
 }
 
@@ -166,10 +186,6 @@ func writable(stream string) error {
 		return errInvalid("a metadata stream cannot have metadata")
 	}
 	return nil
-}
-
-func exact(revision uint64) storage.Expectation {
-	return storage.Expectation{Revision: int64(min(revision, math.MaxInt64))}
 }
 
 // protoEvent is an event as clients send it, in either form of append.
@@ -217,8 +233,9 @@ func successResponse(d storage.Decision) *streams.AppendResp {
 	return &streams.AppendResp{Result: &streams.AppendResp_Success_{Success: success}}
 }
 
-// wrongVersionResponse fills both forms of the answer: clients before 21.2 read the old one.
-func wrongVersionResponse(expected storage.Expectation, current int64) *streams.AppendResp {
+// wrongVersionResponse repeats the expectation as the client sent it. It fills both forms of the
+// answer: clients before 21.2 read the old one.
+func wrongVersionResponse(o *streams.AppendReq_Options, current int64) *streams.AppendResp {
 	empty := &shared.Empty{}
 	w := &streams.AppendResp_WrongExpectedVersion{
 		CurrentRevisionOption_20_6_0: &streams.AppendResp_WrongExpectedVersion_NoStream_20_6_0{NoStream_20_6_0: empty},
@@ -230,24 +247,25 @@ func wrongVersionResponse(expected storage.Expectation, current int64) *streams.
 		}
 		w.CurrentRevisionOption = &streams.AppendResp_WrongExpectedVersion_CurrentRevision{CurrentRevision: uint64(current)}
 	}
-	switch {
-	case expected.Kind == storage.ExpectAny:
+	switch e := o.GetExpectedStreamRevision().(type) {
+	case *streams.AppendReq_Options_Any:
 		w.ExpectedRevisionOption_20_6_0 = &streams.AppendResp_WrongExpectedVersion_Any_20_6_0{Any_20_6_0: empty}
 		w.ExpectedRevisionOption = &streams.AppendResp_WrongExpectedVersion_ExpectedAny{ExpectedAny: empty}
-	case expected.Kind == storage.ExpectExists:
+	case *streams.AppendReq_Options_StreamExists:
 		w.ExpectedRevisionOption_20_6_0 = &streams.AppendResp_WrongExpectedVersion_StreamExists_20_6_0{
 			StreamExists_20_6_0: empty,
 		}
 		w.ExpectedRevisionOption = &streams.AppendResp_WrongExpectedVersion_ExpectedStreamExists{ExpectedStreamExists: empty}
-	case expected.Revision == storage.NoStream:
-		w.ExpectedRevisionOption = &streams.AppendResp_WrongExpectedVersion_ExpectedNoStream{ExpectedNoStream: empty}
-	default:
+	case *streams.AppendReq_Options_NoStream: // the old form has no word for it
 		w.ExpectedRevisionOption_20_6_0 = &streams.AppendResp_WrongExpectedVersion_ExpectedRevision_20_6_0{
-			ExpectedRevision_20_6_0: uint64(expected.Revision),
+			ExpectedRevision_20_6_0: noStreamRevision,
 		}
-		w.ExpectedRevisionOption = &streams.AppendResp_WrongExpectedVersion_ExpectedRevision{
-			ExpectedRevision: uint64(expected.Revision),
+		w.ExpectedRevisionOption = &streams.AppendResp_WrongExpectedVersion_ExpectedNoStream{ExpectedNoStream: empty}
+	case *streams.AppendReq_Options_Revision:
+		w.ExpectedRevisionOption_20_6_0 = &streams.AppendResp_WrongExpectedVersion_ExpectedRevision_20_6_0{
+			ExpectedRevision_20_6_0: e.Revision,
 		}
+		w.ExpectedRevisionOption = &streams.AppendResp_WrongExpectedVersion_ExpectedRevision{ExpectedRevision: e.Revision}
 	}
 	return &streams.AppendResp{Result: &streams.AppendResp_WrongExpectedVersion_{WrongExpectedVersion: w}}
 }

@@ -11,12 +11,16 @@ import (
 // Delete hides a stream until it is written again.
 func (s *service) Delete(ctx context.Context, in *streams.DeleteReq) (*streams.DeleteResp, error) {
 	o := in.GetOptions()
-	r := &storage.Request{Kind: storage.KindDelete, Stream: string(o.GetStreamIdentifier().GetStreamName())}
 	if o.GetExpectedStreamRevision() == nil {
 		return nil, s.node.failUnary(ctx, errInvalid("a delete must name the revision that it expects"))
 	}
-	r.Expected = expectation(o)
-	position, err := s.end(ctx, r)
+	expected, err := expectation(o)
+	if err != nil {
+		return nil, s.node.failUnary(ctx, err)
+	}
+	position, err := s.end(ctx, &storage.Request{
+		Kind: storage.KindDelete, Stream: string(o.GetStreamIdentifier().GetStreamName()), Expected: expected,
+	})
 	if err != nil {
 		return nil, s.node.failUnary(ctx, err)
 	}
@@ -28,12 +32,16 @@ func (s *service) Delete(ctx context.Context, in *streams.DeleteReq) (*streams.D
 // Tombstone ends a stream permanently.
 func (s *service) Tombstone(ctx context.Context, in *streams.TombstoneReq) (*streams.TombstoneResp, error) {
 	o := in.GetOptions()
-	r := &storage.Request{Kind: storage.KindTombstone, Stream: string(o.GetStreamIdentifier().GetStreamName())}
 	if o.GetExpectedStreamRevision() == nil {
 		return nil, s.node.failUnary(ctx, errInvalid("a tombstone must name the revision that it expects"))
 	}
-	r.Expected = expectation(o)
-	position, err := s.end(ctx, r)
+	expected, err := expectation(o)
+	if err != nil {
+		return nil, s.node.failUnary(ctx, err)
+	}
+	position, err := s.end(ctx, &storage.Request{
+		Kind: storage.KindTombstone, Stream: string(o.GetStreamIdentifier().GetStreamName()), Expected: expected,
+	})
 	if err != nil {
 		return nil, s.node.failUnary(ctx, err)
 	}
@@ -47,9 +55,6 @@ func (s *service) end(ctx context.Context, r *storage.Request) (uint64, error) {
 	if err := writable(r.Stream); err != nil {
 		return 0, err
 	}
-	if storage.IsMeta(r.Stream) {
-		return 0, errInvalid("metadata cannot be deleted: write new metadata instead")
-	}
 	d, err := s.node.engine.Do(ctx, r)
 	if err != nil {
 		return 0, err
@@ -57,6 +62,8 @@ func (s *service) end(ctx context.Context, r *storage.Request) (uint64, error) {
 	switch d.Verdict {
 	case storage.StreamDeleted:
 		return 0, errStreamDeleted(r.Stream)
+	case storage.MetastreamDeleted:
+		return 0, errStreamDeleted(storage.MetaPrefix + r.Stream)
 	case storage.WrongVersion:
 		return 0, errWrongVersion(r.Stream, r.Expected, d.Revision)
 	default:

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -44,12 +46,19 @@ type model struct {
 	head    uint64
 	streams map[string]*modelStream
 	log     []*modelEvent
-	// recent are the ids since the last start, which an append at no exact revision is recognised by.
-	recent map[uuid.UUID]*modelEvent
+	// recent are the first places of ids in their streams since the last start, by which an append at no exact revision
+	// is recognized.
+	recent map[modelID]*modelEvent
+}
+
+// modelID is an id in a stream.
+type modelID struct {
+	stream string
+	id     uuid.UUID
 }
 
 func newModel(now time.Time) *model {
-	return &model{now: now, streams: map[string]*modelStream{}, recent: map[uuid.UUID]*modelEvent{}}
+	return &model{now: now, streams: map[string]*modelStream{}, recent: map[modelID]*modelEvent{}}
 }
 
 func (m *model) stream(name string) *modelStream {
@@ -66,10 +75,14 @@ func (m *model) stream(name string) *modelStream {
 
 // ended reports whether a stream was tombstoned, or is the metadata of one that was.
 func (m *model) ended(name string) bool {
-	if storage.IsMeta(name) {
-		return m.stream(name[len(storage.MetaPrefix):]).tombstone
-	}
-	return m.stream(name).tombstone
+	return m.stream(name).tombstone || storage.IsMeta(name) && m.ended(name[len(storage.MetaPrefix):])
+}
+
+// takes reports whether a stream can be appended to: metadata can even after the tombstone of its stream, if there was
+// some before.
+func (m *model) takes(name string) bool {
+	s := m.stream(name)
+	return !s.tombstone && (!m.ended(name) || len(s.events) > 0)
 }
 
 // ruling is how a write ends.
@@ -84,7 +97,7 @@ func (m *model) decide(name string, e storage.Expectation, events []event) rulin
 	s := m.stream(name)
 	wrong := ruling{verdict: storage.WrongVersion, revision: s.last()}
 	switch {
-	case s.tombstone: // its metadata is still taken
+	case !m.takes(name):
 		return ruling{verdict: storage.StreamDeleted}
 	case e.Kind == storage.ExpectExists && s.deleted():
 		return ruling{verdict: storage.StreamDeleted}
@@ -115,9 +128,9 @@ func (m *model) decide(name string, e storage.Expectation, events []event) rulin
 func (m *model) decideByID(name string, wrong ruling, events []event) ruling {
 	var last *modelEvent
 	for i, sent := range events {
-		known, ok := m.recent[sent.id]
+		known, ok := m.recent[modelID{name, sent.id}]
 		switch {
-		case ok && known.stream == name:
+		case ok:
 			last = known
 		case i == 0:
 			return ruling{verdict: storage.Written}
@@ -135,13 +148,15 @@ func (m *model) append(name string, e storage.Expectation, events []event) rulin
 		return o
 	}
 	s := m.stream(name)
-	if s.deleted() && !storage.IsMeta(name) { // shows the stream again, from here on
-		m.describe(name, event{id: uuid.Nil, typ: storage.MetadataType, data: truncated("{}", s.last()+1)})
-	}
+	first := s.last() + 1
 	for _, sent := range events {
 		m.write(name, sent)
 	}
 	o.revision, o.position = s.last(), m.head
+	if s.deleted() && !storage.IsMeta(name) { // shows the stream again, from the first event on
+		hiding := m.stream(storage.MetaPrefix + name).events
+		m.describe(name, event{typ: storage.MetadataType, data: truncated(hiding[len(hiding)-1].data, first)})
+	}
 	if storage.IsMeta(name) {
 		described := name[len(storage.MetaPrefix):]
 		original, newest := m.stream(described), events[len(events)-1]
@@ -177,14 +192,18 @@ func (m *model) write(name string, sent event) {
 		created:  m.now,
 	}
 	s.events, m.log = append(s.events, e), append(m.log, e)
-	if sent.id != uuid.Nil {
-		m.recent[sent.id] = e
+	id := modelID{name, sent.id}
+	if _, known := m.recent[id]; !known && sent.id != uuid.Nil {
+		m.recent[id] = e
 	}
 }
 
 func (m *model) apply(name string, newest event) {
 	s, meta := m.stream(name), metadataOf(newest.data)
-	s.hasMeta, s.cut, s.maxCount, s.maxAge = true, meta.Cut, meta.MaxCount, time.Duration(meta.MaxAge)*time.Second
+	if s.hasMeta = true; storage.IsMeta(name) {
+		return // it has no effect
+	}
+	s.cut, s.maxCount, s.maxAge = meta.Cut, meta.MaxCount, time.Duration(meta.MaxAge)*time.Second
 }
 
 // modelMeta is what the rules say of stream metadata. One wrong field makes all of it count as
@@ -203,26 +222,33 @@ func metadataOf(text string) modelMeta {
 	return m
 }
 
-// truncated is metadata with $tb set to a revision; its other fields stay.
+var cutIn = regexp.MustCompile(`"\$tb":\d+`)
+
+// truncated is metadata with $tb set to a revision; the rest of its text stays.
 func truncated(text string, before int64) string {
-	fields := map[string]any{}
-	if err := json.Unmarshal([]byte(text), &fields); err != nil {
-		panic(err)
+	cut := fmt.Sprintf(`"$tb":%d`, before)
+	switch {
+	case cutIn.MatchString(text):
+		return cutIn.ReplaceAllLiteralString(text, cut)
+	case text == "{}":
+		return "{" + cut + "}"
+	default:
+		return strings.TrimSuffix(text, "}") + "," + cut + "}"
 	}
-	fields["$tb"] = before
-	out, err := json.Marshal(fields)
-	if err != nil {
-		panic(err)
-	}
-	return string(out)
 }
 
 // delete hides a stream.
 func (m *model) delete(name string, e storage.Expectation) ruling {
+	if m.ended(name) {
+		return ruling{verdict: storage.StreamDeleted}
+	}
 	o := m.decide(name, e, []event{{id: uuid.New()}})
 	s := m.stream(name)
 	if o.verdict == storage.Written && len(s.events) == 0 && !s.hasMeta {
 		o = ruling{verdict: storage.WrongVersion, revision: s.last()}
+	}
+	if o.verdict == storage.Written && m.ended(storage.MetaPrefix+name) {
+		o.verdict = storage.MetastreamDeleted
 	}
 	if o.verdict == storage.Written {
 		m.describe(name, event{typ: storage.MetadataType, data: fmt.Sprintf(`{"$tb":%d}`, int64(math.MaxInt64))})
@@ -233,6 +259,9 @@ func (m *model) delete(name string, e storage.Expectation) ruling {
 
 // entomb ends a stream.
 func (m *model) entomb(name string, e storage.Expectation) ruling {
+	if m.ended(name) {
+		return ruling{verdict: storage.StreamDeleted}
+	}
 	o := m.decide(name, e, []event{{id: uuid.New()}})
 	if o.verdict == storage.Written {
 		m.head++
@@ -245,6 +274,9 @@ func (m *model) entomb(name string, e storage.Expectation) ruling {
 			typ:      storage.TombstoneType,
 			created:  m.now,
 		})
+		if storage.IsMeta(name) {
+			m.apply(name[len(storage.MetaPrefix):], event{})
+		}
 	}
 	return o
 }
@@ -285,4 +317,4 @@ func (m *model) scavenge() {
 }
 
 // restarted forgets what a start forgets.
-func (m *model) restarted() { m.recent = map[uuid.UUID]*modelEvent{} }
+func (m *model) restarted() { m.recent = map[modelID]*modelEvent{} }

@@ -111,6 +111,12 @@ func (p *pair) appendAgain(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "mixed") == 0 {
 		events = append(events, newEvent("{}"))
 	}
+	if rapid.IntRange(0, 3).Draw(t, "twice") == 0 {
+		events = append(events, events[0])
+	}
+	if rapid.IntRange(0, 3).Draw(t, "to any stream") == 0 {
+		name = p.name(t)
+	}
 	expected := rapid.OneOf(
 		rapid.Just(at(first-1)), rapid.Just(at(first-1)), rapid.Just(anyRevision), rapid.Just(existing),
 	).Draw(t, "expected")
@@ -119,8 +125,14 @@ func (p *pair) appendAgain(t *rapid.T) {
 
 func (p *pair) describe(t *rapid.T) {
 	name := p.name(t)
-	data := rapid.SampledFrom([]string{`{}`, `{"$maxCount":2}`, `{"$maxCount":1}`, `{"$maxAge":10}`, `{"$maxAge":25,"$maxCount":3}`, `{"note":"x"}`, `{"$maxCount":"x"}`}).
-		Draw(t, "metadata")
+	data := rapid.SampledFrom([]string{
+		`{}`, `{"$maxCount":2}`, `{"$maxCount":1}`, `{"$maxAge":10}`, `{"$maxAge":25,"$maxCount":3}`, `{"note":"x"}`,
+		`{"$maxCount":"x"}`, `{"b":1e2, "$tb":9223372036854775807,"a":[0.10],"$maxCount":2}`,
+	}).Draw(t, "metadata")
+	if rapid.Bool().Draw(t, "whole") {
+		p.appended(t, storage.MetaPrefix+name, p.expectation(t, storage.MetaPrefix+name), []event{metadataEvent(data)})
+		return
+	}
 	if cut := rapid.Int64Range(-1, p.model.stream(name).last()+3).Draw(t, "cut"); cut >= 0 {
 		data = fmt.Sprintf(`{"$tb":%d}`, cut)
 	}
@@ -156,8 +168,17 @@ func (p *pair) appended(t *rapid.T, name string, expected storage.Expectation, e
 	}
 }
 
-func (p *pair) delete(t *rapid.T) {
+// endName draws a stream to be deleted: seldom a metastream.
+func (p *pair) endName(t *rapid.T) string {
 	name := p.name(t)
+	if rapid.IntRange(0, 3).Draw(t, "its metadata") == 0 {
+		name = storage.MetaPrefix + name
+	}
+	return name
+}
+
+func (p *pair) delete(t *rapid.T) {
+	name := p.endName(t)
 	expected := p.expectation(t, name)
 	want := p.model.delete(name, expected)
 	position, _, err := p.c.tryDelete(name, expected)
@@ -168,7 +189,7 @@ func (p *pair) tombstone(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "seldom") > 0 {
 		t.Skip("a tombstone ends the play of its stream")
 	}
-	name := p.name(t)
+	name := p.endName(t)
 	expected := p.expectation(t, name)
 	want := p.model.entomb(name, expected)
 	position, _, err := p.c.tryTombstone(name, expected)
@@ -303,7 +324,7 @@ func (p *pair) filter(t *rapid.T) {
 // check compares every stream and the whole log.
 func (p *pair) check(t *rapid.T) {
 	for _, base := range modelNames {
-		for _, name := range []string{base, storage.MetaPrefix + base} {
+		for _, name := range []string{base, storage.MetaPrefix + base, storage.MetaPrefix + storage.MetaPrefix + base} {
 			want, found := p.model.visible(name)
 			p.compareStream(t, name, ofStream(name), want, found)
 			last := want[max(len(want)-1, 0):]

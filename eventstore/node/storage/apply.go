@@ -22,8 +22,14 @@ func (w *writer) decide(r *Request) (Decision, error) {
 	if d.Verdict != Written {
 		return d, nil
 	}
-	if r.Kind == KindAppend && len(r.Events) > 0 && w.isShort() {
-		return Decision{failure: ErrFull}, nil
+	var hiding []byte
+	if r.Kind == KindAppend && len(r.Events) > 0 {
+		if w.isShort() {
+			return Decision{failure: ErrFull}, nil
+		}
+		if hiding, d = w.hidingMeta(r.Stream, s); d != (Decision{}) {
+			return d, nil
+		}
 	}
 	switch r.Kind {
 	case KindDelete:
@@ -33,9 +39,29 @@ func (w *writer) decide(r *Request) (Decision, error) {
 		err = w.writeTombstone(r.Stream, s)
 		d.Position = w.head
 	default:
-		d, err = w.append(r, s)
+		d, err = w.append(r, s, hiding)
 	}
 	return d, err
+}
+
+// hidingMeta reads the metadata that hides a soft-deleted stream, nil for any other stream. If the
+// current group holds it, it can be read after the commit.
+func (w *writer) hidingMeta(stream string, s *streamState) ([]byte, Decision) {
+	if !s.softDeleted() {
+		return nil, Decision{}
+	}
+	meta, err := w.state(MetaPrefix + stream)
+	if err != nil {
+		return nil, Decision{failure: err}
+	}
+	if meta.group == w.group {
+		return nil, Decision{Verdict: notYet}
+	}
+	newest, _, err := w.stored(meta, meta.last)
+	if err != nil {
+		return nil, Decision{failure: err}
+	}
+	return newest.Data, Decision{}
 }
 
 // isShort reports whether appends must be refused for want of space. Deletions are not refused,
@@ -56,38 +82,50 @@ func (w *writer) examine(r *Request) (*streamState, Decision, error) {
 	if err != nil {
 		return nil, Decision{}, err
 	}
+	deleted, metaDeleted := s.deleted(), false
 	if IsMeta(r.Stream) {
-		if _, err := w.state(r.Stream[len(MetaPrefix):]); err != nil {
+		original, err := w.state(r.Stream[len(MetaPrefix):])
+		if err != nil {
 			return nil, Decision{}, err
 		}
-	} else if r.Kind == KindDelete || s.softDeleted() { // writes metadata
-		if _, err := w.state(MetaPrefix + r.Stream); err != nil {
+		// Like the server, it accepts metadata after the tombstone if some was written before.
+		taken := r.Kind == KindAppend && s.last >= 0
+		deleted = deleted || original.deleted() && !taken
+	}
+	if r.Kind == KindDelete || s.softDeleted() { // writes metadata
+		meta, err := w.state(MetaPrefix + r.Stream)
+		if err != nil {
 			return nil, Decision{}, err
 		}
+		metaDeleted = meta.deleted()
+	}
+	if deleted {
+		return s, Decision{Verdict: StreamDeleted}, nil
 	}
 	check := r.Events
 	if r.Kind != KindAppend {
 		check = []Proposed{{id: uuid.New()}}
 	}
-	d, err := w.check(r.Stream, s, r.Expected, check)
-	if err == nil && d.Verdict == Written && r.Kind == KindDelete && s.last < 0 && !s.hasMeta {
-		d = w.wrong(s)
+	d, err := w.check(s, r.Expected, check)
+	if err == nil && d.Verdict == Written && r.Kind == KindDelete {
+		switch {
+		case s.last < 0 && !s.hasMeta:
+			d = w.wrong(s)
+		case metaDeleted:
+			d.Verdict = MetastreamDeleted
+		}
 	}
 	return s, d, err
 }
 
-// append writes the events of a request. If the stream was soft-deleted, it first writes the
-// metadata that shows the stream again.
-func (w *writer) append(r *Request, s *streamState) (Decision, error) {
+// append writes the events of a request. If the stream was soft-deleted, it then writes the metadata
+// that hid it again, so that it shows the new events.
+func (w *writer) append(r *Request, s *streamState, hiding []byte) (Decision, error) {
 	if len(r.Events) == 0 {
 		return Decision{Verdict: Written, Revision: s.last}, nil
 	}
 	w.stats.appends.Add(1)
-	if s.softDeleted() {
-		if err := w.writeMeta(r.Stream, truncatedJSON(nil, s.last+1)); err != nil {
-			return Decision{}, err
-		}
-	}
+	first, hidden := s.last+1, s.softDeleted()
 	undelete := false
 	if IsMeta(r.Stream) {
 		original, err := w.state(r.Stream[len(MetaPrefix):])
@@ -100,6 +138,9 @@ func (w *writer) append(r *Request, s *streamState) (Decision, error) {
 		return Decision{}, err
 	}
 	d := Decision{Verdict: Written, Revision: s.last, Position: w.head}
+	if hidden {
+		return d, w.writeMeta(r.Stream, truncatedJSON(hiding, first))
+	}
 	if newest := r.Events[len(r.Events)-1].metadata; undelete && validMeta(newest) {
 		name := r.Stream[len(MetaPrefix):]
 		original, err := w.state(name)
@@ -121,7 +162,8 @@ func (w *writer) writeMeta(stream string, metadata []byte) error {
 	return w.write(name, s, []Proposed{Propose(name, uuid.New(), MetadataType, true, metadata, nil)})
 }
 
-// writeTombstone ends a stream permanently.
+// writeTombstone ends a stream permanently. If it is a metastream, the stream that it describes is
+// without metadata from then on.
 func (w *writer) writeTombstone(stream string, s *streamState) error {
 	p := Propose(stream, uuid.New(), TombstoneType, false, nil, nil)
 	if err := w.putEvent(stream, s, p, TombstoneRevision); err != nil {
@@ -130,6 +172,11 @@ func (w *writer) writeTombstone(stream string, s *streamState) error {
 	s.tombstone = w.head
 	if err := w.scheduleRemoval(stream, 0); err != nil {
 		return err
+	}
+	if IsMeta(stream) {
+		if err := w.applyMeta(stream[len(MetaPrefix):], nil); err != nil {
+			return err
+		}
 	}
 	return w.putState(stream, s)
 }
@@ -142,7 +189,7 @@ func (w *writer) write(stream string, s *streamState, events []Proposed) error {
 			return err
 		}
 		s.last++
-		w.recent.add(p.id, recentEvent{stream: stream, revision: s.last, position: w.head})
+		w.recent.add(p.id, s.id, recentEvent{revision: s.last, position: w.head})
 	}
 	if IsMeta(stream) {
 		if err := w.applyMeta(stream[len(MetaPrefix):], events[len(events)-1].metadata); err != nil {
@@ -181,7 +228,8 @@ func (w *writer) putEvent(stream string, s *streamState, p Proposed, revision in
 }
 
 // applyMeta updates the state of a stream from its newest metadata. Like the server, it accepts
-// metadata of a tombstoned stream, which has no effect and is removed.
+// metadata of a tombstoned stream, which has no effect and is removed. That of a metastream has no
+// effect either: its readers always see the last event.
 func (w *writer) applyMeta(stream string, metadata []byte) error {
 	s, err := w.state(stream)
 	if err != nil {
@@ -189,6 +237,10 @@ func (w *writer) applyMeta(stream string, metadata []byte) error {
 	}
 	if s.deleted() {
 		return w.scheduleRemoval(stream, 0)
+	}
+	if IsMeta(stream) {
+		s.hasMeta = true
+		return w.putState(stream, s)
 	}
 	before, bounded := s.meta.truncateBefore, s.meta.bounded()
 	s.hasMeta, s.meta = true, parseMeta(metadata)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/annals-project/annals/internal/runtest"
 )
@@ -260,4 +261,64 @@ func TestDamage_OfOneStream(t *testing.T) {
 	if got := len(c.read(ofAll())); got != 3 {
 		t.Errorf("the log holds %d events", got)
 	}
+}
+
+// A delete and the append that shows the stream again may be committed one right after the other:
+// the append keeps the metadata that the delete wrote, and the log is the same.
+func TestCommit_WrittenRightAfterDelete(t *testing.T) {
+	reached, gate := make(chan struct{}, 64), make(chan struct{})
+	var closed atomic.Bool
+	fs := &gatedSync{FS: vfs.NewMem(), before: func() {
+		if closed.Load() {
+			reached <- struct{}{}
+			<-gate
+		}
+	}}
+	n := open(t, Config{Dir: "log", FS: fs, ManualScavenge: true})
+	c := clientOf(t, n)
+	c.append("s", none, newEvents(2)...)
+	closed.Store(true)
+	ctx := runtest.Context(t)
+	meta := metadataEvent(fmt.Sprintf(`{"owner":"x","$tb":%d}`, int64(softDeleted)))
+	requests := []*Request{
+		{Stream: "other", Expected: none, Events: proposals("other", newEvents(1)...)},
+		{Stream: "$$s", Expected: none, Events: proposals("$$s", meta)},
+		{Stream: "s", Expected: anyRevision, Events: proposals("s", newEvents(2)...)},
+		{Kind: KindDelete, Stream: "s", Expected: at(3)},
+		{Stream: "s", Expected: none, Events: proposals("s", newEvents(1)...)},
+	}
+	for i, r := range requests {
+		runtest.Must(t, n.Submit(ctx, r))
+		if i == 0 {
+			<-reached // its fsync is under way: the others are decided together
+		}
+	}
+	closed.Store(false)
+	close(gate)
+	for i, r := range requests {
+		if d, err := n.Await(ctx, r); err != nil || d.Verdict != Written {
+			t.Fatalf("%d: %+v, %v", i, d, err)
+		}
+	}
+	var got []string
+	for _, e := range c.read(ofAll())[2:] {
+		got = append(got, fmt.Sprintf("%s@%d", e.stream, e.revision))
+		if IsMeta(e.stream) {
+			got[len(got)-1] += " " + e.data
+		}
+	}
+	want := []string{
+		"other@0", `$$s@0 {"owner":"x","$tb":9223372036854775807}`, "s@2", "s@3", `$$s@1 {"owner":"x","$tb":2}`,
+		`$$s@2 {"$tb":9223372036854775807}`, "s@4", `$$s@3 {"$tb":4}`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func proposals(stream string, events ...event) (out []Proposed) {
+	for _, e := range events {
+		out = append(out, Propose(stream, e.id, e.typ, !e.raw, []byte(e.data), nil))
+	}
+	return out
 }

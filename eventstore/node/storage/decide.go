@@ -43,12 +43,14 @@ func (e Expectation) String() string {
 type Verdict int
 
 // The outcomes of a check: stored now, stored by an earlier equal request, refused since the stream
-// has another revision, refused since it is tombstoned.
+// has another revision, refused since it is tombstoned, a delete refused since it would write
+// metadata and the metastream is tombstoned.
 const (
 	Written Verdict = iota
 	Repeated
 	WrongVersion
 	StreamDeleted
+	MetastreamDeleted
 	// notYet means that the answer depends on events of the current group: decide again after its
 	// commit.
 	notYet
@@ -64,17 +66,15 @@ type Decision struct {
 	failure error
 }
 
-// check decides an append by the rules of the server, in their order.
-func (w *writer) check(stream string, s *streamState, expected Expectation, events []Proposed) (Decision, error) {
+// check decides an append by the rules of the server, in their order. The stream is not tombstoned.
+func (w *writer) check(s *streamState, expected Expectation, events []Proposed) (Decision, error) {
 	switch {
-	case s.deleted():
-		return Decision{Verdict: StreamDeleted}, nil
 	case expected.Kind == ExpectExists && s.softDeleted():
 		return Decision{Verdict: StreamDeleted}, nil
 	case expected.Kind == ExpectExists && s.last < 0 && !s.hasMeta:
 		return w.wrong(s), nil
 	case expected.Kind != ExpectExact:
-		return w.checkIDs(stream, s, events), nil
+		return w.checkIDs(s, events), nil
 	case expected.Revision > s.last:
 		return w.wrong(s), nil
 	case expected.Revision == s.last:
@@ -91,12 +91,12 @@ func (w *writer) wrong(s *streamState) Decision {
 
 // checkIDs searches recentIDs for the events: that is how a repeated append without an exact
 // revision is recognized.
-func (w *writer) checkIDs(stream string, s *streamState, events []Proposed) Decision {
+func (w *writer) checkIDs(s *streamState, events []Proposed) Decision {
 	var last recentEvent
 	for i, e := range events {
-		found, ok := w.recent.find(e.id)
+		found, known := w.recent.find(e.id, s.id)
 		switch {
-		case ok && found.stream == stream:
+		case known:
 			last = found
 		case i == 0:
 			return Decision{Verdict: Written}

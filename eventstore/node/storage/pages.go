@@ -155,15 +155,17 @@ func resolve(index, events *pebble.Iterator) (Entry, error) {
 // stream too.
 func (v *view) state(stream string) (*streamState, error) {
 	s, err := loadState(v.snapshot, stream)
-	if err != nil || !IsMeta(stream) {
-		return s, err
+	for range metaLevels {
+		if err != nil || s.deleted() || !IsMeta(stream) {
+			break
+		}
+		stream = stream[len(MetaPrefix):]
+		var original *streamState
+		if original, err = loadState(v.snapshot, stream); err == nil {
+			s.tombstone = original.tombstone
+		}
 	}
-	original, err := loadState(v.snapshot, stream[len(MetaPrefix):])
-	if err != nil {
-		return nil, err
-	}
-	s.tombstone = original.tombstone
-	return s, nil
+	return s, err
 }
 
 // event returns one event of a stream, nil if readers do not see it.

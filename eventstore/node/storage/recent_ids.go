@@ -4,50 +4,58 @@ import (
 	"github.com/google/uuid"
 )
 
-// recentBytes bounds the memory of recentIDs; the server has the same bound.
-const recentBytes = 8 << 20
+// The bounds of recentIDs, whose memory is that of the server: so many bytes, of which an entry
+// takes its key, its place and its share of the free slots of a map.
+const (
+	recentBytes      = 8 << 20
+	recentEntryBytes = 80
+	recentEntries    = recentBytes / recentEntryBytes
+)
 
-// recentEntryBytes is the size of one entry without the name of its stream: the id twice, the
-// place, and the share of the map.
-const recentEntryBytes = 128
+// recentKey is an event id in one stream, which is named by the id of its state: the same id in
+// another stream is another event.
+type recentKey struct {
+	id       uuid.UUID
+	streamID uint64
+}
 
-// recentEvent is the place of an event.
+// recentEvent is the place of an event in its stream and in the log.
 type recentEvent struct {
-	stream   string
 	revision int64
 	position uint64
 }
 
 // recentIDs maps the ids of the newest events to their places. It makes a repeated append without
 // an exact revision idempotent. A restart empties it, as on the server.
+//
+// It holds at least half of its limit: the older half is evicted at once.
 type recentIDs struct {
-	events map[uuid.UUID]recentEvent
-	order  []uuid.UUID // a queue; the first is the oldest
-	bytes  int
+	limit      int // of entries
+	young, old map[recentKey]recentEvent
 }
 
-func newRecentIDs() *recentIDs { return &recentIDs{events: map[uuid.UUID]recentEvent{}} }
-
-func (l *recentIDs) find(id uuid.UUID) (recentEvent, bool) {
-	w, ok := l.events[id]
-	return w, ok
+func newRecentIDs(limit int) *recentIDs {
+	return &recentIDs{limit: limit, young: map[recentKey]recentEvent{}, old: map[recentKey]recentEvent{}}
 }
 
-// add adds an event and evicts the oldest ones over the bound. An id that is written again keeps
-// its newest place.
-func (l *recentIDs) add(id uuid.UUID, added recentEvent) {
-	if old, known := l.events[id]; known {
-		l.bytes += len(added.stream) - len(old.stream)
-		l.events[id] = added
+func (l *recentIDs) find(id uuid.UUID, streamID uint64) (recentEvent, bool) {
+	key := recentKey{id, streamID}
+	e, known := l.young[key]
+	if !known {
+		e, known = l.old[key]
+	}
+	return e, known
+}
+
+// add adds an event. An id that is written to its stream again keeps its first place and its age: a
+// repeated append gets the answer of the first one.
+func (l *recentIDs) add(id uuid.UUID, streamID uint64, added recentEvent) {
+	if _, known := l.find(id, streamID); known {
 		return
 	}
-	l.events[id] = added
-	l.order = append(l.order, id)
-	l.bytes += recentEntryBytes + len(added.stream)
-	for l.bytes > recentBytes && len(l.order) > 0 {
-		oldest := l.order[0]
-		l.order = l.order[1:]
-		l.bytes -= recentEntryBytes + len(l.events[oldest].stream)
-		delete(l.events, oldest)
+	if len(l.young) >= l.limit/2 {
+		l.young, l.old = l.old, l.young
+		clear(l.young)
 	}
+	l.young[recentKey{id, streamID}] = added
 }

@@ -212,17 +212,13 @@ func (s *scavenger) remove(r *remover, v *view, stream string, bounds bool) erro
 		return err
 	}
 	if state.deleted() {
-		meta, err := loadState(v.snapshot, MetaPrefix+stream)
-		if err != nil {
-			return err
+		for range metaLevels {
+			stream = MetaPrefix + stream
+			if err := s.removeMeta(r, v, stream); err != nil {
+				return err
+			}
 		}
-		below := int64(TombstoneRevision)
-		if head, err := v.isHead(meta, meta.last); err != nil {
-			return err
-		} else if head {
-			below = meta.last
-		}
-		return errors.Join(r.below(meta, below), r.below(state, TombstoneRevision))
+		return r.below(state, TombstoneRevision)
 	}
 	below := state.meta.truncateBefore
 	if bounds {
@@ -236,6 +232,21 @@ func (s *scavenger) remove(r *remover, v *view, stream string, bounds bool) erro
 	// Keep the last event of a stream that is not tombstoned, as servers do: the newest event of
 	// the log is never removed.
 	return r.below(state, min(below, state.last))
+}
+
+// removeMeta removes the metadata of a tombstoned stream.
+func (s *scavenger) removeMeta(r *remover, v *view, metastream string) error {
+	meta, err := loadState(v.snapshot, metastream)
+	if err != nil {
+		return err
+	}
+	below := int64(TombstoneRevision)
+	if head, err := v.isHead(meta, meta.last); err != nil {
+		return err
+	} else if head {
+		below = meta.last
+	}
+	return r.below(meta, below)
 }
 
 // isHead reports whether an event of a stream is the newest of the log. The head of a log is found

@@ -1,11 +1,13 @@
 package storage
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -16,6 +18,10 @@ const (
 	MetadataType  = "$metadata"
 	TombstoneType = "$streamDeleted"
 )
+
+// metaLevels is how many metastreams a stream may have: that of a metastream holds what deletes of
+// the metastream wrote, and nobody else can write to it.
+const metaLevels = 2
 
 // softDeleted is the value of $tb that hides a stream until it is written again.
 const softDeleted = math.MaxInt64
@@ -68,51 +74,95 @@ func (m streamMeta) bounded() bool { return m.maxCount > 0 || m.maxAge > 0 }
 // metaMeta is the metadata of every metastream: a reader sees its last event only.
 var metaMeta = streamMeta{maxCount: 1}
 
+// keyTruncateBefore is the key of the revision below which readers see no event.
+const keyTruncateBefore = "$tb"
+
 // parseMeta reads stream metadata. Like the server, it treats metadata with one invalid field as
 // empty.
 func parseMeta(data []byte) streamMeta {
-	var raw struct {
-		TruncateBefore *int64 `json:"$tb"`
-		MaxCount       *int64 `json:"$maxCount"`
-		MaxAge         *int64 `json:"$maxAge"`
-	}
-	if err := json.Unmarshal(data, &raw); err != nil {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(data, &fields); err != nil {
 		return streamMeta{}
 	}
-	var m streamMeta
-	if raw.TruncateBefore != nil {
-		if *raw.TruncateBefore < 0 {
-			return streamMeta{}
-		}
-		m.truncateBefore = *raw.TruncateBefore
+	before, validBefore := metaNumber(fields[keyTruncateBefore], 0)
+	count, validCount := metaNumber(fields["$maxCount"], 1)
+	age, validAge := metaNumber(fields["$maxAge"], 1)
+	if !validBefore || !validCount || !validAge {
+		return streamMeta{}
 	}
-	if raw.MaxCount != nil {
-		if *raw.MaxCount <= 0 {
-			return streamMeta{}
-		}
-		m.maxCount = *raw.MaxCount
+	return streamMeta{
+		truncateBefore: before,
+		maxCount:       count,
+		maxAge:         time.Duration(min(age, int64(math.MaxInt64/time.Second))) * time.Second,
 	}
-	if raw.MaxAge != nil {
-		if *raw.MaxAge <= 0 {
-			return streamMeta{}
-		}
-		m.maxAge = time.Duration(min(*raw.MaxAge, int64(math.MaxInt64/time.Second))) * time.Second
-	}
-	return m
 }
 
-// truncatedJSON returns the given metadata with $tb set; its other fields stay.
+// metaNumber reads a field that must be a whole number from least on. It is 0 if the field is
+// missing or null.
+func metaNumber(field json.RawMessage, least int64) (number int64, valid bool) {
+	if field == nil {
+		return 0, true
+	}
+	var value *int64
+	if err := json.Unmarshal(field, &value); err != nil {
+		return 0, false
+	}
+	if value == nil {
+		return 0, true
+	}
+	return *value, *value >= least
+}
+
+// truncatedJSON returns metadata with $tb set. Everything else stays as it was written; metadata
+// that is no JSON object is replaced.
 func truncatedJSON(metadata []byte, before int64) []byte {
-	fields := map[string]json.RawMessage{}
-	if err := json.Unmarshal(metadata, &fields); err != nil || fields == nil {
-		fields = map[string]json.RawMessage{}
+	number := strconv.FormatInt(before, 10)
+	if !validMeta(metadata) {
+		return []byte(`{"` + keyTruncateBefore + `":` + number + `}`)
 	}
-	fields["$tb"] = json.RawMessage(fmt.Sprint(before))
-	out, err := json.Marshal(fields)
-	if err != nil { // every value was read from JSON just now
-		panic(fmt.Sprintf("metadata that was read cannot be written: %v", err))
+	spans, empty, err := fieldSpans(metadata, keyTruncateBefore)
+	if err != nil {
+		panic(fmt.Sprintf("metadata that was read cannot be read again: %v", err))
 	}
-	return out
+	var out []byte
+	copied := 0
+	for _, s := range spans {
+		out = append(append(out, metadata[copied:s[0]]...), number...)
+		copied = s[1]
+	}
+	if len(spans) == 0 {
+		copied = bytes.LastIndexByte(metadata, '}')
+		out = append(out, metadata[:copied]...)
+		if !empty {
+			out = append(out, ',')
+		}
+		out = append(out, `"`+keyTruncateBefore+`":`+number...)
+	}
+	return append(out, metadata[copied:]...)
+}
+
+// fieldSpans returns where the values of a key of a JSON object begin and end: a key may be there
+// more than once. empty reports that the object has no keys.
+func fieldSpans(object []byte, key string) (spans [][2]int, empty bool, err error) {
+	d := json.NewDecoder(bytes.NewReader(object))
+	if _, err := d.Token(); err != nil { // the brace
+		return nil, false, err
+	}
+	for empty = !d.More(); d.More(); {
+		name, err := d.Token()
+		if err != nil {
+			return nil, false, err
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return nil, false, err
+		}
+		if name == key {
+			end := int(d.InputOffset())
+			spans = append(spans, [2]int{end - len(value), end})
+		}
+	}
+	return spans, empty, nil
 }
 
 // validMeta reports whether metadata is a JSON object, so that $tb can be set in it.

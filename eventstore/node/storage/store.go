@@ -20,7 +20,7 @@ import (
 const (
 	defaultCache = 64 << 20
 	// What is in memory is also in the write-ahead logs, and a start after a crash replays it: at
-	// most memtablesKept times memtableBytes, since writes wait for more to be flushed.
+	// most memtablesKept times memtableBytes and one more, since writes wait for more to be flushed.
 	memtableBytes = 8 << 20
 	memtablesKept = 4
 	filterPolicy  = bloom.FilterPolicy(10) // ten bits for each key

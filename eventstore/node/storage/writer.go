@@ -109,7 +109,7 @@ func newWriter(st *store, vs *views, t *tail, stats *counters, head uint64, left
 		short: func() bool { return false }, stall: func() <-chan struct{} { return nil }, engineFailure: newFailure(),
 		requests: make(chan *Request, queueLength), republishes: make(chan struct{}, 1), drains: make(chan chan error),
 		stop: make(chan struct{}), done: make(chan struct{}),
-		head: head, young: map[string]*streamState{}, old: map[string]*streamState{}, recent: newRecentIDs(),
+		head: head, young: map[string]*streamState{}, old: map[string]*streamState{}, recent: newRecentIDs(recentEntries),
 	}
 }
 
