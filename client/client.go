@@ -1,6 +1,7 @@
 package annals
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -40,14 +41,14 @@ func WithTransport(t http.RoundTripper) Option {
 }
 
 // WithTimeout bounds the total time of a call, with its repeats and the pauses between them. The context of the call
-// bounds it too. The default is [DefaultTimeout].
+// bounds it too. 0 is [DefaultTimeout].
 func WithTimeout(d time.Duration) Option {
-	return func(c *Client) { c.timeout = d }
+	return func(c *Client) { c.timeout = cmp.Or(max(d, 0), DefaultTimeout) }
 }
 
-// WithAttemptTimeout bounds the time of one attempt. The default is [DefaultAttemptTimeout].
+// WithAttemptTimeout bounds the time of one attempt, its body included. 0 is [DefaultAttemptTimeout].
 func WithAttemptTimeout(d time.Duration) Option {
-	return func(c *Client) { c.attemptTimeout = d }
+	return func(c *Client) { c.attemptTimeout = cmp.Or(max(d, 0), DefaultAttemptTimeout) }
 }
 
 // WithConnectWait bounds how long a call waits for a service that refuses connections. With 0 the call fails at once.
@@ -56,7 +57,7 @@ func WithConnectWait(d time.Duration) Option {
 	return func(c *Client) { c.connectWait = max(d, 0) }
 }
 
-// WithMaxAttempts bounds how often a call is sent; 1 repeats none. The default is no bound but the time of the call.
+// WithMaxAttempts bounds how often a call is sent; 1 repeats none. 0 is no bound but the time of the call.
 func WithMaxAttempts(n int) Option {
 	return func(c *Client) { c.maxAttempts = n }
 }

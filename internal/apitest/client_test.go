@@ -17,7 +17,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/google/go-cmp/cmp"
 
-	annals "github.com/annals-project/annals/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/readapi"
 )
 
@@ -25,114 +25,114 @@ import (
 const id = "01987c1e-5a00-7000-8000-000000000001"
 
 var (
-	fullPoint = annals.DataPoint{
+	fullPoint = client.DataPoint{
 		Content: "tea", ID: "a/b", Label: "l", Timestamp: "2025-05-12", Metadata: json.RawMessage(`{"a":1}`),
 		Audience: "finance", Identity: "ana",
 	}
-	fullRule = annals.Rule{Match: annals.MatchAll, Conditions: []annals.Condition{
-		{Trait: "team", Operator: annals.OperatorIs, Values: []string{"x"}},
+	fullRule = client.Rule{Match: client.MatchAll, Conditions: []client.Condition{
+		{Trait: "team", Operator: client.OperatorIs, Values: []string{"x"}},
 	}}
-	fullFilter = annals.RequestFilter{
+	fullFilter = client.RequestFilter{
 		From: "2026-01-01", To: "2026-01-02", Status: []int{200, 400}, StatusClass: []string{"2xx"},
 		Endpoint: []string{"POST /api/v1/ingest"}, KeyName: []string{"k"}, Search: "s",
 	}
 )
 
 // clientCalls makes the call of each operation with every field of its request.
-var clientCalls = map[string]func(context.Context, *annals.Client) (any, error){
-	"ingest": func(ctx context.Context, c *annals.Client) (any, error) {
+var clientCalls = map[string]func(context.Context, *client.Client) (any, error){
+	"ingest": func(ctx context.Context, c *client.Client) (any, error) {
 		p := fullPoint
 		p.IdempotencyKey = "key"
 		return c.Ingest(ctx, p)
 	},
-	"ingestBatch": func(ctx context.Context, c *annals.Client) (any, error) {
-		return c.IngestBatch(ctx, annals.Batch{Items: []annals.DataPoint{fullPoint}, IdempotencyKey: "key"})
+	"ingestBatch": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.IngestBatch(ctx, client.Batch{Items: []client.DataPoint{fullPoint}, IdempotencyKey: "key"})
 	},
-	"estimate": func(ctx context.Context, c *annals.Client) (any, error) {
-		return c.Estimate(ctx, annals.EstimateRequest{
-			Files: []annals.EstimateFile{{Path: "a.md", Content: "tea", Kind: annals.KindNotes}},
-			Items: []annals.DataPoint{fullPoint}, TimeZone: "UTC", Points: annals.PointsSummary,
+	"estimate": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Estimate(ctx, client.EstimateRequest{
+			Files: []client.EstimateFile{{Path: "a.md", Content: "tea", Kind: client.KindNotes}},
+			Items: []client.DataPoint{fullPoint}, TimeZone: "UTC", Points: client.PointsSummary,
 		})
 	},
-	"getIngestion":     func(ctx context.Context, c *annals.Client) (any, error) { return c.GetIngestion(ctx, id) },
-	"deleteIngestion":  func(ctx context.Context, c *annals.Client) (any, error) { return nil, c.DeleteIngestion(ctx, id) },
-	"retryIngestion":   func(ctx context.Context, c *annals.Client) (any, error) { return c.RetryIngestion(ctx, id) },
-	"explainIngestion": func(ctx context.Context, c *annals.Client) (any, error) { return c.ExplainIngestion(ctx, id) },
-	"deleteDataPoint":  func(ctx context.Context, c *annals.Client) (any, error) { return c.DeleteDataPoint(ctx, "é ?") },
-	"deleteDataPoints": func(ctx context.Context, c *annals.Client) (any, error) {
+	"getIngestion":     func(ctx context.Context, c *client.Client) (any, error) { return c.GetIngestion(ctx, id) },
+	"deleteIngestion":  func(ctx context.Context, c *client.Client) (any, error) { return nil, c.DeleteIngestion(ctx, id) },
+	"retryIngestion":   func(ctx context.Context, c *client.Client) (any, error) { return c.RetryIngestion(ctx, id) },
+	"explainIngestion": func(ctx context.Context, c *client.Client) (any, error) { return c.ExplainIngestion(ctx, id) },
+	"deleteDataPoint":  func(ctx context.Context, c *client.Client) (any, error) { return c.DeleteDataPoint(ctx, "é ?") },
+	"deleteDataPoints": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.DeleteDataPoints(ctx, []string{"a/b"})
 	},
-	"recall": func(ctx context.Context, c *annals.Client) (any, error) {
-		return c.Recall(ctx, annals.RecallRequest{
-			Query: "q", Identity: "ana", Limit: 3, Level: annals.LevelHigh, MaxTokens: 5, QueryTimestamp: "2025-05-12",
-			OccurredFrom: "2025-05-12", OccurredTo: "2025-05-12", Sort: annals.SortChronological,
+	"recall": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.Recall(ctx, client.RecallRequest{
+			Query: "q", Identity: "ana", Limit: 3, Level: client.LevelHigh, MaxTokens: 5, QueryTimestamp: "2025-05-12",
+			OccurredFrom: "2025-05-12", OccurredTo: "2025-05-12", Sort: client.SortChronological,
 		})
 	},
-	"listIdentities": func(ctx context.Context, c *annals.Client) (any, error) {
+	"listIdentities": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.InProject("p").ListIdentities(ctx,
-			annals.ListIdentitiesRequest{After: "x", Limit: 2, TraitKey: "team", TraitValue: "finance"})
+			client.ListIdentitiesRequest{After: "x", Limit: 2, TraitKey: "team", TraitValue: "finance"})
 	},
-	"putIdentities": func(ctx context.Context, c *annals.Client) (any, error) {
-		return c.InProject("p").PutIdentities(ctx, []annals.IdentityRow{{Identity: "ana", Traits: map[string]string{"a": "b"}}})
+	"putIdentities": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.InProject("p").PutIdentities(ctx, []client.IdentityRow{{Identity: "ana", Traits: map[string]string{"a": "b"}}})
 	},
-	"getIdentity": func(ctx context.Context, c *annals.Client) (any, error) {
+	"getIdentity": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.InProject("p").GetIdentity(ctx, "a/b")
 	},
-	"putIdentity": func(ctx context.Context, c *annals.Client) (any, error) {
-		return c.InProject("p").PutIdentity(ctx, annals.IdentityRow{Identity: "ana", Traits: map[string]string{"a": "b"}})
+	"putIdentity": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.InProject("p").PutIdentity(ctx, client.IdentityRow{Identity: "ana", Traits: map[string]string{"a": "b"}})
 	},
-	"patchIdentity": func(ctx context.Context, c *annals.Client) (any, error) {
+	"patchIdentity": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.InProject("p").PatchIdentity(ctx,
-			annals.IdentityPatch{Identity: "ana", Traits: map[string]*string{"team": nil}})
+			client.IdentityPatch{Identity: "ana", Traits: map[string]*string{"team": nil}})
 	},
-	"deleteIdentity": func(ctx context.Context, c *annals.Client) (any, error) {
+	"deleteIdentity": func(ctx context.Context, c *client.Client) (any, error) {
 		return nil, c.InProject("p").DeleteIdentity(ctx, "ana")
 	},
-	"listAudiences": func(ctx context.Context, c *annals.Client) (any, error) { return c.ListAudiences(ctx) },
-	"getAudience":   func(ctx context.Context, c *annals.Client) (any, error) { return c.GetAudience(ctx, "finance") },
-	"putAudience": func(ctx context.Context, c *annals.Client) (any, error) {
-		return c.PutAudience(ctx, annals.AudiencePut{
-			Slug: "finance", Kind: annals.AudienceFixed, Name: "n", Identities: []string{}, Rule: &fullRule,
+	"listAudiences": func(ctx context.Context, c *client.Client) (any, error) { return c.ListAudiences(ctx) },
+	"getAudience":   func(ctx context.Context, c *client.Client) (any, error) { return c.GetAudience(ctx, "finance") },
+	"putAudience": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.PutAudience(ctx, client.AudiencePut{
+			Slug: "finance", Kind: client.AudienceFixed, Name: "n", Identities: []string{}, Rule: &fullRule,
 		})
 	},
-	"deleteAudience": func(ctx context.Context, c *annals.Client) (any, error) {
+	"deleteAudience": func(ctx context.Context, c *client.Client) (any, error) {
 		return nil, c.DeleteAudience(ctx, "finance")
 	},
-	"recomputeAudience": func(ctx context.Context, c *annals.Client) (any, error) {
+	"recomputeAudience": func(ctx context.Context, c *client.Client) (any, error) {
 		return c.RecomputeAudience(ctx, "finance")
 	},
-	"listProjects": func(ctx context.Context, c *annals.Client) (any, error) { return c.ListProjects(ctx) },
-	"createProject": func(ctx context.Context, c *annals.Client) (any, error) {
-		return c.CreateProject(ctx, annals.NewProject{Name: "n"})
+	"listProjects": func(ctx context.Context, c *client.Client) (any, error) { return c.ListProjects(ctx) },
+	"createProject": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.CreateProject(ctx, client.NewProject{Name: "n"})
 	},
-	"createProjectKey": func(ctx context.Context, c *annals.Client) (any, error) {
-		return c.CreateProjectKey(ctx, annals.NewProjectKey{Project: "planning", Name: "n"})
+	"createProjectKey": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.CreateProjectKey(ctx, client.NewProjectKey{Project: "planning", Name: "n"})
 	},
-	"revokeProjectKey": func(ctx context.Context, c *annals.Client) (any, error) {
+	"revokeProjectKey": func(ctx context.Context, c *client.Client) (any, error) {
 		return nil, c.RevokeProjectKey(ctx, "planning", id)
 	},
-	"listRoots": func(ctx context.Context, c *annals.Client) (any, error) {
-		return c.ListRoots(ctx, annals.ListRootsRequest{
+	"listRoots": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.ListRoots(ctx, client.ListRootsRequest{
 			Search: "s", IngestionID: id, First: 2, AfterMemories: "m", AfterSources: "s",
 		})
 	},
-	"getNode": func(ctx context.Context, c *annals.Client) (any, error) { return c.GetNode(ctx, id) },
-	"getLineage": func(ctx context.Context, c *annals.Client) (any, error) {
-		return c.GetLineage(ctx, annals.LineageRequest{
+	"getNode": func(ctx context.Context, c *client.Client) (any, error) { return c.GetNode(ctx, id) },
+	"getLineage": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.GetLineage(ctx, client.LineageRequest{
 			RootID: id, RevealAll: true, Reveal: []string{id + ":inputs", id + ":outputs"}, Limit: 3,
 		})
 	},
-	"getTimeline": func(ctx context.Context, c *annals.Client) (any, error) {
-		return c.GetTimeline(ctx, annals.TimelineRequest{RootID: id, From: "2026-01-01", To: "2026-01-02"})
+	"getTimeline": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.GetTimeline(ctx, client.TimelineRequest{RootID: id, From: "2026-01-01", To: "2026-01-02"})
 	},
-	"listRequests": func(ctx context.Context, c *annals.Client) (any, error) {
-		return c.ListRequests(ctx, annals.ListRequestsRequest{RequestFilter: fullFilter, After: "x", First: 2})
+	"listRequests": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.ListRequests(ctx, client.ListRequestsRequest{RequestFilter: fullFilter, After: "x", First: 2})
 	},
-	"countRequests": func(ctx context.Context, c *annals.Client) (any, error) { return c.CountRequests(ctx, fullFilter) },
-	"getRequest":    func(ctx context.Context, c *annals.Client) (any, error) { return c.GetRequest(ctx, id) },
-	"getUsage":      func(ctx context.Context, c *annals.Client) (any, error) { return c.GetUsage(ctx) },
-	"receiveEvent": func(ctx context.Context, c *annals.Client) (any, error) {
-		return c.ReceiveEvent(ctx, annals.Event{WebhookID: "whk_1", Token: "t", Body: []byte(`{"content":"tea"}`)})
+	"countRequests": func(ctx context.Context, c *client.Client) (any, error) { return c.CountRequests(ctx, fullFilter) },
+	"getRequest":    func(ctx context.Context, c *client.Client) (any, error) { return c.GetRequest(ctx, id) },
+	"getUsage":      func(ctx context.Context, c *client.Client) (any, error) { return c.GetUsage(ctx) },
+	"receiveEvent": func(ctx context.Context, c *client.Client) (any, error) {
+		return c.ReceiveEvent(ctx, client.Event{WebhookID: "whk_1", Token: "t", Body: []byte(`{"content":"tea"}`)})
 	},
 }
 
@@ -144,7 +144,7 @@ func TestClient_EveryOperation(t *testing.T) {
 		for method, op := range item.Operations() {
 			t.Run(op.OperationID, func(t *testing.T) {
 				name := strings.ToUpper(op.OperationID[:1]) + op.OperationID[1:]
-				if _, ok := reflect.TypeFor[*annals.Client]().MethodByName(name); !ok {
+				if _, ok := reflect.TypeFor[*client.Client]().MethodByName(name); !ok {
 					t.Fatalf("the client has no method %s", name)
 				}
 				do, ok := clientCalls[op.OperationID]
@@ -160,7 +160,7 @@ func TestClient_EveryOperation(t *testing.T) {
 					_, _ = w.Write(example)
 				}))
 				defer server.Close()
-				c, err := annals.New(server.URL, ProjectKey, annals.WithMaxAttempts(1))
+				c, err := client.New(server.URL, ProjectKey, client.WithMaxAttempts(1))
 				if err != nil {
 					t.Fatal(err)
 				}
