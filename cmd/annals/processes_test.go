@@ -13,8 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
@@ -148,7 +148,7 @@ func (s *served) client() *client.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	s.d.t.Cleanup(transport.CloseIdleConnections)
 	c, err := client.New("http://"+s.addr, values[datafolder.ProjectKeyName],
-		client.Options{Attempts: 1, Transport: transport, Timeout: time.Minute})
+		client.WithMaxAttempts(1), client.WithTransport(transport), client.WithAttemptTimeout(time.Minute))
 	if err != nil {
 		s.d.t.Fatal(err)
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/recallview"
-	"github.com/annals-project/annals/internal/client"
 )
 
 // RecallCmd is "annals recall".
@@ -49,7 +49,7 @@ func (c *RecallCmd) Run(ctx context.Context, env *Env) error {
 	if c.Explain {
 		return c.explain(ctx, env, q)
 	}
-	to, err := c.client(client.Options{})
+	to, err := c.client()
 	if err != nil {
 		return err
 	}
@@ -60,13 +60,13 @@ func (c *RecallCmd) Run(ctx context.Context, env *Env) error {
 	if c.JSON {
 		return printJSON(env.Stdout, page)
 	}
-	return recallview.PrintResponse(env.Stdout, page, c.Query, c.Full)
+	return recallview.PrintResponse(env.Stdout, *page, c.Query, c.Full)
 }
 
 // explain explains the query through the socket of the data folder.
 func (c *RecallCmd) explain(ctx context.Context, env *Env, q client.RecallRequest) error {
 	if c.Project == "" {
-		if _, err := c.client(client.Options{}); err != nil { // finds the key
+		if _, err := c.client(); err != nil { // finds the key
 			return err
 		}
 	}

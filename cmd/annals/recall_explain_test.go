@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/internal/bench/score"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recall"
 )
@@ -59,7 +59,7 @@ func TestRecallExplain_Served(t *testing.T) {
 		return annals(t.Context(), map[string]string{"ANNALS_API_URL": "http://" + s.addr}, "", append(args, "--data-dir", s.dir)...)
 	}
 	for id, content := range map[string]string{"call 1": "Ana moved the launch to 3 June 2025.", "rain": "It rained."} {
-		if _, err := s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content}, ""); err != nil {
+		if _, err := s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,9 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
-	"github.com/annals-project/annals/internal/client"
 )
 
 // Remote names the server that a command calls, and the key. The credentials file of the data
@@ -32,8 +33,14 @@ func (r *Remote) fill() (map[string]string, error) {
 	return file, nil
 }
 
+// cliOptions are those of every command: who waits at a terminal is shown after some attempts that a server is away or
+// under load.
+var cliOptions = []client.Option{
+	client.WithUserAgent("annals-cli"), client.WithMaxAttempts(6), client.WithConnectWait(0),
+}
+
 // client makes a client with the project key.
-func (r *Remote) client(o client.Options) (*client.Client, error) {
+func (r *Remote) client(options ...client.Option) (*client.Client, error) {
 	if _, err := r.fill(); err != nil {
 		return nil, err
 	}
@@ -43,7 +50,7 @@ func (r *Remote) client(o client.Options) (*client.Client, error) {
 			r.DataDir,
 		)
 	}
-	c, err := client.New(r.URL, r.Key, o)
+	c, err := client.New(r.URL, r.Key, slices.Concat(cliOptions, options)...)
 	if err != nil {
 		return nil, fmt.Errorf("address of the server: %w", err)
 	}
@@ -62,7 +69,7 @@ func (r *Remote) management(key string) (*client.Client, error) {
 			r.DataDir,
 		)
 	}
-	c, err := client.New(r.URL, key, client.Options{})
+	c, err := client.New(r.URL, key, cliOptions...)
 	if err != nil {
 		return nil, fmt.Errorf("address of the server: %w", err)
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
 )
@@ -34,7 +34,7 @@ func TestRoles_ReplicaOfPostgres(t *testing.T) {
 	text := "The code word of spring is marigold." + strings.Repeat(" It is told at length.", 100)
 	ingest := func(id string) {
 		t.Helper()
-		if _, err := writer.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: text}, ""); err != nil {
+		if _, err := writer.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: text}); err != nil {
 			t.Fatal(err)
 		}
 	}

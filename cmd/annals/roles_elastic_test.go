@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex/elastic/elastictest"
 )
@@ -43,7 +43,7 @@ func TestRoles_TwoOfEach(t *testing.T) {
 					if !w.running() {
 						continue
 					}
-					if _, err := w.client().Ingest(t.Context(), p, ""); err == nil {
+					if _, err := w.client().Ingest(t.Context(), p); err == nil {
 						return true
 					}
 				}

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/fault"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -52,7 +52,7 @@ func TestRoles_WriteApart(t *testing.T) {
 	}
 
 	ana := client.DataPoint{ID: "a", Content: "The code word of spring is marigold.", Identity: "ana"}
-	if _, err := writer.client().Ingest(t.Context(), ana, ""); err != nil {
+	if _, err := writer.client().Ingest(t.Context(), ana); err != nil {
 		t.Fatal(err)
 	}
 	runtest.Await(d.t, "the others recall it", func() bool {
@@ -62,8 +62,8 @@ func TestRoles_WriteApart(t *testing.T) {
 	if _, code := writer.recall("marigold"); code != fault.CodeServiceUnavailable {
 		t.Errorf("recall of a process without role read: code %q", code)
 	}
-	_, err := rest.client().Ingest(t.Context(), client.DataPoint{ID: "b", Content: "b"}, "")
-	refused, ok := errors.AsType[*client.Error](err)
+	_, err := rest.client().Ingest(t.Context(), client.DataPoint{ID: "b", Content: "b"})
+	refused, ok := errors.AsType[*client.APIError](err)
 	if !ok || refused.Status != http.StatusServiceUnavailable || !strings.Contains(refused.Error(), "role write") {
 		t.Errorf("a send to a process without role write: %v", err)
 	}
@@ -149,8 +149,8 @@ func TestRoles_FrozenHolder(t *testing.T) {
 	send := func() {
 		t.Helper()
 		id := fmt.Sprintf("p%d", len(accepted))
-		receipt, err := c.Ingest(t.Context(), client.DataPoint{ID: id, Content: "Ana likes tea " + id + "."}, "")
-		if refused, ok := errors.AsType[*client.Error](err); ok && refused.Status == http.StatusServiceUnavailable {
+		receipt, err := c.Ingest(t.Context(), client.DataPoint{ID: id, Content: "Ana likes tea " + id + "."})
+		if refused, ok := errors.AsType[*client.APIError](err); ok && refused.Status == http.StatusServiceUnavailable {
 			return // as while nobody has the lease
 		}
 		if err != nil {
@@ -172,7 +172,7 @@ func TestRoles_FrozenHolder(t *testing.T) {
 		}
 		last := accepted[len(accepted)-1]
 		runtest.Await(d.t, "the process is back", func() bool {
-			status, err := first.client().Status(t.Context(), last)
+			status, err := first.client().GetIngestion(t.Context(), last)
 			return err == nil && status.Status == "completed"
 		})
 		first, second = second, first
@@ -180,7 +180,7 @@ func TestRoles_FrozenHolder(t *testing.T) {
 	}
 	for _, id := range accepted {
 		runtest.Await(d.t, "send "+id+" is completed", func() bool {
-			status, err := second.client().Status(t.Context(), id)
+			status, err := second.client().GetIngestion(t.Context(), id)
 			return err == nil && status.Status == "completed"
 		})
 	}

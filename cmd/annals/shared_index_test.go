@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex/elastic/elastictest"
 )
@@ -21,7 +21,7 @@ func TestStandby_SharedIndex(t *testing.T) {
 	second.start()
 	send := func(s *served, id, content string) {
 		t.Helper()
-		if _, err := s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content}, ""); err != nil {
+		if _, err := s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -32,7 +32,7 @@ func TestStandby_SharedIndex(t *testing.T) {
 	send(second, "a", "The code word of spring is marigold.")
 	runtest.Await(d.t, "both recall it", func() bool { return found(first, "marigold") && found(second, "marigold") })
 	for _, s := range d.processes {
-		is, err := s.client().Condition(t.Context())
+		is, err := s.client().Ready(t.Context())
 		if err != nil || !is.Ready || is.RecallElsewhere != "" {
 			t.Errorf("%s is %+v, %v", s.dir, is, err)
 		}

@@ -7,17 +7,17 @@ import (
 	"testing"
 	"time"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/fault"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
 )
 
-func (s *served) recall(query string) (page client.RecallResponse, code string) {
+func (s *served) recall(query string) (page *client.RecallResponse, code string) {
 	s.d.t.Helper()
 	page, err := s.client().Recall(s.d.t.Context(), client.RecallRequest{Query: query, Identity: "ana"})
-	if refused, ok := errors.AsType[*client.Error](err); ok {
-		return page, refused.Code
+	if refused, ok := errors.AsType[*client.APIError](err); ok {
+		return &client.RecallResponse{}, refused.Code
 	}
 	if err != nil {
 		s.d.t.Fatal(err)
@@ -42,7 +42,7 @@ func TestStandby_TakesIndexOver(t *testing.T) {
 	}
 	send := func(s *served, id, content string) {
 		t.Helper()
-		if _, err := s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content}, ""); err != nil {
+		if _, err := s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -51,7 +51,7 @@ func TestStandby_TakesIndexOver(t *testing.T) {
 	if page, code := second.recall("marigold"); code != fault.CodeServiceUnavailable {
 		t.Fatalf("the second answers %q, %+v", code, page)
 	}
-	is, err := second.client().Condition(t.Context())
+	is, err := second.client().Ready(t.Context())
 	if err != nil || !is.Ready || is.RecallElsewhere == "" {
 		t.Fatalf("the second is %+v, %v", is, err)
 	}

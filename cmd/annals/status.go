@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/statusview"
-	"github.com/annals-project/annals/internal/client"
 )
 
 // StatusCmd is "annals status".
@@ -21,11 +21,11 @@ func (c *StatusCmd) Run(ctx context.Context, env *Env) error {
 	if c.IngestionID == "" {
 		return c.server(ctx, env)
 	}
-	to, err := c.client(client.Options{})
+	to, err := c.client()
 	if err != nil {
 		return err
 	}
-	s, err := to.Status(ctx, c.IngestionID)
+	s, err := to.GetIngestion(ctx, c.IngestionID)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (c *StatusCmd) Run(ctx context.Context, env *Env) error {
 	return nil
 }
 
-func projectState(s client.IngestionStatus) string {
+func projectState(s *client.IngestionStatus) string {
 	switch {
 	case s.Settled:
 		return "settled"
@@ -59,25 +59,25 @@ func (c *StatusCmd) server(ctx context.Context, env *Env) error {
 	if _, err := c.fill(); err != nil {
 		return err
 	}
-	to, err := client.New(c.URL, "", client.Options{})
+	to, err := client.New(c.URL, "", cliOptions...)
 	if err != nil {
 		return fmt.Errorf("address of the server: %w", err)
 	}
-	is, err := to.Condition(ctx)
+	is, err := statusview.Read(ctx, to)
 	if err != nil {
 		if c.JSON {
 			is.Why = err.Error()
-			err = errors.Join(printJSON(env.Stdout, serverStatus{to.Base(), is}), err)
+			err = errors.Join(printJSON(env.Stdout, serverStatus{to.BaseURL(), is}), err)
 		}
 		return err
 	}
 	if c.JSON {
-		err = printJSON(env.Stdout, serverStatus{to.Base(), is})
+		err = printJSON(env.Stdout, serverStatus{to.BaseURL(), is})
 	} else {
-		err = statusview.Print(env.Stdout, to.Base(), is)
+		err = statusview.Print(env.Stdout, to.BaseURL(), is)
 	}
 	if err == nil && !is.Ready {
-		err = fmt.Errorf("%s is not ready: %s", to.Base(), is.Why)
+		err = fmt.Errorf("%s is not ready: %s", to.BaseURL(), is.Why)
 	}
 	return err
 }
@@ -85,5 +85,5 @@ func (c *StatusCmd) server(ctx context.Context, env *Env) error {
 // serverStatus is the state of a server as JSON.
 type serverStatus struct {
 	URL string `json:"url"`
-	client.Condition
+	statusview.Condition
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -25,7 +25,7 @@ func TestServe_StopDelay(t *testing.T) {
 		status, body := s.get("/readyz")
 		return status == http.StatusServiceUnavailable && strings.Contains(body, "the service is stopping")
 	})
-	if _, err := s.client().Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Ana likes tea."}, ""); err != nil {
+	if _, err := s.client().Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Ana likes tea."}); err != nil {
 		t.Errorf("a call during the delay: %v", err)
 	}
 	if status, _ := s.get("/healthz"); status != http.StatusOK {

@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/bench/beam"
 	"github.com/annals-project/annals/internal/bench/locomo"
 	"github.com/annals-project/annals/internal/bench/score"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/minilm"
 	"github.com/annals-project/annals/internal/quantized"
 	"github.com/annals-project/annals/internal/work"

@@ -26,6 +26,9 @@ func checkImport(dir, imported string, test bool) string {
 	if folders, ok := bound(imported); ok && !within(dir, folders) {
 		return fmt.Sprintf("%s may be imported in %s only", imported, strings.Join(folders, ", "))
 	}
+	if top == "client" {
+		return "client may import the standard library alone, not " + imported
+	}
 	if top == "domain" && !slices.ContainsFunc(domainMay, func(p string) bool { return below(imported, p) }) {
 		return fmt.Sprintf("domain may import the standard library and %s, not %s", strings.Join(domainMay, ", "), imported)
 	}

@@ -14,18 +14,19 @@ const (
 // It holds commands, flags and printing; what they do is in packages of its folder internal.
 const MaxMainLines = 2999
 
-// may lists, per top-level folder, which of our folders its packages may import; cmd may import all.
-// Test files are free to cross.
+// may lists, per top-level folder, which of our folders its packages may import; cmd may import all. The client is a
+// module of its own that imports the standard library alone. Test files are free to cross.
 var may = map[string][]string{
 	"domain":      {"domain"},
 	"eventstore":  {"eventstore", "domain"},
-	"internal":    {"internal", "domain", "eventstore"},
+	"client":      {},
+	"internal":    {"internal", "domain", "eventstore", "client"},
 	"commands":    {"commands", "eventstore", "domain", "internal"},
 	"projections": {"projections", "eventstore", "domain", "internal"},
 	"writeapi":    {"writeapi", "commands", "domain", "internal"},
 	"readapi":     {"readapi", "projections", "eventstore", "domain", "internal"},
 	"console":     {"console", "commands", "projections", "domain", "internal"},
-	"cmd":         {"cmd", "domain", "eventstore", "internal", "commands", "projections", "writeapi", "readapi", "console"},
+	"cmd":         {"cmd", "domain", "eventstore", "internal", "commands", "projections", "writeapi", "readapi", "console", "client"},
 }
 
 // domainMay are the modules that domain may import besides the standard library. None of them does

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
 // A backup made under load and restored elsewhere serves everything that was acknowledged before it
@@ -20,12 +20,11 @@ func TestBackup_UnderLoadThenRestore(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	s.start()
-	c := s.client(client.Options{})
+	c := s.client()
 	before := map[string]string{} // ingestion ids by source
 	for i := range 12 {
 		id := fmt.Sprintf("before-%d", i)
-		r, err := c.Ingest(t.Context(),
-			client.DataPoint{ID: id, Content: fmt.Sprintf("Person%d lives in Town%d and likes tea", i, i)}, "")
+		r, err := c.Ingest(t.Context(), client.DataPoint{ID: id, Content: fmt.Sprintf("Person%d lives in Town%d and likes tea", i, i)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +39,7 @@ func TestBackup_UnderLoadThenRestore(t *testing.T) {
 					ID:      fmt.Sprintf("during-%d-%d", w, i),
 					Content: fmt.Sprintf("Visitor%d saw House%d", w, i),
 				}
-				if _, err := c.Ingest(context.WithoutCancel(ctx), point, ""); err != nil {
+				if _, err := c.Ingest(context.WithoutCancel(ctx), point); err != nil {
 					t.Error(err)
 					return
 				}
@@ -62,17 +61,17 @@ func TestBackup_UnderLoadThenRestore(t *testing.T) {
 		t.Fatalf("annals restore: %v\n%s", err, out)
 	}
 	restored.start()
-	rc := restored.client(client.Options{})
+	rc := restored.client()
 	for i := range 12 {
 		id := fmt.Sprintf("before-%d", i)
 		completed(t.Context(), t, rc, before[id])
 		page, err := rc.Recall(t.Context(),
 			client.RecallRequest{Query: fmt.Sprintf("Where does Person%d live? Town%d", i, i), Identity: "x"})
 		if err != nil || len(page.Results) == 0 || page.Results[0].Sources[0].SourceID != id {
-			t.Errorf("recall of %s: %+v, %v", id, page.Results, err)
+			t.Errorf("recall of %s: %+v, %v", id, page, err)
 		}
 	}
-	r, err := rc.Ingest(t.Context(), client.DataPoint{ID: "after", Content: "Anna moved to Porto"}, "")
+	r, err := rc.Ingest(t.Context(), client.DataPoint{ID: "after", Content: "Anna moved to Porto"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +95,7 @@ func TestBackup_FolderWithSpecialCharacters(t *testing.T) {
 	s := newService(t)
 	s.dir = filepath.Join(root, "1", name)
 	s.start()
-	r, err := s.client(client.Options{}).Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Anna likes tea"}, "")
+	r, err := s.client().Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Anna likes tea"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,10 +121,10 @@ func TestBackup_FolderWithSpecialCharacters(t *testing.T) {
 		t.Fatalf("annals restore: %v\n%s", err, out)
 	}
 	restored.start()
-	c := restored.client(client.Options{})
+	c := restored.client()
 	completed(t.Context(), t, c, r.IngestionID)
 	page, err := c.Recall(t.Context(), client.RecallRequest{Query: "What does Anna like?", Identity: "x"})
 	if err != nil || len(page.Results) == 0 || page.Results[0].Sources[0].SourceID != "a" {
-		t.Errorf("recall: %+v, %v", page.Results, err)
+		t.Errorf("recall: %+v, %v", page, err)
 	}
 }

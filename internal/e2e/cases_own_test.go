@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
 // ownCases are cases of the kinds of the open ones, with texts, languages and words of their own. They need no model.

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -125,11 +125,11 @@ func runCases(t *testing.T, s *service, setting string, cases []recallCase) {
 	}
 	clients, points := make([]*client.Client, len(cases)), int64(0)
 	for i, c := range cases {
-		project, err := m.CreateProject(t.Context(), "Case "+c.Case)
+		project, err := m.CreateProject(t.Context(), client.NewProject{Name: "Case " + c.Case})
 		runtest.Must(t, err)
-		key, err := m.CreateKey(t.Context(), project.Slug, "agent")
+		key, err := m.CreateProjectKey(t.Context(), client.NewProjectKey{Project: project.Slug, Name: "agent"})
 		runtest.Must(t, err)
-		clients[i] = s.with(key.Key, client.Options{})
+		clients[i] = s.with(key.Key)
 		all := slices.Clone(c.Points)
 		if c.Generate != nil {
 			all = append(all, c.Generate.point())
@@ -169,7 +169,7 @@ func sendCase(t *testing.T, c *client.Client, points []client.DataPoint) {
 		runtest.Must(t, err)
 		items[i] = item
 	}
-	receipt, err := c.IngestBatch(t.Context(), items, "")
+	receipt, err := c.IngestBatch(t.Context(), client.Batch{RawItems: items})
 	runtest.Must(t, err)
 	status, err := c.WaitSettled(t.Context(), receipt.IngestionID, nil)
 	runtest.Must(t, err)
@@ -202,7 +202,7 @@ func askCase(t *testing.T, c *client.Client, of *recallCase, q caseQuery) {
 	t.Error(strings.Join(faults, "; "))
 }
 
-func sourceOf(r client.Result) string {
+func sourceOf(r client.RecallResult) string {
 	if len(r.Sources) == 0 {
 		return ""
 	}
@@ -210,7 +210,7 @@ func sourceOf(r client.Result) string {
 }
 
 // faults compares results with what is wanted.
-func (w *wanted) faults(results []client.Result) (faults []string) {
+func (w *wanted) faults(results []client.RecallResult) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	var ids []string // each source once
 	excerpt := false
@@ -268,10 +268,10 @@ func (w *wanted) faults(results []client.Result) (faults []string) {
 
 // A runner of cases that finds no fault would pass them all.
 func TestCases_Faults(t *testing.T) {
-	results := []client.Result{
-		{Content: "one", Sources: []client.Source{{SourceID: "a", Excerpts: []string{"the blue crate"}}}},
-		{Content: "two", Sources: []client.Source{{SourceID: "a"}}},
-		{Content: "three", Sources: []client.Source{{SourceID: "b"}}},
+	results := []client.RecallResult{
+		{Content: "one", Sources: []client.RecallSource{{SourceID: "a", Excerpts: []string{"the blue crate"}}}},
+		{Content: "two", Sources: []client.RecallSource{{SourceID: "a"}}},
+		{Content: "three", Sources: []client.RecallSource{{SourceID: "b"}}},
 	}
 	for _, w := range []wanted{
 		{First: "a"},

@@ -18,7 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
@@ -269,7 +269,7 @@ func (d *chaosDeployment) clients(of []int) []*client.Client {
 	key := (&service{t: d.t, dir: d.parts[1].args[2]}).credentials()["ANNALS_PROJECT_KEY"] // it started first
 	all := make([]*client.Client, len(of))
 	for i, n := range of {
-		c, err := client.New("http://"+d.parts[n].addr, key, client.Options{Attempts: 1})
+		c, err := client.New("http://"+d.parts[n].addr, key, client.WithMaxAttempts(1))
 		if err != nil {
 			d.t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -134,10 +134,12 @@ func (l *chaosLoad) send(ctx context.Context, _ *rand.Rand) {
 	point := client.DataPoint{
 		ID:      fmt.Sprint("text-", n),
 		Content: fmt.Sprintf("Note on %s: %s prefers green tea.", chaosTopic(n/chaosGroup), chaosWord(n)),
+
+		IdempotencyKey: fmt.Sprint("key-", n),
 	}
 	receipt, tries, err := untilAnswered(ctx, l.writers,
-		func(ctx context.Context, c *client.Client) (client.Receipt, error) {
-			return c.Ingest(ctx, point, fmt.Sprint("key-", n))
+		func(ctx context.Context, c *client.Client) (*client.Receipt, error) {
+			return c.Ingest(ctx, point)
 		})
 	l.tries[sendCalls].Add(int64(tries))
 	if err != nil {
@@ -158,11 +160,11 @@ func (l *chaosLoad) remove(ctx context.Context, rng *rand.Rand) {
 	}
 	id := fmt.Sprint("text-", n)
 	_, tries, err := untilAnswered(ctx, l.writers,
-		func(ctx context.Context, c *client.Client) (client.DeletionReceipt, error) {
+		func(ctx context.Context, c *client.Client) (*client.DeletionReceipt, error) {
 			return c.DeleteDataPoints(ctx, []string{id})
 		})
 	l.tries[deleteCalls].Add(int64(tries))
-	refused, ok := errors.AsType[*client.Error](err)
+	refused, ok := errors.AsType[*client.APIError](err)
 	if ok && refused.Status == http.StatusNotFound && tries > 0 {
 		err = nil // a try before this one deleted it
 	}
@@ -210,7 +212,7 @@ func (l *chaosLoad) recall(ctx context.Context, rng *rand.Rand) {
 func (l *chaosLoad) found(ctx context.Context, group int) (map[int]bool, error) {
 	gone := l.deleted(group)
 	page, tries, err := untilAnswered(ctx, l.readers,
-		func(ctx context.Context, c *client.Client) (client.RecallResponse, error) {
+		func(ctx context.Context, c *client.Client) (*client.RecallResponse, error) {
 			return c.Recall(ctx,
 				client.RecallRequest{Query: chaosTopic(group), Identity: "ana", Limit: 200, Level: "extra-high"})
 		})
@@ -262,7 +264,7 @@ func (l *chaosLoad) deleted(group int) map[int]bool {
 func (l *chaosLoad) settle() {
 	l.t.Helper()
 	runtest.Await(l.t, "the project is settled", func() bool {
-		status, err := l.readers.targets[0].client.Status(l.t.Context(), l.last)
+		status, err := l.readers.targets[0].client.GetIngestion(l.t.Context(), l.last)
 		return err == nil && status.Settled
 	})
 }

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/eventstore/backoff"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -19,13 +19,13 @@ const chaosCall = 15 * time.Second
 
 // passing reports whether a call that failed may succeed at another process or later.
 func passing(err error) bool {
-	refused, ok := errors.AsType[*client.Error](err)
+	refused, ok := errors.AsType[*client.APIError](err)
 	return !ok || refused.Status >= http.StatusInternalServerError || refused.Status == http.StatusTooManyRequests
 }
 
 // whyUnanswered describes an error such that those of one kind are alike.
 func whyUnanswered(err error) string {
-	if refused, ok := errors.AsType[*client.Error](err); ok {
+	if refused, ok := errors.AsType[*client.APIError](err); ok {
 		return fmt.Sprintf("%d %s: %s", refused.Status, refused.Code, refused.Message)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/eventstore/node/clustertest"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -25,16 +25,16 @@ func TestCluster_LeaderChangesDuringIngest(t *testing.T) {
 	const callers = 4
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	accepted := make([][]client.Receipt, callers)
+	accepted := make([][]*client.Receipt, callers)
 	var sent atomic.Int64
 	var running sync.WaitGroup
 	for i := range callers {
 		running.Go(func() {
-			api := s.client(client.Options{})
+			api := s.client()
 			for n := 0; ctx.Err() == nil; n++ {
 				r, err := api.Ingest(t.Context(), client.DataPoint{
 					ID: fmt.Sprintf("point-%d-%d", i, n), Content: fmt.Sprintf("The code word of the call is w%dx%d.", i, n),
-				}, "")
+				})
 				if err != nil {
 					t.Errorf("caller %d: %v", i, err)
 					return
@@ -63,7 +63,7 @@ func TestCluster_LeaderChangesDuringIngest(t *testing.T) {
 	stop()
 	running.Wait()
 
-	api := s.client(client.Options{})
+	api := s.client()
 	for i, receipts := range accepted {
 		for n, r := range receipts {
 			completed(t.Context(), t, api, r.IngestionID)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex/elastic"
 	"github.com/annals-project/annals/projections/recallindex/elastic/elastictest"
@@ -49,11 +49,11 @@ func TestElasticsearch_ErasedRebuiltAndLost(t *testing.T) {
 	options := elastictest.Options(t)
 	s := newService(t, append(elasticSettings(t, options), sharedPostgres(t))...)
 	s.start()
-	c := s.client(client.Options{})
+	c := s.client()
 	gone, stays, deleted := runtest.Word(), runtest.Word(), false
 	send := func(id, word string) {
 		t.Helper()
-		r, err := c.Ingest(t.Context(), client.DataPoint{ID: id, Content: "The password of " + id + " is " + word + "."}, "")
+		r, err := c.Ingest(t.Context(), client.DataPoint{ID: id, Content: "The password of " + id + " is " + word + "."})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/embeddings"
 )
@@ -56,7 +56,7 @@ func TestEmbeddings_Builtin(t *testing.T) {
 	t.Parallel()
 	s := newModelService(t)
 	s.start()
-	c := s.client(client.Options{})
+	c := s.client()
 	texts := map[string]string{
 		"car":    "My automobile broke down on the motorway",
 		"garden": "The roses in the garden are in bloom",
@@ -66,7 +66,7 @@ func TestEmbeddings_Builtin(t *testing.T) {
 	for id, content := range texts {
 		receipt, err := c.Ingest(t.Context(), client.DataPoint{
 			ID: id, Content: content, Identity: "ana", Timestamp: "2025-05-12T09:00:00Z",
-		}, "")
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func TestEmbeddings_Builtin(t *testing.T) {
 	check("embedded")
 	s.kill()
 	s.start()
-	c = s.client(client.Options{})
+	c = s.client()
 	check("after a kill")
 	if out, err := s.run("rebuild", "embeddings", "--data-dir", s.dir); err != nil {
 		t.Fatalf("rebuild: %s, %v", out, err)
@@ -130,10 +130,10 @@ func TestEmbeddings_Default(t *testing.T) {
 		t.Fatalf("install: %s, %v", out, err)
 	}
 	s.start()
-	c := s.client(client.Options{})
+	c := s.client()
 	receipt, err := c.Ingest(t.Context(), client.DataPoint{
 		ID: "loan", Content: "The bank refused to lend us the money", Identity: "ana", Timestamp: "2025-05-12T09:00:00Z",
-	}, "")
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestEmbeddings_Default(t *testing.T) {
 		t.Helper()
 		s.kill()
 		s.start()
-		c := s.client(client.Options{})
+		c := s.client()
 		found, err := c.Recall(t.Context(), client.RecallRequest{
 			Query: "Could they borrow from a financial institution?", Identity: "ben",
 		})

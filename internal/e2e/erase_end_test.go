@@ -17,7 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
@@ -141,7 +141,7 @@ func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 	s := newService(t, "ANNALS_POSTGRES="+address, "ANNALS_MODEL_URL="+server.URL+"/v1", "ANNALS_MODEL_NAME=small",
 		"ANNALS_MODEL_KEY="+modelKey)
 	s.start()
-	c, key := s.client(client.Options{}), s.credentials()["ANNALS_PROJECT_KEY"]
+	c, key := s.client(), s.credentials()["ANNALS_PROJECT_KEY"]
 	call := func(method, path string, body any, want ...int) {
 		t.Helper()
 		if status, answer, err := s.ask(t.Context(), key, method, path, body); err != nil || !slices.Contains(want, status) {
@@ -157,7 +157,7 @@ func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 		t.Helper()
 		r, err := c.Ingest(t.Context(), client.DataPoint{
 			ID: id, Content: "Ana met " + fresh(), Label: fresh(), Metadata: json.RawMessage(`{"tag":"` + fresh() + `"}`), Identity: "ana@" + words[0],
-		}, "")
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +188,7 @@ func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 	s.killWithinRebuild(db, "datapoints")
 	s.start() // within the lease of the rebuild
 	send("stalled")
-	stall, err := c.Ingest(t.Context(), client.DataPoint{ID: "stall", Content: "stall on " + fresh()}, "")
+	stall, err := c.Ingest(t.Context(), client.DataPoint{ID: "stall", Content: "stall on " + fresh()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 	s.eraseNow()
 	// What the worker derives now has no stream to go to.
 	close(m.release)
-	last, err := c.Ingest(t.Context(), client.DataPoint{ID: "last", Content: "Bo met nobody"}, "")
+	last, err := c.Ingest(t.Context(), client.DataPoint{ID: "last", Content: "Bo met nobody"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
 )
@@ -29,7 +29,7 @@ func (p *person) word() string {
 // lives makes the calls of the person and about the person.
 func (p *person) lives(t *testing.T, s *service, key string) {
 	t.Helper()
-	c := s.with(key, client.Options{})
+	c := s.with(key)
 	call := func(method, path string, body any, want int) {
 		t.Helper()
 		if status, answer, err := s.ask(t.Context(), key, method, path, body); err != nil || status != want {
@@ -51,8 +51,8 @@ func (p *person) lives(t *testing.T, s *service, key string) {
 	for n := range 3 {
 		_, err := c.Ingest(t.Context(), client.DataPoint{
 			ID: p.word(), Content: "I met " + p.word() + ".", Label: p.word(), Metadata: json.RawMessage(`{"k":"` + p.word() + `"}`),
-			Identity: p.name, Audience: []string{"", "team"}[n%2],
-		}, p.word())
+			Identity: p.name, Audience: []string{"", "team"}[n%2], IdempotencyKey: p.word(),
+		})
 		runtest.Must(t, err)
 	}
 	// Others wrote some of a batch, and revised what the person began.
@@ -96,10 +96,10 @@ func TestErase_APerson(t *testing.T) {
 	s := newService(t, "ANNALS_POSTGRES="+address, "ANNALS_LOG_LEVEL=debug")
 	s.start()
 	key := s.credentials()["ANNALS_PROJECT_KEY"]
-	c := s.client(client.Options{})
+	c := s.client()
 	p := &person{name: runtest.Word() + "@example.com"}
 	p.lives(t, s, key)
-	last, err := c.Ingest(t.Context(), client.DataPoint{ID: "about", Content: "Bo met Cleo.", Identity: "bo"}, "")
+	last, err := c.Ingest(t.Context(), client.DataPoint{ID: "about", Content: "Bo met Cleo.", Identity: "bo"})
 	runtest.Must(t, err)
 	s.settled(t, c, last.IngestionID)
 	runtest.Await(t, "the calls are in the request log", func() bool {
@@ -159,7 +159,7 @@ func TestErase_APerson(t *testing.T) {
 	}
 	page, err := c.Recall(t.Context(), client.RecallRequest{Query: "Bo tea Cleo", Identity: "bo"})
 	if err != nil || len(page.Results) < 2 {
-		t.Errorf("what others wrote: %+v, %v", page.Results, err)
+		t.Errorf("what others wrote: %+v, %v", page, err)
 	}
 	if n := query[int64](t, db, "select count(*) from datapoints.data_points")[0]; n != 3 {
 		t.Errorf("%d data points stay, want those of the others", n)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
 )
@@ -18,10 +18,10 @@ func TestErase_NoWordOnTheDisk(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	s.start()
-	c := s.client(client.Options{})
+	c := s.client()
 	gone, stays := runtest.Word(), runtest.Word()
 	for id, word := range map[string]string{"gone": gone, "stays": stays} {
-		r, err := c.Ingest(t.Context(), client.DataPoint{ID: id, Content: "The password of " + id + " is " + word + "."}, "")
+		r, err := c.Ingest(t.Context(), client.DataPoint{ID: id, Content: "The password of " + id + " is " + word + "."})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func TestErase_NoWordOnTheDisk(t *testing.T) {
 	}
 	page, err := c.Recall(t.Context(), client.RecallRequest{Query: "What is the password? " + stays, Identity: "x"})
 	if err != nil || len(page.Results) == 0 || page.Results[0].Sources[0].SourceID != "stays" {
-		t.Errorf("recall of what stays: %+v, %v", page.Results, err)
+		t.Errorf("recall of what stays: %+v, %v", page, err)
 	}
 	for _, result := range page.Results {
 		if strings.Contains(result.Content, gone) {

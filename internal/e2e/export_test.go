@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/importer"
 	"github.com/annals-project/annals/internal/runtest"
 )
@@ -69,7 +69,7 @@ func vocabulary(points int) int { return max(500, points*2/5) }
 // word that no question has more candidates than recall looks at.
 func (s *service) history(t *testing.T, key string, points int) {
 	t.Helper()
-	c := s.with(key, client.Options{})
+	c := s.with(key)
 	s.audiences(t, key)
 	names, random := []string{"Ana", "Bo", "Cleo", "Dan"}, rand.New(rand.NewPCG(7, 7))
 	began := time.Date(2025, 3, 1, 9, 0, 0, 0, time.UTC)
@@ -108,14 +108,14 @@ func (s *service) history(t *testing.T, key string, points int) {
 	add(client.DataPoint{ID: "B", Content: "First of the equal times.", Timestamp: same})
 	add(client.DataPoint{ID: "long", Content: strings.Repeat("A long text \"of\" many lines.\n", 40_000), Timestamp: same})
 	add(client.DataPoint{ID: "deleted", Content: "The password is swordfish.", Timestamp: same})
-	var last client.BatchReceipt
+	var last *client.BatchReceipt
 	for some := range slices.Chunk(items, 200) {
 		var err error
-		last, err = c.IngestBatch(t.Context(), some, "")
+		last, err = c.IngestBatch(t.Context(), client.Batch{RawItems: some})
 		runtest.Must(t, err)
 	}
 	s.put(t, key, "/audiences/gone", map[string]any{"kind": "fixed", "identities": []string{"ana"}})
-	_, err := c.Ingest(t.Context(), client.DataPoint{ID: "gone", Content: "A zebra.", Timestamp: same, Audience: "gone"}, "")
+	_, err := c.Ingest(t.Context(), client.DataPoint{ID: "gone", Content: "A zebra.", Timestamp: same, Audience: "gone"})
 	runtest.Must(t, err)
 	if status, answer, err := s.ask(t.Context(), key, "DELETE", "/audiences/gone", nil); err != nil || status != 204 {
 		t.Fatalf("audience: %d %s, %v", status, answer, err)
@@ -124,7 +124,7 @@ func (s *service) history(t *testing.T, key string, points int) {
 		_, err := c.Ingest(t.Context(), client.DataPoint{
 			ID: fmt.Sprintf("note %d", i), Content: fmt.Sprintf("Ana changed note %d, and prefers Lisbon.", i),
 			Timestamp: began.Add(time.Duration(i)*97*time.Minute + 30*time.Second).Format(time.RFC3339Nano), Identity: "bo",
-		}, "")
+		})
 		runtest.Must(t, err)
 	}
 	_, err = c.DeleteDataPoints(t.Context(), []string{"deleted"})
@@ -178,9 +178,9 @@ func (s *service) settled(t *testing.T, c *client.Client, send string) {
 func (s *service) project(name string) (slug, key string) {
 	s.t.Helper()
 	m := s.management()
-	made, err := m.CreateProject(s.t.Context(), name)
+	made, err := m.CreateProject(s.t.Context(), client.NewProject{Name: name})
 	runtest.Must(s.t, err)
-	created, err := m.CreateKey(s.t.Context(), made.Slug, "key")
+	created, err := m.CreateProjectKey(s.t.Context(), client.NewProjectKey{Project: made.Slug, Name: "key"})
 	runtest.Must(s.t, err)
 	return made.Slug, created.Key
 }
@@ -205,7 +205,7 @@ func answers(t *testing.T, c *client.Client, points int) []client.RecallResponse
 			page.Results[i].ID, page.Results[i].Artifact.ID = "", ""
 		}
 		found += len(page.Results)
-		all = append(all, page)
+		all = append(all, *page)
 	}
 	if found < 300 {
 		t.Fatalf("only %d results", found)
@@ -261,11 +261,11 @@ func TestExport_ACopyRecallsTheSame(t *testing.T) {
 	if diff := cmp.Diff(memories, copyMemories); diff != "" {
 		t.Errorf("memories of the copy: %.2000s", diff)
 	}
-	page, err := s.with(copied, client.Options{}).Recall(t.Context(), client.RecallRequest{Query: "zebra", Identity: "ana"})
+	page, err := s.with(copied).Recall(t.Context(), client.RecallRequest{Query: "zebra", Identity: "ana"})
 	if err != nil || len(page.Results) > 0 {
-		t.Errorf("audience %s of the copy has readers: %+v, %v", removed, page.Results, err)
+		t.Errorf("audience %s of the copy has readers: %+v, %v", removed, page, err)
 	}
-	want, got := answers(t, s.with(key, client.Options{}), points), answers(t, s.with(copied, client.Options{}), points)
+	want, got := answers(t, s.with(key), points), answers(t, s.with(copied), points)
 	for n := range want {
 		if diff := cmp.Diff(want[n], got[n]); diff != "" {
 			t.Errorf("question %d: %.1000s", n, diff)
@@ -279,12 +279,12 @@ func TestExport_ContinuesAfterAKill(t *testing.T) {
 	t.Parallel()
 	s := newService(t, sharedPostgres(t))
 	s.start()
-	c := s.client(client.Options{})
+	c := s.client()
 	const points = 24
 	send := func(i int, text string) {
 		_, err := c.Ingest(t.Context(), client.DataPoint{
 			ID: fmt.Sprintf("n%02d", i), Content: text, Timestamp: fmt.Sprintf("2025-01-%02dT00:00:00Z", i%28+1),
-		}, "")
+		})
 		runtest.Must(t, err)
 	}
 	for i := range points {

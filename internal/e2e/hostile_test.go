@@ -14,8 +14,9 @@ import (
 	"testing"
 	"time"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/apitest"
-	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/scrape"
 	"github.com/annals-project/annals/internal/seedtest"
 	"github.com/annals-project/annals/readapi"
 )
@@ -112,7 +113,7 @@ func newHostileWalk(t *testing.T, seed uint64) *hostileWalk {
 		marker := make([]byte, 6)
 		rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(n)}).Read(marker) //nolint:errcheck // it never fails
 		c := &hostileCaller{tenant: made, organization: organization, marker: "zm" + hex.EncodeToString(marker)}
-		c.client = w.with(made.key, client.Options{})
+		c.client = w.with(made.key)
 		id, token := w.newWebhook([]string{ownOrganization, otherOrganization}[organization], made.slug)
 		c.pools.add("webhook", id)
 		c.token = token
@@ -125,7 +126,7 @@ func newHostileWalk(t *testing.T, seed uint64) *hostileWalk {
 
 func (w *hostileWalk) metric(series string) float64 {
 	w.t.Helper()
-	value, err := w.callers[0].client.Metric(w.t.Context(), series)
+	value, err := scrape.Metric(w.t.Context(), w.callers[0].client.BaseURL(), series)
 	if err != nil {
 		w.t.Fatalf("read metric %s: %v", series, err)
 	}
@@ -257,14 +258,13 @@ func (w *hostileWalk) settled(last map[*hostileCaller]string) bool {
 	w.t.Helper()
 	for _, c := range w.callers {
 		if last[c] == "" {
-			receipt, err := c.client.Ingest(w.t.Context(),
-				client.DataPoint{ID: "last", Content: "The last text of " + c.marker + "."}, "")
+			receipt, err := c.client.Ingest(w.t.Context(), client.DataPoint{ID: "last", Content: "The last text of " + c.marker + "."})
 			if err != nil {
 				w.t.Fatalf("seed %d: a harmless send after the walk: %v", w.seed, err)
 			}
 			last[c] = receipt.IngestionID
 		}
-		status, err := c.client.Status(w.t.Context(), last[c])
+		status, err := c.client.GetIngestion(w.t.Context(), last[c])
 		if err != nil {
 			w.t.Fatalf("seed %d: a harmless poll after the walk: %v", w.seed, err)
 		}

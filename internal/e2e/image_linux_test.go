@@ -21,7 +21,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
 )
@@ -68,11 +68,11 @@ func TestImage_ServesFromItsRoot(t *testing.T) {
 		})
 	}
 	installed := &service{t: t, dir: filepath.Join(i.root, i.data)}
-	c, err := client.New("http://"+api, installed.credentials()["ANNALS_PROJECT_KEY"], client.Options{})
+	c, err := client.New("http://"+api, installed.credentials()["ANNALS_PROJECT_KEY"])
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Ana likes green tea."}, ""); err != nil {
+	if _, err := c.Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Ana likes green tea."}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the text is recalled", func() error {

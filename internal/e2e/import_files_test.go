@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -114,7 +114,7 @@ func TestImport_FilesKilledThreeTimes(t *testing.T) {
 		runtest.Must(t, err)
 		full.Files = append(full.Files, client.EstimateFile{Path: "mixed/" + f, Content: string(text)})
 	}
-	_, err = s.client(client.Options{}).EstimateFull(t.Context(), full, func() error { named = nil; return nil },
+	_, err = s.client().EstimateFull(t.Context(), full, func() error { named = nil; return nil },
 		func(p client.EstimatedPoint) error { named = append(named, p.ID); return nil })
 	runtest.Must(t, err)
 	slices.Sort(ids)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -24,11 +24,11 @@ func TestMainJob(t *testing.T) {
 func mainJob(t *testing.T, index []string) {
 	s := newService(t, index...)
 	s.start()
-	c := s.client(client.Options{})
+	c := s.client()
 	r, err := c.Ingest(t.Context(), client.DataPoint{
 		Content: "My favourite editor is Helix. I moved the launch to 3 June 2025.", ID: "call-1", Label: "Planning call",
 		Timestamp: "2025-05-12T09:30:00+02:00", Metadata: json.RawMessage(`{"channel":"zoom","n":1.50}`), Identity: "Ana",
-	}, "")
+	})
 	if err != nil || r.Status != "queued" || r.SourceID != "call-1" {
 		t.Fatalf("receipt %+v, %v", r, err)
 	}
@@ -39,7 +39,7 @@ func mainJob(t *testing.T, index []string) {
 		if err != nil || len(page.Results) == 0 {
 			t.Fatalf("recall: %+v, %v", page, err)
 		}
-		kinds := make(map[string]client.Result)
+		kinds := make(map[string]client.RecallResult)
 		for i, result := range page.Results {
 			if result.Rank != i+1 {
 				t.Errorf("rank %d at place %d", result.Rank, i+1)
@@ -75,16 +75,16 @@ func TestPipeline_Off(t *testing.T) {
 	t.Parallel()
 	s := newService(t, sharedPostgres(t), "ANNALS_PIPELINE=off")
 	s.start()
-	c := s.client(client.Options{})
-	r, err := c.Ingest(t.Context(), client.DataPoint{Content: "Bo prefers green tea over coffee"}, "")
+	c := s.client()
+	r, err := c.Ingest(t.Context(), client.DataPoint{Content: "Bo prefers green tea over coffee"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	status, err := c.Status(t.Context(), r.IngestionID)
+	status, err := c.GetIngestion(t.Context(), r.IngestionID)
 	if err != nil || status.Status != "processing" || status.Readiness.Raw != 1 || status.Settled || status.Blocked {
 		t.Errorf("status %+v, %v", status, err)
 	}
-	wantRefused(t, c.Retry(t.Context(), r.IngestionID), http.StatusServiceUnavailable, "pipeline-disabled")
+	wantRefused(t, errorOf(c.RetryIngestion(t.Context(), r.IngestionID)), http.StatusServiceUnavailable, "pipeline-disabled")
 	// The words themselves are recalled before anything was derived from them.
 	runtest.Await(t, "the text is recalled", func() bool {
 		page, err := c.Recall(t.Context(), client.RecallRequest{Query: "green tea", Identity: "x"})
@@ -108,31 +108,31 @@ func TestNeighboursAndDeletion(t *testing.T) {
 func neighboursAndDeletion(t *testing.T, index []string) {
 	s := newService(t, append(index, sharedPostgres(t))...)
 	s.start()
-	owner := s.client(client.Options{})
+	owner := s.client()
 	neighbour, slug, key := s.neighbour()
-	r, err := owner.Ingest(t.Context(), client.DataPoint{Content: "The vault code is 4711", ID: "a/b c"}, "key")
+	r, err := owner.Ingest(t.Context(), client.DataPoint{Content: "The vault code is 4711", ID: "a/b c", IdempotencyKey: "key"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	completed(t.Context(), t, owner, r.IngestionID)
 
-	_, err = neighbour.Status(t.Context(), r.IngestionID)
+	_, err = neighbour.GetIngestion(t.Context(), r.IngestionID)
 	wantRefused(t, err, http.StatusNotFound, "not-found")
-	wantRefused(t, neighbour.Retry(t.Context(), r.IngestionID), http.StatusNotFound, "not-found")
+	wantRefused(t, errorOf(neighbour.RetryIngestion(t.Context(), r.IngestionID)), http.StatusNotFound, "not-found")
 	wantRefused(t, neighbour.DeleteIngestion(t.Context(), r.IngestionID), http.StatusNotFound, "not-found")
 	_, err = neighbour.DeleteDataPoints(t.Context(), []string{"a/b c"})
 	wantRefused(t, err, http.StatusNotFound, "data-point-not-found")
 	if page, err := neighbour.Recall(t.Context(), client.RecallRequest{Query: "vault code", Identity: "x"}); err != nil ||
 		len(page.Results) != 0 {
-		t.Errorf("the neighbour recalls %+v, %v", page.Results, err)
+		t.Errorf("the neighbour recalls %+v, %v", page, err)
 	}
 	// The same id and the same key are others next door.
-	if other, err := neighbour.Ingest(t.Context(), client.DataPoint{Content: "mine", ID: "a/b c"}, "key"); err != nil ||
+	if other, err := neighbour.Ingest(t.Context(), client.DataPoint{Content: "mine", ID: "a/b c", IdempotencyKey: "key"}); err != nil ||
 		other.IngestionID == r.IngestionID {
 		t.Errorf("next door: %+v, %v", other, err)
 	}
-	wantRefused(t, owner.Retry(t.Context(), r.IngestionID), http.StatusConflict, "ingestion-not-stopped")
-	wantRefused(t, owner.Retry(t.Context(), uuid.NewString()), http.StatusNotFound, "not-found")
+	wantRefused(t, errorOf(owner.RetryIngestion(t.Context(), r.IngestionID)), http.StatusConflict, "ingestion-not-stopped")
+	wantRefused(t, errorOf(owner.RetryIngestion(t.Context(), uuid.NewString())), http.StatusNotFound, "not-found")
 
 	receipt, err := owner.DeleteDataPoints(t.Context(), []string{"a/b c"})
 	if err != nil || len(receipt.IDs) != 1 {
@@ -140,18 +140,18 @@ func neighboursAndDeletion(t *testing.T, index []string) {
 	}
 	if page, err := owner.Recall(t.Context(), client.RecallRequest{Query: "vault code", Identity: "x"}); err != nil ||
 		len(page.Results) != 0 {
-		t.Errorf("after its deletion it is recalled: %+v, %v", page.Results, err)
+		t.Errorf("after its deletion it is recalled: %+v, %v", page, err)
 	}
 	_, err = owner.DeleteDataPoints(t.Context(), []string{"a/b c"})
 	wantRefused(t, err, http.StatusNotFound, "data-point-not-found")
-	_, err = owner.Ingest(t.Context(), client.DataPoint{Content: "again", ID: "a/b c"}, "")
+	_, err = owner.Ingest(t.Context(), client.DataPoint{Content: "again", ID: "a/b c"})
 	wantRefused(t, err, http.StatusConflict, "data-point-deleted")
-	if status, err := owner.Status(t.Context(), r.IngestionID); err != nil || status.Status != "completed" ||
+	if status, err := owner.GetIngestion(t.Context(), r.IngestionID); err != nil || status.Status != "completed" ||
 		!status.Settled {
 		t.Errorf("the deleted send polls %+v, %v", status, err)
 	}
 
-	if err := s.management().RevokeKey(t.Context(), slug, key); err != nil {
+	if err := s.management().RevokeProjectKey(t.Context(), slug, key); err != nil {
 		t.Fatal(err)
 	}
 	_, err = neighbour.Recall(t.Context(), client.RecallRequest{Query: "mine", Identity: "x"})
@@ -160,11 +160,14 @@ func neighboursAndDeletion(t *testing.T, index []string) {
 
 func wantRefused(t *testing.T, err error, status int, code string) {
 	t.Helper()
-	var refused *client.Error
+	var refused *client.APIError
 	if !errors.As(err, &refused) || refused.Status != status || refused.Code != code {
 		t.Errorf("answered %v, want %d %s", err, status, code)
 	}
 }
+
+// errorOf returns the error of a call.
+func errorOf[T any](_ T, err error) error { return err }
 
 // What keeps a service from starting is one clear line, after the first of the log.
 func TestStartErrors(t *testing.T) {

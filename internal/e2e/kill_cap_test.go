@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/fault"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/runtest"
 )
 

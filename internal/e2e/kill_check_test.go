@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/uuid"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/comprehend"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -38,7 +38,7 @@ func eachOf[V any](list []V, work func(V)) {
 func barrier(t *testing.T, m *model, c *client.Client) {
 	t.Helper()
 	word := fmt.Sprintf("m%dx0", m.next())
-	if _, err := c.Ingest(t.Context(), client.DataPoint{ID: "marker-" + word, Content: "Marker " + word + "."}, ""); err != nil {
+	if _, err := c.Ingest(t.Context(), client.DataPoint{ID: "marker-" + word, Content: "Marker " + word + "."}); err != nil {
 		t.Fatal(err)
 	}
 	m.locked(func() { m.markers = append(m.markers, "Marker "+word+".") })
@@ -52,12 +52,12 @@ func barrier(t *testing.T, m *model, c *client.Client) {
 }
 
 // observe is what recall shows of a point, found by its word; nil where it shows nothing.
-func observe(ctx context.Context, c *client.Client, id, word string) (*client.Result, error) {
+func observe(ctx context.Context, c *client.Client, id, word string) (*client.RecallResult, error) {
 	page, err := c.Recall(ctx, client.RecallRequest{Query: word, Identity: "ana", Limit: 20, MaxTokens: 32000})
 	if err != nil {
 		return nil, err
 	}
-	var found *client.Result
+	var found *client.RecallResult
 	for i, r := range page.Results {
 		if r.Artifact.Kind != "source" || r.Sources[0].SourceID != id {
 			continue
@@ -72,7 +72,7 @@ func observe(ctx context.Context, c *client.Client, id, word string) (*client.Re
 
 // shows reports whether the recalled text is the current one. A point without words to find it by
 // need not be recalled.
-func shows(got *client.Result, f *fields) bool {
+func shows(got *client.RecallResult, f *fields) bool {
 	switch {
 	case f == nil:
 		return got == nil
@@ -84,7 +84,7 @@ func shows(got *client.Result, f *fields) bool {
 		sameTime(f.timestamp, s.OccurredAt)
 }
 
-func shownAs(got *client.Result) string {
+func shownAs(got *client.RecallResult) string {
 	if got == nil {
 		return "nothing"
 	}
@@ -120,7 +120,7 @@ func (m *model) glance(ctx context.Context, t *testing.T, c *client.Client, p *p
 	m.locked(func() { deleted = p.deleted })
 	got, err := observe(ctx, c, p.id, p.word)
 	if err != nil {
-		if _, refused := errors.AsType[*client.Error](err); refused {
+		if _, refused := errors.AsType[*client.APIError](err); refused {
 			t.Errorf("recall of %s: %v", p.word, err)
 		}
 		return false
@@ -137,9 +137,13 @@ func (m *model) glance(ctx context.Context, t *testing.T, c *client.Client, p *p
 }
 
 // checkStatus holds the answer to a poll against what a send can end as.
-func (w *worker) checkStatus(s *send, status client.IngestionStatus, err error) {
-	if err != nil || !slices.Contains(s.statuses(), status.Status) {
-		w.errorf(s.call, "send %s can end as %v, and polls %+v (%+v), %v", s.id, s.statuses(), status, status.Failure, err)
+func (w *worker) checkStatus(s *send, status *client.IngestionStatus, err error) {
+	if err != nil {
+		w.errorf(s.call, "send %s can end as %v, and its poll fails: %v", s.id, s.statuses(), err)
+		return
+	}
+	if !slices.Contains(s.statuses(), status.Status) {
+		w.errorf(s.call, "send %s can end as %v, and polls %+v (%+v)", s.id, s.statuses(), status, status.Failure)
 		return
 	}
 	if status.Failure != nil && status.Failure.Code != "content-rejected" {

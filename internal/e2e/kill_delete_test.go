@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"net/url"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/fault"
-	"github.com/annals-project/annals/internal/client"
 )
 
 // delete deletes some points, and now and then asks for one too many.
@@ -91,7 +91,7 @@ func (s *service) deleteByPath(ctx context.Context, id string) error {
 		return err
 	}
 	if res.StatusCode != http.StatusAccepted {
-		return &client.Error{Status: res.StatusCode, Code: envelope.Code}
+		return &client.APIError{Status: res.StatusCode, Code: envelope.Code}
 	}
 	return nil
 }

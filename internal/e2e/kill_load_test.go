@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/fault"
-	"github.com/annals-project/annals/internal/client"
 )
 
 // worker makes calls, one at a time, on points of its own.
@@ -222,19 +222,23 @@ func (w *worker) do(ctx context.Context, c *call) bool {
 // send makes the request of a send. A single send is answered as a batch of one.
 func (w *worker) send(ctx context.Context, c *call) (id string, items []client.ItemReceipt, err error) {
 	if c.verb == single {
-		r, err := w.c.Ingest(ctx, c.items[0].sent, c.key)
-		return r.IngestionID, []client.ItemReceipt{{SourceID: r.SourceID, Status: r.Status, Unchanged: r.Unchanged}}, err
-	}
-	texts := make([]json.RawMessage, len(c.items))
-	for i, it := range c.items {
-		text, err := json.Marshal(it.sent)
+		p := c.items[0].sent
+		p.IdempotencyKey = c.key
+		r, err := w.c.Ingest(ctx, p)
 		if err != nil {
 			return "", nil, err
 		}
-		texts[i] = text
+		return r.IngestionID, []client.ItemReceipt{{SourceID: r.SourceID, Status: r.Status, Unchanged: r.Unchanged}}, nil
 	}
-	r, err := w.c.IngestBatch(ctx, texts, c.key)
-	return r.IngestionID, r.Items, err
+	batch := client.Batch{IdempotencyKey: c.key}
+	for _, it := range c.items {
+		batch.Items = append(batch.Items, it.sent)
+	}
+	r, err := w.c.IngestBatch(ctx, batch)
+	if err != nil {
+		return "", nil, err
+	}
+	return r.IngestionID, r.Items, nil
 }
 
 func (w *worker) checkItems(c *call, items []client.ItemReceipt, changes []bool) {
@@ -253,7 +257,7 @@ func (w *worker) checkItems(c *call, items []client.ItemReceipt, changes []bool)
 
 // cutOff notes a call without an answer, or whose answer is that the outcome is unknown.
 func (w *worker) cutOff(c *call, err error) bool {
-	if _, refused := errors.AsType[*client.Error](err); err == nil || refused && !isBusy(err) {
+	if _, refused := errors.AsType[*client.APIError](err); err == nil || refused && !isBusy(err) {
 		return false
 	}
 	w.m.finish(c, "cut off (%v)", err)
@@ -263,12 +267,12 @@ func (w *worker) cutOff(c *call, err error) bool {
 
 // isBusy reports whether a call was refused for load, so that it can be repeated.
 func isBusy(err error) bool {
-	refused, ok := errors.AsType[*client.Error](err)
+	refused, ok := errors.AsType[*client.APIError](err)
 	return ok && refused.Status == http.StatusServiceUnavailable && refused.Code != fault.CodePipelineDisabled
 }
 
 func isRefused(err error, status int, code string) bool {
-	refused, ok := errors.AsType[*client.Error](err)
+	refused, ok := errors.AsType[*client.APIError](err)
 	return ok && refused.Status == status && refused.Code == code
 }
 
@@ -292,7 +296,7 @@ func (w *worker) retry(ctx context.Context) bool {
 	}
 	c := &call{verb: retry, worker: w.number, target: s}
 	w.m.begin(c)
-	err := w.c.Retry(ctx, s.id)
+	_, err := w.c.RetryIngestion(ctx, s.id)
 	if w.cutOff(c, err) {
 		w.open = nil // nothing hangs on it
 		return false
@@ -350,8 +354,8 @@ func (w *worker) poll(ctx context.Context) bool {
 	if s == nil {
 		return true
 	}
-	status, err := w.c.Status(ctx, s.id)
-	if _, refused := errors.AsType[*client.Error](err); err != nil && !refused {
+	status, err := w.c.GetIngestion(ctx, s.id)
+	if _, refused := errors.AsType[*client.APIError](err); err != nil && !refused {
 		return false
 	}
 	if err == nil && status.Status == "processing" || isBusy(err) {

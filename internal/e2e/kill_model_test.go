@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
 // fields are the content of a data point.

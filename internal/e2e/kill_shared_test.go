@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/fault"
-	"github.com/annals-project/annals/internal/client"
 )
 
 // shared is a point that every worker writes to at once; it is held to the order of calls that did
@@ -74,7 +74,7 @@ func (w *worker) callShared(ctx context.Context, p *shared, c *sharedCall) bool 
 	if c.content == "" {
 		_, err = w.c.DeleteDataPoints(ctx, []string{p.id})
 	} else {
-		_, err = w.c.Ingest(ctx, client.DataPoint{ID: p.id, Content: c.content, Timestamp: "2026-01-01T00:00:00Z"}, c.key)
+		_, err = w.c.Ingest(ctx, client.DataPoint{ID: p.id, Content: c.content, Timestamp: "2026-01-01T00:00:00Z", IdempotencyKey: c.key})
 	}
 	note := &call{verb: repetition}
 	if w.cutOff(note, err) {
@@ -99,7 +99,7 @@ func (w *worker) callShared(ctx context.Context, p *shared, c *sharedCall) bool 
 
 // check holds a shared point against what recall shows of it: once deleted it is gone and refuses
 // what comes later; else it shows the text of a send after whose end no other began.
-func (p *shared) check(t *testing.T, c *client.Client) (got *client.Result) {
+func (p *shared) check(t *testing.T, c *client.Client) (got *client.RecallResult) {
 	t.Helper()
 	got, err := observe(t.Context(), c, p.id, p.word)
 	if err != nil {

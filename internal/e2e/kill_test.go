@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/seedtest"
 )
@@ -141,19 +141,19 @@ func (k *killTest) start(off bool) {
 	}
 }
 
-// client returns a client that makes each call at most so many times. A connection that a kill cuts
-// off does not violate the OpenAPI document.
-func (k *killTest) client(attempts int) *client.Client {
+// client returns a client whose responses are not checked: a connection that a kill cuts off does not violate the
+// OpenAPI document.
+func (k *killTest) client(options ...client.Option) *client.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	k.t.Cleanup(transport.CloseIdleConnections)
-	return k.s.client(client.Options{Attempts: attempts, Timeout: readyLimit, Transport: transport})
+	return k.s.client(append(options, client.WithAttemptTimeout(readyLimit), client.WithTransport(transport))...)
 }
 
 // settle finds out what became of the calls that the last kill cut off, and looks at some of what
 // was acknowledged.
 func (k *killTest) settle() {
 	k.t.Helper()
-	c := k.client(patient)
+	c := k.client()
 	for _, w := range k.workers {
 		w.c = c
 	}
@@ -184,7 +184,7 @@ func (k *killTest) load(calls int) {
 	var group sync.WaitGroup
 	var working atomic.Int64
 	for _, w := range k.workers {
-		w.c = k.client(1) // the result of a refused or cut-off call is resolved later
+		w.c = k.client(client.WithMaxAttempts(1)) // the result of a refused or cut-off call is resolved later
 		working.Add(1)
 		group.Go(func() {
 			defer working.Add(-1)
@@ -204,7 +204,7 @@ func (k *killTest) load(calls int) {
 			}
 		})
 	}
-	reader, pick := k.client(patient), rand.New(rand.NewPCG(k.rng.Uint64(), 0))
+	reader, pick := k.client(), rand.New(rand.NewPCG(k.rng.Uint64(), 0))
 	group.Go(func() {
 		for ctx.Err() == nil {
 			var p *point
@@ -241,7 +241,7 @@ func (k *killTest) load(calls int) {
 // finish waits until everything is done, and holds all of it against the model.
 func (k *killTest) finish() {
 	t, m := k.t, k.m
-	c := k.s.client(client.Options{})
+	c := k.s.client()
 	w := k.workers[0]
 	eachOf(m.sends, func(s *send) {
 		if s.id != "" {
@@ -270,11 +270,11 @@ func (k *killTest) finish() {
 		live, derived = live+1, derived+extracted(fields{content: text}, "")
 		least, most = least+1, most+1
 	}
-	var status client.IngestionStatus
+	var status *client.IngestionStatus
 	failed := m.failedSends()
 	runtest.Await(t, "nothing is in progress", func() bool { // sends whose receipt was lost end too
 		var err error
-		if status, err = c.Status(t.Context(), k.anySend()); err != nil {
+		if status, err = c.GetIngestion(t.Context(), k.anySend()); err != nil {
 			t.Fatal(err)
 		}
 		return status.Readiness.Raw == 0 && status.Readiness.Comprehension == 0 && (status.Settled || status.Blocked)
@@ -282,10 +282,12 @@ func (k *killTest) finish() {
 	if status.Readiness.Failed != failed || status.Settled != (failed == 0) || status.Blocked != (failed > 0) {
 		t.Errorf("the counters are %+v, and %d sends failed", status, failed)
 	}
-	projects, err := k.s.management().Projects(t.Context())
+	list, err := k.s.management().ListProjects(t.Context())
+	runtest.Must(t, err)
+	projects := list.Projects
 	at := slices.IndexFunc(projects, func(p client.Project) bool { return p.Slug == "default" })
-	if err != nil || at < 0 {
-		t.Fatalf("projects: %+v, %v", projects, err)
+	if at < 0 {
+		t.Fatalf("projects: %+v", projects)
 	}
 	if got := projects[at]; int(got.MemoryCount) != live+derived || int(got.MonthIngestions) < least ||
 		int(got.MonthIngestions) > most {
@@ -309,10 +311,10 @@ func (k *killTest) anySend() string {
 }
 
 // ended waits until a send has come to an end.
-func ended(t *testing.T, c *client.Client, id string) (status client.IngestionStatus) {
+func ended(t *testing.T, c *client.Client, id string) (status *client.IngestionStatus) {
 	var err error
 	runtest.Await(t, "send "+id+" comes to an end", func() bool {
-		if status, err = c.Status(t.Context(), id); err != nil {
+		if status, err = c.GetIngestion(t.Context(), id); err != nil {
 			t.Errorf("send %s: %v", id, err)
 			return true
 		}

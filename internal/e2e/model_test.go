@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
 // probeText is the text with which the service checks a model.
@@ -97,10 +97,10 @@ func TestModel(t *testing.T) {
 	s := newService(t, sharedPostgres(t), "ANNALS_MODEL_URL="+server.URL+"/v1", "ANNALS_MODEL_NAME=small",
 		"ANNALS_MODEL_KEY="+modelKey, "ANNALS_LOG_LEVEL=debug")
 	s.start()
-	c := s.client(client.Options{})
+	c := s.client()
 	send := func(id, content string) string {
 		t.Helper()
-		r, err := c.Ingest(t.Context(), client.DataPoint{ID: id, Content: content, Identity: "Ana"}, "")
+		r, err := c.Ingest(t.Context(), client.DataPoint{ID: id, Content: content, Identity: "Ana"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,15 +125,15 @@ func TestModel(t *testing.T) {
 	page, err := c.Recall(t.Context(), client.RecallRequest{Query: "Helix", Identity: "bo"})
 	if err != nil || len(page.Results) == 0 || page.Results[0].Artifact.Kind != "source" ||
 		page.Results[0].Sources[0].SourceID != "good" {
-		t.Errorf("the text of a send that stopped: %+v, %v", page.Results, err)
+		t.Errorf("the text of a send that stopped: %+v, %v", page, err)
 	}
 
 	m.setDown(false)
-	if err := c.Retry(t.Context(), good); err != nil {
+	if _, err := c.RetryIngestion(t.Context(), good); err != nil {
 		t.Fatal(err)
 	}
 	completed(t.Context(), t, c, good)
-	recalled := func() []client.Result {
+	recalled := func() []client.RecallResult {
 		t.Helper()
 		page, err := c.Recall(t.Context(),
 			client.RecallRequest{Query: "What is Ana's favourite editor? Does she love zebras?", Identity: "bo"})
@@ -143,9 +143,9 @@ func TestModel(t *testing.T) {
 		return page.Results
 	}
 	before := recalled()
-	wantClaim := func(results []client.Result) {
+	wantClaim := func(results []client.RecallResult) {
 		t.Helper()
-		claims := slices.DeleteFunc(slices.Clone(results), func(r client.Result) bool { return r.Artifact.Kind != "claim" })
+		claims := slices.DeleteFunc(slices.Clone(results), func(r client.RecallResult) bool { return r.Artifact.Kind != "claim" })
 		if len(claims) != 1 || claims[0].Content != "Ana's favourite editor is Helix" ||
 			claims[0].Sources[0].SourceID != "good" ||
 			!slices.Equal(claims[0].Sources[0].Excerpts, []string{"my favourite\neditor is Helix"}) {

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -20,7 +20,7 @@ func TestDerivation_FeedThatNeverPauses(t *testing.T) {
 	t.Parallel()
 	s := newService(t, sharedPostgres(t))
 	s.start()
-	busy := s.client(client.Options{})
+	busy := s.client()
 	neighbour, _, _ := s.neighbour()
 
 	ctx, stop := context.WithCancel(t.Context())
@@ -30,7 +30,7 @@ func TestDerivation_FeedThatNeverPauses(t *testing.T) {
 		feed.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				text := fmt.Sprintf("Caller %d prefers tea number %d.", f, n)
-				r, err := busy.Ingest(t.Context(), client.DataPoint{Content: text}, "")
+				r, err := busy.Ingest(t.Context(), client.DataPoint{Content: text})
 				if err != nil {
 					t.Errorf("the feed was refused: %v", err)
 					return
@@ -51,7 +51,7 @@ func TestDerivation_FeedThatNeverPauses(t *testing.T) {
 		last = <-accepted
 		completed(t.Context(), t, busy, last)
 	}
-	r, err := neighbour.Ingest(t.Context(), client.DataPoint{Content: "Bo's favourite editor is Helix."}, "")
+	r, err := neighbour.Ingest(t.Context(), client.DataPoint{Content: "Bo's favourite editor is Helix."})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func settled(ctx context.Context, t *testing.T, c *client.Client, id string) {
 	t.Helper()
 	completed(ctx, t, c, id)
 	runtest.Await(t, "the project is settled", func() bool {
-		status, err := c.Status(ctx, id)
+		status, err := c.GetIngestion(ctx, id)
 		if err != nil {
 			t.Fatal(err)
 		}

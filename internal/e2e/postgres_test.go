@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -33,7 +33,7 @@ func TestPostgres_KilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	s.start()
-	c := s.client(client.Options{})
+	c := s.client()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	acknowledged := make(chan string, 1<<16)
@@ -42,7 +42,7 @@ func TestPostgres_KilledUnderLoad(t *testing.T) {
 		defer close(sent)
 		for i := 0; ctx.Err() == nil; i++ {
 			point := client.DataPoint{ID: fmt.Sprintf("p%d", i), Content: fmt.Sprintf("Visitor%d saw House%d.", i, i)}
-			r, err := c.Ingest(context.WithoutCancel(ctx), point, "")
+			r, err := c.Ingest(context.WithoutCancel(ctx), point)
 			if err != nil {
 				t.Error(err)
 				return

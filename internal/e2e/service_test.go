@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,9 +14,9 @@ import (
 	"testing"
 	"time"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/eventstore/node/clustertest"
 	"github.com/annals-project/annals/internal/apitest"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/readapi"
@@ -52,8 +51,8 @@ func TestMain(m *testing.M) {
 // what is slow; budgets are measured elsewhere.
 const readyLimit = 5 * time.Minute
 
-// patient is how often a call that is refused for load is made, paced by Retry-After.
-const patient = 100
+// patience is how long a call is repeated that is refused for load, paced by Retry-After.
+const patience = 10 * time.Minute
 
 // service is one installation, running or not.
 type service struct {
@@ -198,26 +197,25 @@ func (s *service) credentials() map[string]string {
 }
 
 // client is a client with the project key of the first start, management one with the management key.
-func (s *service) client(o client.Options) *client.Client {
-	return s.with(s.credentials()["ANNALS_PROJECT_KEY"], o)
+func (s *service) client(options ...client.Option) *client.Client {
+	return s.with(s.credentials()["ANNALS_PROJECT_KEY"], options...)
 }
 
 func (s *service) management() *client.Client {
-	return s.with(s.credentials()["ANNALS_MANAGEMENT_KEY"], client.Options{})
+	return s.with(s.credentials()["ANNALS_MANAGEMENT_KEY"])
 }
 
 // with returns a client that checks every response against the OpenAPI document, unless the options
-// set another transport. By default it is patient, since a service on a busy machine may refuse for
-// load.
-func (s *service) with(key string, o client.Options) *client.Client {
+// set another transport. It waits for a service that refuses for load, as one on a busy machine may, and not for one
+// that is away.
+func (s *service) with(key string, options ...client.Option) *client.Client {
 	s.t.Helper()
-	o.Attempts = cmp.Or(o.Attempts, patient)
-	if o.Transport == nil {
-		transport := http.DefaultTransport.(*http.Transport).Clone()
-		s.t.Cleanup(transport.CloseIdleConnections)
-		o.Transport = apitest.Load(s.t, readapi.OpenAPI).Transport(s.t, transport)
-	}
-	c, err := client.New("http://"+s.addr, key, o)
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	s.t.Cleanup(transport.CloseIdleConnections)
+	c, err := client.New("http://"+s.addr, key, append([]client.Option{
+		client.WithTransport(apitest.Load(s.t, readapi.OpenAPI).Transport(s.t, transport)),
+		client.WithTimeout(patience), client.WithConnectWait(0),
+	}, options...)...)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -229,11 +227,11 @@ func (s *service) with(key string, o client.Options) *client.Client {
 func (s *service) neighbour() (c *client.Client, slug, key string) {
 	s.t.Helper()
 	m := s.management()
-	project, err := m.CreateProject(s.t.Context(), "Next door")
+	project, err := m.CreateProject(s.t.Context(), client.NewProject{Name: "Next door"})
 	runtest.Must(s.t, err)
-	created, err := m.CreateKey(s.t.Context(), project.Slug, "agent")
+	created, err := m.CreateProjectKey(s.t.Context(), client.NewProjectKey{Project: project.Slug, Name: "agent"})
 	runtest.Must(s.t, err)
-	return s.with(created.Key, client.Options{}), project.Slug, created.ID
+	return s.with(created.Key), project.Slug, created.ID
 }
 
 // completed waits until a send is completed.
@@ -244,7 +242,7 @@ func completed(ctx context.Context, t *testing.T, c *client.Client, id string) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		status, err := c.Status(deadline, id)
+		status, err := c.GetIngestion(deadline, id)
 		if err != nil {
 			t.Fatalf("send %s: %v", id, err)
 		}

@@ -14,10 +14,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/bench/locomo"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/readapi"
 )
@@ -75,7 +75,7 @@ func TestTrace_Dialogue(t *testing.T) {
 	}
 	s := newService(t, sharedPostgres(t))
 	s.start()
-	c := s.client(client.Options{})
+	c := s.client()
 	turns := map[string]string{}
 	for page := range slices.Chunk(dialogue.DataPoints(), 500) {
 		items := make([]json.RawMessage, len(page))
@@ -85,7 +85,7 @@ func TestTrace_Dialogue(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		receipt, err := c.IngestBatch(t.Context(), items, "")
+		receipt, err := c.IngestBatch(t.Context(), client.Batch{RawItems: items})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func TestTrace_Dialogue(t *testing.T) {
 }
 
 // walkBack walks from a recalled memory to its turn, and from the node of the turn to the memory.
-func (s *service) walkBack(result client.Result, turns map[string]string) {
+func (s *service) walkBack(result client.RecallResult, turns map[string]string) {
 	s.t.Helper()
 	var node struct{ ID, DataPointID, Headline, Content string }
 	s.read("/trace/nodes/"+result.ID, &node)
@@ -158,11 +158,11 @@ func TestTrace_Documented(t *testing.T) {
 	}
 	s := newService(t, sharedPostgres(t))
 	s.start()
-	c := s.client(client.Options{})
+	c := s.client()
 	receipt, err := c.Ingest(t.Context(), client.DataPoint{
 		ID: "call-2025-05-12", Label: "Planning call", Timestamp: "2025-05-12T09:30:00Z", Identity: "ana",
 		Content: "Ana moved the launch to 3 June 2025. Never deploy on Fridays.",
-	}, "")
+	})
 	runtest.Must(t, err)
 	completed(t.Context(), t, c, receipt.IngestionID)
 	found, err := c.Recall(t.Context(), client.RecallRequest{Query: "When is the launch?", Identity: "ben"})

@@ -9,7 +9,7 @@ import (
 	"log/slog"
 	"strconv"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/panics"
 )
 
@@ -58,7 +58,7 @@ func (s *Spool) Bytes() (n int64) {
 type flownBatch struct {
 	planned
 	items   []spooled
-	receipt client.BatchReceipt
+	receipt *client.BatchReceipt
 	err     error
 }
 
@@ -100,7 +100,7 @@ func (f Files) Run(ctx context.Context) (FilesTotal, error) {
 				raw[i] = item.Item
 			}
 			sent.err = panics.Call(ctx, slog.Default(), "sending a batch panicked", func() (err error) {
-				sent.receipt, err = f.To.IngestBatch(ctx, raw, b.key)
+				sent.receipt, err = f.To.IngestBatch(ctx, client.Batch{RawItems: raw, IdempotencyKey: b.key})
 				return err
 			})
 			results <- sent
@@ -139,7 +139,7 @@ func (f Files) land(b *flownBatch, total *FilesTotal) error {
 
 // explain names the file that a refused item came from.
 func (b *flownBatch) explain() error {
-	refused, ok := errors.AsType[*client.Error](b.err)
+	refused, ok := errors.AsType[*client.APIError](b.err)
 	if !ok {
 		return b.err
 	}

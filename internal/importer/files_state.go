@@ -9,7 +9,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
 // FilesState is the progress of an import of files: the batches that were acknowledged. It is a file to which each of
@@ -114,7 +114,7 @@ func (s *FilesState) begin(path string, text []byte) error {
 }
 
 // add records an acknowledged batch.
-func (s *FilesState) add(key string, unchanged int, r client.BatchReceipt) error {
+func (s *FilesState) add(key string, unchanged int, r *client.BatchReceipt) error {
 	if s.ProjectID != 0 && s.ProjectID != r.ProjectID {
 		return errors.New("the key belongs to another project than the one of this import: name another progress file " +
 			"with --state to send everything to the other project")

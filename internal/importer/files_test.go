@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
 // estimator makes a data point of each file, and a batch of each two. It breaks off breaksOff times before.
@@ -21,7 +21,8 @@ type estimator struct{ breaksOff int }
 
 func (e *estimator) EstimateFull(
 	_ context.Context, in client.EstimateRequest, begin func() error, each func(client.EstimatedPoint) error,
-) (out client.Estimate, err error) {
+) (*client.Estimate, error) {
+	out := new(client.Estimate)
 	for {
 		if err := begin(); err != nil {
 			return out, err
@@ -150,7 +151,7 @@ func TestFiles_BatchesInFlight(t *testing.T) {
 
 func TestFiles_RefusalNamesTheFile(t *testing.T) {
 	to := &server{refuse: func([]string) error {
-		return &client.Error{Status: 400, Code: "audience-unknown", Message: "items[1].audience: there is no audience"}
+		return &client.APIError{Status: 400, Code: "audience-unknown", Message: "items[1].audience: there is no audience"}
 	}}
 	_, err := Files{
 		To: to, Spool: spoolOf(t, &estimator{}, "1 2"), State: stateAt(t, filepath.Join(t.TempDir(), "p")),
@@ -250,7 +251,7 @@ func TestFiles_AnotherProject(t *testing.T) {
 func TestSpool_BatchesDoNotMatch(t *testing.T) {
 	s := spoolOf(t, &estimator{})
 	for _, points := range []int{0, 1, 3} {
-		e := client.Estimate{Batches: []client.EstimatedBatch{{Points: points, IdempotencyKey: "k"}}}
+		e := &client.Estimate{Batches: []client.EstimatedBatch{{Points: points, IdempotencyKey: "k"}}}
 		if err := s.cut(e, []int64{3, 9}, 9); err == nil {
 			t.Errorf("a batch of %d of 2 data points is taken", points)
 		}

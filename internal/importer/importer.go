@@ -3,7 +3,6 @@ package importer
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,13 +11,13 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/panics"
 )
 
 // Sender takes a batch. *client.Client is one.
 type Sender interface {
-	IngestBatch(ctx context.Context, items []json.RawMessage, idempotencyKey string) (client.BatchReceipt, error)
+	IngestBatch(ctx context.Context, b client.Batch) (*client.BatchReceipt, error)
 }
 
 // Import is one run over one input.
@@ -64,7 +63,7 @@ func (im Import) Run(ctx context.Context) (State, error) {
 type sent struct {
 	*batch
 	number  int
-	receipt client.BatchReceipt
+	receipt *client.BatchReceipt
 	err     error
 }
 
@@ -129,7 +128,8 @@ func (f *flight) start(ctx context.Context, b *batch) {
 	f.flying++
 	go func() {
 		s.err = panics.Call(ctx, slog.Default(), "sending a batch panicked", func() (err error) {
-			s.receipt, err = f.im.To.IngestBatch(ctx, b.items, b.key(f.im.State.ImportID))
+			key := b.key(f.im.State.ImportID)
+			s.receipt, err = f.im.To.IngestBatch(ctx, client.Batch{RawItems: b.items, IdempotencyKey: key})
 			return err
 		})
 		f.results <- s
@@ -186,7 +186,7 @@ var namedItem = regexp.MustCompile(`\bitems?(?:\[| (?:at )?(?:position )?)(\d+)\
 
 // explain names the lines of the input that a refused batch came from.
 func (s *sent) explain() error {
-	refused, ok := errors.AsType[*client.Error](s.err)
+	refused, ok := errors.AsType[*client.APIError](s.err)
 	if !ok {
 		return s.err
 	}

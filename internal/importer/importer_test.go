@@ -17,8 +17,8 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/limit"
-	"github.com/annals-project/annals/internal/client"
 	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
 )
 
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // server keeps batches by key as the service does: the same key has the same receipt and takes effect once.
 type server struct {
 	mu    sync.Mutex
-	keys  map[string]client.BatchReceipt
+	keys  map[string]*client.BatchReceipt
 	taken []string
 	// flying and most count requests that are answered at the same time.
 	flying, most int
@@ -35,12 +35,12 @@ type server struct {
 	refuse       func(contents []string) error
 }
 
-func (s *server) IngestBatch(ctx context.Context, items []json.RawMessage, key string) (client.BatchReceipt, error) {
+func (s *server) IngestBatch(ctx context.Context, b client.Batch) (*client.BatchReceipt, error) {
 	var contents []string
-	for _, item := range items {
+	for _, item := range b.RawItems {
 		var p client.DataPoint
 		if err := json.Unmarshal(item, &p); err != nil {
-			return client.BatchReceipt{}, err
+			return nil, err
 		}
 		contents = append(contents, p.Content)
 	}
@@ -58,24 +58,24 @@ func (s *server) IngestBatch(ctx context.Context, items []json.RawMessage, key s
 	defer s.mu.Unlock()
 	s.flying--
 	if ctx.Err() != nil {
-		return client.BatchReceipt{}, ctx.Err()
+		return nil, ctx.Err()
 	}
 	if s.refuse != nil {
 		if err := s.refuse(contents); err != nil {
-			return client.BatchReceipt{}, err
+			return nil, err
 		}
 	}
-	if known, ok := s.keys[key]; ok {
+	if known, ok := s.keys[b.IdempotencyKey]; ok {
 		return known, nil
 	}
 	if s.keys == nil {
-		s.keys = map[string]client.BatchReceipt{}
+		s.keys = map[string]*client.BatchReceipt{}
 	}
 	s.taken = append(s.taken, contents...)
-	receipt := client.BatchReceipt{
-		ProjectID: 1, IngestionID: fmt.Sprintf("send-%d", len(s.keys)), Items: make([]client.ItemReceipt, len(items)),
+	receipt := &client.BatchReceipt{
+		ProjectID: 1, IngestionID: fmt.Sprintf("send-%d", len(s.keys)), Items: make([]client.ItemReceipt, len(b.RawItems)),
 	}
-	s.keys[key] = receipt
+	s.keys[b.IdempotencyKey] = receipt
 	return receipt, nil
 }
 
@@ -288,7 +288,7 @@ func TestImport_RefusalNamesTheLine(t *testing.T) {
 		"item and word": {"item 0: label is too long", "line 1 was refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &server{refuse: func([]string) error { return &client.Error{Status: 400, Code: "x", Message: c.message} }}
+			s := &server{refuse: func([]string) error { return &client.APIError{Status: 400, Code: "x", Message: c.message} }}
 			_, err := Import{To: s, In: strings.NewReader(input("a") + "\n" + input("b")), State: begin("s")}.Run(t.Context())
 			if err == nil || !strings.HasPrefix(err.Error(), c.says) {
 				t.Fatalf("got %v, want %s", err, c.says)

@@ -15,8 +15,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/limit"
-	"github.com/annals-project/annals/internal/client"
 )
 
 // MaxLine is the longest line that is read: 16 MiB of content with every byte escaped, and some metadata.

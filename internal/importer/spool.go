@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
 // Spool holds the data points of an estimate on the disk, a line each, until they are sent. Its file has no name, so
@@ -56,12 +56,12 @@ func (s *Spool) Close() error { return s.file.Close() }
 // Estimator estimates files. *client.Client is one.
 type Estimator interface {
 	EstimateFull(
-		ctx context.Context, in client.EstimateRequest, begin func() error, each func(client.EstimatedPoint) error,
-	) (client.Estimate, error)
+		ctx context.Context, in client.EstimateRequest, begin func() error, point func(client.EstimatedPoint) error,
+	) (*client.Estimate, error)
 }
 
 // Add estimates files and adds their data points in the batches of the estimate.
-func (s *Spool) Add(ctx context.Context, from Estimator, in client.EstimateRequest) (client.Estimate, error) {
+func (s *Spool) Add(ctx context.Context, from Estimator, in client.EstimateRequest) (*client.Estimate, error) {
 	out := bufio.NewWriterSize(s.file, 1<<20)
 	var ends []int64
 	end := s.size
@@ -85,16 +85,16 @@ func (s *Spool) Add(ctx context.Context, from Estimator, in client.EstimateReque
 		return err
 	})
 	if err != nil {
-		return e, err
+		return nil, err
 	}
 	if err := out.Flush(); err != nil {
-		return e, fmt.Errorf("write data points: %w", err)
+		return nil, fmt.Errorf("write data points: %w", err)
 	}
 	return e, s.cut(e, ends, end)
 }
 
 // cut adds the batches of an estimate, whose data points end at some offsets.
-func (s *Spool) cut(e client.Estimate, ends []int64, end int64) error {
+func (s *Spool) cut(e *client.Estimate, ends []int64, end int64) error {
 	place, offset := 0, s.size
 	for _, b := range e.Batches {
 		if place += b.Points; place > len(ends) || b.Points < 1 || b.IdempotencyKey == "" {

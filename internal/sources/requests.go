@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"iter"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/limit"
-	"github.com/annals-project/annals/internal/client"
 )
 
 // requestBytes is the size from which files go into the next request. A single file may exceed it.

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"testing"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/comprehend"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/internal/bench/locomo"
 	"github.com/annals-project/annals/internal/bench/score"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/recall/recalltest"
 )
@@ -161,12 +161,12 @@ func sendText(h *recalltest.Harness, p recalltest.DataPoint) (claims []claimKey)
 }
 
 // resultsOf converts a response to that of a client.
-func resultsOf(page recall.Response) []client.Result {
-	results := make([]client.Result, len(page.Results))
+func resultsOf(page recall.Response) []client.RecallResult {
+	results := make([]client.RecallResult, len(page.Results))
 	for i, r := range page.Results {
-		results[i] = client.Result{Rank: i + 1, Content: r.Content}
+		results[i] = client.RecallResult{Rank: i + 1, Content: r.Content}
 		for _, s := range r.Sources {
-			results[i].Sources = append(results[i].Sources, client.Source{SourceID: s.SourceID, Excerpts: s.Excerpts})
+			results[i].Sources = append(results[i].Sources, client.RecallSource{SourceID: s.SourceID, Excerpts: s.Excerpts})
 		}
 	}
 	return results

@@ -7,9 +7,9 @@ import (
 
 	"github.com/google/uuid"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/bench/needles"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/recall/recalltest"
 )
@@ -20,7 +20,7 @@ const leastNeedles = 0.99
 // askedProject is a project with what recall found for its questions.
 type askedProject struct {
 	needles.Project
-	answers [][]client.Result
+	answers [][]client.RecallResult
 }
 
 // TestNeedles guards that of texts of one shape the one with the needle of the question is first: each kind of needle
@@ -67,7 +67,7 @@ func askNeedles(h *recalltest.Harness, kind needles.Kind, arrangement int) asked
 		sendText(h, recalltest.DataPoint{ID: text.ID, Content: text.Content, Author: text.Author, OccurredAt: text.At})
 	}
 	h.CatchUp()
-	var answers [][]client.Result
+	var answers [][]client.RecallResult
 	for _, question := range p.Questions {
 		q := h.Ask(question.Text)
 		q.Identity, q.Limit = needles.Asker, needles.Ranks

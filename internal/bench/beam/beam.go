@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/bench/score"
-	"github.com/annals-project/annals/internal/client"
 )
 
 // asker is the role of the user who asks the questions.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/bench/beam"
 	"github.com/annals-project/annals/internal/bench/score"
-	"github.com/annals-project/annals/internal/client"
 )
 
 const chat = `[

@@ -12,7 +12,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
+	"github.com/annals-project/annals/eventstore/backoff"
 )
 
 // The traits of the identities that Identities creates: each has one of these numbers of teams,
@@ -24,8 +25,8 @@ const (
 )
 
 // Member returns the n-th identity. Teams repeat after the last one.
-func Member(n int) client.Identity {
-	return client.Identity{Identity: "member-" + strconv.Itoa(n), Traits: map[string]string{
+func Member(n int) client.IdentityRow {
+	return client.IdentityRow{Identity: "member-" + strconv.Itoa(n), Traits: map[string]string{
 		"team": team(n), "region": "region-" + strconv.Itoa(n%regions), "level": strconv.Itoa(n % levels), "name": "Member " + strconv.Itoa(n),
 	}}
 }
@@ -41,18 +42,35 @@ func Identities(ctx context.Context, to *client.Client, count int) (Rate, error)
 	var times Times
 	began := time.Now()
 	for from := 0; from < count; from += bulkRows {
-		rows := make([]client.Identity, min(bulkRows, count-from))
+		rows := make([]client.IdentityRow, min(bulkRows, count-from))
 		for i := range rows {
 			rows[i] = Member(from + i)
 		}
 		start := time.Now()
-		if err := to.PutIdentities(ctx, rows); err != nil {
+		err := insist(ctx, func() error {
+			_, err := to.PutIdentities(ctx, rows)
+			return err
+		})
+		if err != nil {
 			return Rate{}, fmt.Errorf("bulk write of identities: %w", err)
 		}
 		times = append(times, time.Since(start))
 	}
 	lasted := time.Since(began)
 	return Rate{float64(count) / lasted.Seconds(), lasted, times}, nil
+}
+
+// insist repeats a call that the client itself makes only once, while a server under load refuses it. The call must
+// have the same effect if it is repeated.
+func insist(ctx context.Context, call func() error) error {
+	const most = 60
+	pause := backoff.Backoff{First: 200 * time.Millisecond, Longest: 10 * time.Second}
+	for tries := 1; ; tries++ {
+		err := call()
+		if _, refused := refusedForNow(err); !refused || tries == most || pause.Wait(ctx) != nil {
+			return err
+		}
+	}
 }
 
 // RuleSlug returns the slug of the audience of the n-th rule.
@@ -64,7 +82,7 @@ func Rule(n int) client.Rule {
 	for i := range of {
 		of[i] = team(n + i)
 	}
-	return client.Rule{Match: "all", Conditions: []client.Comparison{
+	return client.Rule{Match: "all", Conditions: []client.Condition{
 		{Trait: "team", Operator: "is_one_of", Values: of},
 		{Trait: "region", Operator: "is_not", Values: []string{"region-" + strconv.Itoa((n+1)%regions)}},
 		{Trait: "level", Operator: "exists", Values: []string{}},
@@ -75,8 +93,9 @@ func Rule(n int) client.Rule {
 func Rules(ctx context.Context, to *client.Client, count int) (Times, error) {
 	var times Times
 	for n := range count {
-		start := time.Now()
-		if _, err := to.PutRule(ctx, RuleSlug(n), Rule(n)); err != nil {
+		start, rule := time.Now(), Rule(n)
+		put := client.AudiencePut{Slug: RuleSlug(n), Kind: client.AudienceRule, Rule: &rule}
+		if _, err := to.PutAudience(ctx, put); err != nil {
 			return nil, fmt.Errorf("put a rule: %w", err)
 		}
 		times = append(times, time.Since(start))
@@ -91,7 +110,11 @@ func Recomputes(ctx context.Context, to *client.Client, rules, count int) (Times
 	var members int64
 	for n := range count {
 		start := time.Now()
-		a, err := to.Recompute(ctx, RuleSlug(n%rules))
+		var a *client.Audience
+		err := insist(ctx, func() (err error) {
+			a, err = to.RecomputeAudience(ctx, RuleSlug(n%rules))
+			return err
+		})
 		if err != nil {
 			return nil, fmt.Errorf("recompute a rule: %w", err)
 		}
@@ -116,7 +139,7 @@ func Puts(ctx context.Context, to *client.Client, identities, count, parallel in
 				member := Member(n * 7919 % identities) // far from each other
 				member.Traits["team"] = team(n)
 				start := time.Now()
-				if err := to.PutIdentity(ctx, member); err != nil {
+				if _, err := to.PutIdentity(ctx, member); err != nil {
 					return fmt.Errorf("put an identity: %w", err)
 				}
 				mu.Lock()
@@ -134,21 +157,21 @@ func Puts(ctx context.Context, to *client.Client, identities, count, parallel in
 // rule 0, and the text is scoped to it.
 func Follow(ctx context.Context, to *client.Client, run string, count int) error {
 	word := NewTexts(11).Rare()
-	receipt, err := to.Ingest(ctx,
-		client.DataPoint{ID: run + "/scoped", Content: "The word is " + word + ".", Audience: RuleSlug(0)}, "")
+	p := client.DataPoint{ID: run + "/scoped", Content: "The word is " + word + ".", Audience: RuleSlug(0)}
+	receipt, err := to.Ingest(ctx, p)
 	if err != nil {
 		return fmt.Errorf("send a scoped text: %w", err)
 	}
 	if _, err := to.WaitSettled(ctx, receipt.IngestionID, nil); err != nil {
 		return fmt.Errorf("wait for a scoped text: %w", err)
 	}
-	who := client.Identity{Identity: "mover", Traits: map[string]string{"region": "region-0", "level": "1"}}
+	who := client.IdentityRow{Identity: "mover", Traits: map[string]string{"region": "region-0", "level": "1"}}
 	recalled := func() (bool, error) {
 		page, err := to.Recall(ctx, client.RecallRequest{Query: word, Identity: who.Identity, Limit: 10})
 		if err != nil {
 			return false, fmt.Errorf("recall: %w", err)
 		}
-		return slices.ContainsFunc(page.Results, func(r client.Result) bool {
+		return slices.ContainsFunc(page.Results, func(r client.RecallResult) bool {
 			return r.Sources[0].SourceID == run+"/scoped"
 		}), nil
 	}
@@ -157,7 +180,7 @@ func Follow(ctx context.Context, to *client.Client, run string, count int) error
 		if who.Traits["team"] = team(0); !reaches {
 			who.Traits["team"] = team(100)
 		}
-		if err := to.PutIdentity(ctx, who); err != nil {
+		if _, err := to.PutIdentity(ctx, who); err != nil {
 			return fmt.Errorf("put an identity: %w", err)
 		}
 		got, err := recalled()

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
 // directory is a server that keeps identities and the members of rules, and shows its one text to
@@ -56,14 +56,14 @@ func (d *directory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var answer any = struct{}{}
 	switch {
 	case r.URL.Path == "/api/v1/identities/bulk":
-		var rows []client.Identity
+		var rows []client.IdentityRow
 		read(&rows)
 		d.bulks++
 		for _, row := range rows {
 			d.traits[row.Identity] = row.Traits
 		}
 	case path[0] == "identities":
-		var put client.Identity
+		var put client.IdentityRow
 		read(&put)
 		d.traits[path[1]] = put.Traits
 	case path[0] == "audiences":
@@ -79,7 +79,7 @@ func (d *directory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.asked = append(d.asked, q.Identity)
 		page := client.RecallResponse{}
 		if reached := d.scoped == "" || slices.Contains(d.members(d.scoped), q.Identity); reached && !d.stale {
-			page.Results = []client.Result{{Sources: []client.Source{{SourceID: d.text}}}}
+			page.Results = []client.RecallResult{{Sources: []client.RecallSource{{SourceID: d.text}}}}
 		}
 		answer = page
 	case r.Method == http.MethodGet:
@@ -100,7 +100,7 @@ func startDirectory(t *testing.T) (*client.Client, *directory) {
 	d := &directory{traits: map[string]map[string]string{}, rules: map[string]client.Rule{}}
 	server := httptest.NewServer(d)
 	t.Cleanup(server.Close)
-	c, err := client.New(server.URL, "k", client.Options{})
+	c, err := client.New(server.URL, "k")
 	if err != nil {
 		t.Fatal(err)
 	}

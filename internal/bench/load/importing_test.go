@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
 // batchService is a server that refuses every third batch and completes a send at the second question.
@@ -54,7 +54,7 @@ func TestImport_RefusedIsNotRepeated(t *testing.T) {
 	s := &batchService{asked: map[string]int{}}
 	server := httptest.NewServer(s)
 	defer server.Close()
-	to, err := client.New(server.URL, "k", client.Options{Attempts: 1})
+	to, err := client.New(server.URL, "k", client.WithMaxAttempts(1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package load
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,8 +11,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/bench/score"
-	"github.com/annals-project/annals/internal/client"
 )
 
 // identity is the identity of the load.
@@ -55,7 +54,7 @@ func Single(ctx context.Context, to *client.Client, clients int, lasts time.Dura
 				start := time.Now()
 				_, err := to.Ingest(ctx, client.DataPoint{
 					ID: fmt.Sprintf("%s/single/%d/%d", run, c, n), Content: texts[c].Text(shortWords), Identity: identity,
-				}, "")
+				})
 				if err != nil {
 					return fmt.Errorf("single send: %w", err)
 				}
@@ -90,17 +89,14 @@ func Batches(
 				if n >= count {
 					return nil
 				}
-				items, err := batch(texts, n, size, words, run)
-				if err != nil {
-					return err
-				}
+				items := batch(texts, n, size, words, run)
 				start := time.Now()
-				receipt, err := to.IngestBatch(ctx, items, "")
+				receipt, err := to.IngestBatch(ctx, client.Batch{Items: items})
 				if err != nil {
 					return fmt.Errorf("batch: %w", err)
 				}
 				mu.Lock()
-				times, last = append(times, time.Since(start)), receipt
+				times, last = append(times, time.Since(start)), *receipt
 				mu.Unlock()
 			}
 		})
@@ -115,19 +111,15 @@ func Batches(
 // epoch is the time of the first text of a batch. Each next one occurred a minute later.
 var epoch = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func batch(texts *Texts, number, size, words int, run string) ([]json.RawMessage, error) {
-	items := make([]json.RawMessage, size)
+func batch(texts *Texts, number, size, words int, run string) []client.DataPoint {
+	items := make([]client.DataPoint, size)
 	for i := range items {
-		item, err := json.Marshal(client.DataPoint{
+		items[i] = client.DataPoint{
 			ID: fmt.Sprintf("%s/batch/%d/%d", run, number, i), Content: texts.Text(words), Identity: identity,
 			Timestamp: epoch.Add(time.Duration(number*size+i) * time.Minute).Format(time.RFC3339),
-		})
-		if err != nil {
-			return nil, fmt.Errorf("encode data point: %w", err)
 		}
-		items[i] = item
 	}
-	return items, nil
+	return items
 }
 
 // Recalls sends count queries one after the other, each within a window of time, after a few that

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
 // memory is a server that remembers at once, but lets a text be found only after so many questions for it.
@@ -49,7 +49,7 @@ func (m *memory) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		page := client.RecallResponse{}
 		for _, text := range m.texts {
 			if strings.Contains(text, body.Query) && m.asked[body.Query] > m.hidden {
-				page.Results = append(page.Results, client.Result{})
+				page.Results = append(page.Results, client.RecallResult{})
 			}
 		}
 		answer = page
@@ -64,7 +64,7 @@ func start(t *testing.T, hidden int) (*client.Client, *memory) {
 	m := &memory{ids: map[string]int{}, asked: map[string]int{}, hidden: hidden}
 	server := httptest.NewServer(m)
 	t.Cleanup(server.Close)
-	c, err := client.New(server.URL, "k", client.Options{})
+	c, err := client.New(server.URL, "k")
 	if err != nil {
 		t.Fatal(err)
 	}

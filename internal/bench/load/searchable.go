@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
 // The sizes of the measurement of how soon a send is recalled.
@@ -77,7 +77,7 @@ func steady(ctx context.Context, to *client.Client, perSecond float64, over <-ch
 		case <-tick.C:
 		}
 		p := client.DataPoint{ID: fmt.Sprintf("%s/%d", run, n), Content: texts.Text(shortWords), Identity: identity}
-		if _, err := to.Ingest(ctx, p, ""); err != nil {
+		if _, err := to.Ingest(ctx, p); err != nil {
 			return fmt.Errorf("steady load: %w", err)
 		}
 	}
@@ -88,9 +88,8 @@ func probe(ctx context.Context, to *client.Client, texts *Texts, id string) (tim
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
 	word := texts.Rare()
-	if _, err := to.Ingest(
-		ctx, client.DataPoint{ID: id, Content: texts.Text(shortWords) + " " + word, Identity: identity}, "",
-	); err != nil {
+	p := client.DataPoint{ID: id, Content: texts.Text(shortWords) + " " + word, Identity: identity}
+	if _, err := to.Ingest(ctx, p); err != nil {
 		return 0, fmt.Errorf("probe: %w", err)
 	}
 	accepted := time.Now()

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/eventstore/backoff"
-	"github.com/annals-project/annals/internal/client"
 )
 
 // Sustained is a load whose sends begin at fixed times, even if earlier ones are not answered: a
@@ -165,19 +165,19 @@ func (r *sustaining) send(ctx context.Context, d due, texts *Texts) error {
 		word = texts.Rare()
 		p.Content += " " + word
 	}
-	receipt, err := to.Ingest(ctx, p, "")
+	receipt, err := to.Ingest(ctx, p)
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.out.Made++
 	if refused, is := refusedForNow(err); is {
 		r.out.Refused++
-		if refused.RetryAfter == "" {
+		if refused.RetryAfter == 0 {
 			r.out.WithoutWait++
 		}
 		return nil
 	}
-	if _, unanswered := errors.AsType[*client.UnreachableError](err); unanswered && ctx.Err() == nil {
+	if _, unanswered := errors.AsType[*client.ConnectionError](err); unanswered && ctx.Err() == nil {
 		if r.out.Unanswered++; r.out.FirstUnanswered == nil {
 			r.out.FirstUnanswered = err
 		}
@@ -224,18 +224,21 @@ var errOverdue = errors.New("it took too long")
 func found(ctx context.Context, to *client.Client, word string, since time.Time) (time.Duration, error) {
 	return sample(ctx, since, func(ctx context.Context) (bool, error) {
 		page, err := to.Recall(ctx, client.RecallRequest{Query: word, Identity: identity, Limit: 1})
-		return len(page.Results) > 0, err
+		return err == nil && len(page.Results) > 0, err
 	})
 }
 
 // ended waits until a send is shown as completed.
 func ended(ctx context.Context, to *client.Client, id string, since time.Time) (time.Duration, error) {
 	return sample(ctx, since, func(ctx context.Context) (bool, error) {
-		status, err := to.Status(ctx, id)
-		if err == nil && status.Failure != nil {
-			err = fmt.Errorf("send %s failed: %s: %s", id, status.Failure.Code, status.Failure.Message)
+		status, err := to.GetIngestion(ctx, id)
+		if err != nil {
+			return false, err
 		}
-		return status.Status == "completed", err
+		if status.Failure != nil {
+			return false, fmt.Errorf("send %s failed: %s: %s", id, status.Failure.Code, status.Failure.Message)
+		}
+		return status.Status == client.StatusCompleted, nil
 	})
 }
 
@@ -263,7 +266,7 @@ func sample(ctx context.Context, since time.Time, ask func(context.Context) (boo
 }
 
 // refusedForNow reports whether an error is a refusal that asks the caller to retry.
-func refusedForNow(err error) (*client.Error, bool) {
-	e, is := errors.AsType[*client.Error](err)
+func refusedForNow(err error) (*client.APIError, bool) {
+	e, is := errors.AsType[*client.APIError](err)
 	return e, is && (e.Status == http.StatusServiceUnavailable || e.Status == http.StatusTooManyRequests)
 }

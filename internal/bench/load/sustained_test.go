@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
 // fakeService is a server that refuses every third send. It completes the others, and lets them be
@@ -55,7 +55,7 @@ func (k *fakeService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		page := client.RecallResponse{}
 		for _, text := range k.texts {
 			if strings.Contains(text, q.Query) && k.asked[q.Query] > 2 {
-				page.Results = append(page.Results, client.Result{})
+				page.Results = append(page.Results, client.RecallResult{})
 			}
 		}
 		answer = page
@@ -78,7 +78,7 @@ func keep(t *testing.T, k *fakeService) *client.Client {
 	k.texts, k.asked = map[string]string{}, map[string]int{}
 	server := httptest.NewServer(k)
 	t.Cleanup(server.Close)
-	c, err := client.New(server.URL, "k", client.Options{Attempts: 1})
+	c, err := client.New(server.URL, "k", client.WithMaxAttempts(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestSustained_HoldsBack(t *testing.T) {
 		_, _ = w.Write([]byte(`{}`))
 	}))
 	t.Cleanup(server.Close)
-	c, err := client.New(server.URL, "k", client.Options{Attempts: 1})
+	c, err := client.New(server.URL, "k", client.WithMaxAttempts(1))
 	if err != nil {
 		t.Fatal(err)
 	}

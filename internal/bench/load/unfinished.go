@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
 // statusCallers is how many calls run at once.
@@ -31,7 +31,7 @@ func Unfinished(ctx context.Context, to []*client.Client, sent [][]string) (aske
 	for range statusCallers {
 		group.Go(func() error {
 			for n := next.Add(1) - 1; n < int64(len(all)); n = next.Add(1) - 1 {
-				status, err := all[n].to.Status(ctx, all[n].id)
+				status, err := all[n].to.GetIngestion(ctx, all[n].id)
 				if err != nil {
 					return fmt.Errorf("read status of send %s: %w", all[n].id, err)
 				}

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/bench/score"
-	"github.com/annals-project/annals/internal/client"
 )
 
 // Adversarial is the category of questions that the dialogue does not answer; they are excluded.

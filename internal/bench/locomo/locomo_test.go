@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/bench/score"
-	"github.com/annals-project/annals/internal/client"
 )
 
 const sample = `{

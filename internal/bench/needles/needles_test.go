@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
 func TestNew_EveryKindAndArrangement(t *testing.T) {
@@ -41,11 +41,11 @@ func TestNew_EveryKindAndArrangement(t *testing.T) {
 
 func TestReport_Figures(t *testing.T) {
 	p := Project{Kind: "k", Texts: []Text{{ID: "a", Content: "A"}}, Questions: []Question{{"q1", "a"}, {"q2", "a"}, {"q3", "a"}}}
-	result := func(id string) client.Result {
-		return client.Result{Content: "of " + id, Sources: []client.Source{{SourceID: id}}}
+	result := func(id string) client.RecallResult {
+		return client.RecallResult{Content: "of " + id, Sources: []client.RecallSource{{SourceID: id}}}
 	}
 	var r Report
-	r.Add(p, [][]client.Result{{result("a")}, {result("b"), result("a")}, nil})
+	r.Add(p, [][]client.RecallResult{{result("a")}, {result("b"), result("a")}, nil})
 	want := Figures{Questions: 3, At1: 1. / 3, At10: 2. / 3, Reciprocal: 0.5}
 	if r.Total != want || r.Kinds[0].Figures != want {
 		t.Errorf("got %+v", r)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"text/tabwriter"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
 // Ranks is the most results of a response that count, and missesOfKind the most misses of a kind that a report lists.
@@ -50,9 +50,9 @@ type Report struct {
 
 // Rank returns the rank of the first result of a source, from 1; 0 if it is not among the first ten. A memory counts
 // for its sources.
-func Rank(results []client.Result, sourceID string) int {
+func Rank(results []client.RecallResult, sourceID string) int {
 	for i, r := range results[:min(len(results), Ranks)] {
-		if slices.ContainsFunc(r.Sources, func(s client.Source) bool { return s.SourceID == sourceID }) {
+		if slices.ContainsFunc(r.Sources, func(s client.RecallSource) bool { return s.SourceID == sourceID }) {
 			return i + 1
 		}
 	}
@@ -60,7 +60,7 @@ func Rank(results []client.Result, sourceID string) int {
 }
 
 // Add adds what recall found for the questions of a project, in their order.
-func (r *Report) Add(p Project, answers [][]client.Result) {
+func (r *Report) Add(p Project, answers [][]client.RecallResult) {
 	at := slices.IndexFunc(r.Kinds, func(row Row) bool { return row.Kind == p.Kind })
 	if at < 0 {
 		at = len(r.Kinds)

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/recall"
-	"github.com/annals-project/annals/internal/client"
 )
 
 // Ablated is recall without one signal, or with all of them if Without is empty.
@@ -110,7 +110,7 @@ func (s *scene) answers(without string) []Answer {
 	return answers
 }
 
-func (s *scene) rank(text, without string) []client.Result {
+func (s *scene) rank(text, without string) []client.RecallResult {
 	question, weights, turns := s.asked(text)
 	return s.results(s.analyzer.Rank(question, weights, turns, without))
 }
@@ -140,7 +140,7 @@ func (s *scene) asked(text string) (recall.Question, recall.Weights, []recall.Tu
 }
 
 // results returns the turns that have a score, best first.
-func (s *scene) results(scores []float64) []client.Result {
+func (s *scene) results(scores []float64) []client.RecallResult {
 	var order []int
 	for i, score := range scores {
 		if score > 0 {
@@ -148,11 +148,11 @@ func (s *scene) results(scores []float64) []client.Result {
 		}
 	}
 	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(scores[j], scores[i]) })
-	results := make([]client.Result, len(order))
+	results := make([]client.RecallResult, len(order))
 	for place, i := range order {
-		results[place] = client.Result{
+		results[place] = client.RecallResult{
 			Rank: place + 1, Content: s.DataPoints[i].Content,
-			Sources: []client.Source{{SourceID: s.DataPoints[i].ID}},
+			Sources: []client.RecallSource{{SourceID: s.DataPoints[i].ID}},
 		}
 	}
 	return results

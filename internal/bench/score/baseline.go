@@ -9,7 +9,7 @@ import (
 
 	"github.com/kljensen/snowball/english"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
 // commonest are Lucene's English stop words.
@@ -62,7 +62,7 @@ func plainTerms(text string) []string {
 }
 
 // search ranks the turns that contain a word of the question.
-func (p *plain) search(question string) []client.Result {
+func (p *plain) search(question string) []client.RecallResult {
 	scores := make([]float64, len(p.dataPoints))
 	terms := plainTerms(question)
 	slices.Sort(terms)
@@ -82,10 +82,10 @@ func (p *plain) search(question string) []client.Result {
 		}
 	}
 	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(scores[j], scores[i]) })
-	results := make([]client.Result, len(order))
+	results := make([]client.RecallResult, len(order))
 	for place, i := range order {
-		results[place] = client.Result{
-			Rank: place + 1, Content: p.dataPoints[i].Content, Sources: []client.Source{{SourceID: p.dataPoints[i].ID}},
+		results[place] = client.RecallResult{
+			Rank: place + 1, Content: p.dataPoints[i].Content, Sources: []client.RecallSource{{SourceID: p.dataPoints[i].ID}},
 		}
 	}
 	return results

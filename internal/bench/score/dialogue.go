@@ -4,7 +4,7 @@ package score
 import (
 	"time"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
 // Dialogue is a conversation with questions about it.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/recall"
-	"github.com/annals-project/annals/internal/client"
 )
 
 // quarrel is a dialogue in which two people use the same words, so that only the author separates their turns.

@@ -6,25 +6,25 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
 func TestAnswer_Missing(t *testing.T) {
-	many := make([]client.Result, 100)
+	many := make([]client.RecallResult, 100)
 	for i := range many {
 		many[i] = result(1, "f")
 	}
 	for name, c := range map[string]struct {
-		results []client.Result
+		results []client.RecallResult
 		want    []string
 	}{
 		"nothing is found":       {nil, []string{"a", "b"}},
-		"one is found":           {[]client.Result{result(10, "b", "x")}, []string{"a"}},
+		"one is found":           {[]client.RecallResult{result(10, "b", "x")}, []string{"a"}},
 		"one is result 101":      {append(many[:100:100], result(1, "a"), result(1, "b")), []string{"a", "b"}},
 		"one is result 100":      {append(many[:99:99], result(1, "a"), result(1, "b")), []string{"b"}},
-		"one exceeds the rest":   {[]client.Result{result(7000, "x"), result(1500, "a"), result(1000, "b")}, []string{"a"}},
-		"both fit exactly":       {[]client.Result{result(4000, "a"), result(4000, "b")}, nil},
-		"by a memory that cites": {[]client.Result{result(1, "a", "b")}, nil},
+		"one exceeds the rest":   {[]client.RecallResult{result(7000, "x"), result(1500, "a"), result(1000, "b")}, []string{"a"}},
+		"both fit exactly":       {[]client.RecallResult{result(4000, "a"), result(4000, "b")}, nil},
+		"by a memory that cites": {[]client.RecallResult{result(1, "a", "b")}, nil},
 	} {
 		got := Answer{Question: Question{Evidence: []string{"a", "b"}}, Results: c.results}.Missing()
 		if len(got) == 0 {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
 // ranks are the numbers of results that recall is reported at.
@@ -18,7 +18,7 @@ func budgets() []int { return []int{1000, 2000, 4000, 8000} }
 // Answer is one question with its results.
 type Answer struct {
 	Question
-	Results []client.Result
+	Results []client.RecallResult
 	Took    time.Duration
 }
 
@@ -100,16 +100,16 @@ func counted(answers []Answer) []Answer {
 func score(answers []Answer) Score {
 	s := Score{Questions: len(answers), At: map[int]float64{}, Within: map[int]float64{}}
 	for _, k := range ranks() {
-		s.At[k] = mean(answers, func(a Answer) []client.Result { return a.Results[:min(k, len(a.Results))] })
+		s.At[k] = mean(answers, func(a Answer) []client.RecallResult { return a.Results[:min(k, len(a.Results))] })
 	}
 	for _, budget := range budgets() {
-		s.Within[budget] = mean(answers, func(a Answer) []client.Result { return within(a.Results, budget) })
+		s.Within[budget] = mean(answers, func(a Answer) []client.RecallResult { return within(a.Results, budget) })
 	}
 	return s
 }
 
 // mean is the mean share of the evidence that is among the results that take picks.
-func mean(answers []Answer, take func(Answer) []client.Result) float64 {
+func mean(answers []Answer, take func(Answer) []client.RecallResult) float64 {
 	if len(answers) == 0 {
 		return 0
 	}
@@ -132,8 +132,8 @@ func mean(answers []Answer, take func(Answer) []client.Result) float64 {
 
 // within takes whole results in order as the service does under a budget: one that does not fit is
 // left out.
-func within(results []client.Result, budget int) []client.Result {
-	var taken []client.Result
+func within(results []client.RecallResult, budget int) []client.RecallResult {
+	var taken []client.RecallResult
 	for _, r := range results {
 		if n := r.Tokens(); n <= budget {
 			taken, budget = append(taken, r), budget-n
@@ -142,7 +142,7 @@ func within(results []client.Result, budget int) []client.Result {
 	return taken
 }
 
-func sourceIDs(r client.Result) map[string]bool {
+func sourceIDs(r client.RecallResult) map[string]bool {
 	ids := map[string]bool{}
 	for _, s := range r.Sources {
 		ids[s.SourceID] = true

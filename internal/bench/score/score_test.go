@@ -6,32 +6,32 @@ import (
 	"testing"
 	"time"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/recall"
-	"github.com/annals-project/annals/internal/client"
 )
 
 // result is a result of so many tokens that cites these sources.
-func result(tokens int, ids ...string) client.Result {
-	r := client.Result{Content: strings.Repeat("abcd", tokens)}
+func result(tokens int, ids ...string) client.RecallResult {
+	r := client.RecallResult{Content: strings.Repeat("abcd", tokens)}
 	for _, id := range ids {
-		r.Sources = append(r.Sources, client.Source{SourceID: id})
+		r.Sources = append(r.Sources, client.RecallSource{SourceID: id})
 	}
 	return r
 }
 
 func TestMeasure(t *testing.T) {
-	filler := make([]client.Result, 9)
+	filler := make([]client.RecallResult, 9)
 	for i := range filler {
 		filler[i] = result(100, "f")
 	}
 	answers := []Answer{
 		// Half of the evidence is first; the other half is tenth after it, beyond 1,000 tokens.
-		{Question: Question{Category: "multi-hop", Evidence: []string{"a", "b"}}, Results: append(append([]client.Result{result(100, "a", "a2")}, filler...), result(100, "b")), Took: 10 * time.Millisecond},
+		{Question: Question{Category: "multi-hop", Evidence: []string{"a", "b"}}, Results: append(append([]client.RecallResult{result(100, "a", "a2")}, filler...), result(100, "b")), Took: 10 * time.Millisecond},
 		// A memory that cites the turn counts as the turn.
-		{Question: Question{Category: "single-hop", Evidence: []string{"c"}}, Results: []client.Result{result(1, "x"), result(1, "y", "c")}, Took: 20 * time.Millisecond},
+		{Question: Question{Category: "single-hop", Evidence: []string{"c"}}, Results: []client.RecallResult{result(1, "x"), result(1, "y", "c")}, Took: 20 * time.Millisecond},
 		{Question: Question{Category: "single-hop", Evidence: []string{"d"}}, Took: 30 * time.Millisecond},
 		// Too long for 1,000 tokens; the next result still fits.
-		{Question: Question{Category: "adversarial", Excluded: true, Evidence: []string{"e", "g"}}, Results: []client.Result{result(1500, "e"), result(1, "g")}, Took: 40 * time.Millisecond},
+		{Question: Question{Category: "adversarial", Excluded: true, Evidence: []string{"e", "g"}}, Results: []client.RecallResult{result(1500, "e"), result(1, "g")}, Took: 40 * time.Millisecond},
 	}
 	got := Measure(nil, answers)
 	want := map[string]float64{

@@ -10,8 +10,8 @@ import (
 	"github.com/dustin/go-humanize"
 	"golang.org/x/sync/errgroup"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/bench/load"
-	"github.com/annals-project/annals/internal/client"
 )
 
 const (
@@ -87,7 +87,7 @@ func (m *loadRun) onceClient(ctx context.Context, name string) (*client.Client, 
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, liveUnderWay
-	return clientOf(m.Manager.Base(), key, client.Options{Attempts: 1, Transport: transport})
+	return clientOf(m.Manager.BaseURL(), key, client.WithMaxAttempts(1), client.WithTransport(transport))
 }
 
 func (m *loadRun) importRows(got load.Imported, lasted time.Duration) {

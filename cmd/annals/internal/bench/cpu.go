@@ -25,7 +25,7 @@ type processorTime struct {
 
 // processor reads the processor time used so far.
 func (m *measurement) processor(ctx context.Context) (now processorTime, err error) {
-	if now.service, err = m.Manager.Metric(ctx, "process_cpu_seconds_total"); err != nil {
+	if now.service, err = m.metric(ctx, "process_cpu_seconds_total"); err != nil {
 		return now, err
 	}
 	if m.own != nil && m.own.process != nil {

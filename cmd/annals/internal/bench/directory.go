@@ -7,8 +7,8 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/bench/load"
-	"github.com/annals-project/annals/internal/client"
 )
 
 // DirectoryOptions are the sizes of Directory.

@@ -9,21 +9,18 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/internal/bench/hostile"
-	"github.com/annals-project/annals/internal/client"
+	"github.com/annals-project/annals/internal/scrape"
 )
 
 // goroutines returns how many goroutines the service has. It waits up to 30 s until they are at most
 // most; 0 does not wait.
 func goroutines(ctx context.Context, base string, most float64) (count float64) {
-	c, err := client.New(base, "", client.Options{Timeout: 10 * time.Second})
-	if err != nil {
-		return 0
-	}
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	const tries = 150
 	for range tries {
-		if count, err = c.Metric(ctx, "go_goroutines"); err == nil && (most == 0 || count <= most) {
+		var err error
+		if count, err = scrape.Metric(ctx, base, "go_goroutines"); err == nil && (most == 0 || count <= most) {
 			return count
 		}
 		select {

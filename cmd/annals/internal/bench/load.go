@@ -68,7 +68,7 @@ func (m *loadRun) again(ctx context.Context) error {
 
 // appends returns how many appends the embedded event store has received, 0 if the server uses another.
 func (m *loadRun) appends(ctx context.Context) (float64, error) {
-	return m.Manager.Metric(ctx, "annals_node_appends_total")
+	return m.metric(ctx, "annals_node_appends_total")
 }
 
 func (m *loadRun) single(ctx context.Context) error {

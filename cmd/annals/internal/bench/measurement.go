@@ -15,10 +15,12 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/cmd/annals/internal/statusview"
 	"github.com/annals-project/annals/internal/bench/load"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/minilm"
+	"github.com/annals-project/annals/internal/scrape"
 )
 
 // Config names the server that a benchmark measures.
@@ -94,7 +96,7 @@ func (m *measurement) begin(ctx context.Context, start func(context.Context) err
 			return err
 		}
 	}
-	_, _, err = m.Manager.Ready(ctx)
+	_, err = statusview.Read(ctx, m.Manager)
 	return err
 }
 
@@ -114,17 +116,22 @@ func (m *measurement) row(r load.Row) {
 	_, _ = fmt.Fprintf(m.Progress, "%s: %.1f %s\n", r.What, r.Value, r.Unit)
 }
 
+// metric reads a metric of the server.
+func (m *measurement) metric(ctx context.Context, series string) (float64, error) {
+	return scrape.Metric(ctx, m.Manager.BaseURL(), series)
+}
+
 // newProject creates a project with a key.
 func (m *measurement) newProject(ctx context.Context, name string) (slug, key string, err error) {
 	return newProject(ctx, m.Manager, "Load "+name+" "+m.run)
 }
 
 func newProject(ctx context.Context, manager *client.Client, name string) (slug, key string, err error) {
-	p, err := manager.CreateProject(ctx, name)
+	p, err := manager.CreateProject(ctx, client.NewProject{Name: name})
 	if err != nil {
 		return "", "", fmt.Errorf("create a project: %w", err)
 	}
-	k, err := manager.CreateKey(ctx, p.Slug, "bench")
+	k, err := manager.CreateProjectKey(ctx, client.NewProjectKey{Project: p.Slug, Name: "bench"})
 	if err != nil {
 		return "", "", fmt.Errorf("create a key: %w", err)
 	}
@@ -137,15 +144,16 @@ func (m *measurement) project(ctx context.Context, name string) (*client.Client,
 	if err != nil {
 		return nil, err
 	}
-	return clientOf(m.Manager.Base(), key, client.Options{Attempts: loadAttempts})
+	return clientOf(m.Manager.BaseURL(), key, client.WithTimeout(patience))
 }
 
-// loadAttempts is how often a call of a load is tried: a server on a busy machine refuses writes until derivation has
+// patience is how long a call of a load is repeated: a server on a busy machine refuses writes until derivation has
 // caught up, and the load then takes longer.
-const loadAttempts = 60
+const patience = 10 * time.Minute
 
-func clientOf(url, key string, o client.Options) (*client.Client, error) {
-	c, err := client.New(url, key, o)
+// clientOf makes a client that waits for no server that is away.
+func clientOf(url, key string, options ...client.Option) (*client.Client, error) {
+	c, err := client.New(url, key, append([]client.Option{client.WithConnectWait(0)}, options...)...)
 	if err != nil {
 		return nil, fmt.Errorf("address of the server: %w", err)
 	}
@@ -155,7 +163,7 @@ func clientOf(url, key string, o client.Options) (*client.Client, error) {
 // awaitSettled waits until no send of a project is in progress, so that the loads do not overlap.
 func (m *measurement) awaitSettled(ctx context.Context, to *client.Client) (time.Duration, error) {
 	began := time.Now()
-	receipt, err := to.Ingest(ctx, client.DataPoint{ID: m.run + "/last", Content: "The last text."}, "")
+	receipt, err := to.Ingest(ctx, client.DataPoint{ID: m.run + "/last", Content: "The last text."})
 	if err != nil {
 		return 0, fmt.Errorf("wait for the server: %w", err)
 	}
@@ -205,7 +213,7 @@ func (s *ownServer) management() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return clientOf(s.url, keys[datafolder.ManagementKeyName], client.Options{})
+	return clientOf(s.url, keys[datafolder.ManagementKeyName])
 }
 
 func (s *ownServer) logDir() string { return filepath.Join(s.dir, "log") }

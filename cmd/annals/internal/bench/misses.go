@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/internal/bench/score"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/projections/recall"
 )
 
@@ -54,7 +54,7 @@ func explain(
 	}
 	explained, err := operatorapi.ExplainRecall.Call(ctx, operatorapi.Dial(cfg.DataDir), in)
 	if err != nil {
-		err = fmt.Errorf("--misses asks the server %s through the socket in its data folder: %w", cfg.Manager.Base(), err)
+		err = fmt.Errorf("--misses asks the server %s through the socket in its data folder: %w", cfg.Manager.BaseURL(), err)
 	}
 	return explained, err
 }

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/bench/needles"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/importer"
 )
 
@@ -81,7 +81,7 @@ func (m *needlesRun) askProject(ctx context.Context, p needles.Project) error {
 	if err := m.send(ctx, to, p); err != nil {
 		return err
 	}
-	answers := make([][]client.Result, len(p.Questions))
+	answers := make([][]client.RecallResult, len(p.Questions))
 	began := time.Now()
 	for i, q := range p.Questions {
 		response, err := to.Recall(ctx, client.RecallRequest{Query: q.Text, Identity: needles.Asker, Limit: needles.Ranks})
@@ -108,7 +108,7 @@ func (m *needlesRun) send(ctx context.Context, to *client.Client, p needles.Proj
 		}
 		_, _ = lines.Write(line)
 	}
-	begin := importer.NewState(importer.Target{Server: to.Base()})
+	begin := importer.NewState(importer.Target{Server: to.BaseURL()})
 	state, err := importer.Import{To: to, In: &lines, State: begin}.Run(ctx)
 	if err != nil {
 		return fmt.Errorf("send the texts: %w", err)

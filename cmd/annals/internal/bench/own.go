@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
 // ownServer is a separate server that a benchmark starts for itself.
@@ -104,14 +104,14 @@ func freeAddr(ctx context.Context) (string, error) {
 func (s *ownServer) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
-	c, err := clientOf(s.url, "", client.Options{Timeout: 5 * time.Second})
+	c, err := clientOf(s.url, "", client.WithAttemptTimeout(5*time.Second))
 	if err != nil {
 		return err
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if ready, _, err := c.Ready(ctx); err == nil && ready {
+		if status, err := c.Ready(ctx); err == nil && status.Ready {
 			return nil
 		}
 		select {

@@ -10,12 +10,13 @@ import (
 	"strings"
 	"time"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/cmd/annals/internal/statusview"
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/bench/beam"
 	"github.com/annals-project/annals/internal/bench/locomo"
 	"github.com/annals-project/annals/internal/bench/score"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/importer"
 )
 
@@ -52,7 +53,7 @@ type askedDialogue struct {
 func Answer(
 	ctx context.Context, cfg Config, names []string, read func(name string) (score.Dialogue, error),
 ) (m Measured, err error) {
-	if _, _, err := cfg.Manager.Ready(ctx); err != nil {
+	if _, err := statusview.Read(ctx, cfg.Manager); err != nil {
 		return m, err
 	}
 	for _, name := range names {
@@ -120,7 +121,7 @@ func sendDialogues(
 			return nil, "", err
 		}
 	}
-	to, err := clientOf(cfg.Manager.Base(), key, client.Options{})
+	to, err := clientOf(cfg.Manager.BaseURL(), key)
 	if err != nil {
 		return nil, "", err
 	}
@@ -135,7 +136,7 @@ func sendDialogues(
 		}
 	}
 	began := time.Now()
-	begin := importer.NewState(importer.Target{Server: to.Base()})
+	begin := importer.NewState(importer.Target{Server: to.BaseURL()})
 	state, err := importer.Import{To: to, In: &lines, State: begin}.Run(ctx)
 	if err != nil {
 		return nil, "", fmt.Errorf("send the turns: %w", err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/registry"
@@ -17,7 +18,6 @@ import (
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/internal/bench/load"
-	"github.com/annals-project/annals/internal/client"
 )
 
 // SizeOptions are the sizes of Size.
@@ -157,7 +157,7 @@ func (m *sizes) embed(ctx context.Context, of string, size int) error {
 
 // resident reports the memory of the service.
 func (m *sizes) resident(ctx context.Context, what string, row load.Row) error {
-	bytes, err := m.Manager.Metric(ctx, "process_resident_memory_bytes")
+	bytes, err := m.metric(ctx, "process_resident_memory_bytes")
 	row.What, row.Value, row.Unit = what, bytes/(1<<20), "MiB"
 	m.row(row)
 	return err

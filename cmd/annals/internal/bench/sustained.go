@@ -9,8 +9,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/bench/load"
-	"github.com/annals-project/annals/internal/client"
 )
 
 // SustainedOptions are the loads of Sustained.
@@ -149,14 +149,14 @@ func (m *sustained) targets(ctx context.Context, name string) ([]target, error) 
 			return nil, err
 		}
 		t := target{slug: slug}
-		once := client.Options{Attempts: 1, Transport: transport}
-		if t.calls, err = clientOf(m.Manager.Base(), key, once); err != nil {
+		once := []client.Option{client.WithMaxAttempts(1), client.WithTransport(transport)}
+		if t.calls, err = clientOf(m.Manager.BaseURL(), key, once...); err != nil {
 			return nil, err
 		}
-		if t.retries, err = clientOf(m.Manager.Base(), key, client.Options{}); err != nil {
+		if t.retries, err = clientOf(m.Manager.BaseURL(), key); err != nil {
 			return nil, err
 		}
-		receipt, err := t.retries.Ingest(ctx, client.DataPoint{ID: m.run + "/first", Content: "The first text."}, "")
+		receipt, err := t.retries.Ingest(ctx, client.DataPoint{ID: m.run + "/first", Content: "The first text."})
 		if err != nil {
 			return nil, fmt.Errorf("first send: %w", err)
 		}
@@ -227,12 +227,11 @@ func (m *sustained) at(ctx context.Context, name, of string, rate int) (load.Sen
 func (m *sustained) kept(
 	ctx context.Context, of string, list []target, retrying []*client.Client, got load.Sends,
 ) error {
-	projects, err := m.Manager.Projects(ctx)
-	if err != nil {
-		return err
-	}
 	month := map[string]int64{}
-	for _, p := range projects {
+	for p, err := range m.Manager.Projects(ctx) {
+		if err != nil {
+			return err
+		}
 		month[p.Slug] = p.MonthIngestions
 	}
 	var there int64

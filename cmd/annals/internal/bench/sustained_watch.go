@@ -72,18 +72,18 @@ func (m *sustained) observe(ctx context.Context, list []target, w *watching) err
 	var queue float64
 	some := list[:min(len(list), watchProjects)]
 	for _, t := range some {
-		status, err := t.retries.Status(ctx, t.first)
+		status, err := t.retries.GetIngestion(ctx, t.first)
 		if err != nil {
 			return err
 		}
 		queue += float64(status.Readiness.Raw + status.Readiness.Comprehension + status.Readiness.Consolidation)
 	}
-	resident, err := m.Manager.Metric(ctx, "process_resident_memory_bytes")
+	resident, err := m.metric(ctx, "process_resident_memory_bytes")
 	if err != nil {
 		return err
 	}
 	for _, metric := range oldestMetrics {
-		age, err := m.Manager.Metric(ctx, metric)
+		age, err := m.metric(ctx, metric)
 		if err != nil {
 			return err
 		}
@@ -123,7 +123,7 @@ func (m *sustained) cost(ctx context.Context) (c cost, err error) {
 	if c.processor, err = m.processor(ctx); err != nil {
 		return c, err
 	}
-	if c.events, err = m.Manager.Metric(ctx, "annals_node_events_total"); err != nil {
+	if c.events, err = m.metric(ctx, "annals_node_events_total"); err != nil {
 		return c, err
 	}
 	c.bytes, err = folderBytes(filepath.Join(m.DataDir, "log"))

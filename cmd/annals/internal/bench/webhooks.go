@@ -11,11 +11,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/internal/bench/load"
-	"github.com/annals-project/annals/internal/client"
 )
 
 // The comparison of events of webhooks with sends. A webhook takes limit.WebhookEvents a minute, which all rounds
@@ -88,7 +88,7 @@ func (r *eventRun) createWebhooks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if r.events, err = clientOf(r.Manager.Base(), key, client.Options{}); err != nil {
+	if r.events, err = clientOf(r.Manager.BaseURL(), key); err != nil {
 		return err
 	}
 	for range limit.Webhooks {
@@ -138,7 +138,7 @@ func (r *eventRun) turn(
 }
 
 func (r *eventRun) send(ctx context.Context, id, text string, _ int) error {
-	_, err := r.sends.Ingest(ctx, client.DataPoint{ID: id, Content: text}, "")
+	_, err := r.sends.Ingest(ctx, client.DataPoint{ID: id, Content: text})
 	return err
 }
 

@@ -9,12 +9,12 @@ import (
 
 	"github.com/google/uuid"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/rawjson"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/secret"
 	"github.com/annals-project/annals/projections/access"

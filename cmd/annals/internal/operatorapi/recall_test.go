@@ -11,12 +11,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/secret"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/recall"

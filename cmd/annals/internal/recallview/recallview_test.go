@@ -9,9 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/recallview"
 	domainrecall "github.com/annals-project/annals/domain/recall"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/projections/recall"
 )
 
@@ -104,7 +104,7 @@ func TestPrintResponse_LongText(t *testing.T) {
 		lines = append(lines, fmt.Sprintf("Line %d is about something else.", i))
 	}
 	lines[11], lines[31] = "The launch moved to June.", "Who launches it is not decided."
-	page := client.RecallResponse{Results: []client.Result{
+	page := client.RecallResponse{Results: []client.RecallResult{
 		{Rank: 1, Content: strings.Join(lines, "\n"), OccurredAt: at, Artifact: client.Artifact{Kind: "source"}},
 		{Rank: 2, Content: "First.\nSecond.", OccurredAt: at, Artifact: client.Artifact{Kind: "source"}},
 		{Rank: 3, Content: strings.Repeat("Nothing of it. ", 200) + "The launch is near. " + strings.Repeat("Nothing of it. ", 99)},
@@ -133,7 +133,7 @@ func TestPrintResponse_LongText(t *testing.T) {
 }
 
 func TestPrintResponse_LongTextWithoutTheWords(t *testing.T) {
-	page := client.RecallResponse{Results: []client.Result{{Rank: 1, Content: "a\nb\nc\nd\ne\nf\ng\n" + strings.Repeat("x", 999)}}}
+	page := client.RecallResponse{Results: []client.RecallResult{{Rank: 1, Content: "a\nb\nc\nd\ne\nf\ng\n" + strings.Repeat("x", 999)}}}
 	var out strings.Builder
 	if err := recallview.PrintResponse(&out, page, "launch", false); err != nil {
 		t.Fatal(err)

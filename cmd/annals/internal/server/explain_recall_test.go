@@ -10,10 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/projections/recall"
 )
 
@@ -32,7 +32,7 @@ func (h *harness) explainRecall(q client.RecallRequest, key string, ids ...strin
 }
 
 // shown are the ranks and sources of a recall, in its order.
-func shown(results []client.Result) (list []string) {
+func shown(results []client.RecallResult) (list []string) {
 	for _, r := range results {
 		list = append(list, fmt.Sprint(r.Rank, " ", r.ID, " ", r.Artifact.Kind, " ", r.Sources[0].SourceID))
 	}
@@ -62,11 +62,11 @@ func TestServer_ExplainARecall(t *testing.T) {
 		h.must(key, http.MethodPost, api+"/recall", q, &page)
 		before, usage := h.events(), h.usage(key)
 		e := h.explainRecall(q, key, "likes", "secret", "rain", "foreign")
-		var results []client.Result
+		var results []client.RecallResult
 		for _, r := range e.Results {
-			results = append(results, client.Result{
+			results = append(results, client.RecallResult{
 				ID: r.ID.String(), Rank: r.Rank, Artifact: client.Artifact{Kind: r.Kind},
-				Sources: []client.Source{{SourceID: r.SourceID}},
+				Sources: []client.RecallSource{{SourceID: r.SourceID}},
 			})
 		}
 		if diff := cmp.Diff(shown(page.Results), shown(results)); diff != "" || len(results) == 0 {

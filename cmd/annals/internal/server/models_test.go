@@ -16,8 +16,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/commands/pipeline/model"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/minilm"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/embeddings"
@@ -198,14 +198,14 @@ func (h *modelHarness) hasProjection() bool {
 // off is what operators read of semantic search. Every client reads whether it is off.
 func (h *modelHarness) off() string {
 	h.t.Helper()
-	c, err := client.New(h.urls.API, "", client.Options{})
+	c, err := client.New(h.urls.API, "")
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	var off string
 	// Clients read what was read for another one up to a second ago.
 	runtest.Await(h.t, "clients and operators read the same", func() bool {
-		is, err := c.Condition(h.t.Context())
+		is, err := c.Ready(h.t.Context())
 		if err != nil || !is.Ready {
 			h.t.Fatalf("%+v, %v", is, err)
 		}

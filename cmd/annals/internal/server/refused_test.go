@@ -14,11 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/readapi"
 )
@@ -165,11 +165,11 @@ func (r *refusal) wantStated(why string) {
 		!strings.Contains(got.body, `"writesRefused":["`) || !strings.Contains(got.body, why) {
 		r.t.Errorf("readyz while %s: %d %s", why, got.status, got.body)
 	}
-	c, err := client.New(r.urls.API, r.own, client.Options{})
+	c, err := client.New(r.urls.API, r.own)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if is, err := c.Condition(r.t.Context()); err != nil || !is.Ready ||
+	if is, err := c.Ready(r.t.Context()); err != nil || !is.Ready ||
 		!strings.Contains(strings.Join(is.WritesRefused, "; "), why) {
 		r.t.Errorf("status while %s: %+v, %v", why, is, err)
 	}

@@ -11,11 +11,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/bench/load"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
 )
@@ -95,7 +95,7 @@ func newLogBench(b *testing.B, unlogged bool) *logBench {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c, err := client.New(urls.API, keys[datafolder.ProjectKeyName], client.Options{})
+	c, err := client.New(urls.API, keys[datafolder.ProjectKeyName])
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func (s *logBench) single(b *testing.B, round int) (perSecond float64) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	last, err := s.Ingest(b.Context(), client.DataPoint{ID: fmt.Sprint("last of ", round), Content: "The end."}, "")
+	last, err := s.Ingest(b.Context(), client.DataPoint{ID: fmt.Sprint("last of ", round), Content: "The end."})
 	if err == nil {
 		_, err = s.WaitSettled(b.Context(), last.IngestionID, nil)
 	}

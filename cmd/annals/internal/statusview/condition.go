@@ -1,18 +1,64 @@
-// Package statusview prints the state of a server as annals status shows it.
+// Package statusview reads and prints the state of a server as annals status shows it.
 package statusview
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 
 	"github.com/dustin/go-humanize/english"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
+// Condition is the state of a server, as annals status prints it as JSON.
+type Condition struct {
+	Ready bool `json:"ready"`
+	// Why names what is missing on one line, if the server is not ready.
+	Why string `json:"why"`
+	// ReadyStatus has the remarks. Its parts that are not ready are in Why.
+	client.ReadyStatus
+}
+
+// Read reads the state of the server once. It fails if the server does not answer.
+func Read(ctx context.Context, from *client.Client) (is Condition, err error) {
+	status, err := from.Ready(ctx)
+	refused, answered := errors.AsType[*client.APIError](err)
+	switch {
+	case answered && refused.Status == http.StatusNotFound:
+		is.Why = "it has no /readyz; with ANNALS_OPS_ADDR set, that is there: annals status --url http://HOST:PORT"
+		return is, nil
+	case answered:
+		is.Why = refused.Error()
+		return is, nil
+	case err != nil:
+		return is, err
+	}
+	is.Ready, is.Why, is.ReadyStatus = status.Ready, notReady(status.NotReady), *status
+	is.NotReady = nil
+	return is, nil
+}
+
+// notReady describes parts on one line.
+func notReady(parts []client.NotReady) string {
+	texts := make([]string, len(parts))
+	for i, p := range parts {
+		texts[i] = p.Part + ": " + p.Reason
+		if p.Position > 0 {
+			texts[i] += fmt.Sprintf(" (position %d)", p.Position)
+		}
+		if p.Cause != "" {
+			texts[i] += ": " + p.Cause
+		}
+	}
+	return strings.Join(texts, "; ")
+}
+
 // Print writes what an operator should know, each on a line.
-func Print(w io.Writer, url string, is client.Condition) error {
+func Print(w io.Writer, url string, is Condition) error {
 	var lines []string
 	if is.Ready {
 		lines = append(lines, url+" is ready")

@@ -12,9 +12,9 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/terminal"
 	"github.com/annals-project/annals/domain/limit"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/sources"
 )
 
@@ -33,7 +33,7 @@ type Cut struct {
 func Estimate(
 	ctx context.Context, connect Connect, paths []string, cut Cut, show terminal.Streams,
 ) (client.Estimate, error) {
-	to, err := connect(client.Options{Timeout: estimateTimeout})
+	to, err := connect(client.WithAttemptTimeout(estimateTimeout))
 	if err != nil {
 		return client.Estimate{}, err
 	}
@@ -47,7 +47,7 @@ func Estimate(
 // estimateFiles lets ask estimate one request after the other, and adds the answers up.
 func estimateFiles(
 	ctx context.Context, files []sources.File, cut Cut, show terminal.Streams,
-	ask func(context.Context, client.EstimateRequest) (client.Estimate, error),
+	ask func(context.Context, client.EstimateRequest) (*client.Estimate, error),
 ) (client.Estimate, error) {
 	sum := estimateSum{Estimate: client.Estimate{
 		Files: []client.EstimatedFile{}, Batches: []client.EstimatedBatch{}, Points: []client.EstimatedPoint{},
@@ -59,14 +59,14 @@ func estimateFiles(
 		if err != nil {
 			return sum.Estimate, err
 		}
-		got := client.Estimate{}
+		got := &client.Estimate{}
 		if len(request.Files) > 0 {
 			got, err = ask(ctx, client.EstimateRequest{Files: request.Files, TimeZone: cut.TimeZone})
 			if err != nil {
 				return sum.Estimate, err
 			}
 		}
-		if err := sum.add(got, request.Skipped, len(request.Files) > 0); err != nil {
+		if err := sum.add(*got, request.Skipped, len(request.Files) > 0); err != nil {
 			return sum.Estimate, err
 		}
 		bar.Show(terminal.Step{Plain: fmt.Sprintf("%s of %s read", humanize.Comma(int64(len(sum.Files))),

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/annals-project/annals/internal/client"
+	client "github.com/annals-project/annals/client"
 )
 
 // The estimates of several requests add up, and the later ones have what the earlier ones leave.

@@ -11,13 +11,14 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
+	client "github.com/annals-project/annals/client"
+	"github.com/annals-project/annals/cmd/annals/internal/statusview"
 	"github.com/annals-project/annals/cmd/annals/internal/terminal"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/importer"
 )
 
 // Connect makes a client of the server that a command names.
-type Connect func(client.Options) (*client.Client, error)
+type Connect func(...client.Option) (*client.Client, error)
 
 // Import is what an import of data points and one of files have in common.
 type Import struct {
@@ -34,22 +35,26 @@ type Import struct {
 	canWrite func(path string) bool
 }
 
-// patient is how often a batch is sent that a server under load refuses. With the pauses that it asks for this is
-// several minutes.
-const patient = 200
+const (
+	// patience is how long a batch is sent again that a server under load refuses.
+	patience = 15 * time.Minute
+	// connectWait is how long a server is waited for that is away.
+	connectWait = 30 * time.Second
+)
 
 // connect makes a client that later waits for a server that is away or under load.
 func (i Import) connect(timeout time.Duration) (*client.Client, error) {
-	return i.Connect(client.Options{ConnectAttempts: 8, Attempts: patient, Timeout: timeout})
+	return i.Connect(client.WithMaxAttempts(0), client.WithConnectWait(connectWait), client.WithTimeout(patience),
+		client.WithAttemptTimeout(timeout))
 }
 
 // target returns where an import sends to. It fails at once without a server; later the client waits for it.
 func target(ctx context.Context, to *client.Client) (importer.Target, error) {
-	if _, _, err := to.Ready(ctx); err != nil {
+	if _, err := statusview.Read(ctx, to); err != nil {
 		return importer.Target{}, err
 	}
 	project, err := to.ProjectID(ctx)
-	return importer.Target{Server: to.Base(), Project: project}, err
+	return importer.Target{Server: to.BaseURL(), Project: project}, err
 }
 
 // notice shows the person a line, unless it is "".
@@ -77,7 +82,7 @@ func (i Import) settled(
 		return nil, nil, nil
 	}
 	if !i.Wait {
-		status, err := to.Status(ctx, last)
+		status, err := to.GetIngestion(ctx, last)
 		if err != nil {
 			return nil, &Deriving{LastSend: last, Unknown: err.Error()}, nil
 		}
@@ -87,7 +92,7 @@ func (i Import) settled(
 		return nil, nil, nil
 	}
 	bar := i.Terminal.Progress(0)
-	status, err := to.WaitSettled(ctx, last, func(s client.IngestionStatus) {
+	status, err := to.WaitSettled(ctx, last, func(s *client.IngestionStatus) {
 		waiting := english.Plural(s.Readiness.Raw+s.Readiness.Comprehension, "send", "sends")
 		bar.Show(terminal.Step{Plain: "waiting for " + waiting})
 	})
@@ -95,7 +100,7 @@ func (i Import) settled(
 	if err != nil {
 		return nil, nil, fmt.Errorf("everything was sent, but waiting for it failed: %w", err)
 	}
-	return &status, nil, nil
+	return status, nil, nil
 }
 
 // printDerived prints how much of an import can be recalled.

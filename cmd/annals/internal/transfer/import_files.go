@@ -13,8 +13,8 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/terminal"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/importer"
 	"github.com/annals-project/annals/internal/sources"
 )
@@ -66,7 +66,7 @@ func (i Import) Files(ctx context.Context, paths []string, cut Cut, yes bool) (s
 		return sum, err
 	}
 	defer func() { err = errors.Join(err, spool.Close()) }()
-	add := func(ctx context.Context, in client.EstimateRequest) (client.Estimate, error) {
+	add := func(ctx context.Context, in client.EstimateRequest) (*client.Estimate, error) {
 		return spool.Add(ctx, to, in)
 	}
 	estimated, err := estimateFiles(ctx, found, cut, i.Terminal, add)

@@ -10,8 +10,8 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/terminal"
-	"github.com/annals-project/annals/internal/client"
 	"github.com/annals-project/annals/internal/importer"
 )
 

@@ -2,59 +2,72 @@ package transfer
 
 import (
 	"bytes"
-	"encoding/json"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/terminal"
-	"github.com/annals-project/annals/internal/client"
 )
+
+// busyServer refuses each batch until a time. It takes no time to answer.
+type busyServer struct {
+	until time.Time
+	calls int
+}
+
+func (s *busyServer) RoundTrip(r *http.Request) (*http.Response, error) {
+	status, header, body := http.StatusOK, http.Header{}, "{}"
+	switch {
+	case r.URL.Path != "/api/v1/ingest/batch":
+	case time.Now().Before(s.until):
+		s.calls++
+		header.Set("Retry-After", "5")
+		status = http.StatusServiceUnavailable
+		body = `{"code":"service-unavailable","debugMessage":"more is sent than can be derived"}`
+	default:
+		s.calls++
+		body = `{"projectId":1,"ingestionId":"send-1","items":[{}]}`
+	}
+	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body))}, nil
+}
 
 // A server under load refuses for a while: the import waits for it, within a bound.
 func TestImport_IsPatient(t *testing.T) {
 	for name, c := range map[string]struct {
-		refusals int64
-		sent     int
-		failure  string
+		busy    time.Duration
+		sent    int
+		failure string
 	}{
-		"one refusal less than it bears": {patient - 1, 1, ""},
-		"as many refusals as it bears":   {patient, 0, "more is sent than can be derived"},
+		"less than it bears": {patience - time.Minute, 1, ""},
+		"more than it bears": {patience + time.Minute, 0, "more is sent than can be derived"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var calls atomic.Int64
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Path != "/api/v1/ingest/batch" {
-					return
+			synctest.Test(t, func(t *testing.T) {
+				server := &busyServer{until: time.Now().Add(c.busy)}
+				connect := func(options ...client.Option) (*client.Client, error) {
+					options = append(options, client.WithTransport(server))
+					return client.New("http://annals.test", "svc_sk_secret", options...)
 				}
-				if calls.Add(1) <= c.refusals {
-					w.Header().Set("Retry-After", "0")
-					w.WriteHeader(http.StatusServiceUnavailable)
-					_, _ = io.WriteString(w, `{"code":"service-unavailable","debugMessage":"more is sent than can be derived"}`)
-					return
+				began := time.Now()
+				sum, err := Import{
+					Connect:  connect,
+					Parallel: 1,
+					Terminal: terminal.Streams{In: strings.NewReader(`{"id":"p0","content":"tea"}` + "\n"), Out: io.Discard},
+				}.Points(t.Context(), "-")
+				failed := err != nil && strings.Contains(err.Error(), c.failure)
+				if sum.Sent != c.sent || failed != (c.sent == 0) {
+					t.Errorf("after %d calls %+v, %v", server.calls, sum, err)
 				}
-				receipt := client.BatchReceipt{ProjectID: 1, IngestionID: "send-1", Items: make([]client.ItemReceipt, 1)}
-				if err := json.NewEncoder(w).Encode(receipt); err != nil {
-					panic(err)
+				if took := time.Since(began); took < patience-2*time.Minute || took > patience {
+					t.Errorf("it took %v", took)
 				}
-			}))
-			defer server.Close()
-			sum, err := Import{
-				Connect:  func(o client.Options) (*client.Client, error) { return client.New(server.URL, "svc_sk_secret", o) },
-				Parallel: 1,
-				Terminal: terminal.Streams{In: strings.NewReader(`{"id":"p0","content":"tea"}` + "\n"), Out: io.Discard},
-			}.Points(t.Context(), "-")
-			if sum.Sent != c.sent || (err == nil) != (c.failure == "") || err != nil && !strings.Contains(err.Error(), c.failure) {
-				t.Errorf("after %d calls %+v, %v", calls.Load(), sum, err)
-			}
-			if calls.Load() != patient {
-				t.Errorf("the batch was sent %d times, want %d", calls.Load(), patient)
-			}
+			})
 		})
 	}
 }

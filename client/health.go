@@ -1,0 +1,93 @@
+package annals
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+)
+
+// Health is that of a process that runs.
+type Health struct {
+	// Status is "ok".
+	Status  string `json:"status"`
+	Version string `json:"version"`
+}
+
+// Health returns whether a process of the service runs. It needs no key.
+func (c *Client) Health(ctx context.Context) (*Health, error) {
+	return send[Health](ctx, c, call{method: http.MethodGet, path: "/healthz", repeat: safe, anonymous: true})
+}
+
+// ReadyStatus is whether a process can take calls, and what its operator should know.
+type ReadyStatus struct {
+	Ready bool `json:"-"`
+	// NotReady are the parts that are not ready.
+	NotReady []NotReady `json:"notReady,omitempty"`
+	// CatchingUp describes how far a start has read the log, "" once it has.
+	CatchingUp string `json:"catchingUp,omitempty"`
+	// WritesRefused are the reasons why writes are refused at the moment.
+	WritesRefused []string `json:"writesRefused,omitempty"`
+	// OpenTooLong describes an item or send that is open for too long, "" if there is none.
+	OpenTooLong string `json:"openTooLong,omitempty"`
+	// RecallElsewhere is the reason why this process does not answer recall, "" if it does.
+	RecallElsewhere string `json:"recallElsewhere,omitempty"`
+	// RecallIncomplete names the parts of the index that are being filled again. Recall of the projects in them is
+	// refused meanwhile.
+	RecallIncomplete []string `json:"recallIncomplete,omitempty"`
+	// SemanticSearchOff is the reason why recall searches by words alone although vectors are stored, "" if it does not.
+	SemanticSearchOff string `json:"semanticSearchOff,omitempty"`
+	// ServersDown describes the servers that background work calls and that cannot be used, such as the model.
+	ServersDown []string `json:"serversDown,omitempty"`
+	// SendsFailed describes the sends that failed lately, "" if none did.
+	SendsFailed string `json:"sendsFailed,omitempty"`
+	// BulkWritesLost counts the abandoned bulk writes of identities, whose rows could not be read.
+	BulkWritesLost int `json:"bulkWritesLost,omitempty"`
+	// SetAside are the events that projections ignore.
+	SetAside []SetAside `json:"setAside,omitempty"`
+}
+
+// NotReady is a part of the service that is not ready.
+type NotReady struct {
+	Part   string `json:"part"`
+	Reason string `json:"reason"`
+	// Position is that of an event in the log, 0 for none.
+	Position uint64 `json:"position,omitempty"`
+	// Cause is shown to operators only.
+	Cause string `json:"cause,omitempty"`
+}
+
+// SetAside is an event that the named projections ignore, or all if none is named.
+type SetAside struct {
+	Position    uint64   `json:"position"`
+	Type        string   `json:"type"`
+	Projections []string `json:"projections,omitempty"`
+}
+
+// Ready asks once whether a process can take calls. It needs no key. A process that is not ready is no error; an
+// [*APIError] is an answer without an explanation, such as a 404 if the operation routes have another address.
+func (c *Client) Ready(ctx context.Context) (*ReadyStatus, error) {
+	asked := *c
+	asked.maxAttempts = 1
+	is := &ReadyStatus{Ready: true}
+	_, err := asked.do(ctx, call{
+		method: http.MethodGet, path: "/readyz", repeat: safe, anonymous: true,
+		read: func(body io.Reader) error {
+			text, err := io.ReadAll(&bounded{body, maxResponse})
+			_ = json.Unmarshal(text, is) // a proxy may answer 200 with another body
+			return err
+		},
+	})
+	var refused *APIError
+	if errors.As(err, &refused) && refused.Status == http.StatusServiceUnavailable {
+		is = &ReadyStatus{}
+		if json.Unmarshal(refused.Data, is) == nil && len(is.NotReady) > 0 {
+			return is, nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return is, nil
+}
