@@ -20,6 +20,7 @@ SEEDS         ?= 20261125 fresh
 GOLANGCI      := bin/golangci-lint
 GOLANGCI_VERSION    := v2.15.0
 STATICCHECK_VERSION := v0.8.2
+GOVULNCHECK_VERSION := v1.9.0
 
 # One set of flags for all but the race detector, in the tests that build a program too, so that each package is compiled
 # once: without C, and without the folder of the clone. A test program has no symbols for a debugger (-w), which halves the
@@ -31,7 +32,7 @@ TEST := $(GO) test -ldflags=-w -toolexec 'env GOGC=400'
 # make lint vets every package, so the tests need not.
 UNVETTED := $(TEST) -vet=off
 
-.PHONY: help run build model test test-deploy test-clients test-elasticsearch check race lint lint-openapi bench bench-size bench-hostile fuzz walk hostile chaos soak golden examples clean
+.PHONY: help run build model test test-deploy test-clients test-elasticsearch check race fmt lint lint-openapi cover vuln bench bench-size bench-hostile fuzz walk hostile chaos soak golden examples clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,9 +91,12 @@ race: ## Run the tests of what is concurrent under the race detector.
 	CGO_ENABLED=1 $(UNVETTED) -race -short -p 4 -timeout 30m $$($(RACED))
 	cd client && CGO_ENABLED=1 $(UNVETTED) -race ./...
 
+fmt: ## Format the code with gofmt.
+	gofmt -l -w .
+
 lint: ## Format, vet and lint, and check the imports and the wording.
 	@unformatted="$$(gofmt -l .)"; \
-	if [[ -n "$$unformatted" ]]; then echo "not formatted by gofmt: $$unformatted"; exit 1; fi
+	if [[ -n "$$unformatted" ]]; then echo "not formatted by gofmt (make fmt does it): $$unformatted"; exit 1; fi
 	$(UNVETTED) ./internal/archtest
 	@if [[ -x $(GOLANGCI) ]] || GOBIN=$(CURDIR)/bin GOFLAGS='-mod=mod -trimpath' $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION); then \
 		echo "$(GOLANGCI) run"; $(GOLANGCI) run --allow-parallel-runners ./...; \
@@ -103,6 +107,20 @@ lint: ## Format, vet and lint, and check the imports and the wording.
 			(cd $$module && $(GO) vet ./... && \
 			GOFLAGS=-mod=mod $(GO) run honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION) ./...); \
 		done; \
+	fi
+
+cover: ## Run every test, and show how much of each function the tests of its package cover (T=./folder/... for some).
+	$(UNVETTED) -p 4 -timeout 30m -coverprofile coverage.out $(T)
+	$(GO) tool cover -func coverage.out
+
+# A failure of the tool itself fails the target, a missing database does not: it takes the network.
+vuln: ## Look for known vulnerabilities in what the program calls, with govulncheck and its database.
+	@code=0; found="$$(GOFLAGS='-mod=mod -trimpath' $(GO) run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./... 2>&1)" || code=$$?; \
+	echo "$$found"; \
+	if ((code)) && grep -q '^govulncheck: fetching vulnerabilities:' <<<"$$found"; then \
+		echo "the database of vulnerabilities cannot be read here: nothing is checked"; \
+	else \
+		exit "$$code"; \
 	fi
 
 fuzz: ## Fuzz every fuzz target for FUZZTIME each.

@@ -57,7 +57,7 @@ type Config struct {
 	Vault Vault
 	// Accounts read what organizations were charged and have left.
 	Accounts Accounts
-	// PlanTerms are the terms of the plans, metering.DefaultTariff if it is nil.
+	// PlanTerms are the terms of the plans, metering.DefaultPlanTerms if it is nil.
 	PlanTerms metering.PlanTerms
 	// Directory reads the identity records that a write changes.
 	Directory Directory

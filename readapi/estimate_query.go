@@ -96,15 +96,14 @@ func zoneOf(f httpx.Fields, problems *httpx.Problems) *time.Location {
 func listOf(f httpx.Fields, name string, most int, problems *httpx.Problems) [][]byte {
 	var list [][]byte
 	count := 0
-	isArray := rawjson.Elements(f.Raw(name), func(_ int, element []byte) bool {
+	for _, element := range rawjson.Elements(f.Raw(name)) {
 		if count++; count <= most {
 			list = append(list, element)
 		}
-		return true
-	})
-	switch {
-	case !isArray:
-		problems.Add(name, "want an array, got %s", rawjson.KindOf(f.Raw(name)))
+	}
+	switch kind := rawjson.KindOf(f.Raw(name)); {
+	case kind != rawjson.Array:
+		problems.Add(name, "want an array, got %s", kind)
 	case count == 0 || count > most:
 		problems.Add(name, "has %d elements: want 1 to %d", count, most)
 	}

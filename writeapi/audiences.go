@@ -136,33 +136,30 @@ func audienceOf(slug string, body []byte) (commands.AudiencePut, error) {
 // membersOf reads the members of a fixed audience: each once, in the order of its first mention. It
 // is not nil.
 func membersOf(raw []byte) (identities []string, err error) {
+	if kind := rawjson.KindOf(raw); kind != rawjson.Array {
+		return nil, httpx.Invalid("identities", "want an array, got %s", kind)
+	}
 	identities = []string{}
 	seen := map[string]bool{}
-	isArray := rawjson.Elements(raw, func(i int, element []byte) bool {
+	for i, element := range rawjson.Elements(raw) {
 		at := fmt.Sprintf("identities[%d]", i)
 		name, ok := rawjson.Text(element)
 		if !ok {
-			err = httpx.Invalid(at, "want a string, got %s", rawjson.KindOf(element))
-			return false
+			return nil, httpx.Invalid(at, "want a string, got %s", rawjson.KindOf(element))
 		}
 		if wrong := httpx.CheckName(name, 1, limit.Identity); wrong != nil {
-			err = httpx.Invalid(at, "%v", wrong)
-			return false
+			return nil, httpx.Invalid(at, "%v", wrong)
 		}
 		if !seen[name] {
 			seen[name] = true
 			identities = append(identities, name)
 		}
 		if len(identities) > limit.AudienceMembers {
-			err = fault.New(fault.Invalid, fault.CodeAudienceLimitReached,
+			return nil, fault.New(fault.Invalid, fault.CodeAudienceLimitReached,
 				"identities: there are more than %d", limit.AudienceMembers)
 		}
-		return err == nil
-	})
-	if !isArray {
-		err = httpx.Invalid("identities", "want an array, got %s", rawjson.KindOf(raw))
 	}
-	return identities, err
+	return identities, nil
 }
 
 // ruleOf reads a rule. Its fault is audience-rule-invalid, also for members of another type, and invalid-request for
@@ -181,17 +178,17 @@ func ruleOf(raw []byte) (*audience.Rule, error) {
 	if conditions == nil {
 		return nil, audience.RuleInvalid("rule.conditions", "is required")
 	}
-	isArray := rawjson.Elements(conditions, func(i int, element []byte) bool {
-		var condition audience.Condition
-		condition, err = conditionOf(i, element)
-		rule.Conditions = append(rule.Conditions, condition)
-		return err == nil && len(rule.Conditions) <= limit.RuleConditions
-	})
-	if !isArray {
-		return nil, audience.RuleInvalid("rule.conditions", "want an array, got %s", rawjson.KindOf(conditions))
+	if kind := rawjson.KindOf(conditions); kind != rawjson.Array {
+		return nil, audience.RuleInvalid("rule.conditions", "want an array, got %s", kind)
 	}
-	if err != nil {
-		return nil, err
+	for i, element := range rawjson.Elements(conditions) {
+		condition, err := conditionOf(i, element)
+		if err != nil {
+			return nil, err
+		}
+		if rule.Conditions = append(rule.Conditions, condition); len(rule.Conditions) > limit.RuleConditions {
+			break // the check refuses it
+		}
 	}
 	return rule, rule.Check()
 }
@@ -213,18 +210,19 @@ func conditionOf(i int, raw []byte) (c audience.Condition, err error) {
 		return c, nil
 	}
 	values, at := f.Raw("values"), f.Path("values")
-	isArray := rawjson.Elements(values, func(n int, element []byte) bool {
+	if kind := rawjson.KindOf(values); kind != rawjson.Array {
+		return c, audience.RuleInvalid(at, "want an array, got %s", kind)
+	}
+	for i, element := range rawjson.Elements(values) {
 		value, ok := rawjson.Text(element)
 		if !ok {
-			err = audience.RuleInvalid(fmt.Sprintf("%s[%d]", at, n), "want a string, got %s", rawjson.KindOf(element))
+			return c, audience.RuleInvalid(fmt.Sprintf("%s[%d]", at, i), "want a string, got %s", rawjson.KindOf(element))
 		}
-		c.Values = append(c.Values, value)
-		return ok && len(c.Values) <= limit.RuleValues
-	})
-	if !isArray {
-		err = audience.RuleInvalid(at, "want an array, got %s", rawjson.KindOf(values))
+		if c.Values = append(c.Values, value); len(c.Values) > limit.RuleValues {
+			break // the check of the rule refuses it
+		}
 	}
-	return c, err
+	return c, nil
 }
 
 // rulePart reads the members of a rule or of a condition.

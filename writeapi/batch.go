@@ -85,10 +85,12 @@ func itemsIn(body []byte) (items []commands.DataPoint) {
 	if !f.Has("items") {
 		return nil
 	}
-	rawjson.Elements(f.Raw("items"), func(_ int, element []byte) bool {
+	for _, element := range rawjson.Elements(f.Raw("items")) {
 		items = append(items, dataPointOf(httpx.FieldsOf(element, "", &ignored, httpx.DataPointNames), &ignored))
-		return len(items) < limit.BatchItems
-	})
+		if len(items) == limit.BatchItems {
+			break
+		}
+	}
 	return items
 }
 
@@ -100,16 +102,14 @@ func elementsOf(f httpx.Fields, problems *httpx.Problems) ([][]byte, error) {
 	}
 	var texts [][]byte
 	count := 0
-	isArray := rawjson.Elements(f.Raw("items"), func(_ int, element []byte) bool {
-		count++
-		if count <= limit.BatchItems {
+	for _, element := range rawjson.Elements(f.Raw("items")) {
+		if count++; count <= limit.BatchItems {
 			texts = append(texts, element)
 		}
-		return true
-	})
-	switch {
-	case !isArray:
-		problems.Add("items", "want an array, got %s", rawjson.KindOf(f.Raw("items")))
+	}
+	switch kind := rawjson.KindOf(f.Raw("items")); {
+	case kind != rawjson.Array:
+		problems.Add("items", "want an array, got %s", kind)
 	case count == 0:
 		return nil, fault.New(fault.Invalid, fault.CodeInvalidIngestion,
 			"the batch has no items: want 1 to %d", limit.BatchItems)

@@ -77,33 +77,29 @@ func deletionOf(body []byte) (ids []string, err error) {
 	if !f.Has("ids") {
 		return nil, httpx.Invalid("ids", "is required")
 	}
+	if kind := rawjson.KindOf(f.Raw("ids")); kind != rawjson.Array {
+		return nil, httpx.Invalid("ids", "want an array, got %s", kind)
+	}
 	seen := map[string]bool{}
-	isArray := rawjson.Elements(f.Raw("ids"), func(i int, element []byte) bool {
+	for i, element := range rawjson.Elements(f.Raw("ids")) {
 		at := fmt.Sprintf("ids[%d]", i)
 		id, ok := rawjson.Text(element)
 		if !ok {
-			err = httpx.Invalid(at, "want a string, got %s", rawjson.KindOf(element))
-			return false
+			return nil, httpx.Invalid(at, "want a string, got %s", rawjson.KindOf(element))
 		}
 		if wrong := httpx.CheckName(id, 1, limit.SourceID); wrong != nil {
-			err = httpx.Invalid(at, "%v", wrong)
-			return false
+			return nil, httpx.Invalid(at, "%v", wrong)
 		}
 		if !seen[id] {
 			seen[id] = true
 			ids = append(ids, id)
 		}
-		return len(ids) <= limit.DeletionIDs
-	})
-	switch {
-	case !isArray:
-		return nil, httpx.Invalid("ids", "want an array, got %s", rawjson.KindOf(f.Raw("ids")))
-	case err != nil:
-		return nil, err
-	case len(ids) == 0:
+		if len(ids) > limit.DeletionIDs {
+			return nil, fault.New(fault.Invalid, fault.CodeInvalidDeletion, "there are more than %d ids", limit.DeletionIDs)
+		}
+	}
+	if len(ids) == 0 {
 		return nil, fault.New(fault.Invalid, fault.CodeInvalidDeletion, "there are no ids: want 1 to %d", limit.DeletionIDs)
-	case len(ids) > limit.DeletionIDs:
-		return nil, fault.New(fault.Invalid, fault.CodeInvalidDeletion, "there are more than %d ids", limit.DeletionIDs)
 	}
 	return ids, nil
 }

@@ -44,7 +44,7 @@ type Deps struct {
 	// Audiences are changed by commands and shown by a query.
 	Audiences     audienceCommands
 	AudienceViews audienceViewer
-	// Identities are changed by commands. Sight returns when they were last seen.
+	// Identities are changed by commands. LastSeen returns when they were last seen.
 	Identities identityCommands
 	LastSeen   lastSeenReader
 	Events     eventReceiver

@@ -36,42 +36,34 @@ func traitsOf(f httpx.Fields) (traitChanges, error) {
 
 // traitsIn reads an object of traits. If a key occurs twice, the last value counts.
 func traitsIn(value []byte) (traitChanges, error) {
+	if kind := rawjson.KindOf(value); kind != rawjson.Object {
+		return traitChanges{}, fmt.Errorf("want an object of strings, got %s", kind)
+	}
 	changes := traitChanges{set: map[string]string{}}
 	gone := map[string]bool{}
-	var wrong error
-	isObject := rawjson.Each(value, func(key string, member []byte) bool {
-		if wrong = httpx.CheckName(key, 1, limit.TraitKey); wrong != nil {
-			wrong = fmt.Errorf("a key %w", wrong)
-			return false
+	for key, member := range rawjson.Each(value) {
+		if wrong := httpx.CheckName(key, 1, limit.TraitKey); wrong != nil {
+			return traitChanges{}, fmt.Errorf("a key %w", wrong)
 		}
 		// A key remains in one of the two: beyond the sum of their limits, one of them is exceeded
 		// whatever follows.
 		if len(changes.set)+len(gone) > 2*limit.Traits {
-			return false
+			break
 		}
 		if rawjson.KindOf(member) == rawjson.Null {
 			gone[key] = true
 			delete(changes.set, key)
-			return true
+			continue
 		}
 		text, ok := rawjson.Text(member)
 		if !ok {
-			wrong = fmt.Errorf("the value of %q: want a string, got %s", key, rawjson.KindOf(member))
-			return false
+			return traitChanges{}, fmt.Errorf("the value of %q: want a string, got %s", key, rawjson.KindOf(member))
 		}
-		if wrong = httpx.CheckName(text, 1, limit.TraitValue); wrong != nil {
-			wrong = fmt.Errorf("the value of %q %w", key, wrong)
-			return false
+		if wrong := httpx.CheckName(text, 1, limit.TraitValue); wrong != nil {
+			return traitChanges{}, fmt.Errorf("the value of %q %w", key, wrong)
 		}
 		changes.set[key] = text
 		delete(gone, key)
-		return true
-	})
-	if !isObject {
-		return traitChanges{}, fmt.Errorf("want an object of strings, got %s", rawjson.KindOf(value))
-	}
-	if wrong != nil {
-		return traitChanges{}, wrong
 	}
 	for key := range gone {
 		changes.removed = append(changes.removed, key)
@@ -87,15 +79,14 @@ var rowNames = httpx.NewNames("identity", "traits")
 func rowsOf(body []byte) ([]identity.Row, error) {
 	var texts [][]byte
 	count := 0
-	isArray := rawjson.Elements(body, func(_ int, element []byte) bool {
+	for _, element := range rawjson.Elements(body) {
 		if count++; count <= limit.BulkRows {
 			texts = append(texts, element)
 		}
-		return true
-	})
-	switch {
-	case !isArray:
-		return nil, fault.New(fault.Invalid, fault.CodeBulkInvalidRows, "want an array of rows, got %s", rawjson.KindOf(body))
+	}
+	switch kind := rawjson.KindOf(body); {
+	case kind != rawjson.Array:
+		return nil, fault.New(fault.Invalid, fault.CodeBulkInvalidRows, "want an array of rows, got %s", kind)
 	case count == 0 || count > limit.BulkRows:
 		return nil, fault.New(fault.Invalid, fault.CodeBulkInvalidRows,
 			"there are %d rows: want 1 to %d", count, limit.BulkRows)

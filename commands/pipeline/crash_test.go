@@ -297,7 +297,7 @@ func crashes() (every int, from func(stored bool) int) {
 	case os.Getenv("ANNALS_CRASHES") == "all":
 		return 1, none
 	case testing.Short():
-		return 4, none
+		return 8, none
 	}
 	return 3, func(stored bool) int {
 		if stored {

@@ -223,7 +223,7 @@ func telegramText(raw json.RawMessage) string {
 		return text
 	}
 	var b strings.Builder
-	rawjson.Elements(raw, func(_ int, piece []byte) bool {
+	for _, piece := range rawjson.Elements(raw) {
 		if members, ok := rawjson.Members(piece, "text"); ok {
 			piece = members["text"]
 		}
@@ -231,8 +231,7 @@ func telegramText(raw json.RawMessage) string {
 			text, _ := rawjson.Text(piece)
 			b.WriteString(text)
 		}
-		return true
-	})
+	}
 	return b.String()
 }
 

@@ -81,13 +81,12 @@ func (r *records) array(text io.Reader) error {
 // onlyList returns the array of objects in an object that has one such array, nil for anything else.
 func onlyList(object json.RawMessage) (list json.RawMessage) {
 	lists := 0
-	rawjson.Each(object, func(_ string, value []byte) bool {
+	for _, value := range rawjson.Each(object) {
 		if value[0] == '[' && bytes.HasPrefix(trimSpace(value[1:]), []byte("{")) {
 			list = value
 			lists++
 		}
-		return true
-	})
+	}
 	if lists != 1 {
 		return nil
 	}
@@ -141,12 +140,14 @@ func (r *records) field(names ...string) string {
 // that text; of any other each field is a line.
 func (r *records) add(element json.RawMessage) error {
 	r.fields = r.fields[:0]
-	rawjson.Each(element, func(name string, value []byte) bool {
+	for name, value := range rawjson.Each(element) {
 		r.fields = append(r.fields, member{r.plainName(name), value})
-		return len(r.fields) <= maxRecordLines && !r.cut.over(len(value))
-	})
-	if len(r.fields) > maxRecordLines {
-		return unparseable(Records, "a record has more than %d fields", maxRecordLines)
+		if len(r.fields) > maxRecordLines {
+			return unparseable(Records, "a record has more than %d fields", maxRecordLines)
+		}
+		if r.cut.over(len(value)) {
+			break
+		}
 	}
 	content := r.content(element)
 	if strings.TrimSpace(content) == "" {
@@ -203,15 +204,14 @@ func scalar(value json.RawMessage) (text string) {
 			return ""
 		}
 		for _, want := range []string{"name", "displayName", "login", "email", "id"} {
-			rawjson.Each(value, func(name string, member []byte) bool {
-				if name == want && member[0] == '"' {
-					text, _ = rawjson.Text(member)
-					text = strings.TrimSpace(text)
+			for name, member := range rawjson.Each(value) {
+				if name != want || member[0] != '"' {
+					continue
 				}
-				return text == ""
-			})
-			if text != "" {
-				return text
+				text, _ = rawjson.Text(member)
+				if text = strings.TrimSpace(text); text != "" {
+					return text
+				}
 			}
 		}
 		return ""
@@ -240,10 +240,11 @@ func (w *recordLines) write(name string, value json.RawMessage, depth int) {
 	switch {
 	case value[0] == 'n':
 	case value[0] == '{' && depth < maxRecordDepth:
-		rawjson.Each(value, func(inner string, value []byte) bool {
-			w.write(join(name, inner), value, depth+1)
-			return w.lines < maxRecordLines
-		})
+		for inner, value := range rawjson.Each(value) {
+			if w.write(join(name, inner), value, depth+1); w.lines >= maxRecordLines {
+				break
+			}
+		}
 	case value[0] == '[' && depth < maxRecordDepth:
 		w.list(name, value, depth)
 	case value[0] == '"':
@@ -257,9 +258,9 @@ func (w *recordLines) write(name string, value json.RawMessage, depth int) {
 func (w *recordLines) list(name string, value json.RawMessage, depth int) {
 	nested := false
 	var plain strings.Builder
-	rawjson.Elements(value, func(_ int, e []byte) bool {
+	for _, e := range rawjson.Elements(value) {
 		if nested = e[0] == '{' || e[0] == '['; nested {
-			return false
+			break
 		}
 		if text := scalar(e); text != "" {
 			if plain.Len() > 0 {
@@ -267,18 +268,19 @@ func (w *recordLines) list(name string, value json.RawMessage, depth int) {
 			}
 			plain.WriteString(text)
 		}
-		return !w.cut.over(len(e))
-	})
+		if w.cut.over(len(e)) {
+			break
+		}
+	}
 	if !nested {
 		w.line(name, plain.String())
 		return
 	}
-	n := 0
-	rawjson.Elements(value, func(_ int, e []byte) bool {
-		n++
-		w.write(join(name, strconv.Itoa(n)), e, depth+1)
-		return w.lines < maxRecordLines
-	})
+	for i, e := range rawjson.Elements(value) {
+		if w.write(join(name, strconv.Itoa(i+1)), e, depth+1); w.lines >= maxRecordLines {
+			break
+		}
+	}
 }
 
 func (w *recordLines) line(name, text string) {

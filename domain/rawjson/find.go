@@ -156,52 +156,39 @@ func (w *walk) skip(i int) (end int) {
 // object follows the paths in the object whose members begin at i.
 func (w *walk) object(n *node, i int) (end int) {
 	for {
-		i = skipSpace(w.text, i)
-		switch w.text[i] {
-		case '}':
-			return i + 1
-		case ',':
-			i++
-			continue
+		quoted, at, ok := nextEntry(w.text, i, true)
+		if !ok {
+			return at
 		}
-		end := skipString(w.text, i)
-		w.examined += end - i
+		w.examined += len(quoted)
 		var next *node
-		if name, ok := w.plain.name(w.text[i+1 : end-1]); ok {
+		if name, ok := w.plain.name(quoted[1 : len(quoted)-1]); ok {
 			next = n.members[string(name)]
 		}
-		i = skipSpace(w.text, skipSpace(w.text, end)+1) // after the colon
 		if next == nil {
-			i = w.skip(i)
+			i = w.skip(at)
 			continue
 		}
 		w.forget(next)
-		i = w.value(next, i)
+		i = w.value(next, at)
 	}
 }
 
 // array follows the paths in the array whose elements begin at i.
 func (w *walk) array(n *node, i int) (end int) {
-	for k := 0; ; {
-		i = skipSpace(w.text, i)
-		switch w.text[i] {
-		case ']':
-			return i + 1
-		case ',':
-			i++
-			continue
+	for k := 0; ; k++ {
+		_, at, ok := nextEntry(w.text, i, false)
+		if !ok {
+			return at
 		}
-		end := 0
 		if next := n.elements[k]; next != nil {
-			end = w.value(next, i)
+			i = w.value(next, at)
 		} else {
-			end = w.skip(i)
+			i = w.skip(at)
 		}
 		if n.texts != nil {
-			w.compare(n, w.text[i:end])
+			w.compare(n, w.text[at:i])
 		}
-		i = end
-		k++
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"iter"
 	"unicode/utf8"
 )
 
@@ -71,55 +72,83 @@ func Split(value []byte, names []string, other func(name []byte)) (members map[s
 		return nil, false
 	}
 	members = make(map[string][]byte, len(names))
-	i := skipSpace(value, 0) + 1
-	for {
-		i = skipSpace(value, i)
-		switch value[i] {
-		case '}':
-			return members, true
-		case ',':
-			i++
-			continue
-		}
-		end := skipString(value, i)
-		name := nameOf(value[i:end])
-		wanted := indexOf(names, name)
-		if wanted < 0 && name != nil {
+	for quoted, member := range entries(value) {
+		name := nameOf(quoted)
+		if wanted := indexOf(names, name); wanted >= 0 {
+			members[names[wanted]] = member
+		} else if name != nil {
 			other(name)
 		}
-		i = skipSpace(value, end) + 1 // the colon
-		i = skipSpace(value, i)
-		end = skipValue(value, i)
-		if wanted >= 0 {
-			members[names[wanted]] = value[i:end:end]
+	}
+	return members, true
+}
+
+// Each returns the members of an object, each with its name and its value as part of the text, in the order of the
+// text. A repeated name comes each time. Other values than an object have no members.
+func Each(value []byte) iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		if KindOf(value) != Object {
+			return
 		}
-		i = end
+		for quoted, member := range entries(value) {
+			if name, _ := unquote(quoted); !yield(name, member) {
+				return
+			}
+		}
 	}
 }
 
-// Elements calls yield for each element of an array, as part of its text, until it returns false.
-// ok is false if the value is not an array.
-func Elements(value []byte, yield func(i int, element []byte) bool) (ok bool) {
-	if KindOf(value) != Array {
-		return false
-	}
-	i := skipSpace(value, 0) + 1
-	for n := 0; ; {
-		i = skipSpace(value, i)
-		switch value[i] {
-		case ']':
-			return true
-		case ',':
+// Elements returns the elements of an array with their indexes, as parts of its text. Other values than an array have
+// no elements.
+func Elements(value []byte) iter.Seq2[int, []byte] {
+	return func(yield func(int, []byte) bool) {
+		if KindOf(value) != Array {
+			return
+		}
+		i := 0
+		for _, element := range entries(value) {
+			if !yield(i, element) {
+				return
+			}
 			i++
-			continue
 		}
-		end := skipValue(value, i)
-		if !yield(n, value[i:end:end]) {
-			return true
-		}
-		n++
-		i = end
 	}
+}
+
+// entries returns the values in an object or array, those of an object with their names in quotes.
+func entries(value []byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(quoted, entry []byte) bool) {
+		i := skipSpace(value, 0)
+		isObject := value[i] == '{'
+		for i++; ; {
+			quoted, at, ok := nextEntry(value, i, isObject)
+			if !ok {
+				return
+			}
+			if i = skipValue(value, at); !yield(quoted, value[at:i:i]) {
+				return
+			}
+		}
+	}
+}
+
+// nextEntry reads on from i, which is within an object or array and not within a value, and returns the index of the
+// next value, and its name in quotes if it is a member. If there is none, ok is false and at is the index after the
+// object or array.
+func nextEntry(text []byte, i int, isObject bool) (quoted []byte, at int, ok bool) {
+	i = skipSpace(text, i)
+	if text[i] == ',' {
+		i = skipSpace(text, i+1)
+	}
+	switch {
+	case text[i] == '}' || text[i] == ']':
+		return nil, i + 1, false
+	case !isObject:
+		return nil, i, true
+	}
+	end := skipString(text, i)
+	colon := skipSpace(text, end)
+	return text[i:end], skipSpace(text, colon+1), true
 }
 
 // Text returns the text of a string value. ok is false if the value is not a string. An escaped
@@ -128,11 +157,14 @@ func Text(value []byte) (text string, ok bool) {
 	if KindOf(value) != String {
 		return "", false
 	}
-	value = bytes.TrimSpace(value)
-	if inside := value[1 : len(value)-1]; bytes.IndexByte(inside, '\\') < 0 {
+	return unquote(bytes.TrimSpace(value))
+}
+
+func unquote(quoted []byte) (text string, ok bool) {
+	if inside := quoted[1 : len(quoted)-1]; bytes.IndexByte(inside, '\\') < 0 {
 		return string(inside), true
 	}
-	return text, json.Unmarshal(value, &text) == nil
+	return text, json.Unmarshal(quoted, &text) == nil
 }
 
 // MaxName is the most bytes of a name, as written, that is compared. The wanted names are short, so a longer one
@@ -148,7 +180,7 @@ func nameOf(quoted []byte) []byte {
 	if bytes.IndexByte(inside, '\\') < 0 {
 		return inside
 	}
-	text, _ := Text(quoted)
+	text, _ := unquote(quoted)
 	return []byte(text)
 }
 
@@ -161,8 +193,9 @@ func indexOf(names []string, name []byte) int {
 	return -1
 }
 
+// skipSpace returns the index after white space: outside strings, checked text has no other bytes up to the space.
 func skipSpace(text []byte, i int) int {
-	for i < len(text) && (text[i] == ' ' || text[i] == '\t' || text[i] == '\n' || text[i] == '\r') {
+	for i < len(text) && text[i] <= ' ' {
 		i++
 	}
 	return i
@@ -205,11 +238,8 @@ func skipValue(text []byte, i int) int {
 			}
 		}
 	default:
-		for ; i < len(text); i++ {
-			switch text[i] {
-			case ' ', '\t', '\r', '\n', ',', ']', '}':
-				return i
-			}
+		for i < len(text) && text[i] > ' ' && text[i] != ',' && text[i] != ']' && text[i] != '}' {
+			i++
 		}
 		return i
 	}

@@ -14,6 +14,9 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
+// ErrDenied is in the error of a read that the server does not allow the user.
+var ErrDenied = errors.New("the event store denies its user the read")
+
 // errorKind is the meaning of an error of the driver.
 type errorKind int
 
@@ -136,6 +139,9 @@ func readError(ctx context.Context, what string, err error) error {
 	case deleted:
 		return fmt.Errorf("%s: %w", what, eventstore.ErrDeleted)
 	case refused, badPosition:
+		if status.Code(err) == codes.PermissionDenied {
+			err = fmt.Errorf("%w: %w", ErrDenied, err)
+		}
 		return fmt.Errorf("%s: %w", what, err)
 	default:
 		return fmt.Errorf("%s: %w: %w", what, eventstore.ErrUnavailable, err)

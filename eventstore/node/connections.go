@@ -3,6 +3,7 @@ package node
 import (
 	"container/list"
 	"context"
+	"crypto/tls"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -17,8 +18,9 @@ type connections struct {
 	net.Listener
 	most int
 
-	mu   sync.Mutex
-	open int
+	mu     sync.Mutex
+	open   int
+	closed bool
 	// strangers are the connections without an admitted call, the oldest first.
 	strangers *list.List // of *connection
 }
@@ -41,10 +43,29 @@ func (l *connections) Accept() (net.Conn, error) {
 	}
 }
 
+// Close closes the listener and the connections without an admitted call: nothing waits for a handshake to end.
+func (l *connections) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	var strangers []*connection
+	for e := l.strangers.Front(); e != nil; e = e.Next() {
+		strangers = append(strangers, e.Value.(*connection))
+	}
+	l.mu.Unlock()
+	for _, c := range strangers {
+		_ = c.Close() // its transport notices
+	}
+	return l.Listener.Close()
+}
+
 // admit counts a connection. It returns nil if there is no room for it.
 func (l *connections) admit(conn net.Conn) *connection {
 	c := &connection{Conn: conn, of: l}
 	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
 	var replaced *connection
 	if l.open >= l.most {
 		oldest := l.strangers.Front()
@@ -107,9 +128,11 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// counted are credentials that tell each call on which connection it came.
+// counted are credentials that tell each call on which connection it came. They refuse what does not speak HTTP/2.
 type counted struct {
 	credentials.TransportCredentials
+	// secure is nil without TLS.
+	secure *tls.Config
 }
 
 // countedInfo is what counted adds to the peer of a call.
@@ -120,7 +143,7 @@ type countedInfo struct {
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (c counted) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
+	conn, info, err := c.handshake(raw)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -128,9 +151,33 @@ func (c counted) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 	return conn, countedInfo{info, from}, nil
 }
 
+// handshake makes the TLS handshake, which grpc refuses to clients that do not ask for HTTP/2.
+func (c counted) handshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if c.secure == nil {
+		conn, err := onlyHTTP2(raw)
+		if err != nil {
+			return nil, nil, err
+		}
+		return c.TransportCredentials.ServerHandshake(conn)
+	}
+	secured := tls.Server(raw, c.secure)
+	if err := secured.Handshake(); err != nil {
+		return nil, nil, err
+	}
+	info := credentials.TLSInfo{
+		State:          secured.ConnectionState(),
+		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
+	}
+	if info.State.NegotiatedProtocol == protocolHTTP2 {
+		return secured, info, nil
+	}
+	conn, err := onlyHTTP2(secured)
+	return conn, info, err
+}
+
 // Clone implements credentials.TransportCredentials.
 func (c counted) Clone() credentials.TransportCredentials {
-	return counted{c.TransportCredentials.Clone()}
+	return counted{c.TransportCredentials.Clone(), c.secure.Clone()}
 }
 
 // connectionOf returns the connection of a call, nil if it is not counted.

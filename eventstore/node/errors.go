@@ -80,8 +80,34 @@ func errStalled() error {
 	}
 }
 
+// errLongMessage refuses a message over the limit of the transport.
+func errLongMessage() error {
+	return &callError{
+		code: codes.ResourceExhausted, message: "Received message exceeds the maximum configured message size.",
+	}
+}
+
 func errInvalid(message string) error {
 	return &callError{code: codes.InvalidArgument, message: message}
+}
+
+// errAccessDenied refuses a caller without credentials. Clients recognize it by its trailer.
+func errAccessDenied() error {
+	return &callError{
+		codes.PermissionDenied, "Access Denied: the event store requires its user and password",
+		metadata.Pairs("exception", "access-denied"),
+	}
+}
+
+// errWrongPassword refuses a caller with other credentials.
+func errWrongPassword() error {
+	return &callError{code: codes.Unauthenticated, message: "the event store requires its user and password"}
+}
+
+// notServed is the text of a refusal of what a server of the protocol has beyond streams, over gRPC and HTTP/1.
+func notServed(what string) string {
+	return "the event store serves streams only: it has no persistent subscriptions, projections, users, operations or " +
+		"statistics, and does not serve " + what
 }
 
 // answered converts any error to the one that grpc sends. Errors of the storage are logged first.

@@ -1,8 +1,11 @@
 package node
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -21,8 +24,43 @@ import (
 const serverVersion = "24.10.4"
 
 // supported are the methods of Streams that the node serves, in lower case, as clients look for
-// them.
-var supported = []string{"append", "read", "delete", "tombstone", "batchappend"}
+// them, with their features.
+var supported = []struct {
+	method   string
+	features []string
+}{
+	{"append", nil},
+	{"read", []string{"position", "events"}},
+	{"delete", nil},
+	{"tombstone", nil},
+	{"batchappend", []string{"deadline_duration"}},
+}
+
+// asStreams returns a service of which each method reads its messages itself. grpc reads the message of any other
+// method, up to its full length, before an interceptor can refuse the call.
+func asStreams(service grpc.ServiceDesc) *grpc.ServiceDesc {
+	service.Streams = slices.Clone(service.Streams)
+	for _, method := range service.Methods {
+		service.Streams = append(service.Streams, grpc.StreamDesc{
+			StreamName: method.MethodName, ClientStreams: true,
+			Handler: func(server any, call grpc.ServerStream) error {
+				answer, err := method.Handler(server, call.Context(), func(request any) error {
+					err := call.RecvMsg(request)
+					if errors.Is(err, io.EOF) {
+						err = errInvalid("a call must carry its request")
+					}
+					return err
+				}, nil)
+				if err != nil {
+					return err
+				}
+				return call.SendMsg(answer)
+			},
+		})
+	}
+	service.Methods = nil
+	return &service
+}
 
 // registerOpen serves the methods that need no password. Their requests are empty: none is read, so that nobody can
 // make the node receive a long one.
@@ -42,9 +80,10 @@ func registerOpen(server *grpc.Server, members *membership) {
 // supportedMethods lists what the node serves.
 func supportedMethods() *serverfeatures.SupportedMethods {
 	all := &serverfeatures.SupportedMethods{EventStoreServerVersion: serverVersion}
-	for _, method := range supported {
-		all.Methods = append(all.Methods,
-			&serverfeatures.SupportedMethod{MethodName: method, ServiceName: "event_store.client.streams.streams"})
+	for _, s := range supported {
+		all.Methods = append(all.Methods, &serverfeatures.SupportedMethod{
+			MethodName: s.method, ServiceName: "event_store.client.streams.streams", Features: s.features,
+		})
 	}
 	return all
 }

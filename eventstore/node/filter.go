@@ -24,8 +24,9 @@ type filter struct {
 	interval int
 }
 
-// parseFilter reads a filter; nil selects everything.
-func parseFilter(o *streams.ReadReq_Options_FilterOptions) (*filter, error) {
+// parseFilter reads a filter; nil selects everything. Only a subscription must set its checkpoint interval: a read has
+// no checkpoints, and the .NET client sets an interval of 0 for it.
+func parseFilter(o *streams.ReadReq_Options_FilterOptions, subscribe bool) (*filter, error) {
 	if o == nil {
 		return nil, nil //nolint:nilnil // no filter, and nothing wrong
 	}
@@ -34,8 +35,8 @@ func parseFilter(o *streams.ReadReq_Options_FilterOptions) (*filter, error) {
 		f.interval = int(window.Max)
 	}
 	multiplier := int(o.GetCheckpointIntervalMultiplier())
-	if multiplier == 0 {
-		return nil, errInvalid("a filter must set its checkpoint interval")
+	if multiplier == 0 && subscribe {
+		return nil, errInvalid("the filter of a subscription must set its checkpoint interval")
 	}
 	f.interval *= multiplier
 	var by *streams.ReadReq_Options_FilterOptions_Expression

@@ -92,10 +92,8 @@ func TestReadAll_Filtered(t *testing.T) {
 	) != "" {
 		t.Errorf("the last one backwards: %v", got)
 	}
-	noMultiplier := byStream(expression("", "a"))
-	noMultiplier.CheckpointIntervalMultiplier = 0
 	for name, o := range map[string]*readOptions{
-		"no multiplier": filtered(ofAll(), noMultiplier), "no expression": filtered(ofAll(), byStream(expression(""))),
+		"no expression":              filtered(ofAll(), byStream(expression(""))),
 		"an expression that is none": filtered(ofAll(), byStream(expression("("))), "no kind": filtered(ofAll(), &filterOptions{CheckpointIntervalMultiplier: 1}),
 		"a stream": filtered(ofStream("a-1"), byStream(expression("", "a"))),
 	} {

@@ -24,9 +24,12 @@ type readSpec struct {
 	subscribe bool
 	// filter is nil if everything is wanted; only the whole log can be filtered.
 	filter *filter
-	// textIDs and resolveLinks select the form of the answer.
-	textIDs, resolveLinks bool
+	// textIDs and resolveLinks select the form of the answer. positions adds where the stream begins and ends.
+	textIDs, resolveLinks, positions bool
 }
+
+// serverPage is how many events a server reads at once. Clients see it only in first_stream_position.
+const serverPage = 32
 
 // Read reads a stream or the whole log, or subscribes to one.
 func (s *service) Read(in *streams.ReadReq, call streams.Streams_ReadServer) error {
@@ -63,9 +66,9 @@ func parseRead(o *streams.ReadReq_Options) (readSpec, error) {
 		return r, errInvalid("a subscription must read forwards")
 	}
 	_, r.textIDs = o.GetUuidOption().GetContent().(*streams.ReadReq_Options_UUIDOption_String_)
-	r.resolveLinks = o.GetResolveLinks()
+	r.resolveLinks, r.positions = o.GetResolveLinks(), o.GetControlOption().GetCompatibility() >= 1
 	var err error
-	if r.filter, err = parseFilter(o.GetFilter()); err != nil {
+	if r.filter, err = parseFilter(o.GetFilter(), r.subscribe); err != nil {
 		return r, err
 	}
 	switch from := o.GetStreamOption().(type) {
@@ -85,6 +88,9 @@ func (r *readSpec) fromAll(o *streams.ReadReq_Options_AllOptions) error {
 	case *streams.ReadReq_Options_AllOptions_Position:
 		r.position = from.Position.GetCommitPosition()
 		r.atEnd = r.position == math.MaxUint64
+		if from.Position.GetPreparePosition() > r.position {
+			return errInvalid("the prepare position must not be after the commit position")
+		}
 	case *streams.ReadReq_Options_AllOptions_Start:
 	case *streams.ReadReq_Options_AllOptions_End:
 		r.position, r.atEnd = math.MaxUint64, true
@@ -102,6 +108,10 @@ func (r *readSpec) fromStream(o *streams.ReadReq_Options_StreamOptions) error {
 	switch from := o.GetRevisionOption().(type) {
 	case *streams.ReadReq_Options_StreamOptions_Revision:
 		r.revision = int64(min(from.Revision, math.MaxInt64))
+		r.atEnd = from.Revision == math.MaxUint64
+		if from.Revision > math.MaxInt64 && !r.atEnd {
+			return errInvalid("a revision must be less than 2^63, or 2^64-1 for the end")
+		}
 	case *streams.ReadReq_Options_StreamOptions_Start:
 		if r.subscribe {
 			r.revision = -1 // a subscription begins after its revision
@@ -110,6 +120,14 @@ func (r *readSpec) fromStream(o *streams.ReadReq_Options_StreamOptions) error {
 		r.revision, r.atEnd = math.MaxInt64, true
 	default:
 		return errInvalid("a read of a stream must name its first revision")
+	}
+	switch {
+	case r.subscribe:
+		return nil
+	case r.count == 0:
+		return errInvalid("a read of a stream must have a count")
+	case r.atEnd && !r.backwards:
+		return errInvalid("a read of a stream forwards must not begin at its end")
 	}
 	return nil
 }
@@ -159,7 +177,7 @@ func (s *service) readAll(to *sender, r readSpec) error {
 // readStream serves a read of one stream, from its first revision (inclusive) in either direction.
 func (s *service) readStream(to *sender, r readSpec) error {
 	from, left := r.revision, r.count
-	for first := true; first || left > 0; first = false {
+	for first := true; ; first = false {
 		p, status, _, err := s.node.streamPage(r.stream, from, r.backwards, left)
 		if err != nil {
 			return err
@@ -167,27 +185,58 @@ func (s *service) readStream(to *sender, r readSpec) error {
 		if first && !status.Exists {
 			return to.call.Send(streamNotFound(r.stream))
 		}
-		if left == 0 {
-			return nil
+		if first && r.positions && !r.backwards {
+			if err := s.sendFirstPosition(to, r, p.Events, status.Last); err != nil {
+				return err
+			}
 		}
 		if err := to.sendAll(p.Events); err != nil {
 			return err
 		}
-		if p.End {
-			return nil
+		left -= uint64(len(p.Events))
+		if !p.End && left > 0 {
+			from = p.Events[len(p.Events)-1].Revision + 1
+			if r.backwards {
+				from -= 2
+			}
+		}
+		if p.End || left == 0 || from < 0 {
+			return s.sendLastPosition(to, r, status.Last)
 		}
 		if err := s.interrupted(to.call.Context()); err != nil {
 			return err
 		}
-		left -= uint64(len(p.Events))
-		from = p.Events[len(p.Events)-1].Revision + 1
-		if r.backwards {
-			if from -= 2; from < 0 {
-				return nil
-			}
+	}
+}
+
+// sendFirstPosition sends first_stream_position as a server does, which reads pages of serverPage events, or of the
+// count if that is smaller. If nothing of its first page is visible, because the events are truncated or expired or not
+// there yet, it sends where its next page begins: at the first visible event, or after the last one if there is none.
+// It sends nothing if that is where the read began.
+func (s *service) sendFirstPosition(to *sender, r readSpec, visible []storage.Entry, last int64) error {
+	next := last + 1
+	if len(visible) > 0 {
+		next = visible[0].Revision
+		if uint64(next-r.revision) < min(serverPage, r.count) {
+			return nil
 		}
 	}
-	return nil
+	if next == r.revision {
+		return nil
+	}
+	return to.call.Send(&streams.ReadResp{
+		Content: &streams.ReadResp_FirstStreamPosition{FirstStreamPosition: uint64(next)},
+	})
+}
+
+// sendLastPosition ends a read, with the newest revision of the stream if the client requested it.
+func (s *service) sendLastPosition(to *sender, r readSpec, last int64) error {
+	if !r.positions {
+		return nil
+	}
+	return to.call.Send(&streams.ReadResp{
+		Content: &streams.ReadResp_LastStreamPosition{LastStreamPosition: uint64(last)},
+	})
 }
 
 // streamPage reads one page of a stream. A tombstoned stream is an error.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -11,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,10 +20,9 @@ import (
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/serverfeatures"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/tap"
 )
 
 // userName is the only user that the node knows.
@@ -99,21 +100,21 @@ func newIdentity(cfg Config, addr net.Addr) (*identity, error) {
 	}, nil
 }
 
-// options make grpc require TLS and the password, for unknown services too. The password is checked when the headers
-// of a call arrive: of a call without it nothing else is kept.
+// options make grpc require TLS, and count the connections.
 func (id *identity) options() []grpc.ServerOption {
-	transport := insecure.NewCredentials()
+	transport := counted{TransportCredentials: insecure.NewCredentials()}
 	if id.certificate != nil {
-		transport = credentials.NewTLS(&tls.Config{
+		transport.secure = &tls.Config{
 			Certificates: []tls.Certificate{*id.certificate}, MinVersion: tls.VersionTLS12,
-		})
+			NextProtos: []string{protocolHTTP2, protocolHTTP1},
+		}
 	}
 	return []grpc.ServerOption{
 		grpc.UnknownServiceHandler(func(_ any, call grpc.ServerStream) error {
 			method, _ := grpc.MethodFromServerStream(call)
-			return status.Errorf(codes.Unimplemented, "the event store does not serve %s", method)
+			return status.Error(codes.Unimplemented, notServed(method))
 		}),
-		grpc.Creds(counted{transport}), grpc.InTapHandle(id.tap),
+		grpc.Creds(transport),
 	}
 }
 
@@ -123,42 +124,60 @@ var open = []string{
 	"/" + gossip.Gossip_ServiceDesc.ServiceName + "/",
 }
 
-// tap refuses a call without the right password, before its message is read.
-func (id *identity) tap(ctx context.Context, call *tap.Info) (context.Context, error) {
-	for _, service := range open {
-		if strings.HasPrefix(call.FullMethodName, service) {
-			return ctx, nil
-		}
+// authorize is the interceptor of all calls, also of unknown services. It refuses a call without the right password
+// before its first message is read: until then the node holds its headers and at most streamWindow bytes.
+func (id *identity) authorize(
+	server any, call grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
+) error {
+	if err := id.check(call.Context(), info.FullMethod); err != nil {
+		call.SetTrailer(trailersOf(err))
+		return err
 	}
-	if id.certificate != nil && !id.isUser(call.Header.Get("authorization")) {
-		return ctx, status.Error(codes.Unauthenticated, "the event store requires its user and password")
+	return handle(server, call)
+}
+
+// check returns why a call is refused, nil if it is not.
+func (id *identity) check(ctx context.Context, method string) error {
+	if id.certificate != nil {
+		known, sent := id.isUser(metadata.ValueFromIncomingContext(ctx, "authorization"))
+		isOpen := slices.ContainsFunc(open, func(service string) bool { return strings.HasPrefix(method, service) })
+		switch {
+		case sent && !known:
+			return errWrongPassword()
+		case isOpen:
+			return nil
+		case !known:
+			return errAccessDenied()
+		}
 	}
 	if c := connectionOf(ctx); c != nil {
 		c.admit()
 	}
-	return ctx, nil
+	return nil
 }
 
-// isUser reports whether one of the authorization headers holds the user and the password.
-func (id *identity) isUser(headers []string) bool {
+// isUser reports whether one of the authorization headers holds the user and the password, and whether one was sent
+// that holds any user and password.
+func (id *identity) isUser(headers []string) (known, sent bool) {
 	for _, header := range headers {
 		if subtle.ConstantTimeCompare([]byte(header), id.commonHeader) == 1 {
-			return true
+			return true, true
 		}
 		scheme, encoded, _ := strings.Cut(header, " ")
 		if !strings.EqualFold(scheme, "basic") {
 			continue
 		}
-		sent, err := base64.StdEncoding.DecodeString(encoded)
-		if err != nil {
+		pair, err := base64.StdEncoding.DecodeString(encoded)
+		if err != nil || !bytes.Contains(pair, []byte(":")) {
 			continue
 		}
-		hash := sha256.Sum256(sent)
+		sent = true
+		hash := sha256.Sum256(pair)
 		if subtle.ConstantTimeCompare(hash[:], id.credentials[:]) == 1 {
-			return true
+			return true, true
 		}
 	}
-	return false
+	return false, sent
 }
 
 // hostOf returns the address that a listener is bound to, nil if it is not a TCP address.

@@ -48,7 +48,7 @@ func TestAccess_UnknownCallers(t *testing.T) {
 		want    codes.Code
 	}{
 		{"the password", []grpc.DialOption{tls(c.RootCAs), as(c.Username, c.Password)}, codes.OK},
-		{"no credentials", []grpc.DialOption{tls(c.RootCAs)}, codes.Unauthenticated},
+		{"no credentials", []grpc.DialOption{tls(c.RootCAs)}, codes.PermissionDenied},
 		{"another password", []grpc.DialOption{tls(c.RootCAs), as(c.Username, other.Connection().Password)}, codes.Unauthenticated},
 		{"another user", []grpc.DialOption{tls(c.RootCAs), as("root", c.Password)}, codes.Unauthenticated},
 		{"an empty password", []grpc.DialOption{tls(c.RootCAs), as(c.Username, "")}, codes.Unauthenticated},

@@ -128,16 +128,16 @@ func start(ctx context.Context, cfg Config, engine *storage.Engine) (*Node, erro
 	}
 	n.server = grpc.NewServer(append(id.options(),
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+		grpc.MaxRecvMsgSize(maxReceived), grpc.MaxSendMsgSize(maxMessage),
 		grpc.WriteBufferSize(bufferSize), grpc.ReadBufferSize(bufferSize),
 		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connectionWindow),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders), grpc.ConnectionTimeout(handshakeTime),
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: clientPing, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
-		grpc.ChainUnaryInterceptor(n.recoverUnary), grpc.ChainStreamInterceptor(n.recoverStream),
+		grpc.ChainStreamInterceptor(n.recoverStream, id.authorize, checkSizes),
 	)...)
-	streams.RegisterStreamsServer(n.server, newService(n))
+	n.server.RegisterService(asStreams(streams.Streams_ServiceDesc), newService(n))
 	registerOpen(n.server, members)
 	if cfg.SystemStream && engine.Head() == 0 {
 		err = n.writeSystemStream(ctx)

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"fmt"
 	"runtime/debug"
 
@@ -19,13 +18,7 @@ func (n *Node) recoverPanic(method string, err *error) {
 	}
 }
 
-func (n *Node) recoverUnary(
-	ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
-) (answer any, err error) {
-	defer n.recoverPanic(info.FullMethod, &err)
-	return handle(ctx, request)
-}
-
+// recoverStream is the outermost interceptor of all calls.
 func (n *Node) recoverStream(
 	server any, call grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
 ) (err error) {

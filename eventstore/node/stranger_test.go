@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
@@ -110,15 +111,22 @@ func TestAccess_StrangerSendsLittle(t *testing.T) {
 	}
 	id := uint32(1)
 	for method, want := range map[string]string{
-		"/event_store.client.streams.Streams/Delete":                             "16",
-		"/event_store.client.streams.Streams/Append":                             "16",
-		"/event_store.client.streams.Streams/BatchAppend":                        "16",
-		"/nobody.knows/This":                                                     "16",
+		"/event_store.client.streams.Streams/Delete":                             "7",
+		"/event_store.client.streams.Streams/Append":                             "7",
+		"/event_store.client.streams.Streams/BatchAppend":                        "7",
+		"/nobody.knows/This":                                                     "7",
 		"/event_store.client.server_features.ServerFeatures/GetSupportedMethods": "0",
 		"/event_store.client.gossip.Gossip/Read":                                 "0",
 	} {
 		if got, widened := s.call(id, method); got != want || widened != 0 {
 			t.Errorf("%s: status %s, the window was widened by %d", method, got, widened)
+		}
+		id += 2
+	}
+	wrong := hpack.HeaderField{Name: "authorization", Value: basicHeader("admin:wrong")}
+	for _, method := range append(methodsOf(streams.Streams_ServiceDesc), open[0]+"GetSupportedMethods", open[1]+"Read") {
+		if got, widened := s.call(id, method, wrong); got != "16" || widened != 0 {
+			t.Errorf("%s: status %s with a wrong password, the window was widened by %d", method, got, widened)
 		}
 		id += 2
 	}
@@ -187,4 +195,27 @@ func TestNode_StrangersHoldAllConnections(t *testing.T) {
 		t.Cleanup(func() { _ = conn.Close() })
 	}
 	dial(t, n).append("s", anyRevision, newEvents(1)...)
+}
+
+// The end of the listener closes the connections on which no call was admitted, and accepts no further one: the node
+// does not wait for clients that send nothing.
+func TestConnections_CloseEndsStrangers(t *testing.T) {
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	runtest.Must(t, err)
+	l := newConnections(listener, 3)
+	pipe := func() (*connection, net.Conn) {
+		near, far := net.Pipe()
+		return l.admit(near), far
+	}
+	client, clientEnd := pipe()
+	client.admit()
+	_, strangerEnd := pipe()
+	runtest.Must(t, l.Close())
+	if err := strangerEnd.SetReadDeadline(time.Now()); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("the connection of a stranger: %v", err)
+	}
+	runtest.Must(t, clientEnd.SetReadDeadline(time.Now()))
+	if late, _ := pipe(); late != nil {
+		t.Error("a late connection is accepted")
+	}
 }

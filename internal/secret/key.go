@@ -48,7 +48,7 @@ func newKey(random io.Reader, prefix string) (Key, error) {
 	return Describe(prefix + text), nil
 }
 
-// The lengths of what NewWebhook generates: the token alone is the credential.
+// The parts of what NewWebhookID and NewWebhookToken generate: the token alone is the credential.
 const (
 	webhookIDPrefix = "whk_"
 	webhookIDDrawn  = 20

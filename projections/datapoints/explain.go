@@ -20,7 +20,7 @@ type Explained struct {
 	// SettledAt is nil until the send is indexed, failed or nothing-changed.
 	SettledAt *time.Time
 	Phase     string
-	// Failure is nil unless Phase is failed. FailureStands is false if a newer revision or a deletion
+	// Failure is nil unless Phase is failed. FailureCounts is false if a newer revision or a deletion
 	// made it moot.
 	Failure       *Failure
 	FailureCounts bool

@@ -68,35 +68,24 @@ func (b *bounds) applied(own []eventstore.DecodedEvent, took time.Duration) {
 	}
 }
 
-// fitting returns how many events, from the first, the next transaction applies.
-func (r *runner) fitting(events []eventstore.DecodedEvent) int {
-	bounded, knows := r.projector.(projections.Bounded)
-	if !knows && r.bounds.maxOwn == 0 && r.bounds.slow == 0 {
-		return len(events)
-	}
-	own, at := make([]eventstore.DecodedEvent, 0, len(events)), make([]int, 0, len(events))
-	for i, f := range events {
-		if r.owns(f) {
-			own, at = append(own, f), append(at, i)
-		}
-	}
+// fitting returns how many of the projector's events, from the first, the next transaction applies.
+func (r *runner) fitting(own []eventstore.DecodedEvent) int {
 	fit := len(own)
-	if knows && fit > 1 {
+	if bounded, knows := r.projector.(projections.Bounded); knows && fit > 1 {
 		fit = min(max(bounded.Fit(own), 1), fit)
 	}
 	if r.bounds.maxOwn > 0 {
 		fit = min(fit, r.bounds.maxOwn)
 	}
+	if r.bounds.slow == 0 {
+		return fit
+	}
 	for i, f := range own[:fit] {
 		if f.Position == r.bounds.slow { // retry it alone, with its own limit
-			fit = max(i, 1)
-			break
+			return max(i, 1)
 		}
 	}
-	if fit == len(own) {
-		return len(events)
-	}
-	return at[fit]
+	return fit
 }
 
 // within bounds a transaction by a limit, which ends it with errTooLong as its cause. If the parent

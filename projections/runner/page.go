@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -65,33 +66,27 @@ func (r *runner) handleMessage(msg *message.Message) error {
 
 // applyPage applies the projector's events of a page, up to the first that cannot be decoded.
 func (r *runner) applyPage(ctx context.Context, l *lease, page feed.Page) error {
-	decoded := len(page.Events)
-	for i, f := range page.Events {
-		if f.Err != nil && r.owns(f) {
-			decoded = i
-			break
-		}
+	p := r.partOf(page.After, page.Events)
+	bad := slices.IndexFunc(p.own, func(f eventstore.DecodedEvent) bool { return f.Err != nil })
+	if bad < 0 {
+		return r.applyFitting(ctx, l, p)
 	}
-	if err := r.applyFitting(ctx, l, page.After, page.Events[:decoded]); err != nil {
+	decoded, _ := p.cut(bad)
+	if err := r.applyFitting(ctx, l, decoded); err != nil {
 		return err
 	}
-	if decoded < len(page.Events) {
-		bad := page.Events[decoded]
-		return r.stopAt(ctx, l, bad, bad.Err)
-	}
-	return nil
+	return r.stopAt(ctx, l, p.own[bad], p.own[bad].Err)
 }
 
 // applyFitting applies events in pages as large as the projector can apply.
-func (r *runner) applyFitting(
-	ctx context.Context, l *lease, after eventstore.Position, events []eventstore.DecodedEvent,
-) error {
-	for len(events) > 0 {
-		n := r.fitting(events)
-		if err := r.bisect(ctx, l, after, events[:n]); err != nil {
+func (r *runner) applyFitting(ctx context.Context, l *lease, p part) error {
+	for len(p.events) > 0 {
+		var fits part
+		fits, p = p.cut(r.fitting(p.own))
+		if err := r.bisect(ctx, l, fits); err != nil {
 			return err
 		}
-		if after, events = events[n-1].Position, events[n:]; len(events) > 0 && ctx.Err() != nil {
+		if len(p.events) > 0 && ctx.Err() != nil {
 			return ctx.Err() // the next holder of the lease applies the rest
 		}
 	}
@@ -100,43 +95,36 @@ func (r *runner) applyFitting(
 
 // bisect applies events as one page. If that fails or takes too long, it applies them in halves, up
 // to the first event that cannot be applied.
-func (r *runner) bisect(
-	ctx context.Context, l *lease, after eventstore.Position, events []eventstore.DecodedEvent,
-) error {
-	cause := r.commitPage(ctx, l, after, events)
+func (r *runner) bisect(ctx context.Context, l *lease, p part) error {
+	cause := r.commitPage(ctx, l, p)
 	long := errors.Is(cause, errTooLong)
 	if cause == nil || errors.Is(cause, errStale) || transient(cause) && !long {
 		return cause
 	}
-	var owned []int
-	for i, f := range events {
-		if r.owns(f) {
-			owned = append(owned, i)
-		}
-	}
-	if len(owned) == 1 && long {
+	if len(p.own) == 1 && long {
 		r.log.WarnContext(ctx, "event takes longer than its limit, will retry with a longer one",
-			"position", events[owned[0]].Position, "stream", events[owned[0]].Stream, "next_limit", r.bounds.slowLimit, "err", cause)
+			"position", p.own[0].Position, "stream", p.own[0].Stream, "next_limit", r.bounds.slowLimit, "err", cause)
 		return cause
 	}
-	if len(owned) == 1 {
+	if len(p.own) == 1 {
 		// The events of other projections before it still move the checkpoint.
-		if first := owned[0]; first > 0 {
-			if err := r.commitPage(ctx, l, after, events[:first]); err != nil {
+		if before, _ := p.cut(0); len(before.events) > 0 {
+			if err := r.commitPage(ctx, l, before); err != nil {
 				return err
 			}
 		}
-		return r.stopAt(ctx, l, events[owned[0]], cause)
+		return r.stopAt(ctx, l, p.own[0], cause)
 	}
 	if err := ctx.Err(); err != nil {
 		return err // the next holder of the lease applies the rest
 	}
-	r.log.WarnContext(ctx, "page not applied, will retry in halves", "after", after, "events", len(events), "err", cause)
-	middle := owned[len(owned)/2]
-	if err := r.applyFitting(ctx, l, after, events[:middle]); err != nil {
+	r.log.WarnContext(ctx, "page not applied, will retry in halves",
+		"after", p.after, "events", len(p.events), "err", cause)
+	first, second := p.cut(len(p.own) / 2)
+	if err := r.applyFitting(ctx, l, first); err != nil {
 		return err
 	}
-	return r.applyFitting(ctx, l, events[middle-1].Position, events[middle:])
+	return r.applyFitting(ctx, l, second)
 }
 
 // stopAt returns the Stop at an event, or errStale if another process took the lease and caused the
@@ -159,46 +147,38 @@ func (r *runner) stopAt(ctx context.Context, l *lease, f eventstore.DecodedEvent
 
 // commitPage applies the projector's events and moves the checkpoint to the last event, in one
 // transaction.
-func (r *runner) commitPage(
-	ctx context.Context, l *lease, after eventstore.Position, events []eventstore.DecodedEvent,
-) error {
+func (r *runner) commitPage(ctx context.Context, l *lease, p part) error {
 	began := time.Now()
-	var owned []eventstore.DecodedEvent
-	for _, f := range events {
-		if r.owns(f) {
-			owned = append(owned, f)
-		}
-	}
-	limit := r.bounds.limit(owned)
+	limit := r.bounds.limit(p.own)
 	ctx, cancel := r.within(ctx, limit)
 	defer cancel()
-	last := events[len(events)-1]
+	last := p.events[len(p.events)-1]
 	var err error
-	if len(owned) == 0 {
-		err = l.skip(after, last.Position, last.ID)
+	if len(p.own) == 0 {
+		err = l.skip(p.after, last.Position, last.ID)
 	} else {
-		err = l.advance(after, last.Position, last.ID, func(from eventstore.Position) error {
-			return r.inTx(ctx, l, from, last, owned)
+		err = l.advance(p.after, last.Position, last.ID, func(from eventstore.Position) error {
+			return r.inTx(ctx, l, from, last, p.own)
 		})
 		if err = tooLong(ctx, limit, err); errors.Is(err, errTooLong) {
-			r.bounds.exceeded(owned)
+			r.bounds.exceeded(p.own)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	if len(owned) > 0 {
-		r.bounds.applied(owned, time.Since(began))
+	if len(p.own) > 0 {
+		r.bounds.applied(p.own, time.Since(began))
 	}
 	// Wake waiters last, so that the hook has already invalidated its caches.
-	r.hooks.page(r.projector.Name(), len(events), len(owned), time.Since(began))
+	r.hooks.page(r.projector.Name(), len(p.events), len(p.own), time.Since(began))
 	r.progress.advanced(last.Position)
 	return nil
 }
 
 // inTx writes rows and checkpoint in one transaction, which starts with the checkpoint at from.
 func (r *runner) inTx(
-	ctx context.Context, l *lease, from eventstore.Position, last eventstore.DecodedEvent, owned []eventstore.DecodedEvent,
+	ctx context.Context, l *lease, from eventstore.Position, last eventstore.DecodedEvent, own []eventstore.DecodedEvent,
 ) error {
 	if _, external := r.projector.(projections.External); external {
 		// The epoch guards the rows. The external target is written before they are committed.
@@ -209,7 +189,7 @@ func (r *runner) inTx(
 	}
 	var left bool
 	err := pgx.BeginTxFunc(ctx, r.db, beginIn(r.table.schema), func(tx pgx.Tx) error {
-		if err := causeOf(r.recoverPanics(ctx, tx, owned)); err != nil {
+		if err := causeOf(r.recoverPanics(ctx, tx, own)); err != nil {
 			if tx.Conn().IsClosed() {
 				return projections.Transient(err)
 			}
@@ -234,7 +214,7 @@ func (r *runner) inTx(
 }
 
 // recoverPanics calls Apply and returns its panic as an error of the events.
-func (r *runner) recoverPanics(ctx context.Context, tx pgx.Tx, owned []eventstore.DecodedEvent) (err error) {
+func (r *runner) recoverPanics(ctx context.Context, tx pgx.Tx, own []eventstore.DecodedEvent) (err error) {
 	defer panics.Recover(ctx, r.log, &err, "projector panicked")
-	return r.projector.Apply(ctx, tx, owned)
+	return r.projector.Apply(ctx, tx, own)
 }

@@ -26,7 +26,7 @@ const (
 	// rewritePause is the pause between two rewrites of files with removed events: a rewrite also
 	// copies the other events in them.
 	rewritePause = 10 * time.Minute
-	// failurePause follows a failed removal. It doubles up to failureRest while removals fail.
+	// failurePause follows a failed removal. It doubles up to failureLongest while removals fail.
 	failurePause   = time.Second
 	failureLongest = time.Minute
 	// forever is longer than any process runs.

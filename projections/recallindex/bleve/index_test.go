@@ -27,7 +27,12 @@ func TestConformance(t *testing.T) { conformance(t, bleve.Options{}) }
 
 // TestConformance_BigProjects runs the suite with projects that get their own slot after two
 // documents.
-func TestConformance_BigProjects(t *testing.T) { conformance(t, bleve.Options{OwnFrom: 2}) }
+func TestConformance_BigProjects(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestConformance_FewHandles has projects with slots of their own too")
+	}
+	conformance(t, bleve.Options{OwnFrom: 2})
+}
 
 // TestConformance_FewHandles runs the suite with one open slot at a time, so that slots close and
 // open all the time.

@@ -15,7 +15,7 @@ import (
 const (
 	frameBegan   = 'B' // ExportBegan; the first frame
 	frameLines   = 'L' // a part of the lines
-	frameMark    = 'M' // ExportMark: the lines before it are complete
+	frameMark    = 'M' // export.Mark: the lines before it are complete
 	frameEnd     = 'E' // the export is complete; the last frame
 	frameFailure = 'F' // refusal; the last frame
 

@@ -158,6 +158,9 @@ func awaitLog(ctx context.Context, store *esdb.Store, logger *slog.Logger) error
 	}, func(err error) bool {
 		return !errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, esdb.ErrUntrusted)
 	})
+	if errors.Is(err, esdb.ErrDenied) {
+		err = fmt.Errorf(`%w (name a user that the metadata of $all lets read: {"$acl":{"$r":["$admins","USER"]}} in $$$all)`, err)
+	}
 	if err != nil {
 		return fmt.Errorf("the event store that ANNALS_EVENTSTORE names cannot be used: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -98,17 +99,23 @@ func (a *opening) admit() error {
 // web serves handlers over HTTP.
 type web struct {
 	// connections bounds the connections of all addresses together.
-	connections     *httpx.Connections
-	admission       *opening
-	tlsCert, tlsKey string
-	logger          *slog.Logger
+	connections *httpx.Connections
+	admission   *opening
+	// certificate loads the certificate of all addresses; nil means plain HTTP.
+	certificate func() (*httpx.Certificate, error)
+	logger      *slog.Logger
 }
 
 func newWeb(cfg Config, opening *opening) *web {
-	return &web{
-		connections: httpx.NewConnections(httpx.ConnectionLimit()), admission: opening,
-		tlsCert: cfg.TLSCert, tlsKey: cfg.TLSKey, logger: cfg.Logger,
+	w := &web{
+		connections: httpx.NewConnections(httpx.ConnectionLimit()), admission: opening, logger: cfg.Logger,
 	}
+	if cfg.TLSCert != "" {
+		w.certificate = sync.OnceValues(func() (*httpx.Certificate, error) {
+			return httpx.LoadCertificate(cfg.TLSCert, cfg.TLSKey, cfg.Logger)
+		})
+	}
+	return w
 }
 
 // serve returns a task that serves until the context ends, then waits for the open requests.
@@ -116,14 +123,14 @@ func (w *web) serve(l net.Listener, handler http.Handler) func(context.Context) 
 	return func(ctx context.Context) error {
 		server := httpx.NewServer(handler, w.logger)
 		l := w.connections.Listen(l)
-		if w.tlsCert != "" {
-			certificate, err := tls.LoadX509KeyPair(w.tlsCert, w.tlsKey)
+		if w.certificate != nil {
+			certificate, err := w.certificate()
 			if err != nil {
-				return fmt.Errorf("load the certificate: %w", err)
+				return err
 			}
 			// Without a protocol offer only HTTP/1.1 is spoken, so no connection carries many requests at
 			// once.
-			l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
+			l = tls.NewListener(l, &tls.Config{GetCertificate: certificate.Get, MinVersion: tls.VersionTLS12})
 		}
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(l) }()

@@ -1,0 +1,189 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/gossip"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/serverfeatures"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/annals-project/annals/internal/runtest"
+)
+
+// secureServer is a server that asks for a password.
+func secureServer(t *testing.T) endpoint {
+	t.Helper()
+	s := protocolServer(t, Config{})
+	if !s.secure {
+		t.Skip("a server without TLS serves every caller")
+	}
+	return s
+}
+
+// TestProtocol_NoCredentials: a caller without credentials is refused with the trailer by which clients recognize it.
+// Discovery needs no credentials.
+func TestProtocol_NoCredentials(t *testing.T) {
+	s := secureServer(t)
+	c := s.dialAs(t, "", "")
+	stream := unused("denied")
+	denied := metadata.Pairs("exception", "access-denied")
+	for name, call := range map[string]func() (metadata.MD, error){
+		"read a stream": func() (metadata.MD, error) {
+			_, _, trailer, err := c.tryRead(ofStream(stream))
+			return trailer, err
+		},
+		"read everything": func() (metadata.MD, error) {
+			_, _, trailer, err := c.tryRead(limited(ofAll(), 1))
+			return trailer, err
+		},
+		"subscribe": func() (metadata.MD, error) {
+			_, _, trailer, err := c.tryRead(subscribed(ofAll()))
+			return trailer, err
+		},
+		"append": func() (metadata.MD, error) {
+			call, err := c.Append(runtest.Context(t))
+			runtest.Must(t, err)
+			for _, message := range []*streams.AppendReq{appendOptions(stream, none), newEvent("{}").message()} {
+				if err := call.Send(message); err != nil && !errors.Is(err, io.EOF) { // the answer may have come first
+					t.Fatal(err)
+				}
+			}
+			_, err = call.CloseAndRecv()
+			return call.Trailer(), err
+		},
+		"delete": func() (metadata.MD, error) {
+			_, trailer, err := c.tryDelete(stream, anyRevision)
+			return trailer, err
+		},
+		"tombstone": func() (metadata.MD, error) {
+			_, trailer, err := c.tryTombstone(stream, anyRevision)
+			return trailer, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			trailer, err := call()
+			if status.Code(err) != codes.PermissionDenied || !strings.HasPrefix(message(err), "Access Denied") {
+				t.Errorf("got %v", err)
+			}
+			if diff := cmp.Diff(denied.Get("exception"), trailer.Get("exception")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if err := features(t, c.conn); err != nil {
+		t.Errorf("features: %v", err)
+	}
+	if err := members(t, c.conn); err != nil {
+		t.Errorf("members: %v", err)
+	}
+}
+
+func features(t *testing.T, conn *grpc.ClientConn) error {
+	_, err := serverfeatures.NewServerFeaturesClient(conn).GetSupportedMethods(runtest.Context(t), &shared.Empty{})
+	return err
+}
+
+func members(t *testing.T, conn *grpc.ClientConn) error {
+	_, err := gossip.NewGossipClient(conn).Read(runtest.Context(t), &shared.Empty{})
+	return err
+}
+
+// TestProtocol_BatchWithoutCredentials: the real server answers each append of a batch call, with AccessDenied in the
+// detail. The node ends the call instead, with the trailer of other methods: it reads no message of a stranger, so it
+// knows no append.
+func TestProtocol_BatchWithoutCredentials(t *testing.T) {
+	s := secureServer(t)
+	call, err := s.dialAs(t, "", "").BatchAppend(runtest.Context(t))
+	runtest.Must(t, err)
+	if err := call.Send(&streams.BatchAppendReq{
+		CorrelationId: structuredID(uuid.New()), IsFinal: true,
+		Options: &streams.BatchAppendReq_Options{
+			StreamIdentifier:       nameOf(unused("denied")),
+			ExpectedStreamPosition: &streams.BatchAppendReq_Options_Any{Any: &emptypb.Empty{}},
+		},
+	}); err != nil && !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	runtest.Must(t, call.CloseSend())
+	answer, err := call.Recv()
+	if s.own != nil {
+		if status.Code(err) != codes.PermissionDenied || call.Trailer().Get("exception")[0] != "access-denied" {
+			t.Errorf("%v, trailer %v", err, call.Trailer())
+		}
+		return
+	}
+	runtest.Must(t, err)
+	details := status.FromProto(answer.GetError()).Details()
+	if answer.GetError().GetCode() != int32(codes.PermissionDenied) || len(details) != 1 {
+		t.Fatalf("answer %v", answer)
+	}
+	if _, is := details[0].(*shared.AccessDenied); !is {
+		t.Errorf("detail %v", details[0])
+	}
+}
+
+// TestProtocol_WrongPassword: every method refuses a wrong password, also those that need none.
+func TestProtocol_WrongPassword(t *testing.T) {
+	s := secureServer(t)
+	stream := unused("unknown")
+	for name, c := range map[string]client{
+		"another password": s.dialAs(t, s.user, s.password+"x"),
+		"another user":     s.dialAs(t, unused("nobody"), s.password),
+		"no password":      s.dialAs(t, s.user, ""),
+	} {
+		for method, call := range map[string]func() error{
+			"Read":   func() error { _, _, _, err := c.tryRead(ofStream(stream)); return err },
+			"Append": func() error { _, err := c.tryAppend(runtest.Context(t), stream, none, newEvents(1)...); return err },
+			"BatchAppend": func() error {
+				call, err := c.BatchAppend(runtest.Context(t))
+				if err == nil {
+					_, err = call.Recv()
+				}
+				return err
+			},
+			"Delete":              func() error { _, _, err := c.tryDelete(stream, anyRevision); return err },
+			"Tombstone":           func() error { _, _, err := c.tryTombstone(stream, anyRevision); return err },
+			"GetSupportedMethods": func() error { return features(t, c.conn) },
+			"Gossip":              func() error { return members(t, c.conn) },
+		} {
+			if err := call(); status.Code(err) != codes.Unauthenticated {
+				t.Errorf("%s: %s: %v", name, method, err)
+			}
+		}
+	}
+	if _, found, _, err := s.dial(t).tryRead(ofStream(stream)); found || err != nil {
+		t.Errorf("something was written: %v", err)
+	}
+}
+
+// TestProtocol_Features: the methods of Streams are listed in lower case, with the features by which clients choose how
+// to call them.
+func TestProtocol_Features(t *testing.T) {
+	got, err := serverfeatures.NewServerFeaturesClient(protocolServer(t, Config{}).dial(t).conn).
+		GetSupportedMethods(context.Background(), &shared.Empty{})
+	runtest.Must(t, err)
+	listed := map[string][]string{}
+	for _, m := range got.GetMethods() {
+		if m.GetServiceName() == "event_store.client.streams.streams" {
+			listed[m.GetMethodName()] = m.GetFeatures()
+		}
+	}
+	want := map[string][]string{
+		"append": nil, "read": {"position", "events"}, "delete": nil, "tombstone": nil, "batchappend": {"deadline_duration"},
+	}
+	if diff := cmp.Diff(want, listed); diff != "" {
+		t.Error(diff)
+	}
+}
