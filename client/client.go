@@ -29,6 +29,7 @@ type Client struct {
 	attemptTimeout time.Duration
 	connectWait    time.Duration // negative for the whole timeout
 	maxAttempts    int           // 0 for any number
+	withoutKeys    bool
 }
 
 // Option changes how a client calls. See [New].
@@ -65,6 +66,12 @@ func WithMaxAttempts(n int) Option {
 // WithUserAgent sets the User-Agent header, which the request log shows. The default is "annals-go".
 func WithUserAgent(name string) Option {
 	return func(c *Client) { c.userAgent = name }
+}
+
+// WithoutIdempotencyKeys makes no idempotency keys, which cost the service a second write for each single ingest. An
+// ingest without a key is repeated after a 503 only: a text that is sent twice may replace a newer one with its id.
+func WithoutIdempotencyKeys() Option {
+	return func(c *Client) { c.withoutKeys = true }
 }
 
 // New returns a client of the service at an address such as https://memory.example.com, without /api/v1. The key is a

@@ -48,8 +48,8 @@
 // context ends, or its time is over ([WithTimeout]). If the service names a pause (Retry-After), that is kept; a pause
 // beyond the time that is left ends the call at once. What is repeated depends on what a second attempt does:
 //
-//   - Reads, PUT, the estimate, and an ingest, which always carries an idempotency key: after a broken connection, 502,
-//     503, 504, and a 429 that names no cap.
+//   - Reads, PUT, the estimate, and an ingest, which carries an idempotency key: after a broken connection, 502, 503,
+//     504, and a 429 that names no cap.
 //   - DELETE as well. If the answer to an attempt was lost, a 404 to the next one counts as done.
 //   - [Client.Recall] after a 503 only, since a recall is charged.
 //   - All other calls only if no connection was made.

@@ -27,7 +27,8 @@ type DataPoint struct {
 	// Identity is the customer id of the author. It restricts nothing.
 	Identity string `json:"identity,omitempty"`
 	// IdempotencyKey makes it safe to repeat the call: the same key with the same data point returns the first receipt.
-	// [Client.Ingest] makes one if it is "". A data point of a batch has none, since the batch has one.
+	// [Client.Ingest] makes one if it is "", see [WithoutIdempotencyKeys]. A data point of a batch has none, since the
+	// batch has one.
 	IdempotencyKey string `json:"idempotencyKey,omitempty"`
 }
 
@@ -95,10 +96,9 @@ type ItemReceipt struct {
 // Ingest sends one data point. When it returns, the text is stored; recall finds it once its send is completed, which
 // [Client.WaitIngestion] waits for.
 func (c *Client) Ingest(ctx context.Context, p DataPoint) (*Receipt, error) {
-	if p.IdempotencyKey == "" {
-		p.IdempotencyKey = rand.Text()
-	}
-	return send[Receipt](ctx, c, call{method: http.MethodPost, path: path("ingest"), in: p, repeat: safe})
+	var repeat repeat
+	p.IdempotencyKey, repeat = c.idempotencyKey(p.IdempotencyKey)
+	return send[Receipt](ctx, c, call{method: http.MethodPost, path: path("ingest"), in: p, repeat: repeat})
 }
 
 // IngestBatch sends up to 1,000 data points at once, all or none. A refusal names the position of an item in its
@@ -109,10 +109,21 @@ func (c *Client) IngestBatch(ctx context.Context, b Batch) (*BatchReceipt, error
 			return nil, fmt.Errorf("items[%d] has an idempotency key: only the batch may have one", i)
 		}
 	}
-	if b.IdempotencyKey == "" {
-		b.IdempotencyKey = rand.Text()
+	var repeat repeat
+	b.IdempotencyKey, repeat = c.idempotencyKey(b.IdempotencyKey)
+	return send[BatchReceipt](ctx, c, call{method: http.MethodPost, path: path("ingest", "batch"), in: b, repeat: repeat})
+}
+
+// idempotencyKey returns the key of an ingest: that of the caller, or a new one.
+func (c *Client) idempotencyKey(given string) (string, repeat) {
+	switch {
+	case given != "":
+		return given, safe
+	case c.withoutKeys:
+		return "", charged
+	default:
+		return rand.Text(), safe
 	}
-	return send[BatchReceipt](ctx, c, call{method: http.MethodPost, path: path("ingest", "batch"), in: b, repeat: safe})
 }
 
 // IngestionStatus is the progress of a send.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -229,6 +230,30 @@ func TestIngest_IdempotencyKey(t *testing.T) {
 			t.Errorf("sent %s", b[4])
 		}
 	})
+}
+
+// Without a key, an ingest is sent again after a refusal for load only.
+func TestIngest_WithoutIdempotencyKey(t *testing.T) {
+	for name, c := range map[string]struct {
+		point annals.DataPoint
+		first step
+		sent  int
+	}{
+		"refused for load": {annals.DataPoint{Content: "tea"}, busy, 2},
+		"no answer":        {annals.DataPoint{Content: "tea"}, lost, 1},
+		"a key of its own": {annals.DataPoint{Content: "tea", IdempotencyKey: "mine"}, lost, 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client, s := scripted(t, []step{c.first, accept}, annals.WithoutIdempotencyKeys())
+			_, err := client.Ingest(t.Context(), c.point)
+			if len(s.seen) != c.sent || (err == nil) != (c.sent == 2) {
+				t.Errorf("%s: sent %d times, %v", name, len(s.seen), err)
+			}
+			if hasKey := strings.Contains(s.bodies[0], "idempotencyKey"); hasKey != (c.point.IdempotencyKey != "") {
+				t.Errorf("%s: sent %s", name, s.bodies[0])
+			}
+		})
+	}
 }
 
 // A 404 counts as done if an earlier attempt may have deleted what it names, and only then.
