@@ -200,6 +200,10 @@ func statusBadRequest(message string) *status.Status {
 	return detailed(codes.InvalidArgument, "BadRequest", &shared.BadRequest{Message: message})
 }
 
+func statusAccessDenied() *status.Status {
+	return detailed(codes.PermissionDenied, "Access Denied", &shared.AccessDenied{})
+}
+
 func statusTimeout() *status.Status {
 	return detailed(codes.DeadlineExceeded, "Timeout", &shared.Timeout{})
 }

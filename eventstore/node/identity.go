@@ -15,9 +15,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/gossip"
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/serverfeatures"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -61,6 +63,8 @@ type identity struct {
 	// commonHeader is the authorization header as nearly all clients write it, which need not be
 	// decoded.
 	commonHeader []byte
+	// denying is held while a message of a caller without credentials is read.
+	denying sync.Mutex
 }
 
 // newIdentity generates what the configuration omits. An insecure node listens on the loopback
@@ -125,15 +129,36 @@ var open = []string{
 }
 
 // authorize is the interceptor of all calls, also of unknown services. It refuses a call without the right password
-// before its first message is read: until then the node holds its headers and at most streamWindow bytes.
+// before its first message is read (but see denyBatch): until then the node holds its headers and at most streamWindow
+// bytes.
 func (id *identity) authorize(
 	server any, call grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
 ) error {
 	if err := id.check(call.Context(), info.FullMethod); err != nil {
+		if info.FullMethod == streams.Streams_BatchAppend_FullMethodName && status.Code(err) == codes.PermissionDenied {
+			id.denyBatch(call)
+		}
 		call.SetTrailer(trailersOf(err))
 		return err
 	}
 	return handle(server, call)
+}
+
+// denyBatch answers the first append of a batch call as clients expect it, before the call ends. Of all strangers it
+// reads one message at a time, since each may be long: others receive the status of the call alone.
+func (id *identity) denyBatch(call grpc.ServerStream) {
+	if !id.denying.TryLock() {
+		return
+	}
+	defer id.denying.Unlock()
+	var first streams.BatchAppendReq
+	if call.RecvMsg(&first) != nil {
+		return // the status of the call follows
+	}
+	_ = call.SendMsg(&streams.BatchAppendResp{ // likewise
+		CorrelationId: first.GetCorrelationId(), StreamIdentifier: first.GetOptions().GetStreamIdentifier(),
+		Result: &streams.BatchAppendResp_Error{Error: statusAccessDenied().Proto()},
+	})
 }
 
 // check returns why a call is refused, nil if it is not.

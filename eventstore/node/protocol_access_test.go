@@ -15,8 +15,10 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/annals-project/annals/internal/runtest"
@@ -100,37 +102,64 @@ func members(t *testing.T, conn *grpc.ClientConn) error {
 	return err
 }
 
-// TestProtocol_BatchWithoutCredentials: the real server answers each append of a batch call, with AccessDenied in the
-// detail. The node ends the call instead, with the trailer of other methods: it reads no message of a stranger, so it
-// knows no append.
+// TestProtocol_BatchWithoutCredentials: an append of a batch call is answered with AccessDenied in the detail.
 func TestProtocol_BatchWithoutCredentials(t *testing.T) {
 	s := secureServer(t)
 	call, err := s.dialAs(t, "", "").BatchAppend(runtest.Context(t))
 	runtest.Must(t, err)
-	if err := call.Send(&streams.BatchAppendReq{
+	request := deniedBatch()
+	runtest.Must(t, call.Send(request))
+	answer, err := call.Recv()
+	runtest.Must(t, err)
+	details := status.FromProto(answer.GetError()).Details()
+	if answer.GetError().GetCode() != int32(codes.PermissionDenied) || answer.GetError().GetMessage() != "Access Denied" ||
+		len(details) != 1 || !proto.Equal(answer.GetCorrelationId(), request.GetCorrelationId()) ||
+		!proto.Equal(answer.GetStreamIdentifier(), request.GetOptions().GetStreamIdentifier()) {
+		t.Fatalf("answer %v", answer)
+	}
+	if _, is := details[0].(*shared.AccessDenied); !is {
+		t.Errorf("detail %v", details[0])
+	}
+}
+
+func deniedBatch() *streams.BatchAppendReq {
+	return &streams.BatchAppendReq{
 		CorrelationId: structuredID(uuid.New()), IsFinal: true,
 		Options: &streams.BatchAppendReq_Options{
 			StreamIdentifier:       nameOf(unused("denied")),
 			ExpectedStreamPosition: &streams.BatchAppendReq_Options_Any{Any: &emptypb.Empty{}},
 		},
-	}); err != nil && !errors.Is(err, io.EOF) {
-		t.Fatal(err)
 	}
-	runtest.Must(t, call.CloseSend())
-	answer, err := call.Recv()
-	if s.own != nil {
-		if status.Code(err) != codes.PermissionDenied || call.Trailer().Get("exception")[0] != "access-denied" {
-			t.Errorf("%v, trailer %v", err, call.Trailer())
-		}
-		return
+}
+
+// While one batch call without credentials is read, another one ends with its status, and reads nothing.
+func TestBatch_StrangersOneAtATime(t *testing.T) {
+	n := startNode(t, Config{})
+	c := n.Connection()
+	s := endpoint{addr: c.Addr, secure: true, transport: credentials.NewClientTLSFromCert(c.RootCAs, "")}
+	type result struct {
+		call   int
+		answer *streams.BatchAppendResp
+		err    error
 	}
-	runtest.Must(t, err)
-	details := status.FromProto(answer.GetError()).Details()
-	if answer.GetError().GetCode() != int32(codes.PermissionDenied) || len(details) != 1 {
-		t.Fatalf("answer %v", answer)
+	results := make(chan result, 2)
+	var calls []streams.Streams_BatchAppendClient
+	for i := range 2 {
+		call, err := s.dialAs(t, "", "").BatchAppend(runtest.Context(t))
+		runtest.Must(t, err)
+		calls = append(calls, call)
+		go func() {
+			answer, err := call.Recv()
+			results <- result{i, answer, err}
+		}()
 	}
-	if _, is := details[0].(*shared.AccessDenied); !is {
-		t.Errorf("detail %v", details[0])
+	ended := <-results
+	if status.Code(ended.err) != codes.PermissionDenied {
+		t.Fatalf("%v, %v", ended.answer, ended.err)
+	}
+	runtest.Must(t, calls[1-ended.call].Send(deniedBatch()))
+	if read := <-results; read.answer.GetError().GetCode() != int32(codes.PermissionDenied) {
+		t.Errorf("%v, %v", read.answer, read.err)
 	}
 }
 
