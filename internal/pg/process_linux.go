@@ -33,8 +33,13 @@ func namespaceUsers() []osUser {
 
 // serversOf returns the processes of Postgres whose working folder is folder. known is false in a root
 // without /proc.
-func serversOf(folder string) (pids []int, known bool, err error) {
-	entries, err := os.ReadDir("/proc")
+func serversOf(folder string) (pids []int, known bool, err error) { return serversIn(processes, folder) }
+
+// processes is where the system describes its processes.
+const processes = "/proc"
+
+func serversIn(root, folder string) (pids []int, known bool, err error) {
+	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, nil
 	}
@@ -46,7 +51,7 @@ func serversOf(folder string) (pids []int, known bool, err error) {
 		if err != nil {
 			continue
 		}
-		is, err := isServerOf(pid, folder)
+		is, err := isServerIn(root, pid, folder)
 		if errors.Is(err, fs.ErrPermission) {
 			continue // a process of another user, whose folder this is not
 		}
@@ -64,21 +69,22 @@ func serversOf(folder string) (pids []int, known bool, err error) {
 func hasEnded(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }
 
 // isServerOf reports whether a process is a Postgres whose working folder is folder.
-func isServerOf(pid int, folder string) (bool, error) {
-	proc := "/proc/" + strconv.Itoa(pid)
-	executable, err := os.Readlink(proc + "/exe")
-	if hasEnded(err) {
-		return false, nil
-	}
-	if err != nil {
+func isServerOf(pid int, folder string) (bool, error) { return isServerIn(processes, pid, folder) }
+
+// isServerIn is isServerOf with the place of the descriptions. A process that is being ended has no program any more
+// while it still holds the shared memory of its server. It is known by its folder, which it leaves last.
+func isServerIn(root string, pid int, folder string) (bool, error) {
+	proc := filepath.Join(root, strconv.Itoa(pid))
+	executable, err := os.Readlink(filepath.Join(proc, "exe"))
+	if err != nil && !hasEnded(err) {
 		return false, fmt.Errorf("inspect process %d: %w", pid, err)
 	}
 	// After an upgrade of the package, the link reads "postgres (deleted)".
 	name := strings.TrimSuffix(filepath.Base(executable), " (deleted)")
-	if name != "postgres" && name != "postmaster" {
+	if err == nil && name != "postgres" && name != "postmaster" {
 		return false, nil
 	}
-	where, err := os.Stat(proc + "/cwd")
+	where, err := os.Stat(filepath.Join(proc, "cwd"))
 	if hasEnded(err) {
 		return false, nil
 	}
