@@ -33,7 +33,9 @@ func namespaceUsers() []osUser {
 
 // serversOf returns the processes of Postgres whose working folder is folder. known is false in a root
 // without /proc.
-func serversOf(folder string) (pids []int, known bool, err error) { return serversIn(processes, folder) }
+func serversOf(folder string) (pids []int, known bool, err error) {
+	return serversIn(processes, folder)
+}
 
 // processes is where the system describes its processes.
 const processes = "/proc"
