@@ -32,7 +32,7 @@ TEST := $(GO) test -ldflags=-w -toolexec 'env GOGC=400'
 # make lint vets every package, so the tests need not.
 UNVETTED := $(TEST) -vet=off
 
-.PHONY: help run build model test test-deploy test-clients test-elasticsearch check race fmt lint lint-openapi cover vuln bench bench-size bench-hostile fuzz walk hostile chaos soak golden examples clean
+.PHONY: help run build model test test-deploy test-clients test-elasticsearch check race fmt linter lint lint-openapi cover vuln bench bench-size bench-hostile fuzz walk hostile chaos soak golden examples clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,11 +94,14 @@ race: ## Run the tests of what is concurrent under the race detector.
 fmt: ## Format the code with gofmt.
 	gofmt -l -w .
 
+linter: ## Build the linter that make lint runs.
+	@[[ -x $(GOLANGCI) ]] || GOBIN=$(CURDIR)/bin GOFLAGS='-mod=mod -trimpath' $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+
 lint: ## Format, vet and lint, and check the imports and the wording.
 	@unformatted="$$(gofmt -l .)"; \
 	if [[ -n "$$unformatted" ]]; then echo "not formatted by gofmt (make fmt does it): $$unformatted"; exit 1; fi
 	$(UNVETTED) ./internal/archtest
-	@if [[ -x $(GOLANGCI) ]] || GOBIN=$(CURDIR)/bin GOFLAGS='-mod=mod -trimpath' $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION); then \
+	@if $(MAKE) --no-print-directory linter; then \
 		echo "$(GOLANGCI) run"; $(GOLANGCI) run --allow-parallel-runners ./...; \
 		cd client && ../$(GOLANGCI) run --allow-parallel-runners ./...; \
 	else \
