@@ -29,8 +29,7 @@ const (
 	safe
 	// deletion is safe, and a 404 after a lost answer counts as done.
 	deletion
-	// charged is sent again only after a 503, which charges nothing.
-	// An ingest without a key is sent so too.
+	// charged is sent again only after a 503, which charges nothing. An ingest without a key is repeated in the same way.
 	charged
 )
 
