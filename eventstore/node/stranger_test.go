@@ -13,6 +13,9 @@ import (
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
 
 	"github.com/annals-project/annals/internal/runtest"
 )
@@ -217,5 +220,32 @@ func TestConnections_CloseEndsStrangers(t *testing.T) {
 	runtest.Must(t, clientEnd.SetReadDeadline(time.Now()))
 	if late, _ := pipe(); late != nil {
 		t.Error("a late connection is accepted")
+	}
+}
+
+// The end of a node does not wait for the message of a batch call without credentials.
+func TestBatch_SilentStrangerWhileNodeEnds(t *testing.T) {
+	n := startNode(t, memoryConfig())
+	c := n.Connection()
+	s := endpoint{addr: c.Addr, secure: true, transport: credentials.NewClientTLSFromCert(c.RootCAs, "")}
+	var calls []streams.Streams_BatchAppendClient
+	for range 2 { // one of them is being read, and the other one ends
+		call, err := s.dialAs(t, "", "").BatchAppend(runtest.Context(t))
+		runtest.Must(t, err)
+		calls = append(calls, call)
+	}
+	ended := make(chan error, len(calls))
+	for _, call := range calls {
+		go func() {
+			_, err := call.Recv()
+			ended <- err
+		}()
+	}
+	if err := <-ended; status.Code(err) != codes.PermissionDenied {
+		t.Fatal(err)
+	}
+	runtest.Must(t, n.Close())
+	if err := <-ended; err == nil {
+		t.Error("the call that was being read was answered")
 	}
 }
