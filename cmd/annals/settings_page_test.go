@@ -12,7 +12,7 @@ const settingsPage = "../../docs/settings.md"
 
 var (
 	// tableOfSettings is a table of the page between a comment with the variables of its rows and one that ends it.
-	tableOfSettings = regexp.MustCompile(`(?s)(<!-- settings: ([A-Z_ ]+) -->\n).*?(<!-- end -->)`)
+	tableOfSettings = regexp.MustCompile(`(?s)(<!-- settings: ([A-Z_\s]+?) -->\n).*?(<!-- end -->)`)
 	// defaultInHelp is how a help names a default that is not a value.
 	defaultInHelp = regexp.MustCompile(`; default:? ([^;.]+)`)
 	addressInHelp = regexp.MustCompile(`[a-z+]+://[^\s;]*[^\s;.,]`)
