@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/build"
+	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/recall"
 )
@@ -35,7 +36,7 @@ type statuses interface {
 // projects reads the projects of an organization.
 type projects interface {
 	// Projects returns all projects, archived ones too, oldest first.
-	Projects(ctx context.Context, organization uuid.UUID) ([]Project, error)
+	Projects(ctx context.Context, organization uuid.UUID) ([]account.Project, error)
 }
 
 // recaller searches the memory of a project.
@@ -50,7 +51,7 @@ type usages interface {
 	// Usage returns the usage of the principal's project, or of the live projects of its organization
 	// for a management key. It includes every call that was answered before. For a project key it
 	// returns exactly one project. The fault is service-unavailable if that cannot be read now.
-	Usage(ctx context.Context, p auth.Principal, at time.Time) (Usage, error)
+	Usage(ctx context.Context, p auth.Principal, at time.Time) (account.Usage, error)
 }
 
 // Deps are the queries of the routes. All are required by the routes that use them.

@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/readapi"
@@ -92,10 +93,10 @@ func (okStub) Get(_ context.Context, _, id uuid.UUID) (requestlog.Call, error) {
 	return requestlog.Call{Entry: requestlog.Entry{RequestID: id, Status: 409, ErrorCode: "conflict"}}, nil
 }
 
-func (okStub) Projects(context.Context, uuid.UUID) ([]readapi.Project, error) { return nil, nil }
+func (okStub) Projects(context.Context, uuid.UUID) ([]account.Project, error) { return nil, nil }
 
-func (okStub) Room(context.Context, auth.Principal, time.Time) (readapi.Room, error) {
-	return readapi.Room{}, nil
+func (okStub) Room(context.Context, auth.Principal, time.Time) (account.Room, error) {
+	return account.Room{}, nil
 }
 
 func (okStub) Recall(_ context.Context, _ auth.Principal, q recall.Query, _ time.Time) (recall.Response, error) {

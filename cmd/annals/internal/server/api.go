@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/internal/ratelimit"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/runner"
@@ -132,7 +133,7 @@ func (p apiParts) writeRoutes() writeapi.Deps {
 // readRoutes returns what the routes that only read need.
 func (p apiParts) readRoutes() readapi.Deps {
 	cfg, st, read := p.cfg, p.storage, p.read
-	accounts := readapi.Accounts{
+	accounts := account.Queries{
 		Organizations: read.access, DataPoints: read.dataPoints,
 		Charges: usage.Queries{DB: st.db, PlanTerms: cfg.PlanTerms}, PlanTerms: cfg.PlanTerms,
 		Head: st.store.Head, Waiter: read.waiter, Now: cfg.now, Replica: read.replica,
