@@ -64,12 +64,9 @@ type Deps struct {
 	Audiences  audiences
 	Usage      usages
 	// Rooms returns what may still be ingested, for estimates.
-	Rooms rooms
-	// Sends, Progress and LoggedCalls serve explain.
-	Sends       sends
-	Progress    progress
-	LoggedCalls loggedCalls
-	Trace       tracer
+	Rooms   rooms
+	Explain explainer
+	Trace   tracer
 	// Requests is the request log, LoggedSends what became of the sends of its calls.
 	Requests    requestLog
 	LoggedSends loggedSends
@@ -80,7 +77,7 @@ type Deps struct {
 // Register adds the routes to a router of httpx.New.
 func Register(e *echo.Echo, d Deps) {
 	e.GET(auth.Prefix+"/ingest/:ingestionId", statusAPI{d.Statuses}.get)
-	e.GET(auth.Prefix+"/ingest/:ingestionId/explain", explainAPI{d.Sends, d.Progress, d.LoggedCalls}.get)
+	e.GET(auth.Prefix+"/ingest/:ingestionId/explain", explainAPI{d.Explain}.get)
 	e.POST(auth.Prefix+"/ingest/estimate", newEstimateAPI(d.Rooms, admission.SmallEstimates, admission.Estimates).post)
 	e.POST(auth.Prefix+"/recall", recallAPI{d.Recall, d.PlanTerms}.post)
 	requests := requestAPI{d.Requests, d.LoggedSends, d.PlanTerms}

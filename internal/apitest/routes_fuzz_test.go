@@ -22,6 +22,7 @@ import (
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/explain"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/readapi"
 	"github.com/annals-project/annals/writeapi"
@@ -116,8 +117,9 @@ func routes() http.Handler {
 	})
 	readapi.Register(e, readapi.Deps{
 		Statuses: okStub{}, Projects: okStub{}, Recall: okStub{}, Identities: okStub{}, Audiences: okStub{},
-		Usage: okStub{}, Sends: okStub{}, Progress: okStub{}, LoggedCalls: okStub{},
-		Rooms: okStub{},
+		Usage:   okStub{},
+		Explain: explain.Queries{Sends: okStub{}, Progress: okStub{}, Calls: okStub{}},
+		Rooms:   okStub{},
 	})
 	readapi.RegisterOperation(e,
 		readapi.Operation{Ready: func(context.Context) []readapi.NotReady { return nil }, Metrics: prometheus.NewRegistry()})

@@ -58,7 +58,9 @@ func (f *fake) CountsIn(
 	return nil, errors.New("there is no replica")
 }
 
-func (f *fake) Account(context.Context, uuid.UUID, string) (usage.Account, error) { return f.account, nil }
+func (f *fake) Account(context.Context, uuid.UUID, string) (usage.Account, error) {
+	return f.account, nil
+}
 
 func (f *fake) Wait(_ context.Context, position eventstore.Position, projections ...string) error {
 	if position != 7 {
@@ -141,7 +143,9 @@ func TestRoom_LeastOfBalanceAndCaps(t *testing.T) {
 		},
 		{
 			"caps of another project", metering.SelfHosted,
-			func(f *fake) { f.projects[1].IngestionCap, f.projects[1].CreditCapTenths = new(int64(10)), new(int64(1)) },
+			func(f *fake) {
+				f.projects[1].IngestionCap, f.projects[1].CreditCapTenths = new(int64(10)), new(int64(1))
+			},
 			account.Room{},
 		},
 	} {
