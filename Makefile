@@ -32,7 +32,7 @@ TEST := $(GO) test -ldflags=-w -toolexec 'env GOGC=400'
 # make lint vets every package, so the tests need not.
 UNVETTED := $(TEST) -vet=off
 
-.PHONY: help run build model test test-deploy test-clients test-elasticsearch check race fmt linter lint lint-openapi cover vuln bench bench-size bench-hostile fuzz walk hostile chaos soak golden examples clean
+.PHONY: help run build model test test-deploy test-clients test-elasticsearch check race fmt linter lint lint-openapi cover vuln bench bench-size bench-hostile fuzz walk hostile chaos soak golden examples docs clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -200,6 +200,9 @@ golden: ## Write the golden files anew; read the difference before you keep it.
 
 examples: ## Write the examples of readapi/openapi.yaml that differ from the answers of a service; read the difference before you keep it.
 	ANNALS_UPDATE_EXAMPLES=1 $(UNVETTED) -count=1 -timeout 10m -run '^TestExamples$$' ./internal/e2e
+
+docs: ## Write the tables of docs/settings.md from the settings of the program; read the difference before you keep it.
+	ANNALS_UPDATE_DOCS=1 $(UNVETTED) -count=1 -run '^TestSettings_PageIsCurrent$$' ./cmd/annals
 
 clean: ## Remove what was built. Data folders stay.
 	rm -rf bin

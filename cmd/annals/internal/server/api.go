@@ -16,7 +16,10 @@ import (
 	"github.com/annals-project/annals/internal/ratelimit"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/explain"
+	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/trace"
 	"github.com/annals-project/annals/projections/usage/limiter"
 	"github.com/annals-project/annals/readapi"
@@ -99,7 +102,7 @@ func (s *Server) writeRoutes() writeapi.Deps {
 // readRoutes returns what the routes that only read need.
 func (s *Server) readRoutes() readapi.Deps {
 	cfg, st, read := s.cfg, s.storage, s.read
-	accounts := readapi.Accounts{
+	accounts := account.Queries{
 		Organizations: read.access, DataPoints: read.dataPoints,
 		Charges: read.usage, PlanTerms: cfg.PlanTerms,
 		Head: st.store.Head, Waiter: read.waiter, Now: cfg.now, Replica: read.replica,
@@ -110,8 +113,8 @@ func (s *Server) readRoutes() readapi.Deps {
 	return readapi.Deps{
 		Identities: directory, Audiences: directory, Statuses: statuses,
 		Projects: accounts, Usage: accounts, Rooms: accounts,
-		Meter: limiter.NewRecalls(read.limits, cfg.Logger), Recall: s.recall,
-		Sends: read.dataPoints, Progress: read.waiter, LoggedCalls: requests, Requests: requests,
+		Recall:  recall.Charged{Meter: limiter.NewRecalls(read.limits, cfg.Logger), Recalls: s.recall},
+		Explain: explain.Queries{Sends: read.dataPoints, Progress: read.waiter, Calls: requests}, Requests: requests,
 		LoggedSends: read.dataPoints, PlanTerms: cfg.PlanTerms,
 		Trace: trace.New(trace.Config{
 			DB: st.db, Journal: st.journal(), Wait: read.waiter, Index: localSearch{s.index, st.index},
