@@ -51,7 +51,9 @@ func buildPipeline(_ context.Context, s *Server) (adds, error) {
 	maintainer := &requestlog.Maintainer{DB: s.storage.work, Terms: cfg.PlanTerms, Log: cfg.Logger, Now: cfg.now}
 	a := adds{
 		work: []task{
-			{"request log maintenance", maintainer.Run}, {"confirmer", b.confirmer.Run}, {"finisher", b.finisher.Run},
+			{"request log maintenance", maintainer.Run},
+			{"confirmer", b.confirmer.Run},
+			{"finisher", b.finisher.Run},
 			{"metering", b.metering.Run},
 		},
 		steps:    []step{{"complete deletions", b.finisher.CatchUp}},
