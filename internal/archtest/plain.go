@@ -17,7 +17,7 @@ const MaxColumns = 120
 
 // avoided are words that the glossary replaces.
 var avoided = regexp.MustCompile(`(?i)\b(behind|beside|anew|for ever|whoever|whom|as far as|comes to be|` +
-	`told|tells|says|that of which)\b`)
+	`told|tells|says|stands? in|that of which)\b`)
 
 // messages are the functions and methods whose string arguments a person reads.
 var messages = map[string]bool{
