@@ -5,8 +5,8 @@ SHELL       := /bin/bash
 
 GO            ?= go
 DATA          ?= ./data
-# The version that the program shows.
-VERSION       ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+# The commit that the program shows. Go finds it itself, but not in a worktree.
+COMMIT        ?= $(shell git rev-parse HEAD 2>/dev/null)
 T             ?= ./...
 FUZZTIME      ?= 20s
 KILLS         ?= 100
@@ -43,7 +43,7 @@ run: build ## Build and start the service with its data in ./data (DATA=folder f
 
 build: ## Build bin/annals.
 	@mkdir -p bin
-	$(GO) build -ldflags '$(if $(VERSION),-X github.com/annals-project/annals/internal/build.version=$(VERSION))' -o bin/annals ./cmd/annals
+	$(GO) build -ldflags '$(if $(COMMIT),-X github.com/annals-project/annals/internal/build.commit=$(COMMIT))' -o bin/annals ./cmd/annals
 
 model: build ## Fetch the built-in embedding model (16 MB) with Maven, and install it in the data folder (DATA=folder).
 	@deploy/embeddings/install.sh ./bin/annals "$(DATA)"

@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/httpx"
 )
 
@@ -79,7 +80,7 @@ func (a estimateAPI) post(c echo.Context) error {
 		return err
 	}
 	defer slot.Release()
-	q, err := estimateOf(body)
+	q, err := fields.Decode(body, "", estimateNames, estimateOf)
 	if err != nil {
 		return err
 	}

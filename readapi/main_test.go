@@ -91,7 +91,8 @@ func (f *fake) Usage(_ context.Context, p auth.Principal, at time.Time) (readapi
 func serve(t *testing.T, f *fake) *apitest.Client {
 	t.Helper()
 	e := httpx.New(apitest.EdgeConfig())
-	readapi.Register(e, readapi.Deps{Statuses: f, Projects: f, Recall: f, Meter: meter{f}, Usage: f})
+	recalls := recall.Charged{Meter: meter{f}, Recalls: f}
+	readapi.Register(e, readapi.Deps{Statuses: f, Projects: f, Recall: recalls, Usage: f})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "annals_test_total",

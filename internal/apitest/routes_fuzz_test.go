@@ -98,7 +98,7 @@ func (okStub) Room(context.Context, auth.Principal, time.Time) (readapi.Room, er
 	return readapi.Room{}, nil
 }
 
-func (okStub) Recall(_ context.Context, q recall.Query) (recall.Response, error) {
+func (okStub) Recall(_ context.Context, _ auth.Principal, q recall.Query, _ time.Time) (recall.Response, error) {
 	return recall.Response{AsOf: time.Unix(1, 0).UTC(), Results: []recall.Result{{
 		ID: uuid.New(), Rank: 1, Content: q.Text, OccurredAt: time.Unix(1, 0).UTC(),
 		Artifact: recall.Artifact{ID: uuid.New(), Kind: "source", OccurredAt: time.Unix(1, 0).UTC()},
@@ -115,7 +115,7 @@ func routes() http.Handler {
 	})
 	readapi.Register(e, readapi.Deps{
 		Statuses: okStub{}, Projects: okStub{}, Recall: okStub{}, Identities: okStub{}, Audiences: okStub{},
-		Meter: okMeter{}, Usage: okStub{}, Sends: okStub{}, Progress: okStub{}, LoggedCalls: okStub{},
+		Usage: okStub{}, Sends: okStub{}, Progress: okStub{}, LoggedCalls: okStub{},
 		Rooms: okStub{},
 	})
 	readapi.RegisterOperation(e,

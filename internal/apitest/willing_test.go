@@ -142,12 +142,3 @@ func (okStub) Usage(_ context.Context, p auth.Principal, at time.Time) (readapi.
 		}},
 	}, nil
 }
-
-// okMeter is a meter that lets everything through.
-type okMeter struct{}
-
-func (okMeter) Charge(_ context.Context, _ auth.Principal, _ string, _ time.Time, search func() error) error {
-	return search()
-}
-
-func (okMeter) Ceiling(metering.Plan) int { return 32000 }

@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/runner"
 	"github.com/annals-project/annals/projections/trace"
 	"github.com/annals-project/annals/projections/usage"
@@ -143,8 +144,8 @@ func (p apiParts) readRoutes() readapi.Deps {
 	return readapi.Deps{
 		Identities: directory, Audiences: directory, Statuses: statuses,
 		Projects: accounts, Usage: accounts, Rooms: accounts,
-		Meter: limiter.NewRecalls(limits, cfg.Logger), Recall: p.recall,
-		Sends: read.dataPoints, Progress: read.waiter, LoggedCalls: requests, Requests: requests,
+		Recall: recall.Charged{Meter: limiter.NewRecalls(limits, cfg.Logger), Recalls: p.recall},
+		Sends:  read.dataPoints, Progress: read.waiter, LoggedCalls: requests, Requests: requests,
 		LoggedSends: read.dataPoints, PlanTerms: cfg.PlanTerms,
 		Trace: trace.New(trace.Config{
 			DB: st.db, Journal: st.journal(), Wait: read.waiter, Index: localSearch{p.index, st.index},

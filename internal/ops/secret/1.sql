@@ -1,4 +1,3 @@
--- +goose Up
 -- Clear values of project keys, sealed with AES-256-GCM, so that they can be shown again; only hashes are in the log.
 create table ops.sealed_keys (
 	key_id   uuid primary key,
@@ -7,3 +6,5 @@ create table ops.sealed_keys (
 	kept_at  timestamptz not null default now()
 );
 create index sealed_keys_by_seal_key on ops.sealed_keys (seal_key);
+-- No statistics of sealed keys: Postgres would keep whole values there, also of keys that are gone.
+alter table ops.sealed_keys alter sealed set statistics 0;

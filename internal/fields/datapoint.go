@@ -1,4 +1,4 @@
-package httpx
+package fields
 
 import (
 	"bytes"
@@ -25,7 +25,7 @@ type DataPoint struct {
 var DataPointNames = NewNames("content", "id", "label", "timestamp", "metadata", "audience", "identity")
 
 // DataPointOf checks the fields of a data point against their limits, except the size of its content.
-func DataPointOf(f Fields, problems *Problems) DataPoint {
+func DataPointOf(f Object) DataPoint {
 	in := DataPoint{
 		ID:        f.Name("id", 1, limit.SourceID),
 		Label:     f.Name("label", 0, limit.Label),
@@ -38,14 +38,14 @@ func DataPointOf(f Fields, problems *Problems) DataPoint {
 	case content != nil:
 		in.Content = *content
 		if strings.TrimSpace(in.Content) == "" {
-			problems.Add(f.Path("content"), "is empty or white space")
+			f.Problem("content", "is empty or white space")
 		}
 	case !f.Has("content"):
-		problems.Add(f.Path("content"), "is required")
+		f.Problem("content", "is required")
 	}
 	metadata := f.Raw("metadata")
 	if len(metadata) > limit.MetadataBytes {
-		problems.Add(f.Path("metadata"), "has %d bytes of JSON: want at most %d", len(metadata), limit.MetadataBytes)
+		f.Problem("metadata", "has %d bytes of JSON: want at most %d", len(metadata), limit.MetadataBytes)
 	}
 	// A copy, so that a small piece of metadata does not keep a big body in memory.
 	in.Metadata = bytes.Clone(metadata)

@@ -1,4 +1,4 @@
-package httpx
+package fields
 
 import (
 	"math/bits"
@@ -52,6 +52,9 @@ func NewNames(names ...string) Names {
 func (n Names) With(names ...string) Names {
 	return NewNames(append(slices.Clone(n.list), names...)...)
 }
+
+// Has reports whether a name is one of the names.
+func (n Names) Has(name string) bool { return slices.Contains(n.list, name) }
 
 // misspelt returns the name that another name misspells, "" if it misspells none: it equals the name but for case,
 // "_" and "-", or is as few edits away as the length of the name allows. The other name must not be a known one.

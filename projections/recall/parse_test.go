@@ -1,4 +1,4 @@
-package readapi
+package recall_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/rawjson"
+	"github.com/annals-project/annals/projections/recall"
 )
 
 // FuzzQuery reads any body as a recall: what is accepted keeps every limit, and what is refused
@@ -24,7 +25,7 @@ func FuzzQuery(f *testing.F) {
 		if rawjson.Check(body) != nil {
 			return
 		}
-		q, err := QueryOf(body)
+		q, err := recall.ParseQuery(body)
 		if err != nil {
 			if told, ok := errors.AsType[*fault.Error](err); !ok || told.Kind != fault.Invalid || told.Msg == "" {
 				t.Fatalf("refused with %v", err)
@@ -44,4 +45,20 @@ func FuzzQuery(f *testing.F) {
 			t.Fatalf("audiences %v", q.Audiences)
 		}
 	})
+}
+
+// The days that a query names are those of the zone of queryTimestamp.
+func TestParseQuery_ZoneOfQueryTimestamp(t *testing.T) {
+	for text, offset := range map[string]int{
+		"2025-05-12T23:30:00-07:00": -7 * 3600, "2025-05-12T23:30:00+05:45": 5*3600 + 45*60,
+		"2025-05-12T23:30:00Z": 0, "2025-05-12T23:30": 0, "2025-05-12": 0,
+	} {
+		q, err := recall.ParseQuery([]byte(`{"query":"tea","identity":"ana","queryTimestamp":"` + text + `"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, got := q.At.Zone(); got != offset || q.At.Day() != 12 {
+			t.Errorf("%s: read as %s", text, q.At)
+		}
+	}
 }

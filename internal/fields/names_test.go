@@ -1,6 +1,7 @@
-package httpx
+package fields
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/annals-project/annals/domain/fault"
 	_ "github.com/annals-project/annals/internal/seedtest"
 )
 
@@ -121,12 +123,23 @@ func TestProblems_MisspeltNamesBounded(t *testing.T) {
 	for i := range 100_000 {
 		fmt.Fprintf(&body, `,"audienc%c":1`, 'A'+i%26)
 	}
-	var problems Problems
-	FieldsOf([]byte("{"+body.String()[1:]+"}"), "items[3]", &problems, DataPointNames)
-	if n := len(problems.errors); n != mostMisspelt {
+	problems := namesOnly(t, "{"+body.String()[1:]+"}")
+	if n := len(problems); n != mostMisspelt {
 		t.Errorf("%d misspelt names are named", n)
 	}
-	if got := problems.errors[0]; got != (FieldError{"items[3].audiencA", "did you mean audience?"}) {
+	if got := problems[0]; got != (Problem{"items[3].audiencA", "did you mean audience?"}) {
 		t.Errorf("%+v", got)
 	}
+}
+
+// namesOnly returns the problems of the names of an object.
+func namesOnly(t *testing.T, object string) []Problem {
+	t.Helper()
+	_, err := Decode([]byte(object), "items[3]", DataPointNames, func(Object) (bool, error) { return true, nil })
+	f, is := errors.AsType[*fault.Error](err)
+	if !is {
+		t.Fatalf("it is refused with %v", err)
+	}
+	problems, _ := f.Data["errors"].([]Problem)
+	return problems
 }

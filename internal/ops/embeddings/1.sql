@@ -1,4 +1,3 @@
--- +goose Up
 -- The embedding model whose vectors recall compares. While those of another model are made, this is the one before.
 create table ops.embedding_model (
 	single      boolean primary key default true check (single),
