@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/recall"
 )
@@ -34,7 +35,7 @@ type statuses interface {
 // projects reads the projects of an organization.
 type projects interface {
 	// Projects returns all projects, archived ones too, oldest first.
-	Projects(ctx context.Context, organization uuid.UUID) ([]Project, error)
+	Projects(ctx context.Context, organization uuid.UUID) ([]account.Project, error)
 }
 
 // recaller searches the memory of a project.
@@ -49,7 +50,7 @@ type usages interface {
 	// Usage returns the usage of the principal's project, or of the live projects of its organization
 	// for a management key. It includes every call that was answered before. For a project key it
 	// returns exactly one project. The fault is service-unavailable if that cannot be read now.
-	Usage(ctx context.Context, p auth.Principal, at time.Time) (Usage, error)
+	Usage(ctx context.Context, p auth.Principal, at time.Time) (account.Usage, error)
 }
 
 // Deps are the queries of the routes. All are required by the routes that use them.
@@ -62,12 +63,9 @@ type Deps struct {
 	Audiences  audiences
 	Usage      usages
 	// Rooms returns what may still be ingested, for estimates.
-	Rooms rooms
-	// Sends, Progress and LoggedCalls serve explain.
-	Sends       sends
-	Progress    progress
-	LoggedCalls loggedCalls
-	Trace       tracer
+	Rooms   rooms
+	Explain explainer
+	Trace   tracer
 	// Requests is the request log, LoggedSends what became of the sends of its calls.
 	Requests    requestLog
 	LoggedSends loggedSends
@@ -78,7 +76,7 @@ type Deps struct {
 // Register adds the routes to a router of httpx.New.
 func Register(e *echo.Echo, d Deps) {
 	e.GET(auth.Prefix+"/ingest/:ingestionId", statusAPI{d.Statuses}.get)
-	e.GET(auth.Prefix+"/ingest/:ingestionId/explain", explainAPI{d.Sends, d.Progress, d.LoggedCalls}.get)
+	e.GET(auth.Prefix+"/ingest/:ingestionId/explain", explainAPI{d.Explain}.get)
 	e.POST(auth.Prefix+"/ingest/estimate", newEstimateAPI(d.Rooms, admission.SmallEstimates, admission.Estimates).post)
 	e.POST(auth.Prefix+"/recall", recallAPI{d.Recall, d.PlanTerms}.post)
 	requests := requestAPI{d.Requests, d.LoggedSends, d.PlanTerms}

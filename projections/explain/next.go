@@ -1,4 +1,4 @@
-package readapi
+package explain
 
 import (
 	"net/http"
