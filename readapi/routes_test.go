@@ -116,10 +116,8 @@ func TestOperator_Reads(t *testing.T) {
 
 func TestDocument_Served(t *testing.T) {
 	got := serve(t, &fake{}).Call(http.MethodGet, "/openapi.yaml", "", "")
-	got.Want(t, 200, "openapi: 3.1.0", "version: 1.0.0")
-	is := "  x-build: \"" + build.Get().Version + "\"\n"
-	same := strings.Replace(got.Body, is, "", 1) == string(readapi.OpenAPI)
-	if !same || !strings.Contains(got.Body, "\ninfo:\n"+is) || got.Header.Get("Content-Type") != "application/yaml" {
+	got.Want(t, 200, "openapi: 3.1.0", "\n  version: 1.0.0\n", "\n  x-build: "+build.Version+"\n")
+	if got.Body != string(readapi.OpenAPI) || got.Header.Get("Content-Type") != "application/yaml" {
 		t.Errorf("served as %q, %d bytes", got.Header.Get("Content-Type"), len(got.Body))
 	}
 }

@@ -3,7 +3,6 @@
 package blob
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -40,15 +39,10 @@ type Opened struct {
 }
 
 // EventType implements event.Event.
-func (Opened) EventType() string { return "blob.opened.v2" }
+func (Opened) EventType() string { return "blob.opened.v1" }
 
 // Project returns the project that the event belongs to.
 func (e Opened) Project() uuid.UUID { return e.ProjectID }
-
-// UpOpened reads the first version, which does not list what a stage holds.
-func UpOpened(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
-	return Opened{}.EventType(), payload, nil
-}
 
 // ChunkType is the stored name of a chunk, whose data is up to ChunkSize raw bytes and not JSON.
 const ChunkType = "blob.chunk.v1"

@@ -6,7 +6,6 @@
 package datapoint
 
 import (
-	"encoding/json"
 	"strconv"
 	"time"
 
@@ -119,7 +118,7 @@ type Moved struct {
 }
 
 // EventType implements event.Event.
-func (Moved) EventType() string { return "datapoint.moved.v2" }
+func (Moved) EventType() string { return "datapoint.moved.v1" }
 
 // Resent is a send that changed nothing.
 type Resent struct {
@@ -129,17 +128,7 @@ type Resent struct {
 }
 
 // EventType implements event.Event.
-func (Resent) EventType() string { return "datapoint.resent.v2" }
-
-// UpMoved reads the first version, which held the author instead of its record.
-func UpMoved(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
-	return Moved{}.EventType(), payload, nil
-}
-
-// UpResent reads the first version, which held the author instead of its record.
-func UpResent(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
-	return Resent{}.EventType(), payload, nil
-}
+func (Resent) EventType() string { return "datapoint.resent.v1" }
 
 // Deleted deletes a data point. A tombstone follows once the facts that outlive it are retained.
 type Deleted struct {

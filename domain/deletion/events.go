@@ -3,7 +3,6 @@
 package deletion
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -142,16 +141,10 @@ func (e FactsKept) NewestRevision() int {
 }
 
 // EventType implements event.Event.
-func (FactsKept) EventType() string { return "deletion.facts-kept.v4" }
+func (FactsKept) EventType() string { return "deletion.facts-kept.v1" }
 
 // Project returns the project that the event belongs to.
 func (e FactsKept) Project() uuid.UUID { return e.ProjectID }
-
-// UpFactsKept reads the first version, which retained no authors, the second, which named no range,
-// and the third, which named no request and counted no memories.
-func UpFactsKept(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
-	return FactsKept{}.EventType(), payload, nil
-}
 
 // Cleaned records that the streams are tombstoned, and that no table and no index contains the text
 // any more.

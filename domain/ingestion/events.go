@@ -3,7 +3,6 @@
 package ingestion
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -72,15 +71,10 @@ type Accepted struct {
 }
 
 // EventType implements event.Event.
-func (Accepted) EventType() string { return "ingestion.accepted.v2" }
+func (Accepted) EventType() string { return "ingestion.accepted.v1" }
 
 // Project returns the project that the event belongs to.
 func (e Accepted) Project() uuid.UUID { return e.ProjectID }
-
-// UpAccepted reads the first version, which repeated the namespace of the project.
-func UpAccepted(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
-	return Accepted{}.EventType(), payload, nil
-}
 
 // The outcomes of an item.
 const (

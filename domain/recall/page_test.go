@@ -9,11 +9,11 @@ import (
 	"github.com/annals-project/annals/domain/recall"
 )
 
-// The table of signals in deploy/docs/how-recall-ranks.md has each signal with the weight of the code, and no other. A
+// The table of signals in docs/how-recall-ranks.md has each signal with the weight of the code, and no other. A
 // row may hold several: "before, after" and "0.3, 0.25".
 func TestSignalWeights_OfPage(t *testing.T) {
 	const heading = "\n## The signals\n"
-	page, err := os.ReadFile("../../deploy/docs/how-recall-ranks.md")
+	page, err := os.ReadFile("../../docs/how-recall-ranks.md")
 	if err != nil {
 		t.Fatal(err)
 	}

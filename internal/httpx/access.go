@@ -26,7 +26,7 @@ type step struct {
 	ask  func(e *gates, c echo.Context, r *request) error
 }
 
-// steps is the order in which a call of the API is admitted. deploy/docs/limits.md lists it. What a call takes is
+// steps is the order in which a call of the API is admitted. docs/limits.md lists it. What a call takes is
 // returned at its end. All of it comes before the body is read.
 var steps = []step{
 	{"a place among all calls", (*gates).place},
