@@ -9,6 +9,7 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/erasure"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/ingestion"
@@ -94,6 +95,11 @@ var Catalog = []Entry{
 	{Name: "deletion.facts-kept.v3", Up: deletion.UpFactsKept},
 	{Name: "deletion.facts-kept.v4", New: func() event.Event { return new(deletion.FactsKept) }},
 	{Name: "deletion.cleaned.v1", New: func() event.Event { return new(deletion.Cleaned) }},
+	{Name: "erasure.requested.v1", New: func() event.Event { return new(erasure.Requested) }},
+	{Name: "erasure.data-points-deleted.v1", New: func() event.Event { return new(erasure.DataPointsDeleted) }},
+	{Name: "erasure.person-forgotten.v1", New: func() event.Event { return new(erasure.PersonForgotten) }},
+	{Name: "erasure.purged.v1", New: func() event.Event { return new(erasure.Purged) }},
+	{Name: "erasure.ended.v1", New: func() event.Event { return new(erasure.Ended) }},
 	{Name: "blob.opened.v1", Up: blob.UpOpened},
 	{Name: "blob.opened.v2", New: func() event.Event { return new(blob.Opened) }},
 }
