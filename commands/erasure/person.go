@@ -3,21 +3,17 @@ package erasure
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/erasure"
 	"github.com/annals-project/annals/domain/event"
-	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/erasures"
-	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/internal/requestlog"
 )
@@ -41,8 +37,7 @@ type People struct {
 	Now        func() time.Time
 
 	// runs hold what a step that takes several slices has done so far.
-	runs   map[uuid.UUID]*forgetRun
-	resent resentList
+	runs map[uuid.UUID]*forgetRun
 
 	mu sync.Mutex
 	// failures are the errors of the last step of each process that failed.
@@ -63,8 +58,6 @@ type authoredList interface {
 	CountAuthored(ctx context.Context, project uuid.UUID, author string) (newest, earlier int, err error)
 	// ListAuthored returns the source ids of some of both.
 	ListAuthored(ctx context.Context, project uuid.UUID, author string, limit int) ([]string, error)
-	// ListResent returns the data points that anybody sent again without a new revision.
-	ListResent(ctx context.Context, project uuid.UUID) ([]uuid.UUID, error)
 	// CountUncleaned counts the deletions of a project up to a position that are not cleaned.
 	CountUncleaned(ctx context.Context, project uuid.UUID, to eventstore.Position) (int, error)
 }
@@ -94,9 +87,6 @@ type Person struct {
 	// revisions only.
 	Newest  int `json:"newest"`
 	Earlier int `json:"earlier"`
-	// Resent counts the data points of others whose history names the identity, since it sent them again unchanged or to
-	// another audience.
-	Resent int `json:"resent"`
 	// HasRecord reports whether the identity has a directory record, Removing whether a removed one is not erased from the
 	// disk.
 	HasRecord bool `json:"hasRecord"`
@@ -112,17 +102,7 @@ func (p *People) Find(ctx context.Context, project auth.Project, identity string
 		return found, err
 	}
 	record := stream.IdentityID(project.Namespace, identity)
-	if found.HasRecord, found.Removing, err = p.Records.FindRecord(ctx, project.ID, record); err != nil {
-		return found, err
-	}
-	ids, err := p.DataPoints.ListResent(ctx, project.ID)
-	for some := range slices.Chunk(ids, listSize) {
-		sourceIDs, err := p.resentBy(ctx, some, identity)
-		if err != nil {
-			return found, err
-		}
-		found.Resent += len(sourceIDs)
-	}
+	found.HasRecord, found.Removing, err = p.Records.FindRecord(ctx, project.ID, record)
 	return found, err
 }
 
@@ -265,38 +245,3 @@ func (p *People) waitHead(ctx context.Context) error {
 	}
 	return p.Progress.Wait(ctx, head, projection.DataPoints, projection.Directory)
 }
-
-// resentWidth is how many streams are read at once.
-const resentWidth = 16
-
-// resentBy returns the source ids of those data points with no revision of an identity that the identity sent again.
-func (p *People) resentBy(ctx context.Context, dataPoints []uuid.UUID, identity string) (found []string, err error) {
-	var mu sync.Mutex
-	err = panics.Each(ctx, p.Logger, resentWidth, len(dataPoints), func(ctx context.Context, i int) error {
-		var sourceID string
-		names, wrote := false, false
-		name := stream.Name(stream.DataPoint, dataPoints[i])
-		err := p.Journal.Scan(ctx, name, 0, func(e eventstore.DecodedEvent) (bool, error) {
-			send, states, is := datapoint.SendOf(e.Event)
-			if !is || send.Author != identity {
-				return is, nil
-			}
-			_, isRevision := e.Event.(*datapoint.RevisionAccepted)
-			sourceID, names, wrote = states.Effect.SourceID, true, wrote || isRevision
-			return true, nil
-		})
-		if errors.Is(err, eventstore.ErrDeleted) {
-			return nil
-		}
-		if err == nil && names && !wrote {
-			mu.Lock()
-			defer mu.Unlock()
-			found = append(found, sourceID)
-		}
-		return err
-	})
-	return found, err
-}
-
-// deletedAtOnce is how many data points of a person one deletion takes at most.
-const deletedAtOnce = limit.DeletionIDs

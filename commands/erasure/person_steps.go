@@ -2,13 +2,13 @@ package erasure
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/erasure"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/erasures"
 	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/internal/requestlog"
@@ -25,12 +25,6 @@ type forgetRun struct {
 	// record reports whether there was an identity record, removed whether it is removed.
 	record, removed bool
 	calls           requestlog.PersonRun
-}
-
-// resentList holds the data points of a project that were sent again, for one erasure at a time: there may be millions.
-type resentList struct {
-	owner uuid.UUID
-	left  []uuid.UUID
 }
 
 // Pass gives the erasures of each project a turn, and returns those that wait for a purge. A failure of one erasure is
@@ -69,7 +63,6 @@ func (p *People) forgetOthers(open []erasures.Person) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	runs, failures := make(map[uuid.UUID]*forgetRun), make(map[uuid.UUID]string)
-	holds := false
 	for _, person := range open {
 		if r := p.runs[person.ID]; r != nil {
 			runs[person.ID] = r
@@ -77,11 +70,8 @@ func (p *People) forgetOthers(open []erasures.Person) {
 		if failure, failed := p.failures[person.ID]; failed {
 			failures[person.ID] = failure
 		}
-		holds = holds || p.resent.owner == person.ID
 	}
-	if p.runs, p.failures = runs, failures; !holds {
-		p.resent = resentList{}
-	}
+	p.runs, p.failures = runs, failures
 	slices.SortStableFunc(open, func(a, b erasures.Person) int {
 		return len(failures[a.ID]) - len(failures[b.ID])
 	})
@@ -139,9 +129,9 @@ func (p *People) eraseSome(ctx context.Context, person erasures.Person, s person
 	if err := p.waitHead(ctx); err != nil {
 		return false, err
 	}
-	ids, whole, err := p.list(ctx, person)
-	if err != nil || len(ids) == 0 && !whole {
-		return p.resent.owner == person.ID, err
+	ids, err := p.DataPoints.ListAuthored(ctx, person.ProjectID, person.Identity, limit.DeletionIDs)
+	if err != nil {
+		return false, err
 	}
 	has, _, err := p.Records.FindRecord(ctx, s.ProjectID, s.RecordID)
 	if err != nil {
@@ -160,33 +150,6 @@ func (p *People) eraseSome(ctx context.Context, person erasures.Person, s person
 	}
 	e := erasure.DataPointsDeleted{ProjectID: s.ProjectID, DeletionID: deletion, DataPoints: len(ids)}
 	return true, p.record(ctx, person, s, finisherName, e)
-}
-
-// list returns the source ids of some data points of the person. whole is false if there may be more although there are
-// none.
-func (p *People) list(ctx context.Context, person erasures.Person) (sourceIDs []string, whole bool, err error) {
-	sourceIDs, err = p.DataPoints.ListAuthored(ctx, person.ProjectID, person.Identity, deletedAtOnce)
-	if err != nil || len(sourceIDs) > 0 || !person.Resends {
-		return sourceIDs, true, err
-	}
-	if p.resent.owner != person.ID {
-		if p.resent.owner != uuid.Nil {
-			return nil, false, nil // another erasure looks at its own
-		}
-		ids, err := p.DataPoints.ListResent(ctx, person.ProjectID)
-		if err != nil {
-			return nil, false, err
-		}
-		p.resent = resentList{person.ID, ids}
-	}
-	some := p.resent.left[:min(len(p.resent.left), deletedAtOnce)]
-	if sourceIDs, err = p.resentBy(ctx, some, person.Identity); err != nil {
-		return nil, false, fmt.Errorf("look for who sent again: %w", err)
-	}
-	if p.resent.left = p.resent.left[len(some):]; len(p.resent.left) == 0 {
-		p.resent, whole = resentList{}, true
-	}
-	return sourceIDs, whole, nil
 }
 
 // forget removes the record, and then the name from the request log: the removal is not logged there.

@@ -28,8 +28,6 @@ type Person struct {
 	ID        uuid.UUID
 	ProjectID uuid.UUID
 	Identity  string
-	// Resends deletes also what others wrote and the person sent again under the name.
-	Resends bool
 	// By is who asked for it, at RequestedAt.
 	By          string
 	RequestedAt time.Time
@@ -39,14 +37,14 @@ type Person struct {
 type Names struct{ DB *pgxpool.Pool }
 
 // Keep adds a person, and returns the id of the erasure. If the person is being erased already, that is the id of
-// that erasure, which deletes resends too if either does. The error is ErrTooMany.
+// that erasure. The error is ErrTooMany.
 func (n Names) Keep(ctx context.Context, p Person) (id uuid.UUID, err error) {
 	err = n.DB.QueryRow(ctx, `insert into ops.person_erasures as e
-			(id, project_id, identity, resends, requested_by, requested_at)
-		select $1, $2, $3, $4, $5, $6
-		where (select count(*) from ops.person_erasures where project_id = $2 and identity <> $3) < $7
-		on conflict (project_id, identity) do update set resends = e.resends or excluded.resends
-		returning e.id`, p.ID, p.ProjectID, p.Identity, p.Resends, p.By, p.RequestedAt, MaxOfProject).Scan(&id)
+			(id, project_id, identity, requested_by, requested_at)
+		select $1, $2, $3, $4, $5
+		where (select count(*) from ops.person_erasures where project_id = $2 and identity <> $3) < $6
+		on conflict (project_id, identity) do update set identity = e.identity -- returns its row
+		returning e.id`, p.ID, p.ProjectID, p.Identity, p.By, p.RequestedAt, MaxOfProject).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return uuid.Nil, ErrTooMany
 	}
@@ -59,7 +57,7 @@ func (n Names) Keep(ctx context.Context, p Person) (id uuid.UUID, err error) {
 // Open lists the people who are being erased: the first of each project before the second of any. There may be more
 // than it lists.
 func (n Names) Open(ctx context.Context) ([]Person, error) {
-	rows, err := n.DB.Query(ctx, `select id, project_id, identity, resends, requested_by, requested_at
+	rows, err := n.DB.Query(ctx, `select id, project_id, identity, requested_by, requested_at
 		from ops.person_erasures
 		order by row_number() over (partition by project_id order by requested_at, id), project_id limit $1`, maxOpen)
 	if err != nil {

@@ -69,7 +69,7 @@ func (p OfPerson) Run(ctx context.Context) (out PersonSummary, err error) {
 	out = PersonSummary{
 		Project: p.Person.Project, Identity: p.Person.Identity, Receipts: status.Receipts, Record: status.Record,
 		Calls: status.Calls, Erased: status.Erased, uncleaned: status.Uncleaned,
-		known: found.HasRecord || found.Removing || found.Newest+found.Earlier+found.Resent > 0 ||
+		known: found.HasRecord || found.Removing || found.Newest+found.Earlier > 0 ||
 			status.Record || status.Called,
 	}
 	for _, r := range status.Receipts {
@@ -118,14 +118,6 @@ func (p OfPerson) confirm(found erasing.Person) error {
 		english.Plural(found.Newest+found.Earlier, "data point", "data points"), p.Person.Project)
 	if found.Earlier > 0 {
 		text += fmt.Sprintf(" (%d of them were revised by others since)", found.Earlier)
-	}
-	switch {
-	case found.Resent > 0 && p.Person.Resends:
-		text += fmt.Sprintf(", sent %s of others again, which are deleted too,",
-			english.Plural(found.Resent, "data point", "data points"))
-	case found.Resent > 0:
-		text += fmt.Sprintf(", sent %s of others again, whose history keeps the name (--with-resends deletes them),",
-			english.Plural(found.Resent, "data point", "data points"))
 	}
 	text += " and has no record."
 	if found.HasRecord {

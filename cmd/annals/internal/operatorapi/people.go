@@ -28,8 +28,6 @@ type PersonRequest struct {
 	Target
 	Project  string `json:"project"`
 	Identity string `json:"identity"`
-	// Resends deletes also data points that others wrote and the identity sent again.
-	Resends bool `json:"resends,omitempty"`
 }
 
 // PersonErasureID names an erasure of a person.
@@ -96,7 +94,7 @@ func (p People) erase(ctx context.Context, in PersonRequest) (out PersonErasureI
 	}
 	out.Project = project.ID
 	out.ID, err = p.Erasing.Start(ctx, erasures.Person{
-		ProjectID: project.ID, Identity: in.Identity, Resends: in.Resends, By: in.By,
+		ProjectID: project.ID, Identity: in.Identity, By: in.By,
 	})
 	if errors.Is(err, erasures.ErrTooMany) {
 		err = Refuse("%s", err)

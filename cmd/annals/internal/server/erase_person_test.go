@@ -1,71 +1,52 @@
 package server
 
 import (
-	"encoding/json"
+	"bytes"
 	"net/http"
 	"strings"
 	"testing"
 
-	"github.com/google/uuid"
-
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/erasure"
 	"github.com/annals-project/annals/domain/stream"
-	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
-// resendAsBefore stores that an identity sent a data point again, as the first version of that event did.
-func (h *harness) resendAsBefore(dataPoint, identity string) {
-	h.t.Helper()
-	for _, r := range h.events() {
-		var e map[string]any
-		if stream.Category(r.Stream) != stream.DataPoint || json.Unmarshal(r.Data, &e) != nil ||
-			e["effect"].(map[string]any)["sourceId"] != dataPoint {
-			continue
-		}
-		delete(e, "content")
-		e["author"], e["creditTenths"], e["ingestionId"] = identity, 0, uuid.New()
-		data, err := json.Marshal(e)
-		if err != nil {
-			h.t.Fatal(err)
-		}
-		p := eventstore.Proposed{ID: uuid.New(), Type: "datapoint.resent.v1", Data: data, Meta: r.Meta}
-		if _, err := h.storage.store.Append(h.t.Context(), r.Stream, r.Revision, []eventstore.Proposed{p}); err != nil {
-			h.t.Fatal(err)
-		}
-		return
-	}
-	h.t.Fatalf("no data point %s is stored", dataPoint)
-}
-
-// Who sent again what others wrote is named in the log by events of the first version only. Those data points are
-// deleted if the operator asks for it.
+// No event names who sent again what others wrote, so these data points stay when the person is erased.
 func TestErasePerson_Resends(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.start()
 	own, _ := h.keys()
-	for _, id := range []string{"before", "today"} {
-		h.send(own, "/ingest", "completed", point{"id": id, "content": "Bo wrote this.", "identity": "bo"})
-	}
-	h.resendAsBefore("before", "ana")
-	h.must(own, http.MethodPost, api+"/ingest", point{"id": "today", "content": "Bo wrote this.", "identity": "ana"}, nil)
+	h.send(own, "/ingest", "completed", point{"id": "note", "content": "Bo wrote this.", "identity": "bo"})
+	h.must(own, http.MethodPost, api+"/ingest", point{"id": "note", "content": "Bo wrote this.", "identity": "ana"}, nil)
 
 	server := operatorapi.Dial(h.dir)
 	in := operatorapi.PersonRequest{Target: target(""), Project: "default", Identity: "ana"}
-	for n, resends := range []bool{false, true} { // n are deleted
-		in.Resends = resends
-		found, err := operatorapi.FindPerson.Call(t.Context(), server, in)
-		if err != nil || found.Newest+found.Earlier != 0 || found.Resent != 1 || found.HasRecord != (n == 0) {
-			t.Errorf("found before %v: %+v, %v", resends, found, err)
+	found, err := operatorapi.FindPerson.Call(t.Context(), server, in)
+	if err != nil || found.Newest+found.Earlier != 0 || !found.HasRecord {
+		t.Errorf("found %+v, %v", found, err)
+	}
+	if s := h.erasePerson(in); len(s.Receipts) != 0 || !s.Record {
+		t.Errorf("erased: %+v", s)
+	}
+	resent := 0
+	for _, r := range h.events() {
+		if stream.Category(r.Stream) != stream.DataPoint {
+			continue
 		}
-		if s := h.erasePerson(in); len(s.Receipts) != n || s.Record != (n == 0) {
-			t.Errorf("erased with resends %v: %+v", resends, s)
+		if bytes.Contains(r.Data, []byte(`"ana"`)) || bytes.Contains(r.Meta, []byte(`"ana"`)) {
+			t.Errorf("%s names who sent it again", r.Type)
+		}
+		if r.Type == (datapoint.Resent{}).EventType() {
+			resent++
 		}
 	}
-	h.wants(own, http.MethodDelete, api+"/data-points/before", nil, http.StatusNotFound, "data-point-not-found")
-	h.wants(own, http.MethodDelete, api+"/data-points/today", nil, http.StatusAccepted, "")
+	if resent != 1 {
+		t.Errorf("%d events of sends without a revision", resent)
+	}
+	h.wants(own, http.MethodDelete, api+"/data-points/note", nil, http.StatusAccepted, "")
 }
 
 // erasePerson begins an erasure, and returns its state once it has ended.
