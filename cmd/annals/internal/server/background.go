@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/commands/pipeline/model"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/erasures"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/embeddings"
@@ -89,8 +90,10 @@ func buildPipeline(_ context.Context, s *Server) (adds, error) {
 
 func newFinisher(s *Server) *pipeline.Finisher {
 	cfg, read, waiter := s.cfg, s.read, s.read.background
+	calls := &requestlog.Blanker{DB: s.storage.work}
 	return &pipeline.Finisher{
-		Journal: s.journal, FanOuts: read.work.dataPoints, Identities: read.work.directory, Eraser: newEraser(s),
+		Journal: s.journal, FanOuts: read.work.dataPoints, Identities: read.work.directory, Eraser: newEraser(s, calls),
+		People:       newPeople(s, calls),
 		Reservations: read.work.limits,
 		Progress:     waiter, Logger: cfg.Logger, Now: cfg.now,
 		IsSetAside: func(at eventstore.Position) bool {
@@ -100,10 +103,33 @@ func newFinisher(s *Server) *pipeline.Finisher {
 	}
 }
 
+// newPeople makes what erases people. A process without the role write deletes by commands of its own.
+func newPeople(s *Server, calls *requestlog.Blanker) *erasure.People {
+	people, read := peopleOf(s), s.read
+	people.Calls = calls
+	if s.write != nil {
+		people.Commands = commands.PersonCommands{Service: s.write.service}
+		return people
+	}
+	people.Commands = commands.PersonCommands{Service: commands.New(commands.Config{
+		Journal: s.journal, Waiter: read.background, FollowUps: read.background, Sends: read.work.dataPoints,
+		DataPoints: read.work.dataPoints, Records: read.directory, Directory: read.directory, PlanTerms: s.cfg.PlanTerms,
+	})}
+	return people
+}
+
+// peopleOf makes what finds people, begins their erasure and shows its state, in any process.
+func peopleOf(s *Server) *erasure.People {
+	return &erasure.People{
+		Streams: erasure.Streams{Journal: s.journal.Journal, Logger: s.cfg.Logger},
+		Names:   erasures.Names{DB: s.storage.work}, DataPoints: s.read.work.dataPoints, Records: s.read.directory,
+		Authors: s.journal, Progress: s.read.background, Now: s.cfg.now,
+	}
+}
+
 // newEraser makes the eraser with what it purges from the disk.
-func newEraser(s *Server) *erasure.Eraser {
+func newEraser(s *Server, calls *requestlog.Blanker) *erasure.Eraser {
 	cfg, st, work := s.cfg, s.storage, s.read.work
-	calls := &requestlog.Blanker{DB: st.work}
 	e := &erasure.Eraser{
 		Streams:   erasure.Streams{Journal: s.journal.Journal, Logger: cfg.Logger},
 		Deletions: work.dataPoints, Blobs: work.dataPoints, Identities: work.directory,

@@ -39,24 +39,26 @@ type adds struct {
 
 // parts returns the parts of the service, each after those that it needs.
 func (s *Server) parts() []part {
+	type needs = []string
 	return slices.Concat([]part{
 		{"storage", nil, nil, buildStorage},
-		{"log", nil, []string{"storage"}, buildLog},
-		{"probes", nil, []string{"storage"}, buildProbes},
-		{"embeddings", nil, []string{"storage", "probes"}, buildEmbeddings},
-		{"projections", nil, []string{"log", "embeddings"}, buildProjections},
-		{"index", rolesOfIndex, []string{"projections"}, buildIndex},
-		{"backpressure", nil, []string{"projections"}, buildBackpressure},
-		{"pipeline", Roles{RolePipeline}, []string{"index", "backpressure", "probes"}, buildPipeline},
-		{"writes", Roles{RoleWrite}, []string{"projections"}, buildWrites},
-		{"recall", Roles{RoleRead}, []string{"index", "embeddings"}, buildRecall},
-		{"request log", Roles{RoleWrite, RoleRead}, []string{"storage"}, buildRequestLog},
-		{"inventory", nil, []string{"backpressure"}, buildInventory},
-		{"health", nil, []string{"backpressure", "probes"}, buildHealth},
+		{"log", nil, needs{"storage"}, buildLog},
+		{"probes", nil, needs{"storage"}, buildProbes},
+		{"embeddings", nil, needs{"storage", "probes"}, buildEmbeddings},
+		{"projections", nil, needs{"storage", "log", "embeddings"}, buildProjections},
+		{"index", rolesOfIndex, needs{"storage", "projections"}, buildIndex},
+		{"backpressure", nil, needs{"storage", "projections"}, buildBackpressure},
+		{"writes", Roles{RoleWrite}, needs{"storage", "log", "projections"}, buildWrites},
+		{"pipeline", Roles{RolePipeline}, needs{"log", "probes", "embeddings", "index", "backpressure"}, buildPipeline},
+		{"administration", Roles{RoleWrite}, needs{"writes"}, buildAdministration},
+		{"recall", Roles{RoleRead}, needs{"embeddings", "projections", "index"}, buildRecall},
+		{"request log", Roles{RoleWrite, RoleRead}, needs{"storage"}, buildRequestLog},
+		{"inventory", nil, needs{"projections", "backpressure"}, buildInventory},
+		{"health", nil, needs{"storage", "probes", "embeddings", "projections", "backpressure"}, buildHealth},
 	}, s.cfg.parts, []part{
-		{"api", nil, []string{"health"}, buildAPI},
-		{"console", Roles{RoleConsole}, []string{"api"}, buildConsole},
-		{"start", nil, []string{"health"}, buildStart},
+		{"api", nil, needs{"storage", "projections", "backpressure", "health"}, buildAPI},
+		{"console", Roles{RoleConsole}, needs{"api"}, buildConsole},
+		{"start", nil, needs{"storage", "projections", "health"}, buildStart},
 	})
 }
 

@@ -37,9 +37,9 @@ func names(t *testing.T, roles Roles) []string {
 func TestParts_OfRoles(t *testing.T) {
 	every := "storage log probes embeddings projections backpressure inventory health api start"
 	for roles, more := range map[string]string{
-		"write": "writes,request log", "read": "index,recall,request log", "projector": "index",
-		"pipeline": "index,pipeline", "console": "hello,console", "read,write": "index,writes,recall,request log",
-		"": "index,pipeline,writes,recall,request log,hello,console",
+		"write": "writes,administration,request log", "read": "index,recall,request log", "projector": "index",
+		"pipeline": "index,pipeline", "console": "hello,console", "read,write": "index,writes,administration,recall,request log",
+		"": "index,writes,pipeline,administration,recall,request log,hello,console",
 	} {
 		parsed, err := ParseRoles(roles)
 		if err != nil {

@@ -13,10 +13,8 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/internal/secret"
 	"github.com/annals-project/annals/projections/access"
-	"github.com/annals-project/annals/projections/runner"
 	"github.com/annals-project/annals/projections/usage/limiter"
 )
 
@@ -40,37 +38,18 @@ type writeSide struct {
 	cfg         Config
 }
 
-func buildWrites(_ context.Context, s *Server) (a adds, err error) {
-	if s.write, err = newWriteSide(s); err != nil {
-		return adds{}, err
-	}
-	w := s.write
-	w.preparation = &preparation{w.prepareOrganizations, preparationEvery, s.cfg.Logger}
-	a.work = []task{{"preparation", w.preparation.run}}
-	a.steps = []step{{"prepare organizations and vault", func(ctx context.Context) error {
-		return errors.Join(w.preparation.prepare(ctx), w.reconcileVault(ctx))
-	}}}
-	a.operator = s.operatorWrites()
-	if b := s.background; b != nil {
-		s.backups = datafolder.Backup{
-			Node: s.storage.node, Dir: s.cfg.Data.Dir, HashKey: s.hashKey, SealKeys: w.sealKeys, Flush: b.flushRecalls,
-		}
-		a.operator = append(a.operator, operatorapi.BackupRoute(s.backups))
-	}
-	return a, nil
-}
-
-func newWriteSide(s *Server) (*writeSide, error) {
+func buildWrites(_ context.Context, s *Server) (adds, error) {
 	cfg, read := s.cfg, s.read
 	keys, err := cfg.Data.SealKeys()
 	if err != nil {
-		return nil, err
+		return adds{}, err
 	}
 	sealer, err := secret.NewSealer(keys...)
 	if err != nil {
-		return nil, err
+		return adds{}, err
 	}
 	w := &writeSide{vault: secret.Vault{DB: s.storage.db, Sealer: sealer}, sealKeys: keys, access: read.access, cfg: cfg}
+	w.preparation = &preparation{w.prepareOrganizations, preparationEvery, cfg.Logger}
 	w.service = commands.New(commands.Config{
 		Journal: s.journal, Waiter: read.waiter, FollowUps: read.waiter, Sends: read.dataPoints, DataPoints: read.dataPoints,
 		Records: read.directory, Directory: read.directory, SoleWriter: cfg.EventStore == Embedded,
@@ -78,21 +57,20 @@ func newWriteSide(s *Server) (*writeSide, error) {
 		Events: limiter.NewEvents(read.limits, cfg.Logger), Accounts: read.usage,
 		Vault: w.vault, Preparing: read.access,
 	})
-	return w, nil
+	s.write = w
+	return adds{}, nil
 }
 
-// operatorWrites returns the routes of the operator socket that write.
-func (s *Server) operatorWrites() []operatorapi.Route {
+// buildAdministration makes what an operator's commands call, and completes organizations. It comes after the pipeline,
+// which erases people and flushes what a backup holds.
+func buildAdministration(_ context.Context, s *Server) (adds, error) {
 	now, write := s.cfg.now, s.write
 	sends := operatorapi.ServiceSends{
 		Queries: s.read.dataPoints, Access: s.read.access, Commands: write.service, Now: now,
 	}
 	organizations := operatorapi.Organizations{Commands: write.service, DataDir: s.cfg.Data.Dir, Now: now}
-	calls := &requestlog.Blanker{DB: s.storage.work}
 	people := operatorapi.People{
-		Commands: write.service, Projects: s.read.access, Queries: s.read.work.dataPoints, DB: s.storage.work,
-		Calls: calls, Vacuum: runner.Vacuum{DB: s.storage.work, Others: calls.Tables},
-		Log: s.storage.store, Waiter: s.read.background, Now: now,
+		Erasing: peopleOf(s), Projects: s.read.access, Log: s.storage.store, Waiter: s.read.background,
 	}
 	webhooks := operatorapi.Webhooks{
 		Commands: write.service, Access: s.read.access, Vault: write.vault, URL: s.urls.Console,
@@ -101,9 +79,24 @@ func (s *Server) operatorWrites() []operatorapi.Route {
 	tenancy := operatorapi.Tenancy{
 		Commands: write.service, Access: s.read.access, Log: s.storage.store, Waiter: s.read.waiter, Now: now,
 	}
-	return slices.Concat(
-		operatorapi.SendRoutes(sends), organizations.Routes(), tenancy.Routes(), people.Routes(), webhooks.Routes(),
+	a := adds{
+		work: []task{{"preparation", write.preparation.run}},
+		steps: []step{{"prepare organizations and vault", func(ctx context.Context) error {
+			return errors.Join(write.preparation.prepare(ctx), write.reconcileVault(ctx))
+		}}},
+	}
+	if b := s.background; b != nil {
+		people.Erasing, people.Pending = b.finisher.People, b.finisher.Pending
+		s.backups = datafolder.Backup{
+			Node: s.storage.node, Dir: s.cfg.Data.Dir, HashKey: s.hashKey, SealKeys: write.sealKeys, Flush: b.flushRecalls,
+		}
+		a.operator = append(a.operator, operatorapi.BackupRoute(s.backups))
+	}
+	a.operator = slices.Concat(
+		a.operator, operatorapi.SendRoutes(sends), organizations.Routes(), tenancy.Routes(), people.Routes(),
+		webhooks.Routes(),
 	)
+	return a, nil
 }
 
 // prepareOrganizations completes every organization whose creation was interrupted.
