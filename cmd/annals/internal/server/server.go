@@ -180,7 +180,7 @@ func (s *Server) operatorHandler(write *writeSide, recaller localRecall) http.Ha
 		people := operatorapi.People{
 			Commands: write.service, Projects: s.read.access, Queries: s.read.work, DB: s.storage.work,
 			Calls: calls, Vacuum: runner.Vacuum{DB: s.storage.work, Others: calls.Tables},
-			Log: s.storage.store, Waiter: s.read.background, Now: now, Journal: s.storage.journal(), Logger: s.cfg.Logger,
+			Log: s.storage.store, Waiter: s.read.background, Now: now,
 		}
 		webhooks := operatorapi.Webhooks{
 			Commands: write.service, Access: s.read.access, Vault: write.vault, URL: s.urls.Console,
