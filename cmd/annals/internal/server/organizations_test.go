@@ -223,7 +223,7 @@ func (h *harness) crashedCreation(name string) (id uuid.UUID, clear string) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	meta := event.Meta{CommandID: uuid.New(), Principal: "operator"}
+	meta := event.NewMeta("operator", time.Now())
 	_, err = log.Append(ctx, stream.Registry, eventstore.Revision(len(facts)-1), meta,
 		registry.OrganizationCreated{
 			OrganizationID: id, Name: name, Plan: metering.Flex,
