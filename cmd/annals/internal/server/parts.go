@@ -17,7 +17,7 @@ type part struct {
 	// needs names the parts before it whose fields of the server it reads.
 	needs []string
 	// build makes the part and returns what it adds to the process. What later parts need of it becomes a field of the
-	// server. It registers its metrics itself.
+	// server. It registers its metrics itself, and if it fails, it has stopped what it opened.
 	build func(ctx context.Context, s *Server) (adds, error)
 }
 
