@@ -3,6 +3,7 @@ package stream
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 
 	"github.com/google/uuid"
@@ -21,7 +22,7 @@ type Namespace struct {
 func NewNamespace() Namespace { return Namespace{ID: uuid.New(), Keyed: true} }
 
 // ErrNoHashKey is returned for a keyed namespace without a hash key.
-var ErrNoHashKey = errors.New("the namespace of the project needs the hash key")
+var ErrNoHashKey = errors.New("the namespace of a project, and an address, need the hash key")
 
 // Namespaces derives the namespaces of ids. The zero value has no hash key and derives those that
 // are not keyed.
@@ -43,4 +44,16 @@ func (n Namespaces) Of(stored Namespace) (uuid.UUID, error) {
 	mac.Write([]byte("annals project namespace "))
 	mac.Write(stored.ID[:])
 	return uuid.UUID(mac.Sum(nil)[:16]), nil
+}
+
+// AddressName returns the stream of a normalised e-mail address. Its name is keyed, so that a guess of
+// an address cannot be confirmed from the log.
+func (n Namespaces) AddressName(email string) (string, error) {
+	if len(n.hashKey) == 0 {
+		return "", ErrNoHashKey
+	}
+	mac := hmac.New(sha256.New, n.hashKey)
+	mac.Write([]byte("annals e-mail address "))
+	mac.Write([]byte(email))
+	return Address + "-" + hex.EncodeToString(mac.Sum(nil)), nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/embeddings"
@@ -125,14 +126,15 @@ func newEraser(p backgroundParts, identities *directory.Queries) *erasure.Eraser
 	tables := runner.Vacuum{
 		DB: st.work, Others: calls.Tables,
 		Projectors: []projections.Projector{
-			datapoints.New(nil), memories.New(nil, nil), directory.New(nil, stream.Namespaces{}, nil),
+			datapoints.New(nil), memories.New(nil, nil), directory.New(nil, stream.Namespaces{}, nil), access.New(),
 		},
 		Leftovers: p.read.runtime.DropLeftovers,
 	}
 	e := &erasure.Eraser{
 		Streams:   erasure.Streams{Journal: p.journal.Journal, Logger: cfg.Logger},
 		Deletions: p.read.work, Blobs: p.read.work, Identities: identities,
-		Rows: commands.BulkRows{Journal: p.journal, Directory: identities}, Authors: p.journal,
+		People: access.Queries{DB: st.work},
+		Rows:   commands.BulkRows{Journal: p.journal, Directory: identities}, Authors: p.journal,
 		Calls: calls, Progress: p.read.background, Index: st.index, Store: erasure.Cluster, HasIndex: p.index.isFed,
 		Now: cfg.now,
 	}
