@@ -29,8 +29,8 @@ const (
 // Deadline is the time after which a blob that nothing refers to may be swept.
 //
 // Holds are the data points of a staged send, or the identities of a staged bulk write, whose text
-// is in the blob: they cannot be erased while it may be fanned out. It is empty, not nil, for a
-// blob that is its owner's alone; nil if it is not known.
+// is in the blob: they cannot be erased while it may be fanned out. It is empty for a blob that is its
+// owner's alone.
 type Opened struct {
 	ProjectID uuid.UUID   `json:"projectId"`
 	Owner     uuid.UUID   `json:"owner"`

@@ -47,7 +47,7 @@ type Item struct {
 	// the fan-out finds that the item creates a revision, whatever the commit recorded.
 	Bytes int64 `json:"bytes"`
 	// CreditTenths is what the item counts for until then: its price, or 0 if it looked unchanged or
-	// moved at the commit, and then it counts for no cap either. Earlier batches priced every item.
+	// moved at the commit, and then it counts for no cap either.
 	CreditTenths int64 `json:"creditTenths"`
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/metering"
-	"github.com/annals-project/annals/domain/stream"
 )
 
 // LogOpened is the first event of a log. LogID identifies this log, also against an older copy that
@@ -49,9 +48,10 @@ type ProjectCreated struct {
 	Number         int64     `json:"number"`
 	Slug           string    `json:"slug"`
 	Name           string    `json:"name"`
-	// Namespace is what the ids of the project's sources, identities and keys are derived from.
-	Namespace stream.Namespace `json:"namespace"`
-	CreatedAt time.Time        `json:"createdAt"`
+	// Namespace and the hash key are what the ids of the project's sources, identities and idempotency
+	// keys are derived from (stream.Namespaces).
+	Namespace uuid.UUID `json:"namespace"`
+	CreatedAt time.Time `json:"createdAt"`
 }
 
 // EventType implements event.Event.

@@ -26,6 +26,7 @@ const (
 	Memory       = "memory"
 	Ingestion    = "ingestion"
 	Deletion     = "deletion"
+	Erasure      = "erasure" // of a person
 	Blob         = "blob"
 	Pipeline     = "pipeline" // one stream for the whole log
 )

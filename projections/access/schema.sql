@@ -1,5 +1,5 @@
--- Who may call, and what binds the calls: organizations with their members, projects, keys. Only hashes of keys are here. Caps are null where there is
--- none; tenths are of a credit.
+-- Who may call, and what binds the calls: organizations with their members, projects, keys. Only hashes of keys are
+-- here. Caps are null where there is none; tenths are of a credit.
 create table log (
 	id        uuid primary key,
 	opened_at timestamptz not null
@@ -26,7 +26,6 @@ create table projects (
 	slug            text not null,
 	name            text not null,
 	namespace       uuid not null,
-	keyed           boolean not null,           -- ids are made in a namespace that is derived from this one with the hash key
 	archived        boolean not null,
 	ingestion_cap     bigint,
 	credit_cap_tenths bigint,
@@ -46,8 +45,8 @@ create table keys (
 );
 create index keys_by_project on keys (project_id);
 
--- Events of other systems become data points by the settings of a webhook, which are JSON. Of its token only the hash is here; token_id
--- names the sealed token.
+-- Events of other systems become data points by the settings of a webhook, which are JSON. Of its token only the hash
+-- is here; token_id names the sealed token.
 create table webhooks (
 	id         text primary key,
 	project_id uuid not null,
@@ -59,8 +58,8 @@ create table webhooks (
 );
 create index webhooks_by_project on webhooks (project_id);
 
--- People, from the claim of an address until nothing of them is left. The stream of the address is named by a keyed hash. email is null
--- before the registration and once the person is removed.
+-- People, from the claim of an address until nothing of them is left. The stream of the address is named by a keyed
+-- hash. email is null before the registration and once the person is removed.
 create table people (
 	id         uuid primary key,
 	address    text not null,
@@ -69,7 +68,8 @@ create table people (
 	claimed_at timestamptz not null
 );
 
--- Members of organizations, by the id of the person, who may be erased already. position is that of the event that gave the role.
+-- Members of organizations, by the id of the person, who may be erased already. position is that of the event that gave
+-- the role.
 create table members (
 	organization_id uuid not null,
 	person_id       uuid not null,
@@ -84,5 +84,6 @@ alter table organizations alter name set statistics 0, alter management_key_hash
 	alter management_key_prefix set statistics 0, alter management_key_suffix set statistics 0;
 alter table projects alter slug set statistics 0, alter name set statistics 0;
 alter table webhooks alter id set statistics 0, alter token_hash set statistics 0, alter settings set statistics 0;
-alter table keys alter name set statistics 0, alter hash set statistics 0, alter prefix set statistics 0, alter suffix set statistics 0;
+alter table keys alter name set statistics 0, alter hash set statistics 0, alter prefix set statistics 0,
+	alter suffix set statistics 0;
 alter table people alter address set statistics 0, alter email set statistics 0;

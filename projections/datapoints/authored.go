@@ -10,23 +10,18 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// Authored counts the live data points of an author.
-type Authored struct {
-	// Newest have a newest revision of the author, Earlier only earlier ones.
-	Newest, Earlier int
-}
-
-// CountAuthored counts the live data points of a project with a revision of an author.
-func (q Queries) CountAuthored(ctx context.Context, project uuid.UUID, author string) (a Authored, err error) {
+// CountAuthored counts the live data points of a project with a revision of an author: those whose newest revision is
+// the author's, and those of which only earlier ones are.
+func (q Queries) CountAuthored(ctx context.Context, project uuid.UUID, author string) (newest, earlier int, err error) {
 	err = q.DB.QueryRow(ctx, `select count(*) filter (where newest), count(*) filter (where not newest) from (
 			select bool_or(r.number = d.revision) as newest from datapoints.data_points d
 			join datapoints.revisions r on r.data_point = d.id
 			where d.project_id = $1 and r.project_id = $1 and r.author = $2 group by d.id
-		) found`, project, author).Scan(&a.Newest, &a.Earlier)
+		) found`, project, author).Scan(&newest, &earlier)
 	if err != nil {
-		return a, fmt.Errorf("count the data points of an author: %w", err)
+		return 0, 0, fmt.Errorf("count the data points of an author: %w", err)
 	}
-	return a, nil
+	return newest, earlier, nil
 }
 
 // ListAuthored returns the source ids of some live data points with a revision of an author.
@@ -40,25 +35,6 @@ func (q Queries) ListAuthored(ctx context.Context, project uuid.UUID, author str
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return nil, fmt.Errorf("list the data points of an author: %w", err)
-	}
-	return ids, nil
-}
-
-// maxResent bounds ListResent.
-const maxResent = 2_000_000
-
-// ListResent returns the live data points of a project that were sent again without a new revision. Who sent them again
-// is in their streams only. There may be more if the list has its most.
-func (q Queries) ListResent(ctx context.Context, project uuid.UUID) ([]uuid.UUID, error) {
-	rows, err := q.DB.Query(ctx, `select distinct i.data_point from datapoints.items i
-		join datapoints.data_points d on d.id = i.data_point
-		where i.project_id = $1 and i.outcome in ('unchanged', 'moved') limit $2`, project, maxResent)
-	if err != nil {
-		return nil, fmt.Errorf("list data points that were sent again: %w", err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	if err != nil {
-		return nil, fmt.Errorf("list data points that were sent again: %w", err)
 	}
 	return ids, nil
 }

@@ -111,7 +111,7 @@ create table blobs (
 	deadline   timestamptz not null,
 	referred   boolean not null,                -- by an event of its owner
 	send       uuid,                            -- the committed batch that it is the stage of
-	holds      uuid[],                          -- data points or identities with text in the stage; null: unknown
+	holds      uuid[] not null,                 -- data points or identities with text in the stage
 	spent      boolean not null default false,  -- the staged rows of a fanned-out bulk write
 	position   bigint not null                  -- of its first event
 );
@@ -207,8 +207,9 @@ create index erasures_open on erasures (position) where not facts_kept;
 
 -- No statistics of text columns: Postgres would keep whole values in them, also of deleted rows.
 alter table data_points alter source_id set statistics 0;
-alter table revisions alter content set statistics 0, alter content_blob set statistics 0, alter metadata set statistics 0,
-	alter metadata_blob set statistics 0, alter label set statistics 0, alter author set statistics 0;
+alter table revisions alter content set statistics 0, alter content_blob set statistics 0,
+	alter metadata set statistics 0, alter metadata_blob set statistics 0,
+	alter label set statistics 0, alter author set statistics 0;
 alter table sends alter failure_message set statistics 0;
 alter table verdicts alter failure_message set statistics 0;
 alter table items alter failure_message set statistics 0;
