@@ -11,7 +11,6 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/person"
-	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/projection"
@@ -75,23 +74,28 @@ func (s *Service) FindPerson(ctx context.Context, email string) (id uuid.UUID, f
 // there is none. The answer does not tell whether there was one. It is a member's id, and may be
 // asked for again. Its faults are invalid-request, not-found, conflict for a member with another
 // role, and service-unavailable.
-func (s *Service) AddMember(ctx context.Context, call Call, org string, in NewMember) (uuid.UUID, error) {
+func (s *Service) AddMember(
+	ctx context.Context, call Call, organizationID uuid.UUID, in NewMember,
+) (uuid.UUID, error) {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
 	if err := checkRole(in.Role); err != nil {
 		return uuid.Nil, err
 	}
-	o, err := s.organization(decideCtx, org)
+	registered, err := s.registry.read(decideCtx)
 	if err != nil {
 		return uuid.Nil, err
 	}
-	id, err := s.enterPerson(decideCtx, call, in.Email, joining(o.OrganizationID, in.Email, s.journal.Now()))
+	if _, ok := registered.Organization(organizationID.String()); !ok {
+		return uuid.Nil, fault.New(fault.NotFound, fault.CodeNotFound, "there is no such organization")
+	}
+	id, err := s.enterPerson(decideCtx, call, in.Email, joining(organizationID, in.Email, s.journal.Now()))
 	if err != nil {
 		return uuid.Nil, err
 	}
-	return id, s.changeMembers(decideCtx, call, o, func(state *organization.State) ([]event.Event, error) {
+	return id, s.changeMembers(decideCtx, call, organizationID, func(state *organization.State) ([]event.Event, error) {
 		return state.Add(organization.MemberAdded{
-			OrganizationID: o.OrganizationID, MemberID: id, Role: in.Role, AddedAt: call.ReceivedAt,
+			OrganizationID: organizationID, MemberID: id, Role: in.Role, AddedAt: call.ReceivedAt,
 		})
 	})
 }
@@ -99,35 +103,27 @@ func (s *Service) AddMember(ctx context.Context, call Call, org string, in NewMe
 // SetMemberRole changes the role of a member. Its faults are invalid-request, not-found, and conflict
 // for the last owner.
 func (s *Service) SetMemberRole(
-	ctx context.Context, call Call, org string, member uuid.UUID, role organization.Role,
+	ctx context.Context, call Call, organizationID, member uuid.UUID, role organization.Role,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
 	if err := checkRole(role); err != nil {
 		return err
 	}
-	o, err := s.organization(ctx, org)
-	if err != nil {
-		return err
-	}
-	return s.changeMembers(ctx, call, o, func(state *organization.State) ([]event.Event, error) {
+	return s.changeMembers(ctx, call, organizationID, func(state *organization.State) ([]event.Event, error) {
 		return state.SetRole(organization.MemberRoleSet{
-			OrganizationID: o.OrganizationID, MemberID: member, Role: role, SetAt: call.ReceivedAt,
+			OrganizationID: organizationID, MemberID: member, Role: role, SetAt: call.ReceivedAt,
 		})
 	})
 }
 
 // RemoveMember ends a membership. With the last one, the person is erased. Its faults are not-found,
 // and conflict for the last owner of the organization.
-func (s *Service) RemoveMember(ctx context.Context, call Call, org string, member uuid.UUID) error {
+func (s *Service) RemoveMember(ctx context.Context, call Call, organizationID, member uuid.UUID) error {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
-	o, err := s.organization(decideCtx, org)
-	if err != nil {
-		return err
-	}
-	err = s.changeMembers(decideCtx, call, o, func(state *organization.State) ([]event.Event, error) {
-		return state.Remove(member, o.OrganizationID, call.ReceivedAt)
+	err := s.changeMembers(decideCtx, call, organizationID, func(state *organization.State) ([]event.Event, error) {
+		return state.Remove(member, organizationID, call.ReceivedAt)
 	})
 	if err != nil {
 		return err
@@ -165,10 +161,10 @@ func checkRole(role organization.Role) error {
 }
 
 // changeMembers decides on the members of an organization, and returns once the change is shown.
-func (s *Service) changeMembers(ctx context.Context, call Call, o registry.OrganizationCreated,
+func (s *Service) changeMembers(ctx context.Context, call Call, organizationID uuid.UUID,
 	decide func(*organization.State) ([]event.Event, error),
 ) error {
-	at, err := s.journal.decideOrganization(ctx, o.OrganizationID, call.newMeta,
+	at, err := s.journal.decideOrganization(ctx, organizationID, call.newMeta,
 		func(state organization.State) ([]event.Event, error) { return decide(&state) })
 	if err != nil {
 		return err

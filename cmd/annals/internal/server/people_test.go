@@ -35,22 +35,23 @@ func (h *harness) people() (*commands.Service, commands.Call) {
 	}
 }
 
-// managePeople writes the events about people. It leaves one member in Acme besides the owner.
-func (h *harness) managePeople() {
+// managePeople writes the events about people. It leaves one member of an organization besides
+// the owner.
+func (h *harness) managePeople(acme uuid.UUID) {
 	h.t.Helper()
 	service, call := h.people()
 	add := func(email string) uuid.UUID {
-		id, err := service.AddMember(h.t.Context(), call, "Acme", commands.NewMember{Email: email, Role: organization.Member})
+		id, err := service.AddMember(h.t.Context(), call, acme, commands.NewMember{Email: email, Role: organization.Member})
 		if err != nil {
 			h.t.Fatal(err)
 		}
 		return id
 	}
 	bo, cy := add("bo@acme.example"), add("cy@acme.example")
-	if err := service.SetMemberRole(h.t.Context(), call, "Acme", bo, organization.Admin); err != nil {
+	if err := service.SetMemberRole(h.t.Context(), call, acme, bo, organization.Admin); err != nil {
 		h.t.Fatal(err)
 	}
-	if err := service.RemoveMember(h.t.Context(), call, "Acme", cy); err != nil {
+	if err := service.RemoveMember(h.t.Context(), call, acme, cy); err != nil {
 		h.t.Fatal(err)
 	}
 	runtest.Await(h.t, "nothing is left of the person", func() bool { return h.count("address.released.v1") == 1 })
@@ -99,8 +100,9 @@ func TestPeople_ErasureOfAnOwner(t *testing.T) {
 	h.start()
 	service, call := h.people()
 	const email = "ana@acme.example"
-	if _, err := service.CreateOrganization(t.Context(), call,
-		commands.NewOrganization{Name: "Acme", Plan: metering.Flex, OwnerEmail: email}); err != nil {
+	acme, err := service.CreateOrganization(t.Context(), call,
+		commands.NewOrganization{Name: "Acme", Plan: metering.Flex, OwnerEmail: email})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if n := h.wantNoAddress(email); n != 1 {
@@ -140,7 +142,7 @@ func TestPeople_ErasureOfAnOwner(t *testing.T) {
 	if got := owner(); got != person.RemovedName {
 		t.Errorf("after the erasure the owner is %q", got)
 	}
-	again, err := service.AddMember(t.Context(), call, "Acme", commands.NewMember{Email: email, Role: organization.Owner})
+	again, err := service.AddMember(t.Context(), call, acme.ID, commands.NewMember{Email: email, Role: organization.Owner})
 	if err != nil || again == ana || owner() != email {
 		t.Errorf("registered again as %s, %v; the owner is %q", again, err, owner())
 	}

@@ -252,8 +252,9 @@ func (h *harness) direct() {
 // management key of the organization that it creates.
 func (h *harness) manage(own, neighbour string) {
 	h.t.Helper()
-	h.acme = h.createAcme().ManagementKey
-	h.managePeople()
+	acme := h.createAcme()
+	h.acme = acme.ManagementKey
+	h.managePeople(uuid.MustParse(acme.ID))
 	h.grant("Acme", 500)
 	h.setSpendCap("Acme", new(int64(10000)))
 	h.setPlan("Acme", "flex")
