@@ -195,7 +195,7 @@ func TestMembers_Faults(t *testing.T) {
 		"set a role of a foreigner":  {w.SetMemberRole(ctx, w.call, w.org("Acme"), ana, organization.Admin), "not-found"},
 		"remove a person of no name": {w.RemovePerson(ctx, w.call, uuid.New()), "not-found"},
 	} {
-		t.Run(name, func(t *testing.T) { wantFault(t, c.err, c.code) })
+		t.Run(name, func(t *testing.T) { _ = wantFault(t, c.err, c.code) })
 	}
 	if diff := cmp.Diff([]string{anas + " owner"}, w.members("Annals")); diff != "" {
 		t.Errorf("members (-want +got):\n%s", diff)
