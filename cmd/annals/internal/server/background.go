@@ -130,11 +130,10 @@ func newEraser(p backgroundParts, identities *directory.Queries) *erasure.Eraser
 		Leftovers: p.read.runtime.DropLeftovers,
 	}
 	e := &erasure.Eraser{
-		Streams:   erasure.Streams{Journal: p.journal.Journal, Logger: cfg.Logger},
+		Streams:   erasure.Streams{Journal: p.journal.Journal, Projects: p.journal, Logger: cfg.Logger, Now: cfg.now},
 		Deletions: p.read.work, Blobs: p.read.work, Identities: identities,
-		Rows: commands.BulkRows{Journal: p.journal, Directory: identities}, Authors: p.journal,
+		Rows:  commands.BulkRows{Journal: p.journal, Directory: identities},
 		Calls: calls, Progress: p.read.background, Index: st.index, Store: erasure.Cluster, HasIndex: p.index.isFed,
-		Now: cfg.now,
 	}
 	if p.models.projected {
 		e.ExtraProjections = []string{embeddings.Name}
