@@ -49,18 +49,24 @@ func (l *Journal) projectOf(ctx context.Context, project uuid.UUID) (p knownProj
 	return p, ok, nil
 }
 
+// namespaceOf returns the namespace of a project. ok is false if the registry has no such project.
+func (l *Journal) namespaceOf(ctx context.Context, project uuid.UUID) (namespace uuid.UUID, ok bool, err error) {
+	p, ok, err := l.projectOf(ctx, project)
+	if err != nil || !ok {
+		return uuid.Nil, false, err
+	}
+	namespace, err = l.Namespaces.Of(p.namespace)
+	return namespace, err == nil, err
+}
+
 // AuthorID returns the identity record of an author, zero if there is none. A project that the
 // registry does not know has no records.
 func (l *Journal) AuthorID(ctx context.Context, project uuid.UUID, author string) (uuid.UUID, error) {
 	if author == "" {
 		return uuid.Nil, nil
 	}
-	p, ok, err := l.projectOf(ctx, project)
+	namespace, ok, err := l.namespaceOf(ctx, project)
 	if err != nil || !ok {
-		return uuid.Nil, err
-	}
-	namespace, err := l.Namespaces.Of(p.namespace)
-	if err != nil {
 		return uuid.Nil, err
 	}
 	return stream.IdentityID(namespace, author), nil

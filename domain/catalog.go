@@ -8,6 +8,7 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/erasure"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/ingestion"
@@ -85,6 +86,11 @@ var Catalog = []Constructor{
 	of[deletion.FactsKept],
 	of[deletion.Cleaned],
 	of[audit.RecordsKept],
+	of[erasure.Requested],
+	of[erasure.DataPointsDeleted],
+	of[erasure.PersonForgotten],
+	of[erasure.Purged],
+	of[erasure.Ended],
 	of[blob.Opened],
 }
 

@@ -21,6 +21,8 @@
 // Round (round.go) passes the work lists through these stages. The finisher of commands/pipeline
 // decides when. Every stage may run any number of times, and in several processes at once: a list is
 // a hint, and each stage decides on the streams.
+//
+// The erasure of a person (person.go) is a process over all of this, which the finisher continues too.
 package erasure
 
 import (

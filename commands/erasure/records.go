@@ -58,7 +58,7 @@ func (s Streams) KeepRecords(ctx context.Context, of Owner, name string, from, b
 			if err != nil {
 				return err
 			}
-			done, err := s.Journal.Append(ctx, records, at, event.NewMeta("finisher", s.Now()).Of(stream.Owner(name)), part)
+			done, err := s.Journal.Append(ctx, records, at, event.NewMeta(finisherName, s.Now()).Of(stream.Owner(name)), part)
 			if err != nil {
 				return err
 			}

@@ -58,6 +58,13 @@ func TestCheck_PlantedViolation(t *testing.T) {
 		"avoided word in a comment":    {"internal/keylock/a.go", imports("fmt") + "// The lock stands anew.\n", "\"anew\""},
 		"avoided word in a message":    {"internal/keylock/a.go", imports("fmt") + "var _ = fmt.Errorf(\"nobody was told\")\n", "\"told\""},
 		"wide line":                    {"internal/keylock/a.go", imports("fmt") + "// " + strings.Repeat("a", 118) + "\n", "121 columns"},
+		"avoided word in a page":       {"docs/a.md", "It says so.\n", "\"says\""},
+		"avoided word in a row":        {"docs/a.md", "| a | it says so |\n", "\"says\""},
+		"avoided word in SQL":          {"projections/a/schema.sql", "-- Rows beside the others.\n", "\"beside\""},
+		"avoided word in YAML":         {"readapi/a.yaml", "description: It is behind.\n", "\"behind\""},
+		"wide line of a page":          {"docs/a.md", strings.Repeat("a", 121) + "\n", "121 columns"},
+		"wide line of SQL":             {"projections/a/schema.sql", "-- " + strings.Repeat("a", 118) + "\n", "121 columns"},
+		"wide line of YAML":            {"readapi/a.yml", "a: " + strings.Repeat("a", 118) + "\n", "121 columns"},
 		"path of a machine in Go":      {"commands/a.go", imports("fmt") + "const dir = \"" + machine + "\"\n", "path of one machine"},
 		"path of a machine in a doc":   {"README.md", "Look in `" + machine + "`.\n", "path of one machine"},
 		"path of a machine in make":    {"Makefile", "DIR=" + machine + "\n", "path of one machine"},
@@ -112,8 +119,11 @@ func TestCheck_AllowedSource(t *testing.T) {
 		"client/a.go":                        imports("net/http"),
 		"internal/importer/a.go":             imports(ours + "client"),
 		"cmd/annals/a.go":                    imports(ours+"commands", ours+"projections", ours+"readapi", "github.com/alecthomas/kong"),
-		"testdata/broken.go":                 "not Go at all",
-		".cache/a.go":                        "not Go at all",
+		"docs/a.md": "It is `behind`, see [there](" + strings.Repeat("a", 120) + ") and https://" + strings.Repeat("a", 120) +
+			".\n\n| " + strings.Repeat("a", 120) + " |\n",
+		"readapi/a.yaml":     "    \"answer\": \"It says so." + strings.Repeat("a", 120) + "\"\n    | what the answer says |\n",
+		"testdata/broken.go": "not Go at all",
+		".cache/a.go":        "not Go at all",
 	} {
 		tree[file] = &fstest.MapFile{Data: []byte(src)}
 	}

@@ -148,11 +148,11 @@ func (h *harness) setUp(codec *eventstore.Codec) {
 		AudienceViews: readapi.AudienceViews{Queries: records},
 	})
 	readapi.Register(e, readapi.Deps{
-		Identities: records, Audiences: records, Meter: free{},
-		Recall: recall.New(recall.Config{
+		Identities: records, Audiences: records,
+		Recall: recall.Charged{Meter: free{}, Recalls: recall.New(recall.Config{
 			DB: h.db, Index: h.index, Analyzers: h.analyzers, Blobs: h.log, Viewers: records,
 			Projections: recalltest.Running{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
-		}),
+		})},
 	})
 	h.api = e
 	h.projectors = []projectiontest.Projector{

@@ -15,11 +15,11 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/rawjson"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/secret"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/recall"
-	"github.com/annals-project/annals/readapi"
 )
 
 // ExplainRecall explains how a recall is answered, and where sources were lost. It appends nothing, charges
@@ -94,7 +94,7 @@ func (in ExplainRequest) query() (recall.Query, error) {
 		return invalid("%d source ids: want at most %d", len(in.SourceIDs), MaxExplainedSources)
 	}
 	for _, id := range in.SourceIDs {
-		if err := httpx.CheckName(id, 1, limit.SourceID); err != nil {
+		if err := fields.CheckName(id, 1, limit.SourceID); err != nil {
 			return invalid("the source id %.100q %v", id, err)
 		}
 	}
@@ -104,7 +104,7 @@ func (in ExplainRequest) query() (recall.Query, error) {
 	if err := rawjson.Check(in.Recall); err != nil {
 		return invalid("the recall cannot be read: %v", err)
 	}
-	q, err := readapi.QueryOf(in.Recall)
+	q, err := recall.ParseQuery(in.Recall)
 	if f, is := errors.AsType[*fault.Error](err); is {
 		return invalid("%v", f)
 	}

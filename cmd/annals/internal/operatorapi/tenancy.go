@@ -10,7 +10,7 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/projections/access"
 )
@@ -266,7 +266,7 @@ func (t Tenancy) createKey(ctx context.Context, in TenancyRequest) (out KeyView,
 	if err != nil {
 		return out, err
 	}
-	if httpx.CheckName(in.Name, 1, limit.KeyName) != nil {
+	if fields.CheckName(in.Name, 1, limit.KeyName) != nil {
 		return out, Refuse("a key needs a name of 1 to %d characters", limit.KeyName)
 	}
 	made, err := t.Commands.CreateKey(ctx, t.call(in, o.ID), p.Slug, in.Name)

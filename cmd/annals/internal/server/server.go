@@ -22,7 +22,6 @@ import (
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/export"
-	"github.com/annals-project/annals/projections/runner"
 )
 
 // openTimeout bounds New, including a first initialisation of the database.
@@ -176,11 +175,12 @@ func (s *Server) operatorHandler(write *writeSide, recaller localRecall) http.Ha
 			Queries: s.read.dataPoints, Access: s.read.access, Commands: write.service, Now: now,
 		}
 		organizations := operatorapi.Organizations{Commands: write.service, DataDir: s.cfg.Data.Dir, Now: now}
-		calls := &requestlog.Blanker{DB: s.storage.work}
 		people := operatorapi.People{
-			Commands: write.service, Projects: s.read.access, Queries: s.read.work, DB: s.storage.work,
-			Calls: calls, Vacuum: runner.Vacuum{DB: s.storage.work, Others: calls.Tables},
-			Log: s.storage.store, Waiter: s.read.background, Now: now,
+			Erasing: peopleOf(s.cfg, s.storage, s.read, s.journal), Projects: s.read.access, Log: s.storage.store,
+			Waiter: s.read.background,
+		}
+		if f := s.background.finisher; f != nil {
+			people.Erasing, people.Pending = f.People, f.Pending
 		}
 		webhooks := operatorapi.Webhooks{
 			Commands: write.service, Access: s.read.access, Vault: write.vault, URL: s.urls.Console,
