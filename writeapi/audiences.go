@@ -119,7 +119,7 @@ func audienceOf(slug string, f fields.Object) (commands.AudiencePut, error) {
 	in.Name = f.Name("name", 1, limit.AudienceName)
 	err := f.Err()
 	if err == nil && draft.HasIdentities {
-		in.Identities, err = membersOf(f.Raw("identities"))
+		in.Identities, err = membersOf(f)
 	}
 	if err == nil && draft.HasRule {
 		in.Rule, err = ruleOf(f.Raw("rule"))
@@ -129,31 +129,13 @@ func audienceOf(slug string, f fields.Object) (commands.AudiencePut, error) {
 
 // membersOf reads the members of a fixed audience: each once, in the order of its first mention. It
 // is not nil.
-func membersOf(raw []byte) (identities []string, err error) {
-	if kind := rawjson.KindOf(raw); kind != rawjson.Array {
-		return nil, fields.Invalid("identities", "want an array, got %s", kind)
+func membersOf(f fields.Object) ([]string, error) {
+	identities, err := f.DistinctNames("identities", limit.Identity, limit.AudienceMembers)
+	if len(identities) > limit.AudienceMembers {
+		err = fault.New(fault.Invalid, fault.CodeAudienceLimitReached,
+			"identities: there are more than %d", limit.AudienceMembers)
 	}
-	identities = []string{}
-	seen := map[string]bool{}
-	for i, element := range rawjson.Elements(raw) {
-		at := fmt.Sprintf("identities[%d]", i)
-		name, ok := rawjson.Text(element)
-		if !ok {
-			return nil, fields.Invalid(at, "want a string, got %s", rawjson.KindOf(element))
-		}
-		if wrong := fields.CheckName(name, 1, limit.Identity); wrong != nil {
-			return nil, fields.Invalid(at, "%v", wrong)
-		}
-		if !seen[name] {
-			seen[name] = true
-			identities = append(identities, name)
-		}
-		if len(identities) > limit.AudienceMembers {
-			return nil, fault.New(fault.Invalid, fault.CodeAudienceLimitReached,
-				"identities: there are more than %d", limit.AudienceMembers)
-		}
-	}
-	return identities, nil
+	return identities, err
 }
 
 // ruleOf reads a rule. Its fault is audience-rule-invalid, also for members of another type, and invalid-request for

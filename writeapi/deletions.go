@@ -1,14 +1,12 @@
 package writeapi
 
 import (
-	"fmt"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
-	"github.com/annals-project/annals/domain/rawjson"
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/httpx"
 )
@@ -65,32 +63,17 @@ var deletionNames = fields.NewNames("ids")
 
 // deletionOf reads the ids of a bulk deletion: each once, in the order of its first mention. The
 // fault is invalid-deletion for none or more than 1,000 of them.
-func deletionOf(f fields.Object) (ids []string, err error) {
+func deletionOf(f fields.Object) ([]string, error) {
 	if !f.Has("ids") {
 		return nil, fields.Invalid("ids", "is required")
 	}
-	if kind := rawjson.KindOf(f.Raw("ids")); kind != rawjson.Array {
-		return nil, fields.Invalid("ids", "want an array, got %s", kind)
-	}
-	seen := map[string]bool{}
-	for i, element := range rawjson.Elements(f.Raw("ids")) {
-		at := fmt.Sprintf("ids[%d]", i)
-		id, ok := rawjson.Text(element)
-		if !ok {
-			return nil, fields.Invalid(at, "want a string, got %s", rawjson.KindOf(element))
-		}
-		if wrong := fields.CheckName(id, 1, limit.SourceID); wrong != nil {
-			return nil, fields.Invalid(at, "%v", wrong)
-		}
-		if !seen[id] {
-			seen[id] = true
-			ids = append(ids, id)
-		}
-		if len(ids) > limit.DeletionIDs {
-			return nil, fault.New(fault.Invalid, fault.CodeInvalidDeletion, "there are more than %d ids", limit.DeletionIDs)
-		}
-	}
-	if len(ids) == 0 {
+	ids, err := f.DistinctNames("ids", limit.SourceID, limit.DeletionIDs)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(ids) > limit.DeletionIDs:
+		return nil, fault.New(fault.Invalid, fault.CodeInvalidDeletion, "there are more than %d ids", limit.DeletionIDs)
+	case len(ids) == 0:
 		return nil, fault.New(fault.Invalid, fault.CodeInvalidDeletion, "there are no ids: want 1 to %d", limit.DeletionIDs)
 	}
 	return ids, nil

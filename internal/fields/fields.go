@@ -150,6 +150,33 @@ func (f Object) Name(name string, least, most int) *string {
 	return text
 }
 
+// DistinctNames returns the names of a member that is an array of strings of 1 to longest characters: each once, in
+// the order of its first mention. It reads no further than one name more than most. The fault is invalid-request.
+func (f Object) DistinctNames(name string, longest, most int) ([]string, error) {
+	if kind := rawjson.KindOf(f.members[name]); kind != rawjson.Array {
+		return nil, Invalid(f.Path(name), "want an array, got %s", kind)
+	}
+	names, seen := []string{}, map[string]bool{}
+	for i, element := range rawjson.Elements(f.members[name]) {
+		at := fmt.Sprintf("%s[%d]", f.Path(name), i)
+		text, ok := rawjson.Text(element)
+		if !ok {
+			return nil, Invalid(at, "want a string, got %s", rawjson.KindOf(element))
+		}
+		if wrong := CheckName(text, 1, longest); wrong != nil {
+			return nil, Invalid(at, "%v", wrong)
+		}
+		if !seen[text] {
+			seen[text] = true
+			names = append(names, text)
+		}
+		if len(names) > most {
+			break
+		}
+	}
+	return names, nil
+}
+
 // CheckName returns an error for a name with a wrong length in code points, or with U+0000.
 func CheckName(text string, least, most int) error {
 	n := utf8.RuneCountInString(text)

@@ -86,17 +86,13 @@ type Room struct {
 // organizationQueries reads organizations and their projects.
 type organizationQueries interface {
 	OrganizationByID(ctx context.Context, id uuid.UUID) (o access.Organization, ok bool, err error)
-	// Projects returns all projects, archived ones too, oldest first.
-	Projects(ctx context.Context, organization uuid.UUID) ([]access.Project, error)
-	// ProjectsIn is Projects in a snapshot.
+	// ProjectsIn returns all projects, archived ones too, oldest first.
 	ProjectsIn(ctx context.Context, db replica.Snapshot, organization uuid.UUID) ([]access.Project, error)
 }
 
 // counterQueries reads the counters of projects.
 type counterQueries interface {
-	Counts(ctx context.Context, projects []uuid.UUID, month string) (map[uuid.UUID]datapoints.Counts, error)
-	// CountsIn is Counts in a snapshot.
-	CountsIn(
+	Counts(
 		ctx context.Context, db replica.Snapshot, projects []uuid.UUID, month string,
 	) (map[uuid.UUID]datapoints.Counts, error)
 }
@@ -113,6 +109,7 @@ type headWaiter interface {
 
 // Queries composes accounts.
 type Queries struct {
+	DB            replica.Snapshot
 	Organizations organizationQueries
 	DataPoints    counterQueries
 	Charges       accountQueries
@@ -204,7 +201,7 @@ func (q Queries) Room(ctx context.Context, p auth.Principal, at time.Time) (Room
 // visibleProjects returns the principal's project, or the live projects of its organization for a
 // management key, oldest first.
 func (q Queries) visibleProjects(ctx context.Context, p auth.Principal) ([]access.Project, error) {
-	projects, err := q.Organizations.Projects(ctx, p.OrganizationID)
+	projects, err := q.Organizations.ProjectsIn(ctx, q.DB, p.OrganizationID)
 	if err != nil {
 		return nil, err
 	}
@@ -242,20 +239,17 @@ func (q Queries) counted(
 	ctx context.Context, organization uuid.UUID, month string,
 ) (found []access.Project, counts map[uuid.UUID]datapoints.Counts, err error) {
 	need := replica.Need{Kind: "projects", Projections: []string{access.Name, datapoints.Name}}
-	served, err := q.Replica.ReadAtHead(ctx, need, q.Head, func(ctx context.Context, db replica.Snapshot) (err error) {
+	read := func(ctx context.Context, db replica.Snapshot) (err error) {
 		if found, err = q.Organizations.ProjectsIn(ctx, db, organization); err != nil {
 			return err
 		}
-		counts, err = q.DataPoints.CountsIn(ctx, db, idsOf(found), month)
+		counts, err = q.DataPoints.Counts(ctx, db, idsOf(found), month)
 		return err
-	})
-	if served || err != nil {
-		return found, counts, err
 	}
-	if found, err = q.Organizations.Projects(ctx, organization); err != nil {
-		return nil, nil, err
+	served, err := q.Replica.ReadAtHead(ctx, need, q.Head, read)
+	if !served && err == nil {
+		err = read(ctx, q.DB)
 	}
-	counts, err = q.DataPoints.Counts(ctx, idsOf(found), month)
 	return found, counts, err
 }
 

@@ -40,22 +40,14 @@ func (f *fake) OrganizationByID(context.Context, uuid.UUID) (access.Organization
 	return f.organization, true, nil
 }
 
-func (f *fake) Projects(context.Context, uuid.UUID) ([]access.Project, error) {
+func (f *fake) ProjectsIn(context.Context, replica.Snapshot, uuid.UUID) ([]access.Project, error) {
 	return slices.Clone(f.projects), nil
 }
 
-func (f *fake) ProjectsIn(context.Context, replica.Snapshot, uuid.UUID) ([]access.Project, error) {
-	return nil, errors.New("there is no replica")
-}
-
-func (f *fake) Counts(context.Context, []uuid.UUID, string) (map[uuid.UUID]datapoints.Counts, error) {
-	return f.counts, nil
-}
-
-func (f *fake) CountsIn(
+func (f *fake) Counts(
 	context.Context, replica.Snapshot, []uuid.UUID, string,
 ) (map[uuid.UUID]datapoints.Counts, error) {
-	return nil, errors.New("there is no replica")
+	return f.counts, nil
 }
 
 func (f *fake) Account(context.Context, uuid.UUID, string) (usage.Account, error) {

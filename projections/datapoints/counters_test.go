@@ -103,7 +103,7 @@ func TestCounts_Month(t *testing.T) {
 	want := func(month string, ingested, tenths int64) {
 		t.Helper()
 		w.apply()
-		counts, err := w.Queries.Counts(t.Context(), []uuid.UUID{project.ID, neighbour.ID}, month)
+		counts, err := w.Queries.Counts(t.Context(), w.Queries.DB, []uuid.UUID{project.ID, neighbour.ID}, month)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,12 +23,7 @@ type Counts struct {
 
 // Counts reads the counters of projects, for a month as in "2026-11". A project without any is
 // absent.
-func (q Queries) Counts(ctx context.Context, projects []uuid.UUID, month string) (map[uuid.UUID]Counts, error) {
-	return q.CountsIn(ctx, q.DB, projects, month)
-}
-
-// CountsIn is Counts in a snapshot.
-func (Queries) CountsIn(
+func (Queries) Counts(
 	ctx context.Context, db replica.Snapshot, projects []uuid.UUID, month string,
 ) (map[uuid.UUID]Counts, error) {
 	rows, err := db.Query(ctx, `

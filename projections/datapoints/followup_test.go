@@ -188,7 +188,7 @@ func wantDeleted(t *testing.T, w *fixture, revisions int) {
 	if followed, err := w.Queries.FollowedUp(t.Context(), []uuid.UUID{id("a")}); err != nil || !followed[id("a")] {
 		t.Errorf("followed up %v, %v", followed, err)
 	}
-	counts, err := w.Queries.Counts(t.Context(), []uuid.UUID{project.ID}, "2026-11")
+	counts, err := w.Queries.Counts(t.Context(), w.Queries.DB, []uuid.UUID{project.ID}, "2026-11")
 	if got := counts[project.ID]; err != nil || got.Live != 0 || got.Ingested != int64(revisions) {
 		t.Errorf("counts %+v, %v", got, err)
 	}

@@ -40,7 +40,7 @@ func TestScopes(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("scopes (-want +got):\n%s", diff)
 		}
-		counts, err := w.Queries.Counts(t.Context(), []uuid.UUID{project.ID, neighbour.ID}, "2026-11")
+		counts, err := w.Queries.Counts(t.Context(), w.Queries.DB, []uuid.UUID{project.ID, neighbour.ID}, "2026-11")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -104,7 +104,7 @@ func (s *Server) writeRoutes() writeapi.Deps {
 func (s *Server) readRoutes() readapi.Deps {
 	cfg, st, read := s.cfg, s.storage, s.read
 	accounts := account.Queries{
-		Organizations: read.access, DataPoints: read.dataPoints,
+		DB: st.db, Organizations: read.access, DataPoints: read.dataPoints,
 		Charges: read.usage, PlanTerms: cfg.PlanTerms,
 		Head: st.store.Head, Waiter: read.waiter, Now: cfg.now, Replica: read.replica,
 	}
