@@ -28,7 +28,7 @@ type Projector struct{ projections.Base }
 // pause between pages; without a pause, most pages would hold none.
 func New() Projector {
 	return Projector{projections.NewBase(projections.Description{
-		Name: Name, Version: 5, Categories: []string{stream.Registry, stream.Organization, stream.Project}, Schema: schema,
+		Name: Name, Version: 1, Categories: []string{stream.Registry, stream.Organization, stream.Project}, Schema: schema,
 		Pace:    projections.Pace{Min: 50 * time.Millisecond},
 		Counted: []string{"organizations", "projects", "keys", "webhooks"},
 	})}
