@@ -51,7 +51,7 @@ func (s *scene) outcome() []string {
 	}
 	for _, table := range []string{
 		"datapoints.data_points", "datapoints.revisions", "datapoints.sends", "datapoints.items", "datapoints.deletions", "datapoints.erasures",
-		"datapoints.blobs", "datapoints.readiness", "datapoints.verdicts", "memories.memories", "memories.edges", "memories.captured", "memories.gone",
+		"datapoints.blobs", "datapoints.readiness", "datapoints.sends_without_items", "memories.memories", "memories.edges", "memories.captured", "memories.gone",
 		"recallindex.data_points",
 	} {
 		rows, err := s.db.Query(s.t.Context(),

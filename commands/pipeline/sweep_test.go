@@ -267,17 +267,17 @@ func TestRetainedFacts_ManySends(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.passHead()
-	rows := func() (n, superseded int) {
+	rows := func() (n, outdated int) {
 		t.Helper()
 		w.passHead()
 		if err := w.db.QueryRow(t.Context(), `select
 			count(*) filter (where i.deleted_at is not null or i.outcome = 'unchanged' and not exists (select from datapoints.data_points d where d.id = i.data_point)),
-			count(*) filter (where superseded) from datapoints.items i`).Scan(&n, &superseded); err != nil {
+			count(*) filter (where outdated) from datapoints.items i`).Scan(&n, &outdated); err != nil {
 			t.Fatal(err)
 		}
-		return n, superseded
+		return n, outdated
 	}
-	deleted, superseded := rows()
+	deleted, outdated := rows()
 	// The first append holds two parts of three.
 	v := &victim{Store: w.store, left: 1}
 	_, dies := w.services(v)
@@ -291,8 +291,8 @@ func TestRetainedFacts_ManySends(t *testing.T) {
 		}
 		w.clock.move(time.Hour)
 	}
-	if n, s := rows(); n != deleted || s != superseded || n != sends {
-		t.Errorf("%d items are deleted, %d superseded; before the cleaning %d and %d", n, s, deleted, superseded)
+	if n, s := rows(); n != deleted || s != outdated || n != sends {
+		t.Errorf("%d items are deleted, %d outdated; before the cleaning %d and %d", n, s, deleted, outdated)
 	}
 	if open, err := w.queries.Open(t.Context()); err != nil || open.Deletions != 0 {
 		t.Errorf("left %+v, %v", open, err)

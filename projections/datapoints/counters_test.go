@@ -133,7 +133,7 @@ func TestCounts_Month(t *testing.T) {
 
 func sendStates(t *testing.T, tx pgx.Tx) (map[uuid.UUID]projectiontest.SendState, error) {
 	t.Helper()
-	rows, err := tx.Query(t.Context(), `select id, item_count, bytes, credit_tenths, phase, failure_stands
+	rows, err := tx.Query(t.Context(), `select id, item_count, bytes, credit_tenths, phase, failure_open
 		from datapoints.sends`)
 	if err != nil {
 		return nil, err

@@ -20,11 +20,11 @@ type Explained struct {
 	// SettledAt is nil until the send is indexed, failed or nothing-changed.
 	SettledAt *time.Time
 	Phase     string
-	// Failure is nil unless Phase is failed. FailureCounts is false if a newer revision or a deletion
-	// made it moot.
-	Failure       *Failure
-	FailureCounts bool
-	CreditTenths  int64
+	// Failure is nil unless Phase is failed. FailureOpen is false if a newer revision or a deletion
+	// overtook it.
+	Failure      *Failure
+	FailureOpen  bool
+	CreditTenths int64
 	// Deleted reports whether the send, or all that it sent, was deleted.
 	Deleted bool
 	// Items are in the order sent. Omitted counts the others: those over the limit, and those of a
@@ -49,7 +49,7 @@ const explainSend = `with found as (
 		case when ` + endedByDeletion + ` then greatest(w.at, s.last_deleted_at) else s.settled_at end,
 		case when ` + endedByDeletion + ` then 'indexed' else s.phase end,
 		case when not ` + endedByDeletion + ` then s.failure_code end, coalesce(s.failure_message, ''),
-		s.failure_stands and not ` + endedByDeletion + `, s.credit_tenths,
+		s.failure_open and not ` + endedByDeletion + `, s.credit_tenths,
 		s.deleted_at is not null or s.deleted + w.items = s.item_count,
 		greatest(l.total, case when s.fanned_out then 0 else s.item_count end, 0),
 		l.ordinal, l.data_point, l.revision, l.outcome, l.phase, coalesce(d.source_id, ''),
@@ -78,7 +78,7 @@ func (q Queries) Explain(
 	var total, memories int
 	var searchable bool
 	_, err = pgx.ForEachRow(rows, []any{
-		&s.ID, &s.RequestID, &s.AcceptedAt, &s.SettledAt, &s.Phase, &code, &message, &s.FailureCounts, &s.CreditTenths,
+		&s.ID, &s.RequestID, &s.AcceptedAt, &s.SettledAt, &s.Phase, &code, &message, &s.FailureOpen, &s.CreditTenths,
 		&s.Deleted, &total, &ordinal, &dataPoint, &revision, &outcome, &phase, &source, &searchable, &memories,
 	}, func() error {
 		ok = true

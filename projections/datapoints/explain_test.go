@@ -99,13 +99,13 @@ func TestExplain_Failed(t *testing.T) {
 	w.stopped("s", ingestion.ContentRejected)
 	want := datapoints.Explained{
 		ID: id("s"), RequestID: id("request of s"), AcceptedAt: noon, SettledAt: &stopped, Phase: "failed", CreditTenths: 10,
-		Failure: &datapoints.Failure{Code: "content-rejected", Message: "s stopped"}, FailureCounts: true,
+		Failure: &datapoints.Failure{Code: "content-rejected", Message: "s stopped"}, FailureOpen: true,
 		Items: []datapoints.Item{{DataPoint: id("a"), SourceID: "a", Revision: 1, Outcome: "created", Phase: "failed"}},
 	}
 	wantExplained(t, "failed", want, w.explained("s", 100, everything))
 	w.revised("t", "a", alone)
 	w.derived("t", "a", 0, 2)
-	want.FailureCounts = false
+	want.FailureOpen = false
 	wantExplained(t, "a newer revision is captured", want, w.explained("s", 100, everything))
 	w.retried("s", 1)
 	want.Phase, want.SettledAt, want.Failure, want.Items[0].Phase = "queued", nil, nil, "queued"

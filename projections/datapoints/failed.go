@@ -31,13 +31,13 @@ const FailedSources = 10
 // send of id after; uuid.Nil begins. project limits the list to one project; uuid.Nil is all.
 func (q Queries) FailedSends(ctx context.Context, project uuid.UUID, limit int, after uuid.UUID) ([]FailedSend, error) {
 	rows, err := q.DB.Query(ctx, `select s.project_id, s.id, s.failure_code, s.failure_message, s.item_count,
-		s.standing, s.accepted_at, s.settled_at,
+		s.open_failures, s.accepted_at, s.settled_at,
 			coalesce((select array_agg(d.source_id order by i.ordinal) from (
-				select * from datapoints.items i where i.ingestion_id = s.id and i.phase in ('failed', 'unindexed') and not i.moot
+				select * from datapoints.items i where i.ingestion_id = s.id and i.phase in ('failed', 'unindexed') and not i.overtaken
 				order by i.ordinal limit $4
 			) i join datapoints.data_points d on d.id = i.data_point), '{}')
 		from datapoints.sends s`+waitingItems+`
-		where s.failure_stands and not `+endedByDeletion+` and ($1::uuid is null or s.project_id = $1)
+		where s.failure_open and not `+endedByDeletion+` and ($1::uuid is null or s.project_id = $1)
 			and ($3::uuid is null or (s.accepted_at, s.id) > (select a.accepted_at, a.id from datapoints.sends a
 				where a.id = $3))
 		order by s.accepted_at, s.id limit $2`, pgarray.Optional(project), limit, pgarray.Optional(after), FailedSources)
@@ -73,7 +73,7 @@ func (q Queries) RecentFailures(ctx context.Context, after time.Time) (r RecentF
 	var read int
 	err = q.DB.QueryRow(ctx, `with newest as materialized (
 			select failure_code, failure_message, settled_at from datapoints.sends
-			where failure_stands order by accepted_at desc, id desc limit $2
+			where failure_open order by accepted_at desc, id desc limit $2
 		), recent as (select * from newest where settled_at > $1)
 		select (select count(*) from newest), (select count(*) from recent),
 			(select failure_code from recent order by settled_at desc limit 1),

@@ -106,7 +106,7 @@ const (
 		on conflict (stream) do nothing`
 	updateBlobs = `update blobs b set referred = b.referred or n.referred, send = coalesce(n.send, b.send)
 		from unnest($1::text[], $2::boolean[], $3::uuid[]) n (stream, referred, send) where b.stream = n.stream`
-	releaseBlobs = `update blobs set referred = false, spent = true where owner = any($1::uuid[])`
+	releaseBlobs = `update blobs set referred = false, fanned_out = true where owner = any($1::uuid[])`
 	deleteBlobs  = `delete from blobs where stream = any($1::text[])`
 )
 

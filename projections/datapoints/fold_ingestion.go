@@ -109,7 +109,7 @@ func (f *fold) sendFailed(at eventstore.Position, id uuid.UUID, e *ingestion.Fai
 		for _, i := range f.bySend[id] {
 			if i.phase == captured && !i.historic {
 				f.changeItem(at, i, func(i *item) {
-					i.phase, i.code, i.message, i.moot = unindexed, s.code, s.message, f.hasNewerCaptured(i.dataPoint, i.revision)
+					i.phase, i.code, i.message, i.overtaken = unindexed, s.code, s.message, f.hasNewerCaptured(i.dataPoint, i.revision)
 				})
 			}
 		}
@@ -133,7 +133,7 @@ func (f *fold) sendRetried(at eventstore.Position, id uuid.UUID, e *ingestion.Re
 			} else {
 				i.phase, i.attempt = queued, 0
 			}
-			i.code, i.message, i.moot = nil, nil, false
+			i.code, i.message, i.overtaken = nil, nil, false
 		})
 	}
 	s.derivePhase(at)

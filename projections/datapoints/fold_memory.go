@@ -36,7 +36,7 @@ func (f *fold) derivationFailed(at eventstore.Position, dataPoint uuid.UUID, e *
 		i.phase, i.attempt = queued, e.Attempt
 		i.code, i.message = withoutNUL(e.Code), withoutNUL(e.Message)
 		if e.Final {
-			i.phase, i.moot = failed, f.hasNewerCaptured(dataPoint, i.revision)
+			i.phase, i.overtaken = failed, f.hasNewerCaptured(dataPoint, i.revision)
 		}
 	}).derivePhase(at)
 }
@@ -52,7 +52,7 @@ func (f *fold) memoriesDerived(decoded eventstore.DecodedEvent, dataPoint uuid.U
 		}
 		return
 	}
-	s := f.changeItem(at, i, func(i *item) { i.phase, i.code, i.message, i.moot = captured, nil, nil, false })
+	s := f.changeItem(at, i, func(i *item) { i.phase, i.code, i.message, i.overtaken = captured, nil, nil, false })
 	s.derivePhase(at)
 	if s.phase == captured {
 		// A watermark ends the send only after this capture, also if the item had failed before and
@@ -65,11 +65,11 @@ func (f *fold) memoriesDerived(decoded eventstore.DecodedEvent, dataPoint uuid.U
 	row.captured = e.Revision
 	row.setMemories(e, decoded.Revision)
 	data := followUpData{Captured: row.captured}
-	if f.hasMore(dataPoint, func(i *item) bool { return i.hasFailed() && !i.moot }) {
-		f.followUp(followUpKey{mootItems, dataPoint}, at, row.project, data)
+	if f.hasMore(dataPoint, func(i *item) bool { return i.hasFailed() && !i.overtaken }) {
+		f.followUp(followUpKey{overtakenItems, dataPoint}, at, row.project, data)
 	}
 	for _, older := range f.itemsOf[dataPoint] {
-		f.mootItem(at, older, data)
+		f.overtakeItem(at, older, data)
 	}
 }
 

@@ -153,7 +153,7 @@ func TestFold_FailedSends(t *testing.T) {
 				w.missed("s", "a", 0, 1, 1, 0, true)
 				w.stopped("s", ingestion.ModelUnavailable)
 			},
-			sends: map[string]sendRow{"s": {Phase: "failed", Settled: at(3), Code: "model-unavailable", FailureCounts: true}},
+			sends: map[string]sendRow{"s": {Phase: "failed", Settled: at(3), Code: "model-unavailable", FailureOpen: true}},
 			items: map[string][]datapoints.Item{"s": {{DataPoint: id("a"), Revision: 1, Outcome: "created", Phase: "failed"}}},
 			ready: datapoints.Readiness{Failed: 1},
 		},
@@ -244,7 +244,7 @@ func TestFold_RetriedSends(t *testing.T) {
 				w.retried("t", 1)
 			},
 			sends: map[string]sendRow{
-				"s": {Phase: "failed", Settled: at(2), Code: "index-unavailable", FailureCounts: true},
+				"s": {Phase: "failed", Settled: at(2), Code: "index-unavailable", FailureOpen: true},
 				"t": {Phase: "captured", Round: 1},
 			},
 			items: map[string][]datapoints.Item{

@@ -26,8 +26,8 @@ const (
 	deleteItems = "delete"
 	// deleteText deletes the revisions of an erased data point, whose items the retained facts end.
 	deleteText = "text"
-	// mootItems makes the failures before the captured revision of a data point moot.
-	mootItems = "moot"
+	// overtakenItems marks the failures before the captured revision of a data point as overtaken.
+	overtakenItems = "overtaken"
 )
 
 // leastItems is the least of a data point's items that a page of many deletions changes.
@@ -43,7 +43,7 @@ type followUpData struct {
 	// DeletedAt and Newest are the time of a deletion, and the newest revision at it.
 	DeletedAt time.Time `json:"deletedAt,omitzero"`
 	Newest    int       `json:"newest"`
-	// Captured is the revision before which failures are moot.
+	// Captured is the revision before which failures are overtaken.
 	Captured int `json:"captured,omitempty"`
 }
 
@@ -87,11 +87,11 @@ func (f *fold) endItem(at eventstore.Position, i *item, data followUpData) bool 
 	return true
 }
 
-// mootItem makes the failure of an item moot, since a newer revision is captured.
-func (f *fold) mootItem(at eventstore.Position, i *item, data followUpData) {
-	if i.hasFailed() && !i.moot && i.revision < data.Captured {
+// overtakeItem marks the failure of an item as overtaken, since a newer revision is captured.
+func (f *fold) overtakeItem(at eventstore.Position, i *item, data followUpData) {
+	if i.hasFailed() && !i.overtaken && i.revision < data.Captured {
 		position := i.position // keep the position of the failure
-		f.changeItem(position, i, func(i *item) { i.moot = true }).derivePhase(at)
+		f.changeItem(position, i, func(i *item) { i.overtaken = true }).derivePhase(at)
 	}
 }
 
@@ -159,15 +159,15 @@ func (f *fold) followItem(w followUp, i *item) {
 	case deleteItems:
 		f.ending.add(w.dataPoint)
 		f.endItem(w.position, i, w.followUpData)
-	case mootItems:
-		f.mootItem(w.position, i, w.followUpData)
+	case overtakenItems:
+		f.overtakeItem(w.position, i, w.followUpData)
 	}
 }
 
 // selectFollowUps reads the follow-ups of data points in their order.
 func selectFollowUps(ctx context.Context, tx pgx.Tx, dataPoints []uuid.UUID) ([]followUp, error) {
 	rows, err := tx.Query(ctx, `select kind, key, position, data from follow_ups
-		where key = any($1::uuid[]) and kind in ('`+deleteItems+`', '`+mootItems+`')`, dataPoints)
+		where key = any($1::uuid[]) and kind in ('`+deleteItems+`', '`+overtakenItems+`')`, dataPoints)
 	if err != nil {
 		return nil, fmt.Errorf("read the follow-ups of data points: %w", err)
 	}
@@ -190,8 +190,8 @@ const (
 	followStopped = selectItems + `where data_point = $1 and ` + stopped + ` order by revision limit $2`
 	followOpen    = selectItems + `where data_point = $1 and phase in ('queued', 'processing')
 		order by batch, revision limit $2`
-	followMoot = selectItems + `where data_point = $1 and ` + stopped + ` and revision < $3 order by revision limit $2`
-	followAll  = selectItems + `where data_point = $1 and ` + withRevision + ` and revision > $3
+	followOvertaken = selectItems + `where data_point = $1 and ` + stopped + ` and revision < $3 order by revision limit $2`
+	followAll       = selectItems + `where data_point = $1 and ` + withRevision + ` and revision > $3
 		order by revision limit $2`
 	// deleteSlice deletes revisions after a number, up to $3, at most $4, and returns the last.
 	deleteSlice = `with slice as (
@@ -211,8 +211,8 @@ func (p Projector) Slice(
 		return "", false, fmt.Errorf("decode a follow-up: %w", err)
 	}
 	switch work.Kind {
-	case mootItems:
-		n, _, err := p.sliceItems(ctx, tx, w, followMoot, w.Captured)
+	case overtakenItems:
+		n, _, err := p.sliceItems(ctx, tx, w, followOvertaken, w.Captured)
 		return "", n < p.rows, err
 	case deleteText:
 		return p.sliceRevisions(ctx, tx, w, work.Cursor, maxRevision)
@@ -284,7 +284,7 @@ func (p Projector) sliceItems(
 	}
 	b = &pgx.Batch{}
 	pgarray.Queue(b, sendsByID, sends, f.readSends)
-	pgarray.Queue(b, selectVerdicts, sends, f.readVerdicts)
+	pgarray.Queue(b, selectSendsWithoutItems, sends, f.readSendsWithoutItems)
 	if err := pgarray.Flush(ctx, tx, b); err != nil {
 		return 0, 0, fmt.Errorf("load the sends of a slice: %w", err)
 	}

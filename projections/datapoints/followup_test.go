@@ -81,11 +81,11 @@ func fill(t *testing.T, db *pgxpool.Pool, source string, revisions, open int) {
 		`insert into datapoints.revisions (data_point, number, project_id, node_id, historic, content, occurred_at,
 			ingestion_id, accepted_at) select $2, n, $1, gen_random_uuid(), false, 'text', now(), ` + send + `, now()` + series,
 		`insert into datapoints.items (ingestion_id, ordinal, project_id, data_point, revision, historic, outcome, phase,
-			attempt, moot, superseded, position, batch, bytes, due) select ` + send + `, 0, $1, $2, n, false, 'updated',
+			attempt, overtaken, outdated, position, batch, bytes, due) select ` + send + `, 0, $1, $2, n, false, 'updated',
 			` + phase + `, 0, false, false, n, false, 4, case when n = $3 - $4 + 1 then 'live' end` + series,
 		`insert into datapoints.sends (id, project_id, request_id, accepted_at, item_count, batch, phase, settled_at,
-			failure_code, failure_stands, round, ingestions, bytes, credit_tenths, month, fanned_out, verdict, verdict_at,
-			searchable_at, queued, processing, captured, failed, standing, unchanged, deleted, position)
+			failure_code, failure_open, round, ingestions, bytes, credit_tenths, month, fanned_out, final_phase, final_at,
+			searchable_at, queued, processing, captured, failed, open_failures, unchanged, deleted, position)
 			select ` + send + `, $1, gen_random_uuid(), now(), 1, false,
 				case when n > $3 - $4 then 'queued' when n > $3 - 2 * $4 then 'failed' else 'indexed' end,
 				case when n <= $3 - $4 then now() end, case when n > $3 - 2 * $4 and n <= $3 - $4 then 'x' end,
@@ -201,7 +201,7 @@ func wantDeleted(t *testing.T, w *fixture, revisions int) {
 			t.Errorf("send %d is %+v, %t, %v", n, s, ok, err)
 		}
 		e, ok, err := w.Queries.Explain(t.Context(), project, sendOf(n), 10, 0)
-		if err != nil || !ok || !e.Deleted || e.Phase != datapoints.PhaseIndexed || e.SettledAt == nil || e.FailureCounts ||
+		if err != nil || !ok || !e.Deleted || e.Phase != datapoints.PhaseIndexed || e.SettledAt == nil || e.FailureOpen ||
 			len(e.Items) != 1 || e.Items[0].Outcome != "deleted" || e.Items[0].Phase != "done" || e.Items[0].SourceID != "" {
 			t.Errorf("explained %d: %+v, %t, %v", n, e, ok, err)
 		}
@@ -217,14 +217,14 @@ func wantCounters(t *testing.T, db *pgxpool.Pool) {
 	t.Helper()
 	var same bool
 	err := db.QueryRow(t.Context(), `select (raw, failed) = (select count(*) filter (where phase = 'queued'),
-		count(*) filter (where failure_stands) from datapoints.sends) from datapoints.readiness`).Scan(&same)
+		count(*) filter (where failure_open) from datapoints.sends) from datapoints.readiness`).Scan(&same)
 	if err != nil || !same {
 		t.Errorf("counters are right: %t, %v", same, err)
 	}
 }
 
-// A capture that makes very many failures moot loads as few of them as a deletion does.
-func TestMoot_CostIsFlat(t *testing.T) {
+// A capture that overtakes very many failures loads as few of them as a deletion does.
+func TestOvertaken_CostIsFlat(t *testing.T) {
 	db := pgtest.Database(t)
 	makeSchemas(t, db)
 	revisions := manyRevisions(t)
@@ -246,7 +246,7 @@ func TestMoot_CostIsFlat(t *testing.T) {
 		t.Fatal(err)
 	}
 	var left int
-	if err := db.QueryRow(t.Context(), `select (select count(*) from datapoints.items where phase = 'failed' and not moot)
+	if err := db.QueryRow(t.Context(), `select (select count(*) from datapoints.items where phase = 'failed' and not overtaken)
 		+ (select failed from datapoints.readiness)`).Scan(&left); err != nil || left != 0 {
 		t.Errorf("%d failures count, %v", left, err)
 	}

@@ -41,7 +41,7 @@ type item struct {
 	attempt   int
 	code      *string
 	message   *string
-	moot      bool
+	overtaken bool
 	deletedAt *time.Time
 	outdated  bool
 	batch     bool
@@ -77,7 +77,7 @@ func (i *item) isOpen() bool { return i.phase == queued || i.phase == processing
 // markDeleted ends the item since its data point was deleted. It also drops attempts and failures.
 func (i *item) markDeleted(at time.Time) {
 	i.bytes = 0
-	i.deletedAt, i.phase, i.attempt, i.code, i.message, i.moot = &at, done, 0, nil, nil, false
+	i.deletedAt, i.phase, i.attempt, i.code, i.message, i.overtaken = &at, done, 0, nil, nil, false
 }
 
 // withoutNUL replaces U+0000, which a text column cannot hold and a quoted failure may contain.

@@ -25,7 +25,7 @@ type Item struct {
 // inSendList selects the items that a send lists. Once the send is deleted, it no longer lists
 // items that were unchanged, or revised by another send since, even if they are deleted later.
 const inSendList = `(s.deleted_at is null or i.outcome = 'deleted' or (i.deleted_at is not null
-	and not i.superseded) or i.deleted_at is null and exists (select from datapoints.follow_ups w
+	and not i.outdated) or i.deleted_at is null and exists (select from datapoints.follow_ups w
 		where w.kind = 'delete' and w.key = i.data_point and (w.data::jsonb->>'newest')::int = i.revision))`
 
 // clientOutcome is the outcome that a client reads. A deletion is recorded only with the items that

@@ -23,7 +23,7 @@ func (s ids) has(id uuid.UUID) bool { _, has := s[id]; return has }
 type keys struct {
 	items      map[itemKey]struct{}
 	itemsOf    ids // data points whose items with a revision are touched
-	failedOf   ids // data points whose failed items a newer revision makes moot
+	failedOf   ids // data points whose failed items a newer revision overtakes
 	allItems   ids // sends whose items are all touched
 	endedItems ids // sends whose captured and failed items are touched
 	unsure     ids // sends that a retained fact makes unsearchable again

@@ -87,24 +87,24 @@ func TestApply_RetainedFacts(tt *testing.T) {
 // contradictions selects, as text, rows that no history may yield: counts that disagree with the
 // items or sends, and remains of deleted data points or of unknown sends.
 const contradictions = `
-	select 'send ' || s.id || ' counts ' || (s.queued, s.processing, s.captured, s.failed, s.standing, s.unchanged,
+	select 'send ' || s.id || ' counts ' || (s.queued, s.processing, s.captured, s.failed, s.open_failures, s.unchanged,
 		s.deleted)::text || ' for ' || c.counts::text
 	from datapoints.sends s cross join lateral (
 		select (
 			count(*) filter (where i.phase = 'queued'), count(*) filter (where i.phase = 'processing'),
 				count(*) filter (where i.phase = 'captured'),
 			count(*) filter (where i.phase in ('failed', 'unindexed')), count(*) filter (where i.phase in ('failed',
-				'unindexed') and not i.moot),
+				'unindexed') and not i.overtaken),
 			count(*) filter (where i.outcome in ('unchanged', 'moved')),
 			count(*) filter (where i.outcome not in ('unchanged', 'moved') and (i.deleted_at is not null
 				or i.outcome = 'deleted'))
 		) as counts from datapoints.items i where i.ingestion_id = s.id
-	) c where (s.queued, s.processing, s.captured, s.failed, s.standing, s.unchanged, s.deleted)::text <> c.counts::text
+	) c where (s.queued, s.processing, s.captured, s.failed, s.open_failures, s.unchanged, s.deleted)::text <> c.counts::text
 	union all
 	select 'project ' || project_id || ' counts ' || (raw, comprehension, failed)::text || ' for ' || c.counts::text
 	from datapoints.readiness r cross join lateral (
 		select (count(*) filter (where phase = 'queued'), count(*) filter (where phase in ('processing', 'captured')),
-			count(*) filter (where phase = 'failed' and failure_stands))
+			count(*) filter (where phase = 'failed' and failure_open))
 			as counts from datapoints.sends s where s.project_id = r.project_id
 	) c where (raw, comprehension, failed)::text <> c.counts::text
 	union all
@@ -139,13 +139,13 @@ const contradictions = `
 	select 'deleted, but to be worked on: ' || data_point from datapoints.items where data_point = any($1)
 		and phase in ('queued', 'processing', 'failed', 'unindexed')
 	union all
-	select 'nothing is known of send ' || id from datapoints.verdicts
+	select 'nothing is known of send ' || id from datapoints.sends_without_items
 	union all
 	select 'facts are kept, and not of item ' || ingestion_id || '/' || ordinal from datapoints.items
 		where phase = 'erased'
 	union all
-	select 'moot or not: ' || i.ingestion_id from datapoints.items i join datapoints.data_points d on d.id = i.data_point
-		where i.phase in ('failed', 'unindexed') and i.moot <> (i.revision < d.captured)
+	select 'overtaken or not: ' || i.ingestion_id from datapoints.items i join datapoints.data_points d on d.id = i.data_point
+		where i.phase in ('failed', 'unindexed') and i.overtaken <> (i.revision < d.captured)
 	union all
 	select 'captured of ' || d.id || ' is ' || d.captured || ' for ' || c.newest from datapoints.data_points d cross
 		join lateral (
@@ -165,7 +165,7 @@ const contradictions = `
 	union all
 	select 'send ' || id || ' is ' || phase from datapoints.sends
 		where (phase in ('indexed', 'failed', 'nothing-changed')) <> (settled_at is not null)
-			or (phase = 'failed') <> (failure_code is not null) or failure_stands and phase <> 'failed'`
+			or (phase = 'failed') <> (failure_code is not null) or failure_open and phase <> 'failed'`
 
 func TestApply_ConsistentRows(tt *testing.T) {
 	db := pgtest.Database(tt)

@@ -55,12 +55,12 @@ func fillBacklog(b testing.TB, db *pgxpool.Pool, projects, each int) {
 	b.Helper()
 	for _, statement := range []string{
 		`insert into datapoints.items (ingestion_id, ordinal, project_id, data_point, revision, historic, outcome, phase,
-			attempt, moot, superseded, position, batch, bytes, due)
+			attempt, overtaken, outdated, position, batch, bytes, due)
 		select md5('send ' || n)::uuid, 0, md5('project ' || n % $1)::uuid, md5('point ' || n)::uuid, 1, false, 'created',
 			'queued', 0, false, false, n, true, 300, 'bulk' from generate_series(1, $1::int * $2::int) n`,
-		`insert into datapoints.sends (id, project_id, request_id, accepted_at, item_count, batch, phase, failure_stands,
-			round, ingestions, bytes, credit_tenths, month, fanned_out, verdict, queued, processing, captured, failed,
-				standing,
+		`insert into datapoints.sends (id, project_id, request_id, accepted_at, item_count, batch, phase, failure_open,
+			round, ingestions, bytes, credit_tenths, month, fanned_out, final_phase, queued, processing, captured, failed,
+				open_failures,
 			unchanged, deleted, position)
 		select md5('send ' || n)::uuid, md5('project ' || n % $1)::uuid, md5('send ' || n)::uuid, now(), 1, false, 'queued',
 			false, 0, 1, 300, 10, '2026-11', true, '', 1, 0, 0, 0, 0, 0, 0, n from generate_series(1, $1::int * $2::int) n`,

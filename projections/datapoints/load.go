@@ -13,12 +13,12 @@ import (
 const (
 	itemColumns = `select i.ingestion_id, i.ordinal, i.project_id, i.data_point, i.revision, i.historic, i.outcome,
 		i.phase, i.attempt,
-		i.failure_code, i.failure_message, i.moot, i.deleted_at, i.superseded, i.batch, i.bytes, coalesce(i.due, ''),
+		i.failure_code, i.failure_message, i.overtaken, i.deleted_at, i.outdated, i.batch, i.bytes, coalesce(i.due, ''),
 		i.position from `
 	selectItems   = itemColumns + `items i `
 	selectItemsOf = itemColumns + `unnest($1::uuid[]) k (id) cross join lateral `
 	// The conditions of the indexes items_stopped and items_by_data_point.
-	stopped      = `phase in ('failed', 'unindexed') and not moot`
+	stopped      = `phase in ('failed', 'unindexed') and not overtaken`
 	withRevision = `outcome not in ('unchanged', 'moved')`
 
 	itemsByKey = selectItems + `join unnest($1::uuid[], $2::int[]) k (ingestion_id, ordinal) using (ingestion_id,
@@ -49,15 +49,15 @@ const (
 	selectBatches = `select id, data_points, bytes from batches where id = any($1::uuid[])`
 
 	selectSends = `select id, project_id, request_id, accepted_at, item_count, batch, phase, settled_at,
-		failure_code, failure_message, failure_stands, round, ingestions, bytes, credit_tenths, month, fanned_out,
-		deleted_at, verdict, verdict_at, searchable_at,
-		queued, processing, captured, failed, standing, unchanged, deleted, last_deleted_at, position
+		failure_code, failure_message, failure_open, round, ingestions, bytes, credit_tenths, month, fanned_out,
+		deleted_at, final_phase, final_at, searchable_at,
+		queued, processing, captured, failed, open_failures, unchanged, deleted, last_deleted_at, position
 		from sends where `
 	sendsByID = selectSends + `id = any($1::uuid[])`
 	// sendsSearchable reads the sends that a watermark may end (send.endedBy).
-	sendsSearchable = selectSends + `phase = 'captured' and failed = 0 and deleted = 0 and position <= $1`
-	selectVerdicts  = `select id, project_id, verdict, verdict_at, failure_code, failure_message, round, deleted_at
-		from verdicts where id = any($1::uuid[])`
+	sendsSearchable         = selectSends + `phase = 'captured' and failed = 0 and deleted = 0 and position <= $1`
+	selectSendsWithoutItems = `select id, project_id, final_phase, final_at, failure_code, failure_message, round, deleted_at
+		from sends_without_items where id = any($1::uuid[])`
 )
 
 // load reads the rows that a page touches in two round trips: those that the events name, then
@@ -112,7 +112,7 @@ func load(ctx context.Context, tx pgx.Tx, k *keys, rows int) (*fold, error) {
 		}
 	}
 	pgarray.Queue(second, sendsByID, k.sends, f.readSends)
-	pgarray.Queue(second, selectVerdicts, k.sends, f.readVerdicts)
+	pgarray.Queue(second, selectSendsWithoutItems, k.sends, f.readSendsWithoutItems)
 	if err := pgarray.Flush(ctx, tx, second); err != nil {
 		return nil, fmt.Errorf("load the sends of the page: %w", err)
 	}
@@ -123,7 +123,7 @@ func (f *fold) readItems(rows pgx.Rows) error {
 	for rows.Next() {
 		i := &item{}
 		err := rows.Scan(&i.send, &i.ordinal, &i.project, &i.dataPoint, &i.revision, &i.historic,
-			&i.outcome, &i.phase, &i.attempt, &i.code, &i.message, &i.moot, &i.deletedAt, &i.outdated, &i.batch, &i.bytes,
+			&i.outcome, &i.phase, &i.attempt, &i.code, &i.message, &i.overtaken, &i.deletedAt, &i.outdated, &i.batch, &i.bytes,
 			&i.due, (*uint64)(&i.position))
 		if err != nil {
 			return err
@@ -201,9 +201,9 @@ func (f *fold) readSends(rows pgx.Rows) error {
 	for rows.Next() {
 		s := &send{known: true, stored: inSends}
 		err := rows.Scan(&s.id, &s.project, &s.request, &s.acceptedAt, &s.items, &s.batch, &s.phase, &s.settledAt, &s.code,
-			&s.message, &s.failureCounts, &s.round, &s.ingestions, &s.bytes, &s.creditTenths, &s.month, &s.fannedOut,
+			&s.message, &s.failureOpen, &s.round, &s.ingestions, &s.bytes, &s.creditTenths, &s.month, &s.fannedOut,
 			&s.deletedAt, &s.finalPhase, &s.finalAt, &s.searchableAt, &s.queued, &s.processing, &s.captured, &s.failed,
-			&s.notMoot, &s.unchanged, &s.deleted, &s.lastDeletedAt, (*uint64)(&s.position))
+			&s.openFailures, &s.unchanged, &s.deleted, &s.lastDeletedAt, (*uint64)(&s.position))
 		if err != nil {
 			return err
 		}
@@ -213,9 +213,9 @@ func (f *fold) readSends(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-func (f *fold) readVerdicts(rows pgx.Rows) error {
+func (f *fold) readSendsWithoutItems(rows pgx.Rows) error {
 	for rows.Next() {
-		s := &send{stored: inVerdicts}
+		s := &send{stored: inSendsWithoutItems}
 		err := rows.Scan(&s.id, &s.project, &s.finalPhase, &s.finalAt, &s.code, &s.message, &s.round, &s.deletedAt)
 		if err != nil {
 			return err

@@ -11,12 +11,12 @@ import (
 )
 
 // FailedSendIDs is a query of the ids of the failed sends of project $1 whose failure still counts.
-const FailedSendIDs = `select id from datapoints.sends where failure_stands and project_id = $1`
+const FailedSendIDs = `select id from datapoints.sends where failure_open and project_id = $1`
 
 // SendPhase is the phase of a send, as the request log shows it.
 type SendPhase struct {
 	Phase string
-	// Failed is true if the send failed, and neither a newer revision nor a deletion made that moot.
+	// Failed is true if the send failed, and neither a newer revision nor a deletion overtook that.
 	Failed bool
 }
 
@@ -30,7 +30,7 @@ func (q Queries) Phases(
 		return phases, nil
 	}
 	rows, err := q.DB.Query(ctx, `select s.id,
-			case when `+endedByDeletion+` then 'indexed' else s.phase end, s.failure_stands and not `+endedByDeletion+`
+			case when `+endedByDeletion+` then 'indexed' else s.phase end, s.failure_open and not `+endedByDeletion+`
 		from datapoints.sends s`+waitingItems+`where s.id = any($2::uuid[]) and s.project_id = $1`, project.ID, sends)
 	if err != nil {
 		return nil, fmt.Errorf("read phases of sends: %w", err)

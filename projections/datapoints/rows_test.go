@@ -11,17 +11,17 @@ import (
 
 // sendRow is what a test expects of a send.
 type sendRow struct {
-	Phase         string
-	Settled       time.Time // zero for none
-	Code          string
-	FailureCounts bool
-	Round         int
+	Phase       string
+	Settled     time.Time // zero for none
+	Code        string
+	FailureOpen bool
+	Round       int
 }
 
 func (w *fixture) sends() map[uuid.UUID]sendRow {
 	w.t.Helper()
 	rows, err := w.Queries.DB.Query(w.t.Context(), `select id, phase, coalesce(settled_at, '0001-01-01Z'),
-		coalesce(failure_code, ''), failure_stands, round from datapoints.sends`)
+		coalesce(failure_code, ''), failure_open, round from datapoints.sends`)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func (w *fixture) sends() map[uuid.UUID]sendRow {
 		row  sendRow
 	)
 	if _, err := pgx.ForEachRow(rows, []any{
-		&send, &row.Phase, &row.Settled, &row.Code, &row.FailureCounts, &row.Round,
+		&send, &row.Phase, &row.Settled, &row.Code, &row.FailureOpen, &row.Round,
 	}, func() error {
 		sends[send] = row
 		return nil

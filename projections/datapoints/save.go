@@ -16,7 +16,7 @@ import (
 const (
 	upsertItems = `insert into items (ingestion_id, ordinal, project_id, data_point, revision, historic, outcome,
 		phase, attempt,
-			failure_code, failure_message, moot, deleted_at, superseded, position, batch, bytes, due)
+			failure_code, failure_message, overtaken, deleted_at, outdated, position, batch, bytes, due)
 		select * from unnest($1::uuid[], $2::int[], $3::uuid[], $4::uuid[], $5::int[], $6::boolean[], $7::text[],
 			$8::text[], $9::int[],
 			$10::text[], $11::text[], $12::boolean[], $13::timestamptz[], $14::boolean[], $15::bigint[], $16::boolean[],
@@ -24,12 +24,12 @@ const (
 		on conflict (ingestion_id, ordinal) do update set revision = excluded.revision, historic = excluded.historic,
 			outcome = excluded.outcome, phase = excluded.phase, attempt = excluded.attempt,
 				failure_code = excluded.failure_code,
-			failure_message = excluded.failure_message, moot = excluded.moot, deleted_at = excluded.deleted_at,
-			superseded = excluded.superseded, position = excluded.position, bytes = excluded.bytes, due = excluded.due`
+			failure_message = excluded.failure_message, overtaken = excluded.overtaken, deleted_at = excluded.deleted_at,
+			outdated = excluded.outdated, position = excluded.position, bytes = excluded.bytes, due = excluded.due`
 	upsertSends = `insert into sends (id, project_id, request_id, accepted_at, item_count, batch, phase, settled_at,
-			failure_code, failure_message, failure_stands, round, ingestions, bytes, credit_tenths, month, fanned_out,
-				deleted_at, verdict, verdict_at,
-			queued, processing, captured, failed, standing, unchanged, deleted, last_deleted_at, position, searchable_at)
+			failure_code, failure_message, failure_open, round, ingestions, bytes, credit_tenths, month, fanned_out,
+				deleted_at, final_phase, final_at,
+			queued, processing, captured, failed, open_failures, unchanged, deleted, last_deleted_at, position, searchable_at)
 		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::int[], $6::boolean[], $7::text[],
 			$8::timestamptz[],
 			$9::text[], $10::text[], $11::boolean[], $12::int[], $13::int[], $14::bigint[], $15::bigint[], $16::text[],
@@ -39,23 +39,23 @@ const (
 			$27::int[], $28::timestamptz[], $29::bigint[], $30::timestamptz[])
 		on conflict (id) do update set phase = excluded.phase, settled_at = excluded.settled_at,
 			failure_code = excluded.failure_code,
-			failure_message = excluded.failure_message, failure_stands = excluded.failure_stands, round = excluded.round,
+			failure_message = excluded.failure_message, failure_open = excluded.failure_open, round = excluded.round,
 			ingestions = excluded.ingestions, bytes = excluded.bytes, credit_tenths = excluded.credit_tenths,
-				fanned_out = excluded.fanned_out, deleted_at = excluded.deleted_at, verdict = excluded.verdict,
-				verdict_at = excluded.verdict_at,
+				fanned_out = excluded.fanned_out, deleted_at = excluded.deleted_at, final_phase = excluded.final_phase,
+				final_at = excluded.final_at,
 			queued = excluded.queued, processing = excluded.processing,
-			captured = excluded.captured, failed = excluded.failed, standing = excluded.standing,
+			captured = excluded.captured, failed = excluded.failed, open_failures = excluded.open_failures,
 				unchanged = excluded.unchanged,
 			deleted = excluded.deleted, last_deleted_at = excluded.last_deleted_at,
 			position = excluded.position, searchable_at = excluded.searchable_at`
-	upsertVerdicts = `insert into verdicts (id, project_id, verdict, verdict_at, failure_code, failure_message,
+	upsertSendsWithoutItems = `insert into sends_without_items (id, project_id, final_phase, final_at, failure_code, failure_message,
 			round, deleted_at)
 		select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::timestamptz[], $5::text[], $6::text[], $7::int[],
 			$8::timestamptz[])
-		on conflict (id) do update set verdict = excluded.verdict, verdict_at = excluded.verdict_at,
+		on conflict (id) do update set final_phase = excluded.final_phase, final_at = excluded.final_at,
 			failure_code = excluded.failure_code, failure_message = excluded.failure_message, round = excluded.round,
 				deleted_at = excluded.deleted_at`
-	deleteVerdicts = `delete from verdicts where id = any($1::uuid[])`
+	deleteSendsWithoutItems = `delete from sends_without_items where id = any($1::uuid[])`
 
 	insertBatches = `insert into batches (id, data_points, bytes)
 		select id, array_agg(data_point order by ordinal), array_agg(bytes order by ordinal)
@@ -124,7 +124,7 @@ func (f *fold) saveItems(b *pgx.Batch) {
 		pgarray.Column(rows, func(i *item) int32 { return int32(i.attempt) }),
 		pgarray.Column(rows, func(i *item) *string { return i.code }),
 		pgarray.Column(rows, func(i *item) *string { return i.message }),
-		pgarray.Column(rows, func(i *item) bool { return i.moot }),
+		pgarray.Column(rows, func(i *item) bool { return i.overtaken }),
 		pgarray.Column(rows, func(i *item) *time.Time { return i.deletedAt }),
 		pgarray.Column(rows, func(i *item) bool { return i.outdated }),
 		pgarray.Column(rows, func(i *item) int64 { return int64(i.position) }),
@@ -136,7 +136,7 @@ func (f *fold) saveItems(b *pgx.Batch) {
 func (f *fold) saveSends(b *pgx.Batch) {
 	var found []uuid.UUID
 	for _, s := range f.sends {
-		if s.dirty && s.known && s.stored == inVerdicts {
+		if s.dirty && s.known && s.stored == inSendsWithoutItems {
 			found = append(found, s.id)
 		}
 	}
@@ -144,7 +144,7 @@ func (f *fold) saveSends(b *pgx.Batch) {
 		queueSends(b, rows)
 	}
 	if rows := filter(f.sends, func(s *send) bool { return s.dirty && !s.known }); len(rows) > 0 {
-		b.Queue(upsertVerdicts,
+		b.Queue(upsertSendsWithoutItems,
 			pgarray.IDs(rows, func(s *send) uuid.UUID { return s.id }),
 			pgarray.IDs(rows, func(s *send) uuid.UUID { return s.project }),
 			pgarray.Column(rows, func(s *send) string { return s.finalPhase }),
@@ -155,7 +155,7 @@ func (f *fold) saveSends(b *pgx.Batch) {
 			pgarray.Column(rows, func(s *send) *time.Time { return s.deletedAt }))
 	}
 	if len(found) > 0 {
-		b.Queue(deleteVerdicts, found)
+		b.Queue(deleteSendsWithoutItems, found)
 	}
 	f.countSends(b)
 }
@@ -172,7 +172,7 @@ func queueSends(b *pgx.Batch, rows []*send) {
 		pgarray.Column(rows, func(s *send) *time.Time { return s.settledAt }),
 		pgarray.Column(rows, func(s *send) *string { code, _ := s.failure(); return code }),
 		pgarray.Column(rows, func(s *send) *string { _, message := s.failure(); return message }),
-		pgarray.Column(rows, func(s *send) bool { return s.failureCounts }),
+		pgarray.Column(rows, func(s *send) bool { return s.failureOpen }),
 		pgarray.Column(rows, func(s *send) int32 { return int32(s.round) }),
 		pgarray.Column(rows, func(s *send) int32 { return int32(s.ingestions) }),
 		pgarray.Column(rows, func(s *send) int64 { return s.bytes }),
@@ -186,7 +186,7 @@ func queueSends(b *pgx.Batch, rows []*send) {
 		pgarray.Column(rows, func(s *send) int32 { return int32(s.processing) }),
 		pgarray.Column(rows, func(s *send) int32 { return int32(s.captured) }),
 		pgarray.Column(rows, func(s *send) int32 { return int32(s.failed) }),
-		pgarray.Column(rows, func(s *send) int32 { return int32(s.notMoot) }),
+		pgarray.Column(rows, func(s *send) int32 { return int32(s.openFailures) }),
 		pgarray.Column(rows, func(s *send) int32 { return int32(s.unchanged) }),
 		pgarray.Column(rows, func(s *send) int32 { return int32(s.deleted) }),
 		pgarray.Column(rows, func(s *send) *time.Time { return s.lastDeletedAt }),

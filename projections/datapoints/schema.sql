@@ -40,7 +40,7 @@ create table revisions (
 	primary key (data_point, number)
 );
 
--- The phase is derived from the verdict, which events of the send's own stream set, and from the counts
+-- The phase is derived from the final phase, which events of the send's own stream set, and from the counts
 -- of its items (derivePhase in send.go). An item that is not fanned out is in no count.
 create table sends (
 	id               uuid primary key,
@@ -53,7 +53,7 @@ create table sends (
 	settled_at       timestamptz,               -- when it reached indexed, failed or nothing-changed
 	failure_code     text,
 	failure_message  text,
-	failure_stands   boolean not null,          -- failed, and neither a deletion nor a newer revision makes it moot
+	failure_open     boolean not null,          -- failed, and neither a deletion nor a newer revision overtakes it
 	round            int not null,              -- number of retries
 	ingestions       int not null,              -- charged items: those that created a revision,
 	bytes            bigint not null,           -- or before the fan-out, those that the commit priced
@@ -61,33 +61,33 @@ create table sends (
 	month            text not null,
 	fanned_out       boolean not null,          -- false for a batch between its commit and the end of its fan-out
 	deleted_at       timestamptz,               -- when the send was deleted; it then lists deleted items only
-	verdict          text not null,             -- '', indexed or failed, set by its own stream
-	verdict_at       timestamptz,
+	final_phase      text not null,             -- '', indexed or failed, set by its own stream
+	final_at         timestamptz,
 	searchable_at    timestamptz,               -- time of the watermark that ended it
 	queued           int not null,
 	processing       int not null,
 	captured         int not null,
 	failed           int not null,
-	standing         int not null,              -- failed and not moot
+	open_failures    int not null,              -- failed and not overtaken
 	unchanged        int not null,              -- unchanged or moved
 	deleted          int not null,
 	last_deleted_at  timestamptz,               -- of the last deleted item
 	position         bigint not null            -- of the event that set its phase; if captured, of the last capture
 ) with (fillfactor = 80);
 create index sends_by_request on sends (request_id);
-create index sends_unfanned on sends (position) where not fanned_out;
+create index sends_pending_fan_out on sends (position) where not fanned_out;
 -- Sends that wait for a watermark, and sends that the confirmer ends one by one.
 create index sends_searchable on sends (position) where phase = 'captured' and failed = 0 and deleted = 0;
 create index sends_confirmable on sends (position, id) where phase = 'captured' and (failed > 0 or deleted > 0);
-create index sends_failed on sends (accepted_at, id) where failure_stands;
+create index sends_failed on sends (accepted_at, id) where failure_open;
 
 -- What a replay knows of a send from the send's own stream, if all its data points were erased. The row
 -- moves to table sends with the retained facts.
-create table verdicts (
+create table sends_without_items (
 	id               uuid primary key,
 	project_id       uuid not null,
-	verdict          text not null,
-	verdict_at       timestamptz,
+	final_phase      text not null,
+	final_at         timestamptz,
 	failure_code     text,
 	failure_message  text,
 	round            int not null,
@@ -112,11 +112,11 @@ create table blobs (
 	referred   boolean not null,                -- by an event of its owner
 	send       uuid,                            -- the committed batch that it is the stage of
 	holds      uuid[] not null,                 -- data points or identities with text in the stage
-	spent      boolean not null default false,  -- the staged rows of a fanned-out bulk write
+	fanned_out boolean not null default false,  -- the staged rows of a fanned-out bulk write
 	position   bigint not null                  -- of its first event
 );
 create index blobs_by_owner on blobs (owner);
-create index blobs_loose on blobs (deadline) where not referred;
+create index blobs_unreferenced on blobs (deadline) where not referred;
 
 create table items (
 	ingestion_id    uuid not null,
@@ -131,9 +131,9 @@ create table items (
 	attempt         int not null,
 	failure_code    text,
 	failure_message text,
-	moot            boolean not null,           -- failed or unindexed, but a newer revision is captured
+	overtaken       boolean not null,           -- failed or unindexed, but a newer revision is captured
 	deleted_at      timestamptz,                -- of its data point; null if it created no revision
-	superseded      boolean not null,           -- deleted when another send's revision was the newest
+	outdated        boolean not null,           -- deleted when another send's revision was the newest
 	batch           boolean not null,           -- of a batch; false for a single send
 	bytes           bigint not null,            -- 0 if it created no revision, or if its data point was deleted
 	due             text,                       -- the lane in which it may be leased, live or bulk; null unless it
@@ -143,7 +143,7 @@ create table items (
 ) with (fillfactor = 80);
 -- A deletion reads only the items with a revision, however often the data point was sent unchanged.
 create index items_by_data_point on items (data_point, revision) where outcome not in ('unchanged', 'moved');
-create index items_stopped on items (data_point, revision) where phase in ('failed', 'unindexed') and not moot;
+create index items_stopped on items (data_point, revision) where phase in ('failed', 'unindexed') and not overtaken;
 create index items_due on items (due, project_id, position, ingestion_id, ordinal) where due is not null;
 create index items_waiting on items (position) where phase = 'queued' and attempt = 0 and not batch;
 create index items_open on items (data_point, batch, revision) where phase in ('queued', 'processing');
@@ -190,7 +190,7 @@ create table deletions (
 	cleaned      boolean not null,
 	position     bigint not null
 );
-create index deletions_unfanned on deletions (position) where not fanned_out;
+create index deletions_pending_fan_out on deletions (position) where not fanned_out;
 create index deletions_open on deletions (position) where not cleaned;
 
 -- Deleted data points that are not cleaned.
@@ -211,5 +211,5 @@ alter table revisions alter content set statistics 0, alter content_blob set sta
 	alter metadata set statistics 0, alter metadata_blob set statistics 0,
 	alter label set statistics 0, alter author set statistics 0;
 alter table sends alter failure_message set statistics 0;
-alter table verdicts alter failure_message set statistics 0;
+alter table sends_without_items alter failure_message set statistics 0;
 alter table items alter failure_message set statistics 0;

@@ -26,7 +26,7 @@ const (
 )
 
 // send is a row of table sends. While only the send's own stream is known, it is a row of table
-// verdicts.
+// sends_without_items.
 type send struct {
 	id         uuid.UUID
 	project    uuid.UUID
@@ -52,10 +52,10 @@ type send struct {
 	counts
 
 	// Derived from the fields above.
-	phase         string
-	settledAt     *time.Time
-	failureCounts bool
-	position      eventstore.Position
+	phase       string
+	settledAt   *time.Time
+	failureOpen bool
+	position    eventstore.Position
 
 	before  readiness // what the stored row counts for
 	charged charges   // what the stored row is charged
@@ -69,14 +69,14 @@ type location int
 const (
 	nowhere location = iota
 	inSends
-	inVerdicts
+	inSendsWithoutItems
 )
 
 // counts are the items of a send by phase. An item that is not fanned out, or whose retained facts
 // are still to come, is not counted.
 type counts struct {
-	queued, processing, captured, failed, notMoot, unchanged, deleted int
-	lastDeletedAt                                                     *time.Time
+	queued, processing, captured, failed, openFailures, unchanged, deleted int
+	lastDeletedAt                                                          *time.Time
 }
 
 // count adds an item to the counts (n = 1) or removes it (n = -1).
@@ -98,8 +98,8 @@ func (c *counts) count(i *item, n int) {
 		c.captured += n
 	case i.hasFailed():
 		c.failed += n
-		if !i.moot {
-			c.notMoot += n
+		if !i.overtaken {
+			c.openFailures += n
 		}
 	}
 }
@@ -113,7 +113,7 @@ func (s *send) derivePhase(at eventstore.Position) {
 		return
 	}
 	phase := s.phase
-	s.settledAt, s.failureCounts = nil, false
+	s.settledAt, s.failureOpen = nil, false
 	switch {
 	case s.unchanged == s.items:
 		s.phase, s.settledAt = nothingChanged, &s.acceptedAt
@@ -124,7 +124,7 @@ func (s *send) derivePhase(at eventstore.Position) {
 	case s.deletedAt != nil:
 		s.phase, s.settledAt = indexed, s.deletedAt
 	case !s.fannedOut && s.finalPhase == failed: // its stage cannot be read
-		s.phase, s.settledAt, s.failureCounts = failed, s.finalAt, true
+		s.phase, s.settledAt, s.failureOpen = failed, s.finalAt, true
 	case !s.fannedOut:
 		s.phase = queued
 	case s.unchanged+s.deleted == s.items: // no item is left to wait for
@@ -132,7 +132,7 @@ func (s *send) derivePhase(at eventstore.Position) {
 			s.settledAt = &s.acceptedAt
 		}
 	case s.finalPhase == failed:
-		s.phase, s.settledAt, s.failureCounts = failed, s.finalAt, s.notMoot > 0
+		s.phase, s.settledAt, s.failureOpen = failed, s.finalAt, s.openFailures > 0
 	case s.processing+s.captured+s.failed+s.unchanged+s.deleted < s.items:
 		s.phase = queued
 	case s.processing > 0:
@@ -201,7 +201,7 @@ func (s *send) readiness() readiness {
 		return readiness{raw: 1}
 	case s.phase == processing, s.phase == captured:
 		return readiness{comprehension: 1}
-	case s.phase == failed && s.failureCounts:
+	case s.phase == failed && s.failureOpen:
 		return readiness{failed: 1}
 	default:
 		return readiness{}

@@ -19,7 +19,7 @@ func (q Queries) UnreferencedBlobs(ctx context.Context, at, early time.Time, lim
 	rows, err := q.DB.Query(ctx, `select b.project_id, b.stream, b.owner, b.deadline, b.send is not null
 		from datapoints.blobs b left join datapoints.sends s on s.id = b.send
 		where not b.referred and case when b.send is null
-			then b.spent
+			then b.fanned_out
 				or b.deadline <= $1 and not exists (select from datapoints.batches o where b.owner = any(o.data_points))
 				or exists (select from datapoints.sends o where o.id = b.owner)
 				or exists (select from datapoints.erasures e where e.data_point = b.owner and e.facts_kept)
@@ -29,14 +29,14 @@ func (q Queries) UnreferencedBlobs(ctx context.Context, at, early time.Time, lim
 			else s.fanned_out or s.deleted_at is not null end
 		order by b.deadline, b.stream limit $2`, at, limit, early)
 	if err != nil {
-		return nil, fmt.Errorf("list loose blobs: %w", err)
+		return nil, fmt.Errorf("list unreferenced blobs: %w", err)
 	}
 	blobs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (b work.Blob, err error) {
 		err = row.Scan(&b.ProjectID, &b.Stream, &b.Owner, &b.Deadline, &b.Stage)
 		return b, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list loose blobs: %w", err)
+		return nil, fmt.Errorf("list unreferenced blobs: %w", err)
 	}
 	return blobs, nil
 }
@@ -62,7 +62,7 @@ func (q Queries) BlobsOf(ctx context.Context, dataPoints []uuid.UUID) ([]string,
 // stages hold text of them.
 func (q Queries) BatchesOf(ctx context.Context, dataPoints []uuid.UUID) ([]work.Batch, error) {
 	rows, err := q.DB.Query(ctx, `select b.id, coalesce((select min(o.stream) from datapoints.blobs o
-		where o.send = b.id), ''), s.verdict = 'failed',
+		where o.send = b.id), ''), s.final_phase = 'failed',
 			array(select unnest(b.data_points) intersect select unnest($1::uuid[]))
 		from datapoints.batches b join datapoints.sends s on s.id = b.id where b.data_points && $1::uuid[]
 			order by b.id`, dataPoints)
@@ -102,7 +102,7 @@ func (q Queries) Copied(ctx context.Context, projects, ids []uuid.UUID) (map[uui
 // Open counts the open work of the finisher.
 func (q Queries) Open(ctx context.Context) (open work.Open, err error) {
 	err = q.DB.QueryRow(ctx, `select
-			(select count(*) from datapoints.sends where not fanned_out and verdict <> 'failed') + (select count(*)
+			(select count(*) from datapoints.sends where not fanned_out and final_phase <> 'failed') + (select count(*)
 				from datapoints.deletions where not fanned_out),
 			(select count(*) from datapoints.deletions where not cleaned), (select count(*) from datapoints.erasures),
 				count(*), max(deadline)

@@ -36,7 +36,7 @@ func (q Queries) Pending(
 	}
 	rows, err := q.DB.Query(ctx, `select unnest(b.data_points) from datapoints.batches b
 		join datapoints.sends s on s.id = b.id
-			where b.data_points && $2::uuid[] and s.project_id = $1 and s.verdict <> 'failed'
+			where b.data_points && $2::uuid[] and s.project_id = $1 and s.final_phase <> 'failed'
 		intersect select unnest($2::uuid[])`, project.ID, dataPoints)
 	if err != nil {
 		return nil, fmt.Errorf("look for pending data points: %w", err)

@@ -74,7 +74,7 @@ func sendsOf(rows pgx.Rows, err error) ([]work.Send, error) {
 // deletions first, each oldest first. Abandoned batches are left out.
 func (q Queries) PendingFanOuts(ctx context.Context, limit int) ([]work.Operation, error) {
 	rows, err := q.DB.Query(ctx, `(select project_id, $2::text, id, accepted_at, position from datapoints.sends
-		where not fanned_out and verdict <> 'failed' order by position limit $1)
+		where not fanned_out and final_phase <> 'failed' order by position limit $1)
 		union all (select project_id, $3::text, id, accepted_at, position from datapoints.deletions where not fanned_out
 			order by position limit $1)
 		order by 2, position limit $1`, limit, stream.Ingestion, stream.Deletion)

@@ -41,7 +41,7 @@ type Projector struct{ projections.Base }
 // New makes the projector.
 func New() Projector {
 	return Projector{projections.NewBase(projections.Description{
-		Name: Name, Version: 3, Categories: []string{stream.DataPoint, stream.Memory, stream.Deletion}, Schema: schema,
+		Name: Name, Version: 1, Categories: []string{stream.DataPoint, stream.Memory, stream.Deletion}, Schema: schema,
 		TextTables: []string{"vectors"}, // a text can be guessed from its vector
 		Counted:    []string{"points"},
 		Pace:       projections.Pace{Min: 200 * time.Millisecond},

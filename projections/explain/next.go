@@ -196,7 +196,7 @@ func findNext(phase, when string) string {
 // nextOfSend returns the next step of a send.
 func nextOfSend(s datapoints.Explained) string {
 	switch {
-	case s.Phase == datapoints.PhaseFailed && !s.FailureCounts:
+	case s.Phase == datapoints.PhaseFailed && !s.FailureOpen:
 		return findNext(s.Phase, whenOutdated)
 	case s.Failure != nil:
 		if next := findNext(s.Phase, s.Failure.Code); next != "" {

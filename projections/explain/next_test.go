@@ -74,15 +74,15 @@ func TestNext_EachRowIsReached(t *testing.T) {
 		{send: datapoints.Explained{Phase: "indexed", Deleted: true}, next: "Nothing: what was sent is deleted"},
 		{send: datapoints.Explained{Phase: "nothing-changed"}, next: "Nothing: the same was stored before"},
 		{send: datapoints.Explained{Phase: "failed"}, code: "internal", next: "Nothing: each data point that failed"},
-		{send: datapoints.Explained{Phase: "failed", FailureCounts: true}, code: "model-unavailable", next: "Check that the model"},
+		{send: datapoints.Explained{Phase: "failed", FailureOpen: true}, code: "model-unavailable", next: "Check that the model"},
 		{
-			send: datapoints.Explained{Phase: "failed", FailureCounts: true}, code: "model-response-unreadable",
+			send: datapoints.Explained{Phase: "failed", FailureOpen: true}, code: "model-response-unreadable",
 			next: "Retry with POST /api/v1/ingest/{ingestionId}/retry, which asks",
 		},
-		{send: datapoints.Explained{Phase: "failed", FailureCounts: true}, code: "index-unavailable", next: "Wait until /readyz"},
-		{send: datapoints.Explained{Phase: "failed", FailureCounts: true}, code: "content-rejected", next: "Change the content"},
+		{send: datapoints.Explained{Phase: "failed", FailureOpen: true}, code: "index-unavailable", next: "Wait until /readyz"},
+		{send: datapoints.Explained{Phase: "failed", FailureOpen: true}, code: "content-rejected", next: "Change the content"},
 		{
-			send: datapoints.Explained{Phase: "failed", FailureCounts: true}, code: "internal",
+			send: datapoints.Explained{Phase: "failed", FailureOpen: true}, code: "internal",
 			next: "Retry with POST /api/v1/ingest/{ingestionId}/retry; if",
 		},
 	} {

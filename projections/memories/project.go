@@ -40,7 +40,7 @@ type Projector struct {
 func New(blobs eventstore.BlobReader, logger *slog.Logger) *Projector {
 	p := &Projector{blobs: blobs, logger: logger, rows: projections.SliceRows}
 	p.Base = projections.NewBase(projections.Description{
-		Name: Name, Version: 4, Categories: []string{stream.Memory, stream.DataPoint, stream.Deletion},
+		Name: Name, Version: 1, Categories: []string{stream.Memory, stream.DataPoint, stream.Deletion},
 		Schema:     schema + projections.FollowUpTable,
 		TextTables: []string{"memories"},
 		Counted:    []string{"memories", "captured"},

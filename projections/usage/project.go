@@ -29,7 +29,7 @@ type Projector struct{ projections.Base }
 // pause between pages; without a pause, most pages would hold none.
 func New() Projector {
 	return Projector{projections.NewBase(projections.Description{
-		Name: Name, Version: 2, Categories: []string{stream.Registry, stream.Organization, stream.Usage}, Schema: schema,
+		Name: Name, Version: 1, Categories: []string{stream.Registry, stream.Organization, stream.Usage}, Schema: schema,
 		Pace: projections.Pace{Min: 50 * time.Millisecond}, Counted: []string{"plans", "grants", "charges"},
 	})}
 }
