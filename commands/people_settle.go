@@ -28,7 +28,7 @@ func (l *Journal) SettlePerson(ctx context.Context, p work.Person, now time.Time
 		return false, err
 	}
 	var state person.State
-	meta := func() event.Meta { return finisherMeta(p.ID) }
+	meta := func() event.Meta { return event.NewMeta("finisher", now).Of(p.ID) }
 	removed, _, err := l.decidePerson(ctx, p.ID, meta, func(current *person.State) ([]event.Event, error) {
 		state = *current
 		member, err := l.isAnywhere(ctx, organizations, p.ID, state)

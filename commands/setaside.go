@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
@@ -71,7 +69,7 @@ func SetEventAside(ctx context.Context, l *Journal, s SetAside) (registry.EventS
 			}
 			return []event.Event{decided}, nil
 		},
-		meta: func() event.Meta { return event.Meta{CommandID: uuid.New(), Principal: s.By} },
+		meta: func() event.Meta { return event.NewMeta(s.By, decided.At) },
 	})
 	return result, err
 }

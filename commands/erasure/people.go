@@ -97,7 +97,8 @@ func (s Streams) release(ctx context.Context, p work.Person, now time.Time) erro
 		if events = address.Release(p.ID, now); len(events) == 0 {
 			return nil
 		}
-		_, err = s.Journal.Append(ctx, p.Address, eventstore.Revision(address.Events)-1, eraserMeta(p.ID), events...)
+		meta := event.NewMeta(finisherName, now).Of(p.ID)
+		_, err = s.Journal.Append(ctx, p.Address, eventstore.Revision(address.Events)-1, meta, events...)
 		return err
 	})
 }
