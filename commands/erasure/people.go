@@ -25,9 +25,10 @@ type peopleList interface {
 	RemovedPeople(ctx context.Context) (int, error)
 }
 
-// ErasePerson tombstones the stream of a removed person, also one that never registered.
-func (s Streams) ErasePerson(ctx context.Context, p work.Person) error {
-	_, err := s.Journal.TombstoneEvenEmpty(ctx, stream.Name(stream.Person, p.ID))
+// ErasePerson tombstones the stream of a removed person, once its records are kept. A person belongs to
+// no organization: the records name none.
+func (s Streams) ErasePerson(ctx context.Context, id uuid.UUID) error {
+	_, err := s.end(ctx, Owner{}, stream.Name(stream.Person, id), 0)
 	return err
 }
 
