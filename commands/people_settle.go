@@ -49,13 +49,10 @@ func (l *Journal) SettlePerson(ctx context.Context, p work.Person, now time.Time
 	if erased || state.Joining(now) {
 		return erased, nil
 	}
-	if p.Address == "" && state.Email != "" {
-		if p.Address, err = l.Namespaces.AddressName(person.NormalEmail(state.Email)); err != nil {
-			return false, err
-		}
+	streams := erasure.Streams{
+		Journal: l.Journal, Projects: l, Logger: l.Logger, Now: func() time.Time { return now },
 	}
-	streams := erasure.Streams{Journal: l.Journal, Logger: l.Logger, Now: func() time.Time { return now }}
-	err = streams.ErasePerson(ctx, p)
+	err = streams.ErasePerson(ctx, p.ID)
 	return err == nil, err
 }
 

@@ -323,7 +323,7 @@ func TestSettlePerson_ErasedPersonWhoIsAMember(t *testing.T) {
 	facts := w.eventsOf("Annals")
 	late := organization.MemberAdded{OrganizationID: o.OrganizationID, MemberID: id, Role: organization.Owner}
 	_, err := w.log.Append(t.Context(), stream.Name(stream.Organization, o.OrganizationID), facts[len(facts)-1].Revision,
-		event.NewMeta("test", w.log.Now()), late)
+		event.NewMeta("test", w.call.ReceivedAt), late)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,8 @@
 // (sweep.go) tombstones the blobs that nothing refers to; a deletion that such a blob may hold a copy
 // of waits for it.
 //
-// The stream of a person is tombstoned once no organization has the person (commands/people.go). No
-// facts of it are retained but those that people.go keeps; the last event is address.released.
+// The stream of a person is tombstoned once no organization has the person (commands/people.go), and
+// its records are kept. No facts of it are retained; the last event is address.released.
 //
 // Round (round.go) passes the work lists through these stages. The finisher of commands/pipeline
 // decides when. Every stage may run any number of times, and in several processes at once: a list is

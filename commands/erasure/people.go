@@ -25,10 +25,10 @@ type peopleList interface {
 	RemovedPeople(ctx context.Context) (int, error)
 }
 
-// ErasePerson keeps the records of a removed person, and tombstones the stream, also of one who never registered. The
-// records name no organization: a person may be a member of several.
-func (s Streams) ErasePerson(ctx context.Context, p work.Person) error {
-	_, err := s.end(ctx, Owner{}, stream.Name(stream.Person, p.ID), 0)
+// ErasePerson tombstones the stream of a removed person, once its records are kept. A person belongs to
+// no organization: the records name none.
+func (s Streams) ErasePerson(ctx context.Context, id uuid.UUID) error {
+	_, err := s.end(ctx, Owner{}, stream.Name(stream.Person, id), 0)
 	return err
 }
 
@@ -98,8 +98,8 @@ func (s Streams) release(ctx context.Context, p work.Person, now time.Time) erro
 		if events = address.Release(p.ID, now); len(events) == 0 {
 			return nil
 		}
-		_, err = s.Journal.Append(ctx, p.Address, eventstore.Revision(address.Events)-1,
-			event.NewMeta(finisherName, now).Of(p.ID), events...)
+		meta := event.NewMeta(finisherName, now).Of(p.ID)
+		_, err = s.Journal.Append(ctx, p.Address, eventstore.Revision(address.Events)-1, meta, events...)
 		return err
 	})
 }

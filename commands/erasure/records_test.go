@@ -304,7 +304,7 @@ func TestRecords_OfEveryEventEverStored(t *testing.T) {
 	h := newHistory(t, seedtest.Of(t))
 	for range steps {
 		dies := h.IntN(3) > 0
-		switch h.IntN(12) {
+		switch h.IntN(13) {
 		case 0:
 			h.deleteDataPoint()
 		case 1:
@@ -320,6 +320,8 @@ func TestRecords_OfEveryEventEverStored(t *testing.T) {
 		case 6:
 			h.sweep(dies)
 		case 7:
+			h.must(h.eraser(dies).ErasePerson(t.Context(), h.id()))
+		case 8:
 			h.must(h.memory.Scavenge(t.Context()))
 			eventstoretest.CheckRecords(t, h.memory, h.memory.Ever())
 		default:
