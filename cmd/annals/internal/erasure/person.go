@@ -14,6 +14,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/terminal"
+	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/eventstore/backoff"
 )
 
@@ -39,7 +40,7 @@ type PersonSummary struct {
 	Record bool `json:"record"`
 	Calls  int  `json:"calls"`
 	// Erased is null if another process erases.
-	Erased *operatorapi.Erased `json:"erased"`
+	Erased *erasure.Report `json:"erased"`
 	// uncleaned counts the deletions of the project that are not erased yet.
 	uncleaned int
 	// known reports whether the project held something of the identity.
@@ -151,7 +152,7 @@ func (p OfPerson) once(ctx context.Context, out *PersonSummary) (operatorapi.Per
 // awaitErased waits until the deletions of the person are erased. It waits for other processes only if this one has
 // not erased by itself.
 func awaitErased(
-	ctx context.Context, server *operatorapi.Client, in operatorapi.PersonRequest, erased operatorapi.Erased,
+	ctx context.Context, server *operatorapi.Client, in operatorapi.PersonRequest, erased erasure.Report,
 ) (found operatorapi.Person, err error) {
 	for p := (backoff.Backoff{First: 200 * time.Millisecond, Longest: 5 * time.Second}); ; {
 		found, err = operatorapi.FindPerson.Call(ctx, server, in)

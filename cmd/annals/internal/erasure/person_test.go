@@ -9,11 +9,12 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
 	"github.com/annals-project/annals/cmd/annals/internal/terminal"
+	"github.com/annals-project/annals/commands/erasure"
 )
 
 func TestOfPerson_WhoGoesOnWriting(t *testing.T) {
 	f := &operatortest.People{Points: 1, Writes: 1}
-	f.Erased = operatorapi.Erased{Deletions: 2, Store: "scavenged"}
+	f.Erased = erasure.Report{Deletions: 2, Store: "scavenged"}
 	dir := t.TempDir()
 	operatortest.Serve(t, dir, f.Routes()...)
 	var deleted bytes.Buffer

@@ -162,7 +162,7 @@ func (s ServiceSends) Retry(ctx context.Context, id uuid.UUID, by string) error 
 	if !found {
 		return ErrNotFound
 	}
-	call := callBy(by, s.Now())
+	call := CallBy(by, s.Now())
 	call.Principal.Project = auth.Project{ID: project}
 	err = s.Commands.Retry(ctx, call, id)
 	if f, is := errors.AsType[*fault.Error](err); is {
@@ -176,11 +176,4 @@ func (s ServiceSends) Retry(ctx context.Context, id uuid.UUID, by string) error 
 		}
 	}
 	return err
-}
-
-// callBy returns a call that does not come through the HTTP API. Its events name by.
-func callBy(by string, at time.Time) commands.Call {
-	return commands.Call{
-		Principal: auth.Principal{Kind: auth.Kind(by)}, RequestID: uuid.Must(uuid.NewV7()), ReceivedAt: at,
-	}
 }

@@ -129,7 +129,7 @@ func (p People) project(ctx context.Context, in PersonRequest) (access.Project, 
 	if err != nil {
 		return access.Project{}, 0, err
 	}
-	found, err := findProject(ctx, p.Projects, in.Organization, in.Project)
+	found, err := p.Projects.OnlyProject(ctx, in.Organization, in.Project)
 	return found, head, err
 }
 
@@ -167,7 +167,7 @@ func (p People) find(ctx context.Context, in PersonRequest) (out Person, err err
 }
 
 func (p People) call(in PersonRequest, project access.Project) commands.Call {
-	call := callBy(in.By, p.Now())
+	call := CallBy(in.By, p.Now())
 	call.Principal.OrganizationID, call.Principal.Project = project.OrganizationID, project.Project
 	return call
 }
@@ -269,3 +269,11 @@ func (p People) resent(ctx context.Context, project access.Project, identity str
 	}
 	return found, nil
 }
+
+// ProjectFinder finds projects for an operator.
+type ProjectFinder interface {
+	OnlyProject(ctx context.Context, organization, slug string) (access.Project, error)
+}
+
+// exportWait bounds the wait for the projections.
+const exportWait = time.Minute

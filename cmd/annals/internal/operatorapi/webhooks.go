@@ -113,7 +113,7 @@ func (o Webhooks) project(ctx context.Context, in WebhookRequest) (access.Projec
 	if err := o.ready(ctx); err != nil {
 		return access.Project{}, err
 	}
-	return findProject(ctx, o.Access, in.Organization, in.Project)
+	return o.Access.OnlyProject(ctx, in.Organization, in.Project)
 }
 
 // find finds the webhook that a request names, with its project. If the request names an organization, it is
@@ -132,7 +132,7 @@ func (o Webhooks) find(ctx context.Context, in WebhookRequest) (w access.Webhook
 	if in.Organization == "" {
 		return w, p, nil
 	}
-	of, err := findProject(ctx, o.Access, in.Organization, p.Slug)
+	of, err := o.Access.OnlyProject(ctx, in.Organization, p.Slug)
 	if err != nil || of.ID != p.ID {
 		return w, p, errNoSuchWebhook
 	}
@@ -147,7 +147,7 @@ func noneUnless(ok bool) error {
 }
 
 func (o Webhooks) call(in WebhookRequest, p access.Project) commands.Call {
-	call := callBy(in.By, o.Now())
+	call := CallBy(in.By, o.Now())
 	call.Principal.OrganizationID, call.Principal.Project = p.OrganizationID, p.Project
 	return call
 }

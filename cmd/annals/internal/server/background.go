@@ -205,6 +205,11 @@ func (b *background) stuck() []pipeline.Stuck {
 	return b.finisher.Stuck()
 }
 
+// isStuckAt reports whether the event at a position is a deletion that this process cannot complete.
+func (b *background) isStuckAt(at eventstore.Position) bool {
+	return slices.ContainsFunc(b.stuck(), func(d pipeline.Stuck) bool { return d.Position == at })
+}
+
 // stuckFanOuts counts the other fan-outs that this process cannot complete.
 func (b *background) stuckFanOuts() int {
 	if b.finisher == nil {
