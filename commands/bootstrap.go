@@ -70,17 +70,16 @@ func Bootstrap(ctx context.Context, l *Journal, first FirstStart) error {
 	})
 }
 
-// openRegistry appends the first events of an empty log, or the check of the hash key to a log of
-// an earlier version.
+// openRegistry appends the first events of an empty log.
 func (l *Journal) openRegistry(ctx context.Context, first FirstStart) (registry.State, error) {
 	reader := &registryReader{journal: l}
 	_, err := runDecision(ctx, l, decision[registry.State]{
 		stream: stream.Registry, read: reader.readHead, meta: firstMeta,
 		decide: func(_ context.Context, state registry.State) ([]event.Event, error) {
-			if err := fits(state, first.HashKey); err != nil || state.HashKeyCheck != "" {
+			if err := fits(state, first.HashKey); err != nil || state.Events > 0 {
 				return nil, err
 			}
-			return first.registryEvents(state), nil
+			return first.registryEvents(), nil
 		},
 	})
 	if err != nil {
@@ -89,22 +88,18 @@ func (l *Journal) openRegistry(ctx context.Context, first FirstStart) (registry.
 	return reader.read(ctx)
 }
 
-// registryEvents are what an empty log begins with, or what a log of an earlier version lacks.
-func (first FirstStart) registryEvents(state registry.State) []event.Event {
-	hashKey := registry.HashKeySet{Check: registry.HashKeyCheck(first.HashKey), SetAt: first.At}
-	if state.Events > 0 {
-		return []event.Event{hashKey}
-	}
+// registryEvents are what an empty log begins with.
+func (first FirstStart) registryEvents() []event.Event {
 	organizationID := uuid.New()
 	return []event.Event{
 		registry.LogOpened{LogID: uuid.New(), OpenedAt: first.At},
-		hashKey,
+		registry.HashKeySet{Check: registry.HashKeyCheck(first.HashKey), SetAt: first.At},
 		registry.OrganizationCreated{
 			OrganizationID: organizationID, Name: first.Organization, Plan: metering.SelfHosted, CreatedAt: first.At,
 		},
 		registry.ProjectCreated{
 			OrganizationID: organizationID, ProjectID: uuid.New(), Number: 1, Slug: "default", Name: "default",
-			Namespace: stream.NewNamespace(), CreatedAt: first.At,
+			Namespace: uuid.New(), CreatedAt: first.At,
 		},
 	}
 }
@@ -116,7 +111,7 @@ var (
 )
 
 // CheckHashKey checks that a hash key is the one that the log was written with; nil is no key. An
-// empty log takes any key or none, and a log of an earlier version, which has no check, any key.
+// empty log takes any key or none.
 func CheckHashKey(ctx context.Context, l *Journal, key []byte) error {
 	state, err := (&registryReader{journal: l}).read(ctx)
 	if err != nil || state.Events == 0 {
@@ -130,7 +125,7 @@ func fits(state registry.State, key []byte) error {
 	switch {
 	case len(key) == 0:
 		return ErrNoHashKey
-	case state.HashKeyCheck != "" && state.HashKeyCheck != registry.HashKeyCheck(key):
+	case state.Events > 0 && state.HashKeyCheck != registry.HashKeyCheck(key):
 		return ErrWrongHashKey
 	}
 	return nil

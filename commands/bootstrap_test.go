@@ -22,8 +22,7 @@ func hashKeyOf(b byte) []byte {
 func TestBootstrap_HashKey(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		// checked is the key whose check the registry has, 0 for none; empty is true for a log
-		// without events.
+		// checked is the key whose check the registry has; empty is true for a log without events.
 		checked byte
 		empty   bool
 		key     []byte
@@ -33,8 +32,6 @@ func TestBootstrap_HashKey(t *testing.T) {
 		{"the key of the log", 1, false, hashKeyOf(1), nil},
 		{"another key", 1, false, hashKeyOf(2), commands.ErrWrongHashKey},
 		{"no key", 1, false, nil, commands.ErrNoHashKey},
-		{"log of an earlier version", 0, false, hashKeyOf(1), nil},
-		{"log of an earlier version, no key", 0, false, nil, commands.ErrNoHashKey},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newFixture(t)

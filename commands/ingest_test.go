@@ -17,8 +17,8 @@ import (
 
 const (
 	accepted = "datapoint.revision-accepted.v1"
-	moved    = "datapoint.moved.v2"
-	resent   = "datapoint.resent.v2"
+	moved    = "datapoint.moved.v1"
+	resent   = "datapoint.resent.v1"
 	deleted  = "datapoint.deleted.v1"
 )
 

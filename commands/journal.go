@@ -42,8 +42,7 @@ const (
 type Journal struct {
 	eventstore.Journal
 	Logger *slog.Logger
-	// Namespaces derive the ids of what is read from the log. The zero value serves projects whose
-	// namespace is not keyed.
+	// Namespaces derive the ids of what is read from the log.
 	Namespaces stream.Namespaces
 	// Now is the clock, time.Now unless a test sets another.
 	Now func() time.Time

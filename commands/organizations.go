@@ -108,8 +108,8 @@ func (s *Service) register(ctx context.Context, call Call, created registry.Orga
 	return err
 }
 
-// PrepareOrganizations continues the preparation of every organization that is not prepared: after
-// a crash, or in a log of an earlier version. The projections must have applied what the log held
+// PrepareOrganizations continues the preparation of every organization that is not prepared,
+// after a crash. The projections must have applied what the log held
 // at the start, and must be running.
 func (s *Service) PrepareOrganizations(ctx context.Context, call Call) error {
 	var only []uuid.UUID
@@ -166,14 +166,11 @@ func (s *Service) prepareOrganization(
 	return waitVisible(ctx, s.waiter, at, projection.Access)
 }
 
-// partsOf returns the parts of an organization. In logs of earlier versions it has no plan.
+// partsOf returns the parts of an organization.
 func partsOf(created registry.OrganizationCreated, key *secret.Key, at time.Time) organization.Parts {
-	plan := created.Plan
-	if plan == "" {
-		plan = metering.SelfHosted
-	}
 	parts := organization.Parts{
-		OrganizationID: created.OrganizationID, Plan: plan, OwnerEmail: created.OwnerEmail, MemberID: uuid.New(), At: at,
+		OrganizationID: created.OrganizationID, Plan: created.Plan, OwnerEmail: created.OwnerEmail,
+		MemberID: uuid.New(), At: at,
 	}
 	if key != nil {
 		set := managementKeySet(created.OrganizationID, *key, at)

@@ -124,11 +124,11 @@ func TestPrepareOrganizations_CrashBeforeTheParts(t *testing.T) {
 	wantTypes(t, typesOf(w.eventsOf("Crashed")), memberAdded, planSet, granted, prepared, keySet)
 }
 
-func TestPrepareOrganizations_LogOfAnEarlierVersion(t *testing.T) {
+func TestPrepareOrganizations_CrashAfterTheKey(t *testing.T) {
 	w := newFixture(t)
 	id := uuid.New()
 	w.given(stream.Registry, registry.LogOpened{LogID: uuid.New(), OpenedAt: w.call.ReceivedAt},
-		registry.OrganizationCreated{OrganizationID: id, Name: "Old", CreatedAt: w.call.ReceivedAt})
+		registry.OrganizationCreated{OrganizationID: id, Name: "Old", Plan: metering.SelfHosted, CreatedAt: w.call.ReceivedAt})
 	w.given(stream.Name(stream.Organization, id),
 		organization.ManagementKeySet{OrganizationID: id, KeyID: uuid.New(), Hash: "h", SetAt: w.call.ReceivedAt})
 	if err := w.PrepareOrganizations(t.Context(), w.call); err != nil {

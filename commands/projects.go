@@ -47,7 +47,7 @@ func (s *Service) CreateProject(ctx context.Context, call Call, name string) (Pr
 			}
 			created := registry.ProjectCreated{
 				OrganizationID: organization, ProjectID: uuid.New(), Number: state.NextNumber(), Name: name,
-				Namespace: stream.NewNamespace(), CreatedAt: call.ReceivedAt,
+				Namespace: uuid.New(), CreatedAt: call.ReceivedAt,
 				Slug: project.FreeSlug(
 					name, func(slug string) bool { _, taken := state.Project(organization, slug); return taken },
 				),

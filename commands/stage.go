@@ -105,11 +105,11 @@ func (l *Journal) readStage(ctx context.Context, send *storedSend) (*batch, erro
 		p.ingest = datapoint.Ingest{
 			Send: datapoint.Send{
 				ProjectID: accepted.ProjectID, IngestionID: id, Ordinal: i, Items: len(accepted.Items),
-				AcceptedAt: accepted.AcceptedAt, RequestID: accepted.RequestID, Author: in.Author, Bytes: item.Bytes,
+				AcceptedAt: accepted.AcceptedAt, RequestID: accepted.RequestID, Bytes: item.Bytes,
 				CreditTenths: metering.IngestTenths(item.Bytes), Month: accepted.Month,
 			},
-			AuthorID: author, SourceID: in.SourceID, ContentDigest: datapoint.Digest([]byte(in.Content)), Label: in.Label,
-			OccurredAt: in.OccurredAt, Audience: in.Audience,
+			Author: in.Author, AuthorID: author, SourceID: in.SourceID, ContentDigest: datapoint.Digest([]byte(in.Content)),
+			Label: in.Label, OccurredAt: in.OccurredAt, Audience: in.Audience,
 		}
 		if in.Metadata != nil {
 			canonical, err := datapoint.CanonicalMetadata(in.Metadata)

@@ -12,24 +12,19 @@ import (
 
 // Codec encodes events for the store and decodes stored ones, by a catalogue.
 type Codec struct {
-	entries map[string]domain.Entry
+	constructors map[string]domain.Constructor
 }
 
-// NewCodec returns a codec of a catalogue. It refuses a name that occurs twice, and an entry that
-// does not have exactly one of New and Up.
-func NewCodec(catalog []domain.Entry) (*Codec, error) {
-	c := &Codec{entries: make(map[string]domain.Entry, len(catalog))}
-	for _, e := range catalog {
-		if _, twice := c.entries[e.Name]; twice {
-			return nil, fmt.Errorf("catalogue: %s occurs twice", e.Name)
+// NewCodec returns a codec of a catalogue. It refuses a name that occurs twice, and that of a chunk,
+// which is not JSON.
+func NewCodec(catalog []domain.Constructor) (*Codec, error) {
+	c := &Codec{constructors: make(map[string]domain.Constructor, len(catalog))}
+	for _, construct := range catalog {
+		name := construct().EventType()
+		if _, twice := c.constructors[name]; twice || name == blob.ChunkType {
+			return nil, fmt.Errorf("catalogue: %s is already taken", name)
 		}
-		if (e.New == nil) == (e.Up == nil) {
-			return nil, fmt.Errorf("catalogue: %s needs either a constructor or an upcaster", e.Name)
-		}
-		if e.New != nil && e.New().EventType() != e.Name {
-			return nil, fmt.Errorf("catalogue: %s constructs %s", e.Name, e.New().EventType())
-		}
-		c.entries[e.Name] = e
+		c.constructors[name] = construct
 	}
 	return c, nil
 }
@@ -47,8 +42,8 @@ func (c *Codec) Encode(e event.Event, n int, meta event.Meta) (Proposed, error) 
 		p.Data = chunk.Data
 		return p, nil
 	}
-	if entry, known := c.entries[p.Type]; !known || entry.New == nil {
-		return Proposed{}, fmt.Errorf("encode %s: the catalogue does not write this name", p.Type)
+	if _, known := c.constructors[p.Type]; !known {
+		return Proposed{}, fmt.Errorf("encode %s: the catalogue does not have this name", p.Type)
 	}
 	if p.Data, err = marshal(e); err != nil {
 		return Proposed{}, fmt.Errorf("encode %s: %w", p.Type, err)
@@ -68,32 +63,20 @@ func (c *Codec) EncodeAll(events []event.Event, meta event.Meta) ([]Proposed, er
 	return proposed, nil
 }
 
-// Decode decodes one recorded event, upcasting old names. An unknown name is an *UnknownEventError.
+// Decode decodes one recorded event. An unknown name is an *UnknownEventError.
 func (c *Codec) Decode(r Recorded) (event.Event, error) {
 	if r.Type == blob.ChunkType {
 		return blob.Chunk{Data: r.Data}, nil
 	}
-	name, payload := r.Type, json.RawMessage(r.Data)
-	// A chain of upcasters that is longer than the catalogue goes round in circles.
-	for range len(c.entries) + 1 {
-		entry, known := c.entries[name]
-		if !known {
-			return nil, &UnknownEventError{Stream: r.Stream, Type: name}
-		}
-		if entry.New != nil {
-			e := entry.New()
-			if err := json.Unmarshal(payload, e); err != nil {
-				return nil, fmt.Errorf("decode %s at %d of %s: %w", name, r.Revision, r.Stream, err)
-			}
-			return e, nil
-		}
-		newer, upcast, err := entry.Up(payload)
-		if err != nil {
-			return nil, fmt.Errorf("upcast %s at %d of %s: %w", name, r.Revision, r.Stream, err)
-		}
-		name, payload = newer, upcast
+	construct, known := c.constructors[r.Type]
+	if !known {
+		return nil, &UnknownEventError{Stream: r.Stream, Type: r.Type}
 	}
-	return nil, fmt.Errorf("upcast %s: the chain leads back to itself", r.Type)
+	e := construct()
+	if err := json.Unmarshal(r.Data, e); err != nil {
+		return nil, fmt.Errorf("decode %s at %d of %s: %w", r.Type, r.Revision, r.Stream, err)
+	}
+	return e, nil
 }
 
 // DecodeRecorded decodes one recorded event together with its metadata. A panic of a decoder is the

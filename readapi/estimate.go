@@ -13,29 +13,16 @@ import (
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/projections/account"
 )
 
 // rooms reads what projects may still ingest.
 type rooms interface {
 	// Room returns the room of the principal's project. It includes every call that was answered
 	// before. The fault is service-unavailable if that cannot be read now.
-	Room(ctx context.Context, p auth.Principal, at time.Time) (Room, error)
-}
-
-// Room is what a project may still ingest. Nil does not bind.
-type Room struct {
-	Metered bool
-	// LeftTenths is the balance, nil without metering; ProjectCapLeftTenths what is left of the credit
-	// cap of the project.
-	LeftTenths           *int64
-	ProjectCapLeftTenths *int64
-	// CreditTenths is the least of what is left of balance and caps, Points what is left of the
-	// ingestion cap.
-	CreditTenths *int64
-	Points       *int64
-	// ResetsAt is the end of the month if something resets then.
-	ResetsAt *time.Time
+	Room(ctx context.Context, p auth.Principal, at time.Time) (account.Room, error)
 }
 
 // An estimate takes memory and a processor for as long as it is made. Each takes a slot of the size of the
@@ -79,7 +66,7 @@ func (a estimateAPI) post(c echo.Context) error {
 		return err
 	}
 	defer slot.Release()
-	q, err := estimateOf(body)
+	q, err := fields.Decode(body, "", estimateNames, estimateOf)
 	if err != nil {
 		return err
 	}
@@ -214,7 +201,7 @@ type estimatedBalance struct {
 }
 
 // estimateAnswer is an estimate without its lists.
-func estimateAnswer(e *estimate.Estimate, room Room, zone *time.Location) estimated {
+func estimateAnswer(e *estimate.Estimate, room account.Room, zone *time.Location) estimated {
 	return estimated{
 		Files: []estimatedFile{}, DataPoints: e.Points, Bytes: e.Bytes, Credits: pricing(room.Metered)(e.CreditTenths),
 		Batches: []estimatedBatch{}, Points: []estimatedPoint{}, PointsOmitted: e.Points - e.Shown,

@@ -12,7 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/rawjson"
-	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/fields"
 )
 
 // What an estimate shows of each data point.
@@ -46,39 +46,34 @@ func (q estimateQuery) rows() int {
 
 // estimateNames are the names of an estimate, fileNames those of one of its files.
 var (
-	estimateNames = httpx.NewNames("files", "items", "timeZone", "points")
-	fileNames     = httpx.NewNames("path", "content", "kind")
+	estimateNames = fields.NewNames("files", "items", "timeZone", "points")
+	fileNames     = fields.NewNames("path", "content", "kind")
 )
 
 // estimateOf reads the body of an estimate, except its files and items. The fault is invalid-request.
-func estimateOf(body []byte) (estimateQuery, error) {
-	var problems httpx.Problems
-	f := httpx.FieldsOf(body, "", &problems, estimateNames)
-	if err := problems.Err(); err != nil {
-		return estimateQuery{}, err
-	}
-	q := estimateQuery{zone: zoneOf(f, &problems), points: pointsSummary}
+func estimateOf(f fields.Object) (estimateQuery, error) {
+	q := estimateQuery{zone: zoneOf(f), points: pointsSummary}
 	if points := f.Text("points"); points != nil {
 		q.points = *points
 		if q.points != pointsSummary && q.points != pointsNone && q.points != pointsFull {
-			problems.Add("points", "is %.100q: want summary, none or full", q.points)
+			f.Problem("points", "is %.100q: want summary, none or full", q.points)
 		}
 	}
 	switch {
 	case f.Has("files") && f.Has("items"):
-		problems.Add("items", "send files or items, not both")
+		f.Problem("items", "send files or items, not both")
 	case f.Has("files"):
-		q.files = listOf(f, "files", limit.EstimateFiles, &problems)
+		q.files = listOf(f, "files", limit.EstimateFiles)
 	case f.Has("items"):
-		q.items = listOf(f, "items", limit.EstimatePoints, &problems)
+		q.items = listOf(f, "items", limit.EstimatePoints)
 	default:
-		problems.Add("files", "is required: send files or items")
+		f.Problem("files", "is required: send files or items")
 	}
-	return q, problems.Err()
+	return q, nil
 }
 
 // zoneOf returns the zone of a request, UTC if it names none.
-func zoneOf(f httpx.Fields, problems *httpx.Problems) *time.Location {
+func zoneOf(f fields.Object) *time.Location {
 	name := f.Text("timeZone")
 	if name == nil {
 		return time.UTC
@@ -86,14 +81,14 @@ func zoneOf(f httpx.Fields, problems *httpx.Problems) *time.Location {
 	zone, err := time.LoadLocation(*name)
 	// "" is UTC for the library, and "Local" the zone of this machine: neither is a name of IANA.
 	if err != nil || *name == "" || strings.EqualFold(*name, "Local") {
-		problems.Add("timeZone", "is %.100q: want a name of the IANA time zone database, such as Europe/Rome", *name)
+		f.Problem("timeZone", "is %.100q: want a name of the IANA time zone database, such as Europe/Rome", *name)
 		return time.UTC
 	}
 	return zone
 }
 
 // listOf returns the JSON of each element of a list of 1 to most elements.
-func listOf(f httpx.Fields, name string, most int, problems *httpx.Problems) [][]byte {
+func listOf(f fields.Object, name string, most int) [][]byte {
 	var list [][]byte
 	count := 0
 	for _, element := range rawjson.Elements(f.Raw(name)) {
@@ -103,9 +98,9 @@ func listOf(f httpx.Fields, name string, most int, problems *httpx.Problems) [][
 	}
 	switch kind := rawjson.KindOf(f.Raw(name)); {
 	case kind != rawjson.Array:
-		problems.Add(name, "want an array, got %s", kind)
+		f.Problem(name, "want an array, got %s", kind)
 	case count == 0 || count > most:
-		problems.Add(name, "has %d elements: want 1 to %d", count, most)
+		f.Problem(name, "has %d elements: want 1 to %d", count, most)
 	}
 	return list
 }
@@ -158,53 +153,42 @@ func tooMuch(err error) error {
 func (q estimateQuery) source() estimate.Source { return estimate.Source{File: q.file, Item: q.item} }
 
 func (q estimateQuery) file(i int) (estimate.File, error) {
-	return fileOf(q.files[i], fmt.Sprintf("files[%d]", i))
+	return fields.Decode(q.files[i], fmt.Sprintf("files[%d]", i), fileNames, fileOf)
 }
 
 func (q estimateQuery) item(i int) (estimate.Point, error) {
-	return itemOf(q.items[i], fmt.Sprintf("items[%d]", i))
+	return fields.Decode(q.items[i], fmt.Sprintf("items[%d]", i), fields.DataPointNames, itemOf)
 }
 
-func fileOf(text []byte, at string) (estimate.File, error) {
-	var problems httpx.Problems
-	f := httpx.FieldsOf(text, at, &problems, fileNames)
-	if err := problems.Err(); err != nil {
-		return estimate.File{}, err
-	}
-	var file estimate.File
+func fileOf(f fields.Object) (file estimate.File, err error) {
 	if path := f.Name("path", 1, limit.EstimatePath); path != nil {
 		file.Path = *path
 	} else if !f.Has("path") {
-		problems.Add(f.Path("path"), "is required")
+		f.Problem("path", "is required")
 	}
 	if content := f.Text("content"); content != nil {
 		file.Content = *content
 	} else if !f.Has("content") {
-		problems.Add(f.Path("content"), "is required")
+		f.Problem("content", "is required")
 	}
 	if kind := f.Text("kind"); kind != nil {
 		file.Kind = estimate.Kind(*kind)
 		if !estimate.IsKind(*kind) {
-			problems.Add(f.Path("kind"), "is %.100q: want %s", *kind, strings.Join(estimate.KindNames(), ", "))
+			f.Problem("kind", "is %.100q: want %s", *kind, strings.Join(estimate.KindNames(), ", "))
 		}
 	}
-	return file, problems.Err()
+	return file, nil
 }
 
 // itemOf reads an item as a batch takes it.
-func itemOf(text []byte, at string) (estimate.Point, error) {
-	var problems httpx.Problems
-	f := httpx.FieldsOf(text, at, &problems, httpx.DataPointNames)
-	if err := problems.Err(); err != nil {
-		return estimate.Point{}, err
-	}
-	in := httpx.DataPointOf(f, &problems)
-	if err := problems.Err(); err != nil {
+func itemOf(f fields.Object) (estimate.Point, error) {
+	in := fields.DataPointOf(f)
+	if err := f.Err(); err != nil {
 		return estimate.Point{}, err
 	}
 	if size := len(in.Content); size > limit.ContentBytes {
 		return estimate.Point{}, fault.New(fault.TooLarge, fault.CodeContentTooLarge,
-			"the content of %s has %d bytes in UTF-8: want at most %d", at, size, limit.ContentBytes).
+			"the content of %s has %d bytes in UTF-8: want at most %d", f.Path(""), size, limit.ContentBytes).
 			With("limitBytes", limit.ContentBytes).With("bytes", size)
 	}
 	p := estimate.Point{ID: datapoint.Digest([]byte(in.Content)), Content: in.Content, Metadata: in.Metadata}

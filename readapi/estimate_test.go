@@ -21,13 +21,14 @@ import (
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/readapi"
 )
 
 // roomFake is the room of every project.
 type roomFake struct {
 	mu      sync.Mutex
-	room    readapi.Room
+	room    account.Room
 	err     error
 	project auth.Project
 	calls   int
@@ -35,20 +36,20 @@ type roomFake struct {
 	held, entered chan struct{}
 }
 
-func (f *roomFake) Room(ctx context.Context, p auth.Principal, at time.Time) (readapi.Room, error) {
+func (f *roomFake) Room(ctx context.Context, p auth.Principal, at time.Time) (account.Room, error) {
 	f.mu.Lock()
 	f.calls++
 	f.project = p.Project
 	f.mu.Unlock()
 	if at.IsZero() {
-		return readapi.Room{}, errors.New("no time")
+		return account.Room{}, errors.New("no time")
 	}
 	if f.held != nil {
 		f.entered <- struct{}{}
 		select {
 		case <-f.held:
 		case <-ctx.Done():
-			return readapi.Room{}, ctx.Err()
+			return account.Room{}, ctx.Err()
 		}
 	}
 	return f.room, f.err
@@ -77,7 +78,7 @@ type object = map[string]any
 func file(path, content string) object { return object{"path": path, "content": content} }
 
 func TestEstimate_Files(t *testing.T) {
-	f := &roomFake{room: readapi.Room{
+	f := &roomFake{room: account.Room{
 		Metered: true, LeftTenths: ptr(int64(25)), CreditTenths: ptr(int64(25)), ResetsAt: november.ResetsAt,
 	}}
 	api := serveEstimates(t, f)
@@ -117,7 +118,7 @@ func TestEstimate_Files(t *testing.T) {
 
 // Without metering no credits are shown; caps still bind.
 func TestEstimate_Unmetered(t *testing.T) {
-	f := &roomFake{room: readapi.Room{
+	f := &roomFake{room: account.Room{
 		ProjectCapLeftTenths: ptr(int64(15)), CreditTenths: ptr(int64(15)), Points: ptr(int64(0)),
 	}}
 	api := serveEstimates(t, f)
@@ -165,7 +166,7 @@ func TestEstimate_Points(t *testing.T) {
 
 // Items are batched and priced as given.
 func TestEstimate_Items(t *testing.T) {
-	room := readapi.Room{Metered: true, LeftTenths: ptr(int64(100)), CreditTenths: ptr(int64(100))}
+	room := account.Room{Metered: true, LeftTenths: ptr(int64(100)), CreditTenths: ptr(int64(100))}
 	api := serveEstimates(t, &roomFake{room: room})
 	res := askEstimate(t, api, object{"points": "full", "timeZone": "Europe/Rome", "items": []any{
 		object{"content": "Subject: tea\nFrom: ana", "metadata": nil},

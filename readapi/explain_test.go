@@ -2,16 +2,9 @@ package readapi_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"log/slog"
 	"net/http"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +20,7 @@ import (
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/explain"
 	"github.com/annals-project/annals/readapi"
 )
 
@@ -84,7 +78,7 @@ func (f *explainFake) ProjectNamed(ctx context.Context, organization uuid.UUID, 
 func serveExplain(t *testing.T, f *explainFake) *apitest.Client {
 	t.Helper()
 	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: f, URLs: apitest.URLs})
-	readapi.Register(e, readapi.Deps{Sends: f, Progress: f, LoggedCalls: f})
+	readapi.Register(e, readapi.Deps{Explain: explain.Queries{Sends: f, Progress: f, Calls: f}})
 	return apitest.Start(t, readapi.OpenAPI, e)
 }
 
@@ -121,6 +115,12 @@ func TestExplain_Send(t *testing.T) {
 	}
 	f.plan = metering.SelfHosted
 	api.Call(http.MethodGet, explainPath(sendID), apitest.ProjectKey, "").Want(t, 200, `"credits":null,`)
+
+	failed := send
+	failed.Phase, failed.Failure = "failed", &datapoints.Failure{Code: "content-rejected", Message: "m"}
+	f.sends[sendID] = failed
+	api.Call(http.MethodGet, explainPath(sendID), apitest.ProjectKey, "").Want(t, 200,
+		`"phase":"failed","failure":{"code":"content-rejected","message":"m","retryable":false},"items":`)
 
 	send.Items, send.Omitted, send.Phase = nil, 0, "nothing-changed"
 	f.sends[sendID] = send
@@ -163,149 +163,6 @@ func TestExplain_Unknown(t *testing.T) {
 	api.Call(http.MethodGet, explainPath(sendID), apitest.ProjectKey, "").Want(t, 500, `"code":"internal"`)
 	f.err = fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "late")
 	api.Call(http.MethodGet, explainPath(sendID), apitest.ProjectKey, "").Want(t, 503, `"code":"service-unavailable"`)
-}
-
-// Each row of the table is reached, and the document prints the table.
-func TestExplain_Next(t *testing.T) {
-	f := &explainFake{sends: map[uuid.UUID]datapoints.Explained{}}
-	api := serveExplain(t, f)
-	reached := map[string]bool{}
-	for _, c := range []struct {
-		send datapoints.Explained
-		code string
-		next string
-	}{
-		{send: datapoints.Explained{Phase: "queued"}, next: "Wait: the send is stored"},
-		{send: datapoints.Explained{Phase: "processing"}, next: "Wait: memory is being derived"},
-		{send: datapoints.Explained{Phase: "captured"}, next: "Wait: the memories are stored"},
-		{send: datapoints.Explained{Phase: "indexed"}, next: "Nothing: recall finds"},
-		{send: datapoints.Explained{Phase: "indexed", Deleted: true}, next: "Nothing: what was sent is deleted"},
-		{send: datapoints.Explained{Phase: "nothing-changed"}, next: "Nothing: the same was stored before"},
-		{send: datapoints.Explained{Phase: "failed"}, code: "internal", next: "Nothing: each data point that failed"},
-		{send: datapoints.Explained{Phase: "failed", FailureCounts: true}, code: "model-unavailable", next: "Check that the model"},
-		{
-			send: datapoints.Explained{Phase: "failed", FailureCounts: true}, code: "model-response-unreadable",
-			next: "Retry with POST /api/v1/ingest/{ingestionId}/retry, which asks",
-		},
-		{send: datapoints.Explained{Phase: "failed", FailureCounts: true}, code: "index-unavailable", next: "Wait until /readyz"},
-		{send: datapoints.Explained{Phase: "failed", FailureCounts: true}, code: "content-rejected", next: "Change the content"},
-		{
-			send: datapoints.Explained{Phase: "failed", FailureCounts: true}, code: "internal",
-			next: "Retry with POST /api/v1/ingest/{ingestionId}/retry; if",
-		},
-	} {
-		c.send.ID, c.send.RequestID = sendID, requestID
-		if c.code != "" {
-			c.send.Failure = &datapoints.Failure{Code: c.code, Message: "m"}
-		}
-		f.sends[sendID] = c.send
-		res := api.Call(http.MethodGet, explainPath(sendID), apitest.ProjectKey, "")
-		res.Want(t, 200, `"phase":"`+c.send.Phase+`"`)
-		var got struct {
-			Next    string
-			Failure *struct{ Retryable *bool }
-		}
-		if err := json.Unmarshal([]byte(res.Body), &got); err != nil {
-			t.Fatal(err)
-		}
-		reached[got.Next] = true
-		if !strings.HasPrefix(got.Next, c.next) || !strings.HasSuffix(got.Next, ".") || strings.Count(got.Next, ". ") > 0 {
-			t.Errorf("%s %s: next is %q", c.send.Phase, c.code, got.Next)
-		}
-		if (got.Failure != nil) != (c.send.Phase == "failed") {
-			t.Errorf("%s: failure %v", c.send.Phase, got.Failure)
-		}
-		if got.Failure != nil && (got.Failure.Retryable == nil || *got.Failure.Retryable != (c.code != "content-rejected")) {
-			t.Errorf("%s: retryable %v", c.code, got.Failure.Retryable)
-		}
-	}
-	for _, c := range []struct {
-		status int
-		code   string
-		next   string
-	}{
-		{200, "", "Nothing: the call was answered"},
-		{400, "invalid-request", "Correct the call"},
-		{400, "audience-unknown", "Create the audience"},
-		{413, "content-too-large", "Cut the content"},
-		{413, "webhook-body-too-large", "Let the sender send smaller events"},
-		{409, "webhook-paused", "Resume the webhook"},
-		{409, "idempotency-conflict", "Send this payload under another"},
-		{409, "data-point-deleted", "Send the text under a new id"},
-		{409, "ingestion-not-stopped", "Wait: only a failed send"},
-		{409, "conflict", "Send the same call again: another"},
-		{402, "out-of-credits", "Buy credits"},
-		{429, "project-cap-reached", "Raise the cap"},
-		{400, "audience-limit-reached", "Remove what is no longer needed"},
-		{400, "project-mismatch", "Name the project"},
-		{401, "unauthorized", "Use a key"},
-		{403, "project-archived", "Unarchive the project"},
-		{403, "cors-refused", "Call the service from a server"},
-		{404, "data-point-not-found", "Check the id"},
-		{503, "service-unavailable", "Send the same call again after its Retry-After"},
-		{503, "pipeline-disabled", "Start the service with"},
-		{500, "internal", "Send the call again; if"},
-		{418, "of-a-newer-program", "Correct the call"},
-		{502, "of-a-newer-program", "Send the call again; if"},
-	} {
-		f.calls = map[uuid.UUID]requestlog.Call{
-			requestID: {Entry: requestlog.Entry{RequestID: requestID, Status: c.status, ErrorCode: c.code}},
-		}
-		code := `"` + c.code + `"`
-		if c.code == "" {
-			code = "null"
-		}
-		res := api.Call(http.MethodGet, explainPath(requestID), apitest.ProjectKey, "")
-		res.Want(t, 200, fmt.Sprintf(`{"ingestionId":null,"requestId":"%s","status":%d,"errorCode":%s,"next":"%s`,
-			requestID, c.status, code, c.next))
-		var got struct{ Next string }
-		if err := json.Unmarshal([]byte(res.Body), &got); err != nil {
-			t.Fatal(err)
-		}
-		reached[got.Next] = true
-	}
-	for _, next := range readapi.NextSentences() {
-		if !reached[next] {
-			t.Errorf("no case reaches %q", next)
-		}
-	}
-	path := apitest.Load(t, readapi.OpenAPI).Document().Paths.Find("/api/v1/ingest/{ingestionId}/explain")
-	var printed []string
-	for line := range strings.Lines(path.Get.Description) {
-		if strings.HasPrefix(line, "|") {
-			printed = append(printed, line)
-		}
-	}
-	if want := slices.Collect(strings.Lines(readapi.NextTable())); !slices.Equal(want, printed) {
-		t.Errorf("the OpenAPI document prints\n%s\nwant\n%s", strings.Join(printed, ""), strings.Join(want, ""))
-	}
-}
-
-// Every public code has a row.
-func TestExplain_NextOfEveryCode(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "../domain/fault/codes.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	codes := 0
-	ast.Inspect(file, func(n ast.Node) bool {
-		text, is := n.(*ast.BasicLit)
-		if !is {
-			return true
-		}
-		code, err := strconv.Unquote(text.Value)
-		if err != nil {
-			t.Error(err)
-		}
-		codes++
-		if !readapi.HasNext(code) {
-			t.Errorf("no row is for %s", code)
-		}
-		return true
-	})
-	if codes < 40 {
-		t.Errorf("there are %d codes", codes)
-	}
 }
 
 // A call that is not in the log yet is awaited; the id of a call that made a send finds it.

@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/projections/directory"
 )
@@ -112,7 +113,7 @@ func (a identityAPI) get(c echo.Context) error {
 }
 
 func listingOf(query url.Values) (directory.Listing, error) {
-	var problems httpx.Problems
+	var problems fields.Problems
 	listing := directory.Listing{Limit: limitOf(query, &problems)}
 	if after := query.Get("after"); after != "" {
 		cursor, err := parseCursor(after)
@@ -137,16 +138,16 @@ func listingOf(query url.Values) (directory.Listing, error) {
 }
 
 // checkParameter adds a problem if a text cannot be the key or value of a trait.
-func checkParameter(problems *httpx.Problems, name, value string, most int) {
+func checkParameter(problems *fields.Problems, name, value string, most int) {
 	if !utf8.ValidString(value) {
 		problems.Add(name, "is not UTF-8")
-	} else if err := httpx.CheckName(value, 1, most); err != nil {
+	} else if err := fields.CheckName(value, 1, most); err != nil {
 		problems.Add(name, "%v", err)
 	}
 }
 
 // limitOf returns the limit of a list, clamped.
-func limitOf(query url.Values, problems *httpx.Problems) int {
+func limitOf(query url.Values, problems *fields.Problems) int {
 	text := query.Get("limit")
 	if text == "" {
 		return defaultIdentities

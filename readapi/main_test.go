@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/readapi"
@@ -30,9 +31,9 @@ var sendID = uuid.MustParse("66666666-6666-4666-8666-666666666666")
 type fake struct {
 	err      error
 	status   datapoints.Status
-	projects []readapi.Project
+	projects []account.Project
 	page     recall.Response
-	usage    readapi.Usage
+	usage    account.Usage
 	// ceilings are those of plans, 32000 where there is none; refusal is what the meter refuses with.
 	ceilings map[metering.Plan]int
 	refusal  error
@@ -53,7 +54,7 @@ func (f *fake) Status(_ context.Context, project auth.Project, id uuid.UUID) (da
 	return f.status, f.err
 }
 
-func (f *fake) Projects(_ context.Context, organization uuid.UUID) ([]readapi.Project, error) {
+func (f *fake) Projects(_ context.Context, organization uuid.UUID) ([]account.Project, error) {
 	f.calls++
 	f.organization = organization
 	return f.projects, f.err
@@ -78,11 +79,11 @@ func (m meter) Charge(_ context.Context, p auth.Principal, identity string, at t
 
 func (m meter) Ceiling(plan metering.Plan) int { return cmp.Or(m.ceilings[plan], 32000) }
 
-func (f *fake) Usage(_ context.Context, p auth.Principal, at time.Time) (readapi.Usage, error) {
+func (f *fake) Usage(_ context.Context, p auth.Principal, at time.Time) (account.Usage, error) {
 	f.calls++
 	f.project, f.organization = p.Project, p.OrganizationID
 	if at.IsZero() {
-		return readapi.Usage{}, errors.New("no time")
+		return account.Usage{}, errors.New("no time")
 	}
 	return f.usage, f.err
 }
@@ -91,7 +92,8 @@ func (f *fake) Usage(_ context.Context, p auth.Principal, at time.Time) (readapi
 func serve(t *testing.T, f *fake) *apitest.Client {
 	t.Helper()
 	e := httpx.New(apitest.EdgeConfig())
-	readapi.Register(e, readapi.Deps{Statuses: f, Projects: f, Recall: f, Meter: meter{f}, Usage: f})
+	recalls := recall.Charged{Meter: meter{f}, Recalls: f}
+	readapi.Register(e, readapi.Deps{Statuses: f, Projects: f, Recall: recalls, Usage: f})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "annals_test_total",

@@ -10,9 +10,9 @@ import (
 	"github.com/annals-project/annals/internal/httpx"
 )
 
-// Project is a project with what it holds and used. Caps are null if they are not set. Credits are
+// projectView is the JSON of a project with what it holds and used. Caps are null if they are not set. Credits are
 // null without metering.
-type Project struct {
+type projectView struct {
 	Slug            string       `json:"slug"`
 	Name            string       `json:"name"`
 	Description     string       `json:"description"`
@@ -27,7 +27,7 @@ type Project struct {
 
 // projectList is all projects of an organization.
 type projectList struct {
-	Projects []Project `json:"projects"`
+	Projects []projectView `json:"projects"`
 }
 
 type projectAPI struct {
@@ -40,8 +40,13 @@ func (a projectAPI) list(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if found == nil {
-		found = []Project{}
+	views := make([]projectView, len(found))
+	for i, p := range found {
+		views[i] = projectView{
+			Slug: p.Slug, Name: p.Name, IsArchived: p.Archived, MemoryCount: p.MemoryCount,
+			IngestionCap: p.IngestionCap, MonthIngestions: p.Used.Ingestions,
+			CreditCap: credits(p.CreditCapTenths), MonthCredits: credits(p.ChargedTenths), CreatedAt: p.CreatedAt,
+		}
 	}
-	return c.JSON(http.StatusOK, projectList{Projects: found})
+	return c.JSON(http.StatusOK, projectList{Projects: views})
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/projections/recall"
-	"github.com/annals-project/annals/readapi"
 )
 
 // asked is the query of `{"query":"tea","identity":"ana"}` with changes.
@@ -71,22 +70,6 @@ func TestRecall_Request(t *testing.T) {
 				t.Error(diff)
 			}
 		})
-	}
-}
-
-// The days that a query names are those of the zone of queryTimestamp.
-func TestRecall_ZoneOfQueryTimestamp(t *testing.T) {
-	for text, offset := range map[string]int{
-		"2025-05-12T23:30:00-07:00": -7 * 3600, "2025-05-12T23:30:00+05:45": 5*3600 + 45*60,
-		"2025-05-12T23:30:00Z": 0, "2025-05-12T23:30": 0, "2025-05-12": 0,
-	} {
-		q, err := readapi.QueryOf([]byte(`{"query":"tea","identity":"ana","queryTimestamp":"` + text + `"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, got := q.At.Zone(); got != offset || q.At.Day() != 12 {
-			t.Errorf("%s: read as %s", text, q.At)
-		}
 	}
 }
 

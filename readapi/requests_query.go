@@ -13,7 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/requestlog"
 )
 
@@ -31,7 +31,7 @@ var statusClasses = map[string]int{"2xx": 2, "4xx": 4, "5xx": 5}
 func requestQueryOf(
 	values url.Values, now time.Time, project auth.Project, paged bool,
 ) (q requestlog.Query, err error) {
-	var problems httpx.Problems
+	var problems fields.Problems
 	q.Statuses, q.Classes = statusesOf(values["status"], &problems), classesOf(values["statusClass"], &problems)
 	q.Endpoints, q.KeyNames = namesOf(values, "endpoint", &problems), namesOf(values, "keyName", &problems)
 	if search := strings.TrimSpace(values.Get("search")); search != "" {
@@ -73,7 +73,7 @@ func requestQueryOf(
 // maxValues is the most values of one filter.
 const maxValues = 100
 
-func statusesOf(texts []string, problems *httpx.Problems) []int {
+func statusesOf(texts []string, problems *fields.Problems) []int {
 	checkCount("status", texts, problems)
 	var statuses []int
 	for _, text := range texts {
@@ -87,7 +87,7 @@ func statusesOf(texts []string, problems *httpx.Problems) []int {
 	return statuses
 }
 
-func classesOf(texts []string, problems *httpx.Problems) []int {
+func classesOf(texts []string, problems *fields.Problems) []int {
 	checkCount("statusClass", texts, problems)
 	var classes []int
 	for _, text := range texts {
@@ -101,7 +101,7 @@ func classesOf(texts []string, problems *httpx.Problems) []int {
 	return classes
 }
 
-func namesOf(values url.Values, name string, problems *httpx.Problems) []string {
+func namesOf(values url.Values, name string, problems *fields.Problems) []string {
 	checkCount(name, values[name], problems)
 	for _, text := range values[name] {
 		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
@@ -111,13 +111,13 @@ func namesOf(values url.Values, name string, problems *httpx.Problems) []string 
 	return slices.Clone(values[name])
 }
 
-func checkCount(name string, texts []string, problems *httpx.Problems) {
+func checkCount(name string, texts []string, problems *fields.Problems) {
 	if len(texts) > maxValues {
 		problems.Add(name, "occurs %d times: want at most %d", len(texts), maxValues)
 	}
 }
 
-func firstOf(values url.Values, problems *httpx.Problems) int {
+func firstOf(values url.Values, problems *fields.Problems) int {
 	text := values.Get("first")
 	if text == "" {
 		return defaultRequests

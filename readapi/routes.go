@@ -15,7 +15,7 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/build"
+	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/recall"
 )
@@ -35,22 +35,14 @@ type statuses interface {
 // projects reads the projects of an organization.
 type projects interface {
 	// Projects returns all projects, archived ones too, oldest first.
-	Projects(ctx context.Context, organization uuid.UUID) ([]Project, error)
+	Projects(ctx context.Context, organization uuid.UUID) ([]account.Project, error)
 }
 
 // recaller searches the memory of a project.
 type recaller interface {
-	// Recall returns a response whose results are never nil.
-	Recall(ctx context.Context, q recall.Query) (recall.Response, error)
-}
-
-// meter charges recalls.
-type meter interface {
-	// Charge reserves the price of a recall, searches, and counts the recall. Its faults are those of
-	// the search, spend-cap-reached, out-of-credits, and service-unavailable if it cannot be counted.
-	Charge(ctx context.Context, p auth.Principal, identity string, at time.Time, search func() error) error
-	// Ceiling returns the most tokens of a recall response under a plan.
-	Ceiling(plan metering.Plan) int
+	// Recall answers a caller at an instant, and charges it. The results are never nil. The fault may be
+	// spend-cap-reached or out-of-credits.
+	Recall(ctx context.Context, p auth.Principal, q recall.Query, at time.Time) (recall.Response, error)
 }
 
 // usages reads the usage of an organization.
@@ -58,7 +50,7 @@ type usages interface {
 	// Usage returns the usage of the principal's project, or of the live projects of its organization
 	// for a management key. It includes every call that was answered before. For a project key it
 	// returns exactly one project. The fault is service-unavailable if that cannot be read now.
-	Usage(ctx context.Context, p auth.Principal, at time.Time) (Usage, error)
+	Usage(ctx context.Context, p auth.Principal, at time.Time) (account.Usage, error)
 }
 
 // Deps are the queries of the routes. All are required by the routes that use them.
@@ -69,15 +61,11 @@ type Deps struct {
 	// Identities and Audiences read the directory.
 	Identities identities
 	Audiences  audiences
-	Meter      meter
 	Usage      usages
 	// Rooms returns what may still be ingested, for estimates.
-	Rooms rooms
-	// Sends, Progress and LoggedCalls serve explain.
-	Sends       sends
-	Progress    progress
-	LoggedCalls loggedCalls
-	Trace       tracer
+	Rooms   rooms
+	Explain explainer
+	Trace   tracer
 	// Requests is the request log, LoggedSends what became of the sends of its calls.
 	Requests    requestLog
 	LoggedSends loggedSends
@@ -88,9 +76,9 @@ type Deps struct {
 // Register adds the routes to a router of httpx.New.
 func Register(e *echo.Echo, d Deps) {
 	e.GET(auth.Prefix+"/ingest/:ingestionId", statusAPI{d.Statuses}.get)
-	e.GET(auth.Prefix+"/ingest/:ingestionId/explain", explainAPI{d.Sends, d.Progress, d.LoggedCalls}.get)
+	e.GET(auth.Prefix+"/ingest/:ingestionId/explain", explainAPI{d.Explain}.get)
 	e.POST(auth.Prefix+"/ingest/estimate", newEstimateAPI(d.Rooms, admission.SmallEstimates, admission.Estimates).post)
-	e.POST(auth.Prefix+"/recall", recallAPI{charged{d.Meter, d.Recall}, d.PlanTerms}.post)
+	e.POST(auth.Prefix+"/recall", recallAPI{d.Recall, d.PlanTerms}.post)
 	requests := requestAPI{d.Requests, d.LoggedSends, d.PlanTerms}
 	e.GET(auth.Prefix+"/requests", requests.list)
 	e.GET(auth.Prefix+"/requests/histogram", requests.histogram)
@@ -106,6 +94,5 @@ func Register(e *echo.Echo, d Deps) {
 	e.GET(auth.Prefix+"/trace/nodes/:id", traces.node)
 	e.GET(auth.Prefix+"/trace/lineage/:rootId", traces.lineage)
 	e.GET(auth.Prefix+"/trace/timeline/:rootId", traces.timeline)
-	document := build.Get().Mark(OpenAPI)
-	e.GET("/openapi.yaml", func(c echo.Context) error { return c.Blob(http.StatusOK, "application/yaml", document) })
+	e.GET("/openapi.yaml", func(c echo.Context) error { return c.Blob(http.StatusOK, "application/yaml", OpenAPI) })
 }

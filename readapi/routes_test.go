@@ -1,7 +1,6 @@
 package readapi_test
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -16,7 +15,10 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/build"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/usage"
 	"github.com/annals-project/annals/readapi"
 	"github.com/annals-project/annals/writeapi"
 )
@@ -60,9 +62,18 @@ func TestProjects_Listed(t *testing.T) {
 	if f.organization != apitest.Manager.OrganizationID {
 		t.Errorf("organization %s", f.organization)
 	}
-	f.projects = []readapi.Project{
-		{Slug: "default", Name: "Default", MemoryCount: 7, MonthIngestions: 3, CreatedAt: instant(9)},
-		{Slug: "old-2", Name: "Old", IsArchived: true, IngestionCap: ptr(int64(5)), CreditCap: ptr(json.Number("1.5")), MonthCredits: ptr(json.Number("0.1")), CreatedAt: instant(8)},
+	f.projects = []account.Project{
+		{
+			Project: access.Project{Project: auth.Project{Slug: "default"}, Name: "Default", CreatedAt: instant(9)},
+			Used:    usage.Used{Ingestions: 3, CreditTenths: 1}, MemoryCount: 7,
+		},
+		{
+			Project: access.Project{
+				Project: auth.Project{Slug: "old-2"}, Name: "Old", Archived: true, CreatedAt: instant(8),
+				IngestionCap: ptr(int64(5)), CreditCapTenths: ptr(int64(15)),
+			},
+			ChargedTenths: ptr(int64(1)),
+		},
 	}
 	api.Call(http.MethodGet, "/api/v1/projects", apitest.ManagementKey, "").Want(t, 200,
 		`{"projects":[{"slug":"default","name":"Default","description":"","isArchived":false,"memoryCount":7,"ingestionCap":null,"monthIngestions":3,"creditCap":null,"monthCredits":null,"createdAt":"2026-11-21T09:00:00Z"},`,
@@ -105,10 +116,8 @@ func TestOperator_Reads(t *testing.T) {
 
 func TestDocument_Served(t *testing.T) {
 	got := serve(t, &fake{}).Call(http.MethodGet, "/openapi.yaml", "", "")
-	got.Want(t, 200, "openapi: 3.1.0", "version: 1.0.0")
-	is := "  x-build: \"" + build.Get().Version + "\"\n"
-	same := strings.Replace(got.Body, is, "", 1) == string(readapi.OpenAPI)
-	if !same || !strings.Contains(got.Body, "\ninfo:\n"+is) || got.Header.Get("Content-Type") != "application/yaml" {
+	got.Want(t, 200, "openapi: 3.1.0", "\n  version: 1.0.0\n", "\n  x-build: "+build.Version+"\n")
+	if got.Body != string(readapi.OpenAPI) || got.Header.Get("Content-Type") != "application/yaml" {
 		t.Errorf("served as %q, %d bytes", got.Header.Get("Content-Type"), len(got.Body))
 	}
 }

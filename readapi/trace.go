@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/domain/instant"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/projections/trace"
 )
@@ -76,7 +77,7 @@ func (a traceAPI) lineage(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	query, problems := httpx.Query(c), httpx.Problems{}
+	query, problems := httpx.Query(c), fields.Problems{}
 	reveal, err := sidesOf(query["reveal"])
 	if err != nil {
 		return err
@@ -102,7 +103,7 @@ func (a traceAPI) timeline(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	query, problems := httpx.Query(c), httpx.Problems{}
+	query, problems := httpx.Query(c), fields.Problems{}
 	from, to := instantOf(query, "from", &problems), instantOf(query, "to", &problems)
 	if err := problems.Err(); err != nil {
 		return err
@@ -115,7 +116,7 @@ func (a traceAPI) timeline(c echo.Context) error {
 }
 
 func rootsQueryOf(query url.Values) (trace.RootsQuery, error) {
-	var problems httpx.Problems
+	var problems fields.Problems
 	q := trace.RootsQuery{
 		Search:        strings.TrimSpace(query.Get("search")),
 		First:         countOf(query, "first", limit.TraceRoots, defaultRoots, &problems),
@@ -125,7 +126,7 @@ func rootsQueryOf(query url.Values) (trace.RootsQuery, error) {
 	if q.Search != "" {
 		if !utf8.ValidString(q.Search) {
 			problems.Add("search", "is not UTF-8")
-		} else if err := httpx.CheckName(q.Search, 1, limit.SourceID); err != nil {
+		} else if err := fields.CheckName(q.Search, 1, limit.SourceID); err != nil {
 			problems.Add("search", "%v", err)
 		}
 	}
@@ -140,7 +141,7 @@ func rootsQueryOf(query url.Values) (trace.RootsQuery, error) {
 }
 
 // countOf reads how many of something are asked for, from 1 to most.
-func countOf(query url.Values, name string, most, otherwise int, problems *httpx.Problems) int {
+func countOf(query url.Values, name string, most, otherwise int, problems *fields.Problems) int {
 	text := query.Get(name)
 	if text == "" {
 		return otherwise
@@ -153,7 +154,7 @@ func countOf(query url.Values, name string, most, otherwise int, problems *httpx
 }
 
 // instantOf reads an instant, nil if it is omitted or wrong.
-func instantOf(query url.Values, name string, problems *httpx.Problems) *instant.Written {
+func instantOf(query url.Values, name string, problems *fields.Problems) *instant.Written {
 	text := query.Get(name)
 	if text == "" {
 		return nil
@@ -189,7 +190,7 @@ func rootCursor(c trace.Cursor) string {
 
 var errRootCursor = errors.New("is not an endCursor of a list of roots")
 
-func rootCursorOf(query url.Values, name string, problems *httpx.Problems) *trace.Cursor {
+func rootCursorOf(query url.Values, name string, problems *fields.Problems) *trace.Cursor {
 	text := query.Get(name)
 	if text == "" {
 		return nil

@@ -7,34 +7,22 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 )
 
-// Usage is what an organization has and used in a UTC calendar month. Credits have at most one
-// decimal digit. Without metering they are null, except caps and what is left of them, which
-// always apply.
-type Usage struct {
-	Month   UsageMonth
-	Balance Balance
-	// SpendCap is nil without a cap.
-	SpendCap *json.Number
-	Metered  bool
-	// Projects are one project for a project key, or the live projects of the organization for a
-	// management key, the highest charges first.
-	Projects []ProjectUsage
-}
-
-// UsageMonth is the month. To is the first instant after it. ResetsAt is To if something resets
+// usageMonth is the JSON of a month. To is the first instant after it. ResetsAt is To if something resets
 // then, else null.
-type UsageMonth struct {
+type usageMonth struct {
 	From     time.Time  `json:"from"`
 	To       time.Time  `json:"to"`
 	ResetsAt *time.Time `json:"resetsAt"`
 }
 
-// Balance is the credits of the organization, all null without metering.
-type Balance struct {
+// usageBalance is the JSON of the credits of the organization, all null without metering. Credits have at most one
+// decimal digit.
+type usageBalance struct {
 	Left       *json.Number `json:"left"`
 	Included   *json.Number `json:"included"`
 	Bought     *json.Number `json:"bought"`
@@ -42,9 +30,9 @@ type Balance struct {
 	Spent      *json.Number `json:"spent"`
 }
 
-// ProjectUsage is what a project used in the month, and its caps. Caps and what is left of them are
-// null if they are not set.
-type ProjectUsage struct {
+// usageProject is the JSON of what a project used in the month, and its caps. Caps and what is left of them are
+// null if they are not set. They are shown also without metering, which makes Credits null.
+type usageProject struct {
 	Slug             string       `json:"slug"`
 	Credits          *json.Number `json:"credits"`
 	Ingestions       int64        `json:"ingestions"`
@@ -57,23 +45,23 @@ type ProjectUsage struct {
 
 // projectAnswer is the JSON for a project key.
 type projectAnswer struct {
-	Month   UsageMonth   `json:"month"`
-	Balance Balance      `json:"balance"`
-	Project ProjectUsage `json:"project"`
+	Month   usageMonth   `json:"month"`
+	Balance usageBalance `json:"balance"`
+	Project usageProject `json:"project"`
 	Metered bool         `json:"metered"`
 }
 
 // organizationAnswer is the JSON for a management key.
 type organizationAnswer struct {
-	Month    UsageMonth     `json:"month"`
+	Month    usageMonth     `json:"month"`
 	Balance  cappedBalance  `json:"balance"`
-	Projects []ProjectUsage `json:"projects"`
+	Projects []usageProject `json:"projects"`
 	Metered  bool           `json:"metered"`
 }
 
 // cappedBalance is a balance with the spend cap of the organization.
 type cappedBalance struct {
-	Balance
+	usageBalance
 	SpendCap *json.Number `json:"spendCap"`
 }
 
@@ -88,14 +76,37 @@ func (a usageAPI) get(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	month, balance := usageMonth(u.Month), balanceOf(u.Balance)
+	projects := make([]usageProject, len(u.Projects))
+	for i, p := range u.Projects {
+		projects[i] = usageProject{
+			Slug: p.Slug, Credits: credits(p.ChargedTenths), Ingestions: p.Used.Ingestions, Recalls: p.Used.Recalls,
+			CreditCap: credits(p.CreditCapTenths), CreditCapLeft: credits(p.CreditCapLeftTenths()),
+			IngestionCap: p.IngestionCap, IngestionCapLeft: p.IngestionCapLeft(),
+		}
+	}
 	if principal.Kind != auth.ManagementKey {
-		return c.JSON(http.StatusOK,
-			projectAnswer{Month: u.Month, Balance: u.Balance, Project: u.Projects[0], Metered: u.Metered})
+		return c.JSON(http.StatusOK, projectAnswer{month, balance, projects[0], u.Metered()})
 	}
-	if u.Projects == nil {
-		u.Projects = []ProjectUsage{}
+	return c.JSON(http.StatusOK,
+		organizationAnswer{month, cappedBalance{balance, credits(u.SpendCapTenths)}, projects, u.Metered()})
+}
+
+// balanceOf returns the credits of a metered plan, and only nulls without metering.
+func balanceOf(b metering.Balance) usageBalance {
+	if !b.Plan.Metered() {
+		return usageBalance{}
 	}
-	return c.JSON(http.StatusOK, organizationAnswer{
-		Month: u.Month, Balance: cappedBalance{u.Balance, u.SpendCap}, Projects: u.Projects, Metered: u.Metered,
-	})
+	return usageBalance{
+		Left: credits(new(b.LeftTenths())), Included: credits(&b.IncludedTenths), Bought: credits(&b.BoughtTenths),
+		RolledOver: credits(&b.RolledOverTenths), Spent: credits(&b.SpentTenths),
+	}
+}
+
+// credits returns tenths of a credit as a decimal number, nil for nil.
+func credits(tenths *int64) *json.Number {
+	if tenths == nil {
+		return nil
+	}
+	return new(metering.Credits(*tenths))
 }

@@ -1,7 +1,6 @@
 package readapi_test
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"testing"
@@ -13,28 +12,31 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/projections/recall"
-	"github.com/annals-project/annals/readapi"
+	"github.com/annals-project/annals/projections/usage"
 )
 
-func number(text string) *json.Number { return ptr(json.Number(text)) }
-
-var november = readapi.UsageMonth{
+var november = account.Month{
 	From: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC), To: time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC),
 	ResetsAt: ptr(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)),
 }
 
+// usedBy is a project that used something.
+func usedBy(slug string, used usage.Used, creditCap, ingestionCap *int64) account.Project {
+	return account.Project{
+		Project: access.Project{Project: auth.Project{Slug: slug}, CreditCapTenths: creditCap, IngestionCap: ingestionCap},
+		Used:    used,
+	}
+}
+
 func TestUsage_ProjectKey(t *testing.T) {
-	f := &fake{usage: readapi.Usage{
-		Month: november, Metered: true, SpendCap: number("7"),
-		Balance: readapi.Balance{
-			Left: number("14999.9"), Included: number("15000"), Bought: number("0"),
-			RolledOver: number("0"), Spent: number("0.1"),
-		},
-		Projects: []readapi.ProjectUsage{{
-			Slug: "default", Credits: number("0.1"), Recalls: 1, CreditCap: number("5"),
-			CreditCapLeft: number("4.9"), IngestionCap: ptr(int64(3)), IngestionCapLeft: ptr(int64(3)),
-		}},
+	project := usedBy("default", usage.Used{CreditTenths: 1, Recalls: 1}, ptr(int64(50)), ptr(int64(3)))
+	project.ChargedTenths = ptr(int64(1))
+	f := &fake{usage: account.Usage{
+		Month: november, SpendCapTenths: ptr(int64(70)), Projects: []account.Project{project},
+		Balance: metering.Balance{Plan: metering.PayAsYouGo, IncludedTenths: 150_000, SpentTenths: 1},
 	}}
 	serve(t, f).Call(http.MethodGet, "/api/v1/usage", apitest.ProjectKey, "").Want(t, 200,
 		`{"month":{"from":"2026-11-01T00:00:00Z","to":"2026-12-01T00:00:00Z","resetsAt":"2026-12-01T00:00:00Z"},`+
@@ -48,10 +50,11 @@ func TestUsage_ProjectKey(t *testing.T) {
 func TestUsage_ManagementKey(t *testing.T) {
 	month := november
 	month.ResetsAt = nil
-	f := &fake{usage: readapi.Usage{Month: month, Projects: []readapi.ProjectUsage{
-		{Slug: "one", Ingestions: 2},
-		{Slug: "two"},
-	}}}
+	f := &fake{usage: account.Usage{
+		Month: month, Balance: metering.Balance{Plan: metering.SelfHosted, IncludedTenths: 5}, Projects: []account.Project{
+			usedBy("one", usage.Used{Ingestions: 2, CreditTenths: 9}, nil, nil), usedBy("two", usage.Used{}, nil, nil),
+		},
+	}}
 	api := serve(t, f)
 	const nothing = `"credits":null,"ingestions":0,"recalls":0,"creditCap":null,"creditCapLeft":null,"ingestionCap":null,"ingestionCapLeft":null}`
 	api.Call(http.MethodGet, "/api/v1/usage", apitest.ManagementKey, "").Want(t, 200,
@@ -61,7 +64,7 @@ func TestUsage_ManagementKey(t *testing.T) {
 	if (f.project != auth.Project{}) || f.organization != apitest.Manager.OrganizationID {
 		t.Errorf("asked for %v of %s", f.project, f.organization)
 	}
-	f.usage.Projects, f.usage.SpendCap = nil, number("0.5")
+	f.usage.Projects, f.usage.SpendCapTenths = nil, ptr(int64(5))
 	api.Call(http.MethodGet, "/api/v1/usage", apitest.ManagementKey, "").Want(t, 200, `"spent":null,"spendCap":0.5},"projects":[],"metered":false}`)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/rawjson"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/httpx"
 )
 
@@ -40,11 +41,9 @@ func (a audienceAPI) put(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	body, err := httpx.Body(c, limit.AudienceBody)
-	if err != nil {
-		return err
-	}
-	in, err := audienceOf(slug, body)
+	in, err := httpx.Decode(c, limit.AudienceBody, audienceNames, func(f fields.Object) (commands.AudiencePut, error) {
+		return audienceOf(slug, f)
+	})
 	if err != nil {
 		return err
 	}
@@ -98,21 +97,16 @@ func (a audienceAPI) show(c echo.Context, status int, slug string) error {
 
 // The names of an audience, of its rule, and of a condition of the rule.
 var (
-	audienceNames  = httpx.NewNames("kind", "name", "identities", "rule")
-	ruleNames      = httpx.NewNames("match", "conditions")
-	conditionNames = httpx.NewNames("trait", "operator", "values")
+	audienceNames  = fields.NewNames("kind", "name", "identities", "rule")
+	ruleNames      = fields.NewNames("match", "conditions")
+	conditionNames = fields.NewNames("trait", "operator", "values")
 )
 
 // audienceOf reads an audience to put. The faults are audience-slug-invalid,
 // audience-slug-reserved, audience-kind-invalid, audience-kind-mismatch, invalid-request about name
 // and identities or for misspelt names, audience-limit-reached for too many of them, and audience-rule-invalid for
 // an invalid rule.
-func audienceOf(slug string, body []byte) (commands.AudiencePut, error) {
-	var problems httpx.Problems
-	f := httpx.FieldsOf(body, "", &problems, audienceNames)
-	if err := problems.Err(); err != nil {
-		return commands.AudiencePut{}, err
-	}
+func audienceOf(slug string, f fields.Object) (commands.AudiencePut, error) {
 	in := commands.AudiencePut{Slug: slug}
 	if f.Has("kind") {
 		kind, _ := rawjson.Text(f.Raw("kind")) // a kind of another type is missing
@@ -123,7 +117,7 @@ func audienceOf(slug string, body []byte) (commands.AudiencePut, error) {
 		return commands.AudiencePut{}, err
 	}
 	in.Name = f.Name("name", 1, limit.AudienceName)
-	err := problems.Err()
+	err := f.Err()
 	if err == nil && draft.HasIdentities {
 		in.Identities, err = membersOf(f.Raw("identities"))
 	}
@@ -137,7 +131,7 @@ func audienceOf(slug string, body []byte) (commands.AudiencePut, error) {
 // is not nil.
 func membersOf(raw []byte) (identities []string, err error) {
 	if kind := rawjson.KindOf(raw); kind != rawjson.Array {
-		return nil, httpx.Invalid("identities", "want an array, got %s", kind)
+		return nil, fields.Invalid("identities", "want an array, got %s", kind)
 	}
 	identities = []string{}
 	seen := map[string]bool{}
@@ -145,10 +139,10 @@ func membersOf(raw []byte) (identities []string, err error) {
 		at := fmt.Sprintf("identities[%d]", i)
 		name, ok := rawjson.Text(element)
 		if !ok {
-			return nil, httpx.Invalid(at, "want a string, got %s", rawjson.KindOf(element))
+			return nil, fields.Invalid(at, "want a string, got %s", rawjson.KindOf(element))
 		}
-		if wrong := httpx.CheckName(name, 1, limit.Identity); wrong != nil {
-			return nil, httpx.Invalid(at, "%v", wrong)
+		if wrong := fields.CheckName(name, 1, limit.Identity); wrong != nil {
+			return nil, fields.Invalid(at, "%v", wrong)
 		}
 		if !seen[name] {
 			seen[name] = true
@@ -165,10 +159,10 @@ func membersOf(raw []byte) (identities []string, err error) {
 // ruleOf reads a rule. Its fault is audience-rule-invalid, also for members of another type, and invalid-request for
 // misspelt names.
 func ruleOf(raw []byte) (*audience.Rule, error) {
-	f, err := rulePart(raw, "rule", ruleNames)
-	if err != nil {
-		return nil, err
-	}
+	return rulePart(raw, "rule", ruleNames, ruleIn)
+}
+
+func ruleIn(f fields.Object) (*audience.Rule, error) {
 	match, err := ruleText(f, "match")
 	if err != nil {
 		return nil, err
@@ -182,7 +176,8 @@ func ruleOf(raw []byte) (*audience.Rule, error) {
 		return nil, audience.RuleInvalid("rule.conditions", "want an array, got %s", kind)
 	}
 	for i, element := range rawjson.Elements(conditions) {
-		condition, err := conditionOf(i, element)
+		at := fmt.Sprintf("rule.conditions[%d]", i)
+		condition, err := rulePart(element, at, conditionNames, conditionIn)
 		if err != nil {
 			return nil, err
 		}
@@ -193,11 +188,7 @@ func ruleOf(raw []byte) (*audience.Rule, error) {
 	return rule, rule.Check()
 }
 
-func conditionOf(i int, raw []byte) (c audience.Condition, err error) {
-	f, err := rulePart(raw, fmt.Sprintf("rule.conditions[%d]", i), conditionNames)
-	if err != nil {
-		return c, err
-	}
+func conditionIn(f fields.Object) (c audience.Condition, err error) {
 	if c.Trait, err = ruleText(f, "trait"); err != nil {
 		return c, err
 	}
@@ -226,17 +217,15 @@ func conditionOf(i int, raw []byte) (c audience.Condition, err error) {
 }
 
 // rulePart reads the members of a rule or of a condition.
-func rulePart(raw []byte, at string, names httpx.Names) (httpx.Fields, error) {
+func rulePart[T any](raw []byte, at string, names fields.Names, read func(fields.Object) (T, error)) (v T, err error) {
 	if kind := rawjson.KindOf(raw); kind != rawjson.Object {
-		return httpx.Fields{}, audience.RuleInvalid(at, "want an object, got %s", kind)
+		return v, audience.RuleInvalid(at, "want an object, got %s", kind)
 	}
-	var problems httpx.Problems
-	f := httpx.FieldsOf(raw, at, &problems, names)
-	return f, problems.Err()
+	return fields.Decode(raw, at, names, read)
 }
 
 // ruleText is a string member of a rule, which is required.
-func ruleText(f httpx.Fields, name string) (string, error) {
+func ruleText(f fields.Object, name string) (string, error) {
 	raw, at := f.Raw(name), f.Path(name)
 	if raw == nil {
 		return "", audience.RuleInvalid(at, "is required")

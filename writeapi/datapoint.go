@@ -4,13 +4,13 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
-	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/fields"
 )
 
 // dataPointOf checks the fields of a data point against their limits, except the size of its
 // content.
-func dataPointOf(f httpx.Fields, problems *httpx.Problems) commands.DataPoint {
-	return commands.DataPoint(httpx.DataPointOf(f, problems))
+func dataPointOf(f fields.Object) (commands.DataPoint, error) {
+	return commands.DataPoint(fields.DataPointOf(f)), nil
 }
 
 // checkSize refuses content over the limit; bytes is its size in UTF-8.

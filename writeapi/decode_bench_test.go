@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/annals-project/annals/internal/fields"
 )
 
 // BenchmarkDecode measures the decoding of sends, without the edge: of one data point, of a batch, of items that
@@ -41,9 +43,9 @@ func BenchmarkDecode(b *testing.B) {
 			for b.Loop() {
 				var err error
 				if c.batch {
-					_, _, err = batchOf(body)
+					_, err = fields.Decode(body, "", batchNames, batchOf)
 				} else {
-					_, _, err = singleOf(body)
+					_, err = fields.Decode(body, "", singleNames, singleOf)
 				}
 				if err != nil {
 					b.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/rawjson"
+	"github.com/annals-project/annals/internal/fields"
 )
 
 // FuzzDecode decodes any body as each request. It checks that an accepted request is within every
@@ -28,18 +29,18 @@ func FuzzDecode(f *testing.F) {
 		if rawjson.Check(body) != nil {
 			return
 		}
-		if in, key, err := singleOf(body); err == nil {
-			keeps(t, in)
-			keepsName(t, "idempotencyKey", &key, 0, 200)
+		if in, err := fields.Decode(body, "", singleNames, singleOf); err == nil {
+			keeps(t, in.items[0])
+			keepsName(t, "idempotencyKey", &in.key, 0, 200)
 		} else {
 			refuses(t, err)
 		}
-		if items, key, err := batchOf(body); err == nil {
-			if len(items) < 1 || len(items) > 1000 {
-				t.Fatalf("%d items", len(items))
+		if batch, err := fields.Decode(body, "", batchNames, batchOf); err == nil {
+			if len(batch.items) < 1 || len(batch.items) > 1000 {
+				t.Fatalf("%d items", len(batch.items))
 			}
 			ids := map[string]bool{}
-			for _, in := range items {
+			for _, in := range batch.items {
 				keeps(t, in)
 				id := datapoint.Digest([]byte(in.Content))
 				if in.ID != nil {
@@ -50,11 +51,11 @@ func FuzzDecode(f *testing.F) {
 				}
 				ids[id] = true
 			}
-			keepsName(t, "idempotencyKey", &key, 0, 200)
+			keepsName(t, "idempotencyKey", &batch.key, 0, 200)
 		} else {
 			refuses(t, err)
 		}
-		if ids, err := deletionOf(body); err == nil {
+		if ids, err := fields.Decode(body, "", deletionNames, deletionOf); err == nil {
 			seen := map[string]bool{}
 			for _, id := range ids {
 				keepsName(t, "ids", &id, 1, 1000)

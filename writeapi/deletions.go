@@ -9,6 +9,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/rawjson"
+	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/httpx"
 )
 
@@ -34,8 +35,8 @@ func (a deletionAPI) one(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := httpx.CheckName(id, 1, limit.SourceID); err != nil {
-		return httpx.Invalid("sourceId", "%v", err)
+	if err := fields.CheckName(id, 1, limit.SourceID); err != nil {
+		return fields.Invalid("sourceId", "%v", err)
 	}
 	noteSources(c, id)
 	receipt, err := a.commands.DeleteDataPoints(c.Request().Context(), callOf(c), []string{id})
@@ -47,11 +48,7 @@ func (a deletionAPI) one(c echo.Context) error {
 
 // bulk is POST /api/v1/data-points/delete.
 func (a deletionAPI) bulk(c echo.Context) error {
-	body, err := httpx.Body(c, limit.BulkDeletionBody)
-	if err != nil {
-		return err
-	}
-	ids, err := deletionOf(body)
+	ids, err := httpx.Decode(c, limit.BulkDeletionBody, deletionNames, deletionOf)
 	noteSources(c, ids...)
 	if err != nil {
 		return err
@@ -64,31 +61,26 @@ func (a deletionAPI) bulk(c echo.Context) error {
 }
 
 // deletionNames are the names of a bulk deletion.
-var deletionNames = httpx.NewNames("ids")
+var deletionNames = fields.NewNames("ids")
 
 // deletionOf reads the ids of a bulk deletion: each once, in the order of its first mention. The
 // fault is invalid-deletion for none or more than 1,000 of them.
-func deletionOf(body []byte) (ids []string, err error) {
-	var problems httpx.Problems
-	f := httpx.FieldsOf(body, "", &problems, deletionNames)
-	if err := problems.Err(); err != nil {
-		return nil, err
-	}
+func deletionOf(f fields.Object) (ids []string, err error) {
 	if !f.Has("ids") {
-		return nil, httpx.Invalid("ids", "is required")
+		return nil, fields.Invalid("ids", "is required")
 	}
 	if kind := rawjson.KindOf(f.Raw("ids")); kind != rawjson.Array {
-		return nil, httpx.Invalid("ids", "want an array, got %s", kind)
+		return nil, fields.Invalid("ids", "want an array, got %s", kind)
 	}
 	seen := map[string]bool{}
 	for i, element := range rawjson.Elements(f.Raw("ids")) {
 		at := fmt.Sprintf("ids[%d]", i)
 		id, ok := rawjson.Text(element)
 		if !ok {
-			return nil, httpx.Invalid(at, "want a string, got %s", rawjson.KindOf(element))
+			return nil, fields.Invalid(at, "want a string, got %s", rawjson.KindOf(element))
 		}
-		if wrong := httpx.CheckName(id, 1, limit.SourceID); wrong != nil {
-			return nil, httpx.Invalid(at, "%v", wrong)
+		if wrong := fields.CheckName(id, 1, limit.SourceID); wrong != nil {
+			return nil, fields.Invalid(at, "%v", wrong)
 		}
 		if !seen[id] {
 			seen[id] = true

@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/httpx"
 )
 
@@ -132,30 +133,21 @@ func identityOf(c echo.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := httpx.CheckName(name, 1, limit.Identity); err != nil {
-		return "", httpx.Invalid("identity", "%v", err)
+	if err := fields.CheckName(name, 1, limit.Identity); err != nil {
+		return "", fields.Invalid("identity", "%v", err)
 	}
 	httpx.NoteOf(c).Identity = name
 	return name, nil
 }
 
 // identityNames are the names of a change of one identity.
-var identityNames = httpx.NewNames("traits")
+var identityNames = fields.NewNames("traits")
 
 // identityChange reads the request of put and patch.
 func identityChange(c echo.Context) (name string, changes traitChanges, err error) {
 	if name, err = identityOf(c); err != nil {
 		return "", changes, err
 	}
-	body, err := httpx.Body(c, limit.IdentityBody)
-	if err != nil {
-		return "", changes, err
-	}
-	var problems httpx.Problems
-	f := httpx.FieldsOf(body, "", &problems, identityNames)
-	if err := problems.Err(); err != nil {
-		return "", changes, err
-	}
-	changes, err = traitsOf(f)
+	changes, err = httpx.Decode(c, limit.IdentityBody, identityNames, traitsOf)
 	return name, changes, err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/httpx"
 )
 
@@ -17,16 +18,13 @@ type ingestAPI struct {
 
 // single is POST /api/v1/ingest.
 func (a ingestAPI) single(c echo.Context) error {
-	body, err := httpx.Body(c, httpx.IngestLimit)
+	send, err := httpx.Decode(c, httpx.IngestLimit, singleNames, singleOf)
 	if err != nil {
+		noteItems(c, send.items...)
 		return err
 	}
-	in, key, err := singleOf(body)
-	if err != nil {
-		noteItems(c, in)
-		return err
-	}
-	receipt, err := a.commands.Ingest(c.Request().Context(), callOf(c), in, key)
+	in := send.items[0]
+	receipt, err := a.commands.Ingest(c.Request().Context(), callOf(c), in, send.key)
 	if err != nil {
 		noteItems(c, in)
 		return err
@@ -36,27 +34,23 @@ func (a ingestAPI) single(c echo.Context) error {
 	return c.JSON(receiptStatus(receipt.Status), receiptView(receipt))
 }
 
-// singleNames are the names of a single send.
-var singleNames = httpx.DataPointNames.With("idempotencyKey")
+// send is the body of a send, single or batch, with its idempotency key, "" for none.
+type send struct {
+	items []commands.DataPoint
+	key   string
+}
 
-// singleOf reads the body of a single send: a data point and its idempotency key. With a fault comes what was read.
-func singleOf(body []byte) (in commands.DataPoint, key string, err error) {
-	var problems httpx.Problems
-	f := httpx.FieldsOf(body, "", &problems, singleNames)
-	err = problems.Err()
-	in = dataPointOf(f, &problems)
-	if err != nil {
-		return in, "", err
-	}
-	key = keyOf(f)
-	if err := checkSize("the content", len(in.Content)); err != nil {
-		return in, "", err
-	}
-	return in, key, problems.Err()
+// singleNames are the names of a single send.
+var singleNames = fields.DataPointNames.With("idempotencyKey")
+
+// singleOf reads the body of a single send: a data point and its idempotency key.
+func singleOf(f fields.Object) (send, error) {
+	in, _ := dataPointOf(f)
+	return send{[]commands.DataPoint{in}, keyOf(f)}, checkSize("the content", len(in.Content))
 }
 
 // keyOf returns the idempotency key, "" for none.
-func keyOf(f httpx.Fields) string {
+func keyOf(f fields.Object) string {
 	if key := f.Name("idempotencyKey", 1, limit.IdempotencyKey); key != nil {
 		return *key
 	}

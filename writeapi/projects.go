@@ -10,6 +10,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/project"
+	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/httpx"
 )
 
@@ -67,7 +68,7 @@ func (a projectAPI) createKey(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if name == nil || httpx.CheckName(*name, 1, limit.KeyName) != nil {
+	if name == nil || fields.CheckName(*name, 1, limit.KeyName) != nil {
 		return fault.New(fault.Invalid, fault.CodeKeyNameInvalid, "name is required: 1 to %d characters", limit.KeyName)
 	}
 	receipt, err := a.commands.CreateKey(c.Request().Context(), callOf(c), slug, *name)
@@ -94,20 +95,12 @@ func (a projectAPI) revokeKey(c echo.Context) error {
 }
 
 // nameNames are the names of a new project or key.
-var nameNames = httpx.NewNames("name")
+var nameNames = fields.NewNames("name")
 
 // nameOf reads the only field of a body, nil if it is omitted. The fault is invalid-request for a
 // name of another type.
 func nameOf(c echo.Context) (*string, error) {
-	body, err := httpx.Body(c, httpx.SmallLimit)
-	if err != nil {
-		return nil, err
-	}
-	var problems httpx.Problems
-	f := httpx.FieldsOf(body, "", &problems, nameNames)
-	if err := problems.Err(); err != nil {
-		return nil, err
-	}
-	name := f.Text("name")
-	return name, problems.Err()
+	return httpx.Decode(c, httpx.SmallLimit, nameNames, func(f fields.Object) (*string, error) {
+		return f.Text("name"), nil
+	})
 }

@@ -1,6 +1,7 @@
 package writeapi
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,7 +10,7 @@ import (
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/rawjson"
-	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/fields"
 )
 
 // traitChanges is an object of strings and nulls. No key is in both.
@@ -20,7 +21,7 @@ type traitChanges struct {
 
 // traitsOf reads member traits; none and null are no changes. The fault is traits-invalid, also for
 // more traits than a record can have.
-func traitsOf(f httpx.Fields) (traitChanges, error) {
+func traitsOf(f fields.Object) (traitChanges, error) {
 	if !f.Has("traits") {
 		return traitChanges{}, nil
 	}
@@ -42,7 +43,7 @@ func traitsIn(value []byte) (traitChanges, error) {
 	changes := traitChanges{set: map[string]string{}}
 	gone := map[string]bool{}
 	for key, member := range rawjson.Each(value) {
-		if wrong := httpx.CheckName(key, 1, limit.TraitKey); wrong != nil {
+		if wrong := fields.CheckName(key, 1, limit.TraitKey); wrong != nil {
 			return traitChanges{}, fmt.Errorf("a key %w", wrong)
 		}
 		// A key remains in one of the two: beyond the sum of their limits, one of them is exceeded
@@ -59,7 +60,7 @@ func traitsIn(value []byte) (traitChanges, error) {
 		if !ok {
 			return traitChanges{}, fmt.Errorf("the value of %q: want a string, got %s", key, rawjson.KindOf(member))
 		}
-		if wrong := httpx.CheckName(text, 1, limit.TraitValue); wrong != nil {
+		if wrong := fields.CheckName(text, 1, limit.TraitValue); wrong != nil {
 			return traitChanges{}, fmt.Errorf("the value of %q %w", key, wrong)
 		}
 		changes.set[key] = text
@@ -72,7 +73,7 @@ func traitsIn(value []byte) (traitChanges, error) {
 }
 
 // rowNames are the names of a row of a bulk write.
-var rowNames = httpx.NewNames("identity", "traits")
+var rowNames = fields.NewNames("identity", "traits")
 
 // rowsOf reads the rows of a bulk write, in the order sent. The fault is bulk-invalid-rows, or invalid-request for
 // misspelt names.
@@ -93,12 +94,9 @@ func rowsOf(body []byte) ([]identity.Row, error) {
 	}
 	rows, traits := make([]identity.Row, len(texts)), 0
 	for i, text := range texts {
-		f, problems, err := rowFields(text, i)
-		if err != nil {
+		var err error
+		if rows[i], err = rowIn(text, i); err != nil {
 			return nil, err
-		}
-		if rows[i], err = rowOf(f, problems); err != nil {
-			return nil, rowFault(i, "%s", strings.TrimPrefix(messageOf(err), f.Path("")))
 		}
 		traits += len(rows[i].Traits)
 		if err := identity.CheckBulkTraits(traits); err != nil {
@@ -108,17 +106,18 @@ func rowsOf(body []byte) ([]identity.Row, error) {
 	return rows, nil
 }
 
-// rowFields returns the members of a row. The fault is bulk-invalid-rows if it is not an object.
-func rowFields(text []byte, i int) (f httpx.Fields, problems *httpx.Problems, err error) {
+// rowIn reads a row. The fault has its position.
+func rowIn(text []byte, i int) (identity.Row, error) {
 	if kind := rawjson.KindOf(text); kind != rawjson.Object {
-		return f, nil, rowFault(i, "want an object, got %s", kind)
+		return identity.Row{}, rowFault(i, "want an object, got %s", kind)
 	}
-	problems = new(httpx.Problems)
-	f = httpx.FieldsOf(text, fmt.Sprintf("rows[%d]", i), problems, rowNames)
-	if f, ok := errors.AsType[*fault.Error](problems.Err()); ok {
+	row, err := fields.Decode(text, fmt.Sprintf("rows[%d]", i), rowNames, func(f fields.Object) (identity.Row, error) {
+		return rowOf(f, i)
+	})
+	if f, ok := errors.AsType[*fault.Error](err); ok {
 		err = f.With("row", i)
 	}
-	return f, problems, err
+	return row, err
 }
 
 func rowFault(i int, format string, args ...any) error {
@@ -133,14 +132,14 @@ func messageOf(err error) string {
 	return err.Error()
 }
 
-func rowOf(f httpx.Fields, problems *httpx.Problems) (row identity.Row, err error) {
+func rowOf(f fields.Object, i int) (row identity.Row, err error) {
 	name := f.Name("identity", 1, limit.Identity)
 	if name == nil && !f.Has("identity") {
-		problems.Add(f.Path("identity"), "is required")
-	}
-	if err := problems.Err(); err != nil {
-		return row, err
+		f.Problem("identity", "is required")
 	}
 	changes, err := traitsOf(f)
-	return identity.Row{Identity: *name, Traits: changes.set}, err
+	if err := cmp.Or(f.Err(), err); err != nil {
+		return row, rowFault(i, "%s", strings.TrimPrefix(messageOf(err), f.Path("")+"."))
+	}
+	return identity.Row{Identity: *name, Traits: changes.set}, nil
 }

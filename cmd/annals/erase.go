@@ -16,7 +16,7 @@ type EraseCmd struct {
 	OrgFlag
 	Project  string `name:"project" placeholder:"SLUG" help:"Project of the identity."`
 	Identity string `name:"identity" placeholder:"NAME" help:"Erase a person: everything that this identity wrote in the project, its record, and its name in the request log."`
-	Resends  bool   `name:"with-resends" help:"With --identity: delete also what others wrote and the person sent again, where an earlier version stored the name with it."`
+	Resends  bool   `name:"with-resends" help:"With --identity: without effect, for scripts that have it. Nothing that others wrote holds the name of a person who sent it again."`
 	Yes      bool   `name:"yes" help:"Erase the person without asking."`
 	JSON     bool   `name:"json" help:"Print the answer as one JSON value."`
 }
@@ -70,7 +70,7 @@ func (c *EraseCmd) erasePerson(ctx context.Context, env *Env, server *operatorap
 	of := erasure.OfPerson{
 		Server: server, Yes: c.Yes, Terminal: env.terminal(), Deleted: io.Discard,
 		Person: operatorapi.PersonRequest{
-			Target: target, Project: c.Project, Identity: c.Identity, Resends: c.Resends,
+			Target: target, Project: c.Project, Identity: c.Identity,
 		},
 	}
 	if !c.JSON {

@@ -17,18 +17,19 @@ import (
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/readapi"
 )
 
 // roomOf is the room of every project.
-type roomOf readapi.Room
+type roomOf account.Room
 
-func (r roomOf) Room(context.Context, auth.Principal, time.Time) (readapi.Room, error) {
-	return readapi.Room(r), nil
+func (r roomOf) Room(context.Context, auth.Principal, time.Time) (account.Room, error) {
+	return account.Room(r), nil
 }
 
 // startEstimates serves the route of estimates, and returns the flags that name it.
-func startEstimates(t *testing.T, room readapi.Room) []string {
+func startEstimates(t *testing.T, room account.Room) []string {
 	t.Helper()
 	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
 	readapi.Register(e, readapi.Deps{Rooms: roomOf(room)})
@@ -63,7 +64,7 @@ func estimateFolder(t *testing.T) string {
 }
 
 func TestEstimate_Table(t *testing.T) {
-	flags := startEstimates(t, readapi.Room{Metered: true, LeftTenths: new(int64(35)), CreditTenths: new(int64(35))})
+	flags := startEstimates(t, account.Room{Metered: true, LeftTenths: new(int64(35)), CreditTenths: new(int64(35))})
 	got := annals(t.Context(), nil, "", append(flags, estimateFolder(t))...)
 	want := `   kind  files  data points  bytes  credits
   email      1            1   13 B        1
@@ -82,7 +83,7 @@ skipped: old/picture.png is not text
 }
 
 func TestEstimate_JSON(t *testing.T) {
-	flags := startEstimates(t, readapi.Room{})
+	flags := startEstimates(t, account.Room{})
 	got := annals(t.Context(), nil, "", append(flags, "--json", "--kind", "notes", "--time-zone", "Europe/Rome", estimateFolder(t))...)
 	var e client.Estimate
 	if err := json.Unmarshal([]byte(got.stdout), &e); err != nil {

@@ -99,19 +99,17 @@ func (e *Eraser) incompleteFacts(ctx context.Context, record *deletionRecord) ([
 	return incomplete, err
 }
 
-// factsComplete reports whether all facts of a deleted data point are retained: one for each of its
-// events except the last, which deleted it. Before a stream is tombstoned, all its facts are
-// retained.
+// factsComplete reports whether all facts of a deleted data point are retained. Before a stream is
+// tombstoned, they are, perhaps by another deletion.
 func (s Streams) factsComplete(ctx context.Context, dataPoint uuid.UUID, r *deletion.Retained) (bool, error) {
 	if r.Complete {
 		return true, nil
 	}
-	last, ok, err := s.Journal.Store.ReadLast(ctx, stream.Name(stream.DataPoint, dataPoint))
+	_, _, err := s.Journal.Store.ReadLast(ctx, stream.Name(stream.DataPoint, dataPoint))
 	if errors.Is(err, eventstore.ErrDeleted) {
 		return true, nil
 	}
-	items := r.UnrangedItems()
-	return ok && items > 0 && int(last.Revision) == items, err
+	return false, err
 }
 
 // retaining is a data point whose facts are being retained.
@@ -158,10 +156,8 @@ func (e *Eraser) appendFacts(
 // items count its memories.
 func (e *Eraser) nextFacts(ctx context.Context, r *retaining) (*deletion.FactsKept, error) {
 	if r.deleted == nil {
-		complete, err := e.factsComplete(ctx, r.dataPoint, &r.Retained)
-		if err != nil || complete {
-			r.Complete = complete
-			return nil, err
+		if r.Complete {
+			return nil, nil
 		}
 		if err := e.readEnd(ctx, r); err != nil {
 			return nil, err
@@ -205,9 +201,9 @@ func (e *Eraser) factOf(
 		return fact, false, nil
 	}
 	outcome, _ := datapoint.OutcomeOf(f.Event)
-	author := datapoint.AuthorIDOf(f.Event)
-	if author == uuid.Nil {
-		author, err = e.Authors.AuthorID(ctx, send.ProjectID, send.Author)
+	name, author := datapoint.AuthorOf(f.Event)
+	if name != "" {
+		author, err = e.Authors.AuthorID(ctx, send.ProjectID, name)
 	}
 	return deletion.RetainedFact{
 		IngestionID: send.IngestionID, Ordinal: send.Ordinal, Items: send.Items, RequestID: send.RequestID,

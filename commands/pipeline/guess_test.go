@@ -25,35 +25,26 @@ import (
 
 // What was erased cannot be guessed from a copy of the log without the hash key: neither an
 // e-mail address, nor a content whose hash is its id, nor an idempotency key, nor the text of a
-// stage. In a project of an earlier version the ids can be guessed, which shows that the guesses
-// are made well.
+// stage. With the hash key the ids can be guessed, which shows that the guesses are made well.
 func TestErasedText_GuessedFromTheLog(t *testing.T) {
 	t.Parallel()
-	for name, keyed := range map[string]bool{"keyed": true, "of an earlier version": false} {
-		t.Run(name, func(t *testing.T) {
-			w := newIdleNodeHarness(t)
-			if !keyed {
-				w.openProjectIn(stream.Namespace{ID: uuid.New()})
+	w := newIdleNodeHarness(t)
+	guesses, stages := w.sendAndErase()
+	copied := w.copyOfLog()
+	for what, text := range guesses {
+		if confirmed := confirm(copied, text, stream.NewNamespaces([]byte("a guess of the hash key, 32 byte"))); len(confirmed) > 0 {
+			t.Errorf("%s is confirmed by %v", what, confirmed)
+		}
+		if len(confirm(copied, text, w.log.Namespaces)) == 0 {
+			t.Errorf("%s is not confirmed with the hash key, so the guess is made badly", what)
+		}
+	}
+	for what, text := range stages {
+		for _, digest := range digests(text) {
+			if strings.Contains(copied, digest) {
+				t.Errorf("%s is confirmed by %s", what, digest)
 			}
-			guesses, stages := w.sendAndErase()
-			copied := w.copyOfLog()
-			for what, text := range guesses {
-				confirmed := confirm(copied, text)
-				if keyed && len(confirmed) > 0 {
-					t.Errorf("%s is confirmed by %v", what, confirmed)
-				}
-				if !keyed && len(confirmed) == 0 {
-					t.Errorf("%s is not confirmed, so the guess is made badly", what)
-				}
-			}
-			for what, text := range stages {
-				for _, digest := range digests(text) {
-					if strings.Contains(copied, digest) {
-						t.Errorf("%s is confirmed by %s", what, digest)
-					}
-				}
-			}
-		})
+		}
 	}
 }
 
@@ -104,7 +95,7 @@ func (w *harness) sendAndErase() (guesses, stages map[string]string) {
 	must(err)
 	w.passHead()
 
-	// A stranger guesses the whole stage as an earlier version wrote it.
+	// A stranger guesses the whole stage without what is random in it.
 	line := func(v any) string {
 		text, err := json.Marshal(v)
 		must(err)
@@ -148,8 +139,8 @@ func (w *harness) copyOfLog() string {
 var uuidInText = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
 // confirm is what in a copy of the log confirms a text: the text itself, a hash of it, or an id
-// that is derived from it in a namespace that is in the copy too.
-func confirm(copied, text string) (confirmed []string) {
+// that is derived from it in a namespace that is in the copy too, or that derives from one of these by a hash key.
+func confirm(copied, text string, namespaces stream.Namespaces) (confirmed []string) {
 	texts := append(digests(text), text)
 	for _, text := range texts {
 		if strings.Contains(copied, text) {
@@ -161,8 +152,7 @@ func confirm(copied, text string) (confirmed []string) {
 	known = append(slices.Compact(known), uuid.Nil.String(), uuid.NameSpaceURL.String(), uuid.NameSpaceOID.String(),
 		uuid.NameSpaceDNS.String())
 	for _, namespace := range known {
-		guessed := stream.NewNamespaces([]byte("a guess of the hash key, 32 byte"))
-		keyed, err := guessed.Of(stream.Namespace{ID: uuid.MustParse(namespace), Keyed: true})
+		keyed, err := namespaces.Of(uuid.MustParse(namespace))
 		if err != nil {
 			panic(err)
 		}

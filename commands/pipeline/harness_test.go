@@ -207,10 +207,9 @@ func (w *harness) finishOver(log *commands.Journal) {
 }
 
 // openProject makes a project, and the caller one of its callers.
-func (w *harness) openProject() { w.openProjectIn(stream.NewNamespace()) }
-
-func (w *harness) openProjectIn(stored stream.Namespace) {
+func (w *harness) openProject() {
 	w.t.Helper()
+	stored := uuid.New()
 	project := &w.call.Principal.Project
 	namespace, err := w.log.Namespaces.Of(stored)
 	if err != nil {

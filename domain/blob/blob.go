@@ -3,7 +3,6 @@
 package blob
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,8 +29,8 @@ const (
 // Deadline is the time after which a blob that nothing refers to may be swept.
 //
 // Holds are the data points of a staged send, or the identities of a staged bulk write, whose text
-// is in the blob: they cannot be erased while it may be fanned out. It is empty, not nil, for a
-// blob that is its owner's alone; nil if it is not known.
+// is in the blob: they cannot be erased while it may be fanned out. It is empty for a blob that is its
+// owner's alone.
 type Opened struct {
 	ProjectID uuid.UUID   `json:"projectId"`
 	Owner     uuid.UUID   `json:"owner"`
@@ -40,15 +39,10 @@ type Opened struct {
 }
 
 // EventType implements event.Event.
-func (Opened) EventType() string { return "blob.opened.v2" }
+func (Opened) EventType() string { return "blob.opened.v1" }
 
 // Project returns the project that the event belongs to.
 func (e Opened) Project() uuid.UUID { return e.ProjectID }
-
-// UpOpened reads the first version, which does not list what a stage holds.
-func UpOpened(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
-	return Opened{}.EventType(), payload, nil
-}
 
 // ChunkType is the stored name of a chunk, whose data is up to ChunkSize raw bytes and not JSON.
 const ChunkType = "blob.chunk.v1"

@@ -13,7 +13,9 @@ import (
 // omitted.
 type Ingest struct {
 	Send
-	// AuthorID is the identity record of the author (stream.IdentityID), zero without one.
+	// Author is the identity of the author, AuthorID its record (stream.IdentityID): "" and zero without
+	// one.
+	Author   string
 	AuthorID uuid.UUID
 	SourceID string
 	// ContentDigest is the SHA-256 of the content in lower-case hexadecimal.
@@ -96,7 +98,6 @@ func (b Base) Decide(c Ingest, stored *Text) event.Event {
 	}
 	if !isRevision {
 		c.CreditTenths = 0 // nothing is processed, so nothing is charged
-		c.Author = ""
 	}
 	switch {
 	case outcome == ingestion.Moved:
@@ -108,7 +109,7 @@ func (b Base) Decide(c Ingest, stored *Text) event.Event {
 		if !c.MetadataSent {
 			body.Metadata = stored
 		}
-		return &RevisionAccepted{Send: c.Send, States: states, Body: body}
+		return &RevisionAccepted{Send: c.Send, States: states, Body: body, Author: c.Author}
 	}
 }
 
@@ -162,15 +163,18 @@ func SendOf(e event.Event) (send Send, states States, ok bool) {
 	}
 }
 
-// AuthorIDOf returns the identity record of who sent, if the event holds it in place of the name.
-func AuthorIDOf(e event.Event) uuid.UUID {
+// AuthorOf returns the identity of the author of a send by name or, if the send made no revision, by
+// record; "" and zero without one.
+func AuthorOf(e event.Event) (name string, record uuid.UUID) {
 	switch e := e.(type) {
+	case *RevisionAccepted:
+		return e.Author, uuid.Nil
 	case *Moved:
-		return e.AuthorID
+		return "", e.AuthorID
 	case *Resent:
-		return e.AuthorID
+		return "", e.AuthorID
 	default:
-		return uuid.Nil
+		return "", uuid.Nil
 	}
 }
 

@@ -6,7 +6,6 @@
 package datapoint
 
 import (
-	"encoding/json"
 	"strconv"
 	"time"
 
@@ -38,8 +37,6 @@ type Send struct {
 	// AcceptedAt is the time of the request, in UTC, at microsecond precision.
 	AcceptedAt time.Time `json:"acceptedAt"`
 	RequestID  uuid.UUID `json:"requestId"`
-	// Author is the identity of the author, "" if the send names none. Moved and Resent hold its record instead.
-	Author string `json:"author,omitempty"`
 	// Commit is the position of the batch's commit, at which the item takes effect; 0 for a single
 	// send.
 	Commit uint64 `json:"commit,omitempty"`
@@ -98,6 +95,8 @@ type RevisionAccepted struct {
 	Send
 	States
 	Body
+	// Author is the identity of the author, "" if the send names none.
+	Author string `json:"author,omitempty"`
 }
 
 // EventType implements event.Event.
@@ -106,8 +105,7 @@ func (RevisionAccepted) EventType() string { return "datapoint.revision-accepted
 // Sender is the author of a send that makes no revision. The erasure of a person deletes the data points of which the
 // person wrote a revision. This send wrote none, so its data point stays, and its events must not name the person.
 type Sender struct {
-	// AuthorID is the identity record (stream.IdentityID), zero if the send names no author, and in the first version,
-	// in which Send names it.
+	// AuthorID is the identity record (stream.IdentityID), zero if the send names no author.
 	AuthorID uuid.UUID `json:"authorId,omitzero"`
 }
 
@@ -119,7 +117,7 @@ type Moved struct {
 }
 
 // EventType implements event.Event.
-func (Moved) EventType() string { return "datapoint.moved.v2" }
+func (Moved) EventType() string { return "datapoint.moved.v1" }
 
 // Resent is a send that changed nothing.
 type Resent struct {
@@ -129,17 +127,7 @@ type Resent struct {
 }
 
 // EventType implements event.Event.
-func (Resent) EventType() string { return "datapoint.resent.v2" }
-
-// UpMoved reads the first version, which held the author instead of its record.
-func UpMoved(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
-	return Moved{}.EventType(), payload, nil
-}
-
-// UpResent reads the first version, which held the author instead of its record.
-func UpResent(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
-	return Resent{}.EventType(), payload, nil
-}
+func (Resent) EventType() string { return "datapoint.resent.v1" }
 
 // Deleted deletes a data point. A tombstone follows once the facts that outlive it are retained.
 type Deleted struct {

@@ -3,7 +3,6 @@
 package deletion
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -64,10 +63,9 @@ type RetainedFact struct {
 	Revision int    `json:"revision"`
 	// Historic is true if the event of the item was stored after later effects (datapoint.States).
 	Historic bool `json:"historic,omitempty"`
-	// AuthorID is the identity record of the author (stream.IdentityID), zero if the item named none,
-	// or was erased before this was retained.
+	// AuthorID is the identity record of the author (stream.IdentityID), zero if the item named none.
 	AuthorID uuid.UUID `json:"authorId,omitzero"`
-	// Batch is true for an item of a batch, which had a stage. It is set only if FactsKept.Ranged.
+	// Batch is true for an item of a batch, which had a stage.
 	Batch bool `json:"batch,omitempty"`
 	// SearchableAt is since when all of the send was searchable, if that was known when the fact
 	// was retained. It replaces, for a replay that finds the data point erased, what a
@@ -84,8 +82,7 @@ func (f RetainedFact) CreatedRevision() bool {
 // every item in its stream, in the order of the stream. DeletedAt is that of the datapoint.Deleted.
 //
 // Facts that are too many for one event are in several. Each covers the stream revisions of the
-// data point from From up to, but without, To. Complete is true in the last. Events of earlier
-// versions name no range: each of them contains the fact of the newest revision.
+// data point from From up to, but without, To. Complete is true in the last.
 type FactsKept struct {
 	ProjectID uuid.UUID      `json:"projectId"`
 	DataPoint uuid.UUID      `json:"dataPoint"`
@@ -95,23 +92,23 @@ type FactsKept struct {
 	From      int64          `json:"from,omitempty"`
 	To        int64          `json:"to,omitempty"`
 	Complete  bool           `json:"complete,omitempty"`
-	// Newest is the revision that was the newest one when the data point was deleted.
+	// Newest is the revision that was the newest one when the data point was deleted, 0 for none.
 	Newest int `json:"newest,omitempty"`
-	// RequestID is that of the datapoint.Deleted, zero in events of earlier versions.
-	RequestID uuid.UUID `json:"requestId,omitzero"`
+	// RequestID is that of the datapoint.Deleted.
+	RequestID uuid.UUID `json:"requestId"`
 	// Memories count what was derived, so that the ids of these memories (memory.ID) outlive them. They
-	// are in the last parts. Events of earlier versions count none.
+	// are in the last parts.
 	Memories []MemoryCount `json:"memories,omitempty"`
 	// MemoriesTo is the revision of the stream of memories up to which, exclusive, the parts so far count
 	// them and name their blobs.
 	MemoriesTo int64 `json:"memoriesTo,omitempty"`
 }
 
-// BatchSends returns the sends of the facts that may be batches, each at least once.
+// BatchSends returns the sends of the facts that are batches, each at least once.
 func (e FactsKept) BatchSends() []uuid.UUID {
 	var sends []uuid.UUID
 	for _, fact := range e.Facts {
-		if fact.Batch || !e.Ranged() {
+		if fact.Batch {
 			sends = append(sends, fact.IngestionID)
 		}
 	}
@@ -124,34 +121,11 @@ type MemoryCount struct {
 	Count    int `json:"count"`
 }
 
-// Ranged reports whether the event names the stream revisions that it covers.
-func (e FactsKept) Ranged() bool { return e.To > 0 || e.Complete }
-
-// NewestRevision returns the newest revision when the data point was deleted, 0 for none.
-func (e FactsKept) NewestRevision() int {
-	if e.Ranged() {
-		return e.Newest
-	}
-	newest := 0
-	for _, fact := range e.Facts {
-		if fact.CreatedRevision() && !fact.Historic {
-			newest = max(newest, fact.Revision)
-		}
-	}
-	return newest
-}
-
 // EventType implements event.Event.
-func (FactsKept) EventType() string { return "deletion.facts-kept.v4" }
+func (FactsKept) EventType() string { return "deletion.facts-kept.v1" }
 
 // Project returns the project that the event belongs to.
 func (e FactsKept) Project() uuid.UUID { return e.ProjectID }
-
-// UpFactsKept reads the first version, which retained no authors, the second, which named no range,
-// and the third, which named no request and counted no memories.
-func UpFactsKept(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
-	return FactsKept{}.EventType(), payload, nil
-}
 
 // Cleaned records that the streams are tombstoned, and that no table and no index contains the text
 // any more.

@@ -37,17 +37,7 @@ type Retained struct {
 	NextMemory int64
 	// Complete reports that all of them are.
 	Complete bool
-	// unranged are the items of events of earlier versions, which name no range.
-	unranged map[item]struct{}
 }
-
-type item struct {
-	send    uuid.UUID
-	ordinal int
-}
-
-// UnrangedItems is how many items events of earlier versions retain, which name no range.
-func (r *Retained) UnrangedItems() int { return len(r.unranged) }
 
 // Evolve folds one event.
 func (s *State) Evolve(e event.Event) {
@@ -71,17 +61,11 @@ func (s *State) retain(e *FactsKept) {
 		if s.retained == nil {
 			s.retained = make(map[uuid.UUID]*Retained)
 		}
-		r = &Retained{unranged: make(map[item]struct{})}
+		r = &Retained{}
 		s.retained[e.DataPoint] = r
 		s.Retaining = append(s.Retaining, e.DataPoint)
 	}
-	if e.Ranged() {
-		r.Next, r.NextMemory, r.Complete = max(r.Next, e.To), max(r.NextMemory, e.MemoriesTo), r.Complete || e.Complete
-		return
-	}
-	for _, fact := range e.Facts {
-		r.unranged[item{fact.IngestionID, fact.Ordinal}] = struct{}{}
-	}
+	r.Next, r.NextMemory, r.Complete = max(r.Next, e.To), max(r.NextMemory, e.MemoriesTo), r.Complete || e.Complete
 }
 
 // PendingFanOut reports whether the deletion is committed and its fan-out is not complete.

@@ -41,9 +41,6 @@ func given(events ...event.Event) *deletion.State {
 }
 
 func TestState_Evolve(t *testing.T) {
-	unranged := &deletion.FactsKept{ProjectID: project, DataPoint: a, Facts: []deletion.RetainedFact{
-		{IngestionID: send}, {IngestionID: send, Ordinal: 1}, {IngestionID: send},
-	}}
 	for name, tt := range map[string]struct {
 		given     []event.Event
 		pending   bool
@@ -52,14 +49,12 @@ func TestState_Evolve(t *testing.T) {
 		// of a
 		next     int64
 		complete bool
-		items    int
 	}{
 		"no events":                    {},
 		"committed":                    {given: []event.Event{accepted}, pending: true},
 		"fanned out":                   {given: []event.Event{accepted, fannedOut}, others: []uuid.UUID{a}},
 		"one id, facts of a part":      {given: []event.Event{part(a, 3, false, false, "x")}, retaining: []uuid.UUID{a}, next: 3},
 		"all facts, in two parts":      {given: []event.Event{part(a, 3, false, true, "x"), part(a, 5, true, false, "y")}, retaining: []uuid.UUID{a}, next: 5, complete: true},
-		"facts of an earlier version":  {given: []event.Event{unranged}, retaining: []uuid.UUID{a}, items: 2},
 		"facts after the fan-out":      {given: []event.Event{accepted, fannedOut, part(a, 1, true, false)}, retaining: []uuid.UUID{a}, next: 1, complete: true},
 		"facts of another data point":  {given: []event.Event{accepted, fannedOut, part(b, 1, true, false)}, retaining: []uuid.UUID{b}, others: []uuid.UUID{a}},
 		"a part that is stored before": {given: []event.Event{part(a, 5, true, false), part(a, 3, false, false)}, retaining: []uuid.UUID{a}, next: 5, complete: true},
@@ -79,7 +74,7 @@ func TestState_Evolve(t *testing.T) {
 			if r == nil {
 				r = &deletion.Retained{}
 			}
-			if r.Next != tt.next || r.Complete != tt.complete || r.UnrangedItems() != tt.items {
+			if r.Next != tt.next || r.Complete != tt.complete {
 				t.Errorf("retained %+v", r)
 			}
 		})
@@ -116,9 +111,8 @@ func TestFactsKept_BatchSends(t *testing.T) {
 		facts *deletion.FactsKept
 		want  []uuid.UUID
 	}{
-		"a single send":      {part(a, 3, true, false), nil},
-		"a batch":            {part(a, 3, true, true), []uuid.UUID{send}},
-		"an earlier version": {part(a, 0, false, false), []uuid.UUID{send}},
+		"a single send": {part(a, 3, true, false), nil},
+		"a batch":       {part(a, 3, true, true), []uuid.UUID{send}},
 	} {
 		if diff := cmp.Diff(tt.want, tt.facts.BatchSends()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)

@@ -3,7 +3,6 @@
 package ingestion
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -48,7 +47,7 @@ type Item struct {
 	// the fan-out finds that the item creates a revision, whatever the commit recorded.
 	Bytes int64 `json:"bytes"`
 	// CreditTenths is what the item counts for until then: its price, or 0 if it looked unchanged or
-	// moved at the commit, and then it counts for no cap either. Earlier batches priced every item.
+	// moved at the commit, and then it counts for no cap either.
 	CreditTenths int64 `json:"creditTenths"`
 }
 
@@ -72,15 +71,10 @@ type Accepted struct {
 }
 
 // EventType implements event.Event.
-func (Accepted) EventType() string { return "ingestion.accepted.v2" }
+func (Accepted) EventType() string { return "ingestion.accepted.v1" }
 
 // Project returns the project that the event belongs to.
 func (e Accepted) Project() uuid.UUID { return e.ProjectID }
-
-// UpAccepted reads the first version, which repeated the namespace of the project.
-func UpAccepted(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
-	return Accepted{}.EventType(), payload, nil
-}
 
 // The outcomes of an item.
 const (

@@ -1,5 +1,5 @@
 // Package limit is the table of the limits of the contract: what one call may send or ask for, and
-// how much a project may hold. deploy/docs/limits.md lists them, with the answer to a call that
+// how much a project may hold. docs/limits.md lists them, with the answer to a call that
 // passes one.
 //
 // A name is the most of what it names. Lengths of texts are in Unicode code points, sizes whose

@@ -1,8 +1,6 @@
 package metering
 
 import (
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -35,17 +33,7 @@ type Seen struct {
 }
 
 // EventType implements event.Event.
-func (Charged) EventType() string { return "usage.charged.v2" }
+func (Charged) EventType() string { return "usage.charged.v1" }
 
 // Project returns the project that the event belongs to.
 func (e Charged) Project() uuid.UUID { return e.ProjectID }
-
-// UpCharged reads the first version of Charged, which counted recalls only.
-func UpCharged(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
-	var e Charged
-	if err := json.Unmarshal(payload, &e); err != nil {
-		return "", nil, fmt.Errorf("charged: %w", err)
-	}
-	up, err = json.Marshal(e)
-	return e.EventType(), up, err
-}

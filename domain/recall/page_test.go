@@ -2,6 +2,7 @@ package recall_test
 
 import (
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -9,11 +10,14 @@ import (
 	"github.com/annals-project/annals/domain/recall"
 )
 
-// The table of signals in deploy/docs/how-recall-ranks.md has each signal with the weight of the code, and no other. A
-// row may hold several: "before, after" and "0.3, 0.25".
+// termOfScore is a term of a score that the page shows: a signal, its value, and its weight.
+var termOfScore = regexp.MustCompile(`([a-z][a-z ]*) [0-9.]+×([0-9.]+)`)
+
+// The table of signals in docs/how-recall-ranks.md has each signal with the weight of the code, and no other. A
+// row may hold several: "before, after" and "0.3, 0.25". The scores that the page shows have these weights.
 func TestSignalWeights_OfPage(t *testing.T) {
 	const heading = "\n## The signals\n"
-	page, err := os.ReadFile("../../deploy/docs/how-recall-ranks.md")
+	page, err := os.ReadFile("../../docs/how-recall-ranks.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +44,9 @@ func TestSignalWeights_OfPage(t *testing.T) {
 			shown[strings.TrimSpace(names[i])] = weight
 		}
 	}
+	weights := map[string]float64{}
 	for _, of := range recall.SignalWeights() {
+		weights[of.Signal] = of.Weight
 		weight, is := shown[of.Signal]
 		if !is {
 			t.Errorf("the page has no signal %q", of.Signal)
@@ -51,5 +57,14 @@ func TestSignalWeights_OfPage(t *testing.T) {
 	}
 	for name := range shown {
 		t.Errorf("the code has no signal %q", name)
+	}
+	terms := termOfScore.FindAllStringSubmatch(string(page), -1)
+	if len(terms) == 0 {
+		t.Error("the page shows no score")
+	}
+	for _, term := range terms {
+		if weight, err := strconv.ParseFloat(term[2], 64); err != nil || weight != weights[strings.TrimSpace(term[1])] {
+			t.Errorf("a score of the page has %q, the code %v", term[0], weights[strings.TrimSpace(term[1])])
+		}
 	}
 }

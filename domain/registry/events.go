@@ -6,15 +6,12 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/metering"
-	"github.com/annals-project/annals/domain/stream"
 )
 
 // LogOpened is the first event of a log. LogID identifies this log, also against an older copy that
@@ -38,17 +35,7 @@ type OrganizationCreated struct {
 }
 
 // EventType implements event.Event.
-func (OrganizationCreated) EventType() string { return "registry.organization-created.v2" }
-
-// UpOrganizationCreated reads the first version, which had no plan and no owner.
-func UpOrganizationCreated(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
-	e := OrganizationCreated{Plan: metering.SelfHosted}
-	if err := json.Unmarshal(payload, &e); err != nil {
-		return "", nil, fmt.Errorf("organization created: %w", err)
-	}
-	up, err = json.Marshal(e)
-	return e.EventType(), up, err
-}
+func (OrganizationCreated) EventType() string { return "registry.organization-created.v1" }
 
 // ProjectCreated creates a project. Its append reserves the project's number (from 1, across the
 // log) and slug (within the organization).
@@ -58,30 +45,17 @@ type ProjectCreated struct {
 	Number         int64     `json:"number"`
 	Slug           string    `json:"slug"`
 	Name           string    `json:"name"`
-	// Namespace is what the ids of the project's sources, identities and keys are derived from.
-	Namespace stream.Namespace `json:"namespace"`
-	CreatedAt time.Time        `json:"createdAt"`
+	// Namespace and the hash key are what the ids of the project's sources, identities and idempotency
+	// keys are derived from (stream.Namespaces).
+	Namespace uuid.UUID `json:"namespace"`
+	CreatedAt time.Time `json:"createdAt"`
 }
 
 // EventType implements event.Event.
-func (ProjectCreated) EventType() string { return "registry.project-created.v2" }
+func (ProjectCreated) EventType() string { return "registry.project-created.v1" }
 
 // Project returns the project that the event belongs to.
 func (e ProjectCreated) Project() uuid.UUID { return e.ProjectID }
-
-// UpProjectCreated reads the first version, whose namespaces are not keyed.
-func UpProjectCreated(payload json.RawMessage) (newer string, up json.RawMessage, err error) {
-	var e struct {
-		ProjectCreated
-		Namespace uuid.UUID `json:"namespace"`
-	}
-	if err := json.Unmarshal(payload, &e); err != nil {
-		return "", nil, fmt.Errorf("project created: %w", err)
-	}
-	e.ProjectCreated.Namespace = stream.Namespace{ID: e.Namespace}
-	up, err = json.Marshal(e.ProjectCreated)
-	return e.EventType(), up, err
-}
 
 // HashKeySet records which hash key the log is written with: Check is HashKeyCheck of it. The key
 // itself is not in any stream.

@@ -14,7 +14,7 @@ type State struct {
 	// Events is how many events were folded, which is the revision that the next one will have.
 	Events        int64
 	Organizations []OrganizationCreated
-	// HashKeyCheck is the check of the hash key (HashKeySet), "" in a log of an earlier version.
+	// HashKeyCheck is the check of the hash key (HashKeySet).
 	HashKeyCheck string
 	lastNumber   int64
 	projects     map[slugKey]ProjectCreated

@@ -9,7 +9,7 @@ import (
 	"github.com/annals-project/annals/internal/allowance"
 )
 
-// Resource is something that calls share: a row of the table in deploy/docs/limits.md.
+// Resource is something that calls share: a row of the table in docs/limits.md.
 type Resource struct {
 	Name string
 	// Total is the most of all calls together, Organization the most of one organization, Project the most of

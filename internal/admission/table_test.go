@@ -31,7 +31,7 @@ func TestRoutes_EachHasARow(t *testing.T) {
 
 // The table is in limits.md, row by row.
 func TestTable_Documented(t *testing.T) {
-	text, err := os.ReadFile("../../deploy/docs/limits.md")
+	text, err := os.ReadFile("../../docs/limits.md")
 	if err != nil {
 		t.Fatal(err)
 	}

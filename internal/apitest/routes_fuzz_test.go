@@ -20,7 +20,9 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/explain"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/readapi"
 	"github.com/annals-project/annals/writeapi"
@@ -92,13 +94,13 @@ func (okStub) Get(_ context.Context, _, id uuid.UUID) (requestlog.Call, error) {
 	return requestlog.Call{Entry: requestlog.Entry{RequestID: id, Status: 409, ErrorCode: "conflict"}}, nil
 }
 
-func (okStub) Projects(context.Context, uuid.UUID) ([]readapi.Project, error) { return nil, nil }
+func (okStub) Projects(context.Context, uuid.UUID) ([]account.Project, error) { return nil, nil }
 
-func (okStub) Room(context.Context, auth.Principal, time.Time) (readapi.Room, error) {
-	return readapi.Room{}, nil
+func (okStub) Room(context.Context, auth.Principal, time.Time) (account.Room, error) {
+	return account.Room{}, nil
 }
 
-func (okStub) Recall(_ context.Context, q recall.Query) (recall.Response, error) {
+func (okStub) Recall(_ context.Context, _ auth.Principal, q recall.Query, _ time.Time) (recall.Response, error) {
 	return recall.Response{AsOf: time.Unix(1, 0).UTC(), Results: []recall.Result{{
 		ID: uuid.New(), Rank: 1, Content: q.Text, OccurredAt: time.Unix(1, 0).UTC(),
 		Artifact: recall.Artifact{ID: uuid.New(), Kind: "source", OccurredAt: time.Unix(1, 0).UTC()},
@@ -115,8 +117,9 @@ func routes() http.Handler {
 	})
 	readapi.Register(e, readapi.Deps{
 		Statuses: okStub{}, Projects: okStub{}, Recall: okStub{}, Identities: okStub{}, Audiences: okStub{},
-		Meter: okMeter{}, Usage: okStub{}, Sends: okStub{}, Progress: okStub{}, LoggedCalls: okStub{},
-		Rooms: okStub{},
+		Usage:   okStub{},
+		Explain: explain.Queries{Sends: okStub{}, Progress: okStub{}, Calls: okStub{}},
+		Rooms:   okStub{},
 	})
 	readapi.RegisterOperation(e,
 		readapi.Operation{Ready: func(context.Context) []readapi.NotReady { return nil }, Metrics: prometheus.NewRegistry()})

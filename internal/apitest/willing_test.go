@@ -13,7 +13,10 @@ import (
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/projections/directory"
+	"github.com/annals-project/annals/projections/usage"
 	"github.com/annals-project/annals/readapi"
 )
 
@@ -122,32 +125,14 @@ func (okStub) Audience(_ context.Context, _ auth.Project, slug string) (director
 	}, true, nil
 }
 
-func (okStub) Usage(_ context.Context, p auth.Principal, at time.Time) (readapi.Usage, error) {
-	credits, ingestions := metering.Credits(125), int64(7)
-	balance := readapi.Balance{Left: &credits, Included: &credits, Bought: &credits, RolledOver: &credits, Spent: &credits}
-	end := metering.MonthEnd(at)
-	return readapi.Usage{
-		Month: readapi.UsageMonth{
-			From:     end.AddDate(0, -1, 0),
-			To:       end,
-			ResetsAt: &end,
-		}, Balance: balance, SpendCap: &credits, Metered: true,
-		Projects: []readapi.ProjectUsage{{
-			Slug:             "default",
-			Credits:          &credits,
-			Ingestions:       1,
-			Recalls:          2,
-			IngestionCap:     &ingestions,
-			IngestionCapLeft: &ingestions,
+func (okStub) Usage(_ context.Context, p auth.Principal, at time.Time) (account.Usage, error) {
+	end, ingestions := metering.MonthEnd(at), int64(7)
+	return account.Usage{
+		Month:   account.Month{From: end.AddDate(0, -1, 0), To: end, ResetsAt: &end},
+		Balance: metering.Balance{Plan: metering.PayAsYouGo, IncludedTenths: 125}, SpendCapTenths: &ingestions,
+		Projects: []account.Project{{
+			Project: access.Project{Project: auth.Project{Slug: "default"}, IngestionCap: &ingestions},
+			Used:    usage.Used{Ingestions: 1, Recalls: 2}, ChargedTenths: new(int64(125)),
 		}},
 	}, nil
 }
-
-// okMeter is a meter that lets everything through.
-type okMeter struct{}
-
-func (okMeter) Charge(_ context.Context, _ auth.Principal, _ string, _ time.Time, search func() error) error {
-	return search()
-}
-
-func (okMeter) Ceiling(metering.Plan) int { return 32000 }

@@ -29,7 +29,6 @@ var notAdapting = map[string]string{
 	"cmd/annals/internal/erasure/person.go":     "it drives the erasure of a person",
 	"cmd/annals/internal/operatorapi/people.go": "it finds what a person wrote",
 	"readapi/estimate.go":                       "it reads the files of an estimate",
-	"readapi/explain.go":                        "it waits for a send",
 }
 
 var (

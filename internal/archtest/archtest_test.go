@@ -64,6 +64,11 @@ func TestCheck_PlantedViolation(t *testing.T) {
 		"subscription":                 {"cmd/annals/internal/transfer/a.go", imports("fmt") + "func f() { s.Subscribe(ctx, 0) }\n", "it reads the log with Subscribe"},
 		"loop over pages":              {"readapi/a.go", imports("fmt") + "func f() { for { page := q.Page(ctx, after) } }\n", "it loops over pages"},
 		"adapter that became one":      {"cmd/annals/node.go", imports("fmt"), "take it off"},
+		"avoided word in a page":       {"docs/a.md", "It says so.\n", "\"says\""},
+		"avoided word in a row":        {"docs/a.md", "| a | it says so |\n", "\"says\""},
+		"avoided word in YAML":         {"readapi/a.yaml", "description: It is behind.\n", "\"behind\""},
+		"wide line of a page":          {"docs/a.md", strings.Repeat("a", 121) + "\n", "121 columns"},
+		"wide line of YAML":            {"readapi/a.yml", "a: " + strings.Repeat("a", 118) + "\n", "121 columns"},
 		"path of a machine in Go":      {"commands/a.go", imports("fmt") + "const dir = \"" + machine + "\"\n", "path of one machine"},
 		"path of a machine in a doc":   {"README.md", "Look in `" + machine + "`.\n", "path of one machine"},
 		"path of a machine in make":    {"Makefile", "DIR=" + machine + "\n", "path of one machine"},
@@ -121,8 +126,11 @@ func TestCheck_AllowedSource(t *testing.T) {
 		"cmd/annals/internal/server/a.go":    imports("github.com/jackc/pgx/v5", ours+"eventstore/esdb") + "func f() { for { s.ReadLast(ctx, n) } }\n",
 		"internal/importer/a.go":             imports(ours + "client"),
 		"cmd/annals/a.go":                    imports(ours+"commands", ours+"projections", ours+"readapi", "github.com/alecthomas/kong"),
-		"testdata/broken.go":                 "not Go at all",
-		".cache/a.go":                        "not Go at all",
+		"docs/a.md": "It is `behind`, see [there](" + strings.Repeat("a", 120) + ") and https://" + strings.Repeat("a", 120) +
+			".\n\n| " + strings.Repeat("a", 120) + " |\n",
+		"readapi/a.yaml":     "    \"answer\": \"It says so." + strings.Repeat("a", 120) + "\"\n    | what the answer says |\n",
+		"testdata/broken.go": "not Go at all",
+		".cache/a.go":        "not Go at all",
 	} {
 		tree[file] = &fstest.MapFile{Data: []byte(src)}
 	}

@@ -57,6 +57,7 @@ func Check(tree fs.FS) ([]Violation, error) {
 			return fmt.Errorf("read %s: %w", name, err)
 		}
 		found = append(found, checkText(name, src)...)
+		found = append(found, checkPlainText(name, src)...)
 		if !strings.HasSuffix(name, ".go") {
 			return nil
 		}

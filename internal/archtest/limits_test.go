@@ -21,10 +21,10 @@ var (
 	settingOfLimit = regexp.MustCompile("`(ANNALS_[A-Z_]+)`")
 )
 
-// Every constant, code and setting that deploy/docs/limits.md names is in the source. A change of one corrects its row.
+// Every constant, code and setting that docs/limits.md names is in the source. A change of one corrects its row.
 func TestLimitsTable_NamesExist(t *testing.T) {
 	root := os.DirFS("../..")
-	table, err := fs.ReadFile(root, "deploy/docs/limits.md")
+	table, err := fs.ReadFile(root, "docs/limits.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func declarations(t *testing.T, root fs.FS, folder string) []string {
 func TestLimitsTable_ContractValues(t *testing.T) {
 	const folder = "domain/limit"
 	root := os.DirFS("../..")
-	table, err := fs.ReadFile(root, "deploy/docs/limits.md")
+	table, err := fs.ReadFile(root, "docs/limits.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,10 +14,10 @@ var (
 	rowOfMetric  = regexp.MustCompile("(?m)^\\| `(annals_[a-z_]+)` \\|")
 )
 
-// deploy/docs/metrics.md lists every metric that the source registers, and no other.
+// docs/metrics.md lists every metric that the source registers, and no other.
 func TestMetricsTable_NamesEveryMetric(t *testing.T) {
 	root := os.DirFS("../..")
-	table, err := fs.ReadFile(root, "deploy/docs/metrics.md")
+	table, err := fs.ReadFile(root, "docs/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,12 +44,12 @@ func TestMetricsTable_NamesEveryMetric(t *testing.T) {
 	}
 	for _, name := range registered {
 		if !slices.Contains(listed, name) {
-			t.Errorf("%s is registered, but deploy/docs/metrics.md does not list it", name)
+			t.Errorf("%s is registered, but docs/metrics.md does not list it", name)
 		}
 	}
 	for _, name := range listed {
 		if !slices.Contains(registered, name) {
-			t.Errorf("deploy/docs/metrics.md lists %s, but nothing registers it", name)
+			t.Errorf("docs/metrics.md lists %s, but nothing registers it", name)
 		}
 	}
 }

@@ -86,3 +86,32 @@ func checkPlain(name string, src []byte, files *token.FileSet, file *ast.File) [
 	}
 	return found
 }
+
+var (
+	code     = regexp.MustCompile("`[^`]*`")
+	unfolded = regexp.MustCompile(`\]\([^)]*\)|\S*://\S*`)
+)
+
+// checkPlainText reports avoided words in a page or in YAML, and wide lines. Links and addresses do not count for
+// the width, and rows of tables stay on one line. In YAML rows and the strings of examples are what the service answers.
+func checkPlainText(name string, src []byte) []Violation {
+	var found []Violation
+	ext := path.Ext(name)
+	if ext != ".md" && ext != ".yaml" && ext != ".yml" {
+		return nil
+	}
+	for i, line := range strings.Split(string(src), "\n") {
+		text := strings.TrimLeft(line, " ")
+		row := strings.HasPrefix(text, "|")
+		if ext != ".md" && (row || strings.HasPrefix(text, `"`)) {
+			continue
+		}
+		for _, word := range avoided.FindAllString(code.ReplaceAllString(line, ""), -1) {
+			found = append(found, Violation{name, i + 1, fmt.Sprintf("the glossary replaces %q", word)})
+		}
+		if n := len([]rune(unfolded.ReplaceAllString(line, ""))); n > MaxColumns && !row {
+			found = append(found, Violation{name, i + 1, fmt.Sprintf("%d columns are too wide (at most %d)", n, MaxColumns)})
+		}
+	}
+	return found
+}

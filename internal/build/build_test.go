@@ -1,14 +1,15 @@
 package build
 
 import (
+	"os"
+	"regexp"
 	"runtime/debug"
-	"strings"
 	"testing"
 )
 
 func TestDescribe(t *testing.T) {
-	read := func(module string, settings ...debug.BuildSetting) *debug.BuildInfo {
-		return &debug.BuildInfo{GoVersion: "go1.26", Main: debug.Module{Version: module}, Settings: settings}
+	read := func(settings ...debug.BuildSetting) *debug.BuildInfo {
+		return &debug.BuildInfo{GoVersion: "go1.26", Main: debug.Module{Version: "v0.0.1"}, Settings: settings}
 	}
 	revision := debug.BuildSetting{Key: "vcs.revision", Value: "abc"}
 	for name, c := range map[string]struct {
@@ -16,15 +17,15 @@ func TestDescribe(t *testing.T) {
 		read  *debug.BuildInfo
 		want  string
 	}{
-		"by the linker":    {"1.2.3", read("v1.0.0", revision), "1.2.3, commit abc, go1.26"},
-		"by the module":    {"", read("v1.0.0"), "v1.0.0, go1.26"},
-		"of a folder":      {"", read("(devel)", revision), "devel, commit abc, go1.26"},
-		"by the linker, -": {"1.2.3", read("(devel)"), "1.2.3, go1.26"},
+		"by the linker":      {"def", read(revision), Version + ", commit def, go1.26"},
+		"by the repository":  {"", read(revision), Version + ", commit abc, go1.26"},
+		"without repository": {"def", read(), Version + ", commit def, go1.26"},
+		"of a module":        {"", read(), Version + ", go1.26"},
 		"changed": {
-			"", read("v1.0.0+dirty", revision, debug.BuildSetting{Key: "vcs.modified", Value: "true"}),
-			"v1.0.0+dirty, commit abc with changes, go1.26",
+			"", read(revision, debug.BuildSetting{Key: "vcs.modified", Value: "true"}),
+			Version + ", commit abc with changes, go1.26",
 		},
-		"nothing known": {"", nil, "devel, "},
+		"nothing known": {"", nil, Version + ", "},
 	} {
 		if got := describe(c.given, c.read).String(); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
@@ -32,9 +33,20 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-func TestMark(t *testing.T) {
-	got := string(Info{Version: `1.2.3-"x"`}.Mark([]byte("openapi: 3.0.3\ninfo:\n  title: Annals\n  version: 1.0.0\n")))
-	if !strings.Contains(got, "\ninfo:\n  x-build: \"1.2.3-\\\"x\\\"\"\n  title: Annals\n  version: 1.0.0\n") {
-		t.Errorf("got %s", got)
+// What cannot read the constant repeats it.
+func TestVersion_IsTheSameEverywhere(t *testing.T) {
+	for file, expression := range map[string]string{
+		"CHANGELOG.md":         `(?m)^## \[?([0-9][^\]\s]*)`,
+		"readapi/openapi.yaml": `(?m)^info:\n(?:  .*\n)*?  x-build: (.+)$`,
+		"deploy/Dockerfile":    `(?m)^LABEL org\.opencontainers\.image\.version=(.+)$`,
+	} {
+		text, err := os.ReadFile("../../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := regexp.MustCompile(expression).FindSubmatch(text)
+		if found == nil || string(found[1]) != Version {
+			t.Errorf("%s: the first version is %s, want %s", file, found, Version)
+		}
 	}
 }

@@ -12,14 +12,14 @@ import (
 	"testing"
 )
 
-// program finds the programs of deploy/docs/integrate.md, after a comment with the name of their file.
+// program finds the programs of docs/integrate.md, after a comment with the name of their file.
 var program = regexp.MustCompile("(?s)<!-- tested: (chat[.][a-z]+) -->\n```[a-z]+\n(.*?)```")
 
 // TestIntegrate runs the chat assistants exactly as they are printed. They remember what a user said when the user
 // comes back, and tell nobody else.
 func TestIntegrate(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../deploy/docs/integrate.md")
+	page, err := os.ReadFile("../../docs/integrate.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -146,11 +146,11 @@ func (s *service) walkBack(result client.RecallResult, turns map[string]string) 
 	}
 }
 
-// TestTrace_Documented types the lines of deploy/docs/trace.md after the first text of the README, and compares the
+// TestTrace_Documented types the lines of docs/trace.md after the first text of the README, and compares the
 // lineage that the page shows, whose ids are those of another project.
 func TestTrace_Documented(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../deploy/docs/trace.md")
+	page, err := os.ReadFile("../../docs/trace.md")
 	runtest.Must(t, err)
 	lines, sample := tested.FindSubmatch(page), lineageSample.FindSubmatch(page)
 	if lines == nil || sample == nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/readapi"
 )
 
@@ -86,8 +87,8 @@ func (l noCalls) Add(r requestlog.Record) { l.t.Errorf("the call %+v is logged",
 // endlessRoom is the room of a project without limits.
 type endlessRoom struct{}
 
-func (endlessRoom) Room(context.Context, auth.Principal, time.Time) (readapi.Room, error) {
-	return readapi.Room{}, nil
+func (endlessRoom) Room(context.Context, auth.Principal, time.Time) (account.Room, error) {
+	return account.Room{}, nil
 }
 
 // estimate makes one estimate and asks for an earlier one again. Neither stores anything, and the answers show nothing

@@ -79,7 +79,7 @@ func newInside(t *testing.T) *fixture {
 	nodetest.CloseAtEnd(t, index)
 
 	w := &fixture{t: t, store: store, log: commands.NewJournal(store, codec, quiet), db: pgtest.Database(t)}
-	hashKey, stored := make([]byte, 32), stream.NewNamespace()
+	hashKey, stored := make([]byte, 32), uuid.New()
 	namespaces := stream.NewNamespaces(hashKey)
 	project := auth.Project{ID: uuid.New(), Number: 1, Slug: "default"}
 	project.Namespace, err = namespaces.Of(stored)

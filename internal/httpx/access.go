@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/fields"
 )
 
 // step is one question of the admission of a call. Its error is the response.
@@ -25,7 +26,7 @@ type step struct {
 	ask  func(e *gates, c echo.Context, r *request) error
 }
 
-// steps is the order in which a call of the API is admitted. deploy/docs/limits.md lists it. What a call takes is
+// steps is the order in which a call of the API is admitted. docs/limits.md lists it. What a call takes is
 // returned at its end. All of it comes before the body is read.
 var steps = []step{
 	{"a place among all calls", (*gates).place},
@@ -50,7 +51,7 @@ type gates struct {
 	calls         *allowance.Allowance
 	slots         map[*admission.Resource]*allowance.Allowance
 	// parameters are those of each route.
-	parameters map[string]Names
+	parameters map[string]fields.Names
 }
 
 func newGates(e edge) *gates {
@@ -59,9 +60,9 @@ func newGates(e edge) *gates {
 	if cfg.MaxOfOne > 0 {
 		calls.Organization, calls.Project = cfg.MaxOfOne, cfg.MaxOfOne
 	}
-	parameters := map[string]Names{}
+	parameters := map[string]fields.Names{}
 	for _, r := range auth.Routes() {
-		parameters[r.Method+" "+r.Path] = NewNames(r.Parameters()...)
+		parameters[r.Method+" "+r.Path] = fields.NewNames(r.Parameters()...)
 		if row, _ := admission.RouteOf(r); row.Slot != nil && slots[row.Slot] == nil {
 			slots[row.Slot] = row.Slot.New()
 		}
@@ -183,12 +184,12 @@ func (g *gates) query(c echo.Context, r *request) error {
 	}
 	names, sent := g.parameters[r.route.Method+" "+r.route.Path], c.QueryParams()
 	r.query = url.Values{}
-	var problems Problems
+	var problems fields.Problems
 	for _, name := range slices.Sorted(maps.Keys(sent)) {
-		if slices.Contains(names.list, name) {
+		if names.Has(name) {
 			r.query[name] = sent[name]
 		} else if len(name) <= rawjson.MaxName {
-			problems.checkName(names, "", []byte(name))
+			problems.CheckName(names, "", []byte(name))
 		}
 	}
 	return problems.Err()

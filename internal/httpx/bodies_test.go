@@ -42,7 +42,7 @@ func TestBodies_OneLongestAtATime(t *testing.T) {
 
 // The order in which a call is admitted is in limits.md.
 func TestSteps_Documented(t *testing.T) {
-	text, err := os.ReadFile("../../deploy/docs/limits.md")
+	text, err := os.ReadFile("../../docs/limits.md")
 	if err != nil {
 		t.Fatal(err)
 	}

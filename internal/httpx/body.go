@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/rawjson"
 	"github.com/annals-project/annals/internal/allowance"
+	"github.com/annals-project/annals/internal/fields"
 )
 
 const (
@@ -62,6 +63,18 @@ func Body(c echo.Context, limit int64) ([]byte, error) {
 		return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest, "the body is not one JSON value in UTF-8: %v", err)
 	}
 	return raw, held.weigh(c.Request().Context(), len(raw), values)
+}
+
+// Decode reads the body of a request, an object of at most limit bytes, into a value. The faults are those of Body and
+// of fields.Decode. With a fault of the latter comes what could be read.
+func Decode[T any](
+	c echo.Context, limit int64, names fields.Names, read func(fields.Object) (T, error),
+) (v T, err error) {
+	body, err := Body(c, limit)
+	if err != nil {
+		return v, err
+	}
+	return fields.Decode(body, "", names, read)
 }
 
 // RawBody reads the body of a request of any media type, at most limit bytes. tooLong is the fault of a

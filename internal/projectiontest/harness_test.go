@@ -109,14 +109,21 @@ func (sends) Pending(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]
 
 func (sends) Completed(context.Context, auth.Project, uuid.UUID) (bool, error) { return false, nil }
 
+var namespaces = stream.NewNamespaces(make([]byte, 32))
+
 func (h *harness) setUp(codec *eventstore.Codec) {
 	discard := slog.New(slog.DiscardHandler)
 	h.store = eventstoretest.NewMemory()
 	h.log = commands.NewJournal(h.store, codec, discard)
-	h.project = auth.Project{ID: uuid.New(), Number: 1, Slug: "default", Namespace: uuid.New()}
+	h.project = auth.Project{ID: uuid.New(), Number: 1, Slug: "default"}
+	stored := uuid.New()
+	var err error
+	if h.project.Namespace, err = namespaces.Of(stored); err != nil {
+		h.t.Fatal(err)
+	}
 	created := registry.ProjectCreated{
 		OrganizationID: uuid.New(), ProjectID: h.project.ID, Number: 1, Slug: "default", Name: "default",
-		Namespace: stream.Namespace{ID: h.project.Namespace}, CreatedAt: time.Unix(1, 0).UTC(),
+		Namespace: stored, CreatedAt: time.Unix(1, 0).UTC(),
 	}
 	meta := event.Meta{CommandID: uuid.New(), Principal: "first start"}
 	if _, err := h.log.Append(h.t.Context(), stream.Registry, eventstore.NoStream, meta, created); err != nil {
@@ -141,17 +148,17 @@ func (h *harness) setUp(codec *eventstore.Codec) {
 		AudienceViews: readapi.AudienceViews{Queries: records},
 	})
 	readapi.Register(e, readapi.Deps{
-		Identities: records, Audiences: records, Meter: free{},
-		Recall: recall.New(recall.Config{
+		Identities: records, Audiences: records,
+		Recall: recall.Charged{Meter: free{}, Recalls: recall.New(recall.Config{
 			DB: h.db, Index: h.index, Analyzers: h.analyzers, Blobs: h.log, Viewers: records,
 			Projections: recalltest.Running{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
-		}),
+		})},
 	})
 	h.api = e
 	h.projectors = []projectiontest.Projector{
 		datapoints.New(
 			h.log,
-		), memories.New(h.log, discard), directory.New(h.log, stream.Namespaces{}, discard),
+		), memories.New(h.log, discard), directory.New(h.log, namespaces, discard),
 		recallindex.New(h.index, h.log, h.analyzers, discard),
 	}
 }

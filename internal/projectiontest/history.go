@@ -37,10 +37,9 @@ type History struct {
 	wipes      []*wipe
 	blobs      []string
 	// ends are the positions at which steps ended. searchable is the index in ends of the last
-	// watermark; watermarks reports that there was one.
+	// watermark.
 	ends       []eventstore.Position
 	searchable int
-	watermarks bool
 }
 
 // point is a data point as the writers know it.

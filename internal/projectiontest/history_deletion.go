@@ -143,8 +143,7 @@ func (h *History) clean() {
 	h.Append(stream.Name(stream.Deletion, w.id), &deletion.Cleaned{ProjectID: w.project, CleanedAt: h.now()})
 }
 
-// factsOf returns the retained facts of a data point, in one part or two. Older facts, from before
-// watermarks, name no range.
+// factsOf returns the retained facts of a data point, in one part or two.
 func (h *History) factsOf(p *point) []*deletion.FactsKept {
 	all := deletion.FactsKept{
 		ProjectID: p.project, DataPoint: p.id, Facts: slices.Clone(p.events), DeletedAt: p.deleted,
@@ -155,11 +154,12 @@ func (h *History) factsOf(p *point) []*deletion.FactsKept {
 			all.Facts[n].SearchableAt = h.sendByID(fact.IngestionID).searchableAt
 		}
 	}
-	if !h.watermarks && h.chance("facts of an earlier version") {
-		all.Blobs = slices.Clone(p.blobs)
-		return []*deletion.FactsKept{&all}
+	for _, fact := range all.Facts {
+		if fact.CreatedRevision() && !fact.Historic {
+			all.Newest = max(all.Newest, fact.Revision)
+		}
 	}
-	all.Newest, all.To, all.Complete = all.NewestRevision(), int64(len(all.Facts)), true
+	all.To, all.Complete = int64(len(all.Facts)), true
 	if len(all.Facts) < 2 || !h.chance("in two parts") {
 		all.Blobs = slices.Clone(p.blobs)
 		return []*deletion.FactsKept{&all}

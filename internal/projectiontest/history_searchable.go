@@ -28,7 +28,6 @@ func (h *History) watermark() {
 		return
 	}
 	h.searchable = len(h.ends) - 1 - h.pick("steps that are not searchable", len(h.ends)-h.searchable)
-	h.watermarks = true
 	e := &pipeline.Searchable{Position: uint64(h.ends[h.searchable]), SearchableAt: h.now()}
 	h.Append(stream.Pipeline, e)
 	for _, s := range h.sends {

@@ -51,11 +51,8 @@ func applied(t *testing.T, w *writer) access.Queries {
 
 var namespaces = stream.NewNamespaces(make([]byte, 32))
 
-// storedNamespace returns a project's namespace in the log. "archived" and "two" are of an earlier
-// version.
-func storedNamespace(slug string) stream.Namespace {
-	return stream.Namespace{ID: id("namespace of " + slug), Keyed: slug != "archived" && slug != "two"}
-}
+// storedNamespace returns a project's namespace in the log.
+func storedNamespace(slug string) uuid.UUID { return id("namespace of " + slug) }
 
 func projectOf(slug string, number int64) auth.Project {
 	namespace, err := namespaces.Of(storedNamespace(slug))

@@ -10,7 +10,6 @@ import (
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/domain/registry"
-	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pgarray"
 )
@@ -37,7 +36,7 @@ type projectRow struct {
 	number       int64
 	slug         string
 	name         string
-	namespace    stream.Namespace
+	namespace    uuid.UUID
 	archived     bool
 	ingestionCap *int64
 	creditCap    *int64

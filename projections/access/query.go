@@ -44,13 +44,13 @@ func (q Queries) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (
 	p, l := &h.Project, &h.Limits
 	switch kind {
 	case auth.ProjectKey:
-		var stored stream.Namespace
+		var stored uuid.UUID
 		err = q.DB.QueryRow(ctx, `select k.id, k.name, k.prefix, o.id, not o.prepared, o.plan, o.spend_cap_tenths,
-				p.id, p.number, p.slug, p.namespace, p.keyed, p.archived, p.ingestion_cap, p.credit_cap_tenths
+				p.id, p.number, p.slug, p.namespace, p.archived, p.ingestion_cap, p.credit_cap_tenths
 			from access.keys k join access.projects p on p.id = k.project_id join access.organizations o on o.id = p.organization_id
 			where k.hash = $1 and k.revoked_at is null`, hash[:]).
 			Scan(&h.KeyID, &h.KeyName, &h.KeyPrefix, &h.OrganizationID, &h.Preparing, &l.Plan, &l.SpendCapTenths,
-				&p.ID, &p.Number, &p.Slug, &stored.ID, &stored.Keyed, &h.Archived, &l.IngestionCap, &l.CreditCapTenths)
+				&p.ID, &p.Number, &p.Slug, &stored, &h.Archived, &l.IngestionCap, &l.CreditCapTenths)
 		if err == nil {
 			p.Namespace, err = q.Namespaces.Of(stored)
 		}
@@ -83,12 +83,12 @@ func (q Queries) ProjectNamed(ctx context.Context, organizationID uuid.UUID, slu
 	}, ok, err
 }
 
-const selectProjects = `select id, number, slug, namespace, keyed, organization_id, name, archived, ingestion_cap, credit_cap_tenths, created_at from access.projects `
+const selectProjects = `select id, number, slug, namespace, organization_id, name, archived, ingestion_cap, credit_cap_tenths, created_at from access.projects `
 
 func (q Queries) scanProject(row pgx.CollectableRow) (p Project, err error) {
-	var stored stream.Namespace
+	var stored uuid.UUID
 	if err = row.Scan(
-		&p.ID, &p.Number, &p.Slug, &stored.ID, &stored.Keyed, &p.OrganizationID, &p.Name, &p.Archived,
+		&p.ID, &p.Number, &p.Slug, &stored, &p.OrganizationID, &p.Name, &p.Archived,
 		&p.IngestionCap, &p.CreditCapTenths, &p.CreatedAt,
 	); err != nil {
 		return p, err

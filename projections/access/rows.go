@@ -62,13 +62,13 @@ func load(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) (*fo
 	})
 	pgarray.Queue(
 		b,
-		`select id, organization_id, number, slug, name, namespace, keyed, archived, ingestion_cap, credit_cap_tenths, created_at
+		`select id, organization_id, number, slug, name, namespace, archived, ingestion_cap, credit_cap_tenths, created_at
 		from projects where id = any($1::uuid[])`,
 		projects,
 		func(rows pgx.Rows) error {
 			for rows.Next() {
 				r := &projectRow{}
-				if err := rows.Scan(&r.id, &r.organization, &r.number, &r.slug, &r.name, &r.namespace.ID, &r.namespace.Keyed,
+				if err := rows.Scan(&r.id, &r.organization, &r.number, &r.slug, &r.name, &r.namespace,
 					&r.archived, &r.ingestionCap, &r.creditCap, &r.createdAt); err != nil {
 					return err
 				}
@@ -130,17 +130,16 @@ func (p *fold) save(ctx context.Context, tx pgx.Tx) error {
 	}
 	if rows := changed(p.projects, func(r *projectRow) bool { return r.dirty }); len(rows) > 0 {
 		b.Queue(
-			`insert into projects (id, organization_id, number, slug, name, namespace, keyed, archived, ingestion_cap, credit_cap_tenths, created_at)
-			select * from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::boolean[], $8::boolean[], $9::bigint[],
-				$10::bigint[], $11::timestamptz[])
+			`insert into projects (id, organization_id, number, slug, name, namespace, archived, ingestion_cap, credit_cap_tenths, created_at)
+			select * from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::boolean[], $8::bigint[], $9::bigint[],
+				$10::timestamptz[])
 			on conflict (id) do update set archived = excluded.archived, ingestion_cap = excluded.ingestion_cap, credit_cap_tenths = excluded.credit_cap_tenths`,
 			pgarray.IDs(rows, func(r *projectRow) uuid.UUID { return r.id }),
 			pgarray.IDs(rows, func(r *projectRow) uuid.UUID { return r.organization }),
 			pgarray.Column(rows, func(r *projectRow) int64 { return r.number }),
 			pgarray.Column(rows, func(r *projectRow) string { return r.slug }),
 			pgarray.Column(rows, func(r *projectRow) string { return r.name }),
-			pgarray.IDs(rows, func(r *projectRow) uuid.UUID { return r.namespace.ID }),
-			pgarray.Column(rows, func(r *projectRow) bool { return r.namespace.Keyed }),
+			pgarray.IDs(rows, func(r *projectRow) uuid.UUID { return r.namespace }),
 			pgarray.Column(rows, func(r *projectRow) bool { return r.archived }),
 			pgarray.Column(rows, func(r *projectRow) *int64 { return r.ingestionCap }),
 			pgarray.Column(rows, func(r *projectRow) *int64 { return r.creditCap }),

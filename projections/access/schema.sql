@@ -27,7 +27,6 @@ create table projects (
 	slug            text not null,
 	name            text not null,
 	namespace       uuid not null,
-	keyed           boolean not null,           -- ids are made in a namespace that is derived from this one with the hash key
 	archived        boolean not null,
 	ingestion_cap     bigint,
 	credit_cap_tenths bigint,

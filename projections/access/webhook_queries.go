@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/internal/auth"
 )
@@ -66,15 +65,15 @@ func (q Queries) WebhookByID(ctx context.Context, id string) (w Webhook, ok bool
 
 // webhookByToken fills the holder of a webhook's token.
 func (q Queries) webhookByToken(ctx context.Context, hash [32]byte, h *auth.Holder) error {
-	var stored stream.Namespace
+	var stored uuid.UUID
 	var settings string
 	w, p, l := &auth.Webhook{}, &h.Project, &h.Limits
 	err := q.DB.QueryRow(ctx, `select w.id, w.token_id, w.settings, w.paused, o.id, not o.prepared, o.plan, o.spend_cap_tenths,
-			p.id, p.number, p.slug, p.namespace, p.keyed, p.archived, p.ingestion_cap, p.credit_cap_tenths
+			p.id, p.number, p.slug, p.namespace, p.archived, p.ingestion_cap, p.credit_cap_tenths
 		from access.webhooks w join access.projects p on p.id = w.project_id join access.organizations o on o.id = p.organization_id
 		where w.token_hash = $1`, hash[:]).
 		Scan(&w.ID, &h.KeyID, &settings, &w.Paused, &h.OrganizationID, &h.Preparing, &l.Plan, &l.SpendCapTenths,
-			&p.ID, &p.Number, &p.Slug, &stored.ID, &stored.Keyed, &h.Archived, &l.IngestionCap, &l.CreditCapTenths)
+			&p.ID, &p.Number, &p.Slug, &stored, &h.Archived, &l.IngestionCap, &l.CreditCapTenths)
 	if err != nil {
 		return err
 	}

@@ -44,25 +44,6 @@ func (q Queries) ListAuthored(ctx context.Context, project uuid.UUID, author str
 	return ids, nil
 }
 
-// maxResent bounds ListResent.
-const maxResent = 2_000_000
-
-// ListResent returns the live data points of a project that were sent again without a new revision. Who sent them again
-// is in their streams only. There may be more if the list has its most.
-func (q Queries) ListResent(ctx context.Context, project uuid.UUID) ([]uuid.UUID, error) {
-	rows, err := q.DB.Query(ctx, `select distinct i.data_point from datapoints.items i
-		join datapoints.data_points d on d.id = i.data_point
-		where i.project_id = $1 and i.outcome in ('unchanged', 'moved') limit $2`, project, maxResent)
-	if err != nil {
-		return nil, fmt.Errorf("list data points that were sent again: %w", err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	if err != nil {
-		return nil, fmt.Errorf("list data points that were sent again: %w", err)
-	}
-	return ids, nil
-}
-
 // CountUncleaned counts the deletions of a project up to a position that are not recorded as cleaned.
 func (q Queries) CountUncleaned(ctx context.Context, project uuid.UUID, to eventstore.Position) (n int, err error) {
 	err = q.DB.QueryRow(ctx, `select count(*) from datapoints.deletions

@@ -243,8 +243,15 @@ func (w *fixture) kept(operation, source string, facts ...deletion.RetainedFact)
 }
 
 func (w *fixture) keptOf(deletedAt time.Time, operation, source string, facts ...deletion.RetainedFact) {
+	newest := 0
+	for _, fact := range facts {
+		if fact.CreatedRevision() && !fact.Historic {
+			newest = max(newest, fact.Revision)
+		}
+	}
 	w.last = w.Append(stream.Name(stream.Deletion, id(operation)), &deletion.FactsKept{
 		ProjectID: w.project, DataPoint: id(source), Facts: facts, Blobs: []string{"blob-of-" + source}, DeletedAt: deletedAt,
+		To: int64(len(facts)), Complete: true, Newest: newest,
 	})
 }
 

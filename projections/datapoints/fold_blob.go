@@ -110,17 +110,13 @@ const (
 	deleteBlobs  = `delete from blobs where stream = any($1::text[])`
 )
 
-// uuidArray formats ids as the text of a Postgres array. It returns nil for a nil list.
-func uuidArray(list []uuid.UUID) *string {
-	if list == nil {
-		return nil
-	}
+// uuidArray formats ids as the text of a Postgres array.
+func uuidArray(list []uuid.UUID) string {
 	ids := make([]string, len(list))
 	for n, id := range list {
 		ids[n] = id.String()
 	}
-	text := "{" + strings.Join(ids, ",") + "}"
-	return &text
+	return "{" + strings.Join(ids, ",") + "}"
 }
 
 func (f *fold) saveBlobs(b *pgx.Batch) {
@@ -139,7 +135,7 @@ func (f *fold) saveBlobs(b *pgx.Batch) {
 			pgarray.Column(rows, func(r *blobRow) bool { return r.referred }),
 			pgarray.Column(rows, func(r *blobRow) *uuid.UUID { return pgarray.Optional(r.send) }),
 			pgarray.Column(rows, func(r *blobRow) int64 { return int64(r.position) }),
-			pgarray.Column(rows, func(r *blobRow) *string { return uuidArray(r.opened.Holds) }))
+			pgarray.Column(rows, func(r *blobRow) string { return uuidArray(r.opened.Holds) }))
 	}
 	if rows := filter(f.blobs, func(r *blobRow) bool { return r.opened == nil && !r.ended }); len(rows) > 0 {
 		b.Queue(updateBlobs,

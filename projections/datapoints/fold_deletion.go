@@ -38,7 +38,7 @@ func (f *fold) deleted(at eventstore.Position, id uuid.UUID, e *datapoint.Delete
 // alone, whether or not this replay read the events of the data point, so that both replays yield
 // the same rows: this is the erasure law.
 func (f *fold) factsKept(at eventstore.Position, id uuid.UUID, e *deletion.FactsKept) {
-	deletedAt, newest := pgarray.Instant(e.DeletedAt), e.NewestRevision()
+	deletedAt, newest := pgarray.Instant(e.DeletedAt), e.Newest
 	for _, fact := range e.Facts {
 		s := f.send(fact.IngestionID, e.ProjectID)
 		if !s.known {
@@ -67,7 +67,7 @@ func (f *fold) factsKept(at eventstore.Position, id uuid.UUID, e *deletion.Facts
 				i.bytes = 0
 			})
 		}
-		if e.Ranged() && fact.CreatedRevision() {
+		if fact.CreatedRevision() {
 			s.setSearchableAt(fact.SearchableAt)
 		}
 		s.derivePhase(at)
@@ -75,7 +75,7 @@ func (f *fold) factsKept(at eventstore.Position, id uuid.UUID, e *deletion.Facts
 	f.removeErased(at, e)
 	f.ensureDeletion(at, id, e.ProjectID, e.DeletedAt)
 	row := f.addErasure(at, e.DataPoint, e.ProjectID, id)
-	row.factsKept, row.blobs, row.dirty = row.factsKept || e.Complete || !e.Ranged(), e.Blobs, true
+	row.factsKept, row.blobs, row.dirty = row.factsKept || e.Complete, e.Blobs, true
 }
 
 // addErasure adds a data point to the work list of the finisher.

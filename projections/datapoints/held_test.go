@@ -41,10 +41,10 @@ func TestApply_AcceptedTexts(tt *testing.T) {
 		occurred := time.Date(rapid.IntRange(0, 9999).Draw(t, "year"), 12, 31, 23, 59, 59,
 			rapid.IntRange(0, 999999999).Draw(t, "ns"), time.UTC)
 		from := w.send("s", alone)
-		from.Author = name.Draw(t, "author")
+		author := name.Draw(t, "author")
 		w.Append(stream.Name(
 			stream.DataPoint, id("a"),
-		), &datapoint.RevisionAccepted{Send: from, Body: body, States: datapoint.States{
+		), &datapoint.RevisionAccepted{Send: from, Body: body, Author: author, States: datapoint.States{
 			Effect: datapoint.State{
 				SourceID: source, Revision: 1, LastNumber: 1, Label: &label, OccurredAt: occurred, IngestionID: id("s"),
 			},

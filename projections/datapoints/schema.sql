@@ -111,7 +111,7 @@ create table blobs (
 	deadline   timestamptz not null,
 	referred   boolean not null,                -- by an event of its owner
 	send       uuid,                            -- the committed batch that it is the stage of
-	holds      uuid[],                          -- data points or identities with text in the stage; null: unknown
+	holds      uuid[] not null,                 -- data points or identities with text in the stage
 	spent      boolean not null default false,  -- the staged rows of a fanned-out bulk write
 	position   bigint not null                  -- of its first event
 );

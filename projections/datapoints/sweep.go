@@ -83,8 +83,7 @@ func (q Queries) BatchesOf(ctx context.Context, dataPoints []uuid.UUID) ([]work.
 // a send or bulk write that was not stored, or not yet. projects[n] is the project of ids[n].
 func (q Queries) Copied(ctx context.Context, projects, ids []uuid.UUID) (map[uuid.UUID]bool, error) {
 	rows, err := q.DB.Query(ctx, `select distinct k.id from unnest($1::uuid[], $2::uuid[]) k (project_id, id)
-		join datapoints.blobs b on b.project_id = k.project_id and not b.referred and b.send is null and (b.holds is null
-			or k.id = any(b.holds))`,
+		join datapoints.blobs b on b.project_id = k.project_id and not b.referred and b.send is null and k.id = any(b.holds)`,
 		projects, ids)
 	if err != nil {
 		return nil, fmt.Errorf("look for copies in stages: %w", err)

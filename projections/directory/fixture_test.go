@@ -41,11 +41,8 @@ func id(name string) uuid.UUID { return uuid.NewSHA1(uuid.NameSpaceURL, []byte(n
 
 var namespaces = stream.NewNamespaces(make([]byte, 32))
 
-// storedNamespace is the namespace of a project in the log. Project "old" was created by an earlier
-// version.
-func storedNamespace(slug string) stream.Namespace {
-	return stream.Namespace{ID: id("namespace of " + slug), Keyed: slug != "old"}
-}
+// storedNamespace is the namespace of a project in the log.
+func storedNamespace(slug string) uuid.UUID { return id("namespace of " + slug) }
 
 func project(slug string) auth.Project {
 	namespace, err := namespaces.Of(storedNamespace(slug))

@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/registry"
@@ -28,7 +29,7 @@ func (s ids) has(id uuid.UUID) bool { _, ok := s[id]; return ok }
 
 // projectRow is a row of table projects.
 type projectRow struct {
-	namespace stream.Namespace
+	namespace uuid.UUID
 	createdAt time.Time
 	// before is the position of the newest change of its audiences before the page, rulesAt after
 	// it.
@@ -97,11 +98,7 @@ func newFold(p *Projector, tx pgx.Tx) *fold {
 // apply folds one event. It fails on an unknown event and on one that contradicts an earlier event.
 func (f *fold) apply(ctx context.Context, decoded eventstore.DecodedEvent) error {
 	if send, _, ok := datapoint.SendOf(decoded.Event); ok {
-		if id := datapoint.AuthorIDOf(decoded.Event); id != uuid.Nil {
-			f.noteSeen(send.ProjectID, id, send.AcceptedAt)
-			return nil
-		}
-		return f.noteAuthor(send)
+		return f.noteAuthor(send, decoded.Event)
 	}
 	owner := stream.Owner(decoded.Stream)
 	switch e := decoded.Event.(type) {
@@ -141,8 +138,12 @@ func (f *fold) apply(ctx context.Context, decoded eventstore.DecodedEvent) error
 }
 
 // noteAuthor records when the author of a send was seen.
-func (f *fold) noteAuthor(send datapoint.Send) error {
-	if send.Author == "" {
+func (f *fold) noteAuthor(send datapoint.Send, e event.Event) error {
+	name, record := datapoint.AuthorOf(e)
+	if record != uuid.Nil {
+		f.noteSeen(send.ProjectID, record, send.AcceptedAt)
+	}
+	if name == "" {
 		return nil
 	}
 	project := f.projects[send.ProjectID]
@@ -153,7 +154,7 @@ func (f *fold) noteAuthor(send datapoint.Send) error {
 	if err != nil {
 		return err
 	}
-	f.noteSeen(send.ProjectID, stream.IdentityID(namespace, send.Author), send.AcceptedAt)
+	f.noteSeen(send.ProjectID, stream.IdentityID(namespace, name), send.AcceptedAt)
 	return nil
 }
 

@@ -309,7 +309,7 @@ func (h *history) seen(name string) {
 		})
 	case 1:
 		h.Append(stream.Name(stream.DataPoint, point),
-			&datapoint.Resent{Send: datapoint.Send{ProjectID: here.ID, Author: name, AcceptedAt: at}})
+			&datapoint.RevisionAccepted{Send: datapoint.Send{ProjectID: here.ID, AcceptedAt: at}, Author: name})
 	case 2:
 		h.Append(stream.Name(stream.Deletion, point), &deletion.FactsKept{
 			ProjectID: here.ID, DataPoint: point,

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	selectProjects = `select project_id, namespace, keyed, created_at, rules_at from projects
+	selectProjects = `select project_id, namespace, created_at, rules_at from projects
 		where project_id = any($1::uuid[])`
 	selectIdentities = `select id, project_id, identity, marks, origin, created_at, updated_at from identities
 		where id = any($1::uuid[])`
@@ -40,7 +40,7 @@ func (f *fold) touch(ctx context.Context, events []eventstore.DecodedEvent) (tou
 	t := touched{projects: ids{}, identities: ids{}, audiences: ids{}, members: ids{}, closedBulks: ids{}}
 	for _, decoded := range events {
 		if send, _, ok := datapoint.SendOf(decoded.Event); ok {
-			if send.Author != "" || datapoint.AuthorIDOf(decoded.Event) != uuid.Nil {
+			if name, record := datapoint.AuthorOf(decoded.Event); name != "" || record != uuid.Nil {
 				t.projects.add(send.ProjectID)
 			}
 			continue
@@ -113,7 +113,7 @@ func (p *Projector) load(ctx context.Context, tx pgx.Tx, events []eventstore.Dec
 func (f *fold) readProjects(rows pgx.Rows) error {
 	for rows.Next() {
 		id, row := uuid.UUID{}, &projectRow{}
-		err := rows.Scan(&id, &row.namespace.ID, &row.namespace.Keyed, &row.createdAt, (*uint64)(&row.before))
+		err := rows.Scan(&id, &row.namespace, &row.createdAt, (*uint64)(&row.before))
 		if err != nil {
 			return err
 		}

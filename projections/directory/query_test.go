@@ -267,7 +267,7 @@ func TestLastSeen_SinceCreation(t *testing.T) {
 	at := func(minute int) time.Time { return noon.Add(time.Duration(minute) * time.Minute) }
 	wrote := func(author string, minute int) {
 		w.Append(stream.Name(stream.DataPoint, id("point")),
-			&datapoint.RevisionAccepted{Send: datapoint.Send{ProjectID: here.ID, Author: author, AcceptedAt: at(minute)}})
+			&datapoint.RevisionAccepted{Send: datapoint.Send{ProjectID: here.ID, AcceptedAt: at(minute)}, Author: author})
 	}
 	pending := seen{}
 	w.queries = directory.NewQueries(w.db, head{}, head{}, head{}, pending)
@@ -319,7 +319,7 @@ func TestApply_Contradictions(t *testing.T) {
 		"the end of one of no project": func(w *writer) { w.Facts = w.Facts[1:]; w.endAudience("a") },
 		"an author of no project": func(w *writer) {
 			w.Append(stream.Name(stream.DataPoint, id("p")),
-				&datapoint.Resent{Send: datapoint.Send{ProjectID: id("nowhere"), Author: "ana"}})
+				&datapoint.RevisionAccepted{Send: datapoint.Send{ProjectID: id("nowhere")}, Author: "ana"})
 		},
 		"a foreign event": func(w *writer) { w.Append(stream.Name(stream.Identity, who("ana")), foreign{}) },
 	} {

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	upsertProjects = `insert into projects (project_id, namespace, keyed, created_at, rules_at)
-		select * from unnest($1::uuid[], $2::uuid[], $3::boolean[], $4::timestamptz[], $5::bigint[])
+	upsertProjects = `insert into projects (project_id, namespace, created_at, rules_at)
+		select * from unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::bigint[])
 		on conflict (project_id) do update set rules_at = excluded.rules_at`
 	upsertSeen = `insert into seen (id, project_id, at) select * from unnest($1::uuid[], $2::uuid[], $3::timestamptz[])
 		on conflict (id) do update set at = excluded.at where seen.at < excluded.at`
@@ -86,8 +86,7 @@ func (f *fold) saveProjects(b *pgx.Batch) {
 	}
 	if len(keys) > 0 {
 		b.Queue(upsertProjects, pgarray.IDs(keys, self),
-			pgarray.IDs(keys, func(id uuid.UUID) uuid.UUID { return f.projects[id].namespace.ID }),
-			pgarray.Column(keys, func(id uuid.UUID) bool { return f.projects[id].namespace.Keyed }),
+			pgarray.IDs(keys, func(id uuid.UUID) uuid.UUID { return f.projects[id].namespace }),
 			pgarray.Column(keys, func(id uuid.UUID) time.Time { return f.projects[id].createdAt }),
 			pgarray.Column(keys, func(id uuid.UUID) int64 { return int64(f.projects[id].rulesAt) }))
 	}

@@ -2,7 +2,6 @@
 create table projects (
 	project_id uuid primary key,
 	namespace  uuid not null,
-	keyed      boolean not null,                -- record ids use a namespace derived from this one with the hash key
 	created_at timestamptz not null,
 	rules_at   bigint not null,                 -- position of the newest change of its audiences, 0: none
 	identities bigint not null default 0        -- records with known content

@@ -12,12 +12,15 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/rawjson"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/projections/access"
 )
 
 // MaxExplainedSources is the most source ids of one ExplainRequest.
 const MaxExplainedSources = 100
+
+// maxRecall is the most bytes of a recall, as of its body in the API.
+const maxRecall = 1 << 20
 
 // ExplainRequest is a recall to explain. It names the project by slug, with Organization, a name or an
 // id, if several have it, or by KeyHash, the SHA-256 of one of its keys.
@@ -41,8 +44,6 @@ type Explainer struct {
 	Recall interface {
 		Explain(ctx context.Context, q Query, sourceIDs []string) (Explanation, error)
 	}
-	// Parse reads the body of a recall.
-	Parse func(body []byte) (Query, error)
 	Plans metering.PlanTerms
 }
 
@@ -52,7 +53,7 @@ func (e Explainer) Explain(ctx context.Context, in ExplainRequest) (Explanation,
 	if err := in.check(); err != nil {
 		return Explanation{}, err
 	}
-	q, err := e.Parse(in.Recall)
+	q, err := ParseQuery(in.Recall)
 	if f, is := errors.AsType[*fault.Error](err); is {
 		err = fault.New(f.Kind, f.Code, "%v", f) // an operator reads the code too
 	}
@@ -76,12 +77,12 @@ func (in ExplainRequest) check() error {
 		return invalid("%d source ids: want at most %d", len(in.SourceIDs), MaxExplainedSources)
 	}
 	for _, id := range in.SourceIDs {
-		if err := httpx.CheckName(id, 1, limit.SourceID); err != nil {
+		if err := fields.CheckName(id, 1, limit.SourceID); err != nil {
 			return invalid("the source id %.100q %v", id, err)
 		}
 	}
-	if len(in.Recall) > httpx.SmallLimit {
-		return invalid("the recall has %d bytes: want at most %d", len(in.Recall), httpx.SmallLimit)
+	if len(in.Recall) > maxRecall {
+		return invalid("the recall has %d bytes: want at most %d", len(in.Recall), maxRecall)
 	}
 	if err := rawjson.Check(in.Recall); err != nil {
 		return invalid("the recall cannot be read: %v", err)

@@ -37,14 +37,19 @@ type viewerFixture struct {
 func newViewerFixture(t *testing.T) *viewerFixture {
 	t.Helper()
 	v := &viewerFixture{Harness: recalltest.New(t, nil)}
-	v.AddProjector(directory.New(v, stream.Namespaces{}, slog.New(slog.DiscardHandler)))
+	namespaces, stored := stream.NewNamespaces(make([]byte, 32)), uuid.New()
+	var err error
+	if v.Project.Namespace, err = namespaces.Of(stored); err != nil {
+		t.Fatal(err)
+	}
+	v.AddProjector(directory.New(v, namespaces, slog.New(slog.DiscardHandler)))
 	v.directory = directory.NewQueries(v.DB, nil, v, nil, nil)
 	config := v.Config()
 	config.Viewers, config.Now = v, time.Now
 	v.service = recall.New(config)
 	v.Append(stream.Registry, registry.ProjectCreated{
 		ProjectID: v.Project.ID, Slug: v.Project.Slug,
-		Namespace: stream.Namespace{ID: v.Project.Namespace}, CreatedAt: v.Now,
+		Namespace: stored, CreatedAt: v.Now,
 	})
 	return v
 }

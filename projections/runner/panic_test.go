@@ -67,10 +67,10 @@ func TestRunner_PanicOfADecoderStopsAtTheEvent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			var err error
-			if w.codec, err = eventstore.NewCodec([]domain.Entry{
-				{Name: "tally.added.v1", New: func() event.Event { return new(added) }},
-				{Name: "tally.cursed.v1", New: func() event.Event { return new(cursed) }},
-				{Name: "registry.event-set-aside.v1", New: func() event.Event { return new(registry.EventSetAside) }},
+			if w.codec, err = eventstore.NewCodec([]domain.Constructor{
+				func() event.Event { return new(added) },
+				func() event.Event { return new(cursed) },
+				func() event.Event { return new(registry.EventSetAside) },
 			}); err != nil {
 				t.Fatal(err)
 			}

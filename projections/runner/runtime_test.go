@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -185,6 +184,11 @@ func TestRunner_EventThatCannotBeApplied(t *testing.T) {
 	}
 }
 
+// ofTomorrow is an event of a newer release.
+type ofTomorrow struct{ added }
+
+func (ofTomorrow) EventType() string { return "tally.of-tomorrow.v1" }
+
 // An event of a newer release stops the projector of an older one. The newer one continues from
 // there: nothing has to be rebuilt.
 func TestRunner_StoppedEventBecomesKnown(t *testing.T) {
@@ -211,9 +215,9 @@ func TestRunner_StoppedEventBecomesKnown(t *testing.T) {
 	})
 
 	var err error
-	w.codec, err = eventstore.NewCodec([]domain.Entry{
-		{Name: "tally.added.v1", New: func() event.Event { return new(added) }},
-		{Name: "tally.of-tomorrow.v1", Up: func(data json.RawMessage) (string, json.RawMessage, error) { return "tally.added.v1", data, nil }},
+	w.codec, err = eventstore.NewCodec([]domain.Constructor{
+		func() event.Event { return new(added) },
+		func() event.Event { return new(ofTomorrow) },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -72,7 +72,7 @@ type memoryRow struct{ id, node uuid.UUID }
 
 type deletedRow struct {
 	dataPoint, project uuid.UUID
-	request            *uuid.UUID
+	request            uuid.UUID
 	at                 time.Time
 }
 
@@ -202,7 +202,7 @@ func (p Projector) memoriesDerived(
 }
 
 // factsKept writes the ids of an erased data point from its retained facts alone, whether or not this
-// replay read its streams: this is the erasure law. Facts of earlier versions count no memories.
+// replay read its streams: this is the erasure law.
 func (f *fold) factsKept(e *deletion.FactsKept) {
 	for _, fact := range e.Facts {
 		if fact.CreatedRevision() {
@@ -225,11 +225,7 @@ func (f *fold) erase(e *deletion.FactsKept, number int) {
 }
 
 func (f *fold) markDeleted(dataPoint, project, request uuid.UUID, at time.Time) {
-	row := deletedRow{dataPoint: dataPoint, project: project, request: pgarray.Optional(request), at: pgarray.Instant(at)}
-	if before, ok := f.deleted[dataPoint]; ok && row.request == nil {
-		row.request = before.request
-	}
-	f.deleted[dataPoint] = row
+	f.deleted[dataPoint] = deletedRow{dataPoint: dataPoint, project: project, request: request, at: pgarray.Instant(at)}
 	f.gone[dataPoint] = struct{}{}
 }
 
@@ -257,7 +253,7 @@ func (f *fold) save(ctx context.Context, tx pgx.Tx) error {
 		b.Queue(upsertDeleted,
 			pgarray.IDs(rows, func(r deletedRow) uuid.UUID { return r.dataPoint }),
 			pgarray.IDs(rows, func(r deletedRow) uuid.UUID { return r.project }),
-			pgarray.Column(rows, func(r deletedRow) *uuid.UUID { return r.request }),
+			pgarray.Column(rows, func(r deletedRow) uuid.UUID { return r.request }),
 			pgarray.Column(rows, func(r deletedRow) time.Time { return r.at }))
 	}
 	if err := pgarray.Flush(ctx, tx, b); err != nil {

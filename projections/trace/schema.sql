@@ -21,6 +21,6 @@ create table memories (
 create table deleted (
 	data_point uuid primary key,
 	project_id uuid not null,
-	request_id uuid,                            -- null: retained by an earlier version, which did not note it
+	request_id uuid not null,
 	deleted_at timestamptz not null
 );

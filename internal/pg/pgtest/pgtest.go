@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sys/unix"
 
+	"github.com/annals-project/annals/internal/ops"
 	"github.com/annals-project/annals/internal/pg"
 )
 
@@ -288,7 +289,7 @@ func makeTemplate(ctx context.Context, name string) error {
 		return err
 	}
 	defer pool.Close()
-	if err := pg.Migrate(ctx, pool); err != nil {
+	if err := ops.Migrate(ctx, pool); err != nil {
 		return err
 	}
 	if _, err := pool.Exec(ctx, markTemplate); err != nil {

@@ -161,11 +161,10 @@ func (h *Harness) Send(p DataPoint) int {
 	send := datapoint.Ingest{
 		Send: datapoint.Send{
 			ProjectID: h.Project.ID, IngestionID: uuid.New(), Items: 1, AcceptedAt: h.Now, RequestID: uuid.New(),
-			Author: p.Author,
-			Bytes:  int64(len(p.Content)), Month: "2025-06",
+			Bytes: int64(len(p.Content)), Month: "2025-06",
 		},
-		SourceID: p.ID, ContentDigest: datapoint.Digest([]byte(p.Content)), Content: h.text(id, p.Content, p.Big),
-		Audience: p.Audience,
+		Author: p.Author, SourceID: p.ID, ContentDigest: datapoint.Digest([]byte(p.Content)),
+		Content: h.text(id, p.Content, p.Big), Audience: p.Audience,
 	}
 	if p.Label != "" {
 		send.Label = &p.Label

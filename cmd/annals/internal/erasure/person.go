@@ -52,9 +52,7 @@ const personRounds = 3
 
 // Run erases the person. Each step may be repeated, so that a run continues what another one began.
 func (p OfPerson) Run(ctx context.Context) (out PersonSummary, err error) {
-	all := p.Person
-	all.Resends = true
-	found, err := operatorapi.FindPerson.Call(ctx, p.Server, all)
+	found, err := operatorapi.FindPerson.Call(ctx, p.Server, p.Person)
 	if err != nil {
 		return out, err
 	}
@@ -63,7 +61,7 @@ func (p OfPerson) Run(ctx context.Context) (out PersonSummary, err error) {
 	}
 	out = PersonSummary{
 		Project: p.Person.Project, Identity: p.Person.Identity, Receipts: []operatorapi.PersonReceipt{},
-		known: found.HasRecord || found.Newest+found.Earlier+found.Resent+found.Uncleaned > 0,
+		known: found.HasRecord || found.Newest+found.Earlier+found.Uncleaned > 0,
 	}
 	for range personRounds {
 		if found, err = p.once(ctx, &out); err != nil {
@@ -72,7 +70,7 @@ func (p OfPerson) Run(ctx context.Context) (out PersonSummary, err error) {
 			}
 			return out, fmt.Errorf("%w; run the same command again to go on", err)
 		}
-		if found.Newest+found.Earlier == 0 && (!p.Person.Resends || found.Resent == 0) && !found.HasRecord {
+		if found.Newest+found.Earlier == 0 && !found.HasRecord {
 			out.uncleaned = found.Uncleaned
 			return out, nil
 		}
@@ -87,14 +85,6 @@ func (p OfPerson) confirm(found operatorapi.Person) error {
 		english.Plural(found.Newest+found.Earlier, "data point", "data points"), p.Person.Project)
 	if found.Earlier > 0 {
 		text += fmt.Sprintf(" (%d of them were revised by others since)", found.Earlier)
-	}
-	switch {
-	case found.Resent > 0 && p.Person.Resends:
-		text += fmt.Sprintf(", sent %s of others again, which are deleted too,",
-			english.Plural(found.Resent, "data point", "data points"))
-	case found.Resent > 0:
-		text += fmt.Sprintf(", sent %s of others again, whose history keeps the name (--with-resends deletes them),",
-			english.Plural(found.Resent, "data point", "data points"))
 	}
 	text += " and has no record."
 	if found.HasRecord {

@@ -4,22 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/commands"
-	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
@@ -43,8 +38,6 @@ type PersonRequest struct {
 	Identity string `json:"identity"`
 	// Since is Person.Position of an earlier FindPerson, 0 for none.
 	Since uint64 `json:"since,omitempty"`
-	// Resends looks also for data points that others wrote and the identity sent again, and deletes them.
-	Resends bool `json:"resends,omitempty"`
 }
 
 // Person is what a project holds of an identity.
@@ -53,9 +46,6 @@ type Person struct {
 	// revisions only.
 	Newest  int `json:"newest"`
 	Earlier int `json:"earlier"`
-	// Resent counts the data points of others whose history names the identity, since it sent them again unchanged or to
-	// another audience. It is 0 unless they were looked for.
-	Resent int `json:"resent"`
 	// HasRecord reports whether the identity has a directory record.
 	HasRecord bool `json:"hasRecord"`
 	// Position is the position of the log that this shows. Uncleaned counts the deletions of the project up to Since,
@@ -102,9 +92,7 @@ type People struct {
 	Log interface {
 		Head(ctx context.Context) (eventstore.Position, error)
 	}
-	Journal eventstore.Journal
-	Logger  *slog.Logger
-	Waiter  interface {
+	Waiter interface {
 		Wait(ctx context.Context, position eventstore.Position, projections ...string) error
 	}
 	Now func() time.Time
@@ -146,13 +134,6 @@ func (p People) find(ctx context.Context, in PersonRequest) (out Person, err err
 	if out.Uncleaned, err = p.Queries.CountUncleaned(ctx, project.ID, eventstore.Position(in.Since)); err != nil {
 		return out, err
 	}
-	if in.Resends {
-		resent, err := p.resent(ctx, project, in.Identity)
-		if err != nil {
-			return out, err
-		}
-		out.Resent = len(resent)
-	}
 	record := stream.IdentityID(project.Namespace, in.Identity)
 	var open bool
 	err = p.DB.QueryRow(ctx, `select exists (select from directory.identities where id = $1),
@@ -183,18 +164,7 @@ func (p People) delete(ctx context.Context, in PersonRequest) (out DeletedPerson
 	if err != nil {
 		return out, err
 	}
-	if out.More = len(ids) == deletedAtOnce; !out.More && in.Resends {
-		resent, err := p.resent(ctx, project, in.Identity)
-		if err != nil {
-			return out, err
-		}
-		slices.Sort(ids)
-		for _, id := range resent {
-			if _, listed := slices.BinarySearch(ids, id); !listed {
-				ids = append(ids, id)
-			}
-		}
-	}
+	out.More = len(ids) == deletedAtOnce
 	for len(ids) > 0 {
 		some := ids[:min(len(ids), limit.DeletionIDs)]
 		receipt, err := p.Commands.DeleteDataPoints(ctx, p.call(in, project), some)
@@ -228,46 +198,6 @@ func (p People) forget(ctx context.Context, in PersonRequest) (out ForgottenPers
 	}
 	_, err = p.Vacuum.Vacuum(ctx)
 	return out, err
-}
-
-// resentWidth is how many streams are read at once.
-const resentWidth = 16
-
-// resent returns the source ids of data points with no revision of an identity that the identity sent again. Only the
-// streams name who sent again.
-func (p People) resent(ctx context.Context, project access.Project, identity string) ([]string, error) {
-	ids, err := p.Queries.ListResent(ctx, project.ID)
-	if err != nil {
-		return nil, err
-	}
-	var mu sync.Mutex
-	var found []string
-	err = panics.Each(ctx, p.Logger, resentWidth, len(ids), func(ctx context.Context, i int) error {
-		var sourceID string
-		names, wrote := false, false
-		err := p.Journal.Scan(ctx, stream.Name(stream.DataPoint, ids[i]), 0, func(e eventstore.DecodedEvent) (bool, error) {
-			send, states, is := datapoint.SendOf(e.Event)
-			if !is || send.Author != identity {
-				return is, nil
-			}
-			_, isRevision := e.Event.(*datapoint.RevisionAccepted)
-			sourceID, names, wrote = states.Effect.SourceID, true, wrote || isRevision
-			return true, nil
-		})
-		if errors.Is(err, eventstore.ErrDeleted) {
-			return nil
-		}
-		if err == nil && names && !wrote {
-			mu.Lock()
-			defer mu.Unlock()
-			found = append(found, sourceID)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("look for who sent again: %w", err)
-	}
-	return found, nil
 }
 
 // ProjectFinder finds projects for an operator.

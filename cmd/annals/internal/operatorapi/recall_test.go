@@ -20,7 +20,6 @@ import (
 	"github.com/annals-project/annals/internal/secret"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/recall"
-	"github.com/annals-project/annals/readapi"
 )
 
 // explainer is a service with one project of one organization and one key.
@@ -67,7 +66,7 @@ func startExplainer(t *testing.T) (*explainer, *operatorapi.Client) {
 	terms.EvidenceCeiling = 9000
 	plans[metering.SelfHosted] = terms
 	operatortest.Serve(t, dir, operatorapi.ExplainRoute(
-		recall.Explainer{Access: e, Recall: e, Parse: readapi.QueryOf, Plans: plans}))
+		recall.Explainer{Access: e, Recall: e, Plans: plans}))
 	return e, operatorapi.Dial(dir)
 }
 

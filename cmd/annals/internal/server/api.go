@@ -19,7 +19,10 @@ import (
 	"github.com/annals-project/annals/internal/ratelimit"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/explain"
+	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/runner"
 	"github.com/annals-project/annals/projections/trace"
 	"github.com/annals-project/annals/projections/usage"
@@ -131,7 +134,7 @@ func (p apiParts) writeRoutes() writeapi.Deps {
 // readRoutes returns what the routes that only read need.
 func (p apiParts) readRoutes() readapi.Deps {
 	cfg, st, read := p.cfg, p.storage, p.read
-	accounts := readapi.Accounts{
+	accounts := account.Queries{
 		Organizations: read.access, DataPoints: read.dataPoints,
 		Charges: usage.Queries{DB: st.db, PlanTerms: cfg.PlanTerms}, PlanTerms: cfg.PlanTerms,
 		Head: st.store.Head, Waiter: read.waiter, Now: cfg.now, Replica: read.replica,
@@ -143,8 +146,8 @@ func (p apiParts) readRoutes() readapi.Deps {
 	return readapi.Deps{
 		Identities: directory, Audiences: directory, Statuses: statuses,
 		Projects: accounts, Usage: accounts, Rooms: accounts,
-		Meter: limiter.NewRecalls(limits, cfg.Logger), Recall: p.recall,
-		Sends: read.dataPoints, Progress: read.waiter, LoggedCalls: requests, Requests: requests,
+		Recall:  recall.Charged{Meter: limiter.NewRecalls(limits, cfg.Logger), Recalls: p.recall},
+		Explain: explain.Queries{Sends: read.dataPoints, Progress: read.waiter, Calls: requests}, Requests: requests,
 		LoggedSends: read.dataPoints, PlanTerms: cfg.PlanTerms,
 		Trace: trace.New(trace.Config{
 			DB: st.db, Journal: st.journal(), Wait: read.waiter, Index: localSearch{p.index, st.index},

@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// metricRow is what deploy/docs/metrics.md states about a metric.
+// metricRow is what docs/metrics.md states about a metric.
 type metricRow struct {
 	kind   string
 	labels []string
 }
 
-// What /metrics exposes has the types and the labels that deploy/docs/metrics.md states.
+// What /metrics exposes has the types and the labels that docs/metrics.md states.
 func TestMetrics_AsDocumented(t *testing.T) {
 	rows := metricRows(t)
 	h := newHarness(t)
@@ -26,7 +26,7 @@ func TestMetrics_AsDocumented(t *testing.T) {
 		if kind, ok := strings.CutPrefix(line, "# TYPE annals_"); ok {
 			name, kind, _ := strings.Cut(kind, " ")
 			if exposed++; rows["annals_"+name].kind != kind {
-				t.Errorf("annals_%s is a %s, deploy/docs/metrics.md states %q", name, kind, rows["annals_"+name].kind)
+				t.Errorf("annals_%s is a %s, docs/metrics.md states %q", name, kind, rows["annals_"+name].kind)
 			}
 		}
 		if !strings.HasPrefix(line, "annals_") {
@@ -42,7 +42,7 @@ func TestMetrics_AsDocumented(t *testing.T) {
 		slices.Sort(row.labels)
 		slices.Sort(labels)
 		if !slices.Equal(row.labels, labels) {
-			t.Errorf("%s has the labels %v, deploy/docs/metrics.md states %v", name, labels, row.labels)
+			t.Errorf("%s has the labels %v, docs/metrics.md states %v", name, labels, row.labels)
 		}
 	}
 	if exposed < 15 {
@@ -69,7 +69,7 @@ func sample(line string) (name string, labels []string) {
 
 func metricRows(t *testing.T) map[string]metricRow {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "deploy", "docs", "metrics.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "metrics.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func TestServer_CallsUseAllTheirConnections(t *testing.T) {
 		}
 		return true
 	})
-	if err := h.background.metering.Flush(t.Context()); err != nil || h.count("usage.charged.v2") != 1 {
+	if err := h.background.metering.Flush(t.Context()); err != nil || h.count("usage.charged.v1") != 1 {
 		t.Errorf("recalls are not taken to the log: %v", err)
 	}
 	head, err := h.storage.store.Head(t.Context())

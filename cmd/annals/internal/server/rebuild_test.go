@@ -285,7 +285,7 @@ func (h *harness) manage(own, neighbour string) {
 	put("/identities/again", point{"traits": point{"town": "Porto"}})
 	runtest.Await(h.t, "removals are cleared", func() bool { return h.count("identity.cleared.v1") == 2 })
 	h.must(own, http.MethodPost, api+"/recall", point{"query": "plan", "identity": "cy"}, nil)
-	if err := h.background.metering.Flush(h.t.Context()); err != nil || h.count("usage.charged.v2") == 0 {
+	if err := h.background.metering.Flush(h.t.Context()); err != nil || h.count("usage.charged.v1") == 0 {
 		h.t.Fatalf("recalls are not taken to the log: %v", err)
 	}
 }
@@ -293,9 +293,9 @@ func (h *harness) manage(own, neighbour string) {
 // wantCatalogue fails for each event of the catalogue that was never written.
 func wantCatalogue(t *testing.T, types map[string]bool) {
 	t.Helper()
-	for _, entry := range domain.Catalog {
-		if entry.New != nil && !types[entry.Name] {
-			t.Errorf("the walk writes no %s", entry.Name)
+	for _, construct := range domain.Catalog {
+		if name := construct().EventType(); !types[name] {
+			t.Errorf("the walk writes no %s", name)
 		}
 	}
 	if !types[blob.ChunkType] {

@@ -27,7 +27,6 @@ import (
 	"github.com/annals-project/annals/projections/export"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/runner"
-	"github.com/annals-project/annals/readapi"
 )
 
 // openTimeout bounds New, including a first initialisation of the database.
@@ -185,7 +184,7 @@ func (s *Server) operatorHandler(write *writeSide, recaller localRecall) http.Ha
 		people := operatorapi.People{
 			Commands: write.service, Projects: s.read.access, Queries: s.read.work, DB: s.storage.work,
 			Calls: calls, Vacuum: runner.Vacuum{DB: s.storage.work, Others: calls.Tables},
-			Log: s.storage.store, Waiter: s.read.background, Now: now, Journal: s.storage.journal(), Logger: s.cfg.Logger,
+			Log: s.storage.store, Waiter: s.read.background, Now: now,
 		}
 		webhooks := operatorapi.Webhooks{
 			Commands: write.service, Access: s.read.access, Vault: write.vault, URL: s.urls.Console,
@@ -203,7 +202,7 @@ func (s *Server) operatorHandler(write *writeSide, recaller localRecall) http.Ha
 	}))
 	if has.reads {
 		routes = append(routes, operatorapi.ExplainRoute(recall.Explainer{
-			Access: s.read.access, Recall: recaller, Parse: readapi.QueryOf, Plans: s.cfg.PlanTerms,
+			Access: s.read.access, Recall: recaller, Plans: s.cfg.PlanTerms,
 		}))
 	}
 	routes = append(routes, operatorapi.EmbeddingRoute(embeddings.Queries{DB: s.storage.db}, s.semantic.model()))

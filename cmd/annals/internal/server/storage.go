@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/internal/ops"
 	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/internal/pg/replica"
 	"github.com/annals-project/annals/projections/recallindex"
@@ -204,7 +205,7 @@ func (st *storage) openDatabase(ctx context.Context, cfg Config, logger *slog.Lo
 	}); err != nil {
 		return err
 	}
-	return pg.Migrate(ctx, st.db)
+	return ops.Migrate(ctx, st.db)
 }
 
 // logStopped returns why the embedded log cannot write until a restart, nil while it can. It

@@ -145,16 +145,16 @@ func (h usageTest) countsAfterARestart() {
 	h.t.Helper()
 	h.setArchived("Acme", "gone", true) // is not listed, and was charged all the same
 	h.wantUsage("used")
-	if err := h.background.metering.Flush(h.t.Context()); err != nil || h.count("usage.charged.v2") == 0 {
+	if err := h.background.metering.Flush(h.t.Context()); err != nil || h.count("usage.charged.v1") == 0 {
 		h.t.Errorf("the recalls are not in the log: %v", err)
 	}
 	h.wantUsage("flushed")
-	before := h.count("usage.charged.v2")
+	before := h.count("usage.charged.v1")
 	h.must(h.own, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
 	h.stop()
 	h.start()
 	var left int
-	if err := h.storage.db.QueryRow(h.t.Context(), `select count(*) from ops.charges`).Scan(&left); err != nil || left != 0 || h.count("usage.charged.v2") <= before {
+	if err := h.storage.db.QueryRow(h.t.Context(), `select count(*) from ops.charges`).Scan(&left); err != nil || left != 0 || h.count("usage.charged.v1") <= before {
 		h.t.Errorf("%d sums were not in the log when the service ended, %v", left, err)
 	}
 	h.wantUsage("started again")
@@ -266,12 +266,12 @@ func TestServer_UsageBeforeAPlan(t *testing.T) {
 // outside it.
 func (h *harness) backsUpRecalls(key string) {
 	h.t.Helper()
-	before := h.count("usage.charged.v2")
+	before := h.count("usage.charged.v1")
 	h.must(key, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
 	if _, err := h.backups.Make(h.t.Context(), filepath.Join(h.t.TempDir(), "backup")); err != nil {
 		h.t.Error(err)
 	}
-	if got := h.count("usage.charged.v2"); got != before+1 {
+	if got := h.count("usage.charged.v1"); got != before+1 {
 		h.t.Errorf("after a backup the log has %d sums, want %d", got, before+1)
 	}
 }

@@ -1,0 +1,79 @@
+package archtest
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	link      = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	fence     = regexp.MustCompile("(?ms)^```.*?^```$")
+	heading   = regexp.MustCompile(`(?m)^#+ +(.+)$`)
+	notAnchor = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+)
+
+// Every relative link of a page leads to a file or folder of the tree, and to a heading if it names one.
+func TestLinks_LeadSomewhere(t *testing.T) {
+	root := os.DirFS("../..")
+	links := 0
+	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		// Templates of issues are hidden, and links in them are those of the forge.
+		if entry.IsDir() && name != "." && isSkipped(name) {
+			return fs.SkipDir
+		}
+		if path.Ext(name) != ".md" {
+			return nil
+		}
+		text, err := fs.ReadFile(root, name)
+		if err != nil {
+			return err
+		}
+		for _, found := range link.FindAllStringSubmatch(fence.ReplaceAllString(string(text), ""), -1) {
+			target := found[1]
+			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+				continue
+			}
+			links++
+			file, anchor, _ := strings.Cut(target, "#")
+			if file == "" {
+				file = path.Base(name)
+			}
+			file = path.Join(path.Dir(name), file)
+			if _, err := fs.Stat(root, file); err != nil {
+				t.Errorf("%s links to %s, which is not there", name, target)
+				continue
+			}
+			if anchor != "" && !anchors(t, root, file)[anchor] {
+				t.Errorf("%s links to %s, but %s has no such heading", name, target, file)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if links == 0 {
+		t.Fatal("no page has a link")
+	}
+}
+
+// anchors are the names of the headings of a page, as forges make them.
+func anchors(t *testing.T, root fs.FS, file string) map[string]bool {
+	text, err := fs.ReadFile(root, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, found := range heading.FindAllStringSubmatch(fence.ReplaceAllString(string(text), ""), -1) {
+		title := link.ReplaceAllString(found[1], "]")
+		names[strings.ReplaceAll(notAnchor.ReplaceAllString(strings.ToLower(title), ""), " ", "-")] = true
+	}
+	return names
+}

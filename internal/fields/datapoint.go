@@ -1,0 +1,53 @@
+package fields
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/annals-project/annals/domain/limit"
+)
+
+// DataPoint is a data point as sent. Nil means omitted.
+type DataPoint struct {
+	Content   string
+	ID        *string
+	Label     *string
+	Timestamp *time.Time
+	// Metadata is the JSON as sent.
+	Metadata json.RawMessage
+	Audience *string
+	Identity *string
+}
+
+// DataPointNames are the names of the fields of a data point.
+var DataPointNames = NewNames("content", "id", "label", "timestamp", "metadata", "audience", "identity")
+
+// DataPointOf checks the fields of a data point against their limits, except the size of its content.
+func DataPointOf(f Object) DataPoint {
+	in := DataPoint{
+		ID:        f.Name("id", 1, limit.SourceID),
+		Label:     f.Name("label", 0, limit.Label),
+		Timestamp: f.Instant("timestamp"),
+		Audience:  f.Text("audience"),
+		Identity:  f.Name("identity", 1, limit.Identity),
+	}
+	content := f.Text("content")
+	switch {
+	case content != nil:
+		in.Content = *content
+		if strings.TrimSpace(in.Content) == "" {
+			f.Problem("content", "is empty or white space")
+		}
+	case !f.Has("content"):
+		f.Problem("content", "is required")
+	}
+	metadata := f.Raw("metadata")
+	if len(metadata) > limit.MetadataBytes {
+		f.Problem("metadata", "has %d bytes of JSON: want at most %d", len(metadata), limit.MetadataBytes)
+	}
+	// A copy, so that a small piece of metadata does not keep a big body in memory.
+	in.Metadata = bytes.Clone(metadata)
+	return in
+}

@@ -1,0 +1,236 @@
+// Package fields reads the members of the JSON objects that callers send, and names what is wrong with them. Each kind
+// of object has the names that it knows.
+package fields
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/instant"
+	"github.com/annals-project/annals/domain/rawjson"
+)
+
+// Problem is one error in a request, listed in data.errors of an invalid-request.
+type Problem struct {
+	// Field is the path of the field, such as "items[3].content"; "" is the body as a whole.
+	Field   string `json:"field"`
+	Message string `json:"message"`
+}
+
+// Problems collects the errors in the fields of a request.
+type Problems struct {
+	errors   []Problem
+	misspelt int
+}
+
+// mostMisspelt is how many misspelt names of a request are named: an object may have millions of them.
+const mostMisspelt = 10
+
+// Add adds an error of a field.
+func (p *Problems) Add(field, format string, args ...any) {
+	p.errors = append(p.errors, Problem{field, fmt.Sprintf(format, args...)})
+}
+
+// CheckName adds a problem if a name that a place does not know misspells one of its names. at is the path of the
+// place.
+func (p *Problems) CheckName(names Names, at string, name []byte) {
+	if p.misspelt == mostMisspelt {
+		return
+	}
+	if meant := names.misspelt(name); meant != "" {
+		p.misspelt++
+		p.Add(pathOf(at, string(name)), "did you mean %s?", meant)
+	}
+}
+
+// Err returns an invalid-request that names every problem, nil if there is none.
+func (p *Problems) Err() error {
+	if len(p.errors) == 0 {
+		return nil
+	}
+	messages := make([]string, len(p.errors))
+	for i, e := range p.errors {
+		messages[i] = strings.TrimPrefix(e.Field+": "+e.Message, ": ")
+	}
+	return fault.New(fault.Invalid, fault.CodeInvalidRequest, "%s", strings.Join(messages, "; ")).With("errors", p.errors)
+}
+
+// Invalid returns an invalid-request about one field.
+func Invalid(field, format string, args ...any) error {
+	var p Problems
+	p.Add(field, format, args...)
+	return p.Err()
+}
+
+// Object reads the members of a JSON object. A null member counts as omitted, and
+// unknown members are ignored unless they misspell a known one.
+type Object struct {
+	members  map[string][]byte
+	at       string
+	problems *Problems
+}
+
+// Decode reads the object at a path ("" for a body, "items[3]" for an item) into a value. The fault is that of read,
+// or an invalid-request about what is no object, about names that misspell one of the names, or about the problems
+// that read met. With a fault comes what could be read.
+func Decode[T any](object []byte, at string, names Names, read func(Object) (T, error)) (T, error) {
+	f := Object{at: at, problems: &Problems{}}
+	members, ok := rawjson.Split(object, names.list, func(name []byte) { f.problems.CheckName(names, at, name) })
+	if !ok {
+		f.Problem("", "want an object, got %s", rawjson.KindOf(object))
+	}
+	f.members = members
+	unread := f.problems.Err()
+	v, err := read(f)
+	return v, cmp.Or(unread, err, f.problems.Err())
+}
+
+// Problem adds a problem of a member, "" for the object itself.
+func (f Object) Problem(name, format string, args ...any) {
+	f.problems.Add(f.Path(name), format, args...)
+}
+
+// Err returns an invalid-request that names every problem so far, nil if there is none.
+func (f Object) Err() error { return f.problems.Err() }
+
+// Path returns the path of a member, "" for the object itself.
+func (f Object) Path(name string) string { return pathOf(f.at, name) }
+
+func pathOf(at, name string) string {
+	switch {
+	case at == "":
+		return name
+	case name == "":
+		return at
+	}
+	return at + "." + name
+}
+
+// Raw returns the JSON of a member as sent, nil if it is omitted. Unlike the other methods, it
+// returns null as a value.
+func (f Object) Raw(name string) json.RawMessage { return f.members[name] }
+
+// Has reports whether a member exists and is not null.
+func (f Object) Has(name string) bool {
+	value, ok := f.members[name]
+	return ok && rawjson.KindOf(value) != rawjson.Null
+}
+
+// Text returns a string member, nil if it is omitted or not a string.
+func (f Object) Text(name string) *string {
+	if !f.Has(name) {
+		return nil
+	}
+	text, ok := rawjson.Text(f.members[name])
+	if !ok {
+		f.Problem(name, "want a string, got %s", rawjson.KindOf(f.members[name]))
+		return nil
+	}
+	return &text
+}
+
+// Name returns a string member of least to most characters without U+0000, nil if it is omitted or
+// invalid.
+func (f Object) Name(name string, least, most int) *string {
+	text := f.Text(name)
+	if text == nil {
+		return nil
+	}
+	if err := CheckName(*text, least, most); err != nil {
+		f.Problem(name, "%v", err)
+		return nil
+	}
+	return text
+}
+
+// CheckName returns an error for a name with a wrong length in code points, or with U+0000.
+func CheckName(text string, least, most int) error {
+	n := utf8.RuneCountInString(text)
+	switch {
+	case n < least && n == 0:
+		return fmt.Errorf("is empty")
+	case n < least || n > most:
+		return fmt.Errorf("has %d characters: want %d to %d", n, least, most)
+	case strings.ContainsRune(text, 0):
+		return fmt.Errorf("holds U+0000")
+	}
+	return nil
+}
+
+// Instant returns an ISO 8601 member in UTC at microsecond precision, nil if it is omitted or
+// invalid.
+func (f Object) Instant(name string) *time.Time {
+	w := f.Written(name)
+	if w == nil {
+		return nil
+	}
+	return new(w.At.UTC())
+}
+
+// Written returns an ISO 8601 member as it is written, nil if it is omitted or invalid.
+func (f Object) Written(name string) *instant.Written {
+	text := f.Text(name)
+	if text == nil {
+		return nil
+	}
+	w, err := instant.Read(*text)
+	if err != nil {
+		f.Problem(name, "want an ISO 8601 instant: %v", err)
+		return nil
+	}
+	return &w
+}
+
+// Integer returns an integer member from least to most, nil if it is omitted or invalid. A number
+// without a fraction is an integer in every notation.
+func (f Object) Integer(name string, least, most int) *int {
+	number, ok := f.integer(name)
+	if !ok {
+		return nil
+	}
+	if number < float64(least) || number > float64(most) {
+		f.Problem(name, "is %.40s: want %d to %d", f.members[name], least, most)
+		return nil
+	}
+	n := int(number)
+	return &n
+}
+
+// IntegerMax returns an integer member of at least least, reduced to most if it is larger; nil if
+// it is omitted or invalid.
+func (f Object) IntegerMax(name string, least, most int) *int {
+	number, ok := f.integer(name)
+	if !ok {
+		return nil
+	}
+	if number < float64(least) {
+		f.Problem(name, "is %.40s: want at least %d", f.members[name], least)
+		return nil
+	}
+	n := int(min(number, float64(most)))
+	return &n
+}
+
+func (f Object) integer(name string) (number float64, ok bool) {
+	if !f.Has(name) {
+		return 0, false
+	}
+	if kind := rawjson.KindOf(f.members[name]); kind != rawjson.Number {
+		f.Problem(name, "want an integer, got %s", kind)
+		return 0, false
+	}
+	// A number too big for a float64 becomes an infinity, which is outside every range.
+	number, err := strconv.ParseFloat(string(f.members[name]), 64)
+	if err != nil && !math.IsInf(number, 0) || number != math.Trunc(number) {
+		f.Problem(name, "want an integer, got %.40s", f.members[name])
+		return 0, false
+	}
+	return number, true
+}

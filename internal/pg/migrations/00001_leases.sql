@@ -1,8 +1,0 @@
--- +goose Up
--- Who works on a data point; a hint only, the lock is an append at an exact revision. One that ran out tells
--- that its holder may have died of the item.
-create table ops.leases (
-	data_point uuid primary key,
-	holder     text not null,
-	until      timestamptz not null
-);

@@ -1,0 +1,296 @@
+// Package account composes what organizations have and used in a month, and what their projects may still use. All
+// figures are in tenths of a credit.
+package account
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/pg/replica"
+	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/usage"
+)
+
+// headTimeout bounds how long a read waits for the projections to reach the head.
+const headTimeout = 5 * time.Second
+
+// Usage is what an organization has and used in a UTC calendar month.
+type Usage struct {
+	Month Month
+	// Balance is of a plan that may not be metered. Then its figures are not shown.
+	Balance metering.Balance
+	// SpendCapTenths bounds the charges of the month, SpendCapLeftTenths is what is left of it. Both are nil without a
+	// cap.
+	SpendCapTenths, SpendCapLeftTenths *int64
+	// Projects are one project for a project key, or the live projects of the organization for a
+	// management key, the highest charges first.
+	Projects []Project
+}
+
+// Metered reports whether credits are counted.
+func (u Usage) Metered() bool { return u.Balance.Plan.Metered() }
+
+// Month is a UTC calendar month. To is the first instant after it. ResetsAt is To if something resets then, else nil.
+type Month struct {
+	From, To time.Time
+	ResetsAt *time.Time
+}
+
+// Project is a project with what it used in a month.
+type Project struct {
+	access.Project
+	Used usage.Used
+	// ChargedTenths is what it was charged, nil without metering.
+	ChargedTenths *int64
+	// MemoryCount is of its data points and memories. Only Queries.Projects sets it.
+	MemoryCount int64
+}
+
+// CreditCapLeftTenths is what is left of the credit cap, nil without one. Caps apply also without metering.
+func (p Project) CreditCapLeftTenths() *int64 { return left(p.CreditCapTenths, p.Used.CreditTenths) }
+
+// IngestionCapLeft is what is left of the ingestion cap, nil without one.
+func (p Project) IngestionCapLeft() *int64 { return left(p.IngestionCap, p.Used.Ingestions) }
+
+func left(most *int64, used int64) *int64 {
+	if most == nil {
+		return nil
+	}
+	return new(max(0, *most-used))
+}
+
+// Room is what a project may still ingest. Nil does not bind.
+type Room struct {
+	Metered bool
+	// LeftTenths is the balance, nil without metering; ProjectCapLeftTenths what is left of the credit
+	// cap of the project.
+	LeftTenths           *int64
+	ProjectCapLeftTenths *int64
+	// CreditTenths is the least of what is left of balance and caps, Points what is left of the
+	// ingestion cap.
+	CreditTenths *int64
+	Points       *int64
+	// ResetsAt is the end of the month if something resets then.
+	ResetsAt *time.Time
+}
+
+// organizationQueries reads organizations and their projects.
+type organizationQueries interface {
+	OrganizationByID(ctx context.Context, id uuid.UUID) (o access.Organization, ok bool, err error)
+	// Projects returns all projects, archived ones too, oldest first.
+	Projects(ctx context.Context, organization uuid.UUID) ([]access.Project, error)
+	// ProjectsIn is Projects in a snapshot.
+	ProjectsIn(ctx context.Context, db replica.Snapshot, organization uuid.UUID) ([]access.Project, error)
+}
+
+// counterQueries reads the counters of projects.
+type counterQueries interface {
+	Counts(ctx context.Context, projects []uuid.UUID, month string) (map[uuid.UUID]datapoints.Counts, error)
+	// CountsIn is Counts in a snapshot.
+	CountsIn(
+		ctx context.Context, db replica.Snapshot, projects []uuid.UUID, month string,
+	) (map[uuid.UUID]datapoints.Counts, error)
+}
+
+// accountQueries reads what organizations are charged.
+type accountQueries interface {
+	Account(ctx context.Context, organization uuid.UUID, month string) (usage.Account, error)
+}
+
+// headWaiter waits until projections have applied a position.
+type headWaiter interface {
+	Wait(ctx context.Context, position eventstore.Position, projections ...string) error
+}
+
+// Queries composes accounts.
+type Queries struct {
+	Organizations organizationQueries
+	DataPoints    counterQueries
+	Charges       accountQueries
+	PlanTerms     metering.PlanTerms
+	// Head returns the newest position of the log.
+	Head   func(context.Context) (eventstore.Position, error)
+	Waiter headWaiter
+	Now    func() time.Time
+	// Replica may answer what Projects reads of projects; nil for none. What they are charged is read at
+	// the primary, since it includes calls that are not in the log yet.
+	Replica *replica.Reader
+}
+
+// waitVisible waits until the projections show every call that was answered before.
+func (q Queries) waitVisible(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, headTimeout)
+	defer cancel()
+	head, err := q.Head(ctx)
+	if err != nil {
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the event store cannot be reached; retry")
+	}
+	return q.Waiter.Wait(ctx, head, access.Name, datapoints.Name, usage.Name)
+}
+
+// Usage returns the usage of the principal's project, or of the live projects of its organization
+// for a management key. It includes every call that was answered before. The fault is service-unavailable if that
+// cannot be read now.
+func (q Queries) Usage(ctx context.Context, p auth.Principal, at time.Time) (u Usage, err error) {
+	if err = q.waitVisible(ctx); err != nil {
+		return u, err
+	}
+	o, _, err := q.Organizations.OrganizationByID(ctx, p.OrganizationID)
+	if err != nil {
+		return u, err
+	}
+	projects, err := q.visibleProjects(ctx, p)
+	if err != nil {
+		return u, err
+	}
+	account, err := q.Charges.Account(ctx, p.OrganizationID, metering.Month(at))
+	if err != nil {
+		return u, err
+	}
+	u.Balance = account.Ledger.Balance(q.PlanTerms, account.Month)
+	u.SpendCapTenths, u.SpendCapLeftTenths = o.SpendCapTenths, left(o.SpendCapTenths, account.ChargedTenths())
+	resets := u.Metered() || o.SpendCapTenths != nil
+	for _, project := range projects {
+		resets = resets || project.IngestionCap != nil || project.CreditCapTenths != nil
+		u.Projects = append(u.Projects, usedBy(project, account, u.Metered()))
+	}
+	// The order is the same without metering, although the figures are not shown.
+	slices.SortStableFunc(u.Projects, func(x, y Project) int {
+		return cmp.Compare(y.Used.CreditTenths, x.Used.CreditTenths)
+	})
+	u.Month = monthOf(at, resets)
+	return u, nil
+}
+
+// usedBy returns a project with what it used.
+func usedBy(p access.Project, account usage.Account, metered bool) Project {
+	used := Project{Project: p, Used: account.Projects[p.ID]}
+	if metered {
+		used.ChargedTenths = &used.Used.CreditTenths
+	}
+	return used
+}
+
+// Room returns what the project of a project key may still ingest. Its contract is that of Usage.
+func (q Queries) Room(ctx context.Context, p auth.Principal, at time.Time) (Room, error) {
+	u, err := q.Usage(ctx, p, at)
+	if err != nil {
+		return Room{}, err
+	}
+	r := Room{Metered: u.Metered(), ResetsAt: u.Month.ResetsAt}
+	if r.Metered {
+		r.LeftTenths = new(u.Balance.LeftTenths())
+	}
+	for _, project := range u.Projects {
+		r.ProjectCapLeftTenths, r.Points = project.CreditCapLeftTenths(), project.IngestionCapLeft()
+	}
+	for _, bound := range []*int64{r.LeftTenths, u.SpendCapLeftTenths, r.ProjectCapLeftTenths} {
+		if bound != nil && (r.CreditTenths == nil || *bound < *r.CreditTenths) {
+			r.CreditTenths = bound
+		}
+	}
+	return r, nil
+}
+
+// visibleProjects returns the principal's project, or the live projects of its organization for a
+// management key, oldest first.
+func (q Queries) visibleProjects(ctx context.Context, p auth.Principal) ([]access.Project, error) {
+	projects, err := q.Organizations.Projects(ctx, p.OrganizationID)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(projects, func(project access.Project) bool {
+		if p.Kind == auth.ManagementKey {
+			return project.Archived
+		}
+		return project.ID != p.Project.ID
+	}), nil
+}
+
+// Projects returns the projects of an organization with what they hold and used this month.
+func (q Queries) Projects(ctx context.Context, organization uuid.UUID) ([]Project, error) {
+	month := metering.Month(q.Now())
+	found, counts, err := q.counted(ctx, organization, month)
+	if err != nil {
+		return nil, err
+	}
+	account, err := q.Charges.Account(ctx, organization, month)
+	if err != nil {
+		return nil, err
+	}
+	metered := account.Ledger.Balance(q.PlanTerms, month).Plan.Metered()
+	list := make([]Project, len(found))
+	for i, f := range found {
+		list[i] = usedBy(f, account, metered)
+		list[i].MemoryCount = counts[f.ID].Live + counts[f.ID].Memories
+	}
+	return list, nil
+}
+
+// counted returns the projects of an organization with their counters, from the replica if that has
+// applied the head of the log.
+func (q Queries) counted(
+	ctx context.Context, organization uuid.UUID, month string,
+) (found []access.Project, counts map[uuid.UUID]datapoints.Counts, err error) {
+	if q.Replica.Up() {
+		served, err := q.atReplica(ctx, func(ctx context.Context, db replica.Snapshot) (err error) {
+			if found, err = q.Organizations.ProjectsIn(ctx, db, organization); err != nil {
+				return err
+			}
+			counts, err = q.DataPoints.CountsIn(ctx, db, idsOf(found), month)
+			return err
+		})
+		if served || err != nil {
+			return found, counts, err
+		}
+	}
+	if found, err = q.Organizations.Projects(ctx, organization); err != nil {
+		return nil, nil, err
+	}
+	counts, err = q.DataPoints.Counts(ctx, idsOf(found), month)
+	return found, counts, err
+}
+
+// replicaHeadLimit bounds how long a read at the replica waits for the head of the log, which the
+// primary needs not.
+const replicaHeadLimit = time.Second
+
+// atReplica reads projects as of the head of the log at the call.
+func (q Queries) atReplica(
+	ctx context.Context, read func(ctx context.Context, db replica.Snapshot) error,
+) (served bool, err error) {
+	limited, cancel := context.WithTimeout(ctx, replicaHeadLimit)
+	defer cancel()
+	head, err := q.Head(limited)
+	if err != nil {
+		return false, context.Cause(ctx)
+	}
+	names := []string{access.Name, datapoints.Name}
+	return q.Replica.Read(ctx, replica.Need{Kind: "projects", Position: head, Projections: names}, read)
+}
+
+func idsOf(projects []access.Project) []uuid.UUID {
+	ids := make([]uuid.UUID, len(projects))
+	for i, p := range projects {
+		ids[i] = p.ID
+	}
+	return ids
+}
+
+func monthOf(at time.Time, resets bool) Month {
+	at = at.UTC()
+	m := Month{From: time.Date(at.Year(), at.Month(), 1, 0, 0, 0, 0, time.UTC), To: metering.MonthEnd(at)}
+	if resets {
+		m.ResetsAt = &m.To
+	}
+	return m
+}
