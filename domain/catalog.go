@@ -7,6 +7,7 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/erasure"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/ingestion"
@@ -83,6 +84,11 @@ var Catalog = []Constructor{
 	of[deletion.FannedOut],
 	of[deletion.FactsKept],
 	of[deletion.Cleaned],
+	of[erasure.Requested],
+	of[erasure.DataPointsDeleted],
+	of[erasure.PersonForgotten],
+	of[erasure.Purged],
+	of[erasure.Ended],
 	of[blob.Opened],
 }
 

@@ -25,7 +25,7 @@ func TestErasePerson_DeletesForgetsAndErases(t *testing.T) {
 	if got.code != exitOK || !strings.HasPrefix(got.stdout, want) || !strings.Contains(got.stderr, "ana wrote 3 data points") {
 		t.Errorf("%+v", got)
 	}
-	if f.Calls != 1 || f.Points != 0 || f.Record {
+	if f.Begun != 1 || f.Points != 0 || f.Record {
 		t.Errorf("left: %+v", f)
 	}
 }
@@ -52,7 +52,7 @@ func TestErasePerson_AsksOnATerminalOnly(t *testing.T) {
 	f := &operatortest.People{Points: 1, Record: true}
 	args := startPeople(t, f)
 	got := annals(t.Context(), nil, "y\n", args...)
-	if got.code != exitUsage || !strings.Contains(got.stderr, "add --yes") || f.Points != 1 || !f.Record || f.Calls != 0 {
+	if got.code != exitUsage || !strings.Contains(got.stderr, "add --yes") || f.Points != 1 || !f.Record || f.Begun != 0 {
 		t.Errorf("%+v, %+v", got, f)
 	}
 }

@@ -20,6 +20,8 @@
 // Round (round.go) passes the work lists through these stages. The finisher of commands/pipeline
 // decides when. Every stage may run any number of times, and in several processes at once: a list is
 // a hint, and each stage decides on the streams.
+//
+// The erasure of a person (person.go) is a process over all of this, which the finisher continues too.
 package erasure
 
 import (
@@ -171,5 +173,5 @@ func (e *Eraser) waitHead(ctx context.Context, projections ...string) error {
 
 // eraserMeta is the metadata of an event about a deletion or an identity.
 func eraserMeta(subject uuid.UUID) event.Meta {
-	return event.Meta{CommandID: uuid.New(), Principal: "finisher", CorrelationID: subject}
+	return event.Meta{CommandID: uuid.New(), Principal: finisherName, CorrelationID: subject}
 }

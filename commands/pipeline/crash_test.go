@@ -265,7 +265,7 @@ func (w *harness) begin(op operation) *scene {
 // services are the commands and the finisher over a store, with a clock on which every deadline of the test is over.
 func (w *harness) services(store eventstore.Store) (*commands.Service, *Finisher) {
 	log := commands.NewJournal(store, w.log.Codec, w.log.Logger)
-	log.Now = func() time.Time { return at }
+	log.Now, log.Namespaces = func() time.Time { return at }, w.log.Namespaces
 	later := func() time.Time { return at.Add(blob.Keep + time.Minute) }
 	return commands.New(commands.Config{
 			Journal: log, Waiter: w.waiter, Sends: w.queries, Directory: w.directory,

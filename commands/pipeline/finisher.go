@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/internal/erasures"
 	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/internal/work"
@@ -42,6 +45,7 @@ type Finisher struct {
 	Identities   bulkList
 	Reservations reservations
 	Eraser       *erasure.Eraser
+	People       *erasure.People
 	Progress     progress
 	// IsSetAside reports whether an operator has set aside the event at a position.
 	IsSetAside func(eventstore.Position) bool
@@ -56,6 +60,11 @@ type Finisher struct {
 	// The fields below are guarded by erasing. The next purge and sweep are due at these times.
 	cleanAt, sweepAt time.Time
 	suspension       suspendWatch
+
+	// purging are the erasures of people that wait for a purge, nil for none. The next purge for them is due at
+	// purgePeopleAt, which only the loop that does it reads.
+	purging       atomic.Pointer[[]erasures.Person]
+	purgePeopleAt time.Time
 }
 
 // fanOutList lists the deletions and batches whose fan-out is pending: deletions first, each oldest
@@ -72,8 +81,8 @@ type bulkList interface {
 	Open(ctx context.Context) (bulks, removals int, err error)
 }
 
-// Run finishes until the context ends. Fan-outs have their own loop: a purge may take half an hour,
-// and what a pending deletion takes must not be visible for so long.
+// Run finishes until the context ends. Fan-outs have their own loop, and so have the steps of people's erasures: a
+// purge may take half an hour, and what they delete must not be visible for so long.
 func (f *Finisher) Run(ctx context.Context) error {
 	f.erasing.Lock()
 	f.suspension.rest() // read the clocks for the first time
@@ -81,6 +90,8 @@ func (f *Finisher) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	loops.Go(func() { f.loop(ctx, f.complete) })
 	loops.Go(func() { f.loop(ctx, f.erase) })
+	loops.Go(func() { f.loop(ctx, f.erasePeople) })
+	loops.Go(func() { f.loop(ctx, f.purgePeople) })
 	loops.Wait()
 	return nil
 }
@@ -227,8 +238,12 @@ func (f *Finisher) clean(ctx context.Context, all bool, done *erasure.Report) (w
 // once that is done. Left in the report counts what has to wait for something else; the error is
 // what failed.
 func (f *Finisher) EraseNow(ctx context.Context) (erasure.Report, error) {
-	var done erasure.Report
-	for {
+	return f.eraseRounds(ctx, math.MaxInt)
+}
+
+// eraseRounds is EraseNow with a bound: while clients go on deleting, there is always more.
+func (f *Finisher) eraseRounds(ctx context.Context, most int) (done erasure.Report, err error) {
+	for n := 1; ; n++ {
 		var one erasure.Report
 		// The lists must show what was deleted a moment ago, and nothing that is done.
 		err := f.waitHead(ctx, projection.DataPoints, projection.Directory)
@@ -241,7 +256,7 @@ func (f *Finisher) EraseNow(ctx context.Context) (erasure.Report, error) {
 		}
 		done.Left = left
 		errs := errors.Join(append(one.Errs(), err, ctx.Err())...)
-		if one.Deletions+one.Identities == 0 || left.Deletions+left.Identities == 0 || errs != nil {
+		if one.Deletions+one.Identities == 0 || left.Deletions+left.Identities == 0 || errs != nil || n == most {
 			return done, errs
 		}
 	}

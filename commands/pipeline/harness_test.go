@@ -28,7 +28,9 @@ import (
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/eventstore/node/nodetest"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/erasures"
 	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 	"github.com/annals-project/annals/projections"
@@ -190,13 +192,24 @@ func (nothing) Drop(context.Context, []work.Reservation) error           { retur
 func (w *harness) newFinisher(log *commands.Journal, now func() time.Time) *Finisher {
 	return &Finisher{
 		Journal: log, FanOuts: w.queries, Identities: w.directory, Reservations: nothing{}, Progress: w.waiter,
-		IsSetAside: func(eventstore.Position) bool { return false }, Logger: w.log.Logger, Now: now,
+		IsSetAside: func(eventstore.Position) bool { return false }, Logger: w.log.Logger, Now: now, People: w.newPeople(log, now),
 		Eraser: &erasure.Eraser{
 			Streams: erasure.Streams{Journal: log.Journal, Logger: w.log.Logger}, Deletions: w.queries, Blobs: w.queries,
 			Identities: w.directory, Rows: commands.BulkRows{Journal: log, Directory: w.directory}, Authors: log,
 			Progress: w.waiter, Tables: nothing{}, Index: nothing{}, Store: erasure.Cluster,
 			HasIndex: func() bool { return true }, Now: now,
 		},
+	}
+}
+
+// newPeople makes what erases people over a journal.
+func (w *harness) newPeople(log *commands.Journal, now func() time.Time) *erasure.People {
+	config := w.config
+	config.Journal = log
+	return &erasure.People{
+		Streams: erasure.Streams{Journal: log.Journal, Logger: w.log.Logger}, Names: erasures.Names{DB: w.db},
+		DataPoints: w.queries, Records: w.directory, Authors: log, Commands: commands.PersonCommands{Service: commands.New(config)},
+		Calls: &requestlog.Blanker{DB: w.db}, Progress: w.waiter, Now: now,
 	}
 }
 

@@ -24,6 +24,7 @@ const (
 	Memory       = "memory"
 	Ingestion    = "ingestion"
 	Deletion     = "deletion"
+	Erasure      = "erasure" // of a person
 	Blob         = "blob"
 	Pipeline     = "pipeline" // one stream for the whole log
 )

@@ -25,10 +25,9 @@ var (
 var notAdapting = map[string]string{
 	"cmd/annals/node.go": "it runs the event store alone",
 
-	"cmd/annals/failed.go":                      "it pages through the sends that stopped",
-	"cmd/annals/internal/erasure/person.go":     "it drives the erasure of a person",
-	"cmd/annals/internal/operatorapi/people.go": "it finds what a person wrote",
-	"readapi/estimate.go":                       "it reads the files of an estimate",
+	"cmd/annals/failed.go":                  "it pages through the sends that stopped",
+	"cmd/annals/internal/erasure/person.go": "it watches an erasure that the service continues",
+	"readapi/estimate.go":                   "it reads the files of an estimate",
 }
 
 var (

@@ -35,6 +35,7 @@ func Owners() []Owner {
 		{"requestlog", "internal/requestlog"},
 		{"ratelimit", "internal/ratelimit"},
 		{"embeddings", "projections/embeddings"},
+		{"erasures", "internal/erasures"},
 	}
 }
 

@@ -12,43 +12,60 @@ import (
 	"github.com/annals-project/annals/internal/pgarray"
 )
 
-// blankedRows is how many calls one statement blanks.
+// blankedRows is how many calls one slice blanks at most.
 const blankedRows = 1000
 
-// BlankPerson removes an identity from the calls of a project, also from those that are still in the memory of any
-// process, and returns how many it changed, and whether one of them was a call as this identity. A person may be named
-// in a text in any spelling, so no text is searched: every call up to now loses its bodies, headers, the parameters of
-// its path and the filter that dropped it. Calls as this identity lose that too. It may be repeated; Tables names the
-// partitions to vacuum.
-func (b *Blanker) BlankPerson(
-	ctx context.Context, project uuid.UUID, identity string,
-) (calls int, called bool, err error) {
-	if err := b.recordProject(ctx, project); err != nil {
-		return 0, false, fmt.Errorf("record a project with a blanked person: %w", err)
+// PersonRun removes an identity from the calls of a project in slices.
+type PersonRun struct {
+	Project  uuid.UUID
+	Identity string
+	// Calls is how many calls were changed so far, Called reports whether one of them was a call as this identity.
+	Calls  int
+	Called bool
+
+	begun    bool
+	at, last callKey
+}
+
+// BlankPerson takes the next slice of a run, and reports whether it was the last one. Then the identity is removed from
+// the calls of the project, also from those that were in the memory of any process when the run began. A person may be
+// named in a text in any spelling, so no text is searched: every call up to then loses its bodies, headers, the
+// parameters of its path and the filter that dropped it. Calls as this identity lose that too. It may be repeated, also
+// by another run. DirtyAll, after the last slice, names the partitions to vacuum.
+func (b *Blanker) BlankPerson(ctx context.Context, r *PersonRun) (done bool, err error) {
+	names := []string{r.Identity, redactText(r.Identity, maxIdentity)} // as it was sent, and as the log stores it
+	if !r.begun {
+		if err := b.beginRun(ctx, r, names); err != nil {
+			return false, fmt.Errorf("find the calls of a person: %w", err)
+		}
+		r.begun = true
 	}
-	// A rerun must name the partitions too, whatever an interrupted run has changed.
-	if err := b.dirtyAll(ctx); err != nil {
-		return 0, false, fmt.Errorf("list partitions: %w", err)
+	if r.at == r.last {
+		return true, nil
 	}
-	names := []string{identity, redactText(identity, maxIdentity)} // as it was sent, and as the log stores it
-	err = b.DB.QueryRow(ctx, `select exists (select from ops.requests where project_id = $1 and identity = any($2::text[]))`,
-		project, names).Scan(&called)
+	at, changed, err := b.blankSlice(ctx, r.Project, names, r.at, r.last)
 	if err != nil {
-		return 0, false, fmt.Errorf("find the calls of a person: %w", err)
+		return false, fmt.Errorf("blank the calls of a person: %w", err)
 	}
-	last, err := b.lastCall(ctx, project)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, called, nil
+	r.at, r.Calls = at, r.Calls+changed
+	return r.at == r.last, nil
+}
+
+// beginRun finds the last call to blank, after it has made every flush blank the calls before.
+func (b *Blanker) beginRun(ctx context.Context, r *PersonRun, names []string) error {
+	if err := b.recordProject(ctx, r.Project); err != nil {
+		return err
 	}
-	for at := firstCall; err == nil && at != last; {
-		var some int
-		at, some, err = b.blankSlice(ctx, project, names, at, last)
-		calls += some
-	}
+	err := b.DB.QueryRow(ctx, `select exists (select from ops.requests where project_id = $1 and identity = any($2::text[]))`,
+		r.Project, names).Scan(&r.Called)
 	if err != nil {
-		err = fmt.Errorf("blank the calls of a person: %w", err)
+		return err
 	}
-	return calls, called, err
+	r.at = firstCall
+	if r.last, err = b.lastCall(ctx, r.Project); errors.Is(err, pgx.ErrNoRows) {
+		r.last, err = r.at, nil
+	}
+	return err
 }
 
 // recordProject makes every later flush strip the calls that it has in memory, and waits for the flushes in progress.
@@ -63,18 +80,19 @@ func (b *Blanker) recordProject(ctx context.Context, project uuid.UUID) error {
 	})
 }
 
-// dirtyAll notes all partitions as to be vacuumed.
-func (b *Blanker) dirtyAll(ctx context.Context) error {
+// DirtyAll notes all partitions as to be vacuumed: those that runs blanked, in any process and before any crash, are
+// among them.
+func (b *Blanker) DirtyAll(ctx context.Context) error {
 	names := []string{}
 	for _, p := range partitioned {
 		rows, err := b.DB.Query(ctx, `select c.relname::text from pg_inherits i join pg_class c on c.oid = i.inhrelid
 			where i.inhparent = to_regclass('ops.' || $1)`, p.table)
 		if err != nil {
-			return err
+			return fmt.Errorf("list partitions: %w", err)
 		}
 		some, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		if err != nil {
-			return err
+			return fmt.Errorf("list partitions: %w", err)
 		}
 		names = append(names, some...)
 	}

@@ -10,23 +10,18 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// Authored counts the live data points of an author.
-type Authored struct {
-	// Newest have a newest revision of the author, Earlier only earlier ones.
-	Newest, Earlier int
-}
-
-// CountAuthored counts the live data points of a project with a revision of an author.
-func (q Queries) CountAuthored(ctx context.Context, project uuid.UUID, author string) (a Authored, err error) {
+// CountAuthored counts the live data points of a project with a revision of an author: those whose newest revision is
+// the author's, and those of which only earlier ones are.
+func (q Queries) CountAuthored(ctx context.Context, project uuid.UUID, author string) (newest, earlier int, err error) {
 	err = q.DB.QueryRow(ctx, `select count(*) filter (where newest), count(*) filter (where not newest) from (
 			select bool_or(r.number = d.revision) as newest from datapoints.data_points d
 			join datapoints.revisions r on r.data_point = d.id
 			where d.project_id = $1 and r.project_id = $1 and r.author = $2 group by d.id
-		) found`, project, author).Scan(&a.Newest, &a.Earlier)
+		) found`, project, author).Scan(&newest, &earlier)
 	if err != nil {
-		return a, fmt.Errorf("count the data points of an author: %w", err)
+		return 0, 0, fmt.Errorf("count the data points of an author: %w", err)
 	}
-	return a, nil
+	return newest, earlier, nil
 }
 
 // ListAuthored returns the source ids of some live data points with a revision of an author.

@@ -50,6 +50,16 @@ func AbandonedBulks(ctx context.Context, db *pgxpool.Pool) (n int, err error) {
 	return n, nil
 }
 
+// FindRecord reports whether a project has an identity record, and whether a removal of it is not cleared.
+func (q *Queries) FindRecord(ctx context.Context, project, id uuid.UUID) (has, removing bool, err error) {
+	err = q.db.QueryRow(ctx, `select exists (select from directory.identities where project_id = $1 and id = $2),
+		exists (select from directory.removals where project_id = $1 and id = $2)`, project, id).Scan(&has, &removing)
+	if err != nil {
+		return false, false, fmt.Errorf("find an identity record: %w", err)
+	}
+	return has, removing, nil
+}
+
 // OpenRemovals lists at most limit removals of records that are not cleared, oldest first, after a
 // removal (nil begins).
 func (q *Queries) OpenRemovals(ctx context.Context, after *work.Removal, limit int) ([]work.Removal, error) {

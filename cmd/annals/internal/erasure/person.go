@@ -14,7 +14,8 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/terminal"
-	"github.com/annals-project/annals/commands/erasure"
+	erasing "github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/domain/erasure"
 	"github.com/annals-project/annals/eventstore/backoff"
 )
 
@@ -33,24 +34,22 @@ type OfPerson struct {
 type PersonSummary struct {
 	Project  string `json:"project"`
 	Identity string `json:"identity"`
-	// DataPoints were deleted by this run, with these receipts.
-	DataPoints int                         `json:"dataPoints"`
-	Receipts   []operatorapi.PersonReceipt `json:"receipts"`
-	// Record reports whether this run removed the directory record, Calls how many calls it blanked.
+	// DataPoints were deleted, with these receipts.
+	DataPoints int               `json:"dataPoints"`
+	Receipts   []erasure.Receipt `json:"receipts"`
+	// Record reports whether the directory record was removed, Calls how many calls were blanked.
 	Record bool `json:"record"`
 	Calls  int  `json:"calls"`
 	// Erased is null if another process erases.
-	Erased *erasure.Report `json:"erased"`
+	Erased *erasing.Report `json:"erased"`
 	// uncleaned counts the deletions of the project that are not erased yet.
 	uncleaned int
 	// known reports whether the project held something of the identity.
 	known bool
 }
 
-// personRounds is how often a person is erased who keeps on writing.
-const personRounds = 3
-
-// Run erases the person. Each step may be repeated, so that a run continues what another one began.
+// Run begins the erasure of the person, or finds one that is going on, and watches it until it has ended. The service
+// continues it by itself, whatever becomes of this process.
 func (p OfPerson) Run(ctx context.Context) (out PersonSummary, err error) {
 	found, err := operatorapi.FindPerson.Call(ctx, p.Server, p.Person)
 	if err != nil {
@@ -59,28 +58,62 @@ func (p OfPerson) Run(ctx context.Context) (out PersonSummary, err error) {
 	if err := p.confirm(found); err != nil {
 		return out, err
 	}
+	begun, err := operatorapi.ErasePerson.Call(ctx, p.Server, p.Person)
+	if err != nil {
+		return out, err
+	}
+	status, err := p.watch(ctx, begun)
+	if err != nil {
+		return out, err
+	}
 	out = PersonSummary{
-		Project: p.Person.Project, Identity: p.Person.Identity, Receipts: []operatorapi.PersonReceipt{},
-		known: found.HasRecord || found.Newest+found.Earlier+found.Uncleaned > 0,
+		Project: p.Person.Project, Identity: p.Person.Identity, Receipts: status.Receipts, Record: status.Record,
+		Calls: status.Calls, Erased: status.Erased, uncleaned: status.Uncleaned,
+		known: found.HasRecord || found.Removing || found.Newest+found.Earlier > 0 ||
+			status.Record || status.Called,
 	}
-	for range personRounds {
-		if found, err = p.once(ctx, &out); err != nil {
-			if ctx.Err() != nil {
-				err = errors.New("interrupted")
-			}
-			return out, fmt.Errorf("%w; run the same command again to go on", err)
+	for _, r := range status.Receipts {
+		out.DataPoints += r.DataPoints
+	}
+	if status.WroteAgain {
+		err = fmt.Errorf("%s wrote again after it was deleted: stop the program that sends, "+
+			"and run the same command again", p.Person.Identity)
+	}
+	return out, err
+}
+
+// watch returns the state of an erasure once it has ended, or waits for another operation. It shows the deletions
+// meanwhile.
+func (p OfPerson) watch(
+	ctx context.Context, begun operatorapi.PersonErasureID,
+) (status operatorapi.PersonStatus, err error) {
+	shown := 0
+	for wait := (backoff.Backoff{First: 50 * time.Millisecond, Longest: time.Second}); ; err = wait.Wait(ctx) {
+		if err == nil {
+			status, err = operatorapi.PersonErasure.Call(ctx, p.Server, begun)
 		}
-		if found.Newest+found.Earlier == 0 && !found.HasRecord {
-			out.uncleaned = found.Uncleaned
-			return out, nil
+		switch {
+		case ctx.Err() != nil:
+			return status, errors.New("interrupted, but the service goes on; run the same command again to look")
+		case err != nil:
+			return status, fmt.Errorf("%w; the service goes on once it runs, run the same command again to look", err)
+		}
+		for _, r := range status.Receipts[shown:] {
+			_, _ = fmt.Fprintf(p.Deleted, "deleted %s, receipt %s\n",
+				english.Plural(r.DataPoints, "data point", "data points"), r.OperationID)
+		}
+		shown = len(status.Receipts)
+		switch {
+		case status.Failure != "":
+			return status, fmt.Errorf("%s; the service tries again, run the same command again to look", status.Failure)
+		case status.Phase == erasure.Done, status.Waits:
+			return status, nil
 		}
 	}
-	return out, fmt.Errorf("%s wrote again after it was deleted: stop the program that sends, "+
-		"and run the same command again", p.Person.Identity)
 }
 
 // confirm shows what would be erased, and asks.
-func (p OfPerson) confirm(found operatorapi.Person) error {
+func (p OfPerson) confirm(found erasing.Person) error {
 	text := fmt.Sprintf("%s wrote %s of project %s", p.Person.Identity,
 		english.Plural(found.Newest+found.Earlier, "data point", "data points"), p.Person.Project)
 	if found.Earlier > 0 {
@@ -102,57 +135,6 @@ func (p OfPerson) confirm(found operatorapi.Person) error {
 		return errors.New("nothing was erased")
 	}
 	return nil
-}
-
-// once takes every step once, and returns what is found of the person after that.
-func (p OfPerson) once(ctx context.Context, out *PersonSummary) (operatorapi.Person, error) {
-	in, server := p.Person, p.Server
-	for more := true; more; {
-		deleted, err := operatorapi.DeletePerson.Call(ctx, server, in)
-		if err != nil {
-			return operatorapi.Person{}, err
-		}
-		more = deleted.More
-		for _, r := range deleted.Receipts {
-			out.Receipts, out.DataPoints = append(out.Receipts, r), out.DataPoints+r.DataPoints
-			_, _ = fmt.Fprintf(p.Deleted, "deleted %s, receipt %s\n",
-				english.Plural(r.DataPoints, "data point", "data points"), r.OperationID)
-		}
-	}
-	forgotten, err := operatorapi.ForgetPerson.Call(ctx, server, in)
-	if err != nil {
-		return operatorapi.Person{}, err
-	}
-	out.Record, out.Calls = out.Record || forgotten.Record, out.Calls+forgotten.Calls
-	out.known = out.known || forgotten.Record || forgotten.Called
-	found, err := operatorapi.FindPerson.Call(ctx, server, in)
-	if err != nil {
-		return found, err
-	}
-	in.Since = found.Position
-	erased, err := operatorapi.EraseNow.Call(ctx, server, operatorapi.None{})
-	if err == nil {
-		out.Erased = &erased
-	} else if !errors.Is(err, operatorapi.ErrRefused) {
-		return found, err
-	}
-	return awaitErased(ctx, server, in, erased)
-}
-
-// awaitErased waits until the deletions of the person are erased. It waits for other processes only if this one has
-// not erased by itself.
-func awaitErased(
-	ctx context.Context, server *operatorapi.Client, in operatorapi.PersonRequest, erased erasure.Report,
-) (found operatorapi.Person, err error) {
-	for p := (backoff.Backoff{First: 200 * time.Millisecond, Longest: 5 * time.Second}); ; {
-		found, err = operatorapi.FindPerson.Call(ctx, server, in)
-		if err != nil || found.Uncleaned == 0 || erased.Store != "" {
-			return found, err
-		}
-		if err := p.Wait(ctx); err != nil {
-			return found, fmt.Errorf("%d deletions of the project are not erased yet: %w", found.Uncleaned, err)
-		}
-	}
 }
 
 // Print writes the summary as text.

@@ -12,10 +12,10 @@ import (
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/webhook"
-	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/internal/secret"
+	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/access"
 )
 
@@ -79,14 +79,9 @@ type Webhooks struct {
 	Access   access.Queries
 	Vault    secret.Vault
 	// URL is the public address of the console, under which webhooks are called.
-	URL string
-	Log interface {
-		Head(ctx context.Context) (eventstore.Position, error)
-	}
-	Waiter interface {
-		Wait(ctx context.Context, position eventstore.Position, projections ...string) error
-	}
-	Now func() time.Time
+	URL  string
+	Head projections.Head
+	Now  func() time.Time
 }
 
 // Routes returns the routes of the operations.
@@ -99,13 +94,8 @@ func (o Webhooks) Routes() []Route {
 
 // ready waits until the tables show the head of the log.
 func (o Webhooks) ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, exportWait)
-	defer cancel()
-	head, err := o.Log.Head(ctx)
-	if err != nil {
-		return err
-	}
-	return o.Waiter.Wait(ctx, head, projection.Access)
+	_, err := o.Head.Await(ctx, projection.Access)
+	return err
 }
 
 // project finds the project that a request names.

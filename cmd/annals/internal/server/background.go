@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/commands/pipeline/model"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/erasures"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/datapoints"
@@ -107,8 +108,10 @@ func newBackground(p backgroundParts) (*background, error) {
 func newFinisher(p backgroundParts) *pipeline.Finisher {
 	cfg, st, waiter := p.cfg, p.storage, p.read.background
 	identities := directory.NewQueries(st.work, st.store, waiter, p.read.work, limiter.PendingCharges{DB: st.work})
+	calls := &requestlog.Blanker{DB: st.work}
 	return &pipeline.Finisher{
-		Journal: p.journal, FanOuts: p.read.work, Identities: identities, Eraser: newEraser(p, identities),
+		Journal: p.journal, FanOuts: p.read.work, Identities: identities, Eraser: newEraser(p, identities, calls),
+		People:       newPeople(p, calls),
 		Reservations: limiter.New(st.work, cfg.PlanTerms, waiter, cfg.Logger),
 		Progress:     waiter, Logger: cfg.Logger, Now: cfg.now,
 		IsSetAside: func(at eventstore.Position) bool {
@@ -118,10 +121,34 @@ func newFinisher(p backgroundParts) *pipeline.Finisher {
 	}
 }
 
+// newPeople makes what erases people. A process without the role write deletes by commands of its own.
+func newPeople(p backgroundParts, calls *requestlog.Blanker) *erasure.People {
+	people := peopleOf(p.cfg, p.storage, p.read, p.journal)
+	people.Calls = calls
+	if p.write != nil {
+		people.Commands = commands.PersonCommands{Service: p.write.service}
+		return people
+	}
+	people.Commands = commands.PersonCommands{Service: commands.New(commands.Config{
+		Journal: p.journal, Waiter: p.read.background, FollowUps: p.read.background, Sends: p.read.work,
+		DataPoints: p.read.work, Records: p.read.directory, Directory: p.read.directory, PlanTerms: p.cfg.PlanTerms,
+	})}
+	return people
+}
+
+// peopleOf makes what finds people, begins their erasure and shows its state, in any process.
+func peopleOf(cfg Config, st *storage, read *readSide, journal *commands.Journal) *erasure.People {
+	return &erasure.People{
+		Streams: erasure.Streams{Journal: journal.Journal, Logger: cfg.Logger}, Names: erasures.Names{DB: st.work},
+		DataPoints: read.work, Records: read.directory, Authors: journal, Progress: read.background, Now: cfg.now,
+	}
+}
+
 // newEraser makes the eraser with what it purges from the disk.
-func newEraser(p backgroundParts, identities *directory.Queries) *erasure.Eraser {
+func newEraser(
+	p backgroundParts, identities *directory.Queries, calls *requestlog.Blanker,
+) *erasure.Eraser {
 	cfg, st := p.cfg, p.storage
-	calls := &requestlog.Blanker{DB: st.work}
 	tables := runner.Vacuum{
 		DB: st.work, Others: calls.Tables,
 		Projectors: []projections.Projector{

@@ -27,7 +27,6 @@ import (
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/export"
 	"github.com/annals-project/annals/projections/recall"
-	"github.com/annals-project/annals/projections/runner"
 )
 
 // openTimeout bounds New, including a first initialisation of the database.
@@ -181,15 +180,16 @@ func (s *Server) operatorHandler(write *writeSide, recaller localRecall) http.Ha
 		sends := operatorapi.ServiceSends{
 			Queries: s.read.dataPoints, Access: s.read.access, Commands: write.service, Now: now,
 		}
-		calls := &requestlog.Blanker{DB: s.storage.work}
 		people := operatorapi.People{
-			Commands: write.service, Projects: s.read.access, Queries: s.read.work, DB: s.storage.work,
-			Calls: calls, Vacuum: runner.Vacuum{DB: s.storage.work, Others: calls.Tables},
-			Log: s.storage.store, Waiter: s.read.background, Now: now,
+			Erasing: peopleOf(s.cfg, s.storage, s.read, s.journal), Projects: s.read.access,
+			Head: projections.Head{Log: s.storage.store, Waiter: s.read.background},
+		}
+		if f := s.background.finisher; f != nil {
+			people.Erasing, people.Pending = f.People, f.Pending
 		}
 		webhooks := operatorapi.Webhooks{
 			Commands: write.service, Access: s.read.access, Vault: write.vault, URL: s.urls.Console,
-			Log: s.storage.store, Waiter: s.read.waiter, Now: now,
+			Head: head, Now: now,
 		}
 		routes = slices.Concat(
 			routes, operatorapi.SendRoutes(sends), operatorapi.OrganizationRoutes(write.service, now),

@@ -6,41 +6,76 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/commands/erasure"
+	domain "github.com/annals-project/annals/domain/erasure"
 )
 
-// People is a service with one person, who may go on writing.
+// People is a service with one person, whose erasure goes a step on each time somebody looks.
 type People struct {
 	Eraser
 	// Points and Record are what the project holds of the person, NamedIn how many calls name the person, and Logged how
 	// many others the request log holds.
 	Points, NamedIn, Logged int
 	Record                  bool
-	// Writes is how many data points the person writes after each deletion.
+	// Writes is how many data points the person writes after each round.
 	Writes int
+	// Waits is how many deletions have to wait for another operation. Failure is that of a step.
+	Waits   int
+	Failure string
+
+	// Begun counts the requests to erase. Rounds are those of the erasure.
+	Begun, Rounds int
+	status        erasure.PersonStatus
 }
 
 // Routes are the operations on the person, and those of erasure.
 func (p *People) Routes() []operatorapi.Route {
 	return append(p.Eraser.Routes(),
-		operatorapi.FindPerson.Serve(func(context.Context, operatorapi.PersonRequest) (operatorapi.Person, error) {
-			return operatorapi.Person{Newest: p.Points, HasRecord: p.Record, Position: 7}, nil
+		operatorapi.FindPerson.Serve(func(context.Context, operatorapi.PersonRequest) (erasure.Person, error) {
+			return erasure.Person{Newest: p.Points, HasRecord: p.Record}, nil
 		}),
-		operatorapi.DeletePerson.Serve(func(context.Context, operatorapi.PersonRequest) (operatorapi.DeletedPerson, error) {
-			out := operatorapi.DeletedPerson{Receipts: []operatorapi.PersonReceipt{}}
-			if p.Points > 0 {
-				n := min(p.Points, 2)
-				out.Receipts = append(out.Receipts, operatorapi.PersonReceipt{OperationID: uuid.UUID{1}, DataPoints: n})
-				p.Points -= n
-				out.More = p.Points > 0
+		operatorapi.ErasePerson.Serve(func(
+			context.Context, operatorapi.PersonRequest,
+		) (operatorapi.PersonErasureID, error) {
+			p.Begun++
+			if p.status.Phase == "" || p.status.Phase == domain.Done {
+				p.status, p.Rounds = erasure.PersonStatus{Phase: domain.Deleting}, 0
 			}
-			if !out.More {
-				p.Points += p.Writes
-			}
-			return out, nil
+			return operatorapi.PersonErasureID{ID: uuid.UUID{1}}, nil
 		}),
-		operatorapi.ForgetPerson.Serve(func(context.Context, operatorapi.PersonRequest) (operatorapi.ForgottenPerson, error) {
-			out := operatorapi.ForgottenPerson{Record: p.Record, Calls: p.NamedIn + p.Logged, Called: p.NamedIn > 0}
-			p.Record, p.NamedIn, p.Logged = false, 0, 0
-			return out, nil
+		operatorapi.PersonErasure.Serve(func(
+			_ context.Context, in operatorapi.PersonErasureID,
+		) (out operatorapi.PersonStatus, err error) {
+			if in.ID != (uuid.UUID{1}) {
+				return out, operatorapi.Refuse("there is no erasure %s", in.ID)
+			}
+			p.step()
+			out.PersonStatus = p.status
+			if p.Rounds > 0 {
+				out.Erased = &p.Erased
+			}
+			return out, p.Refuse
 		}))
+}
+
+func (p *People) step() {
+	s := &p.status
+	switch {
+	case p.Failure != "":
+		s.Failure = p.Failure
+	case p.Points > 0 && p.Rounds == domain.Rounds:
+		s.WroteAgain, s.Phase = true, domain.Done
+	case p.Points > 0:
+		n := min(p.Points, 2)
+		s.Receipts = append(s.Receipts, domain.Receipt{OperationID: uuid.UUID{1}, DataPoints: n})
+		s.Phase, p.Points = domain.Deleting, p.Points-n
+	case s.Phase == domain.Checking && p.Waits > 0:
+		s.Uncleaned, s.Waits = p.Waits, true
+	case s.Phase == domain.Checking && !p.Record:
+		s.Phase = domain.Done
+	default:
+		s.Record, s.Called, s.Calls = s.Record || p.Record, s.Called || p.NamedIn > 0, s.Calls+p.NamedIn+p.Logged
+		p.Record, p.NamedIn, p.Logged = false, 0, 0
+		s.Phase, p.Points, p.Rounds = domain.Checking, p.Writes, p.Rounds+1
+	}
 }

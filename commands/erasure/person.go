@@ -1,0 +1,247 @@
+package erasure
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/erasure"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/erasures"
+	"github.com/annals-project/annals/internal/projection"
+	"github.com/annals-project/annals/internal/requestlog"
+)
+
+// People erases people from projects. The erasure of a person is a process: Start begins it, and the finisher takes
+// its steps (person_steps.go) until it has ended, even if nobody looks. Its stream holds what was done, and the row
+// that Names keeps the name. Every step may be repeated, so a crash, or two finishers at once, do no harm. After a
+// restore from a backup, which holds the log alone, nobody continues an open process: Start begins another one.
+//
+// Find, Start and Status may be called at any time, and need neither Commands nor Calls; the rest by one caller at a
+// time.
+type People struct {
+	Streams
+	Names      personNames
+	DataPoints authoredList
+	Records    recordList
+	Authors    authorIDs
+	Commands   personCommands
+	Calls      personCalls
+	Progress   progress
+	Now        func() time.Time
+
+	// runs hold what a step that takes several slices has done so far.
+	runs map[uuid.UUID]*forgetRun
+
+	mu sync.Mutex
+	// failures are the errors of the last step of each process that failed.
+	failures map[uuid.UUID]string
+}
+
+// personNames keeps the names of the people who are being erased.
+type personNames interface {
+	Keep(ctx context.Context, p erasures.Person) (uuid.UUID, error)
+	Open(ctx context.Context) ([]erasures.Person, error)
+	Has(ctx context.Context, project, id uuid.UUID) (bool, error)
+	Drop(ctx context.Context, id uuid.UUID) error
+}
+
+// authoredList finds the live data points of an author.
+type authoredList interface {
+	// CountAuthored counts those whose newest revision the author wrote, and those of which only earlier ones are.
+	CountAuthored(ctx context.Context, project uuid.UUID, author string) (newest, earlier int, err error)
+	// ListAuthored returns the source ids of some of both.
+	ListAuthored(ctx context.Context, project uuid.UUID, author string, limit int) ([]string, error)
+	// CountUncleaned counts the deletions of a project up to a position that are not cleaned.
+	CountUncleaned(ctx context.Context, project uuid.UUID, to eventstore.Position) (int, error)
+}
+
+// recordList finds identity records.
+type recordList interface {
+	// FindRecord reports whether there is a record, and whether a removal of it is not cleared.
+	FindRecord(ctx context.Context, project, record uuid.UUID) (has, removing bool, err error)
+}
+
+// personCommands are the commands in the project of a person.
+type personCommands interface {
+	// DeleteOf returns the id of the deletion, zero if a client deleted one of the data points since.
+	DeleteOf(ctx context.Context, p erasures.Person, sourceIDs []string) (uuid.UUID, error)
+	RemoveRecord(ctx context.Context, p erasures.Person) error
+}
+
+// personCalls removes people from the request log.
+type personCalls interface {
+	BlankPerson(ctx context.Context, r *requestlog.PersonRun) (done bool, err error)
+	DirtyAll(ctx context.Context) error
+}
+
+// Person is what a project holds of an identity.
+type Person struct {
+	// Newest counts the data points whose newest revision the identity wrote, Earlier those of which it wrote earlier
+	// revisions only.
+	Newest  int `json:"newest"`
+	Earlier int `json:"earlier"`
+	// HasRecord reports whether the identity has a directory record, Removing whether a removed one is not erased from the
+	// disk.
+	HasRecord bool `json:"hasRecord"`
+	Removing  bool `json:"removing"`
+}
+
+// Find returns what a project holds of an identity.
+func (p *People) Find(ctx context.Context, project auth.Project, identity string) (found Person, err error) {
+	if err := p.waitHead(ctx); err != nil {
+		return found, err
+	}
+	if found.Newest, found.Earlier, err = p.DataPoints.CountAuthored(ctx, project.ID, identity); err != nil {
+		return found, err
+	}
+	record := stream.IdentityID(project.Namespace, identity)
+	found.HasRecord, found.Removing, err = p.Records.FindRecord(ctx, project.ID, record)
+	return found, err
+}
+
+// Start begins the erasure of a person, and returns its id. If the person is being erased already, that is the id of
+// that erasure. The error is erasures.ErrTooMany.
+func (p *People) Start(ctx context.Context, person erasures.Person) (id uuid.UUID, err error) {
+	for {
+		person.ID, person.RequestedAt = uuid.New(), p.Now()
+		if person.ID, err = p.Names.Keep(ctx, person); err != nil {
+			return uuid.Nil, err
+		}
+		s, err := p.read(ctx, person.ID)
+		if err != nil {
+			return uuid.Nil, err
+		}
+		if s.Phase != erasure.Done {
+			return person.ID, p.begin(ctx, person, s)
+		}
+		// It has ended, and its row is about to go: what was written since needs another one.
+		if err := p.Names.Drop(ctx, person.ID); err != nil {
+			return uuid.Nil, err
+		}
+	}
+}
+
+// begin records the request, unless that is done.
+func (p *People) begin(ctx context.Context, person erasures.Person, s personState) error {
+	if s.Events > 0 {
+		return nil
+	}
+	record, err := p.Authors.AuthorID(ctx, person.ProjectID, person.Identity)
+	if err != nil {
+		return err
+	}
+	e := erasure.Requested{ProjectID: person.ProjectID, RecordID: record, RequestedAt: person.RequestedAt}
+	return p.record(ctx, person, s, person.By, e)
+}
+
+// PersonStatus is the state of an erasure.
+type PersonStatus struct {
+	ID    uuid.UUID     `json:"id"`
+	Phase erasure.Phase `json:"phase"`
+	// Receipts are those of the deletions, in order.
+	Receipts []erasure.Receipt `json:"receipts"`
+	// Record reports whether a directory record was removed. Calls counts the calls that were blanked, and Called reports
+	// whether one of them was a call as the person.
+	Record bool `json:"record"`
+	Called bool `json:"called"`
+	Calls  int  `json:"calls"`
+	// Uncleaned counts the deletions of the project, and the removal of the record, that are not erased from the disk.
+	Uncleaned int `json:"uncleaned"`
+	// Waits is true if some of them have to wait for another operation, although the disks were purged. The erasure goes
+	// on once they are erased.
+	Waits bool `json:"waits"`
+	// WroteAgain is true if the erasure ended because the person kept on writing.
+	WroteAgain bool `json:"wroteAgain"`
+	// Purge is what the last purge of the disks did, nil before it.
+	Purge *erasure.Purge `json:"purge"`
+	// Failure is why the last step failed in this process, "" if it did not. The step is retried.
+	Failure string `json:"failure,omitempty"`
+}
+
+// Status returns the state of an erasure of a project. found is false if the project has none with this id.
+func (p *People) Status(ctx context.Context, project, id uuid.UUID) (out PersonStatus, found bool, err error) {
+	// Read the row first: an erasure has ended once its name is gone.
+	kept, err := p.Names.Has(ctx, project, id)
+	if err != nil {
+		return out, false, err
+	}
+	s, err := p.read(ctx, id)
+	if err != nil || s.ProjectID != project {
+		return out, false, err
+	}
+	p.mu.Lock()
+	failure := p.failures[id]
+	p.mu.Unlock()
+	out = PersonStatus{
+		ID: id, Phase: s.Phase, Receipts: append([]erasure.Receipt{}, s.Receipts...), Record: s.Record, Called: s.Called,
+		Calls: s.Calls, WroteAgain: s.WroteAgain, Purge: s.Purge, Failure: failure,
+	}
+	switch {
+	case s.Phase == erasure.Done && kept:
+		out.Phase = erasure.Checking
+	case s.Phase == erasure.Purging, s.Phase == erasure.Checking:
+		out.Uncleaned, err = p.countUncleaned(ctx, s)
+		out.Waits = s.Phase == erasure.Checking && out.Uncleaned > 0
+	}
+	return out, true, err
+}
+
+// countUncleaned counts what has to be erased from the disk before the project is looked at again.
+func (p *People) countUncleaned(ctx context.Context, s personState) (int, error) {
+	n, err := p.DataPoints.CountUncleaned(ctx, s.ProjectID, s.forgottenAt)
+	if err != nil {
+		return n, err
+	}
+	_, removing, err := p.Records.FindRecord(ctx, s.ProjectID, s.RecordID)
+	if removing {
+		n++
+	}
+	return n, err
+}
+
+// personState is the state of an erasure, and where its last event of the person's being forgotten is.
+type personState struct {
+	erasure.State
+	forgottenAt eventstore.Position
+}
+
+func (p *People) read(ctx context.Context, id uuid.UUID) (s personState, err error) {
+	err = p.Journal.Scan(ctx, stream.Name(stream.Erasure, id), 0, func(e eventstore.DecodedEvent) (bool, error) {
+		if s.Evolve(e.Event); s.Phase == erasure.Purging {
+			s.forgottenAt = e.Position
+		}
+		return true, nil
+	})
+	return s, err
+}
+
+// record appends what was done after a state. If another process was first, the next step reads that.
+func (p *People) record(
+	ctx context.Context, person erasures.Person, s personState, by string, e event.Event,
+) error {
+	meta := eraserMeta(person.ID)
+	meta.Principal = by
+	_, err := p.Journal.Append(ctx, stream.Name(stream.Erasure, person.ID), eventstore.Revision(s.Events-1), meta, e)
+	if errors.Is(err, eventstore.ErrConflict) {
+		return nil
+	}
+	return err
+}
+
+// waitHead waits until the tables show the head of the log.
+func (p *People) waitHead(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	head, err := p.Journal.Store.Head(ctx)
+	if err != nil {
+		return err
+	}
+	return p.Progress.Wait(ctx, head, projection.DataPoints, projection.Directory)
+}

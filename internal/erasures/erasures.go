@@ -1,0 +1,93 @@
+// Package erasures keeps, in schema ops, the names of the people who are being erased.
+package erasures
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// MaxOfProject is the most people of a project who are erased at a time.
+	MaxOfProject = 100
+	// maxOpen bounds Open.
+	maxOpen = 1000
+)
+
+// ErrTooMany means that MaxOfProject people of the project are being erased.
+var ErrTooMany = fmt.Errorf("%d people of the project are being erased already: wait until some are", MaxOfProject)
+
+// Person is a person who is being erased.
+type Person struct {
+	// ID is that of the erasure.
+	ID        uuid.UUID
+	ProjectID uuid.UUID
+	Identity  string
+	// By is who asked for it, at RequestedAt.
+	By          string
+	RequestedAt time.Time
+}
+
+// Names keeps the people.
+type Names struct{ DB *pgxpool.Pool }
+
+// Keep adds a person, and returns the id of the erasure. If the person is being erased already, that is the id of
+// that erasure. The error is ErrTooMany.
+func (n Names) Keep(ctx context.Context, p Person) (id uuid.UUID, err error) {
+	err = n.DB.QueryRow(ctx, `insert into ops.person_erasures as e
+			(id, project_id, identity, requested_by, requested_at)
+		select $1, $2, $3, $4, $5
+		where (select count(*) from ops.person_erasures where project_id = $2 and identity <> $3) < $6
+		on conflict (project_id, identity) do update set identity = e.identity -- returns its row
+		returning e.id`, p.ID, p.ProjectID, p.Identity, p.By, p.RequestedAt, MaxOfProject).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return uuid.Nil, ErrTooMany
+	}
+	if err != nil {
+		return uuid.Nil, fmt.Errorf("keep a person to erase: %w", err)
+	}
+	return id, nil
+}
+
+// Open lists the people who are being erased: the first of each project before the second of any. There may be more
+// than it lists.
+func (n Names) Open(ctx context.Context) ([]Person, error) {
+	rows, err := n.DB.Query(ctx, `select id, project_id, identity, requested_by, requested_at
+		from ops.person_erasures
+		order by row_number() over (partition by project_id order by requested_at, id), project_id limit $1`, maxOpen)
+	if err != nil {
+		return nil, fmt.Errorf("list people to erase: %w", err)
+	}
+	people, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Person])
+	if err != nil {
+		return nil, fmt.Errorf("list people to erase: %w", err)
+	}
+	return people, nil
+}
+
+// Has reports whether the name of an erasure is kept.
+func (n Names) Has(ctx context.Context, project, id uuid.UUID) (has bool, err error) {
+	err = n.DB.QueryRow(ctx, `select exists (select from ops.person_erasures where project_id = $1 and id = $2)`,
+		project, id).Scan(&has)
+	if err != nil {
+		return false, fmt.Errorf("find a person to erase: %w", err)
+	}
+	return has, nil
+}
+
+// Drop removes the name of an erasure, also from the disk. It may be repeated.
+func (n Names) Drop(ctx context.Context, id uuid.UUID) error {
+	_, err := n.DB.Exec(ctx, `delete from ops.person_erasures where id = $1`, id)
+	if err == nil {
+		_, err = n.DB.Exec(ctx, `vacuum (index_cleanup on, truncate off) ops.person_erasures`, pgx.QueryExecModeSimpleProtocol)
+	}
+	if err != nil {
+		return fmt.Errorf("drop the name of an erased person: %w", err)
+	}
+	return nil
+}
