@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/export"
 )
@@ -171,9 +172,7 @@ func (s *Server) operatorHandler(write *writeSide, recaller localRecall) http.Ha
 	now, has := s.cfg.now, s.cfg.Roles.parts()
 	routes := operatorapi.EventRoutes(s.storage.store)
 	if has.writes {
-		sends := operatorapi.ServiceSends{
-			Queries: s.read.dataPoints, Access: s.read.access, Commands: write.service, Now: now,
-		}
+		sends := datapoints.StoppedSends{Queries: s.read.dataPoints, Projects: s.read.access}
 		organizations := operatorapi.Organizations{Commands: write.service, DataDir: s.cfg.Data.Dir, Now: now}
 		people := operatorapi.People{
 			Erasing: peopleOf(s.cfg, s.storage, s.read, s.journal), Projects: s.read.access, Log: s.storage.store,
@@ -190,7 +189,7 @@ func (s *Server) operatorHandler(write *writeSide, recaller localRecall) http.Ha
 			Commands: write.service, Access: s.read.access, Log: s.storage.store, Waiter: s.read.waiter, Now: now,
 		}
 		routes = slices.Concat(
-			routes, operatorapi.SendRoutes(sends), organizations.Routes(), tenancy.Routes(), people.Routes(),
+			routes, operatorapi.SendRoutes(sends, write.service, now), organizations.Routes(), tenancy.Routes(), people.Routes(),
 			webhooks.Routes(),
 		)
 	}
