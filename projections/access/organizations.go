@@ -33,23 +33,6 @@ type Organization struct {
 const selectOrganizations = `select id, name, plan, spend_cap_tenths, owner_id, owner_email, prepared, management_key_id, created_at
 	from access.organizations `
 
-// MaxOrganizations is the most organizations of one list.
-const MaxOrganizations = 1000
-
-// FindOrganizations finds the organization with a name or an id, or lists the oldest MaxOrganizations if that is "".
-func (q Queries) FindOrganizations(ctx context.Context, organization string) ([]Organization, error) {
-	rows, err := q.DB.Query(ctx, selectOrganizations+
-		`where $1 = '' or name = $1 or id::text = lower($1) order by created_at, id limit $2`, organization, MaxOrganizations)
-	if err != nil {
-		return nil, fmt.Errorf("list organizations: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Organization])
-	if err != nil {
-		return nil, fmt.Errorf("list organizations: %w", err)
-	}
-	return found, nil
-}
-
 // OrganizationByID finds one organization.
 func (q Queries) OrganizationByID(ctx context.Context, id uuid.UUID) (o Organization, ok bool, err error) {
 	rows, err := q.DB.Query(ctx, selectOrganizations+`where id = $1`, id)

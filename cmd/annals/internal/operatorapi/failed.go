@@ -13,7 +13,6 @@ import (
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/fault"
-	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
@@ -90,7 +89,7 @@ func SendRoutes(list Sends, do Retrier, now func() time.Time) []Route {
 			return list.List(ctx, uuid.Nil, in.Limit, in.after)
 		}),
 		Retry.Serve(func(ctx context.Context, in RetryRequest) (None, error) {
-			return None{}, retryRefusal(do.RetryOf(ctx, callBy(in.By, now()), in.ID))
+			return None{}, retryRefusal(do.RetryOf(ctx, CallBy(in.By, now()), in.ID))
 		}),
 	}
 }
@@ -108,11 +107,4 @@ func retryRefusal(err error) error {
 		}
 	}
 	return err
-}
-
-// callBy returns a call that does not come through the HTTP API. Its events name by.
-func callBy(by string, at time.Time) commands.Call {
-	return commands.Call{
-		Principal: auth.Principal{Kind: auth.Kind(by)}, RequestID: uuid.Must(uuid.NewV7()), ReceivedAt: at,
-	}
 }

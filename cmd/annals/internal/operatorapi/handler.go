@@ -5,7 +5,6 @@ package operatorapi
 
 import (
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"net/http"
 )
@@ -36,14 +35,11 @@ func Otherwise(reason string) Route {
 type answers struct{ logger *slog.Logger }
 
 func (a answers) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	for _, known := range refusals {
-		if errors.Is(err, known.err) {
-			a.write(w, r, known.status, refusal{known.code, err.Error()})
-			return
-		}
+	status, body := refusalOf(err)
+	if status == http.StatusInternalServerError {
+		a.logger.ErrorContext(r.Context(), "operator request failed", "path", r.URL.Path, "err", err)
 	}
-	a.logger.ErrorContext(r.Context(), "operator request failed", "path", r.URL.Path, "err", err)
-	a.write(w, r, http.StatusInternalServerError, refusal{codeFailed, err.Error()})
+	a.write(w, r, status, body)
 }
 
 func (a answers) write(w http.ResponseWriter, r *http.Request, status int, body any) {

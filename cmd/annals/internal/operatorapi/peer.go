@@ -95,16 +95,6 @@ func (t *Target) setBy(ctx context.Context) (err error) {
 	return err
 }
 
-func (n *NewOrganization) setBy(ctx context.Context) (err error) {
-	n.By, err = by(ctx, n.By)
-	return err
-}
-
-func (s *SetAsideRequest) setBy(ctx context.Context) (err error) {
-	s.By, err = by(ctx, s.By)
-	return err
-}
-
 func (q *RetryRequest) setBy(ctx context.Context) (err error) {
 	q.By, err = by(ctx, q.By)
 	return err

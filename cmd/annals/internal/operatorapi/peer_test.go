@@ -9,6 +9,10 @@ import (
 	"os/user"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/registry"
 )
 
 // fakeListener hands out the given connections, then fails.
@@ -87,9 +91,11 @@ func TestSocket_NamesItsPeer(t *testing.T) {
 		t.Errorf("socket: %v, %v", info, err)
 	}
 	said := make(chan string, 1)
-	route := SetAside.Serve(func(_ context.Context, in SetAsideRequest) (EventSetAside, error) {
-		said <- in.By
-		return EventSetAside{}, nil
+	route := SetAside.ServeAs(time.Now, func(
+		_ context.Context, call commands.Call, _ SetAsideRequest,
+	) (registry.EventSetAside, error) {
+		said <- call.Principal.Name()
+		return registry.EventSetAside{}, nil
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -18,11 +18,15 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/eventstore/inspect"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/export"
+	"github.com/annals-project/annals/projections/recall"
 )
 
 // openTimeout bounds New, including a first initialisation of the database.
@@ -170,43 +174,38 @@ func newServer(ctx context.Context, cfg Config, st *storage, l listeners) (*Serv
 // operatorHandler serves the operator socket.
 func (s *Server) operatorHandler(write *writeSide, recaller localRecall) http.Handler {
 	now, has := s.cfg.now, s.cfg.Roles.parts()
-	routes := operatorapi.EventRoutes(s.storage.store)
+	head := projections.Head{Log: s.storage.store, Waiter: s.read.waiter}
+	routes := operatorapi.EventRoutes(inspect.Log{Store: s.storage.store})
 	if has.writes {
-		sends := datapoints.StoppedSends{Queries: s.read.dataPoints, Projects: s.read.access}
-		organizations := operatorapi.Organizations{Commands: write.service, DataDir: s.cfg.Data.Dir, Now: now}
-		people := operatorapi.People{
-			Erasing: peopleOf(s.cfg, s.storage, s.read, s.journal), Projects: s.read.access, Log: s.storage.store,
-			Waiter: s.read.background,
-		}
+		people := peopleOf(s.cfg, s.storage, s.read, s.journal)
 		if f := s.background.finisher; f != nil {
-			people.Erasing, people.Pending = f.People, f.Pending
+			people = f.People
 		}
-		webhooks := operatorapi.Webhooks{
-			Commands: write.service, Access: s.read.access, Vault: write.vault, URL: s.urls.Console,
-			Log: s.storage.store, Waiter: s.read.waiter, Now: now,
-		}
-		tenancy := operatorapi.Tenancy{
-			Commands: write.service, Access: s.read.access, Log: s.storage.store, Waiter: s.read.waiter, Now: now,
-		}
+		tenancy := access.Tenancy{Queries: s.read.access, Head: head}
+		webhooks := access.Webhooks{Tenancy: tenancy, Vault: write.vault, URLs: s.urls}
+		sends := datapoints.StoppedSends{Queries: s.read.dataPoints, Projects: s.read.access}
 		routes = slices.Concat(
-			routes, operatorapi.SendRoutes(sends, write.service, now), organizations.Routes(), tenancy.Routes(), people.Routes(),
-			webhooks.Routes(),
+			routes, operatorapi.SendRoutes(sends, write.service, now), operatorapi.OrganizationRoutes(write.service, now),
+			operatorapi.TenancyRoutes(write.service, tenancy, now), operatorapi.PeopleRoutes(people, tenancy),
+			operatorapi.WebhookRoutes(
+				commands.Webhooks{Service: write.service, Finder: webhooks, URLs: s.urls}, webhooks, now),
 		)
 	}
-	routes = append(routes, operatorapi.Exports{
+	routes = append(routes, operatorapi.ExportRoute(export.Service{
 		Reader:   export.Reader{DB: s.storage.db, Blobs: s.storage.journal()},
-		Projects: s.read.access, Log: s.storage.store, Waiter: s.read.waiter, Now: now,
-	}.Route())
+		Projects: s.read.access, Head: head, Now: now,
+	}))
 	if has.reads {
-		routes = append(routes, operatorapi.Recalls{
-			Projects: s.read.access, Access: s.read.access, Recall: recaller, Plans: s.cfg.PlanTerms,
-		}.Route())
+		routes = append(routes, operatorapi.ExplainRoute(recall.Explainer{
+			Access: s.read.access, Recall: recaller, Plans: s.cfg.PlanTerms,
+		}))
 	}
 	routes = append(routes, operatorapi.EmbeddingRoute(embeddings.Queries{DB: s.storage.db}, s.semantic.model()))
 	if has.projections {
-		routes = append(routes, operatorapi.Projections{
-			Runtime: s.read.runtime, Journal: s.journal, Now: now, Stuck: s.background.stuck,
-		}.Routes()...)
+		asides := commands.EventAsides{
+			Journal: s.journal, Projections: s.read.runtime, IsStuck: s.background.isStuckAt,
+		}
+		routes = append(routes, operatorapi.ProjectionRoutes(s.read.runtime, asides, now)...)
 	}
 	if has.pipeline {
 		routes = append(routes, operatorapi.EraseRoutes(s.background.finisher)...)

@@ -47,7 +47,7 @@ func newWriteSide(
 		Records: read.directory, Directory: read.directory, SoleWriter: cfg.EventStore == Embedded,
 		HashKey: hashKey, Pipeline: cfg.Derive, LoadGauge: load, Limits: limits, PlanTerms: cfg.PlanTerms,
 		Events: limiter.NewEvents(limits, cfg.Logger), Accounts: usage.Queries{DB: st.db, PlanTerms: cfg.PlanTerms},
-		Vault: w.vault, Preparing: read.access,
+		Vault: w.vault, Preparing: read.access, Credentials: datafolder.Credentials{Dir: cfg.Data.Dir},
 	})
 	return w, nil
 }

@@ -8,6 +8,9 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/internal/tenants"
+	"github.com/annals-project/annals/internal/work"
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
@@ -16,8 +19,8 @@ import (
 type Organizations struct {
 	// Asked is the last request that the service received.
 	Asked        any
-	Organization operatorapi.Organization
-	Project      operatorapi.Project
+	Organization tenants.Organization
+	Project      tenants.Project
 	Refuse       error
 }
 
@@ -45,8 +48,8 @@ func returns[In, Out any](
 
 // Eraser is a service with something to erase. Every operation returns what is set, or Refuse.
 type Eraser struct {
-	Pending operatorapi.Pending
-	Erased  operatorapi.Erased
+	Pending work.Open
+	Erased  erasure.Report
 	Refuse  error
 	// Calls counts the requests to erase.
 	Calls int
@@ -55,10 +58,10 @@ type Eraser struct {
 // Routes are the operations of erasure.
 func (e *Eraser) Routes() []operatorapi.Route {
 	return []operatorapi.Route{
-		operatorapi.PendingErasures.Serve(func(context.Context, operatorapi.None) (operatorapi.Pending, error) {
+		operatorapi.PendingErasures.Serve(func(context.Context, operatorapi.None) (work.Open, error) {
 			return e.Pending, e.Refuse
 		}),
-		operatorapi.EraseNow.Serve(func(context.Context, operatorapi.None) (operatorapi.Erased, error) {
+		operatorapi.EraseNow.Serve(func(context.Context, operatorapi.None) (erasure.Report, error) {
 			e.Calls++
 			return e.Erased, e.Refuse
 		}),
