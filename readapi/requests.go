@@ -14,34 +14,16 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/requestlog"
-	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/calls"
 )
 
-// requestLog reads the logged calls of a project.
+// requestLog reads the logged calls of a project, with what became of them.
 type requestLog interface {
-	// Get reads one call. The fault is not-found if the project has no such call.
-	Get(ctx context.Context, project, requestID uuid.UUID) (requestlog.Call, error)
-	List(ctx context.Context, project uuid.UUID, q requestlog.Query) (requestlog.Page, error)
-	Histogram(ctx context.Context, project uuid.UUID, q requestlog.Query) (requestlog.Histogram, error)
+	// Get reads one call at an instant. The fault is not-found if the project has no such call.
+	Get(ctx context.Context, project auth.Project, requestID uuid.UUID, at time.Time) (calls.Detail, error)
+	List(ctx context.Context, project auth.Project, q requestlog.Query) (calls.Page, error)
+	Histogram(ctx context.Context, project auth.Project, q requestlog.Query) (requestlog.Histogram, error)
 }
-
-// loggedSends reads what became of the sends and data points of logged calls.
-type loggedSends interface {
-	Phases(ctx context.Context, project auth.Project, sends []uuid.UUID) (map[uuid.UUID]datapoints.SendPhase, error)
-	Deleted(ctx context.Context, project auth.Project, dataPoints []uuid.UUID) (map[uuid.UUID]bool, error)
-	AnyDeleted(ctx context.Context, project auth.Project, dataPoints []uuid.UUID) (bool, error)
-}
-
-// The outcomes of a call.
-const (
-	outcomeAccepted    = "Accepted"
-	outcomeFailedLater = "FailedLater"
-	outcomeRejected    = "Rejected"
-	outcomeDropped     = "Dropped"
-)
-
-// verdictDropped is the verdict of an event that a webhook dropped.
-const verdictDropped = "dropped"
 
 // requestEntry is the JSON of a logged call in a list.
 type requestEntry struct {
@@ -133,9 +115,8 @@ type requestBucket struct {
 
 // requestAPI serves the request log. Its calls are not logged.
 type requestAPI struct {
-	log   requestLog
-	sends loggedSends
-	terms metering.PlanTerms
+	queries requestLog
+	terms   metering.PlanTerms
 }
 
 // list is GET /api/v1/requests.
@@ -145,13 +126,13 @@ func (a requestAPI) list(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	page, err := a.log.List(c.Request().Context(), p.Project.ID, q)
+	page, err := a.queries.List(c.Request().Context(), p.Project, q)
 	if err != nil {
 		return err
 	}
-	views, err := a.views(c.Request().Context(), p.Project, page.Entries...)
-	if err != nil {
-		return err
+	views := make([]requestEntry, len(page.Calls))
+	for i, call := range page.Calls {
+		views[i] = requestEntryOf(call)
 	}
 	answer := requestList{
 		Project: p.Project.Slug, From: q.From, To: q.To, TotalCount: page.TotalCount, HasMore: page.HasMore,
@@ -164,106 +145,40 @@ func (a requestAPI) list(c echo.Context) error {
 	return c.JSON(http.StatusOK, answer)
 }
 
-// views adds to calls what became of their sends, and removes source ids from the moment that their data points are
-// deleted, also before they are blanked.
-func (a requestAPI) views(
-	ctx context.Context, project auth.Project, entries ...requestlog.Entry,
-) ([]requestEntry, error) {
-	var sends, dataPoints []uuid.UUID
-	for _, e := range entries {
-		if e.DataPoint != nil {
-			dataPoints = append(dataPoints, *e.DataPoint)
-		}
-		if e.IngestionID != nil {
-			sends = append(sends, *e.IngestionID)
-		}
-	}
-	phases, err := a.sends.Phases(ctx, project, sends)
-	if err != nil {
-		return nil, err
-	}
-	deleted, err := a.sends.Deleted(ctx, project, dataPoints)
-	if err != nil {
-		return nil, err
-	}
-	views := make([]requestEntry, len(entries))
-	for i, e := range entries {
-		if e.DataPoint != nil && deleted[*e.DataPoint] {
-			e.Path = requestlog.BlankPath(e.Endpoint, e.Path)
-		}
-		views[i] = requestEntryOf(e, phases)
-	}
-	return views, nil
-}
-
-func requestEntryOf(e requestlog.Entry, phases map[uuid.UUID]datapoints.SendPhase) requestEntry {
+func requestEntryOf(e calls.Call) requestEntry {
 	v := requestEntry{
 		RequestID: e.RequestID, ReceivedAt: e.ReceivedAt, Method: e.Method, Path: e.Path, Status: e.Status,
-		DurationMs: float64(e.Duration.Microseconds()) / 1000, Key: requestKey(e.Key), Identity: e.Identity,
-		IngestionID: e.IngestionID, Credits: credits(e.CreditTenths), Outcome: outcomeAccepted,
-	}
-	if e.ErrorCode != "" {
-		v.ErrorCode = &e.ErrorCode
-	}
-	failed := false
-	if e.IngestionID != nil {
-		if p, ok := phases[*e.IngestionID]; ok {
-			v.Phase, failed = &p.Phase, p.Failed
-		}
+		ErrorCode: optional(e.ErrorCode), DurationMs: float64(e.Duration.Microseconds()) / 1000, Key: requestKey(e.Key),
+		Identity: e.Identity, IngestionID: e.IngestionID, Phase: e.Phase, Credits: credits(e.CreditTenths),
+		Outcome: e.Outcome,
 	}
 	if e.Webhook != nil {
 		v.Webhook = &requestWebhook{ID: e.Webhook.ID, Name: e.Webhook.Name}
-		v.Verdict = verdictOf(e.Webhook)
-	}
-	switch {
-	case e.Status >= http.StatusBadRequest:
-		v.Outcome = outcomeRejected
-	case e.Webhook != nil && e.Webhook.Verdict == verdictDropped:
-		v.Outcome = outcomeDropped
-	case failed:
-		v.Outcome = outcomeFailedLater
+		v.Verdict = optional(e.Webhook.Verdict) // null for an event that was refused
 	}
 	return v
 }
 
-// verdictOf returns nil for an event that was refused.
-func verdictOf(w *requestlog.Webhook) *string {
-	if w.Verdict == "" {
-		return nil
-	}
-	return &w.Verdict
-}
-
-// get is GET /api/v1/requests/:requestId. The bodies are not shown from the moment that a data point
-// of the call is deleted, also before they are blanked.
+// get is GET /api/v1/requests/:requestId.
 func (a requestAPI) get(c echo.Context) error {
 	id, err := httpx.PathUUID(c, "requestId")
 	if err != nil {
 		return err
 	}
-	ctx, p := c.Request().Context(), httpx.Principal(c)
-	call, err := a.log.Get(ctx, p.Project.ID, id)
+	found, err := a.queries.Get(c.Request().Context(), httpx.Principal(c).Project, id, httpx.ReceivedAt(c))
 	if err != nil {
 		return err
 	}
-	views, err := a.views(ctx, p.Project, call.Entry)
-	if err != nil {
-		return err
-	}
-	deleted, err := a.sends.AnyDeleted(ctx, p.Project, call.IDs)
-	if err != nil {
-		return err
-	}
+	call := found.Logged
 	detail := requestDetail{
-		requestEntry: views[0], RequestBytes: call.RequestBytes, ResponseBytes: call.ResponseBytes,
-		RequestHeaders: call.RequestHeaders, ResponseHeaders: call.ResponseHeaders, PayloadExpired: true,
+		requestEntry: requestEntryOf(found.Call), RequestBytes: call.RequestBytes, ResponseBytes: call.ResponseBytes,
+		RequestHeaders: call.RequestHeaders, ResponseHeaders: call.ResponseHeaders,
+		PayloadExpired: call.Payload == nil, PayloadExpiresAt: found.ExpiresAt,
 	}
 	if w := call.Webhook; w != nil {
-		detail.Webhook.EventID, detail.Webhook.Verdict, detail.Webhook.DroppedBy = &w.EventID, verdictOf(w), w.DroppedBy
+		detail.Webhook.EventID, detail.Webhook.Verdict, detail.Webhook.DroppedBy = &w.EventID, detail.Verdict, w.DroppedBy
 	}
-	expires := call.ReceivedAt.AddDate(0, 0, a.terms.Of(metering.Plan(call.Plan)).RetentionDays)
-	if call.Payload != nil && !deleted && httpx.ReceivedAt(c).Before(expires) {
-		detail.PayloadExpired, detail.PayloadExpiresAt = false, &expires
+	if call.Payload != nil {
 		detail.Payload = &requestPayload{
 			Request:           strings.ToValidUTF8(string(call.Payload.Request), "\uFFFD"),
 			Response:          strings.ToValidUTF8(string(call.Payload.Response), "\uFFFD"),
@@ -281,7 +196,7 @@ func (a requestAPI) histogram(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	h, err := a.log.Histogram(c.Request().Context(), p.Project.ID, q)
+	h, err := a.queries.Histogram(c.Request().Context(), p.Project, q)
 	if err != nil {
 		return err
 	}

@@ -63,12 +63,10 @@ type Deps struct {
 	Audiences  audiences
 	Usage      usages
 	// Rooms returns what may still be ingested, for estimates.
-	Rooms   rooms
-	Explain explainer
-	Trace   tracer
-	// Requests is the request log, LoggedSends what became of the sends of its calls.
-	Requests    requestLog
-	LoggedSends loggedSends
+	Rooms    rooms
+	Explain  explainer
+	Trace    tracer
+	Requests requestLog
 	// PlanTerms are the prices of recalls, and how long bodies of calls are kept.
 	PlanTerms metering.PlanTerms
 }
@@ -79,7 +77,7 @@ func Register(e *echo.Echo, d Deps) {
 	e.GET(auth.Prefix+"/ingest/:ingestionId/explain", explainAPI{d.Explain}.get)
 	e.POST(auth.Prefix+"/ingest/estimate", newEstimateAPI(d.Rooms, admission.SmallEstimates, admission.Estimates).post)
 	e.POST(auth.Prefix+"/recall", recallAPI{d.Recall, d.PlanTerms}.post)
-	requests := requestAPI{d.Requests, d.LoggedSends, d.PlanTerms}
+	requests := requestAPI{d.Requests, d.PlanTerms}
 	e.GET(auth.Prefix+"/requests", requests.list)
 	e.GET(auth.Prefix+"/requests/histogram", requests.histogram)
 	e.GET(auth.Prefix+"/requests/:requestId", requests.get)

@@ -121,7 +121,7 @@ func TestBackup_Refusals(t *testing.T) {
 	}
 }
 
-// A seal key that is set stands in the backup before the one of the data folder.
+// A seal key that is set is in the backup before the one of the data folder.
 func TestBackup_SealKeysThatAreSet(t *testing.T) {
 	data, backup := keptFolder(t), filepath.Join(t.TempDir(), "backup")
 	sealed := bytes.Repeat([]byte{3}, datafolder.SecretBytes)

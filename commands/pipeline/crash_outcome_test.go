@@ -17,7 +17,7 @@ import (
 	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
-// outcome is what stands in the end, without ids, positions and times: the streams, the rows of
+// outcome is what is left in the end, without ids, positions and times: the streams, the rows of
 // the project, and the documents of its index. A claim alone is no send, and of a blob that is
 // ended nothing is left.
 func (s *scene) outcome() []string {

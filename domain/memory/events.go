@@ -42,7 +42,7 @@ type Memory struct {
 	// Subject and Attribute say what a claim is about, folded for comparison; "" for other kinds.
 	Subject   string `json:"subject,omitempty"`
 	Attribute string `json:"attribute,omitempty"`
-	// Entities are the names that stand in the line, as written.
+	// Entities are the names in the line, as written.
 	Entities []string `json:"entities,omitempty"`
 	// ResolvedFrom and ResolvedTo are the span of time that a temporal anchor names, half open.
 	ResolvedFrom time.Time `json:"resolvedFrom,omitzero"`

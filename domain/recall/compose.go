@@ -60,7 +60,7 @@ const (
 	InPart = -2
 )
 
-// Passage is a passage that may stand in for the source of a candidate.
+// Passage is a passage that may take the place of the source of a candidate.
 type Passage struct {
 	// N is its number in the text, the Passage of its Entry.
 	N int
@@ -107,10 +107,10 @@ type Cost struct {
 // Memories never crowd out sources. Of any first n results at most a fifth are memories whose
 // source is above them. A superseded claim, or in a response of few sources the best memory, may be
 // right above its source, within the same fifth rounded up. If a source is not in the response,
-// because it is too long or outside the window, its memories stand in for it and compete by their
+// because it is too long or outside the window, its memories take its place and compete by their
 // scores.
 //
-// Passages of a source that does not fit into what is left of the tokens stand in for it, too. They do not count as
+// Passages of a source that does not fit into what is left of the tokens take its place, too. They do not count as
 // memories. The best one is where the source would have been, another one competes by its share of that score. A
 // passage that repeats a memory of the response is left out.
 func Compose(
@@ -265,7 +265,7 @@ func (c *composer) candidate(i int) {
 	c.sort(c.paired, true)
 }
 
-// addPassages adds the passages of a candidate to what stands in.
+// addPassages adds the passages of a candidate to what takes the place of sources.
 func (c *composer) addPassages(i int) {
 	if c.passagesOf == nil {
 		return

@@ -82,9 +82,9 @@ func TestCompose_PassagesAreNoMemories(t *testing.T) {
 	}
 }
 
-// TestCompose_PassageLaws: over any candidates a response keeps to limit and budget with passages, too. They stand in
-// only for sources that may be shown and are not, at most three for each, in the order of their scores. A match of
-// which a passage fits gives an answer.
+// TestCompose_PassageLaws: over any candidates a response keeps to limit and budget with passages, too. They take
+// the place of sources alone that may be shown and are not, at most three for each, in the order of their scores. A
+// match of which a passage fits gives an answer.
 func TestCompose_PassageLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		candidates, costs := drawCandidates(t)
@@ -161,7 +161,7 @@ func checkPassages(t *rapid.T, candidates []recall.Candidate, all map[int][]reca
 	}
 	for e := range seen {
 		if e.Memory == recall.InPart && seen[recall.Entry{Candidate: e.Candidate, Memory: recall.Source}] {
-			t.Fatalf("%v stands in for a source that is there: %s", e, entries(page))
+			t.Fatalf("%v takes the place of a source that is there: %s", e, entries(page))
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// PassagesOfSource is the most passages that stand in for one source.
+	// PassagesOfSource is the most passages that take the place of one source.
 	PassagesOfSource = 3
 	// ShortText is the most code points of a text that is one passage.
 	ShortText = passageMax

@@ -17,7 +17,7 @@ const MaxColumns = 120
 
 // avoided are words that the glossary replaces.
 var avoided = regexp.MustCompile(`(?i)\b(behind|beside|anew|for ever|whoever|whom|as far as|comes to be|` +
-	`told|tells|says|that of which)\b`)
+	`told|tells|says|stands? in|that of which)\b`)
 
 // messages are the functions and methods whose string arguments a person reads.
 var messages = map[string]bool{
@@ -92,18 +92,18 @@ var (
 	unfolded = regexp.MustCompile(`\]\([^)]*\)|\S*://\S*`)
 )
 
-// checkPlainText reports avoided words in a page or in YAML, and wide lines. Links and addresses do not count for
+// checkPlainText reports avoided words in a page, in SQL or in YAML, and wide lines. Links and addresses do not count for
 // the width, and rows of tables stay on one line. In YAML rows and the strings of examples are what the service answers.
 func checkPlainText(name string, src []byte) []Violation {
 	var found []Violation
 	ext := path.Ext(name)
-	if ext != ".md" && ext != ".yaml" && ext != ".yml" {
+	if ext != ".md" && ext != ".sql" && ext != ".yaml" && ext != ".yml" {
 		return nil
 	}
 	for i, line := range strings.Split(string(src), "\n") {
 		text := strings.TrimLeft(line, " ")
 		row := strings.HasPrefix(text, "|")
-		if ext != ".md" && (row || strings.HasPrefix(text, `"`)) {
+		if ext != ".md" && ext != ".sql" && (row || strings.HasPrefix(text, `"`)) {
 			continue
 		}
 		for _, word := range avoided.FindAllString(code.ReplaceAllString(line, ""), -1) {

@@ -27,7 +27,7 @@ func TestErase_NoWordOnTheDisk(t *testing.T) {
 		}
 		completed(t.Context(), t, c, r.IngestionID)
 	}
-	// A stem of a word may stand in the index.
+	// A stem of a word may be in the index.
 	files := func(word string) (in []string) {
 		for _, folder := range []string{"log", "recall"} {
 			for _, file := range blevetest.Holding(t, filepath.Join(s.dir, folder), word[:20]) {

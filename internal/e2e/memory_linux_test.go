@@ -14,7 +14,7 @@ import (
 	"github.com/annals-project/annals/internal/runtest"
 )
 
-// smallMemory is the least memory, of the service and its Postgres together, that README names.
+// smallMemory is the least memory, of the service and its Postgres together, that docs/start.md names.
 const smallMemory = 512 << 20
 
 // An import in little memory ends, and nothing is killed for memory. ANNALS_SMALL_MEMORY is the number of texts.

@@ -31,17 +31,7 @@ func TestReadme(t *testing.T) {
 	if len(blocks) < 4 {
 		t.Fatalf("the README has %d blocks that are tested", len(blocks))
 	}
-	s := newService(t)
-	s.start()
-	clone := t.TempDir()
-	for name, target := range map[string]string{"data": s.dir, "bin/annals": binary} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(clone, name)), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(target, filepath.Join(clone, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	clone := cloneOf(newService(t))
 	credentials := string(blocks[0][2])
 	var said strings.Builder
 	for _, b := range blocks {
@@ -68,6 +58,41 @@ func TestReadme(t *testing.T) {
 			t.Errorf("the answers lack %s:\n%s", want, said.String())
 		}
 	}
+}
+
+// TestStart_Documented types the commands of docs/start.md: an organization, a project, a key and a cap.
+func TestStart_Documented(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/start.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := tested.FindSubmatch(page)
+	if lines == nil {
+		t.Fatal("the page has no lines that are tested")
+	}
+	out := shell(t, cloneOf(newService(t)), `PATH="$PWD/bin:$PATH"`+"\n"+string(lines[2]))
+	for _, want := range []string{"self-hosted", "svc_mk_", "project support", "svc_sk_", "ingestion cap 100000"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the answers lack %s:\n%s", want, out)
+		}
+	}
+}
+
+// cloneOf starts a service, and returns a folder with its data and the program where a clone has them.
+func cloneOf(s *service) string {
+	s.t.Helper()
+	s.start()
+	clone := s.t.TempDir()
+	for name, target := range map[string]string{"data": s.dir, "bin/annals": binary} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(clone, name)), 0o700); err != nil {
+			s.t.Fatal(err)
+		}
+		if err := os.Symlink(target, filepath.Join(clone, name)); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return clone
 }
 
 // shell runs lines as a reader's shell does, and fails the test when one of them fails.

@@ -22,6 +22,7 @@ import (
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/projections/calls"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/readapi"
 )
@@ -60,7 +61,10 @@ func startAPI(t *testing.T) *api {
 	writer := requestlog.NewWriter(a.db, metering.DefaultPlanTerms(), logger)
 	a.log = &requestlog.Log{DB: a.db}
 	e := httpx.New(httpx.Config{Calls: writer, Log: logger, Keys: apitest.Keys{}, URLs: apitest.URLs})
-	readapi.Register(e, readapi.Deps{Requests: a.log, LoggedSends: sends{}, PlanTerms: metering.DefaultPlanTerms()})
+	terms := metering.DefaultPlanTerms()
+	readapi.Register(e, readapi.Deps{
+		Requests: calls.Queries{Log: a.log, Sends: sends{}, PlanTerms: terms}, PlanTerms: terms,
+	})
 	for _, r := range auth.Routes() {
 		if strings.Contains(r.Path, "/requests") {
 			continue

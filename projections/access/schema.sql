@@ -1,5 +1,5 @@
--- Who may call, and what binds the calls: organizations, projects, keys. Only hashes of keys are here. Caps are null where there is
--- none; tenths are of a credit.
+-- Who may call, and what binds the calls: organizations, projects, keys. Only hashes of keys are here. Caps are null
+-- where there is none; tenths are of a credit.
 create table log (
 	id        uuid primary key,
 	opened_at timestamptz not null
@@ -46,8 +46,8 @@ create table keys (
 );
 create index keys_by_project on keys (project_id);
 
--- Events of other systems become data points by the settings of a webhook, which are JSON. Of its token only the hash is here; token_id
--- names the sealed token.
+-- Events of other systems become data points by the settings of a webhook, which are JSON. Of its token only the hash
+-- is here; token_id names the sealed token.
 create table webhooks (
 	id         text primary key,
 	project_id uuid not null,
@@ -60,8 +60,10 @@ create table webhooks (
 create index webhooks_by_project on webhooks (project_id);
 
 -- No statistics of texts: Postgres would keep whole values there, also of what is deleted.
-alter table organizations alter name set statistics 0, alter owner_email set statistics 0, alter management_key_hash set statistics 0,
+alter table organizations alter name set statistics 0, alter owner_email set statistics 0,
+	alter management_key_hash set statistics 0,
 	alter management_key_prefix set statistics 0, alter management_key_suffix set statistics 0;
 alter table projects alter slug set statistics 0, alter name set statistics 0;
 alter table webhooks alter id set statistics 0, alter token_hash set statistics 0, alter settings set statistics 0;
-alter table keys alter name set statistics 0, alter hash set statistics 0, alter prefix set statistics 0, alter suffix set statistics 0;
+alter table keys alter name set statistics 0, alter hash set statistics 0, alter prefix set statistics 0,
+	alter suffix set statistics 0;

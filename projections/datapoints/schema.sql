@@ -207,8 +207,9 @@ create index erasures_open on erasures (position) where not facts_kept;
 
 -- No statistics of text columns: Postgres would keep whole values in them, also of deleted rows.
 alter table data_points alter source_id set statistics 0;
-alter table revisions alter content set statistics 0, alter content_blob set statistics 0, alter metadata set statistics 0,
-	alter metadata_blob set statistics 0, alter label set statistics 0, alter author set statistics 0;
+alter table revisions alter content set statistics 0, alter content_blob set statistics 0,
+	alter metadata set statistics 0, alter metadata_blob set statistics 0,
+	alter label set statistics 0, alter author set statistics 0;
 alter table sends alter failure_message set statistics 0;
 alter table verdicts alter failure_message set statistics 0;
 alter table items alter failure_message set statistics 0;

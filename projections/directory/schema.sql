@@ -38,7 +38,7 @@ create table heads (
 	id         uuid primary key,
 	project_id uuid not null,
 	revision   bigint not null,                 -- of the newest event, -1: none
-	position   bigint not null                  -- of the newest effect: an event of the stream, or the commit of a bulk write
+	position   bigint not null                  -- of the newest effect: of the stream, or the commit of a bulk write
 ) with (fillfactor = 80);
 
 -- When an identity last wrote a data point or recalled, with or without a record.
@@ -114,4 +114,5 @@ alter table identities alter identity set statistics 0, alter traits set statist
 -- A hash confirms a guessed trait, so no statistics of hashes either: the planner only needs to know that
 -- most are rare.
 alter table marks alter mark set statistics 0, alter mark set (n_distinct = -0.2);
-alter table audiences alter slug set statistics 0, alter name set statistics 0, alter rule set statistics 0, alter compiled set statistics 0;
+alter table audiences alter slug set statistics 0, alter name set statistics 0, alter rule set statistics 0,
+	alter compiled set statistics 0;

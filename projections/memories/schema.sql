@@ -21,7 +21,8 @@ create table memories (
 );
 create index memories_by_data_point on memories (data_point, revision);
 create index memories_by_project on memories (project_id, derived_at, id);
-create index memories_by_statement on memories (project_id, subject, attribute, occurred_at, id) where kind = 'claim' and subject <> '';
+create index memories_by_statement on memories (project_id, subject, attribute, occurred_at, id)
+	where kind = 'claim' and subject <> '';
 
 create table edges (
 	input_id   uuid not null,

@@ -108,7 +108,7 @@ func (e *explainer) explainLoss(ctx context.Context, s *ExplainedSource, rank in
 	}
 }
 
-// explainPassages explains why no passage of a candidate stands in, "" if its text is one passage or has none that
+// explainPassages explains why no passage of a candidate is shown, "" if its text is one passage or has none that
 // matches.
 func (e *explainer) explainPassages(candidate, left int) string {
 	passages, read := e.gate.excerpted[e.texts.sourceKey(candidate)]

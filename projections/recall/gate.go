@@ -294,7 +294,7 @@ func (g *gate) tokens() (sum int64) {
 }
 
 // suffices reports whether what passed fills a response: enough sources for its limit or its tokens. Of a source that
-// exceeds the budget a passage stands in.
+// exceeds the budget a passage takes its place.
 func (g *gate) suffices(question *question) bool {
 	sources, tokens, budget := 0, int64(0), int64(question.Budget)
 	for _, p := range g.dataPoints {

@@ -160,8 +160,8 @@ func TestRecall_NoMemoryForTheResponse(t *testing.T) {
 	}
 }
 
-// Texts with unknown token counts are read only up to a limit, so that they cannot delay a recall. Passages stand in
-// for the first of them.
+// Texts with unknown token counts are read only up to a limit, so that they cannot delay a recall. Passages take
+// the place of the first of them.
 func TestRecall_ManyTextsInBlobsThatDoNotFit(t *testing.T) {
 	h := recalltest.New(t, nil)
 	long := strings.Repeat("helix ", 60_000)

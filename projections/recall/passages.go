@@ -176,7 +176,7 @@ func (t *texts) choose(candidate int, text string) excerpted {
 	}
 	if len(ranked) == 0 {
 		if len(t.ranking.memories[candidate]) > 0 {
-			return nil // they stand in
+			return nil // they take its place
 		}
 		ranked = []rankedPassage{{}} // its meaning matches: the first passage stands for the text
 	}

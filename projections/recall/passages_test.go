@@ -255,7 +255,7 @@ func TestPassages_Chronological(t *testing.T) {
 	checkTokens(t, page, 8000)
 }
 
-// A memory that has the words of the question stands in alone; of one without them a passage shows the rest.
+// A memory that has the words of the question is shown alone; of one without them a passage shows the rest.
 func TestPassages_BesidesMemories(t *testing.T) {
 	for excerpt, want := range map[string][]string{
 		spareKey:                          {memory.Claim},

@@ -1,4 +1,5 @@
--- What balances follow from, beside what data points cost (datapoints.month_usage): plans, grants, and charged recalls and received events.
+-- What balances follow from, next to what data points cost (datapoints.month_usage): plans, grants, and charged recalls
+-- and received events.
 create table projects (
 	project_id      uuid primary key,
 	organization_id uuid not null

@@ -268,14 +268,14 @@ func TestScavenge_NoBytesInFiles(t *testing.T) {
 			traffic.Wait()
 			runtest.Must(t, err)
 			if len(running) != 0 {
-				t.Errorf("while the node runs, the texts stand in %v", running)
+				t.Errorf("while the node runs, the texts are in %v", running)
 			}
 			if got := found(t, killed, words); len(got) != 0 {
-				t.Errorf("after a kill the texts stand in %v", got)
+				t.Errorf("after a kill the texts are in %v", got)
 			}
 			again := open(t, Config{Dir: killed, FS: vfs.Default})
 			if got := found(t, killed, words); len(got) != 0 {
-				t.Errorf("after the next start the texts stand in %v", got)
+				t.Errorf("after the next start the texts are in %v", got)
 			}
 			ac := clientOf(t, again)
 			for i := range texts {

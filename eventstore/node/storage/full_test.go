@@ -125,17 +125,17 @@ func (o *outcomes) check(t *testing.T, events []recordedEvent) {
 	}
 	for _, e := range o.stored {
 		if count[e.id.String()] != 1 {
-			t.Errorf("an event that was acknowledged stands in the log %d times", count[e.id.String()])
+			t.Errorf("an event that was acknowledged is in the log %d times", count[e.id.String()])
 		}
 	}
 	for _, e := range o.refused {
 		if count[e.id.String()] != 0 {
-			t.Errorf("an event that was refused stands in the log %d times", count[e.id.String()])
+			t.Errorf("an event that was refused is in the log %d times", count[e.id.String()])
 		}
 	}
 	for _, e := range o.unknown {
 		if count[e.id.String()] > 1 {
-			t.Errorf("an event stands in the log %d times", count[e.id.String()])
+			t.Errorf("an event is in the log %d times", count[e.id.String()])
 		}
 	}
 }

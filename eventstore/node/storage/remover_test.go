@@ -57,7 +57,7 @@ func TestScavenge_ManyTombstonesFewFsyncs(t *testing.T) {
 		t.Errorf("the scavenge of %d tombstoned streams took %d fsyncs", streams, took)
 	}
 	if got := storedCount(t, n, "the secret"); got != 0 {
-		t.Errorf("the secret still stands in the log %d times", got)
+		t.Errorf("the secret is still in the log %d times", got)
 	}
 	todo, err := pendingOf(n.store.db)
 	runtest.Must(t, err)

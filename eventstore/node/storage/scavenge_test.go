@@ -80,7 +80,7 @@ func TestScavenge_TombstonedStream(t *testing.T) {
 	position := c.tombstone("s", anyRevision)
 	scavenge(t, n)
 	if got := storedCount(t, n, "the secret"); got != 0 {
-		t.Errorf("the secret still stands in the log %d times", got)
+		t.Errorf("the secret is still in the log %d times", got)
 	}
 	all := c.read(ofAll())
 	if len(all) != 4 || last(all).position != position || all[0].id != kept[0].id {
@@ -127,7 +127,7 @@ func TestScavenge_ContinuesAfterRestart(t *testing.T) {
 	n := open(t, cfg)
 	scavenge(t, n)
 	if got := storedCount(t, n, "the secret"); got != 0 {
-		t.Errorf("the secret still stands in the log %d times", got)
+		t.Errorf("the secret is still in the log %d times", got)
 	}
 }
 
@@ -144,7 +144,7 @@ func TestScavenge_TruncatedStream(t *testing.T) {
 	c.append("$$s", none, metadataEvent(`{"$tb":2}`))
 	scavenge(t, n)
 	if got := storedCount(t, n, "the secret"); got != 1 {
-		t.Errorf("the secret stands in the log %d times", got)
+		t.Errorf("the secret is in the log %d times", got)
 	}
 	if revision, _ := c.append("s", at(1), newEvent(`"kept"`)); revision != 2 {
 		t.Errorf("appended as revision %d", revision)
@@ -154,7 +154,7 @@ func TestScavenge_TruncatedStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := storedCount(t, n, "the secret"); got != 0 {
-		t.Errorf("the secret still stands in the log %d times", got)
+		t.Errorf("the secret is still in the log %d times", got)
 	}
 	if got := c.read(ofStream("s")); len(got) != 1 || got[0].data != `"kept"` {
 		t.Errorf("the stream shows %d events", len(got))
@@ -176,12 +176,12 @@ func TestScavenge_SoftDeletedStream(t *testing.T) {
 	}
 	scavenge(t, n)
 	if got := storedCount(t, n, "the secret"); got != 2 {
-		t.Fatalf("the secrets stand in the log %d times", got)
+		t.Fatalf("the secrets are in the log %d times", got)
 	}
 	c.append("again", at(1), newEvent("{}"))
 	scavenge(t, n)
 	if got := storedCount(t, n, "the secret"); got != 1 {
-		t.Errorf("after one was written again the secrets stand in the log %d times", got)
+		t.Errorf("after one was written again the secrets are in the log %d times", got)
 	}
 	if got := c.read(ofStream("again")); len(got) != 1 || got[0].revision != 2 {
 		t.Errorf("the stream shows %v", revisions(got))
@@ -193,10 +193,10 @@ func TestScavenge_SoftDeletedStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := storedCount(t, n, "the secret"); got != 0 {
-		t.Errorf("later the secrets stand in the log %d times", got)
+		t.Errorf("later the secrets are in the log %d times", got)
 	}
 	if got := storedCount(t, n, "the last words"); got != 1 {
-		t.Errorf("the last event of a stream, which servers keep, stands in the log %d times", got)
+		t.Errorf("the last event of a stream, which servers keep, is in the log %d times", got)
 	}
 	if revision, _ := c.append("s", none, newEvent("{}")); revision != 2 {
 		t.Errorf("appended as revision %d", revision)
@@ -295,7 +295,7 @@ func TestScavenger_RunsByItself(t *testing.T) {
 	}
 	awaitRenewed(t, n)
 	if got := storedCount(t, n, "the secret"); got != 0 {
-		t.Errorf("the secret still stands in the log %d times", got)
+		t.Errorf("the secret is still in the log %d times", got)
 	}
 }
 

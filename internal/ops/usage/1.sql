@@ -4,7 +4,7 @@ create table ops.meters (
 );
 
 -- What sends under way have taken of limits. A reservation counts until its send is in projection datapoints; if the
--- send never comes to be, until the row is removed. Tries of one idempotency key share their send.
+-- send is never made, until the row is removed. Tries of one idempotency key share their send.
 create table ops.reservations (
 	send_id         uuid not null,
 	try             uuid not null,
@@ -37,7 +37,7 @@ create table ops.charges (
 );
 create index charges_by_organization on ops.charges (organization_id);
 
--- When identities recalled, as far as the log does not know it: the rows go once their flush is in every projection
+-- When identities recalled, where the log does not know it yet: the rows go once their flush is in every projection
 -- that shows them. They stay outside the log for an hour.
 create table ops.seen (
 	project_id      uuid not null,

@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/account"
+	"github.com/annals-project/annals/projections/calls"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/explain"
 	"github.com/annals-project/annals/projections/recall"
@@ -146,9 +147,9 @@ func (p apiParts) readRoutes() readapi.Deps {
 	return readapi.Deps{
 		Identities: directory, Audiences: directory, Statuses: statuses,
 		Projects: accounts, Usage: accounts, Rooms: accounts,
-		Recall:  recall.Charged{Meter: limiter.NewRecalls(limits, cfg.Logger), Recalls: p.recall},
-		Explain: explain.Queries{Sends: read.dataPoints, Progress: read.waiter, Calls: requests}, Requests: requests,
-		LoggedSends: read.dataPoints, PlanTerms: cfg.PlanTerms,
+		Recall:   recall.Charged{Meter: limiter.NewRecalls(limits, cfg.Logger), Recalls: p.recall},
+		Explain:  explain.Queries{Sends: read.dataPoints, Progress: read.waiter, Calls: requests},
+		Requests: calls.Queries{Log: requests, Sends: read.dataPoints, PlanTerms: cfg.PlanTerms}, PlanTerms: cfg.PlanTerms,
 		Trace: trace.New(trace.Config{
 			DB: st.db, Journal: st.journal(), Wait: read.waiter, Index: localSearch{p.index, st.index},
 			Analyzers: read.analyzers, Recalls: loggedRecalls{requests}, Logger: cfg.Logger, Now: cfg.now,
