@@ -11,13 +11,15 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// Sends reads the sends of a project, never one of another project.
+// Sends reads the sends of a project, and never one of another project where it takes one.
 type Sends interface {
 	// Targets returns the data points of the items of a send that created a revision, in order,
 	// deleted ones too. found is false only once the projection has passed the head of the log.
 	Targets(
 		ctx context.Context, project auth.Project, ingestionID uuid.UUID,
 	) (dataPoints []uuid.UUID, found bool, err error)
+	// ProjectOf returns the project of a send, also of a project that is not the caller's.
+	ProjectOf(ctx context.Context, ingestionID uuid.UUID) (project uuid.UUID, found bool, err error)
 	// Pending returns those of the data points that a committed batch of the project creates whose
 	// fan-out is not complete. It returns once the projection has passed the head of the log.
 	Pending(ctx context.Context, project auth.Project, dataPoints []uuid.UUID) (map[uuid.UUID]bool, error)

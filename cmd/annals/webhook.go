@@ -7,6 +7,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/domain/webhook"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 // WebhookCmd is the group "annals webhook".
@@ -54,7 +55,7 @@ func (f settingsFlags) settings() (webhook.Settings, error) {
 }
 
 // webhookOperation is an operation that answers with a webhook.
-type webhookOperation = operatorapi.Operation[operatorapi.WebhookRequest, operatorapi.Webhook]
+type webhookOperation = operatorapi.Operation[operatorapi.WebhookRequest, tenants.Webhook]
 
 // run performs an operation and prints the webhook: with a sentence before it, or as JSON.
 func (f webhookFlags) run(
@@ -73,7 +74,7 @@ func (f webhookFlags) run(
 	if sentence != "" {
 		_, _ = fmt.Fprintf(env.Stdout, sentence+"\n", w.ID)
 	}
-	return w.Print(env.Stdout)
+	return operatorapi.PrintWebhook(env.Stdout, w)
 }
 
 // WebhookCreateCmd is "annals webhook create".
@@ -218,5 +219,5 @@ func (c *WebhookTryCmd) Run(ctx context.Context, env *Env) error {
 	if c.JSON {
 		return printJSON(env.Stdout, event)
 	}
-	return event.Print(env.Stdout)
+	return operatorapi.PrintTried(env.Stdout, event)
 }

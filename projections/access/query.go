@@ -127,6 +127,12 @@ func (q Queries) ProjectByID(ctx context.Context, id uuid.UUID) (p Project, ok b
 	return q.findProject(ctx, `where id = $1`, id)
 }
 
+// SlugOf returns the slug of a project of any organization, "" if there is none.
+func (q Queries) SlugOf(ctx context.Context, project uuid.UUID) (string, error) {
+	p, _, err := q.ProjectByID(ctx, project)
+	return p.Slug, err
+}
+
 func (q Queries) findProject(ctx context.Context, where string, args ...any) (p Project, ok bool, err error) {
 	rows, err := q.DB.Query(ctx, selectProjects+where, args...)
 	if err != nil {

@@ -86,7 +86,7 @@ func (p OfPerson) Run(ctx context.Context) (out PersonSummary, err error) {
 // meanwhile.
 func (p OfPerson) watch(
 	ctx context.Context, begun operatorapi.PersonErasureID,
-) (status operatorapi.PersonStatus, err error) {
+) (status erasing.PersonStatus, err error) {
 	shown := 0
 	for wait := (backoff.Backoff{First: 50 * time.Millisecond, Longest: time.Second}); ; err = wait.Wait(ctx) {
 		if err == nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
+	"github.com/annals-project/annals/projections/datapoints"
 )
 
 // serve serves the handler on the socket of a folder until the test ends.
@@ -26,27 +27,27 @@ func serve(t *testing.T, dir string, s *operatortest.Sends) *operatorapi.Client 
 			t.Errorf("the socket is still there: %v", err)
 		}
 	})
-	operatortest.Serve(t, dir, operatorapi.SendRoutes(s)...)
+	operatortest.Serve(t, dir, s.Routes()...)
 	return operatorapi.Dial(dir)
 }
 
-func list(t *testing.T, c *operatorapi.Client, limit int, after string) (operatorapi.FailedList, error) {
+func list(t *testing.T, c *operatorapi.Client, limit int, after string) (datapoints.StoppedList, error) {
 	t.Helper()
 	return operatorapi.ListFailed.Call(t.Context(), c, operatorapi.FailedRequest{Limit: limit, After: after})
 }
 
-func failed(n byte) operatorapi.Failed {
+func failed(n byte) datapoints.StoppedSend {
 	at := time.Date(2026, 5, 1, 0, 0, int(n), 0, time.UTC)
-	return operatorapi.Failed{
+	return datapoints.StoppedSend{
 		IngestionID: uuid.UUID{n}, Project: "default", Code: "content-rejected", Message: "nothing to index",
 		Items: 1, AcceptedAt: at, FailedAt: at.Add(time.Second),
 	}
 }
 
 func TestFailed_PageByPage(t *testing.T) {
-	s := &operatortest.Sends{Stopped: []operatorapi.Failed{failed(1), failed(2), failed(3)}}
+	s := &operatortest.Sends{Stopped: []datapoints.StoppedSend{failed(1), failed(2), failed(3)}}
 	c := serve(t, t.TempDir(), s)
-	var got []operatorapi.Failed
+	var got []datapoints.StoppedSend
 	after, pages := "", 0
 	for {
 		page, err := list(t, c, 2, after)
@@ -114,7 +115,7 @@ func TestSocket_DeepDataFolder(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	c := serve(t, dir, &operatortest.Sends{Stopped: []operatorapi.Failed{failed(1)}})
+	c := serve(t, dir, &operatortest.Sends{Stopped: []datapoints.StoppedSend{failed(1)}})
 	page, err := list(t, c, 10, "")
 	if err != nil || len(page.Failed) != 1 {
 		t.Fatalf("got %v, %v", page, err)

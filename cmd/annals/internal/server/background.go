@@ -109,7 +109,7 @@ func newFinisher(p backgroundParts) *pipeline.Finisher {
 	cfg, st, waiter := p.cfg, p.storage, p.read.background
 	identities := directory.NewQueries(st.work, st.store, waiter, p.read.work, limiter.PendingCharges{DB: st.work})
 	calls := &requestlog.Blanker{DB: st.work}
-	return &pipeline.Finisher{
+	f := &pipeline.Finisher{
 		Journal: p.journal, FanOuts: p.read.work, Identities: identities, Eraser: newEraser(p, identities, calls),
 		People:       newPeople(p, calls),
 		Reservations: limiter.New(st.work, cfg.PlanTerms, waiter, cfg.Logger),
@@ -119,6 +119,8 @@ func newFinisher(p backgroundParts) *pipeline.Finisher {
 			return is && (len(e.Projections) == 0 || slices.Contains(e.Projections, datapoints.Name))
 		},
 	}
+	f.People.Pending = f.Pending
+	return f
 }
 
 // newPeople makes what erases people. A process without the role write deletes by commands of its own.

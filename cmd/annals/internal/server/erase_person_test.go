@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	erasing "github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/erasure"
 	"github.com/annals-project/annals/domain/stream"
@@ -51,7 +52,7 @@ func TestErasePerson_Resends(t *testing.T) {
 }
 
 // erasePerson begins an erasure, and returns its state once it has ended.
-func (h *harness) erasePerson(in operatorapi.PersonRequest) operatorapi.PersonStatus {
+func (h *harness) erasePerson(in operatorapi.PersonRequest) erasing.PersonStatus {
 	h.t.Helper()
 	begun, err := operatorapi.ErasePerson.Call(h.t.Context(), operatorapi.Dial(h.dir), in)
 	if err != nil {
@@ -61,7 +62,7 @@ func (h *harness) erasePerson(in operatorapi.PersonRequest) operatorapi.PersonSt
 }
 
 // awaitErased returns the state of an erasure once it has ended.
-func (h *harness) awaitErased(begun operatorapi.PersonErasureID) (s operatorapi.PersonStatus) {
+func (h *harness) awaitErased(begun operatorapi.PersonErasureID) (s erasing.PersonStatus) {
 	h.t.Helper()
 	runtest.Await(h.t, "the person is erased", func() bool {
 		var err error

@@ -24,6 +24,7 @@ import (
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/export"
 	"github.com/annals-project/annals/projections/recall"
@@ -177,24 +178,18 @@ func (s *Server) operatorHandler(write *writeSide, recaller localRecall) http.Ha
 	head := projections.Head{Log: s.storage.store, Waiter: s.read.waiter}
 	routes := operatorapi.EventRoutes(inspect.Log{Store: s.storage.store})
 	if has.writes {
-		sends := operatorapi.ServiceSends{
-			Queries: s.read.dataPoints, Access: s.read.access, Commands: write.service, Now: now,
-		}
-		people := operatorapi.People{
-			Erasing: peopleOf(s.cfg, s.storage, s.read, s.journal), Projects: s.read.access,
-			Head: projections.Head{Log: s.storage.store, Waiter: s.read.background},
-		}
+		people := peopleOf(s.cfg, s.storage, s.read, s.journal)
 		if f := s.background.finisher; f != nil {
-			people.Erasing, people.Pending = f.People, f.Pending
+			people = f.People
 		}
-		webhooks := operatorapi.Webhooks{
-			Commands: write.service, Access: s.read.access, Vault: write.vault, URL: s.urls.Console,
-			Head: head, Now: now,
-		}
+		tenancy := access.Tenancy{Queries: s.read.access, Head: head}
+		webhooks := access.Webhooks{Tenancy: tenancy, Vault: write.vault, URLs: s.urls}
+		sends := datapoints.StoppedSends{Queries: s.read.dataPoints, Projects: s.read.access}
 		routes = slices.Concat(
-			routes, operatorapi.SendRoutes(sends), operatorapi.OrganizationRoutes(write.service, now),
-			operatorapi.TenancyRoutes(write.service, access.Tenancy{Queries: s.read.access, Head: head}, now),
-			people.Routes(), webhooks.Routes(),
+			routes, operatorapi.SendRoutes(sends, write.service, now), operatorapi.OrganizationRoutes(write.service, now),
+			operatorapi.TenancyRoutes(write.service, tenancy, now), operatorapi.PeopleRoutes(people, tenancy),
+			operatorapi.WebhookRoutes(
+				commands.Webhooks{Service: write.service, Finder: webhooks, URLs: s.urls}, webhooks, now),
 		)
 	}
 	routes = append(routes, operatorapi.ExportRoute(export.Service{

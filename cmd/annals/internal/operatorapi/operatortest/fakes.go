@@ -2,13 +2,16 @@ package operatortest
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/internal/work"
+	"github.com/annals-project/annals/projections/datapoints"
 )
 
 // Organizations is a service whose organizations and projects are what is set. Every command returns
@@ -67,17 +70,22 @@ func (e *Eraser) Routes() []operatorapi.Route {
 
 // Sends is a service with stopped sends. It refuses every call if Refuse is set.
 type Sends struct {
-	Stopped []operatorapi.Failed
+	Stopped []datapoints.StoppedSend
 	Retried []uuid.UUID
 	// RetriedBy are the operators of the calls in Retried.
 	RetriedBy []string
 	Refuse    error
 }
 
-// FailedSends implements operatorapi.Sends.
-func (s *Sends) FailedSends(_ context.Context, limit int, after uuid.UUID) ([]operatorapi.Failed, error) {
+// Routes are the operations on stopped sends.
+func (s *Sends) Routes() []operatorapi.Route { return operatorapi.SendRoutes(s, s, time.Now) }
+
+// List implements operatorapi.Sends.
+func (s *Sends) List(
+	_ context.Context, _ uuid.UUID, limit int, after uuid.UUID,
+) (list datapoints.StoppedList, err error) {
 	if s.Refuse != nil {
-		return nil, s.Refuse
+		return list, s.Refuse
 	}
 	from := 0
 	for i, f := range s.Stopped {
@@ -85,11 +93,14 @@ func (s *Sends) FailedSends(_ context.Context, limit int, after uuid.UUID) ([]op
 			from = i + 1
 		}
 	}
-	return s.Stopped[from:min(from+limit, len(s.Stopped))], nil
+	if list.Failed = s.Stopped[from:min(from+limit, len(s.Stopped))]; len(list.Failed) == limit {
+		list.After = list.Failed[limit-1].IngestionID.String()
+	}
+	return list, nil
 }
 
-// Retry implements operatorapi.Sends.
-func (s *Sends) Retry(_ context.Context, id uuid.UUID, by string) error {
-	s.Retried, s.RetriedBy = append(s.Retried, id), append(s.RetriedBy, by)
+// RetryOf implements operatorapi.Retrier.
+func (s *Sends) RetryOf(_ context.Context, call commands.Call, id uuid.UUID) error {
+	s.Retried, s.RetriedBy = append(s.Retried, id), append(s.RetriedBy, call.Principal.Name())
 	return s.Refuse
 }
