@@ -145,6 +145,12 @@ func (w *fixture) Targets(
 	return targets, found, nil
 }
 
+// ProjectOf implements commands.Sends: each send of a fixture is of the project of its call.
+func (w *fixture) ProjectOf(ctx context.Context, id uuid.UUID) (uuid.UUID, bool, error) {
+	_, found, err := w.Targets(ctx, w.call.Principal.Project, id)
+	return w.call.Principal.Project.ID, found, err
+}
+
 // Pending implements commands.Sends by a fold of the log.
 func (w *fixture) Pending(
 	ctx context.Context, project auth.Project, dataPoints []uuid.UUID,

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/internal/secret"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 // organizationProjections are the projections of an organization's parts: it is prepared once they
@@ -32,54 +34,55 @@ type Preparing interface {
 
 // NewOrganization is an organization to create. OwnerEmail is "" for no owner.
 type NewOrganization struct {
-	Name       string
-	Plan       metering.Plan
-	OwnerEmail string
-}
-
-// OrganizationReceipt is the answer to the creation of an organization. ManagementKey is the clear
-// value, shown only here.
-type OrganizationReceipt struct {
-	ID             uuid.UUID
-	Name           string
-	Plan           metering.Plan
-	OwnerEmail     string
-	StartingTenths int64
-	CreatedAt      time.Time
-	ManagementKey  string
+	Name       string        `json:"name"`
+	Plan       metering.Plan `json:"plan"`
+	OwnerEmail string        `json:"ownerEmail,omitempty"`
 }
 
 // CreateOrganization creates an organization with its owner, plan, starting credits and management
-// key. It returns once its keys are accepted. Names are unique without regard to case. Its faults
-// are invalid-request and conflict.
-func (s *Service) CreateOrganization(ctx context.Context, call Call, in NewOrganization) (OrganizationReceipt, error) {
-	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
+// key, and returns the clear value of the key. It returns once its keys are accepted, or with a warning. Names are
+// unique without regard to case. Its faults are invalid-request and conflict.
+func (s *Service) CreateOrganization(
+	ctx context.Context, call Call, in NewOrganization,
+) (out tenants.Organization, err error) {
+	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
 	if err := s.checkOrganization(in); err != nil {
-		return OrganizationReceipt{}, err
+		return out, err
 	}
 	key, err := secret.NewManagementKey()
 	if err != nil {
-		return OrganizationReceipt{}, err
+		return out, err
 	}
 	created := registry.OrganizationCreated{
 		OrganizationID: uuid.New(), Name: in.Name, Plan: in.Plan, WorkEmail: organization.WorkEmail(in.OwnerEmail),
 		CreatedAt: call.ReceivedAt,
 	}
-	if err := s.addOwner(decideCtx, call, &created, in.OwnerEmail); err != nil {
-		return OrganizationReceipt{}, err
+	if err := s.addOwner(ctx, call, &created, in.OwnerEmail); err != nil {
+		return out, err
 	}
-	if err := s.register(decideCtx, call, created); err != nil {
-		return OrganizationReceipt{}, err
+	if err := s.register(ctx, call, created); err != nil {
+		return out, err
 	}
-	receipt := OrganizationReceipt{
-		ID: created.OrganizationID, Name: in.Name, Plan: in.Plan, OwnerEmail: in.OwnerEmail, CreatedAt: created.CreatedAt,
+	out = tenants.Organization{
+		ID: created.OrganizationID, Name: in.Name, Plan: in.Plan, OwnerEmail: in.OwnerEmail, CreatedAt: &created.CreatedAt,
 		ManagementKey: key.Clear,
 	}
 	if in.Plan.Metered() {
-		receipt.StartingTenths = organization.StartingTenths(created.WorkEmail)
+		out.Granted = metering.Credits(organization.StartingTenths(created.WorkEmail))
 	}
-	return receipt, s.prepareOrganization(decideCtx, call, created, &key)
+	out.Warning, err = warned(s.prepareOrganization(ctx, call, created, &key),
+		"the service lags: calls of the organization are refused until it is prepared")
+	return out, err
+}
+
+// warned returns a warning instead of the fault that a write is committed but not visible yet. A new key is shown even
+// then, since it can be shown only now.
+func warned(err error, warning string) (string, error) {
+	if f, is := errors.AsType[*fault.Error](err); is && f.Data["committed"] == true {
+		return warning, nil
+	}
+	return "", err
 }
 
 func (s *Service) checkOrganization(in NewOrganization) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/internal/secret"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 // Accounts read what organizations were charged and have left, up to what the projections have
@@ -25,30 +26,17 @@ type Accounts interface {
 	Balance(ctx context.Context, organization uuid.UUID, at time.Time) (metering.Balance, error)
 }
 
-// Changed is an organization after a change.
-type Changed struct {
-	ID   uuid.UUID
-	Name string
-	Plan metering.Plan
-	// SpendCapTenths is nil without a cap.
-	SpendCapTenths *int64
-	// GrantedTenths is what the change granted: starting credits or bought ones, negative if credits
-	// were taken back.
-	GrantedTenths int64
-	// LeftTenths is what can be spent. It is nil if the organization is not metered, or the change is
-	// not about credits.
-	LeftTenths *int64
-}
-
 // SetPlan puts an organization on a plan from the next call on. The first metered plan grants the
 // starting credits. The organization is named by name or id, "" is the only one. Its faults are
 // not-found and invalid-request.
-func (s *Service) SetPlan(ctx context.Context, call Call, org string, plan metering.Plan) (Changed, error) {
+func (s *Service) SetPlan(
+	ctx context.Context, call Call, org string, plan metering.Plan,
+) (tenants.Organization, error) {
 	if err := s.checkPlan(plan); err != nil {
-		return Changed{}, err
+		return tenants.Organization{}, err
 	}
 	return s.changeOrganization(ctx, call, org, func(
-		ctx context.Context, o registry.OrganizationCreated, state organization.State, out *Changed,
+		ctx context.Context, o registry.OrganizationCreated, state organization.State, out *tenants.Organization,
 	) ([]event.Event, error) {
 		out.Plan = plan
 		change := organization.Change{
@@ -63,7 +51,7 @@ func (s *Service) SetPlan(ctx context.Context, call Call, org string, plan meter
 		changes := state.SetPlan(change)
 		for _, e := range changes {
 			if grant, ok := e.(organization.CreditsGranted); ok {
-				out.GrantedTenths = grant.Tenths
+				out.Granted = metering.Credits(grant.Tenths)
 			}
 		}
 		return changes, nil
@@ -73,13 +61,13 @@ func (s *Service) SetPlan(ctx context.Context, call Call, org string, plan meter
 // GrantCredits adds credits to an organization, in tenths. If tenths is negative, it takes some
 // back, at most what is left. The fault is invalid-request for 0, or for an organization that is
 // not metered, which has no credits.
-func (s *Service) GrantCredits(ctx context.Context, call Call, org string, tenths int64) (Changed, error) {
+func (s *Service) GrantCredits(ctx context.Context, call Call, org string, tenths int64) (tenants.Organization, error) {
 	if tenths == 0 || tenths > maxGrant || tenths < -maxGrant {
-		return Changed{}, fault.New(fault.Invalid, fault.CodeInvalidRequest,
+		return tenants.Organization{}, fault.New(fault.Invalid, fault.CodeInvalidRequest,
 			"grant more or less than 0 credits, and at most %s", metering.Credits(maxGrant))
 	}
 	return s.changeOrganization(ctx, call, org, func(
-		ctx context.Context, o registry.OrganizationCreated, state organization.State, out *Changed,
+		ctx context.Context, o registry.OrganizationCreated, state organization.State, out *tenants.Organization,
 	) ([]event.Event, error) {
 		if !state.Plan.Metered() {
 			return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest,
@@ -89,14 +77,13 @@ func (s *Service) GrantCredits(ctx context.Context, call Call, org string, tenth
 		if err != nil {
 			return nil, err
 		}
-		out.GrantedTenths = max(tenths, -left)
-		left += out.GrantedTenths
-		out.LeftTenths = &left
-		if out.GrantedTenths == 0 {
+		granted := max(tenths, -left)
+		out.Granted, out.Left = metering.Credits(granted), metering.Credits(left+granted)
+		if granted == 0 {
 			return nil, nil
 		}
 		return []event.Event{organization.CreditsGranted{
-			OrganizationID: o.OrganizationID, Kind: metering.Bought, Tenths: out.GrantedTenths,
+			OrganizationID: o.OrganizationID, Kind: metering.Bought, Tenths: granted,
 			Month: metering.Month(call.ReceivedAt), GrantedAt: call.ReceivedAt,
 		}}, nil
 	})
@@ -108,15 +95,15 @@ const maxGrant = 1e15
 
 // SetSpendCap bounds what an organization may be charged in a UTC month, in tenths of a credit; nil
 // removes the cap.
-func (s *Service) SetSpendCap(ctx context.Context, call Call, org string, tenths *int64) (Changed, error) {
+func (s *Service) SetSpendCap(ctx context.Context, call Call, org string, tenths *int64) (tenants.Organization, error) {
 	if tenths != nil && (*tenths < 0 || *tenths > maxGrant) {
-		return Changed{}, fault.New(fault.Invalid, fault.CodeInvalidRequest,
+		return tenants.Organization{}, fault.New(fault.Invalid, fault.CodeInvalidRequest,
 			"a spend cap is 0 to %s credits, or none", metering.Credits(maxGrant))
 	}
 	return s.changeOrganization(ctx, call, org, func(
-		_ context.Context, o registry.OrganizationCreated, state organization.State, out *Changed,
+		_ context.Context, o registry.OrganizationCreated, state organization.State, out *tenants.Organization,
 	) ([]event.Event, error) {
-		out.SpendCapTenths = tenths
+		out.SpendCap = tenants.Cap(tenths)
 		if same(state.SpendCapTenths, tenths) {
 			return nil, nil
 		}
@@ -126,60 +113,73 @@ func (s *Service) SetSpendCap(ctx context.Context, call Call, org string, tenths
 	})
 }
 
-// Rotated is the new management key of an organization. Its clear value is shown only here; the key
-// before it is refused.
-type Rotated struct {
-	ID   uuid.UUID
-	Name string
-	Key  secret.Key
-	// Held reports whether the organization had a key with a hash (in hexadecimal) before.
-	Held func(hash string) bool
+// CredentialsFile is the file of keys that the first start writes.
+type CredentialsFile interface {
+	Path() string
+	// ReplaceManagementKey writes a key if the file holds a management key whose hash (in hexadecimal) is that of a
+	// former key. It reports whether it did.
+	ReplaceManagementKey(isFormer func(hash string) bool, clear string) (replaced bool, err error)
 }
 
-// RotateManagementKey replaces the management key of an organization, or creates one. The key
-// before is refused from its next call.
-func (s *Service) RotateManagementKey(ctx context.Context, call Call, org string) (Rotated, error) {
+// RotateManagementKey replaces the management key of an organization, or creates one, also in the credentials file if
+// that holds a key of the organization; after a crash that may be one that is older than the last. The key before is
+// refused from its next call, or there is a warning.
+func (s *Service) RotateManagementKey(ctx context.Context, call Call, org string) (tenants.Organization, error) {
 	drawn, err := secret.NewManagementKey()
 	if err != nil {
-		return Rotated{}, err
+		return tenants.Organization{}, err
 	}
-	out := Rotated{Key: drawn}
-	changed, err := s.changeOrganization(
-		ctx,
-		call,
-		org,
-		func(_ context.Context, o registry.OrganizationCreated, state organization.State, _ *Changed) ([]event.Event, error) {
-			out.Held = state.Held
-			return []event.Event{managementKeySet(o.OrganizationID, drawn, call.ReceivedAt)}, nil
-		},
-	)
-	out.ID, out.Name = changed.ID, changed.Name
-	return out, err
+	var isFormer func(hash string) bool
+	changed, err := s.changeOrganization(ctx, call, org, func(
+		_ context.Context, o registry.OrganizationCreated, state organization.State, _ *tenants.Organization,
+	) ([]event.Event, error) {
+		isFormer = state.Held
+		return []event.Event{managementKeySet(o.OrganizationID, drawn, call.ReceivedAt)}, nil
+	})
+	out := tenants.Organization{ID: changed.ID, Name: changed.Name, ManagementKey: drawn.Clear}
+	if out.Warning, err = warned(err, "the service lags: the former key is refused shortly"); err != nil {
+		return tenants.Organization{}, err
+	}
+	if s.credentials == nil {
+		return out, nil
+	}
+	replaced, err := s.credentials.ReplaceManagementKey(isFormer, drawn.Clear)
+	switch {
+	case err != nil:
+		out.Warning = s.credentials.Path() + " could not be rewritten: " + err.Error()
+	case replaced:
+		out.CredentialsFile = s.credentials.Path()
+	}
+	return out, nil
 }
 
 // changeOrganization decides on the organization that an operator names. It returns once every
 // projection of it has applied the change.
 func (s *Service) changeOrganization(ctx context.Context, call Call, nameOrID string,
-	decide func(context.Context, registry.OrganizationCreated, organization.State, *Changed) ([]event.Event, error),
-) (Changed, error) {
+	decide func(
+		context.Context, registry.OrganizationCreated, organization.State, *tenants.Organization,
+	) ([]event.Event, error),
+) (tenants.Organization, error) {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
 	o, err := s.organization(decideCtx, nameOrID)
 	if err != nil {
-		return Changed{}, err
+		return tenants.Organization{}, err
 	}
-	var out Changed
+	var out tenants.Organization
 	at, err := s.journal.decideOrganization(
 		decideCtx,
 		o.OrganizationID,
 		call.newMeta,
 		func(state organization.State) ([]event.Event, error) {
-			out = Changed{ID: o.OrganizationID, Name: o.Name, Plan: state.Plan, SpendCapTenths: state.SpendCapTenths}
+			out = tenants.Organization{
+				ID: o.OrganizationID, Name: o.Name, Plan: state.Plan, SpendCap: tenants.Cap(state.SpendCapTenths),
+			}
 			return decide(decideCtx, o, state, &out)
 		},
 	)
 	if err != nil {
-		return Changed{}, err
+		return tenants.Organization{}, err
 	}
 	// A new cap counts sends that were accepted before it without a reservation, so wait until they
 	// are projected.

@@ -2,6 +2,8 @@ package commands_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/secret"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 // accounts folds plans and grants from the log. What projects were charged is a field.
@@ -58,7 +61,7 @@ func metered(t *testing.T) (*fixture, *accounts) {
 	return w, a
 }
 
-func (w *fixture) setPlan(plan metering.Plan) commands.Changed {
+func (w *fixture) setPlan(plan metering.Plan) tenants.Organization {
 	w.t.Helper()
 	changed, err := w.SetPlan(w.t.Context(), w.call, "Annals", plan)
 	if err != nil {
@@ -67,7 +70,7 @@ func (w *fixture) setPlan(plan metering.Plan) commands.Changed {
 	return changed
 }
 
-func (w *fixture) grant(tenths int64) commands.Changed {
+func (w *fixture) grant(tenths int64) tenants.Organization {
 	w.t.Helper()
 	changed, err := w.GrantCredits(w.t.Context(), w.call, "", tenths)
 	if err != nil {
@@ -79,7 +82,7 @@ func (w *fixture) grant(tenths int64) commands.Changed {
 func TestSetPlan_ExcludesEarlierCharges(t *testing.T) {
 	w, a := metered(t)
 	a.charged = 120
-	if got := w.setPlan(metering.Flex); got.Plan != metering.Flex || got.GrantedTenths != 1_500_000 ||
+	if got := w.setPlan(metering.Flex); got.Plan != metering.Flex || got.Granted != "150000" ||
 		got.Name != "Annals" {
 		t.Errorf("changed %+v", got)
 	}
@@ -89,7 +92,7 @@ func TestSetPlan_ExcludesEarlierCharges(t *testing.T) {
 		t.Errorf("event %+v", e)
 	}
 	w.setPlan(metering.Flex)
-	if got := w.setPlan(metering.Enterprise); got.GrantedTenths != 0 {
+	if got := w.setPlan(metering.Enterprise); got.Granted != "" {
 		t.Errorf("a second start: %+v", got)
 	}
 	w.setPlan(metering.SelfHosted)
@@ -120,8 +123,8 @@ func TestGrantCredits_TakesBackAtMostWhatIsLeft(t *testing.T) {
 	} {
 		a.charged = c.charged
 		got := w.grant(c.tenths)
-		if got.GrantedTenths != c.granted || got.LeftTenths == nil || *got.LeftTenths != c.left {
-			t.Fatalf("%s: granted %d, left %v", c.name, got.GrantedTenths, got.LeftTenths)
+		if got.Granted != metering.Credits(c.granted) || got.Left != metering.Credits(c.left) {
+			t.Fatalf("%s: granted %s, left %s", c.name, got.Granted, got.Left)
 		}
 	}
 	before := len(w.eventsOf("Annals"))
@@ -140,7 +143,7 @@ func TestGrantCredits_ConcurrentProcesses(t *testing.T) {
 	w.setPlan(metering.Flex) // 150,000
 	other := fixtureOver(t, w.store)
 	other.Service = commands.New(commands.Config{Journal: other.log, Waiter: noWait{}, Accounts: a})
-	taken := make(chan int64, 8)
+	taken := make(chan json.Number, 8)
 	for i := range cap(taken) {
 		service := []*fixture{w, other}[i%2]
 		go func() {
@@ -148,12 +151,16 @@ func TestGrantCredits_ConcurrentProcesses(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			taken <- changed.GrantedTenths
+			taken <- changed.Granted
 		}()
 	}
 	var all int64
 	for range cap(taken) {
-		all += <-taken
+		credits, err := (<-taken).Float64()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all += int64(10 * credits)
 	}
 	var stored int64
 	for _, f := range w.eventsOf("Annals") {
@@ -171,7 +178,7 @@ func TestSetSpendCap(t *testing.T) {
 	number := func(n int64) *int64 { return &n }
 	for _, c := range []*int64{number(0), number(0), number(1e15), nil, nil} {
 		got, err := w.SetSpendCap(t.Context(), w.call, "", c)
-		if err != nil || !cmp.Equal(got.SpendCapTenths, c) {
+		if err != nil || !cmp.Equal(got.SpendCap, tenants.Cap(c)) {
 			t.Fatalf("%+v, %v", got, err)
 		}
 	}
@@ -185,6 +192,8 @@ func TestSetSpendCap(t *testing.T) {
 
 func TestRotateManagementKey_ReportsFormerKeys(t *testing.T) {
 	w, _ := metered(t)
+	file := &credentialsFile{}
+	w.Service = commands.New(commands.Config{Journal: w.log, Waiter: noWait{}, Credentials: file})
 	first, err := w.RotateManagementKey(t.Context(), w.call, "annals")
 	if err != nil {
 		t.Fatal(err)
@@ -195,13 +204,36 @@ func TestRotateManagementKey_ReportsFormerKeys(t *testing.T) {
 	}
 	facts := w.eventsOf("Annals")
 	set := facts[len(facts)-1].Event.(*organization.ManagementKeySet)
-	if set.Hash != secret.HashText(second.Key.Clear) || first.Key.Clear == second.Key.Clear {
+	if set.Hash != secret.HashText(second.ManagementKey) || first.ManagementKey == second.ManagementKey {
 		t.Errorf("set %+v", set)
 	}
-	if !second.Held(first.Key.Hash) || !second.Held(secret.HashText("svc_mk_first")) ||
-		second.Held(secret.HashText("svc_mk_other")) {
-		t.Error("it does not know the former keys")
+	for key, want := range map[string]bool{first.ManagementKey: true, "svc_mk_first": true, "svc_mk_other": false} {
+		if file.isFormer(secret.HashText(key)) != want {
+			t.Errorf("%s is known as a former key: %v", key, !want)
+		}
 	}
+	if file.clear != second.ManagementKey || second.CredentialsFile != "keys" || second.Warning != "" {
+		t.Errorf("file %+v, %+v", file, second)
+	}
+	file.err = errors.New("disk full")
+	if third, err := w.RotateManagementKey(t.Context(), w.call, ""); err != nil || third.ManagementKey == "" ||
+		third.CredentialsFile != "" || third.Warning != "keys could not be rewritten: disk full" {
+		t.Errorf("%+v, %v", third, err)
+	}
+}
+
+// credentialsFile takes every key, or fails.
+type credentialsFile struct {
+	isFormer func(hash string) bool
+	clear    string
+	err      error
+}
+
+func (*credentialsFile) Path() string { return "keys" }
+
+func (f *credentialsFile) ReplaceManagementKey(isFormer func(hash string) bool, clear string) (bool, error) {
+	f.isFormer, f.clear = isFormer, clear
+	return true, f.err
 }
 
 func TestSetSpendCap_OrganizationByNameOrID(t *testing.T) {

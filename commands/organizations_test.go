@@ -154,7 +154,7 @@ func TestCreateOrganization(t *testing.T) {
 	facts := w.eventsOf(got.ID.String())
 	wantTypes(t, typesOf(facts), memberAdded, planSet, granted, keySet, prepared)
 	if set := facts[3].Event.(*organization.ManagementKeySet); set.Hash != secret.HashText(got.ManagementKey) ||
-		got.StartingTenths != 1_500_000 {
+		got.Granted != "150000" {
 		t.Errorf("key %+v of receipt %+v", set, got)
 	}
 	for _, name := range []string{"Acme", "ACME", "annals"} {

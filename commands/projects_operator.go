@@ -11,23 +11,15 @@ import (
 	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/projection"
+	"github.com/annals-project/annals/internal/tenants"
 )
-
-// ProjectChanged is a project after an operator's change. A cap is nil if there is none.
-type ProjectChanged struct {
-	ID              uuid.UUID
-	Organization    string
-	Slug            string
-	Name            string
-	Archived        bool
-	IngestionCap    *int64
-	CreditCapTenths *int64
-}
 
 // SetArchived archives a project, so that every call of its keys is refused, or unarchives it, from
 // the next call on. A project that is so already is not a fault. The organization is named by name
 // or id, "" is the only one. Its faults are not-found and invalid-request.
-func (s *Service) SetArchived(ctx context.Context, call Call, org, slug string, archived bool) (ProjectChanged, error) {
+func (s *Service) SetArchived(
+	ctx context.Context, call Call, org, slug string, archived bool,
+) (tenants.Project, error) {
 	return s.changeProject(ctx, call, org, slug, func(id uuid.UUID, state project.State) ([]event.Event, error) {
 		switch {
 		case state.Archived == archived:
@@ -43,21 +35,21 @@ func (s *Service) SetArchived(ctx context.Context, call Call, org, slug string, 
 // Caps is a change of a project's monthly caps. Of those that are set to change, nil removes the
 // cap.
 type Caps struct {
-	SetIngestion bool
-	Ingestion    *int64 // data points
-	SetCredit    bool
-	CreditTenths *int64
+	SetIngestion bool   `json:"setIngestion"`
+	Ingestion    *int64 `json:"ingestion"` // data points
+	SetCredit    bool   `json:"setCredit"`
+	CreditTenths *int64 `json:"creditTenths"`
 }
 
 // SetCaps changes the caps of a project that are set to change, from the next call on. If none is,
 // it returns the current ones. Its faults are not-found, and invalid-request for a cap below 0.
-func (s *Service) SetCaps(ctx context.Context, call Call, org, slug string, c Caps) (ProjectChanged, error) {
+func (s *Service) SetCaps(ctx context.Context, call Call, org, slug string, c Caps) (tenants.Project, error) {
 	if c.SetIngestion && c.Ingestion != nil && (*c.Ingestion < 0 || *c.Ingestion > maxGrant) {
-		return ProjectChanged{}, fault.New(fault.Invalid, fault.CodeInvalidRequest,
+		return tenants.Project{}, fault.New(fault.Invalid, fault.CodeInvalidRequest,
 			"an ingestion cap is 0 to %d data points, or none", int64(maxGrant))
 	}
 	if c.SetCredit && c.CreditTenths != nil && (*c.CreditTenths < 0 || *c.CreditTenths > maxGrant) {
-		return ProjectChanged{}, fault.New(fault.Invalid, fault.CodeInvalidRequest,
+		return tenants.Project{}, fault.New(fault.Invalid, fault.CodeInvalidRequest,
 			"a credit cap is 0 to %s credits, or none", metering.Credits(maxGrant))
 	}
 	return s.changeProject(ctx, call, org, slug, func(id uuid.UUID, state project.State) ([]event.Event, error) {
@@ -84,33 +76,34 @@ func (s *Service) SetCaps(ctx context.Context, call Call, org, slug string, c Ca
 // change.
 func (s *Service) changeProject(
 	ctx context.Context, call Call, org, slug string, decide func(uuid.UUID, project.State) ([]event.Event, error),
-) (ProjectChanged, error) {
+) (tenants.Project, error) {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
 	o, err := s.organization(decideCtx, org)
 	if err != nil {
-		return ProjectChanged{}, err
+		return tenants.Project{}, err
 	}
 	p, ok, err := s.registry.projectBySlug(decideCtx, o.OrganizationID, slug)
 	if err != nil {
-		return ProjectChanged{}, err
+		return tenants.Project{}, err
 	}
 	if !ok {
-		return ProjectChanged{}, fault.New(fault.NotFound, fault.CodeNotFound,
+		return tenants.Project{}, fault.New(fault.NotFound, fault.CodeNotFound,
 			"organization %q has no project %q", o.Name, slug)
 	}
-	out := ProjectChanged{ID: p.ProjectID, Organization: o.Name, Slug: p.Slug, Name: p.Name}
+	out := tenants.Project{ID: p.ProjectID, Organization: o.Name, Slug: p.Slug, Name: p.Name}
 	var at eventstore.Position
 	at, err = s.decideProject(decideCtx, call, p.ProjectID, func(state project.State) ([]event.Event, error) {
 		changes, err := decide(p.ProjectID, state)
 		for _, e := range changes {
 			state.Evolve(e)
 		}
-		out.Archived, out.IngestionCap, out.CreditCapTenths = state.Archived, state.IngestionCap, state.CreditCapTenths
+		out.IsArchived = state.Archived
+		out.IngestionCap, out.CreditCap = state.IngestionCap, tenants.Cap(state.CreditCapTenths)
 		return changes, err
 	})
 	if err != nil {
-		return ProjectChanged{}, err
+		return tenants.Project{}, err
 	}
 	// A new cap counts sends that were accepted before it without a reservation, so wait until they
 	// are projected.

@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 func contains(text, part string) bool { return strings.Contains(text, part) }
@@ -34,7 +35,7 @@ func TestSetArchived(t *testing.T) {
 	w, _ := metered(t)
 	for _, archived := range []bool{true, true, false, false} {
 		got, err := w.SetArchived(t.Context(), w.call, "", "default", archived)
-		if err != nil || got.Archived != archived || got.Slug != "default" {
+		if err != nil || got.IsArchived != archived || got.Slug != "default" {
 			t.Fatalf("%+v, %v", got, err)
 		}
 	}
@@ -61,7 +62,7 @@ func TestSetCaps(t *testing.T) {
 		{"both", commands.Caps{SetIngestion: true, SetCredit: true, Ingestion: number(0), CreditTenths: number(1e15)}, number(0), number(1e15)},
 	} {
 		got, err := w.SetCaps(t.Context(), w.call, "", "default", c.set)
-		if err != nil || !cmp.Equal(got.IngestionCap, c.ingestion) || !cmp.Equal(got.CreditCapTenths, c.credit) {
+		if err != nil || !cmp.Equal(got.IngestionCap, c.ingestion) || !cmp.Equal(got.CreditCap, tenants.Cap(c.credit)) {
 			t.Fatalf("%s: %+v, %v", c.name, got, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/projection"
 )
 
@@ -52,6 +53,19 @@ func (s *Service) Retry(ctx context.Context, call Call, id uuid.UUID) error {
 		return err
 	}
 	return waitVisible(ctx, s.waiter, done.Position, projection.DataPoints)
+}
+
+// RetryOf is Retry for a person who may retry the sends of all projects: the project of the call is that of the send.
+func (s *Service) RetryOf(ctx context.Context, call Call, id uuid.UUID) error {
+	project, found, err := s.sends.ProjectOf(ctx, id)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return fault.New(fault.NotFound, fault.CodeNotFound, "there is no ingestion %s", id)
+	}
+	call.Principal.Project = auth.Project{ID: project}
+	return s.Retry(ctx, call, id)
 }
 
 // allDeleted reports whether a send that created revisions has no live data point left. It is false

@@ -11,13 +11,15 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// Sends reads the sends of a project, never one of another project.
+// Sends reads the sends of a project, and never one of another project where it takes one.
 type Sends interface {
 	// Targets returns the data points of the items of a send that created a revision, in order,
 	// deleted ones too. found is false only once the projection has passed the head of the log.
 	Targets(
 		ctx context.Context, project auth.Project, ingestionID uuid.UUID,
 	) (dataPoints []uuid.UUID, found bool, err error)
+	// ProjectOf returns the project of a send, also of a project that is not the caller's.
+	ProjectOf(ctx context.Context, ingestionID uuid.UUID) (project uuid.UUID, found bool, err error)
 	// Pending returns those of the data points that a committed batch of the project creates whose
 	// fan-out is not complete. It returns once the projection has passed the head of the log.
 	Pending(ctx context.Context, project auth.Project, dataPoints []uuid.UUID) (map[uuid.UUID]bool, error)
@@ -57,6 +59,8 @@ type Config struct {
 	Vault Vault
 	// Accounts read what organizations were charged and have left.
 	Accounts Accounts
+	// Credentials is the file that receives new management keys, nil for none.
+	Credentials CredentialsFile
 	// PlanTerms are the terms of the plans, metering.DefaultPlanTerms if it is nil.
 	PlanTerms metering.PlanTerms
 	// Directory reads the identity records that a write changes.
@@ -72,25 +76,26 @@ type Config struct {
 
 // Service is the commands of the API and of operators.
 type Service struct {
-	journal    *Journal
-	waiter     Waiter
-	followUps  FollowUps
-	sends      Sends
-	dataPoints DataPoints
-	limits     Limiter
-	hashKey    []byte
-	pipeline   bool
-	preparing  Preparing
-	vault      Vault
-	accounts   Accounts
-	planTerms  metering.PlanTerms
-	directory  Directory
-	records    Records
-	load       *LoadGauge
-	events     Events
-	authors    *authors
-	registry   *registryReader
-	audiences  *audienceReader
+	journal     *Journal
+	waiter      Waiter
+	followUps   FollowUps
+	sends       Sends
+	dataPoints  DataPoints
+	limits      Limiter
+	hashKey     []byte
+	pipeline    bool
+	preparing   Preparing
+	vault       Vault
+	accounts    Accounts
+	credentials CredentialsFile
+	planTerms   metering.PlanTerms
+	directory   Directory
+	records     Records
+	load        *LoadGauge
+	events      Events
+	authors     *authors
+	registry    *registryReader
+	audiences   *audienceReader
 }
 
 // New makes the write side.
@@ -99,7 +104,8 @@ func New(cfg Config) *Service {
 		journal: cfg.Journal, waiter: cfg.Waiter, followUps: cfg.FollowUps, sends: cfg.Sends,
 		dataPoints: cfg.DataPoints, limits: cfg.Limits,
 		hashKey: cfg.HashKey, pipeline: cfg.Pipeline, preparing: cfg.Preparing, vault: cfg.Vault, accounts: cfg.Accounts,
-		planTerms: cfg.PlanTerms, directory: cfg.Directory, records: cfg.Records, load: cfg.LoadGauge, events: cfg.Events,
+		credentials: cfg.Credentials,
+		planTerms:   cfg.PlanTerms, directory: cfg.Directory, records: cfg.Records, load: cfg.LoadGauge, events: cfg.Events,
 		authors: newAuthors(cfg.SoleWriter), registry: &registryReader{journal: cfg.Journal},
 		audiences: newAudienceReader(cfg.Journal),
 	}

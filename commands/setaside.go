@@ -5,51 +5,113 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/projection"
 )
 
 // SetAside is an operator's decision that projections ignore an event.
 type SetAside struct {
-	Position eventstore.Position
-	// Projections are those that ignore it; none means all.
-	Projections []string
-	Reason, By  string
-	At          time.Time
+	Position eventstore.Position `json:"position"`
+	// Projection is one projection, or AllProjections; "" means those that are stopped at the event.
+	Projection string `json:"projection"`
+	Reason     string `json:"reason"`
+	// Force allows an event at which no projection is stopped.
+	Force bool `json:"force"`
 }
 
-// The refusals of SetEventAside, with errors.Is.
+// AllProjections names every projection, also a later one.
+const AllProjections = "all"
+
+// EventAsides sets events aside for the projections of a process.
+type EventAsides struct {
+	Journal     *Journal
+	Projections interface {
+		Names() []string
+		// StoppedAt returns the projections that are stopped at an event, or repeat it.
+		StoppedAt(ctx context.Context, at eventstore.Position) []string
+		IsSetAside() map[eventstore.Position]registry.EventSetAside
+		RefreshSetAside(ctx context.Context) error
+	}
+	// IsStuck reports whether the event is a deletion that this process cannot complete.
+	IsStuck func(at eventstore.Position) bool
+}
+
+// SetAside records that projections ignore an event, and returns the decision that is in force. It appends nothing if
+// an earlier decision covers that. Its faults are invalid-request, not-found and conflict.
+func (a EventAsides) SetAside(ctx context.Context, call Call, in SetAside) (registry.EventSetAside, error) {
+	refuse := func(kind fault.Kind, code, format string, args ...any) (registry.EventSetAside, error) {
+		return registry.EventSetAside{}, fault.New(kind, code, format, args...)
+	}
+	if in.Reason == "" {
+		return refuse(fault.Invalid, fault.CodeInvalidRequest, "a reason is missing")
+	}
+	named := in.Projection != "" && in.Projection != AllProjections
+	if named && !slices.Contains(a.Projections.Names(), in.Projection) {
+		return refuse(fault.NotFound, fault.CodeNotFound, "there is no projection %s", in.Projection)
+	}
+	stopped := a.Projections.StoppedAt(ctx, in.Position)
+	if a.IsStuck(in.Position) {
+		stopped = append(stopped, projection.DataPoints)
+	}
+	already, isSetAside := a.Projections.IsSetAside()[in.Position]
+	if len(stopped) == 0 && !isSetAside && !in.Force {
+		return refuse(fault.Conflict, fault.CodeConflict,
+			"no projection is stopped at position %d; use --force with --projection to set it aside anyway", in.Position)
+	}
+	var names []string
+	switch {
+	case in.Projection == AllProjections:
+	case named:
+		names = []string{in.Projection}
+	case len(stopped) > 0:
+		names = stopped
+	case isSetAside:
+		names = already.Projections // the same decision again
+	default:
+		return refuse(fault.Conflict, fault.CodeConflict,
+			"no projection is stopped at position %d: name one, or all", in.Position)
+	}
+	decided, err := a.Journal.setAside(ctx, call, in, names)
+	if errors.Is(err, errNoSuchEvent) || errors.Is(err, errNotSetAside) {
+		return refuse(fault.Conflict, fault.CodeConflict, "%v", err)
+	}
+	if err != nil {
+		return registry.EventSetAside{}, err
+	}
+	return decided, a.Projections.RefreshSetAside(ctx)
+}
+
 var (
-	ErrNoSuchEvent = errors.New("there is no event at this position")
-	ErrNotSetAside = errors.New("this event cannot be set aside")
+	errNoSuchEvent = errors.New("there is no event at this position")
+	errNotSetAside = errors.New("this event cannot be set aside")
 )
 
-// SetEventAside records that projections ignore an event. It appends nothing if an earlier decision
-// covers that, and returns the decision that is in force.
-func SetEventAside(ctx context.Context, l *Journal, s SetAside) (registry.EventSetAside, error) {
+// setAside records that projections ignore an event; none means all.
+func (l *Journal) setAside(
+	ctx context.Context, call Call, in SetAside, projections []string,
+) (registry.EventSetAside, error) {
 	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
-	at, found, err := l.Store.ReadAt(ctx, s.Position)
+	at, found, err := l.Store.ReadAt(ctx, in.Position)
 	if err != nil {
 		return registry.EventSetAside{}, unavailable(err)
 	}
 	if !found {
-		return registry.EventSetAside{}, fmt.Errorf("%w: %d", ErrNoSuchEvent, s.Position)
+		return registry.EventSetAside{}, fmt.Errorf("%w: %d", errNoSuchEvent, in.Position)
 	}
 	if err := checkSetAside(at); err != nil {
 		return registry.EventSetAside{}, err
 	}
-	projections := slices.Clone(s.Projections)
+	projections = slices.Clone(projections)
 	slices.Sort(projections)
 	decided := registry.EventSetAside{
-		Position: uint64(
-			s.Position,
-		), EventID: at.ID, Stream: at.Stream, Type: at.Type, Projections: slices.Compact(projections),
-		Reason: s.Reason, By: s.By, At: s.At,
+		Position: uint64(in.Position), EventID: at.ID, Stream: at.Stream, Type: at.Type,
+		Projections: slices.Compact(projections), Reason: in.Reason, By: call.Principal.Name(), At: call.ReceivedAt,
 	}
 	result := decided
 	_, err = runDecision(ctx, l, decision[*registry.EventSetAside]{
@@ -69,7 +131,7 @@ func SetEventAside(ctx context.Context, l *Journal, s SetAside) (registry.EventS
 			}
 			return []event.Event{decided}, nil
 		},
-		meta: func() event.Meta { return event.NewMeta(s.By, decided.At) },
+		meta: call.newMeta,
 	})
 	return result, err
 }
@@ -78,9 +140,9 @@ func SetEventAside(ctx context.Context, l *Journal, s SetAside) (registry.EventS
 func checkSetAside(r eventstore.Recorded) error {
 	switch {
 	case r.System():
-		return fmt.Errorf("%w: it belongs to the event store", ErrNotSetAside)
+		return fmt.Errorf("%w: it belongs to the event store", errNotSetAside)
 	case r.Stream == stream.Registry && (r.Revision == 0 || r.Type == (registry.EventSetAside{}).EventType()):
-		return fmt.Errorf("%w: the log needs %s", ErrNotSetAside, r.Type)
+		return fmt.Errorf("%w: the log needs %s", errNotSetAside, r.Type)
 	default:
 		return nil
 	}

@@ -1,8 +1,11 @@
 package commands_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,10 +13,12 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/internal/auth"
 )
 
 func TestSetEventAside(t *testing.T) {
@@ -35,31 +40,51 @@ func TestSetEventAside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	fakes := &fakeProjections{}
+	asides := commands.EventAsides{
+		Journal: log, Projections: fakes, IsStuck: func(eventstore.Position) bool { return fakes.stuck },
+	}
+	call := commands.Call{Principal: auth.Principal{Kind: "operator"}, ReceivedAt: at}
+	order := commands.SetAside{Position: odd.Position, Reason: "written by mistake"}
+	forced := order
+	forced.Force = true
 	for name, c := range map[string]struct {
-		at   eventstore.Position
-		want error
+		change func(*commands.SetAside)
+		want   string
 	}{
-		"a position without an event": {odd.Position + 1, commands.ErrNoSuchEvent},
-		"the id of the log":           {first[0].Position, commands.ErrNotSetAside},
+		"no reason":                   {func(o *commands.SetAside) { o.Reason = "" }, "a reason is missing"},
+		"an unknown projection":       {func(o *commands.SetAside) { o.Projection = "apples" }, "there is no projection apples"},
+		"nothing stopped":             {func(o *commands.SetAside) { o.Projection = "access"; o.Force = false }, "no projection is stopped at position %d; use --force with --projection to set it aside anyway"},
+		"nothing stopped or named":    {func(*commands.SetAside) {}, "no projection is stopped at position %d: name one, or all"},
+		"a position without an event": {func(o *commands.SetAside) { o.Position, o.Projection = odd.Position+1, "all" }, "there is no event at this position: %d"},
+		"the id of the log":           {func(o *commands.SetAside) { o.Position, o.Projection = first[0].Position, "all" }, "this event cannot be set aside: the log needs " + first[0].Type},
 	} {
-		if _, err := commands.SetEventAside(t.Context(), log, commands.SetAside{Position: c.at, At: at}); !errors.Is(
-			err, c.want,
-		) {
-			t.Errorf("%s: %v", name, err)
+		in := forced
+		c.change(&in)
+		want := c.want
+		if strings.Contains(want, "%d") {
+			want = fmt.Sprintf(want, in.Position)
+		}
+		_, err := asides.SetAside(t.Context(), call, in)
+		if f, is := errors.AsType[*fault.Error](err); !is || f.Msg != want {
+			t.Errorf("%s: %v, want %s", name, err, want)
 		}
 	}
 	setAside := func(projections ...string) registry.EventSetAside {
 		t.Helper()
-		e, err := commands.SetEventAside(t.Context(), log, commands.SetAside{
-			Position:    odd.Position,
-			Projections: projections,
-			Reason:      "written by mistake",
-			By:          "operator",
-			At:          at,
-		})
+		in := order
+		fakes.stopped, fakes.stuck = projections, false
+		switch {
+		case len(projections) == 0:
+			in.Projection, in.Force = commands.AllProjections, true
+		case projections[0] == "datapoints": // a deletion that cannot be completed
+			fakes.stopped, fakes.stuck = nil, true
+		}
+		e, err := asides.SetAside(t.Context(), call, in)
 		if err != nil {
 			t.Fatal(err)
 		}
+		fakes.setAside = map[eventstore.Position]registry.EventSetAside{odd.Position: e}
 		return e
 	}
 	want := registry.EventSetAside{
@@ -91,8 +116,33 @@ func TestSetEventAside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again := commands.SetAside{Position: last[0].Position, At: at}
-	if _, err := commands.SetEventAside(t.Context(), log, again); !errors.Is(err, commands.ErrNotSetAside) {
+	again := forced
+	again.Position, again.Projection = last[0].Position, commands.AllProjections
+	_, err = asides.SetAside(t.Context(), call, again)
+	if f, is := errors.AsType[*fault.Error](err); !is || !strings.HasPrefix(f.Msg, "this event cannot be set aside") {
 		t.Errorf("a decision itself is set aside: %v", err)
 	}
+	// The same decision again needs no name.
+	fakes.stopped, fakes.stuck = nil, false
+	if e, err := asides.SetAside(t.Context(), call, order); err != nil || e.Projections != nil || fakes.refreshed != 6 {
+		t.Errorf("again: %+v, %v, %d refreshes", e, err, fakes.refreshed)
+	}
 }
+
+// fakeProjections are projections, some of which are stopped.
+type fakeProjections struct {
+	stopped   []string
+	stuck     bool
+	setAside  map[eventstore.Position]registry.EventSetAside
+	refreshed int
+}
+
+func (*fakeProjections) Names() []string { return []string{"access", "datapoints", "memories"} }
+
+func (f *fakeProjections) StoppedAt(context.Context, eventstore.Position) []string { return f.stopped }
+
+func (f *fakeProjections) IsSetAside() map[eventstore.Position]registry.EventSetAside {
+	return f.setAside
+}
+
+func (f *fakeProjections) RefreshSetAside(context.Context) error { f.refreshed++; return nil }

@@ -3,9 +3,14 @@ package commands
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/webhook"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 // EventReceipt is the answer to an event of a webhook. Send is zero for a dropped event.
@@ -59,4 +64,39 @@ func (s *Service) ReceiveEvent(ctx context.Context, call Call, eventID string, b
 		return err
 	})
 	return receipt, err
+}
+
+// TryEvent returns what an event of a webhook with these settings would become in the project of the call, and its
+// price by the plan of the call. It writes nothing. Its faults are invalid-request and webhook-body-too-large.
+func (s *Service) TryEvent(
+	ctx context.Context, call Call, settings webhook.Settings, body []byte,
+) (out tenants.TriedEvent, err error) {
+	if len(body) > limit.WebhookBody {
+		return out, fault.New(fault.Invalid, fault.CodeWebhookBodyTooLarge, "the event has more than %d bytes",
+			limit.WebhookBody)
+	}
+	mapping, err := settings.Compile()
+	if err != nil {
+		return out, err
+	}
+	event, tenths := mapping.Map(body), int64(metering.WebhookEventTenths)
+	if event.DroppedBy == "" {
+		tenths += metering.IngestTenths(int64(len(event.Content)))
+	}
+	if call.Principal.Limits.Plan.Metered() {
+		out.Credits = new(metering.Credits(tenths))
+	}
+	if event.DroppedBy != "" {
+		out.Verdict, out.DroppedBy = "dropped", &event.DroppedBy
+		return out, nil
+	}
+	out.Verdict, out.Content, out.ID, out.Audience = "ingested", event.Content, event.ID, settings.Audience
+	if !event.OccurredAt.IsZero() {
+		out.OccurredAt = &event.OccurredAt
+	}
+	err = s.CheckWebhook(ctx, call, settings)
+	if f, is := errors.AsType[*fault.Error](err); is && f.Code == fault.CodeAudienceUnknown {
+		out.Refused, err = f.Msg, nil
+	}
+	return out, err
 }

@@ -1,15 +1,19 @@
 package commands_test
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/webhook"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 // withWebhooks returns a fixture whose call is of the first project, and the vault that holds tokens.
@@ -133,4 +137,36 @@ func TestWebhook_Unknown(t *testing.T) {
 	if v.kept[made.TokenID] != made.Token {
 		t.Error("the token is gone")
 	}
+}
+
+func TestTryEvent_WhatItWouldBecome(t *testing.T) {
+	w, _ := withWebhooks(t)
+	before := w.projectTypes("default")
+	exists, err := webhook.ParseFilter("$.text exists")
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := webhook.Settings{Name: "Tickets", ContentPath: "$.text", IDPath: "$.id", Filters: []webhook.Filter{exists}}
+	for body, want := range map[string]tenants.TriedEvent{
+		`{"text":"Tea.","id":7}`: {Verdict: "ingested", Content: "Tea.", ID: "7", Credits: new(json.Number("1.1"))},
+		`{}`:                     {Verdict: "dropped", DroppedBy: new("$.text exists"), Credits: new(json.Number("0.1"))},
+	} {
+		for _, metered := range []bool{true, false} {
+			call := w.call
+			if call.Principal.Limits.Plan = metering.PayAsYouGo; !metered {
+				call.Principal.Limits.Plan, want.Credits = metering.SelfHosted, nil
+			}
+			got, err := w.TryEvent(t.Context(), call, settings, []byte(body))
+			if diff := cmp.Diff(want, got); err != nil || diff != "" {
+				t.Errorf("%s, metered %v: %v (-want +got)\n%s", body, metered, err, diff)
+			}
+		}
+	}
+	settings.Audience = "nobody"
+	if got, err := w.TryEvent(t.Context(), w.call, settings, []byte(`{"text":"Tea."}`)); err != nil || got.Refused == "" {
+		t.Errorf("for an audience that is not there: %+v, %v", got, err)
+	}
+	_, err = w.TryEvent(t.Context(), w.call, settings, make([]byte, limit.WebhookBody+1))
+	wantFault(t, err, "webhook-body-too-large")
+	wantTypes(t, w.projectTypes("default"), before...)
 }

@@ -14,10 +14,10 @@ import (
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
-	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
 	"github.com/annals-project/annals/cmd/annals/internal/statusview"
 	"github.com/annals-project/annals/cmd/annals/internal/transfer"
+	"github.com/annals-project/annals/projections/datapoints"
 )
 
 // points writes n lines.
@@ -208,11 +208,11 @@ func TestStatus_Output(t *testing.T) {
 
 func TestFailed_ListAndRetry(t *testing.T) {
 	dir := t.TempDir()
-	s := &operatortest.Sends{Stopped: []operatorapi.Failed{
+	s := &operatortest.Sends{Stopped: []datapoints.StoppedSend{
 		{IngestionID: uuid.UUID{1}, Project: "default", Code: "index-unavailable", Message: "disk full", Items: 3, Retryable: true},
 		{IngestionID: uuid.UUID{2}, Project: "default", Code: "content-rejected", Message: "nothing to index", Items: 1},
 	}}
-	operatortest.Serve(t, dir, operatorapi.SendRoutes(s)...)
+	operatortest.Serve(t, dir, s.Routes()...)
 	got := annals(t.Context(), nil, "", "failed", "--data-dir", dir)
 	if got.code != exitOK || !strings.Contains(got.stdout, "index-unavailable: disk full") || len(s.Retried) != 0 {
 		t.Errorf("got %+v, retried %v", got, s.Retried)
@@ -222,7 +222,7 @@ func TestFailed_ListAndRetry(t *testing.T) {
 		t.Errorf("got %+v, retried %v", got, s.Retried)
 	}
 	got = annals(t.Context(), nil, "", "failed", "--json", "--data-dir", dir)
-	var list struct{ Failed []operatorapi.Failed }
+	var list struct{ Failed []datapoints.StoppedSend }
 	if err := json.Unmarshal([]byte(got.stdout), &list); err != nil || len(list.Failed) != 2 {
 		t.Errorf("got %+v, %v", got, err)
 	}

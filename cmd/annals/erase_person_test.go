@@ -4,13 +4,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
+	"github.com/annals-project/annals/commands/erasure"
 )
 
 func startPeople(t *testing.T, f *operatortest.People) []string {
 	t.Helper()
-	f.Erased = operatorapi.Erased{Deletions: 2, Store: "scavenged"}
+	f.Erased = erasure.Report{Deletions: 2, Store: "scavenged"}
 	dir := t.TempDir()
 	operatortest.Serve(t, dir, f.Routes()...)
 	return []string{"erase", "--data-dir", dir, "--identity", "ana", "--project", "default"}

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
+	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/internal/work"
 )
 
 // startEraser serves the erasure of a data folder, which it returns.
@@ -25,15 +27,15 @@ func TestErase_ReportsWhatWaits(t *testing.T) {
 	until := time.Date(2026, 11, 22, 8, 0, 0, 0, time.FixedZone("", 3600))
 	tests := []struct {
 		name    string
-		pending operatorapi.Pending
+		pending work.Open
 		want    string
 	}{
-		{"nothing", operatorapi.Pending{}, "nothing waits to be erased\n"},
-		{"deletions", operatorapi.Pending{Deletions: 2, DataPoints: 7}, "waiting: 2 deletions of 7 data points, 0 operations to be completed\n"},
-		{"identities", operatorapi.Pending{Identities: 1}, "waiting: 0 deletions of 0 data points, 0 operations to be completed, 1 removed identity\n"},
+		{"nothing", work.Open{}, "nothing waits to be erased\n"},
+		{"deletions", work.Open{Deletions: 2, DataPoints: 7}, "waiting: 2 deletions of 7 data points, 0 operations to be completed\n"},
+		{"identities", work.Open{Identities: 1}, "waiting: 0 deletions of 0 data points, 0 operations to be completed, 1 removed identity\n"},
 		{
 			"blobs",
-			operatorapi.Pending{FanOuts: 1, Deletions: 2, DataPoints: 7, Identities: 4, Blobs: 3, Until: &until},
+			work.Open{FanOuts: 1, Deletions: 2, DataPoints: 7, Identities: 4, Blobs: 3, Until: &until},
 			"waiting: 2 deletions of 7 data points, 1 operation to be completed, 4 removed identities, 3 texts of sends that were never stored (until 2026-11-22T07:00:00Z)\n",
 		},
 	}
@@ -45,7 +47,7 @@ func TestErase_ReportsWhatWaits(t *testing.T) {
 				t.Errorf("got %+v, want %q", got, tt.want)
 			}
 			got := annals(t.Context(), nil, "", "erase", "--json", "--data-dir", dir)
-			var read operatorapi.Pending
+			var read work.Open
 			err := json.Unmarshal([]byte(got.stdout), &read)
 			if diff := cmp.Diff(tt.pending, read); got.code != exitOK || err != nil || diff != "" {
 				t.Errorf("as JSON: %+v, %v\n%s", got, err, diff)
@@ -59,9 +61,9 @@ func TestErase_ReportsWhatWaits(t *testing.T) {
 
 func TestErase_NowReportsWhatWasErased(t *testing.T) {
 	d := &operatortest.Eraser{
-		Erased: operatorapi.Erased{
+		Erased: erasure.Report{
 			Deletions: 5, Identities: 4, Streams: 6, Blobs: 7, Tables: 8, Indexes: 9, Store: "scavenged",
-			Left: operatorapi.Pending{Deletions: 1, DataPoints: 4},
+			Left: work.Open{Deletions: 1, DataPoints: 4},
 		},
 	}
 	dir := startEraser(t, d)
@@ -72,9 +74,10 @@ func TestErase_NowReportsWhatWasErased(t *testing.T) {
 		t.Errorf("got %+v, want %q", got, want)
 	}
 	got := annals(t.Context(), nil, "", "erase", "--now", "--json", "--data-dir", dir)
-	var read operatorapi.Erased
+	var read erasure.Report
 	err := json.Unmarshal([]byte(got.stdout), &read)
-	if diff := cmp.Diff(d.Erased, read); got.code != exitOK || err != nil || diff != "" {
+	diff := cmp.Diff(d.Erased, read, cmpopts.IgnoreUnexported(erasure.Report{}))
+	if got.code != exitOK || err != nil || diff != "" {
 		t.Errorf("as JSON: %+v, %v\n%s", got, err, diff)
 	}
 	if d.Calls != 2 {

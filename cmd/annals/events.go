@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -15,7 +14,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/server"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/inspect"
 )
 
 // EventsCmd is the group "annals events".
@@ -35,8 +34,8 @@ type LogSource struct {
 
 // eventReader reads events of a log.
 type eventReader interface {
-	Tail(ctx context.Context, t operatorapi.Tail, opened func(), emit func(operatorapi.Event) error) error
-	Events(ctx context.Context, s operatorapi.StreamRange, emit func(operatorapi.Event) error) error
+	Tail(ctx context.Context, t inspect.Tail, opened func(), emit func(inspect.Event) error) error
+	Events(ctx context.Context, s inspect.Range, emit func(inspect.Event) error) error
 }
 
 // open opens the log. The caller closes it with done.
@@ -44,27 +43,8 @@ func (s LogSource) open() (from eventReader, done func() error, err error) {
 	if s.EventStore == server.Embedded {
 		return operatorapi.Dial(s.DataDir), func() error { return nil }, nil
 	}
-	if !hasScheme(s.EventStore, "esdb", "esdb+discover") {
-		return nil, nil, errors.New(`the event store is neither "embedded" nor an address such as esdb://host:2113`)
-	}
-	store, err := esdb.Open(esdb.Config{ConnectionString: s.EventStore, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return nil, nil, err
-	}
-	return directReader{store}, store.Close, nil
-}
-
-// directReader reads an event store without a server in between.
-type directReader struct{ log operatorapi.EventLog }
-
-func (d directReader) Tail(
-	ctx context.Context, t operatorapi.Tail, opened func(), emit func(operatorapi.Event) error,
-) error {
-	return t.Follow(ctx, d.log, opened, emit)
-}
-
-func (d directReader) Events(ctx context.Context, s operatorapi.StreamRange, emit func(operatorapi.Event) error) error {
-	return s.Walk(ctx, d.log, emit)
+	log, done, err := server.OpenLog(s.EventStore)
+	return log, done, err
 }
 
 // EventsTailCmd is "annals events tail".
@@ -78,7 +58,7 @@ type EventsTailCmd struct {
 
 // Run shows events until the context ends, which is no failure.
 func (c *EventsTailCmd) Run(ctx context.Context, env *Env) (err error) {
-	t := operatorapi.Tail{Stream: c.Stream, Type: c.Type}
+	t := inspect.Tail{Stream: c.Stream, Type: c.Type}
 	switch c.From {
 	case "start":
 	case "end":
@@ -97,7 +77,7 @@ func (c *EventsTailCmd) Run(ctx context.Context, env *Env) (err error) {
 	if c.JSON {
 		show = showEventJSON
 	}
-	err = from.Tail(ctx, t, func() {}, func(e operatorapi.Event) error { return show(env.Stdout, e) })
+	err = from.Tail(ctx, t, func() {}, func(e inspect.Event) error { return show(env.Stdout, e) })
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -124,19 +104,19 @@ func (c *EventsReadCmd) Run(ctx context.Context, env *Env) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	shown := []operatorapi.Event{}
-	emit := func(e operatorapi.Event) error {
+	shown := []inspect.Event{}
+	emit := func(e inspect.Event) error {
 		shown = append(shown, e)
 		return nil
 	}
 	count := 0
 	if !c.JSON { // print each event when it arrives
-		emit = func(e operatorapi.Event) error {
+		emit = func(e inspect.Event) error {
 			count++
 			return showEvent(env.Stdout, e)
 		}
 	}
-	err = from.Events(ctx, operatorapi.StreamRange{Stream: c.Stream, From: c.From, Backwards: c.Backwards, Limit: c.Limit},
+	err = from.Events(ctx, inspect.Range{Stream: c.Stream, From: c.From, Backwards: c.Backwards, Limit: c.Limit},
 		emit)
 	if errors.Is(err, eventstore.ErrDeleted) {
 		return fmt.Errorf("stream %s was deleted", c.Stream)
@@ -154,7 +134,7 @@ func (c *EventsReadCmd) Run(ctx context.Context, env *Env) (err error) {
 }
 
 // showEvent writes position, stream@revision, type, time, size and payload on one line.
-func showEvent(w io.Writer, e operatorapi.Event) error {
+func showEvent(w io.Writer, e inspect.Event) error {
 	payload := harmless(string(e.Data))
 	if e.Data == nil {
 		payload = fmt.Sprintf("(%d bytes that are no JSON)", len(e.Raw))
@@ -189,7 +169,7 @@ func harmless(payload string) string {
 	return b.String()
 }
 
-func showEventJSON(w io.Writer, e operatorapi.Event) error {
+func showEventJSON(w io.Writer, e inspect.Event) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(e)

@@ -10,6 +10,9 @@ import (
 	"strings"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/eventstore"
 )
 
 // EventsSetAsideCmd is "annals events set-aside".
@@ -45,17 +48,24 @@ func (c *EventsSetAsideCmd) Run(ctx context.Context, env *Env) error {
 		by = current.Username
 	}
 	setAside, err := operatorapi.SetAside.Call(ctx, server, operatorapi.SetAsideRequest{
-		Position: c.Position, Projection: c.Projection, Reason: c.Reason, By: "operator " + by, Force: c.Force,
+		SetAside: commands.SetAside{
+			Position: eventstore.Position(c.Position), Projection: c.Projection, Reason: c.Reason, Force: c.Force,
+		},
+		By: "operator " + by,
 	})
 	if err != nil {
 		return err
 	}
-	return c.show(env, []operatorapi.EventSetAside{setAside})
+	return c.show(env, []registry.EventSetAside{setAside})
 }
 
-func (c *EventsSetAsideCmd) show(env *Env, list []operatorapi.EventSetAside) error {
+func (c *EventsSetAsideCmd) show(env *Env, list []registry.EventSetAside) error {
 	if c.JSON {
-		return json.NewEncoder(env.Stdout).Encode(list)
+		shown := make([]shownSetAside, len(list))
+		for i, a := range list {
+			shown[i].EventSetAside = a
+		}
+		return json.NewEncoder(env.Stdout).Encode(shown)
 	}
 	for _, a := range list {
 		_, err := fmt.Fprintf(env.Stdout, "position %d, %s of %s, is passed over by %s: %s (%s, %s)\n", a.Position,
@@ -66,4 +76,10 @@ func (c *EventsSetAsideCmd) show(env *Env, list []operatorapi.EventSetAside) err
 		}
 	}
 	return nil
+}
+
+// shownSetAside is an event that is set aside, without its id.
+type shownSetAside struct {
+	registry.EventSetAside
+	EventID *struct{} `json:"eventId,omitempty"`
 }

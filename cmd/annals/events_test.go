@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/server"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/inspect"
 )
 
 // eventSources starts a node, and a server's socket over it: two ways to one log.
@@ -25,7 +26,7 @@ func eventSources(t *testing.T) (store *esdb.Store, ways map[string][]string) {
 	dir := t.TempDir()
 	n := startNode(t, "--data-dir", dir, "--insecure")
 	store = openStore(t, n.address)
-	operatortest.Serve(t, dir, operatorapi.EventRoutes(store)...)
+	operatortest.Serve(t, dir, operatorapi.EventRoutes(inspect.Log{Store: store})...)
 	return store, map[string][]string{"through the server": {"--data-dir", dir}, "directly": {"--eventstore", n.address}}
 }
 
@@ -54,7 +55,7 @@ func TestEventsRead_Stream(t *testing.T) {
 			}
 			var page struct {
 				Stream string
-				Events []operatorapi.Event
+				Events []inspect.Event
 			}
 			if err := json.Unmarshal(
 				[]byte(read("account-1", "--backwards", "--from=2", "--limit=2", "--json").stdout), &page,
@@ -188,7 +189,7 @@ func TestEventsTail_FollowsTheLog(t *testing.T) {
 			all.next()
 			add("b")
 			add("a")
-			var got operatorapi.Event
+			var got inspect.Event
 			for i := range 2 {
 				err := json.Unmarshal([]byte(unread.next()), &got)
 				if err != nil || got.Stream != "a" || got.Position <= uint64(i+1) {
@@ -223,10 +224,10 @@ func TestEventsTail_BeginsAtTheEnd(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			opened, events := make(chan struct{}), make(chan operatorapi.Event)
+			opened, events := make(chan struct{}), make(chan inspect.Event)
 			ended := make(chan error, 1)
 			go func() {
-				ended <- from.Tail(ctx, operatorapi.Tail{FromEnd: true}, func() { close(opened) }, func(e operatorapi.Event) error {
+				ended <- from.Tail(ctx, inspect.Tail{FromEnd: true}, func() { close(opened) }, func(e inspect.Event) error {
 					events <- e
 					return nil
 				})
@@ -248,7 +249,7 @@ func TestEventsTail_BeginsAtTheEnd(t *testing.T) {
 }
 
 // brokenLog fails as a store does that goes away.
-type brokenLog struct{ operatorapi.EventLog }
+type brokenLog struct{ eventstore.Store }
 
 func (brokenLog) Read(
 	context.Context, string, eventstore.Revision, eventstore.Direction, int,
@@ -262,7 +263,7 @@ func (brokenLog) Head(context.Context) (eventstore.Position, error) {
 
 func TestEvents_LogFailed(t *testing.T) {
 	dir := t.TempDir()
-	operatortest.Serve(t, dir, operatorapi.EventRoutes(brokenLog{})...)
+	operatortest.Serve(t, dir, operatorapi.EventRoutes(inspect.Log{Store: brokenLog{}})...)
 	for _, args := range [][]string{{"read", "s"}, {"tail"}} {
 		got := annals(t.Context(), nil, "", append([]string{"events"}, append(args, "--data-dir", dir)...)...)
 		if got.code != exitFailed || got.stderr != "annals: the disk is gone\n" {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/transfer"
+	"github.com/annals-project/annals/projections/export"
 )
 
 // ExportCmd is "annals export".
@@ -30,7 +31,7 @@ func (c *ExportCmd) Validate() error {
 func (c *ExportCmd) Run(ctx context.Context, env *Env) error {
 	out := transfer.Export{
 		From:     operatorapi.Dial(c.DataDir),
-		Request:  operatorapi.ExportRequest{Organization: c.Org, Project: c.Project, Memories: c.Memories},
+		Request:  export.Request{Organization: c.Org, Project: c.Project, Memories: c.Memories},
 		Terminal: env.terminal(),
 	}
 	if c.Out == "-" {

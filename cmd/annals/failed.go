@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/projections/datapoints"
 )
 
 // FailedCmd is "annals failed". It calls the server through the socket in the data folder, so it
@@ -20,7 +21,7 @@ type FailedCmd struct {
 
 // failedSend is a stopped send as it is printed.
 type failedSend struct {
-	operatorapi.Failed
+	datapoints.StoppedSend
 	// Retried is true if --retry queued the send again.
 	Retried bool `json:"retried,omitempty"`
 }
@@ -45,19 +46,11 @@ func (c *FailedCmd) Run(ctx context.Context, env *Env) error {
 
 func allFailed(ctx context.Context, server *operatorapi.Client) ([]failedSend, error) {
 	list := []failedSend{}
-	for after := ""; ; {
-		page, err := operatorapi.ListFailed.Call(ctx, server,
-			operatorapi.FailedRequest{Limit: operatorapi.MaxPage, After: after})
-		if err != nil {
-			return nil, err
-		}
-		for _, f := range page.Failed {
-			list = append(list, failedSend{Failed: f})
-		}
-		if after = page.After; after == "" {
-			return list, nil
-		}
-	}
+	err := operatorapi.ListFailed.Call(ctx, server, operatorapi.None{}, func() {}, func(f datapoints.StoppedSend) error {
+		list = append(list, failedSend{StoppedSend: f})
+		return nil
+	})
+	return list, err
 }
 
 // retryAll retries the sends that a retry can help. It skips a send that another caller retried or

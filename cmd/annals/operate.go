@@ -4,21 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os/user"
 	"strings"
 	"time"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/server"
-	"github.com/annals-project/annals/commands"
-	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/instant"
-	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/eventstore/esdb"
-	"github.com/annals-project/annals/internal/pg"
-	"github.com/annals-project/annals/projections/runner"
-	"github.com/annals-project/annals/projections/usage"
 )
 
 // ServiceFlags name the service of a command of an operator: a server that runs on a data
@@ -59,46 +51,20 @@ func runCommand[In, Out any](
 	if f.EventStore == server.Embedded || f.Postgres == server.Embedded || running.Running(ctx) {
 		return command.Call(ctx, running, in)
 	}
-	to, done, err := f.openRemote(ctx)
+	terms, err := (&Settings{Plans: f.Plans}).planTerms()
+	if err != nil {
+		return out, fmt.Errorf("ANNALS_PLANS %w", err)
+	}
+	by, err := operatorName()
+	if err != nil {
+		return out, err
+	}
+	service, done, err := server.OpenCommands(ctx, f.EventStore, f.Postgres, f.DataDir, terms)
 	if err != nil {
 		return out, err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	return command.On(to, ctx, in)
-}
-
-// openRemote opens the event store and the database. The servers that use them apply what it writes.
-// The caller must call done.
-func (f ServiceFlags) openRemote(ctx context.Context) (to operatorapi.Organizations, done func() error, err error) {
-	if !hasScheme(f.EventStore, "esdb", "esdb+discover") {
-		return to, nil, errors.New(`the event store is neither "embedded" nor an address such as esdb://host:2113`)
-	}
-	terms, err := (&Settings{Plans: f.Plans}).planTerms()
-	if err != nil {
-		return to, nil, fmt.Errorf("ANNALS_PLANS %w", err)
-	}
-	codec, err := eventstore.NewCodec(domain.Catalog)
-	if err != nil {
-		return to, nil, err
-	}
-	quiet := slog.New(slog.DiscardHandler)
-	store, err := esdb.Open(esdb.Config{ConnectionString: f.EventStore, Logger: quiet})
-	if err != nil {
-		return to, nil, err
-	}
-	if err := commands.CheckFormat(ctx, eventstore.Journal{Store: store, Codec: codec}); err != nil {
-		return to, nil, errors.Join(err, store.Close())
-	}
-	db, err := pg.OpenPool(ctx, f.Postgres)
-	if err != nil {
-		return to, nil, errors.Join(err, store.Close())
-	}
-	now := func() time.Time { return instant.Truncate(time.Now()) }
-	to = operatorapi.Organizations{DataDir: f.DataDir, Now: now, Commands: commands.New(commands.Config{
-		Journal: commands.NewJournal(store, codec, quiet), Waiter: runner.NewWaiter(db), PlanTerms: terms,
-		Accounts: usage.Queries{DB: db, PlanTerms: terms},
-	})}
-	return to, func() error { db.Close(); return store.Close() }, nil
+	return command.On(ctx, service, operatorapi.CallBy(by, instant.Truncate(time.Now())), in)
 }
 
 // runChange performs a command on an organization or on one of its projects, and prints the result.

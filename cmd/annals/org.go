@@ -8,6 +8,9 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/amounts"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/tenancy"
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 // OrgCmd is the group "annals org".
@@ -35,7 +38,10 @@ func (c *OrgCreateCmd) Run(ctx context.Context, env *Env) error {
 	if err != nil {
 		return err
 	}
-	order := operatorapi.NewOrganization{Name: c.Name, Plan: c.Plan, OwnerEmail: c.OwnerEmail, By: by}
+	order := operatorapi.NewOrganization{
+		NewOrganization: commands.NewOrganization{Name: c.Name, Plan: metering.Plan(c.Plan), OwnerEmail: c.OwnerEmail},
+		By:              by,
+	}
 	made, err := runCommand(ctx, c.ServiceFlags, operatorapi.CreateOrganization, order)
 	if err != nil {
 		return err
@@ -63,8 +69,8 @@ func (c *OrgPlanCmd) Run(ctx context.Context, env *Env) error {
 	if err != nil {
 		return err
 	}
-	in := operatorapi.PlanRequest{Target: target, Plan: c.Plan}
-	describe := func(b *strings.Builder, changed operatorapi.Organization) {
+	in := operatorapi.PlanRequest{Target: target, Plan: metering.Plan(c.Plan)}
+	describe := func(b *strings.Builder, changed tenants.Organization) {
 		fmt.Fprintf(b, "organization %q is on plan %s\n", changed.Name, changed.Plan)
 		if changed.Granted != "" {
 			fmt.Fprintf(b, "starting credits: %s\n", changed.Granted)
@@ -91,7 +97,7 @@ func (c *OrgCreditsCmd) Run(ctx context.Context, env *Env) error {
 		return err
 	}
 	in := operatorapi.CreditsRequest{Target: target, Tenths: tenths}
-	describe := func(b *strings.Builder, changed operatorapi.Organization) {
+	describe := func(b *strings.Builder, changed tenants.Organization) {
 		granted := changed.Granted.String()
 		if back, less := strings.CutPrefix(granted, "-"); less {
 			fmt.Fprintf(b, "%s credits were taken back from organization %q, which has %s left\n", back, changed.Name,
@@ -121,7 +127,7 @@ func (c *OrgSpendCapCmd) Run(ctx context.Context, env *Env) error {
 		return err
 	}
 	in := operatorapi.SpendCapRequest{Target: target, Tenths: tenths}
-	describe := func(b *strings.Builder, changed operatorapi.Organization) {
+	describe := func(b *strings.Builder, changed tenants.Organization) {
 		if changed.SpendCap == nil {
 			fmt.Fprintf(b, "organization %q has no spend cap\n", changed.Name)
 			return
@@ -143,8 +149,8 @@ func (c *OrgRotateCmd) Run(ctx context.Context, env *Env) error {
 	if err != nil {
 		return err
 	}
-	in := operatorapi.RotateRequest{Target: target}
-	describe := func(b *strings.Builder, changed operatorapi.Organization) {
+	in := target
+	describe := func(b *strings.Builder, changed tenants.Organization) {
 		fmt.Fprintf(b, "management key of organization %q, shown only now: %s\n", changed.Name, changed.ManagementKey)
 		if changed.CredentialsFile != "" {
 			fmt.Fprintf(b, "%s has it too\n", changed.CredentialsFile)
@@ -155,7 +161,7 @@ func (c *OrgRotateCmd) Run(ctx context.Context, env *Env) error {
 }
 
 // warn adds the warning of a command.
-func warn(b *strings.Builder, o operatorapi.Organization) {
+func warn(b *strings.Builder, o tenants.Organization) {
 	if o.Warning != "" {
 		fmt.Fprintf(b, "warning: %s\n", o.Warning)
 	}

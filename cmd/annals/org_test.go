@@ -6,10 +6,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/cmd/annals/internal/amounts"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 // asIfBySomebody compares requests as if somebody had made them, whichever user of this system did.
@@ -35,8 +38,8 @@ func serveOrganizations(t *testing.T, o *operatortest.Organizations) string {
 // operatorCommand is a command line, what it asks of the service, and what it prints.
 type operatorCommand struct {
 	args         string
-	organization operatorapi.Organization
-	project      operatorapi.Project
+	organization tenants.Organization
+	project      tenants.Project
 	asked        any
 	says         string
 }
@@ -54,65 +57,69 @@ func organizationCommands() []operatorCommand {
 	return []operatorCommand{
 		{
 			"org create Acme --plan payg --owner-email a@b.c",
-			operatorapi.Organization{ID: "i", Name: "Acme", Plan: "payg", Granted: "150000", ManagementKey: "svc_mk_x"},
-			operatorapi.Project{},
-			operatorapi.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "a@b.c", By: "somebody"},
-			"organization \"Acme\" (i) is created, on plan payg\nstarting credits: 150000\nmanagement key, shown only now: svc_mk_x\n",
+			tenants.Organization{ID: uuid.UUID{7}, Name: "Acme", Plan: "payg", Granted: "150000", ManagementKey: "svc_mk_x"},
+			tenants.Project{},
+			operatorapi.NewOrganization{
+				NewOrganization: commands.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "a@b.c"}, By: "somebody",
+			},
+			"organization \"Acme\" (07000000-0000-0000-0000-000000000000) is created, on plan payg\nstarting credits: 150000\nmanagement key, shown only now: svc_mk_x\n",
 		},
 		{
 			"org create Acme",
-			operatorapi.Organization{ID: "i", Name: "Acme", Plan: "self-hosted", ManagementKey: "svc_mk_x", Warning: "late"},
-			operatorapi.Project{},
-			operatorapi.NewOrganization{Name: "Acme", Plan: "self-hosted", By: "somebody"},
-			"organization \"Acme\" (i) is created, on plan self-hosted\nmanagement key, shown only now: svc_mk_x\nwarning: late\n",
+			tenants.Organization{ID: uuid.UUID{7}, Name: "Acme", Plan: "self-hosted", ManagementKey: "svc_mk_x", Warning: "late"},
+			tenants.Project{},
+			operatorapi.NewOrganization{
+				NewOrganization: commands.NewOrganization{Name: "Acme", Plan: "self-hosted"}, By: "somebody",
+			},
+			"organization \"Acme\" (07000000-0000-0000-0000-000000000000) is created, on plan self-hosted\nmanagement key, shown only now: svc_mk_x\nwarning: late\n",
 		},
 		{
 			"org plan flex --org acme",
-			operatorapi.Organization{Name: "Acme", Plan: "flex", Granted: "400000"},
-			operatorapi.Project{},
+			tenants.Organization{Name: "Acme", Plan: "flex", Granted: "400000"},
+			tenants.Project{},
 			operatorapi.PlanRequest{Target: acme, Plan: "flex"},
 			"organization \"Acme\" is on plan flex\nstarting credits: 400000\n",
 		},
 		{
 			"org credits --grant 100.5",
-			operatorapi.Organization{Name: "Acme", Granted: "100.5", Left: "101"},
-			operatorapi.Project{},
+			tenants.Organization{Name: "Acme", Granted: "100.5", Left: "101"},
+			tenants.Project{},
 			operatorapi.CreditsRequest{Target: only, Tenths: 1005},
 			"100.5 credits were granted to organization \"Acme\", which has 101 left\n",
 		},
 		{
 			"org credits --grant -3 --org acme",
-			operatorapi.Organization{Name: "Acme", Granted: "-2", Left: "0"},
-			operatorapi.Project{},
+			tenants.Organization{Name: "Acme", Granted: "-2", Left: "0"},
+			tenants.Project{},
 			operatorapi.CreditsRequest{Target: acme, Tenths: -30},
 			"2 credits were taken back from organization \"Acme\", which has 0 left\n",
 		},
 		{
 			"org credits --grant=-0.5",
-			operatorapi.Organization{Name: "Acme", Granted: "0", Left: "0"},
-			operatorapi.Project{},
+			tenants.Organization{Name: "Acme", Granted: "0", Left: "0"},
+			tenants.Project{},
 			operatorapi.CreditsRequest{Target: only, Tenths: -5},
 			"0 credits were granted to organization \"Acme\", which has 0 left\n",
 		},
 		{
 			"org spend-cap 0",
-			operatorapi.Organization{Name: "Acme", SpendCap: decimal("0")},
-			operatorapi.Project{},
+			tenants.Organization{Name: "Acme", SpendCap: decimal("0")},
+			tenants.Project{},
 			operatorapi.SpendCapRequest{Target: only, Tenths: number(0)},
 			"organization \"Acme\" is charged at most 0 credits a month\n",
 		},
 		{
 			"org spend-cap none --org acme",
-			operatorapi.Organization{Name: "Acme"},
-			operatorapi.Project{},
+			tenants.Organization{Name: "Acme"},
+			tenants.Project{},
 			operatorapi.SpendCapRequest{Target: acme},
 			"organization \"Acme\" has no spend cap\n",
 		},
 		{
 			"org rotate-management-key",
-			operatorapi.Organization{Name: "Acme", ManagementKey: "svc_mk_y", CredentialsFile: "data/credentials.env"},
-			operatorapi.Project{},
-			operatorapi.RotateRequest{Target: only},
+			tenants.Organization{Name: "Acme", ManagementKey: "svc_mk_y", CredentialsFile: "data/credentials.env"},
+			tenants.Project{},
+			only,
 			"management key of organization \"Acme\", shown only now: svc_mk_y\ndata/credentials.env has it too\n",
 		},
 	}
@@ -125,32 +132,33 @@ func projectCommands() []operatorCommand {
 	return []operatorCommand{
 		{
 			"project archive one --org acme",
-			operatorapi.Organization{},
-			operatorapi.Project{Slug: "one", IsArchived: true},
+			tenants.Organization{},
+			tenants.Project{Slug: "one", IsArchived: true},
 			operatorapi.ArchiveRequest{Target: acme, Slug: "one", Archived: true},
 			"project one is archived\n",
 		},
 		{
 			"project unarchive one",
-			operatorapi.Organization{},
-			operatorapi.Project{Slug: "one"},
+			tenants.Organization{},
+			tenants.Project{Slug: "one"},
 			operatorapi.ArchiveRequest{Target: only, Slug: "one"},
 			"project one is in service\n",
 		},
 		{
 			"project caps one --ingestion-cap 500 --credit-cap 0.1",
-			operatorapi.Organization{},
-			operatorapi.Project{Slug: "one", IngestionCap: number(500), CreditCap: decimal("0.1")},
+			tenants.Organization{},
+			tenants.Project{Slug: "one", IngestionCap: number(500), CreditCap: decimal("0.1")},
 			operatorapi.CapsRequest{
-				Target: only, Slug: "one", SetIngestion: true, Ingestion: number(500), SetCredit: true, CreditTenths: number(1),
+				Target: only, Slug: "one",
+				Caps: commands.Caps{SetIngestion: true, Ingestion: number(500), SetCredit: true, CreditTenths: number(1)},
 			},
 			"project one: ingestion cap 500, credit cap 0.1\n",
 		},
 		{
 			"project caps one --credit-cap none --org acme",
-			operatorapi.Organization{},
-			operatorapi.Project{Slug: "one", IngestionCap: number(0)},
-			operatorapi.CapsRequest{Target: acme, Slug: "one", SetCredit: true},
+			tenants.Organization{},
+			tenants.Project{Slug: "one", IngestionCap: number(0)},
+			operatorapi.CapsRequest{Target: acme, Slug: "one", Caps: commands.Caps{SetCredit: true}},
 			"project one: ingestion cap 0, credit cap none\n",
 		},
 	}
@@ -169,13 +177,13 @@ func (tt operatorCommand) run(t *testing.T) {
 	got := annals(t.Context(), nil, "", append(args, "--json")...)
 	var err error
 	if strings.HasPrefix(tt.args, "org") {
-		var o operatorapi.Organization
+		var o tenants.Organization
 		err = json.Unmarshal([]byte(got.stdout), &o)
 		if diff := cmp.Diff(tt.organization, o); diff != "" {
 			t.Errorf("as JSON (-want +got):\n%s", diff)
 		}
 	} else {
-		var p operatorapi.Project
+		var p tenants.Project
 		err = json.Unmarshal([]byte(got.stdout), &p)
 		if diff := cmp.Diff(tt.project, p); diff != "" {
 			t.Errorf("as JSON (-want +got):\n%s", diff)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
-	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 // wants makes a call of the process and checks the status, and the code of a failure.
@@ -82,7 +82,7 @@ func TestOrganizations_TwoProcesses(t *testing.T) {
 		}
 		return got
 	}
-	var acme, annal operatorapi.Organization
+	var acme, annal tenants.Organization
 	direct(&acme, "org", "create", "Acme", "--plan", "payg")
 	two.wants(acme.ManagementKey, http.MethodPost, "/projects", `{"name":"Default"}`, http.StatusCreated, "")
 	one.wants(acme.ManagementKey, http.MethodGet, "/projects", "", http.StatusOK, "")
@@ -114,7 +114,7 @@ func TestOrganizations_TwoProcesses(t *testing.T) {
 	for _, s := range d.processes {
 		s.wants(project, http.MethodPost, "/ingest", `{"content":"Ana likes plums.","id":"`+s.addr+`"}`, http.StatusAccepted, "")
 	}
-	var rotated operatorapi.Organization
+	var rotated tenants.Organization
 	direct(&rotated, "org", "rotate-management-key", "--org", "annals")
 	for _, s := range d.processes {
 		s.wants(manager, http.MethodGet, "/projects", "", http.StatusUnauthorized, "unauthorized")

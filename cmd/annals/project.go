@@ -9,6 +9,8 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/amounts"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/tenancy"
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 // ProjectCmd is the group "annals project".
@@ -51,7 +53,7 @@ func archive(ctx context.Context, env *Env, o ServiceFlags, w OrgFlag, slug stri
 		return err
 	}
 	in := operatorapi.ArchiveRequest{Target: target, Slug: slug, Archived: archived}
-	describe := func(b *strings.Builder, changed operatorapi.Project) {
+	describe := func(b *strings.Builder, changed tenants.Project) {
 		state := "in service"
 		if changed.IsArchived {
 			state = "archived"
@@ -77,7 +79,7 @@ func (c *ProjectCapsCmd) Run(ctx context.Context, env *Env) error {
 		return err
 	}
 	in := operatorapi.CapsRequest{
-		Target: target, Slug: c.Slug, SetIngestion: c.IngestionCap != "", SetCredit: c.CreditCap != "",
+		Target: target, Slug: c.Slug, Caps: commands.Caps{SetIngestion: c.IngestionCap != "", SetCredit: c.CreditCap != ""},
 	}
 	if in.SetIngestion {
 		in.Ingestion, err = amounts.Cap(c.IngestionCap)
@@ -90,7 +92,7 @@ func (c *ProjectCapsCmd) Run(ctx context.Context, env *Env) error {
 	if err != nil {
 		return err
 	}
-	describe := func(b *strings.Builder, changed operatorapi.Project) {
+	describe := func(b *strings.Builder, changed tenants.Project) {
 		ingestion, credit := amounts.None, amounts.None
 		if changed.IngestionCap != nil {
 			ingestion = fmt.Sprint(*changed.IngestionCap)

@@ -10,6 +10,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/logging"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/server"
+	"github.com/annals-project/annals/cmd/annals/internal/statusview"
 	"github.com/annals-project/annals/projections/runner"
 )
 
@@ -27,7 +28,7 @@ type RebuildCmd struct {
 type rebuilder interface {
 	Projections(ctx context.Context) ([]string, error)
 	RebuildAll(
-		ctx context.Context, names []string, options runner.RebuildOptions, report func(operatorapi.RebuildProgress),
+		ctx context.Context, names []string, options runner.RebuildOptions, report func(runner.RebuildProgress),
 	) error
 }
 
@@ -58,7 +59,7 @@ func (c *RebuildCmd) Run(ctx context.Context, env *Env) (err error) {
 		}
 		names = []string{c.Projection}
 	}
-	show := operatorapi.NewRebuildView(env.Stdout, c.JSON)
+	show := statusview.NewRebuildView(env.Stdout, c.JSON)
 	return errors.Join(by.RebuildAll(ctx, names, options, show.Report), show.Err())
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/server"
 	"github.com/annals-project/annals/commands/pipeline/model"
 	"github.com/annals-project/annals/domain/metering"
-	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/replica"
 	"github.com/annals-project/annals/projections/recallindex/elastic"
@@ -95,7 +94,7 @@ func (s *Settings) Validate() error {
 		}
 	}
 	if s.EventStore != server.Embedded {
-		if err := esdb.CheckConnectionString(s.EventStore); err != nil {
+		if err := server.CheckEventStore(s.EventStore); err != nil {
 			bad("EVENTSTORE", `%v; want "embedded", or an address such as esdb+discover://user:password@host1:2113,host2:2113`, err)
 		}
 	}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/cmd/annals/internal/webhookview"
 	"github.com/annals-project/annals/domain/webhook"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 // WebhookCmd is the group "annals webhook".
@@ -54,7 +56,7 @@ func (f settingsFlags) settings() (webhook.Settings, error) {
 }
 
 // webhookOperation is an operation that answers with a webhook.
-type webhookOperation = operatorapi.Operation[operatorapi.WebhookRequest, operatorapi.Webhook]
+type webhookOperation = operatorapi.Operation[operatorapi.WebhookRequest, tenants.Webhook]
 
 // run performs an operation and prints the webhook: with a sentence before it, or as JSON.
 func (f webhookFlags) run(
@@ -73,7 +75,7 @@ func (f webhookFlags) run(
 	if sentence != "" {
 		_, _ = fmt.Fprintf(env.Stdout, sentence+"\n", w.ID)
 	}
-	return w.Print(env.Stdout)
+	return webhookview.Print(env.Stdout, w)
 }
 
 // WebhookCreateCmd is "annals webhook create".
@@ -130,7 +132,7 @@ func (c *WebhookListCmd) Run(ctx context.Context, env *Env) error {
 	if c.JSON {
 		return printJSON(env.Stdout, list)
 	}
-	return operatorapi.PrintWebhooks(env.Stdout, list)
+	return webhookview.PrintList(env.Stdout, list)
 }
 
 // webhookIDFlags name one webhook.
@@ -208,7 +210,7 @@ func (c *WebhookTryCmd) Run(ctx context.Context, env *Env) error {
 		return err
 	}
 	in := operatorapi.WebhookRequest{Target: target, ID: c.ID}
-	if in.Body, err = operatorapi.ReadEvent(c.File, env.Stdin); err != nil {
+	if in.Body, err = webhookview.ReadEvent(c.File, env.Stdin); err != nil {
 		return err
 	}
 	event, err := operatorapi.TryWebhook.Call(ctx, operatorapi.Dial(c.DataDir), in)
@@ -218,5 +220,5 @@ func (c *WebhookTryCmd) Run(ctx context.Context, env *Env) error {
 	if c.JSON {
 		return printJSON(env.Stdout, event)
 	}
-	return event.Print(env.Stdout)
+	return webhookview.PrintTried(env.Stdout, event)
 }

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 // TestWebhooks_TwoProcesses manages webhooks by the command line, and sends events to two processes.
@@ -53,7 +53,7 @@ func (w *webhookTest) object(t *testing.T, into any, args ...string) {
 	}
 }
 
-func (w *webhookTest) create(t *testing.T, args ...string) (made operatorapi.Webhook) {
+func (w *webhookTest) create(t *testing.T, args ...string) (made tenants.Webhook) {
 	t.Helper()
 	w.object(t, &made, append([]string{"create", "--project", "default", "--name", "Tickets"}, args...)...)
 	return made
@@ -66,7 +66,7 @@ type eventAnswer struct {
 }
 
 // event sends an event to a process. The status is 0 if there is no answer.
-func (s *served) event(hook operatorapi.Webhook, body string) (a eventAnswer) {
+func (s *served) event(hook tenants.Webhook, body string) (a eventAnswer) {
 	at, err := url.Parse(hook.URL)
 	if err != nil {
 		s.d.t.Error(err)
@@ -113,8 +113,8 @@ func (w *webhookTest) commands(t *testing.T) {
 	w.object(t, &hook, "change", hook.ID, "--name", "Parcels", "--content-path", "$")
 	want("changed", other, http.StatusAccepted, "ingested")
 
-	var shown operatorapi.Webhook
-	var list []operatorapi.Webhook
+	var shown tenants.Webhook
+	var list []tenants.Webhook
 	w.object(t, &shown, "show", hook.ID)
 	w.object(t, &list, "list", "--project", "default")
 	if shown.URL != hook.URL || shown.Name != "Parcels" || len(shown.Filters) != 0 || len(list) != 1 || list[0].URL != "" {
@@ -221,7 +221,7 @@ func (w *webhookTest) limit(t *testing.T) {
 
 // kill ends a process at once while it receives events. What was answered 202 is there.
 func (w *webhookTest) kill(t *testing.T) {
-	hooks := []operatorapi.Webhook{
+	hooks := []tenants.Webhook{
 		w.create(t, "--content-path", "$.text", "--id-path", "$.id"), w.create(t, "--content-path", "$.text", "--id-path", "$.id"),
 	}
 	one, two := w.processes[0], w.processes[1]

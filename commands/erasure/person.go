@@ -9,12 +9,13 @@ import (
 
 	"github.com/annals-project/annals/domain/erasure"
 	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/erasures"
 	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/internal/work"
 )
 
 // People erases people from projects. The erasure of a person is a process: Start begins it, and the finisher takes
@@ -32,6 +33,8 @@ type People struct {
 	Commands   personCommands
 	Calls      personCalls
 	Progress   progress
+	// Pending counts what this process has yet to erase; nil if another one erases.
+	Pending func(context.Context) (work.Open, error)
 
 	// runs hold what a step that takes several slices has done so far.
 	runs map[uuid.UUID]*forgetRun
@@ -90,22 +93,33 @@ type Person struct {
 	Removing  bool `json:"removing"`
 }
 
-// Find returns what a project holds of an identity.
-func (p *People) Find(ctx context.Context, project auth.Project, identity string) (found Person, err error) {
+// Find returns what a project holds of an identity. The fault is invalid-request for an empty name.
+func (p *People) Find(ctx context.Context, project uuid.UUID, identity string) (found Person, err error) {
+	if identity == "" {
+		return found, errUnnamed
+	}
 	if err := p.waitHead(ctx); err != nil {
 		return found, err
 	}
-	if found.Newest, found.Earlier, err = p.DataPoints.CountAuthored(ctx, project.ID, identity); err != nil {
+	if found.Newest, found.Earlier, err = p.DataPoints.CountAuthored(ctx, project, identity); err != nil {
 		return found, err
 	}
-	record := stream.IdentityID(project.Namespace, identity)
-	found.HasRecord, found.Removing, err = p.Records.FindRecord(ctx, project.ID, record)
+	record, err := p.Projects.AuthorID(ctx, project, identity)
+	if err != nil {
+		return found, err
+	}
+	found.HasRecord, found.Removing, err = p.Records.FindRecord(ctx, project, record)
 	return found, err
 }
 
+var errUnnamed = fault.New(fault.Invalid, fault.CodeInvalidRequest, "an identity must be named")
+
 // Start begins the erasure of a person, and returns its id. If the person is being erased already, that is the id of
-// that erasure. The error is erasures.ErrTooMany.
+// that erasure. The faults are invalid-request, for an empty name, and conflict, for too many people of the project.
 func (p *People) Start(ctx context.Context, person erasures.Person) (id uuid.UUID, err error) {
+	if person.Identity == "" {
+		return uuid.Nil, errUnnamed
+	}
 	for {
 		person.ID, person.RequestedAt = uuid.New(), p.Now()
 		if person.ID, err = p.Names.Keep(ctx, person); err != nil {
@@ -156,29 +170,32 @@ type PersonStatus struct {
 	Waits bool `json:"waits"`
 	// WroteAgain is true if the erasure ended because the person kept on writing.
 	WroteAgain bool `json:"wroteAgain"`
-	// Purge is what the last purge of the disks did, nil before it.
-	Purge *erasure.Purge `json:"purge"`
+	// Erased is what the last purge of the disks did, and what waits now; nil before it, and if another process erases.
+	Erased *Report `json:"erased"`
 	// Failure is why the last step failed in this process, "" if it did not. The step is retried.
 	Failure string `json:"failure,omitempty"`
 }
 
-// Status returns the state of an erasure of a project. found is false if the project has none with this id.
-func (p *People) Status(ctx context.Context, project, id uuid.UUID) (out PersonStatus, found bool, err error) {
+// Status returns the state of an erasure. The fault is not-found.
+func (p *People) Status(ctx context.Context, project, id uuid.UUID) (out PersonStatus, err error) {
 	// Read the row first: an erasure has ended once its name is gone.
 	kept, err := p.Names.Has(ctx, project, id)
 	if err != nil {
-		return out, false, err
+		return out, err
 	}
 	s, err := p.read(ctx, id)
-	if err != nil || s.ProjectID != project {
-		return out, false, err
+	if err == nil && s.ProjectID != project {
+		err = fault.New(fault.NotFound, fault.CodeNotFound, "the project has no erasure %s", id)
+	}
+	if err != nil {
+		return out, err
 	}
 	p.mu.Lock()
 	failure := p.failures[id]
 	p.mu.Unlock()
 	out = PersonStatus{
 		ID: id, Phase: s.Phase, Receipts: append([]erasure.Receipt{}, s.Receipts...), Record: s.Record, Called: s.Called,
-		Calls: s.Calls, WroteAgain: s.WroteAgain, Purge: s.Purge, Failure: failure,
+		Calls: s.Calls, WroteAgain: s.WroteAgain, Failure: failure,
 	}
 	switch {
 	case s.Phase == erasure.Done && kept:
@@ -187,7 +204,14 @@ func (p *People) Status(ctx context.Context, project, id uuid.UUID) (out PersonS
 		out.Uncleaned, err = p.countUncleaned(ctx, s)
 		out.Waits = s.Phase == erasure.Checking && out.Uncleaned > 0
 	}
-	return out, true, err
+	if err == nil && s.Purge != nil && p.Pending != nil {
+		out.Erased = &Report{
+			Deletions: s.Purge.Deletions, Identities: s.Purge.Identities, Streams: s.Purge.Streams, Blobs: s.Purge.Blobs,
+			Tables: s.Purge.Tables, Indexes: s.Purge.Indexes, Store: s.Purge.Store,
+		}
+		out.Erased.Left, err = p.Pending(ctx)
+	}
+	return out, err
 }
 
 // countUncleaned counts what has to be erased from the disk before the project is looked at again.

@@ -26,10 +26,10 @@ type Report struct {
 	// nothing was purged.
 	Tables  int    `json:"tables"`
 	Indexes int    `json:"indexes"`
-	Store   string `json:"store,omitempty"`
+	Store   string `json:"store"`
 	// Left is what still waits, and Trouble why.
 	Left    work.Open `json:"left"`
-	Trouble []string  `json:"trouble,omitempty"`
+	Trouble []string  `json:"-"`
 
 	errs []error
 }

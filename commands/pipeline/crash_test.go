@@ -46,7 +46,8 @@ var alone = []string{
 	"CreateProject", "CreateKey", "RevealKey", "RevokeKey", "SetArchived", "SetCaps", "SetPlan", "SetSpendCap",
 	"GrantCredits", "RotateManagementKey", "DeleteAudience", "RecomputeAudience", "CreateWebhook", "ChangeWebhook",
 	"SetWebhookPaused", "RotateWebhookToken", "DeleteWebhook",
-	"CheckWebhook", "SetMemberRole", "FindPerson",
+	"CheckWebhook", "TryEvent", "SetMemberRole", "FindPerson",
+	"RetryOf", // is Retry
 }
 
 // elsewhere are the commands whose crashes package commands itself goes through: they concern no project.

@@ -196,7 +196,7 @@ func (nothing) Drop(context.Context, []work.Reservation) error           { retur
 
 // newFinisher makes a finisher over a journal, which purges nothing from the disk.
 func (w *harness) newFinisher(log *commands.Journal, now func() time.Time) *Finisher {
-	return &Finisher{
+	f := &Finisher{
 		Journal: log, FanOuts: w.queries, Identities: w.directory, Reservations: nothing{}, Progress: w.waiter,
 		IsSetAside: func(eventstore.Position) bool { return false }, Logger: w.log.Logger, Now: now, People: w.newPeople(log, now),
 		Eraser: &erasure.Eraser{
@@ -207,6 +207,8 @@ func (w *harness) newFinisher(log *commands.Journal, now func() time.Time) *Fini
 			HasIndex: func() bool { return true },
 		},
 	}
+	f.People.Pending = f.Pending
+	return f
 }
 
 // newPeople makes what erases people over a journal.

@@ -104,7 +104,7 @@ func TestEraseNow_TenPairsOfOverlappingDeletions(t *testing.T) {
 	}
 	w.passHead()
 	done, err := w.finisher.EraseNow(t.Context())
-	if err != nil || done.Deletions != 20 || done.Left.Deletions+done.Left.Erasures+done.Left.FanOuts != 0 {
+	if err != nil || done.Deletions != 20 || done.Left.Deletions+done.Left.DataPoints+done.Left.FanOuts != 0 {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	for _, secret := range words {

@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/commands/erasure"
 	domain "github.com/annals-project/annals/domain/erasure"
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/erasures"
@@ -60,7 +61,7 @@ func (w *harness) finishPeople(f *Finisher) error {
 			return err
 		}
 		for _, p := range open {
-			if s, _, err := f.People.Status(ctx, p.ProjectID, p.ID); err != nil || s.Failure != "" {
+			if s, err := f.People.Status(ctx, p.ProjectID, p.ID); err != nil || s.Failure != "" {
 				return fmt.Errorf("%s: %w", s.Failure, err)
 			}
 		}
@@ -70,17 +71,15 @@ func (w *harness) finishPeople(f *Finisher) error {
 
 func (w *harness) status(id uuid.UUID) erasure.PersonStatus {
 	w.t.Helper()
-	s, found, err := w.finisher.People.Status(w.t.Context(), w.call.Principal.Project.ID, id)
-	if err != nil || !found {
-		w.t.Fatalf("erasure %s: found %v, %v", id, found, err)
-	}
+	s, err := w.finisher.People.Status(w.t.Context(), w.call.Principal.Project.ID, id)
+	runtest.Must(w.t, err)
 	return s
 }
 
 // left is what the project holds of an identity, and whether anything of it waits.
 func (w *harness) left(identity string) erasure.Person {
 	w.t.Helper()
-	found, err := w.finisher.People.Find(w.t.Context(), w.call.Principal.Project, identity)
+	found, err := w.finisher.People.Find(w.t.Context(), w.call.Principal.Project.ID, identity)
 	runtest.Must(w.t, err)
 	return found
 }
@@ -109,8 +108,11 @@ func TestErasePerson_WholeProcess(t *testing.T) {
 	runtest.Must(t, w.finishPeople(w.finisher))
 	s := w.status(id)
 	if s.Phase != domain.Done || len(s.Receipts) != 2 || s.Receipts[0].DataPoints+s.Receipts[1].DataPoints != len(ids) ||
-		!s.Record || s.WroteAgain || s.Uncleaned != 0 || s.Purge == nil || s.Purge.Deletions != 2 || s.Purge.Identities != 1 {
-		t.Errorf("ended: %+v, %+v", s, s.Purge)
+		!s.Record || s.WroteAgain || s.Uncleaned != 0 || s.Erased == nil {
+		t.Fatalf("ended: %+v", s)
+	}
+	if s.Erased.Deletions != 2 || s.Erased.Identities != 1 {
+		t.Errorf("erased: %+v", s.Erased)
 	}
 	if found := w.left("quokka"); found != (erasure.Person{}) {
 		t.Errorf("found %+v", found)
@@ -119,12 +121,20 @@ func TestErasePerson_WholeProcess(t *testing.T) {
 		t.Errorf("of another person: %+v", found)
 	}
 	w.wantForgotten("quokka")
-	if _, found, err := w.finisher.People.Status(t.Context(), uuid.New(), id); found || err != nil {
-		t.Errorf("another project finds the erasure: %v, %v", found, err)
+	if _, err := w.finisher.People.Status(t.Context(), uuid.New(), id); !isFault(err, fault.CodeNotFound) {
+		t.Errorf("another project finds the erasure: %v", err)
+	}
+	if _, err := w.finisher.People.Start(t.Context(), w.person("")); !isFault(err, fault.CodeInvalidRequest) {
+		t.Errorf("nobody is erased: %v", err)
 	}
 	if next := w.erase(w.finisher.People, "quokka"); next == id {
 		t.Error("the erasure that has ended is begun again")
 	}
+}
+
+func isFault(err error, code string) bool {
+	f, is := errors.AsType[*fault.Error](err)
+	return is && f.Code == code
 }
 
 // wantForgotten looks for a name in the tables and in every event that is left.
@@ -291,7 +301,7 @@ func TestErasePerson_OthersGoOn(t *testing.T) {
 	})
 	for n := range erasures.MaxOfProject {
 		_, err := people.Start(t.Context(), w.person(fmt.Sprint("person ", n)))
-		if want := n+1 == erasures.MaxOfProject; errors.Is(err, erasures.ErrTooMany) != want || err != nil && !want {
+		if want := n+1 == erasures.MaxOfProject; isFault(err, fault.CodeConflict) != want || err != nil && !want {
 			t.Fatalf("person %d: %v", n, err)
 		}
 	}

@@ -248,7 +248,7 @@ func TestRetry_CrossesADeletion(t *testing.T) {
 	}
 	w.passHead()
 	open, err := w.queries.Open(t.Context())
-	if err != nil || open.FanOuts+open.Deletions+open.Erasures != 0 || w.blobs() != 0 {
+	if err != nil || open.FanOuts+open.Deletions+open.DataPoints != 0 || w.blobs() != 0 {
 		t.Errorf("%d blobs are left, and %+v, %v", w.blobs(), open, err)
 	}
 }

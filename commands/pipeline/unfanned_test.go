@@ -64,7 +64,7 @@ func (w *harness) finish() {
 		w.t.Fatal(err)
 	}
 	if done, err := w.finisher.EraseNow(w.t.Context()); err != nil ||
-		done.Left.FanOuts+done.Left.Deletions+done.Left.Erasures != 0 {
+		done.Left.FanOuts+done.Left.Deletions+done.Left.DataPoints != 0 {
 		w.t.Fatalf("left %+v, %v", done.Left, err)
 	}
 }

@@ -172,6 +172,9 @@ func checkGo(name string, src []byte, documented, seeded map[string]bool) ([]Vio
 		found = append(found, checkRemovers(name, files, file)...)
 	}
 	found = append(found, checkPlain(name, src, files, file)...)
+	if !test {
+		found = append(found, checkAdapter(name, path.Dir(name), files, file)...)
+	}
 	for _, group := range file.Comments {
 		for _, c := range group.List {
 			if unfinished.MatchString(c.Text) {

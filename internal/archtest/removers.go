@@ -35,18 +35,3 @@ func checkRemovers(name string, files *token.FileSet, file *ast.File) (found []V
 	})
 	return found
 }
-
-// isContext reports whether an argument is a context, by its name.
-func isContext(arg ast.Expr) bool {
-	switch arg := arg.(type) {
-	case *ast.Ident:
-		return strings.HasSuffix(strings.ToLower(arg.Name), "ctx")
-	case *ast.SelectorExpr:
-		return strings.HasSuffix(strings.ToLower(arg.Sel.Name), "ctx")
-	case *ast.CallExpr: // t.Context(), context.Background()
-		f, is := arg.Fun.(*ast.SelectorExpr)
-		return is && slices.Contains([]string{"Context", "Background", "WithoutCancel"}, f.Sel.Name)
-	default:
-		return false
-	}
-}

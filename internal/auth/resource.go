@@ -9,6 +9,11 @@ type URLs struct {
 	API, Console, Auth string
 }
 
+// Webhook returns the URL of a webhook with a token.
+func (u URLs) Webhook(id, token string) string {
+	return u.Console + Prefix + "/webhooks/" + id + "/" + token
+}
+
 // Resource is the protected-resource document (RFC 9728) of the API.
 type Resource struct {
 	Resource             string   `json:"resource"`

@@ -10,6 +10,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/domain/fault"
 )
 
 const (
@@ -18,9 +20,6 @@ const (
 	// maxOpen bounds Open.
 	maxOpen = 1000
 )
-
-// ErrTooMany means that MaxOfProject people of the project are being erased.
-var ErrTooMany = fmt.Errorf("%d people of the project are being erased already: wait until some are", MaxOfProject)
 
 // Person is a person who is being erased.
 type Person struct {
@@ -37,7 +36,8 @@ type Person struct {
 type Names struct{ DB *pgxpool.Pool }
 
 // Keep adds a person, and returns the id of the erasure. If the person is being erased already, that is the id of
-// that erasure. The error is ErrTooMany.
+// that erasure. The fault is
+// conflict, if MaxOfProject people of the project are being erased.
 func (n Names) Keep(ctx context.Context, p Person) (id uuid.UUID, err error) {
 	err = n.DB.QueryRow(ctx, `insert into ops.person_erasures as e
 			(id, project_id, identity, requested_by, requested_at)
@@ -46,7 +46,8 @@ func (n Names) Keep(ctx context.Context, p Person) (id uuid.UUID, err error) {
 		on conflict (project_id, identity) do update set identity = e.identity -- returns its row
 		returning e.id`, p.ID, p.ProjectID, p.Identity, p.By, p.RequestedAt, MaxOfProject).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return uuid.Nil, ErrTooMany
+		return uuid.Nil, fault.New(fault.Conflict, fault.CodeConflict,
+			"%d people of the project are being erased already: wait until some of them are", MaxOfProject)
 	}
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("keep a person to erase: %w", err)

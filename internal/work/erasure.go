@@ -54,9 +54,9 @@ type Blob struct {
 type Open struct {
 	// FanOuts are committed batches, bulk writes and deletions whose fan-out is pending.
 	FanOuts int `json:"fanOuts"`
-	// Deletions are those that are not cleaned, and Erasures their data points.
-	Deletions int `json:"deletions"`
-	Erasures  int `json:"erasures"`
+	// Deletions are those that are not cleaned, and DataPoints their data points.
+	Deletions  int `json:"deletions"`
+	DataPoints int `json:"dataPoints"`
 	// Identities are the removed identities that are not cleared, and the removed people.
 	Identities int `json:"identities"`
 	// Blobs are those that nothing refers to. Until is when the last of them may be swept.

@@ -24,6 +24,7 @@ import (
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/projectiontest"
 	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
+	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/projections/access"
 )
 
@@ -223,12 +224,12 @@ func TestQuery_ProjectsAndKeysOfOneOrganization(t *testing.T) {
 		t.Errorf("project one: %v, %v, %v", got, ok, err)
 	}
 	revoked := noon.Add(time.Hour)
-	keys, err := q.Keys(ctx, projectOf("one", 1))
+	keys, err := q.Keys(ctx, id("one"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]access.Key{{
-		ID: id("first"), Name: "first", Prefix: "svc_sk_", Suffix: "abc", CreatedAt: noon, RevokedAt: &revoked,
+	if diff := cmp.Diff([]tenants.Key{{
+		ID: id("first").String(), Project: "one", Name: "first", Prefix: "svc_sk_", Suffix: "abc", CreatedAt: noon, RevokedAt: &revoked,
 	}}, keys); diff != "" {
 		t.Errorf("keys (-want +got):\n%s", diff)
 	}

@@ -31,30 +31,17 @@ type Organization struct {
 	CreatedAt       time.Time
 }
 
-const selectOrganizations = `select o.id, o.name, o.plan, o.spend_cap_tenths, m.person_id,
-		case when o.owned then coalesce(p.email, '` + person.RemovedName + `') else '' end,
-		o.prepared, o.management_key_id, o.created_at
-	from access.organizations o
-	left join lateral (select person_id from access.members where organization_id = o.id and role = 'owner'
+// joinOwner joins the newest owner of an organization as m, and the address of that person as p.
+const joinOwner = `left join lateral (select person_id from access.members where organization_id = o.id and role = 'owner'
 		order by position desc limit 1) m on true
-	left join access.people p on p.id = m.person_id `
+	left join access.people p on p.id = m.person_id`
 
-// MaxOrganizations is the most organizations of one list.
-const MaxOrganizations = 1000
+// ownerEmail is the address of the owner, "" for an organization that never had one.
+const ownerEmail = `case when o.owned then coalesce(p.email, '` + person.RemovedName + `') else '' end`
 
-// FindOrganizations finds the organization with a name or an id, or lists the oldest MaxOrganizations if that is "".
-func (q Queries) FindOrganizations(ctx context.Context, organization string) ([]Organization, error) {
-	rows, err := q.DB.Query(ctx, selectOrganizations+
-		`where $1 = '' or o.name = $1 or o.id::text = lower($1) order by o.created_at, o.id limit $2`, organization, MaxOrganizations)
-	if err != nil {
-		return nil, fmt.Errorf("list organizations: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Organization])
-	if err != nil {
-		return nil, fmt.Errorf("list organizations: %w", err)
-	}
-	return found, nil
-}
+const selectOrganizations = `select o.id, o.name, o.plan, o.spend_cap_tenths, m.person_id, ` + ownerEmail + `,
+		o.prepared, o.management_key_id, o.created_at
+	from access.organizations o ` + joinOwner + ` `
 
 // OrganizationByID finds one organization.
 func (q Queries) OrganizationByID(ctx context.Context, id uuid.UUID) (o Organization, ok bool, err error) {

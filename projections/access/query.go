@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/replica"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 // Queries reads the tables of this projection.
@@ -34,16 +35,6 @@ type Project struct {
 	IngestionCap    *int64
 	CreditCapTenths *int64
 	CreatedAt       time.Time
-}
-
-// Key is a key of a project without its secret.
-type Key struct {
-	ID        uuid.UUID
-	Name      string
-	Prefix    string
-	Suffix    string
-	CreatedAt time.Time
-	RevokedAt *time.Time
 }
 
 // KeyByHash implements auth.Keys by the SHA-256 of the clear value of a key or of a webhook's token. ok is
@@ -136,6 +127,12 @@ func (q Queries) ProjectByID(ctx context.Context, id uuid.UUID) (p Project, ok b
 	return q.findProject(ctx, `where id = $1`, id)
 }
 
+// SlugOf returns the slug of a project of any organization, "" if there is none.
+func (q Queries) SlugOf(ctx context.Context, project uuid.UUID) (string, error) {
+	p, _, err := q.ProjectByID(ctx, project)
+	return p.Slug, err
+}
+
 func (q Queries) findProject(ctx context.Context, where string, args ...any) (p Project, ok bool, err error) {
 	rows, err := q.DB.Query(ctx, selectProjects+where, args...)
 	if err != nil {
@@ -168,14 +165,14 @@ func (q Queries) FindProjects(ctx context.Context, organization, slug string) ([
 }
 
 // Keys lists the keys of a project, revoked ones too, oldest first.
-func (q Queries) Keys(ctx context.Context, project auth.Project) ([]Key, error) {
-	rows, err := q.DB.Query(ctx,
-		`select id, name, prefix, suffix, created_at, revoked_at from access.keys where project_id = $1 order by created_at, id`,
-		project.ID)
+func (q Queries) Keys(ctx context.Context, projectID uuid.UUID) ([]tenants.Key, error) {
+	rows, err := q.DB.Query(ctx, `select k.id::text, p.slug, k.name, k.prefix, k.suffix, k.created_at, k.revoked_at
+		from access.keys k join access.projects p on p.id = k.project_id
+		where k.project_id = $1 order by k.created_at, k.id`, projectID)
 	if err != nil {
 		return nil, fmt.Errorf("list keys: %w", err)
 	}
-	keys, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Key])
+	keys, err := pgx.CollectRows(rows, pgx.RowToStructByPos[tenants.Key])
 	if err != nil {
 		return nil, fmt.Errorf("list keys: %w", err)
 	}

@@ -107,7 +107,7 @@ func (q Queries) Open(ctx context.Context) (open work.Open, err error) {
 			(select count(*) from datapoints.deletions where not cleaned), (select count(*) from datapoints.erasures),
 				count(*), max(deadline)
 		from datapoints.blobs where not referred and send is null`).
-		Scan(&open.FanOuts, &open.Deletions, &open.Erasures, &open.Blobs, &open.Until)
+		Scan(&open.FanOuts, &open.Deletions, &open.DataPoints, &open.Blobs, &open.Until)
 	if err != nil {
 		return open, fmt.Errorf("count open work: %w", err)
 	}

@@ -93,9 +93,11 @@ type Progress struct {
 	Captured int64 `json:"captured"`
 }
 
-// Progress counts what a model embedded.
+// Progress counts what a model embedded. "" is no model, with the zero value.
 func (q Queries) Progress(ctx context.Context, model string) (p Progress, err error) {
-	p.Model = model
+	if p.Model = model; model == "" {
+		return p, nil
+	}
 	err = q.DB.QueryRow(ctx, `select (select name from ops.embedding_model), count(*) filter (where model = $1), count(*)
 		from embeddings.points where captured = revision`, model).Scan(&p.Live, &p.Embedded, &p.Captured)
 	if err != nil {

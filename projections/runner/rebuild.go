@@ -22,21 +22,25 @@ var (
 
 // RebuildProgress is the progress of a rebuild.
 type RebuildProgress struct {
-	Projection string
+	Projection string `json:"projection"`
 	// Everything up to Position is applied. Head is the last known end of the log.
-	Position, Head eventstore.Position
+	Position eventstore.Position `json:"position"`
+	Head     eventstore.Position `json:"head"`
 	// Resumed is the position at which an interrupted rebuild was continued, 0 for a new one.
-	Resumed eventstore.Position
-	// Events is how many events were read since then, in Took.
-	Events int64
-	Took   time.Duration
-	// Left is an estimate of the time until the shadow has caught up, 0 if it is not known.
-	Left time.Duration
+	Resumed eventstore.Position `json:"resumed,omitempty"`
+	// Events is how many events were read since then, in Seconds.
+	Events  int64   `json:"events"`
+	Seconds float64 `json:"seconds"`
+	// LeftSeconds is an estimate of the time until the shadow has caught up, 0 if it is not known.
+	LeftSeconds float64 `json:"leftSeconds,omitempty"`
 	// Compared is true once the counts of the rows were compared with the live ones.
-	Compared bool
+	Compared bool `json:"compared,omitempty"`
 	// Done means that the new rows are live.
-	Done bool
+	Done bool `json:"done"`
 }
+
+// Rate returns events a second.
+func (p RebuildProgress) Rate() float64 { return float64(p.Events) / max(p.Seconds, 0.001) }
 
 // Names returns the projections of this process, in the order of Config.
 func (rt *Runtime) Names() []string {
@@ -50,11 +54,11 @@ func (rt *Runtime) Names() []string {
 // RebuildOptions are the options of a rebuild.
 type RebuildOptions struct {
 	// Rate bounds the events a second, on average over some thousand events; 0 is no bound.
-	Rate int
+	Rate int `json:"rate,omitempty"`
 	// Restart begins at position 0, although an interrupted rebuild could be continued.
-	Restart bool
+	Restart bool `json:"restart,omitempty"`
 	// Force switches over although the counts of the rows differ.
-	Force bool
+	Force bool `json:"force,omitempty"`
 	// shared reads the log for all rebuilds of a RebuildAll.
 	shared *sharedReads
 }
@@ -121,11 +125,11 @@ func (r *runner) rebuild(ctx context.Context, options RebuildOptions, report fun
 	}
 	p.Resumed = b.resumed
 	err = b.run(ctx, func(passed int, at eventstore.Position) {
-		p.Position, p.Events, p.Took = at, p.Events+int64(passed), time.Since(began)
+		p.Position, p.Events, p.Seconds = at, p.Events+int64(passed), time.Since(began).Seconds()
 		if head, err := r.store.Head(ctx); err == nil {
 			p.Head = head
 		}
-		p.Left = p.left()
+		p.LeftSeconds = p.left()
 		report(p)
 		if options.Rate > 0 {
 			due := time.Duration(float64(p.Events) / float64(options.Rate) * float64(time.Second))
@@ -141,15 +145,15 @@ func (r *runner) rebuild(ctx context.Context, options RebuildOptions, report fun
 	if err := r.dropOld(ctx); err != nil {
 		r.log.WarnContext(ctx, "drop of the old schema failed, will retry", "err", err)
 	}
-	p.Took, p.Left, p.Compared, p.Done = time.Since(began), 0, b.compared, true
+	p.Seconds, p.LeftSeconds, p.Compared, p.Done = time.Since(began).Seconds(), 0, b.compared, true
 	report(p)
 	return nil
 }
 
-// left estimates the time until the shadow has caught up, from the positions that it passed so far.
-func (p RebuildProgress) left() time.Duration {
+// left estimates the seconds until the shadow has caught up, from the positions that it passed so far.
+func (p RebuildProgress) left() float64 {
 	if p.Position <= p.Resumed || p.Head <= p.Position {
 		return 0
 	}
-	return time.Duration(float64(p.Took) * float64(p.Head-p.Position) / float64(p.Position-p.Resumed))
+	return p.Seconds * float64(p.Head-p.Position) / float64(p.Position-p.Resumed)
 }

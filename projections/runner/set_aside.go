@@ -1,9 +1,11 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -133,4 +135,24 @@ func (rt *Runtime) RefreshSetAside(ctx context.Context) error { return rt.setAsi
 // IsSetAside returns what is set aside, by position.
 func (rt *Runtime) IsSetAside() map[eventstore.Position]registry.EventSetAside {
 	return rt.setAside.all()
+}
+
+// ListSetAside returns what was set aside until now, by position.
+func (rt *Runtime) ListSetAside(ctx context.Context) ([]registry.EventSetAside, error) {
+	if err := rt.RefreshSetAside(ctx); err != nil {
+		return nil, err
+	}
+	list := slices.AppendSeq([]registry.EventSetAside{}, maps.Values(rt.setAside.all()))
+	slices.SortFunc(list, func(a, b registry.EventSetAside) int { return cmp.Compare(a.Position, b.Position) })
+	return list, nil
+}
+
+// StoppedAt returns the projections that are stopped at the event at a position, or repeat it.
+func (rt *Runtime) StoppedAt(ctx context.Context, at eventstore.Position) (names []string) {
+	for _, h := range rt.Health(ctx) {
+		if h.Stop != nil && h.Stop.Position == at || h.Repeat != nil && h.Repeat.Next == at {
+			names = append(names, h.Name)
+		}
+	}
+	return names
 }

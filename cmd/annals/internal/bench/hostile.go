@@ -11,6 +11,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/eventstore/backoff"
@@ -98,7 +99,9 @@ func tenants(ctx context.Context, own *ownServer) (attacker, neighbour hostile.T
 	if attacker.Webhook, err = webhookOf(ctx, own, attacker.Slug); err != nil {
 		return attacker, neighbour, err
 	}
-	order := operatorapi.NewOrganization{Name: "Neighbour", Plan: "self-hosted", By: "bench"}
+	order := operatorapi.NewOrganization{
+		NewOrganization: commands.NewOrganization{Name: "Neighbour", Plan: "self-hosted"}, By: "bench",
+	}
 	made, err := operatorapi.CreateOrganization.Call(ctx, operatorapi.Dial(own.dir), order)
 	if err != nil {
 		return attacker, neighbour, fmt.Errorf("create an organization: %w", err)

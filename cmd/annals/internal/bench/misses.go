@@ -26,7 +26,7 @@ func Misses(ctx context.Context, cfg Config, m Measured) ([]score.Miss, error) {
 		for _, a := range d.answers {
 			missing := a.Missing()
 			for len(missing) > 0 {
-				some := missing[:min(len(missing), operatorapi.MaxExplainedSources)]
+				some := missing[:min(len(missing), recall.MaxExplainedSources)]
 				missing = missing[len(some):]
 				explained, err := explain(ctx, cfg, requestOf(d.Dialogue, a.Question, score.MissTokens), d.key, some)
 				if err != nil {

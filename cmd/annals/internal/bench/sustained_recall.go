@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	client "github.com/annals-project/annals/client"
-	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/internal/bench/load"
+	"github.com/annals-project/annals/projections/runner"
 )
 
 // The recalls during sends.
@@ -119,7 +119,7 @@ func (m *sustained) rebuild(ctx context.Context) error {
 	}
 	took := time.Since(began)
 	for lines := bufio.NewScanner(bytes.NewReader(output)); lines.Scan(); {
-		var r operatorapi.RebuildProgress
+		var r runner.RebuildProgress
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			return fmt.Errorf("decode the output of the rebuild: %w", err)
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/annals-project/annals/internal/fsx"
+	"github.com/annals-project/annals/internal/secret"
 )
 
 // CredentialsFile is the name of the file in the data folder that the first start writes.
@@ -72,4 +73,24 @@ func WriteCredentials(dataDir string, values map[string]string) error {
 		return nil
 	}
 	return fsx.WriteFile(path, []byte(b.String()))
+}
+
+// Credentials is the credentials file of a data folder.
+type Credentials struct{ Dir string }
+
+// Path returns the path of the file.
+func (c Credentials) Path() string { return filepath.Join(c.Dir, CredentialsFile) }
+
+// ReplaceManagementKey implements commands.CredentialsFile.
+func (c Credentials) ReplaceManagementKey(isFormer func(hash string) bool, clear string) (replaced bool, err error) {
+	values, err := ReadCredentials(c.Dir)
+	if err != nil {
+		return false, err
+	}
+	stored := values[ManagementKeyName]
+	if stored == "" || !isFormer(secret.HashText(stored)) {
+		return false, nil
+	}
+	values[ManagementKeyName] = clear
+	return true, WriteCredentials(c.Dir, values)
 }

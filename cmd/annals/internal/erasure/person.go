@@ -41,7 +41,7 @@ type PersonSummary struct {
 	Record bool `json:"record"`
 	Calls  int  `json:"calls"`
 	// Erased is null if another process erases.
-	Erased *operatorapi.Erased `json:"erased"`
+	Erased *erasing.Report `json:"erased"`
 	// uncleaned counts the deletions of the project that are not erased yet.
 	uncleaned int
 	// known reports whether the project held something of the identity.
@@ -86,7 +86,7 @@ func (p OfPerson) Run(ctx context.Context) (out PersonSummary, err error) {
 // meanwhile.
 func (p OfPerson) watch(
 	ctx context.Context, begun operatorapi.PersonErasureID,
-) (status operatorapi.PersonStatus, err error) {
+) (status erasing.PersonStatus, err error) {
 	shown := 0
 	for wait := (backoff.Backoff{First: 50 * time.Millisecond, Longest: time.Second}); ; err = wait.Wait(ctx) {
 		if err == nil {

@@ -10,12 +10,13 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
 	"github.com/annals-project/annals/cmd/annals/internal/terminal"
+	erasing "github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/domain/erasure"
 )
 
 func run(t *testing.T, ctx context.Context, f *operatortest.People) (PersonSummary, string, error) {
 	t.Helper()
-	f.Erased = operatorapi.Erased{Deletions: 2, Store: "scavenged"}
+	f.Erased = erasing.Report{Deletions: 2, Store: "scavenged"}
 	dir := t.TempDir()
 	operatortest.Serve(t, dir, f.Routes()...)
 	var deleted bytes.Buffer

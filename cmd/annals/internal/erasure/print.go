@@ -7,11 +7,12 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
-	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/internal/work"
 )
 
 // PrintErased writes what an erasure did and what is left, as text.
-func PrintErased(to io.Writer, done operatorapi.Erased) {
+func PrintErased(to io.Writer, done erasure.Report) {
 	_, _ = fmt.Fprintf(to, "deletions cleaned: %d\nremoved identities cleared: %d\nstreams ended: %d\n"+
 		"blobs swept: %d\ntables vacuumed: %d\nindexes rewritten: %d\nevent store: %s\n",
 		done.Deletions, done.Identities, done.Streams, done.Blobs, done.Tables, done.Indexes, done.Store)
@@ -19,7 +20,7 @@ func PrintErased(to io.Writer, done operatorapi.Erased) {
 }
 
 // PrintPending writes what waits to be erased, as text.
-func PrintPending(to io.Writer, p operatorapi.Pending) {
+func PrintPending(to io.Writer, p work.Open) {
 	if p.FanOuts+p.Deletions+p.Identities+p.Blobs == 0 {
 		_, _ = fmt.Fprintln(to, "nothing waits to be erased")
 		return

@@ -13,9 +13,6 @@ var EmbeddingProgress = Operation[None, embeddings.Progress]{http.MethodGet, "/o
 // EmbeddingRoute returns the route of EmbeddingProgress, for the name of the model that embeds, "" for none.
 func EmbeddingRoute(queries embeddings.Queries, model string) Route {
 	return EmbeddingProgress.Serve(func(ctx context.Context, _ None) (embeddings.Progress, error) {
-		if model == "" {
-			return embeddings.Progress{}, nil
-		}
 		return queries.Progress(ctx, model)
 	})
 }

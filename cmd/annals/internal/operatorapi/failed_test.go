@@ -16,6 +16,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
+	"github.com/annals-project/annals/projections/datapoints"
 )
 
 // serve serves the handler on the socket of a folder until the test ends.
@@ -26,40 +27,32 @@ func serve(t *testing.T, dir string, s *operatortest.Sends) *operatorapi.Client 
 			t.Errorf("the socket is still there: %v", err)
 		}
 	})
-	operatortest.Serve(t, dir, operatorapi.SendRoutes(s)...)
+	operatortest.Serve(t, dir, s.Routes()...)
 	return operatorapi.Dial(dir)
 }
 
-func list(t *testing.T, c *operatorapi.Client, limit int, after string) (operatorapi.FailedList, error) {
+func list(t *testing.T, c *operatorapi.Client) (all []datapoints.StoppedSend, err error) {
 	t.Helper()
-	return operatorapi.ListFailed.Call(t.Context(), c, operatorapi.FailedRequest{Limit: limit, After: after})
+	err = operatorapi.ListFailed.Call(t.Context(), c, operatorapi.None{}, func() {}, func(f datapoints.StoppedSend) error {
+		all = append(all, f)
+		return nil
+	})
+	return all, err
 }
 
-func failed(n byte) operatorapi.Failed {
+func failed(n byte) datapoints.StoppedSend {
 	at := time.Date(2026, 5, 1, 0, 0, int(n), 0, time.UTC)
-	return operatorapi.Failed{
+	return datapoints.StoppedSend{
 		IngestionID: uuid.UUID{n}, Project: "default", Code: "content-rejected", Message: "nothing to index",
 		Items: 1, AcceptedAt: at, FailedAt: at.Add(time.Second),
 	}
 }
 
-func TestFailed_PageByPage(t *testing.T) {
-	s := &operatortest.Sends{Stopped: []operatorapi.Failed{failed(1), failed(2), failed(3)}}
-	c := serve(t, t.TempDir(), s)
-	var got []operatorapi.Failed
-	after, pages := "", 0
-	for {
-		page, err := list(t, c, 2, after)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, pages = append(got, page.Failed...), pages+1
-		if after = page.After; after == "" {
-			break
-		}
-	}
-	if diff := cmp.Diff(s.Stopped, got); diff != "" || pages != 2 {
-		t.Errorf("%d pages: %s", pages, diff)
+func TestFailed_OneAfterTheOther(t *testing.T) {
+	s := &operatortest.Sends{Stopped: []datapoints.StoppedSend{failed(1), failed(2), failed(3)}}
+	got, err := list(t, serve(t, t.TempDir(), s))
+	if diff := cmp.Diff(s.Stopped, got); diff != "" || err != nil {
+		t.Errorf("%v: %s", err, diff)
 	}
 }
 
@@ -88,7 +81,7 @@ func TestRetry_Refusals(t *testing.T) {
 
 func TestFailed_ServiceFails(t *testing.T) {
 	c := serve(t, t.TempDir(), &operatortest.Sends{Refuse: errors.New("database is away")})
-	if _, err := list(t, c, 1, ""); err == nil || !strings.Contains(err.Error(), "database is away") {
+	if _, err := list(t, c); err == nil || !strings.Contains(err.Error(), "database is away") {
 		t.Fatalf("got %v", err)
 	}
 }
@@ -114,9 +107,9 @@ func TestSocket_DeepDataFolder(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	c := serve(t, dir, &operatortest.Sends{Stopped: []operatorapi.Failed{failed(1)}})
-	page, err := list(t, c, 10, "")
-	if err != nil || len(page.Failed) != 1 {
+	c := serve(t, dir, &operatortest.Sends{Stopped: []datapoints.StoppedSend{failed(1)}})
+	page, err := list(t, c)
+	if err != nil || len(page) != 1 {
 		t.Fatalf("got %v, %v", page, err)
 	}
 }
@@ -131,17 +124,17 @@ func TestSocket_LeftByADeadServer(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := list(t, operatorapi.Dial(dir), 1, ""); err == nil ||
+	if _, err := list(t, operatorapi.Dial(dir)); err == nil ||
 		!strings.Contains(err.Error(), "no server is running") {
 		t.Fatalf("got %v", err)
 	}
-	if _, err := list(t, serve(t, dir, &operatortest.Sends{}), 1, ""); err != nil {
+	if _, err := list(t, serve(t, dir, &operatortest.Sends{})); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestClient_NoServer(t *testing.T) {
-	_, err := list(t, operatorapi.Dial(t.TempDir()), 1, "")
+	_, err := list(t, operatorapi.Dial(t.TempDir()))
 	if err == nil || !strings.HasPrefix(err.Error(), "no server is running on data folder") {
 		t.Fatalf("got %v", err)
 	}

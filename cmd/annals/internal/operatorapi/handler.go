@@ -1,11 +1,10 @@
 // Package operatorapi is the API that the person who runs the service uses through a socket in the
-// data folder: the operations with their routes, the server of the socket, and its client. Root and
-// the user of the service may connect.
+// data folder: the operations with their routes, and a client. It translates requests into commands and queries, whose
+// types are its JSON, and nothing else. Root and the user of the service may connect.
 package operatorapi
 
 import (
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"net/http"
 )
@@ -36,14 +35,11 @@ func Otherwise(reason string) Route {
 type answers struct{ logger *slog.Logger }
 
 func (a answers) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	for _, known := range refusals {
-		if errors.Is(err, known.err) {
-			a.write(w, r, known.status, refusal{known.code, err.Error()})
-			return
-		}
+	status, body := refusalOf(err)
+	if status == http.StatusInternalServerError {
+		a.logger.ErrorContext(r.Context(), "operator request failed", "path", r.URL.Path, "err", err)
 	}
-	a.logger.ErrorContext(r.Context(), "operator request failed", "path", r.URL.Path, "err", err)
-	a.write(w, r, http.StatusInternalServerError, refusal{codeFailed, err.Error()})
+	a.write(w, r, status, body)
 }
 
 func (a answers) write(w http.ResponseWriter, r *http.Request, status int, body any) {

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"net/http"
 	"path/filepath"
-	"time"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/internal/work"
 )
@@ -15,61 +15,16 @@ import (
 // The operations on erasure and backup. They return when they are done. EraseNow erases what can be
 // erased now; the rest is in Left.
 var (
-	PendingErasures = Operation[None, Pending]{http.MethodGet, "/operator/erase"}
-	EraseNow        = Operation[None, Erased]{http.MethodPost, "/operator/erase"}
+	PendingErasures = Operation[None, work.Open]{http.MethodGet, "/operator/erase"}
+	EraseNow        = Operation[None, erasure.Report]{http.MethodPost, "/operator/erase"}
 	MakeBackup      = Operation[BackupRequest, Backup]{http.MethodPost, "/operator/backup"}
 )
-
-// Pending is what waits to be erased.
-type Pending struct {
-	// FanOuts counts committed batches, bulk writes and deletions that are not fanned out.
-	FanOuts int `json:"fanOuts"`
-	// Deletions counts deletions that are not cleaned, DataPoints the data points in them.
-	Deletions  int `json:"deletions"`
-	DataPoints int `json:"dataPoints"`
-	// Identities counts removed identities that are not cleaned.
-	Identities int `json:"identities"`
-	// Blobs counts unreferenced blobs. The last of them may be swept at Until.
-	Blobs int        `json:"blobs"`
-	Until *time.Time `json:"until,omitempty"`
-}
-
-// Erased is what EraseNow did.
-type Erased struct {
-	// Deletions and Identities count what was cleaned, Streams tombstones, and Blobs swept blobs.
-	Deletions  int `json:"deletions"`
-	Identities int `json:"identities"`
-	Streams    int `json:"streams"`
-	Blobs      int `json:"blobs"`
-	// Tables were vacuumed and Indexes rewritten. Store is the result for the event store.
-	Tables  int    `json:"tables"`
-	Indexes int    `json:"indexes"`
-	Store   string `json:"store"`
-	// Left still waits.
-	Left Pending `json:"left"`
-}
 
 // EraseRoutes returns the routes of erasure by a finisher.
 func EraseRoutes(f *pipeline.Finisher) []Route {
 	return []Route{
-		PendingErasures.Serve(func(ctx context.Context, _ None) (Pending, error) {
-			open, err := f.Pending(ctx)
-			return pending(open), err
-		}),
-		EraseNow.Serve(func(ctx context.Context, _ None) (Erased, error) {
-			done, err := f.EraseNow(ctx)
-			return Erased{
-				Deletions: done.Deletions, Identities: done.Identities, Streams: done.Streams, Blobs: done.Blobs,
-				Tables: done.Tables, Indexes: done.Indexes, Store: done.Store, Left: pending(done.Left),
-			}, err
-		}),
-	}
-}
-
-func pending(open work.Open) Pending {
-	return Pending{
-		FanOuts: open.FanOuts, Deletions: open.Deletions, DataPoints: open.Erasures, Identities: open.Identities,
-		Blobs: open.Blobs, Until: open.Until,
+		PendingErasures.Serve(func(ctx context.Context, _ None) (work.Open, error) { return f.Pending(ctx) }),
+		EraseNow.Serve(func(ctx context.Context, _ None) (erasure.Report, error) { return f.EraseNow(ctx) }),
 	}
 }
 

@@ -9,6 +9,13 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
 )
 
 // Operation is a request of an operator with its answer: a route, and the types of their JSON. The
@@ -25,28 +32,43 @@ const (
 	readTimeout = 30 * time.Second
 )
 
-// located is a request whose parts are in the URL. It has no body.
-type located interface {
-	// url returns the URL for the path of the operation.
-	url(path string) string
-}
-
-// locating is a pointer to a located request.
-type locating interface {
-	// read takes the parts from a request. Its error is in words for the caller.
-	read(r *http.Request) error
-}
-
 // Serve returns the route of the operation. do performs it.
 func (o Operation[In, Out]) Serve(do func(context.Context, In) (Out, error)) Route {
+	return o.serve(func(r *http.Request) (out Out, err error) {
+		in, _, err := readRequest[In](r)
+		if err != nil {
+			return out, err
+		}
+		return do(r.Context(), in)
+	})
+}
+
+// ServeAs is Serve with the call of the operator at the other end of the socket. The member "by" of the request is a
+// remark.
+func (o Operation[In, Out]) ServeAs(
+	now func() time.Time, do func(context.Context, commands.Call, In) (Out, error),
+) Route {
+	return o.serve(func(r *http.Request) (out Out, err error) {
+		in, body, err := readRequest[In](r)
+		if err != nil {
+			return out, err
+		}
+		var remark struct{ By string }
+		if err := json.Unmarshal(body, &remark); err != nil {
+			return out, &refusedError{errInvalid, "the request cannot be read: " + err.Error()}
+		}
+		name, err := by(r.Context(), remark.By)
+		if err != nil {
+			return out, &refusedError{errUnknownPeer, err.Error()}
+		}
+		return do(r.Context(), CallBy(name, now()), in)
+	})
+}
+
+func (o Operation[In, Out]) serve(do func(*http.Request) (Out, error)) Route {
 	return Route{o.method + " " + o.path, func(out answers) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
-			in, err := readRequest[In](r)
-			if err != nil {
-				out.refuse(w, r, err)
-				return
-			}
-			answer, err := do(r.Context(), in)
+			answer, err := do(r)
 			if err != nil {
 				out.refuse(w, r, err)
 				return
@@ -60,28 +82,27 @@ func (o Operation[In, Out]) Serve(do func(context.Context, In) (Out, error)) Rou
 	}}
 }
 
-func readRequest[In any](r *http.Request) (in In, err error) {
-	switch to := any(&in).(type) {
-	case *None:
-	case locating:
-		if err := to.read(r); err != nil {
-			return in, &refusedError{errInvalid, err.Error()}
-		}
-	default:
-		body, err := io.ReadAll(io.LimitReader(r.Body, maxRequest))
-		if err == nil {
-			err = json.Unmarshal(body, to)
-		}
-		if err != nil {
-			return in, &refusedError{errInvalid, "the request cannot be read: " + err.Error()}
-		}
+func readRequest[In any](r *http.Request) (in In, body []byte, err error) {
+	body, err = io.ReadAll(io.LimitReader(r.Body, maxRequest))
+	if err == nil {
+		err = json.Unmarshal(body, &in)
+	}
+	if err != nil {
+		return in, nil, &refusedError{errInvalid, "the request cannot be read: " + err.Error()}
 	}
 	if named, is := any(&in).(attributed); is {
 		if err := named.setBy(r.Context()); err != nil {
-			return in, &refusedError{errUnknownPeer, err.Error()}
+			return in, nil, &refusedError{errUnknownPeer, err.Error()}
 		}
 	}
-	return in, nil
+	return in, body, nil
+}
+
+// CallBy returns a call that does not come through the HTTP API. Its events name by.
+func CallBy(by string, at time.Time) commands.Call {
+	return commands.Call{
+		Principal: auth.Principal{Kind: auth.Kind(by)}, RequestID: uuid.Must(uuid.NewV7()), ReceivedAt: at,
+	}
 }
 
 // Call calls the operation of a running server. What the server refuses is one of the refusals.
@@ -91,30 +112,17 @@ func (o Operation[In, Out]) Call(ctx context.Context, c *Client, in In) (out Out
 		ctx, cancel = context.WithTimeout(ctx, readTimeout)
 		defer cancel()
 	}
-	path, body := o.path, []byte(nil)
-	switch request := any(in).(type) {
-	case None:
-	case located:
-		path = request.url(path)
-	default:
-		if body, err = json.Marshal(in); err != nil {
-			return out, fmt.Errorf("encode request: %w", err)
-		}
-	}
-	res, err := c.send(ctx, o.method, path, body)
+	res, err := c.send(ctx, o.method, o.path, in)
 	if err != nil {
 		return out, err
 	}
 	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode == http.StatusNoContent {
+		return out, nil
+	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
 		return out, fmt.Errorf("read answer: %w", err)
-	}
-	if res.StatusCode/100 != 2 {
-		return out, refusedBy(res.StatusCode, text)
-	}
-	if res.StatusCode == http.StatusNoContent {
-		return out, nil
 	}
 	if err := json.Unmarshal(text, &out); err != nil {
 		return out, fmt.Errorf("decode the answer of the server: %w", err)
@@ -122,7 +130,12 @@ func (o Operation[In, Out]) Call(ctx context.Context, c *Client, in In) (out Out
 	return out, nil
 }
 
-func (c *Client) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+// send calls a route. An answer that is not a 2xx is the error that it names.
+func (c *Client) send(ctx context.Context, method, path string, in any) (*http.Response, error) {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return nil, fmt.Errorf("encode request: %w", err)
+	}
 	req, err := http.NewRequestWithContext(ctx, method, "http://annals"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("create request: %w", err)
@@ -131,7 +144,15 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte) (*h
 	if err != nil {
 		return nil, c.unreachable(err)
 	}
-	return res, nil
+	if res.StatusCode/100 == 2 {
+		return res, nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("read answer: %w", err)
+	}
+	return nil, refusedBy(res.StatusCode, text)
 }
 
 // The refusals that a caller distinguishes with errors.Is. ErrRefused is a request that cannot be
@@ -146,7 +167,7 @@ var (
 	errUnknownPeer = errors.New("unknown peer")
 )
 
-// refusal is the body of every answer that is not a 2xx.
+// refusal is the body of every answer that is not a 2xx, and ends a stream of values early.
 type refusal struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -166,8 +187,30 @@ var refusals = []struct {
 	{ErrNotStopped, http.StatusConflict, "not-stopped", true},
 	{ErrDisabled, http.StatusServiceUnavailable, "disabled", true},
 	{ErrRefused, http.StatusConflict, "refused", true},
+	{eventstore.ErrDeleted, http.StatusGone, "deleted", true},
 	{errInvalid, http.StatusBadRequest, "invalid", false},
 	{errUnknownPeer, http.StatusForbidden, codeFailed, false},
+}
+
+// refusalOf returns the status and the refusal for an error: a fault other than Internal is ErrRefused, and what is
+// none of the refusals is a failure.
+func refusalOf(err error) (status int, r refusal) {
+	err = refusedFor(err)
+	for _, known := range refusals {
+		if errors.Is(err, known.err) {
+			return known.status, refusal{known.code, err.Error()}
+		}
+	}
+	return http.StatusInternalServerError, refusal{codeFailed, err.Error()}
+}
+
+// refusedFor returns the error of a command or a query for an operator.
+func refusedFor(err error) error {
+	f, ok := errors.AsType[*fault.Error](err)
+	if !ok || f.Kind == fault.Internal {
+		return err
+	}
+	return Refuse("%s", f.Msg)
 }
 
 // refusedError is a refusal with its reason.
@@ -187,19 +230,24 @@ func Refuse(format string, args ...any) error {
 	return &refusedError{ErrRefused, fmt.Sprintf(format, args...)}
 }
 
+// err returns the error that a refusal names.
+func (r refusal) err() error {
+	for _, known := range refusals {
+		if known.remote && known.code == r.Code {
+			return &refusedError{known.err, r.Message}
+		}
+	}
+	return errors.New(r.Message)
+}
+
 // refusedBy returns the error for an answer that is not a 2xx.
 func refusedBy(status int, body []byte) error {
 	var r refusal
 	if err := json.Unmarshal(body, &r); err != nil {
 		return fmt.Errorf("the server answered %d", status)
 	}
-	for _, known := range refusals {
-		if known.remote && known.code == r.Code {
-			return &refusedError{known.err, r.Message}
-		}
+	if r.Code == codeFailed {
+		return fmt.Errorf("the server answered %d: %s", status, r.Message)
 	}
-	if status == http.StatusBadRequest {
-		return errors.New(r.Message)
-	}
-	return fmt.Errorf("the server answered %d: %s", status, r.Message)
+	return r.err()
 }

@@ -8,9 +8,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 func serveOrganizations(t *testing.T, o *operatortest.Organizations) *operatorapi.Client {
@@ -25,12 +28,12 @@ func TestOrganizations_ReachTheService(t *testing.T) {
 	number := func(n int64) *int64 { return &n }
 	cap12 := json.Number("12.5")
 	o := &operatortest.Organizations{
-		Organization: operatorapi.Organization{
-			ID: "i", Name: "Acme", Plan: "payg", Granted: "0.5", Left: "7", SpendCap: &cap12, ManagementKey: "k",
+		Organization: tenants.Organization{
+			ID: uuid.UUID{1}, Name: "Acme", Plan: "payg", Granted: "0.5", Left: "7", SpendCap: &cap12, ManagementKey: "k",
 			CredentialsFile: "f", Warning: "w",
 		},
-		Project: operatorapi.Project{
-			ID: "p", Organization: "Acme", Slug: "s", Name: "S", IsArchived: true, IngestionCap: number(0), CreditCap: &cap12,
+		Project: tenants.Project{
+			ID: uuid.UUID{2}, Organization: "Acme", Slug: "s", Name: "S", IsArchived: true, IngestionCap: number(0), CreditCap: &cap12,
 		},
 	}
 	c, ctx := serveOrganizations(t, o), t.Context()
@@ -47,9 +50,13 @@ func TestOrganizations_ReachTheService(t *testing.T) {
 		ask  func() (any, error)
 		want any
 	}{
-		{"create", operatorapi.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "a@b.c", By: by}, func() (any, error) {
+		{"create", operatorapi.NewOrganization{
+			NewOrganization: commands.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "a@b.c"}, By: by,
+		}, func() (any, error) {
 			return operatorapi.CreateOrganization.Call(ctx, c,
-				operatorapi.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "a@b.c", By: by})
+				operatorapi.NewOrganization{
+					NewOrganization: commands.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "a@b.c"}, By: by,
+				})
 		}, o.Organization},
 		{"plan", operatorapi.PlanRequest{Target: target, Plan: "flex"}, func() (any, error) {
 			return operatorapi.SetPlan.Call(ctx, c, operatorapi.PlanRequest{Target: target, Plan: "flex"})
@@ -63,15 +70,15 @@ func TestOrganizations_ReachTheService(t *testing.T) {
 		{"no cap", operatorapi.SpendCapRequest{Target: target}, func() (any, error) {
 			return operatorapi.SetSpendCap.Call(ctx, c, operatorapi.SpendCapRequest{Target: target})
 		}, o.Organization},
-		{"rotate", operatorapi.RotateRequest{Target: target}, func() (any, error) {
-			return operatorapi.RotateManagementKey.Call(ctx, c, operatorapi.RotateRequest{Target: target})
+		{"rotate", target, func() (any, error) {
+			return operatorapi.RotateManagementKey.Call(ctx, c, target)
 		}, o.Organization},
 		{"archive", operatorapi.ArchiveRequest{Target: target, Slug: "a/b", Archived: true}, func() (any, error) {
 			return operatorapi.SetArchived.Call(ctx, c, operatorapi.ArchiveRequest{Target: target, Slug: "a/b", Archived: true})
 		}, o.Project},
-		{"caps", operatorapi.CapsRequest{Target: target, Slug: "s", SetIngestion: true, Ingestion: number(0), SetCredit: true}, func() (any, error) {
+		{"caps", operatorapi.CapsRequest{Target: target, Slug: "s", Caps: commands.Caps{SetIngestion: true, Ingestion: number(0), SetCredit: true}}, func() (any, error) {
 			return operatorapi.SetCaps.Call(ctx, c,
-				operatorapi.CapsRequest{Target: target, Slug: "s", SetIngestion: true, Ingestion: number(0), SetCredit: true})
+				operatorapi.CapsRequest{Target: target, Slug: "s", Caps: commands.Caps{SetIngestion: true, Ingestion: number(0), SetCredit: true}})
 		}, o.Project},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -33,15 +33,14 @@ type explainer struct {
 
 const explainedKey = "svc_sk_key"
 
-func (e *explainer) FindProjects(_ context.Context, organization, slug string) ([]access.Project, error) {
-	found := access.Project{Project: e.project, OrganizationID: uuid.UUID{7}}
+func (e *explainer) OnlyProject(_ context.Context, organization, slug string) (access.Project, error) {
 	switch {
 	case slug == "twice" && organization == "":
-		return []access.Project{found, found}, nil
+		return access.Project{}, fault.New(fault.Conflict, fault.CodeConflict, "name one with --org")
 	case slug == "default", slug == "twice":
-		return []access.Project{found}, nil
+		return access.Project{Project: e.project, OrganizationID: uuid.UUID{7}}, nil
 	}
-	return nil, nil
+	return access.Project{}, fault.New(fault.NotFound, fault.CodeNotFound, "there is no project %q", slug)
 }
 
 func (e *explainer) KeyByHash(_ context.Context, kind auth.Kind, hash [32]byte) (auth.Holder, bool, error) {
@@ -66,7 +65,8 @@ func startExplainer(t *testing.T) (*explainer, *operatorapi.Client) {
 	terms := plans[metering.SelfHosted]
 	terms.EvidenceCeiling = 9000
 	plans[metering.SelfHosted] = terms
-	operatortest.Serve(t, dir, operatorapi.Recalls{Projects: e, Access: e, Recall: e, Plans: plans}.Route())
+	operatortest.Serve(t, dir, operatorapi.ExplainRoute(
+		recall.Explainer{Access: e, Recall: e, Plans: plans}))
 	return e, operatorapi.Dial(dir)
 }
 
@@ -77,9 +77,9 @@ func TestExplainRecall_ReachesTheService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bySlug := operatorapi.ExplainRequest{Project: "default", Recall: byKey.Recall, SourceIDs: byKey.SourceIDs}
-	ofOne := operatorapi.ExplainRequest{Organization: "Acme", Project: "twice", Recall: byKey.Recall, SourceIDs: byKey.SourceIDs}
-	for name, in := range map[string]operatorapi.ExplainRequest{"by key": byKey, "by slug": bySlug, "of one": ofOne} {
+	bySlug := recall.ExplainRequest{Project: "default", Recall: byKey.Recall, SourceIDs: byKey.SourceIDs}
+	ofOne := recall.ExplainRequest{Organization: "Acme", Project: "twice", Recall: byKey.Recall, SourceIDs: byKey.SourceIDs}
+	for name, in := range map[string]recall.ExplainRequest{"by key": byKey, "by slug": bySlug, "of one": ofOne} {
 		e.query = recall.Query{}
 		got, err := operatorapi.ExplainRecall.Call(t.Context(), c, in)
 		if err != nil || got.Limit != 7 || got.Budget != 9000 { // the ceiling of the plan
@@ -123,24 +123,24 @@ func TestExplainRecall_WrongInput(t *testing.T) {
 		return json.RawMessage(`{"query":"tea","identity":"ana"` + more + `}`)
 	}
 	for name, in := range map[string]struct {
-		request operatorapi.ExplainRequest
+		request recall.ExplainRequest
 		want    string
 	}{
-		"no recall":        {operatorapi.ExplainRequest{Project: "default"}, "invalid-request: want an object, got null"},
-		"no query":         {operatorapi.ExplainRequest{Project: "default", Recall: json.RawMessage(`{"identity":"ana"}`)}, "recall-query-required: query is required"},
-		"no identity":      {operatorapi.ExplainRequest{Project: "default", Recall: json.RawMessage(`{"query":"tea"}`)}, "identity-required: identity is required"},
-		"limit":            {operatorapi.ExplainRequest{Project: "default", Recall: body(`,"limit":201`)}, "limit"},
-		"sort":             {operatorapi.ExplainRequest{Project: "default", Recall: body(`,"sort":"x"`)}, "recall-sort-invalid"},
-		"range":            {operatorapi.ExplainRequest{Project: "default", Recall: body(`,"occurredFrom":"2026-01-02","occurredTo":"2026-01-01"`)}, "recall-range-invalid"},
-		"too big":          {operatorapi.ExplainRequest{Project: "default", Recall: body(`,"x":"` + strings.Repeat("y", 1<<20) + `"`)}, "want at most 1048576"},
-		"too many ids":     {operatorapi.ExplainRequest{Project: "default", Recall: body(""), SourceIDs: make([]string, 101)}, "101 source ids: want at most 100"},
-		"empty id":         {operatorapi.ExplainRequest{Project: "default", Recall: body(""), SourceIDs: []string{""}}, `the source id "" is empty`},
-		"long id":          {operatorapi.ExplainRequest{Project: "default", Recall: body(""), SourceIDs: []string{strings.Repeat("é", 1001)}}, "1001 characters"},
-		"no project":       {operatorapi.ExplainRequest{Recall: body("")}, "name a project, or one of its keys"},
-		"half a key":       {operatorapi.ExplainRequest{Recall: body(""), KeyHash: make([]byte, 16)}, "name a project, or one of its keys"},
-		"unknown key":      {operatorapi.ExplainRequest{Recall: body(""), KeyHash: make([]byte, 32)}, "no project of this server has the key"},
-		"unknown project":  {operatorapi.ExplainRequest{Project: "none", Recall: body("")}, `there is no project "none"`},
-		"which of several": {operatorapi.ExplainRequest{Project: "twice", Recall: body("")}, "name one with --org"},
+		"no recall":        {recall.ExplainRequest{Project: "default"}, "invalid-request: want an object, got null"},
+		"no query":         {recall.ExplainRequest{Project: "default", Recall: json.RawMessage(`{"identity":"ana"}`)}, "recall-query-required: query is required"},
+		"no identity":      {recall.ExplainRequest{Project: "default", Recall: json.RawMessage(`{"query":"tea"}`)}, "identity-required: identity is required"},
+		"limit":            {recall.ExplainRequest{Project: "default", Recall: body(`,"limit":201`)}, "limit"},
+		"sort":             {recall.ExplainRequest{Project: "default", Recall: body(`,"sort":"x"`)}, "recall-sort-invalid"},
+		"range":            {recall.ExplainRequest{Project: "default", Recall: body(`,"occurredFrom":"2026-01-02","occurredTo":"2026-01-01"`)}, "recall-range-invalid"},
+		"too big":          {recall.ExplainRequest{Project: "default", Recall: body(`,"x":"` + strings.Repeat("y", 1<<20) + `"`)}, "want at most 1048576"},
+		"too many ids":     {recall.ExplainRequest{Project: "default", Recall: body(""), SourceIDs: make([]string, 101)}, "101 source ids: want at most 100"},
+		"empty id":         {recall.ExplainRequest{Project: "default", Recall: body(""), SourceIDs: []string{""}}, `the source id "" is empty`},
+		"long id":          {recall.ExplainRequest{Project: "default", Recall: body(""), SourceIDs: []string{strings.Repeat("é", 1001)}}, "1001 characters"},
+		"no project":       {recall.ExplainRequest{Recall: body("")}, "name a project, or one of its keys"},
+		"half a key":       {recall.ExplainRequest{Recall: body(""), KeyHash: make([]byte, 16)}, "name a project, or one of its keys"},
+		"unknown key":      {recall.ExplainRequest{Recall: body(""), KeyHash: make([]byte, 32)}, "no project of this server has the key"},
+		"unknown project":  {recall.ExplainRequest{Project: "none", Recall: body("")}, `there is no project "none"`},
+		"which of several": {recall.ExplainRequest{Project: "twice", Recall: body("")}, "name one with --org"},
 	} {
 		if _, err := operatorapi.ExplainRecall.Call(t.Context(), c, in.request); err == nil ||
 			!strings.Contains(err.Error(), in.want) {
@@ -154,7 +154,7 @@ func TestExplainRecall_WrongInput(t *testing.T) {
 
 func TestExplainRecall_ServiceFails(t *testing.T) {
 	e, c := startExplainer(t)
-	in := operatorapi.ExplainRequest{Project: "default", Recall: json.RawMessage(`{"query":"tea","identity":"ana"}`)}
+	in := recall.ExplainRequest{Project: "default", Recall: json.RawMessage(`{"query":"tea","identity":"ana"}`)}
 	e.fails = fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the index is being built")
 	if _, err := operatorapi.ExplainRecall.Call(t.Context(), c, in); !errors.Is(err, operatorapi.ErrRefused) ||
 		err.Error() != "the index is being built" {

@@ -8,80 +8,56 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-
-	"github.com/annals-project/annals/eventstore"
 )
 
-// line is one line of a streamed answer: an event, the progress of a rebuild, or the failure that
-// ends the answer early.
-type line struct {
-	Event    *Event           `json:"event,omitempty"`
-	Progress *RebuildProgress `json:"progress,omitempty"`
-	Failure  *refusal         `json:"failure,omitempty"`
+// Stream is a request of an operator whose answer is a sequence of values, which may be endless: a route, and the types
+// of their JSON.
+type Stream[In, Out any] struct{ path string }
+
+// line is one line of the answer: a value, or the failure that ends the answer early.
+type line[Out any] struct {
+	Value   *Out     `json:"value,omitempty"`
+	Failure *refusal `json:"failure,omitempty"`
 }
 
-// codeDeleted is the code of the failure eventstore.ErrDeleted.
-const codeDeleted = "deleted"
-
-// lines writes an answer line by line. It flushes each line at once: a caller that follows the log
-// receives an event when it is written.
-type lines struct {
-	to  *json.Encoder
-	out *http.ResponseController
+// Serve returns the route of the stream. do passes on the values: emit sends one at once, and opened lets the caller
+// know before the first one that the stream is open.
+func (s Stream[In, Out]) Serve(do func(ctx context.Context, in In, opened func(), emit func(Out) error) error) Route {
+	return Route{http.MethodPost + " " + s.path, func(out answers) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			in, _, err := readRequest[In](r)
+			if err != nil {
+				out.refuse(w, r, err)
+				return
+			}
+			w.Header().Set("Content-Type", "application/x-ndjson")
+			to, flush := json.NewEncoder(w), http.NewResponseController(w).Flush
+			to.SetEscapeHTML(false) // values are passed on as they are
+			write := func(l line[Out]) error { return errors.Join(to.Encode(l), flush()) }
+			opened := func() { _ = flush() } // if the caller is gone, the next line fails
+			err = do(r.Context(), in, opened, func(v Out) error { return write(line[Out]{Value: &v}) })
+			if err != nil && r.Context().Err() == nil {
+				_, failure := refusalOf(err)
+				err = write(line[Out]{Failure: &failure})
+			}
+			if err != nil {
+				out.notWritten(r, err)
+			}
+		}
+	}}
 }
 
-func newLines(w http.ResponseWriter) *lines {
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	return &lines{json.NewEncoder(w), http.NewResponseController(w)}
-}
-
-// begin sends the header, so that the caller knows that the stream is open.
-func (l *lines) begin() { _ = l.out.Flush() } // if the caller is gone, the next line fails
-
-func (l *lines) write(v line) error {
-	if err := l.to.Encode(v); err != nil {
-		return err
-	}
-	return l.out.Flush()
-}
-
-// fail writes the failure that ends an answer.
-func (l *lines) fail(err error) error {
-	failure := &refusal{codeFailed, err.Error()}
-	if errors.Is(err, eventstore.ErrDeleted) {
-		failure.Code = codeDeleted
-	}
-	return l.write(line{Failure: failure})
-}
-
-// open calls a route and returns the body of its answer. A refusal is the error that it names.
-func (c *Client) open(ctx context.Context, method, path string) (io.ReadCloser, error) {
-	res, err := c.send(ctx, method, path, nil)
+// Call calls the stream of a running server and passes on its values. opened is called once the answer has begun. It
+// returns nil at the end of the answer. What the server refuses is one of the refusals.
+func (s Stream[In, Out]) Call(ctx context.Context, c *Client, in In, opened func(), emit func(Out) error) error {
+	res, err := c.send(ctx, http.MethodPost, s.path, in)
 	if err != nil {
-		return nil, err
-	}
-	if res.StatusCode == http.StatusOK {
-		return res.Body, nil
+		return err
 	}
 	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
-	if err != nil {
-		return nil, fmt.Errorf("read answer: %w", err)
-	}
-	return nil, refusedBy(res.StatusCode, text)
-}
-
-// stream calls a route and passes on the lines of its answer, which may be endless. opened is called
-// once the answer has begun. It returns nil at the end of the answer.
-func (c *Client) stream(ctx context.Context, method, path string, opened func(), each func(line) error) error {
-	body, err := c.open(ctx, method, path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = body.Close() }()
 	opened()
-	for dec := json.NewDecoder(bufio.NewReader(body)); ; {
-		var l line
+	for dec := json.NewDecoder(bufio.NewReader(res.Body)); ; {
+		var l line[Out]
 		err := dec.Decode(&l)
 		switch {
 		case errors.Is(err, io.EOF):
@@ -90,12 +66,10 @@ func (c *Client) stream(ctx context.Context, method, path string, opened func(),
 			return context.Cause(ctx)
 		case err != nil:
 			return fmt.Errorf("the response of the server is truncated: %w", err)
-		case l.Failure != nil && l.Failure.Code == codeDeleted:
-			return eventstore.ErrDeleted
 		case l.Failure != nil:
-			return errors.New(l.Failure.Message)
+			return l.Failure.err()
 		}
-		if err := each(l); err != nil {
+		if err := emit(*l.Value); err != nil {
 			return err
 		}
 	}

@@ -91,7 +91,7 @@ func buildPipeline(_ context.Context, s *Server) (adds, error) {
 func newFinisher(s *Server) *pipeline.Finisher {
 	cfg, read, waiter := s.cfg, s.read, s.read.background
 	calls := &requestlog.Blanker{DB: s.storage.work}
-	return &pipeline.Finisher{
+	f := &pipeline.Finisher{
 		Journal: s.journal, FanOuts: read.work.dataPoints, Identities: read.work.directory, Eraser: newEraser(s, calls),
 		People:       newPeople(s, calls),
 		Reservations: read.work.limits,
@@ -101,6 +101,8 @@ func newFinisher(s *Server) *pipeline.Finisher {
 			return is && (len(e.Projections) == 0 || slices.Contains(e.Projections, datapoints.Name))
 		},
 	}
+	f.People.Pending = f.Pending
+	return f
 }
 
 // newPeople makes what erases people. A process without the role write deletes by commands of its own.
@@ -185,6 +187,11 @@ func (s *Server) stuck() []pipeline.Stuck {
 		return nil
 	}
 	return s.background.finisher.Stuck()
+}
+
+// isStuckAt reports whether the event at a position is a deletion that this process cannot complete.
+func (s *Server) isStuckAt(at eventstore.Position) bool {
+	return slices.ContainsFunc(s.stuck(), func(d pipeline.Stuck) bool { return d.Position == at })
 }
 
 // stuckFanOuts counts the other fan-outs that this process cannot complete.

@@ -7,10 +7,12 @@ import (
 	"testing"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	erasing "github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/erasure"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/work"
 )
 
 // No event names who sent again what others wrote, so these data points stay when the person is erased.
@@ -50,7 +52,7 @@ func TestErasePerson_Resends(t *testing.T) {
 }
 
 // erasePerson begins an erasure, and returns its state once it has ended.
-func (h *harness) erasePerson(in operatorapi.PersonRequest) operatorapi.PersonStatus {
+func (h *harness) erasePerson(in operatorapi.PersonRequest) erasing.PersonStatus {
 	h.t.Helper()
 	begun, err := operatorapi.ErasePerson.Call(h.t.Context(), operatorapi.Dial(h.dir), in)
 	if err != nil {
@@ -60,7 +62,7 @@ func (h *harness) erasePerson(in operatorapi.PersonRequest) operatorapi.PersonSt
 }
 
 // awaitErased returns the state of an erasure once it has ended.
-func (h *harness) awaitErased(begun operatorapi.PersonErasureID) (s operatorapi.PersonStatus) {
+func (h *harness) awaitErased(begun operatorapi.PersonErasureID) (s erasing.PersonStatus) {
 	h.t.Helper()
 	runtest.Await(h.t, "the person is erased", func() bool {
 		var err error
@@ -103,7 +105,7 @@ func TestErasePerson_GoesOnAfterARestart(t *testing.T) {
 	h.start()
 	s := h.awaitErased(begun)
 	if len(s.Receipts) != 1 || s.Receipts[0].DataPoints != 1 || !s.Record || !s.Called || s.Uncleaned != 0 ||
-		s.Erased == nil || s.Erased.Store != "scavenged" || s.Erased.Left != (operatorapi.Pending{}) {
+		s.Erased == nil || s.Erased.Store != "scavenged" || s.Erased.Left != (work.Open{}) {
 		t.Errorf("erased: %+v, %+v", s, s.Erased)
 	}
 	if n := h.count("erasure.data-points-deleted.v1"); n != 1 {

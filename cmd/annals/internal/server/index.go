@@ -246,9 +246,9 @@ func buildRecall(_ context.Context, s *Server) (adds, error) {
 		Viewers: read.directory, Blobs: s.storage.journal(), Projections: read.waiter, Log: cfg.Logger,
 		Semantic: s.semantic.search(), Now: cfg.now,
 	})}
-	return adds{operator: []operatorapi.Route{operatorapi.Recalls{
-		Projects: read.access, Access: read.access, Recall: s.recall, Plans: cfg.PlanTerms,
-	}.Route()}}, nil
+	return adds{operator: []operatorapi.Route{operatorapi.ExplainRoute(recall.Explainer{
+		Access: read.access, Recall: s.recall, Plans: cfg.PlanTerms,
+	})}}, nil
 }
 
 // Explain explains a recall to an operator. Its faults are those of Recall.

@@ -3,19 +3,27 @@ package server
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 
-	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/commands"
-	"github.com/annals-project/annals/commands/pipeline"
+	"github.com/annals-project/annals/domain"
+	"github.com/annals-project/annals/domain/metering"
 	domainrecall "github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/esdb"
+	"github.com/annals-project/annals/eventstore/inspect"
+	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/projections/runner"
+	"github.com/annals-project/annals/projections/usage"
 )
 
 // Rebuilder is the projections of a service that does not run. It locks the data folder until
 // Close.
 type Rebuilder struct {
-	projections operatorapi.Projections
-	st          *storage
+	runtime *runner.Runtime
+	st      *storage
 }
 
 // OpenRebuilder opens what a service would open, without listening and serving.
@@ -41,21 +49,67 @@ func OpenRebuilder(ctx context.Context, cfg Config) (*Rebuilder, error) {
 	if err != nil {
 		return nil, errors.Join(err, st.close())
 	}
-	none := func() []pipeline.Stuck { return nil } // no finisher runs
-	return &Rebuilder{operatorapi.Projections{Runtime: runtime, Journal: events, Stuck: none}, st}, nil
+	return &Rebuilder{runtime, st}, nil
 }
 
 // Projections returns the names of the projections, in the order in which all of them are rebuilt.
-func (r *Rebuilder) Projections(context.Context) ([]string, error) {
-	return r.projections.Runtime.Names(), nil
-}
+func (r *Rebuilder) Projections(context.Context) ([]string, error) { return r.runtime.Names(), nil }
 
 // RebuildAll builds projections from the log in shadows, at the same time, and switches over to them.
 func (r *Rebuilder) RebuildAll(
-	ctx context.Context, names []string, options runner.RebuildOptions, report func(operatorapi.RebuildProgress),
+	ctx context.Context, names []string, options runner.RebuildOptions, report func(runner.RebuildProgress),
 ) error {
-	return r.projections.RebuildAll(ctx, names, options, report)
+	return r.runtime.RebuildAll(ctx, names, options, report)
 }
 
 // Close closes the storage.
 func (r *Rebuilder) Close() error { return r.st.close() }
+
+// OpenLog opens the event store at an address, to show its events. The caller must call done.
+func OpenLog(address string) (log inspect.Log, done func() error, err error) {
+	store, err := openStore(address)
+	if err != nil {
+		return log, nil, err
+	}
+	return inspect.Log{Store: store}, store.Close, nil
+}
+
+// OpenCommands opens the event store and the database at addresses, for the commands on organizations and their
+// projects. The servers that use them apply what it writes. The caller must call done.
+func OpenCommands(
+	ctx context.Context, eventStore, postgres, dataDir string, terms metering.PlanTerms,
+) (service *commands.Service, done func() error, err error) {
+	store, err := openStore(eventStore)
+	if err != nil {
+		return nil, nil, err
+	}
+	codec, err := eventstore.NewCodec(domain.Catalog)
+	if err != nil {
+		return nil, nil, errors.Join(err, store.Close())
+	}
+	if err := commands.CheckFormat(ctx, eventstore.Journal{Store: store, Codec: codec}); err != nil {
+		return nil, nil, errors.Join(err, store.Close())
+	}
+	db, err := pg.OpenPool(ctx, postgres)
+	if err != nil {
+		return nil, nil, errors.Join(err, store.Close())
+	}
+	service = commands.New(commands.Config{
+		Journal: commands.NewJournal(store, codec, slog.New(slog.DiscardHandler)), Waiter: runner.NewWaiter(db),
+		PlanTerms: terms, Accounts: usage.Queries{DB: db, PlanTerms: terms},
+		Credentials: datafolder.Credentials{Dir: dataDir},
+	})
+	return service, func() error { db.Close(); return store.Close() }, nil
+}
+
+// CheckEventStore returns an error for what is no address of an event store.
+func CheckEventStore(address string) error { return esdb.CheckConnectionString(address) }
+
+// openStore opens the event store at an address.
+func openStore(address string) (*esdb.Store, error) {
+	scheme, rest, _ := strings.Cut(address, "://")
+	if scheme != "esdb" && scheme != "esdb+discover" || rest == "" {
+		return nil, errors.New(`the event store is neither "embedded" nor an address such as esdb://host:2113`)
+	}
+	return esdb.Open(esdb.Config{ConnectionString: address, Logger: slog.New(slog.DiscardHandler)})
+}

@@ -2,6 +2,9 @@ package server
 
 import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 // operate makes a request of an operator to the running service and returns its answer.
@@ -18,15 +21,17 @@ func target(organization string) operatorapi.Target {
 	return operatorapi.Target{Organization: organization, By: "operator test"}
 }
 
-func (h *harness) createAcme() operatorapi.Organization {
+func (h *harness) createAcme() tenants.Organization {
 	h.t.Helper()
 	return operate(h, operatorapi.CreateOrganization,
-		operatorapi.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "ana@acme.example", By: "operator test"})
+		operatorapi.NewOrganization{
+			NewOrganization: commands.NewOrganization{Name: "Acme", Plan: "payg", OwnerEmail: "ana@acme.example"}, By: "operator test",
+		})
 }
 
 func (h *harness) setPlan(organization, plan string) {
 	h.t.Helper()
-	operate(h, operatorapi.SetPlan, operatorapi.PlanRequest{Target: target(organization), Plan: plan})
+	operate(h, operatorapi.SetPlan, operatorapi.PlanRequest{Target: target(organization), Plan: metering.Plan(plan)})
 }
 
 func (h *harness) grant(organization string, tenths int64) {
@@ -39,9 +44,9 @@ func (h *harness) setSpendCap(organization string, tenths *int64) {
 	operate(h, operatorapi.SetSpendCap, operatorapi.SpendCapRequest{Target: target(organization), Tenths: tenths})
 }
 
-func (h *harness) rotateKey(organization string) operatorapi.Organization {
+func (h *harness) rotateKey(organization string) tenants.Organization {
 	h.t.Helper()
-	return operate(h, operatorapi.RotateManagementKey, operatorapi.RotateRequest{Target: target(organization)})
+	return operate(h, operatorapi.RotateManagementKey, target(organization))
 }
 
 func (h *harness) setArchived(organization, slug string, archived bool) {
@@ -54,7 +59,6 @@ func (h *harness) setArchived(organization, slug string, archived bool) {
 func (h *harness) setCaps(organization, slug string, ingestion, creditTenths *int64) {
 	h.t.Helper()
 	operate(h, operatorapi.SetCaps, operatorapi.CapsRequest{
-		Target: target(organization), Slug: slug,
-		SetIngestion: ingestion != nil, Ingestion: ingestion, SetCredit: creditTenths != nil, CreditTenths: creditTenths,
+		Target: target(organization), Slug: slug, Caps: commands.Caps{SetIngestion: ingestion != nil, Ingestion: ingestion, SetCredit: creditTenths != nil, CreditTenths: creditTenths},
 	})
 }

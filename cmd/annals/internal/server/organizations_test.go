@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/registry"
@@ -276,15 +277,15 @@ func TestOrganizations_NewKeyWhileProjectionsLag(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
 	h.start()
-	o := operatorapi.Organizations{
-		Commands: commands.New(commands.Config{Journal: h.journal, Waiter: lateWaiter{}}),
-		DataDir:  h.dir, Now: h.cfg.now,
-	}
-	rotated, err := o.RotateManagementKey(t.Context(), operatorapi.RotateRequest{})
+	service := commands.New(commands.Config{
+		Journal: h.journal, Waiter: lateWaiter{}, Credentials: datafolder.Credentials{Dir: h.dir},
+	})
+	call := operatorapi.CallBy("operator", h.cfg.now())
+	rotated, err := service.RotateManagementKey(t.Context(), call, "")
 	if err != nil || rotated.Warning == "" || rotated.CredentialsFile == "" {
 		t.Errorf("rotated %+v, %v", rotated, err)
 	}
-	made, err := o.Create(t.Context(), operatorapi.NewOrganization{Name: "Acme", Plan: "flex"})
+	made, err := service.CreateOrganization(t.Context(), call, commands.NewOrganization{Name: "Acme", Plan: "flex"})
 	if err != nil || made.Warning == "" {
 		t.Errorf("created %+v, %v", made, err)
 	}
@@ -294,10 +295,9 @@ func TestOrganizations_NewKeyWhileProjectionsLag(t *testing.T) {
 			return status == http.StatusOK
 		})
 	}
-	if _, err := o.SetCaps(t.Context(), operatorapi.CapsRequest{
-		Target: operatorapi.Target{Organization: "annals"},
-		Slug:   "default", SetIngestion: true, Ingestion: new(int64),
-	}); !errors.Is(err, operatorapi.ErrRefused) {
+	caps := commands.Caps{SetIngestion: true, Ingestion: new(int64)}
+	_, err = service.SetCaps(t.Context(), call, "annals", "default", caps)
+	if f, is := errors.AsType[*fault.Error](err); !is || f.Kind != fault.Unavailable {
 		t.Errorf("a cap that is not seen yet is said to be: %v", err)
 	}
 }

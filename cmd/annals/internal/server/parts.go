@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/eventstore/inspect"
 	"github.com/annals-project/annals/internal/httpx"
 )
 
@@ -98,7 +99,7 @@ func buildStorage(ctx context.Context, s *Server) (a adds, err error) {
 	}
 	return adds{
 		base: []task{{"postgres", s.storage.watchPostgres}}, stop: s.storage.close,
-		operator: operatorapi.EventRoutes(s.storage.store),
+		operator: operatorapi.EventRoutes(inspect.Log{Store: s.storage.store}),
 	}, nil
 }
 

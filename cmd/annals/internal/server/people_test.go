@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 // people returns the commands on people of a process whose clock is two minutes late, so that no join
@@ -58,7 +59,7 @@ func (h *harness) managePeople(acme uuid.UUID) {
 }
 
 // organizations are what the operator sees of organizations.
-func (h *harness) organizations() []operatorapi.OrganizationView {
+func (h *harness) organizations() []tenants.ListedOrganization {
 	h.t.Helper()
 	list, err := operatorapi.ListOrganizations.Call(h.t.Context(), operatorapi.Dial(h.dir), operatorapi.TenancyRequest{})
 	if err != nil {
@@ -114,7 +115,7 @@ func TestPeople_ErasureOfAnOwner(t *testing.T) {
 	}
 	owner := func() string {
 		list := h.organizations()
-		at := slices.IndexFunc(list, func(o operatorapi.OrganizationView) bool { return o.Name == "Acme" })
+		at := slices.IndexFunc(list, func(o tenants.ListedOrganization) bool { return o.Name == "Acme" })
 		return list[at].OwnerEmail
 	}
 	if got := owner(); got != email {

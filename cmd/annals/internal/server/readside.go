@@ -78,20 +78,24 @@ func buildProjections(ctx context.Context, s *Server) (a adds, err error) {
 	}
 	s.journal.Pace = commands.NewBatchPace(s.read.background, cfg.Logger, time.Now)
 	a.base = []task{{"projections", s.read.runtime.Run}}
-	a.operator = []operatorapi.Route{operatorapi.Exports{
+	a.operator = []operatorapi.Route{operatorapi.ExportRoute(export.Service{
 		Reader:   export.Reader{DB: st.db, Blobs: st.journal()},
-		Projects: s.read.access, Log: st.store, Waiter: s.read.waiter, Now: cfg.now,
-	}.Route()}
+		Projects: s.read.access, Head: s.head(), Now: cfg.now,
+	})}
 	if cfg.Roles.Has(RoleProjector) {
-		a.operator = append(a.operator, operatorapi.Projections{
-			Runtime: s.read.runtime, Journal: s.journal, Now: cfg.now, Stuck: s.stuck,
-		}.Routes()...)
+		asides := commands.EventAsides{Journal: s.journal, Projections: s.read.runtime, IsStuck: s.isStuckAt}
+		a.operator = append(a.operator, operatorapi.ProjectionRoutes(s.read.runtime, asides, cfg.now)...)
 	}
 	if s.read.replica != nil {
 		a.watch = []task{{"postgres replica", s.read.replica.Run}}
 		s.registry.MustRegister(s.read.replica)
 	}
 	return a, nil
+}
+
+// head waits for what the log holds, for the queries of an operator.
+func (s *Server) head() projections.Head {
+	return projections.Head{Log: s.storage.store, Waiter: s.read.waiter}
 }
 
 func newReadSide(

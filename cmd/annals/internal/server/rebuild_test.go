@@ -187,10 +187,9 @@ func (h *harness) walk(own, management string) (other string) {
 	runtest.Await(h.t, "the deletions are cleaned", func() bool { return h.count("deletion.cleaned.v1") >= 3 })
 	at := h.events()
 	odd := at[slices.IndexFunc(at, func(e eventstore.Recorded) bool { return e.Type == "identity.appeared.v1" })]
-	ask := operatorapi.SetAsideRequest{
-		Position: uint64(odd.Position), Projection: "memories", Reason: "nobody's",
-		By: "test",
-	}
+	ask := operatorapi.SetAsideRequest{By: "test", SetAside: commands.SetAside{
+		Position: odd.Position, Projection: "memories", Reason: "nobody's",
+	}}
 	if _, err := operatorapi.SetAside.Call(h.t.Context(), operatorapi.Dial(h.dir), ask); err == nil {
 		h.t.Error("an event that stops no projection is set aside")
 	}
@@ -365,7 +364,7 @@ func TestServer_EveryAnswerIsRebuilt(t *testing.T) {
 	h.underLoad(own, func() {
 		for _, name := range h.read.runtime.Names() {
 			err := operatorapi.Dial(h.dir).Rebuild(
-				t.Context(), name, runner.RebuildOptions{}, func(operatorapi.RebuildProgress) {},
+				t.Context(), name, runner.RebuildOptions{}, func(runner.RebuildProgress) {},
 			)
 			if err != nil {
 				t.Errorf("rebuild %s: %v", name, err)
@@ -407,7 +406,7 @@ func (h *harness) rebuildsOffline() {
 	}
 	var mu sync.Mutex
 	done := map[string]bool{}
-	err = local.RebuildAll(h.t.Context(), names, runner.RebuildOptions{}, func(r operatorapi.RebuildProgress) {
+	err = local.RebuildAll(h.t.Context(), names, runner.RebuildOptions{}, func(r runner.RebuildProgress) {
 		mu.Lock()
 		defer mu.Unlock()
 		done[r.Projection] = done[r.Projection] || r.Done

@@ -123,7 +123,7 @@ func TestServer_Embeddings(t *testing.T) {
 	indexed := m.indexed.Load()
 	for _, name := range h.read.runtime.Names() {
 		err := operatorapi.Dial(h.dir).Rebuild(
-			t.Context(), name, runner.RebuildOptions{}, func(operatorapi.RebuildProgress) {},
+			t.Context(), name, runner.RebuildOptions{}, func(runner.RebuildProgress) {},
 		)
 		if err != nil {
 			t.Errorf("rebuild %s: %v", name, err)

@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/peersocket"
 	"github.com/annals-project/annals/internal/requestlog"
 )
 
@@ -109,13 +110,13 @@ func (s *Server) Run(ctx context.Context) error {
 	logger := s.cfg.Logger
 	ctx, end := s.delayStop(ctx)
 	defer end()
-	socket, err := operatorapi.Listen(ctx, s.cfg.Data.Dir, logger)
+	socket, err := peersocket.Listen(ctx, operatorapi.Socket(s.cfg.Data.Dir), logger)
 	if err != nil {
 		return errors.Join(err, s.listeners.close())
 	}
 	operator := s.operator()
 	edge := append(all(s.added, func(a adds) []task { return a.edge }), task{
-		"operator socket", func(ctx context.Context) error { return operatorapi.Serve(ctx, socket, operator) },
+		"operator socket", func(ctx context.Context) error { return peersocket.Serve(ctx, socket, operator) },
 	})
 	work := all(s.added, func(a adds) []task { return a.work })
 	for i, t := range work {

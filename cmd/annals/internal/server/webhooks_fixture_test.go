@@ -12,10 +12,11 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/domain/webhook"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 // createWebhook creates a webhook as an operator. "" is the only organization.
-func (h *harness) createWebhook(organization, project string, s webhook.Settings) operatorapi.Webhook {
+func (h *harness) createWebhook(organization, project string, s webhook.Settings) tenants.Webhook {
 	h.t.Helper()
 	if s.Name == "" {
 		s.Name = "Tickets"
@@ -26,8 +27,8 @@ func (h *harness) createWebhook(organization, project string, s webhook.Settings
 }
 
 func (h *harness) onWebhook(
-	do operatorapi.Operation[operatorapi.WebhookRequest, operatorapi.Webhook], in operatorapi.WebhookRequest,
-) operatorapi.Webhook {
+	do operatorapi.Operation[operatorapi.WebhookRequest, tenants.Webhook], in operatorapi.WebhookRequest,
+) tenants.Webhook {
 	h.t.Helper()
 	in.By = "operator test"
 	w, err := do.Call(h.t.Context(), operatorapi.Dial(h.dir), in)

@@ -12,9 +12,11 @@ import (
 	"testing"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/cmd/annals/internal/webhookview"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 func TestWebhook_Events(t *testing.T) {
@@ -274,7 +276,7 @@ func TestWebhook_Neighbours(t *testing.T) {
 		}
 	}
 	for _, organization := range []string{"Acme", "nobody"} {
-		for name, do := range map[string]operatorapi.Operation[operatorapi.WebhookRequest, operatorapi.Webhook]{
+		for name, do := range map[string]operatorapi.Operation[operatorapi.WebhookRequest, tenants.Webhook]{
 			"show": operatorapi.ShowWebhook, "pause": operatorapi.PauseWebhook, "rotate": operatorapi.RotateWebhook,
 			"delete": operatorapi.DeleteWebhook, "change": operatorapi.ChangeWebhook,
 		} {
@@ -391,13 +393,14 @@ func TestWebhook_TriedAndDeleted(t *testing.T) {
 			tried, err := operatorapi.TryWebhook.Call(t.Context(), operatorapi.Dial(h.dir), operatorapi.WebhookRequest{
 				Target: target(organization), ID: w.ID, Body: []byte(body),
 			})
-			if err = errors.Join(err, tried.Print(&printed)); err != nil || !strings.HasSuffix(printed.String(), want) {
+			err = errors.Join(err, webhookview.PrintTried(&printed, tried))
+			if err != nil || !strings.HasSuffix(printed.String(), want) {
 				t.Errorf("%s tries %s, which prints\n%s, %v, want\n%s", organization, body, printed.String(), err, want)
 			}
 		}
 		for _, c := range []struct {
 			state string
-			do    operatorapi.Operation[operatorapi.WebhookRequest, operatorapi.Webhook]
+			do    operatorapi.Operation[operatorapi.WebhookRequest, tenants.Webhook]
 			in    operatorapi.WebhookRequest
 		}{
 			{"active", operatorapi.ShowWebhook, operatorapi.WebhookRequest{ID: w.ID}},
@@ -405,7 +408,7 @@ func TestWebhook_TriedAndDeleted(t *testing.T) {
 			{"deleted", operatorapi.DeleteWebhook, operatorapi.WebhookRequest{ID: w.ID}},
 		} {
 			var printed strings.Builder
-			err := h.onWebhook(c.do, c.in).Print(&printed)
+			err := webhookview.Print(&printed, h.onWebhook(c.do, c.in))
 			if err != nil || !strings.Contains(printed.String(), "state        "+c.state+"\n") {
 				t.Errorf("a webhook that is %s is printed as\n%s, %v", c.state, printed.String(), err)
 			}

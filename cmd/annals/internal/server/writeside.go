@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/secret"
 	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/usage/limiter"
 )
 
@@ -55,7 +56,7 @@ func buildWrites(_ context.Context, s *Server) (adds, error) {
 		Records: read.directory, Directory: read.directory, SoleWriter: cfg.EventStore == Embedded,
 		HashKey: s.hashKey, Pipeline: cfg.Derive, LoadGauge: s.load, Limits: read.limits, PlanTerms: cfg.PlanTerms,
 		Events: limiter.NewEvents(read.limits, cfg.Logger), Accounts: read.usage,
-		Vault: w.vault, Preparing: read.access,
+		Vault: w.vault, Preparing: read.access, Credentials: datafolder.Credentials{Dir: cfg.Data.Dir},
 	})
 	s.write = w
 	return adds{}, nil
@@ -65,20 +66,9 @@ func buildWrites(_ context.Context, s *Server) (adds, error) {
 // which erases people and flushes what a backup holds.
 func buildAdministration(_ context.Context, s *Server) (adds, error) {
 	now, write := s.cfg.now, s.write
-	sends := operatorapi.ServiceSends{
-		Queries: s.read.dataPoints, Access: s.read.access, Commands: write.service, Now: now,
-	}
-	organizations := operatorapi.Organizations{Commands: write.service, DataDir: s.cfg.Data.Dir, Now: now}
-	people := operatorapi.People{
-		Erasing: peopleOf(s), Projects: s.read.access, Log: s.storage.store, Waiter: s.read.background,
-	}
-	webhooks := operatorapi.Webhooks{
-		Commands: write.service, Access: s.read.access, Vault: write.vault, URL: s.urls.Console,
-		Log: s.storage.store, Waiter: s.read.waiter, Now: now,
-	}
-	tenancy := operatorapi.Tenancy{
-		Commands: write.service, Access: s.read.access, Log: s.storage.store, Waiter: s.read.waiter, Now: now,
-	}
+	people, tenancy := peopleOf(s), access.Tenancy{Queries: s.read.access, Head: s.head()}
+	webhooks := access.Webhooks{Tenancy: tenancy, Vault: write.vault, URLs: s.urls}
+	sends := datapoints.StoppedSends{Queries: s.read.dataPoints, Projects: s.read.access}
 	a := adds{
 		work: []task{{"preparation", write.preparation.run}},
 		steps: []step{{"prepare organizations and vault", func(ctx context.Context) error {
@@ -86,15 +76,16 @@ func buildAdministration(_ context.Context, s *Server) (adds, error) {
 		}}},
 	}
 	if b := s.background; b != nil {
-		people.Erasing, people.Pending = b.finisher.People, b.finisher.Pending
+		people = b.finisher.People
 		s.backups = datafolder.Backup{
 			Node: s.storage.node, Dir: s.cfg.Data.Dir, HashKey: s.hashKey, SealKeys: write.sealKeys, Flush: b.flushRecalls,
 		}
 		a.operator = append(a.operator, operatorapi.BackupRoute(s.backups))
 	}
 	a.operator = slices.Concat(
-		a.operator, operatorapi.SendRoutes(sends), organizations.Routes(), tenancy.Routes(), people.Routes(),
-		webhooks.Routes(),
+		a.operator, operatorapi.SendRoutes(sends, write.service, now), operatorapi.OrganizationRoutes(write.service, now),
+		operatorapi.TenancyRoutes(write.service, tenancy, now), operatorapi.PeopleRoutes(people, tenancy),
+		operatorapi.WebhookRoutes(commands.Webhooks{Service: write.service, Finder: webhooks, URLs: s.urls}, webhooks, now),
 	)
 	return a, nil
 }

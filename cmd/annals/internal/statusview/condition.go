@@ -1,4 +1,4 @@
-// Package statusview reads and prints the state of a server as annals status shows it.
+// Package statusview reads and prints the state of a server as annals status shows it, and the progress of a rebuild.
 package statusview
 
 import (

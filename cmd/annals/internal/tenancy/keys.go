@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 // KeyCmd is the group "annals key".
@@ -25,7 +26,7 @@ type KeyListCmd struct {
 // Run lists the keys.
 func (c *KeyListCmd) Run(ctx context.Context, to io.Writer) error {
 	return run(ctx, c.Flags, to, operatorapi.ListKeys, operatorapi.TenancyRequest{Project: c.Project},
-		func(w io.Writer, list []operatorapi.KeyView) {
+		func(w io.Writer, list []tenants.Key) {
 			row(w, "ID", "NAME", "KEY", "CREATED", "STATE")
 			for _, k := range list {
 				state := "live"
@@ -47,7 +48,7 @@ type KeyCreateCmd struct {
 // Run creates the key.
 func (c *KeyCreateCmd) Run(ctx context.Context, to io.Writer) error {
 	return run(ctx, c.Flags, to, operatorapi.CreateKey, operatorapi.TenancyRequest{Project: c.Project, Name: c.Name},
-		func(w io.Writer, k operatorapi.KeyView) {
+		func(w io.Writer, k tenants.Key) {
 			row(w, fmt.Sprintf("key %q (%s) of project %s is created: %s", k.Name, k.ID, k.Project, k.Key))
 			warn(w, k)
 		})
@@ -70,7 +71,7 @@ type KeyRevealCmd struct{ keyFlags }
 // Run prints the key alone.
 func (c *KeyRevealCmd) Run(ctx context.Context, to io.Writer) error {
 	return run(ctx, c.Flags, to, operatorapi.RevealKey, c.request(),
-		func(w io.Writer, k operatorapi.KeyView) { row(w, k.Key) })
+		func(w io.Writer, k tenants.Key) { row(w, k.Key) })
 }
 
 // KeyRevokeCmd is "annals key revoke".
@@ -78,13 +79,13 @@ type KeyRevokeCmd struct{ keyFlags }
 
 // Run revokes the key.
 func (c *KeyRevokeCmd) Run(ctx context.Context, to io.Writer) error {
-	return run(ctx, c.Flags, to, operatorapi.RevokeKey, c.request(), func(w io.Writer, k operatorapi.KeyView) {
+	return run(ctx, c.Flags, to, operatorapi.RevokeKey, c.request(), func(w io.Writer, k tenants.Key) {
 		row(w, fmt.Sprintf("key %q (%s) of project %s is revoked", k.Name, k.ID, k.Project))
 		warn(w, k)
 	})
 }
 
-func warn(to io.Writer, k operatorapi.KeyView) {
+func warn(to io.Writer, k tenants.Key) {
 	if k.Warning != "" {
 		row(to, "warning: "+k.Warning)
 	}

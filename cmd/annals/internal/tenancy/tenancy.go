@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 // Flags are those of every command.
@@ -67,7 +68,7 @@ type OrgListCmd struct{ Flags }
 // Run lists the organizations.
 func (c *OrgListCmd) Run(ctx context.Context, to io.Writer) error {
 	return run(ctx, c.Flags, to, operatorapi.ListOrganizations, operatorapi.TenancyRequest{},
-		func(w io.Writer, list []operatorapi.OrganizationView) {
+		func(w io.Writer, list []tenants.ListedOrganization) {
 			row(w, "NAME", "PLAN", "PROJECTS", "CREATED", "ID")
 			for _, o := range list {
 				row(w, o.Name, o.Plan, o.Projects, day(*o.CreatedAt), o.ID)
@@ -81,7 +82,7 @@ type OrgShowCmd struct{ Flags }
 // Run shows an organization.
 func (c *OrgShowCmd) Run(ctx context.Context, to io.Writer) error {
 	return run(ctx, c.Flags, to, operatorapi.ShowOrganization, operatorapi.TenancyRequest{},
-		func(w io.Writer, o operatorapi.OrganizationView) {
+		func(w io.Writer, o tenants.ListedOrganization) {
 			row(w, "name:", o.Name)
 			row(w, "id:", o.ID)
 			row(w, "plan:", o.Plan)
@@ -101,7 +102,7 @@ type ProjectListCmd struct{ Flags }
 // Run lists the projects.
 func (c *ProjectListCmd) Run(ctx context.Context, to io.Writer) error {
 	return run(ctx, c.Flags, to, operatorapi.ListProjects, operatorapi.TenancyRequest{},
-		func(w io.Writer, list []operatorapi.ProjectView) {
+		func(w io.Writer, list []tenants.ListedProject) {
 			row(w, "SLUG", "NAME", "ORGANIZATION", "STATE", "CREATED")
 			for _, p := range list {
 				row(w, p.Slug, p.Name, p.Organization, stateOf(p), day(p.CreatedAt))
@@ -109,7 +110,7 @@ func (c *ProjectListCmd) Run(ctx context.Context, to io.Writer) error {
 		})
 }
 
-func stateOf(p operatorapi.ProjectView) string {
+func stateOf(p tenants.ListedProject) string {
 	if p.IsArchived {
 		return "archived"
 	}
@@ -125,7 +126,7 @@ type ProjectCreateCmd struct {
 // Run creates the project.
 func (c *ProjectCreateCmd) Run(ctx context.Context, to io.Writer) error {
 	return run(ctx, c.Flags, to, operatorapi.CreateProject, operatorapi.TenancyRequest{Name: c.Name},
-		func(w io.Writer, p operatorapi.ProjectView) {
+		func(w io.Writer, p tenants.ListedProject) {
 			row(w, fmt.Sprintf("project %s of organization %q is created; annals key create %[1]s --name NAME makes a key",
 				p.Slug, p.Organization))
 		})
@@ -140,7 +141,7 @@ type ProjectShowCmd struct {
 // Run shows the project.
 func (c *ProjectShowCmd) Run(ctx context.Context, to io.Writer) error {
 	return run(ctx, c.Flags, to, operatorapi.ShowProject, operatorapi.TenancyRequest{Project: c.Slug},
-		func(w io.Writer, p operatorapi.ProjectView) {
+		func(w io.Writer, p tenants.ListedProject) {
 			row(w, "slug:", p.Slug)
 			row(w, "name:", p.Name)
 			row(w, "id:", p.ID)

@@ -10,8 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 var at = time.Date(2026, 5, 12, 9, 30, 0, 0, time.UTC)
@@ -20,22 +23,22 @@ var at = time.Date(2026, 5, 12, 9, 30, 0, 0, time.UTC)
 func serve(t *testing.T) (flags Flags, asked *operatorapi.TenancyRequest) {
 	t.Helper()
 	asked = &operatorapi.TenancyRequest{}
-	organization := operatorapi.OrganizationView{
-		Organization: operatorapi.Organization{ID: "i", Name: "Acme", Plan: "payg", CreatedAt: &at}, Projects: 3,
+	organization := tenants.ListedOrganization{
+		Organization: tenants.Organization{ID: uuid.UUID{7}, Name: "Acme", Plan: "payg", CreatedAt: &at}, Projects: 3,
 	}
-	project := operatorapi.ProjectView{
-		Project: operatorapi.Project{ID: "p", Slug: "road-map", Name: "Road map", Organization: "Acme"}, CreatedAt: at,
+	project := tenants.ListedProject{
+		Project: tenants.Project{ID: uuid.UUID{8}, Slug: "road-map", Name: "Road map", Organization: "Acme"}, CreatedAt: at,
 	}
-	key := operatorapi.KeyView{ID: "k", Project: "road-map", Name: "app", Prefix: "svc_sk_ab", Suffix: "yz", CreatedAt: at}
+	key := tenants.Key{ID: "k", Project: "road-map", Name: "app", Prefix: "svc_sk_ab", Suffix: "yz", CreatedAt: at}
 	revoked, clear := key, key
 	revoked.RevokedAt, clear.Key = &at, "svc_sk_abxyz"
 	dir := t.TempDir()
 	operatortest.Serve(t, dir,
-		returns(asked, operatorapi.ListOrganizations, []operatorapi.OrganizationView{organization}),
+		returns(asked, operatorapi.ListOrganizations, []tenants.ListedOrganization{organization}),
 		returns(asked, operatorapi.ShowOrganization, organization),
-		returns(asked, operatorapi.ListProjects, []operatorapi.ProjectView{project}),
+		returns(asked, operatorapi.ListProjects, []tenants.ListedProject{project}),
 		returns(asked, operatorapi.CreateProject, project), returns(asked, operatorapi.ShowProject, project),
-		returns(asked, operatorapi.ListKeys, []operatorapi.KeyView{key, revoked}),
+		returns(asked, operatorapi.ListKeys, []tenants.Key{key, revoked}),
 		returns(asked, operatorapi.CreateKey, clear), returns(asked, operatorapi.RevealKey, clear),
 		returns(asked, operatorapi.RevokeKey, revoked),
 	)
@@ -63,7 +66,7 @@ func TestCommands(t *testing.T) {
 		asked operatorapi.TenancyRequest
 		want  string
 	}{
-		"org list":        {&OrgListCmd{flags}, operatorapi.TenancyRequest{}, `(?s)^NAME .*\nAcme +payg +3 +2026-05-12 +i\n$`},
+		"org list":        {&OrgListCmd{flags}, operatorapi.TenancyRequest{}, `(?s)^NAME .*\nAcme +payg +3 +2026-05-12 +07000000-0000-0000-0000-000000000000\n$`},
 		"org show":        {&OrgShowCmd{flags}, operatorapi.TenancyRequest{}, `(?s)^name: +Acme\n.*spend cap: +none\n.*being prepared`},
 		"project list":    {&ProjectListCmd{flags}, operatorapi.TenancyRequest{}, `(?s)\nroad-map +Road map +Acme +in service +2026-05-12\n$`},
 		"project create":  {&ProjectCreateCmd{flags, "Road map"}, operatorapi.TenancyRequest{Name: "Road map"}, `^project road-map of organization "Acme" is created; annals key create road-map --name NAME`},

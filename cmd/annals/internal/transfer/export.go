@@ -22,7 +22,7 @@ import (
 // Export is an export of a project by a server of this machine.
 type Export struct {
 	From     *operatorapi.Client
-	Request  operatorapi.ExportRequest
+	Request  export.Request
 	Terminal terminal.Streams
 }
 
@@ -42,7 +42,7 @@ type ExportSummary struct {
 func (e Export) Lines(ctx context.Context, out io.Writer) error {
 	lines := bufio.NewWriterSize(out, 256<<10)
 	mark := func(export.Mark) error { return lines.Flush() }
-	return e.From.Export(ctx, e.Request, lines, func(operatorapi.ExportBegan) error { return nil }, mark)
+	return e.From.Export(ctx, e.Request, lines, func(export.Began) error { return nil }, mark)
 }
 
 // File writes the lines to a file, and continues an export to it that stopped.
@@ -57,7 +57,7 @@ func (e Export) File(ctx context.Context, path string) (sum ExportSummary, err e
 				fmt.Errorf("the export that stopped was made with --memories=%t: use the same, or remove %s",
 					file.state.Memories, file.progress()), file.file.Close())
 		}
-		e.Request.From = &operatorapi.ExportFrom{AsOf: file.state.AsOf, After: file.state.After}
+		e.Request.From = &export.From{AsOf: file.state.AsOf, After: file.state.After}
 	}
 	sum, err = e.write(ctx, file)
 	if err != nil {
@@ -71,7 +71,7 @@ func (e Export) write(ctx context.Context, file *exportFile) (sum ExportSummary,
 	start, before := time.Now(), file.state.Points
 	bar := e.Terminal.Progress(file.size)
 	defer bar.End()
-	began := func(b operatorapi.ExportBegan) error {
+	began := func(b export.Began) error {
 		if e.Request.From != nil {
 			if file.state.ProjectID != b.ProjectID {
 				return fmt.Errorf("%s is the progress of an export of another project: remove it, or name another file",

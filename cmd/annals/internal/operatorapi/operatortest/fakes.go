@@ -2,10 +2,16 @@ package operatortest
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/internal/tenants"
+	"github.com/annals-project/annals/internal/work"
+	"github.com/annals-project/annals/projections/datapoints"
 )
 
 // Organizations is a service whose organizations and projects are what is set. Every command returns
@@ -13,8 +19,8 @@ import (
 type Organizations struct {
 	// Asked is the last request that the service received.
 	Asked        any
-	Organization operatorapi.Organization
-	Project      operatorapi.Project
+	Organization tenants.Organization
+	Project      tenants.Project
 	Refuse       error
 }
 
@@ -42,8 +48,8 @@ func returns[In, Out any](
 
 // Eraser is a service with something to erase. Every operation returns what is set, or Refuse.
 type Eraser struct {
-	Pending operatorapi.Pending
-	Erased  operatorapi.Erased
+	Pending work.Open
+	Erased  erasure.Report
 	Refuse  error
 	// Calls counts the requests to erase.
 	Calls int
@@ -52,10 +58,10 @@ type Eraser struct {
 // Routes are the operations of erasure.
 func (e *Eraser) Routes() []operatorapi.Route {
 	return []operatorapi.Route{
-		operatorapi.PendingErasures.Serve(func(context.Context, operatorapi.None) (operatorapi.Pending, error) {
+		operatorapi.PendingErasures.Serve(func(context.Context, operatorapi.None) (work.Open, error) {
 			return e.Pending, e.Refuse
 		}),
-		operatorapi.EraseNow.Serve(func(context.Context, operatorapi.None) (operatorapi.Erased, error) {
+		operatorapi.EraseNow.Serve(func(context.Context, operatorapi.None) (erasure.Report, error) {
 			e.Calls++
 			return e.Erased, e.Refuse
 		}),
@@ -64,29 +70,28 @@ func (e *Eraser) Routes() []operatorapi.Route {
 
 // Sends is a service with stopped sends. It refuses every call if Refuse is set.
 type Sends struct {
-	Stopped []operatorapi.Failed
+	Stopped []datapoints.StoppedSend
 	Retried []uuid.UUID
 	// RetriedBy are the operators of the calls in Retried.
 	RetriedBy []string
 	Refuse    error
 }
 
-// FailedSends implements operatorapi.Sends.
-func (s *Sends) FailedSends(_ context.Context, limit int, after uuid.UUID) ([]operatorapi.Failed, error) {
-	if s.Refuse != nil {
-		return nil, s.Refuse
-	}
-	from := 0
-	for i, f := range s.Stopped {
-		if f.IngestionID == after {
-			from = i + 1
+// Routes are the operations on stopped sends.
+func (s *Sends) Routes() []operatorapi.Route { return operatorapi.SendRoutes(s, s, time.Now) }
+
+// Each implements operatorapi.Sends.
+func (s *Sends) Each(_ context.Context, _ uuid.UUID, emit func(datapoints.StoppedSend) error) error {
+	for _, f := range s.Stopped {
+		if err := emit(f); err != nil {
+			return err
 		}
 	}
-	return s.Stopped[from:min(from+limit, len(s.Stopped))], nil
+	return s.Refuse
 }
 
-// Retry implements operatorapi.Sends.
-func (s *Sends) Retry(_ context.Context, id uuid.UUID, by string) error {
-	s.Retried, s.RetriedBy = append(s.Retried, id), append(s.RetriedBy, by)
+// RetryOf implements operatorapi.Retrier.
+func (s *Sends) RetryOf(_ context.Context, call commands.Call, id uuid.UUID) error {
+	s.Retried, s.RetriedBy = append(s.Retried, id), append(s.RetriedBy, call.Principal.Name())
 	return s.Refuse
 }

@@ -45,16 +45,14 @@ func (p *People) Routes() []operatorapi.Route {
 		}),
 		operatorapi.PersonErasure.Serve(func(
 			_ context.Context, in operatorapi.PersonErasureID,
-		) (out operatorapi.PersonStatus, err error) {
+		) (erasure.PersonStatus, error) {
 			if in.ID != (uuid.UUID{1}) {
-				return out, operatorapi.Refuse("there is no erasure %s", in.ID)
+				return p.status, operatorapi.Refuse("there is no erasure %s", in.ID)
 			}
-			p.step()
-			out.PersonStatus = p.status
-			if p.Rounds > 0 {
-				out.Erased = &p.Erased
+			if p.step(); p.Rounds > 0 {
+				p.status.Erased = &p.Erased
 			}
-			return out, p.Refuse
+			return p.status, p.Refuse
 		}))
 }
 

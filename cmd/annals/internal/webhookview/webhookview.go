@@ -1,4 +1,5 @@
-package operatorapi
+// Package webhookview reads events to try, and prints webhooks and what would become of an event.
+package webhookview
 
 import (
 	"cmp"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 // ReadEvent reads the body of an event from a file, or from stdin for "-". It refuses one that is longer than
@@ -32,7 +34,7 @@ func ReadEvent(name string, stdin io.Reader) (body []byte, err error) {
 	return body, nil
 }
 
-func (w Webhook) state() string {
+func stateOf(w tenants.Webhook) string {
 	switch {
 	case w.Deleted:
 		return "deleted"
@@ -43,11 +45,11 @@ func (w Webhook) state() string {
 	}
 }
 
-// PrintWebhooks writes a list for people.
-func PrintWebhooks(out io.Writer, list []Webhook) error {
+// PrintList writes a list for people.
+func PrintList(out io.Writer, list []tenants.Webhook) error {
 	var b strings.Builder
 	for _, w := range list {
-		fmt.Fprintf(&b, "%s  %s  %s  %s\n", w.ID, w.CreatedAt.Format(time.DateOnly), w.state(), w.Name)
+		fmt.Fprintf(&b, "%s  %s  %s  %s\n", w.ID, w.CreatedAt.Format(time.DateOnly), stateOf(w), w.Name)
 	}
 	if len(list) == 0 {
 		b.WriteString("the project has no webhooks\n")
@@ -56,7 +58,7 @@ func PrintWebhooks(out io.Writer, list []Webhook) error {
 }
 
 // Print writes a webhook for people.
-func (w Webhook) Print(out io.Writer) error {
+func Print(out io.Writer, w tenants.Webhook) error {
 	var b strings.Builder
 	field := func(name, value string) {
 		if value != "" {
@@ -66,7 +68,7 @@ func (w Webhook) Print(out io.Writer) error {
 	field("id", w.ID)
 	field("name", w.Name)
 	field("project", w.Project)
-	field("state", w.state())
+	field("state", stateOf(w))
 	field("URL", w.URL)
 	field("content", w.ContentPath)
 	field("occurred at", cmp.Or(w.OccurredAtPath, "time of receipt"))
@@ -78,8 +80,8 @@ func (w Webhook) Print(out io.Writer) error {
 	return write(out, &b)
 }
 
-// Print writes a tried event for people.
-func (e TriedEvent) Print(out io.Writer) error {
+// PrintTried writes a tried event for people.
+func PrintTried(out io.Writer, e tenants.TriedEvent) error {
 	var b strings.Builder
 	if e.DroppedBy != nil {
 		fmt.Fprintf(&b, "dropped by: %s\n", *e.DroppedBy)

@@ -1,0 +1,85 @@
+// Package tenants is organizations, projects and keys as people see them: what commands on them and queries for them
+// return, as JSON. Credits are decimals with at most one digit. Commands and projections may not import each other, so
+// both use these types.
+package tenants
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/metering"
+)
+
+// Organization is an organization as a command returns it. Fields that do not concern the command are empty.
+type Organization struct {
+	ID   uuid.UUID     `json:"id"`
+	Name string        `json:"name"`
+	Plan metering.Plan `json:"plan,omitempty"`
+	// OwnerEmail and CreatedAt are returned by the creation.
+	OwnerEmail string     `json:"ownerEmail,omitempty"`
+	CreatedAt  *time.Time `json:"createdAt,omitempty"`
+	// Granted is what the command granted, below 0 if it took credits back. Left can be spent then.
+	Granted json.Number `json:"granted,omitempty"`
+	Left    json.Number `json:"left,omitempty"`
+	// SpendCap is null without a cap.
+	SpendCap *json.Number `json:"spendCap"`
+	// ManagementKey is the clear value of a new key, shown only here. CredentialsFile is the file that
+	// received it.
+	ManagementKey   string `json:"managementKey,omitempty"`
+	CredentialsFile string `json:"credentialsFile,omitempty"`
+	// Warning is a problem that remains although the command succeeded.
+	Warning string `json:"warning,omitempty"`
+}
+
+// ListedOrganization is an organization as a query returns it.
+type ListedOrganization struct {
+	Organization
+	// IsPrepared is false while its calls are refused, since its creation is not complete.
+	IsPrepared bool `json:"isPrepared"`
+	// Projects counts its projects, archived ones too.
+	Projects int `json:"projects"`
+}
+
+// Project is a project as a command returns it. A missing cap is null.
+type Project struct {
+	ID           uuid.UUID    `json:"id"`
+	Organization string       `json:"organization"`
+	Slug         string       `json:"slug"`
+	Name         string       `json:"name"`
+	IsArchived   bool         `json:"isArchived"`
+	IngestionCap *int64       `json:"ingestionCap"`
+	CreditCap    *json.Number `json:"creditCap"`
+}
+
+// ListedProject is a project as a query returns it.
+type ListedProject struct {
+	Project
+	CreatedAt      time.Time `json:"createdAt"`
+	OrganizationID uuid.UUID `json:"-"`
+}
+
+// Key is a project key. Its clear value begins with Prefix and ends with Suffix.
+type Key struct {
+	ID string `json:"id"`
+	// Project is the slug of its project.
+	Project   string     `json:"project"`
+	Name      string     `json:"name"`
+	Prefix    string     `json:"keyPrefix"`
+	Suffix    string     `json:"keySuffix"`
+	CreatedAt time.Time  `json:"createdAt"`
+	RevokedAt *time.Time `json:"revokedAt"`
+	// Key is the clear value, only of a key that is created or revealed.
+	Key string `json:"key,omitempty" db:"-"`
+	// Warning is a problem that remains although the command succeeded.
+	Warning string `json:"warning,omitempty" db:"-"`
+}
+
+// Cap returns a cap in credits, nil without one.
+func Cap(tenths *int64) *json.Number {
+	if tenths == nil {
+		return nil
+	}
+	return new(metering.Credits(*tenths))
+}
