@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/cmd/annals/internal/webhookview"
 	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/internal/tenants"
 )
@@ -74,7 +75,7 @@ func (f webhookFlags) run(
 	if sentence != "" {
 		_, _ = fmt.Fprintf(env.Stdout, sentence+"\n", w.ID)
 	}
-	return operatorapi.PrintWebhook(env.Stdout, w)
+	return webhookview.Print(env.Stdout, w)
 }
 
 // WebhookCreateCmd is "annals webhook create".
@@ -131,7 +132,7 @@ func (c *WebhookListCmd) Run(ctx context.Context, env *Env) error {
 	if c.JSON {
 		return printJSON(env.Stdout, list)
 	}
-	return operatorapi.PrintWebhooks(env.Stdout, list)
+	return webhookview.PrintList(env.Stdout, list)
 }
 
 // webhookIDFlags name one webhook.
@@ -209,7 +210,7 @@ func (c *WebhookTryCmd) Run(ctx context.Context, env *Env) error {
 		return err
 	}
 	in := operatorapi.WebhookRequest{Target: target, ID: c.ID}
-	if in.Body, err = operatorapi.ReadEvent(c.File, env.Stdin); err != nil {
+	if in.Body, err = webhookview.ReadEvent(c.File, env.Stdin); err != nil {
 		return err
 	}
 	event, err := operatorapi.TryWebhook.Call(ctx, operatorapi.Dial(c.DataDir), in)
@@ -219,5 +220,5 @@ func (c *WebhookTryCmd) Run(ctx context.Context, env *Env) error {
 	if c.JSON {
 		return printJSON(env.Stdout, event)
 	}
-	return operatorapi.PrintTried(env.Stdout, event)
+	return webhookview.PrintTried(env.Stdout, event)
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/cmd/annals/internal/webhookview"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/internal/runtest"
@@ -392,7 +393,7 @@ func TestWebhook_TriedAndDeleted(t *testing.T) {
 			tried, err := operatorapi.TryWebhook.Call(t.Context(), operatorapi.Dial(h.dir), operatorapi.WebhookRequest{
 				Target: target(organization), ID: w.ID, Body: []byte(body),
 			})
-			err = errors.Join(err, operatorapi.PrintTried(&printed, tried))
+			err = errors.Join(err, webhookview.PrintTried(&printed, tried))
 			if err != nil || !strings.HasSuffix(printed.String(), want) {
 				t.Errorf("%s tries %s, which prints\n%s, %v, want\n%s", organization, body, printed.String(), err, want)
 			}
@@ -407,7 +408,7 @@ func TestWebhook_TriedAndDeleted(t *testing.T) {
 			{"deleted", operatorapi.DeleteWebhook, operatorapi.WebhookRequest{ID: w.ID}},
 		} {
 			var printed strings.Builder
-			err := operatorapi.PrintWebhook(&printed, h.onWebhook(c.do, c.in))
+			err := webhookview.Print(&printed, h.onWebhook(c.do, c.in))
 			if err != nil || !strings.Contains(printed.String(), "state        "+c.state+"\n") {
 				t.Errorf("a webhook that is %s is printed as\n%s, %v", c.state, printed.String(), err)
 			}

@@ -1,4 +1,5 @@
-package operatorapi
+// Package webhookview prints webhooks for people, and reads the event that is tried.
+package webhookview
 
 import (
 	"cmp"
@@ -44,8 +45,8 @@ func stateOf(w tenants.Webhook) string {
 	}
 }
 
-// PrintWebhooks writes a list for people.
-func PrintWebhooks(out io.Writer, list []tenants.Webhook) error {
+// PrintList writes a list for people.
+func PrintList(out io.Writer, list []tenants.Webhook) error {
 	var b strings.Builder
 	for _, w := range list {
 		fmt.Fprintf(&b, "%s  %s  %s  %s\n", w.ID, w.CreatedAt.Format(time.DateOnly), stateOf(w), w.Name)
@@ -56,8 +57,8 @@ func PrintWebhooks(out io.Writer, list []tenants.Webhook) error {
 	return write(out, &b)
 }
 
-// PrintWebhook writes a webhook for people.
-func PrintWebhook(out io.Writer, w tenants.Webhook) error {
+// Print writes a webhook for people.
+func Print(out io.Writer, w tenants.Webhook) error {
 	var b strings.Builder
 	field := func(name, value string) {
 		if value != "" {
