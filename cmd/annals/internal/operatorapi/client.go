@@ -9,7 +9,12 @@ import (
 	"net/http"
 	"path/filepath"
 	"syscall"
+
+	"github.com/annals-project/annals/internal/peersocket"
 )
+
+// Socket returns the path of the socket of a data folder. Who listens there holds the lock of the folder.
+func Socket(dataDir string) string { return filepath.Join(dataDir, "annals.sock") }
 
 // Client calls a running server through its socket.
 type Client struct {
@@ -20,25 +25,14 @@ type Client struct {
 // Dial returns a client of the server that runs on a data folder. It opens no connection: without a
 // server the first call fails.
 func Dial(dataDir string) *Client {
-	c := &Client{path: Socket(dataDir)}
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) }
-	c.http = &http.Client{Transport: &http.Transport{DialContext: dial}}
-	return c
-}
-
-func (c *Client) dial(ctx context.Context) (net.Conn, error) {
-	var d net.Dialer
-	var conn net.Conn
-	err := reach(c.path, func(path string) (err error) {
-		conn, err = d.DialContext(ctx, "unix", path)
-		return err
-	})
-	return conn, err
+	path := Socket(dataDir)
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return peersocket.Dial(ctx, path) }
+	return &Client{path, &http.Client{Transport: &http.Transport{DialContext: dial}}}
 }
 
 // Running reports whether a server responds on the data folder.
 func (c *Client) Running(ctx context.Context) bool {
-	conn, err := c.dial(ctx)
+	conn, err := peersocket.Dial(ctx, c.path)
 	if err != nil {
 		return false
 	}

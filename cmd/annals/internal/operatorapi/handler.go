@@ -1,6 +1,6 @@
 // Package operatorapi is the API that the person who runs the service uses through a socket in the
-// data folder: the operations with their routes, the server of the socket, and its client. Root and
-// the user of the service may connect.
+// data folder: the operations with their routes, and a client. It translates requests into commands and queries, whose
+// types are its JSON, and nothing else. Root and the user of the service may connect.
 package operatorapi
 
 import (

@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/eventstore/inspect"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/peersocket"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/access"
@@ -225,13 +226,13 @@ func (s *Server) Run(ctx context.Context) error {
 	logger := s.cfg.Logger
 	ctx, end := s.delayStop(ctx)
 	defer end()
-	socket, err := operatorapi.Listen(ctx, s.cfg.Data.Dir, logger)
+	socket, err := peersocket.Listen(ctx, operatorapi.Socket(s.cfg.Data.Dir), logger)
 	if err != nil {
 		return errors.Join(err, s.listeners.close())
 	}
 	edge := []task{
 		{"api", s.web.serve(s.listeners.api, s.handlers.api)},
-		{"operator socket", func(ctx context.Context) error { return operatorapi.Serve(ctx, socket, s.operator) }},
+		{"operator socket", func(ctx context.Context) error { return peersocket.Serve(ctx, socket, s.operator) }},
 		{"start", s.startup.run},
 	}
 	if s.listeners.console != nil {

@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package operatorapi
+package peersocket
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 )
 
 // peerOf returns the peer of a connection, as the system reports it.
-func peerOf(c net.Conn) (p peer, err error) {
+func peerOf(c net.Conn) (p Peer, err error) {
 	socket, is := c.(*net.UnixConn)
 	if !is {
 		return p, errors.New("the connection has no peer that the system knows")
@@ -19,9 +19,9 @@ func peerOf(c net.Conn) (p peer, err error) {
 		return p, fmt.Errorf("read the peer's user: %w", err)
 	}
 	var userErr error
-	err = raw.Control(func(fd uintptr) { p.uid, userErr = userOf(int(fd)) })
+	err = raw.Control(func(fd uintptr) { p.UID, userErr = userOf(int(fd)) })
 	if err = errors.Join(err, userErr); err != nil {
-		return peer{}, fmt.Errorf("read the peer's user: %w", err)
+		return Peer{}, fmt.Errorf("read the peer's user: %w", err)
 	}
 	return p, nil
 }

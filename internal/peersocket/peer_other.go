@@ -1,6 +1,6 @@
 //go:build !linux && !darwin
 
-package operatorapi
+package peersocket
 
 import (
 	"errors"
@@ -8,6 +8,6 @@ import (
 )
 
 // peerOf returns an error: this system does not name the peer, so the socket accepts no commands.
-func peerOf(net.Conn) (peer, error) {
-	return peer{}, errors.New("this system does not name the user of a socket's peer")
+func peerOf(net.Conn) (Peer, error) {
+	return Peer{}, errors.New("this system does not name the user of a socket's peer")
 }

@@ -1,4 +1,4 @@
-package operatorapi
+package peersocket
 
 import "golang.org/x/sys/unix"
 

@@ -1,4 +1,6 @@
-package operatorapi
+// Package peersocket serves HTTP on a Unix socket that knows the user at its other end, as the system reports it. Root
+// and the user of this process may connect.
+package peersocket
 
 import (
 	"context"
@@ -11,26 +13,19 @@ import (
 	"path/filepath"
 )
 
-// socketName is the file name of the socket in the data folder. Its mode is 0600.
-const socketName = "annals.sock"
-
 // maxSocketPath is the longest path of a Unix socket on every supported system.
 const maxSocketPath = 103
 
-// Socket returns the path of the socket of a data folder.
-func Socket(dataDir string) string { return filepath.Join(dataDir, socketName) }
-
-// Listen opens the socket of a data folder for this user only. The caller holds the lock of the data
-// folder, so an existing socket was left by a server that died. Closing the listener removes the
-// socket.
-func Listen(ctx context.Context, dataDir string, log *slog.Logger) (net.Listener, error) {
+// Listen opens a socket at a path for this user only; its mode is 0600. The caller makes sure that no other server
+// listens there: a socket that is there is replaced. Closing the listener removes the socket.
+func Listen(ctx context.Context, path string, log *slog.Logger) (net.Listener, error) {
 	// Create the socket in a folder that no other user can enter, set its mode, then move it.
-	hidden, err := os.MkdirTemp(dataDir, ".socket-")
+	hidden, err := os.MkdirTemp(filepath.Dir(path), ".socket-")
 	if err != nil {
 		return nil, fmt.Errorf("create a folder for the socket: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(hidden) }()
-	created := filepath.Join(hidden, socketName)
+	created := filepath.Join(hidden, filepath.Base(path))
 	var lc net.ListenConfig
 	var l net.Listener
 	err = reach(created, func(path string) (err error) {
@@ -38,10 +33,9 @@ func Listen(ctx context.Context, dataDir string, log *slog.Logger) (net.Listener
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("listen on a socket in %s: %w", dataDir, err)
+		return nil, fmt.Errorf("listen on a socket in %s: %w", filepath.Dir(path), err)
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false) // its path has changed
-	path := Socket(dataDir)
 	if err := errors.Join(os.Chmod(created, 0o600), os.Rename(created, path)); err != nil {
 		return nil, errors.Join(fmt.Errorf("move the socket: %w", err), l.Close())
 	}
@@ -66,8 +60,18 @@ func (l *listener) Close() error {
 	return errors.Join(err, l.Listener.Close())
 }
 
-// reach calls use with a path of the socket that is short enough for a Unix socket: the path of a data
-// folder may be long. The path is valid during the call only.
+// Dial connects to the socket at a path.
+func Dial(ctx context.Context, path string) (conn net.Conn, err error) {
+	var d net.Dialer
+	err = reach(path, func(path string) (err error) {
+		conn, err = d.DialContext(ctx, "unix", path)
+		return err
+	})
+	return conn, err
+}
+
+// reach calls use with a path of the socket that is short enough for a Unix socket: that of its folder
+// may be long. The path is valid during the call only.
 func reach(path string, use func(path string) error) error {
 	if len(path) <= maxSocketPath {
 		return use(path)
