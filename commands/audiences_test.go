@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -58,7 +59,7 @@ func TestPutAudience_MemberWasRemoved(t *testing.T) {
 	w := newFixture(t)
 	w.put(fixedOf("leads", "ana"))
 	name := stream.Name(stream.Identity, w.identityID("ana"))
-	meta := event.Meta{CommandID: uuid.New()}
+	meta := event.NewMeta("test", time.Now())
 	removed := identity.Removed{ProjectID: w.call.Principal.Project.ID, RemovedAt: w.call.ReceivedAt}
 	if _, err := w.log.Append(t.Context(), name, 0, meta, removed); err != nil {
 		t.Fatal(err)
@@ -236,7 +237,7 @@ func (w *fixture) manyAudiences(count int) {
 				},
 			})
 		}
-		done, err := w.log.Append(w.t.Context(), name, at, event.Meta{CommandID: uuid.New()}, puts...)
+		done, err := w.log.Append(w.t.Context(), name, at, event.NewMeta("test", time.Now()), puts...)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -279,7 +280,7 @@ func TestPutAudience_RaceForTheLastPlace(t *testing.T) {
 // A put beyond the limit leaves neither records nor blobs.
 func TestPutAudience_DefinitionsBeyondTheLimit(t *testing.T) {
 	w := newFixture(t)
-	meta := event.Meta{CommandID: uuid.New()}
+	meta := event.NewMeta("test", time.Now())
 	full := audience.Put{
 		ProjectID: w.call.Principal.Project.ID, AudienceID: uuid.New(), Slug: "full", Kind: audience.KindRule,
 		RuleBlob: &blob.Ref{Size: limit.AudienceBytes - 64},

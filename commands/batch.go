@@ -254,6 +254,6 @@ func atItem(err error, i int) error {
 func stagedMeta(accepted *ingestion.Accepted) event.Meta {
 	return event.Meta{
 		RequestID: accepted.RequestID, CommandID: accepted.FanOut, Principal: accepted.Principal,
-		CorrelationID: accepted.RequestID,
+		CorrelationID: accepted.RequestID, At: accepted.AcceptedAt,
 	}
 }

@@ -133,7 +133,7 @@ func (l *Journal) holdBlob(ctx context.Context, name string) error {
 			return eventstore.ErrDeleted
 		}
 		// An empty chunk does not change the content.
-		_, err = l.Append(ctx, name, last.Revision, event.Meta{CommandID: uuid.New()}, blob.Chunk{})
+		_, err = l.Append(ctx, name, last.Revision, event.NewMeta("", l.wall()), blob.Chunk{})
 		return err
 	})
 }

@@ -53,7 +53,7 @@ func Bootstrap(ctx context.Context, l *Journal, first FirstStart) error {
 	_, err = l.decideOrganization(
 		ctx,
 		owner.OrganizationID,
-		firstMeta,
+		first.meta,
 		func(state organization.State) ([]event.Event, error) {
 			if len(state.KeyHashes) > 0 {
 				return nil, nil // what else is missing is added when the organization's preparation is ended
@@ -64,7 +64,7 @@ func Bootstrap(ctx context.Context, l *Journal, first FirstStart) error {
 	if err != nil {
 		return err
 	}
-	return l.firstEvent(ctx, stream.Name(stream.Project, p.ProjectID), project.KeyCreated{
+	return first.append(ctx, l, stream.Name(stream.Project, p.ProjectID), project.KeyCreated{
 		ProjectID: p.ProjectID, KeyID: uuid.New(), Name: "default", Hash: first.ProjectKey.Hash,
 		Prefix: first.ProjectKey.Prefix, Suffix: first.ProjectKey.Suffix, CreatedAt: first.At,
 	})
@@ -74,7 +74,7 @@ func Bootstrap(ctx context.Context, l *Journal, first FirstStart) error {
 func (l *Journal) openRegistry(ctx context.Context, first FirstStart) (registry.State, error) {
 	reader := &registryReader{journal: l}
 	_, err := runDecision(ctx, l, decision[registry.State]{
-		stream: stream.Registry, read: reader.readHead, meta: firstMeta,
+		stream: stream.Registry, read: reader.readHead, meta: first.meta,
 		decide: func(_ context.Context, state registry.State) ([]event.Event, error) {
 			if err := fits(state, first.HashKey); err != nil || state.Events > 0 {
 				return nil, err
@@ -131,12 +131,12 @@ func fits(state registry.State, key []byte) error {
 	return nil
 }
 
-// firstMeta is the metadata of the events of the first start.
-func firstMeta() event.Meta { return event.Meta{CommandID: uuid.New(), Principal: "first start"} }
+// meta is the metadata of the events of the first start.
+func (first FirstStart) meta() event.Meta { return event.NewMeta("first start", first.At) }
 
-// firstEvent appends to an empty stream. It does nothing if the stream has events.
-func (l *Journal) firstEvent(ctx context.Context, name string, e event.Event) error {
-	_, err := l.Append(ctx, name, eventstore.NoStream, firstMeta(), e)
+// append appends to an empty stream. It does nothing if the stream has events.
+func (first FirstStart) append(ctx context.Context, l *Journal, name string, e event.Event) error {
+	_, err := l.Append(ctx, name, eventstore.NoStream, first.meta(), e)
 	if errors.Is(err, eventstore.ErrConflict) {
 		return nil
 	}

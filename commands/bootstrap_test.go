@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -46,7 +47,7 @@ func TestBootstrap_HashKey(t *testing.T) {
 				)
 				if c.checked > 0 {
 					set := registry.HashKeySet{Check: registry.HashKeyCheck(hashKeyOf(c.checked))}
-					meta := event.Meta{CommandID: uuid.New()}
+					meta := event.NewMeta("test", time.Now())
 					if _, err := w.log.Append(t.Context(), stream.Registry, 2, meta, set); err != nil {
 						t.Fatal(err)
 					}

@@ -252,7 +252,7 @@ func bulkFannedOut(events []eventstore.DecodedEvent) *identity.BulkFannedOut {
 func (b *bulk) meta(what string) event.Meta {
 	return event.Meta{
 		RequestID: b.accepted.RequestID, CommandID: uuid.NewSHA1(b.accepted.FanOut, []byte(what)),
-		Principal: b.accepted.Principal, CorrelationID: b.accepted.RequestID,
+		Principal: b.accepted.Principal, CorrelationID: b.accepted.RequestID, At: b.accepted.AcceptedAt,
 	}
 }
 

@@ -305,6 +305,6 @@ func targetMeta(accepted *deletion.Accepted, dataPoint uuid.UUID) event.Meta {
 func fanOutMeta(accepted *deletion.Accepted, what string) event.Meta {
 	return event.Meta{
 		RequestID: accepted.RequestID, CommandID: uuid.NewSHA1(accepted.FanOut, []byte(what)),
-		Principal: accepted.Principal, CorrelationID: accepted.RequestID,
+		Principal: accepted.Principal, CorrelationID: accepted.RequestID, At: accepted.AcceptedAt,
 	}
 }

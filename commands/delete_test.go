@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -244,7 +245,7 @@ func TestRetry_DeletedSend(t *testing.T) {
 	}
 	w.ingest(text("a", "two"), "")
 	name := stream.Name(stream.Ingestion, send.IngestionID)
-	meta := event.Meta{CommandID: uuid.New()}
+	meta := event.NewMeta("test", time.Now())
 	failed := ingestion.Failed{ProjectID: w.call.Principal.Project.ID, Code: ingestion.Internal}
 	if _, err := w.log.Append(t.Context(), name, 1, meta, failed); err != nil {
 		t.Fatal(err)

@@ -87,7 +87,7 @@ func (w *fixture) eraser() *erasure.Eraser {
 		Streams: erasure.Streams{
 			Journal: w.log.Journal,
 			Logger:  w.log.Logger,
-		}, Deletions: nothingSearchable{}, Authors: w.log,
+		}, Deletions: nothingSearchable{}, Authors: w.log, Now: time.Now,
 	}
 }
 

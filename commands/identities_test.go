@@ -7,8 +7,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
-
-	"github.com/google/uuid"
+	"time"
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/event"
@@ -157,7 +156,7 @@ func TestPatchIdentity_RecordStoredBeyondTheLimits(t *testing.T) {
 		ProjectID: w.call.Principal.Project.ID,
 		Record:    identity.Record{Identity: "ana", Traits: identity.Traits{Inline: many}},
 	}
-	name, meta := stream.Name(stream.Identity, w.recordID("ana")), event.Meta{CommandID: uuid.New()}
+	name, meta := stream.Name(stream.Identity, w.recordID("ana")), event.NewMeta("test", time.Now())
 	if _, err := w.log.Append(t.Context(), name, eventstore.NoStream, meta, stored); err != nil {
 		t.Fatal(err)
 	}

@@ -168,7 +168,8 @@ func (m *Metering) append(ctx context.Context, c work.Charge) (eventstore.Positi
 				return err
 			}
 		}
-		done, err := m.Journal.Append(ctx, name, last, event.Meta{CommandID: c.FlushID, Principal: "metering"}, charged)
+		meta := event.Meta{CommandID: c.FlushID, Principal: "metering", At: charged.At}
+		done, err := m.Journal.Append(ctx, name, last, meta, charged)
 		position = done.Position
 		return err
 	})

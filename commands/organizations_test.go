@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -32,7 +33,7 @@ func (w *fixture) bootstrapped() {
 // given appends the events that a test starts from to an empty stream.
 func (w *fixture) given(name string, events ...event.Event) {
 	w.t.Helper()
-	meta := event.Meta{CommandID: uuid.New()}
+	meta := event.NewMeta("test", time.Now())
 	if _, err := w.log.Append(w.t.Context(), name, eventstore.NoStream, meta, events...); err != nil {
 		w.t.Fatal(err)
 	}

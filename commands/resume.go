@@ -93,14 +93,9 @@ func (l *Journal) abandon(ctx context.Context, id uuid.UUID, now time.Time) erro
 	_, err := runDecision(ctx, l, decision[ingestion.State]{
 		stream: name, read: folded[ingestion.State](l, name), tries: &backoff.Tries{},
 		decide: func(_ context.Context, send ingestion.State) ([]event.Event, error) { return send.Abandon(now), nil },
-		meta:   func() event.Meta { return finisherMeta(id) },
+		meta:   func() event.Meta { return event.NewMeta("finisher", now).Of(id) },
 	})
 	return err
-}
-
-// finisherMeta is the metadata of what the finisher appends about an operation.
-func finisherMeta(operation uuid.UUID) event.Meta {
-	return event.Meta{CommandID: uuid.New(), Principal: "finisher", CorrelationID: operation}
 }
 
 // ResumeDeletion completes the fan-out of a committed deletion that its process left, and returns

@@ -2,6 +2,7 @@ package commands_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -33,7 +34,7 @@ func TestRetainFacts_AuthorsByRecordID(t *testing.T) {
 		Name:      "Default",
 		Namespace: stored,
 	}
-	meta := event.Meta{CommandID: uuid.New()}
+	meta := event.NewMeta("test", time.Now())
 	if _, err := w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, meta, created); err != nil {
 		t.Fatal(err)
 	}

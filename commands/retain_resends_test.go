@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -127,7 +128,7 @@ func TestRetainFacts_ManyMemories(t *testing.T) {
 	at := eventstore.NoStream
 	name := stream.Name(stream.Memory, dataPoint)
 	for part := range slices.Chunk(events, 5) {
-		done, err := w.log.Append(t.Context(), name, at, event.Meta{CommandID: uuid.New()}, part...)
+		done, err := w.log.Append(t.Context(), name, at, event.NewMeta("test", time.Now()), part...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -36,7 +37,7 @@ func TestScan_PageAtATime(t *testing.T) {
 		many = append(many, audience.Recomputed{ProjectID: w.call.Principal.Project.ID})
 	}
 	name := "audiences-" + uuid.NewString()
-	meta := event.Meta{CommandID: uuid.New()}
+	meta := event.NewMeta("test", time.Now())
 	if _, err := w.log.Append(t.Context(), name, eventstore.NoStream, meta, many...); err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func TestGoldenPayloads_EveryEventDecodes(t *testing.T) {
 			if path := zeroField(reflect.ValueOf(fact).Elem(), ""); path != "" {
 				t.Errorf("the golden payload does not set %s", path)
 			}
-			again, err := codec.Encode(fact, 0, event.Meta{CommandID: uuid.NameSpaceOID})
+			again, err := codec.Encode(fact, 0, event.Meta{CommandID: uuid.NameSpaceOID, At: time.Unix(1, 0)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -107,7 +107,7 @@ func canonical(t *testing.T, payload []byte) any {
 func writeGolden(t *testing.T, codec *eventstore.Codec, fact event.Event) []byte {
 	t.Helper()
 	fill(reflect.ValueOf(fact).Elem(), "", new(int64))
-	stored, err := codec.Encode(fact, 0, event.Meta{CommandID: uuid.NameSpaceOID})
+	stored, err := codec.Encode(fact, 0, event.Meta{CommandID: uuid.NameSpaceOID, At: time.Unix(1, 0)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ import (
 var (
 	owner, command, projectID = uuid.New(), uuid.New(), uuid.New()
 	deadline                  = time.Date(2026, 11, 6, 9, 30, 0, 123456789, time.UTC)
-	byPipeline                = event.Meta{CommandID: uuid.New(), Principal: "pipeline"}
+	byPipeline                = event.NewMeta("pipeline", time.Now())
 )
 
 // content returns bytes that are neither JSON nor UTF-8, and that do not repeat.

@@ -2,8 +2,10 @@ package eventstore
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/blob"
@@ -30,14 +32,23 @@ func NewCodec(catalog []domain.Constructor) (*Codec, error) {
 }
 
 // Encode makes the n-th event of a command ready to append. Its id derives from meta.CommandID and
-// n.
+// n, its salt is random: to repeat an append, send what was encoded, and do not encode again. The
+// time of meta must be set.
+//
+// A fan-out in another process encodes again under the same id. The store then keeps and answers
+// what it has, and so does the fan-out.
 func (c *Codec) Encode(e event.Event, n int, meta event.Meta) (Proposed, error) {
-	meta.Schema = event.MetaSchema
+	if meta.At.IsZero() {
+		return Proposed{}, fmt.Errorf("encode %s: its metadata has no time", e.EventType())
+	}
+	meta.Schema, meta.At = event.MetaSchema, meta.At.UTC().Truncate(time.Microsecond)
 	details, err := marshal(meta)
 	if err != nil {
 		return Proposed{}, fmt.Errorf("encode metadata of %s: %w", e.EventType(), err)
 	}
-	p := Proposed{ID: event.ID(meta.CommandID, n), Type: e.EventType(), Meta: details}
+	var salt [event.SaltSize]byte
+	_, _ = rand.Read(salt[:]) // never fails
+	p := Proposed{ID: event.ID(meta.CommandID, n), Type: e.EventType(), Meta: event.WithSalt(details, salt)}
 	if chunk, raw := e.(blob.Chunk); raw {
 		p.Data = chunk.Data
 		return p, nil

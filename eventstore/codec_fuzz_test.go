@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -20,7 +21,7 @@ import (
 // encodeAgain encodes a decoded event. Every event that can be decoded can be encoded.
 func encodeAgain(t *testing.T, codec *eventstore.Codec, e event.Event) eventstore.Proposed {
 	t.Helper()
-	p, err := codec.Encode(e, 0, event.Meta{CommandID: uuid.Nil})
+	p, err := codec.Encode(e, 0, event.Meta{CommandID: uuid.Nil, At: time.Unix(1, 0)})
 	if err != nil {
 		t.Fatalf("%s was decoded and cannot be encoded: %v", e.EventType(), err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -37,7 +38,7 @@ func newNamed() event.Event { return new(named) }
 
 func TestEncode_UnknownName(t *testing.T) {
 	codec := codecOf(t, []domain.Constructor{newNamed})
-	if _, err := codec.Encode(&project.KeyRevoked{}, 0, event.Meta{}); err == nil {
+	if _, err := codec.Encode(&project.KeyRevoked{}, 0, event.NewMeta("test", time.Now())); err == nil {
 		t.Error("a name that the catalogue does not hold was encoded")
 	}
 }
@@ -86,20 +87,75 @@ func TestDecodeRecorded_Errors(t *testing.T) {
 	}
 }
 
-func TestEncodeAll_DeterministicIDs(t *testing.T) {
+// withoutSalt cuts the salt out of the metadata of encoded events, and returns the salts.
+func withoutSalt(
+	t *testing.T, proposed []eventstore.Proposed,
+) (rest []eventstore.Proposed, salts [][event.SaltSize]byte) {
+	t.Helper()
+	for _, p := range proposed {
+		meta, salt, err := event.SplitSalt(p.Meta)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Meta = meta
+		rest, salts = append(rest, p), append(salts, salt)
+	}
+	return rest, salts
+}
+
+func TestEncode_Metadata(t *testing.T) {
+	codec := codecOf(t, []domain.Constructor{newNamed})
+	meta := event.Meta{
+		RequestID: uuid.UUID{1}, CommandID: uuid.UUID{2}, Principal: "key:<1>", CausationID: uuid.UUID{3}, CorrelationID: uuid.UUID{4},
+		At: time.Date(2026, 11, 5, 10, 30, 0, 1999, time.FixedZone("", 3600)),
+	}
+	for _, e := range []event.Event{&named{}, blob.Chunk{Data: []byte{0xff}}} {
+		p, err := codec.Encode(e, 0, meta)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest, _ := withoutSalt(t, []eventstore.Proposed{p})
+		want := `{"requestId":"01000000-0000-0000-0000-000000000000","commandId":"02000000-0000-0000-0000-000000000000",` +
+			`"principal":"key:<1>","$causationId":"03000000-0000-0000-0000-000000000000",` +
+			`"$correlationId":"04000000-0000-0000-0000-000000000000","schema":1,"at":"2026-11-05T09:30:00.000001Z"}`
+		if diff := cmp.Diff(want, string(rest[0].Meta)); diff != "" {
+			t.Errorf("metadata (-want +got):\n%s", diff)
+		}
+		f := codec.DecodeRecorded(eventstore.Recorded{Type: p.Type, Data: p.Data, Meta: p.Meta})
+		decoded := meta
+		decoded.Schema, decoded.At = event.MetaSchema, time.Date(2026, 11, 5, 9, 30, 0, 1000, time.UTC)
+		if diff := cmp.Diff(decoded, f.Details); f.Err != nil || diff != "" {
+			t.Errorf("decoded, %v: %s", f.Err, diff)
+		}
+	}
+	if _, err := codec.Encode(&named{}, 0, event.Meta{CommandID: uuid.New()}); err == nil {
+		t.Error("metadata without a time was encoded")
+	}
+}
+
+// Encoded twice, the events of a command have the same ids and the same bytes but for the salts.
+func TestEncodeAll_DeterministicButForTheSalts(t *testing.T) {
 	codec := codecOf(t, domain.Catalog)
-	meta := event.Meta{CommandID: uuid.New(), Principal: "pipeline"}
+	meta := event.NewMeta("pipeline", time.Now())
 	events := []event.Event{&project.Archived{}, &project.Archived{}, blob.Chunk{Data: []byte{0xff}}}
-	first, err := codec.EncodeAll(events, meta)
-	if err != nil {
-		t.Fatal(err)
+	encode := func() []eventstore.Proposed {
+		proposed, err := codec.EncodeAll(events, meta)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return proposed
 	}
-	again, err := codec.EncodeAll(events, meta)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first, salts := withoutSalt(t, encode())
+	again, more := withoutSalt(t, encode())
 	if diff := cmp.Diff(first, again); diff != "" {
 		t.Error(diff)
+	}
+	drawn := map[[event.SaltSize]byte]bool{}
+	for _, salt := range append(salts, more...) {
+		if drawn[salt] || salt == ([event.SaltSize]byte{}) {
+			t.Errorf("salt %x was drawn twice, or not at all", salt)
+		}
+		drawn[salt] = true
 	}
 	meta.CommandID = uuid.New()
 	other, err := codec.EncodeAll(events, meta)
@@ -121,7 +177,7 @@ func TestCodec_TextIsUnchanged(t *testing.T) {
 	codec := codecOf(t, domain.Catalog)
 	rapid.Check(t, func(t *rapid.T) {
 		want := &project.KeyCreated{Name: rapid.String().Draw(t, "name"), Hash: "<&>\u2028"}
-		p, err := codec.Encode(want, 0, event.Meta{CommandID: uuid.New()})
+		p, err := codec.Encode(want, 0, event.NewMeta("test", time.Now()))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
@@ -19,7 +20,7 @@ func (s Streams) RecordCleaned(ctx context.Context, t Tombstoned, now time.Time)
 	name := stream.Name(stream.Deletion, t.ID)
 	// Tombstone checked the rest of the state, which may be big.
 	state := deletion.State{Events: int64(t.last) + 1, ProjectID: t.ProjectID}
-	_, err := s.Journal.Append(ctx, name, t.last, eraserMeta(t.ID), state.Clean(now)...)
+	_, err := s.Journal.Append(ctx, name, t.last, event.NewMeta(finisherName, now).Of(t.ID), state.Clean(now)...)
 	if errors.Is(err, eventstore.ErrConflict) {
 		return nil
 	}
@@ -41,7 +42,7 @@ func (s Streams) RecordCleared(ctx context.Context, r work.Removal, now time.Tim
 			return err
 		}
 		cleared := identity.Cleared{ProjectID: r.ProjectID, Removal: int64(r.Revision), ClearedAt: now}
-		_, err = s.Journal.Append(ctx, name, last, eraserMeta(r.IdentityID), cleared)
+		_, err = s.Journal.Append(ctx, name, last, event.NewMeta(finisherName, now).Of(r.IdentityID), cleared)
 		return err
 	})
 }

@@ -32,7 +32,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/internal/work"
@@ -169,9 +168,4 @@ func (e *Eraser) waitHead(ctx context.Context, projections ...string) error {
 		}
 		return e.Progress.Wait(ctx, head, projections...)
 	})
-}
-
-// eraserMeta is the metadata of an event about a deletion or an identity.
-func eraserMeta(subject uuid.UUID) event.Meta {
-	return event.Meta{CommandID: uuid.New(), Principal: finisherName, CorrelationID: subject}
 }

@@ -131,7 +131,7 @@ func (e *Eraser) appendFacts(
 	for i, p := range parts {
 		events[i] = p
 	}
-	proposed, err := e.Journal.Codec.EncodeAll(events, eraserMeta(deletionID))
+	proposed, err := e.Journal.Codec.EncodeAll(events, event.NewMeta(finisherName, e.Now()).Of(deletionID))
 	if err != nil {
 		return at, err
 	}

@@ -250,8 +250,7 @@ func (p *People) read(ctx context.Context, id uuid.UUID) (s personState, err err
 func (p *People) record(
 	ctx context.Context, person erasures.Person, s personState, by string, e event.Event,
 ) error {
-	meta := eraserMeta(person.ID)
-	meta.Principal = by
+	meta := event.NewMeta(by, p.Now()).Of(person.ID)
 	_, err := p.Journal.Append(ctx, stream.Name(stream.Erasure, person.ID), eventstore.Revision(s.Events-1), meta, e)
 	if errors.Is(err, eventstore.ErrConflict) {
 		return nil

@@ -38,7 +38,7 @@ func removed(t *testing.T) (*mute, erasure.Streams, work.Removal) {
 	log := eventstore.Journal{Store: store, Codec: codec}
 	r := work.Removal{ProjectID: uuid.New(), IdentityID: uuid.New(), Revision: 1}
 	name := stream.Name(stream.Identity, r.IdentityID)
-	if _, err := log.Append(t.Context(), name, eventstore.NoStream, event.Meta{CommandID: uuid.New()},
+	if _, err := log.Append(t.Context(), name, eventstore.NoStream, event.NewMeta("test", time.Now()),
 		identity.Appeared{ProjectID: r.ProjectID, Identity: "ana"}, identity.Removed{ProjectID: r.ProjectID}); err != nil {
 		t.Fatal(err)
 	}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
@@ -62,7 +60,7 @@ func (w *Worker) derive(ctx context.Context, item work.Item) (res result, err er
 func (w *Worker) try(ctx context.Context, item work.Item, mustRead bool) (result, error) {
 	a := attempt{
 		item: item, stream: stream.Name(stream.Memory, item.DataPoint), at: eventstore.NoStream, number: 1,
-		meta: event.Meta{CommandID: uuid.New(), Principal: "pipeline", CorrelationID: item.IngestionID},
+		meta: event.NewMeta("pipeline", w.Now()).Of(item.IngestionID),
 		res:  result{dataPoint: item.DataPoint},
 	}
 	if item.MemoryHead != nil {
@@ -88,7 +86,7 @@ func (w *Worker) try(ctx context.Context, item work.Item, mustRead bool) (result
 		if err != nil {
 			return a.res, err
 		}
-		a.meta.CommandID = uuid.New()
+		a.meta = event.NewMeta("pipeline", w.Now()).Of(item.IngestionID)
 	}
 	outcome, backoff, err := w.work(ctx, &a)
 	if outcome == nil || err != nil {

@@ -166,7 +166,7 @@ func TestRetry_AttemptWasCutOff(t *testing.T) {
 		ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Revision: 2, Attempt: 1,
 		StartedAt: at,
 	}
-	meta := event.Meta{CommandID: uuid.New()}
+	meta := event.NewMeta("test", time.Now())
 	if _, err := b.Journal.Append(t.Context(), stream.Name(stream.Memory, b.item.DataPoint),
 		facts[len(facts)-1].Revision, meta, cut); err != nil {
 		t.Fatal(err)
@@ -210,7 +210,7 @@ func TestAttempts_CrashLoop(t *testing.T) {
 			ProjectID: b.item.ProjectID, IngestionID: b.item.IngestionID, Revision: 1,
 			Attempt: n + 1, StartedAt: at,
 		}
-		proposed, err := b.Journal.Codec.Encode(started, 0, event.Meta{CommandID: uuid.New()})
+		proposed, err := b.Journal.Codec.Encode(started, 0, event.NewMeta("test", time.Now()))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -190,7 +190,7 @@ func (c *Confirmer) endEvent(send work.Send, searchable eventstore.Position, ind
 // position is 0.
 func (c *Confirmer) end(ctx context.Context, send work.Send, e event.Event) (eventstore.Position, error) {
 	name := stream.Name(stream.Ingestion, send.IngestionID)
-	meta := event.Meta{CommandID: uuid.New(), Principal: "pipeline", CorrelationID: send.IngestionID}
+	meta := event.NewMeta("pipeline", c.Now()).Of(send.IngestionID)
 	at := eventstore.NoStream // a single send without an idempotency key has no stream before its end
 	for {
 		done, err := c.Journal.Append(ctx, name, at, meta, e)

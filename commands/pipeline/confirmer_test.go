@@ -303,7 +303,7 @@ func TestConfirmer_FailureOfAnEarlierRound(t *testing.T) {
 		t.Helper()
 		last, _, err := b.Journal.Last(t.Context(), streamOf(send))
 		if err == nil {
-			_, err = b.Journal.Append(t.Context(), streamOf(send), last.Revision, event.Meta{CommandID: uuid.New()},
+			_, err = b.Journal.Append(t.Context(), streamOf(send), last.Revision, event.NewMeta("test", time.Now()),
 				ingestion.Retried{ProjectID: send.ProjectID, Round: round})
 		}
 		if err != nil {

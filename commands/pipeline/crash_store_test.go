@@ -3,7 +3,12 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"sync"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/eventstore"
 )
 
@@ -82,4 +87,46 @@ func (s serial) Truncate(ctx context.Context, name string, before eventstore.Rev
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
 	return s.victim.Truncate(ctx, name, before)
+}
+
+// repeats is a store that checks what is appended again under the id of an event: the same bytes but
+// for the salt. So a fan-out that runs again in another process is answered by what the first one
+// stored, and nothing of it is lost.
+type repeats struct {
+	eventstore.Store
+	w *harness
+}
+
+// sentKey is an event of a stream; a blob may have the ids of the event that refers to it.
+type sentKey struct {
+	stream string
+	id     uuid.UUID
+}
+
+// sent are the events that were appended, without their salts.
+type sent struct {
+	mu     sync.Mutex
+	events map[sentKey]eventstore.Proposed
+	// again counts those that were encoded and appended again.
+	again int
+}
+
+func (r repeats) Append(ctx context.Context, name string, expected eventstore.Revision,
+	events []eventstore.Proposed,
+) (eventstore.Appended, error) {
+	r.w.sent.mu.Lock()
+	for _, e := range events {
+		rest, salt, err := event.SplitSalt(e.Meta)
+		if err != nil {
+			r.w.t.Errorf("%s is appended to %s without a salt: %s", e.Type, name, e.Meta)
+		}
+		before, repeated := r.w.sent.events[sentKey{name, e.ID}]
+		if e.Meta = rest; !repeated {
+			r.w.sent.events[sentKey{name, e.ID}] = e
+		} else if r.w.sent.again++; !cmp.Equal(before, e) {
+			r.w.t.Errorf("%s is appended to %s again with other bytes (%x): %s", e.Type, name, salt, cmp.Diff(before, e))
+		}
+	}
+	r.w.sent.mu.Unlock()
+	return r.Store.Append(ctx, name, expected, events)
 }

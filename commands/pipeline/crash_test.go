@@ -84,7 +84,7 @@ func (s *scene) remove(ids ...string) {
 func (s *scene) remember(id string, ordinal int, inBlob bool) {
 	s.t.Helper()
 	point := stream.DataPointID(s.call.Principal.Project.Namespace, id)
-	name, meta := stream.Name(stream.DataPoint, point), event.Meta{CommandID: uuid.New()}
+	name, meta := stream.Name(stream.DataPoint, point), event.NewMeta("test", time.Now())
 	last, _, err := s.log.Last(s.t.Context(), name)
 	s.must(err)
 	_, standing, _ := datapoint.SendOf(last.Event)
@@ -196,7 +196,7 @@ func operations() []operation {
 		}, act: finish},
 		{name: "retry", method: "Retry", prepare: func(s *scene) {
 			known(s)
-			_, err := s.log.Append(s.t.Context(), stream.Name(stream.Ingestion, s.send), 1, event.Meta{CommandID: uuid.New()},
+			_, err := s.log.Append(s.t.Context(), stream.Name(stream.Ingestion, s.send), 1, event.NewMeta("test", time.Now()),
 				ingestion.Failed{ProjectID: s.call.Principal.Project.ID, Code: ingestion.ModelUnavailable, FailedAt: at})
 			s.must(err)
 		}, act: func(s *scene, c *commands.Service, _ *Finisher) error { return c.Retry(s.t.Context(), s.call, s.send) }},
@@ -265,7 +265,7 @@ func (w *harness) begin(op operation) *scene {
 
 // services are the commands and the finisher over a store, with a clock on which every deadline of the test is over.
 func (w *harness) services(store eventstore.Store) (*commands.Service, *Finisher) {
-	log := commands.NewJournal(store, w.log.Codec, w.log.Logger)
+	log := commands.NewJournal(repeats{store, w}, w.log.Codec, w.log.Logger)
 	log.Now, log.Namespaces = func() time.Time { return at }, w.log.Namespaces
 	later := func() time.Time { return at.Add(blob.Keep + time.Minute) }
 	return commands.New(commands.Config{
@@ -359,6 +359,9 @@ func TestOperations_CrashAfterEachAppend(t *testing.T) {
 				t.Error("it writes nothing")
 			}
 		})
+	}
+	if w.sent.again == 0 {
+		t.Error("nothing was appended again under the id of an event")
 	}
 	for _, kind := range []string{
 		"memories.memories {", "memories.edges {", "memories.captured {",

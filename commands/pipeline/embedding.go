@@ -7,8 +7,6 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/google/uuid"
-
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/memory"
@@ -175,10 +173,10 @@ func (e *Embedder) store(ctx context.Context, by Vectors, pending *embedding) (e
 	at := pending.at
 	var last eventstore.Position
 	for i, vectors := range parts {
-		meta := event.Meta{CommandID: uuid.New(), Principal: "pipeline"}
-		done, err := e.Journal.Append(ctx, name, at, meta, memory.Embedded{
+		now := e.Now()
+		done, err := e.Journal.Append(ctx, name, at, event.NewMeta("pipeline", now), memory.Embedded{
 			ProjectID: pending.ProjectID, Revision: pending.Revision, Model: by.Name(), Dims: dims,
-			Part: i + 1, Parts: len(parts), Vectors: vectors, EmbeddedAt: e.Now(),
+			Part: i + 1, Parts: len(parts), Vectors: vectors, EmbeddedAt: now,
 		})
 		if errors.Is(err, eventstore.ErrConflict) || errors.Is(err, eventstore.ErrDeleted) {
 			return 0, nil

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -87,7 +88,7 @@ func (w *harness) sendAndErase() (guesses, stages map[string]string) {
 	must(err)
 	project := w.call.Principal.Project
 	_, err = w.log.Append(ctx, stream.UsageName(project.ID, "2026-11"), eventstore.NoStream,
-		event.Meta{CommandID: uuid.New()},
+		event.NewMeta("test", time.Now()),
 		metering.Charged{
 			ProjectID: project.ID, FlushID: uuid.New(), Month: "2026-11",
 			Seen: []metering.Seen{{IdentityID: stream.IdentityID(project.Namespace, mail), At: at}}, At: at,

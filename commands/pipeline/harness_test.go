@@ -64,6 +64,7 @@ type harness struct {
 	// clock is the finisher's; folder holds the files of the log and of the index.
 	clock  *clock
 	folder string
+	sent   sent
 }
 
 // nobodySeen reports that nobody recalled.
@@ -135,6 +136,7 @@ func idleHarnessOver(t *testing.T, folder string, store eventstore.Store, log sc
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	w := &harness{t: t, db: pgtest.Database(t), clock: &clock{}, folder: folder, store: store}
+	w.sent.events = map[sentKey]eventstore.Proposed{}
 	codec := eventstoretest.Codec(t)
 	w.log = commands.NewJournal(w.store, codec, quiet)
 	w.log.Now = w.clock.now
@@ -143,7 +145,7 @@ func idleHarnessOver(t *testing.T, folder string, store eventstore.Store, log sc
 	w.index, err = bleve.Open(filepath.Join(folder, "index"), bleve.Options{})
 	runtest.Must(t, err)
 	nodetest.CloseAtEnd(t, w.index)
-	_, err = w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, event.Meta{CommandID: uuid.New()},
+	_, err = w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, event.NewMeta("test", time.Now()),
 		registry.LogOpened{LogID: uuid.New(), OpenedAt: at})
 	runtest.Must(t, err)
 	runtime, err := runner.New(runner.Config{
@@ -233,7 +235,7 @@ func (w *harness) openProject() {
 	project.ID, project.Namespace = uuid.New(), namespace
 	last, _, err := w.log.Last(w.t.Context(), stream.Registry)
 	if err == nil {
-		_, err = w.log.Append(w.t.Context(), stream.Registry, last.Revision, event.Meta{CommandID: uuid.New()},
+		_, err = w.log.Append(w.t.Context(), stream.Registry, last.Revision, event.NewMeta("test", time.Now()),
 			registry.ProjectCreated{
 				ProjectID: project.ID, Number: 1, Slug: project.ID.String(), Namespace: stored,
 				CreatedAt: at,

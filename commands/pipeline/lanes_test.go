@@ -50,6 +50,19 @@ func newLanes(queue counted, closed bool) *Worker {
 	return w
 }
 
+func TestWorker_Paused(t *testing.T) {
+	paused := true
+	w := newLanes(counted{work.LaneLive: 1}, false)
+	w.Paused = func() bool { return paused }
+	if items := w.leaseRound(t.Context()); len(items) != 0 {
+		t.Errorf("%d items are leased meanwhile", len(items))
+	}
+	paused = false
+	if items := w.leaseRound(t.Context()); len(items) != 1 {
+		t.Errorf("%d items are leased after it, want 1", len(items))
+	}
+}
+
 func inLanes(items []work.Item) (live, bulk int, liveFirst bool) {
 	liveFirst = true
 	for _, i := range items {

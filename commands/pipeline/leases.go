@@ -97,9 +97,12 @@ func (w *Worker) renewOnce(ctx context.Context) error {
 	return w.Queue.Extend(ctx, w.Holder, dataPoints, now.Add(leaseDuration))
 }
 
-// lease leases the next items of a lane. Only one goroutine may call it. If the queue cannot be read, it
-// logs that and returns none.
+// lease leases the next items of a lane, none while it is paused. Only one goroutine may call it. If the queue cannot
+// be read, it logs that and returns none.
 func (w *Worker) lease(ctx context.Context, lane work.Lane, size int) (items []work.Item) {
+	if w.Paused != nil && w.Paused() {
+		return nil
+	}
 	err := panics.Call(ctx, w.Logger, "lease of items panicked", func() (err error) {
 		now, next := w.Now(), w.nextLive
 		if lane == work.LaneBulk {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -106,7 +107,7 @@ func TestDerive_HeadOfTheWorkList(t *testing.T) {
 			b.item.Text = &work.Text{Content: "Ana likes coffee", OccurredAt: at}
 			name := stream.Name(stream.Memory, b.item.DataPoint)
 			for i, e := range tt.stored {
-				_, err := b.Journal.Append(t.Context(), name, eventstore.Revision(i-1), event.Meta{CommandID: uuid.New()}, e(b))
+				_, err := b.Journal.Append(t.Context(), name, eventstore.Revision(i-1), event.NewMeta("test", time.Now()), e(b))
 				if err != nil {
 					t.Fatal(err)
 				}

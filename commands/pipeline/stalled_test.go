@@ -155,7 +155,7 @@ func TestSweep_BlobOfAnErasedDataPoint(t *testing.T) {
 func (w *harness) orphan(owner uuid.UUID, text string, holds ...uuid.UUID) {
 	w.t.Helper()
 	_, err := w.log.WriteBlob(w.t.Context(), owner, uuid.New(), w.call.Principal.Project.ID, at.Add(blob.Keep),
-		event.Meta{}, []byte(text), holds...)
+		event.NewMeta("test", time.Now()), []byte(text), holds...)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -105,7 +105,7 @@ func (s *story) deleteSend() {
 // derive stores memories in a blob; now and then the worker dies before it refers to it.
 func (s *story) derive() {
 	point := stream.DataPointID(s.call.Principal.Project.Namespace, s.name())
-	project, meta := s.call.Principal.Project.ID, event.Meta{CommandID: uuid.New()}
+	project, meta := s.call.Principal.Project.ID, event.NewMeta("test", time.Now())
 	ref, err := s.log.WriteBlob(s.t.Context(), point, meta.CommandID, project, s.clock.now().Add(blob.Keep), meta,
 		[]byte("[]"))
 	s.must(err)

@@ -224,7 +224,7 @@ func TestRetry_CrossesADeletion(t *testing.T) {
 	name := stream.Name(stream.Ingestion, id)
 	say := func(at eventstore.Revision, e event.Event) {
 		t.Helper()
-		if _, err := w.log.Append(t.Context(), name, at, event.Meta{CommandID: uuid.New()}, e); err != nil {
+		if _, err := w.log.Append(t.Context(), name, at, event.NewMeta("test", time.Now()), e); err != nil {
 			t.Fatal(err)
 		}
 	}

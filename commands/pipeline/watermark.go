@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/pipeline"
 	"github.com/annals-project/annals/domain/stream"
@@ -80,7 +78,7 @@ func (c *Confirmer) advanceWatermark(
 	// Sends wait before the last watermark only if that event was set aside.
 	upTo = max(upTo, c.watermark.upTo)
 	e := pipeline.Searchable{Position: uint64(upTo), SearchableAt: now}
-	meta := event.Meta{CommandID: uuid.New(), Principal: "pipeline"}
+	meta := event.NewMeta("pipeline", now)
 	done, err := c.Journal.Append(ctx, stream.Pipeline, c.watermark.revision, meta, e)
 	if err != nil {
 		c.watermark.known = false

@@ -64,6 +64,8 @@ type Worker struct {
 	LoadGauge loadGauge
 	// Age returns how long the oldest live item has waited.
 	Age func() time.Duration
+	// Paused reports whether no item is to be leased at the moment. Nil never does.
+	Paused func() bool
 	// Pace holds up items of batches while projections lag. Nil never does.
 	Pace *commands.BatchPace
 	// Slow is true if the extractor mostly waits for a remote model: no item then waits for another

@@ -143,7 +143,11 @@ func TestRules(t *testing.T) {
 		"any of no conditions":     {audience.Rule{Match: either}, false},
 		"an operator that is none": {audience.Rule{Match: all, Conditions: []audience.Condition{{Trait: "team", Operator: "like"}}}, false},
 	} {
-		if got := c.rule.Matches(ana); got != c.want {
+		var m audience.Matcher
+		if err := m.Add(uuid.New(), audience.Compile(uuid.Nil, c.rule)); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(m.Reached(audience.TraitKeysOf(uuid.Nil, ana))) == 1; got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

@@ -1,7 +1,5 @@
 package audience
 
-import "slices"
-
 // Match is whether all conditions of a rule must hold, or any.
 type Match string
 
@@ -36,30 +34,4 @@ type Condition struct {
 	Trait    string   `json:"trait"`
 	Operator Operator `json:"operator"`
 	Values   []string `json:"values"`
-}
-
-// Matches reports whether an identity with these traits belongs to the audience.
-func (r Rule) Matches(traits map[string]string) bool {
-	for _, c := range r.Conditions {
-		if c.matches(traits) != (r.Match == MatchAll) {
-			return r.Match == MatchAny
-		}
-	}
-	return r.Match == MatchAll && len(r.Conditions) > 0
-}
-
-func (c Condition) matches(traits map[string]string) bool {
-	value, exists := traits[c.Trait]
-	switch c.Operator {
-	case Exists:
-		return exists
-	case DoesNotExist:
-		return !exists
-	case Is, IsOneOf:
-		return exists && slices.Contains(c.Values, value)
-	case IsNot, IsNotOneOf:
-		return exists && !slices.Contains(c.Values, value)
-	default:
-		return false
-	}
 }

@@ -1,7 +1,11 @@
-// Package event defines a stored event: a past-tense struct with a stored name.
+// Package event defines a stored event: a past-tense struct with a stored name, and its metadata.
 package event
 
-import "github.com/google/uuid"
+import (
+	"time"
+
+	"github.com/google/uuid"
+)
 
 // Event is a fact. It is a plain struct of the package of its aggregate, it is encoded as JSON, and
 // its EventType is the name it is stored under, "aggregate.verb-phrase.vN", which never changes.
@@ -16,7 +20,8 @@ type OfProject interface {
 	Project() uuid.UUID
 }
 
-// Meta is stored with every event: its principal, request and command, and its cause.
+// Meta is stored with every event: its principal, request and command, its cause and its time. In the
+// store a salt follows it (WithSalt), which differs for each event.
 type Meta struct {
 	// RequestID is the X-Request-Id of the request that caused the event, or zero for background work.
 	RequestID uuid.UUID `json:"requestId,omitzero"`
@@ -31,10 +36,24 @@ type Meta struct {
 	CorrelationID uuid.UUID `json:"$correlationId,omitzero"`
 	// Schema is the version of this metadata.
 	Schema int `json:"schema"`
+	// At is the time of the command, in UTC, at microsecond precision: when the call was received, or
+	// the clock of the background work. The store's own clock counts for nothing.
+	At time.Time `json:"at"`
 }
 
 // MetaSchema is the current version of Meta.
 const MetaSchema = 1
+
+// NewMeta returns the metadata of a new command of a principal that no call caused.
+func NewMeta(principal string, at time.Time) Meta {
+	return Meta{CommandID: uuid.New(), Principal: principal, At: at}
+}
+
+// Of returns the metadata of a command about an operation: its send, deletion or identity.
+func (m Meta) Of(operation uuid.UUID) Meta {
+	m.CorrelationID = operation
+	return m
+}
 
 // ID derives the id of the n-th event of a command, so that a repeated append is recognised by the
 // store instead of being stored twice.

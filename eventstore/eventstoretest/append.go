@@ -58,6 +58,17 @@ var appendTests = []test{
 		}
 		b.same(name, 0, b.all(name), append(first, second...))
 	}},
+	{"repeated with other bytes keeps the first ones", func(b *fixture) {
+		name, stored := b.stream(), events(2)
+		one, again := b.append(name, eventstore.NoStream, stored...), slices.Clone(stored)
+		for i := range again {
+			again[i].Data, again[i].Meta = []byte(`{"again":true}`), []byte(`{"schema":1,"again":true}`)
+		}
+		if done := b.append(name, eventstore.NoStream, again...); done != one {
+			b.Errorf("answered %+v, then %+v", one, done)
+		}
+		b.same(name, 0, b.all(name), stored)
+	}},
 	{"repeated in part", func(b *fixture) {
 		name, stored := b.stream(), events(4)
 		b.append(name, eventstore.NoStream, stored...)

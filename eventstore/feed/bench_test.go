@@ -32,7 +32,7 @@ func accepted(b testing.TB, codec *eventstore.Codec) eventstore.Proposed {
 			SourceID: "bench", Revision: 1, LastNumber: 1, Content: strings.Repeat("0", 64), OccurredAt: later, IngestionID: uuid.New(),
 		}},
 		Body: datapoint.Body{Content: datapoint.Text{Inline: strings.Repeat("memory ", 43)}},
-	}, 0, event.Meta{CommandID: uuid.New(), RequestID: uuid.New(), Principal: "key:bench"})
+	}, 0, event.NewMeta("key:bench", time.Now()))
 	if err != nil {
 		b.Fatal(err)
 	}

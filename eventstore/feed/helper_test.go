@@ -84,7 +84,7 @@ func (r *fixture) setCheckpoint(topic string, at eventstore.Position) {
 // proposed is an event that bears a number.
 func (r *fixture) proposed(n int) eventstore.Proposed {
 	r.Helper()
-	p, err := r.codec.Encode(&project.KeyCreated{Name: fmt.Sprint(n)}, 0, event.Meta{CommandID: uuid.New()})
+	p, err := r.codec.Encode(&project.KeyCreated{Name: fmt.Sprint(n)}, 0, event.NewMeta("test", time.Now()))
 	if err != nil {
 		r.Fatal(err)
 	}

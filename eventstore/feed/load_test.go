@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	meta  = event.Meta{CommandID: uuid.New()}
+	meta  = event.NewMeta("test", time.Now())
 	later = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 

@@ -77,3 +77,26 @@ func anchors(t *testing.T, root fs.FS, file string) map[string]bool {
 	}
 	return names
 }
+
+var pathInPage = regexp.MustCompile("`((?:cmd|commands|deploy|docs|domain|eventstore|internal|projections|readapi|writeapi)/[A-Za-z0-9_./-]+)`")
+
+// Every file and folder that a page for developers names is there.
+func TestPages_NameWhatIsThere(t *testing.T) {
+	root := os.DirFS("../..")
+	named := 0
+	for _, page := range []string{"ARCHITECTURE.md", "CONTRIBUTING.md", "GLOSSARY.md", "docs/design.md", "docs/how-recall-ranks.md"} {
+		text, err := fs.ReadFile(root, page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range pathInPage.FindAllStringSubmatch(string(text), -1) {
+			named++
+			if _, err := fs.Stat(root, strings.TrimSuffix(found[1], "/")); err != nil {
+				t.Errorf("%s names %s, which is not there", page, found[1])
+			}
+		}
+	}
+	if named == 0 {
+		t.Fatal("no page names a file")
+	}
+}

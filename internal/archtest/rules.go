@@ -24,7 +24,7 @@ var may = map[string][]string{
 	"commands":    {"commands", "eventstore", "domain", "internal"},
 	"projections": {"projections", "eventstore", "domain", "internal"},
 	"writeapi":    {"writeapi", "commands", "domain", "internal"},
-	"readapi":     {"readapi", "projections", "eventstore", "domain", "internal"},
+	"readapi":     {"readapi", "projections", "domain", "internal"},
 	"console":     {"console", "commands", "projections", "domain", "internal"},
 	"cmd":         {"cmd", "domain", "eventstore", "internal", "commands", "projections", "writeapi", "readapi", "console", "client"},
 }

@@ -89,7 +89,7 @@ func newInside(t *testing.T) *fixture {
 		Principal:  auth.Principal{Kind: auth.ProjectKey, KeyID: uuid.New(), OrganizationID: uuid.New(), Project: project},
 		ReceivedAt: born,
 	}
-	_, err = w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, event.Meta{CommandID: uuid.New()},
+	_, err = w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, event.NewMeta("test", time.Now()),
 		registry.LogOpened{LogID: uuid.New(), OpenedAt: born}, registry.ProjectCreated{
 			OrganizationID: w.call.Principal.OrganizationID, ProjectID: project.ID, Number: 1, Slug: project.Slug, Name: "default", Namespace: stored, CreatedAt: born,
 		})
@@ -203,7 +203,7 @@ func (w *fixture) work(p *note, end ...event.Event) {
 	events := append([]event.Event{memory.DerivationStarted{
 		ProjectID: project.ID, IngestionID: p.send, Ordinal: p.ordinal, Revision: p.revision, Attempt: 1, StartedAt: w.call.ReceivedAt,
 	}}, end...)
-	meta := event.Meta{CommandID: uuid.New(), Principal: "pipeline"}
+	meta := event.NewMeta("pipeline", time.Now())
 	if _, err := w.log.Append(w.t.Context(), name, at, meta, events...); err != nil {
 		w.t.Fatal(err)
 	}

@@ -1,6 +1,9 @@
 package httpx
 
 import (
+	"errors"
+	"net/http"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -19,6 +22,33 @@ func NewConsole(cfg Config) *Console {
 	e := NewOperation(cfg)
 	registerResource(e, auth.APIResource(cfg.URLs))
 	return &Console{e}
+}
+
+// Page writes a page of the console's address. Its error becomes a page with the status of the fault, as a panic does.
+type Page func(w http.ResponseWriter, r *http.Request) error
+
+// pageBody is the most bytes of the body of a request to a page.
+const pageBody = 64 << 10
+
+// Handle serves a page at a path, or with a path that ends in a slash at all below it. Unless the page sets other
+// headers, it loads and runs nothing, and is shown in no frame.
+func (c *Console) Handle(path string, page Page) {
+	serve := func(call echo.Context) error {
+		state, req, header := stateOf(call), call.Request(), call.Response().Header()
+		state.page, state.route.Path = true, path
+		header.Set(echo.HeaderContentSecurityPolicy, homePolicy)
+		header.Set(echo.HeaderReferrerPolicy, "no-referrer")
+		req.Body = http.MaxBytesReader(call.Response(), req.Body, pageBody)
+		err := page(call.Response(), req)
+		if _, is := errors.AsType[*http.MaxBytesError](err); is {
+			return tooLarge(pageBody)
+		}
+		return err
+	}
+	c.Any(path, serve)
+	if strings.HasSuffix(path, "/") {
+		c.Any(path+"*", serve)
+	}
 }
 
 // NewOperation makes the router of an address that operators alone reach: an answer of "not found"

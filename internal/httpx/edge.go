@@ -137,7 +137,7 @@ const slow = time.Second
 // slow with. Probes and scrapes of operators are for debugging.
 func (r *request) level(status int, took time.Duration) slog.Level {
 	switch {
-	case !r.api:
+	case !r.api && !r.page:
 		return slog.LevelDebug
 	case r.refused != nil:
 		return slog.LevelWarn

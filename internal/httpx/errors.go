@@ -99,12 +99,17 @@ func (w errorWriter) write(err error, c echo.Context) {
 	if data == nil {
 		data = map[string]any{}
 	}
+	contentType := echo.MIMEApplicationJSON
 	body, err := encode(Envelope{Code: f.Code, Status: status, DebugMessage: f.Msg, Data: data})
+	body = append(body, '\n')
+	if state.page {
+		contentType = echo.MIMETextHTMLCharsetUTF8
+		body, err = Home{Title: http.StatusText(status), Text: f.Msg + " (request " + state.id.String() + ")"}.html()
+	}
 	if err == nil {
-		body = append(body, '\n')
 		// With its length the answer is whole before the rest of the body of the request is read.
 		header.Set(echo.HeaderContentLength, strconv.Itoa(len(body)))
-		err = c.Blob(status, echo.MIMEApplicationJSON, body)
+		err = c.Blob(status, contentType, body)
 	}
 	if err != nil {
 		w.log.WarnContext(ctx, "response aborted", "requestId", state.id, "route", c.Path(), "err", err)

@@ -35,20 +35,26 @@ var home = html.Must(html.New("home").Parse(`<!doctype html>
 </html>
 `))
 
+func (page Home) html() ([]byte, error) {
+	var body bytes.Buffer
+	err := home.Execute(&body, page)
+	return body.Bytes(), err
+}
+
 // homePolicy lets the page load nothing, run nothing, and be shown in no frame.
 const homePolicy = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // RegisterHome adds a page at / to a router.
 func RegisterHome(e *echo.Echo, page Home) error {
-	var body bytes.Buffer
-	if err := home.Execute(&body, page); err != nil {
+	body, err := page.html()
+	if err != nil {
 		return err
 	}
 	e.Match([]string{http.MethodGet, http.MethodHead}, "/", func(c echo.Context) error {
 		header := c.Response().Header()
 		header.Set(echo.HeaderContentSecurityPolicy, homePolicy)
 		header.Set(echo.HeaderReferrerPolicy, "no-referrer")
-		return c.HTMLBlob(http.StatusOK, body.Bytes())
+		return c.HTMLBlob(http.StatusOK, body)
 	})
 	return nil
 }

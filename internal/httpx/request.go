@@ -26,8 +26,8 @@ const requestKey = "annals.request"
 
 // request is the state of a request at the edge.
 type request struct {
-	// api is true for a path under /api/v1; route is the requested route.
-	api        bool
+	// api is true for a path under /api/v1, page for a page of the console; route is the requested route.
+	api, page  bool
 	route      auth.Route
 	id         uuid.UUID
 	receivedAt time.Time

@@ -103,6 +103,8 @@ func (sends) Targets(context.Context, auth.Project, uuid.UUID) ([]uuid.UUID, boo
 	return nil, false, nil
 }
 
+func (sends) ProjectOf(context.Context, uuid.UUID) (uuid.UUID, bool, error) { return uuid.Nil, false, nil }
+
 func (sends) Pending(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]bool, error) {
 	return map[uuid.UUID]bool{}, nil
 }
@@ -125,7 +127,7 @@ func (h *harness) setUp(codec *eventstore.Codec) {
 		OrganizationID: uuid.New(), ProjectID: h.project.ID, Number: 1, Slug: "default", Name: "default",
 		Namespace: stored, CreatedAt: time.Unix(1, 0).UTC(),
 	}
-	meta := event.Meta{CommandID: uuid.New(), Principal: "first start"}
+	meta := event.NewMeta("first start", time.Now())
 	if _, err := h.log.Append(h.t.Context(), stream.Registry, eventstore.NoStream, meta, created); err != nil {
 		h.t.Fatal(err)
 	}
@@ -255,7 +257,7 @@ func (h *harness) derive() {
 		if !begun {
 			head = eventstore.NoStream
 		}
-		meta := event.Meta{CommandID: uuid.New(), Principal: "pipeline", CorrelationID: e.IngestionID}
+		meta := event.NewMeta("pipeline", time.Now()).Of(e.IngestionID)
 		encoded, err := memory.Encode(derived.Memories)
 		if err != nil {
 			h.t.Fatalf("memories cannot be stored: %v", err)

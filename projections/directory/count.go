@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/audience"
 )
 
 const (
@@ -35,12 +37,12 @@ func (f *fold) adjustCounts(ctx context.Context) error {
 		if project.before == 0 {
 			continue
 		}
-		read := func() (*ruleSet, error) { return readRules(ctx, f.tx, selectRules, id) }
+		read := func() (*audience.Matcher, error) { return readRules(ctx, f.tx, selectRules, id) }
 		rules, err := f.projector.rules.load(id, project.before, read)
 		if err != nil {
 			return err
 		}
-		if len(rules.rules) > 0 {
+		if len(rules.Audiences()) > 0 {
 			f.adjust(rules, identities)
 		}
 	}
@@ -56,10 +58,10 @@ func asInt(is bool) int64 {
 
 // adjust computes the changes of the counts of a project. It leaves out the counts that a put makes
 // outdated. A recount that runs counts what is after it with the traits of then.
-func (f *fold) adjust(rules *ruleSet, identities []*identityState) {
-	ran := map[uuid.UUID]bool{} // the identities up to which recounts have counted
+func (f *fold) adjust(rules *audience.Matcher, identities []*identityState) {
+	audiences, ran := rules.Audiences(), map[uuid.UUID]bool{} // the identities up to which recounts have counted
 	for n, delta := range deltas(rules, identities) {
-		id := rules.rules[n].audience
+		id := audiences[n]
 		if !f.staysDefined(id) {
 			continue
 		}
@@ -79,7 +81,7 @@ func (f *fold) adjust(rules *ruleSet, identities []*identityState) {
 			}
 		}
 		for n, delta := range deltas(rules, counted) {
-			id := rules.rules[n].audience
+			id := audiences[n]
 			if r := f.recounts[id]; delta != 0 && r.to == to && f.staysDefined(id) && !f.restarts(id) {
 				f.recountDeltas[id] += delta
 			}
@@ -100,16 +102,15 @@ func (f *fold) restarts(id uuid.UUID) bool {
 }
 
 // deltas returns, by rule, how the changes of identities change the number of its members.
-func deltas(rules *ruleSet, identities []*identityState) []int64 {
-	t := newTally(rules, 2*len(identities))
+func deltas(rules *audience.Matcher, identities []*identityState) []int64 {
+	t := audience.NewTally(rules, 2*len(identities))
 	for _, x := range identities {
 		if x.before.visible() {
-			t.add(x.before.traits.traitKeys, false)
+			t.Add(x.before.traits.traitKeys, false)
 		}
 		if x.now.visible() {
-			t.add(x.now.traits.traitKeys, true)
+			t.Add(x.now.traits.traitKeys, true)
 		}
 	}
-	t.flush()
-	return t.counts
+	return t.Counts()
 }

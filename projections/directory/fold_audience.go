@@ -119,7 +119,7 @@ func (f *fold) ruleOf(ctx context.Context, e *audience.Put) (text string, compil
 	if text, err = encode(shown); err != nil {
 		return "", nil, fmt.Errorf("encode rule: %w", err)
 	}
-	return text, compile(e.ProjectID, rule), nil
+	return text, audience.Compile(e.ProjectID, rule), nil
 }
 
 // membersOf returns the listed members of a put, from the event or from its blob.

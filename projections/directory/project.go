@@ -2,10 +2,10 @@
 // belong to.
 //
 // Start with schema.sql, then fold.go: a page of events is folded over the rows that it touches
-// (load.go), and the changed rows are written at once (save.go). Audience rules are compiled to
-// hashes (trait_keys.go, rules.go) and matched against many identities at once (rule_block.go). A
-// page adjusts the counts of members (count.go); those of a new rule are counted in slices after its
-// page (recount.go). The files query_*.go are the queries.
+// (load.go), and the changed rows are written at once (save.go). Rules are stored as audience.Compile
+// makes them, and an audience.Matcher matches them (rules.go). A page adjusts the counts of members
+// (count.go); those of a new rule are counted in slices after its page (recount.go). The files
+// query_*.go are the queries.
 //
 // The rows obey the erasure law: once a record is removed, a rebuild may find only the removal in its
 // stream, and yields the same rows.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/allowance"
@@ -151,7 +152,7 @@ func (r *readAtHead) record(
 	if err != nil {
 		return Identity{}, false, err
 	}
-	var rules *ruleSet
+	var rules *audience.Matcher
 	if v.rulesAt != 0 {
 		if rules, err = r.rules(ctx, db, project.ID, v.rulesAt); err != nil {
 			return Identity{}, false, err
@@ -169,7 +170,7 @@ func (r *readAtHead) record(
 // rules returns the rules of a project as of a snapshot.
 func (r *readAtHead) rules(
 	ctx context.Context, db replica.Snapshot, project uuid.UUID, at eventstore.Position,
-) (*ruleSet, error) {
+) (*audience.Matcher, error) {
 	if r.primary {
 		return r.q.rulesAsOf(ctx, db, project, at)
 	}
@@ -286,9 +287,9 @@ func find(
 	}
 	sql, args := listAll, []any{project.ID, after, last, l.Limit + 1}
 	if l.Key != "" {
-		m := keyHash(project.ID, l.Key)
+		m := audience.KeyHash(project.ID, l.Key)
 		if l.Value != nil {
-			m = valueHash(project.ID, l.Key, *l.Value)
+			m = audience.ValueHash(project.ID, l.Key, *l.Value)
 		}
 		sql, args = listByTrait, append(args, [16]byte(m), l.Key, l.Value)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
@@ -27,7 +28,7 @@ type Reach struct {
 	// rules are those of the project as of rulesAt. They are read only if the identity has a
 	// record.
 	rulesAt eventstore.Position
-	rules   *ruleSet
+	rules   *audience.Matcher
 	known   bool
 }
 
@@ -61,7 +62,7 @@ func (q *Queries) ReachIn(ctx context.Context, tx Snapshot, project auth.Project
 	if err != nil {
 		return Reach{}, fmt.Errorf("find what an identity reaches: %w", err)
 	}
-	var rules *ruleSet
+	var rules *audience.Matcher
 	if v.known && v.rulesAt != 0 {
 		if rules, err = q.rulesAsOf(ctx, tx, project.ID, v.rulesAt); err != nil {
 			return Reach{}, err
@@ -70,7 +71,7 @@ func (q *Queries) ReachIn(ctx context.Context, tx Snapshot, project auth.Project
 	return reachOf(project.ID, id, v, rules), nil
 }
 
-func reachOf(project, identity uuid.UUID, v viewer, rules *ruleSet) Reach {
+func reachOf(project, identity uuid.UUID, v viewer, rules *audience.Matcher) Reach {
 	return Reach{
 		Audiences: v.reach(rules), project: project, identity: identity,
 		rulesAt: v.rulesAt, rules: rules, known: v.known,
@@ -115,17 +116,17 @@ const selectViewer = `select p.rules_at, i.id is not null, i.marks, case when i.
 type viewer struct {
 	rulesAt   eventstore.Position
 	known     bool // it has a record
-	traitKeys traitKeys
+	traitKeys audience.TraitKeys
 	fixed     []uuid.UUID
 }
 
 // reach lists the audiences that a viewer reaches, sorted by id.
-func (v viewer) reach(rules *ruleSet) []uuid.UUID {
+func (v viewer) reach(rules *audience.Matcher) []uuid.UUID {
 	reached := []uuid.UUID{uuid.Nil}
 	if !v.known {
 		return reached
 	}
-	reached = append(append(reached, v.fixed...), rules.reached(v.traitKeys)...)
+	reached = append(append(reached, v.fixed...), rules.Reached(v.traitKeys)...)
 	slices.SortFunc(reached, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) }) // uuid.Nil is first
 	return reached
 }
@@ -134,7 +135,7 @@ func (v viewer) reach(rules *ruleSet) []uuid.UUID {
 // no audience of the project changed since.
 func (q *Queries) readReach(
 	ctx context.Context, project auth.Project, id uuid.UUID,
-) (v viewer, rules *ruleSet, err error) {
+) (v viewer, rules *audience.Matcher, err error) {
 	if v, err = readViewer(ctx, q.db, project.ID, id); err != nil || !v.known || v.rulesAt == 0 {
 		return v, nil, err
 	}
@@ -157,7 +158,7 @@ func (q *Queries) readReach(
 // acquired the right to read them.
 func (q *Queries) readReachIn(
 	ctx context.Context, tx pgx.Tx, project auth.Project, id uuid.UUID,
-) (v viewer, rules *ruleSet, err error) {
+) (v viewer, rules *audience.Matcher, err error) {
 	if v, err = readViewer(ctx, tx, project.ID, id); err != nil || v.rulesAt == 0 {
 		return v, nil, err
 	}
@@ -170,8 +171,10 @@ func (q *Queries) readReachIn(
 // holds.
 func (q *Queries) rulesAsOf(
 	ctx context.Context, tx querier, project uuid.UUID, at eventstore.Position,
-) (*ruleSet, error) {
-	return q.rules.load(project, at, func() (*ruleSet, error) { return readRules(ctx, tx, selectRulesQualified, project) })
+) (*audience.Matcher, error) {
+	return q.rules.load(project, at, func() (*audience.Matcher, error) {
+		return readRules(ctx, tx, selectRulesQualified, project)
+	})
 }
 
 // rowQuerier is a pool or a transaction.

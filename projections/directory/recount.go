@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/projections"
 )
@@ -108,7 +108,7 @@ func (p *Projector) Slice(
 	if err != nil {
 		return "", false, fmt.Errorf("count identities: %w", err)
 	}
-	audiences := pgarray.IDs(rules.rules, func(r rule) uuid.UUID { return r.audience })
+	audiences := rules.Audiences()
 	if s.rows < p.slice && s.bytes < p.sliceBytes {
 		_, err = tx.Exec(ctx, endRecounts, audiences, s.members)
 		return "", true, err
@@ -126,14 +126,14 @@ type slice struct {
 
 // countSlice counts the members of rules among the next identities of a project.
 func (p *Projector) countSlice(
-	ctx context.Context, tx pgx.Tx, project, after uuid.UUID, rules *ruleSet,
+	ctx context.Context, tx pgx.Tx, project, after uuid.UUID, rules *audience.Matcher,
 ) (s slice, err error) {
 	rows, err := tx.Query(ctx, selectSlice, project, after, p.slice, p.sliceBytes)
 	if err != nil {
 		return s, err
 	}
 	var (
-		t     = newTally(rules, p.slice)
+		t     = audience.NewTally(rules, p.slice)
 		shown bool
 		keys  pgtype.DriverBytes
 	)
@@ -141,11 +141,10 @@ func (p *Projector) countSlice(
 		s.rows++
 		s.bytes += len(keys)
 		if shown {
-			t.add(traitKeys(keys), true)
+			t.Add(audience.TraitKeys(keys), true)
 		}
 		return nil
 	})
-	t.flush()
-	s.members = t.counts
+	s.members = t.Counts()
 	return s, err
 }

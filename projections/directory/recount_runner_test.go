@@ -36,7 +36,7 @@ func TestRecount_OtherProjectsDoNotWait(t *testing.T) {
 			if !known {
 				at = eventstore.NoStream
 			}
-			done, err := log.Append(t.Context(), f.Stream, at, event.Meta{CommandID: uuid.New()}, f.Event)
+			done, err := log.Append(t.Context(), f.Stream, at, event.NewMeta("test", time.Now()), f.Event)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/keylock"
 )
@@ -19,9 +20,14 @@ const (
 
 // cachedRules are the rules of a project as of a position of its audiences.
 type cachedRules struct {
-	at  eventstore.Position
-	set *ruleSet
+	at    eventstore.Position
+	rules *audience.Matcher
+	// bytes is their size.
+	bytes int
 }
+
+// cost is the size that they count with. No rules also take some memory.
+func (r cachedRules) cost() int { return r.bytes + 512 }
 
 // ruleCache caches the rules of projects until an audience of the project changes. The position of
 // the newest change identifies the rules, since the log never changes up to a position.
@@ -43,29 +49,29 @@ func newRuleCache() *ruleCache {
 	return &ruleCache{projects: map[uuid.UUID]cachedRules{}, reading: make(chan struct{}, maxReading)}
 }
 
-func (c *ruleCache) get(project uuid.UUID, at eventstore.Position) (*ruleSet, bool) {
+func (c *ruleCache) get(project uuid.UUID, at eventstore.Position) (*audience.Matcher, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	cached, ok := c.projects[project]
-	return cached.set, ok && cached.at == at
+	return cached.rules, ok && cached.at == at
 }
 
-// put caches a set. It evicts the largest sets first, so a large set never evicts a smaller one.
-func (c *ruleCache) put(project uuid.UUID, at eventstore.Position, set *ruleSet) {
+// put caches rules. It evicts the largest first, so that large ones never evict smaller ones.
+func (c *ruleCache) put(project uuid.UUID, rules cachedRules) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.projects[project]; ok {
 		c.drop(project)
 	}
-	if set.bytes > maxCachedRulesOne {
+	if rules.bytes > maxCachedRulesOne {
 		return
 	}
-	c.projects[project] = cachedRules{at: at, set: set}
-	c.bytes += cost(set)
+	c.projects[project] = rules
+	c.bytes += rules.cost()
 	for c.bytes > maxCachedRules {
 		biggest, most := uuid.Nil, 0
 		for other, cached := range c.projects {
-			if n := cost(cached.set); n > most {
+			if n := cached.cost(); n > most {
 				biggest, most = other, n
 			}
 		}
@@ -73,24 +79,23 @@ func (c *ruleCache) put(project uuid.UUID, at eventstore.Position, set *ruleSet)
 	}
 }
 
-// cost is the size that a set counts with. An empty set also takes some memory.
-func cost(set *ruleSet) int { return set.bytes + 512 }
-
 func (c *ruleCache) drop(project uuid.UUID) {
-	c.bytes -= cost(c.projects[project].set)
+	c.bytes -= c.projects[project].cost()
 	delete(c.projects, project)
 }
 
 // load returns cached rules, or reads and caches them.
-func (c *ruleCache) load(project uuid.UUID, at eventstore.Position, read func() (*ruleSet, error)) (*ruleSet, error) {
-	if set, ok := c.get(project, at); ok {
-		return set, nil
+func (c *ruleCache) load(
+	project uuid.UUID, at eventstore.Position, read func() (*audience.Matcher, error),
+) (*audience.Matcher, error) {
+	if rules, ok := c.get(project, at); ok {
+		return rules, nil
 	}
-	set, err := read()
+	rules, err := read()
 	if err == nil {
-		c.put(project, at, set)
+		c.put(project, cachedRules{at: at, rules: rules, bytes: rules.Bytes()})
 	}
-	return set, err
+	return rules, err
 }
 
 // acquire waits until the caller may read the rules of a project: one caller for each project, and

@@ -80,7 +80,7 @@ func (f *fold) saveIdentities(b *pgx.Batch) {
 			pgarray.Column(c.records, func(x *identityState) *string { return x.now.identity }),
 			pgarray.Column(c.records, func(x *identityState) string { return x.now.traits.text }),
 			pgarray.Column(c.records, func(x *identityState) []byte { return x.now.traits.traitKeys }),
-			pgarray.Column(c.records, func(x *identityState) bool { return x.now.traits.traitKeys.broad() }),
+			pgarray.Column(c.records, func(x *identityState) bool { return broad(x.now.traits.traitKeys) }),
 			pgarray.Column(c.records, func(x *identityState) string { return x.now.origin }),
 			pgarray.Column(c.records, func(x *identityState) time.Time { return x.now.createdAt }),
 			pgarray.Column(c.records, func(x *identityState) time.Time { return x.now.updatedAt }))
@@ -137,7 +137,7 @@ func (c *changes) collect(x *identityState) {
 	}
 	before, now := ids{}, ids{}
 	if x.before != nil {
-		before = x.before.traits.traitKeys.rows()
+		before = markRows(x.before.traits.traitKeys)
 	}
 	switch {
 	case x.now == nil:
@@ -148,7 +148,7 @@ func (c *changes) collect(x *identityState) {
 		c.records = append(c.records, x)
 	}
 	if x.now != nil {
-		now = x.now.traits.traitKeys.rows()
+		now = markRows(x.now.traits.traitKeys)
 	}
 	stays := x.before != nil && x.now != nil && x.before.createdAt.Equal(x.now.createdAt)
 	for traitKey := range before {

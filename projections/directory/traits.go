@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/identity"
 )
@@ -18,7 +19,7 @@ type traits struct {
 	// stored is set if the row already holds them: then only traitKeys are known.
 	stored    bool
 	text      string
-	traitKeys traitKeys
+	traitKeys audience.TraitKeys
 	// values or blob are from an event. encodeTraits clears them once text and traitKeys are set.
 	values map[string]string
 	blob   *blob.Ref
@@ -55,7 +56,7 @@ func (f *fold) encodeTraits(ctx context.Context, project uuid.UUID, t *traits) e
 	if err != nil {
 		return fmt.Errorf("encode traits: %w", err)
 	}
-	t.text, t.traitKeys = text, traitKeysOf(project, t.values)
+	t.text, t.traitKeys = text, audience.TraitKeysOf(project, t.values)
 	t.values, t.blob = nil, nil
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -82,7 +83,7 @@ func TestRebuild_TextErasedMeanwhile(t *testing.T) {
 	write := func(name string, expected eventstore.Revision, events ...event.Event) {
 		t.Helper()
 		proposed, err := codec.EncodeAll(events,
-			event.Meta{CommandID: uuid.New(), RequestID: uuid.New(), Principal: "key:test"})
+			event.NewMeta("key:test", time.Now()))
 		if err == nil {
 			_, err = store.Append(t.Context(), name, expected, proposed)
 		}

@@ -198,7 +198,7 @@ func fill(b *testing.B, store eventstore.Store, codec *eventstore.Codec) {
 	write := func(name string, expected eventstore.Revision, events ...event.Event) eventstore.Appended {
 		var done eventstore.Appended
 		proposed, err := codec.EncodeAll(events,
-			event.Meta{CommandID: uuid.New(), RequestID: uuid.New(), Principal: "key:bench"})
+			event.NewMeta("key:bench", time.Now()))
 		if err == nil {
 			done, err = store.Append(b.Context(), name, expected, proposed)
 		}

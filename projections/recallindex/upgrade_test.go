@@ -249,7 +249,7 @@ func (s *upgradedStore) delete(p *process) {
 func (s *upgradedStore) append(p *process, name string, expected eventstore.Revision, e event.Event) {
 	s.t.Helper()
 	proposed, err := s.codec.EncodeAll([]event.Event{e},
-		event.Meta{CommandID: uuid.New(), RequestID: uuid.New(), Principal: "key:test"})
+		event.NewMeta("key:test", time.Now()))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -86,7 +86,7 @@ func (f Fill) send(ctx context.Context, n int, text string) error {
 		{stream.Name(stream.Memory, id), []event.Event{derived}},
 	} {
 		proposed, err := f.Codec.EncodeAll(a.events,
-			event.Meta{CommandID: uuid.New(), Principal: "bench", CorrelationID: send.IngestionID})
+			event.NewMeta("bench", now).Of(send.IngestionID))
 		if err != nil {
 			return fmt.Errorf("encode: %w", err)
 		}

@@ -199,8 +199,8 @@ func (h *Harness) text(owner uuid.UUID, text string, big bool) datapoint.Text {
 // WriteBlob writes a blob of a data point.
 func (h *Harness) WriteBlob(owner uuid.UUID, data []byte) blob.Ref {
 	h.t.Helper()
-	ref, err := h.Journal.WriteBlob(h.t.Context(), owner, uuid.New(), h.Project.ID, h.Now.Add(time.Hour), event.Meta{},
-		data)
+	meta := event.NewMeta("", h.Now)
+	ref, err := h.Journal.WriteBlob(h.t.Context(), owner, uuid.New(), h.Project.ID, h.Now.Add(time.Hour), meta, data)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func (h *Harness) Append(name string, e event.Event) {
 	if len(past) == 1 {
 		expected = past[0].Revision
 	}
-	proposed, err := h.Codec.Encode(e, 0, event.Meta{CommandID: uuid.New()})
+	proposed, err := h.Codec.Encode(e, 0, event.NewMeta("", h.Now))
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/google/uuid"
-
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/memory"
@@ -135,7 +133,7 @@ func (h *Harness) storeVectors(name string, revision int, vectors []memory.Vecto
 	proposed, err := h.Codec.Encode(memory.Embedded{
 		ProjectID: h.Project.ID, Revision: revision, Model: HashModel, Dims: hashDims, Part: 1, Parts: 1, Vectors: vectors,
 		EmbeddedAt: h.Now,
-	}, 0, event.Meta{CommandID: uuid.New()})
+	}, 0, event.NewMeta("", h.Now))
 	if err != nil {
 		h.t.Fatal(err)
 	}

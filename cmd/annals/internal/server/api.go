@@ -3,18 +3,15 @@ package server
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/build"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/ratelimit"
 	"github.com/annals-project/annals/internal/requestlog"
@@ -24,108 +21,79 @@ import (
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/explain"
 	"github.com/annals-project/annals/projections/recall"
-	"github.com/annals-project/annals/projections/runner"
 	"github.com/annals-project/annals/projections/trace"
-	"github.com/annals-project/annals/projections/usage"
 	"github.com/annals-project/annals/projections/usage/limiter"
 	"github.com/annals-project/annals/readapi"
 	"github.com/annals-project/annals/writeapi"
 )
 
-// handlers are what the addresses serve. ops is nil if the API serves the operation routes.
-type handlers struct{ api, console, ops http.Handler }
-
-// apiParts is what the handlers need. What the roles of the process do not need is nil.
-type apiParts struct {
-	cfg          Config
-	urls         auth.URLs
-	storage      *storage
-	read         *readSide
-	write        *writeSide
-	index        *localIndex
-	recall       localRecall
-	backpressure *backpressure
-	semantic     semantic
-	opening      *opening
-	health       *health
-	background   *background
-	// requests writes the request log; nil without the roles that serve calls.
-	requests *requestlog.Writer
-	registry *prometheus.Registry
-	probes   *probes
-	failures *sendFailures
-	// inventory counts what is stored.
-	inventory *inventory
-	// ownOps is true if the operation routes have a separate address.
-	ownOps bool
-}
-
-// newHandlers registers the routes and the metrics.
-func newHandlers(p apiParts) (handlers, error) {
-	cfg, logger := p.cfg, p.cfg.Logger
-	p.registry.MustRegister(
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&stateMetrics{p.health.reading, p.read.runtime, p.storage, p.backpressure, p.background, cfg.Roles.parts()},
-	)
-	build.Get().Register(p.registry)
-	p.semantic.register(p.registry)
-	p.health.register(p.registry)
-	p.backpressure.register(p.registry)
-	p.registry.MustRegister(p.probes, p.inventory)
-	if cfg.Roles.parts().pipeline {
-		p.registry.MustRegister(p.failures.count)
-	}
-	if p.read.replica != nil {
-		p.registry.MustRegister(p.read.replica)
-	}
-	metrics, err := httpx.NewMetrics(p.registry)
+// buildAPI serves the API, and the operation routes on its address or on their own.
+func buildAPI(_ context.Context, s *Server) (adds, error) {
+	cfg, logger := s.cfg, s.cfg.Logger
+	metrics, err := httpx.NewMetrics(s.registry)
 	if err != nil {
-		return handlers{}, err
+		return adds{}, err
 	}
 	var calls httpx.CallLog
-	if p.requests != nil {
-		if err := p.requests.Register(p.registry); err != nil {
-			return handlers{}, err
-		}
-		calls = p.requests
+	if s.requests != nil {
+		calls = s.requests
 	}
 	e := httpx.New(httpx.Config{
 		Calls: calls, Log: logger,
-		Metrics: metrics, Keys: failClosedKeys{p.read.keys, p.read.waiter}, Admit: p.opening.admit,
-		Writes: p.backpressure.admit, Limit: newRateLimits(cfg.RateLimit, cfg.PlanTerms, cfg.Clock).allow,
-		URLs: p.urls, Now: cfg.Clock, Events: newEventAdmission(cfg, p.storage),
+		Metrics: metrics, Keys: s.read.keys, Admit: s.health.admission.admit,
+		Writes: s.backpressure.admit, Limit: newRateLimits(cfg.RateLimit, cfg.PlanTerms, cfg.Clock).allow,
+		URLs: s.urls, Now: cfg.Clock, Events: newEventAdmission(cfg, s.storage),
 	})
-	has := cfg.Roles.parts()
-	if has.writes {
-		writeapi.Register(e, p.writeRoutes())
+	if cfg.Roles.Has(RoleWrite) {
+		writeapi.Register(e, s.writeRoutes())
 	}
-	if has.reads {
-		readapi.Register(e, p.readRoutes())
+	if cfg.Roles.Has(RoleRead) {
+		readapi.Register(e, s.readRoutes())
 	}
-	httpx.RefuseRoutes(e, missingRole(has))
-	console := httpx.NewConsole(httpx.Config{Log: logger, URLs: p.urls})
-	h := handlers{api: e, console: withWebhooks(e, console)}
+	httpx.RefuseRoutes(e, missingRole(cfg.Roles))
+	ownOps := s.listeners.ops != nil
 	operation := readapi.Operation{
-		Ready: p.health.notReady, Remarks: func() readapi.Remarks { return p.health.remarks(p.ownOps) },
-		Metrics: prometheus.GathererFunc(gatherOnce(p.registry.Gather)), Log: logger, Private: p.ownOps,
+		Ready: s.health.notReady, Remarks: func() readapi.Remarks { return s.health.remarks(ownOps) },
+		Metrics: prometheus.GathererFunc(gatherOnce(s.registry.Gather)), Log: logger, Private: ownOps,
 	}
-	if !p.ownOps {
+	s.api, s.web = e, newWeb(cfg, s.health.admission)
+	a := adds{edge: []task{{"api", s.web.serve(s.listeners.api, e)}}}
+	err = httpx.RegisterHome(e, homeOfAPI(cfg.Roles, ownOps))
+	if !ownOps {
 		readapi.RegisterOperation(e, operation)
-		return h, errors.Join(httpx.RegisterHome(e, p.homeOfAPI()), httpx.RegisterHome(console.Echo, p.homeOfConsole()))
+		return a, err
 	}
 	readapi.RegisterHealth(e)
-	ops := httpx.NewOperation(httpx.Config{Log: logger, URLs: p.urls})
+	ops := httpx.NewOperation(httpx.Config{Log: logger, URLs: s.urls})
 	readapi.RegisterOperation(ops, operation)
-	h.ops = ops
-	return h, errors.Join(
-		httpx.RegisterHome(e, p.homeOfAPI()), httpx.RegisterHome(console.Echo, p.homeOfConsole()),
-		httpx.RegisterHome(ops, homeOfOperation()),
-	)
+	a.edge = append(a.edge, task{"ops", s.web.serve(s.listeners.ops, ops)})
+	return a, errors.Join(err, httpx.RegisterHome(ops, homeOfOperation()))
+}
+
+// buildConsole serves the console's address: the pages of the parts before it, and the events of webhooks.
+func buildConsole(_ context.Context, s *Server) (adds, error) {
+	console := httpx.NewConsole(httpx.Config{Log: s.cfg.Logger, URLs: s.urls})
+	for _, a := range s.added {
+		for path, page := range a.pages {
+			console.Handle(path, page)
+		}
+	}
+	serve := s.web.serve(s.listeners.console, withWebhooks(s.api, console))
+	return adds{edge: []task{{"console", serve}}}, httpx.RegisterHome(console.Echo, homeOfConsole(s.urls))
+}
+
+// buildRequestLog makes what writes the request log.
+func buildRequestLog(_ context.Context, s *Server) (adds, error) {
+	if s.cfg.NoRequestLog {
+		return adds{}, nil
+	}
+	s.requests = requestlog.NewWriter(s.storage.work, s.cfg.PlanTerms, s.cfg.Logger)
+	return adds{watch: []task{{"request log", s.requests.Run}}}, s.requests.Register(s.registry)
 }
 
 // writeRoutes returns what the routes that change state need.
-func (p apiParts) writeRoutes() writeapi.Deps {
-	service, directory := p.write.service, p.read.directory
+func (s *Server) writeRoutes() writeapi.Deps {
+	service, directory := s.write.service, s.read.directory
 	return writeapi.Deps{
 		Ingest: service, Delete: service, Audiences: service, AudienceViews: readapi.AudienceViews{Queries: directory},
 		Identities: service, LastSeen: directory, Projects: service, Events: service,
@@ -133,25 +101,24 @@ func (p apiParts) writeRoutes() writeapi.Deps {
 }
 
 // readRoutes returns what the routes that only read need.
-func (p apiParts) readRoutes() readapi.Deps {
-	cfg, st, read := p.cfg, p.storage, p.read
+func (s *Server) readRoutes() readapi.Deps {
+	cfg, st, read := s.cfg, s.storage, s.read
 	accounts := account.Queries{
 		Organizations: read.access, DataPoints: read.dataPoints,
-		Charges: usage.Queries{DB: st.db, PlanTerms: cfg.PlanTerms}, PlanTerms: cfg.PlanTerms,
+		Charges: read.usage, PlanTerms: cfg.PlanTerms,
 		Head: st.store.Head, Waiter: read.waiter, Now: cfg.now, Replica: read.replica,
 	}
-	limits := limiter.New(st.db, cfg.PlanTerms, read.waiter, cfg.Logger)
 	directory, statuses := read.directory.WithReplica(read.replica), read.dataPoints
 	statuses.Replica = read.replica
 	requests := &requestlog.Log{DB: st.db, FailedSends: datapoints.FailedSendIDs}
 	return readapi.Deps{
 		Identities: directory, Audiences: directory, Statuses: statuses,
 		Projects: accounts, Usage: accounts, Rooms: accounts,
-		Recall:   recall.Charged{Meter: limiter.NewRecalls(limits, cfg.Logger), Recalls: p.recall},
+		Recall:   recall.Charged{Meter: limiter.NewRecalls(read.limits, cfg.Logger), Recalls: s.recall},
 		Explain:  explain.Queries{Sends: read.dataPoints, Progress: read.waiter, Calls: requests},
 		Requests: calls.Queries{Log: requests, Sends: read.dataPoints, PlanTerms: cfg.PlanTerms}, PlanTerms: cfg.PlanTerms,
 		Trace: trace.New(trace.Config{
-			DB: st.db, Journal: st.journal(), Wait: read.waiter, Index: localSearch{p.index, st.index},
+			DB: st.db, Journal: st.journal(), Wait: read.waiter, Index: localSearch{s.index, st.index},
 			Analyzers: read.analyzers, Recalls: loggedRecalls{requests}, Logger: cfg.Logger, Now: cfg.now,
 		}),
 	}
@@ -179,11 +146,11 @@ func (l loggedRecalls) Hits(
 
 // missingRole refuses the routes of the roles that a process lacks. The 503 makes a client try
 // again: a 404 would mean that the named thing does not exist.
-func missingRole(has parts) func(auth.Route) error {
+func missingRole(roles Roles) func(auth.Route) error {
 	return func(r auth.Route) error {
 		missing := RoleRead
 		switch {
-		case r.Writes() && has.writes, !r.Writes() && has.reads:
+		case r.Writes() && roles.Has(RoleWrite), !r.Writes() && roles.Has(RoleRead):
 			return nil
 		case r.Writes():
 			missing = RoleWrite
@@ -191,38 +158,6 @@ func missingRole(has parts) func(auth.Route) error {
 		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
 			"this process does not have the role %s: send the request to one that has it", missing).With("role", string(missing))
 	}
-}
-
-// failClosedKeys refuses to look up keys while the projection access is stopped, because a key
-// could have been revoked since.
-type failClosedKeys struct {
-	auth.Keys
-	waiter *runner.Waiter
-}
-
-// KeyByHash implements auth.Keys.
-func (k failClosedKeys) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (auth.Holder, bool, error) {
-	if err := k.check(ctx); err != nil {
-		return auth.Holder{}, false, err
-	}
-	return k.Keys.KeyByHash(ctx, kind, hash)
-}
-
-// ProjectNamed implements auth.Keys.
-func (k failClosedKeys) ProjectNamed(
-	ctx context.Context, organizationID uuid.UUID, slug string,
-) (auth.Named, bool, error) {
-	if err := k.check(ctx); err != nil {
-		return auth.Named{}, false, err
-	}
-	return k.Keys.ProjectNamed(ctx, organizationID, slug)
-}
-
-func (k failClosedKeys) check(ctx context.Context) error {
-	if err := k.waiter.Stopped(ctx, access.Name); err != nil {
-		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "keys cannot be checked; /readyz shows why")
-	}
-	return nil
 }
 
 // newKeys returns the keys of the process, and a function to call when a key changed. Only a

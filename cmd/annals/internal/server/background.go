@@ -3,119 +3,101 @@ package server
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/commands/pipeline/model"
-	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/erasures"
 	"github.com/annals-project/annals/internal/requestlog"
-	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/datapoints"
-	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/embeddings"
-	"github.com/annals-project/annals/projections/memories"
 	"github.com/annals-project/annals/projections/runner"
-	"github.com/annals-project/annals/projections/usage/limiter"
 )
 
-// preparationEvery is how often a running service looks for organizations whose creation was
-// interrupted.
-const preparationEvery = 10 * time.Second
-
-// background is the work that no call waits for. Its tasks start once the projections have caught
-// up. What the roles of the process do not need is nil.
+// background is the pipeline: the work that no call waits for. Its tasks start once the projections have caught up.
 type background struct {
-	worker      *pipeline.Worker // nil also if derivation is switched off
-	confirmer   *pipeline.Confirmer
-	finisher    *pipeline.Finisher
-	embedder    *pipeline.Embedder // nil also without embeddings, or if derivation is switched off
-	metering    *commands.Metering
-	preparation *preparation
-	maintainer  *requestlog.Maintainer
+	worker    *pipeline.Worker // nil if derivation is switched off
+	confirmer *pipeline.Confirmer
+	finisher  *pipeline.Finisher
+	embedder  *pipeline.Embedder // nil also without embeddings
+	metering  *commands.Metering
 
 	backpressure *backpressure
 	leases       datapoints.Queries
 	cfg          Config
 }
 
-// backgroundParts is what the background work needs.
-type backgroundParts struct {
-	cfg          Config
-	storage      *storage
-	journal      *commands.Journal
-	read         *readSide
-	write        *writeSide
-	index        *localIndex
-	backpressure *backpressure
-	models       models
-	semantic     semantic
-	load         *commands.LoadGauge
-	failures     *sendFailures
-}
-
-func newBackground(p backgroundParts) (*background, error) {
-	cfg, has := p.cfg, p.cfg.Roles.parts()
-	b := &background{backpressure: p.backpressure, leases: datapoints.Queries{DB: p.storage.work}, cfg: cfg}
-	if has.firstStart {
-		b.preparation = &preparation{prepare: p.write.prepareOrganizations, every: preparationEvery, logger: cfg.Logger}
+func buildPipeline(_ context.Context, s *Server) (adds, error) {
+	cfg, waiter := s.cfg, s.read.background
+	failures := newSendFailures(s.probes.settingsOfFailure, cfg.Logger)
+	s.registry.MustRegister(failures.count)
+	b := &background{
+		backpressure: s.backpressure, leases: s.read.work.dataPoints, cfg: cfg,
+		confirmer: &pipeline.Confirmer{
+			Journal: s.journal, Sends: s.read.work.dataPoints, Progress: waiter, IndexErr: s.read.indexErr,
+			SendFailed: failures.failed, Logger: cfg.Logger, Now: cfg.now,
+		},
+		finisher: newFinisher(s),
+		metering: &commands.Metering{
+			Journal: s.journal, Pending: s.read.work.charges, Waiter: waiter, Logger: cfg.Logger, Now: cfg.now,
+		},
 	}
-	if !has.pipeline {
-		return b, nil
+	maintainer := &requestlog.Maintainer{DB: s.storage.work, Terms: cfg.PlanTerms, Log: cfg.Logger, Now: cfg.now}
+	a := adds{
+		work: []task{
+			{"request log maintenance", maintainer.Run},
+			{"confirmer", b.confirmer.Run},
+			{"finisher", b.finisher.Run},
+			{"metering", b.metering.Run},
+		},
+		steps:    []step{{"complete deletions", b.finisher.CatchUp}},
+		operator: operatorapi.EraseRoutes(b.finisher),
 	}
-	b.confirmer = &pipeline.Confirmer{
-		Journal: p.journal, Sends: p.read.work, Progress: p.read.background, IndexErr: p.read.indexErr,
-		SendFailed: p.failures.failed, Logger: cfg.Logger, Now: cfg.now,
-	}
-	b.finisher = newFinisher(p)
-	b.maintainer = &requestlog.Maintainer{DB: p.storage.work, Terms: cfg.PlanTerms, Log: cfg.Logger, Now: cfg.now}
-	b.metering = &commands.Metering{
-		Journal: p.journal, Pending: limiter.PendingCharges{DB: p.storage.work}, Waiter: p.read.background,
-		Logger: cfg.Logger, Now: cfg.now,
-	}
+	s.background = b
 	if !cfg.Derive {
-		return b, nil
+		return a, nil
 	}
 	b.worker = &pipeline.Worker{
-		LoadGauge: p.load, Age: p.backpressure.age, Journal: p.journal,
-		Queue: throttledQueue{p.read.work, p.backpressure}, Progress: p.read.background,
-		Pace:      commands.NewBatchPace(p.read.background, cfg.Logger, time.Now),
+		LoadGauge: s.load, Age: s.backpressure.age, Journal: s.journal,
+		Queue: s.read.work.dataPoints, Paused: s.backpressure.pausesDerivation, Progress: waiter,
+		Pace:      commands.NewBatchPace(waiter, cfg.Logger, time.Now),
 		Extractor: pipeline.Builtin{}, Logger: cfg.Logger, Holder: uuid.NewString(), Now: cfg.now,
 	}
 	if cfg.Model.URL != "" {
 		var err error
 		if b.worker.Extractor, err = model.NewExtractor(cfg.Model); err != nil {
-			return nil, err
+			return adds{}, err
 		}
 		b.worker.Slow = true
 	}
-	if p.semantic.finder != nil {
+	a.work = append(a.work, task{"pipeline", b.derive})
+	if s.semantic.finder != nil {
 		b.embedder = &pipeline.Embedder{
-			Journal: p.journal, List: embeddings.Queries{DB: p.storage.work}, Progress: p.read.background,
-			Vectors: p.semantic.vectors, Live: p.semantic.live, Logger: cfg.Logger, Now: cfg.now,
+			Journal: s.journal, List: embeddings.Queries{DB: s.storage.work}, Progress: waiter,
+			Vectors: s.semantic.vectors, Live: s.semantic.live, Logger: cfg.Logger, Now: cfg.now,
 		}
+		a.work = append(a.work, task{"embedder", b.embedder.Run})
 	}
-	return b, nil
+	return a, nil
 }
 
-func newFinisher(p backgroundParts) *pipeline.Finisher {
-	cfg, st, waiter := p.cfg, p.storage, p.read.background
-	identities := directory.NewQueries(st.work, st.store, waiter, p.read.work, limiter.PendingCharges{DB: st.work})
-	calls := &requestlog.Blanker{DB: st.work}
+func newFinisher(s *Server) *pipeline.Finisher {
+	cfg, read, waiter := s.cfg, s.read, s.read.background
+	calls := &requestlog.Blanker{DB: s.storage.work}
 	f := &pipeline.Finisher{
-		Journal: p.journal, FanOuts: p.read.work, Identities: identities, Eraser: newEraser(p, identities, calls),
-		People:       newPeople(p, calls),
-		Reservations: limiter.New(st.work, cfg.PlanTerms, waiter, cfg.Logger),
+		Journal: s.journal, FanOuts: read.work.dataPoints, Identities: read.work.directory, Eraser: newEraser(s, calls),
+		People:       newPeople(s, calls),
+		Reservations: read.work.limits,
 		Progress:     waiter, Logger: cfg.Logger, Now: cfg.now,
 		IsSetAside: func(at eventstore.Position) bool {
-			e, is := p.read.runtime.IsSetAside()[at]
+			e, is := read.runtime.IsSetAside()[at]
 			return is && (len(e.Projections) == 0 || slices.Contains(e.Projections, datapoints.Name))
 		},
 	}
@@ -124,80 +106,51 @@ func newFinisher(p backgroundParts) *pipeline.Finisher {
 }
 
 // newPeople makes what erases people. A process without the role write deletes by commands of its own.
-func newPeople(p backgroundParts, calls *requestlog.Blanker) *erasure.People {
-	people := peopleOf(p.cfg, p.storage, p.read, p.journal)
+func newPeople(s *Server, calls *requestlog.Blanker) *erasure.People {
+	people, read := peopleOf(s), s.read
 	people.Calls = calls
-	if p.write != nil {
-		people.Commands = commands.PersonCommands{Service: p.write.service}
+	if s.write != nil {
+		people.Commands = commands.PersonCommands{Service: s.write.service}
 		return people
 	}
 	people.Commands = commands.PersonCommands{Service: commands.New(commands.Config{
-		Journal: p.journal, Waiter: p.read.background, FollowUps: p.read.background, Sends: p.read.work,
-		DataPoints: p.read.work, Records: p.read.directory, Directory: p.read.directory, PlanTerms: p.cfg.PlanTerms,
+		Journal: s.journal, Waiter: read.background, FollowUps: read.background, Sends: read.work.dataPoints,
+		DataPoints: read.work.dataPoints, Records: read.directory, Directory: read.directory, PlanTerms: s.cfg.PlanTerms,
 	})}
 	return people
 }
 
 // peopleOf makes what finds people, begins their erasure and shows its state, in any process.
-func peopleOf(cfg Config, st *storage, read *readSide, journal *commands.Journal) *erasure.People {
+func peopleOf(s *Server) *erasure.People {
 	return &erasure.People{
-		Streams: erasure.Streams{Journal: journal.Journal, Logger: cfg.Logger}, Names: erasures.Names{DB: st.work},
-		DataPoints: read.work, Records: read.directory, Authors: journal, Progress: read.background, Now: cfg.now,
+		Streams: erasure.Streams{Journal: s.journal.Journal, Logger: s.cfg.Logger},
+		Names:   erasures.Names{DB: s.storage.work}, DataPoints: s.read.work.dataPoints, Records: s.read.directory,
+		Authors: s.journal, Progress: s.read.background, Now: s.cfg.now,
 	}
 }
 
 // newEraser makes the eraser with what it purges from the disk.
-func newEraser(
-	p backgroundParts, identities *directory.Queries, calls *requestlog.Blanker,
-) *erasure.Eraser {
-	cfg, st := p.cfg, p.storage
-	tables := runner.Vacuum{
-		DB: st.work, Others: calls.Tables,
-		Projectors: []projections.Projector{
-			datapoints.New(nil), memories.New(nil, nil), directory.New(nil, stream.Namespaces{}, nil),
-		},
-		Leftovers: p.read.runtime.DropLeftovers,
-	}
+func newEraser(s *Server, calls *requestlog.Blanker) *erasure.Eraser {
+	cfg, st, work := s.cfg, s.storage, s.read.work
 	e := &erasure.Eraser{
-		Streams:   erasure.Streams{Journal: p.journal.Journal, Logger: cfg.Logger},
-		Deletions: p.read.work, Blobs: p.read.work, Identities: identities,
-		Rows: commands.BulkRows{Journal: p.journal, Directory: identities}, Authors: p.journal,
-		Calls: calls, Progress: p.read.background, Index: st.index, Store: erasure.Cluster, HasIndex: p.index.isFed,
+		Streams:   erasure.Streams{Journal: s.journal.Journal, Logger: cfg.Logger},
+		Deletions: work.dataPoints, Blobs: work.dataPoints, Identities: work.directory,
+		Rows: commands.BulkRows{Journal: s.journal, Directory: work.directory}, Authors: s.journal,
+		Calls: calls, Progress: s.read.background, Index: st.index, Store: erasure.Cluster, HasIndex: s.index.isFed,
+		Tables: runner.Vacuum{
+			DB: st.work, Others: calls.Tables, Projectors: s.read.projectors, Leftovers: s.read.runtime.DropLeftovers,
+		},
 		Now: cfg.now,
 	}
-	if p.models.projected {
+	if s.semantic.projected {
 		e.ExtraProjections = []string{embeddings.Name}
-		tables.Projectors = append(tables.Projectors, embeddings.New())
 	}
-	e.Tables = tables
 	if st.node != nil {
 		e.Store = st.node
 	} else {
 		cfg.Logger.Info("the event store is a cluster: cleaned does not wait for its scavenge to purge deleted text")
 	}
 	return e
-}
-
-// tasks returns the tasks of the background work.
-func (b *background) tasks() []task {
-	var list []task
-	if b.maintainer != nil {
-		list = append(list, task{"request log maintenance", b.maintainer.Run})
-	}
-	if b.preparation != nil {
-		list = append(list, task{"preparation", b.preparation.run})
-	}
-	if b.finisher != nil {
-		list = append(list,
-			task{"confirmer", b.confirmer.Run}, task{"finisher", b.finisher.Run}, task{"metering", b.metering.Run})
-	}
-	if b.worker != nil {
-		list = append(list, task{"pipeline", b.derive})
-	}
-	if b.embedder != nil {
-		list = append(list, task{"embedder", b.embedder.Run})
-	}
-	return list
 }
 
 // derive is the task of the worker. It first ends the leases that earlier processes left.
@@ -227,24 +180,24 @@ func (b *background) endOldLeases(ctx context.Context) error {
 }
 
 // stuck returns the deletions that this process cannot complete.
-func (b *background) stuck() []pipeline.Stuck {
-	if b.finisher == nil {
+func (s *Server) stuck() []pipeline.Stuck {
+	if s.background == nil {
 		return nil
 	}
-	return b.finisher.Stuck()
+	return s.background.finisher.Stuck()
 }
 
 // isStuckAt reports whether the event at a position is a deletion that this process cannot complete.
-func (b *background) isStuckAt(at eventstore.Position) bool {
-	return slices.ContainsFunc(b.stuck(), func(d pipeline.Stuck) bool { return d.Position == at })
+func (s *Server) isStuckAt(at eventstore.Position) bool {
+	return slices.ContainsFunc(s.stuck(), func(d pipeline.Stuck) bool { return d.Position == at })
 }
 
 // stuckFanOuts counts the other fan-outs that this process cannot complete.
-func (b *background) stuckFanOuts() int {
-	if b.finisher == nil {
+func (s *Server) stuckFanOuts() int {
+	if s.background == nil {
 		return 0
 	}
-	return b.finisher.StuckFanOuts()
+	return s.background.finisher.StuckFanOuts()
 }
 
 // flushRecalls appends all counted recalls to the log, for a backup, which reads the log alone. On
@@ -253,20 +206,4 @@ func (b *background) flushRecalls(ctx context.Context) {
 	if err := b.metering.Flush(ctx); err != nil {
 		b.cfg.Logger.WarnContext(ctx, "usage flush failed, the backup lacks the latest recalls", "err", err)
 	}
-}
-
-// preparation completes organizations whose creation was interrupted.
-type preparation struct {
-	prepare func(context.Context) error
-	every   time.Duration
-	logger  *slog.Logger
-}
-
-func (p *preparation) run(ctx context.Context) error {
-	for sleep(ctx, p.every) {
-		if err := p.prepare(ctx); err != nil && ctx.Err() == nil {
-			p.logger.WarnContext(ctx, "preparation of an organization failed, will retry", "err", err)
-		}
-	}
-	return nil
 }

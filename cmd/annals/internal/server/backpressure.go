@@ -17,7 +17,6 @@ import (
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
-	"github.com/annals-project/annals/internal/work"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
@@ -79,6 +78,15 @@ type pressureSources struct {
 	logger     *slog.Logger
 }
 
+func buildBackpressure(_ context.Context, s *Server) (adds, error) {
+	s.backpressure = newBackpressure(sourcesOf(s.cfg, s.storage, s.read))
+	s.backpressure.register(s.registry)
+	if !s.cfg.Roles.HasAny(Roles{RoleWrite, RolePipeline}) {
+		return adds{}, nil
+	}
+	return adds{watch: []task{{"pressure", s.backpressure.run}}}, nil
+}
+
 func sourcesOf(cfg Config, st *storage, read *readSide) pressureSources {
 	sources := pressureSources{
 		minFree: cfg.MinFreeDisk, free: diskFree(cfg.Data.Dir), stopped: st.logStopped, head: st.store.Head,
@@ -91,7 +99,7 @@ func sourcesOf(cfg Config, st *storage, read *readSide) pressureSources {
 		sources.logSpace = st.node.Space
 	}
 	if cfg.Derive {
-		sources.queue, sources.deriveElsewhere = read.work, !cfg.Roles.parts().pipeline
+		sources.queue, sources.deriveElsewhere = read.work.dataPoints, !cfg.Roles.Has(RolePipeline)
 	}
 	return sources
 }
@@ -320,18 +328,10 @@ func (p *backpressure) register(registry prometheus.Registerer) {
 	}, func() float64 { return float64(p.room.Waiting()) }))
 }
 
-// throttledQueue leases nothing while the disk is nearly full or the log accepts no writes.
-type throttledQueue struct {
-	datapoints.Queries
-	backpressure *backpressure
-}
-
-// Lease leases items for the worker.
-func (q throttledQueue) Lease(ctx context.Context, r work.LeaseRequest) ([]work.Item, uuid.UUID, error) {
-	if state := q.backpressure.state(); q.backpressure.stopped() != nil || state.nearlyFull != "" || state.logFull != "" {
-		return nil, r.After, nil
-	}
-	return q.Queries.Lease(ctx, r)
+// pausesDerivation reports whether nothing is to be derived: the disk is nearly full, or the log accepts no writes.
+func (p *backpressure) pausesDerivation() bool {
+	now := p.state()
+	return p.stopped() != nil || now.nearlyFull != "" || now.logFull != ""
 }
 
 // diskFree returns how many bytes of the disk of a folder this process may still write.

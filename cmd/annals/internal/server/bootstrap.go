@@ -29,7 +29,7 @@ func openJournal(
 	ctx context.Context, cfg Config, st *storage, urls auth.URLs,
 ) (journal *commands.Journal, hashKey []byte, err error) {
 	err = retryUnavailable(ctx, cfg.Logger, func() (err error) {
-		if cfg.Roles.parts().firstStart {
+		if cfg.Roles.Has(RoleWrite) {
 			journal, hashKey, err = bootstrap(ctx, cfg, st, urls)
 		} else {
 			journal, hashKey, err = join(ctx, cfg, st)

@@ -72,6 +72,8 @@ type Config struct {
 	Clock func() time.Time
 	// Ready is called once, when the service accepts requests. It may be nil.
 	Ready func(auth.URLs)
+	// parts are more parts of the service; only tests have some.
+	parts []part
 	// openEncoder opens the built-in model of a path. Nil is that of minilm; only tests set another.
 	openEncoder func(dir string) (model.Encoder, error)
 	// wrapStore returns the event store to use for the one that was opened. Nil uses that; only tests set it.

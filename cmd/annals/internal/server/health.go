@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/build"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/runner"
 	"github.com/annals-project/annals/readapi"
@@ -35,7 +37,7 @@ type health struct {
 	semantic     semantic
 	probes       *probes
 	stuck        func() []pipeline.Stuck
-	has          parts
+	roles        Roles
 	admission    *opening
 	progress     *startProgress
 	logger       *slog.Logger
@@ -44,15 +46,18 @@ type health struct {
 	causes atomic.Pointer[string]
 }
 
-func newHealth(
-	cfg Config, st *storage, read *readSide, index *localIndex, pressure *backpressure, semantic semantic, probes *probes,
-	stuck func() []pipeline.Stuck, admission *opening, progress *startProgress,
-) *health {
-	return &health{
-		reading: newReading(st, read.runtime, cfg), runtime: read.runtime, storage: st, index: index,
-		backpressure: pressure, semantic: semantic, probes: probes, stuck: stuck, has: cfg.Roles.parts(),
-		admission: admission, progress: progress, logger: cfg.Logger,
+func buildHealth(_ context.Context, s *Server) (adds, error) {
+	s.health = &health{
+		reading: newReading(s.storage, s.read.runtime, s.cfg), runtime: s.read.runtime, storage: s.storage, index: s.index,
+		backpressure: s.backpressure, semantic: s.semantic, probes: s.probes, stuck: s.stuck, roles: s.cfg.Roles,
+		admission: &opening{}, progress: &startProgress{now: time.Now}, logger: s.cfg.Logger,
 	}
+	s.health.register(s.registry)
+	s.registry.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &stateMetrics{s},
+	)
+	build.Get().Register(s.registry)
+	return adds{}, nil
 }
 
 // The reasons that /readyz shows to every client. They are constant: texts of errors, servers and customers are
@@ -77,7 +82,7 @@ const (
 func (h *health) notReady(ctx context.Context) []readapi.NotReady {
 	now := h.reading.get()
 	var parts []readapi.NotReady
-	if h.has.projections { // other processes report their own
+	if h.roles.Has(RoleProjector) { // other processes report their own
 		parts = h.projectionsNotReady(now)
 	}
 	add := func(part string, reason readapi.Reason, cause error) {
@@ -179,7 +184,7 @@ func (h *health) remarks(private bool) readapi.Remarks {
 			r.WritesRefused[i] = strings.TrimSuffix(reason, ": "+err.Error())
 		}
 	}
-	if h.has.reads {
+	if h.roles.Has(RoleRead) {
 		r.RecallElsewhere = h.index.unavailableReason()
 	}
 	if h.storage.index != nil {

@@ -1,6 +1,9 @@
 package server
 
-import "github.com/annals-project/annals/internal/httpx"
+import (
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
+)
 
 // what is the sentence that the pages at / begin with.
 const what = "Annals is a memory service: it takes timestamped text and returns what is remembered, with its sources. "
@@ -13,14 +16,14 @@ var operationLinks = []httpx.Link{
 }
 
 // homeOfAPI is the page at / of the API's address.
-func (p apiParts) homeOfAPI() httpx.Home {
+func homeOfAPI(roles Roles, ownOps bool) httpx.Home {
 	page := httpx.Home{
 		Title: "Annals: API", Text: what + "Programs call this address under /api/v1 with a project key.",
 	}
-	if p.cfg.Roles.parts().reads {
+	if roles.Has(RoleRead) {
 		page.Links = append(page.Links, httpx.Link{Target: "/openapi.yaml", Text: "Every call of the API (OpenAPI)"})
 	}
-	if p.ownOps {
+	if ownOps {
 		page.Links = append(page.Links, operationLinks[0])
 	} else {
 		page.Links = append(page.Links, operationLinks...)
@@ -29,10 +32,10 @@ func (p apiParts) homeOfAPI() httpx.Home {
 }
 
 // homeOfConsole is the page at / of the console's address.
-func (p apiParts) homeOfConsole() httpx.Home {
+func homeOfConsole(urls auth.URLs) httpx.Home {
 	return httpx.Home{
 		Title: "Annals: console", Text: what + "This address takes the events of webhooks. The console is not built yet.",
-		Links: []httpx.Link{{Target: p.urls.API, Text: "The API"}},
+		Links: []httpx.Link{{Target: urls.API, Text: "The API"}},
 	}
 }
 

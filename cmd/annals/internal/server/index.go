@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/domain/fault"
 	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/eventstore"
@@ -58,17 +59,18 @@ type localIndex struct {
 	stopped atomic.Bool
 }
 
-// newLocalIndex returns nil if no role of the process needs the index.
-func newLocalIndex(cfg Config, st *storage, read *readSide) *localIndex {
-	if st.index == nil {
-		return nil
-	}
+func buildIndex(_ context.Context, s *Server) (adds, error) {
+	cfg, st := s.cfg, s.storage
 	x := &localIndex{
-		read: read, storage: st, ownsIndex: cfg.EventStore == Embedded, feeds: cfg.Roles.parts().projections,
+		read: s.read, storage: st, ownsIndex: cfg.EventStore == Embedded, feeds: cfg.Roles.Has(RoleProjector),
 		grace: indexGrace, logger: cfg.Logger,
 	}
 	x.shared, _ = st.index.(recallindex.Shared)
-	return x
+	s.index = x
+	if !x.feeds {
+		return adds{}, nil
+	}
+	return adds{watch: []task{{"index", x.watch}, {"refill", x.refill}}}, nil
 }
 
 // isFed reports whether this process feeds its index, or would if the projection had not stopped. A
@@ -232,20 +234,21 @@ type localRecall struct {
 	recall *recall.Service
 }
 
-// newLocalRecall returns the recall of the process, the zero value if no role of it reads.
-func newLocalRecall(cfg Config, st *storage, read *readSide, index *localIndex, semantic semantic) localRecall {
-	if !cfg.Roles.parts().reads {
-		return localRecall{}
-	}
+func buildRecall(_ context.Context, s *Server) (adds, error) {
+	cfg, read := s.cfg, s.read
 	var without []string
 	if cfg.NoRecallFloor {
 		without = append(without, domainrecall.Floor)
 	}
-	return localRecall{index, recall.New(recall.Config{
+	s.recall = localRecall{s.index, recall.New(recall.Config{
 		Without: without,
-		DB:      st.db, Replica: read.replica, Index: st.index, Analyzers: read.analyzers, Viewers: read.directory,
-		Blobs: st.journal(), Projections: read.waiter, Log: cfg.Logger, Semantic: semantic.search(), Now: cfg.now,
+		DB:      s.storage.db, Replica: read.replica, Index: s.storage.index, Analyzers: read.analyzers,
+		Viewers: read.directory, Blobs: s.storage.journal(), Projections: read.waiter, Log: cfg.Logger,
+		Semantic: s.semantic.search(), Now: cfg.now,
 	})}
+	return adds{operator: []operatorapi.Route{operatorapi.ExplainRoute(recall.Explainer{
+		Access: read.access, Recall: s.recall, Plans: cfg.PlanTerms,
+	})}}, nil
 }
 
 // Explain explains a recall to an operator. Its faults are those of Recall.

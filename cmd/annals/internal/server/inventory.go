@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
-	"github.com/annals-project/annals/projections/datapoints"
 )
 
 const (
@@ -47,12 +46,15 @@ type stored struct {
 	dataPoints int64
 }
 
-func newInventory(cfg Config, st *storage, pressure *backpressure) *inventory {
-	i := &inventory{dir: cfg.Data.Dir, disk: pressure.disk, now: cfg.now, logger: cfg.Logger}
-	if cfg.Roles.parts().projections {
-		i.dataPoints = datapoints.Queries{DB: st.work}.CountAll
+func buildInventory(_ context.Context, s *Server) (adds, error) {
+	cfg := s.cfg
+	i := &inventory{dir: cfg.Data.Dir, disk: s.backpressure.disk, now: cfg.now, logger: cfg.Logger}
+	if cfg.Roles.Has(RoleProjector) {
+		i.dataPoints = s.read.work.dataPoints.CountAll
 	}
-	return i
+	s.inventory = i
+	s.registry.MustRegister(i)
+	return adds{watch: []task{{"inventory", i.run}}}, nil
 }
 
 // run counts until the context ends.

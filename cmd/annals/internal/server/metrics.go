@@ -82,14 +82,7 @@ var (
 )
 
 // stateMetrics reads the state of the parts when Prometheus collects.
-type stateMetrics struct {
-	reading      *memo[reading]
-	runtime      *runner.Runtime
-	storage      *storage
-	backpressure *backpressure
-	background   *background
-	has          parts
-}
+type stateMetrics struct{ *Server }
 
 // Describe implements prometheus.Collector.
 func (m *stateMetrics) Describe(out chan<- *prometheus.Desc) {
@@ -105,14 +98,14 @@ func (m *stateMetrics) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
-	now := m.reading.get()
+	now := m.health.reading.get()
 	gauge := func(of *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(of, prometheus.GaugeValue, value, labels...)
 	}
 	counter := func(of *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(of, prometheus.CounterValue, value, labels...)
 	}
-	if m.has.projections {
+	if m.cfg.Roles.Has(RoleProjector) {
 		for _, s := range now.projections {
 			gauge(lagMetric, float64(s.Lag()), s.Name)
 		}
@@ -128,13 +121,13 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 		}
 		gauge(refusedMetric, value, why)
 	}
-	gauge(setAsideMetric, float64(len(m.runtime.IsSetAside())))
+	gauge(setAsideMetric, float64(len(m.read.runtime.IsSetAside())))
 	gauge(openMetric, m.backpressure.since(state.derivation.Item).Seconds(), "derivation")
 	gauge(openMetric, m.backpressure.since(state.derivation.Captured).Seconds(), "index")
 	gauge(erasureMetric, m.backpressure.since(now.erasing).Seconds())
-	gauge(stuckMetric, float64(len(m.background.stuck())))
-	gauge(stuckFanOutMetric, float64(m.background.stuckFanOuts()))
-	counter(stallMetric, float64(m.runtime.FeedStalls()))
+	gauge(stuckMetric, float64(len(m.stuck())))
+	gauge(stuckFanOutMetric, float64(m.stuckFanOuts()))
+	counter(stallMetric, float64(m.read.runtime.FeedStalls()))
 	if m.storage.node != nil {
 		stats := m.storage.node.Stats()
 		counter(nodeAppendsMetric, float64(stats.Appends))

@@ -171,10 +171,8 @@ const howToInstall = "make model, or annals embeddings install FILE"
 // reportNone logs that this process has no model, if its roles need one. It returns why search is lexical although
 // vectors are stored, "" if none are.
 func (m models) reportNone(ctx context.Context, cfg Config) (reason string) {
-	has := cfg.Roles.parts()
-	needs := has.reads || has.pipeline
 	switch {
-	case !needs || cfg.Builtin == BuiltinNone:
+	case !cfg.Roles.HasAny(rolesOfModels) || cfg.Builtin == BuiltinNone:
 	case m.stored != "":
 		remedy := "set ANNALS_EMBEDDINGS_URL and ANNALS_EMBEDDINGS_NAME as before, or ANNALS_EMBEDDINGS=none to do without"
 		if minilm.IsName(m.stored) {

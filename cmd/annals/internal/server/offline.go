@@ -44,7 +44,7 @@ func OpenRebuilder(ctx context.Context, cfg Config) (*Rebuilder, error) {
 	}
 	runtime, err := runner.New(runner.Config{
 		DB: st.work, Store: st.store, Codec: st.codec, LogID: runner.LogIDOf(st.store, st.codec), Logger: cfg.Logger,
-		Projectors: projectors(cfg, st, events.Namespaces, models, domainrecall.NewAnalyzers()),
+		Projectors: projectors(cfg, st, events.Namespaces, models.projected, domainrecall.NewAnalyzers()),
 	})
 	if err != nil {
 		return nil, errors.Join(err, st.close())

@@ -168,9 +168,9 @@ func TestServer_InterruptedCreation(t *testing.T) {
 	var held atomic.Bool
 	h := newHarness(t)
 	h.arrange = func(p *Server) {
-		prepare := p.background.preparation.prepare
-		p.background.preparation.every = 10 * time.Millisecond
-		p.background.preparation.prepare = func(ctx context.Context) error {
+		prepare := p.write.preparation.prepare
+		p.write.preparation.every = 10 * time.Millisecond
+		p.write.preparation.prepare = func(ctx context.Context) error {
 			if held.Load() {
 				return nil
 			}
@@ -224,7 +224,7 @@ func (h *harness) crashedCreation(name string) (id uuid.UUID, clear string) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	meta := event.Meta{CommandID: uuid.New(), Principal: "operator"}
+	meta := event.NewMeta("operator", time.Now())
 	_, err = log.Append(ctx, stream.Registry, eventstore.Revision(len(facts)-1), meta,
 		registry.OrganizationCreated{
 			OrganizationID: id, Name: name, Plan: metering.Flex,

@@ -27,12 +27,11 @@ type probes struct {
 
 // observed returns the configuration with endpoints that report how their calls end. They must be made of it.
 func (p *probes) observed(cfg Config) Config {
-	has := cfg.Roles.parts()
-	if cfg.Model.URL != "" && cfg.Derive && has.pipeline {
+	if cfg.Model.URL != "" && cfg.Derive && cfg.Roles.Has(RolePipeline) {
 		p.model = newModelProbe(cfg, "model", "the model that derives memory", "ANNALS_MODEL_")
 		cfg.Model.Observe = p.model.Observe
 	}
-	if cfg.Embeddings.URL != "" && (has.reads || has.pipeline) {
+	if cfg.Embeddings.URL != "" && cfg.Roles.HasAny(rolesOfModels) {
 		p.embeddings = newModelProbe(cfg, "embeddings", "the endpoint for embeddings", "ANNALS_EMBEDDINGS_")
 		cfg.Embeddings.Observe = p.embeddings.Observe
 	}

@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/commands"
 	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/replica"
 	"github.com/annals-project/annals/projections"
@@ -16,6 +21,7 @@ import (
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/embeddings"
+	"github.com/annals-project/annals/projections/export"
 	"github.com/annals-project/annals/projections/memories"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/runner"
@@ -26,63 +32,104 @@ import (
 
 // readSide is the projections and the queries on their tables.
 type readSide struct {
-	runtime *runner.Runtime
+	runtime    *runner.Runtime
+	projectors []projections.Projector
 	// waiter waits for projections on behalf of calls, background on behalf of background work.
 	waiter, background *runner.Waiter
-	access             access.Queries
-	keys               auth.Keys
-	// dataPoints serves calls. work serves background work.
-	dataPoints, work datapoints.Queries
-	// directory caches the rules of projects, so a process has one.
-	directory *directory.Queries
+	// head waits for what was answered before an operator's query.
+	head projections.Head
+	// queries serve calls, and work serves background work.
+	queries
+	work      queries
+	keys      auth.Keys
 	analyzers domainrecall.Analyzers
 	backlog   *backlog
 	// replica answers some reads of calls; nil for none.
 	replica *replica.Reader
 }
 
+// queries read the tables of the projections by one pool of connections.
+type queries struct {
+	access     access.Queries
+	dataPoints datapoints.Queries
+	// directory caches the rules of projects.
+	directory *directory.Queries
+	usage     usage.Queries
+	limits    *limiter.Limiter
+	charges   limiter.PendingCharges
+}
+
+func newQueries(
+	cfg Config, db *pgxpool.Pool, store eventstore.Store, namespaces stream.Namespaces, wait *runner.Waiter,
+) queries {
+	q := queries{
+		access:     access.Queries{DB: db, Namespaces: namespaces},
+		dataPoints: datapoints.Queries{DB: db, Store: store, Wait: wait},
+		usage:      usage.Queries{DB: db, PlanTerms: cfg.PlanTerms},
+		limits:     limiter.New(db, cfg.PlanTerms, wait, cfg.Logger),
+		charges:    limiter.PendingCharges{DB: db},
+	}
+	q.directory = directory.NewQueries(db, store, wait, q.dataPoints, q.charges)
+	return q
+}
+
+func buildProjections(ctx context.Context, s *Server) (a adds, err error) {
+	cfg, st := s.cfg, s.storage
+	if s.read, err = newReadSide(ctx, cfg, st, s.journal.Namespaces, s.semantic.projected, s.registry); err != nil {
+		return adds{}, err
+	}
+	s.journal.Pace = commands.NewBatchPace(s.read.background, cfg.Logger, time.Now)
+	a.base = []task{{"projections", s.read.runtime.Run}}
+	s.read.head = projections.Head{Log: st.store, Waiter: s.read.waiter}
+	a.operator = []operatorapi.Route{operatorapi.ExportRoute(export.Service{
+		Reader: export.Reader{DB: st.db, Blobs: st.journal()}, Projects: s.read.access, Head: s.read.head, Now: cfg.now,
+	})}
+	if cfg.Roles.Has(RoleProjector) {
+		asides := commands.EventAsides{Journal: s.journal, Projections: s.read.runtime, IsStuck: s.isStuckAt}
+		a.operator = append(a.operator, operatorapi.ProjectionRoutes(s.read.runtime, asides, cfg.now)...)
+	}
+	if s.read.replica != nil {
+		a.watch = []task{{"postgres replica", s.read.replica.Run}}
+		s.registry.MustRegister(s.read.replica)
+	}
+	return a, nil
+}
+
 func newReadSide(
-	ctx context.Context, cfg Config, st *storage, namespaces stream.Namespaces, models models,
+	ctx context.Context, cfg Config, st *storage, namespaces stream.Namespaces, vectors bool,
 	registry *prometheus.Registry,
 ) (*readSide, error) {
-	r := &readSide{
-		access:    access.Queries{DB: st.db, Namespaces: namespaces},
-		analyzers: domainrecall.NewAnalyzers(), backlog: &backlog{},
-	}
-	has := cfg.Roles.parts()
-	keys, changed := newKeys(cfg, r.access)
-	r.keys = keys
+	r := &readSide{analyzers: domainrecall.NewAnalyzers(), backlog: &backlog{}}
+	r.projectors = projectors(cfg, st, namespaces, vectors, r.analyzers)
+	keys, changed := newKeys(cfg, access.Queries{DB: st.db, Namespaces: namespaces})
 	var err error
 	runs := runner.Config{
-		Remote: !has.projections,
+		Remote: !cfg.Roles.Has(RoleProjector),
 		DB:     st.work, Calls: st.db, Store: st.store, Codec: st.codec, Logger: cfg.Logger,
-		Hooks: projectionMetrics(registry, changed), LogID: runner.LogIDOf(st.store, st.codec),
-		Projectors: projectors(cfg, st, namespaces, models, r.analyzers),
+		Hooks: projectionMetrics(registry, changed), LogID: runner.LogIDOf(st.store, st.codec), Projectors: r.projectors,
 	}
-	if has.writes {
+	if cfg.Roles.Has(RoleWrite) {
 		runs.Observer = r.backlog
 	}
 	if r.runtime, err = runner.New(runs); err != nil {
 		return nil, err
 	}
 	r.waiter, r.background = r.runtime.Waiter(), r.runtime.BackgroundWaiter()
-	r.dataPoints = datapoints.Queries{DB: st.db, Store: st.store, Wait: r.waiter}
-	r.work = datapoints.Queries{DB: st.work, Store: st.store, Wait: r.background}
-	r.directory = directory.NewQueries(st.db, st.store, r.waiter, r.dataPoints, limiter.PendingCharges{DB: st.db})
-	r.replica, err = openReplica(ctx, cfg, st, r, runs.Projectors)
+	r.keys = auth.FailClosed(keys, func(ctx context.Context) error { return r.waiter.Stopped(ctx, access.Name) })
+	r.queries = newQueries(cfg, st.db, st.store, namespaces, r.waiter)
+	r.work = newQueries(cfg, st.work, st.store, namespaces, r.background)
+	r.replica, err = openReplica(ctx, cfg, st, r)
 	return r, err
 }
 
 // openReplica opens the replica of Postgres, nil without one or if no role of the process reads there.
 // The storage closes it.
-func openReplica(
-	ctx context.Context, cfg Config, st *storage, read *readSide, projectors []projections.Projector,
-) (*replica.Reader, error) {
-	if cfg.PostgresReplica == "" || !cfg.Roles.parts().reads {
+func openReplica(ctx context.Context, cfg Config, st *storage, read *readSide) (*replica.Reader, error) {
+	if cfg.PostgresReplica == "" || !cfg.Roles.Has(RoleRead) {
 		return nil, nil //nolint:nilnil // a nil reader reads nothing
 	}
 	versions := map[string]int{}
-	for _, p := range projectors {
+	for _, p := range read.projectors {
 		versions[p.Name()] = p.Version()
 	}
 	opened, err := replica.Open(ctx, replica.Config{
@@ -95,9 +142,10 @@ func openReplica(
 	return opened, nil
 }
 
-// projectors returns the projectors of the service, in the order in which all of them are rebuilt.
+// projectors returns the projectors of the service, in the order in which all of them are rebuilt. With vectors, those
+// of an embedding model are projected too.
 func projectors(
-	cfg Config, st *storage, namespaces stream.Namespaces, models models, analyzers domainrecall.Analyzers,
+	cfg Config, st *storage, namespaces stream.Namespaces, vectors bool, analyzers domainrecall.Analyzers,
 ) []projections.Projector {
 	journal := st.journal()
 	list := []projections.Projector{
@@ -106,7 +154,7 @@ func projectors(
 		directory.New(journal, namespaces, cfg.Logger),
 		trace.NewProjector(journal),
 	}
-	if models.projected {
+	if vectors {
 		list = append(list, embeddings.New())
 	}
 	return list

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
@@ -218,7 +218,7 @@ func (h *harness) direct() {
 			h.t.Fatal(err)
 		}
 		project, revision := accepted.ProjectID, accepted.Effect.Revision
-		if _, err := log.Append(h.t.Context(), name, last.Revision, event.Meta{CommandID: uuid.New(), Principal: "test"},
+		if _, err := log.Append(h.t.Context(), name, last.Revision, event.NewMeta("test", time.Now()),
 			memory.DerivationStarted{
 				ProjectID: project, IngestionID: accepted.IngestionID, Revision: revision, Attempt: 1, StartedAt: h.cfg.now(),
 			},
@@ -235,7 +235,7 @@ func (h *harness) direct() {
 		if last, _, err = log.Last(h.t.Context(), name); err != nil {
 			h.t.Fatal(err)
 		}
-		if _, err := log.Append(h.t.Context(), name, last.Revision, event.Meta{CommandID: uuid.New(), Principal: "test"},
+		if _, err := log.Append(h.t.Context(), name, last.Revision, event.NewMeta("test", time.Now()),
 			ingestion.Indexed{ProjectID: project, IndexedAt: h.cfg.now()}); err != nil {
 			h.t.Fatal(err)
 		}

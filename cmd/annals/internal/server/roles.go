@@ -56,6 +56,9 @@ func (r Roles) String() string {
 // Has reports whether the process has a role.
 func (r Roles) Has(role Role) bool { return len(r) == 0 || slices.Contains(r, role) }
 
+// HasAny reports whether the process has one of some roles. No roles are all.
+func (r Roles) HasAny(roles Roles) bool { return len(roles) == 0 || slices.ContainsFunc(roles, r.Has) }
+
 // CheckEmbedded returns why the roles cannot be those of one process of several, if a part of it is
 // embedded and so serves this process alone. setting is the setting of that part.
 func (r Roles) CheckEmbedded(eventStore, postgres, index string) (setting string, err error) {
@@ -70,58 +73,15 @@ func (r Roles) CheckEmbedded(eventStore, postgres, index string) (setting string
 		}
 	}
 	// The process that feeds an embedded index also answers recall and erases.
-	together := []Role{RoleRead, RoleProjector, RolePipeline}
-	has := slices.ContainsFunc(together, r.Has)
-	apart := slices.ContainsFunc(missing, func(m Role) bool { return slices.Contains(together, m) })
-	if index == Embedded && has && apart {
+	if index == Embedded && r.HasAny(rolesOfIndex) && missing.HasAny(rolesOfIndex) {
 		return "INDEX", fmt.Errorf("is embedded, so one process has the roles %s: set it to the address of an "+
-			"Elasticsearch, or give the process of ANNALS_ROLES=%s all three", Roles(together), r)
+			"Elasticsearch, or give the process of ANNALS_ROLES=%s all three", rolesOfIndex, r)
 	}
 	return "", nil
 }
 
-// parts are the parts of a process that its roles require. Every process has the operation routes
-// and the operator socket, and waits for projections through their checkpoints.
-type parts struct {
-	// writes and reads are the routes of the API that change state, and those that only read.
-	writes, reads bool
-	// firstStart fills an empty log and prepares organizations. A process without it waits for one
-	// that has it.
-	firstStart bool
-	// backpressure watches what refuses writes and holds derivation up.
-	backpressure bool
-	// index opens the recall index: to search, feed or purge it.
-	index bool
-	// projections runs the projectors, each while this process has its lease.
-	projections bool
-	// pipeline derives, confirms, finishes and charges.
-	pipeline bool
-	// console listens on the console's address.
-	console bool
-}
-
-// partsOf lists what each role needs.
-var partsOf = map[Role]parts{
-	RoleWrite:     {writes: true, firstStart: true, backpressure: true},
-	RoleRead:      {reads: true, index: true},
-	RoleProjector: {projections: true, index: true},
-	RolePipeline:  {pipeline: true, backpressure: true, index: true},
-	RoleConsole:   {console: true},
-}
-
-// parts returns the parts of a process: those of all its roles.
-func (r Roles) parts() (all parts) {
-	for role, of := range partsOf {
-		if !r.Has(role) {
-			continue
-		}
-		all.writes, all.reads = all.writes || of.writes, all.reads || of.reads
-		all.firstStart, all.backpressure = all.firstStart || of.firstStart, all.backpressure || of.backpressure
-		all.index, all.projections = all.index || of.index, all.projections || of.projections
-		all.pipeline, all.console = all.pipeline || of.pipeline, all.console || of.console
-	}
-	return all
-}
-
-// needsProjections reports whether any part of the process depends on projections.
-func (p parts) needsProjections() bool { return p.writes || p.reads || p.projections || p.pipeline }
+// The roles that need the recall index, and a model that embeds.
+var (
+	rolesOfIndex  = Roles{RoleRead, RoleProjector, RolePipeline}
+	rolesOfModels = Roles{RoleRead, RolePipeline}
+)

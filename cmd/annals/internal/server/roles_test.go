@@ -7,26 +7,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestRoles_Parts(t *testing.T) {
-	all := parts{
-		writes: true, reads: true, firstStart: true, backpressure: true, index: true, projections: true, pipeline: true, console: true,
-	}
-	for text, want := range map[string]parts{
-		"write": {writes: true, firstStart: true, backpressure: true}, "read": {reads: true, index: true},
-		"projector": {projections: true, index: true}, "pipeline": {pipeline: true, backpressure: true, index: true},
-		"console": {console: true}, " read , write,read": {writes: true, reads: true, firstStart: true, backpressure: true, index: true},
-		"write,read,projector,pipeline,console": all,
+func TestParseRoles(t *testing.T) {
+	for text, want := range map[string]string{
+		"": AllRoles().String(), "read": "read", " read , write,read": "read,write", "write,read,projector,pipeline,console": AllRoles().String(),
 	} {
 		roles, err := ParseRoles(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := roles.parts(); got != want {
-			t.Errorf("%q has %+v, want %+v", text, got, want)
+		if err != nil || roles.String() != want {
+			t.Errorf("%q: %s, %v, want %s", text, roles, err, want)
 		}
 	}
-	if got := Roles(nil).parts(); got != all {
-		t.Errorf("without roles a process has %+v", got)
+	if _, err := ParseRoles("read,writer"); err == nil {
+		t.Error("an unknown role is taken")
 	}
 }
 

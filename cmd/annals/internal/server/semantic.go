@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/recall"
@@ -26,12 +27,34 @@ type semantic struct {
 	finder  *embeddings.Finder
 	// off is why search is lexical although vectors are stored, "" if they are used or none are stored.
 	off string
+	// projected is set if vectors are projected.
+	projected bool
+}
+
+func buildEmbeddings(ctx context.Context, s *Server) (adds, error) {
+	models, err := newModels(ctx, s.cfg, s.storage)
+	if err != nil {
+		return adds{}, err
+	}
+	if s.semantic, err = newSemantic(ctx, s.cfg, s.storage, models); err != nil {
+		return adds{}, err
+	}
+	s.semantic.register(s.registry)
+	stored := embeddings.Queries{DB: s.storage.db}
+	a := adds{operator: []operatorapi.Route{operatorapi.EmbeddingRoute(stored, s.semantic.model())}}
+	if s.semantic.live != nil {
+		a.work = []task{{"embedding model", s.semantic.live.follow}}
+		if s.cfg.Roles.Has(RoleProjector) {
+			a.work = append(a.work, task{"stored vectors", s.semantic.tend})
+		}
+	}
+	return a, nil
 }
 
 // newSemantic makes the finder. A process that runs projections drops that of the embeddings if none are projected,
 // since nothing would keep it up to date and the log has all of it.
 func newSemantic(ctx context.Context, cfg Config, st *storage, models models) (semantic, error) {
-	if !models.projected && cfg.Roles.parts().projections {
+	if !models.projected && cfg.Roles.Has(RoleProjector) {
 		if err := dropEmbeddings(ctx, st.db, cfg.Logger); err != nil {
 			return semantic{}, err
 		}
@@ -43,7 +66,7 @@ func newSemantic(ctx context.Context, cfg Config, st *storage, models models) (s
 	}
 	vectors := models.configured()
 	if vectors == nil {
-		return semantic{off: models.reportNone(ctx, cfg)}, nil
+		return semantic{off: models.reportNone(ctx, cfg), projected: models.projected}, nil
 	}
 	stored := embeddings.LiveModel{DB: st.db}
 	name, err := stored.Begin(ctx, vectors.Name())
@@ -53,7 +76,7 @@ func newSemantic(ctx context.Context, cfg Config, st *storage, models models) (s
 	live := &liveModel{models: models, stored: stored, logger: cfg.Logger}
 	live.finder = embeddings.NewFinder(unavailable, embeddings.NewColumns(st.db, name), cfg.Logger)
 	live.use(ctx, name)
-	return semantic{vectors: vectors, live: live, finder: live.finder}, nil
+	return semantic{vectors: vectors, live: live, finder: live.finder, projected: models.projected}, nil
 }
 
 // unavailable is a model that cannot be called.

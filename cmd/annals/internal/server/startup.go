@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -38,30 +37,20 @@ type startup struct {
 	done chan struct{}
 }
 
-func newStartup(
-	cfg Config, st *storage, read *readSide, write *writeSide, index *localIndex, work *background,
-	admission *opening, progress *startProgress, ready func(),
-) *startup {
-	s := &startup{
-		storage: st, read: read, admission: admission, ready: ready, logger: cfg.Logger, done: make(chan struct{}),
-		progress: progress,
+func buildStart(_ context.Context, s *Server) (adds, error) {
+	up := &startup{
+		storage: s.storage, read: s.read, steps: all(s.added, func(a adds) []step { return a.steps }),
+		progress: s.health.progress, admission: s.health.admission, ready: func() { s.cfg.Ready(s.urls) },
+		logger: s.cfg.Logger, done: make(chan struct{}),
 	}
-	has := cfg.Roles.parts()
-	if has.needsProjections() {
-		s.projections = append(slices.Clone(neededByWrites), memories.Name)
+	if s.cfg.Roles.HasAny(Roles{RoleWrite, RoleRead, RoleProjector, RolePipeline}) {
+		up.projections = append(slices.Clone(neededByWrites), memories.Name)
 	}
-	if has.reads {
-		s.index = index
+	if s.cfg.Roles.Has(RoleRead) {
+		up.index = s.index
 	}
-	if has.pipeline {
-		s.steps = append(s.steps, step{"complete deletions", work.finisher.CatchUp})
-	}
-	if has.firstStart {
-		s.steps = append(s.steps, step{"prepare organizations and vault", func(ctx context.Context) error {
-			return errors.Join(work.preparation.prepare(ctx), write.reconcileVault(ctx))
-		}})
-	}
-	return s
+	s.startup = up
+	return adds{edge: []task{{"start", up.run}}}, nil
 }
 
 // step is a step of a start.

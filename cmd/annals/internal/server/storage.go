@@ -91,7 +91,7 @@ func openStorage(ctx context.Context, cfg Config) (_ *storage, err error) {
 	}
 	var g errgroup.Group
 	g.Go(func() error { return st.openDatabase(ctx, cfg, logger) })
-	if cfg.Roles.parts().index {
+	if cfg.Roles.HasAny(rolesOfIndex) {
 		g.Go(func() error { return st.openIndex(ctx, cfg, logger) })
 	}
 	return st, g.Wait()

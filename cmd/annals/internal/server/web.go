@@ -33,7 +33,7 @@ func listenAll(ctx context.Context, cfg Config) (listeners, error) {
 		return listeners{}, err
 	}
 	l := listeners{api: api}
-	if cfg.Roles.parts().console {
+	if cfg.Roles.Has(RoleConsole) {
 		if l.console, err = listen(ctx, cfg.ConsoleAddr, "ANNALS_CONSOLE_ADDR (--console-addr)"); err != nil {
 			return listeners{}, errors.Join(err, l.close())
 		}

@@ -2,21 +2,29 @@ package server
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/secret"
 	"github.com/annals-project/annals/projections/access"
-	"github.com/annals-project/annals/projections/usage"
+	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/usage/limiter"
 )
 
 // orphanTimeout is how long a sealed value may exist before its key does. A command takes far less.
 const orphanTimeout = time.Hour
+
+// preparationEvery is how often a running service looks for organizations whose creation was
+// interrupted.
+const preparationEvery = 10 * time.Second
 
 // writeSide is the commands.
 type writeSide struct {
@@ -26,30 +34,62 @@ type writeSide struct {
 	vault    secret.Vault
 	sealKeys [][]byte
 	access   access.Queries
-	cfg      Config
+	// preparation completes organizations while the service runs.
+	preparation *preparation
+	cfg         Config
 }
 
-func newWriteSide(
-	cfg Config, st *storage, journal *commands.Journal, read *readSide, load *commands.LoadGauge, hashKey []byte,
-) (*writeSide, error) {
+func buildWrites(_ context.Context, s *Server) (adds, error) {
+	cfg, read := s.cfg, s.read
 	keys, err := cfg.Data.SealKeys()
 	if err != nil {
-		return nil, err
+		return adds{}, err
 	}
 	sealer, err := secret.NewSealer(keys...)
 	if err != nil {
-		return nil, err
+		return adds{}, err
 	}
-	w := &writeSide{vault: secret.Vault{DB: st.db, Sealer: sealer}, sealKeys: keys, access: read.access, cfg: cfg}
-	limits := limiter.New(st.db, cfg.PlanTerms, read.waiter, cfg.Logger)
+	w := &writeSide{vault: secret.Vault{DB: s.storage.db, Sealer: sealer}, sealKeys: keys, access: read.access, cfg: cfg}
+	w.preparation = &preparation{w.prepareOrganizations, preparationEvery, cfg.Logger}
 	w.service = commands.New(commands.Config{
-		Journal: journal, Waiter: read.waiter, FollowUps: read.waiter, Sends: read.dataPoints, DataPoints: read.dataPoints,
+		Journal: s.journal, Waiter: read.waiter, FollowUps: read.waiter, Sends: read.dataPoints, DataPoints: read.dataPoints,
 		Records: read.directory, Directory: read.directory, SoleWriter: cfg.EventStore == Embedded,
-		HashKey: hashKey, Pipeline: cfg.Derive, LoadGauge: load, Limits: limits, PlanTerms: cfg.PlanTerms,
-		Events: limiter.NewEvents(limits, cfg.Logger), Accounts: usage.Queries{DB: st.db, PlanTerms: cfg.PlanTerms},
+		HashKey: s.hashKey, Pipeline: cfg.Derive, LoadGauge: s.load, Limits: read.limits, PlanTerms: cfg.PlanTerms,
+		Events: limiter.NewEvents(read.limits, cfg.Logger), Accounts: read.usage,
 		Vault: w.vault, Preparing: read.access, Credentials: datafolder.Credentials{Dir: cfg.Data.Dir},
 	})
-	return w, nil
+	s.write = w
+	return adds{}, nil
+}
+
+// buildAdministration makes what an operator's commands call, and completes organizations. It comes after the pipeline,
+// which erases people and flushes what a backup holds.
+func buildAdministration(_ context.Context, s *Server) (adds, error) {
+	now, write := s.cfg.now, s.write
+	people := peopleOf(s)
+	tenancy := access.Tenancy{Queries: s.read.access, Head: s.read.head}
+	webhooks := access.Webhooks{Tenancy: tenancy, Vault: write.vault, URLs: s.urls}
+	sends := datapoints.StoppedSends{Queries: s.read.dataPoints, Projects: s.read.access}
+	a := adds{
+		work: []task{{"preparation", write.preparation.run}},
+		steps: []step{{"prepare organizations and vault", func(ctx context.Context) error {
+			return errors.Join(write.preparation.prepare(ctx), write.reconcileVault(ctx))
+		}}},
+	}
+	if b := s.background; b != nil {
+		people = b.finisher.People
+		s.backups = datafolder.Backup{
+			Node: s.storage.node, Dir: s.cfg.Data.Dir, HashKey: s.hashKey, SealKeys: write.sealKeys, Flush: b.flushRecalls,
+		}
+		a.operator = append(a.operator, operatorapi.BackupRoute(s.backups))
+	}
+	a.operator = slices.Concat(
+		a.operator, operatorapi.SendRoutes(sends, write.service, now), operatorapi.OrganizationRoutes(write.service, now),
+		operatorapi.TenancyRoutes(write.service, tenancy, now), operatorapi.PeopleRoutes(people, tenancy),
+		operatorapi.WebhookRoutes(
+			commands.Webhooks{Service: write.service, Finder: webhooks, URLs: s.urls}, webhooks, now),
+	)
+	return a, nil
 }
 
 // prepareOrganizations completes every organization whose creation was interrupted.
@@ -88,4 +128,20 @@ func (w *writeSide) reconcileVault(ctx context.Context) error {
 		return err
 	}
 	return w.vault.Keep(ctx, holder.KeyID, clear)
+}
+
+// preparation completes organizations whose creation was interrupted.
+type preparation struct {
+	prepare func(context.Context) error
+	every   time.Duration
+	logger  *slog.Logger
+}
+
+func (p *preparation) run(ctx context.Context) error {
+	for sleep(ctx, p.every) {
+		if err := p.prepare(ctx); err != nil && ctx.Err() == nil {
+			p.logger.WarnContext(ctx, "preparation of an organization failed, will retry", "err", err)
+		}
+	}
+	return nil
 }

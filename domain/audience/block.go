@@ -1,4 +1,4 @@
-package directory
+package audience
 
 import "math/bits"
 
@@ -13,15 +13,15 @@ const (
 // one lookup for each of its values or of the identities' values, whichever are fewer, and one bit
 // for each identity with that value.
 type block struct {
-	set    *ruleSet
-	words  int
-	states int
+	matcher *Matcher
+	words   int
+	states  int
 	// present holds, for each key, the states that have it.
 	present []uint64
 	// first and count are by key: the newest value of the key (-1: none), and how many it has.
 	first, count []int32
 	values       []value
-	byKey        map[traitKey]int32
+	byKey        map[TraitKey]int32
 	// holders are linked lists of the states that have a value.
 	holders []holder
 	// scratch, acc and all are sets of states.
@@ -30,7 +30,7 @@ type block struct {
 
 // value is a value that some states have for a key.
 type value struct {
-	traitKey traitKey
+	TraitKey TraitKey
 	next     int32 // the next value of the same key, -1: none
 	holders  int32 // the newest holder, -1: none
 }
@@ -38,12 +38,12 @@ type value struct {
 type holder struct{ state, next int32 }
 
 // newBlock makes an empty block for a number of states.
-func newBlock(set *ruleSet, states int) *block {
+func newBlock(m *Matcher, states int) *block {
 	words := (states + 63) / 64
 	b := &block{
-		set: set, words: words, present: make([]uint64, len(set.keys)*words),
-		first: make([]int32, len(set.keys)), count: make([]int32, len(set.keys)),
-		byKey: map[traitKey]int32{}, scratch: make([]uint64, words), acc: make([]uint64, words), all: make([]uint64, words),
+		matcher: m, words: words, present: make([]uint64, len(m.keys)*words),
+		first: make([]int32, len(m.keys)), count: make([]int32, len(m.keys)),
+		byKey: map[TraitKey]int32{}, scratch: make([]uint64, words), acc: make([]uint64, words), all: make([]uint64, words),
 	}
 	b.reset()
 	return b
@@ -63,31 +63,24 @@ func (b *block) reset() {
 // full reports whether the block takes no further state.
 func (b *block) full() bool { return b.states == b.words*64 || len(b.holders) >= blockTraits }
 
-// add adds a state. It walks the traits of the state and the keys of the set in parallel, both in
-// order.
-func (b *block) add(m traitKeys) {
+// add adds a state.
+func (b *block) add(traits TraitKeys) {
 	state := b.states
 	b.states++
 	b.all[state/64] |= 1 << (state % 64)
-	for n, k := 0, 0; n < m.len() && k < len(b.set.keys); {
-		switch order := m.key(n).compare(b.set.keys[k]); {
-		case order < 0:
-			n++
-		case order > 0:
-			k++
-		default:
-			b.present[k*b.words+state/64] |= 1 << (state % 64)
-			b.hold(k, m.value(n), state)
-			n, k = n+1, k+1
+	for n := range traits.Len() {
+		if k, compared := b.matcher.keys[traits.Key(n)]; compared {
+			b.present[int(k)*b.words+state/64] |= 1 << (state % 64)
+			b.hold(int(k), traits.Value(n), state)
 		}
 	}
 }
 
-func (b *block) hold(key int, m traitKey, state int) {
+func (b *block) hold(key int, m TraitKey, state int) {
 	at, known := b.byKey[m]
 	if !known {
 		at = int32(len(b.values))
-		b.values = append(b.values, value{traitKey: m, next: b.first[key], holders: -1})
+		b.values = append(b.values, value{TraitKey: m, next: b.first[key], holders: -1})
 		b.first[key], b.byKey[m] = at, at
 		b.count[key]++
 	}
@@ -98,14 +91,14 @@ func (b *block) hold(key int, m traitKey, state int) {
 // match calls yield for each rule with the states that match it. The bitmap is valid until yield
 // returns.
 func (b *block) match(yield func(rule int, states []uint64)) {
-	for n := range b.set.rules {
-		b.rule(&b.set.rules[n])
+	for n := range b.matcher.rules {
+		b.rule(&b.matcher.rules[n])
 		yield(n, b.acc)
 	}
 }
 
 // rule computes the states that match a rule into acc. No state matches a rule without conditions.
-func (b *block) rule(r *rule) {
+func (b *block) rule(r *compiledRule) {
 	clear(b.acc)
 	if len(r.conditions) == 0 {
 		return
@@ -132,20 +125,20 @@ func (b *block) rule(r *rule) {
 }
 
 // condition computes the states that match a condition into scratch.
-func (b *block) condition(c *condition) {
+func (b *block) condition(c *compiledCondition) {
 	clear(b.scratch)
 	present := b.present[int(c.key)*b.words : (int(c.key)+1)*b.words]
-	switch c.operator {
+	switch c.matching {
 	case never:
-	case exists:
+	case hasTrait:
 		copy(b.scratch, present)
-	case doesNotExist:
+	case lacksTrait:
 		for w := range b.scratch {
 			b.scratch[w] = b.all[w] &^ present[w]
 		}
-	case oneOf, notOneOf:
+	case hasOneOf, hasOther:
 		b.addHolders(c)
-		if c.operator == notOneOf {
+		if c.matching == hasOther {
 			for w := range b.scratch {
 				b.scratch[w] = present[w] &^ b.scratch[w]
 			}
@@ -154,10 +147,10 @@ func (b *block) condition(c *condition) {
 }
 
 // addHolders adds the states that have one of the values of a condition to scratch.
-func (b *block) addHolders(c *condition) {
+func (b *block) addHolders(c *compiledCondition) {
 	if int(b.count[c.key]) <= len(c.values) {
 		for at := b.first[c.key]; at >= 0; at = b.values[at].next {
-			if c.holds(b.values[at].traitKey) {
+			if c.holds(b.values[at].TraitKey) {
 				b.addStates(at)
 			}
 		}
@@ -178,7 +171,7 @@ func (b *block) addStates(at int32) {
 }
 
 // holds reports whether a value is one of the condition's, which are sorted.
-func (c *condition) holds(m traitKey) bool {
+func (c *compiledCondition) holds(m TraitKey) bool {
 	low, high := 0, len(c.values)
 	for low < high {
 		middle := (low + high) / 2
@@ -194,31 +187,38 @@ func (c *condition) holds(m traitKey) bool {
 	return false
 }
 
-// tally counts the states that match each rule of a set, one block after the other.
-type tally struct {
+// Tally counts the identities that match each rule of a Matcher, one block after the other.
+type Tally struct {
 	block  *block
 	plus   []uint64 // states that count +1; others count -1
 	counts []int64  // by rule
 }
 
-func newTally(set *ruleSet, states int) *tally {
-	b := newBlock(set, min(states, blockStates))
-	return &tally{block: b, plus: make([]uint64, b.words), counts: make([]int64, len(set.rules))}
+// NewTally makes a tally for about so many identities.
+func NewTally(m *Matcher, identities int) *Tally {
+	b := newBlock(m, min(max(identities, 1), blockStates))
+	return &Tally{block: b, plus: make([]uint64, b.words), counts: make([]int64, len(m.rules))}
 }
 
-// add counts a state: +1 if more is true, else -1.
-func (t *tally) add(m traitKeys, more bool) {
+// Add counts an identity: +1 if more is true, else -1.
+func (t *Tally) Add(traits TraitKeys, more bool) {
 	if t.block.full() {
 		t.flush()
 	}
 	if state := t.block.states; more {
 		t.plus[state/64] |= 1 << (state % 64)
 	}
-	t.block.add(m)
+	t.block.add(traits)
+}
+
+// Counts returns the counts of all that was added, in the order of Matcher.Audiences.
+func (t *Tally) Counts() []int64 {
+	t.flush()
+	return t.counts
 }
 
 // flush counts the states of the block and empties it.
-func (t *tally) flush() {
+func (t *Tally) flush() {
 	t.block.match(func(n int, states []uint64) {
 		for w, set := range states {
 			t.counts[n] += int64(bits.OnesCount64(set&t.plus[w]) - bits.OnesCount64(set&^t.plus[w]))

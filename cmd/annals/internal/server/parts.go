@@ -1,0 +1,121 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/eventstore/inspect"
+	"github.com/annals-project/annals/internal/httpx"
+)
+
+// part is a share of the service. A process builds the parts of its roles in the order of the list.
+type part struct {
+	name string
+	// roles are those whose processes have the part, nil for every process.
+	roles Roles
+	// needs names the parts before it whose fields of the server it reads.
+	needs []string
+	// build makes the part and returns what it adds to the process. What later parts need of it becomes a field of the
+	// server. It registers its metrics itself, and if it fails, it has stopped what it opened.
+	build func(ctx context.Context, s *Server) (adds, error)
+}
+
+// adds is what a part adds to its process.
+type adds struct {
+	// edge, work, watch and base are its tasks, which run until their context ends. The edge stops first, then the work,
+	// which begins once the service is ready, then what watches together with the base. A task of work or watch that
+	// panics begins again; a panic in another one ends the process.
+	edge, work, watch, base []task
+	// steps come between the time at which the projections have caught up and that at which the service is ready.
+	steps []step
+	// operator are its routes on the operator socket.
+	operator []operatorapi.Route
+	// pages are what it serves on the console's address, by path; a path that ends in a slash has all below it.
+	pages map[string]httpx.Page
+	// stop ends it when all tasks have ended, the parts after it first. It may be nil.
+	stop func() error
+}
+
+// parts returns the parts of the service, each after those that it needs.
+func (s *Server) parts() []part {
+	type needs = []string
+	return slices.Concat([]part{
+		{"storage", nil, nil, buildStorage},
+		{"log", nil, needs{"storage"}, buildLog},
+		{"probes", nil, needs{"storage"}, buildProbes},
+		{"embeddings", nil, needs{"storage", "probes"}, buildEmbeddings},
+		{"projections", nil, needs{"storage", "log", "embeddings"}, buildProjections},
+		{"index", rolesOfIndex, needs{"storage", "projections"}, buildIndex},
+		{"backpressure", nil, needs{"storage", "projections"}, buildBackpressure},
+		{"writes", Roles{RoleWrite}, needs{"storage", "log", "projections"}, buildWrites},
+		{"pipeline", Roles{RolePipeline}, needs{"log", "probes", "embeddings", "index", "backpressure"}, buildPipeline},
+		{"administration", Roles{RoleWrite}, needs{"writes"}, buildAdministration},
+		{"recall", Roles{RoleRead}, needs{"embeddings", "projections", "index"}, buildRecall},
+		{"request log", Roles{RoleWrite, RoleRead}, needs{"storage"}, buildRequestLog},
+		{"inventory", nil, needs{"projections", "backpressure"}, buildInventory},
+		{"health", nil, needs{"storage", "probes", "embeddings", "projections", "backpressure"}, buildHealth},
+	}, s.cfg.parts, []part{
+		{"api", nil, needs{"storage", "projections", "backpressure", "health"}, buildAPI},
+		{"console", Roles{RoleConsole}, needs{"api"}, buildConsole},
+		{"start", nil, needs{"storage", "projections", "health"}, buildStart},
+	})
+}
+
+// build builds those parts of a list that the roles of the process have.
+func (s *Server) build(ctx context.Context, list []part) error {
+	built := map[string]bool{}
+	for _, p := range list {
+		if !s.cfg.Roles.HasAny(p.roles) {
+			continue
+		}
+		for _, need := range p.needs {
+			if !built[need] {
+				return fmt.Errorf("part %s needs part %s, which this process does not have before it", p.name, need)
+			}
+		}
+		a, err := p.build(ctx, s)
+		if err != nil {
+			return err
+		}
+		s.added = append(s.added, a)
+		built[p.name] = true
+	}
+	return nil
+}
+
+// all collects something of all parts.
+func all[T any](parts []adds, of func(adds) []T) (list []T) {
+	for _, a := range parts {
+		list = append(list, of(a)...)
+	}
+	return list
+}
+
+func buildStorage(ctx context.Context, s *Server) (a adds, err error) {
+	if s.storage, err = openStorage(ctx, s.cfg); err != nil {
+		return adds{}, err
+	}
+	return adds{
+		base: []task{{"postgres", s.storage.watchPostgres}}, stop: s.storage.close,
+		operator: operatorapi.EventRoutes(inspect.Log{Store: s.storage.store}),
+	}, nil
+}
+
+func buildLog(ctx context.Context, s *Server) (a adds, err error) {
+	s.journal, s.hashKey, err = openJournal(ctx, s.cfg, s.storage, s.urls)
+	return adds{}, err
+}
+
+// buildProbes makes what checks the servers that other parts call. It changes the configuration, so that their calls
+// report how they end.
+func buildProbes(_ context.Context, s *Server) (adds, error) {
+	s.probes = &probes{}
+	s.cfg = s.probes.observed(s.cfg)
+	if err := s.probes.open(s.cfg, s.storage); err != nil {
+		return adds{}, err
+	}
+	s.registry.MustRegister(s.probes)
+	return adds{watch: s.probes.tasks()}, nil
+}

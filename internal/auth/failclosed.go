@@ -1,0 +1,44 @@
+package auth
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/fault"
+)
+
+// failClosed refuses to look keys up while their projection is stopped.
+type failClosed struct {
+	keys    Keys
+	stopped func(context.Context) error
+}
+
+// FailClosed returns keys that are refused with service-unavailable while stopped returns an error: the projection of
+// keys has stopped, and a key could have been revoked since.
+func FailClosed(keys Keys, stopped func(context.Context) error) Keys {
+	return failClosed{keys, stopped}
+}
+
+// KeyByHash implements Keys.
+func (k failClosed) KeyByHash(ctx context.Context, kind Kind, hash [32]byte) (Holder, bool, error) {
+	if err := k.check(ctx); err != nil {
+		return Holder{}, false, err
+	}
+	return k.keys.KeyByHash(ctx, kind, hash)
+}
+
+// ProjectNamed implements Keys.
+func (k failClosed) ProjectNamed(ctx context.Context, organizationID uuid.UUID, slug string) (Named, bool, error) {
+	if err := k.check(ctx); err != nil {
+		return Named{}, false, err
+	}
+	return k.keys.ProjectNamed(ctx, organizationID, slug)
+}
+
+func (k failClosed) check(ctx context.Context) error {
+	if k.stopped(ctx) != nil {
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "keys cannot be checked; /readyz shows why")
+	}
+	return nil
+}

@@ -1,0 +1,42 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/fault"
+)
+
+// everyKey knows every key.
+type everyKey struct{}
+
+func (everyKey) KeyByHash(context.Context, Kind, [32]byte) (Holder, bool, error) {
+	return Holder{}, true, nil
+}
+
+func (everyKey) ProjectNamed(context.Context, uuid.UUID, string) (Named, bool, error) {
+	return Named{}, true, nil
+}
+
+// A key may have been revoked since the projection stopped.
+func TestFailClosed(t *testing.T) {
+	for _, stopped := range []error{nil, errors.New("stopped")} {
+		keys := FailClosed(everyKey{}, func(context.Context) error { return stopped })
+		_, known, err := keys.KeyByHash(t.Context(), ProjectKey, [32]byte{})
+		_, named, namedErr := keys.ProjectNamed(t.Context(), uuid.New(), "default")
+		if stopped == nil && (!known || !named || err != nil || namedErr != nil) {
+			t.Errorf("a key is refused: %v, %v", err, namedErr)
+		}
+		for _, err := range []error{err, namedErr} {
+			if f, is := errors.AsType[*fault.Error](err); stopped != nil && (!is || f.Code != fault.CodeServiceUnavailable) {
+				t.Errorf("while the projection is stopped: %v", err)
+			}
+		}
+		if stopped != nil && (known || named) {
+			t.Error("a key is known while the projection is stopped")
+		}
+	}
+}
