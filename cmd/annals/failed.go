@@ -46,19 +46,11 @@ func (c *FailedCmd) Run(ctx context.Context, env *Env) error {
 
 func allFailed(ctx context.Context, server *operatorapi.Client) ([]failedSend, error) {
 	list := []failedSend{}
-	for after := ""; ; {
-		page, err := operatorapi.ListFailed.Call(ctx, server,
-			operatorapi.FailedRequest{Limit: datapoints.MaxStopped, After: after})
-		if err != nil {
-			return nil, err
-		}
-		for _, f := range page.Failed {
-			list = append(list, failedSend{StoppedSend: f})
-		}
-		if after = page.After; after == "" {
-			return list, nil
-		}
-	}
+	err := operatorapi.ListFailed.Call(ctx, server, operatorapi.None{}, func() {}, func(f datapoints.StoppedSend) error {
+		list = append(list, failedSend{StoppedSend: f})
+		return nil
+	})
+	return list, err
 }
 
 // retryAll retries the sends that a retry can help. It skips a send that another caller retried or

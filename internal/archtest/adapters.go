@@ -25,7 +25,6 @@ var (
 var notAdapting = map[string]string{
 	"cmd/annals/node.go": "it runs the event store alone",
 
-	"cmd/annals/failed.go":                  "it pages through the sends that stopped",
 	"cmd/annals/internal/erasure/person.go": "it watches the erasure of a person",
 	"readapi/estimate.go":                   "it reads the files of an estimate",
 }

@@ -1,6 +1,7 @@
 package datapoints
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -41,6 +42,8 @@ type StoppedSends struct {
 		// SlugOf returns the slug of a project, "" if there is none.
 		SlugOf(ctx context.Context, project uuid.UUID) (string, error)
 	}
+	// AtOnce is how many sends Each reads at once, MaxStopped by default.
+	AtOnce int
 }
 
 // List lists at most limit stopped sends of a project, or of all if that is uuid.Nil, after a send; uuid.Nil begins.
@@ -65,4 +68,24 @@ func (s StoppedSends) List(ctx context.Context, project uuid.UUID, limit int, af
 		list.After = found[len(found)-1].IngestionID.String()
 	}
 	return list, err
+}
+
+// Each passes on the stopped sends of a project, or of all if that is uuid.Nil, oldest first. It holds at most
+// AtOnce of them.
+func (s StoppedSends) Each(ctx context.Context, project uuid.UUID, emit func(StoppedSend) error) error {
+	for after := uuid.Nil; ; {
+		page, err := s.List(ctx, project, cmp.Or(s.AtOnce, MaxStopped), after)
+		if err != nil {
+			return err
+		}
+		for _, f := range page.Failed {
+			if err := emit(f); err != nil {
+				return err
+			}
+		}
+		if page.After == "" {
+			return nil
+		}
+		after = page.Failed[len(page.Failed)-1].IngestionID
+	}
 }

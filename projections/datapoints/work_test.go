@@ -1,6 +1,7 @@
 package datapoints_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -217,6 +218,18 @@ func TestFailedSends(t *testing.T) {
 			t.Errorf("%d of %s after %s (-want +got):\n%s", page.limit, page.in, page.after, diff)
 		}
 	}
+	var each []string
+	all := datapoints.StoppedSends{Queries: w.Queries, Projects: slugs{}, AtOnce: 1}
+	if err := all.Each(t.Context(), uuid.Nil, func(s datapoints.StoppedSend) error {
+		each = append(each, fmt.Sprintf("%s of %s, %t", s.Code, s.Project, s.Retryable))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	one, other := "model-unavailable of "+project.ID.String(), "model-unavailable of "+neighbour.ID.String()
+	if diff := cmp.Diff([]string{one + ", true", one + ", true", other + ", true"}, each); diff != "" {
+		t.Errorf("each (-want +got):\n%s", diff)
+	}
 	sends, err := w.Queries.FailedSends(t.Context(), project.ID, 1, uuid.Nil)
 	if err != nil {
 		t.Fatal(err)
@@ -230,4 +243,11 @@ func TestFailedSends(t *testing.T) {
 	if diff := cmp.Diff(want, sends); diff != "" {
 		t.Errorf("first (-want +got):\n%s", diff)
 	}
+}
+
+// slugs are projects whose slug is their id.
+type slugs struct{}
+
+func (slugs) SlugOf(_ context.Context, project uuid.UUID) (string, error) {
+	return project.String(), nil
 }

@@ -31,9 +31,13 @@ func serve(t *testing.T, dir string, s *operatortest.Sends) *operatorapi.Client 
 	return operatorapi.Dial(dir)
 }
 
-func list(t *testing.T, c *operatorapi.Client, limit int, after string) (datapoints.StoppedList, error) {
+func list(t *testing.T, c *operatorapi.Client) (all []datapoints.StoppedSend, err error) {
 	t.Helper()
-	return operatorapi.ListFailed.Call(t.Context(), c, operatorapi.FailedRequest{Limit: limit, After: after})
+	err = operatorapi.ListFailed.Call(t.Context(), c, operatorapi.None{}, func() {}, func(f datapoints.StoppedSend) error {
+		all = append(all, f)
+		return nil
+	})
+	return all, err
 }
 
 func failed(n byte) datapoints.StoppedSend {
@@ -44,23 +48,11 @@ func failed(n byte) datapoints.StoppedSend {
 	}
 }
 
-func TestFailed_PageByPage(t *testing.T) {
+func TestFailed_OneAfterTheOther(t *testing.T) {
 	s := &operatortest.Sends{Stopped: []datapoints.StoppedSend{failed(1), failed(2), failed(3)}}
-	c := serve(t, t.TempDir(), s)
-	var got []datapoints.StoppedSend
-	after, pages := "", 0
-	for {
-		page, err := list(t, c, 2, after)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, pages = append(got, page.Failed...), pages+1
-		if after = page.After; after == "" {
-			break
-		}
-	}
-	if diff := cmp.Diff(s.Stopped, got); diff != "" || pages != 2 {
-		t.Errorf("%d pages: %s", pages, diff)
+	got, err := list(t, serve(t, t.TempDir(), s))
+	if diff := cmp.Diff(s.Stopped, got); diff != "" || err != nil {
+		t.Errorf("%v: %s", err, diff)
 	}
 }
 
@@ -89,7 +81,7 @@ func TestRetry_Refusals(t *testing.T) {
 
 func TestFailed_ServiceFails(t *testing.T) {
 	c := serve(t, t.TempDir(), &operatortest.Sends{Refuse: errors.New("database is away")})
-	if _, err := list(t, c, 1, ""); err == nil || !strings.Contains(err.Error(), "database is away") {
+	if _, err := list(t, c); err == nil || !strings.Contains(err.Error(), "database is away") {
 		t.Fatalf("got %v", err)
 	}
 }
@@ -116,8 +108,8 @@ func TestSocket_DeepDataFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := serve(t, dir, &operatortest.Sends{Stopped: []datapoints.StoppedSend{failed(1)}})
-	page, err := list(t, c, 10, "")
-	if err != nil || len(page.Failed) != 1 {
+	page, err := list(t, c)
+	if err != nil || len(page) != 1 {
 		t.Fatalf("got %v, %v", page, err)
 	}
 }
@@ -132,17 +124,17 @@ func TestSocket_LeftByADeadServer(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := list(t, operatorapi.Dial(dir), 1, ""); err == nil ||
+	if _, err := list(t, operatorapi.Dial(dir)); err == nil ||
 		!strings.Contains(err.Error(), "no server is running") {
 		t.Fatalf("got %v", err)
 	}
-	if _, err := list(t, serve(t, dir, &operatortest.Sends{}), 1, ""); err != nil {
+	if _, err := list(t, serve(t, dir, &operatortest.Sends{})); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestClient_NoServer(t *testing.T) {
-	_, err := list(t, operatorapi.Dial(t.TempDir()), 1, "")
+	_, err := list(t, operatorapi.Dial(t.TempDir()))
 	if err == nil || !strings.HasPrefix(err.Error(), "no server is running on data folder") {
 		t.Fatalf("got %v", err)
 	}

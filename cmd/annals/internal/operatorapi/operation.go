@@ -32,18 +32,6 @@ const (
 	readTimeout = 30 * time.Second
 )
 
-// located is a request whose parts are in the URL. It has no body.
-type located interface {
-	// url returns the URL for the path of the operation.
-	url(path string) string
-}
-
-// locating is a pointer to a located request.
-type locating interface {
-	// read takes the parts from a request. Its error is in words for the caller.
-	read(r *http.Request) error
-}
-
 // Serve returns the route of the operation. do performs it.
 func (o Operation[In, Out]) Serve(do func(context.Context, In) (Out, error)) Route {
 	return o.serve(func(r *http.Request) (out Out, err error) {
@@ -95,20 +83,12 @@ func (o Operation[In, Out]) serve(do func(*http.Request) (Out, error)) Route {
 }
 
 func readRequest[In any](r *http.Request) (in In, body []byte, err error) {
-	switch to := any(&in).(type) {
-	case *None:
-	case locating:
-		if err := to.read(r); err != nil {
-			return in, nil, &refusedError{errInvalid, err.Error()}
-		}
-	default:
-		body, err = io.ReadAll(io.LimitReader(r.Body, maxRequest))
-		if err == nil {
-			err = json.Unmarshal(body, to)
-		}
-		if err != nil {
-			return in, nil, &refusedError{errInvalid, "the request cannot be read: " + err.Error()}
-		}
+	body, err = io.ReadAll(io.LimitReader(r.Body, maxRequest))
+	if err == nil {
+		err = json.Unmarshal(body, &in)
+	}
+	if err != nil {
+		return in, nil, &refusedError{errInvalid, "the request cannot be read: " + err.Error()}
 	}
 	if named, is := any(&in).(attributed); is {
 		if err := named.setBy(r.Context()); err != nil {
@@ -132,11 +112,7 @@ func (o Operation[In, Out]) Call(ctx context.Context, c *Client, in In) (out Out
 		ctx, cancel = context.WithTimeout(ctx, readTimeout)
 		defer cancel()
 	}
-	path := o.path
-	if request, is := any(in).(located); is {
-		path = request.url(path)
-	}
-	res, err := c.send(ctx, o.method, path, in)
+	res, err := c.send(ctx, o.method, o.path, in)
 	if err != nil {
 		return out, err
 	}

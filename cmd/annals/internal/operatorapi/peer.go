@@ -20,11 +20,6 @@ func (t *Target) setBy(ctx context.Context) (err error) {
 	return err
 }
 
-func (q *RetryRequest) setBy(ctx context.Context) (err error) {
-	q.By, err = by(ctx, q.By)
-	return err
-}
-
 // by returns the name for events: that of the peer, and the name that the client sent as a remark
 // if it differs.
 func by(ctx context.Context, remark string) (string, error) {

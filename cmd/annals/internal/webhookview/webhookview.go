@@ -1,4 +1,4 @@
-// Package webhookview prints webhooks for people, and reads the event that is tried.
+// Package webhookview reads events to try, and prints webhooks and what would become of an event.
 package webhookview
 
 import (

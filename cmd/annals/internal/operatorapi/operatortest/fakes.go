@@ -80,23 +80,14 @@ type Sends struct {
 // Routes are the operations on stopped sends.
 func (s *Sends) Routes() []operatorapi.Route { return operatorapi.SendRoutes(s, s, time.Now) }
 
-// List implements operatorapi.Sends.
-func (s *Sends) List(
-	_ context.Context, _ uuid.UUID, limit int, after uuid.UUID,
-) (list datapoints.StoppedList, err error) {
-	if s.Refuse != nil {
-		return list, s.Refuse
-	}
-	from := 0
-	for i, f := range s.Stopped {
-		if f.IngestionID == after {
-			from = i + 1
+// Each implements operatorapi.Sends.
+func (s *Sends) Each(_ context.Context, _ uuid.UUID, emit func(datapoints.StoppedSend) error) error {
+	for _, f := range s.Stopped {
+		if err := emit(f); err != nil {
+			return err
 		}
 	}
-	if list.Failed = s.Stopped[from:min(from+limit, len(s.Stopped))]; len(list.Failed) == limit {
-		list.After = list.Failed[limit-1].IngestionID.String()
-	}
-	return list, nil
+	return s.Refuse
 }
 
 // RetryOf implements operatorapi.Retrier.
