@@ -123,7 +123,7 @@ func TestCheck_AllowedSource(t *testing.T) {
 		"commands/a_test.go":                 imports(ours + "projections"),
 		"internal/httpx/a.go":                imports("github.com/labstack/echo/v4"),
 		"client/a.go":                        imports("net/http"),
-		"cmd/annals/b.go":                    imports(ours+"eventstore") + "func f() { for p := range c.Projects(ctx) { if errors.Is(err, eventstore.ErrDeleted) { return } } }\n",
+		"cmd/annals/internal/transfer/a.go":  imports(ours+"eventstore") + "func f() { for p := range c.Projects(ctx) { if errors.Is(err, eventstore.ErrDeleted) { return } } }\n",
 		"writeapi/a.go":                      imports("io") + "func f() { for { io.ReadAll(r); context.Cause(ctx) } }\nvar help = \"with --identity: delete from now on, select what is, update it\"\n",
 		"cmd/annals/internal/server/a.go":    imports("github.com/jackc/pgx/v5", ours+"eventstore/esdb") + "func f() { for { s.ReadLast(ctx, n) } }\n",
 		"internal/importer/a.go":             imports(ours + "client"),

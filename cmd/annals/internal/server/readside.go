@@ -36,8 +36,6 @@ type readSide struct {
 	projectors []projections.Projector
 	// waiter waits for projections on behalf of calls, background on behalf of background work.
 	waiter, background *runner.Waiter
-	// head waits for what was answered before an operator's query.
-	head projections.Head
 	// queries serve calls, and work serves background work.
 	queries
 	work      queries
@@ -80,9 +78,9 @@ func buildProjections(ctx context.Context, s *Server) (a adds, err error) {
 	}
 	s.journal.Pace = commands.NewBatchPace(s.read.background, cfg.Logger, time.Now)
 	a.base = []task{{"projections", s.read.runtime.Run}}
-	s.read.head = projections.Head{Log: st.store, Waiter: s.read.waiter}
 	a.operator = []operatorapi.Route{operatorapi.ExportRoute(export.Service{
-		Reader: export.Reader{DB: st.db, Blobs: st.journal()}, Projects: s.read.access, Head: s.read.head, Now: cfg.now,
+		Reader:   export.Reader{DB: st.db, Blobs: st.journal()},
+		Projects: s.read.access, Head: s.head(), Now: cfg.now,
 	})}
 	if cfg.Roles.Has(RoleProjector) {
 		asides := commands.EventAsides{Journal: s.journal, Projections: s.read.runtime, IsStuck: s.isStuckAt}
@@ -93,6 +91,11 @@ func buildProjections(ctx context.Context, s *Server) (a adds, err error) {
 		s.registry.MustRegister(s.read.replica)
 	}
 	return a, nil
+}
+
+// head waits for what the log holds, for the queries of an operator.
+func (s *Server) head() projections.Head {
+	return projections.Head{Log: s.storage.store, Waiter: s.read.waiter}
 }
 
 func newReadSide(

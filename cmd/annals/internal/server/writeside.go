@@ -66,8 +66,7 @@ func buildWrites(_ context.Context, s *Server) (adds, error) {
 // which erases people and flushes what a backup holds.
 func buildAdministration(_ context.Context, s *Server) (adds, error) {
 	now, write := s.cfg.now, s.write
-	people := peopleOf(s)
-	tenancy := access.Tenancy{Queries: s.read.access, Head: s.read.head}
+	people, tenancy := peopleOf(s), access.Tenancy{Queries: s.read.access, Head: s.head()}
 	webhooks := access.Webhooks{Tenancy: tenancy, Vault: write.vault, URLs: s.urls}
 	sends := datapoints.StoppedSends{Queries: s.read.dataPoints, Projects: s.read.access}
 	a := adds{
@@ -86,8 +85,7 @@ func buildAdministration(_ context.Context, s *Server) (adds, error) {
 	a.operator = slices.Concat(
 		a.operator, operatorapi.SendRoutes(sends, write.service, now), operatorapi.OrganizationRoutes(write.service, now),
 		operatorapi.TenancyRoutes(write.service, tenancy, now), operatorapi.PeopleRoutes(people, tenancy, now),
-		operatorapi.WebhookRoutes(
-			commands.Webhooks{Service: write.service, Finder: webhooks, URLs: s.urls}, webhooks, now),
+		operatorapi.WebhookRoutes(commands.Webhooks{Service: write.service, Finder: webhooks, URLs: s.urls}, webhooks, now),
 	)
 	return a, nil
 }
