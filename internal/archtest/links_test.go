@@ -64,6 +64,24 @@ func TestLinks_LeadSomewhere(t *testing.T) {
 	}
 }
 
+// The index of docs/ leads to each of its pages.
+func TestLinks_IndexHasEachPage(t *testing.T) {
+	root := os.DirFS("../..")
+	index, err := fs.ReadFile(root, "docs/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := fs.Glob(root, "docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range pages {
+		if name := path.Base(page); name != "README.md" && !strings.Contains(string(index), "]("+name+")") {
+			t.Errorf("docs/README.md has no link to %s", name)
+		}
+	}
+}
+
 // anchors are the names of the headings of a page, as forges make them.
 func anchors(t *testing.T, root fs.FS, file string) map[string]bool {
 	text, err := fs.ReadFile(root, file)
