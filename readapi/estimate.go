@@ -85,60 +85,15 @@ func (a estimateAPI) post(c echo.Context) error {
 	if err := allowance.Reserve(ctx, made.WindowBytes()); err != nil {
 		return err
 	}
-	rows := &estimateRows{made: made, source: q.source(), cut: slot.Release}
-	if err := rows.read(ctx); err != nil { // nothing is written yet
+	// A slow client makes no one wait: the slot is free when the last rows are cut.
+	rows, err := made.Rows(ctx, q.source(), slot.Release)
+	if err != nil {
 		return err
 	}
 	price := pricing(room.Metered)
 	return httpx.StreamLists(c, estimateAnswer(made, room, q.zone),
 		httpx.ListOf("files", fileAnswers(made, price)), httpx.ListOf("batches", batchAnswers(made, price)),
-		httpx.ListOf("points", rows.answers(ctx, price, q.full())))
-}
-
-// estimateRows reads the rows of an estimate while they are written. A slow client makes no one wait: once the
-// last of them are cut, the slot is free.
-type estimateRows struct {
-	made   *estimate.Estimate
-	source estimate.Source
-	// window are the rows that are in memory, next is the first after them.
-	window []estimate.Row
-	next   int
-	// cut is called when the last rows are cut.
-	cut func()
-}
-
-// read reads the next rows. The error is that of the context.
-func (r *estimateRows) read(ctx context.Context) (err error) {
-	r.window = nil // two of them would be more than is reserved
-	if r.window, err = r.made.Window(ctx, r.next, r.source); err != nil {
-		return err
-	}
-	if r.next += len(r.window); r.next >= r.made.Shown {
-		r.cut()
-	}
-	return nil
-}
-
-// answers yields the rows from those that are read on.
-func (r *estimateRows) answers(
-	ctx context.Context, price func(int64) *json.Number, full bool,
-) iter.Seq2[estimatedPoint, error] {
-	return func(yield func(estimatedPoint, error) bool) {
-		for {
-			for i := range r.window {
-				if !yield(pointAnswer(&r.window[i], price, full), nil) {
-					return
-				}
-			}
-			if r.next >= r.made.Shown {
-				return
-			}
-			if err := r.read(ctx); err != nil {
-				yield(estimatedPoint{}, err)
-				return
-			}
-		}
-	}
+		httpx.ListOf("points", pointAnswers(rows, price, q.full())))
 }
 
 // estimated is the JSON of an estimate. Credits are null without metering.
@@ -237,6 +192,22 @@ func batchAnswers(e *estimate.Estimate, price func(int64) *json.Number) iter.Seq
 				return
 			}
 			index++
+		}
+	}
+}
+
+func pointAnswers(
+	rows iter.Seq2[*estimate.Row, error], price func(int64) *json.Number, full bool,
+) iter.Seq2[estimatedPoint, error] {
+	return func(yield func(estimatedPoint, error) bool) {
+		for r, err := range rows {
+			if err != nil {
+				yield(estimatedPoint{}, err)
+				return
+			}
+			if !yield(pointAnswer(r, price, full), nil) {
+				return
+			}
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"strings"
 
@@ -67,6 +68,40 @@ var (
 	errEnough  = errors.New("all rows are there")
 	errDiffers = errors.New("a second cut of a file differs from the first")
 )
+
+// Rows returns the rows that are shown, once and a window at a time: the files of the next window are cut when those
+// before it were taken. The first window is made before Rows returns. cut is called when the last one is made.
+func (e *Estimate) Rows(ctx context.Context, source Source, cut func()) (iter.Seq2[*Row, error], error) {
+	next := 0
+	read := func() ([]Row, error) {
+		window, err := e.Window(ctx, next, source)
+		if next += len(window); err == nil && next >= e.Shown {
+			cut()
+		}
+		return window, err
+	}
+	window, err := read()
+	if err != nil {
+		return nil, err
+	}
+	return func(yield func(*Row, error) bool) {
+		for {
+			for i := range window {
+				if !yield(&window[i], nil) {
+					return
+				}
+			}
+			if next >= e.Shown {
+				return
+			}
+			window = nil // two of them would be more than is reserved
+			if window, err = read(); err != nil {
+				yield(nil, err)
+				return
+			}
+		}
+	}, nil
+}
 
 // Window returns the rows from one on that are made at once. The files that they come from are cut again.
 func (e *Estimate) Window(ctx context.Context, from int, source Source) ([]Row, error) {
