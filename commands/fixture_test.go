@@ -45,6 +45,7 @@ func fixtureOver(t *testing.T, store eventstore.Store) *fixture {
 	t.Helper()
 	codec := eventstoretest.Codec(t)
 	w := &fixture{t: t, store: store, log: commands.NewJournal(store, codec, slog.New(slog.DiscardHandler))}
+	w.log.Namespaces = stream.NewNamespaces(make([]byte, 32))
 	w.config = commands.Config{
 		Journal: w.log, Waiter: noWait{}, Sends: w, Directory: logDirectory{w.log}, HashKey: make([]byte, 32), Pipeline: true,
 	}

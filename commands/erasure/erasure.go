@@ -17,6 +17,9 @@
 // stages 2 and 3 for it, and the last event is identity.cleared. Sweep (sweep.go) tombstones the
 // blobs that nothing refers to; a deletion that such a blob may hold a copy of waits for it.
 //
+// The stream of a person is tombstoned once no organization has the person (commands/people.go). No
+// facts of it are retained but those that people.go keeps; the last event is address.released.
+//
 // Round (round.go) passes the work lists through these stages. The finisher of commands/pipeline
 // decides when. Every stage may run any number of times, and in several processes at once: a list is
 // a hint, and each stage decides on the streams.
@@ -64,6 +67,7 @@ type Eraser struct {
 	Deletions  deletionList
 	Blobs      blobList
 	Identities identityList
+	People     peopleList
 	Rows       rowCompleter
 	Authors    authorIDs
 	Progress   progress

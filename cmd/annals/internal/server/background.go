@@ -132,7 +132,7 @@ func newEraser(s *Server, calls *requestlog.Blanker) *erasure.Eraser {
 	cfg, st, work := s.cfg, s.storage, s.read.work
 	e := &erasure.Eraser{
 		Streams:   erasure.Streams{Journal: s.journal.Journal, Logger: cfg.Logger},
-		Deletions: work.dataPoints, Blobs: work.dataPoints, Identities: work.directory,
+		Deletions: work.dataPoints, Blobs: work.dataPoints, Identities: work.directory, People: work.access,
 		Rows: commands.BulkRows{Journal: s.journal, Directory: work.directory}, Authors: s.journal,
 		Calls: calls, Progress: s.read.background, Index: st.index, Store: erasure.Cluster, HasIndex: s.index.isFed,
 		Tables: runner.Vacuum{
