@@ -54,7 +54,8 @@ func (l *Journal) SettlePerson(ctx context.Context, p work.Person, now time.Time
 			return false, err
 		}
 	}
-	err = erasure.Streams{Journal: l.Journal, Logger: l.Logger}.ErasePerson(ctx, p)
+	streams := erasure.Streams{Journal: l.Journal, Logger: l.Logger, Now: func() time.Time { return now }}
+	err = streams.ErasePerson(ctx, p)
 	return err == nil, err
 }
 

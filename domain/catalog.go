@@ -4,6 +4,7 @@ package domain
 
 import (
 	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/audit"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
@@ -92,6 +93,7 @@ var Catalog = []Constructor{
 	of[deletion.FannedOut],
 	of[deletion.FactsKept],
 	of[deletion.Cleaned],
+	of[audit.RecordsKept],
 	of[erasure.Requested],
 	of[erasure.DataPointsDeleted],
 	of[erasure.PersonForgotten],

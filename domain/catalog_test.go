@@ -20,6 +20,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain"
+	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/eventstore"
 )
@@ -208,6 +209,10 @@ func fill(v reflect.Value, name string, n *int64) {
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		fill(v.Index(0), name, n)
+	case reflect.Array:
+		for i := range v.Len() {
+			fill(v.Index(i), name, n)
+		}
 	case reflect.Map:
 		v.Set(reflect.MakeMap(v.Type()))
 		v.SetMapIndex(reflect.ValueOf(text(name+" key")), reflect.ValueOf(text(name)))
@@ -284,5 +289,40 @@ func TestCatalog_EventsOfProjects(t *testing.T) {
 	}
 	if said < 40 {
 		t.Errorf("%d events have a project", said)
+	}
+}
+
+// A blob has no leaf, so each event that refers to one holds its hash: a stream is named in blob.Ref, or in a field
+// that refers to no blob.
+func TestCatalog_BlobsAreReferredToWithTheirHash(t *testing.T) {
+	named := map[string]bool{
+		"registry.event-set-aside.v1.Stream": true, "audit.records-kept.v1.Stream": true,
+		"deletion.facts-kept.v1.Blobs": true, // for their tombstones: the events that referred to them have records
+	}
+	var walk func(path string, of reflect.Type)
+	walk = func(path string, of reflect.Type) {
+		switch of.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Map:
+			walk(path, of.Elem())
+		case reflect.Struct:
+			for i := range of.NumField() {
+				if f := of.Field(i); of != reflect.TypeFor[blob.Ref]() && of.PkgPath() != "time" {
+					walk(path+"."+f.Name, f.Type)
+				}
+			}
+		case reflect.String:
+			last := strings.ToLower(path[strings.LastIndex(path, ".")+1:])
+			if (strings.Contains(last, "stream") || strings.Contains(last, "blob")) && !named[path] {
+				t.Errorf("%s names a stream without a hash", path)
+			}
+			delete(named, path)
+		}
+	}
+	for _, construct := range domain.Catalog {
+		e := construct()
+		walk(e.EventType(), reflect.TypeOf(e).Elem())
+	}
+	for path := range named {
+		t.Errorf("%s is not there any more", path)
 	}
 }

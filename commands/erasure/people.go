@@ -25,9 +25,10 @@ type peopleList interface {
 	RemovedPeople(ctx context.Context) (int, error)
 }
 
-// ErasePerson tombstones the stream of a removed person, also one that never registered.
+// ErasePerson keeps the records of a removed person, and tombstones the stream, also of one who never registered. The
+// records name no organization: a person may be a member of several.
 func (s Streams) ErasePerson(ctx context.Context, p work.Person) error {
-	_, err := s.Journal.TombstoneEvenEmpty(ctx, stream.Name(stream.Person, p.ID))
+	_, err := s.end(ctx, Owner{}, stream.Name(stream.Person, p.ID), 0)
 	return err
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -30,11 +29,9 @@ type People struct {
 	Names      personNames
 	DataPoints authoredList
 	Records    recordList
-	Authors    authorIDs
 	Commands   personCommands
 	Calls      personCalls
 	Progress   progress
-	Now        func() time.Time
 
 	// runs hold what a step that takes several slices has done so far.
 	runs map[uuid.UUID]*forgetRun
@@ -133,7 +130,7 @@ func (p *People) begin(ctx context.Context, person erasures.Person, s personStat
 	if s.Events > 0 {
 		return nil
 	}
-	record, err := p.Authors.AuthorID(ctx, person.ProjectID, person.Identity)
+	record, err := p.Projects.AuthorID(ctx, person.ProjectID, person.Identity)
 	if err != nil {
 		return err
 	}

@@ -119,6 +119,8 @@ func (w *harness) confirm() {
 func newIdleHarness(t *testing.T) *harness {
 	t.Helper()
 	log := eventstoretest.NewMemory()
+	// At the end of each test, the log has the leaf of every event that was ever stored.
+	t.Cleanup(func() { eventstoretest.CheckRecords(t, log, log.Ever()) })
 	return idleHarnessOver(t, t.TempDir(), log, log)
 }
 
@@ -173,7 +175,8 @@ func idleHarnessOver(t *testing.T, folder string, store eventstore.Store, log sc
 		derived.New(nil, nil), people.New(nil, stream.Namespaces{}, nil), access.New(),
 	}}
 	w.call = commands.Call{
-		Principal: auth.Principal{Kind: auth.ProjectKey, Project: auth.Project{Number: 1}}, RequestID: uuid.New(),
+		Principal:  auth.Principal{Kind: auth.ProjectKey, OrganizationID: uuid.New(), Project: auth.Project{Number: 1}},
+		RequestID:  uuid.New(),
 		ReceivedAt: at,
 	}
 	runtest.Part(w.t, runtime.Run)
@@ -197,10 +200,11 @@ func (w *harness) newFinisher(log *commands.Journal, now func() time.Time) *Fini
 		Journal: log, FanOuts: w.queries, Identities: w.directory, Reservations: nothing{}, Progress: w.waiter,
 		IsSetAside: func(eventstore.Position) bool { return false }, Logger: w.log.Logger, Now: now, People: w.newPeople(log, now),
 		Eraser: &erasure.Eraser{
-			Streams: erasure.Streams{Journal: log.Journal, Logger: w.log.Logger}, Deletions: w.queries, Blobs: w.queries,
-			Identities: w.directory, People: access.Queries{DB: w.db}, Rows: commands.BulkRows{Journal: log, Directory: w.directory}, Authors: log,
+			Streams:   erasure.Streams{Journal: log.Journal, Projects: log, Logger: w.log.Logger, Now: now},
+			Deletions: w.queries, Blobs: w.queries, Identities: w.directory, People: access.Queries{DB: w.db},
+			Rows:     commands.BulkRows{Journal: log, Directory: w.directory},
 			Progress: w.waiter, Tables: nothing{}, Index: nothing{}, Store: erasure.Cluster,
-			HasIndex: func() bool { return true }, Now: now,
+			HasIndex: func() bool { return true },
 		},
 	}
 }
@@ -210,15 +214,16 @@ func (w *harness) newPeople(log *commands.Journal, now func() time.Time) *erasur
 	config := w.config
 	config.Journal = log
 	return &erasure.People{
-		Streams: erasure.Streams{Journal: log.Journal, Logger: w.log.Logger}, Names: erasures.Names{DB: w.db},
-		DataPoints: w.queries, Records: w.directory, Authors: log, Commands: commands.PersonCommands{Service: commands.New(config)},
-		Calls: &requestlog.Blanker{DB: w.db}, Progress: w.waiter, Now: now,
+		Streams: erasure.Streams{Journal: log.Journal, Projects: log, Logger: w.log.Logger, Now: now},
+		Names:   erasures.Names{DB: w.db}, DataPoints: w.queries, Records: w.directory,
+		Commands: commands.PersonCommands{Service: commands.New(config)}, Calls: &requestlog.Blanker{DB: w.db},
+		Progress: w.waiter,
 	}
 }
 
 // finishOver makes the finisher read and write through a journal.
 func (w *harness) finishOver(log *commands.Journal) {
-	w.finisher.Journal, w.finisher.Eraser.Journal, w.finisher.Eraser.Authors = log, log.Journal, log
+	w.finisher.Journal, w.finisher.Eraser.Journal, w.finisher.Eraser.Projects = log, log.Journal, log
 	w.finisher.Eraser.Rows = commands.BulkRows{Journal: log, Directory: w.directory}
 }
 
@@ -237,8 +242,8 @@ func (w *harness) openProject() {
 		project.Number = int64(last.Revision) + 1
 		_, err = w.log.Append(w.t.Context(), stream.Registry, last.Revision, event.NewMeta("test", time.Now()),
 			registry.ProjectCreated{
-				ProjectID: project.ID, Number: project.Number, Slug: project.ID.String(), Namespace: stored,
-				CreatedAt: at,
+				OrganizationID: w.call.Principal.OrganizationID, ProjectID: project.ID, Number: project.Number,
+				Slug: project.ID.String(), Namespace: stored, CreatedAt: at,
 			})
 	}
 	if err != nil {

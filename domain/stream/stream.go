@@ -28,6 +28,7 @@ const (
 	Deletion     = "deletion"
 	Erasure      = "erasure" // of a person
 	Blob         = "blob"
+	Records      = "records"
 	Pipeline     = "pipeline" // one stream for the whole log
 )
 
@@ -43,6 +44,9 @@ func UsageName(project uuid.UUID, month string) string { return Name(Usage, proj
 func BlobName(owner, command uuid.UUID) string {
 	return Blob + "-" + owner.String() + "-" + command.String()
 }
+
+// RecordsName returns the stream that keeps the records of the events of a stream of an id.
+func RecordsName(name string) string { return Name(Records, Owner(name)) + "-" + Category(name) }
 
 // Category is the part of a stream name before the first dash.
 func Category(name string) string {
