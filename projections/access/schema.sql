@@ -25,7 +25,7 @@ create table projects (
 	number          bigint not null unique,
 	slug            text not null,
 	name            text not null,
-	namespace       uuid not null,
+	namespace       uuid not null,              -- ids use a namespace that derives from it and the hash key
 	archived        boolean not null,
 	ingestion_cap     bigint,
 	credit_cap_tenths bigint,
