@@ -25,8 +25,8 @@ type peopleList interface {
 	RemovedPeople(ctx context.Context) (int, error)
 }
 
-// ErasePerson tombstones the stream of a removed person, once its records are kept. A person belongs to
-// no organization: the records name none.
+// ErasePerson tombstones the stream of a removed person, once its records are kept. They name no
+// organization: a person may be a member of several.
 func (s Streams) ErasePerson(ctx context.Context, id uuid.UUID) error {
 	_, err := s.end(ctx, Owner{}, stream.Name(stream.Person, id), 0)
 	return err

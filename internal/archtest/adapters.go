@@ -26,7 +26,6 @@ var notAdapting = map[string]string{
 	"cmd/annals/node.go": "it runs the event store alone",
 
 	"cmd/annals/internal/erasure/person.go": "it watches the erasure of a person",
-	"readapi/estimate.go":                   "it reads the files of an estimate",
 }
 
 var (

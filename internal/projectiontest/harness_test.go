@@ -113,8 +113,6 @@ func (sends) Pending(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]
 
 func (sends) Completed(context.Context, auth.Project, uuid.UUID) (bool, error) { return false, nil }
 
-func (sends) ProjectOf(context.Context, uuid.UUID) (uuid.UUID, bool, error) { return uuid.Nil, false, nil }
-
 var namespaces = stream.NewNamespaces(make([]byte, 32))
 
 func (h *harness) setUp(codec *eventstore.Codec) {

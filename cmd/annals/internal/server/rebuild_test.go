@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
@@ -254,7 +253,7 @@ func (h *harness) manage(own, neighbour string) {
 	h.t.Helper()
 	acme := h.createAcme()
 	h.acme = acme.ManagementKey
-	h.managePeople(uuid.MustParse(acme.ID))
+	h.managePeople(acme.ID)
 	h.grant("Acme", 500)
 	h.setSpendCap("Acme", new(int64(10000)))
 	h.setPlan("Acme", "flex")
