@@ -51,7 +51,9 @@ func (s *Service) SetPlan(ctx context.Context, call Call, org string, plan meter
 		ctx context.Context, o registry.OrganizationCreated, state organization.State, out *Changed,
 	) ([]event.Event, error) {
 		out.Plan = plan
-		change := organization.Change{OrganizationID: o.OrganizationID, Plan: plan, At: call.ReceivedAt}
+		change := organization.Change{
+			OrganizationID: o.OrganizationID, Plan: plan, WorkEmail: o.WorkEmail, At: call.ReceivedAt,
+		}
 		if state.Plan != plan {
 			var err error
 			if change.ChargedTenths, err = s.charged(ctx, o.OrganizationID, call.ReceivedAt); err != nil {

@@ -106,7 +106,8 @@ func TestPrepareOrganizations_CrashBeforeTheParts(t *testing.T) {
 			OrganizationID: uuid.New(),
 			Name:           "Crashed",
 			Plan:           metering.Flex,
-			OwnerEmail:     "ana@acme.example",
+			OwnerID:        uuid.New(),
+			WorkEmail:      true,
 			CreatedAt:      w.call.ReceivedAt,
 		},
 	)

@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/domain/person"
 	"github.com/annals-project/annals/domain/pipeline"
 	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/domain/registry"
@@ -38,10 +39,17 @@ var Catalog = []Constructor{
 	of[registry.EventSetAside],
 	of[organization.ManagementKeySet],
 	of[organization.MemberAdded],
+	of[organization.MemberRoleSet],
+	of[organization.MemberRemoved],
 	of[organization.PlanSet],
 	of[organization.CreditsGranted],
 	of[organization.SpendCapSet],
 	of[organization.Prepared],
+	of[person.Registered],
+	of[person.JoinBegun],
+	of[person.Removed],
+	of[person.AddressClaimed],
+	of[person.AddressReleased],
 	of[project.KeyCreated],
 	of[project.KeyRevoked],
 	of[project.KeyRevealed],

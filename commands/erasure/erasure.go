@@ -18,6 +18,9 @@
 // (sweep.go) tombstones the blobs that nothing refers to; a deletion that such a blob may hold a copy
 // of waits for it.
 //
+// The stream of a person is tombstoned once no organization has the person (commands/people.go). No
+// facts of it are retained but its records; the last event is address.released.
+//
 // Round (round.go) passes the work lists through these stages. The finisher of commands/pipeline
 // decides when. Every stage may run any number of times, and in several processes at once: a list is
 // a hint, and each stage decides on the streams.
@@ -67,6 +70,7 @@ type Eraser struct {
 	Deletions  deletionList
 	Blobs      blobList
 	Identities identityList
+	People     peopleList
 	Rows       rowCompleter
 	Progress   progress
 	// Tables, Index and Store purge. Store is Cluster if the log is a cluster's.

@@ -279,6 +279,11 @@ func (h *history) truncate(dies bool) {
 	}
 }
 
+// erasePerson ends the stream of a person, which belongs to no organization.
+func (h *history) erasePerson(dies bool) {
+	h.must(h.eraser(dies).ErasePerson(h.t.Context(), work.Person{ID: h.id()}))
+}
+
 func (h *history) sweep(dies bool) {
 	id := h.id()
 	now := time.Now()
@@ -304,7 +309,7 @@ func TestRecords_OfEveryEventEverStored(t *testing.T) {
 	h := newHistory(t, seedtest.Of(t))
 	for range steps {
 		dies := h.IntN(3) > 0
-		switch h.IntN(12) {
+		switch h.IntN(13) {
 		case 0:
 			h.deleteDataPoint()
 		case 1:
@@ -322,6 +327,8 @@ func TestRecords_OfEveryEventEverStored(t *testing.T) {
 		case 7:
 			h.must(h.memory.Scavenge(t.Context()))
 			eventstoretest.CheckRecords(t, h.memory, h.memory.Ever())
+		case 8:
+			h.erasePerson(dies)
 		default:
 			h.store()
 		}

@@ -46,11 +46,13 @@ var alone = []string{
 	"CreateProject", "CreateKey", "RevealKey", "RevokeKey", "SetArchived", "SetCaps", "SetPlan", "SetSpendCap",
 	"GrantCredits", "RotateManagementKey", "DeleteAudience", "RecomputeAudience", "CreateWebhook", "ChangeWebhook",
 	"SetWebhookPaused", "RotateWebhookToken", "DeleteWebhook",
-	"CheckWebhook",
+	"CheckWebhook", "SetMemberRole", "FindPerson",
 }
 
 // elsewhere are the commands whose crashes package commands itself goes through: they concern no project.
-var elsewhere = []string{"CreateOrganization", "PrepareOrganizations"}
+var elsewhere = []string{
+	"CreateOrganization", "PrepareOrganizations", "AddMember", "RemoveMember", "RemovePerson", "RegisterPerson",
+}
 
 func item(id, content string) commands.DataPoint {
 	return commands.DataPoint{ID: &id, Content: content}

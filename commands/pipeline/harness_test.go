@@ -34,6 +34,7 @@ import (
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
 	people "github.com/annals-project/annals/projections/directory"
 	derived "github.com/annals-project/annals/projections/memories"
@@ -118,8 +119,7 @@ func (w *harness) confirm() {
 func newIdleHarness(t *testing.T) *harness {
 	t.Helper()
 	log := eventstoretest.NewMemory()
-	// At the end of each test, the log has the leaf of every event that was ever stored.
-	t.Cleanup(func() { eventstoretest.CheckRecords(t, log, log.Ever()) })
+	eventstoretest.CheckRecordsAtEnd(t, log)
 	return idleHarnessOver(t, t.TempDir(), log, log)
 }
 
@@ -155,7 +155,7 @@ func idleHarnessOver(t *testing.T, folder string, store eventstore.Store, log sc
 		Projectors: []projections.Projector{
 			datapoints.New(w.log), derived.New(w.log, quiet),
 			recallindex.New(w.index, w.log, recall.NewAnalyzers(), quiet),
-			people.New(w.log, w.log.Namespaces, quiet),
+			people.New(w.log, w.log.Namespaces, quiet), access.New(),
 		},
 	})
 	runtest.Must(t, err)
@@ -171,7 +171,7 @@ func idleHarnessOver(t *testing.T, folder string, store eventstore.Store, log sc
 	w.finisher.Eraser.Store, w.finisher.Eraser.Index = log, w.index
 	w.finisher.Eraser.Tables = runner.Vacuum{DB: w.db, Projectors: []projections.Projector{
 		datapoints.New(nil),
-		derived.New(nil, nil), people.New(nil, stream.Namespaces{}, nil),
+		derived.New(nil, nil), people.New(nil, stream.Namespaces{}, nil), access.New(),
 	}}
 	w.call = commands.Call{
 		Principal:  auth.Principal{Kind: auth.ProjectKey, OrganizationID: uuid.New(), Project: auth.Project{Number: 1}},
@@ -200,7 +200,8 @@ func (w *harness) newFinisher(log *commands.Journal, now func() time.Time) *Fini
 		IsSetAside: func(eventstore.Position) bool { return false }, Logger: w.log.Logger, Now: now, People: w.newPeople(log, now),
 		Eraser: &erasure.Eraser{
 			Streams:   erasure.Streams{Journal: log.Journal, Projects: log, Logger: w.log.Logger, Now: now},
-			Deletions: w.queries, Blobs: w.queries, Identities: w.directory, Rows: commands.BulkRows{Journal: log, Directory: w.directory},
+			Deletions: w.queries, Blobs: w.queries, Identities: w.directory, People: access.Queries{DB: w.db},
+			Rows:     commands.BulkRows{Journal: log, Directory: w.directory},
 			Progress: w.waiter, Tables: nothing{}, Index: nothing{}, Store: erasure.Cluster,
 			HasIndex: func() bool { return true },
 		},
@@ -237,9 +238,10 @@ func (w *harness) openProject() {
 	project.ID, project.Namespace = uuid.New(), namespace
 	last, _, err := w.log.Last(w.t.Context(), stream.Registry)
 	if err == nil {
+		project.Number = int64(last.Revision) + 1
 		_, err = w.log.Append(w.t.Context(), stream.Registry, last.Revision, event.NewMeta("test", time.Now()),
 			registry.ProjectCreated{
-				OrganizationID: w.call.Principal.OrganizationID, ProjectID: project.ID, Number: 1,
+				OrganizationID: w.call.Principal.OrganizationID, ProjectID: project.ID, Number: project.Number,
 				Slug: project.ID.String(), Namespace: stored, CreatedAt: at,
 			})
 	}
@@ -256,7 +258,7 @@ func (w *harness) passHead() {
 	}
 	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)
 	defer cancel()
-	for _, name := range []string{datapoints.Name, derived.Name, recallindex.Name, people.Name} {
+	for _, name := range []string{datapoints.Name, derived.Name, recallindex.Name, people.Name, access.Name} {
 		for w.waiter.Wait(ctx, head, name) != nil && ctx.Err() == nil {
 			_ = backoff.Pause(ctx, 10*time.Millisecond, nil) // the schema is being made
 		}

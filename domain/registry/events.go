@@ -25,13 +25,16 @@ type LogOpened struct {
 func (LogOpened) EventType() string { return "registry.log-opened.v1" }
 
 // OrganizationCreated creates an organization, which is being prepared until organization.Prepared.
-// Plan and OwnerEmail are for its preparation; OwnerEmail is "" for no owner.
+// The plan and the owner are for its preparation.
 type OrganizationCreated struct {
 	OrganizationID uuid.UUID     `json:"organizationId"`
 	Name           string        `json:"name"`
 	Plan           metering.Plan `json:"plan"`
-	OwnerEmail     string        `json:"ownerEmail"`
-	CreatedAt      time.Time     `json:"createdAt"`
+	// OwnerID is the person who owns it, zero for nobody. WorkEmail reports whether that person's
+	// address was one of an employer, which decides the starting credits.
+	OwnerID   uuid.UUID `json:"ownerId"`
+	WorkEmail bool      `json:"workEmail"`
+	CreatedAt time.Time `json:"createdAt"`
 }
 
 // EventType implements event.Event.

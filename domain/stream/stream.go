@@ -11,10 +11,12 @@ import (
 	"github.com/google/uuid"
 )
 
-// The categories. Those with customer text are erasable: DataPoint, Memory, Blob and Identity.
+// The categories. Those with customer text are erasable: DataPoint, Memory, Blob, Identity and Person.
 const (
 	Registry     = "registry"
 	Organization = "organization"
+	Person       = "person"
+	Address      = "address" // of e-mail addresses: Namespaces.AddressName
 	Project      = "project"
 	Identity     = "identity"
 	Bulk         = "bulk"

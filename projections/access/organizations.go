@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/person"
 )
 
 // Organization is an organization as its events left it.
@@ -19,8 +20,8 @@ type Organization struct {
 	Plan metering.Plan
 	// SpendCapTenths bounds a month's charges in tenths of a credit; nil is no bound.
 	SpendCapTenths *int64
-	// OwnerID and OwnerEmail are of the newest owner. Before the first is a member, OwnerEmail is the
-	// one of the creation.
+	// OwnerID and OwnerEmail are of the newest owner. OwnerEmail is person.RemovedName if that one, or
+	// the last of all, was erased, and "" if there never was an owner.
 	OwnerID    *uuid.UUID
 	OwnerEmail string
 	// Prepared organizations are served.
@@ -30,8 +31,13 @@ type Organization struct {
 	CreatedAt       time.Time
 }
 
-const selectOrganizations = `select id, name, plan, spend_cap_tenths, owner_id, owner_email, prepared, management_key_id, created_at
-	from access.organizations `
+const selectOrganizations = `select o.id, o.name, o.plan, o.spend_cap_tenths, m.person_id,
+		case when o.owned then coalesce(p.email, '` + person.RemovedName + `') else '' end,
+		o.prepared, o.management_key_id, o.created_at
+	from access.organizations o
+	left join lateral (select person_id from access.members where organization_id = o.id and role = 'owner'
+		order by position desc limit 1) m on true
+	left join access.people p on p.id = m.person_id `
 
 // MaxOrganizations is the most organizations of one list.
 const MaxOrganizations = 1000
@@ -39,7 +45,7 @@ const MaxOrganizations = 1000
 // FindOrganizations finds the organization with a name or an id, or lists the oldest MaxOrganizations if that is "".
 func (q Queries) FindOrganizations(ctx context.Context, organization string) ([]Organization, error) {
 	rows, err := q.DB.Query(ctx, selectOrganizations+
-		`where $1 = '' or name = $1 or id::text = lower($1) order by created_at, id limit $2`, organization, MaxOrganizations)
+		`where $1 = '' or o.name = $1 or o.id::text = lower($1) order by o.created_at, o.id limit $2`, organization, MaxOrganizations)
 	if err != nil {
 		return nil, fmt.Errorf("list organizations: %w", err)
 	}
@@ -52,7 +58,7 @@ func (q Queries) FindOrganizations(ctx context.Context, organization string) ([]
 
 // OrganizationByID finds one organization.
 func (q Queries) OrganizationByID(ctx context.Context, id uuid.UUID) (o Organization, ok bool, err error) {
-	rows, err := q.DB.Query(ctx, selectOrganizations+`where id = $1`, id)
+	rows, err := q.DB.Query(ctx, selectOrganizations+`where o.id = $1`, id)
 	if err != nil {
 		return Organization{}, false, fmt.Errorf("find organization: %w", err)
 	}

@@ -136,7 +136,7 @@ func newEraser(s *Server, calls *requestlog.Blanker) *erasure.Eraser {
 	cfg, st, work := s.cfg, s.storage, s.read.work
 	e := &erasure.Eraser{
 		Streams: streamsOf(s), Deletions: work.dataPoints, Blobs: work.dataPoints, Identities: work.directory,
-		Rows:  commands.BulkRows{Journal: s.journal, Directory: work.directory},
+		People: work.access, Rows: commands.BulkRows{Journal: s.journal, Directory: work.directory},
 		Calls: calls, Progress: s.read.background, Index: st.index, Store: erasure.Cluster, HasIndex: s.index.isFed,
 		Tables: runner.Vacuum{
 			DB: st.work, Others: calls.Tables, Projectors: s.read.projectors, Leftovers: s.read.runtime.DropLeftovers,
