@@ -2,8 +2,11 @@ package domain_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -25,7 +28,12 @@ import (
 var update = flag.Bool("update", false,
 	"write the golden payloads that are missing; those that are there are never changed")
 
-const golden = "testdata/events"
+// golden is the folder of the golden payloads, goldenSums the list of their SHA-256 sums as sha256sum
+// prints it.
+const (
+	golden     = "testdata/events"
+	goldenSums = "testdata/events.sha256"
+)
 
 func goldenPath(name string) string { return filepath.Join(golden, name+".json") }
 
@@ -80,6 +88,52 @@ func TestGoldenPayloads_EachHasItsName(t *testing.T) {
 		name := strings.TrimSuffix(f.Name(), ".json")
 		if !slices.ContainsFunc(domain.Catalog, func(c domain.Constructor) bool { return c().EventType() == name }) {
 			t.Errorf("%s: the catalogue has lost this name, and logs that hold it can no longer be read", f.Name())
+		}
+	}
+}
+
+// TestGoldenPayloads_NeverChange is the promise of version 1.0: a log that was written once is read by
+// every later version. So a golden payload that is in the list of sums stays as it is for good, byte by
+// byte, and no line of the list is changed or removed. A new name adds a payload and a line (go test
+// ./domain -update); what has to look different gets a new name.
+func TestGoldenPayloads_NeverChange(t *testing.T) {
+	list, err := os.ReadFile(goldenSums)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(goldenPath("*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := strings.FieldsFunc(string(list), func(r rune) bool { return r == '\n' })
+	listed := map[string]bool{}
+	for _, line := range kept {
+		sum, file, _ := strings.Cut(line, "  ")
+		listed[file] = true
+		payload, err := os.ReadFile(filepath.Join(golden, file))
+		if err != nil {
+			t.Errorf("a golden payload is gone, and logs that hold it: %v", err)
+			continue
+		}
+		if got := sha256.Sum256(payload); hex.EncodeToString(got[:]) != sum {
+			t.Errorf("%s was changed: events of that shape are in logs, so give what is new another name", file)
+		}
+	}
+	for _, path := range files {
+		if file := filepath.Base(path); !listed[file] && *update {
+			payload, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept = append(kept, fmt.Sprintf("%x  %s", sha256.Sum256(payload), file))
+		} else if !listed[file] {
+			t.Errorf("%s is not in %s (go test ./domain -update adds it)", file, goldenSums)
+		}
+	}
+	if *update {
+		slices.SortFunc(kept, func(a, b string) int { return strings.Compare(a[sha256.Size*2:], b[sha256.Size*2:]) })
+		if err := os.WriteFile(goldenSums, []byte(strings.Join(kept, "\n")+"\n"), 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

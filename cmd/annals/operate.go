@@ -86,6 +86,9 @@ func (f ServiceFlags) openRemote(ctx context.Context) (to operatorapi.Organizati
 	if err != nil {
 		return to, nil, err
 	}
+	if err := commands.CheckFormat(ctx, eventstore.Journal{Store: store, Codec: codec}); err != nil {
+		return to, nil, errors.Join(err, store.Close())
+	}
 	db, err := pg.OpenPool(ctx, f.Postgres)
 	if err != nil {
 		return to, nil, errors.Join(err, store.Close())

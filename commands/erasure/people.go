@@ -25,8 +25,8 @@ type peopleList interface {
 	RemovedPeople(ctx context.Context) (int, error)
 }
 
-// ErasePerson keeps the records of a removed person and tombstones the stream, also one that never
-// registered. A person belongs to no organization: the leaves name none.
+// ErasePerson keeps the records of a removed person, and tombstones the stream, also of one who never registered. The
+// records name no organization: a person may be a member of several.
 func (s Streams) ErasePerson(ctx context.Context, p work.Person) error {
 	_, err := s.end(ctx, Owner{}, stream.Name(stream.Person, p.ID), 0)
 	return err

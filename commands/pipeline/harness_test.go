@@ -148,7 +148,7 @@ func idleHarnessOver(t *testing.T, folder string, store eventstore.Store, log sc
 	runtest.Must(t, err)
 	nodetest.CloseAtEnd(t, w.index)
 	_, err = w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, event.NewMeta("test", time.Now()),
-		registry.LogOpened{LogID: uuid.New(), OpenedAt: at})
+		registry.LogOpened{LogID: uuid.New(), Format: registry.Format, OpenedAt: at})
 	runtest.Must(t, err)
 	runtime, err := runner.New(runner.Config{
 		DB: w.db, Store: w.store, Codec: codec, LogID: runner.LogIDOf(w.store, codec), Logger: quiet,
