@@ -36,24 +36,24 @@ type fixture struct {
 	call   commands.Call
 }
 
-// newFixture is over a store in memory, which the suite of eventstoretest holds to what a node does.
+// newFixture is over a store in memory, which the suite of eventstoretest holds to what a node does. At the end of the
+// test, the log has the leaf of every event that was ever stored.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	return fixtureOver(t, eventstoretest.NewMemory())
+	memory := eventstoretest.NewMemory()
+	eventstoretest.CheckRecordsAtEnd(t, memory)
+	return fixtureOver(t, memory)
 }
 
-// newRegistered is newFixture with the project in the registry, where an erasure finds its organization. At the end of
-// the test, the log has the leaf of every event that was ever stored.
+// newRegistered is newFixture with the project in the registry, where an erasure finds its organization.
 func newRegistered(t *testing.T) *fixture {
 	t.Helper()
-	memory := eventstoretest.NewMemory()
-	w := fixtureOver(t, memory)
+	w := newFixture(t)
 	_, err := w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, event.NewMeta("test", time.Now()),
 		registry.ProjectCreated{OrganizationID: uuid.New(), ProjectID: w.call.Principal.Project.ID})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { eventstoretest.CheckRecords(t, memory, memory.Ever()) })
 	return w
 }
 

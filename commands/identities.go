@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
@@ -168,10 +167,7 @@ func (s *Service) truncateIdentity(ctx context.Context, call Call, id uuid.UUID,
 	if err := s.journal.fanOutRows(ctx, s.directory, owner, ids, call.ReceivedAt); err != nil {
 		return err
 	}
-	streams := erasure.Streams{
-		Journal: s.journal.Journal, Projects: s.journal, Logger: s.journal.Logger, Now: s.journal.Now,
-	}
-	return streams.TruncateIdentity(ctx, work.Removal{
+	return s.journal.streams().TruncateIdentity(ctx, work.Removal{
 		ProjectID: project.ID, IdentityID: id, Revision: removed.Revision, RemovedAt: call.ReceivedAt,
 		Position: removed.Position,
 	})

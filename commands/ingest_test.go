@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
 )
 
 const (
@@ -203,7 +204,7 @@ func TestIngest_ConcurrentCallersOfOneID(t *testing.T) {
 }
 
 func TestIngest_DeletedID(t *testing.T) {
-	w := newFixture(t)
+	w := fixtureOver(t, eventstoretest.NewMemory()) // where a stream is ended without its records
 	w.ingest(text("s", "one"), "")
 	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"s"}); err != nil {
 		t.Fatal(err)

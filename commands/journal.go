@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/stream"
@@ -51,6 +52,11 @@ type Journal struct {
 
 	locks    keylock.Map[string]
 	projects projects
+}
+
+// streams is what ends the streams of the log.
+func (l *Journal) streams() erasure.Streams {
+	return erasure.Streams{Journal: l.Journal, Projects: l, Logger: l.Logger, Now: l.Now}
 }
 
 // NewJournal makes a Journal.

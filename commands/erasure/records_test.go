@@ -279,6 +279,11 @@ func (h *history) truncate(dies bool) {
 	}
 }
 
+// erasePerson ends the stream of a person, which belongs to no organization.
+func (h *history) erasePerson(dies bool) {
+	h.must(h.eraser(dies).ErasePerson(h.t.Context(), h.id()))
+}
+
 func (h *history) sweep(dies bool) {
 	id := h.id()
 	now := time.Now()
@@ -324,6 +329,8 @@ func TestRecords_OfEveryEventEverStored(t *testing.T) {
 		case 8:
 			h.must(h.memory.Scavenge(t.Context()))
 			eventstoretest.CheckRecords(t, h.memory, h.memory.Ever())
+		case 8:
+			h.erasePerson(dies)
 		default:
 			h.store()
 		}

@@ -1,6 +1,7 @@
 package eventstoretest
 
 import (
+	"context"
 	"slices"
 	"testing"
 
@@ -31,6 +32,18 @@ func (m *Memory) Ever() []eventstore.Recorded {
 	}
 	slices.SortFunc(all, func(a, b eventstore.Recorded) int { return int(a.Position) - int(b.Position) })
 	return all
+}
+
+// CheckRecordsAtEnd checks at the end of a test that the log has the leaf of every event that was ever stored in it,
+// once it is scavenged.
+func CheckRecordsAtEnd(t *testing.T, m *Memory) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := m.Scavenge(context.Background()); err != nil {
+			t.Error(err)
+		}
+		CheckRecords(t, m, m.Ever())
+	})
 }
 
 // CheckRecords checks that a log has the leaf of every event that was ever stored in it: the event
