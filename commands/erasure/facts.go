@@ -60,6 +60,9 @@ func (e *Eraser) retainFacts(ctx context.Context, record *deletionRecord, dataPo
 		some := left[:min(retainSize, len(left))]
 		parts := make([]*deletion.FactsKept, len(some))
 		err := e.each(ctx, len(some), func(ctx context.Context, i int) error {
+			if some[i].Complete { // by an earlier run
+				return nil
+			}
 			var err error
 			parts[i], err = e.nextFacts(ctx, some[i])
 			if errors.Is(err, eventstore.ErrDeleted) { // another deletion retained and erased them
@@ -153,13 +156,10 @@ func (e *Eraser) appendFacts(
 	return at, nil
 }
 
-// nextFacts reads the next part of the facts of a data point, nil if all are retained. The parts after its
+// nextFacts reads the next part of the facts of a data point that are not retained yet. The parts after its
 // items count its memories.
 func (e *Eraser) nextFacts(ctx context.Context, r *retaining) (*deletion.FactsKept, error) {
 	if r.deleted == nil {
-		if r.Complete {
-			return nil, nil
-		}
 		if err := e.readEnd(ctx, r); err != nil {
 			return nil, err
 		}
