@@ -29,7 +29,7 @@ type Tenancy struct {
 
 // Organizations lists the organization with a name or id, or the oldest MaxOrganizations.
 func (t Tenancy) Organizations(ctx context.Context, organization string) ([]tenants.ListedOrganization, error) {
-	if _, err := t.Head.Await(ctx, projection.Access); err != nil {
+	if err := t.Head.Await(ctx, projection.Access); err != nil {
 		return nil, err
 	}
 	found, err := t.Queries.listOrganizations(ctx, organization)
