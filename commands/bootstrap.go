@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -92,7 +93,7 @@ func (l *Journal) openRegistry(ctx context.Context, first FirstStart) (registry.
 func (first FirstStart) registryEvents() []event.Event {
 	organizationID := uuid.New()
 	return []event.Event{
-		registry.LogOpened{LogID: uuid.New(), OpenedAt: first.At},
+		registry.LogOpened{LogID: uuid.New(), Format: registry.Format, OpenedAt: first.At},
 		registry.HashKeySet{Check: registry.HashKeyCheck(first.HashKey), SetAt: first.At},
 		registry.OrganizationCreated{
 			OrganizationID: organizationID, Name: first.Organization, Plan: metering.SelfHosted, CreatedAt: first.At,
@@ -110,9 +111,26 @@ var (
 	ErrWrongHashKey = errors.New("the hash key is not the one that the log is written with")
 )
 
+// CheckFormat checks that this version can read a log, by its first event: nothing else is decoded.
+// The error is a *registry.FormatError if another version wrote it. An empty log passes.
+func CheckFormat(ctx context.Context, j eventstore.Journal) error {
+	first, ok, err := j.At(ctx, stream.Registry, 0)
+	if err != nil || !ok {
+		return err
+	}
+	opened, is := first.Event.(*registry.LogOpened)
+	if !is {
+		return fmt.Errorf("the log does not begin with %s but with %s", registry.LogOpened{}.EventType(), first.Type)
+	}
+	return registry.CheckFormat(opened.Format)
+}
+
 // CheckHashKey checks that a hash key is the one that the log was written with; nil is no key. An
-// empty log takes any key or none.
+// empty log takes any key or none. A log of another format is refused before it is read.
 func CheckHashKey(ctx context.Context, l *Journal, key []byte) error {
+	if err := CheckFormat(ctx, l.Journal); err != nil {
+		return unavailable(err)
+	}
 	state, err := (&registryReader{journal: l}).read(ctx)
 	if err != nil || state.Events == 0 {
 		return err

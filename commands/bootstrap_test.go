@@ -41,7 +41,7 @@ func TestBootstrap_HashKey(t *testing.T) {
 			if !c.empty {
 				w.given(
 					stream.Registry,
-					registry.LogOpened{LogID: uuid.New(), OpenedAt: w.call.ReceivedAt},
+					registry.LogOpened{LogID: uuid.New(), Format: registry.Format, OpenedAt: w.call.ReceivedAt},
 					registry.OrganizationCreated{OrganizationID: id, Name: "Annals"},
 					registry.ProjectCreated{OrganizationID: id, Slug: "default"},
 				)

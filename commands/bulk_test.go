@@ -87,7 +87,7 @@ func TestBulkIdentities_CreatesAndReplaces(t *testing.T) {
 }
 
 func TestBulkIdentities_BigTraitsAndManyRows(t *testing.T) {
-	w := newFixture(t)
+	w := newRegistered(t)
 	list := rows("big", big(150))
 	for i := range limit.BulkRows - 1 {
 		list = append(list, identity.Row{Identity: fmt.Sprint("n", i), Traits: traits{"n": fmt.Sprint(i)}})

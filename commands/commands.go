@@ -4,12 +4,12 @@
 package commands
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/fields"
 )
 
 // Call is the request that a command serves.
@@ -20,18 +20,8 @@ type Call struct {
 	ReceivedAt time.Time
 }
 
-// DataPoint is one data point as sent, already checked against the limits. Nil means omitted.
-type DataPoint struct {
-	Content   string
-	ID        *string
-	Label     *string
-	Timestamp *time.Time
-	// Metadata is JSON as sent; nil when omitted, "null" when the caller sent null.
-	Metadata json.RawMessage
-	// Audience is a slug; nil or "project" means project-visible.
-	Audience *string
-	Identity *string
-}
+// DataPoint is one data point as sent, already checked against the limits.
+type DataPoint = fields.DataPoint
 
 // The statuses of a receipt.
 const (

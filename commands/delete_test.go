@@ -128,7 +128,7 @@ func (w *fixture) ingestOrDeleted(in commands.DataPoint) {
 }
 
 func TestErasure_RetainsFactsAndErasesText(t *testing.T) {
-	w := newFixture(t)
+	w := newRegistered(t)
 	send := w.ingest(text("a", "one"), "")
 	w.ingest(text("a", "two"), "")
 	r, err := w.DeleteDataPoints(t.Context(), w.call, []string{"a"})
@@ -262,7 +262,7 @@ func TestRetry_DeletedSend(t *testing.T) {
 // A crash after the fan-out leaves the stage. The first deletion of one of its data points erases
 // it.
 func TestErasure_StageLeftByACrash(t *testing.T) {
-	w := newFixture(t)
+	w := newRegistered(t)
 	d := &dying{Store: w.store}
 	d.left.Store(5) // stage, commit, two items, outcomes: all but the stage's end
 	victim := fixtureOver(t, d)

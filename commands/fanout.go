@@ -80,7 +80,7 @@ func (l *Journal) completeFanOut(
 
 // tombstoneStage tombstones a stage that no batch needs any more. If that fails, the sweep does it.
 func (l *Journal) tombstoneStage(ctx context.Context, name string) {
-	if _, err := l.Tombstone(ctx, name); err != nil {
+	if _, err := l.TombstoneBlob(ctx, name); err != nil {
 		l.Logger.WarnContext(ctx, "tombstone of stage failed, left to the sweep", "stream", name, "err", err)
 	}
 }

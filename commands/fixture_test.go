@@ -15,8 +15,10 @@ import (
 	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
@@ -40,11 +42,27 @@ func newFixture(t *testing.T) *fixture {
 	return fixtureOver(t, eventstoretest.NewMemory())
 }
 
+// newRegistered is newFixture with the project in the registry, where an erasure finds its organization. At the end of
+// the test, the log has the leaf of every event that was ever stored.
+func newRegistered(t *testing.T) *fixture {
+	t.Helper()
+	memory := eventstoretest.NewMemory()
+	w := fixtureOver(t, memory)
+	_, err := w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, event.NewMeta("test", time.Now()),
+		registry.ProjectCreated{OrganizationID: uuid.New(), ProjectID: w.call.Principal.Project.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { eventstoretest.CheckRecords(t, memory, memory.Ever()) })
+	return w
+}
+
 // fixtureOver returns another process on the same log, with the same project.
 func fixtureOver(t *testing.T, store eventstore.Store) *fixture {
 	t.Helper()
 	codec := eventstoretest.Codec(t)
 	w := &fixture{t: t, store: store, log: commands.NewJournal(store, codec, slog.New(slog.DiscardHandler))}
+	w.log.Namespaces = stream.NewNamespaces(make([]byte, 32))
 	w.config = commands.Config{
 		Journal: w.log, Waiter: noWait{}, Sends: w, Directory: logDirectory{w.log}, HashKey: make([]byte, 32), Pipeline: true,
 	}
@@ -85,9 +103,11 @@ func (nothingSearchable) CleanableDeletions(context.Context, *work.Deletion, int
 func (w *fixture) eraser() *erasure.Eraser {
 	return &erasure.Eraser{
 		Streams: erasure.Streams{
-			Journal: w.log.Journal,
-			Logger:  w.log.Logger,
-		}, Deletions: nothingSearchable{}, Authors: w.log, Now: time.Now,
+			Journal:  w.log.Journal,
+			Projects: w.log,
+			Logger:   w.log.Logger,
+			Now:      time.Now,
+		}, Deletions: nothingSearchable{},
 	}
 }
 

@@ -168,7 +168,9 @@ func (s *Service) truncateIdentity(ctx context.Context, call Call, id uuid.UUID,
 	if err := s.journal.fanOutRows(ctx, s.directory, owner, ids, call.ReceivedAt); err != nil {
 		return err
 	}
-	streams := erasure.Streams{Journal: s.journal.Journal, Logger: s.journal.Logger}
+	streams := erasure.Streams{
+		Journal: s.journal.Journal, Projects: s.journal, Logger: s.journal.Logger, Now: s.journal.Now,
+	}
 	return streams.TruncateIdentity(ctx, work.Removal{
 		ProjectID: project.ID, IdentityID: id, Revision: removed.Revision, RemovedAt: call.ReceivedAt,
 		Position: removed.Position,

@@ -186,7 +186,7 @@ func TestDeleteIdentity_Unknown(t *testing.T) {
 // A removal erases the text of the record, blobs too. The record may be created again, in the same
 // stream.
 func TestDeleteIdentity_TruncatesTheStream(t *testing.T) {
-	w := newFixture(t)
+	w := newRegistered(t)
 	w.putIdentity(w.call, "ana", big(200))
 	before, _ := w.record("ana")
 	w.putIdentity(w.later(1), "ana", traits{"city": "Porto"})
@@ -210,7 +210,7 @@ func TestDeleteIdentity_TruncatesTheStream(t *testing.T) {
 
 // A late event that an earlier record was erased does not end the current record.
 func TestRecordCleared_LaterRecordExists(t *testing.T) {
-	w := newFixture(t)
+	w := newRegistered(t)
 	w.putIdentity(w.call, "ana", traits{"a": "1"})
 	d := &dying{Store: w.store}
 	d.left.Store(1)
@@ -246,7 +246,7 @@ func TestRecordCleared_LaterRecordExists(t *testing.T) {
 
 // An author whose record was removed gets another one, no matter which process removes it.
 func TestIngest_AuthorAfterRemoval(t *testing.T) {
-	w := newFixture(t)
+	w := newRegistered(t)
 	for name, change := range map[string]func(*commands.Config){
 		"alone":                    func(c *commands.Config) { c.SoleWriter = true },
 		"alone, with a directory":  func(c *commands.Config) { c.SoleWriter, c.Records = true, currentRecords{w} },

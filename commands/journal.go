@@ -49,8 +49,8 @@ type Journal struct {
 	// Pace holds up the fan-out of batches while projections lag. Nil never does.
 	Pace *BatchPace
 
-	locks      keylock.Map[string]
-	namespaces namespaces
+	locks    keylock.Map[string]
+	projects projects
 }
 
 // NewJournal makes a Journal.

@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/domain/person"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
@@ -54,7 +55,11 @@ func (s *Service) CreateOrganization(
 		return out, err
 	}
 	created := registry.OrganizationCreated{
-		OrganizationID: uuid.New(), Name: in.Name, Plan: in.Plan, OwnerEmail: in.OwnerEmail, CreatedAt: call.ReceivedAt,
+		OrganizationID: uuid.New(), Name: in.Name, Plan: in.Plan, WorkEmail: organization.WorkEmail(in.OwnerEmail),
+		CreatedAt: call.ReceivedAt,
+	}
+	if err := s.addOwner(ctx, call, &created, in.OwnerEmail); err != nil {
+		return out, err
 	}
 	if err := s.register(ctx, call, created); err != nil {
 		return out, err
@@ -64,7 +69,7 @@ func (s *Service) CreateOrganization(
 		ManagementKey: key.Clear,
 	}
 	if in.Plan.Metered() {
-		out.Granted = metering.Credits(organization.StartingTenths(in.OwnerEmail))
+		out.Granted = metering.Credits(organization.StartingTenths(created.WorkEmail))
 	}
 	out.Warning, err = warned(s.prepareOrganization(ctx, call, created, &key),
 		"the service lags: calls of the organization are refused until it is prepared")
@@ -87,11 +92,35 @@ func (s *Service) checkOrganization(in NewOrganization) error {
 	switch {
 	case !organization.ValidName(in.Name):
 		return refuse("the name must have up to 255 characters, at least two of them letters or digits, and be no id")
-	case in.OwnerEmail != "" && !organization.ValidEmail(in.OwnerEmail):
+	case in.OwnerEmail != "" && !person.ValidEmail(in.OwnerEmail):
 		return refuse("%q is no email address", in.OwnerEmail)
 	default:
 		return s.checkPlan(in.Plan)
 	}
+}
+
+// addOwner finds or registers the owner of an organization that is about to be created. It refuses a
+// name that is taken before it stores an address for it.
+func (s *Service) addOwner(ctx context.Context, call Call, created *registry.OrganizationCreated, email string) error {
+	if email == "" {
+		return nil
+	}
+	state, err := s.registry.read(ctx)
+	if err == nil {
+		err = checkName(state, created.Name)
+	}
+	if err != nil {
+		return err
+	}
+	created.OwnerID, err = s.enterPerson(ctx, call, email, joining(created.OrganizationID, email, s.journal.Now()))
+	return err
+}
+
+func checkName(state registry.State, name string) error {
+	if taken, ok := state.Organization(name); ok {
+		return fault.New(fault.Conflict, fault.CodeConflict, "there is an organization %q already", taken.Name)
+	}
+	return nil
 }
 
 // register appends the creation of an organization, which reserves its name.
@@ -99,10 +128,7 @@ func (s *Service) register(ctx context.Context, call Call, created registry.Orga
 	_, err := runDecision(ctx, s.journal, decision[registry.State]{
 		stream: stream.Registry, read: s.registry.readHead, meta: call.newMeta,
 		decide: func(_ context.Context, state registry.State) ([]event.Event, error) {
-			if taken, ok := state.Organization(created.Name); ok {
-				return nil, fault.New(fault.Conflict, fault.CodeConflict, "there is an organization %q already", taken.Name)
-			}
-			return []event.Event{created}, nil
+			return []event.Event{created}, checkName(state, created.Name)
 		},
 	})
 	return err
@@ -169,8 +195,8 @@ func (s *Service) prepareOrganization(
 // partsOf returns the parts of an organization.
 func partsOf(created registry.OrganizationCreated, key *secret.Key, at time.Time) organization.Parts {
 	parts := organization.Parts{
-		OrganizationID: created.OrganizationID, Plan: created.Plan, OwnerEmail: created.OwnerEmail,
-		MemberID: uuid.New(), At: at,
+		OrganizationID: created.OrganizationID, Plan: created.Plan, OwnerID: created.OwnerID,
+		WorkEmail: created.WorkEmail, At: at,
 	}
 	if key != nil {
 		set := managementKeySet(created.OrganizationID, *key, at)

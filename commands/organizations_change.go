@@ -39,7 +39,9 @@ func (s *Service) SetPlan(
 		ctx context.Context, o registry.OrganizationCreated, state organization.State, out *tenants.Organization,
 	) ([]event.Event, error) {
 		out.Plan = plan
-		change := organization.Change{OrganizationID: o.OrganizationID, Plan: plan, At: call.ReceivedAt}
+		change := organization.Change{
+			OrganizationID: o.OrganizationID, Plan: plan, WorkEmail: o.WorkEmail, At: call.ReceivedAt,
+		}
 		if state.Plan != plan {
 			var err error
 			if change.ChargedTenths, err = s.charged(ctx, o.OrganizationID, call.ReceivedAt); err != nil {

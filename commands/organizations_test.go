@@ -101,12 +101,13 @@ func TestPrepareOrganizations_CrashBeforeTheParts(t *testing.T) {
 	w := newFixture(t)
 	w.given(
 		stream.Registry,
-		registry.LogOpened{LogID: uuid.New(), OpenedAt: w.call.ReceivedAt},
+		registry.LogOpened{LogID: uuid.New(), Format: registry.Format, OpenedAt: w.call.ReceivedAt},
 		registry.OrganizationCreated{
 			OrganizationID: uuid.New(),
 			Name:           "Crashed",
 			Plan:           metering.Flex,
-			OwnerEmail:     "ana@acme.example",
+			OwnerID:        uuid.New(),
+			WorkEmail:      true,
 			CreatedAt:      w.call.ReceivedAt,
 		},
 	)
@@ -128,7 +129,7 @@ func TestPrepareOrganizations_CrashBeforeTheParts(t *testing.T) {
 func TestPrepareOrganizations_CrashAfterTheKey(t *testing.T) {
 	w := newFixture(t)
 	id := uuid.New()
-	w.given(stream.Registry, registry.LogOpened{LogID: uuid.New(), OpenedAt: w.call.ReceivedAt},
+	w.given(stream.Registry, registry.LogOpened{LogID: uuid.New(), Format: registry.Format, OpenedAt: w.call.ReceivedAt},
 		registry.OrganizationCreated{OrganizationID: id, Name: "Old", Plan: metering.SelfHosted, CreatedAt: w.call.ReceivedAt})
 	w.given(stream.Name(stream.Organization, id),
 		organization.ManagementKeySet{OrganizationID: id, KeyID: uuid.New(), Hash: "h", SetAt: w.call.ReceivedAt})
@@ -221,7 +222,7 @@ func (p preparing) Preparing(context.Context) ([]uuid.UUID, error) { return p, n
 func TestPrepareOrganizations_ReadsOnlyUnprepared(t *testing.T) {
 	w := newFixture(t)
 	one, two := uuid.New(), uuid.New()
-	w.given(stream.Registry, registry.LogOpened{LogID: uuid.New(), OpenedAt: w.call.ReceivedAt},
+	w.given(stream.Registry, registry.LogOpened{LogID: uuid.New(), Format: registry.Format, OpenedAt: w.call.ReceivedAt},
 		registry.OrganizationCreated{OrganizationID: one, Name: "One", Plan: metering.Flex, CreatedAt: w.call.ReceivedAt},
 		registry.OrganizationCreated{OrganizationID: two, Name: "Two", Plan: metering.Flex, CreatedAt: w.call.ReceivedAt})
 	service := commands.New(commands.Config{Journal: w.log, Waiter: noWait{}, Preparing: preparing{two, uuid.New()}})

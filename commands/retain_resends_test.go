@@ -37,7 +37,7 @@ func (s *widest) Read(
 // in each event, and continues after a crash where it stopped.
 func TestRetainFacts_DataPointSentManyTimes(t *testing.T) {
 	const sends = 2500
-	w := newFixture(t)
+	w := newRegistered(t)
 	in := text("a", "one")
 	w.ingest(in, "")
 	for range sends - 1 {
@@ -82,11 +82,16 @@ func TestRetainFacts_DataPointSentManyTimes(t *testing.T) {
 		if n := len(e.Facts); n > 1000 || f.Size() > 768<<10 {
 			t.Errorf("an event retains %d facts in %d bytes", n, f.Size())
 		}
-		if e.From != next || e.To != next+int64(len(e.Facts)) || e.Newest != 1 {
+		if e.From != next || e.To != next+int64(len(e.Records)) || e.Newest != 1 {
 			t.Errorf("a part covers %d to %d with %d facts after %d, newest %d", e.From, e.To, len(e.Facts), next, e.Newest)
 		}
+		deletions := 0 // they have a record and no fact
 		if next = e.To; e.Complete {
 			complete++
+			deletions++
+		}
+		if len(e.Records) != len(e.Facts)+deletions {
+			t.Errorf("a part has %d facts and %d records, complete %t", len(e.Facts), len(e.Records), e.Complete)
 		}
 		for _, fact := range e.Facts {
 			if want := ingestion.Unchanged; fact.Outcome != want && len(seen) > 0 || seen[fact.IngestionID] {
@@ -115,7 +120,7 @@ func TestRetainFacts_DataPointSentManyTimes(t *testing.T) {
 // bounded part, and a call after a crash goes on after the stored parts.
 func TestRetainFacts_ManyMemories(t *testing.T) {
 	const attempts, derived, each = 4500, 30, 1000
-	w := newFixture(t)
+	w := newRegistered(t)
 	w.ingest(text("a", "one"), "")
 	dataPoint := stream.DataPointID(w.call.Principal.Project.Namespace, "a")
 	var events []event.Event
@@ -123,7 +128,9 @@ func TestRetainFacts_ManyMemories(t *testing.T) {
 		events = append(events, &memory.DerivationStarted{ProjectID: w.call.Principal.Project.ID, Revision: 1})
 	}
 	for n := range derived {
-		events = append(events, &memory.Derived{Revision: n + 1, Memories: make([]memory.Memory, each)})
+		events = append(events, &memory.Derived{
+			ProjectID: w.call.Principal.Project.ID, Revision: n + 1, Memories: make([]memory.Memory, each),
+		})
 	}
 	at := eventstore.NoStream
 	name := stream.Name(stream.Memory, dataPoint)
@@ -156,7 +163,8 @@ func TestRetainFacts_ManyMemories(t *testing.T) {
 	parts, next, counted := 0, int64(0), map[int]int{}
 	for n, f := range facts {
 		e := f.Event.(*deletion.FactsKept)
-		if e.MemoriesTo <= next || e.MemoriesTo-next > 2000 || e.Complete != (n == len(facts)-1) {
+		read := e.MemoriesTo - next
+		if read <= 0 || read > 1000 || int64(len(e.MemoryRecords)) != read || e.Complete != (n == len(facts)-1) {
 			t.Errorf("part %d counts up to %d after %d, complete %t", n, e.MemoriesTo, next, e.Complete)
 		}
 		parts, next = parts+1, e.MemoriesTo

@@ -4,6 +4,7 @@ package domain
 
 import (
 	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/audit"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
@@ -14,6 +15,7 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/domain/person"
 	"github.com/annals-project/annals/domain/pipeline"
 	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/domain/registry"
@@ -37,10 +39,17 @@ var Catalog = []Constructor{
 	of[registry.EventSetAside],
 	of[organization.ManagementKeySet],
 	of[organization.MemberAdded],
+	of[organization.MemberRoleSet],
+	of[organization.MemberRemoved],
 	of[organization.PlanSet],
 	of[organization.CreditsGranted],
 	of[organization.SpendCapSet],
 	of[organization.Prepared],
+	of[person.Registered],
+	of[person.JoinBegun],
+	of[person.Removed],
+	of[person.AddressClaimed],
+	of[person.AddressReleased],
 	of[project.KeyCreated],
 	of[project.KeyRevoked],
 	of[project.KeyRevealed],
@@ -84,6 +93,7 @@ var Catalog = []Constructor{
 	of[deletion.FannedOut],
 	of[deletion.FactsKept],
 	of[deletion.Cleaned],
+	of[audit.RecordsKept],
 	of[erasure.Requested],
 	of[erasure.DataPointsDeleted],
 	of[erasure.PersonForgotten],

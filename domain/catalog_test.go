@@ -2,8 +2,11 @@ package domain_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -17,6 +20,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain"
+	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/eventstore"
 )
@@ -24,7 +28,12 @@ import (
 var update = flag.Bool("update", false,
 	"write the golden payloads that are missing; those that are there are never changed")
 
-const golden = "testdata/events"
+// golden is the folder of the golden payloads, goldenSums the list of their SHA-256 sums as sha256sum
+// prints it.
+const (
+	golden     = "testdata/events"
+	goldenSums = "testdata/events.sha256"
+)
 
 func goldenPath(name string) string { return filepath.Join(golden, name+".json") }
 
@@ -79,6 +88,52 @@ func TestGoldenPayloads_EachHasItsName(t *testing.T) {
 		name := strings.TrimSuffix(f.Name(), ".json")
 		if !slices.ContainsFunc(domain.Catalog, func(c domain.Constructor) bool { return c().EventType() == name }) {
 			t.Errorf("%s: the catalogue has lost this name, and logs that hold it can no longer be read", f.Name())
+		}
+	}
+}
+
+// TestGoldenPayloads_NeverChange is the promise of version 1.0: a log that was written once is read by
+// every later version. So a golden payload that is in the list of sums stays as it is for good, byte by
+// byte, and no line of the list is changed or removed. A new name adds a payload and a line (go test
+// ./domain -update); what has to look different gets a new name.
+func TestGoldenPayloads_NeverChange(t *testing.T) {
+	list, err := os.ReadFile(goldenSums)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(goldenPath("*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := strings.FieldsFunc(string(list), func(r rune) bool { return r == '\n' })
+	listed := map[string]bool{}
+	for _, line := range kept {
+		sum, file, _ := strings.Cut(line, "  ")
+		listed[file] = true
+		payload, err := os.ReadFile(filepath.Join(golden, file))
+		if err != nil {
+			t.Errorf("a golden payload is gone, and logs that hold it: %v", err)
+			continue
+		}
+		if got := sha256.Sum256(payload); hex.EncodeToString(got[:]) != sum {
+			t.Errorf("%s was changed: events of that shape are in logs, so give what is new another name", file)
+		}
+	}
+	for _, path := range files {
+		if file := filepath.Base(path); !listed[file] && *update {
+			payload, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept = append(kept, fmt.Sprintf("%x  %s", sha256.Sum256(payload), file))
+		} else if !listed[file] {
+			t.Errorf("%s is not in %s (go test ./domain -update adds it)", file, goldenSums)
+		}
+	}
+	if *update {
+		slices.SortFunc(kept, func(a, b string) int { return strings.Compare(a[sha256.Size*2:], b[sha256.Size*2:]) })
+		if err := os.WriteFile(goldenSums, []byte(strings.Join(kept, "\n")+"\n"), 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
@@ -154,6 +209,10 @@ func fill(v reflect.Value, name string, n *int64) {
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		fill(v.Index(0), name, n)
+	case reflect.Array:
+		for i := range v.Len() {
+			fill(v.Index(i), name, n)
+		}
 	case reflect.Map:
 		v.Set(reflect.MakeMap(v.Type()))
 		v.SetMapIndex(reflect.ValueOf(text(name+" key")), reflect.ValueOf(text(name)))
@@ -230,5 +289,40 @@ func TestCatalog_EventsOfProjects(t *testing.T) {
 	}
 	if said < 40 {
 		t.Errorf("%d events have a project", said)
+	}
+}
+
+// A blob has no leaf, so each event that refers to one holds its hash: a stream is named in blob.Ref, or in a field
+// that refers to no blob.
+func TestCatalog_BlobsAreReferredToWithTheirHash(t *testing.T) {
+	named := map[string]bool{
+		"registry.event-set-aside.v1.Stream": true, "audit.records-kept.v1.Stream": true,
+		"deletion.facts-kept.v1.Blobs": true, // for their tombstones: the events that referred to them have records
+	}
+	var walk func(path string, of reflect.Type)
+	walk = func(path string, of reflect.Type) {
+		switch of.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Map:
+			walk(path, of.Elem())
+		case reflect.Struct:
+			for i := range of.NumField() {
+				if f := of.Field(i); of != reflect.TypeFor[blob.Ref]() && of.PkgPath() != "time" {
+					walk(path+"."+f.Name, f.Type)
+				}
+			}
+		case reflect.String:
+			last := strings.ToLower(path[strings.LastIndex(path, ".")+1:])
+			if (strings.Contains(last, "stream") || strings.Contains(last, "blob")) && !named[path] {
+				t.Errorf("%s names a stream without a hash", path)
+			}
+			delete(named, path)
+		}
+	}
+	for _, construct := range domain.Catalog {
+		e := construct()
+		walk(e.EventType(), reflect.TypeOf(e).Elem())
+	}
+	for path := range named {
+		t.Errorf("%s is not there any more", path)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/domain/audit"
 	"github.com/annals-project/annals/domain/event"
 )
 
@@ -87,6 +88,19 @@ type Tombstoned struct{ Stream string }
 
 // EventType implements event.Event.
 func (Tombstoned) EventType() string { return TombstoneType }
+
+// Kept returns the record of the event with its place in the log. The organization is that of its
+// stream, zero for a stream that belongs to none.
+func (r Recorded) Kept(organization uuid.UUID) (audit.Kept, error) {
+	record, err := audit.Event{
+		Organization: organization, ID: r.ID, Stream: r.Stream, Revision: int64(r.Revision), Type: r.Type,
+		Meta: r.Meta, Data: r.Data,
+	}.Record()
+	if err != nil {
+		return audit.Kept{}, fmt.Errorf("record of event %d of %s: %w", r.Revision, r.Stream, err)
+	}
+	return audit.Kept{EventID: r.ID, Position: uint64(r.Position), Record: record}, nil
+}
 
 // Size is about how many bytes the event takes.
 func (r Recorded) Size() int { return len(r.Data) + len(r.Meta) + len(r.Stream) + 2*len(r.Type) }

@@ -3,35 +3,29 @@ package eventstore
 import (
 	"context"
 	"errors"
+	"fmt"
+
+	"github.com/annals-project/annals/domain/stream"
 )
 
-// Tombstone ends a stream at whatever revision it has, so that it can never be written again. done
-// is false if the stream is tombstoned already, or if it has no events, in which case it stays as
+// TombstoneBlob ends the stream of a blob at whatever revision it has, so that it can never be written
+// again. done is false if it is tombstoned already, or if it has no events, in which case it stays as
 // it is.
-func (j Journal) Tombstone(ctx context.Context, stream string) (done bool, err error) {
-	return j.tombstone(ctx, stream, false)
-}
-
-// TombstoneEvenEmpty is Tombstone that also ends a stream without events, so that no append can
-// begin it later.
-func (j Journal) TombstoneEvenEmpty(ctx context.Context, stream string) (done bool, err error) {
-	return j.tombstone(ctx, stream, true)
-}
-
-func (j Journal) tombstone(ctx context.Context, stream string, empty bool) (done bool, err error) {
+//
+// It refuses other streams: before their events leave the log, their records are kept.
+func (j Journal) TombstoneBlob(ctx context.Context, name string) (done bool, err error) {
+	if stream.Category(name) != stream.Blob {
+		return false, fmt.Errorf("tombstone %s: it is no blob", name)
+	}
 	for {
-		last, ok, err := j.Store.ReadLast(ctx, stream)
-		if errors.Is(err, ErrDeleted) || (err == nil && !ok && !empty) {
+		last, ok, err := j.Store.ReadLast(ctx, name)
+		if errors.Is(err, ErrDeleted) || (err == nil && !ok) {
 			return false, nil
 		}
 		if err != nil {
 			return false, err
 		}
-		at := NoStream
-		if ok {
-			at = last.Revision
-		}
-		_, err = j.Store.Tombstone(ctx, stream, at)
+		_, err = j.Store.Tombstone(ctx, name, last.Revision)
 		if errors.Is(err, ErrDeleted) {
 			return false, nil
 		}

@@ -1,6 +1,7 @@
 package readapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -182,8 +183,8 @@ func fileOf(f fields.Object) (file estimate.File, err error) {
 
 // itemOf reads an item as a batch takes it.
 func itemOf(f fields.Object) (estimate.Point, error) {
-	in := fields.DataPointOf(f)
-	if err := f.Err(); err != nil {
+	in, err := fields.DataPointOf(f)
+	if err := cmp.Or(err, f.Err()); err != nil {
 		return estimate.Point{}, err
 	}
 	if size := len(in.Content); size > limit.ContentBytes {

@@ -82,7 +82,7 @@ func (a identityAPI) list(c echo.Context) error {
 	}
 	answer := identityList{Identities: []identityView{}, HasMore: page.More}
 	if page.End != nil {
-		cursor := cursorOf(*page.End)
+		cursor := cursorText(page.End.CreatedAt, page.End.ID)
 		answer.EndCursor = &cursor
 	}
 	views := make([]identityView, len(page.List))
@@ -116,11 +116,11 @@ func listingOf(query url.Values) (directory.Listing, error) {
 	var problems fields.Problems
 	listing := directory.Listing{Limit: limitOf(query, &problems)}
 	if after := query.Get("after"); after != "" {
-		cursor, err := parseCursor(after)
-		if err != nil {
-			problems.Add("after", "%v", err)
+		at, id, ok := cursorOf(after)
+		if !ok {
+			problems.Add("after", "is not an endCursor of a list of identities")
 		}
-		listing.After = &cursor
+		listing.After = &directory.Cursor{CreatedAt: at, ID: id}
 	}
 	if query.Has("traitKey") {
 		listing.Key = query.Get("traitKey")
@@ -162,20 +162,18 @@ func limitOf(query url.Values, problems *fields.Problems) int {
 	return min(max(count, 1), limit.IdentityPage)
 }
 
-// cursorOf returns a cursor as clients get it.
-func cursorOf(c directory.Cursor) string {
-	raw := binary.BigEndian.AppendUint64(nil, uint64(c.CreatedAt.UnixMicro()))
-	return base64.RawURLEncoding.EncodeToString(append(raw, c.ID[:]...))
+// cursorText returns a place in a list, by time and id, as clients get it.
+func cursorText(at time.Time, id uuid.UUID) string {
+	raw := binary.BigEndian.AppendUint64(nil, uint64(at.UnixMicro()))
+	return base64.RawURLEncoding.EncodeToString(append(raw, id[:]...))
 }
 
-func parseCursor(cursor string) (directory.Cursor, error) {
+// cursorOf reads what cursorText returned.
+func cursorOf(cursor string) (at time.Time, id uuid.UUID, ok bool) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
 	if err != nil || len(raw) != 24 {
-		return directory.Cursor{}, errors.New("is not an endCursor of a list of identities")
+		return at, id, false
 	}
-	at := time.UnixMicro(int64(binary.BigEndian.Uint64(raw))).UTC()
-	if year := at.Year(); year < 1 || year > 9999 {
-		return directory.Cursor{}, errors.New("is not an endCursor of a list of identities")
-	}
-	return directory.Cursor{CreatedAt: at, ID: uuid.UUID(raw[8:])}, nil
+	at = time.UnixMicro(int64(binary.BigEndian.Uint64(raw))).UTC()
+	return at, uuid.UUID(raw[8:]), at.Year() >= 1 && at.Year() <= 9999
 }

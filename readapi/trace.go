@@ -2,14 +2,10 @@ package readapi
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/binary"
-	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -182,28 +178,13 @@ func sidesOf(reveal []string) ([]trace.Side, error) {
 	return sides, nil
 }
 
-// rootCursor returns a cursor as clients get it.
-func rootCursor(c trace.Cursor) string {
-	raw := binary.BigEndian.AppendUint64(nil, uint64(c.At.UnixMicro()))
-	return base64.RawURLEncoding.EncodeToString(append(raw, c.ID[:]...))
-}
-
-var errRootCursor = errors.New("is not an endCursor of a list of roots")
-
 func rootCursorOf(query url.Values, name string, problems *fields.Problems) *trace.Cursor {
-	text := query.Get(name)
-	if text == "" {
-		return nil
+	at, id, ok := cursorOf(query.Get(name))
+	switch {
+	case ok:
+		return &trace.Cursor{At: at, ID: id}
+	case query.Get(name) != "":
+		problems.Add(name, "is not an endCursor of a list of roots")
 	}
-	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(raw) != 24 {
-		problems.Add(name, "%v", errRootCursor)
-		return nil
-	}
-	at := time.UnixMicro(int64(binary.BigEndian.Uint64(raw))).UTC()
-	if year := at.Year(); year < 1 || year > 9999 {
-		problems.Add(name, "%v", errRootCursor)
-		return nil
-	}
-	return &trace.Cursor{At: at, ID: uuid.UUID(raw[8:])}
+	return nil
 }

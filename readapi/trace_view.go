@@ -61,7 +61,7 @@ func rootPageOf(p trace.RootPage) rootPage {
 		}
 	}
 	if p.End != nil {
-		cursor := rootCursor(*p.End)
+		cursor := cursorText(p.End.At, p.End.ID)
 		page.EndCursor = &cursor
 	}
 	return page

@@ -53,7 +53,7 @@ func batchOf(f fields.Object) (batch send, err error) {
 		if count++; count > limit.BatchItems {
 			continue
 		}
-		item, wrong := fields.Decode(element, fmt.Sprintf("items[%d]", i), fields.DataPointNames, dataPointOf)
+		item, wrong := fields.Decode(element, fmt.Sprintf("items[%d]", i), fields.DataPointNames, fields.DataPointOf)
 		err = cmp.Or(err, itemFault(wrong, i))
 		batch.items = append(batch.items, item)
 		size += len(item.Content)

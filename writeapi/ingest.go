@@ -1,12 +1,14 @@
 package writeapi
 
 import (
+	"cmp"
 	"net/http"
 
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/httpx"
@@ -45,8 +47,8 @@ var singleNames = fields.DataPointNames.With("idempotencyKey")
 
 // singleOf reads the body of a single send: a data point and its idempotency key.
 func singleOf(f fields.Object) (send, error) {
-	in, _ := dataPointOf(f)
-	return send{[]commands.DataPoint{in}, keyOf(f)}, checkSize("the content", len(in.Content))
+	in, err := fields.DataPointOf(f)
+	return send{[]commands.DataPoint{in}, keyOf(f)}, cmp.Or(err, checkSize("the content", len(in.Content)))
 }
 
 // keyOf returns the idempotency key, "" for none.
@@ -55,6 +57,16 @@ func keyOf(f fields.Object) string {
 		return *key
 	}
 	return ""
+}
+
+// checkSize refuses content over the limit; bytes is its size in UTF-8.
+func checkSize(what string, size int) error {
+	if size <= limit.ContentBytes {
+		return nil
+	}
+	return fault.New(fault.TooLarge, fault.CodeContentTooLarge,
+		"%s has %d bytes in UTF-8: want at most %d", what, size, limit.ContentBytes).
+		With("limitBytes", limit.ContentBytes).With("bytes", size)
 }
 
 // receiptStatus returns 202 if something is queued, 200 if nothing is left to do.

@@ -4,18 +4,22 @@
 //
 //  1. Delete (commands/delete.go) is the client's call. The data point leaves recall at once, and
 //     the fan-out of the deletion ends each data point with a datapoint.Deleted.
-//  2. Retain facts (facts.go) copies what must outlive the streams, such as bytes, credits and
-//     outcomes, to the stream of the deletion.
+//  2. Retain facts (facts.go) copies what must outlive the streams, such as bytes, credits, outcomes
+//     and the records of the events, to the stream of the deletion.
 //  3. Tombstone (tombstone.go) ends the streams of memories, data points and blobs. Nobody can
-//     write them again.
+//     write them again. What a worker has appended since has its records kept first (records.go).
 //  4. Purge (purge.go) removes dead rows, deleted index documents and tombstoned streams from the
 //     disk.
 //  5. Record cleaned (cleaned.go) appends deletion.cleaned: nothing is left on the disks that the
 //     service cleans.
 //
 // The stream of an identity goes on after its removal. Truncate (truncate.go) therefore replaces
-// stages 2 and 3 for it, and the last event is identity.cleared. Sweep (sweep.go) tombstones the
-// blobs that nothing refers to; a deletion that such a blob may hold a copy of waits for it.
+// stages 2 and 3 for it, once its records are kept, and the last event is identity.cleared. Sweep
+// (sweep.go) tombstones the blobs that nothing refers to; a deletion that such a blob may hold a copy
+// of waits for it.
+//
+// The stream of a person is tombstoned once no organization has the person (commands/people.go). No
+// facts of it are retained but those that people.go keeps; the last event is address.released.
 //
 // Round (round.go) passes the work lists through these stages. The finisher of commands/pipeline
 // decides when. Every stage may run any number of times, and in several processes at once: a list is
@@ -53,8 +57,10 @@ var ErrNotYet = errors.New("the deletion has to wait")
 
 // Streams ends what streams of the event log hold.
 type Streams struct {
-	Journal eventstore.Journal
-	Logger  *slog.Logger
+	Journal  eventstore.Journal
+	Projects projects
+	Logger   *slog.Logger
+	Now      func() time.Time
 }
 
 // Eraser erases. Its fields are required. The methods on one deletion, identity or blob may be
@@ -64,8 +70,8 @@ type Eraser struct {
 	Deletions  deletionList
 	Blobs      blobList
 	Identities identityList
+	People     peopleList
 	Rows       rowCompleter
-	Authors    authorIDs
 	Progress   progress
 	// Tables, Index and Store purge. Store is Cluster if the log is a cluster's.
 	Tables tables
@@ -77,7 +83,6 @@ type Eraser struct {
 	HasIndex func() bool
 	// ExtraProjections hold customer text in addition to those that every service has.
 	ExtraProjections []string
-	Now              func() time.Time
 
 	// deferred are the deletions that were purged and wait for something else.
 	deferred map[uuid.UUID]bool
@@ -132,8 +137,11 @@ type rowCompleter interface {
 	CompleteRows(ctx context.Context, project, identity uuid.UUID, now time.Time) error
 }
 
-// authorIDs returns the identity record of an author, zero if there is none.
-type authorIDs interface {
+// projects knows the projects of the log.
+type projects interface {
+	// OrganizationOf returns the organization of a project. It fails if there is no such project.
+	OrganizationOf(ctx context.Context, project uuid.UUID) (uuid.UUID, error)
+	// AuthorID returns the identity record of an author, zero if there is none.
 	AuthorID(ctx context.Context, project uuid.UUID, author string) (uuid.UUID, error)
 }
 

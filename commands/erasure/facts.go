@@ -18,15 +18,14 @@ import (
 )
 
 const (
-	// partFacts and partBlobs are how many facts and blobs of a data point one event holds. All parts
-	// of an event together take less than half of an append.
+	// partFacts and partBlobs are how many facts and blobs of a data point one event holds. It has at
+	// most one record more than it has facts, and fits into an append with all its lists full.
 	partFacts = 1000
 	partBlobs = 1000
-	// partMemories is how many counts of memories one event holds, partMemoryIDs how many memories these
-	// count, unless it is one revision with more, and partMemoryEvents how many events are read for it.
-	partMemories     = 1000
+	// partMemoryIDs is how many memories one event counts, unless it is one revision with more, and
+	// partMemoryEvents how many events are read for it, and have their records in it.
 	partMemoryIDs    = 10_000
-	partMemoryEvents = 2000
+	partMemoryEvents = 1000
 	// retainTime is how long one call retains facts. The next one goes on after the stored parts.
 	retainTime = 30 * time.Second
 	// retainSize is how many data points are read, a part of each, before their facts are appended.
@@ -119,6 +118,8 @@ type retaining struct {
 	deleted   *datapoint.Deleted // nil before the first part
 	end       int64              // stream revision of deleted
 	newest    int
+	// organization is that of the data point.
+	organization uuid.UUID
 }
 
 // appendFacts appends events with as few appends as the store allows, and returns the new stream
@@ -164,18 +165,23 @@ func (e *Eraser) nextFacts(ctx context.Context, r *retaining) (*deletion.FactsKe
 		}
 	}
 	part := &deletion.FactsKept{
-		ProjectID: r.deleted.ProjectID, DataPoint: r.dataPoint, DeletedAt: r.deleted.DeletedAt,
-		RequestID: r.deleted.RequestID, Facts: []deletion.RetainedFact{}, From: r.Next, To: r.end, Newest: r.newest,
+		OrganizationID: r.organization, ProjectID: r.deleted.ProjectID, DataPoint: r.dataPoint,
+		DeletedAt: r.deleted.DeletedAt, RequestID: r.deleted.RequestID, Facts: []deletion.RetainedFact{},
+		From: r.Next, To: r.Next, Newest: r.newest,
 	}
 	name, from := stream.Name(stream.DataPoint, r.dataPoint), eventstore.Revision(r.Next)
 	err := e.Journal.Scan(ctx, name, from, func(f eventstore.DecodedEvent) (bool, error) {
+		kept, err := f.Kept(r.organization)
+		if err != nil {
+			return false, err
+		}
+		part.Records, part.To = append(part.Records, kept), int64(f.Revision)+1
 		fact, is, err := e.factOf(ctx, f)
 		if err != nil || !is { // the deletion is the last event, and has no fact
 			return false, err
 		}
 		part.Facts = append(part.Facts, fact)
 		part.Blobs = append(part.Blobs, blobsOf(f)...)
-		part.To = int64(f.Revision) + 1
 		return len(part.Facts) < partFacts && len(part.Blobs) < partBlobs, nil
 	})
 	if err == nil {
@@ -184,7 +190,7 @@ func (e *Eraser) nextFacts(ctx context.Context, r *retaining) (*deletion.FactsKe
 	if err != nil {
 		return nil, err
 	}
-	if r.Next = part.To; r.Next < r.end {
+	if r.Next = part.To; r.Next <= r.end {
 		return part, nil
 	}
 	err = e.addMemories(ctx, r, part)
@@ -203,7 +209,7 @@ func (e *Eraser) factOf(
 	outcome, _ := datapoint.OutcomeOf(f.Event)
 	name, author := datapoint.AuthorOf(f.Event)
 	if name != "" {
-		author, err = e.Authors.AuthorID(ctx, send.ProjectID, name)
+		author, err = e.Projects.AuthorID(ctx, send.ProjectID, name)
 	}
 	return deletion.RetainedFact{
 		IngestionID: send.IngestionID, Ordinal: send.Ordinal, Items: send.Items, RequestID: send.RequestID,
@@ -250,6 +256,9 @@ func (e *Eraser) readEnd(ctx context.Context, r *retaining) error {
 		return fmt.Errorf("retain facts of data point %s: it is not deleted", r.dataPoint)
 	}
 	r.deleted, r.end = deleted, int64(last.Revision)
+	if r.organization, err = e.Projects.OrganizationOf(ctx, deleted.ProjectID); err != nil {
+		return err
+	}
 	if last.Revision == 0 { // deleted before its batch was fanned out
 		return nil
 	}
@@ -269,13 +278,17 @@ func (e *Eraser) addMemories(ctx context.Context, r *retaining, part *deletion.F
 	r.Complete = true
 	name := stream.Name(stream.Memory, r.dataPoint)
 	err := e.Journal.Scan(ctx, name, eventstore.Revision(r.NextMemory), func(f eventstore.DecodedEvent) (bool, error) {
-		if len(part.Blobs) >= partBlobs || len(part.Memories) >= partMemories || counted >= partMemoryIDs ||
+		if len(part.Blobs) >= partBlobs || counted >= partMemoryIDs ||
 			read >= partMemoryEvents {
 			r.Complete = false
 			return false, nil
 		}
 		read++
-		r.NextMemory = int64(f.Revision) + 1
+		kept, err := f.Kept(r.organization)
+		if err != nil {
+			return false, err
+		}
+		part.MemoryRecords, r.NextMemory = append(part.MemoryRecords, kept), int64(f.Revision)+1
 		part.Blobs = append(part.Blobs, blobsOf(f)...)
 		derived, is := f.Event.(*memory.Derived)
 		if !is {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -31,13 +30,11 @@ type People struct {
 	Names      personNames
 	DataPoints authoredList
 	Records    recordList
-	Authors    authorIDs
 	Commands   personCommands
 	Calls      personCalls
 	Progress   progress
 	// Pending counts what this process has yet to erase; nil if another one erases.
 	Pending func(context.Context) (work.Open, error)
-	Now     func() time.Time
 
 	// runs hold what a step that takes several slices has done so far.
 	runs map[uuid.UUID]*forgetRun
@@ -107,7 +104,7 @@ func (p *People) Find(ctx context.Context, project uuid.UUID, identity string) (
 	if found.Newest, found.Earlier, err = p.DataPoints.CountAuthored(ctx, project, identity); err != nil {
 		return found, err
 	}
-	record, err := p.Authors.AuthorID(ctx, project, identity)
+	record, err := p.Projects.AuthorID(ctx, project, identity)
 	if err != nil {
 		return found, err
 	}
@@ -147,7 +144,7 @@ func (p *People) begin(ctx context.Context, person erasures.Person, s personStat
 	if s.Events > 0 {
 		return nil
 	}
-	record, err := p.Authors.AuthorID(ctx, person.ProjectID, person.Identity)
+	record, err := p.Projects.AuthorID(ctx, person.ProjectID, person.Identity)
 	if err != nil {
 		return err
 	}

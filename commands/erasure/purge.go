@@ -52,7 +52,7 @@ func (cluster) Scavenge(context.Context) error { return nil }
 // that have to wait for something else.
 func (e *Eraser) Purge(ctx context.Context, r *Round, report *Report) error {
 	holders := []string{projection.DataPoints, projection.Memories, projection.RecallIndex, projection.Directory}
-	holders = append(holders, e.ExtraProjections...)
+	holders = append(append(holders, projection.Access), e.ExtraProjections...)
 	if err := e.waitHead(ctx, holders...); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ const (
 
 // Report counts what rounds erased.
 type Report struct {
-	// Deletions are recorded as cleaned and Identities as cleared. Streams were tombstoned for
+	// Deletions are recorded as cleaned, and Identities as cleared, with the people. Streams were tombstoned for
 	// deletions, and Blobs were swept.
 	Deletions  int `json:"deletions"`
 	Identities int `json:"identities"`

@@ -14,15 +14,16 @@ import (
 	"github.com/annals-project/annals/internal/work"
 )
 
-// Round is what one round purges and records: deletions whose streams are tombstoned, and identities
-// whose streams are truncated.
+// Round is what one round purges and records: deletions and people whose streams are tombstoned, and
+// identities whose streams are truncated.
 type Round struct {
 	deletions  []openDeletion
 	identities []truncatedIdentity
+	people     []work.Person
 }
 
 // IsEmpty reports whether the round has nothing to purge.
-func (r *Round) IsEmpty() bool { return len(r.deletions)+len(r.identities) == 0 }
+func (r *Round) IsEmpty() bool { return len(r.deletions)+len(r.identities)+len(r.people) == 0 }
 
 // openDeletion is a deletion of a round.
 type openDeletion struct {
@@ -41,14 +42,18 @@ func (e *Eraser) RequireIndex() error {
 	return errors.New("another process feeds the index, and only that process can erase; run this command there")
 }
 
-// IsPending reports whether any deletion or identity has yet to be purged.
+// IsPending reports whether any deletion, identity or person has yet to be purged.
 func (e *Eraser) IsPending(ctx context.Context) (bool, error) {
 	deletions, err := e.Deletions.CleanableDeletions(ctx, nil, 1)
 	if err != nil || len(deletions) > 0 {
 		return true, err
 	}
 	removals, err := e.Identities.OpenRemovals(ctx, nil, 1)
-	return len(removals) > 0, err
+	if err != nil || len(removals) > 0 {
+		return true, err
+	}
+	people, err := e.People.RemovedPeople(ctx)
+	return people > 0, err
 }
 
 // RetainAll retains the facts of all data points that a deletion with a complete fan-out took.
@@ -131,7 +136,9 @@ func (e *Eraser) TombstoneAll(ctx context.Context, report *Report) (*Round, erro
 	})
 	identities, err := e.truncatedIdentities(ctx)
 	r.identities = identities
-	return r, errors.Join(append(errs, err)...)
+	people, peopleErr := e.erasedPeople(ctx)
+	r.people = people
+	return r, errors.Join(append(errs, err, peopleErr)...)
 }
 
 // tombstonePage tombstones the streams of some deletions.
@@ -203,7 +210,8 @@ func (e *Eraser) forgetDeferred(open []openDeletion) {
 // those that wait.
 func (e *Eraser) RecordAll(ctx context.Context, r *Round, report *Report) error {
 	cleared, err := e.recordCleared(ctx, r.identities)
-	report.Identities += cleared
+	released, releaseErr := e.releaseAll(ctx, r.people)
+	report.Identities += cleared + released
 	var group errgroup.Group
 	group.SetLimit(roundWidth)
 	for _, d := range r.deletions {
@@ -215,5 +223,5 @@ func (e *Eraser) RecordAll(ctx context.Context, r *Round, report *Report) error 
 			return e.bounded(ctx, func(ctx context.Context) error { return e.RecordCleaned(ctx, d.Tombstoned, e.Now()) })
 		})
 	}
-	return errors.Join(err, group.Wait(), e.waitHead(ctx, projection.DataPoints))
+	return errors.Join(err, releaseErr, group.Wait(), e.waitHead(ctx, projection.DataPoints))
 }

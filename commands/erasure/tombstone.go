@@ -59,9 +59,13 @@ func (e *Eraser) Tombstone(ctx context.Context, deletionID uuid.UUID) (t Tombsto
 		}
 		mine[id] = true
 	}
+	of, err := e.ownerOf(ctx, record.ProjectID)
+	if err != nil {
+		return t, false, err
+	}
 	ids := slices.Collect(maps.Keys(mine))
 	err = e.each(ctx, len(ids), func(ctx context.Context, i int) error {
-		return e.tombstoneDataPoint(ctx, ids[i], &streams)
+		return e.tombstoneDataPoint(ctx, of, ids[i], record.Retained(ids[i]), &streams)
 	})
 	if err == nil {
 		err = e.eachPart(ctx, deletionID, func(ctx context.Context, part *deletion.FactsKept) error {
@@ -107,40 +111,44 @@ func (e *Eraser) requireFacts(ctx context.Context, record *deletionRecord) error
 	return fmt.Errorf("%w: its facts were incomplete", ErrNotYet)
 }
 
-// tombstoneDataPoint tombstones a data point and its memories, not its blobs.
-func (s Streams) tombstoneDataPoint(ctx context.Context, id uuid.UUID, streams *atomic.Int64) error {
-	// A worker that leased the data point before its deletion may not have begun its memory stream.
-	done, err := s.Journal.TombstoneEvenEmpty(ctx, stream.Name(stream.Memory, id))
+// tombstoneDataPoint tombstones a data point and its memories, not its blobs. A worker that leased the
+// data point before its deletion may not have begun its memory stream, or may have written it since
+// the facts were retained.
+func (s Streams) tombstoneDataPoint(
+	ctx context.Context, of Owner, id uuid.UUID, r *deletion.Retained, streams *atomic.Int64,
+) error {
+	memories, err := s.end(ctx, of, stream.Name(stream.Memory, id), eventstore.Revision(r.NextMemory))
 	if err != nil {
-		return fmt.Errorf("tombstone memories of %s: %w", id, err)
+		return err
 	}
-	if done {
-		streams.Add(1)
-	}
-	return s.tombstoneAll(ctx, []string{stream.Name(stream.DataPoint, id)}, streams)
-}
-
-// tombstoneAll tombstones streams one after the other and counts those that it ended.
-func (s Streams) tombstoneAll(ctx context.Context, names []string, streams *atomic.Int64) error {
-	for _, name := range names {
-		done, err := s.Journal.Tombstone(ctx, name)
-		if err != nil {
-			return fmt.Errorf("tombstone %s: %w", name, err)
-		}
+	dataPoint, err := s.end(ctx, of, stream.Name(stream.DataPoint, id), eventstore.Revision(r.Next))
+	for _, done := range []bool{memories, dataPoint} {
 		if done {
 			streams.Add(1)
 		}
 	}
-	return nil
+	return err
 }
 
 // tombstoneBlobs tombstones blobs of erased data points and returns how many it ended.
 func (s Streams) tombstoneBlobs(ctx context.Context, names []string) (int, error) {
 	var streams atomic.Int64
 	err := s.each(ctx, len(names), func(ctx context.Context, i int) error {
-		return s.tombstoneAll(ctx, names[i:i+1], &streams)
+		return s.tombstoneBlob(ctx, names[i], &streams)
 	})
 	return int(streams.Load()), err
+}
+
+// tombstoneBlob tombstones a blob and counts it if it was not.
+func (s Streams) tombstoneBlob(ctx context.Context, name string, streams *atomic.Int64) error {
+	done, err := s.Journal.TombstoneBlob(ctx, name)
+	if err != nil {
+		return fmt.Errorf("tombstone %s: %w", name, err)
+	}
+	if done {
+		streams.Add(1)
+	}
+	return nil
 }
 
 // seenSends is how many sends tombstoneStages remembers, so that it reads a batch with many erased items
@@ -176,7 +184,7 @@ func (e *Eraser) tombstoneStages(
 				seen[fresh[i]], open[part.DataPoint] = true, fresh[i]
 				return nil
 			}
-			return e.tombstoneAll(ctx, []string{send.Batch.Stage.Stream}, streams)
+			return e.tombstoneBlob(ctx, send.Batch.Stage.Stream, streams)
 		})
 		if len(seen) > seenSends {
 			clear(seen)

@@ -14,8 +14,8 @@ import (
 	"github.com/annals-project/annals/internal/work"
 )
 
-// TruncateIdentity tombstones the blobs that the events of an identity before a removal refer to, and
-// then truncates those events. It does nothing if they are truncated already.
+// TruncateIdentity keeps the records of the events of an identity before a removal, tombstones the blobs
+// that these events refer to, and then truncates them. It does nothing if they are truncated already.
 //
 // The directory projection has applied the removal, so that no reader needs the text, and the rows
 // of every bulk write that was committed before the removal are complete: a row that takes effect
@@ -32,6 +32,13 @@ func (s Streams) TruncateIdentity(ctx context.Context, r work.Removal) error {
 		return true, nil
 	})
 	if err != nil || !before {
+		return err
+	}
+	of, err := s.ownerOf(ctx, r.ProjectID)
+	if err != nil {
+		return err
+	}
+	if err := s.KeepRecords(ctx, of, name, 0, r.Revision); err != nil {
 		return err
 	}
 	// Tombstone the blobs first: only the events name them.

@@ -42,7 +42,9 @@ func removed(t *testing.T) (*mute, erasure.Streams, work.Removal) {
 		identity.Appeared{ProjectID: r.ProjectID, Identity: "ana"}, identity.Removed{ProjectID: r.ProjectID}); err != nil {
 		t.Fatal(err)
 	}
-	return store, erasure.Streams{Journal: log, Logger: slog.New(slog.DiscardHandler)}, r
+	return store, erasure.Streams{
+		Journal: log, Projects: tenants{r.ProjectID: uuid.New()}, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+	}, r
 }
 
 func TestTruncateIdentity_UnknownResult(t *testing.T) {

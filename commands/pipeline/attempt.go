@@ -201,7 +201,7 @@ func (w *Worker) append(ctx context.Context, a *attempt, e event.Event) error {
 	if d, is := e.(memory.Derived); is && d.Blob != nil && refused {
 		blobCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 		defer cancel()
-		if _, err := w.Journal.Tombstone(blobCtx, d.Blob.Stream); err != nil {
+		if _, err := w.Journal.TombstoneBlob(blobCtx, d.Blob.Stream); err != nil {
 			return err
 		}
 	}

@@ -46,12 +46,14 @@ var alone = []string{
 	"CreateProject", "CreateKey", "RevealKey", "RevokeKey", "SetArchived", "SetCaps", "SetPlan", "SetSpendCap",
 	"GrantCredits", "RotateManagementKey", "DeleteAudience", "RecomputeAudience", "CreateWebhook", "ChangeWebhook",
 	"SetWebhookPaused", "RotateWebhookToken", "DeleteWebhook",
-	"CheckWebhook", "TryEvent",
+	"CheckWebhook", "TryEvent", "SetMemberRole", "FindPerson",
 	"RetryOf", // is Retry
 }
 
 // elsewhere are the commands whose crashes package commands itself goes through: they concern no project.
-var elsewhere = []string{"CreateOrganization", "PrepareOrganizations"}
+var elsewhere = []string{
+	"CreateOrganization", "PrepareOrganizations", "AddMember", "RemoveMember", "RemovePerson", "RegisterPerson",
+}
 
 func item(id, content string) commands.DataPoint {
 	return commands.DataPoint{ID: &id, Content: content}

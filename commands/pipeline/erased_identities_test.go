@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -140,6 +141,7 @@ func TestRemovedIdentity_TraitsAreNowhere(t *testing.T) {
 	}
 	must(w.write.DeleteIdentity(t.Context(), w.call, "ana"))
 	w.passHead()
+	ever := eventstoretest.All(t, w.store, 0)
 	for _, b := range blobs {
 		if _, _, err := w.store.ReadLast(t.Context(), b.stream); !errors.Is(err, eventstore.ErrDeleted) {
 			t.Errorf("blob %s is not ended: %v", b.stream, err)
@@ -161,7 +163,10 @@ func TestRemovedIdentity_TraitsAreNowhere(t *testing.T) {
 		t.Fatalf("a day later: %+v, %v", done, err)
 	}
 	w.nowhere(replaced, patched, bulk, staged, unstored)
-	w.everywhere(lives, "identity.bulk-row-applied") // in a compressed block of a file it may not show as it is
+	w.everywhere(lives, "identity.bulk-row-applied")                     // in a compressed block of a file it may not show as it is
+	if kept := eventstoretest.CheckRecords(t, w.store, ever); kept < 7 { // of ana, without the removal
+		t.Errorf("%d records are kept", kept)
+	}
 }
 
 // The background clears removals without being asked, many at once, those of a process that died

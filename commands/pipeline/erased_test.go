@@ -137,6 +137,7 @@ func TestErasedText_IsNowhere(t *testing.T) {
 	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{"note", "long note", "c", "d"}); err != nil {
 		t.Fatal(err)
 	}
+	ever := eventstoretest.All(t, w.store, 0)
 	// The stage of a send that was never stored holds nothing of what was deleted, and withholds nothing.
 	done, err := w.finisher.EraseNow(t.Context())
 	if err != nil || done.Deletions != 1 || done.Left.Deletions != 0 || done.Left.Blobs != 1 ||
@@ -160,6 +161,9 @@ func TestErasedText_IsNowhere(t *testing.T) {
 	if found := strings.Join(w.places(kept), " "); !strings.Contains(found, "datapoints.revisions") ||
 		!strings.Contains(found, ".zap") {
 		t.Errorf("what was not deleted is in: %s", found)
+	}
+	if kept := eventstoretest.CheckRecords(t, w.store, ever); kept < 4*3 { // sent, derived, deleted
+		t.Errorf("%d records are kept", kept)
 	}
 }
 

@@ -143,6 +143,7 @@ func (f *Finisher) erase(ctx context.Context, all bool, done *erasure.Report) (n
 	defer f.erasing.Unlock()
 	return f.steps(ctx, done, []step{
 		{"identities", func() (time.Duration, error) { return f.truncate(ctx, all) }},
+		{"people", func() (time.Duration, error) { return 0, f.settlePeople(ctx) }},
 		{"facts", func() (time.Duration, error) { return 0, f.Eraser.RetainAll(ctx) }},
 		// A deletion may wait for a blob that is swept.
 		{"sweep", func() (time.Duration, error) { return f.sweep(ctx, all, done) }},
@@ -182,6 +183,17 @@ func (f *Finisher) truncate(ctx context.Context, all bool) (wait time.Duration, 
 	d := due{now: f.Now(), all: all}
 	err = f.Eraser.TruncateIdentities(ctx, func(r work.Removal) bool { return d.is(r.RemovedAt) })
 	return f.afterDue(ctx, d, projection.Directory, err)
+}
+
+// settlePeople removes the people who are members of no organization, and completes the erasure of
+// removed ones.
+func (f *Finisher) settlePeople(ctx context.Context) error {
+	return f.Eraser.EachPerson(ctx, func(p work.Person) error {
+		return f.bounded(ctx, func(ctx context.Context) error {
+			_, err := f.Journal.SettlePerson(ctx, p, f.Now())
+			return err
+		})
+	})
 }
 
 // sweep sweeps unreferenced blobs if a sweep is due.
@@ -246,7 +258,7 @@ func (f *Finisher) eraseRounds(ctx context.Context, most int) (done erasure.Repo
 	for n := 1; ; n++ {
 		var one erasure.Report
 		// The lists must show what was deleted a moment ago, and nothing that is done.
-		err := f.waitHead(ctx, projection.DataPoints, projection.Directory)
+		err := f.waitHead(ctx, projection.DataPoints, projection.Directory, projection.Access)
 		err = errors.Join(err, f.Eraser.AwaitFollowUps(ctx))
 		f.round(ctx, true, &one)
 		done.Add(one)
@@ -270,7 +282,11 @@ func (f *Finisher) Pending(ctx context.Context) (work.Open, error) {
 	}
 	bulks, removals, err := f.Identities.Open(ctx)
 	open.FanOuts += bulks
-	open.Identities = removals
+	if err != nil {
+		return open, err
+	}
+	people, err := f.Eraser.People.RemovedPeople(ctx)
+	open.Identities = removals + people
 	return open, err
 }
 

@@ -34,6 +34,7 @@ import (
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
 	people "github.com/annals-project/annals/projections/directory"
 	derived "github.com/annals-project/annals/projections/memories"
@@ -118,6 +119,8 @@ func (w *harness) confirm() {
 func newIdleHarness(t *testing.T) *harness {
 	t.Helper()
 	log := eventstoretest.NewMemory()
+	// At the end of each test, the log has the leaf of every event that was ever stored.
+	t.Cleanup(func() { eventstoretest.CheckRecords(t, log, log.Ever()) })
 	return idleHarnessOver(t, t.TempDir(), log, log)
 }
 
@@ -146,14 +149,14 @@ func idleHarnessOver(t *testing.T, folder string, store eventstore.Store, log sc
 	runtest.Must(t, err)
 	nodetest.CloseAtEnd(t, w.index)
 	_, err = w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, event.NewMeta("test", time.Now()),
-		registry.LogOpened{LogID: uuid.New(), OpenedAt: at})
+		registry.LogOpened{LogID: uuid.New(), Format: registry.Format, OpenedAt: at})
 	runtest.Must(t, err)
 	runtime, err := runner.New(runner.Config{
 		DB: w.db, Store: w.store, Codec: codec, LogID: runner.LogIDOf(w.store, codec), Logger: quiet,
 		Projectors: []projections.Projector{
 			datapoints.New(w.log), derived.New(w.log, quiet),
 			recallindex.New(w.index, w.log, recall.NewAnalyzers(), quiet),
-			people.New(w.log, w.log.Namespaces, quiet),
+			people.New(w.log, w.log.Namespaces, quiet), access.New(),
 		},
 	})
 	runtest.Must(t, err)
@@ -169,10 +172,11 @@ func idleHarnessOver(t *testing.T, folder string, store eventstore.Store, log sc
 	w.finisher.Eraser.Store, w.finisher.Eraser.Index = log, w.index
 	w.finisher.Eraser.Tables = runner.Vacuum{DB: w.db, Projectors: []projections.Projector{
 		datapoints.New(nil),
-		derived.New(nil, nil), people.New(nil, stream.Namespaces{}, nil),
+		derived.New(nil, nil), people.New(nil, stream.Namespaces{}, nil), access.New(),
 	}}
 	w.call = commands.Call{
-		Principal: auth.Principal{Kind: auth.ProjectKey, Project: auth.Project{Number: 1}}, RequestID: uuid.New(),
+		Principal:  auth.Principal{Kind: auth.ProjectKey, OrganizationID: uuid.New(), Project: auth.Project{Number: 1}},
+		RequestID:  uuid.New(),
 		ReceivedAt: at,
 	}
 	runtest.Part(w.t, runtime.Run)
@@ -196,10 +200,11 @@ func (w *harness) newFinisher(log *commands.Journal, now func() time.Time) *Fini
 		Journal: log, FanOuts: w.queries, Identities: w.directory, Reservations: nothing{}, Progress: w.waiter,
 		IsSetAside: func(eventstore.Position) bool { return false }, Logger: w.log.Logger, Now: now, People: w.newPeople(log, now),
 		Eraser: &erasure.Eraser{
-			Streams: erasure.Streams{Journal: log.Journal, Logger: w.log.Logger}, Deletions: w.queries, Blobs: w.queries,
-			Identities: w.directory, Rows: commands.BulkRows{Journal: log, Directory: w.directory}, Authors: log,
+			Streams:   erasure.Streams{Journal: log.Journal, Projects: log, Logger: w.log.Logger, Now: now},
+			Deletions: w.queries, Blobs: w.queries, Identities: w.directory, People: access.Queries{DB: w.db},
+			Rows:     commands.BulkRows{Journal: log, Directory: w.directory},
 			Progress: w.waiter, Tables: nothing{}, Index: nothing{}, Store: erasure.Cluster,
-			HasIndex: func() bool { return true }, Now: now,
+			HasIndex: func() bool { return true },
 		},
 	}
 	f.People.Pending = f.Pending
@@ -211,15 +216,16 @@ func (w *harness) newPeople(log *commands.Journal, now func() time.Time) *erasur
 	config := w.config
 	config.Journal = log
 	return &erasure.People{
-		Streams: erasure.Streams{Journal: log.Journal, Logger: w.log.Logger}, Names: erasures.Names{DB: w.db},
-		DataPoints: w.queries, Records: w.directory, Authors: log, Commands: commands.PersonCommands{Service: commands.New(config)},
-		Calls: &requestlog.Blanker{DB: w.db}, Progress: w.waiter, Now: now,
+		Streams: erasure.Streams{Journal: log.Journal, Projects: log, Logger: w.log.Logger, Now: now},
+		Names:   erasures.Names{DB: w.db}, DataPoints: w.queries, Records: w.directory,
+		Commands: commands.PersonCommands{Service: commands.New(config)}, Calls: &requestlog.Blanker{DB: w.db},
+		Progress: w.waiter,
 	}
 }
 
 // finishOver makes the finisher read and write through a journal.
 func (w *harness) finishOver(log *commands.Journal) {
-	w.finisher.Journal, w.finisher.Eraser.Journal, w.finisher.Eraser.Authors = log, log.Journal, log
+	w.finisher.Journal, w.finisher.Eraser.Journal, w.finisher.Eraser.Projects = log, log.Journal, log
 	w.finisher.Eraser.Rows = commands.BulkRows{Journal: log, Directory: w.directory}
 }
 
@@ -235,10 +241,11 @@ func (w *harness) openProject() {
 	project.ID, project.Namespace = uuid.New(), namespace
 	last, _, err := w.log.Last(w.t.Context(), stream.Registry)
 	if err == nil {
+		project.Number = int64(last.Revision) + 1
 		_, err = w.log.Append(w.t.Context(), stream.Registry, last.Revision, event.NewMeta("test", time.Now()),
 			registry.ProjectCreated{
-				ProjectID: project.ID, Number: 1, Slug: project.ID.String(), Namespace: stored,
-				CreatedAt: at,
+				OrganizationID: w.call.Principal.OrganizationID, ProjectID: project.ID, Number: project.Number,
+				Slug: project.ID.String(), Namespace: stored, CreatedAt: at,
 			})
 	}
 	if err != nil {
@@ -254,7 +261,7 @@ func (w *harness) passHead() {
 	}
 	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)
 	defer cancel()
-	for _, name := range []string{datapoints.Name, derived.Name, recallindex.Name, people.Name} {
+	for _, name := range []string{datapoints.Name, derived.Name, recallindex.Name, people.Name, access.Name} {
 		for w.waiter.Wait(ctx, head, name) != nil && ctx.Err() == nil {
 			_ = backoff.Pause(ctx, 10*time.Millisecond, nil) // the schema is being made
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/domain/audit"
 	"github.com/annals-project/annals/domain/ingestion"
 )
 
@@ -82,16 +83,19 @@ func (f RetainedFact) CreatedRevision() bool {
 // every item in its stream, in the order of the stream. DeletedAt is that of the datapoint.Deleted.
 //
 // Facts that are too many for one event are in several. Each covers the stream revisions of the
-// data point from From up to, but without, To. Complete is true in the last.
+// data point from From up to, but without, To: also the datapoint.Deleted, which has a record and no
+// fact. Complete is true in the last.
 type FactsKept struct {
-	ProjectID uuid.UUID      `json:"projectId"`
-	DataPoint uuid.UUID      `json:"dataPoint"`
-	Facts     []RetainedFact `json:"facts"`
-	Blobs     []string       `json:"blobs,omitempty"`
-	DeletedAt time.Time      `json:"deletedAt"`
-	From      int64          `json:"from,omitempty"`
-	To        int64          `json:"to,omitempty"`
-	Complete  bool           `json:"complete,omitempty"`
+	// OrganizationID is the one that the leaves of the events name.
+	OrganizationID uuid.UUID      `json:"organizationId"`
+	ProjectID      uuid.UUID      `json:"projectId"`
+	DataPoint      uuid.UUID      `json:"dataPoint"`
+	Facts          []RetainedFact `json:"facts"`
+	Blobs          []string       `json:"blobs,omitempty"`
+	DeletedAt      time.Time      `json:"deletedAt"`
+	From           int64          `json:"from,omitempty"`
+	To             int64          `json:"to,omitempty"`
+	Complete       bool           `json:"complete,omitempty"`
 	// Newest is the revision that was the newest one when the data point was deleted, 0 for none.
 	Newest int `json:"newest,omitempty"`
 	// RequestID is that of the datapoint.Deleted.
@@ -102,6 +106,11 @@ type FactsKept struct {
 	// MemoriesTo is the revision of the stream of memories up to which, exclusive, the parts so far count
 	// them and name their blobs.
 	MemoriesTo int64 `json:"memoriesTo,omitempty"`
+	// Records are those of the events of the data point from From on, MemoryRecords those of the events
+	// of its memories before MemoriesTo. What is appended to the memories later has its records in
+	// audit.RecordsKept.
+	Records       audit.KeptList `json:"records,omitempty"`
+	MemoryRecords audit.KeptList `json:"memoryRecords,omitempty"`
 }
 
 // BatchSends returns the sends of the facts that are batches, each at least once.

@@ -33,17 +33,38 @@ const (
 	Member Role = "member"
 )
 
-// MemberAdded makes a person a member.
+// MemberAdded makes a person a member. MemberID is the id of the person, in all events of members.
 type MemberAdded struct {
 	OrganizationID uuid.UUID `json:"organizationId"`
 	MemberID       uuid.UUID `json:"memberId"`
-	Email          string    `json:"email"`
 	Role           Role      `json:"role"`
 	AddedAt        time.Time `json:"addedAt"`
 }
 
 // EventType implements event.Event.
 func (MemberAdded) EventType() string { return "organization.member-added.v1" }
+
+// MemberRoleSet gives a member another role.
+type MemberRoleSet struct {
+	OrganizationID uuid.UUID `json:"organizationId"`
+	MemberID       uuid.UUID `json:"memberId"`
+	Role           Role      `json:"role"`
+	SetAt          time.Time `json:"setAt"`
+}
+
+// EventType implements event.Event.
+func (MemberRoleSet) EventType() string { return "organization.member-role-set.v1" }
+
+// MemberRemoved ends a membership. The person of an erasure may own the organization without being a
+// member yet; then it ends that.
+type MemberRemoved struct {
+	OrganizationID uuid.UUID `json:"organizationId"`
+	MemberID       uuid.UUID `json:"memberId"`
+	RemovedAt      time.Time `json:"removedAt"`
+}
+
+// EventType implements event.Event.
+func (MemberRemoved) EventType() string { return "organization.member-removed.v1" }
 
 // PlanSet puts the organization on a plan from SetAt on. ChargedTenths is what all its projects had
 // been charged by then in Month: what was used before the plan was metered is not taken from the

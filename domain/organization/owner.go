@@ -1,10 +1,9 @@
 package organization
 
 import (
-	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/annals-project/annals/domain/person"
 )
 
 // The starting credits in tenths, and those of an owner with a work email.
@@ -14,39 +13,18 @@ const (
 )
 
 // StartingTenths returns the starting credits of an organization on a metered plan, in tenths of a
-// credit. owner is "" for no owner.
-func StartingTenths(ownerEmail string) int64 {
-	if WorkEmail(ownerEmail) {
+// credit. workEmail is true if its owner had a work email when it was created.
+func StartingTenths(workEmail bool) int64 {
+	if workEmail {
 		return startingWorkTenths
 	}
 	return startingTenths
 }
 
-// maxEmail is the most bytes of an address that mail can be sent to.
-const maxEmail = 254
-
-// ValidEmail reports whether a text can be an email address: a part before and a part after the
-// last "@", which is a domain with a dot.
-func ValidEmail(email string) bool {
-	if len(email) > maxEmail || !utf8.ValidString(email) ||
-		strings.ContainsFunc(email, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
-		return false
-	}
-	at := strings.LastIndexByte(email, '@')
-	if at < 1 {
-		return false
-	}
-	labels := strings.Split(email[at+1:], ".")
-	if slices.Contains(labels, "") {
-		return false
-	}
-	return len(labels) > 1
-}
-
 // WorkEmail reports whether an address is one of an employer: its domain is not that of a free-mail
 // provider, nor below one.
 func WorkEmail(email string) bool {
-	if !ValidEmail(email) {
+	if !person.ValidEmail(email) {
 		return false
 	}
 	domain := strings.ToLower(email[strings.LastIndexByte(email, '@')+1:])

@@ -1,7 +1,6 @@
 package organization
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -14,10 +13,11 @@ import (
 // State is what decisions need of an organization.
 type State struct {
 	// Events is how many events were folded, which is the revision that the next one will have.
-	Events  int64
-	Members int
-	// OwnerEmail is the first owner's, "" while there is none.
-	OwnerEmail string
+	Events int64
+	// Members are the current members. Staffed reports that there ever was one, or that its creator was
+	// erased before being one.
+	Members map[uuid.UUID]Role
+	Staffed bool
 	// Plan is "" until one was set.
 	Plan           metering.Plan
 	SpendCapTenths *int64
@@ -36,10 +36,12 @@ func (s *State) Evolve(e event.Event) {
 	case *ManagementKeySet:
 		s.KeyHashes = append(s.KeyHashes, e.Hash)
 	case *MemberAdded:
-		s.Members++
-		if e.Role == Owner && s.OwnerEmail == "" {
-			s.OwnerEmail = e.Email
-		}
+		s.setRole(e.MemberID, e.Role)
+	case *MemberRoleSet:
+		s.setRole(e.MemberID, e.Role)
+	case *MemberRemoved:
+		delete(s.Members, e.MemberID)
+		s.Staffed = true
 	case *PlanSet:
 		s.Plan = e.Plan
 	case *CreditsGranted:
@@ -58,9 +60,9 @@ func (s *State) Held(hash string) bool { return slices.Contains(s.KeyHashes, has
 type Parts struct {
 	OrganizationID uuid.UUID
 	Plan           metering.Plan
-	// OwnerEmail is "" for no owner. MemberID is the id that the owner gets.
-	OwnerEmail string
-	MemberID   uuid.UUID
+	// OwnerID is zero for no owner. WorkEmail is as in registry.OrganizationCreated.
+	OwnerID   uuid.UUID
+	WorkEmail bool
 	// Key is the management key, nil if its clear value is unknown: then the organization gets a key
 	// when it is rotated.
 	Key *ManagementKeySet
@@ -70,9 +72,9 @@ type Parts struct {
 // Missing returns the events that add the parts that the organization lacks.
 func (s *State) Missing(p Parts) []event.Event {
 	var events []event.Event
-	if s.Members == 0 && p.OwnerEmail != "" {
+	if !s.Staffed && p.OwnerID != uuid.Nil {
 		events = append(events,
-			MemberAdded{OrganizationID: p.OrganizationID, MemberID: p.MemberID, Email: p.OwnerEmail, Role: Owner, AddedAt: p.At})
+			MemberAdded{OrganizationID: p.OrganizationID, MemberID: p.OwnerID, Role: Owner, AddedAt: p.At})
 	}
 	plan := s.Plan
 	if plan == "" {
@@ -80,7 +82,7 @@ func (s *State) Missing(p Parts) []event.Event {
 		events = append(events,
 			PlanSet{OrganizationID: p.OrganizationID, Plan: plan, Month: metering.Month(p.At), SetAt: p.At})
 	}
-	events = append(events, s.starting(p.OrganizationID, plan, cmp.Or(s.OwnerEmail, p.OwnerEmail), p.At)...)
+	events = append(events, s.starting(p.OrganizationID, plan, p.WorkEmail, p.At)...)
 	if len(s.KeyHashes) == 0 && p.Key != nil {
 		events = append(events, *p.Key)
 	}
@@ -93,7 +95,9 @@ type Change struct {
 	Plan           metering.Plan
 	// ChargedTenths is what the organization was charged in the month of At so far.
 	ChargedTenths int64
-	At            time.Time
+	// WorkEmail is as in registry.OrganizationCreated.
+	WorkEmail bool
+	At        time.Time
 }
 
 // SetPlan returns the events that put the organization on a plan, none if it is on it.
@@ -108,15 +112,16 @@ func (s *State) SetPlan(c Change) []event.Event {
 		ChargedTenths:  c.ChargedTenths,
 		SetAt:          c.At,
 	}
-	return append([]event.Event{set}, s.starting(c.OrganizationID, c.Plan, s.OwnerEmail, c.At)...)
+	return append([]event.Event{set}, s.starting(c.OrganizationID, c.Plan, c.WorkEmail, c.At)...)
 }
 
 // starting grants the starting credits, once and on a metered plan only.
-func (s *State) starting(id uuid.UUID, plan metering.Plan, owner string, at time.Time) []event.Event {
+func (s *State) starting(id uuid.UUID, plan metering.Plan, workEmail bool, at time.Time) []event.Event {
 	if s.Started || !plan.Metered() {
 		return nil
 	}
 	return []event.Event{CreditsGranted{
-		OrganizationID: id, Kind: metering.Starting, Tenths: StartingTenths(owner), Month: metering.Month(at), GrantedAt: at,
+		OrganizationID: id, Kind: metering.Starting, Tenths: StartingTenths(workEmail), Month: metering.Month(at),
+		GrantedAt: at,
 	}}
 }

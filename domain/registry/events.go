@@ -6,6 +6,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"time"
 
@@ -14,24 +15,55 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 )
 
+// Format is the format of the log that this version writes and reads: the shapes of events, metadata
+// and streams as a whole. It is not raised for a new event.
+const Format = 1
+
 // LogOpened is the first event of a log. LogID identifies this log, also against an older copy that
-// was continued separately.
+// was continued separately. Format is the number of its format; logs from before 1.0 have none, which
+// is 0.
 type LogOpened struct {
 	LogID    uuid.UUID `json:"logId"`
+	Format   int       `json:"format"`
 	OpenedAt time.Time `json:"openedAt"`
+}
+
+// FormatError refuses a log, or a backup of one, whose format is another one than Format.
+type FormatError struct{ Format int }
+
+// CheckFormat returns a *FormatError for another format than that of this version.
+func CheckFormat(format int) error {
+	if format == Format {
+		return nil
+	}
+	return &FormatError{format}
+}
+
+// Error implements error.
+func (e *FormatError) Error() string {
+	if e.Format > Format {
+		return fmt.Sprintf("a newer version of this program wrote the log: its format is %d and this version reads %d; "+
+			"use the newer version", e.Format, Format)
+	}
+	return "a version before 1.0 wrote the log, and this version cannot read it: export each project with the version " +
+		"that wrote it, and import the files into a new log; that carries the live texts with their data, while keys, " +
+		"audiences, traits, webhooks and caps must be made again"
 }
 
 // EventType implements event.Event.
 func (LogOpened) EventType() string { return "registry.log-opened.v1" }
 
 // OrganizationCreated creates an organization, which is being prepared until organization.Prepared.
-// Plan and OwnerEmail are for its preparation; OwnerEmail is "" for no owner.
+// The plan and the owner are for its preparation.
 type OrganizationCreated struct {
 	OrganizationID uuid.UUID     `json:"organizationId"`
 	Name           string        `json:"name"`
 	Plan           metering.Plan `json:"plan"`
-	OwnerEmail     string        `json:"ownerEmail"`
-	CreatedAt      time.Time     `json:"createdAt"`
+	// OwnerID is the person who owns it, zero for nobody. WorkEmail reports whether that person's
+	// address was one of an employer, which decides the starting credits.
+	OwnerID   uuid.UUID `json:"ownerId"`
+	WorkEmail bool      `json:"workEmail"`
+	CreatedAt time.Time `json:"createdAt"`
 }
 
 // EventType implements event.Event.

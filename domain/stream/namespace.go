@@ -3,13 +3,14 @@ package stream
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 
 	"github.com/google/uuid"
 )
 
-// ErrNoHashKey is returned for a namespace without a hash key.
-var ErrNoHashKey = errors.New("the namespace of the project needs the hash key")
+// ErrNoHashKey is returned for a namespace or an address without a hash key.
+var ErrNoHashKey = errors.New("the namespace of a project, and an address, need the hash key")
 
 // Namespaces derives the namespaces of ids. The zero value has no hash key and derives none.
 type Namespaces struct{ hashKey []byte }
@@ -29,4 +30,16 @@ func (n Namespaces) Of(stored uuid.UUID) (uuid.UUID, error) {
 	mac.Write([]byte("annals project namespace "))
 	mac.Write(stored[:])
 	return uuid.UUID(mac.Sum(nil)[:16]), nil
+}
+
+// AddressName returns the stream of a normalised e-mail address. Its name is keyed, so that a guess of
+// an address cannot be confirmed from the log.
+func (n Namespaces) AddressName(email string) (string, error) {
+	if len(n.hashKey) == 0 {
+		return "", ErrNoHashKey
+	}
+	mac := hmac.New(sha256.New, n.hashKey)
+	mac.Write([]byte("annals e-mail address "))
+	mac.Write([]byte(email))
+	return Address + "-" + hex.EncodeToString(mac.Sum(nil)), nil
 }

@@ -11,10 +11,12 @@ import (
 	"github.com/google/uuid"
 )
 
-// The categories. Those with customer text are erasable: DataPoint, Memory, Blob and Identity.
+// The categories. Those with customer text are erasable: DataPoint, Memory, Blob, Identity and Person.
 const (
 	Registry     = "registry"
 	Organization = "organization"
+	Person       = "person"
+	Address      = "address" // of e-mail addresses: Namespaces.AddressName
 	Project      = "project"
 	Identity     = "identity"
 	Bulk         = "bulk"
@@ -26,6 +28,7 @@ const (
 	Deletion     = "deletion"
 	Erasure      = "erasure" // of a person
 	Blob         = "blob"
+	Records      = "records"
 	Pipeline     = "pipeline" // one stream for the whole log
 )
 
@@ -41,6 +44,9 @@ func UsageName(project uuid.UUID, month string) string { return Name(Usage, proj
 func BlobName(owner, command uuid.UUID) string {
 	return Blob + "-" + owner.String() + "-" + command.String()
 }
+
+// RecordsName returns the stream that keeps the records of the events of a stream of an id.
+func RecordsName(name string) string { return Name(Records, Owner(name)) + "-" + Category(name) }
 
 // Category is the part of a stream name before the first dash.
 func Category(name string) string {

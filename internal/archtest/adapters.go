@@ -107,16 +107,3 @@ func takesContext(call *ast.CallExpr) bool {
 	}
 	return len(call.Args) > 0 && isContext(call.Args[0])
 }
-
-// isContext reports whether an expression is a context by its name: ctx, or what a method Context returns.
-func isContext(e ast.Expr) bool {
-	switch e := e.(type) {
-	case *ast.Ident:
-		return e.Name == "ctx"
-	case *ast.CallExpr:
-		f, is := e.Fun.(*ast.SelectorExpr)
-		return is && f.Sel.Name == "Context"
-	default:
-		return false
-	}
-}

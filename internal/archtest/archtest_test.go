@@ -50,6 +50,10 @@ func TestCheck_PlantedViolation(t *testing.T) {
 		"no package comment":           {"commands/a.go", "package a\n", "has no package comment"},
 		"sleeping test":                {"commands/a_test.go", imports("time") + "func f() { time.Sleep(1) }\n", "a test that sleeps"},
 		"rapid without a seed":         {"commands/a_test.go", imports("pgregory.net/rapid"), "for a fixed seed"},
+		"tombstone in a command":       {"commands/a.go", removal("w.store.Tombstone(ctx, name, at)"), "Tombstone takes events out of the log"},
+		"truncation by a projection":   {"projections/a.go", removal("q.Store.Truncate(context.Background(), name, at)"), "Truncate takes events"},
+		"deletion of a stream":         {"cmd/annals/a.go", removal("store.Delete(c.ctx, name, at)"), "Delete takes events"},
+		"bound of a stream":            {"commands/a.go", removal("f(`{\"$maxCount\":1}`)"), "bounds a stream"},
 		"unfinished":                   {"commands/a.go", imports("fmt") + "// TO" + "DO: later.\n", "unfinished work"},
 		"avoided word in a comment":    {"internal/keylock/a.go", imports("fmt") + "// The lock stands anew.\n", "\"anew\""},
 		"avoided word in a message":    {"internal/keylock/a.go", imports("fmt") + "var _ = fmt.Errorf(\"nobody was told\")\n", "\"told\""},
@@ -144,6 +148,9 @@ func TestCheck_AllowedSource(t *testing.T) {
 		t.Error(v)
 	}
 }
+
+// removal writes a Go file with one call.
+func removal(call string) string { return imports("fmt") + "func f() { " + call + " }\n" }
 
 // imports writes a Go file that imports the paths.
 func imports(paths ...string) string {

@@ -168,6 +168,9 @@ func checkGo(name string, src []byte, documented, seeded map[string]bool) ([]Vio
 		}
 		return true
 	})
+	if !test && !forTests(path.Dir(name)) {
+		found = append(found, checkRemovers(name, files, file)...)
+	}
 	found = append(found, checkPlain(name, src, files, file)...)
 	if !test {
 		found = append(found, checkAdapter(name, path.Dir(name), files, file)...)

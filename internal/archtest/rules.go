@@ -66,5 +66,22 @@ const (
 	seeds = "internal/seedtest"
 )
 
+// removers are the calls with a context that take events out of the log, and the files that may make them. Each file
+// keeps the records of the events first (audit.Kept), or ends streams that have none: blobs. The eraser's own
+// Tombstone is among them.
+var removers = map[string][]string{
+	"Tombstone":         {"commands/erasure/records.go", "commands/erasure/round.go", "commands/erasure/sweep.go", "eventstore/tombstone.go"},
+	"Truncate":          {"commands/erasure/truncate.go"},
+	"Delete":            {},
+	"TombstoneStream":   {"eventstore/esdb/write.go"},
+	"DeleteStream":      {"eventstore/esdb/write.go"},
+	"SetStreamMetadata": {"eventstore/esdb/write.go"},
+}
+
+// bounds are the fields of the metadata of a stream that let a store remove its events. boundsOnly may hold them.
+const bounds = `\$(tb|maxCount|maxAge)\b`
+
+var boundsOnly = []string{"eventstore/esdb/truncate.go", "eventstore/node/"}
+
 // forbidden are pieces of text that no file of the tree may hold: a path of somebody's machine works on no other.
 const forbidden = "(^|[\\s\"'=(`])/(home|root|Users|work)/[A-Za-z0-9_.-]+"

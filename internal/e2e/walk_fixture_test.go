@@ -90,7 +90,7 @@ func newInside(t *testing.T) *fixture {
 		ReceivedAt: born,
 	}
 	_, err = w.log.Append(t.Context(), stream.Registry, eventstore.NoStream, event.NewMeta("test", time.Now()),
-		registry.LogOpened{LogID: uuid.New(), OpenedAt: born}, registry.ProjectCreated{
+		registry.LogOpened{LogID: uuid.New(), Format: registry.Format, OpenedAt: born}, registry.ProjectCreated{
 			OrganizationID: w.call.Principal.OrganizationID, ProjectID: project.ID, Number: 1, Slug: project.Slug, Name: "default", Namespace: stored, CreatedAt: born,
 		})
 	runtest.Must(t, err)

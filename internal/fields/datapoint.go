@@ -15,8 +15,9 @@ type DataPoint struct {
 	ID        *string
 	Label     *string
 	Timestamp *time.Time
-	// Metadata is the JSON as sent.
+	// Metadata is the JSON as sent: "null" if the caller sent null.
 	Metadata json.RawMessage
+	// Audience is a slug; nil or "project" means project-visible.
 	Audience *string
 	Identity *string
 }
@@ -24,8 +25,9 @@ type DataPoint struct {
 // DataPointNames are the names of the fields of a data point.
 var DataPointNames = NewNames("content", "id", "label", "timestamp", "metadata", "audience", "identity")
 
-// DataPointOf checks the fields of a data point against their limits, except the size of its content.
-func DataPointOf(f Object) DataPoint {
+// DataPointOf reads a data point for Decode. It checks the fields against their limits, except the size of the
+// content.
+func DataPointOf(f Object) (DataPoint, error) {
 	in := DataPoint{
 		ID:        f.Name("id", 1, limit.SourceID),
 		Label:     f.Name("label", 0, limit.Label),
@@ -49,5 +51,5 @@ func DataPointOf(f Object) DataPoint {
 	}
 	// A copy, so that a small piece of metadata does not keep a big body in memory.
 	in.Metadata = bytes.Clone(metadata)
-	return in
+	return in, nil
 }

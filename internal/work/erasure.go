@@ -57,7 +57,7 @@ type Open struct {
 	// Deletions are those that are not cleaned, and DataPoints their data points.
 	Deletions  int `json:"deletions"`
 	DataPoints int `json:"dataPoints"`
-	// Identities are the removed identities that are not cleared.
+	// Identities are the removed identities that are not cleared, and the removed people.
 	Identities int `json:"identities"`
 	// Blobs are those that nothing refers to. Until is when the last of them may be swept.
 	Blobs int        `json:"blobs"`

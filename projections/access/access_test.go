@@ -241,11 +241,14 @@ func TestQuery_ProjectsAndKeysOfOneOrganization(t *testing.T) {
 func TestQuery_Organizations(t *testing.T) {
 	w := &writer{}
 	w.organization("first")
+	for _, email := range []string{"ana@example.com", "owner@example.com", "member@example.com"} {
+		w.person(email)
+	}
 	w.Append(stream.Registry, &registry.OrganizationCreated{
 		OrganizationID: id("second"),
 		Name:           "second",
 		Plan:           metering.PayAsYouGo,
-		OwnerEmail:     "ana@example.com",
+		OwnerID:        id("ana@example.com"),
 		CreatedAt:      noon.Add(time.Hour),
 	})
 	w.managementKey("first", "key")
@@ -264,7 +267,7 @@ func TestQuery_Organizations(t *testing.T) {
 		GrantedAt:      noon,
 	})
 	q := applied(t, w)
-	owner, key := id("owner@example.com"), id("key")
+	owner, creator, key := id("owner@example.com"), id("ana@example.com"), id("key")
 	first := access.Organization{
 		ID:              id("first"),
 		Name:            "first",
@@ -280,6 +283,7 @@ func TestQuery_Organizations(t *testing.T) {
 		Name:           "second",
 		Plan:           metering.PayAsYouGo,
 		SpendCapTenths: new(int64(0)),
+		OwnerID:        &creator,
 		OwnerEmail:     "ana@example.com",
 		CreatedAt:      noon.Add(time.Hour),
 	}
@@ -362,7 +366,7 @@ func draw(t *rapid.T) *writer {
 	w := &writer{}
 	w.Append(stream.Registry, &registry.LogOpened{LogID: id("log"), OpenedAt: noon})
 	w.organization("org 0")
-	var slugs, keys, hooks []string
+	var slugs, keys, hooks, emails []string
 	owners := map[string]string{}
 	for n := range rapid.IntRange(1, 30).Draw(t, "steps") {
 		name := fmt.Sprint(n)
@@ -405,8 +409,7 @@ func draw(t *rapid.T) *writer {
 		case step == 8:
 			w.prepared("org 0")
 		case step == 9:
-			w.member("org 0", name,
-				rapid.SampledFrom([]organization.Role{organization.Owner, organization.Member}).Draw(t, "role"))
+			emails = w.drawPerson(t, emails, name)
 		case step == 10:
 			w.caps(
 				rapid.SampledFrom(slugs).Draw(t, "slug"), rapid.Ptr(rapid.Int64Range(0, 3), true).Draw(t, "ingestion cap"),

@@ -20,8 +20,7 @@ type organizationRow struct {
 	createdAt time.Time
 	plan      string
 	spendCap  *int64
-	ownerID   *uuid.UUID
-	owner     string
+	owned     bool
 	prepared  bool
 	keyID     *uuid.UUID
 	keyHash   []byte
@@ -63,6 +62,7 @@ type fold struct {
 	projects      map[uuid.UUID]*projectRow
 	keys          map[uuid.UUID]*keyRow
 	webhooks      map[string]*webhookRow
+	people
 }
 
 // apply folds one event.
@@ -72,8 +72,10 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 		p.opened = append(p.opened, e)
 	case *registry.OrganizationCreated:
 		p.organizations[e.OrganizationID] = &organizationRow{
-			id: e.OrganizationID, name: e.Name, createdAt: pgarray.Instant(e.CreatedAt),
-			plan: string(e.Plan), owner: e.OwnerEmail, dirty: true,
+			id: e.OrganizationID, name: e.Name, createdAt: pgarray.Instant(e.CreatedAt), plan: string(e.Plan), dirty: true,
+		}
+		if e.OwnerID != uuid.Nil {
+			return p.member(f.Position, e.OrganizationID, e.OwnerID, organization.Owner)
 		}
 	case *registry.ProjectCreated:
 		p.projects[e.ProjectID] = &projectRow{
@@ -90,11 +92,11 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 			row.keyID, row.keyHash, row.keyPrefix, row.keySuffix = &e.KeyID, hash, &e.Prefix, &e.Suffix
 		})
 	case *organization.MemberAdded:
-		return p.organization(e.OrganizationID, func(row *organizationRow) {
-			if e.Role == organization.Owner {
-				row.ownerID, row.owner = &e.MemberID, e.Email
-			}
-		})
+		return p.member(f.Position, e.OrganizationID, e.MemberID, e.Role)
+	case *organization.MemberRoleSet:
+		return p.member(f.Position, e.OrganizationID, e.MemberID, e.Role)
+	case *organization.MemberRemoved:
+		p.members[memberKey{e.OrganizationID, e.MemberID}] = memberRow{}
 	case *organization.PlanSet:
 		return p.organization(e.OrganizationID, func(row *organizationRow) { row.plan = string(e.Plan) })
 	case *organization.SpendCapSet:
@@ -130,7 +132,7 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 	case *registry.EventSetAside, *registry.HashKeySet: // the runner's, and the start's
 	default:
 		known, err := p.applyWebhook(f.Event)
-		if err == nil && !known {
+		if err == nil && !known && !p.applyPerson(f) {
 			err = fmt.Errorf("no rule for %s", f.Type)
 		}
 		return err

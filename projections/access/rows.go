@@ -22,37 +22,16 @@ func load(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) (*fo
 		projects:      map[uuid.UUID]*projectRow{},
 		keys:          map[uuid.UUID]*keyRow{},
 		webhooks:      map[string]*webhookRow{},
+		people:        people{members: map[memberKey]memberRow{}},
 	}
-	organizations, projects, keys := map[uuid.UUID]bool{}, map[uuid.UUID]bool{}, map[uuid.UUID]bool{}
-	for _, f := range events {
-		switch e := f.Event.(type) {
-		case *organization.ManagementKeySet:
-			organizations[e.OrganizationID] = true
-		case *organization.MemberAdded:
-			organizations[e.OrganizationID] = true
-		case *organization.PlanSet:
-			organizations[e.OrganizationID] = true
-		case *organization.SpendCapSet:
-			organizations[e.OrganizationID] = true
-		case *organization.Prepared:
-			organizations[e.OrganizationID] = true
-		case *project.KeyRevoked:
-			keys[e.KeyID] = true
-		case *project.Archived:
-			projects[e.ProjectID] = true
-		case *project.Unarchived:
-			projects[e.ProjectID] = true
-		case *project.CapsSet:
-			projects[e.ProjectID] = true
-		}
-	}
+	organizations, projects, keys := rowsOf(events)
 	b := &pgx.Batch{}
-	pgarray.Queue(b, `select id, name, created_at, plan, spend_cap_tenths, owner_id, owner_email, prepared,
-		management_key_id, management_key_hash, management_key_prefix, management_key_suffix
+	pgarray.Queue(b, `select id, name, created_at, plan, spend_cap_tenths, owned, prepared, management_key_id,
+		management_key_hash, management_key_prefix, management_key_suffix
 		from organizations where id = any($1::uuid[])`, organizations, func(rows pgx.Rows) error {
 		for rows.Next() {
 			o := &organizationRow{}
-			if err := rows.Scan(&o.id, &o.name, &o.createdAt, &o.plan, &o.spendCap, &o.ownerID, &o.owner, &o.prepared,
+			if err := rows.Scan(&o.id, &o.name, &o.createdAt, &o.plan, &o.spendCap, &o.owned, &o.prepared,
 				&o.keyID, &o.keyHash, &o.keyPrefix, &o.keySuffix); err != nil {
 				return err
 			}
@@ -96,6 +75,36 @@ func load(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) (*fo
 	return p, nil
 }
 
+// rowsOf returns the rows that the events change.
+func rowsOf(events []eventstore.DecodedEvent) (organizations, projects, keys map[uuid.UUID]bool) {
+	organizations, projects, keys = map[uuid.UUID]bool{}, map[uuid.UUID]bool{}, map[uuid.UUID]bool{}
+	for _, f := range events {
+		switch e := f.Event.(type) {
+		case *organization.ManagementKeySet:
+			organizations[e.OrganizationID] = true
+		case *organization.MemberAdded:
+			organizations[e.OrganizationID] = true
+		case *organization.MemberRoleSet:
+			organizations[e.OrganizationID] = true
+		case *organization.PlanSet:
+			organizations[e.OrganizationID] = true
+		case *organization.SpendCapSet:
+			organizations[e.OrganizationID] = true
+		case *organization.Prepared:
+			organizations[e.OrganizationID] = true
+		case *project.KeyRevoked:
+			keys[e.KeyID] = true
+		case *project.Archived:
+			projects[e.ProjectID] = true
+		case *project.Unarchived:
+			projects[e.ProjectID] = true
+		case *project.CapsSet:
+			projects[e.ProjectID] = true
+		}
+	}
+	return organizations, projects, keys
+}
+
 // save writes the rows that the page changed, in one round trip.
 func (p *fold) save(ctx context.Context, tx pgx.Tx) error {
 	b := &pgx.Batch{}
@@ -107,12 +116,12 @@ func (p *fold) save(ctx context.Context, tx pgx.Tx) error {
 		)
 	}
 	if rows := changed(p.organizations, func(o *organizationRow) bool { return o.dirty }); len(rows) > 0 {
-		b.Queue(`insert into organizations (id, name, created_at, plan, spend_cap_tenths, owner_id, owner_email, prepared,
-				management_key_id, management_key_hash, management_key_prefix, management_key_suffix)
-			select * from unnest($1::uuid[], $2::text[], $3::timestamptz[], $4::text[], $5::bigint[], $6::uuid[], $7::text[], $8::boolean[],
-				$9::uuid[], $10::bytea[], $11::text[], $12::text[])
+		b.Queue(`insert into organizations (id, name, created_at, plan, spend_cap_tenths, owned, prepared, management_key_id,
+				management_key_hash, management_key_prefix, management_key_suffix)
+			select * from unnest($1::uuid[], $2::text[], $3::timestamptz[], $4::text[], $5::bigint[], $6::boolean[], $7::boolean[],
+				$8::uuid[], $9::bytea[], $10::text[], $11::text[])
 			on conflict (id) do update set name = excluded.name, plan = excluded.plan, spend_cap_tenths = excluded.spend_cap_tenths,
-				owner_id = excluded.owner_id, owner_email = excluded.owner_email, prepared = excluded.prepared, management_key_id = excluded.management_key_id,
+				owned = excluded.owned, prepared = excluded.prepared, management_key_id = excluded.management_key_id,
 				management_key_hash = excluded.management_key_hash, management_key_prefix = excluded.management_key_prefix,
 				management_key_suffix = excluded.management_key_suffix`,
 			pgarray.IDs(rows, func(o *organizationRow) uuid.UUID { return o.id }),
@@ -120,8 +129,7 @@ func (p *fold) save(ctx context.Context, tx pgx.Tx) error {
 			pgarray.Column(rows, func(o *organizationRow) time.Time { return o.createdAt }),
 			pgarray.Column(rows, func(o *organizationRow) string { return o.plan }),
 			pgarray.Column(rows, func(o *organizationRow) *int64 { return o.spendCap }),
-			pgarray.Column(rows, func(o *organizationRow) *uuid.UUID { return o.ownerID }),
-			pgarray.Column(rows, func(o *organizationRow) string { return o.owner }),
+			pgarray.Column(rows, func(o *organizationRow) bool { return o.owned }),
 			pgarray.Column(rows, func(o *organizationRow) bool { return o.prepared }),
 			pgarray.Column(rows, func(o *organizationRow) *uuid.UUID { return o.keyID }),
 			pgarray.Column(rows, func(o *organizationRow) []byte { return o.keyHash }),
@@ -160,6 +168,7 @@ func (p *fold) save(ctx context.Context, tx pgx.Tx) error {
 			pgarray.Column(rows, func(k *keyRow) *time.Time { return k.revokedAt }))
 	}
 	p.saveWebhooks(b)
+	p.savePeople(b)
 	if err := pgarray.Flush(ctx, tx, b); err != nil {
 		return fmt.Errorf("write rows of a page: %w", err)
 	}

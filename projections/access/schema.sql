@@ -1,5 +1,5 @@
--- Who may call, and what binds the calls: organizations, projects, keys. Only hashes of keys are here. Caps are null
--- where there is none; tenths are of a credit.
+-- Who may call, and what binds the calls: organizations with their members, projects, keys. Only hashes of keys are
+-- here. Caps are null where there is none; tenths are of a credit.
 create table log (
 	id        uuid primary key,
 	opened_at timestamptz not null
@@ -11,8 +11,7 @@ create table organizations (
 	created_at             timestamptz not null,
 	plan                   text not null,
 	spend_cap_tenths       bigint,
-	owner_id               uuid,
-	owner_email            text not null,
+	owned                  boolean not null,    -- it has, or had, an owner
 	prepared               boolean not null,
 	management_key_id      uuid,
 	management_key_hash    bytea unique,
@@ -59,11 +58,32 @@ create table webhooks (
 );
 create index webhooks_by_project on webhooks (project_id);
 
+-- People, from the claim of an address until nothing of them is left. The stream of the address is named by a keyed
+-- hash. email is null before the registration and once the person is removed.
+create table people (
+	id         uuid primary key,
+	address    text not null,
+	email      text,
+	removed    boolean not null,
+	claimed_at timestamptz not null
+);
+
+-- Members of organizations, by the id of the person, who may be erased already. position is that of the event that gave
+-- the role.
+create table members (
+	organization_id uuid not null,
+	person_id       uuid not null,
+	role            text not null,
+	position        bigint not null,
+	primary key (organization_id, person_id)
+);
+create index members_by_person on members (person_id);
+
 -- No statistics of texts: Postgres would keep whole values there, also of what is deleted.
-alter table organizations alter name set statistics 0, alter owner_email set statistics 0,
-	alter management_key_hash set statistics 0,
+alter table organizations alter name set statistics 0, alter management_key_hash set statistics 0,
 	alter management_key_prefix set statistics 0, alter management_key_suffix set statistics 0;
 alter table projects alter slug set statistics 0, alter name set statistics 0;
 alter table webhooks alter id set statistics 0, alter token_hash set statistics 0, alter settings set statistics 0;
 alter table keys alter name set statistics 0, alter hash set statistics 0, alter prefix set statistics 0,
 	alter suffix set statistics 0;
+alter table people alter address set statistics 0, alter email set statistics 0;

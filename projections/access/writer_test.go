@@ -1,12 +1,16 @@
 package access_test
 
 import (
+	"slices"
 	"strings"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/domain/person"
 	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
@@ -39,9 +43,69 @@ func (w *writer) spendCap(org string, tenths *int64) {
 	w.of(org, &organization.SpendCapSet{OrganizationID: id(org), Tenths: tenths, SetAt: noon})
 }
 
+// member makes the person with an address a member.
 func (w *writer) member(org, email string, role organization.Role) {
-	w.of(org,
-		&organization.MemberAdded{OrganizationID: id(org), MemberID: id(email), Email: email, Role: role, AddedAt: noon})
+	w.of(org, &organization.MemberAdded{OrganizationID: id(org), MemberID: id(email), Role: role, AddedAt: noon})
+}
+
+func (w *writer) setRole(org, email string, role organization.Role) {
+	w.of(org, &organization.MemberRoleSet{OrganizationID: id(org), MemberID: id(email), Role: role, SetAt: noon})
+}
+
+func (w *writer) removeMember(org, email string) {
+	w.of(org, &organization.MemberRemoved{OrganizationID: id(org), MemberID: id(email), RemovedAt: noon})
+}
+
+func addressOf(email string) string { return "address-of-" + id(email).String() }
+
+func (w *writer) claim(email string) {
+	w.Append(addressOf(email), &person.AddressClaimed{PersonID: id(email), ClaimedAt: noon})
+}
+
+// person claims an address and registers a person.
+func (w *writer) person(email string) {
+	w.claim(email)
+	w.register(email)
+}
+
+func (w *writer) register(email string) {
+	name := stream.Name(stream.Person, id(email))
+	w.Append(name, &person.Registered{PersonID: id(email), Email: email, RegisteredAt: noon})
+	w.Append(name, &person.JoinBegun{PersonID: id(email), OrganizationID: id("org 0"), BegunAt: noon})
+}
+
+func (w *writer) removePerson(email string) {
+	w.Append(stream.Name(stream.Person, id(email)), &person.Removed{PersonID: id(email), RemovedAt: noon})
+}
+
+func (w *writer) release(email string) {
+	w.Append(addressOf(email), &person.AddressReleased{PersonID: id(email), ReleasedAt: noon})
+}
+
+// drawPerson draws a step of a new person or of one of the known, and returns those who are left.
+func (w *writer) drawPerson(t *rapid.T, known []string, name string) []string {
+	role := rapid.SampledFrom([]organization.Role{organization.Owner, organization.Member}).Draw(t, "role")
+	step := rapid.IntRange(0, 4).Draw(t, "step of a person")
+	if step == 0 || len(known) == 0 {
+		w.claim(name)
+		return append(known, name)
+	}
+	at := rapid.IntRange(0, len(known)-1).Draw(t, "person")
+	email := known[at]
+	switch step {
+	case 1:
+		w.register(email)
+		w.member("org 0", email, role)
+	case 2:
+		w.setRole("org 0", email, role)
+	case 3:
+		w.removeMember("org 0", email)
+	default:
+		w.removePerson(email)
+		w.release(email)
+		return slices.Delete(known, at, at+1)
+	}
+	return known
 }
 
 func (w *writer) caps(slug string, ingestion, credit *int64) {

@@ -241,41 +241,22 @@ func (q Queries) Projects(ctx context.Context, organization uuid.UUID) ([]Projec
 func (q Queries) counted(
 	ctx context.Context, organization uuid.UUID, month string,
 ) (found []access.Project, counts map[uuid.UUID]datapoints.Counts, err error) {
-	if q.Replica.Up() {
-		served, err := q.atReplica(ctx, func(ctx context.Context, db replica.Snapshot) (err error) {
-			if found, err = q.Organizations.ProjectsIn(ctx, db, organization); err != nil {
-				return err
-			}
-			counts, err = q.DataPoints.CountsIn(ctx, db, idsOf(found), month)
+	need := replica.Need{Kind: "projects", Projections: []string{access.Name, datapoints.Name}}
+	served, err := q.Replica.ReadAtHead(ctx, need, q.Head, func(ctx context.Context, db replica.Snapshot) (err error) {
+		if found, err = q.Organizations.ProjectsIn(ctx, db, organization); err != nil {
 			return err
-		})
-		if served || err != nil {
-			return found, counts, err
 		}
+		counts, err = q.DataPoints.CountsIn(ctx, db, idsOf(found), month)
+		return err
+	})
+	if served || err != nil {
+		return found, counts, err
 	}
 	if found, err = q.Organizations.Projects(ctx, organization); err != nil {
 		return nil, nil, err
 	}
 	counts, err = q.DataPoints.Counts(ctx, idsOf(found), month)
 	return found, counts, err
-}
-
-// replicaHeadLimit bounds how long a read at the replica waits for the head of the log, which the
-// primary needs not.
-const replicaHeadLimit = time.Second
-
-// atReplica reads projects as of the head of the log at the call.
-func (q Queries) atReplica(
-	ctx context.Context, read func(ctx context.Context, db replica.Snapshot) error,
-) (served bool, err error) {
-	limited, cancel := context.WithTimeout(ctx, replicaHeadLimit)
-	defer cancel()
-	head, err := q.Head(limited)
-	if err != nil {
-		return false, context.Cause(ctx)
-	}
-	names := []string{access.Name, datapoints.Name}
-	return q.Replica.Read(ctx, replica.Need{Kind: "projects", Position: head, Projections: names}, read)
 }
 
 func idsOf(projects []access.Project) []uuid.UUID {

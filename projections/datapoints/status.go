@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -137,29 +136,17 @@ func (q Queries) Status(ctx context.Context, project auth.Project, ingestionID u
 	return s, nil
 }
 
-// replicaHeadLimit bounds how long a read at the replica waits for the head of the log. The primary
-// answers most calls without it.
-const replicaHeadLimit = time.Second
-
 // atReplica reads a send and the counters of its project as of the head of the log. If served is false,
 // the primary must answer.
 func (q Queries) atReplica(
 	ctx context.Context, project auth.Project, ingestionID uuid.UUID,
 ) (s SendStatus, r Readiness, ok, served bool, err error) {
-	if !q.Replica.Up() {
-		return s, r, false, false, nil
-	}
-	limited, cancel := context.WithTimeout(ctx, replicaHeadLimit)
-	defer cancel()
-	head, err := q.Store.Head(limited)
-	if err != nil {
-		return s, r, false, false, context.Cause(ctx) // the primary may answer without the log
-	}
-	need := replica.Need{Kind: "status", Position: head, Projections: []string{Name}}
-	served, err = q.Replica.Read(ctx, need, func(ctx context.Context, db replica.Snapshot) (err error) {
+	need := replica.Need{Kind: "status", Projections: []string{Name}}
+	read := func(ctx context.Context, db replica.Snapshot) (err error) {
 		s, r, ok, err = snapshot(ctx, db, project, ingestionID)
 		return err
-	})
+	}
+	served, err = q.Replica.ReadAtHead(ctx, need, q.Store.Head, read)
 	return s, r, ok, served, err
 }
 

@@ -72,7 +72,8 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 	case *metering.Charged:
 		p.charge(e, f.Revision)
 	case *registry.LogOpened, *registry.HashKeySet, *registry.OrganizationCreated:
-	case *organization.ManagementKeySet, *organization.MemberAdded, *organization.SpendCapSet, *organization.Prepared:
+	case *organization.ManagementKeySet, *organization.SpendCapSet, *organization.Prepared:
+	case *organization.MemberAdded, *organization.MemberRoleSet, *organization.MemberRemoved:
 	case *registry.EventSetAside: // the runner's
 	default:
 		return fmt.Errorf("no rule for %s", f.Type)

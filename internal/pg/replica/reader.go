@@ -140,6 +140,25 @@ func (r *Reader) Read(
 // Up reports whether reads may go to the replica now. It is false for a nil Reader.
 func (r *Reader) Up() bool { return r != nil && r.up.Load() }
 
+// headLimit bounds how long a read at the replica waits for the head of the log. The primary may answer without it.
+const headLimit = time.Second
+
+// ReadAtHead is Read as of the head of the log at the call, which head returns.
+func (r *Reader) ReadAtHead(
+	ctx context.Context, need Need, head func(context.Context) (eventstore.Position, error),
+	read func(ctx context.Context, db Snapshot) error,
+) (ok bool, err error) {
+	if !r.Up() {
+		return false, nil
+	}
+	limited, cancel := context.WithTimeout(ctx, headLimit)
+	defer cancel()
+	if need.Position, err = head(limited); err != nil {
+		return false, context.Cause(ctx)
+	}
+	return r.Read(ctx, need, read)
+}
+
 // try reads once. err is a fault of read with the result served, and the cause with the result
 // broken.
 func (r *Reader) try(

@@ -17,6 +17,7 @@ import (
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain"
+	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/node"
@@ -35,7 +36,10 @@ const (
 
 // backupContent is the content of BackupList. The log has a list of its own, which is one of the files.
 type backupContent struct {
-	Format   int       `json:"format"`
+	// Format is that of the backup, LogFormat that of the log in it (registry.Format).
+	Format    int `json:"format"`
+	LogFormat int `json:"logFormat"`
+
 	Created  time.Time `json:"created"`
 	Position uint64    `json:"position"`
 	// Files are the SHA-256 sums of the files, by name.
@@ -123,7 +127,9 @@ func (b Backup) writeFiles(ctx context.Context, dir string) error {
 
 // writeBackupList writes the list of the files and returns the position of the newest event.
 func writeBackupList(dir string) (uint64, error) {
-	content := backupContent{Format: backupFormat, Created: time.Now().UTC(), Files: map[string]string{}}
+	content := backupContent{
+		Format: backupFormat, LogFormat: registry.Format, Created: time.Now().UTC(), Files: map[string]string{},
+	}
 	var err error
 	if content.Position, err = node.BackedUp(filepath.Join(dir, backupLog)); err != nil {
 		return 0, err

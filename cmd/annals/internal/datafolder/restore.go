@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/internal/fsx"
 )
@@ -63,6 +64,9 @@ func readBackup(dir string) (backupContent, error) {
 	if content.Format > backupFormat {
 		return content, fmt.Errorf(
 			"the backup in %s was made by a newer version of this program: restore it with that version", dir)
+	}
+	if err := registry.CheckFormat(content.LogFormat); err != nil {
+		return content, fmt.Errorf("the backup in %s: %w", dir, err)
 	}
 	for name, want := range content.Files {
 		if !filepath.IsLocal(filepath.FromSlash(name)) {

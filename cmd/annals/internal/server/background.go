@@ -123,24 +123,26 @@ func newPeople(s *Server, calls *requestlog.Blanker) *erasure.People {
 // peopleOf makes what finds people, begins their erasure and shows its state, in any process.
 func peopleOf(s *Server) *erasure.People {
 	return &erasure.People{
-		Streams: erasure.Streams{Journal: s.journal.Journal, Logger: s.cfg.Logger},
-		Names:   erasures.Names{DB: s.storage.work}, DataPoints: s.read.work.dataPoints, Records: s.read.directory,
-		Authors: s.journal, Progress: s.read.background, Now: s.cfg.now,
+		Streams: streamsOf(s), Names: erasures.Names{DB: s.storage.work}, DataPoints: s.read.work.dataPoints,
+		Records: s.read.directory, Progress: s.read.background,
 	}
+}
+
+// streamsOf makes what ends streams of the log.
+func streamsOf(s *Server) erasure.Streams {
+	return erasure.Streams{Journal: s.journal.Journal, Projects: s.journal, Logger: s.cfg.Logger, Now: s.cfg.now}
 }
 
 // newEraser makes the eraser with what it purges from the disk.
 func newEraser(s *Server, calls *requestlog.Blanker) *erasure.Eraser {
 	cfg, st, work := s.cfg, s.storage, s.read.work
 	e := &erasure.Eraser{
-		Streams:   erasure.Streams{Journal: s.journal.Journal, Logger: cfg.Logger},
-		Deletions: work.dataPoints, Blobs: work.dataPoints, Identities: work.directory,
-		Rows: commands.BulkRows{Journal: s.journal, Directory: work.directory}, Authors: s.journal,
+		Streams: streamsOf(s), Deletions: work.dataPoints, Blobs: work.dataPoints, Identities: work.directory,
+		People: work.access, Rows: commands.BulkRows{Journal: s.journal, Directory: work.directory},
 		Calls: calls, Progress: s.read.background, Index: st.index, Store: erasure.Cluster, HasIndex: s.index.isFed,
 		Tables: runner.Vacuum{
 			DB: st.work, Others: calls.Tables, Projectors: s.read.projectors, Leftovers: s.read.runtime.DropLeftovers,
 		},
-		Now: cfg.now,
 	}
 	if s.semantic.projected {
 		e.ExtraProjections = []string{embeddings.Name}

@@ -37,7 +37,7 @@ func TestAwaitLog_AccessDenied(t *testing.T) {
 	store := nodetest.Open(t, esdb.Config{
 		ConnectionString: "esdb://" + listener.Addr().String() + "?tls=false", Logger: slog.New(slog.DiscardHandler),
 	})
-	err = awaitLog(t.Context(), store, slog.New(slog.DiscardHandler))
+	err = (&storage{store: store}).awaitLog(t.Context(), slog.New(slog.DiscardHandler))
 	for _, want := range []string{"ANNALS_EVENTSTORE", "Access Denied", `{"$acl":{"$r":["$admins","USER"]}}`, "$$$all"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s in it", err, want)

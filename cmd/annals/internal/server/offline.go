@@ -87,6 +87,9 @@ func OpenCommands(
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
+	if err := commands.CheckFormat(ctx, eventstore.Journal{Store: store, Codec: codec}); err != nil {
+		return nil, nil, errors.Join(err, store.Close())
+	}
 	db, err := pg.OpenPool(ctx, postgres)
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())

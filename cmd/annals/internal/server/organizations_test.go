@@ -228,7 +228,7 @@ func (h *harness) crashedCreation(name string) (id uuid.UUID, clear string) {
 	_, err = log.Append(ctx, stream.Registry, eventstore.Revision(len(facts)-1), meta,
 		registry.OrganizationCreated{
 			OrganizationID: id, Name: name, Plan: metering.Flex,
-			OwnerEmail: "ana@acme.example", CreatedAt: at,
+			OwnerID: uuid.New(), WorkEmail: true, CreatedAt: at,
 		})
 	if err != nil {
 		h.t.Fatal(err)
@@ -258,7 +258,7 @@ func (h *harness) isPrepared(id uuid.UUID) {
 	for _, f := range facts {
 		state.Evolve(f.Event)
 	}
-	if !state.Prepared || state.Members != 1 || state.Plan != metering.Flex || !state.Started ||
+	if !state.Prepared || len(state.Members) != 1 || state.Plan != metering.Flex || !state.Started ||
 		len(state.KeyHashes) != 1 {
 		h.t.Errorf("prepared as %+v", state)
 	}

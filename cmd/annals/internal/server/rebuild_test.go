@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -33,7 +34,11 @@ import (
 // these recalls change.
 func (h *harness) answers(keys ...string) map[string]string {
 	h.t.Helper()
-	all := map[string]string{}
+	listed, err := json.Marshal(h.organizations())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	all := map[string]string{"organizations": string(listed)}
 	add := func(key, method, path string, body any) {
 		status, answer := h.call(key, method, path, body)
 		all[fmt.Sprint(method, " ", path, " ", body, " of ", key[len(key)-4:])] = fmt.Sprintf("%d %s", status,
@@ -246,7 +251,9 @@ func (h *harness) direct() {
 // management key of the organization that it creates.
 func (h *harness) manage(own, neighbour string) {
 	h.t.Helper()
-	h.acme = h.createAcme().ManagementKey
+	acme := h.createAcme()
+	h.acme = acme.ManagementKey
+	h.managePeople(acme.ID)
 	h.grant("Acme", 500)
 	h.setSpendCap("Acme", new(int64(10000)))
 	h.setPlan("Acme", "flex")
@@ -336,6 +343,9 @@ func TestServer_EveryAnswerIsRebuilt(t *testing.T) {
 		t.Error(err)
 	}
 	wantCatalogue(t, types)
+	if n := h.wantNoAddress("ana@acme.example", "bo@acme.example", "cy@acme.example"); n != 2 {
+		t.Errorf("%d events of people hold an address, want those of the owner and of a member", n)
+	}
 	if t.Failed() {
 		return
 	}

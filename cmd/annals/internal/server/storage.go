@@ -14,7 +14,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain"
+	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/eventstore/esdb"
@@ -67,7 +69,7 @@ func (st *storage) journal() eventstore.Journal {
 	return eventstore.Journal{Store: st.store, Codec: st.codec}
 }
 
-// openStorage opens the log, then the database and the index in parallel.
+// openStorage opens the log, checks its format, then opens the database and the index in parallel.
 func openStorage(ctx context.Context, cfg Config) (_ *storage, err error) {
 	logger := cfg.Logger
 	if err := cfg.Data.RefuseBackup(); err != nil {
@@ -135,10 +137,7 @@ func (st *storage) openLog(ctx context.Context, settings Config, logger *slog.Lo
 	if settings.wrapStore != nil {
 		st.store = settings.wrapStore(store)
 	}
-	if st.node != nil {
-		return nil
-	}
-	return awaitLog(ctx, st.store, logger)
+	return st.awaitLog(ctx, logger)
 }
 
 // startWait is how long a start waits for an event store, a Postgres or an Elasticsearch that does not
@@ -166,9 +165,13 @@ func awaitServer(
 	}
 }
 
-func awaitLog(ctx context.Context, store eventstore.Store, logger *slog.Logger) error {
+// awaitLog waits until the event store answers, and refuses a log of another format.
+func (st *storage) awaitLog(ctx context.Context, logger *slog.Logger) error {
 	err := awaitServer(ctx, logger, "event store", func() error {
-		_, err := store.Head(ctx)
+		_, err := st.store.Head(ctx)
+		if err == nil {
+			err = commands.CheckFormat(ctx, st.journal())
+		}
 		return err
 	}, func(err error) bool {
 		return !errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, esdb.ErrUntrusted)
@@ -176,10 +179,10 @@ func awaitLog(ctx context.Context, store eventstore.Store, logger *slog.Logger) 
 	if errors.Is(err, esdb.ErrDenied) {
 		err = fmt.Errorf(`%w (name a user that the metadata of $all lets read: {"$acl":{"$r":["$admins","USER"]}} in $$$all)`, err)
 	}
-	if err != nil {
-		return fmt.Errorf("the event store that ANNALS_EVENTSTORE names cannot be used: %w", err)
+	if _, refused := errors.AsType[*registry.FormatError](err); refused || err == nil {
+		return err
 	}
-	return nil
+	return fmt.Errorf("the event store that ANNALS_EVENTSTORE names cannot be used: %w", err)
 }
 
 func (st *storage) openDatabase(ctx context.Context, cfg Config, logger *slog.Logger) (err error) {

@@ -1,0 +1,105 @@
+package erasure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/person"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/internal/projection"
+	"github.com/annals-project/annals/internal/work"
+)
+
+// peopleList lists people by what is left to do, in the order of their ids.
+type peopleList interface {
+	// OpenPeople lists the people after an id who may have to be settled or released.
+	OpenPeople(ctx context.Context, after uuid.UUID, limit int) ([]work.Person, error)
+	// RemovedPeople counts the people who are removed and not released.
+	RemovedPeople(ctx context.Context) (int, error)
+}
+
+// ErasePerson keeps the records of a removed person, and tombstones the stream, also of one who never registered. The
+// records name no organization: a person may be a member of several.
+func (s Streams) ErasePerson(ctx context.Context, p work.Person) error {
+	_, err := s.end(ctx, Owner{}, stream.Name(stream.Person, p.ID), 0)
+	return err
+}
+
+// EachPerson calls do with everybody who may have to be settled or released.
+func (e *Eraser) EachPerson(ctx context.Context, do func(work.Person) error) error {
+	var errs []error
+	for after := uuid.Nil; ctx.Err() == nil; {
+		page, err := e.People.OpenPeople(ctx, after, listSize)
+		if err != nil || len(page) == 0 {
+			return errors.Join(append(errs, err)...)
+		}
+		for _, p := range page {
+			if err := do(p); err != nil {
+				errs = append(errs, fmt.Errorf("person %s: %w", p.ID, err))
+			}
+		}
+		after = page[len(page)-1].ID
+	}
+	return errors.Join(append(errs, ctx.Err())...)
+}
+
+// erasedPeople lists the people whose streams are tombstoned and whose addresses are not released.
+func (e *Eraser) erasedPeople(ctx context.Context) (found []work.Person, err error) {
+	err = e.EachPerson(ctx, func(p work.Person) error {
+		if p.Address == "" {
+			return nil
+		}
+		_, _, err := e.Journal.Store.ReadLast(ctx, stream.Name(stream.Person, p.ID))
+		if errors.Is(err, eventstore.ErrDeleted) {
+			found = append(found, p)
+			return nil
+		}
+		return err
+	})
+	return found, err
+}
+
+// releaseAll releases the addresses of people that are purged, and returns how many.
+func (e *Eraser) releaseAll(ctx context.Context, people []work.Person) (released int, err error) {
+	var errs []error
+	for _, p := range people {
+		err := e.bounded(ctx, func(ctx context.Context) error { return e.release(ctx, p, e.Now()) })
+		if err != nil {
+			errs = append(errs, fmt.Errorf("release the address of person %s: %w", p.ID, err))
+			continue
+		}
+		released++
+	}
+	if released > 0 {
+		errs = append(errs, e.waitHead(ctx, projection.Access))
+	}
+	return released, errors.Join(errs...)
+}
+
+// release records that nothing of a person is left. It appends at most one event for a person.
+func (s Streams) release(ctx context.Context, p work.Person, now time.Time) error {
+	return backoff.Retry(ctx, eventstore.ErrConflict, func() error {
+		var address person.Address
+		err := s.Journal.Scan(ctx, p.Address, 0, func(f eventstore.DecodedEvent) (bool, error) {
+			address.Evolve(f.Event)
+			return true, nil
+		})
+		if err != nil {
+			return err
+		}
+		var events []event.Event
+		if events = address.Release(p.ID, now); len(events) == 0 {
+			return nil
+		}
+		_, err = s.Journal.Append(ctx, p.Address, eventstore.Revision(address.Events)-1,
+			event.NewMeta(finisherName, now).Of(p.ID), events...)
+		return err
+	})
+}

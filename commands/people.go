@@ -1,0 +1,241 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/domain/person"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/projection"
+	"github.com/annals-project/annals/internal/work"
+)
+
+// A person takes appends on up to four streams, in this order:
+//
+//  1. The stream of the address claims it for a random id. It holds no address. A crash here leaves
+//     a claim that a repeat continues, or that the finisher releases.
+//  2. The stream of the person holds the address, with the organization that the person begins to
+//     join. A crash here leaves a person without an organization: a repeat makes that person a
+//     member, or the finisher removes the person after a minute. The claim names the person, so that no address is
+//     ever in a stream that nothing refers to.
+//  3. The stream of the organization makes the person a member; for the owner of a new organization,
+//     the registry creates it. From here on the finisher, or the preparation, completes what is left.
+//
+// A membership ends on the stream of the organization. Whether it was the last one is decided on the
+// stream of the person (SettlePerson): everybody who adds a member appends there before, so that
+// an addition at the same time is a conflict, and is decided again. A removed person's memberships
+// end, then the stream is tombstoned, and at last, once the disks are purged, the claim is released.
+// Each step may be repeated. The list of people to settle is a hint.
+
+// NewMember is a person to add to an organization.
+type NewMember struct {
+	Email string
+	Role  organization.Role
+}
+
+// RegisterPerson returns the id of the person with an address, and registers one if there is none.
+// A person who is a member of no organization within an hour is erased. Its faults are
+// invalid-request, and service-unavailable while a person with the address is being erased.
+func (s *Service) RegisterPerson(ctx context.Context, call Call, email string) (uuid.UUID, error) {
+	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
+	defer cancel()
+	at := s.journal.Now()
+	return s.enterPerson(ctx, call, email, func(p *person.State, id uuid.UUID) []event.Event {
+		return p.Register(id, email, at)
+	})
+}
+
+// FindPerson returns the id of the person with an address. It is for a sign-in: a tenant must not
+// learn of it who is known.
+func (s *Service) FindPerson(ctx context.Context, email string) (id uuid.UUID, found bool, err error) {
+	name, err := s.journal.Namespaces.AddressName(person.NormalEmail(email))
+	if err != nil {
+		return uuid.Nil, false, err
+	}
+	address, _, err := fold[person.Address](ctx, s.journal, name)
+	if err != nil || address.Holder == uuid.Nil {
+		return uuid.Nil, false, err
+	}
+	p, _, err := fold[person.State](ctx, s.journal, stream.Name(stream.Person, address.Holder))
+	if errors.Is(err, eventstore.ErrDeleted) {
+		return uuid.Nil, false, nil
+	}
+	return address.Holder, p.Lives(), err
+}
+
+// AddMember makes the person with an address a member of an organization, and registers the person if
+// there is none. The answer does not tell whether there was one. It is a member's id, and may be
+// asked for again. Its faults are invalid-request, not-found, conflict for a member with another
+// role, and service-unavailable.
+func (s *Service) AddMember(
+	ctx context.Context, call Call, organizationID uuid.UUID, in NewMember,
+) (uuid.UUID, error) {
+	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
+	defer cancel()
+	if err := checkRole(in.Role); err != nil {
+		return uuid.Nil, err
+	}
+	registered, err := s.registry.read(decideCtx)
+	if err != nil {
+		return uuid.Nil, err
+	}
+	if _, ok := registered.Organization(organizationID.String()); !ok {
+		return uuid.Nil, fault.New(fault.NotFound, fault.CodeNotFound, "there is no such organization")
+	}
+	id, err := s.enterPerson(decideCtx, call, in.Email, joining(organizationID, in.Email, s.journal.Now()))
+	if err != nil {
+		return uuid.Nil, err
+	}
+	return id, s.changeMembers(decideCtx, call, organizationID, func(state *organization.State) ([]event.Event, error) {
+		return state.Add(organization.MemberAdded{
+			OrganizationID: organizationID, MemberID: id, Role: in.Role, AddedAt: call.ReceivedAt,
+		})
+	})
+}
+
+// SetMemberRole changes the role of a member. Its faults are invalid-request, not-found, and conflict
+// for the last owner.
+func (s *Service) SetMemberRole(
+	ctx context.Context, call Call, organizationID, member uuid.UUID, role organization.Role,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
+	defer cancel()
+	if err := checkRole(role); err != nil {
+		return err
+	}
+	return s.changeMembers(ctx, call, organizationID, func(state *organization.State) ([]event.Event, error) {
+		return state.SetRole(organization.MemberRoleSet{
+			OrganizationID: organizationID, MemberID: member, Role: role, SetAt: call.ReceivedAt,
+		})
+	})
+}
+
+// RemoveMember ends a membership. With the last one, the person is erased. Its faults are not-found,
+// and conflict for the last owner of the organization.
+func (s *Service) RemoveMember(ctx context.Context, call Call, organizationID, member uuid.UUID) error {
+	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
+	defer cancel()
+	err := s.changeMembers(decideCtx, call, organizationID, func(state *organization.State) ([]event.Event, error) {
+		return state.Remove(member, organizationID, call.ReceivedAt)
+	})
+	if err != nil {
+		return err
+	}
+	s.settleOrLeave(ctx, member)
+	return nil
+}
+
+// RemovePerson erases a person who asks for it: all memberships end, also that of the last owner of an
+// organization. It returns once the address is shown no more. Its fault is not-found.
+func (s *Service) RemovePerson(ctx context.Context, call Call, id uuid.UUID) error {
+	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
+	defer cancel()
+	remove := func(p *person.State) ([]event.Event, error) { return p.Remove(id, call.ReceivedAt), nil }
+	removed, position, err := s.journal.decidePerson(decideCtx, id, call.newMeta, remove)
+	if errors.Is(err, eventstore.ErrDeleted) || err == nil && !removed {
+		return fault.New(fault.NotFound, fault.CodeNotFound, "there is no such person")
+	}
+	if err != nil {
+		return err
+	}
+	if err := waitVisible(ctx, s.waiter, position, projection.Access); err != nil {
+		return err
+	}
+	s.settleOrLeave(ctx, id)
+	return nil
+}
+
+func checkRole(role organization.Role) error {
+	if role.Valid() {
+		return nil
+	}
+	return fault.New(fault.Invalid, fault.CodeInvalidRequest, "there is no role %q: want %s, %s or %s",
+		string(role), organization.Owner, organization.Admin, organization.Member)
+}
+
+// changeMembers decides on the members of an organization, and returns once the change is shown.
+func (s *Service) changeMembers(ctx context.Context, call Call, organizationID uuid.UUID,
+	decide func(*organization.State) ([]event.Event, error),
+) error {
+	at, err := s.journal.decideOrganization(ctx, organizationID, call.newMeta,
+		func(state organization.State) ([]event.Event, error) { return decide(&state) })
+	if err != nil {
+		return err
+	}
+	return waitVisible(ctx, s.waiter, at, projection.Access)
+}
+
+// joining begins to join an organization.
+func joining(organization uuid.UUID, email string, at time.Time) func(*person.State, uuid.UUID) []event.Event {
+	return func(p *person.State, id uuid.UUID) []event.Event { return p.Join(id, organization, email, at) }
+}
+
+// enterPerson finds the person with an address or claims the address for a new one, and appends to the
+// stream of that person. A removed person is erased first.
+func (s *Service) enterPerson(
+	ctx context.Context, call Call, email string, enter func(*person.State, uuid.UUID) []event.Event,
+) (uuid.UUID, error) {
+	if !person.ValidEmail(email) {
+		return uuid.Nil, fault.New(fault.Invalid, fault.CodeInvalidRequest, "%q is no email address", email)
+	}
+	name, err := s.journal.Namespaces.AddressName(person.NormalEmail(email))
+	if err != nil {
+		return uuid.Nil, err
+	}
+	for dead := uuid.Nil; ; {
+		id, err := s.claimAddress(ctx, call, name, dead)
+		if err != nil {
+			return uuid.Nil, err
+		}
+		removed, _, err := s.journal.decidePerson(ctx, id, call.newMeta, func(p *person.State) ([]event.Event, error) {
+			return enter(p, id), nil
+		})
+		if err == nil && !removed {
+			return id, nil
+		}
+		if err != nil && !errors.Is(err, eventstore.ErrDeleted) {
+			return uuid.Nil, err
+		}
+		erased, err := s.journal.SettlePerson(ctx, work.Person{ID: id, Address: name}, s.journal.Now())
+		if err != nil {
+			return uuid.Nil, err
+		}
+		if !erased {
+			return uuid.Nil, fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
+				"the person with this address is being erased; repeat in a minute")
+		}
+		dead = id
+	}
+}
+
+// claimAddress returns the person of an address, a new one if it has none or that one is dead.
+func (s *Service) claimAddress(ctx context.Context, call Call, name string, dead uuid.UUID) (id uuid.UUID, err error) {
+	fresh := uuid.New()
+	_, err = runDecision(ctx, s.journal, decision[person.Address]{
+		stream: name, read: folded[person.Address](s.journal, name), meta: call.newMeta,
+		decide: func(_ context.Context, address person.Address) ([]event.Event, error) {
+			claim := address.Claim(fresh, dead, s.journal.Now())
+			if id = fresh; len(claim) == 0 {
+				id = address.Holder
+			}
+			return claim, nil
+		},
+	})
+	return id, err
+}
+
+// settleOrLeave settles a person, or leaves that to the finisher.
+func (s *Service) settleOrLeave(ctx context.Context, id uuid.UUID) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fanOutTimeout)
+	defer cancel()
+	if _, err := s.journal.SettlePerson(ctx, work.Person{ID: id}, s.journal.Now()); err != nil {
+		s.journal.Logger.WarnContext(ctx, "erasure of a person failed, the finisher will retry", "person", id, "err", err)
+	}
+}

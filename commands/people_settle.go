@@ -1,0 +1,99 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/domain/person"
+	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/work"
+)
+
+// SettlePerson removes a person who is a member of no organization, ends the memberships of a removed
+// one, and then tombstones the stream. It leaves everybody else alone. erased reports whether the
+// stream is tombstoned. While a join may be under way, it is not: a later call ends it.
+func (l *Journal) SettlePerson(ctx context.Context, p work.Person, now time.Time) (erased bool, err error) {
+	organizations, err := (&registryReader{journal: l}).read(ctx)
+	if err != nil {
+		return false, err
+	}
+	var state person.State
+	meta := func() event.Meta { return event.NewMeta("finisher", now).Of(p.ID) }
+	removed, _, err := l.decidePerson(ctx, p.ID, meta, func(current *person.State) ([]event.Event, error) {
+		state = *current
+		member, err := l.isAnywhere(ctx, organizations, p.ID, state)
+		return state.Leave(p.ID, member, p.ClaimedAt, now), err
+	})
+	erased = errors.Is(err, eventstore.ErrDeleted)
+	if !erased && (err != nil || !removed) {
+		return false, err
+	}
+	for _, id := range append(slices.Collect(maps.Keys(state.Joins)), p.Organizations...) {
+		_, err := l.decideOrganization(ctx, id, meta, func(o organization.State) ([]event.Event, error) {
+			return o.Erase(p.ID, creatorOf(organizations, id), id, now), nil
+		})
+		if err != nil {
+			return erased, err
+		}
+	}
+	if erased || state.Joining(now) {
+		return erased, nil
+	}
+	if p.Address == "" && state.Email != "" {
+		if p.Address, err = l.Namespaces.AddressName(person.NormalEmail(state.Email)); err != nil {
+			return false, err
+		}
+	}
+	streams := erasure.Streams{Journal: l.Journal, Logger: l.Logger, Now: func() time.Time { return now }}
+	err = streams.ErasePerson(ctx, p)
+	return err == nil, err
+}
+
+// isAnywhere reports whether a person is a member of an organization.
+func (l *Journal) isAnywhere(
+	ctx context.Context, organizations registry.State, id uuid.UUID, p person.State,
+) (bool, error) {
+	for joined := range p.Joins {
+		o, err := readOrganization(ctx, l, joined)
+		if err != nil || o.Has(id, creatorOf(organizations, joined)) {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// creatorOf returns the owner that an organization was created with, zero for none.
+func creatorOf(organizations registry.State, id uuid.UUID) uuid.UUID {
+	created, _ := organizations.Organization(id.String())
+	return created.OwnerID
+}
+
+// decidePerson decides on a person. removed reports whether the person is a removed one after it. The
+// error is eventstore.ErrDeleted for one whose stream is tombstoned.
+func (l *Journal) decidePerson(ctx context.Context, id uuid.UUID, meta func() event.Meta,
+	decide func(*person.State) ([]event.Event, error),
+) (removed bool, position eventstore.Position, err error) {
+	name := stream.Name(stream.Person, id)
+	done, err := runDecision(ctx, l, decision[person.State]{
+		stream: name, read: folded[person.State](l, name), meta: meta,
+		decide: func(_ context.Context, state person.State) ([]event.Event, error) {
+			events, err := decide(&state)
+			removed = state.Removed || slices.ContainsFunc(events, func(e event.Event) bool {
+				_, is := e.(person.Removed)
+				return is
+			})
+			return events, err
+		},
+	})
+	return removed, done.Position, err
+}

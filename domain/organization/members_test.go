@@ -1,0 +1,80 @@
+package organization_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/organization"
+)
+
+var second = uuid.MustParse("00000000-0000-4000-8000-0000000000cc")
+
+func added(id uuid.UUID, role organization.Role) organization.MemberAdded {
+	return organization.MemberAdded{OrganizationID: org, MemberID: id, Role: role, AddedAt: noon}
+}
+
+func roleSet(id uuid.UUID, role organization.Role) organization.MemberRoleSet {
+	return organization.MemberRoleSet{OrganizationID: org, MemberID: id, Role: role, SetAt: noon}
+}
+
+var memberRemoved = organization.MemberRemoved{OrganizationID: org, MemberID: member, RemovedAt: noon}
+
+func TestState_Members(t *testing.T) {
+	type decision func(*organization.State) ([]event.Event, error)
+	add := func(role organization.Role) decision {
+		return func(s *organization.State) ([]event.Event, error) { return s.Add(added(member, role)) }
+	}
+	set := func(role organization.Role) decision {
+		return func(s *organization.State) ([]event.Event, error) { return s.SetRole(roleSet(member, role)) }
+	}
+	remove := func(s *organization.State) ([]event.Event, error) { return s.Remove(member, org, noon) }
+	erase := func(s *organization.State) ([]event.Event, error) { return s.Erase(member, uuid.Nil, org, noon), nil }
+	eraseCreator := func(s *organization.State) ([]event.Event, error) { return s.Erase(member, member, org, noon), nil }
+	first, other := added(member, organization.Owner), added(second, organization.Owner)
+	plain, left := added(member, organization.Member), memberRemoved
+	promoted := roleSet(member, organization.Owner)
+	demoted := roleSet(second, organization.Admin)
+	for _, c := range []struct {
+		name   string
+		given  []event.Event
+		decide decision
+		want   []event.Event
+		code   string
+	}{
+		{"add", nil, add(organization.Member), []event.Event{plain}, ""},
+		{"add again", []event.Event{&plain}, add(organization.Member), nil, ""},
+		{"add with another role", []event.Event{&plain}, add(organization.Admin), nil, "conflict"},
+		{"add after a removal", []event.Event{&plain, &left}, add(organization.Member), []event.Event{plain}, ""},
+		{"change a role", []event.Event{&plain}, set(organization.Owner), []event.Event{promoted}, ""},
+		{"change to the same role", []event.Event{&plain, &promoted}, set(organization.Owner), nil, ""},
+		{"change the role of nobody", nil, set(organization.Owner), nil, "not-found"},
+		{"change the role of the last owner", []event.Event{&first}, set(organization.Admin), nil, "conflict"},
+		{"change the role of one of two owners", []event.Event{&first, &other}, set(organization.Admin), []event.Event{roleSet(member, organization.Admin)}, ""},
+		{"remove", []event.Event{&plain}, remove, []event.Event{memberRemoved}, ""},
+		{"remove nobody", nil, remove, nil, "not-found"},
+		{"remove twice", []event.Event{&plain, &left}, remove, nil, "not-found"},
+		{"remove the last owner", []event.Event{&first}, remove, nil, "conflict"},
+		{"remove one of two owners", []event.Event{&first, &other}, remove, []event.Event{memberRemoved}, ""},
+		{"remove the owner that is left", []event.Event{&first, &other, &demoted}, remove, nil, "conflict"},
+		{"erase the last owner", []event.Event{&first}, erase, []event.Event{memberRemoved}, ""},
+		{"erase nobody", []event.Event{&first, &left}, erase, nil, ""},
+		{"erase the creator before the preparation", nil, eraseCreator, []event.Event{memberRemoved}, ""},
+		{"erase the creator twice", []event.Event{&left}, eraseCreator, nil, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := c.decide(folded(c.given...))
+			var code string
+			if f, is := errors.AsType[*fault.Error](err); is {
+				code = f.Code
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" || code != c.code {
+				t.Errorf("code %q, want %q; events (-want +got):\n%s", code, c.code, diff)
+			}
+		})
+	}
+}

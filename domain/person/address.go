@@ -1,0 +1,81 @@
+package person
+
+import (
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/annals-project/annals/domain/event"
+)
+
+// maxEmail is the most bytes of an address that mail can be sent to.
+const maxEmail = 254
+
+// ValidEmail reports whether a text can be an email address: a part before and a part after the
+// last "@", which is a domain with a dot.
+func ValidEmail(email string) bool {
+	if len(email) > maxEmail || !utf8.ValidString(email) ||
+		strings.ContainsFunc(email, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
+		return false
+	}
+	at := strings.LastIndexByte(email, '@')
+	if at < 1 {
+		return false
+	}
+	labels := strings.Split(email[at+1:], ".")
+	return len(labels) > 1 && !slices.Contains(labels, "")
+}
+
+// NormalEmail is the form in which addresses are compared: composed and in lower case.
+func NormalEmail(email string) string {
+	return norm.NFC.String(strings.ToLower(norm.NFC.String(email)))
+}
+
+// Address is what decisions need of the stream of an address.
+type Address struct {
+	// Events is how many events were folded.
+	Events int64
+	// Holder is the person of the address, zero for none.
+	Holder uuid.UUID
+	// open are the people who claimed the address and are not released.
+	open map[uuid.UUID]bool
+}
+
+// Evolve folds one event.
+func (a *Address) Evolve(e event.Event) {
+	a.Events++
+	switch e := e.(type) {
+	case *AddressClaimed:
+		if a.open == nil {
+			a.open = make(map[uuid.UUID]bool)
+		}
+		a.Holder, a.open[e.PersonID] = e.PersonID, true
+	case *AddressReleased:
+		delete(a.open, e.PersonID)
+		if a.Holder == e.PersonID {
+			a.Holder = uuid.Nil
+		}
+	}
+}
+
+// Claim gives the address to a person, unless somebody holds it whose stream is not known to be
+// tombstoned. dead is the person whose stream is, zero for nobody.
+func (a *Address) Claim(id, dead uuid.UUID, at time.Time) []event.Event {
+	if a.Holder != uuid.Nil && a.Holder != dead {
+		return nil
+	}
+	return []event.Event{AddressClaimed{PersonID: id, ClaimedAt: at}}
+}
+
+// Release ends the claim of a person, once.
+func (a *Address) Release(id uuid.UUID, at time.Time) []event.Event {
+	if !a.open[id] {
+		return nil
+	}
+	return []event.Event{AddressReleased{PersonID: id, ReleasedAt: at}}
+}

@@ -1,0 +1,163 @@
+package access
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/domain/person"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/internal/work"
+)
+
+type memberKey struct{ organization, person uuid.UUID }
+
+// memberRow is a member; without a role, a former one.
+type memberRow struct {
+	memberKey
+	role     organization.Role
+	position eventstore.Position
+}
+
+type claimRow struct {
+	*person.AddressClaimed
+	stream string
+}
+
+// people is what a page changes of people and members. The steps of a person have one order only, so
+// that no row is read.
+type people struct {
+	members    map[memberKey]memberRow
+	claimed    []claimRow
+	registered []*person.Registered
+	removed    []uuid.UUID
+	released   []uuid.UUID
+}
+
+// applyPerson folds an event of a person or an address. It is false for another event.
+func (p *people) applyPerson(f eventstore.DecodedEvent) (known bool) {
+	switch e := f.Event.(type) {
+	case *person.AddressClaimed:
+		p.claimed = append(p.claimed, claimRow{e, f.Stream})
+	case *person.Registered:
+		p.registered = append(p.registered, e)
+	case *person.JoinBegun: // the decisions'
+	case *person.Removed:
+		p.removed = append(p.removed, e.PersonID)
+	case *person.AddressReleased:
+		p.released = append(p.released, e.PersonID)
+	case *eventstore.Tombstoned: // the release follows
+	default:
+		return false
+	}
+	return true
+}
+
+// member gives a person a role in an organization.
+func (p *fold) member(at eventstore.Position, organizationID, id uuid.UUID, role organization.Role) error {
+	key := memberKey{organizationID, id}
+	p.members[key] = memberRow{key, role, at}
+	return p.organization(organizationID, func(row *organizationRow) {
+		row.owned = row.owned || role == organization.Owner
+	})
+}
+
+func (p *people) savePeople(b *pgx.Batch) {
+	var rows []memberRow
+	for key, m := range p.members {
+		if m.role == "" {
+			b.Queue(`delete from members where organization_id = $1 and person_id = $2`, key.organization, key.person)
+			continue
+		}
+		rows = append(rows, m)
+	}
+	if len(rows) > 0 {
+		b.Queue(`insert into members (organization_id, person_id, role, position)
+			select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[])
+			on conflict (organization_id, person_id) do update set role = excluded.role, position = excluded.position`,
+			pgarray.IDs(rows, func(m memberRow) uuid.UUID { return m.organization }),
+			pgarray.IDs(rows, func(m memberRow) uuid.UUID { return m.person }),
+			pgarray.Column(rows, func(m memberRow) string { return string(m.role) }),
+			pgarray.Column(rows, func(m memberRow) int64 { return int64(m.position) }))
+	}
+	if rows := p.claimed; len(rows) > 0 {
+		b.Queue(`insert into people (id, address, removed, claimed_at)
+			select id, address, false, at from unnest($1::uuid[], $2::text[], $3::timestamptz[]) c (id, address, at)
+			on conflict (id) do nothing`,
+			pgarray.IDs(rows, func(c claimRow) uuid.UUID { return c.PersonID }),
+			pgarray.Column(rows, func(c claimRow) string { return c.stream }),
+			pgarray.Column(rows, func(c claimRow) time.Time { return pgarray.Instant(c.ClaimedAt) }))
+	}
+	if rows := p.registered; len(rows) > 0 {
+		b.Queue(`update people p set email = r.email from unnest($1::uuid[], $2::text[]) r (id, email) where p.id = r.id`,
+			pgarray.IDs(rows, func(e *person.Registered) uuid.UUID { return e.PersonID }),
+			pgarray.Column(rows, func(e *person.Registered) string { return e.Email }))
+	}
+	if len(p.removed) > 0 {
+		b.Queue(`update people set email = null, removed = true where id = any($1::uuid[])`, p.removed)
+	}
+	if len(p.released) > 0 {
+		b.Queue(`delete from people where id = any($1::uuid[])`, p.released)
+	}
+}
+
+// Member is a member of an organization. Email is person.RemovedName for an erased person.
+type Member struct {
+	PersonID uuid.UUID
+	Email    string
+	Role     organization.Role
+}
+
+// MaxMembers is the most members of one list.
+const MaxMembers = 1000
+
+// Members lists members of one organization, the newest roles last.
+func (q Queries) Members(ctx context.Context, organizationID uuid.UUID) ([]Member, error) {
+	rows, err := q.DB.Query(ctx, `select m.person_id, coalesce(p.email, '`+person.RemovedName+`'), m.role
+		from access.members m left join access.people p on p.id = m.person_id
+		where m.organization_id = $1 order by m.position limit $2`, organizationID, MaxMembers)
+	if err != nil {
+		return nil, fmt.Errorf("list members: %w", err)
+	}
+	members, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Member])
+	if err != nil {
+		return nil, fmt.Errorf("list members: %w", err)
+	}
+	return members, nil
+}
+
+// OpenPeople lists, after an id and in the order of ids, the people who may have to be settled: those
+// who are removed or without an organization, and members who are erased.
+func (q Queries) OpenPeople(ctx context.Context, after uuid.UUID, limit int) ([]work.Person, error) {
+	rows, err := q.DB.Query(ctx, `
+		select p.id, p.address, p.claimed_at, array(select organization_id from access.members m where m.person_id = p.id)
+		from access.people p
+		where p.id > $1 and (p.removed or not exists (select from access.members m where m.person_id = p.id))
+		union all
+		select m.person_id, '', 'epoch', array_agg(m.organization_id)
+		from access.members m
+		where m.person_id > $1 and not exists (select from access.people p where p.id = m.person_id)
+		group by m.person_id
+		order by 1 limit $2`, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list people to settle: %w", err)
+	}
+	open, err := pgx.CollectRows(rows, pgx.RowToStructByPos[work.Person])
+	if err != nil {
+		return nil, fmt.Errorf("list people to settle: %w", err)
+	}
+	return open, nil
+}
+
+// RemovedPeople counts the people who are removed, and something of them may be left.
+func (q Queries) RemovedPeople(ctx context.Context) (n int, err error) {
+	if err = q.DB.QueryRow(ctx, `select count(*) from access.people where removed`).Scan(&n); err != nil {
+		err = fmt.Errorf("count removed people: %w", err)
+	}
+	return n, err
+}
