@@ -103,6 +103,10 @@ func (sends) Targets(context.Context, auth.Project, uuid.UUID) ([]uuid.UUID, boo
 	return nil, false, nil
 }
 
+func (sends) ProjectOf(context.Context, uuid.UUID) (uuid.UUID, bool, error) {
+	return uuid.Nil, false, nil
+}
+
 func (sends) Pending(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]bool, error) {
 	return map[uuid.UUID]bool{}, nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/erasure"
 )
 
-func run(t *testing.T, ctx context.Context, f *operatortest.People) (PersonSummary, string, error) {
+func run(ctx context.Context, t *testing.T, f *operatortest.People) (PersonSummary, string, error) {
 	t.Helper()
 	f.Erased = erasing.Report{Deletions: 2, Store: "scavenged"}
 	dir := t.TempDir()
@@ -29,7 +29,7 @@ func run(t *testing.T, ctx context.Context, f *operatortest.People) (PersonSumma
 
 func TestOfPerson_WhoGoesOnWriting(t *testing.T) {
 	f := &operatortest.People{Points: 1, Writes: 1}
-	_, deleted, err := run(t, t.Context(), f)
+	_, deleted, err := run(t.Context(), t, f)
 	if err == nil || !strings.Contains(err.Error(), "ana wrote again") || f.Begun != 1 || f.Rounds != erasure.Rounds {
 		t.Errorf("%v after %d rounds of %d erasures", err, f.Rounds, f.Begun)
 	}
@@ -39,7 +39,7 @@ func TestOfPerson_WhoGoesOnWriting(t *testing.T) {
 }
 
 func TestOfPerson_Waits(t *testing.T) {
-	sum, _, err := run(t, t.Context(), &operatortest.People{Points: 3, Waits: 2})
+	sum, _, err := run(t.Context(), t, &operatortest.People{Points: 3, Waits: 2})
 	if err != nil || sum.DataPoints != 3 {
 		t.Errorf("%+v, %v", sum, err)
 	}
@@ -53,7 +53,7 @@ func TestOfPerson_Failures(t *testing.T) {
 		"a step":     {Points: 1, Failure: "the disk is full"},
 		"the status": {Points: 1, Eraser: operatortest.Eraser{Refuse: operatorapi.Refuse("the disk is full")}},
 	} {
-		if _, _, err := run(t, t.Context(), f); err == nil || !strings.HasPrefix(err.Error(), "the disk is full; the service ") {
+		if _, _, err := run(t.Context(), t, f); err == nil || !strings.HasPrefix(err.Error(), "the disk is full; the service ") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -90,11 +90,6 @@ func readRequest[In any](r *http.Request) (in In, body []byte, err error) {
 	if err != nil {
 		return in, nil, &refusedError{errInvalid, "the request cannot be read: " + err.Error()}
 	}
-	if named, is := any(&in).(attributed); is {
-		if err := named.setBy(r.Context()); err != nil {
-			return in, nil, &refusedError{errUnknownPeer, err.Error()}
-		}
-	}
 	return in, body, nil
 }
 

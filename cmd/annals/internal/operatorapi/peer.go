@@ -9,17 +9,6 @@ import (
 	"github.com/annals-project/annals/internal/peersocket"
 )
 
-// attributed is a request whose event names the operator.
-type attributed interface {
-	// setBy replaces the name that the client sent by the name of the peer.
-	setBy(ctx context.Context) error
-}
-
-func (t *Target) setBy(ctx context.Context) (err error) {
-	t.By, err = by(ctx, t.By)
-	return err
-}
-
 // by returns the name for events: that of the peer, and the name that the client sent as a remark
 // if it differs.
 func by(ctx context.Context, remark string) (string, error) {

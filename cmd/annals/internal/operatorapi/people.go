@@ -3,6 +3,7 @@ package operatorapi
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -33,7 +34,7 @@ type PersonErasureID struct {
 }
 
 // PeopleRoutes returns the routes of the operations.
-func PeopleRoutes(people *erasure.People, of access.Tenancy) []Route {
+func PeopleRoutes(people *erasure.People, of access.Tenancy, now func() time.Time) []Route {
 	return []Route{
 		FindPerson.Serve(func(ctx context.Context, in PersonRequest) (erasure.Person, error) {
 			project, err := of.Project(ctx, in.Organization, in.Project)
@@ -42,13 +43,17 @@ func PeopleRoutes(people *erasure.People, of access.Tenancy) []Route {
 			}
 			return people.Find(ctx, project.ID, in.Identity)
 		}),
-		ErasePerson.Serve(func(ctx context.Context, in PersonRequest) (out PersonErasureID, err error) {
+		ErasePerson.ServeAs(now, func(
+			ctx context.Context, call caller, in PersonRequest,
+		) (out PersonErasureID, err error) {
 			project, err := of.Project(ctx, in.Organization, in.Project)
 			if err != nil {
 				return out, err
 			}
 			out.Project = project.ID
-			out.ID, err = people.Start(ctx, erasures.Person{ProjectID: project.ID, Identity: in.Identity, By: in.By})
+			out.ID, err = people.Start(ctx, erasures.Person{
+				ProjectID: project.ID, Identity: in.Identity, By: call.Principal.Name(),
+			})
 			return out, err
 		}),
 		PersonErasure.Serve(func(ctx context.Context, in PersonErasureID) (erasure.PersonStatus, error) {

@@ -84,7 +84,7 @@ func buildAdministration(_ context.Context, s *Server) (adds, error) {
 	}
 	a.operator = slices.Concat(
 		a.operator, operatorapi.SendRoutes(sends, write.service, now), operatorapi.OrganizationRoutes(write.service, now),
-		operatorapi.TenancyRoutes(write.service, tenancy, now), operatorapi.PeopleRoutes(people, tenancy),
+		operatorapi.TenancyRoutes(write.service, tenancy, now), operatorapi.PeopleRoutes(people, tenancy, now),
 		operatorapi.WebhookRoutes(commands.Webhooks{Service: write.service, Finder: webhooks, URLs: s.urls}, webhooks, now),
 	)
 	return a, nil
