@@ -72,8 +72,8 @@ func (w Webhooks) RotateToken(ctx context.Context, call Call, organization, id s
 	})
 }
 
-// Delete removes a webhook.
-func (w Webhooks) Delete(ctx context.Context, call Call, organization, id string) (tenants.Webhook, error) {
+// Remove deletes a webhook.
+func (w Webhooks) Remove(ctx context.Context, call Call, organization, id string) (tenants.Webhook, error) {
 	return w.on(ctx, call, organization, id, func(call Call, out *tenants.Webhook) error {
 		out.Deleted = true
 		return w.Service.DeleteWebhook(ctx, call, id)

@@ -20,14 +20,14 @@ type Head struct {
 	}
 }
 
-// Await waits, at most for a minute, until the named projections have applied what the log holds at the call, and
-// returns its position. The fault is service-unavailable.
-func (h Head) Await(ctx context.Context, names ...string) (eventstore.Position, error) {
+// Await waits, at most for a minute, until the named projections have applied what the log holds at the call. The fault
+// is service-unavailable.
+func (h Head) Await(ctx context.Context, names ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, headWait)
 	defer cancel()
 	head, err := h.Log.Head(ctx)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return head, h.Waiter.Wait(ctx, head, names...)
+	return h.Waiter.Wait(ctx, head, names...)
 }

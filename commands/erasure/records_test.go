@@ -325,12 +325,10 @@ func TestRecords_OfEveryEventEverStored(t *testing.T) {
 		case 6:
 			h.sweep(dies)
 		case 7:
-			h.must(h.eraser(dies).ErasePerson(t.Context(), h.id()))
+			h.erasePerson(dies)
 		case 8:
 			h.must(h.memory.Scavenge(t.Context()))
 			eventstoretest.CheckRecords(t, h.memory, h.memory.Ever())
-		case 8:
-			h.erasePerson(dies)
 		default:
 			h.store()
 		}

@@ -31,17 +31,17 @@ type Organization struct {
 	CreatedAt       time.Time
 }
 
-// joinOwner joins the newest owner of an organization as m, and the address of that person as p.
-const joinOwner = `left join lateral (select person_id from access.members where organization_id = o.id and role = 'owner'
-		order by position desc limit 1) m on true
-	left join access.people p on p.id = m.person_id`
-
-// ownerEmail is the address of the owner, "" for an organization that never had one.
-const ownerEmail = `case when o.owned then coalesce(p.email, '` + person.RemovedName + `') else '' end`
-
 const selectOrganizations = `select o.id, o.name, o.plan, o.spend_cap_tenths, m.person_id, ` + ownerEmail + `,
-		o.prepared, o.management_key_id, o.created_at
-	from access.organizations o ` + joinOwner + ` `
+		o.prepared, o.management_key_id, o.created_at ` + ownedOrganizations
+
+// ownedOrganizations are organizations o with the member m that is their newest owner, and that person p.
+const (
+	ownedOrganizations = ` from access.organizations o
+	left join lateral (select person_id from access.members where organization_id = o.id and role = 'owner'
+		order by position desc limit 1) m on true
+	left join access.people p on p.id = m.person_id `
+	ownerEmail = `case when o.owned then coalesce(p.email, '` + person.RemovedName + `') else '' end`
+)
 
 // OrganizationByID finds one organization.
 func (q Queries) OrganizationByID(ctx context.Context, id uuid.UUID) (o Organization, ok bool, err error) {

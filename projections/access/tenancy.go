@@ -29,7 +29,7 @@ type Tenancy struct {
 
 // Organizations lists the organization with a name or id, or the oldest MaxOrganizations.
 func (t Tenancy) Organizations(ctx context.Context, organization string) ([]tenants.ListedOrganization, error) {
-	if _, err := t.Head.Await(ctx, projection.Access); err != nil {
+	if err := t.Head.Await(ctx, projection.Access); err != nil {
 		return nil, err
 	}
 	found, err := t.Queries.listOrganizations(ctx, organization)
@@ -129,9 +129,9 @@ func only[P any](found []P, organization, slug string) (p P, err error) {
 const named = `($1 = '' or o.name = $1 or o.id::text = lower($1))`
 
 func (q Queries) listOrganizations(ctx context.Context, organization string) ([]tenants.ListedOrganization, error) {
-	rows, err := q.DB.Query(ctx, `select o.id, o.name, o.plan, `+ownerEmail+`, o.created_at, o.spend_cap_tenths,
-			o.prepared, (select count(*) from access.projects where organization_id = o.id)
-		from access.organizations o `+joinOwner+` where `+named+` order by o.created_at, o.id limit $2`, organization, MaxOrganizations)
+	rows, err := q.DB.Query(ctx, `select o.id, o.name, o.plan, `+ownerEmail+`, o.created_at, o.spend_cap_tenths, o.prepared,
+			(select count(*) from access.projects where organization_id = o.id) `+ownedOrganizations+`
+		where `+named+` order by o.created_at, o.id limit $2`, organization, MaxOrganizations)
 	if err != nil {
 		return nil, fmt.Errorf("list organizations: %w", err)
 	}

@@ -57,7 +57,7 @@ func (w Webhooks) Show(ctx context.Context, organization, id string) (tenants.We
 
 // WebhookProject returns the only project with a slug, its organization and the plan of that, as a principal.
 func (w Webhooks) WebhookProject(ctx context.Context, organization, slug string) (of auth.Principal, err error) {
-	if _, err = w.Tenancy.Head.Await(ctx, projection.Access); err != nil {
+	if err = w.Tenancy.Head.Await(ctx, projection.Access); err != nil {
 		return of, err
 	}
 	p, err := w.Tenancy.Queries.OnlyProject(ctx, organization, slug)
@@ -75,7 +75,7 @@ func (w Webhooks) Webhook(ctx context.Context, organization, id string) (tenants
 
 // find finds a webhook of any project or, if an organization is named, of that organization.
 func (w Webhooks) find(ctx context.Context, organization, id string) (found Webhook, of auth.Principal, err error) {
-	if _, err = w.Tenancy.Head.Await(ctx, projection.Access); err != nil {
+	if err = w.Tenancy.Head.Await(ctx, projection.Access); err != nil {
 		return found, of, err
 	}
 	q, p := w.Tenancy.Queries, Project{}

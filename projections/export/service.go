@@ -55,7 +55,7 @@ func (s Service) Begin(ctx context.Context, in Request) (began Began, err error)
 	if in.Project == "" {
 		return began, fault.New(fault.Invalid, fault.CodeInvalidRequest, "a project must be named")
 	}
-	_, err = s.Head.Await(ctx, projection.Access, projection.DataPoints, projection.Directory, projection.Memories)
+	err = s.Head.Await(ctx, projection.Access, projection.DataPoints, projection.Directory, projection.Memories)
 	if err != nil {
 		return began, err
 	}

@@ -62,7 +62,7 @@ func WebhookRoutes(do commands.Webhooks, of access.Webhooks, now func() time.Tim
 			return do.RotateToken(ctx, call, in.Organization, in.ID)
 		}),
 		DeleteWebhook.ServeAs(now, func(ctx context.Context, call caller, in WebhookRequest) (tenants.Webhook, error) {
-			return do.Delete(ctx, call, in.Organization, in.ID)
+			return do.Remove(ctx, call, in.Organization, in.ID)
 		}),
 		TryWebhook.ServeAs(now, func(ctx context.Context, call caller, in WebhookRequest) (tenants.TriedEvent, error) {
 			return do.Try(ctx, call, in.Organization, in.ID, in.Body)
