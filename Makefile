@@ -76,8 +76,8 @@ lint-openapi: ## Lint readapi/openapi.yaml with redocly and spectral.
 
 test-elasticsearch: ## Start an Elasticsearch, and run the tests that need one on it (deploy/elasticsearch/start.sh tells what that takes).
 	deploy/elasticsearch/start.sh run $(UNVETTED) -count=1 -p 1 -timeout 30m \
-		-run '^Test(Conformance|Index|MainJob|NeighboursAndDeletion|Tenancy|Elasticsearch|Standby_SharedIndex|Roles_TwoOfEach)' \
-		./projections/recallindex/elastic ./internal/e2e ./cmd/annals
+		-run '^Test(Index|MainJob|NeighboursAndDeletion|Tenancy|Elasticsearch|Standby_SharedIndex|Roles_TwoOfEach)' \
+		./projections/recallindex/elastic ./projections/recallindex/indextest ./internal/e2e ./cmd/annals
 
 check: lint race ## Format, vet, lint, and run the tests under the race detector.
 

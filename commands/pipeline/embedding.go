@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -127,10 +128,7 @@ func (e *Embedder) memories(ctx context.Context, derived *memory.Derived) ([]mem
 // add adds the texts of a revision. Each begins with the author or the label, and the time. If it has more passages
 // than most, those are evenly spread.
 func (w *embedding) add(text *work.Text, memories []memory.Memory, most int) {
-	head := text.Author
-	if head == "" {
-		head = text.Label
-	}
+	head := cmp.Or(text.Author, text.Label)
 	head = strings.TrimSpace(head+" ("+text.OccurredAt.UTC().Format("2 January 2006")+")") + ": "
 	note := func(body string, v memory.Vector) {
 		if body = strings.TrimSpace(strings.ToValidUTF8(body, "")); body == "" {

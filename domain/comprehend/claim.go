@@ -1,6 +1,7 @@
 package comprehend
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"unicode"
@@ -88,10 +89,7 @@ func invertedFavourite(c *clause) []draft {
 		case end == i+1:
 			return nil
 		case c.low(i-1) == "my" && i-1 == c.rest:
-			who := normalize(c.s.who.name)
-			if who == "" {
-				who = "i"
-			}
+			who := cmp.Or(normalize(c.s.who.name), "i")
 			return c.claim(who, "favourite "+c.text(i+1, end))
 		case c.low(i-1) == "'s":
 			return c.claim(c.foldTokens(c.rest, i-1), "favourite "+c.text(i+1, end))

@@ -1,6 +1,9 @@
 package comprehend
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // subjectKey returns the subject of the clause as claims compare it: the speaker for "I", "ana's
 // daughter" for "my daughter". An unknown speaker is "i": without an author, "I" is always the same
@@ -19,9 +22,7 @@ func (c *clause) subjectKey() string {
 		}
 		return who + " and others"
 	case ours:
-		if who == "" {
-			who = "i"
-		}
+		who = cmp.Or(who, "i")
 		key := who + "'s " + c.foldTokens(c.subj+1, c.subjEnd)
 		if both, ok := strings.CutSuffix(key, " and i"); ok {
 			key = both + " and " + who

@@ -112,10 +112,7 @@ func (c *cut) day(name, day string, messages []message) error {
 		b.WriteString(m.text)
 		same = same && m.author == messages[0].author
 	}
-	title := name
-	if title == "" {
-		title = c.base
-	}
+	title := cmp.Or(name, c.base)
 	p := Point{Content: b.String(), At: messages[len(messages)-1].time(), Label: title, Metadata: c.metadata("chat", name)}
 	if same {
 		p.Identity = messages[0].author

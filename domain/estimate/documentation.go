@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"cmp"
 	"strings"
 	"time"
 	"unicode"
@@ -31,10 +32,7 @@ func cutDocumentation(c *cut) error {
 	} else {
 		at = dateInName(c.path, c.zone)
 	}
-	root := d.title
-	if root == "" {
-		root = c.base
-	}
+	root := cmp.Or(d.title, c.base)
 	var headings, slugs [7]string
 	taken := newNames()
 	return d.sections(func(s section) error {

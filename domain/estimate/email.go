@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"cmp"
 	"net/mail"
 	"regexp"
 	"strings"
@@ -165,9 +166,7 @@ func (c *cut) message(text string, from time.Time, id string) error {
 		Metadata: c.metadata("from", first(header.people("from")), "to", header.people("to"), "cc", header.people("cc"),
 			"inReplyTo", fitName(strings.Trim(strings.TrimSpace(header.get("in-reply-to")), "<>"), 500), "attachments", e.attachments),
 	}
-	if p.Label == "" {
-		p.Label = c.base
-	}
+	p.Label = cmp.Or(p.Label, c.base)
 	if len(sender) > 0 {
 		p.Identity = strings.ToLower(sender[0].Address)
 	}

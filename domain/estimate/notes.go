@@ -1,13 +1,13 @@
 package estimate
 
-import "strconv"
+import (
+	"cmp"
+	"strconv"
+)
 
 // cutNotes cuts plain text: one data point, or parts of a long text.
 func cutNotes(c *cut) error {
-	label := title(c.text)
-	if label == "" {
-		label = c.base
-	}
+	label := cmp.Or(title(c.text), c.base)
 	at := dateInName(c.path, c.zone)
 	n := 0
 	return parts(c.text, func(part string) error {

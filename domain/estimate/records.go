@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -173,9 +174,7 @@ func (r *records) add(element json.RawMessage) error {
 			break
 		}
 	}
-	if p.Label == "" {
-		p.Label = r.cut.base
-	}
+	p.Label = cmp.Or(p.Label, r.cut.base)
 	p.ID = r.cut.id(r.names.unique(r.field(idNames...), p.Content))
 	return r.cut.emit(p)
 }

@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"strconv"
@@ -160,9 +161,7 @@ func (t *table) row(row []string) error {
 	p := Point{
 		Content: b.String(), Label: t.field(row, t.label), Identity: t.field(row, t.author), Metadata: t.cut.metadata(),
 	}
-	if p.Label == "" {
-		p.Label = t.cut.base
-	}
+	p.Label = cmp.Or(p.Label, t.cut.base)
 	if at, ok := parseTime(t.field(row, t.time), t.cut.zone, t.monthFirst); ok {
 		p.At = at
 	} else if at, ok := parseUnix(t.field(row, t.time)); ok {

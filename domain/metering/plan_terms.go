@@ -1,5 +1,7 @@
 package metering
 
+import "cmp"
+
 // Terms are what a plan grants and costs. Zero means no limit, for a limit.
 type Terms struct {
 	// RequestsPerMinute bounds the calls of an organization in any 60 seconds.
@@ -23,9 +25,7 @@ type PlanTerms map[Plan]Terms
 
 // Of is the terms of a plan; no plan is SelfHosted.
 func (t PlanTerms) Of(plan Plan) Terms {
-	if plan == "" {
-		plan = SelfHosted
-	}
+	plan = cmp.Or(plan, SelfHosted)
 	return t[plan]
 }
 

@@ -155,9 +155,9 @@ func (s *formerScanner) endWord() {
 	}
 	word := s.word
 	if s.apostrophe > 0 {
-		word = formerWithoutContraction(word, s.apostrophe)
+		word = withoutContraction(word, s.apostrophe)
 	}
-	word = formerWithoutOrdinal(word)
+	word = withoutOrdinal(word)
 	s.yield(word)
 	s.parts++
 	if len(s.compound) < 2*termBytes {
@@ -188,38 +188,6 @@ func (s *formerScanner) endPairs() {
 		s.yield(utf8.AppendRune(nil, s.previous))
 	}
 	s.previous, s.alone = 0, false
-}
-
-// formerWithoutContraction drops a possessive or a short verb after an apostrophe: Ana's, we'll, don't.
-func formerWithoutContraction(word []byte, apostrophe int) []byte {
-	switch string(word[apostrophe:]) {
-	case "s", "ll", "re", "ve", "m", "d":
-		return word[:apostrophe]
-	case "t":
-		if apostrophe > 1 && word[apostrophe-1] == 'n' {
-			return word[:apostrophe-1]
-		}
-	}
-	return word
-}
-
-// formerWithoutOrdinal makes 7 of 7th, so that all spellings of a date match.
-func formerWithoutOrdinal(word []byte) []byte {
-	n := len(word) - 2
-	if n < 1 || !isDigit(word[n-1]) {
-		return word
-	}
-	switch string(word[n:]) {
-	case "st", "nd", "rd", "th":
-		for _, c := range word[:n] {
-			if !isDigit(c) {
-				return word
-			}
-		}
-		return word[:n]
-	default:
-		return word
-	}
 }
 
 // formerSpaceless reports whether the script of a character is written without spaces between words.

@@ -20,13 +20,12 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
-	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/eventstore/node/nodetest"
 )
 
 func TestNode_BatchAppends(t *testing.T) {
 	conn := startNode(t)
-	eventstoretest.Run(t, func(t *testing.T) eventstore.Store {
+	conformance(t, func(t *testing.T) eventstore.Store {
 		cfg := config(conn, 2)
 		cfg.BatchAppends = true
 		store := nodetest.Open(t, cfg)

@@ -144,7 +144,7 @@ func (f *finder) round(ctx context.Context) (leader string, err error) {
 		return claim != nil && isConfirmed
 	})
 	if claim == nil || !isConfirmed {
-		return "", joinLine(problems)
+		return "", lineErrors(problems)
 	}
 	f.learn(claim.members)
 	return claim.host, nil
@@ -248,11 +248,8 @@ func (f *finder) distrusted() string {
 	return f.oldLeader
 }
 
-// lineErrors is a list of errors on one line.
+// lineErrors is errors.Join on one line, for a log.
 type lineErrors []error
-
-// joinLine is errors.Join on one line, for a log.
-func joinLine(all []error) error { return lineErrors(all) }
 
 func (all lineErrors) Error() string {
 	text := all[0].Error()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
-	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/eventstore/node/clustertest"
 	"github.com/annals-project/annals/eventstore/node/nodetest"
 )
@@ -23,7 +22,7 @@ func openCluster(t *testing.T, connectionString string, connections int) *esdb.S
 
 func TestCluster(t *testing.T) {
 	c := clustertest.Start(t, 3)
-	eventstoretest.Run(t, func(t *testing.T) eventstore.Store { return openCluster(t, c.ConnectionString(), 2) })
+	conformance(t, func(t *testing.T) eventstore.Store { return openCluster(t, c.ConnectionString(), 2) })
 }
 
 // The leader is found among hosts of which some are dead, and is the only member that is asked.

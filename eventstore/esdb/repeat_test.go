@@ -17,7 +17,6 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
-	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/eventstore/node/clustertest"
 	"github.com/annals-project/annals/eventstore/node/nodetest"
 )
@@ -27,7 +26,7 @@ import (
 func TestCluster_CommitTimeouts(t *testing.T) {
 	c := clustertest.Start(t, 1)
 	c.Script(0, func(s *clustertest.Script) { s.CommitTimeouts = true })
-	eventstoretest.Run(t, func(t *testing.T) eventstore.Store {
+	conformance(t, func(t *testing.T) eventstore.Store {
 		if strings.HasSuffix(t.Name(), "race_of_the_same_append_has_one_outcome") {
 			c.AwaitTwins(0, 1)
 			before := c.TimedOut(0)

@@ -12,19 +12,28 @@ import (
 	"github.com/annals-project/annals/eventstore/node/nodetest"
 )
 
+func TestMemory(t *testing.T) {
+	conformance(t, func(*testing.T) eventstore.Store { return eventstoretest.NewMemory() })
+}
+
+func TestMemory_Scavenge(t *testing.T) {
+	store := eventstoretest.NewMemory()
+	conformsInScavenge(t, store, store.Scavenge)
+}
+
 func TestNode(t *testing.T) {
 	conn := startNode(t)
-	eventstoretest.Run(t, func(t *testing.T) eventstore.Store { return open(t, conn, 1) })
+	conformance(t, func(t *testing.T) eventstore.Store { return open(t, conn, 1) })
 }
 
 func TestNode_SeveralConnections(t *testing.T) {
 	conn := startNode(t)
-	eventstoretest.Run(t, func(t *testing.T) eventstore.Store { return open(t, conn, 3) })
+	conformance(t, func(t *testing.T) eventstore.Store { return open(t, conn, 3) })
 }
 
 func TestNode_Scavenge(t *testing.T) {
 	n := nodetest.Start(t, node.Config{})
-	eventstoretest.RunScavenge(t, open(t, n.Connection(), 1), n.Scavenge)
+	conformsInScavenge(t, open(t, n.Connection(), 1), n.Scavenge)
 }
 
 // TestServer runs the same suite against a server or a cluster that is there already.
@@ -33,7 +42,7 @@ func TestServer(t *testing.T) {
 	if server == "" {
 		t.Skip("ANNALS_TEST_ESDB names no server")
 	}
-	eventstoretest.Run(t, func(t *testing.T) eventstore.Store {
+	conformance(t, func(t *testing.T) eventstore.Store {
 		return nodetest.Open(t, esdb.Config{ConnectionString: server, Logger: quiet(), Connections: 2})
 	})
 }

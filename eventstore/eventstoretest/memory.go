@@ -1,3 +1,4 @@
+// Package eventstoretest has an event store in memory, for tests without a server, and checks of what a store keeps.
 package eventstoretest
 
 import (

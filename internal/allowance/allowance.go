@@ -3,6 +3,7 @@
 package allowance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -46,9 +47,7 @@ type reservation struct {
 
 // New returns an allowance without reservations.
 func New(cfg Config) *Allowance {
-	if cfg.Project == 0 {
-		cfg.Project = cfg.Share
-	}
+	cfg.Project = cmp.Or(cfg.Project, cfg.Share)
 	return &Allowance{cfg: cfg, queue: NewQueue[*reservation](cfg.Waiters)}
 }
 

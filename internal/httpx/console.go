@@ -1,6 +1,7 @@
 package httpx
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strings"
@@ -57,9 +58,7 @@ func NewOperation(cfg Config) *echo.Echo {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = defaultTimeout
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
 	cfg.Metrics, cfg.Bodies = nil, NewBodies(admission.Bodies)
 	e := newEcho(cfg)
 	e.Use(edge{cfg: cfg}.serve)

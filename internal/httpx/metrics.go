@@ -1,6 +1,7 @@
 package httpx
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strconv"
@@ -94,9 +95,7 @@ func (m *Metrics) end(method, route string, status int, code string, took time.D
 	) {
 		method = "other"
 	}
-	if route == "" {
-		route = "none"
-	}
+	route = cmp.Or(route, "none")
 	m.requests.WithLabelValues(method, route, strconv.Itoa(status), code).Inc()
 	m.duration.WithLabelValues(method, route).Observe(took.Seconds())
 }

@@ -1,6 +1,7 @@
 package httpx
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -61,12 +62,8 @@ func New(cfg Config) *echo.Echo {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = defaultTimeout
-	}
-	if cfg.MaxRequests == 0 {
-		cfg.MaxRequests = admission.Calls.Total
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
+	cfg.MaxRequests = cmp.Or(cfg.MaxRequests, admission.Calls.Total)
 	if cfg.Bodies == nil {
 		cfg.Bodies = NewBodies(admission.Bodies)
 	}

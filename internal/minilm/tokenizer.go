@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -184,7 +185,7 @@ func (e *encoder) add(r rune, raw string) {
 	case r < utf8.RuneSelf:
 		e.addASCII(byte(r))
 	case r == utf8.RuneError || isIgnored(r):
-	case isSpace(r):
+	case unicode.IsSpace(r):
 		e.endWord()
 	case isIdeograph(r):
 		e.endWord()

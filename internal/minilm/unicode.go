@@ -33,8 +33,6 @@ func (e *encoder) addDecomposed(r rune) {
 // isIgnored reports whether a character is dropped: controls, formats and private use.
 func isIgnored(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co) }
 
-func isSpace(r rune) bool { return unicode.IsSpace(r) }
-
 // isIdeograph reports whether BERT puts spaces around a character.
 func isIdeograph(r rune) bool {
 	switch {

@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,10 +19,7 @@ func (s *Server) cacheFolder(ctx context.Context, dataDir, home string, user osU
 		cache := filepath.Join(home, "cache")
 		return cache, os.MkdirAll(cache, 0o755)
 	}
-	base := s.cfg.fallbackBase
-	if base == "" {
-		base = "/var/lib"
-	}
+	base := cmp.Or(s.cfg.fallbackBase, "/var/lib")
 	var errs []error
 	for _, folder := range []string{
 		filepath.Join(dataDir, "postgres-programs"), filepath.Join(base, "annals-postgres-programs"),

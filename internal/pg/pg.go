@@ -28,6 +28,7 @@
 package pg
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,9 +95,7 @@ const (
 // another major version made the database folder and its programs are not found. ctx limits the
 // start only.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	s := &Server{cfg: cfg, logger: cfg.Logger.With("part", "postgres")}

@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -156,10 +157,7 @@ func (s *Server) chooseUser(ctx context.Context, dataDir string) (osUser, string
 // fallbackDir returns the home below /var/lib of one data folder: its name contains a hash of the
 // path.
 func (s *Server) fallbackDir(home string) (string, error) {
-	base := s.cfg.fallbackBase
-	if base == "" {
-		base = "/var/lib"
-	}
+	base := cmp.Or(s.cfg.fallbackBase, "/var/lib")
 	sum := fnv.New64a()
 	if _, err := sum.Write([]byte(home)); err != nil {
 		return "", fmt.Errorf("database folder: %w", err)

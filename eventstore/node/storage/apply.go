@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"strconv"
@@ -213,9 +214,7 @@ func (w *writer) write(stream string, s *streamState, events []Proposed) error {
 // putEvent assigns the next position to one event and adds it to the batch.
 func (w *writer) putEvent(stream string, s *streamState, p Proposed, revision int64) error {
 	w.head++
-	if s.id == 0 {
-		s.id = w.head
-	}
+	s.id = cmp.Or(s.id, w.head)
 	record := p.Record(revision, w.head, wire.Ticks(w.now()))
 	if err := w.batch.Set(eventKey(w.head), record, nil); err != nil {
 		return fmt.Errorf("write the log: %w", err)

@@ -48,10 +48,7 @@ type store struct {
 }
 
 func openStore(cfg Config) (*store, error) {
-	fs := cfg.FS
-	if fs == nil {
-		fs = vfs.Default
-	}
+	fs := cmp.Or(cfg.FS, vfs.Default)
 	dir, err := filepath.Abs(cfg.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("data folder %s: %w", cfg.Dir, err)

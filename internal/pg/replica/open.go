@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,9 +93,7 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	if err := CheckURL(cfg.URL); err != nil {
 		return nil, err
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	r := &Reader{
 		cfg: cfg, failed: make(chan struct{}, 1), selects: map[string]string{},
 		reads: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -128,9 +127,7 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 
 // configure makes a pool check that each connection is to a replica of the primary.
 func (r *Reader) configure(c *pgxpool.Config) {
-	if c.ConnConfig.ConnectTimeout == 0 {
-		c.ConnConfig.ConnectTimeout = connectLimit
-	}
+	c.ConnConfig.ConnectTimeout = cmp.Or(c.ConnConfig.ConnectTimeout, connectLimit)
 	c.MaxConnLifetime = connectionLife
 	c.ConnConfig.ValidateConnect = r.check
 }

@@ -1,6 +1,7 @@
 package bleve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,21 +73,11 @@ var _ recallindex.Index = (*Index)(nil)
 // until a shadow is promoted. If the folder is new, incomplete or unreadable, Open begins an empty
 // generation and removes what was there.
 func Open(folder string, options Options) (*Index, error) {
-	if options.OpenSlots == 0 {
-		options.OpenSlots = 2 * sharedSlots
-	}
-	if options.OwnFrom == 0 {
-		options.OwnFrom = ownFrom
-	}
-	if options.Batch == 0 {
-		options.Batch = 4000
-	}
-	if options.Analysis == 0 {
-		options.Analysis = recall.NewAnalyzer().Version()
-	}
-	if options.Log == nil {
-		options.Log = slog.New(slog.DiscardHandler)
-	}
+	options.OpenSlots = cmp.Or(options.OpenSlots, 2*sharedSlots)
+	options.OwnFrom = cmp.Or(options.OwnFrom, ownFrom)
+	options.Batch = cmp.Or(options.Batch, 4000)
+	options.Analysis = cmp.Or(options.Analysis, recall.NewAnalyzer().Version())
+	options.Log = cmp.Or(options.Log, slog.New(slog.DiscardHandler))
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, fmt.Errorf("recall index: %w", err)
 	}

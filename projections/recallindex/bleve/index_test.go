@@ -1,7 +1,6 @@
 package bleve_test
 
 import (
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,47 +13,12 @@ import (
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
-	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
 	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
 func TestMain(m *testing.M) {
 	// Bleve analyses with workers that live as long as the process.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
-}
-
-func TestConformance(t *testing.T) { conformance(t, bleve.Options{}) }
-
-// TestConformance_BigProjects runs the suite with projects that get their own slot after two
-// documents.
-func TestConformance_BigProjects(t *testing.T) {
-	if testing.Short() {
-		t.Skip("TestConformance_FewHandles has projects with slots of their own too")
-	}
-	conformance(t, bleve.Options{OwnFrom: 2})
-}
-
-// TestConformance_FewHandles runs the suite with one open slot at a time, so that slots close and
-// open all the time.
-func TestConformance_FewHandles(t *testing.T) {
-	conformance(t, bleve.Options{OpenSlots: 1, Batch: 20, OwnFrom: 10})
-}
-
-func conformance(t *testing.T, options bleve.Options) {
-	indextest.Run(t, func(t *testing.T) indextest.Storage {
-		folder := filepath.Join(t.TempDir(), "bleve")
-		return indextest.Storage{
-			Open: func(t *testing.T) recallindex.Index {
-				options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
-				return open(t, folder, options)
-			},
-			Former: func(t *testing.T) { blevetest.Former(t, folder, uuid.New()) },
-			Damage: func(t *testing.T, project uuid.UUID) {
-				runtest.Must(t, os.WriteFile(filepath.Join(slotFolder(t, folder, bleve.SharedSlot(project)), "index_meta.json"),
-					[]byte("{"), 0o600))
-			},
-		}
-	})
 }
 
 // slotFolder returns the folder of the files of a slot.

@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -208,18 +209,10 @@ func (o Options) tls() (*tls.Config, error) {
 
 // withDefaults fills what is not set.
 func (o Options) withDefaults() Options {
-	if o.Name == "" {
-		o.Name = "annals"
-	}
-	if o.Shards == 0 {
-		o.Shards = 4
-	}
-	if o.Analysis == 0 {
-		o.Analysis = recall.NewAnalyzer().Version()
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Name = cmp.Or(o.Name, "annals")
+	o.Shards = cmp.Or(o.Shards, 4)
+	o.Analysis = cmp.Or(o.Analysis, recall.NewAnalyzer().Version())
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.limits == (limits{}) {
 		o.limits = defaultLimits
 	}

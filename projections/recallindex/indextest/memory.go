@@ -1,3 +1,5 @@
+// Package indextest tests indexes: its tests are a suite over the whole port, which every index has to pass. It also
+// has an index in memory, for tests without a disk or a server.
 package indextest
 
 import (
@@ -13,6 +15,9 @@ import (
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/recallindex"
 )
+
+// Analysis is the version of the documents and queries of tests, that of recall.NewAnalyzer.
+var Analysis = recall.NewAnalyzer().Version()
 
 // Memory is an index in memory that keeps every promise of the port except durability. Documents
 // returns its contents.

@@ -1,4 +1,3 @@
-// Package indextest is the conformance suite of the recall index.
 package indextest
 
 import (
@@ -32,8 +31,8 @@ type Storage struct {
 	Former func(t *testing.T)
 }
 
-// Run runs the suite. newStorage makes empty storage.
-func Run(t *testing.T, newStorage func(t *testing.T) Storage) {
+// conformance runs the suite. newStorage makes empty storage.
+func conformance(t *testing.T, newStorage func(t *testing.T) Storage) {
 	t.Run("damaged", func(t *testing.T) {
 		in := newStorage(t)
 		if in.Damage == nil {
@@ -123,9 +122,6 @@ func opened(t *testing.T, open Open) recallindex.Index {
 	})
 	return x
 }
-
-// Analysis is the version of the documents and queries of the suite, that of recall.NewAnalyzer.
-var Analysis = recall.NewAnalyzer().Version()
 
 // position is that of the last change.
 var position atomic.Uint64

@@ -1,4 +1,4 @@
-package eventstoretest
+package esdb_test
 
 import (
 	"context"
@@ -26,7 +26,7 @@ var readTests = []test{
 	{"both ways from anywhere", func(b *fixture) {
 		name, stored := b.stream(), events(10)
 		b.append(name, eventstore.NoStream, stored...)
-		forwards := proposedIDs(stored)
+		forwards := ids(stored)
 		backwards := slices.Clone(forwards)
 		slices.Reverse(backwards)
 		for _, c := range []struct {
@@ -50,7 +50,7 @@ var readTests = []test{
 			{0, eventstore.Backwards, 3, backwards[9:]},
 			{eventstore.NoStream, eventstore.Backwards, 3, nil},
 		} {
-			got := ids(b.read(name, c.from, c.direction, c.limit))
+			got := recordedIDs(b.read(name, c.from, c.direction, c.limit))
 			if !slices.Equal(got, c.want) {
 				b.Errorf("from %d, direction %d, limit %d: %s", c.from, c.direction, c.limit, cmp.Diff(c.want, got))
 			}
@@ -69,7 +69,7 @@ var readTests = []test{
 	{"what was just written", func(b *fixture) {
 		name := b.stream()
 		for i := range 50 {
-			e := event("again")
+			e := noted("again")
 			done := b.append(name, eventstore.Revision(i)-1, e)
 			if read := b.read(name, done.Revision, eventstore.Forwards, 1); len(read) != 1 || read[0].ID != e.ID ||
 				read[0].Position != done.Position {

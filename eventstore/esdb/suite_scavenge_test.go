@@ -1,4 +1,4 @@
-package eventstoretest
+package esdb_test
 
 import (
 	"context"
@@ -8,12 +8,13 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
 )
 
-// RunScavenge checks that a scavenge of a store removes from the log what was deleted, and nothing else. The last event
-// of a deleted stream stays, since the stream may continue.
-func RunScavenge(t *testing.T, store eventstore.Store, scavenge func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
+// conformsInScavenge checks that a scavenge of a store removes from the log what was deleted, and nothing else. The
+// last event of a deleted stream stays, since the stream may continue.
+func conformsInScavenge(t *testing.T, store eventstore.Store, scavenge func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(t.Context(), suiteLimit)
 	defer cancel()
 	b := &fixture{T: t, ctx: ctx, store: store}
 	before := b.head()
@@ -21,7 +22,7 @@ func RunScavenge(t *testing.T, store eventstore.Store, scavenge func(context.Con
 	write := func(events []eventstore.Proposed, left int) string {
 		name := b.stream()
 		b.append(name, eventstore.NoStream, events...)
-		want = append(want, proposedIDs(events[len(events)-left:])...)
+		want = append(want, ids(events[len(events)-left:])...)
 		return name
 	}
 	whole, truncated, deleted, ended := write(events(3), 3), write(events(3), 1), write(events(3), 1), write(events(3), 0)
@@ -35,12 +36,12 @@ func RunScavenge(t *testing.T, store eventstore.Store, scavenge func(context.Con
 	}
 	b.delete(continued, 2)
 	b.append(continued, 2, later...)
-	want = append(want, proposedIDs(later)...)
+	want = append(want, ids(later)...)
 	if err := scavenge(ctx); err != nil {
 		t.Fatal(err)
 	}
 	var left []uuid.UUID
-	for _, r := range All(t, store, before) {
+	for _, r := range eventstoretest.All(t, store, before) {
 		if !r.System() {
 			left = append(left, r.ID)
 		}
@@ -55,5 +56,5 @@ func RunScavenge(t *testing.T, store eventstore.Store, scavenge func(context.Con
 	if after := b.head(); after <= before {
 		t.Errorf("the head went from %d to %d", before, after)
 	}
-	b.append(whole, 2, event("after"))
+	b.append(whole, 2, noted("after"))
 }

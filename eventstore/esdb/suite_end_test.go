@@ -1,4 +1,4 @@
-package eventstoretest
+package esdb_test
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ var endTests = []test{
 		b.append(name, eventstore.NoStream, stored...)
 		b.delete(name, 2)
 		b.empty(name)
-		b.appendFails(name, 0, eventstore.ErrConflict, event("not behind the last"))
+		b.appendFails(name, 0, eventstore.ErrConflict, noted("not behind the last"))
 		done := b.append(name, 2, later...)
 		if done.Revision != 4 {
 			b.Errorf("answered %+v", done)
@@ -86,7 +86,7 @@ var endTests = []test{
 		b.truncate(name, 2)
 		b.truncate(name, 1) // restores nothing
 		b.same(name, 2, b.all(name), stored[2:])
-		b.appendFails(name, eventstore.NoStream, eventstore.ErrConflict, event("not new"))
+		b.appendFails(name, eventstore.NoStream, eventstore.ErrConflict, noted("not new"))
 		later := events(2)
 		if done := b.append(name, 3, later...); done.Revision != 5 {
 			b.Errorf("answered %+v", done)
@@ -161,7 +161,7 @@ func (b *fixture) empty(name string) {
 // gone checks that every call on a tombstoned stream returns ErrDeleted.
 func (b *fixture) gone(name string, at eventstore.Revision) {
 	b.Helper()
-	b.appendFails(name, at, eventstore.ErrDeleted, event("too late"))
+	b.appendFails(name, at, eventstore.ErrDeleted, noted("too late"))
 	for what, call := range map[string]func() error{
 		"read":            func() error { _, err := b.store.Read(b.ctx, name, 0, eventstore.Forwards, 1); return err },
 		"read backwards":  func() error { _, err := b.store.Read(b.ctx, name, 1, eventstore.Backwards, 1); return err },

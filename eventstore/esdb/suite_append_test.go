@@ -1,4 +1,4 @@
-package eventstoretest
+package esdb_test
 
 import (
 	"context"
@@ -36,10 +36,10 @@ var appendTests = []test{
 	}},
 	{"at another revision is a conflict", func(b *fixture) {
 		name, stored := b.stream(), events(3)
-		b.appendFails(name, 0, eventstore.ErrConflict, event("beyond an empty stream"))
+		b.appendFails(name, 0, eventstore.ErrConflict, noted("beyond an empty stream"))
 		b.append(name, eventstore.NoStream, stored...)
 		for _, at := range []eventstore.Revision{eventstore.NoStream, 0, 1, 3, 1 << 40} {
-			b.appendFails(name, at, eventstore.ErrConflict, event("late"))
+			b.appendFails(name, at, eventstore.ErrConflict, noted("late"))
 		}
 		b.same(name, 0, b.all(name), stored)
 	}},
@@ -82,10 +82,10 @@ var appendTests = []test{
 			b.Errorf("third of four: answered %+v", done)
 		}
 		// More events than are stored, another order or another event is a conflict.
-		b.appendFails(name, 1, eventstore.ErrConflict, stored[2], stored[3], event("one more"))
+		b.appendFails(name, 1, eventstore.ErrConflict, stored[2], stored[3], noted("one more"))
 		b.appendFails(name, 1, eventstore.ErrConflict, stored[3], stored[2])
-		b.appendFails(name, 1, eventstore.ErrConflict, stored[2], event("another"))
-		b.appendFails(name, 1, eventstore.ErrConflict, event("another"), stored[3])
+		b.appendFails(name, 1, eventstore.ErrConflict, stored[2], noted("another"))
+		b.appendFails(name, 1, eventstore.ErrConflict, noted("another"), stored[3])
 		b.appendFails(name, 0, eventstore.ErrConflict, stored[2:]...)
 		b.same(name, 0, b.all(name), stored)
 	}},
@@ -98,7 +98,7 @@ var appendTests = []test{
 	{"that fails stores nothing", func(b *fixture) {
 		name := b.stream()
 		b.appendFails(name, 5, eventstore.ErrConflict, events(10)...)
-		b.appendFails(name, eventstore.NoStream, eventstore.ErrTooLarge, event("small"), chunk(eventstore.MaxAppend))
+		b.appendFails(name, eventstore.NoStream, eventstore.ErrTooLarge, noted("small"), chunk(eventstore.MaxAppend))
 		if read := b.all(name); len(read) != 0 {
 			b.Errorf("%d events are stored", len(read))
 		}
@@ -127,7 +127,7 @@ var appendTests = []test{
 	}},
 	{"of invalid events is refused permanently", func(b *fixture) {
 		name := b.stream()
-		nameless, anonymous := event("no type"), event("no id")
+		nameless, anonymous := noted("no type"), noted("no id")
 		nameless.Type, anonymous.ID = "", uuid.Nil
 		for what, call := range map[string]func() error{
 			"no events": func() error { _, err := b.store.Append(b.ctx, name, eventstore.NoStream, nil); return err },
@@ -190,7 +190,7 @@ func raceForRevisions(b *fixture) {
 				if at >= length-1 {
 					return
 				}
-				mine := event("race")
+				mine := noted("race")
 				done, err := b.store.Append(b.ctx, name, at, []eventstore.Proposed{mine})
 				mu.Lock()
 				switch {

@@ -1,6 +1,4 @@
-// Package eventstoretest tests event stores: a suite over the whole port, which every store has to
-// pass. It also has a store in memory, for tests without a server.
-package eventstoretest
+package esdb_test
 
 import (
 	"bytes"
@@ -17,13 +15,13 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// hangLimit is the timeout of a test against a server that does not answer.
-const hangLimit = 5 * time.Minute
+// suiteLimit is the timeout of a test of the suite against a server that does not answer.
+const suiteLimit = 5 * time.Minute
 
-// Run checks a store against the port. It calls open once for each test. Open may return the same
-// log each time, even if others write to it: the suite writes only to new streams. Open must close
-// the store when the test ends.
-func Run(t *testing.T, open func(t *testing.T) eventstore.Store) {
+// conformance checks a store against the whole port, which every store has to pass. It calls open once for each test.
+// Open may return the same log each time, even if others write to it: the suite writes only to new streams. Open must
+// close the store when the test ends.
+func conformance(t *testing.T, open func(t *testing.T) eventstore.Store) {
 	for _, group := range []struct {
 		name  string
 		tests []test
@@ -37,7 +35,7 @@ func Run(t *testing.T, open func(t *testing.T) eventstore.Store) {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
 				t.Run(test.name, func(t *testing.T) {
-					ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
+					ctx, cancel := context.WithTimeout(t.Context(), suiteLimit)
 					defer cancel()
 					test.run(&fixture{T: t, ctx: ctx, store: open(t)})
 				})
@@ -61,8 +59,8 @@ type fixture struct {
 // stream returns a stream name that no other test has.
 func (b *fixture) stream() string { return "conformance-" + uuid.NewString() }
 
-// event returns a small event with a new id.
-func event(note string) eventstore.Proposed {
+// noted returns a small event with a new id.
+func noted(note string) eventstore.Proposed {
 	data, err := json.Marshal(map[string]string{"note": note})
 	if err != nil {
 		panic(err)
@@ -73,7 +71,7 @@ func event(note string) eventstore.Proposed {
 func events(n int) []eventstore.Proposed {
 	all := make([]eventstore.Proposed, n)
 	for i := range all {
-		all[i] = event(fmt.Sprint(i))
+		all[i] = noted(fmt.Sprint(i))
 	}
 	return all
 }
@@ -168,18 +166,10 @@ func (b *fixture) same(
 	}
 }
 
-func ids(read []eventstore.Recorded) []uuid.UUID {
+func recordedIDs(read []eventstore.Recorded) []uuid.UUID {
 	all := make([]uuid.UUID, len(read))
 	for i, r := range read {
 		all[i] = r.ID
-	}
-	return all
-}
-
-func proposedIDs(events []eventstore.Proposed) []uuid.UUID {
-	all := make([]uuid.UUID, len(events))
-	for i, e := range events {
-		all[i] = e.ID
 	}
 	return all
 }

@@ -1,4 +1,4 @@
-package eventstoretest
+package esdb_test
 
 import (
 	"slices"
@@ -15,20 +15,20 @@ var logTests = []test{
 		name, other := b.stream(), b.stream()
 		var want []uuid.UUID
 		for i := range 20 {
-			one, two := event("one"), event("two")
+			one, two := noted("one"), noted("two")
 			b.append(name, eventstore.Revision(i)-1, one)
 			b.append(other, eventstore.Revision(i)-1, two)
 			want = append(want, one.ID, two.ID)
 		}
 		for _, limit := range []int{1, 2, 7, 40, 1000} {
 			got := b.pages(before, limit, name, other)
-			if !slices.Equal(ids(got), want) {
+			if !slices.Equal(recordedIDs(got), want) {
 				b.Errorf("in pages of %d: %d events, want %d in the order of appending", limit, len(got), len(want))
 			}
 		}
 	}},
 	{"begins after position 0", func(b *fixture) {
-		name, first := b.stream(), event("somewhere")
+		name, first := b.stream(), noted("somewhere")
 		b.append(name, eventstore.NoStream, first)
 		if got := b.pages(0, 500, name); len(got) != 1 || got[0].ID != first.ID {
 			b.Errorf("got %+v", got)
@@ -50,8 +50,8 @@ var logTests = []test{
 	{"has a head that readers reach, whatever the system wrote", func(b *fixture) {
 		before := b.head()
 		deleted, gone := b.stream(), b.stream()
-		b.append(deleted, eventstore.NoStream, event("to be deleted"))
-		b.append(gone, eventstore.NoStream, event("to be gone"))
+		b.append(deleted, eventstore.NoStream, noted("to be deleted"))
+		b.append(gone, eventstore.NoStream, noted("to be gone"))
 		ends := []eventstore.Position{b.delete(deleted, 0), b.tombstone(gone, 0)}
 		for range 5 {
 			ends = append(ends, b.tombstone(b.stream(), eventstore.NoStream))
@@ -78,10 +78,10 @@ var logTests = []test{
 	{"distinguishes the system's events", func(b *fixture) {
 		before := b.head()
 		name := b.stream()
-		one := event("one")
+		one := noted("one")
 		b.append(name, eventstore.NoStream, one)
 		end := b.delete(name, 0)
-		two := event("two")
+		two := noted("two")
 		b.append(name, 0, two)
 		own := map[uuid.UUID]bool{one.ID: true, two.ID: true}
 		for _, r := range b.pagesAll(before, 3) {
@@ -131,7 +131,7 @@ var logTests = []test{
 		if size > eventstore.MaxPage+eventstore.MaxAppend {
 			b.Errorf("one page has %d bytes", size)
 		}
-		if got := b.pages(before, 1000, name); !slices.Equal(ids(got), want) {
+		if got := b.pages(before, 1000, name); !slices.Equal(recordedIDs(got), want) {
 			b.Errorf("%d events, want %d", len(got), len(want))
 		}
 	}},
@@ -170,7 +170,7 @@ var logTests = []test{
 			}
 			next[r.Stream] = r.Revision + 1
 		}
-		if again := b.pages(before, 100, names...); !slices.Equal(ids(again), ids(got)) {
+		if again := b.pages(before, 100, names...); !slices.Equal(recordedIDs(again), recordedIDs(got)) {
 			b.Error("a second read has another order")
 		}
 	}},

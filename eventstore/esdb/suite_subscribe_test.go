@@ -1,4 +1,4 @@
-package eventstoretest
+package esdb_test
 
 import (
 	"context"
@@ -147,7 +147,7 @@ func subscribeUnderLoad(b *fixture) {
 	}
 	writing.Wait()
 	reading.Wait()
-	want := ids(b.pages(before, 500, names...))
+	want := recordedIDs(b.pages(before, 500, names...))
 	for i := range got {
 		if !slices.Equal(got[i], want) {
 			b.Errorf("reader %d has %d events, want %d in the order of the log", i, len(got[i]), len(want))
