@@ -61,7 +61,7 @@ type OrganizationCreated struct {
 	Plan           metering.Plan `json:"plan"`
 	// OwnerID is the person who owns it, zero for nobody. WorkEmail reports whether that person's
 	// address was one of an employer, which decides the starting credits.
-	OwnerID   uuid.UUID `json:"ownerId"`
+	OwnerID   uuid.UUID `json:"ownerId,omitzero"`
 	WorkEmail bool      `json:"workEmail"`
 	CreatedAt time.Time `json:"createdAt"`
 }

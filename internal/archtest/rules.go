@@ -72,7 +72,7 @@ const (
 var removers = map[string][]string{
 	"Tombstone":         {"commands/erasure/records.go", "commands/erasure/round.go", "commands/erasure/sweep.go", "eventstore/tombstone.go"},
 	"Truncate":          {"commands/erasure/truncate.go"},
-	"Delete":            {"cmd/annals/internal/operatorapi/webhooks.go"}, // of a webhook
+	"Delete":            {},
 	"TombstoneStream":   {"eventstore/esdb/write.go"},
 	"DeleteStream":      {"eventstore/esdb/write.go"},
 	"SetStreamMetadata": {"eventstore/esdb/write.go"},

@@ -220,6 +220,11 @@ func (h *harness) crashedCreation(name string) (id uuid.UUID, clear string) {
 	}
 	id, at := uuid.New(), h.cfg.now()
 	log, ctx := h.journal, h.t.Context()
+	service, call := h.people()
+	owner, err := service.RegisterPerson(ctx, call, "ana@"+id.String()+".example")
+	if err != nil {
+		h.t.Fatal(err)
+	}
 	facts, err := log.ReadFrom(ctx, stream.Registry, 0)
 	if err != nil {
 		h.t.Fatal(err)
@@ -228,7 +233,7 @@ func (h *harness) crashedCreation(name string) (id uuid.UUID, clear string) {
 	_, err = log.Append(ctx, stream.Registry, eventstore.Revision(len(facts)-1), meta,
 		registry.OrganizationCreated{
 			OrganizationID: id, Name: name, Plan: metering.Flex,
-			OwnerID: uuid.New(), WorkEmail: true, CreatedAt: at,
+			OwnerID: owner, WorkEmail: true, CreatedAt: at,
 		})
 	if err != nil {
 		h.t.Fatal(err)

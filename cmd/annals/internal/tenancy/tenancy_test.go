@@ -14,6 +14,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
+	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/internal/tenants"
 )
 
@@ -48,8 +49,9 @@ func serve(t *testing.T) (flags Flags, asked *operatorapi.TenancyRequest) {
 func returns[Out any](
 	asked *operatorapi.TenancyRequest, o operatorapi.Operation[operatorapi.TenancyRequest, Out], out Out,
 ) operatorapi.Route {
-	return o.Serve(func(_ context.Context, in operatorapi.TenancyRequest) (Out, error) {
+	return o.ServeAs(time.Now, func(_ context.Context, call commands.Call, in operatorapi.TenancyRequest) (Out, error) {
 		*asked = in
+		asked.By = call.Principal.Name()
 		return out, nil
 	})
 }
