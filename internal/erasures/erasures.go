@@ -36,8 +36,7 @@ type Person struct {
 type Names struct{ DB *pgxpool.Pool }
 
 // Keep adds a person, and returns the id of the erasure. If the person is being erased already, that is the id of
-// that erasure. The fault is
-// conflict, if MaxOfProject people of the project are being erased.
+// that erasure. The fault is conflict, if MaxOfProject people of the project are being erased.
 func (n Names) Keep(ctx context.Context, p Person) (id uuid.UUID, err error) {
 	err = n.DB.QueryRow(ctx, `insert into ops.person_erasures as e
 			(id, project_id, identity, requested_by, requested_at)
