@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -60,7 +61,7 @@ func TestCrash_DuringAllOperations(t *testing.T) {
 		runtest.Must(t, err)
 		rounds *= more
 	}
-	fs := vfs.NewCrashableMem()
+	fs := &crashableFS{MemFS: vfs.NewCrashableMem()}
 	n := open(t, Config{Dir: "log", FS: fs, MemtableBytes: 128 << 10})
 	c := clientOf(t, n)
 	told := &acknowledged{revisions: map[string]int64{}, ended: map[string]bool{}, erased: map[string]bool{}}
@@ -108,6 +109,25 @@ func TestCrash_DuringAllOperations(t *testing.T) {
 	}
 	cancel()
 	load.Wait()
+}
+
+// crashableFS is a MemFS that is not copied while one of its files is being locked: MemFS.Lock takes the lock of copies
+// twice, and never gets it the second time if a copy has begun to wait in between.
+type crashableFS struct {
+	*vfs.MemFS
+	locking sync.Mutex
+}
+
+func (f *crashableFS) Lock(name string) (io.Closer, error) {
+	f.locking.Lock()
+	defer f.locking.Unlock()
+	return f.MemFS.Lock(name)
+}
+
+func (f *crashableFS) CrashClone(cfg vfs.CrashCloneCfg) *vfs.MemFS {
+	f.locking.Lock()
+	defer f.locking.Unlock()
+	return f.MemFS.CrashClone(cfg)
 }
 
 // appendAndEnd appends to one stream after the other and ends each of them.
