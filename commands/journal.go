@@ -50,8 +50,8 @@ type Journal struct {
 	// Pace holds up the fan-out of batches while projections lag. Nil never does.
 	Pace *BatchPace
 
-	locks    keylock.Map[string]
-	projects projects
+	locks      keylock.Map[string]
+	registered registered
 }
 
 // streams is what ends the streams of the log.

@@ -13,7 +13,6 @@ import (
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/person"
-	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/work"
@@ -23,15 +22,11 @@ import (
 // one, and then tombstones the stream. It leaves everybody else alone. erased reports whether the
 // stream is tombstoned. While a join may be under way, it is not: a later call ends it.
 func (l *Journal) SettlePerson(ctx context.Context, p work.Person, now time.Time) (erased bool, err error) {
-	organizations, err := (&registryReader{journal: l}).read(ctx)
-	if err != nil {
-		return false, err
-	}
 	var state person.State
 	meta := func() event.Meta { return event.NewMeta("finisher", now).Of(p.ID) }
 	removed, _, err := l.decidePerson(ctx, p.ID, meta, func(current *person.State) ([]event.Event, error) {
 		state = *current
-		member, err := l.isAnywhere(ctx, organizations, p.ID, state)
+		member, err := l.isAnywhere(ctx, p.ID, state)
 		return state.Leave(p.ID, member, p.ClaimedAt, now), err
 	})
 	erased = errors.Is(err, eventstore.ErrDeleted)
@@ -39,8 +34,12 @@ func (l *Journal) SettlePerson(ctx context.Context, p work.Person, now time.Time
 		return false, err
 	}
 	for _, id := range append(slices.Collect(maps.Keys(state.Joins)), p.Organizations...) {
-		_, err := l.decideOrganization(ctx, id, meta, func(o organization.State) ([]event.Event, error) {
-			return o.Erase(p.ID, creatorOf(organizations, id), id, now), nil
+		creator, err := l.creatorOf(ctx, id)
+		if err != nil {
+			return erased, err
+		}
+		_, err = l.decideOrganization(ctx, id, meta, func(o organization.State) ([]event.Event, error) {
+			return o.Erase(p.ID, creator, id, now), nil
 		})
 		if err != nil {
 			return erased, err
@@ -57,22 +56,17 @@ func (l *Journal) SettlePerson(ctx context.Context, p work.Person, now time.Time
 }
 
 // isAnywhere reports whether a person is a member of an organization.
-func (l *Journal) isAnywhere(
-	ctx context.Context, organizations registry.State, id uuid.UUID, p person.State,
-) (bool, error) {
+func (l *Journal) isAnywhere(ctx context.Context, id uuid.UUID, p person.State) (bool, error) {
 	for joined := range p.Joins {
 		o, err := readOrganization(ctx, l, joined)
-		if err != nil || o.Has(id, creatorOf(organizations, joined)) {
+		if err != nil {
+			return false, err
+		}
+		if creator, err := l.creatorOf(ctx, joined); err != nil || o.Has(id, creator) {
 			return true, err
 		}
 	}
 	return false, nil
-}
-
-// creatorOf returns the owner that an organization was created with, zero for none.
-func creatorOf(organizations registry.State, id uuid.UUID) uuid.UUID {
-	created, _ := organizations.Organization(id.String())
-	return created.OwnerID
 }
 
 // decidePerson decides on a person. removed reports whether the person is a removed one after it. The
