@@ -194,7 +194,7 @@ soak: walk hostile chaos ## The long walks, whole: hostile calls, kills under lo
 	ANNALS_TEST_RECORDS=5000 $(TEST) -count=1 -timeout 30m -v -run '^TestRecords_' ./commands/erasure
 	ANNALS_TEST_OPEN=10000000 $(TEST) -count=1 -timeout 60m -run '^TestOpen_Time' ./eventstore/node/storage
 
-golden: ## Write the golden files anew; read the difference before you keep it.
+golden: ## Write the golden files again; read the difference before you keep it.
 	@for package in $$(grep -rl --include='*_test.go' 'flag.Bool("update"' . | xargs -r -n1 dirname | sort -u); do \
 		$(TEST) -count=1 "$$package" -update; \
 	done

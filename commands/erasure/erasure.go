@@ -18,7 +18,7 @@
 // (sweep.go) tombstones the blobs that nothing refers to; a deletion that such a blob may hold a copy
 // of waits for it.
 //
-// The stream of a person is tombstoned once no organization has the person (commands/people.go), and
+// The stream of a person is tombstoned once no organization has the person (members.go), and
 // its records are kept. No facts of it are retained; the last event is address.released.
 //
 // Round (round.go) passes the work lists through these stages. The finisher of commands/pipeline

@@ -109,8 +109,8 @@ func TestAddress_ClaimAndRelease(t *testing.T) {
 		{"of somebody else who is dead", []event.Event{anas}, acme, false, ana, true},
 		{"of somebody who is dead", []event.Event{anas}, ana, true, ana, true},
 		{"released", []event.Event{anas, release}, uuid.Nil, true, uuid.Nil, false},
-		{"claimed anew", []event.Event{anas, bos}, uuid.Nil, false, bo, true},
-		{"claimed anew and then released", []event.Event{anas, bos, release}, uuid.Nil, false, bo, false},
+		{"claimed again", []event.Event{anas, bos}, uuid.Nil, false, bo, true},
+		{"claimed again and then released", []event.Event{anas, bos, release}, uuid.Nil, false, bo, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var a person.Address

@@ -95,7 +95,7 @@ func TestNearest_WithinReach(t *testing.T) {
 	if err := w.DB.QueryRow(t.Context(), "select count(*) from embeddings.points").Scan(&rows); err != nil || rows != 2 {
 		t.Errorf("%d rows after the deletion, %v", rows, err)
 	}
-	w.want("read anew", w.near(embeddings.NewColumns(w.DB, recalltest.HashModel), public, "coffee", all...))
+	w.want("read again", w.near(embeddings.NewColumns(w.DB, recalltest.HashModel), public, "coffee", all...))
 }
 
 // Vectors count once all parts are stored. Parts of another revision or of a new attempt do not
