@@ -29,10 +29,12 @@ func within(t *testing.T, d time.Duration) context.Context {
 func TestCalls_RequireLeader(t *testing.T) {
 	f := &fake{
 		onRead: func(req *streams.ReadReq, out streams.Streams_ReadServer) error {
-			if req.GetOptions().GetSubscription() != nil {
-				return out.Send(confirmation())
+			if req.GetOptions().GetSubscription() == nil {
+				return nil
 			}
-			return nil
+			err := out.Send(confirmation())
+			<-out.Context().Done() // a server that ends the subscription here may be seen to drop it
+			return err
 		},
 		onAppend: func(_ []*streams.AppendReq, in streams.Streams_AppendServer) error {
 			return in.SendAndClose(appended(0, 7))
