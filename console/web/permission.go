@@ -5,7 +5,7 @@ import (
 	"github.com/annals-project/annals/projections/access"
 )
 
-// Needs is what a person must be to open a page. Each request decides it anew, from what the tables hold then.
+// Needs is what a person must be to open a page. Each request decides it again, from what the tables hold then.
 type Needs int
 
 // The needs. Those from Read to Manage are of the project in the path, the others of the current organization.

@@ -23,7 +23,8 @@ type area struct{ templates map[string]*template.Template }
 
 // parse parses each template of an area together with the layout and the parts that all pages share.
 func (s *Site) parse(of fs.FS) (map[string]*template.Template, error) {
-	base, err := template.New("layout.html").Funcs(s.funcs()).ParseFS(layouts, "templates/layout.html", "templates/parts.html")
+	base, err := template.New("layout.html").Funcs(s.funcs()).
+		ParseFS(layouts, "templates/layout.html", "templates/parts.html")
 	if err != nil {
 		return nil, fmt.Errorf("parse the layout: %w", err)
 	}
@@ -61,10 +62,10 @@ type view struct {
 // Problem is what went wrong with the form that the page shows again, "" for nothing.
 func (v view) Problem() string { return v.problem }
 
-// Notice says what the change before this page did, "" for nothing.
+// Notice is what the change before this page did, "" for nothing.
 func (v view) Notice() string { return words.done[v.URL.Query().Get("done")] }
 
-// Instance tells one deployment from another.
+// Instance distinguishes one deployment from another.
 func (v view) Instance() Instance { return v.site.Instance }
 
 // Time shows a time in the zone of the reader.

@@ -51,11 +51,10 @@ const (
 var errAnswered = errors.New("answered")
 
 func (r *Request) serve() error {
-	most := r.route.Body
-	if most == 0 {
-		most = pageBody
+	r.Body = http.MaxBytesReader(r.w, r.Body, r.route.limit())
+	if err := r.site.Admit(); err != nil {
+		return err
 	}
-	r.Body = http.MaxBytesReader(r.w, r.Body, most)
 	if err := r.site.sameOrigin(r.Request); err != nil {
 		return err
 	}

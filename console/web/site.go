@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/klauspost/compress/gzhttp"
 
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/domain/fault"
@@ -31,22 +32,26 @@ type Config struct {
 		Memberships(ctx context.Context, person uuid.UUID) (access.Person, bool, error)
 		ProjectNamed(ctx context.Context, organizationID uuid.UUID, slug string) (auth.Named, bool, error)
 	}
-	Cookies  Cookies
+	Cookies Cookies
+	// Admit refuses requests until the service is ready.
+	Admit    func() error
 	Instance Instance
 	Logger   *slog.Logger
 	Now      func() time.Time
 }
 
-// Instance tells one deployment from another, such as staging from production. Both may be empty.
+// Instance distinguishes one deployment from another, such as staging from production. Both may be empty.
 type Instance struct{ Name, Colour string }
 
 // Site serves the pages of the console.
 type Site struct {
 	Config
 
-	mux    *http.ServeMux
-	areas  []*area
-	routes []Route
+	mux *http.ServeMux
+	// handler compresses what mux serves.
+	handler http.Handler
+	areas   []*area
+	routes  []Route
 	// paths are the patterns of pages that can be linked, for the navigation.
 	paths  map[string]Needs
 	static *static
@@ -71,6 +76,7 @@ func New(cfg Config, areas []Area) (*Site, error) {
 		}
 	}
 	s.mux.Handle("GET /static/", files)
+	s.handler = gzhttp.GzipHandler(http.HandlerFunc(s.serve))
 	return s, nil
 }
 
@@ -96,10 +102,14 @@ func (s *Site) handle(own *area, route Route) {
 
 // Serve writes the answer to a request. It is an httpx.Site.
 func (s *Site) Serve(w http.ResponseWriter, r *http.Request, note *httpx.PageNote) error {
-	r = r.WithContext(context.WithValue(r.Context(), noteKey{}, note))
+	s.handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), noteKey{}, note)))
+	return nil
+}
+
+func (s *Site) serve(w http.ResponseWriter, r *http.Request) {
 	if _, pattern := s.mux.Handler(r); pattern != "" {
 		s.mux.ServeHTTP(w, r)
-		return nil
+		return
 	}
 	req := &Request{Request: r, w: w, site: s, area: s.areas[0]}
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -108,11 +118,10 @@ func (s *Site) Serve(w http.ResponseWriter, r *http.Request, note *httpx.PageNot
 		if _, pattern := s.mux.Handler(other); pattern != "" && method != r.Method {
 			w.Header().Set("Allow", method)
 			req.fail(fault.New(fault.MethodNotAllowed, fault.CodeMethodNotAllowed, "this page has no %s", r.Method))
-			return nil
+			return
 		}
 	}
 	req.fail(fault.New(fault.NotFound, fault.CodeNotFound, "there is no such page"))
-	return nil
 }
 
 type noteKey struct{}

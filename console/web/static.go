@@ -10,8 +10,6 @@ import (
 	"path"
 	"strings"
 	"time"
-
-	"github.com/klauspost/compress/gzhttp"
 )
 
 //go:embed static
@@ -19,9 +17,8 @@ var staticFiles embed.FS
 
 // static serves the style, the scripts and the icon under names that hold their sum, so that browsers keep them.
 type static struct {
-	handler http.Handler
-	names   map[string]string // file → name with its sum
-	files   map[string][]byte // name with its sum → content
+	names map[string]string // file → name with its sum
+	files map[string][]byte // name with its sum → content
 }
 
 func newStatic() (*static, error) {
@@ -40,16 +37,13 @@ func newStatic() (*static, error) {
 		s.names[base], s.files[name] = name, content
 		return nil
 	})
-	s.handler = gzhttp.GzipHandler(http.HandlerFunc(s.serve))
 	return s, err
 }
 
 func (s *static) url(file string) string { return "/static/" + s.names[file] }
 
 // ServeHTTP implements http.Handler.
-func (s *static) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
-
-func (s *static) serve(w http.ResponseWriter, r *http.Request) {
+func (s *static) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, "/static/")
 	content, ok := s.files[name]
 	if !ok {

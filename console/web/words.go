@@ -4,15 +4,16 @@ import "github.com/annals-project/annals/domain/fault"
 
 type messages struct {
 	foreignForm, signInFirst, needs string
-	// done is what a page says after a change, by the key that Request.Done takes.
+	// done is the notice of a page after a change, by the key that Request.Done takes.
 	done map[string]string
 	// help is what to do after a fault, by its code.
 	help map[string]string
 }
 
-// words are the messages of the console that stand in no template. A translation replaces them and the templates.
+// words are the messages of the console that are in no template. A translation replaces them and the templates.
 var words = messages{
-	foreignForm: "this form was not sent from a page of this console, so nothing was changed: open the page again and send it from there",
+	foreignForm: "this form was not sent from a page of this console, so nothing was changed: " +
+		"open the page again and send it from there",
 	signInFirst: "you are not signed in: sign in, then send the form again",
 	needs:       "you may not do this: it needs the right %q here. An Admin of the organization can give it to you",
 	done: map[string]string{

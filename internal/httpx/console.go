@@ -52,7 +52,7 @@ func (c *Console) Handle(path string, page Page) {
 	}
 }
 
-// PageNote is what a site tells of a request for the log and the metrics.
+// PageNote is what the log and the metrics record of a request to a site.
 type PageNote struct {
 	// Route is the template of the page, without what a customer wrote.
 	Route string

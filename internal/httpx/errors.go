@@ -135,8 +135,8 @@ func faultOf(err error, c echo.Context) *fault.Error {
 	return Fault(err)
 }
 
-// Fault returns the fault that a person or a client sees of an error. An unknown error becomes an internal fault without
-// its text.
+// Fault returns the fault that a person or a client sees of an error. An unknown error becomes an internal fault
+// without its text.
 func Fault(err error) *fault.Error {
 	if f, ok := errors.AsType[*fault.Error](err); ok {
 		return f
