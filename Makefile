@@ -157,6 +157,7 @@ bench: build ## Measure against the budgets of the design, with ratios to the pa
 	$(GO) test -run '^$$' -bench '^BenchmarkLineage$$' -benchtime 500x ./projections/trace
 	$(GO) test -run '^$$' -bench '^BenchmarkLog$$' -benchtime 100x -timeout 30m ./internal/requestlog
 	$(GO) test -run '^$$' -bench '^BenchmarkRequestLog$$' -benchtime 8x -timeout 30m ./cmd/annals/internal/server
+	$(GO) test -run '^$$' -bench '^BenchmarkPages$$' -benchtime 1x -timeout 60m ./internal/e2e/browser
 	deploy/elasticsearch/start.sh run $(GO) test -run '^$$' -bench '^BenchmarkEngines$$' -benchtime 500x ./projections/recallindex/elastic
 	./bin/annals bench load --own --bare bin/bare.txt $(BENCH)
 	./bin/annals bench sustained --own --for $(SUSTAINED)

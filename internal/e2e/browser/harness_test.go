@@ -115,17 +115,3 @@ func TestPerson_AxeLooksAtBothThemes(t *testing.T) {
 		}
 	}
 }
-
-func TestReader_FollowsAndSubmits(t *testing.T) {
-	t.Parallel()
-	r := newReader(t, fake(t, "#333", "#ccc", "").URL)
-	r.open("/")
-	r.answered(http.StatusOK)
-	r.submit("Save", map[string]string{"Name": `Ana "<b>`, "Kind": "b"})
-	r.see(`Hello Ana "<b> `)
-	r.see("kind b")
-	r.follow("Open", "Ben")
-	r.see("Row ben")
-	r.open("/nothing")
-	r.answered(http.StatusNotFound)
-}

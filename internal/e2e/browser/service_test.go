@@ -39,14 +39,14 @@ func TestMain(m *testing.M) {
 
 // service is a running installation, as a first start makes it.
 type service struct {
-	t *testing.T
+	t testing.TB
 	// api and console are its addresses.
 	api, console string
 	credentials  map[string]string
 }
 
 // start starts an installation with settings of its own, and stops it when the test ends.
-func start(t *testing.T, env ...string) *service {
+func start(t testing.TB, env ...string) *service {
 	t.Helper()
 	dir, log := filepath.Join(t.TempDir(), "data"), &runtest.Output{}
 	api, console := runtest.FreeAddress(t), runtest.FreeAddress(t)
@@ -87,7 +87,7 @@ func start(t *testing.T, env ...string) *service {
 }
 
 // readCredentials reads the file that the first start writes.
-func readCredentials(t *testing.T, file string) map[string]string {
+func readCredentials(t testing.TB, file string) map[string]string {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	runtest.Must(t, err)
