@@ -11,3 +11,6 @@ func (p *Projector) WithSliceBytes(n int) *Projector {
 	p.sliceBytes = n
 	return p
 }
+
+// SetSearched makes a search by prefix look at few identities.
+func (q *Queries) SetSearched(all, byTrait int) { q.searched, q.searchedByTrait = all, byTrait }

@@ -53,12 +53,17 @@ type Queries struct {
 	rules   *ruleCache
 	// replica may answer what Identities, Identity and Audiences read; nil for none.
 	replica *replica.Reader
+	// searched and searchedByTrait are how many identities a search by prefix looks at.
+	searched, searchedByTrait int
 }
 
 // NewQueries makes the queries of a process, which cache the rules of projects. db must be the
 // primary, since their results decide what may be read.
 func NewQueries(db *pgxpool.Pool, store headReader, wait waiter, scopes scopes, pending pending) *Queries {
-	return &Queries{db: db, store: store, wait: wait, scopes: scopes, pending: pending, rules: newRuleCache()}
+	return &Queries{
+		db: db, store: store, wait: wait, scopes: scopes, pending: pending, rules: newRuleCache(),
+		searched: maxSearched, searchedByTrait: maxSearchedByTrait,
+	}
 }
 
 // WithReplica returns queries that read identities and audiences at a replica where that has applied

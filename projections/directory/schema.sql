@@ -21,7 +21,8 @@ create table identities (
 	updated_at timestamptz not null
 ) with (fillfactor = 80);
 alter table identities alter column marks set storage external; -- hashes cannot be compressed
-create index identities_by_time on identities (project_id, created_at, id);
+-- The name is included for the search by prefix. Inner pages of the index do not hold it, so a removed name leaves it.
+create index identities_by_time on identities (project_id, created_at, id) include (identity);
 create index identities_by_id on identities (project_id, id); -- the order of a recount
 create index identities_broad on identities (project_id) where broad;
 
