@@ -14,3 +14,12 @@ func (p *Projector) WithSliceBytes(n int) *Projector {
 
 // SetSearched makes a search by prefix look at few identities.
 func (q *Queries) SetSearched(all, byTrait int) { q.searched, q.searchedByTrait = all, byTrait }
+
+// MatchSlice is how many identities a list of members looks at together.
+const MatchSlice = matchSlice
+
+// SetMatched makes a list of members look at few identities.
+func (q *Queries) SetMatched(n int) { q.matched = n }
+
+// SetPreviewed makes previews look at few identities.
+func (q *Queries) SetPreviewed(n int) { q.previewed = n }

@@ -55,6 +55,10 @@ type Queries struct {
 	replica *replica.Reader
 	// searched and searchedByTrait are how many identities a search by prefix looks at.
 	searched, searchedByTrait int
+	// matched and previewed are how many identities a list of members and a preview look at.
+	matched, previewed int
+	// previews are the turns of previews of rules.
+	previews *turns
 }
 
 // NewQueries makes the queries of a process, which cache the rules of projects. db must be the
@@ -63,6 +67,7 @@ func NewQueries(db *pgxpool.Pool, store headReader, wait waiter, scopes scopes, 
 	return &Queries{
 		db: db, store: store, wait: wait, scopes: scopes, pending: pending, rules: newRuleCache(),
 		searched: maxSearched, searchedByTrait: maxSearchedByTrait,
+		matched: maxMatched, previewed: maxPreviewed, previews: new(newTurns()),
 	}
 }
 

@@ -91,6 +91,7 @@ create table audiences (
 	rule          text,                         -- an audience.Rule as JSON; null: fixed
 	compiled      bytea,                        -- the rule with hashes for texts, which is matched; null: fixed
 	created_at    timestamptz not null,
+	put_at        timestamptz not null,         -- when its newest definition was put
 	recomputed_at timestamptz not null,
 	member_count  bigint not null,              -- of a rule; 0 if fixed: see table members
 	outdated      boolean not null,             -- member_count is of the rule before, until a recount is done
@@ -106,6 +107,7 @@ create index audiences_in_recount on audiences (project_id) where recounting;
 create table members (
 	audience_id uuid not null,
 	identity_id uuid not null,
+	since       timestamptz not null,           -- since when each put has listed it
 	primary key (audience_id, identity_id)
 );
 create index members_by_identity on members (identity_id);
