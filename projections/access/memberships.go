@@ -24,7 +24,9 @@ type Membership struct {
 	Organization uuid.UUID
 	Name         string
 	Plan         metering.Plan
-	Role         organization.Role
+	// SpendCapTenths is in tenths of a credit a month, nil without a cap.
+	SpendCapTenths *int64
+	Role           organization.Role
 	// First is the first organization of the log, whose owners are the operators. Prepared organizations
 	// are served. SecondFactor is true if the organization requires one.
 	First, Prepared, SecondFactor bool
@@ -35,7 +37,7 @@ type Membership struct {
 // Memberships returns a person with all memberships, in one statement. ok is false for somebody who is unknown, removed
 // or not registered.
 func (q Queries) Memberships(ctx context.Context, person uuid.UUID) (p Person, ok bool, err error) {
-	rows, err := q.DB.Query(ctx, `select p.email, o.id, coalesce(o.name, ''), coalesce(o.plan, ''), coalesce(m.role, ''),
+	rows, err := q.DB.Query(ctx, `select p.email, o.id, coalesce(o.name, ''), coalesce(o.plan, ''), o.spend_cap_tenths, coalesce(m.role, ''),
 			o.position = (select min(position) from access.organizations), o.prepared, o.second_factor, g.projects, g.accesses
 		from access.people p
 		left join access.members m on m.person_id = p.id
@@ -53,7 +55,7 @@ func (q Queries) Memberships(ctx context.Context, person uuid.UUID) (p Person, o
 	var projects []uuid.UUID
 	var accesses []organization.Access
 	_, err = pgx.ForEachRow(rows, []any{
-		&p.Email, &id, &m.Name, &m.Plan, &m.Role, &first, &prepared, &factor, &projects, &accesses,
+		&p.Email, &id, &m.Name, &m.Plan, &m.SpendCapTenths, &m.Role, &first, &prepared, &factor, &projects, &accesses,
 	}, func() error {
 		if id == nil {
 			return nil
