@@ -120,16 +120,25 @@ func (l loggedRecalls) Hits(
 	ctx context.Context, project uuid.UUID, nodes []uuid.UUID, from, to time.Time, limit int,
 ) ([]trace.Recall, error) {
 	hits, err := l.log.Hits(ctx, project, nodes, from, to.Add(time.Microsecond), limit)
-	if err != nil {
-		return nil, err
-	}
+	return recallsOf(hits), err
+}
+
+// Of reads the recalls that returned a data point, from a time to another, both inclusive.
+func (l loggedRecalls) Of(
+	ctx context.Context, project, dataPoint uuid.UUID, from, to time.Time, limit int,
+) ([]trace.Recall, error) {
+	hits, err := l.log.Recalled(ctx, project, dataPoint, from, to.Add(time.Microsecond), limit)
+	return recallsOf(hits), err
+}
+
+func recallsOf(hits []requestlog.Hit) []trace.Recall {
 	list := make([]trace.Recall, len(hits))
 	for i, h := range hits {
 		list[i] = trace.Recall{
 			Request: h.RequestID, ReceivedAt: h.ReceivedAt.UTC(), Identity: h.Identity, Node: h.NodeID, Rank: h.Rank,
 		}
 	}
-	return list, nil
+	return list
 }
 
 // missingRole refuses the routes of the roles that a process lacks. The 503 makes a client try
