@@ -78,6 +78,8 @@ func typesOf(facts []eventstore.DecodedEvent) []string {
 
 const (
 	memberAdded = "organization.member-added.v1"
+	accessSet   = "organization.project-access-set.v1"
+	factorSet   = "organization.second-factor-set.v1"
 	planSet     = "organization.plan-set.v1"
 	granted     = "organization.credits-granted.v1"
 	keySet      = "organization.management-key-set.v1"

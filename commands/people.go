@@ -82,12 +82,8 @@ func (s *Service) AddMember(
 	if err := checkRole(in.Role); err != nil {
 		return uuid.Nil, err
 	}
-	registered, err := s.registry.read(decideCtx)
-	if err != nil {
+	if err := s.checkRegistered(decideCtx, organizationID); err != nil {
 		return uuid.Nil, err
-	}
-	if _, ok := registered.Organization(organizationID.String()); !ok {
-		return uuid.Nil, fault.New(fault.NotFound, fault.CodeNotFound, "there is no such organization")
 	}
 	id, err := s.enterPerson(decideCtx, call, in.Email, joining(organizationID, in.Email, s.journal.Now()))
 	if err != nil {
@@ -114,6 +110,46 @@ func (s *Service) SetMemberRole(
 		return state.SetRole(organization.MemberRoleSet{
 			OrganizationID: organizationID, MemberID: member, Role: role, SetAt: call.ReceivedAt,
 		})
+	})
+}
+
+// SetProjectAccess sets what a member with the role Member may do in a project of the organization. Its
+// faults are invalid-request, not-found, and conflict for an owner or admin and for too many projects.
+func (s *Service) SetProjectAccess(
+	ctx context.Context, call Call, organizationID, member, projectID uuid.UUID, access organization.Access,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
+	defer cancel()
+	if !access.Valid() {
+		return fault.New(fault.Invalid, fault.CodeInvalidRequest, "there is no access %q: want %s, %s or none",
+			string(access), organization.ReadAccess, organization.WriteAccess)
+	}
+	p, ok, err := s.journal.projectOf(ctx, projectID)
+	if err != nil {
+		return err
+	}
+	if !ok || p.organization != organizationID {
+		return fault.New(fault.NotFound, fault.CodeNotFound, "the organization has no such project")
+	}
+	return s.changeMembers(ctx, call, organizationID, func(state *organization.State) ([]event.Event, error) {
+		return state.SetAccess(organization.ProjectAccessSet{
+			OrganizationID: organizationID, MemberID: member, ProjectID: projectID, Access: access, SetAt: call.ReceivedAt,
+		})
+	})
+}
+
+// SetSecondFactor sets whether members of an organization need a second factor to sign in. The fault is
+// not-found.
+func (s *Service) SetSecondFactor(ctx context.Context, call Call, organizationID uuid.UUID, required bool) error {
+	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
+	defer cancel()
+	if err := s.checkRegistered(ctx, organizationID); err != nil {
+		return err
+	}
+	return s.changeMembers(ctx, call, organizationID, func(state *organization.State) ([]event.Event, error) {
+		return state.SetSecondFactor(organization.SecondFactorSet{
+			OrganizationID: organizationID, Required: required, SetAt: call.ReceivedAt,
+		}), nil
 	})
 }
 
@@ -149,6 +185,17 @@ func (s *Service) RemovePerson(ctx context.Context, call Call, id uuid.UUID) err
 		return err
 	}
 	s.settleOrLeave(ctx, id)
+	return nil
+}
+
+func (s *Service) checkRegistered(ctx context.Context, organizationID uuid.UUID) error {
+	registered, err := s.registry.read(ctx)
+	if err != nil {
+		return err
+	}
+	if _, ok := registered.Organization(organizationID.String()); !ok {
+		return fault.New(fault.NotFound, fault.CodeNotFound, "there is no such organization")
+	}
 	return nil
 }
 

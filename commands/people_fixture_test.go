@@ -49,6 +49,18 @@ func (w *fixture) org(name string) uuid.UUID {
 	return uuid.New()
 }
 
+// projectIn creates a project of an organization.
+func (w *fixture) projectIn(org string) uuid.UUID {
+	w.t.Helper()
+	call := w.call
+	call.Principal.OrganizationID = w.org(org)
+	p, err := w.CreateProject(w.t.Context(), call, "Project")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return p.ID
+}
+
 func (w *fixture) add(org, email string, role organization.Role) uuid.UUID {
 	w.t.Helper()
 	id, err := w.AddMember(w.t.Context(), w.call, w.org(org), commands.NewMember{Email: email, Role: role})

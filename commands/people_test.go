@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/domain/person"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/work"
 )
 
@@ -56,26 +57,66 @@ func TestMembers_Faults(t *testing.T) {
 		return err
 	}
 	_, registered := w.RegisterPerson(ctx, w.call, "ana")
+	cy := w.add("Annals", "cy@acme.example", organization.Member)
+	own, acmes := w.projectIn("Annals"), w.projectIn("Acme")
 	for name, c := range map[string]struct {
 		err  error
 		code string
 	}{
-		"add no address":             {add("Acme", "ana", organization.Owner), "invalid-request"},
-		"register no address":        {registered, "invalid-request"},
-		"add with no role":           {add("Acme", anas, "boss"), "invalid-request"},
-		"add to no organization":     {add("Other", anas, organization.Owner), "not-found"},
-		"add with another role":      {add("Annals", anas, organization.Admin), "conflict"},
-		"remove the last owner":      {w.RemoveMember(ctx, w.call, w.org("Annals"), ana), "conflict"},
-		"demote the last owner":      {w.SetMemberRole(ctx, w.call, w.org("Annals"), ana, organization.Admin), "conflict"},
-		"set no role":                {w.SetMemberRole(ctx, w.call, w.org("Annals"), ana, ""), "invalid-request"},
-		"remove a foreign member":    {w.RemoveMember(ctx, w.call, w.org("Acme"), ana), "not-found"},
-		"set a role of a foreigner":  {w.SetMemberRole(ctx, w.call, w.org("Acme"), ana, organization.Admin), "not-found"},
-		"remove a person of no name": {w.RemovePerson(ctx, w.call, uuid.New()), "not-found"},
+		"add no address":              {add("Acme", "ana", organization.Owner), "invalid-request"},
+		"register no address":         {registered, "invalid-request"},
+		"add with no role":            {add("Acme", anas, "boss"), "invalid-request"},
+		"add to no organization":      {add("Other", anas, organization.Owner), "not-found"},
+		"add with another role":       {add("Annals", anas, organization.Admin), "conflict"},
+		"remove the last owner":       {w.RemoveMember(ctx, w.call, w.org("Annals"), ana), "conflict"},
+		"demote the last owner":       {w.SetMemberRole(ctx, w.call, w.org("Annals"), ana, organization.Admin), "conflict"},
+		"set no role":                 {w.SetMemberRole(ctx, w.call, w.org("Annals"), ana, ""), "invalid-request"},
+		"remove a foreign member":     {w.RemoveMember(ctx, w.call, w.org("Acme"), ana), "not-found"},
+		"set a role of a foreigner":   {w.SetMemberRole(ctx, w.call, w.org("Acme"), ana, organization.Admin), "not-found"},
+		"access of a foreigner":       {w.SetProjectAccess(ctx, w.call, w.org("Acme"), ana, acmes, organization.ReadAccess), "not-found"},
+		"access to a foreign project": {w.SetProjectAccess(ctx, w.call, w.org("Annals"), cy, acmes, organization.ReadAccess), "not-found"},
+		"access to no project":        {w.SetProjectAccess(ctx, w.call, w.org("Annals"), cy, uuid.New(), organization.ReadAccess), "not-found"},
+		"access of an owner":          {w.SetProjectAccess(ctx, w.call, w.org("Annals"), ana, own, organization.NoAccess), "conflict"},
+		"no access":                   {w.SetProjectAccess(ctx, w.call, w.org("Annals"), cy, own, "none"), "invalid-request"},
+		"a factor of nothing":         {w.SetSecondFactor(ctx, w.call, uuid.New(), true), "not-found"},
+		"remove a person of no name":  {w.RemovePerson(ctx, w.call, uuid.New()), "not-found"},
 	} {
 		t.Run(name, func(t *testing.T) { _ = wantFault(t, c.err, c.code) })
 	}
-	if diff := cmp.Diff([]string{anas + " owner"}, w.members("Annals")); diff != "" {
+	if diff := cmp.Diff([]string{anas + " owner", "cy@acme.example member"}, w.members("Annals")); diff != "" {
 		t.Errorf("members (-want +got):\n%s", diff)
+	}
+}
+
+// What a member may do in a project is an event of the person who sets it.
+func TestSetProjectAccess_OfAMember(t *testing.T) {
+	w := peopled(t)
+	cy, own := w.add("Annals", "cy@acme.example", organization.Member), w.projectIn("Annals")
+	call := w.call
+	call.Principal = auth.Principal{Kind: auth.Person, KeyID: cy, KeyName: auth.ConsoleName, OrganizationID: w.org("Annals")}
+	for _, access := range []organization.Access{
+		organization.ReadAccess, organization.ReadAccess, organization.WriteAccess, organization.NoAccess,
+	} {
+		if err := w.SetProjectAccess(t.Context(), call, w.org("Annals"), cy, own, access); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.SetSecondFactor(t.Context(), call, w.org("Annals"), true); err != nil {
+		t.Fatal(err)
+	}
+	facts := w.eventsOf("Annals")
+	wantTypes(t, typesOf(facts), planSet, keySet, memberAdded, accessSet, accessSet, accessSet, factorSet)
+	for _, f := range facts[3:] {
+		if f.Details.Principal != "person:"+cy.String() {
+			t.Errorf("%s is of %q", f.Type, f.Details.Principal)
+		}
+	}
+	var state organization.State
+	for _, f := range facts {
+		state.Evolve(f.Event)
+	}
+	if len(state.Access[cy]) > 0 || !state.SecondFactor {
+		t.Errorf("access %v, second factor %t", state.Access, state.SecondFactor)
 	}
 }
 

@@ -41,6 +41,8 @@ var Catalog = []Constructor{
 	of[organization.MemberAdded],
 	of[organization.MemberRoleSet],
 	of[organization.MemberRemoved],
+	of[organization.ProjectAccessSet],
+	of[organization.SecondFactorSet],
 	of[organization.PlanSet],
 	of[organization.CreditsGranted],
 	of[organization.SpendCapSet],

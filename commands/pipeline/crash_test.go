@@ -46,7 +46,7 @@ var alone = []string{
 	"CreateProject", "CreateKey", "RevealKey", "RevokeKey", "SetArchived", "SetCaps", "SetPlan", "SetSpendCap",
 	"GrantCredits", "RotateManagementKey", "DeleteAudience", "RecomputeAudience", "CreateWebhook", "ChangeWebhook",
 	"SetWebhookPaused", "RotateWebhookToken", "DeleteWebhook",
-	"CheckWebhook", "TryEvent", "SetMemberRole", "FindPerson",
+	"CheckWebhook", "TryEvent", "SetMemberRole", "SetProjectAccess", "SetSecondFactor", "FindPerson",
 	"RetryOf", // is Retry
 }
 

@@ -27,8 +27,8 @@ type Meta struct {
 	RequestID uuid.UUID `json:"requestId,omitzero"`
 	// CommandID is the id of the command; event ids derive from it (see ID).
 	CommandID uuid.UUID `json:"commandId"`
-	// Principal names the caller: "key:<id>", "management-key:<id>", "pipeline", "finisher" or
-	// "operator".
+	// Principal names the caller: "key:<id>", "management-key:<id>", "webhook:<id>", "person:<id>",
+	// "pipeline", "finisher" or "operator".
 	Principal string `json:"principal,omitempty"`
 	// CausationID is the id of the event that this one answers to, zero when a request caused it.
 	CausationID uuid.UUID `json:"$causationId,omitzero"`

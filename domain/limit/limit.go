@@ -66,6 +66,9 @@ const (
 	KeyName          = 64
 )
 
+// MemberProjects is how many projects a member without the role owner or admin has access to.
+const MemberProjects = 1000
+
 // What a recall may ask for.
 const (
 	RecallResults = 200

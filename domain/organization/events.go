@@ -66,6 +66,42 @@ type MemberRemoved struct {
 // EventType implements event.Event.
 func (MemberRemoved) EventType() string { return "organization.member-removed.v1" }
 
+// Access is what a member with the role Member may do in a project. Owners and admins may write in each.
+type Access string
+
+// The accesses.
+const (
+	NoAccess    Access = ""
+	ReadAccess  Access = "read"
+	WriteAccess Access = "write"
+)
+
+// ProjectAccessSet gives a member access to a project, or ends it with NoAccess. A change of the role
+// and the end of the membership end all accesses of the member.
+type ProjectAccessSet struct {
+	OrganizationID uuid.UUID `json:"organizationId"`
+	MemberID       uuid.UUID `json:"memberId"`
+	ProjectID      uuid.UUID `json:"projectId"`
+	Access         Access    `json:"access"`
+	SetAt          time.Time `json:"setAt"`
+}
+
+// EventType implements event.Event.
+func (ProjectAccessSet) EventType() string { return "organization.project-access-set.v1" }
+
+// Project returns the project that the event belongs to.
+func (e ProjectAccessSet) Project() uuid.UUID { return e.ProjectID }
+
+// SecondFactorSet records whether members need a second factor to sign in.
+type SecondFactorSet struct {
+	OrganizationID uuid.UUID `json:"organizationId"`
+	Required       bool      `json:"required"`
+	SetAt          time.Time `json:"setAt"`
+}
+
+// EventType implements event.Event.
+func (SecondFactorSet) EventType() string { return "organization.second-factor-set.v1" }
+
 // PlanSet puts the organization on a plan from SetAt on. ChargedTenths is what all its projects had
 // been charged by then in Month: what was used before the plan was metered is not taken from the
 // balance.

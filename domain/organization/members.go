@@ -7,6 +7,7 @@ import (
 
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/limit"
 )
 
 // Valid reports whether the role is one of the three.
@@ -17,6 +18,24 @@ func (s *State) setRole(id uuid.UUID, role Role) {
 		s.Members = make(map[uuid.UUID]Role)
 	}
 	s.Members[id], s.Staffed = role, true
+	delete(s.Access, id)
+}
+
+// Valid reports whether the access is one of the three.
+func (a Access) Valid() bool { return a == NoAccess || a == ReadAccess || a == WriteAccess }
+
+func (s *State) setAccess(id, project uuid.UUID, access Access) {
+	if access == NoAccess {
+		delete(s.Access[id], project)
+		return
+	}
+	if s.Access == nil {
+		s.Access = make(map[uuid.UUID]map[uuid.UUID]Access)
+	}
+	if s.Access[id] == nil {
+		s.Access[id] = make(map[uuid.UUID]Access)
+	}
+	s.Access[id][project] = access
 }
 
 // Add makes a person a member, unless the person is one with the same role. The fault is conflict
@@ -45,6 +64,35 @@ func (s *State) SetRole(set MemberRoleSet) ([]event.Event, error) {
 	default:
 		return []event.Event{set}, nil
 	}
+}
+
+// SetAccess gives a member access to a project, or ends it. Its faults are not-found, and conflict for
+// an owner or admin, who may write in each project, and for more than limit.MemberProjects projects.
+func (s *State) SetAccess(set ProjectAccessSet) ([]event.Event, error) {
+	role, is := s.Members[set.MemberID]
+	current, has := s.Access[set.MemberID][set.ProjectID]
+	switch {
+	case !is:
+		return nil, noMember()
+	case role != Member:
+		return nil, fault.New(fault.Conflict, fault.CodeConflict,
+			"an %s may write in every project; give the person the role %s first", role, Member)
+	case current == set.Access:
+		return nil, nil
+	case !has && len(s.Access[set.MemberID]) >= limit.MemberProjects:
+		return nil, fault.New(fault.Conflict, fault.CodeConflict,
+			"a member has access to at most %d projects; end one or give another role", limit.MemberProjects)
+	default:
+		return []event.Event{set}, nil
+	}
+}
+
+// SetSecondFactor records whether members need a second factor.
+func (s *State) SetSecondFactor(set SecondFactorSet) []event.Event {
+	if s.SecondFactor == set.Required {
+		return nil
+	}
+	return []event.Event{set}
 }
 
 // Remove ends a membership. Its faults are not-found, and conflict for the last owner.

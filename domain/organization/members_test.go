@@ -9,6 +9,7 @@ import (
 
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/organization"
 )
 
@@ -20,6 +21,12 @@ func added(id uuid.UUID, role organization.Role) organization.MemberAdded {
 
 func roleSet(id uuid.UUID, role organization.Role) organization.MemberRoleSet {
 	return organization.MemberRoleSet{OrganizationID: org, MemberID: id, Role: role, SetAt: noon}
+}
+
+func accessSet(project uuid.UUID, access organization.Access) organization.ProjectAccessSet {
+	return organization.ProjectAccessSet{
+		OrganizationID: org, MemberID: member, ProjectID: project, Access: access, SetAt: noon,
+	}
 }
 
 var memberRemoved = organization.MemberRemoved{OrganizationID: org, MemberID: member, RemovedAt: noon}
@@ -35,6 +42,20 @@ func TestState_Members(t *testing.T) {
 	remove := func(s *organization.State) ([]event.Event, error) { return s.Remove(member, org, noon) }
 	erase := func(s *organization.State) ([]event.Event, error) { return s.Erase(member, uuid.Nil, org, noon), nil }
 	eraseCreator := func(s *organization.State) ([]event.Event, error) { return s.Erase(member, member, org, noon), nil }
+	access := func(project uuid.UUID, a organization.Access) decision {
+		return func(s *organization.State) ([]event.Event, error) { return s.SetAccess(accessSet(project, a)) }
+	}
+	factor := func(required bool) decision {
+		return func(s *organization.State) ([]event.Event, error) {
+			return s.SetSecondFactor(organization.SecondFactorSet{OrganizationID: org, Required: required, SetAt: noon}), nil
+		}
+	}
+	reads, ends := accessSet(second, organization.ReadAccess), accessSet(second, organization.NoAccess)
+	required := organization.SecondFactorSet{OrganizationID: org, Required: true, SetAt: noon}
+	full := []event.Event{new(added(member, organization.Member))}
+	for range limit.MemberProjects {
+		full = append(full, new(accessSet(uuid.New(), organization.ReadAccess)))
+	}
 	first, other := added(member, organization.Owner), added(second, organization.Owner)
 	plain, left := added(member, organization.Member), memberRemoved
 	promoted := roleSet(member, organization.Owner)
@@ -65,6 +86,20 @@ func TestState_Members(t *testing.T) {
 		{"erase nobody", []event.Event{&first, &left}, erase, nil, ""},
 		{"erase the creator before the preparation", nil, eraseCreator, []event.Event{memberRemoved}, ""},
 		{"erase the creator twice", []event.Event{&left}, eraseCreator, nil, ""},
+		{"access", []event.Event{&plain}, access(second, organization.ReadAccess), []event.Event{reads}, ""},
+		{"the same access", []event.Event{&plain, &reads}, access(second, organization.ReadAccess), nil, ""},
+		{"another access", []event.Event{&plain, &reads}, access(second, organization.WriteAccess), []event.Event{accessSet(second, organization.WriteAccess)}, ""},
+		{"end of an access", []event.Event{&plain, &reads}, access(second, organization.NoAccess), []event.Event{ends}, ""},
+		{"end of no access", []event.Event{&plain, &reads, &ends}, access(second, organization.NoAccess), nil, ""},
+		{"access of nobody", nil, access(second, organization.ReadAccess), nil, "not-found"},
+		{"access of an owner", []event.Event{&first}, access(second, organization.ReadAccess), nil, "conflict"},
+		{"access of an admin", []event.Event{new(added(member, organization.Admin))}, access(second, organization.NoAccess), nil, "conflict"},
+		{"access after another role", []event.Event{&plain, &reads, &promoted, new(roleSet(member, organization.Member))}, access(second, organization.ReadAccess), []event.Event{reads}, ""},
+		{"access after a removal", []event.Event{&plain, &reads, &left, &plain}, access(second, organization.ReadAccess), []event.Event{reads}, ""},
+		{"access to too many projects", full, access(second, organization.ReadAccess), nil, "conflict"},
+		{"a second factor", nil, factor(true), []event.Event{required}, ""},
+		{"a second factor again", []event.Event{&required}, factor(true), nil, ""},
+		{"no second factor", []event.Event{&required}, factor(false), []event.Event{organization.SecondFactorSet{OrganizationID: org, SetAt: noon}}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := c.decide(folded(c.given...))

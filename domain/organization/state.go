@@ -18,6 +18,10 @@ type State struct {
 	// erased before being one.
 	Members map[uuid.UUID]Role
 	Staffed bool
+	// Access is what members may do in projects, by member and project, for the role Member only.
+	Access map[uuid.UUID]map[uuid.UUID]Access
+	// SecondFactor reports that members need a second factor to sign in.
+	SecondFactor bool
 	// Plan is "" until one was set.
 	Plan           metering.Plan
 	SpendCapTenths *int64
@@ -41,7 +45,12 @@ func (s *State) Evolve(e event.Event) {
 		s.setRole(e.MemberID, e.Role)
 	case *MemberRemoved:
 		delete(s.Members, e.MemberID)
+		delete(s.Access, e.MemberID)
 		s.Staffed = true
+	case *ProjectAccessSet:
+		s.setAccess(e.MemberID, e.ProjectID, e.Access)
+	case *SecondFactorSet:
+		s.SecondFactor = e.Required
 	case *PlanSet:
 		s.Plan = e.Plan
 	case *CreditsGranted:

@@ -18,7 +18,13 @@ const (
 	ManagementKey Kind = "management key"
 	AgentToken    Kind = "agent token"
 	WebhookToken  Kind = "webhook token"
+	// Person is somebody who is signed in at the console. KeyID is the id of the person, KeyName is
+	// ConsoleName.
+	Person Kind = "person"
 )
+
+// ConsoleName is shown as the name of the key of what a person does at the console.
+const ConsoleName = "console"
 
 // Principal is the caller that the authentication middleware found.
 type Principal struct {
@@ -65,6 +71,8 @@ func (p Principal) Name() string {
 		return "management-key:" + p.KeyID.String()
 	case WebhookToken:
 		return "webhook:" + p.Webhook.ID
+	case Person:
+		return "person:" + p.KeyID.String()
 	default:
 		return string(p.Kind)
 	}

@@ -97,6 +97,20 @@ func TestRoutes_MatchSpecification(t *testing.T) {
 	}
 }
 
+func TestPrincipal_Name(t *testing.T) {
+	id := uuid.MustParse("00000000-0000-4000-8000-0000000000aa")
+	for want, p := range map[string]auth.Principal{
+		"key:" + id.String():            {Kind: auth.ProjectKey, KeyID: id, KeyName: "name"},
+		"management-key:" + id.String(): {Kind: auth.ManagementKey, KeyID: id},
+		"webhook:whk_1":                 {Kind: auth.WebhookToken, KeyID: id, Webhook: &auth.Webhook{ID: "whk_1"}},
+		"person:" + id.String():         {Kind: auth.Person, KeyID: id, KeyName: auth.ConsoleName},
+	} {
+		if got := p.Name(); got != want {
+			t.Errorf("%s is named %q, want %q", p.Kind, got, want)
+		}
+	}
+}
+
 func TestAuthenticate_FormOfAgentTokens(t *testing.T) {
 	for value, want := range map[string]bool{
 		"a.b.c": true, "eyJ-_9.A.0": true, "a.b": false, "a.b.": false, ".b.c": false, "a..c": false, "a.b.c.d": false, "a.b.c=": false, "a.b.ç": false, "": false,

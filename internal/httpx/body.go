@@ -240,6 +240,9 @@ func unread(err error) error {
 	return fault.New(fault.Invalid, fault.CodeInvalidRequest, "the request body is truncated: %v", err)
 }
 
+// TooLarge is the fault of a body with more than limit bytes.
+func TooLarge(limit int64) *fault.Error { return tooLarge(limit) }
+
 func tooLarge(limit int64) *fault.Error {
 	return fault.New(fault.TooLarge, fault.CodeContentTooLarge, "the body has more than %d bytes", limit).
 		With("limitBytes", limit)

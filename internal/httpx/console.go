@@ -52,6 +52,30 @@ func (c *Console) Handle(path string, page Page) {
 	}
 }
 
+// PageNote is what the log and the metrics record of a request to a site.
+type PageNote struct {
+	// Route is the template of the page, without what a customer wrote.
+	Route string
+	// Principal is who is signed in. Code is that of the fault that the page shows.
+	Principal auth.Principal
+	Code      string
+}
+
+// Site writes the pages below / of the console's address, also those of its faults. It bounds the bodies itself.
+type Site func(w http.ResponseWriter, r *http.Request, note *PageNote) error
+
+// HandleSite serves a site at every path that has no page of its own.
+func (c *Console) HandleSite(site Site) {
+	serve := func(call echo.Context) error {
+		state, note := stateOf(call), &PageNote{Route: "/*"}
+		state.page, state.route.Path = true, note.Route
+		defer func() { state.route.Path, state.principal, state.code = note.Route, note.Principal, note.Code }()
+		return site(call.Response(), call.Request(), note)
+	}
+	c.Any("/", serve)
+	c.Any("/*", serve)
+}
+
 // NewOperation makes the router of an address that operators alone reach: an answer of "not found"
 // for everything until routes are registered. It takes of the configuration what NewConsole takes.
 func NewOperation(cfg Config) *echo.Echo {

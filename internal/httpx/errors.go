@@ -41,6 +41,9 @@ var statuses = map[fault.Kind]int{
 	fault.SlowBody:         http.StatusRequestTimeout,
 }
 
+// Status is the status of a kind of fault.
+func Status(kind fault.Kind) int { return statuses[kind] }
+
 // retryAfter returns how many seconds the client should wait before it sends the request again, ""
 // if waiting does not help. Every fault of the kind Unavailable is a 503 for load, and has it.
 func retryAfter(f *fault.Error) string {
@@ -116,12 +119,8 @@ func (w errorWriter) write(err error, c echo.Context) {
 	}
 }
 
-// faultOf returns the fault that the response to an error shows. An unknown error becomes an
-// internal fault without its text.
+// faultOf returns the fault that the response to an error of a call shows.
 func faultOf(err error, c echo.Context) *fault.Error {
-	if f, ok := errors.AsType[*fault.Error](err); ok {
-		return f
-	}
 	if h, ok := errors.AsType[*echo.HTTPError](err); ok {
 		switch h.Code {
 		case http.StatusNotFound:
@@ -132,6 +131,15 @@ func faultOf(err error, c echo.Context) *fault.Error {
 			return fault.New(fault.MethodNotAllowed, fault.CodeMethodNotAllowed,
 				"%s is not a method of this route: it has %s", c.Request().Method, allowed(allow))
 		}
+	}
+	return Fault(err)
+}
+
+// Fault returns the fault that a person or a client sees of an error. An unknown error becomes an internal fault
+// without its text.
+func Fault(err error) *fault.Error {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		return f
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return fault.New(fault.Timeout, fault.CodeTimeout,

@@ -36,6 +36,7 @@ func Owners() []Owner {
 		{"ratelimit", "internal/ratelimit"},
 		{"embeddings", "projections/embeddings"},
 		{"erasures", "internal/erasures"},
+		{"signin", "console/signin"},
 	}
 }
 

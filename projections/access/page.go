@@ -22,6 +22,8 @@ type organizationRow struct {
 	spendCap  *int64
 	owned     bool
 	prepared  bool
+	factor    bool
+	position  int64
 	keyID     *uuid.UUID
 	keyHash   []byte
 	keyPrefix *string
@@ -72,7 +74,8 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 		p.opened = append(p.opened, e)
 	case *registry.OrganizationCreated:
 		p.organizations[e.OrganizationID] = &organizationRow{
-			id: e.OrganizationID, name: e.Name, createdAt: pgarray.Instant(e.CreatedAt), plan: string(e.Plan), dirty: true,
+			id: e.OrganizationID, name: e.Name, createdAt: pgarray.Instant(e.CreatedAt), plan: string(e.Plan),
+			position: int64(f.Position), dirty: true,
 		}
 		if e.OwnerID != uuid.Nil {
 			return p.member(f.Position, e.OrganizationID, e.OwnerID, organization.Owner)
@@ -96,7 +99,11 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 	case *organization.MemberRoleSet:
 		return p.member(f.Position, e.OrganizationID, e.MemberID, e.Role)
 	case *organization.MemberRemoved:
-		p.members[memberKey{e.OrganizationID, e.MemberID}] = memberRow{}
+		p.endMembership(memberKey{e.OrganizationID, e.MemberID})
+	case *organization.ProjectAccessSet:
+		p.grants[grantKey{memberKey{e.OrganizationID, e.MemberID}, e.ProjectID}] = e.Access
+	case *organization.SecondFactorSet:
+		return p.organization(e.OrganizationID, func(row *organizationRow) { row.factor = e.Required })
 	case *organization.PlanSet:
 		return p.organization(e.OrganizationID, func(row *organizationRow) { row.plan = string(e.Plan) })
 	case *organization.SpendCapSet:

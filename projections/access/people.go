@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,6 +25,11 @@ type memberRow struct {
 	position eventstore.Position
 }
 
+type grantKey struct {
+	memberKey
+	project uuid.UUID
+}
+
 type claimRow struct {
 	*person.AddressClaimed
 	stream string
@@ -32,11 +38,20 @@ type claimRow struct {
 // people is what a page changes of people and members. The steps of a person have one order only, so
 // that no row is read.
 type people struct {
-	members    map[memberKey]memberRow
+	members map[memberKey]memberRow
+	// ungranted are the members whose grants end before those of the page are added.
+	ungranted  map[memberKey]bool
+	grants     map[grantKey]organization.Access
 	claimed    []claimRow
 	registered []*person.Registered
 	removed    []uuid.UUID
 	released   []uuid.UUID
+}
+
+func newPeople() people {
+	return people{
+		members: map[memberKey]memberRow{}, ungranted: map[memberKey]bool{}, grants: map[grantKey]organization.Access{},
+	}
 }
 
 // applyPerson folds an event of a person or an address. It is false for another event.
@@ -61,13 +76,45 @@ func (p *people) applyPerson(f eventstore.DecodedEvent) (known bool) {
 // member gives a person a role in an organization.
 func (p *fold) member(at eventstore.Position, organizationID, id uuid.UUID, role organization.Role) error {
 	key := memberKey{organizationID, id}
+	p.endMembership(key)
 	p.members[key] = memberRow{key, role, at}
 	return p.organization(organizationID, func(row *organizationRow) {
 		row.owned = row.owned || role == organization.Owner
 	})
 }
 
+// endMembership ends a membership with its grants. A change of the role begins it again.
+func (p *people) endMembership(key memberKey) {
+	p.members[key], p.ungranted[key] = memberRow{}, true
+	maps.DeleteFunc(p.grants, func(g grantKey, _ organization.Access) bool { return g.memberKey == key })
+}
+
+func (p *people) saveGrants(b *pgx.Batch) {
+	for key := range p.ungranted {
+		b.Queue(`delete from grants where organization_id = $1 and person_id = $2`, key.organization, key.person)
+	}
+	var given []grantKey
+	for key, access := range p.grants {
+		if access == organization.NoAccess {
+			b.Queue(`delete from grants where organization_id = $1 and person_id = $2 and project_id = $3`,
+				key.organization, key.person, key.project)
+			continue
+		}
+		given = append(given, key)
+	}
+	if len(given) > 0 {
+		b.Queue(`insert into grants (organization_id, person_id, project_id, access)
+			select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[])
+			on conflict (organization_id, person_id, project_id) do update set access = excluded.access`,
+			pgarray.IDs(given, func(g grantKey) uuid.UUID { return g.organization }),
+			pgarray.IDs(given, func(g grantKey) uuid.UUID { return g.person }),
+			pgarray.IDs(given, func(g grantKey) uuid.UUID { return g.project }),
+			pgarray.Column(given, func(g grantKey) string { return string(p.grants[g]) }))
+	}
+}
+
 func (p *people) savePeople(b *pgx.Batch) {
+	p.saveGrants(b)
 	var rows []memberRow
 	for key, m := range p.members {
 		if m.role == "" {

@@ -22,17 +22,17 @@ func load(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) (*fo
 		projects:      map[uuid.UUID]*projectRow{},
 		keys:          map[uuid.UUID]*keyRow{},
 		webhooks:      map[string]*webhookRow{},
-		people:        people{members: map[memberKey]memberRow{}},
+		people:        newPeople(),
 	}
 	organizations, projects, keys := rowsOf(events)
 	b := &pgx.Batch{}
-	pgarray.Queue(b, `select id, name, created_at, plan, spend_cap_tenths, owned, prepared, management_key_id,
-		management_key_hash, management_key_prefix, management_key_suffix
+	pgarray.Queue(b, `select id, name, created_at, plan, spend_cap_tenths, owned, prepared, second_factor, position,
+		management_key_id, management_key_hash, management_key_prefix, management_key_suffix
 		from organizations where id = any($1::uuid[])`, organizations, func(rows pgx.Rows) error {
 		for rows.Next() {
 			o := &organizationRow{}
 			if err := rows.Scan(&o.id, &o.name, &o.createdAt, &o.plan, &o.spendCap, &o.owned, &o.prepared,
-				&o.keyID, &o.keyHash, &o.keyPrefix, &o.keySuffix); err != nil {
+				&o.factor, &o.position, &o.keyID, &o.keyHash, &o.keyPrefix, &o.keySuffix); err != nil {
 				return err
 			}
 			p.organizations[o.id] = o
@@ -86,6 +86,8 @@ func rowsOf(events []eventstore.DecodedEvent) (organizations, projects, keys map
 			organizations[e.OrganizationID] = true
 		case *organization.MemberRoleSet:
 			organizations[e.OrganizationID] = true
+		case *organization.SecondFactorSet:
+			organizations[e.OrganizationID] = true
 		case *organization.PlanSet:
 			organizations[e.OrganizationID] = true
 		case *organization.SpendCapSet:
@@ -116,12 +118,12 @@ func (p *fold) save(ctx context.Context, tx pgx.Tx) error {
 		)
 	}
 	if rows := changed(p.organizations, func(o *organizationRow) bool { return o.dirty }); len(rows) > 0 {
-		b.Queue(`insert into organizations (id, name, created_at, plan, spend_cap_tenths, owned, prepared, management_key_id,
-				management_key_hash, management_key_prefix, management_key_suffix)
+		b.Queue(`insert into organizations (id, name, created_at, plan, spend_cap_tenths, owned, prepared, second_factor,
+				position, management_key_id, management_key_hash, management_key_prefix, management_key_suffix)
 			select * from unnest($1::uuid[], $2::text[], $3::timestamptz[], $4::text[], $5::bigint[], $6::boolean[], $7::boolean[],
-				$8::uuid[], $9::bytea[], $10::text[], $11::text[])
+				$8::boolean[], $9::bigint[], $10::uuid[], $11::bytea[], $12::text[], $13::text[])
 			on conflict (id) do update set name = excluded.name, plan = excluded.plan, spend_cap_tenths = excluded.spend_cap_tenths,
-				owned = excluded.owned, prepared = excluded.prepared, management_key_id = excluded.management_key_id,
+				owned = excluded.owned, prepared = excluded.prepared, second_factor = excluded.second_factor, management_key_id = excluded.management_key_id,
 				management_key_hash = excluded.management_key_hash, management_key_prefix = excluded.management_key_prefix,
 				management_key_suffix = excluded.management_key_suffix`,
 			pgarray.IDs(rows, func(o *organizationRow) uuid.UUID { return o.id }),
@@ -131,6 +133,8 @@ func (p *fold) save(ctx context.Context, tx pgx.Tx) error {
 			pgarray.Column(rows, func(o *organizationRow) *int64 { return o.spendCap }),
 			pgarray.Column(rows, func(o *organizationRow) bool { return o.owned }),
 			pgarray.Column(rows, func(o *organizationRow) bool { return o.prepared }),
+			pgarray.Column(rows, func(o *organizationRow) bool { return o.factor }),
+			pgarray.Column(rows, func(o *organizationRow) int64 { return o.position }),
 			pgarray.Column(rows, func(o *organizationRow) *uuid.UUID { return o.keyID }),
 			pgarray.Column(rows, func(o *organizationRow) []byte { return o.keyHash }),
 			pgarray.Column(rows, func(o *organizationRow) *string { return o.keyPrefix }),

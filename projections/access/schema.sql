@@ -13,6 +13,8 @@ create table organizations (
 	spend_cap_tenths       bigint,
 	owned                  boolean not null,    -- it has, or had, an owner
 	prepared               boolean not null,
+	second_factor          boolean not null,    -- its members need one to sign in
+	position               bigint not null,     -- of the event that created it
 	management_key_id      uuid,
 	management_key_hash    bytea unique,
 	management_key_prefix  text,
@@ -78,6 +80,15 @@ create table members (
 	primary key (organization_id, person_id)
 );
 create index members_by_person on members (person_id);
+
+-- What members with the role member may do in projects: read or write. Owners and admins may write in each.
+create table grants (
+	organization_id uuid not null,
+	person_id       uuid not null,
+	project_id      uuid not null,
+	access          text not null,
+	primary key (organization_id, person_id, project_id)
+);
 
 -- No statistics of texts: Postgres would keep whole values there, also of what is deleted.
 alter table organizations alter name set statistics 0, alter management_key_hash set statistics 0,

@@ -56,6 +56,16 @@ func (w *writer) removeMember(org, email string) {
 	w.of(org, &organization.MemberRemoved{OrganizationID: id(org), MemberID: id(email), RemovedAt: noon})
 }
 
+func (w *writer) setAccess(org, email, slug string, access organization.Access) {
+	w.of(org, &organization.ProjectAccessSet{
+		OrganizationID: id(org), MemberID: id(email), ProjectID: id(slug), Access: access, SetAt: noon,
+	})
+}
+
+func (w *writer) secondFactor(org string, required bool) {
+	w.of(org, &organization.SecondFactorSet{OrganizationID: id(org), Required: required, SetAt: noon})
+}
+
 func addressOf(email string) string { return "address-of-" + id(email).String() }
 
 func (w *writer) claim(email string) {
@@ -85,7 +95,7 @@ func (w *writer) release(email string) {
 // drawPerson draws a step of a new person or of one of the known, and returns those who are left.
 func (w *writer) drawPerson(t *rapid.T, known []string, name string) []string {
 	role := rapid.SampledFrom([]organization.Role{organization.Owner, organization.Member}).Draw(t, "role")
-	step := rapid.IntRange(0, 4).Draw(t, "step of a person")
+	step := rapid.IntRange(0, 6).Draw(t, "step of a person")
 	if step == 0 || len(known) == 0 {
 		w.claim(name)
 		return append(known, name)
@@ -100,6 +110,10 @@ func (w *writer) drawPerson(t *rapid.T, known []string, name string) []string {
 		w.setRole("org 0", email, role)
 	case 3:
 		w.removeMember("org 0", email)
+	case 4, 5:
+		access := []organization.Access{organization.NoAccess, organization.ReadAccess, organization.WriteAccess}
+		slug := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "project of a member")
+		w.setAccess("org 0", email, slug, rapid.SampledFrom(access).Draw(t, "access"))
 	default:
 		w.removePerson(email)
 		w.release(email)

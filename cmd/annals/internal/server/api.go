@@ -56,7 +56,7 @@ func buildAPI(_ context.Context, s *Server) (adds, error) {
 		Ready: s.health.notReady, Remarks: func() readapi.Remarks { return s.health.remarks(ownOps) },
 		Metrics: prometheus.GathererFunc(gatherOnce(s.registry.Gather)), Log: logger, Private: ownOps,
 	}
-	s.api, s.web = e, newWeb(cfg, s.health.admission)
+	s.api, s.web = e, newWebServer(cfg, s.health.admission)
 	a := adds{edge: []task{{"api", s.web.serve(s.listeners.api, e)}}}
 	err = httpx.RegisterHome(e, homeOfAPI(cfg.Roles, ownOps))
 	if !ownOps {
@@ -68,18 +68,6 @@ func buildAPI(_ context.Context, s *Server) (adds, error) {
 	readapi.RegisterOperation(ops, operation)
 	a.edge = append(a.edge, task{"ops", s.web.serve(s.listeners.ops, ops)})
 	return a, errors.Join(err, httpx.RegisterHome(ops, homeOfOperation()))
-}
-
-// buildConsole serves the console's address: the pages of the parts before it, and the events of webhooks.
-func buildConsole(_ context.Context, s *Server) (adds, error) {
-	console := httpx.NewConsole(httpx.Config{Log: s.cfg.Logger, URLs: s.urls})
-	for _, a := range s.added {
-		for path, page := range a.pages {
-			console.Handle(path, page)
-		}
-	}
-	serve := s.web.serve(s.listeners.console, withWebhooks(s.api, console))
-	return adds{edge: []task{{"console", serve}}}, httpx.RegisterHome(console.Echo, homeOfConsole(s.urls))
 }
 
 // buildRequestLog makes what writes the request log.

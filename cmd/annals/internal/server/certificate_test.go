@@ -30,7 +30,7 @@ func shownBy(t *testing.T, l net.Listener) string {
 func TestWeb_CertificateIsReplaced(t *testing.T) {
 	cert, key, _ := nodetest.Files(t, "cert.pem", "")
 	nextCert, nextKey, _ := nodetest.Files(t, "cert.pem", "")
-	w := newWeb(Config{TLSCert: cert, TLSKey: key, Logger: slog.New(slog.DiscardHandler)}, &opening{})
+	w := newWebServer(Config{TLSCert: cert, TLSKey: key, Logger: slog.New(slog.DiscardHandler)}, &opening{})
 	ctx, cancel := context.WithCancel(t.Context())
 	var addresses []net.Listener
 	done := make(chan error)
@@ -63,7 +63,7 @@ func TestWeb_CertificateIsReplaced(t *testing.T) {
 func TestWeb_CertificateCannotBeRead(t *testing.T) {
 	cert, _, _ := nodetest.Files(t, "cert.pem", "")
 	_, key, _ := nodetest.Files(t, "cert.pem", "")
-	w := newWeb(Config{TLSCert: cert, TLSKey: key, Logger: slog.New(slog.DiscardHandler)}, &opening{})
+	w := newWebServer(Config{TLSCert: cert, TLSKey: key, Logger: slog.New(slog.DiscardHandler)}, &opening{})
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	runtest.Must(t, err)
 	defer func() { _ = l.Close() }()

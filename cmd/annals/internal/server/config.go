@@ -9,6 +9,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/commands/pipeline/model"
+	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/projections/recallindex/elastic"
@@ -27,6 +28,8 @@ type Config struct {
 	APIAddr, ConsoleAddr, OpsAddr string
 	// URLs are the public addresses. An empty one is derived from the address that is listened on.
 	URLs auth.URLs
+	// Instance distinguishes this deployment from others in the console. It may be zero.
+	Instance web.Instance
 	// EventStore and Postgres are Embedded or an address.
 	EventStore, Postgres string
 	// PostgresReplica is the address of streaming replicas of a Postgres that is not embedded; "" for

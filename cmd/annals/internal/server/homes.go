@@ -1,9 +1,6 @@
 package server
 
-import (
-	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/httpx"
-)
+import "github.com/annals-project/annals/internal/httpx"
 
 // what is the sentence that the pages at / begin with.
 const what = "Annals is a memory service: it takes timestamped text and returns what is remembered, with its sources. "
@@ -29,14 +26,6 @@ func homeOfAPI(roles Roles, ownOps bool) httpx.Home {
 		page.Links = append(page.Links, operationLinks...)
 	}
 	return page
-}
-
-// homeOfConsole is the page at / of the console's address.
-func homeOfConsole(urls auth.URLs) httpx.Home {
-	return httpx.Home{
-		Title: "Annals: console", Text: what + "This address takes the events of webhooks. The console is not built yet.",
-		Links: []httpx.Link{{Target: urls.API, Text: "The API"}},
-	}
 }
 
 // homeOfOperation is the page at / of the operators' address.

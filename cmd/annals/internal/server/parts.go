@@ -49,16 +49,18 @@ func (s *Server) parts() []part {
 		{"projections", nil, needs{"storage", "log", "embeddings"}, buildProjections},
 		{"index", rolesOfIndex, needs{"storage", "projections"}, buildIndex},
 		{"backpressure", nil, needs{"storage", "projections"}, buildBackpressure},
-		{"writes", Roles{RoleWrite}, needs{"storage", "log", "projections"}, buildWrites},
+		{"writes", Roles{RoleWrite, RoleConsole}, needs{"storage", "log", "projections"}, buildWrites},
 		{"pipeline", Roles{RolePipeline}, needs{"log", "probes", "embeddings", "index", "backpressure"}, buildPipeline},
 		{"administration", Roles{RoleWrite}, needs{"writes"}, buildAdministration},
-		{"recall", Roles{RoleRead}, needs{"embeddings", "projections", "index"}, buildRecall},
-		{"request log", Roles{RoleWrite, RoleRead}, needs{"storage"}, buildRequestLog},
+		{"recall", Roles{RoleRead, RoleConsole}, needs{"embeddings", "projections", "index"}, buildRecall},
+		{"request log", Roles{RoleWrite, RoleRead, RoleConsole}, needs{"storage"}, buildRequestLog},
 		{"inventory", nil, needs{"projections", "backpressure"}, buildInventory},
 		{"health", nil, needs{"storage", "probes", "embeddings", "projections", "backpressure"}, buildHealth},
 	}, s.cfg.parts, []part{
 		{"api", nil, needs{"storage", "projections", "backpressure", "health"}, buildAPI},
-		{"console", Roles{RoleConsole}, needs{"api"}, buildConsole},
+		{"sign-in", Roles{RoleConsole}, needs{"writes"}, buildSignIn},
+		{"pages", Roles{RoleConsole}, needs{"writes", "recall", "request log", "sign-in", "api"}, buildPages},
+		{"console", Roles{RoleConsole}, needs{"pages"}, buildConsole},
 		{"start", nil, needs{"storage", "projections", "health"}, buildStart},
 	})
 }

@@ -49,11 +49,20 @@ func (h *harness) managePeople(acme uuid.UUID) {
 		return id
 	}
 	bo, cy := add("bo@acme.example"), add("cy@acme.example")
-	if err := service.SetMemberRole(h.t.Context(), call, acme, bo, organization.Admin); err != nil {
+	call.Principal.OrganizationID = acme
+	project, err := service.CreateProject(h.t.Context(), call, "Project")
+	if err != nil {
 		h.t.Fatal(err)
 	}
-	if err := service.RemoveMember(h.t.Context(), call, acme, cy); err != nil {
-		h.t.Fatal(err)
+	for _, err := range []error{
+		service.SetProjectAccess(h.t.Context(), call, acme, cy, project.ID, organization.ReadAccess),
+		service.SetMemberRole(h.t.Context(), call, acme, bo, organization.Admin),
+		service.SetSecondFactor(h.t.Context(), call, acme, true),
+		service.RemoveMember(h.t.Context(), call, acme, cy),
+	} {
+		if err != nil {
+			h.t.Fatal(err)
+		}
 	}
 	runtest.Await(h.t, "nothing is left of the person", func() bool { return h.count("address.released.v1") == 1 })
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/console/signin"
+	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/peersocket"
@@ -52,8 +54,10 @@ type Server struct {
 	requests     *requestlog.Writer // nil if no calls are logged
 	inventory    *inventory
 	health       *health
+	signin       *signin.Service
+	site         *web.Site
 	api          http.Handler
-	web          *web
+	web          *webServer
 	startup      *startup
 }
 

@@ -22,7 +22,7 @@ func TestServer_DelayStop(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &Server{
-				cfg: Config{StopDelay: c.delay, Logger: slog.New(slog.DiscardHandler)}, web: &web{admission: &opening{}},
+				cfg: Config{StopDelay: c.delay, Logger: slog.New(slog.DiscardHandler)}, web: &webServer{admission: &opening{}},
 			}
 			s.web.admission.open.Store(c.open)
 			ctx, stop := context.WithCancel(t.Context())

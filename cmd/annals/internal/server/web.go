@@ -96,8 +96,8 @@ func (a *opening) admit() error {
 	return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the service is starting; retry")
 }
 
-// web serves handlers over HTTP.
-type web struct {
+// webServer serves handlers over HTTP.
+type webServer struct {
 	// connections bounds the connections of all addresses together.
 	connections *httpx.Connections
 	admission   *opening
@@ -106,8 +106,8 @@ type web struct {
 	logger      *slog.Logger
 }
 
-func newWeb(cfg Config, opening *opening) *web {
-	w := &web{
+func newWebServer(cfg Config, opening *opening) *webServer {
+	w := &webServer{
 		connections: httpx.NewConnections(httpx.ConnectionLimit()), admission: opening, logger: cfg.Logger,
 	}
 	if cfg.TLSCert != "" {
@@ -119,7 +119,7 @@ func newWeb(cfg Config, opening *opening) *web {
 }
 
 // serve returns a task that serves until the context ends, then waits for the open requests.
-func (w *web) serve(l net.Listener, handler http.Handler) func(context.Context) error {
+func (w *webServer) serve(l net.Listener, handler http.Handler) func(context.Context) error {
 	return func(ctx context.Context) error {
 		server := httpx.NewServer(handler, w.logger)
 		l := w.connections.Listen(l)

@@ -1,0 +1,167 @@
+// Package signin is how people sign in: passwords, second factors, accounts at an OpenID Connect provider, one-time
+// links, and the sessions that begin with them.
+//
+// It keeps no address: people are found by a command, and their names are in the log. It knows no pages; tokens and
+// cookies are strings here. What it stores of a token is a hash.
+package signin
+
+import (
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/domain/person"
+	"github.com/annals-project/annals/internal/keylock"
+	"github.com/annals-project/annals/internal/secret"
+)
+
+var (
+	// ErrRefused means that an address or a password is wrong. It does not tell which.
+	ErrRefused = errors.New("the address or the password is wrong")
+	// ErrCode means that a code of a second factor is wrong, was used, or came too late.
+	ErrCode = errors.New("the code is wrong, was used before, or came too late")
+	// ErrLink means that a one-time link does not exist, was used, or has expired.
+	ErrLink = errors.New("the link was used, or has expired")
+	// ErrPassword means that a new password is too short or too long.
+	ErrPassword = fmt.Errorf("a password has %d to %d characters", MinPassword, MaxPassword)
+)
+
+// ThrottledError means that somebody failed too often.
+type ThrottledError struct {
+	// Retry is the time after which another attempt is looked at.
+	Retry time.Duration
+}
+
+// Error implements error.
+func (e *ThrottledError) Error() string { return "too many attempts: wait and try again" }
+
+// People finds people by their address; commands.Service does.
+type People interface {
+	FindPerson(ctx context.Context, email string) (id uuid.UUID, found bool, err error)
+}
+
+// Config is what a Service needs. A limit of zero is the one that is named with it.
+type Config struct {
+	DB     *pgxpool.Pool
+	People People
+	// IsMember reports whether a person is a member of an organization.
+	IsMember func(ctx context.Context, person uuid.UUID) (bool, error)
+	Sealer   *secret.Sealer
+	HashKey  []byte
+	Now      func() time.Time // nil: time.Now
+	// Issuer names the instance in an authenticator app: Annals.
+	Issuer string
+
+	Idle    time.Duration // after which an unused session ends: 12 hours
+	Longest time.Duration // after which every session ends: 30 days
+	// LinkLife is how long links of owners, resets and verifications work: an hour. InviteLife: 7 days.
+	LinkLife, InviteLife time.Duration
+	// Hashes is how many passwords are hashed at once, each in 19 MiB: 4.
+	Hashes int
+	// Window is the time in which failures are counted: 15 minutes. AddressFailures of one network address are refused
+	// in it (50), those of one network address at one account (10), and those at one second factor (10). Once an account
+	// has AccountFailures (30) from wherever, its attempts are looked at one by one, AccountDelay (2 s) each.
+	Window                                                               time.Duration
+	AddressFailures, PairFailures, SecondFactorFailures, AccountFailures int
+	AccountDelay                                                         time.Duration
+	// FailureTime is the least time that a refusal takes, so that it does not tell who is known: 300 ms.
+	FailureTime time.Duration
+}
+
+// Service signs people in.
+type Service struct {
+	Config
+	hashing  chan struct{}
+	accounts keylock.Map[string]
+	pause    func(context.Context, time.Duration) error
+}
+
+// New makes a service.
+func New(c Config) *Service {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	c.Issuer = cmp.Or(c.Issuer, "Annals")
+	c.Idle, c.Longest = cmp.Or(c.Idle, 12*time.Hour), cmp.Or(c.Longest, 30*24*time.Hour)
+	c.LinkLife, c.InviteLife = cmp.Or(c.LinkLife, time.Hour), cmp.Or(c.InviteLife, 7*24*time.Hour)
+	c.Hashes, c.Window = cmp.Or(c.Hashes, 4), cmp.Or(c.Window, 15*time.Minute)
+	c.AddressFailures, c.PairFailures = cmp.Or(c.AddressFailures, 50), cmp.Or(c.PairFailures, 10)
+	c.SecondFactorFailures, c.AccountFailures = cmp.Or(c.SecondFactorFailures, 10), cmp.Or(c.AccountFailures, 30)
+	c.AccountDelay, c.FailureTime = cmp.Or(c.AccountDelay, 2*time.Second), cmp.Or(c.FailureTime, 300*time.Millisecond)
+	return &Service{
+		Config: c, hashing: make(chan struct{}, c.Hashes),
+		pause: pause,
+	}
+}
+
+// pause waits for a time, or fails when the context ends.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// now is the time at the precision of the tables.
+func (s *Service) now() time.Time { return s.Now().UTC().Truncate(time.Microsecond) }
+
+// tokenLength is the length of a token as text.
+var tokenLength = base64.RawURLEncoding.EncodedLen(sha256.Size)
+
+// newToken returns a random token of 32 bytes as text.
+func newToken() string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// hashToken is what is stored of a token.
+func hashToken(token string) []byte {
+	sum := sha256.Sum256([]byte(token))
+	return sum[:]
+}
+
+// keyed returns a keyed hash of a value of a kind.
+func (s *Service) keyed(kind, value string) []byte {
+	mac := hmac.New(sha256.New, s.HashKey)
+	mac.Write([]byte("sign-in " + kind + "\x00" + value))
+	return mac.Sum(nil)
+}
+
+// addressName is what is stored of a verified address.
+func (s *Service) addressName(email string) []byte {
+	return s.keyed("address", person.NormalEmail(email))
+}
+
+// seal makes a text that open reads again for the same id.
+func (s *Service) seal(id uuid.UUID, clear string) (string, error) {
+	sealed, err := s.Sealer.Seal(id, clear)
+	if err != nil {
+		return "", err
+	}
+	return sealed.Key + "." + base64.RawURLEncoding.EncodeToString(sealed.Data), nil
+}
+
+// open returns what seal sealed.
+func (s *Service) open(id uuid.UUID, text string) (clear string, err error) {
+	key, encoded, _ := strings.Cut(text, ".")
+	data, err := base64.RawURLEncoding.DecodeString(encoded)
+	if err != nil {
+		return "", errors.New("a sealed text is damaged")
+	}
+	return s.Sealer.Open(id, secret.Sealed{Key: key, Data: data})
+}

@@ -1,0 +1,168 @@
+package signin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	// usedEvery is how often the last use of a session is written.
+	usedEvery = time.Minute
+	// pendingLife is how long a session waits for the second factor.
+	pendingLife = 10 * time.Minute
+	// maxSessions is the most sessions of a person; a new one ends the oldest.
+	maxSessions = 50
+	maxBrowser  = 200
+)
+
+// Session is a browser in which a person is signed in.
+type Session struct {
+	ID     uuid.UUID
+	Person uuid.UUID
+	// Organization is the one that was chosen last in the session, zero for none.
+	Organization uuid.UUID
+	// SecondFactor reports whether the person showed a second factor.
+	SecondFactor bool
+	CreatedAt    time.Time
+	// Zone is the time zone of the person, "" for none.
+	Zone string
+}
+
+// Client is who asks to sign in: what the browser calls itself, and the network address.
+type Client struct{ Browser, Address string }
+
+// SignedIn is a session that began.
+type SignedIn struct {
+	Token  string
+	Person uuid.UUID
+	// Pending means that the session finds nobody until the second factor is passed.
+	Pending bool
+}
+
+// Session returns the session of a token, one read. A session that waits for the second factor is none yet.
+func (s *Service) Session(ctx context.Context, token string) (Session, bool, error) {
+	if len(token) != tokenLength {
+		return Session{}, false, nil
+	}
+	var found Session
+	var organization uuid.NullUUID
+	var used time.Time
+	now := s.now()
+	err := s.DB.QueryRow(ctx, `select s.id, s.person_id, s.organization_id, s.second_factor, s.created_at, s.used_at,
+			coalesce(p.zone, '')
+		from ops.signin_sessions s left join ops.signin_people p using (person_id)
+		where s.token = $1 and not s.pending and s.expires_at > $2 and s.used_at > $3`,
+		hashToken(token), now, now.Add(-s.Idle)).
+		Scan(&found.ID, &found.Person, &organization, &found.SecondFactor, &found.CreatedAt, &used, &found.Zone)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Session{}, false, nil
+	}
+	if err != nil {
+		return Session{}, false, fmt.Errorf("find a session: %w", err)
+	}
+	found.Organization, found.CreatedAt = organization.UUID, found.CreatedAt.UTC()
+	if now.Sub(used) >= usedEvery {
+		_, err = s.DB.Exec(ctx, `update ops.signin_sessions set used_at = $2 where id = $1 and used_at <= $3`,
+			found.ID, now, now.Add(-usedEvery))
+	}
+	if err != nil {
+		return Session{}, false, fmt.Errorf("record the use of a session: %w", err)
+	}
+	return found, true, nil
+}
+
+// ChooseOrganization records the organization that a session shows.
+func (s *Service) ChooseOrganization(ctx context.Context, session, organization uuid.UUID) error {
+	_, err := s.DB.Exec(ctx, `update ops.signin_sessions set organization_id = $2 where id = $1`, session, organization)
+	if err != nil {
+		return fmt.Errorf("choose an organization: %w", err)
+	}
+	return nil
+}
+
+// begin begins a session with a new token. The former session of the browser ends, so that nobody who knew its token
+// is signed in with it. The organization of a former session of the same person stays chosen.
+func (s *Service) begin(
+	ctx context.Context, tx pgx.Tx, c Client, former string, in SignedIn, second bool,
+) (SignedIn, error) {
+	now, ends, organization := s.now(), s.now().Add(s.Longest), uuid.NullUUID{}
+	if in.Pending {
+		ends = now.Add(pendingLife)
+	}
+	err := tx.QueryRow(ctx, `delete from ops.signin_sessions where token = $1
+		returning case when person_id = $2 then organization_id end`, hashToken(former), in.Person).Scan(&organization)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return SignedIn{}, fmt.Errorf("end the former session: %w", err)
+	}
+	in.Token = newToken()
+	_, err = tx.Exec(ctx, `insert into ops.signin_sessions (id, token, person_id, organization_id, pending, second_factor,
+			browser, address, created_at, used_at, expires_at) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10)`,
+		uuid.New(), hashToken(in.Token), in.Person, organization, in.Pending, second, cut(c.Browser), cut(c.Address), now,
+		ends)
+	if err == nil {
+		_, err = tx.Exec(ctx, `delete from ops.signin_sessions where id in (select id from ops.signin_sessions
+			where person_id = $1 order by created_at desc, id offset $2)`, in.Person, maxSessions)
+	}
+	if err != nil {
+		return SignedIn{}, fmt.Errorf("begin a session: %w", err)
+	}
+	return in, nil
+}
+
+// cut shortens what a client sent to what a table can hold.
+func cut(text string) string {
+	text = strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
+	if len(text) > maxBrowser {
+		text = strings.ToValidUTF8(text[:maxBrowser], "")
+	}
+	return text
+}
+
+// OpenSession is a session as its person sees it.
+type OpenSession struct {
+	ID               uuid.UUID
+	Browser, Address string
+	CreatedAt        time.Time
+	// UsedAt is the last use, to a minute.
+	UsedAt time.Time
+}
+
+// Sessions returns the sessions of a person, the one that was used last first.
+func (s *Service) Sessions(ctx context.Context, person uuid.UUID) ([]OpenSession, error) {
+	now := s.now()
+	rows, err := s.DB.Query(ctx, `select id, browser, address, created_at, used_at from ops.signin_sessions
+		where person_id = $1 and not pending and expires_at > $2 and used_at > $3 order by used_at desc, id limit $4`,
+		person, now, now.Add(-s.Idle), maxSessions)
+	if err != nil {
+		return nil, fmt.Errorf("list sessions: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[OpenSession])
+}
+
+// EndSession ends a session of a person.
+func (s *Service) EndSession(ctx context.Context, person, session uuid.UUID) error {
+	return s.endSessions(ctx, `delete from ops.signin_sessions where person_id = $1 and id = $2`, person, session)
+}
+
+// EndSessions ends all sessions of a person but one, which may be zero.
+func (s *Service) EndSessions(ctx context.Context, person, but uuid.UUID) error {
+	return s.endSessions(ctx, `delete from ops.signin_sessions where person_id = $1 and id <> $2`, person, but)
+}
+
+// SignOut ends the session of a token.
+func (s *Service) SignOut(ctx context.Context, token string) error {
+	return s.endSessions(ctx, `delete from ops.signin_sessions where token = $1`, hashToken(token))
+}
+
+func (s *Service) endSessions(ctx context.Context, sql string, args ...any) error {
+	if _, err := s.DB.Exec(ctx, sql, args...); err != nil {
+		return fmt.Errorf("end sessions: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package signin
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/domain/person"
+	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/secret"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+const (
+	anasMail = "ana@acme.example"
+	anas     = "correct horse battery"
+	home     = "192.0.2.1"
+	away     = "198.51.100.7"
+)
+
+// scene is a service with a clock, and a person Ana who is a member.
+type scene struct {
+	*Service
+	t      *testing.T
+	clock  time.Time
+	people map[string]uuid.UUID
+	ana    uuid.UUID
+	paused []time.Duration
+	guests map[uuid.UUID]bool // who are members of nothing
+}
+
+func newScene(t *testing.T, change ...func(*Config)) *scene {
+	t.Helper()
+	sealer, err := secret.NewSealer([]byte(strings.Repeat("k", secret.SealKeyBytes)))
+	runtest.Must(t, err)
+	s := &scene{
+		t: t, clock: time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC), ana: uuid.New(),
+		people: map[string]uuid.UUID{}, guests: map[uuid.UUID]bool{},
+	}
+	s.people[anasMail] = s.ana
+	c := Config{
+		DB: pgtest.Database(t), People: s, Sealer: sealer, HashKey: []byte("hash key"),
+		Now:      func() time.Time { return s.clock },
+		IsMember: func(_ context.Context, id uuid.UUID) (bool, error) { return !s.guests[id], nil },
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	s.Service = New(c)
+	s.pause = func(_ context.Context, d time.Duration) error {
+		s.paused = append(s.paused, d)
+		return nil
+	}
+	return s
+}
+
+// FindPerson implements People.
+func (s *scene) FindPerson(_ context.Context, email string) (uuid.UUID, bool, error) {
+	id, found := s.people[person.NormalEmail(email)]
+	return id, found, nil
+}
+
+func (s *scene) pass(d time.Duration) { s.clock = s.clock.Add(d) }
+
+// session begins a session of a person in the place of a former one.
+func (s *scene) session(id uuid.UUID, former string) string {
+	s.t.Helper()
+	var in SignedIn
+	runtest.Must(s.t, pgx.BeginFunc(s.t.Context(), s.DB, func(tx pgx.Tx) (err error) {
+		in, err = s.begin(s.t.Context(), tx, Client{"Firefox", home}, former, SignedIn{Person: id}, false)
+		return err
+	}))
+	return in.Token
+}
+
+// find returns the session of a token, nil for none.
+func (s *scene) find(token string) *Session {
+	s.t.Helper()
+	found, ok, err := s.Session(s.t.Context(), token)
+	runtest.Must(s.t, err)
+	if !ok {
+		return nil
+	}
+	return &found
+}

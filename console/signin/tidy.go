@@ -1,0 +1,53 @@
+package signin
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// tidySlice is how many rows a statement of Tidy deletes.
+const tidySlice = 1000
+
+// Tidy deletes what has expired, in slices. The service runs it every few minutes.
+func (s *Service) Tidy(ctx context.Context) error {
+	now := s.now()
+	for _, list := range []struct {
+		sql  string
+		from any
+	}{
+		{`delete from ops.signin_sessions where id in (select id from ops.signin_sessions where expires_at <= $1 limit $2)`, now},
+		{`delete from ops.signin_sessions where id in (select id from ops.signin_sessions where used_at <= $1 limit $2)`,
+			now.Add(-s.Idle)},
+		{`delete from ops.signin_links where token in (select token from ops.signin_links where expires_at <= $1 limit $2)`, now},
+		{`delete from ops.signin_attempts where id in (select id from ops.signin_attempts where expires_at <= $1 limit $2)`, now},
+		{`delete from ops.signin_failures where who in (select who from ops.signin_failures where until <= $1 limit $2)`, now},
+	} {
+		for {
+			done, err := s.DB.Exec(ctx, list.sql, list.from, tidySlice)
+			if err != nil {
+				return fmt.Errorf("delete what has expired: %w", err)
+			}
+			if done.RowsAffected() < tidySlice {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// EndPerson deletes all of a person: the sessions at once. It may be repeated.
+func (s *Service) EndPerson(ctx context.Context, person uuid.UUID) error {
+	b := &pgx.Batch{}
+	for _, table := range []string{
+		"ops.signin_sessions", "ops.signin_links", "ops.signin_recovery_codes", "ops.signin_accounts", "ops.signin_people",
+	} {
+		b.Queue(`delete from `+table+` where person_id = $1`, person)
+	}
+	if err := s.DB.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("delete how a person signs in: %w", err)
+	}
+	return nil
+}

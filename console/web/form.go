@@ -1,0 +1,45 @@
+package web
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/httpx"
+)
+
+// Form reads the form of a POST, also one with files. Its faults are invalid-request and content-too-large.
+func (r *Request) Form() error {
+	var err error
+	if strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/") {
+		err = r.ParseMultipartForm(formMemory)
+	} else {
+		err = r.ParseForm()
+	}
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return httpx.TooLarge(r.route.limit())
+	}
+	if err != nil {
+		return fault.New(fault.Invalid, fault.CodeInvalidRequest, "the form could not be read: send it again")
+	}
+	return nil
+}
+
+// formMemory is how much of a form with files stays in memory; the rest goes to temporary files.
+const formMemory = 1 << 20
+
+// Field is a field of the form, without spaces around it.
+func (r *Request) Field(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
+
+// Raw is a field of the form as it was sent, with the line ends of this service: browsers send CR LF.
+func (r *Request) Raw(name string) string {
+	return strings.ReplaceAll(r.PostFormValue(name), "\r\n", "\n")
+}
+
+func (route Route) limit() int64 {
+	if route.Body > 0 {
+		return route.Body
+	}
+	return pageBody
+}

@@ -1,0 +1,158 @@
+package web
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/httpx"
+)
+
+//go:embed templates
+var layouts embed.FS
+
+// area is an Area with its templates parsed, by file.
+type area struct{ templates map[string]*template.Template }
+
+// parse parses each template of an area together with the layout and the parts that all pages share.
+func (s *Site) parse(of fs.FS) (map[string]*template.Template, error) {
+	base, err := template.New("layout.html").Funcs(s.funcs()).
+		ParseFS(layouts, "templates/layout.html", "templates/parts.html")
+	if err != nil {
+		return nil, fmt.Errorf("parse the layout: %w", err)
+	}
+	parsed := map[string]*template.Template{}
+	add := func(of fs.FS, pattern string) error {
+		files, err := fs.Glob(of, pattern)
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			page, err := template.Must(base.Clone()).ParseFS(of, file)
+			if err != nil {
+				return fmt.Errorf("parse %s: %w", file, err)
+			}
+			parsed[file] = page
+		}
+		return nil
+	}
+	if err := add(layouts, "templates/error.html"); err != nil {
+		return nil, err
+	}
+	if of == nil {
+		return parsed, nil
+	}
+	return parsed, add(of, "*.html")
+}
+
+// view is what a template sees: the request with its methods, and the data of the page.
+type view struct {
+	*Request
+
+	Data any
+}
+
+// Problem is what went wrong with the form that the page shows again, "" for nothing.
+func (v view) Problem() string { return v.problem }
+
+// Notice is what the change before this page did, "" for nothing.
+func (v view) Notice() string { return words.done[v.URL.Query().Get("done")] }
+
+// Instance distinguishes one deployment from another.
+func (v view) Instance() Instance { return v.site.Instance }
+
+// Time shows a time in the zone of the reader.
+func (v view) Time(at any) template.HTML { return timeTag(at, v.Zone()) }
+
+// Render writes a page: the template of a file of the area, with data as .Data. With ?format=json it writes the data
+// instead, so data holds nothing that the person may not see.
+func (r *Request) Render(file string, data any) error {
+	if r.Format() == "json" {
+		return r.json(data)
+	}
+	page, ok := r.area.templates[file]
+	if !ok {
+		return fmt.Errorf("there is no template %s", file)
+	}
+	var body bytes.Buffer
+	if err := page.Execute(&body, view{r, data}); err != nil {
+		return fmt.Errorf("page %s: %w", file, err)
+	}
+	r.header("text/html; charset=utf-8", body.Len())
+	_, _ = r.w.Write(body.Bytes()) // a browser that left reads no more
+	return nil
+}
+
+// Invalid shows a form again with what is wrong with its input: a fault whose status is 4xx. Other errors are returned.
+func (r *Request) Invalid(err error, file string, data any) error {
+	f := httpx.Fault(err)
+	if httpx.Status(f.Kind) >= http.StatusInternalServerError {
+		return err
+	}
+	r.problem, r.status = f.Msg, httpx.Status(f.Kind)
+	return r.Render(file, data)
+}
+
+// Format is the format that the URL asks for: "", "json" or "csv".
+func (r *Request) Format() string { return r.URL.Query().Get("format") }
+
+func (r *Request) json(data any) error {
+	body, err := json.MarshalIndent(data, "", "  ")
+	if err != nil {
+		return err
+	}
+	r.header("application/json; charset=utf-8", len(body))
+	_, _ = r.w.Write(body)
+	return nil
+}
+
+// policy lets a page load what the console serves, and nothing else.
+const policy = "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
+
+func (r *Request) header(contentType string, length int) {
+	h := r.w.Header()
+	h.Set("Content-Type", contentType)
+	if length > 0 && h.Get("Content-Encoding") == "" {
+		h.Set("Content-Length", strconv.Itoa(length))
+	}
+	h.Set("Cache-Control", "no-store")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Content-Security-Policy", policy)
+	if !r.route.Leaves {
+		h.Set("Content-Security-Policy", policy+"; form-action 'self'")
+	}
+	if r.status != 0 {
+		r.w.WriteHeader(r.status)
+	}
+}
+
+// fail shows the page of an error, with what to do.
+func (r *Request) fail(err error) {
+	f := r.site.fault(r, err)
+	if note := noteOf(r.Request); note != nil {
+		note.Code = f.Code
+	}
+	r.status, r.area = httpx.Status(f.Kind), r.site.areas[0]
+	if f.Kind == fault.Unavailable {
+		r.w.Header().Set("Retry-After", "2")
+	}
+	if strings.HasPrefix(r.Request.Header.Get("Accept"), "application/json") || r.Format() == "json" {
+		_ = r.json(map[string]any{"code": f.Code, "status": r.status, "message": f.Msg})
+		return
+	}
+	data := struct {
+		Status        int
+		Code, Message string
+		Advice        string
+	}{r.status, f.Code, f.Msg, words.help[f.Code]}
+	if err := r.Render("templates/error.html", data); err != nil {
+		http.Error(r.w, f.Msg, r.status)
+	}
+}

@@ -1,0 +1,262 @@
+package web
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/console/signin"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/instant"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/access"
+)
+
+// Request is a request for a page, with who sent it.
+type Request struct {
+	*http.Request
+
+	// Session is zero, and Person too, where nobody is signed in.
+	Session signin.Session
+	Person  access.Person
+	// Membership is that of the current organization.
+	Membership access.Membership
+	// Project is that of the path, zero for none.
+	Project auth.Named
+
+	site    *Site
+	area    *area
+	route   Route
+	w       http.ResponseWriter
+	zone    *time.Location
+	problem string
+	status  int
+}
+
+// Codes of faults that only pages have.
+const (
+	codeForeignForm = "foreign-form"
+	codeSignIn      = "sign-in"
+)
+
+// errAnswered ends a request that is answered.
+var errAnswered = errors.New("answered")
+
+func (r *Request) serve() error {
+	r.Body = http.MaxBytesReader(r.w, r.Body, r.route.limit())
+	if err := r.site.Admit(); err != nil {
+		return err
+	}
+	if err := r.site.sameOrigin(r.Request); err != nil {
+		return err
+	}
+	if err := r.authenticate(); err != nil {
+		return err
+	}
+	err := r.authorize()
+	if err == nil {
+		err = r.route.Serve(r)
+	}
+	if errors.Is(err, errAnswered) {
+		return nil
+	}
+	return err
+}
+
+// authenticate finds the session of the request and what its person is a member of.
+func (r *Request) authenticate() error {
+	token := r.site.Cookies.Value(r.Request, SessionCookie)
+	if token == "" {
+		return nil
+	}
+	session, ok, err := r.site.Sessions.Session(r.Context(), token)
+	if err != nil || !ok {
+		return err
+	}
+	person, ok, err := r.site.Access.Memberships(r.Context(), session.Person)
+	if err != nil || !ok || len(person.Memberships) == 0 {
+		return err
+	}
+	r.Session, r.Person, r.Membership = session, person, person.Memberships[0]
+	for _, m := range person.Memberships {
+		if m.Organization == session.Organization {
+			r.Membership = m
+		}
+	}
+	return nil
+}
+
+// authorize decides whether the person may open the page.
+func (r *Request) authorize() error {
+	if r.route.Needs == Nothing {
+		return nil
+	}
+	if !r.SignedIn() {
+		if r.Method != http.MethodGet {
+			return fault.New(fault.Unauthenticated, codeSignIn, "%s", words.signInFirst)
+		}
+		r.Redirect("/sign-in?next=" + url.QueryEscape(r.URL.RequestURI()))
+		return errAnswered
+	}
+	if r.Membership.SecondFactor && !r.Session.SecondFactor && !r.route.Unguarded {
+		r.Redirect("/account/second-factor")
+		return errAnswered
+	}
+	if slug := r.PathValue("project"); slug != "" {
+		if err := r.findProject(slug); err != nil {
+			return err
+		}
+	}
+	if !r.May(r.route.Needs) {
+		return fault.New(fault.Forbidden, fault.CodeInsufficientScope, words.needs, r.route.Needs)
+	}
+	return nil
+}
+
+// findProject finds the project of the path. To who may not read it, it does not exist.
+func (r *Request) findProject(slug string) error {
+	for _, m := range r.candidates() {
+		p, ok, err := r.site.Access.ProjectNamed(r.Context(), m.Organization, slug)
+		if err != nil {
+			return err
+		}
+		if ok && allows(m, m.Access[p.Project.ID], Read) {
+			r.Membership, r.Project = m, p
+			return nil
+		}
+	}
+	return fault.New(fault.NotFound, fault.CodeNotFound, "there is no project %q", slug)
+}
+
+// maxCandidates bounds in how many organizations a link to a project is looked for.
+const maxCandidates = 10
+
+// candidates are the organizations of the person, the current one first.
+func (r *Request) candidates() []access.Membership {
+	list := []access.Membership{r.Membership}
+	for _, m := range r.Person.Memberships {
+		if m.Organization != r.Membership.Organization && len(list) < maxCandidates {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// SignedIn reports whether the request has a session.
+func (r *Request) SignedIn() bool { return r.Person.ID != uuid.Nil }
+
+// May reports whether the person may open what needs that, in the current organization and project.
+func (r *Request) May(n Needs) bool {
+	if n.OfProject() && r.Project.Project.ID == uuid.Nil {
+		return false
+	}
+	return allows(r.Membership, r.Membership.Access[r.Project.Project.ID], n)
+}
+
+// MayIn reports whether the person may do that in another project of the current organization.
+func (r *Request) MayIn(project uuid.UUID, n Needs) bool {
+	return allows(r.Membership, r.Membership.Access[project], n)
+}
+
+// ID is the id of the request.
+func (r *Request) ID() uuid.UUID {
+	id, _ := uuid.Parse(r.w.Header().Get("X-Request-Id"))
+	return id
+}
+
+// Now is the time of the service.
+func (r *Request) Now() time.Time { return instant.Truncate(r.site.Now()) }
+
+func (r *Request) principal() auth.Principal {
+	if !r.SignedIn() {
+		return auth.Principal{}
+	}
+	return auth.Principal{
+		Kind: auth.Person, KeyID: r.Person.ID, KeyName: "console", OrganizationID: r.Membership.Organization,
+		Project: r.Project.Project,
+		Limits: metering.Caps{
+			Plan: r.Membership.Plan, SpendCapTenths: r.Membership.SpendCapTenths,
+			IngestionCap: r.Project.IngestionCap, CreditCapTenths: r.Project.CreditCapTenths,
+		},
+	}
+}
+
+// Command is the call of a command by the person, in the project of the path. In an archived project it is a fault to
+// change data: Live checks it.
+func (r *Request) Command() commands.Call {
+	return commands.Call{Principal: r.principal(), RequestID: r.ID(), ReceivedAt: r.Now()}
+}
+
+// Live returns the fault project-archived if the project of the path is archived, as the API does.
+func (r *Request) Live() error {
+	if !r.Project.Archived {
+		return nil
+	}
+	return fault.New(fault.Forbidden, fault.CodeProjectArchived, "project %s is archived", r.Project.Project.Slug)
+}
+
+// Cookies are the names of the cookies of the console.
+func (r *Request) Cookies() Cookies { return r.site.Cookies }
+
+// Writer is the response, for cookies and streams.
+func (r *Request) Writer() http.ResponseWriter { return r.w }
+
+// Redirect sends the browser to another page of the console (303).
+func (r *Request) Redirect(path string) {
+	http.Redirect(r.w, r.Request, path, http.StatusSeeOther)
+}
+
+// Done redirects after a change, and has the next page say what was done: key is one of words.go.
+func (r *Request) Done(path, key string) error {
+	u, err := url.Parse(path)
+	if err != nil {
+		return err
+	}
+	query := u.Query()
+	query.Set("done", key)
+	u.RawQuery = query.Encode()
+	r.Redirect(u.String())
+	return nil
+}
+
+// ProjectPath is a path below the project of the request: its parts are escaped.
+func (r *Request) ProjectPath(parts ...string) string {
+	return Path(slices.Concat([]string{"p", r.Project.Project.Slug}, parts)...)
+}
+
+// Path joins parts to a path from the root, each escaped.
+func Path(parts ...string) string {
+	var b strings.Builder
+	for _, part := range parts {
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(part))
+	}
+	return b.String()
+}
+
+// Zone is the time zone in which the person reads times.
+func (r *Request) Zone() *time.Location {
+	if r.zone != nil {
+		return r.zone
+	}
+	r.zone = time.UTC
+	name := r.Session.Zone
+	if cookie, err := r.Cookie("zone"); err == nil && name == "" {
+		name = cookie.Value
+	}
+	if zone, err := time.LoadLocation(name); err == nil && len(name) < 64 && name != "Local" {
+		r.zone = zone
+	}
+	return r.zone
+}
+
+// Role is the role of the person in the current organization.
+func (r *Request) Role() organization.Role { return r.Membership.Role }

@@ -1,0 +1,171 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/klauspost/compress/gzhttp"
+
+	"github.com/annals-project/annals/console/signin"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/projections/access"
+)
+
+// Config is what a Site needs.
+type Config struct {
+	// URL is the public address of the console, without a trailing slash.
+	URL      string
+	Sessions interface {
+		// Session finds the session of a token.
+		Session(ctx context.Context, token string) (signin.Session, bool, error)
+	}
+	// Access finds what a person may do now.
+	Access interface {
+		Memberships(ctx context.Context, person uuid.UUID) (access.Person, bool, error)
+		ProjectNamed(ctx context.Context, organizationID uuid.UUID, slug string) (auth.Named, bool, error)
+	}
+	Cookies Cookies
+	// Admit refuses requests until the service is ready.
+	Admit    func() error
+	Instance Instance
+	Logger   *slog.Logger
+	Now      func() time.Time
+}
+
+// Instance distinguishes one deployment from another, such as staging from production. Both may be empty.
+type Instance struct{ Name, Colour string }
+
+// Site serves the pages of the console.
+type Site struct {
+	Config
+
+	mux *http.ServeMux
+	// handler compresses what mux serves.
+	handler http.Handler
+	areas   []*area
+	routes  []Route
+	// paths are the patterns of pages that can be linked, for the navigation.
+	paths  map[string]Needs
+	static *static
+}
+
+// New makes a site of areas. A template that does not parse is an error.
+func New(cfg Config, areas []Area) (*Site, error) {
+	files, err := newStatic()
+	if err != nil {
+		return nil, err
+	}
+	s := &Site{Config: cfg, mux: http.NewServeMux(), paths: map[string]Needs{}, static: files}
+	for _, a := range append([]Area{{}}, areas...) {
+		templates, err := s.parse(a.Templates)
+		if err != nil {
+			return nil, err
+		}
+		own := &area{templates: templates}
+		s.areas = append(s.areas, own)
+		for _, route := range a.Routes {
+			s.handle(own, route)
+		}
+	}
+	s.mux.Handle("GET /static/", files)
+	s.handler = gzhttp.GzipHandler(http.HandlerFunc(s.serve))
+	return s, nil
+}
+
+// Routes are all routes of the areas, for tests of who may open what.
+func (s *Site) Routes() []Route { return s.routes }
+
+func (s *Site) handle(own *area, route Route) {
+	s.routes = append(s.routes, route)
+	if path, ok := strings.CutPrefix(route.Pattern, "GET "); ok {
+		s.paths[path] = route.Needs
+	}
+	s.mux.HandleFunc(route.Pattern, func(w http.ResponseWriter, r *http.Request) {
+		req := &Request{Request: r, w: w, site: s, area: own, route: route}
+		if note := noteOf(r); note != nil {
+			_, note.Route, _ = strings.Cut(route.Pattern, " ")
+			defer func() { note.Principal = req.principal() }()
+		}
+		if err := req.serve(); err != nil {
+			req.fail(err)
+		}
+	})
+}
+
+// Serve writes the answer to a request. It is an httpx.Site.
+func (s *Site) Serve(w http.ResponseWriter, r *http.Request, note *httpx.PageNote) error {
+	s.handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), noteKey{}, note)))
+	return nil
+}
+
+func (s *Site) serve(w http.ResponseWriter, r *http.Request) {
+	if _, pattern := s.mux.Handler(r); pattern != "" {
+		s.mux.ServeHTTP(w, r)
+		return
+	}
+	req := &Request{Request: r, w: w, site: s, area: s.areas[0]}
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		other := r.Clone(r.Context())
+		other.Method = method
+		if _, pattern := s.mux.Handler(other); pattern != "" && method != r.Method {
+			w.Header().Set("Allow", method)
+			req.fail(fault.New(fault.MethodNotAllowed, fault.CodeMethodNotAllowed, "this page has no %s", r.Method))
+			return
+		}
+	}
+	req.fail(fault.New(fault.NotFound, fault.CodeNotFound, "there is no such page"))
+}
+
+type noteKey struct{}
+
+func noteOf(r *http.Request) *httpx.PageNote {
+	note, _ := r.Context().Value(noteKey{}).(*httpx.PageNote)
+	return note
+}
+
+// sameOrigin refuses a change that another site could have made the browser send.
+func (s *Site) sameOrigin(r *http.Request) error {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return nil
+	}
+	if origin := r.Header.Get("Origin"); origin != "" {
+		if origin == originOf(s.URL) {
+			return nil
+		}
+	} else if r.Header.Get("Sec-Fetch-Site") == "same-origin" {
+		return nil
+	}
+	return fault.New(fault.Forbidden, codeForeignForm, "%s", words.foreignForm)
+}
+
+// originOf is the origin of a URL as browsers write it.
+func originOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	host := u.Host
+	if u.Scheme == "https" {
+		host = strings.TrimSuffix(host, ":443")
+	} else {
+		host = strings.TrimSuffix(host, ":80")
+	}
+	return u.Scheme + "://" + strings.ToLower(host)
+}
+
+// fault returns what an error shows to a person, and logs what only an operator may see.
+func (s *Site) fault(r *Request, err error) *fault.Error {
+	f := httpx.Fault(err)
+	if f.Kind == fault.Internal && !errors.Is(err, context.Canceled) {
+		s.Logger.ErrorContext(r.Context(), "page failed", "requestId", r.ID(), "route", r.route.Pattern, "err", err)
+	}
+	return f
+}

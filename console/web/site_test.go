@@ -1,0 +1,310 @@
+package web_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/console/signin"
+	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/projections/access"
+)
+
+const console = "https://console.acme.example"
+
+var (
+	acme, other     = uuid.New(), uuid.New()
+	mine, hidden    = uuid.New(), uuid.New()
+	ana             = uuid.New()
+	noon            = time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	errStorage      = errors.New("the tables are away")
+	templatesOfTest = fstest.MapFS{
+		"page.html": {Data: []byte(`{{define "title"}}Page{{end}}{{define "main"}}<h1>{{.Data}}</h1>{{$.Time .Now}}{{end}}`)},
+	}
+)
+
+// scene is a site with one person, whose memberships a test sets.
+type scene struct {
+	person  access.Person
+	session signin.Session
+	live    bool
+	slow    error
+	site    *web.Site
+	cookies web.Cookies
+}
+
+func (s *scene) Session(_ context.Context, token string) (signin.Session, bool, error) {
+	return s.session, s.live && token == "token", nil
+}
+
+func (s *scene) Memberships(context.Context, uuid.UUID) (access.Person, bool, error) {
+	return s.person, len(s.person.Memberships) > 0, s.slow
+}
+
+func (s *scene) ProjectNamed(_ context.Context, in uuid.UUID, slug string) (auth.Named, bool, error) {
+	switch {
+	case in == acme && slug == "mine":
+		return auth.Named{Project: auth.Project{ID: mine, Slug: slug}}, true, nil
+	case in == acme && slug == "hidden", in == other && slug == "theirs":
+		return auth.Named{Project: auth.Project{ID: hidden, Slug: slug}}, true, nil
+	default:
+		return auth.Named{}, false, nil
+	}
+}
+
+func newScene(t *testing.T, role organization.Role, to organization.Access) *scene {
+	t.Helper()
+	s := &scene{
+		person: access.Person{ID: ana, Email: "ana@acme.example", Memberships: []access.Membership{{
+			Organization: acme, Name: "Acme <&>", Role: role, Prepared: true, Access: map[uuid.UUID]organization.Access{mine: to},
+		}}},
+		session: signin.Session{Person: ana, Organization: acme}, live: true,
+		cookies: web.NewCookies(console, uuid.Nil),
+	}
+	show := func(r *web.Request) error { return r.Render("page.html", "<b>"+r.URL.Query().Get("text")) }
+	routes := []web.Route{
+		{Pattern: "POST /change", Needs: web.Member, Serve: func(r *web.Request) error {
+			if err := r.Form(); err != nil {
+				return err
+			}
+			return r.Done("/member", "saved")
+		}},
+		{Pattern: "GET /failing", Needs: web.Nothing, Serve: func(*web.Request) error { return errStorage }},
+		{Pattern: "GET /refused", Needs: web.Nothing, Serve: func(r *web.Request) error {
+			return r.Invalid(fault.New(fault.Invalid, fault.CodeInvalidRequest, "no <i>"), "page.html", "again")
+		}},
+		{Pattern: "GET /leaves", Needs: web.Nothing, Leaves: true, Serve: show},
+		{Pattern: "GET /account", Needs: web.SignedIn, Unguarded: true, Serve: show},
+		{Pattern: "GET /rows", Needs: web.Member, Serve: func(r *web.Request) error {
+			return r.Rows("a list", []string{"name"}, func(yield func([]string, error) bool) {
+				_ = yield([]string{"=1+1"}, nil) && yield([]string{"plain"}, nil)
+			})
+		}},
+	}
+	for path, needs := range paths {
+		routes = append(routes, web.Route{Pattern: "GET " + path, Needs: needs, Serve: show})
+	}
+	var err error
+	s.site, err = web.New(web.Config{
+		URL: console, Sessions: s, Access: s, Cookies: s.cookies, Admit: func() error { return nil },
+		Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return noon },
+	}, []web.Area{{Templates: templatesOfTest, Routes: routes}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+var paths = map[string]web.Needs{
+	"/nothing": web.Nothing, "/signed-in": web.SignedIn, "/member": web.Member, "/p/{project}/read": web.Read,
+	"/p/{project}/write": web.Write, "/p/{project}/manage": web.Manage, "/admin": web.Admin, "/owner": web.Owner,
+	"/operator": web.Operator,
+}
+
+// do sends a request as a browser of the person would.
+func (s *scene) do(t *testing.T, method, path string, change func(*http.Request)) (*http.Response, string) {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, console+path, http.NoBody)
+	set := httptest.NewRecorder()
+	s.cookies.Set(set, web.SessionCookie, "token", time.Hour)
+	r.AddCookie(set.Result().Cookies()[0])
+	if change != nil {
+		change(r)
+	}
+	w := httptest.NewRecorder()
+	if err := s.site.Serve(w, r, &httpx.PageNote{}); err != nil {
+		t.Fatal(err)
+	}
+	res := w.Result()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res, string(body)
+}
+
+// Every need × every role, from one table.
+func TestSite_WhoMayOpenWhat(t *testing.T) {
+	const ok, sign, no, missing = http.StatusOK, http.StatusSeeOther, http.StatusForbidden, http.StatusNotFound
+	people := []string{"nobody", "without access", "read", "write", "admin", "owner", "operator"}
+	for path, want := range map[string][7]int{
+		"/nothing":        {ok, ok, ok, ok, ok, ok, ok},
+		"/signed-in":      {sign, ok, ok, ok, ok, ok, ok},
+		"/member":         {sign, ok, ok, ok, ok, ok, ok},
+		"/p/mine/read":    {sign, missing, ok, ok, ok, ok, ok},
+		"/p/mine/write":   {sign, missing, no, ok, ok, ok, ok},
+		"/p/mine/manage":  {sign, missing, no, no, ok, ok, ok},
+		"/p/hidden/read":  {sign, missing, missing, missing, ok, ok, ok},
+		"/p/theirs/read":  {sign, missing, missing, missing, missing, missing, missing},
+		"/p/unknown/read": {sign, missing, missing, missing, missing, missing, missing},
+		"/admin":          {sign, no, no, no, ok, ok, ok},
+		"/owner":          {sign, no, no, no, no, ok, ok},
+		"/operator":       {sign, no, no, no, no, no, ok},
+	} {
+		for i, who := range people {
+			role := organization.Member
+			switch who {
+			case "admin":
+				role = organization.Admin
+			case "owner", "operator":
+				role = organization.Owner
+			}
+			to := map[string]organization.Access{"read": organization.ReadAccess, "write": organization.WriteAccess}[who]
+			s := newScene(t, role, to)
+			s.live = who != "nobody"
+			s.person.Memberships[0].First = who == "operator"
+			res, body := s.do(t, http.MethodGet, path, nil)
+			if res.StatusCode != want[i] {
+				t.Errorf("%s opens %s: %d, want %d", who, path, res.StatusCode, want[i])
+			}
+			if want[i] != ok && strings.Contains(body, "<h1>&lt;b&gt;") {
+				t.Errorf("%s sees %s", who, path)
+			}
+		}
+	}
+}
+
+func TestSite_SessionEndsWithTheMembership(t *testing.T) {
+	s := newScene(t, organization.Owner, "")
+	s.person.Memberships = nil
+	if res, _ := s.do(t, http.MethodGet, "/member", nil); res.StatusCode != http.StatusSeeOther {
+		t.Errorf("a removed person gets %d", res.StatusCode)
+	}
+	s = newScene(t, organization.Owner, "")
+	s.slow = errStorage
+	if res, body := s.do(t, http.MethodGet, "/member", nil); res.StatusCode != http.StatusInternalServerError ||
+		strings.Contains(body, errStorage.Error()) {
+		t.Errorf("without tables: %d %s", res.StatusCode, body)
+	}
+}
+
+func TestSite_SecondFactorThatTheOrganizationRequires(t *testing.T) {
+	s := newScene(t, organization.Owner, "")
+	s.person.Memberships[0].SecondFactor = true
+	for path, want := range map[string]string{"/member": "/account/second-factor", "/account": ""} {
+		if res, _ := s.do(t, http.MethodGet, path, nil); res.Header.Get("Location") != want {
+			t.Errorf("%s leads to %q", path, res.Header.Get("Location"))
+		}
+	}
+	s.session.SecondFactor = true
+	if res, _ := s.do(t, http.MethodGet, "/member", nil); res.StatusCode != http.StatusOK {
+		t.Errorf("with a second factor: %d", res.StatusCode)
+	}
+}
+
+func TestSite_ChangesComeFromItsOwnPages(t *testing.T) {
+	s := newScene(t, organization.Member, "")
+	for _, c := range []struct {
+		name    string
+		headers map[string]string
+		want    int
+	}{
+		{"nothing", nil, http.StatusForbidden},
+		{"its origin", map[string]string{"Origin": console}, http.StatusSeeOther},
+		{"another origin", map[string]string{"Origin": "https://evil.example"}, http.StatusForbidden},
+		{"no scheme", map[string]string{"Origin": "http://console.acme.example"}, http.StatusForbidden},
+		{"an opaque origin", map[string]string{"Origin": "null", "Sec-Fetch-Site": "same-origin"}, http.StatusForbidden},
+		{"its site", map[string]string{"Sec-Fetch-Site": "same-origin"}, http.StatusSeeOther},
+		{"a neighbouring site", map[string]string{"Sec-Fetch-Site": "same-site"}, http.StatusForbidden},
+		{"another site", map[string]string{"Sec-Fetch-Site": "cross-site"}, http.StatusForbidden},
+		{"typed by hand", map[string]string{"Sec-Fetch-Site": "none"}, http.StatusForbidden},
+	} {
+		res, _ := s.do(t, http.MethodPost, "/change", func(r *http.Request) {
+			for name, value := range c.headers {
+				r.Header.Set(name, value)
+			}
+		})
+		if res.StatusCode != c.want {
+			t.Errorf("%s: %d, want %d", c.name, res.StatusCode, c.want)
+		}
+	}
+}
+
+func TestSite_Answers(t *testing.T) {
+	s := newScene(t, organization.Member, "")
+	for _, c := range []struct {
+		method, path string
+		status       int
+		has, hasNot  string
+	}{
+		{http.MethodGet, "/member?text=%3Cscript%3E", 200, "&lt;b&gt;&lt;script&gt;", "<script>"},
+		{http.MethodGet, "/member?done=saved", 200, "Saved.", "role=\"alert\""},
+		{http.MethodGet, "/member?done=%3Cb%3E", 200, "Acme &lt;&amp;&gt;", "role=\"status\""},
+		{http.MethodGet, "/member?format=json&text=x", 200, `"\u003cb\u003ex"`, "<h1>"},
+		{http.MethodGet, "/rows", 200, "name\n'=1+1\nplain\n", "\n=1"},
+		{http.MethodGet, "/refused", 400, "no &lt;i&gt;", "<i>"},
+		{http.MethodGet, "/failing", 500, "internal", "tables"},
+		{http.MethodGet, "/nowhere", 404, "no such page", "nowhere</"},
+		{http.MethodDelete, "/member", 405, "no DELETE", ""},
+		{http.MethodGet, "/change", 405, "no GET", ""},
+	} {
+		res, body := s.do(t, c.method, c.path, nil)
+		if res.StatusCode != c.status || !strings.Contains(body, c.has) || c.hasNot != "" && strings.Contains(body, c.hasNot) {
+			t.Errorf("%s %s: %d %s", c.method, c.path, res.StatusCode, body)
+		}
+		if res.Header.Get("Cache-Control") != "no-store" || !strings.Contains(res.Header.Get("Content-Security-Policy"), "default-src 'self'") {
+			t.Errorf("%s %s has the headers %v", c.method, c.path, res.Header)
+		}
+	}
+	for path, want := range map[string]bool{"/member": true, "/leaves": false} {
+		res, _ := s.do(t, http.MethodGet, path, nil)
+		if has := strings.Contains(res.Header.Get("Content-Security-Policy"), "form-action"); has != want {
+			t.Errorf("%s has a policy of forms: %v", path, has)
+		}
+	}
+	if _, body := s.do(t, http.MethodGet, "/member", func(r *http.Request) {
+		r.AddCookie(&http.Cookie{Name: "zone", Value: "Europe/Zurich"})
+	}); !strings.Contains(body, `title="2026-11-26 12:00:00 UTC">2026-11-26 13:00:00<`) {
+		t.Errorf("no time of the reader: %s", body)
+	}
+}
+
+func TestSite_BoundsBodies(t *testing.T) {
+	s := newScene(t, organization.Member, "")
+	for size, want := range map[int]int{64 << 10: http.StatusSeeOther, 64<<10 + 1: http.StatusRequestEntityTooLarge} {
+		res, _ := s.do(t, http.MethodPost, "/change", func(r *http.Request) {
+			r.Header.Set("Origin", console)
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			r.Body = io.NopCloser(strings.NewReader("a=" + strings.Repeat("x", size-2)))
+		})
+		if res.StatusCode != want {
+			t.Errorf("%d bytes: %d, want %d", size, res.StatusCode, want)
+		}
+	}
+}
+
+func TestPath(t *testing.T) {
+	for _, id := range []string{"a/b", "a%2Fb", "ä ?#", "a//b"} {
+		u, err := url.Parse(web.Path("p", id))
+		if err != nil || u.Path != "/p/"+id {
+			t.Errorf("%q becomes %v, %v", id, u, err)
+		}
+	}
+}
+
+func TestCookies(t *testing.T) {
+	for address, want := range map[string]string{
+		"https://a.example": "__Host-annals-00000000-session", "http://localhost:8081": "annals-00000000-session",
+	} {
+		w := httptest.NewRecorder()
+		web.NewCookies(address, uuid.Nil).Set(w, web.SessionCookie, "v", time.Hour)
+		c := w.Result().Cookies()[0]
+		if c.Name != want || !c.HttpOnly || c.SameSite != http.SameSiteLaxMode || c.Secure != strings.HasPrefix(address, "https") {
+			t.Errorf("%s: %+v", address, c)
+		}
+	}
+}

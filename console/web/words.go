@@ -1,0 +1,40 @@
+package web
+
+import "github.com/annals-project/annals/domain/fault"
+
+type messages struct {
+	foreignForm, signInFirst, needs string
+	// done is the notice of a page after a change, by the key that Request.Done takes.
+	done map[string]string
+	// help is what to do after a fault, by its code.
+	help map[string]string
+}
+
+// words are the messages of the console that are in no template. A translation replaces them and the templates.
+var words = messages{
+	foreignForm: "this form was not sent from a page of this console, so nothing was changed: " +
+		"open the page again and send it from there",
+	signInFirst: "you are not signed in: sign in, then send the form again",
+	needs:       "you may not do this: it needs the right %q here. An Admin of the organization can give it to you",
+	done: map[string]string{
+		"saved":   "Saved.",
+		"created": "Created.",
+		"deleted": "Deleted.",
+		"revoked": "Revoked. It is refused from now on.",
+		"sent":    "Sent.",
+		"retried": "It is being tried again.",
+		"ended":   "Ended.",
+	},
+	help: map[string]string{
+		fault.CodeNotFound:             "Check the address, or look for an id with the search box.",
+		fault.CodeInsufficientScope:    "Ask an Admin of the organization.",
+		fault.CodeServiceUnavailable:   "Nothing was changed. Try again in a moment; Health shows what is wrong.",
+		fault.CodeTimeout:              "It is not known whether it took effect. Open the page again to see.",
+		fault.CodeInternal:             "Quote the id of the request to who runs this service.",
+		fault.CodeConflict:             "Open the page again: it has changed since you opened it.",
+		fault.CodeContentTooLarge:      "Send less at once.",
+		fault.CodeProjectArchived:      "Unarchive the project first.",
+		fault.CodeOrganizationNotReady: "The organization is still being created. Try again in a moment.",
+		codeSignIn:                     "Sign in, then send the form again.",
+	},
+}

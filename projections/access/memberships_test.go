@@ -1,0 +1,78 @@
+package access_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/projections/access"
+)
+
+func TestQuery_Memberships(t *testing.T) {
+	type grants = map[uuid.UUID]organization.Access
+	w := &writer{}
+	w.organization("first")
+	w.organization("second")
+	w.plan("second", metering.Flex)
+	w.prepared("second")
+	w.secondFactor("second", true)
+	w.secondFactor("first", true)
+	w.secondFactor("first", false)
+	for _, email := range []string{"ana", "bo", "cy", "alone", "gone"} {
+		w.person(email)
+	}
+	w.claim("claimed")
+	w.member("second", "ana", organization.Member)
+	w.setAccess("second", "ana", "one", organization.ReadAccess)
+	w.setAccess("second", "ana", "one", organization.WriteAccess)
+	w.setAccess("second", "ana", "two", organization.ReadAccess)
+	w.setAccess("second", "ana", "three", organization.ReadAccess)
+	w.setAccess("second", "ana", "three", organization.NoAccess)
+	w.member("first", "ana", organization.Owner)
+	w.member("second", "bo", organization.Member)
+	w.setAccess("second", "bo", "one", organization.WriteAccess)
+	w.setRole("second", "bo", organization.Admin)
+	w.setRole("second", "bo", organization.Member)
+	w.setAccess("second", "bo", "two", organization.ReadAccess)
+	w.member("first", "cy", organization.Member)
+	w.setAccess("first", "cy", "one", organization.ReadAccess)
+	w.removeMember("first", "cy")
+	w.member("second", "gone", organization.Owner)
+	w.removePerson("gone")
+	q := applied(t, w)
+
+	second := func(role organization.Role, projects grants) access.Membership {
+		return access.Membership{
+			Organization: id("second"), Name: "second", Plan: metering.Flex, Role: role, Prepared: true, SecondFactor: true,
+			Access: projects,
+		}
+	}
+	first := access.Membership{
+		Organization: id("first"), Name: "first", Plan: metering.SelfHosted, Role: organization.Owner, First: true,
+		Access: grants{},
+	}
+	for email, want := range map[string][]access.Membership{
+		"ana": {first, second(organization.Member, grants{
+			id("one"): organization.WriteAccess, id("two"): organization.ReadAccess,
+		})},
+		"bo":    {second(organization.Member, grants{id("two"): organization.ReadAccess})},
+		"cy":    nil,
+		"alone": nil,
+	} {
+		got, ok, err := q.Memberships(t.Context(), id(email))
+		if err != nil || !ok {
+			t.Fatalf("%s: %v, %v", email, ok, err)
+		}
+		if diff := cmp.Diff(access.Person{ID: id(email), Email: email, Memberships: want}, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", email, diff)
+		}
+	}
+	for _, email := range []string{"gone", "claimed", "unknown"} {
+		if got, ok, err := q.Memberships(t.Context(), id(email)); err != nil || ok {
+			t.Errorf("%s: %v, %v, %v", email, got, ok, err)
+		}
+	}
+}
