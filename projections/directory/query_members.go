@@ -67,15 +67,7 @@ func (q *Queries) audienceHeads(
 	if err != nil {
 		return nil, fmt.Errorf("read audiences: %w", err)
 	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (a AudienceHead, err error) {
-		var rule *string
-		err = row.Scan(&a.ID, &a.Slug, &a.Name, &a.Kind, &rule, &a.Counting, &a.PutAt, &a.RecomputedAt, &a.CreatedAt,
-			&a.Members)
-		if rule != nil {
-			a.Rule = json.RawMessage(*rule)
-		}
-		return a, err
-	})
+	list, err := pgx.CollectRows(rows, scanAudienceHead)
 	if err != nil {
 		return nil, fmt.Errorf("read audiences: %w", err)
 	}
@@ -84,6 +76,17 @@ func (q *Queries) audienceHeads(
 		list[n].Memories = scopes[list[n].ID]
 	}
 	return list, err
+}
+
+func scanAudienceHead(row pgx.CollectableRow) (a AudienceHead, err error) {
+	var rule *string
+	err = row.Scan(&a.ID, &a.Slug, &a.Name, &a.Kind, &rule, &a.Counting, &a.PutAt, &a.RecomputedAt, &a.CreatedAt,
+		&a.Members)
+	a.PutAt, a.RecomputedAt, a.CreatedAt = a.PutAt.UTC(), a.RecomputedAt.UTC(), a.CreatedAt.UTC()
+	if rule != nil {
+		a.Rule = json.RawMessage(*rule)
+	}
+	return a, err
 }
 
 // AudienceHeads lists named audiences of a project.
@@ -279,9 +282,9 @@ func (q *Queries) matchSlice(
 // sinceOf returns since when an identity matches a rule at least. It is exact if the identity was created then with the
 // traits that it has, or if the audience was created then.
 func sinceOf(a AudienceHead, created, updated time.Time) (since time.Time, exact bool) {
-	put := a.PutAt.UTC()
+	put := a.PutAt
 	if updated.After(put) {
 		return updated, updated.Equal(created)
 	}
-	return put, a.CreatedAt.UTC().Equal(put)
+	return put, a.CreatedAt.Equal(put)
 }
