@@ -54,7 +54,7 @@ func TestInner_Recall(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	p := holder.Principal
-	p.Kind, p.KeyID, p.KeyName, p.KeyPrefix = "person", uuid.New(), "console", ""
+	p.Kind, p.KeyID, p.KeyName, p.KeyPrefix = auth.Person, uuid.New(), auth.ConsoleName, ""
 	recall := func(body string) (httpx.InnerAnswer, error) {
 		return httpx.Inner{API: h.api}.Do(t.Context(), httpx.InnerCall{
 			As: p, Method: http.MethodPost, Path: api + "/recall", ContentType: "application/json", Body: []byte(body),
