@@ -38,19 +38,16 @@ func buildAPI(_ context.Context, s *Server) (adds, error) {
 	if s.requests != nil {
 		calls = s.requests
 	}
-	e := httpx.New(httpx.Config{
-		Calls: calls, Log: logger,
+	edge := httpx.Config{
+		Calls: calls, Log: logger, Bodies: httpx.NewBodies(admission.Bodies), Answers: admission.Answers.New(),
 		Metrics: metrics, Keys: s.read.keys, Admit: s.health.admission.admit,
 		Writes: s.backpressure.admit, Limit: newRateLimits(cfg.RateLimit, cfg.PlanTerms, cfg.Clock).allow,
 		URLs: s.urls, Now: cfg.Clock, Events: newEventAdmission(cfg, s.storage),
-	})
-	if cfg.Roles.Has(RoleWrite) {
-		writeapi.Register(e, s.writeRoutes())
 	}
-	if cfg.Roles.Has(RoleRead) {
-		readapi.Register(e, s.readRoutes())
+	e := s.router(edge, cfg.Roles)
+	if s.inner.API = e; cfg.Roles.Has(RoleConsole) && !(cfg.Roles.Has(RoleRead) && cfg.Roles.Has(RoleWrite)) {
+		s.inner.API = s.router(edge, AllRoles())
 	}
-	httpx.RefuseRoutes(e, missingRole(cfg.Roles))
 	ownOps := s.listeners.ops != nil
 	operation := readapi.Operation{
 		Ready: s.health.notReady, Remarks: func() readapi.Remarks { return s.health.remarks(ownOps) },
@@ -68,6 +65,19 @@ func buildAPI(_ context.Context, s *Server) (adds, error) {
 	readapi.RegisterOperation(ops, operation)
 	a.edge = append(a.edge, task{"ops", s.web.serve(s.listeners.ops, ops)})
 	return a, errors.Join(err, httpx.RegisterHome(ops, homeOfOperation()))
+}
+
+// router makes a router with the routes of some roles, which refuses the others.
+func (s *Server) router(edge httpx.Config, roles Roles) *httpx.Router {
+	e := httpx.New(edge)
+	if roles.Has(RoleWrite) {
+		writeapi.Register(e, s.writeRoutes())
+	}
+	if roles.Has(RoleRead) {
+		readapi.Register(e, s.readRoutes())
+	}
+	httpx.RefuseRoutes(e, missingRole(roles))
+	return e
 }
 
 // buildRequestLog makes what writes the request log.
