@@ -63,11 +63,17 @@ func (s *Service) FindPerson(ctx context.Context, email string) (id uuid.UUID, f
 	if err != nil || address.Holder == uuid.Nil {
 		return uuid.Nil, false, err
 	}
-	p, _, err := fold[person.State](ctx, s.journal, stream.Name(stream.Person, address.Holder))
+	lives, err := s.PersonLives(ctx, address.Holder)
+	return address.Holder, lives, err
+}
+
+// PersonLives reports whether somebody is registered and not removed.
+func (s *Service) PersonLives(ctx context.Context, id uuid.UUID) (bool, error) {
+	p, _, err := fold[person.State](ctx, s.journal, stream.Name(stream.Person, id))
 	if errors.Is(err, eventstore.ErrDeleted) {
-		return uuid.Nil, false, nil
+		return false, nil
 	}
-	return address.Holder, p.Lives(), err
+	return p.Lives(), err
 }
 
 // AddMember makes the person with an address a member of an organization, and registers the person if
