@@ -37,11 +37,12 @@ func benchTraits(n int) traits {
 // benchFixture is a filled directory. It applies further events, one page each.
 type benchFixture struct {
 	*writer
-	db      *pgxpool.Pool
-	queries *directory.Queries
-	page    func(events ...eventstore.DecodedEvent)
-	next    eventstore.Position
-	heads   map[string]eventstore.Revision
+	db        *pgxpool.Pool
+	queries   *directory.Queries
+	projector *directory.Projector
+	page      func(events ...eventstore.DecodedEvent)
+	next      eventstore.Position
+	heads     map[string]eventstore.Revision
 }
 
 // fact makes the next event of the log. It does not keep the log, which would be read for each
@@ -91,7 +92,7 @@ func empty(b *testing.B) *benchFixture {
 		}
 	}
 	w.page(w.Facts...)
-	w.db = db
+	w.db, w.projector = db, p
 	return w
 }
 
@@ -118,6 +119,9 @@ func fill(b *testing.B) *benchFixture {
 		}))
 	}
 	w.page(page...)
+	if err := projectiontest.FollowUp(b.Context(), w.db, w.projector); err != nil {
+		b.Fatal(err)
+	}
 	if _, err := w.db.Exec(b.Context(), "vacuum analyze"); err != nil {
 		b.Fatal(err)
 	}
@@ -192,6 +196,28 @@ func BenchmarkDirectory(b *testing.B) {
 			}
 		})
 	}
+	for name, l := range map[string]directory.Listing{
+		"page": {Limit: 100}, "page of a rare prefix": {Limit: 100, Prefix: "person 99999"},
+		"page of no prefix":               {Limit: 100, Prefix: "nobody"},
+		"page of a prefix":                {Limit: 100, Prefix: "person 1"},
+		"page of a trait":                 {Limit: 100, Key: "team"},
+		"page of a rare prefix and trait": {Limit: 100, Key: "team", Prefix: "person 99999"},
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := w.queries.IdentityPage(b.Context(), here, l); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("keys of traits", func(b *testing.B) {
+		for b.Loop() {
+			if keys, err := w.queries.TraitKeys(b.Context(), here); err != nil || len(keys) != 5 {
+				b.Fatal(keys, err)
+			}
+		}
+	})
 	b.Run("audiences", func(b *testing.B) {
 		for b.Loop() {
 			if list, err := w.queries.AudienceList(b.Context(), here); err != nil || len(list) != benchRules+1 {

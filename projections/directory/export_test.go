@@ -11,3 +11,15 @@ func (p *Projector) WithSliceBytes(n int) *Projector {
 	p.sliceBytes = n
 	return p
 }
+
+// SetSearched makes a search by prefix look at few identities.
+func (q *Queries) SetSearched(all, byTrait int) { q.searched, q.searchedByTrait = all, byTrait }
+
+// MatchSlice is how many identities a list of members looks at together.
+const MatchSlice = matchSlice
+
+// SetMatched makes a list of members look at few identities.
+func (q *Queries) SetMatched(n int) { q.matched = n }
+
+// SetPreviewed makes previews look at few identities.
+func (q *Queries) SetPreviewed(n int) { q.previewed = n }

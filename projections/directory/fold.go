@@ -27,6 +27,16 @@ func (s ids) add(id uuid.UUID) { s[id] = struct{}{} }
 
 func (s ids) has(id uuid.UUID) bool { _, ok := s[id]; return ok }
 
+// members are the members of an audience, by identity.
+type members map[uuid.UUID]member
+
+// member is a row of table members.
+type member struct {
+	since time.Time
+	// stays is true if a row that was there before the page stays.
+	stays bool
+}
+
 // projectRow is a row of table projects.
 type projectRow struct {
 	namespace uuid.UUID
@@ -74,7 +84,7 @@ type fold struct {
 	abandoned      map[uuid.UUID]abandonedBulk // those of closedBulks that were abandoned
 	audiences      map[uuid.UUID]*audienceRow
 	removed        ids                      // audiences removed within the page
-	members        map[uuid.UUID]ids        // the members of audiences put within the page
+	members        map[uuid.UUID]members    // of audiences put within the page
 	memberLists    map[blob.Ref][]uuid.UUID // member lists read from blobs
 	existing       ids                      // listed members whose records existed before the page
 	identityDeltas map[uuid.UUID]int64      // change in the number of visible identities, by project
@@ -89,7 +99,7 @@ func newFold(p *Projector, tx pgx.Tx) *fold {
 		removedRecords: ids{}, removals: map[uuid.UUID]*removalRow{}, cleared: map[uuid.UUID]eventstore.Revision{},
 		seen: map[uuid.UUID]*seenRow{}, bulks: map[uuid.UUID]*bulkRow{}, closedBulks: ids{},
 		abandoned: map[uuid.UUID]abandonedBulk{}, audiences: map[uuid.UUID]*audienceRow{}, removed: ids{},
-		members: map[uuid.UUID]ids{}, existing: ids{}, memberLists: map[blob.Ref][]uuid.UUID{},
+		members: map[uuid.UUID]members{}, existing: ids{}, memberLists: map[blob.Ref][]uuid.UUID{},
 		identityDeltas: map[uuid.UUID]int64{}, memberDeltas: map[uuid.UUID]int64{},
 		recounts: map[uuid.UUID]recount{}, recountDeltas: map[uuid.UUID]int64{},
 	}

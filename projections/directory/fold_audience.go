@@ -16,14 +16,15 @@ import (
 // audienceRow is a row of table audiences. Unless the audience was put within the page, only the
 // fields for a recompute are set.
 type audienceRow struct {
-	id, project             uuid.UUID
-	slug, name, kind        string
-	rule                    *string
-	compiled                []byte // the rule as matched; nil for a fixed audience
-	createdAt, recomputedAt time.Time
-	position                eventstore.Position
-	put                     bool // put within the page: all fields are set
-	dirty                   bool
+	id, project      uuid.UUID
+	slug, name, kind string
+	rule             *string
+	compiled         []byte // the rule as matched; nil for a fixed audience
+	createdAt, putAt time.Time
+	recomputedAt     time.Time
+	position         eventstore.Position
+	put              bool // put within the page: all fields are set
+	dirty            bool
 	// needsRecount is set if its members must be counted.
 	needsRecount bool
 }
@@ -41,9 +42,10 @@ func (f *fold) audiencePut(ctx context.Context, at eventstore.Position, e *audie
 	}
 	a := &audienceRow{
 		id: e.AudienceID, project: e.ProjectID, slug: e.Slug, name: e.Name, kind: string(e.Kind),
-		createdAt: pgarray.Instant(e.CreatedAt), recomputedAt: pgarray.Instant(e.PutAt), position: at, put: true, dirty: true,
+		createdAt: pgarray.Instant(e.CreatedAt), putAt: pgarray.Instant(e.PutAt), recomputedAt: pgarray.Instant(e.PutAt),
+		position: at, put: true, dirty: true,
 	}
-	members := ids{}
+	list, before := members{}, f.members[e.AudienceID]
 	if e.Kind == audience.KindRule {
 		text, compiled, err := f.ruleOf(ctx, e)
 		if err != nil {
@@ -51,17 +53,22 @@ func (f *fold) audiencePut(ctx context.Context, at eventstore.Position, e *audie
 		}
 		a.rule, a.compiled, a.needsRecount = &text, compiled, true
 	} else {
-		list, err := f.membersOf(ctx, e)
+		listed, err := f.membersOf(ctx, e)
 		if err != nil {
 			return err
 		}
-		for _, id := range list {
-			if f.hasRecord(id) {
-				members.add(id)
+		for _, id := range listed {
+			if !f.hasRecord(id) {
+				continue
 			}
+			one, is := before[id]
+			if !is {
+				one = member{since: a.putAt, stays: before == nil && !f.removedRecords.has(id)}
+			}
+			list[id] = one
 		}
 	}
-	f.audiences[a.id], f.members[a.id], project.dirty = a, members, true
+	f.audiences[a.id], f.members[a.id], project.dirty = a, list, true
 	project.rulesAt = max(project.rulesAt, at)
 	delete(f.removed, a.id)
 	return nil
@@ -83,7 +90,7 @@ func (f *fold) audienceRemoved(at eventstore.Position, e *audience.Removed) erro
 	}
 	delete(f.audiences, e.AudienceID)
 	f.removed.add(e.AudienceID)
-	f.members[e.AudienceID] = ids{}
+	f.members[e.AudienceID] = members{}
 	project.rulesAt, project.dirty = max(project.rulesAt, at), true
 	return nil
 }

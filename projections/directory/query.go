@@ -53,12 +53,22 @@ type Queries struct {
 	rules   *ruleCache
 	// replica may answer what Identities, Identity and Audiences read; nil for none.
 	replica *replica.Reader
+	// searched and searchedByTrait are how many identities a search by prefix looks at.
+	searched, searchedByTrait int
+	// matched and previewed are how many identities a list of members and a preview look at.
+	matched, previewed int
+	// previews are the turns of previews of rules.
+	previews *turns
 }
 
 // NewQueries makes the queries of a process, which cache the rules of projects. db must be the
 // primary, since their results decide what may be read.
 func NewQueries(db *pgxpool.Pool, store headReader, wait waiter, scopes scopes, pending pending) *Queries {
-	return &Queries{db: db, store: store, wait: wait, scopes: scopes, pending: pending, rules: newRuleCache()}
+	return &Queries{
+		db: db, store: store, wait: wait, scopes: scopes, pending: pending, rules: newRuleCache(),
+		searched: maxSearched, searchedByTrait: maxSearchedByTrait,
+		matched: maxMatched, previewed: maxPreviewed, previews: new(newTurns()),
+	}
 }
 
 // WithReplica returns queries that read identities and audiences at a replica where that has applied

@@ -46,8 +46,12 @@ type Cursor struct {
 type Listing struct {
 	// After is the End of the previous list, nil for the first.
 	After *Cursor
+	// Before is the Start of the next list, to go back; nil to go on.
+	Before *Cursor
 	// Limit is the most identities to return, at least 1.
 	Limit int
+	// Prefix limits the list to identities that begin with it, whatever the case; "" for any.
+	Prefix string
 	// Key limits the list to identities with a trait, "" for any; Value to those with that value,
 	// nil for any.
 	Key   string
@@ -57,9 +61,11 @@ type Listing struct {
 // Identities is a part of the list of identities, newest first.
 type Identities struct {
 	List []Identity
-	// More is true if further identities follow End. End is nil if List is empty.
+	// More is true if further identities follow in the direction asked: after End, or before Start. A search by
+	// prefix ends its list early, with More, where it has looked at many.
 	More bool
-	End  *Cursor
+	// Start and End are the places of the first and of the last; nil if List is empty and More is false.
+	Start, End *Cursor
 }
 
 const identityColumns = `i.id, i.identity, i.traits, i.origin, i.created_at, i.updated_at`
@@ -181,28 +187,6 @@ func (r *readAtHead) rules(
 }
 
 const (
-	// listAll and listByTrait find one identity more than requested, with the size of its traits.
-	// The few records with too many traits for table marks are scanned.
-	listAll = `select i.created_at, i.id, octet_length(i.traits) from directory.identities i
-		where i.project_id = $1 and i.identity is not null and ($2::timestamptz is null or (i.created_at, i.id) < ($2,
-			$3::uuid))
-		order by i.created_at desc, i.id desc limit $4`
-	listByTrait = `with marked as (
-			select m.created_at, m.identity_id as id from directory.marks m
-			where m.mark = $5 and ($2::timestamptz is null or (m.created_at, m.identity_id) < ($2, $3::uuid))
-			order by m.created_at desc, m.identity_id desc limit $4
-		), broad as (
-			select i.created_at, i.id from directory.identities i
-			where i.project_id = $1 and i.broad and i.identity is not null and ($2::timestamptz is null or (i.created_at,
-				i.id) < ($2, $3::uuid))
-				and case when not i.broad then false when $7::text is null then i.traits::jsonb ? $6
-					else i.traits::jsonb ->> $6 = $7 end
-		), found as (
-			select created_at, id from marked union all select created_at, id from broad
-		)
-		select i.created_at, i.id, octet_length(i.traits) from found f join directory.identities i on i.id = f.id
-			and i.project_id = $1 and i.identity is not null
-		order by i.created_at desc, i.id desc limit $4`
 	// selectFound reads the found records, unless they were removed or created again.
 	selectFound = `select ` + identityColumns + ` from unnest($2::timestamptz[], $3::uuid[]) as f (created_at, id)
 		join directory.identities i on i.id = f.id and i.created_at = f.created_at and i.project_id = $1
@@ -234,14 +218,14 @@ func (q *Queries) Identities(ctx context.Context, project auth.Project, l Listin
 	}
 	var (
 		list []foundIdentity
-		more bool
+		page Identities
 	)
 	err = at.do(ctx, func(ctx context.Context, db replica.Snapshot) (err error) {
-		list, more, err = find(ctx, db, project, l)
+		list, page, err = q.find(ctx, db, project, l)
 		return err
 	})
 	if err != nil || len(list) == 0 {
-		return Identities{}, err
+		return page, err
 	}
 	bytes := int64(0)
 	for _, i := range list {
@@ -250,7 +234,6 @@ func (q *Queries) Identities(ctx context.Context, project auth.Project, l Listin
 	if err := allowance.Reserve(ctx, answerCopies*bytes); err != nil {
 		return Identities{}, err
 	}
-	page := Identities{More: more, End: &list[len(list)-1].Cursor}
 	err = at.do(ctx, func(ctx context.Context, db replica.Snapshot) error {
 		rows, err := db.Query(ctx, selectFound, project.ID,
 			pgarray.Column(list, func(i foundIdentity) time.Time { return i.CreatedAt }),
@@ -272,44 +255,4 @@ func (q *Queries) Identities(ctx context.Context, project auth.Project, l Listin
 		return Identities{}, fmt.Errorf("list identities: %w", err)
 	}
 	return page, nil
-}
-
-// find finds the identities to return, without their traits. more is true if others follow.
-func find(
-	ctx context.Context, db replica.Snapshot, project auth.Project, l Listing,
-) (list []foundIdentity, more bool, err error) {
-	var (
-		after *time.Time
-		last  uuid.UUID
-	)
-	if l.After != nil {
-		after, last = &l.After.CreatedAt, l.After.ID
-	}
-	sql, args := listAll, []any{project.ID, after, last, l.Limit + 1}
-	if l.Key != "" {
-		m := audience.KeyHash(project.ID, l.Key)
-		if l.Value != nil {
-			m = audience.ValueHash(project.ID, l.Key, *l.Value)
-		}
-		sql, args = listByTrait, append(args, [16]byte(m), l.Key, l.Value)
-	}
-	rows, err := db.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, false, fmt.Errorf("list identities: %w", err)
-	}
-	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (i foundIdentity, err error) {
-		err = row.Scan(&i.CreatedAt, &i.ID, &i.bytes)
-		i.CreatedAt = i.CreatedAt.UTC()
-		return i, err
-	})
-	if err != nil {
-		return nil, false, fmt.Errorf("list identities: %w", err)
-	}
-	bytes := int64(0)
-	for n, i := range list {
-		if bytes += i.bytes; n == l.Limit || n > 0 && bytes > maxPageBytes {
-			return list[:n], true, nil
-		}
-	}
-	return list, false, nil
 }

@@ -35,18 +35,24 @@ type ruleCache struct {
 	mu       sync.Mutex
 	projects map[uuid.UUID]cachedRules
 	bytes    int
-	// loads lets one caller read the rules of a project while others wait for the result.
-	loads keylock.Map[uuid.UUID]
-	// reading limits the concurrent reads of rule sets, each of which may be as large as the limits
-	// allow.
-	reading chan struct{}
+	// turns limits the concurrent reads of rule sets, each of which may be as large as the limits allow. Others
+	// wait for the result of the one that reads those of their project.
+	turns
 }
 
-// maxReading is the most concurrent reads of rule sets.
-const maxReading = 4
+// maxTurns is the most callers that have a turn.
+const maxTurns = 4
+
+// turns lets one caller of a project work at a time, and a few of all.
+type turns struct {
+	byProject keylock.Map[uuid.UUID]
+	all       chan struct{}
+}
+
+func newTurns() turns { return turns{all: make(chan struct{}, maxTurns)} }
 
 func newRuleCache() *ruleCache {
-	return &ruleCache{projects: map[uuid.UUID]cachedRules{}, reading: make(chan struct{}, maxReading)}
+	return &ruleCache{projects: map[uuid.UUID]cachedRules{}, turns: newTurns()}
 }
 
 func (c *ruleCache) get(project uuid.UUID, at eventstore.Position) (*audience.Matcher, bool) {
@@ -98,17 +104,16 @@ func (c *ruleCache) load(
 	return rules, err
 }
 
-// acquire waits until the caller may read the rules of a project: one caller for each project, and
-// a few of all. The caller must not hold a connection meanwhile, else readers could wait for each
-// other's connections.
-func (c *ruleCache) acquire(ctx context.Context, project uuid.UUID) (release func(), err error) {
-	unlock, err := c.loads.Lock(ctx, project)
+// acquire waits until the caller may work for a project. The caller must not hold a connection
+// meanwhile, else callers could wait for each other's connections.
+func (t *turns) acquire(ctx context.Context, project uuid.UUID) (release func(), err error) {
+	unlock, err := t.byProject.Lock(ctx, project)
 	if err != nil {
 		return nil, err
 	}
 	select {
-	case c.reading <- struct{}{}:
-		return func() { <-c.reading; unlock() }, nil
+	case t.all <- struct{}{}:
+		return func() { <-t.all; unlock() }, nil
 	case <-ctx.Done():
 		unlock()
 		return nil, ctx.Err()

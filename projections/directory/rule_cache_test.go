@@ -58,7 +58,7 @@ func TestRuleCache_BoundedReaders(t *testing.T) {
 	c := newRuleCache()
 	project := uuid.New()
 	var leaves []func()
-	for n := range maxReading {
+	for n := range maxTurns {
 		of := uuid.New()
 		if n == 0 {
 			of = project

@@ -38,23 +38,25 @@ const (
 		on conflict (id) do nothing`
 
 	deleteMembersOf = `delete from members where identity_id = any($1::uuid[])`
-	deleteMembers   = `delete from members m using unnest($1::uuid[]) as a (id) where m.audience_id = a.id
+	// deleteMembers deletes the members of audiences but those that stay.
+	deleteMembers = `delete from members m using unnest($1::uuid[]) as a (id) where m.audience_id = a.id
 		and not exists (select from unnest($2::uuid[], $3::uuid[]) as k (audience_id, identity_id)
 			where k.audience_id = m.audience_id and k.identity_id = m.identity_id)`
-	insertMembers = `insert into members (audience_id, identity_id) select * from unnest($1::uuid[], $2::uuid[])
+	insertMembers = `insert into members (audience_id, identity_id, since) select * from unnest($1::uuid[], $2::uuid[],
+		$3::timestamptz[])
 		on conflict (audience_id, identity_id) do nothing`
 	deleteAudiences = `delete from audiences where id = any($1::uuid[])`
 	upsertAudiences = `insert into audiences as a (id, project_id, slug, name, kind, rule, compiled, created_at,
-		recomputed_at, member_count, outdated, recounting, recounted_to, recounted, position)
-		select id, project_id, slug, name, kind, rule, compiled, created_at, recomputed_at, 0, rule is not null,
+		put_at, recomputed_at, member_count, outdated, recounting, recounted_to, recounted, position)
+		select id, project_id, slug, name, kind, rule, compiled, created_at, put_at, recomputed_at, 0, rule is not null,
 			rule is not null, ` + noIdentity + `, 0, position
 		from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[],
-			$8::timestamptz[], $9::timestamptz[], $10::bigint[])
-			as n (id, project_id, slug, name, kind, rule, compiled, created_at, recomputed_at, position)
+			$8::timestamptz[], $9::timestamptz[], $10::timestamptz[], $11::bigint[])
+			as n (id, project_id, slug, name, kind, rule, compiled, created_at, put_at, recomputed_at, position)
 		on conflict (id) do update set slug = excluded.slug, name = excluded.name, kind = excluded.kind,
 			rule = excluded.rule, compiled = excluded.compiled,
-			created_at = excluded.created_at, recomputed_at = excluded.recomputed_at, position = excluded.position,
-			member_count = case when excluded.rule is null then 0 else a.member_count end,
+			created_at = excluded.created_at, put_at = excluded.put_at, recomputed_at = excluded.recomputed_at,
+			position = excluded.position, member_count = case when excluded.rule is null then 0 else a.member_count end,
 			outdated = excluded.outdated, recounting = excluded.recounting, recounted_to = excluded.recounted_to,
 			recounted = 0`
 	recomputeAudiences = `update audiences a set recomputed_at = n.recomputed_at, position = n.position,
@@ -151,15 +153,19 @@ func (f *fold) saveAudiences(b *pgx.Batch) {
 		b.Queue(deleteAudiences, pgarray.Keys(f.removed))
 	}
 	if len(f.members) > 0 {
-		var audiences, identities []uuid.UUID
+		var audiences, identities, staying, stay []uuid.UUID
+		var since []time.Time
 		for audience, members := range f.members {
-			for id := range members {
-				audiences, identities = append(audiences, audience), append(identities, id)
+			for id, one := range members {
+				audiences, identities, since = append(audiences, audience), append(identities, id), append(since, one.since)
+				if one.stays {
+					staying, stay = append(staying, audience), append(stay, id)
+				}
 			}
 		}
-		b.Queue(deleteMembers, pgarray.Keys(f.members), audiences, identities)
+		b.Queue(deleteMembers, pgarray.Keys(f.members), staying, stay)
 		if len(audiences) > 0 {
-			b.Queue(insertMembers, audiences, identities)
+			b.Queue(insertMembers, audiences, identities, since)
 		}
 	}
 	var rows, recomputed []*audienceRow
@@ -186,6 +192,7 @@ func (f *fold) saveAudiences(b *pgx.Batch) {
 			pgarray.Column(rows, func(a *audienceRow) *string { return a.rule }),
 			pgarray.Column(rows, func(a *audienceRow) []byte { return a.compiled }),
 			pgarray.Column(rows, func(a *audienceRow) time.Time { return a.createdAt }),
+			pgarray.Column(rows, func(a *audienceRow) time.Time { return a.putAt }),
 			pgarray.Column(rows, func(a *audienceRow) time.Time { return a.recomputedAt }),
 			pgarray.Column(rows, func(a *audienceRow) int64 { return int64(a.position) }))
 	}

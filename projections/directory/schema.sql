@@ -21,7 +21,8 @@ create table identities (
 	updated_at timestamptz not null
 ) with (fillfactor = 80);
 alter table identities alter column marks set storage external; -- hashes cannot be compressed
-create index identities_by_time on identities (project_id, created_at, id);
+-- The name is included for the search by prefix. Inner pages of the index do not hold it, so a removed name leaves it.
+create index identities_by_time on identities (project_id, created_at, id) include (identity);
 create index identities_by_id on identities (project_id, id); -- the order of a recount
 create index identities_broad on identities (project_id) where broad;
 
@@ -90,6 +91,7 @@ create table audiences (
 	rule          text,                         -- an audience.Rule as JSON; null: fixed
 	compiled      bytea,                        -- the rule with hashes for texts, which is matched; null: fixed
 	created_at    timestamptz not null,
+	put_at        timestamptz not null,         -- when its newest definition was put
 	recomputed_at timestamptz not null,
 	member_count  bigint not null,              -- of a rule; 0 if fixed: see table members
 	outdated      boolean not null,             -- member_count is of the rule before, until a recount is done
@@ -105,6 +107,7 @@ create index audiences_in_recount on audiences (project_id) where recounting;
 create table members (
 	audience_id uuid not null,
 	identity_id uuid not null,
+	since       timestamptz not null,           -- since when each put has listed it
 	primary key (audience_id, identity_id)
 );
 create index members_by_identity on members (identity_id);

@@ -1,0 +1,210 @@
+package directory_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/projections/directory"
+)
+
+// members lists the members of an audience in pages, forth and back, which must agree.
+func (w *fixture) members(slug string, limit int) (list []directory.Member) {
+	w.Helper()
+	read := func(l directory.MemberListing) directory.Members {
+		w.Helper()
+		l.Limit = limit
+		page, ok, err := w.queries.Members(w.Context(), here, slug, l)
+		if err != nil || !ok || len(page.List) > limit {
+			w.Fatalf("%d members of %s: %v, %v", len(page.List), slug, ok, err)
+		}
+		return page
+	}
+	var pages []directory.Members
+	for l, next := (directory.MemberListing{}), true; next; {
+		page := read(l)
+		pages, list = append(pages, page), append(list, page.List...)
+		if page.Previous != (len(pages) > 1) {
+			w.Errorf("page %d of %s: previous %v", len(pages), slug, page.Previous)
+		}
+		next, l.After = page.Next, &page.End
+	}
+	var back []directory.Member
+	for l, previous := (directory.MemberListing{Before: &pages[len(pages)-1].Start}), len(pages) > 1; previous; {
+		page := read(l)
+		back = append(slices.Clone(page.List), back...)
+		previous, l.Before = page.Previous, &page.Start
+	}
+	if forth := list[:len(list)-len(pages[len(pages)-1].List)]; fmt.Sprint(back) != fmt.Sprint(forth) {
+		w.Errorf("members of %s by %d, back:\n%v\nforth:\n%v", slug, limit, back, forth)
+	}
+	return list
+}
+
+// since shows since when members are ones, by their names: "~" if they may have been before.
+func since(list []directory.Member) map[string]string {
+	shown := map[string]string{}
+	for _, m := range list {
+		at := fmt.Sprint(int(m.Since.Sub(noon) / time.Second))
+		if !m.Exact {
+			at = "~" + at
+		}
+		shown[m.Identity] = at
+	}
+	return shown
+}
+
+// createdAt sets when what the last event is about was created.
+func (w *fixture) createdAt(second int) {
+	at := noon.Add(time.Duration(second) * time.Second)
+	switch e := w.Facts[len(w.Facts)-1].Event.(type) {
+	case *identity.TraitsReplaced:
+		e.Record.CreatedAt = at
+	case *audience.Put:
+		e.CreatedAt = at
+	default:
+		w.Fatalf("no creation in %T", e)
+	}
+}
+
+func TestMembers_SinceWhen(t *testing.T) {
+	w := newFixture(t)
+	red, blue := traits{"team": "red"}, traits{"team": "blue"}
+	steps := []func(){ // each writes one event, at the second of its place, from 1
+		func() { w.put("ana", red) },
+		func() { w.put("ben", red) },
+		func() { w.put("cid", blue) },
+		func() { w.rule("team", audience.MatchAll, is("team", "red")) },
+		func() { w.fixed("list", "ana", "ben", "dee") },
+		func() { w.put("dee", red) },
+		func() { w.put("cid", red); w.createdAt(3) },
+		func() { w.fixed("list", "ana", "dee") },
+		func() { w.fixed("list", "ana", "ben", "dee") },
+		func() { w.remove("ana") },
+		func() { w.put("ana", blue) },
+		func() { w.fixed("list", "ana", "ben") },
+		func() { w.rule("late", audience.MatchAny, is("team", "red")) },
+		func() { w.rule("late", audience.MatchAny, is("team", "red"), is("team", "blue")); w.createdAt(13) },
+	}
+	for n, step := range steps {
+		if step(); n%3 == 0 { // in pages of several events
+			w.apply()
+		}
+	}
+	w.apply()
+	for slug, want := range map[string]map[string]string{
+		"list": {"ana": "12", "ben": "9"},
+		"team": {"ben": "4", "cid": "~7", "dee": "6"},
+		"late": {"ana": "~14", "ben": "~14", "cid": "~14", "dee": "~14"},
+	} {
+		for limit := range 4 {
+			if got := since(w.members(slug, limit+1)); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%s since %v, want %v", slug, got, want)
+			}
+		}
+	}
+	if _, ok, err := w.queries.Members(t.Context(), project("there"), "list", directory.MemberListing{Limit: 1}); ok || err != nil {
+		t.Errorf("members in another project: %v, %v", ok, err)
+	}
+}
+
+// A list of members that match a rule looks at so many identities and no more.
+func TestMembers_BoundOfAPage(t *testing.T) {
+	w := newFixture(t)
+	for n := range 3 * directory.MatchSlice {
+		w.put(fmt.Sprint("person ", n), traits{"team": fmt.Sprint(n % 2000)})
+	}
+	w.rule("team", audience.MatchAll, is("team", "7"))
+	w.apply()
+	w.queries.SetMatched(directory.MatchSlice)
+	if got := len(w.members("team", 100)); got != 7 {
+		t.Errorf("%d members, want 7", got)
+	}
+	page, _, err := w.queries.Members(t.Context(), here, "team", directory.MemberListing{Limit: 100})
+	if err != nil || !page.Next || len(page.List) == 7 {
+		t.Errorf("the first page: %+v, %v", page, err)
+	}
+}
+
+func TestAudienceHeads_BothWays(t *testing.T) {
+	w := newFixture(t, "there")
+	w.put("ana", traits{"team": "red"})
+	var want []string
+	for n := range 5 {
+		w.rule(fmt.Sprint("rule-", n), audience.MatchAll, is("team", "red"))
+		want = append(want, fmt.Sprint("rule-", n))
+	}
+	w.fixed("list", "ana")
+	w.apply()
+	for limit := 1; limit < 7; limit++ {
+		var slugs []string
+		var last directory.AudienceHeads
+		for l, next := (directory.AudienceListing{Prefix: "rule", Limit: limit}), true; next; {
+			page, err := w.queries.AudienceHeads(t.Context(), here, l)
+			if err != nil || page.Previous != (l.After != "") {
+				t.Fatal(page.Previous, err)
+			}
+			for _, a := range page.List {
+				slugs = append(slugs, a.Slug)
+			}
+			last, next, l.After = page, page.Next, page.List[len(page.List)-1].Slug
+		}
+		w.want(fmt.Sprint("audiences by ", limit), slugs, want)
+		page, err := w.queries.AudienceHeads(t.Context(), here,
+			directory.AudienceListing{Prefix: "rule", Limit: limit, Before: last.List[0].Slug})
+		if before := len(want) - len(last.List); err != nil || len(page.List) != min(limit, before) || !page.Next ||
+			page.Previous != (before > limit) || before > 0 && page.List[len(page.List)-1].Slug != want[before-1] {
+			t.Errorf("before the last page by %d: %+v, %v", limit, page, err)
+		}
+	}
+	list, ok, err := w.queries.AudienceHead(t.Context(), here, "list")
+	if err != nil || !ok || list.Members != 1 || list.Kind != audience.KindFixed || list.Rule != nil || list.ID != id("list") {
+		t.Errorf("the list: %+v, %v, %v", list, ok, err)
+	}
+	rule, _, err := w.queries.AudienceHead(t.Context(), here, "rule-3")
+	if err != nil || rule.Members != 1 || rule.Rule == nil || rule.Counting {
+		t.Errorf("the rule: %+v, %v", rule, err)
+	}
+	if _, ok, err := w.queries.AudienceHead(t.Context(), project("there"), "list"); ok || err != nil {
+		t.Errorf("the list in another project: %v, %v", ok, err)
+	}
+}
+
+func TestPreviewRule(t *testing.T) {
+	w := newFixture(t, "there")
+	for n := range 50 {
+		w.put(fmt.Sprint("person ", n), traits{"team": fmt.Sprint(n % 2)})
+	}
+	w.put("ana", traits{"team": "red"})
+	w.apply()
+	preview := func(r audience.Rule) directory.RulePreview {
+		t.Helper()
+		p, err := w.queries.PreviewRule(t.Context(), here, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	rule := audience.Rule{Match: audience.MatchAll, Conditions: []audience.Condition{is("team", "1")}}
+	if p := preview(rule); p.Members != 25 || len(p.Sample) != 20 || p.Looked != 51 || p.More {
+		t.Errorf("of many: %+v", p)
+	}
+	rule.Conditions[0].Operator = audience.IsNotOneOf
+	rule.Conditions[0].Values = []string{"0", "1"}
+	if p := preview(rule); p.Members != 1 || !slices.Equal(p.Sample, []string{"ana"}) {
+		t.Errorf("of one: %+v", p)
+	}
+	w.queries.SetPreviewed(10)
+	if p := preview(rule); p.Looked != 10 || !p.More {
+		t.Errorf("within 10: %+v", p)
+	}
+	if p, err := w.queries.PreviewRule(t.Context(), project("there"), rule); err != nil || p.Looked != 0 || p.More {
+		t.Errorf("of another project: %+v, %v", p, err)
+	}
+	if _, err := w.queries.PreviewRule(t.Context(), here, audience.Rule{}); err == nil {
+		t.Error("a rule without conditions is previewed")
+	}
+}

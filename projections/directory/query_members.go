@@ -1,0 +1,287 @@
+package directory
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/internal/auth"
+)
+
+// AudienceHead is an audience without its members.
+type AudienceHead struct {
+	ID   uuid.UUID
+	Slug string
+	Name string
+	Kind audience.Kind
+	// Rule is an audience.Rule as JSON, nil for a fixed audience and in a list.
+	Rule json.RawMessage
+	// Members counts the members; of a fixed audience in a list, MaxTotal+1 means more than MaxTotal. Counting is true
+	// while those of a new rule are counted.
+	Members  int64
+	Counting bool
+	// Memories counts what recall could return of it: data points and memories.
+	Memories int64
+	// PutAt is when its newest definition was put, RecomputedAt when it was last put or counted.
+	PutAt, RecomputedAt, CreatedAt time.Time
+}
+
+// AudienceListing asks for audiences in the order of their slugs, directly after or before one. Slug limits it to those
+// that begin with it.
+type AudienceListing struct {
+	Prefix, After, Before string
+	Limit                 int
+}
+
+// AudienceHeads are audiences in the order of their slugs.
+type AudienceHeads struct {
+	List           []AudienceHead
+	Previous, Next bool
+}
+
+const selectAudienceHeads = `select a.id, a.slug, a.name, a.kind, case when %s then a.rule end, a.outdated, a.put_at,
+		a.recomputed_at, a.created_at, case when a.kind = 'rule' then a.member_count else (select count(*) from (
+			select from directory.members m where m.audience_id = a.id limit %s) counted) end
+	from (select * from directory.audiences where project_id = $1 and %s limit $2) a`
+
+func (q *Queries) audienceHeads(
+	ctx context.Context, project auth.Project, sql string, args ...any,
+) ([]AudienceHead, error) {
+	at, err := q.atHead(ctx, "audiences")
+	if err == nil {
+		err = at.atPrimary(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	rows, err := q.db.Query(ctx, sql, append([]any{project.ID}, args...)...)
+	if err != nil {
+		return nil, fmt.Errorf("read audiences: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (a AudienceHead, err error) {
+		var rule *string
+		err = row.Scan(&a.ID, &a.Slug, &a.Name, &a.Kind, &rule, &a.Counting, &a.PutAt, &a.RecomputedAt, &a.CreatedAt,
+			&a.Members)
+		if rule != nil {
+			a.Rule = json.RawMessage(*rule)
+		}
+		return a, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read audiences: %w", err)
+	}
+	scopes, err := q.scopes.Scopes(ctx, project)
+	for n := range list {
+		list[n].Memories = scopes[list[n].ID]
+	}
+	return list, err
+}
+
+// AudienceHeads lists named audiences of a project.
+func (q *Queries) AudienceHeads(ctx context.Context, project auth.Project, l AudienceListing) (AudienceHeads, error) {
+	where, at, order := `slug collate "C" > $3`, l.After, `slug collate "C"`
+	if l.Before != "" {
+		where, at, order = `slug collate "C" < $3`, l.Before, `slug collate "C" desc`
+	}
+	sql := fmt.Sprintf(selectAudienceHeads, "false", strconv.Itoa(MaxTotal+1), where+" and starts_with(slug, $4) order by "+order)
+	list, err := q.audienceHeads(ctx, project, sql, l.Limit+1, at, l.Prefix)
+	if err != nil {
+		return AudienceHeads{}, err
+	}
+	slices.SortFunc(list, func(a, b AudienceHead) int { return strings.Compare(a.Slug, b.Slug) })
+	more := len(list) > l.Limit
+	if l.Before != "" {
+		return AudienceHeads{List: list[max(0, len(list)-l.Limit):], Previous: more, Next: true}, nil
+	}
+	return AudienceHeads{List: list[:min(l.Limit, len(list))], Previous: l.After != "", Next: more}, nil
+}
+
+// AudienceHead finds a named audience by its slug.
+func (q *Queries) AudienceHead(ctx context.Context, project auth.Project, slug string) (AudienceHead, bool, error) {
+	sql := fmt.Sprintf(selectAudienceHeads, "true", "all", "slug = $3")
+	list, err := q.audienceHeads(ctx, project, sql, 1, slug)
+	if err != nil || len(list) == 0 {
+		return AudienceHead{}, false, err
+	}
+	return list[0], true, nil
+}
+
+// Member is a member of an audience.
+type Member struct {
+	Identity string
+	// Since is when it became a member, if Exact. Otherwise it has been one since then at least: the rule was put, or
+	// its traits were written, and the tables do not know whether it was a member before.
+	Since time.Time
+	Exact bool
+
+	id uuid.UUID
+}
+
+// Place is its place in the list.
+func (m Member) Place() uuid.UUID { return m.id }
+
+// MemberListing asks for members of an audience, in an order that stays, directly after or before a place.
+type MemberListing struct {
+	After, Before *uuid.UUID
+	Limit         int
+}
+
+// Members are members of an audience.
+type Members struct {
+	List []Member
+	// Previous and Next report whether there may be others before Start and after End. The list may end early, and be
+	// empty, where many identities were looked at.
+	Previous, Next bool
+	Start, End     uuid.UUID
+}
+
+const (
+	// maxMatched is how many identities a list of members looks at, and a slice of it.
+	maxMatched  = 40_000
+	matchSlice  = 4096
+	selectFixed = `select m.identity_id, i.identity, m.since from directory.members m
+		join directory.identities i on i.id = m.identity_id and i.project_id = $1 and i.identity is not null
+		where m.audience_id = $2 and m.identity_id > $3 order by m.identity_id limit $4`
+	selectMatching = `select id, identity, created_at, updated_at, marks from directory.identities
+		where project_id = $1 and identity is not null and id > $2 order by id limit $3`
+)
+
+// backwards makes a statement read its index to the other side.
+var backwards = strings.NewReplacer("id > $", "id < $", " limit", " desc limit")
+
+// Members lists the members of a named audience. ok is false if there is none of that slug.
+func (q *Queries) Members(
+	ctx context.Context, project auth.Project, slug string, l MemberListing,
+) (page Members, ok bool, err error) {
+	a, ok, err := q.AudienceHead(ctx, project, slug)
+	if err != nil || !ok {
+		return Members{}, ok, err
+	}
+	from, turn := uuid.Nil, func(sql string) string { return sql }
+	switch {
+	case l.Before != nil:
+		from, turn = *l.Before, backwards.Replace
+	case l.After != nil:
+		from = *l.After
+	}
+	last, more := from, false
+	if a.Kind == audience.KindRule {
+		page.List, last, more, err = q.matching(ctx, project, a, turn(selectMatching), from, l.Limit)
+	} else {
+		page.List, err = q.listed(ctx, project, a, turn(selectFixed), from, l.Limit+1)
+	}
+	if err != nil {
+		return Members{}, false, fmt.Errorf("list members of an audience: %w", err)
+	}
+	if len(page.List) > l.Limit {
+		page.List, more = page.List[:l.Limit], true
+		last = page.List[l.Limit-1].id
+	} else if len(page.List) > 0 && !more {
+		last = page.List[len(page.List)-1].id
+	}
+	first := from
+	if len(page.List) > 0 {
+		first = page.List[0].id
+	}
+	page.Start, page.End, page.Previous, page.Next = first, last, l.After != nil, more
+	if l.Before != nil {
+		slices.Reverse(page.List)
+		page.Start, page.End, page.Previous, page.Next = last, first, more, true
+	}
+	return page, true, nil
+}
+
+func (q *Queries) listed(
+	ctx context.Context, project auth.Project, a AudienceHead, sql string, from uuid.UUID, limit int,
+) ([]Member, error) {
+	rows, err := q.db.Query(ctx, sql, project.ID, a.ID, from, limit)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Member, error) {
+		m := Member{Exact: true}
+		err := row.Scan(&m.id, &m.Identity, &m.Since)
+		m.Since = m.Since.UTC()
+		return m, err
+	})
+}
+
+// matching lists identities that match a rule, at least limit+1 unless it has looked at as many as it may: more is true
+// then, and last the last that it has looked at.
+func (q *Queries) matching(
+	ctx context.Context, project auth.Project, a AudienceHead, sql string, from uuid.UUID, limit int,
+) (list []Member, last uuid.UUID, more bool, err error) {
+	var rule audience.Rule
+	if err := json.Unmarshal(a.Rule, &rule); err != nil {
+		return nil, from, false, err
+	}
+	var m audience.Matcher
+	if err := m.Add(a.ID, audience.Compile(project.ID, rule)); err != nil {
+		return nil, from, false, err
+	}
+	last = from
+	for looked := 0; looked < q.matched; {
+		n, found, err := q.matchSlice(ctx, project, a, &m, sql, &last)
+		if err != nil {
+			return nil, from, false, err
+		}
+		if list = append(list, found...); n < matchSlice || len(list) > limit {
+			return list, last, false, nil
+		}
+		looked += n
+	}
+	return list, last, true, nil
+}
+
+// matchSlice looks at the next identities, and moves last to the last of them.
+func (q *Queries) matchSlice(
+	ctx context.Context, project auth.Project, a AudienceHead, m *audience.Matcher, sql string, last *uuid.UUID,
+) (looked int, found []Member, err error) {
+	rows, err := q.db.Query(ctx, sql, project.ID, *last, matchSlice)
+	if err != nil {
+		return 0, nil, err
+	}
+	var (
+		s      = audience.NewSelector(m)
+		one    Member
+		marks  pgtype.DriverBytes
+		block  []Member
+		update time.Time
+		take   = func() {
+			for _, place := range s.Take() {
+				found = append(found, block[place])
+			}
+			block = block[:0]
+		}
+	)
+	_, err = pgx.ForEachRow(rows, []any{&one.id, &one.Identity, &one.Since, &update, &marks}, func() error {
+		*last, looked = one.id, looked+1
+		next := one
+		next.Since, next.Exact = sinceOf(a, one.Since.UTC(), update.UTC())
+		if block = append(block, next); s.Add(audience.TraitKeys(marks)) {
+			take()
+		}
+		return nil
+	})
+	take()
+	return looked, found, err
+}
+
+// sinceOf returns since when an identity matches a rule at least, and whether it has matched only since then: it was
+// created after the rule was put and not written since, or the rule is that of a new audience, and its traits are older.
+func sinceOf(a AudienceHead, created, updated time.Time) (since time.Time, exact bool) {
+	put := a.PutAt.UTC()
+	if updated.After(put) {
+		return updated, updated.Equal(created)
+	}
+	return put, a.CreatedAt.UTC().Equal(put)
+}
