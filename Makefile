@@ -32,7 +32,7 @@ TEST := $(GO) test -ldflags=-w -toolexec 'env GOGC=400'
 # make lint vets every package, so the tests need not.
 UNVETTED := $(TEST) -vet=off
 
-.PHONY: help run build model test test-deploy test-clients test-elasticsearch check race fmt linter lint lint-openapi cover vuln bench bench-size bench-hostile fuzz walk hostile chaos soak golden examples docs clean
+.PHONY: help run build model test test-deploy test-clients test-elasticsearch browser screenshots check race fmt linter lint lint-openapi cover vuln bench bench-size bench-hostile fuzz walk hostile chaos soak golden examples docs clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +78,20 @@ test-elasticsearch: ## Start an Elasticsearch, and run the tests that need one o
 	deploy/elasticsearch/start.sh run $(UNVETTED) -count=1 -p 1 -timeout 30m \
 		-run '^Test(Index|MainJob|NeighboursAndDeletion|Tenancy|Elasticsearch|Standby_SharedIndex|Roles_TwoOfEach)' \
 		./projections/recallindex/elastic ./projections/recallindex/indextest ./internal/e2e ./cmd/annals
+
+# Without Chromium or axe, the tests say so and leave out what needs them.
+AXE := bin/browser
+browser: ## Install what walks the console: Chromium by apt-get, if none is there, and axe-core by npm.
+	@command -v chromium chromium-browser google-chrome >/dev/null || \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends chromium
+	@mkdir -p $(AXE)
+	@cmp -s internal/e2e/browser/package-lock.json $(AXE)/package-lock.json && [[ -d $(AXE)/node_modules ]] || \
+		{ cp internal/e2e/browser/package*.json $(AXE) && cd $(AXE) && npm ci --ignore-scripts --no-audit --no-fund --loglevel error; }
+
+FOLDER ?= bin/screenshots
+screenshots: browser ## Make pictures of each page of the console, light, dark and narrow, in FOLDER (bin/screenshots).
+	ANNALS_TEST_BROWSER=required ANNALS_TEST_SCREENSHOTS=$(abspath $(FOLDER)) $(UNVETTED) -count=1 -timeout 20m \
+		-run '^TestWalk' ./internal/e2e/browser
 
 check: lint race ## Format, vet, lint, and run the tests under the race detector.
 
@@ -143,6 +157,7 @@ bench: build ## Measure against the budgets of the design, with ratios to the pa
 	$(GO) test -run '^$$' -bench '^BenchmarkLineage$$' -benchtime 500x ./projections/trace
 	$(GO) test -run '^$$' -bench '^BenchmarkLog$$' -benchtime 100x -timeout 30m ./internal/requestlog
 	$(GO) test -run '^$$' -bench '^BenchmarkRequestLog$$' -benchtime 8x -timeout 30m ./cmd/annals/internal/server
+	$(GO) test -run '^$$' -bench '^BenchmarkPages$$' -benchtime 1x -timeout 60m ./internal/e2e/browser
 	deploy/elasticsearch/start.sh run $(GO) test -run '^$$' -bench '^BenchmarkEngines$$' -benchtime 500x ./projections/recallindex/elastic
 	./bin/annals bench load --own --bare bin/bare.txt $(BENCH)
 	./bin/annals bench sustained --own --for $(SUSTAINED)
@@ -192,6 +207,8 @@ soak: walk hostile chaos ## The long walks, whole: hostile calls, kills under lo
 	ANNALS_TEST_EXPORT=100000 $(TEST) -count=1 -timeout 60m -run '^TestExport_ACopyRecallsTheSame$$' ./internal/e2e
 	ANNALS_SWEEPS=150 ANNALS_CRASHES=all $(TEST) -count=1 -timeout 30m -run '^Test(Sweep_Random|Operations_CrashAfterEachAppend$$)' ./commands/pipeline
 	ANNALS_TEST_RECORDS=5000 $(TEST) -count=1 -timeout 30m -v -run '^TestRecords_' ./commands/erasure
+	$(MAKE) --no-print-directory browser
+	ANNALS_TEST_BROWSER=required ANNALS_TEST_ROLES=all $(TEST) -count=1 -timeout 30m -v ./internal/e2e/browser
 	ANNALS_TEST_OPEN=10000000 $(TEST) -count=1 -timeout 60m -run '^TestOpen_Time' ./eventstore/node/storage
 
 golden: ## Write the golden files again; read the difference before you keep it.

@@ -90,6 +90,8 @@ type RequestWebhook struct {
 	EventID   string `json:"eventId,omitempty"`
 	Verdict   string `json:"verdict,omitempty"`
 	DroppedBy string `json:"droppedBy,omitempty"`
+	// Test reports that a person sent the event from the console to try the webhook.
+	Test bool `json:"test,omitempty"`
 }
 
 // RequestDetail is a call with what is stored of it.

@@ -19,11 +19,21 @@ import (
 // Its faults are audience-unknown, data-point-deleted, idempotency-conflict and
 // service-unavailable.
 func (s *Service) Ingest(ctx context.Context, call Call, in DataPoint, key string) (Receipt, error) {
+	return s.ingest(ctx, call, in, key, nil)
+}
+
+// ingest is Ingest of a send that may be a correction.
+func (s *Service) ingest(
+	ctx context.Context, call Call, in DataPoint, key string, corrects *correction,
+) (Receipt, error) {
 	defer s.load.enter(1)()
 	s.journal.Pace.Live()
 	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
-	send := single{service: s, call: call, command: uuid.New(), texts: uuid.New(), claimed: eventstore.NoStream, key: key}
+	send := single{
+		service: s, call: call, command: uuid.New(), texts: uuid.New(), claimed: eventstore.NoStream, key: key,
+		corrects: corrects,
+	}
 	if key != "" {
 		var err error
 		if send.fingerprint, err = s.fingerprint("single", []DataPoint{in}); err != nil {
@@ -69,6 +79,8 @@ type single struct {
 	reservation *reservation
 	// newAuthor is true if the author may have no identity record.
 	newAuthor bool
+	// corrects is nil if the send corrects nothing.
+	corrects *correction
 }
 
 // run decides and appends until the send is stored or refused.
@@ -78,7 +90,8 @@ type single struct {
 // empty, and then the stream is read.
 func (n *single) run(ctx context.Context, in DataPoint) (receipt Receipt, err error) {
 	err = untilNoConflict(ctx, nil, func(reread bool) (err error) {
-		n.newAuthor = len(n.service.unknownAuthors(ctx, n.call, n.prepared.ingest.Author)) > 0
+		n.newAuthor = (n.corrects == nil || n.corrects.reauthored) &&
+			len(n.service.unknownAuthors(ctx, n.call, n.prepared.ingest.Author)) > 0
 		receipt, err = n.try(ctx, in, reread || !n.canAppendBlind())
 		// Decided again, it is another event: with the same id the store would take it for the refused
 		// one.
@@ -94,6 +107,11 @@ func (n *single) try(ctx context.Context, in DataPoint, mustRead bool) (Receipt,
 	if mustRead {
 		var err error
 		if base, read, err = n.load(ctx); err != nil {
+			return Receipt{}, err
+		}
+	}
+	if n.corrects != nil {
+		if err := n.corrects.applyTo(base, &n.prepared.ingest); err != nil {
 			return Receipt{}, err
 		}
 	}
@@ -136,7 +154,7 @@ func (n *single) try(ctx context.Context, in DataPoint, mustRead bool) (Receipt,
 		return Receipt{}, err
 	}
 	outcome, _ := datapoint.OutcomeOf(e)
-	if moves(base, n.prepared.ingest) {
+	if n.corrects != nil || moves(base, n.prepared.ingest) {
 		err = n.service.waitVisibleOutcomes(ctx, done.Position, outcome)
 	}
 	receipt := n.receipt(outcome)
@@ -162,9 +180,9 @@ func (n *single) reserve(ctx context.Context, base datapoint.Base) error {
 }
 
 // canAppendBlind reports whether an append without a read costs nothing if it is refused: the send
-// has no cap, no key, no new author and no blob.
+// has no cap, no key, no new author and no blob, and corrects nothing.
 func (n *single) canAppendBlind() bool {
-	return !n.reservation.hasCaps() && n.key == "" && !n.newAuthor &&
+	return n.corrects == nil && !n.reservation.hasCaps() && n.key == "" && !n.newAuthor &&
 		jsonSize(n.prepared.content)+jsonSize(string(n.prepared.metadata)) <= inlineBody
 }
 

@@ -51,13 +51,14 @@ type requestKey struct {
 	Prefix string `json:"prefix"`
 }
 
-// requestWebhook is the JSON of the webhook of an event; the last three are null in a list.
+// requestWebhook is the JSON of the webhook of an event; a list has the first two alone.
 type requestWebhook struct {
 	ID        string  `json:"id"`
 	Name      string  `json:"name"`
 	EventID   *string `json:"eventId,omitempty"`
 	Verdict   *string `json:"verdict,omitempty"`
 	DroppedBy *string `json:"droppedBy,omitempty"`
+	Test      bool    `json:"test,omitempty"`
 }
 
 // requestList is the JSON of GET /api/v1/requests. EndCursor is null if it is empty.
@@ -177,6 +178,7 @@ func (a requestAPI) get(c echo.Context) error {
 	}
 	if w := call.Webhook; w != nil {
 		detail.Webhook.EventID, detail.Webhook.Verdict, detail.Webhook.DroppedBy = &w.EventID, detail.Verdict, w.DroppedBy
+		detail.Webhook.Test = w.Test
 	}
 	if call.Payload != nil {
 		detail.Payload = &requestPayload{

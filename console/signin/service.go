@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/person"
@@ -30,6 +31,8 @@ var (
 	ErrRefused = errors.New("the address or the password is wrong")
 	// ErrCode means that a code of a second factor is wrong, was used, or came too late.
 	ErrCode = errors.New("the code is wrong, was used before, or came too late")
+	// ErrEnrolled means that a person has a second factor, which a code of it must remove first.
+	ErrEnrolled = errors.New("there is a second factor already: remove it first")
 	// ErrLink means that a one-time link does not exist, was used, or has expired.
 	ErrLink = errors.New("the link was used, or has expired")
 	// ErrPassword means that a new password is too short or too long.
@@ -61,6 +64,8 @@ type Config struct {
 	Now      func() time.Time // nil: time.Now
 	// Issuer names the instance in an authenticator app: Annals.
 	Issuer string
+	// OIDC is the provider, zero for none.
+	OIDC Provider
 
 	Idle    time.Duration // after which an unused session ends: 12 hours
 	Longest time.Duration // after which every session ends: 30 days
@@ -83,6 +88,7 @@ type Service struct {
 	Config
 	hashing  chan struct{}
 	accounts keylock.Map[string]
+	provider lazyProvider
 	pause    func(context.Context, time.Duration) error
 }
 
@@ -102,6 +108,25 @@ func New(c Config) *Service {
 		Config: c, hashing: make(chan struct{}, c.Hashes),
 		pause: pause,
 	}
+}
+
+// wrap adds what failed to an error. It returns nil for no error.
+func wrap(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// exec runs a statement and returns how many rows it changed.
+func (s *Service) exec(ctx context.Context, doing, sql string, args ...any) (int64, error) {
+	done, err := s.DB.Exec(ctx, sql, args...)
+	return done.RowsAffected(), wrap(doing, err)
+}
+
+// within runs a transaction.
+func (s *Service) within(ctx context.Context, doing string, do func(pgx.Tx) error) error {
+	return wrap(doing, pgx.BeginFunc(ctx, s.DB, do))
 }
 
 // pause waits for a time, or fails when the context ends.

@@ -3,7 +3,6 @@ package signin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -64,26 +63,21 @@ func (s *Service) Session(ctx context.Context, token string) (Session, bool, err
 		return Session{}, false, nil
 	}
 	if err != nil {
-		return Session{}, false, fmt.Errorf("find a session: %w", err)
+		return Session{}, false, wrap("find a session", err)
 	}
 	found.Organization, found.CreatedAt = organization.UUID, found.CreatedAt.UTC()
 	if now.Sub(used) >= usedEvery {
-		_, err = s.DB.Exec(ctx, `update ops.signin_sessions set used_at = $2 where id = $1 and used_at <= $3`,
-			found.ID, now, now.Add(-usedEvery))
+		_, err = s.exec(ctx, "record the use of a session", `update ops.signin_sessions set used_at = $2
+			where id = $1 and used_at <= $3`, found.ID, now, now.Add(-usedEvery))
 	}
-	if err != nil {
-		return Session{}, false, fmt.Errorf("record the use of a session: %w", err)
-	}
-	return found, true, nil
+	return found, err == nil, err
 }
 
 // ChooseOrganization records the organization that a session shows.
 func (s *Service) ChooseOrganization(ctx context.Context, session, organization uuid.UUID) error {
-	_, err := s.DB.Exec(ctx, `update ops.signin_sessions set organization_id = $2 where id = $1`, session, organization)
-	if err != nil {
-		return fmt.Errorf("choose an organization: %w", err)
-	}
-	return nil
+	_, err := s.exec(ctx, "choose an organization", `update ops.signin_sessions set organization_id = $2 where id = $1`,
+		session, organization)
+	return err
 }
 
 // begin begins a session with a new token. The former session of the browser ends, so that nobody who knew its token
@@ -98,7 +92,7 @@ func (s *Service) begin(
 	err := tx.QueryRow(ctx, `delete from ops.signin_sessions where token = $1
 		returning case when person_id = $2 then organization_id end`, hashToken(former), in.Person).Scan(&organization)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return SignedIn{}, fmt.Errorf("end the former session: %w", err)
+		return SignedIn{}, wrap("end the former session", err)
 	}
 	in.Token = newToken()
 	_, err = tx.Exec(ctx, `insert into ops.signin_sessions (id, token, person_id, organization_id, pending, second_factor,
@@ -109,10 +103,16 @@ func (s *Service) begin(
 		_, err = tx.Exec(ctx, `delete from ops.signin_sessions where id in (select id from ops.signin_sessions
 			where person_id = $1 order by created_at desc, id offset $2)`, in.Person, maxSessions)
 	}
-	if err != nil {
-		return SignedIn{}, fmt.Errorf("begin a session: %w", err)
-	}
-	return in, nil
+	return in, wrap("begin a session", err)
+}
+
+// beginNow begins a session that nothing else goes with.
+func (s *Service) beginNow(ctx context.Context, c Client, former string, in SignedIn, second bool) (SignedIn, error) {
+	err := pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) (err error) {
+		in, err = s.begin(ctx, tx, c, former, in, second)
+		return err
+	})
+	return in, err
 }
 
 // cut shortens what a client sent to what a table can hold.
@@ -140,29 +140,26 @@ func (s *Service) Sessions(ctx context.Context, person uuid.UUID) ([]OpenSession
 		where person_id = $1 and not pending and expires_at > $2 and used_at > $3 order by used_at desc, id limit $4`,
 		person, now, now.Add(-s.Idle), maxSessions)
 	if err != nil {
-		return nil, fmt.Errorf("list sessions: %w", err)
+		return nil, wrap("list sessions", err)
 	}
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[OpenSession])
 }
 
 // EndSession ends a session of a person.
 func (s *Service) EndSession(ctx context.Context, person, session uuid.UUID) error {
-	return s.endSessions(ctx, `delete from ops.signin_sessions where person_id = $1 and id = $2`, person, session)
+	_, err := s.exec(ctx, "end a session", `delete from ops.signin_sessions where person_id = $1 and id = $2`,
+		person, session)
+	return err
 }
 
 // EndSessions ends all sessions of a person but one, which may be zero.
 func (s *Service) EndSessions(ctx context.Context, person, but uuid.UUID) error {
-	return s.endSessions(ctx, `delete from ops.signin_sessions where person_id = $1 and id <> $2`, person, but)
+	_, err := s.exec(ctx, "end sessions", `delete from ops.signin_sessions where person_id = $1 and id <> $2`, person, but)
+	return err
 }
 
 // SignOut ends the session of a token.
 func (s *Service) SignOut(ctx context.Context, token string) error {
-	return s.endSessions(ctx, `delete from ops.signin_sessions where token = $1`, hashToken(token))
-}
-
-func (s *Service) endSessions(ctx context.Context, sql string, args ...any) error {
-	if _, err := s.DB.Exec(ctx, sql, args...); err != nil {
-		return fmt.Errorf("end sessions: %w", err)
-	}
-	return nil
+	_, err := s.exec(ctx, "sign out", `delete from ops.signin_sessions where token = $1`, hashToken(token))
+	return err
 }

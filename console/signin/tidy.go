@@ -2,7 +2,6 @@ package signin
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -26,11 +25,11 @@ func (s *Service) Tidy(ctx context.Context) error {
 		{`delete from ops.signin_failures where who in (select who from ops.signin_failures where until <= $1 limit $2)`, now},
 	} {
 		for {
-			done, err := s.DB.Exec(ctx, list.sql, list.from, tidySlice)
+			done, err := s.exec(ctx, "delete what has expired", list.sql, list.from, tidySlice)
 			if err != nil {
-				return fmt.Errorf("delete what has expired: %w", err)
+				return err
 			}
-			if done.RowsAffected() < tidySlice {
+			if done < tidySlice {
 				break
 			}
 		}
@@ -46,8 +45,5 @@ func (s *Service) EndPerson(ctx context.Context, person uuid.UUID) error {
 	} {
 		b.Queue(`delete from `+table+` where person_id = $1`, person)
 	}
-	if err := s.DB.SendBatch(ctx, b).Close(); err != nil {
-		return fmt.Errorf("delete how a person signs in: %w", err)
-	}
-	return nil
+	return wrap("delete how a person signs in", s.DB.SendBatch(ctx, b).Close())
 }

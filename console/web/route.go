@@ -2,7 +2,7 @@
 // request, forms, lists and the layout.
 //
 // A page is a Route of an Area. Its handler reads the queries that the API reads, calls the commands that the API
-// calls, and answers with one of the methods of Request: Render, Invalid, Redirect, Done, Rows. Everything works without
+// calls, and answers with a method of Request: Render, Invalid, Redirect, Done or Rows. Everything works without
 // scripts: a list is a form of the method GET with its filters in the URL, a change is a POST that redirects. Scripts
 // make it quicker (static/app.js, htmx).
 package web

@@ -17,7 +17,9 @@ type Ingest struct {
 	// one.
 	Author   string
 	AuthorID uuid.UUID
-	SourceID string
+	// Reauthored is true if the author is not that of the newest revision, and this alone makes a revision.
+	Reauthored bool
+	SourceID   string
 	// ContentDigest is the SHA-256 of the content in lower-case hexadecimal.
 	ContentDigest string
 	Content       Text
@@ -52,7 +54,7 @@ func (b Base) Outcome(c Ingest) string {
 	}
 	after := b.State.with(c)
 	switch {
-	case after.Content != b.State.Content, !equal(after.Label, b.State.Label),
+	case c.Reauthored, after.Content != b.State.Content, !equal(after.Label, b.State.Label),
 		after.Metadata != b.State.Metadata, !after.OccurredAt.Equal(b.State.OccurredAt):
 		return ingestion.Updated
 	case after.Audience != b.State.Audience:

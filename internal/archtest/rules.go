@@ -54,6 +54,8 @@ var only = map[string][]string{
 
 // testOnly are modules that no file but a test, or a package of tests, may import.
 var testOnly = []string{
+	"github.com/PuerkitoBio/goquery",
+	"github.com/chromedp",
 	"github.com/google/go-cmp",
 	"github.com/stretchr/testify",
 	"go.uber.org/goleak",

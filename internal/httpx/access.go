@@ -140,7 +140,11 @@ func (g *gates) ready(echo.Context, *request) error {
 // authenticate finds the principal of every call of the API, for unknown paths as well.
 func (g *gates) authenticate(c echo.Context, r *request) (err error) {
 	ctx := auth.WithPeer(c.Request().Context(), peerOf(c.Request()))
-	if r.route.Webhook {
+	switch {
+	case r.inner != nil:
+		r.principal = r.inner.call.As
+		return g.logCall(c, r)
+	case r.route.Webhook:
 		if r.principal, err = authenticateEvent(ctx, c, g.authenticator); err != nil {
 			return err
 		}
@@ -165,9 +169,9 @@ func nameProject(c echo.Context, r *request) {
 }
 
 // rate refuses calls beyond the rate limit of the caller's organization, without a body. Exempt
-// routes neither count nor are refused.
+// routes and calls in the process neither count nor are refused.
 func (g *gates) rate(_ echo.Context, r *request) error {
-	if g.cfg.Limit == nil || r.route.Unlimited {
+	if g.cfg.Limit == nil || r.route.Unlimited || r.inner != nil {
 		return nil
 	}
 	if retry, ok := g.cfg.Limit(r.principal); !ok {

@@ -64,9 +64,12 @@ type PageNote struct {
 // Site writes the pages below / of the console's address, also those of its faults. It bounds the bodies itself.
 type Site func(w http.ResponseWriter, r *http.Request, note *PageNote) error
 
-// HandleSite serves a site at every path that has no page of its own.
+// HandleSite serves a site at every path that has no page of its own and is none of the API.
 func (c *Console) HandleSite(site Site) {
 	serve := func(call echo.Context) error {
+		if isAPI(call) {
+			return echo.ErrNotFound
+		}
 		state, note := stateOf(call), &PageNote{Route: "/*"}
 		state.page, state.route.Path = true, note.Route
 		defer func() { state.route.Path, state.principal, state.code = note.Route, note.Principal, note.Code }()

@@ -39,6 +39,9 @@ func (e edge) serve(next echo.HandlerFunc) echo.HandlerFunc {
 			api:        isAPI(c),
 			route:      e.routes.Find(c.Request().Method, template(c)),
 		}
+		if state.inner = innerOf(c.Request()); state.inner != nil {
+			state.inner.id = id
+		}
 		c.Set(requestKey, state)
 		header := c.Response().Header()
 		header.Set(headerRequestID, id.String())
@@ -68,7 +71,9 @@ func (e edge) serve(next echo.HandlerFunc) echo.HandlerFunc {
 			panic(http.ErrAbortHandler) // the client must notice that the response is incomplete
 		}
 		state.end()
-		body.drain(c)
+		if state.inner == nil {
+			body.drain(c)
+		}
 		return nil
 	}
 }

@@ -73,6 +73,9 @@ func (w errorWriter) write(err error, c echo.Context) {
 	}
 	f := faultOf(err, c)
 	state.code = f.Code
+	if state.inner != nil {
+		state.inner.refusal = f
+	}
 	switch {
 	case c.Response().Committed:
 		w.log.WarnContext(ctx, "response aborted", "requestId", state.id, "route", c.Path(), "err", err)

@@ -2,6 +2,7 @@ package httpx
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -73,6 +74,9 @@ func (e rateError) write(c echo.Context, r *request) error {
 	c.Response().Header().Set(echo.HeaderRetryAfter, strconv.FormatInt(seconds, 10))
 	c.Response().Header().Set(echo.HeaderContentLength, "0")
 	r.unlog()
+	if r.inner != nil {
+		r.inner.refusal = &fault.Error{Kind: fault.LimitReached, Msg: fmt.Sprintf("%v: try again in %d s", e, seconds)}
+	}
 	return c.NoContent(http.StatusTooManyRequests)
 }
 
@@ -100,7 +104,10 @@ func (r *request) eventOf() *requestlog.Webhook {
 	if w == nil {
 		return nil
 	}
-	event := &requestlog.Webhook{ID: w.ID, Name: w.Settings.Name, EventID: EventID(r.id), Verdict: r.note.Verdict}
+	event := &requestlog.Webhook{
+		ID: w.ID, Name: w.Settings.Name, EventID: EventID(r.id), Verdict: r.note.Verdict,
+		Test: r.inner != nil && r.inner.call.Test,
+	}
 	if r.note.DroppedBy != "" {
 		event.DroppedBy = &r.note.DroppedBy
 	}

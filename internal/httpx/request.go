@@ -45,6 +45,8 @@ type request struct {
 	tee    *tee
 	// note is what the handler adds for the request log.
 	note Note
+	// inner is a call in the process, nil for one from outside.
+	inner *inner
 	// timeout is how long the request may take once its body has arrived. bodies is the allowance of
 	// its body.
 	timeout time.Duration

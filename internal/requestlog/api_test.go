@@ -52,6 +52,10 @@ func (sends) Deleted(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]
 
 func (sends) AnyDeleted(context.Context, auth.Project, []uuid.UUID) (bool, error) { return false, nil }
 
+func (sends) SourceIDs(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]string, error) {
+	return map[uuid.UUID]string{}, nil
+}
+
 // startAPI serves every route of the contract. The routes of the request log are real, the others return
 // the body that they read.
 func startAPI(t *testing.T) *api {

@@ -28,7 +28,7 @@ type Entry struct {
 	Method   string
 	// Path has no query. Source ids of erased data points are replaced by the template's parameter.
 	Path string
-	// DataPoint is that whose source id is in Path, nil for none.
+	// DataPoint is that whose source id is in Path, or that an event of a webhook is about. It is nil for none.
 	DataPoint *uuid.UUID
 	Status    int
 	// ErrorCode is "" for a success.
@@ -58,6 +58,8 @@ type Webhook struct {
 	EventID   string  `json:"eventId"`
 	Verdict   string  `json:"verdict"`
 	DroppedBy *string `json:"droppedBy"`
+	// Test reports that a person sent the event from the console, to try the webhook.
+	Test bool `json:"test,omitempty"`
 }
 
 // Call is an entry with what only the read of one call shows.

@@ -48,13 +48,14 @@ func (l *Log) read(ctx context.Context, project uuid.UUID, q Query, work func(r 
 // selectKinds finds the kinds that match the filters.
 func (r *reading) selectKinds(ctx context.Context) error {
 	q := r.q
-	if len(q.Statuses)+len(q.Classes)+len(q.Endpoints)+len(q.KeyNames) == 0 && q.Search == "" {
+	if len(q.Statuses)+len(q.Classes)+len(q.Endpoints)+len(q.KeyNames)+len(q.Webhooks) == 0 && q.Search == "" {
 		return nil
 	}
 	rows, err := r.tx.Query(ctx, `select kind, key_name from ops.request_kinds where project_id = $1
 		and (cardinality($2::int[]) = 0 or status = any($2)) and (cardinality($3::int[]) = 0 or status / 100 = any($3))
-		and (cardinality($4::text[]) = 0 or endpoint = any($4)) and (cardinality($5::text[]) = 0 or key_name = any($5))`,
-		r.project, list(q.Statuses), list(q.Classes), list(q.Endpoints), list(q.KeyNames))
+		and (cardinality($4::text[]) = 0 or endpoint = any($4)) and (cardinality($5::text[]) = 0 or key_name = any($5))
+		and (cardinality($6::text[]) = 0 or endpoint = $7 and key_prefix = any($6))`, r.project, list(q.Statuses),
+		list(q.Classes), list(q.Endpoints), list(q.KeyNames), list(q.Webhooks), EventEndpoint)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,8 @@ type Query struct {
 	Classes   []int
 	Endpoints []string
 	KeyNames  []string
+	// Webhooks are the ids of webhooks whose events are selected.
+	Webhooks []string
 	// Search matches a request id, a part of a key name, or the data point of a source id.
 	Search string
 	// SearchPoint is the data point that Search is the source id of.

@@ -21,7 +21,8 @@ var snapshot = pgx.TxOptions{
 
 // entryColumns are the columns of an Entry, of ops.requests r and ops.request_kinds k.
 const entryColumns = `r.request_id, r.project_id, r.received_at, k.endpoint, k.status, k.error_code, k.key_name,
-	k.key_prefix, r.path, case when k.endpoint like '%` + sourceParameter + `' then r.ids[1] end, r.duration_us, r.identity, r.ingestion_id, r.credit_tenths, r.webhook`
+	k.key_prefix, r.path, case when k.endpoint like '%` + sourceParameter + `' or r.webhook is not null then r.ids[1] end,
+	r.duration_us, r.identity, r.ingestion_id, r.credit_tenths, r.webhook`
 
 // scan reads entryColumns and more.
 func (e *Entry) scan(row pgx.CollectableRow, more ...any) error {

@@ -63,25 +63,49 @@ func (q Queries) WebhookByID(ctx context.Context, id string) (w Webhook, ok bool
 	return w, true, nil
 }
 
+// WebhookOf finds a webhook of a project, with the principal that its events have. ok is false for a deleted one.
+func (q Queries) WebhookOf(
+	ctx context.Context, project auth.Project, id string,
+) (w Webhook, caller auth.Principal, ok bool, err error) {
+	h := auth.Holder{Principal: auth.Principal{Kind: auth.WebhookToken}}
+	w.CreatedAt, err = q.holderOf(ctx, &h, `w.project_id = $1 and w.id = $2`, project.ID, id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Webhook{}, auth.Principal{}, false, nil
+	}
+	if err != nil {
+		return Webhook{}, auth.Principal{}, false, fmt.Errorf("find webhook: %w", err)
+	}
+	w.ID, w.ProjectID, w.TokenID, w.Settings, w.Paused = id, project.ID, h.KeyID, h.Webhook.Settings, h.Webhook.Paused
+	return w, h.Principal, true, nil
+}
+
 // webhookByToken fills the holder of a webhook's token.
 func (q Queries) webhookByToken(ctx context.Context, hash [32]byte, h *auth.Holder) error {
+	_, err := q.holderOf(ctx, h, `w.token_hash = $1`, hash[:])
+	return err
+}
+
+// holderOf fills the holder of the token of one webhook, and returns when the webhook was created.
+func (q Queries) holderOf(
+	ctx context.Context, h *auth.Holder, where string, args ...any,
+) (created time.Time, err error) {
 	var stored uuid.UUID
 	var settings string
 	w, p, l := &auth.Webhook{}, &h.Project, &h.Limits
-	err := q.DB.QueryRow(ctx, `select w.id, w.token_id, w.settings, w.paused, o.id, not o.prepared, o.plan, o.spend_cap_tenths,
-			p.id, p.number, p.slug, p.namespace, p.archived, p.ingestion_cap, p.credit_cap_tenths
+	err = q.DB.QueryRow(ctx, `select w.id, w.token_id, w.settings, w.paused, w.created_at, o.id, not o.prepared, o.plan,
+			o.spend_cap_tenths, p.id, p.number, p.slug, p.namespace, p.archived, p.ingestion_cap, p.credit_cap_tenths
 		from access.webhooks w join access.projects p on p.id = w.project_id join access.organizations o on o.id = p.organization_id
-		where w.token_hash = $1`, hash[:]).
-		Scan(&w.ID, &h.KeyID, &settings, &w.Paused, &h.OrganizationID, &h.Preparing, &l.Plan, &l.SpendCapTenths,
-			&p.ID, &p.Number, &p.Slug, &stored, &h.Archived, &l.IngestionCap, &l.CreditCapTenths)
+		where `+where, args...).
+		Scan(&w.ID, &h.KeyID, &settings, &w.Paused, &created, &h.OrganizationID, &h.Preparing, &l.Plan,
+			&l.SpendCapTenths, &p.ID, &p.Number, &p.Slug, &stored, &h.Archived, &l.IngestionCap, &l.CreditCapTenths)
 	if err != nil {
-		return err
+		return created, err
 	}
 	if err := json.Unmarshal([]byte(settings), &w.Settings); err != nil {
-		return fmt.Errorf("read settings of webhook %s: %w", w.ID, err)
+		return created, fmt.Errorf("read settings of webhook %s: %w", w.ID, err)
 	}
 	w.Archived = h.Archived
 	h.KeyName, h.KeyPrefix, h.Webhook = w.Settings.Name, w.ID, w
 	p.Namespace, err = q.Namespaces.Of(stored)
-	return err
+	return created, err
 }

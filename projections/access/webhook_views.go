@@ -45,14 +45,21 @@ func (w Webhooks) Show(ctx context.Context, organization, id string) (tenants.We
 		return tenants.Webhook{}, err
 	}
 	out := found.view(of.Project)
-	token, ok, err := w.Vault.Reveal(ctx, found.TokenID)
-	if errors.Is(err, secret.ErrSealKeyUnknown) {
-		return out, nil // the webhook works, but its URL cannot be shown
-	}
-	if ok {
-		out.URL = w.URLs.Webhook(found.ID, token)
-	}
+	out.URL, err = w.Reveal(ctx, found)
 	return out, err
+}
+
+// Reveal returns the URL of a webhook, "" if its token cannot be opened: then the webhook works, but its URL cannot be
+// shown.
+func (w Webhooks) Reveal(ctx context.Context, of Webhook) (string, error) {
+	token, ok, err := w.Vault.Reveal(ctx, of.TokenID)
+	if errors.Is(err, secret.ErrSealKeyUnknown) {
+		return "", nil
+	}
+	if err != nil || !ok {
+		return "", err
+	}
+	return w.URLs.Webhook(of.ID, token), nil
 }
 
 // WebhookProject returns the only project with a slug, its organization and the plan of that, as a principal.

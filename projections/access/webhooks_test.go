@@ -5,6 +5,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/secret"
 	"github.com/annals-project/annals/projections/access"
 )
 
@@ -33,6 +35,19 @@ func TestQuery_WebhooksOfOneProject(t *testing.T) {
 	want := []access.Webhook{row("one", "first", "new name", false), row("one", "second", "second", true)}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("webhooks (-want +got):\n%s", diff)
+	}
+	one, caller, ok, err := q.WebhookOf(t.Context(), projectOf("one", 1), "second")
+	holder, _, keyErr := q.KeyByHash(t.Context(), auth.WebhookToken, secret.Hash("token of second"))
+	if err != nil || keyErr != nil || !ok {
+		t.Fatal(ok, err, keyErr)
+	}
+	if diff := cmp.Diff(want[1], one) + cmp.Diff(holder.Principal, caller); diff != "" {
+		t.Errorf("second (-want +got):\n%s", diff)
+	}
+	for _, unknown := range []string{"gone", "", "foreign"} {
+		if w, _, ok, err := q.WebhookOf(t.Context(), projectOf("one", 1), unknown); ok || err != nil {
+			t.Errorf("%q: %+v, %v, %v", unknown, w, ok, err)
+		}
 	}
 	foreign, ok, err := q.WebhookByID(t.Context(), "foreign")
 	if diff := cmp.Diff(row("two", "foreign", "foreign", false), foreign); err != nil || !ok || diff != "" {

@@ -21,6 +21,10 @@ type requestLog interface {
 	Get(ctx context.Context, project, requestID uuid.UUID) (requestlog.Call, error)
 	List(ctx context.Context, project uuid.UUID, q requestlog.Query) (requestlog.Page, error)
 	Histogram(ctx context.Context, project uuid.UUID, q requestlog.Query) (requestlog.Histogram, error)
+	Activity(
+		ctx context.Context, project uuid.UUID, webhooks []string, from, to time.Time,
+	) (map[string]requestlog.Activity, error)
+	Events(ctx context.Context, project uuid.UUID, webhook string, limit int) ([]requestlog.Event, error)
 }
 
 // loggedSends reads what became of the sends and data points of logged calls.
@@ -28,6 +32,7 @@ type loggedSends interface {
 	Phases(ctx context.Context, project auth.Project, sends []uuid.UUID) (map[uuid.UUID]datapoints.SendPhase, error)
 	Deleted(ctx context.Context, project auth.Project, dataPoints []uuid.UUID) (map[uuid.UUID]bool, error)
 	AnyDeleted(ctx context.Context, project auth.Project, dataPoints []uuid.UUID) (bool, error)
+	SourceIDs(ctx context.Context, project auth.Project, dataPoints []uuid.UUID) (map[uuid.UUID]string, error)
 }
 
 // Queries reads logged calls.
@@ -107,7 +112,7 @@ func (q Queries) Get(ctx context.Context, project auth.Project, requestID uuid.U
 	}
 	d := Detail{Call: calls[0], Logged: logged}
 	d.Logged.Entry = d.Entry
-	expires := logged.ReceivedAt.AddDate(0, 0, q.PlanTerms.Of(metering.Plan(logged.Plan)).RetentionDays)
+	expires := q.expiry(logged.ReceivedAt, logged.Plan)
 	if deleted || !at.Before(expires) {
 		d.Logged.Payload = nil
 	}

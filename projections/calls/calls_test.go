@@ -62,6 +62,28 @@ func (f *fake) AnyDeleted(_ context.Context, _ auth.Project, dataPoints []uuid.U
 	return f.deleted && len(dataPoints) > 0, nil
 }
 
+func (f *fake) SourceIDs(_ context.Context, _ auth.Project, dataPoints []uuid.UUID) (map[uuid.UUID]string, error) {
+	ids := map[uuid.UUID]string{}
+	for _, id := range dataPoints {
+		ids[id] = "source"
+	}
+	return ids, nil
+}
+
+func (f *fake) Activity(
+	_ context.Context, _ uuid.UUID, _ []string, from, to time.Time,
+) (map[string]requestlog.Activity, error) {
+	return map[string]requestlog.Activity{"whk_one": {LastAt: &from, Ingested: int64(to.Sub(from) / time.Hour)}}, nil
+}
+
+func (f *fake) Events(context.Context, uuid.UUID, string, int) ([]requestlog.Event, error) {
+	e := requestlog.Event{Entry: f.call.Entry, Bytes: f.call.RequestBytes, Plan: f.call.Plan, Empty: true}
+	if p := f.call.Payload; p != nil {
+		e.Stored, e.Cut, e.Empty = true, p.RequestTruncated, len(p.Request) == 0
+	}
+	return []requestlog.Event{e}, nil
+}
+
 func (f *fake) queries() calls.Queries {
 	return calls.Queries{Log: f, Sends: f, PlanTerms: metering.DefaultPlanTerms()}
 }

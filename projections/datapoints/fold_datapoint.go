@@ -65,8 +65,9 @@ func (f *fold) applyToDataPoint(
 		row = &dataPointRow{id: id, project: from.ProjectID}
 		f.dataPoints[id] = row
 	}
-	switch decoded.Event.(type) {
+	switch e := decoded.Event.(type) {
 	case *datapoint.RevisionAccepted:
+		row.author, row.labelKey = pgarray.Optional(e.Author), labelKey(states.Effect.Label)
 		row.revision, row.occurredAt = states.Effect.Revision, pgarray.Instant(states.Effect.OccurredAt)
 		row.send, row.acceptedAt = from.IngestionID, pgarray.Instant(from.AcceptedAt)
 	case *datapoint.Moved:

@@ -65,6 +65,28 @@ func (q Queries) Deleted(
 	return deleted, nil
 }
 
+// SourceIDs returns the source ids of those of some data points of the project that are live, at the position of the
+// projection.
+func (q Queries) SourceIDs(
+	ctx context.Context, project auth.Project, dataPoints []uuid.UUID,
+) (map[uuid.UUID]string, error) {
+	ids := map[uuid.UUID]string{}
+	if len(dataPoints) == 0 {
+		return ids, nil
+	}
+	rows, err := q.DB.Query(ctx, `select id, source_id from datapoints.data_points
+		where id = any($2::uuid[]) and project_id = $1`, project.ID, dataPoints)
+	if err != nil {
+		return nil, fmt.Errorf("read source ids: %w", err)
+	}
+	var id uuid.UUID
+	var source string
+	if _, err := pgx.ForEachRow(rows, []any{&id, &source}, func() error { ids[id] = source; return nil }); err != nil {
+		return nil, fmt.Errorf("read source ids: %w", err)
+	}
+	return ids, nil
+}
+
 // AnyDeleted reports whether one of some data points of the project is deleted, at the position of the
 // projection.
 func (q Queries) AnyDeleted(

@@ -24,6 +24,8 @@ type dataPointRow struct {
 	send       uuid.UUID
 	acceptedAt time.Time
 	position   eventstore.Position
+	author     *string
+	labelKey   *string
 
 	derived *blob.Ref   // the blob of the memories still to be counted
 	counted *scopeShare // what the stored row counts for, nil if there is none

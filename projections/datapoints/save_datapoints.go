@@ -17,14 +17,15 @@ import (
 const (
 	upsertDataPoints = `insert into data_points (id, project_id, source_id, revision, captured, memories, audience,
 		occurred_at, ingestion_id,
-			accepted_at, position, memory_head)
+			accepted_at, position, memory_head, author, label_key)
 		select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::int[], $6::int[], $7::uuid[],
 			$8::timestamptz[], $9::uuid[],
-			$10::timestamptz[], $11::bigint[], $12::bigint[])
+			$10::timestamptz[], $11::bigint[], $12::bigint[], $13::text[], $14::text[])
 		on conflict (id) do update set revision = excluded.revision, captured = excluded.captured,
 			memories = excluded.memories, audience = excluded.audience,
 			occurred_at = excluded.occurred_at, ingestion_id = excluded.ingestion_id, accepted_at = excluded.accepted_at,
-				position = excluded.position, memory_head = excluded.memory_head`
+				position = excluded.position, memory_head = excluded.memory_head, author = excluded.author,
+				label_key = excluded.label_key`
 	insertRevisions = `insert into revisions (data_point, number, project_id, node_id, historic, content,
 		content_blob, metadata,
 			metadata_blob, label, author, occurred_at, ingestion_id, accepted_at, audience, tokens)
@@ -70,7 +71,9 @@ func (f *fold) saveDataPoints(b *pgx.Batch) error {
 			pgarray.IDs(rows, func(d *dataPointRow) uuid.UUID { return d.send }),
 			pgarray.Column(rows, func(d *dataPointRow) time.Time { return d.acceptedAt }),
 			pgarray.Column(rows, func(d *dataPointRow) int64 { return int64(d.position) }),
-			pgarray.Column(rows, func(d *dataPointRow) *int64 { return d.memoryHead }))
+			pgarray.Column(rows, func(d *dataPointRow) *int64 { return d.memoryHead }),
+			pgarray.Column(rows, func(d *dataPointRow) *string { return d.author }),
+			pgarray.Column(rows, func(d *dataPointRow) *string { return d.labelKey }))
 	}
 	if err := f.saveRevisions(b); err != nil {
 		return err

@@ -47,7 +47,7 @@ func (s *Server) parts() []part {
 		{"probes", nil, needs{"storage"}, buildProbes},
 		{"embeddings", nil, needs{"storage", "probes"}, buildEmbeddings},
 		{"projections", nil, needs{"storage", "log", "embeddings"}, buildProjections},
-		{"index", rolesOfIndex, needs{"storage", "projections"}, buildIndex},
+		{"index", openIndexRoles, needs{"storage", "projections"}, buildIndex},
 		{"backpressure", nil, needs{"storage", "projections"}, buildBackpressure},
 		{"writes", Roles{RoleWrite, RoleConsole}, needs{"storage", "log", "projections"}, buildWrites},
 		{"pipeline", Roles{RolePipeline}, needs{"log", "probes", "embeddings", "index", "backpressure"}, buildPipeline},

@@ -38,8 +38,8 @@ func TestParts_OfRoles(t *testing.T) {
 	every := "storage log probes embeddings projections backpressure inventory health api start"
 	for roles, more := range map[string]string{
 		"write": "writes,administration,request log", "read": "index,recall,request log", "projector": "index",
-		"pipeline": "index,pipeline", "console": "hello,console", "read,write": "index,writes,administration,recall,request log",
-		"": "index,writes,pipeline,administration,recall,request log,hello,console",
+		"pipeline": "index,pipeline", "console": "index,writes,recall,request log,hello,sign-in,pages,console", "read,write": "index,writes,administration,recall,request log",
+		"": "index,writes,pipeline,administration,recall,request log,hello,sign-in,pages,console",
 	} {
 		parsed, err := ParseRoles(roles)
 		if err != nil {
@@ -104,7 +104,7 @@ func TestParts_Example(t *testing.T) {
 	}{
 		"/hello":         {200, "<p>Hello. Identities to remove: 0."},
 		"/failing/a/b":   {409, "<p>it fails"},
-		"/hello/more":    {404, `"code":"not-found"`},
+		"/hello/more":    {404, "<h1>404: not-found</h1>"},
 		"/api/v1/recall": {404, `"code":"not-found"`},
 	} {
 		got := h.fetch(http.MethodGet, h.urls.Console+path, "", "")

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -72,7 +73,11 @@ func (r Roles) CheckEmbedded(eventStore, postgres, index string) (setting string
 				"address of a server, or leave ANNALS_ROLES unset", missing)
 		}
 	}
-	// The process that feeds an embedded index also answers recall and erases.
+	// The process that feeds an embedded index also answers recall and erases. The console calls recall.
+	if index == Embedded && r.Has(RoleConsole) && !r.Has(RoleRead) {
+		return "INDEX", errors.New("is embedded, so a process with the role console also has the role read: set it to the " +
+			"address of an Elasticsearch, or give the roles to one process")
+	}
 	if index == Embedded && r.HasAny(rolesOfIndex) && missing.HasAny(rolesOfIndex) {
 		return "INDEX", fmt.Errorf("is embedded, so one process has the roles %s: set it to the address of an "+
 			"Elasticsearch, or give the process of ANNALS_ROLES=%s all three", rolesOfIndex, r)
@@ -83,5 +88,7 @@ func (r Roles) CheckEmbedded(eventStore, postgres, index string) (setting string
 // The roles that need the recall index, and a model that embeds.
 var (
 	rolesOfIndex  = Roles{RoleRead, RoleProjector, RolePipeline}
-	rolesOfModels = Roles{RoleRead, RolePipeline}
+	rolesOfModels = Roles{RoleRead, RolePipeline, RoleConsole}
+	// openIndexRoles are those whose processes open the index: to be asked at least.
+	openIndexRoles = append(slices.Clone(rolesOfIndex), RoleConsole)
 )

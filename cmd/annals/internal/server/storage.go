@@ -93,7 +93,7 @@ func openStorage(ctx context.Context, cfg Config) (_ *storage, err error) {
 	}
 	var g errgroup.Group
 	g.Go(func() error { return st.openDatabase(ctx, cfg, logger) })
-	if cfg.Roles.HasAny(rolesOfIndex) {
+	if cfg.Roles.HasAny(openIndexRoles) {
 		g.Go(func() error { return st.openIndex(ctx, cfg, logger) })
 	}
 	return st, g.Wait()

@@ -1,0 +1,220 @@
+package signin
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/internal/secret"
+)
+
+// Purpose is what a one-time link is for.
+type Purpose string
+
+// The purposes. An owner link is the operator's: it verifies the address and ends the second factor, since nobody else
+// may be able to. Invites and resets are an Admin's, who verifies no address. Verifications and sign-ups are mailed to
+// the address that they verify; a sign-up has no person yet.
+const (
+	Owner        Purpose = "owner"
+	Invite       Purpose = "invite"
+	Reset        Purpose = "reset"
+	Verification Purpose = "verification"
+	SignUp       Purpose = "sign-up"
+)
+
+// Link is a one-time link.
+type Link struct {
+	Purpose Purpose
+	// Person is zero for a sign-up.
+	Person uuid.UUID
+	// Email is the address that the link was made for.
+	Email     string
+	ExpiresAt time.Time
+}
+
+// setsPassword reports whether the use of a link sets the password of its person.
+func (l Link) setsPassword() bool {
+	return l.Purpose == Owner || l.Purpose == Invite || l.Purpose == Reset
+}
+
+// NewLink makes a link and returns its token. The link of the same person and purpose before it works no more.
+func (s *Service) NewLink(ctx context.Context, l Link) (token string, err error) {
+	token = newToken()
+	hash := hashToken(token)
+	payload, err := s.Sealer.Seal(uuid.UUID(hash[:16]), l.Email)
+	if err != nil {
+		return "", err
+	}
+	var verified []byte
+	if l.Purpose == Owner || l.Purpose == Verification {
+		verified = s.addressName(l.Email)
+	}
+	life := s.LinkLife
+	if l.Purpose == Invite {
+		life = s.InviteLife
+	}
+	_, err = s.exec(ctx, "make a link", `insert into ops.signin_links
+		(token, purpose, person_id, verified, payload_key, payload, expires_at) values ($1, $2, $3, $4, $5, $6, $7) on conflict (person_id, purpose) do update set token = $1, verified = $4,
+			payload_key = $5, payload = $6, expires_at = $7`, hash, string(l.Purpose),
+		uuid.NullUUID{UUID: l.Person, Valid: l.Person != uuid.Nil}, verified, payload.Key, payload.Data, s.now().Add(life))
+	return token, err
+}
+
+// Link returns the link of a token and does not spend it.
+func (s *Service) Link(ctx context.Context, token string) (Link, bool, error) {
+	link, _, err := s.link(ctx, s.DB, `select purpose, person_id, verified, payload_key, payload, expires_at
+		from ops.signin_links where token = $1 and expires_at > $2`, token)
+	if errors.Is(err, ErrLink) {
+		return Link{}, false, nil
+	}
+	return link, err == nil, err
+}
+
+// spendLink returns the link of a token, which works no more.
+func (s *Service) spendLink(ctx context.Context, db querier, token string) (l Link, verified []byte, err error) {
+	return s.link(ctx, db, `delete from ops.signin_links where token = $1 and expires_at > $2
+		returning purpose, person_id, verified, payload_key, payload, expires_at`, token)
+}
+
+// querier is the database or a transaction on it.
+type querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func (s *Service) link(ctx context.Context, db querier, sql, token string) (l Link, verified []byte, err error) {
+	var id uuid.NullUUID
+	var payload secret.Sealed
+	hash := hashToken(token)
+	err = db.QueryRow(ctx, sql, hash, s.now()).
+		Scan(&l.Purpose, &id, &verified, &payload.Key, &payload.Data, &l.ExpiresAt)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Link{}, nil, ErrLink
+	}
+	if err != nil {
+		return Link{}, nil, wrap("find a link", err)
+	}
+	l.Person, l.ExpiresAt = id.UUID, l.ExpiresAt.UTC()
+	l.Email, err = s.Sealer.Open(uuid.UUID(hash[:16]), payload)
+	return l, verified, err
+}
+
+// SetPassword spends the link of an owner, of an invitation or of a reset: it sets the password of the person, ends all
+// sessions of the person, and begins one. Its errors are ErrLink, ErrPassword and *ThrottledError.
+func (s *Service) SetPassword(ctx context.Context, token string, a Attempt) (in SignedIn, err error) {
+	if err := s.LimitAddress(ctx, a.Client); err != nil {
+		return SignedIn{}, err
+	}
+	if link, found, err := s.Link(ctx, token); err != nil || !found || !link.setsPassword() {
+		return SignedIn{}, errors.Join(err, ErrLink)
+	}
+	hash, err := s.hash(ctx, a.Password)
+	if err != nil {
+		return SignedIn{}, err
+	}
+	err = s.within(ctx, "use a link", func(tx pgx.Tx) error {
+		link, verified, err := s.spendLink(ctx, tx, token)
+		if err != nil {
+			return err
+		}
+		if link.Purpose == Owner {
+			if err := dropSecondFactor(ctx, tx, link.Person); err != nil {
+				return err
+			}
+		}
+		in, err = s.enter(ctx, tx, link.Person, hash, verified, a)
+		return err
+	})
+	if err != nil {
+		return SignedIn{}, err
+	}
+	return in, s.forgive(ctx, s.keyed("network", networkOf(a.Client.Address)))
+}
+
+// enter sets the password of a person, and the address that is verified with it, if any. Sessions and other links that
+// set the password end, and a session begins.
+func (s *Service) enter(
+	ctx context.Context, tx pgx.Tx, person uuid.UUID, hash string, verified []byte, a Attempt,
+) (in SignedIn, err error) {
+	in.Person = person
+	err = tx.QueryRow(ctx, `insert into ops.signin_people as p (person_id, password, verified) values ($1, $2, $3)
+		on conflict (person_id) do update set password = $2, generated = false, verified = coalesce($3, p.verified)
+		returning totp is not null`, person, hash, verified).Scan(&in.Pending)
+	if err != nil {
+		return SignedIn{}, err
+	}
+	b := &pgx.Batch{}
+	b.Queue(`delete from ops.signin_sessions where person_id = $1`, person)
+	b.Queue(`delete from ops.signin_links where person_id = $1 and purpose = any($2)`, person,
+		[]string{string(Owner), string(Invite), string(Reset)})
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return SignedIn{}, err
+	}
+	return s.begin(ctx, tx, a.Client, a.Former, in, false)
+}
+
+// Verify spends a verification: the address that it was mailed to is verified. Its error is ErrLink.
+func (s *Service) Verify(ctx context.Context, token string) (l Link, err error) {
+	err = s.within(ctx, "verify an address", func(tx pgx.Tx) error {
+		var verified []byte
+		if l, verified, err = s.spendLink(ctx, tx, token); err != nil {
+			return err
+		}
+		if l.Purpose != Verification {
+			return ErrLink
+		}
+		_, err = tx.Exec(ctx, `insert into ops.signin_people (person_id, verified) values ($1, $2)
+			on conflict (person_id) do update set verified = excluded.verified`, l.Person, verified)
+		return err
+	})
+	return l, err
+}
+
+// SignUp spends a sign-up: create registers the person of the address, which is verified then.
+// Somebody who can sign in already is not let in by it. Its errors are ErrLink, ErrPassword, ErrRefused, and those of
+// create.
+func (s *Service) SignUp(
+	ctx context.Context, token string, a Attempt, create func(ctx context.Context, email string) (uuid.UUID, error),
+) (in SignedIn, err error) {
+	if err := s.LimitAddress(ctx, a.Client); err != nil {
+		return SignedIn{}, err
+	}
+	link, found, err := s.Link(ctx, token)
+	if err != nil || !found || link.Purpose != SignUp {
+		return SignedIn{}, errors.Join(err, ErrLink)
+	}
+	if known, err := s.Known(ctx, link.Email); err != nil || known {
+		return SignedIn{}, errors.Join(err, ErrRefused)
+	}
+	hash, err := s.hash(ctx, a.Password)
+	if err != nil {
+		return SignedIn{}, err
+	}
+	if _, _, err := s.spendLink(ctx, s.DB, token); err != nil {
+		return SignedIn{}, err
+	}
+	person, err := create(ctx, link.Email)
+	if err != nil {
+		return SignedIn{}, err
+	}
+	err = s.within(ctx, "sign up", func(tx pgx.Tx) (err error) {
+		in, err = s.enter(ctx, tx, person, hash, s.addressName(link.Email), a)
+		return err
+	})
+	if err != nil {
+		return SignedIn{}, err
+	}
+	return in, s.forgive(ctx, s.keyed("network", networkOf(a.Client.Address)))
+}
+
+// Known reports whether there is a person with an address who is a member of an organization. Only who has proven to
+// own the address may learn it.
+func (s *Service) Known(ctx context.Context, email string) (bool, error) {
+	id, found, err := s.People.FindPerson(ctx, email)
+	if err != nil || !found {
+		return false, err
+	}
+	return s.IsMember(ctx, id)
+}

@@ -1,0 +1,148 @@
+package signin
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/internal/runtest"
+)
+
+func (s *scene) linkFor(purpose Purpose) string {
+	s.t.Helper()
+	l := Link{Purpose: purpose, Person: s.ana, Email: anasMail}
+	if purpose == SignUp {
+		l.Person, l.Email = uuid.Nil, "new@other.example"
+	}
+	token, err := s.NewLink(s.t.Context(), l)
+	runtest.Must(s.t, err)
+	return token
+}
+
+func TestLink_SetsAPasswordOnce(t *testing.T) {
+	for purpose, verifies := range map[Purpose]bool{Owner: true, Invite: false, Reset: false} {
+		t.Run(string(purpose), func(t *testing.T) {
+			s := newScene(t).password()
+			before, other := s.session(s.ana, ""), s.linkFor(Reset)
+			token := s.linkFor(purpose)
+			for range 2 {
+				if l, found, err := s.Link(t.Context(), token); !found || err != nil || l.Person != s.ana || l.Email != anasMail {
+					t.Fatalf("a link that is looked at: %+v, %v, %v", l, found, err)
+				}
+			}
+			a := Attempt{Password: "short", Former: before}
+			if _, err := s.SetPassword(t.Context(), token, a); !errors.Is(err, ErrPassword) {
+				t.Errorf("with a short password: %v", err)
+			}
+			a.Password = "the next password"
+			in, err := s.SetPassword(t.Context(), token, a)
+			runtest.Must(t, err)
+			if s.find(in.Token) == nil || s.find(before) != nil {
+				t.Error("no session began, or the former did not end")
+			}
+			for _, spent := range []string{token, other} {
+				if _, err := s.SetPassword(t.Context(), spent, a); !errors.Is(err, ErrLink) {
+					t.Errorf("a spent link: %v", err)
+				}
+			}
+			s.enters(anasMail, anas, home, ErrRefused)
+			s.enters(anasMail, a.Password, home, nil)
+			states, err := s.States(t.Context(), s.ana)
+			runtest.Must(t, err)
+			if got := states[s.ana]; s.Verified(got, "ANA@acme.example") != verifies || got.Generated ||
+				s.Verified(got, "bo@acme.example") {
+				t.Errorf("state %+v", got)
+			}
+		})
+	}
+}
+
+func TestLink_LivesForATime(t *testing.T) {
+	for purpose, life := range map[Purpose]time.Duration{Owner: time.Hour, Reset: time.Hour, Invite: 7 * 24 * time.Hour} {
+		s := newScene(t)
+		replaced := s.linkFor(purpose)
+		token := s.linkFor(purpose)
+		s.pass(life - time.Second)
+		if _, found, err := s.Link(t.Context(), token); !found || err != nil {
+			t.Errorf("%s ended early: %v", purpose, err)
+		}
+		if _, found, err := s.Link(t.Context(), replaced); found || err != nil {
+			t.Errorf("%s that was replaced works: %v", purpose, err)
+		}
+		s.pass(time.Second)
+		if _, err := s.SetPassword(t.Context(), token, Attempt{Password: anas}); !errors.Is(err, ErrLink) {
+			t.Errorf("%s did not end: %v", purpose, err)
+		}
+	}
+}
+
+// An Admin who resets a password must not get past the second factor; the operator must, since an Owner who lost it may
+// have nobody else.
+func TestLink_SecondFactor(t *testing.T) {
+	for purpose, want := range map[Purpose]bool{Reset: true, Invite: true, Owner: false} {
+		s := newScene(t)
+		s.enrolled()
+		in, err := s.SetPassword(t.Context(), s.linkFor(purpose), Attempt{Password: "the next password"})
+		runtest.Must(t, err)
+		if in.Pending != want {
+			t.Errorf("%s: waits for the second factor: %v", purpose, in.Pending)
+		}
+	}
+}
+
+func TestVerify_AddressOnce(t *testing.T) {
+	s := newScene(t).password()
+	token := s.linkFor(Verification)
+	if _, err := s.SetPassword(t.Context(), token, Attempt{Password: "the next password"}); !errors.Is(err, ErrLink) {
+		t.Errorf("a verification sets a password: %v", err)
+	}
+	if _, err := s.Verify(t.Context(), s.linkFor(Reset)); !errors.Is(err, ErrLink) {
+		t.Errorf("a reset verifies an address: %v", err)
+	}
+	l, err := s.Verify(t.Context(), token)
+	runtest.Must(t, err)
+	states, err := s.States(t.Context(), s.ana)
+	runtest.Must(t, err)
+	if l.Email != anasMail || !s.Verified(states[s.ana], anasMail) || s.Verified(states[s.ana], "ana@other.example") {
+		t.Errorf("link %+v, state %+v", l, states)
+	}
+	if _, err := s.Verify(t.Context(), token); !errors.Is(err, ErrLink) {
+		t.Errorf("a second time: %v", err)
+	}
+	s.enters(anasMail, anas, home, nil)
+}
+
+func TestSignUp_VerifiedAddress(t *testing.T) {
+	s := newScene(t)
+	created := 0
+	create := func(_ context.Context, email string) (uuid.UUID, error) {
+		created++
+		s.people[email] = uuid.New()
+		return s.people[email], nil
+	}
+	token, late := s.linkFor(SignUp), s.linkFor(SignUp)
+	if _, err := s.SetPassword(t.Context(), token, Attempt{Password: anas}); !errors.Is(err, ErrLink) {
+		t.Errorf("a sign-up sets a password: %v", err)
+	}
+	in, err := s.SignUp(t.Context(), token, Attempt{Password: anas}, create)
+	runtest.Must(t, err)
+	id := s.people["new@other.example"]
+	states, err := s.States(t.Context(), id)
+	runtest.Must(t, err)
+	if in.Person != id || s.find(in.Token).Person != id || !s.Verified(states[id], "new@other.example") {
+		t.Errorf("%+v, state %+v", in, states)
+	}
+	if _, err := s.SignUp(t.Context(), token, Attempt{Password: anas}, create); !errors.Is(err, ErrLink) {
+		t.Errorf("a second time: %v", err)
+	}
+	// Who is known by now keeps the password.
+	if _, err := s.SignUp(t.Context(), late, Attempt{Password: "the next password"}, create); !errors.Is(err, ErrRefused) {
+		t.Errorf("another sign-up of the address: %v", err)
+	}
+	if s.enters("new@other.example", anas, home, nil); created != 1 {
+		t.Errorf("%d people were created", created)
+	}
+}

@@ -1,0 +1,297 @@
+package signin
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/oauth2"
+)
+
+const (
+	// attemptLife is how long a person may take at the provider.
+	attemptLife = 10 * time.Minute
+	// providerTimeout bounds a call to the provider, providerAnswer the bytes of its answer.
+	providerTimeout = 10 * time.Second
+	providerAnswer  = 1 << 20
+)
+
+var (
+	// ErrAttempt means that a sign-in at the provider was not begun in this browser, was finished, or took too long.
+	ErrAttempt = errors.New("the sign-in was not begun here, or took too long: begin again")
+	// ErrProvider means that the provider did not answer, or that its answer is not to be trusted.
+	ErrProvider = errors.New("the provider did not confirm the sign-in")
+	// ErrUnverified means that the provider does not confirm the address of the person.
+	ErrUnverified = errors.New("the provider does not confirm the address")
+	// ErrUninvited means that the person is a member of no organization.
+	ErrUninvited = errors.New("nobody with this address is a member here: ask for an invitation")
+)
+
+// Provider is the OpenID Connect provider of the deployment.
+type Provider struct {
+	Issuer, ClientID, ClientSecret string
+	// Redirect is the address to which the provider sends people back.
+	Redirect string
+	// TrustEmail takes an address for verified if the provider does not say whether it is.
+	TrustEmail bool
+	// Transport makes its calls; nil is that of net/http.
+	Transport http.RoundTripper
+}
+
+// lazyProvider is the provider once it was asked for what it can do, so that the service starts without it.
+type lazyProvider struct {
+	mu    sync.Mutex
+	found *oidc.Provider
+}
+
+// attempt is a sign-in at the provider that is under way. The browser holds it, sealed.
+type attempt struct {
+	State, Nonce, Verifier string
+	SignUp                 bool
+	Until                  time.Time
+}
+
+// bounded is a transport whose answers end after some bytes.
+type bounded struct{ http.RoundTripper }
+
+func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := b.RoundTripper.RoundTrip(req)
+	if err == nil {
+		res.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(res.Body, providerAnswer), res.Body}
+	}
+	return res, err
+}
+
+// discover returns the provider and a context for calls to it.
+func (s *Service) discover(ctx context.Context) (context.Context, *oidc.Provider, error) {
+	transport := s.OIDC.Transport
+	if transport == nil {
+		transport = http.DefaultTransport
+	}
+	ctx = oidc.ClientContext(ctx, &http.Client{Transport: bounded{transport}, Timeout: providerTimeout})
+	s.provider.mu.Lock()
+	defer s.provider.mu.Unlock()
+	if s.provider.found == nil {
+		found, err := oidc.NewProvider(ctx, s.OIDC.Issuer)
+		if err != nil {
+			return ctx, nil, errors.Join(ErrProvider, err)
+		}
+		s.provider.found = found
+	}
+	return ctx, s.provider.found, nil
+}
+
+func (s *Service) oauth(p *oidc.Provider) *oauth2.Config {
+	return &oauth2.Config{
+		ClientID: s.OIDC.ClientID, ClientSecret: s.OIDC.ClientSecret, RedirectURL: s.OIDC.Redirect,
+		Endpoint: p.Endpoint(), Scopes: []string{oidc.ScopeOpenID, "email", "profile"},
+	}
+}
+
+// HasProvider reports whether people can sign in at a provider.
+func (s *Service) HasProvider() bool { return s.OIDC.Issuer != "" }
+
+// Start begins a sign-in at the provider, or a sign-up. It returns where the browser goes, and the value of a cookie of
+// this attempt alone. Its error is ErrProvider.
+func (s *Service) Start(ctx context.Context, signUp bool) (redirect, cookie string, err error) {
+	_, provider, err := s.discover(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	a := attempt{newToken(), newToken(), oauth2.GenerateVerifier(), signUp, s.now().Add(attemptLife)}
+	text, err := json.Marshal(a)
+	if err != nil {
+		return "", "", err
+	}
+	id := uuid.New()
+	sealed, err := s.seal(id, string(text))
+	redirect = s.oauth(provider).AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier))
+	return redirect, id.String() + sealed, err
+}
+
+// Callback is what the provider sends back, with the cookie of the attempt. Issuer is "" unless it is there.
+type Callback struct {
+	State, Code, Issuer string
+	Cookie              string
+	Client              Client
+	Former              string
+}
+
+// claims are what an ID token has of a person.
+type claims struct {
+	Subject  string   `json:"sub"`
+	Email    string   `json:"email"`
+	Verified *boolean `json:"email_verified"`
+	Methods  []string `json:"amr"`
+}
+
+// boolean is a JSON boolean, which some providers write as text.
+type boolean bool
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (b *boolean) UnmarshalJSON(text []byte) error {
+	*b = string(text) == "true" || string(text) == `"true"`
+	return nil
+}
+
+// secondFactor reports whether the provider checked two factors (RFC 8176).
+func (c claims) secondFactor() bool {
+	return slices.Contains(c.Methods, "mfa") || slices.Contains(c.Methods, "pwd") &&
+		slices.ContainsFunc(c.Methods, func(m string) bool { return slices.Contains([]string{"otp", "hwk", "sc", "fpt"}, m) })
+}
+
+// Finish ends a sign-in at the provider with a session, or a sign-up with the token of its link. Its errors are
+// ErrAttempt, ErrProvider, ErrUnverified, ErrUninvited and *ThrottledError.
+func (s *Service) Finish(ctx context.Context, back Callback) (in SignedIn, signUp string, err error) {
+	if err := s.LimitAddress(ctx, back.Client); err != nil {
+		return SignedIn{}, "", err
+	}
+	a, err := s.spendAttempt(ctx, back)
+	if err != nil {
+		return SignedIn{}, "", err
+	}
+	c, err := s.exchange(ctx, a, back)
+	if err != nil {
+		return SignedIn{}, "", err
+	}
+	verified := c.Verified == nil && s.OIDC.TrustEmail || c.Verified != nil && bool(*c.Verified)
+	in, err = s.holder(ctx, c, verified)
+	if errors.Is(err, ErrUninvited) && a.SignUp && verified {
+		signUp, err = s.NewLink(ctx, Link{Purpose: SignUp, Email: c.Email})
+		return SignedIn{}, signUp, err
+	}
+	if err != nil {
+		return SignedIn{}, "", err
+	}
+	second := c.secondFactor()
+	in.Pending = in.Pending && !second
+	if in, err = s.beginNow(ctx, back.Client, back.Former, in, second); err != nil {
+		return SignedIn{}, "", err
+	}
+	return in, "", s.forgive(ctx, s.keyed("network", networkOf(back.Client.Address)))
+}
+
+// spendAttempt returns the attempt of a cookie, once.
+func (s *Service) spendAttempt(ctx context.Context, back Callback) (a attempt, err error) {
+	const length = len(uuid.Nil) * 9 / 4 // of an id as text
+	if len(back.Cookie) < length {
+		return a, ErrAttempt
+	}
+	id, err := uuid.Parse(back.Cookie[:length])
+	if err != nil {
+		return a, ErrAttempt
+	}
+	text, err := s.open(id, back.Cookie[length:])
+	if err != nil || json.Unmarshal([]byte(text), &a) != nil || !s.now().Before(a.Until) ||
+		subtle.ConstantTimeCompare([]byte(a.State), []byte(back.State)) != 1 {
+		return attempt{}, ErrAttempt
+	}
+	done, err := s.exec(ctx, "finish an attempt", `insert into ops.signin_attempts (id, expires_at) values ($1, $2)
+		on conflict do nothing`, id, a.Until)
+	if err == nil && done == 0 {
+		err = ErrAttempt
+	}
+	return a, err
+}
+
+// exchange asks the provider for the ID token of a code, and checks it.
+func (s *Service) exchange(ctx context.Context, a attempt, back Callback) (c claims, err error) {
+	if back.Issuer != "" && back.Issuer != s.OIDC.Issuer {
+		return c, fmt.Errorf("%w: the answer is of issuer %q", ErrProvider, back.Issuer)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*providerTimeout)
+	defer cancel()
+	ctx, provider, err := s.discover(ctx)
+	if err != nil {
+		return c, err
+	}
+	tokens, err := s.oauth(provider).Exchange(ctx, back.Code, oauth2.VerifierOption(a.Verifier))
+	if err != nil {
+		if refused, is := errors.AsType[*oauth2.RetrieveError](err); is {
+			err = fmt.Errorf("the provider refuses the code: %s", refused.ErrorCode) // its body may have anything
+		}
+		return c, errors.Join(ErrProvider, err)
+	}
+	raw, _ := tokens.Extra("id_token").(string)
+	token, err := provider.Verifier(&oidc.Config{ClientID: s.OIDC.ClientID, Now: s.Now}).Verify(ctx, raw)
+	if err == nil && subtle.ConstantTimeCompare([]byte(token.Nonce), []byte(a.Nonce)) != 1 {
+		err = errors.New("the nonce is another one")
+	}
+	if err == nil {
+		err = token.Claims(&c)
+	}
+	if err == nil && c.Subject == "" {
+		err = errors.New("the ID token names nobody")
+	}
+	if err != nil {
+		return claims{}, errors.Join(ErrProvider, err)
+	}
+	return c, nil
+}
+
+// holder returns the person of an account at the provider: the one it was linked to, or a member with its verified
+// address, who is linked to it then.
+func (s *Service) holder(ctx context.Context, c claims, verified bool) (in SignedIn, err error) {
+	err = s.DB.QueryRow(ctx, `select person_id, totp is not null from ops.signin_accounts join ops.signin_people
+		using (person_id) where issuer = $1 and subject = $2`, s.OIDC.Issuer, c.Subject).Scan(&in.Person, &in.Pending)
+	linked := err == nil
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return SignedIn{}, wrap("find an account", err)
+	}
+	if !linked && (!verified || c.Email == "") {
+		return SignedIn{}, ErrUnverified
+	}
+	if !linked {
+		found := false
+		if in.Person, found, err = s.People.FindPerson(ctx, c.Email); err != nil || !found {
+			return SignedIn{}, errors.Join(err, ErrUninvited)
+		}
+	}
+	member, err := s.IsMember(ctx, in.Person)
+	if err != nil || !member {
+		return SignedIn{}, errors.Join(err, ErrUninvited)
+	}
+	if !linked {
+		err = s.linkAccount(ctx, &in, c)
+	}
+	return in, err
+}
+
+// linkAccount links an account to a person, whose address it verifies. Who set a password before without a proof of the
+// address may be somebody else: then the password, the second factor and the sessions end.
+func (s *Service) linkAccount(ctx context.Context, in *SignedIn, c claims) error {
+	return s.within(ctx, "link an account", func(tx pgx.Tx) error {
+		var proven bool
+		err := tx.QueryRow(ctx, `insert into ops.signin_people as p (person_id, verified) values ($1, $2)
+			on conflict (person_id) do update set zone = p.zone returning coalesce(p.verified = $2, false), totp is not null`,
+			in.Person, s.addressName(c.Email)).Scan(&proven, &in.Pending)
+		if err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		if !proven {
+			in.Pending = false
+			b.Queue(`update ops.signin_people set verified = $2, password = null, generated = false, totp_key = null, totp = null
+				where person_id = $1`, in.Person, s.addressName(c.Email))
+			for _, table := range []string{"ops.signin_recovery_codes", "ops.signin_sessions", "ops.signin_links"} {
+				b.Queue(`delete from `+table+` where person_id = $1`, in.Person)
+			}
+		}
+		b.Queue(`insert into ops.signin_accounts (issuer, subject, person_id) values ($1, $2, $3)
+			on conflict (issuer, subject) do nothing`, s.OIDC.Issuer, c.Subject, in.Person)
+		return tx.SendBatch(ctx, b).Close()
+	})
+}

@@ -1,0 +1,143 @@
+package signin
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/domain/person"
+)
+
+// Attempt is a sign-in with a password. Former is the token that the browser had before, "" for none.
+type Attempt struct {
+	Email, Password string
+	Client          Client
+	Former          string
+}
+
+// SignIn begins a session with a password. Its errors are ErrRefused and *ThrottledError. A refusal takes as long for
+// an address that nobody has.
+func (s *Service) SignIn(ctx context.Context, a Attempt) (SignedIn, error) {
+	began := time.Now()
+	in, err := s.signIn(ctx, a)
+	if rest := s.FailureTime - time.Since(began); errors.Is(err, ErrRefused) && rest > 0 {
+		err = errors.Join(err, s.pause(ctx, rest))
+	}
+	return in, err
+}
+
+func (s *Service) signIn(ctx context.Context, a Attempt) (in SignedIn, err error) {
+	email, network := person.NormalEmail(a.Email), networkOf(a.Client.Address)
+	byNetwork, byAccount := s.keyed("network", network), s.keyed("account", email)
+	byBoth := s.keyed("pair", network+"\x00"+email)
+	if err := s.limit(ctx, byNetwork, s.AddressFailures); err != nil {
+		return SignedIn{}, err
+	}
+	counted, err := s.count(ctx, byBoth, byAccount)
+	if err != nil {
+		return SignedIn{}, err
+	}
+	if err := s.refuse(counted[0], s.PairFailures); err != nil {
+		return SignedIn{}, err
+	}
+	check := func() error {
+		in, err = s.checkPassword(ctx, a)
+		return err
+	}
+	if counted[1].Failures > s.AccountFailures {
+		err = s.slowly(ctx, string(byAccount), check)
+	} else {
+		err = check()
+	}
+	if err != nil {
+		return SignedIn{}, err
+	}
+	return in, s.forgive(ctx, byNetwork, byAccount, byBoth)
+}
+
+// checkPassword begins a session if the password is right.
+func (s *Service) checkPassword(ctx context.Context, a Attempt) (in SignedIn, err error) {
+	var found bool
+	if len(a.Password) <= 4*MaxPassword && person.ValidEmail(a.Email) {
+		if in.Person, found, err = s.People.FindPerson(ctx, a.Email); err != nil {
+			return SignedIn{}, err
+		}
+	}
+	stored := ""
+	if found {
+		if stored, in.Pending, err = s.passwordOf(ctx, in.Person); err != nil {
+			return SignedIn{}, err
+		}
+	}
+	matches, err := s.matches(ctx, a.Password[:min(len(a.Password), 4*MaxPassword)], stored)
+	if err != nil {
+		return SignedIn{}, err
+	}
+	if !matches {
+		return SignedIn{}, ErrRefused
+	}
+	return s.beginNow(ctx, a.Client, a.Former, in, false)
+}
+
+// passwordOf returns the stored password of a person, "" for none, and whether there is a second factor.
+func (s *Service) passwordOf(ctx context.Context, id uuid.UUID) (stored string, second bool, err error) {
+	err = s.DB.QueryRow(ctx, `select coalesce(password, ''), totp is not null from ops.signin_people where person_id = $1`,
+		id).Scan(&stored, &second)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil
+	}
+	return stored, second, wrap("find a password", err)
+}
+
+// ChangePassword sets the password of the person of a session who knows the current one, or has none. All other
+// sessions of the person end. Its errors are ErrRefused, ErrPassword and *ThrottledError.
+func (s *Service) ChangePassword(ctx context.Context, in Session, current, next string) error {
+	who := s.keyed("password", in.Person.String())
+	if err := s.limit(ctx, who, s.PairFailures); err != nil {
+		return err
+	}
+	stored, _, err := s.passwordOf(ctx, in.Person)
+	if err != nil {
+		return err
+	}
+	if stored != "" {
+		if matches, err := s.matches(ctx, current, stored); err != nil || !matches {
+			return errors.Join(err, ErrRefused)
+		}
+	}
+	hash, err := s.hash(ctx, next)
+	if err != nil {
+		return errors.Join(err, s.forgive(ctx, who))
+	}
+	err = s.within(ctx, "change a password", func(tx pgx.Tx) error {
+		changed, err := tx.Exec(ctx, `insert into ops.signin_people as p (person_id, password) values ($1, $2)
+			on conflict (person_id) do update set password = excluded.password, generated = false
+			where coalesce(p.password, '') = $3`, in.Person, hash, stored)
+		if err == nil && changed.RowsAffected() == 0 {
+			return ErrRefused // it was changed meanwhile
+		}
+		if err == nil {
+			_, err = tx.Exec(ctx, `delete from ops.signin_sessions where person_id = $1 and id <> $2`, in.Person, in.ID)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return s.forgive(ctx, who)
+}
+
+// GeneratePassword sets the password of the owner of a first start, unless the person has signed in or could. set
+// reports whether it did. The password ends when the person chooses one.
+func (s *Service) GeneratePassword(ctx context.Context, id uuid.UUID, password string) (set bool, err error) {
+	hash, err := s.hash(ctx, password)
+	if err != nil {
+		return false, err
+	}
+	done, err := s.exec(ctx, "set the generated password", `insert into ops.signin_people (person_id, password, generated)
+		values ($1, $2, true) on conflict (person_id) do nothing`, id, hash)
+	return done > 0, err
+}

@@ -1,0 +1,233 @@
+package signin
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/url"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/internal/secret"
+)
+
+const (
+	totpBytes = 20
+	// recoveryCodes is how many codes there are for a lost second factor. Each has 80 random bits, so its hash needs no
+	// salt.
+	recoveryCodes     = 10
+	recoveryCodeBytes = 10
+)
+
+// Enrolment is a second factor that nobody has confirmed.
+type Enrolment struct {
+	// Secret is typed into an app, URI is the same as a link, and a form sends Sealed back.
+	Secret, URI, Sealed string
+}
+
+// Enrol makes a second factor for a person with a name, which the app shows. Nothing is stored before Confirm. sealed
+// is that of a form that was sent with a wrong code, "" for a new one.
+func (s *Service) Enrol(person uuid.UUID, name, sealed string) (e Enrolment, err error) {
+	if e.Secret, err = s.open(person, sealed); sealed == "" {
+		key := make([]byte, totpBytes)
+		_, _ = rand.Read(key) // never fails
+		e.Secret, err = base32Text.EncodeToString(key), nil
+	}
+	if err != nil {
+		return Enrolment{}, err
+	}
+	e.Sealed, err = s.seal(person, e.Secret)
+	e.URI = "otpauth://totp/" + url.PathEscape(s.Issuer) + ":" + url.PathEscape(name) + "?secret=" + e.Secret +
+		"&issuer=" + url.QueryEscape(s.Issuer) + "&algorithm=SHA1&digits=6&period=30"
+	return e, err
+}
+
+// Confirm stores a second factor once the person shows a code of it. All sessions of the person end, and one with the
+// second factor begins. codes are the recovery codes, shown once. Its errors are ErrCode, ErrEnrolled and
+// *ThrottledError.
+func (s *Service) Confirm(
+	ctx context.Context, in Session, a Attempt, sealed, code string,
+) (next SignedIn, codes []string, err error) {
+	who := s.keyed("second factor", in.Person.String())
+	if err := s.limit(ctx, who, s.SecondFactorFailures); err != nil {
+		return SignedIn{}, nil, err
+	}
+	text, err := s.open(in.Person, sealed)
+	if err != nil {
+		return SignedIn{}, nil, ErrCode
+	}
+	key, err := base32Text.DecodeString(text)
+	if err != nil {
+		return SignedIn{}, nil, err
+	}
+	step, ok := stepOf(key, plainCode(code), s.now(), 0)
+	if !ok {
+		return SignedIn{}, nil, ErrCode
+	}
+	kept, err := s.Sealer.Seal(in.Person, text)
+	if err != nil {
+		return SignedIn{}, nil, err
+	}
+	err = s.within(ctx, "keep a second factor", func(tx pgx.Tx) error {
+		done, err := tx.Exec(ctx, `insert into ops.signin_people as p (person_id, totp_key, totp, totp_step)
+			values ($1, $2, $3, $4) on conflict (person_id) do update set totp_key = $2, totp = $3, totp_step = $4
+			where p.totp is null`, in.Person, kept.Key, kept.Data, step)
+		if err == nil && done.RowsAffected() == 0 {
+			err = ErrEnrolled
+		}
+		if err != nil {
+			return err
+		}
+		if codes, err = newRecoveryCodes(ctx, tx, in.Person); err != nil {
+			return err
+		}
+		if next, err = s.begin(ctx, tx, a.Client, a.Former, SignedIn{Person: in.Person}, true); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `delete from ops.signin_sessions where person_id = $1 and token <> $2`,
+			in.Person, hashToken(next.Token))
+		return err
+	})
+	if err != nil {
+		return SignedIn{}, nil, err
+	}
+	return next, codes, s.forgive(ctx, who)
+}
+
+// newRecoveryCodes replaces the recovery codes of a person.
+func newRecoveryCodes(ctx context.Context, tx pgx.Tx, person uuid.UUID) ([]string, error) {
+	codes, hashes := make([]string, recoveryCodes), make([][]byte, recoveryCodes)
+	for i := range codes {
+		b := make([]byte, recoveryCodeBytes)
+		_, _ = rand.Read(b) // never fails
+		text := base32Text.EncodeToString(b)
+		codes[i] = text[:4] + "-" + text[4:8] + "-" + text[8:12] + "-" + text[12:]
+		hashes[i] = hashToken(text)
+	}
+	_, err := tx.Exec(ctx, `delete from ops.signin_recovery_codes where person_id = $1`, person)
+	if err == nil {
+		_, err = tx.Exec(ctx, `insert into ops.signin_recovery_codes (person_id, code) select $1, unnest($2::bytea[])`,
+			person, hashes)
+	}
+	return codes, err
+}
+
+// plainCode is a code without what people type into it.
+func plainCode(code string) string {
+	return strings.ToUpper(strings.NewReplacer(" ", "", "-", "", "\t", "").Replace(code))
+}
+
+// spend uses a code of a person: of the app, or a recovery code. Each works once.
+func (s *Service) spend(ctx context.Context, tx pgx.Tx, person uuid.UUID, code string) error {
+	code = plainCode(code)
+	if len(code) != 6 {
+		done, err := tx.Exec(ctx, `delete from ops.signin_recovery_codes where person_id = $1 and code = $2`,
+			person, hashToken(code))
+		if err == nil && done.RowsAffected() == 0 {
+			err = ErrCode
+		}
+		return err
+	}
+	var sealed secret.Sealed
+	var last int64
+	err := tx.QueryRow(ctx, `select totp_key, totp, totp_step from ops.signin_people
+		where person_id = $1 and totp is not null for update`, person).Scan(&sealed.Key, &sealed.Data, &last)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ErrCode
+	}
+	if err != nil {
+		return err
+	}
+	text, err := s.Sealer.Open(person, sealed)
+	if err != nil {
+		return err
+	}
+	key, err := base32Text.DecodeString(text)
+	if err != nil {
+		return err
+	}
+	step, ok := stepOf(key, code, s.now(), last)
+	if !ok {
+		return ErrCode
+	}
+	_, err = tx.Exec(ctx, `update ops.signin_people set totp_step = $2 where person_id = $1`, person, step)
+	return err
+}
+
+// withCode does something in the transaction that spends a code of a person.
+func (s *Service) withCode(ctx context.Context, person uuid.UUID, code string, do func(pgx.Tx) error) error {
+	who := s.keyed("second factor", person.String())
+	if err := s.limit(ctx, who, s.SecondFactorFailures); err != nil {
+		return err
+	}
+	err := s.within(ctx, "check a code", func(tx pgx.Tx) error {
+		if err := s.spend(ctx, tx, person, code); err != nil {
+			return err
+		}
+		return do(tx)
+	})
+	if err != nil {
+		return err
+	}
+	return s.forgive(ctx, who)
+}
+
+// SecondFactor begins the session of somebody who passed the password and shows a code. token is that of the session
+// that waits. Its errors are ErrRefused if none does, ErrCode and *ThrottledError.
+func (s *Service) SecondFactor(ctx context.Context, token, code string, c Client) (in SignedIn, err error) {
+	err = s.DB.QueryRow(ctx, `select person_id from ops.signin_sessions where token = $1 and pending and expires_at > $2`,
+		hashToken(token), s.now()).Scan(&in.Person)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return SignedIn{}, ErrRefused
+	}
+	if err != nil {
+		return SignedIn{}, wrap("find a session", err)
+	}
+	err = s.withCode(ctx, in.Person, code, func(tx pgx.Tx) (err error) {
+		in, err = s.begin(ctx, tx, c, token, in, true)
+		return err
+	})
+	return in, err
+}
+
+// NewRecoveryCodes replaces the recovery codes of a person who shows a code. Its errors are ErrCode and
+// *ThrottledError.
+func (s *Service) NewRecoveryCodes(ctx context.Context, person uuid.UUID, code string) (codes []string, err error) {
+	err = s.withCode(ctx, person, code, func(tx pgx.Tx) (err error) {
+		codes, err = newRecoveryCodes(ctx, tx, person)
+		return err
+	})
+	return codes, err
+}
+
+// RemoveSecondFactor ends the second factor of a person who shows a code. Its errors are ErrCode and *ThrottledError.
+func (s *Service) RemoveSecondFactor(ctx context.Context, person uuid.UUID, code string) error {
+	return s.withCode(ctx, person, code, func(tx pgx.Tx) error {
+		if err := dropSecondFactor(ctx, tx, person); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `update ops.signin_sessions set second_factor = false where person_id = $1`, person)
+		return err
+	})
+}
+
+// ResetSecondFactor ends the second factor of a person who lost it, and all sessions of the person. An Admin may.
+func (s *Service) ResetSecondFactor(ctx context.Context, person uuid.UUID) error {
+	return s.within(ctx, "reset a second factor", func(tx pgx.Tx) error {
+		if err := dropSecondFactor(ctx, tx, person); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `delete from ops.signin_sessions where person_id = $1`, person)
+		return err
+	})
+}
+
+func dropSecondFactor(ctx context.Context, tx pgx.Tx, person uuid.UUID) error {
+	_, err := tx.Exec(ctx, `update ops.signin_people set totp_key = null, totp = null where person_id = $1`, person)
+	if err == nil {
+		_, err = tx.Exec(ctx, `delete from ops.signin_recovery_codes where person_id = $1`, person)
+	}
+	return err
+}

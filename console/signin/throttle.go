@@ -1,0 +1,96 @@
+package signin
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// failures is how often somebody failed in a window, and when that is forgotten.
+type failures struct {
+	Failures int
+	Until    time.Time
+}
+
+// count counts an attempt as a failure before it is looked at, so that attempts at the same time cannot pass together.
+// forgive takes it back. The answers are in the order of who.
+func (s *Service) count(ctx context.Context, who ...[]byte) ([]failures, error) {
+	rows, err := s.DB.Query(ctx, `with counted as (
+			insert into ops.signin_failures as f (who, failures, until)
+			select who, 1, $3 from unnest($1::bytea[]) who order by who
+			on conflict (who) do update set
+				failures = case when f.until <= $2 then 1 else least(f.failures + 1, 1000000) end,
+				until = case when f.until <= $2 then excluded.until else f.until end
+			returning who, failures, until)
+		select failures, until from counted join unnest($1::bytea[]) with ordinality as given (who, n) using (who) order by n`,
+		who, s.now(), s.now().Add(s.Window))
+	if err != nil {
+		return nil, wrap("count attempts", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[failures])
+	return list, wrap("count attempts", err)
+}
+
+// limit counts an attempt of somebody, and refuses it above a number of failures.
+func (s *Service) limit(ctx context.Context, who []byte, limit int) error {
+	counted, err := s.count(ctx, who)
+	if err != nil {
+		return err
+	}
+	return s.refuse(counted[0], limit)
+}
+
+func (s *Service) refuse(f failures, limit int) error {
+	if f.Failures <= limit {
+		return nil
+	}
+	return &ThrottledError{Retry: f.Until.Sub(s.now())}
+}
+
+// forgive takes back one failure of each.
+func (s *Service) forgive(ctx context.Context, who ...[]byte) error {
+	_, err := s.exec(ctx, "forget attempts", `update ops.signin_failures set failures = failures - 1
+		where who in (select who from ops.signin_failures where who = any($1) and failures > 0 order by who for update)`, who)
+	return err
+}
+
+// networkOf returns what is counted as one network address: of IPv6 the first 64 bits, which are one connection.
+func networkOf(address string) string {
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return address
+	}
+	if ip = ip.Unmap().WithZone(""); ip.Is6() {
+		prefix, _ := ip.Prefix(64) // of any IPv6 address
+		return prefix.String()
+	}
+	return ip.String()
+}
+
+// LimitAddress counts what somebody does who is not signed in, such as to ask for mail, and refuses it if a network
+// address does so too often.
+func (s *Service) LimitAddress(ctx context.Context, c Client) error {
+	return s.limit(ctx, s.keyed("network", networkOf(c.Address)), s.AddressFailures)
+}
+
+// slowly runs the check of an account that is attacked: one at a time, each after a delay. It refuses what would wait
+// for long. So a stranger can slow the sign-in to an account, and not lock it.
+func (s *Service) slowly(ctx context.Context, account string, check func() error) error {
+	longest := 5 * s.AccountDelay
+	waiting, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	unlock, err := s.accounts.Lock(waiting, account)
+	if err != nil && ctx.Err() == nil {
+		return &ThrottledError{Retry: longest}
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := s.pause(ctx, s.AccountDelay); err != nil {
+		return err
+	}
+	return check()
+}

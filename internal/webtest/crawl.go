@@ -1,0 +1,76 @@
+package webtest
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/PuerkitoBio/goquery"
+
+	"github.com/annals-project/annals/internal/runtest"
+)
+
+// maxPages bounds a crawl.
+const maxPages = 2000
+
+// maxQueries is how many addresses of one path are opened that differ in their query alone.
+const maxQueries = 4
+
+// Crawl opens every page that links lead to from a path, each once, and calls visit with it. Of a path it opens some
+// queries. Links that leave the console are not followed.
+func (r *Reader) Crawl(from string, visit func(page Document, linkedFrom string)) {
+	r.t.Helper()
+	type link struct{ path, from string }
+	queue, known, queries := []link{{from, ""}}, map[string]bool{from: true}, map[string]int{}
+	for n := 0; len(queue) > 0; n++ {
+		if n == maxPages {
+			r.t.Fatalf("there are more than %d pages; the next is %s", maxPages, queue[0].path)
+		}
+		next := queue[0]
+		queue = queue[1:]
+		page := r.Open(next.path)
+		visit(page, next.from)
+		page.Find("a[href]").Each(func(_ int, a *goquery.Selection) {
+			target, err := page.URL.Parse(a.AttrOr("href", ""))
+			runtest.Must(r.t, err)
+			target.Fragment = ""
+			path := target.RequestURI()
+			if target.Host != page.URL.Host || known[path] || strings.HasPrefix(path, "/static/") {
+				return
+			}
+			if queries[target.EscapedPath()]++; queries[target.EscapedPath()] > maxQueries {
+				return
+			}
+			known[path] = true
+			queue = append(queue, link{path, page.URL.RequestURI()})
+		})
+	}
+}
+
+// Answer is what a request was answered, without following it.
+type Answer struct {
+	Status   int
+	Location string
+	Body     string
+}
+
+// Ask makes one request as a browser does, and follows no redirect. Headers are names and values in turn; an empty
+// value leaves out a header that browsers send.
+func (r *Reader) Ask(method, path string, form url.Values, headers ...string) Answer {
+	r.t.Helper()
+	target, err := url.Parse(r.Base + path)
+	runtest.Must(r.t, err)
+	client := *r.HTTP
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	res, body := r.send(&client, method, target, form, "same-origin", headers...)
+	return Answer{res.StatusCode, res.Header.Get("Location"), body}
+}
+
+var word = regexp.MustCompile(`svc_[sm]k_[0-9A-Za-z]{20,}`)
+
+// Secrets are the keys in clear that a page holds.
+func (d Document) Secrets() []string { return word.FindAllString(d.Body, -1) }
+
+// Text is what the page shows, with single spaces between words.
+func (d Document) Text() string { return Plain(d.Find("body").Text()) }

@@ -1,0 +1,265 @@
+// Package webtest reads the pages of the console in tests as a browser without scripts does.
+package webtest
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/PuerkitoBio/goquery"
+
+	"github.com/annals-project/annals/internal/runtest"
+)
+
+// Reader is somebody at a browser that runs no scripts: it follows links and submits forms, and does nothing else.
+type Reader struct {
+	t    testing.TB
+	Base string
+	HTTP *http.Client
+	// At is the page that the reader sees.
+	At Document
+}
+
+// Document is a page as the server sent it.
+type Document struct {
+	*goquery.Selection
+
+	URL    *url.URL
+	Status int
+	Header http.Header
+	Body   string
+}
+
+// NewReader is somebody without a session at the console at base.
+func NewReader(t testing.TB, base string) *Reader {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	runtest.Must(t, err)
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	t.Cleanup(transport.CloseIdleConnections)
+	return &Reader{t: t, Base: base, HTTP: &http.Client{Jar: jar, Transport: transport}}
+}
+
+// Open goes to an address of the console, as somebody who types it.
+func (r *Reader) Open(path string) Document {
+	r.t.Helper()
+	target, err := url.Parse(r.Base + path)
+	runtest.Must(r.t, err)
+	return r.Request(http.MethodGet, target, nil, "none")
+}
+
+// Request makes a request as a browser does, follows redirects, and returns the page at their end.
+func (r *Reader) Request(method string, target *url.URL, form url.Values, site string) Document {
+	r.t.Helper()
+	res, body := r.send(r.HTTP, method, target, form, site)
+	page, err := goquery.NewDocumentFromReader(strings.NewReader(body))
+	runtest.Must(r.t, err)
+	r.At = Document{page.Selection, res.Request.URL, res.StatusCode, res.Header, body}
+	return r.At
+}
+
+// send makes a request with the headers of a browser, and with others in place of them.
+func (r *Reader) send(
+	client *http.Client, method string, target *url.URL, form url.Values, site string, headers ...string,
+) (*http.Response, string) {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, target.String(), strings.NewReader(form.Encode()))
+	runtest.Must(r.t, err)
+	req.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
+	req.Header.Set("Sec-Fetch-Site", site)
+	req.Header.Set("Sec-Fetch-Mode", "navigate")
+	req.Header.Set("Sec-Fetch-Dest", "document")
+	if method == http.MethodPost {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		req.Header.Set("Origin", target.Scheme+"://"+target.Host)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Del(headers[i])
+		if headers[i+1] != "" {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+	}
+	res, err := client.Do(req)
+	runtest.Must(r.t, err)
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	runtest.Must(r.t, err)
+	return res, string(body)
+}
+
+// Follow follows the one link with a name, in the part of the page that has the text of inside.
+func (r *Reader) Follow(name string, inside ...string) Document {
+	r.t.Helper()
+	link := r.one("a[href]", name, inside...)
+	target, err := r.At.URL.Parse(link.AttrOr("href", ""))
+	runtest.Must(r.t, err)
+	return r.Request(http.MethodGet, target, nil, "same-origin")
+}
+
+// Submit fills the fields of the form that has a button with a name, and submits it with the button. Fields are named
+// by their labels, or by their names where no label shows.
+func (r *Reader) Submit(button string, fields map[string]string, inside ...string) Document {
+	r.t.Helper()
+	pressed := r.one("button, input[type=submit]", button, inside...)
+	form := pressed.Closest("form")
+	if id, named := pressed.Attr("form"); named {
+		form = r.At.Find("form#" + id)
+	}
+	if form.Length() != 1 {
+		r.t.Fatalf("the button %q of %s has no form", button, r.At.URL)
+	}
+	values := r.values(form)
+	for label, value := range fields {
+		values.Set(r.field(form, label), value)
+	}
+	if name, named := pressed.Attr("name"); named {
+		values.Set(name, pressed.AttrOr("value", ""))
+	}
+	target, err := r.At.URL.Parse(pressed.AttrOr("formaction", form.AttrOr("action", "")))
+	runtest.Must(r.t, err)
+	if strings.EqualFold(form.AttrOr("method", "get"), http.MethodGet) {
+		target.RawQuery = values.Encode()
+		return r.Request(http.MethodGet, target, nil, "same-origin")
+	}
+	return r.Request(http.MethodPost, target, values, "same-origin")
+}
+
+// values are those that a form has before somebody fills it.
+func (r *Reader) values(form *goquery.Selection) url.Values {
+	values := url.Values{}
+	form.Find("input[name], textarea[name], select[name]").Each(func(_ int, field *goquery.Selection) {
+		name := field.AttrOr("name", "")
+		_, disabled := field.Attr("disabled")
+		_, checked := field.Attr("checked")
+		switch kind := field.AttrOr("type", ""); {
+		case disabled, kind == "submit", kind == "file", (kind == "checkbox" || kind == "radio") && !checked:
+		case kind == "checkbox", kind == "radio":
+			values.Add(name, field.AttrOr("value", "on"))
+		case field.Is("textarea"):
+			values.Add(name, field.Text())
+		case field.Is("select"):
+			chosen := field.Find("option[selected]")
+			if chosen.Length() == 0 {
+				chosen = field.Find("option").First()
+			}
+			values.Add(name, chosen.AttrOr("value", Plain(chosen.Text())))
+		default:
+			values.Add(name, field.AttrOr("value", ""))
+		}
+	})
+	return values
+}
+
+// field returns the name of the field that has a label.
+func (r *Reader) field(form *goquery.Selection, label string) string {
+	r.t.Helper()
+	var labels, names []string
+	form.Find("label").Each(func(_ int, l *goquery.Selection) {
+		text := Plain(l.Text())
+		labels = append(labels, text)
+		if !strings.HasPrefix(text, label) {
+			return
+		}
+		field := l.Find("input, select, textarea")
+		if id, named := l.Attr("for"); named {
+			field = r.At.Find(fmt.Sprintf("[id=%q]", id))
+		}
+		names = append(names, field.AttrOr("name", ""))
+	})
+	if len(names) == 0 && form.Find(fmt.Sprintf("[name=%q], [aria-label=%q]", label, label)).Length() > 0 {
+		return form.Find(fmt.Sprintf("[name=%q], [aria-label=%q]", label, label)).First().AttrOr("name", "")
+	}
+	if len(names) == 0 {
+		r.t.Fatalf("the form of %s has no field %q; it has %q", r.At.URL, label, labels)
+	}
+	return names[0]
+}
+
+// one returns the element with a name. Links to the same place count as one.
+func (r *Reader) one(selector, name string, inside ...string) *goquery.Selection {
+	r.t.Helper()
+	var all []string
+	matches := []func(string) bool{
+		func(s string) bool { return s == name },
+		func(s string) bool { return strings.HasPrefix(s, name) },
+	}
+	for _, match := range matches {
+		all = nil
+		found := r.At.Find(selector).FilterFunction(func(_ int, s *goquery.Selection) bool {
+			text := Plain(s.AttrOr("aria-label", s.Text()+s.AttrOr("value", "")))
+			all = append(all, text)
+			return match(text) || match(Plain(s.Text()))
+		})
+		if found = within(found, inside); found.Length() > 0 {
+			inMain := func(_ int, s *goquery.Selection) bool { return s.Closest("main").Length() > 0 }
+			if main := found.FilterFunction(inMain); main.Length() > 0 {
+				found = main
+			}
+			places := map[string]bool{}
+			found.Each(func(_ int, s *goquery.Selection) { places[s.AttrOr("href", s.AttrOr("formaction", ""))] = true })
+			if len(places) > 1 {
+				r.t.Fatalf("%d elements of %s are named %q", len(places), r.At.URL, name)
+			}
+			return found.First()
+		}
+	}
+	r.t.Fatalf("nothing (%s) of %s (%d) is named %q; there are %q", selector, r.At.URL, r.At.Status, name, all)
+	return nil
+}
+
+// within keeps the elements in the smallest part of the page that has a text.
+func within(found *goquery.Selection, inside []string) *goquery.Selection {
+	if len(inside) == 0 {
+		return found
+	}
+	least, kept := 0, found.Slice(0, 0)
+	const parts = "tr, li, article, section, fieldset, form, dl, details"
+	found.Each(func(_ int, s *goquery.Selection) {
+		s.ParentsFiltered(parts).EachWithBreak(func(_ int, part *goquery.Selection) bool {
+			text := Plain(part.Text())
+			if !strings.Contains(text, inside[0]) {
+				return true
+			}
+			if least == 0 || len(text) < least {
+				least, kept = len(text), s
+			}
+			return false
+		})
+	})
+	return kept
+}
+
+// See fails unless the page shows a text.
+func (r *Reader) See(text string) {
+	r.t.Helper()
+	if shown := r.At.Text(); !strings.Contains(shown, text) {
+		r.t.Fatalf("the page %s (%d) lacks %q: %.1500s", r.At.URL, r.At.Status, text, shown)
+	}
+}
+
+// SeeLater loads the page again until it shows a text that the service finds out in the background.
+func (r *Reader) SeeLater(text string) {
+	r.t.Helper()
+	runtest.Await(r.t, fmt.Sprintf("%s shows %q", r.At.URL, text), func() bool {
+		if strings.Contains(r.At.Text(), text) {
+			return true
+		}
+		r.Request(http.MethodGet, r.At.URL, nil, "none")
+		return strings.Contains(r.At.Text(), text)
+	})
+}
+
+// Answered fails unless the last page had a status.
+func (r *Reader) Answered(status int) {
+	r.t.Helper()
+	if r.At.Status != status {
+		r.t.Fatalf("%s answered %d, want %d: %.800s", r.At.URL, r.At.Status, status, r.At.Text())
+	}
+}
+
+// Plain joins the words of a text with single spaces.
+func Plain(text string) string { return strings.Join(strings.Fields(text), " ") }
