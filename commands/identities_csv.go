@@ -16,7 +16,7 @@ import (
 	"github.com/annals-project/annals/internal/fields"
 )
 
-// IdentityFile is what a CSV file says of identities.
+// IdentityFile is what a CSV file has of identities.
 type IdentityFile struct {
 	// Keys are the keys of traits in the order of the columns.
 	Keys []string
@@ -40,8 +40,8 @@ const maxProblems = 100
 const identityColumn = "identity"
 
 // ReadIdentityFile reads a CSV file: a header with the column "identity" and a column for each trait, then a row for
-// each identity. An empty cell is no trait. Cells are divided by what divides the header: a comma, semicolon or tab. The
-// fault is invalid-request for a file that cannot be read at all.
+// each identity. An empty cell is no trait. A comma, semicolon or tab divides the cells, as the header has it. The fault
+// is invalid-request for a file that cannot be read at all.
 func ReadIdentityFile(file []byte) (IdentityFile, error) {
 	file = bytes.TrimPrefix(file, []byte("\ufeff"))
 	switch {
