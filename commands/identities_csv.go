@@ -40,8 +40,8 @@ const maxProblems = 100
 const identityColumn = "identity"
 
 // ReadIdentityFile reads a CSV file: a header with the column "identity" and a column for each trait, then a row for
-// each identity. An empty cell is no trait. A comma, semicolon or tab divides the cells, as the header has it. The fault
-// is invalid-request for a file that cannot be read at all.
+// each identity. An empty cell is no trait. A comma, semicolon or tab divides the cells, as in the header. The fault is
+// invalid-request for a file that cannot be read at all.
 func ReadIdentityFile(file []byte) (IdentityFile, error) {
 	file = bytes.TrimPrefix(file, []byte("\ufeff"))
 	switch {
