@@ -33,6 +33,11 @@ import (
 // an addition at the same time is a conflict, and is decided again. A removed person's memberships
 // end, then the stream is tombstoned, and at last, once the disks are purged, the claim is released.
 // Each step may be repeated. The list of people to settle is a hint.
+//
+// A change of the address (ChangeAddress) claims the new address, appends it to the stream of the person,
+// and releases the old one. A crash before the second append leaves two claims and the old address, one after it two
+// claims and the new address. A repeat continues, or the finisher releases the address that the person does not have,
+// a minute after the claim. Until then, nobody is found or added by it.
 
 // NewMember is a person to add to an organization.
 type NewMember struct {
@@ -67,7 +72,7 @@ func (s *Service) FindPerson(ctx context.Context, email string) (id uuid.UUID, f
 	if errors.Is(err, eventstore.ErrDeleted) {
 		return uuid.Nil, false, nil
 	}
-	return address.Holder, p.Lives(), err
+	return address.Holder, p.Lives() && p.Has(email), err
 }
 
 // AddMember makes the person with an address a member of an organization, and registers the person if
@@ -176,7 +181,7 @@ func (s *Service) RemovePerson(ctx context.Context, call Call, id uuid.UUID) err
 	remove := func(p *person.State) ([]event.Event, error) { return p.Remove(id, call.ReceivedAt), nil }
 	removed, position, err := s.journal.decidePerson(decideCtx, id, call.newMeta, remove)
 	if errors.Is(err, eventstore.ErrDeleted) || err == nil && !removed {
-		return fault.New(fault.NotFound, fault.CodeNotFound, "there is no such person")
+		return noPerson()
 	}
 	if err != nil {
 		return err
@@ -237,11 +242,15 @@ func (s *Service) enterPerson(
 		return uuid.Nil, err
 	}
 	for dead := uuid.Nil; ; {
-		id, err := s.claimAddress(ctx, call, name, dead)
+		id, err := s.claimAddress(ctx, call, name, uuid.New(), dead)
 		if err != nil {
 			return uuid.Nil, err
 		}
 		removed, _, err := s.journal.decidePerson(ctx, id, call.newMeta, func(p *person.State) ([]event.Event, error) {
+			if p.Lives() && !p.Has(email) {
+				return nil, fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
+					"the person with this address is changing it; repeat in a minute")
+			}
 			return enter(p, id), nil
 		})
 		if err == nil && !removed {
@@ -250,32 +259,36 @@ func (s *Service) enterPerson(
 		if err != nil && !errors.Is(err, eventstore.ErrDeleted) {
 			return uuid.Nil, err
 		}
-		erased, err := s.journal.SettlePerson(ctx, work.Person{ID: id, Address: name}, s.journal.Now())
-		if err != nil {
+		if err := s.settleHolder(ctx, id); err != nil {
 			return uuid.Nil, err
-		}
-		if !erased {
-			return uuid.Nil, fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
-				"the person with this address is being erased; repeat in a minute")
 		}
 		dead = id
 	}
 }
 
-// claimAddress returns the person of an address, a new one if it has none or that one is dead.
-func (s *Service) claimAddress(ctx context.Context, call Call, name string, dead uuid.UUID) (id uuid.UUID, err error) {
-	fresh := uuid.New()
-	_, err = runDecision(ctx, s.journal, decision[person.Address]{
-		stream: name, read: folded[person.Address](s.journal, name), meta: call.newMeta,
-		decide: func(_ context.Context, address person.Address) ([]event.Event, error) {
-			claim := address.Claim(fresh, dead, s.journal.Now())
-			if id = fresh; len(claim) == 0 {
-				id = address.Holder
-			}
-			return claim, nil
-		},
+// settleHolder completes the erasure of a removed person whose address is to be claimed.
+func (s *Service) settleHolder(ctx context.Context, id uuid.UUID) error {
+	erased, err := s.journal.SettlePerson(ctx, work.Person{ID: id}, s.journal.Now())
+	if err == nil && !erased {
+		err = fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
+			"the person with this address is being erased; repeat in a minute")
+	}
+	return err
+}
+
+// claimAddress claims an address for id, and returns the person of the address: another one than id if that is
+// not dead.
+func (s *Service) claimAddress(
+	ctx context.Context, call Call, name string, id, dead uuid.UUID,
+) (holder uuid.UUID, err error) {
+	_, err = s.journal.decideAddress(ctx, name, call.newMeta, func(address *person.Address) []event.Event {
+		claim := address.Claim(id, dead, s.journal.Now())
+		if holder = id; len(claim) == 0 {
+			holder = address.Holder
+		}
+		return claim
 	})
-	return id, err
+	return holder, err
 }
 
 // settleOrLeave settles a person, or leaves that to the finisher.

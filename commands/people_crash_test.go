@@ -20,10 +20,15 @@ import (
 // member nowhere, and no member who is erased; a repeat of the command completes it.
 func TestPeople_CrashAfterEachAppend(t *testing.T) {
 	type act func(*fixture, *fixture) error
-	member := func(w *fixture) uuid.UUID {
-		id, _, err := w.FindPerson(w.t.Context(), anas)
-		if err != nil {
-			w.t.Fatal(err)
+	member := func(w *fixture) (id uuid.UUID) {
+		for _, email := range []string{anas, "ana@new.example"} {
+			found, lives, err := w.FindPerson(w.t.Context(), email)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			if lives {
+				id = found
+			}
 		}
 		return id
 	}
@@ -61,6 +66,11 @@ func TestPeople_CrashAfterEachAppend(t *testing.T) {
 		}, func(w, c *fixture) error {
 			return c.RemoveMember(w.t.Context(), w.call, w.org("Annals"), member(w))
 		}, []string{"cy@a.example owner"}},
+		"a change of an address": {func(w *fixture) {
+			w.add("Annals", anas, organization.Owner)
+		}, func(w, c *fixture) error {
+			return c.ChangeAddress(w.t.Context(), w.call, member(w), "ana@new.example")
+		}, []string{"ana@new.example owner"}},
 		"the end of a person": {func(w *fixture) {
 			w.add("Annals", anas, organization.Owner)
 			w.add("Acme", anas, organization.Member)

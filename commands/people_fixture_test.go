@@ -104,7 +104,7 @@ func (w *fixture) emailOf(id uuid.UUID) string {
 	return p.Email
 }
 
-// claims are the people that any address was claimed for.
+// claims are the people that any address was claimed for, with the addresses that are not released.
 func (w *fixture) claims() []work.Person {
 	w.t.Helper()
 	records, err := w.store.ReadAll(w.t.Context(), 0, 1<<20)
@@ -120,8 +120,20 @@ func (w *fixture) claims() []work.Person {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		if claim, is := e.(*person.AddressClaimed); is {
-			all = append(all, work.Person{ID: claim.PersonID, Address: r.Stream, ClaimedAt: claim.ClaimedAt})
+		of := func(id uuid.UUID) int {
+			return slices.IndexFunc(all, func(p work.Person) bool { return p.ID == id })
+		}
+		switch e := e.(type) {
+		case *person.AddressClaimed:
+			if of(e.PersonID) < 0 {
+				all = append(all, work.Person{ID: e.PersonID, ClaimedAt: e.ClaimedAt})
+			}
+			if p := &all[of(e.PersonID)]; !slices.Contains(p.Addresses, r.Stream) {
+				p.Addresses = append(p.Addresses, r.Stream)
+			}
+		case *person.AddressReleased:
+			p := &all[of(e.PersonID)]
+			p.Addresses = slices.DeleteFunc(p.Addresses, func(a string) bool { return a == r.Stream })
 		}
 	}
 	return all
@@ -143,6 +155,16 @@ func (w *fixture) settle(now time.Time) []string {
 			w.t.Errorf("person %s is not erased", p.ID)
 		default:
 			alive = append(alive, email)
+		}
+	}
+	for _, p := range w.claims() {
+		email := w.emailOf(p.ID)
+		if email == "erased" {
+			continue
+		}
+		name, err := w.log.Namespaces.AddressName(person.NormalEmail(email))
+		if err != nil || !slices.Equal(p.Addresses, []string{name}) {
+			w.t.Errorf("%s has the addresses %v, want %s, %v", email, p.Addresses, name, err)
 		}
 	}
 	slices.Sort(alive)

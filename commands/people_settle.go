@@ -19,8 +19,9 @@ import (
 )
 
 // SettlePerson removes a person who is a member of no organization, ends the memberships of a removed
-// one, and then tombstones the stream. It leaves everybody else alone. erased reports whether the
-// stream is tombstoned. While a join may be under way, it is not: a later call ends it.
+// one, and then tombstones the stream. It releases the address that an interrupted change left, and
+// leaves everybody else alone. erased reports whether the stream is tombstoned. While a join may be
+// under way, it is not: a later call ends it.
 func (l *Journal) SettlePerson(ctx context.Context, p work.Person, now time.Time) (erased bool, err error) {
 	var state person.State
 	meta := func() event.Meta { return event.NewMeta("finisher", now).Of(p.ID) }
@@ -30,6 +31,9 @@ func (l *Journal) SettlePerson(ctx context.Context, p work.Person, now time.Time
 		return state.Leave(p.ID, member, p.ClaimedAt, now), err
 	})
 	erased = errors.Is(err, eventstore.ErrDeleted)
+	if err == nil && !removed {
+		err = l.releaseAbandoned(ctx, p, state, meta, now)
+	}
 	if !erased && (err != nil || !removed) {
 		return false, err
 	}
@@ -53,6 +57,41 @@ func (l *Journal) SettlePerson(ctx context.Context, p work.Person, now time.Time
 	}
 	err = streams.ErasePerson(ctx, p.ID)
 	return err == nil, err
+}
+
+// releaseAbandoned releases the addresses that a change of the address left to a person.
+func (l *Journal) releaseAbandoned(
+	ctx context.Context, p work.Person, state person.State, meta func() event.Meta, now time.Time,
+) error {
+	if !state.Lives() || len(p.Addresses) < 2 {
+		return nil
+	}
+	current, err := l.Namespaces.AddressName(person.NormalEmail(state.Email))
+	if err != nil {
+		return err
+	}
+	for _, address := range p.Addresses {
+		if address == current {
+			continue
+		}
+		if _, err := l.decideAddress(ctx, address, meta, func(a *person.Address) []event.Event {
+			return a.ReleaseAbandoned(p.ID, now)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decideAddress decides on the stream of an address. The position is that of its last event.
+func (l *Journal) decideAddress(
+	ctx context.Context, name string, meta func() event.Meta, decide func(*person.Address) []event.Event,
+) (eventstore.Position, error) {
+	done, err := runDecision(ctx, l, decision[person.Address]{
+		stream: name, read: folded[person.Address](l, name), meta: meta,
+		decide: func(_ context.Context, address person.Address) ([]event.Event, error) { return decide(&address), nil },
+	})
+	return done.Position, err
 }
 
 // isAnywhere reports whether a person is a member of an organization.

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -8,11 +9,13 @@ import (
 
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/internal/secret"
 )
@@ -81,6 +84,37 @@ func (s *Service) roomForProject(
 			With("limit", limit).With("projects", projects)
 	}
 	return current.Plan, nil
+}
+
+// DescribeProject changes the name and the description of a project. The slug stays. Its faults are
+// project-name-invalid, invalid-request and not-found.
+func (s *Service) DescribeProject(ctx context.Context, call Call, slug, name, description string) error {
+	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
+	defer cancel()
+	if fields.CheckName(name, 1, limit.ProjectName) != nil {
+		return fault.New(fault.Invalid, fault.CodeProjectNameInvalid, "a project needs a name of 1 to %d characters",
+			limit.ProjectName)
+	}
+	if fields.CheckName(description, 0, limit.ProjectText) != nil {
+		return fault.New(fault.Invalid, fault.CodeInvalidRequest, "a description has up to %d characters",
+			limit.ProjectText)
+	}
+	p, err := s.project(decideCtx, call, slug)
+	if err != nil {
+		return err
+	}
+	done, err := s.decideProject(decideCtx, call, p.ProjectID, func(state project.State) ([]event.Event, error) {
+		if cmp.Or(state.Name, p.Name) == name && state.Description == description {
+			return nil, nil
+		}
+		return []event.Event{project.Described{
+			ProjectID: p.ProjectID, Name: name, Description: description, DescribedAt: call.ReceivedAt,
+		}}, nil
+	})
+	if err != nil {
+		return err
+	}
+	return waitVisible(ctx, s.waiter, done, projection.Access)
 }
 
 // CreateKey creates a key of a project and returns its clear value, which is stored only in the

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/google/uuid"
@@ -98,7 +99,7 @@ func (s *Service) changeProject(
 		for _, e := range changes {
 			state.Evolve(e)
 		}
-		out.IsArchived = state.Archived
+		out.IsArchived, out.Name = state.Archived, cmp.Or(state.Name, p.Name)
 		out.IngestionCap, out.CreditCap = state.IngestionCap, tenants.Cap(state.CreditCapTenths)
 		return changes, err
 	})

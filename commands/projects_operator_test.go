@@ -209,3 +209,41 @@ func TestVault_KeyIsStoredUntilRevoked(t *testing.T) {
 		t.Errorf("kept %v, %v", v.kept, err)
 	}
 }
+
+func TestDescribeProject_NameAndDescription(t *testing.T) {
+	w := peopled(t)
+	id := w.projectIn("Acme")
+	call := w.call
+	call.Principal.OrganizationID = w.org("Acme")
+	describe := func(slug, name, description string) error {
+		return w.DescribeProject(t.Context(), call, slug, name, description)
+	}
+	for name, c := range map[string]struct {
+		err  error
+		code string
+	}{
+		"no name":            {describe("project", "", ""), "project-name-invalid"},
+		"a long description": {describe("project", "Project", strings.Repeat("ü", 1001)), "invalid-request"},
+		"a NUL":              {describe("project", "Project", "\x00"), "invalid-request"},
+		"a foreign project":  {describe("default", "Project", ""), "not-found"},
+	} {
+		t.Run(name, func(t *testing.T) { wantFault(t, c.err, c.code) })
+	}
+	for _, d := range [][2]string{
+		{"Project", ""}, {"Project", "New"}, {"Project", "New"}, {"Other", "New"}, {"Project", ""}, {"Project", strings.Repeat("ü", 1000)},
+	} {
+		if err := describe("project", d[0], d[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.Project, id), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const described = "project.described.v1"
+	wantTypes(t, typesOf(facts), described, described, described, described)
+	p, err := w.SetArchived(t.Context(), call, "Acme", "project", true)
+	if err != nil || p.Name != "Project" {
+		t.Errorf("archived %+v, %v", p, err)
+	}
+}

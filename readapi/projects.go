@@ -43,7 +43,7 @@ func (a projectAPI) list(c echo.Context) error {
 	views := make([]projectView, len(found))
 	for i, p := range found {
 		views[i] = projectView{
-			Slug: p.Slug, Name: p.Name, IsArchived: p.Archived, MemoryCount: p.MemoryCount,
+			Slug: p.Slug, Name: p.Name, Description: p.Description, IsArchived: p.Archived, MemoryCount: p.MemoryCount,
 			IngestionCap: p.IngestionCap, MonthIngestions: p.Used.Ingestions,
 			CreditCap: credits(p.CreditCapTenths), MonthCredits: credits(p.ChargedTenths), CreatedAt: p.CreatedAt,
 		}

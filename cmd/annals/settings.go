@@ -15,8 +15,10 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/logging"
 	"github.com/annals-project/annals/cmd/annals/internal/server"
 	"github.com/annals-project/annals/commands/pipeline/model"
+	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/pg/replica"
 	"github.com/annals-project/annals/projections/recallindex/elastic"
 )
@@ -30,6 +32,9 @@ type Settings struct {
 	APIURL      string `name:"api-url" setting:"ANNALS_API_URL" help:"Public address of the API; default from the address it listens on."`
 	ConsoleURL  string `name:"console-url" setting:"ANNALS_CONSOLE_URL" help:"Public address of the console; default from the address it listens on."`
 	AuthURL     string `name:"auth-url" setting:"ANNALS_AUTH_URL" help:"Public address of the authorization server; default the console's."`
+	Instance    string `name:"instance-name" setting:"ANNALS_INSTANCE_NAME" help:"Name of this deployment, such as staging, which every page of the console shows."`
+	Colour      string `name:"instance-colour" setting:"ANNALS_INSTANCE_COLOUR" help:"Colour under that name: red, amber, green or blue; default: none."`
+	Proxies     string `name:"trusted-proxies" setting:"ANNALS_TRUSTED_PROXIES" help:"Networks of the proxies in front, such as 10.0.0.0/8, separated by commas: from these alone the last entry of X-Forwarded-For is the caller; default: none."`
 	EventStore  string `name:"eventstore" setting:"ANNALS_EVENTSTORE" default:"embedded" help:"Event store: embedded, or a server such as esdb://host:2113, or the cluster of some hosts: esdb+discover://user:password@host1:2113,host2:2113?tlsCAFile=ca.pem; better set in the environment than as a flag."`
 	Postgres    string `name:"postgres" setting:"ANNALS_POSTGRES" default:"embedded" help:"Database: embedded, or postgres://user@host/database."`
 	Replica     string `name:"postgres-replica" setting:"ANNALS_POSTGRES_REPLICA" help:"Streaming replicas of the database, to which reads go that they can answer as it would: postgres://user@host1,host2/database; better set in the environment than as a flag."`
@@ -91,7 +96,15 @@ func (s *Settings) Validate() error {
 	for _, u := range []setting{{"API_URL", s.APIURL}, {"CONSOLE_URL", s.ConsoleURL}, {"AUTH_URL", s.AuthURL}} {
 		if u.value != "" && !isBaseURL(u.value) {
 			bad(u.name, "is %q: want an address such as https://memory.example.com, without a query", u.value)
+		} else if u.name != "API_URL" && hasPath(u.value) {
+			bad(u.name, "is %q: want an address without a path, such as https://console.example.com", u.value)
 		}
+	}
+	if setting, err := s.instance().Check(); err != nil {
+		bad("INSTANCE_"+setting, "%v", err)
+	}
+	if _, err := httpx.ParseProxies(s.Proxies); err != nil {
+		bad("TRUSTED_PROXIES", "%v", err)
 	}
 	if s.EventStore != server.Embedded {
 		if err := server.CheckEventStore(s.EventStore); err != nil {
@@ -264,10 +277,19 @@ func isBaseURL(text string) bool {
 		u.RawQuery == "" && u.Fragment == "" && u.User == nil
 }
 
+// hasPath reports whether a base URL has a path.
+func hasPath(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && strings.Trim(u.Path, "/") != ""
+}
+
 func hasScheme(text string, schemes ...string) bool {
 	scheme, rest, ok := strings.Cut(text, "://")
 	return ok && rest != "" && slices.Contains(schemes, scheme)
 }
+
+// instance is how the console names this deployment.
+func (s *Settings) instance() web.Instance { return web.Instance{Name: s.Instance, Colour: s.Colour} }
 
 // model returns the endpoint that extracts memory, zero for the built-in extractor.
 func (s *Settings) model() model.Endpoint {
@@ -342,7 +364,12 @@ func (s *Settings) config() (server.Config, error) {
 	if err != nil {
 		return server.Config{}, fmt.Errorf("ANNALS_%s %w", setting, err)
 	}
+	proxies, err := httpx.ParseProxies(s.Proxies)
+	if err != nil {
+		return server.Config{}, fmt.Errorf("ANNALS_TRUSTED_PROXIES %w", err)
+	}
 	return server.Config{
+		Instance: s.instance(), Proxies: proxies,
 		Data:    datafolder.Folder{Dir: s.DataDir, HashKey: s.HashKey, SealKey: s.SealKey},
 		Roles:   roles,
 		APIAddr: s.APIAddr, ConsoleAddr: s.ConsoleAddr, OpsAddr: s.OpsAddr,

@@ -32,9 +32,13 @@ func TestSettings_Valid(t *testing.T) {
 		"replicas": func(s *Settings) {
 			s.Postgres, s.Replica = "postgres://annals@db/annals", "postgres://annals:p@a,b:5433/annals?connect_timeout=1"
 		},
-		"public address": func(s *Settings) { s.APIURL = "https://memory.example.com/" },
-		"model":          func(s *Settings) { s.ModelURL, s.ModelName, s.ModelKey = "https://models.example.com/v1", "small", "k" },
-		"embeddings":     func(s *Settings) { s.EmbedURL, s.EmbedName = "http://127.0.0.1:11434/v1", "small" },
+		"console's address": func(s *Settings) { s.ConsoleURL = "https://console.example.com/" },
+		"instance":          func(s *Settings) { s.Instance, s.Colour = "staging", "amber" },
+		"instance, plain":   func(s *Settings) { s.Instance = "Test 2 – Zürich" },
+		"proxies":           func(s *Settings) { s.Proxies = "10.0.0.0/8, 2001:db8::/32" },
+		"public address":    func(s *Settings) { s.APIURL = "https://memory.example.com/" },
+		"model":             func(s *Settings) { s.ModelURL, s.ModelName, s.ModelKey = "https://models.example.com/v1", "small", "k" },
+		"embeddings":        func(s *Settings) { s.EmbedURL, s.EmbedName = "http://127.0.0.1:11434/v1", "small" },
 		"embeddings' least": func(s *Settings) {
 			s.EmbedURL, s.EmbedName, s.EmbedLeast = "http://127.0.0.1:11434/v1", "small", "0.35"
 		},
@@ -75,6 +79,13 @@ func TestSettings_Invalid(t *testing.T) {
 		"log format":           {func(s *Settings) { s.LogFormat = "yaml" }, "ANNALS_LOG_FORMAT is \"yaml\": want auto, text or json"},
 		"relative URL":         {func(s *Settings) { s.APIURL = "memory.example.com" }, "ANNALS_API_URL"},
 		"URL with a query":     {func(s *Settings) { s.AuthURL = "https://a.example.com/?x=1" }, "ANNALS_AUTH_URL"},
+		"console with a path":  {func(s *Settings) { s.ConsoleURL = "https://a.example.com/annals" }, "ANNALS_CONSOLE_URL is"},
+		"auth URL with a path": {func(s *Settings) { s.AuthURL = "https://a.example.com/annals/" }, "without a path"},
+		"colour":               {func(s *Settings) { s.Instance, s.Colour = "a", "purple" }, "ANNALS_INSTANCE_COLOUR is \"purple\": want red, amber, green or blue"},
+		"colour of nothing":    {func(s *Settings) { s.Colour = "red" }, "ANNALS_INSTANCE_NAME"},
+		"long name":            {func(s *Settings) { s.Instance = strings.Repeat("x", 41) }, "ANNALS_INSTANCE_NAME"},
+		"name of two lines":    {func(s *Settings) { s.Instance = "a\nb" }, "ANNALS_INSTANCE_NAME"},
+		"proxies by name":      {func(s *Settings) { s.Proxies = "proxy.example.com" }, "ANNALS_TRUSTED_PROXIES names"},
 		"event store":          {func(s *Settings) { s.EventStore = "kafka://h" }, "ANNALS_EVENTSTORE begins with neither"},
 		"event store's CA":     {func(s *Settings) { s.EventStore = "esdb+discover://u:secret@h1,h2?tlsCAFile=" + missing }, "wrong tlsCAFile"},
 		"event store's key":    {func(s *Settings) { s.EventStore = "esdb+discover://u:secret@h1,h2?tlsCaFil=x" }, `unknown setting "tlsCaFil"`},

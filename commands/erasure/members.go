@@ -53,7 +53,7 @@ func (e *Eraser) EachPerson(ctx context.Context, do func(work.Person) error) err
 // erasedPeople lists the people whose streams are tombstoned and whose addresses are not released.
 func (e *Eraser) erasedPeople(ctx context.Context) (found []work.Person, err error) {
 	err = e.EachPerson(ctx, func(p work.Person) error {
-		if p.Address == "" {
+		if len(p.Addresses) == 0 {
 			return nil
 		}
 		_, _, err := e.Journal.Store.ReadLast(ctx, stream.Name(stream.Person, p.ID))
@@ -70,8 +70,12 @@ func (e *Eraser) erasedPeople(ctx context.Context) (found []work.Person, err err
 func (e *Eraser) releaseAll(ctx context.Context, people []work.Person) (released int, err error) {
 	var errs []error
 	for _, p := range people {
-		err := e.bounded(ctx, func(ctx context.Context) error { return e.release(ctx, p, e.Now()) })
-		if err != nil {
+		var failed []error
+		for _, address := range p.Addresses {
+			failed = append(failed,
+				e.bounded(ctx, func(ctx context.Context) error { return e.release(ctx, p.ID, address, e.Now()) }))
+		}
+		if err := errors.Join(failed...); err != nil {
 			errs = append(errs, fmt.Errorf("release the address of person %s: %w", p.ID, err))
 			continue
 		}
@@ -83,11 +87,11 @@ func (e *Eraser) releaseAll(ctx context.Context, people []work.Person) (released
 	return released, errors.Join(errs...)
 }
 
-// release records that nothing of a person is left. It appends at most one event for a person.
-func (s Streams) release(ctx context.Context, p work.Person, now time.Time) error {
+// release records that nothing of a person is left. It appends at most one event for a claim.
+func (s Streams) release(ctx context.Context, id uuid.UUID, stream string, now time.Time) error {
 	return backoff.Retry(ctx, eventstore.ErrConflict, func() error {
 		var address person.Address
-		err := s.Journal.Scan(ctx, p.Address, 0, func(f eventstore.DecodedEvent) (bool, error) {
+		err := s.Journal.Scan(ctx, stream, 0, func(f eventstore.DecodedEvent) (bool, error) {
 			address.Evolve(f.Event)
 			return true, nil
 		})
@@ -95,11 +99,11 @@ func (s Streams) release(ctx context.Context, p work.Person, now time.Time) erro
 			return err
 		}
 		var events []event.Event
-		if events = address.Release(p.ID, now); len(events) == 0 {
+		if events = address.Release(id, now); len(events) == 0 {
 			return nil
 		}
-		meta := event.NewMeta(finisherName, now).Of(p.ID)
-		_, err = s.Journal.Append(ctx, p.Address, eventstore.Revision(address.Events)-1, meta, events...)
+		meta := event.NewMeta(finisherName, now).Of(id)
+		_, err = s.Journal.Append(ctx, stream, eventstore.Revision(address.Events)-1, meta, events...)
 		return err
 	})
 }

@@ -43,7 +43,7 @@ type operation struct {
 // alone are the commands that are one append, decided on the stream that it goes to: a crash
 // leaves all of it or nothing.
 var alone = []string{
-	"CreateProject", "CreateKey", "RevealKey", "RevokeKey", "SetArchived", "SetCaps", "SetPlan", "SetSpendCap",
+	"CreateProject", "CreateKey", "RevealKey", "RevokeKey", "SetArchived", "DescribeProject", "SetCaps", "SetPlan", "SetSpendCap",
 	"GrantCredits", "RotateManagementKey", "DeleteAudience", "RecomputeAudience", "CreateWebhook", "ChangeWebhook",
 	"SetWebhookPaused", "RotateWebhookToken", "DeleteWebhook",
 	"CheckWebhook", "TryEvent", "SetMemberRole", "SetProjectAccess", "SetSecondFactor", "FindPerson",
@@ -52,7 +52,7 @@ var alone = []string{
 
 // elsewhere are the commands whose crashes package commands itself goes through: they concern no project.
 var elsewhere = []string{
-	"CreateOrganization", "PrepareOrganizations", "AddMember", "RemoveMember", "RemovePerson", "RegisterPerson",
+	"CreateOrganization", "PrepareOrganizations", "AddMember", "RemoveMember", "RemovePerson", "RegisterPerson", "ChangeAddress",
 }
 
 func item(id, content string) commands.DataPoint {

@@ -3,6 +3,7 @@ package web
 import (
 	"errors"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -165,6 +166,9 @@ func (r *Request) May(n Needs) bool {
 func (r *Request) MayIn(project uuid.UUID, n Needs) bool {
 	return allows(r.Membership, r.Membership.Access[project], n)
 }
+
+// Caller is the network address of the person, or of the network of IPv6; invalid if it is not known.
+func (r *Request) Caller() netip.Addr { return r.site.Proxies.Caller(r.Request) }
 
 // ID is the id of the request.
 func (r *Request) ID() uuid.UUID {

@@ -33,15 +33,14 @@ type Config struct {
 		ProjectNamed(ctx context.Context, organizationID uuid.UUID, slug string) (auth.Named, bool, error)
 	}
 	Cookies Cookies
+	// Proxies are those that are trusted to name who calls them.
+	Proxies httpx.Proxies
 	// Admit refuses requests until the service is ready.
 	Admit    func() error
 	Instance Instance
 	Logger   *slog.Logger
 	Now      func() time.Time
 }
-
-// Instance distinguishes one deployment from another, such as staging from production. Both may be empty.
-type Instance struct{ Name, Colour string }
 
 // Site serves the pages of the console.
 type Site struct {

@@ -63,6 +63,7 @@ const (
 const (
 	OrganizationName = 255
 	ProjectName      = 255
+	ProjectText      = 1000
 	KeyName          = 64
 )
 

@@ -42,8 +42,8 @@ type Address struct {
 	Events int64
 	// Holder is the person of the address, zero for none.
 	Holder uuid.UUID
-	// open are the people who claimed the address and are not released.
-	open map[uuid.UUID]bool
+	// open are the people who claimed the address and are not released, and when they last did.
+	open map[uuid.UUID]time.Time
 }
 
 // Evolve folds one event.
@@ -52,9 +52,9 @@ func (a *Address) Evolve(e event.Event) {
 	switch e := e.(type) {
 	case *AddressClaimed:
 		if a.open == nil {
-			a.open = make(map[uuid.UUID]bool)
+			a.open = make(map[uuid.UUID]time.Time)
 		}
-		a.Holder, a.open[e.PersonID] = e.PersonID, true
+		a.Holder, a.open[e.PersonID] = e.PersonID, e.ClaimedAt
 	case *AddressReleased:
 		delete(a.open, e.PersonID)
 		if a.Holder == e.PersonID {
@@ -63,10 +63,11 @@ func (a *Address) Evolve(e event.Event) {
 	}
 }
 
-// Claim gives the address to a person, unless somebody holds it whose stream is not known to be
-// tombstoned. dead is the person whose stream is, zero for nobody.
+// Claim gives the address to a person, unless somebody else holds it whose stream is not known to be
+// tombstoned. dead is the person whose stream is, zero for nobody. A holder claims again, so that the
+// claim does not count as abandoned.
 func (a *Address) Claim(id, dead uuid.UUID, at time.Time) []event.Event {
-	if a.Holder != uuid.Nil && a.Holder != dead {
+	if a.Holder != uuid.Nil && a.Holder != dead && a.Holder != id {
 		return nil
 	}
 	return []event.Event{AddressClaimed{PersonID: id, ClaimedAt: at}}
@@ -74,8 +75,17 @@ func (a *Address) Claim(id, dead uuid.UUID, at time.Time) []event.Event {
 
 // Release ends the claim of a person, once.
 func (a *Address) Release(id uuid.UUID, at time.Time) []event.Event {
-	if !a.open[id] {
+	if _, is := a.open[id]; !is {
 		return nil
 	}
 	return []event.Event{AddressReleased{PersonID: id, ReleasedAt: at}}
+}
+
+// ReleaseAbandoned ends the claim of a person who has another address, unless the person may be about
+// to take this one.
+func (a *Address) ReleaseAbandoned(id uuid.UUID, at time.Time) []event.Event {
+	if at.Sub(a.open[id]) < joinTime {
+		return nil
+	}
+	return a.Release(id, at)
 }

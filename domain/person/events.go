@@ -36,6 +36,16 @@ type JoinBegun struct {
 // EventType implements event.Event.
 func (JoinBegun) EventType() string { return "person.join-begun.v1" }
 
+// AddressChanged gives a person another address. The address was claimed for the person before.
+type AddressChanged struct {
+	PersonID  uuid.UUID `json:"personId"`
+	Email     string    `json:"email"`
+	ChangedAt time.Time `json:"changedAt"`
+}
+
+// EventType implements event.Event.
+func (AddressChanged) EventType() string { return "person.address-changed.v1" }
+
 // Removed ends a person: nothing follows it, and the stream is about to be tombstoned.
 type Removed struct {
 	PersonID  uuid.UUID `json:"personId"`
@@ -55,7 +65,8 @@ type AddressClaimed struct {
 // EventType implements event.Event.
 func (AddressClaimed) EventType() string { return "address.claimed.v1" }
 
-// AddressReleased records that nothing of a person is left on the disks that the service cleans.
+// AddressReleased ends a claim: nothing of the person is left on the disks that the service cleans, or
+// the person has another address.
 type AddressReleased struct {
 	PersonID   uuid.UUID `json:"personId"`
 	ReleasedAt time.Time `json:"releasedAt"`

@@ -22,6 +22,7 @@ var (
 var (
 	registered = &person.Registered{PersonID: ana, Email: "Ana@acme.example", RegisteredAt: noon}
 	joinBegun  = &person.JoinBegun{PersonID: ana, OrganizationID: acme, BegunAt: noon}
+	changed    = &person.AddressChanged{PersonID: ana, Email: "ana@new.example", ChangedAt: noon}
 	removed    = &person.Removed{PersonID: ana, RemovedAt: noon}
 )
 
@@ -36,6 +37,7 @@ func folded(events ...event.Event) *person.State {
 func TestState_Decisions(t *testing.T) {
 	register := func(s *person.State) []event.Event { return s.Register(ana, "Ana@acme.example", noon) }
 	join := func(s *person.State) []event.Event { return s.Join(ana, acme, "Ana@acme.example", noon) }
+	change := func(s *person.State) []event.Event { return s.ChangeAddress(ana, "ana@new.example", noon) }
 	remove := func(s *person.State) []event.Event { return s.Remove(ana, noon) }
 	for _, c := range []struct {
 		name   string
@@ -50,6 +52,10 @@ func TestState_Decisions(t *testing.T) {
 		{"a join that began before", []event.Event{registered, joinBegun}, join, []event.Event{*joinBegun}},
 		{"a join that registers", nil, join, []event.Event{*registered, *joinBegun}},
 		{"a join of a removed person", []event.Event{registered, removed}, join, nil},
+		{"a change of the address", []event.Event{registered}, change, []event.Event{*changed}},
+		{"a second change of the address", []event.Event{registered, changed}, change, nil},
+		{"a change of the address of nobody", nil, change, nil},
+		{"a change of the address of a removed person", []event.Event{registered, removed}, change, nil},
 		{"a removal", []event.Event{registered, joinBegun}, remove, []event.Event{*removed}},
 		{"a second removal", []event.Event{registered, removed}, remove, nil},
 		{"a removal of nobody", nil, remove, nil},
@@ -109,13 +115,22 @@ func TestAddress_ClaimAndRelease(t *testing.T) {
 		{"of somebody else who is dead", []event.Event{anas}, acme, false, ana, true},
 		{"of somebody who is dead", []event.Event{anas}, ana, true, ana, true},
 		{"released", []event.Event{anas, release}, uuid.Nil, true, uuid.Nil, false},
-		{"claimed again", []event.Event{anas, bos}, uuid.Nil, false, bo, true},
-		{"claimed again and then released", []event.Event{anas, bos, release}, uuid.Nil, false, bo, false},
+		{"claimed again", []event.Event{anas, bos}, uuid.Nil, true, bo, true},
+		{"claimed again and then released", []event.Event{anas, bos, release}, uuid.Nil, true, bo, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var a person.Address
 			for _, e := range c.given {
 				a.Evolve(e)
+			}
+			if got := len(a.ReleaseAbandoned(ana, noon.Add(59*time.Second))) == 1; got {
+				t.Error("a claim of a moment ago is abandoned")
+			}
+			if got := len(a.ReleaseAbandoned(ana, noon.Add(time.Minute))) == 1; got != c.release {
+				t.Errorf("abandoned: %t", got)
+			}
+			if got := len(a.Claim(a.Holder, uuid.Nil, noon)); a.Holder != uuid.Nil && got != 1 {
+				t.Error("the holder does not claim again")
 			}
 			if got := len(a.Claim(bo, c.dead, noon)) == 1; got != c.claims {
 				t.Errorf("claimed: %t", got)

@@ -33,6 +33,8 @@ func (s *State) Evolve(e event.Event) {
 	switch e := e.(type) {
 	case *Registered:
 		s.Email, s.RegisteredAt = e.Email, e.RegisteredAt
+	case *AddressChanged:
+		s.Email = e.Email
 	case *JoinBegun:
 		if s.Joins == nil {
 			s.Joins = make(map[uuid.UUID]time.Time)
@@ -61,6 +63,17 @@ func (s *State) Join(id, organization uuid.UUID, email string, at time.Time) []e
 		return nil
 	}
 	return append(s.Register(id, email, at), JoinBegun{PersonID: id, OrganizationID: organization, BegunAt: at})
+}
+
+// Has reports whether the address of the person is email.
+func (s *State) Has(email string) bool { return NormalEmail(s.Email) == NormalEmail(email) }
+
+// ChangeAddress gives a person who lives another address.
+func (s *State) ChangeAddress(id uuid.UUID, email string, at time.Time) []event.Event {
+	if !s.Lives() || s.Email == email {
+		return nil
+	}
+	return []event.Event{AddressChanged{PersonID: id, Email: email, ChangedAt: at}}
 }
 
 // Remove ends a person, once.

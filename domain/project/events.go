@@ -77,6 +77,20 @@ func (Unarchived) EventType() string { return "project.unarchived.v1" }
 // Project returns the project that the event belongs to.
 func (e Unarchived) Project() uuid.UUID { return e.ProjectID }
 
+// Described gives a project another name and a description, which may be "". The slug stays.
+type Described struct {
+	ProjectID   uuid.UUID `json:"projectId"`
+	Name        string    `json:"name"`
+	Description string    `json:"description"`
+	DescribedAt time.Time `json:"describedAt"`
+}
+
+// EventType implements event.Event.
+func (Described) EventType() string { return "project.described.v1" }
+
+// Project returns the project that the event belongs to.
+func (e Described) Project() uuid.UUID { return e.ProjectID }
+
 // CapsSet sets both monthly caps of a project: data points, and tenths of a credit; nil is no cap.
 type CapsSet struct {
 	ProjectID       uuid.UUID `json:"projectId"`

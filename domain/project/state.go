@@ -12,6 +12,8 @@ type State struct {
 	// Webhooks are those that are not deleted, by id.
 	Webhooks map[string]Webhook
 	Archived bool
+	// Name is "" until the name is changed. Until then, it is that of the creation.
+	Name, Description string
 	// IngestionCap and CreditCapTenths are the monthly caps, nil for none.
 	IngestionCap    *int64
 	CreditCapTenths *int64
@@ -31,6 +33,8 @@ func (s *State) Evolve(e event.Event) {
 		s.Archived = true
 	case *Unarchived:
 		s.Archived = false
+	case *Described:
+		s.Name, s.Description = e.Name, e.Description
 	case *CapsSet:
 		s.IngestionCap, s.CreditCapTenths = e.IngestionCap, e.CreditCapTenths
 	default:

@@ -139,7 +139,7 @@ func (g *gates) ready(echo.Context, *request) error {
 
 // authenticate finds the principal of every call of the API, for unknown paths as well.
 func (g *gates) authenticate(c echo.Context, r *request) (err error) {
-	ctx := auth.WithPeer(c.Request().Context(), peerOf(c.Request()))
+	ctx := auth.WithPeer(c.Request().Context(), g.cfg.Proxies.Caller(c.Request()))
 	switch {
 	case r.inner != nil:
 		r.principal = r.inner.call.As

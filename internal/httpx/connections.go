@@ -213,19 +213,6 @@ func connectionOf(req *http.Request) *connection {
 	return counted
 }
 
-// peerOf returns the address of the peer of a request. All of a network of IPv6 count as one peer.
-func peerOf(req *http.Request) netip.Addr {
-	at, err := netip.ParseAddrPort(req.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
-	}
-	peer := at.Addr().Unmap()
-	if network, err := peer.WithZone("").Prefix(64); peer.Is6() && err == nil {
-		return network.Addr()
-	}
-	return peer
-}
-
 // remoteOf returns the address of the peer. The address of a peer without an IP address is
 // invalid, and has no separate bound.
 func remoteOf(c net.Conn) netip.Addr {

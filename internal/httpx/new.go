@@ -22,6 +22,8 @@ type Config struct {
 	Log *slog.Logger
 	// URLs are the public addresses, for the 401 challenge and the protected-resource document.
 	URLs auth.URLs
+	// Proxies are those that are trusted to name who calls them.
+	Proxies Proxies
 	// Keys finds the owner of a key.
 	Keys auth.Keys
 	// Metrics counts requests; nil counts nothing.

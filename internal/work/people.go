@@ -6,12 +6,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// Person is a person who is removed, or a member of no organization, or whose address was claimed and
-// nothing followed; or the id of an erased person who is still a member.
+// Person is a person who is removed, or a member of no organization, or has several addresses, or whose
+// address was claimed and nothing followed; or the id of an erased person who is still a member.
 type Person struct {
 	ID uuid.UUID
-	// Address is the stream of the address, "" if nothing of the person but the membership is known.
-	Address   string
+	// Addresses are the streams of the addresses that are claimed for the person, none if nothing of the
+	// person but the membership is known. ClaimedAt is the first claim.
+	Addresses []string
 	ClaimedAt time.Time
 	// Organizations are those that the person is a member of.
 	Organizations []uuid.UUID

@@ -181,18 +181,21 @@ func TestQuery_ProjectsAndKeysOfOneOrganization(t *testing.T) {
 	w.revoke("one", "first")
 	w.archive("two", true)
 	w.caps("two", new(int64(7)), nil)
+	w.describe("two", "TWO", "the second")
 	q := applied(t, w)
 	ctx := t.Context()
 
 	row := func(slug string, number int64, archived bool) access.Project {
 		var ingestionCap *int64
+		var description string
 		if slug == "two" {
-			ingestionCap = new(int64(7))
+			ingestionCap, description = new(int64(7)), "the second"
 		}
 		return access.Project{
 			Project:        projectOf(slug, number),
 			OrganizationID: id("org"),
 			Name:           strings.ToUpper(slug),
+			Description:    description,
 			Archived:       archived,
 			IngestionCap:   ingestionCap,
 			CreatedAt:      noon,
@@ -370,7 +373,7 @@ func draw(t *rapid.T) *writer {
 	owners := map[string]string{}
 	for n := range rapid.IntRange(1, 30).Draw(t, "steps") {
 		name := fmt.Sprint(n)
-		switch step := rapid.IntRange(0, 16).Draw(t, "step"); {
+		switch step := rapid.IntRange(0, 17).Draw(t, "step"); {
 		case step == 0:
 			w.managementKey("org 0", "management "+name)
 		case step == 1 || len(slugs) == 0:
@@ -380,6 +383,8 @@ func draw(t *rapid.T) *writer {
 			slug := rapid.SampledFrom(slugs).Draw(t, "slug")
 			keys, owners["key "+name] = append(keys, "key "+name), slug
 			w.key(slug, "key "+name)
+		case step == 17:
+			w.describe(rapid.SampledFrom(slugs).Draw(t, "slug"), name, rapid.SampledFrom([]string{"", "a"}).Draw(t, "text"))
 		case step == 3:
 			key := rapid.SampledFrom(keys).Draw(t, "key")
 			w.revoke(owners[key], key)
@@ -408,6 +413,7 @@ func draw(t *rapid.T) *writer {
 			w.spendCap("org 0", rapid.Ptr(rapid.Int64Range(0, 3), true).Draw(t, "spend cap"))
 		case step == 8:
 			w.prepared("org 0")
+			w.secondFactor("org 0", n%2 == 0)
 		case step == 9:
 			emails = w.drawPerson(t, emails, name)
 		case step == 10:

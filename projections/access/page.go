@@ -37,6 +37,7 @@ type projectRow struct {
 	number       int64
 	slug         string
 	name         string
+	description  string
 	namespace    uuid.UUID
 	archived     bool
 	ingestionCap *int64
@@ -132,6 +133,8 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 		return p.project(e.ProjectID, func(row *projectRow) { row.archived = true })
 	case *project.Unarchived:
 		return p.project(e.ProjectID, func(row *projectRow) { row.archived = false })
+	case *project.Described:
+		return p.project(e.ProjectID, func(row *projectRow) { row.name, row.description = e.Name, e.Description })
 	case *project.CapsSet:
 		return p.project(e.ProjectID, func(row *projectRow) {
 			row.ingestionCap, row.creditCap = e.IngestionCap, e.CreditCapTenths

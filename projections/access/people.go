@@ -30,8 +30,8 @@ type grantKey struct {
 	project uuid.UUID
 }
 
-type claimRow struct {
-	*person.AddressClaimed
+type claimKey struct {
+	person uuid.UUID
 	stream string
 }
 
@@ -40,17 +40,19 @@ type claimRow struct {
 type people struct {
 	members map[memberKey]memberRow
 	// ungranted are the members whose grants end before those of the page are added.
-	ungranted  map[memberKey]bool
-	grants     map[grantKey]organization.Access
-	claimed    []claimRow
-	registered []*person.Registered
-	removed    []uuid.UUID
-	released   []uuid.UUID
+	ungranted map[memberKey]bool
+	grants    map[grantKey]organization.Access
+	claimed   []*person.AddressClaimed
+	claims    map[claimKey]bool // whether it is open
+	addresses map[uuid.UUID]string
+	removed   []uuid.UUID
+	released  []uuid.UUID
 }
 
 func newPeople() people {
 	return people{
 		members: map[memberKey]memberRow{}, ungranted: map[memberKey]bool{}, grants: map[grantKey]organization.Access{},
+		claims: map[claimKey]bool{}, addresses: map[uuid.UUID]string{},
 	}
 }
 
@@ -58,14 +60,16 @@ func newPeople() people {
 func (p *people) applyPerson(f eventstore.DecodedEvent) (known bool) {
 	switch e := f.Event.(type) {
 	case *person.AddressClaimed:
-		p.claimed = append(p.claimed, claimRow{e, f.Stream})
+		p.claimed, p.claims[claimKey{e.PersonID, f.Stream}] = append(p.claimed, e), true
 	case *person.Registered:
-		p.registered = append(p.registered, e)
+		p.addresses[e.PersonID] = e.Email
+	case *person.AddressChanged:
+		p.addresses[e.PersonID] = e.Email
 	case *person.JoinBegun: // the decisions'
 	case *person.Removed:
 		p.removed = append(p.removed, e.PersonID)
 	case *person.AddressReleased:
-		p.released = append(p.released, e.PersonID)
+		p.released, p.claims[claimKey{e.PersonID, f.Stream}] = append(p.released, e.PersonID), false
 	case *eventstore.Tombstoned: // the release follows
 	default:
 		return false
@@ -132,24 +136,33 @@ func (p *people) savePeople(b *pgx.Batch) {
 			pgarray.Column(rows, func(m memberRow) string { return string(m.role) }),
 			pgarray.Column(rows, func(m memberRow) int64 { return int64(m.position) }))
 	}
+	p.saveAddresses(b)
+}
+
+// saveAddresses writes a person's row before it is removed, and deletes it with the last claim.
+func (p *people) saveAddresses(b *pgx.Batch) {
 	if rows := p.claimed; len(rows) > 0 {
-		b.Queue(`insert into people (id, address, removed, claimed_at)
-			select id, address, false, at from unnest($1::uuid[], $2::text[], $3::timestamptz[]) c (id, address, at)
-			on conflict (id) do nothing`,
-			pgarray.IDs(rows, func(c claimRow) uuid.UUID { return c.PersonID }),
-			pgarray.Column(rows, func(c claimRow) string { return c.stream }),
-			pgarray.Column(rows, func(c claimRow) time.Time { return pgarray.Instant(c.ClaimedAt) }))
+		b.Queue(`insert into people (id, removed, claimed_at)
+			select id, false, at from unnest($1::uuid[], $2::timestamptz[]) c (id, at) on conflict (id) do nothing`,
+			pgarray.IDs(rows, func(e *person.AddressClaimed) uuid.UUID { return e.PersonID }),
+			pgarray.Column(rows, func(e *person.AddressClaimed) time.Time { return pgarray.Instant(e.ClaimedAt) }))
 	}
-	if rows := p.registered; len(rows) > 0 {
-		b.Queue(`update people p set email = r.email from unnest($1::uuid[], $2::text[]) r (id, email) where p.id = r.id`,
-			pgarray.IDs(rows, func(e *person.Registered) uuid.UUID { return e.PersonID }),
-			pgarray.Column(rows, func(e *person.Registered) string { return e.Email }))
+	for key, open := range p.claims {
+		if open {
+			b.Queue(`insert into claims (person_id, address) values ($1, $2) on conflict do nothing`, key.person, key.stream)
+		} else {
+			b.Queue(`delete from claims where person_id = $1 and address = $2`, key.person, key.stream)
+		}
+	}
+	for id, email := range p.addresses {
+		b.Queue(`update people set email = $2 where id = $1`, id, email)
 	}
 	if len(p.removed) > 0 {
 		b.Queue(`update people set email = null, removed = true where id = any($1::uuid[])`, p.removed)
 	}
 	if len(p.released) > 0 {
-		b.Queue(`delete from people where id = any($1::uuid[])`, p.released)
+		b.Queue(`delete from people p where id = any($1::uuid[]) and not exists (select from claims where person_id = p.id)`,
+			p.released)
 	}
 }
 
@@ -179,14 +192,16 @@ func (q Queries) Members(ctx context.Context, organizationID uuid.UUID) ([]Membe
 }
 
 // OpenPeople lists, after an id and in the order of ids, the people who may have to be settled: those
-// who are removed or without an organization, and members who are erased.
+// who are removed or without an organization or have several addresses, and members who are erased.
 func (q Queries) OpenPeople(ctx context.Context, after uuid.UUID, limit int) ([]work.Person, error) {
 	rows, err := q.DB.Query(ctx, `
-		select p.id, p.address, p.claimed_at, array(select organization_id from access.members m where m.person_id = p.id)
+		select p.id, array(select address from access.claims c where c.person_id = p.id), p.claimed_at,
+			array(select organization_id from access.members m where m.person_id = p.id)
 		from access.people p
-		where p.id > $1 and (p.removed or not exists (select from access.members m where m.person_id = p.id))
+		where p.id > $1 and (p.removed or not exists (select from access.members m where m.person_id = p.id)
+			or exists (select from access.claims c where c.person_id = p.id offset 1))
 		union all
-		select m.person_id, '', 'epoch', array_agg(m.organization_id)
+		select m.person_id, '{}', 'epoch', array_agg(m.organization_id)
 		from access.members m
 		where m.person_id > $1 and not exists (select from access.people p where p.id = m.person_id)
 		group by m.person_id

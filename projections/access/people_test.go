@@ -1,6 +1,7 @@
 package access_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -49,6 +50,11 @@ func TestQuery_OwnerOfAnOrganization(t *testing.T) {
 			w.member("org 0", ana, organization.Owner)
 			w.setRole("org 0", ana, organization.Admin)
 		}, bo},
+		{"one with a new address", func(w *writer) {
+			w.member("org 0", ana, organization.Owner)
+			w.changeAddress(ana, "new")
+			w.leaveAddress(ana, ana)
+		}, "new"},
 		{"a removed person", func(w *writer) {
 			w.member("org 0", ana, organization.Owner)
 			w.removePerson(ana)
@@ -116,10 +122,11 @@ func TestQuery_PeopleToSettle(t *testing.T) {
 	w := &writer{}
 	w.organization("org 0")
 	w.claim("claimed")
-	for _, email := range []string{"member", "alone", "former", "removed", "erased", "erased member"} {
+	for _, email := range []string{"member", "alone", "former", "removed", "erased", "erased member", "moving"} {
 		w.person(email)
 	}
-	for _, email := range []string{"member", "former", "removed", "erased", "erased member"} {
+	w.changeAddress("moving", "moved")
+	for _, email := range []string{"member", "moving", "former", "removed", "erased", "erased member"} {
 		w.member("org 0", email, organization.Member)
 	}
 	w.removeMember("org 0", "former")
@@ -129,6 +136,11 @@ func TestQuery_PeopleToSettle(t *testing.T) {
 	w.removeMember("org 0", "erased")
 	w.release("erased")
 	w.release("erased member")
+	for _, to := range []string{"once moved", "twice moved"} {
+		w.changeAddress("member", to)
+	}
+	w.leaveAddress("member", "member")
+	w.leaveAddress("member", "once moved")
 	q := applied(t, w)
 
 	got := map[uuid.UUID]work.Person{}
@@ -142,19 +154,28 @@ func TestQuery_PeopleToSettle(t *testing.T) {
 		}
 		for _, p := range page {
 			p.ClaimedAt = p.ClaimedAt.UTC()
+			slices.Sort(p.Addresses)
 			got[p.ID] = p
 		}
 		after = page[len(page)-1].ID
 	}
 	want := map[uuid.UUID]work.Person{}
 	for _, email := range []string{"claimed", "alone", "former", "removed"} {
-		want[id(email)] = work.Person{ID: id(email), Address: addressOf(email), ClaimedAt: noon, Organizations: []uuid.UUID{}}
+		want[id(email)] = work.Person{
+			ID: id(email), Addresses: []string{addressOf(email)}, ClaimedAt: noon, Organizations: []uuid.UUID{},
+		}
 	}
 	removed := want[id("removed")]
 	removed.Organizations = []uuid.UUID{id("org 0")}
 	want[id("removed")] = removed
 	erased := id("erased member")
-	want[erased] = work.Person{ID: erased, ClaimedAt: got[erased].ClaimedAt, Organizations: []uuid.UUID{id("org 0")}}
+	want[erased] = work.Person{
+		ID: erased, Addresses: []string{}, ClaimedAt: got[erased].ClaimedAt, Organizations: []uuid.UUID{id("org 0")},
+	}
+	want[id("moving")] = work.Person{
+		ID: id("moving"), Addresses: slices.Sorted(slices.Values([]string{addressOf("moved"), addressOf("moving")})), ClaimedAt: noon,
+		Organizations: []uuid.UUID{id("org 0")},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("people (-want +got):\n%s", diff)
 	}
@@ -171,16 +192,18 @@ func TestProjector_WithoutTheStreamsOfErasedPeople(t *testing.T) {
 		w.person(email)
 		w.member("org 0", email, organization.Owner)
 	}
+	w.changeAddress("ana", "new")
+	w.leaveAddress("ana", "ana")
 	w.removePerson("ana")
 	w.removeMember("org 0", "ana")
-	w.release("ana")
+	w.leaveAddress("ana", "new")
 	var kept []eventstore.DecodedEvent
 	for _, f := range w.Facts {
 		if f.Stream != "person-"+id("ana").String() {
 			kept = append(kept, f)
 		}
 	}
-	if len(kept) != len(w.Facts)-3 {
+	if len(kept) != len(w.Facts)-4 {
 		t.Fatalf("%d of %d events are left", len(kept), len(w.Facts))
 	}
 	db := pgtest.Database(t)

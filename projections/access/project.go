@@ -31,7 +31,7 @@ func New() Projector {
 		Name: Name, Version: 2, Schema: schema, Pace: projections.Pace{Min: 50 * time.Millisecond},
 		Categories: []string{stream.Registry, stream.Organization, stream.Project, stream.Person, stream.Address},
 		TextTables: []string{"people"},
-		Counted:    []string{"organizations", "projects", "keys", "webhooks", "people", "members", "grants"},
+		Counted:    []string{"organizations", "projects", "keys", "webhooks", "people", "claims", "members", "grants"},
 	})}
 }
 

@@ -29,6 +29,7 @@ type Project struct {
 	auth.Project
 	OrganizationID uuid.UUID
 	Name           string
+	Description    string
 	Archived       bool
 	// IngestionCap (data points a month) and CreditCapTenths (tenths of a credit a month) are nil
 	// without a cap.
@@ -83,12 +84,12 @@ func (q Queries) ProjectNamed(ctx context.Context, organizationID uuid.UUID, slu
 	}, ok, err
 }
 
-const selectProjects = `select id, number, slug, namespace, organization_id, name, archived, ingestion_cap, credit_cap_tenths, created_at from access.projects `
+const selectProjects = `select id, number, slug, namespace, organization_id, name, description, archived, ingestion_cap, credit_cap_tenths, created_at from access.projects `
 
 func (q Queries) scanProject(row pgx.CollectableRow) (p Project, err error) {
 	var stored uuid.UUID
 	if err = row.Scan(
-		&p.ID, &p.Number, &p.Slug, &stored, &p.OrganizationID, &p.Name, &p.Archived,
+		&p.ID, &p.Number, &p.Slug, &stored, &p.OrganizationID, &p.Name, &p.Description, &p.Archived,
 		&p.IngestionCap, &p.CreditCapTenths, &p.CreatedAt,
 	); err != nil {
 		return p, err

@@ -41,13 +41,14 @@ func load(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) (*fo
 	})
 	pgarray.Queue(
 		b,
-		`select id, organization_id, number, slug, name, namespace, archived, ingestion_cap, credit_cap_tenths, created_at
+		`select id, organization_id, number, slug, name, description, namespace, archived, ingestion_cap, credit_cap_tenths,
+			created_at
 		from projects where id = any($1::uuid[])`,
 		projects,
 		func(rows pgx.Rows) error {
 			for rows.Next() {
 				r := &projectRow{}
-				if err := rows.Scan(&r.id, &r.organization, &r.number, &r.slug, &r.name, &r.namespace,
+				if err := rows.Scan(&r.id, &r.organization, &r.number, &r.slug, &r.name, &r.description, &r.namespace,
 					&r.archived, &r.ingestionCap, &r.creditCap, &r.createdAt); err != nil {
 					return err
 				}
@@ -100,6 +101,8 @@ func rowsOf(events []eventstore.DecodedEvent) (organizations, projects, keys map
 			projects[e.ProjectID] = true
 		case *project.Unarchived:
 			projects[e.ProjectID] = true
+		case *project.Described:
+			projects[e.ProjectID] = true
 		case *project.CapsSet:
 			projects[e.ProjectID] = true
 		}
@@ -142,10 +145,12 @@ func (p *fold) save(ctx context.Context, tx pgx.Tx) error {
 	}
 	if rows := changed(p.projects, func(r *projectRow) bool { return r.dirty }); len(rows) > 0 {
 		b.Queue(
-			`insert into projects (id, organization_id, number, slug, name, namespace, archived, ingestion_cap, credit_cap_tenths, created_at)
+			`insert into projects (id, organization_id, number, slug, name, namespace, archived, ingestion_cap, credit_cap_tenths,
+				created_at, description)
 			select * from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::boolean[], $8::bigint[], $9::bigint[],
-				$10::timestamptz[])
-			on conflict (id) do update set archived = excluded.archived, ingestion_cap = excluded.ingestion_cap, credit_cap_tenths = excluded.credit_cap_tenths`,
+				$10::timestamptz[], $11::text[])
+			on conflict (id) do update set archived = excluded.archived, ingestion_cap = excluded.ingestion_cap,
+				credit_cap_tenths = excluded.credit_cap_tenths, name = excluded.name, description = excluded.description`,
 			pgarray.IDs(rows, func(r *projectRow) uuid.UUID { return r.id }),
 			pgarray.IDs(rows, func(r *projectRow) uuid.UUID { return r.organization }),
 			pgarray.Column(rows, func(r *projectRow) int64 { return r.number }),
@@ -156,6 +161,7 @@ func (p *fold) save(ctx context.Context, tx pgx.Tx) error {
 			pgarray.Column(rows, func(r *projectRow) *int64 { return r.ingestionCap }),
 			pgarray.Column(rows, func(r *projectRow) *int64 { return r.creditCap }),
 			pgarray.Column(rows, func(r *projectRow) time.Time { return r.createdAt }),
+			pgarray.Column(rows, func(r *projectRow) string { return r.description }),
 		)
 	}
 	if rows := changed(p.keys, func(k *keyRow) bool { return k.dirty }); len(rows) > 0 {

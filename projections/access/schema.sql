@@ -27,6 +27,7 @@ create table projects (
 	number          bigint not null unique,
 	slug            text not null,
 	name            text not null,
+	description     text not null,
 	namespace       uuid not null,              -- ids use a namespace that derives from it and the hash key
 	archived        boolean not null,
 	ingestion_cap     bigint,
@@ -60,14 +61,21 @@ create table webhooks (
 );
 create index webhooks_by_project on webhooks (project_id);
 
--- People, from the claim of an address until nothing of them is left. The stream of the address is named by a keyed
--- hash. email is null before the registration and once the person is removed.
+-- People, from the first claim of an address until nothing of them is left. email is null before the registration and
+-- once the person is removed.
 create table people (
 	id         uuid primary key,
-	address    text not null,
 	email      text,
 	removed    boolean not null,
 	claimed_at timestamptz not null
+);
+
+-- The addresses that are claimed and not released: one of a person, two around a change. The stream of an address is
+-- named by a keyed hash.
+create table claims (
+	person_id uuid not null,
+	address   text not null,
+	primary key (person_id, address)
 );
 
 -- Members of organizations, by the id of the person, who may be erased already. position is that of the event that gave
@@ -93,8 +101,9 @@ create table grants (
 -- No statistics of texts: Postgres would keep whole values there, also of what is deleted.
 alter table organizations alter name set statistics 0, alter management_key_hash set statistics 0,
 	alter management_key_prefix set statistics 0, alter management_key_suffix set statistics 0;
-alter table projects alter slug set statistics 0, alter name set statistics 0;
+alter table projects alter slug set statistics 0, alter name set statistics 0, alter description set statistics 0;
 alter table webhooks alter id set statistics 0, alter token_hash set statistics 0, alter settings set statistics 0;
 alter table keys alter name set statistics 0, alter hash set statistics 0, alter prefix set statistics 0,
 	alter suffix set statistics 0;
-alter table people alter address set statistics 0, alter email set statistics 0;
+alter table people alter email set statistics 0;
+alter table claims alter address set statistics 0;

@@ -88,6 +88,18 @@ func (w *writer) removePerson(email string) {
 	w.Append(stream.Name(stream.Person, id(email)), &person.Removed{PersonID: id(email), RemovedAt: noon})
 }
 
+// changeAddress changes the address of the person who registered with an address. The old one stays claimed.
+func (w *writer) changeAddress(email, to string) {
+	w.Append(addressOf(to), &person.AddressClaimed{PersonID: id(email), ClaimedAt: noon})
+	w.Append(stream.Name(stream.Person, id(email)),
+		&person.AddressChanged{PersonID: id(email), Email: to, ChangedAt: noon})
+}
+
+// leaveAddress releases an address of the person who registered with email.
+func (w *writer) leaveAddress(email, address string) {
+	w.Append(addressOf(address), &person.AddressReleased{PersonID: id(email), ReleasedAt: noon})
+}
+
 func (w *writer) release(email string) {
 	w.Append(addressOf(email), &person.AddressReleased{PersonID: id(email), ReleasedAt: noon})
 }
@@ -95,7 +107,7 @@ func (w *writer) release(email string) {
 // drawPerson draws a step of a new person or of one of the known, and returns those who are left.
 func (w *writer) drawPerson(t *rapid.T, known []string, name string) []string {
 	role := rapid.SampledFrom([]organization.Role{organization.Owner, organization.Member}).Draw(t, "role")
-	step := rapid.IntRange(0, 6).Draw(t, "step of a person")
+	step := rapid.IntRange(0, 7).Draw(t, "step of a person")
 	if step == 0 || len(known) == 0 {
 		w.claim(name)
 		return append(known, name)
@@ -110,7 +122,13 @@ func (w *writer) drawPerson(t *rapid.T, known []string, name string) []string {
 		w.setRole("org 0", email, role)
 	case 3:
 		w.removeMember("org 0", email)
-	case 4, 5:
+	case 4:
+		to := rapid.SampledFrom([]string{email, email + " a", email + " b"})
+		w.changeAddress(email, to.Draw(t, "new address"))
+		if left := to.Draw(t, "old address"); left != email {
+			w.leaveAddress(email, left)
+		}
+	case 5, 6:
 		access := []organization.Access{organization.NoAccess, organization.ReadAccess, organization.WriteAccess}
 		slug := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "project of a member")
 		w.setAccess("org 0", email, slug, rapid.SampledFrom(access).Draw(t, "access"))
@@ -131,6 +149,11 @@ func (w *writer) managementKey(name, key string) {
 	w.Append(stream.Name(stream.Organization, id(name)), &organization.ManagementKeySet{
 		OrganizationID: id(name), KeyID: id(key), Hash: hashText(key), Prefix: "svc_mk_", Suffix: "xyz", SetAt: noon,
 	})
+}
+
+func (w *writer) describe(slug, name, description string) {
+	w.Append(stream.Name(stream.Project, id(slug)),
+		&project.Described{ProjectID: id(slug), Name: name, Description: description, DescribedAt: noon})
 }
 
 func (w *writer) project(org, slug string, number int64) {

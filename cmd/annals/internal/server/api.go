@@ -42,7 +42,7 @@ func buildAPI(_ context.Context, s *Server) (adds, error) {
 		Calls: calls, Log: logger, Bodies: httpx.NewBodies(admission.Bodies), Answers: admission.Answers.New(),
 		Metrics: metrics, Keys: s.read.keys, Admit: s.health.admission.admit,
 		Writes: s.backpressure.admit, Limit: newRateLimits(cfg.RateLimit, cfg.PlanTerms, cfg.Clock).allow,
-		URLs: s.urls, Now: cfg.Clock, Events: newEventAdmission(cfg, s.storage),
+		URLs: s.urls, Proxies: cfg.Proxies, Now: cfg.Clock, Events: newEventAdmission(cfg, s.storage),
 	}
 	e := s.router(edge, cfg.Roles)
 	if s.inner.API = e; cfg.Roles.Has(RoleConsole) && !(cfg.Roles.Has(RoleRead) && cfg.Roles.Has(RoleWrite)) {
@@ -130,16 +130,25 @@ func (l loggedRecalls) Hits(
 	ctx context.Context, project uuid.UUID, nodes []uuid.UUID, from, to time.Time, limit int,
 ) ([]trace.Recall, error) {
 	hits, err := l.log.Hits(ctx, project, nodes, from, to.Add(time.Microsecond), limit)
-	if err != nil {
-		return nil, err
-	}
+	return recallsOf(hits), err
+}
+
+// Of reads the recalls that returned a data point, from a time to another, both inclusive.
+func (l loggedRecalls) Of(
+	ctx context.Context, project, dataPoint uuid.UUID, from, to time.Time, limit int,
+) ([]trace.Recall, error) {
+	hits, err := l.log.Recalled(ctx, project, dataPoint, from, to.Add(time.Microsecond), limit)
+	return recallsOf(hits), err
+}
+
+func recallsOf(hits []requestlog.Hit) []trace.Recall {
 	list := make([]trace.Recall, len(hits))
 	for i, h := range hits {
 		list[i] = trace.Recall{
 			Request: h.RequestID, ReceivedAt: h.ReceivedAt.UTC(), Identity: h.Identity, Node: h.NodeID, Rank: h.Rank,
 		}
 	}
-	return list, nil
+	return list
 }
 
 // missingRole refuses the routes of the roles that a process lacks. The 503 makes a client try

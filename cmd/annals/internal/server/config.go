@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/projections/recallindex/elastic"
 )
 
@@ -28,6 +29,8 @@ type Config struct {
 	APIAddr, ConsoleAddr, OpsAddr string
 	// URLs are the public addresses. An empty one is derived from the address that is listened on.
 	URLs auth.URLs
+	// Proxies are those in front of the service that are trusted to name who calls them.
+	Proxies httpx.Proxies
 	// Instance distinguishes this deployment from others in the console. It may be zero.
 	Instance web.Instance
 	// EventStore and Postgres are Embedded or an address.

@@ -16,7 +16,7 @@ func buildPages(ctx context.Context, s *Server) (adds, error) {
 	}
 	s.site, err = web.New(web.Config{
 		URL: s.urls.Console, Sessions: s.signin, Access: s.read.access,
-		Cookies: web.NewCookies(s.urls.Console, log), Instance: s.cfg.Instance,
+		Cookies: web.NewCookies(s.urls.Console, log), Instance: s.cfg.Instance, Proxies: s.cfg.Proxies,
 		Admit: s.health.admission.admit, Logger: s.cfg.Logger, Now: s.cfg.now,
 	}, s.areas())
 	return adds{}, err

@@ -56,6 +56,8 @@ func (h *harness) managePeople(acme uuid.UUID) {
 	}
 	for _, err := range []error{
 		service.SetProjectAccess(h.t.Context(), call, acme, cy, project.ID, organization.ReadAccess),
+		service.ChangeAddress(h.t.Context(), call, bo, "bo@new.example"),
+		service.DescribeProject(h.t.Context(), call, project.Slug, "Project", "What Acme does."),
 		service.SetMemberRole(h.t.Context(), call, acme, bo, organization.Admin),
 		service.SetSecondFactor(h.t.Context(), call, acme, true),
 		service.RemoveMember(h.t.Context(), call, acme, cy),
@@ -64,7 +66,7 @@ func (h *harness) managePeople(acme uuid.UUID) {
 			h.t.Fatal(err)
 		}
 	}
-	runtest.Await(h.t, "nothing is left of the person", func() bool { return h.count("address.released.v1") == 1 })
+	runtest.Await(h.t, "nothing is left of the person", func() bool { return h.count("address.released.v1") == 2 })
 }
 
 // organizations are what the operator sees of organizations.
