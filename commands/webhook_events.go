@@ -79,6 +79,9 @@ func (s *Service) TryEvent(
 	if err != nil {
 		return out, err
 	}
+	for i, matches := range mapping.Matches(body) {
+		out.Filters = append(out.Filters, tenants.TriedFilter{Filter: settings.Filters[i].String(), Matches: matches})
+	}
 	event, tenths := mapping.Map(body), int64(metering.WebhookEventTenths)
 	if event.DroppedBy == "" {
 		tenths += metering.IngestTenths(int64(len(event.Content)))

@@ -150,7 +150,9 @@ func TestTryEvent_WhatItWouldBecome(t *testing.T) {
 	for body, want := range map[string]tenants.TriedEvent{
 		`{"text":"Tea.","id":7}`: {Verdict: "ingested", Content: "Tea.", ID: "7", Credits: new(json.Number("1.1"))},
 		`{}`:                     {Verdict: "dropped", DroppedBy: new("$.text exists"), Credits: new(json.Number("0.1"))},
+		`x`:                      {Verdict: "dropped", DroppedBy: new("$.text exists"), Credits: new(json.Number("0.1"))},
 	} {
+		want.Filters = []tenants.TriedFilter{{Filter: "$.text exists", Matches: want.DroppedBy == nil}}
 		for _, metered := range []bool{true, false} {
 			call := w.call
 			if call.Principal.Limits.Plan = metering.PayAsYouGo; !metered {

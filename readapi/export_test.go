@@ -15,6 +15,3 @@ func RegisterEstimate(e *echo.Echo, r rooms, wait time.Duration) {
 	small.Wait, long.Wait = wait, wait
 	e.POST(auth.Prefix+"/ingest/estimate", newEstimateAPI(r, small, long).post)
 }
-
-// RequestQueryOf reads the parameters of a list or histogram of calls.
-var RequestQueryOf = requestQueryOf

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
@@ -124,26 +123,17 @@ func listingOf(query url.Values) (directory.Listing, error) {
 	}
 	if query.Has("traitKey") {
 		listing.Key = query.Get("traitKey")
-		checkParameter(&problems, "traitKey", listing.Key, limit.TraitKey)
+		problems.CheckParameter("traitKey", listing.Key, limit.TraitKey)
 	}
 	if query.Has("traitValue") {
 		value := query.Get("traitValue")
-		checkParameter(&problems, "traitValue", value, limit.TraitValue)
+		problems.CheckParameter("traitValue", value, limit.TraitValue)
 		listing.Value = &value
 		if !query.Has("traitKey") {
 			problems.Add("traitValue", "is the value of a trait: name it with traitKey")
 		}
 	}
 	return listing, problems.Err()
-}
-
-// checkParameter adds a problem if a text cannot be the key or value of a trait.
-func checkParameter(problems *fields.Problems, name, value string, most int) {
-	if !utf8.ValidString(value) {
-		problems.Add(name, "is not UTF-8")
-	} else if err := fields.CheckName(value, 1, most); err != nil {
-		problems.Add(name, "%v", err)
-	}
 }
 
 // limitOf returns the limit of a list, clamped.

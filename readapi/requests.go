@@ -123,7 +123,7 @@ type requestAPI struct {
 // list is GET /api/v1/requests.
 func (a requestAPI) list(c echo.Context) error {
 	p := httpx.Principal(c)
-	q, err := requestQueryOf(httpx.Query(c), httpx.ReceivedAt(c), p.Project, true)
+	q, err := calls.QueryOf(httpx.Query(c), httpx.ReceivedAt(c), p.Project, true)
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (a requestAPI) get(c echo.Context) error {
 // histogram is GET /api/v1/requests/histogram.
 func (a requestAPI) histogram(c echo.Context) error {
 	p := httpx.Principal(c)
-	q, err := requestQueryOf(httpx.Query(c), httpx.ReceivedAt(c), p.Project, false)
+	q, err := calls.QueryOf(httpx.Query(c), httpx.ReceivedAt(c), p.Project, false)
 	if err != nil {
 		return err
 	}

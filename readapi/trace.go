@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
-	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/instant"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/auth"
@@ -74,7 +73,7 @@ func (a traceAPI) lineage(c echo.Context) error {
 		return err
 	}
 	query, problems := httpx.Query(c), fields.Problems{}
-	reveal, err := sidesOf(query["reveal"])
+	reveal, err := trace.SidesOf(query["reveal"])
 	if err != nil {
 		return err
 	}
@@ -100,7 +99,7 @@ func (a traceAPI) timeline(c echo.Context) error {
 		return err
 	}
 	query, problems := httpx.Query(c), fields.Problems{}
-	from, to := instantOf(query, "from", &problems), instantOf(query, "to", &problems)
+	from, to := problems.Instant("from", query.Get("from")), problems.Instant("to", query.Get("to"))
 	if err := problems.Err(); err != nil {
 		return err
 	}
@@ -147,35 +146,6 @@ func countOf(query url.Values, name string, most, otherwise int, problems *field
 		problems.Add(name, "want an integer from 1 to %d, got %.40q", most, text)
 	}
 	return count
-}
-
-// instantOf reads an instant, nil if it is omitted or wrong.
-func instantOf(query url.Values, name string, problems *fields.Problems) *instant.Written {
-	text := query.Get(name)
-	if text == "" {
-		return nil
-	}
-	w, err := instant.Read(text)
-	if err != nil {
-		problems.Add(name, "want an ISO 8601 instant: %v", err)
-		return nil
-	}
-	return &w
-}
-
-// sidesOf reads the sides to reveal. Its fault is invalid-reveal.
-func sidesOf(reveal []string) ([]trace.Side, error) {
-	var sides []trace.Side
-	for _, text := range reveal {
-		node, of, _ := strings.Cut(text, ":")
-		id, err := uuid.Parse(node)
-		if err != nil || len(node) != 36 || of != trace.Inputs && of != trace.Outputs {
-			return nil, fault.New(fault.Invalid, fault.CodeInvalidReveal, "reveal is %.80q: want <id>:%s or <id>:%s",
-				text, trace.Inputs, trace.Outputs)
-		}
-		sides = append(sides, trace.Side{Node: id, Of: of})
-	}
-	return sides, nil
 }
 
 func rootCursorOf(query url.Values, name string, problems *fields.Problems) *trace.Cursor {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/rawjson"
@@ -57,6 +58,28 @@ func ParseFilter(expression string) (Filter, error) {
 	}
 	_, err = f.compile()
 	return f, err
+}
+
+// Expression returns a filter as ParseFilter reads it, on one line unless a value of Contains has several. Is of a
+// value that the text of an expression cannot end with becomes IsAnyOf of this value.
+func (f Filter) Expression() string {
+	quoted := f.Operator == IsAnyOf || f.Operator == Is && len(f.Values) == 1 &&
+		(f.Values[0] == "" || f.Values[0] != strings.TrimSpace(f.Values[0]) || strings.ContainsAny(f.Values[0], "\r\n"))
+	if !quoted {
+		return strings.Join(append([]string{f.Path, string(f.Operator)}, f.Values...), " ")
+	}
+	text := f.Path + " " + anyOfWord
+	for _, v := range f.Values {
+		if v == "" || v[0] == '"' || strings.ContainsFunc(v, unicode.IsSpace) {
+			encoded, err := json.Marshal(v)
+			if err != nil {
+				return text // unreachable: a string
+			}
+			v = string(encoded)
+		}
+		text += " " + v
+	}
+	return text
 }
 
 // splitValues splits words and JSON strings.

@@ -139,6 +139,19 @@ func (m *Mapping) Map(body []byte) (e Event) {
 	return e
 }
 
+// Matches reports of each filter whether a body passes it.
+func (m *Mapping) Matches(body []byte) []bool {
+	passes := make([]bool, len(m.conditions))
+	if !json.Valid(body) {
+		return passes
+	}
+	in := &event{body: body, found: m.paths.Find(body)}
+	for i, c := range m.conditions {
+		passes[i] = c.matches(in)
+	}
+	return passes
+}
+
 // idOf returns a string, and the JSON text of a number or boolean, "" for what cannot be an id.
 func idOf(v value) string {
 	if v.kind == rawjson.Object || v.kind == rawjson.Array {

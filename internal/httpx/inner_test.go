@@ -60,7 +60,7 @@ func (tooMany) Count(_ context.Context, webhookID string) (time.Duration, bool, 
 // person is the caller of a call at the console.
 func person() auth.Principal {
 	p := apitest.Principal
-	p.Kind, p.KeyID, p.KeyName, p.KeyPrefix = "person", uuid.UUID{7}, "console", ""
+	p.Kind, p.KeyID, p.KeyName, p.KeyPrefix = auth.Person, uuid.UUID{7}, auth.ConsoleName, ""
 	return p
 }
 
@@ -72,7 +72,7 @@ func TestInner_LoggedAsACallFromOutside(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if p := httpx.Principal(c); p.Name() != "person" || p.Project != apitest.Principal.Project {
+		if p := httpx.Principal(c); p.Name() != person().Name() || p.Project != apitest.Principal.Project {
 			t.Errorf("the caller is %+v", p)
 		}
 		httpx.NoteOf(c).Identity = "ana"

@@ -55,6 +55,9 @@ type Config struct {
 	Now func() time.Time
 }
 
+// Router is what New makes.
+type Router = echo.Echo
+
 // defaultTimeout is how long a request may take once its body is there.
 const defaultTimeout = 30 * time.Second
 

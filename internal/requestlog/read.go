@@ -134,3 +134,27 @@ func (l *Log) Hits(
 	}
 	return hits, nil
 }
+
+// Recalled returns the newest recalls in [from, to) that returned a data point, a passage or a memory of it, at most
+// limit. Their hits have no node and no rank.
+func (l *Log) Recalled(
+	ctx context.Context, project, dataPoint uuid.UUID, from, to time.Time, limit int,
+) (hits []Hit, err error) {
+	err = pgx.BeginTxFunc(ctx, l.DB, snapshot, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `with returned as materialized (
+				select request_id, received_at, coalesce(identity, '') as identity from ops.requests
+				where project_id = $1 and ids @> array[$2::uuid] and hits is not null and received_at >= $3 and received_at < $4
+			)
+			select *, $5::uuid, 0 from returned order by received_at desc, request_id desc limit $6`,
+			project, dataPoint, from, to, uuid.Nil, limit)
+		if err != nil {
+			return err
+		}
+		hits, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Hit])
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read recalls that returned a data point: %w", err)
+	}
+	return hits, nil
+}

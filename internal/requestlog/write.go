@@ -243,24 +243,28 @@ func (w *Writer) addCounts(ctx context.Context, tx pgx.Tx, batch []row) error {
 		start   time.Time
 		kind    int64
 	}
-	counts := map[key]int64{}
+	counts, tenths := map[key]int64{}, map[key]int64{}
 	for _, r := range batch {
 		for _, s := range steps {
-			counts[key{r.project, int(s), s.floor(r.receivedAt), w.kinds[r.kind]}]++
+			k := key{r.project, int(s), s.floor(r.receivedAt), w.kinds[r.kind]}
+			counts[k]++
+			tenths[k] += value(r.creditTenths)
 		}
 	}
 	list := slices.SortedFunc(maps.Keys(counts), func(a, b key) int {
 		return cmp.Or(strings.Compare(a.project.String(), b.project.String()), cmp.Compare(a.step, b.step),
 			a.start.Compare(b.start), cmp.Compare(a.kind, b.kind))
 	})
-	added, err := tx.Exec(ctx, `insert into ops.request_counts as c (project_id, step, start, kind, calls)
-		select * from unnest($1::uuid[], $2::int[], $3::timestamptz[], $4::bigint[], $5::bigint[])
-		on conflict (project_id, step, start, kind) do update set calls = c.calls + excluded.calls`,
+	added, err := tx.Exec(ctx, `insert into ops.request_counts as c (project_id, step, start, kind, calls, credit_tenths)
+		select * from unnest($1::uuid[], $2::int[], $3::timestamptz[], $4::bigint[], $5::bigint[], $6::bigint[])
+		on conflict (project_id, step, start, kind) do update
+			set calls = c.calls + excluded.calls, credit_tenths = c.credit_tenths + excluded.credit_tenths`,
 		pgarray.IDs(list, func(k key) uuid.UUID { return k.project }),
 		pgarray.Column(list, func(k key) int { return k.step }),
 		pgarray.Column(list, func(k key) time.Time { return k.start }),
 		pgarray.Column(list, func(k key) int64 { return k.kind }),
-		pgarray.Column(list, func(k key) int64 { return counts[k] }))
+		pgarray.Column(list, func(k key) int64 { return counts[k] }),
+		pgarray.Column(list, func(k key) int64 { return tenths[k] }))
 	if err == nil && added.RowsAffected() != int64(len(list)) {
 		err = errors.New("not every count was written")
 	}

@@ -52,6 +52,23 @@ func TestWriter_RoundTrip(t *testing.T) {
 	if diff := cmp.Diff([]Hit{{r.RequestID, noon, "ana", r.Hits[1], 2}}, hits); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
+	of, err := h.Recalled(t.Context(), project, r.IDs[0], noon, noon.Add(time.Second), 10)
+	if diff := cmp.Diff([]Hit{{RequestID: r.RequestID, ReceivedAt: noon, Identity: "ana"}}, of); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	for name, c := range map[string]struct {
+		project, dataPoint uuid.UUID
+		from               time.Time
+	}{
+		"another project":    {uuid.New(), r.IDs[0], noon},
+		"another data point": {project, uuid.New(), noon},
+		"another time":       {project, r.IDs[0], noon.Add(time.Microsecond)},
+	} {
+		of, err := h.Recalled(t.Context(), c.project, c.dataPoint, c.from, noon.Add(time.Hour), 10)
+		if len(of) > 0 || err != nil {
+			t.Errorf("%s: %v, %v", name, of, err)
+		}
+	}
 	for name, get := range map[string]func() error{
 		"another project": func() error { _, err := h.Get(t.Context(), uuid.New(), r.RequestID); return err },
 		"another id":      func() error { _, err := h.Get(t.Context(), project, idAt(noon)); return err },

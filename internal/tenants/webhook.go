@@ -24,7 +24,9 @@ type Webhook struct {
 type TriedEvent struct {
 	Verdict   string  `json:"verdict"` // ingested or dropped
 	DroppedBy *string `json:"droppedBy"`
-	Content   string  `json:"content,omitempty"`
+	// Filters are the verdicts of all filters, in their order.
+	Filters []TriedFilter `json:"filters,omitempty"`
+	Content string        `json:"content,omitempty"`
 	// OccurredAt is nil if it is the time of receipt, ID "" if it is the id of the event.
 	OccurredAt *time.Time `json:"occurredAt"`
 	ID         string     `json:"id,omitempty"`
@@ -34,4 +36,10 @@ type TriedEvent struct {
 	// Credits are the most that it would cost: an unchanged data point costs that of the event alone. They are nil
 	// without metering.
 	Credits *json.Number `json:"credits"`
+}
+
+// TriedFilter is the verdict of one filter.
+type TriedFilter struct {
+	Filter  string `json:"filter"`
+	Matches bool   `json:"matches"`
 }

@@ -2,6 +2,7 @@ package datapoints
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/blob"
 )
 
 const (
@@ -228,10 +230,54 @@ func scanListed(row pgx.CollectableRow) (p Listed, err error) {
 	var content []byte
 	err = row.Scan(&p.ID, &p.SourceID, &p.Revision, &p.OccurredAt, &p.AcceptedAt, &p.Author, &p.AudienceID, &p.Audience,
 		&p.Ingestion, &p.Memories, &p.Label, &content)
+	p.finish(content)
+	return p, err
+}
+
+// finish completes what was read, with the beginning of the content.
+func (p *Listed) finish(content []byte) {
 	p.OccurredAt, p.AcceptedAt = p.OccurredAt.UTC(), p.AcceptedAt.UTC()
 	if p.AudienceID == uuid.Nil {
 		p.Audience = audience.Default
 	}
 	p.Excerpt = strings.Join(strings.Fields(strings.ToValidUTF8(string(content), "")), " ")
-	return p, err
+}
+
+// Stored is a live data point with the text of its newest revision. A text is in the row or in a blob.
+type Stored struct {
+	Listed
+	// Captured is the newest revision with memories, 0 for none.
+	Captured                  int
+	Content                   []byte
+	ContentBlob, MetadataBlob *blob.Ref
+	Metadata                  *string
+}
+
+const selectStored = `select d.id, d.source_id, d.revision, d.occurred_at, d.accepted_at, coalesce(d.author, ''), d.audience,
+		coalesce(a.slug, ''), d.ingestion_id, d.memories, r.label, d.captured, r.content, r.content_blob, r.metadata,
+		r.metadata_blob
+	from datapoints.data_points d
+	join datapoints.revisions r on r.data_point = d.id and r.number = d.revision
+	left join directory.audiences a on a.id = d.audience and a.project_id = $1
+	where d.project_id = $1 and d.id = $2`
+
+// Stored reads a live data point of a project as the projection is now. ok is false if there is none.
+func (q Queries) Stored(ctx context.Context, project, id uuid.UUID) (s Stored, ok bool, err error) {
+	rows, err := q.DB.Query(ctx, selectStored, project, id)
+	if err != nil {
+		return s, false, fmt.Errorf("read a data point: %w", err)
+	}
+	s, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (s Stored, err error) {
+		err = row.Scan(&s.ID, &s.SourceID, &s.Revision, &s.OccurredAt, &s.AcceptedAt, &s.Author, &s.AudienceID, &s.Audience,
+			&s.Ingestion, &s.Memories, &s.Label, &s.Captured, &s.Content, &s.ContentBlob, &s.Metadata, &s.MetadataBlob)
+		s.finish(s.Content[:min(len(s.Content), excerptBytes)])
+		return s, err
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return s, false, nil
+	}
+	if err != nil {
+		return s, false, fmt.Errorf("read a data point: %w", err)
+	}
+	return s, true, nil
 }

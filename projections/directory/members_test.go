@@ -106,8 +106,72 @@ func TestMembers_SinceWhen(t *testing.T) {
 			}
 		}
 	}
+	w.judgesLikeRecall("list", "team", "late")
 	if _, ok, err := w.queries.Members(t.Context(), project("there"), "list", directory.MemberListing{Limit: 1}); ok || err != nil {
 		t.Errorf("members in another project: %v, %v", ok, err)
+	}
+}
+
+// judgesLikeRecall fails unless members, judgements and the reach of recall agree.
+func (w *fixture) judgesLikeRecall(slugs ...string) {
+	w.Helper()
+	for _, slug := range slugs {
+		members := since(w.members(slug, 100))
+		for _, name := range []string{"ana", "ben", "cid", "dee", "unheard of"} {
+			j, err := w.queries.Judge(w.Context(), here, name, id(slug))
+			if err != nil || j.Audience == nil || j.Audience.Slug != slug {
+				w.Fatal(j, err)
+			}
+			reach, err := w.queries.Reach(w.Context(), here, name)
+			if err != nil {
+				w.Fatal(err)
+			}
+			_, listed := members[name]
+			if reached := slices.Contains(reach.Audiences, id(slug)); j.IsMember != reached || listed != reached {
+				w.Errorf("%s in %s: recall %v, judged %v, listed %v", name, slug, reached, j.IsMember, listed)
+			}
+			if j.IsMember && fmt.Sprint(since([]directory.Member{{Identity: name, Since: j.Since, Exact: j.Exact}})) !=
+				fmt.Sprint(map[string]string{name: members[name]}) {
+				w.Errorf("%s in %s: judged since %v (%v), listed since %s", name, slug, j.Since, j.Exact, members[name])
+			}
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	w := newFixture(t, "there")
+	w.put("ana", traits{"team": "red", "site": "Oslo"})
+	w.rule("both", audience.MatchAll, is("team", "red"), is("site", "Rome"),
+		audience.Condition{Trait: "grade", Operator: audience.DoesNotExist})
+	w.apply()
+	j, err := w.queries.Judge(t.Context(), here, "ana", id("both"))
+	if err != nil || !j.HasRecord || j.IsMember || j.Match != audience.MatchAll || len(j.Conditions) != 3 {
+		t.Fatalf("judged %+v, %v", j, err)
+	}
+	for n, want := range []struct {
+		holds bool
+		value string
+	}{{true, "red"}, {false, "Oslo"}, {true, "none"}} {
+		value := "none"
+		if j.Conditions[n].Value != nil {
+			value = *j.Conditions[n].Value
+		}
+		if j.Conditions[n].Holds != want.holds || value != want.value {
+			t.Errorf("condition %d: %+v", n, j.Conditions[n])
+		}
+	}
+	for what, c := range map[string]struct {
+		name, of, slug    string
+		record, audiences bool
+	}{
+		"no record":       {"ben", "both", "here", false, true},
+		"no audience":     {"ana", "gone", "here", true, false},
+		"another project": {"ana", "both", "there", false, false},
+	} {
+		j, err := w.queries.Judge(t.Context(), project(c.slug), c.name, id(c.of))
+		if err != nil || j.IsMember || j.HasRecord != c.record || (j.Audience != nil) != c.audiences {
+			t.Errorf("%s: %+v, %v", what, j, err)
+		}
 	}
 }
 

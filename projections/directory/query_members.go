@@ -35,8 +35,8 @@ type AudienceHead struct {
 	PutAt, RecomputedAt, CreatedAt time.Time
 }
 
-// AudienceListing asks for audiences in the order of their slugs, directly after or before one. Slug limits it to those
-// that begin with it.
+// AudienceListing asks for audiences in the order of their slugs, directly after or before one. Prefix limits it to
+// those that begin with it.
 type AudienceListing struct {
 	Prefix, After, Before string
 	Limit                 int
@@ -67,15 +67,7 @@ func (q *Queries) audienceHeads(
 	if err != nil {
 		return nil, fmt.Errorf("read audiences: %w", err)
 	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (a AudienceHead, err error) {
-		var rule *string
-		err = row.Scan(&a.ID, &a.Slug, &a.Name, &a.Kind, &rule, &a.Counting, &a.PutAt, &a.RecomputedAt, &a.CreatedAt,
-			&a.Members)
-		if rule != nil {
-			a.Rule = json.RawMessage(*rule)
-		}
-		return a, err
-	})
+	list, err := pgx.CollectRows(rows, scanAudienceHead)
 	if err != nil {
 		return nil, fmt.Errorf("read audiences: %w", err)
 	}
@@ -86,13 +78,24 @@ func (q *Queries) audienceHeads(
 	return list, err
 }
 
+func scanAudienceHead(row pgx.CollectableRow) (a AudienceHead, err error) {
+	var rule *string
+	err = row.Scan(&a.ID, &a.Slug, &a.Name, &a.Kind, &rule, &a.Counting, &a.PutAt, &a.RecomputedAt, &a.CreatedAt,
+		&a.Members)
+	a.PutAt, a.RecomputedAt, a.CreatedAt = a.PutAt.UTC(), a.RecomputedAt.UTC(), a.CreatedAt.UTC()
+	if rule != nil {
+		a.Rule = json.RawMessage(*rule)
+	}
+	return a, err
+}
+
 // AudienceHeads lists named audiences of a project.
 func (q *Queries) AudienceHeads(ctx context.Context, project auth.Project, l AudienceListing) (AudienceHeads, error) {
-	where, at, order := `slug collate "C" > $3`, l.After, `slug collate "C"`
+	at, where := l.After, `starts_with(slug, $4) and slug collate "C" > $3 order by slug collate "C"`
 	if l.Before != "" {
-		where, at, order = `slug collate "C" < $3`, l.Before, `slug collate "C" desc`
+		at, where = l.Before, `starts_with(slug, $4) and slug collate "C" < $3 order by slug collate "C" desc`
 	}
-	sql := fmt.Sprintf(selectAudienceHeads, "false", strconv.Itoa(MaxTotal+1), where+" and starts_with(slug, $4) order by "+order)
+	sql := fmt.Sprintf(selectAudienceHeads, "false", strconv.Itoa(MaxTotal+1), where)
 	list, err := q.audienceHeads(ctx, project, sql, l.Limit+1, at, l.Prefix)
 	if err != nil {
 		return AudienceHeads{}, err
@@ -276,12 +279,12 @@ func (q *Queries) matchSlice(
 	return looked, found, err
 }
 
-// sinceOf returns since when an identity matches a rule at least, and whether it has matched only since then: it was
-// created after the rule was put and not written since, or the rule is that of a new audience, and its traits are older.
+// sinceOf returns since when an identity matches a rule at least. It is exact if the identity was created then with the
+// traits that it has, or if the audience was created then.
 func sinceOf(a AudienceHead, created, updated time.Time) (since time.Time, exact bool) {
-	put := a.PutAt.UTC()
+	put := a.PutAt
 	if updated.After(put) {
 		return updated, updated.Equal(created)
 	}
-	return put, a.CreatedAt.UTC().Equal(put)
+	return put, a.CreatedAt.Equal(put)
 }

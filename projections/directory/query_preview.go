@@ -15,7 +15,7 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// RulePreview is whom a rule reaches that is not stored.
+// RulePreview is what a rule that is not stored would reach.
 type RulePreview struct {
 	Members int64
 	// Sample are some of them, sorted.

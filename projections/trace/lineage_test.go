@@ -86,6 +86,13 @@ func TestGraph_Lineage(t *testing.T) {
 			if got := namesOf(r, l.Nodes); got != c.nodes || len(l.Edges) != c.edges || l.Hidden != c.hidden {
 				t.Errorf("%s with %d edges, %d hidden; want %s, %d, %d", got, len(l.Edges), l.Hidden, c.nodes, c.edges, c.hidden)
 			}
+			around := map[int]bool{} // nothing hidden next to nodes only if none is hidden at all
+			for _, s := range l.Sides {
+				around[s.Inputs+s.Outputs] = true
+			}
+			if len(l.Sides) != len(l.Nodes) || (len(around) == 1 && around[0]) != (l.Hidden == 0) {
+				t.Errorf("%d hidden, at the sides %+v", l.Hidden, l.Sides)
+			}
 			if l.Root.ID != nodeOf(r, c.root) || l.Nodes[0] != l.Root {
 				t.Errorf("root %+v", l.Root)
 			}
@@ -102,6 +109,9 @@ func TestGraph_LineageOfManyMemories(t *testing.T) {
 		r.Memories = append(r.Memories, memory.Memory{ID: memory.ID(r.DataPoint, 1, n), Inputs: []uuid.UUID{r.ID}})
 	}
 	l := trace.NewGraph(r).Lineage(r.ID, true, nil, limit.TraceNodes)
+	if l.Sides[0] != (trace.HiddenSides{Outputs: 1601}) || l.Sides[1] != (trace.HiddenSides{}) {
+		t.Errorf("hidden at the sides: %+v", l.Sides[:2])
+	}
 	if len(l.Nodes) != 400 || len(l.Edges) != 399 || l.Hidden != 1601 {
 		t.Errorf("%d nodes, %d edges, %d hidden", len(l.Nodes), len(l.Edges), l.Hidden)
 	}

@@ -34,6 +34,9 @@ type recalls interface {
 	// Hits returns at most limit recalls of a project that returned one of the nodes in a window,
 	// newest first.
 	Hits(ctx context.Context, project uuid.UUID, nodes []uuid.UUID, from, to time.Time, limit int) ([]Recall, error)
+	// Of returns at most limit recalls of a project that returned a data point or a memory of it in a window, newest
+	// first, without node and rank.
+	Of(ctx context.Context, project, dataPoint uuid.UUID, from, to time.Time, limit int) ([]Recall, error)
 }
 
 // searcher searches the recall index.

@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/recall/recalltest"
 	"github.com/annals-project/annals/projections/trace"
 )
@@ -36,6 +37,7 @@ func newHarness(t testing.TB) *harness {
 	t.Helper()
 	h := &harness{Harness: recalltest.New(t, nil), t: t}
 	h.AddProjector(trace.NewProjector(h.Journal))
+	h.MakeSchema(directory.New(h.Journal, stream.Namespaces{}, slog.New(slog.DiscardHandler)))
 	h.service = trace.New(trace.Config{
 		DB: h.DB, Journal: h.Journal, Wait: h, Index: h.Index, Analyzers: domainrecall.NewAnalyzers(), Recalls: h,
 		Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return h.Now },
@@ -59,6 +61,18 @@ func (h *harness) Hits(
 			if r.Node == id && !r.ReceivedAt.Before(from) && !r.ReceivedAt.After(to) && len(found) < limit {
 				found = append(found, r)
 			}
+		}
+	}
+	return found, nil
+}
+
+// Of implements the recalls of the service.
+func (h *harness) Of(
+	_ context.Context, _, dataPoint uuid.UUID, from, to time.Time, limit int,
+) (found []trace.Recall, err error) {
+	for _, r := range h.recalls {
+		if r.Node == dataPoint && !r.ReceivedAt.Before(from) && !r.ReceivedAt.After(to) && len(found) < limit {
+			found = append(found, r)
 		}
 	}
 	return found, nil

@@ -2,6 +2,7 @@ package browser
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -39,7 +40,8 @@ func TestMain(m *testing.M) {
 
 // service is a running installation, as a first start makes it.
 type service struct {
-	t testing.TB
+	t   testing.TB
+	dir string
 	// api and console are its addresses.
 	api, console string
 	credentials  map[string]string
@@ -81,7 +83,7 @@ func start(t testing.TB, env ...string) *service {
 		return res.StatusCode == http.StatusOK
 	})
 	return &service{
-		t: t, api: "http://" + api, console: "http://" + console,
+		t: t, dir: dir, api: "http://" + api, console: "http://" + console,
 		credentials: readCredentials(t, filepath.Join(dir, "credentials.env")),
 	}
 }
@@ -105,4 +107,16 @@ func (s *service) client(name string) *client.Client {
 	c, err := client.New(s.api, s.credentials[name])
 	runtest.Must(s.t, err)
 	return c
+}
+
+// annals runs a command of the operator and returns what it printed.
+func (s *service) annals(args ...string) string {
+	s.t.Helper()
+	cmd := exec.CommandContext(s.t.Context(), binary, append(args, "--data-dir", s.dir)...)
+	out, err := cmd.Output()
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		s.t.Fatalf("annals %v: %v\n%s", args, err, failed.Stderr)
+	}
+	runtest.Must(s.t, err)
+	return string(out)
 }

@@ -1,9 +1,21 @@
 package browser
 
-import "github.com/annals-project/annals/internal/webtest"
+import (
+	"net/http"
+
+	"github.com/annals-project/annals/internal/webtest"
+)
+
+// The names of what the first start writes for the Owner.
+const (
+	ownerEmail    = "ANNALS_OWNER_EMAIL"
+	ownerPassword = "ANNALS_OWNER_PASSWORD"
+)
 
 // signIn signs in as the Owner that the first start made.
 func (s *service) signIn(r *webtest.Reader) {
 	s.t.Helper()
 	r.Open("/")
+	r.Submit("Sign in", map[string]string{"E-mail": s.credentials[ownerEmail], "Password": s.credentials[ownerPassword]})
+	r.Answered(http.StatusOK)
 }

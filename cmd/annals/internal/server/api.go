@@ -39,19 +39,16 @@ func buildAPI(_ context.Context, s *Server) (adds, error) {
 	if s.requests != nil {
 		calls = s.requests
 	}
-	e := httpx.New(httpx.Config{
-		Calls: calls, Log: logger,
+	edge := httpx.Config{
+		Calls: calls, Log: logger, Bodies: httpx.NewBodies(admission.Bodies), Answers: admission.Answers.New(),
 		Metrics: metrics, Keys: s.read.keys, Admit: s.health.admission.admit,
 		Writes: s.backpressure.admit, Limit: newRateLimits(cfg.RateLimit, cfg.PlanTerms, cfg.Clock).allow,
 		URLs: s.urls, Proxies: cfg.Proxies, Now: cfg.Clock, Events: newEventAdmission(cfg, s.storage),
-	})
-	if cfg.Roles.Has(RoleWrite) {
-		writeapi.Register(e, s.writeRoutes())
 	}
-	if cfg.Roles.Has(RoleRead) {
-		readapi.Register(e, s.readRoutes())
+	e := s.router(edge, cfg.Roles)
+	if s.inner.API = e; cfg.Roles.Has(RoleConsole) && !(cfg.Roles.Has(RoleRead) && cfg.Roles.Has(RoleWrite)) {
+		s.inner.API = s.router(edge, AllRoles())
 	}
-	httpx.RefuseRoutes(e, missingRole(cfg.Roles))
 	ownOps := s.listeners.ops != nil
 	operation := readapi.Operation{
 		Ready: s.health.notReady, Remarks: func() condition.Remarks { return s.health.remarks(ownOps) },
@@ -69,6 +66,19 @@ func buildAPI(_ context.Context, s *Server) (adds, error) {
 	readapi.RegisterOperation(ops, operation)
 	a.edge = append(a.edge, task{"ops", s.web.serve(s.listeners.ops, ops)})
 	return a, errors.Join(err, httpx.RegisterHome(ops, homeOfOperation()))
+}
+
+// router makes a router with the routes of some roles, which refuses the others.
+func (s *Server) router(edge httpx.Config, roles Roles) *httpx.Router {
+	e := httpx.New(edge)
+	if roles.Has(RoleWrite) {
+		writeapi.Register(e, s.writeRoutes())
+	}
+	if roles.Has(RoleRead) {
+		readapi.Register(e, s.readRoutes())
+	}
+	httpx.RefuseRoutes(e, missingRole(roles))
+	return e
 }
 
 // buildRequestLog makes what writes the request log.
@@ -134,16 +144,25 @@ func (l loggedRecalls) Hits(
 	ctx context.Context, project uuid.UUID, nodes []uuid.UUID, from, to time.Time, limit int,
 ) ([]trace.Recall, error) {
 	hits, err := l.log.Hits(ctx, project, nodes, from, to.Add(time.Microsecond), limit)
-	if err != nil {
-		return nil, err
-	}
+	return recallsOf(hits), err
+}
+
+// Of reads the recalls that returned a data point, from a time to another, both inclusive.
+func (l loggedRecalls) Of(
+	ctx context.Context, project, dataPoint uuid.UUID, from, to time.Time, limit int,
+) ([]trace.Recall, error) {
+	hits, err := l.log.Recalled(ctx, project, dataPoint, from, to.Add(time.Microsecond), limit)
+	return recallsOf(hits), err
+}
+
+func recallsOf(hits []requestlog.Hit) []trace.Recall {
 	list := make([]trace.Recall, len(hits))
 	for i, h := range hits {
 		list[i] = trace.Recall{
 			Request: h.RequestID, ReceivedAt: h.ReceivedAt.UTC(), Identity: h.Identity, Node: h.NodeID, Rank: h.Rank,
 		}
 	}
-	return list, nil
+	return list
 }
 
 // missingRole refuses the routes of the roles that a process lacks. The 503 makes a client try

@@ -54,9 +54,9 @@ func TestInner_Recall(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	p := holder.Principal
-	p.Kind, p.KeyID, p.KeyName, p.KeyPrefix = "person", uuid.New(), "console", ""
+	p.Kind, p.KeyID, p.KeyName, p.KeyPrefix = auth.Person, uuid.New(), auth.ConsoleName, ""
 	recall := func(body string) (httpx.InnerAnswer, error) {
-		return httpx.Inner{API: h.api}.Do(t.Context(), httpx.InnerCall{
+		return h.inner.Do(t.Context(), httpx.InnerCall{
 			As: p, Method: http.MethodPost, Path: api + "/recall", ContentType: "application/json", Body: []byte(body),
 		})
 	}
@@ -90,7 +90,7 @@ func TestInner_Event(t *testing.T) {
 		if err != nil || !ok {
 			t.Fatal(ok, err)
 		}
-		answer, err := httpx.Inner{API: h.api}.Do(context.WithoutCancel(t.Context()), httpx.InnerCall{
+		answer, err := h.inner.Do(context.WithoutCancel(t.Context()), httpx.InnerCall{
 			As: caller, Method: http.MethodPost, Path: api + "/webhooks/" + w.ID + "/console", Body: []byte(body), Test: test,
 		})
 		var r received

@@ -21,6 +21,7 @@ import (
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/peersocket"
 	"github.com/annals-project/annals/internal/requestlog"
 )
@@ -57,6 +58,7 @@ type Server struct {
 	signin       *signin.Service
 	site         *web.Site
 	api          http.Handler
+	inner        httpx.Inner // what the console calls: every route, whatever the roles
 	web          *webServer
 	startup      *startup
 }

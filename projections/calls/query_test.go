@@ -1,4 +1,4 @@
-package readapi_test
+package calls_test
 
 import (
 	"net/url"
@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/internal/apitest"
-	"github.com/annals-project/annals/readapi"
+	"github.com/annals-project/annals/projections/calls"
 )
 
 // A date alone in `to` is that day to its end, which is exclusive. The 31 days are measured before.
-func TestRequests_Windows(t *testing.T) {
+func TestQueryOf_Windows(t *testing.T) {
 	for query, want := range map[string][2]string{
 		"":                              {"2026-11-20T09:00:00Z", "2026-11-21T09:00:00Z"},
 		"from=2026-11-21":               {"2026-11-21T00:00:00Z", "2026-11-21T09:00:00Z"},
@@ -25,7 +25,8 @@ func TestRequests_Windows(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, paged := range []bool{true, false} { // a list, a histogram
-			q, err := readapi.RequestQueryOf(values, instant(9), apitest.Principal.Project, paged)
+			now := time.Date(2026, time.November, 21, 9, 0, 0, 0, time.UTC)
+			q, err := calls.QueryOf(values, now, apitest.Principal.Project, paged)
 			if err != nil {
 				t.Fatal(query, err)
 			}

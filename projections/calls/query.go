@@ -1,4 +1,4 @@
-package readapi
+package calls
 
 import (
 	"net/url"
@@ -18,24 +18,24 @@ import (
 )
 
 const (
-	// defaultRequests is the size of a page of calls, defaultWindow the window that is listed.
-	defaultRequests = 25
-	defaultWindow   = 24 * time.Hour
+	// defaultPage is the size of a page of calls, defaultWindow the window that is listed.
+	defaultPage   = 25
+	defaultWindow = 24 * time.Hour
 )
 
 // statusClasses are the values of filter statusClass.
 var statusClasses = map[string]int{"2xx": 2, "4xx": 4, "5xx": 5}
 
-// requestQueryOf reads the query parameters of a list or histogram. The fault is invalid-range,
+// QueryOf reads the parameters of a list or histogram, as API and console have them. The fault is invalid-range,
 // range-too-wide, or invalid-request with the field that is wrong. paged is true for a list.
-func requestQueryOf(
+func QueryOf(
 	values url.Values, now time.Time, project auth.Project, paged bool,
 ) (q requestlog.Query, err error) {
 	var problems fields.Problems
 	q.Statuses, q.Classes = statusesOf(values["status"], &problems), classesOf(values["statusClass"], &problems)
 	q.Endpoints, q.KeyNames = namesOf(values, "endpoint", &problems), namesOf(values, "keyName", &problems)
 	if search := strings.TrimSpace(values.Get("search")); search != "" {
-		checkParameter(&problems, "search", search, limit.SourceID)
+		problems.CheckParameter("search", search, limit.SourceID)
 		q.Search, q.SearchPoint = search, stream.DataPointID(project.Namespace, search)
 	}
 	if paged {
@@ -48,7 +48,7 @@ func requestQueryOf(
 			q.After = &cursor
 		}
 	}
-	from, to := instantOf(values, "from", &problems), instantOf(values, "to", &problems)
+	from, to := problems.Instant("from", values.Get("from")), problems.Instant("to", values.Get("to"))
 	if err := problems.Err(); err != nil {
 		return q, err
 	}
@@ -120,7 +120,7 @@ func checkCount(name string, texts []string, problems *fields.Problems) {
 func firstOf(values url.Values, problems *fields.Problems) int {
 	text := values.Get("first")
 	if text == "" {
-		return defaultRequests
+		return defaultPage
 	}
 	first, err := strconv.Atoi(text)
 	if err != nil || first < 1 || first > limit.RequestPage {

@@ -1,0 +1,112 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	client "github.com/annals-project/annals/client"
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/console/signin"
+	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/webtest"
+)
+
+// markup ends what customers named in the first organization: nobody of another one may see it, and as markup it would
+// become an element.
+const markup = `"'><zebra-x zebra=1></textarea></title></script><script>zebra()</script>`
+
+// consoleHarness is a service whose console has people of every role.
+type consoleHarness struct {
+	*harness
+	// ids are the people by their role, see roles.
+	ids map[string]uuid.UUID
+}
+
+// roles are who opens pages: the first owner is the operator of the deployment, foreign owns another organization.
+var roles = []string{"nobody", "foreign", "member", "read", "write", "admin", "owner"}
+
+// newConsole starts a service with a furnished project, and with a person of each role. A session of theirs has their
+// id as its token, so that no password is hashed.
+func newConsole(t *testing.T) *consoleHarness {
+	t.Helper()
+	h := &consoleHarness{newHarness(t), map[string]uuid.UUID{}}
+	h.arrange = func(s *Server) { s.site.Sessions = sessionsByID{} }
+	h.start()
+	h.furnish()
+	service, call := h.people()
+	first := h.organizations()[0].ID
+	call.Principal.OrganizationID = first
+	var project uuid.UUID
+	runtest.Must(t, h.storage.db.QueryRow(t.Context(), "select id from access.projects where slug = 'default'").Scan(&project))
+	for role, as := range map[string]organization.Role{
+		"member": organization.Member, "read": organization.Member, "write": organization.Member,
+		"admin": organization.Admin, "owner": organization.Owner,
+	} {
+		id, err := service.AddMember(t.Context(), call, first, commands.NewMember{Email: role + "@acme.example", Role: as})
+		runtest.Must(t, err)
+		h.ids[role] = id
+	}
+	for role, access := range map[string]organization.Access{"read": organization.ReadAccess, "write": organization.WriteAccess} {
+		runtest.Must(t, service.SetProjectAccess(t.Context(), call, first, h.ids[role], project, access))
+	}
+	other, err := service.CreateOrganization(t.Context(), call,
+		commands.NewOrganization{Name: "Other", Plan: metering.Flex, OwnerEmail: "foreign@other.example"})
+	runtest.Must(t, err)
+	found, _, err := service.FindPerson(t.Context(), "foreign@other.example")
+	runtest.Must(t, err)
+	h.ids["foreign"] = found
+	call.Principal.OrganizationID = other.ID
+	_, err = service.CreateProject(t.Context(), call, "Theirs")
+	runtest.Must(t, err)
+	return h
+}
+
+// furnish fills the first project with texts that hold markup.
+func (h *consoleHarness) furnish() {
+	h.t.Helper()
+	project, management := h.keys()
+	clients := map[string]*client.Client{}
+	for _, key := range []string{project, management} {
+		c, err := client.New(h.urls.API, key)
+		runtest.Must(h.t, err)
+		clients[key] = c
+	}
+	webtest.Furnish(h.t, clients[project], clients[management], markup)
+}
+
+// sessionsByID finds the session whose token is the id of a person.
+type sessionsByID struct{}
+
+// Session implements web.Config.Sessions.
+func (sessionsByID) Session(_ context.Context, token string) (signin.Session, bool, error) {
+	id, err := uuid.Parse(token)
+	return signin.Session{ID: id, Person: id, CreatedAt: time.Now()}, err == nil, nil
+}
+
+// as is the browser of somebody with a role.
+func (h *consoleHarness) as(role string) *webtest.Reader {
+	h.t.Helper()
+	r := webtest.NewReader(h.t, h.urls.Console)
+	if role == "nobody" {
+		return r
+	}
+	id, ok := h.ids[role]
+	if !ok {
+		h.t.Fatalf("nobody is %s", role)
+	}
+	set := httptest.NewRecorder()
+	h.site.Cookies.Set(set, web.SessionCookie, id.String(), time.Hour)
+	at, err := url.Parse(h.urls.Console)
+	runtest.Must(h.t, err)
+	r.HTTP.Jar.SetCookies(at, (&http.Response{Header: set.Header()}).Cookies())
+	return r
+}

@@ -1,0 +1,148 @@
+package server
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/PuerkitoBio/goquery"
+
+	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/internal/webtest"
+)
+
+// openings is what somebody of each role is answered who opens a page, by what it needs, in the order of roles. The
+// page is one of the first project, if it is one of a project.
+var openings = map[web.Needs][7]int{
+	web.SignedIn: {303, 200, 200, 200, 200, 200, 200},
+	web.Member:   {303, 200, 200, 200, 200, 200, 200},
+	web.Read:     {303, 404, 404, 200, 200, 200, 200},
+	web.Write:    {303, 404, 404, 403, 200, 200, 200},
+	web.Manage:   {303, 404, 404, 403, 403, 200, 200},
+	web.Admin:    {303, 200, 403, 403, 403, 200, 200},
+	web.Owner:    {303, 200, 403, 403, 403, 403, 200},
+	web.Operator: {303, 403, 403, 403, 403, 403, 200},
+}
+
+// openingsOf are those of pages that answer otherwise: pages without a session, and pages that lead on to another.
+var openingsOf = map[string][7]int{}
+
+// parameters are what stands for the parameters of patterns: things of the first project.
+func (h *consoleHarness) parameters() map[string]string {
+	return map[string]string{"{$}": "", "{project}": "default"}
+}
+
+// address is a path of a pattern, with its parameters.
+func (h *consoleHarness) address(pattern string, values map[string]string) (method, path string) {
+	h.t.Helper()
+	method, path, _ = strings.Cut(pattern, " ")
+	for name, value := range values {
+		path = strings.ReplaceAll(path, name, url.PathEscape(value))
+	}
+	if strings.Contains(path, "{") {
+		h.t.Fatalf("%s has a parameter that the test has no value for", pattern)
+	}
+	return method, path
+}
+
+// Every page × every role, somebody without a session, and the owner of another organization: from the table of routes.
+func TestConsole_EveryPageForEveryRole(t *testing.T) {
+	t.Parallel()
+	h := newConsole(t)
+	values := h.parameters()
+	readers := map[string]*webtest.Reader{}
+	for _, role := range roles {
+		readers[role] = h.as(role)
+	}
+	for _, route := range h.site.Routes() {
+		method, path := h.address(route.Pattern, values)
+		want, ok := openingsOf[route.Pattern]
+		if !ok {
+			if want, ok = openings[route.Needs]; !ok && method == http.MethodGet {
+				t.Errorf("%s needs %s: the test does not know what it answers", route.Pattern, route.Needs)
+				continue
+			}
+		}
+		for i, role := range roles {
+			r := readers[role]
+			if method != http.MethodGet {
+				h.changes(r, role, route, path, want[i])
+				continue
+			}
+			got := r.Ask(http.MethodGet, path, nil)
+			if got.Status != want[i] {
+				t.Errorf("%s opens %s (%s): %d, want %d: %.300s", role, path, route.Needs, got.Status, want[i], got.Body)
+			}
+			if role == "nobody" && got.Status == http.StatusSeeOther && got.Location != "/sign-in?next="+url.QueryEscape(path) {
+				t.Errorf("nobody who opens %s is sent to %s", path, got.Location)
+			}
+			if refused := got.Status != http.StatusOK || role == "foreign"; refused && strings.Contains(got.Body, "zebra") {
+				t.Errorf("%s sees data of the project on %s", role, path)
+			}
+		}
+	}
+}
+
+// changes checks that somebody who may not make a change is refused, and that nobody can be made to send one by another
+// site. A change that is allowed is not made: the walks do that.
+func (h *consoleHarness) changes(r *webtest.Reader, role string, route web.Route, path string, opening int) {
+	h.t.Helper()
+	form := url.Values{"name": {"x"}}
+	for _, foreign := range [][]string{
+		{"Origin", "", "Sec-Fetch-Site", ""}, {"Origin", "https://evil.example"}, {"Origin", "", "Sec-Fetch-Site", "cross-site"},
+	} {
+		if got := r.Ask(http.MethodPost, path, form, foreign...); got.Status != http.StatusForbidden {
+			h.t.Errorf("%s sends %s from another site (%q): %d", role, path, foreign, got.Status)
+		}
+	}
+	want := opening
+	switch {
+	case route.Needs == web.Nothing, opening == http.StatusOK:
+		return
+	case role == "nobody":
+		want = http.StatusUnauthorized
+	}
+	if got := r.Ask(http.MethodPost, path, form); got.Status != want {
+		h.t.Errorf("%s sends %s (%s): %d, want %d", role, path, route.Needs, got.Status, want)
+	}
+}
+
+// What customers name is text on every page that links lead to: no part of it becomes an element, an attribute or an
+// address that runs.
+func TestConsole_StoredMarkupIsText(t *testing.T) {
+	t.Parallel()
+	h := newConsole(t)
+	pages, shown := 0, 0
+	h.as("owner").Crawl("/", func(page webtest.Document, from string) {
+		where := page.URL.RequestURI()
+		pages++
+		if page.Status >= http.StatusInternalServerError {
+			t.Errorf("%s, linked from %s, answered %d", where, from, page.Status)
+		}
+		if !strings.HasPrefix(page.Header.Get("Content-Type"), "text/html") {
+			return
+		}
+		if strings.Contains(page.Text(), "zebra") {
+			shown++
+		}
+		page.Find("*").Each(func(_ int, e *goquery.Selection) {
+			name := goquery.NodeName(e)
+			if strings.HasPrefix(name, "zebra") || name == "script" && strings.TrimSpace(e.Text()) != "" {
+				t.Errorf("%s has the element %s", where, name)
+			}
+			for _, a := range e.Nodes[0].Attr {
+				if strings.Contains(a.Key, "zebra") || strings.HasPrefix(a.Key, "on") || strings.HasPrefix(a.Val, "javascript:") {
+					t.Errorf("%s has the attribute %s=%q", where, a.Key, a.Val)
+				}
+			}
+		})
+		if len(page.Secrets()) > 0 {
+			t.Errorf("%s holds a key in clear", where)
+		}
+	})
+	if shown == 0 {
+		t.Errorf("none of %d pages shows what customers named", pages)
+	}
+	t.Logf("%d pages, %d of them show what customers named", pages, shown)
+}

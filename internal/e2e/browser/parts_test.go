@@ -1,0 +1,114 @@
+package browser
+
+import (
+	"context"
+	"fmt"
+	"html/template"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/console/signin"
+	"github.com/annals-project/annals/console/svg"
+	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/projections/access"
+)
+
+// partsPage has one of each thing that pages are made of.
+type partsPage struct {
+	At                                                           time.Time
+	Pager                                                        web.Pager
+	Chart, Legend, Table, Sparkline, Progress, Lineage, Timeline template.HTML
+}
+
+func newPartsPage() partsPage {
+	at := time.Date(2026, 11, 26, 9, 30, 0, 0, time.UTC)
+	bars := svg.Bars{Label: "Calls", Heading: "Hour", Series: []svg.Series{{Name: "answered", Class: "good"}, {Name: "refused", Class: "warn"}, {Name: "failed", Class: "bad"}}}
+	values := make([]float64, 48)
+	for i := range values {
+		values[i] = math.Round(40 + 30*math.Sin(float64(i)/4))
+		hour := at.Add(time.Duration(i) * time.Hour)
+		bars.Bars = append(bars.Bars, svg.Bar{
+			Label: hour.Format("2 Jan 15:04"), Tick: hour.Format("15:04"), Href: fmt.Sprint("/?hour=", i),
+			Values: []float64{values[i], float64(i % 5), float64(i % 3)},
+		})
+	}
+	lineage := svg.Lineage{Label: "Lineage", Folded: func(n int) string { return fmt.Sprint(n, " more") }, Nodes: []svg.Node{
+		{ID: "a", Title: "Planning call", Subtitle: "data point of 12 May 2025", Href: "/a", Class: "source"},
+		{ID: "b", Title: "The launch is on 3 June 2025", Subtitle: "claim", Href: "/b", Class: "root", Inputs: svg.Link{Text: "+ 2 inputs", Href: "/b?i"}},
+		{ID: "c", Title: "Never deploy on Fridays", Subtitle: "rule", Href: "/c"},
+		{ID: "d", Title: "Launch", Subtitle: "summary of 14 memories", Href: "/d"},
+	}, Edges: []svg.Edge{{From: "a", To: "b"}, {From: "a", To: "c"}, {From: "b", To: "d", Class: "superseded"}, {From: "c", To: "d"}}}
+	timeline := svg.Timeline{Label: "Timeline", Rows: []string{"Occurred", "Arrived", "Searchable"}, From: at.Add(-time.Hour), To: at.Add(24 * time.Hour), Zone: time.UTC}
+	for i := range 12 {
+		t := at.Add(time.Duration(i*i) * 10 * time.Minute)
+		moment := svg.Moment{Title: fmt.Sprint("Memory ", i), Href: fmt.Sprint("/m", i), At: []time.Time{t, t.Add(time.Minute), t.Add(time.Hour)}}
+		if i == 4 {
+			moment.Class = "root"
+		}
+		timeline.Moments = append(timeline.Moments, moment)
+	}
+	return partsPage{
+		At: at, Pager: web.Pager{Next: "n", Previous: "p", Total: "more than 10,000"}, Chart: bars.SVG(), Legend: bars.Legend(),
+		Table: bars.Table(), Sparkline: svg.Sparkline("Calls", values), Progress: svg.Progress("3 of 7 files", 3, 7),
+		Lineage: lineage.Draw().SVG, Timeline: timeline.SVG(),
+	}
+}
+
+// oneOwner is signed in as the owner of one organization.
+type oneOwner struct{}
+
+func (oneOwner) Session(context.Context, string) (signin.Session, bool, error) {
+	return signin.Session{Person: uuid.Max}, true, nil
+}
+
+func (oneOwner) Memberships(_ context.Context, id uuid.UUID) (access.Person, bool, error) {
+	return access.Person{ID: id, Email: "ana@acme.example", Memberships: []access.Membership{
+		{Organization: uuid.Max, Name: "Acme", Role: organization.Owner, Prepared: true, First: true},
+	}}, true, nil
+}
+
+func (oneOwner) ProjectNamed(_ context.Context, _ uuid.UUID, slug string) (auth.Named, bool, error) {
+	return auth.Named{Project: auth.Project{ID: uuid.Max, Slug: slug}}, true, nil
+}
+
+// TestParts_AreAccessible looks at what pages are made of, in both themes and at the width of a phone.
+func TestParts_AreAccessible(t *testing.T) {
+	t.Parallel()
+	needBrowser(t)
+	show := func(r *web.Request) error { return r.Render("parts.html", newPartsPage()) }
+	server := httptest.NewUnstartedServer(nil)
+	address := "http://" + server.Listener.Addr().String()
+	var routes []web.Route
+	for _, path := range []string{"/parts", "/{$}", "/p/{project}", "/p/{project}/recall", "/p/{project}/data", "/health", "/usage"} {
+		routes = append(routes, web.Route{Pattern: "GET " + path, Needs: web.SignedIn, Serve: show})
+	}
+	site, err := web.New(web.Config{
+		URL: address, Sessions: oneOwner{}, Access: oneOwner{}, Cookies: web.NewCookies(address, uuid.Nil),
+		Instance: web.Instance{Name: "Staging", Colour: "amber"}, Admit: func() error { return nil },
+		Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+	}, []web.Area{{Templates: os.DirFS("testdata"), Routes: routes}})
+	runtest.Must(t, err)
+	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.AddCookie(&http.Cookie{Name: "annals-00000000-session", Value: "x"})
+		runtest.Must(t, site.Serve(w, r, &httpx.PageNote{}))
+	})
+	server.Start()
+	t.Cleanup(server.Close)
+	p := newPerson(t, address)
+	p.open("/p/default/data")
+	p.answered(http.StatusOK)
+	p.accessible()
+	p.fits()
+	p.shoot("parts")
+}
