@@ -12,13 +12,13 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/annals-project/annals/cmd/annals/internal/amounts"
 	"github.com/annals-project/annals/cmd/annals/internal/erasure"
 	"github.com/annals-project/annals/cmd/annals/internal/grammar"
 	"github.com/annals-project/annals/cmd/annals/internal/people"
 	"github.com/annals-project/annals/cmd/annals/internal/tenancy"
 	"github.com/annals-project/annals/cmd/annals/internal/terminal"
 	"github.com/annals-project/annals/cmd/annals/internal/transfer"
+	"github.com/annals-project/annals/internal/amounts"
 	"github.com/annals-project/annals/internal/build"
 )
 
