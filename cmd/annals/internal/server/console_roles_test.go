@@ -8,6 +8,7 @@ import (
 
 	"github.com/PuerkitoBio/goquery"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/internal/webtest"
 )
@@ -30,7 +31,16 @@ var openingsOf = map[string][7]int{}
 
 // parameters are what stands for the parameters of patterns: things of the first project.
 func (h *consoleHarness) parameters() map[string]string {
-	return map[string]string{"{$}": "", "{project}": "default"}
+	h.t.Helper()
+	key, _ := h.keys()
+	var calls client.RequestList
+	h.must(key, http.MethodGet, "/api/v1/requests?endpoint=POST%20/api/v1/ingest", nil, &calls)
+	var roots client.Roots
+	h.must(key, http.MethodGet, "/api/v1/trace/roots", nil, &roots)
+	return map[string]string{
+		"{$}": "", "{project}": "default", "{request}": calls.Requests[0].RequestID, "{body}": "request",
+		"{node}": roots.Memories.Nodes[0].ID,
+	}
 }
 
 // address is a path of a pattern, with its parameters.
