@@ -30,7 +30,9 @@ var openingsOf = map[string][7]int{}
 
 // parameters are what stands for the parameters of patterns: things of the first project.
 func (h *consoleHarness) parameters() map[string]string {
-	return map[string]string{"{$}": "", "{project}": "default"}
+	return map[string]string{
+		"{$}": "", "{project}": "default", "{webhook}": h.hook.ID, "{request}": h.hookEvent.RequestID.String(),
+	}
 }
 
 // address is a path of a pattern, with its parameters.
