@@ -31,6 +31,7 @@ var openingsOf = map[string][7]int{}
 
 // parameters are what stands for the parameters of patterns: things of the first project.
 func (h *consoleHarness) parameters() map[string]string {
+<<<<<<< HEAD
 	h.t.Helper()
 	key, _ := h.keys()
 	var calls client.RequestList
@@ -40,6 +41,10 @@ func (h *consoleHarness) parameters() map[string]string {
 	return map[string]string{
 		"{$}": "", "{project}": "default", "{request}": calls.Requests[0].RequestID, "{body}": "request",
 		"{node}": roots.Memories.Nodes[0].ID,
+=======
+	return map[string]string{
+		"{$}": "", "{project}": "default", "{webhook}": h.hook.ID, "{request}": h.hookEvent.RequestID.String(),
+>>>>>>> hooks
 	}
 }
 
