@@ -9,6 +9,7 @@ import (
 	"github.com/PuerkitoBio/goquery"
 
 	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/webtest"
 )
 
@@ -30,7 +31,11 @@ var openingsOf = map[string][7]int{}
 
 // parameters are what stands for the parameters of patterns: things of the first project.
 func (h *consoleHarness) parameters() map[string]string {
-	return map[string]string{"{$}": "", "{project}": "default"}
+	h.t.Helper()
+	var key string
+	runtest.Must(h.t, h.storage.db.QueryRow(h.t.Context(), `select k.id::text from access.keys k
+		join access.projects p on p.id = k.project_id where p.slug = 'default'`).Scan(&key))
+	return map[string]string{"{$}": "", "{project}": "default", "{key}": key}
 }
 
 // address is a path of a pattern, with its parameters.
