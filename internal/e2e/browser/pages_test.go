@@ -12,7 +12,7 @@ import (
 	"github.com/annals-project/annals/internal/webtest"
 )
 
-// shapes are what stands in a path for what differs from one thing to another of its kind.
+// shapes are what replaces in a path what differs from one thing to another of its kind.
 var shapes = []struct {
 	part *regexp.Regexp
 	as   string

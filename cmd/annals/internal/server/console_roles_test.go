@@ -8,6 +8,7 @@ import (
 
 	"github.com/PuerkitoBio/goquery"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/webtest"
@@ -37,8 +38,12 @@ func (h *consoleHarness) parameters() map[string]string {
 		runtest.Must(h.t, h.storage.db.QueryRow(h.t.Context(), sql).Scan(&id))
 		return id
 	}
+	key, _ := h.keys()
+	var roots client.Roots
+	h.must(key, http.MethodGet, "/api/v1/trace/roots", nil, &roots)
 	return map[string]string{
-		"{$}": "", "{project}": "default",
+		"{$}": "", "{project}": "default", "{webhook}": h.hook.ID, "{request}": h.hookEvent.RequestID.String(),
+		"{body}": "request", "{node}": roots.Memories.Nodes[0].ID,
 		"{key}": one(`select k.id::text from access.keys k join access.projects p on p.id = k.project_id where p.slug = 'default'`),
 	}
 }
