@@ -28,23 +28,31 @@ var openings = map[web.Needs][7]int{
 }
 
 // openingsOf are those of pages that answer otherwise: pages without a session, and pages that lead on to another.
-var openingsOf = map[string][7]int{}
+var openingsOf = map[string][7]int{
+	"GET /sign-in":               {200, 303, 303, 303, 303, 303, 303},
+	"GET /sign-in/second-factor": {200, 200, 200, 200, 200, 200, 200},
+	"GET /invite/{token}":        {404, 404, 404, 404, 404, 404, 404},
+	"GET /link/{token}":          {404, 404, 404, 404, 404, 404, 404},
+}
 
 // parameters are what stands for the parameters of patterns: things of the first project.
 func (h *consoleHarness) parameters() map[string]string {
 	h.t.Helper()
-	one := func(sql string) (id string) {
-		h.t.Helper()
-		runtest.Must(h.t, h.storage.db.QueryRow(h.t.Context(), sql).Scan(&id))
-		return id
-	}
-	key, _ := h.keys()
+	project, _ := h.keys()
 	var roots client.Roots
-	h.must(key, http.MethodGet, "/api/v1/trace/roots", nil, &roots)
+	h.must(project, http.MethodGet, "/api/v1/trace/roots", nil, &roots)
+	var key string
+	runtest.Must(h.t, h.storage.db.QueryRow(h.t.Context(), `select k.id::text from access.keys k
+		join access.projects p on p.id = k.project_id where p.slug = 'default'`).Scan(&key))
 	return map[string]string{
-		"{$}": "", "{project}": "default", "{webhook}": h.hook.ID, "{request}": h.hookEvent.RequestID.String(),
-		"{body}": "request", "{node}": roots.Memories.Nodes[0].ID,
-		"{key}": one(`select k.id::text from access.keys k join access.projects p on p.id = k.project_id where p.slug = 'default'`),
+		"{$}":       "",
+		"{token}":   "none",
+		"{project}": "default",
+		"{webhook}": h.hook.ID,
+		"{request}": h.hookEvent.RequestID.String(),
+		"{body}":    "request",
+		"{node}":    roots.Memories.Nodes[0].ID,
+		"{key}":     key,
 	}
 }
 
@@ -56,7 +64,7 @@ func (h *consoleHarness) address(pattern string, values map[string]string) (meth
 		path = strings.ReplaceAll(path, name, url.PathEscape(value))
 	}
 	if strings.Contains(path, "{") {
-		h.t.Errorf("%s has a parameter that the test has no value for", pattern)
+		h.t.Fatalf("%s has a parameter that the test has no value for", pattern)
 	}
 	return method, path
 }
