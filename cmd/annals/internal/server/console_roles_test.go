@@ -28,7 +28,12 @@ var openings = map[web.Needs][7]int{
 }
 
 // openingsOf are those of pages that answer otherwise: pages without a session, and pages that lead on to another.
-var openingsOf = map[string][7]int{}
+var openingsOf = map[string][7]int{
+	"GET /sign-in":               {200, 303, 303, 303, 303, 303, 303},
+	"GET /sign-in/second-factor": {200, 200, 200, 200, 200, 200, 200},
+	"GET /invite/{token}":        {404, 404, 404, 404, 404, 404, 404},
+	"GET /link/{token}":          {404, 404, 404, 404, 404, 404, 404},
+}
 
 // parameters are what stands for the parameters of patterns: things of the first project.
 func (h *consoleHarness) parameters() map[string]string {
@@ -41,6 +46,7 @@ func (h *consoleHarness) parameters() map[string]string {
 		join access.projects p on p.id = k.project_id where p.slug = 'default'`).Scan(&key))
 	return map[string]string{
 		"{$}":       "",
+		"{token}":   "none",
 		"{project}": "default",
 		"{webhook}": h.hook.ID,
 		"{request}": h.hookEvent.RequestID.String(),
