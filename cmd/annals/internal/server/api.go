@@ -108,18 +108,34 @@ func (s *Server) readRoutes() readapi.Deps {
 	}
 	directory, statuses := read.directory.WithReplica(read.replica), read.dataPoints
 	statuses.Replica = read.replica
-	requests := &requestlog.Log{DB: st.db, FailedSends: datapoints.FailedSendIDs}
+	requests := s.requestLog()
 	return readapi.Deps{
 		Identities: directory, Audiences: directory, Statuses: statuses,
 		Projects: accounts, Usage: accounts, Rooms: accounts,
 		Recall:   recall.Charged{Meter: limiter.NewRecalls(read.limits, cfg.Logger), Recalls: s.recall},
-		Explain:  explain.Queries{Sends: read.dataPoints, Progress: read.waiter, Calls: requests},
+		Explain:  s.explain(),
 		Requests: calls.Queries{Log: requests, Sends: read.dataPoints, PlanTerms: cfg.PlanTerms}, PlanTerms: cfg.PlanTerms,
-		Trace: trace.New(trace.Config{
-			DB: st.db, Journal: st.journal(), Wait: read.waiter, Index: localSearch{s.index, st.index},
-			Analyzers: read.analyzers, Recalls: loggedRecalls{requests}, Logger: cfg.Logger, Now: cfg.now,
-		}),
+		Trace: s.trace(),
 	}
+}
+
+// requestLog reads the request log.
+func (s *Server) requestLog() *requestlog.Log {
+	return &requestlog.Log{DB: s.storage.db, FailedSends: datapoints.FailedSendIDs}
+}
+
+// explain are the queries of sends and calls.
+func (s *Server) explain() explain.Queries {
+	return explain.Queries{Sends: s.read.dataPoints, Progress: s.read.waiter, Calls: s.requestLog()}
+}
+
+// trace are the reads of nodes and of what happened around them.
+func (s *Server) trace() *trace.Service {
+	st, read := s.storage, s.read
+	return trace.New(trace.Config{
+		DB: st.db, Journal: st.journal(), Wait: read.waiter, Index: localSearch{s.index, st.index},
+		Analyzers: read.analyzers, Recalls: loggedRecalls{s.requestLog()}, Logger: s.cfg.Logger, Now: s.cfg.now,
+	})
 }
 
 // loggedRecalls are the recalls of the request log as a timeline shows them.

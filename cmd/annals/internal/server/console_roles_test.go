@@ -30,7 +30,9 @@ var openingsOf = map[string][7]int{}
 
 // parameters are what stands for the parameters of patterns: things of the first project.
 func (h *consoleHarness) parameters() map[string]string {
-	return map[string]string{"{$}": "", "{project}": "default"}
+	key, _ := h.keys()
+	send := h.send(key, "/ingest", "completed", point{"id": "a/b", "content": "A text" + markup})
+	return map[string]string{"{$}": "", "{project}": "default", "{id}": "a/b", "{send}": send}
 }
 
 // address is a path of a pattern, with its parameters.

@@ -1,13 +1,28 @@
 package server
 
 import (
+	"github.com/annals-project/annals/console/pages/datapoints"
 	"github.com/annals-project/annals/console/pages/projects"
 	"github.com/annals-project/annals/console/web"
+	points "github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/find"
 )
 
 // areas are the pages of the console.
 func (s *Server) areas() []web.Area {
 	return []web.Area{
+		s.pointPages(),
 		projects.Area(projects.Deps{Access: s.read.access}),
 	}
+}
+
+// pointPages are the pages of data points.
+func (s *Server) pointPages() web.Area {
+	read := s.read
+	deps := datapoints.Deps{
+		Commands: s.write.service, Points: read.dataPoints, Trace: s.trace(), Explain: s.explain(),
+		Find:    find.Queries{DB: s.storage.db, Head: s.head(), Calls: s.requestLog()},
+		Stopped: points.StoppedSends{Queries: read.dataPoints, Projects: read.access},
+	}
+	return datapoints.Area(deps)
 }
