@@ -86,7 +86,8 @@ func (q Queries) Find(ctx context.Context, project auth.Project, id string) (lis
 	list, err = q.inTables(ctx, project, id, parsed)
 	if err == nil && len(list) == 0 {
 		// What was answered just now may be in no table yet.
-		if err = q.Head.Await(ctx, projection.Access, projection.DataPoints, projection.Directory, projection.Trace); err == nil {
+		err = q.Head.Await(ctx, projection.Access, projection.DataPoints, projection.Directory, projection.Trace)
+		if err == nil {
 			list, err = q.inTables(ctx, project, id, parsed)
 		}
 	}

@@ -11,8 +11,11 @@ import (
 // areas are the pages of the console.
 func (s *Server) areas() []web.Area {
 	return []web.Area{
+		projects.Area(projects.Deps{
+			APIURL: s.urls.API, Accounts: s.accounts(), Keys: s.read.access, Uses: s.requestLog(), Sends: s.read.dataPoints,
+			Calls: s.calls(), Projections: s.health.projections, Commands: s.write.service, Sessions: s.signin,
+		}),
 		s.pointPages(),
-		projects.Area(projects.Deps{Access: s.read.access}),
 	}
 }
 
