@@ -30,7 +30,7 @@ var openingsOf = map[string][7]int{}
 
 // parameters are what stands for the parameters of patterns: things of the first project.
 func (h *consoleHarness) parameters() map[string]string {
-	return map[string]string{"{$}": "", "{project}": "default"}
+	return map[string]string{"{$}": "", "{project}": "default", "{identity}": "plain", "{slug}": "launch"}
 }
 
 // address is a path of a pattern, with its parameters.
