@@ -28,5 +28,6 @@ func (s *Server) areas() []web.Area {
 			SignIn: s.signin, Commands: s.write.service, Mail: s.cfg.SignIn.Mail, URL: s.urls.Console,
 			SignUp: s.cfg.SignIn.SignUp, Logger: s.cfg.Logger,
 		}),
+		s.organizationPages(),
 	}
 }
