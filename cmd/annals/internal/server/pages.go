@@ -16,7 +16,7 @@ func (s *Server) areas() []web.Area {
 	return []web.Area{
 		projects.Area(projects.Deps{
 			APIURL: s.urls.API, Accounts: s.accounts(), Keys: s.read.access, Uses: s.requestLog(), Sends: s.read.dataPoints,
-			Calls: s.calls(), Projections: s.health.projections, Commands: s.write.service, Sessions: s.signin,
+			Calls: s.calls(), Projections: s.health.projections, Commands: s.write.service,
 		}),
 		trace.Area(trace.Deps{Calls: reads.Requests, Explain: reads.Explain, Trace: reads.Trace}),
 		webhooks.Area(webhooks.Deps{
