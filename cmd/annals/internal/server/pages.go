@@ -38,6 +38,7 @@ func (s *Server) areas() []web.Area {
 			Directory: s.read.directory, Commands: s.write.service, Points: s.read.dataPoints,
 			Access: explain.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
 		}),
+		s.organizationPages(),
 	}
 }
 
