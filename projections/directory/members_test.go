@@ -126,6 +126,14 @@ func (w *fixture) judgesLikeRecall(slugs ...string) {
 			if err != nil {
 				w.Fatal(err)
 			}
+			of, more, err := w.queries.Memberships(w.Context(), here, name)
+			if err != nil || more {
+				w.Fatal(more, err)
+			}
+			is := func(j directory.Judgement) bool { return j.Audience.Slug == slug }
+			if among := slices.ContainsFunc(of, is); among != j.IsMember {
+				w.Errorf("%s in %s: judged %v, among its memberships %v", name, slug, j.IsMember, among)
+			}
 			_, listed := members[name]
 			if reached := slices.Contains(reach.Audiences, id(slug)); j.IsMember != reached || listed != reached {
 				w.Errorf("%s in %s: recall %v, judged %v, listed %v", name, slug, reached, j.IsMember, listed)
