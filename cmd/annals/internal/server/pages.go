@@ -2,8 +2,10 @@ package server
 
 import (
 	"github.com/annals-project/annals/console/pages/projects"
+	"github.com/annals-project/annals/console/pages/recall"
 	"github.com/annals-project/annals/console/pages/webhooks"
 	"github.com/annals-project/annals/console/web"
+	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/access"
 )
 
@@ -17,6 +19,9 @@ func (s *Server) areas() []web.Area {
 		webhooks.Area(webhooks.Deps{
 			Commands: s.write.service, Webhooks: s.read.access, URLs: access.Webhooks{Vault: s.write.vault, URLs: s.urls},
 			Audiences: s.read.directory, Calls: s.calls(), API: s.inner, Plans: s.cfg.PlanTerms,
+		}),
+		recall.Area(recall.Deps{
+			API: s.inner, Explain: s.explainer(), Plans: s.cfg.PlanTerms, APIURL: s.urls.API, Words: domainrecall.NewAnalyzer(),
 		}),
 	}
 }
