@@ -44,15 +44,20 @@ func (h *consoleHarness) parameters() map[string]string {
 	var key string
 	runtest.Must(h.t, h.storage.db.QueryRow(h.t.Context(), `select k.id::text from access.keys k
 		join access.projects p on p.id = k.project_id where p.slug = 'default'`).Scan(&key))
+	send := h.send(project, "/ingest", "completed", point{"id": "a/b", "content": "A text" + markup})
 	return map[string]string{
-		"{$}":       "",
-		"{token}":   "none",
-		"{project}": "default",
-		"{webhook}": h.hook.ID,
-		"{request}": h.hookEvent.RequestID.String(),
-		"{body}":    "request",
-		"{node}":    roots.Memories.Nodes[0].ID,
-		"{key}":     key,
+		"{$}":        "",
+		"{id}":       "a/b",
+		"{send}":     send,
+		"{token}":    "none",
+		"{project}":  "default",
+		"{webhook}":  h.hook.ID,
+		"{request}":  h.hookEvent.RequestID.String(),
+		"{body}":     "request",
+		"{node}":     roots.Memories.Nodes[0].ID,
+		"{key}":      key,
+		"{identity}": "plain",
+		"{slug}":     "launch",
 	}
 }
 
