@@ -240,6 +240,13 @@ func TestAudienceHeads_BothWays(t *testing.T) {
 	if err != nil || rule.Members != 1 || rule.Rule == nil || rule.Counting {
 		t.Errorf("the rule: %+v, %v", rule, err)
 	}
+	known, err := w.queries.KnownAudiences(t.Context(), here, []string{"list", "rule-3", "none"})
+	if err != nil || len(known) != 2 || !known["list"] || !known["rule-3"] {
+		t.Errorf("known are %v, %v", known, err)
+	}
+	if known, err := w.queries.KnownAudiences(t.Context(), project("there"), []string{"list"}); err != nil || len(known) > 0 {
+		t.Errorf("known in another project: %v, %v", known, err)
+	}
 	if _, ok, err := w.queries.AudienceHead(t.Context(), project("there"), "list"); ok || err != nil {
 		t.Errorf("the list in another project: %v, %v", ok, err)
 	}
