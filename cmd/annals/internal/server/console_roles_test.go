@@ -8,6 +8,7 @@ import (
 
 	"github.com/PuerkitoBio/goquery"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/webtest"
@@ -32,10 +33,21 @@ var openingsOf = map[string][7]int{}
 // parameters are what stands for the parameters of patterns: things of the first project.
 func (h *consoleHarness) parameters() map[string]string {
 	h.t.Helper()
+	project, _ := h.keys()
+	var roots client.Roots
+	h.must(project, http.MethodGet, "/api/v1/trace/roots", nil, &roots)
 	var key string
 	runtest.Must(h.t, h.storage.db.QueryRow(h.t.Context(), `select k.id::text from access.keys k
 		join access.projects p on p.id = k.project_id where p.slug = 'default'`).Scan(&key))
-	return map[string]string{"{$}": "", "{project}": "default", "{key}": key}
+	return map[string]string{
+		"{$}":       "",
+		"{project}": "default",
+		"{webhook}": h.hook.ID,
+		"{request}": h.hookEvent.RequestID.String(),
+		"{body}":    "request",
+		"{node}":    roots.Memories.Nodes[0].ID,
+		"{key}":     key,
+	}
 }
 
 // address is a path of a pattern, with its parameters.
