@@ -2,12 +2,15 @@ package server
 
 import (
 	"github.com/annals-project/annals/console/pages/account"
+	"github.com/annals-project/annals/console/pages/datapoints"
 	"github.com/annals-project/annals/console/pages/projects"
 	"github.com/annals-project/annals/console/pages/trace"
 	"github.com/annals-project/annals/console/pages/usage"
 	"github.com/annals-project/annals/console/pages/webhooks"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/projections/access"
+	points "github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/find"
 )
 
 // areas are the pages of the console.
@@ -16,7 +19,7 @@ func (s *Server) areas() []web.Area {
 	return []web.Area{
 		projects.Area(projects.Deps{
 			APIURL: s.urls.API, Accounts: s.accounts(), Keys: s.read.access, Uses: s.requestLog(), Sends: s.read.dataPoints,
-			Calls: s.calls(), Projections: s.health.projections, Commands: s.write.service, Sessions: s.signin,
+			Calls: s.calls(), Projections: s.health.projections, Commands: s.write.service,
 		}),
 		trace.Area(trace.Deps{Calls: reads.Requests, Explain: reads.Explain, Trace: reads.Trace}),
 		webhooks.Area(webhooks.Deps{
@@ -28,5 +31,17 @@ func (s *Server) areas() []web.Area {
 			SignIn: s.signin, Commands: s.write.service, Mail: s.cfg.SignIn.Mail, URL: s.urls.Console,
 			SignUp: s.cfg.SignIn.SignUp, Logger: s.cfg.Logger,
 		}),
+		s.pointPages(),
 	}
+}
+
+// pointPages are the pages of data points.
+func (s *Server) pointPages() web.Area {
+	read := s.read
+	deps := datapoints.Deps{
+		Commands: s.write.service, Points: read.dataPoints, Trace: s.trace(), Explain: s.explain(),
+		Find:    find.Queries{DB: s.storage.db, Head: s.head(), Calls: s.requestLog()},
+		Stopped: points.StoppedSends{Queries: read.dataPoints, Projects: read.access},
+	}
+	return datapoints.Area(deps)
 }
