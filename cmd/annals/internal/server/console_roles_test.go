@@ -46,16 +46,18 @@ func (h *consoleHarness) parameters() map[string]string {
 		join access.projects p on p.id = k.project_id where p.slug = 'default'`).Scan(&key))
 	send := h.send(project, "/ingest", "completed", point{"id": "a/b", "content": "A text" + markup})
 	return map[string]string{
-		"{$}":       "",
-		"{id}":      "a/b",
-		"{send}":    send,
-		"{token}":   "none",
-		"{project}": "default",
-		"{webhook}": h.hook.ID,
-		"{request}": h.hookEvent.RequestID.String(),
-		"{body}":    "request",
-		"{node}":    roots.Memories.Nodes[0].ID,
-		"{key}":     key,
+		"{$}":        "",
+		"{id}":       "a/b",
+		"{send}":     send,
+		"{token}":    "none",
+		"{project}":  "default",
+		"{webhook}":  h.hook.ID,
+		"{request}":  h.hookEvent.RequestID.String(),
+		"{body}":     "request",
+		"{node}":     roots.Memories.Nodes[0].ID,
+		"{key}":      key,
+		"{identity}": "plain",
+		"{slug}":     "launch",
 	}
 }
 

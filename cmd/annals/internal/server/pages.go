@@ -3,6 +3,7 @@ package server
 import (
 	"github.com/annals-project/annals/console/pages/account"
 	"github.com/annals-project/annals/console/pages/datapoints"
+	"github.com/annals-project/annals/console/pages/directory"
 	"github.com/annals-project/annals/console/pages/projects"
 	"github.com/annals-project/annals/console/pages/trace"
 	"github.com/annals-project/annals/console/pages/usage"
@@ -10,6 +11,7 @@ import (
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/projections/access"
 	points "github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/explain"
 	"github.com/annals-project/annals/projections/find"
 )
 
@@ -32,6 +34,11 @@ func (s *Server) areas() []web.Area {
 			SignUp: s.cfg.SignIn.SignUp, Logger: s.cfg.Logger,
 		}),
 		s.pointPages(),
+		directory.Area(directory.Deps{
+			Directory: s.read.directory, Commands: s.write.service, Points: s.read.dataPoints,
+			Access: explain.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
+		}),
+		s.organizationPages(),
 	}
 }
 
