@@ -4,6 +4,7 @@ import (
 	"github.com/annals-project/annals/console/pages/account"
 	"github.com/annals-project/annals/console/pages/datapoints"
 	"github.com/annals-project/annals/console/pages/directory"
+	healthpages "github.com/annals-project/annals/console/pages/health"
 	"github.com/annals-project/annals/console/pages/projects"
 	"github.com/annals-project/annals/console/pages/recall"
 	"github.com/annals-project/annals/console/pages/trace"
@@ -21,6 +22,11 @@ import (
 func (s *Server) areas() []web.Area {
 	reads := s.readRoutes()
 	return []web.Area{
+		healthpages.Area(healthpages.Deps{
+			NotReady: s.health.notReady, Remarks: s.health.remarks, Projections: s.health.projections,
+			Details: newMemo(s.details).get, Projects: s.read.access, Readiness: s.read.dataPoints,
+			Organizations: access.Tenancy{Queries: s.read.access, Head: s.head()},
+		}),
 		projects.Area(projects.Deps{
 			APIURL: s.urls.API, Accounts: s.accounts(), Keys: s.read.access, Uses: s.requestLog(), Sends: s.read.dataPoints,
 			Calls: s.calls(), Projections: s.health.projections, Commands: s.write.service,
