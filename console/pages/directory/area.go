@@ -2,18 +2,14 @@
 package directory
 
 import (
-	"context"
 	"embed"
-	"net/url"
-
-	"github.com/google/uuid"
+	"slices"
+	"strings"
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/web"
-	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/fault"
-	"github.com/annals-project/annals/domain/identity"
-	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/explain"
 )
@@ -23,48 +19,10 @@ var templates embed.FS
 
 // Deps are what the pages read and change.
 type Deps struct {
-	Directory queries
-	Commands  commander
-	// Access explains who may read what.
-	Access interface {
-		Explain(ctx context.Context, project auth.Project, identity, sourceID string) (explain.Reading, error)
-	}
-	// Points count and name what an identity wrote.
-	Points interface {
-		CountAuthored(ctx context.Context, project uuid.UUID, author string) (newest, earlier int, err error)
-	}
-}
-
-type queries interface {
-	IdentityPage(ctx context.Context, project auth.Project, l directory.Listing) (directory.IdentityPage, error)
-	Identities(ctx context.Context, project auth.Project, l directory.Listing) (directory.Identities, error)
-	Identity(ctx context.Context, project auth.Project, name string) (directory.Identity, bool, error)
-	Known(ctx context.Context, project auth.Project, ids []uuid.UUID) (map[uuid.UUID]struct{}, error)
-	TraitKeys(ctx context.Context, project auth.Project) ([]string, error)
-	Memberships(ctx context.Context, project auth.Project, name string) ([]directory.Judgement, bool, error)
-	AudienceHeads(ctx context.Context, project auth.Project, l directory.AudienceListing) (directory.AudienceHeads, error)
-	AudienceHead(ctx context.Context, project auth.Project, slug string) (directory.AudienceHead, bool, error)
-	Audience(ctx context.Context, project auth.Project, slug string) (directory.Audience, bool, error)
-	Members(
-		ctx context.Context, project auth.Project, slug string, l directory.MemberListing,
-	) (directory.Members, bool, error)
-	PreviewRule(ctx context.Context, project auth.Project, rule audience.Rule) (directory.RulePreview, error)
-}
-
-type commander interface {
-	PutIdentity(
-		ctx context.Context, call commands.Call, name string, traits map[string]string,
-	) (commands.IdentityReceipt, error)
-	PatchIdentity(
-		ctx context.Context, call commands.Call, name string, set map[string]string, removed []string,
-	) (commands.IdentityReceipt, error)
-	DeleteIdentity(ctx context.Context, call commands.Call, name string) error
-	ImportIdentities(
-		ctx context.Context, call commands.Call, rows []identity.Row,
-	) (created, updated int, err error)
-	PutAudience(ctx context.Context, call commands.Call, in commands.AudiencePut) (commands.AudienceReceipt, error)
-	DeleteAudience(ctx context.Context, call commands.Call, slug string) error
-	RecomputeAudience(ctx context.Context, call commands.Call, slug string) (commands.AudienceReceipt, error)
+	Directory *directory.Queries
+	Commands  *commands.Service
+	Points    datapoints.Queries
+	Access    explain.Access
 }
 
 // The most bytes of forms: with the traits of an identity, with a file of identities, and with a list of members or a
@@ -81,7 +39,6 @@ func Area(d Deps) web.Area {
 	return web.Area{Templates: templates, Routes: []web.Route{
 		{Pattern: "GET " + p + "identities", Needs: web.Read, Serve: d.identities},
 		{Pattern: "GET " + p + "identities/{identity}", Needs: web.Read, Serve: d.identity},
-		{Pattern: "GET " + p + "identity", Needs: web.Read, Serve: d.identity},
 		{Pattern: "GET " + p + "new-identity", Needs: web.Write, Serve: d.newIdentity},
 		{Pattern: "POST " + p + "identity", Needs: web.Write, Body: traitsForm, Serve: d.saveIdentity},
 		{Pattern: "POST " + p + "identity/delete", Needs: web.Write, Serve: d.deleteIdentity},
@@ -98,27 +55,64 @@ func Area(d Deps) web.Area {
 	}}
 }
 
-// pageSize is how many identities, audiences and members a page lists, exportSize how many a file has.
-const (
-	pageSize   = 50
-	exportSize = web.MaxTotal
-)
+// pageSize is how many identities, audiences and members a page lists.
+const pageSize = 50
 
-// identityPath is the page of an identity. A few names mean something else in a path.
-func identityPath(r *web.Request, name string) string {
-	switch name {
-	case ".", "..", "import":
-		return r.ProjectPath("identity") + "?id=" + url.QueryEscape(name)
-	default:
-		return r.ProjectPath("identities", name)
+// rows writes a list as a file, in parts, with at most web.MaxTotal rows.
+func rows(
+	r *web.Request, name string, columns []string, next func() (part [][]string, more bool, err error),
+) error {
+	return r.Rows(name, columns, func(yield func([]string, error) bool) {
+		for n, more := 0, true; more && n < web.MaxTotal; {
+			var part [][]string
+			var err error
+			if part, more, err = next(); err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, row := range part {
+				if n++; !yield(row, nil) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// links are what pages link to.
+type links struct{ project string }
+
+func linksOf(r *web.Request) links { return links{r.Project.Project.Slug} }
+
+// To is the page of an identity.
+func (l links) To(name string) string {
+	if hasOtherMeaning(name) {
+		name = "~" + name
 	}
+	return web.Path("p", l.project, "identities", name)
+}
+
+// identityOf is the identity of the path.
+func identityOf(r *web.Request) string {
+	name := r.PathValue("identity")
+	if hasOtherMeaning(name) {
+		name = strings.TrimPrefix(name, "~")
+	}
+	return name
+}
+
+// hasOtherMeaning reports whether a name means something else in a path, after any tildes, of which the path has one
+// more.
+func hasOtherMeaning(name string) bool {
+	return slices.Contains([]string{".", "..", "import"}, strings.TrimLeft(name, "~"))
 }
 
 // words are the messages of these pages that are in no template.
 var words = struct{ noIdentity, noAudience, valueWithoutKey, noCursor, tooMany, badRows, partly, noFile, field string }{
 	noIdentity: "the project has no identity %.80q", noAudience: "the project has no audience %.80q",
-	valueWithoutKey: "a value belongs to a trait: name the trait too", noCursor: "the link to this page of the list is damaged",
-	tooMany: "these would be more than %d identities", field: "%s %v", noFile: "choose a file, or paste its text",
+	valueWithoutKey: "a value belongs to a trait: name the trait too",
+	noCursor:        "the link to this page of the list is damaged",
+	tooMany:         "these would be more than %d identities", field: "%s %v", noFile: "choose a file, or paste its text",
 	badRows: "%d rows have a problem, so nothing was imported: mend the file, or import the rows without a problem",
 	partly:  "%d of %d rows are imported, then it stopped: %s. To import the file again is safe",
 }
