@@ -85,11 +85,11 @@ func (h *consoleHarness) furnish() {
 		clients[key] = c
 	}
 	webtest.Furnish(h.t, clients[project], clients[management], markup)
+	h.furnishWebhook(project)
 	_, err := clients[project].PutIdentity(h.t.Context(), client.IdentityRow{
 		Identity: "plain", Traits: map[string]string{"note": markup},
 	})
 	runtest.Must(h.t, err)
-	h.furnishWebhook(project)
 }
 
 // sessionsByID finds the session whose token is the id of a person.

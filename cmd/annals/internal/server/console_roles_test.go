@@ -28,7 +28,12 @@ var openings = map[web.Needs][7]int{
 }
 
 // openingsOf are those of pages that answer otherwise: pages without a session, and pages that lead on to another.
-var openingsOf = map[string][7]int{}
+var openingsOf = map[string][7]int{
+	"GET /sign-in":               {200, 303, 303, 303, 303, 303, 303},
+	"GET /sign-in/second-factor": {200, 200, 200, 200, 200, 200, 200},
+	"GET /invite/{token}":        {404, 404, 404, 404, 404, 404, 404},
+	"GET /link/{token}":          {404, 404, 404, 404, 404, 404, 404},
+}
 
 // parameters are what stands for the parameters of patterns: things of the first project.
 func (h *consoleHarness) parameters() map[string]string {
@@ -39,8 +44,12 @@ func (h *consoleHarness) parameters() map[string]string {
 	var key string
 	runtest.Must(h.t, h.storage.db.QueryRow(h.t.Context(), `select k.id::text from access.keys k
 		join access.projects p on p.id = k.project_id where p.slug = 'default'`).Scan(&key))
+	send := h.send(project, "/ingest", "completed", point{"id": "a/b", "content": "A text" + markup})
 	return map[string]string{
 		"{$}":        "",
+		"{id}":       "a/b",
+		"{send}":     send,
+		"{token}":    "none",
 		"{project}":  "default",
 		"{webhook}":  h.hook.ID,
 		"{request}":  h.hookEvent.RequestID.String(),

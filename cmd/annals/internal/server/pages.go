@@ -2,6 +2,7 @@ package server
 
 import (
 	"github.com/annals-project/annals/console/pages/account"
+	"github.com/annals-project/annals/console/pages/datapoints"
 	"github.com/annals-project/annals/console/pages/directory"
 	"github.com/annals-project/annals/console/pages/projects"
 	"github.com/annals-project/annals/console/pages/trace"
@@ -9,7 +10,9 @@ import (
 	"github.com/annals-project/annals/console/pages/webhooks"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/projections/access"
+	points "github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/explain"
+	"github.com/annals-project/annals/projections/find"
 )
 
 // areas are the pages of the console.
@@ -30,9 +33,22 @@ func (s *Server) areas() []web.Area {
 			SignIn: s.signin, Commands: s.write.service, Mail: s.cfg.SignIn.Mail, URL: s.urls.Console,
 			SignUp: s.cfg.SignIn.SignUp, Logger: s.cfg.Logger,
 		}),
+		s.pointPages(),
 		directory.Area(directory.Deps{
 			Directory: s.read.directory, Commands: s.write.service, Points: s.read.dataPoints,
 			Access: explain.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
 		}),
+		s.organizationPages(),
 	}
+}
+
+// pointPages are the pages of data points.
+func (s *Server) pointPages() web.Area {
+	read := s.read
+	deps := datapoints.Deps{
+		Commands: s.write.service, Points: read.dataPoints, Trace: s.trace(), Explain: s.explain(),
+		Find:    find.Queries{DB: s.storage.db, Head: s.head(), Calls: s.requestLog()},
+		Stopped: points.StoppedSends{Queries: read.dataPoints, Projects: read.access},
+	}
+	return datapoints.Area(deps)
 }
