@@ -10,6 +10,7 @@ import (
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/projections/directory"
+	"github.com/annals-project/annals/projections/history"
 )
 
 // audienceList is a page of the list.
@@ -71,6 +72,7 @@ type audiencePage struct {
 	Conditions []string           `json:"-"`
 	List       []directory.Member `json:"list"`
 	Pager      web.Pager          `json:"pager"`
+	History    history.Page       `json:"history"`
 	MayWrite   bool               `json:"-"`
 }
 
@@ -109,6 +111,10 @@ func (d Deps) audience(r *web.Request) error {
 	}
 	if !ok {
 		return notFound(words.noAudience, a.Slug)
+	}
+	of := history.Audience(r.Project.Project.ID, a.ID)
+	if page.History, err = d.History.Of(r.Context(), of, r.URL.Query().Get("events")); err != nil {
+		return err
 	}
 	if page.List = members.List; members.Previous {
 		page.Pager.Previous = members.Start.String()

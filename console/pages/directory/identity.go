@@ -10,6 +10,7 @@ import (
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/projections/directory"
+	"github.com/annals-project/annals/projections/history"
 )
 
 // identityPage is an identity, or the form of a new one.
@@ -20,12 +21,13 @@ type identityPage struct {
 	Audiences     []judged `json:"audiences"`
 	MoreAudiences bool     `json:"moreAudiences"`
 	// Wrote counts the data points whose newest revision it wrote, WroteBefore those of which it wrote an earlier one.
-	Wrote       int      `json:"wrote"`
-	WroteBefore int      `json:"wroteBefore"`
-	Rows        []trait  `json:"-"`
-	TraitKeys   []string `json:"-"`
-	IsNew       bool     `json:"-"`
-	MayWrite    bool     `json:"-"`
+	Wrote       int          `json:"wrote"`
+	WroteBefore int          `json:"wroteBefore"`
+	History     history.Page `json:"history"`
+	Rows        []trait      `json:"-"`
+	TraitKeys   []string     `json:"-"`
+	IsNew       bool         `json:"-"`
+	MayWrite    bool         `json:"-"`
 }
 
 // trait is a trait in the form. Before is its value when the form was shown, by which a change of somebody else stays.
@@ -73,6 +75,10 @@ func (d Deps) identityPage(r *web.Request, name string) (page identityPage, err 
 	}
 	for page.MoreAudiences = more; len(of) > 0; of = of[1:] {
 		page.Audiences = append(page.Audiences, judgedOf(of[0]))
+	}
+	page.History, err = d.History.Of(r.Context(), history.Identity(project, name), r.URL.Query().Get("events"))
+	if err != nil {
+		return page, err
 	}
 	page.Wrote, page.WroteBefore, err = d.Points.CountAuthored(r.Context(), project.ID, name)
 	return page, err
