@@ -9,6 +9,7 @@ import (
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/history"
 )
@@ -72,6 +73,7 @@ type audiencePage struct {
 	Conditions []string           `json:"-"`
 	List       []directory.Member `json:"list"`
 	Pager      web.Pager          `json:"pager"`
+	Points     points             `json:"points"`
 	History    history.Page       `json:"history"`
 	MayWrite   bool               `json:"-"`
 }
@@ -114,6 +116,9 @@ func (d Deps) audience(r *web.Request) error {
 	}
 	of := history.Audience(r.Project.Project.ID, a.ID)
 	if page.History, err = d.History.Of(r.Context(), of, r.URL.Query().Get("events")); err != nil {
+		return err
+	}
+	if page.Points, err = d.points(r, datapoints.Filter{Audience: a.Slug}); err != nil {
 		return err
 	}
 	if page.List = members.List; members.Previous {

@@ -84,6 +84,9 @@ func walkImport(t *testing.T, r *webtest.Reader) {
 }
 
 func walkAudiences(_ *testing.T, r *webtest.Reader) {
+	r.Open(directoryOf + "audiences/launch")
+	r.See("1 data points")
+	r.See("Budget")
 	r.Open(directoryOf + "audiences")
 	r.Follow("New rule")
 	r.Submit("Preview", map[string]string{"Trait": "country", "values": "de"})
