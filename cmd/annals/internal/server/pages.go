@@ -16,6 +16,7 @@ import (
 	points "github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/explain"
 	"github.com/annals-project/annals/projections/find"
+	"github.com/annals-project/annals/projections/history"
 )
 
 // areas are the pages of the console.
@@ -47,7 +48,8 @@ func (s *Server) areas() []web.Area {
 		s.pointPages(),
 		directory.Area(directory.Deps{
 			Directory: s.read.directory, Commands: s.write.service, Points: s.read.dataPoints,
-			Access: explain.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
+			Access:  explain.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
+			History: history.Queries{Log: s.storage.store, Names: s.read.access},
 		}),
 		s.organizationPages(),
 	}
