@@ -32,7 +32,7 @@ var openingsOf = map[string][7]int{}
 func (h *consoleHarness) parameters() map[string]string {
 	key, _ := h.keys()
 	send := h.send(key, "/ingest", "completed", point{"id": "a/b", "content": "A text" + markup})
-	return map[string]string{"{$}": "", "{project}": "default", "{id}": "a/b", "{send}": send}
+	return map[string]string{"{$}": "", "{project}": "default", "{id}": "a/b", "{send}": send, "{file}": "data-points.jsonl"}
 }
 
 // address is a path of a pattern, with its parameters.
