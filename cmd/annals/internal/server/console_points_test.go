@@ -351,17 +351,11 @@ func TestPointPages_Export(t *testing.T) {
 	var lines bytes.Buffer
 	body := h.get("admin", "/p/default/export/data-points.jsonl").want(t, http.StatusOK).Body
 	runtest.Must(t, h.Server.export().Write(t.Context(), export.Request{Project: "default"},
-		export.Began{ProjectID: h.projectID(), AsOf: time.Now()}, &lines, func(export.Mark) error { return nil }))
+		export.Began{ProjectID: h.projectID("default"), AsOf: time.Now()}, &lines, func(export.Mark) error { return nil }))
 	if body != lines.String() || !strings.Contains(body, `"id":"=1+1"`) {
 		t.Errorf("the page writes %s, the command %s", body, lines.String())
 	}
 	h.get("admin", "/p/default/export/with-memories.jsonl").want(t, http.StatusOK, `"type":"memory"`)
 	h.get("admin", "/p/default/export/other").want(t, http.StatusNotFound)
 	h.get("write", "/p/default/export/data-points.jsonl").want(t, http.StatusForbidden)
-}
-
-func (h *consoleHarness) projectID() (id uuid.UUID) {
-	h.t.Helper()
-	runtest.Must(h.t, h.storage.db.QueryRow(h.t.Context(), "select id from access.projects where slug = 'default'").Scan(&id))
-	return id
 }
