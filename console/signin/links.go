@@ -15,8 +15,10 @@ import (
 type Purpose string
 
 // The purposes. An owner link is the operator's: it verifies the address and ends the second factor, since nobody else
-// may be able to. Invites and resets are an Admin's, who verifies no address. Verifications and sign-ups are mailed to
-// the address that they verify; a sign-up has no person yet.
+// may be able to. Invites and resets are an Admin's, who verifies no address. An invite works for who has no other way
+// in, since an Admin of one organization must not take over the account of a member of another. A reset, as the
+// owner's, also ends accounts at the provider. Verifications and sign-ups are mailed to the address that they verify; a
+// sign-up has no person yet.
 const (
 	Owner        Purpose = "owner"
 	Invite       Purpose = "invite"
@@ -119,10 +121,8 @@ func (s *Service) SetPassword(ctx context.Context, token string, a Attempt) (in 
 		if err != nil {
 			return err
 		}
-		if link.Purpose == Owner {
-			if err := dropSecondFactor(ctx, tx, link.Person); err != nil {
-				return err
-			}
+		if err := s.prepare(ctx, tx, link); err != nil {
+			return err
 		}
 		in, err = s.enter(ctx, tx, link.Person, hash, verified, a)
 		return err
@@ -131,6 +131,26 @@ func (s *Service) SetPassword(ctx context.Context, token string, a Attempt) (in 
 		return SignedIn{}, err
 	}
 	return in, s.forgive(ctx, s.keyed("network", networkOf(a.Client.Address)))
+}
+
+// prepare ends what a link replaces besides the password.
+func (s *Service) prepare(ctx context.Context, tx pgx.Tx, l Link) error {
+	if l.Purpose == Invite {
+		var known bool
+		err := tx.QueryRow(ctx, `select exists (select from ops.signin_people where person_id = $1 and password is not null)
+			or exists (select from ops.signin_accounts where person_id = $1)`, l.Person).Scan(&known)
+		if err == nil && known {
+			err = ErrLink
+		}
+		return err
+	}
+	if l.Purpose == Owner {
+		if err := dropSecondFactor(ctx, tx, l.Person); err != nil {
+			return err
+		}
+	}
+	_, err := tx.Exec(ctx, `delete from ops.signin_accounts where person_id = $1`, l.Person)
+	return err
 }
 
 // enter sets the password of a person, and the address that is verified with it, if any. Sessions and other links that
@@ -173,7 +193,7 @@ func (s *Service) Verify(ctx context.Context, token string) (l Link, err error) 
 }
 
 // SignUp spends a sign-up: create registers the person of the address, which is verified then.
-// Somebody who can sign in already is not let in by it. Its errors are ErrLink, ErrPassword, ErrRefused, and those of
+// Somebody who can sign in already is not let in by it. Its errors are ErrLink, ErrPassword, ErrKnown, and those of
 // create.
 func (s *Service) SignUp(
 	ctx context.Context, token string, a Attempt, create func(ctx context.Context, email string) (uuid.UUID, error),
@@ -186,7 +206,7 @@ func (s *Service) SignUp(
 		return SignedIn{}, errors.Join(err, ErrLink)
 	}
 	if known, err := s.Known(ctx, link.Email); err != nil || known {
-		return SignedIn{}, errors.Join(err, ErrRefused)
+		return SignedIn{}, errors.Join(err, ErrKnown)
 	}
 	hash, err := s.hash(ctx, a.Password)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// attemptLife is how long a person may take at the provider.
-	attemptLife = 10 * time.Minute
+	// AttemptLife is how long a person may take at the provider.
+	AttemptLife = 10 * time.Minute
 	// providerTimeout bounds a call to the provider, providerAnswer the bytes of its answer.
 	providerTimeout = 10 * time.Second
 	providerAnswer  = 1 << 20
@@ -33,6 +33,8 @@ var (
 	ErrProvider = errors.New("the provider did not confirm the sign-in")
 	// ErrUnverified means that the provider does not confirm the address of the person.
 	ErrUnverified = errors.New("the provider does not confirm the address")
+	// ErrLinked means that the person has another account at the provider. An address may be given to somebody else there.
+	ErrLinked = errors.New("another account is linked to this address: ask an Admin for a link to set a password")
 	// ErrUninvited means that the person is a member of no organization.
 	ErrUninvited = errors.New("nobody with this address is a member here: ask for an invitation")
 )
@@ -111,7 +113,7 @@ func (s *Service) Start(ctx context.Context, signUp bool) (redirect, cookie stri
 	if err != nil {
 		return "", "", err
 	}
-	a := attempt{newToken(), newToken(), oauth2.GenerateVerifier(), signUp, s.now().Add(attemptLife)}
+	a := attempt{newToken(), newToken(), oauth2.GenerateVerifier(), signUp, s.now().Add(AttemptLife)}
 	text, err := json.Marshal(a)
 	if err != nil {
 		return "", "", err
@@ -154,7 +156,7 @@ func (c claims) secondFactor() bool {
 }
 
 // Finish ends a sign-in at the provider with a session, or a sign-up with the token of its link. Its errors are
-// ErrAttempt, ErrProvider, ErrUnverified, ErrUninvited and *ThrottledError.
+// ErrAttempt, ErrProvider, ErrUnverified, ErrLinked, ErrUninvited and *ThrottledError.
 func (s *Service) Finish(ctx context.Context, back Callback) (in SignedIn, signUp string, err error) {
 	if err := s.LimitAddress(ctx, back.Client); err != nil {
 		return SignedIn{}, "", err
@@ -278,6 +280,15 @@ func (s *Service) linkAccount(ctx context.Context, in *SignedIn, c claims) error
 		err := tx.QueryRow(ctx, `insert into ops.signin_people as p (person_id, verified) values ($1, $2)
 			on conflict (person_id) do update set zone = p.zone returning coalesce(p.verified = $2, false), totp is not null`,
 			in.Person, s.addressName(c.Email)).Scan(&proven, &in.Pending)
+		if err != nil {
+			return err
+		}
+		var linked bool
+		err = tx.QueryRow(ctx, `select exists (select from ops.signin_accounts where person_id = $1 and issuer = $2)`,
+			in.Person, s.OIDC.Issuer).Scan(&linked)
+		if err == nil && linked {
+			err = ErrLinked
+		}
 		if err != nil {
 			return err
 		}

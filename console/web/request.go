@@ -1,10 +1,13 @@
 package web
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -52,6 +55,9 @@ const (
 var errAnswered = errors.New("answered")
 
 func (r *Request) serve() error {
+	ctx, cancel := context.WithTimeout(r.Context(), cmp.Or(r.route.Time, pageTime))
+	defer cancel()
+	r.Request = r.WithContext(ctx)
 	r.Body = http.MaxBytesReader(r.w, r.Body, r.route.limit())
 	if err := r.site.Admit(); err != nil {
 		return err
@@ -62,8 +68,12 @@ func (r *Request) serve() error {
 	if err := r.authenticate(); err != nil {
 		return err
 	}
-	err := r.authorize()
-	if err == nil {
+	place, err := r.site.places.take(r)
+	if err != nil {
+		return err
+	}
+	defer place.Release()
+	if err = r.authorize(); err == nil {
 		err = r.route.Serve(r)
 	}
 	if errors.Is(err, errAnswered) {
@@ -78,6 +88,11 @@ func (r *Request) authenticate() error {
 	if token == "" {
 		return nil
 	}
+	lookup := r.site.places.sessions.Open(r.visitor())
+	if err := lookup.Reserve(r.Context(), 1); err != nil {
+		return err
+	}
+	defer lookup.Release()
 	session, ok, err := r.site.Sessions.Session(r.Context(), token)
 	if err != nil || !ok {
 		return err
@@ -236,11 +251,26 @@ func (r *Request) ProjectPath(parts ...string) string {
 	return Path(slices.Concat([]string{"p", r.Project.Project.Slug}, parts)...)
 }
 
-// Path joins parts to a path from the root, each escaped.
+// dots are parts that a browser takes for a step in the path, however they are escaped, with marks before them.
+var dots = regexp.MustCompile(`^~*\.{1,2}$`)
+
+// Part is a parameter of the path, as it was given to Path.
+func (r *Request) Part(name string) string {
+	part := r.PathValue(name)
+	if dots.MatchString(part) {
+		part = strings.TrimPrefix(part, "~")
+	}
+	return part
+}
+
+// Path joins parts to a path from the root, each escaped. Part reads them.
 func Path(parts ...string) string {
 	var b strings.Builder
 	for _, part := range parts {
 		b.WriteByte('/')
+		if dots.MatchString(part) {
+			b.WriteByte('~')
+		}
 		b.WriteString(url.PathEscape(part))
 	}
 	return b.String()
