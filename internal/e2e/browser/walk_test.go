@@ -34,7 +34,7 @@ func (s *service) walk(v visitor) (invitation string) {
 	_, err = c.PutIdentity(s.t.Context(), client.IdentityRow{Identity: "ana", Traits: map[string]string{"team": "launch"}})
 	runtest.Must(s.t, err)
 
-	s.sendAndRecall(v, c)
+	s.sendAndRecall(v)
 	s.shareAndReceive(v)
 
 	v.link("Data points")
@@ -57,15 +57,17 @@ func (s *service) walk(v visitor) (invitation string) {
 }
 
 // sendAndRecall sends a text, recalls it, and follows the memory to its source in the graph.
-func (s *service) sendAndRecall(v visitor, c *client.Client) {
+func (s *service) sendAndRecall(v visitor) {
 	s.t.Helper()
-	receipt, err := c.Ingest(s.t.Context(), client.DataPoint{
-		ID: "plan", Label: "Launch plan", Identity: "ana",
-		Content: "Ana moved the launch to 3 June 2025. Never deploy on Fridays.",
-	})
-	runtest.Must(s.t, err)
-	_, err = c.WaitSettled(s.t.Context(), receipt.IngestionID, nil)
-	runtest.Must(s.t, err)
+	v.link("Ingest")
+	v.fill("Text", "Ana moved the launch to 3 June 2025. Never deploy on Fridays.")
+	v.fill("Id", "plan")
+	v.fill("Label", "Launch plan")
+	v.fill("Author", "ana")
+	v.button("Estimate")
+	v.see("1 data point")
+	v.button("Send")
+	v.seeLater("indexed")
 	v.link("Recall")
 	v.fill("Question", "When is the launch?")
 	v.fill("As identity", "ana")
