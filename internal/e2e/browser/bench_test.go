@@ -57,7 +57,7 @@ func BenchmarkPages(b *testing.B) {
 	perSecond := (s.work(b) - idle) / every.Seconds()
 	for b.Loop() {
 		var slowest, dearest, heaviest float64
-		for _, page := range benchPages(r) {
+		for _, page := range benchPages {
 			before := s.work(b)
 			times, size := opened(b, r, page)
 			spent := 1000 * max(0, s.work(b)-before-perSecond*every.Seconds()) / float64(people)
@@ -75,8 +75,14 @@ func BenchmarkPages(b *testing.B) {
 	}
 }
 
-// benchPages are the pages to open, with addresses of what is in the store.
-func benchPages(r *webtest.Reader) []string { return []string{"/"} }
+// benchPages are the pages to open.
+var benchPages = []string{
+	"/", "/usage", "/health", "/account", "/settings/organization", "/settings/members", "/settings/events", "/p/default",
+	"/p/default/data", "/p/default/data?author=load", "/p/default/identities", "/p/default/identities/member-7",
+	"/p/default/identities?trait=team&value=team-7", "/p/default/audiences", "/p/default/requests",
+	"/p/default/requests?statusClass=4xx", "/p/default/webhooks", "/p/default/failed", "/p/default/recall",
+	"/p/default/ingest", "/p/default/keys", "/p/default/caps",
+}
 
 // await waits for a time that is measured.
 func await(d time.Duration) { <-time.After(d) }
