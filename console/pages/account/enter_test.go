@@ -119,7 +119,7 @@ func TestSignIn_Throttled(t *testing.T) {
 	s.wants(s.post("/sign-in", "email", anasMail, "password", anas), 200, "/")
 }
 
-// Behind a proxy, who fails must not keep everybody else out.
+// Through a proxy, who fails must not keep everybody else out.
 func TestSignIn_ThrottledBehindAProxy(t *testing.T) {
 	s := newScene(t, nil, false)
 	_, err := s.GeneratePassword(t.Context(), s.ana, anas)
