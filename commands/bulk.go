@@ -110,7 +110,7 @@ func newBulk(call Call, rows []identity.Row) *bulk {
 	}
 	b.accepted = identity.BulkAccepted{
 		ProjectID: call.Principal.Project.ID, RequestID: call.RequestID, Principal: call.Principal.Name(),
-		Origin: identity.OriginAPI, Targets: make([]identity.BulkTarget, len(rows)), AcceptedAt: call.ReceivedAt,
+		Origin: call.origin(), Targets: make([]identity.BulkTarget, len(rows)), AcceptedAt: call.ReceivedAt,
 	}
 	return b
 }

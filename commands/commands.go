@@ -4,10 +4,12 @@
 package commands
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/fields"
 )
@@ -18,6 +20,17 @@ type Call struct {
 	RequestID uuid.UUID
 	// ReceivedAt is the time of the request, in UTC, at microsecond precision.
 	ReceivedAt time.Time
+	// Origin is that of the identities that the call creates, "" for the usual one of the caller.
+	Origin identity.Origin
+}
+
+// origin is the origin of the identities that the call creates.
+func (c Call) origin() identity.Origin {
+	usual := identity.OriginAPI
+	if c.Principal.Kind == auth.Person {
+		usual = identity.OriginConsole
+	}
+	return cmp.Or(c.Origin, usual)
 }
 
 // DataPoint is one data point as sent, already checked against the limits.

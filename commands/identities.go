@@ -62,7 +62,7 @@ func (s *Service) PutIdentity(
 			if err != nil {
 				return nil, err
 			}
-			record := identity.Replace(current, name, placed, identity.OriginAPI, call.ReceivedAt)
+			record := identity.Replace(current, name, placed, call.origin(), call.ReceivedAt)
 			receipt = receiptOf(o.identity, record, traits)
 			return identity.TraitsReplaced{ProjectID: o.project, Record: record}, nil
 		},
@@ -113,7 +113,7 @@ func (s *Service) PatchIdentity(
 			if err != nil {
 				return nil, err
 			}
-			record := identity.Replace(current, name, placed, identity.OriginAPI, call.ReceivedAt)
+			record := identity.Replace(current, name, placed, call.origin(), call.ReceivedAt)
 			receipt = receiptOf(o.identity, record, traits)
 			return identity.TraitsMerged{ProjectID: o.project, Patch: placedPatch, Record: record}, nil
 		},

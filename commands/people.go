@@ -68,11 +68,23 @@ func (s *Service) FindPerson(ctx context.Context, email string) (id uuid.UUID, f
 	if err != nil || address.Holder == uuid.Nil {
 		return uuid.Nil, false, err
 	}
-	p, _, err := fold[person.State](ctx, s.journal, stream.Name(stream.Person, address.Holder))
-	if errors.Is(err, eventstore.ErrDeleted) {
-		return uuid.Nil, false, nil
-	}
+	p, err := s.personState(ctx, address.Holder)
 	return address.Holder, p.Lives() && p.Has(email), err
+}
+
+// PersonLives reports whether somebody is registered and not removed.
+func (s *Service) PersonLives(ctx context.Context, id uuid.UUID) (bool, error) {
+	p, err := s.personState(ctx, id)
+	return p.Lives(), err
+}
+
+// personState returns what decisions need of a person, zero for one whose stream is tombstoned.
+func (s *Service) personState(ctx context.Context, id uuid.UUID) (person.State, error) {
+	p, _, err := fold[person.State](ctx, s.journal, stream.Name(stream.Person, id))
+	if errors.Is(err, eventstore.ErrDeleted) {
+		return person.State{}, nil
+	}
+	return p, err
 }
 
 // AddMember makes the person with an address a member of an organization, and registers the person if

@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/projections/datapoints"
@@ -37,8 +38,8 @@ type fake struct {
 	// ceilings are those of plans, 32000 where there is none; refusal is what the meter refuses with.
 	ceilings map[metering.Plan]int
 	refusal  error
-	notReady []readapi.NotReady
-	remarks  readapi.Remarks
+	notReady []condition.NotReady
+	remarks  condition.Remarks
 
 	calls        int
 	project      auth.Project
@@ -100,8 +101,8 @@ func serve(t *testing.T, f *fake) *apitest.Client {
 		Help: "A metric of a test.",
 	}))
 	readapi.RegisterOperation(e, readapi.Operation{
-		Ready:   func(context.Context) []readapi.NotReady { return f.notReady },
-		Remarks: func() readapi.Remarks { return f.remarks }, Metrics: registry,
+		Ready:   func(context.Context) []condition.NotReady { return f.notReady },
+		Remarks: func() condition.Remarks { return f.remarks }, Metrics: registry,
 	})
 	return apitest.Start(t, readapi.OpenAPI, e)
 }

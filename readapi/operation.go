@@ -2,7 +2,6 @@ package readapi
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
 
@@ -12,73 +11,15 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/build"
+	"github.com/annals-project/annals/internal/condition"
 )
-
-// Reason is a constant sentence: every client can read it, so it holds no text of an error, no address and no name
-// that somebody chose.
-type Reason string
-
-// NotReady is a part of the service that cannot work, and why.
-type NotReady struct {
-	Part   string `json:"part"`
-	Reason Reason `json:"reason"`
-	// Position is that of the event in question, 0 for none.
-	Position uint64 `json:"position,omitempty"`
-	// Cause is the error. Only operators read it.
-	Cause string `json:"cause,omitempty"`
-}
-
-// String is the part and why it cannot work, on one line.
-func (n NotReady) String() string {
-	text := n.Part + ": " + string(n.Reason)
-	if n.Position > 0 {
-		text += fmt.Sprintf(" (position %d)", n.Position)
-	}
-	if n.Cause != "" {
-		text += ": " + n.Cause
-	}
-	return text
-}
-
-// Remarks are what an operator should know about a service, ready or not.
-type Remarks struct {
-	// CatchingUp describes how far a start has read the log, "" once it has.
-	CatchingUp string `json:"catchingUp,omitempty"`
-	// WritesRefused are the reasons why writes are refused now, none if they are accepted.
-	WritesRefused []string `json:"writesRefused,omitempty"`
-	// OpenTooLong describes an item or send that is open for too long, "" if there is none.
-	OpenTooLong string `json:"openTooLong,omitempty"`
-	// RecallElsewhere is why this process refuses recall, "" if it does not.
-	RecallElsewhere string `json:"recallElsewhere,omitempty"`
-	// RecallIncomplete names the parts of the index that lost documents. The service refuses recall of
-	// their projects until it has filled them from the log.
-	RecallIncomplete []string `json:"recallIncomplete,omitempty"`
-	// SemanticSearchOff is why recall searches by words alone although vectors are stored, "" if it does not.
-	SemanticSearchOff string `json:"semanticSearchOff,omitempty"`
-	// ServersDown describes the servers that background work calls and that cannot be used, such as the model.
-	ServersDown []string `json:"serversDown,omitempty"`
-	// SendsFailed describes the sends that failed lately, "" if none did.
-	SendsFailed string `json:"sendsFailed,omitempty"`
-	// BulkWritesLost counts the bulk writes of identities that were abandoned, since their rows could
-	// not be read.
-	BulkWritesLost int `json:"bulkWritesLost,omitempty"`
-	// SetAside are the events that projections ignore.
-	SetAside []SetAside `json:"setAside,omitempty"`
-}
-
-// SetAside is an event that projections ignore. No projections means all of them.
-type SetAside struct {
-	Position    uint64   `json:"position"`
-	Type        string   `json:"type"`
-	Projections []string `json:"projections,omitempty"`
-}
 
 // Operation is what the operation routes read. They are outside /api/v1 and take no credential.
 type Operation struct {
 	// Ready returns the parts that are not ready, none if the service is ready.
-	Ready func(ctx context.Context) []NotReady
+	Ready func(ctx context.Context) []condition.NotReady
 	// Remarks returns what else /readyz shows. It may be nil.
-	Remarks func() Remarks
+	Remarks func() condition.Remarks
 	// Metrics are served in the Prometheus text format.
 	Metrics prometheus.Gatherer
 	// Private is true if only operators reach the router. Then /readyz shows causes.
@@ -100,7 +41,7 @@ func RegisterHealth(e *echo.Echo) {
 func RegisterOperation(e *echo.Echo, o Operation) {
 	RegisterHealth(e)
 	e.Match(readMethods, "/readyz", func(c echo.Context) error {
-		var also Remarks
+		var also condition.Remarks
 		if o.Remarks != nil {
 			also = o.Remarks()
 		}
@@ -113,7 +54,7 @@ func RegisterOperation(e *echo.Echo, o Operation) {
 		if len(parts) == 0 {
 			return c.JSON(http.StatusOK, struct {
 				Status string `json:"status"`
-				Remarks
+				condition.Remarks
 			}{"ready", also})
 		}
 		unready := fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", parts[0]).

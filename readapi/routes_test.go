@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/build"
+	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/account"
@@ -93,16 +94,16 @@ func TestOperator_Reads(t *testing.T) {
 	if kind := metrics.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/plain") {
 		t.Errorf("metrics are %q", kind)
 	}
-	f.notReady = []readapi.NotReady{
+	f.notReady = []condition.NotReady{
 		{Part: "datapoints", Reason: "stopped", Position: 7, Cause: "hidden"},
 		{Part: "recallindex", Reason: "behind"},
 	}
 	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 503, `"debugMessage":"datapoints: stopped (position 7)"`,
 		`"data":{"notReady":[{"part":"datapoints","reason":"stopped","position":7},{"part":"recallindex","reason":"behind"}]}`)
-	f.remarks = readapi.Remarks{
+	f.remarks = condition.Remarks{
 		WritesRefused: []string{"the disk is nearly full"}, SemanticSearchOff: "the model small is missing",
 		ServersDown: []string{"the model cannot be used"}, SendsFailed: "2 sends failed",
-		SetAside: []readapi.SetAside{{Position: 7, Type: "memory.derived.v1", Projections: []string{"memories"}}},
+		SetAside: []condition.SetAside{{Position: 7, Type: "memory.derived.v1", Projections: []string{"memories"}}},
 	}
 	const remarks = `"semanticSearchOff":"the model small is missing","serversDown":["the model cannot be used"],"sendsFailed":"2 sends failed","setAside":[{"position":7,"type":"memory.derived.v1","projections":["memories"]}]`
 	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 503, `"notReady":[{"part":"datapoints"`, `"writesRefused":["the disk is nearly full"]`,

@@ -12,12 +12,13 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/annals-project/annals/cmd/annals/internal/amounts"
 	"github.com/annals-project/annals/cmd/annals/internal/erasure"
 	"github.com/annals-project/annals/cmd/annals/internal/grammar"
+	"github.com/annals-project/annals/cmd/annals/internal/people"
 	"github.com/annals-project/annals/cmd/annals/internal/tenancy"
 	"github.com/annals-project/annals/cmd/annals/internal/terminal"
 	"github.com/annals-project/annals/cmd/annals/internal/transfer"
+	"github.com/annals-project/annals/internal/amounts"
 	"github.com/annals-project/annals/internal/build"
 )
 
@@ -50,6 +51,7 @@ type CLI struct {
 	Org         OrgCmd         `cmd:"" help:"List and create organizations, and set their plan, credits, spend cap and management key."`
 	Project     ProjectCmd     `cmd:"" help:"List, create and archive projects, and set their caps."`
 	Key         tenancy.KeyCmd `cmd:"" help:"List, create, reveal and revoke the keys of a project."`
+	Person      people.Cmd     `cmd:"" help:"Let a person sign in to the console."`
 	Embeddings  EmbeddingsCmd  `cmd:"" help:"Install the built-in embedding model, and see how far texts are embedded."`
 	Webhook     WebhookCmd     `cmd:"" help:"Let events of other systems become data points: create webhooks, and change, pause, try and delete them."`
 

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/annals-project/annals/cmd/annals/internal/amounts"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/tenancy"
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/internal/amounts"
 	"github.com/annals-project/annals/internal/tenants"
 )
 

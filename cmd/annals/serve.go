@@ -46,6 +46,9 @@ func (c *ServeCmd) Run(ctx context.Context, env *Env) (err error) {
 	cfg.Clock = env.Now
 	service := announce.Service{Data: cfg.Data, New: cfg.Data.IsNew(), OpsAddr: c.OpsAddr}
 	isPerson := logging.Format(c.LogFormat).For(env.Stderr) == logging.Text
+	if isPerson {
+		cfg.SignIn.ShowLink = func(link string) { service.OwnerLink = link }
+	}
 	cfg.Ready = func(urls auth.URLs) { service.Ready(env.Stdout, urls, isPerson) }
 	s, err := server.New(ctx, cfg)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/logging"
+	"github.com/annals-project/annals/cmd/annals/internal/people"
 	"github.com/annals-project/annals/cmd/annals/internal/server"
 	"github.com/annals-project/annals/commands/pipeline/model"
 	"github.com/annals-project/annals/console/web"
@@ -68,7 +69,8 @@ type Settings struct {
 	Plans       string `name:"plans" setting:"ANNALS_PLANS" help:"Terms of plans that differ from the default, as JSON by plan."`
 	LogFormat   string `name:"log-format" setting:"ANNALS_LOG_FORMAT" default:"auto" help:"Form of the log: auto, which is text at a terminal and JSON elsewhere; text; or json."`
 	StopDelay   int    `name:"stop-delay-seconds" setting:"ANNALS_STOP_DELAY_SECONDS" default:"0" help:"Seconds before a stop in which /readyz answers 503 and calls are still served, so that proxies notice it, 0 to 300."`
-	LogLevel    string `name:"log-level" setting:"ANNALS_LOG_LEVEL" default:"info" help:"Least level that is logged: debug, info, warn or error."`
+	people.Settings
+	LogLevel string `name:"log-level" setting:"ANNALS_LOG_LEVEL" default:"info" help:"Least level that is logged: debug, info, warn or error."`
 }
 
 // Validate returns an error for every setting that cannot work, with what to set instead. It does
@@ -143,6 +145,7 @@ func (s *Settings) Validate() error {
 	if s.EmbedModel != "" && s.Embeddings == "none" {
 		bad("EMBEDDINGS_MODEL", "is set, but ANNALS_EMBEDDINGS is none: remove one of them")
 	}
+	s.ValidatePeople(bad)
 	validateModel("MODEL", s.model(), bad)
 	validateModel("EMBEDDINGS", s.embeddings(), bad)
 	if _, _, setting, err := s.embeddingModels(); err != nil {
@@ -381,6 +384,6 @@ func (s *Settings) config() (server.Config, error) {
 		TLSCert:       s.TLSCert, TLSKey: s.TLSKey,
 		StopDelay: time.Duration(s.StopDelay) * time.Second,
 		BulkItems: s.BulkItems, BulkBytes: int64(s.BulkMiB) << 20,
-		MinFreeDisk: uint64(s.MinFreeDisk) << 20, RateLimit: s.RateLimit, PlanTerms: terms,
+		MinFreeDisk: uint64(s.MinFreeDisk) << 20, RateLimit: s.RateLimit, PlanTerms: terms, SignIn: s.SignIn(),
 	}, nil
 }

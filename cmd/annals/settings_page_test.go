@@ -57,6 +57,9 @@ func TestSettings_PageIsCurrent(t *testing.T) {
 func rowsOfSettings() map[string]string {
 	rows := map[string]string{}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[Settings]()) {
+		if field.Anonymous {
+			continue
+		}
 		help, value := field.Tag.Get("help"), field.Tag.Get("default")
 		if value != "" {
 			value = "`" + value + "`"

@@ -59,9 +59,11 @@ type Config struct {
 	People People
 	// IsMember reports whether a person is a member of an organization.
 	IsMember func(ctx context.Context, person uuid.UUID) (bool, error)
-	Sealer   *secret.Sealer
-	HashKey  []byte
-	Now      func() time.Time // nil: time.Now
+	// Removed returns those of some people who are certainly removed.
+	Removed func(ctx context.Context, people []uuid.UUID) ([]uuid.UUID, error)
+	Sealer  *secret.Sealer
+	HashKey []byte
+	Now     func() time.Time // nil: time.Now
 	// Issuer names the instance in an authenticator app: Annals.
 	Issuer string
 	// OIDC is the provider, zero for none.

@@ -108,6 +108,24 @@ func TestSession_TokensAreNotStored(t *testing.T) {
 	}
 }
 
+func TestTidy_EndsWhoIsRemoved(t *testing.T) {
+	s := newScene(t).password()
+	kept, err := s.GeneratePassword(t.Context(), uuid.New(), anas)
+	runtest.Must(t, err)
+	token := s.session(s.ana, "")
+	runtest.Must(t, s.Tidy(t.Context()))
+	if s.find(token) == nil || !kept {
+		t.Fatal("a person who lives ended")
+	}
+	s.gone = append(s.gone, s.ana)
+	runtest.Must(t, s.Tidy(t.Context()))
+	var left int
+	runtest.Must(t, s.DB.QueryRow(t.Context(), `select count(*) from ops.signin_people`).Scan(&left))
+	if s.find(token) != nil || left != 1 {
+		t.Errorf("the session lives, or %d people are left, want 1", left)
+	}
+}
+
 func TestTidy_DeletesWhatHasExpired(t *testing.T) {
 	s := newScene(t)
 	s.session(s.ana, "")

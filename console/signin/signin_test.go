@@ -33,6 +33,7 @@ type scene struct {
 	ana    uuid.UUID
 	paused []time.Duration
 	guests map[uuid.UUID]bool // who are members of nothing
+	gone   []uuid.UUID        // who are removed
 }
 
 func newScene(t *testing.T, change ...func(*Config)) *scene {
@@ -49,6 +50,7 @@ func newScene(t *testing.T, change ...func(*Config)) *scene {
 		Now:      func() time.Time { return s.clock },
 		IsMember: func(_ context.Context, id uuid.UUID) (bool, error) { return !s.guests[id], nil },
 	}
+	c.Removed = func(context.Context, []uuid.UUID) ([]uuid.UUID, error) { return s.gone, nil }
 	for _, f := range change {
 		f(&c)
 	}

@@ -10,7 +10,7 @@ import (
 // tidySlice is how many rows a statement of Tidy deletes.
 const tidySlice = 1000
 
-// Tidy deletes what has expired, in slices. The service runs it every few minutes.
+// Tidy deletes what has expired, and all of people who are removed, in slices. The service runs it every few minutes.
 func (s *Service) Tidy(ctx context.Context) error {
 	now := s.now()
 	for _, list := range []struct {
@@ -34,7 +34,31 @@ func (s *Service) Tidy(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	return s.endRemoved(ctx)
+}
+
+func (s *Service) endRemoved(ctx context.Context) error {
+	for after := uuid.Nil; ; {
+		rows, err := s.DB.Query(ctx, `select person_id from ops.signin_people where person_id > $1
+			union select person_id from ops.signin_links where person_id > $1 order by 1 limit $2`, after, tidySlice)
+		if err != nil {
+			return wrap("list people", err)
+		}
+		people, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		if err != nil || len(people) == 0 {
+			return wrap("list people", err)
+		}
+		removed, err := s.Removed(ctx, people)
+		if err != nil {
+			return err
+		}
+		for _, id := range removed {
+			if err := s.EndPerson(ctx, id); err != nil {
+				return err
+			}
+		}
+		after = people[len(people)-1]
+	}
 }
 
 // EndPerson deletes all of a person: the sessions at once. It may be repeated.

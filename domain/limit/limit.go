@@ -107,6 +107,9 @@ const (
 	// BulkTraits is that of all rows of a bulk write together.
 	BulkTraits   = 100_000
 	IdentityPage = 1000
+	// IdentityFile is the size of a CSV file of identities in bytes, IdentityFileRows how many it has.
+	IdentityFile     = 1 << 20
+	IdentityFileRows = 20_000
 )
 
 // Audiences. Those that were stored beyond these limits stay as they are, and can be replaced by

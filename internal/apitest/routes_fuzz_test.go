@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/account"
@@ -122,7 +123,7 @@ func routes() http.Handler {
 		Rooms:   okStub{},
 	})
 	readapi.RegisterOperation(e,
-		readapi.Operation{Ready: func(context.Context) []readapi.NotReady { return nil }, Metrics: prometheus.NewRegistry()})
+		readapi.Operation{Ready: func(context.Context) []condition.NotReady { return nil }, Metrics: prometheus.NewRegistry()})
 	return e
 }
 

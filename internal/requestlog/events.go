@@ -22,8 +22,10 @@ const (
 // Activity is what a webhook received. Events beyond the limit of a minute have no row, and are in no count.
 type Activity struct {
 	// LastAt is when the last event came, nil if there is none in the log.
-	LastAt                     *time.Time
-	Ingested, Dropped, Refused int64
+	LastAt   *time.Time `json:"lastAt"`
+	Ingested int64      `json:"ingested"`
+	Dropped  int64      `json:"dropped"`
+	Refused  int64      `json:"refused"`
 }
 
 // Activity returns what webhooks of a project received: their last event, and their events in [from, to), both widened

@@ -76,3 +76,22 @@ func TestQuery_Memberships(t *testing.T) {
 		}
 	}
 }
+
+func TestQuery_Names(t *testing.T) {
+	w := &writer{}
+	w.organization("org 0")
+	w.project("org 0", "support", 1)
+	w.key("support", "agent")
+	w.person("ana")
+	w.person("gone")
+	w.removePerson("gone")
+	q := applied(t, w)
+	got, err := q.Names(t.Context(), []uuid.UUID{id("ana"), id("agent"), id("support"), id("gone"), id("unknown")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[uuid.UUID]string{id("ana"): "ana", id("agent"): "agent", id("support"): "support"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
+	}
+}

@@ -215,8 +215,23 @@ func (q Queries) visibleProjects(ctx context.Context, p auth.Principal) ([]acces
 
 // Projects returns the projects of an organization with what they hold and used this month.
 func (q Queries) Projects(ctx context.Context, organization uuid.UUID) ([]Project, error) {
+	return q.projects(ctx, organization, func(access.Project) bool { return true })
+}
+
+// Project is Projects for one of them. ok is false if the organization has no such project.
+func (q Queries) Project(ctx context.Context, organization, id uuid.UUID) (p Project, ok bool, err error) {
+	list, err := q.projects(ctx, organization, func(p access.Project) bool { return p.ID == id })
+	if err != nil || len(list) == 0 {
+		return p, false, err
+	}
+	return list[0], true, nil
+}
+
+func (q Queries) projects(
+	ctx context.Context, organization uuid.UUID, wanted func(access.Project) bool,
+) ([]Project, error) {
 	month := metering.Month(q.Now())
-	found, counts, err := q.counted(ctx, organization, month)
+	found, counts, err := q.counted(ctx, organization, month, wanted)
 	if err != nil {
 		return nil, err
 	}
@@ -233,16 +248,17 @@ func (q Queries) Projects(ctx context.Context, organization uuid.UUID) ([]Projec
 	return list, nil
 }
 
-// counted returns the projects of an organization with their counters, from the replica if that has
+// counted returns the wanted projects of an organization with their counters, from the replica if that has
 // applied the head of the log.
 func (q Queries) counted(
-	ctx context.Context, organization uuid.UUID, month string,
+	ctx context.Context, organization uuid.UUID, month string, wanted func(access.Project) bool,
 ) (found []access.Project, counts map[uuid.UUID]datapoints.Counts, err error) {
 	need := replica.Need{Kind: "projects", Projections: []string{access.Name, datapoints.Name}}
 	read := func(ctx context.Context, db replica.Snapshot) (err error) {
 		if found, err = q.Organizations.ProjectsIn(ctx, db, organization); err != nil {
 			return err
 		}
+		found = slices.DeleteFunc(found, func(p access.Project) bool { return !wanted(p) })
 		counts, err = q.DataPoints.Counts(ctx, db, idsOf(found), month)
 		return err
 	}

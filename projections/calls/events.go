@@ -86,13 +86,27 @@ func (q Queries) Samples(ctx context.Context, project auth.Project, webhook stri
 func (q Queries) Body(
 	ctx context.Context, project auth.Project, webhook string, requestID uuid.UUID, at time.Time,
 ) ([]byte, error) {
-	found, err := q.Get(ctx, project, requestID, at)
+	found, err := q.Event(ctx, project, webhook, requestID, at)
 	if err != nil {
 		return nil, err
 	}
-	if found.Webhook == nil || found.Webhook.ID != webhook {
-		return nil, fault.New(fault.NotFound, fault.CodeNotFound, "the webhook has no event %s", requestID)
+	return q.BodyOf(found, at)
+}
+
+// Event returns an event of a webhook at an instant. The fault is not-found if the webhook has no such event.
+func (q Queries) Event(
+	ctx context.Context, project auth.Project, webhook string, requestID uuid.UUID, at time.Time,
+) (Detail, error) {
+	found, err := q.Get(ctx, project, requestID, at)
+	if err == nil && (found.Webhook == nil || found.Webhook.ID != webhook) {
+		err = fault.New(fault.NotFound, fault.CodeNotFound, "the webhook has no event %s", requestID)
 	}
+	return found, err
+}
+
+// BodyOf returns the body of an event as it came, at the instant at which it was read. The fault is conflict with the
+// reason if it is not there as it came.
+func (q Queries) BodyOf(found Detail, at time.Time) ([]byte, error) {
 	e := requestlog.Event{Entry: found.Entry, Plan: found.Logged.Plan, Bytes: found.Logged.RequestBytes}
 	body := []byte{}
 	if p := found.Logged.Payload; p != nil {

@@ -126,6 +126,14 @@ func (w *fixture) judgesLikeRecall(slugs ...string) {
 			if err != nil {
 				w.Fatal(err)
 			}
+			of, more, err := w.queries.Memberships(w.Context(), here, name)
+			if err != nil || more {
+				w.Fatal(more, err)
+			}
+			is := func(j directory.Judgement) bool { return j.Audience.Slug == slug }
+			if among := slices.ContainsFunc(of, is); among != j.IsMember {
+				w.Errorf("%s in %s: judged %v, among its memberships %v", name, slug, j.IsMember, among)
+			}
 			_, listed := members[name]
 			if reached := slices.Contains(reach.Audiences, id(slug)); j.IsMember != reached || listed != reached {
 				w.Errorf("%s in %s: recall %v, judged %v, listed %v", name, slug, reached, j.IsMember, listed)
@@ -231,6 +239,13 @@ func TestAudienceHeads_BothWays(t *testing.T) {
 	rule, _, err := w.queries.AudienceHead(t.Context(), here, "rule-3")
 	if err != nil || rule.Members != 1 || rule.Rule == nil || rule.Counting {
 		t.Errorf("the rule: %+v, %v", rule, err)
+	}
+	known, err := w.queries.KnownAudiences(t.Context(), here, []string{"list", "rule-3", "none"})
+	if err != nil || len(known) != 2 || !known["list"] || !known["rule-3"] {
+		t.Errorf("known are %v, %v", known, err)
+	}
+	if known, err := w.queries.KnownAudiences(t.Context(), project("there"), []string{"list"}); err != nil || len(known) > 0 {
+		t.Errorf("known in another project: %v, %v", known, err)
 	}
 	if _, ok, err := w.queries.AudienceHead(t.Context(), project("there"), "list"); ok || err != nil {
 		t.Errorf("the list in another project: %v, %v", ok, err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -39,68 +40,128 @@ type JudgedCondition struct {
 	Value *string
 }
 
-const selectJudged = `select i.traits, i.marks, i.created_at, i.updated_at, m.since from directory.identities i
-	left join directory.members m on m.audience_id = $3 and m.identity_id = i.id
-	where i.project_id = $1 and i.id = $2 and i.identity is not null`
+const (
+	selectJudged = `select traits, marks, created_at, updated_at from directory.identities
+		where project_id = $1 and id = $2 and identity is not null`
+	selectListed = `select audience_id, since from directory.members where identity_id = $1 and audience_id = any($2::uuid[])`
+)
+
+const (
+	// maxMemberships is how many audiences of an identity are explained. shortRule selects the rules of those.
+	maxMemberships = 50
+	shortRule      = "octet_length(a.rule) < 65536"
+)
 
 // Judge reports whether an identity belongs to an audience, as the matcher of recall decides it.
 func (q *Queries) Judge(ctx context.Context, project auth.Project, name string, of uuid.UUID) (j Judgement, err error) {
+	err = q.judging(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		list, has, err := judge(ctx, tx, project, name, "true", of)
+		if j = (Judgement{HasRecord: has}); len(list) > 0 {
+			j = list[0]
+		}
+		return err
+	})
+	return j, err
+}
+
+// Memberships judges an identity for the audiences that it belongs to, in the order of their slugs. more is true if
+// there are others. A long rule is not explained.
+func (q *Queries) Memberships(
+	ctx context.Context, project auth.Project, name string,
+) (list []Judgement, more bool, err error) {
+	reach, err := q.Reach(ctx, project, name)
+	if err != nil {
+		return nil, false, err
+	}
+	err = q.judging(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		list, _, err = judge(ctx, tx, project, name, shortRule, reach.Audiences...)
+		return err
+	})
+	list = slices.DeleteFunc(list, func(j Judgement) bool { return !j.IsMember })
+	if more = len(list) > maxMemberships; more {
+		list = list[:maxMemberships]
+	}
+	return list, more, err
+}
+
+// judging calls read in a snapshot of the projection that has applied the head of the log.
+func (q *Queries) judging(ctx context.Context, read func(ctx context.Context, tx pgx.Tx) error) error {
 	at, err := q.atHead(ctx, "judge")
 	if err == nil {
 		err = at.atPrimary(ctx)
 	}
 	if err != nil {
-		return Judgement{}, err
-	}
-	err = switchover.Snapshot(ctx, q.db, []string{Name}, func(ctx context.Context, tx pgx.Tx) error {
-		j, err = judge(ctx, tx, project, name, of)
 		return err
-	})
-	if err != nil {
-		return Judgement{}, fmt.Errorf("judge an identity: %w", err)
 	}
-	return j, nil
+	if err := switchover.Snapshot(ctx, q.db, []string{Name}, read); err != nil {
+		return fmt.Errorf("judge an identity: %w", err)
+	}
+	return nil
 }
 
-func judge(ctx context.Context, tx pgx.Tx, project auth.Project, name string, of uuid.UUID) (j Judgement, err error) {
-	rows, err := tx.Query(ctx, fmt.Sprintf(selectAudienceHeads, "true", "0", "id = $3"), project.ID, 1, of)
+// judge judges an identity for audiences, those that exist. rules is SQL for which rules are read.
+func judge(
+	ctx context.Context, tx pgx.Tx, project auth.Project, name, rules string, of ...uuid.UUID,
+) (list []Judgement, has bool, err error) {
+	sql := fmt.Sprintf(selectAudienceHeads, rules, "0", "id = any($3::uuid[]) order by slug")
+	rows, err := tx.Query(ctx, sql, project.ID, maxMemberships+1, of)
 	if err != nil {
-		return j, err
+		return nil, false, err
 	}
-	found, err := pgx.CollectRows(rows, scanAudienceHead)
+	heads, err := pgx.CollectRows(rows, scanAudienceHead)
 	if err != nil {
-		return j, err
-	}
-	if len(found) > 0 {
-		j.Audience = &found[0]
+		return nil, false, err
 	}
 	var (
 		text             string
 		marks            []byte
 		created, updated time.Time
-		since            *time.Time
 	)
-	row := tx.QueryRow(ctx, selectJudged, project.ID, stream.IdentityID(project.Namespace, name), of)
-	if err := row.Scan(&text, &marks, &created, &updated, &since); errors.Is(err, pgx.ErrNoRows) {
-		return j, nil
-	} else if err != nil {
-		return j, err
+	id := stream.IdentityID(project.Namespace, name)
+	err = tx.QueryRow(ctx, selectJudged, project.ID, id).Scan(&text, &marks, &created, &updated)
+	if has = err == nil; err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return nil, false, err
 	}
-	switch j.HasRecord = true; {
-	case j.Audience == nil:
-		return j, nil
-	case j.Audience.Kind != audience.KindRule:
-		if j.IsMember, j.Exact = since != nil, true; since != nil {
-			j.Since = since.UTC()
+	listed, err := readListed(ctx, tx, id, of)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, head := range heads {
+		j := Judgement{HasRecord: has, Audience: &head}
+		switch since, is := listed[head.ID]; {
+		case !has:
+		case head.Kind != audience.KindRule:
+			j.IsMember, j.Since, j.Exact = is, since, true
+		default:
+			j.Since, j.Exact = sinceOf(head, created.UTC(), updated.UTC())
+			err = j.judgeRule(project.ID, text, marks)
 		}
-		return j, nil
+		if list = append(list, j); err != nil {
+			return nil, false, err
+		}
 	}
-	j.Since, j.Exact = sinceOf(*j.Audience, created.UTC(), updated.UTC())
-	return j, j.judgeRule(project.ID, text, marks)
+	return list, has, nil
+}
+
+// readListed reads since when an identity is in the lists of audiences.
+func readListed(ctx context.Context, tx pgx.Tx, id uuid.UUID, of []uuid.UUID) (map[uuid.UUID]time.Time, error) {
+	rows, err := tx.Query(ctx, selectListed, id, of)
+	if err != nil {
+		return nil, err
+	}
+	listed := map[uuid.UUID]time.Time{}
+	var in uuid.UUID
+	var since time.Time
+	_, err = pgx.ForEachRow(rows, []any{&in, &since}, func() error { listed[in] = since.UTC(); return nil })
+	return listed, err
 }
 
 // judgeRule sets what the traits of the identity decide.
 func (j *Judgement) judgeRule(project uuid.UUID, text string, marks audience.TraitKeys) error {
+	if j.Audience.Rule == nil { // it is too long, and was selected by the matcher
+		j.IsMember = true
+		return nil
+	}
 	var rule audience.Rule
 	var values map[string]string
 	if err := errors.Join(json.Unmarshal(j.Audience.Rule, &rule), json.Unmarshal([]byte(text), &values)); err != nil {

@@ -33,3 +33,18 @@ func (q *Queries) Known(ctx context.Context, project auth.Project, ids []uuid.UU
 	}
 	return known, nil
 }
+
+// KnownAudiences returns which of some slugs are audiences of a project, at the position of the projection.
+func (q *Queries) KnownAudiences(ctx context.Context, project auth.Project, slugs []string) (map[string]bool, error) {
+	rows, err := q.db.Query(ctx, `select slug from directory.audiences where project_id = $1 and slug = any($2::text[])`,
+		project.ID, slugs)
+	if err != nil {
+		return nil, fmt.Errorf("find audiences: %w", err)
+	}
+	known := make(map[string]bool, len(slugs))
+	var slug string
+	if _, err := pgx.ForEachRow(rows, []any{&slug}, func() error { known[slug] = true; return nil }); err != nil {
+		return nil, fmt.Errorf("find audiences: %w", err)
+	}
+	return known, nil
+}

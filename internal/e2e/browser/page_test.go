@@ -200,6 +200,18 @@ func (p *person) press(keys string) {
 	p.must(chromedp.Do(p.ctx, chromedp.KeyEvent(keys)))
 }
 
+// focused waits until the keyboard is at an element whose name begins so.
+func (p *person) focused(name string) {
+	p.t.Helper()
+	p.await("the focus is at "+name, func() error {
+		at, err := evaluate[string](p.ctx, `__kit.nameOf(document.activeElement)`)
+		if err == nil && !strings.HasPrefix(at, name) {
+			err = fmt.Errorf("it is at %.100s", at)
+		}
+		return err
+	})
+}
+
 // see waits until the page shows a text.
 func (p *person) see(text string) {
 	p.t.Helper()

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp/kb"
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/console/signin"
@@ -82,15 +84,15 @@ func (oneOwner) ProjectNamed(_ context.Context, _ uuid.UUID, slug string) (auth.
 	return auth.Named{Project: auth.Project{ID: uuid.Max, Slug: slug}}, true, nil
 }
 
-// TestParts_AreAccessible looks at what pages are made of, in both themes and at the width of a phone.
-func TestParts_AreAccessible(t *testing.T) {
-	t.Parallel()
+// newParts serves the page of parts, and a person who looks at it.
+func newParts(t *testing.T) *person {
+	t.Helper()
 	needBrowser(t)
 	show := func(r *web.Request) error { return r.Render("parts.html", newPartsPage()) }
 	server := httptest.NewUnstartedServer(nil)
 	address := "http://" + server.Listener.Addr().String()
 	var routes []web.Route
-	for _, path := range []string{"/parts", "/{$}", "/p/{project}", "/p/{project}/recall", "/p/{project}/data", "/health", "/usage"} {
+	for _, path := range []string{"/{$}", "/1", "/p/{project}", "/p/{project}/recall", "/p/{project}/data", "/health", "/usage"} {
 		routes = append(routes, web.Route{Pattern: "GET " + path, Needs: web.SignedIn, Serve: show})
 	}
 	site, err := web.New(web.Config{
@@ -105,10 +107,54 @@ func TestParts_AreAccessible(t *testing.T) {
 	})
 	server.Start()
 	t.Cleanup(server.Close)
-	p := newPerson(t, address)
+	return newPerson(t, address)
+}
+
+// TestParts_AreAccessible looks at what pages are made of, in both themes and at the width of a phone.
+func TestParts_AreAccessible(t *testing.T) {
+	t.Parallel()
+	p := newParts(t)
 	p.open("/p/default/data")
 	p.answered(http.StatusOK)
 	p.accessible()
 	p.fits()
 	p.shoot("parts")
+}
+
+// TestParts_ByKeyboard goes through a page as the keys of the console do.
+func TestParts_ByKeyboard(t *testing.T) {
+	t.Parallel()
+	p := newParts(t)
+	p.open("/p/default/data")
+	p.press("\t")
+	p.focused("Skip to the content")
+	p.press("/")
+	p.focused("Find an id")
+	p.press("jk/")
+	p.focused("Find an id")
+	p.press(kb.Escape)
+	p.press("j")
+	p.focused("Planning call")
+	p.press("j")
+	p.focused("a-very-long-id")
+	p.press("k")
+	p.focused("Planning call")
+	p.press(kb.Enter)
+	p.await("the row is opened", func() error {
+		if at := p.address(); at != "/1" {
+			return fmt.Errorf("the page is %s", at)
+		}
+		return nil
+	})
+}
+
+// TestParts_TimesAreInTheZoneOfTheBrowser opens a page twice: the first one sets the zone.
+func TestParts_TimesAreInTheZoneOfTheBrowser(t *testing.T) {
+	t.Parallel()
+	p := newParts(t)
+	p.must(call(p.ctx, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Kolkata"}))
+	p.open("/1")
+	p.see("2026-11-26 09:30:00 UTC")
+	p.open("/1")
+	p.see("2026-11-26 15:00:00")
 }

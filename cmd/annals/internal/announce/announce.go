@@ -24,6 +24,8 @@ type Service struct {
 	New bool
 	// OpsAddr is the separate address of the operation routes, "" for none.
 	OpsAddr string
+	// OwnerLink is where a person takes over the account of the owner, "" if somebody has or cannot see it.
+	OwnerLink string
 }
 
 // Ready writes that the service is ready: one line, or for a person several.
@@ -52,6 +54,9 @@ func (s Service) Ready(to io.Writer, urls auth.URLs, isPerson bool) {
 		build.Get().Version, urls.API, urls.API, urls.Console)
 	if s.OpsAddr != "" {
 		fmt.Fprintf(&b, "  health   http://%s (/readyz, /metrics)\n", s.OpsAddr)
+	}
+	if s.OwnerLink != "" {
+		fmt.Fprintf(&b, "  sign in  %s (once, within an hour)\n", s.OwnerLink)
 	}
 	if keys != "" {
 		fmt.Fprintf(&b, "  keys     %s\n", keys)

@@ -20,6 +20,9 @@ const CredentialsFile = "credentials.env"
 const (
 	ProjectKeyName    = "ANNALS_PROJECT_KEY"
 	ManagementKeyName = "ANNALS_MANAGEMENT_KEY"
+	// The owner that a start made signs in with these, until a person takes the account over.
+	OwnerEmailName    = "ANNALS_OWNER_EMAIL"
+	OwnerPasswordName = "ANNALS_OWNER_PASSWORD"
 )
 
 // ReadCredentials reads the KEY=VALUE lines of the credentials file of a data folder. It returns an empty
@@ -62,7 +65,7 @@ func WriteCredentials(dataDir string, values map[string]string) error {
 	var b strings.Builder
 	for _, name := range []string{
 		"ANNALS_API_URL", "ANNALS_CONSOLE_URL", "ANNALS_AUTH_URL", ProjectKeyName,
-		ManagementKeyName,
+		ManagementKeyName, OwnerEmailName, OwnerPasswordName,
 	} {
 		if values[name] != "" {
 			fmt.Fprintf(&b, "%s=%s\n", name, values[name])

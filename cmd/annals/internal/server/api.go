@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/ratelimit"
 	"github.com/annals-project/annals/internal/requestlog"
@@ -50,7 +51,7 @@ func buildAPI(_ context.Context, s *Server) (adds, error) {
 	}
 	ownOps := s.listeners.ops != nil
 	operation := readapi.Operation{
-		Ready: s.health.notReady, Remarks: func() readapi.Remarks { return s.health.remarks(ownOps) },
+		Ready: s.health.notReady, Remarks: func() condition.Remarks { return s.health.remarks(ownOps) },
 		Metrics: prometheus.GathererFunc(gatherOnce(s.registry.Gather)), Log: logger, Private: ownOps,
 	}
 	s.api, s.web = e, newWebServer(cfg, s.health.admission)
@@ -98,26 +99,39 @@ func (s *Server) writeRoutes() writeapi.Deps {
 	}
 }
 
+// accounts is what organizations have and used.
+func (s *Server) accounts() account.Queries {
+	return account.Queries{
+		DB: s.storage.db, Organizations: s.read.access, DataPoints: s.read.dataPoints,
+		Charges: s.read.usage, PlanTerms: s.cfg.PlanTerms,
+		Head: s.storage.store.Head, Waiter: s.read.waiter, Now: s.cfg.now, Replica: s.read.replica,
+	}
+}
+
+// requestLog reads the request log.
+func (s *Server) requestLog() *requestlog.Log {
+	return &requestlog.Log{DB: s.storage.db, FailedSends: datapoints.FailedSendIDs}
+}
+
+// calls is the logged calls, with what became of them.
+func (s *Server) calls() calls.Queries {
+	return calls.Queries{Log: s.requestLog(), Sends: s.read.dataPoints, PlanTerms: s.cfg.PlanTerms}
+}
+
 // readRoutes returns what the routes that only read need.
 func (s *Server) readRoutes() readapi.Deps {
-	cfg, st, read := s.cfg, s.storage, s.read
-	accounts := account.Queries{
-		DB: st.db, Organizations: read.access, DataPoints: read.dataPoints,
-		Charges: read.usage, PlanTerms: cfg.PlanTerms,
-		Head: st.store.Head, Waiter: read.waiter, Now: cfg.now, Replica: read.replica,
-	}
+	cfg, st, read, accounts := s.cfg, s.storage, s.read, s.accounts()
 	directory, statuses := read.directory.WithReplica(read.replica), read.dataPoints
 	statuses.Replica = read.replica
-	requests := &requestlog.Log{DB: st.db, FailedSends: datapoints.FailedSendIDs}
 	return readapi.Deps{
 		Identities: directory, Audiences: directory, Statuses: statuses,
 		Projects: accounts, Usage: accounts, Rooms: accounts,
 		Recall:   recall.Charged{Meter: limiter.NewRecalls(read.limits, cfg.Logger), Recalls: s.recall},
-		Explain:  explain.Queries{Sends: read.dataPoints, Progress: read.waiter, Calls: requests},
-		Requests: calls.Queries{Log: requests, Sends: read.dataPoints, PlanTerms: cfg.PlanTerms}, PlanTerms: cfg.PlanTerms,
+		Explain:  explain.Queries{Sends: read.dataPoints, Progress: read.waiter, Calls: s.requestLog()},
+		Requests: s.calls(), PlanTerms: cfg.PlanTerms,
 		Trace: trace.New(trace.Config{
 			DB: st.db, Journal: st.journal(), Wait: read.waiter, Index: localSearch{s.index, st.index},
-			Analyzers: read.analyzers, Recalls: loggedRecalls{requests}, Logger: cfg.Logger, Now: cfg.now,
+			Analyzers: read.analyzers, Recalls: loggedRecalls{s.requestLog()}, Logger: cfg.Logger, Now: cfg.now,
 		}),
 	}
 }

@@ -73,6 +73,7 @@ type Config struct {
 	PlanTerms metering.PlanTerms
 	// NoRequestLog logs no calls. Only benchmarks set it, to measure what the log costs.
 	NoRequestLog bool
+	SignIn       SignIn
 	Logger       *slog.Logger
 	// Clock may be nil for the clock of the machine.
 	Clock func() time.Time

@@ -16,9 +16,9 @@ import (
 	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/build"
+	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/runner"
-	"github.com/annals-project/annals/readapi"
 )
 
 // checkTimeout bounds one check of a part.
@@ -63,29 +63,29 @@ func buildHealth(_ context.Context, s *Server) (adds, error) {
 // The reasons that /readyz shows to every client. They are constant: texts of errors, servers and customers are
 // in the cause only.
 const (
-	silent        readapi.Reason = "it does not answer"
-	storeStopped  readapi.Reason = "writes are refused until the service is restarted"
-	poolUsedUp    readapi.Reason = "every connection for calls is in use"
-	workUsedUp    readapi.Reason = "every connection for background work is in use"
-	notDeleted    readapi.Reason = "it is committed and cannot be completed: what it deletes is still served"
-	stopped       readapi.Reason = "stopped"
-	stoppedAt     readapi.Reason = "stopped at an event that it cannot apply"
-	repeatsPage   readapi.Reason = "repeats a page"
-	cannotBegin   readapi.Reason = "cannot begin"
-	lastTryFailed readapi.Reason = "its last try failed"
-	fedElsewhere  readapi.Reason = "another process feeds its index, and an embedded index serves one process only: " +
+	silent        condition.Reason = "it does not answer"
+	storeStopped  condition.Reason = "writes are refused until the service is restarted"
+	poolUsedUp    condition.Reason = "every connection for calls is in use"
+	workUsedUp    condition.Reason = "every connection for background work is in use"
+	notDeleted    condition.Reason = "it is committed and cannot be completed: what it deletes is still served"
+	stopped       condition.Reason = "stopped"
+	stoppedAt     condition.Reason = "stopped at an event that it cannot apply"
+	repeatsPage   condition.Reason = "repeats a page"
+	cannotBegin   condition.Reason = "cannot begin"
+	lastTryFailed condition.Reason = "its last try failed"
+	fedElsewhere  condition.Reason = "another process feeds its index, and an embedded index serves one process only: " +
 		"stop the other"
 )
 
 // notReady returns the parts that cannot work, and why. It logs each new set of causes once. Whether the service
 // starts or stops is read at each call: the answer must change at once.
-func (h *health) notReady(ctx context.Context) []readapi.NotReady {
+func (h *health) notReady(ctx context.Context) []condition.NotReady {
 	now := h.reading.get()
-	var parts []readapi.NotReady
+	var parts []condition.NotReady
 	if h.roles.Has(RoleProjector) { // other processes report their own
 		parts = h.projectionsNotReady(now)
 	}
-	add := func(part string, reason readapi.Reason, cause error) {
+	add := func(part string, reason condition.Reason, cause error) {
 		parts = append(parts, notReady(part, reason, 0, cause))
 	}
 	if reason, cause := h.storage.logTrouble(now.eventStore); reason != "" {
@@ -114,10 +114,10 @@ func (h *health) notReady(ctx context.Context) []readapi.NotReady {
 }
 
 // projectionsNotReady returns the projections that cannot work.
-func (h *health) projectionsNotReady(now reading) []readapi.NotReady {
-	var parts []readapi.NotReady
+func (h *health) projectionsNotReady(now reading) []condition.NotReady {
+	var parts []condition.NotReady
 	for _, s := range now.projections {
-		add := func(reason readapi.Reason, at eventstore.Position, cause error) {
+		add := func(reason condition.Reason, at eventstore.Position, cause error) {
 			parts = append(parts, notReady("projection "+s.Name, reason, at, cause))
 		}
 		switch {
@@ -138,8 +138,8 @@ func (h *health) projectionsNotReady(now reading) []readapi.NotReady {
 	return parts
 }
 
-func notReady(part string, reason readapi.Reason, at eventstore.Position, cause error) readapi.NotReady {
-	n := readapi.NotReady{Part: part, Reason: reason, Position: uint64(at)}
+func notReady(part string, reason condition.Reason, at eventstore.Position, cause error) condition.NotReady {
+	n := condition.NotReady{Part: part, Reason: reason, Position: uint64(at)}
 	if cause != nil {
 		n.Cause = cause.Error()
 	}
@@ -147,7 +147,7 @@ func notReady(part string, reason readapi.Reason, at eventstore.Position, cause 
 }
 
 // logCauses logs the causes unless they are the last that were logged.
-func (h *health) logCauses(ctx context.Context, parts []readapi.NotReady) {
+func (h *health) logCauses(ctx context.Context, parts []condition.NotReady) {
 	var causes []string
 	for _, part := range parts {
 		if part.Cause != "" {
@@ -162,9 +162,9 @@ func (h *health) logCauses(ctx context.Context, parts []readapi.NotReady) {
 
 // remarks returns what is refused, lost and set aside. Only what operators read holds texts of errors, and names
 // that somebody chose.
-func (h *health) remarks(private bool) readapi.Remarks {
+func (h *health) remarks(private bool) condition.Remarks {
 	now := h.reading.get()
-	r := readapi.Remarks{
+	r := condition.Remarks{
 		WritesRefused: h.backpressure.reasons(), OpenTooLong: h.backpressure.openTooLong(),
 		SemanticSearchOff: h.semantic.reason(), BulkWritesLost: now.abandonedBulks,
 		ServersDown: h.probes.remarks(private), SendsFailed: failedRemark(now.failedSends, private),
@@ -193,9 +193,9 @@ func (h *health) remarks(private bool) readapi.Remarks {
 		}
 	}
 	for _, e := range h.runtime.IsSetAside() {
-		r.SetAside = append(r.SetAside, readapi.SetAside{Position: e.Position, Type: e.Type, Projections: e.Projections})
+		r.SetAside = append(r.SetAside, condition.SetAside{Position: e.Position, Type: e.Type, Projections: e.Projections})
 	}
-	slices.SortFunc(r.SetAside, func(a, b readapi.SetAside) int { return cmp.Compare(a.Position, b.Position) })
+	slices.SortFunc(r.SetAside, func(a, b condition.SetAside) int { return cmp.Compare(a.Position, b.Position) })
 	return r
 }
 

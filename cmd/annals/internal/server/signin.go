@@ -6,12 +6,30 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/console/signin"
+	"github.com/annals-project/annals/internal/mail"
 	"github.com/annals-project/annals/internal/secret"
+	"github.com/annals-project/annals/projections/access"
 )
 
 // tidyEvery is how often what has expired of sign-ins is deleted.
 const tidyEvery = 5 * time.Minute
+
+// SignIn is how people sign in.
+type SignIn struct {
+	// OwnerEmail is the address of the person who becomes the owner of organizations without one; "" for nobody.
+	OwnerEmail string
+	// Provider is the OpenID Connect provider, without the address to which it sends people back; zero for none.
+	Provider signin.Provider
+	// SignUp lets strangers with a verified address create an organization.
+	SignUp bool
+	// Mail sends links that verify addresses; zero for none.
+	Mail mail.Server
+	// ShowLink shows the link by which a person takes over the account of the owner, at a terminal alone. It is nil where
+	// there is none.
+	ShowLink func(link string)
+}
 
 // buildSignIn makes what signs people in.
 func buildSignIn(_ context.Context, s *Server) (adds, error) {
@@ -19,15 +37,32 @@ func buildSignIn(_ context.Context, s *Server) (adds, error) {
 	if err != nil {
 		return adds{}, err
 	}
+	provider := s.cfg.SignIn.Provider
+	provider.Redirect = s.urls.Console + "/sign-in/oidc/callback"
 	s.signin = signin.New(signin.Config{
 		DB: s.storage.db, People: s.write.service, Sealer: sealer, HashKey: s.hashKey, Now: s.cfg.Clock,
-		Issuer: "Annals " + s.cfg.Instance.Name,
+		Issuer: issuerOf(s.cfg.Instance.Name), OIDC: provider, Removed: s.removedPeople,
 		IsMember: func(ctx context.Context, id uuid.UUID) (bool, error) {
 			p, ok, err := s.read.access.Memberships(ctx, id)
 			return ok && len(p.Memberships) > 0, err
 		},
 	})
-	return adds{work: []task{{"sign-in", s.tidySignIn}}}, nil
+	o := owners{
+		service: s.write.service, signIn: s.signin, cfg: s.cfg, console: s.urls.Console,
+		tenancy: access.Tenancy{Queries: s.read.access, Head: s.head()},
+	}
+	return adds{
+		work: []task{{"sign-in", s.tidySignIn}}, steps: []step{{"find owners", o.ensure}},
+		operator: []operatorapi.Route{operatorapi.LinkPerson.ServeAs(s.cfg.now, o.link)},
+	}, nil
+}
+
+// issuerOf is the name of an instance in an authenticator app.
+func issuerOf(instance string) string {
+	if instance == "" {
+		return "Annals"
+	}
+	return "Annals " + instance
 }
 
 func (s *Server) tidySignIn(ctx context.Context) error {
@@ -37,4 +72,25 @@ func (s *Server) tidySignIn(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// removedPeople returns those of some people who are removed in the log. The table alone may lag.
+func (s *Server) removedPeople(ctx context.Context, people []uuid.UUID) (removed []uuid.UUID, err error) {
+	live, err := s.read.access.LivePeople(ctx, people)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range people {
+		if live[id] {
+			continue
+		}
+		lives, err := s.write.service.PersonLives(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if !lives {
+			removed = append(removed, id)
+		}
+	}
+	return removed, nil
 }

@@ -21,13 +21,13 @@ import (
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/node"
+	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/internal/ops"
 	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/internal/pg/replica"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
 	"github.com/annals-project/annals/projections/recallindex/elastic"
-	"github.com/annals-project/annals/readapi"
 )
 
 // connections is how many connections to the event store share the calls, because one HTTP/2
@@ -222,7 +222,7 @@ func (st *storage) logStopped() error {
 
 // logTrouble returns why the log does not work fully, "" if it does. head is what the last read of its head failed
 // with.
-func (st *storage) logTrouble(head error) (reason readapi.Reason, cause error) {
+func (st *storage) logTrouble(head error) (reason condition.Reason, cause error) {
 	if err := st.logStopped(); err != nil {
 		return storeStopped, err
 	}

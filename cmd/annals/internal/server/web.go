@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/internal/httpx"
-	"github.com/annals-project/annals/readapi"
 )
 
 // drainTimeout is how long open requests may take once the service stops.
@@ -77,7 +77,7 @@ type opening struct {
 }
 
 // reason returns why the service itself is not ready, "" if it is.
-func (a *opening) reason() readapi.Reason {
+func (a *opening) reason() condition.Reason {
 	switch {
 	case a.draining.Load():
 		return "the service is stopping"

@@ -1,0 +1,57 @@
+// Package people is the settings of how people sign in, and the commands on people.
+package people
+
+import (
+	"net/url"
+
+	"github.com/annals-project/annals/cmd/annals/internal/server"
+	"github.com/annals-project/annals/console/signin"
+	"github.com/annals-project/annals/domain/person"
+	"github.com/annals-project/annals/internal/mail"
+)
+
+// Settings are the settings of "serve" about people.
+type Settings struct {
+	OwnerEmail string `name:"owner-email" setting:"ANNALS_OWNER_EMAIL" default:"owner@annals.local" help:"Address of the person who becomes the Owner of organizations without one at a start."`
+	Issuer     string `name:"oidc-issuer" setting:"ANNALS_OIDC_ISSUER" help:"Issuer of the OpenID Connect provider by which members sign in, such as https://login.example.com."`
+	ClientID   string `name:"oidc-client-id" setting:"ANNALS_OIDC_CLIENT_ID" help:"Client id of the console at the provider, whose redirect address is that of the console with /sign-in/oidc/callback."`
+	Secret     string `name:"oidc-client-secret" setting:"ANNALS_OIDC_CLIENT_SECRET" help:"Secret of that client; better set in the environment than as a flag."`
+	TrustEmail string `name:"oidc-trust-email" setting:"ANNALS_OIDC_TRUST_EMAIL" default:"off" enum:"on,off" help:"Whether an address counts as verified if the provider is silent about that."`
+	SignUp     string `name:"sign-up" setting:"ANNALS_SIGN_UP" default:"off" enum:"on,off" help:"Whether a stranger with a verified address may create an organization on Pay as you go."`
+	SMTP       string `name:"smtp-url" setting:"ANNALS_SMTP_URL" help:"Mail server for links that verify addresses, such as smtps://user:password@mail.example.com?from=annals@example.com, or smtp:// for STARTTLS; better set in the environment than as a flag."`
+}
+
+// ValidatePeople reports settings that cannot work. It does not repeat values that may hold a password.
+func (s Settings) ValidatePeople(bad func(name, format string, args ...any)) {
+	if s.OwnerEmail != "" && !person.ValidEmail(s.OwnerEmail) {
+		bad("OWNER_EMAIL", "is %q: want an address such as owner@example.com", s.OwnerEmail)
+	}
+	issuer, err := url.Parse(s.Issuer)
+	switch {
+	case s.Issuer == "" && (s.ClientID != "" || s.Secret != ""):
+		bad("OIDC_ISSUER", "is not set, but ANNALS_OIDC_CLIENT_ID or ANNALS_OIDC_CLIENT_SECRET is: set all three, or none")
+	case s.Issuer == "":
+	case err != nil || issuer.Host == "" || issuer.Scheme != "https" && issuer.Scheme != "http":
+		bad("OIDC_ISSUER", "is %q: want an address such as https://login.example.com", s.Issuer)
+	case s.ClientID == "" || s.Secret == "":
+		bad("OIDC_CLIENT_ID", "or ANNALS_OIDC_CLIENT_SECRET is not set, but ANNALS_OIDC_ISSUER is: set all three, or none")
+	}
+	if _, err := mail.Parse(s.SMTP); s.SMTP != "" && err != nil {
+		bad("SMTP_URL", "%v", err)
+	}
+	if s.SignUp == "on" && s.Issuer == "" && s.SMTP == "" {
+		bad("SIGN_UP", "is on, but nothing verifies addresses: set ANNALS_OIDC_ISSUER or ANNALS_SMTP_URL, or turn it off")
+	}
+}
+
+// SignIn returns the configuration of the service. The settings must be valid.
+func (s Settings) SignIn() server.SignIn {
+	server := server.SignIn{
+		OwnerEmail: s.OwnerEmail, SignUp: s.SignUp == "on",
+		Provider: signin.Provider{
+			Issuer: s.Issuer, ClientID: s.ClientID, ClientSecret: s.Secret, TrustEmail: s.TrustEmail == "on",
+		},
+	}
+	server.Mail, _ = mail.Parse(s.SMTP) // none without an address
+	return server
+}

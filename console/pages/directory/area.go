@@ -1,0 +1,132 @@
+// Package directory is the pages of the identities of a project, of its audiences, and of who may read what.
+package directory
+
+import (
+	"context"
+	"embed"
+	"net/url"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/directory"
+	"github.com/annals-project/annals/projections/explain"
+)
+
+//go:embed *.html
+var templates embed.FS
+
+// Deps are what the pages read and change.
+type Deps struct {
+	Directory queries
+	Commands  commander
+	// Access explains who may read what.
+	Access interface {
+		Explain(ctx context.Context, project auth.Project, identity, sourceID string) (explain.Reading, error)
+	}
+	// Points count and name what an identity wrote.
+	Points interface {
+		CountAuthored(ctx context.Context, project uuid.UUID, author string) (newest, earlier int, err error)
+	}
+}
+
+type queries interface {
+	IdentityPage(ctx context.Context, project auth.Project, l directory.Listing) (directory.IdentityPage, error)
+	Identities(ctx context.Context, project auth.Project, l directory.Listing) (directory.Identities, error)
+	Identity(ctx context.Context, project auth.Project, name string) (directory.Identity, bool, error)
+	Known(ctx context.Context, project auth.Project, ids []uuid.UUID) (map[uuid.UUID]struct{}, error)
+	TraitKeys(ctx context.Context, project auth.Project) ([]string, error)
+	Memberships(ctx context.Context, project auth.Project, name string) ([]directory.Judgement, bool, error)
+	AudienceHeads(ctx context.Context, project auth.Project, l directory.AudienceListing) (directory.AudienceHeads, error)
+	AudienceHead(ctx context.Context, project auth.Project, slug string) (directory.AudienceHead, bool, error)
+	Audience(ctx context.Context, project auth.Project, slug string) (directory.Audience, bool, error)
+	Members(
+		ctx context.Context, project auth.Project, slug string, l directory.MemberListing,
+	) (directory.Members, bool, error)
+	PreviewRule(ctx context.Context, project auth.Project, rule audience.Rule) (directory.RulePreview, error)
+}
+
+type commander interface {
+	PutIdentity(
+		ctx context.Context, call commands.Call, name string, traits map[string]string,
+	) (commands.IdentityReceipt, error)
+	PatchIdentity(
+		ctx context.Context, call commands.Call, name string, set map[string]string, removed []string,
+	) (commands.IdentityReceipt, error)
+	DeleteIdentity(ctx context.Context, call commands.Call, name string) error
+	ImportIdentities(
+		ctx context.Context, call commands.Call, rows []identity.Row,
+	) (created, updated int, err error)
+	PutAudience(ctx context.Context, call commands.Call, in commands.AudiencePut) (commands.AudienceReceipt, error)
+	DeleteAudience(ctx context.Context, call commands.Call, slug string) error
+	RecomputeAudience(ctx context.Context, call commands.Call, slug string) (commands.AudienceReceipt, error)
+}
+
+// The most bytes of forms: with the traits of an identity, with a file of identities, and with a list of members or a
+// rule. Browsers may send three bytes for one.
+const (
+	traitsForm = 6 << 20
+	fileForm   = 4 << 20
+	listForm   = 24 << 20
+)
+
+// Area returns the pages.
+func Area(d Deps) web.Area {
+	const p = "/p/{project}/"
+	return web.Area{Templates: templates, Routes: []web.Route{
+		{Pattern: "GET " + p + "identities", Needs: web.Read, Serve: d.identities},
+		{Pattern: "GET " + p + "identities/{identity}", Needs: web.Read, Serve: d.identity},
+		{Pattern: "GET " + p + "identity", Needs: web.Read, Serve: d.identity},
+		{Pattern: "GET " + p + "new-identity", Needs: web.Write, Serve: d.newIdentity},
+		{Pattern: "POST " + p + "identity", Needs: web.Write, Body: traitsForm, Serve: d.saveIdentity},
+		{Pattern: "POST " + p + "identity/delete", Needs: web.Write, Serve: d.deleteIdentity},
+		{Pattern: "GET " + p + "identities/import", Needs: web.Write, Serve: d.importForm},
+		{Pattern: "POST " + p + "identities/import", Needs: web.Write, Body: fileForm, Serve: d.importFile},
+		{Pattern: "GET " + p + "audiences", Needs: web.Read, Serve: d.audiences},
+		{Pattern: "GET " + p + "audiences/{slug}", Needs: web.Read, Serve: d.audience},
+		{Pattern: "GET " + p + "audiences/{slug}/edit", Needs: web.Write, Serve: d.editAudience},
+		{Pattern: "GET " + p + "new-audience", Needs: web.Write, Serve: d.newAudience},
+		{Pattern: "POST " + p + "new-audience", Needs: web.Write, Body: listForm, Serve: d.saveAudience},
+		{Pattern: "POST " + p + "audiences/{slug}/recompute", Needs: web.Write, Serve: d.recomputeAudience},
+		{Pattern: "POST " + p + "audiences/{slug}/delete", Needs: web.Write, Serve: d.deleteAudience},
+		{Pattern: "GET " + p + "access", Needs: web.Read, Serve: d.access},
+	}}
+}
+
+// pageSize is how many identities, audiences and members a page lists, exportSize how many a file has.
+const (
+	pageSize   = 50
+	exportSize = web.MaxTotal
+)
+
+// identityPath is the page of an identity. A few names mean something else in a path.
+func identityPath(r *web.Request, name string) string {
+	switch name {
+	case ".", "..", "import":
+		return r.ProjectPath("identity") + "?id=" + url.QueryEscape(name)
+	default:
+		return r.ProjectPath("identities", name)
+	}
+}
+
+// words are the messages of these pages that are in no template.
+var words = struct{ noIdentity, noAudience, valueWithoutKey, noCursor, tooMany, badRows, partly, noFile, field string }{
+	noIdentity: "the project has no identity %.80q", noAudience: "the project has no audience %.80q",
+	valueWithoutKey: "a value belongs to a trait: name the trait too", noCursor: "the link to this page of the list is damaged",
+	tooMany: "these would be more than %d identities", field: "%s %v", noFile: "choose a file, or paste its text",
+	badRows: "%d rows have a problem, so nothing was imported: mend the file, or import the rows without a problem",
+	partly:  "%d of %d rows are imported, then it stopped: %s. To import the file again is safe",
+}
+
+func invalid(format string, args ...any) error {
+	return fault.New(fault.Invalid, fault.CodeInvalidRequest, format, args...)
+}
+
+func notFound(format, name string) error {
+	return fault.New(fault.NotFound, fault.CodeNotFound, format, name)
+}

@@ -1,0 +1,217 @@
+package directory
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/projections/directory"
+)
+
+// audienceView is an audience of a list.
+type audienceView struct {
+	Slug         string          `json:"slug"`
+	Name         string          `json:"name"`
+	Kind         audience.Kind   `json:"kind"`
+	Rule         json.RawMessage `json:"rule,omitempty"`
+	Members      string          `json:"members"`
+	IsCounting   bool            `json:"isCounting"`
+	Memories     int64           `json:"memories"`
+	CreatedAt    time.Time       `json:"createdAt"`
+	PutAt        time.Time       `json:"putAt"`
+	RecomputedAt time.Time       `json:"recomputedAt"`
+}
+
+func audienceViewOf(a directory.AudienceHead) audienceView {
+	v := audienceView{
+		Slug: a.Slug, Name: a.Name, Kind: a.Kind, Rule: a.Rule, Members: web.Total(int(a.Members)), IsCounting: a.Counting,
+		Memories: a.Memories, CreatedAt: a.CreatedAt, PutAt: a.PutAt, RecomputedAt: a.RecomputedAt,
+	}
+	return v
+}
+
+// audienceList is a page of the list.
+type audienceList struct {
+	Audiences []audienceView `json:"audiences"`
+	Pager     web.Pager      `json:"pager"`
+	Prefix    string         `json:"prefix,omitempty"`
+	MayWrite  bool           `json:"-"`
+}
+
+func (d Deps) audiences(r *web.Request) error {
+	query := r.URL.Query()
+	page := audienceList{Audiences: []audienceView{}, Prefix: query.Get("prefix"), MayWrite: r.May(web.Write)}
+	for _, name := range []string{"prefix", "after", "before"} {
+		if text := query.Get(name); len(text) > limit.AudienceSlug || len(text) >= limit.MinAudienceSlug && name != "prefix" &&
+			!audience.ValidSlug(text) {
+			return r.Invalid(invalid(words.field, name, "is no slug of an audience"), "audiences.html", page)
+		}
+	}
+	listing := directory.AudienceListing{
+		Prefix: page.Prefix, After: query.Get("after"), Before: query.Get("before"), Limit: pageSize,
+	}
+	if r.Format() == "csv" {
+		listing.Limit = limit.Audiences
+	}
+	found, err := d.Directory.AudienceHeads(r.Context(), r.Project.Project, listing)
+	if err != nil {
+		return err
+	}
+	for _, a := range found.List {
+		page.Audiences = append(page.Audiences, audienceViewOf(a))
+	}
+	if r.Format() == "csv" {
+		return audienceRows(r, page.Audiences)
+	}
+	if len(found.List) > 0 && found.Previous {
+		page.Pager.Previous = found.List[0].Slug
+	}
+	if len(found.List) > 0 && found.Next {
+		page.Pager.Next = found.List[len(found.List)-1].Slug
+	}
+	return r.Render("audiences.html", page)
+}
+
+func audienceRows(r *web.Request, list []audienceView) error {
+	columns := []string{"slug", "name", "kind", "members", "memories", "createdAt", "putAt"}
+	return r.Rows("audiences", columns, func(yield func([]string, error) bool) {
+		for _, a := range list {
+			row := []string{
+				a.Slug, a.Name, string(a.Kind), a.Members, strconv.FormatInt(a.Memories, 10), a.CreatedAt.Format(time.RFC3339),
+				a.PutAt.Format(time.RFC3339),
+			}
+			if !yield(row, nil) {
+				return
+			}
+		}
+	})
+}
+
+// memberView is a member of an audience.
+type memberView struct {
+	Identity string    `json:"identity"`
+	Since    time.Time `json:"since"`
+	// IsExact is false if it may have been a member before.
+	IsExact bool   `json:"isExact"`
+	Path    string `json:"-"`
+}
+
+// audiencePage is an audience with a page of its members.
+type audiencePage struct {
+	audienceView
+	Match      audience.Match `json:"-"`
+	Conditions []string       `json:"-"`
+	List       []memberView   `json:"list"`
+	Pager      web.Pager      `json:"pager"`
+	MayWrite   bool           `json:"-"`
+}
+
+func (d Deps) audience(r *web.Request) error {
+	a, err := d.found(r)
+	if err != nil {
+		return err
+	}
+	listing := directory.MemberListing{Limit: pageSize}
+	for name, place := range map[string]**uuid.UUID{"after": &listing.After, "before": &listing.Before} {
+		if text := r.URL.Query().Get(name); text != "" {
+			id, err := uuid.Parse(text)
+			if err != nil {
+				return invalid("%s", words.noCursor)
+			}
+			*place = &id
+		}
+	}
+	if r.Format() == "csv" {
+		return d.memberRows(r, a.Slug)
+	}
+	page := audiencePage{audienceView: audienceViewOf(a), List: []memberView{}, MayWrite: r.May(web.Write)}
+	if a.Rule != nil {
+		var rule audience.Rule
+		if err := json.Unmarshal(a.Rule, &rule); err != nil {
+			return err
+		}
+		page.Match = rule.Match
+		for _, c := range rule.Conditions {
+			page.Conditions = append(page.Conditions, textOf(c))
+		}
+	}
+	members, ok, err := d.Directory.Members(r.Context(), r.Project.Project, a.Slug, listing)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return notFound(words.noAudience, a.Slug)
+	}
+	for _, m := range members.List {
+		page.List = append(page.List, memberView{m.Identity, m.Since, m.Exact, identityPath(r, m.Identity)})
+	}
+	if members.Previous {
+		page.Pager.Previous = members.Start.String()
+	}
+	if members.Next {
+		page.Pager.Next = members.End.String()
+	}
+	return r.Render("audience.html", page)
+}
+
+// found finds the audience of the path.
+func (d Deps) found(r *web.Request) (directory.AudienceHead, error) {
+	slug := r.PathValue("slug")
+	a, ok, err := d.Directory.AudienceHead(r.Context(), r.Project.Project, slug)
+	if err == nil && !ok {
+		err = notFound(words.noAudience, slug)
+	}
+	return a, err
+}
+
+// memberRows writes the members of an audience as a file.
+func (d Deps) memberRows(r *web.Request, slug string) error {
+	return r.Rows(slug, []string{"identity", "memberSince", "isExact"}, func(yield func([]string, error) bool) {
+		l := directory.MemberListing{Limit: limit.IdentityPage}
+		for n := 0; n < exportSize; {
+			page, _, err := d.Directory.Members(r.Context(), r.Project.Project, slug, l)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, m := range page.List {
+				row := []string{m.Identity, m.Since.Format(time.RFC3339), strconv.FormatBool(m.Exact)}
+				if n++; !yield(row, nil) {
+					return
+				}
+			}
+			if !page.Next {
+				return
+			}
+			l.After = &page.End
+		}
+	})
+}
+
+func (d Deps) recomputeAudience(r *web.Request) error {
+	slug := r.PathValue("slug")
+	err := r.Live()
+	if err == nil {
+		_, err = d.Commands.RecomputeAudience(r.Context(), r.Command(), slug)
+	}
+	if err != nil {
+		return err
+	}
+	return r.Done(r.ProjectPath("audiences", slug), "saved")
+}
+
+func (d Deps) deleteAudience(r *web.Request) error {
+	err := r.Live()
+	if err == nil {
+		err = d.Commands.DeleteAudience(r.Context(), r.Command(), r.PathValue("slug"))
+	}
+	if err != nil {
+		return err
+	}
+	return r.Done(r.ProjectPath("audiences"), "deleted")
+}

@@ -1,0 +1,308 @@
+package webhooks
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/calls"
+)
+
+// row is an event in the log of a webhook.
+type row struct {
+	RequestID  uuid.UUID `json:"requestId"`
+	ReceivedAt time.Time `json:"receivedAt"`
+	EventID    string    `json:"eventId"`
+	// Verdict is ingested, dropped or refused, and Why the filter or the code that decided so.
+	Verdict string `json:"verdict"`
+	Why     string `json:"why,omitempty"`
+	// SourceID is that of the data point, "" if there is none, or no longer.
+	SourceID     string     `json:"sourceId,omitempty"`
+	IngestionID  *uuid.UUID `json:"ingestionId"`
+	FailedLater  bool       `json:"failedLater"`
+	CreditTenths *int64     `json:"creditTenths"`
+	IsTest       bool       `json:"isTest"`
+}
+
+func rowOf(c calls.Call, sources map[uuid.UUID]string) row {
+	out := row{
+		RequestID: c.RequestID, ReceivedAt: c.ReceivedAt, Why: c.ErrorCode, Verdict: "refused", IngestionID: c.IngestionID,
+		FailedLater: c.Outcome == calls.FailedLater, CreditTenths: c.CreditTenths,
+	}
+	if w := c.Webhook; w != nil {
+		out.EventID, out.IsTest = w.EventID, w.Test
+		if w.Verdict != "" {
+			out.Verdict = w.Verdict
+		}
+		if w.DroppedBy != nil {
+			out.Why = *w.DroppedBy
+		}
+	}
+	if c.DataPoint != nil {
+		out.SourceID = sources[*c.DataPoint]
+	}
+	return out
+}
+
+// eventLog is a page of the log of a webhook.
+type eventLog struct {
+	ID      string    `json:"id"`
+	Name    string    `json:"name"`
+	From    string    `json:"from"`
+	To      string    `json:"to"`
+	Verdict string    `json:"verdict"`
+	Events  []row     `json:"events"`
+	Pager   web.Pager `json:"pager"`
+}
+
+// pageRows is how many events a page has.
+const pageRows = 50
+
+func (d Deps) events(r *web.Request) error {
+	w, _, err := d.find(r)
+	if err != nil {
+		return err
+	}
+	query, out, err := queryOf(r, w)
+	if err != nil {
+		return r.Invalid(err, "events.html", out)
+	}
+	if r.Format() == "csv" {
+		return d.csv(r, w, query)
+	}
+	found, err := d.Calls.List(r.Context(), r.Project.Project, query)
+	if err != nil {
+		return err
+	}
+	if out.Events, err = d.rows(r, found); err != nil {
+		return err
+	}
+	out.Pager.Total = web.Total(int(min(found.TotalCount, web.MaxTotal+1)))
+	if found.HasMore {
+		out.Pager.Next = found.EndCursor.String()
+	}
+	return r.Render("events.html", out)
+}
+
+func (d Deps) rows(r *web.Request, found calls.Page) ([]row, error) {
+	sources, err := d.Calls.SourceIDs(r.Context(), r.Project.Project, found.Calls)
+	list := make([]row, len(found.Calls))
+	for i, c := range found.Calls {
+		list[i] = rowOf(c, sources)
+	}
+	return list, err
+}
+
+// queryOf reads the filter of the log. Days are those of the reader; without any it is the last month.
+func queryOf(r *web.Request, w access.Webhook) (requestlog.Query, eventLog, error) {
+	in, today := r.URL.Query(), r.Now().In(r.Zone())
+	out := eventLog{ID: w.ID, Name: w.Settings.Name, Events: []row{}, Verdict: in.Get("verdict"), From: in.Get("from"), To: in.Get("to")}
+	q := requestlog.Query{First: pageRows, Webhooks: []string{w.ID}}
+	switch out.Verdict {
+	case "ingested":
+		q.Statuses = []int{requestlog.Ingested}
+	case "dropped":
+		q.Statuses = []int{requestlog.Dropped}
+	case "refused":
+		q.Classes = []int{4, 5}
+	}
+	if out.To == "" {
+		out.To = today.Format(time.DateOnly)
+	}
+	to, err := time.ParseInLocation(time.DateOnly, out.To, r.Zone())
+	if err == nil && out.From == "" {
+		out.From = to.AddDate(0, 0, -29).Format(time.DateOnly)
+	}
+	from, fromErr := time.ParseInLocation(time.DateOnly, out.From, r.Zone())
+	if errors.Join(err, fromErr) != nil {
+		return q, out, fault.New(fault.Invalid, fault.CodeInvalidRange, "from and to are days, as in 2026-11-30")
+	}
+	q.From, q.To = from, to.AddDate(0, 0, 1)
+	if q.From.After(to) || q.To.Sub(q.From) > requestlog.MaxRange {
+		return q, out, fault.New(fault.Invalid, fault.CodeInvalidRange, "choose 1 to 30 days, the first one first")
+	}
+	if after := in.Get("after"); after != "" {
+		cursor, err := requestlog.ParseCursor(after)
+		if err != nil {
+			return q, out, fault.New(fault.Invalid, fault.CodeInvalidRequest, "after is %v", err)
+		}
+		q.After = &cursor
+	}
+	return q, out, nil
+}
+
+// csv writes all events of a filter, up to web.MaxTotal.
+func (d Deps) csv(r *web.Request, w access.Webhook, q requestlog.Query) error {
+	q.First = 500
+	columns := []string{"receivedAt", "requestId", "eventId", "verdict", "why", "dataPoint", "ingestionId", "credits", "test"}
+	return r.Rows("events-"+w.ID, columns, func(yield func([]string, error) bool) {
+		for range web.MaxTotal / q.First {
+			found, err := d.Calls.List(r.Context(), r.Project.Project, q)
+			var list []row
+			if err == nil {
+				list, err = d.rows(r, found)
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, e := range list {
+				if !yield(e.cells(), nil) {
+					return
+				}
+			}
+			if q.After = found.EndCursor; !found.HasMore {
+				return
+			}
+		}
+	})
+}
+
+func (e row) cells() []string {
+	send, credits := "", ""
+	if e.IngestionID != nil {
+		send = e.IngestionID.String()
+	}
+	if e.CreditTenths != nil {
+		credits = strconv.FormatFloat(float64(*e.CreditTenths)/10, 'f', -1, 64)
+	}
+	return []string{
+		e.ReceivedAt.UTC().Format(time.RFC3339Nano), e.RequestID.String(), e.EventID, e.Verdict, e.Why, e.SourceID, send,
+		credits, strconv.FormatBool(e.IsTest),
+	}
+}
+
+// detail is one event.
+type detail struct {
+	row
+
+	ID       string `json:"id"`
+	Name     string `json:"name"`
+	MayWrite bool   `json:"-"`
+	// Waiting reports that the event was sent a moment ago, and is not in the log yet.
+	Waiting bool              `json:"waiting,omitempty"`
+	Bytes   int64             `json:"bytes"`
+	Headers map[string]string `json:"headers"`
+	Request string            `json:"request"`
+	Answer  string            `json:"answer"`
+	// Lost is why the body cannot be sent again, "" if it can.
+	Lost string `json:"lost,omitempty"`
+}
+
+func (d Deps) event(r *web.Request) error {
+	out, _, err := d.detail(r)
+	if err != nil {
+		return err
+	}
+	if out.Waiting {
+		r.Writer().Header().Set("Refresh", "1")
+	}
+	return r.Render("event.html", out)
+}
+
+// justNow is how long the row of an event may take until it is in the log.
+const justNow = 10 * time.Second
+
+// detail reads the event of the path, with its body if it is there as it came.
+func (d Deps) detail(r *web.Request) (out detail, body []byte, err error) {
+	w, _, err := d.find(r)
+	if err != nil {
+		return out, nil, err
+	}
+	id, err := requestOf(r)
+	if err != nil {
+		return out, nil, err
+	}
+	out = detail{row: row{RequestID: id}, ID: w.ID, Name: w.Settings.Name, MayWrite: r.May(web.Write)}
+	found, err := d.Calls.Event(r.Context(), r.Project.Project, w.ID, id, r.Now())
+	if f := httpx.Fault(err); err != nil && f.Kind == fault.NotFound {
+		seconds, nanos := id.Time().UnixTime()
+		if age := r.Now().Sub(time.Unix(seconds, nanos)); id.Version() == 7 && age >= -justNow && age < justNow {
+			out.Waiting = true
+			return out, nil, nil
+		}
+	}
+	if err != nil {
+		return out, nil, err
+	}
+	sources, err := d.Calls.SourceIDs(r.Context(), r.Project.Project, []calls.Call{found.Call})
+	if err != nil {
+		return out, nil, err
+	}
+	out.row, out.Bytes = rowOf(found.Call, sources), found.Logged.RequestBytes
+	if err := json.Unmarshal(found.Logged.RequestHeaders, &out.Headers); err != nil {
+		return out, nil, err
+	}
+	if p := found.Logged.Payload; p != nil {
+		out.Request, out.Answer = cut(p.Request), cut(p.Response)
+	}
+	if body, err = d.Calls.BodyOf(found, r.Now()); err != nil {
+		out.Lost = httpx.Fault(err).Msg
+	}
+	return out, body, nil
+}
+
+// cut is the beginning of a body as text.
+func cut(body []byte) string {
+	return strings.ToValidUTF8(string(body[:min(len(body), shownBody)]), "\uFFFD")
+}
+
+// body is the whole body that the log has of an event.
+func (d Deps) body(r *web.Request) error {
+	out, body, err := d.detail(r)
+	if err == nil && out.Waiting {
+		err = fault.New(fault.NotFound, fault.CodeNotFound, "the event is not in the log yet")
+	}
+	if err == nil && out.Lost != "" {
+		err = fault.New(fault.Conflict, fault.CodeConflict, "%s", out.Lost)
+	}
+	if err != nil {
+		return err
+	}
+	h := r.Writer().Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Disposition", `attachment; filename="`+out.EventID+`"`)
+	h.Set("Cache-Control", "no-store")
+	_, _ = r.Writer().Write(body) // a browser that left reads no more
+	return nil
+}
+
+// replay sends the body of an event again, as a new event.
+func (d Deps) replay(r *web.Request) error {
+	out, body, err := d.detail(r)
+	if err != nil {
+		return err
+	}
+	if out.Lost != "" || out.Waiting {
+		return r.Invalid(fault.New(fault.Conflict, fault.CodeConflict, "%s", out.Lost), "event.html", out)
+	}
+	_, caller, err := d.find(r)
+	if err != nil {
+		return err
+	}
+	sent, err := d.send(r, caller, body, false)
+	if err != nil {
+		return r.Invalid(err, "event.html", out)
+	}
+	return r.Done(pathOf(r, out.ID, "events", sent.String()), "sent")
+}
+
+// send sends an event in the process, on the way of every event: it is limited, charged, ingested and logged.
+func (d Deps) send(r *web.Request, caller auth.Principal, body []byte, test bool) (uuid.UUID, error) {
+	answer, err := d.API.Do(r.Context(), httpx.InnerCall{
+		As: caller, Method: http.MethodPost, Path: auth.Prefix + "/webhooks/" + caller.Webhook.ID + "/console", Body: body,
+		Test: test,
+	})
+	return answer.RequestID, err
+}

@@ -1,0 +1,76 @@
+// Package condition is what a service says of its own state: to probes, to operators, and at the console.
+package condition
+
+import "fmt"
+
+// Reason is a constant sentence: every client can read it, so it holds no text of an error, no address and no name
+// that somebody chose.
+type Reason string
+
+// NotReady is a part of the service that cannot work, and why.
+type NotReady struct {
+	Part   string `json:"part"`
+	Reason Reason `json:"reason"`
+	// Position is that of the event in question, 0 for none.
+	Position uint64 `json:"position,omitempty"`
+	// Cause is the error. Only operators read it.
+	Cause string `json:"cause,omitempty"`
+}
+
+// String is the part and why it cannot work, on one line.
+func (n NotReady) String() string {
+	text := n.Part + ": " + string(n.Reason)
+	if n.Position > 0 {
+		text += fmt.Sprintf(" (position %d)", n.Position)
+	}
+	if n.Cause != "" {
+		text += ": " + n.Cause
+	}
+	return text
+}
+
+// Remarks are what an operator should know about a service, ready or not.
+type Remarks struct {
+	// CatchingUp describes how far a start has read the log, "" once it has.
+	CatchingUp string `json:"catchingUp,omitempty"`
+	// WritesRefused are the reasons why writes are refused now, none if they are accepted.
+	WritesRefused []string `json:"writesRefused,omitempty"`
+	// OpenTooLong describes an item or send that is open for too long, "" if there is none.
+	OpenTooLong string `json:"openTooLong,omitempty"`
+	// RecallElsewhere is why this process refuses recall, "" if it does not.
+	RecallElsewhere string `json:"recallElsewhere,omitempty"`
+	// RecallIncomplete names the parts of the index that lost documents. The service refuses recall of
+	// their projects until it has filled them from the log.
+	RecallIncomplete []string `json:"recallIncomplete,omitempty"`
+	// SemanticSearchOff is why recall searches by words alone although vectors are stored, "" if it does not.
+	SemanticSearchOff string `json:"semanticSearchOff,omitempty"`
+	// ServersDown describes the servers that background work calls and that cannot be used, such as the model.
+	ServersDown []string `json:"serversDown,omitempty"`
+	// SendsFailed describes the sends that failed lately, "" if none did.
+	SendsFailed string `json:"sendsFailed,omitempty"`
+	// BulkWritesLost counts the bulk writes of identities that were abandoned, since their rows could
+	// not be read.
+	BulkWritesLost int `json:"bulkWritesLost,omitempty"`
+	// SetAside are the events that projections ignore.
+	SetAside []SetAside `json:"setAside,omitempty"`
+}
+
+// SetAside is an event that projections ignore. No projections means all of them.
+type SetAside struct {
+	Position    uint64   `json:"position"`
+	Type        string   `json:"type"`
+	Projections []string `json:"projections,omitempty"`
+}
+
+// Projection is how far a projection is, as this process knows it. Positions are those of the log.
+type Projection struct {
+	Name     string `json:"name"`
+	Version  int    `json:"version"`
+	Position uint64 `json:"position"`
+	Lag      uint64 `json:"lag"`
+	// IsFedHere reports that this process applies the events.
+	IsFedHere bool `json:"isFedHere"`
+	// IsStopped reports that it applies no events. Problem is why, "" if nothing is wrong.
+	IsStopped bool   `json:"isStopped"`
+	Problem   Reason `json:"problem,omitempty"`
+}
