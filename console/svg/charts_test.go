@@ -33,7 +33,7 @@ func drawings(text, href string) map[string]template.HTML {
 	}
 	lineage := graph.Draw()
 	return map[string]template.HTML{
-		"bars": bars.SVG(), "table": bars.Table(), "legend": bars.Legend(), "sparkline": Sparkline(text, []float64{1, 2}),
+		"bars": bars.SVG(), "table": bars.Table(), "legend": bars.Legend(),
 		"progress": Progress(text, 1, 2), "timeline": line.SVG(), "lineage": lineage.SVG, "lists": lineage.Lists,
 	}
 }
@@ -63,7 +63,7 @@ func TestDrawings_Links_AreKept(t *testing.T) {
 	for _, href := range []string{"/p/x?y=1&z=2", "?from=a", "#x"} {
 		for name, drawing := range drawings("text", href) {
 			links := strings.Contains(string(drawing), `href="`+html.EscapeString(href)+`"`)
-			if want := name != "legend" && name != "sparkline" && name != "progress"; links != want {
+			if want := name != "legend" && name != "progress"; links != want {
 				t.Errorf("%s links to %s: %t", name, href, links)
 			}
 		}

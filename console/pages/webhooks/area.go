@@ -1,4 +1,4 @@
-// Package webhooks is the pages of the webhooks of a project: their settings with a dry run beside them, and the log of
+// Package webhooks is the pages of the webhooks of a project: their settings with a dry run, and the log of
 // their events.
 package webhooks
 
@@ -70,25 +70,25 @@ func Area(d Deps) web.Area {
 	const small = 64 << 10
 	add("", web.Read, 0, d.list)
 	add("/new", web.Write, 0, d.show)
-	add("/{id}", web.Read, 0, d.show)
-	add("/{id}", web.Write, formBytes, d.save)
-	add("/{id}/try", web.Write, formBytes, d.try)
-	add("/{id}/test", web.Write, formBytes, d.test)
-	add("/{id}/pause", web.Write, small, d.pause)
-	add("/{id}/rotate", web.Write, small, d.rotate)
-	add("/{id}/delete", web.Write, small, d.remove)
-	add("/{id}/events", web.Read, 0, d.events)
-	add("/{id}/events/{request}", web.Read, 0, d.event)
-	add("/{id}/events/{request}/body", web.Read, 0, d.body)
-	add("/{id}/events/{request}/replay", web.Write, small, d.replay)
+	add("/{webhook}", web.Read, 0, d.show)
+	add("/{webhook}", web.Write, formBytes, d.save)
+	add("/{webhook}/try", web.Write, formBytes, d.try)
+	add("/{webhook}/test", web.Write, formBytes, d.test)
+	add("/{webhook}/pause", web.Write, small, d.pause)
+	add("/{webhook}/rotate", web.Write, small, d.rotate)
+	add("/{webhook}/delete", web.Write, small, d.remove)
+	add("/{webhook}/events", web.Read, 0, d.events)
+	add("/{webhook}/events/{request}", web.Read, 0, d.event)
+	add("/{webhook}/events/{request}/body", web.Read, 0, d.body)
+	add("/{webhook}/events/{request}/replay", web.Write, small, d.replay)
 	return area
 }
 
 // find finds the webhook of the path, with the principal of its events.
 func (d Deps) find(r *web.Request) (access.Webhook, auth.Principal, error) {
-	w, caller, ok, err := d.Webhooks.WebhookOf(r.Context(), r.Project.Project, r.PathValue("id"))
+	w, caller, ok, err := d.Webhooks.WebhookOf(r.Context(), r.Project.Project, r.PathValue("webhook"))
 	if err == nil && !ok {
-		err = fault.New(fault.NotFound, fault.CodeNotFound, "there is no webhook %.40q in this project", r.PathValue("id"))
+		err = fault.New(fault.NotFound, fault.CodeNotFound, "there is no such webhook in this project")
 	}
 	return w, caller, err
 }

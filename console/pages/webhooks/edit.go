@@ -16,7 +16,7 @@ import (
 	"github.com/annals-project/annals/projections/calls"
 )
 
-// form is the settings of a webhook as a person edits them, with the sample beside them.
+// form is the settings of a webhook as a person edits them, with the sample next to them.
 type form struct {
 	Name           string `json:"name"`
 	ContentPath    string `json:"contentPath"`
@@ -100,7 +100,7 @@ const shownBody = 64 << 10
 
 // show is a webhook, or the form of a new one.
 func (d Deps) show(r *web.Request) error {
-	if r.PathValue("id") == "" {
+	if r.PathValue("webhook") == "" {
 		return d.render(r, access.Webhook{}, form{ContentPath: "$.text", Sample: `{"text": "Ana moved the launch to 3 June."}`}, nil)
 	}
 	w, _, err := d.find(r)
@@ -192,7 +192,7 @@ func (d Deps) dryRun(r *web.Request, w access.Webhook, f form) (*dryRun, error) 
 
 // posted reads the form of a change, and finds its webhook; a new one is zero.
 func (d Deps) posted(r *web.Request) (w access.Webhook, f form, err error) {
-	if f, err = readForm(r); err == nil && r.PathValue("id") != "new" {
+	if f, err = readForm(r); err == nil && r.PathValue("webhook") != "new" {
 		w, _, err = d.find(r)
 	}
 	return w, f, err
@@ -264,23 +264,24 @@ func changed(r *web.Request, err error) error {
 	if err != nil {
 		return err
 	}
-	return r.Done(pathOf(r, r.PathValue("id")), "saved")
+	return r.Done(pathOf(r, r.PathValue("webhook")), "saved")
 }
 
 func (d Deps) pause(r *web.Request) error {
 	if err := r.Form(); err != nil {
 		return err
 	}
-	return changed(r, d.Commands.SetWebhookPaused(r.Context(), r.Command(), r.PathValue("id"), r.Field("pause") == "on"))
+	paused := r.Field("pause") == "on"
+	return changed(r, d.Commands.SetWebhookPaused(r.Context(), r.Command(), r.PathValue("webhook"), paused))
 }
 
 func (d Deps) rotate(r *web.Request) error {
-	_, err := d.Commands.RotateWebhookToken(r.Context(), r.Command(), r.PathValue("id"))
+	_, err := d.Commands.RotateWebhookToken(r.Context(), r.Command(), r.PathValue("webhook"))
 	return changed(r, err)
 }
 
 func (d Deps) remove(r *web.Request) error {
-	if err := d.Commands.DeleteWebhook(r.Context(), r.Command(), r.PathValue("id")); err != nil {
+	if err := d.Commands.DeleteWebhook(r.Context(), r.Command(), r.PathValue("webhook")); err != nil {
 		return err
 	}
 	return r.Done(pathOf(r), "deleted")

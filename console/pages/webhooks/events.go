@@ -107,7 +107,9 @@ func (d Deps) rows(r *web.Request, found calls.Page) ([]row, error) {
 // queryOf reads the filter of the log. Days are those of the reader; without any it is the last month.
 func queryOf(r *web.Request, w access.Webhook) (requestlog.Query, eventLog, error) {
 	in, today := r.URL.Query(), r.Now().In(r.Zone())
-	out := eventLog{ID: w.ID, Name: w.Settings.Name, Events: []row{}, Verdict: in.Get("verdict"), From: in.Get("from"), To: in.Get("to")}
+	out := eventLog{
+		ID: w.ID, Name: w.Settings.Name, Verdict: in.Get("verdict"), From: in.Get("from"), To: in.Get("to"), Events: []row{},
+	}
 	q := requestlog.Query{First: pageRows, Webhooks: []string{w.ID}}
 	switch out.Verdict {
 	case "ingested":
@@ -145,7 +147,9 @@ func queryOf(r *web.Request, w access.Webhook) (requestlog.Query, eventLog, erro
 // csv writes all events of a filter, up to web.MaxTotal.
 func (d Deps) csv(r *web.Request, w access.Webhook, q requestlog.Query) error {
 	q.First = 500
-	columns := []string{"receivedAt", "requestId", "eventId", "verdict", "why", "dataPoint", "ingestionId", "credits", "test"}
+	columns := []string{
+		"receivedAt", "requestId", "eventId", "verdict", "why", "dataPoint", "ingestionId", "credits", "test",
+	}
 	return r.Rows("events-"+w.ID, columns, func(yield func([]string, error) bool) {
 		for range web.MaxTotal / q.First {
 			found, err := d.Calls.List(r.Context(), r.Project.Project, q)

@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/internal/webtest"
 )
 
@@ -29,6 +30,9 @@ type consoleHarness struct {
 	*harness
 	// ids are the people by their role, see roles.
 	ids map[string]uuid.UUID
+	// hook is a webhook of the first project, and hookEvent an event that it received.
+	hook      tenants.Webhook
+	hookEvent received
 }
 
 // roles are who opens pages: the first owner is the operator of the deployment, foreign owns another organization.
@@ -38,7 +42,7 @@ var roles = []string{"nobody", "foreign", "member", "read", "write", "admin", "o
 // id as its token, so that no password is hashed.
 func newConsole(t *testing.T) *consoleHarness {
 	t.Helper()
-	h := &consoleHarness{newHarness(t), map[string]uuid.UUID{}}
+	h := &consoleHarness{harness: newHarness(t), ids: map[string]uuid.UUID{}}
 	h.arrange = func(s *Server) { s.site.Sessions = sessionsByID{} }
 	h.start()
 	h.furnish()
@@ -81,6 +85,11 @@ func (h *consoleHarness) furnish() {
 		clients[key] = c
 	}
 	webtest.Furnish(h.t, clients[project], clients[management], markup)
+	h.furnishWebhook(project)
+	_, err := clients[project].PutIdentity(h.t.Context(), client.IdentityRow{
+		Identity: "plain", Traits: map[string]string{"note": markup},
+	})
+	runtest.Must(h.t, err)
 }
 
 // sessionsByID finds the session whose token is the id of a person.
