@@ -125,10 +125,11 @@ func TestTimeline_Golden(t *testing.T) {
 		Moments: []Moment{
 			{Title: "Planning call", Href: "/trace/1", Class: "root", At: []time.Time{at(3, 9), at(5, 10), at(5, 11)}},
 			{Title: "The launch is on 3 June", Href: "/trace/2", At: []time.Time{at(3, 9), at(5, 10), {}}},
+			{Title: "Older too", Href: "/trace/4", At: []time.Time{at(1, 0).AddDate(-3, 0, 0)}},
 			{Title: "Older", Href: "/trace/3", At: []time.Time{at(1, 0).AddDate(-2, 0, 0), at(20, 10), at(20, 13)}},
 		},
 		Narrow: func(from, to time.Time) string {
-			return "?from=" + from.Format(time.RFC3339) + "&to=" + to.Format(time.RFC3339)
+			return "/trace/1/timeline?from=" + from.Format(time.RFC3339) + "&to=" + to.Format(time.RFC3339)
 		},
 	}
 	checkGolden(t, "timeline.svg", string(line.SVG()))
