@@ -5,10 +5,12 @@ import (
 	"github.com/annals-project/annals/console/pages/datapoints"
 	"github.com/annals-project/annals/console/pages/directory"
 	"github.com/annals-project/annals/console/pages/projects"
+	"github.com/annals-project/annals/console/pages/recall"
 	"github.com/annals-project/annals/console/pages/trace"
 	"github.com/annals-project/annals/console/pages/usage"
 	"github.com/annals-project/annals/console/pages/webhooks"
 	"github.com/annals-project/annals/console/web"
+	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/access"
 	points "github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/explain"
@@ -28,6 +30,9 @@ func (s *Server) areas() []web.Area {
 			Commands: s.write.service, Webhooks: s.read.access, URLs: access.Webhooks{Vault: s.write.vault, URLs: s.urls},
 			Audiences: s.read.directory, Calls: s.calls(), API: s.inner, Plans: s.cfg.PlanTerms,
 		}),
+		recall.Area(recall.Deps{
+			API: s.inner, Explain: s.explainer(), Plans: s.cfg.PlanTerms, APIURL: s.urls.API, Words: domainrecall.NewAnalyzer(),
+		}),
 		usage.Area(usage.Deps{Accounts: reads.Usage, Costs: s.requestLog()}),
 		account.Area(account.Deps{
 			SignIn: s.signin, Commands: s.write.service, Mail: s.cfg.SignIn.Mail, URL: s.urls.Console,
@@ -38,6 +43,7 @@ func (s *Server) areas() []web.Area {
 			Directory: s.read.directory, Commands: s.write.service, Points: s.read.dataPoints,
 			Access: explain.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
 		}),
+		s.organizationPages(),
 	}
 }
 
