@@ -39,8 +39,11 @@ func TestConsole_RequestsAreFilteredAndShown(t *testing.T) {
 	r.Answered(http.StatusBadRequest)
 	r.See("want an ISO 8601 instant")
 
-	r.Open("/p/default/requests?status=404")
-	r.SeeLater("26 in all") // the log is written in batches
+	runtest.Await(t, "the calls are logged", func() bool {
+		var calls client.RequestList
+		h.must(key, http.MethodGet, "/api/v1/requests?status=404", nil, &calls)
+		return calls.TotalCount >= 26
+	})
 	r.Open("/p/default/requests")
 	first := rowsOf(r, "Requests").First().Text()
 	r.Follow("Next")
