@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/PuerkitoBio/goquery"
+	"golang.org/x/net/html"
 
 	"github.com/annals-project/annals/internal/runtest"
 )
@@ -112,10 +113,11 @@ func (r *Reader) Submit(button string, fields map[string]string, inside ...strin
 	if form.Length() != 1 {
 		r.T.Fatalf("the button %q of %s has no form", button, r.At.URL)
 	}
-	values := r.values(form)
+	filled := map[*html.Node]string{}
 	for label, value := range fields {
-		values.Set(r.field(form, label), value)
+		filled[r.field(form, label)] = value
 	}
+	values := r.values(form, filled)
 	if name, named := pressed.Attr("name"); named {
 		values.Set(name, pressed.AttrOr("value", ""))
 	}
@@ -128,14 +130,17 @@ func (r *Reader) Submit(button string, fields map[string]string, inside ...strin
 	return r.Request(http.MethodPost, target, values, "same-origin")
 }
 
-// values are those that a form has before somebody fills it.
-func (r *Reader) values(form *goquery.Selection) url.Values {
+// values are those that a form has with some of its fields filled.
+func (r *Reader) values(form *goquery.Selection, filled map[*html.Node]string) url.Values {
 	values := url.Values{}
 	form.Find("input[name], textarea[name], select[name]").Each(func(_ int, field *goquery.Selection) {
 		name := field.AttrOr("name", "")
 		_, disabled := field.Attr("disabled")
 		_, checked := field.Attr("checked")
+		given, isFilled := filled[field.Nodes[0]]
 		switch kind := field.AttrOr("type", ""); {
+		case isFilled:
+			values.Add(name, given)
 		case disabled, kind == "submit", kind == "file", (kind == "checkbox" || kind == "radio") && !checked:
 		case kind == "checkbox", kind == "radio":
 			values.Add(name, field.AttrOr("value", "on"))
@@ -154,29 +159,30 @@ func (r *Reader) values(form *goquery.Selection) url.Values {
 	return values
 }
 
-// field returns the name of the field that has a label.
-func (r *Reader) field(form *goquery.Selection, label string) string {
+// field returns the field that has a label.
+func (r *Reader) field(form *goquery.Selection, label string) *html.Node {
 	r.T.Helper()
-	var labels, names []string
+	var labels []string
+	var found []*html.Node
 	form.Find("label").Each(func(_ int, l *goquery.Selection) {
 		text := Plain(l.Text())
 		labels = append(labels, text)
 		if !strings.HasPrefix(text, label) {
 			return
 		}
-		field := l.Find("input, select, textarea")
+		field := l.Find("input:not([type=hidden]), select, textarea")
 		if id, named := l.Attr("for"); named {
 			field = r.At.Find(fmt.Sprintf("[id=%q]", id))
 		}
-		names = append(names, field.AttrOr("name", ""))
+		found = append(found, field.Nodes...)
 	})
-	if len(names) == 0 && form.Find(fmt.Sprintf("[name=%q], [aria-label=%q]", label, label)).Length() > 0 {
-		return form.Find(fmt.Sprintf("[name=%q], [aria-label=%q]", label, label)).First().AttrOr("name", "")
+	if len(found) == 0 {
+		found = form.Find(fmt.Sprintf("[name=%q], [aria-label=%q]", label, label)).Nodes
 	}
-	if len(names) == 0 {
+	if len(found) == 0 {
 		r.T.Fatalf("the form of %s has no field %q; it has %q", r.At.URL, label, labels)
 	}
-	return names[0]
+	return found[0]
 }
 
 // one returns the element with a name. Links to the same place count as one.
@@ -237,7 +243,7 @@ func within(found *goquery.Selection, inside []string) *goquery.Selection {
 func (r *Reader) See(text string) {
 	r.T.Helper()
 	if shown := r.At.Text(); !strings.Contains(shown, text) {
-		r.T.Fatalf("the page %s (%d) lacks %q: %.1500s", r.At.URL, r.At.Status, text, shown)
+		r.T.Fatalf("the page %s (%d) lacks %q: %.4000s", r.At.URL, r.At.Status, text, shown)
 	}
 }
 

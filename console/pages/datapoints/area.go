@@ -4,7 +4,6 @@ package datapoints
 
 import (
 	"embed"
-	"regexp"
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/web"
@@ -73,27 +72,7 @@ const (
 	formBody = 4 * maxText
 )
 
-// dots are the ids that a browser would take for a step in the path, whatever escapes them, with marks before them.
-var dots = regexp.MustCompile(`^~*\.{1,2}$`)
-
-// segment is a source id as a part of a path.
-func segment(id string) string {
-	if dots.MatchString(id) {
-		return "~" + id
-	}
-	return id
-}
-
-// idOf is the source id in the path of a request.
-func idOf(r *web.Request) string {
-	id := r.PathValue("id")
-	if dots.MatchString(id) && id[0] == '~' {
-		return id[1:]
-	}
-	return id
-}
-
 // pointPath is the path of a page of a data point.
 func pointPath(r *web.Request, id string, more ...string) string {
-	return r.ProjectPath(append([]string{"data", segment(id)}, more...)...)
+	return r.ProjectPath(append([]string{"data", id}, more...)...)
 }

@@ -93,7 +93,7 @@ func (p *pages) editable(r *web.Request) (trace.Point, error) {
 	if err := r.Live(); err != nil {
 		return trace.Point{}, err
 	}
-	found, err := p.point(r, trace.PointQuery{SourceID: idOf(r), Bytes: maxText})
+	found, err := p.point(r, trace.PointQuery{SourceID: r.Part("id"), Bytes: maxText})
 	if err == nil && found.Deleted != nil {
 		err = gone()
 	}
@@ -205,7 +205,7 @@ func (p *pages) delete(r *web.Request) error {
 	if err := r.Live(); err != nil {
 		return err
 	}
-	if _, err := p.Commands.DeleteDataPoints(r.Context(), r.Command(), []string{idOf(r)}); err != nil {
+	if _, err := p.Commands.DeleteDataPoints(r.Context(), r.Command(), []string{r.Part("id")}); err != nil {
 		return err
 	}
 	return r.Done(r.ProjectPath("data"), "deleted")

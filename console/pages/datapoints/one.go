@@ -27,7 +27,7 @@ type onePage struct {
 }
 
 func (p *pages) one(r *web.Request) error {
-	q := trace.PointQuery{SourceID: idOf(r), Bytes: shown}
+	q := trace.PointQuery{SourceID: r.Part("id"), Bytes: shown}
 	query := r.URL.Query()
 	if text := query.Get("events"); text != "" {
 		before, err := strconv.ParseInt(text, 10, 64)
@@ -80,7 +80,7 @@ func onePageOf(r *web.Request, p trace.Point) onePage {
 
 // text writes the whole text of the newest revision, or with ?of=metadata its metadata.
 func (p *pages) text(r *web.Request) error {
-	found, err := p.point(r, trace.PointQuery{SourceID: idOf(r)})
+	found, err := p.point(r, trace.PointQuery{SourceID: r.Part("id")})
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ type reading struct {
 func (d Deps) access(r *web.Request) error {
 	query := r.URL.Query()
 	page := accessPage{links: linksOf(r), Identity: query.Get("identity"), Point: query.Get("point")}
-	if page.Identity == "" && page.Point == "" {
+	if page.Identity == "" || page.Point == "" { // links name one of them
 		return r.Render("access.html", page)
 	}
 	if err := fields.CheckName(page.Identity, 1, limit.Identity); err != nil {

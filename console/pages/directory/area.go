@@ -100,7 +100,7 @@ func (l links) To(name string) string {
 
 // identityOf is the identity of the path.
 func identityOf(r *web.Request) string {
-	name := r.PathValue("identity")
+	name := r.Part("identity")
 	if hasOtherMeaning(name) {
 		name = strings.TrimPrefix(name, "~")
 	}

@@ -70,7 +70,10 @@ func (p *person) listen(ev any) {
 			for _, arg := range ev.Args {
 				words = append(words, string(arg.Value)+arg.Description)
 			}
-			p.faults.add("console: " + strings.Join(words, " "))
+			// htmx reports a request that the person has overtaken, such as a preview by the next one.
+			if said := strings.Join(words, " "); !strings.Contains(said, "htmx:sendAbort") && !strings.Contains(said, "htmx:afterRequest") {
+				p.faults.add("console: " + said)
+			}
 		}
 	case *log.EventEntryAdded:
 		// What is refused on purpose is checked by its status.

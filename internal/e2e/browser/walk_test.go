@@ -45,7 +45,8 @@ func (s *service) walk(v visitor) (invitation string) {
 	v.seeLater("10 June 2025")
 	v.link("Delete")
 	v.button("Delete it")
-	v.seeLater("was deleted")
+	v.see("Deleted.")
+	v.lacks("Launch plan")
 
 	v.link("Members")
 	v.fill("E-mail address", "rea@acme.example")
@@ -99,7 +100,7 @@ func (s *service) shareAndReceive(v visitor) {
 	v.button("Create")
 	s.event(v.grab(".copy code"), `{"id":"T-1","text":"The export button does nothing in Firefox."}`)
 	v.link("all events")
-	v.seeLater("ingested")
+	v.seeLater("T-1")
 	v.link("T-1")
 	v.see("The export button does nothing")
 	v.link("Requests")
