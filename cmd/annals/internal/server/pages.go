@@ -4,6 +4,7 @@ import (
 	"github.com/annals-project/annals/console/pages/account"
 	"github.com/annals-project/annals/console/pages/datapoints"
 	"github.com/annals-project/annals/console/pages/directory"
+	healthpages "github.com/annals-project/annals/console/pages/health"
 	"github.com/annals-project/annals/console/pages/projects"
 	"github.com/annals-project/annals/console/pages/recall"
 	"github.com/annals-project/annals/console/pages/trace"
@@ -22,6 +23,11 @@ import (
 func (s *Server) areas() []web.Area {
 	reads := s.readRoutes()
 	return []web.Area{
+		healthpages.Area(healthpages.Deps{
+			NotReady: s.health.notReady, Remarks: s.health.remarks, Projections: s.health.projections,
+			Details: newMemo(s.details).get, Projects: s.read.access, Readiness: s.read.dataPoints,
+			Organizations: access.Tenancy{Queries: s.read.access, Head: s.head()},
+		}),
 		projects.Area(projects.Deps{
 			APIURL: s.urls.API, Accounts: s.accounts(), Keys: s.read.access, Uses: s.requestLog(), Sends: s.read.dataPoints,
 			Calls: s.calls(), Projections: s.health.projections, Commands: s.write.service,
@@ -56,6 +62,7 @@ func (s *Server) pointPages() web.Area {
 		Commands: s.write.service, Points: read.dataPoints, Trace: s.trace(), Explain: s.explain(),
 		Find:    find.Queries{DB: s.storage.db, Head: s.head(), Calls: s.requestLog()},
 		Stopped: points.StoppedSends{Queries: read.dataPoints, Projects: read.access},
+		Rooms:   s.accounts(), Export: s.export(),
 	}
 	return datapoints.Area(deps)
 }
