@@ -79,6 +79,7 @@ func typesOf(facts []eventstore.DecodedEvent) []string {
 const (
 	memberAdded = "organization.member-added.v1"
 	accessSet   = "organization.project-access-set.v1"
+	signInReset = "organization.sign-in-reset.v1"
 	factorSet   = "organization.second-factor-set.v1"
 	planSet     = "organization.plan-set.v1"
 	granted     = "organization.credits-granted.v1"

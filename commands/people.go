@@ -1,8 +1,11 @@
 package commands
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -135,22 +138,57 @@ func (s *Service) SetMemberRole(
 func (s *Service) SetProjectAccess(
 	ctx context.Context, call Call, organizationID, member, projectID uuid.UUID, access organization.Access,
 ) error {
+	return s.SetAccess(ctx, call, organizationID, member, map[uuid.UUID]organization.Access{projectID: access})
+}
+
+// SetAccess is SetProjectAccess for some projects at once: for all of them, or for none.
+func (s *Service) SetAccess(
+	ctx context.Context, call Call, organizationID, member uuid.UUID, projects map[uuid.UUID]organization.Access,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
-	if !access.Valid() {
-		return fault.New(fault.Invalid, fault.CodeInvalidRequest, "there is no access %q: want %s, %s or none",
-			string(access), organization.ReadAccess, organization.WriteAccess)
+	for id, access := range projects {
+		if !access.Valid() {
+			return fault.New(fault.Invalid, fault.CodeInvalidRequest, "there is no access %q: want %s, %s or none",
+				string(access), organization.ReadAccess, organization.WriteAccess)
+		}
+		p, ok, err := s.journal.projectOf(ctx, id)
+		if err != nil {
+			return err
+		}
+		if !ok || p.organization != organizationID {
+			return fault.New(fault.NotFound, fault.CodeNotFound, "the organization has no such project")
+		}
 	}
-	p, ok, err := s.journal.projectOf(ctx, projectID)
-	if err != nil {
-		return err
-	}
-	if !ok || p.organization != organizationID {
-		return fault.New(fault.NotFound, fault.CodeNotFound, "the organization has no such project")
-	}
+	order := slices.SortedFunc(maps.Keys(projects), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	return s.changeMembers(ctx, call, organizationID, func(state *organization.State) (all []event.Event, err error) {
+		for _, id := range order {
+			set, err := state.SetAccess(organization.ProjectAccessSet{
+				OrganizationID: organizationID, MemberID: member, ProjectID: id, Access: projects[id], SetAt: call.ReceivedAt,
+			})
+			if err != nil {
+				return nil, err
+			}
+			for _, e := range set {
+				changed := e.(organization.ProjectAccessSet)
+				state.Evolve(&changed)
+			}
+			all = append(all, set...)
+		}
+		return all, nil
+	})
+}
+
+// RecordReset records that somebody resets how a member signs in, before that is done. The fault is
+// not-found.
+func (s *Service) RecordReset(
+	ctx context.Context, call Call, organizationID, member uuid.UUID, reset organization.Reset,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
+	defer cancel()
 	return s.changeMembers(ctx, call, organizationID, func(state *organization.State) ([]event.Event, error) {
-		return state.SetAccess(organization.ProjectAccessSet{
-			OrganizationID: organizationID, MemberID: member, ProjectID: projectID, Access: access, SetAt: call.ReceivedAt,
+		return state.RecordReset(organization.SignInReset{
+			OrganizationID: organizationID, MemberID: member, Reset: reset, ResetAt: call.ReceivedAt,
 		})
 	})
 }
@@ -293,7 +331,7 @@ func (s *Service) settleHolder(ctx context.Context, id uuid.UUID) error {
 func (s *Service) claimAddress(
 	ctx context.Context, call Call, name string, id, dead uuid.UUID,
 ) (holder uuid.UUID, err error) {
-	_, err = s.journal.decideAddress(ctx, name, call.newMeta, func(address *person.Address) []event.Event {
+	err = s.journal.decideAddress(ctx, name, call.newMeta, func(address *person.Address) []event.Event {
 		claim := address.Claim(id, dead, s.journal.Now())
 		if holder = id; len(claim) == 0 {
 			holder = address.Holder

@@ -79,7 +79,7 @@ func (s *Service) takeAddress(ctx context.Context, call Call, id uuid.UUID, emai
 func (s *Service) leaveAddress(ctx context.Context, call Call, id uuid.UUID, before, after string) {
 	old, err := s.journal.Namespaces.AddressName(person.NormalEmail(before))
 	if err == nil && person.NormalEmail(before) != person.NormalEmail(after) {
-		_, err = s.journal.decideAddress(ctx, old, call.newMeta, func(a *person.Address) []event.Event {
+		err = s.journal.decideAddress(ctx, old, call.newMeta, func(a *person.Address) []event.Event {
 			return a.Release(id, call.ReceivedAt)
 		})
 	}

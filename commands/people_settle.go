@@ -74,7 +74,7 @@ func (l *Journal) releaseAbandoned(
 		if address == current {
 			continue
 		}
-		if _, err := l.decideAddress(ctx, address, meta, func(a *person.Address) []event.Event {
+		if err := l.decideAddress(ctx, address, meta, func(a *person.Address) []event.Event {
 			return a.ReleaseAbandoned(p.ID, now)
 		}); err != nil {
 			return err
@@ -83,15 +83,15 @@ func (l *Journal) releaseAbandoned(
 	return nil
 }
 
-// decideAddress decides on the stream of an address. The position is that of its last event.
+// decideAddress decides on the stream of an address.
 func (l *Journal) decideAddress(
 	ctx context.Context, name string, meta func() event.Meta, decide func(*person.Address) []event.Event,
-) (eventstore.Position, error) {
-	done, err := runDecision(ctx, l, decision[person.Address]{
+) error {
+	_, err := runDecision(ctx, l, decision[person.Address]{
 		stream: name, read: folded[person.Address](l, name), meta: meta,
 		decide: func(_ context.Context, address person.Address) ([]event.Event, error) { return decide(&address), nil },
 	})
-	return done.Position, err
+	return err
 }
 
 // isAnywhere reports whether a person is a member of an organization.

@@ -78,6 +78,7 @@ func TestMembers_Faults(t *testing.T) {
 		"access to no project":        {w.SetProjectAccess(ctx, w.call, w.org("Annals"), cy, uuid.New(), organization.ReadAccess), "not-found"},
 		"access of an owner":          {w.SetProjectAccess(ctx, w.call, w.org("Annals"), ana, own, organization.NoAccess), "conflict"},
 		"no access":                   {w.SetProjectAccess(ctx, w.call, w.org("Annals"), cy, own, "none"), "invalid-request"},
+		"a reset of a foreigner":      {w.RecordReset(ctx, w.call, w.org("Acme"), ana, organization.ResetPassword), "not-found"},
 		"a factor of nothing":         {w.SetSecondFactor(ctx, w.call, uuid.New(), true), "not-found"},
 		"remove a person of no name":  {w.RemovePerson(ctx, w.call, uuid.New()), "not-found"},
 	} {
@@ -101,11 +102,21 @@ func TestSetProjectAccess_OfAMember(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.SetSecondFactor(t.Context(), call, w.org("Annals"), true); err != nil {
-		t.Fatal(err)
+	for _, err := range []error{
+		w.SetSecondFactor(t.Context(), call, w.org("Annals"), true),
+		w.RecordReset(t.Context(), call, w.org("Annals"), cy, organization.ResetPassword),
+		w.SetAccess(t.Context(), call, w.org("Annals"), cy, map[uuid.UUID]organization.Access{
+			own: organization.NoAccess, w.projectIn("Annals"): organization.WriteAccess,
+			w.projectIn("Annals"): organization.ReadAccess,
+		}),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	facts := w.eventsOf("Annals")
-	wantTypes(t, typesOf(facts), planSet, keySet, memberAdded, accessSet, accessSet, accessSet, factorSet)
+	wantTypes(t, typesOf(facts), planSet, keySet, memberAdded, accessSet, accessSet, accessSet, factorSet, signInReset,
+		accessSet, accessSet)
 	for _, f := range facts[3:] {
 		if f.Details.Principal != "person:"+cy.String() {
 			t.Errorf("%s is of %q", f.Type, f.Details.Principal)
@@ -115,7 +126,7 @@ func TestSetProjectAccess_OfAMember(t *testing.T) {
 	for _, f := range facts {
 		state.Evolve(f.Event)
 	}
-	if len(state.Access[cy]) > 0 || !state.SecondFactor {
+	if len(state.Access[cy]) != 2 || !state.SecondFactor {
 		t.Errorf("access %v, second factor %t", state.Access, state.SecondFactor)
 	}
 }

@@ -227,7 +227,7 @@ func TestDescribeProject_NameAndDescription(t *testing.T) {
 		"a NUL":              {describe("project", "Project", "\x00"), "invalid-request"},
 		"a foreign project":  {describe("default", "Project", ""), "not-found"},
 	} {
-		t.Run(name, func(t *testing.T) { wantFault(t, c.err, c.code) })
+		t.Run(name, func(t *testing.T) { _ = wantFault(t, c.err, c.code) })
 	}
 	for _, d := range [][2]string{
 		{"Project", ""}, {"Project", "New"}, {"Project", "New"}, {"Other", "New"}, {"Project", ""}, {"Project", strings.Repeat("ü", 1000)},

@@ -43,6 +43,7 @@ var Catalog = []Constructor{
 	of[organization.MemberRemoved],
 	of[organization.ProjectAccessSet],
 	of[organization.SecondFactorSet],
+	of[organization.SignInReset],
 	of[organization.PlanSet],
 	of[organization.CreditsGranted],
 	of[organization.SpendCapSet],

@@ -46,7 +46,8 @@ var alone = []string{
 	"CreateProject", "CreateKey", "RevealKey", "RevokeKey", "SetArchived", "DescribeProject", "SetCaps", "SetPlan", "SetSpendCap",
 	"GrantCredits", "RotateManagementKey", "DeleteAudience", "RecomputeAudience", "CreateWebhook", "ChangeWebhook",
 	"SetWebhookPaused", "RotateWebhookToken", "DeleteWebhook",
-	"CheckWebhook", "TryEvent", "SetMemberRole", "SetProjectAccess", "SetSecondFactor", "FindPerson",
+	"CheckWebhook", "TryEvent", "SetMemberRole", "SetProjectAccess", "SetAccess", "SetSecondFactor",
+	"RecordReset", "FindPerson",
 	"RetryOf", // is Retry
 }
 

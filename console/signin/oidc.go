@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// attemptLife is how long a person may take at the provider.
-	attemptLife = 10 * time.Minute
+	// AttemptLife is how long a person may take at the provider.
+	AttemptLife = 10 * time.Minute
 	// providerTimeout bounds a call to the provider, providerAnswer the bytes of its answer.
 	providerTimeout = 10 * time.Second
 	providerAnswer  = 1 << 20
@@ -111,7 +111,7 @@ func (s *Service) Start(ctx context.Context, signUp bool) (redirect, cookie stri
 	if err != nil {
 		return "", "", err
 	}
-	a := attempt{newToken(), newToken(), oauth2.GenerateVerifier(), signUp, s.now().Add(attemptLife)}
+	a := attempt{newToken(), newToken(), oauth2.GenerateVerifier(), signUp, s.now().Add(AttemptLife)}
 	text, err := json.Marshal(a)
 	if err != nil {
 		return "", "", err

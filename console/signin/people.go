@@ -32,8 +32,10 @@ func (s *Service) States(ctx context.Context, people ...uuid.UUID) (map[uuid.UUI
 	}
 	states := make(map[uuid.UUID]State, len(people))
 	var st State
-	_, err = pgx.ForEachRow(rows, []any{&st.Person, &st.Password, &st.Generated, &st.SecondFactor, &st.RecoveryCodes,
-		&st.Accounts, &st.Zone, &st.verified}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{
+		&st.Person, &st.Password, &st.Generated, &st.SecondFactor, &st.RecoveryCodes,
+		&st.Accounts, &st.Zone, &st.verified,
+	}, func() error {
 		st.verified = bytes.Clone(st.verified)
 		states[st.Person] = st
 		return nil

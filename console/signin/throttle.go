@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/domain/person"
 )
 
 // failures is how often somebody failed in a window, and when that is forgotten.
@@ -69,8 +71,15 @@ func networkOf(address string) string {
 	return ip.String()
 }
 
-// LimitAddress counts what somebody does who is not signed in, such as to ask for mail, and refuses it if a network
-// address does so too often.
+// LimitMail counts a mail that somebody asks for, and refuses it if a network address or the receiver has too many.
+func (s *Service) LimitMail(ctx context.Context, c Client, email string) error {
+	if err := s.LimitAddress(ctx, c); err != nil {
+		return err
+	}
+	return s.limit(ctx, s.keyed("mail", person.NormalEmail(email)), s.PairFailures)
+}
+
+// LimitAddress counts what somebody does who is not signed in, and refuses it if a network address does so too often.
 func (s *Service) LimitAddress(ctx context.Context, c Client) error {
 	return s.limit(ctx, s.keyed("network", networkOf(c.Address)), s.AddressFailures)
 }

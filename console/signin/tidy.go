@@ -18,8 +18,10 @@ func (s *Service) Tidy(ctx context.Context) error {
 		from any
 	}{
 		{`delete from ops.signin_sessions where id in (select id from ops.signin_sessions where expires_at <= $1 limit $2)`, now},
-		{`delete from ops.signin_sessions where id in (select id from ops.signin_sessions where used_at <= $1 limit $2)`,
-			now.Add(-s.Idle)},
+		{
+			`delete from ops.signin_sessions where id in (select id from ops.signin_sessions where used_at <= $1 limit $2)`,
+			now.Add(-s.Idle),
+		},
 		{`delete from ops.signin_links where token in (select token from ops.signin_links where expires_at <= $1 limit $2)`, now},
 		{`delete from ops.signin_attempts where id in (select id from ops.signin_attempts where expires_at <= $1 limit $2)`, now},
 		{`delete from ops.signin_failures where who in (select who from ops.signin_failures where until <= $1 limit $2)`, now},

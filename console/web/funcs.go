@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"math"
 	"net/url"
 	"strconv"
 	"strings"
@@ -55,6 +56,8 @@ func count(n any) string {
 		return humanize.Comma(int64(n))
 	case int64:
 		return humanize.Comma(n)
+	case uint64:
+		return humanize.Comma(int64(min(n, math.MaxInt64))) //nolint:gosec // not above
 	case *int64:
 		if n != nil {
 			return humanize.Comma(*n)

@@ -1,6 +1,8 @@
 package web
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"net/http"
 	"net/netip"
@@ -52,6 +54,9 @@ const (
 var errAnswered = errors.New("answered")
 
 func (r *Request) serve() error {
+	ctx, cancel := context.WithTimeout(r.Context(), cmp.Or(r.route.Time, pageTime))
+	defer cancel()
+	r.Request = r.WithContext(ctx)
 	r.Body = http.MaxBytesReader(r.w, r.Body, r.route.limit())
 	if err := r.site.Admit(); err != nil {
 		return err
@@ -62,8 +67,12 @@ func (r *Request) serve() error {
 	if err := r.authenticate(); err != nil {
 		return err
 	}
-	err := r.authorize()
-	if err == nil {
+	place, err := r.site.places.take(r)
+	if err != nil {
+		return err
+	}
+	defer place.Release()
+	if err = r.authorize(); err == nil {
 		err = r.route.Serve(r)
 	}
 	if errors.Is(err, errAnswered) {
@@ -78,6 +87,11 @@ func (r *Request) authenticate() error {
 	if token == "" {
 		return nil
 	}
+	lookup := r.site.places.sessions.Open(r.visitor())
+	if err := lookup.Reserve(r.Context(), 1); err != nil {
+		return err
+	}
+	defer lookup.Release()
 	session, ok, err := r.site.Sessions.Session(r.Context(), token)
 	if err != nil || !ok {
 		return err

@@ -7,7 +7,10 @@
 // make it quicker (static/app.js, htmx).
 package web
 
-import "io/fs"
+import (
+	"io/fs"
+	"time"
+)
 
 // Area is some pages with their templates. A template defines "title" and "main"; Request.Render names its file.
 type Area struct {
@@ -22,6 +25,8 @@ type Route struct {
 	Needs   Needs
 	// Body is the most bytes of the body of a request, 0 for 64 KiB.
 	Body int64
+	// Time is the most time that a request takes, its body and the answer included, 0 for 30 s.
+	Time time.Duration
 	// Leaves reports that a POST of the page redirects to another host, which the policy of forms would forbid.
 	Leaves bool
 	// Unguarded routes may be opened before the second factor that an organization requires: those that set it up.
@@ -29,4 +34,7 @@ type Route struct {
 	Serve     func(*Request) error
 }
 
-const pageBody = 64 << 10
+const (
+	pageBody = 64 << 10
+	pageTime = 30 * time.Second
+)

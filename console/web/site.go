@@ -54,6 +54,7 @@ type Site struct {
 	// paths are the patterns of pages that can be linked, for the navigation.
 	paths  map[string]Needs
 	static *static
+	places places
 }
 
 // New makes a site of areas. A template that does not parse is an error.
@@ -62,7 +63,7 @@ func New(cfg Config, areas []Area) (*Site, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Site{Config: cfg, mux: http.NewServeMux(), paths: map[string]Needs{}, static: files}
+	s := &Site{Config: cfg, mux: http.NewServeMux(), paths: map[string]Needs{}, static: files, places: newPlaces()}
 	for _, a := range append([]Area{{}}, areas...) {
 		templates, err := s.parse(a.Templates)
 		if err != nil {

@@ -45,6 +45,8 @@ type scene struct {
 	slow    error
 	site    *web.Site
 	cookies web.Cookies
+	// hold holds up the pages /slow and /long.
+	hold chan struct{}
 }
 
 func (s *scene) Session(_ context.Context, token string) (signin.Session, bool, error) {
@@ -95,6 +97,8 @@ func newScene(t *testing.T, role organization.Role, to organization.Access) *sce
 			})
 		}},
 	}
+	routes = append(routes, web.Route{Pattern: "GET /slow", Needs: web.Member, Serve: s.wait},
+		web.Route{Pattern: "GET /long", Needs: web.Member, Time: 5 * time.Minute, Serve: s.wait})
 	for path, needs := range paths {
 		routes = append(routes, web.Route{Pattern: "GET " + path, Needs: needs, Serve: show})
 	}

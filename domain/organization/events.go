@@ -92,6 +92,26 @@ func (ProjectAccessSet) EventType() string { return "organization.project-access
 // Project returns the project that the event belongs to.
 func (e ProjectAccessSet) Project() uuid.UUID { return e.ProjectID }
 
+// Reset is what an Admin resets for a member who cannot sign in any more.
+type Reset string
+
+// The resets. That of a password is a link by which the member sets another one.
+const (
+	ResetPassword     Reset = "password"
+	ResetSecondFactor Reset = "second-factor"
+)
+
+// SignInReset records that somebody resets how a member signs in. Its metadata names who.
+type SignInReset struct {
+	OrganizationID uuid.UUID `json:"organizationId"`
+	MemberID       uuid.UUID `json:"memberId"`
+	Reset          Reset     `json:"reset"`
+	ResetAt        time.Time `json:"resetAt"`
+}
+
+// EventType implements event.Event.
+func (SignInReset) EventType() string { return "organization.sign-in-reset.v1" }
+
 // SecondFactorSet records whether members need a second factor to sign in.
 type SecondFactorSet struct {
 	OrganizationID uuid.UUID `json:"organizationId"`

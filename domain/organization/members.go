@@ -95,6 +95,14 @@ func (s *State) SetSecondFactor(set SecondFactorSet) []event.Event {
 	return []event.Event{set}
 }
 
+// RecordReset records that somebody resets how a member signs in. Its fault is not-found.
+func (s *State) RecordReset(reset SignInReset) ([]event.Event, error) {
+	if _, is := s.Members[reset.MemberID]; !is {
+		return nil, noMember()
+	}
+	return []event.Event{reset}, nil
+}
+
 // Remove ends a membership. Its faults are not-found, and conflict for the last owner.
 func (s *State) Remove(id, organization uuid.UUID, at time.Time) ([]event.Event, error) {
 	if _, is := s.Members[id]; !is {

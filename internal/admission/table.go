@@ -95,6 +95,21 @@ var (
 		Name: "debugging reads at work", Total: 8, Organization: 4, Project: 4, Wait: 5 * time.Second, Waiters: 64,
 		Refusal: "too many debugging reads of the organization are running; retry",
 	}
+	// Sessions are shared between the addresses of callers, since their organization is not known yet.
+	Sessions = Resource{
+		Name: "look-ups at once of sessions at the console, shared by address", Total: 8, Organization: 4, Project: 4,
+		Wait: 5 * time.Second, Waiters: 256, Refusal: "too many sessions are being looked up" + again,
+	}
+	// Visitors are at pages such as sign-in, which is slow on purpose: they take no place of those who are signed in.
+	Visitors = Resource{
+		Name: "pages at work for people who are not signed in, shared by address", Total: 64, Organization: 16,
+		Project: 16, Wait: 5 * time.Second, Waiters: 256, Refusal: "too many people are signing in" + again,
+	}
+	// Pages are at work for people who are signed in.
+	Pages = Resource{
+		Name: "pages of the console at work", Total: 16, Organization: 6, Project: 6, Wait: 5 * time.Second, Waiters: 256,
+		Refusal: "too many pages of the organization are being made" + again,
+	}
 )
 
 const (
@@ -110,7 +125,7 @@ const (
 func Resources() []Resource {
 	return []Resource{
 		Serving, Strangers, Calls, LoggedCalls, Bodies, LongBodies, LongestBodies, Answers, Recalls, Estimates,
-		SmallEstimates, Debugging,
+		SmallEstimates, Debugging, Sessions, Visitors, Pages,
 	}
 }
 

@@ -122,8 +122,9 @@ func routes() http.Handler {
 		Explain: explain.Queries{Sends: okStub{}, Progress: okStub{}, Calls: okStub{}},
 		Rooms:   okStub{},
 	})
-	readapi.RegisterOperation(e,
-		readapi.Operation{Ready: func(context.Context) []condition.NotReady { return nil }, Metrics: prometheus.NewRegistry()})
+	readapi.RegisterOperation(e, readapi.Operation{
+		Ready: func(context.Context) []condition.NotReady { return nil }, Metrics: prometheus.NewRegistry(),
+	})
 	return e
 }
 

@@ -1,4 +1,4 @@
-// Package condition is what a service says of its own state: to probes, to operators, and at the console.
+// Package condition is the state of a service, as probes, operators and the console show it.
 package condition
 
 import "fmt"

@@ -61,7 +61,8 @@ type PageNote struct {
 	Code      string
 }
 
-// Site writes the pages below / of the console's address, also those of its faults. It bounds the bodies itself.
+// Site writes the pages below / of the console's address, also those of its faults. It bounds the bodies and the time
+// itself.
 type Site func(w http.ResponseWriter, r *http.Request, note *PageNote) error
 
 // HandleSite serves a site at every path that has no page of its own and is none of the API.
@@ -73,7 +74,7 @@ func (c *Console) HandleSite(site Site) {
 		state, note := stateOf(call), &PageNote{Route: "/*"}
 		state.page, state.route.Path = true, note.Route
 		defer func() { state.route.Path, state.principal, state.code = note.Route, note.Principal, note.Code }()
-		return site(call.Response(), call.Request(), note)
+		return site(call.Response(), call.Request().WithContext(state.base), note)
 	}
 	c.Any("/", serve)
 	c.Any("/*", serve)

@@ -3,8 +3,10 @@ package httpx
 import (
 	"context"
 	"fmt"
+	"math/big"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -83,7 +85,6 @@ func (e rateError) write(c echo.Context, r *request) error {
 // EventID returns the id of the event that a request carries: "evt_" and the 26 characters of the request
 // id in Crockford's base 32, which sort by time.
 func EventID(requestID uuid.UUID) string {
-	const alphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 	text := []byte("evt_00000000000000000000000000")
 	bits, left, at := uint32(0), 0, len(text)
 	for i := len(requestID) - 1; i >= 0; i-- {
@@ -96,6 +97,30 @@ func EventID(requestID uuid.UUID) string {
 	}
 	text[at-1] = alphabet[bits&31] // the 3 bits that are left
 	return string(text)
+}
+
+// alphabet are the digits of ids of events.
+const alphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+// RequestOfEvent returns the id of the request that carried an event, if the text is the id of one.
+func RequestOfEvent(id string) (request uuid.UUID, ok bool) {
+	digits, is := strings.CutPrefix(id, "evt_")
+	if !is || len(digits) != 26 {
+		return request, false
+	}
+	number := new(big.Int)
+	for _, c := range []byte(digits) {
+		digit := strings.IndexByte(alphabet, c)
+		if digit < 0 {
+			return request, false
+		}
+		number.Add(number.Lsh(number, 5), big.NewInt(int64(digit)))
+	}
+	if number.BitLen() > 128 {
+		return request, false
+	}
+	number.FillBytes(request[:])
+	return request, true
 }
 
 // eventOf is the event of a call for the request log, nil for another call. A refused event has no verdict.

@@ -135,8 +135,8 @@ func (q Queries) waitVisible(ctx context.Context) error {
 }
 
 // Usage returns the usage of the principal's project, or of the live projects of its organization
-// for a management key. It includes every call that was answered before. The fault is service-unavailable if that
-// cannot be read now.
+// for a management key and for a caller without a project. It includes every call that was answered before. The
+// fault is service-unavailable if that cannot be read now.
 func (q Queries) Usage(ctx context.Context, p auth.Principal, at time.Time) (u Usage, err error) {
 	if err = q.waitVisible(ctx); err != nil {
 		return u, err
@@ -199,14 +199,14 @@ func (q Queries) Room(ctx context.Context, p auth.Principal, at time.Time) (Room
 }
 
 // visibleProjects returns the principal's project, or the live projects of its organization for a
-// management key, oldest first.
+// management key and for a caller without a project, oldest first.
 func (q Queries) visibleProjects(ctx context.Context, p auth.Principal) ([]access.Project, error) {
 	projects, err := q.Organizations.ProjectsIn(ctx, q.DB, p.OrganizationID)
 	if err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(projects, func(project access.Project) bool {
-		if p.Kind == auth.ManagementKey {
+		if p.Kind == auth.ManagementKey || p.Project.ID == uuid.Nil {
 			return project.Archived
 		}
 		return project.ID != p.Project.ID

@@ -2,6 +2,8 @@ package datapoints
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -280,4 +282,31 @@ func (q Queries) Stored(ctx context.Context, project, id uuid.UUID) (s Stored, o
 		return s, false, fmt.Errorf("read a data point: %w", err)
 	}
 	return s, true, nil
+}
+
+// String returns the place as a URL holds it: base64url of time and id.
+func (p Place) String() string {
+	var raw [24]byte
+	binary.BigEndian.PutUint64(raw[:8], uint64(p.OccurredAt.UnixMicro())) //nolint:gosec // the bits of the number
+	copy(raw[8:], p.ID[:])
+	return base64.RawURLEncoding.EncodeToString(raw[:])
+}
+
+// The instants of the years 1 and 9999 that a row can hold, in microseconds.
+const firstMicros, lastMicros = -62_135_596_800_000_000, 253_402_300_799_999_999
+
+// ParsePlace reads what String wrote, nil for "".
+func ParsePlace(text string) (*Place, error) {
+	if text == "" {
+		return nil, nil //nolint:nilnil // no place
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || len(raw) != 24 {
+		return nil, errors.New("not a place in a list")
+	}
+	at := int64(binary.BigEndian.Uint64(raw[:8])) //nolint:gosec // the bits of the number
+	if at < firstMicros || at > lastMicros {
+		return nil, errors.New("not a place in a list")
+	}
+	return &Place{OccurredAt: time.UnixMicro(at).UTC(), ID: uuid.UUID(raw[8:])}, nil
 }

@@ -33,8 +33,8 @@ func newListFixture(t *testing.T) *fixture {
 	w := newFixture(t)
 	projectiontest.Make(t, w.Queries.DB, directory.New(nil, stream.Namespaces{}, nil))
 	if _, err := w.Queries.DB.Exec(t.Context(), `insert into directory.audiences (id, project_id, slug, name, kind,
-			created_at, recomputed_at, member_count, outdated, recounting, recounted_to, recounted, position)
-		values ($1, $2, 'team', 'Team', 'fixed', now(), now(), 0, false, false, $3, 0, 1)`,
+			created_at, recomputed_at, put_at, member_count, outdated, recounting, recounted_to, recounted, position)
+		values ($1, $2, 'team', 'Team', 'fixed', now(), now(), now(), 0, false, false, $3, 0, 1)`,
 		id("team"), project.ID, uuid.Nil); err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,7 @@ var shown = map[string]string{
 	"organization.member-removed":     "memberId=person",
 	"organization.project-access-set": "memberId=person projectId=project access",
 	"organization.second-factor-set":  "required",
+	"organization.sign-in-reset":      "memberId=person reset",
 	"organization.plan-set":           "plan",
 	"organization.credits-granted":    "kind tenths=credits",
 	"organization.spend-cap-set":      "tenths=credits",

@@ -84,13 +84,18 @@ type PointEvent struct {
 // Point reads a data point of a project. Its fault is data-point-not-found.
 func (s *Service) Point(ctx context.Context, project auth.Project, q PointQuery) (p Point, err error) {
 	id := stream.DataPointID(project.Namespace, q.SourceID)
-	points := datapoints.Queries{DB: s.DB}
-	var ok bool
-	if p.Stored, ok, err = points.Stored(ctx, project.ID, id); err != nil {
-		return p, err
+	known, err := s.stored(ctx, project, id, &p)
+	if err == nil && !known {
+		if err = s.passHead(ctx); err == nil {
+			known, err = s.stored(ctx, project, id, &p)
+		}
 	}
-	if !ok {
-		return s.deletedPoint(ctx, project, id, q.SourceID)
+	if err == nil && !known {
+		err = fault.New(fault.NotFound, fault.CodeDataPointNotFound, "the project has no data point with this id").
+			With("ids", []string{q.SourceID})
+	}
+	if p.SourceID = q.SourceID; err != nil || p.Deleted != nil {
+		return p, err
 	}
 	if err := s.pointTexts(ctx, &p, q.Bytes); err != nil {
 		return p, err
@@ -110,24 +115,23 @@ func (s *Service) Point(ctx context.Context, project auth.Project, q PointQuery)
 	return p, err
 }
 
-// deletedPoint returns when a data point was deleted.
-func (s *Service) deletedPoint(
-	ctx context.Context, project auth.Project, id uuid.UUID, sourceID string,
-) (Point, error) {
-	var at time.Time
-	p := Point{Deleted: &Deleted{}}
-	p.SourceID = sourceID
-	err := s.DB.QueryRow(ctx, `select deleted_at, request_id from trace.deleted where data_point = $1 and project_id = $2`,
-		id, project.ID).Scan(&at, &p.Deleted.Request)
+// stored reads the row of a data point, or when it was deleted. It returns false if the projections know neither.
+func (s *Service) stored(ctx context.Context, project auth.Project, id uuid.UUID, p *Point) (ok bool, err error) {
+	if p.Stored, ok, err = (datapoints.Queries{DB: s.DB}).Stored(ctx, project.ID, id); ok || err != nil {
+		return ok, err
+	}
+	var d Deleted
+	err = s.DB.QueryRow(ctx, `select deleted_at, request_id from trace.deleted where data_point = $1 and project_id = $2`,
+		id, project.ID).Scan(&d.At, &d.Request)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return p, fault.New(fault.NotFound, fault.CodeDataPointNotFound, "the project has no data point with this id").
-			With("ids", []string{sourceID})
+		return false, nil
 	}
 	if err != nil {
-		return p, fmt.Errorf("look for a deleted data point: %w", err)
+		return false, fmt.Errorf("look for a deleted data point: %w", err)
 	}
-	p.Deleted.At = at.UTC()
-	return p, nil
+	d.At = d.At.UTC()
+	p.Deleted = &d
+	return true, nil
 }
 
 // pointTexts reads the texts of a data point. One whose blob is lost is empty.

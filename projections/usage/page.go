@@ -74,7 +74,7 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 	case *registry.LogOpened, *registry.HashKeySet, *registry.OrganizationCreated:
 	case *organization.ManagementKeySet, *organization.SpendCapSet, *organization.Prepared:
 	case *organization.MemberAdded, *organization.MemberRoleSet, *organization.MemberRemoved:
-	case *organization.ProjectAccessSet, *organization.SecondFactorSet:
+	case *organization.ProjectAccessSet, *organization.SecondFactorSet, *organization.SignInReset:
 	case *registry.EventSetAside: // the runner's
 	default:
 		return fmt.Errorf("no rule for %s", f.Type)

@@ -4,7 +4,8 @@ package directory
 import (
 	"context"
 	"embed"
-	"net/url"
+	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -81,7 +82,6 @@ func Area(d Deps) web.Area {
 	return web.Area{Templates: templates, Routes: []web.Route{
 		{Pattern: "GET " + p + "identities", Needs: web.Read, Serve: d.identities},
 		{Pattern: "GET " + p + "identities/{identity}", Needs: web.Read, Serve: d.identity},
-		{Pattern: "GET " + p + "identity", Needs: web.Read, Serve: d.identity},
 		{Pattern: "GET " + p + "new-identity", Needs: web.Write, Serve: d.newIdentity},
 		{Pattern: "POST " + p + "identity", Needs: web.Write, Body: traitsForm, Serve: d.saveIdentity},
 		{Pattern: "POST " + p + "identity/delete", Needs: web.Write, Serve: d.deleteIdentity},
@@ -104,21 +104,35 @@ const (
 	exportSize = web.MaxTotal
 )
 
-// identityPath is the page of an identity. A few names mean something else in a path.
+// identityPath is the page of an identity.
 func identityPath(r *web.Request, name string) string {
-	switch name {
-	case ".", "..", "import":
-		return r.ProjectPath("identity") + "?id=" + url.QueryEscape(name)
-	default:
-		return r.ProjectPath("identities", name)
+	if hasOtherMeaning(name) {
+		name = "~" + name
 	}
+	return r.ProjectPath("identities", name)
+}
+
+// identityOf is the identity of the path.
+func identityOf(r *web.Request) string {
+	name := r.PathValue("identity")
+	if hasOtherMeaning(name) {
+		name = strings.TrimPrefix(name, "~")
+	}
+	return name
+}
+
+// hasOtherMeaning reports whether a name means something else in a path, after any tildes, of which the path has one
+// more.
+func hasOtherMeaning(name string) bool {
+	return slices.Contains([]string{".", "..", "import"}, strings.TrimLeft(name, "~"))
 }
 
 // words are the messages of these pages that are in no template.
 var words = struct{ noIdentity, noAudience, valueWithoutKey, noCursor, tooMany, badRows, partly, noFile, field string }{
 	noIdentity: "the project has no identity %.80q", noAudience: "the project has no audience %.80q",
-	valueWithoutKey: "a value belongs to a trait: name the trait too", noCursor: "the link to this page of the list is damaged",
-	tooMany: "these would be more than %d identities", field: "%s %v", noFile: "choose a file, or paste its text",
+	valueWithoutKey: "a value belongs to a trait: name the trait too",
+	noCursor:        "the link to this page of the list is damaged",
+	tooMany:         "these would be more than %d identities", field: "%s %v", noFile: "choose a file, or paste its text",
 	badRows: "%d rows have a problem, so nothing was imported: mend the file, or import the rows without a problem",
 	partly:  "%d of %d rows are imported, then it stopped: %s. To import the file again is safe",
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/fields"
+	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/projections/directory"
 )
 
@@ -28,9 +29,11 @@ type audienceForm struct {
 	Conditions  []formCondition
 	Operators   []operator
 	TraitKeys   []string
-	// Preview is whom the rule of the form reaches, and Listed what the lists of the form do. Nil before that is asked.
+	// Preview is what the rule of the form reaches, and Listed what its list would be. Nil before that is asked.
 	Preview *directory.RulePreview
 	Listed  *listed
+	// Wrong is why there is no preview.
+	Wrong string
 }
 
 // formCondition is a condition with its values, one a line.
@@ -104,36 +107,35 @@ func (d Deps) saveAudience(r *web.Request) error {
 		return err
 	}
 	f.read(r)
-	rule, members, err := f.rule(), []string(nil), error(nil)
-	switch {
-	case f.Kind == audience.KindRule:
-		err = rule.Check()
-	default:
-		members, err = d.members(r, &f)
-	}
-	do := r.Field("do")
+	rule, do := f.rule(), r.Field("do")
+	f.Conditions = append(f.Conditions, formCondition{})
 	if do == "more" {
 		f.Conditions = append(f.Conditions, formCondition{})
-		return r.Render("audience_form.html", f)
 	}
-	f.Conditions = append(f.Conditions, formCondition{})
-	if err != nil {
-		return r.Invalid(err, "audience_form.html", f)
+	var members []string
+	if f.Kind == audience.KindFixed {
+		members, err = d.members(r, &f)
 	}
-	if do != "save" {
-		if f.Kind == audience.KindRule {
-			preview, err := d.Directory.PreviewRule(r.Context(), r.Project.Project, rule)
-			if err != nil {
-				return r.Invalid(err, "audience_form.html", f)
-			}
+	switch {
+	case err == nil && do == "save":
+		err = d.put(r, f, rule, members)
+	case err == nil && do == "preview" && f.Kind == audience.KindRule:
+		var preview directory.RulePreview
+		if preview, err = d.Directory.PreviewRule(r.Context(), r.Project.Project, rule); err == nil {
 			f.Preview = &preview
 		}
-		return r.Render("audience_form.html", f)
 	}
-	if err := d.put(r, f, rule, members); err != nil {
+	switch {
+	case err != nil && do == "save":
 		return r.Invalid(err, "audience_form.html", f)
+	case err != nil && httpx.Fault(err).Kind != fault.Invalid:
+		return err
+	case err != nil:
+		f.Wrong = httpx.Fault(err).Msg // where scripts run, only the preview is shown, and none of a refused form
+	case do == "save":
+		return r.Done(r.ProjectPath("audiences", f.Slug), "saved")
 	}
-	return r.Done(r.ProjectPath("audiences", f.Slug), "saved")
+	return r.Render("audience_form.html", f)
 }
 
 // put puts the audience of a form. A new one must not replace another.

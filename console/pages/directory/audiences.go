@@ -46,15 +46,14 @@ type audienceList struct {
 func (d Deps) audiences(r *web.Request) error {
 	query := r.URL.Query()
 	page := audienceList{Audiences: []audienceView{}, Prefix: query.Get("prefix"), MayWrite: r.May(web.Write)}
-	for _, name := range []string{"prefix", "after", "before"} {
-		if text := query.Get(name); len(text) > limit.AudienceSlug || len(text) >= limit.MinAudienceSlug && name != "prefix" &&
-			!audience.ValidSlug(text) {
-			return r.Invalid(invalid(words.field, name, "is no slug of an audience"), "audiences.html", page)
-		}
+	after, before := query.Get("after"), query.Get("before")
+	if after != "" && !audience.ValidSlug(after) || before != "" && !audience.ValidSlug(before) {
+		return r.Invalid(invalid("%s", words.noCursor), "audiences.html", page)
 	}
-	listing := directory.AudienceListing{
-		Prefix: page.Prefix, After: query.Get("after"), Before: query.Get("before"), Limit: pageSize,
+	if len(page.Prefix) > limit.AudienceSlug {
+		return r.Invalid(invalid(words.field, "a slug", "has at most 40 characters"), "audiences.html", page)
 	}
+	listing := directory.AudienceListing{Prefix: page.Prefix, After: after, Before: before, Limit: pageSize}
 	if r.Format() == "csv" {
 		listing.Limit = limit.Audiences
 	}

@@ -39,11 +39,7 @@ func rowsOf(traits map[string]string) (rows []trait) {
 const emptyRows = 3
 
 func (d Deps) identity(r *web.Request) error {
-	name := r.PathValue("identity")
-	if name == "" {
-		name = r.URL.Query().Get("id")
-	}
-	page, err := d.identityPage(r, name)
+	page, err := d.identityPage(r, identityOf(r))
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,8 @@ func (d Deps) importFile(r *web.Request) error {
 	}
 	created, updated, err := d.Commands.ImportIdentities(r.Context(), r.Command(), file.Rows)
 	if err != nil && created+updated > 0 {
-		err = fault.New(fault.Conflict, fault.CodeConflict, words.partly, created+updated, len(file.Rows), httpx.Fault(err).Msg)
+		err = fault.New(fault.Conflict, fault.CodeConflict, words.partly, created+updated, len(file.Rows),
+			httpx.Fault(err).Msg)
 	}
 	if err != nil {
 		return r.Invalid(err, "import.html", page)

@@ -53,9 +53,6 @@ type Deps struct {
 		RevealKey(ctx context.Context, call commands.Call, slug, keyID string) (string, error)
 		RevokeKey(ctx context.Context, call commands.Call, slug, keyID string) error
 	}
-	Sessions interface {
-		ChooseOrganization(ctx context.Context, session, organization uuid.UUID) error
-	}
 }
 
 // Area returns the pages.
@@ -63,7 +60,6 @@ func Area(d Deps) web.Area {
 	return web.Area{Templates: templates, Routes: []web.Route{
 		{Pattern: "GET /{$}", Needs: web.Member, Serve: d.list},
 		{Pattern: "POST /{$}", Needs: web.Admin, Serve: d.create},
-		{Pattern: "POST /organization", Needs: web.SignedIn, Serve: d.choose},
 		{Pattern: "GET /p/{project}", Needs: web.Read, Serve: d.overview},
 		{Pattern: "POST /p/{project}", Needs: web.Manage, Serve: d.describe},
 		{Pattern: "POST /p/{project}/archived", Needs: web.Manage, Serve: d.archive},

@@ -6,10 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/annals-project/annals/console/web"
-	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/projections/account"
 )
@@ -123,22 +120,4 @@ func (d Deps) create(r *web.Request) error {
 		return d.showList(r, err)
 	}
 	return r.Done(web.Path("p", made.Slug), "created")
-}
-
-// choose changes the organization that the session shows.
-func (d Deps) choose(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
-	chosen, err := uuid.Parse(r.Field("organization"))
-	for _, m := range r.Person.Memberships {
-		if err == nil && m.Organization == chosen {
-			if err := d.Sessions.ChooseOrganization(r.Context(), r.Session.ID, chosen); err != nil {
-				return err
-			}
-			r.Redirect("/")
-			return nil
-		}
-	}
-	return fault.New(fault.NotFound, fault.CodeNotFound, "you are not a member of that organization")
 }

@@ -51,10 +51,15 @@ func newPartsPage() partsPage {
 		{ID: "c", Title: "Never deploy on Fridays", Subtitle: "rule", Href: "/c"},
 		{ID: "d", Title: "Launch", Subtitle: "summary of 14 memories", Href: "/d"},
 	}, Edges: []svg.Edge{{From: "a", To: "b"}, {From: "a", To: "c"}, {From: "b", To: "d", Class: "superseded"}, {From: "c", To: "d"}}}
-	timeline := svg.Timeline{Label: "Timeline", Rows: []string{"Occurred", "Arrived", "Searchable"}, From: at.Add(-time.Hour), To: at.Add(24 * time.Hour), Zone: time.UTC}
+	timeline := svg.Timeline{
+		Label: "Timeline", Rows: []string{"Occurred", "Arrived", "Searchable"},
+		From: at.Add(-time.Hour), To: at.Add(24 * time.Hour), Zone: time.UTC,
+	}
 	for i := range 12 {
 		t := at.Add(time.Duration(i*i) * 10 * time.Minute)
-		moment := svg.Moment{Title: fmt.Sprint("Memory ", i), Href: fmt.Sprint("/m", i), At: []time.Time{t, t.Add(time.Minute), t.Add(time.Hour)}}
+		moment := svg.Moment{
+			Title: fmt.Sprint("Memory ", i), Href: fmt.Sprint("/m", i), At: []time.Time{t, t.Add(time.Minute), t.Add(time.Hour)},
+		}
 		if i == 4 {
 			moment.Class = "root"
 		}

@@ -19,3 +19,12 @@ func (s *service) signIn(r *webtest.Reader) {
 	r.Submit("Sign in", map[string]string{"E-mail": s.credentials[ownerEmail], "Password": s.credentials[ownerPassword]})
 	r.Answered(http.StatusOK)
 }
+
+// signInAs signs in by the form.
+func (s *service) signInAs(p *person, email, password string) {
+	s.t.Helper()
+	p.open("/")
+	p.fill("E-mail", email)
+	p.fill("Password", password)
+	p.click("button", "Sign in")
+}

@@ -1,6 +1,7 @@
 package datafolder
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -13,6 +14,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/annals-project/annals/commands"
@@ -27,8 +29,8 @@ import (
 // BackupList is the file that completes a backup. A folder without it is not a backup.
 const BackupList = "annals-backup.json"
 
-// A backup is a folder with the log, the hash key, the seal keys and the credentials file. The
-// service builds everything else from the log. The list is written last.
+// A backup is a folder with the log, the hash key, the seal keys, the credentials file and how people
+// sign in, sealed. The service builds everything else from the log. The list is written last.
 const (
 	backupLog    = "log"
 	backupFormat = 1
@@ -65,6 +67,8 @@ type Backup struct {
 	// Flush appends the recalls that are counted in schema ops to the log. It is nil if no server
 	// runs, because a server flushes when it stops.
 	Flush func(context.Context)
+	// SignIns writes how people sign in, sealed. It is nil if no database is known.
+	SignIns func(ctx context.Context, to io.Writer) error
 }
 
 // Make fills a folder, which must be empty or absent, and returns the position of the newest event
@@ -115,6 +119,15 @@ func (b Backup) writeFiles(ctx context.Context, dir string) error {
 			return err
 		}
 	}
+	if b.SignIns != nil {
+		var sealed bytes.Buffer
+		if err := b.SignIns(ctx, &sealed); err != nil {
+			return err
+		}
+		if err := fsx.WriteFile(filepath.Join(dir, SignInsFile), sealed.Bytes()); err != nil {
+			return err
+		}
+	}
 	err := noCredentials
 	if err == nil {
 		err = fsx.WriteFile(filepath.Join(dir, CredentialsFile), credentials)
@@ -134,9 +147,9 @@ func writeBackupList(dir string) (uint64, error) {
 	if content.Position, err = node.BackedUp(filepath.Join(dir, backupLog)); err != nil {
 		return 0, err
 	}
-	for _, name := range []string{HashKeyFile, SealKeyFile, CredentialsFile, filepath.Join(backupLog, "BACKUP.json")} {
+	for _, name := range append(restoredFiles(), filepath.Join(backupLog, "BACKUP.json")) {
 		sum, err := hashOf(filepath.Join(dir, name))
-		if errors.Is(err, fs.ErrNotExist) && (name == CredentialsFile || name == SealKeyFile) {
+		if errors.Is(err, fs.ErrNotExist) && slices.Contains(restoredFiles()[1:], name) {
 			continue
 		}
 		if err != nil {
@@ -180,7 +193,11 @@ func (f Folder) BackupOffline(ctx context.Context, dir string) (position uint64,
 	if err != nil {
 		return 0, err
 	}
-	return Backup{Node: n, Dir: f.Dir, HashKey: key, SealKeys: sealing}.Make(ctx, dir)
+	b := Backup{Node: n, Dir: f.Dir, HashKey: key, SealKeys: sealing}
+	if f.hasPostgres() && len(sealing) > 0 {
+		b.SignIns = func(ctx context.Context, to io.Writer) error { return f.dumpSignIns(ctx, sealing, to) }
+	}
+	return b.Make(ctx, dir)
 }
 
 // checkHashKeyOf compares a hash key with the log of a node. A backup with a wrong key could not be

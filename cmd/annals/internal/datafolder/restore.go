@@ -33,7 +33,7 @@ func Restore(ctx context.Context, backup, dataDir string) (position uint64, err 
 // restore writes the keys before the log, because a server would generate new keys for a log without
 // keys, and nothing in that log would match them.
 func restore(ctx context.Context, backup, dataDir string, content backupContent) error {
-	for _, name := range []string{HashKeyFile, SealKeyFile, CredentialsFile} {
+	for _, name := range restoredFiles() {
 		if content.Files[name] == "" {
 			continue
 		}

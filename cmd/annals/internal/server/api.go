@@ -120,20 +120,29 @@ func (s *Server) calls() calls.Queries {
 
 // readRoutes returns what the routes that only read need.
 func (s *Server) readRoutes() readapi.Deps {
-	cfg, st, read, accounts := s.cfg, s.storage, s.read, s.accounts()
+	cfg, read, accounts := s.cfg, s.read, s.accounts()
 	directory, statuses := read.directory.WithReplica(read.replica), read.dataPoints
 	statuses.Replica = read.replica
 	return readapi.Deps{
 		Identities: directory, Audiences: directory, Statuses: statuses,
 		Projects: accounts, Usage: accounts, Rooms: accounts,
-		Recall:   recall.Charged{Meter: limiter.NewRecalls(read.limits, cfg.Logger), Recalls: s.recall},
-		Explain:  explain.Queries{Sends: read.dataPoints, Progress: read.waiter, Calls: s.requestLog()},
-		Requests: s.calls(), PlanTerms: cfg.PlanTerms,
-		Trace: trace.New(trace.Config{
-			DB: st.db, Journal: st.journal(), Wait: read.waiter, Index: localSearch{s.index, st.index},
-			Analyzers: read.analyzers, Recalls: loggedRecalls{s.requestLog()}, Logger: cfg.Logger, Now: cfg.now,
-		}),
+		Recall:  recall.Charged{Meter: limiter.NewRecalls(read.limits, cfg.Logger), Recalls: s.recall},
+		Explain: s.explain(), Requests: s.calls(), PlanTerms: cfg.PlanTerms, Trace: s.trace(),
 	}
+}
+
+// explain are the queries of sends and calls.
+func (s *Server) explain() explain.Queries {
+	return explain.Queries{Sends: s.read.dataPoints, Progress: s.read.waiter, Calls: s.requestLog()}
+}
+
+// trace are the reads of nodes and of what happened around them.
+func (s *Server) trace() *trace.Service {
+	st, read := s.storage, s.read
+	return trace.New(trace.Config{
+		DB: st.db, Journal: st.journal(), Wait: read.waiter, Index: localSearch{s.index, st.index},
+		Analyzers: read.analyzers, Recalls: loggedRecalls{s.requestLog()}, Logger: s.cfg.Logger, Now: s.cfg.now,
+	})
 }
 
 // loggedRecalls are the recalls of the request log as a timeline shows them.

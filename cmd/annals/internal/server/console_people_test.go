@@ -86,6 +86,10 @@ func (h *consoleHarness) furnish() {
 	}
 	webtest.Furnish(h.t, clients[project], clients[management], markup)
 	h.furnishWebhook(project)
+	_, err := clients[project].PutIdentity(h.t.Context(), client.IdentityRow{
+		Identity: "plain", Traits: map[string]string{"note": markup},
+	})
+	runtest.Must(h.t, err)
 }
 
 // sessionsByID finds the session whose token is the id of a person.

@@ -8,7 +8,9 @@ import (
 
 	"github.com/PuerkitoBio/goquery"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/webtest"
 )
 
@@ -26,12 +28,36 @@ var openings = map[web.Needs][7]int{
 }
 
 // openingsOf are those of pages that answer otherwise: pages without a session, and pages that lead on to another.
-var openingsOf = map[string][7]int{}
+var openingsOf = map[string][7]int{
+	"GET /sign-in":               {200, 303, 303, 303, 303, 303, 303},
+	"GET /sign-in/second-factor": {200, 200, 200, 200, 200, 200, 200},
+	"GET /invite/{token}":        {404, 404, 404, 404, 404, 404, 404},
+	"GET /link/{token}":          {404, 404, 404, 404, 404, 404, 404},
+}
 
 // parameters are what stands for the parameters of patterns: things of the first project.
 func (h *consoleHarness) parameters() map[string]string {
+	h.t.Helper()
+	project, _ := h.keys()
+	var roots client.Roots
+	h.must(project, http.MethodGet, "/api/v1/trace/roots", nil, &roots)
+	var key string
+	runtest.Must(h.t, h.storage.db.QueryRow(h.t.Context(), `select k.id::text from access.keys k
+		join access.projects p on p.id = k.project_id where p.slug = 'default'`).Scan(&key))
+	send := h.send(project, "/ingest", "completed", point{"id": "a/b", "content": "A text" + markup})
 	return map[string]string{
-		"{$}": "", "{project}": "default", "{webhook}": h.hook.ID, "{request}": h.hookEvent.RequestID.String(),
+		"{$}":        "",
+		"{id}":       "a/b",
+		"{send}":     send,
+		"{token}":    "none",
+		"{project}":  "default",
+		"{webhook}":  h.hook.ID,
+		"{request}":  h.hookEvent.RequestID.String(),
+		"{body}":     "request",
+		"{node}":     roots.Memories.Nodes[0].ID,
+		"{key}":      key,
+		"{identity}": "plain",
+		"{slug}":     "launch",
 	}
 }
 

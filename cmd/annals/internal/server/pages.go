@@ -1,27 +1,58 @@
 package server
 
 import (
+	"github.com/annals-project/annals/console/pages/account"
+	"github.com/annals-project/annals/console/pages/datapoints"
+	"github.com/annals-project/annals/console/pages/directory"
 	"github.com/annals-project/annals/console/pages/projects"
 	"github.com/annals-project/annals/console/pages/recall"
+	"github.com/annals-project/annals/console/pages/trace"
+	"github.com/annals-project/annals/console/pages/usage"
 	"github.com/annals-project/annals/console/pages/webhooks"
 	"github.com/annals-project/annals/console/web"
-	domainrecall "github.com/annals-project/annals/domain/recall"
+	analysis "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/access"
+	points "github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/explain"
+	"github.com/annals-project/annals/projections/find"
 )
 
 // areas are the pages of the console.
 func (s *Server) areas() []web.Area {
+	reads := s.readRoutes()
 	return []web.Area{
 		projects.Area(projects.Deps{
 			APIURL: s.urls.API, Accounts: s.accounts(), Keys: s.read.access, Uses: s.requestLog(), Sends: s.read.dataPoints,
-			Calls: s.calls(), Projections: s.health.projections, Commands: s.write.service, Sessions: s.signin,
+			Calls: s.calls(), Projections: s.health.projections, Commands: s.write.service,
 		}),
+		trace.Area(trace.Deps{Calls: reads.Requests, Explain: reads.Explain, Trace: reads.Trace}),
 		webhooks.Area(webhooks.Deps{
 			Commands: s.write.service, Webhooks: s.read.access, URLs: access.Webhooks{Vault: s.write.vault, URLs: s.urls},
 			Audiences: s.read.directory, Calls: s.calls(), API: s.inner, Plans: s.cfg.PlanTerms,
 		}),
 		recall.Area(recall.Deps{
-			API: s.inner, Explain: s.explainer(), Plans: s.cfg.PlanTerms, APIURL: s.urls.API, Words: domainrecall.NewAnalyzer(),
+			API: s.inner, Explain: s.explainer(), Plans: s.cfg.PlanTerms, APIURL: s.urls.API, Words: analysis.NewAnalyzer(),
+		}),
+		usage.Area(usage.Deps{Accounts: reads.Usage, Costs: s.requestLog()}),
+		account.Area(account.Deps{
+			SignIn: s.signin, Commands: s.write.service, Mail: s.cfg.SignIn.Mail, URL: s.urls.Console,
+			SignUp: s.cfg.SignIn.SignUp, Logger: s.cfg.Logger,
+		}),
+		s.pointPages(),
+		directory.Area(directory.Deps{
+			Directory: s.read.directory, Commands: s.write.service, Points: s.read.dataPoints,
+			Access: explain.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
 		}),
 	}
+}
+
+// pointPages are the pages of data points.
+func (s *Server) pointPages() web.Area {
+	read := s.read
+	deps := datapoints.Deps{
+		Commands: s.write.service, Points: read.dataPoints, Trace: s.trace(), Explain: s.explain(),
+		Find:    find.Queries{DB: s.storage.db, Head: s.head(), Calls: s.requestLog()},
+		Stopped: points.StoppedSends{Queries: read.dataPoints, Projects: read.access},
+	}
+	return datapoints.Area(deps)
 }

@@ -59,6 +59,7 @@ func (h *harness) managePeople(acme uuid.UUID) {
 		service.ChangeAddress(h.t.Context(), call, bo, "bo@new.example"),
 		service.DescribeProject(h.t.Context(), call, project.Slug, "Project", "What Acme does."),
 		service.SetMemberRole(h.t.Context(), call, acme, bo, organization.Admin),
+		service.RecordReset(h.t.Context(), call, acme, bo, organization.ResetPassword),
 		service.SetSecondFactor(h.t.Context(), call, acme, true),
 		service.RemoveMember(h.t.Context(), call, acme, cy),
 	} {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/google/uuid"
@@ -52,7 +53,8 @@ func buildSignIn(_ context.Context, s *Server) (adds, error) {
 		tenancy: access.Tenancy{Queries: s.read.access, Head: s.head()},
 	}
 	return adds{
-		work: []task{{"sign-in", s.tidySignIn}}, steps: []step{{"find owners", o.ensure}},
+		work:     []task{{"sign-in", s.tidySignIn}},
+		steps:    []step{{"restore sign-ins", s.restoreSignIns}, {"find owners", o.ensure}},
 		operator: []operatorapi.Route{operatorapi.LinkPerson.ServeAs(s.cfg.now, o.link)},
 	}, nil
 }
@@ -63,6 +65,22 @@ func issuerOf(instance string) string {
 		return "Annals"
 	}
 	return "Annals " + instance
+}
+
+// dumpSignIns writes how people sign in for a backup.
+func (s *Server) dumpSignIns(ctx context.Context, to io.Writer) error {
+	sealer, err := secret.NewSealer(s.write.sealKeys...)
+	if err != nil {
+		return err
+	}
+	return signin.Dump(ctx, s.storage.db, sealer, to)
+}
+
+// restoreSignIns takes how people sign in out of the data folder, where annals restore put it.
+func (s *Server) restoreSignIns(ctx context.Context) error {
+	return s.cfg.Data.TakeSignIns(func(from io.Reader) error {
+		return signin.Load(ctx, s.storage.db, s.signin.Sealer, from)
+	})
 }
 
 func (s *Server) tidySignIn(ctx context.Context) error {

@@ -79,6 +79,7 @@ func buildAdministration(_ context.Context, s *Server) (adds, error) {
 		people = b.finisher.People
 		s.backups = datafolder.Backup{
 			Node: s.storage.node, Dir: s.cfg.Data.Dir, HashKey: s.hashKey, SealKeys: write.sealKeys, Flush: b.flushRecalls,
+			SignIns: s.dumpSignIns,
 		}
 		a.operator = append(a.operator, operatorapi.BackupRoute(s.backups))
 	}

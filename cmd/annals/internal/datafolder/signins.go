@@ -1,0 +1,64 @@
+package datafolder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/annals-project/annals/console/signin"
+	"github.com/annals-project/annals/internal/pg"
+	"github.com/annals-project/annals/internal/secret"
+)
+
+// SignInsFile is how people sign in, sealed: in a backup, and in a restored data folder until its first start.
+const SignInsFile = "sign-ins.sealed"
+
+// restoredFiles are the files of a backup besides the log. All but the first may be missing.
+func restoredFiles() []string {
+	return []string{HashKeyFile, SealKeyFile, CredentialsFile, SignInsFile}
+}
+
+// hasPostgres reports whether the folder ever had a Postgres of its own.
+func (f Folder) hasPostgres() bool {
+	_, err := os.Stat(filepath.Join(f.Dir, "postgres.lock"))
+	return err == nil
+}
+
+// dumpSignIns starts the Postgres of the folder for a backup while no server runs.
+func (f Folder) dumpSignIns(ctx context.Context, sealKeys [][]byte, to io.Writer) (err error) {
+	sealer, err := secret.NewSealer(sealKeys...)
+	if err != nil {
+		return err
+	}
+	server, err := pg.Start(ctx, pg.Config{DataDir: f.Dir})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	db, err := pg.OpenPool(ctx, server.URL())
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return signin.Dump(ctx, db, sealer, to)
+}
+
+// TakeSignIns has load read the file of a restored folder, and then removes it. Without the file it does nothing.
+func (f Folder) TakeSignIns(load func(io.Reader) error) error {
+	path := filepath.Join(f.Dir, SignInsFile)
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("restore how people sign in: %w", err)
+	}
+	if err := errors.Join(load(file), file.Close()); err != nil {
+		return err
+	}
+	return os.Remove(path)
+}

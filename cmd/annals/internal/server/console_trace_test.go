@@ -1,0 +1,210 @@
+package server
+
+import (
+	"encoding/csv"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/PuerkitoBio/goquery"
+	"github.com/google/uuid"
+
+	client "github.com/annals-project/annals/client"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/webtest"
+)
+
+// rowsOf are the rows of the table of the page in a region.
+func rowsOf(r *webtest.Reader, region string) *goquery.Selection {
+	return r.At.Find(fmt.Sprintf("main [aria-label=%q] tbody tr", region))
+}
+
+func TestConsole_RequestsAreFilteredAndShown(t *testing.T) {
+	t.Parallel()
+	h := newConsole(t)
+	key, _ := h.keys()
+	long := strings.Repeat("A sentence that makes the text long. ", 3000)
+	h.must(key, http.MethodPost, "/api/v1/ingest", map[string]any{"id": "long", "content": long}, nil)
+	for range 26 { // more than a page of calls
+		h.call(key, http.MethodGet, "/api/v1/identities/nobody", nil)
+	}
+	r := h.as("read")
+	r.Open("/p/default/requests?search=nothing-like-it")
+	r.See("No call matches")
+	r.Open("/p/default/requests?from=yesterday")
+	r.Answered(http.StatusBadRequest)
+	r.See("want an ISO 8601 instant")
+
+	r.Open("/p/default/requests")
+	r.SeeLater("GET /api/v1/identities/{identity}")
+	first := rowsOf(r, "Requests").First().Text()
+	r.Follow("Next")
+	second := rowsOf(r, "Requests").First().Text()
+	r.Follow("Previous")
+	if again := rowsOf(r, "Requests").First().Text(); again != first || second == first {
+		t.Errorf("next and previous lead from %q to %q and %q", first, second, again)
+	}
+	r.Follow("404")
+	r.Follow("Next")
+	if at := r.At.URL.Query(); at.Get("status") != "404" || at.Get("after") == "" {
+		t.Errorf("the next page leaves the filter: %s", r.At.URL)
+	}
+	r.Submit("Filter", map[string]string{"Status": "4xx", "Code": ""})
+	rowsOf(r, "Requests").Each(func(_ int, row *goquery.Selection) {
+		if !strings.Contains(row.Text(), "Rejected") {
+			t.Errorf("a call that was accepted: %s", webtest.Plain(row.Text()))
+		}
+	})
+
+	all := rowsOf(r, "Requests").Length()
+	bar, _ := r.At.Find(".chart a.bar").Last().Attr("href")
+	r.Open(bar)
+	if n, window := rowsOf(r, "Requests").Length(), r.At.URL.Query(); n == 0 || n > all || window.Get("from") == "" ||
+		window.Get("to") == "" || window.Get("statusClass") != "4xx" {
+		t.Errorf("a bar leads to %d of %d calls at %s", n, all, r.At.URL)
+	}
+	if cells := r.At.Find(".chart-table tbody tr").Length(); cells != r.At.Find(".chart a.bar").Length() || cells == 0 {
+		t.Errorf("the table of the chart has %d rows", cells)
+	}
+
+	r.Open("/p/default/requests?endpoint=POST+/api/v1/ingest&search=long")
+	r.Request(http.MethodGet, hrefOf(r, rowsOf(r, "Requests").First()), nil, "same-origin")
+	r.See("Nothing: recall finds what was sent.")
+	if shown := len(r.At.Find("main pre").First().Text()); shown != 64<<10 {
+		t.Errorf("the page shows %d bytes of the body", shown)
+	}
+	whole := r.Follow("The whole as a file")
+	if !strings.Contains(whole.Body, long) || whole.Header.Get("Content-Type") != "text/plain; charset=utf-8" ||
+		!strings.HasPrefix(whole.Header.Get("Content-Disposition"), "attachment") {
+		t.Errorf("the whole body has %d bytes as %q", len(whole.Body), whole.Header)
+	}
+
+	file := r.Ask(http.MethodGet, "/p/default/requests?format=csv", nil)
+	lines, err := csv.NewReader(strings.NewReader(file.Body)).ReadAll()
+	runtest.Must(t, err)
+	if len(lines) < 30 || lines[0][0] != "receivedAt" {
+		t.Errorf("the file has %d lines: %.300s", len(lines), file.Body)
+	}
+	if raw := r.Ask(http.MethodGet, "/p/default/requests?format=json", nil); !strings.Contains(raw.Body, `"Totals"`) {
+		t.Errorf("the page as JSON: %.300s", raw.Body)
+	}
+}
+
+// hrefOf is where the first link of a part of the page leads.
+func hrefOf(r *webtest.Reader, part *goquery.Selection) *url.URL {
+	target, err := r.At.URL.Parse(part.Find("a").First().AttrOr("href", ""))
+	if err != nil {
+		return r.At.URL
+	}
+	return target
+}
+
+func TestConsole_TraceFollowsAMemoryToItsSource(t *testing.T) {
+	t.Parallel()
+	h := newConsole(t)
+	r := h.as("read")
+	r.Open("/p/default/trace/" + h.parameters()["{node}"])
+	r.See("memory")
+	r.Follow("Lineage")
+	boxes, listed := r.At.Find("svg.lineage .node").Length(), rowsOf(r, "Nodes").Length()
+	if boxes < 2 || listed != boxes || r.At.Find("svg.lineage .edge").Length() == 0 {
+		t.Fatalf("the lineage has %d boxes and lists %d", boxes, listed)
+	}
+	more, _ := r.At.Find("svg.lineage a.more").First().Attr("href")
+	for range 3 {
+		if more == "" {
+			break
+		}
+		target, err := r.At.URL.Parse(more)
+		runtest.Must(t, err)
+		r.Request(http.MethodGet, target, nil, "same-origin")
+		if n := r.At.Find("svg.lineage .node").Length(); n <= boxes {
+			t.Errorf("%s shows no more", more)
+		}
+		boxes = r.At.Find("svg.lineage .node").Length()
+		more, _ = r.At.Find("svg.lineage a.more").First().Attr("href")
+	}
+	source, _ := r.At.Find("svg.lineage .node.source a").First().Attr("href")
+	r.Open(source)
+	r.See("source")
+	if r.At.Find("main pre").Length() != 1 {
+		t.Error("the node of a source shows no text")
+	}
+	r.Follow("Timeline")
+	if marks := r.At.Find("svg.timeline a.mark").Length(); marks < 3 {
+		t.Errorf("the timeline has %d marks", marks)
+	}
+	for _, path := range []string{"/p/default/trace/no-id", "/p/default/trace/01890000-0000-7000-8000-00000000000a/lineage"} {
+		r.Open(path)
+		r.Answered(http.StatusNotFound)
+	}
+	r.Open(source + "/lineage?reveal=x")
+	r.Answered(http.StatusBadRequest)
+}
+
+// What last week cost, and which key caused it, at the console alone.
+func TestConsole_UsageNamesTheKeyThatCost(t *testing.T) {
+	t.Parallel()
+	h := newConsole(t)
+	var first uuid.UUID
+	for _, o := range h.organizations() {
+		if o.Name != "Other" {
+			first = o.ID
+		}
+	}
+	h.setPlan(first.String(), string(metering.Flex))
+	_, management := h.keys()
+	var made client.ProjectKey
+	h.must(management, http.MethodPost, "/api/v1/projects/default/keys", map[string]any{"name": "nightly import"}, &made)
+	h.must(made.Key, http.MethodPost, "/api/v1/ingest",
+		map[string]any{"id": "large", "content": strings.Repeat("It costs much. ", 4000)}, nil)
+
+	r := h.as("owner")
+	r.Open("/usage")
+	r.SeeLater("nightly import")
+	if top := webtest.Plain(rowsOf(r, "Keys").First().Text()); !strings.HasPrefix(top, "nightly import") {
+		t.Errorf("the key that cost most is %q", top)
+	}
+	r.See("credits left")
+	for _, label := range []string{"Credits by project", "Credits by day and key"} {
+		if r.At.Find(fmt.Sprintf("svg[aria-label=%q] a.bar", label)).Length() == 0 {
+			t.Errorf("the chart %q has no bars", label)
+		}
+	}
+	r.Follow("nightly import")
+	r.See("POST /api/v1/ingest")
+	if n := rowsOf(r, "Requests").Length(); n != 1 {
+		t.Errorf("the key leads to %d calls", n)
+	}
+	r.Open("/usage")
+	r.Follow("Last week")
+	r.See("No call was made in these days.")
+	file := r.Ask(http.MethodGet, "/usage?format=csv", nil)
+	if today := time.Now().UTC().Format(time.DateOnly); !strings.Contains(file.Body, today+",default,nightly import,") {
+		t.Errorf("the file of costs: %s", file.Body)
+	}
+	for _, bad := range []string{"month=may", "from=1.2.2026", "from=2020-01-01"} {
+		r.Open("/usage?" + bad)
+		r.Answered(http.StatusBadRequest)
+	}
+
+	// Who may read one project sees nothing of another one, nor the spend cap.
+	most := int64(5_000_000)
+	h.setSpendCap(first.String(), &most)
+	r.Open("/usage")
+	r.See("spend cap")
+	reader := h.as("read")
+	for _, format := range []string{"", "?format=json"} {
+		page := reader.Open("/usage" + format)
+		if strings.Contains(page.Body, "spend cap") || strings.Contains(page.Body, fmt.Sprint(most)) || strings.Contains(page.Body, "pilot") {
+			t.Errorf("a reader of one project sees %s", webtest.Plain(page.Text()))
+		}
+	}
+	reader.Open("/usage")
+	reader.See("nightly import")
+	h.as("member").Open("/usage")
+}

@@ -1,0 +1,272 @@
+package account_test
+
+import (
+	"context"
+	"fmt"
+	"html"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/console/pages/account"
+	"github.com/annals-project/annals/console/signin"
+	"github.com/annals-project/annals/console/signin/signintest"
+	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/domain/person"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/secret"
+	"github.com/annals-project/annals/internal/tenants"
+	"github.com/annals-project/annals/projections/access"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+const (
+	anasMail = signintest.Email
+	anas     = "correct horse battery"
+)
+
+// scene is a console with its sign-in, and Ana, an admin of Acme. A test is her browser.
+type scene struct {
+	*signin.Service
+	t       *testing.T
+	url     string
+	clock   time.Time
+	ana     uuid.UUID
+	people  map[uuid.UUID]*access.Person
+	mails   []string
+	browser *http.Client
+	cookies web.Cookies
+}
+
+func newScene(t *testing.T, company *signintest.Company, signUp bool) *scene {
+	t.Helper()
+	sealer, err := secret.NewSealer([]byte(strings.Repeat("k", secret.SealKeyBytes)))
+	runtest.Must(t, err)
+	s := &scene{t: t, clock: time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC), ana: uuid.New(), browser: newBrowser(t)}
+	s.people = map[uuid.UUID]*access.Person{s.ana: {ID: s.ana, Email: anasMail, Memberships: []access.Membership{
+		{Organization: uuid.New(), Name: "Acme", Role: organization.Admin},
+		{Organization: uuid.New(), Name: "Other", Role: organization.Member},
+	}}}
+	server := httptest.NewUnstartedServer(nil)
+	s.url = "http://" + server.Listener.Addr().String()
+	s.cookies = web.NewCookies(s.url, uuid.Nil)
+	cfg := signin.Config{
+		DB: pgtest.Database(t), People: s, Sealer: sealer, HashKey: []byte("key"), Now: s.now, PairFailures: 3,
+		FailureTime: time.Nanosecond, IsMember: func(_ context.Context, id uuid.UUID) (bool, error) { return s.people[id] != nil, nil },
+	}
+	if company != nil {
+		company.Now = s.now
+		cfg.OIDC = signin.Provider{
+			Issuer: company.URL, ClientID: signintest.ClientID, ClientSecret: signintest.ClientSecret,
+			Redirect: s.url + "/sign-in/oidc/callback",
+		}
+	}
+	s.Service = signin.New(cfg)
+	home := func(r *web.Request) error { return r.Render("home.html", nil) }
+	site, err := web.New(web.Config{
+		URL: s.url, Sessions: s.Service, Access: s, Cookies: s.cookies, Admit: func() error { return nil },
+		Logger: runtest.Warnings(t), Now: s.now,
+	}, []web.Area{account.Area(account.Deps{
+		SignIn: s.Service, Commands: s, Mail: s, URL: s.url, SignUp: signUp, Logger: slog.New(slog.DiscardHandler),
+	}), {Templates: homeTemplate, Routes: []web.Route{
+		{Pattern: "GET /{$}", Needs: web.Member, Serve: home}, {Pattern: "GET /usage", Needs: web.Member, Serve: home},
+	}}})
+	runtest.Must(t, err)
+	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := site.Serve(w, r, &httpx.PageNote{}); err != nil {
+			t.Error(err)
+		}
+	})
+	server.Start()
+	t.Cleanup(server.Close)
+	return s
+}
+
+func newBrowser(t *testing.T) *http.Client {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	runtest.Must(t, err)
+	return &http.Client{Jar: jar}
+}
+
+func (s *scene) now() time.Time { return s.clock }
+
+func (s *scene) FindPerson(_ context.Context, email string) (uuid.UUID, bool, error) {
+	for id, p := range s.people {
+		if p.Email == person.NormalEmail(email) {
+			return id, true, nil
+		}
+	}
+	return uuid.Nil, false, nil
+}
+
+func (s *scene) Memberships(_ context.Context, id uuid.UUID) (access.Person, bool, error) {
+	p := s.people[id]
+	if p == nil {
+		return access.Person{}, false, nil
+	}
+	return *p, true, nil
+}
+
+func (s *scene) ProjectNamed(context.Context, uuid.UUID, string) (auth.Named, bool, error) {
+	return auth.Named{}, false, nil
+}
+
+func (s *scene) CreateOrganization(
+	_ context.Context, _ commands.Call, in commands.NewOrganization,
+) (tenants.Organization, error) {
+	if in.Name == "Acme" {
+		return tenants.Organization{}, fault.New(fault.Conflict, fault.CodeConflict, "there is an organization Acme")
+	}
+	id := uuid.New()
+	s.people[id] = &access.Person{ID: id, Email: in.OwnerEmail, Memberships: []access.Membership{
+		{Organization: uuid.New(), Name: in.Name, Role: organization.Owner, Plan: in.Plan},
+	}}
+	return tenants.Organization{Name: in.Name}, nil
+}
+
+func (s *scene) ChangeAddress(_ context.Context, _ commands.Call, id uuid.UUID, email string) error {
+	s.people[id].Email = email
+	return nil
+}
+
+func (s *scene) Set() bool { return true }
+
+func (s *scene) Send(_ context.Context, to, _, text string) error {
+	s.mails = append(s.mails, to+": "+text)
+	return nil
+}
+
+// page is an answer: the page after all redirects to this console.
+type page struct {
+	status      int
+	path, text  string
+	header      http.Header
+	redirectsTo string // elsewhere
+}
+
+func (s *scene) do(method, path string, form url.Values, change ...func(*http.Request)) page {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(form.Encode()))
+	runtest.Must(s.t, err)
+	if method == http.MethodPost {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		req.Header.Set("Origin", s.url)
+	}
+	for _, f := range change {
+		f(req)
+	}
+	s.browser.CheckRedirect = func(next *http.Request, _ []*http.Request) error {
+		if !strings.HasPrefix(next.URL.String(), s.url) {
+			return http.ErrUseLastResponse
+		}
+		return nil
+	}
+	res, err := s.browser.Do(req)
+	runtest.Must(s.t, err)
+	body, err := io.ReadAll(res.Body)
+	runtest.Must(s.t, err)
+	runtest.Must(s.t, res.Body.Close())
+	return page{
+		res.StatusCode, res.Request.URL.RequestURI(), html.UnescapeString(string(body)), res.Header,
+		res.Header.Get("Location"),
+	}
+}
+
+func (s *scene) get(path string) page { return s.do(http.MethodGet, path, nil) }
+
+func (s *scene) post(path string, fields ...string) page {
+	form := url.Values{}
+	for i := 0; i < len(fields); i += 2 {
+		form.Set(fields[i], fields[i+1])
+	}
+	return s.do(http.MethodPost, path, form)
+}
+
+// wants fails unless a page is at a path with a status and holds texts.
+func (s *scene) wants(p page, status int, path string, texts ...string) {
+	s.t.Helper()
+	if p.status != status || p.path != path {
+		s.t.Errorf("%d %s, want %d %s: %s", p.status, p.path, status, path, p.text)
+	}
+	for _, text := range texts {
+		if !strings.Contains(p.text, text) {
+			s.t.Errorf("%s lacks %q: %s", p.path, text, p.text)
+		}
+	}
+}
+
+// token is that of the browser's session.
+func (s *scene) token() string {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url, http.NoBody)
+	runtest.Must(s.t, err)
+	for _, c := range s.browser.Jar.Cookies(req.URL) {
+		req.AddCookie(c)
+	}
+	return s.cookies.Value(req, web.SessionCookie)
+}
+
+func (s *scene) link(purpose signin.Purpose) string {
+	s.t.Helper()
+	token, err := s.NewLink(s.t.Context(), signin.Link{Purpose: purpose, Person: s.ana, Email: anasMail})
+	runtest.Must(s.t, err)
+	return "/link/" + token
+}
+
+// enter gives Ana a password and signs her in.
+func (s *scene) enter() {
+	s.t.Helper()
+	_, err := s.GeneratePassword(s.t.Context(), s.ana, anas)
+	runtest.Must(s.t, err)
+	s.wants(s.post("/sign-in", "email", anasMail, "password", anas), 200, "/", "Home")
+}
+
+var secretOf = regexp.MustCompile(`<code>([A-Z2-7]{32})</code>`)
+
+// field is the value of a hidden field of a page.
+func field(t *testing.T, p page, name string) string {
+	t.Helper()
+	found := regexp.MustCompile(`name="` + name + `" value="([^"]*)"`).FindStringSubmatch(p.text)
+	if found == nil {
+		t.Fatalf("%s has no field %s: %s", p.path, name, p.text)
+	}
+	return found[1]
+}
+
+// enrol sets up a second factor and returns its key and the recovery codes.
+func (s *scene) enrol() (key string, codes []string) {
+	s.t.Helper()
+	p := s.get("/account/second-factor")
+	s.wants(p, 200, "/account/second-factor", `<svg width="240"`)
+	key = secretOf.FindStringSubmatch(p.text)[1]
+	s.wants(s.post("/account/second-factor", "code", "000000", "sealed", field(s.t, p, "sealed")), 400,
+		"/account/second-factor", "the code is wrong", key)
+	p = s.post("/account/second-factor", "code", s.code(key), "sealed", field(s.t, p, "sealed"))
+	s.wants(p, 200, "/account/second-factor", "Recovery codes")
+	s.clock = s.clock.Add(30 * time.Second)
+	return key, regexp.MustCompile(`[A-Z2-7]{4}(-[A-Z2-7]{4}){3}`).FindAllString(p.text, -1)
+}
+
+func (s *scene) code(key string) string {
+	s.t.Helper()
+	code, err := signintest.Code(key, s.clock)
+	runtest.Must(s.t, err)
+	return fmt.Sprint(code)
+}

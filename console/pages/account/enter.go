@@ -1,0 +1,135 @@
+package account
+
+import (
+	"net/url"
+	"strings"
+
+	"github.com/annals-project/annals/console/signin"
+	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/domain/fault"
+)
+
+// entrance is what the pages for people who are not signed in show.
+type entrance struct {
+	Email    string `json:"email"`
+	Next     string `json:"next"`
+	Provider bool   `json:"provider"`
+	SignUp   bool   `json:"signUp"`
+	Mail     bool   `json:"mail"`
+}
+
+func (d Deps) entrance(r *web.Request) entrance {
+	return entrance{r.FormValue("email"), nextOf(r), d.SignIn.HasProvider(), d.SignUp, d.Mail.Set()}
+}
+
+func (d Deps) signInPage(r *web.Request) error {
+	if r.SignedIn() {
+		r.Redirect(nextOf(r))
+		return nil
+	}
+	return r.Render("sign-in.html", d.entrance(r))
+}
+
+func (d Deps) signIn(r *web.Request) error {
+	if err := r.Form(); err != nil {
+		return err
+	}
+	in, err := d.SignIn.SignIn(r.Context(), attemptOf(r))
+	if err != nil {
+		return r.Invalid(described(r, err), "sign-in.html", d.entrance(r))
+	}
+	return d.begun(r, in, nextOf(r))
+}
+
+func (d Deps) secondFactorPage(r *web.Request) error {
+	return r.Render("second-factor.html", d.entrance(r))
+}
+
+func (d Deps) secondFactor(r *web.Request) error {
+	if err := r.Form(); err != nil {
+		return err
+	}
+	in, err := d.SignIn.SecondFactor(r.Context(), tokenOf(r), r.Field("code"), clientOf(r))
+	if err != nil {
+		return r.Invalid(described(r, err), "second-factor.html", d.entrance(r))
+	}
+	return d.begun(r, in, nextOf(r))
+}
+
+func (d Deps) signOut(r *web.Request) error {
+	if err := d.SignIn.SignOut(r.Context(), tokenOf(r)); err != nil {
+		return err
+	}
+	r.Cookies().Set(r.Writer(), web.SessionCookie, "", 0)
+	r.Redirect("/sign-in")
+	return nil
+}
+
+func (d Deps) chooseOrganization(r *web.Request) error {
+	if err := r.Form(); err != nil {
+		return err
+	}
+	for _, m := range r.Person.Memberships {
+		if m.Organization.String() == r.Field("organization") {
+			if err := d.SignIn.ChooseOrganization(r.Context(), r.Session.ID, m.Organization); err != nil {
+				return err
+			}
+			r.Redirect("/")
+			return nil
+		}
+	}
+	return fault.New(fault.NotFound, fault.CodeNotFound, "you are not a member of this organization")
+}
+
+// providerCookie holds the attempt at the provider, with where to go on to.
+const providerCookie = "oidc"
+
+func (d Deps) startProvider(r *web.Request) error {
+	if err := r.Form(); err != nil {
+		return err
+	}
+	to, attempt, err := d.SignIn.Start(r.Context(), d.SignUp && r.Field("sign-up") != "")
+	if err != nil {
+		return d.providerFailed(r, err)
+	}
+	r.Cookies().Set(r.Writer(), providerCookie, attempt+"|"+url.QueryEscape(nextOf(r)), signin.AttemptLife)
+	r.Redirect(to)
+	return nil
+}
+
+func (d Deps) finishProvider(r *web.Request) error {
+	attempt, next := splitCookie(r.Cookies().Value(r.Request, providerCookie))
+	r.Cookies().Set(r.Writer(), providerCookie, "", 0)
+	query := r.URL.Query()
+	in, signUp, err := d.SignIn.Finish(r.Context(), signin.Callback{
+		State: query.Get("state"), Code: query.Get("code"), Issuer: query.Get("iss"), Cookie: attempt,
+		Client: clientOf(r), Former: tokenOf(r),
+	})
+	if err != nil {
+		return d.providerFailed(r, err)
+	}
+	if signUp != "" {
+		r.Redirect(web.Path("link", signUp))
+		return nil
+	}
+	return d.begun(r, in, next)
+}
+
+// providerFailed shows the page to sign in again, with what went wrong. Why the provider is not to be trusted is in the
+// log alone.
+func (d Deps) providerFailed(r *web.Request, err error) error {
+	shown := described(r, err)
+	if shown != err { //nolint:errorlint // whether it was described
+		d.Logger.WarnContext(r.Context(), "sign-in at the provider failed", "requestId", r.ID(), "err", err)
+	}
+	return r.Invalid(shown, "sign-in.html", d.entrance(r))
+}
+
+func splitCookie(value string) (attempt, next string) {
+	attempt, page, _ := strings.Cut(value, "|")
+	next, err := url.QueryUnescape(page)
+	if err != nil {
+		next = ""
+	}
+	return attempt, localPath(next)
+}

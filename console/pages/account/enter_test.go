@@ -1,0 +1,202 @@
+package account_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/annals-project/annals/console/signin"
+	"github.com/annals-project/annals/console/signin/signintest"
+	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/internal/runtest"
+)
+
+func TestSignIn_GoesOnToThePage(t *testing.T) {
+	s := newScene(t, nil, false)
+	_, err := s.GeneratePassword(t.Context(), s.ana, anas)
+	runtest.Must(t, err)
+	p := s.get("/usage")
+	s.wants(p, 200, "/sign-in?next=%2Fusage", "Sign in")
+	if strings.Contains(p.header.Get("Content-Security-Policy"), "form-action") {
+		t.Error("the policy forbids the redirect to a provider")
+	}
+	s.wants(s.post("/sign-in", "email", anasMail, "password", "a wrong password", "next", field(t, p, "next")), 401, "/sign-in",
+		"the address or the password is wrong", anasMail, `value="/usage"`)
+	s.wants(s.post("/sign-in", "email", "bo@acme.example", "password", anas), 401, "/sign-in",
+		"the address or the password is wrong")
+	s.wants(s.post("/sign-in", "email", anasMail, "password", anas, "next", "/usage"), 200, "/usage", "Home", anasMail)
+	s.wants(s.get("/sign-in"), 200, "/") // who is signed in has nothing to do there
+	s.wants(s.post("/sign-out"), 200, "/sign-in")
+	s.wants(s.get("/usage"), 200, "/sign-in?next=%2Fusage")
+}
+
+func TestSignIn_DoesNotGoElsewhere(t *testing.T) {
+	s := newScene(t, nil, false)
+	s.enter()
+	for _, next := range []string{
+		"https://evil.example", "//evil.example", `/\evil.example`, `\\evil.example`, "javascript:alert(1)", "", "evil.example",
+		"/%zz", "/" + strings.Repeat("x", 2000),
+	} {
+		s.wants(s.post("/sign-in", "email", anasMail, "password", anas, "next", next), 200, "/")
+	}
+}
+
+func TestSignIn_CannotBeFixed(t *testing.T) {
+	s := newScene(t, nil, false)
+	s.enter()
+	planted := s.token()
+	s.wants(s.post("/sign-in", "email", anasMail, "password", anas), 200, "/")
+	if _, live, err := s.Session(t.Context(), planted); live || err != nil || s.token() == planted {
+		t.Errorf("the session from before lives: %v, %v", live, err)
+	}
+	// A session that somebody made up is none.
+	s.browser = newBrowser(t)
+	made := strings.Repeat("A", len(planted))
+	u, err := url.Parse(s.url)
+	runtest.Must(t, err)
+	rec := &http.Response{Header: http.Header{}}
+	s.cookies.Set(headers{rec.Header}, web.SessionCookie, made, time.Hour)
+	s.browser.Jar.SetCookies(u, rec.Cookies())
+	s.wants(s.post("/sign-in", "email", anasMail, "password", anas), 200, "/")
+	if s.token() == made {
+		t.Error("the session has the token that somebody made up")
+	}
+}
+
+// headers is a response of headers alone.
+type headers struct{ header http.Header }
+
+func (h headers) Header() http.Header         { return h.header }
+func (h headers) Write(b []byte) (int, error) { return len(b), nil }
+func (h headers) WriteHeader(int)             {}
+
+// Another site could sign a browser in as somebody else, or out.
+func TestForms_FromElsewhere(t *testing.T) {
+	s := newScene(t, nil, true)
+	s.enter()
+	_, err := s.States(t.Context(), s.ana)
+	runtest.Must(t, err)
+	for path, form := range map[string]url.Values{
+		"/sign-in": {"email": {anasMail}, "password": {anas}}, "/sign-out": {}, "/sign-up": {"email": {"x@y.example"}},
+		"/account/password": {"current": {anas}, "password": {"another password"}}, "/account/sessions": {},
+		s.link(signin.Reset): {"password": {"another password"}}, "/account/second-factor": {}, "/organization": {},
+	} {
+		for name, change := range map[string]func(*http.Request){
+			"without an origin": func(r *http.Request) { r.Header.Del("Origin") },
+			"of another site":   func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") },
+			"of a private page": func(r *http.Request) { r.Header.Set("Origin", "null") },
+			"of a cross-site form": func(r *http.Request) {
+				r.Header.Del("Origin")
+				r.Header.Set("Sec-Fetch-Site", "cross-site")
+			},
+		} {
+			if p := s.do(http.MethodPost, path, form, change); p.status != http.StatusForbidden {
+				t.Errorf("%s %s: %d", path, name, p.status)
+			}
+		}
+	}
+	s.wants(s.get("/usage"), 200, "/usage", "Home")
+	if len(s.mails) != 0 {
+		t.Errorf("mails %v", s.mails)
+	}
+}
+
+func TestSignIn_Throttled(t *testing.T) {
+	s := newScene(t, nil, false)
+	_, err := s.GeneratePassword(t.Context(), s.ana, anas)
+	runtest.Must(t, err)
+	for range 3 {
+		s.post("/sign-in", "email", anasMail, "password", "a wrong password")
+	}
+	p := s.post("/sign-in", "email", anasMail, "password", anas)
+	s.wants(p, 429, "/sign-in", "too many attempts: try again in 15 minutes")
+	if p.header.Get("Retry-After") != "900" {
+		t.Errorf("Retry-After %q", p.header.Get("Retry-After"))
+	}
+	s.clock = s.clock.Add(15 * time.Minute)
+	s.wants(s.post("/sign-in", "email", anasMail, "password", anas), 200, "/")
+}
+
+func TestSecondFactor_IsAsked(t *testing.T) {
+	s := newScene(t, nil, false)
+	s.enter()
+	key, codes := s.enrol()
+	s.post("/sign-out")
+	p := s.post("/sign-in", "email", anasMail, "password", anas, "next", "/usage")
+	s.wants(p, 200, "/sign-in/second-factor?next=%2Fusage", "Code")
+	waiting := s.token()
+	s.wants(s.get("/usage"), 200, "/sign-in?next=%2Fusage") // the password alone opens nothing
+	s.wants(s.post("/sign-in/second-factor", "code", "000000", "next", "/usage"), 400, "/sign-in/second-factor",
+		"the code is wrong", `value="/usage"`)
+	code := s.code(key)
+	s.wants(s.post("/sign-in/second-factor", "code", code, "next", "/usage"), 200, "/usage", "Home")
+	if s.token() == waiting {
+		t.Error("the session keeps its token")
+	}
+	s.post("/sign-out")
+	s.post("/sign-in", "email", anasMail, "password", anas)
+	s.wants(s.post("/sign-in/second-factor", "code", code), 400, "/sign-in/second-factor", "was used before")
+	s.wants(s.post("/sign-in/second-factor", "code", codes[3]), 200, "/", "Home")
+	s.wants(s.get("/account"), 200, "/account", "9 recovery codes are left")
+}
+
+func TestSecondFactor_RequiredByTheOrganization(t *testing.T) {
+	s := newScene(t, nil, false)
+	s.people[s.ana].Memberships[0].SecondFactor = true
+	_, err := s.GeneratePassword(t.Context(), s.ana, anas)
+	runtest.Must(t, err)
+	s.wants(s.post("/sign-in", "email", anasMail, "password", anas, "next", "/usage"), 200, "/account/second-factor",
+		"Acme requires a second factor")
+	s.wants(s.get("/account"), 200, "/account/second-factor")
+	s.enrol()
+	s.wants(s.get("/usage"), 200, "/usage", "Home")
+	// Another organization asks for none.
+	s.wants(s.post("/organization", "organization", s.people[s.ana].Memberships[1].Organization.String()), 200, "/", "Other")
+	s.wants(s.post("/organization", "organization", s.ana.String()), 404, "/organization")
+}
+
+func TestProvider_SignsIn(t *testing.T) {
+	company := signintest.NewCompany(t)
+	s := newScene(t, company, true)
+	s.wants(s.get("/sign-in"), 200, "/sign-in", "your company's account")
+	start := func(fields ...string) url.Values {
+		t.Helper()
+		p := s.post("/sign-in/oidc", fields...)
+		to, err := url.Parse(p.redirectsTo)
+		runtest.Must(t, err)
+		if p.status != 303 || !strings.HasPrefix(p.redirectsTo, company.URL+"/authorize?") ||
+			strings.Contains(p.header.Get("Content-Security-Policy"), "form-action") {
+			t.Fatalf("%d %s", p.status, p.redirectsTo)
+		}
+		company.Asked = to.Query()
+		return url.Values{"state": {company.Asked.Get("state")}, "code": {"the code"}}
+	}
+	const callback = "/sign-in/oidc/callback?"
+	back := start("next", "/usage")
+	s.wants(s.get(callback+back.Encode()), 200, "/usage", "Home")
+	s.wants(s.get(callback+back.Encode()), 400, callback+back.Encode(), "not begun here") // the cookie is gone
+
+	s.browser = newBrowser(t)
+	back = start()
+	other := newBrowser(t)
+	other, s.browser = s.browser, other
+	s.wants(s.get(callback+back.Encode()), 400, callback+back.Encode(), "not begun here") // another browser
+	s.browser = other
+	company.Claims = map[string]any{"email": "new@other.example", "sub": "new"}
+	s.wants(s.get(callback+back.Encode()), 403, callback+back.Encode(), "ask for an invitation")
+
+	back = start("sign-up", "1")
+	p := s.get(callback + back.Encode())
+	if p.status != 200 || !strings.HasPrefix(p.path, "/link/") || !strings.Contains(p.text, "new@other.example") {
+		t.Fatalf("%d %s", p.status, p.path)
+	}
+	s.wants(s.post(p.path, "organization", "New", "password", anas), 200, "/", "New")
+
+	company.Down = true
+	s.browser = newBrowser(t)
+	if p := s.get(callback + "error=access_denied&state=x"); p.status != 400 {
+		t.Errorf("a person who declines: %d", p.status)
+	}
+}

@@ -1,0 +1,81 @@
+// Package datapoints is the pages of data points: the list, one with what happened to it, its correction and deletion,
+// the search by any id, sends and those that failed, ingest, import and export.
+package datapoints
+
+import (
+	"embed"
+	"regexp"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/console/web"
+	points "github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/explain"
+	"github.com/annals-project/annals/projections/find"
+	"github.com/annals-project/annals/projections/trace"
+)
+
+//go:embed *.html
+var templates embed.FS
+
+// Deps are what the pages read and change.
+type Deps struct {
+	Commands *commands.Service
+	Points   points.Queries
+	Trace    *trace.Service
+	Find     find.Queries
+	Explain  explain.Queries
+	Stopped  points.StoppedSends
+}
+
+// pages are the pages with what they share.
+type pages struct{ Deps }
+
+// Area returns the pages.
+func Area(d Deps) web.Area {
+	p := &pages{d}
+	return web.Area{Templates: templates, Routes: []web.Route{
+		{Pattern: "GET /p/{project}/data", Needs: web.Read, Serve: p.list},
+		{Pattern: "GET /p/{project}/data/{id}", Needs: web.Read, Serve: p.one},
+		{Pattern: "GET /p/{project}/data/{id}/text", Needs: web.Read, Serve: p.text},
+		{Pattern: "GET /p/{project}/data/{id}/correct", Needs: web.Write, Serve: p.correctForm},
+		{Pattern: "POST /p/{project}/data/{id}/correct", Needs: web.Write, Body: formBody, Serve: p.correct},
+		{Pattern: "GET /p/{project}/data/{id}/delete", Needs: web.Write, Serve: p.deleteForm},
+		{Pattern: "POST /p/{project}/data/{id}/delete", Needs: web.Write, Serve: p.delete},
+		{Pattern: "GET /p/{project}/search", Needs: web.Read, Serve: p.search},
+		{Pattern: "GET /p/{project}/sends/{send}", Needs: web.Read, Serve: p.send},
+		{Pattern: "GET /p/{project}/failed", Needs: web.Read, Serve: p.failed},
+		{Pattern: "POST /p/{project}/failed/{send}", Needs: web.Write, Serve: p.retry},
+	}}
+}
+
+const (
+	// maxText is the longest text that a form holds, and how much of a text a page shows.
+	maxText  = 256 << 10
+	shown    = 64 << 10
+	formBody = 4 * maxText
+)
+
+// dots are the ids that a browser would take for a step in the path, whatever escapes them, with marks before them.
+var dots = regexp.MustCompile(`^~*\.{1,2}$`)
+
+// segment is a source id as a part of a path.
+func segment(id string) string {
+	if dots.MatchString(id) {
+		return "~" + id
+	}
+	return id
+}
+
+// idOf is the source id in the path of a request.
+func idOf(r *web.Request) string {
+	id := r.PathValue("id")
+	if dots.MatchString(id) && id[0] == '~' {
+		return id[1:]
+	}
+	return id
+}
+
+// pointPath is the path of a page of a data point.
+func pointPath(r *web.Request, id string, more ...string) string {
+	return r.ProjectPath(append([]string{"data", segment(id)}, more...)...)
+}

@@ -1,0 +1,235 @@
+package trace
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/annals-project/annals/console/svg"
+	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/projections/calls"
+)
+
+// requestList is the data of the list of calls.
+type requestList struct {
+	From, To      time.Time
+	BucketMinutes int
+	Totals        requestlog.Totals
+	Calls         []calls.Call
+	Pager         web.Pager
+	Chart         svg.Bars `json:"-"`
+}
+
+func (d Deps) requests(r *web.Request) error {
+	project := r.Project.Project
+	q, err := calls.QueryOf(filled(r), r.Now(), project, true)
+	if err != nil {
+		return r.Invalid(err, "requests.html", requestList{})
+	}
+	if r.Format() == "csv" {
+		return r.Rows("requests-"+project.Slug, []string{
+			"receivedAt", "requestId", "endpoint", "path", "status", "errorCode", "outcome", "durationMs", "key", "identity",
+			"ingestionId", "phase", "credits",
+		}, d.rows(r, q))
+	}
+	page, err := d.Calls.List(r.Context(), project, q)
+	if err != nil {
+		return err
+	}
+	counts, err := d.Calls.Histogram(r.Context(), project, q)
+	if err != nil {
+		return err
+	}
+	list := requestList{
+		From: q.From, To: q.To, BucketMinutes: counts.BucketMinutes, Totals: counts.Totals, Calls: page.Calls,
+		Chart: chart(r, counts, q),
+	}
+	list.Pager.Total = web.Total(int(min(page.TotalCount, web.MaxTotal+1)))
+	// The log is read forwards only, so the URL has the cursors of the pages before in its parameter before.
+	before, after := r.URL.Query().Get("before"), r.URL.Query().Get("after")
+	if page.HasMore {
+		list.Pager.Next = r.With("after", page.EndCursor.String(), "before", before[:min(len(before), maxTrail)]+"."+after)
+	}
+	if n := strings.LastIndexByte(before, '.'); n >= 0 {
+		list.Pager.Previous = r.With("after", before[n+1:], "before", before[:n])
+	}
+	return r.Render("requests.html", list)
+}
+
+// maxTrail bounds the cursors of the pages before, in characters: after about a hundred pages, previous skips some.
+const maxTrail = 4_000
+
+// chart draws the calls of a window. A bar narrows it.
+func chart(r *web.Request, h requestlog.Histogram, q requestlog.Query) svg.Bars {
+	b := svg.Bars{Label: words.calls, Heading: words.when, Series: []svg.Series{
+		{Name: words.accepted, Class: "good"},
+		{Name: words.failedLater, Class: "warn"},
+		{Name: words.rejected, Class: "bad"},
+	}}
+	layout, length := "15:04", time.Duration(h.BucketMinutes)*time.Minute
+	if q.To.Sub(q.From) > 2*24*time.Hour {
+		layout = "2 Jan"
+	}
+	for _, bucket := range h.Buckets {
+		from, to := bucket.Start, bucket.Start.Add(length)
+		if from.Before(q.From) {
+			from = q.From
+		}
+		if to.After(q.To) {
+			to = q.To
+		}
+		at := bucket.Start.In(r.Zone())
+		b.Bars = append(b.Bars, svg.Bar{
+			Label: at.Format("2006-01-02 15:04 MST"), Tick: at.Format(layout),
+			Href:   r.With("from", from.Format(time.RFC3339Nano), "to", to.Format(time.RFC3339Nano)),
+			Values: []float64{float64(bucket.Accepted), float64(bucket.FailedLater), float64(bucket.Rejected)},
+		})
+	}
+	return b
+}
+
+// Presets are windows that end now.
+func (l requestList) Presets(r *web.Request) (list []web.Link) {
+	for _, p := range []struct {
+		text  string
+		hours time.Duration
+	}{{"1 h", 1}, {"24 h", 24}, {"7 d", 7 * 24}, {"31 d", 31 * 24}} {
+		from := r.Now().Add(-p.hours * time.Hour).Format(time.RFC3339)
+		list = append(list, web.Link{Text: p.text, Path: r.With("from", from, "to", "")})
+	}
+	return list
+}
+
+// rows reads the calls of a query for a file, at most web.MaxTotal.
+func (d Deps) rows(r *web.Request, q requestlog.Query) iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
+		q.First = limit.RequestPage
+		for n := 0; n < web.MaxTotal; n += q.First {
+			page, err := d.Calls.List(r.Context(), r.Project.Project, q)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, c := range page.Calls {
+				if !yield(row(c), nil) {
+					return
+				}
+			}
+			if q.After = page.EndCursor; !page.HasMore {
+				return
+			}
+		}
+	}
+}
+
+func row(c calls.Call) []string {
+	cells := []string{
+		c.ReceivedAt.UTC().Format(time.RFC3339Nano), c.RequestID.String(), c.Endpoint, c.Path, strconv.Itoa(c.Status),
+		c.ErrorCode, c.Outcome, strconv.FormatInt(c.Duration.Milliseconds(), 10), c.Key.Name, "", "", "", "",
+	}
+	if c.Identity != nil {
+		cells[9] = *c.Identity
+	}
+	if c.IngestionID != nil {
+		cells[10] = c.IngestionID.String()
+	}
+	if c.Phase != nil {
+		cells[11] = *c.Phase
+	}
+	if c.CreditTenths != nil {
+		cells[12] = metering.Credits(*c.CreditTenths).String()
+	}
+	return cells
+}
+
+// requestView is the data of one call.
+type requestView struct {
+	calls.Call
+	RequestBytes, ResponseBytes     int64
+	RequestHeaders, ResponseHeaders json.RawMessage
+	ExpiresAt                       *time.Time
+	Bodies                          []body
+	Next                            string
+}
+
+// body is the beginning of a body of a call. Cut reports that the log has more, Truncated that even the log has not all
+// of it.
+type body struct {
+	Name, Text     string
+	Cut, Truncated bool
+}
+
+// shownBody is how much of a body a page shows.
+const shownBody = 64 << 10
+
+func (d Deps) request(r *web.Request) error {
+	found, err := d.find(r)
+	if err != nil {
+		return err
+	}
+	explained, err := d.Explain.Explain(r.Context(), r.Project.Project, found.RequestID)
+	if err != nil {
+		return err
+	}
+	v := requestView{
+		Call: found.Call, RequestBytes: found.Logged.RequestBytes, ResponseBytes: found.Logged.ResponseBytes,
+		RequestHeaders: found.Logged.RequestHeaders, ResponseHeaders: found.Logged.ResponseHeaders,
+		ExpiresAt: found.ExpiresAt, Next: explained.Next,
+	}
+	if p := found.Logged.Payload; p != nil {
+		v.Bodies = []body{
+			bodyOf("request", p.Request, p.RequestTruncated), bodyOf("response", p.Response, p.ResponseTruncated),
+		}
+	}
+	return r.Render("request.html", v)
+}
+
+func (d Deps) find(r *web.Request) (calls.Detail, error) {
+	requestID, err := id(r, "request")
+	if err != nil {
+		return calls.Detail{}, err
+	}
+	return d.Calls.Get(r.Context(), r.Project.Project, requestID, r.Now())
+}
+
+func bodyOf(name string, text []byte, truncated bool) body {
+	b := body{Name: name, Truncated: truncated, Cut: len(text) > shownBody}
+	var indented bytes.Buffer
+	if !b.Cut && json.Indent(&indented, text, "", "  ") == nil {
+		text = indented.Bytes()
+	}
+	b.Text = strings.ToValidUTF8(string(text[:min(len(text), shownBody)]), "\uFFFD")
+	return b
+}
+
+// body writes a whole body as a file of text, so that no browser runs it.
+func (d Deps) body(r *web.Request) error {
+	found, err := d.find(r)
+	if err != nil {
+		return err
+	}
+	p := found.Logged.Payload
+	if p == nil {
+		return fault.New(fault.NotFound, fault.CodeNotFound, "%s", words.noBody)
+	}
+	text, ok := map[string][]byte{"request": p.Request, "response": p.Response}[r.PathValue("body")]
+	if !ok {
+		return fault.New(fault.NotFound, fault.CodeNotFound, words.noSuch, r.PathValue("body"))
+	}
+	h := r.Writer().Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("Content-Disposition", `attachment; filename="`+r.PathValue("body")+"-"+found.RequestID.String()+`.txt"`)
+	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	_, _ = io.Copy(r.Writer(), bytes.NewReader(text)) // a browser that left reads no more
+	return nil
+}
