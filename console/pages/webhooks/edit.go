@@ -217,26 +217,17 @@ func (d Deps) save(r *web.Request) error {
 	if err != nil {
 		return d.render(r, w, f, err)
 	}
-	ctx, done := r.Context(), "saved"
-	if w.ID == "" {
-		made, failed := d.Commands.CreateWebhook(ctx, r.Command(), settings)
-		w.ID, err, done = made.ID, failed, "created"
+	id, done := w.ID, "saved"
+	if id == "" {
+		made, failed := d.Commands.CreateWebhook(r.Context(), r.Command(), settings)
+		id, err, done = made.ID, failed, "created"
 	} else {
-		err = d.Commands.ChangeWebhook(ctx, r.Command(), w.ID, settings)
+		err = d.Commands.ChangeWebhook(r.Context(), r.Command(), id, settings)
 	}
 	if err != nil {
-		return d.refused(r, f, err)
+		return d.render(r, w, f, err)
 	}
-	return r.Done(pathOf(r, w.ID), done)
-}
-
-// refused shows the form again after a command refused it.
-func (d Deps) refused(r *web.Request, f form, problem error) error {
-	w, _, err := d.posted(r)
-	if err != nil {
-		return err
-	}
-	return d.render(r, w, f, problem)
+	return r.Done(pathOf(r, id), done)
 }
 
 // test sends the sample through the receiver, as an event that is ingested.
