@@ -25,7 +25,10 @@ func (s *scene) linkFor(purpose Purpose) string {
 func TestLink_SetsAPasswordOnce(t *testing.T) {
 	for purpose, verifies := range map[Purpose]bool{Owner: true, Invite: false, Reset: false} {
 		t.Run(string(purpose), func(t *testing.T) {
-			s := newScene(t).password()
+			s := newScene(t)
+			if purpose != Invite {
+				s.password()
+			}
 			before, other := s.session(s.ana, ""), s.linkFor(Reset)
 			token := s.linkFor(purpose)
 			for range 2 {
@@ -82,13 +85,37 @@ func TestLink_LivesForATime(t *testing.T) {
 // An Admin who resets a password must not get past the second factor; the operator must, since an Owner who lost it may
 // have nobody else.
 func TestLink_SecondFactor(t *testing.T) {
-	for purpose, want := range map[Purpose]bool{Reset: true, Invite: true, Owner: false} {
+	for purpose, want := range map[Purpose]bool{Reset: true, Owner: false} {
 		s := newScene(t)
 		s.enrolled()
 		in, err := s.SetPassword(t.Context(), s.linkFor(purpose), Attempt{Password: "the next password"})
 		runtest.Must(t, err)
 		if in.Pending != want {
 			t.Errorf("%s: waits for the second factor: %v", purpose, in.Pending)
+		}
+	}
+}
+
+// An Admin of one organization must not take over the account of a member of another.
+func TestLink_InviteOfWhoHasAnotherWayIn(t *testing.T) {
+	for name, give := range map[string]func(*scene){
+		"a password": func(s *scene) { s.password() },
+		"an account": func(s *scene) {
+			_, err := s.SetZone(t.Context(), s.ana, "")
+			runtest.Must(t, err)
+			_, err = s.DB.Exec(t.Context(), `insert into ops.signin_accounts values ('https://idp.example', 'ana', $1)`, s.ana)
+			runtest.Must(t, err)
+		},
+	} {
+		s := newScene(t)
+		give(s)
+		if _, err := s.SetPassword(t.Context(), s.linkFor(Invite), Attempt{Password: "the next password"}); !errors.Is(err, ErrLink) {
+			t.Errorf("an invite of who has %s: %v", name, err)
+		}
+		_, err := s.SetPassword(t.Context(), s.linkFor(Reset), Attempt{Password: "the next password"})
+		runtest.Must(t, err)
+		if states, err := s.States(t.Context(), s.ana); err != nil || states[s.ana].Accounts != 0 {
+			t.Errorf("a reset leaves %s: %+v, %v", name, states, err)
 		}
 	}
 }
@@ -139,7 +166,7 @@ func TestSignUp_VerifiedAddress(t *testing.T) {
 		t.Errorf("a second time: %v", err)
 	}
 	// Who is known by now keeps the password.
-	if _, err := s.SignUp(t.Context(), late, Attempt{Password: "the next password"}, create); !errors.Is(err, ErrRefused) {
+	if _, err := s.SignUp(t.Context(), late, Attempt{Password: "the next password"}, create); !errors.Is(err, ErrKnown) {
 		t.Errorf("another sign-up of the address: %v", err)
 	}
 	if s.enters("new@other.example", anas, home, nil); created != 1 {

@@ -33,6 +33,8 @@ var (
 	ErrProvider = errors.New("the provider did not confirm the sign-in")
 	// ErrUnverified means that the provider does not confirm the address of the person.
 	ErrUnverified = errors.New("the provider does not confirm the address")
+	// ErrLinked means that the person has another account at the provider. An address may be given to somebody else there.
+	ErrLinked = errors.New("another account is linked to this address: ask an Admin for a link to set a password")
 	// ErrUninvited means that the person is a member of no organization.
 	ErrUninvited = errors.New("nobody with this address is a member here: ask for an invitation")
 )
@@ -154,34 +156,32 @@ func (c claims) secondFactor() bool {
 }
 
 // Finish ends a sign-in at the provider with a session, or a sign-up with the token of its link. Its errors are
-// ErrAttempt, ErrProvider, ErrUnverified, ErrUninvited and *ThrottledError.
+// ErrAttempt, ErrProvider, ErrUnverified, ErrLinked, ErrUninvited and *ThrottledError.
 func (s *Service) Finish(ctx context.Context, back Callback) (in SignedIn, signUp string, err error) {
-	if err := s.LimitAddress(ctx, back.Client); err != nil {
-		return SignedIn{}, "", err
-	}
-	a, err := s.spendAttempt(ctx, back)
-	if err != nil {
-		return SignedIn{}, "", err
-	}
-	c, err := s.exchange(ctx, a, back)
-	if err != nil {
-		return SignedIn{}, "", err
-	}
-	verified := c.Verified == nil && s.OIDC.TrustEmail || c.Verified != nil && bool(*c.Verified)
-	in, err = s.holder(ctx, c, verified)
-	if errors.Is(err, ErrUninvited) && a.SignUp && verified {
-		signUp, err = s.NewLink(ctx, Link{Purpose: SignUp, Email: c.Email})
-		return SignedIn{}, signUp, err
-	}
-	if err != nil {
-		return SignedIn{}, "", err
-	}
-	second := c.secondFactor()
-	in.Pending = in.Pending && !second
-	if in, err = s.beginNow(ctx, back.Client, back.Former, in, second); err != nil {
-		return SignedIn{}, "", err
-	}
-	return in, "", s.forgive(ctx, s.keyed("network", networkOf(back.Client.Address)))
+	err = s.guardedFrom(ctx, back.Client, func() error {
+		a, err := s.spendAttempt(ctx, back)
+		if err != nil {
+			return err
+		}
+		c, err := s.exchange(ctx, a, back)
+		if err != nil {
+			return err
+		}
+		verified := c.Verified == nil && s.OIDC.TrustEmail || c.Verified != nil && bool(*c.Verified)
+		in, err = s.holder(ctx, c, verified)
+		if errors.Is(err, ErrUninvited) && a.SignUp && verified {
+			signUp, err = s.NewLink(ctx, Link{Purpose: SignUp, Email: c.Email})
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		second := c.secondFactor()
+		in.Pending = in.Pending && !second
+		in, err = s.beginNow(ctx, back.Client, back.Former, in, second)
+		return err
+	})
+	return in, signUp, err
 }
 
 // spendAttempt returns the attempt of a cookie, once.
@@ -278,6 +278,15 @@ func (s *Service) linkAccount(ctx context.Context, in *SignedIn, c claims) error
 		err := tx.QueryRow(ctx, `insert into ops.signin_people as p (person_id, verified) values ($1, $2)
 			on conflict (person_id) do update set zone = p.zone returning coalesce(p.verified = $2, false), totp is not null`,
 			in.Person, s.addressName(c.Email)).Scan(&proven, &in.Pending)
+		if err != nil {
+			return err
+		}
+		var linked bool
+		err = tx.QueryRow(ctx, `select exists (select from ops.signin_accounts where person_id = $1 and issuer = $2)`,
+			in.Person, s.OIDC.Issuer).Scan(&linked)
+		if err == nil && linked {
+			err = ErrLinked
+		}
 		if err != nil {
 			return err
 		}

@@ -70,7 +70,10 @@ func TestOIDC_SignsAMemberIn(t *testing.T) {
 	if in := s.finish(s.start(c, false), nil); in.Person != s.ana {
 		t.Errorf("%+v", in)
 	}
-	// Who gets the address later does not get the person: the first account keeps it, and this is a second one of hers.
+	// Who gets the address later does not get the person.
+	c.Claims = map[string]any{"sub": "another"}
+	s.finish(s.start(c, false), ErrLinked)
+	c.Claims = nil
 	s.guests[s.ana] = true
 	s.finish(s.start(c, false), ErrUninvited)
 }

@@ -35,6 +35,8 @@ var (
 	ErrEnrolled = errors.New("there is a second factor already: remove it first")
 	// ErrLink means that a one-time link does not exist, was used, or has expired.
 	ErrLink = errors.New("the link was used, or has expired")
+	// ErrKnown means that somebody who signs up is a member already.
+	ErrKnown = errors.New("you are a member already: sign in, or ask an Admin for a link to set a password")
 	// ErrPassword means that a new password is too short or too long.
 	ErrPassword = fmt.Errorf("a password has %d to %d characters", MinPassword, MaxPassword)
 )

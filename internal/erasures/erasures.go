@@ -70,6 +70,20 @@ func (n Names) Open(ctx context.Context) ([]Person, error) {
 	return people, nil
 }
 
+// OfProject lists the people of a project who are being erased, the first first.
+func (n Names) OfProject(ctx context.Context, project uuid.UUID) ([]Person, error) {
+	rows, err := n.DB.Query(ctx, `select id, project_id, identity, requested_by, requested_at
+		from ops.person_erasures where project_id = $1 order by requested_at, id limit $2`, project, MaxOfProject)
+	if err != nil {
+		return nil, fmt.Errorf("list people to erase: %w", err)
+	}
+	people, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Person])
+	if err != nil {
+		return nil, fmt.Errorf("list people to erase: %w", err)
+	}
+	return people, nil
+}
+
 // Has reports whether the name of an erasure is kept.
 func (n Names) Has(ctx context.Context, project, id uuid.UUID) (has bool, err error) {
 	err = n.DB.QueryRow(ctx, `select exists (select from ops.person_erasures where project_id = $1 and id = $2)`,

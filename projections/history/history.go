@@ -81,6 +81,11 @@ type Thing struct{ stream, field, id string }
 // Organization is the management of an organization.
 func Organization(id uuid.UUID) Thing { return Thing{stream: stream.Name(stream.Organization, id)} }
 
+// Member is a member of an organization.
+func Member(organization, person uuid.UUID) Thing {
+	return Thing{stream.Name(stream.Organization, organization), "memberId", person.String()}
+}
+
 // Project is the management of a project, without its creation, which is in the history of its organization.
 func Project(id uuid.UUID) Thing { return Thing{stream: stream.Name(stream.Project, id)} }
 

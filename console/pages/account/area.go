@@ -138,7 +138,7 @@ func described(r *web.Request, err error) error {
 		{signin.ErrAttempt, fault.Invalid},
 		{signin.ErrUnverified, fault.Forbidden},
 		{signin.ErrUninvited, fault.Forbidden},
-		{signin.ErrProvider, fault.Forbidden},
+		{signin.ErrProvider, fault.Forbidden}, {signin.ErrLinked, fault.Forbidden}, {signin.ErrKnown, fault.Conflict},
 	} {
 		if errors.Is(err, known.err) {
 			return fault.New(known.kind, fault.CodeUnauthorized, "%s", known.err)

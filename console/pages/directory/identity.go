@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 
@@ -8,11 +9,13 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/fields"
+	"github.com/annals-project/annals/projections/directory"
 )
 
 // identityPage is an identity, or the form of a new one.
 type identityPage struct {
-	identityView
+	directory.Identity
+	Shown map[string]string `json:"-"`
 	// Audiences are those that it belongs to, with why. MoreAudiences is true if there are others.
 	Audiences     []judged `json:"audiences"`
 	MoreAudiences bool     `json:"moreAudiences"`
@@ -56,10 +59,11 @@ func (d Deps) identityPage(r *web.Request, name string) (page identityPage, err 
 		return page, notFound(words.noIdentity, name)
 	}
 	page.MayWrite = r.May(web.Write)
-	if page.identityView, err = viewOf(r, found); err != nil {
+	page.Identity = found
+	if err := json.Unmarshal(found.Traits, &page.Shown); err != nil {
 		return page, err
 	}
-	page.Rows = append(rowsOf(page.Traits), make([]trait, emptyRows)...)
+	page.Rows = append(rowsOf(page.Shown), make([]trait, emptyRows)...)
 	if page.TraitKeys, err = d.Directory.TraitKeys(r.Context(), project); err != nil {
 		return page, err
 	}
@@ -106,9 +110,9 @@ func (d Deps) saveIdentity(r *web.Request) error {
 		_, err = d.Commands.PatchIdentity(r.Context(), r.Command(), name, set, removed)
 	}
 	if err == nil {
-		return r.Done(identityPath(r, name), "saved")
+		return r.Done(linksOf(r).To(name), "saved")
 	}
-	page := identityPage{IsNew: true, MayWrite: true, identityView: identityView{Identity: name}}
+	page := identityPage{IsNew: true, MayWrite: true, Identity: directory.Identity{Identity: name}}
 	if !isNew {
 		shown, found := d.identityPage(r, name)
 		if found != nil {

@@ -39,8 +39,9 @@ func TestConsole_RequestsAreFilteredAndShown(t *testing.T) {
 	r.Answered(http.StatusBadRequest)
 	r.See("want an ISO 8601 instant")
 
+	r.Open("/p/default/requests?status=404")
+	r.SeeLater("26 in all") // the log is written in batches
 	r.Open("/p/default/requests")
-	r.SeeLater("GET /api/v1/identities/{identity}")
 	first := rowsOf(r, "Requests").First().Text()
 	r.Follow("Next")
 	second := rowsOf(r, "Requests").First().Text()

@@ -10,7 +10,7 @@ import (
 	"github.com/annals-project/annals/console/pages/usage"
 	"github.com/annals-project/annals/console/pages/webhooks"
 	"github.com/annals-project/annals/console/web"
-	analysis "github.com/annals-project/annals/domain/recall"
+	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/access"
 	points "github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/explain"
@@ -31,7 +31,7 @@ func (s *Server) areas() []web.Area {
 			Audiences: s.read.directory, Calls: s.calls(), API: s.inner, Plans: s.cfg.PlanTerms,
 		}),
 		recall.Area(recall.Deps{
-			API: s.inner, Explain: s.explainer(), Plans: s.cfg.PlanTerms, APIURL: s.urls.API, Words: analysis.NewAnalyzer(),
+			API: s.inner, Explain: s.explainer(), Plans: s.cfg.PlanTerms, APIURL: s.urls.API, Words: domainrecall.NewAnalyzer(),
 		}),
 		usage.Area(usage.Deps{Accounts: reads.Usage, Costs: s.requestLog()}),
 		account.Area(account.Deps{
@@ -43,6 +43,7 @@ func (s *Server) areas() []web.Area {
 			Directory: s.read.directory, Commands: s.write.service, Points: s.read.dataPoints,
 			Access: explain.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
 		}),
+		s.organizationPages(),
 	}
 }
 

@@ -1,0 +1,113 @@
+// Package organization is the pages of an organization: its settings and members, the events of its management, and the
+// erasure of what an identity wrote.
+package organization
+
+import (
+	"context"
+	"embed"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/internal/erasures"
+	"github.com/annals-project/annals/internal/tenants"
+	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/history"
+)
+
+//go:embed *.html
+var templates embed.FS
+
+// Deps are what the pages read and change.
+type Deps struct {
+	Access interface {
+		OrganizationByID(ctx context.Context, id uuid.UUID) (access.Organization, bool, error)
+		Projects(ctx context.Context, organizationID uuid.UUID) ([]access.Project, error)
+		Members(ctx context.Context, organizationID uuid.UUID) ([]access.Member, error)
+		Memberships(ctx context.Context, person uuid.UUID) (access.Person, bool, error)
+	}
+	Commands interface {
+		SetSpendCap(ctx context.Context, call commands.Call, org string, tenths *int64) (tenants.Organization, error)
+		SetSecondFactor(ctx context.Context, call commands.Call, organizationID uuid.UUID, required bool) error
+		RotateManagementKey(ctx context.Context, call commands.Call, org string) (tenants.Organization, error)
+		AddMember(ctx context.Context, call commands.Call, organizationID uuid.UUID, in commands.NewMember) (uuid.UUID, error)
+		SetMemberRole(
+			ctx context.Context, call commands.Call, organizationID, member uuid.UUID, role organization.Role,
+		) error
+		SetAccess(
+			ctx context.Context, call commands.Call, organizationID, member uuid.UUID,
+			projects map[uuid.UUID]organization.Access,
+		) error
+		RemoveMember(ctx context.Context, call commands.Call, organizationID, member uuid.UUID) error
+		RecordReset(
+			ctx context.Context, call commands.Call, organizationID, member uuid.UUID, reset organization.Reset,
+		) error
+	}
+	History interface {
+		Of(ctx context.Context, t history.Thing, before string) (history.Page, error)
+		Management(ctx context.Context, organization uuid.UUID, projects []uuid.UUID, before string) (history.Page, error)
+	}
+	Links    Links
+	Erasures interface {
+		Find(ctx context.Context, project uuid.UUID, identity string) (erasure.Person, error)
+		Start(ctx context.Context, person erasures.Person) (uuid.UUID, error)
+		Status(ctx context.Context, project, id uuid.UUID) (erasure.PersonStatus, error)
+	}
+	// Open lists the people of a project who are being erased.
+	Open      func(ctx context.Context, project uuid.UUID) ([]erasures.Person, error)
+	PlanTerms metering.PlanTerms
+}
+
+// Links lets people sign in who cannot yet, or no more.
+type Links interface {
+	// Invite returns an address at which somebody new sets a password and is signed in, once. It is the page to sign in
+	// for somebody who can sign in. Links of the person that were made before work no more.
+	Invite(ctx context.Context, person uuid.UUID, email string) (address string, expires time.Time, err error)
+	// Reset returns an address at which the person sets another password, once.
+	Reset(ctx context.Context, person uuid.UUID, email string) (address string, expires time.Time, err error)
+	// Revoke ends the links of a person.
+	Revoke(ctx context.Context, person uuid.UUID) error
+	// ResetSecondFactor ends the second factor of a person, and all sessions.
+	ResetSecondFactor(ctx context.Context, person uuid.UUID) error
+}
+
+// Area returns the pages.
+func Area(d Deps) web.Area {
+	if d.PlanTerms == nil {
+		d.PlanTerms = metering.DefaultPlanTerms()
+	}
+	return web.Area{Templates: templates, Routes: []web.Route{
+		{Pattern: "GET /settings/organization", Needs: web.Admin, Serve: d.settings},
+		{Pattern: "POST /settings/organization/spend-cap", Needs: web.Owner, Serve: form(d.setSpendCap)},
+		{Pattern: "POST /settings/organization/second-factor", Needs: web.Owner, Serve: form(d.setSecondFactor)},
+		{Pattern: "POST /settings/organization/management-key", Needs: web.Admin, Serve: form(d.rotateKey)},
+
+		{Pattern: "GET /settings/members", Needs: web.Admin, Serve: d.members},
+		{Pattern: "POST /settings/members", Needs: web.Admin, Serve: form(d.invite)},
+		{Pattern: "POST /settings/members/role", Needs: web.Admin, Serve: form(d.setRole)},
+		{Pattern: "POST /settings/members/access", Needs: web.Admin, Serve: form(d.setAccess)},
+		{Pattern: "POST /settings/members/remove", Needs: web.Admin, Serve: form(d.remove)},
+		{Pattern: "POST /settings/members/password", Needs: web.Admin, Serve: form(d.resetPassword)},
+		{Pattern: "POST /settings/members/second-factor", Needs: web.Admin, Serve: form(d.resetSecondFactor)},
+
+		{Pattern: "GET /settings/events", Needs: web.Admin, Serve: d.events},
+
+		{Pattern: "GET /p/{project}/erasures", Needs: web.Manage, Serve: d.erasures},
+		{Pattern: "POST /p/{project}/erasures", Needs: web.Manage, Serve: form(d.erase)},
+	}}
+}
+
+// form reads the form of a change before it is made.
+func form(change func(*web.Request) error) func(*web.Request) error {
+	return func(r *web.Request) error {
+		if err := r.Form(); err != nil {
+			return err
+		}
+		return change(r)
+	}
+}
