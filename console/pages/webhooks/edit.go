@@ -25,7 +25,7 @@ type form struct {
 	Audience       string `json:"audience"`
 	// Filters has an expression a line.
 	Filters string `json:"filters"`
-	// Event is the request of a logged event whose body is the sample. Without one it is Sample.
+	// Sample is a body that was pasted, else it is that of a logged event, whose request is Event.
 	Event  string `json:"event"`
 	Sample string `json:"sample"`
 }
@@ -154,7 +154,7 @@ func (d Deps) edit(r *web.Request, w access.Webhook, p *page, f form) (err error
 
 // sample returns the body that a form names.
 func (d Deps) sample(r *web.Request, w access.Webhook, f form) ([]byte, error) {
-	if f.Event == "" {
+	if f.Event == "" || f.Sample != "" {
 		return []byte(f.Sample), nil
 	}
 	id, err := uuid.Parse(f.Event)

@@ -102,6 +102,9 @@ func TestConsole_WebhookFromCreationToDeletion(t *testing.T) {
 	if got := webtest.Plain(r.At.Find("#dry").Text()); !strings.Contains(got, "Body of the event"+sample) {
 		t.Errorf("the last event is not the sample: %s", got)
 	}
+	if got := dry(map[string]string{"sample": `{"level":"low"}`}); !strings.Contains(got, "dropped by $.level is high") {
+		t.Errorf("a pasted body is not the sample: %s", got)
+	}
 	for verdict, want := range map[string]int{"ingested": 2, "dropped": 0, "refused": 0, "": 2} {
 		r.Open(show + "/events")
 		if rows := r.Submit("Show", map[string]string{"Verdict": verdict}).Find("tbody tr").Length(); rows != want {
