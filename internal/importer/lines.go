@@ -17,6 +17,7 @@ import (
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/metering"
 )
 
 // MaxLine is the longest line that is read: 16 MiB of content with every byte escaped, and some metadata.
@@ -37,8 +38,9 @@ type point struct {
 	line int
 	// id is the source id, as sent or as the server makes it where none is.
 	id string
-	// raw is the object as written.
-	raw json.RawMessage
+	// raw is the object as written, content the size of its content.
+	raw     json.RawMessage
+	content int
 	// end is the offset after the line, and sum the SHA-256 of the input up to it.
 	end int64
 	sum string
@@ -76,7 +78,7 @@ func (l *lines) next() (point, error) {
 		if len(trimmed) == 0 {
 			continue
 		}
-		id, err := check(trimmed)
+		id, content, err := check(trimmed)
 		if err != nil && isMemory(trimmed) {
 			l.skipped++
 			continue
@@ -84,7 +86,9 @@ func (l *lines) next() (point, error) {
 		if err != nil {
 			return point{}, &LineError{l.line, err}
 		}
-		return point{line: l.line, id: id, raw: trimmed, end: l.offset, sum: l.sum(), skipped: l.skipped}, nil
+		return point{
+			line: l.line, id: id, raw: trimmed, content: content, end: l.offset, sum: l.sum(), skipped: l.skipped,
+		}, nil
 	}
 }
 
@@ -126,11 +130,11 @@ func (l *lines) skip(offset int64) error {
 	return nil
 }
 
-// check returns the source id of a line, or why the line is not a data point. The server checks again;
-// here the number of the line is known.
-func check(line []byte) (id string, err error) {
+// check returns the source id of a line and the size of its content, or why the line is not a data point. The server
+// checks again; here the number of the line is known.
+func check(line []byte) (id string, content int, err error) {
 	if !utf8.Valid(line) {
-		return "", errors.New("is not UTF-8")
+		return "", 0, errors.New("is not UTF-8")
 	}
 	// Pointers tell what is omitted from what is empty.
 	var p struct {
@@ -145,22 +149,22 @@ func check(line []byte) (id string, err error) {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&p); err != nil {
-		return "", fmt.Errorf("is no data point: %s", strings.TrimPrefix(err.Error(), "json: "))
+		return "", 0, fmt.Errorf("is no data point: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return "", errors.New("holds more than one JSON value")
+		return "", 0, errors.New("holds more than one JSON value")
 	}
 	switch {
 	case p.Content == nil || strings.TrimSpace(*p.Content) == "":
-		return "", errors.New("has no content")
+		return "", 0, errors.New("has no content")
 	case len(*p.Content) > limit.ContentBytes:
-		return "", fmt.Errorf("has more than %d MiB of content", limit.ContentBytes>>20)
+		return "", 0, fmt.Errorf("has more than %d MiB of content", limit.ContentBytes>>20)
 	case p.ID != nil && *p.ID != "":
-		return *p.ID, nil
+		return *p.ID, len(*p.Content), nil
 	case p.ID != nil:
-		return "", errors.New("has an empty id: leave it out, or give one")
+		return "", 0, errors.New("has an empty id: leave it out, or give one")
 	default:
-		return DefaultID(*p.Content), nil
+		return DefaultID(*p.Content), len(*p.Content), nil
 	}
 }
 
@@ -189,22 +193,25 @@ func Line(p client.DataPoint) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Count is the size of an input: data points and bytes.
+// Count is the size of an input: data points, bytes, and what they cost in tenths of a credit if each is new.
 type Count struct {
-	Points int
-	Bytes  int64
+	Points       int
+	Bytes        int64
+	CreditTenths int64
 }
 
 // Check reads an input to its end. The first line that is not a data point is a *LineError.
-func Check(in io.Reader) (Count, error) {
+func Check(in io.Reader) (c Count, err error) {
 	l := newLines(in)
-	for n := 0; ; n++ {
-		_, err := l.next()
+	for ; ; c.Points++ {
+		p, err := l.next()
 		if errors.Is(err, io.EOF) {
-			return Count{n, l.offset}, nil
+			c.Bytes = l.offset
+			return c, nil
 		}
 		if err != nil {
 			return Count{}, err
 		}
+		c.CreditTenths += metering.IngestTenths(int64(p.content))
 	}
 }

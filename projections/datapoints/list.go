@@ -45,8 +45,8 @@ type Filter struct {
 
 // Place is the place of a data point in a List.
 type Place struct {
-	OccurredAt time.Time
-	ID         uuid.UUID
+	OccurredAt time.Time `json:"occurredAt"`
+	ID         uuid.UUID `json:"-"`
 }
 
 // ListQuery asks for a page of a List: the first one, or the one directly after or before a place.
@@ -59,19 +59,19 @@ type ListQuery struct {
 // Listed is a data point of a List, by its newest revision.
 type Listed struct {
 	Place
-	SourceID   string
-	Revision   int
-	Label      *string
-	Author     string
-	AudienceID uuid.UUID
+	SourceID   string    `json:"id"`
+	Revision   int       `json:"revision"`
+	Label      *string   `json:"label"`
+	Author     string    `json:"author"`
+	AudienceID uuid.UUID `json:"audienceId"`
 	// Audience is the slug, "" if the audience was removed.
-	Audience   string
-	AcceptedAt time.Time
-	Ingestion  uuid.UUID
+	Audience   string    `json:"audience"`
+	AcceptedAt time.Time `json:"acceptedAt"`
+	Ingestion  uuid.UUID `json:"ingestionId"`
 	// Memories counts those of the newest captured revision.
-	Memories int
+	Memories int `json:"memories"`
 	// Excerpt is the beginning of the content, "" if that is in a blob.
-	Excerpt string
+	Excerpt string `json:"excerpt"`
 }
 
 // List is a page of data points, newest event first.
@@ -249,10 +249,11 @@ func (p *Listed) finish(content []byte) {
 type Stored struct {
 	Listed
 	// Captured is the newest revision with memories, 0 for none.
-	Captured                  int
-	Content                   []byte
-	ContentBlob, MetadataBlob *blob.Ref
-	Metadata                  *string
+	Captured     int       `json:"captured"`
+	Content      []byte    `json:"-"`
+	ContentBlob  *blob.Ref `json:"-"`
+	Metadata     *string   `json:"-"`
+	MetadataBlob *blob.Ref `json:"-"`
 }
 
 const selectStored = `select d.id, d.source_id, d.revision, d.occurred_at, d.accepted_at, coalesce(d.author, ''), d.audience,

@@ -43,42 +43,45 @@ type PointQuery struct {
 type Point struct {
 	datapoints.Stored
 	// Text and JSON are the content and the metadata, or their beginnings if MoreText or MoreJSON is true.
-	Text, JSON         string
-	MoreText, MoreJSON bool
+	Text     string `json:"text"`
+	MoreText bool   `json:"textCut"`
+	JSON     string `json:"metadata"`
+	MoreJSON bool   `json:"metadataCut"`
 	// Events are the newest first, of which some are Older.
-	Events []PointEvent
-	Older  bool
-	// Memories are those of the newest revision that has any.
-	Memories RootPage
+	Events []PointEvent `json:"events"`
+	Older  bool         `json:"olderEvents"`
+	// Derived are the memories of the newest revision that has any.
+	Derived RootPage `json:"derived"`
 	// Recalls are the newest that returned it or a memory of it, of as many days as a window of the trace has.
-	Recalls []Recall
+	Recalls []Recall `json:"recalls"`
 	// Deleted is set if it was deleted. Only SourceID is set then.
-	Deleted *Deleted
+	Deleted *Deleted `json:"deleted,omitempty"`
 }
 
 // PointEvent is an event of a data point: a send, and what it made of it.
 type PointEvent struct {
 	// Number is that of the event in its stream, from 0.
-	Number int64
+	Number int64 `json:"number"`
 	// Outcome is created, updated, moved or unchanged. Historic is true if a later effect was stored before.
-	Outcome  string
-	Historic bool
-	At       time.Time
+	Outcome  string    `json:"outcome"`
+	Historic bool      `json:"historic"`
+	At       time.Time `json:"at"`
 	// Principal is who called, as in the metadata of the event.
-	Principal          string
-	Request, Ingestion uuid.UUID
+	Principal string    `json:"principal"`
+	Request   uuid.UUID `json:"requestId"`
+	Ingestion uuid.UUID `json:"ingestionId"`
 	// Phase is that of the send now.
-	Phase string
+	Phase string `json:"phase"`
 	// Revision is that of the data point after the event, Node its id in the trace.
-	Revision int
-	Node     uuid.UUID
+	Revision int       `json:"revision"`
+	Node     uuid.UUID `json:"node"`
 	// AudienceID is the audience after the event, and Audience its slug, "" if it was removed.
-	AudienceID uuid.UUID
-	Audience   string
-	Author     string
-	OccurredAt time.Time
+	AudienceID uuid.UUID `json:"audienceId"`
+	Audience   string    `json:"audience"`
+	Author     string    `json:"author"`
+	OccurredAt time.Time `json:"occurredAt"`
 	// Headline describes a revision.
-	Headline string
+	Headline string `json:"headline"`
 }
 
 // Point reads a data point of a project. Its fault is data-point-not-found.
@@ -104,7 +107,7 @@ func (s *Service) Point(ctx context.Context, project auth.Project, q PointQuery)
 		return p, err
 	}
 	of := filter{send: &revisionList{dataPoints: []uuid.UUID{id}, numbers: []int32{int32(p.Captured)}}}
-	p.Memories, err = s.memoryRoots(ctx, project, RootsQuery{First: limit.TraceRoots, AfterMemories: q.After}, of)
+	p.Derived, err = s.memoryRoots(ctx, project, RootsQuery{First: limit.TraceRoots, AfterMemories: q.After}, of)
 	if err != nil {
 		return p, fmt.Errorf("list the memories of a data point: %w", err)
 	}

@@ -48,8 +48,8 @@ func TestPoint_EverythingOfIt(t *testing.T) {
 		p.Events[1].Phase == "" || p.Events[0].Audience != "project" {
 		t.Errorf("events %+v", p.Events)
 	}
-	if len(p.Memories.Nodes) != 1 || p.Memories.Nodes[0].ID != derived[0] || !p.Memories.Nodes[0].Current {
-		t.Errorf("memories %+v", p.Memories)
+	if len(p.Derived.Nodes) != 1 || p.Derived.Nodes[0].ID != derived[0] || !p.Derived.Nodes[0].Current {
+		t.Errorf("memories %+v", p.Derived)
 	}
 	if len(p.Recalls) != 1 || p.Recalls[0] != recalled {
 		t.Errorf("recalls %+v", p.Recalls)

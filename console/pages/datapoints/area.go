@@ -8,8 +8,12 @@ import (
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/internal/admission"
+	"github.com/annals-project/annals/internal/allowance"
+	"github.com/annals-project/annals/projections/account"
 	points "github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/explain"
+	"github.com/annals-project/annals/projections/export"
 	"github.com/annals-project/annals/projections/find"
 	"github.com/annals-project/annals/projections/trace"
 )
@@ -25,14 +29,22 @@ type Deps struct {
 	Find     find.Queries
 	Explain  explain.Queries
 	Stopped  points.StoppedSends
+	Rooms    account.Queries
+	Export   export.Service
 }
 
 // pages are the pages with what they share.
-type pages struct{ Deps }
+type pages struct {
+	Deps
+
+	// uploads is the memory of the uploads at work, exports a place for each export.
+	uploads *allowance.Allowance
+	exports chan struct{}
+}
 
 // Area returns the pages.
 func Area(d Deps) web.Area {
-	p := &pages{d}
+	p := &pages{d, admission.Estimates.New(), make(chan struct{}, maxExports)}
 	return web.Area{Templates: templates, Routes: []web.Route{
 		{Pattern: "GET /p/{project}/data", Needs: web.Read, Serve: p.list},
 		{Pattern: "GET /p/{project}/data/{id}", Needs: web.Read, Serve: p.one},
@@ -45,6 +57,12 @@ func Area(d Deps) web.Area {
 		{Pattern: "GET /p/{project}/sends/{send}", Needs: web.Read, Serve: p.send},
 		{Pattern: "GET /p/{project}/failed", Needs: web.Read, Serve: p.failed},
 		{Pattern: "POST /p/{project}/failed/{send}", Needs: web.Write, Serve: p.retry},
+		{Pattern: "GET /p/{project}/ingest", Needs: web.Write, Serve: p.ingestForm},
+		{Pattern: "POST /p/{project}/ingest", Needs: web.Write, Body: formBody, Serve: p.ingest},
+		{Pattern: "GET /p/{project}/import", Needs: web.Write, Serve: p.importForm},
+		{Pattern: "POST /p/{project}/import", Needs: web.Write, Body: importBody, Serve: p.importFiles},
+		{Pattern: "GET /p/{project}/export", Needs: web.Manage, Serve: p.exportForm},
+		{Pattern: "GET /p/{project}/export/{file}", Needs: web.Manage, Serve: p.exportFile},
 	}}
 }
 

@@ -16,18 +16,11 @@ import (
 
 // row is a data point in the list.
 type row struct {
-	ID         string    `json:"id"`
-	Path       string    `json:"-"`
-	Short      string    `json:"-"`
-	Title      string    `json:"-"`
-	Label      *string   `json:"label"`
-	Excerpt    string    `json:"excerpt"`
-	Author     string    `json:"author"`
-	Audience   string    `json:"audience"`
-	OccurredAt time.Time `json:"occurredAt"`
-	AcceptedAt time.Time `json:"acceptedAt"`
-	Revision   int       `json:"revision"`
-	Memories   int       `json:"memories"`
+	points.Listed
+
+	Path  string `json:"-"`
+	Short string `json:"-"`
+	Title string `json:"-"`
 }
 
 func rowOf(r *web.Request, p points.Listed) row {
@@ -35,10 +28,7 @@ func rowOf(r *web.Request, p points.Listed) row {
 	if p.Label != nil && *p.Label != "" {
 		title = *p.Label
 	}
-	return row{
-		p.SourceID, pointPath(r, p.SourceID), web.Cut(p.SourceID, 60), web.Cut(title, 120), p.Label, p.Excerpt, p.Author,
-		audienceName(p.Audience), p.OccurredAt, p.AcceptedAt, p.Revision, p.Memories,
-	}
+	return row{p, pointPath(r, p.SourceID), web.Cut(p.SourceID, 60), web.Cut(title, 120)}
 }
 
 // audienceName names an audience: one without a slug was removed.
@@ -160,7 +150,7 @@ func (p *pages) listJSON(r *web.Request, f points.Filter) error {
 	return r.Stream("application/json; charset=utf-8", "", func(w io.Writer) error {
 		separator := `{"points":[` + "\n"
 		more, err := p.Points.EachListed(r.Context(), r.Project.Project.ID, f, func(one points.Listed) error {
-			text, err := json.Marshal(rowOf(r, one))
+			text, err := json.Marshal(one)
 			if err == nil {
 				_, err = io.WriteString(w, separator+string(text))
 			}

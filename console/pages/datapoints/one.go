@@ -16,53 +16,14 @@ import (
 
 // onePage is a data point as its page shows it.
 type onePage struct {
-	ID          string         `json:"id"`
-	Label       *string        `json:"label"`
-	Author      string         `json:"author"`
-	Audience    string         `json:"audience"`
-	OccurredAt  time.Time      `json:"occurredAt"`
-	AcceptedAt  time.Time      `json:"acceptedAt"`
-	Revision    int            `json:"revision"`
-	Captured    int            `json:"captured"`
-	Ingestion   uuid.UUID      `json:"ingestionId"`
-	Text        string         `json:"text"`
-	TextCut     bool           `json:"textCut"`
-	Metadata    string         `json:"metadata"`
-	MetadataCut bool           `json:"metadataCut"`
-	Memories    []memory       `json:"memories"`
-	Events      []pointEvent   `json:"events"`
-	Recalls     []trace.Recall `json:"recalls"`
+	trace.Point
+
 	// MoreMemories and MoreEvents are cursors, "" for none.
 	MoreMemories string `json:"moreMemories,omitempty"`
 	MoreEvents   string `json:"moreEvents,omitempty"`
-	// Deleted is set if the data point was deleted: nothing else is shown then.
-	Deleted *trace.Deleted `json:"deleted,omitempty"`
-	Path    string         `json:"-"`
+	Path         string `json:"-"`
 	// MayWrite is true if the person may correct and delete it.
 	MayWrite bool `json:"-"`
-}
-
-type memory struct {
-	ID         uuid.UUID `json:"id"`
-	Kind       string    `json:"kind"`
-	Headline   string    `json:"headline"`
-	OccurredAt time.Time `json:"occurredAt"`
-	Current    bool      `json:"current"`
-}
-
-type pointEvent struct {
-	At        time.Time `json:"at"`
-	Outcome   string    `json:"outcome"`
-	Historic  bool      `json:"historic"`
-	Principal string    `json:"principal"`
-	Request   uuid.UUID `json:"requestId"`
-	Ingestion uuid.UUID `json:"ingestionId"`
-	Phase     string    `json:"phase"`
-	Revision  int       `json:"revision"`
-	Node      uuid.UUID `json:"node"`
-	Audience  string    `json:"audience"`
-	Author    string    `json:"author"`
-	Headline  string    `json:"headline"`
 }
 
 func (p *pages) one(r *web.Request) error {
@@ -107,24 +68,9 @@ func (p *pages) point(r *web.Request, q trace.PointQuery) (trace.Point, error) {
 func isText(text string) bool { return utf8.ValidString(text) && !strings.Contains(text, "\x00") }
 
 func onePageOf(r *web.Request, p trace.Point) onePage {
-	page := onePage{
-		ID: p.SourceID, Label: p.Label, Author: p.Author, Audience: audienceName(p.Audience), OccurredAt: p.OccurredAt,
-		AcceptedAt: p.AcceptedAt, Revision: p.Revision, Captured: p.Captured, Ingestion: p.Ingestion,
-		Text: p.Text, TextCut: p.MoreText, Metadata: p.JSON, MetadataCut: p.MoreJSON,
-		Memories: []memory{}, Events: []pointEvent{}, Recalls: p.Recalls, Deleted: p.Deleted, Path: pointPath(r, p.SourceID),
-		MayWrite: r.May(web.Write) && !r.Project.Archived,
-	}
-	for _, m := range p.Memories.Nodes {
-		page.Memories = append(page.Memories, memory{m.ID, m.MemoryKind, m.Headline, m.OccurredAt, m.Current})
-	}
-	if p.Memories.More {
-		page.MoreMemories = strconv.FormatInt(p.Memories.End.At.UnixMicro(), 10) + "_" + p.Memories.End.ID.String()
-	}
-	for _, e := range p.Events {
-		page.Events = append(page.Events, pointEvent{
-			e.At, e.Outcome, e.Historic, e.Principal, e.Request, e.Ingestion, e.Phase, e.Revision, e.Node,
-			audienceName(e.Audience), e.Author, e.Headline,
-		})
+	page := onePage{Point: p, Path: pointPath(r, p.SourceID), MayWrite: r.May(web.Write) && !r.Project.Archived}
+	if p.Derived.More {
+		page.MoreMemories = strconv.FormatInt(p.Derived.End.At.UnixMicro(), 10) + "_" + p.Derived.End.ID.String()
 	}
 	if n := len(p.Events); n > 0 && p.Older {
 		page.MoreEvents = strconv.FormatInt(p.Events[n-1].Number, 10)

@@ -2,7 +2,6 @@ package datapoints
 
 import (
 	"errors"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -72,32 +71,16 @@ func pathOf(r *web.Request, f find.Found) string {
 
 // sendPage is a send with what became of it.
 type sendPage struct {
-	ID         uuid.UUID  `json:"ingestionId"`
-	RequestID  uuid.UUID  `json:"requestId"`
-	AcceptedAt time.Time  `json:"acceptedAt"`
-	SettledAt  *time.Time `json:"settledAt"`
-	Phase      string     `json:"phase"`
-	// Open is true while more happens by itself.
-	Open      bool            `json:"-"`
-	Failure   *points.Failure `json:"failure"`
-	Retryable bool            `json:"retryable"`
-	MayRetry  bool            `json:"-"`
-	Deleted   bool            `json:"deleted"`
-	Next      string          `json:"next"`
-	Items     []sentItem      `json:"items"`
-	Omitted   int             `json:"omitted"`
-	Done      int             `json:"done"`
-	Total     int             `json:"total"`
-}
+	points.Explained
 
-type sentItem struct {
-	ID         string `json:"id"`
-	Path       string `json:"-"`
-	Revision   int    `json:"revision"`
-	Outcome    string `json:"outcome"`
-	Phase      string `json:"phase"`
-	Memories   int    `json:"memories"`
-	Searchable bool   `json:"searchable"`
+	Retryable bool   `json:"retryable"`
+	Next      string `json:"next"`
+	// Open is true while more happens by itself: then Done of the items that are shown are searchable.
+	Open     bool `json:"open"`
+	Done     int  `json:"done"`
+	MayRetry bool `json:"-"`
+	// Paths are those of the data points of the items.
+	Paths []string `json:"-"`
 }
 
 // sendOf is the send in the path. An id that is no UUID names none.
@@ -122,20 +105,14 @@ func (p *pages) send(r *web.Request) error {
 		r.Redirect(r.ProjectPath("requests", e.RequestID.String()))
 		return nil
 	}
-	s := e.Send
-	page := sendPage{
-		ID: s.ID, RequestID: s.RequestID, AcceptedAt: s.AcceptedAt, SettledAt: s.SettledAt, Phase: s.Phase,
-		Open: s.SettledAt == nil && !s.Deleted, Failure: s.Failure, Retryable: e.Retryable, Deleted: s.Deleted, Next: e.Next,
-		MayRetry: s.FailureOpen && e.Retryable && r.May(web.Write) && !r.Project.Archived,
-		Items:    []sentItem{}, Omitted: s.Omitted, Total: len(s.Items),
-	}
-	for _, i := range s.Items {
-		if i.Searchable || s.SettledAt != nil {
+	page := sendPage{Explained: *e.Send, Retryable: e.Retryable, Next: e.Next}
+	page.Open = page.SettledAt == nil && !page.Deleted
+	page.MayRetry = page.FailureOpen && e.Retryable && r.May(web.Write) && !r.Project.Archived
+	for _, i := range page.Items {
+		page.Paths = append(page.Paths, pointPath(r, i.SourceID))
+		if i.Searchable {
 			page.Done++
 		}
-		page.Items = append(page.Items, sentItem{
-			i.SourceID, pointPath(r, i.SourceID), i.Revision, i.Outcome, i.Phase, i.Memories, i.Searchable,
-		})
 	}
 	return r.Render("send.html", page)
 }

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/web"
@@ -12,6 +13,7 @@ import (
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/explain"
+	"github.com/annals-project/annals/projections/history"
 )
 
 //go:embed *.html
@@ -23,6 +25,7 @@ type Deps struct {
 	Commands  *commands.Service
 	Points    datapoints.Queries
 	Access    explain.Access
+	History   history.Queries
 }
 
 // The most bytes of forms: with the traits of an identity, with a file of identities, and with a list of members or a
@@ -32,6 +35,9 @@ const (
 	fileForm   = 4 << 20
 	listForm   = 24 << 20
 )
+
+// longTime is how long the import of a file takes at most, or a put of a long list.
+const longTime = 3 * time.Minute
 
 // Area returns the pages.
 func Area(d Deps) web.Area {
@@ -43,12 +49,12 @@ func Area(d Deps) web.Area {
 		{Pattern: "POST " + p + "identity", Needs: web.Write, Body: traitsForm, Serve: d.saveIdentity},
 		{Pattern: "POST " + p + "identity/delete", Needs: web.Write, Serve: d.deleteIdentity},
 		{Pattern: "GET " + p + "identities/import", Needs: web.Write, Serve: d.importForm},
-		{Pattern: "POST " + p + "identities/import", Needs: web.Write, Body: fileForm, Serve: d.importFile},
+		{Pattern: "POST " + p + "identities/import", Needs: web.Write, Body: fileForm, Time: longTime, Serve: d.importFile},
 		{Pattern: "GET " + p + "audiences", Needs: web.Read, Serve: d.audiences},
 		{Pattern: "GET " + p + "audiences/{slug}", Needs: web.Read, Serve: d.audience},
 		{Pattern: "GET " + p + "audiences/{slug}/edit", Needs: web.Write, Serve: d.editAudience},
 		{Pattern: "GET " + p + "new-audience", Needs: web.Write, Serve: d.newAudience},
-		{Pattern: "POST " + p + "new-audience", Needs: web.Write, Body: listForm, Serve: d.saveAudience},
+		{Pattern: "POST " + p + "new-audience", Needs: web.Write, Body: listForm, Time: longTime, Serve: d.saveAudience},
 		{Pattern: "POST " + p + "audiences/{slug}/recompute", Needs: web.Write, Serve: d.recomputeAudience},
 		{Pattern: "POST " + p + "audiences/{slug}/delete", Needs: web.Write, Serve: d.deleteAudience},
 		{Pattern: "GET " + p + "access", Needs: web.Read, Serve: d.access},

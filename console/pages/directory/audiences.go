@@ -9,7 +9,9 @@ import (
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
+	"github.com/annals-project/annals/projections/history"
 )
 
 // audienceList is a page of the list.
@@ -71,6 +73,8 @@ type audiencePage struct {
 	Conditions []string           `json:"-"`
 	List       []directory.Member `json:"list"`
 	Pager      web.Pager          `json:"pager"`
+	Points     points             `json:"points"`
+	History    history.Page       `json:"history"`
 	MayWrite   bool               `json:"-"`
 }
 
@@ -109,6 +113,13 @@ func (d Deps) audience(r *web.Request) error {
 	}
 	if !ok {
 		return notFound(words.noAudience, a.Slug)
+	}
+	of := history.Audience(r.Project.Project.ID, a.ID)
+	if page.History, err = d.History.Of(r.Context(), of, r.URL.Query().Get("events")); err != nil {
+		return err
+	}
+	if page.Points, err = d.points(r, datapoints.Filter{Audience: a.Slug}); err != nil {
+		return err
 	}
 	if page.List = members.List; members.Previous {
 		page.Pager.Previous = members.Start.String()

@@ -61,8 +61,8 @@ func (l identityList) Filtered() bool { return l.Prefix != "" || l.Trait != "" }
 func (d Deps) identities(r *web.Request) error {
 	query := r.URL.Query()
 	page := identityList{
-		links: linksOf(r), Identities: []identityView{}, Prefix: query.Get("prefix"), Trait: query.Get("trait"), Value: query.Get("value"),
-		MayWrite: r.May(web.Write),
+		links: linksOf(r), Prefix: query.Get("prefix"), Trait: query.Get("trait"), Value: query.Get("value"),
+		Identities: []identityView{}, MayWrite: r.May(web.Write),
 	}
 	listing, err := page.listing(query.Get("after"), query.Get("before"))
 	if err != nil {

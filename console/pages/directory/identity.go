@@ -9,7 +9,9 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/fields"
+	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
+	"github.com/annals-project/annals/projections/history"
 )
 
 // identityPage is an identity, or the form of a new one.
@@ -19,13 +21,13 @@ type identityPage struct {
 	// Audiences are those that it belongs to, with why. MoreAudiences is true if there are others.
 	Audiences     []judged `json:"audiences"`
 	MoreAudiences bool     `json:"moreAudiences"`
-	// Wrote counts the data points whose newest revision it wrote, WroteBefore those of which it wrote an earlier one.
-	Wrote       int      `json:"wrote"`
-	WroteBefore int      `json:"wroteBefore"`
-	Rows        []trait  `json:"-"`
-	TraitKeys   []string `json:"-"`
-	IsNew       bool     `json:"-"`
-	MayWrite    bool     `json:"-"`
+	// Wrote are the data points whose newest revision it wrote.
+	Wrote     points       `json:"wrote"`
+	History   history.Page `json:"history"`
+	Rows      []trait      `json:"-"`
+	TraitKeys []string     `json:"-"`
+	IsNew     bool         `json:"-"`
+	MayWrite  bool         `json:"-"`
 }
 
 // trait is a trait in the form. Before is its value when the form was shown, by which a change of somebody else stays.
@@ -74,7 +76,11 @@ func (d Deps) identityPage(r *web.Request, name string) (page identityPage, err 
 	for page.MoreAudiences = more; len(of) > 0; of = of[1:] {
 		page.Audiences = append(page.Audiences, judgedOf(of[0]))
 	}
-	page.Wrote, page.WroteBefore, err = d.Points.CountAuthored(r.Context(), project.ID, name)
+	page.History, err = d.History.Of(r.Context(), history.Identity(project, name), r.URL.Query().Get("events"))
+	if err != nil {
+		return page, err
+	}
+	page.Wrote, err = d.points(r, datapoints.Filter{Author: name})
 	return page, err
 }
 

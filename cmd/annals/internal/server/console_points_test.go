@@ -1,8 +1,13 @@
 package server
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"html"
+	"io"
+	"mime/multipart"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -16,6 +21,7 @@ import (
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/webtest"
+	"github.com/annals-project/annals/projections/export"
 )
 
 // page is an answer of the console.
@@ -77,9 +83,7 @@ func TestPointPages_AnyIdAndMarkup(t *testing.T) {
 		b.must(key, http.MethodPost, api+"/ingest", point{
 			"id": id, "content": script + id, "label": script, "identity": script + "i", "metadata": map[string]any{"m": script},
 		}, nil)
-		if err := b.read.dataPoints.CatchUp(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, b.read.dataPoints.CatchUp(t.Context()))
 		found := b.get("read", "/p/default/search?q="+url.QueryEscape(id)).want(t, http.StatusSeeOther)
 		u, err := url.Parse(found.Location)
 		if err != nil {
@@ -228,4 +232,130 @@ func TestPointPages_SearchFindsEveryKind(t *testing.T) {
 	b.get("read", "/p/default/search?q=%FF").want(t, http.StatusBadRequest)
 	b.get("read", "/p/default/sends/x").want(t, http.StatusNotFound)
 	b.get("read", "/p/default/sends/"+uuid.NewString()).want(t, http.StatusNotFound)
+}
+
+func TestPointPages_IngestIsEstimatedFirst(t *testing.T) {
+	h, _ := pagesOfTest(t)
+	const path = "/p/default/ingest"
+	fields := []string{"content", "Ana moved to Rome.", "id", "x/y", "label", "", "timestamp", "", "identity", "ana", "audience", "team"}
+	before := h.count("datapoint.revision-accepted.v1")
+	seen := h.post("write", path, fields...).want(t, http.StatusOK, "1 data point, 18 B", "Nothing was sent yet")
+	if n := h.count("datapoint.revision-accepted.v1"); n != before {
+		t.Fatalf("an estimate sent %d data points", n-before)
+	}
+	confirmed := append(fields, "confirm", hiddenOf(seen.Body, "confirm"), "key", hiddenOf(seen.Body, "key"))
+	// Another text than the one that was estimated is estimated again.
+	h.post("write", path, append(confirmed, "content", "Another.")...).want(t, http.StatusOK, "Nothing was sent yet")
+	sent := h.post("write", path, confirmed...).want(t, http.StatusSeeOther)
+	again := h.post("write", path, confirmed...).want(t, http.StatusSeeOther)
+	if sent.Location != again.Location || h.count("datapoint.revision-accepted.v1") != before+1 {
+		t.Errorf("a form that is sent twice leads to %s and %s", sent.Location, again.Location)
+	}
+	runtest.Await(t, "the send is searchable", func() bool {
+		return strings.Contains(h.get("read", sent.Location).Body, ">indexed</span>")
+	})
+	h.get("read", "/p/default/data/x%2Fy").want(t, http.StatusOK, ">team</a>")
+	for name, value := range map[string]string{
+		"content": " ", "timestamp": "soon", "metadata": "{", "id": strings.Repeat("x", 1001), "label": "\x00",
+	} {
+		h.post("write", path, append(fields, name, value)...).want(t, http.StatusBadRequest, name)
+	}
+	h.post("write", path, append(fields, "content", strings.Repeat("x", 1<<20))...).want(t, http.StatusRequestEntityTooLarge)
+}
+
+// upload sends the form of an import.
+func (h *consoleHarness) upload(role string, fields map[string]string, files map[string]string) page {
+	h.t.Helper()
+	var body bytes.Buffer
+	form := multipart.NewWriter(&body)
+	for name, value := range fields {
+		runtest.Must(h.t, form.WriteField(name, value))
+	}
+	for name, content := range files {
+		part, err := form.CreateFormFile("files", name)
+		runtest.Must(h.t, err)
+		_, err = part.Write([]byte(content))
+		runtest.Must(h.t, err)
+	}
+	runtest.Must(h.t, form.Close())
+	r := h.as(role)
+	req, err := http.NewRequestWithContext(h.t.Context(), http.MethodPost, h.urls.Console+"/p/default/import", &body)
+	runtest.Must(h.t, err)
+	req.Header.Set("Content-Type", form.FormDataContentType())
+	req.Header.Set("Origin", h.urls.Console)
+	res, err := r.HTTP.Do(req)
+	runtest.Must(h.t, err)
+	text, err := io.ReadAll(res.Body)
+	runtest.Must(h.t, errors.Join(err, res.Body.Close()))
+	return page{webtest.Answer{Status: res.StatusCode, Body: string(text)}}
+}
+
+func hiddenOf(body, name string) string {
+	found := regexp.MustCompile(`name="` + name + `" value="([^"]*)"`).FindStringSubmatch(body)
+	if found == nil {
+		return ""
+	}
+	return html.UnescapeString(found[1])
+}
+
+func TestPointPages_ImportGoesOn(t *testing.T) {
+	h, key := pagesOfTest(t)
+	var file strings.Builder
+	for n := range 1200 {
+		fmt.Fprintf(&file, `{"id":"import/%d","content":"Line %d.","audience":"team"}`+"\n", n, n)
+	}
+	points := map[string]string{"points.jsonl": file.String()}
+	seen := h.upload("write", map[string]string{"as": "points"}, points).want(t, http.StatusOK, "1,200 data points", "Nothing was sent")
+	confirmed := map[string]string{"as": "points", "confirm": hiddenOf(seen.Body, "confirm")}
+	sent := h.upload("write", confirmed, points).want(t, http.StatusOK, "1,200 data points in 3 batches", "That is all of it.")
+	batches := h.count("ingestion.accepted.v1")
+	// An upload whose answer was lost is sent again: nothing of it is sent twice.
+	h.upload("write", confirmed, points).want(t, http.StatusOK, "That is all of it.")
+	if n := h.count("ingestion.accepted.v1"); n != batches {
+		t.Errorf("%d batches were sent twice", n-batches)
+	}
+	if n := h.count("datapoint.revision-accepted.v1"); n < 1200 {
+		t.Errorf("%d revisions", n)
+	}
+	send := regexp.MustCompile(`/p/default/sends/[0-9a-f-]{36}`).FindString(sent.Body)
+	h.get("read", send).want(t, http.StatusOK)
+	// A line that is refused is named, and what came before it stays.
+	h.must(key, http.MethodDelete, api+"/data-points/import%2F7", nil, nil)
+	wrong := map[string]string{"points.jsonl": `{"id":"ok","content":"x"}` + "\n" + `{"content":3}`}
+	h.upload("write", map[string]string{"as": "points"}, wrong).want(t, http.StatusBadRequest, "line 2")
+	gone := map[string]string{"points.jsonl": `{"id":"import/7","content":"x"}`}
+	seen = h.upload("write", map[string]string{"as": "points"}, gone).want(t, http.StatusOK)
+	h.upload("write", map[string]string{"as": "points", "confirm": hiddenOf(seen.Body, "confirm")}, gone).
+		want(t, http.StatusBadRequest, "line 1 was refused", "data-point-deleted")
+	h.upload("write", nil, nil).want(t, http.StatusBadRequest, "choose 1 to")
+	h.upload("read", confirmed, points).want(t, http.StatusForbidden)
+}
+
+func TestPointPages_ImportOfFiles(t *testing.T) {
+	h, _ := pagesOfTest(t)
+	files := map[string]string{"notes.md": "# Trip\n\nAna flies to Rome.\n", "empty.txt": ""}
+	seen := h.upload("write", map[string]string{"as": "files", "audience": "team"}, files).
+		want(t, http.StatusOK, "1 data point,", "notes.md", "empty.txt")
+	confirmed := map[string]string{"as": "files", "audience": "team", "confirm": hiddenOf(seen.Body, "confirm")}
+	h.upload("write", confirmed, files).want(t, http.StatusOK, "That is all of it.")
+	runtest.Must(t, h.read.dataPoints.CatchUp(t.Context()))
+	list := h.get("read", "/p/default/data?audience=team&format=json").want(t, http.StatusOK, "Rome")
+	if strings.Count(list.Body, `"id":`) != 1 {
+		t.Errorf("list: %s", list.Body)
+	}
+}
+
+func TestPointPages_Export(t *testing.T) {
+	h, key := pagesOfTest(t)
+	h.send(key, "/ingest", "completed", point{"id": "=1+1", "content": "Ana likes tea."})
+	var lines bytes.Buffer
+	body := h.get("admin", "/p/default/export/data-points.jsonl").want(t, http.StatusOK).Body
+	runtest.Must(t, h.Server.export().Write(t.Context(), export.Request{Project: "default"},
+		export.Began{ProjectID: h.projectID("default"), AsOf: time.Now()}, &lines, func(export.Mark) error { return nil }))
+	if body != lines.String() || !strings.Contains(body, `"id":"=1+1"`) {
+		t.Errorf("the page writes %s, the command %s", body, lines.String())
+	}
+	h.get("admin", "/p/default/export/with-memories.jsonl").want(t, http.StatusOK, `"type":"memory"`)
+	h.get("admin", "/p/default/export/other").want(t, http.StatusNotFound)
+	h.get("write", "/p/default/export/data-points.jsonl").want(t, http.StatusForbidden)
 }

@@ -49,6 +49,7 @@ func (h *consoleHarness) parameters() map[string]string {
 		"{$}":        "",
 		"{id}":       "a/b",
 		"{send}":     send,
+		"{file}":     "data-points.jsonl",
 		"{token}":    "none",
 		"{project}":  "default",
 		"{webhook}":  h.hook.ID,

@@ -16,6 +16,7 @@ import (
 	points "github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/explain"
 	"github.com/annals-project/annals/projections/find"
+	"github.com/annals-project/annals/projections/history"
 )
 
 // areas are the pages of the console.
@@ -47,7 +48,8 @@ func (s *Server) areas() []web.Area {
 		s.pointPages(),
 		directory.Area(directory.Deps{
 			Directory: s.read.directory, Commands: s.write.service, Points: s.read.dataPoints,
-			Access: explain.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
+			Access:  explain.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
+			History: history.Queries{Log: s.storage.store, Names: s.read.access},
 		}),
 		s.organizationPages(),
 	}
@@ -60,6 +62,7 @@ func (s *Server) pointPages() web.Area {
 		Commands: s.write.service, Points: read.dataPoints, Trace: s.trace(), Explain: s.explain(),
 		Find:    find.Queries{DB: s.storage.db, Head: s.head(), Calls: s.requestLog()},
 		Stopped: points.StoppedSends{Queries: read.dataPoints, Projects: read.access},
+		Rooms:   s.accounts(), Export: s.export(),
 	}
 	return datapoints.Area(deps)
 }

@@ -78,10 +78,7 @@ func buildProjections(ctx context.Context, s *Server) (a adds, err error) {
 	}
 	s.journal.Pace = commands.NewBatchPace(s.read.background, cfg.Logger, time.Now)
 	a.base = []task{{"projections", s.read.runtime.Run}}
-	a.operator = []operatorapi.Route{operatorapi.ExportRoute(export.Service{
-		Reader:   export.Reader{DB: st.db, Blobs: st.journal()},
-		Projects: s.read.access, Head: s.head(), Now: cfg.now,
-	})}
+	a.operator = []operatorapi.Route{operatorapi.ExportRoute(s.export())}
 	if cfg.Roles.Has(RoleProjector) {
 		asides := commands.EventAsides{Journal: s.journal, Projections: s.read.runtime, IsStuck: s.isStuckAt}
 		a.operator = append(a.operator, operatorapi.ProjectionRoutes(s.read.runtime, asides, cfg.now)...)
@@ -91,6 +88,14 @@ func buildProjections(ctx context.Context, s *Server) (a adds, err error) {
 		s.registry.MustRegister(s.read.replica)
 	}
 	return a, nil
+}
+
+// export reads whole projects.
+func (s *Server) export() export.Service {
+	return export.Service{
+		Reader:   export.Reader{DB: s.storage.db, Blobs: s.storage.journal()},
+		Projects: s.read.access, Head: s.head(), Now: s.cfg.now,
+	}
 }
 
 // head waits for what the log holds, for the queries of an operator.
