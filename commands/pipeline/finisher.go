@@ -276,18 +276,7 @@ func (f *Finisher) eraseRounds(ctx context.Context, most int) (done erasure.Repo
 
 // Pending counts the pending fan-outs and what has yet to be erased.
 func (f *Finisher) Pending(ctx context.Context) (work.Open, error) {
-	open, err := f.FanOuts.Open(ctx)
-	if err != nil {
-		return open, err
-	}
-	bulks, removals, err := f.Identities.Open(ctx)
-	open.FanOuts += bulks
-	if err != nil {
-		return open, err
-	}
-	people, err := f.Eraser.People.RemovedPeople(ctx)
-	open.Identities = removals + people
-	return open, err
+	return work.CountOpen(ctx, f.FanOuts, f.Identities, f.Eraser.People)
 }
 
 // waitHead waits until projections have applied the current head of the log.

@@ -65,10 +65,12 @@ func (s *Service) NewLink(ctx context.Context, l Link) (token string, err error)
 	return token, err
 }
 
+const linkColumns = `purpose, person_id, verified, payload_key, payload, expires_at`
+
 // Link returns the link of a token and does not spend it.
 func (s *Service) Link(ctx context.Context, token string) (Link, bool, error) {
-	link, _, err := s.link(ctx, s.DB, `select purpose, person_id, verified, payload_key, payload, expires_at
-		from ops.signin_links where token = $1 and expires_at > $2`, token)
+	link, _, err := s.link(s.DB.QueryRow(ctx, `select `+linkColumns+` from ops.signin_links
+		where token = $1 and expires_at > $2`, hashToken(token), s.now()), token)
 	if errors.Is(err, ErrLink) {
 		return Link{}, false, nil
 	}
@@ -76,22 +78,15 @@ func (s *Service) Link(ctx context.Context, token string) (Link, bool, error) {
 }
 
 // spendLink returns the link of a token, which works no more.
-func (s *Service) spendLink(ctx context.Context, db querier, token string) (l Link, verified []byte, err error) {
-	return s.link(ctx, db, `delete from ops.signin_links where token = $1 and expires_at > $2
-		returning purpose, person_id, verified, payload_key, payload, expires_at`, token)
+func (s *Service) spendLink(ctx context.Context, tx pgx.Tx, token string) (l Link, verified []byte, err error) {
+	return s.link(tx.QueryRow(ctx, `delete from ops.signin_links where token = $1 and expires_at > $2
+		returning `+linkColumns, hashToken(token), s.now()), token)
 }
 
-// querier is the database or a transaction on it.
-type querier interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
-func (s *Service) link(ctx context.Context, db querier, sql, token string) (l Link, verified []byte, err error) {
+func (s *Service) link(row pgx.Row, token string) (l Link, verified []byte, err error) {
 	var id uuid.NullUUID
 	var payload secret.Sealed
-	hash := hashToken(token)
-	err = db.QueryRow(ctx, sql, hash, s.now()).
-		Scan(&l.Purpose, &id, &verified, &payload.Key, &payload.Data, &l.ExpiresAt)
+	err = row.Scan(&l.Purpose, &id, &verified, &payload.Key, &payload.Data, &l.ExpiresAt)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Link{}, nil, ErrLink
 	}
@@ -99,38 +94,33 @@ func (s *Service) link(ctx context.Context, db querier, sql, token string) (l Li
 		return Link{}, nil, wrap("find a link", err)
 	}
 	l.Person, l.ExpiresAt = id.UUID, l.ExpiresAt.UTC()
-	l.Email, err = s.Sealer.Open(uuid.UUID(hash[:16]), payload)
+	l.Email, err = s.Sealer.Open(uuid.UUID(hashToken(token)[:16]), payload)
 	return l, verified, err
 }
 
 // SetPassword spends the link of an owner, of an invitation or of a reset: it sets the password of the person, ends all
 // sessions of the person, and begins one. Its errors are ErrLink, ErrPassword and *ThrottledError.
 func (s *Service) SetPassword(ctx context.Context, token string, a Attempt) (in SignedIn, err error) {
-	if err := s.LimitAddress(ctx, a.Client); err != nil {
-		return SignedIn{}, err
-	}
-	if link, found, err := s.Link(ctx, token); err != nil || !found || !link.setsPassword() {
-		return SignedIn{}, errors.Join(err, ErrLink)
-	}
-	hash, err := s.hash(ctx, a.Password)
-	if err != nil {
-		return SignedIn{}, err
-	}
-	err = s.within(ctx, "use a link", func(tx pgx.Tx) error {
-		link, verified, err := s.spendLink(ctx, tx, token)
+	err = s.guardedFrom(ctx, a.Client, func() error {
+		if link, found, err := s.Link(ctx, token); err != nil || !found || !link.setsPassword() {
+			return errors.Join(err, ErrLink)
+		}
+		hash, err := s.hash(ctx, a.Password)
 		if err != nil {
 			return err
 		}
-		if err := s.prepare(ctx, tx, link); err != nil {
+		return s.within(ctx, "use a link", func(tx pgx.Tx) error {
+			link, verified, err := s.spendLink(ctx, tx, token)
+			if err == nil {
+				err = s.prepare(ctx, tx, link)
+			}
+			if err == nil {
+				in, err = s.enter(ctx, tx, link.Person, hash, verified, a)
+			}
 			return err
-		}
-		in, err = s.enter(ctx, tx, link.Person, hash, verified, a)
-		return err
+		})
 	})
-	if err != nil {
-		return SignedIn{}, err
-	}
-	return in, s.forgive(ctx, s.keyed("network", networkOf(a.Client.Address)))
+	return in, err
 }
 
 // prepare ends what a link replaces besides the password.
@@ -198,35 +188,32 @@ func (s *Service) Verify(ctx context.Context, token string) (l Link, err error) 
 func (s *Service) SignUp(
 	ctx context.Context, token string, a Attempt, create func(ctx context.Context, email string) (uuid.UUID, error),
 ) (in SignedIn, err error) {
-	if err := s.LimitAddress(ctx, a.Client); err != nil {
-		return SignedIn{}, err
-	}
-	link, found, err := s.Link(ctx, token)
-	if err != nil || !found || link.Purpose != SignUp {
-		return SignedIn{}, errors.Join(err, ErrLink)
-	}
-	if known, err := s.Known(ctx, link.Email); err != nil || known {
-		return SignedIn{}, errors.Join(err, ErrKnown)
-	}
-	hash, err := s.hash(ctx, a.Password)
-	if err != nil {
-		return SignedIn{}, err
-	}
-	if _, _, err := s.spendLink(ctx, s.DB, token); err != nil {
-		return SignedIn{}, err
-	}
-	person, err := create(ctx, link.Email)
-	if err != nil {
-		return SignedIn{}, err
-	}
-	err = s.within(ctx, "sign up", func(tx pgx.Tx) (err error) {
-		in, err = s.enter(ctx, tx, person, hash, s.addressName(link.Email), a)
-		return err
+	err = s.guardedFrom(ctx, a.Client, func() error {
+		link, found, err := s.Link(ctx, token)
+		if err != nil || !found || link.Purpose != SignUp {
+			return errors.Join(err, ErrLink)
+		}
+		if known, err := s.Known(ctx, link.Email); err != nil || known {
+			return errors.Join(err, ErrKnown)
+		}
+		hash, err := s.hash(ctx, a.Password)
+		if err != nil {
+			return err
+		}
+		spend := func(tx pgx.Tx) error { _, _, err := s.spendLink(ctx, tx, token); return err }
+		if err := s.within(ctx, "sign up", spend); err != nil {
+			return err
+		}
+		person, err := create(ctx, link.Email)
+		if err != nil {
+			return err
+		}
+		return s.within(ctx, "sign up", func(tx pgx.Tx) (err error) {
+			in, err = s.enter(ctx, tx, person, hash, s.addressName(link.Email), a)
+			return err
+		})
 	})
-	if err != nil {
-		return SignedIn{}, err
-	}
-	return in, s.forgive(ctx, s.keyed("network", networkOf(a.Client.Address)))
+	return in, err
 }
 
 // Known reports whether there is a person with an address who is a member of an organization. Only who has proven to

@@ -158,32 +158,30 @@ func (c claims) secondFactor() bool {
 // Finish ends a sign-in at the provider with a session, or a sign-up with the token of its link. Its errors are
 // ErrAttempt, ErrProvider, ErrUnverified, ErrLinked, ErrUninvited and *ThrottledError.
 func (s *Service) Finish(ctx context.Context, back Callback) (in SignedIn, signUp string, err error) {
-	if err := s.LimitAddress(ctx, back.Client); err != nil {
-		return SignedIn{}, "", err
-	}
-	a, err := s.spendAttempt(ctx, back)
-	if err != nil {
-		return SignedIn{}, "", err
-	}
-	c, err := s.exchange(ctx, a, back)
-	if err != nil {
-		return SignedIn{}, "", err
-	}
-	verified := c.Verified == nil && s.OIDC.TrustEmail || c.Verified != nil && bool(*c.Verified)
-	in, err = s.holder(ctx, c, verified)
-	if errors.Is(err, ErrUninvited) && a.SignUp && verified {
-		signUp, err = s.NewLink(ctx, Link{Purpose: SignUp, Email: c.Email})
-		return SignedIn{}, signUp, err
-	}
-	if err != nil {
-		return SignedIn{}, "", err
-	}
-	second := c.secondFactor()
-	in.Pending = in.Pending && !second
-	if in, err = s.beginNow(ctx, back.Client, back.Former, in, second); err != nil {
-		return SignedIn{}, "", err
-	}
-	return in, "", s.forgive(ctx, s.keyed("network", networkOf(back.Client.Address)))
+	err = s.guardedFrom(ctx, back.Client, func() error {
+		a, err := s.spendAttempt(ctx, back)
+		if err != nil {
+			return err
+		}
+		c, err := s.exchange(ctx, a, back)
+		if err != nil {
+			return err
+		}
+		verified := c.Verified == nil && s.OIDC.TrustEmail || c.Verified != nil && bool(*c.Verified)
+		in, err = s.holder(ctx, c, verified)
+		if errors.Is(err, ErrUninvited) && a.SignUp && verified {
+			signUp, err = s.NewLink(ctx, Link{Purpose: SignUp, Email: c.Email})
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		second := c.secondFactor()
+		in.Pending = in.Pending && !second
+		in, err = s.beginNow(ctx, back.Client, back.Former, in, second)
+		return err
+	})
+	return in, signUp, err
 }
 
 // spendAttempt returns the attempt of a cookie, once.

@@ -95,39 +95,33 @@ func (s *Service) passwordOf(ctx context.Context, id uuid.UUID) (stored string, 
 // ChangePassword sets the password of the person of a session who knows the current one, or has none. All other
 // sessions of the person end. Its errors are ErrRefused, ErrPassword and *ThrottledError.
 func (s *Service) ChangePassword(ctx context.Context, in Session, current, next string) error {
-	who := s.keyed("password", in.Person.String())
-	if err := s.limit(ctx, who, s.PairFailures); err != nil {
-		return err
-	}
-	stored, _, err := s.passwordOf(ctx, in.Person)
-	if err != nil {
-		return err
-	}
-	if stored != "" {
-		if matches, err := s.matches(ctx, current, stored); err != nil || !matches {
-			return errors.Join(err, ErrRefused)
-		}
-	}
 	hash, err := s.hash(ctx, next)
 	if err != nil {
-		return errors.Join(err, s.forgive(ctx, who))
-	}
-	err = s.within(ctx, "change a password", func(tx pgx.Tx) error {
-		changed, err := tx.Exec(ctx, `insert into ops.signin_people as p (person_id, password) values ($1, $2)
-			on conflict (person_id) do update set password = excluded.password, generated = false
-			where coalesce(p.password, '') = $3`, in.Person, hash, stored)
-		if err == nil && changed.RowsAffected() == 0 {
-			return ErrRefused // it was changed meanwhile
-		}
-		if err == nil {
-			_, err = tx.Exec(ctx, `delete from ops.signin_sessions where person_id = $1 and id <> $2`, in.Person, in.ID)
-		}
 		return err
+	}
+	return s.guarded(ctx, s.keyed("password", in.Person.String()), s.PairFailures, func() error {
+		stored, _, err := s.passwordOf(ctx, in.Person)
+		if err != nil {
+			return err
+		}
+		if stored != "" {
+			if matches, err := s.matches(ctx, current, stored); err != nil || !matches {
+				return errors.Join(err, ErrRefused)
+			}
+		}
+		return s.within(ctx, "change a password", func(tx pgx.Tx) error {
+			changed, err := tx.Exec(ctx, `insert into ops.signin_people as p (person_id, password) values ($1, $2)
+				on conflict (person_id) do update set password = excluded.password, generated = false
+				where coalesce(p.password, '') = $3`, in.Person, hash, stored)
+			if err == nil && changed.RowsAffected() == 0 {
+				return ErrRefused // it was changed meanwhile
+			}
+			if err == nil {
+				_, err = tx.Exec(ctx, `delete from ops.signin_sessions where person_id = $1 and id <> $2`, in.Person, in.ID)
+			}
+			return err
+		})
 	})
-	if err != nil {
-		return err
-	}
-	return s.forgive(ctx, who)
 }
 
 // GeneratePassword sets the password of the owner of a first start, unless the person has signed in or could. set

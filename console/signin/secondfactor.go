@@ -50,50 +50,44 @@ func (s *Service) Enrol(person uuid.UUID, name, sealed string) (e Enrolment, err
 func (s *Service) Confirm(
 	ctx context.Context, in Session, a Attempt, sealed, code string,
 ) (next SignedIn, codes []string, err error) {
-	who := s.keyed("second factor", in.Person.String())
-	if err := s.limit(ctx, who, s.SecondFactorFailures); err != nil {
-		return SignedIn{}, nil, err
-	}
 	text, err := s.open(in.Person, sealed)
 	if err != nil {
-		return SignedIn{}, nil, ErrCode
-	}
-	key, err := base32Text.DecodeString(text)
-	if err != nil {
-		return SignedIn{}, nil, err
-	}
-	step, ok := stepOf(key, plainCode(code), s.now(), 0)
-	if !ok {
 		return SignedIn{}, nil, ErrCode
 	}
 	kept, err := s.Sealer.Seal(in.Person, text)
 	if err != nil {
 		return SignedIn{}, nil, err
 	}
-	err = s.within(ctx, "keep a second factor", func(tx pgx.Tx) error {
+	store := func(tx pgx.Tx) error {
+		step, err := s.stepOf(text, code, 0)
+		if err != nil {
+			return err
+		}
 		done, err := tx.Exec(ctx, `insert into ops.signin_people as p (person_id, totp_key, totp, totp_step)
 			values ($1, $2, $3, $4) on conflict (person_id) do update set totp_key = $2, totp = $3, totp_step = $4
 			where p.totp is null`, in.Person, kept.Key, kept.Data, step)
 		if err == nil && done.RowsAffected() == 0 {
 			err = ErrEnrolled
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			codes, err = newRecoveryCodes(ctx, tx, in.Person)
 		}
-		if codes, err = newRecoveryCodes(ctx, tx, in.Person); err != nil {
-			return err
+		if err == nil {
+			next, err = s.begin(ctx, tx, a.Client, a.Former, SignedIn{Person: in.Person}, true)
 		}
-		if next, err = s.begin(ctx, tx, a.Client, a.Former, SignedIn{Person: in.Person}, true); err != nil {
-			return err
+		if err == nil {
+			_, err = tx.Exec(ctx, `delete from ops.signin_sessions where person_id = $1 and token <> $2`,
+				in.Person, hashToken(next.Token))
 		}
-		_, err = tx.Exec(ctx, `delete from ops.signin_sessions where person_id = $1 and token <> $2`,
-			in.Person, hashToken(next.Token))
 		return err
-	})
-	if err != nil {
-		return SignedIn{}, nil, err
 	}
-	return next, codes, s.forgive(ctx, who)
+	err = s.guardedFactor(ctx, in.Person, func() error { return s.within(ctx, "keep a second factor", store) })
+	return next, codes, err
+}
+
+// guardedFactor is guarded for the codes of a person.
+func (s *Service) guardedFactor(ctx context.Context, person uuid.UUID, do func() error) error {
+	return s.guarded(ctx, s.keyed("second factor", person.String()), s.SecondFactorFailures, do)
 }
 
 // newRecoveryCodes replaces the recovery codes of a person.
@@ -144,13 +138,9 @@ func (s *Service) spend(ctx context.Context, tx pgx.Tx, person uuid.UUID, code s
 	if err != nil {
 		return err
 	}
-	key, err := base32Text.DecodeString(text)
+	step, err := s.stepOf(text, code, last)
 	if err != nil {
 		return err
-	}
-	step, ok := stepOf(key, code, s.now(), last)
-	if !ok {
-		return ErrCode
 	}
 	_, err = tx.Exec(ctx, `update ops.signin_people set totp_step = $2 where person_id = $1`, person, step)
 	return err
@@ -158,20 +148,14 @@ func (s *Service) spend(ctx context.Context, tx pgx.Tx, person uuid.UUID, code s
 
 // withCode does something in the transaction that spends a code of a person.
 func (s *Service) withCode(ctx context.Context, person uuid.UUID, code string, do func(pgx.Tx) error) error {
-	who := s.keyed("second factor", person.String())
-	if err := s.limit(ctx, who, s.SecondFactorFailures); err != nil {
-		return err
-	}
-	err := s.within(ctx, "check a code", func(tx pgx.Tx) error {
-		if err := s.spend(ctx, tx, person, code); err != nil {
-			return err
-		}
-		return do(tx)
+	return s.guardedFactor(ctx, person, func() error {
+		return s.within(ctx, "check a code", func(tx pgx.Tx) error {
+			if err := s.spend(ctx, tx, person, code); err != nil {
+				return err
+			}
+			return do(tx)
+		})
 	})
-	if err != nil {
-		return err
-	}
-	return s.forgive(ctx, who)
 }
 
 // SecondFactor begins the session of somebody who passed the password and shows a code. token is that of the session
@@ -205,29 +189,22 @@ func (s *Service) NewRecoveryCodes(ctx context.Context, person uuid.UUID, code s
 // RemoveSecondFactor ends the second factor of a person who shows a code. Its errors are ErrCode and *ThrottledError.
 func (s *Service) RemoveSecondFactor(ctx context.Context, person uuid.UUID, code string) error {
 	return s.withCode(ctx, person, code, func(tx pgx.Tx) error {
-		if err := dropSecondFactor(ctx, tx, person); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, `update ops.signin_sessions set second_factor = false where person_id = $1`, person)
-		return err
+		return dropSecondFactor(ctx, tx, person)
 	})
 }
 
 // ResetSecondFactor ends the second factor of a person who lost it, and all sessions of the person. An Admin may.
 func (s *Service) ResetSecondFactor(ctx context.Context, person uuid.UUID) error {
 	return s.within(ctx, "reset a second factor", func(tx pgx.Tx) error {
-		if err := dropSecondFactor(ctx, tx, person); err != nil {
-			return err
-		}
 		_, err := tx.Exec(ctx, `delete from ops.signin_sessions where person_id = $1`, person)
-		return err
+		return errors.Join(err, dropSecondFactor(ctx, tx, person))
 	})
 }
 
 func dropSecondFactor(ctx context.Context, tx pgx.Tx, person uuid.UUID) error {
-	_, err := tx.Exec(ctx, `update ops.signin_people set totp_key = null, totp = null where person_id = $1`, person)
-	if err == nil {
-		_, err = tx.Exec(ctx, `delete from ops.signin_recovery_codes where person_id = $1`, person)
-	}
-	return err
+	b := &pgx.Batch{}
+	b.Queue(`update ops.signin_people set totp_key = null, totp = null where person_id = $1`, person)
+	b.Queue(`delete from ops.signin_recovery_codes where person_id = $1`, person)
+	b.Queue(`update ops.signin_sessions set second_factor = false where person_id = $1`, person)
+	return tx.SendBatch(ctx, b).Close()
 }

@@ -44,6 +44,22 @@ func (s *Service) limit(ctx context.Context, who []byte, limit int) error {
 	return s.refuse(counted[0], limit)
 }
 
+// guarded does what somebody may get wrong a number of times. Only failures count in the end.
+func (s *Service) guarded(ctx context.Context, who []byte, limit int, do func() error) error {
+	if err := s.limit(ctx, who, limit); err != nil {
+		return err
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	return s.forgive(ctx, who)
+}
+
+// guardedFrom is guarded for somebody who is not signed in.
+func (s *Service) guardedFrom(ctx context.Context, c Client, do func() error) error {
+	return s.guarded(ctx, s.keyed("network", networkOf(c.Address)), s.AddressFailures, do)
+}
+
 func (s *Service) refuse(f failures, limit int) error {
 	if f.Failures <= limit {
 		return nil
@@ -73,15 +89,10 @@ func networkOf(address string) string {
 
 // LimitMail counts a mail that somebody asks for, and refuses it if a network address or the receiver has too many.
 func (s *Service) LimitMail(ctx context.Context, c Client, email string) error {
-	if err := s.LimitAddress(ctx, c); err != nil {
+	if err := s.limit(ctx, s.keyed("network", networkOf(c.Address)), s.AddressFailures); err != nil {
 		return err
 	}
 	return s.limit(ctx, s.keyed("mail", person.NormalEmail(email)), s.PairFailures)
-}
-
-// LimitAddress counts what somebody does who is not signed in, and refuses it if a network address does so too often.
-func (s *Service) LimitAddress(ctx context.Context, c Client) error {
-	return s.limit(ctx, s.keyed("network", networkOf(c.Address)), s.AddressFailures)
 }
 
 // slowly runs the check of an account that is attacked: one at a time, each after a delay. It refuses what would wait

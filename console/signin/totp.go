@@ -7,7 +7,6 @@ import (
 	"encoding/base32"
 	"encoding/binary"
 	"fmt"
-	"time"
 )
 
 // The codes of RFC 6238 as every authenticator app makes them: SHA-1, six digits, a new one each 30 seconds. A clock
@@ -28,13 +27,18 @@ func codeAt(key []byte, step int64) string {
 	return fmt.Sprintf("%06d", binary.BigEndian.Uint32(sum[at:])&0x7fffffff%1_000_000)
 }
 
-// stepOf returns the step of a code around a time, if it is one after the last one that was used.
-func stepOf(key []byte, code string, now time.Time, last int64) (step int64, ok bool) {
-	current := now.Unix() / codeStep
+// stepOf returns the step of a code around now. It is ErrCode unless it is one after the last one that was used. key is
+// that of an app, as text.
+func (s *Service) stepOf(key, code string, last int64) (step int64, err error) {
+	raw, err := base32Text.DecodeString(key)
+	if err != nil {
+		return 0, err
+	}
+	current, err := s.now().Unix()/codeStep, ErrCode
 	for n := current - codeSlack; n <= current+codeSlack; n++ {
-		if subtle.ConstantTimeCompare([]byte(codeAt(key, n)), []byte(code)) == 1 && n > last {
-			step, ok = n, true
+		if subtle.ConstantTimeCompare([]byte(codeAt(raw, n)), []byte(plainCode(code))) == 1 && n > last {
+			step, err = n, nil
 		}
 	}
-	return step, ok
+	return step, err
 }

@@ -19,7 +19,7 @@ func (s *Site) funcs() template.FuncMap {
 		"path":   func(parts ...string) string { return Path(parts...) },
 		"asset":  func(name string) string { return s.static.url(name) },
 		"count":  count,
-		"bytes":  func(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }, //nolint:gosec // not negative
+		"bytes":  size,
 		"credit": credits,
 		"query":  url.QueryEscape,
 		"list":   func(items ...string) []string { return items },
@@ -61,6 +61,25 @@ func count(n any) string {
 	case *int64:
 		if n != nil {
 			return humanize.Comma(*n)
+		}
+	}
+	return "–"
+}
+
+// size shows a number of bytes, a dash for none.
+func size(n any) string {
+	switch n := n.(type) {
+	case int:
+		return size(int64(n))
+	case int64:
+		return humanize.IBytes(uint64(max(n, 0))) //nolint:gosec // not negative
+	case *int64:
+		if n != nil {
+			return size(*n)
+		}
+	case *uint64:
+		if n != nil {
+			return humanize.IBytes(*n)
 		}
 	}
 	return "–"

@@ -27,6 +27,7 @@ var (
 	sitePages = []Link{
 		{"Projects", "/", false}, {"Usage", "/usage", false}, {"Organization", "/settings/organization", false},
 		{"Members", "/settings/members", false}, {"Events", "/settings/events", false}, {"Health", "/health", false},
+		{"Organizations", "/operator/organizations", false},
 	}
 )
 

@@ -112,6 +112,9 @@ func (s *Site) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	req := &Request{Request: r, w: w, site: s, area: s.areas[0]}
+	if err := req.authenticate(); err != nil {
+		s.Logger.WarnContext(r.Context(), "session not found for a page that does not exist", "err", err)
+	}
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		other := r.Clone(r.Context())
 		other.Method = method

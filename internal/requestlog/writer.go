@@ -84,7 +84,7 @@ func NewWriter(db *pgxpool.Pool, terms metering.PlanTerms, log *slog.Logger) *Wr
 func (w *Writer) Register(registry prometheus.Registerer) error {
 	queued := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "annals_request_log_queue_bytes", Help: "Bytes reserved for calls that are not in the request log yet.",
-	}, func() float64 { return float64(w.room.InUse()) })
+	}, func() float64 { return float64(w.Queued()) })
 	for _, c := range []prometheus.Collector{w.metrics.rows, w.metrics.failures, w.metrics.flush, queued} {
 		if err := registry.Register(c); err != nil {
 			return err
@@ -99,6 +99,9 @@ func (w *Writer) Open(ctx context.Context, o allowance.Owner) (*allowance.Hold, 
 	hold := w.room.Open(o)
 	return hold, hold.Reserve(ctx, RowBytes)
 }
+
+// Queued returns how many bytes are reserved for calls that are not in the request log yet.
+func (w *Writer) Queued() int64 { return w.room.InUse() }
 
 // RetainsBodies reports whether the bodies of calls under a plan are kept at all.
 func (w *Writer) RetainsBodies(plan metering.Plan) bool { return w.terms.Of(plan).RetentionDays > 0 }

@@ -20,12 +20,12 @@ const maxQueries = 4
 // Crawl opens every page that links lead to from a path, each once, and calls visit with it. Of a path it opens some
 // queries. Links that leave the console are not followed.
 func (r *Reader) Crawl(from string, visit func(page Document, linkedFrom string)) {
-	r.t.Helper()
+	r.T.Helper()
 	type link struct{ path, from string }
 	queue, known, queries := []link{{from, ""}}, map[string]bool{from: true}, map[string]int{}
 	for n := 0; len(queue) > 0; n++ {
 		if n == maxPages {
-			r.t.Fatalf("there are more than %d pages; the next is %s", maxPages, queue[0].path)
+			r.T.Fatalf("there are more than %d pages; the next is %s", maxPages, queue[0].path)
 		}
 		next := queue[0]
 		queue = queue[1:]
@@ -33,7 +33,7 @@ func (r *Reader) Crawl(from string, visit func(page Document, linkedFrom string)
 		visit(page, next.from)
 		page.Find("a[href]").Each(func(_ int, a *goquery.Selection) {
 			target, err := page.URL.Parse(a.AttrOr("href", ""))
-			runtest.Must(r.t, err)
+			runtest.Must(r.T, err)
 			target.Fragment = ""
 			path := target.RequestURI()
 			if target.Host != page.URL.Host || known[path] || strings.HasPrefix(path, "/static/") {
@@ -58,9 +58,9 @@ type Answer struct {
 // Ask makes one request as a browser does, and follows no redirect. Headers are names and values in turn; an empty
 // value leaves out a header that browsers send.
 func (r *Reader) Ask(method, path string, form url.Values, headers ...string) Answer {
-	r.t.Helper()
+	r.T.Helper()
 	target, err := url.Parse(r.Base + path)
-	runtest.Must(r.t, err)
+	runtest.Must(r.T, err)
 	client := *r.HTTP
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	res, body := r.send(&client, method, target, form, "same-origin", headers...)

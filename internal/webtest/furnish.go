@@ -12,7 +12,7 @@ import (
 
 // furnisher fills a project. Every text, id, label, trait and name ends in mark.
 type furnisher struct {
-	t    testing.TB
+	T    testing.TB
 	ctx  context.Context
 	c    *client.Client
 	mark string
@@ -36,13 +36,13 @@ func Furnish(t testing.TB, c, m *client.Client, mark string) {
 }
 
 func (f furnisher) identities() {
-	f.t.Helper()
+	f.T.Helper()
 	teams := []string{"launch", "sales", "support"}
 	for i, name := range colleagues {
 		_, err := f.c.PutIdentity(f.ctx, client.IdentityRow{Identity: name + f.mark, Traits: map[string]string{
 			"team": teams[i%3] + f.mark, "country": []string{"de", "fr", "in"}[i%3], "level": fmt.Sprint(1 + i%4), "note" + f.mark: "x",
 		}})
-		runtest.Must(f.t, err)
+		runtest.Must(f.T, err)
 	}
 	for _, a := range []client.AudiencePut{
 		{Slug: "launch", Name: "Launch team" + f.mark, Kind: client.AudienceRule, Rule: &client.Rule{
@@ -54,14 +54,14 @@ func (f furnisher) identities() {
 		{Slug: "board", Name: "Board" + f.mark, Kind: client.AudienceFixed, Identities: []string{"ana" + f.mark, "fatima" + f.mark}},
 	} {
 		_, err := f.c.PutAudience(f.ctx, a)
-		runtest.Must(f.t, err)
+		runtest.Must(f.T, err)
 	}
 }
 
 // point is a data point whose texts end in the mark.
 func (f furnisher) point(id, label, author, at, content, audience string) client.DataPoint {
 	metadata, err := json.Marshal(map[string]string{"channel": "phone" + f.mark})
-	runtest.Must(f.t, err)
+	runtest.Must(f.T, err)
 	return client.DataPoint{
 		ID: id + f.mark, Label: label + f.mark, Identity: author + f.mark, Timestamp: at, Content: content + f.mark,
 		Audience: audience, Metadata: metadata,
@@ -69,7 +69,7 @@ func (f furnisher) point(id, label, author, at, content, audience string) client
 }
 
 func (f furnisher) texts() {
-	f.t.Helper()
+	f.T.Helper()
 	texts := []client.DataPoint{
 		f.point("call-2025-05-12", "Planning call", "ana", "2025-05-12T09:30:00Z",
 			"Ana moved the launch to 3 June 2025. Never deploy on Fridays.", ""),
@@ -89,27 +89,27 @@ func (f furnisher) texts() {
 			fmt.Sprintf("2025-06-%02dT09:00:00Z", n), content, ""))
 	}
 	_, err := f.c.IngestBatch(f.ctx, client.Batch{Items: texts})
-	runtest.Must(f.t, err)
+	runtest.Must(f.T, err)
 	moved := texts[0]
 	moved.Content = "Ana moved the launch to 10 June 2025. Never deploy on Fridays." + f.mark
 	receipt, err := f.c.Ingest(f.ctx, moved)
-	runtest.Must(f.t, err)
+	runtest.Must(f.T, err)
 	_, err = f.c.WaitSettled(f.ctx, receipt.IngestionID, nil)
-	runtest.Must(f.t, err)
+	runtest.Must(f.T, err)
 	_, err = f.c.DeleteDataPoint(f.ctx, "lunch"+f.mark)
-	runtest.Must(f.t, err)
+	runtest.Must(f.T, err)
 }
 
 func (f furnisher) recalls() {
-	f.t.Helper()
+	f.T.Helper()
 	for _, q := range [][2]string{
 		{"When is the launch?", "ben"}, {"What may the launch cost?", "ana"}, {"What may the launch cost?", "ben"},
 		{"Which editor does Ben use?", "dev"},
 	} {
 		_, err := f.c.Recall(f.ctx, client.RecallRequest{Query: q[0] + f.mark, Identity: q[1] + f.mark, Limit: 5})
-		runtest.Must(f.t, err)
+		runtest.Must(f.T, err)
 	}
 	if _, err := f.c.Recall(f.ctx, client.RecallRequest{Query: " ", Identity: "ben"}); err == nil {
-		f.t.Fatal("a blank question was answered")
+		f.T.Fatal("a blank question was answered")
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 // Reader is somebody at a browser that runs no scripts: it follows links and submits forms, and does nothing else.
 type Reader struct {
-	t    testing.TB
+	T    testing.TB
 	Base string
 	HTTP *http.Client
 	// At is the page that the reader sees.
@@ -41,23 +41,23 @@ func NewReader(t testing.TB, base string) *Reader {
 	runtest.Must(t, err)
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	t.Cleanup(transport.CloseIdleConnections)
-	return &Reader{t: t, Base: base, HTTP: &http.Client{Jar: jar, Transport: transport}}
+	return &Reader{T: t, Base: base, HTTP: &http.Client{Jar: jar, Transport: transport}}
 }
 
 // Open goes to an address of the console, as somebody who types it.
 func (r *Reader) Open(path string) Document {
-	r.t.Helper()
+	r.T.Helper()
 	target, err := url.Parse(r.Base + path)
-	runtest.Must(r.t, err)
+	runtest.Must(r.T, err)
 	return r.Request(http.MethodGet, target, nil, "none")
 }
 
 // Request makes a request as a browser does, follows redirects, and returns the page at their end.
 func (r *Reader) Request(method string, target *url.URL, form url.Values, site string) Document {
-	r.t.Helper()
+	r.T.Helper()
 	res, body := r.send(r.HTTP, method, target, form, site)
 	page, err := goquery.NewDocumentFromReader(strings.NewReader(body))
-	runtest.Must(r.t, err)
+	runtest.Must(r.T, err)
 	r.At = Document{page.Selection, res.Request.URL, res.StatusCode, res.Header, body}
 	return r.At
 }
@@ -66,9 +66,9 @@ func (r *Reader) Request(method string, target *url.URL, form url.Values, site s
 func (r *Reader) send(
 	client *http.Client, method string, target *url.URL, form url.Values, site string, headers ...string,
 ) (*http.Response, string) {
-	r.t.Helper()
-	req, err := http.NewRequestWithContext(r.t.Context(), method, target.String(), strings.NewReader(form.Encode()))
-	runtest.Must(r.t, err)
+	r.T.Helper()
+	req, err := http.NewRequestWithContext(r.T.Context(), method, target.String(), strings.NewReader(form.Encode()))
+	runtest.Must(r.T, err)
 	req.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
 	req.Header.Set("Sec-Fetch-Site", site)
 	req.Header.Set("Sec-Fetch-Mode", "navigate")
@@ -84,33 +84,33 @@ func (r *Reader) send(
 		}
 	}
 	res, err := client.Do(req)
-	runtest.Must(r.t, err)
+	runtest.Must(r.T, err)
 	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(res.Body)
-	runtest.Must(r.t, err)
+	runtest.Must(r.T, err)
 	return res, string(body)
 }
 
 // Follow follows the one link with a name, in the part of the page that has the text of inside.
 func (r *Reader) Follow(name string, inside ...string) Document {
-	r.t.Helper()
+	r.T.Helper()
 	link := r.one("a[href]", name, inside...)
 	target, err := r.At.URL.Parse(link.AttrOr("href", ""))
-	runtest.Must(r.t, err)
+	runtest.Must(r.T, err)
 	return r.Request(http.MethodGet, target, nil, "same-origin")
 }
 
 // Submit fills the fields of the form that has a button with a name, and submits it with the button. Fields are named
 // by their labels, or by their names where no label shows.
 func (r *Reader) Submit(button string, fields map[string]string, inside ...string) Document {
-	r.t.Helper()
+	r.T.Helper()
 	pressed := r.one("button, input[type=submit]", button, inside...)
 	form := pressed.Closest("form")
 	if id, named := pressed.Attr("form"); named {
 		form = r.At.Find("form#" + id)
 	}
 	if form.Length() != 1 {
-		r.t.Fatalf("the button %q of %s has no form", button, r.At.URL)
+		r.T.Fatalf("the button %q of %s has no form", button, r.At.URL)
 	}
 	values := r.values(form)
 	for label, value := range fields {
@@ -120,7 +120,7 @@ func (r *Reader) Submit(button string, fields map[string]string, inside ...strin
 		values.Set(name, pressed.AttrOr("value", ""))
 	}
 	target, err := r.At.URL.Parse(pressed.AttrOr("formaction", form.AttrOr("action", "")))
-	runtest.Must(r.t, err)
+	runtest.Must(r.T, err)
 	if strings.EqualFold(form.AttrOr("method", "get"), http.MethodGet) {
 		target.RawQuery = values.Encode()
 		return r.Request(http.MethodGet, target, nil, "same-origin")
@@ -156,7 +156,7 @@ func (r *Reader) values(form *goquery.Selection) url.Values {
 
 // field returns the name of the field that has a label.
 func (r *Reader) field(form *goquery.Selection, label string) string {
-	r.t.Helper()
+	r.T.Helper()
 	var labels, names []string
 	form.Find("label").Each(func(_ int, l *goquery.Selection) {
 		text := Plain(l.Text())
@@ -174,14 +174,14 @@ func (r *Reader) field(form *goquery.Selection, label string) string {
 		return form.Find(fmt.Sprintf("[name=%q], [aria-label=%q]", label, label)).First().AttrOr("name", "")
 	}
 	if len(names) == 0 {
-		r.t.Fatalf("the form of %s has no field %q; it has %q", r.At.URL, label, labels)
+		r.T.Fatalf("the form of %s has no field %q; it has %q", r.At.URL, label, labels)
 	}
 	return names[0]
 }
 
 // one returns the element with a name. Links to the same place count as one.
 func (r *Reader) one(selector, name string, inside ...string) *goquery.Selection {
-	r.t.Helper()
+	r.T.Helper()
 	var all []string
 	matches := []func(string) bool{
 		func(s string) bool { return s == name },
@@ -202,12 +202,12 @@ func (r *Reader) one(selector, name string, inside ...string) *goquery.Selection
 			places := map[string]bool{}
 			found.Each(func(_ int, s *goquery.Selection) { places[s.AttrOr("href", s.AttrOr("formaction", ""))] = true })
 			if len(places) > 1 {
-				r.t.Fatalf("%d elements of %s are named %q", len(places), r.At.URL, name)
+				r.T.Fatalf("%d elements of %s are named %q", len(places), r.At.URL, name)
 			}
 			return found.First()
 		}
 	}
-	r.t.Fatalf("nothing (%s) of %s (%d) is named %q; there are %q", selector, r.At.URL, r.At.Status, name, all)
+	r.T.Fatalf("nothing (%s) of %s (%d) is named %q; there are %q", selector, r.At.URL, r.At.Status, name, all)
 	return nil
 }
 
@@ -235,16 +235,16 @@ func within(found *goquery.Selection, inside []string) *goquery.Selection {
 
 // See fails unless the page shows a text.
 func (r *Reader) See(text string) {
-	r.t.Helper()
+	r.T.Helper()
 	if shown := r.At.Text(); !strings.Contains(shown, text) {
-		r.t.Fatalf("the page %s (%d) lacks %q: %.1500s", r.At.URL, r.At.Status, text, shown)
+		r.T.Fatalf("the page %s (%d) lacks %q: %.1500s", r.At.URL, r.At.Status, text, shown)
 	}
 }
 
 // SeeLater loads the page again until it shows a text that the service finds out in the background.
 func (r *Reader) SeeLater(text string) {
-	r.t.Helper()
-	runtest.Await(r.t, fmt.Sprintf("%s shows %q", r.At.URL, text), func() bool {
+	r.T.Helper()
+	runtest.Await(r.T, fmt.Sprintf("%s shows %q", r.At.URL, text), func() bool {
 		if strings.Contains(r.At.Text(), text) {
 			return true
 		}
@@ -255,9 +255,9 @@ func (r *Reader) SeeLater(text string) {
 
 // Answered fails unless the last page had a status.
 func (r *Reader) Answered(status int) {
-	r.t.Helper()
+	r.T.Helper()
 	if r.At.Status != status {
-		r.t.Fatalf("%s answered %d, want %d: %.800s", r.At.URL, r.At.Status, status, r.At.Text())
+		r.T.Fatalf("%s answered %d, want %d: %.800s", r.At.URL, r.At.Status, status, r.At.Text())
 	}
 }
 

@@ -106,6 +106,23 @@ func (q Queries) Readiness(ctx context.Context, project auth.Project) (Readiness
 	return r, nil
 }
 
+// ReadinessOf reads the counters of some projects at the position of the projection. Those without any are absent.
+func (q Queries) ReadinessOf(ctx context.Context, projects []uuid.UUID) (map[uuid.UUID]Readiness, error) {
+	rows, err := q.DB.Query(ctx, `select project_id, raw, comprehension, failed from datapoints.readiness
+		where project_id = any($1::uuid[])`, projects)
+	if err != nil {
+		return nil, fmt.Errorf("read readiness of projects: %w", err)
+	}
+	found := make(map[uuid.UUID]Readiness, len(projects))
+	var id uuid.UUID
+	var r Readiness
+	_, err = pgx.ForEachRow(rows, []any{&id, &r.Raw, &r.Comprehension, &r.Failed}, func() error { found[id] = r; return nil })
+	if err != nil {
+		return nil, fmt.Errorf("read readiness of projects: %w", err)
+	}
+	return found, nil
+}
+
 // Status reads the status of a send. Its fault is not-found if the project has no such send.
 // Not-found, settled and blocked hold for the head of the log at the call: one later event could
 // change each of them, so Status first waits until the projection has applied the head. If that

@@ -21,17 +21,17 @@ import (
 
 // Identity is an identity record.
 type Identity struct {
-	Identity string
+	Identity string `json:"identity"`
 	// Traits is a JSON object of strings.
-	Traits json.RawMessage
-	Origin string
+	Traits json.RawMessage `json:"traits"`
+	Origin string          `json:"origin"`
 	// LastSeenAt is when the identity last wrote a data point or recalled since its record was
 	// created, nil if never.
-	LastSeenAt *time.Time
-	CreatedAt  time.Time
-	UpdatedAt  time.Time
+	LastSeenAt *time.Time `json:"lastSeenAt"`
+	CreatedAt  time.Time  `json:"createdAt"`
+	UpdatedAt  time.Time  `json:"updatedAt"`
 	// Audiences are the slugs of its named audiences, sorted; nil in a list.
-	Audiences []string
+	Audiences []string `json:"audiences,omitempty"`
 
 	id uuid.UUID
 }

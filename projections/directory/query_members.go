@@ -19,20 +19,22 @@ import (
 
 // AudienceHead is an audience without its members.
 type AudienceHead struct {
-	ID   uuid.UUID
-	Slug string
-	Name string
-	Kind audience.Kind
+	ID   uuid.UUID     `json:"-"`
+	Slug string        `json:"slug"`
+	Name string        `json:"name"`
+	Kind audience.Kind `json:"kind"`
 	// Rule is an audience.Rule as JSON, nil for a fixed audience and in a list.
-	Rule json.RawMessage
+	Rule json.RawMessage `json:"rule,omitempty"`
 	// Members counts the members; of a fixed audience in a list, MaxTotal+1 means more than MaxTotal. Counting is true
 	// while those of a new rule are counted.
-	Members  int64
-	Counting bool
+	Members  int64 `json:"members"`
+	Counting bool  `json:"isCounting"`
 	// Memories counts what recall could return of it: data points and memories.
-	Memories int64
+	Memories int64 `json:"memories"`
 	// PutAt is when its newest definition was put, RecomputedAt when it was last put or counted.
-	PutAt, RecomputedAt, CreatedAt time.Time
+	PutAt        time.Time `json:"putAt"`
+	RecomputedAt time.Time `json:"recomputedAt"`
+	CreatedAt    time.Time `json:"createdAt"`
 }
 
 // AudienceListing asks for audiences in the order of their slugs, directly after or before one. Prefix limits it to
@@ -120,17 +122,14 @@ func (q *Queries) AudienceHead(ctx context.Context, project auth.Project, slug s
 
 // Member is a member of an audience.
 type Member struct {
-	Identity string
+	Identity string `json:"identity"`
 	// Since is when it became a member, if Exact. Otherwise it has been one since then at least: the rule was put, or
 	// its traits were written, and the tables do not know whether it was a member before.
-	Since time.Time
-	Exact bool
+	Since time.Time `json:"since"`
+	Exact bool      `json:"isExact"`
 
 	id uuid.UUID
 }
-
-// Place is its place in the list.
-func (m Member) Place() uuid.UUID { return m.id }
 
 // MemberListing asks for members of an audience, in an order that stays, directly after or before a place.
 type MemberListing struct {

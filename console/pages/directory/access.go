@@ -11,10 +11,10 @@ import (
 
 // accessPage is whether an identity may read a data point, and why. Reading is nil before it is asked.
 type accessPage struct {
+	links
 	Identity string   `json:"identity"`
 	Point    string   `json:"dataPoint"`
 	Reading  *reading `json:"reading"`
-	Path     string   `json:"-"`
 }
 
 // reading is the answer.
@@ -31,8 +31,7 @@ type reading struct {
 
 func (d Deps) access(r *web.Request) error {
 	query := r.URL.Query()
-	page := accessPage{Identity: query.Get("identity"), Point: query.Get("point")}
-	page.Path = identityPath(r, page.Identity)
+	page := accessPage{links: linksOf(r), Identity: query.Get("identity"), Point: query.Get("point")}
 	if page.Identity == "" && page.Point == "" {
 		return r.Render("access.html", page)
 	}

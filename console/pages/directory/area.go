@@ -2,21 +2,18 @@
 package directory
 
 import (
-	"context"
 	"embed"
 	"slices"
 	"strings"
-
-	"github.com/google/uuid"
+	"time"
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/web"
-	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/fault"
-	"github.com/annals-project/annals/domain/identity"
-	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/explain"
+	"github.com/annals-project/annals/projections/history"
 )
 
 //go:embed *.html
@@ -24,48 +21,11 @@ var templates embed.FS
 
 // Deps are what the pages read and change.
 type Deps struct {
-	Directory queries
-	Commands  commander
-	// Access explains who may read what.
-	Access interface {
-		Explain(ctx context.Context, project auth.Project, identity, sourceID string) (explain.Reading, error)
-	}
-	// Points count and name what an identity wrote.
-	Points interface {
-		CountAuthored(ctx context.Context, project uuid.UUID, author string) (newest, earlier int, err error)
-	}
-}
-
-type queries interface {
-	IdentityPage(ctx context.Context, project auth.Project, l directory.Listing) (directory.IdentityPage, error)
-	Identities(ctx context.Context, project auth.Project, l directory.Listing) (directory.Identities, error)
-	Identity(ctx context.Context, project auth.Project, name string) (directory.Identity, bool, error)
-	Known(ctx context.Context, project auth.Project, ids []uuid.UUID) (map[uuid.UUID]struct{}, error)
-	TraitKeys(ctx context.Context, project auth.Project) ([]string, error)
-	Memberships(ctx context.Context, project auth.Project, name string) ([]directory.Judgement, bool, error)
-	AudienceHeads(ctx context.Context, project auth.Project, l directory.AudienceListing) (directory.AudienceHeads, error)
-	AudienceHead(ctx context.Context, project auth.Project, slug string) (directory.AudienceHead, bool, error)
-	Audience(ctx context.Context, project auth.Project, slug string) (directory.Audience, bool, error)
-	Members(
-		ctx context.Context, project auth.Project, slug string, l directory.MemberListing,
-	) (directory.Members, bool, error)
-	PreviewRule(ctx context.Context, project auth.Project, rule audience.Rule) (directory.RulePreview, error)
-}
-
-type commander interface {
-	PutIdentity(
-		ctx context.Context, call commands.Call, name string, traits map[string]string,
-	) (commands.IdentityReceipt, error)
-	PatchIdentity(
-		ctx context.Context, call commands.Call, name string, set map[string]string, removed []string,
-	) (commands.IdentityReceipt, error)
-	DeleteIdentity(ctx context.Context, call commands.Call, name string) error
-	ImportIdentities(
-		ctx context.Context, call commands.Call, rows []identity.Row,
-	) (created, updated int, err error)
-	PutAudience(ctx context.Context, call commands.Call, in commands.AudiencePut) (commands.AudienceReceipt, error)
-	DeleteAudience(ctx context.Context, call commands.Call, slug string) error
-	RecomputeAudience(ctx context.Context, call commands.Call, slug string) (commands.AudienceReceipt, error)
+	Directory *directory.Queries
+	Commands  *commands.Service
+	Points    datapoints.Queries
+	Access    explain.Access
+	History   history.Queries
 }
 
 // The most bytes of forms: with the traits of an identity, with a file of identities, and with a list of members or a
@@ -75,6 +35,9 @@ const (
 	fileForm   = 4 << 20
 	listForm   = 24 << 20
 )
+
+// longTime is how long the import of a file takes at most, or a put of a long list.
+const longTime = 3 * time.Minute
 
 // Area returns the pages.
 func Area(d Deps) web.Area {
@@ -86,30 +49,53 @@ func Area(d Deps) web.Area {
 		{Pattern: "POST " + p + "identity", Needs: web.Write, Body: traitsForm, Serve: d.saveIdentity},
 		{Pattern: "POST " + p + "identity/delete", Needs: web.Write, Serve: d.deleteIdentity},
 		{Pattern: "GET " + p + "identities/import", Needs: web.Write, Serve: d.importForm},
-		{Pattern: "POST " + p + "identities/import", Needs: web.Write, Body: fileForm, Serve: d.importFile},
+		{Pattern: "POST " + p + "identities/import", Needs: web.Write, Body: fileForm, Time: longTime, Serve: d.importFile},
 		{Pattern: "GET " + p + "audiences", Needs: web.Read, Serve: d.audiences},
 		{Pattern: "GET " + p + "audiences/{slug}", Needs: web.Read, Serve: d.audience},
 		{Pattern: "GET " + p + "audiences/{slug}/edit", Needs: web.Write, Serve: d.editAudience},
 		{Pattern: "GET " + p + "new-audience", Needs: web.Write, Serve: d.newAudience},
-		{Pattern: "POST " + p + "new-audience", Needs: web.Write, Body: listForm, Serve: d.saveAudience},
+		{Pattern: "POST " + p + "new-audience", Needs: web.Write, Body: listForm, Time: longTime, Serve: d.saveAudience},
 		{Pattern: "POST " + p + "audiences/{slug}/recompute", Needs: web.Write, Serve: d.recomputeAudience},
 		{Pattern: "POST " + p + "audiences/{slug}/delete", Needs: web.Write, Serve: d.deleteAudience},
 		{Pattern: "GET " + p + "access", Needs: web.Read, Serve: d.access},
 	}}
 }
 
-// pageSize is how many identities, audiences and members a page lists, exportSize how many a file has.
-const (
-	pageSize   = 50
-	exportSize = web.MaxTotal
-)
+// pageSize is how many identities, audiences and members a page lists.
+const pageSize = 50
 
-// identityPath is the page of an identity.
-func identityPath(r *web.Request, name string) string {
+// rows writes a list as a file, in parts, with at most web.MaxTotal rows.
+func rows(
+	r *web.Request, name string, columns []string, next func() (part [][]string, more bool, err error),
+) error {
+	return r.Rows(name, columns, func(yield func([]string, error) bool) {
+		for n, more := 0, true; more && n < web.MaxTotal; {
+			var part [][]string
+			var err error
+			if part, more, err = next(); err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, row := range part {
+				if n++; !yield(row, nil) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// links are what pages link to.
+type links struct{ project string }
+
+func linksOf(r *web.Request) links { return links{r.Project.Project.Slug} }
+
+// To is the page of an identity.
+func (l links) To(name string) string {
 	if hasOtherMeaning(name) {
 		name = "~" + name
 	}
-	return r.ProjectPath("identities", name)
+	return web.Path("p", l.project, "identities", name)
 }
 
 // identityOf is the identity of the path.

@@ -69,7 +69,7 @@ func (d Deps) newAudience(r *web.Request) error {
 	if r.URL.Query().Get("kind") == string(audience.KindFixed) {
 		f.Kind = audience.KindFixed
 	}
-	f.Conditions = make([]formCondition, 2)
+	f.Conditions = make([]formCondition, 1)
 	return r.Render("audience_form.html", f)
 }
 

@@ -3,49 +3,28 @@ package directory
 import (
 	"encoding/json"
 	"strconv"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
+	"github.com/annals-project/annals/projections/history"
 )
-
-// audienceView is an audience of a list.
-type audienceView struct {
-	Slug         string          `json:"slug"`
-	Name         string          `json:"name"`
-	Kind         audience.Kind   `json:"kind"`
-	Rule         json.RawMessage `json:"rule,omitempty"`
-	Members      string          `json:"members"`
-	IsCounting   bool            `json:"isCounting"`
-	Memories     int64           `json:"memories"`
-	CreatedAt    time.Time       `json:"createdAt"`
-	PutAt        time.Time       `json:"putAt"`
-	RecomputedAt time.Time       `json:"recomputedAt"`
-}
-
-func audienceViewOf(a directory.AudienceHead) audienceView {
-	v := audienceView{
-		Slug: a.Slug, Name: a.Name, Kind: a.Kind, Rule: a.Rule, Members: web.Total(int(a.Members)), IsCounting: a.Counting,
-		Memories: a.Memories, CreatedAt: a.CreatedAt, PutAt: a.PutAt, RecomputedAt: a.RecomputedAt,
-	}
-	return v
-}
 
 // audienceList is a page of the list.
 type audienceList struct {
-	Audiences []audienceView `json:"audiences"`
-	Pager     web.Pager      `json:"pager"`
-	Prefix    string         `json:"prefix,omitempty"`
-	MayWrite  bool           `json:"-"`
+	Audiences []directory.AudienceHead `json:"audiences"`
+	Pager     web.Pager                `json:"pager"`
+	Prefix    string                   `json:"prefix,omitempty"`
+	MayWrite  bool                     `json:"-"`
 }
 
 func (d Deps) audiences(r *web.Request) error {
 	query := r.URL.Query()
-	page := audienceList{Audiences: []audienceView{}, Prefix: query.Get("prefix"), MayWrite: r.May(web.Write)}
+	page := audienceList{Prefix: query.Get("prefix"), MayWrite: r.May(web.Write)}
 	after, before := query.Get("after"), query.Get("before")
 	if after != "" && !audience.ValidSlug(after) || before != "" && !audience.ValidSlug(before) {
 		return r.Invalid(invalid("%s", words.noCursor), "audiences.html", page)
@@ -61,10 +40,7 @@ func (d Deps) audiences(r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	for _, a := range found.List {
-		page.Audiences = append(page.Audiences, audienceViewOf(a))
-	}
-	if r.Format() == "csv" {
+	if page.Audiences = found.List; r.Format() == "csv" {
 		return audienceRows(r, page.Audiences)
 	}
 	if len(found.List) > 0 && found.Previous {
@@ -76,38 +52,30 @@ func (d Deps) audiences(r *web.Request) error {
 	return r.Render("audiences.html", page)
 }
 
-func audienceRows(r *web.Request, list []audienceView) error {
+func audienceRows(r *web.Request, list []directory.AudienceHead) error {
 	columns := []string{"slug", "name", "kind", "members", "memories", "createdAt", "putAt"}
-	return r.Rows("audiences", columns, func(yield func([]string, error) bool) {
+	return rows(r, "audiences", columns, func() (part [][]string, more bool, err error) {
 		for _, a := range list {
-			row := []string{
-				a.Slug, a.Name, string(a.Kind), a.Members, strconv.FormatInt(a.Memories, 10), a.CreatedAt.Format(time.RFC3339),
-				a.PutAt.Format(time.RFC3339),
-			}
-			if !yield(row, nil) {
-				return
-			}
+			part = append(part, []string{
+				a.Slug, a.Name, string(a.Kind), web.Total(int(a.Members)), strconv.FormatInt(a.Memories, 10), stamp(a.CreatedAt),
+				stamp(a.PutAt),
+			})
 		}
+		return part, false, nil
 	})
-}
-
-// memberView is a member of an audience.
-type memberView struct {
-	Identity string    `json:"identity"`
-	Since    time.Time `json:"since"`
-	// IsExact is false if it may have been a member before.
-	IsExact bool   `json:"isExact"`
-	Path    string `json:"-"`
 }
 
 // audiencePage is an audience with a page of its members.
 type audiencePage struct {
-	audienceView
-	Match      audience.Match `json:"-"`
-	Conditions []string       `json:"-"`
-	List       []memberView   `json:"list"`
-	Pager      web.Pager      `json:"pager"`
-	MayWrite   bool           `json:"-"`
+	links
+	directory.AudienceHead
+	Match      audience.Match     `json:"-"`
+	Conditions []string           `json:"-"`
+	List       []directory.Member `json:"list"`
+	Pager      web.Pager          `json:"pager"`
+	Points     points             `json:"points"`
+	History    history.Page       `json:"history"`
+	MayWrite   bool               `json:"-"`
 }
 
 func (d Deps) audience(r *web.Request) error {
@@ -128,7 +96,7 @@ func (d Deps) audience(r *web.Request) error {
 	if r.Format() == "csv" {
 		return d.memberRows(r, a.Slug)
 	}
-	page := audiencePage{audienceView: audienceViewOf(a), List: []memberView{}, MayWrite: r.May(web.Write)}
+	page := audiencePage{links: linksOf(r), AudienceHead: a, MayWrite: r.May(web.Write)}
 	if a.Rule != nil {
 		var rule audience.Rule
 		if err := json.Unmarshal(a.Rule, &rule); err != nil {
@@ -146,10 +114,14 @@ func (d Deps) audience(r *web.Request) error {
 	if !ok {
 		return notFound(words.noAudience, a.Slug)
 	}
-	for _, m := range members.List {
-		page.List = append(page.List, memberView{m.Identity, m.Since, m.Exact, identityPath(r, m.Identity)})
+	of := history.Audience(r.Project.Project.ID, a.ID)
+	if page.History, err = d.History.Of(r.Context(), of, r.URL.Query().Get("events")); err != nil {
+		return err
 	}
-	if members.Previous {
+	if page.Points, err = d.points(r, datapoints.Filter{Audience: a.Slug}); err != nil {
+		return err
+	}
+	if page.List = members.List; members.Previous {
 		page.Pager.Previous = members.Start.String()
 	}
 	if members.Next {
@@ -170,27 +142,19 @@ func (d Deps) found(r *web.Request) (directory.AudienceHead, error) {
 
 // memberRows writes the members of an audience as a file.
 func (d Deps) memberRows(r *web.Request, slug string) error {
-	return r.Rows(slug, []string{"identity", "memberSince", "isExact"}, func(yield func([]string, error) bool) {
-		l := directory.MemberListing{Limit: limit.IdentityPage}
-		for n := 0; n < exportSize; {
-			page, _, err := d.Directory.Members(r.Context(), r.Project.Project, slug, l)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, m := range page.List {
-				row := []string{m.Identity, m.Since.Format(time.RFC3339), strconv.FormatBool(m.Exact)}
-				if n++; !yield(row, nil) {
-					return
-				}
-			}
-			if !page.Next {
-				return
-			}
-			l.After = &page.End
+	l := directory.MemberListing{Limit: limit.IdentityPage}
+	return rows(r, slug, []string{"identity", "memberSince", "isExact"}, func() (part [][]string, more bool, err error) {
+		page, _, err := d.Directory.Members(r.Context(), r.Project.Project, slug, l)
+		for _, m := range page.List {
+			part = append(part, []string{m.Identity, stamp(m.Since), strconv.FormatBool(m.Exact)})
 		}
+		l.After = &page.End
+		return part, page.Next, err
 	})
 }
+
+// total shows how many members an audience of a list has.
+func (audienceList) Total(n int64) string { return web.Total(int(n)) }
 
 func (d Deps) recomputeAudience(r *web.Request) error {
 	slug := r.PathValue("slug")

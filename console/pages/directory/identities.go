@@ -3,8 +3,6 @@ package directory
 import (
 	"encoding/json"
 	"errors"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,14 +15,8 @@ import (
 
 // identityView is an identity of a list.
 type identityView struct {
-	Identity   string            `json:"identity"`
-	Traits     map[string]string `json:"traits"`
-	Origin     string            `json:"origin"`
-	LastSeenAt *time.Time        `json:"lastSeenAt"`
-	CreatedAt  time.Time         `json:"createdAt"`
-	UpdatedAt  time.Time         `json:"updatedAt"`
-	Path       string            `json:"-"`
-	Tags       []tag             `json:"-"`
+	directory.Identity
+	Tags []tag `json:"-"`
 }
 
 // tag is a trait in the list, in short, with the list of all that have it.
@@ -34,26 +26,25 @@ type tag struct{ Text, Path string }
 const maxTags = 8
 
 func viewOf(r *web.Request, i directory.Identity) (v identityView, err error) {
-	v = identityView{
-		Identity: i.Identity, Origin: i.Origin, LastSeenAt: i.LastSeenAt, CreatedAt: i.CreatedAt, UpdatedAt: i.UpdatedAt,
-		Path: identityPath(r, i.Identity),
-	}
-	if err := json.Unmarshal(i.Traits, &v.Traits); err != nil {
+	v.Identity = i
+	var traits map[string]string
+	if err := json.Unmarshal(i.Traits, &traits); err != nil {
 		return v, err
 	}
-	for _, key := range slices.Sorted(maps.Keys(v.Traits)) {
+	for _, t := range rowsOf(traits) {
 		if len(v.Tags) == maxTags {
-			v.Tags = append(v.Tags, tag{"…", v.Path})
+			v.Tags = append(v.Tags, tag{"…", linksOf(r).To(i.Identity)})
 			break
 		}
-		value := v.Traits[key]
-		v.Tags = append(v.Tags, tag{web.Cut(key, 30) + ": " + web.Cut(value, 40), r.With("trait", key, "value", value)})
+		text := web.Cut(t.Key, 30) + ": " + web.Cut(t.Value, 40)
+		v.Tags = append(v.Tags, tag{text, r.With("trait", t.Key, "value", t.Value)})
 	}
 	return v, nil
 }
 
 // identityList is a page of the list.
 type identityList struct {
+	links
 	Identities []identityView `json:"identities"`
 	Pager      web.Pager      `json:"pager"`
 	Prefix     string         `json:"prefix,omitempty"`
@@ -70,8 +61,8 @@ func (l identityList) Filtered() bool { return l.Prefix != "" || l.Trait != "" }
 func (d Deps) identities(r *web.Request) error {
 	query := r.URL.Query()
 	page := identityList{
-		Identities: []identityView{}, Prefix: query.Get("prefix"), Trait: query.Get("trait"), Value: query.Get("value"),
-		MayWrite: r.May(web.Write),
+		links: linksOf(r), Prefix: query.Get("prefix"), Trait: query.Get("trait"), Value: query.Get("value"),
+		Identities: []identityView{}, MayWrite: r.May(web.Write),
 	}
 	listing, err := page.listing(query.Get("after"), query.Get("before"))
 	if err != nil {
@@ -149,30 +140,19 @@ func (l identityList) listing(after, before string) (directory.Listing, error) {
 // identityRows writes the list as a file.
 func (d Deps) identityRows(r *web.Request, l directory.Listing) error {
 	columns := []string{"identity", "origin", "lastSeenAt", "createdAt", "updatedAt", "traits"}
-	return r.Rows("identities", columns, func(yield func([]string, error) bool) {
-		l.Limit = limit.IdentityPage
-		for n := 0; n < exportSize; {
-			page, err := d.Directory.Identities(r.Context(), r.Project.Project, l)
-			if err != nil {
-				yield(nil, err)
-				return
+	l.Limit = limit.IdentityPage
+	return rows(r, "identities", columns, func() (part [][]string, more bool, err error) {
+		page, err := d.Directory.Identities(r.Context(), r.Project.Project, l)
+		for _, i := range page.List {
+			seen := ""
+			if i.LastSeenAt != nil {
+				seen = stamp(*i.LastSeenAt)
 			}
-			for _, i := range page.List {
-				seen := ""
-				if i.LastSeenAt != nil {
-					seen = i.LastSeenAt.Format(time.RFC3339)
-				}
-				row := []string{
-					i.Identity, i.Origin, seen, i.CreatedAt.Format(time.RFC3339), i.UpdatedAt.Format(time.RFC3339), string(i.Traits),
-				}
-				if n++; !yield(row, nil) {
-					return
-				}
-			}
-			if !page.More {
-				return
-			}
-			l.After, l.Before = page.End, nil
+			part = append(part, []string{i.Identity, i.Origin, seen, stamp(i.CreatedAt), stamp(i.UpdatedAt), string(i.Traits)})
 		}
+		l.After, l.Before = page.End, nil
+		return part, page.More, err
 	})
 }
+
+func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339) }

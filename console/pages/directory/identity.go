@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 
@@ -8,21 +9,25 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/fields"
+	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/directory"
+	"github.com/annals-project/annals/projections/history"
 )
 
 // identityPage is an identity, or the form of a new one.
 type identityPage struct {
-	identityView
+	directory.Identity
+	Shown map[string]string `json:"-"`
 	// Audiences are those that it belongs to, with why. MoreAudiences is true if there are others.
 	Audiences     []judged `json:"audiences"`
 	MoreAudiences bool     `json:"moreAudiences"`
-	// Wrote counts the data points whose newest revision it wrote, WroteBefore those of which it wrote an earlier one.
-	Wrote       int      `json:"wrote"`
-	WroteBefore int      `json:"wroteBefore"`
-	Rows        []trait  `json:"-"`
-	TraitKeys   []string `json:"-"`
-	IsNew       bool     `json:"-"`
-	MayWrite    bool     `json:"-"`
+	// Wrote are the data points whose newest revision it wrote.
+	Wrote     points       `json:"wrote"`
+	History   history.Page `json:"history"`
+	Rows      []trait      `json:"-"`
+	TraitKeys []string     `json:"-"`
+	IsNew     bool         `json:"-"`
+	MayWrite  bool         `json:"-"`
 }
 
 // trait is a trait in the form. Before is its value when the form was shown, by which a change of somebody else stays.
@@ -56,10 +61,11 @@ func (d Deps) identityPage(r *web.Request, name string) (page identityPage, err 
 		return page, notFound(words.noIdentity, name)
 	}
 	page.MayWrite = r.May(web.Write)
-	if page.identityView, err = viewOf(r, found); err != nil {
+	page.Identity = found
+	if err := json.Unmarshal(found.Traits, &page.Shown); err != nil {
 		return page, err
 	}
-	page.Rows = append(rowsOf(page.Traits), make([]trait, emptyRows)...)
+	page.Rows = append(rowsOf(page.Shown), make([]trait, emptyRows)...)
 	if page.TraitKeys, err = d.Directory.TraitKeys(r.Context(), project); err != nil {
 		return page, err
 	}
@@ -70,7 +76,11 @@ func (d Deps) identityPage(r *web.Request, name string) (page identityPage, err 
 	for page.MoreAudiences = more; len(of) > 0; of = of[1:] {
 		page.Audiences = append(page.Audiences, judgedOf(of[0]))
 	}
-	page.Wrote, page.WroteBefore, err = d.Points.CountAuthored(r.Context(), project.ID, name)
+	page.History, err = d.History.Of(r.Context(), history.Identity(project, name), r.URL.Query().Get("events"))
+	if err != nil {
+		return page, err
+	}
+	page.Wrote, err = d.points(r, datapoints.Filter{Author: name})
 	return page, err
 }
 
@@ -106,9 +116,9 @@ func (d Deps) saveIdentity(r *web.Request) error {
 		_, err = d.Commands.PatchIdentity(r.Context(), r.Command(), name, set, removed)
 	}
 	if err == nil {
-		return r.Done(identityPath(r, name), "saved")
+		return r.Done(linksOf(r).To(name), "saved")
 	}
-	page := identityPage{IsNew: true, MayWrite: true, identityView: identityView{Identity: name}}
+	page := identityPage{IsNew: true, MayWrite: true, Identity: directory.Identity{Identity: name}}
 	if !isNew {
 		shown, found := d.identityPage(r, name)
 		if found != nil {

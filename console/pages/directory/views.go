@@ -1,11 +1,13 @@
 package directory
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
 )
 
@@ -30,6 +32,37 @@ func textOf(c audience.Condition) string {
 		text += " " + strings.Join(c.Values, ", ")
 	}
 	return web.Cut(text, 200)
+}
+
+// points are the newest data points of a list, and how many it has.
+type points struct {
+	Total  string  `json:"total"`
+	Newest []point `json:"newest"`
+}
+
+type point struct {
+	ID         string    `json:"id"`
+	Text       string    `json:"text"`
+	OccurredAt time.Time `json:"occurredAt"`
+	Path       string    `json:"-"`
+}
+
+func (d Deps) points(r *web.Request, f datapoints.Filter) (points, error) {
+	list, err := d.Points.List(r.Context(), r.Project.Project.ID, datapoints.ListQuery{Filter: f, Limit: 5})
+	shown := points{Total: web.Total(list.Total), Newest: []point{}}
+	if list.More {
+		shown.Total = web.Total(list.Total + 1)
+	}
+	for _, p := range list.Points {
+		text := p.Excerpt
+		if p.Label != nil {
+			text = *p.Label
+		}
+		shown.Newest = append(shown.Newest, point{
+			p.SourceID, web.Cut(cmp.Or(text, p.SourceID), 100), p.OccurredAt, r.ProjectPath("data", p.SourceID),
+		})
+	}
+	return shown, err
 }
 
 // judged is whether an identity belongs to an audience, and why.

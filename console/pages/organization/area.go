@@ -13,9 +13,7 @@ import (
 	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/metering"
-	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/internal/erasures"
-	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/history"
 )
@@ -25,39 +23,11 @@ var templates embed.FS
 
 // Deps are what the pages read and change.
 type Deps struct {
-	Access interface {
-		OrganizationByID(ctx context.Context, id uuid.UUID) (access.Organization, bool, error)
-		Projects(ctx context.Context, organizationID uuid.UUID) ([]access.Project, error)
-		Members(ctx context.Context, organizationID uuid.UUID) ([]access.Member, error)
-		Memberships(ctx context.Context, person uuid.UUID) (access.Person, bool, error)
-	}
-	Commands interface {
-		SetSpendCap(ctx context.Context, call commands.Call, org string, tenths *int64) (tenants.Organization, error)
-		SetSecondFactor(ctx context.Context, call commands.Call, organizationID uuid.UUID, required bool) error
-		RotateManagementKey(ctx context.Context, call commands.Call, org string) (tenants.Organization, error)
-		AddMember(ctx context.Context, call commands.Call, organizationID uuid.UUID, in commands.NewMember) (uuid.UUID, error)
-		SetMemberRole(
-			ctx context.Context, call commands.Call, organizationID, member uuid.UUID, role organization.Role,
-		) error
-		SetAccess(
-			ctx context.Context, call commands.Call, organizationID, member uuid.UUID,
-			projects map[uuid.UUID]organization.Access,
-		) error
-		RemoveMember(ctx context.Context, call commands.Call, organizationID, member uuid.UUID) error
-		RecordReset(
-			ctx context.Context, call commands.Call, organizationID, member uuid.UUID, reset organization.Reset,
-		) error
-	}
-	History interface {
-		Of(ctx context.Context, t history.Thing, before string) (history.Page, error)
-		Management(ctx context.Context, organization uuid.UUID, projects []uuid.UUID, before string) (history.Page, error)
-	}
+	Access   access.Queries
+	Commands *commands.Service
+	History  history.Queries
 	Links    Links
-	Erasures interface {
-		Find(ctx context.Context, project uuid.UUID, identity string) (erasure.Person, error)
-		Start(ctx context.Context, person erasures.Person) (uuid.UUID, error)
-		Status(ctx context.Context, project, id uuid.UUID) (erasure.PersonStatus, error)
-	}
+	Erasures *erasure.People
 	// Open lists the people of a project who are being erased.
 	Open      func(ctx context.Context, project uuid.UUID) ([]erasures.Person, error)
 	PlanTerms metering.PlanTerms

@@ -26,7 +26,6 @@ type membersView struct {
 	Role     organization.Role   `json:"-"`
 	Roles    []organization.Role `json:"-"`
 	Projects []projectRow        `json:"-"`
-	IsCut    bool                `json:"-"`
 	Link     *linkView           `json:"-"`
 }
 
@@ -55,14 +54,11 @@ type linkView struct {
 type memberView struct {
 	memberRow
 
-	Projects []projectRow    `json:"projects"`
-	Events   []history.Event `json:"events"`
-	// IsPlain is true for the role Member, whose access is by project.
-	IsPlain bool                `json:"-"`
-	MayEdit bool                `json:"-"`
-	IsCut   bool                `json:"-"`
-	Roles   []organization.Role `json:"-"`
-	Link    *linkView           `json:"-"`
+	Projects []projectRow        `json:"projects"`
+	Events   []history.Event     `json:"events"`
+	MayEdit  bool                `json:"-"`
+	Roles    []organization.Role `json:"-"`
+	Link     *linkView           `json:"-"`
 }
 
 func (d Deps) members(r *web.Request) error {
@@ -89,17 +85,17 @@ func (d Deps) listOf(r *web.Request) (v membersView, err error) {
 	for i, m := range members {
 		v.Members[i] = memberRow{m.PersonID, m.Email, m.Role}
 	}
-	v.Projects, v.IsCut, err = d.projects(r, nil)
+	v.Projects, err = d.projects(r, nil)
 	return v, err
 }
 
 // projects are the oldest projects of the organization, with what somebody may do in them.
-func (d Deps) projects(r *web.Request, of map[uuid.UUID]organization.Access) (list []projectRow, cut bool, err error) {
+func (d Deps) projects(r *web.Request, of map[uuid.UUID]organization.Access) (list []projectRow, err error) {
 	all, err := d.Access.Projects(r.Context(), r.Membership.Organization)
 	for _, p := range all[:min(len(all), maxProjects)] {
 		list = append(list, projectRow{p.ID, p.Slug, p.Name, p.Archived, of[p.ID]})
 	}
-	return list, len(all) > maxProjects, err
+	return list, err
 }
 
 // rolesFor are the roles that the person of a request may give. Only an owner makes owners, and changes one.
@@ -144,10 +140,9 @@ func (d Deps) memberOf(r *web.Request, text string) (v memberView, err error) {
 		return v, err
 	}
 	v = memberView{
-		memberRow: memberRow{p.ID, p.Email, m.Role}, IsPlain: m.Role == organization.Member,
-		MayEdit: mayEdit(r, m.Role) == nil, Roles: rolesFor(r),
+		memberRow: memberRow{p.ID, p.Email, m.Role}, MayEdit: mayEdit(r, m.Role) == nil, Roles: rolesFor(r),
 	}
-	if v.Projects, v.IsCut, err = d.projects(r, m.Access); err != nil {
+	if v.Projects, err = d.projects(r, m.Access); err != nil {
 		return v, err
 	}
 	v.Events, err = d.latest(r, history.Member(m.Organization, p.ID))

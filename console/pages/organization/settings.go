@@ -2,8 +2,6 @@ package organization
 
 import (
 	"cmp"
-	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
@@ -109,12 +107,16 @@ func (d Deps) rotateKey(r *web.Request) error {
 
 // tenthsOf reads credits with at most one digit after the point.
 func tenthsOf(text string) (*int64, error) {
-	n, err := strconv.ParseFloat(strings.ReplaceAll(text, ",", ""), 64)
-	if err != nil || n < 0 || n > math.MaxInt64/100 || math.Abs(n*10-math.Round(n*10)) > 1e-6 {
-		return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest,
-			"%s are no credits: write a number from 0 with at most one digit after the point", fmt.Sprintf("%.20q", text))
+	whole, digit, has := strings.Cut(strings.ReplaceAll(text, ",", ""), ".")
+	if !has {
+		digit = "0"
 	}
-	return new(int64(math.Round(n * 10))), nil
+	n, err := strconv.ParseUint(whole+digit, 10, 62)
+	if err != nil || len(digit) != 1 {
+		return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest,
+			"%q is not a number of credits: write one from 0 with at most one digit after the point", web.Cut(text, 20))
+	}
+	return new(int64(n)), nil //nolint:gosec // of 62 bits
 }
 
 // latest are the last events of a thing, for its page.

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,10 +41,13 @@ type Company struct {
 	Now   func() time.Time
 }
 
+// newKey makes a key once: that takes a while.
+var newKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
+
 // NewCompany starts a provider.
 func NewCompany(t *testing.T) *Company {
 	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	key, err := newKey()
 	runtest.Must(t, err)
 	c := &Company{Key: key, Published: key, Now: time.Now, Claims: map[string]any{}}
 	c.Server = httptest.NewServer(http.HandlerFunc(c.serve))

@@ -41,6 +41,7 @@ func walkIdentities(t *testing.T, r *webtest.Reader) {
 		r.See("Saved.")
 		r.See(name)
 		r.See("console")
+		r.See("identity.traits-merged")
 		r.Open(directoryOf + "identities")
 		r.Follow(name)
 		if shown := r.At.Find("h1").Text(); shown != name {
@@ -83,6 +84,9 @@ func walkImport(t *testing.T, r *webtest.Reader) {
 }
 
 func walkAudiences(_ *testing.T, r *webtest.Reader) {
+	r.Open(directoryOf + "audiences/launch")
+	r.See("1 data points")
+	r.See("Budget")
 	r.Open(directoryOf + "audiences")
 	r.Follow("New rule")
 	r.Submit("Preview", map[string]string{"Trait": "country", "values": "de"})
@@ -94,6 +98,7 @@ func walkAudiences(_ *testing.T, r *webtest.Reader) {
 	r.Follow("Change")
 	r.Submit("Save", map[string]string{"values": "in", "operator": "is_one_of", "Name": "India"})
 	r.See("country is one of in")
+	r.See("audience.put")
 	r.Submit("Count again", nil)
 	r.See("Saved.")
 	r.Open(directoryOf + "audiences")

@@ -14,8 +14,8 @@ import (
 	"github.com/annals-project/annals/internal/webtest"
 )
 
-// post sends a form of the pages of members as somebody with a role.
-func (h *consoleHarness) post(role, path string, form url.Values, want int) webtest.Answer {
+// sendForm sends a form of the pages of members as somebody with a role.
+func (h *consoleHarness) sendForm(role, path string, form url.Values, want int) webtest.Answer {
 	h.t.Helper()
 	got := h.as(role).Ask(http.MethodPost, path, form)
 	if got.Status != want {
@@ -57,7 +57,7 @@ func TestConsole_Members(t *testing.T) {
 	invited := url.Values{
 		"email": {"new@acme.example"}, "role": {"member"}, "project": {project.String()}, "access": {"read"},
 	}
-	first := h.linkOf(h.post("admin", members, invited, 200).Body)
+	first := h.linkOf(h.sendForm("admin", members, invited, 200).Body)
 	link, ok := h.lives(first)
 	if !ok || link.Purpose != signin.Invite || link.Email != "new@acme.example" {
 		t.Fatalf("the link is %+v, %t", link, ok)
@@ -72,7 +72,7 @@ func TestConsole_Members(t *testing.T) {
 			t.Errorf("the page of the new member lacks %q: %.900s", text, page.Text())
 		}
 	}
-	second := h.linkOf(h.post("admin", members, invited, 200).Body)
+	second := h.linkOf(h.sendForm("admin", members, invited, 200).Body)
 	if _, ok := h.lives(first); ok || second == "" {
 		t.Errorf("the first link still works: %t; the second is %q", ok, second)
 	}
@@ -80,13 +80,13 @@ func TestConsole_Members(t *testing.T) {
 	t.Log("somebody who is known elsewhere gets no link, and loses those of before")
 	theirs, err := h.signin.NewLink(t.Context(), signin.Link{Purpose: signin.Reset, Person: h.ids["foreign"], Email: "x"})
 	runtest.Must(t, err)
-	got := h.post("admin", members, url.Values{"email": {"foreign@other.example"}, "role": {"member"}}, 200)
+	got := h.sendForm("admin", members, url.Values{"email": {"foreign@other.example"}, "role": {"member"}}, 200)
 	if _, ok := h.lives(theirs); ok || h.linkOf(got.Body) != "" {
 		t.Errorf("the link of before works: %t; the page has the link %q", ok, h.linkOf(got.Body))
 	}
-	h.post("owner", members+"/password", url.Values{"member": {ids("foreign")}}, 409)
-	h.post("owner", members+"/second-factor", url.Values{"member": {ids("foreign")}}, 409)
-	h.post("owner", members+"/remove", url.Values{"member": {ids("foreign")}}, 303)
+	h.sendForm("owner", members+"/password", url.Values{"member": {ids("foreign")}}, 409)
+	h.sendForm("owner", members+"/second-factor", url.Values{"member": {ids("foreign")}}, 409)
+	h.sendForm("owner", members+"/remove", url.Values{"member": {ids("foreign")}}, 303)
 
 	t.Log("only an owner makes owners and changes one")
 	for path, form := range map[string]url.Values{
@@ -96,39 +96,39 @@ func TestConsole_Members(t *testing.T) {
 		members + "/password":      {"member": {ids("owner")}},
 		members + "/second-factor": {"member": {ids("owner")}},
 	} {
-		h.post("admin", path, form, 403)
+		h.sendForm("admin", path, form, 403)
 	}
-	h.post("admin", members+"/role", url.Values{"member": {ids("owner")}, "role": {"admin"}}, 403)
+	h.sendForm("admin", members+"/role", url.Values{"member": {ids("owner")}, "role": {"admin"}}, 403)
 
 	t.Log("the owner of another organization reaches nobody")
 	for _, path := range []string{"/role", "/access", "/remove", "/password", "/second-factor"} {
-		h.post("foreign", members+path, url.Values{"member": {ids("read")}, "role": {"admin"}}, 404)
+		h.sendForm("foreign", members+path, url.Values{"member": {ids("read")}, "role": {"admin"}}, 404)
 	}
-	h.post("admin", members+"/remove", url.Values{"member": {uuid.NewString()}}, 404)
+	h.sendForm("admin", members+"/remove", url.Values{"member": {uuid.NewString()}}, 404)
 
 	t.Log("access")
 	access := func(to string) url.Values {
 		return url.Values{"member": {ids("read")}, "project": {project.String()}, "access": {to}}
 	}
-	h.post("owner", members+"/access", access("write"), 303)
-	h.post("owner", members+"/access", access("all"), 400)
+	h.sendForm("owner", members+"/access", access("write"), 303)
+	h.sendForm("owner", members+"/access", access("all"), 400)
 	p, _, err := h.read.access.Memberships(t.Context(), h.ids["read"])
 	if err != nil || p.Memberships[0].Access[project] != organization.WriteAccess {
 		t.Errorf("the member is %+v, %v", p, err)
 	}
-	h.post("owner", members+"/access", access(""), 303)
+	h.sendForm("owner", members+"/access", access(""), 303)
 	if got := h.as("read").Ask(http.MethodGet, "/p/default", nil); got.Status != 404 {
 		t.Errorf("without access, the project is %d", got.Status)
 	}
-	h.post("owner", members+"/role", url.Values{"member": {ids("read")}, "role": {"admin"}}, 303)
-	h.post("owner", members+"/access", access("read"), 409)
+	h.sendForm("owner", members+"/role", url.Values{"member": {ids("read")}, "role": {"admin"}}, 303)
+	h.sendForm("owner", members+"/access", access("read"), 409)
 
 	t.Log("sign-in")
-	reset := h.linkOf(h.post("admin", members+"/password", url.Values{"member": {ids("write")}}, 200).Body)
+	reset := h.linkOf(h.sendForm("admin", members+"/password", url.Values{"member": {ids("write")}}, 200).Body)
 	if link, ok := h.lives(reset); !ok || link.Purpose != signin.Reset || link.Person != h.ids["write"] {
 		t.Errorf("the link is %+v, %t", link, ok)
 	}
-	h.post("admin", members+"/second-factor", url.Values{"member": {ids("write")}}, 303)
+	h.sendForm("admin", members+"/second-factor", url.Values{"member": {ids("write")}}, 303)
 	events := h.as("owner").Open("/settings/events").Text()
 	for _, text := range []string{"organization.sign-in-reset", "reset: password", "reset: second-factor", "write@acme.example"} {
 		if !strings.Contains(events, text) {
@@ -138,10 +138,10 @@ func TestConsole_Members(t *testing.T) {
 
 	t.Log("a member is removed")
 	writer := h.as("write")
-	h.post("admin", members+"/remove", url.Values{"member": {ids("write")}}, 303)
+	h.sendForm("admin", members+"/remove", url.Values{"member": {ids("write")}}, 303)
 	if got := writer.Ask(http.MethodGet, "/", nil); got.Status != 303 || !strings.HasPrefix(got.Location, "/sign-in") {
 		t.Errorf("after the removal, the projects are %d at %q", got.Status, got.Location)
 	}
-	h.post("owner", members, url.Values{"email": {"a@acme.example"}, "role": {"boss"}}, 400)
-	h.post("owner", members, url.Values{"email": {`"><zebra-x>`}, "role": {"member"}}, 400)
+	h.sendForm("owner", members, url.Values{"email": {"a@acme.example"}, "role": {"boss"}}, 400)
+	h.sendForm("owner", members, url.Values{"email": {`"><zebra-x>`}, "role": {"member"}}, 400)
 }

@@ -39,8 +39,12 @@ func TestConsole_RequestsAreFilteredAndShown(t *testing.T) {
 	r.Answered(http.StatusBadRequest)
 	r.See("want an ISO 8601 instant")
 
+	runtest.Await(t, "the calls are logged", func() bool {
+		var calls client.RequestList
+		h.must(key, http.MethodGet, "/api/v1/requests?status=404", nil, &calls)
+		return calls.TotalCount >= 26
+	})
 	r.Open("/p/default/requests")
-	r.SeeLater("GET /api/v1/identities/{identity}")
 	first := rowsOf(r, "Requests").First().Text()
 	r.Follow("Next")
 	second := rowsOf(r, "Requests").First().Text()

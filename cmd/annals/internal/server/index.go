@@ -246,9 +246,12 @@ func buildRecall(_ context.Context, s *Server) (adds, error) {
 		Viewers: read.directory, Blobs: s.storage.journal(), Projections: read.waiter, Log: cfg.Logger,
 		Semantic: s.semantic.search(), Now: cfg.now,
 	})}
-	return adds{operator: []operatorapi.Route{operatorapi.ExplainRoute(recall.Explainer{
-		Access: read.access, Recall: s.recall, Plans: cfg.PlanTerms,
-	})}}, nil
+	return adds{operator: []operatorapi.Route{operatorapi.ExplainRoute(s.explainer())}}, nil
+}
+
+// explainer explains recalls.
+func (s *Server) explainer() recall.Explainer {
+	return recall.Explainer{Access: s.read.access, Recall: s.recall, Plans: s.cfg.PlanTerms}
 }
 
 // Explain explains a recall to an operator. Its faults are those of Recall.

@@ -4,21 +4,30 @@ import (
 	"github.com/annals-project/annals/console/pages/account"
 	"github.com/annals-project/annals/console/pages/datapoints"
 	"github.com/annals-project/annals/console/pages/directory"
+	healthpages "github.com/annals-project/annals/console/pages/health"
 	"github.com/annals-project/annals/console/pages/projects"
+	"github.com/annals-project/annals/console/pages/recall"
 	"github.com/annals-project/annals/console/pages/trace"
 	"github.com/annals-project/annals/console/pages/usage"
 	"github.com/annals-project/annals/console/pages/webhooks"
 	"github.com/annals-project/annals/console/web"
+	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/access"
 	points "github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/explain"
 	"github.com/annals-project/annals/projections/find"
+	"github.com/annals-project/annals/projections/history"
 )
 
 // areas are the pages of the console.
 func (s *Server) areas() []web.Area {
 	reads := s.readRoutes()
 	return []web.Area{
+		healthpages.Area(healthpages.Deps{
+			NotReady: s.health.notReady, Remarks: s.health.remarks, Projections: s.health.projections,
+			Details: newMemo(s.details).get, Projects: s.read.access, Readiness: s.read.dataPoints,
+			Organizations: access.Tenancy{Queries: s.read.access, Head: s.head()},
+		}),
 		projects.Area(projects.Deps{
 			APIURL: s.urls.API, Accounts: s.accounts(), Keys: s.read.access, Uses: s.requestLog(), Sends: s.read.dataPoints,
 			Calls: s.calls(), Projections: s.health.projections, Commands: s.write.service,
@@ -28,6 +37,9 @@ func (s *Server) areas() []web.Area {
 			Commands: s.write.service, Webhooks: s.read.access, URLs: access.Webhooks{Vault: s.write.vault, URLs: s.urls},
 			Audiences: s.read.directory, Calls: s.calls(), API: s.inner, Plans: s.cfg.PlanTerms,
 		}),
+		recall.Area(recall.Deps{
+			API: s.inner, Explain: s.explainer(), Plans: s.cfg.PlanTerms, APIURL: s.urls.API, Words: domainrecall.NewAnalyzer(),
+		}),
 		usage.Area(usage.Deps{Accounts: reads.Usage, Costs: s.requestLog()}),
 		account.Area(account.Deps{
 			SignIn: s.signin, Commands: s.write.service, Mail: s.cfg.SignIn.Mail, URL: s.urls.Console,
@@ -36,7 +48,8 @@ func (s *Server) areas() []web.Area {
 		s.pointPages(),
 		directory.Area(directory.Deps{
 			Directory: s.read.directory, Commands: s.write.service, Points: s.read.dataPoints,
-			Access: explain.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
+			Access:  explain.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
+			History: history.Queries{Log: s.storage.store, Names: s.read.access},
 		}),
 		s.organizationPages(),
 	}

@@ -1,0 +1,214 @@
+// Package recall is the playground: a person asks as an identity, and sees what the API would answer, and why.
+package recall
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"encoding/json"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
+	queries "github.com/annals-project/annals/projections/recall"
+)
+
+//go:embed *.html
+var templates embed.FS
+
+// Deps are what the page calls.
+type Deps struct {
+	// API answers recalls. They are charged and logged as those of a key that is named console.
+	API     httpx.Inner
+	Explain interface {
+		Explain(ctx context.Context, in queries.ExplainRequest) (queries.Explanation, error)
+	}
+	Plans  metering.PlanTerms
+	APIURL string
+	// Words finds the words of a question.
+	Words *recall.Analyzer
+}
+
+// Area returns the pages.
+func Area(d Deps) web.Area {
+	const path = "/p/{project}/recall"
+	return web.Area{Templates: templates, Routes: []web.Route{
+		{Pattern: "GET " + path, Needs: web.Read, Serve: d.show},
+		{Pattern: "POST " + path, Needs: web.Read, Serve: d.ask},
+		{Pattern: "POST " + path + "/explain", Needs: web.Read, Serve: d.explain},
+	}}
+}
+
+// names are the fields of a recall, as the API names them.
+var names = []string{
+	"query", "identity", "limit", "level", "maxTokens", "queryTimestamp", "occurredFrom", "occurredTo", "sort",
+}
+
+// page is the question with its answer, once it was asked, and the explanation of it.
+type page struct {
+	Question map[string]string `json:"question"`
+	// Sources are the source ids to look for, one a line.
+	Sources string `json:"-"`
+	// Link opens the page with the question. It asks nothing by itself: an answer may cost credits.
+	Link string `json:"-"`
+	Curl string `json:"-"`
+	// PriceTenths is what an answer costs, nil if it costs nothing.
+	PriceTenths *int64 `json:"priceTenths"`
+	RequestID   string `json:"requestId,omitempty"`
+	Budget      int    `json:"budget,omitempty"`
+	// Answer is that of the API, and Found its content.
+	Answer    json.RawMessage      `json:"answer,omitempty"`
+	Found     *queries.Response    `json:"-"`
+	Explained *queries.Explanation `json:"explanation,omitempty"`
+
+	words []string
+}
+
+// Raw is the beginning of the answer. The request log has the whole.
+func (p page) Raw() string {
+	return strings.ToValidUTF8(string(p.Answer[:min(len(p.Answer), 64<<10)]), "\uFFFD")
+}
+
+// page makes the page of a question, and the body of its recall.
+func (d Deps) page(r *web.Request, from url.Values) (page, []byte, error) {
+	p := page{Question: map[string]string{}, Sources: from.Get("sources")}
+	link, sent := url.Values{}, map[string]any{}
+	for _, name := range names {
+		value := strings.TrimSpace(from.Get(name))
+		if value == "" {
+			continue
+		}
+		p.Question[name] = value
+		link.Set(name, value)
+		sent[name] = value
+		if n, err := strconv.Atoi(value); err == nil && (name == "limit" || name == "maxTokens") {
+			sent[name] = n
+		}
+	}
+	if price := d.Plans.Of(r.Membership.Plan).RecallTenths; price > 0 {
+		p.PriceTenths = &price
+	}
+	p.words = d.Words.Words(p.Question["query"])
+	var body bytes.Buffer
+	encoder := json.NewEncoder(&body)
+	encoder.SetEscapeHTML(false) // "<" stays "<"
+	err := encoder.Encode(sent)
+	p.Link = r.ProjectPath("recall") + "?" + link.Encode()
+	p.Curl = `curl -sS '` + d.APIURL + auth.Prefix + `/recall' -H "Authorization: Bearer $ANNALS_PROJECT_KEY" \` + "\n" +
+		`  -H 'Content-Type: application/json' -d '` + strings.ReplaceAll(strings.TrimSpace(body.String()), "'", `'\''`) + "'"
+	return p, bytes.TrimSpace(body.Bytes()), err
+}
+
+// show is the form, filled from the URL.
+func (d Deps) show(r *web.Request) error {
+	p, _, err := d.page(r, r.URL.Query())
+	if err != nil {
+		return err
+	}
+	return r.Render("recall.html", p)
+}
+
+// asked reads the form of a POST.
+func (d Deps) asked(r *web.Request) (page, []byte, error) {
+	if err := r.Form(); err != nil {
+		return page{}, nil, err
+	}
+	p, body, err := d.page(r, r.PostForm)
+	if err == nil {
+		err = r.Live()
+	}
+	return p, body, err
+}
+
+// ask recalls as a call of the API.
+func (d Deps) ask(r *web.Request) error {
+	p, body, err := d.asked(r)
+	if err != nil {
+		return err
+	}
+	answer, err := d.API.Do(r.Context(), httpx.InnerCall{
+		As: r.Command().Principal, Method: http.MethodPost, Path: auth.Prefix + "/recall", ContentType: "application/json",
+		Body: body,
+	})
+	if p.RequestID = answer.RequestID.String(); err != nil {
+		return r.Invalid(err, "recall.html", p)
+	}
+	p.Answer, p.Budget = answer.Body, d.budget(r, body)
+	if err := json.Unmarshal(answer.Body, &p.Found); err != nil {
+		return err
+	}
+	return r.Render("recall.html", p)
+}
+
+// budget is the tokens that an answer may have: those that it asks for, up to the ceiling of the plan.
+func (d Deps) budget(r *web.Request, body []byte) int {
+	q, err := queries.ParseQuery(body)
+	if err != nil {
+		return 0 // it was answered, so this does not happen
+	}
+	return min(q.Budget, d.Plans.Of(r.Membership.Plan).EvidenceCeiling)
+}
+
+// explain shows how the question is answered, and where it lost sources. It costs nothing.
+func (d Deps) explain(r *web.Request) error {
+	p, body, err := d.asked(r)
+	if err != nil {
+		return err
+	}
+	explained, err := d.Explain.Explain(r.Context(), queries.ExplainRequest{
+		Organization: r.Membership.Organization.String(), Project: r.Project.Project.Slug, Recall: body,
+		SourceIDs: strings.FieldsFunc(r.Raw("sources"), func(c rune) bool { return c == '\n' }),
+	})
+	if err != nil {
+		return r.Invalid(err, "recall.html", p)
+	}
+	p.Explained, p.Budget = &explained, explained.Budget
+	return r.Render("recall.html", p)
+}
+
+// Mark marks the words of the question, and other forms of them, in a text.
+func (p page) Mark(text string) template.HTML {
+	var out strings.Builder
+	for len(text) > 0 {
+		inWord := isWord(rune1(text))
+		end := strings.IndexFunc(text, func(c rune) bool { return isWord(c) != inWord })
+		if end < 0 {
+			end = len(text)
+		}
+		part := template.HTMLEscapeString(text[:end])
+		if inWord && p.asks(strings.ToLower(text[:end])) {
+			part = "<mark>" + part + "</mark>"
+		}
+		out.WriteString(part)
+		text = text[end:]
+	}
+	return template.HTML(out.String()) //nolint:gosec // each part is escaped
+}
+
+func rune1(text string) rune {
+	for _, c := range text {
+		return c
+	}
+	return 0
+}
+
+func isWord(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) || unicode.IsMark(c) }
+
+// asks reports whether a word is one of the question, or its beginning or end is up to three letters away from one.
+func (p page) asks(word string) bool {
+	for _, w := range p.words {
+		short, long := min(len(w), len(word)), max(len(w), len(word))
+		if w == word || short >= 4 && long-short <= 3 && w[:short] == word[:short] {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,141 @@
+package browser
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	client "github.com/annals-project/annals/client"
+	"github.com/annals-project/annals/internal/runtest"
+)
+
+// walk is what the Owner of a new service does on the first day. It returns the link for a person who may only read.
+func (s *service) walk(v visitor) (invitation string) {
+	s.t.Helper()
+	v.open("/")
+	v.fill("E-mail", s.credentials[ownerEmail])
+	v.fill("Password", s.credentials[ownerPassword])
+	v.button("Sign in")
+
+	v.fill("Name", "Walk")
+	v.button("Create project")
+	v.link("Keys")
+	v.fill("Name", "assistant")
+	v.button("Create key")
+	key := v.grab(".notice code")
+	if !strings.HasPrefix(key, "svc_sk_") {
+		s.t.Fatalf("the page shows the key %.8s…", key)
+	}
+	v.link("Keys")
+	v.see("assistant")
+	v.lacks(key)
+	c, err := client.New(s.api, key)
+	runtest.Must(s.t, err)
+	_, err = c.PutIdentity(s.t.Context(), client.IdentityRow{Identity: "ana", Traits: map[string]string{"team": "launch"}})
+	runtest.Must(s.t, err)
+
+	s.sendAndRecall(v)
+	s.shareAndReceive(v)
+
+	v.link("Data points")
+	v.link("plan")
+	v.link("Correct")
+	v.fill("Text", "Ana moved the launch to 10 June 2025.")
+	v.button("Save a new revision")
+	v.seeLater("10 June 2025")
+	v.link("Delete")
+	v.button("Delete it")
+	v.seeLater("was deleted")
+
+	v.link("Members")
+	v.fill("E-mail address", "rea@acme.example")
+	v.fill("Role", "member")
+	v.fill("walk", "read")
+	v.button("Invite")
+	return v.grab(".notice code")
+}
+
+// sendAndRecall sends a text, recalls it, and follows the memory to its source in the graph.
+func (s *service) sendAndRecall(v visitor) {
+	s.t.Helper()
+	v.link("Ingest")
+	v.fill("Text", "Ana moved the launch to 3 June 2025. Never deploy on Fridays.")
+	v.fill("Id", "plan")
+	v.fill("Label", "Launch plan")
+	v.fill("Author", "ana")
+	v.button("Estimate")
+	v.see("1 data point")
+	v.button("Send")
+	v.seeLater("indexed")
+	v.link("Recall")
+	v.fill("Question", "When is the launch?")
+	v.fill("As identity", "ana")
+	v.button("Recall")
+	v.see("The launch is on 3 June 2025")
+	v.link("Open in trace", "1. claim")
+	v.link("Lineage")
+	v.link("Launch plan")
+	v.see("plan, revision 1")
+	v.see("Never deploy on Fridays")
+}
+
+// shareAndReceive makes an audience and sees who reaches it, and a webhook that receives an event.
+func (s *service) shareAndReceive(v visitor) {
+	s.t.Helper()
+	v.link("Audiences")
+	v.link("New rule")
+	v.fill("Slug", "launch")
+	v.fill("Trait", "team")
+	v.fill("Values", "launch")
+	v.button("Preview")
+	v.see("It reaches 1 of")
+	v.button("Save")
+	v.see("ana")
+	v.link("Webhooks")
+	v.link("New webhook")
+	v.fill("Name", "Tickets")
+	v.fill("Content path", "$.text")
+	v.fill("Id path", "$.id")
+	v.button("Create")
+	s.event(v.grab(".copy code"), `{"id":"T-1","text":"The export button does nothing in Firefox."}`)
+	v.link("all events")
+	v.seeLater("ingested")
+	v.link("T-1")
+	v.see("The export button does nothing")
+	v.link("Requests")
+	v.seeLater("/api/v1/webhooks/")
+}
+
+// read is what somebody does who was invited to read: the keys are closed to them.
+func (s *service) read(v visitor, invitation string) {
+	s.t.Helper()
+	v.open(invitation)
+	v.fill("New password", "correct horse battery")
+	v.button("Set the password and sign in")
+	v.open("/")
+	v.link("walk")
+	v.lacks("Keys")
+	v.link("Data points")
+	v.see("T-1")
+	v.open("/p/walk/keys")
+	v.answered(http.StatusForbidden)
+	v.open("/p/default")
+	v.answered(http.StatusNotFound)
+}
+
+func TestWalk_WithoutScripts(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	invitation := s.walk(newPlainReader(s))
+	s.read(newPlainReader(s), invitation)
+}
+
+func TestWalk_InABrowser(t *testing.T) {
+	t.Parallel()
+	needBrowser(t)
+	s := start(t)
+	owner := newPerson(t, s.console)
+	invitation := s.walk(owner)
+	t.Logf("the first day takes %d clicks and %d fields", owner.clicks, owner.fields)
+	s.read(newPerson(t, s.console), invitation)
+}

@@ -1,0 +1,48 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/eventstore"
+)
+
+// Rebuilding is a projection that is built in a shadow, or was until its rebuild was interrupted.
+type Rebuilding struct {
+	Projection string
+	Position   eventstore.Position
+	// IsRunning is false for a rebuild that was interrupted and can be continued.
+	IsRunning bool
+}
+
+// Rebuilds returns the rebuilds of all processes, as their shadows show them.
+func Rebuilds(ctx context.Context, db *pgxpool.Pool) ([]Rebuilding, error) {
+	schemas, err := leftovers(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	var list []Rebuilding
+	for _, schema := range schemas {
+		name, isShadow := strings.CutSuffix(schema, shadowSuffix)
+		if !isShadow {
+			continue
+		}
+		r := Rebuilding{Projection: name}
+		err := db.QueryRow(ctx, `select position, until > clock_timestamp() from `+pgx.Identifier{schema}.Sanitize()+
+			`.checkpoint`).Scan(&r.Position, &r.IsRunning)
+		if dropped, is := errors.AsType[*pgconn.PgError](err); errors.Is(err, pgx.ErrNoRows) || is && dropped.Code == "42P01" {
+			continue // it ended meanwhile
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the rebuild of %s: %w", name, err)
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}
