@@ -2,7 +2,6 @@ package main
 
 import (
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -72,20 +71,4 @@ func TestRoles_ConsoleApart(t *testing.T) {
 	rest.start()
 	console.start()
 	d.wantConsole(console, rest, url)
-}
-
-func TestRoles_ConsoleOverAnEmbeddedIndex(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t, time.Now(), 1)
-	alone := d.processes[0]
-	alone.args = []string{"--roles=console"}
-	alone.begin()
-	if err := <-alone.done; err == nil {
-		t.Error("it starts")
-	}
-	said := strings.TrimSpace(alone.said.String())
-	if strings.Contains(said, "\n") || !strings.Contains(said, "ANNALS_INDEX") || !strings.Contains(said, "the role read") {
-		t.Errorf("it says %q", said)
-	}
-	alone.done <- nil
 }

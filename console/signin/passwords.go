@@ -18,8 +18,8 @@ type Attempt struct {
 	Former          string
 }
 
-// SignIn begins a session with a password. Its errors are ErrRefused and *ThrottledError. A refusal takes as long for
-// an address that nobody has.
+// SignIn begins a session with a password. Its errors are ErrRefused, ErrUninvited and *ThrottledError. A refusal takes
+// as long for an address that nobody has.
 func (s *Service) SignIn(ctx context.Context, a Attempt) (SignedIn, error) {
 	began := time.Now()
 	in, err := s.signIn(ctx, a)
@@ -78,6 +78,9 @@ func (s *Service) checkPassword(ctx context.Context, a Attempt) (in SignedIn, er
 	}
 	if !matches {
 		return SignedIn{}, ErrRefused
+	}
+	if member, err := s.IsMember(ctx, in.Person); err != nil || !member {
+		return SignedIn{}, errors.Join(err, ErrUninvited)
 	}
 	return s.beginNow(ctx, a.Client, a.Former, in, false)
 }

@@ -43,7 +43,7 @@ func (s *scene) password() *scene {
 var throttled = &ThrottledError{}
 
 func TestSignIn_ByPassword(t *testing.T) {
-	s := newScene(t).password()
+	s := newScene(t, func(c *Config) { c.FailureTime = time.Hour }).password()
 	s.people["bo@acme.example"] = uuid.New() // is invited and has no password
 	if in := s.enters(strings.ToUpper(anasMail), anas, home, nil); in.Pending || s.find(in.Token).Person != s.ana {
 		t.Errorf("%+v", in)
@@ -54,6 +54,8 @@ func TestSignIn_ByPassword(t *testing.T) {
 	} {
 		s.enters(email, password, home, ErrRefused)
 	}
+	s.guests[s.ana] = true
+	s.enters(anasMail, anas, home, ErrUninvited)
 	if len(s.paused) != 7 {
 		t.Errorf("%d of 7 refusals took their time", len(s.paused))
 	}

@@ -127,7 +127,7 @@ func (s *Service) spend(ctx context.Context, tx pgx.Tx, person uuid.UUID, code s
 	var sealed secret.Sealed
 	var last int64
 	err := tx.QueryRow(ctx, `select totp_key, totp, totp_step from ops.signin_people
-		where person_id = $1 and totp is not null for update`, person).Scan(&sealed.Key, &sealed.Data, &last)
+		where person_id = $1 and totp is not null`, person).Scan(&sealed.Key, &sealed.Data, &last)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return ErrCode
 	}
@@ -142,7 +142,11 @@ func (s *Service) spend(ctx context.Context, tx pgx.Tx, person uuid.UUID, code s
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, `update ops.signin_people set totp_step = $2 where person_id = $1`, person, step)
+	done, err := tx.Exec(ctx, `update ops.signin_people set totp_step = $2 where person_id = $1 and totp_step < $2`,
+		person, step)
+	if err == nil && done.RowsAffected() == 0 {
+		err = ErrCode
+	}
 	return err
 }
 

@@ -164,19 +164,6 @@ func (bar Bar) sum() (sum float64) {
 	return sum
 }
 
-// Sparkline draws values as a line without axes.
-func Sparkline(label string, values []float64) template.HTML {
-	most, points := 1e-9, new(strings.Builder)
-	for _, v := range values {
-		most = max(most, v)
-	}
-	for i, v := range values {
-		x, y := 2+116*float64(i)/float64(max(len(values)-1, 1)), 22-20*max(v, 0)/most
-		points.WriteString(written(x) + "," + written(y) + " ")
-	}
-	return render("sparkline", struct{ Label, Points string }{label, points.String()})
-}
-
 // Progress returns a bar that shows how much of a total is done. Without a total it shows that something goes on.
 func Progress(label string, done, total int64) template.HTML {
 	return render("progress", struct {

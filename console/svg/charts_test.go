@@ -33,7 +33,7 @@ func drawings(text, href string) map[string]template.HTML {
 	}
 	lineage := graph.Draw()
 	return map[string]template.HTML{
-		"bars": bars.SVG(), "table": bars.Table(), "legend": bars.Legend(), "sparkline": Sparkline(text, []float64{1, 2}),
+		"bars": bars.SVG(), "table": bars.Table(), "legend": bars.Legend(),
 		"progress": Progress(text, 1, 2), "timeline": line.SVG(), "lineage": lineage.SVG, "lists": lineage.Lists,
 	}
 }
@@ -63,7 +63,7 @@ func TestDrawings_Links_AreKept(t *testing.T) {
 	for _, href := range []string{"/p/x?y=1&z=2", "?from=a", "#x"} {
 		for name, drawing := range drawings("text", href) {
 			links := strings.Contains(string(drawing), `href="`+html.EscapeString(href)+`"`)
-			if want := name != "legend" && name != "sparkline" && name != "progress"; links != want {
+			if want := name != "legend" && name != "progress"; links != want {
 				t.Errorf("%s links to %s: %t", name, href, links)
 			}
 		}
@@ -125,10 +125,11 @@ func TestTimeline_Golden(t *testing.T) {
 		Moments: []Moment{
 			{Title: "Planning call", Href: "/trace/1", Class: "root", At: []time.Time{at(3, 9), at(5, 10), at(5, 11)}},
 			{Title: "The launch is on 3 June", Href: "/trace/2", At: []time.Time{at(3, 9), at(5, 10), {}}},
+			{Title: "Older too", Href: "/trace/4", At: []time.Time{at(1, 0).AddDate(-3, 0, 0)}},
 			{Title: "Older", Href: "/trace/3", At: []time.Time{at(1, 0).AddDate(-2, 0, 0), at(20, 10), at(20, 13)}},
 		},
 		Narrow: func(from, to time.Time) string {
-			return "?from=" + from.Format(time.RFC3339) + "&to=" + to.Format(time.RFC3339)
+			return "/trace/1/timeline?from=" + from.Format(time.RFC3339) + "&to=" + to.Format(time.RFC3339)
 		},
 	}
 	checkGolden(t, "timeline.svg", string(line.SVG()))

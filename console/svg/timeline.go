@@ -30,6 +30,7 @@ const (
 	cells      = 160 // marks within a cell are drawn as one
 	maxThreads = 60  // more lines between rows are a thicket
 	right      = 0.985
+	outside    = 2 * cells // is added to the cell of what is outside of the window
 )
 
 // What the template of timelines draws.
@@ -71,14 +72,14 @@ func (t Timeline) SVG() template.HTML {
 				})
 			}
 			last = row
-			cell := int(t.x(at) * cells)
+			cell, class := int(t.x(at)*cells), moment.Class
+			if at.Before(t.From) || at.After(t.To) {
+				cell, class = outside+cell, class+" outside"
+			}
 			m := byCell[[2]int{row, cell}]
 			if m == nil {
-				m = &mark{Class: moment.Class, Href: moment.Href, X: percent(t.x(at)), Y: y, Width: 4, cell: cell}
+				m = &mark{Class: class, Href: moment.Href, X: percent(t.x(at)), Y: y, Width: 4, cell: cell}
 				m.Label = moment.Title + ", " + at.In(t.Zone).Format("2 January 2006 15:04:05 MST")
-				if at.Before(t.From) || at.After(t.To) {
-					m.Class += " outside"
-				}
 				byCell[[2]int{row, cell}], d.Marks = m, append(d.Marks, m)
 			}
 			m.count++
@@ -86,10 +87,12 @@ func (t Timeline) SVG() template.HTML {
 	}
 	for _, m := range d.Marks {
 		if m.count > 1 {
+			m.Label, m.Class, m.Width = strconv.Itoa(m.count)+" × "+m.Label, m.Class+" many", 8
+		}
+		if m.count > 1 && m.cell < outside {
 			width := t.To.Sub(t.From) / cells
 			from := t.From.Add(time.Duration(m.cell) * width)
-			m.Label, m.Href = strconv.Itoa(m.count)+" × "+m.Label, t.Narrow(from, from.Add(2*width))
-			m.Class, m.Width = m.Class+" many", 8
+			m.Href = t.Narrow(from, from.Add(2*width))
 		}
 	}
 	return render("timeline", d)
@@ -102,39 +105,37 @@ func (t Timeline) x(at time.Time) float64 {
 
 const day = 24 * time.Hour
 
-var tickSteps = []struct {
-	step   time.Duration
-	layout string
-}{
-	{time.Second, "15:04:05"},
-	{10 * time.Second, "15:04:05"},
-	{time.Minute, "15:04"},
-	{5 * time.Minute, "15:04"},
-	{15 * time.Minute, "15:04"},
-	{time.Hour, "15:04"},
-	{3 * time.Hour, "15:04"},
-	{6 * time.Hour, "2 Jan 15:04"},
-	{day, "2 Jan"},
-	{2 * day, "2 Jan"},
-	{7 * day, "2 Jan"},
-	{14 * day, "2 Jan"},
-	{30 * day, "2 Jan 2006"},
-	{91 * day, "2 Jan 2006"},
-	{365 * day, "2006"},
-	{3650 * day, "2006"},
+var tickSteps = []time.Duration{
+	time.Second, 10 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 3 * time.Hour,
+	6 * time.Hour, day, 2 * day, 7 * day, 14 * day, 30 * day, 91 * day, 365 * day, 3650 * day,
+}
+
+// tickLayout is how ticks of a step are written.
+func tickLayout(step time.Duration) string {
+	switch {
+	case step < time.Minute:
+		return time.TimeOnly
+	case step < 6*time.Hour:
+		return "15:04"
+	case step < day:
+		return "2 Jan 15:04"
+	case step < 30*day:
+		return "2 Jan"
+	}
+	return "2 Jan 2006"
 }
 
 // ticks returns a few round times of the window.
 func (t Timeline) ticks() (list []label) {
 	n := 0
-	for n < len(tickSteps)-1 && t.To.Sub(t.From)/tickSteps[n].step >= maxTicks {
+	for n < len(tickSteps)-1 && t.To.Sub(t.From)/tickSteps[n] >= maxTicks {
 		n++
 	}
 	_, offset := t.From.In(t.Zone).Zone()
-	shift, step := time.Duration(offset)*time.Second, tickSteps[n].step
+	shift, step := time.Duration(offset)*time.Second, tickSteps[n]
 	for at := t.From.Add(shift).Truncate(step).Add(step - shift); !at.After(t.To); at = at.Add(step) {
 		if x := t.x(at); x >= 0.04 && x <= 0.96 {
-			list = append(list, label{X: percent(x), Text: at.In(t.Zone).Format(tickSteps[n].layout)})
+			list = append(list, label{X: percent(x), Text: at.In(t.Zone).Format(tickLayout(step))})
 		}
 	}
 	return list

@@ -18,12 +18,15 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 )
 
+// The bounds of lists: MaxListed is the most data points of a List, MaxCounted the most that its total counts, and
+// MaxExported the most that EachListed passes on.
 const (
-	// MaxListed is the most data points of a List, MaxCounted the most that its total counts, and MaxExported the most
-	// that EachListed passes on.
 	MaxListed   = 100
 	MaxCounted  = 10_000
 	MaxExported = 10_000
+)
+
+const (
 	// keyChars is how much of a label or source id the indexes hold, in characters.
 	keyChars = 100
 	// excerptBytes is how much of a content is read for its excerpt.

@@ -116,7 +116,10 @@ func (q Queries) ReadinessOf(ctx context.Context, projects []uuid.UUID) (map[uui
 	found := make(map[uuid.UUID]Readiness, len(projects))
 	var id uuid.UUID
 	var r Readiness
-	_, err = pgx.ForEachRow(rows, []any{&id, &r.Raw, &r.Comprehension, &r.Failed}, func() error { found[id] = r; return nil })
+	_, err = pgx.ForEachRow(rows, []any{&id, &r.Raw, &r.Comprehension, &r.Failed}, func() error {
+		found[id] = r
+		return nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read readiness of projects: %w", err)
 	}

@@ -211,6 +211,23 @@ func BenchmarkDirectory(b *testing.B) {
 			}
 		})
 	}
+	b.Run("preview of a rule", func(b *testing.B) {
+		rule := audience.Rule{Match: audience.MatchAll, Conditions: []audience.Condition{is("team", "team 7")}}
+		for b.Loop() {
+			p, err := w.queries.PreviewRule(b.Context(), here, rule)
+			if err != nil || p.Looked != benchIdentities || p.Members == 0 {
+				b.Fatal(p, err)
+			}
+		}
+	})
+	b.Run("members of a rule", func(b *testing.B) {
+		for b.Loop() {
+			page, _, err := w.queries.Members(b.Context(), here, "rule-7", directory.MemberListing{Limit: 50})
+			if err != nil || len(page.List) != 50 {
+				b.Fatal(len(page.List), err)
+			}
+		}
+	})
 	b.Run("keys of traits", func(b *testing.B) {
 		for b.Loop() {
 			if keys, err := w.queries.TraitKeys(b.Context(), here); err != nil || len(keys) != 5 {

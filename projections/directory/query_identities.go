@@ -66,6 +66,8 @@ type Identities struct {
 	More bool
 	// Start and End are the places of the first and of the last; nil if List is empty and More is false.
 	Start, End *Cursor
+
+	endsEarly bool
 }
 
 const identityColumns = `i.id, i.identity, i.traits, i.origin, i.created_at, i.updated_at`

@@ -62,7 +62,9 @@ const (
 
 // search looks for the identities of a Listing.
 type search struct {
-	sql  string
+	// sql finds identities by their names, unnamed in the same order without these.
+	sql, unnamed string
+
 	most int
 	args []any // without $4
 
@@ -82,9 +84,9 @@ func (q *Queries) search(project uuid.UUID, l Listing) search {
 			m = audience.ValueHash(project, l.Key, *l.Value)
 		}
 		s.sql, s.most, s.args = searchMarked, q.searchedByTrait, append(s.args, [16]byte(m), l.Key, l.Value)
-		if l.Prefix != "" {
-			s.sql = nameOfMarked
-		}
+	}
+	if s.unnamed = s.sql; l.Key != "" && l.Prefix != "" {
+		s.sql = nameOfMarked
 	}
 	return s
 }
@@ -92,7 +94,8 @@ func (q *Queries) search(project uuid.UUID, l Listing) search {
 // from lets the search begin at a place of the list, and go back if it is to.
 func (s *search) from(at Cursor, back bool) {
 	if s.args[1], s.args[2] = at.CreatedAt, at.ID; back {
-		s.sql = strings.NewReplacer(" desc", " asc", ") < (", ") > (").Replace(s.sql)
+		turn := strings.NewReplacer(" desc", " asc", ") < (", ") > (")
+		s.sql, s.unnamed = turn.Replace(s.sql), turn.Replace(s.unnamed)
 	}
 }
 
@@ -162,7 +165,7 @@ func (q *Queries) find(
 		page.Start, page.End = &list[0].Cursor, &list[len(list)-1].Cursor
 	}
 	if looked != nil {
-		page.More = true
+		page.More, page.endsEarly = true, true
 		if back {
 			page.Start, page.End = looked, cmp.Or(page.End, l.Before)
 		} else {
@@ -181,7 +184,7 @@ func (s search) looked(ctx context.Context, db replica.Snapshot) (at Cursor, ok 
 	if err != nil || all <= int64(s.most) {
 		return at, false, err
 	}
-	s.names = ""
+	s.names, s.sql = "", s.unnamed
 	rows, err := s.run(ctx, db, selectLast, s.most)
 	if err != nil {
 		return at, false, err
@@ -215,8 +218,8 @@ func (q *Queries) IdentityPage(ctx context.Context, project auth.Project, l List
 	case l.Prefix == "" && l.Key == "":
 		page.Total, err = countAll(ctx, q.db, project.ID)
 		return page, err
-	case !page.Newer && !page.Older: // it is the only page
-		page.Total = int64(len(page.List))
+	case !page.Newer && (!page.Older || page.endsEarly): // it is the only page, or nobody knows what is after it
+		page.Total, page.TotalMore = int64(len(page.List)), page.endsEarly
 		return page, nil
 	}
 	s := q.search(project.ID, l)

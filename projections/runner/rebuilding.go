@@ -36,7 +36,8 @@ func Rebuilds(ctx context.Context, db *pgxpool.Pool) ([]Rebuilding, error) {
 		r := Rebuilding{Projection: name}
 		err := db.QueryRow(ctx, `select position, until > clock_timestamp() from `+pgx.Identifier{schema}.Sanitize()+
 			`.checkpoint`).Scan(&r.Position, &r.IsRunning)
-		if dropped, is := errors.AsType[*pgconn.PgError](err); errors.Is(err, pgx.ErrNoRows) || is && dropped.Code == "42P01" {
+		dropped, is := errors.AsType[*pgconn.PgError](err)
+		if errors.Is(err, pgx.ErrNoRows) || is && dropped.Code == "42P01" {
 			continue // it ended meanwhile
 		}
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"strings"
@@ -81,7 +82,7 @@ func newScene(t *testing.T, company *signintest.Company, signUp bool) *scene {
 	home := func(r *web.Request) error { return r.Render("home.html", nil) }
 	site, err := web.New(web.Config{
 		URL: s.url, Sessions: s.Service, Access: s, Cookies: s.cookies, Admit: func() error { return nil },
-		Logger: runtest.Warnings(t), Now: s.now,
+		Logger: runtest.Warnings(t), Now: s.now, Proxies: httpx.Proxies{netip.MustParsePrefix("127.0.0.0/8")},
 	}, []web.Area{account.Area(account.Deps{
 		SignIn: s.Service, Commands: s, Mail: s, URL: s.url, SignUp: signUp, Logger: slog.New(slog.DiscardHandler),
 	}), {Templates: homeTemplate, Routes: []web.Route{

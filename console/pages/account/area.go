@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"math"
-	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -78,11 +77,7 @@ func Area(d Deps) web.Area {
 
 // clientOf is who sent a request.
 func clientOf(r *web.Request) signin.Client {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		host = r.RemoteAddr
-	}
-	return signin.Client{Browser: r.UserAgent(), Address: host}
+	return signin.Client{Browser: r.UserAgent(), Address: r.Caller().String()}
 }
 
 // attemptOf is the password of a form, with who sent it and the session that the browser has.
@@ -138,7 +133,9 @@ func described(r *web.Request, err error) error {
 		{signin.ErrAttempt, fault.Invalid},
 		{signin.ErrUnverified, fault.Forbidden},
 		{signin.ErrUninvited, fault.Forbidden},
-		{signin.ErrProvider, fault.Forbidden}, {signin.ErrLinked, fault.Forbidden}, {signin.ErrKnown, fault.Conflict},
+		{signin.ErrProvider, fault.Forbidden},
+		{signin.ErrLinked, fault.Forbidden},
+		{signin.ErrKnown, fault.Conflict},
 	} {
 		if errors.Is(err, known.err) {
 			return fault.New(known.kind, fault.CodeUnauthorized, "%s", known.err)

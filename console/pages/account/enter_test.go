@@ -119,6 +119,23 @@ func TestSignIn_Throttled(t *testing.T) {
 	s.wants(s.post("/sign-in", "email", anasMail, "password", anas), 200, "/")
 }
 
+// Through a proxy, who fails must not keep everybody else out.
+func TestSignIn_ThrottledBehindAProxy(t *testing.T) {
+	s := newScene(t, nil, false)
+	_, err := s.GeneratePassword(t.Context(), s.ana, anas)
+	runtest.Must(t, err)
+	from := func(address, password string) page {
+		return s.do(http.MethodPost, "/sign-in", url.Values{"email": {anasMail}, "password": {password}},
+			func(r *http.Request) { r.Header.Set("X-Forwarded-For", "203.0.113.9, "+address) })
+	}
+	for range 4 {
+		from("192.0.2.1", "a wrong password")
+	}
+	s.wants(from("192.0.2.1", anas), 429, "/sign-in", "too many attempts")
+	s.wants(from("192.0.2.2", anas), 200, "/")
+	s.wants(s.get("/account"), 200, "/account", "192.0.2.2")
+}
+
 func TestSecondFactor_IsAsked(t *testing.T) {
 	s := newScene(t, nil, false)
 	s.enter()

@@ -72,7 +72,5 @@ const (
 	formBody = 4 * maxText
 )
 
-// pointPath is the path of a page of a data point.
-func pointPath(r *web.Request, id string, more ...string) string {
-	return r.ProjectPath(append([]string{"data", id}, more...)...)
-}
+// pointPath is the page of a data point.
+func pointPath(r *web.Request, id string) string { return r.ProjectPath("data", id) }

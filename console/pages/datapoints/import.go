@@ -119,6 +119,9 @@ func (p *pages) sendLines(r *web.Request, page *importPage, lines []byte) error 
 	defer cancel()
 	call := r.Command()
 	send := func(ctx context.Context, items []commands.DataPoint, key string) (sent importer.LocalReceipt, err error) {
+		if err := ctx.Err(); err != nil {
+			return sent, err
+		}
 		receipt, err := p.Commands.IngestBatch(context.WithoutCancel(ctx), call, items, key)
 		if err != nil {
 			return sent, err
@@ -127,7 +130,7 @@ func (p *pages) sendLines(r *web.Request, page *importPage, lines []byte) error 
 		for _, item := range receipt.Items {
 			sent.Unchanged = append(sent.Unchanged, item.Unchanged != nil && *item.Unchanged)
 		}
-		return sent, ctx.Err()
+		return sent, nil
 	}
 	run := importer.Import{To: importer.Local(send), In: bytes.NewReader(lines), State: state, Parallel: importBatches}
 	state, failed := run.Run(ctx)

@@ -64,7 +64,7 @@ var words = struct {
 }{
 	noSuch: "the project has nothing with the id %.60q", noBody: "the bodies of this call are not stored, or no longer",
 	calls: "Calls by time", when: "Time", accepted: "accepted", failedLater: "failed later", rejected: "rejected",
-	lineage: "Lineage of %s", more: "%d more", inputs: "+%d inputs", outputs: "+%d outputs", timeline: "Timeline of %s",
+	lineage: "Lineage of %s", more: "%d more", inputs: "inputs +%d", outputs: "outputs +%d", timeline: "Timeline of %s",
 	occurred: "Occurred", arrived: "Arrived", searchable: "Searchable", recalled: "Recalled",
 }
 

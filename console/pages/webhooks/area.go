@@ -7,8 +7,6 @@ import (
 	"embed"
 	"net/http"
 
-	"github.com/google/uuid"
-
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
@@ -91,15 +89,6 @@ func (d Deps) find(r *web.Request) (access.Webhook, auth.Principal, error) {
 		err = fault.New(fault.NotFound, fault.CodeNotFound, "there is no such webhook in this project")
 	}
 	return w, caller, err
-}
-
-// requestOf is the id of the request in the path.
-func requestOf(r *web.Request) (uuid.UUID, error) {
-	id, err := uuid.Parse(r.PathValue("request"))
-	if err != nil {
-		return id, fault.New(fault.NotFound, fault.CodeNotFound, "there is no such event")
-	}
-	return id, nil
 }
 
 // pathOf is the page of a webhook, or a page below it.

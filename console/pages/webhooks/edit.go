@@ -25,7 +25,7 @@ type form struct {
 	Audience       string `json:"audience"`
 	// Filters has an expression a line.
 	Filters string `json:"filters"`
-	// Event is the request of a logged event whose body is the sample. Without one it is Sample.
+	// Sample is a body that was pasted, else it is that of a logged event, whose request is Event.
 	Event  string `json:"event"`
 	Sample string `json:"sample"`
 }
@@ -154,7 +154,7 @@ func (d Deps) edit(r *web.Request, w access.Webhook, p *page, f form) (err error
 
 // sample returns the body that a form names.
 func (d Deps) sample(r *web.Request, w access.Webhook, f form) ([]byte, error) {
-	if f.Event == "" {
+	if f.Event == "" || f.Sample != "" {
 		return []byte(f.Sample), nil
 	}
 	id, err := uuid.Parse(f.Event)
@@ -217,26 +217,17 @@ func (d Deps) save(r *web.Request) error {
 	if err != nil {
 		return d.render(r, w, f, err)
 	}
-	ctx, done := r.Context(), "saved"
-	if w.ID == "" {
-		made, failed := d.Commands.CreateWebhook(ctx, r.Command(), settings)
-		w.ID, err, done = made.ID, failed, "created"
+	id, done := w.ID, "saved"
+	if id == "" {
+		made, failed := d.Commands.CreateWebhook(r.Context(), r.Command(), settings)
+		id, err, done = made.ID, failed, "created"
 	} else {
-		err = d.Commands.ChangeWebhook(ctx, r.Command(), w.ID, settings)
+		err = d.Commands.ChangeWebhook(r.Context(), r.Command(), id, settings)
 	}
 	if err != nil {
-		return d.refused(r, f, err)
+		return d.render(r, w, f, err)
 	}
-	return r.Done(pathOf(r, w.ID), done)
-}
-
-// refused shows the form again after a command refused it.
-func (d Deps) refused(r *web.Request, f form, problem error) error {
-	w, _, err := d.posted(r)
-	if err != nil {
-		return err
-	}
-	return d.render(r, w, f, problem)
+	return r.Done(pathOf(r, id), done)
 }
 
 // test sends the sample through the receiver, as an event that is ingested.

@@ -224,9 +224,9 @@ func (d Deps) detail(r *web.Request) (out detail, body []byte, err error) {
 	if err != nil {
 		return out, nil, err
 	}
-	id, err := requestOf(r)
+	id, err := uuid.Parse(r.PathValue("request"))
 	if err != nil {
-		return out, nil, err
+		return out, nil, fault.New(fault.NotFound, fault.CodeNotFound, "there is no such event")
 	}
 	out = detail{row: row{RequestID: id}, ID: w.ID, Name: w.Settings.Name, MayWrite: r.May(web.Write)}
 	found, err := d.Calls.Event(r.Context(), r.Project.Project, w.ID, id, r.Now())

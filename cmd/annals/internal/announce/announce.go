@@ -55,8 +55,15 @@ func (s Service) Ready(to io.Writer, urls auth.URLs, isPerson bool) {
 	if s.OpsAddr != "" {
 		fmt.Fprintf(&b, "  health   http://%s (/readyz, /metrics)\n", s.OpsAddr)
 	}
-	if s.OwnerLink != "" {
+	switch values, err := datafolder.ReadCredentials(s.Data.Dir); {
+	case s.OwnerLink != "":
 		fmt.Fprintf(&b, "  sign in  %s (once, within an hour)\n", s.OwnerLink)
+	case err == nil && values[datafolder.OwnerPasswordName] != "":
+		fmt.Fprintf(&b, "  sign in  with %s and %s of the file with the keys\n", datafolder.OwnerEmailName,
+			datafolder.OwnerPasswordName)
+	default:
+		fmt.Fprintf(&b, "  sign in  at the console; who cannot gets a link by   %s person link ADDRESS%s\n", os.Args[0],
+			s.folderFlag())
 	}
 	if keys != "" {
 		fmt.Fprintf(&b, "  keys     %s\n", keys)

@@ -38,6 +38,26 @@ func TestService_Ready(t *testing.T) {
 			t.Errorf("a person is not shown %q: %s", want, &person)
 		}
 	}
+	for want, does := range map[string]func(){
+		"person link ADDRESS": func() {},
+		"with ANNALS_OWNER_EMAIL and ANNALS_OWNER_PASSWORD of the file": func() {
+			if err := os.WriteFile(keys, []byte("ANNALS_OWNER_PASSWORD=x\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"http://127.0.0.1:8081/enter/x (once": func() { s.OwnerLink = "http://127.0.0.1:8081/enter/x" },
+	} {
+		was := s
+		does()
+		person.Reset()
+		s.Ready(&person, urls, true)
+		if !strings.Contains(person.String(), want) || strings.Count(person.String(), "  sign in  ") != 1 {
+			t.Errorf("a person is not shown %q: %s", want, &person)
+		}
+		if s = was; os.WriteFile(keys, nil, 0o600) != nil {
+			t.Fatal("the file cannot be emptied")
+		}
+	}
 	t.Chdir(filepath.Dir(dir))
 	s = Service{Data: datafolder.Folder{Dir: filepath.Base(dir)}}
 	program.Reset()

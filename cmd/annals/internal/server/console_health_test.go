@@ -63,10 +63,10 @@ func TestConsole_HealthOfAStoppedProjection(t *testing.T) {
 	owner.Open("/health")
 	owner.SeeLater("not ready")
 	owner.SeeLater("projection directory: ")
-	owner.SeeLater("does not exist")
+	owner.SeeLater("42P01")
 	read.Open("/health")
 	read.SeeLater("projection directory: ")
-	if strings.Contains(read.At.Text(), "does not exist") {
+	if strings.Contains(read.At.Text(), "42P01") {
 		t.Errorf("a member reads the cause: %s", read.At.Text())
 	}
 }

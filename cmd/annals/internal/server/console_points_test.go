@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +19,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/importer"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/webtest"
 	"github.com/annals-project/annals/projections/export"
@@ -326,6 +329,40 @@ func TestPointPages_ImportGoesOn(t *testing.T) {
 		want(t, http.StatusBadRequest, "line 1 was refused", "data-point-deleted")
 	h.upload("write", nil, nil).want(t, http.StatusBadRequest, "choose 1 to")
 	h.upload("read", confirmed, points).want(t, http.StatusForbidden)
+}
+
+// An import that stopped goes on behind what was sent.
+func TestPointPages_ImportFromAState(t *testing.T) {
+	h, _ := pagesOfTest(t)
+	var file strings.Builder
+	for n := range 700 {
+		fmt.Fprintf(&file, `{"id":"state/%d","content":"Line %d."}`+"\n", n, n)
+	}
+	points := map[string]string{"points.jsonl": file.String()}
+	seen := h.upload("write", map[string]string{"as": "points"}, points).want(t, http.StatusOK, "700 data points")
+	state := importer.NewState(importer.Target{})
+	state.ImportID = hiddenOf(seen.Body, "confirm")
+	sent := 0
+	state, err := importer.Import{
+		In: strings.NewReader(file.String()), State: state, Parallel: 1,
+		To: importer.Local(func(_ context.Context, items []fields.DataPoint, _ string) (importer.LocalReceipt, error) {
+			if sent++; sent > 1 {
+				return importer.LocalReceipt{}, context.DeadlineExceeded
+			}
+			return importer.LocalReceipt{Unchanged: make([]bool, len(items))}, nil
+		}),
+	}.Run(t.Context())
+	if !errors.Is(err, context.DeadlineExceeded) || state.Points != 500 {
+		t.Fatalf("%+v, %v", state, err)
+	}
+	text, err := json.Marshal(state)
+	runtest.Must(t, err)
+	form := map[string]string{"as": "points", "confirm": state.ImportID, "state": string(text)}
+	h.upload("write", form, points).want(t, http.StatusOK, "700 data points in 2 batches", "That is all of it.")
+	runtest.Must(t, h.read.dataPoints.CatchUp(t.Context()))
+	h.get("read", "/p/default/data?id=state/").want(t, http.StatusOK, "200 in all")
+	form["state"] = "{"
+	h.upload("write", form, points).want(t, http.StatusOK, "700 data points in 2 batches")
 }
 
 func TestPointPages_ImportOfFiles(t *testing.T) {

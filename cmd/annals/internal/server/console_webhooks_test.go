@@ -102,6 +102,9 @@ func TestConsole_WebhookFromCreationToDeletion(t *testing.T) {
 	if got := webtest.Plain(r.At.Find("#dry").Text()); !strings.Contains(got, "Body of the event"+sample) {
 		t.Errorf("the last event is not the sample: %s", got)
 	}
+	if got := dry(map[string]string{"sample": `{"level":"low"}`}); !strings.Contains(got, "dropped by $.level is high") {
+		t.Errorf("a pasted body is not the sample: %s", got)
+	}
 	for verdict, want := range map[string]int{"ingested": 2, "dropped": 0, "refused": 0, "": 2} {
 		r.Open(show + "/events")
 		if rows := r.Submit("Show", map[string]string{"Verdict": verdict}).Find("tbody tr").Length(); rows != want {
@@ -235,5 +238,40 @@ func (h *consoleHarness) removeAudienceOfHook(r *webtest.Reader) {
 	}
 	if page := r.Submit("Save", nil); page.Status != http.StatusBadRequest {
 		h.t.Errorf("saved with a deleted audience: %d", page.Status)
+	}
+}
+
+// An event whose body is not in the log as it came is neither a sample nor replayed, and its page has the reason.
+func TestConsole_WebhookBodiesThatAreLost(t *testing.T) {
+	t.Parallel()
+	h := newConsole(t)
+	key, _ := h.keys()
+	r := h.as("write")
+	cut := h.event(h.hook.URL, strings.NewReader(`{"x":"`+strings.Repeat("x", 300<<10)+`"}`))
+	h.loggedAs(key, cut.RequestID)
+	h.must(key, http.MethodPost, api+"/data-points/delete", point{"ids": []string{"t-1" + markup}}, nil)
+	for _, c := range []struct {
+		event received
+		why   string
+	}{{cut, "the body was cut"}, {h.hookEvent, "no longer"}} {
+		path := hooks + "/" + h.hook.ID + "/events/" + c.event.RequestID.String()
+		page := r.Open(path)
+		if text := page.Text(); page.Status != http.StatusOK || !strings.Contains(text, "cannot be sent again") ||
+			!strings.Contains(text, c.why) || strings.Contains(text, "The lift is broken") {
+			t.Errorf("%s: %d %s", c.why, page.Status, text)
+		}
+		for _, change := range []string{"/replay", "/body"} {
+			method := map[string]string{"/replay": http.MethodPost, "/body": http.MethodGet}[change]
+			if got := r.Ask(method, path+change, nil); got.Status != http.StatusConflict || !strings.Contains(got.Body, c.why) {
+				t.Errorf("%s of an event of which %s: %d", change, c.why, got.Status)
+			}
+		}
+		option := r.Open(hooks + "/" + h.hook.ID).Find("option[value='" + c.event.RequestID.String() + "']")
+		if _, disabled := option.Attr("disabled"); !disabled || !strings.Contains(option.Text(), c.why) {
+			t.Errorf("the sample is offered as %s", option.Text())
+		}
+		if page := r.Submit("Try", map[string]string{"event": c.event.RequestID.String()}); !strings.Contains(page.Find("#dry").Text(), c.why) {
+			t.Errorf("tried: %s", page.Find("#dry").Text())
+		}
 	}
 }

@@ -129,3 +129,28 @@ func TestInner_Event(t *testing.T) {
 		t.Errorf("while paused: %v", err)
 	}
 }
+
+// A process without the role write refuses the writes of its API's address, and not those of its console.
+func TestInner_EveryRouteWhateverTheRoles(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.start()
+	own, _ := h.keys()
+	w := h.createWebhook("", "default", webhook.Settings{ContentPath: "$"})
+	h.stop()
+	h.set = func(c *Config) { c.Roles = Roles{RoleRead, RoleProjector, RolePipeline, RoleConsole} }
+	h.start()
+	if status, _ := h.call(own, http.MethodPost, api+"/ingest", point{"content": "tea"}); status != http.StatusServiceUnavailable {
+		t.Errorf("the API's address answers a write with %d", status)
+	}
+	holder, _, err := h.read.access.KeyByHash(t.Context(), auth.ProjectKey, secret.Hash(own))
+	runtest.Must(t, err)
+	_, caller, _, err := h.read.access.WebhookOf(t.Context(), holder.Project, w.ID)
+	runtest.Must(t, err)
+	answer, err := h.inner.Do(t.Context(), httpx.InnerCall{
+		As: caller, Method: http.MethodPost, Path: api + "/webhooks/" + w.ID + "/console", Body: []byte("The kettle is new."),
+	})
+	if err != nil || answer.Status != http.StatusAccepted {
+		t.Errorf("an event of the console: %+v, %v", answer, err)
+	}
+}

@@ -22,7 +22,7 @@ func TestServer_OpsAddress(t *testing.T) {
 		h.urls.Console + "/readyz":  {404, "not-found"},
 		h.urls.Console + "/metrics": {404, "not-found"},
 		h.urls.API + "/":            {200, `<a href="/openapi.yaml">`},
-		h.urls.Console + "/":        {200, `<a href="` + h.urls.API + `">`},
+		h.urls.Console + "/":        {200, "Sign in"},
 		ops + "/":                   {200, `<a href="/metrics">`},
 		ops + "/healthz":            {200, "ok"},
 		ops + "/readyz":             {200, "ready"},

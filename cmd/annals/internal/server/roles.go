@@ -76,7 +76,7 @@ func (r Roles) CheckEmbedded(eventStore, postgres, index string) (setting string
 	// The process that feeds an embedded index also answers recall and erases. The console calls recall.
 	if index == Embedded && r.Has(RoleConsole) && !r.Has(RoleRead) {
 		return "INDEX", errors.New("is embedded, so a process with the role console also has the role read: set it to the " +
-			"address of an Elasticsearch, or give the roles to one process")
+			"address of an Elasticsearch, or add read to ANNALS_ROLES")
 	}
 	if index == Embedded && r.HasAny(rolesOfIndex) && missing.HasAny(rolesOfIndex) {
 		return "INDEX", fmt.Errorf("is embedded, so one process has the roles %s: set it to the address of an "+

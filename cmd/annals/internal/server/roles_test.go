@@ -33,6 +33,9 @@ func TestRoles_CheckEmbedded(t *testing.T) {
 		"embedded database":           {"read", log, Embedded, index, "POSTGRES"},
 		"embedded index, read apart":  {"write,read", log, db, Embedded, "INDEX"},
 		"embedded index, writes":      {"write", log, db, Embedded, ""},
+		"console alone":               {"console", log, db, index, ""},
+		"embedded index, console":     {"console", log, db, Embedded, "INDEX"},
+		"embedded index, and read":    {"read,projector,pipeline,console", log, db, Embedded, ""},
 		"embedded index, all but one": {"read,projector,pipeline", log, db, Embedded, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
