@@ -28,9 +28,9 @@ import (
 
 // partsPage has one of each thing that pages are made of.
 type partsPage struct {
-	At                                                           time.Time
-	Pager                                                        web.Pager
-	Chart, Legend, Table, Sparkline, Progress, Lineage, Timeline template.HTML
+	At                                                time.Time
+	Pager                                             web.Pager
+	Chart, Legend, Table, Progress, Lineage, Timeline template.HTML
 }
 
 func newPartsPage() partsPage {
@@ -67,7 +67,7 @@ func newPartsPage() partsPage {
 	}
 	return partsPage{
 		At: at, Pager: web.Pager{Next: "n", Previous: "p", Total: "more than 10,000"}, Chart: bars.SVG(), Legend: bars.Legend(),
-		Table: bars.Table(), Sparkline: svg.Sparkline("Calls", values), Progress: svg.Progress("3 of 7 files", 3, 7),
+		Table: bars.Table(), Progress: svg.Progress("3 of 7 files", 3, 7),
 		Lineage: lineage.Draw().SVG, Timeline: timeline.SVG(),
 	}
 }
