@@ -46,7 +46,7 @@ var alone = []string{
 	"CreateProject", "CreateKey", "RevealKey", "RevokeKey", "SetArchived", "DescribeProject", "SetCaps", "SetPlan", "SetSpendCap",
 	"GrantCredits", "RotateManagementKey", "DeleteAudience", "RecomputeAudience", "CreateWebhook", "ChangeWebhook",
 	"SetWebhookPaused", "RotateWebhookToken", "DeleteWebhook",
-	"CheckWebhook", "TryEvent", "SetMemberRole", "SetProjectAccess", "SetAccess", "SetSecondFactor",
+	"CheckWebhook", "TryEvent", "SetMemberRole", "PersonLives", "SetProjectAccess", "SetAccess", "SetSecondFactor",
 	"RecordReset", "FindPerson",
 	"RetryOf", // is Retry
 }
