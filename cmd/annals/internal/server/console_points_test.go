@@ -331,7 +331,7 @@ func TestPointPages_ImportGoesOn(t *testing.T) {
 	h.upload("read", confirmed, points).want(t, http.StatusForbidden)
 }
 
-// An import that stopped goes on behind what was sent.
+// An import that stopped goes on after what was sent.
 func TestPointPages_ImportFromAState(t *testing.T) {
 	h, _ := pagesOfTest(t)
 	var file strings.Builder
