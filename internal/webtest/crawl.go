@@ -63,7 +63,7 @@ func (r *Reader) Ask(method, path string, form url.Values, headers ...string) An
 	runtest.Must(r.T, err)
 	client := *r.HTTP
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	res, body := r.send(&client, method, target, form, "same-origin", headers...)
+	res, body := r.send(&client, method, target, form, "same-origin", headers...) //nolint:bodyclose // send closes it
 	return Answer{res.StatusCode, res.Header.Get("Location"), body}
 }
 

@@ -103,7 +103,9 @@ func (f furnisher) texts() {
 func (f furnisher) recalls() {
 	f.T.Helper()
 	for _, q := range [][2]string{
-		{"When is the launch?", "ben"}, {"What may the launch cost?", "ana"}, {"What may the launch cost?", "ben"},
+		{"When is the launch?", "ben"},
+		{"What may the launch cost?", "ana"},
+		{"What may the launch cost?", "ben"},
 		{"Which editor does Ben use?", "dev"},
 	} {
 		_, err := f.c.Recall(f.ctx, client.RecallRequest{Query: q[0] + f.mark, Identity: q[1] + f.mark, Limit: 5})

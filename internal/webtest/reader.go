@@ -56,7 +56,7 @@ func (r *Reader) Open(path string) Document {
 // Request makes a request as a browser does, follows redirects, and returns the page at their end.
 func (r *Reader) Request(method string, target *url.URL, form url.Values, site string) Document {
 	r.T.Helper()
-	res, body := r.send(r.HTTP, method, target, form, site)
+	res, body := r.send(r.HTTP, method, target, form, site) //nolint:bodyclose // send closes it
 	page, err := goquery.NewDocumentFromReader(strings.NewReader(body))
 	runtest.Must(r.T, err)
 	r.At = Document{page.Selection, res.Request.URL, res.StatusCode, res.Header, body}
