@@ -35,7 +35,7 @@ func (h *consoleHarness) get(role, path string) page {
 	return page{h.as(role).Ask(http.MethodGet, path, nil)}
 }
 
-func (h *consoleHarness) sendForm(role, path string, fields ...string) page {
+func (h *consoleHarness) submit(role, path string, fields ...string) page {
 	h.t.Helper()
 	form := url.Values{}
 	for i := 0; i < len(fields); i += 2 {
@@ -109,7 +109,7 @@ func TestPointPages_AnyIdAndMarkup(t *testing.T) {
 		if !strings.Contains(html.UnescapeString(list.Body), found.Location+`"`) {
 			t.Errorf("the list has no link to %s", found.Location)
 		}
-		changed := b.sendForm("write", found.Location+"/correct", "revision", "1", "content", "better", "label", script,
+		changed := b.submit("write", found.Location+"/correct", "revision", "1", "content", "better", "label", script,
 			"timestamp", timeOf(form.Body), "metadata", `{"m":"x"}`, "identity", script+"i", "audience", "project", "was", "project")
 		changed.want(t, http.StatusSeeOther)
 		b.get("read", changed.Location).want(t, http.StatusOK, "<pre>better</pre>")
@@ -138,14 +138,14 @@ func TestPointPages_CorrectAndDelete(t *testing.T) {
 	with := func(changes ...string) []string {
 		return append(append([]string{"revision", "1"}, unchanged...), changes...)
 	}
-	b.sendForm("write", path+"/correct", with()...).want(t, http.StatusBadRequest, "nothing was changed")
-	b.sendForm("write", path+"/correct", with("content", " ")...).want(t, http.StatusBadRequest, "content")
-	b.sendForm("write", path+"/correct", with("timestamp", "soon")...).want(t, http.StatusBadRequest, "timestamp")
-	b.sendForm("write", path+"/correct", with("metadata", "{")...).want(t, http.StatusBadRequest, "metadata")
-	b.sendForm("write", path+"/correct", with("audience", "")...).want(t, http.StatusBadRequest, "audience")
-	b.sendForm("write", path+"/correct", with("audience", "none")...).want(t, http.StatusBadRequest, "none")
-	b.sendForm("write", path+"/correct", with("revision", "x")...).want(t, http.StatusBadRequest, "revision")
-	b.sendForm("write", path+"/correct", with("content", "three")...).want(t, http.StatusSeeOther)
+	b.submit("write", path+"/correct", with()...).want(t, http.StatusBadRequest, "nothing was changed")
+	b.submit("write", path+"/correct", with("content", " ")...).want(t, http.StatusBadRequest, "content")
+	b.submit("write", path+"/correct", with("timestamp", "soon")...).want(t, http.StatusBadRequest, "timestamp")
+	b.submit("write", path+"/correct", with("metadata", "{")...).want(t, http.StatusBadRequest, "metadata")
+	b.submit("write", path+"/correct", with("audience", "")...).want(t, http.StatusBadRequest, "audience")
+	b.submit("write", path+"/correct", with("audience", "none")...).want(t, http.StatusBadRequest, "none")
+	b.submit("write", path+"/correct", with("revision", "x")...).want(t, http.StatusBadRequest, "revision")
+	b.submit("write", path+"/correct", with("content", "three")...).want(t, http.StatusSeeOther)
 	one := b.get("read", path).want(t, http.StatusOK, "<pre>three</pre>", ">team</a>", "2020-01-02 03:04:05", ">ana</a>")
 	if strings.Contains(one.Body, "/correct") {
 		t.Error("a reader sees how to correct")
@@ -154,14 +154,14 @@ func TestPointPages_CorrectAndDelete(t *testing.T) {
 	if !strings.Contains(one.Body, auth.Principal{Kind: auth.Person, KeyID: b.ids["write"]}.Name()) {
 		t.Errorf("the events do not name the person: %s", one.Body)
 	}
-	b.sendForm("write", path+"/correct", with("content", "lost")...).
+	b.submit("write", path+"/correct", with("content", "lost")...).
 		want(t, http.StatusConflict, "The newest revision is 2", "<pre>three</pre>", "\nlost</textarea>", `name="revision" value="2"`)
 	b.get("write", path+"/delete").want(t, http.StatusOK, "three")
-	b.sendForm("write", path+"/delete").want(t, http.StatusSeeOther)
+	b.submit("write", path+"/delete").want(t, http.StatusSeeOther)
 	b.get("read", path).want(t, http.StatusOK, "was deleted")
 	b.get("write", path+"/correct").want(t, http.StatusConflict, "deleted")
-	b.sendForm("write", path+"/correct", with("content", "again")...).want(t, http.StatusConflict, "deleted")
-	b.sendForm("write", path+"/delete").want(t, http.StatusNotFound)
+	b.submit("write", path+"/correct", with("content", "again")...).want(t, http.StatusConflict, "deleted")
+	b.submit("write", path+"/delete").want(t, http.StatusNotFound)
 	b.get("read", path+"/text").want(t, http.StatusConflict)
 	b.get("read", "/p/default/data/none").want(t, http.StatusNotFound)
 	b.get("read", "/p/default/data/%FF").want(t, http.StatusNotFound)
@@ -241,13 +241,13 @@ func TestPointPages_IngestIsEstimatedFirst(t *testing.T) {
 	h, _ := pagesOfTest(t)
 	const path = "/p/default/ingest"
 	fields := []string{"content", "Ana moved to Rome.", "id", "x/y", "label", "", "timestamp", "", "identity", "ana", "audience", "team"}
-	seen := h.sendForm("write", path, fields...).want(t, http.StatusOK, "1 data point, 18 B", "Nothing was sent yet")
+	seen := h.submit("write", path, fields...).want(t, http.StatusOK, "1 data point, 18 B", "Nothing was sent yet")
 	h.get("read", "/p/default/data/x%2Fy").want(t, http.StatusNotFound)
 	confirmed := append(fields, "confirm", hiddenOf(seen.Body, "confirm"), "key", hiddenOf(seen.Body, "key"))
 	// Another text than the one that was estimated is estimated again.
-	h.sendForm("write", path, append(confirmed, "content", "Another.")...).want(t, http.StatusOK, "Nothing was sent yet")
-	sent := h.sendForm("write", path, confirmed...).want(t, http.StatusSeeOther)
-	again := h.sendForm("write", path, confirmed...).want(t, http.StatusSeeOther)
+	h.submit("write", path, append(confirmed, "content", "Another.")...).want(t, http.StatusOK, "Nothing was sent yet")
+	sent := h.submit("write", path, confirmed...).want(t, http.StatusSeeOther)
+	again := h.submit("write", path, confirmed...).want(t, http.StatusSeeOther)
 	if sent.Location != again.Location {
 		t.Errorf("a form that is sent twice leads to %s and %s", sent.Location, again.Location)
 	}
@@ -261,9 +261,9 @@ func TestPointPages_IngestIsEstimatedFirst(t *testing.T) {
 	for name, value := range map[string]string{
 		"content": " ", "timestamp": "soon", "metadata": "{", "id": strings.Repeat("x", 1001), "label": "\x00",
 	} {
-		h.sendForm("write", path, append(fields, name, value)...).want(t, http.StatusBadRequest, name)
+		h.submit("write", path, append(fields, name, value)...).want(t, http.StatusBadRequest, name)
 	}
-	h.sendForm("write", path, append(fields, "content", strings.Repeat("x", 1<<20))...).want(t, http.StatusRequestEntityTooLarge)
+	h.submit("write", path, append(fields, "content", strings.Repeat("x", 1<<20))...).want(t, http.StatusRequestEntityTooLarge)
 }
 
 // upload sends the form of an import.
