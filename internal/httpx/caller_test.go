@@ -43,7 +43,7 @@ func TestProxies_Caller(t *testing.T) {
 		if got := proxies.Caller(r).String(); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
-		if got := (httpx.Proxies)(nil).Caller(r).String(); len(c.forwarded) > 0 && got == "203.0.113.9" {
+		if got := httpx.Proxies(nil).Caller(r).String(); len(c.forwarded) > 0 && got == "203.0.113.9" {
 			t.Errorf("%s: without trusted proxies a header names the caller", c.name)
 		}
 	}

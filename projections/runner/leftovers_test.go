@@ -80,6 +80,10 @@ func TestDropLeftovers_RebuildAtWork(t *testing.T) {
 		if n := w.schemas(t, "apples"); n != 2 {
 			t.Errorf("%d schemas during a rebuild", n)
 		}
+		at, err := Rebuilds(t.Context(), rt.db)
+		if err != nil || len(at) != 1 || at[0].Projection != "apples" || !at[0].IsRunning {
+			t.Errorf("the rebuilds are %+v, %v", at, err)
+		}
 	}); err != nil || !built {
 		t.Fatalf("rebuilt %t, %v", built, err)
 	}
