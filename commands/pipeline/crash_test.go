@@ -54,6 +54,7 @@ var alone = []string{
 // elsewhere are the commands whose crashes package commands itself goes through: they concern no project.
 var elsewhere = []string{
 	"CreateOrganization", "PrepareOrganizations", "AddMember", "RemoveMember", "RemovePerson", "RegisterPerson", "ChangeAddress",
+	"ImportIdentities", // bulk writes one after the other, each of which is in operations
 }
 
 func item(id, content string) commands.DataPoint {
