@@ -122,14 +122,15 @@ func (r *Request) authorize() error {
 		r.Redirect("/sign-in?next=" + url.QueryEscape(r.URL.RequestURI()))
 		return errAnswered
 	}
-	if r.Membership.SecondFactor && !r.Session.SecondFactor && !r.route.Unguarded {
-		r.Redirect("/account/second-factor")
-		return errAnswered
-	}
 	if slug := r.PathValue("project"); slug != "" {
 		if err := r.findProject(slug); err != nil {
 			return err
 		}
+	}
+	// The project may be of another organization than the current one, which has its own rule.
+	if r.Membership.SecondFactor && !r.Session.SecondFactor && !r.route.Unguarded {
+		r.Redirect("/account/second-factor")
+		return errAnswered
 	}
 	if !r.May(r.route.Needs) {
 		return fault.New(fault.Forbidden, fault.CodeInsufficientScope, words.needs, r.route.Needs)

@@ -204,6 +204,15 @@ func TestSite_SecondFactorThatTheOrganizationRequires(t *testing.T) {
 			t.Errorf("%s leads to %q", path, res.Header.Get("Location"))
 		}
 	}
+	// A link to a project of another organization follows the rule of that one.
+	second := access.Membership{Organization: other, Role: organization.Owner, Prepared: true, SecondFactor: true}
+	s.person.Memberships[0].SecondFactor = false
+	s.person.Memberships = append(s.person.Memberships, second)
+	for path, want := range map[string]string{"/p/theirs/read": "/account/second-factor", "/p/mine/read": ""} {
+		if res, _ := s.do(t, http.MethodGet, path, nil); res.Header.Get("Location") != want {
+			t.Errorf("%s leads to %q", path, res.Header.Get("Location"))
+		}
+	}
 	s.session.SecondFactor = true
 	if res, _ := s.do(t, http.MethodGet, "/member", nil); res.StatusCode != http.StatusOK {
 		t.Errorf("with a second factor: %d", res.StatusCode)
