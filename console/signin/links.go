@@ -33,8 +33,10 @@ type Link struct {
 	// Person is zero for a sign-up.
 	Person uuid.UUID
 	// Email is the address that the link was made for.
-	Email     string
-	ExpiresAt time.Time
+	Email string
+	// Organization is that of the Admin who made an invite or a reset, zero for others.
+	Organization uuid.UUID
+	ExpiresAt    time.Time
 }
 
 // setsPassword reports whether the use of a link sets the password of its person.
@@ -59,13 +61,18 @@ func (s *Service) NewLink(ctx context.Context, l Link) (token string, err error)
 		life = s.InviteLife
 	}
 	_, err = s.exec(ctx, "make a link", `insert into ops.signin_links
-		(token, purpose, person_id, verified, payload_key, payload, expires_at) values ($1, $2, $3, $4, $5, $6, $7) on conflict (person_id, purpose) do update set token = $1, verified = $4,
-			payload_key = $5, payload = $6, expires_at = $7`, hash, string(l.Purpose),
-		uuid.NullUUID{UUID: l.Person, Valid: l.Person != uuid.Nil}, verified, payload.Key, payload.Data, s.now().Add(life))
+		(token, purpose, person_id, verified, payload_key, payload, expires_at, vouched)
+		values ($1, $2, $3, $4, $5, $6, $7, $8)
+		on conflict (person_id, purpose) do update set token = $1, verified = $4,
+			payload_key = $5, payload = $6, expires_at = $7, vouched = $8`, hash, string(l.Purpose),
+		known(l.Person), verified, payload.Key, payload.Data, s.now().Add(life), known(l.Organization))
 	return token, err
 }
 
-const linkColumns = `purpose, person_id, verified, payload_key, payload, expires_at`
+// known is an id that is null if it is zero.
+func known(id uuid.UUID) uuid.NullUUID { return uuid.NullUUID{UUID: id, Valid: id != uuid.Nil} }
+
+const linkColumns = `purpose, person_id, verified, payload_key, payload, expires_at, vouched`
 
 // Link returns the link of a token and does not spend it.
 func (s *Service) Link(ctx context.Context, token string) (Link, bool, error) {
@@ -84,16 +91,16 @@ func (s *Service) spendLink(ctx context.Context, tx pgx.Tx, token string) (l Lin
 }
 
 func (s *Service) link(row pgx.Row, token string) (l Link, verified []byte, err error) {
-	var id uuid.NullUUID
+	var id, vouched uuid.NullUUID
 	var payload secret.Sealed
-	err = row.Scan(&l.Purpose, &id, &verified, &payload.Key, &payload.Data, &l.ExpiresAt)
+	err = row.Scan(&l.Purpose, &id, &verified, &payload.Key, &payload.Data, &l.ExpiresAt, &vouched)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Link{}, nil, ErrLink
 	}
 	if err != nil {
 		return Link{}, nil, wrap("find a link", err)
 	}
-	l.Person, l.ExpiresAt = id.UUID, l.ExpiresAt.UTC()
+	l.Person, l.Organization, l.ExpiresAt = id.UUID, vouched.UUID, l.ExpiresAt.UTC()
 	l.Email, err = s.Sealer.Open(uuid.UUID(hashToken(token)[:16]), payload)
 	return l, verified, err
 }
@@ -115,7 +122,7 @@ func (s *Service) SetPassword(ctx context.Context, token string, a Attempt) (in 
 				err = s.prepare(ctx, tx, link)
 			}
 			if err == nil {
-				in, err = s.enter(ctx, tx, link.Person, hash, verified, a)
+				in, err = s.enter(ctx, tx, link, hash, verified, a)
 			}
 			return err
 		})
@@ -126,10 +133,10 @@ func (s *Service) SetPassword(ctx context.Context, token string, a Attempt) (in 
 // prepare ends what a link replaces besides the password.
 func (s *Service) prepare(ctx context.Context, tx pgx.Tx, l Link) error {
 	if l.Purpose == Invite {
-		var known bool
+		var has bool
 		err := tx.QueryRow(ctx, `select exists (select from ops.signin_people where person_id = $1 and password is not null)
-			or exists (select from ops.signin_accounts where person_id = $1)`, l.Person).Scan(&known)
-		if err == nil && known {
+			or exists (select from ops.signin_accounts where person_id = $1)`, l.Person).Scan(&has)
+		if err == nil && has {
 			err = ErrLink
 		}
 		return err
@@ -143,15 +150,17 @@ func (s *Service) prepare(ctx context.Context, tx pgx.Tx, l Link) error {
 	return err
 }
 
-// enter sets the password of a person, and the address that is verified with it, if any. Sessions and other links that
-// set the password end, and a session begins.
+// enter sets the password of the person of a link, and the address that is verified with it, if any. Who holds a link
+// that an Admin made may be somebody else than who verified the address. Sessions and other links that set the password
+// end, and a session begins.
 func (s *Service) enter(
-	ctx context.Context, tx pgx.Tx, person uuid.UUID, hash string, verified []byte, a Attempt,
+	ctx context.Context, tx pgx.Tx, l Link, hash string, verified []byte, a Attempt,
 ) (in SignedIn, err error) {
+	person := l.Person
 	in.Person = person
-	err = tx.QueryRow(ctx, `insert into ops.signin_people as p (person_id, password, verified) values ($1, $2, $3)
-		on conflict (person_id) do update set password = $2, generated = false, verified = coalesce($3, p.verified)
-		returning totp is not null`, person, hash, verified).Scan(&in.Pending)
+	err = tx.QueryRow(ctx, `insert into ops.signin_people (person_id, password, verified, vouched) values ($1, $2, $3, $4)
+		on conflict (person_id) do update set password = $2, generated = false, verified = $3, vouched = $4
+		returning totp is not null`, person, hash, verified, known(l.Organization)).Scan(&in.Pending)
 	if err != nil {
 		return SignedIn{}, err
 	}
@@ -193,7 +202,7 @@ func (s *Service) SignUp(
 		if err != nil || !found || link.Purpose != SignUp {
 			return errors.Join(err, ErrLink)
 		}
-		if known, err := s.Known(ctx, link.Email); err != nil || known {
+		if is, err := s.Known(ctx, link.Email); err != nil || is {
 			return errors.Join(err, ErrKnown)
 		}
 		hash, err := s.hash(ctx, a.Password)
@@ -209,7 +218,8 @@ func (s *Service) SignUp(
 			return err
 		}
 		return s.within(ctx, "sign up", func(tx pgx.Tx) (err error) {
-			in, err = s.enter(ctx, tx, person, hash, s.addressName(link.Email), a)
+			link.Person = person
+			in, err = s.enter(ctx, tx, link, hash, s.addressName(link.Email), a)
 			return err
 		})
 	})

@@ -173,3 +173,38 @@ func TestSignUp_VerifiedAddress(t *testing.T) {
 		t.Errorf("%d people were created", created)
 	}
 }
+
+// An Admin may invite somebody else's address and use the link, before another organization adds the address.
+func TestLink_OfAnAdminOpensHisOrganizationAlone(t *testing.T) {
+	mine, other := uuid.New(), uuid.New()
+	opens := func(s *scene, in SignedIn) (at [2]bool) {
+		found := s.find(in.Token)
+		return [2]bool{s.Opens(*found, anasMail, mine), s.Opens(*found, anasMail, other)}
+	}
+	use := func(s *scene, purpose Purpose, of uuid.UUID) SignedIn {
+		token, err := s.NewLink(t.Context(), Link{Purpose: purpose, Person: s.ana, Email: anasMail, Organization: of})
+		runtest.Must(t, err)
+		in, err := s.SetPassword(t.Context(), token, Attempt{Password: anas})
+		runtest.Must(t, err)
+		return in
+	}
+	s := newScene(t)
+	if got := opens(s, use(s, Invite, mine)); got != [2]bool{true, false} {
+		t.Errorf("an invite opens %v", got)
+	}
+	in := use(s, Owner, uuid.Nil)
+	if got := opens(s, in); got != [2]bool{true, true} || s.Opens(*s.find(in.Token), "another@acme.example", mine) {
+		t.Errorf("the operator's link opens %v, or an address that it was not for", got)
+	}
+	if got := opens(s, use(s, Reset, other)); got != [2]bool{false, true} {
+		t.Errorf("a reset after the address was verified opens %v", got)
+	}
+	s = newScene(t)
+	set, err := s.GeneratePassword(t.Context(), s.ana, anas)
+	if err != nil || !set {
+		t.Fatal(set, err)
+	}
+	if got := opens(s, SignedIn{Token: s.session(s.ana, "")}); got != [2]bool{true, true} {
+		t.Errorf("the generated password opens %v", got)
+	}
+}

@@ -134,7 +134,7 @@ func (s *Service) GeneratePassword(ctx context.Context, id uuid.UUID, password s
 	if err != nil {
 		return false, err
 	}
-	done, err := s.exec(ctx, "set the generated password", `insert into ops.signin_people (person_id, password, generated)
-		values ($1, $2, true) on conflict (person_id) do nothing`, id, hash)
+	done, err := s.exec(ctx, "set the generated password", `insert into ops.signin_people (person_id, password, generated, vouched)
+		values ($1, $2, true, $3) on conflict (person_id) do nothing`, id, hash, uuid.Nil)
 	return done > 0, err
 }

@@ -1,6 +1,7 @@
 package signin
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -31,6 +32,10 @@ type Session struct {
 	CreatedAt    time.Time
 	// Zone is the time zone of the person, "" for none.
 	Zone string
+
+	// verified is the keyed hash of the verified address, vouched the organization whose Admin let the person in.
+	verified []byte
+	vouched  uuid.NullUUID
 }
 
 // Client is who asks to sign in: what the browser calls itself, and the network address.
@@ -54,11 +59,12 @@ func (s *Service) Session(ctx context.Context, token string) (Session, bool, err
 	var used time.Time
 	now := s.now()
 	err := s.DB.QueryRow(ctx, `select s.id, s.person_id, s.organization_id, s.second_factor, s.created_at, s.used_at,
-			coalesce(p.zone, '')
+			coalesce(p.zone, ''), coalesce(p.verified, ''), p.vouched
 		from ops.signin_sessions s left join ops.signin_people p using (person_id)
 		where s.token = $1 and not s.pending and s.expires_at > $2 and s.used_at > $3`,
 		hashToken(token), now, now.Add(-s.Idle)).
-		Scan(&found.ID, &found.Person, &organization, &found.SecondFactor, &found.CreatedAt, &used, &found.Zone)
+		Scan(&found.ID, &found.Person, &organization, &found.SecondFactor, &found.CreatedAt, &used, &found.Zone,
+			&found.verified, &found.vouched)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Session{}, false, nil
 	}
@@ -71,6 +77,14 @@ func (s *Service) Session(ctx context.Context, token string) (Session, bool, err
 			where id = $1 and used_at <= $3`, found.ID, now, now.Add(-usedEvery))
 	}
 	return found, err == nil, err
+}
+
+// Opens reports whether a session opens an organization that its person, with an address, is a member of. An Admin of
+// one organization can invite an address that is somebody else's, and use the link. So until the address is verified,
+// the session opens only the organization whose Admin made the link, or what the operator's password is for.
+func (s *Service) Opens(session Session, email string, organization uuid.UUID) bool {
+	vouched := session.vouched.Valid && (session.vouched.UUID == organization || session.vouched.UUID == uuid.Nil)
+	return vouched || bytes.Equal(session.verified, s.addressName(email))
 }
 
 // ChooseOrganization records the organization that a session shows.

@@ -36,11 +36,13 @@ type Request struct {
 	// Project is that of the path, zero for none.
 	Project auth.Named
 
-	site    *Site
-	area    *area
-	route   Route
-	w       http.ResponseWriter
-	zone    *time.Location
+	site  *Site
+	area  *area
+	route Route
+	w     http.ResponseWriter
+	zone  *time.Location
+	// shut reports a session that opens none of the organizations of its person.
+	shut    bool
 	problem string
 	status  int
 }
@@ -49,6 +51,7 @@ type Request struct {
 const (
 	codeForeignForm = "foreign-form"
 	codeSignIn      = "sign-in"
+	codeUnverified  = "address-not-verified"
 )
 
 // errAnswered ends a request that is answered.
@@ -101,6 +104,13 @@ func (r *Request) authenticate() error {
 	if err != nil || !ok || len(person.Memberships) == 0 {
 		return err
 	}
+	person.Memberships = slices.DeleteFunc(person.Memberships, func(m access.Membership) bool {
+		return !r.site.Sessions.Opens(session, person.Email, m.Organization)
+	})
+	if len(person.Memberships) == 0 {
+		r.shut = true
+		return nil
+	}
 	r.Session, r.Person, r.Membership = session, person, person.Memberships[0]
 	for _, m := range person.Memberships {
 		if m.Organization == session.Organization {
@@ -114,6 +124,9 @@ func (r *Request) authenticate() error {
 func (r *Request) authorize() error {
 	if r.route.Needs == Nothing {
 		return nil
+	}
+	if r.shut {
+		return fault.New(fault.Forbidden, codeUnverified, "%s", words.unverified)
 	}
 	if !r.SignedIn() {
 		if r.Method != http.MethodGet {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -42,6 +43,7 @@ type scene struct {
 	person  access.Person
 	session signin.Session
 	live    bool
+	closed  uuid.UUID
 	slow    error
 	site    *web.Site
 	cookies web.Cookies
@@ -53,8 +55,14 @@ func (s *scene) Session(_ context.Context, token string) (signin.Session, bool, 
 	return s.session, s.live && token == "token", nil
 }
 
+func (s *scene) Opens(_ signin.Session, _ string, organization uuid.UUID) bool {
+	return organization != s.closed
+}
+
 func (s *scene) Memberships(context.Context, uuid.UUID) (access.Person, bool, error) {
-	return s.person, len(s.person.Memberships) > 0, s.slow
+	p := s.person
+	p.Memberships = slices.Clone(p.Memberships)
+	return p, len(p.Memberships) > 0, s.slow
 }
 
 func (s *scene) ProjectNamed(_ context.Context, in uuid.UUID, slug string) (auth.Named, bool, error) {
@@ -193,6 +201,29 @@ func TestSite_SessionEndsWithTheMembership(t *testing.T) {
 	if res, body := s.do(t, http.MethodGet, "/member", nil); res.StatusCode != http.StatusInternalServerError ||
 		strings.Contains(body, errStorage.Error()) {
 		t.Errorf("without tables: %d %s", res.StatusCode, body)
+	}
+}
+
+func TestSite_SessionThatDoesNotOpenAnOrganization(t *testing.T) {
+	s := newScene(t, organization.Owner, "")
+	s.person.Memberships = append(s.person.Memberships, access.Membership{Organization: other, Role: organization.Owner, Prepared: true})
+	for closed, want := range map[uuid.UUID][2]int{uuid.Nil: {200, 200}, other: {200, 404}, acme: {404, 200}} {
+		s.closed = closed
+		for i, path := range []string{"/p/mine/read", "/p/theirs/read"} {
+			if res, _ := s.do(t, http.MethodGet, path, nil); res.StatusCode != want[i] {
+				t.Errorf("without %s, %s: %d, want %d", closed, path, res.StatusCode, want[i])
+			}
+		}
+	}
+}
+
+func TestSite_SessionThatOpensNothing(t *testing.T) {
+	s := newScene(t, organization.Owner, "")
+	s.closed = acme
+	for path, want := range map[string]int{"/member": 403, "/nothing": 200} {
+		if res, _ := s.do(t, http.MethodGet, path, nil); res.StatusCode != want {
+			t.Errorf("%s: %d, want %d", path, res.StatusCode, want)
+		}
 	}
 }
 

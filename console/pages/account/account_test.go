@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -122,7 +123,9 @@ func (s *scene) Memberships(_ context.Context, id uuid.UUID) (access.Person, boo
 	if p == nil {
 		return access.Person{}, false, nil
 	}
-	return *p, true, nil
+	found := *p
+	found.Memberships = slices.Clone(p.Memberships)
+	return found, true, nil
 }
 
 func (s *scene) ProjectNamed(context.Context, uuid.UUID, string) (auth.Named, bool, error) {
@@ -226,7 +229,11 @@ func (s *scene) token() string {
 
 func (s *scene) link(purpose signin.Purpose) string {
 	s.t.Helper()
-	token, err := s.NewLink(s.t.Context(), signin.Link{Purpose: purpose, Person: s.ana, Email: anasMail})
+	link := signin.Link{Purpose: purpose, Person: s.ana, Email: anasMail}
+	if purpose != signin.Owner {
+		link.Organization = s.people[s.ana].Memberships[0].Organization
+	}
+	token, err := s.NewLink(s.t.Context(), link)
 	runtest.Must(s.t, err)
 	return "/link/" + token
 }

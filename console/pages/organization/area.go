@@ -36,10 +36,11 @@ type Deps struct {
 // Links lets people sign in who cannot yet, or no more.
 type Links interface {
 	// Invite returns an address at which somebody new sets a password and is signed in, once. It is the page to sign in
-	// for somebody who can sign in. Links of the person that were made before work no more.
-	Invite(ctx context.Context, person uuid.UUID, email string) (address string, expires time.Time, err error)
-	// Reset returns an address at which the person sets another password, once.
-	Reset(ctx context.Context, person uuid.UUID, email string) (address string, expires time.Time, err error)
+	// for somebody who can sign in. Links of the person that were made before work no more. Until the address of the
+	// person is verified, only the organization that invites is opened.
+	Invite(ctx context.Context, of, person uuid.UUID, email string) (address string, expires time.Time, err error)
+	// Reset returns an address at which the person sets another password, once. The address counts as not verified then.
+	Reset(ctx context.Context, of, person uuid.UUID, email string) (address string, expires time.Time, err error)
 	// Revoke ends the links of a person.
 	Revoke(ctx context.Context, person uuid.UUID) error
 	// ResetSecondFactor ends the second factor of a person, and all sessions.

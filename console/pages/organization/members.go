@@ -205,7 +205,7 @@ func (d Deps) add(r *web.Request, in commands.NewMember) (*linkView, error) {
 		// No admin of one organization may set the password of a member of another one: not by a link of before either.
 		return link, d.Links.Revoke(r.Context(), id)
 	}
-	link.Address, link.Expires, err = d.Links.Invite(r.Context(), id, in.Email)
+	link.Address, link.Expires, err = d.Links.Invite(r.Context(), r.Membership.Organization, id, in.Email)
 	return link, err
 }
 
@@ -279,7 +279,7 @@ func (d Deps) reset(r *web.Request, what organization.Reset, do func(access.Pers
 
 func (d Deps) resetPassword(r *web.Request) error {
 	return d.reset(r, organization.ResetPassword, func(p access.Person) (*linkView, error) {
-		address, expires, err := d.Links.Reset(r.Context(), p.ID, p.Email)
+		address, expires, err := d.Links.Reset(r.Context(), r.Membership.Organization, p.ID, p.Email)
 		return &linkView{p.Email, address, expires}, err
 	})
 }

@@ -5,6 +5,7 @@ create table ops.signin_people (
 	password  text,    -- argon2id with its parameters and salt
 	generated boolean not null default false, -- the credentials file holds the password
 	verified  bytea,
+	vouched   uuid, -- the organization whose Admin let the person in, or the zero id for the operator
 	totp_key  text,    -- name of the seal key of totp
 	totp      bytea,   -- sealed
 	totp_step bigint not null default 0, -- the last step whose code was used
@@ -56,6 +57,7 @@ create table ops.signin_links (
 	purpose     text not null,
 	person_id   uuid,
 	verified    bytea, -- keyed hash of the address that the use of the link verifies
+	vouched     uuid,  -- the organization whose Admin made the link
 	payload_key text not null,
 	payload     bytea not null,
 	expires_at  timestamptz not null,

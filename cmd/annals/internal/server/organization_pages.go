@@ -35,20 +35,22 @@ type memberLinks struct {
 // Invite implements organization.Links. Nobody is let in by it who has another way in: an Admin who invites
 // an address that is known elsewhere would take the account over.
 func (l memberLinks) Invite(
-	ctx context.Context, person uuid.UUID, email string,
+	ctx context.Context, of, person uuid.UUID, email string,
 ) (address string, expires time.Time, err error) {
 	states, err := l.signIn.States(ctx, person)
 	if state := states[person]; err != nil || state.Password || state.Accounts > 0 {
 		return "", time.Time{}, err
 	}
-	return l.link(ctx, signin.Link{Purpose: signin.Invite, Person: person, Email: email}, l.signIn.InviteLife)
+	link := signin.Link{Purpose: signin.Invite, Person: person, Email: email, Organization: of}
+	return l.link(ctx, link, l.signIn.InviteLife)
 }
 
 // Reset implements organization.Links.
 func (l memberLinks) Reset(
-	ctx context.Context, person uuid.UUID, email string,
+	ctx context.Context, of, person uuid.UUID, email string,
 ) (address string, expires time.Time, err error) {
-	return l.link(ctx, signin.Link{Purpose: signin.Reset, Person: person, Email: email}, l.signIn.LinkLife)
+	link := signin.Link{Purpose: signin.Reset, Person: person, Email: email, Organization: of}
+	return l.link(ctx, link, l.signIn.LinkLife)
 }
 
 // Revoke implements organization.Links: a link that nobody is shown replaces each of before.
