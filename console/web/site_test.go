@@ -206,7 +206,8 @@ func TestSite_SessionEndsWithTheMembership(t *testing.T) {
 
 func TestSite_SessionThatDoesNotOpenAnOrganization(t *testing.T) {
 	s := newScene(t, organization.Owner, "")
-	s.person.Memberships = append(s.person.Memberships, access.Membership{Organization: other, Role: organization.Owner, Prepared: true})
+	second := access.Membership{Organization: other, Role: organization.Owner, Prepared: true}
+	s.person.Memberships = append(s.person.Memberships, second)
 	for closed, want := range map[uuid.UUID][2]int{uuid.Nil: {200, 200}, other: {200, 404}, acme: {404, 200}} {
 		s.closed = closed
 		for i, path := range []string{"/p/mine/read", "/p/theirs/read"} {
