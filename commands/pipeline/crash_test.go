@@ -160,6 +160,10 @@ func operations() []operation {
 			return err
 		}},
 		{name: "single send with key", method: "Ingest", prepare: known, act: single(item("changed", "four"), "key")},
+		{name: "correction", method: "Correct", prepare: known, act: func(s *scene, c *commands.Service, _ *Finisher) error {
+			_, err := c.Correct(s.t.Context(), s.call, commands.Correction{SourceID: "changed", Revision: 1, Content: new("corrected")})
+			return err
+		}},
 		{name: "single send with key and blob", method: "Ingest", act: single(item("large", big), "key")},
 		{name: "batch", method: "IngestBatch", prepare: known, act: func(s *scene, c *commands.Service, _ *Finisher) error {
 			_, err := c.IngestBatch(s.t.Context(), s.call, batch, "key")

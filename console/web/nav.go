@@ -15,18 +15,29 @@ type Link struct {
 // pages are the entries of the navigation in its order. An entry whose page no area has is left out.
 var (
 	projectPages = []Link{
-		{"Overview", "/p/{project}", false}, {"Recall", "/p/{project}/recall", false},
-		{"Data points", "/p/{project}/data", false}, {"Ingest", "/p/{project}/ingest", false},
-		{"Identities", "/p/{project}/identities", false}, {"Audiences", "/p/{project}/audiences", false},
+		{"Overview", "/p/{project}", false},
+		{"Recall", "/p/{project}/recall", false},
+		{"Data points", "/p/{project}/data", false},
+		{"Ingest", "/p/{project}/ingest", false},
+		{"Identities", "/p/{project}/identities", false},
+		{"Audiences", "/p/{project}/audiences", false},
 		{"Who sees what", "/p/{project}/access", false},
-		{"Webhooks", "/p/{project}/webhooks", false}, {"Requests", "/p/{project}/requests", false},
-		{"Failed sends", "/p/{project}/failed", false}, {"Import", "/p/{project}/import", false},
-		{"Export", "/p/{project}/export", false}, {"Keys", "/p/{project}/keys", false}, {"Caps", "/p/{project}/caps", false},
+		{"Webhooks", "/p/{project}/webhooks", false},
+		{"Requests", "/p/{project}/requests", false},
+		{"Failed sends", "/p/{project}/failed", false},
+		{"Import", "/p/{project}/import", false},
+		{"Export", "/p/{project}/export", false},
+		{"Keys", "/p/{project}/keys", false},
+		{"Caps", "/p/{project}/caps", false},
 		{"Erase a person", "/p/{project}/erasures", false},
 	}
 	sitePages = []Link{
-		{"Projects", "/", false}, {"Usage", "/usage", false}, {"Organization", "/settings/organization", false},
-		{"Members", "/settings/members", false}, {"Events", "/settings/events", false}, {"Health", "/health", false},
+		{"Projects", "/", false},
+		{"Usage", "/usage", false},
+		{"Organization", "/settings/organization", false},
+		{"Members", "/settings/members", false},
+		{"Events", "/settings/events", false},
+		{"Health", "/health", false},
 		{"Organizations", "/operator/organizations", false},
 	}
 )

@@ -127,8 +127,14 @@ var paths = map[string]web.Needs{
 	"/operator": web.Operator,
 }
 
+// answer is what an answer has besides its body.
+type answer struct {
+	StatusCode int
+	Header     http.Header
+}
+
 // do sends a request as a browser of the person would.
-func (s *scene) do(t *testing.T, method, path string, change func(*http.Request)) (*http.Response, string) {
+func (s *scene) do(t *testing.T, method, path string, change func(*http.Request)) (answer, string) {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, console+path, http.NoBody)
 	set := httptest.NewRecorder()
@@ -141,12 +147,7 @@ func (s *scene) do(t *testing.T, method, path string, change func(*http.Request)
 	if err := s.site.Serve(w, r, &httpx.PageNote{}); err != nil {
 		t.Fatal(err)
 	}
-	res := w.Result()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res, string(body)
+	return answer{w.Code, w.Header()}, w.Body.String()
 }
 
 // Every need × every role, from one table.

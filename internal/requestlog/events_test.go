@@ -93,7 +93,8 @@ func TestEvents_OfOneWebhook(t *testing.T) {
 		got = append(got, state{e.RequestID, e.Bytes, e.Stored, e.Cut, e.Empty})
 	}
 	want := []state{
-		{unread.RequestID, 0, true, false, true}, {gone.RequestID, 15, false, false, true},
+		{unread.RequestID, 0, true, false, true},
+		{gone.RequestID, 15, false, false, true},
 		{cut.RequestID, 300 << 10, true, true, false},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

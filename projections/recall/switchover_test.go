@@ -30,7 +30,7 @@ func replaceSchema(t *testing.T, h *recalltest.Harness, name string, n int) {
 		begin
 			create schema %[1]s_next;
 			for t in select tablename from pg_tables where schemaname = '%[1]s' loop
-				execute format('create table %[1]s_next.%%I (like %[1]s.%%1$I including all)', t.tablename);
+				execute format('create table %[1]s_next.%%I (like %[1]s.%%1$I including all excluding generated)', t.tablename);
 				execute format('insert into %[1]s_next.%%I select * from %[1]s.%%1$I', t.tablename);
 			end loop;
 			alter schema %[1]s rename to %[1]s_old_%[2]d;

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/dom"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
@@ -182,19 +181,6 @@ func (p *person) fill(label, value string, inside ...string) {
 	} else if typed {
 		p.must(call(p.ctx, input.InsertText, input.InsertTextParams{Text: value}))
 	}
-}
-
-// upload gives the file field with a label a file of this machine.
-func (p *person) upload(label, file string) {
-	p.t.Helper()
-	var object *runtime.RemoteObject
-	p.await("upload "+label, func() (err error) {
-		object, err = evaluate[*runtime.RemoteObject](p.ctx, find("field", label))
-		return err
-	})
-	p.fields++
-	files := dom.SetFileInputFilesParams{Files: []string{file}, ObjectID: object.ObjectID}
-	p.must(call(p.ctx, dom.SetFileInputFiles, files))
 }
 
 // press types keys into what has the focus.

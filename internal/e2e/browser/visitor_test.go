@@ -57,10 +57,7 @@ func newPlainReader(s *service) *plainReader {
 }
 
 func (r *plainReader) open(path string) {
-	if strings.HasPrefix(path, r.Base) {
-		path = strings.TrimPrefix(path, r.Base)
-	}
-	r.Open(path)
+	r.Open(strings.TrimPrefix(path, r.Base))
 }
 
 func (r *plainReader) link(name string, inside ...string) { r.Follow(name, inside...) }

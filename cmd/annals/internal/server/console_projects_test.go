@@ -100,8 +100,13 @@ func TestConsole_CapsAndArchive(t *testing.T) {
 	h := newConsole(t)
 	admin := h.as("admin")
 	for _, wrong := range []url.Values{
-		{"ingestionCap": {"-1"}}, {"ingestionCap": {"1.5"}}, {"ingestionCap": {"<b>"}}, {"creditCap": {"0.55"}},
-		{"creditCap": {"-2"}}, {"creditCap": {"many"}}, {"ingestionCap": {"99999999999999999999"}},
+		{"ingestionCap": {"-1"}},
+		{"ingestionCap": {"1.5"}},
+		{"ingestionCap": {"<b>"}},
+		{"creditCap": {"0.55"}},
+		{"creditCap": {"-2"}},
+		{"creditCap": {"many"}},
+		{"ingestionCap": {"99999999999999999999"}},
 	} {
 		if got := admin.Ask(http.MethodPost, "/p/default/caps", wrong); got.Status != http.StatusBadRequest ||
 			strings.Contains(got.Body, "<b>") {

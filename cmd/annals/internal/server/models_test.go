@@ -362,7 +362,7 @@ func TestModels_EndpointRemoved(t *testing.T) {
 func TestModels_ReportByRole(t *testing.T) {
 	t.Parallel()
 	for roles, want := range map[Role]bool{
-		RoleRead: true, RolePipeline: true, RoleProjector: false, RoleWrite: false, RoleConsole: false,
+		RoleRead: true, RolePipeline: true, RoleProjector: false, RoleWrite: false, RoleConsole: true,
 	} {
 		log := &records{}
 		m := models{stored: "small"}
