@@ -60,7 +60,13 @@ var errAnswered = errors.New("answered")
 func (r *Request) serve() error {
 	ctx, cancel := context.WithTimeout(r.Context(), cmp.Or(r.route.Time, pageTime))
 	defer cancel()
+	// The server removes the files of the request that it made, and this one is a copy.
 	r.Request = r.WithContext(ctx)
+	defer func() {
+		if r.MultipartForm != nil {
+			_ = r.MultipartForm.RemoveAll() // the system tidies what is left
+		}
+	}()
 	r.Body = http.MaxBytesReader(r.w, r.Body, r.route.limit())
 	if err := r.site.Admit(); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -44,6 +45,7 @@ type scene struct {
 	session signin.Session
 	live    bool
 	closed  uuid.UUID
+	files   int // that an upload had on the disk
 	slow    error
 	site    *web.Site
 	cookies web.Cookies
@@ -92,6 +94,14 @@ func newScene(t *testing.T, role organization.Role, to organization.Access) *sce
 				return err
 			}
 			return r.Done("/member", "saved")
+		}},
+		{Pattern: "POST /upload", Needs: web.Member, Body: 16 << 20, Serve: func(r *web.Request) error {
+			if err := r.Form(); err != nil {
+				return err
+			}
+			list, err := os.ReadDir(os.TempDir())
+			s.files = len(list)
+			return errors.Join(err, r.Done("/member", "saved"))
 		}},
 		{Pattern: "GET /failing", Needs: web.Nothing, Serve: func(*web.Request) error { return errStorage }},
 		{Pattern: "GET /refused", Needs: web.Nothing, Serve: func(r *web.Request) error {

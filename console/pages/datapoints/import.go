@@ -60,9 +60,6 @@ func (p *pages) importFiles(r *web.Request) error {
 	if err := r.Form(); err != nil {
 		return err
 	}
-	if r.MultipartForm != nil {
-		defer func() { _ = r.MultipartForm.RemoveAll() }() // what is left, the system tidies
-	}
 	page.As, page.Audience = r.Field("as"), r.Field("audience")
 	err := p.upload(r, &page)
 	if reason, refused := importer.Refused(err); refused {
