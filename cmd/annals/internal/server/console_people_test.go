@@ -46,7 +46,7 @@ func newConsole(t *testing.T) *consoleHarness {
 	h.arrange = func(s *Server) { s.site.Sessions = sessionsByID{} }
 	h.start()
 	h.furnish()
-	service, call := h.people()
+	service, call := h.peopleOf(0)
 	first := h.organizations()[0].ID
 	call.Principal.OrganizationID = first
 	var project uuid.UUID
