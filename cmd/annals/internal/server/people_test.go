@@ -27,8 +27,8 @@ import (
 // that it begins is under way for the finisher, and a call of it.
 func (h *harness) people() (*commands.Service, commands.Call) { return h.peopleOf(2 * time.Minute) }
 
-// peopleOf is people with a clock that is late by some time. If it is not late, the finisher leaves a person alone for a
-// minute that it finds between two steps of a join: tests that remove nobody take that.
+// peopleOf is people with a clock that is late by some time. If it is not late, the finisher leaves a person alone for
+// a minute that it finds between two steps of a join: tests that remove nobody take that.
 func (h *harness) peopleOf(behind time.Duration) (*commands.Service, commands.Call) {
 	h.t.Helper()
 	log := commands.NewJournal(h.storage.store, h.storage.codec, h.cfg.Logger)
