@@ -39,7 +39,7 @@ func (c *LinkCmd) Run(ctx context.Context, to io.Writer) error {
 	if c.JSON {
 		return json.NewEncoder(to).Encode(made)
 	}
-	_, err = fmt.Fprintf(to, "%s\nIt works once, until %s: whoever has it signs in as %s.\n", made.Link,
+	_, err = fmt.Fprintf(to, "%s\nIt works once, until %s. Who opens it signs in as %s.\n", made.Link,
 		made.ExpiresAt.Local().Format(time.TimeOnly), c.Email)
 	return err
 }
