@@ -9,8 +9,8 @@ import (
 	"github.com/annals-project/annals/internal/httpx"
 )
 
-// Form reads the form of a POST, also one with files. Its faults are invalid-request and content-too-large.
-func (r *Request) Form() error {
+// readForm reads the form of a POST, also one with files. Its faults are invalid-request and content-too-large.
+func (r *Request) readForm() error {
 	var err error
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/") {
 		err = r.ParseMultipartForm(formMemory)

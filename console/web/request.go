@@ -71,18 +71,23 @@ func (r *Request) serve() error {
 	if err := r.site.Admit(); err != nil {
 		return err
 	}
-	if err := r.site.sameOrigin(r.Request); err != nil {
-		return err
-	}
-	if err := r.authenticate(); err != nil {
-		return err
+	if !r.route.Public {
+		if err := r.site.sameOrigin(r.Request); err != nil {
+			return err
+		}
+		if err := r.authenticate(); err != nil {
+			return err
+		}
 	}
 	place, err := r.site.places.take(r)
 	if err != nil {
 		return err
 	}
 	defer place.Release()
-	if err = r.authorize(); err == nil {
+	if err = r.authorize(); err == nil && r.Method == http.MethodPost && !r.route.Public {
+		err = r.readForm()
+	}
+	if err == nil {
 		err = r.route.Serve(r)
 	}
 	if errors.Is(err, errAnswered) {
@@ -153,6 +158,9 @@ func (r *Request) authorize() error {
 	}
 	if !r.May(r.route.Needs) {
 		return fault.New(fault.Forbidden, fault.CodeInsufficientScope, words.needs, r.route.Needs)
+	}
+	if r.route.Live && r.Project.Archived {
+		return fault.New(fault.Forbidden, fault.CodeProjectArchived, "project %s is archived", r.Project.Project.Slug)
 	}
 	return nil
 }
@@ -228,18 +236,9 @@ func (r *Request) principal() auth.Principal {
 	}
 }
 
-// Command is the call of a command by the person, in the project of the path. In an archived project it is a fault to
-// change data: Live checks it.
+// Command is the call of a command by the person, in the project of the path.
 func (r *Request) Command() commands.Call {
 	return commands.Call{Principal: r.principal(), RequestID: r.ID(), ReceivedAt: r.Now()}
-}
-
-// Live returns the fault project-archived if the project of the path is archived, as the API does.
-func (r *Request) Live() error {
-	if !r.Project.Archived {
-		return nil
-	}
-	return fault.New(fault.Forbidden, fault.CodeProjectArchived, "project %s is archived", r.Project.Project.Slug)
 }
 
 // Cookies are the names of the cookies of the console.

@@ -9,6 +9,10 @@ package web
 
 import (
 	"io/fs"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -31,10 +35,38 @@ type Route struct {
 	Leaves bool
 	// Unguarded routes may be opened before the second factor that an organization requires: those that set it up.
 	Unguarded bool
-	Serve     func(*Request) error
+	// Live routes change data, which an archived project refuses: the fault is project-archived.
+	Live bool
+	// Public routes are for programs. They look neither at the session nor at the origin, and read their body themselves.
+	Public bool
+	Serve  func(*Request) error
 }
 
 const (
 	pageBody = 64 << 10
 	pageTime = 30 * time.Second
 )
+
+// AnyOrigin lets the scripts of every site call Public routes, and adds the routes that answer their preflights.
+func AnyOrigin(routes ...Route) []Route {
+	methods := map[string][]string{}
+	for i, route := range routes {
+		method, path, _ := strings.Cut(route.Pattern, " ")
+		methods[path] = append(methods[path], method)
+		routes[i].Serve = func(r *Request) error {
+			r.w.Header().Set("Access-Control-Allow-Origin", "*")
+			return route.Serve(r)
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(methods)) {
+		routes = append(routes, Route{Pattern: "OPTIONS " + path, Public: true, Serve: func(r *Request) error {
+			h := r.w.Header()
+			h.Set("Access-Control-Allow-Origin", "*")
+			h.Set("Access-Control-Allow-Methods", strings.Join(methods[path], ", "))
+			h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, MCP-Protocol-Version")
+			r.w.WriteHeader(http.StatusNoContent)
+			return nil
+		}})
+	}
+	return routes
+}

@@ -31,9 +31,6 @@ func (d Deps) signInPage(r *web.Request) error {
 }
 
 func (d Deps) signIn(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
 	in, err := d.SignIn.SignIn(r.Context(), attemptOf(r))
 	if err != nil {
 		return r.Invalid(described(r, err), "sign-in.html", d.entrance(r))
@@ -46,9 +43,6 @@ func (d Deps) secondFactorPage(r *web.Request) error {
 }
 
 func (d Deps) secondFactor(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
 	in, err := d.SignIn.SecondFactor(r.Context(), tokenOf(r), r.Field("code"), clientOf(r))
 	if err != nil {
 		return r.Invalid(described(r, err), "second-factor.html", d.entrance(r))
@@ -66,9 +60,6 @@ func (d Deps) signOut(r *web.Request) error {
 }
 
 func (d Deps) chooseOrganization(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
 	for _, m := range r.Person.Memberships {
 		if m.Organization.String() == r.Field("organization") {
 			if err := d.SignIn.ChooseOrganization(r.Context(), r.Session.ID, m.Organization); err != nil {
@@ -85,9 +76,6 @@ func (d Deps) chooseOrganization(r *web.Request) error {
 const providerCookie = "oidc"
 
 func (d Deps) startProvider(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
 	to, attempt, err := d.SignIn.Start(r.Context(), d.SignUp && r.Field("sign-up") != "")
 	if err != nil {
 		return d.providerFailed(r, err)

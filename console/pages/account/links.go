@@ -44,9 +44,6 @@ func (d Deps) linkPage(r *web.Request) error {
 }
 
 func (d Deps) useLink(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
 	data, link, err := d.findLink(r)
 	if err != nil {
 		return err
@@ -102,9 +99,6 @@ func (d Deps) signUpPage(r *web.Request) error { return r.Render("sign-up.html",
 
 // signUp mails a link. The page is the same whether or not somebody has the address.
 func (d Deps) signUp(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
 	email := r.Field("email")
 	if !d.Mail.Set() || !person.ValidEmail(email) {
 		return r.Invalid(fault.New(fault.Invalid, fault.CodeInvalidRequest, "%q is no e-mail address", email),

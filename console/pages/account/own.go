@@ -50,9 +50,6 @@ func (d Deps) account(r *web.Request) error {
 
 // change does what a form of the account asks for, and shows the page again if its input is wrong.
 func (d Deps) change(r *web.Request, do func() (done string, err error)) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
 	done, err := do()
 	if err == nil {
 		return r.Done("/account", done)
@@ -139,9 +136,6 @@ func (d Deps) enrolPage(r *web.Request) error {
 }
 
 func (d Deps) enrol(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
 	sealed := r.PostFormValue("sealed")
 	next, codes, err := d.SignIn.Confirm(r.Context(), r.Session, attemptOf(r), sealed, r.Field("code"))
 	if err != nil {
@@ -156,9 +150,6 @@ func (d Deps) enrol(r *web.Request) error {
 }
 
 func (d Deps) recoveryCodes(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
 	codes, err := d.SignIn.NewRecoveryCodes(r.Context(), r.Person.ID, r.Field("code"))
 	if err != nil {
 		return d.change(r, func() (string, error) { return "", err })

@@ -90,9 +90,6 @@ func correctPageOf(r *web.Request, p trace.Point) correctPage {
 
 // editable reads the data point of the path with as much of its texts as a form holds.
 func (p *pages) editable(r *web.Request) (trace.Point, error) {
-	if err := r.Live(); err != nil {
-		return trace.Point{}, err
-	}
 	found, err := p.point(r, trace.PointQuery{SourceID: r.Part("id"), Bytes: maxText})
 	if err == nil && found.Deleted != nil {
 		err = gone()
@@ -109,9 +106,6 @@ func (p *pages) correctForm(r *web.Request) error {
 }
 
 func (p *pages) correct(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
 	found, err := p.editable(r)
 	if err != nil {
 		return err
@@ -199,12 +193,6 @@ func (p *pages) deleteForm(r *web.Request) error {
 }
 
 func (p *pages) delete(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
-	if err := r.Live(); err != nil {
-		return err
-	}
 	if _, err := p.Commands.DeleteDataPoints(r.Context(), r.Command(), []string{r.Part("id")}); err != nil {
 		return err
 	}

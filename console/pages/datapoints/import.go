@@ -57,9 +57,6 @@ func (p *pages) importForm(r *web.Request) error {
 // importFiles shows what an upload would cost, and sends it once the person has seen that.
 func (p *pages) importFiles(r *web.Request) error {
 	page := importPage{MaxMiB: maxUpload >> 20}
-	if err := r.Form(); err != nil {
-		return err
-	}
 	page.As, page.Audience = r.Field("as"), r.Field("audience")
 	err := p.upload(r, &page)
 	if reason, refused := importer.Refused(err); refused {
@@ -73,9 +70,6 @@ func (p *pages) importFiles(r *web.Request) error {
 
 // upload does what the form asks for. Its faults are those of the files and of the command.
 func (p *pages) upload(r *web.Request, page *importPage) error {
-	if err := r.Live(); err != nil {
-		return err
-	}
 	files, size, err := filesOf(r)
 	if err != nil {
 		return err

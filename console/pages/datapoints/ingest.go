@@ -1,7 +1,6 @@
 package datapoints
 
 import (
-	"cmp"
 	"encoding/json"
 
 	"github.com/google/uuid"
@@ -58,12 +57,9 @@ func (p *pages) ingestForm(r *web.Request) error {
 
 // ingest shows what the text would cost, and sends it once the person has seen that.
 func (p *pages) ingest(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
 	page := ingestPage{form: formOf(r), Key: r.Field("key")}
 	in, err := page.point()
-	if err := cmp.Or(err, r.Live()); err != nil {
+	if err != nil {
 		return r.Invalid(err, "ingest.html", page)
 	}
 	text, err := json.Marshal(page.form)

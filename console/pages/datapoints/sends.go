@@ -1,8 +1,6 @@
 package datapoints
 
 import (
-	"errors"
-
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/console/web"
@@ -146,9 +144,6 @@ func (p *pages) failed(r *web.Request) error {
 
 func (p *pages) retry(r *web.Request) error {
 	id, err := sendOf(r)
-	if err == nil {
-		err = errors.Join(r.Form(), r.Live())
-	}
 	if err == nil {
 		err = p.Commands.Retry(r.Context(), r.Command(), id)
 	}

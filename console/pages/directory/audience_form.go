@@ -99,9 +99,6 @@ func (d Deps) editAudience(r *web.Request) error {
 
 // saveAudience puts the audience of the form, or shows the form again with its preview.
 func (d Deps) saveAudience(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
 	f, err := d.form(r)
 	if err != nil {
 		return err
@@ -140,9 +137,6 @@ func (d Deps) saveAudience(r *web.Request) error {
 
 // put puts the audience of a form. A new one must not replace another.
 func (d Deps) put(r *web.Request, f audienceForm, rule audience.Rule, members []string) error {
-	if err := r.Live(); err != nil {
-		return err
-	}
 	if err := fields.CheckName(f.Name, 0, limit.AudienceName); err != nil {
 		return invalid(words.field, "name", err)
 	}

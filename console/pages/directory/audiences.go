@@ -158,22 +158,14 @@ func (audienceList) Total(n int64) string { return web.Total(int(n)) }
 
 func (d Deps) recomputeAudience(r *web.Request) error {
 	slug := r.PathValue("slug")
-	err := r.Live()
-	if err == nil {
-		_, err = d.Commands.RecomputeAudience(r.Context(), r.Command(), slug)
-	}
-	if err != nil {
+	if _, err := d.Commands.RecomputeAudience(r.Context(), r.Command(), slug); err != nil {
 		return err
 	}
 	return r.Done(r.ProjectPath("audiences", slug), "saved")
 }
 
 func (d Deps) deleteAudience(r *web.Request) error {
-	err := r.Live()
-	if err == nil {
-		err = d.Commands.DeleteAudience(r.Context(), r.Command(), r.PathValue("slug"))
-	}
-	if err != nil {
+	if err := d.Commands.DeleteAudience(r.Context(), r.Command(), r.PathValue("slug")); err != nil {
 		return err
 	}
 	return r.Done(r.ProjectPath("audiences"), "deleted")

@@ -96,15 +96,9 @@ func (d Deps) newIdentity(r *web.Request) error {
 
 // saveIdentity creates an identity, or changes the traits that the form changes.
 func (d Deps) saveIdentity(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
 	name, isNew := r.Raw("identity"), r.PostForm.Has("new")
 	rows, set, removed := changesOf(r)
 	err := checkTraits(name, rows)
-	if err == nil {
-		err = r.Live()
-	}
 	if err == nil && isNew {
 		if _, exists, found := d.Directory.Identity(r.Context(), r.Project.Project, name); found != nil {
 			return found
@@ -188,12 +182,6 @@ func checkTraits(name string, rows []trait) error {
 }
 
 func (d Deps) deleteIdentity(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
-	if err := r.Live(); err != nil {
-		return err
-	}
 	if err := d.Commands.DeleteIdentity(r.Context(), r.Command(), r.Raw("identity")); err != nil {
 		return err
 	}

@@ -49,18 +49,12 @@ func (d Deps) importForm(r *web.Request) error {
 }
 
 func (d Deps) importFile(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
 	page := newImport()
 	var err error
 	if page.Text, err = fileOf(r); err != nil {
 		return r.Invalid(err, "import.html", page)
 	}
 	file, err := commands.ReadIdentityFile([]byte(page.Text))
-	if err == nil {
-		err = r.Live()
-	}
 	if err != nil {
 		return r.Invalid(err, "import.html", page)
 	}

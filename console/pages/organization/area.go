@@ -54,31 +54,21 @@ func Area(d Deps) web.Area {
 	}
 	return web.Area{Templates: templates, Routes: []web.Route{
 		{Pattern: "GET /settings/organization", Needs: web.Admin, Serve: d.settings},
-		{Pattern: "POST /settings/organization/spend-cap", Needs: web.Owner, Serve: form(d.setSpendCap)},
-		{Pattern: "POST /settings/organization/second-factor", Needs: web.Owner, Serve: form(d.setSecondFactor)},
-		{Pattern: "POST /settings/organization/management-key", Needs: web.Admin, Serve: form(d.rotateKey)},
+		{Pattern: "POST /settings/organization/spend-cap", Needs: web.Owner, Serve: d.setSpendCap},
+		{Pattern: "POST /settings/organization/second-factor", Needs: web.Owner, Serve: d.setSecondFactor},
+		{Pattern: "POST /settings/organization/management-key", Needs: web.Admin, Serve: d.rotateKey},
 
 		{Pattern: "GET /settings/members", Needs: web.Admin, Serve: d.members},
-		{Pattern: "POST /settings/members", Needs: web.Admin, Serve: form(d.invite)},
-		{Pattern: "POST /settings/members/role", Needs: web.Admin, Serve: form(d.setRole)},
-		{Pattern: "POST /settings/members/access", Needs: web.Admin, Serve: form(d.setAccess)},
-		{Pattern: "POST /settings/members/remove", Needs: web.Admin, Serve: form(d.remove)},
-		{Pattern: "POST /settings/members/password", Needs: web.Admin, Serve: form(d.resetPassword)},
-		{Pattern: "POST /settings/members/second-factor", Needs: web.Admin, Serve: form(d.resetSecondFactor)},
+		{Pattern: "POST /settings/members", Needs: web.Admin, Serve: d.invite},
+		{Pattern: "POST /settings/members/role", Needs: web.Admin, Serve: d.setRole},
+		{Pattern: "POST /settings/members/access", Needs: web.Admin, Serve: d.setAccess},
+		{Pattern: "POST /settings/members/remove", Needs: web.Admin, Serve: d.remove},
+		{Pattern: "POST /settings/members/password", Needs: web.Admin, Serve: d.resetPassword},
+		{Pattern: "POST /settings/members/second-factor", Needs: web.Admin, Serve: d.resetSecondFactor},
 
 		{Pattern: "GET /settings/events", Needs: web.Admin, Serve: d.events},
 
 		{Pattern: "GET /p/{project}/erasures", Needs: web.Manage, Serve: d.erasures},
-		{Pattern: "POST /p/{project}/erasures", Needs: web.Manage, Serve: form(d.erase)},
+		{Pattern: "POST /p/{project}/erasures", Needs: web.Manage, Serve: d.erase},
 	}}
-}
-
-// form reads the form of a change before it is made.
-func form(change func(*web.Request) error) func(*web.Request) error {
-	return func(r *web.Request) error {
-		if err := r.Form(); err != nil {
-			return err
-		}
-		return change(r)
-	}
 }

@@ -49,9 +49,6 @@ func (d Deps) showCaps(r *web.Request, problem error) error {
 }
 
 func (d Deps) setCaps(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
 	ingestion, err := amounts.Cap(cmp.Or(r.Field("ingestionCap"), amounts.None))
 	if err != nil {
 		return d.showCaps(r, wrong("data points", r.Field("ingestionCap"), "a whole number such as 10000"))

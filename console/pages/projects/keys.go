@@ -78,9 +78,6 @@ func keysOf(list []key) keysPage {
 
 // createKey shows the value of the new key in its answer, and nowhere else.
 func (d Deps) createKey(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
 	name, value, id := r.Field("name"), "", ""
 	err := fields.CheckName(name, 1, limit.KeyName)
 	if err != nil {
@@ -142,9 +139,6 @@ func (d Deps) reveal(r *web.Request) error {
 }
 
 func (d Deps) revoke(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
 	if r.Field("sure") != "yes" {
 		return d.showKey(r, "", fault.New(fault.Invalid, fault.CodeInvalidRequest,
 			"nothing was revoked: tick that calls with the key are to be refused"))

@@ -112,9 +112,6 @@ func optional[T int64 | json.Number](n *T) string {
 }
 
 func (d Deps) create(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
 	made, err := d.Commands.CreateProject(r.Context(), r.Command(), r.Field("name"))
 	if err != nil {
 		return d.showList(r, err)

@@ -98,9 +98,6 @@ func (d Deps) project(r *web.Request) (account.Project, error) {
 }
 
 func (d Deps) describe(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
 	err := d.Commands.DescribeProject(
 		r.Context(), r.Command(), r.Project.Project.Slug, r.Field("name"), r.Field("description"),
 	)
@@ -111,9 +108,6 @@ func (d Deps) describe(r *web.Request) error {
 }
 
 func (d Deps) archive(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
 	archived := r.Field("archived")
 	if archived != "true" && archived != "false" {
 		return fault.New(fault.Invalid, fault.CodeInvalidRequest, "archived is true or false")

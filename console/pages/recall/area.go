@@ -42,8 +42,8 @@ func Area(d Deps) web.Area {
 	const path = "/p/{project}/recall"
 	return web.Area{Templates: templates, Routes: []web.Route{
 		{Pattern: "GET " + path, Needs: web.Read, Serve: d.show},
-		{Pattern: "POST " + path, Needs: web.Read, Serve: d.ask},
-		{Pattern: "POST " + path + "/explain", Needs: web.Read, Serve: d.explain},
+		{Pattern: "POST " + path, Needs: web.Read, Live: true, Serve: d.ask},
+		{Pattern: "POST " + path + "/explain", Needs: web.Read, Live: true, Serve: d.explain},
 	}}
 }
 
@@ -118,14 +118,7 @@ func (d Deps) show(r *web.Request) error {
 
 // asked reads the form of a POST.
 func (d Deps) asked(r *web.Request) (page, []byte, error) {
-	if err := r.Form(); err != nil {
-		return page{}, nil, err
-	}
-	p, body, err := d.page(r, r.PostForm)
-	if err == nil {
-		err = r.Live()
-	}
-	return p, body, err
+	return d.page(r, r.PostForm)
 }
 
 // ask recalls as a call of the API.

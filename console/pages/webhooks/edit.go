@@ -41,13 +41,12 @@ func formOf(s webhook.Settings) form {
 }
 
 // readForm reads the form of a POST.
-func readForm(r *web.Request) (form, error) {
-	err := r.Form()
+func readForm(r *web.Request) form {
 	return form{
 		Name: r.Field("name"), ContentPath: r.Field("contentPath"), OccurredAtPath: r.Field("occurredAtPath"),
 		IDPath: r.Field("idPath"), Audience: r.Field("audience"), Filters: r.Raw("filters"), Event: r.Field("event"),
 		Sample: r.Raw("sample"),
-	}, err
+	}
 }
 
 // settings are those of the form. The fault is invalid-request, which names the line of a wrong filter.
@@ -192,10 +191,10 @@ func (d Deps) dryRun(r *web.Request, w access.Webhook, f form) (*dryRun, error) 
 
 // posted reads the form of a change, and finds its webhook; a new one is zero.
 func (d Deps) posted(r *web.Request) (w access.Webhook, f form, err error) {
-	if f, err = readForm(r); err == nil && r.PathValue("webhook") != "new" {
+	if r.PathValue("webhook") != "new" {
 		w, _, err = d.find(r)
 	}
-	return w, f, err
+	return w, readForm(r), err
 }
 
 // try shows what the sample would become by the form, and saves nothing.
@@ -232,10 +231,7 @@ func (d Deps) save(r *web.Request) error {
 
 // test sends the sample through the receiver, as an event that is ingested.
 func (d Deps) test(r *web.Request) error {
-	f, err := readForm(r)
-	if err != nil {
-		return err
-	}
+	f := readForm(r)
 	w, caller, err := d.find(r)
 	if err != nil {
 		return err
@@ -259,9 +255,6 @@ func changed(r *web.Request, err error) error {
 }
 
 func (d Deps) pause(r *web.Request) error {
-	if err := r.Form(); err != nil {
-		return err
-	}
 	paused := r.Field("pause") == "on"
 	return changed(r, d.Commands.SetWebhookPaused(r.Context(), r.Command(), r.PathValue("webhook"), paused))
 }

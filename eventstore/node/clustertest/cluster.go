@@ -93,18 +93,26 @@ func Start(t testing.TB, members int) *Cluster {
 }
 
 // freeAddress is an address of the loopback that nobody listens on. Its port is none that a system
-// gives to connections by itself, so that a member that was dead gets it again.
+// gives to connections by itself, and the UDP port of the same number keeps other clusters from it
+// until the end of the test, so that a member that was dead gets it again.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
-		listener, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 12_000+rand.N(20_000)))
+		addr := fmt.Sprint("127.0.0.1:", 12_000+rand.N(20_000))
+		reserved, err := net.ListenPacket("udp", addr)
 		if err != nil {
+			continue
+		}
+		listener, err := net.Listen("tcp", addr)
+		if err != nil {
+			_ = reserved.Close()
 			continue
 		}
 		if err := listener.Close(); err != nil {
 			t.Fatal(err)
 		}
-		return listener.Addr().String()
+		t.Cleanup(func() { _ = reserved.Close() })
+		return addr
 	}
 	t.Fatal("no port is free")
 	return ""
