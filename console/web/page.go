@@ -25,13 +25,10 @@ func (p Page[T]) Again(r *Request, wrong error) error {
 		return wrong
 	}
 	data, err := p.load(r)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case wrong != nil:
-		return r.Invalid(wrong, p.file, data)
 	}
-	return r.Render(p.file, data)
+	return r.Form(wrong, p.file, data)
 }
 
 // After serves a form of the page: do makes the change and returns where to go on to. There a notice shows what was

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
@@ -59,72 +59,56 @@ func TestPage_AfterAForm(t *testing.T) {
 	}
 }
 
-func TestCSV(t *testing.T) {
-	type key struct {
-		Name string `json:"name"`
-	}
-	type row struct {
-		key
-		At     *time.Time `json:"at,omitempty"`
-		Count  *int64     `json:"count"`
-		Is     bool       `json:"is"`
-		Lists  []string   `json:"lists"`
-		Hidden string     `json:"-"`
-	}
-	csv := func(next func() ([]row, bool, error)) (int, string) {
-		status, _, body := serve(t, http.MethodGet, "/csv", web.Route{Pattern: "GET /csv", Serve: func(r *web.Request) error {
-			return web.CSV(r, "rows", next)
-		}})
-		return status, body
-	}
+func TestSliceOf(t *testing.T) {
+	items := []int{1, 2, 3, 4, 5}
 	for _, c := range []struct {
-		rows []row
-		want string
+		after, before string
+		want          web.Part[int]
 	}{
-		{nil, ""},
-		{
-			[]row{{key: key{"=1+1"}, At: &noon, Count: new(int64(7)), Is: true, Lists: []string{"a"}, Hidden: "x"}, {}},
-			"'=1+1,2026-11-26T12:00:00Z,7,true,\"[\"\"a\"\"]\"\n,,,false,\n",
-		},
+		{"", "", web.Part[int]{Items: []int{1, 2}, Pager: web.Pager{Next: "2", Total: "5"}}},
+		{"2", "", web.Part[int]{Items: []int{3, 4}, Pager: web.Pager{Previous: "3", Next: "4", Total: "5"}}},
+		{"4", "", web.Part[int]{Items: []int{5}, Pager: web.Pager{Previous: "5", Total: "5"}}},
+		{"", "5", web.Part[int]{Items: []int{3, 4}, Pager: web.Pager{Previous: "3", Next: "4", Total: "5"}}},
+		{"", "2", web.Part[int]{Items: []int{1, 2}, Pager: web.Pager{Next: "2", Total: "5"}}},
+		{"99", "", web.Part[int]{Items: []int{}, Pager: web.Pager{Previous: "6", Total: "5"}}},
+		{"-7", "", web.Part[int]{Items: []int{1, 2}, Pager: web.Pager{Next: "2", Total: "5"}}},
+		{"x", "x", web.Part[int]{Items: []int{1, 2}, Pager: web.Pager{Next: "2", Total: "5"}}},
 	} {
-		if _, got := csv(web.Whole(c.rows)); got != "name,at,count,is,lists\n"+c.want {
-			t.Errorf("%s, want %s", got, c.want)
+		if diff := cmp.Diff(c.want, web.SliceOf(items, c.after, c.before, 2)); diff != "" {
+			t.Errorf("after %q, before %q (-want +got):\n%s", c.after, c.before, diff)
 		}
-	}
-	pages := 0
-	_, got := csv(func() ([]row, bool, error) { pages++; return make([]row, 4_000), true, nil })
-	if lines := strings.Count(got, "\n"); lines != 1+web.MaxTotal || pages != 3 {
-		t.Errorf("an endless list has %d lines of %d pages", lines, pages)
 	}
 }
 
 func TestForwards(t *testing.T) {
-	var pager web.Pager
-	var cursor string
-	open := func(query string, next string) {
-		serve(t, http.MethodGet, "/list?"+query, web.Route{Pattern: "GET /list", Serve: func(r *web.Request) error {
-			cursor, pager = r.Cursor(), r.Forwards(next)
-			return nil
-		}})
+	var at string
+	read := func(after, before, next string) web.Pager {
+		part, err := web.Forwards(after, before, func(cursor string) ([]int, string, error) {
+			at = cursor
+			return []int{7}, next, nil
+		})
+		runtest.Must(t, err)
+		return part.Pager
 	}
-	steps := []struct{ query, next, cursor, wantNext, wantPrevious string }{
-		{"", "a", "", "~a", ""},
-		{"after=~a", "b", "a", "~a~b", "~"},
-		{"after=~a~b", "", "b", "", "~a"},
-		{"before=~a", "b", "a", "~a~b", "~"},
-		{"before=~", "a", "", "~a", ""},
-		{"after=x", "", "x", "", ""},
-	}
-	for _, s := range steps {
-		if open(s.query, s.next); cursor != s.cursor || pager.Next != s.wantNext || pager.Previous != s.wantPrevious {
-			t.Errorf("%q: at %q, %+v, want %+v", s.query, cursor, pager, s)
+	for _, c := range []struct {
+		after, before, next, at string
+		want                    web.Pager
+	}{
+		{"", "", "a", "", web.Pager{Next: "~a"}},
+		{"~a", "", "b", "a", web.Pager{Next: "~a~b", Previous: "~"}},
+		{"~a~b", "", "", "b", web.Pager{Previous: "~a"}},
+		{"", "~a", "b", "a", web.Pager{Next: "~a~b", Previous: "~"}},
+		{"", "~", "a", "", web.Pager{Next: "~a"}},
+		{"x", "", "", "x", web.Pager{}},
+	} {
+		if got := read(c.after, c.before, c.next); got != c.want || at != c.at {
+			t.Errorf("%+v: at %q, %+v", c, at, got)
 		}
 	}
 	trail := ""
 	for n := range 60 {
 		next := fmt.Sprintf("%0100d", n)
-		open("after="+url.QueryEscape(trail), next)
-		if trail = pager.Next; !strings.HasSuffix(trail, "~"+next) || len(trail) > 4_200 {
+		if trail = read(trail, "", next).Next; !strings.HasSuffix(trail, "~"+next) || len(trail) > 4_200 {
 			t.Fatalf("page %d is at %.20s…, %d characters", n, trail, len(trail))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"embed"
 	"html/template"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,12 +44,11 @@ type Deps struct {
 
 // Area returns the pages.
 func Area(d Deps) web.Area {
-	list, overview := web.NewPage("list.html", d.list), web.NewPage("overview.html", d.overview)
-	caps, keys := web.NewPage("caps.html", d.caps), web.NewPage("keys.html", d.keys)
-	one := web.NewPage("key.html", d.key)
+	overview, caps := web.NewPage("overview.html", d.overview), web.NewPage("caps.html", d.caps)
+	keys, one := web.NewPage("keys.html", d.keys), web.NewPage("key.html", d.key)
 	return web.Area{Templates: templates, Routes: []web.Route{
-		{Pattern: "GET /{$}", Needs: web.Member, Serve: d.showList},
-		{Pattern: "POST /{$}", Needs: web.Admin, Serve: list.After("created", d.create)},
+		{Pattern: "GET /{$}", Needs: web.Member, Serve: d.list},
+		{Pattern: "POST /{$}", Needs: web.Admin, Serve: d.create},
 		{Pattern: "GET /p/{project}", Needs: web.Read, Serve: overview.Show},
 		{Pattern: "POST /p/{project}", Needs: web.Manage, Serve: overview.After("saved", d.describe)},
 		{Pattern: "POST /p/{project}/archived", Needs: web.Manage, Serve: overview.After("saved", d.archive)},
@@ -62,8 +62,8 @@ func Area(d Deps) web.Area {
 	}}
 }
 
-// listed is a project of the list.
-type listed struct {
+// project is a project with what it used.
+type project struct {
 	tenants.ProjectUse
 
 	MonthRecalls int64 `json:"monthRecalls"`
@@ -71,55 +71,58 @@ type listed struct {
 
 // list is the projects that the person may read and that have a text in slug or name.
 type list struct {
-	Organization string   `json:"organization"`
-	Projects     []listed `json:"projects"`
-	// Found counts those that match, Total all that the person may read.
-	Found     int  `json:"found"`
-	Total     int  `json:"total"`
+	web.Part[project]
+
+	Organization string `json:"organization"`
+	// HasAny reports whether the person may read any project.
+	HasAny    bool `json:"-"`
 	MayCreate bool `json:"-"`
 }
 
-// maxListed is the most projects of the list; the filter finds the others.
-const maxListed = 200
+func (d Deps) list(r *web.Request) error { return d.showList(r, nil) }
 
-func (d Deps) list(r *web.Request) (list, error) {
+// showList shows the list, with what is wrong with its form, nil for nothing.
+func (d Deps) showList(r *web.Request, wrong error) error {
 	all, err := d.Accounts.Projects(r.Context(), r.Membership.Organization)
-	page := list{Organization: r.Membership.Name, Projects: []listed{}, MayCreate: r.May(web.Admin)}
-	wanted := strings.ToLower(strings.TrimSpace(r.URL.Query().Get("q")))
-	for _, p := range all {
-		if !r.MayIn(p.ID, web.Read) {
-			continue
-		}
-		page.Total++
-		if !strings.Contains(strings.ToLower(p.Slug+"\n"+p.Name), wanted) {
-			continue
-		}
-		if page.Found++; page.Found <= maxListed || r.Format() == "csv" {
-			page.Projects = append(page.Projects, listed{p.View(), p.Used.Recalls})
-		}
-	}
-	return page, err
-}
-
-func (d Deps) showList(r *web.Request) error {
-	page, err := d.list(r)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case r.Format() == "csv":
-		return web.CSV(r, "projects", web.Whole(page.Projects))
 	}
-	return r.Render("list.html", page)
+	all = slices.DeleteFunc(all, func(p account.Project) bool { return !r.MayIn(p.ID, web.Read) })
+	page := list{Organization: r.Membership.Name, HasAny: len(all) > 0, MayCreate: r.May(web.Admin)}
+	wanted, found := strings.ToLower(strings.TrimSpace(r.URL.Query().Get("q"))), []project{}
+	for _, p := range all {
+		if strings.Contains(strings.ToLower(p.Slug+"\n"+p.Name), wanted) {
+			found = append(found, project{p.View(), p.Used.Recalls})
+		}
+	}
+	return web.List[project]{
+		Name: "projects", Columns: []string{
+			"slug", "name", "description", "isArchived", "memoryCount", "ingestionCap", "monthIngestions", "monthRecalls",
+			"creditCap", "monthCredits", "createdAt",
+		},
+		Cells: func(p project) []any {
+			return []any{
+				p.Slug, p.Name, p.Description, p.IsArchived, p.MemoryCount, p.IngestionCap, p.MonthIngestions, p.MonthRecalls,
+				p.CreditCap, p.MonthCredits, p.CreatedAt,
+			}
+		},
+		Read: func(after, before string, most int) (web.Part[project], error) {
+			return web.SliceOf(found, after, before, most), nil
+		},
+	}.Page(r, "list.html", &page, &page.Part, func() error { return wrong })
 }
 
-func (d Deps) create(r *web.Request) (path string, err error) {
+func (d Deps) create(r *web.Request) error {
 	made, err := d.Commands.CreateProject(r.Context(), r.Command(), r.Field("name"))
-	return web.Path("p", made.Slug), err
+	if err != nil {
+		return d.showList(r, err)
+	}
+	return r.Done(web.Path("p", made.Slug), "created")
 }
 
 // overview is the state of a project.
 type overview struct {
-	listed
+	project
 
 	// Open are the sends that are not searchable yet, Failed those that stopped; the project is blocked if nothing is left
 	// but these.
@@ -148,7 +151,7 @@ const (
 var sendEndpoints = []string{"POST /api/v1/ingest", "POST /api/v1/ingest/batch"}
 
 func (d Deps) overview(r *web.Request) (page overview, err error) {
-	p, err := d.project(r)
+	p, err := d.find(r)
 	if err != nil {
 		return page, err
 	}
@@ -160,7 +163,7 @@ func (d Deps) overview(r *web.Request) (page overview, err error) {
 		From: r.Now().Add(-sendsWindow), To: r.Now().Add(time.Second), Endpoints: sendEndpoints, First: lastSends,
 	})
 	page = overview{
-		listed: listed{p.View(), p.Used.Recalls}, Open: ready.Raw + ready.Comprehension, Failed: ready.Failed,
+		project: project{p.View(), p.Used.Recalls}, Open: ready.Raw + ready.Comprehension, Failed: ready.Failed,
 		IsBlocked: ready.Blocked(), Lagging: []condition.Projection{}, Sends: logged.Calls, APIURL: d.APIURL,
 		MayManage: r.May(web.Manage),
 	}
@@ -175,8 +178,8 @@ func (d Deps) overview(r *web.Request) (page overview, err error) {
 	return page, err
 }
 
-// project returns the project of the path with what it holds and used this month.
-func (d Deps) project(r *web.Request) (account.Project, error) {
+// find returns the project of the path with what it holds and used this month.
+func (d Deps) find(r *web.Request) (account.Project, error) {
 	p, ok, err := d.Accounts.Project(r.Context(), r.Membership.Organization, r.Project.Project.ID)
 	if err == nil && !ok {
 		err = fault.New(fault.NotFound, fault.CodeNotFound, "there is no project %q", r.Project.Project.Slug)
@@ -210,7 +213,7 @@ type capsPage struct {
 }
 
 func (d Deps) caps(r *web.Request) (page capsPage, err error) {
-	p, err := d.project(r)
+	p, err := d.find(r)
 	if err != nil {
 		return page, err
 	}
