@@ -90,7 +90,7 @@ func (h *consoleHarness) address(pattern string, values map[string]string) (meth
 // Every page × every role, somebody without a session, and the owner of another organization: from the table of routes.
 func TestConsole_EveryPageForEveryRole(t *testing.T) {
 	t.Parallel()
-	h := newConsole(t)
+	h := startConsole(t)
 	values := h.parameters()
 	readers := map[string]*webtest.Reader{}
 	for _, role := range roles {
@@ -156,7 +156,7 @@ func (h *consoleHarness) changes(r *webtest.Reader, role string, route web.Route
 // address that runs.
 func TestConsole_StoredMarkupIsText(t *testing.T) {
 	t.Parallel()
-	h := newConsole(t)
+	h := startConsole(t)
 	pages, shown := 0, 0
 	h.as("owner").Crawl("/", func(page webtest.Document, from string) {
 		where := page.URL.RequestURI()
