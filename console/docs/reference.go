@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-//go:embed reference.md
+//go:embed reference.gotmpl
 var referenceTemplate string
 
 // The pages of the reference have names of files that no tree has, so that links between them are those of others.
