@@ -104,7 +104,7 @@ func (l *library) load(file, group, summary string) error {
 		id = strings.ToLower(path.Base(path.Dir("annals/" + file)))
 	}
 	p := &Page{ID: id, Group: group, Summary: summary, Text: comment.ReplaceAllString(string(text), ""), File: file}
-	if p.Title = sectionsOf(p)[0].title; p.Title == "" {
+	if p.Title = sectionsOf(p)[0].Title; p.Title == "" {
 		return fmt.Errorf("%s has no title", file)
 	}
 	l.add(p)
@@ -214,10 +214,11 @@ func (a *anchors) name(title string) string {
 
 // section is a heading of a page with the text below it.
 type section struct {
-	page          *Page
-	anchor, title string
-	level         int
-	text          string
+	Anchor, Title string
+
+	page  *Page
+	level int
+	text  string
 }
 
 // id names the section for programs: that of its page, and its anchor unless it is the first.
@@ -225,7 +226,15 @@ func (s section) id() string {
 	if s.level == 1 {
 		return s.page.ID
 	}
-	return s.page.ID + "#" + s.anchor
+	return s.page.ID + "#" + s.Anchor
+}
+
+// name is the title of the section with that of its page.
+func (s section) name() string {
+	if s.level == 1 {
+		return s.page.Title
+	}
+	return s.page.Title + ": " + s.Title
 }
 
 // sectionsOf cuts a page at its headings.
@@ -239,8 +248,8 @@ func sectionsOf(p *Page) (list []section) {
 			fenced = !fenced
 		}
 		if found := heading.FindStringSubmatch(bare); found != nil && !fenced {
-			s := section{page: p, anchor: names.name(found[2]), title: plain(found[2]), level: len(found[1])}
-			if last := &list[len(list)-1]; strings.TrimSpace(last.text) == "" && last.title == "" {
+			s := section{page: p, Anchor: names.name(found[2]), Title: plain(found[2]), level: len(found[1])}
+			if last := &list[len(list)-1]; strings.TrimSpace(last.text) == "" && last.Title == "" {
 				*last = s
 			} else {
 				list = append(list, s)

@@ -47,7 +47,7 @@ func newIndex(l *library) *index {
 			n := len(x.sections)
 			terms := x.words.Terms(plain(s.text))
 			for range titleWeight {
-				terms = append(terms, x.words.Terms(p.Title+" "+s.title)...)
+				terms = append(terms, x.words.Terms(p.Title+" "+s.Title)...)
 			}
 			counts := map[string]int{}
 			for _, term := range terms {
