@@ -20,6 +20,8 @@ const (
 	excerptBytes = 300
 	// titleWeight is how many times the words of a heading count.
 	titleWeight = 3
+	// referenceWeight is that of a section of the reference, which has the words of all guides.
+	referenceWeight = .75
 )
 
 // The constants of BM25.
@@ -89,8 +91,11 @@ func (x *index) search(query string, limit int) (list []found) {
 		}
 		rarity[term] = math.Log(1 + (float64(len(x.sections))-float64(len(has))+.5)/(float64(len(has))+.5))
 		for _, p := range has {
-			count := float64(p.count)
-			scores[p.section] += rarity[term] * count * (saturation + 1) /
+			count, weight := float64(p.count), rarity[term]
+			if x.sections[p.section].page.Group == referenceGroup {
+				weight *= referenceWeight
+			}
+			scores[p.section] += weight * count * (saturation + 1) /
 				(count + saturation*(1-lengthNorm+lengthNorm*x.lengths[p.section]/x.average))
 		}
 	}
@@ -130,7 +135,7 @@ func (x *index) excerpt(s section, rarity map[string]float64) (best string) {
 			best, most = text, score
 		}
 	}
-	return cut(best, excerptBytes)
+	return cut(strings.Trim(best, " ·"), excerptBytes)
 }
 
 // cut shortens a text at a space.
