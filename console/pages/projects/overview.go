@@ -19,7 +19,7 @@ const (
 )
 
 // sendEndpoints are the calls that make a send.
-var sendEndpoints = []string{"POST /api/v1/ingest", "POST /api/v1/ingest/batch"}
+var sendEndpoints = []string{"POST /api/v1/ingest", "POST /api/v1/ingest/batch", "MCP /mcp#remember"}
 
 // overview is the state of a project.
 type overview struct {
