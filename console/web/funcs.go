@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"html/template"
 	"math"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -19,9 +18,11 @@ func (s *Site) funcs() template.FuncMap {
 		"path":   func(parts ...string) string { return Path(parts...) },
 		"asset":  func(name string) string { return s.static.url(name) },
 		"count":  count,
+		"total":  Total[int64],
+		"cut":    Cut,
+		"join":   strings.Join,
 		"bytes":  size,
 		"credit": credits,
-		"query":  url.QueryEscape,
 		"list":   func(items ...string) []string { return items },
 		"dict":   dict,
 		"plural": func(n int, one, many string) string {

@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"io/fs"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,6 +34,9 @@ func (s *Site) parse(of fs.FS) (map[string]*template.Template, error) {
 		files, err := fs.Glob(of, pattern)
 		if err != nil {
 			return err
+		}
+		if slices.Contains(files, "parts.html") { // what the pages of the area share
+			base = template.Must(base.ParseFS(of, "parts.html"))
 		}
 		for _, file := range files {
 			page, err := template.Must(base.Clone()).ParseFS(of, file)
@@ -64,6 +68,9 @@ func (v view) Problem() string { return v.problem }
 
 // Notice is what the change before this page did, "" for nothing.
 func (v view) Notice() string { return words.done[v.URL.Query().Get("done")] }
+
+// MayWrite reports whether the person may change data of the project now.
+func (v view) MayWrite() bool { return v.May(Write) && !v.Project.Archived }
 
 // Instance distinguishes one deployment from another.
 func (v view) Instance() Instance { return v.site.Instance }
@@ -97,6 +104,14 @@ func (r *Request) Invalid(err error, file string, data any) error {
 		return err
 	}
 	r.problem, r.status = f.Msg, httpx.Status(f.Kind)
+	return r.Render(file, data)
+}
+
+// Form shows a form, with what is wrong with what was sent unless err is nil. Errors of the service are returned.
+func (r *Request) Form(err error, file string, data any) error {
+	if err != nil {
+		return r.Invalid(err, file, data)
+	}
 	return r.Render(file, data)
 }
 
