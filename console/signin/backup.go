@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 
@@ -32,28 +31,28 @@ func lineID(line uint64) uuid.UUID {
 // Dump writes how people sign in, sealed. A database without the tables has nothing.
 func Dump(ctx context.Context, db *pgxpool.Pool, sealer *secret.Sealer, to io.Writer) error {
 	s := &Service{Config: Config{DB: db, Sealer: sealer}}
-	var exists bool
-	err := db.QueryRow(ctx, `select to_regclass('ops.signin_people') is not null`).Scan(&exists)
-	after := uuid.Nil
+	type page struct {
+		Rows string
+		Last uuid.UUID
+	}
+	exists, _, err := one(ctx, db, pgx.RowTo[bool], `select to_regclass('ops.signin_people') is not null`)
+	at := page{}
 	for line := uint64(1); err == nil && exists; line++ {
-		var rows string
-		err = db.QueryRow(ctx, `with page as (select * from ops.signin_people where person_id > $1 order by person_id limit $2)
+		at, exists, err = one(ctx, db, pgx.RowToStructByPos[page],
+			`with page as (select * from ops.signin_people where person_id > $1 order by person_id limit $2)
 			select jsonb_build_object('people', (select jsonb_agg(p) from page p),
 				'codes', (select jsonb_agg(c) from ops.signin_recovery_codes c where person_id in (select person_id from page)),
 				'accounts', (select jsonb_agg(a) from ops.signin_accounts a where person_id in (select person_id from page))),
-				(select max(person_id::text)::uuid from page) from page limit 1`, after, backupPeople).Scan(&rows, &after)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
+				(select max(person_id::text)::uuid from page) from page limit 1`, at.Last, backupPeople)
+		if err != nil || !exists {
+			break
 		}
-		var sealed string
-		if err == nil {
-			sealed, err = s.seal(lineID(line), rows)
-		}
-		if err == nil {
+		sealed := ""
+		if sealed, err = s.seal(lineID(line), at.Rows); err == nil {
 			_, err = fmt.Fprintln(to, sealed)
 		}
 	}
-	return wrap("back up how people sign in", err)
+	return err
 }
 
 // Load adds what Dump wrote, all or nothing. People who are there already stay as they are.
@@ -61,19 +60,19 @@ func Load(ctx context.Context, db *pgxpool.Pool, sealer *secret.Sealer, from io.
 	s := &Service{Config: Config{DB: db, Sealer: sealer}}
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, maxBackup)
-	return s.within(ctx, "restore how people sign in", func(tx pgx.Tx) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		for line := uint64(1); lines.Scan(); line++ {
 			rows, err := s.open(lineID(line), lines.Text())
-			if err != nil {
-				return err
-			}
-			for _, table := range []struct{ name, key string }{
+			for _, list := range [][2]string{
 				{"ops.signin_people", "people"}, {"ops.signin_recovery_codes", "codes"}, {"ops.signin_accounts", "accounts"},
 			} {
-				if _, err := tx.Exec(ctx, `insert into `+table.name+` select * from jsonb_populate_recordset(null::`+table.name+
-					`, nullif($1::jsonb -> $2, 'null')) on conflict do nothing`, rows, table.key); err != nil {
-					return err
+				if table := list[0]; err == nil {
+					_, err = exec(ctx, tx, `insert into `+table+` select * from jsonb_populate_recordset(null::`+table+
+						`, nullif($1::jsonb -> $2, 'null')) on conflict do nothing`, rows, list[1])
 				}
+			}
+			if err != nil {
+				return err
 			}
 		}
 		return lines.Err()

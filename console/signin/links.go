@@ -37,6 +37,8 @@ type Link struct {
 	// Organization is that of the Admin who made an invite or a reset, zero for others.
 	Organization uuid.UUID
 	ExpiresAt    time.Time
+	// verified names the address that the use of the link verifies.
+	verified []byte
 }
 
 // setsPassword reports whether the use of a link sets the password of its person.
@@ -52,77 +54,73 @@ func (s *Service) NewLink(ctx context.Context, l Link) (token string, err error)
 	if err != nil {
 		return "", err
 	}
-	var verified []byte
 	if l.Purpose == Owner || l.Purpose == Verification {
-		verified = s.addressName(l.Email)
+		l.verified = s.addressName(l.Email)
 	}
 	life := s.LinkLife
 	if l.Purpose == Invite {
 		life = s.InviteLife
 	}
-	_, err = s.exec(ctx, "make a link", `insert into ops.signin_links
+	_, err = exec(ctx, s.DB, `insert into ops.signin_links
 		(token, purpose, person_id, verified, payload_key, payload, expires_at, vouched)
 		values ($1, $2, $3, $4, $5, $6, $7, $8)
 		on conflict (person_id, purpose) do update set token = $1, verified = $4,
 			payload_key = $5, payload = $6, expires_at = $7, vouched = $8`, hash, string(l.Purpose),
-		known(l.Person), verified, payload.Key, payload.Data, s.now().Add(life), known(l.Organization))
+		known(l.Person), l.verified, payload.Key, payload.Data, s.now().Add(life), known(l.Organization))
 	return token, err
 }
 
 // known is an id that is null if it is zero.
 func known(id uuid.UUID) uuid.NullUUID { return uuid.NullUUID{UUID: id, Valid: id != uuid.Nil} }
 
-const linkColumns = `purpose, person_id, verified, payload_key, payload, expires_at, vouched`
-
 // Link returns the link of a token and does not spend it.
 func (s *Service) Link(ctx context.Context, token string) (Link, bool, error) {
-	link, _, err := s.link(s.DB.QueryRow(ctx, `select `+linkColumns+` from ops.signin_links
-		where token = $1 and expires_at > $2`, hashToken(token), s.now()), token)
-	if errors.Is(err, ErrLink) {
-		return Link{}, false, nil
-	}
-	return link, err == nil, err
+	return s.link(ctx, s.DB, token, `select purpose, person_id, verified, payload_key, payload, expires_at, vouched
+		from ops.signin_links where token = $1 and expires_at > $2`)
 }
 
 // spendLink returns the link of a token, which works no more.
-func (s *Service) spendLink(ctx context.Context, tx pgx.Tx, token string) (l Link, verified []byte, err error) {
-	return s.link(tx.QueryRow(ctx, `delete from ops.signin_links where token = $1 and expires_at > $2
-		returning `+linkColumns, hashToken(token), s.now()), token)
+func (s *Service) spendLink(ctx context.Context, tx pgx.Tx, token string) (Link, error) {
+	l, found, err := s.link(ctx, tx, token, `delete from ops.signin_links where token = $1 and expires_at > $2
+		returning purpose, person_id, verified, payload_key, payload, expires_at, vouched`)
+	if err == nil && !found {
+		err = ErrLink
+	}
+	return l, err
 }
 
-func (s *Service) link(row pgx.Row, token string) (l Link, verified []byte, err error) {
-	var id, vouched uuid.NullUUID
-	var payload secret.Sealed
-	err = row.Scan(&l.Purpose, &id, &verified, &payload.Key, &payload.Data, &l.ExpiresAt, &vouched)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Link{}, nil, ErrLink
-	}
-	if err != nil {
-		return Link{}, nil, wrap("find a link", err)
-	}
-	l.Person, l.Organization, l.ExpiresAt = id.UUID, vouched.UUID, l.ExpiresAt.UTC()
-	l.Email, err = s.Sealer.Open(uuid.UUID(hashToken(token)[:16]), payload)
-	return l, verified, err
+func (s *Service) link(ctx context.Context, on querier, token, sql string) (Link, bool, error) {
+	hash := hashToken(token)
+	return one(ctx, on, func(row pgx.CollectableRow) (l Link, err error) {
+		var id, vouched uuid.NullUUID
+		var email secret.Sealed
+		err = row.Scan(&l.Purpose, &id, &l.verified, &email.Key, &email.Data, &l.ExpiresAt, &vouched)
+		l.Person, l.Organization, l.ExpiresAt = id.UUID, vouched.UUID, l.ExpiresAt.UTC()
+		if err == nil {
+			l.Email, err = s.Sealer.Open(uuid.UUID(hash[:16]), email)
+		}
+		return l, err
+	}, sql, hash, s.now())
 }
 
 // SetPassword spends the link of an owner, of an invitation or of a reset: it sets the password of the person, ends all
 // sessions of the person, and begins one. Its errors are ErrLink, ErrPassword and *ThrottledError.
 func (s *Service) SetPassword(ctx context.Context, token string, a Attempt) (in SignedIn, err error) {
 	err = s.guardedFrom(ctx, a.Client, func() error {
-		if link, found, err := s.Link(ctx, token); err != nil || !found || !link.setsPassword() {
+		if link, _, err := s.Link(ctx, token); err != nil || !link.setsPassword() {
 			return errors.Join(err, ErrLink)
 		}
 		hash, err := s.hash(ctx, a.Password)
 		if err != nil {
 			return err
 		}
-		return s.within(ctx, "use a link", func(tx pgx.Tx) error {
-			link, verified, err := s.spendLink(ctx, tx, token)
+		return pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error {
+			link, err := s.spendLink(ctx, tx, token)
 			if err == nil {
 				err = s.prepare(ctx, tx, link)
 			}
 			if err == nil {
-				in, err = s.enter(ctx, tx, link, hash, verified, a)
+				in, err = s.enter(ctx, tx, link, hash, a)
 			}
 			return err
 		})
@@ -133,42 +131,37 @@ func (s *Service) SetPassword(ctx context.Context, token string, a Attempt) (in 
 // prepare ends what a link replaces besides the password.
 func (s *Service) prepare(ctx context.Context, tx pgx.Tx, l Link) error {
 	if l.Purpose == Invite {
-		var has bool
-		err := tx.QueryRow(ctx, `select exists (select from ops.signin_people where person_id = $1 and password is not null)
-			or exists (select from ops.signin_accounts where person_id = $1)`, l.Person).Scan(&has)
+		has, _, err := one(ctx, tx, pgx.RowTo[bool], `select exists (select from ops.signin_people where person_id = $1
+			and password is not null) or exists (select from ops.signin_accounts where person_id = $1)`, l.Person)
 		if err == nil && has {
 			err = ErrLink
 		}
 		return err
 	}
-	if l.Purpose == Owner {
-		if err := dropSecondFactor(ctx, tx, l.Person); err != nil {
-			return err
-		}
+	err := forget(ctx, tx, l.Person, "ops.signin_accounts")
+	if l.Purpose == Owner && err == nil {
+		err = dropSecondFactor(ctx, tx, l.Person)
 	}
-	_, err := tx.Exec(ctx, `delete from ops.signin_accounts where person_id = $1`, l.Person)
 	return err
 }
 
 // enter sets the password of the person of a link, and the address that is verified with it, if any. Who holds a link
 // that an Admin made may be somebody else than who verified the address. Sessions and other links that set the password
 // end, and a session begins.
-func (s *Service) enter(
-	ctx context.Context, tx pgx.Tx, l Link, hash string, verified []byte, a Attempt,
-) (in SignedIn, err error) {
-	person := l.Person
-	in.Person = person
-	err = tx.QueryRow(ctx, `insert into ops.signin_people (person_id, password, verified, vouched) values ($1, $2, $3, $4)
-		on conflict (person_id) do update set password = $2, generated = false, verified = $3, vouched = $4
-		returning totp is not null`, person, hash, verified, known(l.Organization)).Scan(&in.Pending)
-	if err != nil {
-		return SignedIn{}, err
+func (s *Service) enter(ctx context.Context, tx pgx.Tx, l Link, hash string, a Attempt) (in SignedIn, err error) {
+	in.Person = l.Person
+	in.Pending, _, err = one(ctx, tx, pgx.RowTo[bool], `insert into ops.signin_people (person_id, password, verified, vouched)
+		values ($1, $2, $3, $4) on conflict (person_id) do update set
+			password = $2, generated = false, verified = $3, vouched = $4
+		returning totp is not null`, l.Person, hash, l.verified, known(l.Organization))
+	if err == nil {
+		err = forget(ctx, tx, l.Person, "ops.signin_sessions")
 	}
-	b := &pgx.Batch{}
-	b.Queue(`delete from ops.signin_sessions where person_id = $1`, person)
-	b.Queue(`delete from ops.signin_links where person_id = $1 and purpose = any($2)`, person,
-		[]string{string(Owner), string(Invite), string(Reset)})
-	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+	if err == nil {
+		_, err = exec(ctx, tx, `delete from ops.signin_links where person_id = $1 and purpose = any($2)`, l.Person,
+			[]string{string(Owner), string(Invite), string(Reset)})
+	}
+	if err != nil {
 		return SignedIn{}, err
 	}
 	return s.begin(ctx, tx, a.Client, a.Former, in, false)
@@ -176,16 +169,14 @@ func (s *Service) enter(
 
 // Verify spends a verification: the address that it was mailed to is verified. Its error is ErrLink.
 func (s *Service) Verify(ctx context.Context, token string) (l Link, err error) {
-	err = s.within(ctx, "verify an address", func(tx pgx.Tx) error {
-		var verified []byte
-		if l, verified, err = s.spendLink(ctx, tx, token); err != nil {
-			return err
+	err = pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error {
+		if l, err = s.spendLink(ctx, tx, token); err == nil && l.Purpose != Verification {
+			err = ErrLink
 		}
-		if l.Purpose != Verification {
-			return ErrLink
+		if err == nil {
+			_, err = exec(ctx, tx, `insert into ops.signin_people (person_id, verified) values ($1, $2)
+				on conflict (person_id) do update set verified = excluded.verified`, l.Person, l.verified)
 		}
-		_, err = tx.Exec(ctx, `insert into ops.signin_people (person_id, verified) values ($1, $2)
-			on conflict (person_id) do update set verified = excluded.verified`, l.Person, verified)
 		return err
 	})
 	return l, err
@@ -198,28 +189,26 @@ func (s *Service) SignUp(
 	ctx context.Context, token string, a Attempt, create func(ctx context.Context, email string) (uuid.UUID, error),
 ) (in SignedIn, err error) {
 	err = s.guardedFrom(ctx, a.Client, func() error {
-		link, found, err := s.Link(ctx, token)
-		if err != nil || !found || link.Purpose != SignUp {
+		link, _, err := s.Link(ctx, token)
+		if err != nil || link.Purpose != SignUp {
 			return errors.Join(err, ErrLink)
 		}
 		if is, err := s.Known(ctx, link.Email); err != nil || is {
 			return errors.Join(err, ErrKnown)
 		}
 		hash, err := s.hash(ctx, a.Password)
+		if err == nil {
+			err = pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error { _, err := s.spendLink(ctx, tx, token); return err })
+		}
+		if err == nil {
+			link.Person, err = create(ctx, link.Email)
+		}
 		if err != nil {
 			return err
 		}
-		spend := func(tx pgx.Tx) error { _, _, err := s.spendLink(ctx, tx, token); return err }
-		if err := s.within(ctx, "sign up", spend); err != nil {
-			return err
-		}
-		person, err := create(ctx, link.Email)
-		if err != nil {
-			return err
-		}
-		return s.within(ctx, "sign up", func(tx pgx.Tx) (err error) {
-			link.Person = person
-			in, err = s.enter(ctx, tx, link, hash, s.addressName(link.Email), a)
+		return pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) (err error) {
+			link.verified = s.addressName(link.Email)
+			in, err = s.enter(ctx, tx, link, hash, a)
 			return err
 		})
 	})

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
@@ -26,16 +25,15 @@ const (
 	providerAnswer  = 1 << 20
 )
 
+// What may go wrong with a sign-in at the provider.
 var (
-	// ErrAttempt means that a sign-in at the provider was not begun in this browser, was finished, or took too long.
+	// ErrAttempt is also for one that was finished, or begun in another browser.
 	ErrAttempt = errors.New("the sign-in was not begun here, or took too long: begin again")
 	// ErrProvider means that the provider did not answer, or that its answer is not to be trusted.
-	ErrProvider = errors.New("the provider did not confirm the sign-in")
-	// ErrUnverified means that the provider does not confirm the address of the person.
+	ErrProvider   = errors.New("the provider did not confirm the sign-in")
 	ErrUnverified = errors.New("the provider does not confirm the address")
-	// ErrLinked means that the person has another account at the provider. An address may be given to somebody else there.
-	ErrLinked = errors.New("another account is linked to this address: ask an Admin for a link to set a password")
-	// ErrUninvited means that the person is a member of no organization.
+	// ErrLinked is not the person's mistake: an address may be given to somebody else there.
+	ErrLinked    = errors.New("another account is linked to this address: ask an Admin for a link to set a password")
 	ErrUninvited = errors.New("nobody with this address is a member here: ask for an invitation")
 )
 
@@ -48,12 +46,6 @@ type Provider struct {
 	TrustEmail bool
 	// Transport makes its calls; nil is that of net/http.
 	Transport http.RoundTripper
-}
-
-// lazyProvider is the provider once it was asked for what it can do, so that the service starts without it.
-type lazyProvider struct {
-	mu    sync.Mutex
-	found *oidc.Provider
 }
 
 // attempt is a sign-in at the provider that is under way. The browser holds it, sealed.
@@ -77,23 +69,23 @@ func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// discover returns the provider and a context for calls to it.
+// discover returns the provider and a context for calls to it. The provider is asked for what it can do at the first
+// sign-in, so that the service starts without it.
 func (s *Service) discover(ctx context.Context) (context.Context, *oidc.Provider, error) {
 	transport := s.OIDC.Transport
 	if transport == nil {
 		transport = http.DefaultTransport
 	}
 	ctx = oidc.ClientContext(ctx, &http.Client{Transport: bounded{transport}, Timeout: providerTimeout})
-	s.provider.mu.Lock()
-	defer s.provider.mu.Unlock()
-	if s.provider.found == nil {
-		found, err := oidc.NewProvider(ctx, s.OIDC.Issuer)
-		if err != nil {
-			return ctx, nil, errors.Join(ErrProvider, err)
-		}
-		s.provider.found = found
+	if found := s.provider.Load(); found != nil {
+		return ctx, found, nil
 	}
-	return ctx, s.provider.found, nil
+	found, err := oidc.NewProvider(ctx, s.OIDC.Issuer)
+	if err != nil {
+		return ctx, nil, errors.Join(ErrProvider, err)
+	}
+	s.provider.Store(found)
+	return ctx, found, nil
 }
 
 func (s *Service) oauth(p *oidc.Provider) *oauth2.Config {
@@ -114,10 +106,7 @@ func (s *Service) Start(ctx context.Context, signUp bool) (redirect, cookie stri
 		return "", "", err
 	}
 	a := attempt{newToken(), newToken(), oauth2.GenerateVerifier(), signUp, s.now().Add(AttemptLife)}
-	text, err := json.Marshal(a)
-	if err != nil {
-		return "", "", err
-	}
+	text, _ := json.Marshal(a) // of texts and a time
 	id := uuid.New()
 	sealed, err := s.seal(id, string(text))
 	redirect = s.oauth(provider).AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier))
@@ -178,7 +167,7 @@ func (s *Service) Finish(ctx context.Context, back Callback) (in SignedIn, signU
 		}
 		second := c.secondFactor()
 		in.Pending = in.Pending && !second
-		in, err = s.beginNow(ctx, back.Client, back.Former, in, second)
+		in, err = s.begin(ctx, s.DB, back.Client, back.Former, in, second)
 		return err
 	})
 	return in, signUp, err
@@ -186,21 +175,15 @@ func (s *Service) Finish(ctx context.Context, back Callback) (in SignedIn, signU
 
 // spendAttempt returns the attempt of a cookie, once.
 func (s *Service) spendAttempt(ctx context.Context, back Callback) (a attempt, err error) {
-	const length = len(uuid.Nil) * 9 / 4 // of an id as text
-	if len(back.Cookie) < length {
-		return a, ErrAttempt
-	}
+	length := min(len(uuid.Nil)*9/4, len(back.Cookie)) // of an id as text
 	id, err := uuid.Parse(back.Cookie[:length])
-	if err != nil {
-		return a, ErrAttempt
-	}
-	text, err := s.open(id, back.Cookie[length:])
-	if err != nil || json.Unmarshal([]byte(text), &a) != nil || !s.now().Before(a.Until) ||
+	text, damaged := s.open(id, back.Cookie[length:])
+	if err != nil || damaged != nil || json.Unmarshal([]byte(text), &a) != nil || !s.now().Before(a.Until) ||
 		subtle.ConstantTimeCompare([]byte(a.State), []byte(back.State)) != 1 {
 		return attempt{}, ErrAttempt
 	}
-	done, err := s.exec(ctx, "finish an attempt", `insert into ops.signin_attempts (id, expires_at) values ($1, $2)
-		on conflict do nothing`, id, a.Until)
+	done, err := exec(ctx, s.DB, `insert into ops.signin_attempts (id, expires_at) values ($1, $2) on conflict do nothing`,
+		id, a.Until)
 	if err == nil && done == 0 {
 		err = ErrAttempt
 	}
@@ -244,63 +227,53 @@ func (s *Service) exchange(ctx context.Context, a attempt, back Callback) (c cla
 
 // holder returns the person of an account at the provider: the one it was linked to, or a member with its verified
 // address, who is linked to it then.
-func (s *Service) holder(ctx context.Context, c claims, verified bool) (in SignedIn, err error) {
-	err = s.DB.QueryRow(ctx, `select person_id, totp is not null from ops.signin_accounts join ops.signin_people
-		using (person_id) where issuer = $1 and subject = $2`, s.OIDC.Issuer, c.Subject).Scan(&in.Person, &in.Pending)
-	linked := err == nil
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return SignedIn{}, wrap("find an account", err)
-	}
-	if !linked && (!verified || c.Email == "") {
-		return SignedIn{}, ErrUnverified
+func (s *Service) holder(ctx context.Context, c claims, verified bool) (SignedIn, error) {
+	in, linked, err := one(ctx, s.DB, scanSignedIn, `select person_id, totp is not null from ops.signin_accounts
+		join ops.signin_people using (person_id) where issuer = $1 and subject = $2`, s.OIDC.Issuer, c.Subject)
+	if err != nil {
+		return in, err
 	}
 	if !linked {
+		if !verified || c.Email == "" {
+			return in, ErrUnverified
+		}
 		found := false
 		if in.Person, found, err = s.People.FindPerson(ctx, c.Email); err != nil || !found {
-			return SignedIn{}, errors.Join(err, ErrUninvited)
+			return in, errors.Join(err, ErrUninvited)
 		}
 	}
-	member, err := s.IsMember(ctx, in.Person)
-	if err != nil || !member {
-		return SignedIn{}, errors.Join(err, ErrUninvited)
+	if member, err := s.IsMember(ctx, in.Person); err != nil || !member {
+		return in, errors.Join(err, ErrUninvited)
 	}
-	if !linked {
-		err = s.linkAccount(ctx, &in, c)
+	if linked {
+		return in, nil
 	}
+	err = pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error { return s.linkAccount(ctx, tx, &in, c) })
 	return in, err
 }
 
 // linkAccount links an account to a person, whose address it verifies. Who set a password before without a proof of the
 // address may be somebody else: then the password, the second factor and the sessions end.
-func (s *Service) linkAccount(ctx context.Context, in *SignedIn, c claims) error {
-	return s.within(ctx, "link an account", func(tx pgx.Tx) error {
-		var proven bool
-		err := tx.QueryRow(ctx, `insert into ops.signin_people as p (person_id, verified) values ($1, $2)
-			on conflict (person_id) do update set zone = p.zone returning coalesce(p.verified = $2, false), totp is not null`,
-			in.Person, s.addressName(c.Email)).Scan(&proven, &in.Pending)
-		if err != nil {
-			return err
+func (s *Service) linkAccount(ctx context.Context, tx pgx.Tx, in *SignedIn, c claims) error {
+	type state struct{ Proven, Pending, Linked bool }
+	before, _, err := one(ctx, tx, pgx.RowToStructByPos[state],
+		`insert into ops.signin_people as p (person_id, verified) values ($1, $2)
+		on conflict (person_id) do update set zone = p.zone returning coalesce(p.verified = $2, false), totp is not null,
+			exists (select from ops.signin_accounts a where a.person_id = $1 and issuer = $3)`,
+		in.Person, s.addressName(c.Email), s.OIDC.Issuer)
+	if err == nil && before.Linked {
+		err = ErrLinked
+	}
+	if in.Pending = before.Pending && before.Proven; err == nil && !before.Proven {
+		err = forget(ctx, tx, in.Person, "ops.signin_recovery_codes", "ops.signin_sessions", "ops.signin_links")
+		if err == nil {
+			_, err = exec(ctx, tx, `update ops.signin_people set verified = $2, password = null, generated = false,
+				totp_key = null, totp = null where person_id = $1`, in.Person, s.addressName(c.Email))
 		}
-		var linked bool
-		err = tx.QueryRow(ctx, `select exists (select from ops.signin_accounts where person_id = $1 and issuer = $2)`,
-			in.Person, s.OIDC.Issuer).Scan(&linked)
-		if err == nil && linked {
-			err = ErrLinked
-		}
-		if err != nil {
-			return err
-		}
-		b := &pgx.Batch{}
-		if !proven {
-			in.Pending = false
-			b.Queue(`update ops.signin_people set verified = $2, password = null, generated = false, totp_key = null, totp = null
-				where person_id = $1`, in.Person, s.addressName(c.Email))
-			for _, table := range []string{"ops.signin_recovery_codes", "ops.signin_sessions", "ops.signin_links"} {
-				b.Queue(`delete from `+table+` where person_id = $1`, in.Person)
-			}
-		}
-		b.Queue(`insert into ops.signin_accounts (issuer, subject, person_id) values ($1, $2, $3)
+	}
+	if err == nil {
+		_, err = exec(ctx, tx, `insert into ops.signin_accounts (issuer, subject, person_id) values ($1, $2, $3)
 			on conflict (issuer, subject) do nothing`, s.OIDC.Issuer, c.Subject, in.Person)
-		return tx.SendBatch(ctx, b).Close()
-	})
+	}
+	return err
 }

@@ -12,13 +12,13 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/console/signin/signintest"
+	"github.com/annals-project/annals/internal/oidctest"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
-func withCompany(t *testing.T) (*scene, *signintest.Company) {
+func withCompany(t *testing.T) (*scene, *oidctest.Company) {
 	t.Helper()
-	c := signintest.NewCompany(t)
+	c := oidctest.NewCompany(t)
 	s := newScene(t, func(cfg *Config) {
 		cfg.OIDC = Provider{
 			Issuer: c.URL, ClientID: "annals", ClientSecret: "client-secret",
@@ -30,7 +30,7 @@ func withCompany(t *testing.T) (*scene, *signintest.Company) {
 }
 
 // start begins a sign-in. The answer is the one that the provider gives.
-func (s *scene) start(c *signintest.Company, signUp bool) Callback {
+func (s *scene) start(c *oidctest.Company, signUp bool) Callback {
 	s.t.Helper()
 	to, cookie, err := s.Start(s.t.Context(), signUp)
 	runtest.Must(s.t, err)
@@ -53,7 +53,7 @@ func TestOIDC_SignsAMemberIn(t *testing.T) {
 	s, c := withCompany(t)
 	back := s.start(c, false)
 	if c.Asked.Get("redirect_uri") != s.OIDC.Redirect || c.Asked.Get("client_id") != "annals" ||
-		len(c.Asked.Get("nonce")) != tokenLength || len(c.Asked.Get("state")) != tokenLength {
+		len(c.Asked.Get("nonce")) != len(newToken()) || len(c.Asked.Get("state")) != len(newToken()) {
 		t.Errorf("asked %v", c.Asked)
 	}
 	planted := s.session(uuid.New(), "")
@@ -81,20 +81,20 @@ func TestOIDC_SignsAMemberIn(t *testing.T) {
 func TestOIDC_Refuses(t *testing.T) {
 	for name, r := range map[string]struct {
 		claims map[string]any
-		change func(*scene, *signintest.Company, *Callback)
+		change func(*scene, *oidctest.Company, *Callback)
 		want   error
 	}{
-		"a wrong state":          {nil, func(_ *scene, _ *signintest.Company, b *Callback) { b.State = newToken() }, ErrAttempt},
-		"no state":               {nil, func(_ *scene, _ *signintest.Company, b *Callback) { b.State = "" }, ErrAttempt},
-		"no cookie":              {nil, func(_ *scene, _ *signintest.Company, b *Callback) { b.Cookie = "" }, ErrAttempt},
-		"a damaged cookie":       {nil, func(_ *scene, _ *signintest.Company, b *Callback) { b.Cookie += "AA" }, ErrAttempt},
-		"another id":             {nil, func(_ *scene, _ *signintest.Company, b *Callback) { b.Cookie = uuid.NewString() + b.Cookie[36:] }, ErrAttempt},
-		"a late answer":          {nil, func(s *scene, _ *signintest.Company, _ *Callback) { s.pass(AttemptLife) }, ErrAttempt},
-		"another attempt's":      {nil, func(s *scene, c *signintest.Company, b *Callback) { b.Cookie = s.start(c, false).Cookie }, ErrAttempt},
-		"the verifier of others": {nil, func(s *scene, c *signintest.Company, _ *Callback) { s.start(c, false) }, ErrProvider},
-		"a wrong code":           {nil, func(_ *scene, _ *signintest.Company, b *Callback) { b.Code = "x" }, ErrProvider},
-		"an answer of others":    {nil, func(_ *scene, _ *signintest.Company, b *Callback) { b.Issuer = "https://other.example" }, ErrProvider},
-		"a provider that fails":  {nil, func(_ *scene, c *signintest.Company, _ *Callback) { c.Down = true }, ErrProvider},
+		"a wrong state":          {nil, func(_ *scene, _ *oidctest.Company, b *Callback) { b.State = newToken() }, ErrAttempt},
+		"no state":               {nil, func(_ *scene, _ *oidctest.Company, b *Callback) { b.State = "" }, ErrAttempt},
+		"no cookie":              {nil, func(_ *scene, _ *oidctest.Company, b *Callback) { b.Cookie = "" }, ErrAttempt},
+		"a damaged cookie":       {nil, func(_ *scene, _ *oidctest.Company, b *Callback) { b.Cookie += "AA" }, ErrAttempt},
+		"another id":             {nil, func(_ *scene, _ *oidctest.Company, b *Callback) { b.Cookie = uuid.NewString() + b.Cookie[36:] }, ErrAttempt},
+		"a late answer":          {nil, func(s *scene, _ *oidctest.Company, _ *Callback) { s.pass(AttemptLife) }, ErrAttempt},
+		"another attempt's":      {nil, func(s *scene, c *oidctest.Company, b *Callback) { b.Cookie = s.start(c, false).Cookie }, ErrAttempt},
+		"the verifier of others": {nil, func(s *scene, c *oidctest.Company, _ *Callback) { s.start(c, false) }, ErrProvider},
+		"a wrong code":           {nil, func(_ *scene, _ *oidctest.Company, b *Callback) { b.Code = "x" }, ErrProvider},
+		"an answer of others":    {nil, func(_ *scene, _ *oidctest.Company, b *Callback) { b.Issuer = "https://other.example" }, ErrProvider},
+		"a provider that fails":  {nil, func(_ *scene, c *oidctest.Company, _ *Callback) { c.Down = true }, ErrProvider},
 		"a wrong nonce":          {map[string]any{"nonce": newToken()}, nil, ErrProvider},
 		"no nonce":               {map[string]any{"nonce": nil}, nil, ErrProvider},
 		"a wrong issuer":         {map[string]any{"iss": "https://other.example"}, nil, ErrProvider},
@@ -106,7 +106,7 @@ func TestOIDC_Refuses(t *testing.T) {
 		"a strange answer":       {map[string]any{"email_verified": 1}, nil, ErrUnverified},
 		"no address":             {map[string]any{"email": nil}, nil, ErrUnverified},
 		"a stranger":             {map[string]any{"email": "bo@acme.example"}, nil, ErrUninvited},
-		"who is no member":       {nil, func(s *scene, _ *signintest.Company, _ *Callback) { s.guests[s.ana] = true }, ErrUninvited},
+		"who is no member":       {nil, func(s *scene, _ *oidctest.Company, _ *Callback) { s.guests[s.ana] = true }, ErrUninvited},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, c := withCompany(t)

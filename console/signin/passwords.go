@@ -60,19 +60,16 @@ func (s *Service) signIn(ctx context.Context, a Attempt) (in SignedIn, err error
 
 // checkPassword begins a session if the password is right.
 func (s *Service) checkPassword(ctx context.Context, a Attempt) (in SignedIn, err error) {
-	var found bool
+	stored, found := password{}, false
 	if len(a.Password) <= 4*MaxPassword && person.ValidEmail(a.Email) {
-		if in.Person, found, err = s.People.FindPerson(ctx, a.Email); err != nil {
-			return SignedIn{}, err
+		if in.Person, found, err = s.People.FindPerson(ctx, a.Email); err == nil && found {
+			stored, err = s.passwordOf(ctx, in.Person)
 		}
 	}
-	stored := ""
-	if found {
-		if stored, in.Pending, err = s.passwordOf(ctx, in.Person); err != nil {
-			return SignedIn{}, err
-		}
+	if err != nil {
+		return SignedIn{}, err
 	}
-	matches, err := s.matches(ctx, a.Password[:min(len(a.Password), 4*MaxPassword)], stored)
+	matches, err := s.matches(ctx, a.Password[:min(len(a.Password), 4*MaxPassword)], stored.Hash)
 	if err != nil {
 		return SignedIn{}, err
 	}
@@ -82,17 +79,20 @@ func (s *Service) checkPassword(ctx context.Context, a Attempt) (in SignedIn, er
 	if member, err := s.IsMember(ctx, in.Person); err != nil || !member {
 		return SignedIn{}, errors.Join(err, ErrUninvited)
 	}
-	return s.beginNow(ctx, a.Client, a.Former, in, false)
+	in.Pending = stored.SecondFactor
+	return s.begin(ctx, s.DB, a.Client, a.Former, in, false)
 }
 
-// passwordOf returns the stored password of a person, "" for none, and whether there is a second factor.
-func (s *Service) passwordOf(ctx context.Context, id uuid.UUID) (stored string, second bool, err error) {
-	err = s.DB.QueryRow(ctx, `select coalesce(password, ''), totp is not null from ops.signin_people where person_id = $1`,
-		id).Scan(&stored, &second)
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = nil
-	}
-	return stored, second, wrap("find a password", err)
+// password is the stored hash of one, "" for none, and whether a second factor goes with it.
+type password struct {
+	Hash         string
+	SecondFactor bool
+}
+
+func (s *Service) passwordOf(ctx context.Context, id uuid.UUID) (password, error) {
+	stored, _, err := one(ctx, s.DB, pgx.RowToStructByPos[password],
+		`select coalesce(password, ''), totp is not null from ops.signin_people where person_id = $1`, id)
+	return stored, err
 }
 
 // ChangePassword sets the password of the person of a session who knows the current one, or has none. All other
@@ -103,24 +103,25 @@ func (s *Service) ChangePassword(ctx context.Context, in Session, current, next 
 		return err
 	}
 	return s.guarded(ctx, s.keyed("password", in.Person.String()), s.PairFailures, func() error {
-		stored, _, err := s.passwordOf(ctx, in.Person)
+		stored, err := s.passwordOf(ctx, in.Person)
+		if err == nil && stored.Hash != "" {
+			var matches bool
+			if matches, err = s.matches(ctx, current, stored.Hash); err == nil && !matches {
+				err = ErrRefused
+			}
+		}
 		if err != nil {
 			return err
 		}
-		if stored != "" {
-			if matches, err := s.matches(ctx, current, stored); err != nil || !matches {
-				return errors.Join(err, ErrRefused)
-			}
-		}
-		return s.within(ctx, "change a password", func(tx pgx.Tx) error {
-			changed, err := tx.Exec(ctx, `insert into ops.signin_people as p (person_id, password) values ($1, $2)
+		return pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error {
+			changed, err := exec(ctx, tx, `insert into ops.signin_people as p (person_id, password) values ($1, $2)
 				on conflict (person_id) do update set password = excluded.password, generated = false
-				where coalesce(p.password, '') = $3`, in.Person, hash, stored)
-			if err == nil && changed.RowsAffected() == 0 {
-				return ErrRefused // it was changed meanwhile
+				where coalesce(p.password, '') = $3`, in.Person, hash, stored.Hash)
+			if err == nil && changed == 0 {
+				err = ErrRefused // it was changed meanwhile
 			}
 			if err == nil {
-				_, err = tx.Exec(ctx, `delete from ops.signin_sessions where person_id = $1 and id <> $2`, in.Person, in.ID)
+				err = endSessions(ctx, tx, in.Person, in.ID)
 			}
 			return err
 		})
@@ -134,7 +135,7 @@ func (s *Service) GeneratePassword(ctx context.Context, id uuid.UUID, password s
 	if err != nil {
 		return false, err
 	}
-	done, err := s.exec(ctx, "set the generated password", `insert into ops.signin_people (person_id, password, generated, vouched)
+	done, err := exec(ctx, s.DB, `insert into ops.signin_people (person_id, password, generated, vouched)
 		values ($1, $2, true, $3) on conflict (person_id) do nothing`, id, hash, uuid.Nil)
 	return done > 0, err
 }

@@ -23,24 +23,19 @@ type State struct {
 
 // States returns how people sign in. Those who never could are missing.
 func (s *Service) States(ctx context.Context, people ...uuid.UUID) (map[uuid.UUID]State, error) {
-	rows, err := s.DB.Query(ctx, `select person_id, password is not null, generated, totp is not null,
+	list, err := all(ctx, s.DB, func(row pgx.CollectableRow) (st State, err error) {
+		err = row.Scan(&st.Person, &st.Password, &st.Generated, &st.SecondFactor, &st.RecoveryCodes, &st.Accounts, &st.Zone,
+			&st.verified)
+		return st, err
+	}, `select person_id, password is not null, generated, totp is not null,
 			(select count(*) from ops.signin_recovery_codes c where c.person_id = p.person_id),
 			(select count(*) from ops.signin_accounts a where a.person_id = p.person_id), zone, coalesce(verified, '')
 		from ops.signin_people p where person_id = any($1)`, people)
-	if err != nil {
-		return nil, wrap("read how people sign in", err)
-	}
 	states := make(map[uuid.UUID]State, len(people))
-	var st State
-	_, err = pgx.ForEachRow(rows, []any{
-		&st.Person, &st.Password, &st.Generated, &st.SecondFactor, &st.RecoveryCodes,
-		&st.Accounts, &st.Zone, &st.verified,
-	}, func() error {
-		st.verified = bytes.Clone(st.verified)
+	for _, st := range list {
 		states[st.Person] = st
-		return nil
-	})
-	return states, wrap("read how people sign in", err)
+	}
+	return states, err
 }
 
 // Verified reports whether the address that a person has now is verified.
@@ -53,7 +48,7 @@ func (s *Service) SetZone(ctx context.Context, id uuid.UUID, zone string) (known
 	if _, err := time.LoadLocation(zone); err != nil || zone == "Local" {
 		return false, nil
 	}
-	_, err = s.exec(ctx, "set a time zone", `insert into ops.signin_people (person_id, zone) values ($1, $2)
+	_, err = exec(ctx, s.DB, `insert into ops.signin_people (person_id, zone) values ($1, $2)
 		on conflict (person_id) do update set zone = excluded.zone`, id, zone)
 	return err == nil, err
 }

@@ -1,25 +1,47 @@
 package signin
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
-	"errors"
+	"crypto/subtle"
+	"encoding/base32"
 	"net/url"
 	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/pquerna/otp/hotp"
 
 	"github.com/annals-project/annals/internal/secret"
 )
 
+// The codes of an authenticator app (RFC 6238): a new one each 30 seconds, and a clock may be a step off.
 const (
 	totpBytes = 20
+	codeStep  = 30
+	codeSlack = 1
 	// recoveryCodes is how many codes there are for a lost second factor. Each has 80 random bits, so its hash needs no
 	// salt.
 	recoveryCodes     = 10
 	recoveryCodeBytes = 10
 )
+
+var base32Text = base32.StdEncoding.WithPadding(base32.NoPadding)
+
+// stepOf returns the step of a code around now. It is ErrCode unless it is one after the last one that was used.
+func (s *Service) stepOf(key, code string, last int64) (step int64, err error) {
+	current, err := s.now().Unix()/codeStep, ErrCode
+	for n := max(current-codeSlack, last+1); n <= current+codeSlack; n++ {
+		want, damaged := hotp.GenerateCode(key, uint64(n)) // steps are not negative
+		if damaged != nil {
+			return 0, damaged
+		}
+		if subtle.ConstantTimeCompare([]byte(want), []byte(plainCode(code))) == 1 {
+			step, err = n, nil
+		}
+	}
+	return step, err
+}
 
 // Enrolment is a second factor that nobody has confirmed.
 type Enrolment struct {
@@ -31,9 +53,7 @@ type Enrolment struct {
 // is that of a form that was sent with a wrong code, "" for a new one.
 func (s *Service) Enrol(person uuid.UUID, name, sealed string) (e Enrolment, err error) {
 	if e.Secret, err = s.open(person, sealed); sealed == "" {
-		key := make([]byte, totpBytes)
-		_, _ = rand.Read(key) // never fails
-		e.Secret, err = base32Text.EncodeToString(key), nil
+		e.Secret, err = base32Text.EncodeToString(random(totpBytes)), nil
 	}
 	if err != nil {
 		return Enrolment{}, err
@@ -63,10 +83,10 @@ func (s *Service) Confirm(
 		if err != nil {
 			return err
 		}
-		done, err := tx.Exec(ctx, `insert into ops.signin_people as p (person_id, totp_key, totp, totp_step)
+		done, err := exec(ctx, tx, `insert into ops.signin_people as p (person_id, totp_key, totp, totp_step)
 			values ($1, $2, $3, $4) on conflict (person_id) do update set totp_key = $2, totp = $3, totp_step = $4
 			where p.totp is null`, in.Person, kept.Key, kept.Data, step)
-		if err == nil && done.RowsAffected() == 0 {
+		if err == nil && done == 0 {
 			err = ErrEnrolled
 		}
 		if err == nil {
@@ -76,12 +96,12 @@ func (s *Service) Confirm(
 			next, err = s.begin(ctx, tx, a.Client, a.Former, SignedIn{Person: in.Person}, true)
 		}
 		if err == nil {
-			_, err = tx.Exec(ctx, `delete from ops.signin_sessions where person_id = $1 and token <> $2`,
-				in.Person, hashToken(next.Token))
+			_, err = exec(ctx, tx, `delete from ops.signin_sessions where person_id = $1 and token <> $2`, in.Person,
+				hashToken(next.Token))
 		}
 		return err
 	}
-	err = s.guardedFactor(ctx, in.Person, func() error { return s.within(ctx, "keep a second factor", store) })
+	err = s.guardedFactor(ctx, in.Person, func() error { return pgx.BeginFunc(ctx, s.DB, store) })
 	return next, codes, err
 }
 
@@ -94,15 +114,13 @@ func (s *Service) guardedFactor(ctx context.Context, person uuid.UUID, do func()
 func newRecoveryCodes(ctx context.Context, tx pgx.Tx, person uuid.UUID) ([]string, error) {
 	codes, hashes := make([]string, recoveryCodes), make([][]byte, recoveryCodes)
 	for i := range codes {
-		b := make([]byte, recoveryCodeBytes)
-		_, _ = rand.Read(b) // never fails
-		text := base32Text.EncodeToString(b)
+		text := base32Text.EncodeToString(random(recoveryCodeBytes))
 		codes[i] = text[:4] + "-" + text[4:8] + "-" + text[8:12] + "-" + text[12:]
 		hashes[i] = hashToken(text)
 	}
-	_, err := tx.Exec(ctx, `delete from ops.signin_recovery_codes where person_id = $1`, person)
+	err := forget(ctx, tx, person, "ops.signin_recovery_codes")
 	if err == nil {
-		_, err = tx.Exec(ctx, `insert into ops.signin_recovery_codes (person_id, code) select $1, unnest($2::bytea[])`,
+		_, err = exec(ctx, tx, `insert into ops.signin_recovery_codes (person_id, code) select $1, unnest($2::bytea[])`,
 			person, hashes)
 	}
 	return codes, err
@@ -117,34 +135,34 @@ func plainCode(code string) string {
 func (s *Service) spend(ctx context.Context, tx pgx.Tx, person uuid.UUID, code string) error {
 	code = plainCode(code)
 	if len(code) != 6 {
-		done, err := tx.Exec(ctx, `delete from ops.signin_recovery_codes where person_id = $1 and code = $2`,
+		done, err := exec(ctx, tx, `delete from ops.signin_recovery_codes where person_id = $1 and code = $2`,
 			person, hashToken(code))
-		if err == nil && done.RowsAffected() == 0 {
+		if err == nil && done == 0 {
 			err = ErrCode
 		}
 		return err
 	}
-	var sealed secret.Sealed
-	var last int64
-	err := tx.QueryRow(ctx, `select totp_key, totp, totp_step from ops.signin_people
-		where person_id = $1 and totp is not null`, person).Scan(&sealed.Key, &sealed.Data, &last)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return ErrCode
+	type factor struct {
+		Key  string
+		Data []byte
+		Step int64
 	}
+	has, found, err := one(ctx, tx, pgx.RowToStructByPos[factor], `select totp_key, totp, totp_step from ops.signin_people
+		where person_id = $1 and totp is not null`, person)
+	if err != nil || !found {
+		return cmp.Or(err, ErrCode)
+	}
+	text, err := s.Sealer.Open(person, secret.Sealed{Key: has.Key, Data: has.Data})
 	if err != nil {
 		return err
 	}
-	text, err := s.Sealer.Open(person, sealed)
+	step, err := s.stepOf(text, code, has.Step)
 	if err != nil {
 		return err
 	}
-	step, err := s.stepOf(text, code, last)
-	if err != nil {
-		return err
-	}
-	done, err := tx.Exec(ctx, `update ops.signin_people set totp_step = $2 where person_id = $1 and totp_step < $2`,
+	done, err := exec(ctx, tx, `update ops.signin_people set totp_step = $2 where person_id = $1 and totp_step < $2`,
 		person, step)
-	if err == nil && done.RowsAffected() == 0 {
+	if err == nil && done == 0 {
 		err = ErrCode
 	}
 	return err
@@ -153,7 +171,7 @@ func (s *Service) spend(ctx context.Context, tx pgx.Tx, person uuid.UUID, code s
 // withCode does something in the transaction that spends a code of a person.
 func (s *Service) withCode(ctx context.Context, person uuid.UUID, code string, do func(pgx.Tx) error) error {
 	return s.guardedFactor(ctx, person, func() error {
-		return s.within(ctx, "check a code", func(tx pgx.Tx) error {
+		return pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error {
 			if err := s.spend(ctx, tx, person, code); err != nil {
 				return err
 			}
@@ -165,14 +183,12 @@ func (s *Service) withCode(ctx context.Context, person uuid.UUID, code string, d
 // SecondFactor begins the session of somebody who passed the password and shows a code. token is that of the session
 // that waits. Its errors are ErrRefused if none does, ErrCode and *ThrottledError.
 func (s *Service) SecondFactor(ctx context.Context, token, code string, c Client) (in SignedIn, err error) {
-	err = s.DB.QueryRow(ctx, `select person_id from ops.signin_sessions where token = $1 and pending and expires_at > $2`,
-		hashToken(token), s.now()).Scan(&in.Person)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return SignedIn{}, ErrRefused
+	waits, found, err := one(ctx, s.DB, pgx.RowTo[uuid.UUID], `select person_id from ops.signin_sessions
+		where token = $1 and pending and expires_at > $2`, hashToken(token), s.now())
+	if err != nil || !found {
+		return SignedIn{}, cmp.Or(err, ErrRefused)
 	}
-	if err != nil {
-		return SignedIn{}, wrap("find a session", err)
-	}
+	in.Person = waits
 	err = s.withCode(ctx, in.Person, code, func(tx pgx.Tx) (err error) {
 		in, err = s.begin(ctx, tx, c, token, in, true)
 		return err
@@ -199,9 +215,12 @@ func (s *Service) RemoveSecondFactor(ctx context.Context, person uuid.UUID, code
 
 // ResetSecondFactor ends the second factor of a person who lost it, and all sessions of the person. An Admin may.
 func (s *Service) ResetSecondFactor(ctx context.Context, person uuid.UUID) error {
-	return s.within(ctx, "reset a second factor", func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `delete from ops.signin_sessions where person_id = $1`, person)
-		return errors.Join(err, dropSecondFactor(ctx, tx, person))
+	return pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error {
+		err := forget(ctx, tx, person, "ops.signin_sessions")
+		if err == nil {
+			err = dropSecondFactor(ctx, tx, person)
+		}
+		return err
 	})
 }
 
@@ -210,5 +229,5 @@ func dropSecondFactor(ctx context.Context, tx pgx.Tx, person uuid.UUID) error {
 	b.Queue(`update ops.signin_people set totp_key = null, totp = null where person_id = $1`, person)
 	b.Queue(`delete from ops.signin_recovery_codes where person_id = $1`, person)
 	b.Queue(`update ops.signin_sessions set second_factor = false where person_id = $1`, person)
-	return tx.SendBatch(ctx, b).Close()
+	return failed("drop a second factor", tx.SendBatch(ctx, b).Close())
 }

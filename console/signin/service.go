@@ -14,11 +14,11 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/person"
@@ -26,18 +26,14 @@ import (
 	"github.com/annals-project/annals/internal/secret"
 )
 
+// What a person did wrong, in words for that person.
 var (
-	// ErrRefused means that an address or a password is wrong. It does not tell which.
-	ErrRefused = errors.New("the address or the password is wrong")
-	// ErrCode means that a code of a second factor is wrong, was used, or came too late.
-	ErrCode = errors.New("the code is wrong, was used before, or came too late")
-	// ErrEnrolled means that a person has a second factor, which a code of it must remove first.
+	// ErrRefused does not tell which of the two is wrong.
+	ErrRefused  = errors.New("the address or the password is wrong")
+	ErrCode     = errors.New("the code is wrong, was used before, or came too late")
 	ErrEnrolled = errors.New("there is a second factor already: remove it first")
-	// ErrLink means that a one-time link does not exist, was used, or has expired.
-	ErrLink = errors.New("the link was used, or has expired")
-	// ErrKnown means that somebody who signs up is a member already.
-	ErrKnown = errors.New("you are a member already: sign in, or ask an Admin for a link to set a password")
-	// ErrPassword means that a new password is too short or too long.
+	ErrLink     = errors.New("the link was used, or has expired")
+	ErrKnown    = errors.New("you are a member already: sign in, or ask an Admin for a link to set a password")
 	ErrPassword = fmt.Errorf("a password has %d to %d characters", MinPassword, MaxPassword)
 )
 
@@ -50,15 +46,13 @@ type ThrottledError struct {
 // Error implements error.
 func (e *ThrottledError) Error() string { return "too many attempts: wait and try again" }
 
-// People finds people by their address; commands.Service does.
-type People interface {
-	FindPerson(ctx context.Context, email string) (id uuid.UUID, found bool, err error)
-}
-
 // Config is what a Service needs. A limit of zero is the one that is named with it.
 type Config struct {
-	DB     *pgxpool.Pool
-	People People
+	DB *pgxpool.Pool
+	// People finds people by their address.
+	People interface {
+		FindPerson(ctx context.Context, email string) (id uuid.UUID, found bool, err error)
+	}
 	// IsMember reports whether a person is a member of an organization.
 	IsMember func(ctx context.Context, person uuid.UUID) (bool, error)
 	// Removed returns those of some people who are certainly removed.
@@ -92,7 +86,7 @@ type Service struct {
 	Config
 	hashing  chan struct{}
 	accounts keylock.Map[string]
-	provider lazyProvider
+	provider atomic.Pointer[oidc.Provider]
 	pause    func(context.Context, time.Duration) error
 }
 
@@ -108,29 +102,7 @@ func New(c Config) *Service {
 	c.AddressFailures, c.PairFailures = cmp.Or(c.AddressFailures, 50), cmp.Or(c.PairFailures, 10)
 	c.SecondFactorFailures, c.AccountFailures = cmp.Or(c.SecondFactorFailures, 10), cmp.Or(c.AccountFailures, 30)
 	c.AccountDelay, c.FailureTime = cmp.Or(c.AccountDelay, 2*time.Second), cmp.Or(c.FailureTime, 300*time.Millisecond)
-	return &Service{
-		Config: c, hashing: make(chan struct{}, c.Hashes),
-		pause: pause,
-	}
-}
-
-// wrap adds what failed to an error. It returns nil for no error.
-func wrap(doing string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", doing, err)
-}
-
-// exec runs a statement and returns how many rows it changed.
-func (s *Service) exec(ctx context.Context, doing, sql string, args ...any) (int64, error) {
-	done, err := s.DB.Exec(ctx, sql, args...)
-	return done.RowsAffected(), wrap(doing, err)
-}
-
-// within runs a transaction.
-func (s *Service) within(ctx context.Context, doing string, do func(pgx.Tx) error) error {
-	return wrap(doing, pgx.BeginFunc(ctx, s.DB, do))
+	return &Service{Config: c, hashing: make(chan struct{}, c.Hashes), pause: pause}
 }
 
 // pause waits for a time, or fails when the context ends.
@@ -148,15 +120,18 @@ func pause(ctx context.Context, d time.Duration) error {
 // now is the time at the precision of the tables.
 func (s *Service) now() time.Time { return s.Now().UTC().Truncate(time.Microsecond) }
 
-// tokenLength is the length of a token as text.
-var tokenLength = base64.RawURLEncoding.EncodedLen(sha256.Size)
-
-// newToken returns a random token of 32 bytes as text.
-func newToken() string {
-	var b [32]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return base64.RawURLEncoding.EncodeToString(b[:])
+// random returns random bytes.
+func random(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // never fails
+	return b
 }
+
+// tokenBytes is how many random bytes a token has.
+const tokenBytes = 32
+
+// newToken returns a random token as text.
+func newToken() string { return base64.RawURLEncoding.EncodeToString(random(tokenBytes)) }
 
 // hashToken is what is stored of a token.
 func hashToken(token string) []byte {
@@ -174,23 +149,4 @@ func (s *Service) keyed(kind, value string) []byte {
 // addressName is what is stored of a verified address.
 func (s *Service) addressName(email string) []byte {
 	return s.keyed("address", person.NormalEmail(email))
-}
-
-// seal makes a text that open reads again for the same id.
-func (s *Service) seal(id uuid.UUID, clear string) (string, error) {
-	sealed, err := s.Sealer.Seal(id, clear)
-	if err != nil {
-		return "", err
-	}
-	return sealed.Key + "." + base64.RawURLEncoding.EncodeToString(sealed.Data), nil
-}
-
-// open returns what seal sealed.
-func (s *Service) open(id uuid.UUID, text string) (clear string, err error) {
-	key, encoded, _ := strings.Cut(text, ".")
-	data, err := base64.RawURLEncoding.DecodeString(encoded)
-	if err != nil {
-		return "", errors.New("a sealed text is damaged")
-	}
-	return s.Sealer.Open(id, secret.Sealed{Key: key, Data: data})
 }

@@ -3,7 +3,7 @@ package signin
 import (
 	"bytes"
 	"context"
-	"errors"
+	"encoding/base64"
 	"strings"
 	"time"
 
@@ -23,8 +23,7 @@ const (
 
 // Session is a browser in which a person is signed in.
 type Session struct {
-	ID     uuid.UUID
-	Person uuid.UUID
+	ID, Person uuid.UUID
 	// Organization is the one that was chosen last in the session, zero for none.
 	Organization uuid.UUID
 	// SecondFactor reports whether the person showed a second factor.
@@ -49,34 +48,33 @@ type SignedIn struct {
 	Pending bool
 }
 
+func scanSignedIn(row pgx.CollectableRow) (in SignedIn, err error) {
+	err = row.Scan(&in.Person, &in.Pending)
+	return in, err
+}
+
 // Session returns the session of a token, one read. A session that waits for the second factor is none yet.
 func (s *Service) Session(ctx context.Context, token string) (Session, bool, error) {
-	if len(token) != tokenLength {
+	if len(token) != base64.RawURLEncoding.EncodedLen(tokenBytes) {
 		return Session{}, false, nil
 	}
-	var found Session
-	var organization uuid.NullUUID
 	var used time.Time
 	now := s.now()
-	err := s.DB.QueryRow(ctx, `select s.id, s.person_id, s.organization_id, s.second_factor, s.created_at, s.used_at,
+	found, ok, err := one(ctx, s.DB, func(row pgx.CollectableRow) (f Session, err error) {
+		err = row.Scan(&f.ID, &f.Person, &f.Organization, &f.SecondFactor, &f.CreatedAt, &used, &f.Zone, &f.verified,
+			&f.vouched)
+		f.CreatedAt = f.CreatedAt.UTC()
+		return f, err
+	}, `select s.id, s.person_id, coalesce(s.organization_id, $4), s.second_factor, s.created_at, s.used_at,
 			coalesce(p.zone, ''), coalesce(p.verified, ''), p.vouched
 		from ops.signin_sessions s left join ops.signin_people p using (person_id)
 		where s.token = $1 and not s.pending and s.expires_at > $2 and s.used_at > $3`,
-		hashToken(token), now, now.Add(-s.Idle)).
-		Scan(&found.ID, &found.Person, &organization, &found.SecondFactor, &found.CreatedAt, &used, &found.Zone,
-			&found.verified, &found.vouched)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Session{}, false, nil
+		hashToken(token), now, now.Add(-s.Idle), uuid.Nil)
+	if ok && now.Sub(used) >= usedEvery {
+		_, err = exec(ctx, s.DB, `update ops.signin_sessions set used_at = $2 where id = $1 and used_at <= $3`,
+			found.ID, now, now.Add(-usedEvery))
 	}
-	if err != nil {
-		return Session{}, false, wrap("find a session", err)
-	}
-	found.Organization, found.CreatedAt = organization.UUID, found.CreatedAt.UTC()
-	if now.Sub(used) >= usedEvery {
-		_, err = s.exec(ctx, "record the use of a session", `update ops.signin_sessions set used_at = $2
-			where id = $1 and used_at <= $3`, found.ID, now, now.Add(-usedEvery))
-	}
-	return found, err == nil, err
+	return found, ok && err == nil, err
 }
 
 // Opens reports whether a session opens an organization that its person, with an address, is a member of. An Admin of
@@ -89,44 +87,30 @@ func (s *Service) Opens(session Session, email string, organization uuid.UUID) b
 
 // ChooseOrganization records the organization that a session shows.
 func (s *Service) ChooseOrganization(ctx context.Context, session, organization uuid.UUID) error {
-	_, err := s.exec(ctx, "choose an organization", `update ops.signin_sessions set organization_id = $2 where id = $1`,
-		session, organization)
+	_, err := exec(ctx, s.DB, `update ops.signin_sessions set organization_id = $2 where id = $1`, session, organization)
 	return err
 }
 
-// begin begins a session with a new token. The former session of the browser ends, so that nobody who knew its token
-// is signed in with it. The organization of a former session of the same person stays chosen.
+// begin begins a session with a new token, in one transaction. The former session of the browser ends, so that nobody
+// who knew its token is signed in with it. The organization of a former session of the same person stays chosen.
 func (s *Service) begin(
-	ctx context.Context, tx pgx.Tx, c Client, former string, in SignedIn, second bool,
+	ctx context.Context, on querier, c Client, former string, in SignedIn, second bool,
 ) (SignedIn, error) {
-	now, ends, organization := s.now(), s.now().Add(s.Longest), uuid.NullUUID{}
+	now, ends := s.now(), s.now().Add(s.Longest)
 	if in.Pending {
 		ends = now.Add(pendingLife)
 	}
-	err := tx.QueryRow(ctx, `delete from ops.signin_sessions where token = $1
-		returning case when person_id = $2 then organization_id end`, hashToken(former), in.Person).Scan(&organization)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return SignedIn{}, wrap("end the former session", err)
-	}
 	in.Token = newToken()
-	_, err = tx.Exec(ctx, `insert into ops.signin_sessions (id, token, person_id, organization_id, pending, second_factor,
-			browser, address, created_at, used_at, expires_at) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10)`,
-		uuid.New(), hashToken(in.Token), in.Person, organization, in.Pending, second, cut(c.Browser), cut(c.Address), now,
-		ends)
-	if err == nil {
-		_, err = tx.Exec(ctx, `delete from ops.signin_sessions where id in (select id from ops.signin_sessions
-			where person_id = $1 order by created_at desc, id offset $2)`, in.Person, maxSessions)
-	}
-	return in, wrap("begin a session", err)
-}
-
-// beginNow begins a session that nothing else goes with.
-func (s *Service) beginNow(ctx context.Context, c Client, former string, in SignedIn, second bool) (SignedIn, error) {
-	err := pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) (err error) {
-		in, err = s.begin(ctx, tx, c, former, in, second)
-		return err
-	})
-	return in, err
+	b := &pgx.Batch{}
+	b.Queue(`with former as (delete from ops.signin_sessions where token = $1 returning person_id, organization_id)
+		insert into ops.signin_sessions (id, token, person_id, organization_id, pending, second_factor,
+			browser, address, created_at, used_at, expires_at)
+		values ($2, $3, $4, (select organization_id from former where person_id = $4), $5, $6, $7, $8, $9, $9, $10)`,
+		hashToken(former), uuid.New(), hashToken(in.Token), in.Person, in.Pending, second, cut(c.Browser), cut(c.Address),
+		now, ends)
+	b.Queue(`delete from ops.signin_sessions where id in (select id from ops.signin_sessions
+		where person_id = $1 order by created_at desc, id offset $2)`, in.Person, maxSessions)
+	return in, failed("begin a session", on.SendBatch(ctx, b).Close())
 }
 
 // cut shortens what a client sent to what a table can hold.
@@ -150,30 +134,29 @@ type OpenSession struct {
 // Sessions returns the sessions of a person, the one that was used last first.
 func (s *Service) Sessions(ctx context.Context, person uuid.UUID) ([]OpenSession, error) {
 	now := s.now()
-	rows, err := s.DB.Query(ctx, `select id, browser, address, created_at, used_at from ops.signin_sessions
-		where person_id = $1 and not pending and expires_at > $2 and used_at > $3 order by used_at desc, id limit $4`,
-		person, now, now.Add(-s.Idle), maxSessions)
-	if err != nil {
-		return nil, wrap("list sessions", err)
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[OpenSession])
+	return all(ctx, s.DB, pgx.RowToStructByPos[OpenSession], `select id, browser, address, created_at, used_at
+		from ops.signin_sessions where person_id = $1 and not pending and expires_at > $2 and used_at > $3
+		order by used_at desc, id limit $4`, person, now, now.Add(-s.Idle), maxSessions)
 }
 
 // EndSession ends a session of a person.
 func (s *Service) EndSession(ctx context.Context, person, session uuid.UUID) error {
-	_, err := s.exec(ctx, "end a session", `delete from ops.signin_sessions where person_id = $1 and id = $2`,
-		person, session)
+	_, err := exec(ctx, s.DB, `delete from ops.signin_sessions where person_id = $1 and id = $2`, person, session)
 	return err
 }
 
 // EndSessions ends all sessions of a person but one, which may be zero.
 func (s *Service) EndSessions(ctx context.Context, person, but uuid.UUID) error {
-	_, err := s.exec(ctx, "end sessions", `delete from ops.signin_sessions where person_id = $1 and id <> $2`, person, but)
+	return endSessions(ctx, s.DB, person, but)
+}
+
+func endSessions(ctx context.Context, on querier, person, but uuid.UUID) error {
+	_, err := exec(ctx, on, `delete from ops.signin_sessions where person_id = $1 and id <> $2`, person, but)
 	return err
 }
 
 // SignOut ends the session of a token.
 func (s *Service) SignOut(ctx context.Context, token string) error {
-	_, err := s.exec(ctx, "sign out", `delete from ops.signin_sessions where token = $1`, hashToken(token))
+	_, err := exec(ctx, s.DB, `delete from ops.signin_sessions where token = $1`, hashToken(token))
 	return err
 }

@@ -19,7 +19,7 @@ type failures struct {
 // count counts an attempt as a failure before it is looked at, so that attempts at the same time cannot pass together.
 // forgive takes it back. The answers are in the order of who.
 func (s *Service) count(ctx context.Context, who ...[]byte) ([]failures, error) {
-	rows, err := s.DB.Query(ctx, `with counted as (
+	return all(ctx, s.DB, pgx.RowToStructByPos[failures], `with counted as (
 			insert into ops.signin_failures as f (who, failures, until)
 			select who, 1, $3 from unnest($1::bytea[]) who order by who
 			on conflict (who) do update set
@@ -28,11 +28,6 @@ func (s *Service) count(ctx context.Context, who ...[]byte) ([]failures, error) 
 			returning who, failures, until)
 		select failures, until from counted join unnest($1::bytea[]) with ordinality as given (who, n) using (who) order by n`,
 		who, s.now(), s.now().Add(s.Window))
-	if err != nil {
-		return nil, wrap("count attempts", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[failures])
-	return list, wrap("count attempts", err)
 }
 
 // limit counts an attempt of somebody, and refuses it above a number of failures.
@@ -69,7 +64,7 @@ func (s *Service) refuse(f failures, limit int) error {
 
 // forgive takes back one failure of each.
 func (s *Service) forgive(ctx context.Context, who ...[]byte) error {
-	_, err := s.exec(ctx, "forget attempts", `update ops.signin_failures set failures = failures - 1
+	_, err := exec(ctx, s.DB, `update ops.signin_failures set failures = failures - 1
 		where who in (select who from ops.signin_failures where who = any($1) and failures > 0 order by who for update)`, who)
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"html/template"
 	"math"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -24,7 +23,6 @@ func (s *Site) funcs() template.FuncMap {
 		"join":   strings.Join,
 		"bytes":  size,
 		"credit": credits,
-		"query":  url.QueryEscape,
 		"list":   func(items ...string) []string { return items },
 		"dict":   dict,
 		"plural": func(n int, one, many string) string {

@@ -18,17 +18,18 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/pquerna/otp/totp"
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/pages/account"
 	"github.com/annals-project/annals/console/signin"
-	"github.com/annals-project/annals/console/signin/signintest"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/person"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/oidctest"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/secret"
@@ -39,7 +40,7 @@ import (
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
 const (
-	anasMail = signintest.Email
+	anasMail = oidctest.Email
 	anas     = "correct horse battery"
 )
 
@@ -56,7 +57,7 @@ type scene struct {
 	cookies web.Cookies
 }
 
-func newScene(t *testing.T, company *signintest.Company, signUp bool) *scene {
+func newScene(t *testing.T, company *oidctest.Company, signUp bool) *scene {
 	t.Helper()
 	sealer, err := secret.NewSealer([]byte(strings.Repeat("k", secret.SealKeyBytes)))
 	runtest.Must(t, err)
@@ -75,7 +76,7 @@ func newScene(t *testing.T, company *signintest.Company, signUp bool) *scene {
 	if company != nil {
 		company.Now = s.now
 		cfg.OIDC = signin.Provider{
-			Issuer: company.URL, ClientID: signintest.ClientID, ClientSecret: signintest.ClientSecret,
+			Issuer: company.URL, ClientID: oidctest.ClientID, ClientSecret: oidctest.ClientSecret,
 			Redirect: s.url + "/sign-in/oidc/callback",
 		}
 	}
@@ -274,7 +275,7 @@ func (s *scene) enrol() (key string, codes []string) {
 
 func (s *scene) code(key string) string {
 	s.t.Helper()
-	code, err := signintest.Code(key, s.clock)
+	code, err := totp.GenerateCode(key, s.clock)
 	runtest.Must(s.t, err)
 	return fmt.Sprint(code)
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/console/signin"
-	"github.com/annals-project/annals/console/signin/signintest"
 	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/internal/oidctest"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -175,7 +175,7 @@ func TestSecondFactor_RequiredByTheOrganization(t *testing.T) {
 }
 
 func TestProvider_SignsIn(t *testing.T) {
-	company := signintest.NewCompany(t)
+	company := oidctest.NewCompany(t)
 	s := newScene(t, company, true)
 	s.wants(s.get("/sign-in"), 200, "/sign-in", "your company's account")
 	start := func(fields ...string) url.Values {

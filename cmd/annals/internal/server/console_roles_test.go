@@ -1,8 +1,10 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,7 +80,7 @@ func (h *consoleHarness) address(pattern string, values map[string]string) (meth
 // Every page × every role, somebody without a session, and the owner of another organization: from the table of routes.
 func TestConsole_EveryPageForEveryRole(t *testing.T) {
 	t.Parallel()
-	h := newConsole(t)
+	h := startConsole(t)
 	values := h.parameters()
 	readers := map[string]*webtest.Reader{}
 	for _, role := range roles {
@@ -141,7 +143,7 @@ func (h *consoleHarness) changes(r *webtest.Reader, role string, route web.Route
 // address that runs.
 func TestConsole_StoredMarkupIsText(t *testing.T) {
 	t.Parallel()
-	h := newConsole(t)
+	h := startConsole(t)
 	pages, shown := 0, 0
 	h.as("owner").Crawl("/", func(page webtest.Document, from string) {
 		where := page.URL.RequestURI()
@@ -169,9 +171,29 @@ func TestConsole_StoredMarkupIsText(t *testing.T) {
 		if len(page.Secrets()) > 0 {
 			t.Errorf("%s holds a key in clear", where)
 		}
+		checkFilters(t, page, from)
 	})
 	if shown == 0 {
 		t.Errorf("none of %d pages shows what customers named", pages)
 	}
 	t.Logf("%d pages, %d of them show what customers named", pages, shown)
+}
+
+// checkFilters checks that the page shows each filter that the link to it sets, as it was meant.
+func checkFilters(t *testing.T, page webtest.Document, from string) {
+	t.Helper()
+	for name, values := range page.URL.Query() {
+		if strings.Contains(values[0], "%3C") {
+			t.Errorf("%s, linked from %s, was escaped twice", page.URL.RequestURI(), from)
+		}
+		shown := page.Find(fmt.Sprintf("[name=%q]", name)).Length() > 0
+		if !shown && !slices.Contains(unshown, name) && page.Status == http.StatusOK {
+			t.Errorf("%s, linked from %s, has no field %s", page.URL.RequestURI(), from, name)
+		}
+	}
+}
+
+// unshown are parameters of pages that are no filters: places in a list, and what a page shows in other ways.
+var unshown = []string{
+	"after", "before", "events", "format", "from", "limit", "month", "reveal", "revealAll", "to",
 }

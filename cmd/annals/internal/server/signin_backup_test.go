@@ -6,9 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pquerna/otp/totp"
+
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/console/signin"
-	"github.com/annals-project/annals/console/signin/signintest"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -24,7 +25,7 @@ func TestSignIn_AfterARestore(t *testing.T) {
 	runtest.Must(t, err)
 	e, err := h.signin.Enrol(in.Person, ownerEmail, "")
 	runtest.Must(t, err)
-	code, err := signintest.Code(e.Secret, time.Now())
+	code, err := totp.GenerateCode(e.Secret, time.Now())
 	runtest.Must(t, err)
 	_, codes, err := h.signin.Confirm(t.Context(), session, signin.Attempt{}, e.Sealed, code)
 	runtest.Must(t, err)

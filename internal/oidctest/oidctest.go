@@ -1,5 +1,5 @@
-// Package signintest is an OpenID Connect provider for tests.
-package signintest
+// Package oidctest is an OpenID Connect provider for tests.
+package oidctest
 
 import (
 	"crypto"
