@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"net/url"
+	"reflect"
 	"strings"
 	"time"
 
@@ -177,19 +178,14 @@ func (l List[T]) each(part Part[T], emit func(T) error) (more bool, err error) {
 
 // cell is a value as CSV has it: a time in UTC, nothing for nil.
 func cell(value any) string {
-	switch v := value.(type) {
-	case time.Time:
-		return v.UTC().Format(time.RFC3339Nano)
-	case *time.Time:
-		if v != nil {
-			return cell(*v)
+	if at, is := value.(time.Time); is {
+		return at.UTC().Format(time.RFC3339Nano)
+	}
+	if v := reflect.ValueOf(value); v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return ""
 		}
-		return ""
-	case *string:
-		if v != nil {
-			return *v
-		}
-		return ""
+		return cell(v.Elem().Interface())
 	}
 	return fmt.Sprint(value)
 }
