@@ -22,6 +22,8 @@ const (
 	titleWeight = 3
 	// referenceWeight is that of a section of the reference, which has the words of all guides.
 	referenceWeight = .75
+	// named is the weight of a section whose heading has the query as it was typed.
+	named = 2
 )
 
 // The constants of BM25.
@@ -101,6 +103,9 @@ func (x *index) search(query string, limit int) (list []found) {
 	}
 	order := make([]int, 0, len(scores))
 	for n := range scores {
+		if strings.Contains(strings.ToLower(x.sections[n].Title), strings.ToLower(query)) {
+			scores[n] *= named
+		}
 		order = append(order, n)
 	}
 	slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(scores[b], scores[a]), cmp.Compare(a, b)) })
