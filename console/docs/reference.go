@@ -182,8 +182,9 @@ func (r *reference) pages() ([]Page, error) {
 
 // bounds are what a schema sets of a value, and how a page words it.
 var bounds = [][2]string{
-	{"format", "%v"}, {"minLength", "%v characters or more"}, {"maxLength", "at most %v characters"}, {"minimum", "from %v"},
-	{"maximum", "to %v"}, {"minItems", "%v items or more"}, {"maxItems", "at most %v items"}, {"default", "default %v"},
+	{"format", "%v"}, {"minimum", "from %v"}, {"maximum", "to %v"}, {"default", "default %v"},
+	{"minLength", "%v characters or more"}, {"maxLength", "at most %v characters"},
+	{"minItems", "%v items or more"}, {"maxItems", "at most %v items"},
 	{"enum", "one of `%v`"}, {"x-extensible-enum", "one of `%v`"},
 }
 
