@@ -182,10 +182,16 @@ func (r *reference) pages() ([]Page, error) {
 
 // bounds are what a schema sets of a value, and how a page words it.
 var bounds = [][2]string{
-	{"format", "%v"}, {"minimum", "from %v"}, {"maximum", "to %v"}, {"default", "default %v"},
-	{"minLength", "%v characters or more"}, {"maxLength", "at most %v characters"},
-	{"minItems", "%v items or more"}, {"maxItems", "at most %v items"},
-	{"enum", "one of `%v`"}, {"x-extensible-enum", "one of `%v`"},
+	{"format", "%v"},
+	{"minimum", "from %v"},
+	{"maximum", "to %v"},
+	{"default", "default %v"},
+	{"minLength", "%v characters or more"},
+	{"maxLength", "at most %v characters"},
+	{"minItems", "%v items or more"},
+	{"maxItems", "at most %v items"},
+	{"enum", "one of `%v`"},
+	{"x-extensible-enum", "one of `%v`"},
 }
 
 // kind is the type of a value, with its bounds.
