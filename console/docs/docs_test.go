@@ -3,10 +3,12 @@ package docs_test
 import (
 	"encoding/json"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -104,15 +106,15 @@ func TestPages_LinksLeadSomewhere(t *testing.T) {
 	queue := []string{"/docs"}
 	links := 0
 	for len(queue) > 0 {
-		path := queue[0]
+		at := queue[0]
 		queue = queue[1:]
-		page := l.page(path)
-		pages[path] = page
+		page := l.page(at)
+		pages[at] = page
 		if n := page.Find("h1").Length(); n != 1 {
-			t.Errorf("%s has %d headings of the first level", path, n)
+			t.Errorf("%s has %d headings of the first level", at, n)
 		}
 		if n := page.Find("[style]").Length(); n > 0 {
-			t.Errorf("%s has %d styles that the policy forbids", path, n)
+			t.Errorf("%s has %d styles that the policy forbids", at, n)
 		}
 		page.Find("a[href], img[src]").Each(func(_ int, a *goquery.Selection) {
 			target, err := url.Parse(a.AttrOr("href", a.AttrOr("src", "")))
@@ -122,13 +124,13 @@ func TestPages_LinksLeadSomewhere(t *testing.T) {
 				return
 			case target.Path == "" || strings.HasPrefix(target.Path, "/"):
 			default:
-				t.Errorf("%s links to %s", path, target)
+				t.Errorf("%s links to %s", at, target)
 			}
 			links++
 			if strings.HasPrefix(target.Path, "/docs/files/") || strings.HasSuffix(target.Path, ".md") ||
 				target.Path == "/llms.txt" || target.Path == "/openapi.json" {
 				if got := l.get(target.Path); got.status != http.StatusOK || got.body == "" {
-					t.Errorf("%s links to %s: %d", path, target, got.status)
+					t.Errorf("%s links to %s: %d", at, target, got.status)
 				}
 				return
 			}
@@ -140,10 +142,20 @@ func TestPages_LinksLeadSomewhere(t *testing.T) {
 			}
 		})
 	}
+	for _, pattern := range []string{"*.md", "docs/*.md", "deploy/*.md"} {
+		files, err := fs.Glob(annals.Pages, pattern)
+		runtest.Must(t, err)
+		for _, file := range files {
+			id := strings.ToLower(strings.TrimSuffix(path.Base(file), ".md"))
+			if id != "readme" && pages["/docs/"+id] == nil {
+				t.Errorf("the index has no link to %s", file)
+			}
+		}
+	}
 	if len(pages) < 35 || links < 500 {
 		t.Errorf("%d pages with %d links", len(pages), links)
 	}
-	for path, page := range pages {
+	for at, page := range pages {
 		page.Find("a[href*='#']").Each(func(_ int, a *goquery.Selection) {
 			target, err := url.Parse(a.AttrOr("href", ""))
 			runtest.Must(t, err)
@@ -152,7 +164,7 @@ func TestPages_LinksLeadSomewhere(t *testing.T) {
 				in = pages[target.Path]
 			}
 			if target.Host == "" && in.Find(`[id="`+target.Fragment+`"]`).Length() != 1 {
-				t.Errorf("%s links to %s, where no heading has that name", path, target)
+				t.Errorf("%s links to %s, where no heading has that name", at, target)
 			}
 		})
 	}
