@@ -74,6 +74,9 @@ func eventOf(t Thing, r eventstore.Recorded) (e Event, is bool) {
 	if name, version := r.Type, strings.LastIndex(r.Type, ".v"); version > 0 {
 		e.Name = name[:version]
 	}
+	if t.event != "" && e.Name != t.event {
+		return Event{}, false
+	}
 	for _, path := range strings.Fields(shown[e.Name]) {
 		path, name, renamed := strings.Cut(path, "=")
 		if !renamed {
