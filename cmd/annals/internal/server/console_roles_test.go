@@ -29,12 +29,21 @@ var openings = map[web.Needs][7]int{
 	web.Operator: {303, 403, 403, 403, 403, 403, 200},
 }
 
+var everybody = [7]int{200, 200, 200, 200, 200, 200, 200}
+
 // openingsOf are those of pages that answer otherwise: pages without a session, and pages that lead on to another.
 var openingsOf = map[string][7]int{
 	"GET /sign-in":               {200, 303, 303, 303, 303, 303, 303},
 	"GET /sign-in/second-factor": {200, 200, 200, 200, 200, 200, 200},
 	"GET /invite/{token}":        {404, 404, 404, 404, 404, 404, 404},
 	"GET /link/{token}":          {404, 404, 404, 404, 404, 404, 404},
+	"GET /docs":                  everybody,
+	"GET /docs/search":           everybody,
+	"GET /docs/{page...}":        everybody,
+	"GET /docs/files/{file...}":  everybody,
+	"GET /llms.txt":              everybody,
+	"GET /openapi.json":          everybody,
+	"GET /mcp":                   {401, 401, 401, 401, 401, 401, 401},
 }
 
 // parameters are what stands for the parameters of patterns: things of the first project.
@@ -49,6 +58,8 @@ func (h *consoleHarness) parameters() map[string]string {
 	send := h.send(project, "/ingest", "completed", point{"id": "a/b", "content": "A text" + markup})
 	return map[string]string{
 		"{$}":        "",
+		"{page...}":  "console",
+		"{file...}":  "LICENSE",
 		"{id}":       "a/b",
 		"{send}":     send,
 		"{file}":     "data-points.jsonl",
@@ -80,7 +91,7 @@ func (h *consoleHarness) address(pattern string, values map[string]string) (meth
 // Every page × every role, somebody without a session, and the owner of another organization: from the table of routes.
 func TestConsole_EveryPageForEveryRole(t *testing.T) {
 	t.Parallel()
-	h := newConsole(t)
+	h := startConsole(t)
 	values := h.parameters()
 	readers := map[string]*webtest.Reader{}
 	for _, role := range roles {
@@ -88,6 +99,9 @@ func TestConsole_EveryPageForEveryRole(t *testing.T) {
 	}
 	for _, route := range h.site.Routes() {
 		method, path := h.address(route.Pattern, values)
+		if route.Public && method != http.MethodGet {
+			continue // for programs: the tests of the area
+		}
 		want, ok := openingsOf[route.Pattern]
 		if !ok {
 			if want, ok = openings[route.Needs]; !ok && method == http.MethodGet {
@@ -119,6 +133,9 @@ func TestConsole_EveryPageForEveryRole(t *testing.T) {
 // site. A change that is allowed is not made: the walks do that.
 func (h *consoleHarness) changes(r *webtest.Reader, role string, route web.Route, path string, opening int) {
 	h.t.Helper()
+	if route.Public {
+		return // for programs: no session opens it, and it has tests of its own
+	}
 	form := url.Values{"name": {"x"}}
 	for _, foreign := range [][]string{
 		{"Origin", "", "Sec-Fetch-Site", ""}, {"Origin", "https://evil.example"}, {"Origin", "", "Sec-Fetch-Site", "cross-site"},
@@ -143,7 +160,7 @@ func (h *consoleHarness) changes(r *webtest.Reader, role string, route web.Route
 // address that runs.
 func TestConsole_StoredMarkupIsText(t *testing.T) {
 	t.Parallel()
-	h := newConsole(t)
+	h := startConsole(t)
 	pages, shown := 0, 0
 	h.as("owner").Crawl("/", func(page webtest.Document, from string) {
 		where := page.URL.RequestURI()
