@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+
+	"github.com/annals-project/annals/internal/cursor"
 )
 
 // With is the URL of the page with some parameters of its query changed, names and values in turn; an empty value drops
@@ -35,6 +37,22 @@ type Pager struct {
 	Previous string `json:"previous,omitempty"`
 	Total    string `json:"total,omitempty"`
 }
+
+// Trail fills in the links of a list that is read forwards only, with URLs in place of cursors. The parameter after of
+// the query is the cursor of the page, the parameter before those of the pages before it. end is nil on the last page.
+func (r *Request) Trail(p *Pager, after, before string, end *cursor.Cursor) {
+	query := r.URL.Query()
+	at, passed := query.Get(after), query.Get(before)
+	if end != nil {
+		p.Next = r.With(after, end.String(), before, passed[:min(len(passed), maxTrail)]+"."+at)
+	}
+	if n := strings.LastIndexByte(passed, '.'); n >= 0 {
+		p.Previous = r.With(after, passed[n+1:], before, passed[:n])
+	}
+}
+
+// maxTrail bounds the cursors of the pages before, in characters: after about a hundred pages, previous skips some.
+const maxTrail = 4_000
 
 // MaxTotal is up to which number lists count what they hold.
 const MaxTotal = 10_000

@@ -53,19 +53,12 @@ func (d Deps) requests(r *web.Request) error {
 		Chart: chart(r, counts, q),
 	}
 	list.Pager.Total = web.Total(int(min(page.TotalCount, web.MaxTotal+1)))
-	// The log is read forwards only, so the URL has the cursors of the pages before in its parameter before.
-	before, after := r.URL.Query().Get("before"), r.URL.Query().Get("after")
-	if page.HasMore {
-		list.Pager.Next = r.With("after", page.EndCursor.String(), "before", before[:min(len(before), maxTrail)]+"."+after)
+	if !page.HasMore {
+		page.EndCursor = nil
 	}
-	if n := strings.LastIndexByte(before, '.'); n >= 0 {
-		list.Pager.Previous = r.With("after", before[n+1:], "before", before[:n])
-	}
+	r.Trail(&list.Pager, "after", "before", page.EndCursor)
 	return r.Render("requests.html", list)
 }
-
-// maxTrail bounds the cursors of the pages before, in characters: after about a hundred pages, previous skips some.
-const maxTrail = 4_000
 
 // chart draws the calls of a window. A bar narrows it.
 func chart(r *web.Request, h requestlog.Histogram, q requestlog.Query) svg.Bars {

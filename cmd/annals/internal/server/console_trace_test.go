@@ -108,6 +108,43 @@ func hrefOf(r *webtest.Reader, part *goquery.Selection) *url.URL {
 	return target
 }
 
+func TestConsole_TraceBeginsAtMemoriesAndSources(t *testing.T) {
+	t.Parallel()
+	h := newConsole(t)
+	key, _ := h.keys()
+	var points []point
+	for n := range 30 { // more than a page of them
+		points = append(points, point{"id": fmt.Sprintf("walnut-%02d", n), "content": "The walnut order was sent."})
+	}
+	h.send(key, "/ingest/batch", "completed", point{"items": points})
+	r := h.as("read")
+	r.Open("/p/default")
+	r.Follow("Trace")
+	newest := hrefOf(r, rowsOf(r, "Sources")).Path
+	r.Follow("Next", "Sources")
+	if next := hrefOf(r, rowsOf(r, "Sources")).Path; next == newest {
+		t.Errorf("the next page begins with %s too", next)
+	}
+	r.Follow("Previous", "Sources")
+	if again := hrefOf(r, rowsOf(r, "Sources")).Path; again != newest {
+		t.Errorf("the page before begins with %s, not with %s", again, newest)
+	}
+	file := r.Ask(http.MethodGet, "/p/default/trace?format=csv&search=walnut", nil)
+	if lines := strings.Count(file.Body, "source,"); lines != 30 {
+		t.Errorf("the file has %d of 30 sources: %.300s", lines, file.Body)
+	}
+	r.Submit("Search", map[string]string{"Words or an id": "walnut-07"})
+	if n := rowsOf(r, "Sources").Length(); n != 1 {
+		t.Errorf("an id finds %d sources", n)
+	}
+	r.Follow("The walnut order was sent.", "Sources")
+	r.See("walnut-07, revision 1")
+	r.Open("/p/default/trace?search=nothing-like-it")
+	r.See("Nothing matches.")
+	r.Open("/p/default/trace?ingestionId=x")
+	r.Answered(http.StatusBadRequest)
+}
+
 func TestConsole_TraceFollowsAMemoryToItsSource(t *testing.T) {
 	t.Parallel()
 	h := newConsole(t)
