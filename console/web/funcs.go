@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"html/template"
 	"math"
-	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -22,9 +21,11 @@ func (s *Site) funcs() template.FuncMap {
 		"path":   Path,
 		"asset":  s.static.url,
 		"count":  count,
+		"total":  Total[int64],
+		"cut":    Cut,
+		"join":   strings.Join,
 		"bytes":  size,
 		"credit": credits,
-		"query":  url.QueryEscape,
 		"list":   func(items ...string) []string { return items },
 		"dict":   dict,
 		"plural": func(n int, one, many string) string {

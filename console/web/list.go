@@ -2,15 +2,17 @@ package web
 
 import (
 	"encoding/csv"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"net/http"
 	"net/url"
+	"reflect"
 	"regexp"
 	"strings"
-
-	"github.com/annals-project/annals/internal/cursor"
+	"time"
 )
 
 // With is the URL of the page with some parameters of its query changed, names and values in turn; an empty value drops
@@ -38,31 +40,149 @@ type Pager struct {
 	Total    string `json:"total,omitempty"`
 }
 
-// Trail fills in the links of a list that is read forwards only, with URLs in place of cursors. The parameter after of
-// the query is the cursor of the page, the parameter before those of the pages before it. end is nil on the last page.
-func (r *Request) Trail(p *Pager, after, before string, end *cursor.Cursor) {
-	query := r.URL.Query()
-	at, passed := query.Get(after), query.Get(before)
-	if end != nil {
-		p.Next = r.With(after, end.String(), before, passed[:min(len(passed), maxTrail)]+"."+at)
-	}
-	if n := strings.LastIndexByte(passed, '.'); n >= 0 {
-		p.Previous = r.With(after, passed[n+1:], before, passed[:n])
-	}
-}
-
-// maxTrail bounds the cursors of the pages before, in characters: after about a hundred pages, previous skips some.
-const maxTrail = 4_000
-
-// MaxTotal is up to which number lists count what they hold.
+// MaxTotal is up to which number lists count what they hold, and how many items a file of a list has at most.
 const MaxTotal = 10_000
 
 // Total shows a count that was read up to one more than MaxTotal.
-func Total(n int) string {
+func Total[N int | int64](n N) string {
 	if n > MaxTotal {
 		return "more than " + count(MaxTotal)
 	}
-	return count(n)
+	return count(int64(n))
+}
+
+const (
+	// pageSize is how many items a page of a List has, partSize how many are read at once for a file.
+	pageSize = 50
+	partSize = 500
+)
+
+// Part is some items of a list, with the links to those around them.
+type Part[T any] struct {
+	Items []T   `json:"items"`
+	Pager Pager `json:"pager"`
+}
+
+// PartOf makes a part of what a query found. cursor is the place of an item.
+func PartOf[T any](items []T, newer, older bool, cursor func(T) string) (part Part[T]) {
+	if part.Items = items; len(items) > 0 && newer {
+		part.Pager.Previous = cursor(items[0])
+	}
+	if len(items) > 0 && older {
+		part.Pager.Next = cursor(items[len(items)-1])
+	}
+	return part
+}
+
+// List is what people read a page at a time, and from its beginning as a file of at most MaxTotal items.
+type List[T any] struct {
+	// Name is that of the file. Columns are its header, Cells those of an item.
+	Name    string
+	Columns []string
+	Cells   func(T) []any
+	// Read reads at most a number of items directly after or before a cursor, or the first. Its faults are those of the
+	// filter and of the cursor.
+	Read func(after, before string, most int) (Part[T], error)
+}
+
+// Serve answers with the page that the URL asks for, or with the list as CSV or JSON. page is the data of the
+// template, and part the part of the list in it.
+func (l List[T]) Serve(r *Request, template string, page any, part *Part[T]) (err error) {
+	if r.Format() == "json" {
+		return l.json(r)
+	}
+	return l.Page(r, template, page, part, nil)
+}
+
+// Page is Serve for a page that has more than the list: its JSON is that of the page, which fill completes.
+func (l List[T]) Page(r *Request, template string, page any, part *Part[T], fill func() error) (err error) {
+	if r.Format() == "csv" {
+		return l.csv(r)
+	}
+	query := r.URL.Query()
+	if *part, err = l.Read(query.Get("after"), query.Get("before"), pageSize); err == nil && fill != nil {
+		err = fill()
+	}
+	return r.Form(err, template, page)
+}
+
+func (l List[T]) csv(r *Request) error {
+	part, err := l.Read("", "", partSize)
+	if err != nil {
+		return err
+	}
+	return r.Rows(l.Name, l.Columns, func(yield func([]string, error) bool) {
+		_, err := l.each(part, func(item T) error {
+			var row []string
+			for _, value := range l.Cells(item) {
+				row = append(row, cell(value))
+			}
+			if !yield(row, nil) {
+				return errAnswered
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errAnswered) {
+			yield(nil, err)
+		}
+	})
+}
+
+// json writes the list as {"items":[…],"more":false}.
+func (l List[T]) json(r *Request) error {
+	part, err := l.Read("", "", partSize)
+	if err != nil {
+		return err
+	}
+	return r.Stream("application/json; charset=utf-8", "", func(w io.Writer) error {
+		begin := `{"items":[`
+		more, err := l.each(part, func(item T) error {
+			text, err := json.Marshal(item)
+			if err == nil {
+				_, err = fmt.Fprintf(w, "%s\n%s", begin, text)
+			}
+			begin = ","
+			return err
+		})
+		if err == nil {
+			_, err = fmt.Fprintf(w, "%s\n],\"more\":%t}\n", strings.TrimPrefix(begin, ","), more)
+		}
+		return err
+	})
+}
+
+// each passes on a list that begins with a part. more is true if it has more items than MaxTotal.
+func (l List[T]) each(part Part[T], emit func(T) error) (more bool, err error) {
+	for n := 0; ; {
+		for _, item := range part.Items {
+			if n++; n > MaxTotal {
+				return true, nil
+			}
+			if err := emit(item); err != nil {
+				return false, err
+			}
+		}
+		if part.Pager.Next == "" {
+			return false, nil
+		}
+		if part, err = l.Read(part.Pager.Next, "", partSize); err != nil {
+			return false, err
+		}
+	}
+}
+
+// cell is a value as CSV has it: a time in UTC, nothing for nil.
+func cell(value any) string {
+	if at, is := value.(time.Time); is {
+		return at.UTC().Format(time.RFC3339Nano)
+	}
+	if v := reflect.ValueOf(value); v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return ""
+		}
+		return cell(v.Elem().Interface())
+	}
+	return fmt.Sprint(value)
 }
 
 // Rows writes a list as CSV. Spreadsheets run what looks like a formula, so such a cell gets a quote mark.

@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"io/fs"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,6 +29,9 @@ func (s *Site) parse(of fs.FS) (*area, error) {
 		return &area{}, err
 	}
 	files, err := fs.Glob(of, "*.html")
+	if slices.Contains(files, "parts.html") { // what the pages of the area share
+		base = template.Must(base.ParseFS(of, "parts.html"))
+	}
 	own := &area{map[string]*template.Template{}}
 	for _, file := range files {
 		if own.templates[file], err = template.Must(base.Clone()).ParseFS(of, file); err != nil {
@@ -49,6 +53,9 @@ func (v view) Problem() string { return v.problem }
 
 // Notice is what the change before this page did, "" for nothing.
 func (v view) Notice() string { return words.done[v.URL.Query().Get("done")] }
+
+// MayWrite reports whether the person may change data of the project now.
+func (v view) MayWrite() bool { return v.May(Write) && !v.Project.Archived }
 
 // Instance distinguishes one deployment from another.
 func (v view) Instance() Instance { return v.site.Instance }
@@ -82,6 +89,14 @@ func (r *Request) Invalid(err error, file string, data any) error {
 		return err
 	}
 	r.problem, r.status = f.Msg, httpx.Status(f.Kind)
+	return r.Render(file, data)
+}
+
+// Form shows a form, with what is wrong with what was sent unless err is nil. Errors of the service are returned.
+func (r *Request) Form(err error, file string, data any) error {
+	if err != nil {
+		return r.Invalid(err, file, data)
+	}
 	return r.Render(file, data)
 }
 

@@ -265,6 +265,14 @@ func (r *Request) Done(path, key string) error {
 	return nil
 }
 
+// Did ends a change as Done does, or returns why it failed.
+func (r *Request) Did(err error, path, key string) error {
+	if err != nil {
+		return err
+	}
+	return r.Done(path, key)
+}
+
 // ProjectPath is a path below the project of the request: its parts are escaped.
 func (r *Request) ProjectPath(parts ...string) string {
 	return Path(slices.Concat([]string{"p", r.Project.Project.Slug}, parts)...)

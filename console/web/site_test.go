@@ -47,8 +47,10 @@ type scene struct {
 	closed  uuid.UUID
 	files   int // that an upload had on the disk
 	slow    error
-	site    *web.Site
-	cookies web.Cookies
+	// items is how many /list has, and broken the one that cannot be read.
+	items, broken int
+	site          *web.Site
+	cookies       web.Cookies
 	// hold holds up the pages /slow and /long.
 	hold chan struct{}
 }
@@ -109,6 +111,7 @@ func newScene(t *testing.T, role organization.Role, to organization.Access) *sce
 			})
 		}},
 	}
+	routes = append(routes, web.Route{Pattern: "GET /list", Needs: web.Member, Serve: s.list})
 	routes = append(routes, web.Route{Pattern: "GET /slow", Needs: web.Member, Serve: s.wait},
 		web.Route{Pattern: "GET /long", Needs: web.Member, Time: 5 * time.Minute, Serve: s.wait})
 	for path, needs := range paths {

@@ -1,9 +1,12 @@
 package webtest
 
 import (
+	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/PuerkitoBio/goquery"
@@ -14,15 +17,22 @@ import (
 // maxPages bounds a crawl.
 const maxPages = 2000
 
-// maxQueries is how many addresses of one path are opened that differ in their query alone.
-const maxQueries = 4
+// How many pages are opened that differ in ids and in values of their query alone, and that differ in ids and in their
+// query.
+const (
+	maxOfKind = 4
+	maxOfPath = 30
+)
 
-// Crawl opens every page that links lead to from a path, each once, and calls visit with it. Of a path it opens some
-// queries. Links that leave the console are not followed.
+// ids are the parts of a path that hold an id, or a name that is escaped.
+var ids = regexp.MustCompile(`/[^/]*[0-9%][^/]*`)
+
+// Crawl opens every page that links lead to from a path, each once, and calls visit with it. Of pages
+// of one kind it opens some. Links that leave the console are not followed.
 func (r *Reader) Crawl(from string, visit func(page Document, linkedFrom string)) {
 	r.T.Helper()
 	type link struct{ path, from string }
-	queue, known, queries := []link{{from, ""}}, map[string]bool{from: true}, map[string]int{}
+	queue, known, kinds := []link{{from, ""}}, map[string]bool{from: true}, map[string]int{}
 	for n := 0; len(queue) > 0; n++ {
 		if n == maxPages {
 			r.T.Fatalf("there are more than %d pages; the next is %s", maxPages, queue[0].path)
@@ -39,9 +49,13 @@ func (r *Reader) Crawl(from string, visit func(page Document, linkedFrom string)
 			if target.Host != page.URL.Host || known[path] || strings.HasPrefix(path, "/static/") {
 				return
 			}
-			if queries[target.EscapedPath()]++; queries[target.EscapedPath()] > maxQueries {
+			kind := ids.ReplaceAllString(target.EscapedPath(), "/*")
+			named := kind + fmt.Sprint(slices.Sorted(maps.Keys(target.Query())))
+			if kinds[kind] == maxOfPath || kinds[named] == maxOfKind {
 				return
 			}
+			kinds[kind]++
+			kinds[named]++
 			known[path] = true
 			queue = append(queue, link{path, page.URL.RequestURI()})
 		})

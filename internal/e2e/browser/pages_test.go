@@ -23,7 +23,7 @@ var shapes = []struct {
 }{
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`), "ID"},
 	{regexp.MustCompile(`^/p/[^/?]+`), "/p/PROJECT"},
-	{regexp.MustCompile(`/(data|identities|audiences|webhooks|operations|members|rebuilds)/([^/?]+)`), "/$1/ONE"},
+	{regexp.MustCompile(`/(data|identities|audiences|webhooks|operations|members|rebuilds|docs/reference|docs)/([^/?]+)`), "/$1/ONE"},
 }
 
 // shapeOf is the same for pages that differ in what they show alone. Words of the console itself stay.
@@ -139,9 +139,15 @@ func TestWalk_EveryPage(t *testing.T) {
 			r := webtest.NewReader(t, s.console)
 			r.Open("/")
 			r.Submit("Sign in", map[string]string{"E-mail": email, "Password": password})
-			pages := crawl(t, r)
+			pages := append(crawl(t, r), found{"/docs/limits", "/docs/limits"}, found{"/docs/search", "/docs/search?q=audience"})
 			t.Logf("%d pages", len(pages))
 			p := newPerson(t, s.console)
+			for _, path := range []string{"/docs", "/docs/start"} { // for who is not signed in
+				p.open(path)
+				p.answered(http.StatusOK)
+				p.accessible()
+				p.fits()
+			}
 			s.signInAs(p, email, password)
 			for _, page := range pages {
 				if size := transfer(t, r, page.path) + files; size > mostBytes {

@@ -38,9 +38,18 @@ type consoleHarness struct {
 // roles are who opens pages: the first owner is the operator of the deployment, foreign owns another organization.
 var roles = []string{"nobody", "foreign", "member", "read", "write", "admin", "owner"}
 
-// newConsole starts a service with a furnished project, and with a person of each role. A session of theirs has their
-// id as its token, so that no password is hashed.
+// newConsole is startConsole for a test of some pages. The race detector looks at the tests that open all of them.
 func newConsole(t *testing.T) *consoleHarness {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("TestConsole_EveryPageForEveryRole and TestConsole_StoredMarkupIsText open these pages too")
+	}
+	return startConsole(t)
+}
+
+// startConsole starts a service with a furnished project, and with a person of each role. A session of theirs has their
+// id as its token, so that no password is hashed.
+func startConsole(t *testing.T) *consoleHarness {
 	t.Helper()
 	h := &consoleHarness{harness: newHarness(t), ids: map[string]uuid.UUID{}}
 	h.arrange = func(s *Server) { s.site.Sessions = sessionsByID{} }

@@ -1,8 +1,10 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,12 +29,20 @@ var openings = map[web.Needs][7]int{
 	web.Operator: {303, 403, 403, 403, 403, 403, 200},
 }
 
+var everybody = [7]int{200, 200, 200, 200, 200, 200, 200}
+
 // openingsOf are those of pages that answer otherwise: pages without a session, and pages that lead on to another.
 var openingsOf = map[string][7]int{
 	"GET /sign-in":               {200, 303, 303, 303, 303, 303, 303},
 	"GET /sign-in/second-factor": {200, 200, 200, 200, 200, 200, 200},
 	"GET /invite/{token}":        {404, 404, 404, 404, 404, 404, 404},
 	"GET /link/{token}":          {404, 404, 404, 404, 404, 404, 404},
+	"GET /docs":                  everybody,
+	"GET /docs/search":           everybody,
+	"GET /docs/{page...}":        everybody,
+	"GET /docs/files/{file...}":  everybody,
+	"GET /llms.txt":              everybody,
+	"GET /openapi.json":          everybody,
 }
 
 // parameters are what stands for the parameters of patterns: things of the first project.
@@ -47,6 +57,8 @@ func (h *consoleHarness) parameters() map[string]string {
 	send := h.send(project, "/ingest", "completed", point{"id": "a/b", "content": "A text" + markup})
 	return map[string]string{
 		"{$}":        "",
+		"{page...}":  "console",
+		"{file...}":  "LICENSE",
 		"{id}":       "a/b",
 		"{send}":     send,
 		"{file}":     "data-points.jsonl",
@@ -78,7 +90,7 @@ func (h *consoleHarness) address(pattern string, values map[string]string) (meth
 // Every page × every role, somebody without a session, and the owner of another organization: from the table of routes.
 func TestConsole_EveryPageForEveryRole(t *testing.T) {
 	t.Parallel()
-	h := newConsole(t)
+	h := startConsole(t)
 	values := h.parameters()
 	readers := map[string]*webtest.Reader{}
 	for _, role := range roles {
@@ -86,6 +98,9 @@ func TestConsole_EveryPageForEveryRole(t *testing.T) {
 	}
 	for _, route := range h.site.Routes() {
 		method, path := h.address(route.Pattern, values)
+		if route.Public && method != http.MethodGet {
+			continue // for programs: the tests of the area
+		}
 		want, ok := openingsOf[route.Pattern]
 		if !ok {
 			if want, ok = openings[route.Needs]; !ok && method == http.MethodGet {
@@ -141,7 +156,7 @@ func (h *consoleHarness) changes(r *webtest.Reader, role string, route web.Route
 // address that runs.
 func TestConsole_StoredMarkupIsText(t *testing.T) {
 	t.Parallel()
-	h := newConsole(t)
+	h := startConsole(t)
 	pages, shown := 0, 0
 	h.as("owner").Crawl("/", func(page webtest.Document, from string) {
 		where := page.URL.RequestURI()
@@ -169,9 +184,29 @@ func TestConsole_StoredMarkupIsText(t *testing.T) {
 		if len(page.Secrets()) > 0 {
 			t.Errorf("%s holds a key in clear", where)
 		}
+		checkFilters(t, page, from)
 	})
 	if shown == 0 {
 		t.Errorf("none of %d pages shows what customers named", pages)
 	}
 	t.Logf("%d pages, %d of them show what customers named", pages, shown)
+}
+
+// checkFilters checks that the page shows each filter that the link to it sets, as it was meant.
+func checkFilters(t *testing.T, page webtest.Document, from string) {
+	t.Helper()
+	for name, values := range page.URL.Query() {
+		if strings.Contains(values[0], "%3C") {
+			t.Errorf("%s, linked from %s, was escaped twice", page.URL.RequestURI(), from)
+		}
+		shown := page.Find(fmt.Sprintf("[name=%q]", name)).Length() > 0
+		if !shown && !slices.Contains(unshown, name) && page.Status == http.StatusOK {
+			t.Errorf("%s, linked from %s, has no field %s", page.URL.RequestURI(), from, name)
+		}
+	}
+}
+
+// unshown are parameters of pages that are no filters: places in a list, and what a page shows in other ways.
+var unshown = []string{
+	"after", "before", "events", "format", "from", "limit", "month", "reveal", "revealAll", "to",
 }
