@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/annals-project/annals/domain/fault"
 )
 
 // With is the URL of the page with some parameters of its query changed, names and values in turn; an empty value drops
@@ -72,6 +74,11 @@ func PartOf[T any](items []T, newer, older bool, cursor func(T) string) (part Pa
 		part.Pager.Next = cursor(items[len(items)-1])
 	}
 	return part
+}
+
+// WrongPlace is the fault of a cursor that no link has.
+func WrongPlace() error {
+	return fault.New(fault.Invalid, fault.CodeInvalidRequest, "%s", words.wrongPlace)
 }
 
 // List is what people read a page at a time, and from its beginning as a file of at most MaxTotal items.

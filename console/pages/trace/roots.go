@@ -13,10 +13,10 @@ type rootList struct {
 	Sources bool
 }
 
-// roots is where a trace begins: the newest memories, or those that a search finds; with ?kind=source the sources.
+// roots is where a trace begins: the newest memories, or those that a search finds; with ?kind=sources the sources.
 func (d Deps) roots(r *web.Request) error {
 	q, err := trace.RootsQueryOf(filled(r))
-	page := rootList{Sources: r.URL.Query().Get("kind") == trace.KindSource}
+	page := rootList{Sources: r.URL.Query().Get("kind") == "sources"}
 	if err != nil {
 		return r.Invalid(err, "roots.html", page)
 	}

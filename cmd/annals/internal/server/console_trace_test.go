@@ -133,7 +133,7 @@ func TestConsole_TraceBeginsAtMemoriesAndSources(t *testing.T) {
 	if again := hrefOf(r, rowsOf(r, "Nodes")).Path; again != newest {
 		t.Errorf("the page before begins with %s, not with %s", again, newest)
 	}
-	file := r.Ask(http.MethodGet, "/p/default/trace?format=csv&kind=source&search=walnut", nil)
+	file := r.Ask(http.MethodGet, "/p/default/trace?format=csv&kind=sources&search=walnut", nil)
 	if lines := strings.Count(file.Body, "source,"); lines != 60 {
 		t.Errorf("the file has %d of 60 sources: %.300s", lines, file.Body)
 	}
