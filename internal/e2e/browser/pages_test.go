@@ -114,7 +114,9 @@ func filesOfPages(t testing.TB, r *webtest.Reader) (size int) {
 const rolesVariable = "ANNALS_TEST_ROLES"
 
 // roles are what people are invited as, with their access to the first project.
-var roles = []struct{ role, access string }{{"owner", ""}, {"admin", ""}, {"member", "write"}, {"member", "read"}, {"member", ""}}
+var roles = []struct{ role, access string }{
+	{"owner", ""}, {"admin", ""}, {"member", "write"}, {"member", "read"}, {"member", ""},
+}
 
 // TestWalk_EveryPage opens each page that somebody of a role reaches in a furnished organization: in a browser, with axe
 // in both themes, and at the width of a phone. With a folder for screenshots it makes them.
