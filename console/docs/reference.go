@@ -69,9 +69,8 @@ type operation struct {
 func (r *reference) operations(tag string) (list []operation) {
 	paths := under[object](r.document, "paths")
 	for _, at := range slices.Sorted(maps.Keys(paths)) {
-		methods := under[object](paths, at)
-		for _, method := range slices.Sorted(maps.Keys(methods)) {
-			of := under[object](methods, method)
+		for _, method := range []string{"get", "post", "put", "patch", "delete"} {
+			of := under[object](paths, at, method)
 			if !slices.Contains(under[[]any](of, "tags"), any(tag)) {
 				continue
 			}
