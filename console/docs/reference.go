@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"text/template"
@@ -238,9 +237,6 @@ func (r *reference) kind(value any) string {
 	return text
 }
 
-// exampleKey is a key in full, which no page shows, not even one that was made up.
-var exampleKey = regexp.MustCompile(`(svc_[a-z]+_)[0-9A-Za-z]{20,}`)
-
 // example is that of a body, or the first of several.
 func example(body object) (string, error) {
 	value, ok := body["example"]
@@ -254,5 +250,5 @@ func example(body object) (string, error) {
 		return "", nil
 	}
 	text, err := json.MarshalIndent(value, "", "  ")
-	return exampleKey.ReplaceAllString(string(text), "$1…"), err
+	return string(text), err
 }

@@ -83,8 +83,12 @@ func (r *Reader) Ask(method, path string, form url.Values, headers ...string) An
 
 var word = regexp.MustCompile(`svc_[sm]k_[0-9A-Za-z]{20,}`)
 
-// Secrets are the keys in clear that a page holds.
-func (d Document) Secrets() []string { return word.FindAllString(d.Body, -1) }
+// Secrets are the keys in clear that a page holds, without the key of zeros that is an example of the documentation.
+func (d Document) Secrets() []string {
+	return slices.DeleteFunc(word.FindAllString(d.Body, -1), func(key string) bool {
+		return strings.Trim(key[len("svc_sk_"):], "0") == ""
+	})
+}
 
 // Text is what the page shows, with single spaces between words.
 func (d Document) Text() string { return Plain(d.Find("body").Text()) }
