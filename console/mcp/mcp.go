@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -309,6 +310,27 @@ func (s *Service) refuse(r *web.Request, err error, scope auth.Scope) error {
 	return json.NewEncoder(r.Writer()).Encode(httpx.Envelope{
 		Code: f.Code, Status: status, DebugMessage: f.Msg, Data: map[string]any{},
 	})
+}
+
+// maxOrigins bounds how many origins each request is compared with.
+const maxOrigins = 64
+
+// ParseOrigins reads origins such as https://inspector.example, separated by commas. An empty text is none.
+func ParseOrigins(text string) ([]string, error) {
+	var origins []string
+	for origin := range strings.SplitSeq(text, ",") {
+		if origin = strings.TrimSpace(origin); origin == "" {
+			continue
+		}
+		if web.OriginOf(origin) != origin || !strings.HasPrefix(origin, "http") {
+			return nil, fmt.Errorf("names %q: want origins such as https://inspector.example.com", origin)
+		}
+		origins = append(origins, origin)
+	}
+	if len(origins) > maxOrigins {
+		return nil, fmt.Errorf("names %d origins: want at most %d", len(origins), maxOrigins)
+	}
+	return origins, nil
 }
 
 // crossOrigin lets browsers call from the pages of the console and of the origins that the operator names.
