@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/erasure"
 	"github.com/annals-project/annals/cmd/annals/internal/grammar"
 	"github.com/annals-project/annals/cmd/annals/internal/people"
+	"github.com/annals-project/annals/cmd/annals/internal/signingkeys"
 	"github.com/annals-project/annals/cmd/annals/internal/tenancy"
 	"github.com/annals-project/annals/cmd/annals/internal/terminal"
 	"github.com/annals-project/annals/cmd/annals/internal/transfer"
@@ -34,27 +35,28 @@ const (
 
 // CLI is the grammar of the command line.
 type CLI struct {
-	Serve       ServeCmd       `cmd:"" help:"Run the service: API, projections and pipeline in one process."`
-	Node        NodeCmd        `cmd:"" help:"Run the event store alone, for EventStoreDB clients."`
-	Import      ImportCmd      `cmd:"" help:"Send files, or a file of data points, in batches; a second run continues where the first one stopped."`
-	Export      ExportCmd      `cmd:"" help:"Write the data points of a project to a file that import takes; a second run continues where the first one stopped."`
-	Estimate    EstimateCmd    `cmd:"" help:"Show what files would become as data points and what they would cost; sends nothing to memory."`
-	Recall      RecallCmd      `cmd:"" help:"Ask a question and print what is remembered, with its sources."`
-	MCP         MCPCmd         `cmd:"" name:"mcp" help:"Let a local client of the Model Context Protocol, on standard input and output, use the server with a project key."`
-	Status      StatusCmd      `cmd:"" help:"Show whether the server is ready, or the progress of one send."`
-	Healthcheck HealthcheckCmd `cmd:"" help:"Ask the service of this machine whether it runs, for container engines."`
-	Failed      FailedCmd      `cmd:"" help:"List the sends that stopped, with the reason, and queue them again with --retry."`
-	Backup      BackupCmd      `cmd:"" help:"Back up the log and the keys into a folder, while the server runs or not."`
-	Restore     RestoreCmd     `cmd:"" help:"Create a data folder from a backup."`
-	Erase       EraseCmd       `cmd:"" help:"Show what waits to be erased, or erase it now."`
-	Events      EventsCmd      `cmd:"" help:"Read the event log, as the person who runs the server."`
-	Rebuild     RebuildCmd     `cmd:"" help:"Build a projection from the log in a shadow, and switch over to it."`
-	Org         OrgCmd         `cmd:"" help:"List and create organizations, and set their plan, credits, spend cap and management key."`
-	Project     ProjectCmd     `cmd:"" help:"List, create and archive projects, and set their caps."`
-	Key         tenancy.KeyCmd `cmd:"" help:"List, create, reveal and revoke the keys of a project."`
-	Person      people.Cmd     `cmd:"" help:"Let a person sign in to the console."`
-	Embeddings  EmbeddingsCmd  `cmd:"" help:"Install the built-in embedding model, and see how far texts are embedded."`
-	Webhook     WebhookCmd     `cmd:"" help:"Let events of other systems become data points: create webhooks, and change, pause, try and delete them."`
+	Serve       ServeCmd        `cmd:"" help:"Run the service: API, projections and pipeline in one process."`
+	Node        NodeCmd         `cmd:"" help:"Run the event store alone, for EventStoreDB clients."`
+	Import      ImportCmd       `cmd:"" help:"Send files, or a file of data points, in batches; a second run continues where the first one stopped."`
+	Export      ExportCmd       `cmd:"" help:"Write the data points of a project to a file that import takes; a second run continues where the first one stopped."`
+	Estimate    EstimateCmd     `cmd:"" help:"Show what files would become as data points and what they would cost; sends nothing to memory."`
+	Recall      RecallCmd       `cmd:"" help:"Ask a question and print what is remembered, with its sources."`
+	MCP         MCPCmd          `cmd:"" name:"mcp" help:"Let a local client of the Model Context Protocol, on standard input and output, use the server with a project key."`
+	Status      StatusCmd       `cmd:"" help:"Show whether the server is ready, or the progress of one send."`
+	Healthcheck HealthcheckCmd  `cmd:"" help:"Ask the service of this machine whether it runs, for container engines."`
+	Failed      FailedCmd       `cmd:"" help:"List the sends that stopped, with the reason, and queue them again with --retry."`
+	Backup      BackupCmd       `cmd:"" help:"Back up the log and the keys into a folder, while the server runs or not."`
+	Restore     RestoreCmd      `cmd:"" help:"Create a data folder from a backup."`
+	Erase       EraseCmd        `cmd:"" help:"Show what waits to be erased, or erase it now."`
+	Events      EventsCmd       `cmd:"" help:"Read the event log, as the person who runs the server."`
+	Rebuild     RebuildCmd      `cmd:"" help:"Build a projection from the log in a shadow, and switch over to it."`
+	Org         OrgCmd          `cmd:"" help:"List and create organizations, and set their plan, credits, spend cap and management key."`
+	Project     ProjectCmd      `cmd:"" help:"List, create and archive projects, and set their caps."`
+	Key         tenancy.KeyCmd  `cmd:"" help:"List, create, reveal and revoke the keys of a project."`
+	Person      people.Cmd      `cmd:"" help:"Let a person sign in to the console."`
+	SigningKeys signingkeys.Cmd `cmd:"" help:"Replace the keys that sign tokens of agents."`
+	Embeddings  EmbeddingsCmd   `cmd:"" help:"Install the built-in embedding model, and see how far texts are embedded."`
+	Webhook     WebhookCmd      `cmd:"" help:"Let events of other systems become data points: create webhooks, and change, pause, try and delete them."`
 
 	Bench   BenchCmd         `cmd:"" help:"Measure a running server."`
 	Version VersionCmd       `cmd:"" help:"Print the version, and what it was built from."`

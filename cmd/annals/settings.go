@@ -381,12 +381,8 @@ func (s *Settings) config() (server.Config, error) {
 	if err != nil {
 		return server.Config{}, fmt.Errorf("ANNALS_TRUSTED_PROXIES %w", err)
 	}
-	origins, err := mcp.ParseOrigins(s.MCPOrigins)
-	if err != nil {
-		return server.Config{}, fmt.Errorf("ANNALS_MCP_ORIGINS %w", err)
-	}
 	return server.Config{
-		Instance: s.instance(), Proxies: proxies, MCPOrigins: origins,
+		Instance: s.instance(), Proxies: proxies, MCPOrigins: s.MCPOrigins,
 		Data:    datafolder.Folder{Dir: s.DataDir, HashKey: s.HashKey, SealKey: s.SealKey},
 		Roles:   roles,
 		APIAddr: s.APIAddr, ConsoleAddr: s.ConsoleAddr, OpsAddr: s.OpsAddr,

@@ -134,8 +134,13 @@ func (u unasked) ProjectNamed(context.Context, uuid.UUID, string) (n auth.Named,
 	return n, false, nil
 }
 
+func (u unasked) Agent(context.Context, uuid.UUID) (h auth.AgentHolder, ok bool, err error) {
+	u.t.Error("an agent was looked up")
+	return h, false, nil
+}
+
 func TestAuthenticate_KeyKindNotAccepted(t *testing.T) {
-	a, routes := auth.NewAuthenticator(unasked{t}), auth.NewTable()
+	a, routes := auth.NewAuthenticator(unasked{t}, auth.AgentTokens{}), auth.NewTable()
 	for _, c := range []struct{ method, path, value string }{
 		{http.MethodPost, "/recall", "svc_mk_1"},
 		{http.MethodGet, "/projects", "svc_sk_1"},

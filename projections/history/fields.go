@@ -25,6 +25,10 @@ var shown = map[string]string{
 	"organization.project-access-set": "memberId=person projectId=project access",
 	"organization.second-factor-set":  "required",
 	"organization.sign-in-reset":      "memberId=person reset",
+	"organization.agent-approved":     "agentId=agent memberId=person scopes projectId=project",
+	"organization.agent-denied":       "agentId=agent memberId=person",
+	"organization.agent-revoked":      "agentId=agent",
+	"organization.agent-stopped":      "agentId=agent",
 	"organization.plan-set":           "plan",
 	"organization.credits-granted":    "kind tenths=credits",
 	"organization.spend-cap-set":      "tenths=credits",
@@ -69,6 +73,9 @@ func eventOf(t Thing, r eventstore.Recorded) (e Event, is bool) {
 	}
 	if name, version := r.Type, strings.LastIndex(r.Type, ".v"); version > 0 {
 		e.Name = name[:version]
+	}
+	if t.event != "" && e.Name != t.event {
+		return Event{}, false
 	}
 	for _, path := range strings.Fields(shown[e.Name]) {
 		path, name, renamed := strings.Cut(path, "=")

@@ -8,13 +8,19 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/internal/pg"
+	"github.com/annals-project/annals/internal/sealedtables"
 	"github.com/annals-project/annals/internal/secret"
+	"github.com/annals-project/annals/internal/tokens"
 )
 
-// SignInsFile is how people sign in, sealed: in a backup, and in a restored data folder until its first start.
+// SignInsFile is how people and agents sign in, sealed: in a backup, and in a restored data folder until its first
+// start.
 const SignInsFile = "sign-ins.sealed"
 
 // restoredFiles are the files of a backup besides the log. All but the first may be missing.
@@ -44,7 +50,22 @@ func (f Folder) dumpSignIns(ctx context.Context, sealKeys [][]byte, to io.Writer
 		return err
 	}
 	defer db.Close()
-	return signin.Dump(ctx, db, sealer, to)
+	return DumpSignIns(ctx, db, sealer, to)
+}
+
+// tables are those whose rows are not in the log and that a backup holds.
+func tables() []sealedtables.Table {
+	return slices.Concat(signin.Tables(), tokens.Tables())
+}
+
+// DumpSignIns writes how people and agents sign in, sealed.
+func DumpSignIns(ctx context.Context, db *pgxpool.Pool, sealer *secret.Sealer, to io.Writer) error {
+	return sealedtables.Dump(ctx, db, sealer, to, tables()...)
+}
+
+// LoadSignIns adds what DumpSignIns wrote.
+func LoadSignIns(ctx context.Context, db *pgxpool.Pool, sealer *secret.Sealer, from io.Reader) error {
+	return sealedtables.Load(ctx, db, sealer, from, tables()...)
 }
 
 // TakeSignIns has load read the file of a restored folder, and then removes it. Without the file it does nothing.

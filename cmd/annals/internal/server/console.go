@@ -14,6 +14,10 @@ func buildPages(ctx context.Context, s *Server) (adds, error) {
 	if err != nil {
 		return adds{}, err
 	}
+	pages, err := s.docsPages()
+	if err != nil {
+		return adds{}, err
+	}
 	if s.tools, err = s.newMCP(); err != nil {
 		return adds{}, err
 	}
@@ -21,7 +25,7 @@ func buildPages(ctx context.Context, s *Server) (adds, error) {
 		URL: s.urls.Console, Sessions: s.signin, Access: s.read.access,
 		Cookies: web.NewCookies(s.urls.Console, log), Instance: s.cfg.Instance, Proxies: s.cfg.Proxies,
 		Admit: s.health.admission.admit, Logger: s.cfg.Logger, Now: s.cfg.now,
-	}, append(s.areas(), s.tools.Area()))
+	}, append(s.areas(), pages, s.tools.Area()))
 	return adds{}, err
 }
 

@@ -50,6 +50,7 @@ func (s *Server) parts() []part {
 		{"index", openIndexRoles, needs{"storage", "projections"}, buildIndex},
 		{"backpressure", nil, needs{"storage", "projections"}, buildBackpressure},
 		{"writes", Roles{RoleWrite, RoleConsole}, needs{"storage", "log", "projections"}, buildWrites},
+		{"signing keys", Roles{RoleWrite, RoleRead, RoleConsole}, needs{"storage"}, buildSigningKeys},
 		{"pipeline", Roles{RolePipeline}, needs{"log", "probes", "embeddings", "index", "backpressure"}, buildPipeline},
 		{"administration", Roles{RoleWrite}, needs{"writes"}, buildAdministration},
 		{"recall", Roles{RoleRead, RoleConsole}, needs{"embeddings", "projections", "index"}, buildRecall},

@@ -37,9 +37,9 @@ func names(t *testing.T, roles Roles) []string {
 func TestParts_OfRoles(t *testing.T) {
 	every := "storage log probes embeddings projections backpressure inventory health api start"
 	for roles, more := range map[string]string{
-		"write": "writes,administration,request log", "read": "index,recall,request log", "projector": "index",
-		"pipeline": "index,pipeline", "console": "index,writes,recall,request log,hello,sign-in,pages,console", "read,write": "index,writes,administration,recall,request log",
-		"": "index,writes,pipeline,administration,recall,request log,hello,sign-in,pages,console",
+		"write": "writes,administration,request log,signing keys", "read": "index,recall,request log,signing keys", "projector": "index",
+		"pipeline": "index,pipeline", "console": "index,writes,recall,request log,signing keys,hello,sign-in,pages,console", "read,write": "index,writes,administration,recall,request log,signing keys",
+		"": "index,writes,pipeline,administration,recall,request log,signing keys,hello,sign-in,pages,console",
 	} {
 		parsed, err := ParseRoles(roles)
 		if err != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/peersocket"
 	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/internal/tokens"
 )
 
 // openTimeout bounds New, including a first initialisation of the database.
@@ -56,6 +57,7 @@ type Server struct {
 	requests     *requestlog.Writer // nil if no calls are logged
 	inventory    *inventory
 	health       *health
+	tokens       *tokens.Keys
 	signin       *signin.Service
 	site         *web.Site
 	tools        *mcp.Service

@@ -7,10 +7,10 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/internal/mail"
-	"github.com/annals-project/annals/internal/secret"
 	"github.com/annals-project/annals/projections/access"
 )
 
@@ -34,14 +34,10 @@ type SignIn struct {
 
 // buildSignIn makes what signs people in.
 func buildSignIn(_ context.Context, s *Server) (adds, error) {
-	sealer, err := secret.NewSealer(s.write.sealKeys...)
-	if err != nil {
-		return adds{}, err
-	}
 	provider := s.cfg.SignIn.Provider
 	provider.Redirect = s.urls.Console + "/sign-in/oidc/callback"
 	s.signin = signin.New(signin.Config{
-		DB: s.storage.db, People: s.write.service, Sealer: sealer, HashKey: s.hashKey, Now: s.cfg.Clock,
+		DB: s.storage.db, People: s.write.service, Sealer: s.write.vault.Sealer, HashKey: s.hashKey, Now: s.cfg.Clock,
 		Issuer: issuerOf(s.cfg.Instance.Name), OIDC: provider, Removed: s.removedPeople,
 		IsMember: func(ctx context.Context, id uuid.UUID) (bool, error) {
 			p, ok, err := s.read.access.Memberships(ctx, id)
@@ -67,19 +63,15 @@ func issuerOf(instance string) string {
 	return "Annals " + instance
 }
 
-// dumpSignIns writes how people sign in for a backup.
+// dumpSignIns writes how people and agents sign in for a backup.
 func (s *Server) dumpSignIns(ctx context.Context, to io.Writer) error {
-	sealer, err := secret.NewSealer(s.write.sealKeys...)
-	if err != nil {
-		return err
-	}
-	return signin.Dump(ctx, s.storage.db, sealer, to)
+	return datafolder.DumpSignIns(ctx, s.storage.db, s.write.vault.Sealer, to)
 }
 
-// restoreSignIns takes how people sign in out of the data folder, where annals restore put it.
+// restoreSignIns takes how people and agents sign in out of the data folder, where annals restore put it.
 func (s *Server) restoreSignIns(ctx context.Context) error {
 	return s.cfg.Data.TakeSignIns(func(from io.Reader) error {
-		return signin.Load(ctx, s.storage.db, s.signin.Sealer, from)
+		return datafolder.LoadSignIns(ctx, s.storage.db, s.signin.Sealer, from)
 	})
 }
 

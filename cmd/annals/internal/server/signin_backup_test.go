@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	"github.com/pquerna/otp/totp"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
@@ -13,7 +14,8 @@ import (
 	"github.com/annals-project/annals/internal/runtest"
 )
 
-// A person signs in with password and second factor after a backup, with a server or without one, is restored.
+// A person signs in with password and second factor, and tokens are valid, after a backup is restored, whether a server
+// ran when it was made or not.
 func TestSignIn_AfterARestore(t *testing.T) {
 	h, _ := withOwner(t)
 	h.postgres = Embedded
@@ -28,6 +30,11 @@ func TestSignIn_AfterARestore(t *testing.T) {
 	code, err := totp.GenerateCode(e.Secret, time.Now())
 	runtest.Must(t, err)
 	_, codes, err := h.signin.Confirm(t.Context(), session, signin.Attempt{}, e.Sealed, code)
+	runtest.Must(t, err)
+	claims := jwt.RegisteredClaims{
+		Issuer: "i", Audience: jwt.ClaimStrings{"a"}, ExpiresAt: jwt.NewNumericDate(time.Now().Add(time.Hour)),
+	}
+	token, err := h.tokens.Sign(t.Context(), "at+jwt", claims)
 	runtest.Must(t, err)
 	online, offline := filepath.Join(t.TempDir(), "online"), filepath.Join(t.TempDir(), "offline")
 	_, err = h.backups.Make(t.Context(), online)
@@ -46,6 +53,9 @@ func TestSignIn_AfterARestore(t *testing.T) {
 			t.Errorf("%s: the second factor is gone", backup)
 		}
 		if _, err = next.signin.SecondFactor(t.Context(), pending.Token, codes[0], signin.Client{}); err != nil {
+			t.Errorf("%s: %v", backup, err)
+		}
+		if err = next.tokens.Verify(t.Context(), token, "at+jwt", "i", "a", &claims); err != nil {
 			t.Errorf("%s: %v", backup, err)
 		}
 		if _, err := os.Stat(filepath.Join(next.dir, datafolder.SignInsFile)); !os.IsNotExist(err) {
