@@ -65,7 +65,6 @@ func TestMCP_Bridge(t *testing.T) {
 		return strings.Contains(found.Content[0].(*mcp.TextContent).Text, "> The tea is in the blue tin.")
 	})
 	runtest.Must(t, session.Close()) // the program ends when its input does
-
 }
 
 // Messages of a client before 2026-07-28 carry the version that was agreed on. What the service refuses, and one that

@@ -88,7 +88,8 @@ type toolset struct{ read, write bool }
 // New makes the server. An API document without a route of a tool is an error.
 func New(cfg Config) (*Service, error) {
 	s := &Service{
-		Config: cfg, keys: auth.NewAuthenticator(cfg.Keys, auth.AgentTokens{}), servers: map[toolset]*sdk.Server{}, tools: map[string]tool{},
+		Config: cfg, keys: auth.NewAuthenticator(cfg.Keys, auth.AgentTokens{}),
+		servers: map[toolset]*sdk.Server{}, tools: map[string]tool{},
 	}
 	document, err := newContract(cfg.Document)
 	if err != nil {
@@ -255,7 +256,7 @@ func (s *Service) serve(r *web.Request) error {
 		} else if err != nil {
 			return s.refuse(r, fault.New(fault.Invalid, fault.CodeInvalidRequest, "the body could not be read"), "")
 		}
-		if err, scope := s.check(c, body); err != nil {
+		if scope, err := s.check(c, body); err != nil {
 			return s.refuse(r, err, scope)
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
@@ -268,9 +269,9 @@ func (s *Service) serve(r *web.Request) error {
 
 // check refuses what the SDK would not: several messages in one, and a tool whose scope a token lacks, which its client
 // can ask for.
-func (s *Service) check(c *caller, body []byte) (err error, scope auth.Scope) {
+func (s *Service) check(c *caller, body []byte) (scope auth.Scope, err error) {
 	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) {
-		return fault.New(fault.Invalid, fault.CodeInvalidRequest, "send one message at a time"), ""
+		return "", fault.New(fault.Invalid, fault.CodeInvalidRequest, "send one message at a time")
 	}
 	var message struct {
 		Method string `json:"method"`
@@ -279,12 +280,12 @@ func (s *Service) check(c *caller, body []byte) (err error, scope auth.Scope) {
 		} `json:"params"`
 	}
 	if json.Unmarshal(body, &message) != nil || message.Method != "tools/call" {
-		return nil, "" // the SDK answers
+		return "", nil // the SDK answers
 	}
 	if t, ok := s.tools[message.Params.Name]; ok && !c.has(t.scope) {
-		return fault.New(fault.Forbidden, fault.CodeInsufficientScope, "%s needs the scope %s", t.name, t.scope), t.scope
+		return t.scope, fault.New(fault.Forbidden, fault.CodeInsufficientScope, "%s needs the scope %s", t.name, t.scope)
 	}
-	return nil, ""
+	return "", nil
 }
 
 // refuse answers a request that is refused as a whole. scope is what the token lacks.
