@@ -25,6 +25,8 @@ var shown = map[string]string{
 	"organization.project-access-set": "memberId=person projectId=project access",
 	"organization.second-factor-set":  "required",
 	"organization.sign-in-reset":      "memberId=person reset",
+	"organization.grant-approved":     "memberId=person grantId=grant projectId=project scopes",
+	"organization.grant-revoked":      "memberId=person grantId=grant",
 	"organization.plan-set":           "plan",
 	"organization.credits-granted":    "kind tenths=credits",
 	"organization.spend-cap-set":      "tenths=credits",
