@@ -52,6 +52,7 @@ func (s *Server) areas() []web.Area {
 			History: history.Queries{Log: s.storage.store, Names: s.read.access},
 		}),
 		s.organizationPages(),
+		s.authServer.Area(),
 	}
 }
 
