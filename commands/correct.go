@@ -40,7 +40,8 @@ type correction struct {
 }
 
 // Correct stores a correction as a new revision, and returns once reads show it. Its faults are those of Ingest,
-// data-point-not-found, and conflict if the person saw an older revision, with the newest one.
+// data-point-not-found, conflict if the person saw an older revision, with the newest one, and invalid-request if it
+// changes nothing.
 func (s *Service) Correct(ctx context.Context, call Call, in Correction) (Receipt, error) {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
@@ -55,6 +56,10 @@ func (s *Service) Correct(ctx context.Context, call Call, in Correction) (Receip
 	}
 	if err := against.check(&state, in.SourceID); err != nil {
 		return Receipt{}, err
+	}
+	if in.Content == nil && in.Label == nil && in.Timestamp == nil && in.Metadata == nil && in.Audience == nil &&
+		in.Identity == nil {
+		return Receipt{}, fault.New(fault.Invalid, fault.CodeInvalidRequest, "nothing was changed")
 	}
 	point := DataPoint{
 		ID: &in.SourceID, Label: in.Label, Timestamp: in.Timestamp, Metadata: in.Metadata, Audience: in.Audience,

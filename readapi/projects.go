@@ -1,33 +1,17 @@
 package readapi
 
 import (
-	"encoding/json"
 	"net/http"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/tenants"
 )
-
-// projectView is the JSON of a project with what it holds and used. Caps are null if they are not set. Credits are
-// null without metering.
-type projectView struct {
-	Slug            string       `json:"slug"`
-	Name            string       `json:"name"`
-	Description     string       `json:"description"`
-	IsArchived      bool         `json:"isArchived"`
-	MemoryCount     int64        `json:"memoryCount"`
-	IngestionCap    *int64       `json:"ingestionCap"`
-	MonthIngestions int64        `json:"monthIngestions"`
-	CreditCap       *json.Number `json:"creditCap"`
-	MonthCredits    *json.Number `json:"monthCredits"`
-	CreatedAt       time.Time    `json:"createdAt"`
-}
 
 // projectList is all projects of an organization.
 type projectList struct {
-	Projects []projectView `json:"projects"`
+	Projects []tenants.ProjectUse `json:"projects"`
 }
 
 type projectAPI struct {
@@ -40,13 +24,9 @@ func (a projectAPI) list(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	views := make([]projectView, len(found))
+	views := make([]tenants.ProjectUse, len(found))
 	for i, p := range found {
-		views[i] = projectView{
-			Slug: p.Slug, Name: p.Name, Description: p.Description, IsArchived: p.Archived, MemoryCount: p.MemoryCount,
-			IngestionCap: p.IngestionCap, MonthIngestions: p.Used.Ingestions,
-			CreditCap: credits(p.CreditCapTenths), MonthCredits: credits(p.ChargedTenths), CreatedAt: p.CreatedAt,
-		}
+		views[i] = p.View()
 	}
 	return c.JSON(http.StatusOK, projectList{Projects: views})
 }

@@ -48,6 +48,7 @@ var alone = []string{
 	"SetWebhookPaused", "RotateWebhookToken", "DeleteWebhook",
 	"CheckWebhook", "TryEvent", "SetMemberRole", "PersonLives", "SetProjectAccess", "SetAccess", "SetSecondFactor",
 	"RecordReset", "FindPerson", "ApproveGrant", "RevokeGrant",
+	"ApproveAgent", "DenyAgent", "RevokeAgent", "StopAgent",
 	"RetryOf", // is Retry
 }
 

@@ -8,8 +8,11 @@ import (
 	"io"
 	"iter"
 	"net/url"
+	"reflect"
 	"strings"
 	"time"
+
+	"github.com/annals-project/annals/domain/fault"
 )
 
 // With is the URL of the page with some parameters of its query changed, names and values in turn; an empty value drops
@@ -69,6 +72,11 @@ func PartOf[T any](items []T, newer, older bool, cursor func(T) string) (part Pa
 		part.Pager.Next = cursor(items[len(items)-1])
 	}
 	return part
+}
+
+// WrongPlace is the fault of a cursor that no link has.
+func WrongPlace() error {
+	return fault.New(fault.Invalid, fault.CodeInvalidRequest, "%s", words.wrongPlace)
 }
 
 // List is what people read a page at a time, and from its beginning as a file of at most MaxTotal items.
@@ -170,19 +178,14 @@ func (l List[T]) each(part Part[T], emit func(T) error) (more bool, err error) {
 
 // cell is a value as CSV has it: a time in UTC, nothing for nil.
 func cell(value any) string {
-	switch v := value.(type) {
-	case time.Time:
-		return v.UTC().Format(time.RFC3339Nano)
-	case *time.Time:
-		if v != nil {
-			return cell(*v)
+	if at, is := value.(time.Time); is {
+		return at.UTC().Format(time.RFC3339Nano)
+	}
+	if v := reflect.ValueOf(value); v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return ""
 		}
-		return ""
-	case *string:
-		if v != nil {
-			return *v
-		}
-		return ""
+		return cell(v.Elem().Interface())
 	}
 	return fmt.Sprint(value)
 }

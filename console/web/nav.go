@@ -39,10 +39,11 @@ var (
 		{"Events", "/settings/events", false},
 		{"Health", "/health", false},
 		{"Organizations", "/operator/organizations", false},
+		{"Documentation", "/docs", false},
 	}
 )
 
-// SiteLinks are the pages of the organization that the person may open.
+// SiteLinks are the pages of the organization that the person may open, and those that everybody may.
 func (r *Request) SiteLinks() []Link { return r.links(sitePages) }
 
 // ProjectLinks are the pages of the project of the request that the person may open, none without a project.
@@ -60,7 +61,7 @@ func (r *Request) links(of []Link) (list []Link) {
 			pattern = "/{$}"
 		}
 		needs, ok := r.site.paths[pattern]
-		if !ok || !r.SignedIn() || !r.May(needs) {
+		if !ok || needs != Nothing && !r.SignedIn() || !r.May(needs) {
 			continue
 		}
 		link.Path = strings.Replace(link.Path, "{project}", r.Project.Project.Slug, 1)

@@ -31,7 +31,8 @@ func (n Needs) String() string {
 // OfProject reports whether the need is one of the project in the path.
 func (n Needs) OfProject() bool { return n >= Read && n <= Manage }
 
-// Allows reports whether a member may do in a project what needs n.
+// Allows reports whether a member may do what needs n in a project of the organization, for programs that act for a
+// person.
 func Allows(m access.Membership, project uuid.UUID, n Needs) bool {
 	return allows(m, m.Access[project], n)
 }

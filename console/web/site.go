@@ -142,7 +142,7 @@ func (s *Site) sameOrigin(r *http.Request) error {
 		return nil
 	}
 	if origin := r.Header.Get("Origin"); origin != "" {
-		if origin == originOf(s.URL) {
+		if origin == OriginOf(s.URL) {
 			return nil
 		}
 	} else if r.Header.Get("Sec-Fetch-Site") == "same-origin" {
@@ -151,8 +151,8 @@ func (s *Site) sameOrigin(r *http.Request) error {
 	return fault.New(fault.Forbidden, codeForeignForm, "%s", words.foreignForm)
 }
 
-// originOf is the origin of a URL as browsers write it.
-func originOf(address string) string {
+// OriginOf is the origin of a URL as browsers write it.
+func OriginOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
 		return ""

@@ -3,7 +3,7 @@ package web
 import "github.com/annals-project/annals/domain/fault"
 
 type messages struct {
-	foreignForm, signInFirst, needs, unverified string
+	foreignForm, signInFirst, needs, unverified, wrongPlace string
 	// done is the notice of a page after a change, by the key that Request.Done takes.
 	done map[string]string
 	// help is what to do after a fault, by its code.
@@ -18,6 +18,7 @@ var words = messages{
 	needs:       "you may not do this: it needs the right %q here. An Admin of the organization can give it to you",
 	unverified: "your address is not verified, and another organization let you in: ask an Admin of yours to reset your " +
 		"password, or who operates this service for a link",
+	wrongPlace: "the place in the list is wrong: open the list again",
 	done: map[string]string{
 		"saved":   "Saved.",
 		"created": "Created.",

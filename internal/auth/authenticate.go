@@ -14,8 +14,9 @@ import (
 	"github.com/annals-project/annals/internal/secret"
 )
 
-// Keys finds the holder of a key, in the state of the newest applied event.
+// Keys finds who a credential is of, in the state of the newest applied event.
 type Keys interface {
+	Agents
 	// KeyByHash finds the live key of a kind by the SHA-256 of its clear value. ok is false for a
 	// key that is unknown, expired or revoked.
 	KeyByHash(ctx context.Context, kind Kind, hash [32]byte) (h Holder, ok bool, err error)

@@ -169,9 +169,9 @@ func nameProject(c echo.Context, r *request) {
 }
 
 // rate refuses calls beyond the rate limit of the caller's organization, without a body. Exempt
-// routes and calls in the process neither count nor are refused.
+// routes and calls of the console neither count nor are refused.
 func (g *gates) rate(_ echo.Context, r *request) error {
-	if g.cfg.Limit == nil || r.route.Unlimited || r.inner != nil {
+	if g.cfg.Limit == nil || r.route.Unlimited || r.inner != nil && r.inner.call.Tool == "" {
 		return nil
 	}
 	if retry, ok := g.cfg.Limit(r.principal); !ok {

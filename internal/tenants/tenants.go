@@ -60,6 +60,21 @@ type ListedProject struct {
 	OrganizationID uuid.UUID `json:"-"`
 }
 
+// ProjectUse is a project with what it holds and used this month. Caps are null if they are not set. Credits are null
+// without metering.
+type ProjectUse struct {
+	Slug            string       `json:"slug"`
+	Name            string       `json:"name"`
+	Description     string       `json:"description"`
+	IsArchived      bool         `json:"isArchived"`
+	MemoryCount     int64        `json:"memoryCount"`
+	IngestionCap    *int64       `json:"ingestionCap"`
+	MonthIngestions int64        `json:"monthIngestions"`
+	CreditCap       *json.Number `json:"creditCap"`
+	MonthCredits    *json.Number `json:"monthCredits"`
+	CreatedAt       time.Time    `json:"createdAt"`
+}
+
 // Key is a project key. Its clear value begins with Prefix and ends with Suffix.
 type Key struct {
 	ID string `json:"id"`

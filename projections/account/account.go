@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/replica"
+	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/usage"
@@ -53,6 +54,15 @@ type Project struct {
 	ChargedTenths *int64
 	// MemoryCount is of its data points and memories. Only Queries.Projects sets it.
 	MemoryCount int64
+}
+
+// View returns the project as people see it.
+func (p Project) View() tenants.ProjectUse {
+	return tenants.ProjectUse{
+		Slug: p.Slug, Name: p.Name, Description: p.Description, IsArchived: p.Archived, MemoryCount: p.MemoryCount,
+		IngestionCap: p.IngestionCap, MonthIngestions: p.Used.Ingestions,
+		CreditCap: tenants.Cap(p.CreditCapTenths), MonthCredits: tenants.Cap(p.ChargedTenths), CreatedAt: p.CreatedAt,
+	}
 }
 
 // CreditCapLeftTenths is what is left of the credit cap, nil without one. Caps apply also without metering.

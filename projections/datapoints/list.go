@@ -1,6 +1,7 @@
 package datapoints
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -18,12 +19,10 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 )
 
-// The bounds of lists: MaxListed is the most data points of a List, MaxCounted the most that its total counts, and
-// MaxExported the most that EachListed passes on.
+// MaxListed is the most data points of a List, MaxCounted the most that its total counts.
 const (
-	MaxListed   = 100
-	MaxCounted  = 10_000
-	MaxExported = 10_000
+	MaxListed  = 500
+	MaxCounted = 10_000
 )
 
 const (
@@ -82,9 +81,16 @@ type List struct {
 	Points []Listed
 	// Newer and Older report whether the filter selects others before and after the page.
 	Newer, Older bool
-	// Total counts what the filter selects. More is true if there is more than MaxCounted.
-	Total int
-	More  bool
+	// Total counts what the filter selects, up to one more than MaxCounted.
+	Total int64
+}
+
+// Title is what a list shows of it: its label, the beginning of its text, or its id.
+func (p Listed) Title() string {
+	if p.Label != nil && *p.Label != "" {
+		return *p.Label
+	}
+	return cmp.Or(p.Excerpt, p.SourceID)
 }
 
 // labelKey returns what an index finds a label by: its beginning in lower case. Go folds case, since the locale of the
@@ -169,9 +175,6 @@ func (q Queries) List(ctx context.Context, project uuid.UUID, query ListQuery) (
 	if err := q.DB.SendBatch(ctx, b).Close(); err != nil {
 		return List{}, fmt.Errorf("list data points: %w", err)
 	}
-	if list.Total > MaxCounted {
-		list.Total, list.More = MaxCounted, true
-	}
 	another := len(list.Points) > query.Limit
 	list.Points = list.Points[:min(len(list.Points), query.Limit)]
 	if list.Newer, list.Older = query.After != nil, another; query.Before != nil {
@@ -179,32 +182,6 @@ func (q Queries) List(ctx context.Context, project uuid.UUID, query ListQuery) (
 		list.Newer, list.Older = another, true
 	}
 	return list, nil
-}
-
-// EachListed passes on what a filter selects, newest event first, at most MaxExported. more is true if there are
-// others.
-func (q Queries) EachListed(
-	ctx context.Context, project uuid.UUID, f Filter, emit func(Listed) error,
-) (more bool, err error) {
-	query := ListQuery{Filter: f, Limit: 500}
-	for n := 0; ; {
-		var points []Listed
-		b := new(pgx.Batch)
-		queuePage(b, project, query, &points)
-		if err := q.DB.SendBatch(ctx, b).Close(); err != nil {
-			return false, fmt.Errorf("list data points: %w", err)
-		}
-		for _, p := range points[:min(len(points), query.Limit)] {
-			if err := emit(p); err != nil {
-				return false, err
-			}
-			n++
-		}
-		if len(points) <= query.Limit || n >= MaxExported {
-			return len(points) > query.Limit, nil
-		}
-		query.After = &points[query.Limit-1].Place
-	}
 }
 
 // queuePage reads a page in the order of the walk, and one data point more.

@@ -13,13 +13,13 @@ import (
 // Placement is what decides who reads a data point: its audience, and the time of its newest revision.
 type Placement struct {
 	// Deleted is true if it was deleted: all else is zero then.
-	Deleted  bool
-	Revision int
+	Deleted  bool `json:"isDeleted"`
+	Revision int  `json:"revision,omitempty"`
 	// Captured is the newest revision whose memories are derived, 0 for none.
-	Captured int
+	Captured int `json:"captured"`
 	// Audience is zero for what is project-visible.
-	Audience   uuid.UUID
-	OccurredAt time.Time
+	Audience   uuid.UUID `json:"audienceId"`
+	OccurredAt time.Time `json:"occurredAt"`
 }
 
 // The items of a data point outlive it, and a deletion is there at once.

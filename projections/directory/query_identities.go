@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,6 +36,21 @@ type Identity struct {
 	Audiences []string `json:"audiences,omitempty"`
 
 	id uuid.UUID
+}
+
+// Trait is a trait of an identity.
+type Trait struct{ Key, Value string }
+
+// Pairs are the traits, sorted by their keys.
+func (i Identity) Pairs() (list []Trait, err error) {
+	var traits map[string]string
+	if err := json.Unmarshal(i.Traits, &traits); err != nil {
+		return nil, fmt.Errorf("read the traits of an identity: %w", err)
+	}
+	for _, key := range slices.Sorted(maps.Keys(traits)) {
+		list = append(list, Trait{key, traits[key]})
+	}
+	return list, nil
 }
 
 // Cursor is the position of an identity in a list.

@@ -20,24 +20,24 @@ import (
 // Judgement is whether an identity belongs to an audience, and why.
 type Judgement struct {
 	// HasRecord is false for an identity without a record, which belongs to no audience.
-	HasRecord bool
+	HasRecord bool `json:"hasRecord"`
 	// Audience is nil if there is none.
-	Audience *AudienceHead
+	Audience *AudienceHead `json:"audience"`
 	// IsMember reports whether it belongs to the audience. Since and Exact are those of a Member then.
-	IsMember bool
-	Since    time.Time
-	Exact    bool
+	IsMember bool      `json:"isMember"`
+	Since    time.Time `json:"since"`
+	Exact    bool      `json:"isExact"`
 	// Match and Conditions are those of a rule.
-	Match      audience.Match
-	Conditions []JudgedCondition
+	Match      audience.Match    `json:"match,omitempty"`
+	Conditions []JudgedCondition `json:"conditions"`
 }
 
 // JudgedCondition is a condition of a rule as an identity meets it.
 type JudgedCondition struct {
 	audience.Condition
-	Holds bool
+	Holds bool `json:"holds"`
 	// Value is the trait of the identity, nil for none.
-	Value *string
+	Value *string `json:"has"`
 }
 
 const (
@@ -162,11 +162,12 @@ func (j *Judgement) judgeRule(project uuid.UUID, text string, marks audience.Tra
 		j.IsMember = true
 		return nil
 	}
-	var rule audience.Rule
 	var values map[string]string
-	if err := errors.Join(json.Unmarshal(j.Audience.Rule, &rule), json.Unmarshal([]byte(text), &values)); err != nil {
+	rule, err := j.Audience.Definition()
+	if err = errors.Join(err, json.Unmarshal([]byte(text), &values)); err != nil {
 		return err
 	}
+	j.Audience.Rule = nil // the conditions say the same
 	matches, holds, err := rule.Judge(project, marks)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/auth"
 )
 
@@ -32,6 +33,16 @@ func (q *Queries) Known(ctx context.Context, project auth.Project, ids []uuid.UU
 		return nil, fmt.Errorf("find identity records: %w", err)
 	}
 	return known, nil
+}
+
+// Unknown counts which of some names have no record, as Known finds them.
+func (q *Queries) Unknown(ctx context.Context, project auth.Project, names []string) (int, error) {
+	ids := make([]uuid.UUID, len(names))
+	for n, name := range names {
+		ids[n] = stream.IdentityID(project.Namespace, name)
+	}
+	known, err := q.Known(ctx, project, ids)
+	return len(names) - len(known), err
 }
 
 // KnownAudiences returns which of some slugs are audiences of a project, at the position of the projection.

@@ -37,6 +37,14 @@ type AudienceHead struct {
 	CreatedAt    time.Time `json:"createdAt"`
 }
 
+// Definition is the rule, zero for a fixed audience and in a list.
+func (a AudienceHead) Definition() (rule audience.Rule, err error) {
+	if a.Rule != nil {
+		err = json.Unmarshal(a.Rule, &rule)
+	}
+	return rule, err
+}
+
 // AudienceListing asks for audiences in the order of their slugs, directly after or before one. Prefix limits it to
 // those that begin with it.
 type AudienceListing struct {
@@ -222,8 +230,8 @@ func (q *Queries) listed(
 func (q *Queries) matching(
 	ctx context.Context, project auth.Project, a AudienceHead, sql string, from uuid.UUID, limit int,
 ) (list []Member, last uuid.UUID, more bool, err error) {
-	var rule audience.Rule
-	if err := json.Unmarshal(a.Rule, &rule); err != nil {
+	rule, err := a.Definition()
+	if err != nil {
 		return nil, from, false, err
 	}
 	var m audience.Matcher

@@ -43,11 +43,11 @@ const (
 
 // Reading is whether an identity may read a data point, and why.
 type Reading struct {
-	MayRead bool
-	Reason  Reason
+	MayRead bool   `json:"mayRead"`
+	Reason  Reason `json:"reason"`
 	datapoints.Placement
 	// Judgement is nil unless the data point has an audience.
-	Judgement *directory.Judgement
+	Judgement *directory.Judgement `json:"judgement"`
 }
 
 // Explain explains whether an identity may read the data point with a source id now: the same that recall checks of

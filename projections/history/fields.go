@@ -27,6 +27,10 @@ var shown = map[string]string{
 	"organization.sign-in-reset":      "memberId=person reset",
 	"organization.grant-approved":     "memberId=person grantId=grant projectId=project scopes",
 	"organization.grant-revoked":      "memberId=person grantId=grant",
+	"organization.agent-approved":     "agentId=agent memberId=person scopes projectId=project",
+	"organization.agent-denied":       "agentId=agent memberId=person",
+	"organization.agent-revoked":      "agentId=agent",
+	"organization.agent-stopped":      "agentId=agent",
 	"organization.plan-set":           "plan",
 	"organization.credits-granted":    "kind tenths=credits",
 	"organization.spend-cap-set":      "tenths=credits",
@@ -71,6 +75,9 @@ func eventOf(t Thing, r eventstore.Recorded) (e Event, is bool) {
 	}
 	if name, version := r.Type, strings.LastIndex(r.Type, ".v"); version > 0 {
 		e.Name = name[:version]
+	}
+	if t.event != "" && e.Name != t.event {
+		return Event{}, false
 	}
 	for _, path := range strings.Fields(shown[e.Name]) {
 		path, name, renamed := strings.Cut(path, "=")

@@ -75,28 +75,45 @@ type Page struct {
 	IsCut bool `json:"isCut,omitempty"`
 }
 
-// Thing is what has a history: a stream, or the events of it that name one id.
-type Thing struct{ stream, field, id string }
+// Thing is what has a history: a stream, or the events of it that name one id or have one name.
+type Thing struct {
+	stream, field, id string
+	// event is the name of the events, without a version, "" for all.
+	event string
+	// creation is what has the first event, nil if the stream has it.
+	creation *Thing
+}
+
+func part(stream, field, id string) Thing { return Thing{stream: stream, field: field, id: id} }
 
 // Organization is the management of an organization.
 func Organization(id uuid.UUID) Thing { return Thing{stream: stream.Name(stream.Organization, id)} }
 
 // Member is a member of an organization.
 func Member(organization, person uuid.UUID) Thing {
-	return Thing{stream.Name(stream.Organization, organization), "memberId", person.String()}
+	return part(stream.Name(stream.Organization, organization), "memberId", person.String())
 }
 
-// Project is the management of a project, without its creation, which is in the history of its organization.
-func Project(id uuid.UUID) Thing { return Thing{stream: stream.Name(stream.Project, id)} }
+// Project is the management of a project. Management leaves out the creation, which is in the history of its
+// organization.
+func Project(id uuid.UUID) Thing {
+	created := part(stream.Registry, "projectId", id.String())
+	return Thing{stream: stream.Name(stream.Project, id), creation: &created}
+}
+
+// Caps is the caps of a project.
+func Caps(project uuid.UUID) Thing {
+	return Thing{stream: stream.Name(stream.Project, project), event: "project.caps-set"}
+}
 
 // Key is a key of a project.
 func Key(project, id uuid.UUID) Thing {
-	return Thing{stream.Name(stream.Project, project), "keyId", id.String()}
+	return part(stream.Name(stream.Project, project), "keyId", id.String())
 }
 
 // Webhook is a webhook of a project.
 func Webhook(project uuid.UUID, id string) Thing {
-	return Thing{stream.Name(stream.Project, project), "webhookId", id}
+	return part(stream.Name(stream.Project, project), "webhookId", id)
 }
 
 // DataPoint is a data point by its source id.
@@ -111,7 +128,7 @@ func Identity(p auth.Project, identity string) Thing {
 
 // Audience is an audience by its id, which is not its slug.
 func Audience(project, id uuid.UUID) Thing {
-	return Thing{stream.Name(stream.Audiences, project), "audienceId", id.String()}
+	return part(stream.Name(stream.Audiences, project), "audienceId", id.String())
 }
 
 // names finds the names of people, keys and projects.
@@ -154,8 +171,20 @@ func (q Queries) Of(ctx context.Context, t Thing, before string) (Page, error) {
 	page := Page{Events: events}
 	if next > 0 {
 		page.Next = strconv.FormatInt(int64(next), 10)
+	} else if t.creation != nil {
+		created, _, _, err := q.scan(ctx, *t.creation, eventstore.EndOfStream, math.MaxInt64)
+		if err != nil {
+			return Page{}, err
+		}
+		page.Events = append(page.Events, created...)
 	}
 	return page, q.name(ctx, page.Events)
+}
+
+// Latest returns the newest events of a thing.
+func (q Queries) Latest(ctx context.Context, t Thing, most int) ([]Event, error) {
+	page, err := q.Of(ctx, t, "")
+	return page.Events[:min(len(page.Events), most)], err
 }
 
 // Management reads a page of what happened to an organization and to the first MaxProjects of some of its projects.
@@ -170,7 +199,7 @@ func (q Queries) Management(
 		}
 		end = n
 	}
-	things := []Thing{Organization(organization), {stream.Registry, "organizationId", organization.String()}}
+	things := []Thing{Organization(organization), part(stream.Registry, "organizationId", organization.String())}
 	for _, id := range projects[:min(len(projects), MaxProjects)] {
 		things = append(things, Project(id))
 	}

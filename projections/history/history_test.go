@@ -281,3 +281,34 @@ func TestFields_OfEveryEvent(t *testing.T) {
 		}
 	}
 }
+
+func TestLatest_ProjectWithItsCreationAndItsCaps(t *testing.T) {
+	f := newFixture(t)
+	of := stream.Name(stream.Project, id("p"))
+	ana := auth.Principal{Kind: auth.Person, KeyID: id("ana")}.Name()
+	for _, name := range []string{"p", "other"} {
+		f.append(stream.Registry, ana, &registry.ProjectCreated{ProjectID: id(name), Slug: name, Name: name})
+	}
+	f.append(of, ana, &project.CapsSet{ProjectID: id("p")})
+	f.append(of, ana, &project.Archived{ProjectID: id("p")})
+	for _, c := range []struct {
+		of   Thing
+		most int
+		want []string
+	}{
+		{Project(id("p")), 10, []string{"project.archived", "project.caps-set", "registry.project-created"}},
+		{Project(id("p")), 2, []string{"project.archived", "project.caps-set"}},
+		{Caps(id("p")), 10, []string{"project.caps-set"}},
+	} {
+		events, err := f.Latest(t.Context(), c.of, c.most)
+		var got []string
+		for _, e := range events {
+			if got = append(got, e.Name); e.By.Name != "ana@acme.example" {
+				t.Errorf("%s by %+v", e.Name, e.By)
+			}
+		}
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("the last %d are %q, %v, want %q", c.most, got, err, c.want)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,6 +20,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
@@ -56,6 +58,36 @@ type Point struct {
 	Recalls []Recall `json:"recalls"`
 	// Deleted is set if it was deleted. Only SourceID is set then.
 	Deleted *Deleted `json:"deleted,omitempty"`
+}
+
+// MoreEvents is where the events continue, "" if they do not.
+func (p Point) MoreEvents() string {
+	if n := len(p.Events); n > 0 && p.Older {
+		return strconv.FormatInt(p.Events[n-1].Number, 10)
+	}
+	return ""
+}
+
+// MoreMemories is where the memories continue, "" if they do not.
+func (p Point) MoreMemories() string {
+	if !p.Derived.More {
+		return ""
+	}
+	return requestlog.Cursor(*p.Derived.End).String()
+}
+
+// Continue begins the events and the memories where MoreEvents and MoreMemories of a page said, "" for the first ones.
+func (q *PointQuery) Continue(events, memories string) bool {
+	var wrong, broken error
+	if events != "" {
+		q.Before, wrong = strconv.ParseInt(events, 10, 64)
+	}
+	if memories != "" {
+		var at requestlog.Cursor
+		at, broken = requestlog.ParseCursor(memories)
+		q.After = &Cursor{At: at.At, ID: at.ID}
+	}
+	return wrong == nil && broken == nil && (events == "" || q.Before >= 1)
 }
 
 // PointEvent is an event of a data point: a send, and what it made of it.

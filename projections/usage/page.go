@@ -76,6 +76,7 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 	case *organization.MemberAdded, *organization.MemberRoleSet, *organization.MemberRemoved:
 	case *organization.ProjectAccessSet, *organization.SecondFactorSet, *organization.SignInReset:
 	case *organization.GrantApproved, *organization.GrantRevoked:
+	case *organization.AgentApproved, *organization.AgentDenied, *organization.AgentRevoked, *organization.AgentStopped:
 	case *registry.EventSetAside: // the runner's
 	default:
 		return fmt.Errorf("no rule for %s", f.Type)

@@ -2,7 +2,6 @@ package datapoints
 
 import (
 	"encoding/json"
-	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/fields"
+	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/projections/trace"
 )
 
@@ -66,54 +66,42 @@ type correctPage struct {
 	// Was is the audience that the form began with.
 	Was string `json:"was"`
 	// TextCut and MetadataCut are true if they are too long for the form, and stay as they are.
-	TextCut     bool   `json:"textCut"`
-	MetadataCut bool   `json:"metadataCut"`
-	Path        string `json:"-"`
+	TextCut     bool `json:"textCut"`
+	MetadataCut bool `json:"metadataCut"`
 	// Newer is set if somebody else revised the data point meanwhile.
-	Newer *onePage `json:"newer,omitempty"`
+	Newer *trace.Point `json:"newer,omitempty"`
 }
 
-func correctPageOf(r *web.Request, p trace.Point) correctPage {
+func correctPageOf(p trace.Point) correctPage {
 	page := correctPage{
 		form: form{
 			ID: p.SourceID, Content: p.Text, Timestamp: p.OccurredAt.Format(time.RFC3339Nano), Metadata: p.JSON,
 			Audience: audienceName(p.Audience), Identity: p.Author,
 		},
-		Revision: p.Revision, TextCut: p.MoreText, MetadataCut: p.MoreJSON, Path: pointPath(r, p.SourceID),
+		Revision: p.Revision, TextCut: p.MoreText, MetadataCut: p.MoreJSON, Was: audienceName(p.Audience),
 	}
 	if p.Label != nil {
 		page.Label = *p.Label
 	}
-	page.Was = page.Audience
 	return page
 }
 
-// editable reads the data point of the path with as much of its texts as a form holds.
-func (p *pages) editable(r *web.Request) (trace.Point, error) {
-	found, err := p.point(r, trace.PointQuery{SourceID: r.Part("id"), Bytes: maxText})
-	if err == nil && found.Deleted != nil {
-		err = gone()
-	}
-	return found, err
-}
-
 func (p *pages) correctForm(r *web.Request) error {
-	found, err := p.editable(r)
+	found, err := p.live(r, maxText)
 	if err != nil {
 		return err
 	}
-	return r.Render("correct.html", correctPageOf(r, found))
+	return r.Render("correct.html", correctPageOf(found))
 }
 
 func (p *pages) correct(r *web.Request) error {
-	found, err := p.editable(r)
+	found, err := p.live(r, maxText)
 	if err != nil {
 		return err
 	}
-	stored := correctPageOf(r, found)
+	stored := correctPageOf(found)
 	sent := stored
-	sent.form, sent.Was = formOf(r), r.Field("was")
-	sent.ID = stored.ID
+	sent.form, sent.Was, sent.ID = formOf(r), r.Field("was"), stored.ID
 	if sent.Revision, err = strconv.Atoi(r.Field("revision")); err != nil {
 		return fields.Invalid("revision", "is no number: open the page again")
 	}
@@ -124,18 +112,14 @@ func (p *pages) correct(r *web.Request) error {
 		sent.Metadata = ""
 	}
 	change, err := sent.correction(stored)
-	if err == nil && sent.Revision == stored.Revision && unchanged(change) {
-		err = fault.New(fault.Invalid, fault.CodeInvalidRequest, "nothing was changed in the form")
-	}
 	if err == nil {
 		_, err = p.Commands.Correct(r.Context(), r.Command(), change)
 	}
 	if err == nil {
-		return r.Done(stored.Path, "saved")
+		return r.Done(pointPath(r, stored.ID), "saved")
 	}
-	if f, is := errors.AsType[*fault.Error](err); is && f.Code == fault.CodeConflict {
-		newer := onePageOf(r, found)
-		sent.Newer, sent.Revision = &newer, stored.Revision
+	if httpx.Fault(err).Code == fault.CodeConflict {
+		sent.Newer, sent.Revision = &found, stored.Revision
 	}
 	return r.Invalid(err, "correct.html", sent)
 }
@@ -146,24 +130,22 @@ func (c correctPage) correction(stored correctPage) (change commands.Correction,
 	if sent.Audience == removedAudience {
 		sent.Audience = ""
 	}
-	if stored.MetadataCut {
-		sent.Metadata = ""
-	}
 	in, err := sent.point()
 	if err != nil {
 		return change, err
 	}
-	change.SourceID, change.Revision = c.ID, c.Revision
 	changed := func(now, was string) *string {
 		if strings.TrimSpace(now) == strings.TrimSpace(strings.ReplaceAll(was, "\r\n", "\n")) {
 			return nil
 		}
 		return &now
 	}
-	if !stored.TextCut {
-		change.Content = changed(sent.Content, stored.Content)
+	change = commands.Correction{
+		SourceID: c.ID, Revision: c.Revision, Content: changed(sent.Content, stored.Content),
+		Label: changed(sent.Label, stored.Label), Identity: changed(sent.Identity, stored.Identity),
+		// The audience of a data point can change without a revision: only what the person changed counts.
+		Audience: changed(c.Audience, c.Was),
 	}
-	change.Label, change.Identity = changed(sent.Label, stored.Label), changed(sent.Identity, stored.Identity)
 	if changed(sent.Timestamp, stored.Timestamp) != nil {
 		change.Timestamp = in.Timestamp
 	}
@@ -172,29 +154,8 @@ func (c correctPage) correction(stored correctPage) (change commands.Correction,
 			change.Metadata = json.RawMessage("null")
 		}
 	}
-	// The audience of a data point can change without a revision: only what the person changed counts.
-	if change.Audience = changed(c.Audience, c.Was); change.Audience != nil && *change.Audience == "" {
+	if change.Audience != nil && *change.Audience == "" {
 		return change, fields.Invalid("audience", "is empty: write %q for everyone of the project", audience.Default)
 	}
 	return change, nil
-}
-
-func unchanged(c commands.Correction) bool {
-	return c.Content == nil && c.Label == nil && c.Timestamp == nil && c.Metadata == nil && c.Audience == nil &&
-		c.Identity == nil
-}
-
-func (p *pages) deleteForm(r *web.Request) error {
-	found, err := p.editable(r)
-	if err != nil {
-		return err
-	}
-	return r.Render("delete.html", onePageOf(r, found))
-}
-
-func (p *pages) delete(r *web.Request) error {
-	if _, err := p.Commands.DeleteDataPoints(r.Context(), r.Command(), []string{r.Part("id")}); err != nil {
-		return err
-	}
-	return r.Done(r.ProjectPath("data"), "deleted")
 }

@@ -2,90 +2,51 @@ package datapoints
 
 import (
 	"io"
-	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
-
-	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/projections/trace"
 )
 
-// onePage is a data point as its page shows it.
-type onePage struct {
-	trace.Point
-
-	// MoreMemories and MoreEvents are cursors, "" for none.
-	MoreMemories string `json:"moreMemories,omitempty"`
-	MoreEvents   string `json:"moreEvents,omitempty"`
-	Path         string `json:"-"`
-	// MayWrite is true if the person may correct and delete it.
-	MayWrite bool `json:"-"`
-}
-
 func (p *pages) one(r *web.Request) error {
-	q := trace.PointQuery{SourceID: r.Part("id"), Bytes: shown}
-	query := r.URL.Query()
-	if text := query.Get("events"); text != "" {
-		before, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || before < 1 {
-			return wrongCursor()
-		}
-		q.Before = before
-	}
-	if text := query.Get("memories"); text != "" {
-		at, id, _ := strings.Cut(text, "_")
-		micros, err := strconv.ParseInt(at, 10, 64)
-		parsed, wrong := uuid.Parse(id)
-		if err != nil || wrong != nil || micros < 0 || micros > 253_402_300_799_999_999 {
-			return wrongCursor()
-		}
-		q.After = &trace.Cursor{At: time.UnixMicro(micros).UTC(), ID: parsed}
+	query, q := r.URL.Query(), trace.PointQuery{Bytes: shown}
+	if !q.Continue(query.Get("events"), query.Get("memories")) {
+		return web.WrongPlace()
 	}
 	found, err := p.point(r, q)
 	if err != nil {
 		return err
 	}
-	return r.Render("one.html", onePageOf(r, found))
-}
-
-func wrongCursor() error {
-	return fault.New(fault.Invalid, fault.CodeInvalidRequest, "the place in the list is wrong: open the page again")
+	return r.Render("one.html", found)
 }
 
 // point reads the data point of the path. An id that no data point can have is not found.
 func (p *pages) point(r *web.Request, q trace.PointQuery) (trace.Point, error) {
-	if !isText(q.SourceID) {
+	if q.SourceID = r.Part("id"); !isText(q.SourceID) {
 		return trace.Point{}, fault.New(fault.NotFound, fault.CodeDataPointNotFound, "no data point can have this id")
 	}
 	return p.Trace.Point(r.Context(), r.Project.Project, q)
 }
 
+// live is point for one that is not deleted, with some bytes of its texts; 0 for all.
+func (p *pages) live(r *web.Request, bytes int) (trace.Point, error) {
+	found, err := p.point(r, trace.PointQuery{Bytes: bytes})
+	if err == nil && found.Deleted != nil {
+		err = fault.New(fault.Conflict, fault.CodeDataPointDeleted, "this data point was deleted")
+	}
+	return found, err
+}
+
 // isText reports whether a text can be stored.
 func isText(text string) bool { return utf8.ValidString(text) && !strings.Contains(text, "\x00") }
 
-func onePageOf(r *web.Request, p trace.Point) onePage {
-	page := onePage{Point: p, Path: pointPath(r, p.SourceID), MayWrite: r.May(web.Write) && !r.Project.Archived}
-	if p.Derived.More {
-		page.MoreMemories = strconv.FormatInt(p.Derived.End.At.UnixMicro(), 10) + "_" + p.Derived.End.ID.String()
-	}
-	if n := len(p.Events); n > 0 && p.Older {
-		page.MoreEvents = strconv.FormatInt(p.Events[n-1].Number, 10)
-	}
-	return page
-}
-
 // text writes the whole text of the newest revision, or with ?of=metadata its metadata.
 func (p *pages) text(r *web.Request) error {
-	found, err := p.point(r, trace.PointQuery{SourceID: r.Part("id")})
+	found, err := p.live(r, 0)
 	if err != nil {
 		return err
-	}
-	if found.Deleted != nil {
-		return gone()
 	}
 	text := found.Text
 	if r.URL.Query().Get("of") == "metadata" {
@@ -98,6 +59,15 @@ func (p *pages) text(r *web.Request) error {
 	})
 }
 
-func gone() error {
-	return fault.New(fault.Conflict, fault.CodeDataPointDeleted, "this data point was deleted")
+func (p *pages) deleteForm(r *web.Request) error {
+	found, err := p.live(r, shown)
+	if err != nil {
+		return err
+	}
+	return r.Render("delete.html", found)
+}
+
+func (p *pages) delete(r *web.Request) error {
+	_, err := p.Commands.DeleteDataPoints(r.Context(), r.Command(), []string{r.Part("id")})
+	return r.Did(err, r.ProjectPath("data"), "deleted")
 }

@@ -1,84 +1,65 @@
 package datapoints
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/fields"
 	points "github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/explain"
 	"github.com/annals-project/annals/projections/find"
 )
 
-// searchPage is what an id names. With one meaning, the browser goes there at once.
-type searchPage struct {
-	Query string   `json:"query"`
-	Found []result `json:"found"`
-}
-
+// result is something that an id names, with its page.
 type result struct {
 	find.Found
 
 	Path string `json:"path"`
 }
 
+// folders have the pages of what ids name; all others are nodes of the trace.
+var folders = map[find.Kind]string{
+	find.DataPoint: "data", find.Send: "sends", find.Request: "requests", find.Identity: "identities",
+	find.Audience: "audiences", find.Webhook: "webhooks",
+}
+
+// search shows what an id names. With one meaning, the browser goes there at once.
 func (p *pages) search(r *web.Request) error {
-	page := searchPage{Query: r.URL.Query().Get("q"), Found: []result{}}
-	if !isText(page.Query) {
-		return r.Invalid(fault.New(fault.Invalid, fault.CodeInvalidRequest, "this is no text"), "search.html", searchPage{})
+	results, query := []result{}, r.URL.Query().Get("q")
+	if !isText(query) {
+		return r.Invalid(fields.Invalid("q", "is no text"), "search.html", results)
 	}
-	found, err := p.Find.Find(r.Context(), r.Project.Project, page.Query)
+	found, err := p.Find.Find(r.Context(), r.Project.Project, query)
 	if err != nil {
 		return err
 	}
-	seen := map[string]bool{}
 	for _, f := range found {
-		path := pathOf(r, f)
-		if !seen[path] {
-			page.Found = append(page.Found, result{f, path})
+		one := result{f, r.ProjectPath(cmp.Or(folders[f.Kind], "trace"), f.ID)}
+		if f.Kind == find.Deletion {
+			one.Path = r.ProjectPath("requests") + "?search=" + f.ID
 		}
-		seen[path] = true
+		if !slices.ContainsFunc(results, func(other result) bool { return other.Path == one.Path }) {
+			results = append(results, one)
+		}
 	}
-	if len(page.Found) == 1 && r.Format() == "" {
-		r.Redirect(page.Found[0].Path)
+	if len(results) == 1 && r.Format() == "" {
+		r.Redirect(results[0].Path)
 		return nil
 	}
-	return r.Render("search.html", page)
-}
-
-// pathOf is the page of what an id names.
-func pathOf(r *web.Request, f find.Found) string {
-	switch f.Kind {
-	case find.DataPoint:
-		return pointPath(r, f.ID)
-	case find.Send:
-		return r.ProjectPath("sends", f.ID)
-	case find.Request:
-		return r.ProjectPath("requests", f.ID)
-	case find.Deletion:
-		return r.ProjectPath("requests") + "?search=" + f.ID
-	case find.Identity:
-		return r.ProjectPath("identities", f.ID)
-	case find.Audience:
-		return r.ProjectPath("audiences", f.ID)
-	case find.Webhook:
-		return r.ProjectPath("webhooks", f.ID)
-	default:
-		return r.ProjectPath("trace", f.ID)
-	}
+	return r.Render("search.html", results)
 }
 
 // sendPage is a send with what became of it.
 type sendPage struct {
-	points.Explained
+	explain.Explanation
 
-	Retryable bool   `json:"retryable"`
-	Next      string `json:"next"`
 	// Open is true while more happens by itself: then Done of the items that are shown are searchable.
-	Open     bool `json:"open"`
-	Done     int  `json:"done"`
-	MayRetry bool `json:"-"`
-	// Paths are those of the data points of the items.
-	Paths []string `json:"-"`
+	Open bool
+	Done int
 }
 
 // sendOf is the send in the path. An id that is no UUID names none.
@@ -103,11 +84,8 @@ func (p *pages) send(r *web.Request) error {
 		r.Redirect(r.ProjectPath("requests", e.RequestID.String()))
 		return nil
 	}
-	page := sendPage{Explained: *e.Send, Retryable: e.Retryable, Next: e.Next}
-	page.Open = page.SettledAt == nil && !page.Deleted
-	page.MayRetry = page.FailureOpen && e.Retryable && r.May(web.Write) && !r.Project.Archived
-	for _, i := range page.Items {
-		page.Paths = append(page.Paths, pointPath(r, i.SourceID))
+	page := sendPage{Explanation: e, Open: e.Send.SettledAt == nil && !e.Send.Deleted}
+	for _, i := range e.Send.Items {
 		if i.Searchable {
 			page.Done++
 		}
@@ -115,31 +93,25 @@ func (p *pages) send(r *web.Request) error {
 	return r.Render("send.html", page)
 }
 
-type failedPage struct {
-	Failed []points.StoppedSend `json:"failed"`
-	Pager  web.Pager            `json:"pager"`
-	// MayRetry is true if the person may try them again.
-	MayRetry bool `json:"-"`
-}
-
-// maxFailed is how many failed sends a page lists.
-const maxFailed = 50
-
 func (p *pages) failed(r *web.Request) error {
-	after := uuid.Nil
-	if text := r.URL.Query().Get("after"); text != "" {
-		var err error
-		if after, err = uuid.Parse(text); err != nil {
-			return wrongCursor()
-		}
-	}
-	list, err := p.Stopped.List(r.Context(), r.Project.Project.ID, maxFailed, after)
-	if err != nil {
-		return err
-	}
-	return r.Render("failed.html", failedPage{
-		list.Failed, web.Pager{Next: list.After}, r.May(web.Write) && !r.Project.Archived,
-	})
+	var page web.Part[points.StoppedSend]
+	return web.List[points.StoppedSend]{
+		Name: "failed-sends", Columns: []string{"acceptedAt", "send", "items", "code", "message", "failedAt", "retryable"},
+		Cells: func(s points.StoppedSend) []any {
+			return []any{s.AcceptedAt, s.IngestionID, s.Items, s.Code, s.Message, s.FailedAt, s.Retryable}
+		},
+		Read: func(after, _ string, most int) (part web.Part[points.StoppedSend], err error) {
+			from := uuid.Nil
+			if after != "" {
+				if from, err = uuid.Parse(after); err != nil {
+					return part, web.WrongPlace()
+				}
+			}
+			list, err := p.Stopped.List(r.Context(), r.Project.Project.ID, most, from)
+			part.Items, part.Pager.Next = list.Failed, list.After
+			return part, err
+		},
+	}.Serve(r, "failed.html", &page, &page)
 }
 
 func (p *pages) retry(r *web.Request) error {
@@ -147,8 +119,5 @@ func (p *pages) retry(r *web.Request) error {
 	if err == nil {
 		err = p.Commands.Retry(r.Context(), r.Command(), id)
 	}
-	if err != nil {
-		return err
-	}
-	return r.Done(r.ProjectPath("sends", id.String()), "retried")
+	return r.Did(err, r.ProjectPath("sends", id.String()), "retried")
 }

@@ -3,13 +3,13 @@ package directory
 
 import (
 	"embed"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/explain"
@@ -39,6 +39,9 @@ const (
 // longTime is how long the import of a file takes at most, or a put of a long list.
 const longTime = 3 * time.Minute
 
+// newest is how many data points of an author or of an audience a page shows.
+const newest = 5
+
 // Area returns the pages.
 func Area(d Deps) web.Area {
 	const p = "/p/{project}/"
@@ -48,9 +51,9 @@ func Area(d Deps) web.Area {
 		{Pattern: "GET " + p + "new-identity", Needs: web.Write, Serve: d.newIdentity},
 		{Pattern: "POST " + p + "identity", Needs: web.Write, Live: true, Body: traitsForm, Serve: d.saveIdentity},
 		{Pattern: "POST " + p + "identity/delete", Needs: web.Write, Live: true, Serve: d.deleteIdentity},
-		{Pattern: "GET " + p + "identities/import", Needs: web.Write, Serve: d.importForm},
+		{Pattern: "GET " + p + "import-identities", Needs: web.Write, Serve: d.importForm},
 		{
-			Pattern: "POST " + p + "identities/import", Needs: web.Write, Live: true, Body: fileForm, Time: longTime,
+			Pattern: "POST " + p + "import-identities", Needs: web.Write, Live: true, Body: fileForm, Time: longTime,
 			Serve: d.importFile,
 		},
 		{Pattern: "GET " + p + "audiences", Needs: web.Read, Serve: d.audiences},
@@ -67,64 +70,12 @@ func Area(d Deps) web.Area {
 	}}
 }
 
-// pageSize is how many identities, audiences and members a page lists.
-const pageSize = 50
-
-// rows writes a list as a file, in parts, with at most web.MaxTotal rows.
-func rows(
-	r *web.Request, name string, columns []string, next func() (part [][]string, more bool, err error),
-) error {
-	return r.Rows(name, columns, func(yield func([]string, error) bool) {
-		for n, more := 0, true; more && n < web.MaxTotal; {
-			var part [][]string
-			var err error
-			if part, more, err = next(); err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, row := range part {
-				if n++; !yield(row, nil) {
-					return
-				}
-			}
-		}
-	})
-}
-
-// links are what pages link to.
-type links struct{ project string }
-
-func linksOf(r *web.Request) links { return links{r.Project.Project.Slug} }
-
-// To is the page of an identity.
-func (l links) To(name string) string {
-	if hasOtherMeaning(name) {
-		name = "~" + name
-	}
-	return web.Path("p", l.project, "identities", name)
-}
-
-// identityOf is the identity of the path.
-func identityOf(r *web.Request) string {
-	name := r.Part("identity")
-	if hasOtherMeaning(name) {
-		name = strings.TrimPrefix(name, "~")
-	}
-	return name
-}
-
-// hasOtherMeaning reports whether a name means something else in a path, after any tildes, of which the path has one
-// more.
-func hasOtherMeaning(name string) bool {
-	return slices.Contains([]string{".", "..", "import"}, strings.TrimLeft(name, "~"))
-}
-
 // words are the messages of these pages that are in no template.
-var words = struct{ noIdentity, noAudience, valueWithoutKey, noCursor, tooMany, badRows, partly, noFile, field string }{
+var words = struct{ noIdentity, noAudience, known, valueWithoutKey, tooMany, badRows, partly, noFile string }{
 	noIdentity: "the project has no identity %.80q", noAudience: "the project has no audience %.80q",
-	valueWithoutKey: "a value belongs to a trait: name the trait too",
-	noCursor:        "the link to this page of the list is damaged",
-	tooMany:         "these would be more than %d identities", field: "%s %v", noFile: "choose a file, or paste its text",
+	known:           "the project has %.80q already: change that one, or choose another name",
+	valueWithoutKey: "belongs to a trait: name the trait too",
+	tooMany:         "these would be more than %d identities", noFile: "choose a file, or paste its text",
 	badRows: "%d rows have a problem, so nothing was imported: mend the file, or import the rows without a problem",
 	partly:  "%d of %d rows are imported, then it stopped: %s. To import the file again is safe",
 }
@@ -133,6 +84,43 @@ func invalid(format string, args ...any) error {
 	return fault.New(fault.Invalid, fault.CodeInvalidRequest, format, args...)
 }
 
-func notFound(format, name string) error {
-	return fault.New(fault.NotFound, fault.CodeNotFound, format, name)
+// notFound is the fault if something is not there, or err.
+func notFound(err error, ok bool, format, name string) error {
+	if err == nil && !ok {
+		err = fault.New(fault.NotFound, fault.CodeNotFound, format, name)
+	}
+	return err
+}
+
+// notNew is the fault if something is there already, or err.
+func notNew(err error, exists bool, name string) error {
+	if err == nil && exists {
+		err = fault.New(fault.Conflict, fault.CodeConflict, words.known, name)
+	}
+	return err
+}
+
+// accessPage is whether an identity may read a data point, and why. Reading is nil before it is asked.
+type accessPage struct {
+	Identity string           `json:"identity"`
+	Point    string           `json:"dataPoint"`
+	Reading  *explain.Reading `json:"reading"`
+}
+
+func (d Deps) access(r *web.Request) error {
+	query := r.URL.Query()
+	page := accessPage{Identity: query.Get("identity"), Point: query.Get("point")}
+	if page.Identity == "" || page.Point == "" { // links name one of them
+		return r.Render("access.html", page)
+	}
+	var problems fields.Problems
+	problems.CheckParameter("identity", page.Identity, limit.Identity)
+	problems.CheckParameter("point", page.Point, limit.SourceID)
+	err := problems.Err()
+	if err == nil {
+		var reading explain.Reading
+		reading, err = d.Access.Explain(r.Context(), r.Project.Project, page.Identity, page.Point)
+		page.Reading = &reading
+	}
+	return r.Form(err, "access.html", page)
 }

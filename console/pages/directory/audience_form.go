@@ -1,18 +1,14 @@
 package directory
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
-
-	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
-	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/projections/directory"
@@ -25,10 +21,10 @@ type audienceForm struct {
 	Kind       audience.Kind
 	// Add and Remove are identities, one a line. A list may be too long for a page, so the form changes it.
 	Add, Remove string
-	Match       audience.Match
-	Conditions  []formCondition
-	Operators   []operator
-	TraitKeys   []string
+	Rule        audience.Rule
+	// Operators and TraitKeys are what the form suggests.
+	Operators []audience.Operator
+	TraitKeys []string
 	// Preview is what the rule of the form reaches, and Listed what its list would be. Nil before that is asked.
 	Preview *directory.RulePreview
 	Listed  *listed
@@ -36,41 +32,25 @@ type audienceForm struct {
 	Wrong string
 }
 
-// formCondition is a condition with its values, one a line.
-type formCondition struct {
-	Trait    string
-	Operator audience.Operator
-	Values   string
-}
-
-// operator is an operator in words.
-type operator struct {
-	Operator audience.Operator
-	Words    string
-}
-
 // listed is what a list of identities would be: Members in all, of which Unknown get a record.
 type listed struct{ Members, Unknown int }
 
-func (d Deps) form(r *web.Request) (f audienceForm, err error) {
-	f = audienceForm{IsNew: true, Kind: audience.KindRule, Match: audience.MatchAll}
-	for _, o := range audience.Operators() {
-		f.Operators = append(f.Operators, operator{o, operatorWords[o]})
+// showForm shows a form with some conditions more, and with what is wrong with it.
+func (d Deps) showForm(r *web.Request, f audienceForm, more int, wrong error) (err error) {
+	f.Operators = audience.Operators()
+	f.Rule.Conditions = append(f.Rule.Conditions, make([]audience.Condition, more)...)
+	if f.TraitKeys, err = d.Directory.TraitKeys(r.Context(), r.Project.Project); err != nil {
+		return err
 	}
-	f.TraitKeys, err = d.Directory.TraitKeys(r.Context(), r.Project.Project)
-	return f, err
+	return r.Form(wrong, "audience_form.html", f)
 }
 
 func (d Deps) newAudience(r *web.Request) error {
-	f, err := d.form(r)
-	if err != nil {
-		return err
-	}
+	f := audienceForm{IsNew: true, Kind: audience.KindRule}
 	if r.URL.Query().Get("kind") == string(audience.KindFixed) {
 		f.Kind = audience.KindFixed
 	}
-	f.Conditions = make([]formCondition, 1)
-	return r.Render("audience_form.html", f)
+	return d.showForm(r, f, 1, nil)
 }
 
 func (d Deps) editAudience(r *web.Request) error {
@@ -78,115 +58,76 @@ func (d Deps) editAudience(r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	f, err := d.form(r)
-	if err != nil {
+	f := audienceForm{Slug: a.Slug, Name: a.Name, Kind: a.Kind}
+	if f.Rule, err = a.Definition(); err != nil {
 		return err
 	}
-	f.IsNew, f.Slug, f.Name, f.Kind = false, a.Slug, a.Name, a.Kind
-	if a.Rule != nil {
-		var rule audience.Rule
-		if err := json.Unmarshal(a.Rule, &rule); err != nil {
-			return err
-		}
-		f.Match = rule.Match
-		for _, c := range rule.Conditions {
-			f.Conditions = append(f.Conditions, formCondition{c.Trait, c.Operator, strings.Join(c.Values, "\n")})
-		}
-	}
-	f.Conditions = append(f.Conditions, formCondition{})
-	return r.Render("audience_form.html", f)
+	return d.showForm(r, f, 1, nil)
 }
 
 // saveAudience puts the audience of the form, or shows the form again with its preview.
-func (d Deps) saveAudience(r *web.Request) error {
-	f, err := d.form(r)
-	if err != nil {
-		return err
-	}
-	f.read(r)
-	rule, do := f.rule(), r.Field("do")
-	f.Conditions = append(f.Conditions, formCondition{})
+func (d Deps) saveAudience(r *web.Request) (err error) {
+	f, more, do := formOf(r), 1, r.Field("do")
+	in := commands.AudiencePut{Slug: f.Slug, Kind: f.Kind, Name: &f.Name, Rule: &f.Rule}
 	if do == "more" {
-		f.Conditions = append(f.Conditions, formCondition{})
-	}
-	var members []string
-	if f.Kind == audience.KindFixed {
-		members, err = d.members(r, &f)
+		more = 2
 	}
 	switch {
-	case err == nil && do == "save":
-		err = d.put(r, f, rule, members)
-	case err == nil && do == "preview" && f.Kind == audience.KindRule:
+	case f.Kind == audience.KindFixed:
+		in.Rule = nil
+		in.Identities, err = d.members(r, &f)
+	case do == "preview":
 		var preview directory.RulePreview
-		if preview, err = d.Directory.PreviewRule(r.Context(), r.Project.Project, rule); err == nil {
+		if preview, err = d.Directory.PreviewRule(r.Context(), r.Project.Project, f.Rule); err == nil {
 			f.Preview = &preview
 		}
 	}
-	switch {
-	case err != nil && do == "save":
-		return r.Invalid(err, "audience_form.html", f)
-	case err != nil && httpx.Fault(err).Kind != fault.Invalid:
-		return err
-	case err != nil:
-		f.Wrong = httpx.Fault(err).Msg // where scripts run, only the preview is shown, and none of a refused form
-	case do == "save":
-		return r.Done(r.ProjectPath("audiences", f.Slug), "saved")
+	if err == nil && do == "save" {
+		if err = d.put(r, f, in); err == nil {
+			return r.Done(r.ProjectPath("audiences", f.Slug), "saved")
+		}
 	}
-	return r.Render("audience_form.html", f)
+	if err != nil && do != "save" && httpx.Fault(err).Kind == fault.Invalid {
+		// Where scripts run, only the preview is shown, and none of a refused form.
+		f.Wrong, err = httpx.Fault(err).Msg, nil
+	}
+	return d.showForm(r, f, more, err)
 }
 
 // put puts the audience of a form. A new one must not replace another.
-func (d Deps) put(r *web.Request, f audienceForm, rule audience.Rule, members []string) error {
+func (d Deps) put(r *web.Request, f audienceForm, in commands.AudiencePut) error {
 	if err := fields.CheckName(f.Name, 0, limit.AudienceName); err != nil {
-		return invalid(words.field, "name", err)
+		return fields.Invalid("name", "%v", err)
 	}
 	if f.IsNew {
 		_, exists, err := d.Directory.AudienceHead(r.Context(), r.Project.Project, f.Slug)
-		if err == nil && exists {
-			err = fault.New(fault.Conflict, fault.CodeConflict, "the project has an audience %q: choose another slug", f.Slug)
-		}
-		if err != nil {
+		if err = notNew(err, exists, f.Slug); err != nil {
 			return err
 		}
 	}
-	in := commands.AudiencePut{Slug: f.Slug, Kind: f.Kind}
-	if f.Name != "" {
-		in.Name = &f.Name
-	}
-	if f.Kind == audience.KindRule {
-		in.Rule = &rule
-	} else {
-		in.Identities = members
+	if f.Name == "" {
+		in.Name = nil
 	}
 	_, err := d.Commands.PutAudience(r.Context(), r.Command(), in)
 	return err
 }
 
-// read reads the form. Conditions without a trait are left out.
-func (f *audienceForm) read(r *web.Request) {
-	f.IsNew, f.Slug, f.Name = r.PostForm.Has("new"), r.Field("slug"), r.Field("name")
-	f.Kind, f.Match = audience.Kind(r.Field("kind")), audience.Match(r.Field("match"))
-	f.Add, f.Remove = r.Raw("add"), r.Raw("remove")
+// formOf reads the form. Conditions without a trait and values are left out.
+func formOf(r *web.Request) audienceForm {
+	f := audienceForm{
+		IsNew: r.PostForm.Has("new"), Slug: r.Field("slug"), Name: r.Field("name"), Kind: audience.Kind(r.Field("kind")),
+		Add: r.Raw("add"), Remove: r.Raw("remove"), Rule: audience.Rule{Match: audience.Match(r.Field("match"))},
+	}
 	for n, key := range r.PostForm["trait"] {
-		values := strings.ReplaceAll(at(r.PostForm["values"], n), "\r\n", "\n")
-		if key == "" && values == "" || len(f.Conditions) > limit.RuleConditions {
-			continue
-		}
-		f.Conditions = append(f.Conditions, formCondition{key, audience.Operator(at(r.PostForm["operator"], n)), values})
-	}
-}
-
-// rule is the rule of the form.
-func (f *audienceForm) rule() audience.Rule {
-	rule := audience.Rule{Match: f.Match}
-	for _, c := range f.Conditions {
-		condition := audience.Condition{Trait: c.Trait, Operator: c.Operator, Values: []string{}}
+		c := audience.Condition{Trait: key, Operator: audience.Operator(at(r, "operator", n)), Values: []string{}}
 		if c.Operator != audience.Exists && c.Operator != audience.DoesNotExist {
-			condition.Values = append(condition.Values, lines(c.Values)...)
+			c.Values = append(c.Values, lines(at(r, "values", n))...)
 		}
-		rule.Conditions = append(rule.Conditions, condition)
+		if (key != "" || at(r, "values", n) != "") && len(f.Rule.Conditions) <= limit.RuleConditions {
+			f.Rule.Conditions = append(f.Rule.Conditions, c)
+		}
 	}
-	return rule
+	return f
 }
 
 // lines are the lines of a text that are not empty, each once.
@@ -201,21 +142,16 @@ func lines(text string) (list []string) {
 }
 
 // members are those that a fixed audience has after the changes of the form. It is not nil.
-func (d Deps) members(r *web.Request, f *audienceForm) ([]string, error) {
-	added, project := lines(f.Add), r.Project.Project
-	for _, name := range added {
+func (d Deps) members(r *web.Request, f *audienceForm) (list []string, err error) {
+	for _, name := range lines(f.Add) {
 		if err := fields.CheckName(name, 1, limit.Identity); err != nil {
-			return nil, invalid(words.field, "an identity", err)
+			return nil, fields.Invalid("an identity", "%v", err)
 		}
 	}
-	list := []string{}
-	if !f.IsNew {
-		a, ok, err := d.Directory.Audience(r.Context(), project, f.Slug)
-		if err != nil {
+	if list = []string{}; !f.IsNew {
+		a, ok, err := d.Directory.Audience(r.Context(), r.Project.Project, f.Slug)
+		if err = notFound(err, ok, words.noAudience, f.Slug); err != nil {
 			return nil, err
-		}
-		if !ok {
-			return nil, notFound(words.noAudience, f.Slug)
 		}
 		list = append(list, a.Identities...)
 	}
@@ -224,16 +160,12 @@ func (d Deps) members(r *web.Request, f *audienceForm) ([]string, error) {
 		removed[name] = true
 	}
 	list = slices.DeleteFunc(list, func(name string) bool { return removed[name] })
-	list = append(list, added...)
+	list = append(list, lines(f.Add)...)
 	slices.Sort(list)
 	if list = slices.Compact(list); len(list) > limit.AudienceMembers {
 		return nil, invalid(words.tooMany, limit.AudienceMembers)
 	}
-	ids := make([]uuid.UUID, len(list))
-	for n, name := range list {
-		ids[n] = stream.IdentityID(project.Namespace, name)
-	}
-	known, err := d.Directory.Known(r.Context(), project, ids)
-	f.Listed = &listed{Members: len(list), Unknown: len(list) - len(known)}
+	f.Listed = &listed{Members: len(list)}
+	f.Listed.Unknown, err = d.Directory.Unknown(r.Context(), r.Project.Project, list)
 	return list, err
 }

@@ -1,9 +1,6 @@
 package directory
 
 import (
-	"encoding/json"
-	"strconv"
-
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/console/web"
@@ -14,68 +11,39 @@ import (
 	"github.com/annals-project/annals/projections/history"
 )
 
-// audienceList is a page of the list.
+// audienceList is a page of the list, with its filter.
 type audienceList struct {
-	Audiences []directory.AudienceHead `json:"audiences"`
-	Pager     web.Pager                `json:"pager"`
-	Prefix    string                   `json:"prefix,omitempty"`
-	MayWrite  bool                     `json:"-"`
+	web.Part[directory.AudienceHead]
+	Prefix string
 }
 
 func (d Deps) audiences(r *web.Request) error {
-	query := r.URL.Query()
-	page := audienceList{Prefix: query.Get("prefix"), MayWrite: r.May(web.Write)}
-	after, before := query.Get("after"), query.Get("before")
-	if after != "" && !audience.ValidSlug(after) || before != "" && !audience.ValidSlug(before) {
-		return r.Invalid(invalid("%s", words.noCursor), "audiences.html", page)
-	}
-	if len(page.Prefix) > limit.AudienceSlug {
-		return r.Invalid(invalid(words.field, "a slug", "has at most 40 characters"), "audiences.html", page)
-	}
-	listing := directory.AudienceListing{Prefix: page.Prefix, After: after, Before: before, Limit: pageSize}
-	if r.Format() == "csv" {
-		listing.Limit = limit.Audiences
-	}
-	found, err := d.Directory.AudienceHeads(r.Context(), r.Project.Project, listing)
-	if err != nil {
-		return err
-	}
-	if page.Audiences = found.List; r.Format() == "csv" {
-		return audienceRows(r, page.Audiences)
-	}
-	if len(found.List) > 0 && found.Previous {
-		page.Pager.Previous = found.List[0].Slug
-	}
-	if len(found.List) > 0 && found.Next {
-		page.Pager.Next = found.List[len(found.List)-1].Slug
-	}
-	return r.Render("audiences.html", page)
-}
-
-func audienceRows(r *web.Request, list []directory.AudienceHead) error {
-	columns := []string{"slug", "name", "kind", "members", "memories", "createdAt", "putAt"}
-	return rows(r, "audiences", columns, func() (part [][]string, more bool, err error) {
-		for _, a := range list {
-			part = append(part, []string{
-				a.Slug, a.Name, string(a.Kind), web.Total(int(a.Members)), strconv.FormatInt(a.Memories, 10), stamp(a.CreatedAt),
-				stamp(a.PutAt),
+	page := audienceList{Prefix: r.URL.Query().Get("prefix")}
+	return web.List[directory.AudienceHead]{
+		Name: "audiences", Columns: []string{"slug", "name", "kind", "members", "memories", "createdAt", "putAt"},
+		Cells: func(a directory.AudienceHead) []any {
+			return []any{a.Slug, a.Name, a.Kind, web.Total(a.Members), a.Memories, a.CreatedAt, a.PutAt}
+		},
+		Read: func(after, before string, most int) (part web.Part[directory.AudienceHead], err error) {
+			if after != "" && !audience.ValidSlug(after) || before != "" && !audience.ValidSlug(before) ||
+				len(page.Prefix) > limit.AudienceSlug {
+				return part, invalid("no audience has this slug")
+			}
+			found, err := d.Directory.AudienceHeads(r.Context(), r.Project.Project, directory.AudienceListing{
+				Prefix: page.Prefix, After: after, Before: before, Limit: most,
 			})
-		}
-		return part, false, nil
-	})
+			slug := func(a directory.AudienceHead) string { return a.Slug }
+			return web.PartOf(found.List, found.Previous, found.Next, slug), err
+		},
+	}.Serve(r, "audiences.html", &page, &page.Part)
 }
 
-// audiencePage is an audience with a page of its members.
+// audiencePage is an audience with a page of its members, and with the data points that carry it.
 type audiencePage struct {
-	links
 	directory.AudienceHead
-	Match      audience.Match     `json:"-"`
-	Conditions []string           `json:"-"`
-	List       []directory.Member `json:"list"`
-	Pager      web.Pager          `json:"pager"`
-	Points     points             `json:"points"`
-	History    history.Page       `json:"history"`
-	MayWrite   bool               `json:"-"`
+	web.Part[directory.Member]
+	Points  datapoints.List `json:"points"`
+	History history.Page    `json:"history"`
 }
 
 func (d Deps) audience(r *web.Request) error {
@@ -83,90 +51,53 @@ func (d Deps) audience(r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	listing := directory.MemberListing{Limit: pageSize}
-	for name, place := range map[string]**uuid.UUID{"after": &listing.After, "before": &listing.Before} {
-		if text := r.URL.Query().Get(name); text != "" {
-			id, err := uuid.Parse(text)
-			if err != nil {
-				return invalid("%s", words.noCursor)
+	page := audiencePage{AudienceHead: a}
+	return web.List[directory.Member]{
+		Name: a.Slug, Columns: []string{"identity", "memberSince", "isExact"},
+		Cells: func(m directory.Member) []any { return []any{m.Identity, m.Since, m.Exact} },
+		Read: func(after, before string, most int) (part web.Part[directory.Member], err error) {
+			listing := directory.MemberListing{Limit: most}
+			for text, place := range map[string]**uuid.UUID{after: &listing.After, before: &listing.Before} {
+				if id, wrong := uuid.Parse(text); wrong == nil {
+					*place = &id
+				} else if text != "" {
+					return part, web.WrongPlace()
+				}
 			}
-			*place = &id
-		}
-	}
-	if r.Format() == "csv" {
-		return d.memberRows(r, a.Slug)
-	}
-	page := audiencePage{links: linksOf(r), AudienceHead: a, MayWrite: r.May(web.Write)}
-	if a.Rule != nil {
-		var rule audience.Rule
-		if err := json.Unmarshal(a.Rule, &rule); err != nil {
+			members, ok, err := d.Directory.Members(r.Context(), r.Project.Project, a.Slug, listing)
+			if part.Items = members.List; members.Previous {
+				part.Pager.Previous = members.Start.String()
+			}
+			if members.Next {
+				part.Pager.Next = members.End.String()
+			}
+			return part, notFound(err, ok, words.noAudience, a.Slug)
+		},
+	}.Page(r, "audience.html", &page, &page.Part, func() (err error) {
+		of := history.Audience(r.Project.Project.ID, a.ID)
+		if page.History, err = d.History.Of(r.Context(), of, r.URL.Query().Get("events")); err != nil {
 			return err
 		}
-		page.Match = rule.Match
-		for _, c := range rule.Conditions {
-			page.Conditions = append(page.Conditions, textOf(c))
-		}
-	}
-	members, ok, err := d.Directory.Members(r.Context(), r.Project.Project, a.Slug, listing)
-	if err != nil {
+		carry := datapoints.ListQuery{Filter: datapoints.Filter{Audience: a.Slug}, Limit: newest}
+		page.Points, err = d.Points.List(r.Context(), r.Project.Project.ID, carry)
 		return err
-	}
-	if !ok {
-		return notFound(words.noAudience, a.Slug)
-	}
-	of := history.Audience(r.Project.Project.ID, a.ID)
-	if page.History, err = d.History.Of(r.Context(), of, r.URL.Query().Get("events")); err != nil {
-		return err
-	}
-	if page.Points, err = d.points(r, datapoints.Filter{Audience: a.Slug}); err != nil {
-		return err
-	}
-	if page.List = members.List; members.Previous {
-		page.Pager.Previous = members.Start.String()
-	}
-	if members.Next {
-		page.Pager.Next = members.End.String()
-	}
-	return r.Render("audience.html", page)
+	})
 }
 
 // found finds the audience of the path.
 func (d Deps) found(r *web.Request) (directory.AudienceHead, error) {
 	slug := r.PathValue("slug")
 	a, ok, err := d.Directory.AudienceHead(r.Context(), r.Project.Project, slug)
-	if err == nil && !ok {
-		err = notFound(words.noAudience, slug)
-	}
-	return a, err
+	return a, notFound(err, ok, words.noAudience, slug)
 }
-
-// memberRows writes the members of an audience as a file.
-func (d Deps) memberRows(r *web.Request, slug string) error {
-	l := directory.MemberListing{Limit: limit.IdentityPage}
-	return rows(r, slug, []string{"identity", "memberSince", "isExact"}, func() (part [][]string, more bool, err error) {
-		page, _, err := d.Directory.Members(r.Context(), r.Project.Project, slug, l)
-		for _, m := range page.List {
-			part = append(part, []string{m.Identity, stamp(m.Since), strconv.FormatBool(m.Exact)})
-		}
-		l.After = &page.End
-		return part, page.Next, err
-	})
-}
-
-// total shows how many members an audience of a list has.
-func (audienceList) Total(n int64) string { return web.Total(int(n)) }
 
 func (d Deps) recomputeAudience(r *web.Request) error {
 	slug := r.PathValue("slug")
-	if _, err := d.Commands.RecomputeAudience(r.Context(), r.Command(), slug); err != nil {
-		return err
-	}
-	return r.Done(r.ProjectPath("audiences", slug), "saved")
+	_, err := d.Commands.RecomputeAudience(r.Context(), r.Command(), slug)
+	return r.Did(err, r.ProjectPath("audiences", slug), "saved")
 }
 
 func (d Deps) deleteAudience(r *web.Request) error {
-	if err := d.Commands.DeleteAudience(r.Context(), r.Command(), r.PathValue("slug")); err != nil {
-		return err
-	}
-	return r.Done(r.ProjectPath("audiences"), "deleted")
+	err := d.Commands.DeleteAudience(r.Context(), r.Command(), r.PathValue("slug"))
+	return r.Did(err, r.ProjectPath("audiences"), "deleted")
 }

@@ -1,158 +1,206 @@
 package directory
 
 import (
-	"encoding/json"
-	"errors"
-	"strings"
-	"time"
+	"slices"
 
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
+	"github.com/annals-project/annals/projections/history"
 )
 
-// identityView is an identity of a list.
-type identityView struct {
-	directory.Identity
-	Tags []tag `json:"-"`
-}
-
-// tag is a trait in the list, in short, with the list of all that have it.
-type tag struct{ Text, Path string }
-
-// maxTags is how many traits of an identity a list shows.
-const maxTags = 8
-
-func viewOf(r *web.Request, i directory.Identity) (v identityView, err error) {
-	v.Identity = i
-	var traits map[string]string
-	if err := json.Unmarshal(i.Traits, &traits); err != nil {
-		return v, err
-	}
-	for _, t := range rowsOf(traits) {
-		if len(v.Tags) == maxTags {
-			v.Tags = append(v.Tags, tag{"…", linksOf(r).To(i.Identity)})
-			break
-		}
-		text := web.Cut(t.Key, 30) + ": " + web.Cut(t.Value, 40)
-		v.Tags = append(v.Tags, tag{text, r.With("trait", t.Key, "value", t.Value)})
-	}
-	return v, nil
-}
-
-// identityList is a page of the list.
+// identityList is a page of the list, with its filter.
 type identityList struct {
-	links
-	Identities []identityView `json:"identities"`
-	Pager      web.Pager      `json:"pager"`
-	Prefix     string         `json:"prefix,omitempty"`
-	Trait      string         `json:"trait,omitempty"`
-	Value      string         `json:"value,omitempty"`
-	// TraitKeys are what the form suggests.
-	TraitKeys []string `json:"-"`
-	MayWrite  bool     `json:"-"`
+	web.Part[directory.Identity]
+	Prefix, Trait, Value string
+	TraitKeys            []string
 }
 
-// Filtered reports whether the list has a filter.
-func (l identityList) Filtered() bool { return l.Prefix != "" || l.Trait != "" }
-
-func (d Deps) identities(r *web.Request) error {
+func (d Deps) identities(r *web.Request) (err error) {
 	query := r.URL.Query()
-	page := identityList{
-		links: linksOf(r), Prefix: query.Get("prefix"), Trait: query.Get("trait"), Value: query.Get("value"),
-		Identities: []identityView{}, MayWrite: r.May(web.Write),
-	}
-	listing, err := page.listing(query.Get("after"), query.Get("before"))
-	if err != nil {
-		return r.Invalid(err, "identities.html", page)
-	}
-	if r.Format() == "csv" {
-		return d.identityRows(r, listing)
-	}
-	project := r.Project.Project
-	if page.TraitKeys, err = d.Directory.TraitKeys(r.Context(), project); err != nil {
+	page := identityList{Prefix: query.Get("prefix"), Trait: query.Get("trait"), Value: query.Get("value")}
+	if page.TraitKeys, err = d.Directory.TraitKeys(r.Context(), r.Project.Project); err != nil {
 		return err
 	}
-	found, err := d.Directory.IdentityPage(r.Context(), project, listing)
-	if err != nil {
-		return err
-	}
-	for _, i := range found.List {
-		v, err := viewOf(r, i)
-		if err != nil {
-			return err
-		}
-		page.Identities = append(page.Identities, v)
-	}
-	page.Pager.Total = web.Total(int(found.Total))
-	if found.TotalMore {
-		page.Pager.Total = "at least " + page.Pager.Total
-	}
-	if found.Newer && found.Start != nil {
-		page.Pager.Previous = cursorOf(found.Start)
-	}
-	if found.Older && found.End != nil {
-		page.Pager.Next = cursorOf(found.End)
-	}
-	return r.Render("identities.html", page)
-}
-
-func cursorOf(c *directory.Cursor) string {
-	return requestlog.Cursor{At: c.CreatedAt, ID: c.ID}.String()
+	return web.List[directory.Identity]{
+		Name: "identities", Columns: []string{"identity", "origin", "lastSeenAt", "createdAt", "updatedAt", "traits"},
+		Cells: func(i directory.Identity) []any {
+			return []any{i.Identity, i.Origin, i.LastSeenAt, i.CreatedAt, i.UpdatedAt, string(i.Traits)}
+		},
+		Read: func(after, before string, most int) (part web.Part[directory.Identity], err error) {
+			listing, err := page.listing(after, before, most)
+			if err != nil {
+				return part, err
+			}
+			found, err := d.Directory.IdentityPage(r.Context(), r.Project.Project, listing)
+			if part.Items = found.List; found.Newer && found.Start != nil {
+				part.Pager.Previous = requestlog.Cursor{At: found.Start.CreatedAt, ID: found.Start.ID}.String()
+			}
+			if found.Older && found.End != nil {
+				part.Pager.Next = requestlog.Cursor{At: found.End.CreatedAt, ID: found.End.ID}.String()
+			}
+			if part.Pager.Total = web.Total(found.Total); found.TotalMore {
+				part.Pager.Total = "at least " + part.Pager.Total
+			}
+			return part, err
+		},
+	}.Serve(r, "identities.html", &page, &page.Part)
 }
 
 // listing is what the list asks for.
-func (l identityList) listing(after, before string) (directory.Listing, error) {
-	listing := directory.Listing{Limit: pageSize, Prefix: l.Prefix, Key: l.Trait}
-	if l.Value != "" {
-		listing.Value = &l.Value
-		if l.Trait == "" {
-			return listing, invalid("%s", words.valueWithoutKey)
+func (l identityList) listing(after, before string, most int) (directory.Listing, error) {
+	listing := directory.Listing{Limit: most, Prefix: l.Prefix, Key: l.Trait}
+	var problems fields.Problems
+	check := func(name, value string, most int) bool {
+		if value != "" {
+			problems.CheckParameter(name, value, most)
+		}
+		return value != ""
+	}
+	check("prefix", l.Prefix, limit.Identity)
+	if hasKey := check("trait", l.Trait, limit.TraitKey); check("value", l.Value, limit.TraitValue) {
+		if listing.Value = &l.Value; !hasKey {
+			problems.Add("value", "%s", words.valueWithoutKey)
 		}
 	}
-	for _, c := range []struct {
-		name, text string
-		most       int
-	}{{"prefix", l.Prefix, limit.Identity}, {"trait", l.Trait, limit.TraitKey}, {"value", l.Value, limit.TraitValue}} {
-		if err := fields.CheckName(strings.ToValidUTF8(c.text, "\x00"), 0, c.most); err != nil {
-			return listing, invalid(words.field, c.name, err)
+	for text, place := range map[string]**directory.Cursor{after: &listing.After, before: &listing.Before} {
+		if at, err := requestlog.ParseCursor(text); err == nil {
+			*place = &directory.Cursor{CreatedAt: at.At, ID: at.ID}
+		} else if text != "" {
+			return listing, web.WrongPlace()
 		}
 	}
-	var err error
-	place := func(text string) *directory.Cursor {
-		if text == "" {
-			return nil
-		}
-		at, wrong := requestlog.ParseCursor(text)
-		if err = errors.Join(err, wrong); wrong != nil {
-			return nil
-		}
-		return &directory.Cursor{CreatedAt: at.At, ID: at.ID}
-	}
-	if listing.After, listing.Before = place(after), place(before); err != nil {
-		return listing, invalid("%s", words.noCursor)
-	}
-	return listing, nil
+	return listing, problems.Err()
 }
 
-// identityRows writes the list as a file.
-func (d Deps) identityRows(r *web.Request, l directory.Listing) error {
-	columns := []string{"identity", "origin", "lastSeenAt", "createdAt", "updatedAt", "traits"}
-	l.Limit = limit.IdentityPage
-	return rows(r, "identities", columns, func() (part [][]string, more bool, err error) {
-		page, err := d.Directory.Identities(r.Context(), r.Project.Project, l)
-		for _, i := range page.List {
-			seen := ""
-			if i.LastSeenAt != nil {
-				seen = stamp(*i.LastSeenAt)
-			}
-			part = append(part, []string{i.Identity, i.Origin, seen, stamp(i.CreatedAt), stamp(i.UpdatedAt), string(i.Traits)})
-		}
-		l.After, l.Before = page.End, nil
-		return part, page.More, err
-	})
+// identityPage is an identity, or the form of a new one.
+type identityPage struct {
+	directory.Identity
+	IsNew bool `json:"-"`
+	// Rows are the traits in the form, and TraitKeys what it suggests.
+	Rows      []trait  `json:"-"`
+	TraitKeys []string `json:"-"`
+	// Audiences are those that it belongs to, with why. MoreAudiences is true if there are others.
+	Audiences     []directory.Judgement `json:"audiences"`
+	MoreAudiences bool                  `json:"moreAudiences"`
+	// Wrote are the data points whose newest revision it wrote.
+	Wrote   datapoints.List `json:"wrote"`
+	History history.Page    `json:"history"`
 }
 
-func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+// trait is a trait in the form. Was and Before are its key and value when the form was shown, "" for a new one: a
+// change by somebody else meanwhile stays.
+type trait struct{ Key, Value, Was, Before string }
+
+// emptyRows are the rows of a form for further traits.
+const emptyRows = 3
+
+// showIdentity shows an identity, or the form of a new one, with what is wrong with the form.
+func (d Deps) showIdentity(r *web.Request, page identityPage, wrong error) (err error) {
+	project, name := r.Project.Project, page.Identity.Identity
+	if page.TraitKeys, err = d.Directory.TraitKeys(r.Context(), project); err != nil {
+		return err
+	}
+	if !page.IsNew {
+		var ok bool
+		page.Identity, ok, err = d.Directory.Identity(r.Context(), project, name)
+		if err = notFound(err, ok, words.noIdentity, name); err != nil {
+			return err
+		}
+		if page.Audiences, page.MoreAudiences, err = d.Directory.Memberships(r.Context(), project, name); err != nil {
+			return err
+		}
+		of := history.Identity(project, name)
+		if page.History, err = d.History.Of(r.Context(), of, r.URL.Query().Get("events")); err != nil {
+			return err
+		}
+		wrote := datapoints.ListQuery{Filter: datapoints.Filter{Author: name}, Limit: newest}
+		if page.Wrote, err = d.Points.List(r.Context(), project.ID, wrote); err != nil {
+			return err
+		}
+	}
+	if wrong == nil && !page.IsNew {
+		pairs, err := page.Pairs()
+		if err != nil {
+			return err
+		}
+		for _, p := range pairs {
+			page.Rows = append(page.Rows, trait{p.Key, p.Value, p.Key, p.Value})
+		}
+	}
+	page.Rows = append(page.Rows, make([]trait, emptyRows)...)
+	return r.Form(wrong, "identity.html", page)
+}
+
+func (d Deps) identity(r *web.Request) error {
+	return d.showIdentity(r, identityPage{Identity: directory.Identity{Identity: r.Part("identity")}}, nil)
+}
+
+func (d Deps) newIdentity(r *web.Request) error {
+	return d.showIdentity(r, identityPage{IsNew: true}, nil)
+}
+
+// saveIdentity creates an identity, or changes the traits that the form changes.
+func (d Deps) saveIdentity(r *web.Request) error {
+	page := identityPage{Identity: directory.Identity{Identity: r.Raw("identity")}, IsNew: r.PostForm.Has("new")}
+	name := page.Identity.Identity
+	set, removed, err := page.read(r)
+	if err == nil && page.IsNew {
+		_, exists, found := d.Directory.Identity(r.Context(), r.Project.Project, name)
+		err = notNew(found, exists, name)
+	}
+	if err == nil {
+		_, err = d.Commands.PatchIdentity(r.Context(), r.Command(), name, set, removed)
+	}
+	if err == nil {
+		return r.Done(r.ProjectPath("identities", name), "saved")
+	}
+	return d.showIdentity(r, page, err)
+}
+
+// read reads the rows of the form, and which traits it sets and removes. A row without a key or value is no trait.
+func (p *identityPage) read(r *web.Request) (set map[string]string, removed []string, err error) {
+	var problems fields.Problems
+	problems.CheckParameter("identity", p.Identity.Identity, limit.Identity)
+	set, has := map[string]string{}, map[string]bool{}
+	for n := range r.PostForm["key"] {
+		row := trait{at(r, "key", n), at(r, "value", n), at(r, "was", n), at(r, "before", n)}
+		if row == (trait{}) {
+			continue
+		}
+		p.Rows = append(p.Rows, row)
+		same := row.Key == row.Was && row.Value == row.Before
+		if !same && row.Was != "" {
+			removed = append(removed, row.Was)
+		}
+		switch {
+		case row.Key == "" && row.Value != "":
+			problems.Add("a trait", "has a value and no name")
+		case has[row.Key]:
+			problems.Add("a trait", "%.80q is there twice", row.Key)
+		case !same && row.Key != "" && row.Value != "":
+			problems.CheckParameter("a trait", row.Key, limit.TraitKey)
+			problems.CheckParameter("the value of "+row.Key, row.Value, limit.TraitValue)
+			set[row.Key] = row.Value
+		}
+		has[row.Key] = has[row.Key] || same || row.Key != "" && row.Value != ""
+	}
+	removed = slices.DeleteFunc(removed, func(key string) bool { return has[key] })
+	return set, removed, problems.Err()
+}
+
+// at is a field of a row of a form, "" for none.
+func at(r *web.Request, name string, n int) string {
+	if list := r.PostForm[name]; n < len(list) {
+		return list[n]
+	}
+	return ""
+}
+
+func (d Deps) deleteIdentity(r *web.Request) error {
+	err := d.Commands.DeleteIdentity(r.Context(), r.Command(), r.Raw("identity"))
+	return r.Did(err, r.ProjectPath("identities"), "deleted")
+}

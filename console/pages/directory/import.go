@@ -1,18 +1,16 @@
 package directory
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
-	"strconv"
-
-	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/limit"
-	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/httpx"
 )
 
@@ -25,85 +23,75 @@ type importPage struct {
 	New      int            `json:"new"`
 	Existing int            `json:"existing"`
 	Shown    []identity.Row `json:"-"`
-	// Created and Updated are what an import has done. Done is true after one.
-	Created, Updated int   `json:"-"`
-	Done             bool  `json:"-"`
-	MaxBytes         int64 `json:"-"`
-	MaxRows          int   `json:"-"`
+	// Done is what an import did, nil before.
+	Done *imported `json:"-"`
 }
+
+type imported struct{ Created, Updated int }
 
 // shownRows is how many rows a preview shows.
 const shownRows = 20
 
-func newImport() importPage {
-	return importPage{MaxBytes: limit.IdentityFile, MaxRows: limit.IdentityFileRows}
+// Limits are what a file may have.
+func (importPage) Limits() map[string]int64 {
+	return map[string]int64{"Bytes": limit.IdentityFile, "Rows": limit.IdentityFileRows}
 }
 
 func (d Deps) importForm(r *web.Request) error {
-	page, query := newImport(), r.URL.Query()
-	if page.Done = query.Has("created"); page.Done {
-		page.Created, _ = strconv.Atoi(query.Get("created"))
-		page.Updated, _ = strconv.Atoi(query.Get("updated"))
+	var page importPage
+	var done imported
+	if n, _ := fmt.Sscanf(r.URL.Query().Get("imported"), "%d-%d", &done.Created, &done.Updated); n == 2 {
+		page.Done = &done
 	}
 	return r.Render("import.html", page)
 }
 
 func (d Deps) importFile(r *web.Request) error {
-	page := newImport()
-	var err error
-	if page.Text, err = fileOf(r); err != nil {
-		return r.Invalid(err, "import.html", page)
+	var page importPage
+	err := d.readFile(r, &page)
+	do := r.Field("do")
+	if err == nil && do == "import" && page.File.Bad > 0 {
+		err = invalid(words.badRows, page.File.Bad)
 	}
-	file, err := commands.ReadIdentityFile([]byte(page.Text))
-	if err != nil {
-		return r.Invalid(err, "import.html", page)
+	if err != nil || do != "import" && do != "good" {
+		return r.Form(err, "import.html", page)
 	}
-	page.File, page.Shown = &file, file.Rows[:min(len(file.Rows), shownRows)]
-	if page.New, page.Existing, err = d.countKnown(r, file.Rows); err != nil {
-		return err
-	}
-	switch do := r.Field("do"); {
-	case do == "import" && file.Bad > 0:
-		return r.Invalid(invalid(words.badRows, file.Bad), "import.html", page)
-	case do != "import" && do != "good":
-		return r.Render("import.html", page)
-	}
-	created, updated, err := d.Commands.ImportIdentities(r.Context(), r.Command(), file.Rows)
-	if err != nil && created+updated > 0 {
-		err = fault.New(fault.Conflict, fault.CodeConflict, words.partly, created+updated, len(file.Rows),
-			httpx.Fault(err).Msg)
+	rows := page.File.Rows
+	created, updated, err := d.Commands.ImportIdentities(r.Context(), r.Command(), rows)
+	if done := created + updated; err != nil && done > 0 {
+		err = fault.New(fault.Conflict, fault.CodeConflict, words.partly, done, len(rows), httpx.Fault(err).Msg)
 	}
 	if err != nil {
 		return r.Invalid(err, "import.html", page)
 	}
-	r.Redirect(r.ProjectPath("identities", "import") + "?created=" + strconv.Itoa(created) + "&updated=" +
-		strconv.Itoa(updated))
+	r.Redirect(fmt.Sprintf("%s?imported=%d-%d", r.ProjectPath("import-identities"), created, updated))
 	return nil
 }
 
-// fileOf returns the file of the form, or the text in it.
-func fileOf(r *web.Request) (string, error) {
-	file, _, err := r.FormFile("file")
-	if err == http.ErrMissingFile || err == http.ErrNotMultipart { //nolint:errorlint // returned as they are
-		if text := r.Raw("text"); text != "" {
-			return text, nil
-		}
-		return "", invalid("%s", words.noFile)
+// readFile reads the file of the form, or the text in it, and compares it with what is there.
+func (d Deps) readFile(r *web.Request, page *importPage) error {
+	page.Text = r.Raw("text")
+	in, _, err := r.FormFile("file")
+	if err == nil {
+		var text []byte
+		text, err = io.ReadAll(io.LimitReader(in, limit.IdentityFile+4)) // a byte order mark and one byte too many
+		page.Text, err = string(text), errors.Join(err, in.Close())
+	} else if errors.Is(err, http.ErrMissingFile) || errors.Is(err, http.ErrNotMultipart) {
+		err = nil
 	}
+	if err != nil || page.Text == "" {
+		return invalid("%s", words.noFile)
+	}
+	file, err := commands.ReadIdentityFile([]byte(page.Text))
 	if err != nil {
-		return "", invalid("%s", words.noFile)
+		return err
 	}
-	defer func() { _ = file.Close() }()
-	text, err := io.ReadAll(io.LimitReader(file, limit.IdentityFile+4)) // a byte order mark and one byte too many
-	return string(text), err
-}
-
-// countKnown counts the rows of identities that are new, and of others.
-func (d Deps) countKnown(r *web.Request, rows []identity.Row) (created, existing int, err error) {
-	ids := make([]uuid.UUID, len(rows))
-	for n, row := range rows {
-		ids[n] = stream.IdentityID(r.Project.Project.Namespace, row.Identity)
+	names := make([]string, len(file.Rows))
+	for n, row := range file.Rows {
+		names[n] = row.Identity
 	}
-	known, err := d.Directory.Known(r.Context(), r.Project.Project, ids)
-	return len(rows) - len(known), len(known), err
+	page.File, page.Shown = &file, file.Rows[:min(len(file.Rows), shownRows)]
+	page.New, err = d.Directory.Unknown(r.Context(), r.Project.Project, names)
+	page.Existing = len(names) - page.New
+	return err
 }

@@ -4,68 +4,57 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/internal/tenants"
+	"github.com/annals-project/annals/projections/history"
 )
 
-// key is a key of the project, without its value.
+// key is a key of the project. LastUsedAt is nil if the request log has no call of it.
 type key struct {
-	ID        string     `json:"id"`
-	Name      string     `json:"name"`
-	Prefix    string     `json:"keyPrefix"`
-	Suffix    string     `json:"keySuffix"`
-	CreatedAt time.Time  `json:"createdAt"`
-	RevokedAt *time.Time `json:"revokedAt"`
-	// LastUsedAt is nil if the request log has no call of the key.
+	tenants.Key
+
 	LastUsedAt *time.Time `json:"lastUsedAt"`
 }
+
+// Days is how long the request log has calls.
+func (key) Days() int { return int(requestlog.Retention / (24 * time.Hour)) }
 
 // keysPage is the keys of a project, the newest first.
 type keysPage struct {
 	Live    []key `json:"keys"`
 	Revoked []key `json:"revoked"`
-	// Days is how long the request log has calls.
-	Days int `json:"days"`
-	// New is the key that was just created, with its Value.
-	New      *key   `json:"-"`
-	Value    string `json:"-"`
-	Replaced *key   `json:"-"`
+	// New is the key that was just created, in clear, and Replaced the one whose place it takes.
+	New      *key `json:"-"`
+	Replaced *key `json:"-"`
 }
 
-// readKeys returns the keys of the project, the newest first.
-func (d Deps) readKeys(r *web.Request) ([]key, error) {
-	found, err := d.Keys.Keys(r.Context(), r.Project.Project.ID)
+// allKeys returns the keys of the project, the newest first.
+func (d Deps) allKeys(r *web.Request) ([]key, error) {
+	found, err := d.Access.Keys(r.Context(), r.Project.Project.ID)
 	if err != nil {
 		return nil, err
 	}
-	uses, err := d.Uses.LastUses(r.Context(), r.Project.Project.ID)
-	if err != nil {
-		return nil, err
-	}
+	uses, err := d.Log.LastUses(r.Context(), r.Project.Project.ID)
 	list := make([]key, len(found))
 	for i, k := range found {
-		list[i] = key{k.ID, k.Name, k.Prefix, k.Suffix, k.CreatedAt, k.RevokedAt, nil}
+		list[i].Key = k
 		if at, used := uses[requestlog.Key{Name: k.Name, Prefix: k.Prefix}]; used {
 			list[i].LastUsedAt = &at
 		}
 	}
 	slices.Reverse(list)
-	return list, nil
+	return list, err
 }
 
-func (d Deps) keys(r *web.Request) error {
-	list, err := d.readKeys(r)
-	if err != nil {
-		return err
-	}
-	return r.Render("keys.html", keysOf(list))
-}
-
-func keysOf(list []key) keysPage {
-	page := keysPage{Live: []key{}, Revoked: []key{}, Days: int(requestlog.Retention / (24 * time.Hour))}
+func (d Deps) keys(r *web.Request) (keysPage, error) {
+	page := keysPage{Live: []key{}, Revoked: []key{}}
+	list, err := d.allKeys(r)
 	for _, k := range list {
 		if k.RevokedAt == nil {
 			page.Live = append(page.Live, k)
@@ -73,79 +62,72 @@ func keysOf(list []key) keysPage {
 			page.Revoked = append(page.Revoked, k)
 		}
 	}
-	return page
+	return page, err
 }
 
 // createKey shows the value of the new key in its answer, and nowhere else.
 func (d Deps) createKey(r *web.Request) error {
-	name, value, id := r.Field("name"), "", ""
-	err := fields.CheckName(name, 1, limit.KeyName)
+	name := r.Field("name")
+	if fields.CheckName(name, 1, limit.KeyName) != nil {
+		wrong := fault.New(fault.Invalid, fault.CodeKeyNameInvalid, "a key needs a name of 1 to %d characters", limit.KeyName)
+		return web.NewPage("keys.html", d.keys).Again(r, wrong)
+	}
+	made, err := d.Commands.CreateKey(r.Context(), r.Command(), r.Project.Project.Slug, name)
 	if err != nil {
-		err = fault.New(fault.Invalid, fault.CodeKeyNameInvalid, "a key needs a name of 1 to %d characters", limit.KeyName)
-	} else {
-		made, failed := d.Commands.CreateKey(r.Context(), r.Command(), r.Project.Project.Slug, name)
-		value, id, err = made.Key, made.ID, failed
+		return web.NewPage("keys.html", d.keys).Again(r, err)
 	}
-	list, failed := d.readKeys(r)
-	if failed != nil {
-		return failed
-	}
-	page := keysOf(list)
+	page, err := d.keys(r)
 	if err != nil {
-		return r.Invalid(err, "keys.html", page)
+		return err
 	}
-	page.Value = value
-	for i := range list {
-		switch list[i].ID {
-		case id:
-			page.New = &list[i]
+	for i := range page.Live {
+		switch k := &page.Live[i]; k.ID {
+		case made.ID:
+			page.New, k.Key.Key = k, made.Key
 		case r.Field("replaces"):
-			page.Replaced = &list[i]
+			page.Replaced = k
 		}
 	}
 	return r.Render("keys.html", page)
 }
 
-// keyPage is one key, with its value where it is revealed.
+// keyPage is one key, with its value in clear where it is revealed.
 type keyPage struct {
 	key
 
-	Days  int    `json:"days"`
-	Value string `json:"-"`
+	Events []history.Event `json:"events"`
 }
 
-func (d Deps) key(r *web.Request) error { return d.showKey(r, "", nil) }
-
-func (d Deps) showKey(r *web.Request, value string, problem error) error {
-	list, err := d.readKeys(r)
+func (d Deps) key(r *web.Request) (page keyPage, err error) {
+	list, err := d.allKeys(r)
 	if err != nil {
-		return err
+		return page, err
 	}
 	i := slices.IndexFunc(list, func(k key) bool { return k.ID == r.PathValue("key") })
-	switch {
-	case i < 0:
-		return fault.New(fault.NotFound, fault.CodeNotFound, "the project has no such key")
-	case problem != nil:
-		return r.Invalid(problem, "key.html", keyPage{list[i], keysOf(nil).Days, ""})
-	default:
-		return r.Render("key.html", keyPage{list[i], keysOf(nil).Days, value})
+	id, wrong := uuid.Parse(r.PathValue("key"))
+	if i < 0 || wrong != nil {
+		return page, fault.New(fault.NotFound, fault.CodeNotFound, "the project has no such key")
 	}
+	page.key = list[i]
+	page.Events, err = d.History.Latest(r.Context(), history.Key(r.Project.Project.ID, id), lastEvents)
+	return page, err
 }
 
 // reveal shows the value of a key again. The command appends an event that names the person.
 func (d Deps) reveal(r *web.Request) error {
 	value, err := d.Commands.RevealKey(r.Context(), r.Command(), r.Project.Project.Slug, r.PathValue("key"))
-	return d.showKey(r, value, err)
+	return web.NewPage("key.html", func(r *web.Request) (keyPage, error) {
+		page, err := d.key(r)
+		page.Key.Key = value
+		return page, err
+	}).Again(r, err)
 }
 
-func (d Deps) revoke(r *web.Request) error {
+func (d Deps) revoke(r *web.Request) (path string, err error) {
 	if r.Field("sure") != "yes" {
-		return d.showKey(r, "", fault.New(fault.Invalid, fault.CodeInvalidRequest,
-			"nothing was revoked: tick that calls with the key are to be refused"))
+		return "", fault.New(fault.Invalid, fault.CodeInvalidRequest,
+			"nothing was revoked: tick that calls with the key are to be refused")
 	}
-	err := d.Commands.RevokeKey(r.Context(), r.Command(), r.Project.Project.Slug, r.PathValue("key"))
-	if err != nil {
-		return d.showKey(r, "", err)
-	}
-	return r.Done(r.ProjectPath("keys", r.PathValue("key")), "revoked")
+	err = d.Commands.RevokeKey(r.Context(), r.Command(), r.Project.Project.Slug, r.PathValue("key"))
+	return r.ProjectPath("keys", r.PathValue("key")), err
 }

@@ -81,7 +81,7 @@ var benchPages = []string{
 	"/p/default/data", "/p/default/data?author=load", "/p/default/identities", "/p/default/identities/member-7",
 	"/p/default/identities?trait=team&value=team-7", "/p/default/audiences", "/p/default/requests",
 	"/p/default/requests?statusClass=4xx", "/p/default/webhooks", "/p/default/failed", "/p/default/recall",
-	"/p/default/ingest", "/p/default/keys", "/p/default/caps",
+	"/p/default/ingest", "/p/default/keys", "/p/default/caps", "/docs", "/docs/limits", "/docs/search?q=who+reads+a+text",
 }
 
 // await waits for a time that is measured.

@@ -19,7 +19,7 @@ var shapes = []struct {
 }{
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`), "ID"},
 	{regexp.MustCompile(`^/p/[^/?]+`), "/p/PROJECT"},
-	{regexp.MustCompile(`/(data|identities|audiences|webhooks|operations|members|rebuilds)/([^/?]+)`), "/$1/ONE"},
+	{regexp.MustCompile(`/(data|identities|audiences|webhooks|operations|members|rebuilds|docs/reference|docs)/([^/?]+)`), "/$1/ONE"},
 }
 
 // shapeOf is the same for pages that differ in what they show alone. Words of the console itself stay.
@@ -76,7 +76,14 @@ func TestWalk_EveryPage(t *testing.T) {
 	s.signIn(r)
 	pages := crawl(t, r)
 	t.Logf("%d pages", len(pages))
+	pages = append(pages, found{"/docs/limits", "/docs/limits"}, found{"/docs/search", "/docs/search?q=audience"})
 	p := newPerson(t, s.console)
+	for _, path := range []string{"/docs", "/docs/start"} { // for who is not signed in
+		p.open(path)
+		p.answered(http.StatusOK)
+		p.accessible()
+		p.fits()
+	}
 	s.signInAs(p, s.credentials[ownerEmail], s.credentials[ownerPassword])
 	for _, page := range pages {
 		p.open(page.path)

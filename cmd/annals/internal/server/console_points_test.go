@@ -184,7 +184,7 @@ func TestPointPages_List(t *testing.T) {
 		t.Fatalf("next page: %v", next)
 	}
 	second := b.get("read", strings.ReplaceAll(next[1], "&amp;", "&")).want(t, http.StatusOK, "120 in all", "author=ana", `rel="prev"`)
-	if n := strings.Count(second.Body, "<tr>"); n != 21 {
+	if n := strings.Count(second.Body, "<tr>"); n != 51 {
 		t.Errorf("%d rows on the second page", n)
 	}
 	csv := b.get("read", "/p/default/data?author=ana&format=csv").want(t, http.StatusOK, "\nmail/", ",'=text,")
@@ -192,13 +192,13 @@ func TestPointPages_List(t *testing.T) {
 		t.Errorf("%d lines of CSV", n)
 	}
 	var list struct {
-		Points []struct{ ID string }
-		More   bool
+		Items []struct{ ID string }
+		More  bool
 	}
 	for query, want := range map[string]int{"?id=mail/&format=json": 120, "?id=none&format=json": 0} {
 		if err := json.Unmarshal([]byte(b.get("read", "/p/default/data"+query).want(t, http.StatusOK).Body), &list); err != nil ||
-			len(list.Points) != want || list.More {
-			t.Errorf("%s: %d points, %v", query, len(list.Points), err)
+			len(list.Items) != want || list.More {
+			t.Errorf("%s: %d points, %v", query, len(list.Items), err)
 		}
 	}
 	b.get("read", "/p/default/data?id=mail/&from=2026-01-02").want(t, http.StatusOK, "No data point matches.")
@@ -231,6 +231,7 @@ func TestPointPages_SearchFindsEveryKind(t *testing.T) {
 	})
 	b.get("read", "/p/default/search?q="+httpx.EventID(uuid.MustParse(request))).want(t, http.StatusOK, "/requests/"+request)
 	b.get("read", "/p/default/search?q=none").want(t, http.StatusOK, "Nothing of this project")
+	b.get("read", "/p/default/search?q=a+b%2B").want(t, http.StatusOK, "data?id=a%20b%2b", "data?label=a%20b%2b")
 	b.get("read", "/p/default/search").want(t, http.StatusOK)
 	b.get("read", "/p/default/search?q=%FF").want(t, http.StatusBadRequest)
 	b.get("read", "/p/default/sends/x").want(t, http.StatusNotFound)

@@ -46,6 +46,9 @@ func TestConsole_ProjectAndItsKeys(t *testing.T) {
 	admin.Submit("Save", map[string]string{"Name": "About us", "Description": "What we are <i>"})
 	admin.See("Saved.")
 	admin.See("What we are <i>")
+	for _, text := range []string{"registry.project-created", "project.described", "admin@acme.example"} {
+		admin.See(text)
+	}
 
 	admin.Follow("Create a key")
 	admin.Submit("Create key", map[string]string{"Name": strings.Repeat("x", 65)})
@@ -67,6 +70,8 @@ func TestConsole_ProjectAndItsKeys(t *testing.T) {
 		t.Errorf("the event of the reveal is %s %s", data, meta)
 	}
 	admin.Open(path)
+	admin.See("project.key-revealed")
+	admin.See("admin@acme.example")
 	admin.Submit("Create the replacement", map[string]string{"Name": "bot 2"})
 	replacement := admin.At.Secrets()[0]
 	admin.Follow("see whether the old one is still used")
@@ -117,6 +122,8 @@ func TestConsole_CapsAndArchive(t *testing.T) {
 	admin.Submit("Save caps", map[string]string{"Ingestion cap": "40", "Credit cap": "0.5"})
 	admin.See("Saved.")
 	admin.See("of 40")
+	admin.See("project.caps-set")
+	admin.See("admin@acme.example")
 	if _, meta := h.lastEvent("project.caps-set.v1"); !strings.Contains(meta, "person:"+h.ids["admin"].String()) {
 		t.Errorf("who set the caps is not recorded: %s", meta)
 	}

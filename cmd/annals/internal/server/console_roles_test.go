@@ -29,12 +29,26 @@ var openings = map[web.Needs][7]int{
 	web.Operator: {303, 403, 403, 403, 403, 403, 200},
 }
 
+var everybody = [7]int{200, 200, 200, 200, 200, 200, 200}
+
 // openingsOf are those of pages that answer otherwise: pages without a session, and pages that lead on to another.
 var openingsOf = map[string][7]int{
-	"GET /sign-in":               {200, 303, 303, 303, 303, 303, 303},
-	"GET /sign-in/second-factor": {200, 200, 200, 200, 200, 200, 200},
-	"GET /invite/{token}":        {404, 404, 404, 404, 404, 404, 404},
-	"GET /link/{token}":          {404, 404, 404, 404, 404, 404, 404},
+	"GET /sign-in":                                {200, 303, 303, 303, 303, 303, 303},
+	"GET /sign-in/second-factor":                  {200, 200, 200, 200, 200, 200, 200},
+	"GET /invite/{token}":                         {404, 404, 404, 404, 404, 404, 404},
+	"GET /link/{token}":                           {404, 404, 404, 404, 404, 404, 404},
+	"GET /oauth2/authorize":                       {302, 302, 302, 302, 302, 302, 302},
+	"GET /oauth2/consent":                         {303, 400, 400, 400, 400, 400, 400}, // asks for nothing
+	"GET /.well-known/jwks.json":                  {200, 200, 200, 200, 200, 200, 200},
+	"GET /.well-known/oauth-authorization-server": {200, 200, 200, 200, 200, 200, 200},
+	"GET /.well-known/{document...}":              {404, 404, 404, 404, 404, 404, 404},
+	"GET /docs":                                   everybody,
+	"GET /docs/search":                            everybody,
+	"GET /docs/{page...}":                         everybody,
+	"GET /docs/files/{file...}":                   everybody,
+	"GET /llms.txt":                               everybody,
+	"GET /openapi.json":                           everybody,
+	"GET /mcp":                                    {401, 401, 401, 401, 401, 401, 401},
 }
 
 // parameters are what stands for the parameters of patterns: things of the first project.
@@ -48,7 +62,12 @@ func (h *consoleHarness) parameters() map[string]string {
 		join access.projects p on p.id = k.project_id where p.slug = 'default'`).Scan(&key))
 	send := h.send(project, "/ingest", "completed", point{"id": "a/b", "content": "A text" + markup})
 	return map[string]string{
-		"{$}":        "",
+		"{$}": "",
+
+		"{document...}": "none",
+
+		"{page...}":  "console",
+		"{file...}":  "LICENSE",
 		"{id}":       "a/b",
 		"{send}":     send,
 		"{file}":     "data-points.jsonl",
@@ -88,6 +107,9 @@ func TestConsole_EveryPageForEveryRole(t *testing.T) {
 	}
 	for _, route := range h.site.Routes() {
 		method, path := h.address(route.Pattern, values)
+		if route.Public && method != http.MethodGet {
+			continue // for programs: the tests of the area
+		}
 		want, ok := openingsOf[route.Pattern]
 		if !ok {
 			if want, ok = openings[route.Needs]; !ok && method == http.MethodGet {
@@ -119,6 +141,9 @@ func TestConsole_EveryPageForEveryRole(t *testing.T) {
 // site. A change that is allowed is not made: the walks do that.
 func (h *consoleHarness) changes(r *webtest.Reader, role string, route web.Route, path string, opening int) {
 	h.t.Helper()
+	if route.Public {
+		return // for programs: no session opens it, and it has tests of its own
+	}
 	form := url.Values{"name": {"x"}}
 	for _, foreign := range [][]string{
 		{"Origin", "", "Sec-Fetch-Site", ""}, {"Origin", "https://evil.example"}, {"Origin", "", "Sec-Fetch-Site", "cross-site"},

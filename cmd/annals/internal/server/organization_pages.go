@@ -10,7 +10,6 @@ import (
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/internal/erasures"
-	"github.com/annals-project/annals/projections/history"
 )
 
 // organizationPages are the pages of an organization.
@@ -21,7 +20,7 @@ func (s *Server) organizationPages() web.Area {
 	}
 	return organization.Area(organization.Deps{
 		Access: s.read.access, Commands: s.write.service, Links: memberLinks{s.signin, s.urls.Console},
-		History:  history.Queries{Log: s.storage.store, Names: s.read.access},
+		History:  s.history(),
 		Erasures: people, Open: erasures.Names{DB: s.storage.work}.OfProject, PlanTerms: s.cfg.PlanTerms,
 	})
 }

@@ -29,8 +29,8 @@ func (s *Server) areas() []web.Area {
 			Organizations: access.Tenancy{Queries: s.read.access, Head: s.head()},
 		}),
 		projects.Area(projects.Deps{
-			APIURL: s.urls.API, Accounts: s.accounts(), Keys: s.read.access, Uses: s.requestLog(), Sends: s.read.dataPoints,
-			Calls: s.calls(), Projections: s.health.projections, Commands: s.write.service,
+			APIURL: s.urls.API, Accounts: s.accounts(), Access: s.read.access, Log: s.requestLog(), Sends: s.read.dataPoints,
+			Calls: s.calls(), History: s.history(), Projections: s.health.projections, Commands: s.write.service,
 		}),
 		trace.Area(trace.Deps{Calls: reads.Requests, Explain: reads.Explain, Trace: reads.Trace}),
 		webhooks.Area(webhooks.Deps{
@@ -49,11 +49,16 @@ func (s *Server) areas() []web.Area {
 		directory.Area(directory.Deps{
 			Directory: s.read.directory, Commands: s.write.service, Points: s.read.dataPoints,
 			Access:  explain.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
-			History: history.Queries{Log: s.storage.store, Names: s.read.access},
+			History: s.history(),
 		}),
 		s.organizationPages(),
 		s.authServer.Area(),
 	}
+}
+
+// history is what happened to things, by their events.
+func (s *Server) history() history.Queries {
+	return history.Queries{Log: s.storage.store, Names: s.read.access}
 }
 
 // pointPages are the pages of data points.

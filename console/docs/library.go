@@ -1,0 +1,269 @@
+package docs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	"github.com/yuin/goldmark/parser"
+)
+
+// Page is a page of the documentation, in Markdown.
+type Page struct {
+	ID, Title, Group, Summary string
+	// Text links to other files of the tree, relative to File.
+	Text, File string
+}
+
+// library is all pages, in the order of the index.
+type library struct {
+	files   fs.FS
+	address string // of the console
+	pages   []*Page
+	byID    map[string]*Page
+	byFile  map[string]*Page
+	index   func() *index
+	html    sync.Map // id → the page as HTML, made when it is first opened
+}
+
+// indexFile lists the pages: a table for each group, whose rows link to pages and say what is there.
+const indexFile = "docs/README.md"
+
+var (
+	comment   = regexp.MustCompile(`(?m)^<!--.*-->\n`)
+	tableHead = regexp.MustCompile(`^\| *([^|]*[^| ]) *\| *\|$`)
+	tableRow  = regexp.MustCompile(`^\| *(\[.*?) *\| (.*) \|$`)
+	linked    = regexp.MustCompile("(?s)```.*?\n *```|`[^`\n]*`" + `|!?\[([^\]]*)\]\(([^)\s]+)\)`)
+	headings  = regexp.MustCompile(`(?m)^#{1,6} .*$`)
+	fences    = regexp.MustCompile("(?m)^ *```.*$")
+	heading   = regexp.MustCompile(`^(#{1,6}) +(.+)$`)
+	notAnchor = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+	linkText  = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+)
+
+// newLibrary reads the pages of the tree that the index lists, then those that no row lists, then the others.
+func newLibrary(files fs.FS, address string, others ...Page) (*library, error) {
+	l := &library{files: files, address: address, byID: map[string]*Page{}, byFile: map[string]*Page{}}
+	list, err := fs.ReadFile(files, indexFile)
+	if err != nil {
+		return nil, err
+	}
+	group := ""
+	for line := range strings.Lines(string(list)) {
+		line = strings.TrimSpace(line)
+		if head := tableHead.FindStringSubmatch(line); head != nil {
+			group = strings.ToUpper(head[1][:1]) + head[1][1:]
+		} else if row := tableRow.FindStringSubmatch(line); row != nil {
+			for _, link := range linked.FindAllStringSubmatch(row[1], -1) {
+				summary := linkText.ReplaceAllString(row[2], "$1")
+				if err := l.load(path.Join(path.Dir(indexFile), link[2]), group, summary); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	for _, pattern := range []string{"*.md", "docs/*.md", "deploy/*.md"} {
+		names, err := fs.Glob(files, pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			if err := l.load(name, "More", ""); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for i := range others {
+		l.add(&others[i])
+	}
+	l.index = sync.OnceValue(func() *index { return newIndex(l) })
+	return l, nil
+}
+
+// load adds a page of the tree, unless it is known, no page or not section of this program.
+func (l *library) load(file, group, summary string) error {
+	if path.Ext(file) != ".md" || l.byFile[file] != nil || file == indexFile {
+		return nil
+	}
+	text, err := fs.ReadFile(l.files, file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	id := strings.ToLower(strings.TrimSuffix(path.Base(file), ".md"))
+	if id == "readme" {
+		id = strings.ToLower(path.Base(path.Dir("annals/" + file)))
+	}
+	p := &Page{ID: id, Group: group, Summary: summary, Text: comment.ReplaceAllString(string(text), ""), File: file}
+	if p.Title = sectionsOf(p)[0].Title; p.Title == "" {
+		return fmt.Errorf("%s has no title", file)
+	}
+	l.add(p)
+	return nil
+}
+
+func (l *library) add(p *Page) {
+	l.pages = append(l.pages, p)
+	l.byID[p.ID], l.byFile[p.File] = p, p
+}
+
+// target is the path on the console of a link in a file of the tree, "" if it leads to nothing that the console serves.
+func (l *library) target(from, to, suffix string) string {
+	if strings.Contains(to, "://") || strings.HasPrefix(to, "mailto:") || strings.HasPrefix(to, "/") {
+		return to
+	}
+	file, anchor, _ := strings.Cut(to, "#")
+	if anchor != "" {
+		anchor = "#" + anchor
+	}
+	if file != "" {
+		file = path.Join(path.Dir(from), file)
+	} else {
+		file = from
+	}
+	if p := l.byFile[file]; p != nil {
+		return prefix + p.ID + suffix + anchor
+	}
+	if file == indexFile {
+		return "/docs" + suffix + anchor
+	}
+	if info, err := fs.Stat(l.files, file); err == nil && !info.IsDir() {
+		return filePrefix + file
+	}
+	return ""
+}
+
+// relinked is a text of a page whose links lead to the console. What is not there becomes its name.
+func (l *library) relinked(p *Page, text, address, suffix string) string {
+	return linked.ReplaceAllStringFunc(text, func(found string) string {
+		m := linked.FindStringSubmatch(found)
+		if m[2] == "" {
+			return found
+		}
+		target := l.target(p.File, m[2], suffix)
+		switch {
+		case target == "":
+			return m[1] + " (`" + path.Join(path.Dir(p.File), m[2]) + "` of the source)"
+		case strings.HasPrefix(target, "/"):
+			target = address + target
+		}
+		return strings.TrimSuffix(found, m[2]+")") + target + ")"
+	})
+}
+
+// Markdown is a page for programs: its links lead to pages in Markdown, with their whole addresses.
+func (l *library) markdown(p *Page, text string) string { return l.relinked(p, text, l.address, ".md") }
+
+// url is the address of a page, or of a section of it.
+func (l *library) url(id string) string { return l.address + prefix + id }
+
+var converter = goldmark.New(goldmark.WithParserOptions(parser.WithAutoHeadingID()), goldmark.WithExtensions(
+	extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignAttribute)), extension.Strikethrough))
+
+// boxes let wide tables and long lines scroll, by keyboard too. Text has its angles escaped.
+var boxes = strings.NewReplacer(
+	"<table>", `<div class="scroll" tabindex="0"><table>`, "</table>", "</table></div>",
+	"<pre><code>", `<pre tabindex="0"><code>`, "<pre><code ", `<pre class="copy" tabindex="0"><code `)
+
+// toHTML is a page for people.
+func (l *library) toHTML(p *Page) (string, error) {
+	if known, ok := l.html.Load(p.ID); ok {
+		return known.(string), nil //nolint:forcetypeassert // as it was stored
+	}
+	var out bytes.Buffer
+	names := parser.WithContext(parser.NewContext(parser.WithIDs(&anchors{})))
+	if err := converter.Convert([]byte(l.relinked(p, p.Text, "", "")), &out, names); err != nil {
+		return "", err
+	}
+	made := boxes.Replace(out.String())
+	l.html.Store(p.ID, made)
+	return made, nil
+}
+
+// anchors names headings as forges do. It implements parser.IDs.
+type anchors struct{ seen map[string]int }
+
+// Generate implements parser.IDs.
+func (a *anchors) Generate(title []byte, _ ast.NodeKind) []byte { return []byte(a.name(string(title))) }
+
+// Put implements parser.IDs.
+func (a *anchors) Put([]byte) {}
+
+func (a *anchors) name(title string) string {
+	title = strings.ToLower(linkText.ReplaceAllString(title, "$1"))
+	name := strings.ReplaceAll(notAnchor.ReplaceAllString(title, ""), " ", "-")
+	if a.seen == nil {
+		a.seen = map[string]int{}
+	}
+	n := a.seen[name]
+	a.seen[name]++
+	if n > 0 {
+		return fmt.Sprintf("%s-%d", name, n)
+	}
+	return name
+}
+
+// section is a heading of a page with the text below it.
+type section struct {
+	Anchor, Title string
+
+	page  *Page
+	level int
+	text  string
+}
+
+// id names the section for programs: that of its page, and its anchor unless it is the first.
+func (s section) id() string {
+	if s.level == 1 {
+		return s.page.ID
+	}
+	return s.page.ID + "#" + s.Anchor
+}
+
+// name is the title of the section with that of its page.
+func (s section) name() string {
+	if s.level == 1 {
+		return s.page.Title
+	}
+	return s.page.Title + ": " + s.Title
+}
+
+// sectionsOf cuts a page at its headings.
+func sectionsOf(p *Page) (list []section) {
+	list = []section{{page: p, level: 1}}
+	var names anchors
+	fenced := false
+	for line := range strings.Lines(p.Text) {
+		bare := strings.TrimSpace(line)
+		if strings.HasPrefix(bare, "```") {
+			fenced = !fenced
+		}
+		if found := heading.FindStringSubmatch(bare); found != nil && !fenced {
+			s := section{page: p, Anchor: names.name(found[2]), Title: plain(found[2]), level: len(found[1])}
+			if last := &list[len(list)-1]; strings.TrimSpace(last.text) == "" && last.Title == "" {
+				*last = s
+			} else {
+				list = append(list, s)
+			}
+		}
+		list[len(list)-1].text += line
+	}
+	return list
+}
+
+var marks = strings.NewReplacer("**", "", "`", "", "| ", "", " |", " ·", "|---", "", "|", "")
+
+// plain is a text without the marks of Markdown.
+func plain(text string) string {
+	text = fences.ReplaceAllString(text, "")
+	return strings.Join(strings.Fields(marks.Replace(linkText.ReplaceAllString(text, "$1"))), " ")
+}

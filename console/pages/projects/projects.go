@@ -1,0 +1,249 @@
+// Package projects is the pages of projects: the list, the overview, keys and caps.
+package projects
+
+import (
+	"cmp"
+	"embed"
+	"html/template"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/console/svg"
+	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/amounts"
+	"github.com/annals-project/annals/internal/condition"
+	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/internal/tenants"
+	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/account"
+	"github.com/annals-project/annals/projections/calls"
+	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/history"
+)
+
+//go:embed *.html
+var templates embed.FS
+
+// Deps are what the pages read and change.
+type Deps struct {
+	// APIURL is the public address of the API, for commands to copy.
+	APIURL   string
+	Accounts account.Queries
+	Access   access.Queries
+	Log      *requestlog.Log
+	Sends    datapoints.Queries
+	Calls    calls.Queries
+	History  history.Queries
+	// Projections is how far each projection is.
+	Projections func() []condition.Projection
+	Commands    *commands.Service
+}
+
+// Area returns the pages.
+func Area(d Deps) web.Area {
+	overview, caps := web.NewPage("overview.html", d.overview), web.NewPage("caps.html", d.caps)
+	keys, one := web.NewPage("keys.html", d.keys), web.NewPage("key.html", d.key)
+	return web.Area{Templates: templates, Routes: []web.Route{
+		{Pattern: "GET /{$}", Needs: web.Member, Serve: d.list},
+		{Pattern: "POST /{$}", Needs: web.Admin, Serve: d.create},
+		{Pattern: "GET /p/{project}", Needs: web.Read, Serve: overview.Show},
+		{Pattern: "POST /p/{project}", Needs: web.Manage, Serve: overview.After("saved", d.describe)},
+		{Pattern: "POST /p/{project}/archived", Needs: web.Manage, Serve: overview.After("saved", d.archive)},
+		{Pattern: "GET /p/{project}/caps", Needs: web.Manage, Serve: caps.Show},
+		{Pattern: "POST /p/{project}/caps", Needs: web.Manage, Serve: caps.After("saved", d.setCaps)},
+		{Pattern: "GET /p/{project}/keys", Needs: web.Manage, Serve: keys.Show},
+		{Pattern: "POST /p/{project}/keys", Needs: web.Manage, Serve: d.createKey},
+		{Pattern: "GET /p/{project}/keys/{key}", Needs: web.Manage, Serve: one.Show},
+		{Pattern: "POST /p/{project}/keys/{key}/reveal", Needs: web.Manage, Serve: d.reveal},
+		{Pattern: "POST /p/{project}/keys/{key}/revoke", Needs: web.Manage, Serve: one.After("revoked", d.revoke)},
+	}}
+}
+
+// project is a project with what it used.
+type project struct {
+	tenants.ProjectUse
+
+	MonthRecalls int64 `json:"monthRecalls"`
+}
+
+// list is the projects that the person may read and that have a text in slug or name.
+type list struct {
+	web.Part[project]
+
+	Organization string `json:"organization"`
+	// HasAny reports whether the person may read any project.
+	HasAny    bool `json:"-"`
+	MayCreate bool `json:"-"`
+}
+
+func (d Deps) list(r *web.Request) error { return d.showList(r, nil) }
+
+// showList shows the list, with what is wrong with its form, nil for nothing.
+func (d Deps) showList(r *web.Request, wrong error) error {
+	all, err := d.Accounts.Projects(r.Context(), r.Membership.Organization)
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(p account.Project) bool { return !r.MayIn(p.ID, web.Read) })
+	page := list{Organization: r.Membership.Name, HasAny: len(all) > 0, MayCreate: r.May(web.Admin)}
+	wanted, found := strings.ToLower(strings.TrimSpace(r.URL.Query().Get("q"))), []project{}
+	for _, p := range all {
+		if strings.Contains(strings.ToLower(p.Slug+"\n"+p.Name), wanted) {
+			found = append(found, project{p.View(), p.Used.Recalls})
+		}
+	}
+	return web.List[project]{
+		Name: "projects", Columns: []string{
+			"slug", "name", "description", "isArchived", "memoryCount", "ingestionCap", "monthIngestions", "monthRecalls",
+			"creditCap", "monthCredits", "createdAt",
+		},
+		Cells: func(p project) []any {
+			return []any{
+				p.Slug, p.Name, p.Description, p.IsArchived, p.MemoryCount, p.IngestionCap, p.MonthIngestions, p.MonthRecalls,
+				p.CreditCap, p.MonthCredits, p.CreatedAt,
+			}
+		},
+		Read: func(after, before string, most int) (web.Part[project], error) {
+			return web.SliceOf(found, after, before, most), nil
+		},
+	}.Page(r, "list.html", &page, &page.Part, func() error { return wrong })
+}
+
+func (d Deps) create(r *web.Request) error {
+	made, err := d.Commands.CreateProject(r.Context(), r.Command(), r.Field("name"))
+	if err != nil {
+		return d.showList(r, err)
+	}
+	return r.Done(web.Path("p", made.Slug), "created")
+}
+
+// overview is the state of a project.
+type overview struct {
+	project
+
+	// Open are the sends that are not searchable yet, Failed those that stopped; the project is blocked if nothing is left
+	// but these.
+	Open      int64  `json:"open"`
+	Failed    int64  `json:"failed"`
+	IsBlocked bool   `json:"isBlocked"`
+	Lag       uint64 `json:"lag"`
+	// Lagging are the projections that lag or cannot work.
+	Lagging []condition.Projection `json:"lagging"`
+	Sends   []calls.Call           `json:"sends"`
+	// Events are the last changes, for those who manage the project.
+	Events    []history.Event `json:"events,omitempty"`
+	APIURL    string          `json:"-"`
+	MayManage bool            `json:"-"`
+}
+
+const (
+	// lastSends is how many sends the overview shows, of those within sendsWindow.
+	lastSends   = 8
+	sendsWindow = 7 * 24 * time.Hour
+	// lastEvents is how many events a page shows of a project or a key.
+	lastEvents = 10
+)
+
+// sendEndpoints are the calls that make a send.
+var sendEndpoints = []string{"POST /api/v1/ingest", "POST /api/v1/ingest/batch", "MCP /mcp#remember"}
+
+func (d Deps) overview(r *web.Request) (page overview, err error) {
+	p, err := d.find(r)
+	if err != nil {
+		return page, err
+	}
+	ready, err := d.Sends.Readiness(r.Context(), r.Project.Project)
+	if err != nil {
+		return page, err
+	}
+	logged, err := d.Calls.List(r.Context(), r.Project.Project, requestlog.Query{
+		From: r.Now().Add(-sendsWindow), To: r.Now().Add(time.Second), Endpoints: sendEndpoints, First: lastSends,
+	})
+	page = overview{
+		project: project{p.View(), p.Used.Recalls}, Open: ready.Raw + ready.Comprehension, Failed: ready.Failed,
+		IsBlocked: ready.Blocked(), Lagging: []condition.Projection{}, Sends: logged.Calls, APIURL: d.APIURL,
+		MayManage: r.May(web.Manage),
+	}
+	for _, is := range d.Projections() {
+		if is.Lag > 0 || is.Problem != "" {
+			page.Lagging, page.Lag = append(page.Lagging, is), max(page.Lag, is.Lag)
+		}
+	}
+	if err == nil && page.MayManage {
+		page.Events, err = d.History.Latest(r.Context(), history.Project(p.ID), lastEvents)
+	}
+	return page, err
+}
+
+// find returns the project of the path with what it holds and used this month.
+func (d Deps) find(r *web.Request) (account.Project, error) {
+	p, ok, err := d.Accounts.Project(r.Context(), r.Membership.Organization, r.Project.Project.ID)
+	if err == nil && !ok {
+		err = fault.New(fault.NotFound, fault.CodeNotFound, "there is no project %q", r.Project.Project.Slug)
+	}
+	return p, err
+}
+
+func (d Deps) describe(r *web.Request) (path string, err error) {
+	return r.ProjectPath(), d.Commands.DescribeProject(
+		r.Context(), r.Command(), r.Project.Project.Slug, r.Field("name"), r.Field("description"),
+	)
+}
+
+func (d Deps) archive(r *web.Request) (path string, err error) {
+	archived := r.Field("archived")
+	if archived != "true" && archived != "false" {
+		return "", fault.New(fault.Invalid, fault.CodeInvalidRequest, "archived is true or false")
+	}
+	_, err = d.Commands.SetArchived(
+		r.Context(), r.Command(), r.Membership.Organization.String(), r.Project.Project.Slug, archived == "true",
+	)
+	return r.ProjectPath(), err
+}
+
+// capsPage is the caps of a project, with what counts for them this month, metered or not.
+type capsPage struct {
+	tenants.ProjectUse
+
+	Events                  []history.Event `json:"events"`
+	IngestionBar, CreditBar template.HTML   `json:"-"`
+}
+
+func (d Deps) caps(r *web.Request) (page capsPage, err error) {
+	p, err := d.find(r)
+	if err != nil {
+		return page, err
+	}
+	page.ProjectUse = p.View()
+	page.MonthCredits = tenants.Cap(&p.Used.CreditTenths)
+	if p.IngestionCap != nil {
+		page.IngestionBar = svg.Progress("of the ingestion cap", p.Used.Ingestions, *p.IngestionCap)
+	}
+	if p.CreditCapTenths != nil {
+		page.CreditBar = svg.Progress("of the credit cap", p.Used.CreditTenths, *p.CreditCapTenths)
+	}
+	page.Events, err = d.History.Latest(r.Context(), history.Caps(p.ID), lastEvents)
+	return page, err
+}
+
+func (d Deps) setCaps(r *web.Request) (path string, err error) {
+	ingestion, err := amounts.Cap(cmp.Or(r.Field("ingestionCap"), amounts.None))
+	if err != nil {
+		return "", wrong("data points", r.Field("ingestionCap"), "a whole number such as 10000")
+	}
+	credits, err := amounts.CreditCap(cmp.Or(r.Field("creditCap"), amounts.None))
+	if err != nil {
+		return "", wrong("credits", r.Field("creditCap"), "a number with at most one decimal digit, such as 0.5")
+	}
+	_, err = d.Commands.SetCaps(r.Context(), r.Command(), r.Membership.Organization.String(), r.Project.Project.Slug,
+		commands.Caps{SetIngestion: true, Ingestion: ingestion, SetCredit: true, CreditTenths: credits})
+	return r.ProjectPath("caps"), err
+}
+
+func wrong(what, is, want string) error {
+	return fault.New(fault.Invalid, fault.CodeInvalidRequest, "the cap of %s is %q: want %s, or nothing for no cap",
+		what, web.Cut(strings.ToValidUTF8(is, "?"), 40), want)
+}
