@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Documents says which clients are read from their address (client id metadata documents). The zero value is none.
+// Documents are which clients are read from their address (client id metadata documents). The zero value is none.
 type Documents struct {
 	On bool
 	// Hosts are those that documents are read from, nil for every public one.

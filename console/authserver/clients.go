@@ -44,7 +44,7 @@ type Client struct {
 var errNoClient = errors.New("there is no such client")
 
 func invalidClient() *Error {
-	return &Error{Status: http.StatusUnauthorized, Code: "invalid_client", Description: "the client is not registered, or no more"}
+	return &Error{http.StatusUnauthorized, "invalid_client", "the client is not registered, or no more", 0}
 }
 
 // client finds a client. Only for a person who is signed in is a document fetched.
@@ -163,7 +163,8 @@ func checkRedirect(address string) error {
 	printable := strings.IndexFunc(address, func(c rune) bool { return c <= ' ' || c > '~' || c == '\\' }) < 0
 	switch {
 	case err != nil || len(address) > maxRedirect || !printable || !u.IsAbs() || strings.Contains(address, "#"):
-		return refuse(invalidRedirect, "a redirect address is absolute, without a fragment and spaces, of at most %d bytes", maxRedirect)
+		return refuse(invalidRedirect, "a redirect address is absolute, of at most %d bytes, without fragment and spaces",
+			maxRedirect)
 	case u.User != nil:
 		return refuse(invalidRedirect, "a redirect address names no user")
 	case u.Scheme == "https":

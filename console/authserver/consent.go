@@ -126,7 +126,9 @@ func shown(q request, offers []offer) consented {
 }
 
 // remembered finds the one grant that holds all that a client asks for, where the person may still give it.
-func (s *Service) remembered(ctx context.Context, person uuid.UUID, q request, offers []offer) (id uuid.UUID, ok bool, err error) {
+func (s *Service) remembered(
+	ctx context.Context, person uuid.UUID, q request, offers []offer,
+) (id uuid.UUID, ok bool, err error) {
 	rows, err := s.DB.Query(ctx, `select id, organization_id, project_id from ops.oauth_grants
 		where person_id = $1 and client_id = $2 and redirect_host = $3 and scopes @> $4 limit 2`,
 		person, q.client.ID, q.host, q.scopes)

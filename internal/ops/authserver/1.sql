@@ -40,7 +40,8 @@ create table ops.oauth_codes (
 );
 create index oauth_codes_by_grant on ops.oauth_codes (grant_id);
 create index oauth_codes_by_end on ops.oauth_codes (expires_at);
-alter table ops.oauth_codes alter code set statistics 0, alter redirect set statistics 0, alter challenge set statistics 0;
+alter table ops.oauth_codes alter code set statistics 0, alter redirect set statistics 0,
+	alter challenge set statistics 0;
 
 -- A row is an access token with its refresh token. A family is all that came from one code. The successor of a spent
 -- refresh token is sealed.
@@ -61,4 +62,5 @@ create table ops.oauth_tokens (
 create index oauth_tokens_by_grant on ops.oauth_tokens (grant_id);
 create index oauth_tokens_by_family on ops.oauth_tokens (family);
 create index oauth_tokens_by_end on ops.oauth_tokens (refresh_until);
-alter table ops.oauth_tokens alter refresh set statistics 0, alter access set statistics 0, alter successor set statistics 0;
+alter table ops.oauth_tokens alter refresh set statistics 0, alter access set statistics 0,
+	alter successor set statistics 0;
