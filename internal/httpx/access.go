@@ -67,8 +67,9 @@ func newGates(e edge) *gates {
 			slots[row.Slot] = row.Slot.New()
 		}
 	}
+	agents := auth.AgentTokens{Keys: cfg.Tokens, URLs: cfg.URLs}
 	return &gates{
-		edge: e, authenticator: auth.NewAuthenticator(cfg.Keys), serving: admission.Serving.Of(cfg.MaxRequests).New(),
+		edge: e, authenticator: auth.NewAuthenticator(cfg.Keys, agents), serving: admission.Serving.Of(cfg.MaxRequests).New(),
 		calls: calls.New(), slots: slots, parameters: parameters,
 	}
 }

@@ -26,6 +26,8 @@ type Config struct {
 	Proxies Proxies
 	// Keys finds the owner of a key.
 	Keys auth.Keys
+	// Tokens verifies tokens of agents; nil refuses all.
+	Tokens auth.TokenKeys
 	// Metrics counts requests; nil counts nothing.
 	Metrics *Metrics
 	// Calls is the request log; nil logs no calls.
