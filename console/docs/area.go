@@ -39,8 +39,8 @@ type Config struct {
 	Files fs.FS
 	// OpenAPI is the document of the API, in YAML.
 	OpenAPI []byte
-	// More are pages that are not in the tree.
-	More []Page
+	// More makes the pages that are not in the tree.
+	More func() ([]Page, error)
 	URLs auth.URLs
 	Now  func() time.Time
 }
@@ -83,10 +83,11 @@ func newSite(cfg Config) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	more, errReference := r.pages()
+	reference, errReference := r.pages()
+	more, errMore := cfg.More()
 	openAPI, errJSON := json.Marshal(r.document)
-	pages, errPages := newLibrary(cfg.Files, cfg.URLs.Console, append(more, cfg.More...)...)
-	if err := errors.Join(errReference, errJSON, errPages); err != nil {
+	pages, errPages := newLibrary(cfg.Files, cfg.URLs.Console, append(reference, more...)...)
+	if err := errors.Join(errReference, errMore, errJSON, errPages); err != nil {
 		return nil, err
 	}
 	return &site{pages, openAPI, newMCP(pages), ratelimit.New(time.Minute, cfg.Now)}, nil

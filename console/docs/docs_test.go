@@ -45,10 +45,12 @@ func start(t *testing.T) *library {
 	now := func() time.Time { return time.Unix(0, l.clock.Load()) }
 	area := docs.Area(docs.Config{
 		Files: annals.Pages, OpenAPI: readapi.OpenAPI, URLs: auth.URLs{API: apiURL, Console: consoleURL, Auth: consoleURL},
-		More: []docs.Page{{
-			ID: "auth", Title: "Register", Group: "Agents", Summary: "how agents register", File: "auth.md",
-			Text: "# Register\n\nSee [the limits](docs/limits.md). The secret word is xylophone.\n",
-		}},
+		More: func() ([]docs.Page, error) {
+			return []docs.Page{{
+				ID: "auth", Title: "Register", Group: "Agents", Summary: "how agents register", File: "auth.md",
+				Text: "# Register\n\nSee [the limits](docs/limits.md). The secret word is xylophone.\n",
+			}}, nil
+		},
 		Now: now,
 	})
 	site, err := web.New(web.Config{

@@ -16,6 +16,7 @@ func TestDocs_ArePublic(t *testing.T) {
 	for _, c := range []struct{ method, path, body, want string }{
 		{http.MethodGet, "/docs", "", "<h1>Documentation</h1>"},
 		{http.MethodGet, "/docs/console.md", "", "# The console"},
+		{http.MethodGet, "/docs/auth.md", "", "# Register as an agent"},
 		{http.MethodGet, "/llms.txt", "", h.urls.Console + "/docs/concepts.md"},
 		{http.MethodGet, "/openapi.json", "", `"servers":[{"url":"` + h.urls.API + `"}]`},
 		{http.MethodPost, "/docs/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call",
