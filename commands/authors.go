@@ -96,9 +96,22 @@ func (s *Service) unknownAuthors(ctx context.Context, call Call, names ...string
 // ensureIdentity ensures that an author has an identity record. It runs before the append of the
 // send, so that no crash leaves a send without its author's record.
 func (s *Service) ensureIdentity(ctx context.Context, call Call, author string) error {
-	id := stream.IdentityID(call.Principal.Project.Namespace, author)
+	return s.ensureIdentityFrom(ctx, call, author, identity.OriginIngest)
+}
+
+// EnsureSignedIn ensures that a person who signed in has an identity record in the project of a call, by the name under
+// which the person recalls and sends.
+func (s *Service) EnsureSignedIn(ctx context.Context, call Call, name string) error {
+	if len(s.unknownAuthors(ctx, call, name)) == 0 {
+		return nil
+	}
+	return s.ensureIdentityFrom(ctx, call, name, identity.OriginLogin)
+}
+
+func (s *Service) ensureIdentityFrom(ctx context.Context, call Call, name string, origin identity.Origin) error {
+	id := stream.IdentityID(call.Principal.Project.Namespace, name)
 	since := s.authors.generation()
-	if err := s.journal.ensureIdentityIn(ctx, call, id, author, identity.OriginIngest); err != nil {
+	if err := s.journal.ensureIdentityIn(ctx, call, id, name, origin); err != nil {
 		return err
 	}
 	s.authors.add(id, since)

@@ -75,6 +75,10 @@ func (f *explainFake) ProjectNamed(ctx context.Context, organization uuid.UUID, 
 	return apitest.Keys{}.ProjectNamed(ctx, organization, slug)
 }
 
+func (f *explainFake) Agent(ctx context.Context, id uuid.UUID) (auth.AgentHolder, bool, error) {
+	return apitest.Keys{}.Agent(ctx, id)
+}
+
 func serveExplain(t *testing.T, f *explainFake) *apitest.Client {
 	t.Helper()
 	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: f, URLs: apitest.URLs})

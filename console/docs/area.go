@@ -5,15 +5,16 @@ package docs
 
 import (
 	"embed"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"html/template"
 	"io"
 	"io/fs"
-	"log/slog"
-	"mime"
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/annals-project/annals/console/web"
@@ -28,10 +29,8 @@ var templates embed.FS
 const (
 	prefix     = "/docs/"
 	filePrefix = prefix + "files/"
-	// maxFound is how many sections the page of a search shows.
+	// maxFound is the most sections that a search finds.
 	maxFound = 20
-	markdown = "text/markdown; charset=utf-8"
-	plainUTF = "text/plain; charset=utf-8"
 )
 
 // Config is what the documentation is made of.
@@ -41,10 +40,9 @@ type Config struct {
 	// OpenAPI is the document of the API, in YAML.
 	OpenAPI []byte
 	// More are pages that are not in the tree.
-	More   []Page
-	URLs   auth.URLs
-	Logger *slog.Logger
-	Now    func() time.Time
+	More []Page
+	URLs auth.URLs
+	Now  func() time.Time
 }
 
 // site is the documentation of one deployment.
@@ -56,29 +54,42 @@ type site struct {
 	calls   *ratelimit.Windows
 }
 
-// Area returns the pages.
-func Area(cfg Config) (web.Area, error) {
-	r, err := newReference(cfg.OpenAPI)
-	if err != nil {
-		return web.Area{}, err
+// Area returns the pages. They are made when the first one is opened, so that the service starts without them.
+func Area(cfg Config) web.Area {
+	made := sync.OnceValues(func() (*site, error) { return newSite(cfg) })
+	on := func(serve func(*site, *web.Request) error) func(*web.Request) error {
+		return func(r *web.Request) error {
+			s, err := made()
+			if err != nil {
+				return fmt.Errorf("read the documentation: %w", err)
+			}
+			return serve(s, r)
+		}
 	}
-	pages, err := newLibrary(cfg.Files, cfg.URLs.Console, append(r.pages(), cfg.More...)...)
+	return web.Area{Templates: templates, Routes: append(web.AnyOrigin(
+		web.Route{Pattern: "GET /llms.txt", Public: true, Serve: on((*site).llms)},
+		web.Route{Pattern: "GET /openapi.json", Public: true, Serve: on((*site).document)},
+		web.Route{Pattern: "POST /docs/mcp", Public: true, Serve: on((*site).callMCP)},
+	),
+		web.Route{Pattern: "GET /docs", Serve: on((*site).list)},
+		web.Route{Pattern: "GET /docs/search", Serve: on((*site).find)},
+		web.Route{Pattern: "GET /docs/{page...}", Serve: on((*site).page)},
+		web.Route{Pattern: "GET /docs/files/{file...}", Serve: on((*site).file)},
+	)}
+}
+
+func newSite(cfg Config) (*site, error) {
+	r, err := newReference(cfg.OpenAPI, cfg.URLs.API)
 	if err != nil {
-		return web.Area{}, fmt.Errorf("read the documentation: %w", err)
+		return nil, err
 	}
-	s := &site{library: pages, openAPI: r.asJSON(cfg.URLs.API), mcp: newMCP(pages, cfg)}
-	s.calls = ratelimit.New(time.Minute, cfg.Now)
-	routes := web.AnyOrigin(
-		web.Route{Pattern: "GET /llms.txt", Public: true, Serve: s.llms},
-		web.Route{Pattern: "GET /openapi.json", Public: true, Serve: s.document},
-		web.Route{Pattern: "POST /docs/mcp", Public: true, Serve: s.callMCP},
-	)
-	return web.Area{Templates: templates, Routes: append(routes,
-		web.Route{Pattern: "GET /docs", Serve: s.list},
-		web.Route{Pattern: "GET /docs/search", Serve: s.find},
-		web.Route{Pattern: "GET /docs/{page...}", Serve: s.page},
-		web.Route{Pattern: "GET /docs/files/{file...}", Serve: s.file},
-	)}, nil
+	more, errReference := r.pages()
+	openAPI, errJSON := json.Marshal(r.document)
+	pages, errPages := newLibrary(cfg.Files, cfg.URLs.Console, append(more, cfg.More...)...)
+	if err := errors.Join(errReference, errJSON, errPages); err != nil {
+		return nil, err
+	}
+	return &site{pages, openAPI, newMCP(pages), ratelimit.New(time.Minute, cfg.Now)}, nil
 }
 
 // group is the pages of one heading of the index.
@@ -101,17 +112,11 @@ func (s *site) list(r *web.Request) error { return r.Render("index.html", s.grou
 
 // shown is a page as its template takes it.
 type shown struct {
-	Page           *Page         `json:"page"`
-	Body           template.HTML `json:"body"`
-	Contents       []entry       `json:"contents"`
-	Previous, Next *Page         `json:"-"`
+	*Page
+
+	Body     template.HTML `json:"body"`
+	Contents []section     `json:"contents"`
 }
-
-// entry is a heading of a page.
-type entry struct{ Anchor, Title string }
-
-// minContents is from how many headings on a page lists them.
-const minContents = 3
 
 // page serves a page, as Markdown if its name ends so. The server of the protocol has the address of the page on it.
 func (s *site) page(r *web.Request) error {
@@ -120,17 +125,13 @@ func (s *site) page(r *web.Request) error {
 		s.mcp.ServeHTTP(r.Writer(), r.Request)
 		return nil
 	}
-	if id == "" || id == ".md" {
-		r.Redirect("/docs")
-		return nil
-	}
 	bare, isMarkdown := strings.CutSuffix(id, ".md")
 	p := s.byID[bare]
 	if p == nil {
 		return fault.New(fault.NotFound, fault.CodeNotFound, "there is no page %q", id)
 	}
 	if isMarkdown {
-		return r.Stream(markdown, "", writes(s.markdown(p, p.Text)))
+		return write(r, "text/markdown", s.markdown(p, p.Text))
 	}
 	body, err := s.toHTML(p)
 	if err != nil {
@@ -139,86 +140,52 @@ func (s *site) page(r *web.Request) error {
 	out := shown{Page: p, Body: template.HTML(body)} //nolint:gosec // of our own pages, without raw HTML
 	for _, part := range sectionsOf(p) {
 		if part.level == 2 {
-			out.Contents = append(out.Contents, entry{part.anchor, part.title})
-		}
-	}
-	if len(out.Contents) < minContents {
-		out.Contents = nil
-	}
-	for i, other := range s.pages {
-		switch {
-		case other != p:
-		case i > 0 && i+1 < len(s.pages):
-			out.Previous, out.Next = s.pages[i-1], s.pages[i+1]
-		case i > 0:
-			out.Previous = s.pages[i-1]
-		case i+1 < len(s.pages):
-			out.Next = s.pages[i+1]
+			out.Contents = append(out.Contents, part)
 		}
 	}
 	return r.Render("page.html", out)
 }
 
-// result is a section that a search found.
-type result struct {
-	Path    string `json:"path"`
-	Page    string `json:"page"`
-	Title   string `json:"title"`
-	Excerpt string `json:"excerpt"`
-}
-
 func (s *site) find(r *web.Request) error {
 	query := strings.TrimSpace(r.URL.Query().Get("q"))
-	results := []result{}
-	if query != "" {
-		for _, f := range s.index().search(query, maxFound) {
-			results = append(results, result{prefix + f.id(), f.page.Title, f.title, f.excerpt})
-		}
-	}
-	return r.Render("search.html", map[string]any{"Query": query, "Results": results, "Most": maxFound})
+	return r.Render("search.html", map[string]any{
+		"Query": query, "Results": s.hits(query, maxFound).Results, "Most": maxFound,
+	})
 }
 
 // file serves a file that a page links to, as text if it is no image.
 func (s *site) file(r *web.Request) error {
-	name := r.PathValue("file")
+	name, kind := r.PathValue("file"), "text/plain"
 	content, err := fs.ReadFile(s.files, name)
 	if err != nil {
 		return fault.New(fault.NotFound, fault.CodeNotFound, "there is no file %q", name)
 	}
-	kind := plainUTF
 	if path.Ext(name) == ".png" {
-		kind = mime.TypeByExtension(".png")
+		kind = "image/png"
 	}
-	return r.Stream(kind, "", writes(string(content)))
+	return write(r, kind, string(content))
 }
 
-func writes(text string) func(io.Writer) error {
-	return func(w io.Writer) error {
+func write(r *web.Request, kind, text string) error {
+	return r.Stream(kind+"; charset=utf-8", "", func(w io.Writer) error {
 		_, err := io.WriteString(w, text)
 		return err
-	}
+	})
 }
 
-func (s *site) document(r *web.Request) error {
-	return r.Stream("application/json; charset=utf-8", "", writes(string(s.openAPI)))
-}
+func (s *site) document(r *web.Request) error { return write(r, "application/json", string(s.openAPI)) }
 
 // llms writes the index of the pages in the form of llmstxt.org.
 func (s *site) llms(r *web.Request) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "# Annals\n\n> A memory service: it takes timestamped text, derives memory from it, and on recall "+
-		"returns ranked documents with their sources.\n\nEvery page is Markdown at these addresses, and HTML without "+
-		"the ending. Search them over the Model Context Protocol at %s%smcp, without a credential. The API as OpenAPI: "+
-		"%s/openapi.json\n", s.address, prefix, s.address)
+	text := fmt.Sprintf("# Annals\n\n> A memory service: it takes timestamped text, derives memory from it, and on "+
+		"recall returns ranked documents with their sources.\n\nEvery page is Markdown at these addresses, and HTML "+
+		"without the ending. Search them over the Model Context Protocol at %s%smcp, without a credential. The API as "+
+		"OpenAPI: %s/openapi.json\n", s.address, prefix, s.address)
 	for _, g := range s.groups() {
-		fmt.Fprintf(&b, "\n## %s\n\n", g.Name)
+		text += fmt.Sprintf("\n## %s\n\n", g.Name)
 		for _, p := range g.Pages {
-			fmt.Fprintf(&b, "- [%s](%s.md)", p.Title, s.url(p.ID))
-			if p.Summary != "" {
-				fmt.Fprintf(&b, ": %s", p.Summary)
-			}
-			b.WriteByte('\n')
+			text += strings.TrimSuffix(fmt.Sprintf("- [%s](%s.md): %s", p.Title, s.url(p.ID), p.Summary), ": ") + "\n"
 		}
 	}
-	return r.Stream(plainUTF, "", writes(b.String()))
+	return write(r, "text/plain", text)
 }

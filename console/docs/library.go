@@ -49,7 +49,7 @@ var (
 	linkText  = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 )
 
-// newLibrary reads the pages of the tree that the index lists, then those that no row lists, then the others.
+// newLibrary reads the pages of the tree that the index lists, and adds others.
 func newLibrary(files fs.FS, address string, others ...Page) (*library, error) {
 	l := &library{files: files, address: address, byID: map[string]*Page{}, byFile: map[string]*Page{}}
 	list, err := fs.ReadFile(files, indexFile)
@@ -70,17 +70,6 @@ func newLibrary(files fs.FS, address string, others ...Page) (*library, error) {
 			}
 		}
 	}
-	for _, pattern := range []string{"*.md", "docs/*.md", "deploy/*.md"} {
-		names, err := fs.Glob(files, pattern)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range names {
-			if err := l.load(name, "More", ""); err != nil {
-				return nil, err
-			}
-		}
-	}
 	for i := range others {
 		l.add(&others[i])
 	}
@@ -88,7 +77,7 @@ func newLibrary(files fs.FS, address string, others ...Page) (*library, error) {
 	return l, nil
 }
 
-// load adds a page of the tree, unless it is known, no page or not section of this program.
+// load adds a page of the tree, unless it is known, no page or not in this program.
 func (l *library) load(file, group, summary string) error {
 	if path.Ext(file) != ".md" || l.byFile[file] != nil || file == indexFile {
 		return nil
@@ -104,7 +93,7 @@ func (l *library) load(file, group, summary string) error {
 		id = strings.ToLower(path.Base(path.Dir("annals/" + file)))
 	}
 	p := &Page{ID: id, Group: group, Summary: summary, Text: comment.ReplaceAllString(string(text), ""), File: file}
-	if p.Title = sectionsOf(p)[0].title; p.Title == "" {
+	if p.Title = sectionsOf(p)[0].Title; p.Title == "" {
 		return fmt.Errorf("%s has no title", file)
 	}
 	l.add(p)
@@ -156,7 +145,11 @@ func (l *library) relinked(p *Page, text, address, suffix string) string {
 		case strings.HasPrefix(target, "/"):
 			target = address + target
 		}
-		return strings.TrimSuffix(found, m[2]+")") + target + ")"
+		text := strings.TrimSuffix(found, "("+m[2]+")")
+		if to := l.byFile[path.Join(path.Dir(p.File), m[2])]; to != nil && m[1] == path.Base(m[2]) {
+			text = "[" + to.Title + "]"
+		}
+		return text + "(" + target + ")"
 	})
 }
 
@@ -214,10 +207,11 @@ func (a *anchors) name(title string) string {
 
 // section is a heading of a page with the text below it.
 type section struct {
-	page          *Page
-	anchor, title string
-	level         int
-	text          string
+	Anchor, Title string
+
+	page  *Page
+	level int
+	text  string
 }
 
 // id names the section for programs: that of its page, and its anchor unless it is the first.
@@ -225,7 +219,15 @@ func (s section) id() string {
 	if s.level == 1 {
 		return s.page.ID
 	}
-	return s.page.ID + "#" + s.anchor
+	return s.page.ID + "#" + s.Anchor
+}
+
+// name is the title of the section with that of its page.
+func (s section) name() string {
+	if s.level == 1 {
+		return s.page.Title
+	}
+	return s.page.Title + ": " + s.Title
 }
 
 // sectionsOf cuts a page at its headings.
@@ -239,8 +241,8 @@ func sectionsOf(p *Page) (list []section) {
 			fenced = !fenced
 		}
 		if found := heading.FindStringSubmatch(bare); found != nil && !fenced {
-			s := section{page: p, anchor: names.name(found[2]), title: plain(found[2]), level: len(found[1])}
-			if last := &list[len(list)-1]; strings.TrimSpace(last.text) == "" && last.title == "" {
+			s := section{page: p, Anchor: names.name(found[2]), Title: plain(found[2]), level: len(found[1])}
+			if last := &list[len(list)-1]; strings.TrimSpace(last.text) == "" && last.Title == "" {
 				*last = s
 			} else {
 				list = append(list, s)
@@ -251,7 +253,7 @@ func sectionsOf(p *Page) (list []section) {
 	return list
 }
 
-var marks = strings.NewReplacer("**", "", "`", "", "| ", "", " |", " ·", "|---", "", "|", "")
+var marks = strings.NewReplacer("**", "", "`", "", " | ", " · ", "|---", "", "|", "")
 
 // plain is a text without the marks of Markdown.
 func plain(text string) string {

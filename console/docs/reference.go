@@ -1,384 +1,258 @@
 package docs
 
 import (
-	"bytes"
+	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
+	"text/template"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// The pages of the API have the names of files that no tree has, so that links between them are those of others.
+//go:embed reference.gotmpl
+var referenceTemplate string
+
+// The pages of the reference have names of files that no tree has, so that links between them are those of others.
 const (
 	referenceFile  = "readapi/openapi.yaml"
 	referenceGroup = "API reference"
 	shared         = "shared"
 )
 
-// reference makes pages of an OpenAPI document: one of each tag with its operations and the schemas that they alone
-// use, and one of the schemas that several use.
+type object = map[string]any
+
+// reference makes pages of an OpenAPI document: one for each tag, with its operations and the schemas that they alone
+// use, and one with the schemas that several use.
 type reference struct {
-	root  object
-	homes map[string]string // schema → tag
+	document object
+	homes    map[string]string // schema → its page
 }
 
-// newReference reads a document.
-func newReference(document []byte) (*reference, error) {
-	var doc yaml.Node
-	if err := yaml.Unmarshal(document, &doc); err != nil || len(doc.Content) == 0 {
-		return nil, fmt.Errorf("read the OpenAPI document: %w", errors.Join(err, errors.ErrUnsupported))
+// newReference reads a document. url becomes the address of the API in it.
+func newReference(document []byte, url string) (*reference, error) {
+	r := &reference{homes: map[string]string{}}
+	if err := yaml.Unmarshal(document, &r.document); err != nil {
+		return nil, fmt.Errorf("read the OpenAPI document: %w", err)
 	}
-	r := &reference{root: object{doc.Content[0]}, homes: map[string]string{}}
-	for _, op := range r.operations() {
-		r.settle(op.of, op.tag)
+	r.document["servers"] = []object{{"url": url}}
+	for _, tag := range under[[]any](r.document, "tags") {
+		name := under[string](tag, "name")
+		for _, op := range r.operations(name) {
+			r.settle(op.Of, name)
+		}
 	}
 	return r, nil
 }
 
-// object is a node of the document. That of a name that is not there is empty.
-type object struct{ *yaml.Node }
-
-func (o object) get(name string) object {
-	for key, value := range o.each {
-		if key == name {
-			return value
-		}
+// under is what a path of names leads to, the zero value if nothing of its type is there.
+func under[T any](from any, names ...string) (value T) {
+	for _, name := range names {
+		o, _ := from.(object)
+		from = o[name]
 	}
-	return object{&yaml.Node{}}
+	value, _ = from.(T)
+	return value
 }
 
-// each yields the members of a mapping, or those of a list with "".
-func (o object) each(yield func(string, object) bool) {
-	switch o.Kind {
-	case yaml.MappingNode:
-		for i := 0; i+1 < len(o.Content); i += 2 {
-			if !yield(o.Content[i].Value, object{o.Content[i+1]}) {
-				return
-			}
-		}
-	case yaml.SequenceNode:
-		for _, item := range o.Content {
-			if !yield("", object{item}) {
-				return
-			}
-		}
-	}
-}
-
-func (o object) has(text string) bool {
-	for _, item := range o.each {
-		if item.Value == text {
-			return true
-		}
-	}
-	return false
-}
-
-// ref is the part of the document that an object refers to, or the object.
-func (r *reference) ref(o object) object {
-	if to, ok := strings.CutPrefix(o.get("$ref").Value, "#/"); ok {
-		o = r.root
-		for name := range strings.SplitSeq(to, "/") {
-			o = o.get(name)
-		}
-	}
-	return o
-}
-
-// exampleKey is a key in full, which no page shows, not even one that was made up.
-var exampleKey = regexp.MustCompile(`(svc_[a-z]+_)[0-9A-Za-z]{20,}`)
-
+// operation is a method of a route.
 type operation struct {
-	method, path, tag string
-	of                object
+	Method, Path, Anchor string
+	Credentials          []string
+	Of                   object
 }
 
-func (r *reference) operations() (list []operation) {
-	for at, methods := range r.root.get("paths").each {
-		for method, of := range methods.each {
-			tag := ""
-			for _, t := range of.get("tags").each {
-				tag = t.Value
+func (r *reference) operations(tag string) (list []operation) {
+	paths := under[object](r.document, "paths")
+	for _, at := range slices.Sorted(maps.Keys(paths)) {
+		for _, method := range []string{"get", "post", "put", "patch", "delete"} {
+			of := under[object](paths, at, method)
+			if !slices.Contains(under[[]any](of, "tags"), any(tag)) {
+				continue
 			}
-			list = append(list, operation{strings.ToUpper(method), at, tag, of})
+			op := operation{Method: strings.ToUpper(method), Path: at, Of: of}
+			op.Anchor = (&anchors{}).name(op.Method + " " + at)
+			for _, choice := range under[[]any](of, "security") {
+				for name := range under[object](choice) {
+					text := under[string](r.document, "components", "securitySchemes", name, "description")
+					op.Credentials = append(op.Credentials, text)
+				}
+			}
+			list = append(list, op)
 		}
 	}
 	return list
 }
 
-// settle gives each schema that an object uses a home: the tag that uses it, or the page of those that several use.
-func (r *reference) settle(o object, tag string) {
-	for key, value := range o.each {
-		if key != "$ref" {
-			r.settle(value, tag)
-			continue
+// ref is what an object refers to, or the object.
+func (r *reference) ref(o any) object {
+	if to, ok := strings.CutPrefix(under[string](o, "$ref"), "#/"); ok {
+		return under[object](r.document, strings.Split(to, "/")...)
+	}
+	return under[object](o)
+}
+
+// settle gives each schema that a value uses a home: the page of the tag that uses it, or of those that several use.
+func (r *reference) settle(value any, tag string) {
+	switch value := value.(type) {
+	case []any:
+		for _, item := range value {
+			r.settle(item, tag)
 		}
-		if name, ok := strings.CutPrefix(value.Value, "#/components/schemas/"); ok {
+	case object:
+		if name, ok := schemaOf(value); ok {
 			switch r.homes[name] {
 			case tag, shared:
-				continue
+				return
 			case "":
 				r.homes[name] = tag
 			default:
 				r.homes[name] = shared
 			}
-			r.settle(r.ref(o), r.homes[name])
-			continue
+			tag = r.homes[name]
 		}
-		r.settle(r.ref(o), tag)
+		if _, ok := value["$ref"]; ok {
+			r.settle(r.ref(value), tag)
+			return
+		}
+		for _, member := range value {
+			r.settle(member, tag)
+		}
 	}
+}
+
+func schemaOf(value object) (name string, ok bool) {
+	return strings.CutPrefix(under[string](value, "$ref"), "#/components/schemas/")
 }
 
 // pages are those of the reference.
-func (r *reference) pages() []Page {
-	info := r.root.get("info")
-	var b strings.Builder
-	fmt.Fprintf(&b, "# API reference\n\nVersion %s. The whole as one document: [JSON](/openapi.json).\n\n%s\n",
-		info.get("version").Value, info.get("description").Value)
-	first := Page{
-		ID: "reference", Title: "API reference", Summary: "the rules of all calls, and every route", File: referenceFile,
+func (r *reference) pages() ([]Page, error) {
+	made, err := template.New("").Funcs(template.FuncMap{
+		"operations": r.operations, "ref": r.ref, "kind": r.kind, "json": example,
+		"cell": func(value any) string {
+			text, _ := value.(string)
+			return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
+		},
+		"schemas": func(home string) object {
+			list := maps.Clone(under[object](r.document, "components", "schemas"))
+			maps.DeleteFunc(list, func(name string, _ any) bool { return r.homes[name] != home })
+			return list
+		},
+		"parts": func(schema object) []any {
+			return slices.DeleteFunc(append(slices.Clone(under[[]any](schema, "allOf")), schema), func(part any) bool {
+				return len(under[object](part, "properties")) == 0
+			})
+		},
+		"required": func(schema object, field string) bool {
+			return slices.Contains(under[[]any](schema, "required"), any(field))
+		},
+	}).Option("missingkey=zero").Parse(referenceTemplate)
+	if err != nil {
+		return nil, fmt.Errorf("template of the reference: %w", err)
 	}
-	list := []Page{}
-	for _, tag := range r.root.get("tags").each {
-		name, summary := tag.get("name").Value, tag.get("description").Value
-		title := "API: " + name
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| route | |\n|---|---|\n", strings.ToUpper(name[:1])+name[1:], summary)
-		var text strings.Builder
-		fmt.Fprintf(&text, "# %s\n\n%s\n", title, summary)
-		for _, op := range r.operations() {
-			if op.tag == name {
-				fmt.Fprintf(&b, "| [`%s %s`](reference/%s.md#%s) | %s |\n", op.method, op.path, name, op.anchor(), op.summary())
-				r.describe(&text, op)
-			}
+	summary := "the rules of all calls, and every route"
+	list := []Page{{ID: "reference", Title: referenceGroup, Summary: summary, File: referenceFile}}
+	texts := []object{r.document}
+	last := object{"name": shared, "description": "Objects that several groups of routes use."}
+	for _, tag := range append(under[[]any](r.document, "tags"), last) {
+		name := under[string](tag, "name")
+		id := "reference/" + name
+		summary = strings.TrimSuffix(under[string](tag, "description"), ".")
+		file := path.Join(path.Dir(referenceFile), id+".md")
+		list = append(list, Page{ID: id, Title: "API: " + name, Summary: summary, File: file})
+		texts = append(texts, under[object](tag))
+	}
+	for i := range list {
+		kind, text := "group", strings.Builder{}
+		if i == 0 {
+			kind = "index"
 		}
-		r.schemas(&text, name)
-		list = append(list, r.page(name, title, strings.TrimSuffix(summary, "."), text.String()))
+		if err := made.ExecuteTemplate(&text, kind, texts[i]); err != nil {
+			return nil, fmt.Errorf("page %s: %w", list[i].ID, err)
+		}
+		list[i].Group, list[i].Text = referenceGroup, strings.ReplaceAll(text.String(), "<no value>", "")
 	}
-	text := strings.Builder{}
-	text.WriteString("# API: shared schemas\n\nObjects that several groups of routes use.\n")
-	r.schemas(&text, shared)
-	fmt.Fprintf(&b, "\n[Schemas](reference/%s.md) that several of them use are on a page of their own.\n", shared)
-	first.Text, first.Group = b.String(), referenceGroup
-	last := r.page(shared, "API: shared schemas", "objects that several groups of routes use", text.String())
-	return slices.Concat([]Page{first}, list, []Page{last})
+	return list, nil
 }
 
-func (r *reference) page(name, title, summary, text string) Page {
-	id := "reference/" + name
-	file := path.Join(path.Dir(referenceFile), id+".md")
-	return Page{ID: id, Title: title, Group: referenceGroup, Summary: summary, Text: text, File: file}
-}
-
-func (op operation) summary() string { return op.of.get("summary").Value }
-
-func (op operation) anchor() string { return (&anchors{}).name(op.method + " " + op.path) }
-
-// describe writes what an operation takes and answers.
-func (r *reference) describe(b *strings.Builder, op operation) {
-	fmt.Fprintf(b, "\n## %s %s\n\n%s\n\n%s\n\n", op.method, op.path, op.summary(), op.of.get("description").Value)
-	var credentials []string
-	for _, choice := range op.of.get("security").each {
-		for name := range choice.each {
-			text := r.root.get("components").get("securitySchemes").get(name).get("description").Value
-			credentials = append(credentials, strings.TrimSuffix(text, "."))
-		}
-	}
-	if len(credentials) > 0 {
-		fmt.Fprintf(b, "Credential: %s.\n\n", strings.Join(credentials, "; or "))
-	}
-	if parameters := op.of.get("parameters"); len(parameters.Content) > 0 {
-		b.WriteString("| parameter | in | type | |\n|---|---|---|---|\n")
-		for _, parameter := range parameters.each {
-			p := r.ref(parameter)
-			fmt.Fprintf(b, "| `%s`%s | %s | %s | %s |\n", p.get("name").Value, required(p.get("required").Value == "true"),
-				p.get("in").Value, r.kind(p.get("schema")), cell(p.get("description").Value))
-		}
-		b.WriteString("\n")
-	}
-	for media, body := range op.of.get("requestBody").get("content").each {
-		fmt.Fprintf(b, "Body: `%s`, %s.\n\n", media, r.kind(body.get("schema")))
-		r.example(b, body)
-	}
-	b.WriteString("| answer | body | |\n|---|---|---|\n")
-	var examples strings.Builder
-	for status, response := range op.of.get("responses").each {
-		answer, kind := r.ref(response), ""
-		for _, body := range answer.get("content").each {
-			kind = r.kind(body.get("schema"))
-			if strings.HasPrefix(status, "2") {
-				r.example(&examples, body)
-			}
-		}
-		fmt.Fprintf(b, "| %s | %s | %s |\n", status, kind, cell(answer.get("description").Value))
-	}
-	if examples.Len() > 0 {
-		fmt.Fprintf(b, "\nAn answer:\n\n%s", examples.String())
-	}
-}
-
-func (r *reference) example(b *strings.Builder, body object) {
-	example := body.get("example")
-	if example.Kind == 0 {
-		for _, one := range body.get("examples").each {
-			example = one.get("value")
-			break
-		}
-	}
-	if example.Kind != 0 {
-		var out bytes.Buffer
-		if json.Indent(&out, example.json(nil), "", "  ") == nil {
-			fmt.Fprintf(b, "```json\n%s\n```\n\n", exampleKey.ReplaceAll(out.Bytes(), []byte("$1…")))
-		}
-	}
-}
-
-// schemas writes those whose home is a page.
-func (r *reference) schemas(b *strings.Builder, home string) {
-	for name, schema := range r.root.get("components").get("schemas").each {
-		if r.homes[name] != home {
-			continue
-		}
-		fmt.Fprintf(b, "\n### Schema %s\n\n", name)
-		if text := schema.get("description").Value; text != "" {
-			fmt.Fprintf(b, "%s\n\n", text)
-		}
-		if schema.get("type").Value != "object" {
-			fmt.Fprintf(b, "%s.\n", r.kind(schema))
-		}
-		for _, of := range append([]object{schema}, schema.get("allOf").list()...) {
-			if len(of.get("properties").Content) == 0 {
-				continue
-			}
-			b.WriteString("\n| field | type | |\n|---|---|---|\n")
-			for field, value := range of.get("properties").each {
-				fmt.Fprintf(b, "| `%s`%s | %s | %s |\n", field, required(of.get("required").has(field)), r.kind(value),
-					cell(value.get("description").Value))
-			}
-		}
-	}
-}
-
-func (o object) list() (list []object) {
-	for _, item := range o.each {
-		list = append(list, item)
-	}
-	return list
+// bounds are what a schema sets of a value, and how a page words it.
+var bounds = [][2]string{
+	{"format", "%v"},
+	{"minimum", "from %v"},
+	{"maximum", "to %v"},
+	{"default", "default %v"},
+	{"minLength", "%v characters or more"},
+	{"maxLength", "at most %v characters"},
+	{"minItems", "%v items or more"},
+	{"maxItems", "at most %v items"},
+	{"enum", "one of `%v`"},
+	{"x-extensible-enum", "one of `%v`"},
 }
 
 // kind is the type of a value, with its bounds.
-func (r *reference) kind(s object) string {
-	if name, ok := strings.CutPrefix(s.get("$ref").Value, "#/components/schemas/"); ok {
+func (r *reference) kind(value any) string {
+	s := under[object](value)
+	if name, ok := schemaOf(s); ok {
 		return fmt.Sprintf("[%s](%s.md#schema-%s)", name, r.homes[name], strings.ToLower(name))
 	}
 	var kinds []string
-	for _, name := range []string{"anyOf", "oneOf", "allOf"} {
-		for _, one := range s.get(name).each {
-			if len(one.get("properties").Content) == 0 {
-				kinds = append(kinds, r.kind(one))
-			} else {
-				kinds = append(kinds, "the fields below")
-			}
-		}
-		if name == "allOf" && len(s.get(name).Content) > 0 {
-			return strings.Join(kinds, " and ")
-		}
+	for _, choice := range slices.Concat(under[[]any](s, "anyOf"), under[[]any](s, "oneOf")) {
+		kinds = append(kinds, r.kind(choice))
 	}
-	if t := s.get("type"); t.Kind == yaml.SequenceNode {
-		for _, one := range t.each {
-			kinds = append(kinds, one.Value)
+	switch t := s["type"].(type) {
+	case string:
+		kinds = append(kinds, t)
+	case []any:
+		for _, one := range t {
+			kinds = append(kinds, fmt.Sprint(one))
 		}
-	} else if t.Value != "" {
-		kinds = append(kinds, t.Value)
 	}
 	text := strings.Join(kinds, " or ")
-	if items := s.get("items"); items.Kind != 0 {
-		text += " of " + r.kind(items)
+	for _, name := range []string{"items", "additionalProperties"} {
+		if of, ok := s[name].(object); ok {
+			text += " of " + r.kind(of)
+		}
 	}
-	if values := s.get("additionalProperties"); values.Kind == yaml.MappingNode {
-		text += " of " + r.kind(values)
+	for _, all := range under[[]any](s, "allOf") {
+		if _, ok := schemaOf(under[object](all)); ok {
+			text += "all fields of " + r.kind(all) + ", and those below"
+		}
 	}
-	for _, bound := range [][2]string{
-		{"format", "%s"}, {"minLength", "%s characters or more"}, {"maxLength", "at most %s characters"}, {"minimum", "from %s"},
-		{"maximum", "to %s"}, {"minItems", "%s items or more"}, {"maxItems", "at most %s items"}, {"default", "default %s"},
-	} {
-		if value := s.get(bound[0]).Value; value != "" {
+	for _, bound := range bounds {
+		switch value := s[bound[0]].(type) {
+		case nil:
+		case []any:
+			names := make([]string, 0, len(value))
+			for _, one := range value {
+				names = append(names, fmt.Sprint(one))
+			}
+			text += ", " + fmt.Sprintf(bound[1], strings.Join(names, "`, `"))
+		default:
 			text += ", " + fmt.Sprintf(bound[1], value)
 		}
-	}
-	if values := append(s.get("enum").list(), s.get("x-extensible-enum").list()...); len(values) > 0 {
-		names := make([]string, 0, len(values))
-		for _, value := range values {
-			names = append(names, "`"+value.Value+"`")
-		}
-		text += ": " + strings.Join(names, ", ")
 	}
 	return text
 }
 
-func required(is bool) string {
-	if is {
-		return " (required)"
-	}
-	return ""
-}
+// exampleKey is a key in full, which no page shows, not even one that was made up.
+var exampleKey = regexp.MustCompile(`(svc_[a-z]+_)[0-9A-Za-z]{20,}`)
 
-// cell is a text in a row of a table.
-func cell(text string) string {
-	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
-}
-
-// json appends the object in the order of the document.
-func (o object) json(out []byte) []byte {
-	switch o.Kind {
-	case yaml.MappingNode, yaml.SequenceNode:
-		marks := "[]"
-		if o.Kind == yaml.MappingNode {
-			marks = "{}"
-		}
-		out = append(out, marks[0])
-		first := true
-		for key, value := range o.each {
-			if !first {
-				out = append(out, ',')
-			}
-			if first = false; o.Kind == yaml.MappingNode {
-				out = append(quote(out, key), ':')
-			}
-			out = value.json(out)
-		}
-		return append(out, marks[1])
-	default:
-		switch o.ShortTag() {
-		case "!!int", "!!float", "!!bool", "!!null":
-			var value any
-			if o.Decode(&value) == nil {
-				if text, err := json.Marshal(value); err == nil {
-					return append(out, text...)
-				}
-			}
-		}
-		return quote(out, o.Value)
-	}
-}
-
-func quote(out []byte, text string) []byte {
-	quoted, _ := json.Marshal(text) // a string always has a JSON form
-	return append(out, quoted...)
-}
-
-// asJSON is the document as JSON, for clients of an address.
-func (r *reference) asJSON(address string) []byte {
-	for i := 0; i+1 < len(r.root.Content); i += 2 {
-		if r.root.Content[i].Value == "servers" {
-			var servers yaml.Node
-			_ = servers.Encode([]map[string]string{{"url": address}}) // strings always have a YAML form
-			r.root.Content[i+1] = &servers
+// example is that of a body, or the first of several.
+func example(body object) (string, error) {
+	value, ok := body["example"]
+	examples := under[object](body, "examples")
+	for _, name := range slices.Sorted(maps.Keys(examples)) {
+		if !ok {
+			value, ok = under[any](examples, name, "value"), true
 		}
 	}
-	return r.root.json(nil)
+	if !ok {
+		return "", nil
+	}
+	text, err := json.MarshalIndent(value, "", "  ")
+	return exampleKey.ReplaceAllString(string(text), "$1…"), err
 }

@@ -1,6 +1,8 @@
 package web
 
 import (
+	"github.com/google/uuid"
+
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/projections/access"
 )
@@ -28,6 +30,12 @@ func (n Needs) String() string {
 
 // OfProject reports whether the need is one of the project in the path.
 func (n Needs) OfProject() bool { return n >= Read && n <= Manage }
+
+// Allows reports whether a member may do what needs n in a project of the organization, for programs that act for a
+// person.
+func Allows(m access.Membership, project uuid.UUID, n Needs) bool {
+	return allows(m, m.Access[project], n)
+}
 
 // allows reports whether a member may do what needs n, with the access that the member has to the project of the
 // request. It is the only place that compares roles.

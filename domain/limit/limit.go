@@ -67,8 +67,12 @@ const (
 	KeyName          = 64
 )
 
-// MemberProjects is how many projects a member without the role owner or admin has access to.
-const MemberProjects = 1000
+// MemberProjects is how many projects a member without the role owner or admin has access to, OrganizationAgents how
+// many agents the members of an organization approve.
+const (
+	MemberProjects     = 1000
+	OrganizationAgents = 10_000
+)
 
 // What a recall may ask for.
 const (

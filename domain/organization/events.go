@@ -167,3 +167,51 @@ type Prepared struct {
 
 // EventType implements event.Event.
 func (Prepared) EventType() string { return "organization.prepared.v1" }
+
+// AgentApproved lets an agent call for a member, in one project or, without ProjectID, in each that the member may
+// see. AgentID is the id of its registration. What the agent calls itself is in no event.
+type AgentApproved struct {
+	OrganizationID uuid.UUID `json:"organizationId"`
+	AgentID        uuid.UUID `json:"agentId"`
+	MemberID       uuid.UUID `json:"memberId"`
+	Scopes         []string  `json:"scopes"`
+	ProjectID      uuid.UUID `json:"projectId,omitzero"`
+	ApprovedAt     time.Time `json:"approvedAt"`
+}
+
+// EventType implements event.Event.
+func (AgentApproved) EventType() string { return "organization.agent-approved.v1" }
+
+// Project returns the project that the event belongs to, zero for all.
+func (e AgentApproved) Project() uuid.UUID { return e.ProjectID }
+
+// AgentDenied refuses an agent for good.
+type AgentDenied struct {
+	OrganizationID uuid.UUID `json:"organizationId"`
+	AgentID        uuid.UUID `json:"agentId"`
+	MemberID       uuid.UUID `json:"memberId"`
+	DeniedAt       time.Time `json:"deniedAt"`
+}
+
+// EventType implements event.Event.
+func (AgentDenied) EventType() string { return "organization.agent-denied.v1" }
+
+// AgentRevoked ends the registration of an agent: it gets no further token. One that it has works until it expires.
+type AgentRevoked struct {
+	OrganizationID uuid.UUID `json:"organizationId"`
+	AgentID        uuid.UUID `json:"agentId"`
+	RevokedAt      time.Time `json:"revokedAt"`
+}
+
+// EventType implements event.Event.
+func (AgentRevoked) EventType() string { return "organization.agent-revoked.v1" }
+
+// AgentStopped ends the registration of an agent and refuses its tokens from its next call.
+type AgentStopped struct {
+	OrganizationID uuid.UUID `json:"organizationId"`
+	AgentID        uuid.UUID `json:"agentId"`
+	StoppedAt      time.Time `json:"stoppedAt"`
+}
+
+// EventType implements event.Event.
+func (AgentStopped) EventType() string { return "organization.agent-stopped.v1" }

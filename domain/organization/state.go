@@ -20,6 +20,8 @@ type State struct {
 	Staffed bool
 	// Access is what members may do in projects, by member and project, for the role Member only.
 	Access map[uuid.UUID]map[uuid.UUID]Access
+	// Agents are those that were decided on, by the id of the registration.
+	Agents map[uuid.UUID]Agent
 	// SecondFactor reports that members need a second factor to sign in.
 	SecondFactor bool
 	// Plan is "" until one was set.
@@ -46,9 +48,18 @@ func (s *State) Evolve(e event.Event) {
 	case *MemberRemoved:
 		delete(s.Members, e.MemberID)
 		delete(s.Access, e.MemberID)
+		s.endAgentsOf(e.MemberID)
 		s.Staffed = true
 	case *ProjectAccessSet:
 		s.setAccess(e.MemberID, e.ProjectID, e.Access)
+	case *AgentApproved:
+		s.setAgent(e.AgentID, Agent{Member: e.MemberID, Scopes: e.Scopes, Project: e.ProjectID})
+	case *AgentDenied:
+		s.setAgent(e.AgentID, Agent{Member: e.MemberID, Revoked: true, Stopped: true})
+	case *AgentRevoked:
+		s.endAgent(e.AgentID, false)
+	case *AgentStopped:
+		s.endAgent(e.AgentID, true)
 	case *SecondFactorSet:
 		s.SecondFactor = e.Required
 	case *PlanSet:

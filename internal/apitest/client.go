@@ -79,6 +79,11 @@ func (Keys) KeyByHash(_ context.Context, kind auth.Kind, hash [32]byte) (h auth.
 	return auth.Holder{}, false, nil
 }
 
+// Agent implements auth.Keys.
+func (Keys) Agent(context.Context, uuid.UUID) (auth.AgentHolder, bool, error) {
+	return auth.AgentHolder{}, false, nil
+}
+
 // ArchivedSlug names an archived project of the organization, UnreachableSlug one that cannot be
 // looked up.
 const (

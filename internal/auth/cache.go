@@ -29,6 +29,7 @@ type Cache struct {
 	// none of those. A new key is removed here before it is handed out.
 	unknown *lru.Map[cached, found[Holder]]
 	named   *lru.Map[namedKey, found[Named]]
+	agents  *lru.Map[uuid.UUID, found[AgentHolder]]
 }
 
 type cached struct {
@@ -53,7 +54,7 @@ var _ Keys = (*Cache)(nil)
 func NewCache(keys Keys) *Cache {
 	return &Cache{
 		keys: keys, known: lru.New[cached, found[Holder]](maxCached), unknown: lru.New[cached, found[Holder]](maxCached),
-		named: lru.New[namedKey, found[Named]](maxCached),
+		named: lru.New[namedKey, found[Named]](maxCached), agents: lru.New[uuid.UUID, found[AgentHolder]](maxCached),
 	}
 }
 
@@ -93,6 +94,19 @@ func (c *Cache) ProjectNamed(ctx context.Context, organizationID uuid.UUID, slug
 	return n, ok, err
 }
 
+// Agent implements Keys. One that is unknown is looked up each time: only tokens that the service signed name agents.
+func (c *Cache) Agent(ctx context.Context, id uuid.UUID) (AgentHolder, bool, error) {
+	holder, known, changes := recalled(c, c.agents, id)
+	if known {
+		return holder, true, nil
+	}
+	h, ok, err := c.keys.Agent(ctx, id)
+	if err == nil && ok {
+		remember(c, c.agents, id, h, changes)
+	}
+	return h, ok, err
+}
+
 // recalled returns what is remembered of a key, and how often something changed so far.
 func recalled[K comparable, V any](c *Cache, in *lru.Map[K, found[V]], key K) (value V, ok bool, changes uint64) {
 	c.mu.Lock()
@@ -119,4 +133,5 @@ func (c *Cache) Forget() {
 	c.known.Purge()
 	c.unknown.Purge()
 	c.named.Purge()
+	c.agents.Purge()
 }

@@ -15,6 +15,7 @@ import (
 type table struct {
 	live   map[[32]byte]Principal
 	named  map[string]Named // by organization and slug
+	agents map[uuid.UUID]AgentHolder
 	asked  int
 	err    error
 	during func()
@@ -36,6 +37,15 @@ func (t *table) ProjectNamed(_ context.Context, organization uuid.UUID, slug str
 		t.during()
 	}
 	return n, ok, t.err
+}
+
+func (t *table) Agent(_ context.Context, id uuid.UUID) (AgentHolder, bool, error) {
+	t.asked++
+	h, ok := t.agents[id]
+	if t.during != nil {
+		t.during()
+	}
+	return h, ok, t.err
 }
 
 func TestCache(t *testing.T) {
@@ -145,6 +155,36 @@ func TestCache_NamedProjects(t *testing.T) {
 	want(one, "a", true, false, 6)
 	keys.err = errors.New("no database")
 	if _, _, err := c.ProjectNamed(t.Context(), other, "a"); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestCache_Agents(t *testing.T) {
+	id := uuid.New()
+	keys := &table{agents: map[uuid.UUID]AgentHolder{id: {ID: id}}}
+	c := NewCache(keys)
+	want := func(agent uuid.UUID, ok, stopped bool, asked int) {
+		t.Helper()
+		h, got, err := c.Agent(t.Context(), agent)
+		if err != nil || got != ok || h.Stopped != stopped || keys.asked != asked {
+			t.Errorf("%+v, %t, %v after %d lookups, want %t, stopped %t after %d", h, got, err, keys.asked, ok, stopped, asked)
+		}
+	}
+	want(id, true, false, 1)
+	want(id, true, false, 1)
+	want(uuid.New(), false, false, 2)
+	keys.agents[id] = AgentHolder{ID: id, Stopped: true}
+	c.Forget()
+	want(id, true, true, 3)
+	keys.during = func() { // stopped between the read of the table and its answer
+		delete(keys.agents, id)
+		c.Forget()
+	}
+	c.Forget()
+	want(id, true, true, 4)
+	want(id, false, false, 5)
+	keys.err = errors.New("no database")
+	if _, _, err := c.Agent(t.Context(), id); err == nil {
 		t.Error("no error")
 	}
 }

@@ -36,6 +36,14 @@ func (k failClosed) ProjectNamed(ctx context.Context, organizationID uuid.UUID, 
 	return k.keys.ProjectNamed(ctx, organizationID, slug)
 }
 
+// Agent implements Keys.
+func (k failClosed) Agent(ctx context.Context, id uuid.UUID) (AgentHolder, bool, error) {
+	if err := k.check(ctx); err != nil {
+		return AgentHolder{}, false, err
+	}
+	return k.keys.Agent(ctx, id)
+}
+
 func (k failClosed) check(ctx context.Context) error {
 	if k.stopped(ctx) != nil {
 		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "keys cannot be checked; /readyz shows why")

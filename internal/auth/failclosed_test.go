@@ -21,21 +21,26 @@ func (everyKey) ProjectNamed(context.Context, uuid.UUID, string) (Named, bool, e
 	return Named{}, true, nil
 }
 
+func (everyKey) Agent(context.Context, uuid.UUID) (AgentHolder, bool, error) {
+	return AgentHolder{}, true, nil
+}
+
 // A key may have been revoked since the projection stopped.
 func TestFailClosed(t *testing.T) {
 	for _, stopped := range []error{nil, errors.New("stopped")} {
 		keys := FailClosed(everyKey{}, func(context.Context) error { return stopped })
 		_, known, err := keys.KeyByHash(t.Context(), ProjectKey, [32]byte{})
 		_, named, namedErr := keys.ProjectNamed(t.Context(), uuid.New(), "default")
-		if stopped == nil && (!known || !named || err != nil || namedErr != nil) {
+		_, agent, agentErr := keys.Agent(t.Context(), uuid.New())
+		if stopped == nil && (!known || !named || !agent || err != nil || namedErr != nil || agentErr != nil) {
 			t.Errorf("a key is refused: %v, %v", err, namedErr)
 		}
-		for _, err := range []error{err, namedErr} {
+		for _, err := range []error{err, namedErr, agentErr} {
 			if f, is := errors.AsType[*fault.Error](err); stopped != nil && (!is || f.Code != fault.CodeServiceUnavailable) {
 				t.Errorf("while the projection is stopped: %v", err)
 			}
 		}
-		if stopped != nil && (known || named) {
+		if stopped != nil && (known || named || agent) {
 			t.Error("a key is known while the projection is stopped")
 		}
 	}

@@ -16,8 +16,9 @@ type Kind string
 const (
 	ProjectKey    Kind = "project key"
 	ManagementKey Kind = "management key"
-	AgentToken    Kind = "agent token"
-	WebhookToken  Kind = "webhook token"
+	// AgentToken is a token of an agent. KeyID is the id of its registration, KeyName is "agent:" and its name.
+	AgentToken   Kind = "agent token"
+	WebhookToken Kind = "webhook token"
 	// Person is somebody who is signed in at the console. KeyID is the id of the person, KeyName is
 	// ConsoleName.
 	Person Kind = "person"
@@ -50,6 +51,8 @@ type Webhook struct {
 	// Archived reports that the project is archived.
 	Archived bool
 	Settings webhook.Settings
+	// SentBy is the person who sent an event from the console, zero for another sender.
+	SentBy uuid.UUID
 }
 
 // Project is the scope of every query and command of a call.
@@ -70,7 +73,12 @@ func (p Principal) Name() string {
 	case ManagementKey:
 		return "management-key:" + p.KeyID.String()
 	case WebhookToken:
+		if p.Webhook.SentBy != uuid.Nil {
+			return "person:" + p.Webhook.SentBy.String()
+		}
 		return "webhook:" + p.Webhook.ID
+	case AgentToken:
+		return "agent:" + p.KeyID.String()
 	case Person:
 		return "person:" + p.KeyID.String()
 	default:

@@ -31,6 +31,11 @@ func APIResource(u URLs) Resource {
 	}
 }
 
+// ScopeChallenge is the WWW-Authenticate value of a 403 for a scope that a token lacks.
+func ScopeChallenge(u URLs, needs Scope) string {
+	return `Bearer error="insufficient_scope", scope="` + string(needs) + `", resource_metadata="` + u.Console + ResourcePath + `"`
+}
+
 // Challenge is the WWW-Authenticate value of a 401. The address is quoted: unquoted, clients read
 // it as "https".
 func Challenge(u URLs, invalidToken bool) string {

@@ -134,6 +134,11 @@ func (u unasked) ProjectNamed(context.Context, uuid.UUID, string) (n auth.Named,
 	return n, false, nil
 }
 
+func (u unasked) Agent(context.Context, uuid.UUID) (h auth.AgentHolder, ok bool, err error) {
+	u.t.Error("an agent was looked up")
+	return h, false, nil
+}
+
 func TestAuthenticate_KeyKindNotAccepted(t *testing.T) {
 	a, routes := auth.NewAuthenticator(unasked{t}), auth.NewTable()
 	for _, c := range []struct{ method, path, value string }{

@@ -244,6 +244,7 @@ var withoutText = []string{
 	"*.checkpoint.holder", "*.checkpoint.name", "*.checkpoint.target",
 	"*.follow_ups.cursor", "*.follow_ups.data", "*.follow_ups.kind",
 	"access.members.role", "access.grants.access", "access.organizations.plan",
+	"access.agents.scopes",
 	"datapoints.blobs.stream", "datapoints.erasures.blobs",
 	"datapoints.items.due", "datapoints.items.failure_code", "datapoints.items.outcome", "datapoints.items.phase",
 	"datapoints.month_usage.month",

@@ -73,6 +73,10 @@ func (ownKey) ProjectNamed(context.Context, uuid.UUID, string) (auth.Named, bool
 	return auth.Named{}, false, nil
 }
 
+func (ownKey) Agent(context.Context, uuid.UUID) (auth.AgentHolder, bool, error) {
+	return auth.AgentHolder{}, false, nil
+}
+
 // noCalls is a request log that must stay empty.
 type noCalls struct{ t *testing.T }
 

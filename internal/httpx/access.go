@@ -67,8 +67,9 @@ func newGates(e edge) *gates {
 			slots[row.Slot] = row.Slot.New()
 		}
 	}
+	agents := auth.AgentTokens{Keys: cfg.Tokens, URLs: cfg.URLs}
 	return &gates{
-		edge: e, authenticator: auth.NewAuthenticator(cfg.Keys), serving: admission.Serving.Of(cfg.MaxRequests).New(),
+		edge: e, authenticator: auth.NewAuthenticator(cfg.Keys).WithAgents(agents), serving: admission.Serving.Of(cfg.MaxRequests).New(),
 		calls: calls.New(), slots: slots, parameters: parameters,
 	}
 }
@@ -169,9 +170,9 @@ func nameProject(c echo.Context, r *request) {
 }
 
 // rate refuses calls beyond the rate limit of the caller's organization, without a body. Exempt
-// routes and calls in the process neither count nor are refused.
+// routes and calls of the console neither count nor are refused.
 func (g *gates) rate(_ echo.Context, r *request) error {
-	if g.cfg.Limit == nil || r.route.Unlimited || r.inner != nil {
+	if g.cfg.Limit == nil || r.route.Unlimited || r.inner != nil && r.inner.call.Tool == "" {
 		return nil
 	}
 	if retry, ok := g.cfg.Limit(r.principal); !ok {

@@ -99,6 +99,10 @@ func (e edge) addCall(c echo.Context, r *request, took time.Duration) {
 	if r.principal.Limits.Plan.Metered() {
 		record.CreditTenths = &r.note.CreditTenths
 	}
+	if r.inner != nil && r.inner.call.Tool != "" {
+		record.Path = MCPPath + r.inner.call.Tool
+		record.Endpoint = MCPMethod + " " + record.Path
+	}
 	if l.bodies {
 		record.Payload = &requestlog.Payload{
 			Request: l.request, RequestTruncated: int64(len(l.request)) < record.RequestBytes,

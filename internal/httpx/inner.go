@@ -17,9 +17,9 @@ import (
 // MaxInnerAnswer is the most bytes of the answer to an inner call.
 const MaxInnerAnswer = 16 << 20
 
-// Inner makes calls of the API in the process, for people at the console. They pass the edge as calls from outside do,
-// so they are admitted, charged and logged alike. Only the caller is given instead of a key, and the limit of calls a
-// minute of an organization does not count them.
+// Inner makes calls of the API in the process, for people at the console and for tools. They pass the edge as calls
+// from outside do, so they are admitted, charged and logged alike. Only the caller is given instead of a key, and the
+// limit of calls a minute of an organization does not count what people do at the console.
 type Inner struct {
 	// API is the router of New.
 	API http.Handler
@@ -31,9 +31,20 @@ type InnerCall struct {
 	As                        auth.Principal
 	Method, Path, ContentType string
 	Body                      []byte
-	// Test marks an event of a webhook as one that a person sent to try the webhook.
-	Test bool
+	// Test marks an event of a webhook as one that a person sent to try the webhook, Replay as one whose body is that of
+	// an event before.
+	Test, Replay bool
+	// Tool is the tool of MCP that makes the call, "" for the console. The row of the call in the request log has the
+	// method MCP and names the tool.
+	Tool string
 }
+
+// MCPMethod and MCPPath are what a call by a tool has in the request log instead of its method and path. The path goes
+// on with the name of the tool.
+const (
+	MCPMethod = "MCP"
+	MCPPath   = "/mcp#"
+)
 
 // InnerAnswer is the answer to a call in the process. RequestID is that of its row in the request log.
 type InnerAnswer struct {
@@ -50,7 +61,11 @@ func (i Inner) Do(ctx context.Context, call InnerCall) (InnerAnswer, error) {
 	if err != nil {
 		return InnerAnswer{}, fmt.Errorf("make a call in the process: %w", err)
 	}
-	req.Header.Set("User-Agent", "annals-console")
+	agent := "annals-console"
+	if call.Tool != "" {
+		agent = "annals-mcp"
+	}
+	req.Header.Set("User-Agent", agent)
 	if call.ContentType != "" {
 		req.Header.Set(echo.HeaderContentType, call.ContentType)
 	}

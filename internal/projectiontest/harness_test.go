@@ -74,6 +74,11 @@ func (h *harness) ProjectNamed(context.Context, uuid.UUID, string) (auth.Named, 
 	return auth.Named{Project: h.project}, true, nil
 }
 
+// Agent implements auth.Keys.
+func (h *harness) Agent(context.Context, uuid.UUID) (auth.AgentHolder, bool, error) {
+	return auth.AgentHolder{}, false, nil
+}
+
 // Wait implements commands.Waiter: it applies the new events itself.
 func (h *harness) Wait(ctx context.Context, _ eventstore.Position, _ ...string) error {
 	return h.advance(ctx)

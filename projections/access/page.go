@@ -66,6 +66,7 @@ type fold struct {
 	keys          map[uuid.UUID]*keyRow
 	webhooks      map[string]*webhookRow
 	people
+	agents
 }
 
 // apply folds one event.
@@ -100,7 +101,7 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 	case *organization.MemberRoleSet:
 		return p.member(f.Position, e.OrganizationID, e.MemberID, e.Role)
 	case *organization.MemberRemoved:
-		p.endMembership(memberKey{e.OrganizationID, e.MemberID})
+		p.leave(e)
 	case *organization.ProjectAccessSet:
 		p.grants[grantKey{memberKey{e.OrganizationID, e.MemberID}, e.ProjectID}] = e.Access
 	case *organization.SecondFactorSet:
@@ -142,7 +143,7 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 	case *registry.EventSetAside, *registry.HashKeySet: // the runner's, and the start's
 	default:
 		known, err := p.applyWebhook(f.Event)
-		if err == nil && !known && !p.applyPerson(f) {
+		if err == nil && !known && !p.applyPerson(f) && !p.applyAgent(f.Event) {
 			err = fmt.Errorf("no rule for %s", f.Type)
 		}
 		return err

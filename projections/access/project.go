@@ -1,5 +1,5 @@
 // Package access projects the callers and their limits: the id of the log, organizations with plan,
-// spend cap, management key and members, people, projects with their caps, project keys, and webhooks.
+// spend cap, management key and members, people, projects with their caps, project keys, webhooks, and agents.
 package access
 
 import (
@@ -28,10 +28,12 @@ type Projector struct{ projections.Base }
 // pause between pages; without a pause, most pages would hold none.
 func New() Projector {
 	return Projector{projections.NewBase(projections.Description{
-		Name: Name, Version: 2, Schema: schema, Pace: projections.Pace{Min: 50 * time.Millisecond},
+		Name: Name, Version: 3, Schema: schema, Pace: projections.Pace{Min: 50 * time.Millisecond},
 		Categories: []string{stream.Registry, stream.Organization, stream.Project, stream.Person, stream.Address},
 		TextTables: []string{"people"},
-		Counted:    []string{"organizations", "projects", "keys", "webhooks", "people", "claims", "members", "grants"},
+		Counted: []string{
+			"organizations", "projects", "keys", "webhooks", "people", "claims", "members", "grants", "agents",
+		},
 	})}
 }
 

@@ -98,6 +98,20 @@ create table grants (
 	primary key (organization_id, person_id, project_id)
 );
 
+-- Agents that members approved. project_id is null for each project that the member may see; scopes are separated by
+-- spaces. A revoked agent gets no further token, a stopped one opens nothing.
+create table agents (
+	id              uuid primary key,
+	organization_id uuid not null,
+	person_id       uuid not null,
+	project_id      uuid,
+	scopes          text not null,
+	approved_at     timestamptz not null,
+	revoked         boolean not null,
+	stopped         boolean not null
+);
+create index agents_by_organization on agents (organization_id, person_id);
+
 -- No statistics of texts: Postgres would keep whole values there, also of what is deleted.
 alter table organizations alter name set statistics 0, alter management_key_hash set statistics 0,
 	alter management_key_prefix set statistics 0, alter management_key_suffix set statistics 0;

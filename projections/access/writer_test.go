@@ -104,10 +104,30 @@ func (w *writer) release(email string) {
 	w.Append(addressOf(email), &person.AddressReleased{PersonID: id(email), ReleasedAt: noon})
 }
 
+// approve lets an agent call for a member, in a project or in all.
+func (w *writer) approve(org, email, agent, slug string, scopes ...string) {
+	e := &organization.AgentApproved{
+		OrganizationID: id(org), AgentID: id(agent), MemberID: id(email), Scopes: scopes, ApprovedAt: noon,
+	}
+	if slug != "" {
+		e.ProjectID = id(slug)
+	}
+	w.of(org, e)
+}
+
+// endAgent revokes an agent, or stops it.
+func (w *writer) endAgent(org, agent string, stopped bool) {
+	if stopped {
+		w.of(org, &organization.AgentStopped{OrganizationID: id(org), AgentID: id(agent), StoppedAt: noon})
+	} else {
+		w.of(org, &organization.AgentRevoked{OrganizationID: id(org), AgentID: id(agent), RevokedAt: noon})
+	}
+}
+
 // drawPerson draws a step of a new person or of one of the known, and returns those who are left.
 func (w *writer) drawPerson(t *rapid.T, known []string, name string) []string {
 	role := rapid.SampledFrom([]organization.Role{organization.Owner, organization.Member}).Draw(t, "role")
-	step := rapid.IntRange(0, 7).Draw(t, "step of a person")
+	step := rapid.IntRange(0, 9).Draw(t, "step of a person")
 	if step == 0 || len(known) == 0 {
 		w.claim(name)
 		return append(known, name)
@@ -132,6 +152,10 @@ func (w *writer) drawPerson(t *rapid.T, known []string, name string) []string {
 		access := []organization.Access{organization.NoAccess, organization.ReadAccess, organization.WriteAccess}
 		slug := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "project of a member")
 		w.setAccess("org 0", email, slug, rapid.SampledFrom(access).Draw(t, "access"))
+	case 7:
+		w.approve("org 0", email, "agent of "+email, rapid.SampledFrom([]string{"", "a"}).Draw(t, "project of an agent"))
+	case 8:
+		w.endAgent("org 0", "agent of "+email, rapid.Bool().Draw(t, "stopped"))
 	default:
 		w.removePerson(email)
 		w.release(email)

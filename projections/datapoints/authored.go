@@ -7,7 +7,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
 )
 
 // CountAuthored counts the live data points of a project with a revision of an author: those whose newest revision is
@@ -37,6 +39,28 @@ func (q Queries) ListAuthored(ctx context.Context, project uuid.UUID, author str
 		return nil, fmt.Errorf("list the data points of an author: %w", err)
 	}
 	return ids, nil
+}
+
+// Authors returns the authors of the newest revisions of live data points, by their source ids.
+func (q Queries) Authors(ctx context.Context, project auth.Project, sources []string) (map[string]string, error) {
+	ids := make([]uuid.UUID, len(sources))
+	for i, source := range sources {
+		ids[i] = stream.DataPointID(project.Namespace, source)
+	}
+	rows, err := q.DB.Query(ctx, `select source_id, author from datapoints.data_points
+		where id = any($2::uuid[]) and project_id = $1 and author is not null`, project.ID, ids)
+	if err != nil {
+		return nil, fmt.Errorf("find authors: %w", err)
+	}
+	authors := make(map[string]string, len(sources))
+	var source, author string
+	if _, err = pgx.ForEachRow(rows, []any{&source, &author}, func() error {
+		authors[source] = author
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("find authors: %w", err)
+	}
+	return authors, nil
 }
 
 // CountUncleaned counts the deletions of a project up to a position that are not recorded as cleaned.

@@ -148,7 +148,7 @@ const (
 )
 
 // sendEndpoints are the calls that make a send.
-var sendEndpoints = []string{"POST /api/v1/ingest", "POST /api/v1/ingest/batch"}
+var sendEndpoints = []string{"POST /api/v1/ingest", "POST /api/v1/ingest/batch", "MCP /mcp#remember"}
 
 func (d Deps) overview(r *web.Request) (page overview, err error) {
 	p, err := d.find(r)

@@ -19,7 +19,8 @@ import (
 	"github.com/annals-project/annals/internal/tokens"
 )
 
-// SignInsFile is how people and agents sign in, sealed: in a backup, and in a restored data folder until its first start.
+// SignInsFile is how people and agents sign in, sealed: in a backup, and in a restored data folder until its first
+// start.
 const SignInsFile = "sign-ins.sealed"
 
 // restoredFiles are the files of a backup besides the log. All but the first may be missing.

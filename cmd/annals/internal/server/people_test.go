@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -64,6 +65,7 @@ func (h *harness) managePeople(acme uuid.UUID) {
 		service.DescribeProject(h.t.Context(), call, project.Slug, "Project", "What Acme does."),
 		service.SetMemberRole(h.t.Context(), call, acme, bo, organization.Admin),
 		service.RecordReset(h.t.Context(), call, acme, bo, organization.ResetPassword),
+		h.manageAgents(acme, bo),
 		service.SetSecondFactor(h.t.Context(), call, acme, true),
 		service.RemoveMember(h.t.Context(), call, acme, cy),
 	} {
@@ -72,6 +74,23 @@ func (h *harness) managePeople(acme uuid.UUID) {
 		}
 	}
 	runtest.Await(h.t, "nothing is left of the person", func() bool { return h.count("address.released.v1") == 2 })
+}
+
+// manageAgents writes the events about agents of a member. One agent is left.
+func (h *harness) manageAgents(org, member uuid.UUID) error {
+	h.t.Helper()
+	service, call := h.people()
+	call.Principal = auth.Principal{Kind: auth.Person, KeyID: member, OrganizationID: org}
+	revoked, stopped := uuid.New(), uuid.New()
+	var all []error
+	for _, id := range []uuid.UUID{uuid.New(), revoked, stopped} {
+		all = append(all, service.ApproveAgent(h.t.Context(), call, organization.AgentApproved{
+			OrganizationID: org, AgentID: id, Scopes: []string{"memory:read"},
+		}))
+	}
+	return errors.Join(append(all, service.DenyAgent(h.t.Context(), call, org, uuid.New()),
+		service.RevokeAgent(h.t.Context(), call, org, revoked, member),
+		service.StopAgent(h.t.Context(), call, org, stopped))...)
 }
 
 // organizations are what the operator sees of organizations.

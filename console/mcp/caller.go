@@ -1,0 +1,209 @@
+package mcp
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/access"
+)
+
+// Grant is what a person allowed a client to do.
+type Grant struct {
+	Person, Organization uuid.UUID
+	// Project is a slug, "" for all projects of the person.
+	Project    string
+	ClientName string
+	Scopes     []auth.Scope
+}
+
+// TokenPrefix begins the tokens that are valid here and nowhere else.
+const TokenPrefix = "svc_oat_"
+
+// Codes of refusals that the API does not have, since its callers always name a project.
+const (
+	codeProjectNotFound = "project-not-found"
+	codeRateLimited     = "rate-limited"
+)
+
+// caller is who calls: a key of a project, or a person by the client of a grant. Each request reads what it may do
+// now.
+type caller struct {
+	principal auth.Principal
+	scopes    []auth.Scope
+	// The fields below are of a person.
+	person     access.Person
+	membership access.Membership
+	client     string
+	// projects are those that the grant is for and the person may read, archived ones too.
+	projects []access.Project
+}
+
+func (c *caller) isKey() bool { return c.principal.Kind == auth.ProjectKey }
+
+// has reports whether the credential has a scope.
+func (c *caller) has(scope auth.Scope) bool { return slices.Contains(c.scopes, scope) }
+
+// may reports whether the caller may do in a project what a scope is for.
+func (c *caller) may(project uuid.UUID, scope auth.Scope) bool {
+	needs := web.Read
+	if scope == auth.Write {
+		needs = web.Write
+	}
+	return c.has(scope) && (c.isKey() || web.Allows(c.membership, project, needs))
+}
+
+// lists reports whether the tools of a scope are shown: the credential has it, and the role in some project.
+func (c *caller) lists(scope auth.Scope) bool {
+	if c.isKey() || scope == auth.Read {
+		return c.has(scope)
+	}
+	return slices.ContainsFunc(c.projects, func(p access.Project) bool { return c.may(p.ID, scope) })
+}
+
+// keyRoute is what a key must open.
+var keyRoute = auth.Route{Path: path, Keys: []auth.Kind{auth.ProjectKey}}
+
+// authenticate finds who sent a request. Its faults are those of a key at the API.
+func (s *Service) authenticate(r *web.Request) (*caller, error) {
+	ctx := auth.WithPeer(r.Context(), r.Caller())
+	token, ok := oauthToken(r.Header)
+	if !ok {
+		p, err := s.keys.Authenticate(ctx, keyRoute, r.Header)
+		return &caller{principal: p, scopes: []auth.Scope{auth.Read, auth.Write}}, err
+	}
+	grant, ok, err := s.Tokens(ctx, token)
+	if err != nil {
+		return nil, err
+	}
+	person, known := access.Person{}, false
+	if ok {
+		if person, known, err = s.Access.Memberships(ctx, grant.Person); err != nil {
+			return nil, err
+		}
+	}
+	at := slices.IndexFunc(person.Memberships, func(m access.Membership) bool {
+		return m.Organization == grant.Organization
+	})
+	if !ok || !known || at < 0 {
+		return nil, fault.New(fault.Unauthenticated, fault.CodeUnauthorized, "the token is unknown, expired or revoked")
+	}
+	m := person.Memberships[at]
+	if !m.Prepared {
+		return nil, fault.New(fault.Unavailable, fault.CodeOrganizationNotReady, "the organization is still being prepared")
+	}
+	c := &caller{
+		principal: auth.Principal{
+			Kind: auth.Person, KeyID: person.ID, KeyName: "mcp:" + cut(grant.ClientName, maxClientName),
+			OrganizationID: m.Organization, Limits: metering.Caps{Plan: m.Plan, SpendCapTenths: m.SpendCapTenths},
+		},
+		scopes: grant.Scopes, person: person, membership: m, client: grant.ClientName,
+	}
+	if c.projects, err = s.Access.Projects(ctx, m.Organization); err != nil {
+		return nil, err
+	}
+	c.projects = slices.DeleteFunc(c.projects, func(p access.Project) bool {
+		return grant.Project != "" && p.Slug != grant.Project || !web.Allows(m, p.ID, web.Read)
+	})
+	return c, nil
+}
+
+// maxClientName is the most characters of the name of a client that are shown as that of a key.
+const maxClientName = 64
+
+// oauthToken returns the token of a person, if the request has one.
+func oauthToken(header http.Header) (string, bool) {
+	values := header.Values("Authorization")
+	if len(values) != 1 {
+		return "", false
+	}
+	scheme, token, _ := strings.Cut(strings.TrimSpace(values[0]), " ")
+	token = strings.TrimSpace(token)
+	return token, strings.EqualFold(scheme, "Bearer") && strings.HasPrefix(token, TokenPrefix)
+}
+
+// in is the principal of a call in a project that needs a scope there. "" is the project of the key or of the grant, or
+// the only live one. A project that the person may not read does not exist.
+func (c *caller) in(slug string, scope auth.Scope) (auth.Principal, error) {
+	p := c.principal
+	if c.isKey() {
+		if slug != "" && slug != p.Project.Slug {
+			return p, fault.New(fault.Invalid, fault.CodeProjectMismatch, "project names another project than that of the key")
+		}
+		return p, nil
+	}
+	project, err := c.find(slug)
+	if err != nil {
+		return p, err
+	}
+	switch {
+	case project.Archived:
+		return p, fault.New(fault.Forbidden, fault.CodeProjectArchived, "project %s is archived", project.Slug)
+	case !c.may(project.ID, scope):
+		return p, fault.New(fault.Forbidden, fault.CodeInsufficientScope,
+			"this needs the scope %s, and the same right in project %s", scope, project.Slug)
+	}
+	p.Project = project.Project
+	p.Limits.IngestionCap, p.Limits.CreditCapTenths = project.IngestionCap, project.CreditCapTenths
+	return p, nil
+}
+
+// maxNamed is how many projects a refusal names.
+const maxNamed = 50
+
+func (c *caller) find(slug string) (access.Project, error) {
+	var slugs []string
+	var live access.Project
+	for _, p := range c.projects {
+		if p.Slug == slug || slug == "" && len(c.projects) == 1 {
+			return p, nil
+		}
+		if !p.Archived {
+			slugs, live = append(slugs, p.Slug), p
+		}
+	}
+	named := strings.Join(slugs[:min(len(slugs), maxNamed)], ", ")
+	switch {
+	case slug == "" && len(slugs) == 1:
+		return live, nil
+	case slug == "" && len(slugs) > 1:
+		return live, fault.New(fault.Invalid, fault.CodeProjectRequired, "name one of your projects as project: %s", named)
+	case len(slugs) == 0:
+		return live, fault.New(fault.NotFound, codeProjectNotFound, "there is no project that you may use")
+	default:
+		return live, fault.New(fault.NotFound, codeProjectNotFound, "there is no such project: yours are %s", named)
+	}
+}
+
+// slugs are the projects of the caller, with what the role allows there.
+func (c *caller) slugs() map[string]auth.Scope {
+	if c.isKey() {
+		return map[string]auth.Scope{c.principal.Project.Slug: auth.Write}
+	}
+	slugs := map[string]auth.Scope{}
+	for _, p := range c.projects {
+		slugs[p.Slug] = auth.Read
+		if web.Allows(c.membership, p.ID, web.Write) {
+			slugs[p.Slug] = auth.Write
+		}
+	}
+	return slugs
+}
+
+// ensureIdentity makes the record of the signed-in person, whose origin is the sign-in.
+func (s *Service) ensureIdentity(ctx context.Context, c *caller, p auth.Principal) error {
+	call := callOf(ctx).command
+	call.Principal = p
+	if err := s.Identities.EnsureSignedIn(ctx, call, c.person.Email); err != nil {
+		return fmt.Errorf("record the identity of the person: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,195 @@
+package mcp
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// An answer has at most 25,000 tokens of four characters: what clients give to a model. The structured part and the
+// text have a share each; what was left out is named in both.
+const (
+	maxAnswer     = 4 * 25_000
+	maxText       = 38_000
+	maxStructured = maxAnswer - maxText - maxOmitted
+	maxOmitted    = 4_000 // of both
+)
+
+// Parts of an entry that an answer shortens before it leaves entries out: a text, metadata or traits, and a list within
+// an entry.
+const (
+	maxString  = 8_000
+	maxValues  = 2_000
+	maxEntries = 50
+)
+
+// maxIDs is how many entries that were left out are named.
+const maxIDs = 40
+
+const omittedName = "omitted"
+
+// omittedSchema is the schema of what was left out.
+var omittedSchema = object{
+	"type": "object", "properties": object{
+		"counts": object{"type": "object", "additionalProperties": object{"type": "integer"}},
+		"ids":    object{"type": "array", "items": object{"type": "string"}},
+		"call":   object{"type": "string"},
+	},
+}
+
+// omitted is what did not fit: how much of what, and the call that gets it.
+type omitted struct {
+	Counts map[string]int `json:"counts"`
+	IDs    []string       `json:"ids,omitempty"`
+	Call   string         `json:"call,omitempty"`
+}
+
+// String is the last line of the text.
+func (o omitted) String() string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(o.Counts)) {
+		parts = append(parts, fmt.Sprintf("%d of %s", o.Counts[name], name))
+	}
+	line := "Left out, since an answer has 25,000 tokens: " + strings.Join(parts, ", ") + "."
+	if o.Call != "" {
+		line += " To get it: " + o.Call + "."
+	}
+	if len(o.IDs) > 0 {
+		line += " Ids: " + strings.Join(o.IDs, " ")
+	}
+	return line
+}
+
+// decode reads an answer of the API, whose numbers stay as they are written.
+func decode(body []byte) (o object, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.UseNumber()
+	err = decoder.Decode(&o)
+	return o, err
+}
+
+// size is how many characters a value has as it is sent.
+func size(v any) int {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return maxAnswer + 1 // it came from JSON, so this does not happen
+	}
+	return utf8.RuneCount(text)
+}
+
+// fit shortens an answer to maxStructured characters: first its long texts, then the ends of its lists. It returns what
+// it left out, and how many entries are left of the lists that it cut.
+func fit(answer object) (o omitted, left map[string]int) {
+	o, left = omitted{Counts: map[string]int{}}, map[string]int{}
+	total := size(answer)
+	if total <= maxStructured {
+		return o, left
+	}
+	o.shorten(answer, false)
+	lists := listsOf(answer, "")
+	slices.SortFunc(lists, func(a, b list) int { return cmp.Compare(a.path, b.path) })
+	for total = size(answer); total > maxStructured; total = size(answer) {
+		largest, bytes := -1, 0
+		for i, l := range lists {
+			if n := size(l.entries()); len(l.entries()) > 0 && n > bytes {
+				largest, bytes = i, n
+			}
+		}
+		if largest < 0 {
+			break
+		}
+		l := lists[largest]
+		entries := l.entries()
+		keep := len(entries)
+		for excess := total - maxStructured; excess > 0 && keep > 0; keep-- {
+			excess -= size(entries[keep-1]) + 1
+		}
+		for _, e := range entries[keep:] {
+			o.leaveOut(l.path, e)
+		}
+		l.in[l.name] = entries[:keep]
+		left[l.path] = keep
+	}
+	return o, left
+}
+
+// leaveOut counts an entry.
+func (o *omitted) leaveOut(path string, entry any) {
+	o.Counts[path]++
+	e, _ := entry.(object)
+	if id, ok := e["id"].(string); ok {
+		o.IDs = append(o.IDs, id)
+	}
+}
+
+// list is a list of an answer that is not within an entry of another one.
+type list struct {
+	in         object
+	name, path string
+}
+
+func (l list) entries() []any {
+	entries, _ := l.in[l.name].([]any)
+	return entries
+}
+
+func listsOf(o object, path string) (lists []list) {
+	for name, v := range o {
+		switch v := v.(type) {
+		case []any:
+			lists = append(lists, list{o, name, path + name})
+		case object:
+			lists = append(lists, listsOf(v, path+name+".")...)
+		}
+	}
+	return lists
+}
+
+// shorten cuts the texts of a value and the lists within the entries of a list, and drops long metadata and traits.
+func (o *omitted) shorten(v any, inEntry bool) {
+	switch v := v.(type) {
+	case []any:
+		for _, e := range v {
+			o.shorten(e, true)
+		}
+	case object:
+		for name, e := range v {
+			switch e := e.(type) {
+			case string:
+				if n := utf8.RuneCountInString(e); n > maxString {
+					v[name] = cut(e, maxString)
+					o.Counts["characters of "+name] += n - maxString
+				}
+			case []any:
+				if inEntry && len(e) > maxEntries {
+					v[name] = e[:maxEntries]
+					o.Counts[name] += len(e) - maxEntries
+				}
+			case object:
+				if (name == "metadata" || name == "traits") && size(e) > maxValues {
+					v[name] = object{}
+					o.Counts[name]++
+					continue
+				}
+			}
+			o.shorten(v[name], inEntry)
+		}
+	}
+}
+
+// cut is the beginning of a text.
+func cut(text string, most int) string {
+	n := 0
+	for i := range text {
+		if n == most {
+			return text[:i] + "…"
+		}
+		n++
+	}
+	return text
+}

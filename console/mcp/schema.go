@@ -1,0 +1,206 @@
+package mcp
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// contract is the document of the API. Tools take the shapes of their arguments and answers from it, so that both
+// interfaces always agree.
+type contract struct{ doc map[string]any }
+
+// object is a JSON schema.
+type object = map[string]any
+
+// operation is a route of the API.
+type operation struct {
+	method, path string
+	fields       map[string]field
+	// answer is the schema of the answer, nil for one without a body.
+	answer object
+}
+
+// field is a parameter of the path or the query of a route, or a field of its body.
+type field struct {
+	in     string
+	schema object
+}
+
+const inPath, inBody = "path", "body"
+
+func newContract(document []byte) (c contract, err error) {
+	if err = yaml.Unmarshal(document, &c.doc); err != nil {
+		return c, fmt.Errorf("read the document of the API: %w", err)
+	}
+	return c, nil
+}
+
+// operation finds a route by its method and path.
+func (c contract) operation(route string) (operation, error) {
+	method, path, _ := strings.Cut(route, " ")
+	op := operation{method: method, path: path, fields: map[string]field{}}
+	found := at(c.doc, "paths", path, strings.ToLower(method))
+	if found == nil {
+		return op, fmt.Errorf("the API has no route %s", route)
+	}
+	parameters, _ := found["parameters"].([]any)
+	for _, p := range parameters {
+		parameter, _ := c.resolve(p).(object)
+		schema, _ := parameter["schema"].(object)
+		name, _ := parameter["name"].(string)
+		in, _ := parameter["in"].(string)
+		op.fields[name] = field{in, described(schema, parameter["description"])}
+	}
+	body, _ := c.resolve(at(found, "requestBody", "content", "application/json")["schema"]).(object)
+	for name, schema := range at(body, "properties") {
+		op.fields[name] = field{inBody, present(schema.(object))} //nolint:forcetypeassert // a schema is an object
+	}
+	for _, status := range []string{"200", "201", "202"} {
+		content := at(found, "responses", status, "content", "application/json")
+		if schema, ok := c.resolve(content["schema"]).(object); ok && op.answer == nil {
+			op.answer = bare(schema).(object) //nolint:forcetypeassert // bare keeps what a value is
+			op.answer["type"] = "object"      // clients want it at the root, also above oneOf
+		}
+	}
+	return op, nil
+}
+
+// at walks down objects. It is nil where there is none.
+func at(o object, names ...string) object {
+	for _, name := range names {
+		o, _ = o[name].(object)
+	}
+	return o
+}
+
+// resolve copies a value and puts what references name in their place. The document has no circle of references.
+func (c contract) resolve(v any) any {
+	switch v := v.(type) {
+	case []any:
+		list := make([]any, len(v))
+		for i, e := range v {
+			list[i] = c.resolve(e)
+		}
+		return list
+	case object:
+		if ref, ok := v["$ref"].(string); ok {
+			return c.resolve(at(c.doc, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...))
+		}
+		o := object{}
+		for name, e := range v {
+			if name != "example" && !strings.HasPrefix(name, "x-") {
+				o[name] = c.resolve(e)
+			}
+		}
+		return joined(o)
+	default:
+		return v
+	}
+}
+
+// joined puts the properties of allOf into one object.
+func joined(o object) object {
+	parts, ok := o["allOf"].([]any)
+	if !ok {
+		return o
+	}
+	properties := object{}
+	for _, part := range parts {
+		maps.Copy(properties, at(part.(object), "properties")) //nolint:forcetypeassert // a schema is an object
+	}
+	return object{"type": "object", "properties": properties}
+}
+
+// present is the schema of an argument that is there: null would mean the same as leaving it out, and some clients read
+// no list of types.
+func present(schema object) object {
+	schema = maps.Clone(schema)
+	if types, ok := schema["type"].([]any); ok && len(types) == 2 && types[1] == "null" {
+		schema["type"] = types[0]
+	}
+	if either, ok := schema["anyOf"].([]any); ok && len(either) == 2 {
+		delete(schema, "anyOf")
+		description := schema["description"]
+		maps.Copy(schema, either[0].(object)) //nolint:forcetypeassert // a schema is an object
+		schema = described(schema, description)
+	}
+	return schema
+}
+
+// described is a schema with a description, if there is one.
+func described(schema object, description any) object {
+	schema = maps.Clone(schema)
+	if description != nil {
+		schema["description"] = description
+	}
+	return schema
+}
+
+// bare is the schema of an answer without descriptions, which models would have to read in each list of tools, and
+// without least lengths, since an answer may be cut.
+func bare(v any) any {
+	switch v := v.(type) {
+	case []any:
+		list := make([]any, len(v))
+		for i, e := range v {
+			list[i] = bare(e)
+		}
+		return list
+	case object:
+		o := object{}
+		for name, e := range v {
+			if _, text := e.(string); name == "description" && text || name == "minItems" || name == "minLength" {
+				continue
+			}
+			o[name] = bare(e)
+		}
+		return o
+	default:
+		return v
+	}
+}
+
+// input is the schema of the arguments of a tool.
+func (t tool) input(op operation) (object, error) {
+	properties, required := object{}, []string{}
+	for _, arg := range t.args {
+		f, ok := op.fields[arg.field()]
+		if !ok {
+			return nil, fmt.Errorf("tool %s: %s %s has no field %s", t.name, op.method, op.path, arg.field())
+		}
+		schema := described(f.schema, nil)
+		if arg.text != "" {
+			schema["description"] = arg.text
+		}
+		if arg.otherwise != nil {
+			schema["default"] = arg.otherwise
+		}
+		properties[arg.name] = schema
+		if arg.required || f.in == inPath {
+			required = append(required, arg.name)
+		}
+	}
+	if t.inProject() {
+		properties[projectArgument] = object{"type": "string", "description": projectText}
+	}
+	slices.Sort(required)
+	return object{"type": "object", "properties": properties, "required": required, "additionalProperties": false}, nil
+}
+
+// output is the schema of what a tool answers.
+func (t tool) output(op operation) object {
+	schema := maps.Clone(op.answer)
+	if t.shape != nil {
+		schema = maps.Clone(t.shape)
+	}
+	if _, either := schema["oneOf"]; !either {
+		properties := maps.Clone(at(schema, "properties"))
+		properties[omittedName] = omittedSchema
+		schema["properties"] = properties
+	}
+	return schema
+}
