@@ -18,7 +18,10 @@ var partitioned = []struct {
 	table   string
 	columns []string
 }{
-	{"requests", []string{"path", "identity", "request_headers", "response_headers", "webhook", "ids", "hits"}},
+	{
+		"requests",
+		[]string{"path", "identity", "identity_key", "request_headers", "response_headers", "webhook", "ids", "hits"},
+	},
 	{"request_payloads", []string{"request", "response"}},
 }
 

@@ -150,6 +150,7 @@ func (b *Blanker) blankSlice(
 					and p.request_id = s.request_id returning p.request_id
 			), texts as (
 				update ops.requests r set identity = case when r.identity = any($4::text[]) then null else r.identity end,
+					identity_key = case when r.identity = any($4::text[]) then null else r.identity_key end,
 					path = split_part(k.endpoint, ' ', 2), request_headers = '{}', response_headers = '{}',
 					webhook = jsonb_set(r.webhook::jsonb, '{droppedBy}', 'null')::text
 				from slice s, ops.request_kinds k

@@ -82,6 +82,56 @@ func TestBlankPerson_StoredCalls(t *testing.T) {
 	}
 }
 
+// The recalls as an identity are found until the person is erased, and those of others after it.
+func TestRecalledAs_UntilErased(t *testing.T) {
+	h := newHarness(t)
+	project, other := uuid.New(), uuid.New()
+	var records []Record
+	for n := range 12 {
+		r := recordAt(project, noon.Add(time.Duration(n)*13*time.Hour))
+		r.Endpoint, r.Identity = "POST /api/v1/recall", []string{"ana", "bo"}[n%2]
+		switch n {
+		case 2:
+			r.Endpoint = "POST /api/v1/ingest" // as the author
+		case 4:
+			r.Project = other
+		case 6:
+			r.Hits = []uuid.UUID{uuid.New()}
+		}
+		records = append(records, r)
+	}
+	h.add(t, records...)
+	found := func(in uuid.UUID, as string, limit int) (at []int) {
+		t.Helper()
+		hits, err := h.RecalledAs(t.Context(), in, as, noon.Add(time.Hour), noon.AddDate(0, 0, 30), limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, hit := range hits {
+			at = append(at, slices.IndexFunc(records, func(r Record) bool { return r.RequestID == hit.RequestID }))
+		}
+		return at
+	}
+	want := func(in uuid.UUID, as string, limit int, want ...int) {
+		t.Helper()
+		if got := found(in, as, limit); !slices.Equal(got, want) {
+			t.Errorf("recalls as %s: %v, want %v", as, got, want)
+		}
+	}
+	want(project, "ana", 9, 10, 8, 6)
+	want(project, "ana", 2, 10, 8)
+	want(other, "ana", 9, 4)
+	want(project, "none", 9)
+	blankPerson(t, &Blanker{DB: h.db}, project)
+	want(project, "ana", 9)
+	want(other, "ana", 9, 4)
+	want(project, "bo", 9, 11, 9, 7, 5, 3, 1)
+	var keys int
+	if err := h.db.QueryRow(t.Context(), `select count(identity_key) from ops.requests`).Scan(&keys); err != nil || keys != 7 {
+		t.Errorf("%d calls are found by a key, %v", keys, err)
+	}
+}
+
 // More calls than one slice blanks.
 func TestBlankPerson_Slices(t *testing.T) {
 	h := newHarness(t)

@@ -136,6 +136,26 @@ func (l *Log) Hits(
 	return hits, nil
 }
 
+// RecalledAs returns the newest recalls in [from, to) as an identity, at most limit. Their hits have no node and no
+// rank.
+func (l *Log) RecalledAs(
+	ctx context.Context, project uuid.UUID, identity string, from, to time.Time, limit int,
+) ([]Hit, error) {
+	identity = redactText(identity, maxIdentity) // as the log stores it
+	rows, err := l.DB.Query(ctx, `select request_id, received_at, identity, $6::uuid, 0 from ops.requests
+		where identity_key = $1 and project_id = $2 and identity = $3 and received_at >= $4 and received_at < $5
+		order by received_at desc, request_id desc limit $7`,
+		identityKey(project, identity), project, identity, from, to, uuid.Nil, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read recalls as an identity: %w", err)
+	}
+	hits, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Hit])
+	if err != nil {
+		return nil, fmt.Errorf("read recalls as an identity: %w", err)
+	}
+	return hits, nil
+}
+
 // Recalled returns the newest recalls in [from, to) that returned a data point, a passage or a memory of it, at most
 // limit. Their hits have no node and no rank.
 func (l *Log) Recalled(

@@ -185,6 +185,18 @@ func (w *Writer) strip(ctx context.Context, tx pgx.Tx, batch []row) error {
 // strippedUntil is when a person of a project was erased, and when this process learned of it, by its own clock.
 type strippedUntil struct{ at, seen time.Time }
 
+// identityKey is what the recalls as an identity are found by, nil for other calls.
+func (r *row) identityKey() *uuid.UUID {
+	if r.identity == nil || r.hits == nil && !strings.HasSuffix(r.kind.endpoint, "/recall") {
+		return nil
+	}
+	return new(identityKey(r.project, *r.identity))
+}
+
+func identityKey(project uuid.UUID, identity string) uuid.UUID {
+	return uuid.NewSHA1(project, []byte(identity))
+}
+
 func (w *Writer) copyRows(ctx context.Context, tx pgx.Tx, batch []row, blanked map[uuid.UUID]bool) error {
 	var bodies []row
 	for i := range batch {
@@ -201,12 +213,13 @@ func (w *Writer) copyRows(ctx context.Context, tx pgx.Tx, batch []row, blanked m
 		"project_id", "received_at", "request_id", "kind", "path", "duration_us", "identity", "ingestion_id",
 		"credit_tenths",
 		"request_bytes", "response_bytes", "request_headers", "response_headers", "plan", "ids", "hits", "webhook",
+		"identity_key",
 	}, pgx.CopyFromSlice(len(batch), func(i int) ([]any, error) {
 		r := batch[i]
 		return []any{
 			r.project, r.receivedAt, r.requestID, w.kinds[r.kind], r.path, r.duration.Microseconds(), r.identity,
 			r.ingestionID, r.creditTenths, r.requestBytes, r.responseBytes, r.requestHeaders, r.responseHeaders, r.plan,
-			r.ids, r.hits, r.webhook,
+			r.ids, r.hits, r.webhook, r.identityKey(),
 		}, nil
 	}))
 	if err != nil || len(bodies) == 0 {

@@ -77,7 +77,8 @@ func (r *Reader) Ask(method, path string, form url.Values, headers ...string) An
 	runtest.Must(r.T, err)
 	client := *r.HTTP
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	res, body := r.send(&client, method, target, form, "same-origin", headers...) //nolint:bodyclose // send closes it
+	//nolint:bodyclose // send closes it
+	res, body := r.send(&client, method, target, form.Encode(), "same-origin", headers...)
 	return Answer{res.StatusCode, res.Header.Get("Location"), body}
 }
 

@@ -4,6 +4,7 @@ package webtest
 import (
 	"fmt"
 	"io"
+	"mime/multipart"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -23,6 +24,13 @@ type Reader struct {
 	HTTP *http.Client
 	// At is the page that the reader sees.
 	At Document
+
+	files map[string][2]string // by label: name and content
+}
+
+// Attach chooses a file in the field with a label, for the next Submit.
+func (r *Reader) Attach(label, name, content string) {
+	r.files = map[string][2]string{label: {name, content}}
 }
 
 // Document is a page as the server sent it.
@@ -56,7 +64,12 @@ func (r *Reader) Open(path string) Document {
 // Request makes a request as a browser does, follows redirects, and returns the page at their end.
 func (r *Reader) Request(method string, target *url.URL, form url.Values, site string) Document {
 	r.T.Helper()
-	res, body := r.send(r.HTTP, method, target, form, site) //nolint:bodyclose // send closes it
+	return r.arrive(method, target, form.Encode(), site)
+}
+
+func (r *Reader) arrive(method string, target *url.URL, sent, site string, headers ...string) Document {
+	r.T.Helper()
+	res, body := r.send(r.HTTP, method, target, sent, site, headers...) //nolint:bodyclose // send closes it
 	page, err := goquery.NewDocumentFromReader(strings.NewReader(body))
 	runtest.Must(r.T, err)
 	r.At = Document{page.Selection, res.Request.URL, res.StatusCode, res.Header, body}
@@ -65,10 +78,10 @@ func (r *Reader) Request(method string, target *url.URL, form url.Values, site s
 
 // send makes a request with the headers of a browser, and with others in place of them.
 func (r *Reader) send(
-	client *http.Client, method string, target *url.URL, form url.Values, site string, headers ...string,
+	client *http.Client, method string, target *url.URL, body, site string, headers ...string,
 ) (*http.Response, string) {
 	r.T.Helper()
-	req, err := http.NewRequestWithContext(r.T.Context(), method, target.String(), strings.NewReader(form.Encode()))
+	req, err := http.NewRequestWithContext(r.T.Context(), method, target.String(), strings.NewReader(body))
 	runtest.Must(r.T, err)
 	req.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
 	req.Header.Set("Sec-Fetch-Site", site)
@@ -87,9 +100,9 @@ func (r *Reader) send(
 	res, err := client.Do(req)
 	runtest.Must(r.T, err)
 	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(res.Body)
+	answer, err := io.ReadAll(res.Body)
 	runtest.Must(r.T, err)
-	return res, string(body)
+	return res, string(answer)
 }
 
 // Follow follows the one link with a name, in the part of the page that has the text of inside.
@@ -127,7 +140,33 @@ func (r *Reader) Submit(button string, fields map[string]string, inside ...strin
 		target.RawQuery = values.Encode()
 		return r.Request(http.MethodGet, target, nil, "same-origin")
 	}
+	if form.AttrOr("enctype", "") == "multipart/form-data" {
+		body, contentType := r.multipart(form, values)
+		return r.arrive(http.MethodPost, target, body, "same-origin", "Content-Type", contentType)
+	}
 	return r.Request(http.MethodPost, target, values, "same-origin")
+}
+
+// multipart writes a form with the files that were attached.
+func (r *Reader) multipart(form *goquery.Selection, values url.Values) (body, contentType string) {
+	r.T.Helper()
+	var b strings.Builder
+	out := multipart.NewWriter(&b)
+	for name, list := range values {
+		for _, value := range list {
+			runtest.Must(r.T, out.WriteField(name, value))
+		}
+	}
+	for label, file := range r.files {
+		input := goquery.NewDocumentFromNode(r.field(form, label))
+		part, err := out.CreateFormFile(input.AttrOr("name", ""), file[0])
+		runtest.Must(r.T, err)
+		_, err = io.WriteString(part, file[1])
+		runtest.Must(r.T, err)
+	}
+	r.files = nil
+	runtest.Must(r.T, out.Close())
+	return b.String(), out.FormDataContentType()
 }
 
 // values are those that a form has with some of its fields filled.
@@ -139,6 +178,8 @@ func (r *Reader) values(form *goquery.Selection, filled map[*html.Node]string) u
 		_, checked := field.Attr("checked")
 		given, isFilled := filled[field.Nodes[0]]
 		switch kind := field.AttrOr("type", ""); {
+		case isFilled && kind == "radio":
+			values.Set(name, field.AttrOr("value", "on"))
 		case isFilled:
 			values.Add(name, given)
 		case disabled, kind == "submit", kind == "file", (kind == "checkbox" || kind == "radio") && !checked:

@@ -121,8 +121,8 @@ func start(text string) string {
 // maxSearched is how many data points a search by the beginning of a label or id looks at.
 const maxSearched = 200_000
 
-// selection is the condition of a filter with its arguments. $1 is the project. begins are columns with what their texts
-// begin with.
+// selection is the condition of a filter with its arguments. $1 is the project. begins are columns with what their
+// texts begin with.
 type selection struct {
 	where  string
 	args   []any
@@ -140,7 +140,8 @@ func (s *selection) looked(order string, most int) string {
 	for _, b := range s.begins {
 		columns += ", " + b[0]
 	}
-	return fmt.Sprintf("select %s from datapoints.data_points d where %s order by %s limit %d", columns, s.where, order, most)
+	return fmt.Sprintf("select %s from datapoints.data_points d where %s order by %s limit %d", columns, s.where, order,
+		most)
 }
 
 // found are the ids of at most limit data points in an order. Without an author and an audience, an index has all that
@@ -259,8 +260,8 @@ func (query ListQuery) queue(b *pgx.Batch, project uuid.UUID, most int, into *[]
 	if len(s.begins) == 0 {
 		return
 	}
-	last := fmt.Sprintf("select d.occurred_at, d.id from (%s) d where %s >= %d offset %d", s.looked(order, most), countLive,
-		most, most-1)
+	last := fmt.Sprintf("select d.occurred_at, d.id from (%s) d where %s >= %d offset %d", s.looked(order, most),
+		countLive, most, most-1)
 	b.Queue(last, s.args...).Query(func(rows pgx.Rows) error {
 		var at Place
 		_, err := pgx.ForEachRow(rows, []any{&at.OccurredAt, &at.ID}, func() error { *end = &at; return nil })

@@ -213,7 +213,8 @@ func TestList_SearchGoesOn(t *testing.T) {
 	}
 	forward, last := walk(datapoints.ListQuery{}, false)
 	back, _ := walk(datapoints.ListQuery{Before: &last.First}, true)
-	if back = append(back, strings.Fields(sources(last.Points))...); !slices.Equal(forward, want) || !slices.Equal(back, want) {
+	back = append(back, strings.Fields(sources(last.Points))...)
+	if !slices.Equal(forward, want) || !slices.Equal(back, want) {
 		t.Errorf("forward %v\nback    %v\nwant    %v", forward, back, want)
 	}
 	if w.Queries.Searched = 0; w.list(datapoints.ListQuery{Filter: filter, Limit: 9}).AtLeast {

@@ -26,7 +26,8 @@ create index data_points_by_project on data_points (project_id, accepted_at, id)
 -- What lists find data points by. Texts are included for the search by prefix: inner pages do not hold them.
 create index data_points_by_time on data_points (project_id, occurred_at, id) include (label_key, source_key);
 create index data_points_by_audience on data_points (project_id, audience, occurred_at, id);
-create index data_points_by_author on data_points (project_id, author_key, occurred_at, id) where author_key is not null;
+create index data_points_by_author on data_points (project_id, author_key, occurred_at, id)
+	where author_key is not null;
 
 create table revisions (
 	data_point    uuid not null,

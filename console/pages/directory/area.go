@@ -10,6 +10,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/fields"
+	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/explain"
@@ -26,6 +27,7 @@ type Deps struct {
 	Points    datapoints.Queries
 	Access    explain.Access
 	History   history.Queries
+	Calls     *requestlog.Log
 }
 
 // The most bytes of forms: with the traits of an identity, with a file of identities, and with a list of members or a
@@ -39,8 +41,13 @@ const (
 // longTime is how long the import of a file takes at most, or a put of a long list.
 const longTime = 3 * time.Minute
 
-// newest is how many data points of an author or of an audience a page shows.
-const newest = 5
+const (
+	// newest is how many data points of an author or of an audience a page shows, recalls how many of an identity.
+	newest  = 5
+	recalls = 10
+	// recallDays is how far back these are looked for.
+	recallDays = 31
+)
 
 // Area returns the pages.
 func Area(d Deps) web.Area {

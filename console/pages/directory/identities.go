@@ -91,8 +91,10 @@ type identityPage struct {
 	Audiences     []directory.Judgement `json:"audiences"`
 	MoreAudiences bool                  `json:"moreAudiences"`
 	// Wrote are the data points whose newest revision it wrote.
-	Wrote   datapoints.List `json:"wrote"`
-	History history.Page    `json:"history"`
+	Wrote datapoints.List `json:"wrote"`
+	// Recalls are the newest recalls as it.
+	Recalls []requestlog.Hit `json:"recalls"`
+	History history.Page     `json:"history"`
 }
 
 // trait is a trait in the form. Was and Before are its key and value when the form was shown, "" for a new one: a
@@ -123,6 +125,11 @@ func (d Deps) showIdentity(r *web.Request, page identityPage, wrong error) (err 
 		}
 		wrote := datapoints.ListQuery{Filter: datapoints.Filter{Author: name}, Limit: newest}
 		if page.Wrote, err = d.Points.List(r.Context(), project.ID, wrote); err != nil {
+			return err
+		}
+		from, to := r.Now().AddDate(0, 0, -recallDays), r.Now()
+		page.Recalls, err = d.Calls.RecalledAs(r.Context(), project.ID, name, from, to, recalls)
+		if err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,9 @@ type visitor interface {
 	button(name string, inside ...string)
 	fill(label, value string, inside ...string)
 	tick(label string)
+	attach(label, name, content string)
+	// download returns what a link leads to.
+	download(link string) string
 	see(text string)
 	seeLater(text string)
 	lacks(text string)
@@ -33,6 +36,29 @@ func (p *person) button(name string, inside ...string) {
 func (p *person) tick(label string) {
 	p.t.Helper()
 	p.click("field", label)
+}
+
+func (p *person) attach(label, name, content string) {
+	p.t.Helper()
+	p.await("attach a file to "+label, func() error {
+		_, err := evaluate[bool](p.ctx, `(() => {
+			const chosen = new DataTransfer();
+			chosen.items.add(new File([`+quote(content)+`], `+quote(name)+`));
+			`+find("field", label)+`.files = chosen.files;
+			return true;
+		})()`)
+		return err
+	})
+	p.fields++
+}
+
+func (p *person) download(link string) (text string) {
+	p.t.Helper()
+	p.await("download "+link, func() (err error) {
+		text, err = evaluate[string](p.ctx, `fetch(`+find("link", link)+`.href).then(answer => answer.text())`)
+		return err
+	})
+	return text
 }
 
 // grab returns the text of the first element of a selector.
@@ -69,9 +95,19 @@ func (r *plainReader) button(name string, inside ...string) {
 
 func (r *plainReader) fill(label, value string, _ ...string) { r.filled[label] = value }
 func (r *plainReader) tick(label string)                     { r.filled[label] = "yes" }
-func (r *plainReader) see(text string)                       { r.See(text) }
-func (r *plainReader) seeLater(text string)                  { r.SeeLater(text) }
-func (r *plainReader) answered(status int64)                 { r.Answered(int(status)) }
+
+func (r *plainReader) attach(label, name, content string) { r.Attach(label, name, content) }
+
+func (r *plainReader) download(link string) string {
+	at := r.At
+	text := r.Follow(link).Body
+	r.At = at
+	return text
+}
+
+func (r *plainReader) see(text string)       { r.See(text) }
+func (r *plainReader) seeLater(text string)  { r.SeeLater(text) }
+func (r *plainReader) answered(status int64) { r.Answered(int(status)) }
 
 func (r *plainReader) lacks(text string) {
 	if strings.Contains(r.At.Text(), text) {

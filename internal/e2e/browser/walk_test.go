@@ -35,6 +35,7 @@ func (s *service) walk(v visitor) (invitation string) {
 	runtest.Must(s.t, err)
 
 	s.sendAndRecall(v)
+	s.move(v)
 	s.shareAndReceive(v)
 
 	v.link("Data points")
@@ -78,6 +79,24 @@ func (s *service) sendAndRecall(v visitor) {
 	v.link("Launch plan")
 	v.see("plan, revision 1")
 	v.see("Never deploy on Fridays")
+}
+
+// move exports what was sent, and imports it again: nothing of it is new.
+func (s *service) move(v visitor) {
+	s.t.Helper()
+	v.link("Export")
+	lines := v.download("Data points")
+	if !strings.Contains(lines, "Never deploy on Fridays") {
+		s.t.Fatalf("the export is %.200q", lines)
+	}
+	v.link("Import")
+	for _, button := range []string{"Estimate", "Send"} {
+		v.attach("Files", "points.jsonl", lines)
+		v.tick("one file of data points")
+		v.button(button)
+	}
+	v.see("1 of them unchanged")
+	v.see("That is all of it.")
 }
 
 // shareAndReceive makes an audience and sees who reaches it, and a webhook that receives an event.

@@ -22,6 +22,16 @@ func TestConsole_Directory(t *testing.T) {
 	t.Run("audiences", func(t *testing.T) { walkAudiences(t, r) })
 	t.Run("access", func(t *testing.T) { walkAccess(t, r) })
 	t.Run("wrong inputs", func(t *testing.T) { walkWrongInputs(t, r) })
+	t.Run("recalls", func(t *testing.T) {
+		key, _ := h.keys()
+		h.must(key, http.MethodPost, api+"/recall", map[string]any{"query": "nothing like it", "identity": "kim"}, nil)
+		runtest.Await(t, "the recall is on the page of the identity", func() bool {
+			return strings.Contains(r.Ask(http.MethodGet, directoryOf+"identities/kim", nil).Body, directoryOf+"requests/")
+		})
+		if other := r.Ask(http.MethodGet, directoryOf+"identities/lou", nil); strings.Contains(other.Body, "/requests/") {
+			t.Errorf("a recall is on the page of another identity: %s", other.Body)
+		}
+	})
 	t.Run("read", func(t *testing.T) { readsDirectory(t, h.as("read")) })
 	t.Run("files", func(t *testing.T) { filesOfDirectory(t, r) })
 }

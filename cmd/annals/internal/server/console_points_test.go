@@ -238,6 +238,33 @@ func TestPointPages_SearchFindsEveryKind(t *testing.T) {
 	b.get("read", "/p/default/sends/"+uuid.NewString()).want(t, http.StatusNotFound)
 }
 
+func TestPointPages_FailedSendsBothWays(t *testing.T) {
+	b, key := pagesOfTest(t)
+	send := b.send(key, "/ingest", "completed", point{"id": "s", "content": "Ana moved to Rome."})
+	_, err := b.storage.db.Exec(t.Context(), `insert into datapoints.sends
+		select (jsonb_populate_record(s, jsonb_build_object('id', gen_random_uuid(), 'phase', 'failed', 'failure_open', true,
+			'failure_code', 'code ' || n, 'failure_message', 'no', 'accepted_at', s.accepted_at + n * interval '1 s'))).*
+		from datapoints.sends s, generate_series(1, 120) n where s.id = $1`, send)
+	runtest.Must(t, err)
+	follow := func(p page, rel string) page {
+		t.Helper()
+		link := regexp.MustCompile(`rel="` + rel + `" href="([^"]*)"`).FindStringSubmatch(p.Body)
+		if link == nil {
+			t.Fatalf("no link to the %s page: %s", rel, p.Body)
+		}
+		return b.get("read", html.UnescapeString(link[1]))
+	}
+	first := b.get("read", "/p/default/failed").want(t, http.StatusOK, "code 1:", "code 50:")
+	third := follow(follow(first, "next"), "next").want(t, http.StatusOK, "code 101:", "code 120:")
+	second := follow(third, "prev").want(t, http.StatusOK, "code 51:", "code 100:")
+	follow(second, "prev").want(t, http.StatusOK, "code 1:", "code 50:")
+	csv := b.get("read", "/p/default/failed?format=csv").want(t, http.StatusOK, "code 120,no")
+	if n := strings.Count(csv.Body, "\n"); n != 121 {
+		t.Errorf("%d lines of CSV", n)
+	}
+	b.get("read", "/p/default/failed?after=x").want(t, http.StatusBadRequest)
+}
+
 func TestPointPages_IngestIsEstimatedFirst(t *testing.T) {
 	h, _ := pagesOfTest(t)
 	const path = "/p/default/ingest"

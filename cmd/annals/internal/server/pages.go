@@ -49,7 +49,7 @@ func (s *Server) areas() []web.Area {
 		directory.Area(directory.Deps{
 			Directory: s.read.directory, Commands: s.write.service, Points: s.read.dataPoints,
 			Access:  explain.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
-			History: s.history(),
+			History: s.history(), Calls: s.requestLog(),
 		}),
 		s.organizationPages(),
 		s.authServer.Area(),
