@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,14 +32,19 @@ const (
 	keptFor = time.Hour
 )
 
+// oldest is the first version of the protocol that is spoken.
+const oldest = "2025-06-18"
+
 const instructions = "The documentation of Annals, a memory service. Search it first; then read the page or the " +
 	"section that a result names."
 
 // newMCP serves the tools of the library.
-func newMCP(l *library, cfg Config) http.Handler {
+func newMCP(l *library) http.Handler {
 	name := &mcp.Implementation{Name: "annals-docs", Title: "Annals: documentation", Version: build.Version}
+	versions := slices.DeleteFunc(mcp.SupportedProtocolVersions(), func(v string) bool { return v < oldest })
 	s := mcp.NewServer(name, &mcp.ServerOptions{
-		Instructions: instructions, Logger: cfg.Logger, Capabilities: &mcp.ServerCapabilities{},
+		Instructions: instructions, SupportedProtocolVersions: versions,
+		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}}, // nothing is announced later
 		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) {
 			c.TTLMs, c.CacheScope = int(keptFor.Milliseconds()), "public"
 		},
@@ -50,7 +57,7 @@ func newMCP(l *library, cfg Config) http.Handler {
 	addTool(s, "search", "Search", l.search, "The same as search_docs, for clients that know search and fetch.")
 	addTool(s, "fetch", "Fetch", l.fetch, "The same as read_page, for clients that know search and fetch.")
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{
-		Stateless: true, JSONResponse: true, Logger: cfg.Logger, MaxRequestBodyBytes: mcpBody,
+		Stateless: true, JSONResponse: true, MaxRequestBodyBytes: mcpBody, Logger: slog.New(slog.DiscardHandler),
 		DisableLocalhostProtection: true, // a proxy in front calls by the public name
 	})
 }
@@ -91,12 +98,13 @@ type searchInput struct {
 	Limit int `json:"limit,omitempty" jsonschema:"how many results at most, up to 20; 5 unless given"`
 }
 
-// hit is a section that was found.
+// hit is a section that was found, or a page of the list with its section of the index.
 type hit struct {
 	ID      string `json:"id"`
 	Title   string `json:"title"`
 	URL     string `json:"url"`
 	Excerpt string `json:"excerpt,omitempty"`
+	Section string `json:"section,omitempty"`
 }
 
 type hits struct {
@@ -106,7 +114,7 @@ type hits struct {
 func (l *library) hits(query string, limit int) hits {
 	out := hits{Results: []hit{}}
 	for _, f := range l.index().search(query, min(limit, maxFound)) {
-		out.Results = append(out.Results, hit{f.id(), f.name(), l.url(f.id()), f.excerpt})
+		out.Results = append(out.Results, hit{ID: f.id(), Title: f.name(), URL: l.url(f.id()), Excerpt: f.excerpt})
 	}
 	return out
 }
@@ -200,20 +208,13 @@ func (l *library) read(id string) (out pageOutput, err error) {
 	return out, nil
 }
 
-type listed struct {
-	ID      string `json:"id"`
-	Title   string `json:"title"`
-	URL     string `json:"url"`
-	Section string `json:"section"`
-}
-
 type listOutput struct {
-	Pages []listed `json:"pages"`
+	Pages []hit `json:"pages"`
 }
 
 func (l *library) listPages(struct{}) (text string, out listOutput, err error) {
 	for _, p := range l.pages {
-		out.Pages = append(out.Pages, listed{p.ID, p.Title, l.url(p.ID), p.Group})
+		out.Pages = append(out.Pages, hit{ID: p.ID, Title: p.Title, URL: l.url(p.ID), Section: p.Group})
 		text += fmt.Sprintf("%s: %s. %s\n", p.ID, p.Title, p.Summary)
 	}
 	return text, out, nil

@@ -28,7 +28,7 @@ type Meta struct {
 	// CommandID is the id of the command; event ids derive from it (see ID).
 	CommandID uuid.UUID `json:"commandId"`
 	// Principal names the caller: "key:<id>", "management-key:<id>", "webhook:<id>", "person:<id>",
-	// "pipeline", "finisher" or "operator".
+	// "agent:<id>", "pipeline", "finisher" or "operator".
 	Principal string `json:"principal,omitempty"`
 	// CausationID is the id of the event that this one answers to, zero when a request caused it.
 	CausationID uuid.UUID `json:"$causationId,omitzero"`

@@ -27,6 +27,7 @@ const (
 	CodeSpendCapReached      = "spend-cap-reached"
 	CodeProjectRequired      = "project-required"
 	CodeProjectMismatch      = "project-mismatch"
+	CodeProjectNotFound      = "project-not-found"
 	CodeRecallQueryRequired  = "recall-query-required"
 	CodeIdentityRequired     = "identity-required"
 	CodeRecallSortInvalid    = "recall-sort-invalid"

@@ -42,17 +42,25 @@ type Named struct {
 }
 
 // Authenticator applies the rules of authentication, from the header to the principal.
-type Authenticator struct{ keys Keys }
+type Authenticator struct {
+	keys   Keys
+	agents AgentTokens
+}
 
-// NewAuthenticator makes an authenticator over keys.
+// NewAuthenticator makes an authenticator over keys. It refuses tokens of agents.
 func NewAuthenticator(keys Keys) *Authenticator { return &Authenticator{keys: keys} }
+
+// WithAgents makes an authenticator that also takes tokens of agents.
+func (a *Authenticator) WithAgents(agents AgentTokens) *Authenticator {
+	return &Authenticator{a.keys, agents}
+}
 
 // Authenticate returns the caller of a route, as Table.Find returned it.
 //
 // The fault is missing-api-key, malformed-api-key or unauthorized (401), organization-not-ready
-// (503), project-archived (403), or service-unavailable (503) if the key could not be looked up.
-// An open route gives a zero principal. The principal of an archived project comes with the fault, for
-// the request log.
+// (503), project-archived (403), or service-unavailable (503) if the key could not be looked up; that of an agent
+// token also one of the project or the scope. An open route gives a zero principal. The principal of a project that is
+// known comes with the fault, for the request log.
 func (a *Authenticator) Authenticate(ctx context.Context, route Route, header http.Header) (Principal, error) {
 	if route.Open {
 		return Principal{}, nil
@@ -70,7 +78,7 @@ func (a *Authenticator) Authenticate(ctx context.Context, route Route, header ht
 		return Principal{}, fault.New(fault.Unauthenticated, fault.CodeMalformedAPIKey,
 			"the bearer value is an agent token, and this route accepts keys only")
 	case kind == AgentToken:
-		return Principal{}, fault.New(fault.Unauthenticated, fault.CodeUnauthorized, "the agent token is invalid or expired")
+		return a.agent(ctx, route, header, value)
 	case !route.Takes(kind):
 		return Principal{}, fault.New(fault.Unauthenticated, fault.CodeUnauthorized, "this route does not accept a %s", kind)
 	}

@@ -13,8 +13,9 @@ import (
 const projectParam = "project"
 
 // SelectProject applies the rules of ?project= to a caller that Authenticate found. On every route,
-// a project key may name only its own project. On a route that needs a project, a management key
-// names it, and the principal gets that project and its caps. An empty value counts as none.
+// a project key may name only its own project, and an agent token that of its header. On a route that
+// needs a project, a management key names it, and the principal gets that project and its caps. An
+// empty value counts as none.
 //
 // The fault is project-mismatch, project-required or invalid-request (400), not-found (404),
 // project-archived (403), or service-unavailable (503) if the project could not be looked up.
@@ -31,11 +32,11 @@ func (a *Authenticator) SelectProject(
 		}
 	}
 	switch {
-	case p.Kind == ProjectKey:
+	case p.Kind == ProjectKey, p.Kind == AgentToken:
 		for _, slug := range named {
 			if slug != p.Project.Slug {
 				return Principal{}, fault.New(fault.Invalid, fault.CodeProjectMismatch,
-					"project names another project than that of the key")
+					"project names another project than that of the %s", p.Kind)
 			}
 		}
 		return p, nil

@@ -16,8 +16,9 @@ type Kind string
 const (
 	ProjectKey    Kind = "project key"
 	ManagementKey Kind = "management key"
-	AgentToken    Kind = "agent token"
-	WebhookToken  Kind = "webhook token"
+	// AgentToken is a token of an agent. KeyID is the id of its registration, KeyName is "agent:" and its name.
+	AgentToken   Kind = "agent token"
+	WebhookToken Kind = "webhook token"
 	// Person is somebody who is signed in at the console. KeyID is the id of the person, KeyName is
 	// ConsoleName.
 	Person Kind = "person"
@@ -76,6 +77,8 @@ func (p Principal) Name() string {
 			return "person:" + p.Webhook.SentBy.String()
 		}
 		return "webhook:" + p.Webhook.ID
+	case AgentToken:
+		return "agent:" + p.KeyID.String()
 	case Person:
 		return "person:" + p.KeyID.String()
 	default:

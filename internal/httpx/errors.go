@@ -97,6 +97,9 @@ func (w errorWriter) write(err error, c echo.Context) {
 	if f.Kind == fault.Unauthenticated && state.api {
 		header.Set(echo.HeaderWWWAuthenticate, auth.Challenge(w.urls, state.invalidToken))
 	}
+	if f.Code == fault.CodeInsufficientScope && state.api {
+		header.Set(echo.HeaderWWWAuthenticate, auth.ScopeChallenge(w.urls, state.route.Agent))
+	}
 	if allow, ok := c.Get(echo.ContextKeyHeaderAllow).(string); ok && f.Kind == fault.MethodNotAllowed {
 		header.Set(echo.HeaderAllow, allowed(allow))
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/authmd"
 )
 
 // Config holds the parts of the API's edge.
@@ -26,6 +27,8 @@ type Config struct {
 	Proxies Proxies
 	// Keys finds the owner of a key.
 	Keys auth.Keys
+	// Tokens verifies tokens of agents; nil refuses all.
+	Tokens auth.TokenKeys
 	// Metrics counts requests; nil counts nothing.
 	Metrics *Metrics
 	// Calls is the request log; nil logs no calls.
@@ -82,7 +85,15 @@ func New(cfg Config) *echo.Echo {
 	for _, r := range auth.Routes() {
 		e.Add(r.Method, r.Path, echo.NotFoundHandler)
 	}
-	registerResource(e, auth.APIResource(cfg.URLs))
+	registerResources(e, cfg.URLs, false)
+	e.GET(authmd.Path, func(c echo.Context) error {
+		text, err := authmd.Render(cfg.URLs)
+		if err != nil {
+			return err
+		}
+		authmd.Header(c.Response().Header())
+		return c.Blob(http.StatusOK, c.Response().Header().Get(echo.HeaderContentType), text)
+	})
 	return e
 }
 

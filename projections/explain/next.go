@@ -149,7 +149,7 @@ var nextSteps = []nextStep{
 	},
 	{
 		callRefused,
-		[]string{fault.CodeProjectRequired, fault.CodeProjectMismatch},
+		[]string{fault.CodeProjectRequired, fault.CodeProjectMismatch, fault.CodeProjectNotFound},
 		"Name the project of the call, and with a project key no other than its own.",
 	},
 	{

@@ -17,6 +17,8 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/console/authserver"
+	"github.com/annals-project/annals/console/mcp"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/eventstore/backoff"
@@ -58,7 +60,9 @@ type Server struct {
 	health       *health
 	tokens       *tokens.Keys
 	signin       *signin.Service
+	authServer   *authserver.Service
 	site         *web.Site
+	tools        *mcp.Service
 	api          http.Handler
 	inner        httpx.Inner // what the console calls: every route, whatever the roles
 	web          *webServer
