@@ -12,7 +12,7 @@ import (
 	"github.com/annals-project/annals/internal/erasures"
 )
 
-// erasureList is the erasures of a project: one of them at its path, and whom the query names to be erased.
+// erasureList is the erasures of a project, one of them at its path, and what it holds of the identity of the query.
 type erasureList struct {
 	Open     []openErasure         `json:"open"`
 	Ended    []erasures.Ended      `json:"ended"`

@@ -3,9 +3,8 @@ package usage
 
 import (
 	"cmp"
-	"context"
 	"embed"
-	"iter"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/metering"
-	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/account"
 )
@@ -26,12 +24,8 @@ var templates embed.FS
 
 // Deps are what the page reads.
 type Deps struct {
-	Accounts interface {
-		Usage(ctx context.Context, p auth.Principal, at time.Time) (account.Usage, error)
-	}
-	Costs interface {
-		Costs(ctx context.Context, projects []uuid.UUID, from, to time.Time) ([]requestlog.Cost, bool, error)
-	}
+	Accounts account.Queries
+	Log      *requestlog.Log
 }
 
 // Area returns the page.
@@ -80,16 +74,10 @@ type keyCost struct {
 const dayLayout, monthLayout = "2006-01-02", "2006-01"
 
 func (d Deps) usage(r *web.Request) error {
-	month, err := read(r, "month", monthLayout, words.badMonth, r.Now())
-	if err != nil {
-		return err
-	}
-	to, err := read(r, "to", dayLayout, words.badDay, r.Now().Truncate(24*time.Hour))
-	if err != nil {
-		return err
-	}
-	from, err := read(r, "from", dayLayout, words.badDay, to.AddDate(0, 0, -6))
-	if err != nil {
+	month, wrongMonth := read(r, "month", monthLayout, words.badMonth, r.Now())
+	to, wrongTo := read(r, "to", dayLayout, words.badDay, r.Now().Truncate(24*time.Hour))
+	from, wrongFrom := read(r, "from", dayLayout, words.badDay, to.AddDate(0, 0, -6))
+	if err := errors.Join(wrongMonth, wrongTo, wrongFrom); err != nil {
 		return err
 	}
 	used, err := d.Accounts.Usage(r.Context(), r.Command().Principal, month)
@@ -105,11 +93,8 @@ func (d Deps) usage(r *web.Request) error {
 	for _, p := range v.Projects {
 		ids, v.slugs[p.ID] = append(ids, p.ID), p.Slug
 	}
-	if v.Days, v.More, err = d.Costs.Costs(r.Context(), ids, from, to); err != nil {
+	if v.Days, v.More, err = d.Log.Costs(r.Context(), ids, from, to); err != nil {
 		return err
-	}
-	if r.Format() == "csv" {
-		return r.Rows("costs", []string{"day", "project", "key", "keyPrefix", "calls", "credits"}, v.rows())
 	}
 	v.sum()
 	v.ByProject, v.ByDay = v.byProject(), v.byDay()
@@ -117,7 +102,13 @@ func (d Deps) usage(r *web.Request) error {
 	if v.Month.To.Before(r.Now()) {
 		v.NextMonth = r.With("month", v.Month.To.Format(monthLayout))
 	}
-	return r.Render("usage.html", v)
+	var part web.Part[requestlog.Cost] // the page has all of them
+	return web.List[requestlog.Cost]{
+		Name: "costs", Columns: []string{"day", "project", "key", "keyPrefix", "calls", "credits"}, Cells: v.cells,
+		Read: func(after, before string, most int) (web.Part[requestlog.Cost], error) {
+			return web.SliceOf(v.Days, after, before, most), nil
+		},
+	}.Page(r, "usage.html", v, &part, nil)
 }
 
 // read reads a parameter that is a day or a month.
@@ -247,18 +238,10 @@ func (v view) Presets(r *web.Request) (list []web.Link) {
 // End is the first instant after the days.
 func (v view) End() time.Time { return v.To.AddDate(0, 0, 1) }
 
-func (v *view) rows() iter.Seq2[[]string, error] {
-	return func(yield func([]string, error) bool) {
-		for _, c := range v.Days {
-			credits := ""
-			if v.Metered {
-				credits = tenths(float64(c.CreditTenths))
-			}
-			if !yield([]string{
-				c.Day.Format(dayLayout), v.slugs[c.Project], c.Key.Name, c.Key.Prefix, strconv.FormatInt(c.CallCount, 10), credits,
-			}, nil) {
-				return
-			}
-		}
+func (v *view) cells(c requestlog.Cost) []any {
+	credits := ""
+	if v.Metered {
+		credits = tenths(float64(c.CreditTenths))
 	}
+	return []any{c.Day.Format(dayLayout), v.slugs[c.Project], c.Key.Name, c.Key.Prefix, c.CallCount, credits}
 }

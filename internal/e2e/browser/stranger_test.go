@@ -1,7 +1,11 @@
 package browser
 
 import (
+	"fmt"
 	"testing"
+
+	client "github.com/annals-project/annals/client"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // TestWalk_AStranger has somebody who knows no command and no document finish five tasks, and counts the clicks.
@@ -37,9 +41,16 @@ func TestWalk_AStranger(t *testing.T) {
 		{"what did last week cost, and which key caused it", func() {
 			p.link("Usage")
 			p.link("Last week")
-			p.see("Which key caused it")
+			p.see("No call was made in these days.")
 			p.link("This week")
-			p.see("default")
+			p.see("Which key caused it")
+			calls := fmt.Sprint(s.callsWith("default"))
+			if key := p.grab("#keys ~ .scroll tbody tr:first-child td:first-child a"); key != "default" {
+				t.Errorf("the key with most calls is %q", key)
+			}
+			if shown := p.grab("#keys ~ .scroll tbody tr:first-child td:last-child"); shown != calls {
+				t.Errorf("the key made %s calls, the page shows %q", calls, shown)
+			}
 		}},
 		{"a mapping that failed is mended, and its events are replayed", func() {
 			p.link("default")
@@ -71,4 +82,14 @@ func TestWalk_AStranger(t *testing.T) {
 		task.do()
 		t.Logf("%s: %d clicks, %d fields", task.name, p.clicks, p.fields)
 	}
+}
+
+// callsWith counts the calls of a day with a key, as the API lists them.
+func (s *service) callsWith(key string) int {
+	s.t.Helper()
+	list, err := s.client("ANNALS_PROJECT_KEY").ListRequests(s.t.Context(), client.ListRequestsRequest{
+		RequestFilter: client.RequestFilter{KeyName: []string{key}},
+	})
+	runtest.Must(s.t, err)
+	return list.TotalCount
 }

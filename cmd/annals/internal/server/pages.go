@@ -21,12 +21,11 @@ import (
 
 // areas are the pages of the console.
 func (s *Server) areas() []web.Area {
-	reads := s.readRoutes()
 	return []web.Area{
 		healthpages.Area(healthpages.Deps{
 			NotReady: s.health.notReady, Remarks: s.health.remarks, Projections: s.health.projections,
-			Details: newMemo(s.details).get, Projects: s.read.access, Readiness: s.read.dataPoints,
-			Organizations: access.Tenancy{Queries: s.read.access, Head: s.head()},
+			Details: newMemo(s.details).get, Readiness: s.read.dataPoints,
+			Tenancy: access.Tenancy{Queries: s.read.access, Head: s.head()},
 		}),
 		projects.Area(projects.Deps{
 			APIURL: s.urls.API, Accounts: s.accounts(), Access: s.read.access, Log: s.requestLog(), Sends: s.read.dataPoints,
@@ -40,7 +39,7 @@ func (s *Server) areas() []web.Area {
 		recall.Area(recall.Deps{
 			API: s.inner, Explain: s.explainer(), Plans: s.cfg.PlanTerms, APIURL: s.urls.API, Words: domainrecall.NewAnalyzer(),
 		}),
-		usage.Area(usage.Deps{Accounts: reads.Usage, Costs: s.requestLog()}),
+		usage.Area(usage.Deps{Accounts: s.accounts(), Log: s.requestLog()}),
 		account.Area(account.Deps{
 			SignIn: s.signin, Commands: s.write.service, Mail: s.cfg.SignIn.Mail, URL: s.urls.Console,
 			SignUp: s.cfg.SignIn.SignUp, Logger: s.cfg.Logger,
