@@ -44,13 +44,18 @@ var openingsOf = map[string][7]int{
 	"GET /settings/members/{member}":  {303, 404, 403, 403, 403, 200, 200},
 	"POST /settings/members/{member}": {303, 404, 403, 403, 403, 200, 200},
 
-	"GET /docs":                 everybody,
-	"GET /docs/search":          everybody,
-	"GET /docs/{page...}":       everybody,
-	"GET /docs/files/{file...}": everybody,
-	"GET /llms.txt":             everybody,
-	"GET /openapi.json":         everybody,
-	"GET /mcp":                  {401, 401, 401, 401, 401, 401, 401},
+	"GET /docs":                                   everybody,
+	"GET /docs/search":                            everybody,
+	"GET /docs/{page...}":                         everybody,
+	"GET /docs/files/{file...}":                   everybody,
+	"GET /llms.txt":                               everybody,
+	"GET /openapi.json":                           everybody,
+	"GET /mcp":                                    {401, 401, 401, 401, 401, 401, 401},
+	"GET /oauth2/authorize":                       {302, 302, 302, 302, 302, 302, 302},
+	"GET /oauth2/consent":                         {303, 400, 400, 400, 400, 400, 400}, // asks for nothing
+	"GET /.well-known/jwks.json":                  {200, 200, 200, 200, 200, 200, 200},
+	"GET /.well-known/oauth-authorization-server": {200, 200, 200, 200, 200, 200, 200},
+	"GET /.well-known/{document...}":              {404, 404, 404, 404, 404, 404, 404},
 }
 
 // parameters are what stands for the parameters of patterns: things of the first project.
@@ -64,23 +69,24 @@ func (h *consoleHarness) parameters() map[string]string {
 		join access.projects p on p.id = k.project_id where p.slug = 'default'`).Scan(&key))
 	send := h.send(project, "/ingest", "completed", point{"id": "a/b", "content": "A text" + markup})
 	return map[string]string{
-		"{$}":        "",
-		"{member}":   h.ids["read"].String(),
-		"{erasure}":  uuid.NewString(),
-		"{page...}":  "console",
-		"{file...}":  "LICENSE",
-		"{id}":       "a/b",
-		"{send}":     send,
-		"{file}":     "data-points.jsonl",
-		"{token}":    "none",
-		"{project}":  "default",
-		"{webhook}":  h.hook.ID,
-		"{request}":  h.hookEvent.RequestID.String(),
-		"{body}":     "request",
-		"{node}":     roots.Memories.Nodes[0].ID,
-		"{key}":      key,
-		"{identity}": "plain",
-		"{slug}":     "launch",
+		"{$}":           "",
+		"{member}":      h.ids["read"].String(),
+		"{erasure}":     uuid.NewString(),
+		"{document...}": "none",
+		"{page...}":     "console",
+		"{file...}":     "LICENSE",
+		"{id}":          "a/b",
+		"{send}":        send,
+		"{file}":        "data-points.jsonl",
+		"{token}":       "none",
+		"{project}":     "default",
+		"{webhook}":     h.hook.ID,
+		"{request}":     h.hookEvent.RequestID.String(),
+		"{body}":        "request",
+		"{node}":        roots.Memories.Nodes[0].ID,
+		"{key}":         key,
+		"{identity}":    "plain",
+		"{slug}":        "launch",
 	}
 }
 
