@@ -19,7 +19,6 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/instant"
 	"github.com/annals-project/annals/domain/metering"
-	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/projections/access"
 )
@@ -318,6 +317,3 @@ func (r *Request) Zone() *time.Location {
 	}
 	return r.zone
 }
-
-// Role is the role of the person in the current organization.
-func (r *Request) Role() organization.Role { return r.Membership.Role }

@@ -73,7 +73,7 @@ func (p Point) MoreMemories() string {
 	if !p.Derived.More {
 		return ""
 	}
-	return requestlog.Cursor(*p.Derived.End).String()
+	return p.Derived.End.String()
 }
 
 // Continue begins the events and the memories where MoreEvents and MoreMemories of a page said, "" for the first ones.

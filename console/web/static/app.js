@@ -8,6 +8,11 @@
     document.cookie = "zone=" + zone + ";path=/;max-age=31536000;samesite=lax";
   }
 
+  // On a phone the navigation is a line that scrolls.
+  document.querySelectorAll("nav [aria-current]").forEach(function (link) {
+    link.scrollIntoView({block: "nearest", inline: "center"});
+  });
+
   function copyButtons(root) {
     root.querySelectorAll(".copy:not([data-ready])").forEach(function (box) {
       box.setAttribute("data-ready", "");

@@ -163,10 +163,11 @@ func TestParts_OpenBesideTheList(t *testing.T) {
 	drawn := func(want int) {
 		t.Helper()
 		p.await("the drawer", func() error {
-			if n, err := evaluate[int](p.ctx, shown); err != nil || n != want {
-				return fmt.Errorf("it shows %d parts, want %d: %v", n, want, err)
+			n, err := evaluate[int](p.ctx, shown)
+			if err == nil && n != want {
+				err = fmt.Errorf("it shows %d parts, want %d", n, want)
 			}
-			return nil
+			return err
 		})
 	}
 	p.open("/p/default/data")
