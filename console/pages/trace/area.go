@@ -34,6 +34,7 @@ type Deps struct {
 		Explain(ctx context.Context, project auth.Project, id uuid.UUID) (explain.Explanation, error)
 	}
 	Trace interface {
+		Roots(ctx context.Context, project auth.Project, q trace.RootsQuery) (trace.Roots, error)
 		Node(ctx context.Context, project auth.Project, id uuid.UUID) (trace.Node, error)
 		Lineage(
 			ctx context.Context, project auth.Project, root uuid.UUID, all bool, reveal []trace.Side, limit int,
@@ -49,7 +50,7 @@ func Area(d Deps) web.Area {
 	routes := []web.Route{}
 	for path, serve := range map[string]func(*web.Request) error{
 		"requests": d.requests, "requests/{request}": d.request, "requests/{request}/{body}": d.body,
-		"trace/{node}": d.node, "trace/{node}/lineage": d.lineage,
+		"trace": d.roots, "trace/{node}": d.node, "trace/{node}/lineage": d.lineage,
 		"trace/{node}/timeline": d.timeline,
 	} {
 		routes = append(routes, web.Route{Pattern: "GET /p/{project}/" + path, Needs: web.Read, Serve: serve})

@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/authserver"
+	"github.com/annals-project/annals/console/mcp"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/eventstore/backoff"
@@ -61,6 +62,7 @@ type Server struct {
 	signin       *signin.Service
 	authServer   *authserver.Service
 	site         *web.Site
+	tools        *mcp.Service
 	api          http.Handler
 	inner        httpx.Inner // what the console calls: every route, whatever the roles
 	web          *webServer
