@@ -30,8 +30,11 @@ func TestMCP_Challenge(t *testing.T) {
 	own, management := h.keys()
 	metadata := `resource_metadata="` + h.urls.Console + `/.well-known/oauth-protected-resource/mcp", scope="memory:read memory:write"`
 	for _, c := range []struct{ token, challenge string }{
-		{"", "Bearer " + metadata}, {"svc_sk_made-up", "Bearer " + metadata}, {management, "Bearer " + metadata},
-		{"a.b.c", "Bearer " + metadata}, {"svc_oat_made-up", `Bearer error="invalid_token", ` + metadata},
+		{"", "Bearer " + metadata},
+		{"svc_sk_made-up", "Bearer " + metadata},
+		{management, "Bearer " + metadata},
+		{"a.b.c", "Bearer " + metadata},
+		{"svc_oat_made-up", `Bearer error="invalid_token", ` + metadata},
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
 			status, header, body := h.ask(method, c.token, []byte("{no JSON"))
@@ -135,15 +138,22 @@ func TestMCP_HostileArguments(t *testing.T) {
 	}{
 		{"recall", "project-mismatch", args{"query": "vault", "identity": "ana", "project": "other"}},
 		{"recall", "invalid-request", args{"query": "vault", "identity": "ana", "project": 7}},
-		{"get_ingestion", "not-found", args{"ingestionId": send}}, {"forget_ingestion", "not-found", args{"ingestionId": send}},
-		{"explain_ingestion", "not-found", args{"ingestionId": send}}, {"retry_ingestion", "not-found", args{"ingestionId": send}},
-		{"get_node", "not-found", args{"id": node}}, {"get_lineage", "not-found", args{"id": node}},
-		{"get_timeline", "not-found", args{"id": node}}, {"get_node", "not-found", args{"id": "../../projects"}},
-		{"get_node", "invalid-request", args{}}, {"get_node", "invalid-request", args{"id": args{"$ne": 1}}},
+		{"get_ingestion", "not-found", args{"ingestionId": send}},
+		{"forget_ingestion", "not-found", args{"ingestionId": send}},
+		{"explain_ingestion", "not-found", args{"ingestionId": send}},
+		{"retry_ingestion", "not-found", args{"ingestionId": send}},
+		{"get_node", "not-found", args{"id": node}},
+		{"get_lineage", "not-found", args{"id": node}},
+		{"get_timeline", "not-found", args{"id": node}},
+		{"get_node", "not-found", args{"id": "../../projects"}},
+		{"get_node", "invalid-request", args{}},
+		{"get_node", "invalid-request", args{"id": args{"$ne": 1}}},
 		{"get_identity", "not-found", args{"identity": "../requests?project=other"}},
 		{"remember", "content-too-large", args{"content": strings.Repeat("x", 1<<20+1)}},
-		{"remember", "invalid-request", args{"content": "x", "user": "ana"}}, {"remember", "invalid-request", args{}},
-		{"remember", "invalid-request", args{"content": 5}}, {"remember", "audience-unknown", args{"content": "x", "audience": "no"}},
+		{"remember", "invalid-request", args{"content": "x", "user": "ana"}},
+		{"remember", "invalid-request", args{}},
+		{"remember", "invalid-request", args{"content": 5}},
+		{"remember", "audience-unknown", args{"content": "x", "audience": "no"}},
 		{"search_memory_trace", "invalid-request", args{"first": args{"a": 1}}},
 		{"search_memory_trace", "invalid-request", args{"search": strings.Repeat("x", 2000)}},
 		{"list_requests", "invalid-request", args{"status": []any{[]int{200}}}},

@@ -212,7 +212,7 @@ func (h *harness) ask(method, token string, body []byte, headers ...string) (int
 	return res.StatusCode, res.Header, string(answer)
 }
 
-// A person acts under her address, whose record has the origin of a sign-in; the project of the consent is the only one.
+// A person acts under her address, whose record has the origin of a sign-in. A consent may be for one project alone.
 func TestMCP_Person(t *testing.T) {
 	t.Parallel()
 	h := newConsole(t)
