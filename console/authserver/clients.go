@@ -123,7 +123,10 @@ func (s *Service) register(r *web.Request) (answer, error) {
 		in.Kind = ""
 	}
 	return answer{http.StatusCreated, registered{
-		c.ID, now.Unix(), c.Name, c.Redirects, in.Kind, []string{grantCode, grantRefresh}, []string{"code"}, "none",
+		c.ID, now.Unix(), c.Name, c.Redirects, in.Kind,
+		[]string{grantCode, grantRefresh},
+		[]string{"code"},
+		"none",
 		strings.Join(append(auth.Scopes(), offline), " "),
 	}}, nil
 }
