@@ -84,7 +84,7 @@ func New(cfg Config) *echo.Echo {
 	for _, r := range auth.Routes() {
 		e.Add(r.Method, r.Path, echo.NotFoundHandler)
 	}
-	registerResource(e, auth.APIResource(cfg.URLs))
+	registerResources(e, cfg.URLs, false)
 	return e
 }
 

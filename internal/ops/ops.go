@@ -38,6 +38,7 @@ func Owners() []Owner {
 		{"erasures", "internal/erasures"},
 		{"signin", "console/signin"},
 		{"tokens", "internal/tokens"},
+		{"authserver", "console/authserver"},
 	}
 }
 

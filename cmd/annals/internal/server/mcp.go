@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"errors"
 
+	"github.com/annals-project/annals/console/authserver"
 	"github.com/annals-project/annals/console/mcp"
 	"github.com/annals-project/annals/internal/build"
 	"github.com/annals-project/annals/readapi"
@@ -23,6 +25,12 @@ func (s *Server) newMCP() (*mcp.Service, error) {
 }
 
 // grantOf finds the grant of a token of a person.
-func (s *Server) grantOf(context.Context, string) (mcp.Grant, bool, error) {
-	return mcp.Grant{}, false, nil
+func (s *Server) grantOf(ctx context.Context, token string) (mcp.Grant, bool, error) {
+	g, err := s.authServer.Authenticate(ctx, token)
+	if errors.Is(err, authserver.ErrToken) {
+		return mcp.Grant{}, false, nil
+	}
+	return mcp.Grant{
+		Person: g.Person, Organization: g.Organization, Project: g.Project, ClientName: g.ClientName, Scopes: g.Scopes,
+	}, err == nil, err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/console/authserver"
 	"github.com/annals-project/annals/console/mcp"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/console/web"
@@ -59,6 +60,7 @@ type Server struct {
 	health       *health
 	tokens       *tokens.Keys
 	signin       *signin.Service
+	authServer   *authserver.Service
 	site         *web.Site
 	tools        *mcp.Service
 	api          http.Handler
