@@ -88,7 +88,7 @@ type toolset struct{ read, write bool }
 // New makes the server. An API document without a route of a tool is an error.
 func New(cfg Config) (*Service, error) {
 	s := &Service{
-		Config: cfg, keys: auth.NewAuthenticator(cfg.Keys, auth.AgentTokens{}),
+		Config: cfg, keys: auth.NewAuthenticator(cfg.Keys),
 		servers: map[toolset]*sdk.Server{}, tools: map[string]tool{},
 	}
 	document, err := newContract(cfg.Document)

@@ -66,14 +66,22 @@ type Part[T any] struct {
 }
 
 // PartOf makes a part of what a query found. cursor is the place of an item.
-func PartOf[T any](items []T, newer, older bool, cursor func(T) string) (part Part[T]) {
-	if part.Items = items; len(items) > 0 && newer {
-		part.Pager.Previous = cursor(items[0])
+func PartOf[T any](items []T, newer, older bool, cursor func(T) string) Part[T] {
+	if len(items) == 0 {
+		return Part[T]{}
 	}
-	if len(items) > 0 && older {
-		part.Pager.Next = cursor(items[len(items)-1])
+	return Part[T]{items, PagerOf(newer, older, cursor(items[0]), cursor(items[len(items)-1]))}
+}
+
+// PagerOf links to what is before the first place and after the last, if there is something.
+func PagerOf(newer, older bool, first, last string) (p Pager) {
+	if newer {
+		p.Previous = first
 	}
-	return part
+	if older {
+		p.Next = last
+	}
+	return p
 }
 
 // WrongPlace is the fault of a cursor that no link has.

@@ -37,6 +37,7 @@ var (
 		{"Usage", "/usage", false},
 		{"Organization", "/settings/organization", false},
 		{"Members", "/settings/members", false},
+		{"Agents", "/settings/agents", false},
 		{"Events", "/settings/events", false},
 		{"Health", "/health", false},
 		{"Organizations", "/operator/organizations", false},

@@ -94,8 +94,7 @@ func (a *Authenticator) agent(ctx context.Context, route Route, header http.Head
 		return p, fault.New(fault.Forbidden, fault.CodeProjectArchived, "the project is archived")
 	case !slices.Contains(allowed, route.Agent):
 		return p, fault.New(fault.Forbidden, fault.CodeInsufficientScope,
-			"this route needs the scope %s, in a project in which the person who approved the agent may do that", route.Agent).
-			With("scope", string(route.Agent))
+			"this route needs the scope %s, in a project in which the person who approved the agent may do that", route.Agent)
 	}
 	return p, nil
 }

@@ -47,9 +47,12 @@ type Authenticator struct {
 	agents AgentTokens
 }
 
-// NewAuthenticator makes an authenticator over keys and tokens of agents.
-func NewAuthenticator(keys Keys, agents AgentTokens) *Authenticator {
-	return &Authenticator{keys, agents}
+// NewAuthenticator makes an authenticator over keys. It refuses tokens of agents.
+func NewAuthenticator(keys Keys) *Authenticator { return &Authenticator{keys: keys} }
+
+// WithAgents makes an authenticator that also takes tokens of agents.
+func (a *Authenticator) WithAgents(agents AgentTokens) *Authenticator {
+	return &Authenticator{a.keys, agents}
 }
 
 // Authenticate returns the caller of a route, as Table.Find returned it.

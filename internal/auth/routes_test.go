@@ -140,7 +140,7 @@ func (u unasked) Agent(context.Context, uuid.UUID) (h auth.AgentHolder, ok bool,
 }
 
 func TestAuthenticate_KeyKindNotAccepted(t *testing.T) {
-	a, routes := auth.NewAuthenticator(unasked{t}, auth.AgentTokens{}), auth.NewTable()
+	a, routes := auth.NewAuthenticator(unasked{t}), auth.NewTable()
 	for _, c := range []struct{ method, path, value string }{
 		{http.MethodPost, "/recall", "svc_mk_1"},
 		{http.MethodGet, "/projects", "svc_sk_1"},

@@ -21,7 +21,9 @@ func start(t *testing.T, cfg httpx.Config, register func(e *echo.Echo)) (*apites
 	t.Helper()
 	said := &runtest.Output{}
 	cfg.Log = slog.New(slog.NewJSONHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	cfg.Keys = apitest.Keys{}
+	if cfg.Keys == nil {
+		cfg.Keys = apitest.Keys{}
+	}
 	cfg.URLs = apitest.URLs
 	e := httpx.New(cfg)
 	if register != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/authmd"
 )
 
 // Config holds the parts of the API's edge.
@@ -85,6 +86,14 @@ func New(cfg Config) *echo.Echo {
 		e.Add(r.Method, r.Path, echo.NotFoundHandler)
 	}
 	registerResources(e, cfg.URLs, false)
+	e.GET(authmd.Path, func(c echo.Context) error {
+		text, err := authmd.Render(cfg.URLs)
+		if err != nil {
+			return err
+		}
+		authmd.Header(c.Response().Header())
+		return c.Blob(http.StatusOK, c.Response().Header().Get(echo.HeaderContentType), text)
+	})
 	return e
 }
 

@@ -37,6 +37,7 @@ func Owners() []Owner {
 		{"embeddings", "projections/embeddings"},
 		{"erasures", "internal/erasures"},
 		{"signin", "console/signin"},
+		{"agents", "console/agents"},
 		{"tokens", "internal/tokens"},
 		{"authserver", "console/authserver"},
 	}

@@ -75,11 +75,7 @@ func (d Deps) requests(r *web.Request) error {
 
 // chart draws the calls of a window. A bar narrows it.
 func chart(r *web.Request, h requestlog.Histogram, q requestlog.Query) svg.Bars {
-	b := svg.Bars{Label: words.calls, Heading: words.when, Series: []svg.Series{
-		{Name: words.accepted, Class: "good"},
-		{Name: words.failedLater, Class: "warn"},
-		{Name: words.rejected, Class: "bad"},
-	}}
+	b := svg.Bars{Label: callsByTime, Heading: callTime, Series: outcomes}
 	layout, length := "15:04", time.Duration(h.BucketMinutes)*time.Minute
 	if q.To.Sub(q.From) > 2*24*time.Hour {
 		layout = "2 Jan"
@@ -102,12 +98,12 @@ func chart(r *web.Request, h requestlog.Histogram, q requestlog.Query) svg.Bars 
 	return b
 }
 
-// Presets are windows that end now.
+// Presets are windows that end now. The longest one is a day shorter than a window may be, so that its URL stays valid.
 func (l requestList) Presets(r *web.Request) (list []web.Link) {
 	for _, p := range []struct {
 		text  string
 		hours time.Duration
-	}{{"1 h", 1}, {"24 h", 24}, {"7 d", 7 * 24}, {"31 d", 31 * 24}} {
+	}{{"1 h", 1}, {"24 h", 24}, {"7 d", 7 * 24}, {"30 d", 30 * 24}} {
 		from := r.Now().Add(-p.hours * time.Hour).Format(time.RFC3339)
 		list = append(list, web.Link{Text: p.text, Path: r.With("from", from, "to", "")})
 	}
@@ -182,11 +178,11 @@ func (d Deps) body(r *web.Request) error {
 	}
 	p := found.Logged.Payload
 	if p == nil {
-		return fault.New(fault.NotFound, fault.CodeNotFound, "%s", words.noBody)
+		return fault.New(fault.NotFound, fault.CodeNotFound, "%s", noBody)
 	}
 	text, ok := map[string][]byte{"request": p.Request, "response": p.Response}[r.PathValue("body")]
 	if !ok {
-		return fault.New(fault.NotFound, fault.CodeNotFound, words.noSuch, r.PathValue("body"))
+		return fault.New(fault.NotFound, fault.CodeNotFound, noSuch, r.PathValue("body"))
 	}
 	h := r.Writer().Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")

@@ -1,0 +1,130 @@
+// Package agents is how agents register, and how people let them in.
+//
+// An agent registers for an address and gets a claim token and a link. The person of the address opens the link, signed
+// in, and approves: that is an event of the organization, and shows a code. The agent that knows claim token and code
+// gets an assertion and a refresh token, and exchanges the assertion for access tokens of the API (auth.AgentClaims).
+// Until a person decides, a registration is rows of schema ops that end.
+package agents
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"log/slog"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/domain/person"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/ratelimit"
+	"github.com/annals-project/annals/internal/sealedtables"
+	"github.com/annals-project/annals/internal/secret"
+	"github.com/annals-project/annals/projections/access"
+)
+
+const (
+	claimLife     = 24 * time.Hour
+	attemptLife   = 10 * time.Minute
+	assertionLife = time.Hour
+	refreshLife   = 30 * 24 * time.Hour
+	tokenLife     = 15 * time.Minute
+	// repeatable is how long a spent refresh token is answered with its successor.
+	repeatable = 2 * time.Minute
+
+	maxAttempts = 3
+	maxWrong    = 5
+	codePause   = 2 * time.Second
+	maxName     = 80
+	// Registrations of one network address and for one address of mail, in an hour.
+	registrationsOfCaller = 20
+	registrationsOfHint   = 10
+
+	assertionType = "oauth-id-jag+jwt"
+	claimPrefix   = "clm_"
+	linkPrefix    = "cvt_"
+	refreshPrefix = "art_"
+)
+
+// Config is what a Service needs.
+type Config struct {
+	DB      *pgxpool.Pool
+	Sealer  *secret.Sealer
+	HashKey []byte
+	URLs    auth.URLs
+	Keys    interface {
+		auth.TokenKeys
+		Sign(ctx context.Context, typ string, claims jwt.Claims) (string, error)
+	}
+	Access interface {
+		auth.Agents
+		Memberships(ctx context.Context, person uuid.UUID) (access.Person, bool, error)
+		ProjectBySlug(ctx context.Context, organization uuid.UUID, slug string) (access.Project, bool, error)
+		Agents(ctx context.Context, organization, member uuid.UUID) ([]access.Agent, error)
+		LiveAgents(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]bool, error)
+	}
+	Commands interface {
+		ApproveAgent(ctx context.Context, call commands.Call, a organization.AgentApproved) error
+		DenyAgent(ctx context.Context, call commands.Call, organization, agent uuid.UUID) error
+		RevokeAgent(ctx context.Context, call commands.Call, organization, agent, of uuid.UUID) error
+		StopAgent(ctx context.Context, call commands.Call, organization, agent uuid.UUID) error
+	}
+	// Verified reports whether an address is known to be that of a person.
+	Verified func(ctx context.Context, person uuid.UUID, email string) (bool, error)
+	Logger   *slog.Logger
+	Now      func() time.Time
+}
+
+// Service registers agents. Use New.
+type Service struct {
+	Config
+
+	callers, hints *ratelimit.Windows
+}
+
+// New makes a service.
+func New(c Config) *Service {
+	return &Service{Config: c, callers: ratelimit.New(time.Hour, c.Now), hints: ratelimit.New(time.Hour, c.Now)}
+}
+
+// Tables are those that a backup holds.
+func Tables() []sealedtables.Table {
+	return []sealedtables.Table{
+		{Key: "agentRegistrations", Name: "ops.agent_registrations"},
+		{Key: "agentRefreshTokens", Name: "ops.agent_refresh_tokens"},
+	}
+}
+
+// now is the time at the precision of the tables.
+func (s *Service) now() time.Time { return s.Now().UTC().Truncate(time.Microsecond) }
+
+// hintOf is the keyed hash of an address, under which a registration is found to be for a person.
+func (s *Service) hintOf(email string) []byte {
+	mac := hmac.New(sha256.New, s.HashKey)
+	mac.Write([]byte("agent registration\x00" + person.NormalEmail(email)))
+	return mac.Sum(nil)
+}
+
+// draw draws a token with a prefix.
+func draw(prefix string) (token string, hash []byte) {
+	random := make([]byte, 32)
+	_, _ = rand.Read(random) // never fails
+	token = prefix + base64.RawURLEncoding.EncodeToString(random)
+	return token, hashOf(token)
+}
+
+func hashOf(token string) []byte {
+	hash := secret.Hash(token)
+	return hash[:]
+}
+
+// callOf is the call of a command by an agent itself.
+func (s *Service) callOf(agent uuid.UUID) commands.Call {
+	return commands.Call{Principal: auth.Principal{Kind: auth.AgentToken, KeyID: agent}, ReceivedAt: s.now()}
+}
