@@ -32,7 +32,7 @@ TEST := $(GO) test -ldflags=-w -toolexec 'env GOGC=400'
 # make lint vets every package, so the tests need not.
 UNVETTED := $(TEST) -vet=off
 
-.PHONY: help run build model test test-deploy test-clients test-elasticsearch browser screenshots check race fmt linter lint lint-openapi cover vuln bench bench-size bench-hostile fuzz walk hostile chaos soak golden examples docs clean
+.PHONY: help run build model test test-deploy test-clients test-elasticsearch browser mcp-clients screenshots check race fmt linter lint lint-openapi cover vuln bench bench-size bench-hostile fuzz walk hostile chaos soak golden examples docs clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +87,12 @@ browser: ## Install what walks the console: Chromium by apt-get, if none is ther
 	@mkdir -p $(AXE)
 	@cmp -s internal/e2e/browser/package-lock.json $(AXE)/package-lock.json && [[ -d $(AXE)/node_modules ]] || \
 		{ cp internal/e2e/browser/package*.json $(AXE) && cd $(AXE) && npm ci --ignore-scripts --no-audit --no-fund --loglevel error; }
+
+MCP := bin/mcp
+mcp-clients: ## Install the clients of npm that connect to /mcp; without them the test is left out, with words.
+	@mkdir -p $(MCP)
+	@cmp -s internal/e2e/mcp/package-lock.json $(MCP)/package-lock.json && [[ -d $(MCP)/node_modules ]] || \
+		{ cp internal/e2e/mcp/package*.json $(MCP) && cd $(MCP) && npm ci --ignore-scripts --no-audit --no-fund --loglevel error; }
 
 FOLDER ?= bin/screenshots
 screenshots: browser ## Make pictures of each page of the console, light, dark and narrow, in FOLDER (bin/screenshots).
