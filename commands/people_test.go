@@ -79,8 +79,11 @@ func TestMembers_Faults(t *testing.T) {
 		"access of an owner":          {w.SetProjectAccess(ctx, w.call, w.org("Annals"), ana, own, organization.NoAccess), "conflict"},
 		"no access":                   {w.SetProjectAccess(ctx, w.call, w.org("Annals"), cy, own, "none"), "invalid-request"},
 		"a reset of a foreigner":      {w.RecordReset(ctx, w.call, w.org("Acme"), ana, organization.ResetPassword), "not-found"},
-		"a factor of nothing":         {w.SetSecondFactor(ctx, w.call, uuid.New(), true), "not-found"},
-		"remove a person of no name":  {w.RemovePerson(ctx, w.call, uuid.New()), "not-found"},
+		"a grant of a foreigner": {w.ApproveGrant(ctx, w.call, organization.GrantApproved{
+			OrganizationID: w.org("Acme"), MemberID: ana,
+		}), "not-found"},
+		"a factor of nothing":        {w.SetSecondFactor(ctx, w.call, uuid.New(), true), "not-found"},
+		"remove a person of no name": {w.RemovePerson(ctx, w.call, uuid.New()), "not-found"},
 	} {
 		t.Run(name, func(t *testing.T) { _ = wantFault(t, c.err, c.code) })
 	}
@@ -105,6 +108,8 @@ func TestSetProjectAccess_OfAMember(t *testing.T) {
 	for _, err := range []error{
 		w.SetSecondFactor(t.Context(), call, w.org("Annals"), true),
 		w.RecordReset(t.Context(), call, w.org("Annals"), cy, organization.ResetPassword),
+		w.ApproveGrant(t.Context(), call, organization.GrantApproved{OrganizationID: w.org("Annals"), MemberID: cy}),
+		w.RevokeGrant(t.Context(), call, organization.GrantRevoked{OrganizationID: w.org("Annals"), MemberID: cy}),
 		w.SetAccess(t.Context(), call, w.org("Annals"), cy, map[uuid.UUID]organization.Access{
 			own: organization.NoAccess, w.projectIn("Annals"): organization.WriteAccess,
 			w.projectIn("Annals"): organization.ReadAccess,
@@ -116,7 +121,7 @@ func TestSetProjectAccess_OfAMember(t *testing.T) {
 	}
 	facts := w.eventsOf("Annals")
 	wantTypes(t, typesOf(facts), planSet, keySet, memberAdded, accessSet, accessSet, accessSet, factorSet, signInReset,
-		accessSet, accessSet)
+		"organization.grant-approved.v1", "organization.grant-revoked.v1", accessSet, accessSet)
 	for _, f := range facts[3:] {
 		if f.Details.Principal != "person:"+cy.String() {
 			t.Errorf("%s is of %q", f.Type, f.Details.Principal)

@@ -44,6 +44,8 @@ var Catalog = []Constructor{
 	of[organization.ProjectAccessSet],
 	of[organization.SecondFactorSet],
 	of[organization.SignInReset],
+	of[organization.GrantApproved],
+	of[organization.GrantRevoked],
 	of[organization.AgentApproved],
 	of[organization.AgentDenied],
 	of[organization.AgentRevoked],

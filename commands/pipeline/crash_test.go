@@ -47,7 +47,8 @@ var alone = []string{
 	"GrantCredits", "RotateManagementKey", "DeleteAudience", "RecomputeAudience", "CreateWebhook", "ChangeWebhook",
 	"SetWebhookPaused", "RotateWebhookToken", "DeleteWebhook",
 	"CheckWebhook", "TryEvent", "SetMemberRole", "PersonLives", "SetProjectAccess", "SetAccess", "SetSecondFactor",
-	"RecordReset", "FindPerson", "ApproveAgent", "DenyAgent", "RevokeAgent", "StopAgent",
+	"RecordReset", "FindPerson", "ApproveGrant", "RevokeGrant",
+	"ApproveAgent", "DenyAgent", "RevokeAgent", "StopAgent",
 	"RetryOf", // is Retry
 }
 

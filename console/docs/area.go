@@ -11,7 +11,6 @@ import (
 	"html/template"
 	"io"
 	"io/fs"
-	"log/slog"
 	"net/http"
 	"path"
 	"strings"
@@ -40,10 +39,9 @@ type Config struct {
 	// OpenAPI is the document of the API, in YAML.
 	OpenAPI []byte
 	// More are pages that are not in the tree.
-	More   []Page
-	URLs   auth.URLs
-	Logger *slog.Logger
-	Now    func() time.Time
+	More []Page
+	URLs auth.URLs
+	Now  func() time.Time
 }
 
 // site is the documentation of one deployment.
@@ -67,7 +65,7 @@ func Area(cfg Config) (web.Area, error) {
 	if err := errors.Join(err, errJSON, errPages); err != nil {
 		return web.Area{}, fmt.Errorf("read the documentation: %w", err)
 	}
-	s := &site{pages, openAPI, newMCP(pages, cfg), ratelimit.New(time.Minute, cfg.Now)}
+	s := &site{pages, openAPI, newMCP(pages), ratelimit.New(time.Minute, cfg.Now)}
 	routes := web.AnyOrigin(
 		web.Route{Pattern: "GET /llms.txt", Public: true, Serve: s.llms},
 		web.Route{Pattern: "GET /openapi.json", Public: true, Serve: s.document},

@@ -156,7 +156,11 @@ func (l *library) relinked(p *Page, text, address, suffix string) string {
 		case strings.HasPrefix(target, "/"):
 			target = address + target
 		}
-		return strings.TrimSuffix(found, m[2]+")") + target + ")"
+		text := strings.TrimSuffix(found, "("+m[2]+")")
+		if to := l.byFile[path.Join(path.Dir(p.File), m[2])]; to != nil && m[1] == path.Base(m[2]) {
+			text = "[" + to.Title + "]"
+		}
+		return text + "(" + target + ")"
 	})
 }
 
@@ -260,7 +264,7 @@ func sectionsOf(p *Page) (list []section) {
 	return list
 }
 
-var marks = strings.NewReplacer("**", "", "`", "", "| ", "", " |", " ·", "|---", "", "|", "")
+var marks = strings.NewReplacer("**", "", "`", "", " | ", " · ", "|---", "", "|", "")
 
 // plain is a text without the marks of Markdown.
 func plain(text string) string {

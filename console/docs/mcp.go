@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,14 +32,19 @@ const (
 	keptFor = time.Hour
 )
 
+// oldest is the first version of the protocol that is spoken.
+const oldest = "2025-06-18"
+
 const instructions = "The documentation of Annals, a memory service. Search it first; then read the page or the " +
 	"section that a result names."
 
 // newMCP serves the tools of the library.
-func newMCP(l *library, cfg Config) http.Handler {
+func newMCP(l *library) http.Handler {
 	name := &mcp.Implementation{Name: "annals-docs", Title: "Annals: documentation", Version: build.Version}
+	versions := slices.DeleteFunc(mcp.SupportedProtocolVersions(), func(v string) bool { return v < oldest })
 	s := mcp.NewServer(name, &mcp.ServerOptions{
-		Instructions: instructions, Logger: cfg.Logger, Capabilities: &mcp.ServerCapabilities{},
+		Instructions: instructions, SupportedProtocolVersions: versions,
+		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}}, // nothing is announced later
 		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) {
 			c.TTLMs, c.CacheScope = int(keptFor.Milliseconds()), "public"
 		},
@@ -50,7 +57,7 @@ func newMCP(l *library, cfg Config) http.Handler {
 	addTool(s, "search", "Search", l.search, "The same as search_docs, for clients that know search and fetch.")
 	addTool(s, "fetch", "Fetch", l.fetch, "The same as read_page, for clients that know search and fetch.")
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{
-		Stateless: true, JSONResponse: true, Logger: cfg.Logger, MaxRequestBodyBytes: mcpBody,
+		Stateless: true, JSONResponse: true, MaxRequestBodyBytes: mcpBody, Logger: slog.New(slog.DiscardHandler),
 		DisableLocalhostProtection: true, // a proxy in front calls by the public name
 	})
 }

@@ -24,7 +24,9 @@ func (l *library) connect() *mcp.ClientSession {
 }
 
 // call calls a tool, and returns its one text and its structure.
-func (l *library) call(s *mcp.ClientSession, tool string, in map[string]any) (text string, structure map[string]any, failed bool) {
+func (l *library) call(
+	s *mcp.ClientSession, tool string, in map[string]any,
+) (text string, structure map[string]any, failed bool) {
 	l.t.Helper()
 	got, err := s.CallTool(l.t.Context(), &mcp.CallToolParams{Name: tool, Arguments: in})
 	runtest.Must(l.t, err)

@@ -143,7 +143,11 @@ func (r *reference) pages() ([]Page, error) {
 			maps.DeleteFunc(list, func(name string, _ any) bool { return r.homes[name] != home })
 			return list
 		},
-		"parts": func(schema object) []any { return append(under[[]any](schema, "allOf"), schema) },
+		"parts": func(schema object) []any {
+			return slices.DeleteFunc(append(slices.Clone(under[[]any](schema, "allOf")), schema), func(part any) bool {
+				return len(under[object](part, "properties")) == 0
+			})
+		},
 		"required": func(schema object, field string) bool {
 			return slices.Contains(under[[]any](schema, "required"), any(field))
 		},
@@ -151,13 +155,14 @@ func (r *reference) pages() ([]Page, error) {
 	if err != nil {
 		return nil, fmt.Errorf("template of the reference: %w", err)
 	}
-	list := []Page{{ID: "reference", Title: referenceGroup, Summary: "the rules of all calls, and every route", File: referenceFile}}
+	summary := "the rules of all calls, and every route"
+	list := []Page{{ID: "reference", Title: referenceGroup, Summary: summary, File: referenceFile}}
 	texts := []object{r.document}
 	last := object{"name": shared, "description": "Objects that several groups of routes use."}
 	for _, tag := range append(under[[]any](r.document, "tags"), last) {
 		name := under[string](tag, "name")
 		id := "reference/" + name
-		summary := strings.TrimSuffix(under[string](tag, "description"), ".")
+		summary = strings.TrimSuffix(under[string](tag, "description"), ".")
 		file := path.Join(path.Dir(referenceFile), id+".md")
 		list = append(list, Page{ID: id, Title: "API: " + name, Summary: summary, File: file})
 		texts = append(texts, under[object](tag))
@@ -175,7 +180,7 @@ func (r *reference) pages() ([]Page, error) {
 	return list, nil
 }
 
-// bounds are what a schema may say of a value, and how a page says it.
+// bounds are what a schema sets of a value, and how a page words it.
 var bounds = [][2]string{
 	{"format", "%v"}, {"minLength", "%v characters or more"}, {"maxLength", "at most %v characters"}, {"minimum", "from %v"},
 	{"maximum", "to %v"}, {"minItems", "%v items or more"}, {"maxItems", "at most %v items"}, {"default", "default %v"},

@@ -20,6 +20,10 @@ const (
 	excerptBytes = 300
 	// titleWeight is how many times the words of a heading count.
 	titleWeight = 3
+	// referenceWeight is that of a section of the reference, which has the words of all guides.
+	referenceWeight = .75
+	// named is the weight of a section whose heading has the query as it was typed.
+	named = 2
 )
 
 // The constants of BM25.
@@ -89,13 +93,19 @@ func (x *index) search(query string, limit int) (list []found) {
 		}
 		rarity[term] = math.Log(1 + (float64(len(x.sections))-float64(len(has))+.5)/(float64(len(has))+.5))
 		for _, p := range has {
-			count := float64(p.count)
-			scores[p.section] += rarity[term] * count * (saturation + 1) /
+			count, weight := float64(p.count), rarity[term]
+			if x.sections[p.section].page.Group == referenceGroup {
+				weight *= referenceWeight
+			}
+			scores[p.section] += weight * count * (saturation + 1) /
 				(count + saturation*(1-lengthNorm+lengthNorm*x.lengths[p.section]/x.average))
 		}
 	}
 	order := make([]int, 0, len(scores))
 	for n := range scores {
+		if strings.Contains(strings.ToLower(x.sections[n].Title), strings.ToLower(query)) {
+			scores[n] *= named
+		}
 		order = append(order, n)
 	}
 	slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(scores[b], scores[a]), cmp.Compare(a, b)) })
@@ -130,7 +140,7 @@ func (x *index) excerpt(s section, rarity map[string]float64) (best string) {
 			best, most = text, score
 		}
 	}
-	return cut(best, excerptBytes)
+	return cut(strings.Trim(best, " ·"), excerptBytes)
 }
 
 // cut shortens a text at a space.

@@ -63,7 +63,7 @@ func AnyOrigin(routes ...Route) []Route {
 			h := r.w.Header()
 			h.Set("Access-Control-Allow-Origin", "*")
 			h.Set("Access-Control-Allow-Methods", strings.Join(methods[path], ", "))
-			h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, MCP-Protocol-Version")
+			h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, MCP-Protocol-Version, Mcp-Method, Mcp-Name")
 			r.w.WriteHeader(http.StatusNoContent)
 			return nil
 		}})

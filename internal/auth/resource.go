@@ -1,8 +1,14 @@
 package auth
 
 // ResourcePath is the path of the API's protected-resource document, on the console's and on the
-// API's host.
-const ResourcePath = "/.well-known/oauth-protected-resource" + Prefix
+// API's host. MCPResourcePath is that of /mcp, and AnyResourcePath that of the one which a host stands for.
+const (
+	AnyResourcePath = "/.well-known/oauth-protected-resource"
+	ResourcePath    = AnyResourcePath + Prefix
+	MCPResourcePath = AnyResourcePath + mcpPath
+)
+
+const mcpPath = "/mcp"
 
 // URLs are the public addresses of the deployment, without a trailing slash.
 type URLs struct {
@@ -14,21 +20,30 @@ func (u URLs) Webhook(id, token string) string {
 	return u.Console + Prefix + "/webhooks/" + id + "/" + token
 }
 
-// Resource is the protected-resource document (RFC 9728) of the API.
+// Resource is a protected-resource document (RFC 9728).
 type Resource struct {
 	Resource             string   `json:"resource"`
 	ResourceName         string   `json:"resource_name"`
 	AuthorizationServers []string `json:"authorization_servers"`
 	ScopesSupported      []string `json:"scopes_supported"`
 	BearerMethods        []string `json:"bearer_methods_supported"`
+	// Documentation is left out of the document of the API.
+	Documentation string `json:"resource_documentation,omitempty"`
 }
 
 // APIResource is the document of the API under its public address.
 func APIResource(u URLs) Resource {
 	return Resource{
 		Resource: u.API + Prefix, ResourceName: "Memory", AuthorizationServers: []string{u.Auth},
-		ScopesSupported: scopes(), BearerMethods: []string{"header"},
+		ScopesSupported: Scopes(), BearerMethods: []string{"header"},
 	}
+}
+
+// MCPResource is the document of /mcp.
+func MCPResource(u URLs) Resource {
+	doc := APIResource(u)
+	doc.Resource, doc.Documentation = u.Console+mcpPath, u.API+"/auth.md"
+	return doc
 }
 
 // ScopeChallenge is the WWW-Authenticate value of a 403 for a scope that a token lacks.

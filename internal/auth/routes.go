@@ -18,8 +18,8 @@ const (
 	Write Scope = "memory:write"
 )
 
-// scopes lists the scopes as the protected-resource document names them.
-func scopes() []string { return []string{string(Read), string(Write)} }
+// Scopes lists the scopes as the protected-resource documents name them.
+func Scopes() []string { return []string{string(Read), string(Write)} }
 
 // Route is one route of the contract and the credentials that it accepts.
 type Route struct {

@@ -252,9 +252,12 @@ var withoutText = []string{
 	"datapoints.sends_without_items.failure_code", "datapoints.sends_without_items.final_phase",
 	"directory.audiences.kind", "directory.identities.origin", "memories.memories.kind",
 	"ops.charges.month", "ops.leases.holder", "ops.migrations.file",
+	"ops.oauth_clients.id", "ops.oauth_codes.resource", "ops.oauth_codes.scopes", "ops.oauth_grants.scopes",
+	"ops.oauth_tokens.narrowed", "ops.oauth_tokens.resource", "ops.oauth_tokens.scopes", "ops.oauth_tokens.successor_key",
 	"ops.request_kinds.endpoint", "ops.request_kinds.error_code", "ops.request_kinds.key_name", "ops.request_kinds.key_prefix",
 	"ops.request_payloads.plan", "ops.requests.plan",
-	"ops.reservations.month", "ops.sealed_keys.seal_key", "ops.webhook_leases.webhook_id",
+	"ops.reservations.month", "ops.sealed_keys.seal_key", "ops.signing_keys.public", "ops.signing_keys.seal_key",
+	"ops.webhook_leases.webhook_id",
 	"usage.charges.month", "usage.flushes.month", "usage.grants.kind", "usage.grants.month", "usage.plans.month", "usage.plans.plan",
 }
 

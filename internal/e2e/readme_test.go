@@ -60,6 +60,32 @@ func TestReadme(t *testing.T) {
 	}
 }
 
+// TestFirstAgent_Documented types the lines of docs/first-agent.md: an agent remembers and recalls.
+func TestFirstAgent_Documented(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/first-agent.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := tested.FindAllSubmatch(page, -1)
+	if len(blocks) != 3 {
+		t.Fatalf("the page has %d blocks that are tested", len(blocks))
+	}
+	clone := cloneOf(newService(t))
+	before := string(blocks[0][2]) + string(blocks[1][2])
+	if out := shell(t, clone, before); !strings.Contains(out, `"sourceId":"note-1"`) {
+		t.Errorf("the receipt is %s", out)
+	}
+	const want = "Ana moved the launch to 3 June 2025."
+	ask, out := before+"echo asked\n"+string(blocks[2][2]), ""
+	for end := time.Now().Add(readyLimit); !strings.Contains(out, want) && time.Now().Before(end); {
+		_, out, _ = strings.Cut(shell(t, clone, ask), "asked")
+	}
+	if !strings.Contains(out, want) || !strings.Contains(out, "note-1") || !strings.Contains(out, "2025") {
+		t.Errorf("recall answers %s", out)
+	}
+}
+
 // TestStart_Documented types the commands of docs/start.md: an organization, a project, a key and a cap.
 func TestStart_Documented(t *testing.T) {
 	t.Parallel()

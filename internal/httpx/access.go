@@ -298,15 +298,23 @@ func exactRoute(_ *gates, c echo.Context, r *request) error {
 	return nil
 }
 
-// registerResource serves the protected-resource document, which any origin may read.
-func registerResource(e *echo.Echo, doc auth.Resource) {
+// registerResources serves the protected-resource documents, which any origin may read. That of the path which names
+// no resource is what the address stands for: the API's, or /mcp's on the console's and where both are one.
+func registerResources(e *echo.Echo, urls auth.URLs, console bool) {
 	open := func(c echo.Context) {
 		header := c.Response().Header()
 		header.Set(echo.HeaderAccessControlAllowOrigin, "*")
 		header.Set(echo.HeaderAccessControlAllowMethods, http.MethodGet)
 		header.Set(echo.HeaderCacheControl, "public, max-age=300")
 	}
-	for _, path := range []string{auth.ResourcePath, strings.TrimSuffix(auth.ResourcePath, auth.Prefix)} {
+	docs := map[string]auth.Resource{
+		auth.ResourcePath: auth.APIResource(urls), auth.MCPResourcePath: auth.MCPResource(urls),
+	}
+	docs[auth.AnyResourcePath] = docs[auth.ResourcePath]
+	if console || urls.API == urls.Console {
+		docs[auth.AnyResourcePath] = docs[auth.MCPResourcePath]
+	}
+	for path, doc := range docs {
 		e.GET(path, func(c echo.Context) error {
 			open(c)
 			return c.JSON(http.StatusOK, doc)

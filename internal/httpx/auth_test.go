@@ -263,9 +263,9 @@ func TestProtectedResource_Document(t *testing.T) {
 	edge, _ := start(t, httpx.Config{}, nil)
 	console := startConsole(t)
 	for name, api := range map[string]*apitest.Client{"API": edge, "console": console} {
-		t.Run(name, func(t *testing.T) { resourceDocument(t, api) })
+		t.Run(name, func(t *testing.T) { resourceDocuments(t, api, name == "console") })
 	}
-	for _, path := range []string{"/", "/api/v1/recall", "/healthz", "/.well-known/oauth-protected-resource/", "/.well-known/oauth-protected-resource/mcp"} {
+	for _, path := range []string{"/", "/api/v1/recall", "/healthz", "/.well-known/oauth-protected-resource/", "/.well-known/oauth-protected-resource/other"} {
 		got := console.Call(http.MethodGet, path, apitest.ProjectKey, "")
 		got.Want(t, 404, `"code":"not-found"`)
 		if got.Header.Get("WWW-Authenticate") != "" {
@@ -282,11 +282,21 @@ func startConsole(t *testing.T) *apitest.Client {
 		httpx.NewConsole(httpx.Config{Log: slog.New(slog.DiscardHandler), URLs: apitest.URLs}))
 }
 
-func resourceDocument(t *testing.T, api *apitest.Client) {
+func resourceDocuments(t *testing.T, api *apitest.Client, console bool) {
 	t.Helper()
-	const want = `{"resource":"https://api.example.com/api/v1","resource_name":"Memory","authorization_servers":["https://auth.example.com"],` +
+	const ofAPI = `{"resource":"https://api.example.com/api/v1","resource_name":"Memory","authorization_servers":["https://auth.example.com"],` +
 		`"scopes_supported":["memory:read","memory:write"],"bearer_methods_supported":["header"]}`
-	for _, path := range []string{"/.well-known/oauth-protected-resource/api/v1", "/.well-known/oauth-protected-resource"} {
+	const ofMCP = `{"resource":"https://console.example.com/mcp","resource_name":"Memory","authorization_servers":["https://auth.example.com"],` +
+		`"scopes_supported":["memory:read","memory:write"],"bearer_methods_supported":["header"],` +
+		`"resource_documentation":"https://api.example.com/auth.md"}`
+	bare := ofAPI
+	if console {
+		bare = ofMCP
+	}
+	for path, want := range map[string]string{
+		"/.well-known/oauth-protected-resource/api/v1": ofAPI, "/.well-known/oauth-protected-resource/mcp": ofMCP,
+		"/.well-known/oauth-protected-resource": bare,
+	} {
 		got := api.Call(http.MethodGet, path, "", "", "Origin: https://example.com")
 		got.Want(t, 200)
 		if strings.TrimSpace(got.Body) != want {

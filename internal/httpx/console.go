@@ -16,12 +16,12 @@ import (
 // Console is the router of the console's address.
 type Console struct{ *echo.Echo }
 
-// NewConsole makes the router of the console's address: the protected-resource document, which the
+// NewConsole makes the router of the console's address: the protected-resource documents, which the
 // challenge of every 401 names, and an answer of "not found" for everything else, the paths of the
 // API too. Of the configuration it takes the log, the addresses, the timeout and the clock.
 func NewConsole(cfg Config) *Console {
 	e := NewOperation(cfg)
-	registerResource(e, auth.APIResource(cfg.URLs))
+	registerResources(e, cfg.URLs, true)
 	return &Console{e}
 }
 

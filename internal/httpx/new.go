@@ -85,7 +85,7 @@ func New(cfg Config) *echo.Echo {
 	for _, r := range auth.Routes() {
 		e.Add(r.Method, r.Path, echo.NotFoundHandler)
 	}
-	registerResource(e, auth.APIResource(cfg.URLs))
+	registerResources(e, cfg.URLs, false)
 	e.GET(authmd.Path, func(c echo.Context) error {
 		text, err := authmd.Render(cfg.URLs)
 		if err != nil {

@@ -39,6 +39,7 @@ func Owners() []Owner {
 		{"signin", "console/signin"},
 		{"agents", "console/agents"},
 		{"tokens", "internal/tokens"},
+		{"authserver", "console/authserver"},
 	}
 }
 

@@ -25,6 +25,8 @@ var shown = map[string]string{
 	"organization.project-access-set": "memberId=person projectId=project access",
 	"organization.second-factor-set":  "required",
 	"organization.sign-in-reset":      "memberId=person reset",
+	"organization.grant-approved":     "memberId=person grantId=grant projectId=project scopes",
+	"organization.grant-revoked":      "memberId=person grantId=grant",
 	"organization.agent-approved":     "agentId=agent memberId=person scopes projectId=project",
 	"organization.agent-denied":       "agentId=agent memberId=person",
 	"organization.agent-revoked":      "agentId=agent",

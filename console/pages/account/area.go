@@ -104,7 +104,7 @@ func (d Deps) begun(r *web.Request, in signin.SignedIn, next string) error {
 func nextOf(r *web.Request) string { return localPath(r.FormValue("next")) }
 
 // maxNext bounds the address to go on to: a cookie holds it.
-const maxNext = 1000
+const maxNext = 2000
 
 func localPath(next string) string {
 	u, err := url.Parse(next)

@@ -5,6 +5,7 @@ import (
 	"net/url"
 
 	"github.com/annals-project/annals/cmd/annals/internal/server"
+	"github.com/annals-project/annals/console/authserver"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/domain/person"
 	"github.com/annals-project/annals/internal/mail"
@@ -18,6 +19,7 @@ type Settings struct {
 	Secret     string `name:"oidc-client-secret" setting:"ANNALS_OIDC_CLIENT_SECRET" help:"Secret of that client; better set in the environment than as a flag."`
 	TrustEmail string `name:"oidc-trust-email" setting:"ANNALS_OIDC_TRUST_EMAIL" default:"off" enum:"on,off" help:"Whether an address counts as verified if the provider is silent about that."`
 	SignUp     string `name:"sign-up" setting:"ANNALS_SIGN_UP" default:"off" enum:"on,off" help:"Whether a stranger with a verified address may create an organization on Pay as you go."`
+	Documents  string `name:"oauth-cimd" setting:"ANNALS_OAUTH_CIMD" default:"off" help:"Whether programs may be known by an address at which a document describes them (client id metadata documents): on, off, or the hosts of such addresses, separated by commas."`
 	SMTP       string `name:"smtp-url" setting:"ANNALS_SMTP_URL" help:"Mail server for links that verify addresses, such as smtps://user:password@mail.example.com?from=annals@example.com, or smtp:// for STARTTLS; better set in the environment than as a flag."`
 }
 
@@ -36,6 +38,9 @@ func (s Settings) ValidatePeople(bad func(name, format string, args ...any)) {
 	case s.ClientID == "" || s.Secret == "":
 		bad("OIDC_CLIENT_ID", "or ANNALS_OIDC_CLIENT_SECRET is not set, but ANNALS_OIDC_ISSUER is: set all three, or none")
 	}
+	if _, err := authserver.ParseDocuments(s.Documents); err != nil {
+		bad("OAUTH_CIMD", "%v", err)
+	}
 	if _, err := mail.Parse(s.SMTP); s.SMTP != "" && err != nil {
 		bad("SMTP_URL", "%v", err)
 	}
@@ -52,6 +57,7 @@ func (s Settings) SignIn() server.SignIn {
 			Issuer: s.Issuer, ClientID: s.ClientID, ClientSecret: s.Secret, TrustEmail: s.TrustEmail == "on",
 		},
 	}
-	server.Mail, _ = mail.Parse(s.SMTP) // none without an address
+	server.Documents, _ = authserver.ParseDocuments(s.Documents) // valid
+	server.Mail, _ = mail.Parse(s.SMTP)                          // none without an address
 	return server
 }

@@ -33,17 +33,22 @@ var everybody = [7]int{200, 200, 200, 200, 200, 200, 200}
 
 // openingsOf are those of pages that answer otherwise: pages without a session, and pages that lead on to another.
 var openingsOf = map[string][7]int{
-	"GET /sign-in":               {200, 303, 303, 303, 303, 303, 303},
-	"GET /sign-in/second-factor": {200, 200, 200, 200, 200, 200, 200},
-	"GET /invite/{token}":        {404, 404, 404, 404, 404, 404, 404},
-	"GET /link/{token}":          {404, 404, 404, 404, 404, 404, 404},
-	"GET /docs":                  everybody,
-	"GET /docs/search":           everybody,
-	"GET /docs/{page...}":        everybody,
-	"GET /docs/files/{file...}":  everybody,
-	"GET /llms.txt":              everybody,
-	"GET /openapi.json":          everybody,
-	"GET /mcp":                   {401, 401, 401, 401, 401, 401, 401},
+	"GET /sign-in":                                {200, 303, 303, 303, 303, 303, 303},
+	"GET /sign-in/second-factor":                  {200, 200, 200, 200, 200, 200, 200},
+	"GET /invite/{token}":                         {404, 404, 404, 404, 404, 404, 404},
+	"GET /link/{token}":                           {404, 404, 404, 404, 404, 404, 404},
+	"GET /oauth2/authorize":                       {302, 302, 302, 302, 302, 302, 302},
+	"GET /oauth2/consent":                         {303, 400, 400, 400, 400, 400, 400}, // asks for nothing
+	"GET /.well-known/jwks.json":                  {200, 200, 200, 200, 200, 200, 200},
+	"GET /.well-known/oauth-authorization-server": {200, 200, 200, 200, 200, 200, 200},
+	"GET /.well-known/{document...}":              {404, 404, 404, 404, 404, 404, 404},
+	"GET /docs":                                   everybody,
+	"GET /docs/search":                            everybody,
+	"GET /docs/{page...}":                         everybody,
+	"GET /docs/files/{file...}":                   everybody,
+	"GET /llms.txt":                               everybody,
+	"GET /openapi.json":                           everybody,
+	"GET /mcp":                                    {401, 401, 401, 401, 401, 401, 401},
 }
 
 // parameters are what stands for the parameters of patterns: things of the first project.
@@ -57,7 +62,10 @@ func (h *consoleHarness) parameters() map[string]string {
 		join access.projects p on p.id = k.project_id where p.slug = 'default'`).Scan(&key))
 	send := h.send(project, "/ingest", "completed", point{"id": "a/b", "content": "A text" + markup})
 	return map[string]string{
-		"{$}":        "",
+		"{$}": "",
+
+		"{document...}": "none",
+
 		"{page...}":  "console",
 		"{file...}":  "LICENSE",
 		"{id}":       "a/b",

@@ -10,6 +10,6 @@ import (
 // docsPages are the documentation.
 func (s *Server) docsPages() (web.Area, error) {
 	return docs.Area(docs.Config{
-		Files: annals.Pages, OpenAPI: readapi.OpenAPI, URLs: s.urls, Logger: s.cfg.Logger, Now: s.cfg.now,
+		Files: annals.Pages, OpenAPI: readapi.OpenAPI, URLs: s.urls, Now: s.cfg.now,
 	})
 }

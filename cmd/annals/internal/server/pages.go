@@ -52,6 +52,7 @@ func (s *Server) areas() []web.Area {
 			History: s.history(),
 		}),
 		s.organizationPages(),
+		s.authServer.Area(), s.agents.Area(),
 	}
 }
 

@@ -60,7 +60,8 @@ func (s *Server) parts() []part {
 	}, s.cfg.parts, []part{
 		{"api", nil, needs{"storage", "projections", "backpressure", "health"}, buildAPI},
 		{"sign-in", Roles{RoleConsole}, needs{"writes"}, buildSignIn},
-		{"pages", Roles{RoleConsole}, needs{"writes", "recall", "request log", "sign-in", "api"}, buildPages},
+		{"authorization server", Roles{RoleConsole}, needs{"writes", "signing keys"}, buildAuthServer},
+		{"pages", Roles{RoleConsole}, needs{"authorization server", "writes", "recall", "request log", "sign-in", "api"}, buildPages},
 		{"console", Roles{RoleConsole}, needs{"pages"}, buildConsole},
 		{"start", nil, needs{"storage", "projections", "health"}, buildStart},
 	})

@@ -38,8 +38,8 @@ func TestParts_OfRoles(t *testing.T) {
 	every := "storage log probes embeddings projections backpressure inventory health api start"
 	for roles, more := range map[string]string{
 		"write": "writes,administration,request log,signing keys", "read": "index,recall,request log,signing keys", "projector": "index",
-		"pipeline": "index,pipeline", "console": "index,writes,recall,request log,signing keys,hello,sign-in,pages,console", "read,write": "index,writes,administration,recall,request log,signing keys",
-		"": "index,writes,pipeline,administration,recall,request log,signing keys,hello,sign-in,pages,console",
+		"pipeline": "index,pipeline", "console": "index,writes,recall,request log,signing keys,hello,sign-in,authorization server,pages,console", "read,write": "index,writes,administration,recall,request log,signing keys",
+		"": "index,writes,pipeline,administration,recall,request log,signing keys,hello,sign-in,authorization server,pages,console",
 	} {
 		parsed, err := ParseRoles(roles)
 		if err != nil {

@@ -65,6 +65,10 @@ func (h *harness) managePeople(acme uuid.UUID) {
 		service.DescribeProject(h.t.Context(), call, project.Slug, "Project", "What Acme does."),
 		service.SetMemberRole(h.t.Context(), call, acme, bo, organization.Admin),
 		service.RecordReset(h.t.Context(), call, acme, bo, organization.ResetPassword),
+		service.ApproveGrant(h.t.Context(), call, organization.GrantApproved{
+			OrganizationID: acme, MemberID: bo, GrantID: uuid.New(), ProjectID: project.ID, Scopes: []string{"memory:read"},
+		}),
+		service.RevokeGrant(h.t.Context(), call, organization.GrantRevoked{OrganizationID: acme, MemberID: bo, GrantID: uuid.New()}),
 		h.manageAgents(acme, bo),
 		service.SetSecondFactor(h.t.Context(), call, acme, true),
 		service.RemoveMember(h.t.Context(), call, acme, cy),

@@ -17,6 +17,8 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/console/agents"
+	"github.com/annals-project/annals/console/authserver"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/eventstore/backoff"
@@ -58,6 +60,8 @@ type Server struct {
 	health       *health
 	tokens       *tokens.Keys
 	signin       *signin.Service
+	authServer   *authserver.Service
+	agents       *agents.Service
 	site         *web.Site
 	api          http.Handler
 	inner        httpx.Inner // what the console calls: every route, whatever the roles

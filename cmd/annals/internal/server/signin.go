@@ -9,6 +9,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/console/authserver"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/internal/mail"
 	"github.com/annals-project/annals/projections/access"
@@ -23,6 +24,8 @@ type SignIn struct {
 	OwnerEmail string
 	// Provider is the OpenID Connect provider, without the address to which it sends people back; zero for none.
 	Provider signin.Provider
+	// Documents are the clients that are read from their address.
+	Documents authserver.Documents
 	// SignUp lets strangers with a verified address create an organization.
 	SignUp bool
 	// Mail sends links that verify addresses; zero for none.

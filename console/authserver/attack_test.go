@@ -1,0 +1,465 @@
+package authserver
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/internal/runtest"
+)
+
+// What a client asks for wrongly goes back to it, with the issuer, and makes nothing.
+func TestAuthorize_RefusesWhatIsAskedWrongly(t *testing.T) {
+	s := newScene(t)
+	client := s.registers(callback)
+	for name, c := range map[string]struct {
+		change []string
+		code   string
+	}{
+		"no challenge":           {[]string{"code_challenge", ""}, invalidRequest},
+		"no method, so plain":    {[]string{"code_challenge_method", ""}, invalidRequest},
+		"plain":                  {[]string{"code_challenge_method", "plain", "code_challenge", verifier}, invalidRequest},
+		"short challenge":        {[]string{"code_challenge", "abc"}, invalidRequest},
+		"padded challenge":       {[]string{"code_challenge", challengeOf(verifier) + "="}, invalidRequest},
+		"token in the answer":    {[]string{"response_type", "token"}, "unsupported_response_type"},
+		"code and token":         {[]string{"response_type", "code token"}, "unsupported_response_type"},
+		"no type":                {[]string{"response_type", ""}, "unsupported_response_type"},
+		"the API":                {[]string{"resource", urls.API + "/api/v1"}, invalidTarget},
+		"another service":        {[]string{"resource", "https://evil.example/mcp"}, invalidTarget},
+		"below the resource":     {[]string{"resource", urls.Console + "/mcp/x"}, invalidTarget},
+		"the host of the server": {[]string{"resource", urls.Console}, invalidTarget},
+	} {
+		q := asks(client, c.change...)
+		for _, got := range []page{
+			s.send(http.MethodGet, "/oauth2/consent?"+q.Encode(), s.ana, "", ""),
+			func() page { got, _ := s.decides(s.ana, q, "approve", s.acme.String()); return got }(),
+		} {
+			values := back(t, got)
+			if got.status != http.StatusSeeOther || !strings.HasPrefix(got.header.Get("Location"), callback+"?") ||
+				values.Get("error") != c.code || values.Get("iss") != urls.Auth || values.Get("state") != "st" || values.Has("code") {
+				t.Errorf("%s: %d %s", name, got.status, got.header.Get("Location"))
+			}
+		}
+	}
+	for _, good := range [][]string{{"resource", ""}, {"resource", urls.Console + "/mcp/"}, {"state", ""}} {
+		s.code(s.ana, client, good...)
+	}
+	got, values := s.decides(s.ana, asks(client), "deny", s.acme.String())
+	if values.Get("error") != accessDenied || values.Get("iss") != urls.Auth {
+		t.Errorf("denied: %d %v", got.status, values)
+	}
+}
+
+// An address that a client did not register gets nothing, not even an error.
+func TestAuthorize_RedirectTricks(t *testing.T) {
+	s := newScene(t)
+	client := s.registers(callback, "http://127.0.0.1:7777/cb?x=1", "http://localhost/cb", "cursor://anysphere/cb")
+	for _, redirect := range []string{
+		"", "/cb", "//app.example/cb", "https://app.example", "https://app.example/", "https://app.example/cb/",
+		"https://app.example/cb/../cb", "https://app.example/cb/../evil", "https://app.example/cb?x", "https://app.example/cb#x",
+		"https://app.example/CB", "https://APP.example/cb", "https://app.example:443/cb", "https://app.example:8443/cb",
+		"http://app.example/cb", "https://app.example.evil.example/cb", "https://evil.example/cb", "https://app.example@evil.example/cb",
+		"https://evil.example\\@app.example/cb", "https://app.example%2Fcb", "https://app.example/cb%2F", "https://app.example/cb ",
+		"https://app.example/cb\r\nX: y", "javascript:alert(1)", "data:text/html,x", "cursor://anysphere/cb/x", "cursor://evil/cb",
+		"http://127.0.0.1:7777/cb", "http://127.0.0.1:9/cb?x=2", "http://[::1]:7777/cb?x=1", "http://127.0.0.2/cb?x=1",
+		"http://localhost.evil.example/cb", "http://localhost@evil.example/cb", "http://evil@localhost/cb", "https://localhost/cb",
+		"http://127.0.0.1.nip.example/cb?x=1", "http://localhost:1/cb/../x", "http://2130706433/cb?x=1",
+	} {
+		q := asks(client, "redirect_uri", redirect)
+		got := s.send(http.MethodGet, "/oauth2/consent?"+q.Encode(), s.ana, "", "")
+		sent, _ := s.decides(s.ana, q, "approve", s.acme.String())
+		for _, one := range []page{got, sent} {
+			if one.status != http.StatusBadRequest || one.header.Get("Location") != "" {
+				t.Errorf("%q: %d %s", redirect, one.status, one.header.Get("Location"))
+			}
+		}
+	}
+	for _, redirect := range []string{"http://127.0.0.1:1/cb?x=1", "http://localhost:65000/cb", "cursor://anysphere/cb"} {
+		s.code(s.ana, client, "redirect_uri", redirect)
+	}
+	twice := asks(client)
+	twice.Add("redirect_uri", "https://evil.example/cb")
+	for name, query := range map[string]string{
+		"twice":          twice.Encode(),
+		"no client":      asks("").Encode(),
+		"unknown client": asks("mcpc_none").Encode(),
+		"an address":     asks("https://client.example/doc").Encode(),
+		"markup":         asks("<script>alert(1)</script>").Encode(),
+	} {
+		got := s.send(http.MethodGet, "/oauth2/consent?"+query, s.ana, "", "")
+		if got.status != http.StatusBadRequest || got.header.Get("Location") != "" || strings.Contains(got.body, "<script>alert") {
+			t.Errorf("%s: %d %s", name, got.status, got.header.Get("Location"))
+		}
+	}
+	got := s.send(http.MethodGet, "/oauth2/authorize?state="+strings.Repeat("x", maxQuery), uuid.Nil, "", "")
+	if got.status != http.StatusBadRequest {
+		t.Errorf("a long request: %d", got.status)
+	}
+	for _, redirect := range []string{
+		"http://app.example/cb", "https:///cb", "https://u@app.example/", "https://a.example/#", "javascript:x", "DATA:text/html,x",
+		"vbscript:x", "file:///etc/passwd", "blob:x", "view-source:https://a.example", "http://localhost.example/",
+		"https://a.example/" + strings.Repeat("x", maxRedirect), "https:app.example", "https://a.example/\u00e9",
+	} {
+		text := fmt.Sprintf(`{"redirect_uris":[%q]}`, redirect)
+		refused(t, redirect, s.send(http.MethodPost, "/oauth2/register", uuid.Nil, text, "application/json"), 400, invalidRedirect)
+		s.clock = s.clock.Add(time.Hour)
+	}
+}
+
+// Another site cannot make a person consent, and a stranger's name is text.
+func TestConsent_ForeignForm(t *testing.T) {
+	s := newScene(t)
+	client := s.registers(callback)
+	form := url.Values{"decision": {"approve"}, "place": {s.acme.String()}}.Encode()
+	path := "/oauth2/consent?" + asks(client).Encode()
+	for _, header := range [][]string{
+		{"Origin", "https://evil.example"}, {"Origin", "null"}, {"Origin", "", "Sec-Fetch-Site", "cross-site"},
+		{"Origin", "", "Sec-Fetch-Site", ""}, {"Origin", urls.API},
+	} {
+		got := s.send(http.MethodPost, path, s.ana, form, formType, header...)
+		if got.status != http.StatusForbidden || got.header.Get("Location") != "" {
+			t.Errorf("%q: %d %s", header, got.status, got.header.Get("Location"))
+		}
+	}
+	stranger := s.send(http.MethodPost, path, uuid.Nil, form, formType, "Origin", urls.Console)
+	if stranger.status != http.StatusUnauthorized {
+		t.Errorf("without a session: %d", stranger.status)
+	}
+	if got := s.send(http.MethodGet, path+"&decision=approve&place="+s.acme.String(), s.ana, "", ""); got.header.Get("Location") != "" {
+		t.Errorf("a link consents: %s", got.header.Get("Location"))
+	}
+	for name, c := range map[string]struct {
+		person   uuid.UUID
+		decision string
+		place    string
+	}{
+		"no decision":          {s.ana, "", s.acme.String()},
+		"no place":             {s.ana, "approve", ""},
+		"foreign organization": {s.ana, "approve", uuid.NewString()},
+		"foreign project":      {s.ana, "approve", s.acme.String() + "/" + uuid.NewString()},
+		"project without role": {s.ben, "approve", s.acme.String() + "/" + s.oil.String()},
+	} {
+		if got, _ := s.decides(c.person, asks(client), c.decision, c.place); got.status != http.StatusBadRequest {
+			t.Errorf("%s: %d", name, got.status)
+		}
+	}
+	if events := s.log.all(); len(events) > 0 {
+		t.Errorf("consented: %v", events)
+	}
+	marked := s.send(http.MethodPost, "/oauth2/register", uuid.Nil,
+		`{"client_name":"<img src=x onerror=alert(1)>","redirect_uris":["https://app.example/cb"]}`, "application/json").json(t)
+	page := s.send(http.MethodGet, "/oauth2/consent?"+asks(marked["client_id"].(string)).Encode(), s.ana, "", "")
+	if strings.Contains(page.body, "<img") || !strings.Contains(page.body, "&lt;img src=x") {
+		t.Errorf("%s", page.body)
+	}
+}
+
+func TestToken_OfACode(t *testing.T) {
+	s := newScene(t)
+	client, other := s.registers(callback), s.registers(callback)
+	code := s.code(s.ana, client)
+	for name, c := range map[string]struct {
+		change []string
+		status int
+		code   string
+	}{
+		"other verifier":   {[]string{"code_verifier", strings.Repeat("a", 43)}, 400, invalidGrant},
+		"the challenge":    {[]string{"code_verifier", challengeOf(verifier)}, 400, invalidGrant},
+		"no verifier":      {[]string{"code_verifier", ""}, 400, invalidRequest},
+		"short verifier":   {[]string{"code_verifier", "abc"}, 400, invalidRequest},
+		"other address":    {[]string{"redirect_uri", callback + "/"}, 400, invalidGrant},
+		"no address":       {[]string{"redirect_uri", ""}, 400, invalidGrant},
+		"other client":     {[]string{"client_id", other}, 400, invalidGrant},
+		"no client":        {[]string{"client_id", ""}, 400, invalidRequest},
+		"gone client":      {[]string{"client_id", "mcpc_gone"}, 401, "invalid_client"},
+		"document, is off": {[]string{"client_id", "https://client.example/doc"}, 401, "invalid_client"},
+		"the API":          {[]string{"resource", urls.API + "/api/v1"}, 400, invalidTarget},
+		"other code":       {[]string{"code", "x"}, 400, invalidGrant},
+		"no code":          {[]string{"code", ""}, 400, invalidGrant},
+		"no grant type":    {[]string{"grant_type", ""}, 400, invalidRequest},
+		"password":         {[]string{"grant_type", "password"}, 400, "unsupported_grant_type"},
+		"token exchange":   {[]string{"grant_type", "urn:ietf:params:oauth:grant-type:token-exchange"}, 400, "unsupported_grant_type"},
+		"agents, if none":  {[]string{"grant_type", grantAgent}, 400, "unsupported_grant_type"},
+	} {
+		refused(t, name, s.redeems(client, code, c.change...), c.status, c.code)
+	}
+	form := url.Values{"grant_type": {grantCode, grantCode}}
+	refused(t, "twice", s.post("/oauth2/token", form), 400, invalidRequest)
+	refused(t, "JSON", s.send(http.MethodPost, "/oauth2/token", uuid.Nil, `{}`, "application/json"), 400, invalidRequest)
+	refused(t, "in the URL", s.send(http.MethodPost, "/oauth2/token?grant_type=password", uuid.Nil, "", formType), 400, invalidRequest)
+
+	has := s.tokens(s.redeems(client, code))
+	next := s.tokens(s.refreshes(client, has.RefreshToken))
+	refused(t, "the second use", s.redeems(client, code), 400, invalidGrant)
+	if s.lives(has.AccessToken) || s.lives(next.AccessToken) {
+		t.Error("what a code made that was used twice is valid")
+	}
+	refused(t, "refresh after it", s.refreshes(client, next.RefreshToken), 400, invalidGrant)
+
+	late := s.code(s.ana, client)
+	s.clock = s.clock.Add(codeLives)
+	refused(t, "late", s.redeems(client, late), 400, invalidGrant)
+}
+
+// One code makes one pair of tokens, however many use it at once.
+func TestToken_OfACodeAtOnce(t *testing.T) {
+	s := newScene(t)
+	client := s.registers(callback)
+	code := s.code(s.ana, client)
+	var all sync.WaitGroup
+	var got [6]page
+	for i := range got {
+		all.Go(func() { got[i] = s.redeems(client, code) })
+	}
+	all.Wait()
+	made := 0
+	for _, one := range got {
+		if one.status == http.StatusOK {
+			made++
+			if s.lives(s.tokens(one).AccessToken) {
+				t.Error("a code that was used twice has tokens")
+			}
+		}
+	}
+	if made != 1 {
+		t.Errorf("%d answers with tokens", made)
+	}
+}
+
+func TestRefresh_OfASpentToken(t *testing.T) {
+	s := newScene(t)
+	client, has := s.connected(s.ana)
+	var all sync.WaitGroup
+	var got [4]page
+	for i := range got {
+		all.Go(func() { got[i] = s.refreshes(client, has.RefreshToken) })
+	}
+	all.Wait()
+	first := s.tokens(got[0])
+	for _, one := range got[1:] {
+		if next := s.tokens(one); next != first {
+			t.Errorf("at once: %+v, want %+v", next, first)
+		}
+	}
+	s.clock = s.clock.Add(time.Minute)
+	late := s.tokens(s.refreshes(client, has.RefreshToken))
+	if late.AccessToken != first.AccessToken || late.RefreshToken != first.RefreshToken || late.ExpiresIn != 3540 {
+		t.Errorf("a minute late: %+v", late)
+	}
+	var clear int
+	runtest.Must(t, s.DB.QueryRow(t.Context(), `select count(*) from ops.oauth_tokens t
+		where t::text like '%' || $1 || '%' or encode(successor, 'escape') like '%svc_%'`, first.RefreshToken).Scan(&clear))
+	if clear > 0 {
+		t.Error("a token is stored in clear")
+	}
+	other := s.tokens(s.redeems(client, s.code(s.ana, client)))
+	second := s.tokens(s.refreshes(client, first.RefreshToken))
+	s.clock = s.clock.Add(5 * time.Minute)
+	refused(t, "after five minutes", s.refreshes(client, has.RefreshToken), 400, invalidGrant)
+	if s.lives(first.AccessToken) || s.lives(second.AccessToken) {
+		t.Error("the family lives")
+	}
+	refused(t, "the newest of the family", s.refreshes(client, second.RefreshToken), 400, invalidGrant)
+	if !s.lives(other.AccessToken) {
+		t.Error("another family of the grant has ended")
+	}
+}
+
+func TestRefresh_Refuses(t *testing.T) {
+	s := newScene(t)
+	client, has := s.connected(s.ana)
+	other, _ := s.connected(s.ana)
+	for name, c := range map[string]struct {
+		change []string
+		status int
+		code   string
+	}{
+		"other client":    {[]string{"client_id", other}, 400, invalidGrant},
+		"gone client":     {[]string{"client_id", "mcpc_gone"}, 401, "invalid_client"},
+		"no client":       {[]string{"client_id", ""}, 400, invalidRequest},
+		"the API":         {[]string{"resource", urls.API + "/api/v1"}, 400, invalidTarget},
+		"an access token": {[]string{"refresh_token", has.AccessToken}, 400, invalidGrant},
+		"nothing":         {[]string{"refresh_token", ""}, 400, invalidGrant},
+	} {
+		refused(t, name, s.refreshes(client, has.RefreshToken, c.change...), c.status, c.code)
+	}
+	reads := s.tokens(s.redeems(client, s.code(s.ana, client, "scope", "memory:read")))
+	refused(t, "more than granted", s.refreshes(client, reads.RefreshToken, "scope", "memory:read memory:write"), 400, invalidScope)
+	s.tokens(s.refreshes(client, reads.RefreshToken, "scope", "offline_access"))
+	_, err := s.DB.Exec(t.Context(), `delete from ops.oauth_clients where id = $1`, client)
+	runtest.Must(t, err)
+	refused(t, "of a client that is gone", s.refreshes(client, has.RefreshToken), 401, "invalid_client")
+	s.clock = s.clock.Add(refreshLives)
+}
+
+// A token for another address of the service opens nothing after the address has changed.
+func TestAuthenticate_OfAnotherResource(t *testing.T) {
+	s := newScene(t)
+	client, has := s.connected(s.ana)
+	s.URLs.Console = "https://new.example"
+	if s.lives(has.AccessToken) {
+		t.Error("a token for another resource is valid")
+	}
+	refused(t, "refresh", s.refreshes(client, has.RefreshToken), 400, invalidGrant)
+}
+
+// exchange is what agents do.
+type exchange struct{ revoked []string }
+
+func (e *exchange) Exchange(_ context.Context, assertion, resource, scope string) (TokenResponse, error) {
+	if assertion != "good" {
+		return TokenResponse{}, &Error{Code: invalidGrant, Description: "no"}
+	}
+	return TokenResponse{AccessToken: resource, TokenType: "Bearer", ExpiresIn: 900, Scope: scope}, nil
+}
+
+func (e *exchange) Revoke(_ context.Context, token string) (bool, error) {
+	e.revoked = append(e.revoked, token)
+	return false, nil
+}
+
+func TestRevoke(t *testing.T) {
+	agents := &exchange{}
+	s := newScene(t, func(c *Config) { c.Exchange = agents })
+	client, has := s.connected(s.ana)
+	revoke := func(form url.Values) page { return s.post("/oauth2/revoke", form) }
+	refused(t, "no token", revoke(nil), 400, invalidRequest)
+	for _, form := range []url.Values{
+		{"token": {"svc_oat_unknown"}}, {"token": {"art_x"}}, {"token": {has.AccessToken}, "client_id": {"mcpc_other"}},
+	} {
+		if got := revoke(form); got.status != http.StatusOK || got.body != "" || !s.lives(has.AccessToken) {
+			t.Errorf("%v: %d %s", form, got.status, got.body)
+		}
+	}
+	if !slices.Equal(agents.revoked, []string{"art_x"}) {
+		t.Errorf("agents were asked about %v", agents.revoked)
+	}
+	if got := revoke(url.Values{"token": {has.RefreshToken}, "client_id": {client}}); got.status != 200 || s.lives(has.AccessToken) {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	if events := s.log.all(); len(events) != 2 {
+		t.Errorf("%v", events)
+	}
+	form := url.Values{"grant_type": {grantAgent}, "assertion": {"good"}, "resource": {"r"}, "scope": {"memory:read"}}
+	if got := s.post("/oauth2/token", form); got.body != `{"access_token":"r","token_type":"Bearer","expires_in":900,"scope":"memory:read"}` {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	form.Set("assertion", "bad")
+	refused(t, "a bad assertion", s.post("/oauth2/token", form), 400, invalidGrant)
+}
+
+// hosts are answers by the address of a document.
+type hosts map[string]func(http.ResponseWriter)
+
+func (h hosts) RoundTrip(r *http.Request) (*http.Response, error) {
+	write := h[r.URL.String()]
+	if write == nil {
+		return nil, http.ErrServerClosed
+	}
+	w := httptest.NewRecorder()
+	write(w)
+	return w.Result(), nil
+}
+
+func TestDocuments_OfClients(t *testing.T) {
+	const good = "https://client.example/oauth/client.json"
+	reads := 0
+	doc := func(text string) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) { reads++; _, _ = w.Write([]byte(text)) }
+	}
+	web := hosts{
+		good:                            doc(`{"client_id":"` + good + `","client_name":"Doc","redirect_uris":["` + callback + `"],"token_endpoint_auth_method":"none"}`),
+		"https://client.example/other":  doc(`{"client_id":"` + good + `","redirect_uris":["` + callback + `"]}`),
+		"https://client.example/long":   doc(strings.Repeat(" ", maxDocument+1)),
+		"https://client.example/html":   doc("<html>"),
+		"https://client.example/none":   doc(`{"client_id":"https://client.example/none"}`),
+		"https://client.example/secret": doc(`{"client_id":"https://client.example/secret","redirect_uris":["` + callback + `"],"token_endpoint_auth_method":"client_secret_post"}`),
+		"https://client.example/moved": func(w http.ResponseWriter) {
+			w.Header().Set("Location", good)
+			w.WriteHeader(http.StatusFound)
+		},
+	}
+	s := newScene(t, func(c *Config) { c.Documents, c.Fetch = Documents{On: true}, web })
+	opens := func(client string) page {
+		return s.send(http.MethodGet, "/oauth2/consent?"+asks(client).Encode(), s.ana, "", "")
+	}
+	s.send(http.MethodGet, "/oauth2/consent?"+asks(good).Encode(), uuid.Nil, "", "")
+	if reads > 0 {
+		t.Error("a document is read for somebody who is not signed in")
+	}
+	for range 2 {
+		if got := opens(good); got.status != 200 || !strings.Contains(got.body, "<strong>Doc</strong>") || reads != 1 {
+			t.Errorf("%d after %d reads: %s", got.status, reads, got.body)
+		}
+	}
+	s.tokens(s.redeems(good, s.code(s.ana, good)))
+	for _, client := range []string{
+		"https://client.example/other", "https://client.example/long", "https://client.example/html", "https://client.example/none",
+		"https://client.example/secret", "https://client.example/moved", "https://client.example/down",
+		"http://client.example/oauth/client.json", "https://client.example", "https://client.example/", "https://client.example:8443/x",
+		"https://client.example/a/../b", "https://client.example/x#y", "https://client.example/x?y", "https://u:p@client.example/x",
+		"https://CLIENT.example/x", "https://client.example/" + strings.Repeat("x", maxClientID), "file:///etc/passwd",
+	} {
+		if got := opens(client); got.status != http.StatusBadRequest || got.header.Get("Location") != "" {
+			t.Errorf("%s: %d %s", client, got.status, got.header.Get("Location"))
+		}
+	}
+	s.Documents.Hosts = []string{"claude.ai"}
+	if got := opens(good); got.status != http.StatusBadRequest {
+		t.Errorf("of a host that is not listed: %d", got.status)
+	}
+}
+
+// A document is read from public addresses alone, whatever its name resolves to.
+func TestDocuments_OfPrivateAddresses(t *testing.T) {
+	for _, address := range []string{
+		"127.0.0.1", "127.9.9.9", "0.0.0.0", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1",
+		"192.0.0.1", "198.18.0.1", "224.0.0.1", "240.0.0.1", "255.255.255.255", "::", "::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1",
+		"::127.0.0.1", "fe80::1", "fe80::1%eth0", "fc00::1", "fd00:ec2::254", "ff02::1", "64:ff9b::7f00:1", "2002:7f00:1::", "2001:0::1",
+		"fec0::1",
+	} {
+		if isPublic(netip.MustParseAddr(address)) {
+			t.Errorf("%s counts as public", address)
+		}
+	}
+	for _, address := range []string{"93.184.216.34", "2606:2800:220:1::1", "::ffff:93.184.216.34"} {
+		if !isPublic(netip.MustParseAddr(address)) {
+			t.Errorf("%s does not count as public", address)
+		}
+	}
+	asked := false
+	private := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
+	defer private.Close()
+	for _, at := range []string{private.URL, strings.Replace(private.URL, "127.0.0.1", "localhost", 1)} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at+"/doc", nil)
+		runtest.Must(t, err)
+		if res, err := publicTransport().RoundTrip(req); err == nil || !strings.Contains(err.Error(), "not public") || asked {
+			t.Errorf("%s was reached: %v %v", at, res, err)
+		}
+	}
+}
+
+func TestParseDocuments(t *testing.T) {
+	for setting, want := range map[string]string{
+		"": "{false []}", "off": "{false []}", "on": "{true []}", "claude.ai, VSCode.dev": "{true [claude.ai vscode.dev]}",
+	} {
+		if got, err := ParseDocuments(setting); err != nil || fmt.Sprint(got) != want {
+			t.Errorf("%q: %v %v", setting, got, err)
+		}
+	}
+	for _, setting := range []string{"yes please", "https://claude.ai", "claude.ai/x", "a:443", "claude.ai,,x"} {
+		if _, err := ParseDocuments(setting); err == nil {
+			t.Errorf("%q is taken", setting)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package authserver
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/auth"
+)
+
+// maxQuery bounds the parameters of a request, which a sign-in carries along.
+const maxQuery = 1900
+
+// authorize leads to the page of consent, on the console's address, where people have their session.
+func (s *Service) authorize(r *web.Request) error {
+	if len(r.URL.RawQuery) > maxQuery {
+		return fault.New(fault.Invalid, fault.CodeInvalidRequest, "the request of the program is too long")
+	}
+	http.Redirect(r.Writer(), r.Request, s.URLs.Console+"/oauth2/consent?"+r.URL.RawQuery, http.StatusFound)
+	return nil
+}
+
+// request is what a client asks a person for.
+type request struct {
+	parameters
+
+	client   Client
+	redirect string
+	// host is where the answer goes; remembers reports that nobody else can answer there.
+	host                string
+	loopback, remembers bool
+	scopes              []string
+	// values are those that the answer repeats.
+	values url.Values
+}
+
+// request reads what a client asks for. Its errors are shown to the person: no address is known to which they may go.
+func (s *Service) request(r *web.Request) (q request, err error) {
+	q.parameters = parameters(r.URL.Query())
+	if err := q.check(); err != nil {
+		return q, fault.New(fault.Invalid, fault.CodeInvalidRequest, "%v", err)
+	}
+	q.client, err = s.client(r.Context(), q.get("client_id"))
+	var unusable *documentError
+	switch {
+	case errors.Is(err, errNoClient):
+		return q, fault.New(fault.Invalid, fault.CodeInvalidRequest,
+			"the program is not registered here, or no more: remove the connection there and add it again")
+	case errors.As(err, &unusable):
+		return q, fault.New(fault.Invalid, fault.CodeInvalidRequest, "%v", err)
+	case err != nil:
+		return q, err
+	}
+	if q.redirect = q.get("redirect_uri"); !q.client.allows(q.redirect) {
+		return q, fault.New(fault.Invalid, fault.CodeInvalidRequest,
+			"the program wants the answer at an address that it did not register, so nothing is sent there")
+	}
+	q.host, q.loopback, q.remembers = returns(q.redirect)
+	q.values = url.Values{"iss": {s.URLs.Auth}}
+	if state := q.get("state"); state != "" {
+		q.values.Set("state", state)
+	}
+	return q, nil
+}
+
+// challenged is a challenge of S256: 32 bytes in base64url. verified is what it may be of.
+var (
+	challenged = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
+	verified   = regexp.MustCompile(`^[A-Za-z0-9._~-]{43,128}$`)
+)
+
+// complete reads the rest. Its errors go to the client.
+func (s *Service) complete(q *request) error {
+	if q.get("response_type") != "code" {
+		return refuse("unsupported_response_type", "response_type is code")
+	}
+	if q.get("code_challenge_method") != "S256" || !challenged.MatchString(q.get("code_challenge")) {
+		return refuse(invalidRequest, "PKCE is needed: a code_challenge, and code_challenge_method S256")
+	}
+	if err := s.checkResource(q.parameters); err != nil {
+		return err
+	}
+	q.scopes = known(q.get("scope"))
+	return nil
+}
+
+// Resource is what the tokens are for.
+func (s *Service) Resource() string { return auth.MCPResource(s.URLs).Resource }
+
+// checkResource refuses to make tokens for anything but /mcp: tokens for the API are those of agents.
+func (s *Service) checkResource(p parameters) error {
+	for _, resource := range p["resource"] {
+		if strings.TrimSuffix(resource, "/") != s.Resource() {
+			return refuse(invalidTarget, "the resource is %s", s.Resource())
+		}
+	}
+	return nil
+}
+
+// known are the scopes of a list, all of them if it names none.
+func known(scope string) []string {
+	words := strings.Fields(scope)
+	list := slices.DeleteFunc(auth.Scopes(), func(one string) bool { return !slices.Contains(words, one) })
+	if len(list) == 0 {
+		return auth.Scopes()
+	}
+	return list
+}
+
+// back sends the browser to the client with an answer.
+func (q request) back(r *web.Request, values url.Values) error {
+	for name, value := range q.values {
+		values[name] = value
+	}
+	separator := "?"
+	if strings.Contains(q.redirect, "?") {
+		separator = "&"
+	}
+	r.Writer().Header().Set("Cache-Control", "no-store")
+	r.Writer().Header().Set("Referrer-Policy", "no-referrer")
+	r.Writer().Header().Set("Location", q.redirect+separator+values.Encode())
+	r.Writer().WriteHeader(http.StatusSeeOther)
+	return nil
+}
+
+// refused sends the browser to the client with a refusal; other errors are returned.
+func (q request) refused(r *web.Request, err error) error {
+	refusal, is := errors.AsType[*Error](err)
+	if !is {
+		return err
+	}
+	return q.back(r, url.Values{"error": {refusal.Code}, "error_description": {refusal.Description}})
+}

@@ -1,0 +1,226 @@
+package authserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/access"
+)
+
+// codeLives is how long a code works.
+const codeLives = time.Minute
+
+// maxProjects bounds how many projects of an organization the page offers.
+const maxProjects = 200
+
+// place is where a client may act: an organization, and one project of it or all that the person may see.
+type place struct {
+	Value, Label string
+	Scopes       []string
+
+	organization, project uuid.UUID
+}
+
+// offer is an organization with its places.
+type offer struct {
+	Name   string
+	Places []place
+}
+
+// consented is what the page shows.
+type consented struct {
+	Client, Host     string
+	Loopback, Writes bool
+	Scopes           []string
+	Offers           []offer
+}
+
+// places are where a person may let a client act now, with what the person may do there.
+func (s *Service) places(r *web.Request) (offers []offer, err error) {
+	for _, m := range r.Person.Memberships {
+		if m.SecondFactor && !r.Session.SecondFactor || len(best(m)) == 0 {
+			continue
+		}
+		projects, err := s.Access.Projects(r.Context(), m.Organization)
+		if err != nil {
+			return nil, err
+		}
+		one := offer{m.Name, []place{{m.Organization.String(), "all my projects", best(m), m.Organization, uuid.Nil}}}
+		for _, p := range projects {
+			if may := scopesIn(m, p.ID); !p.Archived && len(may) > 0 && len(one.Places) <= maxProjects {
+				value := m.Organization.String() + "/" + p.ID.String()
+				one.Places = append(one.Places, place{value, p.Slug, may, m.Organization, p.ID})
+			}
+		}
+		offers = append(offers, one)
+	}
+	return offers, nil
+}
+
+// scopesIn are the scopes that a member may give in a project.
+func scopesIn(m access.Membership, project uuid.UUID) (list []string) {
+	if web.Allows(m, project, web.Read) {
+		list = append(list, string(auth.Read))
+	}
+	if web.Allows(m, project, web.Write) {
+		list = append(list, string(auth.Write))
+	}
+	return list
+}
+
+// best are the scopes that a member may give in any project.
+func best(m access.Membership) []string {
+	list := scopesIn(m, uuid.Nil) // of an Admin
+	for project := range m.Access {
+		if more := scopesIn(m, project); len(more) > len(list) {
+			list = more
+		}
+	}
+	return list
+}
+
+// both are the scopes of two lists.
+func both(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(one string) bool { return !slices.Contains(b, one) })
+}
+
+func (s *Service) consentPage(r *web.Request) error {
+	q, err := s.request(r)
+	if err != nil {
+		return err
+	}
+	if err := s.complete(&q); err != nil {
+		return q.refused(r, err)
+	}
+	offers, err := s.places(r)
+	if err != nil {
+		return err
+	}
+	if q.get("prompt") != "consent" && q.remembers {
+		if id, ok, err := s.remembered(r.Context(), r.Person.ID, q, offers); err != nil || ok {
+			if err == nil {
+				err = s.answer(r, q, id, q.scopes)
+			}
+			return err
+		}
+	}
+	return r.Render("consent.html", shown(q, offers))
+}
+
+func shown(q request, offers []offer) consented {
+	return consented{
+		Client: q.client.Name, Host: q.host, Loopback: q.loopback, Scopes: q.scopes, Offers: offers,
+		Writes: slices.Contains(q.scopes, string(auth.Write)),
+	}
+}
+
+// remembered finds the one grant that holds all that a client asks for, where the person may still give it.
+func (s *Service) remembered(
+	ctx context.Context, person uuid.UUID, q request, offers []offer,
+) (id uuid.UUID, ok bool, err error) {
+	rows, err := s.DB.Query(ctx, `select id, organization_id, project_id from ops.oauth_grants
+		where person_id = $1 and client_id = $2 and redirect_host = $3 and scopes @> $4 limit 2`,
+		person, q.client.ID, q.host, q.scopes)
+	if err != nil {
+		return uuid.Nil, false, fmt.Errorf("find a grant: %w", err)
+	}
+	type row struct{ ID, Organization, Project uuid.UUID }
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+	if err != nil || len(list) != 1 {
+		return uuid.Nil, false, wrap("find a grant", err)
+	}
+	for _, o := range offers {
+		for _, p := range o.Places {
+			if p.organization == list[0].Organization && p.project == list[0].Project {
+				return list[0].ID, len(both(q.scopes, p.Scopes)) == len(q.scopes), nil
+			}
+		}
+	}
+	return uuid.Nil, false, nil
+}
+
+// consent is the decision of the person.
+func (s *Service) consent(r *web.Request) error {
+	q, err := s.request(r)
+	if err != nil {
+		return err
+	}
+	if err := s.complete(&q); err != nil {
+		return q.refused(r, err)
+	}
+	switch r.Field("decision") {
+	case "deny":
+		return q.refused(r, refuse(accessDenied, "the person refused"))
+	case "approve":
+	default:
+		return fault.New(fault.Invalid, fault.CodeInvalidRequest, "decision is approve or deny")
+	}
+	offers, err := s.places(r)
+	if err != nil {
+		return err
+	}
+	for _, o := range offers {
+		for _, p := range o.Places {
+			if p.Value == r.Field("place") {
+				return s.approve(r, q, p)
+			}
+		}
+	}
+	return r.Invalid(fault.New(fault.Invalid, fault.CodeInvalidRequest, "choose an organization or a project"),
+		"consent.html", shown(q, offers))
+}
+
+// approve records the decision, and then makes the grant and a code of it. What is asked for and what the person may
+// give there is granted.
+func (s *Service) approve(r *web.Request, q request, p place) error {
+	scopes := both(q.scopes, p.Scopes)
+	if len(scopes) == 0 {
+		return q.refused(r, refuse(invalidScope, "the person may give none of these scopes there"))
+	}
+	ctx, id := r.Context(), uuid.New()
+	err := s.DB.QueryRow(ctx, `select id from ops.oauth_grants where person_id = $1 and organization_id = $2
+		and project_id = $3 and client_id = $4 and redirect_host = $5`,
+		r.Person.ID, p.organization, p.project, q.client.ID, q.host).Scan(&id)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("find a grant: %w", err)
+	}
+	if err := s.Commands.ApproveGrant(ctx, r.Command(), organization.GrantApproved{
+		OrganizationID: p.organization, MemberID: r.Person.ID, GrantID: id, ProjectID: p.project, Scopes: scopes,
+	}); err != nil {
+		return err
+	}
+	err = s.DB.QueryRow(ctx, `insert into ops.oauth_grants
+		(id, person_id, organization_id, project_id, client_id, client_name, redirect_host, scopes, approved_at)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+		on conflict (person_id, organization_id, project_id, client_id, redirect_host) do update set
+			client_name = excluded.client_name, approved_at = excluded.approved_at, scopes = (select
+				array_agg(distinct one order by one) from unnest(oauth_grants.scopes || excluded.scopes) one)
+		returning id`, id, r.Person.ID, p.organization, p.project, q.client.ID, q.client.Name, q.host, scopes, s.now()).Scan(&id)
+	if err != nil {
+		return fmt.Errorf("make a grant: %w", err)
+	}
+	return s.answer(r, q, id, scopes)
+}
+
+// answer sends a code of a grant to the client.
+func (s *Service) answer(r *web.Request, q request, grant uuid.UUID, scopes []string) error {
+	code := newToken()
+	_, err := s.DB.Exec(r.Context(), `insert into ops.oauth_codes
+		(code, grant_id, family, redirect, challenge, resource, scopes, expires_at) values ($1, $2, $3, $4, $5, $6, $7, $8)`,
+		hashOf(code), grant, uuid.New(), q.redirect, q.get("code_challenge"), s.Resource(), scopes, s.now().Add(codeLives))
+	if err != nil {
+		return fmt.Errorf("make a code: %w", err)
+	}
+	return q.back(r, url.Values{"code": {code}})
+}

@@ -1,0 +1,241 @@
+package authserver
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/internal/auth"
+)
+
+// ErrToken reports an access token that is not known, was revoked, has expired, or whose person is a member no more.
+var ErrToken = errors.New("the access token is invalid or has expired")
+
+// Grant is what a client may do for a person now.
+type Grant struct {
+	ID, Person, Organization uuid.UUID
+	// Project is the slug of the one project, "" for all that the person may see.
+	Project              string
+	ClientID, ClientName string
+	Scopes               []auth.Scope
+}
+
+// useCounts is how precisely the last use of a grant is known.
+const useCounts = time.Minute
+
+// Authenticate finds what the bearer of an access token may do for /mcp. Membership and role are those of now: the
+// scopes are those that the person may give in some project. The error is ErrToken, or that of the database.
+func (s *Service) Authenticate(ctx context.Context, bearer string) (g Grant, err error) {
+	if !strings.HasPrefix(bearer, accessPrefix) || len(bearer) != len(accessPrefix)+tokenLength {
+		return Grant{}, ErrToken
+	}
+	now := s.now()
+	var project uuid.UUID
+	var scopes []string
+	var used *time.Time
+	err = s.DB.QueryRow(ctx, `select g.id, g.person_id, g.organization_id, g.project_id, g.client_id, g.client_name,
+			t.narrowed, g.used_at
+		from ops.oauth_tokens t join ops.oauth_grants g on g.id = t.grant_id
+		where t.access = $1 and t.access_until > $2 and t.resource = $3`, hashOf(bearer), now, s.Resource()).
+		Scan(&g.ID, &g.Person, &g.Organization, &project, &g.ClientID, &g.ClientName, &scopes, &used)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Grant{}, ErrToken
+	}
+	if err != nil {
+		return Grant{}, fmt.Errorf("find a token: %w", err)
+	}
+	person, _, err := s.Access.Memberships(ctx, g.Person)
+	if err != nil {
+		return Grant{}, err
+	}
+	member := false
+	for _, m := range person.Memberships {
+		if m.Organization == g.Organization {
+			member, scopes = true, both(scopes, best(m))
+		}
+	}
+	if !member {
+		return Grant{}, ErrToken
+	}
+	for _, one := range scopes {
+		g.Scopes = append(g.Scopes, auth.Scope(one))
+	}
+	if project != uuid.Nil {
+		p, ok, err := s.Access.ProjectByID(ctx, project)
+		if err != nil || !ok || p.OrganizationID != g.Organization {
+			return Grant{}, errors.Join(err, ErrToken)
+		}
+		g.Project = p.Slug
+	}
+	if used == nil || now.Sub(*used) >= useCounts {
+		_, err = s.DB.Exec(ctx, `update ops.oauth_grants set used_at = $2 where id = $1`, g.ID, now)
+	}
+	return g, wrap("record the use of a grant", err)
+}
+
+// Approved is a grant as its person sees it.
+type Approved struct {
+	ID, Organization uuid.UUID
+	// Project is zero for all.
+	Project                            uuid.UUID
+	ClientID, ClientName, RedirectHost string
+	Scopes                             []string
+	ApprovedAt                         time.Time
+	UsedAt                             *time.Time
+}
+
+// maxGrants bounds the grants that are listed.
+const maxGrants = 500
+
+// Grants lists the grants of a person, the newest first.
+func (s *Service) Grants(ctx context.Context, person uuid.UUID) ([]Approved, error) {
+	rows, err := s.DB.Query(ctx, `select id, organization_id, project_id, client_id, client_name, redirect_host, scopes,
+		approved_at, used_at from ops.oauth_grants where person_id = $1 order by approved_at desc, id limit $2`, person, maxGrants)
+	if err != nil {
+		return nil, fmt.Errorf("list grants: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Approved])
+	return list, wrap("list grants", err)
+}
+
+// RevokeGrant ends a grant of a person, and its tokens, at once. found is false if there is none.
+func (s *Service) RevokeGrant(ctx context.Context, call commands.Call, person, id uuid.UUID) (found bool, err error) {
+	var of uuid.UUID
+	err = s.DB.QueryRow(ctx, `select organization_id from ops.oauth_grants where id = $1 and person_id = $2`, id, person).Scan(&of)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("find a grant: %w", err)
+	}
+	err = s.Commands.RevokeGrant(ctx, call, organization.GrantRevoked{OrganizationID: of, MemberID: person, GrantID: id})
+	if err == nil {
+		_, err = s.DB.Exec(ctx, `delete from ops.oauth_grants where id = $1`, id)
+	}
+	return err == nil, wrap("revoke a grant", err)
+}
+
+// revoke is the revocation endpoint (RFC 7009). Its answer does not tell whether the token was known.
+func (s *Service) revoke(r *web.Request) (answer, error) {
+	done := answer{status: http.StatusOK}
+	if err := limited(r, s.calling, s.Calls); err != nil {
+		return done, err
+	}
+	form, err := formOf(r)
+	if err != nil {
+		return done, err
+	}
+	token := form.get("token")
+	if token == "" {
+		return done, refuse(invalidRequest, "token is missing")
+	}
+	if !strings.HasPrefix(token, accessPrefix) && !strings.HasPrefix(token, refreshPrefix) {
+		if s.Exchange != nil {
+			_, err = s.Exchange.Revoke(r.Context(), token)
+		}
+		return done, err
+	}
+	var person, id uuid.UUID
+	err = s.DB.QueryRow(r.Context(), `select g.person_id, g.id from ops.oauth_grants g
+		join ops.oauth_tokens t on t.grant_id = g.id where (t.access = $1 or t.refresh = $1)
+		and $2 in ('', g.client_id)`, hashOf(token), form.get("client_id")).Scan(&person, &id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return done, nil
+	}
+	if err != nil {
+		return done, fmt.Errorf("find a token: %w", err)
+	}
+	call := r.Command()
+	call.Principal = auth.Principal{Kind: "client"}
+	_, err = s.RevokeGrant(r.Context(), call, person, id)
+	return done, err
+}
+
+// tidySlice is how many rows a statement of Tidy deletes.
+const tidySlice = 1000
+
+// Tidy deletes what has ended, in slices: codes, tokens, clients that nobody uses, and the grants of removed people.
+func (s *Service) Tidy(ctx context.Context) error {
+	if err := s.endRemoved(ctx); err != nil {
+		return err
+	}
+	now := s.now()
+	for _, list := range []struct {
+		sql  string
+		from time.Time
+	}{
+		{`delete from ops.oauth_codes where code in (select code from ops.oauth_codes where expires_at < $1 limit $2)`, now.Add(-noticed)},
+		{`delete from ops.oauth_tokens where refresh in (select refresh from ops.oauth_tokens where refresh_until < $1 limit $2)`, now},
+		{`delete from ops.oauth_clients where id in (select id from ops.oauth_clients c where created_at < $1 and not exists
+			(select from ops.oauth_grants g where g.client_id = c.id) limit $2)`, now.Add(-unusedClient)},
+	} {
+		for {
+			done, err := s.DB.Exec(ctx, list.sql, list.from, tidySlice)
+			if err != nil {
+				return fmt.Errorf("delete what has ended: %w", err)
+			}
+			if done.RowsAffected() < tidySlice {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Service) endRemoved(ctx context.Context) error {
+	for after := uuid.Nil; ; {
+		rows, err := s.DB.Query(ctx, `select distinct person_id from ops.oauth_grants where person_id > $1
+			order by person_id limit $2`, after, tidySlice)
+		if err != nil {
+			return fmt.Errorf("list people with grants: %w", err)
+		}
+		people, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		if err != nil || len(people) == 0 {
+			return wrap("list people with grants", err)
+		}
+		removed, err := s.Removed(ctx, people)
+		if err == nil {
+			_, err = s.DB.Exec(ctx, `delete from ops.oauth_grants where person_id = any($1)`, removed)
+		}
+		if err != nil {
+			return fmt.Errorf("end the grants of removed people: %w", err)
+		}
+		after = people[len(people)-1]
+	}
+}
+
+// tokenLength is the length of what newToken returns.
+var tokenLength = base64.RawURLEncoding.EncodedLen(sha256.Size)
+
+// newToken returns 32 random bytes as text.
+func newToken() string {
+	var b [sha256.Size]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// hashOf is what is stored of a token.
+func hashOf(token string) []byte {
+	sum := sha256.Sum256([]byte(token))
+	return sum[:]
+}
+
+// wrap adds what failed to an error. It returns nil for no error.
+func wrap(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}

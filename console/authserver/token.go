@@ -1,0 +1,257 @@
+package authserver
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/internal/secret"
+)
+
+const (
+	accessPrefix  = "svc_oat_"
+	refreshPrefix = "svc_ort_"
+
+	accessLives  = time.Hour
+	refreshLives = 30 * 24 * time.Hour
+	// repeats is how long a spent refresh token answers the same successor again: clients refresh in parallel, and
+	// repeat what they got no answer to.
+	repeats = 120 * time.Second
+	// noticed is how long a code is kept after its end, so that its second use is noticed.
+	noticed = time.Hour
+)
+
+// token is the token endpoint.
+func (s *Service) token(r *web.Request) (answer, error) {
+	if err := limited(r, s.calling, s.Calls); err != nil {
+		return answer{}, err
+	}
+	form, err := formOf(r)
+	if err != nil {
+		return answer{}, err
+	}
+	var out TokenResponse
+	switch kind := form.get("grant_type"); {
+	case kind == grantCode:
+		out, err = s.redeem(r.Context(), form)
+	case kind == grantRefresh:
+		out, err = s.refresh(r.Context(), form)
+	case kind == grantAgent && s.Exchange != nil:
+		if len(form["resource"]) > 1 {
+			return answer{}, refuse(invalidTarget, "name one resource")
+		}
+		out, err = s.Exchange.Exchange(r.Context(), form.get("assertion"), form.get("resource"), form.get("scope"))
+	case kind == "":
+		err = refuse(invalidRequest, "grant_type is missing")
+	default:
+		err = refuse("unsupported_grant_type", "grant_type is %s, %s or %s", grantCode, grantRefresh, grantAgent)
+	}
+	return answer{http.StatusOK, out}, err
+}
+
+// change runs a transaction that alone changes the tokens of the grant that of finds: a statement with one parameter.
+// The refusal that do returns is one after the transaction.
+func (s *Service) change(
+	ctx context.Context, of string, hash []byte, do func(tx pgx.Tx, grant uuid.UUID, client string) (*Error, error),
+) error {
+	var refused *Error
+	err := pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) (err error) {
+		var grant uuid.UUID
+		var client string
+		err = tx.QueryRow(ctx, `select id, client_id from ops.oauth_grants where id = (`+of+`) for no key update`, hash).
+			Scan(&grant, &client)
+		if errors.Is(err, pgx.ErrNoRows) {
+			refused = refuse(invalidGrant, "the grant is not known, was revoked, or has ended")
+			return nil
+		}
+		if err == nil {
+			refused, err = do(tx, grant, client)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("make tokens: %w", err)
+	}
+	if refused != nil {
+		return refused
+	}
+	return nil
+}
+
+// redeem makes tokens of a code. The second use of a code ends what the first one made.
+func (s *Service) redeem(ctx context.Context, form parameters) (out TokenResponse, err error) {
+	client, verifier := form.get("client_id"), form.get("code_verifier")
+	if err := s.knows(ctx, client); err != nil {
+		return out, err
+	}
+	if !verified.MatchString(verifier) {
+		return out, refuse(invalidRequest, "code_verifier has 43 to 128 characters")
+	}
+	if err := s.checkResource(form); err != nil {
+		return out, err
+	}
+	hash := hashOf(form.get("code"))
+	err = s.change(ctx, `select grant_id from ops.oauth_codes where code = $1`, hash,
+		func(tx pgx.Tx, grant uuid.UUID, of string) (*Error, error) {
+			p := pair{grant: grant}
+			var redirect, challenge string
+			var used bool
+			var expires time.Time
+			err := tx.QueryRow(ctx, `select family, redirect, challenge, resource, scopes, used, expires_at
+				from ops.oauth_codes where code = $1`, hash).
+				Scan(&p.family, &redirect, &challenge, &p.resource, &p.scopes, &used, &expires)
+			if err != nil {
+				return nil, err
+			}
+			sum := sha256.Sum256([]byte(verifier))
+			proven := subtle.ConstantTimeCompare([]byte(base64.RawURLEncoding.EncodeToString(sum[:])), []byte(challenge)) == 1
+			switch {
+			case used:
+				return refuse(invalidGrant, "the code was used: what came of it has ended"), endFamily(ctx, tx, p.family)
+			case !s.now().Before(expires) || client != of || form.get("redirect_uri") != redirect || !proven ||
+				p.resource != s.Resource():
+				return refuse(invalidGrant, "the code has expired, or is for another client, address or verifier"), nil
+			}
+			if _, err := tx.Exec(ctx, `update ops.oauth_codes set used = true where code = $1`, hash); err != nil {
+				return nil, err
+			}
+			made, err := s.make(ctx, tx, p, p.scopes)
+			out = made.response(s.now())
+			return nil, err
+		})
+	return out, err
+}
+
+func endFamily(ctx context.Context, tx pgx.Tx, family uuid.UUID) error {
+	_, err := tx.Exec(ctx, `delete from ops.oauth_tokens where family = $1`, family)
+	return err
+}
+
+// pair is what an access token and its refresh token are bound to.
+type pair struct {
+	grant, family uuid.UUID
+	resource      string
+	scopes        []string
+}
+
+// made are tokens in clear.
+type made struct {
+	Access, Refresh string
+	Scopes          []string
+	Until           time.Time
+}
+
+func (m made) response(now time.Time) TokenResponse {
+	return TokenResponse{
+		AccessToken: m.Access, TokenType: "Bearer", ExpiresIn: max(0, int64(m.Until.Sub(now)/time.Second)),
+		RefreshToken: m.Refresh, Scope: strings.Join(m.Scopes, " "),
+	}
+}
+
+// make makes an access token for some of the scopes of a pair, and its refresh token for all of them.
+func (s *Service) make(ctx context.Context, tx pgx.Tx, p pair, narrowed []string) (made, error) {
+	now := s.now()
+	m := made{accessPrefix + newToken(), refreshPrefix + newToken(), narrowed, now.Add(accessLives)}
+	_, err := tx.Exec(ctx, `insert into ops.oauth_tokens
+		(refresh, access, grant_id, family, resource, scopes, narrowed, access_until, refresh_until)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, hashOf(m.Refresh), hashOf(m.Access), p.grant, p.family, p.resource,
+		p.scopes, narrowed, m.Until, now.Add(refreshLives))
+	return m, err
+}
+
+// refresh spends a refresh token. A spent one answers the same tokens again for a while; after that it is taken for a
+// stolen one, and all of its family end.
+func (s *Service) refresh(ctx context.Context, form parameters) (out TokenResponse, err error) {
+	client := form.get("client_id")
+	if err := s.knows(ctx, client); err != nil {
+		return out, err
+	}
+	if err := s.checkResource(form); err != nil {
+		return out, err
+	}
+	hash := hashOf(form.get("refresh_token"))
+	err = s.change(ctx, `select grant_id from ops.oauth_tokens where refresh = $1`, hash,
+		func(tx pgx.Tx, grant uuid.UUID, of string) (*Error, error) {
+			p, now := pair{grant: grant}, s.now()
+			var until time.Time
+			var spent *time.Time
+			var key *string
+			var sealed []byte
+			err := tx.QueryRow(ctx, `select family, resource, scopes, refresh_until, spent_at, successor_key, successor
+				from ops.oauth_tokens where refresh = $1`, hash).
+				Scan(&p.family, &p.resource, &p.scopes, &until, &spent, &key, &sealed)
+			if errors.Is(err, pgx.ErrNoRows) { // ended since the grant was found
+				return refuse(invalidGrant, "the refresh token has ended"), nil
+			}
+			switch {
+			case err != nil:
+				return nil, err
+			case client != of || p.resource != s.Resource() || !now.Before(until):
+				return refuse(invalidGrant, "the refresh token has expired, or is for another client"), nil
+			case spent != nil && now.Before(spent.Add(repeats)):
+				m, err := s.successor(hash, *key, sealed)
+				out = m.response(now)
+				return nil, err
+			case spent != nil:
+				return refuse(invalidGrant, "the refresh token was spent: all that came of the same consent has ended"),
+					endFamily(ctx, tx, p.family)
+			}
+			narrowed, refused := narrow(p.scopes, form.get("scope"))
+			if refused != nil {
+				return refused, nil
+			}
+			m, err := s.make(ctx, tx, p, narrowed)
+			out = m.response(now)
+			if err == nil {
+				err = s.spend(ctx, tx, hash, m, now)
+			}
+			return nil, err
+		})
+	return out, err
+}
+
+// narrow are the scopes of an access token that a client asks for: those of its refresh token, or fewer.
+func narrow(scopes []string, asked string) ([]string, *Error) {
+	words := both(known(asked), strings.Fields(asked))
+	if len(words) == 0 {
+		return scopes, nil
+	}
+	if len(both(words, scopes)) < len(words) {
+		return nil, refuse(invalidScope, "the person did not grant these scopes")
+	}
+	return words, nil
+}
+
+// spend marks a refresh token as spent and keeps its successor, sealed.
+func (s *Service) spend(ctx context.Context, tx pgx.Tx, hash []byte, next made, now time.Time) error {
+	text, err := json.Marshal(next)
+	if err != nil {
+		return err
+	}
+	sealed, err := s.Sealer.Seal(uuid.UUID(hash[:16]), string(text))
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `update ops.oauth_tokens set spent_at = $2, successor_key = $3, successor = $4 where refresh = $1`,
+		hash, now, sealed.Key, sealed.Data)
+	return err
+}
+
+func (s *Service) successor(hash []byte, key string, sealed []byte) (m made, err error) {
+	text, err := s.Sealer.Open(uuid.UUID(hash[:16]), secret.Sealed{Key: key, Data: sealed})
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &m)
+	}
+	return m, err
+}
