@@ -19,7 +19,9 @@ import (
 // Exchange makes an access token of the API for an assertion, which may be used again until it expires. The token has
 // the scopes that were approved and asked for, and that the person's best role allows. What the agent did wrong is an
 // *Error: invalid_grant, invalid_target or invalid_scope.
-func (s *Service) Exchange(ctx context.Context, assertion, resource, scope string) (out authserver.TokenResponse, err error) {
+func (s *Service) Exchange(
+	ctx context.Context, assertion, resource, scope string,
+) (out authserver.TokenResponse, err error) {
 	id, err := s.asserted(ctx, assertion)
 	if err != nil {
 		return out, err

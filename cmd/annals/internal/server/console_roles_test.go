@@ -42,6 +42,8 @@ var openingsOf = map[string][7]int{
 	"GET /.well-known/jwks.json":                  {200, 200, 200, 200, 200, 200, 200},
 	"GET /.well-known/oauth-authorization-server": {200, 200, 200, 200, 200, 200, 200},
 	"GET /.well-known/{document...}":              {404, 404, 404, 404, 404, 404, 404},
+	"GET /auth.md":                                everybody,
+	"GET /agents/claim":                           {303, 404, 404, 404, 404, 404, 404},
 	"GET /docs":                                   everybody,
 	"GET /docs/search":                            everybody,
 	"GET /docs/{page...}":                         everybody,
