@@ -71,7 +71,7 @@ func newGates(e edge) *gates {
 	return &gates{
 		edge: e, authenticator: auth.NewAuthenticator(cfg.Keys).WithAgents(agents),
 		serving: admission.Serving.Of(cfg.MaxRequests).New(),
-		calls: calls.New(), slots: slots, parameters: parameters,
+		calls:   calls.New(), slots: slots, parameters: parameters,
 	}
 }
 
