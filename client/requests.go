@@ -92,6 +92,8 @@ type RequestWebhook struct {
 	DroppedBy string `json:"droppedBy,omitempty"`
 	// Test reports that a person sent the event from the console to try the webhook.
 	Test bool `json:"test,omitempty"`
+	// Replay reports that a person sent the body of an event before again, from the console.
+	Replay bool `json:"replay,omitempty"`
 }
 
 // RequestDetail is a call with what is stored of it.

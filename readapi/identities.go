@@ -2,8 +2,6 @@ package readapi
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -12,12 +10,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/cursor"
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/projections/directory"
@@ -81,8 +79,8 @@ func (a identityAPI) list(c echo.Context) error {
 	}
 	answer := identityList{Identities: []identityView{}, HasMore: page.More}
 	if page.End != nil {
-		cursor := cursorText(page.End.CreatedAt, page.End.ID)
-		answer.EndCursor = &cursor
+		end := cursor.Cursor{At: page.End.CreatedAt, ID: page.End.ID}.String()
+		answer.EndCursor = &end
 	}
 	views := make([]identityView, len(page.List))
 	for n, i := range page.List {
@@ -114,12 +112,8 @@ func (a identityAPI) get(c echo.Context) error {
 func listingOf(query url.Values) (directory.Listing, error) {
 	var problems fields.Problems
 	listing := directory.Listing{Limit: limitOf(query, &problems)}
-	if after := query.Get("after"); after != "" {
-		at, id, ok := cursorOf(after)
-		if !ok {
-			problems.Add("after", "is not an endCursor of a list of identities")
-		}
-		listing.After = &directory.Cursor{CreatedAt: at, ID: id}
+	if after := problems.Cursor("after", query.Get("after"), "identities"); after != nil {
+		listing.After = &directory.Cursor{CreatedAt: after.At, ID: after.ID}
 	}
 	if query.Has("traitKey") {
 		listing.Key = query.Get("traitKey")
@@ -150,20 +144,4 @@ func limitOf(query url.Values, problems *fields.Problems) int {
 		problems.Add("limit", "want an integer, got %.40q", text)
 	}
 	return min(max(count, 1), limit.IdentityPage)
-}
-
-// cursorText returns a place in a list, by time and id, as clients get it.
-func cursorText(at time.Time, id uuid.UUID) string {
-	raw := binary.BigEndian.AppendUint64(nil, uint64(at.UnixMicro()))
-	return base64.RawURLEncoding.EncodeToString(append(raw, id[:]...))
-}
-
-// cursorOf reads what cursorText returned.
-func cursorOf(cursor string) (at time.Time, id uuid.UUID, ok bool) {
-	raw, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
-	if err != nil || len(raw) != 24 {
-		return at, id, false
-	}
-	at = time.UnixMicro(int64(binary.BigEndian.Uint64(raw))).UTC()
-	return at, uuid.UUID(raw[8:]), at.Year() >= 1 && at.Year() <= 9999
 }

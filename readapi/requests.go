@@ -59,6 +59,7 @@ type requestWebhook struct {
 	Verdict   *string `json:"verdict,omitempty"`
 	DroppedBy *string `json:"droppedBy,omitempty"`
 	Test      bool    `json:"test,omitempty"`
+	Replay    bool    `json:"replay,omitempty"`
 }
 
 // requestList is the JSON of GET /api/v1/requests. EndCursor is null if it is empty.
@@ -178,7 +179,7 @@ func (a requestAPI) get(c echo.Context) error {
 	}
 	if w := call.Webhook; w != nil {
 		detail.Webhook.EventID, detail.Webhook.Verdict, detail.Webhook.DroppedBy = &w.EventID, detail.Verdict, w.DroppedBy
-		detail.Webhook.Test = w.Test
+		detail.Webhook.Test, detail.Webhook.Replay = w.Test, w.Replay
 	}
 	if call.Payload != nil {
 		detail.Payload = &requestPayload{

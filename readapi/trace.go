@@ -3,10 +3,7 @@ package readapi
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"strconv"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
@@ -18,9 +15,6 @@ import (
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/projections/trace"
 )
-
-// defaultRoots is how many roots a page of each group has.
-const defaultRoots = 25
 
 // tracer answers where memory comes from. The fault of a node that the project does not have is
 // not-found.
@@ -42,7 +36,7 @@ type traceAPI struct {
 
 // roots is GET /api/v1/trace/roots?search=&ingestionId=&first=&afterMemories=&afterSources=.
 func (a traceAPI) roots(c echo.Context) error {
-	q, err := rootsQueryOf(httpx.Query(c))
+	q, err := trace.RootsQueryOf(httpx.Query(c))
 	if err != nil {
 		return err
 	}
@@ -81,7 +75,7 @@ func (a traceAPI) lineage(c echo.Context) error {
 	if err != nil && query.Get("revealAll") != "" {
 		problems.Add("revealAll", "want true or false, got %.40q", query.Get("revealAll"))
 	}
-	most := countOf(query, "limit", limit.TraceNodes, limit.TraceNodes, &problems)
+	most := problems.Count("limit", query.Get("limit"), limit.TraceNodes, limit.TraceNodes)
 	if err := problems.Err(); err != nil {
 		return err
 	}
@@ -108,53 +102,4 @@ func (a traceAPI) timeline(c echo.Context) error {
 		return err
 	}
 	return c.JSON(http.StatusOK, timelineViewOf(found))
-}
-
-func rootsQueryOf(query url.Values) (trace.RootsQuery, error) {
-	var problems fields.Problems
-	q := trace.RootsQuery{
-		Search:        strings.TrimSpace(query.Get("search")),
-		First:         countOf(query, "first", limit.TraceRoots, defaultRoots, &problems),
-		AfterMemories: rootCursorOf(query, "afterMemories", &problems),
-		AfterSources:  rootCursorOf(query, "afterSources", &problems),
-	}
-	if q.Search != "" {
-		if !utf8.ValidString(q.Search) {
-			problems.Add("search", "is not UTF-8")
-		} else if err := fields.CheckName(q.Search, 1, limit.SourceID); err != nil {
-			problems.Add("search", "%v", err)
-		}
-	}
-	if text := query.Get("ingestionId"); text != "" {
-		id, err := uuid.Parse(text)
-		if err != nil || id == uuid.Nil {
-			problems.Add("ingestionId", "is not the id of a send")
-		}
-		q.Ingestion = id
-	}
-	return q, problems.Err()
-}
-
-// countOf reads how many of something are asked for, from 1 to most.
-func countOf(query url.Values, name string, most, otherwise int, problems *fields.Problems) int {
-	text := query.Get(name)
-	if text == "" {
-		return otherwise
-	}
-	count, err := strconv.Atoi(text)
-	if err != nil || count < 1 || count > most {
-		problems.Add(name, "want an integer from 1 to %d, got %.40q", most, text)
-	}
-	return count
-}
-
-func rootCursorOf(query url.Values, name string, problems *fields.Problems) *trace.Cursor {
-	at, id, ok := cursorOf(query.Get(name))
-	switch {
-	case ok:
-		return &trace.Cursor{At: at, ID: id}
-	case query.Get(name) != "":
-		problems.Add(name, "is not an endCursor of a list of roots")
-	}
-	return nil
 }

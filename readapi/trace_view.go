@@ -61,7 +61,7 @@ func rootPageOf(p trace.RootPage) rootPage {
 		}
 	}
 	if p.End != nil {
-		cursor := cursorText(p.End.At, p.End.ID)
+		cursor := p.End.String()
 		page.EndCursor = &cursor
 	}
 	return page

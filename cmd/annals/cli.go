@@ -41,6 +41,7 @@ type CLI struct {
 	Export      ExportCmd       `cmd:"" help:"Write the data points of a project to a file that import takes; a second run continues where the first one stopped."`
 	Estimate    EstimateCmd     `cmd:"" help:"Show what files would become as data points and what they would cost; sends nothing to memory."`
 	Recall      RecallCmd       `cmd:"" help:"Ask a question and print what is remembered, with its sources."`
+	MCP         MCPCmd          `cmd:"" name:"mcp" help:"Let a local client of the Model Context Protocol, on standard input and output, use the server with a project key."`
 	Status      StatusCmd       `cmd:"" help:"Show whether the server is ready, or the progress of one send."`
 	Healthcheck HealthcheckCmd  `cmd:"" help:"Ask the service of this machine whether it runs, for container engines."`
 	Failed      FailedCmd       `cmd:"" help:"List the sends that stopped, with the reason, and queue them again with --retry."`

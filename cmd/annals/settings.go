@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/people"
 	"github.com/annals-project/annals/cmd/annals/internal/server"
 	"github.com/annals-project/annals/commands/pipeline/model"
+	"github.com/annals-project/annals/console/mcp"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/auth"
@@ -35,6 +36,7 @@ type Settings struct {
 	AuthURL     string `name:"auth-url" setting:"ANNALS_AUTH_URL" help:"Public address of the authorization server; default the console's."`
 	Instance    string `name:"instance-name" setting:"ANNALS_INSTANCE_NAME" help:"Name of this deployment, such as staging, which every page of the console shows."`
 	Colour      string `name:"instance-colour" setting:"ANNALS_INSTANCE_COLOUR" help:"Colour under that name: red, amber, green or blue; default: none."`
+	MCPOrigins  string `name:"mcp-origins" setting:"ANNALS_MCP_ORIGINS" help:"Origins of other pages that may call /mcp, such as https://inspector.example.com, separated by commas; default: none."`
 	Proxies     string `name:"trusted-proxies" setting:"ANNALS_TRUSTED_PROXIES" help:"Networks of the proxies in front, such as 10.0.0.0/8, separated by commas: from these alone the last entry of X-Forwarded-For is the caller; default: none."`
 	EventStore  string `name:"eventstore" setting:"ANNALS_EVENTSTORE" default:"embedded" help:"Event store: embedded, or a server such as esdb://host:2113, or the cluster of some hosts: esdb+discover://user:password@host1:2113,host2:2113?tlsCAFile=ca.pem; better set in the environment than as a flag."`
 	Postgres    string `name:"postgres" setting:"ANNALS_POSTGRES" default:"embedded" help:"Database: embedded, or postgres://user@host/database."`
@@ -105,9 +107,7 @@ func (s *Settings) Validate() error {
 	if setting, err := s.instance().Check(); err != nil {
 		bad("INSTANCE_"+setting, "%v", err)
 	}
-	if _, err := httpx.ParseProxies(s.Proxies); err != nil {
-		bad("TRUSTED_PROXIES", "%v", err)
-	}
+	s.checkCallers(bad)
 	if s.EventStore != server.Embedded {
 		if err := server.CheckEventStore(s.EventStore); err != nil {
 			bad("EVENTSTORE", `%v; want "embedded", or an address such as esdb+discover://user:password@host1:2113,host2:2113`, err)
@@ -183,6 +183,16 @@ func (s *Settings) validateRoles(bad func(name, format string, args ...any)) {
 	}
 	if setting, err := roles.CheckEmbedded(s.EventStore, s.Postgres, s.Index); err != nil {
 		bad(setting, "%v", err)
+	}
+}
+
+// checkCallers reports wrong proxies and origins.
+func (s *Settings) checkCallers(bad func(name, format string, args ...any)) {
+	if _, err := httpx.ParseProxies(s.Proxies); err != nil {
+		bad("TRUSTED_PROXIES", "%v", err)
+	}
+	if _, err := mcp.ParseOrigins(s.MCPOrigins); err != nil {
+		bad("MCP_ORIGINS", "%v", err)
 	}
 }
 
@@ -372,7 +382,7 @@ func (s *Settings) config() (server.Config, error) {
 		return server.Config{}, fmt.Errorf("ANNALS_TRUSTED_PROXIES %w", err)
 	}
 	return server.Config{
-		Instance: s.instance(), Proxies: proxies,
+		Instance: s.instance(), Proxies: proxies, MCPOrigins: s.MCPOrigins,
 		Data:    datafolder.Folder{Dir: s.DataDir, HashKey: s.HashKey, SealKey: s.SealKey},
 		Roles:   roles,
 		APIAddr: s.APIAddr, ConsoleAddr: s.ConsoleAddr, OpsAddr: s.OpsAddr,

@@ -49,7 +49,7 @@ type personNames interface {
 	Keep(ctx context.Context, p erasures.Person) (uuid.UUID, error)
 	Open(ctx context.Context) ([]erasures.Person, error)
 	Has(ctx context.Context, project, id uuid.UUID) (bool, error)
-	Drop(ctx context.Context, id uuid.UUID) error
+	Drop(ctx context.Context, e erasures.Ended) error
 }
 
 // authoredList finds the live data points of an author.
@@ -133,10 +133,15 @@ func (p *People) Start(ctx context.Context, person erasures.Person) (id uuid.UUI
 			return person.ID, p.begin(ctx, person, s)
 		}
 		// It has ended, and its row is about to go: what was written since needs another one.
-		if err := p.Names.Drop(ctx, person.ID); err != nil {
+		if err := p.drop(ctx, person.ID, s); err != nil {
 			return uuid.Nil, err
 		}
 	}
+}
+
+// drop lets the name of an erasure go, which has ended.
+func (p *People) drop(ctx context.Context, id uuid.UUID, s personState) error {
+	return p.Names.Drop(ctx, erasures.Ended{ID: id, EndedAt: p.Now(), DataPoints: s.DataPoints()})
 }
 
 // begin records the request, unless that is done.

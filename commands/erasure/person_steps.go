@@ -117,7 +117,7 @@ func (p *People) step(ctx context.Context, person erasures.Person, s personState
 		}
 		return p.eraseSome(ctx, person, s)
 	case erasure.Done:
-		return false, p.Names.Drop(ctx, person.ID)
+		return false, p.drop(ctx, person.ID, s)
 	default: // a crash came between the row and the event
 		return true, p.begin(ctx, person, s)
 	}

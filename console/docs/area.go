@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/annals-project/annals/console/web"
@@ -53,30 +54,42 @@ type site struct {
 	calls   *ratelimit.Windows
 }
 
-// Area returns the pages.
-func Area(cfg Config) (web.Area, error) {
+// Area returns the pages. They are made when the first one is opened, so that the service starts without them.
+func Area(cfg Config) web.Area {
+	made := sync.OnceValues(func() (*site, error) { return newSite(cfg) })
+	on := func(serve func(*site, *web.Request) error) func(*web.Request) error {
+		return func(r *web.Request) error {
+			s, err := made()
+			if err != nil {
+				return fmt.Errorf("read the documentation: %w", err)
+			}
+			return serve(s, r)
+		}
+	}
+	return web.Area{Templates: templates, Routes: append(web.AnyOrigin(
+		web.Route{Pattern: "GET /llms.txt", Public: true, Serve: on((*site).llms)},
+		web.Route{Pattern: "GET /openapi.json", Public: true, Serve: on((*site).document)},
+		web.Route{Pattern: "POST /docs/mcp", Public: true, Serve: on((*site).callMCP)},
+	),
+		web.Route{Pattern: "GET /docs", Serve: on((*site).list)},
+		web.Route{Pattern: "GET /docs/search", Serve: on((*site).find)},
+		web.Route{Pattern: "GET /docs/{page...}", Serve: on((*site).page)},
+		web.Route{Pattern: "GET /docs/files/{file...}", Serve: on((*site).file)},
+	)}
+}
+
+func newSite(cfg Config) (*site, error) {
 	r, err := newReference(cfg.OpenAPI, cfg.URLs.API)
 	if err != nil {
-		return web.Area{}, err
+		return nil, err
 	}
-	more, err := r.pages()
+	more, errReference := r.pages()
 	openAPI, errJSON := json.Marshal(r.document)
 	pages, errPages := newLibrary(cfg.Files, cfg.URLs.Console, append(more, cfg.More...)...)
-	if err := errors.Join(err, errJSON, errPages); err != nil {
-		return web.Area{}, fmt.Errorf("read the documentation: %w", err)
+	if err := errors.Join(errReference, errJSON, errPages); err != nil {
+		return nil, err
 	}
-	s := &site{pages, openAPI, newMCP(pages), ratelimit.New(time.Minute, cfg.Now)}
-	routes := web.AnyOrigin(
-		web.Route{Pattern: "GET /llms.txt", Public: true, Serve: s.llms},
-		web.Route{Pattern: "GET /openapi.json", Public: true, Serve: s.document},
-		web.Route{Pattern: "POST /docs/mcp", Public: true, Serve: s.callMCP},
-	)
-	return web.Area{Templates: templates, Routes: append(routes,
-		web.Route{Pattern: "GET /docs", Serve: s.list},
-		web.Route{Pattern: "GET /docs/search", Serve: s.find},
-		web.Route{Pattern: "GET /docs/{page...}", Serve: s.page},
-		web.Route{Pattern: "GET /docs/files/{file...}", Serve: s.file},
-	)}, nil
+	return &site{pages, openAPI, newMCP(pages), ratelimit.New(time.Minute, cfg.Now)}, nil
 }
 
 // group is the pages of one heading of the index.

@@ -3,10 +3,12 @@ package docs_test
 import (
 	"encoding/json"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -41,7 +43,7 @@ func start(t *testing.T) *library {
 	t.Helper()
 	l := &library{t: t}
 	now := func() time.Time { return time.Unix(0, l.clock.Load()) }
-	area, err := docs.Area(docs.Config{
+	area := docs.Area(docs.Config{
 		Files: annals.Pages, OpenAPI: readapi.OpenAPI, URLs: auth.URLs{API: apiURL, Console: consoleURL, Auth: consoleURL},
 		More: []docs.Page{{
 			ID: "auth", Title: "Register", Group: "Agents", Summary: "how agents register", File: "auth.md",
@@ -49,7 +51,6 @@ func start(t *testing.T) *library {
 		}},
 		Now: now,
 	})
-	runtest.Must(t, err)
 	site, err := web.New(web.Config{
 		URL: consoleURL, Cookies: web.NewCookies(consoleURL, uuid.New()), Admit: func() error { return nil },
 		Logger: slog.New(slog.DiscardHandler), Now: now,
@@ -105,15 +106,15 @@ func TestPages_LinksLeadSomewhere(t *testing.T) {
 	queue := []string{"/docs"}
 	links := 0
 	for len(queue) > 0 {
-		path := queue[0]
+		at := queue[0]
 		queue = queue[1:]
-		page := l.page(path)
-		pages[path] = page
+		page := l.page(at)
+		pages[at] = page
 		if n := page.Find("h1").Length(); n != 1 {
-			t.Errorf("%s has %d headings of the first level", path, n)
+			t.Errorf("%s has %d headings of the first level", at, n)
 		}
 		if n := page.Find("[style]").Length(); n > 0 {
-			t.Errorf("%s has %d styles that the policy forbids", path, n)
+			t.Errorf("%s has %d styles that the policy forbids", at, n)
 		}
 		page.Find("a[href], img[src]").Each(func(_ int, a *goquery.Selection) {
 			target, err := url.Parse(a.AttrOr("href", a.AttrOr("src", "")))
@@ -123,13 +124,13 @@ func TestPages_LinksLeadSomewhere(t *testing.T) {
 				return
 			case target.Path == "" || strings.HasPrefix(target.Path, "/"):
 			default:
-				t.Errorf("%s links to %s", path, target)
+				t.Errorf("%s links to %s", at, target)
 			}
 			links++
 			if strings.HasPrefix(target.Path, "/docs/files/") || strings.HasSuffix(target.Path, ".md") ||
 				target.Path == "/llms.txt" || target.Path == "/openapi.json" {
 				if got := l.get(target.Path); got.status != http.StatusOK || got.body == "" {
-					t.Errorf("%s links to %s: %d", path, target, got.status)
+					t.Errorf("%s links to %s: %d", at, target, got.status)
 				}
 				return
 			}
@@ -141,10 +142,20 @@ func TestPages_LinksLeadSomewhere(t *testing.T) {
 			}
 		})
 	}
+	for _, pattern := range []string{"*.md", "docs/*.md", "deploy/*.md"} {
+		files, err := fs.Glob(annals.Pages, pattern)
+		runtest.Must(t, err)
+		for _, file := range files {
+			id := strings.ToLower(strings.TrimSuffix(path.Base(file), ".md"))
+			if id != "readme" && pages["/docs/"+id] == nil {
+				t.Errorf("the index has no link to %s", file)
+			}
+		}
+	}
 	if len(pages) < 35 || links < 500 {
 		t.Errorf("%d pages with %d links", len(pages), links)
 	}
-	for path, page := range pages {
+	for at, page := range pages {
 		page.Find("a[href*='#']").Each(func(_ int, a *goquery.Selection) {
 			target, err := url.Parse(a.AttrOr("href", ""))
 			runtest.Must(t, err)
@@ -153,7 +164,7 @@ func TestPages_LinksLeadSomewhere(t *testing.T) {
 				in = pages[target.Path]
 			}
 			if target.Host == "" && in.Find(`[id="`+target.Fragment+`"]`).Length() != 1 {
-				t.Errorf("%s links to %s, where no heading has that name", path, target)
+				t.Errorf("%s links to %s, where no heading has that name", at, target)
 			}
 		})
 	}

@@ -49,7 +49,7 @@ var (
 	linkText  = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 )
 
-// newLibrary reads the pages of the tree that the index lists, then those that no row lists, then the others.
+// newLibrary reads the pages of the tree that the index lists, and adds others.
 func newLibrary(files fs.FS, address string, others ...Page) (*library, error) {
 	l := &library{files: files, address: address, byID: map[string]*Page{}, byFile: map[string]*Page{}}
 	list, err := fs.ReadFile(files, indexFile)
@@ -70,17 +70,6 @@ func newLibrary(files fs.FS, address string, others ...Page) (*library, error) {
 			}
 		}
 	}
-	for _, pattern := range []string{"*.md", "docs/*.md", "deploy/*.md"} {
-		names, err := fs.Glob(files, pattern)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range names {
-			if err := l.load(name, "More", ""); err != nil {
-				return nil, err
-			}
-		}
-	}
 	for i := range others {
 		l.add(&others[i])
 	}
@@ -88,7 +77,7 @@ func newLibrary(files fs.FS, address string, others ...Page) (*library, error) {
 	return l, nil
 }
 
-// load adds a page of the tree, unless it is known, no page or not section of this program.
+// load adds a page of the tree, unless it is known, no page or not in this program.
 func (l *library) load(file, group, summary string) error {
 	if path.Ext(file) != ".md" || l.byFile[file] != nil || file == indexFile {
 		return nil

@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math"
 	"log/slog"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -98,12 +98,13 @@ type searchInput struct {
 	Limit int `json:"limit,omitempty" jsonschema:"how many results at most, up to 20; 5 unless given"`
 }
 
-// hit is a section that was found.
+// hit is a section that was found, or a page of the list with its section of the index.
 type hit struct {
 	ID      string `json:"id"`
 	Title   string `json:"title"`
 	URL     string `json:"url"`
 	Excerpt string `json:"excerpt,omitempty"`
+	Section string `json:"section,omitempty"`
 }
 
 type hits struct {
@@ -113,7 +114,7 @@ type hits struct {
 func (l *library) hits(query string, limit int) hits {
 	out := hits{Results: []hit{}}
 	for _, f := range l.index().search(query, min(limit, maxFound)) {
-		out.Results = append(out.Results, hit{f.id(), f.name(), l.url(f.id()), f.excerpt})
+		out.Results = append(out.Results, hit{ID: f.id(), Title: f.name(), URL: l.url(f.id()), Excerpt: f.excerpt})
 	}
 	return out
 }
@@ -207,20 +208,13 @@ func (l *library) read(id string) (out pageOutput, err error) {
 	return out, nil
 }
 
-type listed struct {
-	ID      string `json:"id"`
-	Title   string `json:"title"`
-	URL     string `json:"url"`
-	Section string `json:"section"`
-}
-
 type listOutput struct {
-	Pages []listed `json:"pages"`
+	Pages []hit `json:"pages"`
 }
 
 func (l *library) listPages(struct{}) (text string, out listOutput, err error) {
 	for _, p := range l.pages {
-		out.Pages = append(out.Pages, listed{p.ID, p.Title, l.url(p.ID), p.Group})
+		out.Pages = append(out.Pages, hit{ID: p.ID, Title: p.Title, URL: l.url(p.ID), Section: p.Group})
 		text += fmt.Sprintf("%s: %s. %s\n", p.ID, p.Title, p.Summary)
 	}
 	return text, out, nil

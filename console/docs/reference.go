@@ -69,9 +69,8 @@ type operation struct {
 func (r *reference) operations(tag string) (list []operation) {
 	paths := under[object](r.document, "paths")
 	for _, at := range slices.Sorted(maps.Keys(paths)) {
-		methods := under[object](paths, at)
-		for _, method := range slices.Sorted(maps.Keys(methods)) {
-			of := under[object](methods, method)
+		for _, method := range []string{"get", "post", "put", "patch", "delete"} {
+			of := under[object](paths, at, method)
 			if !slices.Contains(under[[]any](of, "tags"), any(tag)) {
 				continue
 			}
@@ -182,9 +181,16 @@ func (r *reference) pages() ([]Page, error) {
 
 // bounds are what a schema sets of a value, and how a page words it.
 var bounds = [][2]string{
-	{"format", "%v"}, {"minLength", "%v characters or more"}, {"maxLength", "at most %v characters"}, {"minimum", "from %v"},
-	{"maximum", "to %v"}, {"minItems", "%v items or more"}, {"maxItems", "at most %v items"}, {"default", "default %v"},
-	{"enum", "one of `%v`"}, {"x-extensible-enum", "one of `%v`"},
+	{"format", "%v"},
+	{"minimum", "from %v"},
+	{"maximum", "to %v"},
+	{"default", "default %v"},
+	{"minLength", "%v characters or more"},
+	{"maxLength", "at most %v characters"},
+	{"minItems", "%v items or more"},
+	{"maxItems", "at most %v items"},
+	{"enum", "one of `%v`"},
+	{"x-extensible-enum", "one of `%v`"},
 }
 
 // kind is the type of a value, with its bounds.

@@ -104,7 +104,7 @@ func (s *Service) answer(
 	}
 	if t.own != nil {
 		if answer, err = t.own(ctx, s, c, args); err == nil {
-			o, _ = fit(answer, maxStructured)
+			o, _ = fit(answer)
 		}
 		return answer, o, p, err
 	}
@@ -122,7 +122,7 @@ func (s *Service) answer(
 	if answer, err = s.ask(ctx, t, op, p, args); err != nil {
 		return nil, o, p, err
 	}
-	o, left := fit(answer, maxStructured)
+	o, left := fit(answer)
 	if t.page == "" || len(left) == 0 {
 		return answer, o, p, nil
 	}
@@ -132,7 +132,7 @@ func (s *Service) answer(
 	if answer, err = s.ask(ctx, t, op, p, args); err != nil {
 		return nil, o, p, err
 	}
-	o, _ = fit(answer, maxStructured)
+	o, _ = fit(answer)
 	return answer, o, p, nil
 }
 

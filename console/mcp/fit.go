@@ -82,18 +82,18 @@ func size(v any) int {
 	return utf8.RuneCount(text)
 }
 
-// fit shortens an answer to a number of characters: first its long texts, then the ends of its lists. It returns what
+// fit shortens an answer to maxStructured characters: first its long texts, then the ends of its lists. It returns what
 // it left out, and how many entries are left of the lists that it cut.
-func fit(answer object, most int) (o omitted, left map[string]int) {
+func fit(answer object) (o omitted, left map[string]int) {
 	o, left = omitted{Counts: map[string]int{}}, map[string]int{}
 	total := size(answer)
-	if total <= most {
+	if total <= maxStructured {
 		return o, left
 	}
 	o.shorten(answer, false)
 	lists := listsOf(answer, "")
 	slices.SortFunc(lists, func(a, b list) int { return cmp.Compare(a.path, b.path) })
-	for total = size(answer); total > most; total = size(answer) {
+	for total = size(answer); total > maxStructured; total = size(answer) {
 		largest, bytes := -1, 0
 		for i, l := range lists {
 			if n := size(l.entries()); len(l.entries()) > 0 && n > bytes {
@@ -106,7 +106,7 @@ func fit(answer object, most int) (o omitted, left map[string]int) {
 		l := lists[largest]
 		entries := l.entries()
 		keep := len(entries)
-		for excess := total - most; excess > 0 && keep > 0; keep-- {
+		for excess := total - maxStructured; excess > 0 && keep > 0; keep-- {
 			excess -= size(entries[keep-1]) + 1
 		}
 		for _, e := range entries[keep:] {

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -87,7 +88,8 @@ type toolset struct{ read, write bool }
 // New makes the server. An API document without a route of a tool is an error.
 func New(cfg Config) (*Service, error) {
 	s := &Service{
-		Config: cfg, keys: auth.NewAuthenticator(cfg.Keys), servers: map[toolset]*sdk.Server{}, tools: map[string]tool{},
+		Config: cfg, keys: auth.NewAuthenticator(cfg.Keys),
+		servers: map[toolset]*sdk.Server{}, tools: map[string]tool{},
 	}
 	document, err := newContract(cfg.Document)
 	if err != nil {
@@ -254,7 +256,7 @@ func (s *Service) serve(r *web.Request) error {
 		} else if err != nil {
 			return s.refuse(r, fault.New(fault.Invalid, fault.CodeInvalidRequest, "the body could not be read"), "")
 		}
-		if err, scope := s.check(c, body); err != nil {
+		if scope, err := s.check(c, body); err != nil {
 			return s.refuse(r, err, scope)
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
@@ -267,9 +269,9 @@ func (s *Service) serve(r *web.Request) error {
 
 // check refuses what the SDK would not: several messages in one, and a tool whose scope a token lacks, which its client
 // can ask for.
-func (s *Service) check(c *caller, body []byte) (err error, scope auth.Scope) {
+func (s *Service) check(c *caller, body []byte) (scope auth.Scope, err error) {
 	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) {
-		return fault.New(fault.Invalid, fault.CodeInvalidRequest, "send one message at a time"), ""
+		return "", fault.New(fault.Invalid, fault.CodeInvalidRequest, "send one message at a time")
 	}
 	var message struct {
 		Method string `json:"method"`
@@ -278,12 +280,12 @@ func (s *Service) check(c *caller, body []byte) (err error, scope auth.Scope) {
 		} `json:"params"`
 	}
 	if json.Unmarshal(body, &message) != nil || message.Method != "tools/call" {
-		return nil, "" // the SDK answers
+		return "", nil // the SDK answers
 	}
 	if t, ok := s.tools[message.Params.Name]; ok && !c.has(t.scope) {
-		return fault.New(fault.Forbidden, fault.CodeInsufficientScope, "%s needs the scope %s", t.name, t.scope), t.scope
+		return t.scope, fault.New(fault.Forbidden, fault.CodeInsufficientScope, "%s needs the scope %s", t.name, t.scope)
 	}
-	return nil, ""
+	return "", nil
 }
 
 // refuse answers a request that is refused as a whole. scope is what the token lacks.
@@ -309,6 +311,27 @@ func (s *Service) refuse(r *web.Request, err error, scope auth.Scope) error {
 	return json.NewEncoder(r.Writer()).Encode(httpx.Envelope{
 		Code: f.Code, Status: status, DebugMessage: f.Msg, Data: map[string]any{},
 	})
+}
+
+// maxOrigins bounds how many origins each request is compared with.
+const maxOrigins = 64
+
+// ParseOrigins reads origins such as https://inspector.example, separated by commas. An empty text is none.
+func ParseOrigins(text string) ([]string, error) {
+	var origins []string
+	for origin := range strings.SplitSeq(text, ",") {
+		if origin = strings.TrimSpace(origin); origin == "" {
+			continue
+		}
+		if web.OriginOf(origin) != origin || !strings.HasPrefix(origin, "http") {
+			return nil, fmt.Errorf("names %q: want origins such as https://inspector.example.com", origin)
+		}
+		origins = append(origins, origin)
+	}
+	if len(origins) > maxOrigins {
+		return nil, fmt.Errorf("names %d origins: want at most %d", len(origins), maxOrigins)
+	}
+	return origins, nil
 }
 
 // crossOrigin lets browsers call from the pages of the console and of the origins that the operator names.

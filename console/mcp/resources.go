@@ -116,7 +116,7 @@ func (s *Service) node(ctx context.Context, c *caller, roots, node operation, ur
 	if kind := map[any]string{"source": "sources", "memory": "memories"}[answer["kind"]]; kind != parts[1] {
 		return nil, missing
 	}
-	fit(answer, maxStructured)
+	fit(answer)
 	return json.Marshal(answer)
 }
 

@@ -1,10 +1,13 @@
 package web
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"html/template"
 	"math"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,8 +18,8 @@ import (
 // funcs are what templates call besides the methods of a view.
 func (s *Site) funcs() template.FuncMap {
 	return template.FuncMap{
-		"path":   func(parts ...string) string { return Path(parts...) },
-		"asset":  func(name string) string { return s.static.url(name) },
+		"path":   Path,
+		"asset":  s.static.url,
 		"count":  count,
 		"total":  Total[int64],
 		"cut":    Cut,
@@ -36,97 +39,75 @@ func (s *Site) funcs() template.FuncMap {
 
 // dict makes the data of a shared part from names and values in turn.
 func dict(pairs ...any) (map[string]any, error) {
-	if len(pairs)%2 != 0 {
-		return nil, fmt.Errorf("dict has a name without a value")
-	}
 	d := make(map[string]any, len(pairs)/2)
-	for i := 0; i < len(pairs); i += 2 {
-		name, ok := pairs[i].(string)
-		if !ok {
-			return nil, fmt.Errorf("a name of dict is a %T", pairs[i])
+	for pair := range slices.Chunk(pairs, 2) {
+		name, ok := pair[0].(string)
+		if !ok || len(pair) < 2 {
+			return nil, fmt.Errorf("dict wants names and values, and got %v", pairs)
 		}
-		d[name] = pairs[i+1]
+		d[name] = pair[1]
 	}
 	return d, nil
 }
 
+// none is what is shown where there is no value.
+const none = "–"
+
+// value is what a pointer points to, or a value itself; nil for a pointer to nothing.
+func value(of any) any {
+	if v := reflect.Indirect(reflect.ValueOf(of)); v.IsValid() {
+		return v.Interface()
+	}
+	return nil
+}
+
 // count shows a number with separators of thousands.
 func count(n any) string {
-	switch n := n.(type) {
+	switch n := value(n).(type) {
 	case int:
 		return humanize.Comma(int64(n))
 	case int64:
 		return humanize.Comma(n)
 	case uint64:
 		return humanize.Comma(int64(min(n, math.MaxInt64))) //nolint:gosec // not above
-	case *int64:
-		if n != nil {
-			return humanize.Comma(*n)
-		}
 	}
-	return "–"
+	return none
 }
 
-// size shows a number of bytes, a dash for none.
+// size shows a number of bytes.
 func size(n any) string {
-	switch n := n.(type) {
+	switch n := value(n).(type) {
 	case int:
 		return size(int64(n))
 	case int64:
 		return humanize.IBytes(uint64(max(n, 0))) //nolint:gosec // not negative
-	case *int64:
-		if n != nil {
-			return size(*n)
-		}
-	case *uint64:
-		if n != nil {
-			return humanize.IBytes(*n)
-		}
+	case uint64:
+		return humanize.IBytes(n)
 	}
-	return "–"
+	return none
 }
 
-// credits shows credits from tenths or from the decimal of an answer, a dash for none.
+// credits shows credits from tenths or from the decimal of an answer.
 func credits(n any) string {
-	switch n := n.(type) {
+	switch n := value(n).(type) {
 	case int64:
-		whole, tenth := n/10, n%10
-		if tenth == 0 {
-			return humanize.Comma(whole)
+		if n%10 != 0 {
+			return humanize.Comma(n/10) + "." + strconv.FormatInt(max(n%10, -n%10), 10)
 		}
-		return humanize.Comma(whole) + "." + strconv.FormatInt(max(tenth, -tenth), 10)
-	case *int64:
-		if n != nil {
-			return credits(*n)
-		}
+		return humanize.Comma(n / 10)
 	case json.Number:
-		if n != "" {
-			return n.String()
-		}
-	case *json.Number:
-		if n != nil {
-			return n.String()
-		}
+		return cmp.Or(n.String(), none)
 	}
-	return "–"
+	return none
 }
 
 // timeTag shows an instant in a zone, and in UTC when pointed at.
 func timeTag(at any, zone *time.Location) template.HTML {
-	var t time.Time
-	switch at := at.(type) {
-	case time.Time:
-		t = at
-	case *time.Time:
-		if at != nil {
-			t = *at
-		}
-	}
+	t, _ := value(at).(time.Time)
 	if t.IsZero() {
-		return "–"
+		return none
 	}
-	utc := t.UTC().Format("2006-01-02 15:04:05.999") + " UTC"
-	shown := t.In(zone).Format("2006-01-02 15:04:05")
+	utc, shown := t.UTC().Format("2006-01-02 15:04:05.999")+" UTC", t.In(zone).Format("2006-01-02 15:04:05")
 	if zone == time.UTC {
 		shown += " UTC"
 	}

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"net/http"
 	"net/url"
 	"reflect"
+	"regexp"
 	"strings"
 	"time"
 
@@ -64,14 +66,22 @@ type Part[T any] struct {
 }
 
 // PartOf makes a part of what a query found. cursor is the place of an item.
-func PartOf[T any](items []T, newer, older bool, cursor func(T) string) (part Part[T]) {
-	if part.Items = items; len(items) > 0 && newer {
-		part.Pager.Previous = cursor(items[0])
+func PartOf[T any](items []T, newer, older bool, cursor func(T) string) Part[T] {
+	if len(items) == 0 {
+		return Part[T]{}
 	}
-	if len(items) > 0 && older {
-		part.Pager.Next = cursor(items[len(items)-1])
+	return Part[T]{items, PagerOf(newer, older, cursor(items[0]), cursor(items[len(items)-1]))}
+}
+
+// PagerOf links to what is before the first place and after the last, if there is something.
+func PagerOf(newer, older bool, first, last string) (p Pager) {
+	if newer {
+		p.Previous = first
 	}
-	return part
+	if older {
+		p.Next = last
+	}
+	return p
 }
 
 // WrongPlace is the fault of a cursor that no link has.
@@ -190,44 +200,68 @@ func cell(value any) string {
 	return fmt.Sprint(value)
 }
 
-// Rows writes a list as CSV. Spreadsheets run what looks like a formula, so such a cell gets a quote mark. An error
-// after the first row breaks the answer off, so that the reader notices.
+// Rows writes a list as CSV. Spreadsheets run what looks like a formula, so such a cell gets a quote mark.
 func (r *Request) Rows(name string, columns []string, rows iter.Seq2[[]string, error]) error {
-	r.w.Header().Set("Content-Disposition", `attachment; filename="`+fileName(name)+`.csv"`)
-	r.header("text/csv; charset=utf-8", 0)
-	out := csv.NewWriter(r.w)
-	if err := out.Write(columns); err != nil {
-		return nil //nolint:nilerr // the browser left
-	}
-	for row, err := range rows {
-		if err != nil {
-			panic(abort(r, err))
+	return r.Stream("text/csv; charset=utf-8", name+".csv", func(w io.Writer) error {
+		out := csv.NewWriter(w)
+		err := out.Write(columns)
+		for row, failed := range rows {
+			for i := range row {
+				row[i] = safeCell(row[i])
+			}
+			if err = errors.Join(err, failed); err == nil {
+				err = out.Write(row)
+			}
+			if err != nil {
+				return err
+			}
 		}
-		for i := range row {
-			row[i] = SafeCell(row[i])
-		}
-		if err := out.Write(row); err != nil {
-			return nil //nolint:nilerr // the browser left
-		}
-	}
-	out.Flush()
-	return nil
+		out.Flush()
+		return errors.Join(err, out.Error())
+	})
 }
 
-// SafeCell returns a cell that no spreadsheet runs as a formula.
-func SafeCell(cell string) string {
+// Stream writes an answer of any length, as a file to save if it has a name. An error after the first byte breaks the
+// answer off, so that the reader notices.
+func (r *Request) Stream(contentType, file string, write func(io.Writer) error) error {
+	out := &stream{r: r, contentType: contentType, file: file}
+	err := write(out)
+	if err == nil {
+		_, err = out.Write(nil)
+	}
+	if err != nil && out.begun {
+		r.site.Logger.WarnContext(r.Context(), "page aborted", "requestId", r.ID(), "route", r.route.Pattern, "err", err)
+		panic(http.ErrAbortHandler)
+	}
+	return err
+}
+
+// stream writes the headers before the first byte.
+type stream struct {
+	r                 *Request
+	contentType, file string
+	begun             bool
+}
+
+// Write implements io.Writer.
+func (s *stream) Write(p []byte) (int, error) {
+	if !s.begun {
+		s.begun = true
+		if s.file != "" {
+			s.r.w.Header().Set("Content-Disposition", `attachment; filename="`+notInFiles.ReplaceAllString(s.file, "-")+`"`)
+		}
+		s.r.header(s.contentType, 0)
+	}
+	return s.r.w.Write(p)
+}
+
+// notInFiles is what not every file system and header takes in a name.
+var notInFiles = regexp.MustCompile(`[^-_.0-9A-Za-z]`)
+
+// safeCell returns a cell that no spreadsheet runs as a formula.
+func safeCell(cell string) string {
 	if cell != "" && strings.ContainsRune("=+-@\t\r", rune(cell[0])) {
 		return "'" + cell
 	}
 	return cell
-}
-
-// fileName keeps of a name what any file system and header takes.
-func fileName(name string) string {
-	return strings.Map(func(c rune) rune {
-		if c == '-' || c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' {
-			return c
-		}
-		return '-'
-	}, name)
 }

@@ -24,6 +24,7 @@ var (
 		{"Who sees what", "/p/{project}/access", false},
 		{"Webhooks", "/p/{project}/webhooks", false},
 		{"Requests", "/p/{project}/requests", false},
+		{"Trace", "/p/{project}/trace", false},
 		{"Failed sends", "/p/{project}/failed", false},
 		{"Import", "/p/{project}/import", false},
 		{"Export", "/p/{project}/export", false},

@@ -16,44 +16,29 @@ import (
 	"github.com/annals-project/annals/internal/httpx"
 )
 
-//go:embed templates
+//go:embed templates error.html
 var layouts embed.FS
 
 // area is an Area with its templates parsed, by file.
 type area struct{ templates map[string]*template.Template }
 
 // parse parses each template of an area together with the layout and the parts that all pages share.
-func (s *Site) parse(of fs.FS) (map[string]*template.Template, error) {
-	base, err := template.New("layout.html").Funcs(s.funcs()).
-		ParseFS(layouts, "templates/layout.html", "templates/parts.html")
-	if err != nil {
-		return nil, fmt.Errorf("parse the layout: %w", err)
+func (s *Site) parse(of fs.FS) (*area, error) {
+	base, err := template.New("layout.html").Funcs(s.funcs()).ParseFS(layouts, "templates/*.html")
+	if err != nil || of == nil {
+		return &area{}, err
 	}
-	parsed := map[string]*template.Template{}
-	add := func(of fs.FS, pattern string) error {
-		files, err := fs.Glob(of, pattern)
-		if err != nil {
-			return err
+	files, err := fs.Glob(of, "*.html")
+	if slices.Contains(files, "parts.html") { // what the pages of the area share
+		base = template.Must(base.ParseFS(of, "parts.html"))
+	}
+	own := &area{map[string]*template.Template{}}
+	for _, file := range files {
+		if own.templates[file], err = template.Must(base.Clone()).ParseFS(of, file); err != nil {
+			return nil, fmt.Errorf("parse %s: %w", file, err)
 		}
-		if slices.Contains(files, "parts.html") { // what the pages of the area share
-			base = template.Must(base.ParseFS(of, "parts.html"))
-		}
-		for _, file := range files {
-			page, err := template.Must(base.Clone()).ParseFS(of, file)
-			if err != nil {
-				return fmt.Errorf("parse %s: %w", file, err)
-			}
-			parsed[file] = page
-		}
-		return nil
 	}
-	if err := add(layouts, "templates/error.html"); err != nil {
-		return nil, err
-	}
-	if of == nil {
-		return parsed, nil
-	}
-	return parsed, add(of, "*.html")
+	return own, err
 }
 
 // view is what a template sees: the request with its methods, and the data of the page.
@@ -167,7 +152,7 @@ func (r *Request) fail(err error) {
 		Code, Message string
 		Advice        string
 	}{r.status, f.Code, f.Msg, words.help[f.Code]}
-	if err := r.Render("templates/error.html", data); err != nil {
+	if err := r.Render("error.html", data); err != nil {
 		http.Error(r.w, f.Msg, r.status)
 	}
 }

@@ -55,7 +55,7 @@ type Site struct {
 	routes  []Route
 	// paths are the patterns of pages that can be linked, for the navigation.
 	paths  map[string]Needs
-	static *static
+	static static
 	places places
 }
 
@@ -66,18 +66,17 @@ func New(cfg Config, areas []Area) (*Site, error) {
 		return nil, err
 	}
 	s := &Site{Config: cfg, mux: http.NewServeMux(), paths: map[string]Needs{}, static: files, places: newPlaces()}
-	for _, a := range append([]Area{{}}, areas...) {
-		templates, err := s.parse(a.Templates)
+	for _, a := range append([]Area{{Templates: layouts}}, areas...) {
+		own, err := s.parse(a.Templates)
 		if err != nil {
 			return nil, err
 		}
-		own := &area{templates: templates}
 		s.areas = append(s.areas, own)
 		for _, route := range a.Routes {
 			s.handle(own, route)
 		}
 	}
-	s.mux.Handle("GET /static/", files)
+	s.mux.Handle("GET /static/{sum}/{file}", files)
 	s.handler = gzhttp.GzipHandler(http.HandlerFunc(s.serve))
 	return s, nil
 }

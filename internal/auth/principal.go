@@ -51,6 +51,8 @@ type Webhook struct {
 	// Archived reports that the project is archived.
 	Archived bool
 	Settings webhook.Settings
+	// SentBy is the person who sent an event from the console, zero for another sender.
+	SentBy uuid.UUID
 }
 
 // Project is the scope of every query and command of a call.
@@ -71,6 +73,9 @@ func (p Principal) Name() string {
 	case ManagementKey:
 		return "management-key:" + p.KeyID.String()
 	case WebhookToken:
+		if p.Webhook.SentBy != uuid.Nil {
+			return "person:" + p.Webhook.SentBy.String()
+		}
 		return "webhook:" + p.Webhook.ID
 	case AgentToken:
 		return "agent:" + p.KeyID.String()

@@ -94,9 +94,19 @@ func (n Names) Has(ctx context.Context, project, id uuid.UUID) (has bool, err er
 	return has, nil
 }
 
-// Drop removes the name of an erasure, also from the disk. It may be repeated.
-func (n Names) Drop(ctx context.Context, id uuid.UUID) error {
-	_, err := n.DB.Exec(ctx, `delete from ops.person_erasures where id = $1`, id)
+// Ended is an erasure that has ended. It holds no name.
+type Ended struct {
+	ID      uuid.UUID `json:"id"`
+	EndedAt time.Time `json:"endedAt"`
+	// DataPoints counts those that it deleted.
+	DataPoints int `json:"dataPoints"`
+}
+
+// Drop ends an erasure: it lists it as ended, and removes the name, also from the disk. It may be repeated.
+func (n Names) Drop(ctx context.Context, e Ended) error {
+	_, err := n.DB.Exec(ctx, `with gone as (delete from ops.person_erasures where id = $1 returning id, project_id)
+		insert into ops.person_erasures_ended select id, project_id, $2, $3 from gone on conflict do nothing`,
+		e.ID, e.EndedAt, e.DataPoints)
 	if err == nil {
 		_, err = n.DB.Exec(ctx, `vacuum (index_cleanup on, truncate off) ops.person_erasures`, pgx.QueryExecModeSimpleProtocol)
 	}
@@ -104,4 +114,18 @@ func (n Names) Drop(ctx context.Context, id uuid.UUID) error {
 		return fmt.Errorf("drop the name of an erased person: %w", err)
 	}
 	return nil
+}
+
+// Ended lists the last erasures of a project that have ended, the last one first, at most MaxOfProject.
+func (n Names) Ended(ctx context.Context, project uuid.UUID) ([]Ended, error) {
+	rows, err := n.DB.Query(ctx, `select id, ended_at, data_points from ops.person_erasures_ended
+		where project_id = $1 order by ended_at desc, id limit $2`, project, MaxOfProject)
+	if err != nil {
+		return nil, fmt.Errorf("list erasures that have ended: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Ended])
+	if err != nil {
+		return nil, fmt.Errorf("list erasures that have ended: %w", err)
+	}
+	return list, nil
 }

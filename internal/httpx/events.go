@@ -131,7 +131,9 @@ func (r *request) eventOf() *requestlog.Webhook {
 	}
 	event := &requestlog.Webhook{
 		ID: w.ID, Name: w.Settings.Name, EventID: EventID(r.id), Verdict: r.note.Verdict,
-		Test: r.inner != nil && r.inner.call.Test,
+	}
+	if r.inner != nil {
+		event.Test, event.Replay = r.inner.call.Test, r.inner.call.Replay
 	}
 	if r.note.DroppedBy != "" {
 		event.DroppedBy = &r.note.DroppedBy

@@ -31,8 +31,9 @@ type InnerCall struct {
 	As                        auth.Principal
 	Method, Path, ContentType string
 	Body                      []byte
-	// Test marks an event of a webhook as one that a person sent to try the webhook.
-	Test bool
+	// Test marks an event of a webhook as one that a person sent to try the webhook, Replay as one whose body is that of
+	// an event before.
+	Test, Replay bool
 	// Tool is the tool of MCP that makes the call, "" for the console. The row of the call in the request log has the
 	// method MCP and names the tool.
 	Tool string

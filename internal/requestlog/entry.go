@@ -60,6 +60,8 @@ type Webhook struct {
 	DroppedBy *string `json:"droppedBy"`
 	// Test reports that a person sent the event from the console, to try the webhook.
 	Test bool `json:"test,omitempty"`
+	// Replay reports that a person sent the body of an event before again.
+	Replay bool `json:"replay,omitempty"`
 }
 
 // Call is an entry with what only the read of one call shows.

@@ -1,12 +1,11 @@
 package requestlog
 
 import (
-	"encoding/base64"
-	"encoding/binary"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/internal/cursor"
 )
 
 // Query selects calls. Values of one filter are alternatives, and a call must match every filter
@@ -32,34 +31,10 @@ type Query struct {
 }
 
 // Cursor is the place of a call in a list.
-type Cursor struct {
-	At time.Time
-	ID uuid.UUID
-}
+type Cursor = cursor.Cursor
 
-// String returns the cursor as clients hold it: base64url of time and id.
-func (c Cursor) String() string {
-	var raw [24]byte
-	binary.BigEndian.PutUint64(raw[:8], uint64(c.At.UnixMicro())) //nolint:gosec // the bits of the number
-	copy(raw[8:], c.ID[:])
-	return base64.RawURLEncoding.EncodeToString(raw[:])
-}
-
-// ParseCursor reads what String wrote.
-func ParseCursor(text string) (Cursor, error) {
-	raw, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || len(raw) != 24 {
-		return Cursor{}, errors.New("not a cursor")
-	}
-	at := int64(binary.BigEndian.Uint64(raw[:8])) //nolint:gosec // the bits of the number
-	if at < 0 || at > maxMicros {
-		return Cursor{}, errors.New("not a cursor")
-	}
-	return Cursor{At: time.UnixMicro(at).UTC(), ID: uuid.UUID(raw[8:])}, nil
-}
-
-// maxMicros is the end of the year 9999, which Postgres still holds.
-const maxMicros = 253_402_300_799_999_999
+// ParseCursor reads what its String wrote.
+func ParseCursor(text string) (Cursor, error) { return cursor.Parse(text) }
 
 // step is a length of time that calls are counted by, in minutes. calls of step 0 are read from the
 // rows themselves.

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
 	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
@@ -52,20 +51,6 @@ func TestBucket_AtMostAHundred(t *testing.T) {
 	day := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 	if b := bucketOf(day, day.AddDate(0, 0, 1)); b != 15 {
 		t.Errorf("a day has buckets of %d minutes, want 15", b)
-	}
-}
-
-func TestCursor_RoundTrip(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		c := Cursor{At: time.UnixMicro(rapid.Int64Range(0, maxMicros).Draw(t, "at")).UTC(), ID: uuid.New()}
-		if got, err := ParseCursor(c.String()); err != nil || got != c {
-			t.Fatalf("cursor %v came back as %v, %v", c, got, err)
-		}
-	})
-	for _, text := range []string{"", "x", "AAAA", (Cursor{At: time.UnixMicro(maxMicros + 1)}).String()} {
-		if _, err := ParseCursor(text); err == nil {
-			t.Errorf("%q is a cursor", text)
-		}
 	}
 }
 

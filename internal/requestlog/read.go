@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/cursor"
 )
 
 // snapshot is a transaction whose statements see the same rows, so that counts and pages agree. Each
@@ -96,7 +97,7 @@ func timeOf(id uuid.UUID) (time.Time, bool) {
 	for _, b := range id[:6] {
 		millis = millis<<8 | int64(b)
 	}
-	if millis > maxMicros/1000 {
+	if millis > cursor.MaxMicros/1000 {
 		return time.Time{}, false
 	}
 	return time.UnixMilli(millis).UTC(), true

@@ -33,7 +33,7 @@ func (w Webhooks) List(ctx context.Context, organization, slug string) ([]tenant
 	found, err := w.Tenancy.Queries.Webhooks(ctx, of.Project)
 	list := make([]tenants.Webhook, len(found))
 	for i, one := range found {
-		list[i] = one.view(of.Project)
+		list[i] = one.View(of.Project)
 	}
 	return list, err
 }
@@ -44,7 +44,7 @@ func (w Webhooks) Show(ctx context.Context, organization, id string) (tenants.We
 	if err != nil {
 		return tenants.Webhook{}, err
 	}
-	out := found.view(of.Project)
+	out := found.View(of.Project)
 	out.URL, err = w.Reveal(ctx, found)
 	return out, err
 }
@@ -77,7 +77,7 @@ func (w Webhooks) WebhookProject(ctx context.Context, organization, slug string)
 // Webhook returns a webhook, without its URL, and the principal that WebhookProject returns for its project.
 func (w Webhooks) Webhook(ctx context.Context, organization, id string) (tenants.Webhook, auth.Principal, error) {
 	found, of, err := w.find(ctx, organization, id)
-	return found.view(of.Project), of, err
+	return found.View(of.Project), of, err
 }
 
 // find finds a webhook of any project or, if an organization is named, of that organization.
@@ -110,8 +110,8 @@ func (w Webhooks) principal(ctx context.Context, p Project) (of auth.Principal, 
 	return of, err
 }
 
-// view returns a webhook of a project as people see it.
-func (w Webhook) view(project auth.Project) tenants.Webhook {
+// View returns a webhook of a project as people see it.
+func (w Webhook) View(project auth.Project) tenants.Webhook {
 	return tenants.Webhook{
 		ID: w.ID, Project: project.Slug, Settings: w.Settings, Paused: w.Paused, CreatedAt: w.CreatedAt,
 	}

@@ -39,14 +39,8 @@ func QueryOf(
 		q.Search, q.SearchPoint = search, stream.DataPointID(project.Namespace, search)
 	}
 	if paged {
-		q.First = firstOf(values, &problems)
-		if after := values.Get("after"); after != "" {
-			cursor, err := requestlog.ParseCursor(after)
-			if err != nil {
-				problems.Add("after", "is not an endCursor of a list of requests")
-			}
-			q.After = &cursor
-		}
+		q.First = problems.Count("first", values.Get("first"), limit.RequestPage, defaultPage)
+		q.After = problems.Cursor("after", values.Get("after"), "requests")
 	}
 	from, to := problems.Instant("from", values.Get("from")), problems.Instant("to", values.Get("to"))
 	if err := problems.Err(); err != nil {
@@ -115,16 +109,4 @@ func checkCount(name string, texts []string, problems *fields.Problems) {
 	if len(texts) > maxValues {
 		problems.Add(name, "occurs %d times: want at most %d", len(texts), maxValues)
 	}
-}
-
-func firstOf(values url.Values, problems *fields.Problems) int {
-	text := values.Get("first")
-	if text == "" {
-		return defaultPage
-	}
-	first, err := strconv.Atoi(text)
-	if err != nil || first < 1 || first > limit.RequestPage {
-		problems.Add("first", "is %.40q: want 1 to %d", text, limit.RequestPage)
-	}
-	return first
 }

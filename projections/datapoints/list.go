@@ -8,9 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -79,10 +79,13 @@ type Listed struct {
 // List is a page of data points, newest event first.
 type List struct {
 	Points []Listed
-	// Newer and Older report whether the filter selects others before and after the page.
+	// Newer and Older report whether the filter may select others before First and after Last: the places of the first
+	// and the last, or where a search by the beginning of a text has looked at as many as it may.
 	Newer, Older bool
-	// Total counts what the filter selects, up to one more than MaxCounted.
-	Total int64
+	First, Last  Place
+	// Total counts what the filter selects, up to one more than MaxCounted. There may be more if AtLeast.
+	Total   int64
+	AtLeast bool
 }
 
 // Title is what a list shows of it: its label, the beginning of its text, or its id.
@@ -115,95 +118,153 @@ func start(text string) string {
 	return text
 }
 
-// selection is the condition of a filter with its arguments. $1 is the project.
+// maxSearched is how many data points a search by the beginning of a label or id looks at.
+const maxSearched = 200_000
+
+// selection is the condition of a filter with its arguments. $1 is the project. begins are columns with what their texts
+// begin with.
 type selection struct {
-	where string
-	args  []any
+	where  string
+	args   []any
+	begins [][2]string
 }
 
-func (s *selection) and(condition string, args ...any) {
-	numbers := make([]any, len(args))
-	for n := range args {
-		numbers[n] = len(s.args) + n + 1
+func (s *selection) arg(value any) string {
+	s.args = append(s.args, value)
+	return "$" + strconv.Itoa(len(s.args))
+}
+
+// looked are the data points that a search by the beginning of a text looks at, with these texts.
+func (s *selection) looked(order string, most int) string {
+	columns := "d.id, d.occurred_at"
+	for _, b := range s.begins {
+		columns += ", " + b[0]
 	}
-	s.where += " and " + fmt.Sprintf(condition, numbers...)
-	s.args = append(s.args, args...)
+	return fmt.Sprintf("select %s from datapoints.data_points d where %s order by %s limit %d", columns, s.where, order, most)
 }
 
-// prefix selects what begins with a text, by an index on the bytes. The last code point is no character, so no text
-// goes on with it.
-func (s *selection) prefix(column, text string) {
-	s.and(column+` collate "C" >= $%d and `+column+` collate "C" < $%d`, text, text+string(utf8.MaxRune))
+// found are the ids of at most limit data points in an order. Without an author and an audience, an index has all that
+// decides which.
+func (s *selection) found(order string, most, limit int) (sql string, args []any) {
+	if len(s.begins) == 0 {
+		return s.looked(order, limit), s.args
+	}
+	args, sql = slices.Clone(s.args), "select d.id from ("+s.looked(order, most)+") d where true"
+	for _, b := range s.begins {
+		args = append(args, b[1])
+		sql += fmt.Sprintf(" and starts_with(%s, $%d)", b[0], len(args))
+	}
+	return fmt.Sprintf("%s limit %d", sql, limit), args
 }
 
 func (f Filter) selection(project uuid.UUID) *selection {
 	s := &selection{where: "d.project_id = $1", args: []any{project}}
 	if !f.From.IsZero() {
-		s.and("d.occurred_at >= $%d", f.From)
+		s.where += " and d.occurred_at >= " + s.arg(f.From)
 	}
 	if !f.To.IsZero() {
-		s.and("d.occurred_at < $%d", f.To)
+		s.where += " and d.occurred_at < " + s.arg(f.To)
 	}
 	if f.Author != "" {
-		s.and("d.author = $%d", f.Author)
+		author := s.arg(f.Author)
+		s.where += " and d.author = " + author + " and d.author_key = md5($1::uuid || ' ' || " + author + "::text)::uuid"
 	}
 	switch f.Audience {
 	case "":
 	case audience.Default:
-		s.and("d.audience = $%d", uuid.Nil)
+		s.where += " and d.audience = " + s.arg(uuid.Nil)
 	default:
-		s.and("d.audience = (select id from directory.audiences where project_id = $1 and slug = $%d)", f.Audience)
+		s.where += " and d.audience = (select id from directory.audiences where project_id = $1 and slug = " +
+			s.arg(f.Audience) + ")"
 	}
 	if f.Label != "" {
-		s.prefix("d.label_key", *labelKey(&f.Label))
+		s.begins = append(s.begins, [2]string{"d.label_key", *labelKey(&f.Label)})
 	}
-	if f.ID != "" {
-		s.prefix("d.source_key", start(f.ID))
-		s.and("starts_with(d.source_id, $%d)", f.ID)
+	if f.ID != "" && start(f.ID) == f.ID {
+		s.begins = append(s.begins, [2]string{"d.source_key", f.ID})
+	} else if f.ID != "" {
+		s.begins = append(s.begins, [2]string{"d.source_id", f.ID})
 	}
 	return s
 }
 
+const (
+	newestFirst = "d.occurred_at desc, d.id desc"
+	// countLive counts the data points of the project, so that a search in few does not count those that it looks at.
+	countLive = "(select coalesce(sum(live), 0) from datapoints.scopes where project_id = $1)"
+)
+
 // List lists data points as the projection is now.
 func (q Queries) List(ctx context.Context, project uuid.UUID, query ListQuery) (list List, err error) {
 	query.Limit = min(max(query.Limit, 1), MaxListed)
+	most := cmp.Or(q.Searched, maxSearched)
+	var end *Place
 	b := new(pgx.Batch)
 	s := query.selection(project)
-	b.Queue(fmt.Sprintf("select count(*) from (select from datapoints.data_points d where %s limit %d) counted", s.where,
-		MaxCounted+1), s.args...).QueryRow(func(row pgx.Row) error { return row.Scan(&list.Total) })
-	queuePage(b, project, query, &list.Points)
+	found, args := s.found(newestFirst, most, MaxCounted+1)
+	b.Queue("select count(*) from ("+found+") counted", args...).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&list.Total) })
+	if len(s.begins) > 0 {
+		b.Queue(fmt.Sprintf("select exists (select from (%s) d where %s > %d offset %d)", s.looked(newestFirst, most+1),
+			countLive, most, most), s.args...).QueryRow(func(row pgx.Row) error { return row.Scan(&list.AtLeast) })
+	}
+	query.queue(b, project, most, &list.Points, &end)
 	if err := q.DB.SendBatch(ctx, b).Close(); err != nil {
 		return List{}, fmt.Errorf("list data points: %w", err)
 	}
-	another := len(list.Points) > query.Limit
+	full, back := len(list.Points) > query.Limit, query.Before != nil
 	list.Points = list.Points[:min(len(list.Points), query.Limit)]
-	if list.Newer, list.Older = query.After != nil, another; query.Before != nil {
+	if list.Newer, list.Older = query.After != nil, full || end != nil; back {
 		slices.Reverse(list.Points)
-		list.Newer, list.Older = another, true
+		list.Newer, list.Older = list.Older, true
+	}
+	list.First = *cmp.Or(query.After, query.Before, new(Place))
+	if list.Last = list.First; len(list.Points) > 0 {
+		list.First, list.Last = list.Points[0].Place, list.Points[len(list.Points)-1].Place
+	}
+	switch {
+	case full || end == nil:
+	case back:
+		list.First = *end
+	default:
+		list.Last = *end
 	}
 	return list, nil
 }
 
-// queuePage reads a page in the order of the walk, and one data point more.
-func queuePage(b *pgx.Batch, project uuid.UUID, query ListQuery, into *[]Listed) {
-	s, order := query.selection(project), "d.occurred_at desc, d.id desc"
+// queue reads a page in the order of the walk, and one data point more. end is the last place that a search by the
+// beginning of a text looked at, nil if it looked at all.
+func (query ListQuery) queue(b *pgx.Batch, project uuid.UUID, most int, into *[]Listed, end **Place) {
+	s, order := query.selection(project), newestFirst
 	switch {
 	case query.Before != nil:
-		s.and("(d.occurred_at, d.id) > ($%d, $%d)", query.Before.OccurredAt, query.Before.ID)
+		s.where += " and (d.occurred_at, d.id) > (" + s.arg(query.Before.OccurredAt) + ", " + s.arg(query.Before.ID) + ")"
 		order = "d.occurred_at, d.id"
 	case query.After != nil:
-		s.and("(d.occurred_at, d.id) < ($%d, $%d)", query.After.OccurredAt, query.After.ID)
+		s.where += " and (d.occurred_at, d.id) < (" + s.arg(query.After.OccurredAt) + ", " + s.arg(query.After.ID) + ")"
 	}
+	found, args := s.found(order, most, query.Limit+1)
 	sql := fmt.Sprintf(`select d.id, d.source_id, d.revision, d.occurred_at, d.accepted_at, coalesce(d.author, ''),
 			d.audience, coalesce(a.slug, ''), d.ingestion_id, d.memories, r.label, substring(r.content from 1 for %d)
-		from (select * from datapoints.data_points d where %s order by %s limit %d) d
+		from (%s) found join datapoints.data_points d on d.id = found.id
 		cross join lateral (
 			select label, content from datapoints.revisions where data_point = d.id and number = d.revision offset 0
 		) r
 		left join directory.audiences a on a.id = d.audience and a.project_id = $1
-		order by %s`, excerptBytes, s.where, order, query.Limit+1, order)
-	b.Queue(sql, s.args...).Query(func(rows pgx.Rows) (err error) {
+		order by %s`, excerptBytes, found, order)
+	b.Queue(sql, args...).Query(func(rows pgx.Rows) (err error) {
 		*into, err = pgx.CollectRows(rows, scanListed)
+		return err
+	})
+	if len(s.begins) == 0 {
+		return
+	}
+	last := fmt.Sprintf("select d.occurred_at, d.id from (%s) d where %s >= %d offset %d", s.looked(order, most), countLive,
+		most, most-1)
+	b.Queue(last, s.args...).Query(func(rows pgx.Rows) error {
+		var at Place
+		_, err := pgx.ForEachRow(rows, []any{&at.OccurredAt, &at.ID}, func() error { *end = &at; return nil })
+		at.OccurredAt = at.OccurredAt.UTC()
 		return err
 	})
 }

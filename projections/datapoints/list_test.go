@@ -172,6 +172,55 @@ func TestList_PagesInBothDirections(t *testing.T) {
 	}
 }
 
+// A search looks at some data points at once: the pages go on from there, and empty ones too.
+func TestList_SearchGoesOn(t *testing.T) {
+	t.Parallel()
+	w := newListFixture(t)
+	w.Queries.Searched = 3
+	var want []string
+	for n := range 20 {
+		label := "other"
+		if n%7 < 2 {
+			label = "Wanted"
+			want = append([]string{fmt.Sprint("a", n)}, want...)
+		}
+		w.store(sent{source: fmt.Sprint("a", n), label: label, occurred: at(n)})
+	}
+	w.apply()
+	filter := datapoints.Filter{Label: "wan", ID: "a"}
+	walk := func(q datapoints.ListQuery, back bool) (found []string, last datapoints.List) {
+		q.Filter, q.Limit = filter, 2
+		for range 20 {
+			last = w.list(q)
+			part := strings.Fields(sources(last.Points))
+			if len(part) > 2 || !last.AtLeast {
+				t.Errorf("%d data points, at least: %v", len(part), last.AtLeast)
+			}
+			if back {
+				if found = append(part, found...); !last.Newer {
+					return found, last
+				}
+				q.Before, q.After = &last.First, nil
+				continue
+			}
+			if found = append(found, part...); !last.Older {
+				return found, last
+			}
+			q.After = &last.Last
+		}
+		t.Fatal("the walk does not end")
+		return nil, last
+	}
+	forward, last := walk(datapoints.ListQuery{}, false)
+	back, _ := walk(datapoints.ListQuery{Before: &last.First}, true)
+	if back = append(back, strings.Fields(sources(last.Points))...); !slices.Equal(forward, want) || !slices.Equal(back, want) {
+		t.Errorf("forward %v\nback    %v\nwant    %v", forward, back, want)
+	}
+	if w.Queries.Searched = 0; w.list(datapoints.ListQuery{Filter: filter, Limit: 9}).AtLeast {
+		t.Error("a search that looked at all counts at least")
+	}
+}
+
 // fillPoints stores many data points: of a hundred authors, a third in the audience, with labels and ids that sort.
 func fillPoints(tb testing.TB, w *fixture, count int) {
 	tb.Helper()
@@ -211,7 +260,7 @@ func BenchmarkList(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				q := datapoints.ListQuery{Filter: f, Limit: datapoints.MaxListed}
+				q := datapoints.ListQuery{Filter: f, Limit: 50}
 				q.After = &datapoints.Place{OccurredAt: noon.Add(time.Duration(random.IntN(100_000)) * time.Second)}
 				if _, err := w.Queries.List(b.Context(), project.ID, q); err != nil {
 					b.Fatal(err)

@@ -18,16 +18,15 @@ create table data_points (
 	position     bigint not null,              -- of the newest revision or move
 	author       text,                         -- of the newest revision; null: none
 	label_key    text,                         -- what lists find its label by (labelKey in list.go); null: no label
-	-- A source id may not fit into an index.
-	source_key   text not null generated always as (left(source_id, 100)) stored
+	-- A source id may not fit into an index, and a key of an index remains in its inner pages after its row.
+	source_key   text not null generated always as (left(source_id, 100)) stored,
+	author_key   uuid generated always as (md5(project_id || ' ' || author)::uuid) stored
 );
 create index data_points_by_project on data_points (project_id, accepted_at, id);
-create index data_points_by_time on data_points (project_id, occurred_at, id);
--- What lists find data points by.
+-- What lists find data points by. Texts are included for the search by prefix: inner pages do not hold them.
+create index data_points_by_time on data_points (project_id, occurred_at, id) include (label_key, source_key);
 create index data_points_by_audience on data_points (project_id, audience, occurred_at, id);
-create index data_points_by_author on data_points (project_id, author, occurred_at, id) where author is not null;
-create index data_points_by_label on data_points (project_id, label_key collate "C") where label_key is not null;
-create index data_points_by_source on data_points (project_id, source_key collate "C");
+create index data_points_by_author on data_points (project_id, author_key, occurred_at, id) where author_key is not null;
 
 create table revisions (
 	data_point    uuid not null,
@@ -216,7 +215,7 @@ create index erasures_open on erasures (position) where not facts_kept;
 
 -- No statistics of text columns: Postgres would keep whole values in them, also of deleted rows.
 alter table data_points alter source_id set statistics 0, alter author set statistics 0,
-	alter label_key set statistics 0, alter source_key set statistics 0;
+	alter label_key set statistics 0, alter source_key set statistics 0, alter author_key set statistics 0;
 alter table revisions alter content set statistics 0, alter content_blob set statistics 0,
 	alter metadata set statistics 0, alter metadata_blob set statistics 0,
 	alter label set statistics 0, alter author set statistics 0;

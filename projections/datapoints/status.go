@@ -36,6 +36,8 @@ type Queries struct {
 	Wait  waiter
 	// Replica may answer Status; nil for none.
 	Replica *replica.Reader
+	// Searched is how many data points a search of List looks at, maxSearched by default.
+	Searched int
 }
 
 // The statuses of a polled send.

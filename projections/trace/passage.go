@@ -95,10 +95,10 @@ func (s *Service) addPassage(
 		return cursors, nil
 	}
 	own, from := Cursor{At: n.CreatedAt, ID: id}, after(q.AfterMemories)
-	if err != nil || n.Deleted != nil || q.Ingestion != uuid.Nil && q.Ingestion != n.Ingestion || !own.isAfter(from) {
+	if err != nil || n.Deleted != nil || q.Ingestion != uuid.Nil && q.Ingestion != n.Ingestion || !isAfter(own, from) {
 		return cursors, err
 	}
-	place := slices.IndexFunc(cursors, func(c Cursor) bool { return c.isAfter(own) })
+	place := slices.IndexFunc(cursors, func(c Cursor) bool { return isAfter(c, own) })
 	if place < 0 {
 		place = len(cursors)
 	}
@@ -110,6 +110,6 @@ func (s *Service) addPassage(
 }
 
 // isAfter reports whether a node comes after another one in a list: newest first.
-func (c Cursor) isAfter(other Cursor) bool {
+func isAfter(c, other Cursor) bool {
 	return cmp.Or(c.At.Compare(other.At), compareIDs(c.ID, other.ID)) < 0
 }

@@ -10,13 +10,11 @@ import (
 
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/cursor"
 )
 
 // Cursor is a position in a group of roots: they are ordered by time of creation, then by id.
-type Cursor struct {
-	At time.Time
-	ID uuid.UUID
-}
+type Cursor = cursor.Cursor
 
 // RootsQuery asks for a page of each group of roots.
 type RootsQuery struct {
@@ -258,7 +256,8 @@ func (s *Service) memoryRoots(ctx context.Context, project auth.Project, q Roots
 		}
 		r.Headline = headline(string(content))
 		r.times(settled)
-		page.Nodes, cursors, ids = append(page.Nodes, r), append(cursors, Cursor{r.CreatedAt, r.ID}), append(ids, r.ID)
+		cursors = append(cursors, Cursor{At: r.CreatedAt, ID: r.ID})
+		page.Nodes, ids = append(page.Nodes, r), append(ids, r.ID)
 	}
 	if err := rows.Err(); err != nil {
 		return RootPage{}, err

@@ -34,9 +34,11 @@ func (p *pages) list(r *web.Request) error {
 				return part, web.WrongPlace()
 			}
 			list, err := p.Points.List(r.Context(), r.Project.Project.ID, q)
-			place := func(p points.Listed) string { return p.Place.String() }
-			part = web.PartOf(list.Points, list.Newer, list.Older, place)
-			part.Pager.Total = web.Total(list.Total)
+			part.Items = list.Points
+			part.Pager = web.PagerOf(list.Newer, list.Older, list.First.String(), list.Last.String())
+			if part.Pager.Total = web.Total(list.Total); list.AtLeast && list.Total <= web.MaxTotal {
+				part.Pager.Total = "at least " + part.Pager.Total
+			}
 			return part, err
 		},
 	}.Serve(r, "list.html", &page, &page)

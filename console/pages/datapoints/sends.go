@@ -100,16 +100,17 @@ func (p *pages) failed(r *web.Request) error {
 		Cells: func(s points.StoppedSend) []any {
 			return []any{s.AcceptedAt, s.IngestionID, s.Items, s.Code, s.Message, s.FailedAt, s.Retryable}
 		},
-		Read: func(after, _ string, most int) (part web.Part[points.StoppedSend], err error) {
-			from := uuid.Nil
-			if after != "" {
-				if from, err = uuid.Parse(after); err != nil {
-					return part, web.WrongPlace()
+		Read: func(after, before string, most int) (web.Part[points.StoppedSend], error) {
+			return web.Forwards(after, before, func(cursor string) (_ []points.StoppedSend, next string, err error) {
+				from := uuid.Nil
+				if cursor != "" {
+					if from, err = uuid.Parse(cursor); err != nil {
+						return nil, "", web.WrongPlace()
+					}
 				}
-			}
-			list, err := p.Stopped.List(r.Context(), r.Project.Project.ID, most, from)
-			part.Items, part.Pager.Next = list.Failed, list.After
-			return part, err
+				list, err := p.Stopped.List(r.Context(), r.Project.Project.ID, most, from)
+				return list.Failed, list.After, err
+			})
 		},
 	}.Serve(r, "failed.html", &page, &page)
 }

@@ -65,12 +65,8 @@ func (d Deps) audience(r *web.Request) error {
 				}
 			}
 			members, ok, err := d.Directory.Members(r.Context(), r.Project.Project, a.Slug, listing)
-			if part.Items = members.List; members.Previous {
-				part.Pager.Previous = members.Start.String()
-			}
-			if members.Next {
-				part.Pager.Next = members.End.String()
-			}
+			part.Items = members.List
+			part.Pager = web.PagerOf(members.Previous, members.Next, members.Start.String(), members.End.String())
 			return part, notFound(err, ok, words.noAudience, a.Slug)
 		},
 	}.Page(r, "audience.html", &page, &page.Part, func() (err error) {

@@ -36,18 +36,22 @@ func (d Deps) identities(r *web.Request) (err error) {
 				return part, err
 			}
 			found, err := d.Directory.IdentityPage(r.Context(), r.Project.Project, listing)
-			if part.Items = found.List; found.Newer && found.Start != nil {
-				part.Pager.Previous = requestlog.Cursor{At: found.Start.CreatedAt, ID: found.Start.ID}.String()
-			}
-			if found.Older && found.End != nil {
-				part.Pager.Next = requestlog.Cursor{At: found.End.CreatedAt, ID: found.End.ID}.String()
-			}
+			part.Items = found.List
+			part.Pager = web.PagerOf(found.Newer, found.Older, placeOf(found.Start), placeOf(found.End))
 			if part.Pager.Total = web.Total(found.Total); found.TotalMore {
 				part.Pager.Total = "at least " + part.Pager.Total
 			}
 			return part, err
 		},
 	}.Serve(r, "identities.html", &page, &page.Part)
+}
+
+// placeOf is a place in the list as a cursor, "" for none.
+func placeOf(c *directory.Cursor) string {
+	if c == nil {
+		return ""
+	}
+	return requestlog.Cursor{At: c.CreatedAt, ID: c.ID}.String()
 }
 
 // listing is what the list asks for.

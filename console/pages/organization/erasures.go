@@ -12,10 +12,10 @@ import (
 	"github.com/annals-project/annals/internal/erasures"
 )
 
-// erasuresView is the erasures of a project. What it shows depends on the query: id names an erasure, and identity
-// somebody to erase.
-type erasuresView struct {
-	Open     []openRow             `json:"open"`
+// erasureList is the erasures of a project: one of them at its path, and whom the query names to be erased.
+type erasureList struct {
+	Open     []openErasure         `json:"open"`
+	Ended    []erasures.Ended      `json:"ended"`
 	Status   *erasure.PersonStatus `json:"status,omitempty"`
 	Identity string                `json:"identity,omitempty"`
 	Found    *erasure.Person       `json:"found,omitempty"`
@@ -26,7 +26,7 @@ type erasuresView struct {
 	IsDone     bool `json:"-"`
 }
 
-type openRow struct {
+type openErasure struct {
 	ID       uuid.UUID `json:"id"`
 	Identity string    `json:"identity"`
 }
@@ -34,69 +34,55 @@ type openRow struct {
 // phases are those of an erasure, in order.
 var phases = []process.Phase{process.Deleting, process.Purging, process.Checking, process.Done}
 
-func (d Deps) erasures(r *web.Request) error {
-	view, err := d.erasuresOf(r)
-	query := r.URL.Query()
-	switch {
-	case err != nil:
-	case query.Get("id") != "":
-		err = d.look(r, &view, query.Get("id"))
-	case query.Get("identity") != "":
-		err = d.find(r, &view, query.Get("identity"))
+// erasures shows what the project holds of an identity.
+func (d Deps) erasures(r *web.Request) (v erasureList, err error) {
+	if v.Identity = r.FormValue("identity"); v.Identity != "" {
+		found, err := d.Erasures.Find(r.Context(), r.Project.Project.ID, v.Identity)
+		if err != nil {
+			return v, err
+		}
+		v.Found = &found
 	}
-	if err != nil {
+	return v, d.list(r, &v)
+}
+
+// list adds the erasures of the project.
+func (d Deps) list(r *web.Request, v *erasureList) (err error) {
+	if v.Ended, err = d.Names.Ended(r.Context(), r.Project.Project.ID); err != nil {
 		return err
 	}
-	return r.Render("erasures.html", view)
-}
-
-func (d Deps) erasuresOf(r *web.Request) (v erasuresView, err error) {
-	open, err := d.Open(r.Context(), r.Project.Project.ID)
-	v.Open = []openRow{}
-	for _, p := range open {
-		v.Open = append(v.Open, openRow{p.ID, p.Identity})
+	open, err := d.Names.OfProject(r.Context(), r.Project.Project.ID)
+	v.Open = make([]openErasure, len(open))
+	for i, p := range open {
+		v.Open[i] = openErasure{p.ID, p.Identity}
 	}
-	return v, err
+	return err
 }
 
-// look adds the state of an erasure.
-func (d Deps) look(r *web.Request, v *erasuresView, text string) error {
-	id, err := uuid.Parse(text)
+// erasure shows the state of one. It reads that first: an erasure whose state is the last one has no name in the list.
+func (d Deps) erasure(r *web.Request) (v erasureList, err error) {
+	id, err := uuid.Parse(r.PathValue("erasure"))
 	if err != nil {
-		return fault.New(fault.NotFound, fault.CodeNotFound, "the project has no erasure %q", web.Cut(text, 50))
+		return v, fault.New(fault.NotFound, fault.CodeNotFound, "the project has no such erasure")
 	}
 	status, err := d.Erasures.Status(r.Context(), r.Project.Project.ID, id)
 	if err != nil {
-		return err
+		return v, err
 	}
 	v.Status, v.Steps, v.IsDone = &status, len(phases)-1, status.Phase == process.Done
 	v.Step = max(0, slices.Index(phases, status.Phase))
 	for _, receipt := range status.Receipts {
 		v.DataPoints += receipt.DataPoints
 	}
-	return nil
-}
-
-// find adds what the project holds of an identity.
-func (d Deps) find(r *web.Request, v *erasuresView, identity string) error {
-	found, err := d.Erasures.Find(r.Context(), r.Project.Project.ID, identity)
-	v.Identity, v.Found = identity, &found
-	return err
+	return v, d.list(r, &v)
 }
 
 // erase begins an erasure. The name is written a second time, since nothing brings back what is erased.
 func (d Deps) erase(r *web.Request) error {
 	identity := r.PostForm.Get("identity")
-	if identity != r.PostForm.Get("again") {
-		view, err := d.erasuresOf(r)
-		if err == nil {
-			err = d.find(r, &view, identity)
-		}
-		if err != nil {
-			return err
-		}
-		return r.Invalid(fault.New(fault.Invalid, fault.CodeInvalidRequest,
-			"write the identity exactly as it is, to confirm that all of it is to be erased"), "erasures.html", view)
+	if identity == "" || identity != r.PostForm.Get("again") {
+		return web.NewPage("erasures.html", d.erasures).Again(r, fault.New(fault.Invalid, fault.CodeInvalidRequest,
+			"write the identity exactly as it is, to confirm that all of it is to be erased"))
 	}
 	id, err := d.Erasures.Start(r.Context(), erasures.Person{
 		ProjectID: r.Project.Project.ID, Identity: identity, By: r.Command().Principal.Name(),
@@ -104,6 +90,6 @@ func (d Deps) erase(r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	r.Redirect(r.ProjectPath("erasures") + "?id=" + id.String())
+	r.Redirect(r.ProjectPath("erasures", id.String()))
 	return nil
 }

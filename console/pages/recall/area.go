@@ -3,7 +3,6 @@ package recall
 
 import (
 	"bytes"
-	"context"
 	"embed"
 	"encoding/json"
 	"html/template"
@@ -12,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/metering"
@@ -28,11 +28,9 @@ var templates embed.FS
 type Deps struct {
 	// API answers recalls. They are charged and logged as those of a key that is named console.
 	API     httpx.Inner
-	Explain interface {
-		Explain(ctx context.Context, in queries.ExplainRequest) (queries.Explanation, error)
-	}
-	Plans  metering.PlanTerms
-	APIURL string
+	Explain queries.Explainer
+	Plans   metering.PlanTerms
+	APIURL  string
 	// Words finds the words of a question.
 	Words *recall.Analyzer
 }
@@ -116,14 +114,9 @@ func (d Deps) show(r *web.Request) error {
 	return r.Render("recall.html", p)
 }
 
-// asked reads the form of a POST.
-func (d Deps) asked(r *web.Request) (page, []byte, error) {
-	return d.page(r, r.PostForm)
-}
-
 // ask recalls as a call of the API.
 func (d Deps) ask(r *web.Request) error {
-	p, body, err := d.asked(r)
+	p, body, err := d.page(r, r.PostForm)
 	if err != nil {
 		return err
 	}
@@ -152,7 +145,7 @@ func (d Deps) budget(r *web.Request, body []byte) int {
 
 // explain shows how the question is answered, and where it lost sources. It costs nothing.
 func (d Deps) explain(r *web.Request) error {
-	p, body, err := d.asked(r)
+	p, body, err := d.page(r, r.PostForm)
 	if err != nil {
 		return err
 	}
@@ -171,7 +164,8 @@ func (d Deps) explain(r *web.Request) error {
 func (p page) Mark(text string) template.HTML {
 	var out strings.Builder
 	for len(text) > 0 {
-		inWord := isWord(rune1(text))
+		first, _ := utf8.DecodeRuneInString(text)
+		inWord := isWord(first)
 		end := strings.IndexFunc(text, func(c rune) bool { return isWord(c) != inWord })
 		if end < 0 {
 			end = len(text)
@@ -184,13 +178,6 @@ func (p page) Mark(text string) template.HTML {
 		text = text[end:]
 	}
 	return template.HTML(out.String()) //nolint:gosec // each part is escaped
-}
-
-func rune1(text string) rune {
-	for _, c := range text {
-		return c
-	}
-	return 0
 }
 
 func isWord(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) || unicode.IsMark(c) }

@@ -72,14 +72,14 @@ func (d Deps) lineage(r *web.Request) error {
 		return link
 	}
 	drawn := svg.Lineage{
-		Label:  fmt.Sprintf(words.lineage, found.Root.Headline),
-		Folded: func(n int) string { return fmt.Sprintf(words.more, n) },
+		Label:  fmt.Sprintf(lineageOf, found.Root.Headline),
+		Folded: func(n int) string { return fmt.Sprintf(moreNodes, n) },
 	}
 	for i, n := range found.Nodes {
 		listed := lineageNode{
 			Brief:   n,
-			Inputs:  more(n.ID, trace.Inputs, words.inputs, found.Sides[i].Inputs),
-			Outputs: more(n.ID, trace.Outputs, words.outputs, found.Sides[i].Outputs),
+			Inputs:  more(n.ID, trace.Inputs, moreInputs, found.Sides[i].Inputs),
+			Outputs: more(n.ID, trace.Outputs, moreOutputs, found.Sides[i].Outputs),
 		}
 		v.Listed = append(v.Listed, listed)
 		class := n.Kind
@@ -125,8 +125,8 @@ func (d Deps) timeline(r *web.Request) error {
 		return err
 	}
 	v.Drawing = svg.Timeline{
-		Label: fmt.Sprintf(words.timeline, found.Root.Headline),
-		Rows:  []string{words.occurred, words.arrived, words.searchable, words.recalled},
+		Label: fmt.Sprintf(timelineOf, found.Root.Headline),
+		Rows:  timelineRows,
 		From:  found.From, To: found.To, Zone: r.Zone(),
 		Narrow: func(from, to time.Time) string {
 			return r.With("from", from.UTC().Format(time.RFC3339Nano), "to", to.UTC().Format(time.RFC3339Nano))

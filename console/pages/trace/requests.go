@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"iter"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/calls"
 )
@@ -23,57 +22,60 @@ type requestList struct {
 	From, To      time.Time
 	BucketMinutes int
 	Totals        requestlog.Totals
-	Calls         []calls.Call
-	Pager         web.Pager
+	Calls         web.Part[calls.Call]
 	Chart         svg.Bars `json:"-"`
 }
 
 func (d Deps) requests(r *web.Request) error {
 	project := r.Project.Project
-	q, err := calls.QueryOf(filled(r), r.Now(), project, true)
+	values := filled(r)
+	values.Del("after") // it has the cursors of the pages before too
+	q, err := calls.QueryOf(values, r.Now(), project, true)
 	if err != nil {
 		return r.Invalid(err, "requests.html", requestList{})
 	}
-	if r.Format() == "csv" {
-		return r.Rows("requests-"+project.Slug, []string{
+	page := requestList{From: q.From, To: q.To}
+	return web.List[calls.Call]{
+		Name: "requests-" + project.Slug, Columns: []string{
 			"receivedAt", "requestId", "endpoint", "path", "status", "errorCode", "outcome", "durationMs", "key", "identity",
 			"ingestionId", "phase", "credits",
-		}, d.rows(r, q))
-	}
-	page, err := d.Calls.List(r.Context(), project, q)
-	if err != nil {
+		},
+		Cells: func(c calls.Call) []any {
+			var credits *json.Number
+			if c.CreditTenths != nil {
+				credits = new(metering.Credits(*c.CreditTenths))
+			}
+			return []any{
+				c.ReceivedAt, c.RequestID, c.Endpoint, c.Path, c.Status, c.ErrorCode, c.Outcome, c.Duration.Milliseconds(),
+				c.Key.Name, c.Identity, c.IngestionID, c.Phase, credits,
+			}
+		},
+		Read: func(after, before string, most int) (web.Part[calls.Call], error) {
+			return web.Forwards(after, before, func(at string) ([]calls.Call, string, error) {
+				var wrong fields.Problems
+				q := q
+				q.First, q.After = min(most, limit.RequestPage), wrong.Cursor("after", at, "requests")
+				if err := wrong.Err(); err != nil {
+					return nil, "", err
+				}
+				found, err := d.Calls.List(r.Context(), project, q)
+				if err != nil || !found.HasMore {
+					return found.Calls, "", err
+				}
+				return found.Calls, found.EndCursor.String(), nil
+			})
+		},
+	}.Page(r, "requests.html", &page, &page.Calls, func() error {
+		counts, err := d.Calls.Histogram(r.Context(), project, q)
+		page.BucketMinutes, page.Totals, page.Chart = counts.BucketMinutes, counts.Totals, chart(r, counts, q)
+		page.Calls.Pager.Total = web.Total(counts.Totals.Accepted + counts.Totals.FailedLater + counts.Totals.Rejected)
 		return err
-	}
-	counts, err := d.Calls.Histogram(r.Context(), project, q)
-	if err != nil {
-		return err
-	}
-	list := requestList{
-		From: q.From, To: q.To, BucketMinutes: counts.BucketMinutes, Totals: counts.Totals, Calls: page.Calls,
-		Chart: chart(r, counts, q),
-	}
-	list.Pager.Total = web.Total(int(min(page.TotalCount, web.MaxTotal+1)))
-	// The log is read forwards only, so the URL has the cursors of the pages before in its parameter before.
-	before, after := r.URL.Query().Get("before"), r.URL.Query().Get("after")
-	if page.HasMore {
-		list.Pager.Next = r.With("after", page.EndCursor.String(), "before", before[:min(len(before), maxTrail)]+"."+after)
-	}
-	if n := strings.LastIndexByte(before, '.'); n >= 0 {
-		list.Pager.Previous = r.With("after", before[n+1:], "before", before[:n])
-	}
-	return r.Render("requests.html", list)
+	})
 }
-
-// maxTrail bounds the cursors of the pages before, in characters: after about a hundred pages, previous skips some.
-const maxTrail = 4_000
 
 // chart draws the calls of a window. A bar narrows it.
 func chart(r *web.Request, h requestlog.Histogram, q requestlog.Query) svg.Bars {
-	b := svg.Bars{Label: words.calls, Heading: words.when, Series: []svg.Series{
-		{Name: words.accepted, Class: "good"},
-		{Name: words.failedLater, Class: "warn"},
-		{Name: words.rejected, Class: "bad"},
-	}}
+	b := svg.Bars{Label: callsByTime, Heading: callTime, Series: outcomes}
 	layout, length := "15:04", time.Duration(h.BucketMinutes)*time.Minute
 	if q.To.Sub(q.From) > 2*24*time.Hour {
 		layout = "2 Jan"
@@ -96,58 +98,16 @@ func chart(r *web.Request, h requestlog.Histogram, q requestlog.Query) svg.Bars 
 	return b
 }
 
-// Presets are windows that end now.
+// Presets are windows that end now. The longest one is a day shorter than a window may be, so that its URL stays valid.
 func (l requestList) Presets(r *web.Request) (list []web.Link) {
 	for _, p := range []struct {
 		text  string
 		hours time.Duration
-	}{{"1 h", 1}, {"24 h", 24}, {"7 d", 7 * 24}, {"31 d", 31 * 24}} {
+	}{{"1 h", 1}, {"24 h", 24}, {"7 d", 7 * 24}, {"30 d", 30 * 24}} {
 		from := r.Now().Add(-p.hours * time.Hour).Format(time.RFC3339)
 		list = append(list, web.Link{Text: p.text, Path: r.With("from", from, "to", "")})
 	}
 	return list
-}
-
-// rows reads the calls of a query for a file, at most web.MaxTotal.
-func (d Deps) rows(r *web.Request, q requestlog.Query) iter.Seq2[[]string, error] {
-	return func(yield func([]string, error) bool) {
-		q.First = limit.RequestPage
-		for n := 0; n < web.MaxTotal; n += q.First {
-			page, err := d.Calls.List(r.Context(), r.Project.Project, q)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, c := range page.Calls {
-				if !yield(row(c), nil) {
-					return
-				}
-			}
-			if q.After = page.EndCursor; !page.HasMore {
-				return
-			}
-		}
-	}
-}
-
-func row(c calls.Call) []string {
-	cells := []string{
-		c.ReceivedAt.UTC().Format(time.RFC3339Nano), c.RequestID.String(), c.Endpoint, c.Path, strconv.Itoa(c.Status),
-		c.ErrorCode, c.Outcome, strconv.FormatInt(c.Duration.Milliseconds(), 10), c.Key.Name, "", "", "", "",
-	}
-	if c.Identity != nil {
-		cells[9] = *c.Identity
-	}
-	if c.IngestionID != nil {
-		cells[10] = c.IngestionID.String()
-	}
-	if c.Phase != nil {
-		cells[11] = *c.Phase
-	}
-	if c.CreditTenths != nil {
-		cells[12] = metering.Credits(*c.CreditTenths).String()
-	}
-	return cells
 }
 
 // requestView is the data of one call.
@@ -218,11 +178,11 @@ func (d Deps) body(r *web.Request) error {
 	}
 	p := found.Logged.Payload
 	if p == nil {
-		return fault.New(fault.NotFound, fault.CodeNotFound, "%s", words.noBody)
+		return fault.New(fault.NotFound, fault.CodeNotFound, "%s", noBody)
 	}
 	text, ok := map[string][]byte{"request": p.Request, "response": p.Response}[r.PathValue("body")]
 	if !ok {
-		return fault.New(fault.NotFound, fault.CodeNotFound, words.noSuch, r.PathValue("body"))
+		return fault.New(fault.NotFound, fault.CodeNotFound, noSuch, r.PathValue("body"))
 	}
 	h := r.Writer().Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")

@@ -1,10 +1,10 @@
 package webhooks
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/calls"
 )
@@ -32,18 +33,22 @@ type row struct {
 	IngestionID  *uuid.UUID `json:"ingestionId"`
 	FailedLater  bool       `json:"failedLater"`
 	CreditTenths *int64     `json:"creditTenths"`
-	IsTest       bool       `json:"isTest"`
+	// SentAs is test or replay for an event that a person sent from the console.
+	SentAs string `json:"sentAs,omitempty"`
 }
 
 func rowOf(c calls.Call, sources map[uuid.UUID]string) row {
 	out := row{
-		RequestID: c.RequestID, ReceivedAt: c.ReceivedAt, Why: c.ErrorCode, Verdict: "refused", IngestionID: c.IngestionID,
+		RequestID: c.RequestID, ReceivedAt: c.ReceivedAt, Why: c.ErrorCode, IngestionID: c.IngestionID,
 		FailedLater: c.Outcome == calls.FailedLater, CreditTenths: c.CreditTenths,
 	}
 	if w := c.Webhook; w != nil {
-		out.EventID, out.IsTest = w.EventID, w.Test
-		if w.Verdict != "" {
-			out.Verdict = w.Verdict
+		out.EventID, out.Verdict = w.EventID, cmp.Or(w.Verdict, "refused")
+		switch {
+		case w.Test:
+			out.SentAs = "test"
+		case w.Replay:
+			out.SentAs = "replay"
 		}
 		if w.DroppedBy != nil {
 			out.Why = *w.DroppedBy
@@ -57,60 +62,79 @@ func rowOf(c calls.Call, sources map[uuid.UUID]string) row {
 
 // eventLog is a page of the log of a webhook.
 type eventLog struct {
-	ID      string    `json:"id"`
-	Name    string    `json:"name"`
-	From    string    `json:"from"`
-	To      string    `json:"to"`
-	Verdict string    `json:"verdict"`
-	Events  []row     `json:"events"`
-	Pager   web.Pager `json:"pager"`
-}
+	web.Part[row]
 
-// pageRows is how many events a page has.
-const pageRows = 50
+	ID      string `json:"id"`
+	Name    string `json:"name"`
+	From    string `json:"from"`
+	To      string `json:"to"`
+	Verdict string `json:"verdict"`
+}
 
 func (d Deps) events(r *web.Request) error {
 	w, _, err := d.find(r)
 	if err != nil {
 		return err
 	}
-	query, out, err := queryOf(r, w)
-	if err != nil {
-		return r.Invalid(err, "events.html", out)
-	}
-	if r.Format() == "csv" {
-		return d.csv(r, w, query)
-	}
-	found, err := d.Calls.List(r.Context(), r.Project.Project, query)
-	if err != nil {
-		return err
-	}
-	if out.Events, err = d.rows(r, found); err != nil {
-		return err
-	}
-	out.Pager.Total = web.Total(int(min(found.TotalCount, web.MaxTotal+1)))
-	if found.HasMore {
-		out.Pager.Next = found.EndCursor.String()
-	}
-	return r.Render("events.html", out)
+	query, out, wrong := queryOf(r, w)
+	return web.List[row]{
+		Name: "events-" + w.ID, Columns: []string{
+			"receivedAt", "requestId", "eventId", "verdict", "why", "dataPoint", "ingestionId", "credits", "sentAs",
+		},
+		Cells: func(e row) []any {
+			return []any{
+				e.ReceivedAt, e.RequestID, e.EventID, e.Verdict, e.Why, e.SourceID, e.IngestionID, tenants.Cap(e.CreditTenths),
+				e.SentAs,
+			}
+		},
+		Read: func(after, before string, most int) (part web.Part[row], err error) {
+			if wrong != nil {
+				return part, wrong
+			}
+			total := int64(0)
+			part, err = web.Forwards(after, before, func(cursor string) (list []row, next string, err error) {
+				list, next, total, err = d.read(r, query, cursor, most)
+				return list, next, err
+			})
+			part.Pager.Total = web.Total(total)
+			return part, err
+		},
+	}.Page(r, "events.html", &out, &out.Part, nil)
 }
 
-func (d Deps) rows(r *web.Request, found calls.Page) ([]row, error) {
+// read reads some events after a cursor, and counts those of the query.
+func (d Deps) read(
+	r *web.Request, q requestlog.Query, cursor string, most int,
+) (list []row, next string, total int64, err error) {
+	if q.First = most; cursor != "" {
+		after, err := requestlog.ParseCursor(cursor)
+		if err != nil {
+			return nil, "", 0, fault.New(fault.Invalid, fault.CodeInvalidRequest, "after is %v", err)
+		}
+		q.After = &after
+	}
+	found, err := d.Calls.List(r.Context(), r.Project.Project, q)
+	if err != nil {
+		return nil, "", 0, err
+	}
 	sources, err := d.Calls.SourceIDs(r.Context(), r.Project.Project, found.Calls)
-	list := make([]row, len(found.Calls))
+	list = make([]row, len(found.Calls))
 	for i, c := range found.Calls {
 		list[i] = rowOf(c, sources)
 	}
-	return list, err
+	if found.HasMore {
+		next = found.EndCursor.String()
+	}
+	return list, next, found.TotalCount, err
 }
 
 // queryOf reads the filter of the log. Days are those of the reader; without any it is the last month.
 func queryOf(r *web.Request, w access.Webhook) (requestlog.Query, eventLog, error) {
 	in, today := r.URL.Query(), r.Now().In(r.Zone())
 	out := eventLog{
-		ID: w.ID, Name: w.Settings.Name, Verdict: in.Get("verdict"), From: in.Get("from"), To: in.Get("to"), Events: []row{},
+		ID: w.ID, Name: w.Settings.Name, Verdict: in.Get("verdict"), From: in.Get("from"), To: in.Get("to"),
 	}
-	q := requestlog.Query{First: pageRows, Webhooks: []string{w.ID}}
+	q := requestlog.Query{Webhooks: []string{w.ID}}
 	switch out.Verdict {
 	case "ingested":
 		q.Statuses = []int{requestlog.Ingested}
@@ -134,66 +158,15 @@ func queryOf(r *web.Request, w access.Webhook) (requestlog.Query, eventLog, erro
 	if q.From.After(to) || q.To.Sub(q.From) > requestlog.MaxRange {
 		return q, out, fault.New(fault.Invalid, fault.CodeInvalidRange, "choose 1 to 30 days, the first one first")
 	}
-	if after := in.Get("after"); after != "" {
-		cursor, err := requestlog.ParseCursor(after)
-		if err != nil {
-			return q, out, fault.New(fault.Invalid, fault.CodeInvalidRequest, "after is %v", err)
-		}
-		q.After = &cursor
-	}
 	return q, out, nil
-}
-
-// csv writes all events of a filter, up to web.MaxTotal.
-func (d Deps) csv(r *web.Request, w access.Webhook, q requestlog.Query) error {
-	q.First = 500
-	columns := []string{
-		"receivedAt", "requestId", "eventId", "verdict", "why", "dataPoint", "ingestionId", "credits", "test",
-	}
-	return r.Rows("events-"+w.ID, columns, func(yield func([]string, error) bool) {
-		for range web.MaxTotal / q.First {
-			found, err := d.Calls.List(r.Context(), r.Project.Project, q)
-			var list []row
-			if err == nil {
-				list, err = d.rows(r, found)
-			}
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, e := range list {
-				if !yield(e.cells(), nil) {
-					return
-				}
-			}
-			if q.After = found.EndCursor; !found.HasMore {
-				return
-			}
-		}
-	})
-}
-
-func (e row) cells() []string {
-	send, credits := "", ""
-	if e.IngestionID != nil {
-		send = e.IngestionID.String()
-	}
-	if e.CreditTenths != nil {
-		credits = strconv.FormatFloat(float64(*e.CreditTenths)/10, 'f', -1, 64)
-	}
-	return []string{
-		e.ReceivedAt.UTC().Format(time.RFC3339Nano), e.RequestID.String(), e.EventID, e.Verdict, e.Why, e.SourceID, send,
-		credits, strconv.FormatBool(e.IsTest),
-	}
 }
 
 // detail is one event.
 type detail struct {
 	row
 
-	ID       string `json:"id"`
-	Name     string `json:"name"`
-	MayWrite bool   `json:"-"`
+	ID   string `json:"id"`
+	Name string `json:"name"`
 	// Waiting reports that the event was sent a moment ago, and is not in the log yet.
 	Waiting bool              `json:"waiting,omitempty"`
 	Bytes   int64             `json:"bytes"`
@@ -215,6 +188,8 @@ func (d Deps) event(r *web.Request) error {
 	return r.Render("event.html", out)
 }
 
+var errNoEvent = fault.New(fault.NotFound, fault.CodeNotFound, "there is no such event")
+
 // justNow is how long the row of an event may take until it is in the log.
 const justNow = 10 * time.Second
 
@@ -226,9 +201,9 @@ func (d Deps) detail(r *web.Request) (out detail, body []byte, err error) {
 	}
 	id, err := uuid.Parse(r.PathValue("request"))
 	if err != nil {
-		return out, nil, fault.New(fault.NotFound, fault.CodeNotFound, "there is no such event")
+		return out, nil, errNoEvent
 	}
-	out = detail{row: row{RequestID: id}, ID: w.ID, Name: w.Settings.Name, MayWrite: r.May(web.Write)}
+	out = detail{row: row{RequestID: id}, ID: w.ID, Name: w.Settings.Name}
 	found, err := d.Calls.Event(r.Context(), r.Project.Project, w.ID, id, r.Now())
 	if f := httpx.Fault(err); err != nil && f.Kind == fault.NotFound {
 		seconds, nanos := id.Time().UnixTime()
@@ -295,18 +270,19 @@ func (d Deps) replay(r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	sent, err := d.send(r, caller, body, false)
+	path, err := d.send(r, caller, httpx.InnerCall{Body: body, Replay: true})
 	if err != nil {
 		return r.Invalid(err, "event.html", out)
 	}
-	return r.Done(pathOf(r, out.ID, "events", sent.String()), "sent")
+	return r.Done(path, "sent")
 }
 
-// send sends an event in the process, on the way of every event: it is limited, charged, ingested and logged.
-func (d Deps) send(r *web.Request, caller auth.Principal, body []byte, test bool) (uuid.UUID, error) {
-	answer, err := d.API.Do(r.Context(), httpx.InnerCall{
-		As: caller, Method: http.MethodPost, Path: auth.Prefix + "/webhooks/" + caller.Webhook.ID + "/console", Body: body,
-		Test: test,
-	})
-	return answer.RequestID, err
+// send sends an event in the process, on the way of every event: it is limited, charged, ingested and logged. The path
+// is the page of the event.
+func (d Deps) send(r *web.Request, caller auth.Principal, call httpx.InnerCall) (path string, err error) {
+	id := caller.Webhook.ID
+	caller.Webhook.SentBy = r.Person.ID
+	call.As, call.Method, call.Path = caller, http.MethodPost, auth.Prefix+"/webhooks/"+id+"/console"
+	answer, err := d.API.Do(r.Context(), call)
+	return pathOf(r, id, "events", answer.RequestID.String()), err
 }

@@ -30,6 +30,36 @@
     if (text && !window.confirm(text)) e.preventDefault();
   });
 
+  // A link with data-drawer opens that part of its page beside the list.
+  var drawer = document.getElementById("drawer"), from;
+
+  function closeDrawer() {
+    if (!drawer.firstChild) return;
+    drawer.replaceChildren();
+    if (from && from.isConnected) from.focus();
+  }
+
+  document.addEventListener("click", function (e) {
+    var link = e.target.closest("a[data-drawer]");
+    if (!link || !window.htmx || e.button || e.ctrlKey || e.metaKey || e.shiftKey || e.altKey) return;
+    e.preventDefault();
+    closeDrawer();
+    from = link;
+    var part = {target: drawer, select: link.dataset.drawer, swap: "innerHTML ignoreTitle:true"};
+    function show() {
+      if (!drawer.firstElementChild) return location.assign(link.href); // there is no such part, or no answer
+      var close = document.createElement("button");
+      close.type = "button";
+      close.className = "small";
+      close.textContent = "Close";
+      close.addEventListener("click", closeDrawer);
+      drawer.prepend(close);
+      drawer.scrollTop = 0;
+      drawer.focus();
+    }
+    window.htmx.ajax("GET", link.getAttribute("href"), part).then(show, show);
+  });
+
   function rows() {
     return Array.prototype.slice.call(document.querySelectorAll("main tbody tr")).filter(function (r) {
       return r.querySelector("a");
@@ -50,7 +80,8 @@
     var typing = /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName);
     if (e.key === "Escape") {
       if (typing) e.target.blur();
-      document.querySelectorAll("details[open].menu, details[open].drawer").forEach(function (d) { d.open = false; });
+      document.querySelectorAll("details[open].menu").forEach(function (d) { d.open = false; });
+      closeDrawer();
       return;
     }
     if (typing) return;

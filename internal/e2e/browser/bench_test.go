@@ -3,10 +3,8 @@ package browser
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -29,11 +27,10 @@ import (
 
 // What a page may cost, and how many people open one every so often.
 const (
-	people    = 20
-	every     = 5 * time.Second
-	mostTime  = 150.0   // ms, the 95th percentile
-	mostWork  = 15.0    // ms of processor time
-	mostBytes = 100_000 // compressed
+	people   = 20
+	every    = 5 * time.Second
+	mostTime = 150.0 // ms, the 95th percentile
+	mostWork = 15.0  // ms of processor time
 )
 
 // The sizes of the store; ANNALS_BENCH_CALLS sets another number of calls, and the others in proportion.
@@ -52,6 +49,7 @@ func BenchmarkPages(b *testing.B) {
 	s.fill(b, url)
 	r := webtest.NewReader(b, s.console)
 	s.signIn(r)
+	files := filesOfPages(b, r)
 	idle := s.work(b)
 	await(every)
 	perSecond := (s.work(b) - idle) / every.Seconds()
@@ -60,6 +58,7 @@ func BenchmarkPages(b *testing.B) {
 		for _, page := range benchPages {
 			before := s.work(b)
 			times, size := opened(b, r, page)
+			size += files
 			spent := 1000 * max(0, s.work(b)-before-perSecond*every.Seconds()) / float64(people)
 			late := times.Percentile(0.95)
 			b.Logf("%-50s p50 %6.1f ms, p95 %6.1f ms, %5.1f ms of processor time, %6d bytes",
@@ -96,7 +95,7 @@ func (s *service) work(b *testing.B) float64 {
 }
 
 // opened opens a page for each of the people, at even distances, and returns how long the answers took and how many
-// bytes the page and what it loads transfer.
+// bytes the page transfers.
 func opened(b *testing.B, r *webtest.Reader, page string) (times load.Times, size int) {
 	b.Helper()
 	times = make(load.Times, people)
@@ -114,30 +113,6 @@ func opened(b *testing.B, r *webtest.Reader, page string) (times load.Times, siz
 	}
 	group.Wait()
 	return times, slices.Max(sizes)
-}
-
-// transfer opens a page with compression and returns the bytes that were sent.
-func transfer(b *testing.B, r *webtest.Reader, page string) (size int) {
-	req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, r.Base+page, http.NoBody)
-	if err != nil {
-		b.Error(err)
-		return 0
-	}
-	req.Header.Set("Accept-Encoding", "gzip")
-	res, err := r.HTTP.Do(req)
-	if err != nil {
-		b.Error(err)
-		return 0
-	}
-	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK {
-		b.Errorf("%s: %d, %v", page, res.StatusCode, err)
-	}
-	if len(body) > 1024 && res.Header.Get("Content-Encoding") != "gzip" {
-		b.Errorf("%s is not compressed", page)
-	}
-	return len(body)
 }
 
 // fill fills the store.

@@ -155,6 +155,43 @@ func TestParts_ByKeyboard(t *testing.T) {
 	})
 }
 
+// TestParts_OpenBesideTheList opens a part of another page in the drawer, with the keyboard, and closes it.
+func TestParts_OpenBesideTheList(t *testing.T) {
+	t.Parallel()
+	p := newParts(t)
+	const shown = `document.querySelectorAll("#drawer #beside").length`
+	drawn := func(want int) {
+		t.Helper()
+		p.await("the drawer", func() error {
+			if n, err := evaluate[int](p.ctx, shown); err != nil || n != want {
+				return fmt.Errorf("it shows %d parts, want %d: %v", n, want, err)
+			}
+			return nil
+		})
+	}
+	p.open("/p/default/data")
+	p.click("link", "Open beside")
+	drawn(1)
+	p.focused("Details")
+	p.press(kb.Escape)
+	drawn(0)
+	p.focused("Open beside")
+	p.press(kb.Enter)
+	drawn(1)
+	p.click("button", "Close")
+	drawn(0)
+	if at := p.address(); at != "/p/default/data" {
+		t.Errorf("the page is %s", at)
+	}
+	p.click("link", "Open what is not there")
+	p.await("the page behind the link", func() error {
+		if at := p.address(); at != "/1?whole" {
+			return fmt.Errorf("the page is %s", at)
+		}
+		return nil
+	})
+}
+
 // TestParts_TimesAreInTheZoneOfTheBrowser opens a page twice: the first one sets the zone.
 func TestParts_TimesAreInTheZoneOfTheBrowser(t *testing.T) {
 	t.Parallel()

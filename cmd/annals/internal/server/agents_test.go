@@ -51,8 +51,8 @@ func (h *consoleHarness) sendAs(token, method, address, contentType, body string
 	return res.StatusCode, out
 }
 
-// post posts JSON to an endpoint of registration.
-func (h *consoleHarness) post(path string, body map[string]string) (int, map[string]any) {
+// askAgent posts JSON to an endpoint of registration.
+func (h *consoleHarness) askAgent(path string, body map[string]string) (int, map[string]any) {
 	h.t.Helper()
 	text, err := json.Marshal(body)
 	runtest.Must(h.t, err)
@@ -75,7 +75,7 @@ type registeredAgent struct{ claim, link, email string }
 func (h *consoleHarness) register(role string) registeredAgent {
 	h.t.Helper()
 	email := role + "@acme.example"
-	status, out := h.post("/agent/identity", map[string]string{"type": "service_auth", "login_hint": email, "client_name": "Helper"})
+	status, out := h.askAgent("/agent/identity", map[string]string{"type": "service_auth", "login_hint": email, "client_name": "Helper"})
 	if status != http.StatusOK {
 		h.t.Fatalf("registered with %d %v", status, out)
 	}
@@ -111,7 +111,7 @@ func (h *consoleHarness) decide(role, link, decision string) (status int, code s
 func (h *consoleHarness) try(claim, code string) (int, map[string]any) {
 	h.t.Helper()
 	h.exec(`update ops.agent_registrations set tried_at = null`)
-	return h.post("/agent/identity/claim/complete", map[string]string{"claim_token": claim, "user_code": code})
+	return h.askAgent("/agent/identity/claim/complete", map[string]string{"claim_token": claim, "user_code": code})
 }
 
 func (h *consoleHarness) exec(statement string, args ...any) {
@@ -166,7 +166,7 @@ func TestAgents_Attacks(t *testing.T) {
 			"anonymous": {403, "anonymous_registration_disabled"}, "identity_assertion": {400, "unsupported_identity_type"},
 			"other": {400, "invalid_request"}, "service_auth": {400, "invalid_login_hint"}, "refresh": {401, "invalid_refresh_token"},
 		} {
-			status, out := h.post("/agent/identity", map[string]string{"type": kind, "login_hint": "nobody"})
+			status, out := h.askAgent("/agent/identity", map[string]string{"type": kind, "login_hint": "nobody"})
 			want(t, kind, status, out, c.status, c.code)
 		}
 	})
@@ -191,19 +191,19 @@ func TestAgents_Attacks(t *testing.T) {
 		}
 		status, out := h.try(a.claim, "123456")
 		want(t, "before the approval", status, out, 409, "claim_not_confirmed")
-		status, out = h.post("/agent/identity/claim/complete", map[string]string{"claim_token": a.claim, "user_code": "1"})
+		status, out = h.askAgent("/agent/identity/claim/complete", map[string]string{"claim_token": a.claim, "user_code": "1"})
 		want(t, "too fast", status, out, 429, "rate_limit_exceeded")
 		status, out = h.try("clm_x", "1")
 		want(t, "an unknown claim", status, out, 401, "invalid_claim_token")
 		hint := map[string]string{"type": "service_auth", "claim_token": a.claim, "login_hint": "admin@acme.example"}
-		status, out = h.post("/agent/identity/claim", hint)
+		status, out = h.askAgent("/agent/identity/claim", hint)
 		want(t, "an attempt for another address", status, out, 400, "invalid_login_hint")
 		hint["login_hint"] = "OWNER@acme.example"
 		for range 2 {
-			status, out = h.post("/agent/identity/claim", hint)
+			status, out = h.askAgent("/agent/identity/claim", hint)
 			want(t, "another attempt", status, out, 200, "")
 		}
-		status, out = h.post("/agent/identity/claim", hint)
+		status, out = h.askAgent("/agent/identity/claim", hint)
 		want(t, "a fourth attempt", status, out, 429, "too_many_attempts")
 		h.exec(`update ops.agent_attempts set ends_at = now() - interval '1 second'`)
 		status, out = h.try(a.claim, "123456")
@@ -284,7 +284,7 @@ func (h *consoleHarness) agentTokens(t *testing.T) {
 
 	// A refresh that is repeated soon has the same successor, one that is repeated late ends the registration.
 	renew := func() (int, map[string]any) {
-		return h.post("/agent/identity", map[string]string{"type": "refresh", "refresh_token": refresh})
+		return h.askAgent("/agent/identity", map[string]string{"type": "refresh", "refresh_token": refresh})
 	}
 	_, first := renew()
 	status, second := renew()
@@ -295,7 +295,7 @@ func (h *consoleHarness) agentTokens(t *testing.T) {
 	h.exec(`update ops.agent_refresh_tokens set spent_at = spent_at - interval '5 minutes' where spent_at is not null`)
 	status, out = renew()
 	want(t, "a spent refresh token", status, out, 401, "invalid_refresh_token")
-	status, out = h.post("/agent/identity", map[string]string{
+	status, out = h.askAgent("/agent/identity", map[string]string{
 		"type": "refresh", "refresh_token": at(first, "identity.refresh_token.value"),
 	})
 	want(t, "its successor", status, out, 401, "invalid_refresh_token")

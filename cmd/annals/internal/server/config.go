@@ -31,6 +31,8 @@ type Config struct {
 	URLs auth.URLs
 	// Proxies are those in front of the service that are trusted to name who calls them.
 	Proxies httpx.Proxies
+	// MCPOrigins are the origins of pages that may call /mcp besides those of the console, separated by commas.
+	MCPOrigins string
 	// Instance distinguishes this deployment from others in the console. It may be zero.
 	Instance web.Instance
 	// EventStore and Postgres are Embedded or an address.

@@ -14,19 +14,14 @@ func buildPages(ctx context.Context, s *Server) (adds, error) {
 	if err != nil {
 		return adds{}, err
 	}
-	pages, err := s.docsPages()
-	if err != nil {
-		return adds{}, err
-	}
-	tools, err := s.newMCP()
-	if err != nil {
+	if s.tools, err = s.newMCP(); err != nil {
 		return adds{}, err
 	}
 	s.site, err = web.New(web.Config{
 		URL: s.urls.Console, Sessions: s.signin, Access: s.read.access,
 		Cookies: web.NewCookies(s.urls.Console, log), Instance: s.cfg.Instance, Proxies: s.cfg.Proxies,
 		Admit: s.health.admission.admit, Logger: s.cfg.Logger, Now: s.cfg.now,
-	}, append(s.areas(), pages, tools.Area()))
+	}, append(s.areas(), s.docsPages(), s.tools.Area()))
 	return adds{}, err
 }
 

@@ -66,7 +66,7 @@ func TestConsole_Members(t *testing.T) {
 	if got := h.as("new").Ask(http.MethodGet, "/p/default", nil); got.Status != 200 {
 		t.Errorf("the new member opens the project: %d", got.Status)
 	}
-	page := h.as("admin").Open(members + "?member=" + ids("new"))
+	page := h.as("admin").Open(members + "/" + ids("new"))
 	for _, text := range []string{"organization.project-access-set", "access: read", "admin@acme.example"} {
 		if !strings.Contains(page.Text(), text) {
 			t.Errorf("the page of the new member lacks %q: %.900s", text, page.Text())
@@ -84,51 +84,47 @@ func TestConsole_Members(t *testing.T) {
 	if _, ok := h.lives(theirs); ok || h.linkOf(got.Body) != "" {
 		t.Errorf("the link of before works: %t; the page has the link %q", ok, h.linkOf(got.Body))
 	}
-	h.postForm("owner", members+"/password", url.Values{"member": {ids("foreign")}}, 409)
-	h.postForm("owner", members+"/second-factor", url.Values{"member": {ids("foreign")}}, 409)
-	h.postForm("owner", members+"/remove", url.Values{"member": {ids("foreign")}}, 303)
+	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"password"}}, 409)
+	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"second-factor"}}, 409)
+	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"remove"}}, 303)
 
 	t.Log("only an owner makes owners and changes one")
-	for path, form := range map[string]url.Values{
-		members:                    {"email": {"boss@acme.example"}, "role": {"owner"}},
-		members + "/role":          {"member": {ids("admin")}, "role": {"owner"}},
-		members + "/remove":        {"member": {ids("owner")}},
-		members + "/password":      {"member": {ids("owner")}},
-		members + "/second-factor": {"member": {ids("owner")}},
-	} {
-		h.postForm("admin", path, form, 403)
+	h.postForm("admin", members, url.Values{"email": {"boss@acme.example"}, "role": {"owner"}}, 403)
+	h.postForm("admin", members+"/"+ids("admin"), url.Values{"do": {"role"}, "role": {"owner"}}, 403)
+	for _, do := range []string{"role", "access", "remove", "password", "second-factor"} {
+		h.postForm("admin", members+"/"+ids("owner"), url.Values{"do": {do}, "role": {"admin"}}, 403)
 	}
-	h.postForm("admin", members+"/role", url.Values{"member": {ids("owner")}, "role": {"admin"}}, 403)
 
 	t.Log("the owner of another organization reaches nobody")
-	for _, path := range []string{"/role", "/access", "/remove", "/password", "/second-factor"} {
-		h.postForm("foreign", members+path, url.Values{"member": {ids("read")}, "role": {"admin"}}, 404)
+	for _, do := range []string{"role", "access", "remove", "password", "second-factor"} {
+		h.postForm("foreign", members+"/"+ids("read"), url.Values{"do": {do}, "role": {"admin"}}, 404)
 	}
-	h.postForm("admin", members+"/remove", url.Values{"member": {uuid.NewString()}}, 404)
+	h.postForm("admin", members+"/"+ids("member"), url.Values{"do": {"promote"}}, 400)
+	h.postForm("admin", members+"/"+uuid.NewString(), url.Values{"do": {"remove"}}, 404)
 
 	t.Log("access")
 	access := func(to string) url.Values {
-		return url.Values{"member": {ids("read")}, "project": {project.String()}, "access": {to}}
+		return url.Values{"do": {"access"}, "project": {project.String()}, "access": {to}}
 	}
-	h.postForm("owner", members+"/access", access("write"), 303)
-	h.postForm("owner", members+"/access", access("all"), 400)
+	h.postForm("owner", members+"/"+ids("read"), access("write"), 303)
+	h.postForm("owner", members+"/"+ids("read"), access("all"), 400)
 	p, _, err := h.read.access.Memberships(t.Context(), h.ids["read"])
 	if err != nil || p.Memberships[0].Access[project] != organization.WriteAccess {
 		t.Errorf("the member is %+v, %v", p, err)
 	}
-	h.postForm("owner", members+"/access", access(""), 303)
+	h.postForm("owner", members+"/"+ids("read"), access(""), 303)
 	if got := h.as("read").Ask(http.MethodGet, "/p/default", nil); got.Status != 404 {
 		t.Errorf("without access, the project is %d", got.Status)
 	}
-	h.postForm("owner", members+"/role", url.Values{"member": {ids("read")}, "role": {"admin"}}, 303)
-	h.postForm("owner", members+"/access", access("read"), 409)
+	h.postForm("owner", members+"/"+ids("read"), url.Values{"do": {"role"}, "role": {"admin"}}, 303)
+	h.postForm("owner", members+"/"+ids("read"), access("read"), 409)
 
 	t.Log("sign-in")
-	reset := h.linkOf(h.postForm("admin", members+"/password", url.Values{"member": {ids("write")}}, 200).Body)
+	reset := h.linkOf(h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"password"}}, 200).Body)
 	if link, ok := h.lives(reset); !ok || link.Purpose != signin.Reset || link.Person != h.ids["write"] {
 		t.Errorf("the link is %+v, %t", link, ok)
 	}
-	h.postForm("admin", members+"/second-factor", url.Values{"member": {ids("write")}}, 303)
+	h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"second-factor"}}, 303)
 	events := h.as("owner").Open("/settings/events").Text()
 	for _, text := range []string{"organization.sign-in-reset", "reset: password", "reset: second-factor", "write@acme.example"} {
 		if !strings.Contains(events, text) {
@@ -138,9 +134,19 @@ func TestConsole_Members(t *testing.T) {
 
 	t.Log("a member is removed")
 	writer := h.as("write")
-	h.postForm("admin", members+"/remove", url.Values{"member": {ids("write")}}, 303)
+	_, err = h.signin.GeneratePassword(t.Context(), h.ids["write"], "correct horse battery")
+	runtest.Must(t, err)
+	in, err := h.signIn("write@acme.example", "correct horse battery")
+	runtest.Must(t, err)
+	h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"remove"}}, 303)
 	if got := writer.Ask(http.MethodGet, "/", nil); got.Status != 303 || !strings.HasPrefix(got.Location, "/sign-in") {
 		t.Errorf("after the removal, the projects are %d at %q", got.Status, got.Location)
+	}
+	if _, live, err := h.signin.Session(t.Context(), in.Token); live || err != nil {
+		t.Errorf("the session lives: %t, %v", live, err)
+	}
+	if states, err := h.signin.States(t.Context(), h.ids["write"]); len(states) > 0 || err != nil {
+		t.Errorf("after the removal, the person signs in by %+v, %v", states, err)
 	}
 	h.postForm("owner", members, url.Values{"email": {"a@acme.example"}, "role": {"boss"}}, 400)
 	h.postForm("owner", members, url.Values{"email": {`"><zebra-x>`}, "role": {"member"}}, 400)

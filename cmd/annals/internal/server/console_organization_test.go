@@ -90,6 +90,9 @@ func TestConsole_EventsOfManagement(t *testing.T) {
 	if first != 50 || count() == 0 {
 		t.Errorf("the pages have %d and %d events", first, count())
 	}
+	if admin.Follow("Previous"); count() != 50 {
+		t.Errorf("Previous leads to %s with %d events", admin.At.URL, count())
+	}
 	admin.Open(page)
 	admin.Submit("Show", map[string]string{"Project": "default"})
 	admin.Follow("Next")
@@ -102,14 +105,16 @@ func TestConsole_EventsOfManagement(t *testing.T) {
 		t.Errorf("the file has %d rows, %v", len(file), err)
 	}
 	var list struct {
-		Events []struct {
+		Items []struct {
 			Name string `json:"name"`
-		} `json:"events"`
-		Next string `json:"next"`
+		} `json:"items"`
+		Pager struct {
+			Next string `json:"next"`
+		} `json:"pager"`
 	}
 	runtest.Must(t, json.Unmarshal([]byte(admin.Ask(http.MethodGet, page+"?format=json", nil).Body), &list))
-	if len(list.Events) != 50 || list.Next == "" || list.Events[0].Name != "project.caps-set" {
-		t.Errorf("the list has %d events, and then %q", len(list.Events), list.Next)
+	if len(list.Items) != 50 || list.Pager.Next == "" || list.Items[0].Name != "project.caps-set" {
+		t.Errorf("the list has %d events, and then %q", len(list.Items), list.Pager.Next)
 	}
 	for _, path := range []string{"?after=x", "?after=-1"} {
 		if got := admin.Ask(http.MethodGet, page+path, nil); got.Status != http.StatusBadRequest {
@@ -150,13 +155,16 @@ func TestConsole_ErasureOfAPerson(t *testing.T) {
 			} `json:"receipts"`
 		} `json:"status"`
 	}
-	got := admin.Ask(http.MethodGet, receipt+"&format=json", nil)
+	got := admin.Ask(http.MethodGet, receipt+"?format=json", nil)
 	runtest.Must(t, json.Unmarshal([]byte(got.Body), &status))
 	if status.Status.Phase != "ended" || len(status.Status.Receipts) == 0 {
 		t.Errorf("the receipt is %+v", status)
 	}
+	admin.Open(page)
+	admin.Follow(receipt[len(page)+1:])
+	admin.See("Keep the address of this page")
 	for _, path := range []string{
-		strings.Replace(receipt, "default", "support-desk", 1), page + "?id=x", page + "?id=" + h.ids["admin"].String(),
+		strings.Replace(receipt, "default", "support-desk", 1), page + "/x", page + "/" + h.ids["admin"].String(),
 	} {
 		if got := admin.Ask(http.MethodGet, path, nil); got.Status != http.StatusNotFound {
 			t.Errorf("%s is answered %d", path, got.Status)

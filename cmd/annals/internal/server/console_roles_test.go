@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/PuerkitoBio/goquery"
+	"github.com/google/uuid"
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/console/web"
@@ -44,13 +45,19 @@ var openingsOf = map[string][7]int{
 	"GET /.well-known/{document...}":              {404, 404, 404, 404, 404, 404, 404},
 	"GET /auth.md":                                everybody,
 	"GET /agents/claim":                           {303, 404, 404, 404, 404, 404, 404},
-	"GET /docs":                                   everybody,
-	"GET /docs/search":                            everybody,
-	"GET /docs/{page...}":                         everybody,
-	"GET /docs/files/{file...}":                   everybody,
-	"GET /llms.txt":                               everybody,
-	"GET /openapi.json":                           everybody,
-	"GET /mcp":                                    {401, 401, 401, 401, 401, 401, 401},
+	// There is no erasure: one would remove what other pages show.
+	"GET /p/{project}/erasures/{erasure}": {303, 404, 404, 403, 403, 404, 404},
+	// The owner of another organization does not find the member.
+	"GET /settings/members/{member}":  {303, 404, 403, 403, 403, 200, 200},
+	"POST /settings/members/{member}": {303, 404, 403, 403, 403, 200, 200},
+
+	"GET /docs":                 everybody,
+	"GET /docs/search":          everybody,
+	"GET /docs/{page...}":       everybody,
+	"GET /docs/files/{file...}": everybody,
+	"GET /llms.txt":             everybody,
+	"GET /openapi.json":         everybody,
+	"GET /mcp":                  {401, 401, 401, 401, 401, 401, 401},
 }
 
 // parameters are what stands for the parameters of patterns: things of the first project.
@@ -64,24 +71,24 @@ func (h *consoleHarness) parameters() map[string]string {
 		join access.projects p on p.id = k.project_id where p.slug = 'default'`).Scan(&key))
 	send := h.send(project, "/ingest", "completed", point{"id": "a/b", "content": "A text" + markup})
 	return map[string]string{
-		"{$}": "",
-
+		"{$}":           "",
+		"{member}":      h.ids["read"].String(),
+		"{erasure}":     uuid.NewString(),
 		"{document...}": "none",
-
-		"{page...}":  "console",
-		"{file...}":  "LICENSE",
-		"{id}":       "a/b",
-		"{send}":     send,
-		"{file}":     "data-points.jsonl",
-		"{token}":    "none",
-		"{project}":  "default",
-		"{webhook}":  h.hook.ID,
-		"{request}":  h.hookEvent.RequestID.String(),
-		"{body}":     "request",
-		"{node}":     roots.Memories.Nodes[0].ID,
-		"{key}":      key,
-		"{identity}": "plain",
-		"{slug}":     "launch",
+		"{page...}":     "console",
+		"{file...}":     "LICENSE",
+		"{id}":          "a/b",
+		"{send}":        send,
+		"{file}":        "data-points.jsonl",
+		"{token}":       "none",
+		"{project}":     "default",
+		"{webhook}":     h.hook.ID,
+		"{request}":     h.hookEvent.RequestID.String(),
+		"{body}":        "request",
+		"{node}":        roots.Memories.Nodes[0].ID,
+		"{key}":         key,
+		"{identity}":    "plain",
+		"{slug}":        "launch",
 	}
 }
 
@@ -136,6 +143,39 @@ func TestConsole_EveryPageForEveryRole(t *testing.T) {
 				t.Errorf("%s sees data of the project on %s", role, path)
 			}
 		}
+	}
+}
+
+// The owner of another organization, in the own project, does not find things of the first one by their ids: from the
+// table of routes.
+func TestConsole_IDsOfAnotherOrganization(t *testing.T) {
+	t.Parallel()
+	h := newConsole(t)
+	values := h.parameters()
+	values["{project}"] = "theirs"
+	started := h.as("admin").Ask(http.MethodPost, "/p/default/erasures", url.Values{"identity": {"x"}, "again": {"x"}})
+	if started.Status != http.StatusSeeOther {
+		t.Fatalf("an erasure is answered %d %.300s", started.Status, started.Body)
+	}
+	values["{erasure}"] = started.Location[strings.LastIndex(started.Location, "/")+1:]
+	foreign, asked := h.as("foreign"), map[string]int{}
+	for _, route := range h.site.Routes() {
+		for _, parameter := range []string{
+			"{key}", "{webhook}", "{member}", "{request}", "{erasure}", "{node}", "{send}",
+		} {
+			if !strings.Contains(route.Pattern, parameter) || route.Needs == web.Nothing {
+				continue
+			}
+			asked[parameter]++
+			method, path := h.address(route.Pattern, values)
+			got := foreign.Ask(method, path, url.Values{"name": {"x"}, "sure": {"yes"}})
+			if got.Status != http.StatusNotFound || strings.Contains(got.Body, "zebra") {
+				t.Errorf("%s %s: %d %.300s", method, path, got.Status, got.Body)
+			}
+		}
+	}
+	if asked["{key}"] < 3 || asked["{webhook}"] < 6 || asked["{member}"] < 2 || asked["{request}"] < 4 || asked["{erasure}"] < 1 {
+		t.Errorf("routes with ids: %v", asked)
 	}
 }
 

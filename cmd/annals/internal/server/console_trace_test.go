@@ -29,7 +29,7 @@ func TestConsole_RequestsAreFilteredAndShown(t *testing.T) {
 	key, _ := h.keys()
 	long := strings.Repeat("A sentence that makes the text long. ", 3000)
 	h.must(key, http.MethodPost, "/api/v1/ingest", map[string]any{"id": "long", "content": long}, nil)
-	for range 26 { // more than a page of calls
+	for range 51 { // more than a page of calls
 		h.call(key, http.MethodGet, "/api/v1/identities/nobody", nil)
 	}
 	r := h.as("read")
@@ -42,7 +42,7 @@ func TestConsole_RequestsAreFilteredAndShown(t *testing.T) {
 	runtest.Await(t, "the calls are logged", func() bool {
 		var calls client.RequestList
 		h.must(key, http.MethodGet, "/api/v1/requests?status=404", nil, &calls)
-		return calls.TotalCount >= 26
+		return calls.TotalCount >= 51
 	})
 	r.Open("/p/default/requests")
 	newest := func() string { return rowsOf(r, "Requests").First().Find("a").First().AttrOr("href", "") }
@@ -91,7 +91,7 @@ func TestConsole_RequestsAreFilteredAndShown(t *testing.T) {
 	file := r.Ask(http.MethodGet, "/p/default/requests?format=csv", nil)
 	lines, err := csv.NewReader(strings.NewReader(file.Body)).ReadAll()
 	runtest.Must(t, err)
-	if len(lines) < 30 || lines[0][0] != "receivedAt" {
+	if len(lines) < 52 || lines[0][0] != "receivedAt" {
 		t.Errorf("the file has %d lines: %.300s", len(lines), file.Body)
 	}
 	if raw := r.Ask(http.MethodGet, "/p/default/requests?format=json", nil); !strings.Contains(raw.Body, `"Totals"`) {
@@ -106,6 +106,49 @@ func hrefOf(r *webtest.Reader, part *goquery.Selection) *url.URL {
 		return r.At.URL
 	}
 	return target
+}
+
+func TestConsole_TraceBeginsAtMemoriesAndSources(t *testing.T) {
+	t.Parallel()
+	h := newConsole(t)
+	key, _ := h.keys()
+	var points []point
+	for n := range 60 { // more than a page of them
+		points = append(points, point{"id": fmt.Sprintf("walnut-%02d", n), "content": "The walnut order was sent."})
+	}
+	h.send(key, "/ingest/batch", "completed", point{"items": points})
+	r := h.as("read")
+	r.Open("/p/default")
+	r.Follow("Trace")
+	if kind := webtest.Plain(rowsOf(r, "Nodes").First().Find("td").Eq(1).Text()); kind == "source" || kind == "" {
+		t.Errorf("the page begins with a %s", kind)
+	}
+	r.Submit("Search", map[string]string{"Begin at": "sources"})
+	newest := hrefOf(r, rowsOf(r, "Nodes")).Path
+	r.Follow("Next")
+	if next := hrefOf(r, rowsOf(r, "Nodes")).Path; next == newest {
+		t.Errorf("the next page begins with %s too", next)
+	}
+	r.Follow("Previous")
+	if again := hrefOf(r, rowsOf(r, "Nodes")).Path; again != newest {
+		t.Errorf("the page before begins with %s, not with %s", again, newest)
+	}
+	file := r.Ask(http.MethodGet, "/p/default/trace?format=csv&kind=sources&search=walnut", nil)
+	if lines := strings.Count(file.Body, "source,"); lines != 60 {
+		t.Errorf("the file has %d of 60 sources: %.300s", lines, file.Body)
+	}
+	r.Submit("Search", map[string]string{"Words or an id": "walnut-07"})
+	if n := rowsOf(r, "Nodes").Length(); n != 1 {
+		t.Errorf("an id finds %d sources", n)
+	}
+	r.Follow("The walnut order was sent.")
+	r.See("walnut-07, revision 1")
+	r.Open("/p/default/trace?search=nothing-like-it")
+	r.See("Nothing matches.")
+	for _, bad := range []string{"ingestionId=x", "after=x"} {
+		r.Open("/p/default/trace?" + bad)
+		r.Answered(http.StatusBadRequest)
+	}
 }
 
 func TestConsole_TraceFollowsAMemoryToItsSource(t *testing.T) {

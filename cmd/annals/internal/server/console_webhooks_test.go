@@ -92,11 +92,17 @@ func TestConsole_WebhookFromCreationToDeletion(t *testing.T) {
 	if text := event.Text(); !containsAll(text, []string{"ingested", "test", "a-1", "annals-console", "The pump is hot."}) {
 		t.Errorf("the test event: %s", text)
 	}
-	first := event.URL.Path
+	first, by := event.URL.Path, "person:"+h.ids["write"].String()
+	if _, meta := h.lastEvent("datapoint.revision-accepted.v1"); !strings.Contains(meta, by) {
+		t.Errorf("who sent the test event is not recorded: %s", meta)
+	}
 	replayed := h.settledEvent(r, r.Submit("Replay", nil))
 	if replayed.URL.Path == first || !strings.Contains(replayed.Text(), "The pump is hot.") ||
-		replayed.Find("dd .tag").Length() != 1 {
+		replayed.Find("dd .tag").Text() != "ingestedreplay" {
 		t.Errorf("the replay %s: %s", replayed.URL.Path, replayed.Text())
+	}
+	if _, meta := h.lastEvent("datapoint.resent.v1"); !strings.Contains(meta, by) {
+		t.Errorf("who replayed the event is not recorded: %s", meta)
 	}
 	r.Open(show)
 	if got := webtest.Plain(r.At.Find("#dry").Text()); !strings.Contains(got, "Body of the event"+sample) {
@@ -121,6 +127,9 @@ func TestConsole_WebhookFromCreationToDeletion(t *testing.T) {
 	r.Open(show)
 	r.Submit("Resume", nil)
 	page = r.Submit("Rotate the token", nil)
+	if text := page.Text(); !containsAll(text, []string{"project.webhook-token-rotated", "project.webhook-created", "write@acme.example"}) {
+		t.Errorf("the page lacks what was changed: %s", text)
+	}
 	rotated := webtest.Plain(page.Find(".copy code").First().Text())
 	if rotated == url || h.event(rotated, strings.NewReader(sample)).status != http.StatusAccepted ||
 		h.event(url, strings.NewReader(sample)).status != http.StatusNotFound {
@@ -273,5 +282,37 @@ func TestConsole_WebhookBodiesThatAreLost(t *testing.T) {
 		if page := r.Submit("Try", map[string]string{"event": c.event.RequestID.String()}); !strings.Contains(page.Find("#dry").Text(), c.why) {
 			t.Errorf("tried: %s", page.Find("#dry").Text())
 		}
+	}
+}
+
+// The log is read in pages: Previous leads back to where Next came from, inside the filter.
+func TestConsole_WebhookLogPages(t *testing.T) {
+	t.Parallel()
+	h := newConsole(t)
+	key, _ := h.keys()
+	var last received
+	for range 51 {
+		last = h.event(h.hook.URL, strings.NewReader(`{"kind":"call"}`))
+	}
+	h.loggedAs(key, last.RequestID)
+	r := h.as("read")
+	log := hooks + "/" + h.hook.ID + "/events?verdict=dropped"
+	runtest.Await(t, "the events are in the log", func() bool { return strings.Contains(r.Open(log).Text(), "52 in all") })
+	firstRow := func() string { return r.At.Find("tbody a").First().AttrOr("href", "") }
+	first, rows := firstRow(), r.At.Find("tbody tr").Length()
+	if r.At.Find("a[rel=prev]").Length() > 0 || rows != 50 {
+		t.Errorf("the first page has %d events, or a page before it", rows)
+	}
+	r.Follow("Next")
+	if got := r.At.Find("tbody tr").Length(); got != 2 || r.At.URL.Query().Get("verdict") != "dropped" {
+		t.Errorf("the second page %s has %d events", r.At.URL, got)
+	}
+	r.Follow("Previous")
+	if firstRow() != first || r.At.Find("tbody tr").Length() != 50 || r.At.Find("a[rel=prev]").Length() > 0 {
+		t.Errorf("Previous leads to %s with %s, not %s", r.At.URL, firstRow(), first)
+	}
+	csv := r.Ask(http.MethodGet, log+"&format=csv", nil)
+	if lines := strings.Count(csv.Body, "\n"); csv.Status != http.StatusOK || lines != 53 {
+		t.Errorf("the file: %d, %d lines", csv.Status, lines)
 	}
 }

@@ -8,8 +8,6 @@ import (
 )
 
 // docsPages are the documentation.
-func (s *Server) docsPages() (web.Area, error) {
-	return docs.Area(docs.Config{
-		Files: annals.Pages, OpenAPI: readapi.OpenAPI, URLs: s.urls, Now: s.cfg.now,
-	})
+func (s *Server) docsPages() web.Area {
+	return docs.Area(docs.Config{Files: annals.Pages, OpenAPI: readapi.OpenAPI, URLs: s.urls, Now: s.cfg.now})
 }

@@ -10,8 +10,13 @@ import (
 
 // newMCP makes the server of the Model Context Protocol.
 func (s *Server) newMCP() (*mcp.Service, error) {
+	origins, err := mcp.ParseOrigins(s.cfg.MCPOrigins)
+	if err != nil {
+		return nil, err
+	}
 	return mcp.New(mcp.Config{
-		URLs: s.urls, Version: build.Version, Document: readapi.OpenAPI, API: s.inner, Keys: s.read.keys,
+		URLs: s.urls, Origins: origins, Version: build.Version, Document: readapi.OpenAPI, API: s.inner,
+		Keys:   s.read.keys,
 		Tokens: s.grantOf, Access: s.read.access, Identities: s.write.service, Authors: s.read.dataPoints.Authors,
 		Logger: s.cfg.Logger,
 	})

@@ -21,7 +21,7 @@ func (s *Server) organizationPages() web.Area {
 	return organization.Area(organization.Deps{
 		Access: s.read.access, Commands: s.write.service, Links: memberLinks{s.signin, s.urls.Console},
 		History:  s.history(),
-		Erasures: people, Open: erasures.Names{DB: s.storage.work}.OfProject, PlanTerms: s.cfg.PlanTerms,
+		Erasures: people, Names: erasures.Names{DB: s.storage.work}, PlanTerms: s.cfg.PlanTerms,
 	})
 }
 
@@ -65,6 +65,11 @@ func (l memberLinks) Revoke(ctx context.Context, person uuid.UUID) error {
 // ResetSecondFactor implements organization.Links.
 func (l memberLinks) ResetSecondFactor(ctx context.Context, person uuid.UUID) error {
 	return l.signIn.ResetSecondFactor(ctx, person)
+}
+
+// End implements organization.Links.
+func (l memberLinks) End(ctx context.Context, person uuid.UUID) error {
+	return l.signIn.EndPerson(ctx, person)
 }
 
 // link makes a link in the place of those that were made before.

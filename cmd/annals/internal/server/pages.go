@@ -32,10 +32,10 @@ func (s *Server) areas() []web.Area {
 			APIURL: s.urls.API, Accounts: s.accounts(), Access: s.read.access, Log: s.requestLog(), Sends: s.read.dataPoints,
 			Calls: s.calls(), History: s.history(), Projections: s.health.projections, Commands: s.write.service,
 		}),
-		trace.Area(trace.Deps{Calls: reads.Requests, Explain: reads.Explain, Trace: reads.Trace}),
+		trace.Area(trace.Deps{Calls: s.calls(), Explain: s.explain(), Trace: s.trace()}),
 		webhooks.Area(webhooks.Deps{
-			Commands: s.write.service, Webhooks: s.read.access, URLs: access.Webhooks{Vault: s.write.vault, URLs: s.urls},
-			Audiences: s.read.directory, Calls: s.calls(), API: s.inner, Plans: s.cfg.PlanTerms,
+			Commands: s.write.service, Access: s.read.access, URLs: access.Webhooks{Vault: s.write.vault, URLs: s.urls},
+			Audiences: s.read.directory, Calls: s.calls(), History: s.history(), API: s.inner, Plans: s.cfg.PlanTerms,
 		}),
 		recall.Area(recall.Deps{
 			API: s.inner, Explain: s.explainer(), Plans: s.cfg.PlanTerms, APIURL: s.urls.API, Words: domainrecall.NewAnalyzer(),

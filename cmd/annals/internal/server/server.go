@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/agents"
 	"github.com/annals-project/annals/console/authserver"
+	"github.com/annals-project/annals/console/mcp"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/eventstore/backoff"
@@ -63,6 +64,7 @@ type Server struct {
 	authServer   *authserver.Service
 	agents       *agents.Service
 	site         *web.Site
+	tools        *mcp.Service
 	api          http.Handler
 	inner        httpx.Inner // what the console calls: every route, whatever the roles
 	web          *webServer

@@ -1,0 +1,283 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/google/uuid"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/annals-project/annals/console/mcp"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
+)
+
+// grants lets the people of a console act by tokens such as svc_oat_read/memory:read,memory:write/default: the role,
+// the scopes, and the project of the consent.
+func (h *consoleHarness) grants() {
+	h.t.Helper()
+	organizations := map[uuid.UUID]uuid.UUID{}
+	for _, id := range h.ids {
+		person, _, err := h.read.access.Memberships(h.t.Context(), id)
+		runtest.Must(h.t, err)
+		organizations[id] = person.Memberships[0].Organization
+	}
+	h.tools.Tokens = func(_ context.Context, token string) (g mcp.Grant, ok bool, err error) {
+		parts := strings.Split(strings.TrimPrefix(token, mcp.TokenPrefix), "/")
+		if g.Person, ok = h.ids[parts[0]]; !ok || len(parts) != 3 {
+			return g, false, nil
+		}
+		g.Organization, g.Project, g.ClientName = organizations[g.Person], parts[2], "Desk <b>"
+		for scope := range strings.SplitSeq(parts[1], ",") {
+			g.Scopes = append(g.Scopes, auth.Scope(scope))
+		}
+		return g, true, nil
+	}
+}
+
+// Scopes of tokens.
+const (
+	bothScopes = "memory:read,memory:write"
+	readScope  = "memory:read"
+	writeScope = "memory:write"
+)
+
+func token(role, scopes, project string) string {
+	return mcp.TokenPrefix + role + "/" + scopes + "/" + project
+}
+
+// writing are the tools that need the scope memory:write.
+var writing = []string{"remember", "retry_ingestion", "forget_ingestion", "set_identity_traits"}
+
+// toolArguments are arguments with which each tool works on the first project.
+func (h *consoleHarness) toolArguments() map[string]map[string]any {
+	values := h.parameters()
+	type args = map[string]any
+	return map[string]args{
+		"whoami": {}, "list_projects": {}, "list_identities": {"limit": 2}, "list_audiences": {}, "get_usage": {},
+		"recall": {"query": "zebra"}, "remember": {"content": "The zebra came at noon.", "id": "noon"},
+		"get_ingestion": {"ingestionId": values["{send}"]}, "explain_ingestion": {"ingestionId": values["{send}"]},
+		"retry_ingestion": {"ingestionId": values["{send}"]}, "forget_ingestion": {"ingestionId": values["{send}"]},
+		"search_memory_trace": {"first": 3}, "get_node": {"id": values["{node}"]}, "get_lineage": {"id": values["{node}"]},
+		"get_timeline": {"id": values["{node}"]}, "get_identity": {"identity": "plain"},
+		"set_identity_traits": {"identity": "plain", "traits": args{"desk": "3"}},
+		"list_requests":       {"first": 3}, "get_request": {"requestId": values["{request}"]},
+	}
+}
+
+// Every tool × every role × every scope: what is listed, what is refused and why. No answer holds a key, and each has
+// the shape that its tool promises.
+func TestMCP_EveryToolForEveryRoleAndScope(t *testing.T) {
+	t.Parallel()
+	h := newConsole(t)
+	h.grants()
+	tools := h.toolArguments()
+	for _, role := range roles[1:] {
+		for _, scopes := range []string{bothScopes, readScope, writeScope} {
+			a := h.agent(token(role, scopes, ""))
+			schemas := a.schemas()
+			for name, args := range tools {
+				write := slices.Contains(writing, name)
+				scope := readScope
+				if write {
+					scope = writeScope
+				}
+				// Of another organization, the owner may write in her own project.
+				writer := slices.Contains([]string{"write", "admin", "owner", "foreign"}, role)
+				schema, listed := schemas[name]
+				if want := strings.Contains(scopes, scope) && (writer || !write); listed != want {
+					t.Errorf("%s with %s is listed %s: %t", role, scopes, name, listed)
+					continue
+				}
+				if !strings.Contains(scopes, scope) {
+					h.stepUp(token(role, scopes, ""), name, scope)
+				}
+				if listed {
+					h.used(a, role, name, args, schema)
+				}
+			}
+		}
+	}
+}
+
+// schemas are the schemas of the answers of the listed tools.
+func (a agent) schemas() map[string]*jsonschema.Resolved {
+	a.t.Helper()
+	schemas := map[string]*jsonschema.Resolved{}
+	for tool, err := range a.Tools(a.t.Context(), nil) {
+		runtest.Must(a.t, err)
+		text, err := json.Marshal(tool.OutputSchema)
+		runtest.Must(a.t, err)
+		var schema jsonschema.Schema
+		runtest.Must(a.t, json.Unmarshal(text, &schema))
+		schemas[tool.Name], err = schema.Resolve(nil)
+		runtest.Must(a.t, err)
+		if h := tool.Annotations; h.ReadOnlyHint == slices.Contains(writing, tool.Name) || *h.OpenWorldHint {
+			a.t.Errorf("%s: hints %+v", tool.Name, h)
+		}
+	}
+	return schemas
+}
+
+// used calls a listed tool on the first project.
+func (h *consoleHarness) used(a agent, role, name string, args map[string]any, schema *jsonschema.Resolved) {
+	h.t.Helper()
+	inProject := name != "whoami" && name != "list_projects"
+	sent := map[string]any{}
+	for arg, v := range args {
+		sent[arg] = v
+	}
+	if inProject {
+		sent["project"] = "default"
+	}
+	var answer any
+	text, refusal := a.use(name, sent, &answer)
+	switch {
+	case inProject && (role == "foreign" || role == "member"):
+		if !strings.HasPrefix(refusal, "project-not-found: ") || strings.Contains(refusal, "default") {
+			h.t.Errorf("%s uses %s of a project that is not theirs: %q %q", role, name, text, refusal)
+		}
+		return
+	case name == "retry_ingestion" && (strings.HasPrefix(refusal, "ingestion-not-stopped: ") ||
+		strings.HasPrefix(refusal, "data-point-deleted: ")): // forget_ingestion takes the same send
+		return
+	case refusal != "":
+		h.t.Errorf("%s uses %s: %s", role, name, refusal)
+		return
+	}
+	if err := schema.Validate(answer); err != nil {
+		h.t.Errorf("the answer of %s has another shape: %v", name, err)
+	}
+	body, err := json.Marshal(answer)
+	runtest.Must(h.t, err)
+	project, management := h.keys()
+	for _, key := range []string{project, management} {
+		if strings.Contains(text+string(body), key) {
+			h.t.Errorf("%s reveals a key", name)
+		}
+	}
+	if slug := map[bool]string{true: "theirs", false: "default"}[role == "foreign"]; name == "list_projects" &&
+		(role == "member") == strings.Contains(text, slug) {
+		h.t.Errorf("%s sees projects %s", role, text)
+	}
+	if role == "foreign" && strings.Contains(text, "zebra") {
+		h.t.Errorf("foreign sees data by %s", name)
+	}
+}
+
+// stepUp checks that a token without a scope learns which one a tool needs.
+func (h *consoleHarness) stepUp(token, tool, scope string) {
+	h.t.Helper()
+	status, header, body := h.post(token, map[string]any{
+		"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": map[string]any{"name": tool, "arguments": map[string]any{}},
+	})
+	want := `Bearer error="insufficient_scope", scope="` + scope + `", resource_metadata="` + h.urls.Console +
+		`/.well-known/oauth-protected-resource/mcp"`
+	if status != http.StatusForbidden || header.Get("WWW-Authenticate") != want {
+		h.t.Errorf("%s without %s: %d %v %s", tool, scope, status, header, body)
+	}
+}
+
+// post sends a message as clients before 2026-07-28 do.
+func (h *harness) post(token string, message any, headers ...string) (status int, header http.Header, body string) {
+	h.t.Helper()
+	text, err := json.Marshal(message)
+	runtest.Must(h.t, err)
+	return h.ask(http.MethodPost, token, text, headers...)
+}
+
+func (h *harness) ask(method, token string, body []byte, headers ...string) (int, http.Header, string) {
+	h.t.Helper()
+	r, err := http.NewRequestWithContext(h.t.Context(), method, h.urls.Console+"/mcp", bytes.NewReader(body))
+	runtest.Must(h.t, err)
+	r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := http.DefaultClient.Do(r)
+	runtest.Must(h.t, err)
+	defer func() { _ = res.Body.Close() }()
+	answer, err := io.ReadAll(res.Body)
+	runtest.Must(h.t, err)
+	return res.StatusCode, res.Header, string(answer)
+}
+
+// A person acts under her address, whose record has the origin of a sign-in. A consent may be for one project alone.
+func TestMCP_Person(t *testing.T) {
+	t.Parallel()
+	h := newConsole(t)
+	h.grants()
+	own, management := h.keys()
+	a := h.agent(token("write", bothScopes, ""))
+	a.must("recall", map[string]any{"query": "zebra"}, nil)
+	var who struct{ Origin string }
+	h.must(own, http.MethodGet, api+"/identities/write@acme.example", nil, &who)
+	if who.Origin != "login" {
+		t.Errorf("origin %q", who.Origin)
+	}
+	var receipt struct{ IngestionID string }
+	a.must("remember", map[string]any{"content": "The lamp is green."}, &receipt)
+	h.await(own, receipt.IngestionID, "completed")
+	if text := a.must("recall", map[string]any{"query": "lamp"}, nil); !strings.Contains(text, `by "write@acme.example"`) {
+		t.Errorf("%s", text)
+	}
+	runtest.Await(t, "the call is logged under the name of the client", func() bool {
+		var list struct {
+			Requests []struct {
+				Path string
+				Key  struct{ Name string }
+			}
+		}
+		h.must(own, http.MethodGet, api+"/requests", nil, &list)
+		return slices.ContainsFunc(list.Requests, func(r struct {
+			Path string
+			Key  struct{ Name string }
+		},
+		) bool {
+			return r.Path == "/mcp#remember" && r.Key.Name == "mcp:Desk <b>"
+		})
+	})
+	h.must(management, http.MethodPost, api+"/projects", map[string]any{"name": "Second"}, nil)
+	owner := h.agent(token("owner", bothScopes, ""))
+	_, refusal := owner.use("get_usage", nil, nil)
+	if !strings.HasPrefix(refusal, "project-required: ") || !strings.Contains(refusal, "default") ||
+		!strings.Contains(refusal, "second") {
+		t.Errorf("two projects and none named: %q", refusal)
+	}
+	pinned := h.agent(token("owner", bothScopes, "second"))
+	if text := pinned.must("get_usage", nil, nil); !strings.Contains(text, "slug: second") {
+		t.Errorf("%s", text)
+	}
+	if _, refusal = pinned.use("get_usage", map[string]any{"project": "default"}, nil); !strings.HasPrefix(refusal, "project-not-found") {
+		t.Errorf("a project outside of the consent: %q", refusal)
+	}
+}
+
+// A person who is removed is out with the next request.
+func TestMCP_RemovedPerson(t *testing.T) {
+	t.Parallel()
+	h := newConsole(t)
+	h.grants()
+	a := h.agent(token("write", bothScopes, ""))
+	a.must("whoami", nil, nil)
+	service, call := h.peopleOf(0)
+	call.Principal.OrganizationID = h.organizations()[0].ID
+	runtest.Must(t, service.RemoveMember(t.Context(), call, call.Principal.OrganizationID, h.ids["write"]))
+	if _, err := a.CallTool(t.Context(), &sdk.CallToolParams{Name: "whoami"}); err == nil {
+		t.Error("a removed person is answered")
+	}
+	status, header, _ := h.ask(http.MethodPost, token("write", bothScopes, ""), nil)
+	if status != http.StatusUnauthorized || !strings.Contains(header.Get("WWW-Authenticate"), `error="invalid_token"`) {
+		t.Errorf("%d %v", status, header)
+	}
+}

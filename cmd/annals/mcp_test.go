@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/runtest"
+)
+
+// A client that knows no HTTP remembers and recalls through the program.
+func TestMCP_Bridge(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	clock := filepath.Join(t.TempDir(), "clock")
+	runtest.Must(t, os.WriteFile(clock, []byte("0"), 0o600))
+	env := append(os.Environ(), clockFile+"="+clock)
+	service := exec.CommandContext(t.Context(), os.Args[0], "serve", "--data-dir", dir, "--api-addr", "127.0.0.1:0",
+		"--console-addr", "127.0.0.1:0", "--postgres", pgtest.URL(t))
+	service.Env = env
+	out, err := service.StdoutPipe()
+	runtest.Must(t, err)
+	runtest.Must(t, service.Start())
+	t.Cleanup(func() {
+		_ = service.Process.Signal(os.Interrupt)
+		_ = service.Wait()
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line, "annals is ready") {
+		t.Fatalf("it prints %q, %v", line, err)
+	}
+	bridge := exec.CommandContext(t.Context(), os.Args[0], "mcp", "--data-dir", dir)
+	bridge.Env, bridge.Stderr = env, os.Stderr
+	client := mcp.NewClient(&mcp.Implementation{Name: "local", Version: "1"}, nil)
+	session, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: bridge}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := session.InitializeResult().ProtocolVersion; v != "2026-07-28" {
+		t.Errorf("the client speaks %s", v)
+	}
+	tools, err := session.ListTools(t.Context(), nil)
+	if err != nil || len(tools.Tools) != 19 {
+		t.Errorf("%d tools, %v", len(tools.Tools), err)
+	}
+	remembered, err := session.CallTool(t.Context(), &mcp.CallToolParams{
+		Name: "remember", Arguments: map[string]any{"content": "The tea is in the blue tin.", "identity": "ana"},
+	})
+	if err != nil || remembered.IsError {
+		t.Fatalf("%+v, %v", remembered, err)
+	}
+	runtest.Await(t, "recall finds it", func() bool {
+		found, err := session.CallTool(t.Context(), &mcp.CallToolParams{
+			Name: "recall", Arguments: map[string]any{"query": "tea", "identity": "ana"},
+		})
+		runtest.Must(t, err)
+		return strings.Contains(found.Content[0].(*mcp.TextContent).Text, "> The tea is in the blue tin.")
+	})
+	runtest.Must(t, session.Close()) // the program ends when its input does
+}
+
+// Messages of a client before 2026-07-28 carry the version that was agreed on. What the service refuses, and one that
+// is away, is an answer.
+func TestMCP_BridgeOfAnOldClient(t *testing.T) {
+	var versions []string
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var m struct {
+			ID     any
+			Method string
+		}
+		runtest.Must(t, json.NewDecoder(r.Body).Decode(&m))
+		versions = append(versions, m.Method+" "+r.Header.Get("MCP-Protocol-Version"))
+		switch {
+		case r.Header.Get("Authorization") != "Bearer svc_sk_1":
+			t.Errorf("header %v", r.Header)
+		case m.ID == nil:
+			w.WriteHeader(http.StatusAccepted)
+		case m.Method == "initialize":
+			_, _ = w.Write([]byte(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25"}}`))
+		default:
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = w.Write([]byte(`{"code":"unauthorized","status":401,"debugMessage":"the key is unknown","data":{}}`))
+		}
+	}))
+	const initialized = `{"jsonrpc":"2.0","id":1,"method":"initialize"}` + "\n" +
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n\n"
+	const list = `{"jsonrpc":"2.0","id":"two","method":"tools/list"}` + "\n"
+	env := map[string]string{
+		"ANNALS_CONSOLE_URL": service.URL, "ANNALS_PROJECT_KEY": "svc_sk_1", "ANNALS_DATA_DIR": t.TempDir(),
+	}
+	got := annals(context.WithoutCancel(t.Context()), env, initialized+list, "mcp")
+	if got.code != exitOK || !strings.Contains(got.stdout, `"2025-11-25"`) || strings.Count(got.stdout, "\n") != 2 ||
+		!strings.Contains(got.stdout, `"id":"two"`) || !strings.Contains(got.stdout, "unauthorized: the key is unknown") {
+		t.Errorf("%+v", got)
+	}
+	want := "initialize ,notifications/initialized 2025-11-25,tools/list 2025-11-25"
+	if got := strings.Join(versions, ","); got != want {
+		t.Errorf("the service sees %s", got)
+	}
+	service.Close()
+	if got := annals(t.Context(), env, list, "mcp"); got.code != exitOK || !strings.Contains(got.stdout, "cannot be reached") {
+		t.Errorf("without a service: %+v", got)
+	}
+	if got := annals(t.Context(), map[string]string{"ANNALS_DATA_DIR": t.TempDir()}, "", "mcp"); got.code == exitOK {
+		t.Errorf("without a key: %+v", got)
+	}
+}

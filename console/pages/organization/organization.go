@@ -1,0 +1,198 @@
+// Package organization is the pages of an organization: its settings and members, the events of its management, and the
+// erasure of what an identity wrote.
+package organization
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/internal/amounts"
+	"github.com/annals-project/annals/internal/erasures"
+	"github.com/annals-project/annals/internal/tenants"
+	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/history"
+)
+
+//go:embed *.html
+var templates embed.FS
+
+// Deps are what the pages read and change.
+type Deps struct {
+	Access    access.Queries
+	Commands  *commands.Service
+	History   history.Queries
+	Links     Links
+	Erasures  *erasure.People
+	Names     erasures.Names
+	PlanTerms metering.PlanTerms
+}
+
+// Links lets people sign in who cannot yet, or no more.
+type Links interface {
+	// Invite returns an address at which somebody new sets a password and is signed in, once. It is the page to sign in
+	// for somebody who can sign in. Links of the person that were made before work no more. Until the address of the
+	// person is verified, only the organization that invites is opened.
+	Invite(ctx context.Context, of, person uuid.UUID, email string) (address string, expires time.Time, err error)
+	// Reset returns an address at which the person sets another password, once. The address counts as not verified then.
+	Reset(ctx context.Context, of, person uuid.UUID, email string) (address string, expires time.Time, err error)
+	// Revoke ends the links of a person.
+	Revoke(ctx context.Context, person uuid.UUID) error
+	// ResetSecondFactor ends the second factor of a person, and all sessions.
+	ResetSecondFactor(ctx context.Context, person uuid.UUID) error
+	// End ends all with which a person signs in, and the sessions at once.
+	End(ctx context.Context, person uuid.UUID) error
+}
+
+// Area returns the pages.
+func Area(d Deps) web.Area {
+	settings, erasure := web.NewPage("settings.html", d.settings), web.NewPage("erasures.html", d.erasure)
+	return web.Area{Templates: templates, Routes: []web.Route{
+		{Pattern: "GET /settings/organization", Needs: web.Admin, Serve: settings.Show},
+		{Pattern: "POST " + settingsPath + "/spend-cap", Needs: web.Owner, Serve: settings.After("saved", d.setSpendCap)},
+		{Pattern: "POST " + settingsPath + "/second-factor", Needs: web.Owner, Serve: settings.After("saved", d.setSecondFactor)},
+		{Pattern: "POST /settings/organization/management-key", Needs: web.Admin, Serve: d.rotateKey},
+		{Pattern: "GET /settings/members", Needs: web.Admin, Serve: web.NewPage("members.html", d.members).Show},
+		{Pattern: "POST /settings/members", Needs: web.Admin, Serve: d.invite},
+		{Pattern: "GET /settings/members/{member}", Needs: web.Admin, Serve: web.NewPage("member.html", d.member).Show},
+		{Pattern: "POST /settings/members/{member}", Needs: web.Admin, Serve: d.change},
+		{Pattern: "GET /settings/events", Needs: web.Admin, Serve: d.events},
+		{Pattern: "GET /p/{project}/erasures", Needs: web.Manage, Serve: web.NewPage("erasures.html", d.erasures).Show},
+		{Pattern: "POST /p/{project}/erasures", Needs: web.Manage, Serve: d.erase},
+		{Pattern: "GET /p/{project}/erasures/{erasure}", Needs: web.Manage, Serve: erasure.Show},
+	}}
+}
+
+const settingsPath = "/settings/organization"
+
+// settings is the page of the organization. Rotated is set on the one page that shows a new management key.
+type settings struct {
+	ID                string                `json:"id"`
+	Name              string                `json:"name"`
+	Plan              metering.Plan         `json:"plan"`
+	Terms             metering.Terms        `json:"terms"`
+	SpendCap          string                `json:"spendCap"`
+	NeedsSecondFactor bool                  `json:"needsSecondFactor"`
+	HasManagementKey  bool                  `json:"hasManagementKey"`
+	Events            []history.Event       `json:"events"`
+	IsOwner           bool                  `json:"-"`
+	Rotated           *tenants.Organization `json:"-"`
+}
+
+// lastEvents is how many changes a page shows of a thing.
+const lastEvents = 10
+
+func (d Deps) settings(r *web.Request) (v settings, err error) {
+	o, ok, err := d.Access.OrganizationByID(r.Context(), r.Membership.Organization)
+	if err == nil && !ok {
+		err = fault.New(fault.NotFound, fault.CodeNotFound, "there is no such organization")
+	}
+	if err != nil {
+		return v, err
+	}
+	v = settings{
+		ID: o.ID.String(), Name: o.Name, Plan: cmp.Or(o.Plan, metering.SelfHosted), Terms: d.PlanTerms.Of(o.Plan),
+		NeedsSecondFactor: r.Membership.SecondFactor, HasManagementKey: o.ManagementKeyID != nil, IsOwner: r.May(web.Owner),
+	}
+	if o.SpendCapTenths != nil {
+		v.SpendCap = metering.Credits(*o.SpendCapTenths).String()
+	}
+	v.Events, err = d.History.Latest(r.Context(), history.Organization(o.ID), lastEvents)
+	return v, err
+}
+
+func (d Deps) setSpendCap(r *web.Request) (path string, err error) {
+	text := strings.ReplaceAll(r.Field("spendCap"), ",", "")
+	tenths, err := amounts.CreditCap(cmp.Or(text, amounts.None))
+	if err != nil {
+		return "", fault.New(fault.Invalid, fault.CodeInvalidRequest,
+			"%q is not a number of credits: write one from 0 with at most one digit after the point", web.Cut(text, 20))
+	}
+	_, err = d.Commands.SetSpendCap(r.Context(), r.Command(), r.Membership.Organization.String(), tenths)
+	return settingsPath, err
+}
+
+func (d Deps) setSecondFactor(r *web.Request) (path string, err error) {
+	required := r.Field("required") != ""
+	return settingsPath, d.Commands.SetSecondFactor(r.Context(), r.Command(), r.Membership.Organization, required)
+}
+
+// rotateKey answers with the new key instead of a redirect: it is shown only here.
+func (d Deps) rotateKey(r *web.Request) error {
+	rotated, err := d.Commands.RotateManagementKey(r.Context(), r.Command(), r.Membership.Organization.String())
+	if err != nil {
+		return err
+	}
+	view, err := d.settings(r)
+	if err != nil {
+		return err
+	}
+	view.HasManagementKey, view.Rotated = true, &rotated
+	return r.Render("settings.html", view)
+}
+
+// eventList is a page of the events of management.
+type eventList struct {
+	web.Part[history.Event]
+
+	Project  string   `json:"project,omitempty"`
+	Projects []string `json:"-"`
+	// IsPart reports that the events of some projects are only in the lists of those.
+	IsPart bool `json:"isPart,omitempty"`
+}
+
+// events shows who changed what of the organization and its projects, or of one of them.
+func (d Deps) events(r *web.Request) error {
+	projects, err := d.Access.Projects(r.Context(), r.Membership.Organization)
+	if err != nil {
+		return err
+	}
+	view, ids := eventList{Project: r.URL.Query().Get("project")}, make([]uuid.UUID, len(projects))
+	read := func(after string) (history.Page, error) {
+		return d.History.Management(r.Context(), r.Membership.Organization, ids, after)
+	}
+	known := view.Project == ""
+	for i, p := range projects {
+		view.Projects, ids[i] = append(view.Projects, p.Slug), p.ID
+		if p.Slug == view.Project {
+			known = true
+			read = func(after string) (history.Page, error) {
+				return d.History.Of(r.Context(), history.Project(p.ID), after)
+			}
+		}
+	}
+	if !known {
+		return fault.New(fault.NotFound, fault.CodeNotFound, "there is no project %q", view.Project)
+	}
+	return web.List[history.Event]{
+		Name: "events", Columns: []string{"at", "event", "by", "details", "request"}, Cells: cells,
+		Read: func(after, before string, _ int) (web.Part[history.Event], error) {
+			return web.Forwards(after, before, func(cursor string) ([]history.Event, string, error) {
+				page, err := read(cursor)
+				view.IsPart = view.Project == "" && (page.IsCut || len(projects) > history.MaxProjects)
+				return page.Events, page.Next, err
+			})
+		},
+	}.Page(r, "events.html", &view, &view.Part, nil)
+}
+
+func cells(e history.Event) []any {
+	details, request := make([]string, len(e.Fields)), ""
+	for i, f := range e.Fields {
+		details[i] = f.Name + ": " + f.Value
+	}
+	if e.RequestID != uuid.Nil {
+		request = e.RequestID.String()
+	}
+	by := cmp.Or(e.By.Name, strings.TrimSpace(e.By.Kind+" "+e.By.ID))
+	return []any{e.At, e.Name, by, strings.Join(details, "; "), request}
+}
