@@ -148,7 +148,9 @@ func (s *Service) newRefreshToken(
 }
 
 // identityOf signs an assertion for an agent whose person is a member.
-func (s *Service) identityOf(ctx context.Context, id uuid.UUID, token string, expires time.Time) (i identity, err error) {
+func (s *Service) identityOf(
+	ctx context.Context, id uuid.UUID, token string, expires time.Time,
+) (i identity, err error) {
 	h, ok, err := s.Access.Agent(ctx, id)
 	if err != nil {
 		return i, err

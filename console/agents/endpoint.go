@@ -6,22 +6,14 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/annals-project/annals/console/authserver"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/httpx"
 )
 
 // Error is what an agent reads of a refusal.
-type Error struct {
-	Status      int    `json:"-"`
-	Code        string `json:"error"`
-	Description string `json:"error_description"`
-	// RetryAfter is in seconds, 0 for none.
-	RetryAfter int `json:"retry_after,omitempty"`
-}
-
-// Error implements error.
-func (e *Error) Error() string { return e.Code + ": " + e.Description }
+type Error = authserver.Error
 
 func refuse(status int, code, description string) *Error {
 	return &Error{Status: status, Code: code, Description: description}

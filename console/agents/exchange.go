@@ -6,27 +6,22 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/annals-project/annals/console/authserver"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/tokens"
 )
 
-// AccessToken is what an assertion is exchanged for.
-type AccessToken struct {
-	Value string
-	Lives time.Duration
-	Scope string
-}
-
 // Exchange makes an access token of the API for an assertion, which may be used again until it expires. The token has
 // the scopes that were approved and asked for, and that the person's best role allows. What the agent did wrong is an
 // *Error: invalid_grant, invalid_target or invalid_scope.
-func (s *Service) Exchange(ctx context.Context, assertion, resource, scope string) (out AccessToken, err error) {
+func (s *Service) Exchange(
+	ctx context.Context, assertion, resource, scope string,
+) (out authserver.TokenResponse, err error) {
 	id, err := s.asserted(ctx, assertion)
 	if err != nil {
 		return out, err
@@ -64,8 +59,8 @@ func (s *Service) Exchange(ctx context.Context, assertion, resource, scope strin
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return out, err
 	}
-	out = AccessToken{Lives: tokenLife, Scope: claims.Scope}
-	out.Value, err = s.Keys.Sign(ctx, auth.AccessTokenType, claims)
+	out = authserver.TokenResponse{TokenType: "Bearer", ExpiresIn: int64(tokenLife.Seconds()), Scope: claims.Scope}
+	out.AccessToken, err = s.Keys.Sign(ctx, auth.AccessTokenType, claims)
 	return out, err
 }
 

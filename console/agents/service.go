@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/console/authserver"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/person"
 	"github.com/annals-project/annals/internal/auth"
@@ -74,6 +75,11 @@ type Config struct {
 		DenyAgent(ctx context.Context, call commands.Call, organization, agent uuid.UUID) error
 		RevokeAgent(ctx context.Context, call commands.Call, organization, agent, of uuid.UUID) error
 		StopAgent(ctx context.Context, call commands.Call, organization, agent uuid.UUID) error
+	}
+	// Connections are what people let programs do by OAuth.
+	Connections interface {
+		Grants(ctx context.Context, person uuid.UUID) ([]authserver.Approved, error)
+		RevokeGrant(ctx context.Context, call commands.Call, person, id uuid.UUID) (found bool, err error)
 	}
 	// Verified reports whether an address is known to be that of a person.
 	Verified func(ctx context.Context, person uuid.UUID, email string) (bool, error)

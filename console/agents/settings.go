@@ -18,7 +18,10 @@ import (
 //go:embed *.html
 var templates embed.FS
 
-const agentsPath = "/settings/agents"
+const (
+	agentsPath      = "/settings/agents"
+	connectionsPath = "/settings/connections"
+)
 
 // Area returns the endpoints and the pages.
 func (s *Service) Area() web.Area {
@@ -34,6 +37,8 @@ func (s *Service) Area() web.Area {
 		web.Route{Pattern: "GET " + agentsPath, Needs: web.Member, Serve: s.agentsPage},
 		web.Route{Pattern: "POST " + agentsPath + "/revoke", Needs: web.Member, Serve: s.revoke},
 		web.Route{Pattern: "POST " + agentsPath + "/stop", Needs: web.Owner, Serve: s.stop},
+		web.Route{Pattern: "GET " + connectionsPath, Needs: web.SignedIn, Serve: s.connectionsPage},
+		web.Route{Pattern: "POST " + connectionsPath + "/revoke", Needs: web.SignedIn, Serve: s.disconnect},
 	)}
 }
 
@@ -138,4 +143,29 @@ func agentOf(r *web.Request) (uuid.UUID, error) {
 		return id, fault.New(fault.NotFound, fault.CodeNotFound, "there is no such agent")
 	}
 	return id, nil
+}
+
+// connectionsPage lists the programs that the person connected by OAuth.
+func (s *Service) connectionsPage(r *web.Request) error {
+	list, err := s.Connections.Grants(r.Context(), r.Person.ID)
+	if err != nil {
+		return err
+	}
+	return r.Render("connections.html", list)
+}
+
+// disconnect ends the access of a program, and its tokens, at once.
+func (s *Service) disconnect(r *web.Request) error {
+	id, err := uuid.Parse(r.Field("connection"))
+	found := err == nil
+	if found {
+		found, err = s.Connections.RevokeGrant(r.Context(), r.Command(), r.Person.ID, id)
+		if err != nil {
+			return err
+		}
+	}
+	if !found {
+		return fault.New(fault.NotFound, fault.CodeNotFound, "there is no such connection of yours")
+	}
+	return r.Done(connectionsPath, "revoked")
 }

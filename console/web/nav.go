@@ -38,6 +38,7 @@ var (
 		{"Organization", "/settings/organization", false},
 		{"Members", "/settings/members", false},
 		{"Agents", "/settings/agents", false},
+		{"Connections", "/settings/connections", false},
 		{"Events", "/settings/events", false},
 		{"Health", "/health", false},
 		{"Organizations", "/operator/organizations", false},

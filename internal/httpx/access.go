@@ -69,8 +69,9 @@ func newGates(e edge) *gates {
 	}
 	agents := auth.AgentTokens{Keys: cfg.Tokens, URLs: cfg.URLs}
 	return &gates{
-		edge: e, authenticator: auth.NewAuthenticator(cfg.Keys).WithAgents(agents), serving: admission.Serving.Of(cfg.MaxRequests).New(),
-		calls: calls.New(), slots: slots, parameters: parameters,
+		edge: e, authenticator: auth.NewAuthenticator(cfg.Keys).WithAgents(agents),
+		serving: admission.Serving.Of(cfg.MaxRequests).New(),
+		calls:   calls.New(), slots: slots, parameters: parameters,
 	}
 }
 

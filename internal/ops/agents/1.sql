@@ -43,6 +43,7 @@ create index agent_refresh_tokens_by_registration on ops.agent_refresh_tokens (r
 
 alter table ops.agent_registrations alter claim_hash set statistics 0, alter hint set statistics 0,
 	alter client_name set statistics 0, alter scopes set statistics 0, alter address set statistics 0;
-alter table ops.agent_attempts alter hash set statistics 0, alter seal_key set statistics 0, alter code set statistics 0;
+alter table ops.agent_attempts alter hash set statistics 0, alter seal_key set statistics 0,
+	alter code set statistics 0;
 alter table ops.agent_refresh_tokens alter hash set statistics 0, alter seal_key set statistics 0,
 	alter successor set statistics 0;

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/annals-project/annals/console/agents"
 	"github.com/annals-project/annals/console/authserver"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/internal/pg"
@@ -56,7 +57,7 @@ func (f Folder) dumpSignIns(ctx context.Context, sealKeys [][]byte, to io.Writer
 
 // tables are those whose rows are not in the log and that a backup holds.
 func tables() []sealedtables.Table {
-	return slices.Concat(signin.Tables(), tokens.Tables(), authserver.Tables())
+	return slices.Concat(signin.Tables(), tokens.Tables(), authserver.Tables(), agents.Tables())
 }
 
 // DumpSignIns writes how people and agents sign in, sealed.

@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/console/agents"
+	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/secret"
 )
 
@@ -23,4 +24,12 @@ func (s *Server) newAgents() (*agents.Service, error) {
 			return err == nil && s.signin.Verified(states[person], email), err
 		},
 	}), nil
+}
+
+// tokenKeys verify tokens of agents, nil where no role of the process takes calls.
+func (s *Server) tokenKeys() auth.TokenKeys {
+	if s.tokens == nil {
+		return nil
+	}
+	return s.tokens
 }

@@ -43,7 +43,7 @@ func buildAPI(_ context.Context, s *Server) (adds, error) {
 		Calls: calls, Log: logger, Bodies: httpx.NewBodies(admission.Bodies), Answers: admission.Answers.New(),
 		Metrics: metrics, Keys: s.read.keys, Admit: s.health.admission.admit,
 		Writes: s.backpressure.admit, Limit: newRateLimits(cfg.RateLimit, cfg.PlanTerms, cfg.Clock).allow,
-		URLs: s.urls, Proxies: cfg.Proxies, Now: cfg.Clock, Events: newEventAdmission(cfg, s.storage),
+		Tokens: s.tokenKeys(), URLs: s.urls, Proxies: cfg.Proxies, Now: cfg.Clock, Events: newEventAdmission(cfg, s.storage),
 	}
 	e := s.router(edge, cfg.Roles)
 	if s.inner.API = e; cfg.Roles.Has(RoleConsole) && !(cfg.Roles.Has(RoleRead) && cfg.Roles.Has(RoleWrite)) {

@@ -34,28 +34,30 @@ var everybody = [7]int{200, 200, 200, 200, 200, 200, 200}
 
 // openingsOf are those of pages that answer otherwise: pages without a session, and pages that lead on to another.
 var openingsOf = map[string][7]int{
-	"GET /sign-in":               {200, 303, 303, 303, 303, 303, 303},
-	"GET /sign-in/second-factor": {200, 200, 200, 200, 200, 200, 200},
-	"GET /invite/{token}":        {404, 404, 404, 404, 404, 404, 404},
-	"GET /link/{token}":          {404, 404, 404, 404, 404, 404, 404},
+	"GET /sign-in":                                {200, 303, 303, 303, 303, 303, 303},
+	"GET /sign-in/second-factor":                  {200, 200, 200, 200, 200, 200, 200},
+	"GET /invite/{token}":                         {404, 404, 404, 404, 404, 404, 404},
+	"GET /link/{token}":                           {404, 404, 404, 404, 404, 404, 404},
+	"GET /oauth2/authorize":                       {302, 302, 302, 302, 302, 302, 302},
+	"GET /oauth2/consent":                         {303, 400, 400, 400, 400, 400, 400}, // asks for nothing
+	"GET /.well-known/jwks.json":                  {200, 200, 200, 200, 200, 200, 200},
+	"GET /.well-known/oauth-authorization-server": {200, 200, 200, 200, 200, 200, 200},
+	"GET /.well-known/{document...}":              {404, 404, 404, 404, 404, 404, 404},
+	"GET /auth.md":                                everybody,
+	"GET /agents/claim":                           {303, 404, 404, 404, 404, 404, 404},
 	// There is no erasure: one would remove what other pages show.
 	"GET /p/{project}/erasures/{erasure}": {303, 404, 404, 403, 403, 404, 404},
 	// The owner of another organization does not find the member.
 	"GET /settings/members/{member}":  {303, 404, 403, 403, 403, 200, 200},
 	"POST /settings/members/{member}": {303, 404, 403, 403, 403, 200, 200},
 
-	"GET /docs":                                   everybody,
-	"GET /docs/search":                            everybody,
-	"GET /docs/{page...}":                         everybody,
-	"GET /docs/files/{file...}":                   everybody,
-	"GET /llms.txt":                               everybody,
-	"GET /openapi.json":                           everybody,
-	"GET /mcp":                                    {401, 401, 401, 401, 401, 401, 401},
-	"GET /oauth2/authorize":                       {302, 302, 302, 302, 302, 302, 302},
-	"GET /oauth2/consent":                         {303, 400, 400, 400, 400, 400, 400}, // asks for nothing
-	"GET /.well-known/jwks.json":                  {200, 200, 200, 200, 200, 200, 200},
-	"GET /.well-known/oauth-authorization-server": {200, 200, 200, 200, 200, 200, 200},
-	"GET /.well-known/{document...}":              {404, 404, 404, 404, 404, 404, 404},
+	"GET /docs":                 everybody,
+	"GET /docs/search":          everybody,
+	"GET /docs/{page...}":       everybody,
+	"GET /docs/files/{file...}": everybody,
+	"GET /llms.txt":             everybody,
+	"GET /openapi.json":         everybody,
+	"GET /mcp":                  {401, 401, 401, 401, 401, 401, 401},
 }
 
 // parameters are what stands for the parameters of patterns: things of the first project.

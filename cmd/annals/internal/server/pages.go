@@ -51,7 +51,7 @@ func (s *Server) areas() []web.Area {
 			History: s.history(), Calls: s.requestLog(),
 		}),
 		s.organizationPages(),
-		s.authServer.Area(),
+		s.authServer.Area(), s.agents.Area(),
 	}
 }
 

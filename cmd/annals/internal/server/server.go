@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/console/agents"
 	"github.com/annals-project/annals/console/authserver"
 	"github.com/annals-project/annals/console/mcp"
 	"github.com/annals-project/annals/console/signin"
@@ -61,6 +62,7 @@ type Server struct {
 	tokens       *tokens.Keys
 	signin       *signin.Service
 	authServer   *authserver.Service
+	agents       *agents.Service
 	site         *web.Site
 	tools        *mcp.Service
 	api          http.Handler

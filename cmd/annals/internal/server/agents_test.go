@@ -1,0 +1,417 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/internal/runtest"
+)
+
+// startAgents is a console whose people have verified addresses, but for the role write.
+func startAgents(t *testing.T) *consoleHarness {
+	t.Helper()
+	h := newConsole(t)
+	h.agents.Verified = func(_ context.Context, _ uuid.UUID, email string) (bool, error) {
+		return email != "write@acme.example", nil
+	}
+	return h
+}
+
+// send sends a body to an endpoint of the console, or of the API with a token.
+func (h *consoleHarness) sendAs(token, method, address, contentType, body string) (int, map[string]any) {
+	h.t.Helper()
+	req, err := http.NewRequestWithContext(h.t.Context(), method, address, strings.NewReader(body))
+	runtest.Must(h.t, err)
+	req.Header.Set("Content-Type", contentType)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+		req.Header.Set("X-Service-Project", "default")
+	}
+	res, err := http.DefaultClient.Do(req)
+	runtest.Must(h.t, err)
+	defer res.Body.Close()
+	read, err := io.ReadAll(res.Body)
+	runtest.Must(h.t, err)
+	out := map[string]any{}
+	if len(read) > 0 {
+		runtest.Must(h.t, json.Unmarshal(read, &out))
+	}
+	return res.StatusCode, out
+}
+
+// askAgent posts JSON to an endpoint of registration.
+func (h *consoleHarness) askAgent(path string, body map[string]string) (int, map[string]any) {
+	h.t.Helper()
+	text, err := json.Marshal(body)
+	runtest.Must(h.t, err)
+	return h.sendAs("", http.MethodPost, h.urls.Auth+path, "application/json", string(text))
+}
+
+// at is the text at a path of an answer.
+func at(out map[string]any, path string) string {
+	var v any = out
+	for name := range strings.SplitSeq(path, ".") {
+		m, _ := v.(map[string]any)
+		v = m[name]
+	}
+	text, _ := v.(string)
+	return text
+}
+
+type registeredAgent struct{ claim, link, email string }
+
+func (h *consoleHarness) register(role string) registeredAgent {
+	h.t.Helper()
+	email := role + "@acme.example"
+	status, out := h.askAgent("/agent/identity", map[string]string{"type": "service_auth", "login_hint": email, "client_name": "Helper"})
+	if status != http.StatusOK {
+		h.t.Fatalf("registered with %d %v", status, out)
+	}
+	return registeredAgent{at(out, "claim.token"), at(out, "claim.attempt.verification_uri"), email}
+}
+
+var sixDigits = regexp.MustCompile(`<code>(\d{6})</code>`)
+
+// decide plays the person at the page of a link, and returns the code that it shows.
+func (h *consoleHarness) decide(role, link, decision string) (status int, code string) {
+	h.t.Helper()
+	target, err := url.Parse(link)
+	runtest.Must(h.t, err)
+	r := h.as(role)
+	page := r.Ask(http.MethodGet, target.RequestURI(), nil)
+	if page.Status != http.StatusOK {
+		return page.Status, page.Body
+	}
+	form := url.Values{
+		"token": {target.Query().Get("token")}, "decision": {decision}, "organization": {h.organizations()[0].ID.String()},
+	}
+	if answer := r.Ask(http.MethodPost, target.Path, form); answer.Status != http.StatusSeeOther {
+		return answer.Status, answer.Body
+	}
+	found := sixDigits.FindStringSubmatch(r.Ask(http.MethodGet, target.RequestURI(), nil).Body)
+	if found == nil {
+		return http.StatusOK, ""
+	}
+	return http.StatusOK, found[1]
+}
+
+// try sends a code, without the pause between two of them.
+func (h *consoleHarness) try(claim, code string) (int, map[string]any) {
+	h.t.Helper()
+	h.exec(`update ops.agent_registrations set tried_at = null`)
+	return h.askAgent("/agent/identity/claim/complete", map[string]string{"claim_token": claim, "user_code": code})
+}
+
+func (h *consoleHarness) exec(statement string, args ...any) {
+	h.t.Helper()
+	_, err := h.storage.db.Exec(h.t.Context(), statement, args...)
+	runtest.Must(h.t, err)
+}
+
+// admit registers an agent that its person lets in, and returns its assertion and refresh token.
+func (h *consoleHarness) admit(role string) (assertion, refresh string) {
+	h.t.Helper()
+	a := h.register(role)
+	_, code := h.decide(role, a.link, "approve")
+	status, out := h.try(a.claim, code)
+	if status != http.StatusOK || at(out, "status") != "claimed" {
+		h.t.Fatalf("the code %q is answered with %d %v", code, status, out)
+	}
+	return at(out, "identity.assertion"), at(out, "identity.refresh_token.value")
+}
+
+func (h *consoleHarness) exchange(assertion string, more ...string) (int, map[string]any) {
+	h.t.Helper()
+	form := url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:jwt-bearer"}, "assertion": {assertion}}
+	for i := 0; i < len(more); i += 2 {
+		form.Set(more[i], more[i+1])
+	}
+	return h.sendAs("", http.MethodPost, h.urls.Auth+"/oauth2/token", "application/x-www-form-urlencoded", form.Encode())
+}
+
+func (h *consoleHarness) recallAs(token string) (int, string) {
+	h.t.Helper()
+	status, out := h.sendAs(token, http.MethodPost, h.urls.API+"/api/v1/recall", "application/json",
+		`{"query":"launch","identity":"ana"}`)
+	return status, at(out, "code")
+}
+
+func want(t *testing.T, what string, status int, out map[string]any, wantStatus int, code string) {
+	t.Helper()
+	if status != wantStatus || at(out, "error") != code {
+		t.Errorf("%s: %d %v, want %d %s", what, status, out, wantStatus, code)
+	}
+}
+
+func TestAgents_Attacks(t *testing.T) {
+	t.Parallel()
+	h := startAgents(t)
+	t.Run("bad registrations", func(t *testing.T) {
+		for kind, c := range map[string]struct {
+			status int
+			code   string
+		}{
+			"anonymous": {403, "anonymous_registration_disabled"}, "identity_assertion": {400, "unsupported_identity_type"},
+			"other": {400, "invalid_request"}, "service_auth": {400, "invalid_login_hint"}, "refresh": {401, "invalid_refresh_token"},
+		} {
+			status, out := h.askAgent("/agent/identity", map[string]string{"type": kind, "login_hint": "nobody"})
+			want(t, kind, status, out, c.status, c.code)
+		}
+	})
+	t.Run("an unknown address is answered as a known one", func(t *testing.T) {
+		a := h.register("stranger")
+		if !strings.HasPrefix(a.claim, "clm_") || !strings.Contains(a.link, "/agents/claim?token=cvt_") {
+			t.Errorf("registered as %+v", a)
+		}
+		if status, page := h.decide("owner", a.link, "approve"); status != 403 || strings.Contains(page, "Helper") {
+			t.Errorf("the page of a stranger: %d", status)
+		}
+	})
+	t.Run("wrong account, unverified, nobody", func(t *testing.T) {
+		a := h.register("owner")
+		for role, status := range map[string]int{"admin": 403, "foreign": 403, "nobody": 303} {
+			if got, page := h.decide(role, a.link, "approve"); got != status || strings.Contains(page, "Helper") {
+				t.Errorf("%s opens the link: %d", role, got)
+			}
+		}
+		if got, _ := h.decide("write", h.register("write").link, "approve"); got != 403 {
+			t.Errorf("a person with an unverified address opens the link: %d", got)
+		}
+		status, out := h.try(a.claim, "123456")
+		want(t, "before the approval", status, out, 409, "claim_not_confirmed")
+		status, out = h.askAgent("/agent/identity/claim/complete", map[string]string{"claim_token": a.claim, "user_code": "1"})
+		want(t, "too fast", status, out, 429, "rate_limit_exceeded")
+		status, out = h.try("clm_x", "1")
+		want(t, "an unknown claim", status, out, 401, "invalid_claim_token")
+		hint := map[string]string{"type": "service_auth", "claim_token": a.claim, "login_hint": "admin@acme.example"}
+		status, out = h.askAgent("/agent/identity/claim", hint)
+		want(t, "an attempt for another address", status, out, 400, "invalid_login_hint")
+		hint["login_hint"] = "OWNER@acme.example"
+		for range 2 {
+			status, out = h.askAgent("/agent/identity/claim", hint)
+			want(t, "another attempt", status, out, 200, "")
+		}
+		status, out = h.askAgent("/agent/identity/claim", hint)
+		want(t, "a fourth attempt", status, out, 429, "too_many_attempts")
+		h.exec(`update ops.agent_attempts set ends_at = now() - interval '1 second'`)
+		status, out = h.try(a.claim, "123456")
+		want(t, "expired links", status, out, 410, "user_code_expired")
+		if got, _ := h.decide("owner", a.link, "approve"); got != 404 {
+			t.Errorf("an expired link opens: %d", got)
+		}
+		h.exec(`update ops.agent_registrations set ends_at = now() - interval '1 second' where claimed_at is null`)
+		status, out = h.try(a.claim, "123456")
+		want(t, "an expired claim", status, out, 410, "claim_expired")
+	})
+	t.Run("denied", func(t *testing.T) {
+		a := h.register("owner")
+		if status, code := h.decide("owner", a.link, "deny"); status != 200 || code != "" {
+			t.Errorf("denied: %d %s", status, code)
+		}
+		status, out := h.try(a.claim, "123456")
+		want(t, "a denied claim", status, out, 403, "claim_denied")
+		if status, _ := h.decide("owner", a.link, "approve"); status != 409 {
+			t.Errorf("approved after it was denied: %d", status)
+		}
+	})
+	t.Run("five wrong codes", func(t *testing.T) {
+		a := h.register("admin")
+		_, code := h.decide("admin", a.link, "approve")
+		wrong := "000000"
+		if code == wrong {
+			wrong = "000001"
+		}
+		for range 5 {
+			status, out := h.try(a.claim, wrong)
+			want(t, "a wrong code", status, out, 401, "invalid_user_code")
+		}
+		status, out := h.try(a.claim, code)
+		want(t, "the right code after five wrong ones", status, out, 410, "user_code_expired")
+	})
+	t.Run("completed twice", func(t *testing.T) {
+		a := h.register("admin")
+		_, code := h.decide("admin", a.link, "approve")
+		status, out := h.try(a.claim, code)
+		want(t, "the right code", status, out, 200, "")
+		status, out = h.try(a.claim, code)
+		want(t, "the right code again", status, out, 409, "already_claimed")
+	})
+	t.Run("tokens", h.agentTokens)
+}
+
+// agentTokens is what an agent gets, and how that ends.
+func (h *consoleHarness) agentTokens(t *testing.T) {
+	assertion, refresh := h.admit("owner")
+	status, out := h.exchange(assertion)
+	want(t, "exchange", status, out, 200, "")
+	token := at(out, "access_token")
+	if at(out, "scope") != "memory:read memory:write" || out["expires_in"] != 900.0 || at(out, "token_type") != "Bearer" {
+		t.Errorf("exchanged for %v", out)
+	}
+	if status, code := h.recallAs(token); status != 200 {
+		t.Errorf("a recall is answered with %d %s", status, code)
+	}
+	if status, code := h.recallAs(assertion); status != 401 || code != "unauthorized" {
+		t.Errorf("an assertion opens the API: %d %s", status, code)
+	}
+	for resource, c := range map[string]string{
+		h.urls.API: "", h.urls.API + "/": "", h.urls.API + "/api/v1": "", h.urls.API + "/api/v1/": "",
+		h.urls.Console + "/mcp": "invalid_target", h.urls.API + "/api/v1//": "invalid_target",
+	} {
+		status, out := h.exchange(assertion, "resource", resource)
+		want(t, resource, status, out, map[bool]int{true: 200, false: 400}[c == ""], c)
+	}
+	status, out = h.exchange(assertion, "scope", "memory:read")
+	if status != 200 || at(out, "scope") != "memory:read" {
+		t.Errorf("a narrower scope: %d %v", status, out)
+	}
+	status, out = h.exchange(assertion, "scope", "memory:admin")
+	want(t, "an unknown scope", status, out, 400, "invalid_scope")
+	status, out = h.exchange(token)
+	want(t, "a token as an assertion", status, out, 400, "invalid_grant")
+
+	// A refresh that is repeated soon has the same successor, one that is repeated late ends the registration.
+	renew := func() (int, map[string]any) {
+		return h.askAgent("/agent/identity", map[string]string{"type": "refresh", "refresh_token": refresh})
+	}
+	_, first := renew()
+	status, second := renew()
+	if next := at(first, "identity.refresh_token.value"); status != 200 || next == "" || next == refresh ||
+		at(second, "identity.refresh_token.value") != next {
+		t.Errorf("refreshed as %v, and again as %d %v", first, status, second)
+	}
+	h.exec(`update ops.agent_refresh_tokens set spent_at = spent_at - interval '5 minutes' where spent_at is not null`)
+	status, out = renew()
+	want(t, "a spent refresh token", status, out, 401, "invalid_refresh_token")
+	status, out = h.askAgent("/agent/identity", map[string]string{
+		"type": "refresh", "refresh_token": at(first, "identity.refresh_token.value"),
+	})
+	want(t, "its successor", status, out, 401, "invalid_refresh_token")
+	status, out = h.exchange(assertion)
+	want(t, "the assertion of an ended registration", status, out, 400, "invalid_grant")
+	if status, code := h.recallAs(token); status != 200 {
+		t.Errorf("the token of a revoked agent ends before it expires: %d %s", status, code)
+	}
+	r := h.as("owner")
+	var id string
+	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select id::text from access.agents where revoked limit 1`).Scan(&id))
+	if got := h.as("admin").Ask(http.MethodPost, "/settings/agents/stop", url.Values{"agent": {id}}); got.Status != 403 {
+		t.Errorf("an admin stops an agent: %d", got.Status)
+	}
+	if got := r.Ask(http.MethodPost, "/settings/agents/stop", url.Values{"agent": {id}}); got.Status != 303 {
+		t.Errorf("stopped with %d %.300s", got.Status, got.Body)
+	}
+	if status, code := h.recallAs(token); status != 401 || code != "unauthorized" {
+		t.Errorf("the token of a stopped agent: %d %s", status, code)
+	}
+
+	// The role of the person bounds the token.
+	assertion, refresh = h.admit("read")
+	_, out = h.exchange(assertion)
+	if at(out, "scope") != "memory:read" {
+		t.Errorf("the token of a reader has the scope %v", out)
+	}
+	if got := h.as("read").Ask(http.MethodGet, "/settings/agents", nil); got.Status != 200 || !strings.Contains(got.Body, "Helper") {
+		t.Errorf("the agents of a person: %d", got.Status)
+	}
+	status, _ = h.sendAs("", http.MethodPost, h.urls.Auth+"/oauth2/revoke", "application/x-www-form-urlencoded", "token="+refresh)
+	if status != 200 {
+		t.Errorf("revoked with %d", status)
+	}
+	status, out = h.exchange(assertion)
+	want(t, "the assertion of a revoked registration", status, out, 400, "invalid_grant")
+	runtest.Must(t, h.agents.Tidy(t.Context()))
+}
+
+var fenced = regexp.MustCompile("(?s)```bash\n(.*?)```")
+
+// Every command of auth.md runs as it stands, in order. The person is played at the approval alone.
+func TestAuthMD_EveryCommand(t *testing.T) {
+	t.Parallel()
+	h := startAgents(t)
+	res, err := http.Get(h.urls.API + "/auth.md") //nolint:noctx // the test ends it
+	runtest.Must(t, err)
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	runtest.Must(t, err)
+	if got := res.Header.Get("Content-Type"); got != "text/markdown; charset=utf-8" || res.Header.Get("Access-Control-Allow-Origin") != "*" {
+		t.Errorf("served as %q", got)
+	}
+	if got := h.as("nobody").Ask(http.MethodGet, "/auth.md", nil); got.Body != string(text) {
+		t.Errorf("the console serves another document: %d", got.Status)
+	}
+	store := filepath.Join(t.TempDir(), "store")
+	bash := exec.CommandContext(t.Context(), "bash", "--noprofile", "--norc")
+	bash.Env = append(os.Environ(), "EMAIL=owner@acme.example", "STORE="+store, "PROJECT=default")
+	bash.Stderr = os.Stderr
+	in, err := bash.StdinPipe()
+	runtest.Must(t, err)
+	from, err := bash.StdoutPipe()
+	runtest.Must(t, err)
+	runtest.Must(t, bash.Start())
+	out := bufio.NewReader(from)
+	run := func(block string) (said string) {
+		_, err := io.WriteString(in, block+"\nprintf '\\n@@%s\\n' \"$?\"\n")
+		runtest.Must(t, err)
+		for {
+			line, err := out.ReadString('\n')
+			runtest.Must(t, err)
+			if status, is := strings.CutPrefix(line, "@@"); is {
+				if status != "0\n" {
+					t.Errorf("ended with %s: %s\n%s", strings.TrimSpace(status), block, said)
+				}
+				return said
+			}
+			said += line
+		}
+	}
+	var all, link, token string
+	blocks := fenced.FindAllStringSubmatch(string(text), -1)
+	if len(blocks) != 11 {
+		t.Errorf("auth.md has %d blocks of commands", len(blocks))
+	}
+	for _, block := range blocks {
+		if strings.Contains(block[1], "USER_CODE=") {
+			status, code := h.decide("owner", link, "approve")
+			if status != 200 || code == "" {
+				t.Fatalf("the link %s answers %d", link, status)
+			}
+			run("USER_CODE=" + code)
+		}
+		said := run(block[1])
+		all += said
+		for word := range strings.FieldsSeq(said) {
+			if strings.Contains(word, "/agents/claim?token=") {
+				link = word
+			}
+		}
+		if strings.Contains(block[1], "TOKEN=$(curl") && token == "" {
+			token = strings.TrimSpace(run(`printf '%s' "$TOKEN"`))
+		}
+	}
+	runtest.Must(t, in.Close())
+	runtest.Must(t, bash.Wait())
+	for _, part := range []string{"resource_metadata=", `"ingestionId"`, `"results"`} {
+		if !strings.Contains(all, part) {
+			t.Errorf("the commands print no %s:\n%s", part, all)
+		}
+	}
+	if strings.Contains(all, "art_") || strings.Contains(all, "clm_") || token == "" || strings.Contains(all, token) {
+		t.Errorf("the commands print a secret:\n%s", all)
+	}
+	if _, err := os.Stat(store); !os.IsNotExist(err) {
+		t.Errorf("the store is left: %v", err)
+	}
+}
