@@ -14,8 +14,8 @@ import (
 	"github.com/annals-project/annals/internal/runtest"
 )
 
-// consents is a person of a role who allows what a client asks for, in all of her projects, and counts it.
-func (h *consoleHarness) consents(role string, times *int) auth.AuthorizationCodeFetcher {
+// consentsOf is a person of a role who allows what a client asks for, in all of her projects, and counts it.
+func (h *consoleHarness) consentsOf(role string, times *int) auth.AuthorizationCodeFetcher {
 	return func(_ context.Context, args *auth.AuthorizationArgs) (*auth.AuthorizationResult, error) {
 		*times++
 		person := h.as(role)
@@ -44,7 +44,7 @@ func TestMCP_OAuth(t *testing.T) {
 			DynamicClientRegistrationConfig: &auth.DynamicClientRegistrationConfig{Metadata: &oauthex.ClientRegistrationMetadata{
 				ClientName: "Desk", RedirectURIs: []string{callback}, GrantTypes: []string{"authorization_code", "refresh_token"},
 			}},
-			RedirectURL: callback, AuthorizationCodeFetcher: h.consents(role, &asked), RequestRefreshToken: true,
+			RedirectURL: callback, AuthorizationCodeFetcher: h.consentsOf(role, &asked), RequestRefreshToken: true,
 		})
 		runtest.Must(t, err)
 		client := mcp.NewClient(&mcp.Implementation{Name: "desk", Version: "1"}, nil)
