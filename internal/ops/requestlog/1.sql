@@ -9,7 +9,8 @@ create table ops.request_kinds (
 	error_code text not null,                   -- '' for none
 	key_name   text not null,
 	key_prefix text not null,
-	unique (project_id, endpoint, status, error_code, key_name, key_prefix)
+	name_key   bytea not null,                  -- SHA-256 of key_name, since inner pages of an index keep deleted keys
+	unique (project_id, endpoint, status, error_code, name_key, key_prefix)
 );
 
 create table ops.requests (
