@@ -57,6 +57,7 @@ create index request_payloads_by_time on ops.request_payloads using brin (receiv
 alter table ops.requests alter path set statistics 0, alter identity set statistics 0,
 	alter request_headers set statistics 0, alter response_headers set statistics 0, alter webhook set statistics 0,
 	alter ids set statistics 0, alter hits set statistics 0;
+alter table ops.request_kinds alter name_key set statistics 0;
 alter table ops.request_payloads alter request set statistics 0, alter response set statistics 0;
 
 -- How many calls began in a step of 1, 15 or 180 minutes, written with the calls.
