@@ -68,7 +68,7 @@ type Config struct {
 		Memberships(ctx context.Context, person uuid.UUID) (access.Person, bool, error)
 		ProjectBySlug(ctx context.Context, organization uuid.UUID, slug string) (access.Project, bool, error)
 		Agents(ctx context.Context, organization, member uuid.UUID) ([]access.Agent, error)
-		LiveAgents(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]bool, error)
+		EndedAgents(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error)
 	}
 	Commands interface {
 		ApproveAgent(ctx context.Context, call commands.Call, a organization.AgentApproved) error
