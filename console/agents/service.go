@@ -46,6 +46,8 @@ const (
 	// Registrations of one network address and for one address of mail, in an hour.
 	registrationsOfCaller = 20
 	registrationsOfHint   = 10
+	// registrationsOfAll are those of all network addresses in an hour, since one attacker may have many.
+	registrationsOfAll = 1000
 
 	assertionType = "oauth-id-jag+jwt"
 	claimPrefix   = "clm_"
