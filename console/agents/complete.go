@@ -49,6 +49,11 @@ func (s *Service) complete(r *web.Request, in request) (any, error) {
 		return nil, invalidRequest("want a claim_token and a user_code")
 	}
 	ctx, now := r.Context(), s.now()
+	// Its transaction reads with a second connection, so that too many at once could wait for each other.
+	if err := s.claims.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	defer s.claims.Release(1)
 	var out issued
 	var refused *Error
 	err := pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error {
@@ -81,8 +86,8 @@ func (s *Service) complete(r *web.Request, in request) (any, error) {
 			return err
 		}
 		out = issued{ID: auth.AgentID(reg.ID), Status: "claimed"}
-		out.Identity, err = s.identityOf(ctx, reg.ID, token, expires)
-		return err
+		out.Identity.RefreshToken.Value, out.Identity.RefreshToken.ExpiresAt = token, expires
+		return s.sign(ctx, reg.ID, &out.Identity)
 	})
 	if err == nil && refused != nil {
 		err = refused
@@ -147,24 +152,21 @@ func (s *Service) newRefreshToken(
 	return token, expires, err
 }
 
-// identityOf signs an assertion for an agent whose person is a member.
-func (s *Service) identityOf(
-	ctx context.Context, id uuid.UUID, token string, expires time.Time,
-) (i identity, err error) {
+// sign adds an assertion to what an agent gets, if its person is a member.
+func (s *Service) sign(ctx context.Context, id uuid.UUID, i *identity) error {
 	h, ok, err := s.Access.Agent(ctx, id)
 	if err != nil {
-		return i, err
+		return err
 	}
 	person, known, err := s.Access.Memberships(ctx, h.Person)
 	if err != nil {
-		return i, err
+		return err
 	}
 	if !ok || !known || h.Revoked {
-		return i, refuse(http.StatusUnauthorized, "invalid_refresh_token", "the agent is revoked: register again")
+		return refuse(http.StatusUnauthorized, "invalid_refresh_token", "the agent is revoked: register again")
 	}
 	now := s.now()
 	i.ExpiresAt = now.Add(assertionLife)
-	i.RefreshToken.Value, i.RefreshToken.ExpiresAt = token, expires
 	i.Assertion, err = s.Keys.Sign(ctx, assertionType, assertionClaims{
 		RegisteredClaims: jwt.RegisteredClaims{
 			Issuer: s.URLs.Auth, Audience: jwt.ClaimStrings{s.URLs.Auth}, Subject: auth.AgentID(id), ID: uuid.NewString(),
@@ -172,7 +174,7 @@ func (s *Service) identityOf(
 		},
 		Email: person.Email, EmailVerified: true,
 	})
-	return i, err
+	return err
 }
 
 var errFamily = errors.New("a spent refresh token came back")
@@ -214,13 +216,17 @@ func (s *Service) refresh(ctx context.Context, token string) (out issued, err er
 			return err
 		}
 		out = issued{ID: auth.AgentID(id), Type: "refresh"}
-		out.Identity, err = s.identityOf(ctx, id, next, expires)
-		return err
+		out.Identity.RefreshToken.Value, out.Identity.RefreshToken.ExpiresAt = next, expires
+		return nil
 	})
-	if errors.Is(err, errFamily) {
+	switch {
+	case errors.Is(err, errFamily):
 		if err = s.end(ctx, id); err == nil {
 			err = invalid
 		}
+	case err == nil:
+		// If this fails, the agent repeats its call, and is answered with the same refresh token.
+		err = s.sign(ctx, id, &out.Identity)
 	}
 	return out, err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/authserver"
@@ -48,6 +49,8 @@ const (
 	registrationsOfHint   = 10
 	// registrationsOfAll are those of all network addresses in an hour, since one attacker may have many.
 	registrationsOfAll = 1000
+	// claimsAtOnce is how many codes are checked at once.
+	claimsAtOnce = 4
 
 	assertionType = "oauth-id-jag+jwt"
 	claimPrefix   = "clm_"
@@ -94,11 +97,15 @@ type Service struct {
 	Config
 
 	callers, hints *ratelimit.Windows
+	claims         *semaphore.Weighted
 }
 
 // New makes a service.
 func New(c Config) *Service {
-	return &Service{Config: c, callers: ratelimit.New(time.Hour, c.Now), hints: ratelimit.New(time.Hour, c.Now)}
+	return &Service{
+		Config: c, callers: ratelimit.New(time.Hour, c.Now), hints: ratelimit.New(time.Hour, c.Now),
+		claims: semaphore.NewWeighted(claimsAtOnce),
+	}
 }
 
 // Tables are those that a backup holds.
