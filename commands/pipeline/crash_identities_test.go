@@ -45,6 +45,9 @@ func identityOperations() []operation {
 			_, err := c.PutIdentity(s.t.Context(), s.call, "ana", wide(130))
 			return err
 		}},
+		{name: "sign-in of a person", method: "EnsureSignedIn", act: func(s *scene, c *commands.Service, _ *Finisher) error {
+			return c.EnsureSignedIn(s.t.Context(), s.call, "ana")
+		}},
 		{name: "patch of an identity", method: "PatchIdentity", prepare: known, act: func(s *scene, c *commands.Service, _ *Finisher) error {
 			_, err := c.PatchIdentity(s.t.Context(), s.call, "ana", map[string]string{"key0": "other"}, []string{"key1"})
 			return err

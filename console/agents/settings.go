@@ -85,7 +85,9 @@ func (s *Service) agentsPage(r *web.Request) error {
 	if err := s.addUses(r.Context(), ids, at); err != nil {
 		return err
 	}
-	return r.Render("agents.html", map[string]any{"Agents": views, "All": of == uuid.Nil, "Most": access.MaxAgents})
+	return r.Render("agents.html", map[string]any{
+		"Agents": views, "All": of == uuid.Nil, "Most": access.MaxAgents, "MayStop": r.May(web.Owner),
+	})
 }
 
 // addUses adds names and last uses to agents.
