@@ -201,12 +201,14 @@ func (s *Service) approve(r *web.Request, q request, p place) error {
 		return err
 	}
 	err = s.DB.QueryRow(ctx, `insert into ops.oauth_grants
-		(id, person_id, organization_id, project_id, client_id, client_name, redirect_host, scopes, approved_at)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-		on conflict (person_id, organization_id, project_id, client_id, redirect_host) do update set
+		(id, person_id, organization_id, project_id, client_id, client_name, redirect_host, scopes, approved_at,
+			client_key, redirect_key)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, sha256(convert_to($5, 'UTF8')), sha256(convert_to($7, 'UTF8')))
+		on conflict (person_id, organization_id, project_id, client_key, redirect_key) do update set
 			client_name = excluded.client_name, approved_at = excluded.approved_at, scopes = (select
 				array_agg(distinct one order by one) from unnest(oauth_grants.scopes || excluded.scopes) one)
-		returning id`, id, r.Person.ID, p.organization, p.project, q.client.ID, q.client.Name, q.host, scopes, s.now()).Scan(&id)
+		returning id`, id, r.Person.ID, p.organization, p.project, q.client.ID, q.client.Name, q.host, scopes,
+		s.now()).Scan(&id)
 	if err != nil {
 		return fmt.Errorf("make a grant: %w", err)
 	}

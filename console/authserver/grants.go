@@ -179,7 +179,7 @@ func (s *Service) Tidy(ctx context.Context) error {
 		{`delete from ops.oauth_codes where code in (select code from ops.oauth_codes where expires_at < $1 limit $2)`, now.Add(-noticed)},
 		{`delete from ops.oauth_tokens where refresh in (select refresh from ops.oauth_tokens where refresh_until < $1 limit $2)`, now},
 		{`delete from ops.oauth_clients where id in (select id from ops.oauth_clients c where created_at < $1 and not exists
-			(select from ops.oauth_grants g where g.client_id = c.id) limit $2)`, now.Add(-unusedClient)},
+			(select from ops.oauth_grants g where g.client_key = sha256(convert_to(c.id, 'UTF8'))) limit $2)`, now.Add(-unusedClient)},
 	} {
 		for {
 			done, err := s.DB.Exec(ctx, list.sql, list.from, tidySlice)

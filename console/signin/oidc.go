@@ -229,7 +229,7 @@ func (s *Service) exchange(ctx context.Context, a attempt, back Callback) (c cla
 // address, who is linked to it then.
 func (s *Service) holder(ctx context.Context, c claims, verified bool) (SignedIn, error) {
 	in, linked, err := one(ctx, s.DB, scanSignedIn, `select person_id, totp is not null from ops.signin_accounts
-		join ops.signin_people using (person_id) where issuer = $1 and subject = $2`, s.OIDC.Issuer, c.Subject)
+		join ops.signin_people using (person_id) where account = $1`, s.accountName(c.Subject))
 	if err != nil {
 		return in, err
 	}
@@ -252,6 +252,11 @@ func (s *Service) holder(ctx context.Context, c claims, verified bool) (SignedIn
 	return in, err
 }
 
+// accountName is what is stored of an account at the provider.
+func (s *Service) accountName(subject string) []byte {
+	return s.keyed("provider account", s.OIDC.Issuer+"\x00"+subject)
+}
+
 // linkAccount links an account to a person, whose address it verifies. Who set a password before without a proof of the
 // address may be somebody else: then the password, the second factor and the sessions end.
 func (s *Service) linkAccount(ctx context.Context, tx pgx.Tx, in *SignedIn, c claims) error {
@@ -272,8 +277,8 @@ func (s *Service) linkAccount(ctx context.Context, tx pgx.Tx, in *SignedIn, c cl
 		}
 	}
 	if err == nil {
-		_, err = exec(ctx, tx, `insert into ops.signin_accounts (issuer, subject, person_id) values ($1, $2, $3)
-			on conflict (issuer, subject) do nothing`, s.OIDC.Issuer, c.Subject, in.Person)
+		_, err = exec(ctx, tx, `insert into ops.signin_accounts (issuer, account, person_id) values ($1, $2, $3)
+			on conflict (account) do nothing`, s.OIDC.Issuer, s.accountName(c.Subject), in.Person)
 	}
 	return err
 }

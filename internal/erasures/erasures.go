@@ -39,10 +39,10 @@ type Names struct{ DB *pgxpool.Pool }
 // that erasure. The fault is conflict, if MaxOfProject people of the project are being erased.
 func (n Names) Keep(ctx context.Context, p Person) (id uuid.UUID, err error) {
 	err = n.DB.QueryRow(ctx, `insert into ops.person_erasures as e
-			(id, project_id, identity, requested_by, requested_at)
-		select $1, $2, $3, $4, $5
+			(id, project_id, identity, requested_by, requested_at, identity_key)
+		select $1, $2, $3, $4, $5, sha256(convert_to($2::uuid || ' ' || $3, 'UTF8'))
 		where (select count(*) from ops.person_erasures where project_id = $2 and identity <> $3) < $6
-		on conflict (project_id, identity) do update set identity = e.identity -- returns its row
+		on conflict (identity_key) do update set identity = e.identity -- returns its row
 		returning e.id`, p.ID, p.ProjectID, p.Identity, p.By, p.RequestedAt, MaxOfProject).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return uuid.Nil, fault.New(fault.Conflict, fault.CodeConflict,

@@ -106,8 +106,9 @@ func (w *Writer) storeKinds(ctx context.Context, batch []row) error {
 	}
 	const names = `project_id, endpoint, status, error_code, key_name, key_prefix`
 	const given = `unnest($1::uuid[], $2::text[], $3::int[], $4::text[], $5::text[], $6::text[])`
-	if _, err := w.db.Exec(ctx, `insert into ops.request_kinds (`+names+`) select * from `+given+`
-		on conflict do nothing`, columns...); err != nil {
+	if _, err := w.db.Exec(ctx, `insert into ops.request_kinds (`+names+`, name_key)
+		select *, sha256(convert_to(key_name, 'UTF8')) from `+given+` as n (`+names+`) on conflict do nothing`,
+		columns...); err != nil {
 		return fmt.Errorf("store kinds of calls: %w", err)
 	}
 	rows, err := w.db.Query(ctx, `select kind, `+names+` from ops.request_kinds

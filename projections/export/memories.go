@@ -86,10 +86,10 @@ const selectMemories = `select m.data_point, m.id, m.ordinal, m.kind, m.content,
 		select n.occurred_at, d.source_id, n.ordinal from memories.memories n
 		cross join lateral (select from memories.captured where data_point = n.data_point and revision = n.revision offset 0) c
 		cross join lateral (select source_id from datapoints.data_points where id = n.data_point offset 0) d
-		where n.project_id = $1 and n.subject = m.subject and n.attribute = m.attribute and n.kind = 'claim' and n.subject <> ''
+		where n.project_id = $1 and n.subject = m.subject and n.attribute = m.attribute and n.kind = 'claim' and n.subject is not null
 			and (n.occurred_at, n.id) > (m.occurred_at, m.id)
 		order by n.occurred_at, n.id limit 1
-	) later on m.kind = 'claim' and m.subject <> ''
+	) later on m.kind = 'claim' and m.subject is not null
 	order by m.data_point, m.ordinal`
 
 // read reads the memories of data points from one number to another, exclusive.

@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -57,7 +55,7 @@ const (
 			subject, attribute, occurred_at, resolved_from, resolved_to, derived_at, position)
 		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::int[], $6::text[], $7::bytea[],
 			$8::bytea[], $9::int[], $10::int[],
-			$11::text[], $12::text[], $13::timestamptz[], $14::timestamptz[], $15::timestamptz[], $16::timestamptz[],
+			$11::uuid[], $12::uuid[], $13::timestamptz[], $14::timestamptz[], $15::timestamptz[], $16::timestamptz[],
 				$17::bigint[])
 		on conflict (id) do nothing`
 	insertEdges = `insert into edges (input_id, derived_id, project_id, data_point)
@@ -176,8 +174,10 @@ func (f *fold) save(ctx context.Context, tx pgx.Tx) error {
 			pgarray.Column(rows, func(l memoryRow) []byte { return []byte(l.Excerpt) }),
 			pgarray.Column(rows, func(l memoryRow) int32 { return int32(l.Start) }),
 			pgarray.Column(rows, func(l memoryRow) int32 { return int32(l.End) }),
-			pgarray.Column(rows, func(l memoryRow) string { return IndexKey(l.Subject) }),
-			pgarray.Column(rows, func(l memoryRow) string { return IndexKey(l.Attribute) }),
+			pgarray.Column(rows, func(l memoryRow) *uuid.UUID {
+				return pgarray.Optional(TextKey(l.event.ProjectID, l.Subject))
+			}),
+			pgarray.IDs(rows, func(l memoryRow) uuid.UUID { return TextKey(l.event.ProjectID, l.Attribute) }),
 			pgarray.Column(rows, func(l memoryRow) time.Time { return pgarray.Instant(l.event.OccurredAt) }),
 			pgarray.Column(rows, func(l memoryRow) *time.Time { return pgarray.Optional(l.ResolvedFrom) }),
 			pgarray.Column(rows, func(l memoryRow) *time.Time { return pgarray.Optional(l.ResolvedTo) }),
@@ -268,18 +268,11 @@ func (f *fold) saveCaptured(b *pgx.Batch) {
 		pgarray.Column(ids, func(id uuid.UUID) int64 { return int64(f.captured[id].position) }))
 }
 
-// maxKeyBytes is the most bytes of a subject or attribute that are indexed unchanged.
-const maxKeyBytes = 200
-
-// IndexKey makes a subject or an attribute indexable, as the columns contain it: a text column
-// accepts only UTF-8 without U+0000, and an index entry at most 2,704 bytes. Equal texts stay equal,
-// different ones different.
-func IndexKey(text string) string {
-	clean := strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
-	if clean == text && len(text) <= maxKeyBytes {
-		return text
+// TextKey is the hash of a subject or an attribute in a project, as the columns contain it: inner pages of an index
+// keep keys of deleted rows. It is the zero id for the empty text.
+func TextKey(project uuid.UUID, text string) uuid.UUID {
+	if text == "" {
+		return uuid.Nil
 	}
-	sum := sha256.Sum256([]byte(text))
-	head := clean[:min(len(clean), maxKeyBytes)]
-	return strings.ToValidUTF8(head, "") + "#" + hex.EncodeToString(sum[:])
+	return uuid.NewHash(sha256.New(), project, []byte(text), 8)
 }

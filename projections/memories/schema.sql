@@ -11,8 +11,8 @@ create table memories (
 	excerpt       bytea not null,
 	span_start    int not null,
 	span_end      int not null,
-	subject       text not null,                -- only compared, so it is shortened for the index (IndexKey in save.go)
-	attribute     text not null,
+	subject       uuid,                         -- only compared, so it is a hash (TextKey in save.go); null for none
+	attribute     uuid not null,
 	occurred_at   timestamptz not null,
 	resolved_from timestamptz,
 	resolved_to   timestamptz,
@@ -22,7 +22,7 @@ create table memories (
 create index memories_by_data_point on memories (data_point, revision);
 create index memories_by_project on memories (project_id, derived_at, id);
 create index memories_by_statement on memories (project_id, subject, attribute, occurred_at, id)
-	where kind = 'claim' and subject <> '';
+	where kind = 'claim' and subject is not null;
 
 create table edges (
 	input_id   uuid not null,

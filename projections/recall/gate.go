@@ -171,11 +171,11 @@ const selectMemories = `with perspective as materialized (
 		left join lateral (
 			select audience from datapoints.revisions where data_point = n.data_point and number = n.revision and n.revision <> nd.revision offset 0
 		) nown on true
-		where n.project_id = $2 and n.subject = m.subject and n.attribute = m.attribute and n.kind = 'claim' and n.subject <> ''
+		where n.project_id = $2 and n.subject = m.subject and n.attribute = m.attribute and n.kind = 'claim' and n.subject is not null
 			and (n.occurred_at, n.id) > (m.occurred_at, m.id) and n.occurred_at <= (select at from perspective)
 			and nd.project_id = $2 and nd.audience = any($3::uuid[]) and (n.revision = nd.revision or nown.audience = any($3::uuid[]))
 		order by n.occurred_at, n.id limit 1
-	) later on m.kind = 'claim' and m.subject <> ''
+	) later on m.kind = 'claim' and m.subject is not null
 	where m.project_id = $2 and d.project_id = $2 and d.audience = any($3::uuid[]) and (m.revision = d.revision or own.audience = any($3::uuid[]))
 		and m.occurred_at <= (select at from perspective)
 		and ($5::timestamptz is null or m.occurred_at >= $5) and ($6::timestamptz is null or m.occurred_at <= $6)`

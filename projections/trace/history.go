@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/pgarray"
 	"github.com/annals-project/annals/projections/memories"
 )
 
@@ -179,9 +180,9 @@ func (g *Graph) subjects(n int) []string {
 }
 
 const selectElsewhere = `select m.id, m.kind, m.content, m.occurred_at, m.derived_at, m.revision, d.source_id, r.ingestion_id
-	from unnest($3::text[]) c (subject)
+	from unnest($3::uuid[]) c (subject)
 	cross join lateral (
-		select * from memories.memories where project_id = $1 and subject = c.subject and kind = 'claim' and subject <> ''
+		select * from memories.memories where project_id = $1 and subject = c.subject and kind = 'claim' and subject is not null
 			and occurred_at between $4 and $5 order by attribute, occurred_at, id limit $6
 	) m
 	cross join lateral (select from memories.captured where data_point = m.data_point and revision = m.revision offset 0) k
@@ -198,10 +199,7 @@ func (s *Service) elsewhere(
 	if len(subjects) == 0 {
 		return nil, false, nil
 	}
-	keys := make([]string, len(subjects))
-	for i, subject := range subjects {
-		keys[i] = memories.IndexKey(subject)
-	}
+	keys := pgarray.IDs(subjects, func(subject string) uuid.UUID { return memories.TextKey(project.ID, subject) })
 	rows, err := s.DB.Query(ctx, selectElsewhere, project.ID, dataPoint, keys, from, to, claimsRead, elsewhereNodes+1)
 	if err != nil {
 		return nil, false, fmt.Errorf("read claims elsewhere: %w", err)

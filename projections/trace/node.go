@@ -247,7 +247,7 @@ type claim struct {
 const otherClaims = `select n.id, n.occurred_at from memories.memories n
 		cross join lateral (select from memories.captured where data_point = n.data_point and revision = n.revision offset 0) nk
 		cross join lateral (select from datapoints.data_points where id = n.data_point and project_id = $1 offset 0) nd
-		where n.project_id = $1 and n.subject = m.subject and n.attribute = m.attribute and n.kind = 'claim' and n.subject <> ''
+		where n.project_id = $1 and n.subject = m.subject and n.attribute = m.attribute and n.kind = 'claim' and n.subject is not null
 			and n.occurred_at <= (select at from perspective) `
 
 const selectClaims = `with perspective as materialized (
@@ -261,7 +261,7 @@ const selectClaims = `with perspective as materialized (
 		order by n.occurred_at desc, n.id desc limit 1) earlier on true
 	left join lateral (` + otherClaims + `and (n.occurred_at, n.id) > (m.occurred_at, m.id)
 		order by n.occurred_at, n.id limit 1) later on true
-	where m.project_id = $1 and m.kind = 'claim' and m.subject <> ''`
+	where m.project_id = $1 and m.kind = 'claim' and m.subject is not null`
 
 // claims reads what is before and after the claims among memories.
 func (s *Service) claims(ctx context.Context, project auth.Project, ids []uuid.UUID) (map[uuid.UUID]claim, error) {

@@ -14,17 +14,20 @@ create table ops.oauth_grants (
 	person_id       uuid not null,
 	organization_id uuid not null,
 	project_id      uuid not null, -- the zero id for all projects of the person
-	client_id       text not null,
+	client_id       text not null, -- chosen by a stranger, as are the next two
 	client_name     text not null,
 	redirect_host   text not null,
 	scopes          text[] not null,
 	approved_at     timestamptz not null,
 	used_at         timestamptz,
-	unique (person_id, organization_id, project_id, client_id, redirect_host)
+	-- SHA-256 of client_id and redirect_host: inner pages of an index keep keys of deleted rows.
+	client_key      bytea not null,
+	redirect_key    bytea not null,
+	unique (person_id, organization_id, project_id, client_key, redirect_key)
 );
-create index oauth_grants_by_client on ops.oauth_grants (client_id);
+create index oauth_grants_by_client on ops.oauth_grants (client_key);
 alter table ops.oauth_grants alter client_id set statistics 0, alter client_name set statistics 0,
-	alter redirect_host set statistics 0;
+	alter redirect_host set statistics 0, alter client_key set statistics 0, alter redirect_key set statistics 0;
 
 -- Codes, which work once and for a minute. A used one stays for a while, so that its second use is noticed.
 create table ops.oauth_codes (

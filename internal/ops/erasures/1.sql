@@ -6,6 +6,8 @@ create table ops.person_erasures (
 	identity     text not null,
 	requested_by text not null,
 	requested_at timestamptz not null,
-	unique (project_id, identity)
+	-- SHA-256 of project and identity: inner pages of an index keep keys of deleted rows.
+	identity_key bytea not null unique
 );
-alter table ops.person_erasures alter identity set statistics 0, alter requested_by set statistics 0;
+alter table ops.person_erasures alter identity set statistics 0, alter identity_key set statistics 0,
+	alter requested_by set statistics 0;

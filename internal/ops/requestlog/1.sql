@@ -9,7 +9,8 @@ create table ops.request_kinds (
 	error_code text not null,                   -- '' for none
 	key_name   text not null,
 	key_prefix text not null,
-	unique (project_id, endpoint, status, error_code, key_name, key_prefix)
+	name_key   bytea not null,                  -- SHA-256 of key_name, since inner pages of an index keep deleted keys
+	unique (project_id, endpoint, status, error_code, name_key, key_prefix)
 );
 
 create table ops.requests (
@@ -56,6 +57,7 @@ create index request_payloads_by_time on ops.request_payloads using brin (receiv
 alter table ops.requests alter path set statistics 0, alter identity set statistics 0,
 	alter request_headers set statistics 0, alter response_headers set statistics 0, alter webhook set statistics 0,
 	alter ids set statistics 0, alter hits set statistics 0;
+alter table ops.request_kinds alter name_key set statistics 0;
 alter table ops.request_payloads alter request set statistics 0, alter response set statistics 0;
 
 -- How many calls began in a step of 1, 15 or 180 minutes, written with the calls.

@@ -22,15 +22,15 @@ create table ops.signin_recovery_codes (
 );
 alter table ops.signin_recovery_codes alter code set statistics 0;
 
--- The accounts of people at OpenID Connect providers.
+-- The accounts of people at OpenID Connect providers. Inner pages of an index keep keys of deleted rows, so the key is
+-- a hash.
 create table ops.signin_accounts (
 	issuer    text not null,
-	subject   text not null,
-	person_id uuid not null references ops.signin_people on delete cascade,
-	primary key (issuer, subject)
+	account   bytea primary key, -- keyed hash of issuer and subject
+	person_id uuid not null references ops.signin_people on delete cascade
 );
 create index signin_accounts_by_person on ops.signin_accounts (person_id);
-alter table ops.signin_accounts alter issuer set statistics 0, alter subject set statistics 0;
+alter table ops.signin_accounts alter issuer set statistics 0, alter account set statistics 0;
 
 create table ops.signin_sessions (
 	id              uuid primary key,
