@@ -7,7 +7,8 @@ import (
 	"github.com/annals-project/annals/domain/organization"
 )
 
-// ApproveGrant records what a member lets a client do, before the client may. The fault is not-found.
+// ApproveGrant records what a member lets a client do, before the client may. Its faults are not-found, and
+// conflict for a grant that has ended.
 func (s *Service) ApproveGrant(ctx context.Context, call Call, approved organization.GrantApproved) error {
 	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()

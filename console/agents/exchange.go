@@ -137,15 +137,9 @@ func (s *Service) Tidy(ctx context.Context) error {
 			return err
 		}
 		after = ids[len(ids)-1]
-		live, err := s.Access.LiveAgents(ctx, ids)
+		gone, err := s.Access.EndedAgents(ctx, ids)
 		if err != nil {
 			return err
-		}
-		var gone []uuid.UUID
-		for _, id := range ids {
-			if !live[id] {
-				gone = append(gone, id)
-			}
 		}
 		if _, err := s.DB.Exec(ctx, `delete from ops.agent_registrations where id = any($1)`, gone); err != nil {
 			return err

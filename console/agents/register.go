@@ -62,7 +62,8 @@ func (s *Service) identity(r *web.Request, in request) (any, error) {
 		scopes = auth.ParseScopes(in.Scope)
 	}
 	if len(scopes) == 0 || !validName(in.ClientName) {
-		return nil, invalidRequest("scope is memory:read, memory:write or both; client_name has at most 80 characters")
+		return nil, invalidRequest(
+			"scope is memory:read, memory:write or both; client_name has at most 80 characters, all printable")
 	}
 	hint := s.hintOf(in.LoginHint)
 	if err := s.limit(r, hint); err != nil {
@@ -71,8 +72,10 @@ func (s *Service) identity(r *web.Request, in request) (any, error) {
 	return s.register(r.Context(), in.ClientName, scopes, hint, r.Caller().String())
 }
 
+// validName refuses what a page does not show as it is: controls, and marks that hide text or turn its direction.
 func validName(name string) bool {
-	return utf8.RuneCountInString(name) <= maxName && !strings.ContainsFunc(name, unicode.IsControl)
+	hidden := func(c rune) bool { return !unicode.IsPrint(c) }
+	return utf8.RuneCountInString(name) <= maxName && !strings.ContainsFunc(name, hidden)
 }
 
 // limit bounds the registrations of a network address and for an address.
@@ -81,9 +84,16 @@ func (s *Service) limit(r *web.Request, hint []byte) error {
 	if address := r.Caller(); address.IsValid() {
 		caller = address.As16()
 	}
+	return s.allow(caller, uuid.UUID(hint[:16]))
+}
+
+func (s *Service) allow(caller, hint uuid.UUID) error {
 	retry, ok := s.callers.Allow(caller, registrationsOfCaller)
 	if ok {
-		retry, ok = s.hints.Allow(uuid.UUID(hint[:16]), registrationsOfHint)
+		retry, ok = s.hints.Allow(hint, registrationsOfHint)
+	}
+	if ok {
+		retry, ok = s.callers.Allow(uuid.Max, registrationsOfAll)
 	}
 	if ok {
 		return nil

@@ -46,6 +46,8 @@ const (
 	// Registrations of one network address and for one address of mail, in an hour.
 	registrationsOfCaller = 20
 	registrationsOfHint   = 10
+	// registrationsOfAll are those of all network addresses in an hour, since one attacker may have many.
+	registrationsOfAll = 1000
 
 	assertionType = "oauth-id-jag+jwt"
 	claimPrefix   = "clm_"
@@ -68,7 +70,7 @@ type Config struct {
 		Memberships(ctx context.Context, person uuid.UUID) (access.Person, bool, error)
 		ProjectBySlug(ctx context.Context, organization uuid.UUID, slug string) (access.Project, bool, error)
 		Agents(ctx context.Context, organization, member uuid.UUID) ([]access.Agent, error)
-		LiveAgents(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]bool, error)
+		EndedAgents(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error)
 	}
 	Commands interface {
 		ApproveAgent(ctx context.Context, call commands.Call, a organization.AgentApproved) error

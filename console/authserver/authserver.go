@@ -40,6 +40,8 @@ type Config struct {
 		Memberships(ctx context.Context, person uuid.UUID) (access.Person, bool, error)
 		Projects(ctx context.Context, organization uuid.UUID) ([]access.Project, error)
 		ProjectByID(ctx context.Context, id uuid.UUID) (access.Project, bool, error)
+		LiveGrants(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error)
+		EndedGrants(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error)
 	}
 	Commands interface {
 		ApproveGrant(context.Context, commands.Call, organization.GrantApproved) error

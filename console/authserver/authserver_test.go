@@ -54,25 +54,58 @@ type scene struct {
 	log    *record
 }
 
-// record is the commands: it has the events.
+// record is the commands: it decides as they do, and has the events.
 type record struct {
 	mu     sync.Mutex
+	state  organization.State
 	events []any
 }
 
 func (l *record) ApproveGrant(_ context.Context, _ commands.Call, e organization.GrantApproved) error {
-	return l.add(e)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err := l.state.ApproveGrant(e)
+	if err == nil {
+		l.state.Evolve(&e)
+		l.events = append(l.events, e)
+	}
+	return err
 }
 
 func (l *record) RevokeGrant(_ context.Context, _ commands.Call, e organization.GrantRevoked) error {
-	return l.add(e)
-}
-
-func (l *record) add(e any) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.state.Evolve(&e)
 	l.events = append(l.events, e)
 	return nil
+}
+
+// grants are those of some that the log knows as ended, or as not.
+func (l *record) grants(ids []uuid.UUID, ended bool) (list []uuid.UUID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range ids {
+		if g, is := l.state.Grants[id]; is && g.Ended == ended {
+			list = append(list, id)
+		}
+	}
+	return list
+}
+
+func (s *scene) LiveGrants(_ context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
+	return s.log.grants(ids, false), nil
+}
+
+func (s *scene) EndedGrants(_ context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
+	return s.log.grants(ids, true), nil
+}
+
+// returns removes a person from Acme, and makes the same person a member again.
+func (s *scene) returns(person uuid.UUID) {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	s.log.state.Evolve(&organization.MemberRemoved{OrganizationID: s.acme, MemberID: person})
+	s.log.state.Evolve(&organization.MemberAdded{OrganizationID: s.acme, MemberID: person, Role: organization.Admin})
 }
 
 func (l *record) all() []any {
@@ -111,6 +144,9 @@ func newScene(t *testing.T, change ...func(*Config)) *scene {
 			}
 			return gone, nil
 		},
+	}
+	for _, id := range []uuid.UUID{s.ana, s.ben} {
+		s.log.state.Evolve(&organization.MemberAdded{OrganizationID: s.acme, MemberID: id})
 	}
 	cfg.Keys = tokens.New(tokens.Config{DB: cfg.DB, Sealer: sealer, Now: now})
 	for _, c := range change {

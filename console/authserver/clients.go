@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/console/web"
@@ -24,6 +25,9 @@ const (
 	maxRedirect  = 1000 // bytes
 	maxClientID  = 500  // bytes
 	maxName      = 80   // characters
+	// registrationsOfAll is how many times the registrations of one network address all of them may make in an hour,
+	// since one attacker may have many.
+	registrationsOfAll = 50
 )
 
 const (
@@ -105,6 +109,9 @@ type registered struct {
 func (s *Service) register(r *web.Request) (answer, error) {
 	if err := limited(r, s.registering, s.Registrations); err != nil {
 		return answer{}, err
+	}
+	if retry, ok := s.registering.Allow(uuid.Max, registrationsOfAll*s.Registrations); !ok {
+		return answer{}, tooMany("too many registrations of all programs: wait", retry)
 	}
 	var in registration
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {

@@ -140,6 +140,9 @@ func (s *Service) remembered(
 	if err != nil || len(list) != 1 {
 		return uuid.Nil, false, wrap("find a grant", err)
 	}
+	if live, err := s.Access.LiveGrants(ctx, []uuid.UUID{list[0].ID}); err != nil || len(live) == 0 {
+		return uuid.Nil, false, err
+	}
 	for _, o := range offers {
 		for _, p := range o.Places {
 			if p.organization == list[0].Organization && p.project == list[0].Project {
@@ -195,9 +198,19 @@ func (s *Service) approve(r *web.Request, q request, p place) error {
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("find a grant: %w", err)
 	}
-	if err := s.Commands.ApproveGrant(ctx, r.Command(), organization.GrantApproved{
+	approved := organization.GrantApproved{
 		OrganizationID: p.organization, MemberID: r.Person.ID, GrantID: id, ProjectID: p.project, Scopes: scopes,
-	}); err != nil {
+	}
+	err = s.Commands.ApproveGrant(ctx, r.Command(), approved)
+	if f, is := errors.AsType[*fault.Error](err); is && f.Code == fault.CodeConflict { // ended with a former membership
+		if _, err := s.DB.Exec(ctx, `delete from ops.oauth_grants where id = $1`, id); err != nil {
+			return fmt.Errorf("delete an ended grant: %w", err)
+		}
+		id = uuid.New()
+		approved.GrantID = id
+		err = s.Commands.ApproveGrant(ctx, r.Command(), approved)
+	}
+	if err != nil {
 		return err
 	}
 	err = s.DB.QueryRow(ctx, `insert into ops.oauth_grants

@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -102,15 +104,16 @@ func limited(r *web.Request, windows *ratelimit.Windows, limit int) error {
 		id = caller.As16()
 	}
 	if retry, ok := windows.Allow(id, limit); !ok {
-		return &Error{
-			http.StatusTooManyRequests, "rate_limit_exceeded", "too many calls of this network address: wait",
-			int(retry/time.Second) + 1,
-		}
+		return tooMany("too many calls of this network address: wait", retry)
 	}
 	return nil
 }
 
-// parameters are those of a form or of a query. Each may be there once.
+func tooMany(description string, retry time.Duration) *Error {
+	return &Error{http.StatusTooManyRequests, "rate_limit_exceeded", description, int(retry/time.Second) + 1}
+}
+
+// parameters are those of a form or of a query. Each may be there once, and is text.
 type parameters url.Values
 
 func (p parameters) get(name string) string { return url.Values(p).Get(name) }
@@ -119,6 +122,11 @@ func (p parameters) check() error {
 	for name, values := range p {
 		if len(values) > 1 && name != "resource" {
 			return refuse(invalidRequest, "%.40q is there more than once", name)
+		}
+		for _, value := range values {
+			if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
+				return refuse(invalidRequest, "%.40q is no text", name)
+			}
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package authserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -8,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,6 +57,9 @@ func (s *Service) Authenticate(ctx context.Context, bearer string) (g Grant, err
 	}
 	if err != nil {
 		return Grant{}, fmt.Errorf("find a token: %w", err)
+	}
+	if live, err := s.Access.LiveGrants(ctx, []uuid.UUID{g.ID}); err != nil || len(live) == 0 {
+		return Grant{}, cmp.Or(err, ErrToken)
 	}
 	person, _, err := s.Access.Memberships(ctx, g.Person)
 	if err != nil {
@@ -107,7 +112,15 @@ func (s *Service) Grants(ctx context.Context, person uuid.UUID) ([]Approved, err
 		return nil, fmt.Errorf("list grants: %w", err)
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Approved])
-	return list, wrap("list grants", err)
+	if err != nil {
+		return nil, fmt.Errorf("list grants: %w", err)
+	}
+	ids := make([]uuid.UUID, len(list))
+	for i, a := range list {
+		ids[i] = a.ID
+	}
+	live, err := s.Access.LiveGrants(ctx, ids)
+	return slices.DeleteFunc(list, func(a Approved) bool { return !slices.Contains(live, a.ID) }), err
 }
 
 // RevokeGrant ends a grant of a person, and its tokens, at once. found is false if there is none.
@@ -166,9 +179,10 @@ func (s *Service) revoke(r *web.Request) (answer, error) {
 // tidySlice is how many rows a statement of Tidy deletes.
 const tidySlice = 1000
 
-// Tidy deletes what has ended, in slices: codes, tokens, clients that nobody uses, and the grants of removed people.
+// Tidy deletes what has ended, in slices: codes, tokens, clients that nobody uses, and the grants of people
+// who are removed or left.
 func (s *Service) Tidy(ctx context.Context) error {
-	if err := s.endRemoved(ctx); err != nil {
+	if err := errors.Join(s.endRemoved(ctx), s.deleteEnded(ctx)); err != nil {
 		return err
 	}
 	now := s.now()
@@ -213,6 +227,28 @@ func (s *Service) endRemoved(ctx context.Context) error {
 			return fmt.Errorf("end the grants of removed people: %w", err)
 		}
 		after = people[len(people)-1]
+	}
+}
+
+// deleteEnded deletes the grants that the log ended, as by the end of a membership.
+func (s *Service) deleteEnded(ctx context.Context) error {
+	for after := uuid.Nil; ; {
+		rows, err := s.DB.Query(ctx, `select id from ops.oauth_grants where id > $1 order by id limit $2`, after, tidySlice)
+		if err != nil {
+			return fmt.Errorf("list grants: %w", err)
+		}
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		if err != nil || len(ids) == 0 {
+			return wrap("list grants", err)
+		}
+		ended, err := s.Access.EndedGrants(ctx, ids)
+		if err == nil {
+			_, err = s.DB.Exec(ctx, `delete from ops.oauth_grants where id = any($1)`, ended)
+		}
+		if err != nil {
+			return fmt.Errorf("delete ended grants: %w", err)
+		}
+		after = ids[len(ids)-1]
 	}
 }
 

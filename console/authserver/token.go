@@ -1,6 +1,7 @@
 package authserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -65,14 +66,25 @@ func (s *Service) token(r *web.Request) (answer, error) {
 func (s *Service) change(
 	ctx context.Context, of string, hash []byte, do func(tx pgx.Tx, grant uuid.UUID, client string) (*Error, error),
 ) error {
+	ended := refuse(invalidGrant, "the grant is not known, was revoked, or has ended")
+	var grant uuid.UUID
+	err := s.DB.QueryRow(ctx, of, hash).Scan(&grant)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ended
+	}
+	if err != nil {
+		return fmt.Errorf("find a grant: %w", err)
+	}
+	if live, err := s.Access.LiveGrants(ctx, []uuid.UUID{grant}); err != nil || len(live) == 0 {
+		return cmp.Or[error](err, ended)
+	}
 	var refused *Error
-	err := pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) (err error) {
-		var grant uuid.UUID
+	err = pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) (err error) {
 		var client string
 		err = tx.QueryRow(ctx, `select id, client_id from ops.oauth_grants where id = (`+of+`) for no key update`, hash).
 			Scan(&grant, &client)
 		if errors.Is(err, pgx.ErrNoRows) {
-			refused = refuse(invalidGrant, "the grant is not known, was revoked, or has ended")
+			refused = ended
 			return nil
 		}
 		if err == nil {

@@ -22,6 +22,8 @@ type State struct {
 	Access map[uuid.UUID]map[uuid.UUID]Access
 	// Agents are those that were decided on, by the id of the registration.
 	Agents map[uuid.UUID]Agent
+	// Grants are those that were approved, by id.
+	Grants map[uuid.UUID]Grant
 	// SecondFactor reports that members need a second factor to sign in.
 	SecondFactor bool
 	// Plan is "" until one was set.
@@ -49,6 +51,7 @@ func (s *State) Evolve(e event.Event) {
 		delete(s.Members, e.MemberID)
 		delete(s.Access, e.MemberID)
 		s.endAgentsOf(e.MemberID)
+		s.endGrantsOf(e.MemberID)
 		s.Staffed = true
 	case *ProjectAccessSet:
 		s.setAccess(e.MemberID, e.ProjectID, e.Access)
@@ -60,6 +63,10 @@ func (s *State) Evolve(e event.Event) {
 		s.endAgent(e.AgentID, false)
 	case *AgentStopped:
 		s.endAgent(e.AgentID, true)
+	case *GrantApproved:
+		s.setGrant(e.GrantID, Grant{Member: e.MemberID})
+	case *GrantRevoked:
+		s.setGrant(e.GrantID, Grant{Member: e.MemberID, Ended: true})
 	case *SecondFactorSet:
 		s.SecondFactor = e.Required
 	case *PlanSet:

@@ -17,10 +17,10 @@ import (
 	"github.com/annals-project/annals/internal/pgarray"
 )
 
-// agents are the statements that a page makes on agents, in the order of the events. They are few.
+// agents are the statements that a page makes on agents and grants, in the order of the events. They are few.
 type agents []func(*pgx.Batch)
 
-// applyAgent folds an event of an agent. It is false for another event.
+// applyAgent folds an event of an agent or of a grant. It is false for another event.
 func (a *agents) applyAgent(e event.Event) (known bool) {
 	switch e := e.(type) {
 	case *organization.AgentApproved:
@@ -34,16 +34,23 @@ func (a *agents) applyAgent(e event.Event) (known bool) {
 		a.add(`update agents set revoked = true where id = $1`, e.AgentID)
 	case *organization.AgentStopped:
 		a.add(`update agents set revoked = true, stopped = true where id = $1`, e.AgentID)
+	case *organization.GrantApproved:
+		a.add(`insert into client_grants (id, organization_id, person_id, ended) values ($1, $2, $3, false)
+			on conflict (id) do nothing`, e.GrantID, e.OrganizationID, e.MemberID)
+	case *organization.GrantRevoked:
+		a.add(`update client_grants set ended = true where id = $1`, e.GrantID)
 	default:
 		return false
 	}
 	return true
 }
 
-// leave ends a membership, and stops the agents of the member.
+// leave ends a membership, stops the agents of the member, and ends the grants.
 func (p *fold) leave(e *organization.MemberRemoved) {
 	p.endMembership(memberKey{e.OrganizationID, e.MemberID})
 	p.add(`update agents set revoked = true, stopped = true where organization_id = $1 and person_id = $2`,
+		e.OrganizationID, e.MemberID)
+	p.add(`update client_grants set ended = true where organization_id = $1 and person_id = $2`,
 		e.OrganizationID, e.MemberID)
 }
 
@@ -153,19 +160,29 @@ func (q Queries) Agents(ctx context.Context, organizationID, member uuid.UUID) (
 	return list, nil
 }
 
-// LiveAgents returns those of some agents that are approved and not revoked.
-func (q Queries) LiveAgents(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]bool, error) {
-	rows, err := q.DB.Query(ctx, `select id from access.agents where id = any($1) and not revoked`, ids)
+// EndedAgents returns those of some agents that are revoked. One that is not known yet is not among them.
+func (q Queries) EndedAgents(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
+	return q.idsOf(ctx, `select id from access.agents where id = any($1) and revoked`, ids)
+}
+
+// LiveGrants returns those of some grants that are approved and have not ended.
+func (q Queries) LiveGrants(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
+	return q.idsOf(ctx, `select id from access.client_grants where id = any($1) and not ended`, ids)
+}
+
+// EndedGrants returns those of some grants that have ended. One that is not known yet is not among them.
+func (q Queries) EndedGrants(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
+	return q.idsOf(ctx, `select id from access.client_grants where id = any($1) and ended`, ids)
+}
+
+func (q Queries) idsOf(ctx context.Context, statement string, ids []uuid.UUID) ([]uuid.UUID, error) {
+	rows, err := q.DB.Query(ctx, statement, ids)
 	if err != nil {
-		return nil, fmt.Errorf("find live agents: %w", err)
+		return nil, fmt.Errorf("find agents or grants: %w", err)
 	}
-	live := make(map[uuid.UUID]bool, len(ids))
-	var id uuid.UUID
-	if _, err = pgx.ForEachRow(rows, []any{&id}, func() error {
-		live[id] = true
-		return nil
-	}); err != nil {
-		return nil, fmt.Errorf("find live agents: %w", err)
+	list, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("find agents or grants: %w", err)
 	}
-	return live, nil
+	return list, nil
 }

@@ -1,6 +1,7 @@
 package access_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -152,8 +153,46 @@ func TestQuery_Agents(t *testing.T) {
 	if got := list("next door", ""); got != nil {
 		t.Errorf("agents of a neighbour: %q", got)
 	}
-	live, err := q.LiveAgents(t.Context(), []uuid.UUID{id("of ana"), id("revoked"), id("unknown")})
-	if diff := cmp.Diff(map[uuid.UUID]bool{id("of ana"): true}, live); diff != "" || err != nil {
+	ended, err := q.EndedAgents(t.Context(), []uuid.UUID{id("of ana"), id("revoked"), id("unknown")})
+	if diff := cmp.Diff([]uuid.UUID{id("revoked")}, ended); diff != "" || err != nil {
 		t.Error(diff, err)
+	}
+}
+
+// A grant ends with the membership in which it was made, also if the person returns.
+func TestQuery_Grants(t *testing.T) {
+	w := &writer{}
+	approve := func(org, email, grant string) {
+		w.of(org, &organization.GrantApproved{
+			OrganizationID: id(org), MemberID: id(email), GrantID: id(grant), ApprovedAt: noon,
+		})
+	}
+	for _, org := range []string{"org", "next door"} {
+		w.organization(org)
+		w.member(org, "ana", organization.Admin)
+		w.member(org, "bo", organization.Admin)
+	}
+	approve("org", "ana", "before")
+	approve("org", "bo", "of bo")
+	approve("org", "bo", "revoked")
+	approve("next door", "ana", "elsewhere")
+	w.setRole("org", "bo", organization.Member)
+	w.of("org", &organization.GrantRevoked{OrganizationID: id("org"), MemberID: id("bo"), GrantID: id("revoked")})
+	w.removeMember("org", "ana")
+	w.member("org", "ana", organization.Admin)
+	approve("org", "ana", "after")
+	approve("org", "bo", "of bo") // more scopes
+	q := applied(t, w)
+	ids := []uuid.UUID{
+		id("before"), id("of bo"), id("revoked"), id("elsewhere"), id("after"), id("unknown"),
+	}
+	live, err := q.LiveGrants(t.Context(), ids)
+	if len(live) != 3 || err != nil || slices.Contains(live, id("before")) || slices.Contains(live, id("revoked")) ||
+		slices.Contains(live, id("unknown")) {
+		t.Errorf("%v, %v", live, err)
+	}
+	ended, err := q.EndedGrants(t.Context(), ids)
+	if len(ended) != 2 || err != nil || !slices.Contains(ended, id("before")) || !slices.Contains(ended, id("revoked")) {
+		t.Errorf("%v, %v", ended, err)
 	}
 }

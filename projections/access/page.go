@@ -112,7 +112,7 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 		return p.organization(e.OrganizationID, func(row *organizationRow) { row.spendCap = e.Tenths })
 	case *organization.Prepared:
 		return p.organization(e.OrganizationID, func(row *organizationRow) { row.prepared = true })
-	case *organization.CreditsGranted, *organization.SignInReset, *organization.GrantApproved, *organization.GrantRevoked:
+	case *organization.CreditsGranted, *organization.SignInReset:
 	case *project.KeyCreated:
 		hash, err := hashOf(e.Hash)
 		if err != nil {

@@ -112,6 +112,15 @@ create table agents (
 );
 create index agents_by_organization on agents (organization_id, person_id);
 
+-- What members let clients do (OAuth). One that has ended, also by the end of the membership, stays so.
+create table client_grants (
+	id              uuid primary key,
+	organization_id uuid not null,
+	person_id       uuid not null,
+	ended           boolean not null
+);
+create index client_grants_by_organization on client_grants (organization_id, person_id);
+
 -- No statistics of texts: Postgres would keep whole values there, also of what is deleted.
 alter table organizations alter name set statistics 0, alter management_key_hash set statistics 0,
 	alter management_key_prefix set statistics 0, alter management_key_suffix set statistics 0;
