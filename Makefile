@@ -89,7 +89,7 @@ browser: ## Install what walks the console: Chromium by apt-get, if none is ther
 		{ cp internal/e2e/browser/package*.json $(AXE) && cd $(AXE) && npm ci --ignore-scripts --no-audit --no-fund --loglevel error; }
 
 MCP := bin/mcp
-mcp-clients: ## Install the clients of npm that connect to /mcp; without them the test is left out, with words.
+mcp-clients: ## Install the clients of npm that connect to /mcp and the conformance suite; without them their tests are left out.
 	@mkdir -p $(MCP)
 	@cmp -s internal/e2e/mcp/package-lock.json $(MCP)/package-lock.json && [[ -d $(MCP)/node_modules ]] || \
 		{ cp internal/e2e/mcp/package*.json $(MCP) && cd $(MCP) && npm ci --ignore-scripts --no-audit --no-fund --loglevel error; }
