@@ -59,7 +59,7 @@ func (s *scene) outcome() []string {
 			s.call.Principal.Project.ID, []string{
 				"id", "project_id", "ingestion_id", "data_point", "node_id", "request_id", "deletion_id", "owner", "stream", "send", "position", "content_blob",
 				"metadata_blob", "blobs", "deadline", "accepted_at", "deleted_at", "settled_at", "verdict_at", "last_deleted_at", "occurred_at",
-				"input_id", "derived_id", "derived_at", "memories", "author_key",
+				"input_id", "derived_id", "derived_at", "memories", "author_key", "subject", "attribute",
 			})
 		s.must(err)
 		list, err := pgx.CollectRows(rows, pgx.RowTo[string])
