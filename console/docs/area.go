@@ -11,6 +11,7 @@ import (
 	"html/template"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net/http"
 	"path"
 	"strings"
@@ -42,7 +43,9 @@ type Config struct {
 	// More makes the pages that are not in the tree.
 	More func() ([]Page, error)
 	URLs auth.URLs
-	Now  func() time.Time
+	// Logger receives panics of tools.
+	Logger *slog.Logger
+	Now    func() time.Time
 }
 
 // site is the documentation of one deployment.
@@ -90,7 +93,7 @@ func newSite(cfg Config) (*site, error) {
 	if err := errors.Join(errReference, errMore, errJSON, errPages); err != nil {
 		return nil, err
 	}
-	return &site{pages, openAPI, newMCP(pages), ratelimit.New(time.Minute, cfg.Now)}, nil
+	return &site{pages, openAPI, newMCP(pages, cfg.Logger), ratelimit.New(time.Minute, cfg.Now)}, nil
 }
 
 // group is the pages of one heading of the index.

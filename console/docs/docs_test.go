@@ -51,7 +51,7 @@ func start(t *testing.T) *library {
 				Text: "# Register\n\nSee [the limits](docs/limits.md). The secret word is xylophone.\n",
 			}}, nil
 		},
-		Now: now,
+		Logger: slog.New(slog.DiscardHandler), Now: now,
 	})
 	site, err := web.New(web.Config{
 		URL: consoleURL, Cookies: web.NewCookies(consoleURL, uuid.New()), Admit: func() error { return nil },

@@ -17,6 +17,7 @@ import (
 
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/internal/build"
+	"github.com/annals-project/annals/internal/mcpguard"
 )
 
 const (
@@ -39,7 +40,7 @@ const instructions = "The documentation of Annals, a memory service. Search it f
 	"section that a result names."
 
 // newMCP serves the tools of the library.
-func newMCP(l *library) http.Handler {
+func newMCP(l *library, logger *slog.Logger) http.Handler {
 	name := &mcp.Implementation{Name: "annals-docs", Title: "Annals: documentation", Version: build.Version}
 	versions := slices.DeleteFunc(mcp.SupportedProtocolVersions(), func(v string) bool { return v < oldest })
 	s := mcp.NewServer(name, &mcp.ServerOptions{
@@ -49,6 +50,7 @@ func newMCP(l *library) http.Handler {
 			c.TTLMs, c.CacheScope = int(keptFor.Milliseconds()), "public"
 		},
 	})
+	s.AddReceivingMiddleware(mcpguard.New(logger))
 	addTool(s, "search_docs", "Search the documentation", l.searchDocs,
 		"Finds sections of the documentation and of the API reference by words. Read one with read_page.")
 	addTool(s, "read_page", "Read a page", l.readPage,

@@ -12,13 +12,11 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/annals-project/annals/commands"
@@ -26,6 +24,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/mcpguard"
 	"github.com/annals-project/annals/projections/access"
 )
 
@@ -97,7 +96,7 @@ func New(cfg Config) (*Service, error) {
 	}
 	for _, set := range []toolset{{}, {read: true}, {write: true}, {true, true}} {
 		s.servers[set] = newServer(cfg)
-		s.servers[set].AddReceivingMiddleware(s.guard)
+		s.servers[set].AddReceivingMiddleware(mcpguard.New(cfg.Logger))
 	}
 	for _, t := range tools() {
 		if err := s.add(document, t); err != nil {
@@ -171,43 +170,6 @@ func (s *Service) add(document contract, t tool) error {
 		}
 	}
 	return nil
-}
-
-// guard turns a panic into an error: the SDK handles requests in goroutines of its own. A list has one page, and the
-// SDK would decode a cursor of a stranger.
-func (s *Service) guard(next sdk.MethodHandler) sdk.MethodHandler {
-	return func(ctx context.Context, method string, r sdk.Request) (result sdk.Result, err error) {
-		defer func() {
-			if v := recover(); v != nil {
-				s.Logger.ErrorContext(ctx, "panic while serving a request", "method", method, "panic", fmt.Sprint(v),
-					"stack", string(debug.Stack()))
-				result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the request failed"}
-			}
-		}()
-		cursor := ""
-		switch p := r.GetParams().(type) {
-		case *sdk.ListToolsParams:
-			if p != nil {
-				cursor = p.Cursor
-			}
-		case *sdk.ListResourcesParams:
-			if p != nil {
-				cursor = p.Cursor
-			}
-		case *sdk.ListResourceTemplatesParams:
-			if p != nil {
-				cursor = p.Cursor
-			}
-		case *sdk.ListPromptsParams:
-			if p != nil {
-				cursor = p.Cursor
-			}
-		}
-		if cursor != "" {
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "this list has no other page"}
-		}
-		return next(ctx, method, r)
-	}
 }
 
 // Area returns the routes.

@@ -18,6 +18,7 @@ func (s *Server) docsPages() web.Area {
 		}}, err
 	}
 	return docs.Area(docs.Config{
-		Files: annals.Pages, OpenAPI: readapi.OpenAPI, More: more, URLs: s.urls, Now: s.cfg.now,
+		Files: annals.Pages, OpenAPI: readapi.OpenAPI, More: more, URLs: s.urls, Logger: s.cfg.Logger,
+		Now: s.cfg.now,
 	})
 }
