@@ -2,6 +2,7 @@ package authserver
 
 import (
 	"errors"
+	"html/template"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -39,7 +40,7 @@ type request struct {
 	values url.Values
 }
 
-// request reads what a client asks for. Its errors are shown to the person: no address is known to which they may go.
+// request reads what a client asks for. Its errors are shown without a link: no address is known to be the client's.
 func (s *Service) request(r *web.Request) (q request, err error) {
 	q.parameters = parameters(r.URL.Query())
 	if err := q.check(); err != nil {
@@ -74,7 +75,8 @@ var (
 	verified   = regexp.MustCompile(`^[A-Za-z0-9._~-]{43,128}$`)
 )
 
-// complete reads the rest. Its errors go to the client.
+// complete reads the rest. Its errors are shown to the person, with a link to the client: until a person has decided on
+// our page, anybody may have made the request, and the browser is not sent where it wants (RFC 9700, section 4.11.2).
 func (s *Service) complete(q *request) error {
 	if q.get("response_type") != "code" {
 		return refuse("unsupported_response_type", "response_type is code")
@@ -112,8 +114,8 @@ func known(scope string) []string {
 	return list
 }
 
-// back sends the browser to the client with an answer.
-func (q request) back(r *web.Request, values url.Values) error {
+// address is where the client gets an answer.
+func (q request) address(values url.Values) string {
 	for name, value := range q.values {
 		values[name] = value
 	}
@@ -121,18 +123,39 @@ func (q request) back(r *web.Request, values url.Values) error {
 	if strings.Contains(q.redirect, "?") {
 		separator = "&"
 	}
+	return q.redirect + separator + values.Encode()
+}
+
+// back sends the browser to the client with an answer.
+func (q request) back(r *web.Request, values url.Values) error {
 	r.Writer().Header().Set("Cache-Control", "no-store")
 	r.Writer().Header().Set("Referrer-Policy", "no-referrer")
-	r.Writer().Header().Set("Location", q.redirect+separator+values.Encode())
+	r.Writer().Header().Set("Location", q.address(values))
 	r.Writer().WriteHeader(http.StatusSeeOther)
 	return nil
 }
 
-// refused sends the browser to the client with a refusal; other errors are returned.
-func (q request) refused(r *web.Request, err error) error {
+// values are a refusal as the client gets them.
+func (e *Error) values() url.Values {
+	return url.Values{"error": {e.Code}, "error_description": {e.Description}}
+}
+
+// faulty is what the page of a faulty request shows.
+type faulty struct {
+	Client, Host, Reason string
+	Loopback             bool
+	// Back leads to the client with the refusal.
+	Back template.URL
+}
+
+// faulty shows what is wrong with a request; other errors are returned.
+func (q request) faulty(r *web.Request, err error) error {
 	refusal, is := errors.AsType[*Error](err)
 	if !is {
 		return err
 	}
-	return q.back(r, url.Values{"error": {refusal.Code}, "error_description": {refusal.Description}})
+	return r.Invalid(fault.New(fault.Invalid, fault.CodeInvalidRequest, "%s", refusal.Description), "faulty.html", faulty{
+		Client: q.client.Name, Host: q.host, Loopback: q.loopback, Reason: refusal.Description,
+		Back: template.URL(q.address(refusal.values())), //nolint:gosec // allows has checked its scheme
+	})
 }

@@ -39,6 +39,7 @@ func TestDocuments_OfClients(t *testing.T) {
 		"https://client.example/html":   doc("<html>"),
 		"https://client.example/none":   doc(`{"client_id":"https://client.example/none"}`),
 		"https://client.example/secret": doc(`{"client_id":"https://client.example/secret","redirect_uris":["` + callback + `"],"token_endpoint_auth_method":"client_secret_post"}`),
+		"https://client.example/scheme": doc(`{"client_id":"https://client.example/scheme","redirect_uris":["` + callback + `","search-ms:x"]}`),
 		"https://client.example/moved": func(w http.ResponseWriter) {
 			w.Header().Set("Location", good)
 			w.WriteHeader(http.StatusFound)
@@ -60,7 +61,7 @@ func TestDocuments_OfClients(t *testing.T) {
 	s.tokens(s.redeems(good, s.code(s.ana, good)))
 	for _, client := range []string{
 		"https://client.example/other", "https://client.example/long", "https://client.example/html", "https://client.example/none",
-		"https://client.example/secret", "https://client.example/moved", "https://client.example/down",
+		"https://client.example/secret", "https://client.example/moved", "https://client.example/down", "https://client.example/scheme",
 		"http://client.example/oauth/client.json", "https://client.example", "https://client.example/", "https://client.example:8443/x",
 		"https://client.example/a/../b", "https://client.example/x#y", "https://client.example/x?y", "https://u:p@client.example/x",
 		"https://CLIENT.example/x", "https://client.example/" + strings.Repeat("x", maxClientID), "file:///etc/passwd",

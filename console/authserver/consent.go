@@ -101,7 +101,7 @@ func (s *Service) consentPage(r *web.Request) error {
 		return err
 	}
 	if err := s.complete(&q); err != nil {
-		return q.refused(r, err)
+		return q.faulty(r, err)
 	}
 	offers, err := s.places(r)
 	if err != nil {
@@ -160,11 +160,11 @@ func (s *Service) consent(r *web.Request) error {
 		return err
 	}
 	if err := s.complete(&q); err != nil {
-		return q.refused(r, err)
+		return q.faulty(r, err)
 	}
 	switch r.Field("decision") {
 	case "deny":
-		return q.refused(r, refuse(accessDenied, "the person refused"))
+		return q.back(r, refuse(accessDenied, "the person refused").values())
 	case "approve":
 	default:
 		return fault.New(fault.Invalid, fault.CodeInvalidRequest, "decision is approve or deny")
@@ -189,7 +189,7 @@ func (s *Service) consent(r *web.Request) error {
 func (s *Service) approve(r *web.Request, q request, p place) error {
 	scopes := both(q.scopes, p.Scopes)
 	if len(scopes) == 0 {
-		return q.refused(r, refuse(invalidScope, "the person may give none of these scopes there"))
+		return q.back(r, refuse(invalidScope, "the person may give none of these scopes there").values())
 	}
 	ctx, id := r.Context(), uuid.New()
 	err := s.DB.QueryRow(ctx, `select id from ops.oauth_grants where person_id = $1 and organization_id = $2
