@@ -1,13 +1,10 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,9 +20,7 @@ func TestMain(m *testing.M) {
 	if file == "" {
 		pgtest.Main(m)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // as in main
-	code := runIn(ctx, os.Args[1:], &Env{
+	code := runIn(untilStop(), os.Args[1:], &Env{
 		Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Now: func() time.Time {
 			ahead, err := readClock(file)
 			if err != nil {
@@ -34,7 +29,6 @@ func TestMain(m *testing.M) {
 			return time.Now().Add(ahead)
 		},
 	})
-	stop()
 	os.Exit(code)
 }
 

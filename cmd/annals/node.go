@@ -33,6 +33,7 @@ type NodeCmd struct {
 
 // Run serves until the context ends or the disk fails.
 func (c *NodeCmd) Run(ctx context.Context, env *Env) (err error) {
+	outliveOutput()
 	if err := memory.NoCoreDumps(); err != nil {
 		return err
 	}

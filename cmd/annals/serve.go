@@ -20,6 +20,7 @@ type ServeCmd struct {
 
 // Run serves until the context ends.
 func (c *ServeCmd) Run(ctx context.Context, env *Env) (err error) {
+	outliveOutput()
 	if err := memory.NoCoreDumps(); err != nil {
 		return err
 	}

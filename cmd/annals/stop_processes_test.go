@@ -1,8 +1,14 @@
 package main
 
 import (
+	"bufio"
+	"errors"
+	"io"
 	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,4 +58,95 @@ func TestServe_StopDelayEnds(t *testing.T) {
 		t.Errorf("ended with %v", err)
 	}
 	s.cmd = nil
+}
+
+// A closed terminal is a request to stop, however often it is sent and though nobody reads the output any more: the
+// process stops in order, and its Postgres with it.
+func TestServe_HangUp(t *testing.T) {
+	t.Parallel()
+	dir, addr, clock := t.TempDir(), runtest.FreeAddress(t), filepath.Join(t.TempDir(), "clock")
+	writeClock(t, clock, time.Now())
+	output, terminal, err := os.Pipe()
+	runtest.Must(t, err)
+	cmd := exec.Command(os.Args[0], "serve", "--data-dir", dir, "--api-addr", addr, "--console-addr", "127.0.0.1:0",
+		"--min-free-disk", "0", "--log-level", "info")
+	cmd.Env = append(os.Environ(), clockFile+"="+clock)
+	cmd.Stdout, cmd.Stderr = terminal, terminal
+	runtest.Must(t, cmd.Start())
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	t.Cleanup(func() {
+		if t.Failed() {
+			_ = cmd.Process.Kill() // it may have ended
+		}
+	})
+	runtest.Must(t, terminal.Close())
+	said := &runtest.Output{}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_, _ = io.Copy(said, output) // until it is closed
+	}()
+	runtest.Await(t, "the process is ready", func() bool {
+		select {
+		case err := <-done:
+			t.Fatalf("the process ended: %v\n%s", err, said)
+		default:
+		}
+		res, err := http.Get("http://" + addr + "/readyz")
+		return err == nil && res.Body.Close() == nil && res.StatusCode == http.StatusOK
+	})
+	lock, err := os.ReadFile(filepath.Join(dir, "postgres", "data", "postmaster.pid"))
+	runtest.Must(t, err)
+	first, _, _ := strings.Cut(string(lock), "\n")
+	postgres, err := strconv.Atoi(first)
+	runtest.Must(t, err)
+	runtest.Must(t, output.Close())
+	<-read
+	for range 3 {
+		if err := cmd.Process.Signal(syscall.SIGHUP); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Errorf("the process ended with %v\n%s", err, said)
+		}
+	case <-time.After(runtest.Timeout):
+		t.Fatal("the process does not end")
+	}
+	if err := syscall.Kill(postgres, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("Postgres runs on: %v", err)
+	}
+}
+
+// nohup has a process go on when its terminal is closed: the signal stays ignored.
+func TestNode_Nohup(t *testing.T) {
+	t.Parallel()
+	nohup, err := exec.LookPath("nohup")
+	if _, noProc := os.Stat("/proc/self/status"); err != nil || noProc != nil {
+		t.Skip("this system has no nohup, or does not show which signals a process ignores")
+	}
+	clock := filepath.Join(t.TempDir(), "clock")
+	writeClock(t, clock, time.Now())
+	cmd := exec.Command(nohup, os.Args[0], "node", "--data-dir", t.TempDir(), "--addr", "127.0.0.1:0", "--insecure")
+	cmd.Env = append(os.Environ(), clockFile+"="+clock)
+	out, err := cmd.StdoutPipe()
+	runtest.Must(t, err)
+	runtest.Must(t, cmd.Start())
+	if lines := bufio.NewScanner(out); !lines.Scan() || !strings.HasPrefix(lines.Text(), "annals node is ready") {
+		t.Errorf("printed %q, %v", lines.Text(), lines.Err())
+	}
+	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(cmd.Process.Pid), "status"))
+	runtest.Must(t, err)
+	_, mask, _ := strings.Cut(string(status), "SigIgn:\t")
+	mask, _, _ = strings.Cut(mask, "\n")
+	if ignored, err := strconv.ParseUint(mask, 16, 64); err != nil || ignored&(1<<(syscall.SIGHUP-1)) == 0 {
+		t.Errorf("the process ignores the signals %q: a hang-up is not one of them, %v", mask, err)
+	}
+	runtest.Must(t, cmd.Process.Signal(syscall.SIGTERM))
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("ended with %v", err)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -90,4 +91,15 @@ func (c *Certificate) state() (state [2]fileState) {
 		}
 	}
 	return state
+}
+
+// strictTransport has browsers use HTTPS alone with this host, for a year from each answer (RFC 6797).
+const strictTransport = "max-age=31536000"
+
+// StrictTransport serves a handler over TLS. Over plain HTTP the header means nothing, and a proxy in front sets its own.
+func StrictTransport(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Strict-Transport-Security", strictTransport)
+		handler.ServeHTTP(w, r)
+	})
 }

@@ -105,7 +105,7 @@ func Stop(ctx context.Context, logger *slog.Logger) (stopped func()) {
 // signalOf returns the usual name of the signal that ended a context.
 func signalOf(cause error) string {
 	text := cause.Error()
-	for word, name := range map[string]string{"terminated": "SIGTERM", "interrupt": "SIGINT"} {
+	for word, name := range map[string]string{"terminated": "SIGTERM", "interrupt": "SIGINT", "hangup": "SIGHUP"} {
 		if strings.HasPrefix(text, word) {
 			return name
 		}

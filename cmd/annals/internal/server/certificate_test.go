@@ -71,3 +71,29 @@ func TestWeb_CertificateCannotBeRead(t *testing.T) {
 		t.Error("it serves with the key of another certificate")
 	}
 }
+
+// With the certificate of the service, browsers are told to use HTTPS alone; over plain HTTP they are not.
+func TestWeb_StrictTransport(t *testing.T) {
+	cert, key, _ := nodetest.Files(t, "cert.pem", "")
+	for scheme, cfg := range map[string]Config{"https": {TLSCert: cert, TLSKey: key}, "http": {}} {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+		w := newWebServer(cfg, &opening{})
+		ctx, cancel := context.WithCancel(t.Context())
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+		runtest.Must(t, err)
+		done := make(chan error, 1)
+		go func() { done <- w.serve(l, http.NotFoundHandler())(ctx) }()
+		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+l.Addr().String(), nil)
+		runtest.Must(t, err)
+		res, err := transport.RoundTrip(req)
+		runtest.Must(t, err)
+		runtest.Must(t, res.Body.Close())
+		want := map[string]string{"https": "max-age=31536000"}[scheme]
+		if got := res.Header.Get("Strict-Transport-Security"); got != want || res.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: %d %q, want %q", scheme, res.StatusCode, got, want)
+		}
+		cancel()
+		runtest.Must(t, <-done)
+	}
+}

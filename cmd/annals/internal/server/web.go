@@ -121,17 +121,18 @@ func newWebServer(cfg Config, opening *opening) *webServer {
 // serve returns a task that serves until the context ends, then waits for the open requests.
 func (w *webServer) serve(l net.Listener, handler http.Handler) func(context.Context) error {
 	return func(ctx context.Context) error {
-		server := httpx.NewServer(handler, w.logger)
 		l := w.connections.Listen(l)
 		if w.certificate != nil {
 			certificate, err := w.certificate()
 			if err != nil {
 				return err
 			}
+			handler = httpx.StrictTransport(handler)
 			// Without a protocol offer only HTTP/1.1 is spoken, so no connection carries many requests at
 			// once.
 			l = tls.NewListener(l, &tls.Config{GetCertificate: certificate.Get, MinVersion: tls.VersionTLS12})
 		}
+		server := httpx.NewServer(handler, w.logger)
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(l) }()
 		select {
