@@ -2,29 +2,12 @@
 package main
 
 import (
-	"context"
 	"os"
-	"os/signal"
-	"syscall"
 	_ "time/tzdata" // the zones of estimates, where the machine has none
+
+	"github.com/annals-project/annals/cmd/annals/internal/signals"
 )
 
 func main() {
-	os.Exit(run(untilStop(), os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(run(signals.UntilStop(), os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
 }
-
-// untilStop returns a context that the first SIGINT, SIGTERM or SIGHUP ends, which requests an orderly stop. After that,
-// SIGINT or SIGTERM ends the process at once. SIGHUP does not: when a terminal is closed, both the shell and the system
-// send it. Under nohup it is ignored, and stays so.
-func untilStop() context.Context {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	if !signal.Ignored(syscall.SIGHUP) {
-		ctx, _ = signal.NotifyContext(ctx, syscall.SIGHUP)
-	}
-	context.AfterFunc(ctx, stop)
-	return ctx
-}
-
-// outliveOutput has writes to a standard output or error that nobody reads any more fail, as after its terminal was
-// closed. By default they end the process at once.
-func outliveOutput() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }

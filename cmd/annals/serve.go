@@ -9,6 +9,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/logging"
 	"github.com/annals-project/annals/cmd/annals/internal/memory"
 	"github.com/annals-project/annals/cmd/annals/internal/server"
+	"github.com/annals-project/annals/cmd/annals/internal/signals"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/build"
 )
@@ -20,7 +21,7 @@ type ServeCmd struct {
 
 // Run serves until the context ends.
 func (c *ServeCmd) Run(ctx context.Context, env *Env) (err error) {
-	outliveOutput()
+	signals.OutliveOutput()
 	if err := memory.NoCoreDumps(); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package web
 
 import (
 	"errors"
+	"io/fs"
 	"net/http"
 	"strings"
 
@@ -13,21 +14,21 @@ import (
 func (r *Request) readForm() error {
 	var err error
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/") {
-		err = r.ParseMultipartForm(formMemory)
+		err = r.readParts()
 	} else {
 		err = r.ParseForm()
 	}
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return httpx.TooLarge(r.route.limit())
 	}
+	if _, ours := errors.AsType[*fs.PathError](err); ours {
+		return err
+	}
 	if err != nil {
 		return fault.New(fault.Invalid, fault.CodeInvalidRequest, "the form could not be read: send it again")
 	}
 	return nil
 }
-
-// formMemory is how much of a form with files stays in memory; the rest goes to temporary files.
-const formMemory = 1 << 20
 
 // Field is a field of the form, without spaces around it.
 func (r *Request) Field(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -40,6 +41,9 @@ type Request struct {
 	route Route
 	w     http.ResponseWriter
 	zone  *time.Location
+	// files are those of the form, by field, and spool has what of them is not in memory, nil for nothing.
+	files map[string][]File
+	spool *os.File
 	// shut reports a session that opens none of the organizations of its person.
 	shut    bool
 	problem string
@@ -59,13 +63,8 @@ var errAnswered = errors.New("answered")
 func (r *Request) serve() error {
 	ctx, cancel := context.WithTimeout(r.Context(), cmp.Or(r.route.Time, pageTime))
 	defer cancel()
-	// The server removes the files of the request that it made, and this one is a copy.
 	r.Request = r.WithContext(ctx)
-	defer func() {
-		if r.MultipartForm != nil {
-			_ = r.MultipartForm.RemoveAll() // the system tidies what is left
-		}
-	}()
+	defer r.closeFiles()
 	r.Body = http.MaxBytesReader(r.w, r.Body, r.route.limit())
 	if err := r.site.Admit(); err != nil {
 		return err

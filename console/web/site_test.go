@@ -3,12 +3,12 @@ package web_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -45,7 +45,7 @@ type scene struct {
 	session signin.Session
 	live    bool
 	closed  uuid.UUID
-	files   int // that an upload had on the disk
+	uploads map[string]string // the files of the last upload, by name
 	slow    error
 	// items is how many /list has, and broken the one that cannot be read.
 	items, broken int
@@ -95,9 +95,15 @@ func newScene(t *testing.T, role organization.Role, to organization.Access) *sce
 			return r.Done("/member", "saved")
 		}},
 		{Pattern: "POST /upload", Needs: web.Member, Body: 16 << 20, Serve: func(r *web.Request) error {
-			list, err := os.ReadDir(os.TempDir())
-			s.files = len(list)
-			return errors.Join(err, r.Done("/member", "saved"))
+			s.uploads = map[string]string{"field": r.PostFormValue("field")}
+			for _, f := range r.Files("file") {
+				text, err := io.ReadAll(f.Open())
+				if err != nil || int64(len(text)) != f.Size {
+					return errors.Join(err, fmt.Errorf("read %d bytes of %d", len(text), f.Size))
+				}
+				s.uploads[f.Name] = string(text)
+			}
+			return r.Done("/member", "saved")
 		}},
 		{Pattern: "GET /failing", Needs: web.Nothing, Serve: func(*web.Request) error { return errStorage }},
 		{Pattern: "GET /refused", Needs: web.Nothing, Serve: func(r *web.Request) error {

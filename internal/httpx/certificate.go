@@ -96,7 +96,7 @@ func (c *Certificate) state() (state [2]fileState) {
 // strictTransport has browsers use HTTPS alone with this host, for a year from each answer (RFC 6797).
 const strictTransport = "max-age=31536000"
 
-// StrictTransport serves a handler over TLS. Over plain HTTP the header means nothing, and a proxy in front sets its own.
+// StrictTransport serves a handler over TLS. Over plain HTTP browsers ignore the header; a proxy in front sets its own.
 func StrictTransport(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Strict-Transport-Security", strictTransport)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	client "github.com/annals-project/annals/client"
+	"github.com/annals-project/annals/internal/fsx"
 )
 
 // Spool holds the data points of an estimate on the disk, a line each, until they are sent. Its file has no name, so
@@ -40,12 +41,9 @@ type spooled struct {
 
 // NewSpool creates a spool in the folder for temporary files. The caller must close it.
 func NewSpool() (*Spool, error) {
-	file, err := os.CreateTemp("", "annals-import-")
+	file, err := fsx.Unnamed()
 	if err != nil {
-		return nil, fmt.Errorf("create a file for the data points: %w", err)
-	}
-	if err := os.Remove(file.Name()); err != nil {
-		return nil, fmt.Errorf("create a file for the data points: %w", err)
+		return nil, err
 	}
 	return &Spool{file: file}, nil
 }

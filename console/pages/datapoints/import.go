@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime/multipart"
 	"time"
 
 	"github.com/annals-project/annals/commands"
@@ -137,13 +136,10 @@ func (p *pages) sendLines(r *web.Request, page *importPage, lines []byte) error 
 }
 
 // filesOf returns the files of an upload and their size.
-func filesOf(r *web.Request) (files []*multipart.FileHeader, size int64, err error) {
-	if r.MultipartForm != nil {
-		for _, f := range r.MultipartForm.File["files"] {
-			if f.Filename != "" {
-				files, size = append(files, f), size+f.Size
-			}
-		}
+func filesOf(r *web.Request) (files []web.File, size int64, err error) {
+	files = r.Files("files")
+	for _, f := range files {
+		size += f.Size
 	}
 	if len(files) == 0 || len(files) > maxFiles {
 		return nil, 0, fault.New(fault.Invalid, fault.CodeInvalidRequest, "choose 1 to %d files", maxFiles)
@@ -156,7 +152,7 @@ func filesOf(r *web.Request) (files []*multipart.FileHeader, size int64, err err
 }
 
 // linesOf returns the data points of an upload, one a line, with what they cost.
-func linesOf(r *web.Request, page importPage, files []*multipart.FileHeader) ([]byte, cost, error) {
+func linesOf(r *web.Request, page importPage, files []web.File) ([]byte, cost, error) {
 	if page.As != asPoints {
 		return cutFiles(r, page, files)
 	}
@@ -172,10 +168,10 @@ func linesOf(r *web.Request, page importPage, files []*multipart.FileHeader) ([]
 }
 
 // cutFiles cuts files into data points as an estimate of the API does.
-func cutFiles(r *web.Request, page importPage, files []*multipart.FileHeader) ([]byte, cost, error) {
+func cutFiles(r *web.Request, page importPage, files []web.File) ([]byte, cost, error) {
 	lines, made, err := importer.Cut(r.Context(), r.Zone(), page.Audience, len(files), func(i int) (estimate.File, error) {
 		data, err := content(files[i])
-		return estimate.File{Path: web.Cut(files[i].Filename, limit.EstimatePath-1), Content: string(data)}, err
+		return estimate.File{Path: web.Cut(files[i].Name, limit.EstimatePath-1), Content: string(data)}, err
 	})
 	if err != nil {
 		return nil, cost{}, err
@@ -187,13 +183,8 @@ func cutFiles(r *web.Request, page importPage, files []*multipart.FileHeader) ([
 	return lines, c, nil
 }
 
-func content(f *multipart.FileHeader) ([]byte, error) {
-	in, err := f.Open()
-	if err != nil {
-		return nil, fmt.Errorf("open an upload: %w", err)
-	}
-	defer func() { _ = in.Close() }() // it was only read
-	data, err := io.ReadAll(io.LimitReader(in, maxUpload+1))
+func content(f web.File) ([]byte, error) {
+	data, err := io.ReadAll(f.Open())
 	if err != nil {
 		return nil, fmt.Errorf("read an upload: %w", err)
 	}

@@ -1,10 +1,8 @@
 package directory
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"net/http"
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/web"
@@ -71,15 +69,15 @@ func (d Deps) importFile(r *web.Request) error {
 // readFile reads the file of the form, or the text in it, and compares it with what is there.
 func (d Deps) readFile(r *web.Request, page *importPage) error {
 	page.Text = r.Raw("text")
-	in, _, err := r.FormFile("file")
-	if err == nil {
-		var text []byte
-		text, err = io.ReadAll(io.LimitReader(in, limit.IdentityFile+4)) // a byte order mark and one byte too many
-		page.Text, err = string(text), errors.Join(err, in.Close())
-	} else if errors.Is(err, http.ErrMissingFile) || errors.Is(err, http.ErrNotMultipart) {
-		err = nil
+	if files := r.Files("file"); len(files) > 0 {
+		const most = limit.IdentityFile + 4 // a byte order mark and one byte too many
+		text, err := io.ReadAll(io.LimitReader(files[0].Open(), most))
+		if err != nil {
+			return fmt.Errorf("read an upload: %w", err)
+		}
+		page.Text = string(text)
 	}
-	if err != nil || page.Text == "" {
+	if page.Text == "" {
 		return invalid("%s", words.noFile)
 	}
 	file, err := commands.ReadIdentityFile([]byte(page.Text))

@@ -72,7 +72,7 @@ func TestWeb_CertificateCannotBeRead(t *testing.T) {
 	}
 }
 
-// With the certificate of the service, browsers are told to use HTTPS alone; over plain HTTP they are not.
+// With the certificate of the service, answers have browsers use HTTPS alone; over plain HTTP they do not.
 func TestWeb_StrictTransport(t *testing.T) {
 	cert, key, _ := nodetest.Files(t, "cert.pem", "")
 	for scheme, cfg := range map[string]Config{"https": {TLSCert: cert, TLSKey: key}, "http": {}} {
