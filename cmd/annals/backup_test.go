@@ -27,7 +27,7 @@ func keptFolder(t *testing.T) string {
 	if _, err := datafolder.NewHashKey(dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (datafolder.Folder{Dir: dir}).SealKeys(); err != nil {
+	if _, err := (datafolder.Folder{Dir: dir}).NewSealKey(); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(

@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/erasure"
 	"github.com/annals-project/annals/cmd/annals/internal/grammar"
 	"github.com/annals-project/annals/cmd/annals/internal/people"
+	"github.com/annals-project/annals/cmd/annals/internal/sealkey"
 	"github.com/annals-project/annals/cmd/annals/internal/signingkeys"
 	"github.com/annals-project/annals/cmd/annals/internal/tenancy"
 	"github.com/annals-project/annals/cmd/annals/internal/terminal"
@@ -55,6 +56,7 @@ type CLI struct {
 	Key         tenancy.KeyCmd  `cmd:"" help:"List, create, reveal and revoke the keys of a project."`
 	Person      people.Cmd      `cmd:"" help:"Let a person sign in to the console."`
 	SigningKeys signingkeys.Cmd `cmd:"" help:"Replace the keys that sign tokens of agents."`
+	SealKey     sealkey.Cmd     `cmd:"" name:"seal-key" help:"Name the keys that seal secrets in the database, and go on without one that is lost."`
 	Embeddings  EmbeddingsCmd   `cmd:"" help:"Install the built-in embedding model, and see how far texts are embedded."`
 	Webhook     WebhookCmd      `cmd:"" help:"Let events of other systems become data points: create webhooks, and change, pause, try and delete them."`
 

@@ -36,7 +36,7 @@ func NewSealer(keys ...[]byte) (*Sealer, error) {
 	if len(keys) == 0 {
 		return nil, errors.New("a sealer needs a key")
 	}
-	s := &Sealer{first: sealKeyName(keys[0]), keys: make(map[string]cipher.AEAD, len(keys))}
+	s := &Sealer{first: Name(keys[0]), keys: make(map[string]cipher.AEAD, len(keys))}
 	for _, key := range keys {
 		if len(key) != SealKeyBytes {
 			return nil, fmt.Errorf("a seal key has %d bytes, not %d", SealKeyBytes, len(key))
@@ -45,16 +45,16 @@ func NewSealer(keys ...[]byte) (*Sealer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("seal key: %w", err)
 		}
-		if s.keys[sealKeyName(key)], err = cipher.NewGCM(block); err != nil {
+		if s.keys[Name(key)], err = cipher.NewGCM(block); err != nil {
 			return nil, fmt.Errorf("seal key: %w", err)
 		}
 	}
 	return s, nil
 }
 
-// sealKeyName returns the name of a seal key: the beginning of its hash. The hash does not reveal
+// Name returns the name of a seal key: the beginning of its hash. The hash does not reveal
 // the key, which has full entropy.
-func sealKeyName(key []byte) string {
+func Name(key []byte) string {
 	sum := sha256.Sum256(append([]byte("annals seal key "), key...))
 	return hex.EncodeToString(sum[:8])
 }

@@ -56,45 +56,6 @@ func (v Vault) Drop(ctx context.Context, keyIDs ...uuid.UUID) error {
 	return nil
 }
 
-// sealPage is the number of values that one statement reads.
-const sealPage = 500
-
-// Reseal seals values of other seal keys with the first one, so that the others can be retired.
-// unopened counts the values that no configured key opens; Reseal does not change them.
-func (v Vault) Reseal(ctx context.Context) (done, unopened int, err error) {
-	after := uuid.Nil
-	for {
-		page, err := v.page(ctx,
-			`select key_id, seal_key, sealed from ops.sealed_keys where seal_key <> $1 and key_id > $2 order by key_id limit $3`,
-			v.Sealer.First(), after, sealPage)
-		if err != nil {
-			return done, unopened, err
-		}
-		for _, row := range page {
-			clear, err := v.Sealer.Open(row.KeyID, row.Sealed)
-			if err != nil {
-				unopened++
-				continue
-			}
-			sealed, err := v.Sealer.Seal(row.KeyID, clear)
-			if err != nil {
-				return done, unopened, err
-			}
-			if _, err := v.DB.Exec(
-				ctx, `update ops.sealed_keys set seal_key = $1, sealed = $2 where key_id = $3`,
-				sealed.Key, sealed.Data, row.KeyID,
-			); err != nil {
-				return done, unopened, fmt.Errorf("reseal key: %w", err)
-			}
-			done++
-		}
-		if len(page) < sealPage {
-			return done, unopened, nil
-		}
-		after = page[len(page)-1].KeyID
-	}
-}
-
 // Tidy deletes the values of keys that are not live: revoked while the vault was unreachable, or
 // never created. live returns the live ones of the given keys. Tidy retains a value younger than
 // age, whose key may be about to be created.
@@ -103,15 +64,9 @@ func (v Vault) Tidy(
 ) (dropped int, err error) {
 	after := uuid.Nil
 	for {
-		page, err := v.page(ctx,
-			`select key_id, seal_key, sealed from ops.sealed_keys where kept_at < now() - $1::interval and key_id > $2 order by key_id limit $3`,
-			age, after, sealPage)
+		ids, err := v.page(ctx, age, after)
 		if err != nil {
 			return dropped, err
-		}
-		ids := make([]uuid.UUID, len(page))
-		for i, row := range page {
-			ids[i] = row.KeyID
 		}
 		alive, err := live(ctx, ids)
 		if err != nil {
@@ -129,29 +84,23 @@ func (v Vault) Tidy(
 			}
 			dropped += len(gone)
 		}
-		if len(page) < sealPage {
+		if len(ids) < sealPage {
 			return dropped, nil
 		}
-		after = page[len(page)-1].KeyID
+		after = ids[len(ids)-1]
 	}
 }
 
-type sealedRow struct {
-	KeyID  uuid.UUID
-	Sealed Sealed
-}
-
-func (v Vault) page(ctx context.Context, query string, args ...any) ([]sealedRow, error) {
-	rows, err := v.DB.Query(ctx, query, args...)
+// page returns the ids of values of at least an age.
+func (v Vault) page(ctx context.Context, age time.Duration, after uuid.UUID) ([]uuid.UUID, error) {
+	rows, err := v.DB.Query(ctx, `select key_id from ops.sealed_keys
+		where kept_at < now() - $1::interval and key_id > $2 order by key_id limit $3`, age, after, sealPage)
 	if err != nil {
 		return nil, fmt.Errorf("list sealed keys: %w", err)
 	}
-	page, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r sealedRow, err error) {
-		err = row.Scan(&r.KeyID, &r.Sealed.Key, &r.Sealed.Data)
-		return r, err
-	})
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	if err != nil {
 		return nil, fmt.Errorf("list sealed keys: %w", err)
 	}
-	return page, nil
+	return ids, nil
 }

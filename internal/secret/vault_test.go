@@ -59,9 +59,9 @@ func TestVault_RotatedSealKeys(t *testing.T) {
 	foreign := uuid.New()
 	keep(t, Vault{DB: db, Sealer: sealer(t, sealKey(9))}, foreign, "svc_sk_foreign")
 
-	between := Vault{DB: db, Sealer: sealer(t, sealKey(2), sealKey(1))}
 	for i, want := range []int{len(ids), 0} {
-		if done, unopened, err := between.Reseal(ctx); err != nil || done != want || unopened != 1 {
+		done, unopened, err := VaultTable().Reseal(ctx, db, sealer(t, sealKey(2), sealKey(1)))
+		if err != nil || done != want || unopened != 1 {
 			t.Fatalf("time %d: %d resealed, %d unopened, %v", i, done, unopened, err)
 		}
 	}

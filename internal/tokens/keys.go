@@ -53,8 +53,7 @@ type key struct {
 	id      uuid.UUID
 	public  *ecdsa.PublicKey
 	private *ecdsa.PrivateKey // nil where it cannot be opened
-	sealKey string
-	age     time.Duration // when it was read
+	age     time.Duration     // when it was read
 }
 
 // New makes keys. They are read, or made, when they are used first.
@@ -165,23 +164,13 @@ func (k *Keys) keys(ctx context.Context) ([]key, error) {
 	return list, nil
 }
 
-// Reseal seals private keys of other seal keys with the first one, so that the others can be retired. Those that none
-// of them opens stay as they are.
-func (k *Keys) Reseal(ctx context.Context) error {
-	list, err := k.read(ctx, k.DB)
-	for _, one := range list {
-		if one.private == nil || one.sealKey == k.Sealer.First() || err != nil {
-			continue
-		}
-		var sealed secret.Sealed
-		if sealed, err = k.seal(one.id, one.private); err == nil {
-			_, err = k.DB.Exec(ctx, `update ops.signing_keys set seal_key = $1, sealed = $2 where id = $3`, sealed.Key, sealed.Data, one.id)
-		}
+// SealedTable is the table of the keys, whose private parts are sealed.
+func SealedTable() secret.Table {
+	return secret.Table{
+		Name: "ops.signing_keys", Values: "keys that sign tokens of agents",
+		Lost: "annals signing-keys rotate makes new ones",
+		ID:   "id", Key: "seal_key", Data: "sealed",
 	}
-	if err != nil {
-		return fmt.Errorf("reseal the signing keys: %w", err)
-	}
-	return nil
 }
 
 type querier interface {
@@ -208,7 +197,6 @@ func (k *Keys) read(ctx context.Context, db querier) (list []key, err error) {
 		if one.public, is = parsed.(*ecdsa.PublicKey); !is || one.public.Curve != elliptic.P256() {
 			return key{}, errors.New("a public key is not one of ES256")
 		}
-		one.sealKey = sealed.Key
 		one.private, err = k.open(one, sealed)
 		return one, err
 	})

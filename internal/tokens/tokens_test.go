@@ -150,8 +150,10 @@ func TestKeys_Rotated(t *testing.T) {
 func TestKeys_WhoseSealKeyIsRetired(t *testing.T) {
 	s := newScene(t)
 	token := s.sign(New(s.Config))
-	both := New(Config{DB: s.DB, Sealer: sealer(t, "21"), Now: s.Now})
-	runtest.Must(t, both.Reseal(t.Context()))
+	done, unopened, err := SealedTable().Reseal(t.Context(), s.DB, sealer(t, "21"))
+	if err != nil || done != active || unopened != 0 {
+		t.Errorf("%d keys are sealed again, %d are not, %v", done, unopened, err)
+	}
 	s.Sealer = sealer(t, "2")
 	runtest.Must(t, s.verify(New(s.Config), s.sign(New(s.Config))))
 	s.Sealer = sealer(t, "3")
@@ -160,8 +162,11 @@ func TestKeys_WhoseSealKeyIsRetired(t *testing.T) {
 	if _, err := lost.Sign(t.Context(), typ, s.claims()); !errors.Is(err, ErrNoKey) {
 		t.Errorf("signed with a key that cannot be opened: %v", err)
 	}
-	runtest.Must(t, lost.Reseal(t.Context()))
-	_, err := lost.Rotate(t.Context())
+	_, unopened, err = SealedTable().Reseal(t.Context(), s.DB, lost.Sealer)
+	if err != nil || unopened != active {
+		t.Errorf("%d keys cannot be opened, %v", unopened, err)
+	}
+	_, err = lost.Rotate(t.Context())
 	runtest.Must(t, err)
 	runtest.Must(t, s.verify(lost, s.sign(lost)))
 }

@@ -2,6 +2,7 @@ package datafolder
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
@@ -12,7 +13,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/annals-project/annals/internal/fsx"
+	"github.com/annals-project/annals/internal/secret"
 )
 
 // SealKeyFile holds the generated seal key, for a deployment that sets none.
@@ -45,19 +49,37 @@ func EncodeSecrets(keys [][]byte) string {
 	return strings.Join(texts, ",")
 }
 
-// SealKeys returns the keys that seal API keys; the first one seals. Without any key it generates one
-// and writes it to the data folder.
-func (f Folder) SealKeys() ([][]byte, error) {
-	keys, err := f.KnownSealKeys()
-	if err != nil || len(keys) > 0 {
-		return keys, err
+// OpenSealKeys returns the keys that seal values of a database; the first one seals. Without any key, and where nothing
+// is sealed yet, it generates one and writes it to the data folder.
+func (f Folder) OpenSealKeys(ctx context.Context, db *pgxpool.Pool) ([][]byte, error) {
+	known, err := f.KnownSealKeys()
+	if err != nil {
+		return nil, err
 	}
+	keys, err := secret.OpenKeys(ctx, db, known, f.NewSealKey, SealedTables()...)
+	return keys, f.ExplainSealKey(err)
+}
+
+// NewSealKey generates a seal key and writes it to the data folder.
+func (f Folder) NewSealKey() ([]byte, error) {
 	key := make([]byte, SecretBytes)
 	if _, err := rand.Read(key); err != nil {
 		return nil, fmt.Errorf("generate the seal key: %w", err)
 	}
-	keys = [][]byte{key}
-	return keys, fsx.WriteFile(filepath.Join(f.Dir, SealKeyFile), []byte(EncodeSecrets(keys)+"\n"))
+	return key, fsx.WriteFile(filepath.Join(f.Dir, SealKeyFile), []byte(EncodeSecrets([][]byte{key})+"\n"))
+}
+
+// ExplainSealKey adds what to do to a *secret.SealKeyError.
+func (f Folder) ExplainSealKey(err error) error {
+	if _, is := errors.AsType[*secret.SealKeyError](err); !is {
+		return err
+	}
+	const lost = "annals seal-key lists the names of keys, and annals seal-key accept-loss goes on without a lost one"
+	if f.SealKey != "" {
+		return fmt.Errorf("%w: set ANNALS_SEAL_KEY to that one, or add it after a comma; %s", err, lost)
+	}
+	return fmt.Errorf("%w: copy %s from the process that has it or from the backup, or set ANNALS_SEAL_KEY; %s", err,
+		filepath.Join(f.Dir, SealKeyFile), lost)
 }
 
 // KnownSealKeys returns the configured keys, then the keys of the data folder.
@@ -91,7 +113,7 @@ func StoredSealKeys(dataDir string) ([][]byte, error) {
 	keys, err := DecodeSecrets(string(text))
 	if err != nil || keys == nil {
 		return nil, fmt.Errorf("%s does not hold a key of %d bytes as base64: "+
-			"restore it from a backup, or remove it if API keys need not be revealed", path, SecretBytes)
+			"restore it from a backup, or remove it and run annals seal-key accept-loss", path, SecretBytes)
 	}
 	return keys, nil
 }

@@ -14,15 +14,18 @@ func sealed(b byte) []byte { return bytes.Repeat([]byte{b}, SecretBytes) }
 
 func base64Of(key []byte) string { return base64.StdEncoding.EncodeToString(key) }
 
-func TestSealKeys_GeneratedOnce(t *testing.T) {
+func TestSealKeys_Generated(t *testing.T) {
 	s := Folder{Dir: t.TempDir()}
-	first, err := s.SealKeys()
-	if err != nil || len(first) != 1 || len(first[0]) != SecretBytes {
-		t.Fatalf("drawn %x, %v", first, err)
+	if known, err := s.KnownSealKeys(); err != nil || len(known) > 0 {
+		t.Errorf("an empty folder has %x, %v", known, err)
 	}
-	second, err := s.SealKeys()
-	if err != nil || len(second) != 1 || !bytes.Equal(first[0], second[0]) {
-		t.Errorf("a second start has %x, the first had %x, %v", second, first, err)
+	drawn, err := s.NewSealKey()
+	if err != nil || len(drawn) != SecretBytes {
+		t.Fatalf("drawn %x, %v", drawn, err)
+	}
+	known, err := s.KnownSealKeys()
+	if err != nil || len(known) != 1 || !bytes.Equal(known[0], drawn) {
+		t.Errorf("the next start has %x, drawn was %x, %v", known, drawn, err)
 	}
 	info, err := os.Stat(filepath.Join(s.Dir, SealKeyFile))
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -32,26 +35,19 @@ func TestSealKeys_GeneratedOnce(t *testing.T) {
 
 func TestSealKeys_ConfiguredComeFirst(t *testing.T) {
 	s := Folder{Dir: t.TempDir()}
-	drawn, err := s.SealKeys()
+	drawn, err := s.NewSealKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.SealKey = base64Of(sealed(1)) + ", " + hex.EncodeToString(sealed(2)) + "," + base64Of(drawn[0])
-	got, err := s.SealKeys()
+	s.SealKey = base64Of(sealed(1)) + ", " + hex.EncodeToString(sealed(2)) + "," + base64Of(drawn)
+	got, err := s.KnownSealKeys()
 	if err != nil || len(got) != 3 || !bytes.Equal(got[0], sealed(1)) || !bytes.Equal(got[1], sealed(2)) ||
-		!bytes.Equal(got[2], drawn[0]) {
+		!bytes.Equal(got[2], drawn) {
 		t.Errorf("keys %x, %v", got, err)
 	}
 	s.SealKey = base64Of(sealed(1))
-	if got, err = s.SealKeys(); err != nil || len(got) != 2 || !bytes.Equal(got[1], drawn[0]) {
+	if got, err = s.KnownSealKeys(); err != nil || len(got) != 2 || !bytes.Equal(got[1], drawn) {
 		t.Errorf("keys %x, %v", got, err)
-	}
-	empty := Folder{Dir: t.TempDir(), SealKey: base64Of(sealed(1))}
-	if got, err = empty.SealKeys(); err != nil || len(got) != 1 {
-		t.Errorf("keys %x, %v", got, err)
-	}
-	if _, err := os.Stat(filepath.Join(empty.Dir, SealKeyFile)); err == nil {
-		t.Error("one was drawn although one is set")
 	}
 }
 
@@ -68,7 +64,7 @@ func TestSealKeys_Unreadable(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, SealKeyFile), []byte("\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (Folder{Dir: dir}).SealKeys(); err == nil || !strings.Contains(err.Error(), SealKeyFile) {
+	if _, err := (Folder{Dir: dir}).KnownSealKeys(); err == nil || !strings.Contains(err.Error(), SealKeyFile) {
 		t.Errorf("an empty file: %v", err)
 	}
 }

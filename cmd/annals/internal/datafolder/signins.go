@@ -36,28 +36,53 @@ func (f Folder) hasPostgres() bool {
 	return err == nil
 }
 
-// dumpSignIns starts the Postgres of the folder for a backup while no server runs.
+// dumpSignIns reads the Postgres of the folder for a backup while no server runs.
 func (f Folder) dumpSignIns(ctx context.Context, sealKeys [][]byte, to io.Writer) (err error) {
 	sealer, err := secret.NewSealer(sealKeys...)
 	if err != nil {
 		return err
 	}
-	server, err := pg.Start(ctx, pg.Config{DataDir: f.Dir})
-	if err != nil {
-		return err
+	return f.UseDatabase(ctx, embedded, func(db *pgxpool.Pool) error {
+		if err := secret.CheckKeys(ctx, db, sealKeys); err != nil { // nobody could use the backup
+			return f.ExplainSealKey(err)
+		}
+		return DumpSignIns(ctx, db, sealer, to)
+	})
+}
+
+// embedded is the address that stands for the Postgres of the folder.
+const embedded = "embedded"
+
+// UseDatabase opens a database while no server runs on the folder: that at an address, or the one of the folder, whose
+// Postgres it starts and stops.
+func (f Folder) UseDatabase(ctx context.Context, address string, do func(*pgxpool.Pool) error) (err error) {
+	if address == embedded {
+		if !f.hasPostgres() {
+			return fmt.Errorf("data folder %s holds no database (is --data-dir right?)", f.Dir)
+		}
+		server, err := pg.Start(ctx, pg.Config{DataDir: f.Dir})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, server.Close()) }()
+		address = server.URL()
 	}
-	defer func() { err = errors.Join(err, server.Close()) }()
-	db, err := pg.OpenPool(ctx, server.URL())
+	db, err := pg.OpenPool(ctx, address)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	return DumpSignIns(ctx, db, sealer, to)
+	return do(db)
 }
 
 // tables are those whose rows are not in the log and that a backup holds.
 func tables() []sealedtables.Table {
 	return slices.Concat(signin.Tables(), tokens.Tables(), authserver.Tables(), agents.Tables())
+}
+
+// SealedTables are the tables of schema ops that hold sealed values for longer than minutes.
+func SealedTables() []secret.Table {
+	return append(signin.SealedTables(), secret.VaultTable(), tokens.SealedTable())
 }
 
 // DumpSignIns writes how people and agents sign in, sealed.

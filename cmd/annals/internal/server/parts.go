@@ -60,6 +60,7 @@ func (s *Server) parts() []part {
 	}, s.cfg.parts, []part{
 		{"api", nil, needs{"storage", "projections", "backpressure", "health"}, buildAPI},
 		{"sign-in", Roles{RoleConsole}, needs{"writes"}, buildSignIn},
+		{"seal keys", Roles{RoleWrite, RoleConsole}, needs{"writes"}, buildSealKeys},
 		{"authorization server", Roles{RoleConsole}, needs{"writes", "signing keys"}, buildAuthServer},
 		{"pages", Roles{RoleConsole}, needs{"authorization server", "writes", "recall", "request log", "sign-in", "api"}, buildPages},
 		{"console", Roles{RoleConsole}, needs{"pages"}, buildConsole},

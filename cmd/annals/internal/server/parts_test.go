@@ -37,9 +37,12 @@ func names(t *testing.T, roles Roles) []string {
 func TestParts_OfRoles(t *testing.T) {
 	every := "storage log probes embeddings projections backpressure inventory health api start"
 	for roles, more := range map[string]string{
-		"write": "writes,administration,request log,signing keys", "read": "index,recall,request log,signing keys", "projector": "index",
-		"pipeline": "index,pipeline", "console": "index,writes,recall,request log,signing keys,hello,sign-in,authorization server,pages,console", "read,write": "index,writes,administration,recall,request log,signing keys",
-		"": "index,writes,pipeline,administration,recall,request log,signing keys,hello,sign-in,authorization server,pages,console",
+		"write": "writes,administration,request log,signing keys,seal keys", "read": "index,recall,request log,signing keys", "projector": "index",
+		"pipeline":   "index,pipeline",
+		"console":    "index,writes,recall,request log,signing keys,hello,sign-in,seal keys,authorization server,pages,console",
+		"read,write": "index,writes,administration,recall,request log,signing keys,seal keys",
+		"": "index,writes,pipeline,administration,recall,request log,signing keys,hello,sign-in,seal keys,authorization server," +
+			"pages,console",
 	} {
 		parsed, err := ParseRoles(roles)
 		if err != nil {

@@ -15,7 +15,6 @@ func buildSigningKeys(_ context.Context, s *Server) (a adds, err error) {
 	}
 	s.tokens = tokens.New(cfg)
 	if s.write != nil {
-		a.steps = []step{{"reseal signing keys", s.tokens.Reseal}}
 		a.operator = []operatorapi.Route{operatorapi.RotateSigningKeys.Serve(
 			func(ctx context.Context, _ operatorapi.None) ([]tokens.Key, error) { return s.tokens.Rotate(ctx) })}
 	}

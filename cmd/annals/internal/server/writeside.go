@@ -39,9 +39,9 @@ type writeSide struct {
 	cfg         Config
 }
 
-func buildWrites(_ context.Context, s *Server) (adds, error) {
+func buildWrites(ctx context.Context, s *Server) (adds, error) {
 	cfg, read := s.cfg, s.read
-	keys, err := cfg.Data.SealKeys()
+	keys, err := cfg.Data.OpenSealKeys(ctx, s.storage.db)
 	if err != nil {
 		return adds{}, err
 	}
@@ -98,24 +98,16 @@ func (w *writeSide) prepareOrganizations(ctx context.Context) error {
 	})
 }
 
-// reconcileVault seals all values with the first key, drops the values of keys that are not live,
-// and stores the key of the credentials file, which was generated before the vault existed. The
-// projection access must be at the head.
+// reconcileVault drops the values of keys that are not live, and stores the key of the credentials file, which was
+// generated before the vault existed. The projection access must be at the head.
 func (w *writeSide) reconcileVault(ctx context.Context) error {
 	logger := w.cfg.Logger
-	done, unopened, err := w.vault.Reseal(ctx)
-	if err != nil {
-		return err
-	}
-	if unopened > 0 {
-		logger.WarnContext(ctx, "api keys cannot be revealed: their seal key is not in ANNALS_SEAL_KEY", "keys", unopened)
-	}
 	dropped, err := w.vault.Tidy(ctx, orphanTimeout, w.access.LiveKeys)
 	if err != nil {
 		return err
 	}
-	if done+dropped > 0 {
-		logger.InfoContext(ctx, "api keys resealed", "sealed", done, "dropped", dropped)
+	if dropped > 0 {
+		logger.InfoContext(ctx, "values of keys that are not live dropped", "dropped", dropped)
 	}
 	values, err := datafolder.ReadCredentials(w.cfg.Data.Dir)
 	if err != nil || values[datafolder.ProjectKeyName] == "" {
