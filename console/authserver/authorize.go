@@ -57,7 +57,12 @@ func (s *Service) request(r *web.Request) (q request, err error) {
 	case err != nil:
 		return q, err
 	}
-	if q.redirect = q.get("redirect_uri"); !q.client.allows(q.redirect) {
+	q.redirect = q.get("redirect_uri")
+	if refused, is := errors.AsType[*Error](checkRedirect(q.redirect)); is {
+		return q, fault.New(fault.Invalid, fault.CodeInvalidRequest, "nothing is sent to the program: %s",
+			refused.Description)
+	}
+	if !q.client.allows(q.redirect) {
 		return q, fault.New(fault.Invalid, fault.CodeInvalidRequest,
 			"the program wants the answer at an address that it did not register, so nothing is sent there")
 	}

@@ -63,10 +63,10 @@ func isLoopback(u *url.URL) bool {
 
 // allows reports whether a client registered an address. The port of one of this machine is free (RFC 8252).
 func (c Client) allows(address string) bool {
-	if checkRedirect(address) != nil {
+	asked, err := url.Parse(address)
+	if err != nil || checkRedirect(address) != nil {
 		return false
 	}
-	asked, _ := url.Parse(address) // checked
 	return slices.ContainsFunc(c.Redirects, func(one string) bool {
 		if one == address {
 			return true

@@ -79,6 +79,32 @@ func TestAuthorize_ShowsWhatIsAskedWrongly(t *testing.T) {
 	}
 }
 
+// A client that asks for an answer without a page gets the page: there is no answer without a decision or a consent.
+func TestAuthorize_WithoutPrompt(t *testing.T) {
+	s := newScene(t)
+	client := s.registers(callback)
+	for _, prompt := range []string{"none", "login", "consent"} {
+		got := s.send(http.MethodGet, "/oauth2/consent?"+asks(client, "prompt", prompt).Encode(), s.ana, "", "")
+		if got.status != http.StatusOK || got.header.Get("Location") != "" || !strings.Contains(got.body, "Allow access") {
+			t.Errorf("prompt %s: %d %s", prompt, got.status, got.header.Get("Location"))
+		}
+	}
+}
+
+// A client that registered before its scheme was refused gets no answer there, and the person reads why.
+func TestAuthorize_OfARefusedScheme(t *testing.T) {
+	s := newScene(t)
+	client := s.registers(callback)
+	_, err := s.DB.Exec(t.Context(), `update ops.oauth_clients set redirects = array_append(redirects, 'ms-msdt:/id')`)
+	runtest.Must(t, err)
+	q := asks(client, "redirect_uri", "ms-msdt:/id", "response_type", "token")
+	got := s.send(http.MethodGet, "/oauth2/consent?"+q.Encode(), s.ana, "", "")
+	if got.status != http.StatusBadRequest || got.header.Get("Location") != "" || strings.Contains(got.body, `"ms-msdt:`) ||
+		!strings.Contains(got.body, "the scheme ms-msdt is refused") {
+		t.Errorf("%d %s %s", got.status, got.header.Get("Location"), got.body)
+	}
+}
+
 // Who is not signed in signs in first, and then stands on our page too. The scheme of a program is a link as well.
 func TestAuthorize_OfStrangers(t *testing.T) {
 	s := newScene(t)

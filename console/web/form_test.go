@@ -95,7 +95,10 @@ func TestForm_Bounds(t *testing.T) {
 		"999 files and a field":   {many[:2*999], whole, http.StatusSeeOther},
 		"1,000 files and a field": {many, whole, http.StatusBadRequest},
 		"broken off":              {[]string{"f", strings.Repeat("x", 10_000)}, half, http.StatusBadRequest},
-		"longer than the route":   {[]string{"f", strings.Repeat("x", 16<<20)}, whole, http.StatusRequestEntityTooLarge},
+		// The names and the other field have 14 bytes.
+		"fields of 11 MiB":      {[]string{"", strings.Repeat("x", 11<<20-14)}, whole, http.StatusSeeOther},
+		"fields of more":        {[]string{"", strings.Repeat("x", 11<<20-13)}, whole, http.StatusBadRequest},
+		"longer than the route": {[]string{"f", strings.Repeat("x", 16<<20)}, whole, http.StatusRequestEntityTooLarge},
 	} {
 		if res, text := s.upload(t, c.cut, c.files...); res.StatusCode != c.want {
 			t.Errorf("%s: %d %s", name, res.StatusCode, text)

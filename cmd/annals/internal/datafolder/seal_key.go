@@ -60,6 +60,16 @@ func (f Folder) OpenSealKeys(ctx context.Context, db *pgxpool.Pool) ([][]byte, e
 	return keys, f.ExplainSealKey(err)
 }
 
+// CheckSealKeys returns an error if keys are known and none is that of a database. A process that seals nothing needs
+// no key, but has no other one.
+func (f Folder) CheckSealKeys(ctx context.Context, db *pgxpool.Pool) error {
+	known, err := f.KnownSealKeys()
+	if err != nil || len(known) == 0 {
+		return err
+	}
+	return f.ExplainSealKey(secret.CheckKeys(ctx, db, known))
+}
+
 // NewSealKey generates a seal key and writes it to the data folder.
 func (f Folder) NewSealKey() ([]byte, error) {
 	key := make([]byte, SecretBytes)

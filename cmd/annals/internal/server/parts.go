@@ -109,8 +109,10 @@ func buildStorage(ctx context.Context, s *Server) (a adds, err error) {
 }
 
 func buildLog(ctx context.Context, s *Server) (a adds, err error) {
-	s.journal, s.hashKey, err = openJournal(ctx, s.cfg, s.storage, s.urls)
-	return adds{}, err
+	if s.journal, s.hashKey, err = openJournal(ctx, s.cfg, s.storage, s.urls); err != nil {
+		return adds{}, err
+	}
+	return adds{}, s.cfg.Data.CheckSealKeys(ctx, s.storage.db)
 }
 
 // buildProbes makes what checks the servers that other parts call. It changes the configuration, so that their calls
