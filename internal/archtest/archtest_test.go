@@ -54,6 +54,8 @@ func TestCheck_PlantedViolation(t *testing.T) {
 		"truncation by a projection":   {"projections/a.go", removal("q.Store.Truncate(context.Background(), name, at)"), "Truncate takes events"},
 		"deletion of a stream":         {"cmd/annals/a.go", removal("store.Delete(c.ctx, name, at)"), "Delete takes events"},
 		"bound of a stream":            {"commands/a.go", removal("f(`{\"$maxCount\":1}`)"), "bounds a stream"},
+		"file with a name":             {"console/a.go", removal("os.CreateTemp(dir, name)"), "CreateTemp makes a temporary file"},
+		"form with files":              {"console/a.go", removal("r.ParseMultipartForm(1)"), "a temporary file with a name"},
 		"unfinished":                   {"commands/a.go", imports("fmt") + "// TO" + "DO: later.\n", "unfinished work"},
 		"avoided word in a comment":    {"internal/keylock/a.go", imports("fmt") + "// The lock stands anew.\n", "\"anew\""},
 		"avoided word in a message":    {"internal/keylock/a.go", imports("fmt") + "var _ = fmt.Errorf(\"nobody was told\")\n", "\"told\""},

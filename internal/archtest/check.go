@@ -170,6 +170,7 @@ func checkGo(name string, src []byte, documented, seeded map[string]bool) ([]Vio
 	})
 	if !test && !forTests(path.Dir(name)) {
 		found = append(found, checkRemovers(name, files, file)...)
+		found = append(found, checkTemporary(name, files, file)...)
 	}
 	found = append(found, checkPlain(name, src, files, file)...)
 	if !test {

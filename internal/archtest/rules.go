@@ -80,6 +80,14 @@ var removers = map[string][]string{
 	"SetStreamMetadata": {"eventstore/esdb/write.go"},
 }
 
+// temporary are the calls that make a temporary file with a name, and the files that may make them.
+var temporary = map[string][]string{
+	"CreateTemp":         {"internal/fsx/fsx.go", "internal/fsx/unnamed.go"},
+	"ParseMultipartForm": {},
+	"ReadForm":           {},
+	"FormFile":           {},
+}
+
 // bounds are the fields of the metadata of a stream that let a store remove its events. boundsOnly may hold them.
 const bounds = `\$(tb|maxCount|maxAge)\b`
 
