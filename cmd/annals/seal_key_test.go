@@ -20,10 +20,14 @@ import (
 func (s *served) refusedFor(name string, want ...string) {
 	s.d.t.Helper()
 	s.begin()
-	if err := <-s.done; err == nil {
-		s.d.t.Errorf("%s: the process ended without an error", name)
+	select {
+	case err := <-s.done:
+		if s.cmd = nil; err == nil {
+			s.d.t.Errorf("%s: the process ended without an error", name)
+		}
+	case <-time.After(runtest.Timeout):
+		s.d.t.Fatalf("%s: the process runs", name)
 	}
-	s.cmd = nil
 	said := s.said.Tail(64 << 10)
 	for _, text := range want {
 		if !strings.Contains(said, text) {
