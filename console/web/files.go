@@ -56,7 +56,7 @@ func (r *Request) readParts() error {
 	fields, memory := int64(maxFields), int64(formMemory)
 	for count := 0; ; count++ {
 		part, err := parts.NextRawPart()
-		if err == io.EOF { //nolint:errorlint // a form that breaks off is an error that wraps it
+		if err == io.EOF { // a form that breaks off is an error that wraps it
 			return nil
 		}
 		if err != nil {

@@ -18,8 +18,8 @@ func checkTemporary(name string, files *token.FileSet, file *ast.File) (found []
 			return true
 		}
 		if may, writes := temporary[f.Sel.Name]; writes && !slices.Contains(may, name) {
-			found = append(found, Violation{name, files.Position(n.Pos()).Line,
-				f.Sel.Name + " makes a temporary file with a name: use fsx.Unnamed, and Files for a form of a page"})
+			what := f.Sel.Name + " makes a temporary file with a name: use fsx.Unnamed, and Files for a form of a page"
+			found = append(found, Violation{name, files.Position(n.Pos()).Line, what})
 		}
 		return true
 	})
