@@ -56,11 +56,13 @@ func TestMCP_ConformanceOfAuthorization(t *testing.T) {
 		if strings.HasPrefix(lines.Text(), h.urls.Auth+"/oauth2/authorize?") {
 			given, err := consent(t.Context(), &auth.AuthorizationArgs{URL: lines.Text()})
 			runtest.Must(t, err)
-			res, err := http.Get("http://127.0.0.1:" + port + "/callback?" + url.Values{
+			back := "http://127.0.0.1:" + port + "/callback?" + url.Values{
 				"code": {given.Code}, "state": {given.State}, "iss": {given.Iss},
-			}.Encode())
-			runtest.Must(t, err)
-			runtest.Must(t, res.Body.Close())
+			}.Encode()
+			runtest.Await(t, "the suite listens", func() bool { // it may print the address before
+				res, err := http.Get(back)
+				return err == nil && res.Body.Close() == nil
+			})
 		}
 	}
 	if err := suite.Wait(); err != nil || consents != 1 || !strings.Contains(out.String(), "✓ authorization-code-grant: 1 passed") {
