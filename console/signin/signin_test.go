@@ -75,7 +75,7 @@ func (s *scene) session(id uuid.UUID, former string) string {
 	s.t.Helper()
 	var in SignedIn
 	runtest.Must(s.t, pgx.BeginFunc(s.t.Context(), s.DB, func(tx pgx.Tx) (err error) {
-		in, err = s.begin(s.t.Context(), tx, Client{"Firefox", home}, former, SignedIn{Person: id}, false)
+		in, err = s.begin(s.t.Context(), tx, Client{Browser: "Firefox", Address: home}, former, SignedIn{Person: id}, false)
 		return err
 	}))
 	return in.Token
