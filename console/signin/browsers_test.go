@@ -26,7 +26,9 @@ type browser struct {
 	address, known string
 }
 
-func (b *browser) client() Client { return Client{Browser: "Firefox", Address: b.address, Known: b.known} }
+func (b *browser) client() Client {
+	return Client{Browser: "Firefox", Address: b.address, Known: b.known}
+}
 
 // tries signs in to an account, and wants an error.
 func (b *browser) tries(email, password string, want error) SignedIn {

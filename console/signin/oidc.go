@@ -108,7 +108,8 @@ func (s *Service) Start(ctx context.Context, signUp bool) (redirect, cookie stri
 		return "", "", err
 	}
 	a := attempt{
-		State: newToken(), Nonce: newToken(), Verifier: oauth2.GenerateVerifier(), SignUp: signUp, Until: s.now().Add(AttemptLife),
+		State: newToken(), Nonce: newToken(), Verifier: oauth2.GenerateVerifier(),
+		SignUp: signUp, Until: s.now().Add(AttemptLife),
 	}
 	text, _ := json.Marshal(a) // of texts and a time
 	id := uuid.New()
@@ -148,9 +149,9 @@ func (c claims) secondFactor() bool {
 		slices.ContainsFunc(c.Methods, func(m string) bool { return slices.Contains([]string{"otp", "hwk", "sc", "fpt"}, m) })
 }
 
-// Finish ends a sign-in at the provider with a session, or a sign-up with the token of its link. Only what fails after a
-// good attempt counts: any page can send its visitors here, and nobody can guess an attempt. Its errors are ErrAttempt,
-// ErrProvider, ErrUnverified, ErrLinked, ErrUninvited and *ThrottledError.
+// Finish ends a sign-in at the provider with a session, or a sign-up with the token of its link. Only what fails after
+// a good attempt counts: any page can send its visitors here, and nobody can guess an attempt. Its errors are
+// ErrAttempt, ErrProvider, ErrUnverified, ErrLinked, ErrUninvited and *ThrottledError.
 func (s *Service) Finish(ctx context.Context, back Callback) (in SignedIn, signUp string, err error) {
 	a, err := s.openAttempt(back)
 	if err != nil {

@@ -45,7 +45,9 @@ func wantBusy(t *testing.T, err error) {
 
 // An attempt that is refused is never hashed: it is refused though no slot is free.
 func TestThrottle_IsAskedBeforeAHash(t *testing.T) {
-	s := newScene(t, func(c *Config) { c.PairFailures, c.AddressFailures, c.HashWait = 2, 4, time.Nanosecond }).cheap().password()
+	s := newScene(t, func(c *Config) {
+		c.PairFailures, c.AddressFailures, c.HashWait = 2, 4, time.Nanosecond
+	}).cheap().password()
 	own := &browser{s, home, ""}
 	signed := *s.find(own.tries(anasMail, anas, nil).Token)
 	reset, err := s.NewLink(t.Context(), Link{Purpose: Reset, Person: s.ana, Email: anasMail, Organization: uuid.New()})
