@@ -284,9 +284,9 @@ func (s *Service) linkAccount(ctx context.Context, tx pgx.Tx, in *SignedIn, c cl
 	type state struct{ Proven, Pending, Linked bool }
 	before, _, err := one(ctx, tx, pgx.RowToStructByPos[state],
 		`insert into ops.signin_people as p (person_id, verified) values ($1, $2)
-		on conflict (person_id) do update set zone = p.zone returning coalesce(p.verified = $2, false), totp is not null,
+		on conflict (person_id) do update set zone = p.zone returning coalesce(p.verified = any($4), false), totp is not null,
 			exists (select from ops.signin_accounts a where a.person_id = $1 and issuer = $3)`,
-		in.Person, s.addressName(c.Email), s.OIDC.Issuer)
+		in.Person, s.addressName(c.Email), s.OIDC.Issuer, s.addressNames(c.Email))
 	if err == nil && before.Linked {
 		err = ErrLinked
 	}

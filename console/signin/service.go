@@ -6,6 +6,7 @@
 package signin
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/hmac"
@@ -14,6 +15,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -155,4 +157,17 @@ func (s *Service) keyed(kind, value string) []byte {
 // addressName is what is stored of a verified address.
 func (s *Service) addressName(email string) []byte {
 	return s.keyed("address", person.NormalEmail(email))
+}
+
+// addressNames are the names under which a verified address may be stored.
+func (s *Service) addressNames(email string) (names [][]byte) {
+	for _, form := range person.Forms(email) {
+		names = append(names, s.keyed("address", form))
+	}
+	return names
+}
+
+// verifies reports whether a stored name is that of an address.
+func (s *Service) verifies(name []byte, email string) bool {
+	return slices.ContainsFunc(s.addressNames(email), func(one []byte) bool { return bytes.Equal(one, name) })
 }

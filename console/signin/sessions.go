@@ -1,7 +1,6 @@
 package signin
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"strings"
@@ -85,7 +84,7 @@ func (s *Service) Session(ctx context.Context, token string) (Session, bool, err
 // the session opens only the organization whose Admin made the link, or what the operator's password is for.
 func (s *Service) Opens(session Session, email string, organization uuid.UUID) bool {
 	vouched := session.vouched.Valid && (session.vouched.UUID == organization || session.vouched.UUID == uuid.Nil)
-	return vouched || bytes.Equal(session.verified, s.addressName(email))
+	return vouched || s.verifies(session.verified, email)
 }
 
 // ChooseOrganization records the organization that a session shows.

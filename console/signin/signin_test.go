@@ -91,3 +91,32 @@ func (s *scene) find(token string) *Session {
 	}
 	return &found
 }
+
+// A verification that was stored under the former form of an address counts for that address, and for no other.
+func TestVerified_FormerForm(t *testing.T) {
+	s := newScene(t).password()
+	const kelvin, kim = "\u212aim@acme.example", "kim@acme.example"
+	verified := func(email string) bool {
+		states, err := s.States(t.Context(), s.ana)
+		runtest.Must(t, err)
+		session := s.find(s.session(s.ana, ""))
+		session.vouched = uuid.NullUUID{}
+		if is := s.Verified(states[s.ana], email); is == s.Opens(*session, email, uuid.New()) {
+			return is
+		}
+		t.Errorf("a session does not open what %q is verified for", email)
+		return false
+	}
+	store := func(name []byte) {
+		_, err := s.DB.Exec(t.Context(), `update ops.signin_people set verified = $2 where person_id = $1`, s.ana, name)
+		runtest.Must(t, err)
+	}
+	store(s.keyed("address", kim))
+	if !verified(kelvin) || !verified(kim) || verified("tim@acme.example") {
+		t.Error("what was stored under the former form is not found")
+	}
+	store(s.addressName(kelvin))
+	if !verified(kelvin) || verified(kim) {
+		t.Error("a Kelvin sign counts as a k")
+	}
+}
