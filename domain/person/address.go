@@ -32,8 +32,8 @@ func ValidEmail(email string) bool {
 }
 
 // NormalEmail is the form in which addresses are compared: composed, and with the letters of ASCII in lower case. Other
-// letters stay as they are, since mail servers tell them apart: the Kelvin sign is no k, neither in the name of a mailbox
-// nor in that of a host.
+// letters stay as they are, since mail servers tell them apart: the Kelvin sign is not a k, neither in the name of a
+// mailbox nor in that of a host.
 func NormalEmail(email string) string {
 	return strings.Map(func(r rune) rune {
 		if 'A' <= r && r <= 'Z' {

@@ -166,7 +166,8 @@ func TestEmail_OnlyASCIIIsFolded(t *testing.T) {
 		if got := person.NormalEmail(email); got[0] < utf8.RuneSelf {
 			t.Errorf("%U is compared as %q", r, got)
 		}
-		if upper := person.NormalEmail(string(unicode.ToUpper(r)) + "@b.c"); unicode.ToUpper(r) != r && upper == person.NormalEmail(email) {
+		upper := unicode.ToUpper(r)
+		if upper != r && person.NormalEmail(string(upper)+"@b.c") == person.NormalEmail(email) {
 			t.Errorf("%U is compared as its upper case", r)
 		}
 	}
@@ -187,7 +188,7 @@ func TestEmail_Forms(t *testing.T) {
 		return s
 	}
 	if !state("\u212aim@b.c").Had("kim@b.c") || state("kim@b.c").Had("Kim@b.c") || state("tim@b.c").Had("kim@b.c") {
-		t.Error("an address that was compared as the same before is not told from others")
+		t.Error("Had is wrong about an address that was compared as the same before")
 	}
 	removed := state("\u212aim@b.c")
 	if removed.Evolve(&person.Removed{}); removed.Had("kim@b.c") {
