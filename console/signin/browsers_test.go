@@ -308,3 +308,26 @@ func TestSecondFactor_KnownBrowser(t *testing.T) {
 	s.pass(30 * time.Second)
 	code(own, mine, s.code(e), throttled)
 }
+
+// The address of an attempt is looked up before the throttle of strangers for a browser that is known of anybody. The
+// time of a refusal does not tell whether somebody has it.
+func TestSignIn_RefusesInTheSameTime(t *testing.T) {
+	s := newScene(t, func(c *Config) { c.PairFailures, c.FailureTime = 1, time.Hour }).cheap().password()
+	known, forged := &browser{s, home, ""}, &browser{s, away, newToken()}
+	known.tries(anasMail, anas, nil)
+	for _, b := range []*browser{known, forged} {
+		b.tries("nobody@acme.example", wrong, ErrRefused)
+		b.paused = nil
+	}
+	s.pass(s.Window)
+	s.enters("bo@acme.example", wrong, home, ErrRefused)
+	known.tries("bo@acme.example", wrong, throttled)
+	if len(s.paused) != 1 || s.paused[0] < 59*time.Minute {
+		t.Errorf("paused %v: the time shows what was looked up", s.paused)
+	}
+	s.enters("bo@acme.example", wrong, away, ErrRefused)
+	forged.tries("bo@acme.example", wrong, throttled)
+	if len(s.paused) != 0 {
+		t.Errorf("paused %v though nothing was looked up", s.paused)
+	}
+}
