@@ -64,8 +64,12 @@ func newScene(t *testing.T, change ...func(*Config)) *scene {
 
 // FindPerson implements People.
 func (s *scene) FindPerson(_ context.Context, email string) (uuid.UUID, bool, error) {
-	id, found := s.people[person.NormalEmail(email)]
-	return id, found, nil
+	for _, form := range person.Forms(email) {
+		if id, found := s.people[form]; found {
+			return id, true, nil
+		}
+	}
+	return uuid.Nil, false, nil
 }
 
 func (s *scene) pass(d time.Duration) { s.clock = s.clock.Add(d) }
@@ -119,4 +123,16 @@ func TestVerified_FormerForm(t *testing.T) {
 	if !verified(kelvin) || verified(kim) {
 		t.Error("a Kelvin sign counts as a k")
 	}
+}
+
+// Who was stored under the former form of the address signs in by it, in any case of the letters of ASCII.
+func TestSignIn_FormerForm(t *testing.T) {
+	s := newScene(t).password()
+	s.people = map[string]uuid.UUID{"m\u00e4rta@acme.example": s.ana}
+	for _, email := range []string{"M\u00c4RTA@acme.example", "m\u00c4rta@ACME.example"} {
+		if in := s.enters(email, anas, home, nil); in.Person != s.ana {
+			t.Errorf("%q signs %s in", email, in.Person)
+		}
+	}
+	s.enters("\u212aim@acme.example", anas, home, ErrRefused)
 }
