@@ -63,16 +63,8 @@ func (s *Service) RegisterPerson(ctx context.Context, call Call, email string) (
 // FindPerson returns the id of the person with an address. It is for a sign-in: a tenant must not
 // learn of it who is known.
 func (s *Service) FindPerson(ctx context.Context, email string) (id uuid.UUID, found bool, err error) {
-	name, err := s.journal.Namespaces.AddressName(person.NormalEmail(email))
-	if err != nil {
-		return uuid.Nil, false, err
-	}
-	address, _, err := fold[person.Address](ctx, s.journal, name)
-	if err != nil || address.Holder == uuid.Nil {
-		return uuid.Nil, false, err
-	}
-	p, err := s.personState(ctx, address.Holder)
-	return address.Holder, p.Lives() && p.Has(email), err
+	_, id, err = s.holderOf(ctx, email)
+	return id, id != uuid.Nil, err
 }
 
 // PersonLives reports whether somebody is registered and not removed.
@@ -287,7 +279,7 @@ func (s *Service) enterPerson(
 	if !person.ValidEmail(email) {
 		return uuid.Nil, fault.New(fault.Invalid, fault.CodeInvalidRequest, "%q is no email address", email)
 	}
-	name, err := s.journal.Namespaces.AddressName(person.NormalEmail(email))
+	name, _, err := s.holderOf(ctx, email)
 	if err != nil {
 		return uuid.Nil, err
 	}
@@ -296,13 +288,24 @@ func (s *Service) enterPerson(
 		if err != nil {
 			return uuid.Nil, err
 		}
+		former := ""
 		removed, _, err := s.journal.decidePerson(ctx, id, call.newMeta, func(p *person.State) ([]event.Event, error) {
+			if former = ""; p.Had(email) {
+				former = p.Email
+				return nil, nil
+			}
 			if p.Lives() && !p.Has(email) {
 				return nil, fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
 					"the person with this address is changing it; repeat in a minute")
 			}
 			return enter(p, id), nil
 		})
+		if err == nil && former != "" {
+			if err := s.moveAddress(ctx, call, id, former, name); err != nil {
+				return uuid.Nil, err
+			}
+			continue
+		}
 		if err == nil && !removed {
 			return id, nil
 		}

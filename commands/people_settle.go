@@ -66,9 +66,15 @@ func (l *Journal) releaseAbandoned(
 	if !state.Lives() || len(p.Addresses) < 2 {
 		return nil
 	}
-	current, err := l.Namespaces.AddressName(person.NormalEmail(state.Email))
-	if err != nil {
-		return err
+	current := ""
+	for _, form := range person.Forms(state.Email) {
+		name, err := l.Namespaces.AddressName(form)
+		if err != nil {
+			return err
+		}
+		if current == "" || !slices.Contains(p.Addresses, current) {
+			current = name
+		}
 	}
 	for _, address := range p.Addresses {
 		if address == current {

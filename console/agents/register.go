@@ -66,39 +66,17 @@ func (s *Service) identity(r *web.Request, in request) (any, error) {
 			"scope is memory:read, memory:write or both; client_name has at most 80 characters, all printable")
 	}
 	hint := s.hintOf(in.LoginHint)
-	if err := s.limit(r, hint); err != nil {
+	address := r.Caller().String()
+	if err := s.limit(r.Context(), s.networkOf(address), hint); err != nil {
 		return nil, err
 	}
-	return s.register(r.Context(), in.ClientName, scopes, hint, r.Caller().String())
+	return s.register(r.Context(), in.ClientName, scopes, hint, address)
 }
 
 // validName refuses what a page does not show as it is: controls, and marks that hide text or turn its direction.
 func validName(name string) bool {
 	hidden := func(c rune) bool { return !unicode.IsPrint(c) }
 	return utf8.RuneCountInString(name) <= maxName && !strings.ContainsFunc(name, hidden)
-}
-
-// limit bounds the registrations of a network address and for an address.
-func (s *Service) limit(r *web.Request, hint []byte) error {
-	var caller uuid.UUID
-	if address := r.Caller(); address.IsValid() {
-		caller = address.As16()
-	}
-	return s.allow(caller, uuid.UUID(hint[:16]))
-}
-
-func (s *Service) allow(caller, hint uuid.UUID) error {
-	retry, ok := s.callers.Allow(caller, registrationsOfCaller)
-	if ok {
-		retry, ok = s.hints.Allow(hint, registrationsOfHint)
-	}
-	if ok {
-		retry, ok = s.callers.Allow(uuid.Max, registrationsOfAll)
-	}
-	if ok {
-		return nil
-	}
-	return tooFast(retry, "too many registrations")
 }
 
 func tooFast(retry time.Duration, description string) *Error {
@@ -116,8 +94,9 @@ func (s *Service) register(
 	out.Claim.Token, out.Claim.ExpiresAt, out.Claim.URL = token, now.Add(claimLife), s.URLs.Auth+"/agent/identity/claim"
 	err = pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `insert into ops.agent_registrations
-				(id, claim_hash, hint, client_name, scopes, address, created_at, ends_at) values ($1, $2, $3, $4, $5, $6, $7, $8)`,
-			id, hash, hint, name, auth.JoinScopes(scopes), address, now, out.Claim.ExpiresAt); err != nil {
+				(id, claim_hash, hint, client_name, scopes, address, created_at, ends_at, network)
+				values ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+			id, hash, hint, name, auth.JoinScopes(scopes), address, now, out.Claim.ExpiresAt, s.networkOf(address)); err != nil {
 			return err
 		}
 		out.Claim.Attempt, err = s.newAttempt(ctx, tx, id, now)

@@ -44,11 +44,6 @@ const (
 	maxWrong    = 5
 	codePause   = 2 * time.Second
 	maxName     = 80
-	// Registrations of one network address and for one address of mail, in an hour.
-	registrationsOfCaller = 20
-	registrationsOfHint   = 10
-	// registrationsOfAll are those of all network addresses in an hour, since one attacker may have many.
-	registrationsOfAll = 1000
 	// claimsAtOnce is how many codes are checked at once.
 	claimsAtOnce = 4
 
@@ -96,15 +91,14 @@ type Config struct {
 type Service struct {
 	Config
 
-	callers, hints *ratelimit.Windows
-	claims         *semaphore.Weighted
+	registering *ratelimit.Windows
+	claims      *semaphore.Weighted
 }
 
 // New makes a service.
 func New(c Config) *Service {
 	return &Service{
-		Config: c, callers: ratelimit.New(time.Hour, c.Now), hints: ratelimit.New(time.Hour, c.Now),
-		claims: semaphore.NewWeighted(claimsAtOnce),
+		Config: c, registering: ratelimit.New(registeringSpan, c.Now), claims: semaphore.NewWeighted(claimsAtOnce),
 	}
 }
 
@@ -121,8 +115,13 @@ func (s *Service) now() time.Time { return s.Now().UTC().Truncate(time.Microseco
 
 // hintOf is the keyed hash of an address, under which a registration is found to be for a person.
 func (s *Service) hintOf(email string) []byte {
+	return s.keyed("agent registration", person.NormalEmail(email))
+}
+
+// keyed is the keyed hash of a value of a kind.
+func (s *Service) keyed(kind, value string) []byte {
 	mac := hmac.New(sha256.New, s.HashKey)
-	mac.Write([]byte("agent registration\x00" + person.NormalEmail(email)))
+	mac.Write([]byte(kind + "\x00" + value))
 	return mac.Sum(nil)
 }
 

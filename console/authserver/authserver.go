@@ -34,9 +34,11 @@ import (
 type Config struct {
 	DB     *pgxpool.Pool
 	Sealer *secret.Sealer
-	URLs   auth.URLs
-	Keys   *tokens.Keys
-	Access interface {
+	// HashKey is the key of the hashes of network addresses.
+	HashKey []byte
+	URLs    auth.URLs
+	Keys    *tokens.Keys
+	Access  interface {
 		Memberships(ctx context.Context, person uuid.UUID) (access.Person, bool, error)
 		Projects(ctx context.Context, organization uuid.UUID) ([]access.Project, error)
 		ProjectByID(ctx context.Context, id uuid.UUID) (access.Project, bool, error)
@@ -101,7 +103,7 @@ func New(c Config) *Service {
 	}
 	c.Registrations, c.Calls = cmp.Or(c.Registrations, 20), cmp.Or(c.Calls, 300)
 	return &Service{
-		Config: c, registering: ratelimit.New(time.Hour, c.Now), calling: ratelimit.New(time.Minute, c.Now),
+		Config: c, registering: ratelimit.New(registeringSpan, c.Now), calling: ratelimit.New(time.Minute, c.Now),
 		fetched: lru.New[string, fetched](maxFetched),
 	}
 }

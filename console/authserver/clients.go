@@ -2,19 +2,15 @@ package authserver
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
 	"unicode"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/console/web"
-	"github.com/annals-project/annals/internal/auth"
 )
 
 // The bounds of a client.
@@ -23,9 +19,6 @@ const (
 	maxRedirect  = 1000 // bytes
 	maxClientID  = 500  // bytes
 	maxName      = 80   // characters
-	// registrationsOfAll is how many times the registrations of one network address all of them may make in an hour,
-	// since one attacker may have many.
-	registrationsOfAll = 50
 )
 
 const (
@@ -82,58 +75,6 @@ func (s *Service) knows(ctx context.Context, id string) error {
 		return err
 	}
 	return nil
-}
-
-// registration is a request to register (RFC 7591). What it does not name is ignored.
-type registration struct {
-	Name      string   `json:"client_name"`
-	Redirects []string `json:"redirect_uris"`
-	Kind      string   `json:"application_type"`
-}
-
-// registered is the answer. Fields that are not known are absent, never null.
-type registered struct {
-	ID            string   `json:"client_id"`
-	IssuedAt      int64    `json:"client_id_issued_at"`
-	Name          string   `json:"client_name,omitempty"`
-	Redirects     []string `json:"redirect_uris"`
-	Kind          string   `json:"application_type,omitempty"`
-	GrantTypes    []string `json:"grant_types"`
-	ResponseTypes []string `json:"response_types"`
-	TokenAuth     string   `json:"token_endpoint_auth_method"`
-	Scope         string   `json:"scope"`
-}
-
-func (s *Service) register(r *web.Request) (answer, error) {
-	if err := limited(r, s.registering, s.Registrations); err != nil {
-		return answer{}, err
-	}
-	if retry, ok := s.registering.Allow(uuid.Max, registrationsOfAll*s.Registrations); !ok {
-		return answer{}, tooMany("too many registrations of all programs: wait", retry)
-	}
-	var in registration
-	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
-		return answer{}, refuse(invalidMetadata, "want an object of JSON whose redirect_uris are a list of texts")
-	}
-	if err := checkRedirects(in.Redirects); err != nil {
-		return answer{}, err
-	}
-	now := s.now()
-	c := Client{ID: clientPrefix + newToken(), Name: shownName(in.Name), Redirects: in.Redirects}
-	if _, err := s.DB.Exec(r.Context(), `insert into ops.oauth_clients (id, name, redirects, created_at) values ($1, $2, $3, $4)`,
-		c.ID, c.Name, c.Redirects, now); err != nil {
-		return answer{}, fmt.Errorf("register a client: %w", err)
-	}
-	if in.Kind != "native" && in.Kind != "web" {
-		in.Kind = ""
-	}
-	return answer{http.StatusCreated, registered{
-		c.ID, now.Unix(), c.Name, c.Redirects, in.Kind,
-		[]string{grantCode, grantRefresh},
-		[]string{"code"},
-		"none",
-		strings.Join(append(auth.Scopes(), offline), " "),
-	}}, nil
 }
 
 // shownName is the name of a client as people see it: a line without control characters.

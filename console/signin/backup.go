@@ -2,8 +2,8 @@ package signin
 
 import "github.com/annals-project/annals/internal/sealedtables"
 
-// Tables are those that a backup holds, in the order in which they are restored. Sessions, links and failures are not
-// among them: a restore ends them.
+// Tables are those that a backup holds, in the order in which they are restored. Sessions, known
+// browsers, links and failures are not among them: a restore ends them.
 func Tables() []sealedtables.Table {
 	return []sealedtables.Table{
 		{Key: "people", Name: "ops.signin_people"},

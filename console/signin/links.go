@@ -106,11 +106,11 @@ func (s *Service) link(ctx context.Context, on querier, token, sql string) (Link
 // SetPassword spends the link of an owner, of an invitation or of a reset: it sets the password of the person, ends all
 // sessions of the person, and begins one. Its errors are ErrLink, ErrPassword and *ThrottledError.
 func (s *Service) SetPassword(ctx context.Context, token string, a Attempt) (in SignedIn, err error) {
-	err = s.guardedFrom(ctx, a.Client, func() error {
+	err = s.guardedFrom(ctx, ofNetwork, a.Client, func(h hasher) error {
 		if link, _, err := s.Link(ctx, token); err != nil || !link.setsPassword() {
 			return errors.Join(err, ErrLink)
 		}
-		hash, err := s.hash(ctx, a.Password)
+		hash, err := h.hash(ctx, a.Password)
 		if err != nil {
 			return err
 		}
@@ -155,7 +155,7 @@ func (s *Service) enter(ctx context.Context, tx pgx.Tx, l Link, hash string, a A
 			password = $2, generated = false, verified = $3, vouched = $4
 		returning totp is not null`, l.Person, hash, l.verified, known(l.Organization))
 	if err == nil {
-		err = forget(ctx, tx, l.Person, "ops.signin_sessions")
+		err = forget(ctx, tx, l.Person, "ops.signin_sessions", "ops.signin_browsers")
 	}
 	if err == nil {
 		_, err = exec(ctx, tx, `delete from ops.signin_links where person_id = $1 and purpose = any($2)`, l.Person,
@@ -188,7 +188,7 @@ func (s *Service) Verify(ctx context.Context, token string) (l Link, err error) 
 func (s *Service) SignUp(
 	ctx context.Context, token string, a Attempt, create func(ctx context.Context, email string) (uuid.UUID, error),
 ) (in SignedIn, err error) {
-	err = s.guardedFrom(ctx, a.Client, func() error {
+	err = s.guardedFrom(ctx, ofNetwork, a.Client, func(h hasher) error {
 		link, _, err := s.Link(ctx, token)
 		if err != nil || link.Purpose != SignUp {
 			return errors.Join(err, ErrLink)
@@ -196,7 +196,7 @@ func (s *Service) SignUp(
 		if is, err := s.Known(ctx, link.Email); err != nil || is {
 			return errors.Join(err, ErrKnown)
 		}
-		hash, err := s.hash(ctx, a.Password)
+		hash, err := h.hash(ctx, a.Password)
 		if err == nil {
 			err = pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error { _, err := s.spendLink(ctx, tx, token); return err })
 		}

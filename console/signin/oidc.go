@@ -53,6 +53,8 @@ type attempt struct {
 	State, Nonce, Verifier string
 	SignUp                 bool
 	Until                  time.Time
+
+	id uuid.UUID
 }
 
 // bounded is a transport whose answers end after some bytes.
@@ -105,7 +107,10 @@ func (s *Service) Start(ctx context.Context, signUp bool) (redirect, cookie stri
 	if err != nil {
 		return "", "", err
 	}
-	a := attempt{newToken(), newToken(), oauth2.GenerateVerifier(), signUp, s.now().Add(AttemptLife)}
+	a := attempt{
+		State: newToken(), Nonce: newToken(), Verifier: oauth2.GenerateVerifier(),
+		SignUp: signUp, Until: s.now().Add(AttemptLife),
+	}
 	text, _ := json.Marshal(a) // of texts and a time
 	id := uuid.New()
 	sealed, err := s.seal(id, string(text))
@@ -144,50 +149,66 @@ func (c claims) secondFactor() bool {
 		slices.ContainsFunc(c.Methods, func(m string) bool { return slices.Contains([]string{"otp", "hwk", "sc", "fpt"}, m) })
 }
 
-// Finish ends a sign-in at the provider with a session, or a sign-up with the token of its link. Its errors are
+// Finish ends a sign-in at the provider with a session, or a sign-up with the token of its link. Only what fails after
+// a good attempt counts: any page can send its visitors here, and nobody can guess an attempt. Its errors are
 // ErrAttempt, ErrProvider, ErrUnverified, ErrLinked, ErrUninvited and *ThrottledError.
 func (s *Service) Finish(ctx context.Context, back Callback) (in SignedIn, signUp string, err error) {
-	err = s.guardedFrom(ctx, back.Client, func() error {
-		a, err := s.spendAttempt(ctx, back)
-		if err != nil {
+	a, err := s.openAttempt(back)
+	if err != nil {
+		return SignedIn{}, "", err
+	}
+	spent := false
+	err = s.guardedFrom(ctx, ofProvider, back.Client, func(hasher) error {
+		if spent, err = s.spendAttempt(ctx, a); err != nil || !spent {
 			return err
 		}
-		c, err := s.exchange(ctx, a, back)
-		if err != nil {
-			return err
-		}
-		verified := c.Verified == nil && s.OIDC.TrustEmail || c.Verified != nil && bool(*c.Verified)
-		in, err = s.holder(ctx, c, verified)
-		if errors.Is(err, ErrUninvited) && a.SignUp && verified {
-			signUp, err = s.NewLink(ctx, Link{Purpose: SignUp, Email: c.Email})
-			return err
-		}
-		if err != nil {
-			return err
-		}
-		second := c.secondFactor()
-		in.Pending = in.Pending && !second
-		in, err = s.begin(ctx, s.DB, back.Client, back.Former, in, second)
+		in, signUp, err = s.finish(ctx, a, back)
 		return err
 	})
+	if err == nil && !spent {
+		err = ErrAttempt
+	}
 	return in, signUp, err
 }
 
-// spendAttempt returns the attempt of a cookie, once.
-func (s *Service) spendAttempt(ctx context.Context, back Callback) (a attempt, err error) {
+// finish signs in who comes back from a good attempt.
+func (s *Service) finish(ctx context.Context, a attempt, back Callback) (in SignedIn, signUp string, err error) {
+	c, err := s.exchange(ctx, a, back)
+	if err != nil {
+		return SignedIn{}, "", err
+	}
+	verified := c.Verified == nil && s.OIDC.TrustEmail || c.Verified != nil && bool(*c.Verified)
+	in, err = s.holder(ctx, c, verified)
+	if errors.Is(err, ErrUninvited) && a.SignUp && verified {
+		signUp, err = s.NewLink(ctx, Link{Purpose: SignUp, Email: c.Email})
+		return SignedIn{}, signUp, err
+	}
+	if err != nil {
+		return SignedIn{}, "", err
+	}
+	second := c.secondFactor()
+	in.Pending = in.Pending && !second
+	in, err = s.begin(ctx, s.DB, back.Client, back.Former, in, second)
+	return in, "", err
+}
+
+// openAttempt returns the attempt of a cookie, if the browser comes back from it.
+func (s *Service) openAttempt(back Callback) (a attempt, err error) {
 	length := min(len(uuid.Nil)*9/4, len(back.Cookie)) // of an id as text
-	id, err := uuid.Parse(back.Cookie[:length])
-	text, damaged := s.open(id, back.Cookie[length:])
+	a.id, err = uuid.Parse(back.Cookie[:length])
+	text, damaged := s.open(a.id, back.Cookie[length:])
 	if err != nil || damaged != nil || json.Unmarshal([]byte(text), &a) != nil || !s.now().Before(a.Until) ||
 		subtle.ConstantTimeCompare([]byte(a.State), []byte(back.State)) != 1 {
 		return attempt{}, ErrAttempt
 	}
+	return a, nil
+}
+
+// spendAttempt reports whether an attempt was not finished before, once.
+func (s *Service) spendAttempt(ctx context.Context, a attempt) (spent bool, err error) {
 	done, err := exec(ctx, s.DB, `insert into ops.signin_attempts (id, expires_at) values ($1, $2) on conflict do nothing`,
-		id, a.Until)
-	if err == nil && done == 0 {
-		err = ErrAttempt
-	}
-	return a, err
+		a.id, a.Until)
+	return done > 0, err
 }
 
 // exchange asks the provider for the ID token of a code, and checks it.
@@ -263,14 +284,15 @@ func (s *Service) linkAccount(ctx context.Context, tx pgx.Tx, in *SignedIn, c cl
 	type state struct{ Proven, Pending, Linked bool }
 	before, _, err := one(ctx, tx, pgx.RowToStructByPos[state],
 		`insert into ops.signin_people as p (person_id, verified) values ($1, $2)
-		on conflict (person_id) do update set zone = p.zone returning coalesce(p.verified = $2, false), totp is not null,
+		on conflict (person_id) do update set zone = p.zone returning coalesce(p.verified = any($4), false), totp is not null,
 			exists (select from ops.signin_accounts a where a.person_id = $1 and issuer = $3)`,
-		in.Person, s.addressName(c.Email), s.OIDC.Issuer)
+		in.Person, s.addressName(c.Email), s.OIDC.Issuer, s.addressNames(c.Email))
 	if err == nil && before.Linked {
 		err = ErrLinked
 	}
 	if in.Pending = before.Pending && before.Proven; err == nil && !before.Proven {
-		err = forget(ctx, tx, in.Person, "ops.signin_recovery_codes", "ops.signin_sessions", "ops.signin_links")
+		err = forget(ctx, tx, in.Person, "ops.signin_recovery_codes", "ops.signin_sessions", "ops.signin_browsers",
+			"ops.signin_links")
 		if err == nil {
 			_, err = exec(ctx, tx, `update ops.signin_people set verified = $2, password = null, generated = false,
 				totp_key = null, totp = null where person_id = $1`, in.Person, s.addressName(c.Email))

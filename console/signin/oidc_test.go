@@ -37,7 +37,7 @@ func (s *scene) start(c *oidctest.Company, signUp bool) Callback {
 	u, err := url.Parse(to)
 	runtest.Must(s.t, err)
 	c.Asked = u.Query()
-	return Callback{State: c.Asked.Get("state"), Code: "the code", Cookie: cookie, Client: Client{"Firefox", home}}
+	return Callback{State: c.Asked.Get("state"), Code: "the code", Cookie: cookie, Client: Client{Browser: "Firefox", Address: home}}
 }
 
 func (s *scene) finish(back Callback, want error) SignedIn {
@@ -221,4 +221,41 @@ func TestOIDC_CookieHidesTheVerifier(t *testing.T) {
 	if len(back.Cookie) > 3000 {
 		t.Error("the cookie is too long for browsers")
 	}
+}
+
+// Any page can send its visitors to the address of the callback. Without the attempt of that browser nothing counts, so
+// that nobody else of their network is kept out; what fails after a good attempt counts, and not for passwords.
+func TestOIDC_CountsAfterAGoodAttempt(t *testing.T) {
+	s, c := withCompany(t)
+	s.AddressFailures = 2
+	s.cheap().password()
+	good := s.start(c, false)
+	for range 3 {
+		s.finish(Callback{State: "x", Code: "y", Client: good.Client}, ErrAttempt)
+		s.finish(Callback{State: "x", Code: "y", Cookie: good.Cookie, Client: good.Client}, ErrAttempt)
+	}
+	s.finish(good, nil)
+	for range 3 {
+		s.finish(good, ErrAttempt) // was finished
+	}
+	late := s.start(c, false)
+	s.pass(AttemptLife)
+	for range 3 {
+		s.finish(late, ErrAttempt)
+	}
+	for range 2 {
+		bad := s.start(c, false)
+		bad.Code = "x"
+		s.finish(bad, ErrProvider)
+	}
+	good = s.start(c, false)
+	if _, _, err := s.Finish(t.Context(), good); !errors.As(err, new(*ThrottledError)) {
+		t.Errorf("%v, want to be throttled", err)
+	}
+	s.enters(anasMail, anas, home, ErrRefused) // the account ended the password: nobody had proved the address
+	good.Client.Address = away
+	own := s.finish(good, nil) // a throttled attempt is not spent
+	good = s.start(c, false)
+	good.Client.Known = own.Known
+	s.finish(good, nil)
 }

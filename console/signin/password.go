@@ -7,10 +7,14 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 
+	"github.com/google/uuid"
 	"golang.org/x/crypto/argon2"
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/annals-project/annals/internal/allowance"
 )
 
 // MinPassword and MaxPassword bound a password, in characters.
@@ -32,46 +36,79 @@ const (
 	maxHashPasses = 16
 )
 
+// hashWaiters is how many hashes wait for a slot in each pool, a quarter of them for one owner.
+const hashWaiters = 64
+
 func validPassword(password string) bool {
 	n := utf8.RuneCountInString(password)
 	return utf8.ValidString(password) && n >= MinPassword && n <= MaxPassword
 }
 
-// argon returns the hash of a password once one of the few that are made at a time may begin: each takes much memory.
-func (s *Service) argon(
+// hashSlots are those in which passwords are hashed, since each takes much memory. strangers is one pool for everybody
+// who is not signed in, in turns between network addresses, so that an address that nobody has waits as long as
+// any other. known is for sessions, by organization, and for known browsers, by person: each has one slot at a time.
+type hashSlots struct{ strangers, known *allowance.Allowance }
+
+func newHashSlots(strangers, known int, wait time.Duration) hashSlots {
+	pool := func(total, share int) *allowance.Allowance {
+		return allowance.New(allowance.Config{
+			Total: int64(total), Share: int64(share), Wait: wait, Waiters: hashWaiters,
+			Refusal: "too many passwords are being checked; retry",
+		})
+	}
+	return hashSlots{pool(strangers, (strangers+1)/2), pool(known, 1)}
+}
+
+// hasher hashes passwords for one owner. Only the throttle hands one out, once it let the attempt through: what it
+// refuses is never hashed.
+type hasher struct {
+	slots  *allowance.Allowance
+	owner  uuid.UUID
+	memory uint32 // KiB, of new hashes
+}
+
+// ofStranger hashes for a client that is not signed in.
+func (s *Service) ofStranger(c Client) hasher {
+	return hasher{s.slots.strangers, uuid.UUID(s.keyed("network", networkOf(c.Address))[:16]), s.memory}
+}
+
+// ofKnown hashes for an organization, or for the person of a known browser.
+func (s *Service) ofKnown(owner uuid.UUID) hasher { return hasher{s.slots.known, owner, s.memory} }
+
+// argon returns the hash of a password once the owner has a slot.
+func (h hasher) argon(
 	ctx context.Context, password string, salt []byte, memory, passes uint32, threads uint8,
 ) ([]byte, error) {
-	select {
-	case s.hashing <- struct{}{}:
-		defer func() { <-s.hashing }()
-		// One keyboard composes a letter that another one writes as two characters.
-		return argon2.IDKey([]byte(norm.NFKC.String(password)), salt, passes, memory, threads, hashBytes), nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	slot := h.slots.Open(allowance.Owner{Organization: h.owner})
+	if err := slot.Reserve(ctx, 1); err != nil {
+		return nil, err
 	}
+	defer slot.Release()
+	// One keyboard composes a letter that another one writes as two characters.
+	return argon2.IDKey([]byte(norm.NFKC.String(password)), salt, passes, memory, threads, hashBytes), nil
 }
 
 // hash returns what is stored of a password: its hash with salt and cost, in the usual notation.
-func (s *Service) hash(ctx context.Context, password string) (string, error) {
+func (h hasher) hash(ctx context.Context, password string) (string, error) {
 	if !validPassword(password) {
 		return "", ErrPassword
 	}
 	salt := make([]byte, saltBytes)
 	_, _ = rand.Read(salt) // never fails
-	sum, err := s.argon(ctx, password, salt, hashMemory, hashPasses, hashThreads)
+	sum, err := h.argon(ctx, password, salt, h.memory, hashPasses, hashThreads)
 	encode := base64.RawStdEncoding.EncodeToString
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s",
-		argon2.Version, hashMemory, hashPasses, hashThreads, encode(salt), encode(sum)), err
+		argon2.Version, h.memory, hashPasses, hashThreads, encode(salt), encode(sum)), err
 }
 
 // matches compares a password with what is stored, "" for nothing: that takes as long.
-func (s *Service) matches(ctx context.Context, password, stored string) (bool, error) {
+func (h hasher) matches(ctx context.Context, password, stored string) (bool, error) {
 	var version int
 	var memory, passes uint32
 	var threads uint8
 	parts := strings.Split(stored, "$")
 	if stored == "" {
-		_, err := s.argon(ctx, password, make([]byte, saltBytes), hashMemory, hashPasses, hashThreads)
+		_, err := h.argon(ctx, password, make([]byte, saltBytes), h.memory, hashPasses, hashThreads)
 		return false, err
 	}
 	if len(parts) != 6 || parts[1] != "argon2id" {
@@ -84,6 +121,6 @@ func (s *Service) matches(ctx context.Context, password, stored string) (bool, e
 		passes == 0 || passes > maxHashPasses || memory > maxHashMemory {
 		return false, fmt.Errorf("a stored password is damaged")
 	}
-	sum, err := s.argon(ctx, password, salt, memory, passes, threads)
+	sum, err := h.argon(ctx, password, salt, memory, passes, threads)
 	return err == nil && subtle.ConstantTimeCompare(sum, want) == 1, err
 }

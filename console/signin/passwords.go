@@ -22,16 +22,41 @@ type Attempt struct {
 // as long for an address that nobody has.
 func (s *Service) SignIn(ctx context.Context, a Attempt) (SignedIn, error) {
 	began := time.Now()
-	in, err := s.signIn(ctx, a)
-	if rest := s.FailureTime - time.Since(began); errors.Is(err, ErrRefused) && rest > 0 {
+	in, looked, err := s.signIn(ctx, a)
+	_, throttled := errors.AsType[*ThrottledError](err)
+	if rest := s.FailureTime - time.Since(began); (errors.Is(err, ErrRefused) || looked && throttled) && rest > 0 {
 		err = errors.Join(err, s.pause(ctx, rest))
 	}
 	return in, err
 }
 
-func (s *Service) signIn(ctx context.Context, a Attempt) (in SignedIn, err error) {
+// signIn lets a known browser of the person try, and everybody else as a stranger. looked reports whether the person
+// was looked up before the throttle was asked as of a stranger, which must not show in the time of a refusal.
+func (s *Service) signIn(ctx context.Context, a Attempt) (in SignedIn, looked bool, err error) {
+	marks, counted, err := s.countMarks(ctx, a.Client)
+	if err != nil {
+		return SignedIn{}, false, err
+	}
+	own := uuid.Nil
+	if looked = len(marks) > 0; looked {
+		if own, err = s.find(ctx, a); err != nil {
+			return SignedIn{}, looked, err
+		}
+	}
+	if isOf(marks, own) {
+		in, err = s.checkPassword(ctx, s.ofKnown(own), a, own)
+	} else {
+		in, err = s.signInStranger(ctx, a)
+	}
+	if err == nil {
+		err = s.forgive(ctx, counted...)
+	}
+	return in, looked, err
+}
+
+func (s *Service) signInStranger(ctx context.Context, a Attempt) (in SignedIn, err error) {
 	email, network := person.NormalEmail(a.Email), networkOf(a.Client.Address)
-	byNetwork, byAccount := s.keyed("network", network), s.keyed("account", email)
+	byNetwork, byAccount := s.keyed(ofNetwork, network), s.keyed("account", email)
 	byBoth := s.keyed("pair", network+"\x00"+email)
 	if err := s.limit(ctx, byNetwork, s.AddressFailures); err != nil {
 		return SignedIn{}, err
@@ -44,7 +69,10 @@ func (s *Service) signIn(ctx context.Context, a Attempt) (in SignedIn, err error
 		return SignedIn{}, err
 	}
 	check := func() error {
-		in, err = s.checkPassword(ctx, a)
+		id, err := s.find(ctx, a)
+		if err == nil {
+			in, err = s.checkPassword(ctx, s.ofStranger(a.Client), a, id)
+		}
 		return err
 	}
 	if counted[1].Failures > s.AccountFailures {
@@ -58,18 +86,28 @@ func (s *Service) signIn(ctx context.Context, a Attempt) (in SignedIn, err error
 	return in, s.forgive(ctx, byNetwork, byAccount, byBoth)
 }
 
-// checkPassword begins a session if the password is right.
-func (s *Service) checkPassword(ctx context.Context, a Attempt) (in SignedIn, err error) {
-	stored, found := password{}, false
-	if len(a.Password) <= 4*MaxPassword && person.ValidEmail(a.Email) {
-		if in.Person, found, err = s.People.FindPerson(ctx, a.Email); err == nil && found {
-			stored, err = s.passwordOf(ctx, in.Person)
-		}
+// find returns the person of an attempt, zero for nobody.
+func (s *Service) find(ctx context.Context, a Attempt) (uuid.UUID, error) {
+	if len(a.Password) > 4*MaxPassword || !person.ValidEmail(a.Email) {
+		return uuid.Nil, nil
+	}
+	id, found, err := s.People.FindPerson(ctx, a.Email)
+	if err != nil || !found {
+		return uuid.Nil, err
+	}
+	return id, nil
+}
+
+// checkPassword begins a session if the password is that of a person, zero for nobody.
+func (s *Service) checkPassword(ctx context.Context, h hasher, a Attempt, id uuid.UUID) (in SignedIn, err error) {
+	stored := password{}
+	if in.Person = id; id != uuid.Nil {
+		stored, err = s.passwordOf(ctx, id)
 	}
 	if err != nil {
 		return SignedIn{}, err
 	}
-	matches, err := s.matches(ctx, a.Password[:min(len(a.Password), 4*MaxPassword)], stored.Hash)
+	matches, err := h.matches(ctx, a.Password[:min(len(a.Password), 4*MaxPassword)], stored.Hash)
 	if err != nil {
 		return SignedIn{}, err
 	}
@@ -96,20 +134,26 @@ func (s *Service) passwordOf(ctx context.Context, id uuid.UUID) (password, error
 }
 
 // ChangePassword sets the password of the person of a session who knows the current one, or has none. All other
-// sessions of the person end. Its errors are ErrRefused, ErrPassword and *ThrottledError.
-func (s *Service) ChangePassword(ctx context.Context, in Session, current, next string) error {
-	hash, err := s.hash(ctx, next)
-	if err != nil {
-		return err
+// sessions of the person end. It hashes in the slots of the organization that the session shows. Its errors are
+// ErrRefused, ErrPassword and *ThrottledError.
+func (s *Service) ChangePassword(
+	ctx context.Context, in Session, organization uuid.UUID, current, next string,
+) error {
+	if !validPassword(next) {
+		return ErrPassword
 	}
-	return s.guarded(ctx, s.keyed("password", in.Person.String()), s.PairFailures, func() error {
+	return s.guardedPassword(ctx, in.Person, organization, func(h hasher) error {
 		stored, err := s.passwordOf(ctx, in.Person)
 		if err == nil && stored.Hash != "" {
 			var matches bool
-			if matches, err = s.matches(ctx, current, stored.Hash); err == nil && !matches {
+			if matches, err = h.matches(ctx, current, stored.Hash); err == nil && !matches {
 				err = ErrRefused
 			}
 		}
+		if err != nil {
+			return err
+		}
+		hash, err := h.hash(ctx, next)
 		if err != nil {
 			return err
 		}
@@ -131,7 +175,7 @@ func (s *Service) ChangePassword(ctx context.Context, in Session, current, next 
 // GeneratePassword sets the password of the owner of a first start, unless the person has signed in or could. set
 // reports whether it did. The password ends when the person chooses one.
 func (s *Service) GeneratePassword(ctx context.Context, id uuid.UUID, password string) (set bool, err error) {
-	hash, err := s.hash(ctx, password)
+	hash, err := s.ofKnown(uuid.Nil).hash(ctx, password)
 	if err != nil {
 		return false, err
 	}

@@ -15,7 +15,7 @@ import (
 // enters signs in, and wants an error.
 func (s *scene) enters(email, password, from string, want error) SignedIn {
 	s.t.Helper()
-	in, err := s.SignIn(s.t.Context(), Attempt{Email: email, Password: password, Client: Client{"Firefox", from}})
+	in, err := s.SignIn(s.t.Context(), Attempt{Email: email, Password: password, Client: Client{Browser: "Firefox", Address: from}})
 	if _, throttled := errors.AsType[*ThrottledError](want); throttled {
 		if _, is := errors.AsType[*ThrottledError](err); !is {
 			s.t.Errorf("%s with %q from %s: %v, want to be throttled", email, password, from, err)
@@ -124,16 +124,16 @@ func TestChangePassword_EndsOtherSessions(t *testing.T) {
 	s := newScene(t).password()
 	one, two := s.session(s.ana, ""), s.session(s.ana, "")
 	in := *s.find(one)
-	if err := s.ChangePassword(t.Context(), in, "a wrong password", "the next password"); !errors.Is(err, ErrRefused) {
+	if err := s.ChangePassword(t.Context(), in, uuid.Nil, "a wrong password", "the next password"); !errors.Is(err, ErrRefused) {
 		t.Errorf("with a wrong password: %v", err)
 	}
-	if err := s.ChangePassword(t.Context(), in, anas, "short"); !errors.Is(err, ErrPassword) {
+	if err := s.ChangePassword(t.Context(), in, uuid.Nil, anas, "short"); !errors.Is(err, ErrPassword) {
 		t.Errorf("to a short one: %v", err)
 	}
 	if s.find(two) == nil {
 		t.Error("the other session ended with nothing changed")
 	}
-	runtest.Must(t, s.ChangePassword(t.Context(), in, anas, "the next password"))
+	runtest.Must(t, s.ChangePassword(t.Context(), in, uuid.Nil, anas, "the next password"))
 	if s.find(one) == nil || s.find(two) != nil {
 		t.Error("the own session ended, or the other did not")
 	}
@@ -150,11 +150,11 @@ func TestChangePassword_Guessed(t *testing.T) {
 	s := newScene(t, func(c *Config) { c.PairFailures = 2 }).password()
 	in := *s.find(s.session(s.ana, ""))
 	for range 2 {
-		if err := s.ChangePassword(t.Context(), in, "a wrong password", "the next password"); !errors.Is(err, ErrRefused) {
+		if err := s.ChangePassword(t.Context(), in, uuid.Nil, "a wrong password", "the next password"); !errors.Is(err, ErrRefused) {
 			t.Errorf("%v, want a refusal", err)
 		}
 	}
-	err := s.ChangePassword(t.Context(), in, anas, "the next password")
+	err := s.ChangePassword(t.Context(), in, uuid.Nil, anas, "the next password")
 	if e, is := errors.AsType[*ThrottledError](err); !is || e.Retry != s.Window {
 		t.Errorf("%v, want to be throttled for the window", err)
 	}

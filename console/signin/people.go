@@ -1,7 +1,6 @@
 package signin
 
 import (
-	"bytes"
 	"context"
 	"time"
 
@@ -40,7 +39,7 @@ func (s *Service) States(ctx context.Context, people ...uuid.UUID) (map[uuid.UUI
 
 // Verified reports whether the address that a person has now is verified.
 func (s *Service) Verified(st State, email string) bool {
-	return bytes.Equal(st.verified, s.addressName(email))
+	return s.verifies(st.verified, email)
 }
 
 // SetZone sets the time zone of a person; "" is none. known is false for a name that is no time zone.

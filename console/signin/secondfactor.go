@@ -170,13 +170,15 @@ func (s *Service) spend(ctx context.Context, tx pgx.Tx, person uuid.UUID, code s
 
 // withCode does something in the transaction that spends a code of a person.
 func (s *Service) withCode(ctx context.Context, person uuid.UUID, code string, do func(pgx.Tx) error) error {
-	return s.guardedFactor(ctx, person, func() error {
-		return pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error {
-			if err := s.spend(ctx, tx, person, code); err != nil {
-				return err
-			}
-			return do(tx)
-		})
+	return s.guardedFactor(ctx, person, func() error { return s.spending(ctx, person, code, do) })
+}
+
+func (s *Service) spending(ctx context.Context, person uuid.UUID, code string, do func(pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error {
+		if err := s.spend(ctx, tx, person, code); err != nil {
+			return err
+		}
+		return do(tx)
 	})
 }
 
@@ -189,9 +191,15 @@ func (s *Service) SecondFactor(ctx context.Context, token, code string, c Client
 		return SignedIn{}, cmp.Or(err, ErrRefused)
 	}
 	in.Person = waits
-	err = s.withCode(ctx, in.Person, code, func(tx pgx.Tx) (err error) {
-		in, err = s.begin(ctx, tx, c, token, in, true)
-		return err
+	who, err := s.factorAttempts(ctx, in.Person, c)
+	if err != nil {
+		return SignedIn{}, err
+	}
+	err = s.guarded(ctx, who, s.SecondFactorFailures, func() error {
+		return s.spending(ctx, in.Person, code, func(tx pgx.Tx) (err error) {
+			in, err = s.begin(ctx, tx, c, token, in, true)
+			return err
+		})
 	})
 	return in, err
 }
@@ -216,7 +224,7 @@ func (s *Service) RemoveSecondFactor(ctx context.Context, person uuid.UUID, code
 // ResetSecondFactor ends the second factor of a person who lost it, and all sessions of the person. An Admin may.
 func (s *Service) ResetSecondFactor(ctx context.Context, person uuid.UUID) error {
 	return pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error {
-		err := forget(ctx, tx, person, "ops.signin_sessions")
+		err := forget(ctx, tx, person, "ops.signin_sessions", "ops.signin_browsers")
 		if err == nil {
 			err = dropSecondFactor(ctx, tx, person)
 		}

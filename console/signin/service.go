@@ -6,6 +6,7 @@
 package signin
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/hmac"
@@ -14,6 +15,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +24,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/person"
-	"github.com/annals-project/annals/internal/keylock"
 	"github.com/annals-project/annals/internal/secret"
 )
 
@@ -69,11 +70,14 @@ type Config struct {
 	Longest time.Duration // after which every session ends: 30 days
 	// LinkLife is how long links of owners, resets and verifications work: an hour. InviteLife: 7 days.
 	LinkLife, InviteLife time.Duration
-	// Hashes is how many passwords are hashed at once, each in 19 MiB: 4.
-	Hashes int
+	// Hashes is how many passwords of people who are not signed in are hashed at once, each in 19 MiB: 3. KnownHashes is
+	// how many of sessions and of known browsers: 2. HashWait is how long a hash waits for a slot: 5 seconds.
+	Hashes, KnownHashes int
+	HashWait            time.Duration
 	// Window is the time in which failures are counted: 15 minutes. AddressFailures of one network address are refused
 	// in it (50), those of one network address at one account (10), and those at one second factor (10). Once an account
-	// has AccountFailures (30) from wherever, its attempts are looked at one by one, AccountDelay (2 s) each.
+	// has AccountFailures (30) from wherever, its attempts are looked at one by one, AccountDelay (2 s) each. A known
+	// browser counts by itself: after PairFailures it counts as a stranger.
 	Window                                                               time.Duration
 	AddressFailures, PairFailures, SecondFactorFailures, AccountFailures int
 	AccountDelay                                                         time.Duration
@@ -84,8 +88,9 @@ type Config struct {
 // Service signs people in.
 type Service struct {
 	Config
-	hashing  chan struct{}
-	accounts keylock.Map[string]
+	slots    hashSlots
+	memory   uint32 // of new hashes, in KiB
+	accounts lanes
 	provider atomic.Pointer[oidc.Provider]
 	pause    func(context.Context, time.Duration) error
 }
@@ -98,11 +103,14 @@ func New(c Config) *Service {
 	c.Issuer = cmp.Or(c.Issuer, "Annals")
 	c.Idle, c.Longest = cmp.Or(c.Idle, 12*time.Hour), cmp.Or(c.Longest, 30*24*time.Hour)
 	c.LinkLife, c.InviteLife = cmp.Or(c.LinkLife, time.Hour), cmp.Or(c.InviteLife, 7*24*time.Hour)
-	c.Hashes, c.Window = cmp.Or(c.Hashes, 4), cmp.Or(c.Window, 15*time.Minute)
+	c.Hashes, c.KnownHashes = cmp.Or(c.Hashes, 3), cmp.Or(c.KnownHashes, 2)
+	c.HashWait, c.Window = cmp.Or(c.HashWait, 5*time.Second), cmp.Or(c.Window, 15*time.Minute)
 	c.AddressFailures, c.PairFailures = cmp.Or(c.AddressFailures, 50), cmp.Or(c.PairFailures, 10)
 	c.SecondFactorFailures, c.AccountFailures = cmp.Or(c.SecondFactorFailures, 10), cmp.Or(c.AccountFailures, 30)
 	c.AccountDelay, c.FailureTime = cmp.Or(c.AccountDelay, 2*time.Second), cmp.Or(c.FailureTime, 300*time.Millisecond)
-	return &Service{Config: c, hashing: make(chan struct{}, c.Hashes), pause: pause}
+	return &Service{
+		Config: c, slots: newHashSlots(c.Hashes, c.KnownHashes, c.HashWait), memory: hashMemory, pause: pause,
+	}
 }
 
 // pause waits for a time, or fails when the context ends.
@@ -149,4 +157,17 @@ func (s *Service) keyed(kind, value string) []byte {
 // addressName is what is stored of a verified address.
 func (s *Service) addressName(email string) []byte {
 	return s.keyed("address", person.NormalEmail(email))
+}
+
+// addressNames are the names under which a verified address may be stored.
+func (s *Service) addressNames(email string) (names [][]byte) {
+	for _, form := range person.Forms(email) {
+		names = append(names, s.keyed("address", form))
+	}
+	return names
+}
+
+// verifies reports whether a stored name is that of an address.
+func (s *Service) verifies(name []byte, email string) bool {
+	return slices.ContainsFunc(s.addressNames(email), func(one []byte) bool { return bytes.Equal(one, name) })
 }

@@ -1,7 +1,6 @@
 package signin
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"strings"
@@ -37,8 +36,9 @@ type Session struct {
 	vouched  uuid.NullUUID
 }
 
-// Client is who asks to sign in: what the browser calls itself, and the network address.
-type Client struct{ Browser, Address string }
+// Client is who asks to sign in: what the browser calls itself, and the network address. Known is the cookie that the
+// browser got at an earlier sign-in, "" for none.
+type Client struct{ Browser, Address, Known string }
 
 // SignedIn is a session that began.
 type SignedIn struct {
@@ -46,6 +46,8 @@ type SignedIn struct {
 	Person uuid.UUID
 	// Pending means that the session finds nobody until the second factor is passed.
 	Pending bool
+	// Known is the cookie by which the browser is known from now on, to be kept for KnownLife; "" keeps what it has.
+	Known string
 }
 
 func scanSignedIn(row pgx.CollectableRow) (in SignedIn, err error) {
@@ -82,7 +84,7 @@ func (s *Service) Session(ctx context.Context, token string) (Session, bool, err
 // the session opens only the organization whose Admin made the link, or what the operator's password is for.
 func (s *Service) Opens(session Session, email string, organization uuid.UUID) bool {
 	vouched := session.vouched.Valid && (session.vouched.UUID == organization || session.vouched.UUID == uuid.Nil)
-	return vouched || bytes.Equal(session.verified, s.addressName(email))
+	return vouched || s.verifies(session.verified, email)
 }
 
 // ChooseOrganization records the organization that a session shows.
@@ -110,6 +112,13 @@ func (s *Service) begin(
 		now, ends)
 	b.Queue(`delete from ops.signin_sessions where id in (select id from ops.signin_sessions
 		where person_id = $1 order by created_at desc, id offset $2)`, in.Person, maxSessions)
+	if !in.Pending {
+		known, err := s.remember(ctx, on, b, c, in.Person)
+		if err != nil {
+			return SignedIn{}, err
+		}
+		in.Known = known
+	}
 	return in, failed("begin a session", on.SendBatch(ctx, b).Close())
 }
 
@@ -145,8 +154,11 @@ func (s *Service) EndSession(ctx context.Context, person, session uuid.UUID) err
 	return err
 }
 
-// EndSessions ends all sessions of a person but one, which may be zero.
+// EndSessions ends all sessions of a person but one. If that is zero, no browser of the person is known any more.
 func (s *Service) EndSessions(ctx context.Context, person, but uuid.UUID) error {
+	if but == uuid.Nil {
+		return forget(ctx, s.DB, person, "ops.signin_sessions", "ops.signin_browsers")
+	}
 	return endSessions(ctx, s.DB, person, but)
 }
 

@@ -64,8 +64,12 @@ func newScene(t *testing.T, change ...func(*Config)) *scene {
 
 // FindPerson implements People.
 func (s *scene) FindPerson(_ context.Context, email string) (uuid.UUID, bool, error) {
-	id, found := s.people[person.NormalEmail(email)]
-	return id, found, nil
+	for _, form := range person.Forms(email) {
+		if id, found := s.people[form]; found {
+			return id, true, nil
+		}
+	}
+	return uuid.Nil, false, nil
 }
 
 func (s *scene) pass(d time.Duration) { s.clock = s.clock.Add(d) }
@@ -75,7 +79,7 @@ func (s *scene) session(id uuid.UUID, former string) string {
 	s.t.Helper()
 	var in SignedIn
 	runtest.Must(s.t, pgx.BeginFunc(s.t.Context(), s.DB, func(tx pgx.Tx) (err error) {
-		in, err = s.begin(s.t.Context(), tx, Client{"Firefox", home}, former, SignedIn{Person: id}, false)
+		in, err = s.begin(s.t.Context(), tx, Client{Browser: "Firefox", Address: home}, former, SignedIn{Person: id}, false)
 		return err
 	}))
 	return in.Token
@@ -90,4 +94,45 @@ func (s *scene) find(token string) *Session {
 		return nil
 	}
 	return &found
+}
+
+// A verification that was stored under the former form of an address counts for that address, and for no other.
+func TestVerified_FormerForm(t *testing.T) {
+	s := newScene(t).password()
+	const kelvin, kim = "\u212aim@acme.example", "kim@acme.example"
+	verified := func(email string) bool {
+		states, err := s.States(t.Context(), s.ana)
+		runtest.Must(t, err)
+		session := s.find(s.session(s.ana, ""))
+		session.vouched = uuid.NullUUID{}
+		if is := s.Verified(states[s.ana], email); is == s.Opens(*session, email, uuid.New()) {
+			return is
+		}
+		t.Errorf("a session does not open what %q is verified for", email)
+		return false
+	}
+	store := func(name []byte) {
+		_, err := s.DB.Exec(t.Context(), `update ops.signin_people set verified = $2 where person_id = $1`, s.ana, name)
+		runtest.Must(t, err)
+	}
+	store(s.keyed("address", kim))
+	if !verified(kelvin) || !verified(kim) || verified("tim@acme.example") {
+		t.Error("what was stored under the former form is not found")
+	}
+	store(s.addressName(kelvin))
+	if !verified(kelvin) || verified(kim) {
+		t.Error("a Kelvin sign counts as a k")
+	}
+}
+
+// Who was stored under the former form of the address signs in by it, in any case of the letters of ASCII.
+func TestSignIn_FormerForm(t *testing.T) {
+	s := newScene(t).password()
+	s.people = map[string]uuid.UUID{"m\u00e4rta@acme.example": s.ana}
+	for _, email := range []string{"M\u00c4RTA@acme.example", "m\u00c4rta@ACME.example"} {
+		if in := s.enters(email, anas, home, nil); in.Person != s.ana {
+			t.Errorf("%q signs %s in", email, in.Person)
+		}
+	}
+	s.enters("\u212aim@acme.example", anas, home, ErrRefused)
 }

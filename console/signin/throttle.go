@@ -3,11 +3,14 @@ package signin
 import (
 	"context"
 	"net/netip"
+	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/domain/person"
+	"github.com/annals-project/annals/internal/keylock"
 )
 
 // failures is how often somebody failed in a window, and when that is forgotten.
@@ -50,10 +53,44 @@ func (s *Service) guarded(ctx context.Context, who []byte, limit int, do func() 
 	return s.forgive(ctx, who)
 }
 
-// guardedFrom is guarded for somebody who is not signed in.
-func (s *Service) guardedFrom(ctx context.Context, c Client, do func() error) error {
-	return s.guarded(ctx, s.keyed("network", networkOf(c.Address)), s.AddressFailures, do)
+// guardedPassword is guarded for who is signed in and shows a password. It hashes in a slot of an organization.
+func (s *Service) guardedPassword(
+	ctx context.Context, person, organization uuid.UUID, do func(hasher) error,
+) error {
+	return s.guarded(ctx, s.keyed("password", person.String()), s.PairFailures, func() error {
+		return do(s.ofKnown(organization))
+	})
 }
+
+// guardedFrom is guarded for a client that is not signed in, and does something of a kind: a known browser counts by
+// itself, and others by the network address.
+func (s *Service) guardedFrom(ctx context.Context, kind string, c Client, do func(hasher) error) error {
+	marks, counted, err := s.countMarks(ctx, c)
+	if err != nil {
+		return err
+	}
+	h := s.ofStranger(c)
+	if len(marks) > 0 {
+		h = s.ofKnown(marks[0].person)
+	} else {
+		network := s.keyed(kind, networkOf(c.Address))
+		if err := s.limit(ctx, network, s.AddressFailures); err != nil {
+			return err
+		}
+		counted = append(counted, network)
+	}
+	if err := do(h); err != nil {
+		return err
+	}
+	return s.forgive(ctx, counted...)
+}
+
+// What clients are counted for by network address. Nobody guesses anything at the provider, so failures there do not
+// use up the attempts with a password.
+const (
+	ofNetwork  = "network"
+	ofProvider = "provider network"
+)
 
 func (s *Service) refuse(f failures, limit int) error {
 	if f.Failures <= limit {
@@ -84,16 +121,60 @@ func networkOf(address string) string {
 
 // LimitMail counts a mail that somebody asks for, and refuses it if a network address or the receiver has too many.
 func (s *Service) LimitMail(ctx context.Context, c Client, email string) error {
-	if err := s.limit(ctx, s.keyed("network", networkOf(c.Address)), s.AddressFailures); err != nil {
+	if err := s.limit(ctx, s.keyed(ofNetwork, networkOf(c.Address)), s.AddressFailures); err != nil {
 		return err
 	}
 	return s.limit(ctx, s.keyed("mail", person.NormalEmail(email)), s.PairFailures)
 }
 
+// slowAttempts and slowAttemptsOfAll are how many attempts at one account wait for each other at once, and at all of
+// them: each holds a place among the pages for people who are not signed in.
+const (
+	slowAttempts      = 5
+	slowAttemptsOfAll = 32
+)
+
+// lanes are the accounts whose attempts wait for each other.
+type lanes struct {
+	keylock.Map[string]
+
+	mu      sync.Mutex
+	waiting map[string]int
+	all     int
+}
+
+// join takes a place among those that wait, if there is one.
+func (l *lanes) join(account string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting[account] >= slowAttempts || l.all >= slowAttemptsOfAll {
+		return false
+	}
+	if l.waiting == nil {
+		l.waiting = map[string]int{}
+	}
+	l.waiting[account]++
+	l.all++
+	return true
+}
+
+func (l *lanes) leave(account string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all--
+	if l.waiting[account]--; l.waiting[account] == 0 {
+		delete(l.waiting, account)
+	}
+}
+
 // slowly runs the check of an account that is attacked: one at a time, each after a delay. It refuses what would wait
-// for long. So a stranger can slow the sign-in to an account, and not lock it.
+// for long. So a stranger can slow the sign-in to an account from other strange browsers, and not lock it.
 func (s *Service) slowly(ctx context.Context, account string, check func() error) error {
-	longest := 5 * s.AccountDelay
+	longest := slowAttempts * s.AccountDelay
+	if !s.accounts.join(account) {
+		return &ThrottledError{Retry: longest}
+	}
+	defer s.accounts.leave(account)
 	waiting, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	unlock, err := s.accounts.Lock(waiting, account)

@@ -20,6 +20,7 @@ func (s *Service) Tidy(ctx context.Context) error {
 	}{
 		{"ops.signin_sessions", "id", "expires_at", s.now()},
 		{"ops.signin_sessions", "id", "used_at", s.now().Add(-s.Idle)},
+		{"ops.signin_browsers", "token", "used_at", s.now().Add(-KnownLife)},
 		{"ops.signin_links", "token", "expires_at", s.now()},
 		{"ops.signin_attempts", "id", "expires_at", s.now()},
 		{"ops.signin_failures", "who", "until", s.now()},
@@ -55,6 +56,6 @@ func (s *Service) endRemoved(ctx context.Context) error {
 
 // EndPerson deletes all of a person: the sessions at once. It may be repeated.
 func (s *Service) EndPerson(ctx context.Context, person uuid.UUID) error {
-	return forget(ctx, s.DB, person, "ops.signin_sessions", "ops.signin_links", "ops.signin_recovery_codes",
-		"ops.signin_accounts", "ops.signin_people")
+	return forget(ctx, s.DB, person, "ops.signin_sessions", "ops.signin_browsers", "ops.signin_links",
+		"ops.signin_recovery_codes", "ops.signin_accounts", "ops.signin_people")
 }

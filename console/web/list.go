@@ -11,8 +11,10 @@ import (
 	"net/url"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/annals-project/annals/domain/fault"
 )
@@ -204,13 +206,10 @@ func cell(value any) string {
 func (r *Request) Rows(name string, columns []string, rows iter.Seq2[[]string, error]) error {
 	return r.Stream("text/csv; charset=utf-8", name+".csv", func(w io.Writer) error {
 		out := csv.NewWriter(w)
-		err := out.Write(columns)
+		err := out.Write(safeCells(columns))
 		for row, failed := range rows {
-			for i := range row {
-				row[i] = safeCell(row[i])
-			}
 			if err = errors.Join(err, failed); err == nil {
-				err = out.Write(row)
+				err = out.Write(safeCells(row))
 			}
 			if err != nil {
 				return err
@@ -258,10 +257,17 @@ func (s *stream) Write(p []byte) (int, error) {
 // notInFiles is what not every file system and header takes in a name.
 var notInFiles = regexp.MustCompile(`[^-_.0-9A-Za-z]`)
 
-// safeCell returns a cell that no spreadsheet runs as a formula.
-func safeCell(cell string) string {
-	if cell != "" && strings.ContainsRune("=+-@\t\r", rune(cell[0])) {
-		return "'" + cell
+// formulas begin cells that spreadsheets run, or of which they drop the first character and then run the rest. Some
+// read the full-width forms as the others.
+const formulas = "=+-@\t\r\n＝＋－＠"
+
+// safeCells returns cells that no spreadsheet runs as a formula.
+func safeCells(cells []string) []string {
+	safe := slices.Clone(cells)
+	for i, cell := range safe {
+		if first, size := utf8.DecodeRuneInString(cell); size > 0 && strings.ContainsRune(formulas, first) {
+			safe[i] = "'" + cell
+		}
 	}
-	return cell
+	return safe
 }

@@ -31,8 +31,48 @@ func ValidEmail(email string) bool {
 	return len(labels) > 1 && !slices.Contains(labels, "")
 }
 
-// NormalEmail is the form in which addresses are compared: composed and in lower case.
+// NormalEmail is the form in which addresses are compared: composed, and with the letters of ASCII in lower case. Other
+// letters stay as they are, since mail servers tell them apart: the Kelvin sign is not a k, neither in the name of a
+// mailbox nor in that of a host.
 func NormalEmail(email string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		return r
+	}, compose(email))
+}
+
+// notASCII are the characters that composing would replace by one of ASCII.
+const notASCII = "\u037e\u1fef\u212a"
+
+func compose(email string) string {
+	var composed strings.Builder
+	for {
+		at := strings.IndexAny(email, notASCII)
+		if at < 0 {
+			composed.WriteString(norm.NFC.String(email))
+			return composed.String()
+		}
+		_, size := utf8.DecodeRuneInString(email[at:])
+		composed.WriteString(norm.NFC.String(email[:at]))
+		composed.WriteString(email[at : at+size])
+		email = email[at+size:]
+	}
+}
+
+// Forms are the forms of an address under which what is stored of it may be found, in the order in which they are
+// tried. The second, if there is one, is that of versions which compared all letters in lower case; nothing new is
+// stored under it.
+func Forms(email string) []string {
+	forms := []string{NormalEmail(email)}
+	if former := formerEmail(email); former != forms[0] {
+		forms = append(forms, former)
+	}
+	return forms
+}
+
+func formerEmail(email string) string {
 	return norm.NFC.String(strings.ToLower(norm.NFC.String(email)))
 }
 

@@ -1,9 +1,12 @@
 package person_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -144,12 +147,52 @@ func TestAddress_ClaimAndRelease(t *testing.T) {
 
 func TestEmail_Normal(t *testing.T) {
 	for email, want := range map[string]string{
-		"Ana@ACME.example": "ana@acme.example", "ana@acme.example": "ana@acme.example", "o\u0308@b.c": "ö@b.c", "Ö@b.c": "ö@b.c",
-		"a.n+a@b.c": "a.n+a@b.c",
+		"Ana@ACME.example": "ana@acme.example", "ana@acme.example": "ana@acme.example", "o\u0308@b.c": "ö@b.c", "Ö@b.c": "Ö@b.c",
+		"a.n+a@b.c": "a.n+a@b.c", "\u212aim@B.\u212aim": "\u212aim@b.\u212aim", "a\u037eb\u1fefC@\u0130.c": "a\u037eb\u1fefc@\u0130.c",
 	} {
 		if got := person.NormalEmail(email); got != want {
 			t.Errorf("NormalEmail(%q) = %q, want %q", email, got, want)
 		}
+	}
+}
+
+// No other character is compared as one of ASCII.
+func TestEmail_OnlyASCIIIsFolded(t *testing.T) {
+	for r := rune(utf8.RuneSelf); r <= unicode.MaxRune; r++ {
+		if !utf8.ValidRune(r) {
+			continue
+		}
+		email := string(r) + "@b.c"
+		if got := person.NormalEmail(email); got[0] < utf8.RuneSelf {
+			t.Errorf("%U is compared as %q", r, got)
+		}
+		upper := unicode.ToUpper(r)
+		if upper != r && person.NormalEmail(string(upper)+"@b.c") == person.NormalEmail(email) {
+			t.Errorf("%U is compared as its upper case", r)
+		}
+	}
+}
+
+func TestEmail_Forms(t *testing.T) {
+	for email, want := range map[string][]string{
+		"Ana@ACME.example": {"ana@acme.example"}, "o\u0308@b.c": {"ö@b.c"}, "Ö@B.c": {"Ö@b.c", "ö@b.c"},
+		"\u212aim@b.c": {"\u212aim@b.c", "kim@b.c"}, "kim@b.c": {"kim@b.c"},
+	} {
+		if got := person.Forms(email); !slices.Equal(got, want) {
+			t.Errorf("Forms(%q) = %q, want %q", email, got, want)
+		}
+	}
+	state := func(email string) *person.State {
+		s := &person.State{}
+		s.Evolve(&person.Registered{Email: email})
+		return s
+	}
+	if !state("\u212aim@b.c").Had("kim@b.c") || state("kim@b.c").Had("Kim@b.c") || state("tim@b.c").Had("kim@b.c") {
+		t.Error("Had is wrong about an address that was compared as the same before")
+	}
+	removed := state("\u212aim@b.c")
+	if removed.Evolve(&person.Removed{}); removed.Had("kim@b.c") {
+		t.Error("a removed person has the address")
 	}
 }
 

@@ -68,6 +68,11 @@ func (s *State) Join(id, organization uuid.UUID, email string, at time.Time) []e
 // Has reports whether the address of the person is email.
 func (s *State) Has(email string) bool { return NormalEmail(s.Email) == NormalEmail(email) }
 
+// Had reports whether the address of the person was compared as the same as email before, and is another one.
+func (s *State) Had(email string) bool {
+	return s.Lives() && !s.Has(email) && formerEmail(s.Email) == formerEmail(email)
+}
+
 // ChangeAddress gives a person who lives another address.
 func (s *State) ChangeAddress(id uuid.UUID, email string, at time.Time) []event.Event {
 	if !s.Lives() || s.Email == email {

@@ -101,7 +101,7 @@ func TestWindows_MemoryIsBounded(t *testing.T) {
 		w.Allow(uuid.New(), 5)
 		c.at = c.at.Add(time.Second)
 	}
-	if n := len(w.callers); n > 120 {
+	if n := w.light.Len() + w.heavy.Len(); n > 120 {
 		t.Errorf("%d callers are remembered of those of two minutes", n)
 	}
 	id := uuid.New()
@@ -109,7 +109,7 @@ func TestWindows_MemoryIsBounded(t *testing.T) {
 		w.Allow(id, 100)
 		c.at = c.at.Add(100 * time.Millisecond)
 	}
-	if n := cap(w.callers[id].at); n > 400 {
+	if n := cap(w.find(id).at); n > 400 {
 		t.Errorf("room for %d calls is kept, at a limit of 100", n)
 	}
 }

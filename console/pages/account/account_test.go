@@ -218,14 +218,17 @@ func (s *scene) wants(p page, status int, path string, texts ...string) {
 }
 
 // token is that of the browser's session.
-func (s *scene) token() string {
+func (s *scene) token() string { return s.cookie(web.SessionCookie) }
+
+// cookie is one of the browser.
+func (s *scene) cookie(name string) string {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url, http.NoBody)
 	runtest.Must(s.t, err)
 	for _, c := range s.browser.Jar.Cookies(req.URL) {
 		req.AddCookie(c)
 	}
-	return s.cookies.Value(req, web.SessionCookie)
+	return s.cookies.Value(req, name)
 }
 
 func (s *scene) link(purpose signin.Purpose) string {

@@ -77,7 +77,9 @@ func Area(d Deps) web.Area {
 
 // clientOf is who sent a request.
 func clientOf(r *web.Request) signin.Client {
-	return signin.Client{Browser: r.UserAgent(), Address: r.Caller().String()}
+	return signin.Client{
+		Browser: r.UserAgent(), Address: r.Caller().String(), Known: r.Cookies().Value(r.Request, knownCookie),
+	}
 }
 
 // attemptOf is the password of a form, with who sent it and the session that the browser has.
@@ -91,13 +93,24 @@ func tokenOf(r *web.Request) string { return r.Cookies().Value(r.Request, web.Se
 
 // begun gives the browser a session that began, and goes on to the second factor or to where the person wanted to go.
 func (d Deps) begun(r *web.Request, in signin.SignedIn, next string) error {
-	r.Cookies().Set(r.Writer(), web.SessionCookie, in.Token, d.SignIn.Longest)
+	d.setCookies(r, in)
 	if in.Pending {
 		r.Redirect("/sign-in/second-factor?next=" + url.QueryEscape(next))
 		return nil
 	}
 	r.Redirect(next)
 	return nil
+}
+
+// knownCookie holds the marks of a known browser. It stays after the session.
+const knownCookie = "known"
+
+// setCookies gives the browser a session that began, and makes it known.
+func (d Deps) setCookies(r *web.Request, in signin.SignedIn) {
+	r.Cookies().Set(r.Writer(), web.SessionCookie, in.Token, d.SignIn.Longest)
+	if in.Known != "" {
+		r.Cookies().Set(r.Writer(), knownCookie, in.Known, signin.KnownLife)
+	}
 }
 
 // nextOf is the page of this console that a request wants to go on to. A link must not send people elsewhere.

@@ -1,6 +1,7 @@
 package account
 
 import (
+	"errors"
 	"net/url"
 	"strings"
 
@@ -87,12 +88,14 @@ func (d Deps) startProvider(r *web.Request) error {
 
 func (d Deps) finishProvider(r *web.Request) error {
 	attempt, next := splitCookie(r.Cookies().Value(r.Request, providerCookie))
-	r.Cookies().Set(r.Writer(), providerCookie, "", 0)
 	query := r.URL.Query()
 	in, signUp, err := d.SignIn.Finish(r.Context(), signin.Callback{
 		State: query.Get("state"), Code: query.Get("code"), Issuer: query.Get("iss"), Cookie: attempt,
 		Client: clientOf(r), Former: tokenOf(r),
 	})
+	if !errors.Is(err, signin.ErrAttempt) { // another site can send a browser here, and must not end its attempt
+		r.Cookies().Set(r.Writer(), providerCookie, "", 0)
+	}
 	if err != nil {
 		return d.providerFailed(r, err)
 	}

@@ -217,3 +217,55 @@ func TestProvider_SignsIn(t *testing.T) {
 		t.Errorf("a person who declines: %d", p.status)
 	}
 }
+
+// An image on any page may name the callback: it counts nothing, and does not end the attempt of the browser.
+func TestOIDC_CallbackOfAnotherPage(t *testing.T) {
+	company := oidctest.NewCompany(t)
+	s := newScene(t, company, false)
+	_, err := s.GeneratePassword(t.Context(), s.ana, anas)
+	runtest.Must(t, err)
+	begun := s.post("/sign-in/oidc", "next", "/usage")
+	to, err := url.Parse(begun.redirectsTo)
+	runtest.Must(t, err)
+	company.Asked = to.Query()
+	mine := s.browser
+	for n := range s.AddressFailures + 1 {
+		if s.browser = mine; n%2 == 0 {
+			s.browser = newBrowser(t)
+		}
+		p := s.do(http.MethodGet, "/sign-in/oidc/callback?state=x&code=y", nil, func(r *http.Request) {
+			r.Header.Set("Sec-Fetch-Site", "cross-site")
+		})
+		if p.status != http.StatusBadRequest {
+			t.Fatalf("callback %d: %d %s", n, p.status, p.text)
+		}
+	}
+	s.browser = newBrowser(t)
+	s.wants(s.post("/sign-in", "email", anasMail, "password", anas), 200, "/")
+	s.browser = mine
+	s.wants(s.get("/sign-in/oidc/callback?code=the+code&state="+url.QueryEscape(to.Query().Get("state"))), 200, "/usage")
+}
+
+// A browser stays known after a sign-out, whatever others of its network do meanwhile.
+func TestSignIn_KnownBrowser(t *testing.T) {
+	s := newScene(t, nil, false)
+	s.enter()
+	s.wants(s.post("/sign-out"), 200, "/sign-in")
+	known, mine := s.cookie("known"), s.browser
+	if known == "" || s.token() != "" {
+		t.Fatalf("cookies %q and %q", known, s.token())
+	}
+	s.browser = newBrowser(t)
+	for range 4 {
+		s.post("/sign-in", "email", anasMail, "password", "a wrong password")
+	}
+	s.wants(s.post("/sign-in", "email", anasMail, "password", anas), 429, "/sign-in", "too many attempts")
+	s.browser = mine
+	p := s.post("/sign-in", "email", anasMail, "password", anas)
+	s.wants(p, 200, "/")
+	if again := s.cookie("known"); again == known || again == "" {
+		t.Errorf("the cookie is %q again", again)
+	}
+	s.wants(s.post("/account/sessions"), 200, "/sign-in")
+	s.wants(s.post("/sign-in", "email", anasMail, "password", anas), 429, "/sign-in", "too many attempts")
+}

@@ -63,7 +63,8 @@ func (d Deps) change(r *web.Request, do func() (done string, err error)) error {
 
 func (d Deps) changePassword(r *web.Request) error {
 	return d.change(r, func() (string, error) {
-		return "saved", d.SignIn.ChangePassword(r.Context(), r.Session, r.Raw("current"), r.Raw("password"))
+		return "saved", d.SignIn.ChangePassword(r.Context(), r.Session, r.Membership.Organization,
+			r.Raw("current"), r.Raw("password"))
 	})
 }
 
@@ -145,7 +146,7 @@ func (d Deps) enrol(r *web.Request) error {
 		}
 		return r.Invalid(described(r, err), "enrol.html", data)
 	}
-	r.Cookies().Set(r.Writer(), web.SessionCookie, next.Token, d.SignIn.Longest)
+	d.setCookies(r, next)
 	return r.Render("codes.html", codes)
 }
 

@@ -16,6 +16,7 @@ func buildAuthServer(_ context.Context, s *Server) (adds, error) {
 	s.authServer = authserver.New(authserver.Config{
 		Exchange: exchange,
 		DB:       s.storage.db, Sealer: s.write.vault.Sealer, URLs: s.urls, Keys: s.tokens, Access: s.read.access,
+		HashKey:  s.hashKey,
 		Commands: s.write.service, Removed: s.removedPeople, Documents: s.cfg.SignIn.Documents, Logger: s.cfg.Logger,
 		Now: s.cfg.Clock,
 	})
