@@ -23,6 +23,9 @@ type Config struct {
 	// Waiters is how many reservations wait at once, a quarter of them for one organization. With 0
 	// none waits.
 	Waiters int
+	// Step is how many bytes the peer of a hold moves in a second at least while others wait for the total; 0 is 16 KiB.
+	// Slower peers lose what they hold.
+	Step int
 	// Refusal is the message of a refused reservation.
 	Refusal string
 }

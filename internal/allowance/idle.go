@@ -1,10 +1,13 @@
 package allowance
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 const (
-	// idleStep is how many bytes a peer moves that counts as going on, and idleTime how long one may go on with less
-	// while another organization waits for the total.
+	// idleStep is how many bytes a peer moves at least in idleTime while another organization waits for the total,
+	// unless the allowance asks for more.
 	idleStep = 16 << 10
 	idleTime = time.Second
 	// idleCheck is the pause between two looks at holds whose peers are silent, while somebody waits.
@@ -16,9 +19,10 @@ type idle struct {
 	// revoke ends the wait for the peer; nil while the hold is at work.
 	revoke  func()
 	revoked bool
-	// moved counts the bytes since a step was complete, at since.
-	moved int
-	since time.Time
+	// moved counts the bytes since a step was complete, at since. left is when the hold went on with its work, whose time
+	// is not the peer's.
+	moved       int
+	since, left time.Time
 }
 
 // Await reports that a hold waits for its peer, until Moved. If another organization waits for the total meanwhile and
@@ -32,8 +36,9 @@ func (h *Hold) Await(revoke func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if h.idle.since.IsZero() {
-		h.idle.since = time.Now()
+		h.idle.since, h.idle.left = time.Now(), time.Now()
 	}
+	h.idle.since = h.idle.since.Add(time.Since(h.idle.left))
 	h.idle.revoke = revoke
 	if h.held > 0 && !h.idle.revoked {
 		a.idle[h] = struct{}{}
@@ -50,8 +55,8 @@ func (h *Hold) Moved(n int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.idle, h)
-	h.idle.revoke = nil
-	if h.idle.moved += n; h.idle.moved >= idleStep {
+	h.idle.revoke, h.idle.left = nil, time.Now()
+	if h.idle.moved += n; h.idle.moved >= cmp.Or(a.cfg.Step, idleStep) {
 		h.idle.moved, h.idle.since = 0, time.Now()
 	}
 	return !h.idle.revoked

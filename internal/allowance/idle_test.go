@@ -10,7 +10,7 @@ import (
 	"github.com/annals-project/annals/internal/allowance"
 )
 
-// silent reserves n of an organization, and waits for a peer that says nothing until the hold is revoked.
+// silent reserves n of an organization, and waits for a silent peer until the hold is revoked.
 func silent(t *testing.T, a *allowance.Allowance, o allowance.Owner, n int64) (revoked chan struct{}) {
 	t.Helper()
 	revoked = make(chan struct{})
@@ -30,7 +30,7 @@ func silent(t *testing.T, a *allowance.Allowance, o allowance.Owner, n int64) (r
 	return revoked
 }
 
-// Four organizations that fill the total and say nothing keep nobody out.
+// Four organizations that fill the total and whose peers are silent keep nobody out.
 func TestAwait_SilentHoldsGiveWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := of(100, 25)
