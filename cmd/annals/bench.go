@@ -245,7 +245,8 @@ type HostileCmd struct {
 // Validate is called by the parser.
 func (c *HostileCmd) Validate() error {
 	for _, name := range c.Attacks {
-		if !slices.ContainsFunc(hostile.Attacks(), func(a hostile.Attack) bool { return a.Name == name }) {
+		if name != bench.SilentName &&
+			!slices.ContainsFunc(hostile.Attacks(), func(a hostile.Attack) bool { return a.Name == name }) {
 			return fmt.Errorf("--attacks has %q, which is not an attack", name)
 		}
 	}
@@ -274,6 +275,18 @@ func (c *HostileCmd) Run(ctx context.Context, env *Env) error {
 		}
 		if len(result.Missed()) > 0 {
 			missed = append(missed, attack.Name)
+		}
+	}
+	if len(c.Attacks) == 0 || slices.Contains(c.Attacks, bench.SilentName) {
+		heard, err := bench.Silent(ctx, opts)
+		for _, h := range heard {
+			err = errors.Join(err, h.Write(env.Stdout))
+			if len(h.Missed()) > 0 {
+				missed = append(missed, bench.SilentName+" at "+h.Attacked)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", bench.SilentName, err)
 		}
 	}
 	if c.Check && len(missed) > 0 {
