@@ -155,7 +155,8 @@ func (s Silent) call(ctx context.Context, c class, answers *Answers) (times load
 		if c.opened {
 			method = http.MethodGet
 		}
-		req, err := http.NewRequestWithContext(context.WithoutCancel(ctx), method, s.base(c)+c.path, strings.NewReader(c.body))
+		req, err := http.NewRequestWithContext(
+			context.WithoutCancel(ctx), method, s.base(c)+c.path, strings.NewReader(c.body))
 		if err != nil {
 			answers.add("no call")
 			return times
@@ -249,8 +250,10 @@ func (h Heard) Missed() (missed []string) {
 		case times.Percentile(0.95) > maxKnown:
 			missed = append(missed, fmt.Sprintf("%s takes more than %d ms", c.name, maxKnown))
 		}
-		if failed := answers.Select("4") + answers.Select("5") + answers.Select("no") + answers.Select("broken"); failed != "" {
-			missed = append(missed, c.name+" got "+failed)
+		for _, failed := range []string{"4", "5", "no", "broken"} {
+			if got := answers.Select(failed); got != "" {
+				missed = append(missed, c.name+" got "+got)
+			}
 		}
 	}
 	return missed
