@@ -44,7 +44,7 @@ func (r *Request) receive() error {
 		}
 	}
 	if r.ContentLength <= pageBody && len(start) <= pageBody {
-		r.Body = io.NopCloser(bytes.NewReader(start))
+		r.arrived(start)
 		r.begin()
 		return body.End()
 	}
@@ -72,8 +72,14 @@ func (r *Request) receiveLong(start []byte, body *httpx.Arriving) error {
 		return r.readForm()
 	}
 	text, err := io.ReadAll(whole)
-	r.Body = io.NopCloser(bytes.NewReader(text))
+	r.arrived(text)
 	return err
+}
+
+// arrived makes a body that is there that of the request. net/http reads more than 10 MiB of a form only if the body
+// has a bound.
+func (r *Request) arrived(body []byte) {
+	r.Body = http.MaxBytesReader(nil, io.NopCloser(bytes.NewReader(body)), int64(len(body)))
 }
 
 // checkRight decides whether the caller may send a long body, at a place that is returned before the body arrives.
