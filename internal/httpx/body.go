@@ -128,6 +128,7 @@ func read(c echo.Context, limit int64) ([]byte, hold, error) {
 		r.hold.release()
 		return nil, hold{}, err
 	}
+	state.arriving.Store(false)
 	ctx, cancel := context.WithTimeout(req.Context(), state.timeout)
 	c.SetRequest(req.WithContext(ctx))
 	state.release = func() { cancel(); r.hold.release() }

@@ -77,6 +77,12 @@ func (h *consoleHarness) answers(b body, who, key string, reader *webtest.Reader
 	if status, text := h.call(key, http.MethodPost, "/api/v1/ingest", send); status/100 != 2 {
 		h.t.Errorf("%s ingests while bodies of %s %s do not arrive: %d %s", who, b.method, b.path, status, text)
 	}
+	if who == "second" { // the batches of one organization are paced together
+		batch := map[string]any{"items": []any{send}}
+		if status, text := h.call(key, http.MethodPost, "/api/v1/ingest/batch", batch); status/100 != 2 {
+			h.t.Errorf("%s sends a batch while bodies of %s %s do not arrive: %d %s", who, b.method, b.path, status, text)
+		}
+	}
 	tools := `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
 	for _, c := range []struct {
 		method, path, body string
