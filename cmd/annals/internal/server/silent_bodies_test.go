@@ -59,6 +59,7 @@ func TestServer_BodiesThatDoNotArrive(t *testing.T) {
 			h.answers(b, who, key, reader)
 		}
 	}
+	h.refusesLongBodies(own)
 	for _, b := range append(h.bodiesOfConsole(own), h.bodiesOfAPI()...) {
 		ended := h.holdBack(b)
 		check(b)
@@ -104,6 +105,26 @@ func (h *consoleHarness) answers(b body, who, key string, reader *webtest.Reader
 	}
 	if got := h.fetch(http.MethodGet, h.urls.Console+"/sign-in", "", ""); got.status != http.StatusOK {
 		h.t.Errorf("a visitor while bodies of %s %s do not arrive: %d %s", b.method, b.path, got.status, got.body)
+	}
+}
+
+// refusesLongBodies sends programs' calls of too many bytes: the answer is one for programs.
+func (h *consoleHarness) refusesLongBodies(key string) {
+	h.t.Helper()
+	for path, c := range map[string]struct {
+		length int
+		want   string
+	}{
+		"/oauth2/token":    {64<<10 + 1, `"error":"invalid_request"`},
+		"/oauth2/register": {64<<10 + 1, `"error":"invalid_request"`},
+		"/agent/identity":  {64<<10 + 1, `"error":"invalid_request"`},
+		"/mcp":             {4<<20 + 1, `"code":"content-too-large"`},
+	} {
+		status, text := h.sendBody(http.MethodPost, h.urls.Console+path, strings.Repeat(" ", c.length),
+			"Authorization", "Bearer "+key, "Content-Type", "application/json", "Accept", "application/json, text/event-stream")
+		if status != http.StatusRequestEntityTooLarge || !strings.Contains(text, c.want) {
+			h.t.Errorf("%d bytes to %s: %d %s", c.length, path, status, text)
+		}
 	}
 }
 
