@@ -245,7 +245,7 @@ type HostileCmd struct {
 // Validate is called by the parser.
 func (c *HostileCmd) Validate() error {
 	for _, name := range c.Attacks {
-		if !slices.ContainsFunc(hostile.Attacks(), func(a hostile.Attack) bool { return a.Name == name }) {
+		if !slices.Contains(bench.HostileNames(), name) {
 			return fmt.Errorf("--attacks has %q, which is not an attack", name)
 		}
 	}
@@ -260,21 +260,9 @@ func (c *HostileCmd) Run(ctx context.Context, env *Env) error {
 	opts := bench.HostileOptions{
 		Sizes: c.Sizes, After: c.After, Longest: c.Longest, StopAt: c.StopAtMiB << 20, Flags: c.Flags, Progress: env.Stderr,
 	}
-	var missed []string
-	for _, attack := range hostile.Attacks() {
-		if len(c.Attacks) > 0 && !slices.Contains(c.Attacks, attack.Name) {
-			continue
-		}
-		result, err := bench.Hostile(ctx, opts, attack)
-		if err != nil {
-			return fmt.Errorf("%s: %w", attack.Name, err)
-		}
-		if err := result.Write(env.Stdout); err != nil {
-			return fmt.Errorf("write result: %w", err)
-		}
-		if len(result.Missed()) > 0 {
-			missed = append(missed, attack.Name)
-		}
+	missed, err := bench.HostileAll(ctx, opts, c.Attacks, env.Stdout)
+	if err != nil {
+		return err
 	}
 	if c.Check && len(missed) > 0 {
 		return fmt.Errorf("bounds are missed: %s", strings.Join(missed, ", "))

@@ -45,22 +45,30 @@ func (s *Service) endpoint(do func(*web.Request, request) (any, error)) func(*we
 		} else {
 			out, err = do(r, in)
 		}
-		status := http.StatusOK
 		if err != nil {
-			refused := s.refusal(r, err)
-			status, out = refused.Status, refused
+			return s.refuse(r, err)
 		}
-		body, err := json.Marshal(out)
-		if err != nil {
-			return err
-		}
-		h := r.Writer().Header()
-		h.Set("Cache-Control", "no-store")
-		h.Set("Content-Type", "application/json")
-		r.Writer().WriteHeader(status)
-		_, _ = r.Writer().Write(append(body, '\n')) // a client that left reads no more
-		return nil
+		return write(r, http.StatusOK, out)
 	}
+}
+
+// refuse answers an agent that is refused.
+func (s *Service) refuse(r *web.Request, err error) error {
+	refused := s.refusal(r, err)
+	return write(r, refused.Status, refused)
+}
+
+func write(r *web.Request, status int, out any) error {
+	body, err := json.Marshal(out)
+	if err != nil {
+		return err
+	}
+	h := r.Writer().Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Type", "application/json")
+	r.Writer().WriteHeader(status)
+	_, _ = r.Writer().Write(append(body, '\n')) // a client that left reads no more
+	return nil
 }
 
 func (s *Service) refusal(r *web.Request, err error) *Error {
@@ -68,9 +76,12 @@ func (s *Service) refusal(r *web.Request, err error) *Error {
 	if !is {
 		f := httpx.Fault(err)
 		refused = refuse(httpx.Status(f.Kind), "server_error", "the request failed: quote its X-Request-Id to support")
-		if f.Kind == fault.Unavailable || f.Kind == fault.Timeout {
+		switch {
+		case f.Kind == fault.Unavailable || f.Kind == fault.Timeout:
 			refused.Code, refused.Description, refused.RetryAfter = "temporarily_unavailable", "send the request again", 2
-		} else {
+		case refused.Status < http.StatusInternalServerError: // of the body
+			refused.Code, refused.Description = "invalid_request", f.Msg
+		default:
 			s.Logger.ErrorContext(r.Context(), "registration of an agent failed", "requestId", r.ID(), "err", err)
 		}
 	}

@@ -27,9 +27,11 @@ const (
 func (s *Service) Area() web.Area {
 	routes := web.AnyOrigin(
 		web.Route{Pattern: "GET " + authmd.Path, Public: true, Serve: s.document},
-		web.Route{Pattern: "POST /agent/identity", Public: true, Serve: s.endpoint(s.identity)},
-		web.Route{Pattern: "POST /agent/identity/claim", Public: true, Serve: s.endpoint(s.attempt)},
-		web.Route{Pattern: "POST /agent/identity/claim/complete", Public: true, Serve: s.endpoint(s.complete)},
+		web.Route{Pattern: "POST /agent/identity", Public: true, Refuse: s.refuse, Serve: s.endpoint(s.identity)},
+		web.Route{Pattern: "POST /agent/identity/claim", Public: true, Refuse: s.refuse, Serve: s.endpoint(s.attempt)},
+		web.Route{
+			Pattern: "POST /agent/identity/claim/complete", Public: true, Refuse: s.refuse, Serve: s.endpoint(s.complete),
+		},
 	)
 	return web.Area{Templates: templates, Routes: append(routes,
 		web.Route{Pattern: "GET " + claimPath, Needs: web.SignedIn, Leaves: true, Serve: s.claimPage},

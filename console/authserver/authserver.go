@@ -120,9 +120,9 @@ func (s *Service) Area() web.Area {
 		web.Route{Pattern: "GET /.well-known/oauth-authorization-server", Public: true, Serve: s.metadata},
 		web.Route{Pattern: "GET /.well-known/jwks.json", Public: true, Serve: s.jwks},
 		web.Route{Pattern: "GET /.well-known/{document...}", Public: true, Serve: noDocument},
-		web.Route{Pattern: "POST /oauth2/register", Public: true, Serve: s.endpoint(s.register)},
-		web.Route{Pattern: "POST /oauth2/token", Public: true, Serve: s.endpoint(s.token)},
-		web.Route{Pattern: "POST /oauth2/revoke", Public: true, Serve: s.endpoint(s.revoke)},
+		web.Route{Pattern: "POST /oauth2/register", Public: true, Refuse: s.refuse, Serve: s.endpoint(s.register)},
+		web.Route{Pattern: "POST /oauth2/token", Public: true, Refuse: s.refuse, Serve: s.endpoint(s.token)},
+		web.Route{Pattern: "POST /oauth2/revoke", Public: true, Refuse: s.refuse, Serve: s.endpoint(s.revoke)},
 	)
 	return web.Area{Templates: templates, Routes: append(routes,
 		web.Route{Pattern: "GET /oauth2/authorize", Public: true, Serve: s.authorize},

@@ -57,36 +57,47 @@ func (s *Service) endpoint(do func(*web.Request) (answer, error)) func(*web.Requ
 	return func(r *web.Request) error {
 		out, err := do(r)
 		if err != nil {
-			out = s.refusal(r, err)
+			return s.refuse(r, err)
 		}
-		h := r.Writer().Header()
-		h.Set("Cache-Control", "no-store")
-		h.Set("Pragma", "no-cache")
-		if out.value == nil {
-			r.Writer().WriteHeader(out.status)
-			return nil
-		}
-		text, err := json.Marshal(out.value)
-		if err != nil {
-			return err
-		}
-		h.Set("Content-Type", "application/json")
+		return out.write(r)
+	}
+}
+
+// refuse answers a program that is refused.
+func (s *Service) refuse(r *web.Request, err error) error { return s.refusal(r, err).write(r) }
+
+func (out answer) write(r *web.Request) error {
+	h := r.Writer().Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("Pragma", "no-cache")
+	if out.value == nil {
 		r.Writer().WriteHeader(out.status)
-		_, _ = r.Writer().Write(text)
 		return nil
 	}
+	text, err := json.Marshal(out.value)
+	if err != nil {
+		return err
+	}
+	h.Set("Content-Type", "application/json")
+	r.Writer().WriteHeader(out.status)
+	_, _ = r.Writer().Write(text) // a client that left reads no more
+	return nil
 }
 
 func (s *Service) refusal(r *web.Request, err error) answer {
 	refused, is := errors.AsType[*Error](err)
 	if !is {
-		status := httpx.Status(httpx.Fault(err).Kind)
-		code := "server_error"
-		if status == http.StatusServiceUnavailable {
-			code = "temporarily_unavailable"
+		f := httpx.Fault(err)
+		status := httpx.Status(f.Kind)
+		refused = &Error{Status: status, Code: "server_error", Description: "nothing was decided: try again"}
+		switch {
+		case status == http.StatusServiceUnavailable:
+			refused.Code, refused.RetryAfter = "temporarily_unavailable", 2
+		case status < http.StatusInternalServerError: // of the body
+			refused.Code, refused.Description = invalidRequest, f.Msg
+		default:
+			s.Logger.ErrorContext(r.Context(), "oauth failed", "requestId", r.ID(), "path", r.URL.Path, "err", err)
 		}
-		s.Logger.ErrorContext(r.Context(), "oauth failed", "requestId", r.ID(), "path", r.URL.Path, "err", err)
-		refused = &Error{Status: status, Code: code, Description: "nothing was decided: try again"}
 	}
 	if refused.RetryAfter > 0 {
 		r.Writer().Header().Set("Retry-After", strconv.Itoa(refused.RetryAfter))

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -126,8 +125,7 @@ type shown struct {
 func (s *site) page(r *web.Request) error {
 	id := r.PathValue("page")
 	if id == "mcp" && strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
-		s.mcp.ServeHTTP(r.Writer(), r.Request)
-		return nil
+		return r.Buffered(s.mcp, r.Request)
 	}
 	bare, isMarkdown := strings.CutSuffix(id, ".md")
 	p := s.byID[bare]
@@ -171,10 +169,7 @@ func (s *site) file(r *web.Request) error {
 }
 
 func write(r *web.Request, kind, text string) error {
-	return r.Stream(kind+"; charset=utf-8", "", func(w io.Writer) error {
-		_, err := io.WriteString(w, text)
-		return err
-	})
+	return r.Text(kind+"; charset=utf-8", text)
 }
 
 func (s *site) document(r *web.Request) error { return write(r, "application/json", string(s.openAPI)) }

@@ -86,8 +86,7 @@ func (s *site) callMCP(r *web.Request) error {
 		http.Error(r.Writer(), fmt.Sprintf("at most %d calls a minute", callsAMinute), http.StatusTooManyRequests)
 		return nil
 	}
-	s.mcp.ServeHTTP(r.Writer(), r.Request)
-	return nil
+	return r.Buffered(s.mcp, r.Request)
 }
 
 type queryInput struct {

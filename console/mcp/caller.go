@@ -80,6 +80,11 @@ func (s *Service) authenticate(r *web.Request) (*caller, error) {
 		p, err := s.keys.Authenticate(ctx, keyRoute, r.Header)
 		return &caller{principal: p, scopes: []auth.Scope{auth.Read, auth.Write}}, err
 	}
+	done, err := r.LookUp()
+	defer done()
+	if err != nil {
+		return nil, err
+	}
 	grant, ok, err := s.Tokens(ctx, token)
 	if err != nil {
 		return nil, err

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -22,6 +21,7 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/mcpguard"
@@ -37,11 +37,8 @@ const (
 // maxBody is the most bytes of a request: 1 MiB of content may be 3 MiB of escapes.
 const maxBody = 4 << 20
 
-// requestTime is the most time of a request with its answer, and bodyTime that in which its body arrives.
-const (
-	requestTime = callTime + 30*time.Second
-	bodyTime    = 30 * time.Second
-)
+// requestTime is the most time of a request once its body is there, with its answer.
+const requestTime = callTime + 30*time.Second
 
 // Config is what a Service needs.
 type Config struct {
@@ -177,10 +174,13 @@ func (s *Service) Area() web.Area {
 	var routes []web.Route
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
 		routes = append(routes, web.Route{
-			Pattern: method + " " + path, Public: true, Body: maxBody, Time: requestTime, Serve: s.serve,
+			Pattern: method + " " + path, Public: true, Body: maxBody, Time: requestTime,
+			Identify: s.identify, Refuse: s.refuseWhole, Serve: s.serve,
 		})
 	}
-	return web.Area{Routes: append(routes, web.Route{Pattern: "OPTIONS " + path, Public: true, Serve: s.preflight})}
+	return web.Area{Routes: append(routes, web.Route{
+		Pattern: "OPTIONS " + path, Public: true, Refuse: s.refuseWhole, Serve: s.preflight,
+	})}
 }
 
 type callKey struct{}
@@ -198,25 +198,30 @@ func callOf(ctx context.Context) incoming {
 	return call
 }
 
-// serve answers a request. Who calls is found before anything of the request is looked at: a client looks for a 401.
-func (s *Service) serve(r *web.Request) error {
+// identify finds who calls, before anything of the request is looked at: a client looks for a 401. A caller shares
+// the places of its organization: the clients of a hosted assistant come from few addresses.
+func (s *Service) identify(r *web.Request) (web.Program, error) {
 	if err := s.crossOrigin(r); err != nil {
-		return s.refuse(r, err, "")
+		return web.Program{}, err
 	}
 	c, err := s.authenticate(r)
 	if err != nil {
-		return s.refuse(r, err, "")
+		return web.Program{}, err
 	}
+	o := allowance.Owner{Organization: c.principal.OrganizationID, Project: c.principal.Project.ID}
+	if !c.isKey() {
+		o.Project = c.person.ID
+	}
+	return web.Program{Owner: o, Caller: c}, nil
+}
+
+// serve answers a request of a known caller, whose body has arrived.
+func (s *Service) serve(r *web.Request) error {
+	c, _ := r.Program().Caller.(*caller)
 	if r.Method == http.MethodPost {
-		if err := http.NewResponseController(r.Writer()).SetReadDeadline(time.Now().Add(bodyTime)); err != nil &&
-			!errors.Is(err, http.ErrNotSupported) {
-			return err
-		}
 		body, err := io.ReadAll(r.Body)
-		if _, large := errors.AsType[*http.MaxBytesError](err); large {
-			return s.refuse(r, httpx.TooLarge(maxBody), "")
-		} else if err != nil {
-			return s.refuse(r, fault.New(fault.Invalid, fault.CodeInvalidRequest, "the body could not be read"), "")
+		if err != nil {
+			return err
 		}
 		if scope, err := s.check(c, body); err != nil {
 			return s.refuse(r, err, scope)
@@ -225,8 +230,7 @@ func (s *Service) serve(r *web.Request) error {
 	}
 	ctx := context.WithValue(r.Context(), callKey{}, incoming{c, r.Command(), r.Context()})
 	r.Writer().Header().Set("X-Content-Type-Options", "nosniff")
-	s.handler.ServeHTTP(r.Writer(), r.WithContext(ctx))
-	return nil
+	return r.Buffered(s.handler, r.WithContext(ctx))
 }
 
 // check refuses what the SDK would not: several messages in one, and a tool whose scope a token lacks, which its client
@@ -249,6 +253,8 @@ func (s *Service) check(c *caller, body []byte) (scope auth.Scope, err error) {
 	}
 	return "", nil
 }
+
+func (s *Service) refuseWhole(r *web.Request, err error) error { return s.refuse(r, err, "") }
 
 // refuse answers a request that is refused as a whole. scope is what the token lacks.
 func (s *Service) refuse(r *web.Request, err error, scope auth.Scope) error {
@@ -315,7 +321,7 @@ func (s *Service) crossOrigin(r *web.Request) error {
 // preflight answers what a browser asks before it calls.
 func (s *Service) preflight(r *web.Request) error {
 	if err := s.crossOrigin(r); err != nil {
-		return s.refuse(r, err, "")
+		return err
 	}
 	header := r.Writer().Header()
 	header.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")

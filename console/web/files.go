@@ -43,8 +43,12 @@ func (r *Request) closeFiles() {
 
 var errForm = errors.New("the form has too many or too long fields")
 
-// readParts reads a form with files as ParseMultipartForm does, which would give its files a name.
+// readParts reads a form with files as ParseMultipartForm does, which would give its files a name. It reads it once: a
+// long form is read before the request has its place.
 func (r *Request) readParts() error {
+	if r.files != nil {
+		return nil
+	}
 	if err := r.ParseForm(); err != nil { // the query
 		return err
 	}

@@ -3,23 +3,21 @@ package web
 import (
 	"errors"
 	"io/fs"
-	"net/http"
 	"strings"
 
 	"github.com/annals-project/annals/domain/fault"
-	"github.com/annals-project/annals/internal/httpx"
 )
 
 // readForm reads the form of a POST, also one with files. Its faults are invalid-request and content-too-large.
 func (r *Request) readForm() error {
 	var err error
-	if strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/") {
+	if r.isMultipart() {
 		err = r.readParts()
 	} else {
 		err = r.ParseForm()
 	}
-	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return httpx.TooLarge(r.route.limit())
+	if arriving, is := errors.AsType[*fault.Error](err); is {
+		return arriving
 	}
 	if _, ours := errors.AsType[*fs.PathError](err); ours {
 		return err

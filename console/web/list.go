@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"net/http"
 	"net/url"
 	"reflect"
 	"regexp"
@@ -129,7 +128,7 @@ func (l List[T]) csv(r *Request) error {
 		return err
 	}
 	return r.Rows(l.Name, l.Columns, func(yield func([]string, error) bool) {
-		_, err := l.each(part, func(item T) error {
+		_, err := l.each(r, part, func(item T) error {
 			var row []string
 			for _, value := range l.Cells(item) {
 				row = append(row, cell(value))
@@ -153,7 +152,7 @@ func (l List[T]) json(r *Request) error {
 	}
 	return r.Stream("application/json; charset=utf-8", "", func(w io.Writer) error {
 		begin := `{"items":[`
-		more, err := l.each(part, func(item T) error {
+		more, err := l.each(r, part, func(item T) error {
 			text, err := json.Marshal(item)
 			if err == nil {
 				_, err = fmt.Fprintf(w, "%s\n%s", begin, text)
@@ -168,8 +167,9 @@ func (l List[T]) json(r *Request) error {
 	})
 }
 
-// each passes on a list that begins with a part. more is true if it has more items than MaxTotal.
-func (l List[T]) each(part Part[T], emit func(T) error) (more bool, err error) {
+// each passes on a list that begins with a part, and asks for the right of the reader at each further one.
+// more is true if it has more items than MaxTotal.
+func (l List[T]) each(r *Request, part Part[T], emit func(T) error) (more bool, err error) {
 	for n := 0; ; {
 		for _, item := range part.Items {
 			if n++; n > MaxTotal {
@@ -181,6 +181,9 @@ func (l List[T]) each(part Part[T], emit func(T) error) (more bool, err error) {
 		}
 		if part.Pager.Next == "" {
 			return false, nil
+		}
+		if err := r.Again(); err != nil {
+			return false, err
 		}
 		if part, err = l.Read(part.Pager.Next, "", partSize); err != nil {
 			return false, err
@@ -218,40 +221,6 @@ func (r *Request) Rows(name string, columns []string, rows iter.Seq2[[]string, e
 		out.Flush()
 		return errors.Join(err, out.Error())
 	})
-}
-
-// Stream writes an answer of any length, as a file to save if it has a name. An error after the first byte breaks the
-// answer off, so that the reader notices.
-func (r *Request) Stream(contentType, file string, write func(io.Writer) error) error {
-	out := &stream{r: r, contentType: contentType, file: file}
-	err := write(out)
-	if err == nil {
-		_, err = out.Write(nil)
-	}
-	if err != nil && out.begun {
-		r.site.Logger.WarnContext(r.Context(), "page aborted", "requestId", r.ID(), "route", r.route.Pattern, "err", err)
-		panic(http.ErrAbortHandler)
-	}
-	return err
-}
-
-// stream writes the headers before the first byte.
-type stream struct {
-	r                 *Request
-	contentType, file string
-	begun             bool
-}
-
-// Write implements io.Writer.
-func (s *stream) Write(p []byte) (int, error) {
-	if !s.begun {
-		s.begun = true
-		if s.file != "" {
-			s.r.w.Header().Set("Content-Disposition", `attachment; filename="`+notInFiles.ReplaceAllString(s.file, "-")+`"`)
-		}
-		s.r.header(s.contentType, 0)
-	}
-	return s.r.w.Write(p)
 }
 
 // notInFiles is what not every file system and header takes in a name.

@@ -5,21 +5,36 @@ import (
 	"github.com/annals-project/annals/internal/allowance"
 )
 
-// places are what the requests of a site share, in turn between organizations and between the addresses of visitors.
-type places struct{ sessions, visitors, pages *allowance.Allowance }
+// places are what the requests of a site share, in turn between organizations and between the addresses of visitors. A
+// place is held for work alone: bodies arrive before it is taken, and answers are read after it was returned. What is
+// held meanwhile is counted in bytes, and a peer that is silent gives way to others.
+type places struct {
+	sessions, visitors, pages, tools, exports *allowance.Allowance
+	visiting, forms, longForms, unread        *allowance.Allowance
+}
 
 func newPlaces() places {
-	return places{admission.Sessions.New(), admission.Visitors.New(), admission.Pages.New()}
+	return places{
+		sessions: admission.Sessions.New(), visitors: admission.Visitors.New(), pages: admission.Pages.New(),
+		tools: admission.Tools.New(), exports: admission.Exports.New(), visiting: admission.Visiting.New(),
+		forms: admission.Forms.New(), longForms: admission.LongForms.New(), unread: admission.Unread.New(),
+	}
 }
 
-// take reserves a place for a request whose person is known, or known to be nobody. The caller releases it.
-func (p places) take(r *Request) (*allowance.Hold, error) {
-	place := p.visitors.Open(r.visitor())
-	if r.SignedIn() {
-		place = p.pages.Open(allowance.Owner{Organization: r.Membership.Organization})
+// owner is who shares: an organization once it is known, else all of one address.
+func (r *Request) owner() allowance.Owner {
+	switch {
+	case r.known():
+		return r.program.Owner
+	case r.SignedIn():
+		return allowance.Owner{Organization: r.Membership.Organization}
+	default:
+		return r.visitor()
 	}
-	return place, place.Reserve(r.Context(), 1)
 }
+
+// known reports whether the request is of a program whose organization is known.
+func (r *Request) known() bool { return r.program.Owner != allowance.Owner{} }
 
 // visitor is who shares as long as no organization is known: all of one address.
 func (r *Request) visitor() (o allowance.Owner) {
@@ -27,4 +42,43 @@ func (r *Request) visitor() (o allowance.Owner) {
 		o.Organization = caller.As16()
 	}
 	return o
+}
+
+// enter takes a place for a request whose caller is known, or known to be nobody. leave returns it.
+func (r *Request) enter() error {
+	among := r.site.places.visitors
+	switch {
+	case r.known():
+		among = r.site.places.tools
+	case r.SignedIn():
+		among = r.site.places.pages
+	}
+	r.place = among.Open(r.owner())
+	return r.place.Reserve(r.Context(), 1)
+}
+
+func (r *Request) leave() { r.place.Release() }
+
+// open opens a hold that lasts until the end of the request.
+func (r *Request) open(of *allowance.Allowance) *allowance.Hold {
+	hold := of.Open(r.owner())
+	r.holds = append(r.holds, hold)
+	return hold
+}
+
+// end returns all that the request holds.
+func (r *Request) end() {
+	r.leave()
+	for _, hold := range r.holds {
+		hold.Release()
+	}
+	for _, cancel := range r.cancels {
+		cancel()
+	}
+}
+
+// LookUp takes a short place to find who has a credential. The caller calls done.
+func (r *Request) LookUp() (done func(), err error) {
+	place := r.site.places.sessions.Open(r.visitor())
+	return place.Release, place.Reserve(r.Context(), 1)
 }

@@ -77,9 +77,7 @@ func (r *Request) Render(file string, data any) error {
 	if err := page.Execute(&body, view{r, data}); err != nil {
 		return fmt.Errorf("page %s: %w", file, err)
 	}
-	r.header("text/html; charset=utf-8", body.Len())
-	_, _ = r.w.Write(body.Bytes()) // a browser that left reads no more
-	return nil
+	return r.send("text/html; charset=utf-8", body.Bytes())
 }
 
 // Invalid shows a form again with what is wrong with its input: a fault whose status is 4xx. Other errors are returned.
@@ -108,9 +106,7 @@ func (r *Request) json(data any) error {
 	if err != nil {
 		return err
 	}
-	r.header("application/json; charset=utf-8", len(body))
-	_, _ = r.w.Write(body)
-	return nil
+	return r.send("application/json; charset=utf-8", body)
 }
 
 // policy lets a page load what the console serves, and nothing else.
@@ -138,6 +134,10 @@ func (r *Request) fail(err error) {
 	f := r.site.fault(r, err)
 	if note := noteOf(r.Request); note != nil {
 		note.Code = f.Code
+	}
+	if r.route.Refuse != nil {
+		_ = r.route.Refuse(r, err) // a program that left reads no more
+		return
 	}
 	r.status, r.area = httpx.Status(f.Kind), r.site.areas[0]
 	if f.Kind == fault.Unavailable {

@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/instant"
 	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/projections/access"
 )
@@ -48,6 +49,15 @@ type Request struct {
 	shut    bool
 	problem string
 	status  int
+
+	// program is who calls a route that identifies programs.
+	program Program
+	// base is the context of the connection, cancels end those of the request.
+	base    context.Context //nolint:containedctx // of the one request
+	cancels []context.CancelFunc
+	// place is that of the work, holds are what else the request has until its end.
+	place *allowance.Hold
+	holds []*allowance.Hold
 }
 
 // Codes of faults that only pages have.
@@ -61,37 +71,64 @@ const (
 var errAnswered = errors.New("answered")
 
 func (r *Request) serve() error {
-	ctx, cancel := context.WithTimeout(r.Context(), cmp.Or(r.route.Time, pageTime))
-	defer cancel()
-	r.Request = r.WithContext(ctx)
+	r.base = r.Context()
+	r.begin()
+	defer r.end()
 	defer r.closeFiles()
-	r.Body = http.MaxBytesReader(r.w, r.Body, r.route.limit())
 	if err := r.site.Admit(); err != nil {
 		return err
 	}
-	if !r.route.Public {
-		if err := r.site.sameOrigin(r.Request); err != nil {
-			return err
-		}
-		if err := r.authenticate(); err != nil {
-			return err
-		}
-	}
-	place, err := r.site.places.take(r)
-	if err != nil {
-		return err
-	}
-	defer place.Release()
-	if err = r.authorize(); err == nil && r.Method == http.MethodPost && !r.route.Public {
-		err = r.readForm()
+	err := r.identify()
+	if err == nil {
+		err = r.receive()
 	}
 	if err == nil {
-		err = r.route.Serve(r)
+		err = r.work()
 	}
 	if errors.Is(err, errAnswered) {
 		return nil
 	}
 	return err
+}
+
+// begin gives the request the time of its page from now on.
+func (r *Request) begin() {
+	ctx, cancel := context.WithTimeout(r.base, cmp.Or(r.route.Time, pageTime))
+	r.cancels = append(r.cancels, cancel)
+	r.Request = r.WithContext(ctx)
+}
+
+// identify finds who sent the request, by what its headers hold.
+func (r *Request) identify() (err error) {
+	r.Session, r.Person, r.Membership = signin.Session{}, access.Person{}, access.Membership{}
+	r.Project, r.shut = auth.Named{}, false
+	switch {
+	case r.route.Identify != nil:
+		r.program, err = r.route.Identify(r)
+		return err
+	case r.route.Public:
+		return nil
+	}
+	if err := r.site.sameOrigin(r.Request); err != nil {
+		return err
+	}
+	return r.authenticate()
+}
+
+// work makes the answer of a request whose body is there.
+func (r *Request) work() error {
+	if err := r.enter(); err != nil {
+		return err
+	}
+	if err := r.authorize(); err != nil {
+		return err
+	}
+	if r.Method == http.MethodPost && !r.route.Public {
+		if err := r.readForm(); err != nil {
+			return err
+		}
+	}
+	return r.route.Serve(r)
 }
 
 // authenticate finds the session of the request and what its person is a member of.
@@ -100,11 +137,11 @@ func (r *Request) authenticate() error {
 	if token == "" {
 		return nil
 	}
-	lookup := r.site.places.sessions.Open(r.visitor())
-	if err := lookup.Reserve(r.Context(), 1); err != nil {
+	done, err := r.LookUp()
+	defer done()
+	if err != nil {
 		return err
 	}
-	defer lookup.Release()
 	session, ok, err := r.site.Sessions.Session(r.Context(), token)
 	if err != nil || !ok {
 		return err
@@ -129,36 +166,64 @@ func (r *Request) authenticate() error {
 	return nil
 }
 
-// authorize decides whether the person may open the page.
+// authorize decides whether the person may open the page, or leads to another one.
 func (r *Request) authorize() error {
+	elsewhere, err := r.decide()
+	if err == nil && elsewhere != "" {
+		r.Redirect(elsewhere)
+		return errAnswered
+	}
+	return err
+}
+
+// decide decides whether the person may open the page. elsewhere is where the person must go first.
+func (r *Request) decide() (elsewhere string, err error) {
 	if r.route.Needs == Nothing {
-		return nil
+		return "", nil
 	}
 	if r.shut {
-		return fault.New(fault.Forbidden, codeUnverified, "%s", words.unverified)
+		return "", fault.New(fault.Forbidden, codeUnverified, "%s", words.unverified)
 	}
 	if !r.SignedIn() {
 		if r.Method != http.MethodGet {
-			return fault.New(fault.Unauthenticated, codeSignIn, "%s", words.signInFirst)
+			return "", fault.New(fault.Unauthenticated, codeSignIn, "%s", words.signInFirst)
 		}
-		r.Redirect("/sign-in?next=" + url.QueryEscape(r.URL.RequestURI()))
-		return errAnswered
+		return "/sign-in?next=" + url.QueryEscape(r.URL.RequestURI()), nil
 	}
 	if slug := r.PathValue("project"); slug != "" {
 		if err := r.findProject(slug); err != nil {
-			return err
+			return "", err
 		}
 	}
 	// The project may be of another organization than the current one, which has its own rule.
 	if r.Membership.SecondFactor && !r.Session.SecondFactor && !r.route.Unguarded {
-		r.Redirect("/account/second-factor")
-		return errAnswered
+		return "/account/second-factor", nil
 	}
 	if !r.May(r.route.Needs) {
-		return fault.New(fault.Forbidden, fault.CodeInsufficientScope, words.needs, r.route.Needs)
+		return "", fault.New(fault.Forbidden, fault.CodeInsufficientScope, words.needs, r.route.Needs)
 	}
 	if r.route.Live && r.Project.Archived {
-		return fault.New(fault.Forbidden, fault.CodeProjectArchived, "project %s is archived", r.Project.Project.Slug)
+		return "", fault.New(fault.Forbidden, fault.CodeProjectArchived, "project %s is archived", r.Project.Project.Slug)
+	}
+	return "", nil
+}
+
+// again decides whether the person may still have what the request is answered with. Answers that take long ask it
+// while they are written.
+func (r *Request) again() error {
+	if r.route.Needs == Nothing {
+		return nil
+	}
+	now := &Request{Request: r.Request, site: r.site, area: r.area, route: r.route, w: r.w}
+	if err := now.authenticate(); err != nil {
+		return err
+	}
+	elsewhere, err := now.decide()
+	if err != nil {
+		return err
+	}
+	if elsewhere != "" || now.Person.ID != r.Person.ID || now.Membership.Organization != r.Membership.Organization {
+		return fault.New(fault.Forbidden, fault.CodeInsufficientScope, "the person may not read this any more")
 	}
 	return nil
 }
@@ -210,6 +275,9 @@ func (r *Request) MayIn(project uuid.UUID, n Needs) bool {
 
 // Caller is the network address of the person, or of the network of IPv6; invalid if it is not known.
 func (r *Request) Caller() netip.Addr { return r.site.Proxies.Caller(r.Request) }
+
+// Program is who calls a route that identifies programs.
+func (r *Request) Program() Program { return r.program }
 
 // ID is the id of the request.
 func (r *Request) ID() uuid.UUID {

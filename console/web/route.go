@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/annals-project/annals/internal/allowance"
 )
 
 // Area is some pages with their templates. A template defines "title" and "main"; Request.Render names its file.
@@ -29,7 +31,7 @@ type Route struct {
 	Needs   Needs
 	// Body is the most bytes of the body of a request, 0 for 64 KiB.
 	Body int64
-	// Time is the most time that a request takes, its body and the answer included, 0 for 30 s.
+	// Time is the most time that a request takes once its body is there, with the answer, 0 for 30 s.
 	Time time.Duration
 	// Leaves reports that a POST of the page redirects to another host, which the policy of forms would forbid.
 	Leaves bool
@@ -37,9 +39,22 @@ type Route struct {
 	Unguarded bool
 	// Live routes change data, which an archived project refuses: the fault is project-archived.
 	Live bool
-	// Public routes are for programs. They look neither at the session nor at the origin, and read their body themselves.
+	// Public routes are for programs. They look neither at the session nor at the origin, and parse their body themselves.
 	Public bool
+	// Identify finds which program calls a Public route, by the headers of the request. Without it all callers share the
+	// places of visitors.
+	Identify func(*Request) (Program, error)
+	// Refuse answers a program that is refused; nil shows a page.
+	Refuse func(*Request, error) error
 	Serve  func(*Request) error
+}
+
+// Program is a program that calls.
+type Program struct {
+	// Owner is who shares its places.
+	Owner allowance.Owner
+	// Caller is what Identify found, for Serve.
+	Caller any
 }
 
 const (
@@ -56,6 +71,12 @@ func AnyOrigin(routes ...Route) []Route {
 		routes[i].Serve = func(r *Request) error {
 			r.w.Header().Set("Access-Control-Allow-Origin", "*")
 			return route.Serve(r)
+		}
+		if route.Refuse != nil {
+			routes[i].Refuse = func(r *Request, err error) error {
+				r.w.Header().Set("Access-Control-Allow-Origin", "*")
+				return route.Refuse(r, err)
+			}
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(methods)) {

@@ -67,8 +67,11 @@ func (r *Room) fits(o allowance.Owner, w *waiting) bool {
 		return true
 	}
 	all := r.state.All
-	for _, b := range r.bulk {
+	for other, b := range r.bulk {
 		all += b.events()
+		if other.Organization != o.Organization {
+			all -= b.arriving()
+		}
 	}
 	own := r.own(o)
 	if own == 0 {
@@ -118,6 +121,18 @@ func (b *running) events() (n int) {
 	return n + b.ended + b.before
 }
 
+// arriving is the part of events whose bodies have not arrived.
+func (b *running) arriving() (n int) {
+	for p := range b.passes {
+		if time.Since(p.at) < runningTime && p.isArriving() {
+			n += p.events
+		}
+	}
+	return n
+}
+
+func (p *pass) isArriving() bool { return p.arriving != nil && p.arriving() }
+
 // count counts a write that is let in.
 func (r *Room) count(o allowance.Owner, w *waiting) {
 	switch w.lane {
@@ -127,7 +142,7 @@ func (r *Room) count(o allowance.Owner, w *waiting) {
 			b = &running{passes: map[*pass]struct{}{}}
 			r.bulk[o] = b
 		}
-		w.pass = &pass{events: w.events, at: time.Now()}
+		w.pass = &pass{events: w.events, at: time.Now(), arriving: w.arriving}
 		b.passes[w.pass] = struct{}{}
 		r.bulkAt = time.Now()
 	case Live:
@@ -144,7 +159,7 @@ func (r *Room) uncount(o allowance.Owner, w *waiting) {
 	if b == nil || w.pass == nil {
 		return
 	}
-	if time.Since(w.pass.at) < runningTime {
+	if time.Since(w.pass.at) < runningTime && !w.pass.isArriving() {
 		b.ended += w.events
 	}
 	delete(b.passes, w.pass)

@@ -61,10 +61,11 @@ type Room struct {
 }
 
 type waiting struct {
-	lane    Lane
-	events  int
-	ended   chan struct{}
-	granted bool
+	lane     Lane
+	events   int
+	arriving func() bool
+	ended    chan struct{}
+	granted  bool
 	// pass is set once a batch is let in.
 	pass *pass
 }
@@ -79,6 +80,8 @@ type running struct {
 type pass struct {
 	events int
 	at     time.Time
+	// arriving is that of Write. What does not arrive counts for its own organization alone.
+	arriving func() bool
 }
 
 // NewRoom returns a room that nobody waits for, and in which a write waits no longer than wait: RoomWait, but in tests
@@ -90,7 +93,7 @@ func NewRoom(wait time.Duration) *Room {
 // Enter returns once a write may pass; leave must be called when it has ended. Before it waits, it calls Parked.
 // The error is service-unavailable if there was no room in time, or that of the context, also for a client that left.
 func (r *Room) Enter(ctx context.Context, w Write) (leave func(), err error) {
-	asks := &waiting{lane: w.Lane, events: eventsOf(w), ended: make(chan struct{})}
+	asks := &waiting{lane: w.Lane, events: eventsOf(w), arriving: w.Arriving, ended: make(chan struct{})}
 	r.mu.Lock()
 	behind := false
 	r.queue.Each(func(o allowance.Owner, other *waiting) {

@@ -246,6 +246,36 @@ func TestRoom_SlowBodies(t *testing.T) {
 
 // Whatever states follow each other, a write is answered in time, the queue is bounded, and a batch comes through as
 // long as its project need not wait.
+// Batches of one organization whose bodies do not arrive, in however many projects, hold no room of others. Those that
+// have arrived do.
+func TestRoom_SilentBodiesOfAnotherOrganization(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := admission.NewRoom(admission.RoomWait)
+		r.Set(admission.State{Budget: 1000})
+		var arrived atomic.Bool
+		for project := range byte(3) {
+			silent := write(owner(1, project), admission.Bulk)
+			silent.Arriving = func() bool { return !arrived.Load() }
+			go func() { _, _ = r.Enter(t.Context(), silent) }() // the third waits
+		}
+		synctest.Wait()
+		began := time.Now()
+		leave, err := r.Enter(t.Context(), write(owner(2, 1), admission.Bulk))
+		if took := time.Since(began); err != nil || took != 0 {
+			t.Fatalf("next to silent bodies: %v after %s", err, took)
+		}
+		leave()
+		arrived.Store(true)
+		done := make(chan struct{})
+		go r.Checks(done, func() admission.State { return admission.State{Budget: 1000} })
+		if _, err = r.Enter(t.Context(), write(owner(3, 1), admission.Bulk)); err != nil || time.Since(began) == 0 {
+			t.Errorf("next to bodies that arrived: %v after %s", err, time.Since(began))
+		}
+		close(done)
+		synctest.Wait()
+	})
+}
+
 func TestRoom_AnyState(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		unapplied := rapid.SliceOfN(rapid.IntRange(0, 5000), 60, 60).Draw(rt, "unapplied")

@@ -21,6 +21,8 @@ type Resource struct {
 	// organization.
 	Wait    time.Duration
 	Waiters int
+	// Step is that of allowance.Config.
+	Step int
 	// Refusal is the message to a call that found no room.
 	Refusal string
 }
@@ -100,6 +102,22 @@ var (
 		Name: "look-ups at once of sessions at the console, shared by address", Total: 8, Organization: 4, Project: 4,
 		Wait: 5 * time.Second, Waiters: 256, Refusal: "too many sessions are being looked up" + again,
 	}
+	// Visiting are the bytes of short bodies before it is known who sends them. They are read before a place is taken.
+	Visiting = Resource{
+		Name:  "bytes of bodies up to 64 KiB of visitors of the console, shared by address",
+		Total: 32 << 20, Organization: 2 << 20, Project: 2 << 20, Bytes: true, Wait: 5 * time.Second, Waiters: 256,
+		Refusal: bodiesRefusal,
+	}
+	// Forms are the same of known callers.
+	Forms = Resource{
+		Name: "bytes of bodies up to 64 KiB at the console", Total: 32 << 20, Organization: 4 << 20, Project: 4 << 20,
+		Bytes: true, Wait: 5 * time.Second, Waiters: 256, Refusal: bodiesRefusal,
+	}
+	// LongForms are read once the right of the caller was checked. One organization sends one upload at a time.
+	LongForms = Resource{
+		Name: "bytes of longer bodies at the console", Total: 160 << 20, Organization: 40 << 20, Project: 40 << 20,
+		Bytes: true, Wait: 5 * time.Second, Waiters: 256, Refusal: bodiesRefusal,
+	}
 	// Visitors are at pages such as sign-in, which is slow on purpose: they take no place of those who are signed in.
 	Visitors = Resource{
 		Name: "pages at work for people who are not signed in, shared by address", Total: 64, Organization: 16,
@@ -109,6 +127,22 @@ var (
 	Pages = Resource{
 		Name: "pages of the console at work", Total: 16, Organization: 6, Project: 6, Wait: 5 * time.Second, Waiters: 256,
 		Refusal: "too many pages of the organization are being made" + again,
+	}
+	// Tools are calls of MCP by known callers, who come from few addresses.
+	Tools = Resource{
+		Name: "calls of MCP at work", Total: 64, Organization: 16, Project: 12, Wait: 5 * time.Second, Waiters: 256,
+		Refusal: "too many calls of the organization are being answered" + again,
+	}
+	// Exports write files of any length. The share of a project is that of a person.
+	Exports = Resource{
+		Name: "exports and files of lists that are written, shared by person in an organization", Total: 16,
+		Organization: 4, Project: 2, Wait: 5 * time.Second, Waiters: 64, Step: 256 << 10,
+		Refusal: "too many exports of the organization are being written" + again,
+	}
+	// Unread are the bytes of pages that are made and whose readers have not got them yet: these hold no place.
+	Unread = Resource{
+		Name: "bytes of pages over 16 KiB that are sent", Total: 64 << 20, Organization: 16 << 20, Project: 16 << 20,
+		Bytes: true, Wait: 5 * time.Second, Waiters: 256, Refusal: "too many bytes of pages are being sent" + again,
 	}
 )
 
@@ -125,14 +159,15 @@ const (
 func Resources() []Resource {
 	return []Resource{
 		Serving, Strangers, Calls, LoggedCalls, Bodies, LongBodies, LongestBodies, Answers, Recalls, Estimates,
-		SmallEstimates, Debugging, Sessions, Visitors, Pages,
+		SmallEstimates, Debugging, Sessions, Visiting, Forms, LongForms, Visitors, Pages, Tools, Exports, Unread,
 	}
 }
 
 // New returns what the calls of a process share.
 func (r Resource) New() *allowance.Allowance {
 	return allowance.New(allowance.Config{
-		Total: r.Total, Share: r.Organization, Project: r.Project, Wait: r.Wait, Waiters: r.Waiters, Refusal: r.Refusal,
+		Total: r.Total, Share: r.Organization, Project: r.Project, Wait: r.Wait, Waiters: r.Waiters,
+		Step: r.Step, Refusal: r.Refusal,
 	})
 }
 

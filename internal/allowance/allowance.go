@@ -23,6 +23,9 @@ type Config struct {
 	// Waiters is how many reservations wait at once, a quarter of them for one organization. With 0
 	// none waits.
 	Waiters int
+	// Step is how many bytes the peer of a hold moves in a second at least while others wait for the total; 0 is 16 KiB.
+	// Slower peers lose what they hold.
+	Step int
 	// Refusal is the message of a refused reservation.
 	Refusal string
 }
@@ -34,6 +37,9 @@ type Allowance struct {
 	mu    sync.Mutex
 	taken int64
 	queue *Queue[*reservation]
+	// idle are the holds that wait for their peers, revoking is what the revoked ones still have.
+	idle     map[*Hold]struct{}
+	revoking int64
 }
 
 // reservation is what a hold waits for.
@@ -48,7 +54,7 @@ type reservation struct {
 // New returns an allowance without reservations.
 func New(cfg Config) *Allowance {
 	cfg.Project = cmp.Or(cfg.Project, cfg.Share)
-	return &Allowance{cfg: cfg, queue: NewQueue[*reservation](cfg.Waiters)}
+	return &Allowance{cfg: cfg, queue: NewQueue[*reservation](cfg.Waiters), idle: map[*Hold]struct{}{}}
 }
 
 // InUse returns how much is reserved.
@@ -76,8 +82,9 @@ func (a *Allowance) Open(o Owner) *Hold { return &Hold{allowance: a, owner: o} }
 type Hold struct {
 	allowance *Allowance
 	owner     Owner
-	// held is guarded by the mutex of the allowance.
+	// held and idle are guarded by the mutex of the allowance.
 	held int64
+	idle idle
 }
 
 // Reserve adds n to the hold, and waits for room if there is none. A hold never exceeds the share of its
@@ -116,9 +123,19 @@ func (h *Hold) Reserve(ctx context.Context, n int64) error {
 func (a *Allowance) await(ctx context.Context, w *Waiter[*reservation]) error {
 	limited, cancel := context.WithTimeout(ctx, a.cfg.Wait)
 	defer cancel()
-	select {
-	case <-w.Value.ended:
-	case <-limited.Done():
+	check := time.NewTicker(idleCheck)
+	defer check.Stop()
+	for waiting := true; waiting; {
+		select {
+		case <-w.Value.ended:
+			waiting = false
+		case <-limited.Done():
+			waiting = false
+		case <-check.C:
+			a.mu.Lock()
+			a.reclaim()
+			a.mu.Unlock()
+		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -147,6 +164,12 @@ func (h *Hold) Return(n int64) {
 	}
 	h.held -= n
 	a.taken -= n
+	if h.idle.revoked {
+		a.revoking -= n
+	}
+	if h.held == 0 {
+		delete(a.idle, h)
+	}
 	p := a.queue.project(h.owner)
 	p.taken -= n
 	p.of.taken -= n

@@ -221,8 +221,10 @@ func (g *gates) writes(c echo.Context, r *request) error {
 		return nil
 	}
 	parked := false
+	r.arriving.Store(c.Request().ContentLength != 0)
 	leave, err := g.cfg.Writes(r.base, admission.Write{
 		Owner: r.owner(), Lane: r.row.Lane, Length: c.Request().ContentLength, Gone: leftBy(c.Request()),
+		Arriving: r.arriving.Load,
 		Parked: func() {
 			parked = true
 			for _, h := range r.holds {

@@ -80,6 +80,19 @@ func (h hold) upTo(ctx context.Context, n int64) error {
 	return h.bytes.Reserve(ctx, n-h.bytes.Held())
 }
 
+// await reports that the body waits for its peer, until moved: see allowance.Hold.
+func (h hold) await(revoke func()) {
+	h.longest.Await(revoke)
+	h.bytes.Await(revoke)
+	h.long.Await(revoke)
+}
+
+// moved reports that n bytes arrived. It returns false if others took the room of the body.
+func (h hold) moved(n int) bool {
+	longest, bytes, long := h.longest.Moved(n), h.bytes.Moved(n), h.long.Moved(n)
+	return longest && bytes && long
+}
+
 func (h hold) release() {
 	h.longest.Release()
 	h.bytes.Release()

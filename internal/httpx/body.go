@@ -128,6 +128,7 @@ func read(c echo.Context, limit int64) ([]byte, hold, error) {
 		r.hold.release()
 		return nil, hold{}, err
 	}
+	state.arriving.Store(false)
 	ctx, cancel := context.WithTimeout(req.Context(), state.timeout)
 	c.SetRequest(req.WithContext(ctx))
 	state.release = func() { cancel(); r.hold.release() }
@@ -143,6 +144,8 @@ type bodyReader struct {
 	hold       hold
 	controller *http.ResponseController
 	started    time.Time
+	// reserved is the size of the buffer, 0 for one that needs no reservation.
+	reserved int64
 	// waited is how long the body waited for memory. That time does not count as the client's.
 	waited time.Duration
 	// long are the slots of long bodies. A body that has one is measured since it had markBytes, at markAt.
@@ -170,7 +173,7 @@ func (r *bodyReader) read(length, limit int64) ([]byte, error) {
 		if err := r.deadline(r.due(len(raw))); err != nil {
 			return nil, err
 		}
-		n, err := r.body.Read(raw[len(raw):min(cap(raw), len(raw)+readStep)])
+		n, err := r.readSome(raw[len(raw):min(cap(raw), len(raw)+readStep)])
 		raw = raw[:len(raw)+n]
 		if errors.Is(err, io.EOF) && (length < 0 || int64(len(raw)) == length) {
 			break
@@ -185,6 +188,19 @@ func (r *bodyReader) read(length, limit int64) ([]byte, error) {
 	return raw, nil
 }
 
+// readSome reads what has arrived. Room that the body has while it waits for more can be taken by others.
+func (r *bodyReader) readSome(b []byte) (n int, err error) {
+	if r.reserved == 0 {
+		return r.body.Read(b)
+	}
+	r.hold.await(func() { _ = r.deadline(time.Unix(0, 0)) }) // the read ends
+	n, err = r.body.Read(b)
+	if !r.hold.moved(n) {
+		return n, os.ErrDeadlineExceeded
+	}
+	return n, err
+}
+
 // readStep is the most bytes that are read before the deadline of a body is set again.
 const readStep = 64 << 10
 
@@ -196,6 +212,7 @@ func (r *bodyReader) grow(raw []byte, end int64) ([]byte, error) {
 		return nil, err
 	}
 	r.waited += time.Since(began)
+	r.reserved = size
 	if size > longBody && r.markAt.IsZero() {
 		r.markBytes, r.markAt = len(raw), time.Now()
 	} else if !r.markAt.IsZero() {

@@ -17,9 +17,11 @@ const (
 	drainTime  = 10 * time.Second
 )
 
-// watchedBody is the body of a request. It notices whether all of it was read.
+// watchedBody is the body of a request. It notices whether all of it was read. While a read waits, the connection
+// counts as one without a request, so that a peer that is silent makes place for others.
 type watchedBody struct {
 	io.ReadCloser
+	connection *connection
 	// expected is true until the service asks for a body that the client keeps back until then.
 	expected, ended bool
 }
@@ -30,7 +32,7 @@ func watchBody(c echo.Context) *watchedBody {
 	if req.ContentLength == 0 {
 		return nil
 	}
-	b := &watchedBody{ReadCloser: req.Body, expected: req.Header.Get("Expect") != ""}
+	b := &watchedBody{ReadCloser: req.Body, connection: connectionOf(req), expected: req.Header.Get("Expect") != ""}
 	// A copy of the request, since net/http looks at the body of its own one when it writes the answer.
 	watched := req.WithContext(req.Context())
 	watched.Body = b
@@ -41,6 +43,8 @@ func watchBody(c echo.Context) *watchedBody {
 // Read implements io.Reader.
 func (b *watchedBody) Read(p []byte) (int, error) {
 	b.expected = false
+	b.connection.serving(false)
+	defer b.connection.serving(true)
 	n, err := b.ReadCloser.Read(p)
 	b.ended = b.ended || errors.Is(err, io.EOF)
 	return n, err

@@ -5,6 +5,7 @@ package httpx
 import (
 	"context"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -57,6 +58,8 @@ type request struct {
 	holds  []*allowance.Hold
 	answer *allowance.Hold
 	leave  func()
+	// arriving is true while the body of a write has not arrived.
+	arriving atomic.Bool
 	// base is the context of the connection, cancels end those of the call.
 	base    context.Context //nolint:containedctx // of the one request
 	cancels []context.CancelFunc

@@ -36,14 +36,13 @@ type Deps struct {
 type pages struct {
 	Deps
 
-	// uploads is the memory of the uploads at work, exports a place for each export.
+	// uploads is the memory of the uploads at work.
 	uploads *allowance.Allowance
-	exports chan struct{}
 }
 
 // Area returns the pages.
 func Area(d Deps) web.Area {
-	p := &pages{d, admission.Estimates.New(), make(chan struct{}, maxExports)}
+	p := &pages{d, admission.Estimates.New()}
 	return web.Area{Templates: templates, Routes: []web.Route{
 		{Pattern: "GET /p/{project}/data", Needs: web.Read, Serve: p.list},
 		{Pattern: "GET /p/{project}/data/{id}", Needs: web.Read, Serve: p.one},
@@ -61,7 +60,7 @@ func Area(d Deps) web.Area {
 		{Pattern: "GET /p/{project}/import", Needs: web.Write, Serve: p.importForm},
 		{Pattern: "POST /p/{project}/import", Needs: web.Write, Live: true, Body: importBody, Serve: p.importFiles},
 		{Pattern: "GET /p/{project}/export", Needs: web.Manage, Serve: p.exportForm},
-		{Pattern: "GET /p/{project}/export/{file}", Needs: web.Manage, Serve: p.exportFile},
+		{Pattern: "GET /p/{project}/export/{file}", Needs: web.Manage, Time: exportTime, Serve: p.exportFile},
 	}}
 }
 

@@ -1,7 +1,6 @@
 package datapoints
 
 import (
-	"context"
 	"io"
 	"time"
 
@@ -10,11 +9,8 @@ import (
 	"github.com/annals-project/annals/projections/export"
 )
 
-const (
-	// maxExports is how many exports a process writes at once, exportTime how long one may take.
-	maxExports = 2
-	exportTime = time.Hour
-)
+// exportTime is how long an export may take.
+const exportTime = time.Hour
 
 func (p *pages) exportForm(r *web.Request) error {
 	return r.Render("export.html", nil)
@@ -26,24 +22,15 @@ func (p *pages) exportFile(r *web.Request) error {
 	if file != "data-points.jsonl" && file != "with-memories.jsonl" {
 		return fault.New(fault.NotFound, fault.CodeNotFound, "there is no such export")
 	}
-	select {
-	case p.exports <- struct{}{}:
-		defer func() { <-p.exports }()
-	default:
-		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "too many exports are being written; retry")
-	}
-	// An export takes longer than a page may. A browser that left ends it with the next write.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), exportTime)
-	defer cancel()
 	in := export.Request{
 		Organization: r.Membership.Organization.String(), Project: r.Project.Project.Slug,
 		Memories: file == "with-memories.jsonl",
 	}
-	began, err := p.Export.Begin(ctx, in)
+	began, err := p.Export.Begin(r.Context(), in)
 	if err != nil {
 		return err
 	}
 	return r.Stream("application/jsonl; charset=utf-8", r.Project.Project.Slug+"-"+file, func(w io.Writer) error {
-		return p.Export.Write(ctx, in, began, w, func(export.Mark) error { return nil })
+		return p.Export.Write(r.Context(), in, began, w, func(export.Mark) error { return r.Again() })
 	})
 }

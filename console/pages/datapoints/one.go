@@ -1,7 +1,6 @@
 package datapoints
 
 import (
-	"io"
 	"strings"
 	"unicode/utf8"
 
@@ -53,10 +52,7 @@ func (p *pages) text(r *web.Request) error {
 		text = found.JSON
 	}
 	r.Writer().Header().Set("X-Content-Type-Options", "nosniff")
-	return r.Stream("text/plain; charset=utf-8", "", func(w io.Writer) error {
-		_, err := io.WriteString(w, text)
-		return err
-	})
+	return r.Text("text/plain; charset=utf-8", text)
 }
 
 func (p *pages) deleteForm(r *web.Request) error {
