@@ -59,17 +59,15 @@ func Hostile(ctx context.Context, opts HostileOptions, attack hostile.Attack) (r
 			guard.reset() // leave out the memory of what was before
 			return opts.attack(guarded, run, arena, neighbour, result.Neighbour)
 		}
-		if attack.Plain != nil {
+		result.Idle, result.Err = hostile.Resident(own.process.Process.Pid)
+		if attack.Plain != nil && result.Err == nil {
 			result.Plain, _, result.Err = watch(attack.Plain)
 			result.PlainResident, arena.Answers = guard.peak(), &hostile.Answers{}
 		}
 		result.Attacker = arena.Answers
 		result.Before = goroutines(ctx, own.url, 0)
 		if result.Err == nil {
-			var idle error
-			result.Idle, idle = hostile.Resident(own.process.Process.Pid)
 			result.Noticed, result.Seconds, result.Err = watch(attack.Run)
-			result.Err = errors.Join(result.Err, idle)
 		}
 	}
 	arena.Close()
