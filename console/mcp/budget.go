@@ -69,8 +69,10 @@ func (r *reservations) add(h *allowance.Hold) {
 	r.holds = append(r.holds, h)
 }
 
-// do calls the API, and decodes what a tool can show of the answer. The memory of it is reserved until the request ends.
-func (s *Service) do(ctx context.Context, p auth.Principal, call httpx.InnerCall) (answer object, o omitted, err error) {
+// do calls the API, and decodes what a tool can show of the answer. Its memory is reserved until the request ends.
+func (s *Service) do(
+	ctx context.Context, p auth.Principal, call httpx.InnerCall,
+) (answer object, o omitted, err error) {
 	text := shorten.New(ctx, limits)
 	call.As, call.To, call.Values = p, text, httpx.Values{Total: certain, Each: 4 * maxValues}
 	answered, err := s.API.Do(ctx, call)

@@ -221,7 +221,7 @@ func (t tool) call(op operation, args arguments) (call httpx.InnerCall, err erro
 // maxID is the most characters of an id in a path.
 const maxID = 1000
 
-// id reads an argument that stands in the path of a route. What can be no id is refused before the API is called.
+// id reads an argument that is a part of the path of a route. What can be no id is refused before the API is called.
 func (t tool) id(a argument, f field, args arguments) (string, error) {
 	id, err := args.string(a.name)
 	switch {

@@ -188,7 +188,8 @@ func (c *cut) id(parts ...string) string {
 	return c.ids.of("#" + strings.Join(parts, "/"))
 }
 
-// emit yields a data point, whose id is made by id, after it is brought within the limits of a send. Blank content yields nothing.
+// emit yields a data point after it is brought within the limits of a send. Its id is one of id. Blank content yields
+// nothing.
 func (c *cut) emit(p Point) error {
 	p.Content = strings.Trim(p.Content, "\n")
 	if strings.TrimSpace(p.Content) == "" {

@@ -17,7 +17,7 @@ const (
 	toolDocuments = 18
 	// toolAdds is the most memory that the calls add to the service.
 	toolAdds = 200 << 20
-	// toolTimes is how many times as long as beside the same calls for plain documents a recall of the neighbour takes.
+	// toolTimes is how many times as long as during the same calls for plain documents a recall of the neighbour takes.
 	toolTimes = 3
 )
 

@@ -56,7 +56,7 @@ func (r Result) Missed() (missed []string) {
 	add(r.Attack.Adds > 0 && r.Resident-r.Idle > r.Attack.Adds, "memory grows by more than %d MiB", r.Attack.Adds>>20)
 	add(r.Attack.Times > 0 && len(r.Noticed.Recall) > 0 &&
 		r.Noticed.Recall.Percentile(0.99) > r.Attack.Times*r.Plain.Recall.Percentile(0.99),
-		"recall takes more than %g times as long as beside plain calls", r.Attack.Times)
+		"recall takes more than %g times as long as during plain calls", r.Attack.Times)
 	add(r.Restarts > 0, "%d restarts", r.Restarts)
 	add(r.Attacker.Wrong() > 0, "the attacker got %s", r.Attacker.Select("5"))
 	add(r.Neighbour.Wrong() > 0, "the neighbour got %s", r.Neighbour.Select("5"))
@@ -78,13 +78,14 @@ func (r Result) Write(w io.Writer) error {
 	}
 	plain := ""
 	if r.Attack.Plain != nil {
-		plain = fmt.Sprintf("  beside plain calls: %s; %s; memory at most %d MiB\n", times("searchable", r.Plain.Searchable),
-			times("recall", r.Plain.Recall), r.PlainResident>>20)
+		plain = fmt.Sprintf("  during plain calls: %s; %s; memory at most %d MiB\n",
+			times("searchable", r.Plain.Searchable), times("recall", r.Plain.Recall), r.PlainResident>>20)
 	}
 	_, err := fmt.Fprintf(w, "%s: %s\n%s  %s; %s\n"+
 		"  memory at most %d MiB, before %d MiB; goroutines %.0f, then %.0f; %.1f s; next start %.1f s\n"+
 		"  attacker: %s\n  neighbour: %s\n  %s\n",
 		r.Attack.Name, r.Attack.What, plain, times("searchable", r.Noticed.Searchable), times("recall", r.Noticed.Recall),
-		r.Resident>>20, r.Idle>>20, r.Before, r.After, r.Seconds, r.Restart, r.Attacker.Select(""), r.Neighbour.Select(""), verdict)
+		r.Resident>>20, r.Idle>>20, r.Before, r.After, r.Seconds, r.Restart, r.Attacker.Select(""), r.Neighbour.Select(""),
+		verdict)
 	return err
 }
