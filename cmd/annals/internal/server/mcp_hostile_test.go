@@ -289,9 +289,8 @@ func TestMCP_AnswersFit(t *testing.T) {
 	}
 }
 
-			"id": fmt.Sprintf("ledger-%d", i), "metadata": metadata,
-			"content": fmt.Sprintf("Entry %d of the harbour ledger.", i),
-// page. The call was refused, and ended with the documents that 16 MiB have.
+// A recall of documents with 1 MiB of metadata each returns their texts, and counts what it left out, at /mcp and on
+// the page. The call was refused, and ended with the documents that 16 MiB have.
 func TestMCP_LongMetadata(t *testing.T) {
 	t.Parallel()
 	h := newConsole(t)
