@@ -60,7 +60,7 @@ func newMCP(l *library, logger *slog.Logger) http.Handler {
 	addTool(s, "fetch", "Fetch", l.fetch, "The same as read_page, for clients that know search and fetch.")
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{
 		Stateless: true, JSONResponse: true, PropagateRequestCancellation: true, MaxRequestBodyBytes: mcpBody,
-		Logger: slog.New(slog.DiscardHandler),
+		Logger:                     slog.New(slog.DiscardHandler),
 		DisableLocalhostProtection: true, // a proxy in front calls by the public name
 	})
 }

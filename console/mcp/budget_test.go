@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -225,5 +226,30 @@ func TestRun_SmallAnswers(t *testing.T) {
 	if !strings.Contains(string(body), metadata) || strings.Contains(string(body), omittedName) ||
 		!strings.Contains(text, "metadata.a: 1.50\n") {
 		t.Errorf("%s\n%s", body, text)
+	}
+}
+
+// A list that is longer than a tool holds is asked for again, in a page that fits and that its cursor continues.
+func TestRun_LongList(t *testing.T) {
+	var asked []int
+	f := newFixed(t, func(c echo.Context) error {
+		limit, err := strconv.Atoi(httpx.Query(c).Get("limit"))
+		runtest.Must(t, err)
+		asked = append(asked, limit)
+		entry := `{"identity":"` + strings.Repeat("i", 7000) + `","traits":{"a":"` + strings.Repeat("t", 3000) + `"},"origin":"api"}`
+		return c.Blob(http.StatusOK, "application/json", []byte(
+			`{"identities":[`+strings.Repeat(entry+",", limit-1)+entry+fmt.Sprintf(`],"hasMore":true,"endCursor":"after %d"}`, limit)))
+	})
+	r, done := f.call(t.Context(), "list_identities", map[string]any{"limit": 200})
+	defer done()
+	if r.IsError || len(asked) != 2 || asked[0] != 200 || asked[1] < 2 {
+		t.Fatalf("asked for %d: %v", asked, r.Content[0])
+	}
+	answer := r.StructuredContent.(object)
+	if n := len(answer["identities"].([]any)); n != asked[1] || answer["endCursor"] != fmt.Sprintf("after %d", n) {
+		t.Errorf("%d identities until %v, asked for %d", n, answer["endCursor"], asked)
+	}
+	if held := f.answers.InUse(); held > decodedBytes*maxAsked/2 {
+		t.Errorf("%d bytes are reserved, those of the first answer too", held)
 	}
 }
