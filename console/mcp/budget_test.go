@@ -30,8 +30,9 @@ import (
 type fixed struct {
 	*Service
 
-	t       *testing.T
-	answers *allowance.Allowance
+	t        *testing.T
+	answers  *allowance.Allowance
+	contract contract
 	// called are the routes that were reached.
 	called []string
 }
@@ -54,6 +55,8 @@ func newFixed(t *testing.T, answer func(c echo.Context) error) *fixed {
 		Logger:  runtest.Warnings(t),
 	})
 	runtest.Must(t, err)
+	f.contract, err = newContract(document)
+	runtest.Must(t, err)
 	return f
 }
 
@@ -64,10 +67,8 @@ func (f *fixed) call(ctx context.Context, name string, args map[string]any) (r *
 	done = reserved.use()
 	sent, err := json.Marshal(args)
 	runtest.Must(f.t, err)
-	document, err := newContract(f.Document)
-	runtest.Must(f.t, err)
 	tool := f.tools[name]
-	op, err := document.operation(tool.route)
+	op, err := f.contract.operation(tool.route)
 	runtest.Must(f.t, err)
 	c := &caller{principal: apitest.Principal, scopes: []auth.Scope{auth.Read, auth.Write}}
 	c.principal.Kind = auth.ProjectKey
