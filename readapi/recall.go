@@ -30,11 +30,13 @@ func (a recallAPI) post(c echo.Context) error {
 		return err
 	}
 	principal, note := httpx.Principal(c), httpx.NoteOf(c)
+	q.Values = recall.Values(httpx.ValuesOf(c))
 	note.Identity = q.Identity
 	found, err := a.recalls.Recall(c.Request().Context(), principal, q, httpx.ReceivedAt(c))
 	if err != nil {
 		return err
 	}
+	httpx.LeftOut(c, "metadata", found.MetadataLeftOut)
 	note.CreditTenths = a.terms.Of(principal.Limits.Plan).RecallTenths
 	noteResults(note, principal.Project.Namespace, found.Results)
 	shell := recallResponse{AsOf: found.AsOf, UsedEvidenceTokens: found.UsedEvidenceTokens, Results: []recallResult{}}

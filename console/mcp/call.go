@@ -12,7 +12,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
+	"github.com/google/uuid"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/annals-project/annals/domain/fault"
@@ -71,6 +73,7 @@ func (a arguments) string(name string) (text string, err error) {
 // run answers a call of a tool. What it refuses is an answer for the model.
 func (s *Service) run(ctx context.Context, t tool, op operation, sent json.RawMessage) *sdk.CallToolResult {
 	from := callOf(ctx)
+	defer from.reserved.use()()
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	defer context.AfterFunc(from.request, cancel)() // the SDK goes on when the client has left
@@ -84,13 +87,14 @@ func (s *Service) run(ctx context.Context, t tool, op operation, sent json.RawMe
 			return refused(s.fault(ctx, t.name, err))
 		}
 	}
+	text, err := t.text(ctx, answer, authors, &o)
+	if err != nil {
+		return refused(s.fault(ctx, t.name, err))
+	}
 	if len(o.Counts) > 0 {
-		o.Call, o.IDs = t.more, o.IDs[:min(len(o.IDs), maxIDs)]
 		answer[omittedName] = o
 	}
-	return &sdk.CallToolResult{
-		StructuredContent: answer, Content: []sdk.Content{&sdk.TextContent{Text: t.text(answer, authors, o)}},
-	}
+	return &sdk.CallToolResult{StructuredContent: answer, Content: []sdk.Content{&sdk.TextContent{Text: text}}}
 }
 
 // answer finds the answer of a tool, and cuts it to what fits.
@@ -103,8 +107,8 @@ func (s *Service) answer(
 		return nil, o, p, err
 	}
 	if t.own != nil {
-		if answer, err = t.own(ctx, s, c, args); err == nil {
-			o, _ = fit(answer)
+		if answer, o, err = t.own(ctx, s, c, args); err == nil {
+			_, err = o.fit(ctx, answer)
 		}
 		return answer, o, p, err
 	}
@@ -119,21 +123,26 @@ func (s *Service) answer(
 	if err = s.prepare(ctx, t, c, p, args); err != nil {
 		return nil, o, p, err
 	}
-	if answer, err = s.ask(ctx, t, op, p, args); err != nil {
-		return nil, o, p, err
-	}
-	o, left := fit(answer)
-	if t.page == "" || len(left) == 0 {
-		return answer, o, p, nil
+	answer, o, left, err := s.askToFit(ctx, t, op, p, args)
+	if err != nil || t.page == "" || len(left) == 0 {
+		return answer, o, p, err
 	}
 	// A smaller page has a cursor that continues it.
 	fits := slices.Min(slices.Collect(maps.Values(left)))
 	args[t.page], _ = json.Marshal(max(fits, 1)) // a number
-	if answer, err = s.ask(ctx, t, op, p, args); err != nil {
-		return nil, o, p, err
+	callOf(ctx).reserved.drop()
+	answer, o, _, err = s.askToFit(ctx, t, op, p, args)
+	return answer, o, p, err
+}
+
+// askToFit calls the API, and cuts the answer to what fits.
+func (s *Service) askToFit(
+	ctx context.Context, t tool, op operation, p auth.Principal, args arguments,
+) (answer object, o omitted, left map[string]int, err error) {
+	if answer, o, err = s.ask(ctx, t, op, p, args); err == nil {
+		left, err = o.fit(ctx, answer)
 	}
-	o, _ = fit(answer)
-	return answer, o, p, nil
+	return answer, o, left, err
 }
 
 // prepare checks and completes the arguments of a call.
@@ -159,21 +168,19 @@ func (s *Service) prepare(ctx context.Context, t tool, c *caller, p auth.Princip
 }
 
 // ask calls the API in the process.
-func (s *Service) ask(ctx context.Context, t tool, op operation, p auth.Principal, args arguments) (object, error) {
+func (s *Service) ask(
+	ctx context.Context, t tool, op operation, p auth.Principal, args arguments,
+) (answer object, o omitted, err error) {
 	call, err := t.call(op, args)
 	if err != nil {
-		return nil, err
+		return nil, o, err
 	}
-	call.As, call.Tool = p, t.name
-	answered, err := s.API.Do(ctx, call)
-	if err != nil {
-		return nil, err
+	call.Tool = t.name
+	if answer, o, err = s.do(ctx, p, call); err != nil || t.shape == nil {
+		return answer, o, err
 	}
-	if t.shape != nil {
-		id, err := args.string("ingestionId")
-		return object{"ingestionId": id, "status": "deleted"}, err
-	}
-	return decode(answered.Body)
+	id, err := args.string("ingestionId")
+	return object{"ingestionId": id, "status": "deleted"}, o, err
 }
 
 // call is the call of the API with the arguments where its route has them.
@@ -189,21 +196,18 @@ func (t tool) call(op operation, args arguments) (call httpx.InnerCall, err erro
 		case inBody:
 			body[a.field()] = value
 		case inPath:
-			text, err := args.string(a.name)
+			id, err := t.id(a, f, args)
 			if err != nil {
 				return call, err
 			}
-			if text == "" {
-				return call, fault.New(fault.Invalid, fault.CodeInvalidRequest, "%s needs the argument %s", t.name, a.name)
-			}
-			path = strings.ReplaceAll(path, "{"+a.field()+"}", url.PathEscape(text))
+			path = strings.ReplaceAll(path, "{"+a.field()+"}", url.PathEscape(id))
 		default:
 			if err := addQuery(query, a, value); err != nil {
 				return call, err
 			}
 		}
 	}
-	call.Method, call.Path = op.method, path
+	call.Method, call.Path, call.Route = op.method, path, op.route()
 	if len(query) > 0 {
 		call.Path += "?" + query.Encode()
 	}
@@ -213,6 +217,30 @@ func (t tool) call(op operation, args arguments) (call httpx.InnerCall, err erro
 	}
 	return call, err
 }
+
+// maxID is the most characters of an id in a path.
+const maxID = 1000
+
+// id reads an argument that is a part of the path of a route. What can be no id is refused before the API is called.
+func (t tool) id(a argument, f field, args arguments) (string, error) {
+	id, err := args.string(a.name)
+	switch {
+	case err != nil:
+		return "", err
+	case id == "":
+		return "", fault.New(fault.Invalid, fault.CodeInvalidRequest, "%s needs the argument %s", t.name, a.name)
+	case strings.ContainsRune(id, 0):
+		return "", fault.New(fault.Invalid, fault.CodeInvalidRequest, "%s is not text without U+0000", a.name)
+	case f.schema["format"] == "uuid" && (len(id) != uuidLength || uuid.Validate(id) != nil):
+		return "", fault.New(fault.NotFound, fault.CodeNotFound, "%s is not a UUID", a.name)
+	case utf8.RuneCountInString(id) > maxID:
+		return "", fault.New(fault.NotFound, fault.CodeNotFound, "%s has more than %d characters", a.name, maxID)
+	}
+	return id, nil
+}
+
+// uuidLength is the length of a UUID in its usual form.
+const uuidLength = 36
 
 // addQuery adds an argument to a query, each entry of a list by itself.
 func addQuery(query url.Values, a argument, value json.RawMessage) error {

@@ -1,8 +1,8 @@
 package mcp
 
 import (
-	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -65,14 +65,6 @@ func (o omitted) String() string {
 	return line
 }
 
-// decode reads an answer of the API, whose numbers stay as they are written.
-func decode(body []byte) (o object, err error) {
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.UseNumber()
-	err = decoder.Decode(&o)
-	return o, err
-}
-
 // size is how many characters a value has as it is sent.
 func size(v any) int {
 	text, err := json.Marshal(v)
@@ -82,40 +74,60 @@ func size(v any) int {
 	return utf8.RuneCount(text)
 }
 
-// fit shortens an answer to maxStructured characters: first its long texts, then the ends of its lists. It returns what
-// it left out, and how many entries are left of the lists that it cut.
-func fit(answer object) (o omitted, left map[string]int) {
-	o, left = omitted{Counts: map[string]int{}}, map[string]int{}
-	total := size(answer)
-	if total <= maxStructured {
-		return o, left
+// fit shortens an answer to maxStructured characters: first its long texts, then the ends of its lists. It adds what it
+// left out to o, and returns how many entries are left of the lists that it or o cut.
+func (o *omitted) fit(ctx context.Context, answer object) (left map[string]int, err error) {
+	left = map[string]int{}
+	if o.Counts == nil {
+		o.Counts = map[string]int{}
+	}
+	lists := listsOf(answer, "")
+	slices.SortFunc(lists, func(a, b *list) int { return cmp.Compare(a.path, b.path) })
+	for _, l := range lists {
+		if o.Counts[l.path] > 0 {
+			left[l.path] = len(l.entries())
+		}
+	}
+	if size(answer) <= maxStructured {
+		return left, ctx.Err()
 	}
 	o.shorten(answer, false)
-	lists := listsOf(answer, "")
-	slices.SortFunc(lists, func(a, b list) int { return cmp.Compare(a.path, b.path) })
-	for total = size(answer); total > maxStructured; total = size(answer) {
-		largest, bytes := -1, 0
-		for i, l := range lists {
-			if n := size(l.entries()); len(l.entries()) > 0 && n > bytes {
-				largest, bytes = i, n
+	for _, l := range lists {
+		for _, e := range l.entries() {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			n := size(e) + 1
+			l.sizes, l.total = append(l.sizes, n), l.total+n
+		}
+	}
+	for total := size(answer); total > maxStructured; {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		var largest *list
+		for _, l := range lists {
+			if l.total > 0 && (largest == nil || l.total > largest.total) {
+				largest = l
 			}
 		}
-		if largest < 0 {
+		if largest == nil {
 			break
 		}
-		l := lists[largest]
-		entries := l.entries()
+		entries := largest.entries()
 		keep := len(entries)
-		for excess := total - maxStructured; excess > 0 && keep > 0; keep-- {
-			excess -= size(entries[keep-1]) + 1
+		for ; total > maxStructured && keep > 0; keep-- {
+			total -= largest.sizes[keep-1]
+			largest.total -= largest.sizes[keep-1]
 		}
 		for _, e := range entries[keep:] {
-			o.leaveOut(l.path, e)
+			o.leaveOut(largest.path, e)
 		}
-		l.in[l.name] = entries[:keep]
-		left[l.path] = keep
+		clear(entries[keep:]) // their memory is not held
+		largest.in[largest.name] = entries[:keep]
+		left[largest.path] = keep
 	}
-	return o, left
+	return left, nil
 }
 
 // leaveOut counts an entry.
@@ -131,18 +143,21 @@ func (o *omitted) leaveOut(path string, entry any) {
 type list struct {
 	in         object
 	name, path string
+	// sizes are those of its entries with what separates them, total the sum of those that are left.
+	sizes []int
+	total int
 }
 
-func (l list) entries() []any {
+func (l *list) entries() []any {
 	entries, _ := l.in[l.name].([]any)
 	return entries
 }
 
-func listsOf(o object, path string) (lists []list) {
+func listsOf(o object, path string) (lists []*list) {
 	for name, v := range o {
 		switch v := v.(type) {
 		case []any:
-			lists = append(lists, list{o, name, path + name})
+			lists = append(lists, &list{in: o, name: name, path: path + name})
 		case object:
 			lists = append(lists, listsOf(v, path+name+".")...)
 		}
@@ -170,11 +185,10 @@ func (o *omitted) shorten(v any, inEntry bool) {
 					v[name] = e[:maxEntries]
 					o.Counts[name] += len(e) - maxEntries
 				}
-			case object:
-				if (name == "metadata" || name == "traits") && size(e) > maxValues {
+			case json.RawMessage:
+				if size(e) > maxValues {
 					v[name] = object{}
 					o.Counts[name]++
-					continue
 				}
 			}
 			o.shorten(v[name], inEntry)

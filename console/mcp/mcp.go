@@ -189,8 +189,9 @@ type callKey struct{}
 type incoming struct {
 	caller *caller
 	// command is that of the request, without its principal.
-	command commands.Call
-	request context.Context //nolint:containedctx // of the one request, which the SDK detaches its calls from
+	command  commands.Call
+	reserved *reservations
+	request  context.Context //nolint:containedctx // of the one request, which the SDK detaches its calls from
 }
 
 func callOf(ctx context.Context) incoming {
@@ -228,7 +229,9 @@ func (s *Service) serve(r *web.Request) error {
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 	}
-	ctx := context.WithValue(r.Context(), callKey{}, incoming{c, r.Command(), r.Context()})
+	reserved := &reservations{}
+	defer reserved.use()()
+	ctx := context.WithValue(r.Context(), callKey{}, incoming{c, r.Command(), reserved, r.Context()})
 	r.Writer().Header().Set("X-Content-Type-Options", "nosniff")
 	return r.Buffered(s.handler, r.WithContext(ctx))
 }

@@ -34,10 +34,10 @@ var whoami = tool{
 		"role": null(object{"type": "string"}), "scopes": object{"type": "array", "items": object{"type": "string"}},
 		"projects": object{"type": "array", "items": record(nil, "slug", "access")},
 	}, "client"),
-	own: func(ctx context.Context, s *Service, c *caller, _ arguments) (object, error) {
+	own: func(ctx context.Context, s *Service, c *caller, _ arguments) (object, omitted, error) {
 		o, _, err := s.Access.OrganizationByID(ctx, c.principal.OrganizationID)
 		if err != nil {
-			return nil, err
+			return nil, omitted{}, err
 		}
 		answer := object{
 			"user": nil, "key": nil, "role": nil, "client": c.client, "organization": object{"id": o.ID.String(), "name": o.Name},
@@ -59,7 +59,7 @@ var whoami = tool{
 			projects = append(projects, object{"slug": slug, "access": access})
 		}
 		answer["scopes"], answer["projects"] = scopes, projects
-		return answer, nil
+		return answer, omitted{}, nil
 	},
 }
 
@@ -69,22 +69,18 @@ var listProjects = tool{
 	description: "The projects that you may use, with what they hold and used this month.",
 	lists:       map[string][]string{"projects": {"slug", "name", "memoryCount", "isArchived"}},
 	more:        "the page of projects at the console",
-	own: func(ctx context.Context, s *Service, c *caller, _ arguments) (object, error) {
+	own: func(ctx context.Context, s *Service, c *caller, _ arguments) (object, omitted, error) {
 		p := c.principal
 		p.Project = auth.Project{} // the list is of the organization
-		answered, err := s.API.Do(ctx, httpx.InnerCall{
-			As: p, Method: http.MethodGet, Path: prefix + "/projects", Tool: "list_projects",
+		answer, o, err := s.do(ctx, p, httpx.InnerCall{
+			Method: http.MethodGet, Path: prefix + "/projects", Tool: "list_projects",
 		})
 		if err != nil {
-			return nil, err
-		}
-		answer, err := decode(answered.Body)
-		if err != nil {
-			return nil, err
+			return nil, o, err
 		}
 		all, ok := answer["projects"].([]any)
 		if !ok {
-			return nil, fault.New(fault.Internal, fault.CodeInternal, "the list of projects has none")
+			return nil, o, fault.New(fault.Internal, fault.CodeInternal, "the list of projects has none")
 		}
 		slugs, visible := c.slugs(), []any{}
 		for _, e := range all {
@@ -95,6 +91,6 @@ var listProjects = tool{
 			}
 		}
 		answer["projects"] = visible
-		return answer, nil
+		return answer, o, nil
 	},
 }

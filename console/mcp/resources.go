@@ -54,6 +54,7 @@ func (s *Service) addResources(document contract) error {
 // read reads a resource: the node of a source or of a memory.
 func (s *Service) read(ctx context.Context, roots, node operation, uri string) (*sdk.ReadResourceResult, error) {
 	from := callOf(ctx)
+	defer from.reserved.use()()
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	defer context.AfterFunc(from.request, cancel)()
@@ -90,7 +91,8 @@ func (s *Service) node(ctx context.Context, c *caller, roots, node operation, ur
 		if err != nil {
 			return nil, err
 		}
-		return s.ask(ctx, tool{name: "resource", args: named(name)}, op, p, arguments{name: arg})
+		answer, _, err := s.ask(ctx, tool{name: "resource", args: named(name)}, op, p, arguments{name: arg})
+		return answer, err
 	}
 	id := parts[2]
 	if parts[1] == "sources" {
@@ -116,7 +118,9 @@ func (s *Service) node(ctx context.Context, c *caller, roots, node operation, ur
 	if kind := map[any]string{"source": "sources", "memory": "memories"}[answer["kind"]]; kind != parts[1] {
 		return nil, missing
 	}
-	fit(answer)
+	if _, err := new(omitted).fit(ctx, answer); err != nil {
+		return nil, err
+	}
 	return json.Marshal(answer)
 }
 

@@ -30,6 +30,11 @@ type field struct {
 	schema object
 }
 
+// route is the path of the operation as the table of routes has it.
+func (o operation) route() string {
+	return strings.NewReplacer("{", ":", "}", "").Replace(o.path)
+}
+
 const inPath, inBody = "path", "body"
 
 func newContract(document []byte) (c contract, err error) {

@@ -12,7 +12,7 @@ type tool struct {
 	scope                    auth.Scope
 	// route is the call of the API as its document names it. own answers a tool instead, or after the call.
 	route string
-	own   func(ctx context.Context, s *Service, c *caller, args arguments) (object, error)
+	own   func(ctx context.Context, s *Service, c *caller, args arguments) (object, omitted, error)
 	args  []argument
 	// shape is the schema of the answer of a tool whose call has none.
 	shape object

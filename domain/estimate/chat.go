@@ -123,7 +123,7 @@ func (c *cut) day(name, day string, messages []message) error {
 	case strings.Contains(title, day):
 		p.ID = c.id(nonEmpty(name, day)...)
 	default:
-		p.ID, p.Label = c.id(nonEmpty(name, day)...), title+", "+day
+		p.ID, p.Label = c.id(nonEmpty(name, day)...), c.labelled(title, ", "+day)
 	}
 	return c.emit(p)
 }

@@ -135,16 +135,18 @@ func (c *cut) codeParts(name, text string, taken names) error {
 	if strings.TrimSpace(text) == "" {
 		return nil
 	}
-	label, id := c.path, c.id()
+	label, element := c.path, ""
 	if name != "" {
-		label, id = c.path+" "+name, c.id(taken.unique(name, ""))
+		label, element = c.labelled(c.path, " "+name), "#"+taken.unique(name, "")
 	}
+	metadata := c.metadata("symbol", name)
 	n := 0
 	return parts(text, func(part string) error {
 		n++
-		p := Point{ID: id, Content: part, Label: label, Metadata: c.metadata("symbol", name)}
+		p := Point{ID: c.ids.of(element), Content: part, Label: label, Metadata: metadata}
 		if n > 1 {
-			p.ID, p.Label = id+"~part-"+strconv.Itoa(n), label+" ("+strconv.Itoa(n)+")"
+			number := strconv.Itoa(n)
+			p.ID, p.Label = c.ids.of(element+"~part-"+number), c.labelled(label, " ("+number+")")
 		}
 		return c.emit(p)
 	})

@@ -117,7 +117,7 @@ func Cut(ctx context.Context, f File, zone *time.Location, yield func(Point) err
 	}
 	c := &cut{
 		watch: w, path: f.Path, text: text, zone: zone, yield: yield, most: maxGrowth*int64(len(text)) + growthSpare,
-		base: baseOf(f.Path), pathJSON: encodeJSON(map[string]string{"path": f.Path}),
+		base: baseOf(f.Path), ids: newIDs(f.Path), pathJSON: encodeJSON(map[string]string{"path": f.Path}),
 	}
 	err := cutters[origin.Kind](c)
 	if c.ended != nil {
@@ -158,6 +158,14 @@ type cut struct {
 	zone     *time.Location
 	yield    func(Point) error
 
+	ids ids
+	// label is the last one, and fitted as it fits.
+	label, fitted string
+	// begin is the last text with which labels begin, and room how many characters fit after it, -1 for one that does not
+	// fit itself.
+	begin string
+	room  int
+
 	points int
 	// size and most are the content so far and its bound.
 	size, most int64
@@ -172,15 +180,16 @@ func baseOf(file string) string {
 	return fitName(name, limit.Label)
 }
 
-// id returns an id within the file.
+// id returns an id within the file, and within its limit.
 func (c *cut) id(parts ...string) string {
 	if len(parts) == 0 {
-		return c.path
+		return c.ids.of("")
 	}
-	return c.path + "#" + strings.Join(parts, "/")
+	return c.ids.of("#" + strings.Join(parts, "/"))
 }
 
-// emit yields a data point after it is brought within the limits of a send. Blank content yields nothing.
+// emit yields a data point after it is brought within the limits of a send. Its id is one of id. Blank content yields
+// nothing.
 func (c *cut) emit(p Point) error {
 	p.Content = strings.Trim(p.Content, "\n")
 	if strings.TrimSpace(p.Content) == "" {
@@ -192,8 +201,10 @@ func (c *cut) emit(p Point) error {
 	if c.size += int64(len(p.Content)); c.size > c.most {
 		return skip("its data points would have more than %d times its bytes", maxGrowth)
 	}
-	p.ID = fitID(p.ID)
-	p.Label = fitName(p.Label, limit.Label)
+	if p.Label != c.label {
+		c.label, c.fitted = p.Label, fitName(p.Label, limit.Label)
+	}
+	p.Label = c.fitted
 	p.Identity = fitName(p.Identity, limit.Identity)
 	p.At = fitTime(p.At)
 	if len(p.Metadata) > limit.MetadataBytes {

@@ -121,20 +121,28 @@ func (f *facts) truncate(from int) {
 	f.pages = f.pages[:(from+factPage-1)/factPage]
 }
 
-// sumOf returns the digest of everything that is sent of a data point.
-func sumOf(p Point) (sum [16]byte) {
+// sums computes the digests of data points.
+type sums struct{ ids, labels, metadata prefixed }
+
+// of returns the digest of everything that is sent of a data point, and of nothing else.
+func (s *sums) of(p Point) (sum [16]byte) {
 	h := sha256.New()
 	var size [8]byte
-	var chunk [1024]byte // a text is not copied as a whole
-	for _, part := range []string{p.ID, p.Content, p.Label, p.Identity, p.Audience, string(p.Metadata)} {
+	add := func(part string, long *prefixed) {
 		binary.BigEndian.PutUint64(size[:], uint64(len(part)))
 		_, _ = h.Write(size[:]) // a hash takes everything
-		for part != "" {
-			n := copy(chunk[:], part)
-			_, _ = h.Write(chunk[:n])
-			part = part[n:]
+		if long != nil && len(part) > plainSum {
+			_, _ = h.Write(long.sum(part, ""))
+			return
 		}
+		writeText(h, part)
 	}
+	add(p.ID, &s.ids)
+	add(p.Content, nil)
+	add(p.Label, &s.labels)
+	add(p.Identity, nil)
+	add(p.Audience, nil)
+	add(string(p.Metadata), &s.metadata)
 	if !p.At.IsZero() {
 		binary.BigEndian.PutUint64(size[:], uint64(p.At.UnixMicro())) //nolint:gosec // only compared
 		_, _ = h.Write(size[:])

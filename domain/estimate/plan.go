@@ -21,6 +21,7 @@ type Plan struct {
 
 	files []FileTotal
 	facts facts
+	sums  sums
 	// kept is what the plan keeps, in bytes; full the size of the data points that are shown in full.
 	kept, full int64
 	// made is the size of all data points that were made, also of files that were skipped then.
@@ -126,7 +127,7 @@ func (p *Plan) add(f fact, point Point) error {
 			return ErrContents
 		}
 	}
-	f.id, f.sum = p.facts.hash(point.ID), sumOf(point)
+	f.id, f.sum = p.facts.hash(point.ID), p.sums.of(point)
 	p.facts.add(f)
 	return nil
 }
@@ -147,7 +148,7 @@ func (p *Plan) distinct(point Point) (fresh Point, number uint32, ok bool) {
 	if !taken {
 		return point, 0, true
 	}
-	if p.facts.get(place).sum == sumOf(point) {
+	if p.facts.get(place).sum == p.sums.of(point) {
 		return Point{}, 0, false
 	}
 	last := p.numbers[id]
@@ -185,7 +186,7 @@ func (p *Plan) again(point Point, place int) (fresh Point, ok bool) {
 	f := p.facts.get(place)
 	if f.number > 0 {
 		point.ID = numbered(point.ID, f.number)
-		return point, p.facts.hash(point.ID) == f.id && sumOf(point) == f.sum
+		return point, p.facts.hash(point.ID) == f.id && p.sums.of(point) == f.sum
 	}
 	return point, p.facts.hash(point.ID) == f.id
 }

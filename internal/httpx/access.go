@@ -292,7 +292,7 @@ func template(c echo.Context) string {
 
 // exactRoute refuses what only the router accepts: see template, and OPTIONS.
 func exactRoute(_ *gates, c echo.Context, r *request) error {
-	if r.route.Path == "" {
+	if r.route.Path == "" || r.inner != nil && r.inner.call.Route != "" && r.inner.call.Route != r.route.Path {
 		return echo.ErrNotFound
 	}
 	if c.Request().Method == http.MethodOptions && c.Get(echo.ContextKeyHeaderAllow) != nil {

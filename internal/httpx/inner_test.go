@@ -21,6 +21,7 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/internal/shorten"
 )
 
 // callLog holds the rows of calls.
@@ -171,3 +172,63 @@ func TestInner_Events(t *testing.T) {
 		t.Errorf("beyond the limit: %v, %d rows", f, len(calls.rows))
 	}
 }
+
+// A path that leads to another route than that of the call is not found, whatever id is in it.
+func TestInner_Route(t *testing.T) {
+	api, _ := innerAPI(func(e *echo.Echo) {
+		for _, path := range []string{"/api/v1/requests/histogram", "/api/v1/requests/:requestId"} {
+			e.GET(path, func(c echo.Context) error { return c.String(http.StatusOK, path) })
+		}
+	})
+	const route = "/api/v1/requests/:requestId"
+	for id, want := range map[string]string{"7": route, "histogram": "", "%68istogram": route, "..": route, "a%2Fb": route, "a/b": "", "": ""} {
+		answer, err := api.Do(t.Context(), httpx.InnerCall{
+			As: person(), Method: http.MethodGet, Path: "/api/v1/requests/" + id, Route: route,
+		})
+		if string(answer.Body) != want || (err == nil) != (want != "") {
+			t.Errorf("%q reached %q: %v", id, answer.Body, err)
+		}
+	}
+}
+
+// An answer goes to a writer that asks for it, with the count of what the API left out; one that takes no more, or a
+// caller that leaves, ends it.
+func TestInner_To(t *testing.T) {
+	ctx, leave := context.WithCancel(t.Context())
+	api, _ := innerAPI(func(e *echo.Echo) {
+		e.GET("/api/v1/usage", func(c echo.Context) error {
+			if v := httpx.ValuesOf(c); v != (httpx.Values{Total: 10, Each: 5}) {
+				t.Errorf("the answer is bounded by %+v", v)
+			}
+			httpx.LeftOut(c, "metadata", 2)
+			_, err := c.Response().Write(make([]byte, 3*httpx.MaxInnerAnswer))
+			return err
+		})
+		e.GET("/api/v1/audiences", func(c echo.Context) error {
+			leave()
+			_, err := c.Response().Write([]byte("{"))
+			return err
+		})
+	})
+	var to bytes.Buffer
+	usage := httpx.InnerCall{
+		As: person(), Method: http.MethodGet, Path: "/api/v1/usage", To: &to, Values: httpx.Values{Total: 10, Each: 5},
+	}
+	answer, err := api.Do(t.Context(), usage)
+	if err != nil || answer.Body != nil || to.Len() != 3*httpx.MaxInnerAnswer || answer.LeftOut["metadata"] != 2 {
+		t.Errorf("%d bytes, without %v: %v", to.Len(), answer.LeftOut, err)
+	}
+	usage.To = shorten.New(t.Context(), shorten.Limits{})
+	err = errorOf(api.Do(t.Context(), usage))
+	if f, is := errors.AsType[*fault.Error](err); !is || f.Code != fault.CodeContentTooLarge {
+		t.Errorf("a writer that takes no more: %v", err)
+	}
+	left := httpx.InnerCall{
+		As: person(), Method: http.MethodGet, Path: "/api/v1/audiences", To: shorten.New(ctx, shorten.Limits{Whole: 9}),
+	}
+	if err := errorOf(api.Do(ctx, left)); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that left: %v", err)
+	}
+}
+
+func errorOf(_ httpx.InnerAnswer, err error) error { return err }

@@ -13,7 +13,7 @@ import (
 
 // New returns the middleware that every server needs. It turns a panic into an error, http.ErrAbortHandler too: the SDK
 // handles requests in goroutines of its own, where net/http recovers nothing. It refuses cursors, which the SDK would
-// decode: the lists of our servers have one page.
+// decode: the lists of our servers have one page. For a caller that has left nothing is done.
 func New(logger *slog.Logger) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, r mcp.Request) (result mcp.Result, err error) {
@@ -24,6 +24,9 @@ func New(logger *slog.Logger) mcp.Middleware {
 					result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the request failed"}
 				}
 			}()
+			if err := ctx.Err(); err != nil {
+				return nil, err // the caller has left
+			}
 			if cursorOf(r) != "" {
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "this list has no other page"}
 			}

@@ -2,6 +2,7 @@ package mcpguard_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -45,5 +46,23 @@ func TestNew_APanicFailsItsCallAlone(t *testing.T) {
 	_ = serving.Wait() // the client ended it
 	if !strings.Contains(logged.String(), "out of range") || !strings.Contains(logged.String(), "guard_test.go") {
 		t.Errorf("the panic is not logged with its stack: %s", logged.String())
+	}
+}
+
+// Nothing is done for a caller that has left.
+func TestNew_CallerLeft(t *testing.T) {
+	t.Parallel()
+	ctx, leave := context.WithCancel(t.Context())
+	calls := 0
+	guarded := mcpguard.New(runtest.Warnings(t))(func(context.Context, string, mcp.Request) (mcp.Result, error) {
+		calls++
+		return &mcp.CallToolResult{}, nil
+	})
+	call := &mcp.ServerRequest[*mcp.CallToolParamsRaw]{Params: &mcp.CallToolParamsRaw{}}
+	_, here := guarded(ctx, "tools/call", call)
+	leave()
+	_, left := guarded(ctx, "tools/call", call)
+	if here != nil || !errors.Is(left, context.Canceled) || calls != 1 {
+		t.Errorf("%v, then %v after %d calls", here, left, calls)
 	}
 }

@@ -251,6 +251,9 @@ func (s *Service) response(
 		if !ok {
 			continue
 		}
+		if texts.leavesOut(e) {
+			page.MetadataLeftOut++
+		}
 		cost, _ := texts.cost(ctx, e)
 		page.UsedEvidenceTokens += cost.Tokens
 		page.Results = append(page.Results, result)

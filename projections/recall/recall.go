@@ -46,13 +46,22 @@ type Query struct {
 	From, To *time.Time
 	// Chronological sorts the results oldest first; ranks stay those of relevance.
 	Chronological bool
+	// Values bounds the metadata of the response.
+	Values Values
 }
+
+// Values bounds the metadata that is read: where a response would have more than Total bytes, metadata of more than
+// Each bytes is left out. It then is no part of what a response may have, so that it ends none. The zero value bounds
+// nothing.
+type Values struct{ Total, Each int64 }
 
 // Response is the answer to a query.
 type Response struct {
 	AsOf               time.Time
 	UsedEvidenceTokens int
 	Results            []Result
+	// MetadataLeftOut is how many sources of the results have {} in place of their metadata.
+	MetadataLeftOut int
 }
 
 // Result is one document: a source, whose text is Content, or a memory, whose text is Content and

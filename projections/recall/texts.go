@@ -128,6 +128,8 @@ type texts struct {
 	contents map[revisionKey][]byte
 	held     int64
 	err      error
+	// shortened is true if the response is without metadata that is over its bound.
+	shortened bool
 }
 
 // cost returns what a document costs; ok is false if its text is gone, or after an error.
@@ -150,9 +152,7 @@ func (t *texts) cost(ctx context.Context, e recall.Entry) (cost recall.Cost, ok 
 		cost = t.passageCost(e.Candidate, passage)
 	default:
 		l := t.ranking.memories[e.Candidate][e.Memory]
-		if l.metadataSize != nil {
-			cost.Bytes += *l.metadataSize - p.metadataSize
-		}
+		cost.Bytes += t.bounded(t.metadataSize(e)) - t.bounded(p.metadataSize)
 		cost.Tokens, cost.Bytes = recall.Tokens(l.content, l.excerpt), cost.Bytes+int64(len(l.content)+len(l.excerpt))
 	}
 	return cost, true
@@ -161,11 +161,29 @@ func (t *texts) cost(ctx context.Context, e recall.Entry) (cost recall.Cost, ok 
 // carried returns what a document of a candidate costs besides its texts: no tokens.
 func (t *texts) carried(candidate int) (cost recall.Cost) {
 	p := t.ranking.dataPoints[candidate]
-	cost.Bytes = documentBytes + p.metadataSize
+	cost.Bytes = documentBytes + t.bounded(p.metadataSize)
 	if p.label != nil {
 		cost.Bytes += int64(len(*p.label))
 	}
 	return cost
+}
+
+// metadataSize returns the bytes of the metadata of a document.
+func (t *texts) metadataSize(e recall.Entry) int64 {
+	if e.Memory >= 0 {
+		if size := t.ranking.memories[e.Candidate][e.Memory].metadataSize; size != nil {
+			return *size
+		}
+	}
+	return t.ranking.dataPoints[e.Candidate].metadataSize
+}
+
+// bounded returns the bytes of metadata that count, 0 of one that may be left out.
+func (t *texts) bounded(size int64) int64 {
+	if each := t.question.Values.Each; each > 0 && size > each {
+		return 0
+	}
+	return size
 }
 
 // count counts the tokens of a content in a blob. It returns false if the content is gone, or if
@@ -228,7 +246,15 @@ func (t *texts) blob(ctx context.Context, ref *blob.Ref) []byte {
 // load reads what the response shows and nothing else. It reserves the bytes first; the HTTP
 // request releases them.
 func (t *texts) load(ctx context.Context, composed recall.Composed) error {
-	if err := allowance.Reserve(ctx, composed.Used.Bytes); err != nil {
+	bytes := composed.Used.Bytes
+	for _, e := range composed.Entries {
+		size := t.metadataSize(e)
+		bytes += size - t.bounded(size)
+	}
+	if t.shortened = t.question.Values.Each > 0 && bytes > t.question.Values.Total; t.shortened {
+		bytes = composed.Used.Bytes
+	}
+	if err := allowance.Reserve(ctx, bytes); err != nil {
 		return err
 	}
 	wanted, places := []part{}, map[revisionKey]int{}
@@ -240,7 +266,7 @@ func (t *texts) load(ctx context.Context, composed recall.Composed) error {
 		at, known := places[key]
 		if !known {
 			at = len(wanted)
-			places[key], wanted = at, append(wanted, part{revisionKey: key, metadata: true})
+			places[key], wanted = at, append(wanted, part{revisionKey: key, metadata: !t.leavesOut(e)})
 		}
 		wanted[at].content = wanted[at].content || e.Memory == recall.Source
 	}
@@ -262,6 +288,12 @@ func (t *texts) load(ctx context.Context, composed recall.Composed) error {
 	return t.err
 }
 
+// leavesOut reports whether a document is shown without its metadata.
+func (t *texts) leavesOut(e recall.Entry) bool {
+	size := t.metadataSize(e)
+	return t.shortened && t.bounded(size) != size
+}
+
 // fill reads the blobs of a revision that the response shows. If one is gone, the data point is
 // being erased and its documents are left out.
 func (t *texts) fill(ctx context.Context, w part, b *body) {
@@ -273,7 +305,7 @@ func (t *texts) fill(ctx context.Context, w part, b *body) {
 		t.drop(w.revisionKey)
 		b.gone = b.content == nil
 	}
-	if b.metadataBlob != nil && !b.gone {
+	if w.metadata && b.metadataBlob != nil && !b.gone {
 		b.metadata = t.blob(ctx, b.metadataBlob)
 		b.gone = b.metadata == nil
 	}
@@ -287,6 +319,9 @@ func (t *texts) result(e recall.Entry, rank int) (r Result, ok bool) {
 	}
 	source := Source{
 		SourceID: p.sourceID, OccurredAt: p.occurredAt, Label: b.label, Metadata: b.metadata, Excerpts: []string{},
+	}
+	if t.leavesOut(e) {
+		source.Metadata = json.RawMessage("{}")
 	}
 	if e.Memory == recall.Source {
 		return Result{

@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/shorten"
 	queries "github.com/annals-project/annals/projections/recall"
 )
 
@@ -63,8 +64,10 @@ type page struct {
 	RequestID   string `json:"requestId,omitempty"`
 	Budget      int    `json:"budget,omitempty"`
 	// Answer is that of the API, and Found its content.
-	Answer    json.RawMessage      `json:"answer,omitempty"`
-	Found     *queries.Response    `json:"-"`
+	Answer json.RawMessage   `json:"answer,omitempty"`
+	Found  *queries.Response `json:"-"`
+	// LeftOut counts what the page does not show by its name.
+	LeftOut   map[string]int       `json:"leftOut,omitempty"`
 	Explained *queries.Explanation `json:"explanation,omitempty"`
 
 	words []string
@@ -105,6 +108,12 @@ func (d Deps) page(r *web.Request, from url.Values) (page, []byte, error) {
 	return p, bytes.TrimSpace(body.Bytes()), err
 }
 
+// limits are what a page shows of an answer.
+var limits = shorten.Limits{Whole: 1 << 20, Most: 4 << 20, Text: 64 << 10, Value: 2000, Entries: 100}
+
+// pageBytes is the memory of a byte of an answer while its page is made: as JSON, decoded, marked, and as HTML.
+const pageBytes = 8
+
 // show is the form, filled from the URL.
 func (d Deps) show(r *web.Request) error {
 	p, _, err := d.page(r, r.URL.Query())
@@ -120,15 +129,27 @@ func (d Deps) ask(r *web.Request) error {
 	if err != nil {
 		return err
 	}
+	as, text := r.Command().Principal, shorten.New(r.Context(), limits)
 	answer, err := d.API.Do(r.Context(), httpx.InnerCall{
-		As: r.Command().Principal, Method: http.MethodPost, Path: auth.Prefix + "/recall", ContentType: "application/json",
-		Body: body,
+		As: as, Method: http.MethodPost, Path: auth.Prefix + "/recall", ContentType: "application/json", Body: body,
+		To: text, Values: httpx.Values{Total: int64(limits.Whole), Each: 4 * int64(limits.Value)},
 	})
 	if p.RequestID = answer.RequestID.String(); err != nil {
 		return r.Invalid(err, "recall.html", p)
 	}
-	p.Answer, p.Budget = answer.Body, d.budget(r, body)
-	if err := json.Unmarshal(answer.Body, &p.Found); err != nil {
+	p.Answer, p.Budget = text.Bytes(), d.budget(r, body)
+	p.LeftOut = map[string]int{}
+	for _, counts := range []map[string]int{answer.LeftOut, text.LeftOut()} {
+		for name, n := range counts {
+			p.LeftOut[name] += n
+		}
+	}
+	hold, err := d.API.Reserve(r.Context(), as, pageBytes*int64(len(p.Answer)))
+	defer hold.Release()
+	if err != nil {
+		return r.Invalid(err, "recall.html", p)
+	}
+	if err := json.Unmarshal(p.Answer, &p.Found); err != nil {
 		return err
 	}
 	return r.Render("recall.html", p)

@@ -29,10 +29,10 @@ type Tenant struct {
 
 // Arena is the environment of an attack.
 type Arena struct {
-	// Base is the address of the service, such as http://127.0.0.1:8080.
-	Base     string
-	Attacker Tenant
-	Sizes    Sizes
+	// Base is the address of the service, such as http://127.0.0.1:8080, and Console that of its console.
+	Base, Console string
+	Attacker      Tenant
+	Sizes         Sizes
 	// Answers counts the responses to the attacker.
 	Answers *Answers
 	http    *http.Client

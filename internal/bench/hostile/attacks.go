@@ -18,28 +18,38 @@ type Attack struct {
 	Prepare func(context.Context, *Arena) error
 	// Run is the attack. A refusal is not an error: the attack continues or ends.
 	Run func(context.Context, *Arena) error
+	// Plain is what the attack is compared with: it runs before it. Nil compares with nothing.
+	Plain func(context.Context, *Arena) error
+	// Adds is the most memory that the attack adds to the service, and Times how many times as long as during Plain a
+	// recall of the neighbour takes at most; 0 bounds neither.
+	Adds  int64
+	Times float64
 }
 
 // Attacks returns all attacks in the order in which they run.
 func Attacks() []Attack {
 	return []Attack{
-		{"moves", "move documents of 2 MiB to another audience and back", prepareMoves, runMoves},
-		{"deletions", "delete data points in bulk deletions of 1,000", prepareDeletions, runDeletions},
-		{"rules", "recompute rules of a thousand long values", prepareRules, runRules},
-		{"resends", "send one id again and again, then delete it", nil, runResends},
-		{"connections", "hold slow connections of every kind", prepareConnections, runConnections},
-		{"metadata", "recall 200 results of 1 MiB metadata, 12 at once", prepareMetadata, runMetadata},
-		{"traits", "list large traits, six slow readers", prepareTraits, runTraits},
-		{"puts", "14 PUTs of 14 MiB of traits at once", nil, runPuts},
-		{"keys", "call with unknown keys", nil, runKeys},
-		{"bodies", "send bodies that are deep, wide, or become large", nil, runBodies},
-		{"texts", "send texts that are hard to read a meaning into", nil, runTexts},
-		{"projects", "write to many projects at once", prepareProjects, runProjects},
-		{"tokens", "recall 200 results with a budget of one token", prepareTokens, runTokens},
-		{"estimates", "ask for estimates of files that nest, repeat and never end", nil, runEstimates},
-		{"webhook", "send events of 1 MiB of escaped names to 20 filters", nil, runWebhook},
-		{"traces", "trace a data point with many revisions", prepareTraces, runTraces},
-		{"revisions", "delete a data point with many revisions", prepareRevisions, runRevisions},
+		{Name: "moves", What: "move documents of 2 MiB to another audience and back", Prepare: prepareMoves, Run: runMoves},
+		{Name: "deletions", What: "delete data points in bulk deletions of 1,000", Prepare: prepareDeletions, Run: runDeletions},
+		{Name: "rules", What: "recompute rules of a thousand long values", Prepare: prepareRules, Run: runRules},
+		{Name: "resends", What: "send one id again and again, then delete it", Run: runResends},
+		{Name: "connections", What: "hold slow connections of every kind", Prepare: prepareConnections, Run: runConnections},
+		{Name: "metadata", What: "recall 200 results of 1 MiB metadata, 12 at once", Prepare: prepareMetadata, Run: runMetadata},
+		{Name: "traits", What: "list large traits, six slow readers", Prepare: prepareTraits, Run: runTraits},
+		{Name: "puts", What: "14 PUTs of 14 MiB of traits at once", Run: runPuts},
+		{Name: "keys", What: "call with unknown keys", Run: runKeys},
+		{Name: "bodies", What: "send bodies that are deep, wide, or become large", Run: runBodies},
+		{Name: "texts", What: "send texts that are hard to read a meaning into", Run: runTexts},
+		{Name: "projects", What: "write to many projects at once", Prepare: prepareProjects, Run: runProjects},
+		{Name: "tokens", What: "recall 200 results with a budget of one token", Prepare: prepareTokens, Run: runTokens},
+		{Name: "estimates", What: "ask for estimates of files that nest, repeat and never end", Run: runEstimates},
+		{Name: "webhook", What: "send events of 1 MiB of escaped names to 20 filters", Run: runWebhook},
+		{Name: "traces", What: "trace a data point with many revisions", Prepare: prepareTraces, Run: runTraces},
+		{Name: "revisions", What: "delete a data point with many revisions", Prepare: prepareRevisions, Run: runRevisions},
+		{
+			Name: "tools", What: "recall documents with 1 MiB of metadata by the tool, 20 at once, some of which leave",
+			Prepare: prepareTools, Run: runTools, Plain: runPlainTools, Adds: toolAdds, Times: toolTimes,
+		},
 	}
 }
 

@@ -60,13 +60,25 @@ func TestResult_Missed(t *testing.T) {
 	if missed := kept().Missed(); len(missed) > 0 {
 		t.Fatalf("at its bounds: %v", missed)
 	}
+	compared := kept()
+	compared.Attack, compared.Idle = hostile.Attack{Adds: 10 << 20, Times: 3}, hostile.MaxResident-10<<20
+	compared.Plain.Recall = load.Times{100 * time.Millisecond}
+	if missed := compared.Missed(); len(missed) > 0 {
+		t.Fatalf("at the bounds of what is compared: %v", missed)
+	}
 	for name, miss := range map[string]func(*hostile.Result){
 		"searchable after": func(r *hostile.Result) { r.Noticed.Searchable = load.Times{2*time.Second + time.Millisecond} },
 		"recall takes":     func(r *hostile.Result) { r.Noticed.Recall = load.Times{301 * time.Millisecond} },
 		"not answered":     func(r *hostile.Result) { r.Noticed.Searchable = nil },
 		"memory over":      func(r *hostile.Result) { r.Resident++ },
-		"1 restarts":       func(r *hostile.Result) { r.Restarts = 1 },
-		"broken":           func(r *hostile.Result) { r.Err = errors.New("broken") },
+		"memory grows": func(r *hostile.Result) {
+			r.Attack.Adds, r.Idle = 10<<20, hostile.MaxResident-10<<20-1
+		},
+		"times as long": func(r *hostile.Result) {
+			r.Attack.Times, r.Plain.Recall = 3, load.Times{99 * time.Millisecond}
+		},
+		"1 restarts": func(r *hostile.Result) { r.Restarts = 1 },
+		"broken":     func(r *hostile.Result) { r.Err = errors.New("broken") },
 	} {
 		r := kept()
 		miss(&r)

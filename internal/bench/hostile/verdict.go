@@ -22,8 +22,11 @@ type Result struct {
 	Noticed Noticed
 	// Seconds is how long the attack took.
 	Seconds float64
-	// Resident is the largest memory of the process during the attack, without Postgres.
-	Resident int64
+	// Resident is the largest memory of the process during the attack, without Postgres, and Idle that before it.
+	Resident, Idle int64
+	// Plain is the effect of what the attack is compared with, and PlainResident the largest memory during it.
+	Plain         Noticed
+	PlainResident int64
 	// Before and After are the goroutines of the service.
 	Before, After float64
 	// Attacker and Neighbour count the responses to each.
@@ -50,6 +53,10 @@ func (r Result) Missed() (missed []string) {
 	add(len(r.Noticed.Recall) > 0 && r.Noticed.Recall.Percentile(0.99) > maxRecall, "recall takes more than %d ms",
 		maxRecall)
 	add(r.Resident > MaxResident, "memory over %d MiB", MaxResident>>20)
+	add(r.Attack.Adds > 0 && r.Resident-r.Idle > r.Attack.Adds, "memory grows by more than %d MiB", r.Attack.Adds>>20)
+	add(r.Attack.Times > 0 && len(r.Noticed.Recall) > 0 &&
+		r.Noticed.Recall.Percentile(0.99) > r.Attack.Times*r.Plain.Recall.Percentile(0.99),
+		"recall takes more than %g times as long as during plain calls", r.Attack.Times)
 	add(r.Restarts > 0, "%d restarts", r.Restarts)
 	add(r.Attacker.Wrong() > 0, "the attacker got %s", r.Attacker.Select("5"))
 	add(r.Neighbour.Wrong() > 0, "the neighbour got %s", r.Neighbour.Select("5"))
@@ -69,10 +76,16 @@ func (r Result) Write(w io.Writer) error {
 	if missed := r.Missed(); len(missed) > 0 {
 		verdict = "MISSED: " + strings.Join(missed, "; ")
 	}
-	_, err := fmt.Fprintf(w, "%s: %s\n  %s; %s\n"+
-		"  memory at most %d MiB; goroutines %.0f, then %.0f; %.1f s; next start %.1f s\n"+
+	plain := ""
+	if r.Attack.Plain != nil {
+		plain = fmt.Sprintf("  during plain calls: %s; %s; memory at most %d MiB\n",
+			times("searchable", r.Plain.Searchable), times("recall", r.Plain.Recall), r.PlainResident>>20)
+	}
+	_, err := fmt.Fprintf(w, "%s: %s\n%s  %s; %s\n"+
+		"  memory at most %d MiB, before %d MiB; goroutines %.0f, then %.0f; %.1f s; next start %.1f s\n"+
 		"  attacker: %s\n  neighbour: %s\n  %s\n",
-		r.Attack.Name, r.Attack.What, times("searchable", r.Noticed.Searchable), times("recall", r.Noticed.Recall),
-		r.Resident>>20, r.Before, r.After, r.Seconds, r.Restart, r.Attacker.Select(""), r.Neighbour.Select(""), verdict)
+		r.Attack.Name, r.Attack.What, plain, times("searchable", r.Noticed.Searchable), times("recall", r.Noticed.Recall),
+		r.Resident>>20, r.Idle>>20, r.Before, r.After, r.Seconds, r.Restart, r.Attacker.Select(""), r.Neighbour.Select(""),
+		verdict)
 	return err
 }

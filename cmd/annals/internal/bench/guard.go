@@ -108,6 +108,13 @@ func (g *guard) reset() {
 	g.most = 0
 }
 
+// peak returns the most memory since the last reset.
+func (g *guard) peak() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.most
+}
+
 // ended reports whether the server has ended.
 func (g *guard) ended() bool {
 	if g.own.process == nil {

@@ -53,11 +53,22 @@ func Hostile(ctx context.Context, opts HostileOptions, attack hostile.Attack) (r
 	guard := &guard{own: own, limit: opts.StopAt}
 	guarded, stopGuard := guard.start(ctx, opts.Progress)
 	arena := hostile.NewArena(own.url, attacker, opts.Sizes.Scaled())
+	arena.Console = own.console
 	if result.Err = opts.prepare(guarded, attack, arena); result.Err == nil {
+		watch := func(run func(context.Context, *hostile.Arena) error) (noticed hostile.Noticed, seconds float64, err error) {
+			guard.reset() // leave out the memory of what was before
+			return opts.attack(guarded, run, arena, neighbour, result.Neighbour)
+		}
+		result.Idle, result.Err = hostile.Resident(own.process.Process.Pid)
+		if attack.Plain != nil && result.Err == nil {
+			result.Plain, _, result.Err = watch(attack.Plain)
+			result.PlainResident, arena.Answers = guard.peak(), &hostile.Answers{}
+		}
 		result.Attacker = arena.Answers
 		result.Before = goroutines(ctx, own.url, 0)
-		guard.reset() // leave out the memory of the preparation
-		result.Noticed, result.Seconds, result.Err = opts.attack(guarded, attack, arena, neighbour, result.Neighbour)
+		if result.Err == nil {
+			result.Noticed, result.Seconds, result.Err = watch(attack.Run)
+		}
 	}
 	arena.Close()
 	stopGuard()
@@ -144,7 +155,8 @@ func (o HostileOptions) prepare(ctx context.Context, attack hostile.Attack, aren
 
 // attack runs an attack while the neighbour watches. The neighbour continues for a while afterwards.
 func (o HostileOptions) attack(
-	ctx context.Context, attack hostile.Attack, arena *hostile.Arena, neighbour hostile.Tenant, answers *hostile.Answers,
+	ctx context.Context, run func(context.Context, *hostile.Arena) error, arena *hostile.Arena, neighbour hostile.Tenant,
+	answers *hostile.Answers,
 ) (noticed hostile.Noticed, seconds float64, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -153,7 +165,7 @@ func (o HostileOptions) attack(
 	limited, cancel := context.WithTimeout(ctx, o.Longest)
 	defer cancel()
 	began := time.Now()
-	err = attack.Run(limited, arena)
+	err = run(limited, arena)
 	seconds = time.Since(began).Seconds()
 	if err != nil {
 		err = errors.Join(err, context.Cause(limited))

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -18,6 +19,8 @@ import (
 // ownServer is a separate server that a benchmark starts for itself.
 type ownServer struct {
 	program, dir, addr, url string
+	// console is the URL of its console.
+	console string
 	// limit is the longest time that a start may take.
 	limit time.Duration
 	// flags are additional flags of "serve".
@@ -43,12 +46,17 @@ func newOwn(ctx context.Context) (*ownServer, error) {
 	if err != nil {
 		return nil, err
 	}
+	console, err := freeAddr(ctx)
+	if err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp("", "annals-bench-")
 	if err != nil {
 		return nil, fmt.Errorf("create a folder: %w", err)
 	}
 	return &ownServer{
-		program: program, dir: filepath.Join(dir, "data"), addr: addr, url: "http://" + addr, limit: ownStartLimit,
+		program: program, dir: filepath.Join(dir, "data"), addr: addr, url: "http://" + addr,
+		console: "http://" + console, limit: ownStartLimit,
 	}, nil
 }
 
@@ -61,7 +69,8 @@ func (s *ownServer) start(ctx context.Context) (time.Duration, error) {
 	}
 	defer func() { _ = log.Close() }() // the child holds it open
 	flags := append([]string{
-		"serve", "--data-dir", s.dir, "--api-addr", s.addr, "--console-addr", "127.0.0.1:0", "--log-level", "warn",
+		"serve", "--data-dir", s.dir, "--api-addr", s.addr, "--console-addr", strings.TrimPrefix(s.console, "http://"),
+		"--log-level", "warn",
 	}, s.flags...)
 	s.process = exec.Command(s.program, flags...)
 	s.process.Stdout, s.process.Stderr = log, log

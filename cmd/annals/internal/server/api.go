@@ -46,6 +46,7 @@ func buildAPI(_ context.Context, s *Server) (adds, error) {
 		Tokens: s.tokenKeys(), URLs: s.urls, Proxies: cfg.Proxies, Now: cfg.Clock, Events: newEventAdmission(cfg, s.storage),
 	}
 	e := s.router(edge, cfg.Roles)
+	s.inner.Answers = edge.Answers
 	if s.inner.API = e; cfg.Roles.Has(RoleConsole) && !(cfg.Roles.Has(RoleRead) && cfg.Roles.Has(RoleWrite)) {
 		s.inner.API = s.router(edge, AllRoles())
 	}

@@ -12,6 +12,7 @@ import (
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/webtest"
 )
 
 // initialize is the first message of clients before 2026-07-28.
@@ -285,6 +286,44 @@ func TestMCP_AnswersFit(t *testing.T) {
 		case tool == "list_identities":
 			h.everyIdentity(a, len(cut.Identities), cut.EndCursor, len(people))
 		}
+	}
+}
+
+// A recall of documents with 1 MiB of metadata each returns their texts, and counts what it left out, at /mcp and on
+// the page. The call was refused, and ended with the documents that 16 MiB have.
+func TestMCP_LongMetadata(t *testing.T) {
+	t.Parallel()
+	h := newConsole(t)
+	key, _ := h.keys()
+	const documents = 18
+	send := ""
+	for i := range documents {
+		element := []string{"1,", "[],", "{},"}[i%3]
+		metadata := json.RawMessage(`{"a":[` + strings.Repeat(element, (1<<20-64)/len(element)) + `0]}`)
+		var receipt struct{ IngestionID string }
+		h.must(key, http.MethodPost, api+"/ingest", point{
+			"id": fmt.Sprintf("ledger-%d", i), "content": fmt.Sprintf("Entry %d of the harbour ledger.", i), "metadata": metadata,
+		}, &receipt)
+		send = receipt.IngestionID
+	}
+	h.await(key, send, "completed")
+	var found struct {
+		Results []struct{ Content string }
+		Omitted struct{ Counts map[string]int }
+	}
+	args := map[string]any{"query": "harbour ledger", "identity": "ana", "limit": 200, "level": "extra-high"}
+	text := h.agent(key).must("recall", args, &found)
+	reader := h.as("read")
+	reader.Open("/p/default/recall?query=harbour+ledger&identity=ana&limit=200&level=extra-high")
+	page := reader.Submit("Recall", nil)
+	for i := range documents {
+		if want := fmt.Sprintf("Entry %d of the harbour ledger.", i); !strings.Contains(text, want) ||
+			!strings.Contains(webtest.Plain(page.Find("article").Text()), want) {
+			t.Errorf("%q is missing", want)
+		}
+	}
+	if found.Omitted.Counts["metadata"] < documents || !strings.Contains(page.Text(), "Left out, since the answer is long") {
+		t.Errorf("left out %v; %d %.300s", found.Omitted, page.Status, page.Text())
 	}
 }
 
