@@ -133,9 +133,9 @@ func (s *Service) passwordOf(ctx context.Context, id uuid.UUID) (password, error
 	return stored, err
 }
 
-// ChangePassword sets the password of the person of a session who knows the current one, or has none. All other
+// ChangePassword sets the password of the person of a session who knows the current one, or has none and a fresh proof. All other
 // sessions of the person end. It hashes in the slots of the organization that the session shows. Its errors are
-// ErrRefused, ErrPassword and *ThrottledError.
+// ErrRefused, ErrProof, ErrPassword and *ThrottledError.
 func (s *Service) ChangePassword(
 	ctx context.Context, in Session, organization uuid.UUID, current, next string,
 ) error {
@@ -144,6 +144,9 @@ func (s *Service) ChangePassword(
 	}
 	return s.guardedPassword(ctx, in.Person, organization, func(h hasher) error {
 		stored, err := s.passwordOf(ctx, in.Person)
+		if err == nil && stored.Hash == "" && !s.Fresh(in) {
+			err = ErrProof
+		}
 		if err == nil && stored.Hash != "" {
 			var matches bool
 			if matches, err = h.matches(ctx, current, stored.Hash); err == nil && !matches {
