@@ -135,5 +135,6 @@ func (s *Service) Area() web.Area {
 func Tables() []sealedtables.Table {
 	return []sealedtables.Table{
 		{Key: "oauthClients", Name: "ops.oauth_clients"}, {Key: "oauthGrants", Name: "ops.oauth_grants"},
+		{Key: "oauthEndings", Name: "ops.oauth_endings"},
 	}
 }

@@ -4,5 +4,6 @@ alter table ops.agent_registrations add second_factor boolean;
 -- Agents that ended with all of their person, and whose end is not in the log yet.
 create table ops.agent_endings (
 	id              uuid primary key,
+	person_id       uuid not null,
 	organization_id uuid not null
 );
