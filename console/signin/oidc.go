@@ -157,9 +157,9 @@ func (c claims) secondFactor() bool {
 		slices.ContainsFunc(c.Methods, func(m string) bool { return slices.Contains([]string{"otp", "hwk", "sc", "fpt"}, m) })
 }
 
-// Finish ends a sign-in at the provider with a session, a sign-up with the token of its link, or a proof. Only what fails after
-// a good attempt counts: any page can send its visitors here, and nobody can guess an attempt. Its errors are
-// ErrAttempt, ErrProvider, ErrUnverified, ErrLinked, ErrUninvited, ErrOtherAccount and *ThrottledError.
+// Finish ends a sign-in at the provider with a session, a sign-up with the token of its link, or a proof. Only what
+// fails after a good attempt counts: any page can send its visitors here, and nobody can guess an attempt. Its errors
+// are ErrAttempt, ErrProvider, ErrUnverified, ErrLinked, ErrUninvited, ErrOtherAccount and *ThrottledError.
 func (s *Service) Finish(ctx context.Context, back Callback) (in SignedIn, signUp string, err error) {
 	a, err := s.openAttempt(back)
 	if err != nil {

@@ -133,9 +133,9 @@ func (s *Service) passwordOf(ctx context.Context, id uuid.UUID) (password, error
 	return stored, err
 }
 
-// ChangePassword sets the password of the person of a session who knows the current one, or has none and a fresh proof. All other
-// sessions of the person end. It hashes in the slots of the organization that the session shows. Its errors are
-// ErrRefused, ErrProof, ErrPassword and *ThrottledError.
+// ChangePassword sets the password of the person of a session who knows the current one, or has none and gave a fresh
+// proof. All other sessions of the person end. It hashes in the slots of the organization that the session shows. Its
+// errors are ErrRefused, ErrProof, ErrPassword and *ThrottledError.
 func (s *Service) ChangePassword(
 	ctx context.Context, in Session, organization uuid.UUID, current, next string,
 ) error {

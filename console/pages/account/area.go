@@ -72,7 +72,8 @@ func Area(d Deps) web.Area {
 		routes = append(routes, web.Route{Pattern: "POST /sign-in/oidc", Leaves: true, Serve: d.startProvider},
 			web.Route{Pattern: "GET /sign-in/oidc/callback", Leaves: true, Serve: d.finishProvider},
 			web.Route{
-				Pattern: "POST /account/confirm/oidc", Needs: web.SignedIn, Unguarded: true, Leaves: true, Serve: d.confirmAtProvider,
+				Pattern: "POST /account/confirm/oidc", Needs: web.SignedIn, Unguarded: true, Leaves: true,
+				Serve: d.confirmAtProvider,
 			})
 	}
 	if d.SignUp {

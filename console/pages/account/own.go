@@ -102,8 +102,8 @@ func (d Deps) mailAddress(r *web.Request) error {
 	})
 }
 
-// endSessions ends one session, or all; with them the one of this browser and, if the form asks for it, what programs may
-// do.
+// endSessions ends one session, or all; with them the one of this browser and, if the form asks for it, what programs
+// may do.
 func (d Deps) endSessions(r *web.Request) error {
 	if r.PostFormValue("session") != "" {
 		return d.change(r, func() (string, error) {
