@@ -21,7 +21,9 @@ func (p *programs) End(_ context.Context, _ pgx.Tx, person uuid.UUID) error {
 	return nil
 }
 
-func (p *programs) Record(_ context.Context, person uuid.UUID) { p.recorded = append(p.recorded, person) }
+func (p *programs) Record(_ context.Context, person uuid.UUID) {
+	p.recorded = append(p.recorded, person)
+}
 
 func TestFresh_LastsTenMinutes(t *testing.T) {
 	s := newScene(t).password()

@@ -1,6 +1,7 @@
 package signin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -142,19 +143,18 @@ func (s *Service) ChangePassword(
 	if !validPassword(next) {
 		return ErrPassword
 	}
+	stored, err := s.passwordOf(ctx, in.Person)
+	if err == nil && stored.Hash == "" && !s.Fresh(in) {
+		err = ErrProof
+	}
+	if err != nil {
+		return err
+	}
 	return s.guardedPassword(ctx, in.Person, organization, func(h hasher) error {
-		stored, err := s.passwordOf(ctx, in.Person)
-		if err == nil && stored.Hash == "" && !s.Fresh(in) {
-			err = ErrProof
-		}
-		if err == nil && stored.Hash != "" {
-			var matches bool
-			if matches, err = h.matches(ctx, current, stored.Hash); err == nil && !matches {
-				err = ErrRefused
+		if stored.Hash != "" {
+			if matches, err := h.matches(ctx, current, stored.Hash); err != nil || !matches {
+				return cmp.Or(err, ErrRefused)
 			}
-		}
-		if err != nil {
-			return err
 		}
 		hash, err := h.hash(ctx, next)
 		if err != nil {
