@@ -51,8 +51,10 @@ func newFixed(t *testing.T, answer func(c echo.Context) error) *fixed {
 	runtest.Must(t, err)
 	f.Service, err = New(Config{
 		URLs: apitest.URLs, Version: "1", Document: document, API: httpx.Inner{API: e, Answers: f.answers}, Keys: oneKey{},
-		Authors: func(context.Context, auth.Project, []string) (map[string]string, error) { return nil, nil },
-		Logger:  runtest.Warnings(t),
+		Authors: func(context.Context, auth.Project, []string) (map[string]string, error) {
+			return map[string]string{}, nil
+		},
+		Logger: runtest.Warnings(t),
 	})
 	runtest.Must(t, err)
 	f.contract, err = newContract(document)

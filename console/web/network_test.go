@@ -295,7 +295,7 @@ func TestStream_SharedByPerson(t *testing.T) {
 		}
 		began = time.Now()
 		conn := s.send(s.member(acme), http.MethodGet, "/stream", 0)
-		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil) //nolint:bodyclose // it ends with the connection
 		if err != nil || res.StatusCode != http.StatusOK || time.Since(began) > admission.Exports.Wait/2 {
 			t.Errorf("of another organization: %v, %v after %s", res, err, time.Since(began))
 		}

@@ -32,7 +32,7 @@ type Inner struct {
 // Reserve reserves bytes that a caller makes of an answer. They are to be released once nothing of it is held.
 func (i Inner) Reserve(ctx context.Context, as auth.Principal, n int64) (*allowance.Hold, error) {
 	if i.Answers == nil {
-		return nil, nil
+		return nil, nil //nolint:nilnil // nothing is held
 	}
 	hold := i.Answers.Open(allowance.Owner{Organization: as.OrganizationID, Project: as.Project.ID})
 	return hold, hold.Reserve(ctx, n)

@@ -44,13 +44,15 @@ func TestWriter(t *testing.T) {
 		{"a text over it", `{"a":"123456"}`, `{"a":"1234…"}`, limits, map[string]int{"characters of a": 2}},
 		{
 			"characters are not bytes", `{"a":"ééééé","b":"éééééé","c":"\n\u003c\"\\x\""}`, `{"a":"ééééé","b":"éééé…","c":"\n\u003c\"\\…"}`,
-			limits, map[string]int{"characters of b": 2, "characters of c": 2},
+			limits,
+			map[string]int{"characters of b": 2, "characters of c": 2},
 		},
 		{
 			"metadata of each kind",
 			`{"m":[{"metadata":{"a":[1,1,1,1]}},{"metadata":[1,1,1,1,1,1]}],"n":{"metadata":"123456789ab","traits":"123456789"},"o":{"traits":{"a":"}"}}}`,
 			`{"m":[{"metadata":{}},{"metadata":[]}],"n":{"metadata":"","traits":"123456789"},"o":{"traits":{"a":"}"}}}`,
-			limits, map[string]int{"metadata": 3},
+			limits,
+			map[string]int{"metadata": 3},
 		},
 		{
 			"metadata that looks like an end", `{"a":{"metadata":{"x\"}":"]}\\"}},"b":1}`, `{"a":{"metadata":{}},"b":1}`, limits,
@@ -60,7 +62,8 @@ func TestWriter(t *testing.T) {
 		{"a list within an entry", `{"r":[{"s":[1,2,{"x":[]},4]},2,3]}`, `{"r":[{"s":[1,2]},2,3]}`, limits, map[string]int{"s": 2}},
 		{
 			"entries without room", `{"a":{"r":[{"id":"1","x":"1234","y":"1234"},{"id":"2","x":"1234","y":"1234"},{"id":"3"}]},"more":true}`,
-			`{"a":{"r":[{"id":"1","x":"1234","y":"1234"}]},"more":true}`, small, map[string]int{"a.r": 2},
+			`{"a":{"r":[{"id":"1","x":"1234","y":"1234"}]},"more":true}`, small,
+			map[string]int{"a.r": 2},
 		},
 		{
 			"the first entry has none", `{"r":[{"x":{"y":[{"z":"` + strings.Repeat(`1","a":"`, 20) + `"}]}},7],"more":"x"}`, `{"r":[],"more":"x"}`, small,

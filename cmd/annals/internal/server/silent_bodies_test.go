@@ -202,10 +202,8 @@ func (h *consoleHarness) bodiesOfAPI() (bodies []body) {
 		}
 		for _, base := range bases {
 			for _, length := range []int64{60_000, 1 << 20} {
-				bodies = append(bodies, body{
-					base, route.Method, path, length,
-					[]string{"Authorization", "Bearer " + key, "Content-Type", "application/json"}, count,
-				})
+				headers := []string{"Authorization", "Bearer " + key, "Content-Type", "application/json"}
+				bodies = append(bodies, body{base, route.Method, path, length, headers, count})
 			}
 		}
 	}
