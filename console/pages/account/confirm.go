@@ -26,10 +26,6 @@ func (d Deps) confirmation(r *web.Request, next string) (confirmation, error) {
 }
 
 func (d Deps) confirmPage(r *web.Request) error {
-	if d.SignIn.Fresh(r.Session) {
-		r.Redirect(nextOf(r))
-		return nil
-	}
 	data, err := d.confirmation(r, nextOf(r))
 	if err != nil {
 		return err

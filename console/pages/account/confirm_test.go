@@ -38,7 +38,6 @@ func TestConfirm_ByPassword(t *testing.T) {
 	s.wants(s.get("/account/second-factor"), 200, second)
 	s.wants(s.post("/account/confirm", "next", "//evil.example", "password", anas), 200, "/", "Home")
 	s.wants(s.get("/account"), 200, "/account", `action="/account/address"`)
-	s.wants(s.get("/account/confirm?next=/usage"), 200, "/usage")
 	s.wants(s.post("/account/address", "email", "new@acme.example"), 200, "/account?done=sent", "Sent.")
 	s.enrol()
 	states, err := s.States(t.Context(), s.ana)

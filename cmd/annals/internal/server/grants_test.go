@@ -167,3 +167,30 @@ func TestGrants_NeedTheSecondFactor(t *testing.T) {
 	runtest.Must(t, service.SetSecondFactor(t.Context(), call, of, true))
 	h.works("with one", l, true)
 }
+
+// Who leaves an organization takes along what was let in there. The last Owner stays.
+func TestLeave_EndsGrants(t *testing.T) {
+	t.Parallel()
+	h := startAgents(t)
+	of := h.organizations()[0].ID.String()
+	owner, read := h.letIn("owner"), h.letIn("read")
+	got := h.postForm("owner", "/account/leave", url.Values{"organization": {of}, "sure": {"yes"}}, http.StatusConflict)
+	if !strings.Contains(got.Body, "last owner") {
+		t.Errorf("the last Owner is told %.3000s", got.Body)
+	}
+	h.postForm("read", "/account/leave", url.Values{"organization": {of}}, http.StatusBadRequest)
+	h.works("before", read, true)
+	got = h.postForm("read", "/account/leave", url.Values{"organization": {of}, "sure": {"yes"}}, http.StatusSeeOther)
+	if got.Location != "/sign-in" {
+		t.Errorf("leads to %s", got.Location)
+	}
+	h.ended("after leaving", read)
+	h.works("of who stays", owner, true)
+	if data, meta := h.lastEvent("organization.member-removed.v1"); !strings.Contains(data, h.ids["read"].String()) ||
+		!strings.Contains(meta, "person:"+h.ids["read"].String()) {
+		t.Errorf("the event is %s %s", data, meta)
+	}
+	if got := h.as("read").Ask(http.MethodGet, "/", nil); got.Status != http.StatusSeeOther {
+		t.Errorf("who left opens the console: %d", got.Status)
+	}
+}
