@@ -162,7 +162,6 @@ func described(r *web.Request, err error) error {
 		{signin.ErrProvider, fault.Forbidden},
 		{signin.ErrLinked, fault.Forbidden},
 		{signin.ErrKnown, fault.Conflict},
-		{signin.ErrProof, fault.Forbidden},
 		{signin.ErrOtherAccount, fault.Forbidden},
 	} {
 		if errors.Is(err, known.err) {

@@ -176,7 +176,7 @@ func TestLeave_EndsGrants(t *testing.T) {
 	owner, read := h.letIn("owner"), h.letIn("read")
 	got := h.postForm("owner", "/account/leave", url.Values{"organization": {of}, "sure": {"yes"}}, http.StatusConflict)
 	if !strings.Contains(got.Body, "last owner") {
-		t.Errorf("the last Owner is told %.3000s", got.Body)
+		t.Errorf("the last Owner is shown %.3000s", got.Body)
 	}
 	h.postForm("read", "/account/leave", url.Values{"organization": {of}}, http.StatusBadRequest)
 	h.works("before", read, true)
