@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"errors"
@@ -185,6 +186,17 @@ func (s *Service) refresh(ctx context.Context, token string) (out issued, err er
 	invalid := refuse(http.StatusUnauthorized, "invalid_refresh_token", "there is no such refresh token: register again")
 	now := s.now()
 	var id uuid.UUID
+	// Before the token is spent, so that it works again once the organization requires no second factor.
+	err = s.DB.QueryRow(ctx, `select registration_id from ops.agent_refresh_tokens where hash = $1`, hashOf(token)).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return out, invalid
+	}
+	if err != nil {
+		return out, err
+	}
+	if is, err := s.allowed(ctx, id); err != nil || !is {
+		return out, cmp.Or(err, error(invalid))
+	}
 	err = pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error {
 		var ends time.Time
 		var spent *time.Time

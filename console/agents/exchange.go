@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -29,6 +30,9 @@ func (s *Service) Exchange(
 	base := strings.TrimSuffix(resource, "/")
 	if api := s.URLs.API + auth.Prefix; resource != "" && base != api && base != s.URLs.API {
 		return out, refuse(http.StatusBadRequest, "invalid_target", "the resource is "+api)
+	}
+	if is, err := s.allowed(ctx, id); err != nil || !is {
+		return out, cmp.Or(err, invalidGrant())
 	}
 	h, ok, err := s.Access.Agent(ctx, id)
 	if err != nil {
@@ -117,6 +121,9 @@ const tidied = 1000
 // Tidy deletes registrations that nobody claimed in time, refresh tokens that have expired, and what is left of agents
 // that are revoked.
 func (s *Service) Tidy(ctx context.Context) error {
+	if err := s.recordEndings(ctx); err != nil {
+		return err
+	}
 	now := s.now()
 	for _, statement := range []string{
 		`delete from ops.agent_registrations where claimed_at is null and ends_at <= $1`,

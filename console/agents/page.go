@@ -123,10 +123,11 @@ func (s *Service) decide(r *web.Request) error {
 		return err
 	}
 	deny := r.Field("decision") != "approve"
-	tag, err := s.DB.Exec(r.Context(), `update ops.agent_registrations set organization_id = $2, person_id = $3, project_id = $4
+	tag, err := s.DB.Exec(r.Context(), `update ops.agent_registrations set organization_id = $2, person_id = $3, project_id = $4,
+			second_factor = $6
 		where id = $1 and not denied and claimed_at is null and (organization_id is null or organization_id = $2 and person_id = $3
 			and ($5 or project_id is not distinct from $4))`, l.ID, m.Organization, r.Person.ID,
-		uuid.NullUUID{UUID: project, Valid: project != uuid.Nil}, deny)
+		uuid.NullUUID{UUID: project, Valid: project != uuid.Nil}, deny, r.Session.SecondFactor)
 	if err == nil && tag.RowsAffected() == 0 {
 		err = fault.New(fault.Conflict, fault.CodeConflict, "you decided otherwise before: let the agent register again")
 	}

@@ -107,6 +107,7 @@ func Tables() []sealedtables.Table {
 	return []sealedtables.Table{
 		{Key: "agentRegistrations", Name: "ops.agent_registrations"},
 		{Key: "agentRefreshTokens", Name: "ops.agent_refresh_tokens"},
+		{Key: "agentEndings", Name: "ops.agent_endings"},
 	}
 }
 

@@ -134,6 +134,8 @@ func (s *Service) Area() web.Area {
 // Tables are those that a backup holds. Codes and tokens are not among them: after a restore clients ask again.
 func Tables() []sealedtables.Table {
 	return []sealedtables.Table{
-		{Key: "oauthClients", Name: "ops.oauth_clients"}, {Key: "oauthGrants", Name: "ops.oauth_grants"},
+		{Key: "oauthClients", Name: "ops.oauth_clients"},
+		{Key: "oauthGrants", Name: "ops.oauth_grants"},
+		{Key: "oauthEndings", Name: "ops.oauth_endings"},
 	}
 }

@@ -52,6 +52,7 @@ type scene struct {
 	mu     sync.Mutex
 	people map[uuid.UUID]*access.Person
 	log    *record
+	second bool // sessions showed a second factor
 }
 
 // record is the commands: it decides as they do, and has the events.
@@ -172,7 +173,7 @@ func newScene(t *testing.T, change ...func(*Config)) *scene {
 // Session is that of the person whose id is the token.
 func (s *scene) Session(_ context.Context, token string) (signin.Session, bool, error) {
 	id, err := uuid.Parse(token)
-	return signin.Session{Person: id}, err == nil, nil
+	return signin.Session{Person: id, SecondFactor: s.second}, err == nil, nil
 }
 
 func (s *scene) Opens(signin.Session, string, uuid.UUID) bool { return true }

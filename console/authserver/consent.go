@@ -108,7 +108,7 @@ func (s *Service) consentPage(r *web.Request) error {
 		return err
 	}
 	if q.get("prompt") != "consent" && q.remembers {
-		if id, ok, err := s.remembered(r.Context(), r.Person.ID, q, offers); err != nil || ok {
+		if id, ok, err := s.remembered(r.Context(), r.Person.ID, r.Session.SecondFactor, q, offers); err != nil || ok {
 			if err == nil {
 				err = s.answer(r, q, id, q.scopes)
 			}
@@ -125,13 +125,14 @@ func shown(q request, offers []offer) consented {
 	}
 }
 
-// remembered finds the one grant that holds all that a client asks for, where the person may still give it.
+// remembered finds the one grant that holds all that a client asks for, where the person may still give it. It was made
+// in a session that had shown a second factor if and only if this one has: a code of it stands for that session.
 func (s *Service) remembered(
-	ctx context.Context, person uuid.UUID, q request, offers []offer,
+	ctx context.Context, person uuid.UUID, second bool, q request, offers []offer,
 ) (id uuid.UUID, ok bool, err error) {
 	rows, err := s.DB.Query(ctx, `select id, organization_id, project_id from ops.oauth_grants
-		where person_id = $1 and client_id = $2 and redirect_host = $3 and scopes @> $4 limit 2`,
-		person, q.client.ID, q.host, q.scopes)
+		where person_id = $1 and client_id = $2 and redirect_host = $3 and scopes @> $4
+			and coalesce(second_factor, false) = $5 limit 2`, person, q.client.ID, q.host, q.scopes, second)
 	if err != nil {
 		return uuid.Nil, false, fmt.Errorf("find a grant: %w", err)
 	}
@@ -213,19 +214,34 @@ func (s *Service) approve(r *web.Request, q request, p place) error {
 	if err != nil {
 		return err
 	}
-	err = s.DB.QueryRow(ctx, `insert into ops.oauth_grants
-		(id, person_id, organization_id, project_id, client_id, client_name, redirect_host, scopes, approved_at,
-			client_key, redirect_key)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, sha256(convert_to($5, 'UTF8')), sha256(convert_to($7, 'UTF8')))
-		on conflict (person_id, organization_id, project_id, client_key, redirect_key) do update set
-			client_name = excluded.client_name, approved_at = excluded.approved_at, scopes = (select
-				array_agg(distinct one order by one) from unnest(oauth_grants.scopes || excluded.scopes) one)
-		returning id`, id, r.Person.ID, p.organization, p.project, q.client.ID, q.client.Name, q.host, scopes,
-		s.now()).Scan(&id)
-	if err != nil {
+	if id, err = s.makeGrant(r, q, p, id, scopes); err != nil {
 		return fmt.Errorf("make a grant: %w", err)
 	}
 	return s.answer(r, q, id, scopes)
+}
+
+// makeGrant makes a grant, or adds scopes to the one that is there. What was made without a second factor ends before
+// the grant is made with one: its tokens must not pass for newer ones.
+func (s *Service) makeGrant(r *web.Request, q request, p place, id uuid.UUID, scopes []string) (uuid.UUID, error) {
+	ctx := r.Context()
+	err := pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error {
+		if r.Session.SecondFactor {
+			_, err := tx.Exec(ctx, `delete from ops.oauth_grants where id = $1 and second_factor is not true`, id)
+			if err != nil {
+				return err
+			}
+		}
+		return tx.QueryRow(ctx, `insert into ops.oauth_grants
+			(id, person_id, organization_id, project_id, client_id, client_name, redirect_host, scopes, approved_at,
+				second_factor, client_key, redirect_key)
+			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, sha256(convert_to($5, 'UTF8')), sha256(convert_to($7, 'UTF8')))
+			on conflict (person_id, organization_id, project_id, client_key, redirect_key) do update set
+				client_name = excluded.client_name, approved_at = excluded.approved_at, second_factor = excluded.second_factor,
+				scopes = (select array_agg(distinct one order by one) from unnest(oauth_grants.scopes || excluded.scopes) one)
+			returning id`, id, r.Person.ID, p.organization, p.project, q.client.ID, q.client.Name, q.host, scopes,
+			s.now(), r.Session.SecondFactor).Scan(&id)
+	})
+	return id, err
 }
 
 // answer sends a code of a grant to the client.

@@ -22,7 +22,8 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// ErrToken reports an access token that is not known, was revoked, has expired, or whose person is a member no more.
+// ErrToken reports an access token that is not known, was revoked, has expired, whose person is a member no more, or
+// that lacks the second factor that the organization requires.
 var ErrToken = errors.New("the access token is invalid or has expired")
 
 // Grant is what a client may do for a person now.
@@ -38,7 +39,8 @@ type Grant struct {
 const useCounts = time.Minute
 
 // Authenticate finds what the bearer of an access token may do for /mcp. Membership and role are those of now: the
-// scopes are those that the person may give in some project. The error is ErrToken, or that of the database.
+// scopes are those that the person may give in some project. A grant that was made without a second factor is refused
+// while the organization requires one. The error is ErrToken, or that of the database.
 func (s *Service) Authenticate(ctx context.Context, bearer string) (g Grant, err error) {
 	if !strings.HasPrefix(bearer, accessPrefix) || len(bearer) != len(accessPrefix)+tokenLength {
 		return Grant{}, ErrToken
@@ -46,12 +48,13 @@ func (s *Service) Authenticate(ctx context.Context, bearer string) (g Grant, err
 	now := s.now()
 	var project uuid.UUID
 	var scopes []string
+	var second bool
 	var used *time.Time
 	err = s.DB.QueryRow(ctx, `select g.id, g.person_id, g.organization_id, g.project_id, g.client_id, g.client_name,
-			t.narrowed, g.used_at
+			t.narrowed, coalesce(g.second_factor, false), g.used_at
 		from ops.oauth_tokens t join ops.oauth_grants g on g.id = t.grant_id
 		where t.access = $1 and t.access_until > $2 and t.resource = $3`, hashOf(bearer), now, s.Resource()).
-		Scan(&g.ID, &g.Person, &g.Organization, &project, &g.ClientID, &g.ClientName, &scopes, &used)
+		Scan(&g.ID, &g.Person, &g.Organization, &project, &g.ClientID, &g.ClientName, &scopes, &second, &used)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Grant{}, ErrToken
 	}
@@ -67,7 +70,7 @@ func (s *Service) Authenticate(ctx context.Context, bearer string) (g Grant, err
 	}
 	member := false
 	for _, m := range person.Memberships {
-		if m.Organization == g.Organization {
+		if m.Organization == g.Organization && (second || !m.SecondFactor) {
 			member, scopes = true, both(scopes, best(m))
 		}
 	}
@@ -182,7 +185,7 @@ const tidySlice = 1000
 // Tidy deletes what has ended, in slices: codes, tokens, clients that nobody uses, and the grants of people
 // who are removed or left.
 func (s *Service) Tidy(ctx context.Context) error {
-	if err := errors.Join(s.endRemoved(ctx), s.deleteEnded(ctx)); err != nil {
+	if err := errors.Join(s.recordEndings(ctx), s.endRemoved(ctx), s.deleteEnded(ctx)); err != nil {
 		return err
 	}
 	now := s.now()

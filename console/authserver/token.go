@@ -78,6 +78,10 @@ func (s *Service) change(
 	if live, err := s.Access.LiveGrants(ctx, []uuid.UUID{grant}); err != nil || len(live) == 0 {
 		return cmp.Or[error](err, ended)
 	}
+	if lacks, err := s.lacksFactor(ctx, grant); err != nil || lacks {
+		return cmp.Or[error](err, refuse(invalidGrant,
+			"the organization requires a second factor, and the person consented without one: ask the person again"))
+	}
 	var refused *Error
 	err = pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) (err error) {
 		var client string

@@ -234,7 +234,7 @@ func TestRemember_Ends(t *testing.T) {
 		"the end of one session": {func(s *scene, in SignedIn) error {
 			return s.EndSession(s.t.Context(), s.ana, s.find(in.Token).ID)
 		}, 1},
-		"a sign-out everywhere":    {func(s *scene, _ SignedIn) error { return s.EndSessions(s.t.Context(), s.ana, uuid.Nil) }, 0},
+		"a sign-out everywhere":    {func(s *scene, _ SignedIn) error { return s.SignOutEverywhere(s.t.Context(), s.ana, false) }, 0},
 		"a reset of the factor":    {func(s *scene, _ SignedIn) error { return s.ResetSecondFactor(s.t.Context(), s.ana) }, 0},
 		"the removal":              {func(s *scene, _ SignedIn) error { return s.EndPerson(s.t.Context(), s.ana) }, 0},
 		"the tidying of what ends": {func(s *scene, _ SignedIn) error { s.pass(KnownLife); return s.Tidy(s.t.Context()) }, 0},

@@ -125,6 +125,9 @@ func (s *Service) SetPassword(ctx context.Context, token string, a Attempt) (in 
 			return err
 		})
 	})
+	if err == nil {
+		s.Grants.Record(ctx, in.Person)
+	}
 	return in, err
 }
 
@@ -156,6 +159,9 @@ func (s *Service) enter(ctx context.Context, tx pgx.Tx, l Link, hash string, a A
 		returning totp is not null`, l.Person, hash, l.verified, known(l.Organization))
 	if err == nil {
 		err = forget(ctx, tx, l.Person, "ops.signin_sessions", "ops.signin_browsers")
+	}
+	if err == nil {
+		err = s.Grants.End(ctx, tx, l.Person)
 	}
 	if err == nil {
 		_, err = exec(ctx, tx, `delete from ops.signin_links where person_id = $1 and purpose = any($2)`, l.Person,

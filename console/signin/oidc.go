@@ -52,7 +52,9 @@ type Provider struct {
 type attempt struct {
 	State, Nonce, Verifier string
 	SignUp                 bool
-	Until                  time.Time
+	// Proof is the session whose person proves to be that person, zero for a sign-in.
+	Proof uuid.UUID
+	Until time.Time
 
 	id uuid.UUID
 }
@@ -103,18 +105,23 @@ func (s *Service) HasProvider() bool { return s.OIDC.Issuer != "" }
 // Start begins a sign-in at the provider, or a sign-up. It returns where the browser goes, and the value of a cookie of
 // this attempt alone. Its error is ErrProvider.
 func (s *Service) Start(ctx context.Context, signUp bool) (redirect, cookie string, err error) {
+	return s.begun(ctx, attempt{SignUp: signUp})
+}
+
+func (s *Service) begun(ctx context.Context, a attempt) (redirect, cookie string, err error) {
 	_, provider, err := s.discover(ctx)
 	if err != nil {
 		return "", "", err
 	}
-	a := attempt{
-		State: newToken(), Nonce: newToken(), Verifier: oauth2.GenerateVerifier(),
-		SignUp: signUp, Until: s.now().Add(AttemptLife),
+	a.State, a.Nonce, a.Verifier, a.Until = newToken(), newToken(), oauth2.GenerateVerifier(), s.now().Add(AttemptLife)
+	options := []oauth2.AuthCodeOption{oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)}
+	if a.Proof != uuid.Nil {
+		options = append(options, oauth2.SetAuthURLParam("prompt", "login"), oauth2.SetAuthURLParam("max_age", "0"))
 	}
 	text, _ := json.Marshal(a) // of texts and a time
 	id := uuid.New()
 	sealed, err := s.seal(id, string(text))
-	redirect = s.oauth(provider).AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier))
+	redirect = s.oauth(provider).AuthCodeURL(a.State, options...)
 	return redirect, id.String() + sealed, err
 }
 
@@ -132,6 +139,7 @@ type claims struct {
 	Email    string   `json:"email"`
 	Verified *boolean `json:"email_verified"`
 	Methods  []string `json:"amr"`
+	AuthTime int64    `json:"auth_time"`
 }
 
 // boolean is a JSON boolean, which some providers write as text.
@@ -149,9 +157,9 @@ func (c claims) secondFactor() bool {
 		slices.ContainsFunc(c.Methods, func(m string) bool { return slices.Contains([]string{"otp", "hwk", "sc", "fpt"}, m) })
 }
 
-// Finish ends a sign-in at the provider with a session, or a sign-up with the token of its link. Only what fails after
-// a good attempt counts: any page can send its visitors here, and nobody can guess an attempt. Its errors are
-// ErrAttempt, ErrProvider, ErrUnverified, ErrLinked, ErrUninvited and *ThrottledError.
+// Finish ends a sign-in at the provider with a session, a sign-up with the token of its link, or a proof. Only what
+// fails after a good attempt counts: any page can send its visitors here, and nobody can guess an attempt. Its errors
+// are ErrAttempt, ErrProvider, ErrUnverified, ErrLinked, ErrUninvited, ErrOtherAccount and *ThrottledError.
 func (s *Service) Finish(ctx context.Context, back Callback) (in SignedIn, signUp string, err error) {
 	a, err := s.openAttempt(back)
 	if err != nil {
@@ -162,7 +170,11 @@ func (s *Service) Finish(ctx context.Context, back Callback) (in SignedIn, signU
 		if spent, err = s.spendAttempt(ctx, a); err != nil || !spent {
 			return err
 		}
-		in, signUp, err = s.finish(ctx, a, back)
+		if a.Proof != uuid.Nil {
+			in, err = s.finishProof(ctx, a, back)
+		} else {
+			in, signUp, err = s.finish(ctx, a, back)
+		}
 		return err
 	})
 	if err == nil && !spent {

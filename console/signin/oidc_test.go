@@ -259,3 +259,11 @@ func TestOIDC_CountsAfterAGoodAttempt(t *testing.T) {
 	good.Client.Known = own.Known
 	s.finish(good, nil)
 }
+
+// queryOf is the query of an address.
+func queryOf(t *testing.T, address string) url.Values {
+	t.Helper()
+	u, err := url.Parse(address)
+	runtest.Must(t, err)
+	return u.Query()
+}

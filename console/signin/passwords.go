@@ -1,6 +1,7 @@
 package signin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -133,25 +134,27 @@ func (s *Service) passwordOf(ctx context.Context, id uuid.UUID) (password, error
 	return stored, err
 }
 
-// ChangePassword sets the password of the person of a session who knows the current one, or has none. All other
-// sessions of the person end. It hashes in the slots of the organization that the session shows. Its errors are
-// ErrRefused, ErrPassword and *ThrottledError.
+// ChangePassword sets the password of the person of a session who knows the current one, or has none and gave a fresh
+// proof. All other sessions of the person end. It hashes in the slots of the organization that the session shows. Its
+// errors are ErrRefused, ErrProof, ErrPassword and *ThrottledError.
 func (s *Service) ChangePassword(
 	ctx context.Context, in Session, organization uuid.UUID, current, next string,
 ) error {
 	if !validPassword(next) {
 		return ErrPassword
 	}
+	stored, err := s.passwordOf(ctx, in.Person)
+	if err == nil && stored.Hash == "" && !s.Fresh(in) {
+		err = ErrProof
+	}
+	if err != nil {
+		return err
+	}
 	return s.guardedPassword(ctx, in.Person, organization, func(h hasher) error {
-		stored, err := s.passwordOf(ctx, in.Person)
-		if err == nil && stored.Hash != "" {
-			var matches bool
-			if matches, err = h.matches(ctx, current, stored.Hash); err == nil && !matches {
-				err = ErrRefused
+		if stored.Hash != "" {
+			if matches, err := h.matches(ctx, current, stored.Hash); err != nil || !matches {
+				return cmp.Or(err, ErrRefused)
 			}
-		}
-		if err != nil {
-			return err
 		}
 		hash, err := h.hash(ctx, next)
 		if err != nil {

@@ -64,12 +64,15 @@ func (s *Service) Enrol(person uuid.UUID, name, sealed string) (e Enrolment, err
 	return e, err
 }
 
-// Confirm stores a second factor once the person shows a code of it. All sessions of the person end, and one with the
-// second factor begins. codes are the recovery codes, shown once. Its errors are ErrCode, ErrEnrolled and
-// *ThrottledError.
+// Confirm stores a second factor once the person shows a code of it, with a fresh proof. All sessions of the person
+// end, and one with the second factor begins. codes are the recovery codes, shown once. Its errors are ErrProof,
+// ErrCode, ErrEnrolled and *ThrottledError.
 func (s *Service) Confirm(
 	ctx context.Context, in Session, a Attempt, sealed, code string,
 ) (next SignedIn, codes []string, err error) {
+	if !s.Fresh(in) {
+		return SignedIn{}, nil, ErrProof
+	}
 	text, err := s.open(in.Person, sealed)
 	if err != nil {
 		return SignedIn{}, nil, ErrCode

@@ -58,6 +58,8 @@ type Config struct {
 	IsMember func(ctx context.Context, person uuid.UUID) (bool, error)
 	// Removed returns those of some people who are certainly removed.
 	Removed func(ctx context.Context, people []uuid.UUID) ([]uuid.UUID, error)
+	// Grants end when the password is reset, and with a sign-out everywhere; nil for none.
+	Grants  Grants
 	Sealer  *secret.Sealer
 	HashKey []byte
 	Now     func() time.Time // nil: time.Now
@@ -99,6 +101,9 @@ type Service struct {
 func New(c Config) *Service {
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Grants == nil {
+		c.Grants = NoGrants{}
 	}
 	c.Issuer = cmp.Or(c.Issuer, "Annals")
 	c.Idle, c.Longest = cmp.Or(c.Idle, 12*time.Hour), cmp.Or(c.Longest, 30*24*time.Hour)

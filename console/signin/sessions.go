@@ -28,6 +28,8 @@ type Session struct {
 	// SecondFactor reports whether the person showed a second factor.
 	SecondFactor bool
 	CreatedAt    time.Time
+	// ProvedAt is when the person last proved to be that person, zero for a session from before that was recorded.
+	ProvedAt time.Time
 	// Zone is the time zone of the person, "" for none.
 	Zone string
 
@@ -48,6 +50,8 @@ type SignedIn struct {
 	Pending bool
 	// Known is the cookie by which the browser is known from now on, to be kept for KnownLife; "" keeps what it has.
 	Known string
+	// Proved means that no session began: the one of the browser has a fresh proof now.
+	Proved bool
 }
 
 func scanSignedIn(row pgx.CollectableRow) (in SignedIn, err error) {
@@ -61,14 +65,18 @@ func (s *Service) Session(ctx context.Context, token string) (Session, bool, err
 		return Session{}, false, nil
 	}
 	var used time.Time
+	var proved *time.Time
 	now := s.now()
 	found, ok, err := one(ctx, s.DB, func(row pgx.CollectableRow) (f Session, err error) {
 		err = row.Scan(&f.ID, &f.Person, &f.Organization, &f.SecondFactor, &f.CreatedAt, &used, &f.Zone, &f.verified,
-			&f.vouched)
+			&f.vouched, &proved)
 		f.CreatedAt = f.CreatedAt.UTC()
+		if proved != nil {
+			f.ProvedAt = proved.UTC()
+		}
 		return f, err
 	}, `select s.id, s.person_id, coalesce(s.organization_id, $4), s.second_factor, s.created_at, s.used_at,
-			coalesce(p.zone, ''), coalesce(p.verified, ''), p.vouched
+			coalesce(p.zone, ''), coalesce(p.verified, ''), p.vouched, s.proved_at
 		from ops.signin_sessions s left join ops.signin_people p using (person_id)
 		where s.token = $1 and not s.pending and s.expires_at > $2 and s.used_at > $3`,
 		hashToken(token), now, now.Add(-s.Idle), uuid.Nil)
@@ -106,8 +114,8 @@ func (s *Service) begin(
 	b := &pgx.Batch{}
 	b.Queue(`with former as (delete from ops.signin_sessions where token = $1 returning person_id, organization_id)
 		insert into ops.signin_sessions (id, token, person_id, organization_id, pending, second_factor,
-			browser, address, created_at, used_at, expires_at)
-		values ($2, $3, $4, (select organization_id from former where person_id = $4), $5, $6, $7, $8, $9, $9, $10)`,
+			browser, address, created_at, used_at, proved_at, expires_at)
+		values ($2, $3, $4, (select organization_id from former where person_id = $4), $5, $6, $7, $8, $9, $9, $9, $10)`,
 		hashToken(former), uuid.New(), hashToken(in.Token), in.Person, in.Pending, second, cut(c.Browser), cut(c.Address),
 		now, ends)
 	b.Queue(`delete from ops.signin_sessions where id in (select id from ops.signin_sessions
@@ -152,14 +160,6 @@ func (s *Service) Sessions(ctx context.Context, person uuid.UUID) ([]OpenSession
 func (s *Service) EndSession(ctx context.Context, person, session uuid.UUID) error {
 	_, err := exec(ctx, s.DB, `delete from ops.signin_sessions where person_id = $1 and id = $2`, person, session)
 	return err
-}
-
-// EndSessions ends all sessions of a person but one. If that is zero, no browser of the person is known any more.
-func (s *Service) EndSessions(ctx context.Context, person, but uuid.UUID) error {
-	if but == uuid.Nil {
-		return forget(ctx, s.DB, person, "ops.signin_sessions", "ops.signin_browsers")
-	}
-	return endSessions(ctx, s.DB, person, but)
 }
 
 func endSessions(ctx context.Context, on querier, person, but uuid.UUID) error {

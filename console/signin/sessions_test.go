@@ -19,9 +19,9 @@ func TestSession_Ends(t *testing.T) {
 		"after a time without use": {func(s *scene, _ string) { s.pass(s.Idle) }, false},
 		"not before that":          {func(s *scene, _ string) { s.pass(s.Idle - time.Minute) }, true},
 		"with a sign-out":          {func(s *scene, token string) { runtest.Must(s.t, s.SignOut(s.t.Context(), token)) }, false},
-		"with all of the person":   {func(s *scene, _ string) { runtest.Must(s.t, s.EndSessions(s.t.Context(), s.ana, uuid.Nil)) }, false},
+		"with all of the person":   {func(s *scene, _ string) { runtest.Must(s.t, s.SignOutEverywhere(s.t.Context(), s.ana, false)) }, false},
 		"with the person":          {func(s *scene, _ string) { runtest.Must(s.t, s.EndPerson(s.t.Context(), s.ana)) }, false},
-		"not with another's":       {func(s *scene, _ string) { runtest.Must(s.t, s.EndSessions(s.t.Context(), uuid.New(), uuid.Nil)) }, true},
+		"not with another's":       {func(s *scene, _ string) { runtest.Must(s.t, s.SignOutEverywhere(s.t.Context(), uuid.New(), false)) }, true},
 		"with the next one":        {func(s *scene, token string) { s.session(s.ana, token) }, false},
 		"not with one elsewhere":   {func(s *scene, _ string) { s.session(s.ana, "") }, true},
 		"with many others": {func(s *scene, _ string) {

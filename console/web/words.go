@@ -27,6 +27,7 @@ var words = messages{
 		"sent":    "Sent.",
 		"retried": "It is being tried again.",
 		"ended":   "Ended.",
+		"left":    "You left the organization.",
 	},
 	help: map[string]string{
 		fault.CodeNotFound:             "Check the address, or look for an id with the search box.",

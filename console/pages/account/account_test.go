@@ -151,6 +151,22 @@ func (s *scene) ChangeAddress(_ context.Context, _ commands.Call, id uuid.UUID, 
 	return nil
 }
 
+// RemoveMember ends a membership, unless it is that of an Owner.
+func (s *scene) RemoveMember(_ context.Context, call commands.Call, of, member uuid.UUID) error {
+	if call.Principal.Kind != auth.Person || call.Principal.KeyID != member {
+		return fmt.Errorf("%s leaves as %+v", member, call.Principal)
+	}
+	p := s.people[member]
+	n := slices.IndexFunc(p.Memberships, func(m access.Membership) bool { return m.Organization == of })
+	if p.Memberships[n].Role == organization.Owner {
+		return fault.New(fault.Conflict, fault.CodeConflict, "the last owner of an organization stays")
+	}
+	if p.Memberships = slices.Delete(p.Memberships, n, n+1); len(p.Memberships) == 0 {
+		delete(s.people, member)
+	}
+	return nil
+}
+
 func (s *scene) Set() bool { return true }
 
 func (s *scene) Send(_ context.Context, to, _, text string) error {

@@ -29,6 +29,7 @@ type Deps struct {
 	SignIn   *signin.Service
 	Commands interface {
 		CreateOrganization(context.Context, commands.Call, commands.NewOrganization) (tenants.Organization, error)
+		RemoveMember(ctx context.Context, call commands.Call, organization, member uuid.UUID) error
 		ChangeAddress(ctx context.Context, call commands.Call, person uuid.UUID, email string) error
 	}
 	Mail interface {
@@ -59,6 +60,9 @@ func Area(d Deps) web.Area {
 		{Pattern: "POST /account/zone", Needs: web.SignedIn, Serve: d.setZone},
 		{Pattern: "POST /account/address", Needs: web.SignedIn, Serve: d.mailAddress},
 		{Pattern: "POST /account/sessions", Needs: web.SignedIn, Serve: d.endSessions},
+		{Pattern: "POST /account/leave", Needs: web.SignedIn, Serve: d.leave},
+		{Pattern: "GET /account/confirm", Needs: web.SignedIn, Unguarded: true, Leaves: true, Serve: d.confirmPage},
+		{Pattern: "POST /account/confirm", Needs: web.SignedIn, Unguarded: true, Leaves: true, Serve: d.confirm},
 		{Pattern: "GET /account/second-factor", Needs: web.SignedIn, Unguarded: true, Serve: d.enrolPage},
 		{Pattern: "POST /account/second-factor", Needs: web.SignedIn, Unguarded: true, Serve: d.enrol},
 		{Pattern: "POST /account/second-factor/remove", Needs: web.SignedIn, Serve: d.removeSecondFactor},
@@ -66,7 +70,11 @@ func Area(d Deps) web.Area {
 	}
 	if d.SignIn.HasProvider() {
 		routes = append(routes, web.Route{Pattern: "POST /sign-in/oidc", Leaves: true, Serve: d.startProvider},
-			web.Route{Pattern: "GET /sign-in/oidc/callback", Leaves: true, Serve: d.finishProvider})
+			web.Route{Pattern: "GET /sign-in/oidc/callback", Leaves: true, Serve: d.finishProvider},
+			web.Route{
+				Pattern: "POST /account/confirm/oidc", Needs: web.SignedIn, Unguarded: true, Leaves: true,
+				Serve: d.confirmAtProvider,
+			})
 	}
 	if d.SignUp {
 		routes = append(routes, web.Route{Pattern: "GET /sign-up", Leaves: true, Serve: d.signUpPage},
@@ -91,8 +99,13 @@ func attemptOf(r *web.Request) signin.Attempt {
 
 func tokenOf(r *web.Request) string { return r.Cookies().Value(r.Request, web.SessionCookie) }
 
-// begun gives the browser a session that began, and goes on to the second factor or to where the person wanted to go.
+// begun gives the browser a session that began, if one did, and goes on to the second factor or to where the person
+// wanted to go.
 func (d Deps) begun(r *web.Request, in signin.SignedIn, next string) error {
+	if in.Proved {
+		r.Redirect(next)
+		return nil
+	}
 	d.setCookies(r, in)
 	if in.Pending {
 		r.Redirect("/sign-in/second-factor?next=" + url.QueryEscape(next))
@@ -149,6 +162,7 @@ func described(r *web.Request, err error) error {
 		{signin.ErrProvider, fault.Forbidden},
 		{signin.ErrLinked, fault.Forbidden},
 		{signin.ErrKnown, fault.Conflict},
+		{signin.ErrOtherAccount, fault.Forbidden},
 	} {
 		if errors.Is(err, known.err) {
 			return fault.New(known.kind, fault.CodeUnauthorized, "%s", known.err)

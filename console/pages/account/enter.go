@@ -81,9 +81,14 @@ func (d Deps) startProvider(r *web.Request) error {
 	if err != nil {
 		return d.providerFailed(r, err)
 	}
+	d.toProvider(r, to, attempt)
+	return nil
+}
+
+// toProvider leads to the provider. The browser keeps the attempt.
+func (d Deps) toProvider(r *web.Request, to, attempt string) {
 	r.Cookies().Set(r.Writer(), providerCookie, attempt+"|"+url.QueryEscape(nextOf(r)), signin.AttemptLife)
 	r.Redirect(to)
-	return nil
 }
 
 func (d Deps) finishProvider(r *web.Request) error {
@@ -95,6 +100,9 @@ func (d Deps) finishProvider(r *web.Request) error {
 	})
 	if !errors.Is(err, signin.ErrAttempt) { // another site can send a browser here, and must not end its attempt
 		r.Cookies().Set(r.Writer(), providerCookie, "", 0)
+	}
+	if err != nil && r.SignedIn() {
+		return d.unconfirmed(r, err, next)
 	}
 	if err != nil {
 		return d.providerFailed(r, err)

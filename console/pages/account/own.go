@@ -25,6 +25,8 @@ type own struct {
 	Mail     bool                 `json:"mail"`
 	Shortest int                  `json:"shortestPassword"`
 	Longest  int                  `json:"longestPassword"`
+	// Fresh means that the person proved to be that person a short while ago.
+	Fresh bool `json:"fresh"`
 }
 
 func (d Deps) own(r *web.Request) (o own, err error) {
@@ -36,7 +38,7 @@ func (d Deps) own(r *web.Request) (o own, err error) {
 	sessions, err := d.SignIn.Sessions(r.Context(), r.Person.ID)
 	return own{
 		r.Person.Email, d.SignIn.Verified(state, r.Person.Email), state, sessions, r.Session.ID, d.Mail.Set(),
-		signin.MinPassword, signin.MaxPassword,
+		signin.MinPassword, signin.MaxPassword, d.SignIn.Fresh(r.Session),
 	}, err
 }
 
@@ -48,11 +50,15 @@ func (d Deps) account(r *web.Request) error {
 	return r.Render("account.html", data)
 }
 
-// change does what a form of the account asks for, and shows the page again if its input is wrong.
+// change does what a form of the account asks for, and shows the page again if its input is wrong. What lacks a fresh
+// proof leads to the page that asks for one.
 func (d Deps) change(r *web.Request, do func() (done string, err error)) error {
 	done, err := do()
 	if err == nil {
 		return r.Done("/account", done)
+	}
+	if errors.Is(err, signin.ErrProof) {
+		return toConfirm(r, "/account")
 	}
 	data, unread := d.own(r)
 	if unread != nil {
@@ -82,6 +88,9 @@ func (d Deps) setZone(r *web.Request) error {
 // mailAddress mails a link that verifies the address of the person, or changes it to another one.
 func (d Deps) mailAddress(r *web.Request) error {
 	return d.change(r, func() (string, error) {
+		if !d.SignIn.Fresh(r.Session) {
+			return "", signin.ErrProof
+		}
 		email := r.Field("email")
 		if !d.Mail.Set() || !person.ValidEmail(email) {
 			return "", fault.New(fault.Invalid, fault.CodeInvalidRequest, "%q is no e-mail address", email)
@@ -93,7 +102,8 @@ func (d Deps) mailAddress(r *web.Request) error {
 	})
 }
 
-// endSessions ends one session, or all; with them the one of this browser.
+// endSessions ends one session, or all; with them the one of this browser and, if the form asks for it, what programs
+// may do.
 func (d Deps) endSessions(r *web.Request) error {
 	if r.PostFormValue("session") != "" {
 		return d.change(r, func() (string, error) {
@@ -104,11 +114,13 @@ func (d Deps) endSessions(r *web.Request) error {
 			return "ended", d.SignIn.EndSession(r.Context(), r.Person.ID, id)
 		})
 	}
-	if err := d.SignIn.EndSessions(r.Context(), r.Person.ID, uuid.Nil); err != nil {
+	if err := d.SignIn.SignOutEverywhere(r.Context(), r.Person.ID, r.Field("programs") != ""); err != nil {
 		return err
 	}
 	return d.signOut(r)
 }
+
+const enrolPath = "/account/second-factor"
 
 // enrolment is a second factor that is being set up.
 type enrolment struct {
@@ -129,6 +141,9 @@ func (d Deps) enrolment(r *web.Request, sealed string) (enrolment, error) {
 }
 
 func (d Deps) enrolPage(r *web.Request) error {
+	if !d.SignIn.Fresh(r.Session) {
+		return toConfirm(r, enrolPath)
+	}
 	data, err := d.enrolment(r, "")
 	if err != nil {
 		return err
@@ -139,6 +154,9 @@ func (d Deps) enrolPage(r *web.Request) error {
 func (d Deps) enrol(r *web.Request) error {
 	sealed := r.PostFormValue("sealed")
 	next, codes, err := d.SignIn.Confirm(r.Context(), r.Session, attemptOf(r), sealed, r.Field("code"))
+	if errors.Is(err, signin.ErrProof) {
+		return toConfirm(r, enrolPath)
+	}
 	if err != nil {
 		data, unsealed := d.enrolment(r, sealed)
 		if unsealed != nil {

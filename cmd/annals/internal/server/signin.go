@@ -41,7 +41,7 @@ func buildSignIn(_ context.Context, s *Server) (adds, error) {
 	provider.Redirect = s.urls.Console + "/sign-in/oidc/callback"
 	s.signin = signin.New(signin.Config{
 		DB: s.storage.db, People: s.write.service, Sealer: s.write.vault.Sealer, HashKey: s.hashKey, Now: s.cfg.Clock,
-		Issuer: issuerOf(s.cfg.Instance.Name), OIDC: provider, Removed: s.removedPeople,
+		Issuer: issuerOf(s.cfg.Instance.Name), OIDC: provider, Removed: s.removedPeople, Grants: grantsOf{s},
 		IsMember: func(ctx context.Context, id uuid.UUID) (bool, error) {
 			p, ok, err := s.read.access.Memberships(ctx, id)
 			return ok && len(p.Memberships) > 0, err
