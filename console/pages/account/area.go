@@ -68,6 +68,10 @@ func Area(d Deps) web.Area {
 		routes = append(routes, web.Route{Pattern: "POST /sign-in/oidc", Leaves: true, Serve: d.startProvider},
 			web.Route{Pattern: "GET /sign-in/oidc/callback", Leaves: true, Serve: d.finishProvider})
 	}
+	if d.Mail.Set() {
+		routes = append(routes, web.Route{Pattern: "GET /sign-in/forgotten", Leaves: true, Serve: d.forgottenPage},
+			web.Route{Pattern: "POST /sign-in/forgotten", Leaves: true, Serve: d.forgotten})
+	}
 	if d.SignUp {
 		routes = append(routes, web.Route{Pattern: "GET /sign-up", Leaves: true, Serve: d.signUpPage},
 			web.Route{Pattern: "POST /sign-up", Leaves: true, Serve: d.signUp})
@@ -149,6 +153,8 @@ func described(r *web.Request, err error) error {
 		{signin.ErrProvider, fault.Forbidden},
 		{signin.ErrLinked, fault.Forbidden},
 		{signin.ErrKnown, fault.Conflict},
+		{signin.ErrUnneeded, fault.Conflict},
+		{signin.ErrUnproved, fault.Conflict},
 	} {
 		if errors.Is(err, known.err) {
 			return fault.New(known.kind, fault.CodeUnauthorized, "%s", known.err)

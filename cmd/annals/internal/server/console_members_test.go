@@ -134,7 +134,7 @@ func TestConsole_Members(t *testing.T) {
 
 	t.Log("a member is removed")
 	writer := h.as("write")
-	_, err = h.signin.GeneratePassword(t.Context(), h.ids["write"], "correct horse battery")
+	_, err = h.signin.GeneratePassword(t.Context(), h.ids["write"], "write@acme.example", "correct horse battery")
 	runtest.Must(t, err)
 	in, err := h.signIn("write@acme.example", "correct horse battery")
 	runtest.Must(t, err)
