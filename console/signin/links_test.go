@@ -193,7 +193,7 @@ func TestLink_OfAnAdminOpensHisOrganizationAlone(t *testing.T) {
 		t.Errorf("an invite opens %v", got)
 	}
 	in := use(s, Owner, uuid.Nil)
-	if got := opens(s, in); got != [2]bool{true, true} || s.Opens(*s.find(in.Token), "another@acme.example", mine) {
+	if got := opens(s, in); got != [2]bool{true, true} || s.Opens(*s.find(in.Token), "another@acme.example", other) {
 		t.Errorf("the operator's link opens %v, or an address that it was not for", got)
 	}
 	if got := opens(s, use(s, Reset, other)); got != [2]bool{false, true} {

@@ -250,6 +250,12 @@ func (s *scene) enter() {
 	s.wants(s.post("/sign-in", "email", anasMail, "password", anas), 200, "/", "Home")
 }
 
+// enterInvited signs Ana in by the link of an Admin of Acme.
+func (s *scene) enterInvited() {
+	s.t.Helper()
+	s.wants(s.post(s.link(signin.Invite), "password", anas), 200, "/", "Home")
+}
+
 var secretOf = regexp.MustCompile(`<code>([A-Z2-7]{32})</code>`)
 
 // field is the value of a hidden field of a page.

@@ -57,13 +57,20 @@ func (d Deps) useLink(r *web.Request) error {
 	if err != nil {
 		return err
 	}
+	if link.Purpose == signin.Verification && r.Session.Person != link.Person {
+		// Who reads the mail of another must not take over the account by its address.
+		return fault.New(fault.Unauthenticated, fault.CodeUnauthorized,
+			"sign in as the person who asked for this link, in this browser, then open it again")
+	}
 	var in signin.SignedIn
 	token, attempt := r.PathValue("token"), attemptOf(r)
 	switch {
 	case link.Purpose == signin.Verification && !data.SetsPassword:
 		return d.confirmAddress(r, link)
 	case link.Purpose == signin.Verification:
-		in, err = d.SignIn.VerifyFirst(r.Context(), token, attempt, func(context.Context) error { return d.changeAddress(r, link) })
+		in, err = d.SignIn.VerifyFirst(r.Context(), token, attempt, func(ctx context.Context) error {
+			return d.Commands.ChangeAddress(ctx, r.Command(), link.Person, link.Email)
+		})
 	case link.Purpose == signin.SignUp:
 		in, err = d.SignIn.SignUp(r.Context(), token, attempt, d.creation(r))
 	default:
@@ -91,19 +98,9 @@ func (d Deps) creation(r *web.Request) func(context.Context, string) (uuid.UUID,
 	}
 }
 
-// changeAddress gives the person of a verification the address of it. The person must be signed in: who reads the mail
-// of another must not take over the account by its address.
-func (d Deps) changeAddress(r *web.Request, link signin.Link) error {
-	if r.Session.Person != link.Person {
-		return fault.New(fault.Unauthenticated, fault.CodeUnauthorized,
-			"sign in as the person who asked for this link, in this browser, then open it again")
-	}
-	return d.Commands.ChangeAddress(r.Context(), r.Command(), link.Person, link.Email)
-}
-
-// confirmAddress proves another address of somebody who proved one before.
+// confirmAddress gives the person of a verification the address of it. The person proved one before.
 func (d Deps) confirmAddress(r *web.Request, link signin.Link) error {
-	if err := d.changeAddress(r, link); err != nil {
+	if err := d.Commands.ChangeAddress(r.Context(), r.Command(), link.Person, link.Email); err != nil {
 		return err
 	}
 	if _, err := d.SignIn.Verify(r.Context(), r.PathValue("token")); err != nil {
