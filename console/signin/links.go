@@ -15,8 +15,8 @@ import (
 type Purpose string
 
 // The purposes. An owner link is the operator's: it proves the address and ends the second factor, since nobody else
-// may be able to. Invites and resets are an Admin's, who proves no address: they end the proofs of before, and belong to
-// the organization of the Admin. An invite works for who has no other way in, since an Admin of one organization must
+// may be able to. Invites and resets are an Admin's, who proves no address: they end the former proofs, and belong to the
+// organization of the Admin. An invite works for who has no other way in, since an Admin of one organization must
 // not take over the account of a member of another. A reset, as the owner's, also ends accounts at the provider.
 // Verifications, sign-ups and recoveries are mailed to the address that they prove; a sign-up has no person yet.
 const (
@@ -123,8 +123,8 @@ func (s *Service) SetPassword(ctx context.Context, token string, a Attempt) (Sig
 	return s.setPassword(ctx, token, a, Link.setsPassword, func(context.Context) error { return nil })
 }
 
-// VerifyFirst spends the verification of a person without a proof as SetPassword does, since the proof ends the password
-// of before. change gives the person the address. Its errors are also those of change.
+// VerifyFirst spends the verification of a person without a proof as SetPassword does, since the proof ends the former
+// password. change gives the person the address. Its errors are also those of change.
 func (s *Service) VerifyFirst(
 	ctx context.Context, token string, a Attempt, change func(context.Context) error,
 ) (SignedIn, error) {
@@ -220,8 +220,8 @@ func (s *Service) enter(ctx context.Context, tx pgx.Tx, l Link, hash string, a A
 	return s.begin(ctx, tx, a.Client, a.Former, in, false)
 }
 
-// Verify spends a verification of a person with a proof: the address that it was mailed to is proved too. Its errors are
-// ErrLink, and ErrUnproved for a person without one.
+// Verify spends a verification of a person with a proof: the address that it was mailed to is proved too. Its errors
+// are ErrLink, and ErrUnproved for a person without one.
 func (s *Service) Verify(ctx context.Context, token string) (l Link, err error) {
 	err = pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error {
 		if l, err = s.spendLink(ctx, tx, token); err == nil && l.Purpose != Verification {

@@ -8,10 +8,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A proof is an address that a person showed to the deployment to be the person's: by a mailed link, at the provider, or
-// by the operator's word. A membership is given to an address, and a session opens it if the person proved that
-// address, whatever address the person has by now. Until the first proof nobody knows who chose the password: an Admin of
-// any organization can invite an address that is somebody else's, and use the link.
+// A proof is an address that a person showed to the deployment to be the person's: by a mailed link, at the provider,
+// or by the operator's word. A membership is given to an address, and a session opens it if the person proved that
+// address, whatever address the person has by now. Until the first proof nobody knows who chose the password: an Admin
+// of any organization can invite an address that is somebody else's, and use the link.
 
 // maxProofs is how many proofs of a person are kept: those of the addresses that were proved last.
 const maxProofs = 20

@@ -104,7 +104,8 @@ func TestVerify_FirstProofNeedsAPassword(t *testing.T) {
 	}
 	refused := errors.New("refused")
 	change := func(context.Context) error { return refused }
-	if _, err := s.VerifyFirst(t.Context(), token, Attempt{Password: anas}, change); !errors.Is(err, refused) || s.state().Proved() {
+	_, err := s.VerifyFirst(t.Context(), token, Attempt{Password: anas}, change)
+	if !errors.Is(err, refused) || s.state().Proved() {
 		t.Errorf("%v, state %+v", err, s.state())
 	}
 	if _, err := s.VerifyFirst(t.Context(), s.linkFor(Reset), Attempt{Password: anas}, change); !errors.Is(err, ErrLink) {
@@ -149,7 +150,8 @@ func TestLink_BelongsToItsOrganization(t *testing.T) {
 		runtest.Must(t, err)
 		return found
 	}
-	invite, reset, owner := s.linkOf(Invite, anasMail, mine), s.linkOf(Reset, anasMail, mine), s.linkOf(Owner, anasMail, uuid.Nil)
+	invite, reset := s.linkOf(Invite, anasMail, mine), s.linkOf(Reset, anasMail, mine)
+	owner := s.linkOf(Owner, anasMail, uuid.Nil)
 	other := s.linkOf(Invite, anasMail, theirs)
 	if !lives(invite) || !lives(other) {
 		t.Error("an invitation of another organization ends one")

@@ -32,8 +32,8 @@ var (
 	ErrCode     = errors.New("the code is wrong, was used before, or came too late")
 	ErrEnrolled = errors.New("there is a second factor already: remove it first")
 	ErrLink     = errors.New("the link was used, or has expired")
-	ErrUnneeded = errors.New("you have a way to sign in already: sign in as usual, this link is not needed. If you cannot, " +
-		"use \"You forgot your password\" on the page to sign in, or ask who operates this service for a link")
+	ErrUnneeded = errors.New("you have a way to sign in already: sign in as usual, this link is not needed. If you " +
+		"cannot, use \"You forgot your password\" on the page to sign in, or ask who operates this service for a link")
 	ErrUnproved = errors.New("set a password with this link")
 	ErrKnown    = errors.New("you are a member already: sign in, or ask an Admin for a link to set a password")
 	ErrPassword = fmt.Errorf("a password has %d to %d characters", MinPassword, MaxPassword)

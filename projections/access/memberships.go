@@ -59,7 +59,8 @@ func (q Queries) Memberships(ctx context.Context, person uuid.UUID) (p Person, o
 	var projects []uuid.UUID
 	var accesses []organization.Access
 	_, err = pgx.ForEachRow(rows, []any{
-		&p.Email, &id, &m.Name, &m.Plan, &m.SpendCapTenths, &m.Role, &m.Given, &first, &prepared, &factor, &projects, &accesses,
+		&p.Email, &id, &m.Name, &m.Plan, &m.SpendCapTenths, &m.Role, &m.Given, &first, &prepared, &factor, &projects,
+		&accesses,
 	}, func() error {
 		if id == nil {
 			return nil

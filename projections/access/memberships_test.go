@@ -77,8 +77,8 @@ func TestQuery_Memberships(t *testing.T) {
 	}
 }
 
-// A membership is given to the address that the person had when the join began: a change of the address between that and
-// the membership, or after it, gives nothing to the new one.
+// A membership is given to the address that the person had when the join began: a change of the address between that
+// and the membership, or after it, gives nothing to the new one.
 func TestQuery_MembershipsByTheAddressTheyWereGivenTo(t *testing.T) {
 	w := &writer{}
 	for _, org := range []string{"before", "between", "after", "again"} {

@@ -14,7 +14,7 @@ import (
 
 const evils = "evil@attacker.example"
 
-// The attacker is an Admin of Acme, invites Ana's address, and uses the link. Other gave its membership to that address.
+// The attacker is an Admin of Acme, invites Ana's address, and uses the link. Other gave a membership to that address.
 // No address that the attacker proves later opens Other.
 func TestProof_OfAnotherAddressOpensNothing(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -123,7 +123,7 @@ func TestForgotten_LimitsMails(t *testing.T) {
 	}
 }
 
-// An invitation of another organization says kindly that it is not needed.
+// An invitation of another organization is not needed, and the page tells so.
 func TestLink_InvitationThatIsNotNeeded(t *testing.T) {
 	s := newScene(t, nil, false)
 	token, err := s.NewLink(t.Context(), signin.Link{

@@ -226,8 +226,8 @@ func (d Deps) remove(r *web.Request, p access.Person, m access.Membership) error
 	return d.Links.End(r.Context(), p.ID)
 }
 
-// reset resets how a member signs in. It is refused for a member of another organization too, whom the holder of the
-// link would keep out of that one. Who cannot sign in yet gets another invitation instead.
+// reset resets how a member signs in. It is refused for a member of another organization too: the holder of the link
+// would keep the person out of that one. Who cannot sign in yet gets another invitation instead.
 func (d Deps) reset(
 	r *web.Request, p access.Person, m access.Membership, what organization.Reset,
 ) (made *link, err error) {
@@ -252,8 +252,8 @@ func (d Deps) reset(
 }
 
 // onlyHere is the rule for resets, which the page of each member shows.
-const onlyHere = "a reset works for who is a member of this organization alone. Others use \"Forgot your password?\" on " +
-	"the page to sign in, or ask who operates this service for a link (annals person link)"
+const onlyHere = "a reset works for who is a member of this organization alone. Others use \"Forgot your password?\" " +
+	"on the page to sign in, or ask who operates this service for a link (annals person link)"
 
 // OnlyHere is the rule for resets.
 func (memberPage) OnlyHere() string { return onlyHere }
@@ -267,7 +267,8 @@ func (d Deps) again(
 	}
 	made := &link{Email: p.Email}
 	var err error
-	if made.Address, made.Expires, err = d.Links.Invite(r.Context(), m.Organization, p.ID, p.Email); err != nil || made.Address == "" {
+	made.Address, made.Expires, err = d.Links.Invite(r.Context(), m.Organization, p.ID, p.Email)
+	if err != nil || made.Address == "" {
 		return nil, err
 	}
 	return made, nil
