@@ -123,7 +123,7 @@ func TestForgotten_LimitsMails(t *testing.T) {
 	}
 }
 
-// An invitation of another organization is not needed, and the page says so.
+// An invitation of another organization is not needed: the page leads to the sign-in.
 func TestLink_InvitationThatIsNotNeeded(t *testing.T) {
 	s := newScene(t, nil, false)
 	token, err := s.NewLink(t.Context(), signin.Link{
