@@ -58,7 +58,7 @@ func startConsole(t *testing.T) *consoleHarness {
 	}
 	h.start()
 	h.furnish()
-	service, call := h.peopleOf(0)
+	service, call := h.people()
 	first := h.organizations()[0].ID
 	call.Principal.OrganizationID = first
 	var project uuid.UUID

@@ -44,6 +44,8 @@ type harness struct {
 	arrange func(*Server)
 	// set changes the configuration. It may be nil.
 	set func(*Config)
+	// ahead is how far the clock of the service is ahead of that of the machine, in nanoseconds.
+	ahead atomic.Int64
 }
 
 // newHarness is a service on a data folder that does not exist yet.
@@ -98,6 +100,7 @@ func (h *harness) config() Config {
 		Data: datafolder.Folder{Dir: h.dir}, APIAddr: "127.0.0.1:0", ConsoleAddr: "127.0.0.1:0",
 		EventStore: Embedded, Postgres: h.postgres, Derive: true, PlanTerms: metering.DefaultPlanTerms(),
 		Logger: runtest.Warnings(h.t),
+		Clock:  func() time.Time { return time.Now().Add(time.Duration(h.ahead.Load())) },
 	}
 	if h.set != nil {
 		h.set(&cfg)

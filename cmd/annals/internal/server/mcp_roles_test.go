@@ -270,7 +270,7 @@ func TestMCP_RemovedPerson(t *testing.T) {
 	h.grants()
 	a := h.agent(token("write", bothScopes, ""))
 	a.must("whoami", nil, nil)
-	service, call := h.peopleOf(0)
+	service, call := h.people()
 	call.Principal.OrganizationID = h.organizations()[0].ID
 	runtest.Must(t, service.RemoveMember(t.Context(), call, call.Principal.OrganizationID, h.ids["write"]))
 	if _, err := a.CallTool(t.Context(), &sdk.CallToolParams{Name: "whoami"}); err == nil {

@@ -24,22 +24,19 @@ import (
 	"github.com/annals-project/annals/internal/tenants"
 )
 
-// people returns the commands on people of a process whose clock is two minutes late, so that no join
-// that it begins is under way for the finisher, and a call of it.
-func (h *harness) people() (*commands.Service, commands.Call) { return h.peopleOf(2 * time.Minute) }
-
-// peopleOf is people with a clock that is late by some time. If it is not late, the finisher leaves a person alone for
-// a minute that it finds between two steps of a join: tests that remove nobody take that.
-func (h *harness) peopleOf(behind time.Duration) (*commands.Service, commands.Call) {
+// people returns the commands on people, and a call.
+func (h *harness) people() (*commands.Service, commands.Call) {
 	h.t.Helper()
 	log := commands.NewJournal(h.storage.store, h.storage.codec, h.cfg.Logger)
-	log.Namespaces = h.journal.Namespaces
-	late := func() time.Time { return h.cfg.now().Add(-behind) }
-	log.Now = late
+	log.Namespaces, log.Now = h.journal.Namespaces, h.cfg.now
 	return commands.New(commands.Config{Journal: log, Waiter: h.read.waiter}), commands.Call{
-		Principal: auth.Principal{Kind: auth.ManagementKey}, RequestID: uuid.New(), ReceivedAt: late(),
+		Principal: auth.Principal{Kind: auth.ManagementKey}, RequestID: uuid.New(), ReceivedAt: h.cfg.now(),
 	}
 }
+
+// endJoins lets so much time pass that no join is under way for the finisher any more: it would leave the erasure of a
+// person for later.
+func (h *harness) endJoins() { h.ahead.Add(int64(2 * time.Minute)) }
 
 // managePeople writes the events about people. It leaves one member of an organization besides
 // the owner.
@@ -54,6 +51,7 @@ func (h *harness) managePeople(acme uuid.UUID) {
 		return id
 	}
 	bo, cy := add("bo@acme.example"), add("cy@acme.example")
+	h.endJoins()
 	call.Principal.OrganizationID = acme
 	project, err := service.CreateProject(h.t.Context(), call, "Project")
 	if err != nil {
@@ -160,6 +158,7 @@ func TestPeople_ErasureOfAnOwner(t *testing.T) {
 	if got := owner(); got != email {
 		t.Errorf("the owner is %q", got)
 	}
+	h.endJoins()
 	if err := service.RemovePerson(t.Context(), call, ana); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +181,7 @@ func TestPeople_ErasureOfAnOwner(t *testing.T) {
 	if got := owner(); got != person.RemovedName {
 		t.Errorf("after the erasure the owner is %q", got)
 	}
-	service, call = h.peopleOf(0)
+	service, call = h.people()
 	again, err := service.AddMember(t.Context(), call, acme.ID, commands.NewMember{Email: email, Role: organization.Owner})
 	if err != nil || again == ana || owner() != email {
 		t.Errorf("registered again as %s, %v; the owner is %q", again, err, owner())

@@ -39,7 +39,7 @@ type body struct {
 func TestServer_BodiesThatDoNotArrive(t *testing.T) {
 	t.Parallel()
 	h := startConsole(t)
-	service, call := h.peopleOf(0)
+	service, call := h.people()
 	second, err := service.CreateOrganization(t.Context(), call,
 		commands.NewOrganization{Name: "Second", Plan: metering.Flex, OwnerEmail: "second@second.example"})
 	runtest.Must(t, err)
