@@ -151,7 +151,7 @@ func TestGrants_NeedTheSecondFactor(t *testing.T) {
 	h := startAgents(t)
 	l := h.letIn("admin")
 	h.works("before", l, true)
-	service, call := h.peopleOf(0)
+	service, call := h.people()
 	of := h.organizations()[0].ID
 	call.Principal.OrganizationID = of
 	runtest.Must(t, service.SetSecondFactor(t.Context(), call, of, true))
