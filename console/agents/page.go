@@ -76,7 +76,8 @@ func (s *Service) linkOf(r *web.Request) (l link, err error) {
 	verified, err := s.Verified(ctx, r.Person.ID, r.Person.Email)
 	if err == nil && !verified {
 		err = fault.New(fault.Forbidden, codeUnverified,
-			"your address is not verified, so that you can let no agent in: verify it on the page of your account")
+			"your address is not verified, so that you can let no agent in: verify it on the page of your account, or with a "+
+				"link of who operates this service (annals person link)")
 	}
 	if sealKey != nil {
 		l.Sealed = &secret.Sealed{Key: *sealKey, Data: code}

@@ -7,6 +7,7 @@ import "github.com/annals-project/annals/internal/sealedtables"
 func Tables() []sealedtables.Table {
 	return []sealedtables.Table{
 		{Key: "people", Name: "ops.signin_people"},
+		{Key: "proofs", Name: "ops.signin_proofs"},
 		{Key: "codes", Name: "ops.signin_recovery_codes"},
 		{Key: "accounts", Name: "ops.signin_accounts"},
 	}

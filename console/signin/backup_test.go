@@ -23,7 +23,7 @@ func TestBackup_RestoresHowPeopleSignIn(t *testing.T) {
 	s.session(s.ana, "")
 	var dump bytes.Buffer
 	runtest.Must(t, sealedtables.Dump(t.Context(), s.DB, s.Sealer, &dump, Tables()...))
-	if n := strings.Count(dump.String(), "\n"); n != 4 || strings.Contains(dump.String(), "argon2id") {
+	if n := strings.Count(dump.String(), "\n"); n != 5 || strings.Contains(dump.String(), "argon2id") {
 		t.Fatalf("%d lines", n)
 	}
 
@@ -43,6 +43,11 @@ func TestBackup_RestoresHowPeopleSignIn(t *testing.T) {
 		(select count(*) from ops.signin_sessions), (select count(*) from ops.signin_accounts)`).Scan(&people, &sessions, &accounts))
 	if people != 400 || sessions != 0 || accounts != 1 {
 		t.Errorf("%d people, %d sessions, %d accounts", people, sessions, accounts)
+	}
+	states, err := next.States(t.Context(), s.ana)
+	runtest.Must(t, err)
+	if !next.Verified(states[s.ana], anasMail) || next.Verified(states[s.ana], "bo@acme.example") {
+		t.Errorf("the restored proofs are those of %+v", states[s.ana])
 	}
 	pending := next.enters(anasMail, anas, home, nil)
 	_, err = next.SecondFactor(t.Context(), pending.Token, next.code(e), Client{})

@@ -127,7 +127,7 @@ func TestSignIn_MarksOfOthers(t *testing.T) {
 	s := newScene(t, func(c *Config) { c.AccountFailures = 1 }).cheap().password()
 	bo := uuid.New()
 	s.people[bosMail] = bo
-	_, err := s.GeneratePassword(t.Context(), bo, anas)
+	_, err := s.GeneratePassword(t.Context(), bo, "bo@acme.example", anas)
 	runtest.Must(t, err)
 	own, bos, late := &browser{s, home, ""}, &browser{s, home, ""}, &browser{s, home, ""}
 	late.tries(anasMail, anas, nil)
@@ -185,7 +185,7 @@ func TestRemember_SharedBrowser(t *testing.T) {
 	mail := func(n int) string { return fmt.Sprintf("p%d@acme.example", n) }
 	for n := range maxMarks + 1 {
 		s.people[mail(n)] = uuid.New()
-		_, err := s.GeneratePassword(t.Context(), s.people[mail(n)], anas)
+		_, err := s.GeneratePassword(t.Context(), s.people[mail(n)], mail(n), anas)
 		runtest.Must(t, err)
 		shared.tries(mail(n), anas, nil)
 		shared.tries(mail(n), anas, nil)

@@ -282,6 +282,9 @@ func (s *Service) holder(ctx context.Context, c claims, verified bool) (SignedIn
 		return in, nil
 	}
 	err = pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error { return s.linkAccount(ctx, tx, &in, c) })
+	if err == nil {
+		s.Grants.Record(ctx, in.Person)
+	}
 	return in, err
 }
 
@@ -290,27 +293,20 @@ func (s *Service) accountName(subject string) []byte {
 	return s.keyed("provider account", s.OIDC.Issuer+"\x00"+subject)
 }
 
-// linkAccount links an account to a person, whose address it verifies. Who set a password before without a proof of the
-// address may be somebody else: then the password, the second factor and the sessions end.
+// linkAccount links an account to a person, whose address it proves. If that is the first proof, the password, the
+// second factor and the sessions end: who set them may be somebody else.
 func (s *Service) linkAccount(ctx context.Context, tx pgx.Tx, in *SignedIn, c claims) error {
-	type state struct{ Proven, Pending, Linked bool }
-	before, _, err := one(ctx, tx, pgx.RowToStructByPos[state],
-		`insert into ops.signin_people as p (person_id, verified) values ($1, $2)
-		on conflict (person_id) do update set zone = p.zone returning coalesce(p.verified = any($4), false), totp is not null,
-			exists (select from ops.signin_accounts a where a.person_id = $1 and issuer = $3)`,
-		in.Person, s.addressName(c.Email), s.OIDC.Issuer, s.addressNames(c.Email))
-	if err == nil && before.Linked {
+	if _, err := s.proveAddress(ctx, tx, in.Person, s.addressName(c.Email)); err != nil {
+		return err
+	}
+	type state struct{ Pending, Linked bool }
+	now, _, err := one(ctx, tx, pgx.RowToStructByPos[state], `select totp is not null,
+		exists (select from ops.signin_accounts a where a.person_id = $1 and issuer = $2)
+		from ops.signin_people where person_id = $1`, in.Person, s.OIDC.Issuer)
+	if err == nil && now.Linked {
 		err = ErrLinked
 	}
-	if in.Pending = before.Pending && before.Proven; err == nil && !before.Proven {
-		err = forget(ctx, tx, in.Person, "ops.signin_recovery_codes", "ops.signin_sessions", "ops.signin_browsers",
-			"ops.signin_links")
-		if err == nil {
-			_, err = exec(ctx, tx, `update ops.signin_people set verified = $2, password = null, generated = false,
-				totp_key = null, totp = null where person_id = $1`, in.Person, s.addressName(c.Email))
-		}
-	}
-	if err == nil {
+	if in.Pending = now.Pending; err == nil {
 		_, err = exec(ctx, tx, `insert into ops.signin_accounts (issuer, account, person_id) values ($1, $2, $3)
 			on conflict (account) do nothing`, s.OIDC.Issuer, s.accountName(c.Subject), in.Person)
 	}

@@ -174,6 +174,7 @@ func TestOIDC_SecondFactor(t *testing.T) {
 func TestOIDC_EndsWhatNobodyProved(t *testing.T) {
 	s, c := withCompany(t)
 	s.enrolled()
+	s.unproved()
 	thief := s.session(s.ana, "")
 	in := s.finish(s.start(c, false), nil)
 	if in.Pending || s.find(thief) != nil {
@@ -228,7 +229,7 @@ func TestOIDC_CookieHidesTheVerifier(t *testing.T) {
 func TestOIDC_CountsAfterAGoodAttempt(t *testing.T) {
 	s, c := withCompany(t)
 	s.AddressFailures = 2
-	s.cheap().password()
+	s.cheap().password().unproved()
 	good := s.start(c, false)
 	for range 3 {
 		s.finish(Callback{State: "x", Code: "y", Client: good.Client}, ErrAttempt)

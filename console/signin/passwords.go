@@ -176,13 +176,18 @@ func (s *Service) ChangePassword(
 }
 
 // GeneratePassword sets the password of the owner of a first start, unless the person has signed in or could. set
-// reports whether it did. The password ends when the person chooses one.
-func (s *Service) GeneratePassword(ctx context.Context, id uuid.UUID, password string) (set bool, err error) {
+// reports whether it did. The password ends when the person chooses one. The address counts as proved: who reads the
+// password has the machine.
+func (s *Service) GeneratePassword(
+	ctx context.Context, id uuid.UUID, email, password string,
+) (set bool, err error) {
 	hash, err := s.ofKnown(uuid.Nil).hash(ctx, password)
 	if err != nil {
 		return false, err
 	}
-	done, err := exec(ctx, s.DB, `insert into ops.signin_people (person_id, password, generated, vouched)
-		values ($1, $2, true, $3) on conflict (person_id) do nothing`, id, hash, uuid.Nil)
+	done, err := exec(ctx, s.DB, `with made as (insert into ops.signin_people (person_id, password, generated)
+			values ($1, $2, true) on conflict (person_id) do nothing returning person_id)
+		insert into ops.signin_proofs (person_id, address, proved_at) select person_id, $3, $4 from made`, id, hash,
+		s.addressName(email), s.now())
 	return done > 0, err
 }

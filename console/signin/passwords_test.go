@@ -32,7 +32,7 @@ func (s *scene) enters(email, password, from string, want error) SignedIn {
 // password gives Ana a password, as a first start does.
 func (s *scene) password() *scene {
 	s.t.Helper()
-	set, err := s.GeneratePassword(s.t.Context(), s.ana, anas)
+	set, err := s.GeneratePassword(s.t.Context(), s.ana, anasMail, anas)
 	runtest.Must(s.t, err)
 	if !set {
 		s.t.Fatal("the person has a password")
@@ -162,7 +162,7 @@ func TestChangePassword_Guessed(t *testing.T) {
 
 func TestGeneratePassword_IsSetOnce(t *testing.T) {
 	s := newScene(t).password()
-	if set, err := s.GeneratePassword(t.Context(), s.ana, "another password"); set || err != nil {
+	if set, err := s.GeneratePassword(t.Context(), s.ana, anasMail, "another password"); set || err != nil {
 		t.Errorf("set again: %v, %v", set, err)
 	}
 	s.enters(anasMail, anas, home, nil)

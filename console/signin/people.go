@@ -17,29 +17,24 @@ type State struct {
 	// RecoveryCodes and Accounts count those that are left, and those at a provider.
 	RecoveryCodes, Accounts int
 	Zone                    string
-	verified                []byte
+	proofs                  [][]byte
 }
 
 // States returns how people sign in. Those who never could are missing.
 func (s *Service) States(ctx context.Context, people ...uuid.UUID) (map[uuid.UUID]State, error) {
 	list, err := all(ctx, s.DB, func(row pgx.CollectableRow) (st State, err error) {
 		err = row.Scan(&st.Person, &st.Password, &st.Generated, &st.SecondFactor, &st.RecoveryCodes, &st.Accounts, &st.Zone,
-			&st.verified)
+			&st.proofs)
 		return st, err
 	}, `select person_id, password is not null, generated, totp is not null,
 			(select count(*) from ops.signin_recovery_codes c where c.person_id = p.person_id),
-			(select count(*) from ops.signin_accounts a where a.person_id = p.person_id), zone, coalesce(verified, '')
+			(select count(*) from ops.signin_accounts a where a.person_id = p.person_id), zone, `+proofsOf+`
 		from ops.signin_people p where person_id = any($1)`, people)
 	states := make(map[uuid.UUID]State, len(people))
 	for _, st := range list {
 		states[st.Person] = st
 	}
 	return states, err
-}
-
-// Verified reports whether the address that a person has now is verified.
-func (s *Service) Verified(st State, email string) bool {
-	return s.verifies(st.verified, email)
 }
 
 // SetZone sets the time zone of a person; "" is none. known is false for a name that is no time zone.

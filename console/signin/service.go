@@ -6,7 +6,6 @@
 package signin
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/hmac"
@@ -15,7 +14,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +32,9 @@ var (
 	ErrCode     = errors.New("the code is wrong, was used before, or came too late")
 	ErrEnrolled = errors.New("there is a second factor already: remove it first")
 	ErrLink     = errors.New("the link was used, or has expired")
+	ErrUnneeded = errors.New("you have a way to sign in already: sign in as usual, this link is not needed. If you " +
+		"cannot, use \"You forgot your password\" on the page to sign in, or ask who operates this service for a link")
+	ErrUnproved = errors.New("set a password with this link")
 	ErrKnown    = errors.New("you are a member already: sign in, or ask an Admin for a link to set a password")
 	ErrPassword = fmt.Errorf("a password has %d to %d characters", MinPassword, MaxPassword)
 )
@@ -159,20 +160,15 @@ func (s *Service) keyed(kind, value string) []byte {
 	return mac.Sum(nil)
 }
 
-// addressName is what is stored of a verified address.
+// addressName is what is stored of a proved address.
 func (s *Service) addressName(email string) []byte {
 	return s.keyed("address", person.NormalEmail(email))
 }
 
-// addressNames are the names under which a verified address may be stored.
+// addressNames are the names under which a proved address may be stored.
 func (s *Service) addressNames(email string) (names [][]byte) {
 	for _, form := range person.Forms(email) {
 		names = append(names, s.keyed("address", form))
 	}
 	return names
-}
-
-// verifies reports whether a stored name is that of an address.
-func (s *Service) verifies(name []byte, email string) bool {
-	return slices.ContainsFunc(s.addressNames(email), func(one []byte) bool { return bytes.Equal(one, name) })
 }

@@ -33,9 +33,10 @@ type Session struct {
 	// Zone is the time zone of the person, "" for none.
 	Zone string
 
-	// verified is the keyed hash of the verified address, vouched the organization whose Admin let the person in.
-	verified []byte
-	vouched  uuid.NullUUID
+	// proofs are the names of the addresses that the person proved, vouched the organization whose Admin let the person
+	// in.
+	proofs  [][]byte
+	vouched uuid.NullUUID
 }
 
 // Client is who asks to sign in: what the browser calls itself, and the network address. Known is the cookie that the
@@ -68,7 +69,7 @@ func (s *Service) Session(ctx context.Context, token string) (Session, bool, err
 	var proved *time.Time
 	now := s.now()
 	found, ok, err := one(ctx, s.DB, func(row pgx.CollectableRow) (f Session, err error) {
-		err = row.Scan(&f.ID, &f.Person, &f.Organization, &f.SecondFactor, &f.CreatedAt, &used, &f.Zone, &f.verified,
+		err = row.Scan(&f.ID, &f.Person, &f.Organization, &f.SecondFactor, &f.CreatedAt, &used, &f.Zone, &f.proofs,
 			&f.vouched, &proved)
 		f.CreatedAt = f.CreatedAt.UTC()
 		if proved != nil {
@@ -76,7 +77,7 @@ func (s *Service) Session(ctx context.Context, token string) (Session, bool, err
 		}
 		return f, err
 	}, `select s.id, s.person_id, coalesce(s.organization_id, $4), s.second_factor, s.created_at, s.used_at,
-			coalesce(p.zone, ''), coalesce(p.verified, ''), p.vouched, s.proved_at
+			coalesce(p.zone, ''), `+proofsOf+`, p.vouched, s.proved_at
 		from ops.signin_sessions s left join ops.signin_people p using (person_id)
 		where s.token = $1 and not s.pending and s.expires_at > $2 and s.used_at > $3`,
 		hashToken(token), now, now.Add(-s.Idle), uuid.Nil)
@@ -85,14 +86,6 @@ func (s *Service) Session(ctx context.Context, token string) (Session, bool, err
 			found.ID, now, now.Add(-usedEvery))
 	}
 	return found, ok && err == nil, err
-}
-
-// Opens reports whether a session opens an organization that its person, with an address, is a member of. An Admin of
-// one organization can invite an address that is somebody else's, and use the link. So until the address is verified,
-// the session opens only the organization whose Admin made the link, or what the operator's password is for.
-func (s *Service) Opens(session Session, email string, organization uuid.UUID) bool {
-	vouched := session.vouched.Valid && (session.vouched.UUID == organization || session.vouched.UUID == uuid.Nil)
-	return vouched || s.verifies(session.verified, email)
 }
 
 // ChooseOrganization records the organization that a session shows.

@@ -110,7 +110,7 @@ func TestSession_TokensAreNotStored(t *testing.T) {
 
 func TestTidy_EndsWhoIsRemoved(t *testing.T) {
 	s := newScene(t).password()
-	kept, err := s.GeneratePassword(t.Context(), uuid.New(), anas)
+	kept, err := s.GeneratePassword(t.Context(), uuid.New(), "bo@acme.example", anas)
 	runtest.Must(t, err)
 	token := s.session(s.ana, "")
 	runtest.Must(t, s.Tidy(t.Context()))

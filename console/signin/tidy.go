@@ -57,5 +57,5 @@ func (s *Service) endRemoved(ctx context.Context) error {
 // EndPerson deletes all of a person: the sessions at once. It may be repeated.
 func (s *Service) EndPerson(ctx context.Context, person uuid.UUID) error {
 	return forget(ctx, s.DB, person, "ops.signin_sessions", "ops.signin_browsers", "ops.signin_links",
-		"ops.signin_recovery_codes", "ops.signin_accounts", "ops.signin_people")
+		"ops.signin_recovery_codes", "ops.signin_accounts", "ops.signin_proofs", "ops.signin_people")
 }

@@ -151,7 +151,7 @@ func (r *Request) authenticate() error {
 		return err
 	}
 	person.Memberships = slices.DeleteFunc(person.Memberships, func(m access.Membership) bool {
-		return !r.site.Sessions.Opens(session, person.Email, m.Organization)
+		return !r.site.Sessions.Opens(session, m.Given, m.Organization)
 	})
 	if len(person.Memberships) == 0 {
 		r.shut = true

@@ -26,8 +26,8 @@ type Config struct {
 	Sessions interface {
 		// Session finds the session of a token.
 		Session(ctx context.Context, token string) (signin.Session, bool, error)
-		// Opens reports whether a session opens an organization of its person.
-		Opens(session signin.Session, email string, organization uuid.UUID) bool
+		// Opens reports whether a session opens an organization, whose membership was given to an address.
+		Opens(session signin.Session, given string, organization uuid.UUID) bool
 	}
 	// Access finds what a person may do now.
 	Access interface {

@@ -16,8 +16,8 @@ var words = messages{
 		"open the page again and send it from there",
 	signInFirst: "you are not signed in: sign in, then send the form again",
 	needs:       "you may not do this: it needs the right %q here. An Admin of the organization can give it to you",
-	unverified: "your address is not verified, and another organization let you in: ask an Admin of yours to reset your " +
-		"password, or who operates this service for a link",
+	unverified: "you did not prove the address that your organization invited, and another one let you in: use \"Forgot " +
+		"your password?\" on the page to sign in, or ask an Admin of yours or who operates this service for a link",
 	wrongPlace: "the place in the list is wrong: open the list again",
 	done: map[string]string{
 		"saved":   "Saved.",

@@ -50,6 +50,7 @@ var keysWithoutText = map[string]string{
 	"ops.signin_failures.who":                  "a keyed hash",
 	"ops.signin_links.purpose":                 "a purpose of ours",
 	"ops.signin_links.token":                   "a hash of a random token",
+	"ops.signin_proofs.address":                "a keyed hash",
 	"ops.signin_recovery_codes.code":           "a hash of a random code",
 	"ops.signin_sessions.token":                "a hash of a random token",
 	"ops.webhook_leases.webhook_id":            "random",

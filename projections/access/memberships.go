@@ -27,6 +27,8 @@ type Membership struct {
 	// SpendCapTenths is in tenths of a credit a month, nil without a cap.
 	SpendCapTenths *int64
 	Role           organization.Role
+	// Given is the address that the membership was given to, which the person may have changed since. "" is unknown.
+	Given string
 	// First is the first organization of the log, whose owners are the operators. Prepared organizations
 	// are served. SecondFactor is true if the organization requires one.
 	First, Prepared, SecondFactor bool
@@ -38,10 +40,12 @@ type Membership struct {
 // or not registered.
 func (q Queries) Memberships(ctx context.Context, person uuid.UUID) (p Person, ok bool, err error) {
 	rows, err := q.DB.Query(ctx, `select p.email, o.id, coalesce(o.name, ''), coalesce(o.plan, ''), o.spend_cap_tenths, coalesce(m.role, ''),
+			coalesce(j.email, ''),
 			o.position = (select min(position) from access.organizations), o.prepared, o.second_factor, g.projects, g.accesses
 		from access.people p
 		left join access.members m on m.person_id = p.id
 		left join access.organizations o on o.id = m.organization_id
+		left join access.joins j on j.person_id = m.person_id and j.organization_id = m.organization_id
 		left join lateral (select array_agg(project_id) as projects, array_agg(access) as accesses from access.grants
 			where organization_id = m.organization_id and person_id = m.person_id) g on true
 		where p.id = $1 and p.email is not null order by o.position limit $2`, person, MaxOrganizations)
@@ -55,7 +59,8 @@ func (q Queries) Memberships(ctx context.Context, person uuid.UUID) (p Person, o
 	var projects []uuid.UUID
 	var accesses []organization.Access
 	_, err = pgx.ForEachRow(rows, []any{
-		&p.Email, &id, &m.Name, &m.Plan, &m.SpendCapTenths, &m.Role, &first, &prepared, &factor, &projects, &accesses,
+		&p.Email, &id, &m.Name, &m.Plan, &m.SpendCapTenths, &m.Role, &m.Given, &first, &prepared, &factor, &projects,
+		&accesses,
 	}, func() error {
 		if id == nil {
 			return nil

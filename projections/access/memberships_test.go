@@ -77,6 +77,42 @@ func TestQuery_Memberships(t *testing.T) {
 	}
 }
 
+// A membership is given to the address that the person had when the join began: a change of the address between that
+// and the membership, or after it, gives nothing to the new one.
+func TestQuery_MembershipsByTheAddressTheyWereGivenTo(t *testing.T) {
+	w := &writer{}
+	for _, org := range []string{"before", "between", "after", "again"} {
+		w.organization(org)
+	}
+	w.person("ana")
+	for _, org := range []string{"before", "between", "again"} {
+		w.join(org, "ana")
+	}
+	for _, org := range []string{"before", "again"} {
+		w.member(org, "ana", organization.Member)
+	}
+	w.changeAddress("ana", "new")
+	w.member("between", "ana", organization.Member)
+	w.join("after", "ana")
+	w.member("after", "ana", organization.Member)
+	w.removeMember("again", "ana")
+	w.join("again", "ana")
+	w.member("again", "ana", organization.Member)
+	q := applied(t, w)
+	p, ok, err := q.Memberships(t.Context(), id("ana"))
+	if err != nil || !ok || p.Email != "new" {
+		t.Fatalf("%+v, %v, %v", p, ok, err)
+	}
+	given := map[string]string{}
+	for _, m := range p.Memberships {
+		given[m.Name] = m.Given
+	}
+	want := map[string]string{"before": "ana", "between": "ana", "after": "new", "again": "new"}
+	if diff := cmp.Diff(want, given); diff != "" {
+		t.Errorf("given to (-want +got):\n%s", diff)
+	}
+}
+
 func TestQuery_Names(t *testing.T) {
 	w := &writer{}
 	w.organization("org 0")

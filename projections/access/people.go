@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -45,14 +46,16 @@ type people struct {
 	claimed   []*person.AddressClaimed
 	claims    map[claimKey]bool // whether it is open
 	addresses map[uuid.UUID]string
-	removed   []uuid.UUID
-	released  []uuid.UUID
+	// joins are the addresses at the last begin of a join, "" for the one from before the page.
+	joins    map[memberKey]string
+	removed  []uuid.UUID
+	released []uuid.UUID
 }
 
 func newPeople() people {
 	return people{
 		members: map[memberKey]memberRow{}, ungranted: map[memberKey]bool{}, grants: map[grantKey]organization.Access{},
-		claims: map[claimKey]bool{}, addresses: map[uuid.UUID]string{},
+		claims: map[claimKey]bool{}, addresses: map[uuid.UUID]string{}, joins: map[memberKey]string{},
 	}
 }
 
@@ -65,7 +68,8 @@ func (p *people) applyPerson(f eventstore.DecodedEvent) (known bool) {
 		p.addresses[e.PersonID] = e.Email
 	case *person.AddressChanged:
 		p.addresses[e.PersonID] = e.Email
-	case *person.JoinBegun: // the decisions'
+	case *person.JoinBegun:
+		p.joins[memberKey{e.OrganizationID, e.PersonID}] = p.addresses[e.PersonID]
 	case *person.Removed:
 		p.removed = append(p.removed, e.PersonID)
 	case *person.AddressReleased:
@@ -154,16 +158,35 @@ func (p *people) saveAddresses(b *pgx.Batch) {
 			b.Queue(`delete from claims where person_id = $1 and address = $2`, key.person, key.stream)
 		}
 	}
+	p.saveJoins(b) // before the addresses of the page
 	for id, email := range p.addresses {
 		b.Queue(`update people set email = $2 where id = $1`, id, email)
 	}
 	if len(p.removed) > 0 {
 		b.Queue(`update people set email = null, removed = true where id = any($1::uuid[])`, p.removed)
+		b.Queue(`delete from joins where person_id = any($1::uuid[])`, p.removed)
 	}
 	if len(p.released) > 0 {
 		b.Queue(`delete from people p where id = any($1::uuid[]) and not exists (select from claims where person_id = p.id)`,
 			p.released)
+		b.Queue(`delete from joins j where person_id = any($1::uuid[]) and not exists (select from people where id = j.person_id)`,
+			p.released)
 	}
+}
+
+func (p *people) saveJoins(b *pgx.Batch) {
+	if len(p.joins) == 0 {
+		return
+	}
+	keys := slices.Collect(maps.Keys(p.joins))
+	b.Queue(`insert into joins (person_id, organization_id, email)
+		select j.person_id, j.organization_id, coalesce(nullif(j.email, ''), p.email)
+		from unnest($1::uuid[], $2::uuid[], $3::text[]) j (person_id, organization_id, email)
+		join people p on p.id = j.person_id where coalesce(nullif(j.email, ''), p.email) is not null
+		on conflict (person_id, organization_id) do update set email = excluded.email`,
+		pgarray.IDs(keys, func(k memberKey) uuid.UUID { return k.person }),
+		pgarray.IDs(keys, func(k memberKey) uuid.UUID { return k.organization }),
+		pgarray.Column(keys, func(k memberKey) string { return p.joins[k] }))
 }
 
 // Member is a member of an organization. Email is person.RemovedName for an erased person.

@@ -89,6 +89,15 @@ create table members (
 );
 create index members_by_person on members (person_id);
 
+-- The address that a person had when the person last began to join an organization: what was given to an address is
+-- opened by who proves that address, whatever address the person has later. Rows end with the person.
+create table joins (
+	person_id       uuid not null,
+	organization_id uuid not null,
+	email           text not null,
+	primary key (person_id, organization_id)
+);
+
 -- What members with the role member may do in projects: read or write. Owners and admins may write in each.
 create table grants (
 	organization_id uuid not null,
@@ -129,4 +138,5 @@ alter table webhooks alter id set statistics 0, alter token_hash set statistics 
 alter table keys alter name set statistics 0, alter hash set statistics 0, alter prefix set statistics 0,
 	alter suffix set statistics 0;
 alter table people alter email set statistics 0;
+alter table joins alter email set statistics 0;
 alter table claims alter address set statistics 0;

@@ -81,7 +81,13 @@ func (w *writer) person(email string) {
 func (w *writer) register(email string) {
 	name := stream.Name(stream.Person, id(email))
 	w.Append(name, &person.Registered{PersonID: id(email), Email: email, RegisteredAt: noon})
-	w.Append(name, &person.JoinBegun{PersonID: id(email), OrganizationID: id("org 0"), BegunAt: noon})
+	w.join("org 0", email)
+}
+
+// join begins a join of the person who registered with an address.
+func (w *writer) join(org, email string) {
+	w.Append(stream.Name(stream.Person, id(email)),
+		&person.JoinBegun{PersonID: id(email), OrganizationID: id(org), BegunAt: noon})
 }
 
 func (w *writer) removePerson(email string) {
@@ -140,6 +146,7 @@ func (w *writer) drawPerson(t *rapid.T, known []string, name string) []string {
 		w.member("org 0", email, role)
 	case 2:
 		w.setRole("org 0", email, role)
+		w.join("org 0", email)
 	case 3:
 		w.removeMember("org 0", email)
 	case 4:

@@ -63,8 +63,8 @@ func newScene(t *testing.T, company *oidctest.Company, signUp bool) *scene {
 	runtest.Must(t, err)
 	s := &scene{t: t, clock: time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC), ana: uuid.New(), browser: newBrowser(t)}
 	s.people = map[uuid.UUID]*access.Person{s.ana: {ID: s.ana, Email: anasMail, Memberships: []access.Membership{
-		{Organization: uuid.New(), Name: "Acme", Role: organization.Admin},
-		{Organization: uuid.New(), Name: "Other", Role: organization.Member},
+		{Organization: uuid.New(), Name: "Acme", Role: organization.Admin, Given: anasMail},
+		{Organization: uuid.New(), Name: "Other", Role: organization.Member, Given: anasMail},
 	}}}
 	server := httptest.NewUnstartedServer(nil)
 	s.url = "http://" + server.Listener.Addr().String()
@@ -141,7 +141,7 @@ func (s *scene) CreateOrganization(
 	}
 	id := uuid.New()
 	s.people[id] = &access.Person{ID: id, Email: in.OwnerEmail, Memberships: []access.Membership{
-		{Organization: uuid.New(), Name: in.Name, Role: organization.Owner, Plan: in.Plan},
+		{Organization: uuid.New(), Name: in.Name, Role: organization.Owner, Plan: in.Plan, Given: in.OwnerEmail},
 	}}
 	return tenants.Organization{Name: in.Name}, nil
 }
@@ -261,9 +261,15 @@ func (s *scene) link(purpose signin.Purpose) string {
 // enter gives Ana a password and signs her in.
 func (s *scene) enter() {
 	s.t.Helper()
-	_, err := s.GeneratePassword(s.t.Context(), s.ana, anas)
+	_, err := s.GeneratePassword(s.t.Context(), s.ana, anasMail, anas)
 	runtest.Must(s.t, err)
 	s.wants(s.post("/sign-in", "email", anasMail, "password", anas), 200, "/", "Home")
+}
+
+// enterInvited signs Ana in by the link of an Admin of Acme.
+func (s *scene) enterInvited() {
+	s.t.Helper()
+	s.wants(s.post(s.link(signin.Invite), "password", anas), 200, "/", "Home")
 }
 
 var secretOf = regexp.MustCompile(`<code>([A-Z2-7]{32})</code>`)

@@ -76,6 +76,10 @@ func Area(d Deps) web.Area {
 				Serve: d.confirmAtProvider,
 			})
 	}
+	if d.Mail.Set() {
+		routes = append(routes, web.Route{Pattern: "GET /sign-in/forgotten", Leaves: true, Serve: d.forgottenPage},
+			web.Route{Pattern: "POST /sign-in/forgotten", Leaves: true, Serve: d.forgotten})
+	}
 	if d.SignUp {
 		routes = append(routes, web.Route{Pattern: "GET /sign-up", Leaves: true, Serve: d.signUpPage},
 			web.Route{Pattern: "POST /sign-up", Leaves: true, Serve: d.signUp})
@@ -163,6 +167,8 @@ func described(r *web.Request, err error) error {
 		{signin.ErrLinked, fault.Forbidden},
 		{signin.ErrKnown, fault.Conflict},
 		{signin.ErrOtherAccount, fault.Forbidden},
+		{signin.ErrUnneeded, fault.Conflict},
+		{signin.ErrUnproved, fault.Conflict},
 	} {
 		if errors.Is(err, known.err) {
 			return fault.New(known.kind, fault.CodeUnauthorized, "%s", known.err)

@@ -15,7 +15,7 @@ import (
 
 func TestSignIn_GoesOnToThePage(t *testing.T) {
 	s := newScene(t, nil, false)
-	_, err := s.GeneratePassword(t.Context(), s.ana, anas)
+	_, err := s.GeneratePassword(t.Context(), s.ana, anasMail, anas)
 	runtest.Must(t, err)
 	p := s.get("/usage")
 	s.wants(p, 200, "/sign-in?next=%2Fusage", "Sign in")
@@ -105,7 +105,7 @@ func TestForms_FromElsewhere(t *testing.T) {
 
 func TestSignIn_Throttled(t *testing.T) {
 	s := newScene(t, nil, false)
-	_, err := s.GeneratePassword(t.Context(), s.ana, anas)
+	_, err := s.GeneratePassword(t.Context(), s.ana, anasMail, anas)
 	runtest.Must(t, err)
 	for range 3 {
 		s.post("/sign-in", "email", anasMail, "password", "a wrong password")
@@ -122,7 +122,7 @@ func TestSignIn_Throttled(t *testing.T) {
 // Through a proxy, who fails must not keep everybody else out.
 func TestSignIn_ThrottledBehindAProxy(t *testing.T) {
 	s := newScene(t, nil, false)
-	_, err := s.GeneratePassword(t.Context(), s.ana, anas)
+	_, err := s.GeneratePassword(t.Context(), s.ana, anasMail, anas)
 	runtest.Must(t, err)
 	from := func(address, password string) page {
 		return s.do(http.MethodPost, "/sign-in", url.Values{"email": {anasMail}, "password": {password}},
@@ -162,7 +162,7 @@ func TestSecondFactor_IsAsked(t *testing.T) {
 func TestSecondFactor_RequiredByTheOrganization(t *testing.T) {
 	s := newScene(t, nil, false)
 	s.people[s.ana].Memberships[0].SecondFactor = true
-	_, err := s.GeneratePassword(t.Context(), s.ana, anas)
+	_, err := s.GeneratePassword(t.Context(), s.ana, anasMail, anas)
 	runtest.Must(t, err)
 	s.wants(s.post("/sign-in", "email", anasMail, "password", anas, "next", "/usage"), 200, "/account/second-factor",
 		"Acme requires a second factor")
@@ -222,7 +222,7 @@ func TestProvider_SignsIn(t *testing.T) {
 func TestOIDC_CallbackOfAnotherPage(t *testing.T) {
 	company := oidctest.NewCompany(t)
 	s := newScene(t, company, false)
-	_, err := s.GeneratePassword(t.Context(), s.ana, anas)
+	_, err := s.GeneratePassword(t.Context(), s.ana, anasMail, anas)
 	runtest.Must(t, err)
 	begun := s.post("/sign-in/oidc", "next", "/usage")
 	to, err := url.Parse(begun.redirectsTo)

@@ -21,8 +21,10 @@ type linked struct {
 	Email        string         `json:"email"`
 	ExpiresAt    time.Time      `json:"expiresAt"`
 	Organization string         `json:"organization"`
-	Longest      int            `json:"longestPassword"`
-	Shortest     int            `json:"shortestPassword"`
+	// SetsPassword is whether the use of the link sets a password.
+	SetsPassword bool `json:"setsPassword"`
+	Longest      int  `json:"longestPassword"`
+	Shortest     int  `json:"shortestPassword"`
 }
 
 func (d Deps) findLink(r *web.Request) (linked, signin.Link, error) {
@@ -30,8 +32,15 @@ func (d Deps) findLink(r *web.Request) (linked, signin.Link, error) {
 	if err == nil && !found {
 		err = signin.ErrLink
 	}
+	sets := link.Purpose != signin.Verification
+	if err == nil && !sets {
+		var states map[uuid.UUID]signin.State
+		states, err = d.SignIn.States(r.Context(), link.Person)
+		sets = !states[link.Person].Proved()
+	}
 	return linked{
-		link.Purpose, link.Email, link.ExpiresAt, r.PostFormValue("organization"), signin.MaxPassword, signin.MinPassword,
+		link.Purpose, link.Email, link.ExpiresAt, r.PostFormValue("organization"), sets, signin.MaxPassword,
+		signin.MinPassword,
 	}, link, described(r, err)
 }
 
@@ -48,14 +57,24 @@ func (d Deps) useLink(r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	if link.Purpose == signin.Verification {
-		return d.confirmAddress(r, link)
+	if link.Purpose == signin.Verification && r.Session.Person != link.Person {
+		// Who reads the mail of another must not take over the account by its address.
+		return fault.New(fault.Unauthenticated, fault.CodeUnauthorized,
+			"sign in as the person who asked for this link, in this browser, then open it again")
 	}
 	var in signin.SignedIn
-	if link.Purpose == signin.SignUp {
-		in, err = d.SignIn.SignUp(r.Context(), r.PathValue("token"), attemptOf(r), d.creation(r))
-	} else {
-		in, err = d.SignIn.SetPassword(r.Context(), r.PathValue("token"), attemptOf(r))
+	token, attempt := r.PathValue("token"), attemptOf(r)
+	switch {
+	case link.Purpose == signin.Verification && !data.SetsPassword:
+		return d.confirmAddress(r, link)
+	case link.Purpose == signin.Verification:
+		in, err = d.SignIn.VerifyFirst(r.Context(), token, attempt, func(ctx context.Context) error {
+			return d.Commands.ChangeAddress(ctx, r.Command(), link.Person, link.Email)
+		})
+	case link.Purpose == signin.SignUp:
+		in, err = d.SignIn.SignUp(r.Context(), token, attempt, d.creation(r))
+	default:
+		in, err = d.SignIn.SetPassword(r.Context(), token, attempt)
 	}
 	if err != nil {
 		return r.Invalid(described(r, err), "link.html", data)
@@ -79,13 +98,8 @@ func (d Deps) creation(r *web.Request) func(context.Context, string) (uuid.UUID,
 	}
 }
 
-// confirmAddress gives the person of a verification the address of it. The person must be signed in: who reads the mail
-// of another must not take over the account by its address.
+// confirmAddress gives the person of a verification the address of it. The person proved one before.
 func (d Deps) confirmAddress(r *web.Request, link signin.Link) error {
-	if r.Session.Person != link.Person {
-		return fault.New(fault.Unauthenticated, fault.CodeUnauthorized,
-			"sign in as the person who asked for this link, in this browser, then open it again")
-	}
 	if err := d.Commands.ChangeAddress(r.Context(), r.Command(), link.Person, link.Email); err != nil {
 		return err
 	}
@@ -113,24 +127,64 @@ func (d Deps) signUp(r *web.Request) error {
 	}
 	if known {
 		err = d.Mail.Send(r.Context(), email, "Your account at Annals", fmt.Sprintf(
-			"Somebody wanted to sign up with this address. You have an account already: sign in at %s/sign-in\n\n"+
-				"If you forgot your password, ask an Admin of your organization for a link.", d.URL))
+			"Somebody wanted to sign up with this address. You have an account already: sign in at %[1]s/sign-in\n\n"+
+				"If you forgot your password, set another one at %[1]s/sign-in/forgotten", d.URL))
 	} else {
 		err = d.mailLink(r, signin.Link{Purpose: signin.SignUp, Email: email})
 	}
 	if err != nil {
 		return err
 	}
-	return r.Render("sent.html", email)
+	return r.Render("sent.html", sent{email, "/sign-up"})
 }
 
-// mailLink mails a link to the address that it verifies.
+// sent is what the page shows after a mail. Again is the page on which to ask for another one.
+type sent struct {
+	Email string `json:"email"`
+	Again string `json:"-"`
+}
+
+func (d Deps) forgottenPage(r *web.Request) error { return r.Render("forgotten.html", d.entrance(r)) }
+
+// forgotten mails a link to set another password. The page is the same whether or not somebody has the address, and a
+// mail is sent in either case, so that the time is the same too.
+func (d Deps) forgotten(r *web.Request) error {
+	email := r.Field("email")
+	if !person.ValidEmail(email) {
+		return r.Invalid(fault.New(fault.Invalid, fault.CodeInvalidRequest, "%q is no e-mail address", email),
+			"forgotten.html", d.entrance(r))
+	}
+	if err := d.SignIn.LimitMail(r.Context(), clientOf(r), email); err != nil {
+		return r.Invalid(described(r, err), "forgotten.html", d.entrance(r))
+	}
+	id, member, err := d.SignIn.Member(r.Context(), email)
+	if err != nil {
+		return err
+	}
+	if member {
+		err = d.mailLink(r, signin.Link{Purpose: signin.Recovery, Person: id, Email: email})
+	} else {
+		err = d.Mail.Send(r.Context(), email, "Your password at Annals", fmt.Sprintf(
+			"Somebody wanted to set a password for this address at %s. Nobody with this address is a member of an "+
+				"organization there.\n\nIf you did not ask for it, ignore this mail.", d.URL))
+	}
+	if err != nil {
+		return err
+	}
+	return r.Render("sent.html", sent{email, "/sign-in/forgotten"})
+}
+
+// mailLink mails a link to the address that it proves.
 func (d Deps) mailLink(r *web.Request, link signin.Link) error {
 	token, err := d.SignIn.NewLink(r.Context(), link)
 	if err != nil {
 		return err
 	}
-	return d.Mail.Send(r.Context(), link.Email, "Confirm your address for Annals", fmt.Sprintf(
-		"Open this link to confirm your address. It works once, within an hour:\n\n%s\n\n"+
-			"If you did not ask for it, ignore this mail: nothing happens then.", d.URL+web.Path("link", token)))
+	subject, purpose := "Confirm your address for Annals", "confirm your address"
+	if link.Purpose == signin.Recovery {
+		subject, purpose = "Your password at Annals", "set another password"
+	}
+	return d.Mail.Send(r.Context(), link.Email, subject, fmt.Sprintf(
+		"Open this link to %s. It works once, within an hour:\n\n%s\n\n"+
+			"If you did not ask for it, ignore this mail: nothing happens then.", purpose, d.URL+web.Path("link", token)))
 }

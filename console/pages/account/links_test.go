@@ -73,17 +73,34 @@ func TestSignUp_IsOff(t *testing.T) {
 
 func TestAddress_IsChangedByMail(t *testing.T) {
 	s := newScene(t, nil, false)
-	s.enter()
+	s.enterInvited()
 	s.wants(s.get("/account"), 200, "/account", "not verified")
 	s.wants(s.post("/account/address", "email", "ana@new.example"), 200, "/account?done=sent", "Sent.", anasMail)
 	path := linkIn.FindString(s.mails[0])
 	owner := s.browser
 	s.browser = newBrowser(t)
-	s.wants(s.post(path), 401, path, "sign in as the person who asked") // who reads the mail is not signed in by it
+	// Who reads the mail is not signed in by it.
+	s.wants(s.post(path, "password", "another password"), 401, path, "sign in as the person who asked")
 	s.browser = owner
-	s.wants(s.get(path), 200, path, "Confirm your address", "ana@new.example")
-	s.wants(s.post(path), 200, "/account?done=saved", "ana@new.example", `class="tag good">verified`)
+	// The first address that is proved ends the password of before: a link of an Admin set it.
+	s.wants(s.get(path), 200, path, "Confirm your address", "ana@new.example", "New password")
+	s.wants(s.post(path), 400, path, "12 to 200")
+	if s.people[s.ana].Email != anasMail {
+		t.Error("without a password the address changed")
+	}
+	s.wants(s.post(path, "password", "another password"), 200, "/", "Home", "ana@new.example")
+	s.wants(s.get("/account"), 200, "/account", `class="tag good">verified`)
 	s.wants(s.post(path), 404, path)
+	s.post("/sign-out")
+	s.wants(s.post("/sign-in", "email", "ana@new.example", "password", anas), 401, "/sign-in")
+	s.wants(s.post("/sign-in", "email", "ana@new.example", "password", "another password"), 200, "/")
+	// The next one needs no password.
+	s.post("/account/address", "email", "ana@third.example")
+	path = linkIn.FindString(s.mails[1])
+	if p := s.get(path); strings.Contains(p.text, "New password") {
+		t.Errorf("a second proof asks for a password: %s", p.text)
+	}
+	s.wants(s.post(path), 200, "/account?done=saved", "ana@third.example", `class="tag good">verified`)
 	s.people[s.ana].Email = anasMail
 	s.wants(s.get("/account"), 200, "/account", "not verified")
 }

@@ -174,15 +174,7 @@ func (d Deps) add(r *web.Request, in commands.NewMember) (*link, error) {
 			return nil, err
 		}
 	}
-	p, _, err := d.Access.Memberships(r.Context(), id)
-	if err != nil {
-		return nil, err
-	}
 	made := &link{Email: in.Email}
-	if len(p.Memberships) != 1 {
-		// No admin of one organization may set the password of a member of another one: not by a link of before either.
-		return made, d.Links.Revoke(r.Context(), id)
-	}
 	made.Address, made.Expires, err = d.Links.Invite(r.Context(), of, id, in.Email)
 	return made, err
 }
@@ -219,9 +211,12 @@ func (d Deps) change(r *web.Request) error {
 	}).Again(r, err)
 }
 
-// remove removes a member. Who is a member of nothing then is signed out at once.
+// remove removes a member, with the links of the organization. Who is a member of nothing then is signed out at once.
 func (d Deps) remove(r *web.Request, p access.Person, m access.Membership) error {
 	if err := d.Commands.RemoveMember(r.Context(), r.Command(), m.Organization, p.ID); err != nil {
+		return err
+	}
+	if err := d.Links.Revoke(r.Context(), m.Organization, p.ID); err != nil {
 		return err
 	}
 	left, _, err := d.Access.Memberships(r.Context(), p.ID)
@@ -231,8 +226,8 @@ func (d Deps) remove(r *web.Request, p access.Person, m access.Membership) error
 	return d.Links.End(r.Context(), p.ID)
 }
 
-// reset resets how a member signs in. It is refused for a member of another organization too, who would lose the other
-// one to the holder of the link; the operator can make one.
+// reset resets how a member signs in. It is refused for a member of another organization too: the holder of the link
+// would keep the person out of that one. Who cannot sign in yet gets another invitation instead.
 func (d Deps) reset(
 	r *web.Request, p access.Person, m access.Membership, what organization.Reset,
 ) (made *link, err error) {
@@ -240,9 +235,10 @@ func (d Deps) reset(
 	case !slices.Contains([]organization.Reset{organization.ResetPassword, organization.ResetSecondFactor}, what):
 		return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest, "there is no such change of a member")
 	case len(p.Memberships) != 1:
-		return nil, fault.New(fault.Conflict, fault.CodeConflict,
-			"this person signs in to other organizations too: ask who operates this service for a link "+
-				"(annals person link)")
+		if made, err = d.again(r, p, m, what); err == nil && made == nil {
+			err = fault.New(fault.Conflict, fault.CodeConflict, "%s", onlyHere)
+		}
+		return made, err
 	}
 	if err := d.Commands.RecordReset(r.Context(), r.Command(), m.Organization, p.ID, what); err != nil {
 		return nil, err
@@ -253,4 +249,27 @@ func (d Deps) reset(
 	made = &link{Email: p.Email}
 	made.Address, made.Expires, err = d.Links.Reset(r.Context(), m.Organization, p.ID, p.Email)
 	return made, err
+}
+
+// onlyHere is the rule for resets, which the page of each member shows.
+const onlyHere = "a reset works for who is a member of this organization alone. Others use \"Forgot your password?\" " +
+	"on the page to sign in, or ask who operates this service for a link (annals person link)"
+
+// OnlyHere is the rule for resets.
+func (memberPage) OnlyHere() string { return onlyHere }
+
+// again invites a member again who cannot sign in yet. The link is nil for everybody else.
+func (d Deps) again(
+	r *web.Request, p access.Person, m access.Membership, what organization.Reset,
+) (*link, error) {
+	if what != organization.ResetPassword {
+		return nil, nil
+	}
+	made := &link{Email: p.Email}
+	var err error
+	made.Address, made.Expires, err = d.Links.Invite(r.Context(), m.Organization, p.ID, p.Email)
+	if err != nil || made.Address == "" {
+		return nil, err
+	}
+	return made, nil
 }

@@ -39,14 +39,14 @@ type Deps struct {
 
 // Links lets people sign in who cannot yet, or no more.
 type Links interface {
-	// Invite returns an address at which somebody new sets a password and is signed in, once. It is the page to sign in
-	// for somebody who can sign in. Links of the person that were made before work no more. Until the address of the
-	// person is verified, only the organization that invites is opened.
+	// Invite returns an address at which somebody new sets a password and is signed in, once, "" for somebody who can
+	// sign in. Links that the organization made before for the person work no more. Until the person proves the address,
+	// only the organization that invites is opened.
 	Invite(ctx context.Context, of, person uuid.UUID, email string) (address string, expires time.Time, err error)
-	// Reset returns an address at which the person sets another password, once. The address counts as not verified then.
+	// Reset returns an address at which the person sets another password, once. No address counts as proved then.
 	Reset(ctx context.Context, of, person uuid.UUID, email string) (address string, expires time.Time, err error)
-	// Revoke ends the links of a person.
-	Revoke(ctx context.Context, person uuid.UUID) error
+	// Revoke ends the links of a person that the organization made.
+	Revoke(ctx context.Context, of, person uuid.UUID) error
 	// ResetSecondFactor ends the second factor of a person, and all sessions.
 	ResetSecondFactor(ctx context.Context, person uuid.UUID) error
 	// End ends all with which a person signs in, and the sessions at once.

@@ -77,16 +77,34 @@ func TestConsole_Members(t *testing.T) {
 		t.Errorf("the first link still works: %t; the second is %q", ok, second)
 	}
 
-	t.Log("somebody who is known elsewhere gets no link, and loses those of before")
-	theirs, err := h.signin.NewLink(t.Context(), signin.Link{Purpose: signin.Reset, Person: h.ids["foreign"], Email: "x"})
+	t.Log("somebody who can sign in gets no link, and keeps those of another organization")
+	foreign := h.ids["foreign"]
+	elsewhere, _, err := h.read.access.Memberships(t.Context(), foreign)
 	runtest.Must(t, err)
-	got := h.postForm("admin", members, url.Values{"email": {"foreign@other.example"}, "role": {"member"}}, 200)
-	if _, ok := h.lives(theirs); ok || h.linkOf(got.Body) != "" {
-		t.Errorf("the link of before works: %t; the page has the link %q", ok, h.linkOf(got.Body))
+	theirs, _, err := memberLinks{h.signin, ""}.Invite(t.Context(), elsewhere.Memberships[0].Organization, foreign, "foreign@other.example")
+	runtest.Must(t, err)
+	known := url.Values{"email": {"foreign@other.example"}, "role": {"member"}}
+	mine := h.linkOf(h.postForm("admin", members, known, 200).Body)
+	again := h.linkOf(h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"password"}}, 200).Body)
+	for token, want := range map[string]bool{strings.TrimPrefix(theirs, "/link/"): true, mine: false, again: true} {
+		if link, ok := h.lives(token); ok != want || ok && link.Purpose != signin.Invite {
+			t.Errorf("a link is %+v, %t", link, ok)
+		}
+	}
+	_, err = h.signin.GeneratePassword(t.Context(), foreign, "foreign@other.example", "correct horse battery")
+	runtest.Must(t, err)
+	if made := h.linkOf(h.postForm("admin", members, known, 200).Body); made != "" {
+		t.Errorf("the page has the link %q", made)
 	}
 	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"password"}}, 409)
 	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"second-factor"}}, 409)
 	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"remove"}}, 303)
+	if _, ok := h.lives(strings.TrimPrefix(theirs, "/link/")); !ok {
+		t.Error("the removal from one organization ends the link of another")
+	}
+	if _, ok := h.lives(again); ok {
+		t.Error("a link outlives the membership")
+	}
 
 	t.Log("only an owner makes owners and changes one")
 	h.postForm("admin", members, url.Values{"email": {"boss@acme.example"}, "role": {"owner"}}, 403)
@@ -134,7 +152,7 @@ func TestConsole_Members(t *testing.T) {
 
 	t.Log("a member is removed")
 	writer := h.as("write")
-	_, err = h.signin.GeneratePassword(t.Context(), h.ids["write"], "correct horse battery")
+	_, err = h.signin.GeneratePassword(t.Context(), h.ids["write"], "write@acme.example", "correct horse battery")
 	runtest.Must(t, err)
 	in, err := h.signIn("write@acme.example", "correct horse battery")
 	runtest.Must(t, err)

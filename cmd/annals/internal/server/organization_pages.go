@@ -52,14 +52,9 @@ func (l memberLinks) Reset(
 	return l.link(ctx, link, l.signIn.LinkLife)
 }
 
-// Revoke implements organization.Links: a link that nobody is shown replaces each of before.
-func (l memberLinks) Revoke(ctx context.Context, person uuid.UUID) error {
-	for _, purpose := range []signin.Purpose{signin.Invite, signin.Reset} {
-		if _, err := l.signIn.NewLink(ctx, signin.Link{Purpose: purpose, Person: person}); err != nil {
-			return err
-		}
-	}
-	return nil
+// Revoke implements organization.Links.
+func (l memberLinks) Revoke(ctx context.Context, of, person uuid.UUID) error {
+	return l.signIn.EndLinks(ctx, person, of)
 }
 
 // ResetSecondFactor implements organization.Links.
@@ -72,11 +67,11 @@ func (l memberLinks) End(ctx context.Context, person uuid.UUID) error {
 	return l.signIn.EndPerson(ctx, person)
 }
 
-// link makes a link in the place of those that were made before.
+// link makes a link in the place of those that the organization made before.
 func (l memberLinks) link(
 	ctx context.Context, link signin.Link, life time.Duration,
 ) (address string, expires time.Time, err error) {
-	if err := l.Revoke(ctx, link.Person); err != nil {
+	if err := l.Revoke(ctx, link.Organization, link.Person); err != nil {
 		return "", time.Time{}, err
 	}
 	token, err := l.signIn.NewLink(ctx, link)

@@ -112,7 +112,7 @@ func (o owners) finish(ctx context.Context) error {
 		return err
 	}
 	if !known {
-		if state.Generated, err = o.signIn.GeneratePassword(ctx, id, password); err != nil {
+		if state.Generated, err = o.signIn.GeneratePassword(ctx, id, email, password); err != nil {
 			return err
 		}
 	}

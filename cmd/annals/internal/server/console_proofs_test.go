@@ -1,0 +1,122 @@
+package server
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/console/signin"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/tenants"
+	"github.com/annals-project/annals/internal/webtest"
+)
+
+// takeover is a person whose address an organization of an attacker and one of a victim invited. Only the attacker has
+// a link.
+type takeover struct {
+	*harness
+	attacker, victim tenants.Organization
+	vera             uuid.UUID
+	browser          *webtest.Reader
+}
+
+const veras, evils = "vera@victim.example", "evil@attacker.example"
+
+func newTakeover(t *testing.T) *takeover {
+	t.Helper()
+	s := &takeover{harness: newHarness(t)}
+	s.start()
+	service, call := s.people()
+	var err error
+	for _, o := range []struct {
+		*tenants.Organization
+		name, owner string
+	}{{&s.attacker, "Attackers", "eve@attacker.example"}, {&s.victim, "Victims", "boss@victim.example"}} {
+		*o.Organization, err = service.CreateOrganization(t.Context(), call,
+			commands.NewOrganization{Name: o.name, Plan: metering.Flex, OwnerEmail: o.owner})
+		runtest.Must(t, err)
+		call.Principal.OrganizationID = o.ID
+		_, err = service.CreateProject(t.Context(), call, o.name)
+		runtest.Must(t, err)
+		s.vera, err = service.AddMember(t.Context(), call, o.ID, commands.NewMember{Email: veras, Role: organization.Admin})
+		runtest.Must(t, err)
+	}
+	s.browser = webtest.NewReader(t, s.urls.Console)
+	link, _, err := memberLinks{s.signin, s.urls.Console}.Invite(t.Context(), s.attacker.ID, s.vera, veras)
+	runtest.Must(t, err)
+	s.use(strings.TrimPrefix(link, s.urls.Console))
+	return s
+}
+
+// use sets a password by a link, in the browser.
+func (s *takeover) use(path string) {
+	s.t.Helper()
+	got := s.browser.Ask(http.MethodPost, path, url.Values{"password": {"correct horse battery"}})
+	if got.Status != 303 || got.Location != "/" {
+		s.t.Fatalf("POST %s: %d to %s: %.600s", path, got.Status, got.Location, got.Body)
+	}
+}
+
+func (s *takeover) mailed(purpose signin.Purpose, email string) (path string) {
+	s.t.Helper()
+	token, err := s.signin.NewLink(s.t.Context(), signin.Link{Purpose: purpose, Person: s.vera, Email: email})
+	runtest.Must(s.t, err)
+	return "/link/" + token
+}
+
+// opens reports whether the browser opens the pages of an organization, by all ways in.
+func (s *takeover) opens(o tenants.Organization) bool {
+	s.t.Helper()
+	chosen := s.browser.Ask(http.MethodPost, "/organization", url.Values{"organization": {o.ID.String()}}).Status == 303
+	project := s.browser.Ask(http.MethodGet, "/p/"+strings.ToLower(o.Name)+"/keys", nil).Status == 200
+	if chosen != project {
+		s.t.Errorf("%s: chosen %t, project %t", o.Name, chosen, project)
+	}
+	return project
+}
+
+// An account that was made before the victim's invitation never opens the victim's organization, whatever address its
+// holder proves.
+func TestTakeover_ByAnotherAddress(t *testing.T) {
+	t.Parallel()
+	s := newTakeover(t)
+	if !s.opens(s.attacker) || s.opens(s.victim) {
+		t.Fatal("the link of one organization opens another, or not its own")
+	}
+	s.use(s.mailed(signin.Verification, evils))
+	p, _, err := s.read.access.Memberships(t.Context(), s.vera)
+	runtest.Must(t, err)
+	if p.Email != evils || len(p.Memberships) != 2 || p.Memberships[1].Given != veras {
+		t.Fatalf("person %+v", p)
+	}
+	if !s.opens(s.attacker) || s.opens(s.victim) {
+		t.Error("a change of the address opens another organization")
+	}
+	s.browser = webtest.NewReader(t, s.urls.Console)
+	s.use(s.mailed(signin.Recovery, evils))
+	if s.opens(s.victim) {
+		t.Error("a forgotten password opens another organization")
+	}
+}
+
+// Who proves the address has what both gave to it, and the attacker nothing any more.
+func TestTakeover_OwnerOfTheAddressComes(t *testing.T) {
+	t.Parallel()
+	s := newTakeover(t)
+	attacker := s.browser
+	s.browser = webtest.NewReader(t, s.urls.Console)
+	s.use(s.mailed(signin.Recovery, veras))
+	if !s.opens(s.attacker) || !s.opens(s.victim) {
+		t.Error("who proved the address does not open what was given to it")
+	}
+	s.browser = attacker
+	if s.opens(s.attacker) || s.opens(s.victim) {
+		t.Error("the session of before the proof lives")
+	}
+}
