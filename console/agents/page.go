@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -124,15 +125,7 @@ func (s *Service) decide(r *web.Request) error {
 		return err
 	}
 	deny := r.Field("decision") != "approve"
-	tag, err := s.DB.Exec(r.Context(), `update ops.agent_registrations set organization_id = $2, person_id = $3, project_id = $4,
-			second_factor = $6
-		where id = $1 and not denied and claimed_at is null and (organization_id is null or organization_id = $2 and person_id = $3
-			and ($5 or project_id is not distinct from $4))`, l.ID, m.Organization, r.Person.ID,
-		uuid.NullUUID{UUID: project, Valid: project != uuid.Nil}, deny, r.Session.SecondFactor)
-	if err == nil && tag.RowsAffected() == 0 {
-		err = fault.New(fault.Conflict, fault.CodeConflict, "you decided otherwise before: let the agent register again")
-	}
-	if err != nil {
+	if err := s.take(r, l, m.Organization, project, deny); err != nil {
 		return err
 	}
 	back := claimPath + "?token=" + url.QueryEscape(l.Token)
@@ -157,6 +150,26 @@ func (s *Service) decide(r *web.Request) error {
 	}
 	r.Redirect(back)
 	return nil
+}
+
+// take gives a registration the organization and the project that its person decided for.
+func (s *Service) take(r *web.Request, l link, of, project uuid.UUID, deny bool) error {
+	return pgx.BeginFunc(r.Context(), s.DB, func(tx pgx.Tx) error {
+		if s.Hold != nil {
+			if live, err := s.Hold(r.Context(), tx, r.Session.ID); err != nil || !live {
+				return cmp.Or(err, web.NotSignedIn())
+			}
+		}
+		tag, err := tx.Exec(r.Context(), `update ops.agent_registrations set organization_id = $2, person_id = $3,
+				project_id = $4, second_factor = $6
+			where id = $1 and not denied and claimed_at is null and (organization_id is null or organization_id = $2
+				and person_id = $3 and ($5 or project_id is not distinct from $4))`, l.ID, of, r.Person.ID,
+			uuid.NullUUID{UUID: project, Valid: project != uuid.Nil}, deny, r.Session.SecondFactor)
+		if err == nil && tag.RowsAffected() == 0 {
+			err = fault.New(fault.Conflict, fault.CodeConflict, "you decided otherwise before: let the agent register again")
+		}
+		return err
+	})
 }
 
 // chosen is the organization and the project that a form names. The project is zero for all.

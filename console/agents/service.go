@@ -17,6 +17,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/semaphore"
 
@@ -81,6 +82,8 @@ type Config struct {
 		Grants(ctx context.Context, person uuid.UUID) ([]authserver.Approved, error)
 		RevokeGrant(ctx context.Context, call commands.Call, person, id uuid.UUID) (found bool, err error)
 	}
+	// Hold keeps the session in which a person decides until a transaction ends, as signin.Service.Hold; nil asks nobody.
+	Hold func(ctx context.Context, tx pgx.Tx, session uuid.UUID) (live bool, err error)
 	// Verified reports whether an address is known to be that of a person.
 	Verified func(ctx context.Context, person uuid.UUID, email string) (bool, error)
 	Logger   *slog.Logger

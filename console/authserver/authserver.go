@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/commands"
@@ -45,6 +46,8 @@ type Config struct {
 		LiveGrants(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error)
 		EndedGrants(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error)
 	}
+	// Hold keeps the session in which a person consents until a transaction ends, as signin.Service.Hold; nil asks nobody.
+	Hold     func(ctx context.Context, tx pgx.Tx, session uuid.UUID) (live bool, err error)
 	Commands interface {
 		ApproveGrant(context.Context, commands.Call, organization.GrantApproved) error
 		RevokeGrant(context.Context, commands.Call, organization.GrantRevoked) error

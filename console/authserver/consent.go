@@ -1,6 +1,7 @@
 package authserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -215,7 +216,7 @@ func (s *Service) approve(r *web.Request, q request, p place) error {
 		return err
 	}
 	if id, err = s.makeGrant(r, q, p, id, scopes); err != nil {
-		return fmt.Errorf("make a grant: %w", err)
+		return err
 	}
 	return s.answer(r, q, id, scopes)
 }
@@ -225,6 +226,11 @@ func (s *Service) approve(r *web.Request, q request, p place) error {
 func (s *Service) makeGrant(r *web.Request, q request, p place, id uuid.UUID, scopes []string) (uuid.UUID, error) {
 	ctx := r.Context()
 	err := pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error {
+		if s.Hold != nil {
+			if live, err := s.Hold(ctx, tx, r.Session.ID); err != nil || !live {
+				return cmp.Or(err, web.NotSignedIn())
+			}
+		}
 		if r.Session.SecondFactor {
 			_, err := tx.Exec(ctx, `delete from ops.oauth_grants where id = $1 and second_factor is not true`, id)
 			if err != nil {
@@ -241,7 +247,7 @@ func (s *Service) makeGrant(r *web.Request, q request, p place, id uuid.UUID, sc
 			returning id`, id, r.Person.ID, p.organization, p.project, q.client.ID, q.client.Name, q.host, scopes,
 			s.now(), r.Session.SecondFactor).Scan(&id)
 	})
-	return id, err
+	return id, wrap("make a grant", err)
 }
 
 // answer sends a code of a grant to the client.

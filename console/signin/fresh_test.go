@@ -202,3 +202,33 @@ func TestGrants_End(t *testing.T) {
 		})
 	}
 }
+
+// A program that is let in while its session ends is ended too: either the session is held until then, or it is gone.
+func TestHold(t *testing.T) {
+	s := newScene(t)
+	in := *s.find(s.session(s.ana, ""))
+	ended := make(chan error, 1)
+	runtest.Must(t, pgx.BeginFunc(t.Context(), s.DB, func(tx pgx.Tx) error {
+		live, err := s.Hold(t.Context(), tx, in.ID)
+		if err != nil || !live {
+			t.Errorf("a session is not held: %v", err)
+		}
+		go func() { ended <- s.SignOutEverywhere(t.Context(), s.ana, true) }()
+		waiting := false
+		for err == nil && !waiting { // for the lock
+			err = s.DB.QueryRow(t.Context(), `select exists (select from pg_stat_activity
+				where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waiting)
+		}
+		if len(ended) != 0 {
+			t.Error("the session ends while it is held")
+		}
+		return err
+	}))
+	runtest.Must(t, <-ended)
+	runtest.Must(t, pgx.BeginFunc(t.Context(), s.DB, func(tx pgx.Tx) error {
+		if live, err := s.Hold(t.Context(), tx, in.ID); err != nil || live {
+			t.Errorf("a session that has ended is held: %v", err)
+		}
+		return nil
+	}))
+}

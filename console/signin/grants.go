@@ -9,10 +9,17 @@ import (
 
 // Grants are what a person lets programs do: clients and agents, in all organizations.
 type Grants interface {
-	// End ends all of a person in a transaction, so that a crash leaves none alive.
+	// End ends all of a person in a transaction that ended the sessions before, so that a crash leaves none alive.
 	End(ctx context.Context, tx pgx.Tx, person uuid.UUID) error
 	// Record writes to the log what End ended. It logs what fails, which is repeated later.
 	Record(ctx context.Context, person uuid.UUID)
+}
+
+// Hold keeps a session until a transaction ends, which lets a program in. live is false for a session that has ended:
+// End did not see what the transaction makes.
+func (s *Service) Hold(ctx context.Context, tx pgx.Tx, session uuid.UUID) (live bool, err error) {
+	_, live, err = one(ctx, tx, pgx.RowTo[uuid.UUID], `select id from ops.signin_sessions where id = $1 for share`, session)
+	return live, err
 }
 
 // NoGrants are those of a service that lets no programs in.

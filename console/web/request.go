@@ -166,6 +166,11 @@ func (r *Request) authenticate() error {
 	return nil
 }
 
+// NotSignedIn is the fault of a form that needs a session.
+func NotSignedIn() error {
+	return fault.New(fault.Unauthenticated, codeSignIn, "%s", words.signInFirst)
+}
+
 // authorize decides whether the person may open the page, or leads to another one.
 func (r *Request) authorize() error {
 	elsewhere, err := r.decide()
@@ -186,7 +191,7 @@ func (r *Request) decide() (elsewhere string, err error) {
 	}
 	if !r.SignedIn() {
 		if r.Method != http.MethodGet {
-			return "", fault.New(fault.Unauthenticated, codeSignIn, "%s", words.signInFirst)
+			return "", NotSignedIn()
 		}
 		return "/sign-in?next=" + url.QueryEscape(r.URL.RequestURI()), nil
 	}

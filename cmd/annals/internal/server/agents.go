@@ -18,7 +18,7 @@ func (s *Server) newAgents() (*agents.Service, error) {
 	}
 	return agents.New(agents.Config{
 		DB: s.storage.db, Sealer: sealer, HashKey: s.hashKey, URLs: s.urls, Keys: s.tokens, Access: s.read.access,
-		Commands: s.write.service, Logger: s.cfg.Logger, Now: s.cfg.now,
+		Commands: s.write.service, Logger: s.cfg.Logger, Now: s.cfg.now, Hold: s.signin.Hold,
 		Verified: func(ctx context.Context, person uuid.UUID, email string) (bool, error) {
 			states, err := s.signin.States(ctx, person)
 			return err == nil && s.signin.Verified(states[person], email), err

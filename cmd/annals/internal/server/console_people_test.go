@@ -52,7 +52,10 @@ func newConsole(t *testing.T) *consoleHarness {
 func startConsole(t *testing.T) *consoleHarness {
 	t.Helper()
 	h := &consoleHarness{harness: newHarness(t), ids: map[string]uuid.UUID{}}
-	h.arrange = func(s *Server) { s.site.Sessions = sessionsByID{} }
+	h.arrange = func(s *Server) {
+		s.site.Sessions = sessionsByID{}
+		s.authServer.Hold, s.agents.Hold = nil, nil // there are no rows of these sessions
+	}
 	h.start()
 	h.furnish()
 	service, call := h.people()

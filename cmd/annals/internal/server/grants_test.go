@@ -194,3 +194,29 @@ func TestLeave_EndsGrants(t *testing.T) {
 		t.Errorf("who left opens the console: %d", got.Status)
 	}
 }
+
+// A session that ended while its person decided lets nothing in.
+func TestConsent_InASessionThatEnded(t *testing.T) {
+	t.Parallel()
+	h := startAgents(t)
+	h.authServer.Hold, h.agents.Hold = h.signin.Hold, h.signin.Hold
+	h.exec(`insert into ops.signin_sessions (id, token, person_id, pending, second_factor, browser, address, created_at,
+		used_at, expires_at) values ($1, 'x', $1, false, false, '', '', now(), now(), now())`, h.ids["admin"])
+	h.works("in a session", h.letIn("admin"), true)
+	h.exec(`delete from ops.signin_sessions`)
+	a := h.register("admin")
+	if status, _ := h.decide("admin", a.link, "approve"); status != http.StatusUnauthorized {
+		t.Errorf("an agent is let in: %d", status)
+	}
+	status, out := h.sendAs("", http.MethodPost, h.urls.Auth+"/oauth2/register", "application/json",
+		`{"client_name":"Desk","redirect_uris":["`+oauthCallback+`"]}`)
+	consent := "/oauth2/consent?" + url.Values{
+		"response_type": {"code"}, "client_id": {at(out, "client_id")}, "redirect_uri": {oauthCallback}, "scope": {"memory:read"},
+		"code_challenge": {strings.Repeat("x", 43)}, "code_challenge_method": {"S256"}, "resource": {h.urls.Console + "/mcp"},
+	}.Encode()
+	answer := h.as("admin").Ask(http.MethodPost, consent,
+		url.Values{"decision": {"approve"}, "place": {h.organizations()[0].ID.String()}})
+	if answer.Status != http.StatusUnauthorized || answer.Location != "" {
+		t.Errorf("registered with %d, a client is let in: %d %s", status, answer.Status, answer.Location)
+	}
+}

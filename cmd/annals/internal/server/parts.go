@@ -61,7 +61,7 @@ func (s *Server) parts() []part {
 		{"api", nil, needs{"storage", "projections", "backpressure", "health"}, buildAPI},
 		{"sign-in", Roles{RoleConsole}, needs{"writes"}, buildSignIn},
 		{"seal keys", Roles{RoleWrite, RoleConsole}, needs{"writes"}, buildSealKeys},
-		{"authorization server", Roles{RoleConsole}, needs{"writes", "signing keys"}, buildAuthServer},
+		{"authorization server", Roles{RoleConsole}, needs{"writes", "signing keys", "sign-in"}, buildAuthServer},
 		{"pages", Roles{RoleConsole}, needs{"authorization server", "writes", "recall", "request log", "sign-in", "api"}, buildPages},
 		{"console", Roles{RoleConsole}, needs{"pages"}, buildConsole},
 		{"start", nil, needs{"storage", "projections", "health"}, buildStart},
