@@ -83,8 +83,7 @@ func (s *Service) personState(ctx context.Context, id uuid.UUID) (person.State, 
 }
 
 // AddMember makes the person with an address a member of an organization, and registers the person if
-// there is none. The answer does not tell whether there was one. It is a member's id, and may be
-// asked for again. Its faults are invalid-request, not-found, conflict for a member with another
+// there is none, without an offer: for the operator. The answer is a member's id, and may be asked for again. Its faults are invalid-request, not-found, conflict for a member with another
 // role, and service-unavailable.
 func (s *Service) AddMember(
 	ctx context.Context, call Call, organizationID uuid.UUID, in NewMember,
@@ -104,7 +103,7 @@ func (s *Service) AddMember(
 	return id, s.changeMembers(decideCtx, call, organizationID, func(state *organization.State) ([]event.Event, error) {
 		return state.Add(organization.MemberAdded{
 			OrganizationID: organizationID, MemberID: id, Role: in.Role, AddedAt: call.ReceivedAt,
-		})
+		}, s.memberLimits)
 	})
 }
 
@@ -139,18 +138,8 @@ func (s *Service) SetAccess(
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
-	for id, access := range projects {
-		if !access.Valid() {
-			return fault.New(fault.Invalid, fault.CodeInvalidRequest, "there is no access %q: want %s, %s or none",
-				string(access), organization.ReadAccess, organization.WriteAccess)
-		}
-		p, ok, err := s.journal.projectOf(ctx, id)
-		if err != nil {
-			return err
-		}
-		if !ok || p.organization != organizationID {
-			return fault.New(fault.NotFound, fault.CodeNotFound, "the organization has no such project")
-		}
+	if err := s.checkAccess(ctx, organizationID, projects); err != nil {
+		return err
 	}
 	order := slices.SortedFunc(maps.Keys(projects), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
 	return s.changeMembers(ctx, call, organizationID, func(state *organization.State) (all []event.Event, err error) {
@@ -169,6 +158,26 @@ func (s *Service) SetAccess(
 		}
 		return all, nil
 	})
+}
+
+// checkAccess returns the fault of accesses that cannot be given in an organization.
+func (s *Service) checkAccess(
+	ctx context.Context, organizationID uuid.UUID, projects map[uuid.UUID]organization.Access,
+) error {
+	for id, access := range projects {
+		if !access.Valid() {
+			return fault.New(fault.Invalid, fault.CodeInvalidRequest, "there is no access %q: want %s, %s or none",
+				string(access), organization.ReadAccess, organization.WriteAccess)
+		}
+		p, ok, err := s.journal.projectOf(ctx, id)
+		if err != nil {
+			return err
+		}
+		if !ok || p.organization != organizationID {
+			return fault.New(fault.NotFound, fault.CodeNotFound, "the organization has no such project")
+		}
+	}
+	return nil
 }
 
 // RecordReset records that somebody resets how a member signs in, before that is done. The fault is
