@@ -42,9 +42,9 @@ type Offer struct {
 	ExpiresAt time.Time
 }
 
-// OfferMembership offers a membership to an address until a time after the call. An open offer of the organization to the address ends as
-// withdrawn. Its faults are invalid-request, not-found, conflict for too many open offers and for the address of a
-// member, limit-reached, and service-unavailable.
+// OfferMembership offers a membership to an address for a time. An open offer of the organization to the address ends
+// as withdrawn. It does not ask who has the address. Its faults are invalid-request, not-found, conflict for too many
+// open offers, too-many-offers within an hour, and service-unavailable.
 func (s *Service) OfferMembership(
 	ctx context.Context, call Call, organizationID uuid.UUID, in NewOffer, life time.Duration,
 ) (Offer, error) {

@@ -82,9 +82,10 @@ func (s *Service) personState(ctx context.Context, id uuid.UUID) (person.State, 
 	return p, err
 }
 
-// AddMember makes the person with an address a member of an organization, and registers the person if
-// there is none, without an offer: for the operator. The answer is a member's id, and may be asked for again. Its faults are invalid-request, not-found, conflict for a member with another
-// role, and service-unavailable.
+// AddMember makes the person with an address a member of an organization without an offer, which is the operator's
+// right, and registers the person if there is none. It returns the member's id, and may be repeated. Its faults are
+// invalid-request, not-found, conflict for a member with another role and for too many members, and
+// service-unavailable.
 func (s *Service) AddMember(
 	ctx context.Context, call Call, organizationID uuid.UUID, in NewMember,
 ) (uuid.UUID, error) {

@@ -110,7 +110,8 @@ func New(cfg Config) *Service {
 		dataPoints: cfg.DataPoints, limits: cfg.Limits,
 		hashKey: cfg.HashKey, pipeline: cfg.Pipeline, preparing: cfg.Preparing, vault: cfg.Vault, accounts: cfg.Accounts,
 		credentials: cfg.Credentials,
-		planTerms:   cfg.PlanTerms, memberLimits: cmp.Or(cfg.MemberLimits, organization.DefaultLimits()), directory: cfg.Directory, records: cfg.Records, load: cfg.LoadGauge, events: cfg.Events,
+		planTerms:   cfg.PlanTerms, memberLimits: cmp.Or(cfg.MemberLimits, organization.DefaultLimits()),
+		directory: cfg.Directory, records: cfg.Records, load: cfg.LoadGauge, events: cfg.Events,
 		authors: newAuthors(cfg.SoleWriter), registry: &registryReader{journal: cfg.Journal},
 		audiences: newAudienceReader(cfg.Journal),
 	}

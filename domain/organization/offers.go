@@ -69,7 +69,7 @@ type Offer struct {
 	ExpiresAt time.Time
 }
 
-// acceptance is who accepted an offer, and to whom it was made.
+// acceptance is who accepted an offer, and its recipient.
 type acceptance struct {
 	member    uuid.UUID
 	recipient string
