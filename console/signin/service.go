@@ -77,6 +77,8 @@ type Config struct {
 	// how many of sessions and of known browsers: 2. HashWait is how long a hash waits for a slot: 5 seconds.
 	Hashes, KnownHashes int
 	HashWait            time.Duration
+	// HashMemory is the KiB in which a new password is hashed: 19 MiB. Less is for tests.
+	HashMemory uint32
 	// Window is the time in which failures are counted: 15 minutes. AddressFailures of one network address are refused
 	// in it (50), those of one network address at one account (10), and those at one second factor (10). Once an account
 	// has AccountFailures (30) from wherever, its attempts are looked at one by one, AccountDelay (2 s) each. A known
@@ -92,7 +94,6 @@ type Config struct {
 type Service struct {
 	Config
 	slots    hashSlots
-	memory   uint32 // of new hashes, in KiB
 	accounts lanes
 	provider atomic.Pointer[oidc.Provider]
 	pause    func(context.Context, time.Duration) error
@@ -109,13 +110,14 @@ func New(c Config) *Service {
 	c.Issuer = cmp.Or(c.Issuer, "Annals")
 	c.Idle, c.Longest = cmp.Or(c.Idle, 12*time.Hour), cmp.Or(c.Longest, 30*24*time.Hour)
 	c.LinkLife, c.InviteLife = cmp.Or(c.LinkLife, time.Hour), cmp.Or(c.InviteLife, 7*24*time.Hour)
+	c.HashMemory = cmp.Or(c.HashMemory, hashMemory)
 	c.Hashes, c.KnownHashes = cmp.Or(c.Hashes, 3), cmp.Or(c.KnownHashes, 2)
 	c.HashWait, c.Window = cmp.Or(c.HashWait, 5*time.Second), cmp.Or(c.Window, 15*time.Minute)
 	c.AddressFailures, c.PairFailures = cmp.Or(c.AddressFailures, 50), cmp.Or(c.PairFailures, 10)
 	c.SecondFactorFailures, c.AccountFailures = cmp.Or(c.SecondFactorFailures, 10), cmp.Or(c.AccountFailures, 30)
 	c.AccountDelay, c.FailureTime = cmp.Or(c.AccountDelay, 2*time.Second), cmp.Or(c.FailureTime, 300*time.Millisecond)
 	return &Service{
-		Config: c, slots: newHashSlots(c.Hashes, c.KnownHashes, c.HashWait), memory: hashMemory, pause: pause,
+		Config: c, slots: newHashSlots(c.Hashes, c.KnownHashes, c.HashWait), pause: pause,
 	}
 }
 

@@ -51,13 +51,15 @@ func (s Settings) ValidatePeople(bad func(name, format string, args ...any)) {
 
 // SignIn returns the configuration of the service. The settings must be valid.
 func (s Settings) SignIn() server.SignIn {
-	server := server.SignIn{
+	in := server.SignIn{
 		OwnerEmail: s.OwnerEmail, SignUp: s.SignUp == "on",
 		Provider: signin.Provider{
 			Issuer: s.Issuer, ClientID: s.ClientID, ClientSecret: s.Secret, TrustEmail: s.TrustEmail == "on",
 		},
 	}
-	server.Documents, _ = authserver.ParseDocuments(s.Documents) // valid
-	server.Mail, _ = mail.Parse(s.SMTP)                          // none without an address
-	return server
+	in.Documents, _ = authserver.ParseDocuments(s.Documents) // valid
+	if server, err := mail.Parse(s.SMTP); err == nil { // none without an address
+		in.Mail = server
+	}
+	return in
 }

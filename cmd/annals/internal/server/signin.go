@@ -11,7 +11,6 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/console/authserver"
 	"github.com/annals-project/annals/console/signin"
-	"github.com/annals-project/annals/internal/mail"
 	"github.com/annals-project/annals/projections/access"
 )
 
@@ -28,11 +27,17 @@ type SignIn struct {
 	Documents authserver.Documents
 	// SignUp lets strangers with a verified address create an organization.
 	SignUp bool
-	// Mail sends links that verify addresses; zero for none.
-	Mail mail.Server
+	// Mail sends links that verify addresses; nil for none.
+	Mail Mailer
 	// ShowLink shows the link by which a person takes over the account of the owner, at a terminal alone. It is nil where
 	// there is none.
 	ShowLink func(link string)
+}
+
+// Mailer sends texts to people, if it is set.
+type Mailer interface {
+	Set() bool
+	Send(ctx context.Context, to, subject, text string) error
 }
 
 // buildSignIn makes what signs people in.
