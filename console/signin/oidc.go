@@ -258,8 +258,8 @@ func (s *Service) exchange(ctx context.Context, a attempt, back Callback) (c cla
 	return c, nil
 }
 
-// holder returns the person of an account at the provider: the one it was linked to, or a member with its verified
-// address, who is linked to it then.
+// holder returns the person of an account at the provider: the one it was linked to, or the one who is invited by its
+// verified address, and linked to it then.
 func (s *Service) holder(ctx context.Context, c claims, verified bool) (SignedIn, error) {
 	in, linked, err := one(ctx, s.DB, scanSignedIn, `select person_id, totp is not null from ops.signin_accounts
 		join ops.signin_people using (person_id) where account = $1`, s.accountName(c.Subject))
@@ -270,12 +270,10 @@ func (s *Service) holder(ctx context.Context, c claims, verified bool) (SignedIn
 		if !verified || c.Email == "" {
 			return in, ErrUnverified
 		}
-		found := false
-		if in.Person, found, err = s.People.FindPerson(ctx, c.Email); err != nil || !found {
-			return in, errors.Join(err, ErrUninvited)
+		if in.Person, err = s.invited(ctx, c.Email); err != nil {
+			return in, err
 		}
-	}
-	if member, err := s.IsMember(ctx, in.Person); err != nil || !member {
+	} else if may, err := s.MaySignIn(ctx, in.Person); err != nil || !may {
 		return in, errors.Join(err, ErrUninvited)
 	}
 	if linked {
@@ -286,6 +284,25 @@ func (s *Service) holder(ctx context.Context, c claims, verified bool) (SignedIn
 		s.Grants.Record(ctx, in.Person)
 	}
 	return in, err
+}
+
+// invited returns the person of an address that somebody proves now: a member, or who is offered to be one and is
+// registered for it.
+func (s *Service) invited(ctx context.Context, email string) (uuid.UUID, error) {
+	id, found, err := s.People.FindPerson(ctx, email)
+	if err == nil && found {
+		if is, err := s.IsMember(ctx, id); err != nil || is {
+			return id, err
+		}
+	}
+	offered := false
+	if err == nil {
+		offered, err = s.Offered(ctx, email)
+	}
+	if err != nil || !offered {
+		return uuid.Nil, errors.Join(err, ErrUninvited)
+	}
+	return s.People.Register(ctx, email)
 }
 
 // accountName is what is stored of an account at the provider.

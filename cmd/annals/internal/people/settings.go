@@ -58,7 +58,7 @@ func (s Settings) SignIn() server.SignIn {
 		},
 	}
 	in.Documents, _ = authserver.ParseDocuments(s.Documents) // valid
-	if server, err := mail.Parse(s.SMTP); err == nil { // none without an address
+	if server, err := mail.Parse(s.SMTP); err == nil {       // none without an address
 		in.Mail = server
 	}
 	return in
