@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/internal/oidctest"
