@@ -75,6 +75,7 @@ func (h *consoleHarness) parameters() map[string]string {
 	return map[string]string{
 		"{$}":           "",
 		"{member}":      h.ids["read"].String(),
+		"{offer}":       uuid.NewString(),
 		"{erasure}":     uuid.NewString(),
 		"{document...}": "none",
 		"{page...}":     "console",
