@@ -16,9 +16,9 @@ type Purpose string
 
 // The purposes. An owner link is the operator's: it proves the address and ends the second factor, since nobody else
 // may be able to. Invites and resets are an Admin's, who proves no address: they end the former proofs, and belong to
-// the organization of the Admin. An invite is the link of an offer, and has no person yet. It works for who has no other
-// way in and is a member of no other organization, and so does a reset for the latter, since an Admin of one organization
-// must not take over the account of a member of another. A reset, as the owner's, also ends accounts at the provider.
+// the organization of the Admin. They work for who is a member of no other one, since an Admin must not take over the
+// account of a member of another organization. An invite is the link of an offer, has no person yet, and works for who
+// has no other way in. A reset, as the owner's, also ends accounts at the provider.
 // Verifications, sign-ups, joins and recoveries are mailed to the address that they prove. A sign-up has no person yet,
 // and neither has a join, which is for who has nothing here but an offer.
 const (

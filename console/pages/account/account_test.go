@@ -63,7 +63,10 @@ func newScene(t *testing.T, company *oidctest.Company, signUp bool) *scene {
 	t.Helper()
 	sealer, err := secret.NewSealer([]byte(strings.Repeat("k", secret.SealKeyBytes)))
 	runtest.Must(t, err)
-	s := &scene{t: t, clock: time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC), ana: uuid.New(), browser: newBrowser(t), offers: map[string][]access.Offer{}}
+	s := &scene{
+		t: t, clock: time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC), ana: uuid.New(), browser: newBrowser(t),
+		offers: map[string][]access.Offer{},
+	}
 	s.people = map[uuid.UUID]*access.Person{s.ana: {ID: s.ana, Email: anasMail, Memberships: []access.Membership{
 		{Organization: uuid.New(), Name: "Acme", Role: organization.Admin, Given: anasMail},
 		{Organization: uuid.New(), Name: "Other", Role: organization.Member, Given: anasMail},

@@ -166,8 +166,8 @@ func accessOf(r *web.Request) map[uuid.UUID]organization.Access {
 	return given
 }
 
-// invite offers a membership. It answers with the address at which it is accepted, which is shown only here. It does not
-// ask whether somebody has the address.
+// invite offers a membership. It answers with the address at which it is accepted, which is shown only here. It does
+// not ask whether somebody has the address.
 func (d Deps) invite(r *web.Request) error {
 	made, err := d.offer(r, commands.NewOffer{
 		Email: r.Field("email"), Role: organization.Role(r.Field("role")), Access: accessOf(r),

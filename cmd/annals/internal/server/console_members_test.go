@@ -75,10 +75,12 @@ func TestConsole_Members(t *testing.T) {
 	if got := stranger.Ask(http.MethodPost, "/link/"+second, password); got.Status != 303 {
 		t.Fatalf("the use of the link is %d: %.600s", got.Status, got.Body)
 	}
-	if got := stranger.Ask(http.MethodGet, "/p/default", nil); got.Status != 200 {
+	var err error
+	h.ids["new"], _, err = h.write.service.FindPerson(t.Context(), "new@acme.example")
+	runtest.Must(t, err)
+	if got := h.as("new").Ask(http.MethodGet, "/p/default", nil); got.Status != 200 {
 		t.Errorf("the new member opens the project: %d", got.Status)
 	}
-	h.ids["new"], _, _ = h.write.service.FindPerson(t.Context(), "new@acme.example")
 	page := h.as("admin").Open(members + "/" + ids("new"))
 	for _, text := range []string{"organization.project-access-set", "access: read", "organization.offer-ended"} {
 		if !strings.Contains(page.Text(), text) {
@@ -116,11 +118,11 @@ func TestConsole_Members(t *testing.T) {
 	}
 
 	t.Log("who accepts is a member of both, and keeps the links of the other one")
+	elsewhere, _, err := h.read.access.Memberships(t.Context(), foreign)
+	runtest.Must(t, err)
 	link, _ = h.lives(mine)
 	_, call := h.people()
-	_, err := h.write.service.AcceptOffer(t.Context(), call, link.Organization, link.Offer, link.Email)
-	runtest.Must(t, err)
-	elsewhere, _, err := h.read.access.Memberships(t.Context(), foreign)
+	_, err = h.write.service.AcceptOffer(t.Context(), call, link.Organization, link.Offer, link.Email)
 	runtest.Must(t, err)
 	theirs, _, err := h.memberLinks().Reset(t.Context(), elsewhere.Memberships[0].Organization, foreign, "foreign@other.example")
 	runtest.Must(t, err)
@@ -186,7 +188,7 @@ func TestConsole_Members(t *testing.T) {
 	in, err := h.signIn("write@acme.example", "correct horse battery")
 	runtest.Must(t, err)
 	h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"remove"}}, 303)
-	if got := writer.Ask(http.MethodGet, "/", nil); got.Status != 303 || !strings.HasPrefix(got.Location, "/sign-in") {
+	if got := writer.Ask(http.MethodGet, "/", nil); got.Status != 303 || got.Location != "/offers" {
 		t.Errorf("after the removal, the projects are %d at %q", got.Status, got.Location)
 	}
 	if _, live, err := h.signin.Session(t.Context(), in.Token); live || err != nil {

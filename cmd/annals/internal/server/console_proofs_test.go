@@ -18,8 +18,8 @@ import (
 	"github.com/annals-project/annals/internal/webtest"
 )
 
-// takeover is a person whose address an organization of an attacker invited. The operator then added it to one of a
-// victim then. Only the attacker has a link.
+// takeover is a person whose address an organization of an attacker invited. The operator then added it to one of
+// a victim. Only the attacker has a link.
 type takeover struct {
 	*harness
 	attacker, victim tenants.Organization
@@ -55,7 +55,8 @@ func newTakeover(t *testing.T) *takeover {
 	})
 	runtest.Must(t, err)
 	s.use(strings.TrimPrefix(link, s.urls.Console))
-	s.vera, err = service.AddMember(t.Context(), call, s.victim.ID, commands.NewMember{Email: veras, Role: organization.Admin})
+	s.vera, err = service.AddMember(t.Context(), call, s.victim.ID,
+		commands.NewMember{Email: veras, Role: organization.Admin})
 	runtest.Must(t, err)
 	return s
 }

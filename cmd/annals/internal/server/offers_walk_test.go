@@ -66,7 +66,7 @@ type walker struct {
 	passwords map[string]string // by address
 }
 
-// offersWalk is three organizations and people who want to be members of them, some of whom they should not be.
+// offersWalk is three organizations, and people who want to be members of all of them.
 type offersWalk struct {
 	*harness
 	rng     *rand.Rand
@@ -204,14 +204,18 @@ func (w *offersWalk) step() (by *walker, of uuid.UUID) {
 	case 1:
 		w.post(by, "ask for a link", "/sign-in/forgotten", "email", w.anyAddress())
 	case 2, 3, 4:
-		w.useLink(by)
+		return by, w.useLink(by)
 	case 5, 6:
 		if id := pick(w.rng, w.hrefs(by, "/offers", "/offers/")); id != "" {
 			do := []string{"accept", "accept", "decline"}[w.rng.IntN(3)]
 			w.post(by, do, "/offers/"+id, "do", do)
 		}
 	case 7:
-		w.post(by, "change the address", "/account/address", "email", w.anyAddress())
+		email := w.anyAddress()
+		if w.rng.IntN(2) == 0 {
+			email = pick(w.rng, by.addresses)
+		}
+		w.post(by, "change the address", "/account/address", "email", email)
 	case 8:
 		w.post(by, "leave", "/account/leave", "organization", pick(w.rng, w.orgs).ID.String(), "sure", "1")
 	case 9:
@@ -250,11 +254,14 @@ func (w *offersWalk) manage(by *walker) {
 
 const membersPage = "/settings/members"
 
-// useLink uses a link that the walker knows: it may have ended.
-func (w *offersWalk) useLink(by *walker) {
-	token := pick(w.rng, by.links)
-	if token == "" {
-		return
+// useLink uses a link that the walker knows, which may have ended, and returns the organization that made it.
+func (w *offersWalk) useLink(by *walker) (of uuid.UUID) {
+	if len(by.links) == 0 {
+		return uuid.Nil
+	}
+	token := by.links[len(by.links)-1]
+	if w.rng.IntN(2) == 0 {
+		token = pick(w.rng, by.links)
 	}
 	link, lives, err := w.signin.Link(w.t.Context(), token)
 	runtest.Must(w.t, err)
@@ -263,6 +270,7 @@ func (w *offersWalk) useLink(by *walker) {
 		by.passwords[link.Email] = walkPassword
 		w.done["use a link: "+string(link.Purpose)]++
 	}
+	return link.Organization
 }
 
 // others are the open offers and the links that organizations made, by organization.

@@ -39,8 +39,8 @@ type memberLinks struct {
 	log     *slog.Logger
 }
 
-// Invite implements organization.Links. The mail has no link of the offer: who comes by it proves the address. It has no
-// word of the organization either, which may be anybody's.
+// Invite implements organization.Links. The mail has no link of the offer: who comes by it proves the address. Nor has
+// it a word of the organization, which may be anybody's.
 func (l memberLinks) Invite(
 	ctx context.Context, offer signin.Link,
 ) (address string, expires time.Time, mailed bool, err error) {

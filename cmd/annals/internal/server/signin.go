@@ -73,7 +73,9 @@ func buildSignIn(_ context.Context, s *Server) (adds, error) {
 // memberElsewhere reports whether a person is a member of another organization than one.
 func (s *Server) memberElsewhere(ctx context.Context, id, organization uuid.UUID) (bool, error) {
 	p, _, err := s.read.access.Memberships(ctx, id)
-	return slices.ContainsFunc(p.Memberships, func(m access.Membership) bool { return m.Organization != organization }), err
+	return slices.ContainsFunc(p.Memberships, func(m access.Membership) bool {
+		return m.Organization != organization
+	}), err
 }
 
 // offersTo are the open offers to an address.
