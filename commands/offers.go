@@ -137,7 +137,7 @@ func (s *Service) AcceptOffer(
 	if err != nil {
 		return uuid.Nil, err
 	}
-	member, err = s.enterPerson(decideCtx, call, email, joining(organizationID, email, s.journal.Now()))
+	member, _, err = s.enterPerson(decideCtx, call, email, joining(organizationID, email, s.journal.Now()))
 	if err != nil {
 		return uuid.Nil, err
 	}

@@ -49,15 +49,19 @@ type NewMember struct {
 }
 
 // RegisterPerson returns the id of the person with an address, and registers one if there is none.
-// A person who is a member of no organization within an hour is erased. Its faults are
-// invalid-request, and service-unavailable while a person with the address is being erased.
+// It returns once the person is shown. A person who is a member of no organization within an hour is erased. Its faults
+// are invalid-request, and service-unavailable while a person with the address is being erased.
 func (s *Service) RegisterPerson(ctx context.Context, call Call, email string) (uuid.UUID, error) {
-	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
+	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
-	at := s.journal.Now()
-	return s.enterPerson(ctx, call, email, func(p *person.State, id uuid.UUID) []event.Event {
-		return p.Register(id, email, at)
+	now := s.journal.Now()
+	id, at, err := s.enterPerson(decideCtx, call, email, func(p *person.State, id uuid.UUID) []event.Event {
+		return p.Register(id, email, now)
 	})
+	if err != nil {
+		return uuid.Nil, err
+	}
+	return id, waitVisible(ctx, s.waiter, at, projection.Access)
 }
 
 // FindPerson returns the id of the person with an address. It is for a sign-in: a tenant must not
@@ -97,7 +101,7 @@ func (s *Service) AddMember(
 	if err := s.checkRegistered(decideCtx, organizationID); err != nil {
 		return uuid.Nil, err
 	}
-	id, err := s.enterPerson(decideCtx, call, in.Email, joining(organizationID, in.Email, s.journal.Now()))
+	id, _, err := s.enterPerson(decideCtx, call, in.Email, joining(organizationID, in.Email, s.journal.Now()))
 	if err != nil {
 		return uuid.Nil, err
 	}
@@ -282,24 +286,24 @@ func joining(organization uuid.UUID, email string, at time.Time) func(*person.St
 }
 
 // enterPerson finds the person with an address or claims the address for a new one, and appends to the
-// stream of that person. A removed person is erased first.
+// stream of that person, until position at. A removed person is erased first.
 func (s *Service) enterPerson(
 	ctx context.Context, call Call, email string, enter func(*person.State, uuid.UUID) []event.Event,
-) (uuid.UUID, error) {
+) (id uuid.UUID, at eventstore.Position, err error) {
 	if !person.ValidEmail(email) {
-		return uuid.Nil, fault.New(fault.Invalid, fault.CodeInvalidRequest, "%q is no email address", email)
+		return uuid.Nil, at, fault.New(fault.Invalid, fault.CodeInvalidRequest, "%q is no email address", email)
 	}
 	name, _, err := s.holderOf(ctx, email)
 	if err != nil {
-		return uuid.Nil, err
+		return uuid.Nil, at, err
 	}
 	for dead := uuid.Nil; ; {
 		id, err := s.claimAddress(ctx, call, name, uuid.New(), dead)
 		if err != nil {
-			return uuid.Nil, err
+			return uuid.Nil, at, err
 		}
 		former := ""
-		removed, _, err := s.journal.decidePerson(ctx, id, call.newMeta, func(p *person.State) ([]event.Event, error) {
+		removed, at, err := s.journal.decidePerson(ctx, id, call.newMeta, func(p *person.State) ([]event.Event, error) {
 			if former = ""; p.Had(email) {
 				former = p.Email
 				return nil, nil
@@ -312,18 +316,18 @@ func (s *Service) enterPerson(
 		})
 		if err == nil && former != "" {
 			if err := s.moveAddress(ctx, call, id, former, name); err != nil {
-				return uuid.Nil, err
+				return uuid.Nil, at, err
 			}
 			continue
 		}
 		if err == nil && !removed {
-			return id, nil
+			return id, at, nil
 		}
 		if err != nil && !errors.Is(err, eventstore.ErrDeleted) {
-			return uuid.Nil, err
+			return uuid.Nil, at, err
 		}
 		if err := s.settleHolder(ctx, id); err != nil {
-			return uuid.Nil, err
+			return uuid.Nil, at, err
 		}
 		dead = id
 	}

@@ -185,7 +185,8 @@ func (s *Service) setPassword(ctx context.Context, token string, a Attempt, serv
 }
 
 // checkPerson checks that a link may set a password. The address of a recovery may be somebody else's by now. What an
-// Admin's link sets replaces what opens other organizations, so that it serves nobody who is a member of one.
+// Admin's link sets replaces what opens other organizations, so that it serves nobody who is a member of one, and an
+// invite nobody who can sign in: it would make a member of who has not accepted.
 func (s *Service) checkPerson(ctx context.Context, l Link) error {
 	id := l.Person
 	if l.Purpose == Recovery || l.Purpose == Invite {
@@ -201,15 +202,20 @@ func (s *Service) checkPerson(ctx context.Context, l Link) error {
 	if l.Organization == uuid.Nil || id == uuid.Nil {
 		return nil
 	}
-	elsewhere, err := s.MemberElsewhere(ctx, id, l.Organization)
-	switch {
-	case err != nil || !elsewhere:
-		return err
-	case l.Purpose == Invite:
-		return ErrUnneeded
-	default:
-		return ErrElsewhere
+	refused, err := s.MemberElsewhere(ctx, id, l.Organization)
+	refusal := ErrElsewhere
+	if l.Purpose == Invite {
+		refusal = ErrUnneeded
+		var states map[uuid.UUID]State
+		if err == nil && !refused {
+			states, err = s.States(ctx, id)
+		}
+		refused = refused || states[id].Password || states[id].Accounts > 0
 	}
+	if err == nil && refused {
+		err = refusal
+	}
+	return err
 }
 
 // prepare ends what a link replaces besides the password.
@@ -290,7 +296,7 @@ func (s *Service) Verify(ctx context.Context, token string) (l Link, err error) 
 }
 
 // SignUp spends a sign-up or a join: create registers the person of the address, which is proved then.
-// Somebody who can sign in already is not let in by it. Its errors are ErrLink, ErrPassword, ErrKnown, and those of
+// A member is not let in by it. Its errors are ErrLink, ErrPassword, ErrKnown, and those of
 // create.
 func (s *Service) SignUp(
 	ctx context.Context, token string, a Attempt, create func(ctx context.Context, email string) (uuid.UUID, error),
@@ -322,11 +328,13 @@ func (s *Service) SignUp(
 	return in, err
 }
 
-// Known reports whether there is a person with an address who may sign in. Only who has proven to own the address may
-// learn it.
+// Known reports whether the person with an address is a member. Only who has proven to own the address may learn it.
 func (s *Service) Known(ctx context.Context, email string) (bool, error) {
-	_, is, err := s.Member(ctx, email)
-	return is, err
+	id, found, err := s.People.FindPerson(ctx, email)
+	if err != nil || !found {
+		return false, err
+	}
+	return s.IsMember(ctx, id)
 }
 
 // Member returns the person with an address who may sign in. Only who has proven to own the address may learn it.

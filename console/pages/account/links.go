@@ -22,7 +22,7 @@ type linked struct {
 	Email        string         `json:"email"`
 	ExpiresAt    time.Time      `json:"expiresAt"`
 	Organization string         `json:"organization"`
-	// Inviter is the organization of an invite.
+	// Inviter is the organization of an invite whose offer is open. An acceptance that failed halfway is repeated without.
 	Inviter string `json:"inviter,omitempty"`
 	// SetsPassword is whether the use of the link sets a password.
 	SetsPassword bool `json:"setsPassword"`
@@ -56,6 +56,9 @@ func (d Deps) findLink(r *web.Request) (linked, signin.Link, error) {
 
 func (d Deps) linkPage(r *web.Request) error {
 	data, _, err := d.findLink(r)
+	if err == nil && data.Purpose == signin.Invite && data.Inviter == "" {
+		err = described(r, signin.ErrLink)
+	}
 	if err != nil {
 		return err
 	}

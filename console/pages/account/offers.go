@@ -88,16 +88,13 @@ func (d Deps) acceptOffer(r *web.Request, o access.Offer) error {
 	return nil
 }
 
-// offerOf finds the open offer of an invite.
+// offerOf finds the open offer of an invite, zero for none.
 func (d Deps) offerOf(ctx context.Context, link signin.Link) (access.Offer, error) {
 	list, err := d.OffersTo(ctx, link.Email)
 	for _, o := range list {
 		if o.ID == link.Offer {
 			return o, err
 		}
-	}
-	if err == nil {
-		err = signin.ErrLink
 	}
 	return access.Offer{}, err
 }
