@@ -197,6 +197,9 @@ func (r *Request) decide() (elsewhere string, err error) {
 	if r.guest && r.Method == http.MethodGet {
 		return "/offers", nil
 	}
+	if r.guest {
+		return "", fault.New(fault.Forbidden, fault.CodeInsufficientScope, "%s", words.guest)
+	}
 	if r.shut {
 		return "", fault.New(fault.Forbidden, codeUnverified, "%s", words.unverified)
 	}
