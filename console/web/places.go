@@ -37,9 +37,15 @@ type Shared struct {
 func (s *Site) Shared() []Shared {
 	p := s.places
 	return []Shared{
-		{p.sessions, "sessions", false}, {p.visitors, "visitors", false}, {p.browsers, "known-browsers", false},
-		{p.pages, "pages", false}, {p.tools, "tools", false}, {p.exports, "exports", false},
-		{p.visiting, "visitors-bodies", true}, {p.forms, "forms", true}, {p.longForms, "long-forms", true},
+		{p.sessions, "sessions", false},
+		{p.visitors, "visitors", false},
+		{p.browsers, "known-browsers", false},
+		{p.pages, "pages", false},
+		{p.tools, "tools", false},
+		{p.exports, "exports", false},
+		{p.visiting, "visitors-bodies", true},
+		{p.forms, "forms", true},
+		{p.longForms, "long-forms", true},
 		{p.unread, "unread", true},
 	}
 }
