@@ -77,6 +77,8 @@ type Config struct {
 	// how many of sessions and of known browsers: 2. HashWait is how long a hash waits for a slot: 5 seconds.
 	Hashes, KnownHashes int
 	HashWait            time.Duration
+	// HashMemory is how many KiB a new hash takes: 19 MiB. Less is for tests alone.
+	HashMemory uint32
 	// Window is the time in which failures are counted: 15 minutes. AddressFailures of one network address are refused
 	// in it (50), those of one network address at one account (10), and those at one second factor (10). Once an account
 	// has AccountFailures (30) from wherever, its attempts are looked at one by one, AccountDelay (2 s) each. A known
@@ -92,7 +94,6 @@ type Config struct {
 type Service struct {
 	Config
 	slots    hashSlots
-	memory   uint32 // of new hashes, in KiB
 	accounts lanes
 	provider atomic.Pointer[oidc.Provider]
 	pause    func(context.Context, time.Duration) error
@@ -114,9 +115,8 @@ func New(c Config) *Service {
 	c.AddressFailures, c.PairFailures = cmp.Or(c.AddressFailures, 50), cmp.Or(c.PairFailures, 10)
 	c.SecondFactorFailures, c.AccountFailures = cmp.Or(c.SecondFactorFailures, 10), cmp.Or(c.AccountFailures, 30)
 	c.AccountDelay, c.FailureTime = cmp.Or(c.AccountDelay, 2*time.Second), cmp.Or(c.FailureTime, 300*time.Millisecond)
-	return &Service{
-		Config: c, slots: newHashSlots(c.Hashes, c.KnownHashes, c.HashWait), memory: hashMemory, pause: pause,
-	}
+	c.HashMemory = cmp.Or(c.HashMemory, hashMemory)
+	return &Service{Config: c, slots: newHashSlots(c.Hashes, c.KnownHashes, c.HashWait), pause: pause}
 }
 
 // pause waits for a time, or fails when the context ends.

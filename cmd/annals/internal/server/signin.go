@@ -30,6 +30,8 @@ type SignIn struct {
 	SignUp bool
 	// Mail sends links that verify addresses; zero for none.
 	Mail mail.Server
+	// HashMemory is that of signin.Config.
+	HashMemory uint32
 	// ShowLink shows the link by which a person takes over the account of the owner, at a terminal alone. It is nil where
 	// there is none.
 	ShowLink func(link string)
@@ -41,7 +43,8 @@ func buildSignIn(_ context.Context, s *Server) (adds, error) {
 	provider.Redirect = s.urls.Console + "/sign-in/oidc/callback"
 	s.signin = signin.New(signin.Config{
 		DB: s.storage.db, People: s.write.service, Sealer: s.write.vault.Sealer, HashKey: s.hashKey, Now: s.cfg.Clock,
-		Issuer: issuerOf(s.cfg.Instance.Name), OIDC: provider, Removed: s.removedPeople, Grants: grantsOf{s},
+		HashMemory: s.cfg.SignIn.HashMemory, Issuer: issuerOf(s.cfg.Instance.Name), OIDC: provider, Removed: s.removedPeople,
+		Grants: grantsOf{s},
 		IsMember: func(ctx context.Context, id uuid.UUID) (bool, error) {
 			p, ok, err := s.read.access.Memberships(ctx, id)
 			return ok && len(p.Memberships) > 0, err
