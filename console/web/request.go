@@ -43,10 +43,11 @@ type Request struct {
 	// files are those of the form, by field, and spool has what of them is not in memory, nil for nothing.
 	files map[string][]File
 	spool *os.File
-	// browser is the person of a known browser in which nobody is signed in, zero for none.
+	// browser is the person of a known browser whose session opens no organization, zero for none.
 	browser uuid.UUID
-	// shut reports a session that opens none of the organizations of its person.
+	// shut reports a session that opens no organization, and guest a person who is a member of none.
 	shut    bool
+	guest   bool
 	problem string
 	status  int
 
@@ -101,7 +102,7 @@ func (r *Request) begin() {
 // identify finds who sent the request, by what its headers hold.
 func (r *Request) identify() (err error) {
 	r.Session, r.Person, r.Membership = signin.Session{}, access.Person{}, access.Membership{}
-	r.Project, r.shut, r.browser = auth.Named{}, false, uuid.Nil
+	r.Project, r.shut, r.guest, r.browser = auth.Named{}, false, false, uuid.Nil
 	switch {
 	case r.route.Identify != nil:
 		r.program, err = r.route.Identify(r)
@@ -112,7 +113,7 @@ func (r *Request) identify() (err error) {
 	if err := r.site.sameOrigin(r.Request); err != nil {
 		return err
 	}
-	if err := r.authenticate(); err != nil || r.SignedIn() {
+	if err := r.authenticate(); err != nil || r.inside() {
 		return err
 	}
 	return r.recognize()
@@ -165,14 +166,18 @@ func (r *Request) authenticate() error {
 		return err
 	}
 	person, ok, err := r.site.Access.Memberships(r.Context(), session.Person)
-	if err != nil || !ok || len(person.Memberships) == 0 {
+	if err != nil || !ok {
 		return err
 	}
+	r.guest = len(person.Memberships) == 0
 	person.Memberships = slices.DeleteFunc(person.Memberships, func(m access.Membership) bool {
 		return !r.site.Sessions.Opens(session, m.Given, m.Organization)
 	})
 	if len(person.Memberships) == 0 {
 		r.shut = true
+		if r.route.Outside {
+			r.Session, r.Person = session, person
+		}
 		return nil
 	}
 	r.Session, r.Person, r.Membership = session, person, person.Memberships[0]
@@ -203,6 +208,15 @@ func (r *Request) authorize() error {
 func (r *Request) decide() (elsewhere string, err error) {
 	if r.route.Needs == Nothing {
 		return "", nil
+	}
+	if r.shut && r.route.Outside {
+		return "", nil
+	}
+	if r.guest && r.Method == http.MethodGet {
+		return "/offers", nil
+	}
+	if r.guest {
+		return "", fault.New(fault.Forbidden, fault.CodeInsufficientScope, "%s", words.guest)
 	}
 	if r.shut {
 		return "", fault.New(fault.Forbidden, codeUnverified, "%s", words.unverified)
@@ -360,20 +374,4 @@ func (r *Request) Did(err error, path, key string) error {
 		return err
 	}
 	return r.Done(path, key)
-}
-
-// Zone is the time zone in which the person reads times.
-func (r *Request) Zone() *time.Location {
-	if r.zone != nil {
-		return r.zone
-	}
-	r.zone = time.UTC
-	name := r.Session.Zone
-	if cookie, err := r.Cookie("zone"); err == nil && name == "" {
-		name = cookie.Value
-	}
-	if zone, err := time.LoadLocation(name); err == nil && len(name) < 64 && name != "Local" {
-		r.zone = zone
-	}
-	return r.zone
 }
