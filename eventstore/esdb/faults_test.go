@@ -282,7 +282,7 @@ func TestReadAt_InvalidPosition(t *testing.T) {
 	}}
 	addr, _ := f.serve(t, "127.0.0.1:0")
 	store, ctx := insecure(t, addr), within(t, hangLimit)
-	if r, ok, err := store.ReadAt(ctx, 41); ok || err != nil {
+	if r, ok, err := store.ReadAt(ctx, 41); ok || !errors.Is(err, eventstore.ErrNoEvent) {
 		t.Errorf("at: %+v, %t, %v", r, ok, err)
 	}
 	if events, err := store.ReadAll(ctx, 41, 1); err == nil || errors.Is(err, eventstore.ErrUnavailable) {
