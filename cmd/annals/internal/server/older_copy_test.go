@@ -115,8 +115,8 @@ func (h *harness) wantOlderCopy(key string) {
 	}
 }
 
-// A store that is put back from an older copy while the service runs stops the service, which names the cause: no send that
-// is acknowledged then is missing from a read. After a restart it is the same, until an operator has decided.
+// A store that is put back from an older copy while the service runs stops it, with the cause: no send that is
+// acknowledged after that is missing from a read. A restart changes nothing, until an operator has decided.
 func TestServer_StorePutBackFromAnOlderCopy(t *testing.T) {
 	t.Parallel()
 	h, log := newReplaceableHarness(t)
