@@ -64,6 +64,7 @@ func buildHealth(_ context.Context, s *Server) (adds, error) {
 // in the cause only.
 const (
 	silent        condition.Reason = "it does not answer"
+	refusesUser   condition.Reason = "it refuses the user or the password: check ANNALS_EVENTSTORE and the user's rights"
 	storeStopped  condition.Reason = "writes are refused until the service is restarted"
 	olderCopy     condition.Reason = "the log is an older copy: restore the newer one, or accept the older one and rebuild"
 	poolUsedUp    condition.Reason = "every connection for calls is in use"

@@ -190,7 +190,8 @@ func (st *storage) awaitLog(ctx context.Context, logger *slog.Logger) error {
 		}
 		return err
 	}, func(err error) bool {
-		return !errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, esdb.ErrUntrusted)
+		return !errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, esdb.ErrUntrusted) ||
+			errors.Is(err, esdb.ErrCredentials)
 	})
 	if errors.Is(err, esdb.ErrDenied) {
 		err = fmt.Errorf(`%w (name a user that the metadata of $all lets read: {"$acl":{"$r":["$admins","USER"]}} in $$$all)`, err)
@@ -252,6 +253,9 @@ func (st *storage) logTrouble(head error) (reason condition.Reason, cause error)
 	}
 	if err := st.wentBack(); err != nil {
 		return olderCopy, err
+	}
+	if errors.Is(head, esdb.ErrCredentials) || errors.Is(head, esdb.ErrDenied) {
+		return refusesUser, head
 	}
 	if head != nil {
 		return silent, head
