@@ -41,7 +41,7 @@ type unreachedLeader struct {
 }
 
 func (e *unreachedLeader) Error() string {
-	return fmt.Sprintf("%v: the server of the address is not the leader, and the leader that it names, %s, cannot be reached",
+	return fmt.Sprintf("%v: the server is not the leader, and the leader that it names, %s, cannot be reached",
 		e.err, e.address)
 }
 
