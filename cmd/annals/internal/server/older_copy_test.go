@@ -130,11 +130,21 @@ func TestServer_StorePutBackFromAnOlderCopy(t *testing.T) {
 		t.Fatalf("%d and %d sends were acknowledged", len(kept), len(lost))
 	}
 	h.awaitPoints(key, lost)
+	// It has no lease, follows nothing and writes nothing.
+	reader := h.alongside(RoleRead)
 	putBack()
 	later := h.sendAll(key, "later-", 70)
 	t.Logf("%d of 70 sends were acknowledged", len(later))
 	h.wantOlderCopy(key)
 	h.stop()
+	runtest.Await(t, "a process that only reads shows that the log is an older copy", func() bool {
+		return strings.Contains(reader.readyz().body, "older copy")
+	})
+	status, answer := reader.call(key, http.MethodGet, api+"/identities", nil)
+	if status != http.StatusServiceUnavailable || !strings.Contains(string(answer), "the log is an older copy: it ") {
+		t.Errorf("a read of the reader: %d %s", status, answer)
+	}
+	reader.stop()
 
 	stop := h.startsUnready()
 	h.wantOlderCopy(key)
@@ -144,10 +154,30 @@ func TestServer_StorePutBackFromAnOlderCopy(t *testing.T) {
 	h.start()
 	h.awaitPoints(key, slices.Concat(kept, later))
 	h.awaitPoints(key, h.sendAll(key, "accepted-", 3))
-	status, answer := h.call(key, http.MethodPost, api+"/recall", point{"query": "tea of lost-7", "identity": "ana"})
+	status, answer = h.call(key, http.MethodPost, api+"/recall", point{"query": "tea of lost-7", "identity": "ana"})
 	if status != http.StatusOK || strings.Contains(string(answer), "lost-") {
 		t.Errorf("what the older copy does not have: %d %s", status, answer)
 	}
+}
+
+// alongside starts a process with some roles on the same stores.
+func (h *harness) alongside(roles ...Role) *harness {
+	h.t.Helper()
+	other := newHarness(h.t)
+	other.postgres = h.postgres
+	keys := map[string]string{}
+	for _, name := range []string{"hash.key", "seal.key"} {
+		text, err := os.ReadFile(filepath.Join(h.dir, name))
+		runtest.Must(h.t, err)
+		keys[name] = strings.TrimSpace(string(text))
+	}
+	other.set = func(cfg *Config) {
+		h.set(cfg)
+		cfg.Roles = roles
+		cfg.Data.HashKey, cfg.Data.SealKey = keys["hash.key"], keys["seal.key"]
+	}
+	other.start()
+	return other
 }
 
 // startsUnready starts a service that does not become ready.
