@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/pg/ownership"
@@ -119,4 +120,33 @@ func TestRunner_SchemasWithoutMark(t *testing.T) {
 	if err != nil || !ok || !s.Marked || s.LogID != w.logID {
 		t.Errorf("after a rebuild: %+v, %t, %v", s, ok, err)
 	}
+}
+
+// Another application may write to streams whose names begin like those of a projection. A malformed event in a stream
+// of ours stops the projection.
+func TestRunner_StreamsOfAnotherApplication(t *testing.T) {
+	w := newWorld(t)
+	mine := stream.Name(stream.Project, uuid.New())
+	foreign := []string{"project-1", "project-", "project", mine + "-1", strings.ToUpper(mine), "project-" + mine}
+	for _, name := range foreign {
+		w.append(t, name, "order-placed", map[string]int{"n": 1})
+	}
+	w.add(t, mine, 1)
+	rt := w.runtime(t, nil, tally{family: stream.Project})
+	run(t, rt)
+	mustWait(t, rt.Waiter(), w.add(t, mine, 2), "projects")
+	for _, name := range foreign {
+		w.append(t, name, "tally.added.v1", "no number") // of a name that we know
+	}
+	mustWait(t, rt.Waiter(), w.add(t, mine, 3), "projects")
+	w.wantTotals(t, "projects", total{mine, 6, 3})
+	if err := rt.Rebuild(limited(t), "projects", nil); err != nil {
+		t.Error(err)
+	}
+	w.wantTotals(t, "projects", total{mine, 6, 3})
+	w.append(t, mine, "order-placed", map[string]int{"n": 1})
+	eventually(t, "it stops at a malformed event of ours", func() bool {
+		stop := status(t, rt, "projects").Stop
+		return stop != nil && stop.Stream == mine
+	})
 }
