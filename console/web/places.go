@@ -26,7 +26,7 @@ func (r *Request) owner() allowance.Owner {
 	switch {
 	case r.known():
 		return r.program.Owner
-	case r.SignedIn():
+	case r.inside():
 		return allowance.Owner{Organization: r.Membership.Organization}
 	default:
 		return r.visitor()
@@ -35,6 +35,9 @@ func (r *Request) owner() allowance.Owner {
 
 // known reports whether the request is of a program whose organization is known.
 func (r *Request) known() bool { return r.program.Owner != allowance.Owner{} }
+
+// inside reports whether the session opens an organization. Who is outside stands among the visitors.
+func (r *Request) inside() bool { return r.SignedIn() && !r.shut }
 
 // visitor is who shares as long as no organization is known: all of one address.
 func (r *Request) visitor() (o allowance.Owner) {
@@ -50,7 +53,7 @@ func (r *Request) enter() error {
 	switch {
 	case r.known():
 		among = r.site.places.tools
-	case r.SignedIn():
+	case r.inside():
 		among = r.site.places.pages
 	}
 	r.place = among.Open(r.owner())

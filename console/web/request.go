@@ -45,8 +45,9 @@ type Request struct {
 	// files are those of the form, by field, and spool has what of them is not in memory, nil for nothing.
 	files map[string][]File
 	spool *os.File
-	// shut reports a session that opens none of the organizations of its person.
+	// shut reports a session that opens no organization, and guest a person who is a member of none.
 	shut    bool
+	guest   bool
 	problem string
 	status  int
 
@@ -101,7 +102,7 @@ func (r *Request) begin() {
 // identify finds who sent the request, by what its headers hold.
 func (r *Request) identify() (err error) {
 	r.Session, r.Person, r.Membership = signin.Session{}, access.Person{}, access.Membership{}
-	r.Project, r.shut = auth.Named{}, false
+	r.Project, r.shut, r.guest = auth.Named{}, false, false
 	switch {
 	case r.route.Identify != nil:
 		r.program, err = r.route.Identify(r)
@@ -147,14 +148,18 @@ func (r *Request) authenticate() error {
 		return err
 	}
 	person, ok, err := r.site.Access.Memberships(r.Context(), session.Person)
-	if err != nil || !ok || len(person.Memberships) == 0 {
+	if err != nil || !ok {
 		return err
 	}
+	r.guest = len(person.Memberships) == 0
 	person.Memberships = slices.DeleteFunc(person.Memberships, func(m access.Membership) bool {
 		return !r.site.Sessions.Opens(session, m.Given, m.Organization)
 	})
 	if len(person.Memberships) == 0 {
 		r.shut = true
+		if r.route.Outside {
+			r.Session, r.Person = session, person
+		}
 		return nil
 	}
 	r.Session, r.Person, r.Membership = session, person, person.Memberships[0]
@@ -185,6 +190,15 @@ func (r *Request) authorize() error {
 func (r *Request) decide() (elsewhere string, err error) {
 	if r.route.Needs == Nothing {
 		return "", nil
+	}
+	if r.shut && r.route.Outside {
+		return "", nil
+	}
+	if r.guest && r.Method == http.MethodGet {
+		return "/offers", nil
+	}
+	if r.guest {
+		return "", fault.New(fault.Forbidden, fault.CodeInsufficientScope, "%s", words.guest)
 	}
 	if r.shut {
 		return "", fault.New(fault.Forbidden, codeUnverified, "%s", words.unverified)
@@ -372,20 +386,4 @@ func Path(parts ...string) string {
 		b.WriteString(url.PathEscape(part))
 	}
 	return b.String()
-}
-
-// Zone is the time zone in which the person reads times.
-func (r *Request) Zone() *time.Location {
-	if r.zone != nil {
-		return r.zone
-	}
-	r.zone = time.UTC
-	name := r.Session.Zone
-	if cookie, err := r.Cookie("zone"); err == nil && name == "" {
-		name = cookie.Value
-	}
-	if zone, err := time.LoadLocation(name); err == nil && len(name) < 64 && name != "Local" {
-		r.zone = zone
-	}
-	return r.zone
 }

@@ -44,6 +44,8 @@ type scene struct {
 	person  access.Person
 	session signin.Session
 	live    bool
+	// guest is somebody who is a member of nothing, and not removed.
+	guest   bool
 	closed  uuid.UUID
 	uploads map[string]string // the files of the last upload, by name
 	slow    error
@@ -66,7 +68,7 @@ func (s *scene) Opens(_ signin.Session, _ string, organization uuid.UUID) bool {
 func (s *scene) Memberships(context.Context, uuid.UUID) (access.Person, bool, error) {
 	p := s.person
 	p.Memberships = slices.Clone(p.Memberships)
-	return p, len(p.Memberships) > 0, s.slow
+	return p, len(p.Memberships) > 0 || s.guest, s.slow
 }
 
 func (s *scene) ProjectNamed(_ context.Context, in uuid.UUID, slug string) (auth.Named, bool, error) {
@@ -91,6 +93,7 @@ func newScene(t *testing.T, role organization.Role, to organization.Access) *sce
 	}
 	show := func(r *web.Request) error { return r.Render("page.html", "<b>"+r.URL.Query().Get("text")) }
 	routes := []web.Route{
+		{Pattern: "GET /outside", Needs: web.SignedIn, Unguarded: true, Outside: true, Serve: show},
 		{Pattern: "POST /change", Needs: web.Member, Serve: func(r *web.Request) error {
 			return r.Done("/member", "saved")
 		}},
@@ -239,6 +242,26 @@ func TestSite_SessionThatOpensNothing(t *testing.T) {
 		if res, _ := s.do(t, http.MethodGet, path, nil); res.StatusCode != want {
 			t.Errorf("%s: %d, want %d", path, res.StatusCode, want)
 		}
+	}
+}
+
+// A person of no organization opens the pages outside of all, and nothing else.
+func TestSite_PersonOfNoOrganization(t *testing.T) {
+	s := newScene(t, organization.Owner, "")
+	s.person.Memberships, s.guest = nil, true
+	if res, body := s.do(t, http.MethodGet, "/outside", nil); res.StatusCode != 200 || !strings.Contains(body, "ana@acme") {
+		t.Errorf("a page outside: %d %s", res.StatusCode, body)
+	}
+	if res, _ := s.do(t, http.MethodGet, "/member", nil); res.StatusCode != 303 || res.Header.Get("Location") != "/offers" {
+		t.Errorf("another page: %d at %s", res.StatusCode, res.Header.Get("Location"))
+	}
+	res, body := s.do(t, http.MethodPost, "/change", func(r *http.Request) { r.Header.Set("Origin", console) })
+	if res.StatusCode != 403 || !strings.Contains(body, "accept an offer first") {
+		t.Errorf("a change: %d %s", res.StatusCode, body)
+	}
+	s.guest = false
+	if res, _ := s.do(t, http.MethodGet, "/outside", nil); !strings.HasPrefix(res.Header.Get("Location"), "/sign-in") {
+		t.Errorf("a removed person: %d at %s", res.StatusCode, res.Header.Get("Location"))
 	}
 }
 
