@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/offer"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/stream"
@@ -26,8 +27,8 @@ type offers struct {
 }
 
 // applyOffer folds an event of an offer. It is false for another event.
-func (o *offers) applyOffer(f eventstore.DecodedEvent) (known bool) {
-	switch e := f.Event.(type) {
+func (o *offers) applyOffer(e event.Event) (known bool) {
+	switch e := e.(type) {
 	case *offer.Addressed:
 		o.addressed = append(o.addressed, e)
 	case *organization.MemberOffered:
@@ -35,10 +36,10 @@ func (o *offers) applyOffer(f eventstore.DecodedEvent) (known bool) {
 	case *organization.OfferEnded:
 		o.ended = append(o.ended, e.OfferID)
 	case *eventstore.Tombstoned:
-		if stream.Category(f.Stream) != stream.Offer {
+		if stream.Category(e.Stream) != stream.Offer {
 			return false
 		}
-		o.gone = append(o.gone, stream.Owner(f.Stream))
+		o.gone = append(o.gone, stream.Owner(e.Stream))
 	default:
 		return false
 	}

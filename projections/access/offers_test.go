@@ -37,6 +37,11 @@ func (w *writer) endOffer(org, name string, end organization.OfferEnd) {
 	w.of(org, &organization.OfferEnded{OrganizationID: id(org), OfferID: id(name), End: end, EndedAt: noon})
 }
 
+// tombstone ends the stream of an offer, as the store records it.
+func (w *writer) tombstone(name string) {
+	w.Append(eventstore.SystemStream, &eventstore.Tombstoned{Stream: stream.Name(stream.Offer, id(name))})
+}
+
 func offered(org, name, email string, life time.Duration) access.Offer {
 	return access.Offer{
 		ID: id(name), Organization: id(org), Name: org, Email: email, Role: organization.Admin, ExpiresAt: noon.Add(life),
@@ -59,7 +64,7 @@ func TestQuery_Offers(t *testing.T) {
 	}
 	w.offer("org 0", "gone", "ana", day)
 	w.endOffer("org 0", "gone", organization.Declined)
-	w.Append(stream.Name(stream.Offer, id("gone")), &eventstore.Tombstoned{})
+	w.tombstone("gone")
 	q := applied(t, w)
 
 	late, soon := offered("org 0", "late", "ana", 2*day), offered("org 0", "soon", "bo", day)
@@ -137,8 +142,8 @@ func TestProjector_WithoutTheStreamsOfOffers(t *testing.T) {
 	w.offer("org 0", "open", "bo", day)
 	w.offer("org 0", "declined", "ana", day)
 	w.endOffer("org 0", "declined", organization.Declined)
+	w.tombstone("declined")
 	gone := stream.Name(stream.Offer, id("declined"))
-	w.Append(gone, &eventstore.Tombstoned{})
 	var kept []eventstore.DecodedEvent
 	for _, f := range w.Facts {
 		if f.Stream != gone {

@@ -141,10 +141,11 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 		return p.project(e.ProjectID, func(row *projectRow) {
 			row.ingestionCap, row.creditCap = e.IngestionCap, e.CreditCapTenths
 		})
+	case nil: // the store's own
 	case *registry.EventSetAside, *registry.HashKeySet: // the runner's, and the start's
 	default:
 		known, err := p.applyWebhook(f.Event)
-		if err == nil && !known && !p.applyOffer(f) && !p.applyPerson(f) && !p.applyAgent(f.Event) {
+		if err == nil && !known && !p.applyOffer(f.Event) && !p.applyPerson(f) && !p.applyAgent(f.Event) {
 			err = fmt.Errorf("no rule for %s", f.Type)
 		}
 		return err

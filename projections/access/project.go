@@ -31,6 +31,7 @@ func New() Projector {
 		Name: Name, Version: 6, Schema: schema, Pace: projections.Pace{Min: 50 * time.Millisecond},
 		Categories: []string{
 			stream.Registry, stream.Organization, stream.Project, stream.Person, stream.Address, stream.Offer,
+			eventstore.SystemStream, // the tombstones of offers
 		},
 		TextTables: []string{"people", "joins", "offers"},
 		Counted: []string{

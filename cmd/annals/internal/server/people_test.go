@@ -50,7 +50,16 @@ func (h *harness) managePeople(acme uuid.UUID) {
 		}
 		return id
 	}
-	bo, cy := add("bo@acme.example"), add("cy@acme.example")
+	offer := func(email string) uuid.UUID {
+		in := commands.NewOffer{Email: email, Role: organization.Member}
+		made, err := service.OfferMembership(h.t.Context(), call, acme, in, time.Hour)
+		runtest.Must(h.t, err)
+		return made.ID
+	}
+	bo := add("bo@acme.example")
+	cy, err := service.AcceptOffer(h.t.Context(), call, acme, offer("cy@acme.example"), "cy@acme.example")
+	runtest.Must(h.t, err)
+	runtest.Must(h.t, service.EndOffer(h.t.Context(), call, acme, offer("dee@acme.example"), organization.Declined))
 	h.endJoins()
 	call.Principal.OrganizationID = acme
 	project, err := service.CreateProject(h.t.Context(), call, "Project")
