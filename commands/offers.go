@@ -108,12 +108,14 @@ func (s *Service) newOffer(
 		return made, addressed, err
 	}
 	id := uuid.New()
-	return organization.MemberOffered{
-			OrganizationID: organizationID, OfferID: id, Recipient: recipient, Role: in.Role, Access: in.Access,
-			OfferedAt: call.ReceivedAt, ExpiresAt: call.ReceivedAt.Add(life),
-		}, offer.Addressed{
-			OfferID: id, OrganizationID: organizationID, Email: in.Email, Address: address, AddressedAt: call.ReceivedAt,
-		}, nil
+	made = organization.MemberOffered{
+		OrganizationID: organizationID, OfferID: id, Recipient: recipient, Role: in.Role, Access: in.Access,
+		OfferedAt: call.ReceivedAt, ExpiresAt: call.ReceivedAt.Add(life),
+	}
+	addressed = offer.Addressed{
+		OfferID: id, OrganizationID: organizationID, Email: in.Email, Address: address, AddressedAt: call.ReceivedAt,
+	}
+	return made, addressed, nil
 }
 
 // AcceptOffer makes the person of an address a member by an offer to it, and registers the person if there is none. Who

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/internal/oidctest"
 	"github.com/annals-project/annals/internal/runtest"

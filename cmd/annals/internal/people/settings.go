@@ -61,7 +61,8 @@ func (s Settings) validateLimits(bad func(name, format string, args ...any)) {
 		name       string
 		value, max int
 	}{
-		{"MEMBERS_PER_ORGANIZATION", s.Members, access.MaxMembers}, {"OPEN_OFFERS", s.OpenOffers, access.MaxMembers},
+		{"MEMBERS_PER_ORGANIZATION", s.Members, access.MaxMembers},
+		{"OPEN_OFFERS", s.OpenOffers, access.MaxMembers},
 		{"OFFERS_PER_HOUR", s.HourOffers, maxHourOffers},
 	} {
 		if n.value < 0 || n.value > n.max {
