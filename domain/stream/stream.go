@@ -88,7 +88,8 @@ func isFormed(family, id string) bool {
 // isOfID reports whether the streams of a category are named by an id alone.
 func isOfID(family string) bool {
 	switch family {
-	case Organization, Person, Project, Identity, Bulk, Audiences, DataPoint, Memory, Ingestion, Deletion, Erasure:
+	case Organization, Person, Offer, Project, Identity, Bulk, Audiences,
+		DataPoint, Memory, Ingestion, Deletion, Erasure:
 		return true
 	}
 	return false

@@ -1,6 +1,10 @@
 package stream_test
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -22,7 +26,7 @@ func TestCategory(t *testing.T) {
 		stream.RecordsName(stream.Name(stream.DataPoint, id)): stream.Records,
 	}
 	for _, category := range []string{
-		stream.Organization, stream.Person, stream.Project, stream.Identity, stream.Bulk, stream.Audiences,
+		stream.Organization, stream.Person, stream.Offer, stream.Project, stream.Identity, stream.Bulk, stream.Audiences,
 		stream.DataPoint, stream.Memory, stream.Ingestion, stream.Deletion, stream.Erasure,
 	} {
 		ours[stream.Name(category, id)] = category
@@ -46,5 +50,36 @@ func TestCategory(t *testing.T) {
 		if got := stream.Category(name); got != want {
 			t.Errorf("category of %s is %q", name, got)
 		}
+	}
+}
+
+// A category whose form is not known here would have the streams of other applications.
+func TestCategory_KnowsTheFormOfEach(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "stream.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	categories := 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, is := n.(*ast.ValueSpec)
+		if !is || len(spec.Values) != 1 {
+			return true
+		}
+		literal, is := spec.Values[0].(*ast.BasicLit)
+		if !is || literal.Kind != token.STRING {
+			return true
+		}
+		category, err := strconv.Unquote(literal.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		categories++
+		if got := stream.Category(category + "-1"); got != "" {
+			t.Errorf("category of %s-1 is %q", category, got)
+		}
+		return true
+	})
+	if categories < 18 {
+		t.Errorf("%d categories, want 18 or more", categories)
 	}
 }

@@ -99,7 +99,6 @@ func own(ctx context.Context, tx pgx.Tx, logID uuid.UUID) error {
 			return err
 		}
 		all = append(all, ownership.Schema{Name: schema, Owned: true})
-		i = len(all) - 1
 	} else if logID == uuid.Nil {
 		return ofProgram(ctx, tx, all[i])
 	} else if all[i].Marked {
