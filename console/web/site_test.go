@@ -51,14 +51,23 @@ type scene struct {
 	slow    error
 	// items is how many /list has, and broken the one that cannot be read.
 	items, broken int
-	site          *web.Site
-	cookies       web.Cookies
+	// most is the most that was reserved of answers when /list was read.
+	most    int64
+	site    *web.Site
+	cookies web.Cookies
 	// hold holds up the pages /slow and /long.
 	hold chan struct{}
 }
 
 func (s *scene) Session(_ context.Context, token string) (signin.Session, bool, error) {
 	return s.session, s.live && token == "token", nil
+}
+
+func (s *scene) KnownBrowser(_ context.Context, cookie string) (person uuid.UUID, err error) {
+	if cookie == "known" {
+		person = ana
+	}
+	return person, nil
 }
 
 func (s *scene) Opens(_ signin.Session, _ string, organization uuid.UUID) bool {
@@ -122,6 +131,7 @@ func newScene(t *testing.T, role organization.Role, to organization.Access) *sce
 	}
 	routes = append(routes, web.Route{Pattern: "GET /list", Needs: web.Member, Serve: s.list})
 	routes = append(routes, web.Route{Pattern: "GET /slow", Needs: web.Member, Serve: s.wait},
+		web.Route{Pattern: "GET /entrance", Serve: s.wait},
 		web.Route{Pattern: "GET /long", Needs: web.Member, Time: 5 * time.Minute, Serve: s.wait})
 	for path, needs := range paths {
 		routes = append(routes, web.Route{Pattern: "GET " + path, Needs: needs, Serve: show})

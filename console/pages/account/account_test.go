@@ -57,6 +57,7 @@ type scene struct {
 	offers  map[string][]access.Offer
 	browser *http.Client
 	cookies web.Cookies
+	site    *web.Site
 }
 
 func newScene(t *testing.T, company *oidctest.Company, signUp bool) *scene {
@@ -106,6 +107,7 @@ func newScene(t *testing.T, company *oidctest.Company, signUp bool) *scene {
 		{Pattern: "GET /{$}", Needs: web.Member, Serve: home}, {Pattern: "GET /usage", Needs: web.Member, Serve: home},
 	}}})
 	runtest.Must(t, err)
+	s.site = site
 	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := site.Serve(w, r, &httpx.PageNote{}); err != nil {
 			t.Error(err)

@@ -107,7 +107,7 @@ func Area(d Deps) web.Area {
 // clientOf is who sent a request.
 func clientOf(r *web.Request) signin.Client {
 	return signin.Client{
-		Browser: r.UserAgent(), Address: r.Caller().String(), Known: r.Cookies().Value(r.Request, knownCookie),
+		Browser: r.UserAgent(), Address: r.Caller().String(), Known: r.Cookies().Value(r.Request, web.KnownCookie),
 	}
 }
 
@@ -136,14 +136,11 @@ func (d Deps) begun(r *web.Request, in signin.SignedIn, next string) error {
 	return nil
 }
 
-// knownCookie holds the marks of a known browser. It stays after the session.
-const knownCookie = "known"
-
 // setCookies gives the browser a session that began, and makes it known.
 func (d Deps) setCookies(r *web.Request, in signin.SignedIn) {
 	r.Cookies().Set(r.Writer(), web.SessionCookie, in.Token, d.SignIn.Longest)
 	if in.Known != "" {
-		r.Cookies().Set(r.Writer(), knownCookie, in.Known, signin.KnownLife)
+		r.Cookies().Set(r.Writer(), web.KnownCookie, in.Known, signin.KnownLife)
 	}
 }
 

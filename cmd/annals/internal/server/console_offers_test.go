@@ -480,3 +480,17 @@ func (o *offering) owns(of *offerer) {
 	o.t.Helper()
 	of.owner = o.signsIn("owner@" + strings.ToLower(of.Name) + ".example")
 }
+
+// An Admin's reset of the second factor ends what the person let in.
+func TestReset_OfTheSecondFactorEndsGrants(t *testing.T) {
+	t.Parallel()
+	h := startAgents(t)
+	read, admin := h.letIn("read"), h.letIn("admin")
+	h.works("before", read, true)
+	h.postForm("owner", membersPage+"/"+h.ids["read"].String(), url.Values{"do": {"second-factor"}}, http.StatusSeeOther)
+	h.ended("after a reset of the second factor", read)
+	h.works("of somebody else", admin, true)
+	if n := h.live("read"); n != 0 {
+		t.Errorf("the log lets %d in", n)
+	}
+}

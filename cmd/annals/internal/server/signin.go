@@ -32,6 +32,8 @@ type SignIn struct {
 	SignUp bool
 	// Mail sends links that verify addresses; nil for none.
 	Mail Mailer
+	// HashMemory is that of signin.Config.
+	HashMemory uint32
 	// ShowLink shows the link by which a person takes over the account of the owner, at a terminal alone. It is nil where
 	// there is none.
 	ShowLink func(link string)
@@ -49,7 +51,8 @@ func buildSignIn(_ context.Context, s *Server) (adds, error) {
 	provider.Redirect = s.urls.Console + "/sign-in/oidc/callback"
 	s.signin = signin.New(signin.Config{
 		DB: s.storage.db, People: signingIn{s}, Sealer: s.write.vault.Sealer, HashKey: s.hashKey, Now: s.cfg.Clock,
-		Issuer: issuerOf(s.cfg.Instance.Name), OIDC: provider, Removed: s.removedPeople, Grants: grantsOf{s},
+		HashMemory: s.cfg.SignIn.HashMemory, Issuer: issuerOf(s.cfg.Instance.Name), OIDC: provider, Removed: s.removedPeople,
+		Grants: grantsOf{s},
 		IsMember: func(ctx context.Context, id uuid.UUID) (bool, error) {
 			return s.memberElsewhere(ctx, id, uuid.Nil)
 		},

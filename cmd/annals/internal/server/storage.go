@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
@@ -58,12 +59,14 @@ type storage struct {
 	postgres *pg.Server // nil for a separate server
 	store    logStore
 	compared *continuity.Store // below store: notices that the log went back
-	codec    *eventstore.Codec
-	db       *pgxpool.Pool     // for calls
-	work     *pgxpool.Pool     // for background work
-	checks   *pgxpool.Pool     // for the operation routes
-	replica  *replica.Reader   // of the database, nil for none
-	index    recallindex.Index // nil if no role of the process needs it
+	// logID is the log of the event store; uuid.Nil while that is empty.
+	logID   uuid.UUID
+	codec   *eventstore.Codec
+	db      *pgxpool.Pool     // for calls
+	work    *pgxpool.Pool     // for background work
+	checks  *pgxpool.Pool     // for the operation routes
+	replica *replica.Reader   // of the database, nil for none
+	index   recallindex.Index // nil if no role of the process needs it
 }
 
 // journal returns the event log for the projections.
@@ -71,7 +74,8 @@ func (st *storage) journal() eventstore.Journal {
 	return eventstore.Journal{Store: st.store, Codec: st.codec}
 }
 
-// openStorage opens the log, checks its format, then opens the database and the index in parallel.
+// openStorage opens the log, checks its format, then opens the database and the index in parallel. It refuses a
+// database and a data folder of another log, and writes to neither: claim does, once the log has its id.
 func openStorage(ctx context.Context, cfg Config) (_ *storage, err error) {
 	logger := cfg.Logger
 	if err := cfg.Data.RefuseBackup(); err != nil {
@@ -98,7 +102,48 @@ func openStorage(ctx context.Context, cfg Config) (_ *storage, err error) {
 	if cfg.Roles.HasAny(openIndexRoles) {
 		g.Go(func() error { return st.openIndex(ctx, cfg, logger) })
 	}
-	return st, g.Wait()
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return st, st.checkOwner(ctx, cfg)
+}
+
+// checkOwner returns an error unless the database and the data folder are new, or of the log of the event store.
+func (st *storage) checkOwner(ctx context.Context, cfg Config) error {
+	check := func() error {
+		err := cfg.Data.CheckLog(st.logID)
+		if err == nil && st.logID == uuid.Nil {
+			err = cfg.Data.CheckUnused()
+		}
+		if err == nil {
+			err = ops.CheckOwner(ctx, st.db, st.logID)
+		}
+		return err
+	}
+	err := check()
+	if err == nil || st.logID != uuid.Nil {
+		return err
+	}
+	// Another process may have opened the log since it was read, and then what was found here.
+	var failed error
+	if st.logID, failed = commands.LogID(ctx, st.journal()); failed != nil || st.logID == uuid.Nil {
+		return errors.Join(err, failed)
+	}
+	return check()
+}
+
+// claim makes the database and the data folder those of the log, or checks that they are.
+func (st *storage) claim(ctx context.Context, cfg Config) (err error) {
+	if st.logID, err = commands.LogID(ctx, st.journal()); err != nil {
+		return err
+	}
+	if st.logID == uuid.Nil {
+		return errors.New("the log is empty: start a process with role write, which opens it")
+	}
+	if err := ops.Migrate(ctx, st.db, st.logID); err != nil {
+		return err
+	}
+	return cfg.Data.RecordLog(st.logID)
 }
 
 func (st *storage) openIndex(ctx context.Context, cfg Config, logger *slog.Logger) error {
@@ -186,7 +231,7 @@ func (st *storage) awaitLog(ctx context.Context, logger *slog.Logger) error {
 	err := awaitServer(ctx, logger, "event store", func() error {
 		_, err := st.store.Head(ctx)
 		if err == nil {
-			err = commands.CheckFormat(ctx, st.journal())
+			st.logID, err = commands.LogID(ctx, st.journal())
 		}
 		return err
 	}, func(err error) bool {
@@ -220,12 +265,10 @@ func (st *storage) openDatabase(ctx context.Context, cfg Config, logger *slog.Lo
 	if st.work, err = pg.OpenPool(ctx, url, func(c *pgxpool.Config) { c.MaxConns = workConnections }); err != nil {
 		return err
 	}
-	if st.checks, err = pg.OpenPool(ctx, url, func(c *pgxpool.Config) {
+	st.checks, err = pg.OpenPool(ctx, url, func(c *pgxpool.Config) {
 		c.MaxConns, c.ConnConfig.ConnectTimeout = checkConnections, checkTimeout
-	}); err != nil {
-		return err
-	}
-	return ops.Migrate(ctx, st.db)
+	})
+	return err
 }
 
 // logStopped returns why the embedded log cannot write until a restart, nil while it can. It
