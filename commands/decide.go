@@ -81,8 +81,10 @@ func runDecision[S any](ctx context.Context, l *Journal, d decision[S]) (done ev
 }
 
 // untilNoConflict calls try until it returns another error than eventstore.ErrConflict. reread is
-// false in the first call. If t is nil, it tries again at once, until the context ends.
+// false in the first call. If t is nil, it tries again until the context ends, the first time at once, then with
+// growing pauses: a stream whose end cannot be read any more conflicts each time.
 func untilNoConflict(ctx context.Context, t *backoff.Tries, try func(reread bool) error) error {
+	pause := backoff.Conflict()
 	for reread := false; ; reread = true {
 		err := try(reread)
 		if !errors.Is(err, eventstore.ErrConflict) {
@@ -92,6 +94,9 @@ func untilNoConflict(ctx context.Context, t *backoff.Tries, try func(reread bool
 			return unavailable(context.Cause(ctx))
 		}
 		if t == nil {
+			if reread {
+				_ = pause.Wait(ctx) // the next round notices the end of the context
+			}
 			continue
 		}
 		if err := t.Again(ctx, err); err != nil {
