@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/annals-project/annals/domain/event"
@@ -32,8 +33,9 @@ type EventAsides struct {
 	Journal     *Journal
 	Projections interface {
 		Names() []string
-		// StoppedAt returns the projections that are stopped at an event, or repeat it.
-		StoppedAt(ctx context.Context, at eventstore.Position) []string
+		// HeldUpAt returns the projections that are stopped by an event, and those that fail at it for a cause
+		// outside the event.
+		HeldUpAt(ctx context.Context, at eventstore.Position) (stopped []string, outside map[string]error)
 		IsSetAside() map[eventstore.Position]registry.EventSetAside
 		RefreshSetAside(ctx context.Context) error
 	}
@@ -54,9 +56,13 @@ func (a EventAsides) SetAside(ctx context.Context, call Call, in SetAside) (regi
 	if named && !slices.Contains(a.Projections.Names(), in.Projection) {
 		return refuse(fault.NotFound, fault.CodeNotFound, "there is no projection %s", in.Projection)
 	}
-	stopped := a.Projections.StoppedAt(ctx, in.Position)
+	stopped, outside := a.Projections.HeldUpAt(ctx, in.Position)
 	if a.IsStuck(in.Position) {
 		stopped = append(stopped, projection.DataPoints)
+	}
+	if cause := outsideOf(in.Projection, stopped, outside); cause != nil {
+		return refuse(fault.Conflict, fault.CodeConflict, "the event at position %d is not the cause, so it cannot be "+
+			"set aside, also not with --force: %v; once that is repaired, the projection goes on by itself", in.Position, cause)
 	}
 	already, isSetAside := a.Projections.IsSetAside()[in.Position]
 	if len(stopped) == 0 && !isSetAside && !in.Force {
@@ -84,6 +90,20 @@ func (a EventAsides) SetAside(ctx context.Context, call Call, in SetAside) (regi
 		return registry.EventSetAside{}, err
 	}
 	return decided, a.Projections.RefreshSetAside(ctx)
+}
+
+// outsideOf returns why one of the projections that a decision is for fails, if the event is not the cause.
+func outsideOf(named string, stopped []string, outside map[string]error) error {
+	if named != "" && named != AllProjections {
+		return outside[named]
+	}
+	if named == "" && len(stopped) > 0 {
+		return nil // the decision is for these
+	}
+	for _, name := range slices.Sorted(maps.Keys(outside)) {
+		return outside[name]
+	}
+	return nil
 }
 
 var (

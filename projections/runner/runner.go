@@ -40,6 +40,9 @@ type runner struct {
 	progress  *progress
 	setAside  *setAside
 	bounds    bounds
+	// again is the pause before the next try of a page that failed, besides that of the router. Only handleMessage
+	// uses it.
+	again backoff.Backoff
 	// shared reads the log for several shadows; nil if this is the only one.
 	shared *sharedReads
 	// repeatLimit is how long one page may be repeated before the projection counts as stopped.

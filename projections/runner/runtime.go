@@ -138,6 +138,7 @@ func New(cfg Config) (*Runtime, error) {
 			setAside: rt.setAside, holder: cfg.Holder, leaseTime: cfg.Lease, shadow: make(shadowLock, 1),
 			log: cfg.Logger.With("projection", p.Name()), hooks: cfg.Hooks,
 			bounds: bounds{page: cfg.PageLimit, event: cfg.EventLimit}, repeatLimit: cfg.RepeatLimit, trust: trustFor,
+			again:        backoff.Backoff{First: 5 * time.Millisecond, Longest: 5 * time.Second},
 			watchedSince: &rt.watchedSince,
 		}
 		if _, twice := rt.waiter.local[p.Name()]; twice {

@@ -147,12 +147,17 @@ func (rt *Runtime) ListSetAside(ctx context.Context) ([]registry.EventSetAside, 
 	return list, nil
 }
 
-// StoppedAt returns the projections that are stopped at the event at a position, or repeat it.
-func (rt *Runtime) StoppedAt(ctx context.Context, at eventstore.Position) (names []string) {
+// HeldUpAt returns the projections that are stopped by the event at a position, and those that do not reach or apply
+// it for a cause outside the event.
+func (rt *Runtime) HeldUpAt(ctx context.Context, at eventstore.Position) (stopped []string, outside map[string]error) {
+	outside = map[string]error{}
 	for _, h := range rt.Health(ctx) {
-		if h.Stop != nil && h.Stop.Position == at || h.Repeat != nil && h.Repeat.Next == at {
-			names = append(names, h.Name)
+		switch {
+		case h.Stop != nil && h.Stop.Position == at, h.Repeat != nil && h.Repeat.OfEvent && h.Repeat.Next == at:
+			stopped = append(stopped, h.Name)
+		case h.Stop == nil && h.Repeat != nil && !h.Repeat.OfEvent && h.Repeat.holds(at, h.Position):
+			outside[h.Name] = h.Repeat
 		}
 	}
-	return names
+	return stopped, outside
 }
