@@ -61,7 +61,10 @@ func (l *Journal) streams() erasure.Streams {
 
 // NewJournal makes a Journal.
 func NewJournal(store eventstore.Store, codec *eventstore.Codec, logger *slog.Logger) *Journal {
-	return &Journal{Journal: eventstore.Journal{Store: store, Codec: codec}, Logger: logger, Now: time.Now}
+	return &Journal{
+		Journal: eventstore.Journal{Store: store, Codec: codec, Aside: eventstore.NewSetAside(store, codec)},
+		Logger:  logger, Now: time.Now,
+	}
 }
 
 // Append encodes the events of one command and appends them at an exact stream revision. The errors
@@ -74,7 +77,7 @@ func (l *Journal) Append(
 	return done, appendFault(err)
 }
 
-// Last reads the last event of a stream. ok is false if the stream has no events.
+// Last reads the last event of a stream as eventstore.Journal.Last does.
 func (l *Journal) Last(ctx context.Context, stream string) (last eventstore.DecodedEvent, ok bool, err error) {
 	last, ok, err = l.Journal.Last(ctx, stream)
 	return last, ok, unavailable(err)

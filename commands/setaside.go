@@ -124,7 +124,7 @@ func (l *Journal) setAside(
 	if !found {
 		return registry.EventSetAside{}, fmt.Errorf("%w: %d", errNoSuchEvent, in.Position)
 	}
-	if err := checkSetAside(at); err != nil {
+	if err := l.checkSetAside(at); err != nil {
 		return registry.EventSetAside{}, err
 	}
 	projections = slices.Clone(projections)
@@ -157,11 +157,12 @@ func (l *Journal) setAside(
 }
 
 // checkSetAside refuses an event that projections need, or that none of them applies.
-func checkSetAside(r eventstore.Recorded) error {
+func (l *Journal) checkSetAside(r eventstore.Recorded) error {
+	_, decides := l.Codec.Decision(r)
 	switch {
 	case r.System():
 		return fmt.Errorf("%w: it belongs to the event store", errNotSetAside)
-	case r.Stream == stream.Registry && (r.Revision == 0 || r.Type == (registry.EventSetAside{}).EventType()):
+	case r.Stream == stream.Registry && (r.Revision == 0 || decides):
 		return fmt.Errorf("%w: the log needs %s", errNotSetAside, r.Type)
 	default:
 		return nil
@@ -182,15 +183,8 @@ func (l *Journal) setAsideOf(
 		}
 		for _, r := range events {
 			at = head{revision: r.Revision, position: r.Position}
-			if r.Type != (registry.EventSetAside{}).EventType() {
-				continue
-			}
-			decoded, err := l.Codec.Decode(r)
-			if err != nil {
-				return nil, at, err
-			}
-			e := *decoded.(*registry.EventSetAside)
-			if e.Position != position {
+			e, decides := l.Codec.Decision(r)
+			if !decides || e.Position != position {
 				continue
 			}
 			if before != nil {

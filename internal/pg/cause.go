@@ -11,7 +11,7 @@ type origin struct {
 	code string // an SQLSTATE, or its first two characters
 	// data is true if a value that was written or compared can be the cause.
 	data bool
-	// cause says in plain words what is wrong outside the data, and what helps; "" if the code alone is all
+	// cause is in plain words what is wrong outside the data, and what helps; "" if the code alone is all
 	// that is known.
 	cause string
 }
@@ -20,7 +20,8 @@ const (
 	sharedConnection = "a pooler in transaction mode lost or doubled a prepared statement: " +
 		"set default_query_exec_mode=cache_describe in ANNALS_POSTGRES, or use session mode"
 	raisedOutside = "a trigger or a function that is not of this program raised it: remove it or repair it"
-	missingObject = "something that this program made is missing or was changed: restore it, or drop the schema and rebuild it"
+	missingObject = "something that this program made is missing or was changed: " +
+		"restore it, or drop the schema and rebuild it"
 )
 
 // origins lists what data can cause; a code without an entry has another cause. Of several entries the longest
@@ -82,6 +83,6 @@ func ofFunction(e *pgconn.PgError) bool {
 // Otherwise the same values succeed once the cause is gone.
 func CausedByData(e *pgconn.PgError) bool { return originOf(e).data }
 
-// Cause says in plain words why a database refused something, "" for a refusal that data caused or whose cause is
+// Cause returns in plain words why a database refused something, "" for a refusal that data caused or whose cause is
 // not known. It quotes no value.
 func Cause(e *pgconn.PgError) string { return originOf(e).cause }

@@ -103,7 +103,7 @@ type Runtime struct {
 	// waiter serves calls, background serves background work.
 	waiter     *Waiter
 	background *Waiter
-	setAside   *setAside
+	setAside   *eventstore.SetAside
 	// watchedSince is when the connection of watchConnection was opened, nil while there is none.
 	watchedSince atomic.Pointer[time.Time]
 }
@@ -129,7 +129,7 @@ func New(cfg Config) (*Runtime, error) {
 	calls := *rt.background
 	calls.db = cmp.Or(cfg.Calls, cfg.DB)
 	rt.waiter = &calls
-	rt.setAside = newSetAside(cfg.Store, cfg.Codec)
+	rt.setAside = eventstore.NewSetAside(cfg.Store, cfg.Codec)
 	rt.feed = feed.New(cfg.Store, cfg.Codec, rt.position, cfg.Logger)
 	for _, p := range cfg.Projectors {
 		r := &runner{

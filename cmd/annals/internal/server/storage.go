@@ -57,6 +57,7 @@ type storage struct {
 	postgres *pg.Server // nil for a separate server
 	store    logStore
 	codec    *eventstore.Codec
+	aside    *eventstore.SetAside // for the read side
 	db       *pgxpool.Pool     // for calls
 	work     *pgxpool.Pool     // for background work
 	checks   *pgxpool.Pool     // for the operation routes
@@ -66,7 +67,7 @@ type storage struct {
 
 // journal returns the event log for the projections.
 func (st *storage) journal() eventstore.Journal {
-	return eventstore.Journal{Store: st.store, Codec: st.codec}
+	return eventstore.Journal{Store: st.store, Codec: st.codec, Aside: st.aside}
 }
 
 // openStorage opens the log, checks its format, then opens the database and the index in parallel.
@@ -137,6 +138,7 @@ func (st *storage) openLog(ctx context.Context, settings Config, logger *slog.Lo
 	if settings.wrapStore != nil {
 		st.store = settings.wrapStore(store)
 	}
+	st.aside = eventstore.NewSetAside(st.store, st.codec)
 	return st.awaitLog(ctx, logger)
 }
 
