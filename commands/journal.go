@@ -132,6 +132,10 @@ func unavailable(err error) error {
 	case errors.Is(err, eventstore.ErrFull):
 		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
 			"the disk of the event store is full: nothing was written; retry once there is space")
+	case errors.Is(err, eventstore.ErrTooLarge):
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
+			"the event store refuses an append of this size: nothing was written; its operator must raise MaxAppendSize "+
+				"(--max-append-size) to at least %d bytes; its default is 1 MiB", eventstore.MaxAppend)
 	case errors.Is(err, eventstore.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the event store cannot be reached; retry")
 	default:

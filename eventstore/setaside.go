@@ -8,6 +8,10 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/audit"
+	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 )
@@ -148,4 +152,14 @@ func isOfStream(r Recorded) bool {
 	default:
 		return kind == category
 	}
+}
+
+// Kept returns the record of the event as Recorded.Kept does. An event of another program that is passed over may have
+// no salt: its record is then of its place and type alone, since one of its unsalted text would let it be guessed.
+func (f DecodedEvent) Kept(organization uuid.UUID) (audit.Kept, error) {
+	r := f.Recorded
+	if _, _, err := event.SplitSalt(r.Meta); err != nil && f.IsPassedOver() {
+		r.Data, r.Meta = nil, event.WithSalt([]byte(`{"passedOver":true}`), [event.SaltSize]byte{})
+	}
+	return r.Kept(organization)
 }

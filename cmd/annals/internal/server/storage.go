@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
@@ -43,6 +45,8 @@ const (
 	callConnections  = 32
 	workConnections  = 24
 	checkConnections = 1
+	// leastConnections is the least that pool_max_conns may allow the pools together.
+	leastConnections = 10
 )
 
 // logStore is the event store of the log, an esdb.Store unless a test sets another.
@@ -58,11 +62,11 @@ type storage struct {
 	store    logStore
 	codec    *eventstore.Codec
 	aside    *eventstore.SetAside // for the read side
-	db       *pgxpool.Pool     // for calls
-	work     *pgxpool.Pool     // for background work
-	checks   *pgxpool.Pool     // for the operation routes
-	replica  *replica.Reader   // of the database, nil for none
-	index    recallindex.Index // nil if no role of the process needs it
+	db       *pgxpool.Pool        // for calls
+	work     *pgxpool.Pool        // for background work
+	checks   *pgxpool.Pool        // for the operation routes
+	replica  *replica.Reader      // of the database, nil for none
+	index    recallindex.Index    // nil if no role of the process needs it
 }
 
 // journal returns the event log for the projections.
@@ -195,22 +199,68 @@ func (st *storage) openDatabase(ctx context.Context, cfg Config, logger *slog.Lo
 		}
 		url = st.postgres.URL()
 	}
-	err = awaitServer(ctx, logger, "postgres", func() (err error) {
-		st.db, err = pg.OpenPool(ctx, url, func(c *pgxpool.Config) { c.MaxConns = callConnections })
-		return err
-	}, pg.IsRefusal)
+	calls, work, err := shares(pg.MaxConns(url))
 	if err != nil {
 		return err
 	}
-	if st.work, err = pg.OpenPool(ctx, url, func(c *pgxpool.Config) { c.MaxConns = workConnections }); err != nil {
+	if st.db, err = st.openPool(ctx, url, logger, func(c *pgxpool.Config) { c.MaxConns = calls }); err != nil {
 		return err
 	}
-	if st.checks, err = pg.OpenPool(ctx, url, func(c *pgxpool.Config) {
+	if st.work, err = st.openPool(ctx, url, logger, func(c *pgxpool.Config) { c.MaxConns = work }); err != nil {
+		return err
+	}
+	if st.checks, err = st.openPool(ctx, url, logger, func(c *pgxpool.Config) {
 		c.MaxConns, c.ConnConfig.ConnectTimeout = checkConnections, checkTimeout
 	}); err != nil {
 		return err
 	}
-	return ops.Migrate(ctx, st.db)
+	return withCure(st.db, ops.Migrate(ctx, st.db))
+}
+
+// openPool opens a pool once the server answers and has a free connection.
+func (st *storage) openPool(
+	ctx context.Context, url string, logger *slog.Logger, configure func(*pgxpool.Config),
+) (pool *pgxpool.Pool, err error) {
+	err = awaitServer(ctx, logger, "postgres", func() (err error) {
+		pool, err = pg.OpenPool(ctx, url, configure)
+		return err
+	}, pg.IsRefusal)
+	if refused, is := errors.AsType[*pgconn.PgError](err); is && refused.Code == tooManyConnections {
+		err = fmt.Errorf("%w (the server or the role of ANNALS_POSTGRES allows too few connections: this process opens up "+
+			"to %d, or what pool_max_conns in ANNALS_POSTGRES allows)", err, callConnections+workConnections+checkConnections)
+	}
+	return pool, err
+}
+
+// shares divides what pool_max_conns allows a process among its pools; 0 is no bound.
+func shares(most int32) (calls, work int32, err error) {
+	switch {
+	case most == 0:
+		return callConnections, workConnections, nil
+	case most < leastConnections:
+		return 0, 0, fmt.Errorf("pool_max_conns in ANNALS_POSTGRES is %d and must be at least %d", most, leastConnections)
+	}
+	rest := most - checkConnections
+	calls = min(rest*callConnections/(callConnections+workConnections), callConnections)
+	return calls, min(rest-calls, workConnections), nil
+}
+
+// The SQLSTATEs of a start that an operator of Postgres ends.
+const (
+	tooManyConnections = "53300"
+	missingRight       = "42501"
+)
+
+// withCure adds to a missing right the statement that grants it.
+func withCure(db *pgxpool.Pool, err error) error {
+	refused, is := errors.AsType[*pgconn.PgError](err)
+	if !is || refused.Code != missingRight {
+		return err
+	}
+	of := db.Config().ConnConfig
+	return fmt.Errorf("the role that ANNALS_POSTGRES names lacks a right: %w (it must own its schemas and may make them: "+
+		"GRANT CREATE ON DATABASE %s TO %s)", err,
+		pgx.Identifier{of.Database}.Sanitize(), pgx.Identifier{of.User}.Sanitize())
 }
 
 // logStopped returns why the embedded log cannot write until a restart, nil while it can. It
