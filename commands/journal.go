@@ -126,6 +126,9 @@ func appendFault(err error) error {
 
 // unavailable returns a fault for a store that cannot be reached, and any other error as it is.
 func unavailable(err error) error {
+	if older, is := errors.AsType[*eventstore.OlderCopyError](err); is {
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", older.Error())
+	}
 	switch {
 	case err == nil, errors.Is(err, eventstore.ErrDeleted), errors.Is(err, eventstore.ErrConflict):
 		return err

@@ -112,7 +112,7 @@ func (s *Service) addOwner(ctx context.Context, call Call, created *registry.Org
 	if err != nil {
 		return err
 	}
-	created.OwnerID, err = s.enterPerson(ctx, call, email, joining(created.OrganizationID, email, s.journal.Now()))
+	created.OwnerID, _, err = s.enterPerson(ctx, call, email, joining(created.OrganizationID, email, s.journal.Now()))
 	return err
 }
 

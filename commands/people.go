@@ -49,15 +49,19 @@ type NewMember struct {
 }
 
 // RegisterPerson returns the id of the person with an address, and registers one if there is none.
-// A person who is a member of no organization within an hour is erased. Its faults are
-// invalid-request, and service-unavailable while a person with the address is being erased.
+// It returns once the person is shown. A person who is a member of no organization within an hour is erased. Its faults
+// are invalid-request, and service-unavailable while a person with the address is being erased.
 func (s *Service) RegisterPerson(ctx context.Context, call Call, email string) (uuid.UUID, error) {
-	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
+	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
-	at := s.journal.Now()
-	return s.enterPerson(ctx, call, email, func(p *person.State, id uuid.UUID) []event.Event {
-		return p.Register(id, email, at)
+	now := s.journal.Now()
+	id, at, err := s.enterPerson(decideCtx, call, email, func(p *person.State, id uuid.UUID) []event.Event {
+		return p.Register(id, email, now)
 	})
+	if err != nil {
+		return uuid.Nil, err
+	}
+	return id, waitVisible(ctx, s.waiter, at, projection.Access)
 }
 
 // FindPerson returns the id of the person with an address. It is for a sign-in: a tenant must not
@@ -82,10 +86,10 @@ func (s *Service) personState(ctx context.Context, id uuid.UUID) (person.State, 
 	return p, err
 }
 
-// AddMember makes the person with an address a member of an organization, and registers the person if
-// there is none. The answer does not tell whether there was one. It is a member's id, and may be
-// asked for again. Its faults are invalid-request, not-found, conflict for a member with another
-// role, and service-unavailable.
+// AddMember makes the person with an address a member of an organization without an offer, which is the operator's
+// right, and registers the person if there is none. It returns the member's id, and may be repeated. Its faults are
+// invalid-request, not-found, conflict for a member with another role and for too many members, and
+// service-unavailable.
 func (s *Service) AddMember(
 	ctx context.Context, call Call, organizationID uuid.UUID, in NewMember,
 ) (uuid.UUID, error) {
@@ -97,14 +101,14 @@ func (s *Service) AddMember(
 	if err := s.checkRegistered(decideCtx, organizationID); err != nil {
 		return uuid.Nil, err
 	}
-	id, err := s.enterPerson(decideCtx, call, in.Email, joining(organizationID, in.Email, s.journal.Now()))
+	id, _, err := s.enterPerson(decideCtx, call, in.Email, joining(organizationID, in.Email, s.journal.Now()))
 	if err != nil {
 		return uuid.Nil, err
 	}
 	return id, s.changeMembers(decideCtx, call, organizationID, func(state *organization.State) ([]event.Event, error) {
 		return state.Add(organization.MemberAdded{
 			OrganizationID: organizationID, MemberID: id, Role: in.Role, AddedAt: call.ReceivedAt,
-		})
+		}, s.memberLimits)
 	})
 }
 
@@ -139,18 +143,8 @@ func (s *Service) SetAccess(
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
-	for id, access := range projects {
-		if !access.Valid() {
-			return fault.New(fault.Invalid, fault.CodeInvalidRequest, "there is no access %q: want %s, %s or none",
-				string(access), organization.ReadAccess, organization.WriteAccess)
-		}
-		p, ok, err := s.journal.projectOf(ctx, id)
-		if err != nil {
-			return err
-		}
-		if !ok || p.organization != organizationID {
-			return fault.New(fault.NotFound, fault.CodeNotFound, "the organization has no such project")
-		}
+	if err := s.checkAccess(ctx, organizationID, projects); err != nil {
+		return err
 	}
 	order := slices.SortedFunc(maps.Keys(projects), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
 	return s.changeMembers(ctx, call, organizationID, func(state *organization.State) (all []event.Event, err error) {
@@ -169,6 +163,26 @@ func (s *Service) SetAccess(
 		}
 		return all, nil
 	})
+}
+
+// checkAccess returns the fault of accesses that cannot be given in an organization.
+func (s *Service) checkAccess(
+	ctx context.Context, organizationID uuid.UUID, projects map[uuid.UUID]organization.Access,
+) error {
+	for id, access := range projects {
+		if !access.Valid() {
+			return fault.New(fault.Invalid, fault.CodeInvalidRequest, "there is no access %q: want %s, %s or none",
+				string(access), organization.ReadAccess, organization.WriteAccess)
+		}
+		p, ok, err := s.journal.projectOf(ctx, id)
+		if err != nil {
+			return err
+		}
+		if !ok || p.organization != organizationID {
+			return fault.New(fault.NotFound, fault.CodeNotFound, "the organization has no such project")
+		}
+	}
+	return nil
 }
 
 // RecordReset records that somebody resets how a member signs in, before that is done. The fault is
@@ -272,24 +286,24 @@ func joining(organization uuid.UUID, email string, at time.Time) func(*person.St
 }
 
 // enterPerson finds the person with an address or claims the address for a new one, and appends to the
-// stream of that person. A removed person is erased first.
+// stream of that person, until position at. A removed person is erased first.
 func (s *Service) enterPerson(
 	ctx context.Context, call Call, email string, enter func(*person.State, uuid.UUID) []event.Event,
-) (uuid.UUID, error) {
+) (id uuid.UUID, at eventstore.Position, err error) {
 	if !person.ValidEmail(email) {
-		return uuid.Nil, fault.New(fault.Invalid, fault.CodeInvalidRequest, "%q is no email address", email)
+		return uuid.Nil, at, fault.New(fault.Invalid, fault.CodeInvalidRequest, "%q is no email address", email)
 	}
 	name, _, err := s.holderOf(ctx, email)
 	if err != nil {
-		return uuid.Nil, err
+		return uuid.Nil, at, err
 	}
 	for dead := uuid.Nil; ; {
 		id, err := s.claimAddress(ctx, call, name, uuid.New(), dead)
 		if err != nil {
-			return uuid.Nil, err
+			return uuid.Nil, at, err
 		}
 		former := ""
-		removed, _, err := s.journal.decidePerson(ctx, id, call.newMeta, func(p *person.State) ([]event.Event, error) {
+		removed, at, err := s.journal.decidePerson(ctx, id, call.newMeta, func(p *person.State) ([]event.Event, error) {
 			if former = ""; p.Had(email) {
 				former = p.Email
 				return nil, nil
@@ -302,18 +316,18 @@ func (s *Service) enterPerson(
 		})
 		if err == nil && former != "" {
 			if err := s.moveAddress(ctx, call, id, former, name); err != nil {
-				return uuid.Nil, err
+				return uuid.Nil, at, err
 			}
 			continue
 		}
 		if err == nil && !removed {
-			return id, nil
+			return id, at, nil
 		}
 		if err != nil && !errors.Is(err, eventstore.ErrDeleted) {
-			return uuid.Nil, err
+			return uuid.Nil, at, err
 		}
 		if err := s.settleHolder(ctx, id); err != nil {
-			return uuid.Nil, err
+			return uuid.Nil, at, err
 		}
 		dead = id
 	}

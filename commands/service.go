@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/internal/auth"
 )
 
@@ -63,6 +65,8 @@ type Config struct {
 	Credentials CredentialsFile
 	// PlanTerms are the terms of the plans, metering.DefaultPlanTerms if it is nil.
 	PlanTerms metering.PlanTerms
+	// MemberLimits bound members and offers; organization.DefaultLimits for the zero value.
+	MemberLimits organization.Limits
 	// Directory reads the identity records that a write changes.
 	Directory Directory
 	// Records saves the put of an audience the reads of its members. Without it, each is read.
@@ -76,26 +80,27 @@ type Config struct {
 
 // Service is the commands of the API and of operators.
 type Service struct {
-	journal     *Journal
-	waiter      Waiter
-	followUps   FollowUps
-	sends       Sends
-	dataPoints  DataPoints
-	limits      Limiter
-	hashKey     []byte
-	pipeline    bool
-	preparing   Preparing
-	vault       Vault
-	accounts    Accounts
-	credentials CredentialsFile
-	planTerms   metering.PlanTerms
-	directory   Directory
-	records     Records
-	load        *LoadGauge
-	events      Events
-	authors     *authors
-	registry    *registryReader
-	audiences   *audienceReader
+	journal      *Journal
+	waiter       Waiter
+	followUps    FollowUps
+	sends        Sends
+	dataPoints   DataPoints
+	limits       Limiter
+	hashKey      []byte
+	pipeline     bool
+	preparing    Preparing
+	vault        Vault
+	accounts     Accounts
+	credentials  CredentialsFile
+	planTerms    metering.PlanTerms
+	memberLimits organization.Limits
+	directory    Directory
+	records      Records
+	load         *LoadGauge
+	events       Events
+	authors      *authors
+	registry     *registryReader
+	audiences    *audienceReader
 }
 
 // New makes the write side.
@@ -105,7 +110,8 @@ func New(cfg Config) *Service {
 		dataPoints: cfg.DataPoints, limits: cfg.Limits,
 		hashKey: cfg.HashKey, pipeline: cfg.Pipeline, preparing: cfg.Preparing, vault: cfg.Vault, accounts: cfg.Accounts,
 		credentials: cfg.Credentials,
-		planTerms:   cfg.PlanTerms, directory: cfg.Directory, records: cfg.Records, load: cfg.LoadGauge, events: cfg.Events,
+		planTerms:   cfg.PlanTerms, memberLimits: cmp.Or(cfg.MemberLimits, organization.DefaultLimits()),
+		directory: cfg.Directory, records: cfg.Records, load: cfg.LoadGauge, events: cfg.Events,
 		authors: newAuthors(cfg.SoleWriter), registry: &registryReader{journal: cfg.Journal},
 		audiences: newAudienceReader(cfg.Journal),
 	}

@@ -118,7 +118,7 @@ func (l *Journal) setAside(
 	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
 	at, found, err := l.Store.ReadAt(ctx, in.Position)
-	if err != nil {
+	if err != nil && !errors.Is(err, eventstore.ErrNoEvent) {
 		return registry.EventSetAside{}, unavailable(err)
 	}
 	if !found {

@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/offer"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/person"
 	"github.com/annals-project/annals/domain/pipeline"
@@ -42,6 +43,8 @@ var Catalog = []Constructor{
 	of[organization.MemberRoleSet],
 	of[organization.MemberRemoved],
 	of[organization.ProjectAccessSet],
+	of[organization.MemberOffered],
+	of[organization.OfferEnded],
 	of[organization.SecondFactorSet],
 	of[organization.SignInReset],
 	of[organization.GrantApproved],
@@ -60,6 +63,7 @@ var Catalog = []Constructor{
 	of[person.Removed],
 	of[person.AddressClaimed],
 	of[person.AddressReleased],
+	of[offer.Addressed],
 	of[project.KeyCreated],
 	of[project.KeyRevoked],
 	of[project.KeyRevealed],

@@ -215,7 +215,10 @@ func fill(v reflect.Value, name string, n *int64) {
 		}
 	case reflect.Map:
 		v.Set(reflect.MakeMap(v.Type()))
-		v.SetMapIndex(reflect.ValueOf(text(name+" key")), reflect.ValueOf(text(name)))
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key, name+" key", n)
+		fill(value, name, n)
+		v.SetMapIndex(key, value)
 	case reflect.Struct:
 		for i := range v.NumField() {
 			fill(v.Field(i), v.Type().Field(i).Name, n)

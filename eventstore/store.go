@@ -145,7 +145,8 @@ type Store interface {
 	// would exceed MaxPage: only an empty result means the end of the log.
 	ReadAll(ctx context.Context, after Position, limit int) ([]Recorded, error)
 
-	// ReadAt reads the event at a position; ok is false if there is none, or if it was removed.
+	// ReadAt reads the event at a position; ok is false if it was removed, or if the log ends before it. A position at
+	// which no event was ever stored may be ErrNoEvent.
 	ReadAt(ctx context.Context, at Position) (r Recorded, ok bool, err error)
 
 	// Head is the position of the newest event of the log, 0 for an empty log. An event that was
@@ -189,6 +190,8 @@ var (
 	ErrDeleted  = errors.New("stream was deleted")
 	ErrUnknown  = errors.New("outcome of the append is unknown")
 	ErrTooLarge = errors.New("append is larger than the store takes")
+	// ErrNoEvent proves that the log never had an event at a position.
+	ErrNoEvent = errors.New("no event was ever stored at this position")
 	// ErrUnavailable is a store that cannot be reached or is not ready; a read may be repeated.
 	ErrUnavailable = errors.New("event store is unavailable")
 	// ErrFull is a store whose disk is full: nothing of the append was stored. It comes with ErrUnavailable.

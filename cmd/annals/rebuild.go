@@ -21,6 +21,7 @@ type RebuildCmd struct {
 	Rate       int    `name:"rate" help:"Events a second at most, to spare the event store and the database; 0 is no limit."`
 	Restart    bool   `name:"restart" help:"Begin at position 0, although an interrupted rebuild could be continued."`
 	Force      bool   `name:"force" help:"Switch over although the rebuilt rows are not as many as the live ones."`
+	OlderCopy  bool   `name:"older-copy" help:"Accept an event store that was put back from an older copy: drop what was built from events that it no longer holds. Stop every service first."`
 	JSON       bool   `name:"json" help:"Print one JSON value a line during the rebuild."`
 }
 
@@ -38,10 +39,12 @@ func (c *RebuildCmd) Run(ctx context.Context, env *Env) (err error) {
 	if c.Rate < 0 {
 		return fmt.Errorf("--rate is %d: want events a second, 0 for no limit", c.Rate)
 	}
-	options := runner.RebuildOptions{Rate: c.Rate, Restart: c.Restart, Force: c.Force}
+	options := runner.RebuildOptions{Rate: c.Rate, Restart: c.Restart, Force: c.Force, OlderCopy: c.OlderCopy}
 	running := operatorapi.Dial(c.DataDir)
 	var by rebuilder = running
-	if !running.Running(ctx) {
+	if isRunning := running.Running(ctx); isRunning && c.OlderCopy {
+		return errors.New("--older-copy: a server runs on the data folder; stop every service first")
+	} else if !isRunning {
 		alone, done, err := c.alone(ctx, env)
 		if err != nil {
 			return err

@@ -395,5 +395,6 @@ func (s *Settings) config() (server.Config, error) {
 		StopDelay: time.Duration(s.StopDelay) * time.Second,
 		BulkItems: s.BulkItems, BulkBytes: int64(s.BulkMiB) << 20,
 		MinFreeDisk: uint64(s.MinFreeDisk) << 20, RateLimit: s.RateLimit, PlanTerms: terms, SignIn: s.SignIn(),
+		MemberLimits: s.MemberLimits(),
 	}, nil
 }

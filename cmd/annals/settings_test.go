@@ -4,11 +4,14 @@ import (
 	"encoding/base64"
 	"log/slog"
 	"path/filepath"
+	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/server"
+	"github.com/annals-project/annals/domain/organization"
 )
 
 // valid are settings as the parser leaves them when nothing is set.
@@ -182,6 +185,27 @@ func TestSettings_Embeddings(t *testing.T) {
 		if !strings.Contains(strings.Join(strings.Fields(got.stdout), " "), variable) {
 			t.Errorf("the help lacks %s", variable)
 		}
+	}
+}
+
+// The defaults of the limits of members are those of the domain.
+func TestSettings_MemberLimits(t *testing.T) {
+	s := valid()
+	for name, field := range map[string]*int{"Members": &s.Members, "OpenOffers": &s.OpenOffers, "HourOffers": &s.HourOffers} {
+		tag, _ := reflect.TypeFor[Settings]().FieldByName(name)
+		n, err := strconv.Atoi(tag.Tag.Get("default"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		*field = n
+	}
+	if cfg, err := s.config(); err != nil || cfg.MemberLimits != organization.DefaultLimits() {
+		t.Errorf("defaults: %+v, %v", cfg.MemberLimits, err)
+	}
+	s.Members, s.OpenOffers, s.HourOffers = 0, 7, 9
+	want := organization.Limits{Members: organization.DefaultLimits().Members, OpenOffers: 7, OffersPerHour: 9}
+	if cfg, err := s.config(); err != nil || cfg.MemberLimits != want {
+		t.Errorf("got %+v, %v, want %+v", cfg.MemberLimits, err, want)
 	}
 }
 

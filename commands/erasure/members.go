@@ -21,6 +21,8 @@ import (
 type peopleList interface {
 	// OpenPeople lists the people after an id who may have to be settled or released.
 	OpenPeople(ctx context.Context, after uuid.UUID, limit int) ([]work.Person, error)
+	// OpenOffers lists the offers after an id that may have to be settled at a time.
+	OpenOffers(ctx context.Context, now time.Time, after uuid.UUID, limit int) ([]work.Offer, error)
 	// RemovedPeople counts the people who are removed and not released.
 	RemovedPeople(ctx context.Context) (int, error)
 }
@@ -32,20 +34,41 @@ func (s Streams) ErasePerson(ctx context.Context, id uuid.UUID) error {
 	return err
 }
 
+// EraseOffer tombstones the stream of an offer that has ended, once its records are kept.
+func (s Streams) EraseOffer(ctx context.Context, organization, id uuid.UUID) error {
+	_, err := s.end(ctx, Owner{Organization: organization}, stream.Name(stream.Offer, id), 0)
+	return err
+}
+
 // EachPerson calls do with everybody who may have to be settled or released.
 func (e *Eraser) EachPerson(ctx context.Context, do func(work.Person) error) error {
+	return eachOf(ctx, e.People.OpenPeople, func(p work.Person) uuid.UUID { return p.ID }, do)
+}
+
+// EachOffer calls do with every offer that may have to be settled.
+func (e *Eraser) EachOffer(ctx context.Context, do func(work.Offer) error) error {
+	list := func(ctx context.Context, after uuid.UUID, limit int) ([]work.Offer, error) {
+		return e.People.OpenOffers(ctx, e.Now(), after, limit)
+	}
+	return eachOf(ctx, list, func(o work.Offer) uuid.UUID { return o.ID }, do)
+}
+
+// eachOf calls do with everything of a list that is read in pages. A failure holds up nothing else.
+func eachOf[W any](ctx context.Context, list func(context.Context, uuid.UUID, int) ([]W, error), id func(W) uuid.UUID,
+	do func(W) error,
+) error {
 	var errs []error
 	for after := uuid.Nil; ctx.Err() == nil; {
-		page, err := e.People.OpenPeople(ctx, after, listSize)
+		page, err := list(ctx, after, listSize)
 		if err != nil || len(page) == 0 {
 			return errors.Join(append(errs, err)...)
 		}
-		for _, p := range page {
-			if err := do(p); err != nil {
-				errs = append(errs, fmt.Errorf("person %s: %w", p.ID, err))
+		for _, one := range page {
+			if err := do(one); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", id(one), err))
 			}
 		}
-		after = page[len(page)-1].ID
+		after = id(page[len(page)-1])
 	}
 	return errors.Join(append(errs, ctx.Err())...)
 }

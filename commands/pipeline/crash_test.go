@@ -47,7 +47,7 @@ var alone = []string{
 	"GrantCredits", "RotateManagementKey", "DeleteAudience", "RecomputeAudience", "CreateWebhook", "ChangeWebhook",
 	"SetWebhookPaused", "RotateWebhookToken", "DeleteWebhook",
 	"CheckWebhook", "TryEvent", "SetMemberRole", "PersonLives", "SetProjectAccess", "SetAccess", "SetSecondFactor",
-	"RecordReset", "FindPerson", "ApproveGrant", "RevokeGrant",
+	"RecordReset", "FindPerson", "AddressNames", "ApproveGrant", "RevokeGrant",
 	"ApproveAgent", "DenyAgent", "RevokeAgent", "StopAgent",
 	"RetryOf", // is Retry
 }
@@ -55,6 +55,7 @@ var alone = []string{
 // elsewhere are the commands whose crashes package commands itself goes through: they concern no project.
 var elsewhere = []string{
 	"CreateOrganization", "PrepareOrganizations", "AddMember", "RemoveMember", "RemovePerson", "RegisterPerson", "ChangeAddress",
+	"OfferMembership", "AcceptOffer", "EndOffer",
 	"ImportIdentities", // bulk writes one after the other, each of which is in operations
 }
 

@@ -185,15 +185,21 @@ func (f *Finisher) truncate(ctx context.Context, all bool) (wait time.Duration, 
 	return f.afterDue(ctx, d, projection.Directory, err)
 }
 
-// settlePeople removes the people who are members of no organization, and completes the erasure of
-// removed ones.
+// settlePeople ends the offers that have expired, removes the people who are members of no organization, and completes
+// the erasure of removed ones and of the addresses of offers.
 func (f *Finisher) settlePeople(ctx context.Context) error {
-	return f.Eraser.EachPerson(ctx, func(p work.Person) error {
+	offers := f.Eraser.EachOffer(ctx, func(o work.Offer) error {
+		return f.bounded(ctx, func(ctx context.Context) error {
+			_, err := f.Journal.SettleOffer(ctx, o, f.Now())
+			return err
+		})
+	})
+	return errors.Join(offers, f.Eraser.EachPerson(ctx, func(p work.Person) error {
 		return f.bounded(ctx, func(ctx context.Context) error {
 			_, err := f.Journal.SettlePerson(ctx, p, f.Now())
 			return err
 		})
-	})
+	}))
 }
 
 // sweep sweeps unreferenced blobs if a sweep is due.

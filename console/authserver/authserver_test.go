@@ -176,6 +176,8 @@ func (s *scene) Session(_ context.Context, token string) (signin.Session, bool, 
 	return signin.Session{Person: id, SecondFactor: s.second}, err == nil, nil
 }
 
+func (*scene) KnownBrowser(context.Context, string) (uuid.UUID, error) { return uuid.Nil, nil }
+
 func (s *scene) Opens(signin.Session, string, uuid.UUID) bool { return true }
 
 func (s *scene) Memberships(_ context.Context, id uuid.UUID) (access.Person, bool, error) {

@@ -57,6 +57,15 @@ func (s *Service) marksOf(ctx context.Context, on querier, c Client) (known []ma
 	return known, err
 }
 
+// KnownBrowser returns the person who signed in last in a browser that shows a cookie, or uuid.Nil if it is not known.
+func (s *Service) KnownBrowser(ctx context.Context, cookie string) (uuid.UUID, error) {
+	known, err := s.marksOf(ctx, s.DB, Client{Known: cookie})
+	if err != nil || len(known) == 0 {
+		return uuid.Nil, err
+	}
+	return known[0].person, nil
+}
+
 // countMarks counts an attempt at each mark of a client, and returns those that are not used up. counted is what to
 // forgive.
 func (s *Service) countMarks(ctx context.Context, c Client) (usable []mark, counted [][]byte, err error) {

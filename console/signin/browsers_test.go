@@ -15,7 +15,7 @@ import (
 
 // cheap makes new hashes cheap, for tests of many attempts.
 func (s *scene) cheap() *scene {
-	s.memory = 64
+	s.HashMemory = 64
 	return s
 }
 

@@ -16,23 +16,28 @@ type Purpose string
 
 // The purposes. An owner link is the operator's: it proves the address and ends the second factor, since nobody else
 // may be able to. Invites and resets are an Admin's, who proves no address: they end the former proofs, and belong to
-// the organization of the Admin. An invite works for who has no other way in, since an Admin of one organization must
-// not take over the account of a member of another. A reset, as the owner's, also ends accounts at the provider.
-// Verifications, sign-ups and recoveries are mailed to the address that they prove; a sign-up has no person yet.
+// the organization of the Admin. They work for who is a member of no other one, since an Admin must not take over the
+// account of a member of another organization. An invite is the link of an offer, has no person yet, and works for who
+// has no other way in. A reset, as the owner's, also ends accounts at the provider.
+// Verifications, sign-ups, joins and recoveries are mailed to the address that they prove. A sign-up has no person yet,
+// and neither has a join, which is for who has nothing here but an offer.
 const (
 	Owner        Purpose = "owner"
 	Invite       Purpose = "invite"
 	Reset        Purpose = "reset"
 	Verification Purpose = "verification"
 	SignUp       Purpose = "sign-up"
+	Join         Purpose = "join"
 	Recovery     Purpose = "recovery"
 )
 
 // Link is a one-time link.
 type Link struct {
 	Purpose Purpose
-	// Person is zero for a sign-up.
+	// Person is zero for an invite, a sign-up and a join.
 	Person uuid.UUID
+	// Offer is that of an invite, zero for others.
+	Offer uuid.UUID
 	// Email is the address that the link was made for.
 	Email string
 	// Organization is that of the Admin who made an invite or a reset, zero for others.
@@ -44,11 +49,11 @@ type Link struct {
 
 // setsPassword reports whether the use of a link sets the password of its person.
 func (l Link) setsPassword() bool {
-	return l.Purpose == Owner || l.Purpose == Invite || l.Purpose == Reset || l.Purpose == Recovery
+	return l.Purpose == Owner || l.Purpose == Reset || l.Purpose == Recovery
 }
 
 // NewLink makes a link and returns its token. The link of the same person, purpose and organization before it works no
-// more.
+// more, and neither does that of the same offer.
 func (s *Service) NewLink(ctx context.Context, l Link) (token string, err error) {
 	token = newToken()
 	hash := hashToken(token)
@@ -60,15 +65,16 @@ func (s *Service) NewLink(ctx context.Context, l Link) (token string, err error)
 		l.verified = s.addressName(l.Email)
 	}
 	life := s.LinkLife
+	unique := "(person_id, purpose, organization_id)"
 	if l.Purpose == Invite {
-		life = s.InviteLife
+		life, unique = s.InviteLife, "(offer_id)"
 	}
 	_, err = exec(ctx, s.DB, `insert into ops.signin_links
-		(token, purpose, person_id, verified, payload_key, payload, expires_at, organization_id)
-		values ($1, $2, $3, $4, $5, $6, $7, $8)
-		on conflict (person_id, purpose, organization_id) do update set token = $1, verified = $4,
+		(token, purpose, person_id, verified, payload_key, payload, expires_at, organization_id, offer_id)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+		on conflict `+unique+` do update set token = $1, verified = $4,
 			payload_key = $5, payload = $6, expires_at = $7`, hash, string(l.Purpose),
-		known(l.Person), l.verified, payload.Key, payload.Data, s.now().Add(life), l.Organization)
+		known(l.Person), l.verified, payload.Key, payload.Data, s.now().Add(life), l.Organization, known(l.Offer))
 	return token, err
 }
 
@@ -77,14 +83,14 @@ func known(id uuid.UUID) uuid.NullUUID { return uuid.NullUUID{UUID: id, Valid: i
 
 // Link returns the link of a token and does not spend it.
 func (s *Service) Link(ctx context.Context, token string) (Link, bool, error) {
-	return s.link(ctx, s.DB, token, `select purpose, person_id, verified, payload_key, payload, expires_at, organization_id
+	return s.link(ctx, s.DB, token, `select purpose, person_id, verified, payload_key, payload, expires_at, organization_id, offer_id
 		from ops.signin_links where token = $1 and expires_at > $2`)
 }
 
 // spendLink returns the link of a token, which works no more.
 func (s *Service) spendLink(ctx context.Context, tx pgx.Tx, token string) (Link, error) {
 	l, found, err := s.link(ctx, tx, token, `delete from ops.signin_links where token = $1 and expires_at > $2
-		returning purpose, person_id, verified, payload_key, payload, expires_at, organization_id`)
+		returning purpose, person_id, verified, payload_key, payload, expires_at, organization_id, offer_id`)
 	if err == nil && !found {
 		err = ErrLink
 	}
@@ -94,10 +100,10 @@ func (s *Service) spendLink(ctx context.Context, tx pgx.Tx, token string) (Link,
 func (s *Service) link(ctx context.Context, on querier, token, sql string) (Link, bool, error) {
 	hash := hashToken(token)
 	return one(ctx, on, func(row pgx.CollectableRow) (l Link, err error) {
-		var id uuid.NullUUID
+		var id, offer uuid.NullUUID
 		var email secret.Sealed
-		err = row.Scan(&l.Purpose, &id, &l.verified, &email.Key, &email.Data, &l.ExpiresAt, &l.Organization)
-		l.Person, l.ExpiresAt = id.UUID, l.ExpiresAt.UTC()
+		err = row.Scan(&l.Purpose, &id, &l.verified, &email.Key, &email.Data, &l.ExpiresAt, &l.Organization, &offer)
+		l.Person, l.Offer, l.ExpiresAt = id.UUID, offer.UUID, l.ExpiresAt.UTC()
 		if err == nil {
 			l.Email, err = s.Sealer.Open(uuid.UUID(hash[:16]), email)
 		}
@@ -105,22 +111,31 @@ func (s *Service) link(ctx context.Context, on querier, token, sql string) (Link
 	}, sql, hash, s.now())
 }
 
-// EndLinks ends the links of a person that Admins of an organization made.
+// EndLinks ends the resets of a person that Admins of an organization made.
 func (s *Service) EndLinks(ctx context.Context, person, organization uuid.UUID) error {
 	return endLinks(ctx, s.DB, person, organization)
 }
 
 func endLinks(ctx context.Context, on querier, person, organization uuid.UUID) error {
-	_, err := exec(ctx, on, `delete from ops.signin_links where person_id = $1 and organization_id = $2
-		and purpose = any($3)`, person, organization, []string{string(Invite), string(Reset)})
+	_, err := exec(ctx, on, `delete from ops.signin_links where person_id = $1 and organization_id = $2 and purpose = $3`,
+		person, organization, string(Reset))
 	return err
 }
 
-// SetPassword spends the link of an owner, of an invitation, of a reset or of a recovery: it sets the password of the
-// person, ends all sessions of the person, and begins one. Its errors are ErrLink, ErrUnneeded, ErrPassword and
-// *ThrottledError.
+// SetPassword spends the link of an owner, of a reset or of a recovery: it sets the password of the person, ends all
+// sessions of the person, and begins one. Its errors are ErrLink, ErrElsewhere, ErrPassword and *ThrottledError.
 func (s *Service) SetPassword(ctx context.Context, token string, a Attempt) (SignedIn, error) {
-	return s.setPassword(ctx, token, a, Link.setsPassword, func(context.Context) error { return nil })
+	return s.setPassword(ctx, token, a, Link.setsPassword, func(_ context.Context, l Link) (uuid.UUID, error) {
+		return l.Person, nil
+	})
+}
+
+// Accept spends an invite as SetPassword does: accept makes the person of its address a member, and returns who that
+// is. Its errors are also ErrUnneeded, and those of accept.
+func (s *Service) Accept(
+	ctx context.Context, token string, a Attempt, accept func(context.Context, Link) (uuid.UUID, error),
+) (SignedIn, error) {
+	return s.setPassword(ctx, token, a, func(l Link) bool { return l.Purpose == Invite }, accept)
 }
 
 // VerifyFirst spends the verification of a person without a proof as SetPassword does, since the proof ends the former
@@ -128,32 +143,33 @@ func (s *Service) SetPassword(ctx context.Context, token string, a Attempt) (Sig
 func (s *Service) VerifyFirst(
 	ctx context.Context, token string, a Attempt, change func(context.Context) error,
 ) (SignedIn, error) {
-	return s.setPassword(ctx, token, a, func(l Link) bool { return l.Purpose == Verification }, change)
+	return s.setPassword(ctx, token, a, func(l Link) bool { return l.Purpose == Verification },
+		func(ctx context.Context, l Link) (uuid.UUID, error) { return l.Person, change(ctx) })
 }
 
-func (s *Service) setPassword(
-	ctx context.Context, token string, a Attempt, serves func(Link) bool, change func(context.Context) error,
+// setPassword spends a link that sets the password of the person that find returns.
+func (s *Service) setPassword(ctx context.Context, token string, a Attempt, serves func(Link) bool,
+	find func(context.Context, Link) (uuid.UUID, error),
 ) (in SignedIn, err error) {
 	err = s.guardedFrom(ctx, ofNetwork, a.Client, func(h hasher) error {
 		link, _, err := s.Link(ctx, token)
 		if err != nil || !serves(link) {
 			return errors.Join(err, ErrLink)
 		}
-		if link.Purpose == Recovery { // the address may be somebody else's by now
-			if id, _, err := s.People.FindPerson(ctx, link.Email); err != nil || id != link.Person {
-				return errors.Join(err, ErrLink)
-			}
+		if err := s.checkPerson(ctx, link); err != nil {
+			return err
 		}
 		hash, err := h.hash(ctx, a.Password)
+		id := uuid.Nil
 		if err == nil {
-			err = change(ctx)
+			id, err = find(ctx, link)
 		}
 		if err != nil {
 			return err
 		}
 		return pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error {
 			link, err := s.spendLink(ctx, tx, token)
-			if err == nil {
+			if link.Person = id; err == nil {
 				err = s.prepare(ctx, tx, link)
 			}
 			if err == nil {
@@ -166,6 +182,40 @@ func (s *Service) setPassword(
 		s.Grants.Record(ctx, in.Person)
 	}
 	return in, err
+}
+
+// checkPerson checks that a link may set a password. The address of a recovery may be somebody else's by now. What an
+// Admin's link sets replaces what opens other organizations, so that it serves nobody who is a member of one, and an
+// invite nobody who can sign in: it would make a member of who has not accepted.
+func (s *Service) checkPerson(ctx context.Context, l Link) error {
+	id := l.Person
+	if l.Purpose == Recovery || l.Purpose == Invite {
+		found, _, err := s.People.FindPerson(ctx, l.Email)
+		if err == nil && l.Purpose == Recovery && found != l.Person {
+			err = ErrLink
+		}
+		if err != nil {
+			return err
+		}
+		id = found
+	}
+	if l.Organization == uuid.Nil || id == uuid.Nil {
+		return nil
+	}
+	refused, err := s.MemberElsewhere(ctx, id, l.Organization)
+	refusal := ErrElsewhere
+	if l.Purpose == Invite {
+		refusal = ErrUnneeded
+		var states map[uuid.UUID]State
+		if err == nil && !refused {
+			states, err = s.States(ctx, id)
+		}
+		refused = refused || states[id].Password || states[id].Accounts > 0
+	}
+	if err == nil && refused {
+		err = refusal
+	}
+	return err
 }
 
 // prepare ends what a link replaces besides the password.
@@ -184,7 +234,7 @@ func (s *Service) prepare(ctx context.Context, tx pgx.Tx, l Link) (err error) {
 		if err = forget(ctx, tx, l.Person, "ops.signin_accounts"); err == nil {
 			err = dropSecondFactor(ctx, tx, l.Person)
 		}
-	case Verification, SignUp, Recovery:
+	case Verification, SignUp, Join, Recovery:
 	}
 	return err
 }
@@ -245,15 +295,15 @@ func (s *Service) Verify(ctx context.Context, token string) (l Link, err error) 
 	return l, err
 }
 
-// SignUp spends a sign-up: create registers the person of the address, which is proved then.
-// Somebody who can sign in already is not let in by it. Its errors are ErrLink, ErrPassword, ErrKnown, and those of
+// SignUp spends a sign-up or a join: create registers the person of the address, which is proved then.
+// A member is not let in by it. Its errors are ErrLink, ErrPassword, ErrKnown, and those of
 // create.
 func (s *Service) SignUp(
 	ctx context.Context, token string, a Attempt, create func(ctx context.Context, email string) (uuid.UUID, error),
 ) (in SignedIn, err error) {
 	err = s.guardedFrom(ctx, ofNetwork, a.Client, func(h hasher) error {
 		link, _, err := s.Link(ctx, token)
-		if err != nil || link.Purpose != SignUp {
+		if err != nil || link.Purpose != SignUp && link.Purpose != Join {
 			return errors.Join(err, ErrLink)
 		}
 		if is, err := s.Known(ctx, link.Email); err != nil || is {
@@ -278,20 +328,38 @@ func (s *Service) SignUp(
 	return in, err
 }
 
-// Known reports whether there is a person with an address who is a member of an organization. Only who has proven to
-// own the address may learn it.
+// Known reports whether the person with an address is a member. Only who has proven to own the address may learn it.
 func (s *Service) Known(ctx context.Context, email string) (bool, error) {
-	_, is, err := s.Member(ctx, email)
-	return is, err
+	id, found, err := s.People.FindPerson(ctx, email)
+	if err != nil || !found {
+		return false, err
+	}
+	return s.IsMember(ctx, id)
 }
 
-// Member returns the person with an address who is a member of an organization. Only who has proven to own the address
-// may learn it.
+// Member returns the person with an address who may sign in. Only who has proven to own the address may learn it.
 func (s *Service) Member(ctx context.Context, email string) (id uuid.UUID, is bool, err error) {
 	id, found, err := s.People.FindPerson(ctx, email)
 	if err != nil || !found {
 		return uuid.Nil, false, err
 	}
-	is, err = s.IsMember(ctx, id)
+	is, err = s.MaySignIn(ctx, id)
 	return id, is, err
+}
+
+// MaySignIn reports whether a person is a member of an organization, or is offered to be one at an address that the
+// person proved.
+func (s *Service) MaySignIn(ctx context.Context, id uuid.UUID) (bool, error) {
+	if is, err := s.IsMember(ctx, id); err != nil || is {
+		return is, err
+	}
+	email, found, err := s.People.AddressOf(ctx, id)
+	if err != nil || !found {
+		return false, err
+	}
+	states, err := s.States(ctx, id)
+	if err != nil || !s.Verified(states[id], email) {
+		return false, err
+	}
+	return s.Offered(ctx, email)
 }

@@ -13,13 +13,29 @@ import (
 
 func (s *scene) linkFor(purpose Purpose) string {
 	s.t.Helper()
-	l := Link{Purpose: purpose, Person: s.ana, Email: anasMail}
-	if purpose == SignUp {
-		l.Person, l.Email = uuid.Nil, "new@other.example"
+	switch purpose {
+	case SignUp:
+		token, err := s.NewLink(s.t.Context(), Link{Purpose: purpose, Email: "new@other.example"})
+		runtest.Must(s.t, err)
+		return token
+	case Invite:
+		return s.linkOf(purpose, anasMail, acme)
+	default:
+		return s.linkOf(purpose, anasMail, uuid.Nil)
 	}
-	token, err := s.NewLink(s.t.Context(), l)
-	runtest.Must(s.t, err)
-	return token
+}
+
+// acme is the organization of invitations.
+var acme = uuid.MustParse("00000000-0000-4000-8000-0000000000ac")
+
+// use uses a link that sets a password, or an invitation.
+func (s *scene) use(purpose Purpose, token string, a Attempt) (SignedIn, error) {
+	if purpose != Invite {
+		return s.SetPassword(s.t.Context(), token, a)
+	}
+	return s.Accept(s.t.Context(), token, a, func(ctx context.Context, l Link) (uuid.UUID, error) {
+		return s.Register(ctx, l.Email)
+	})
 }
 
 func TestLink_SetsAPasswordOnce(t *testing.T) {
@@ -32,24 +48,26 @@ func TestLink_SetsAPasswordOnce(t *testing.T) {
 			before, other := s.session(s.ana, ""), s.linkFor(Reset)
 			token := s.linkFor(purpose)
 			for range 2 {
-				if l, found, err := s.Link(t.Context(), token); !found || err != nil || l.Person != s.ana || l.Email != anasMail {
+				if l, found, err := s.Link(t.Context(), token); !found || err != nil || l.Email != anasMail ||
+					(l.Person == s.ana) == (purpose == Invite) || (l.Offer == uuid.Nil) == (purpose == Invite) {
 					t.Fatalf("a link that is looked at: %+v, %v, %v", l, found, err)
 				}
 			}
 			a := Attempt{Password: "short", Former: before}
-			if _, err := s.SetPassword(t.Context(), token, a); !errors.Is(err, ErrPassword) {
+			if _, err := s.use(purpose, token, a); !errors.Is(err, ErrPassword) {
 				t.Errorf("with a short password: %v", err)
 			}
 			a.Password = "the next password"
-			in, err := s.SetPassword(t.Context(), token, a)
+			in, err := s.use(purpose, token, a)
 			runtest.Must(t, err)
 			if s.find(in.Token) == nil || s.find(before) != nil {
 				t.Error("no session began, or the former did not end")
 			}
-			for _, spent := range []string{token, other} {
-				if _, err := s.SetPassword(t.Context(), spent, a); !errors.Is(err, ErrLink) {
-					t.Errorf("a spent link: %v", err)
-				}
+			if _, err := s.use(purpose, token, a); !errors.Is(err, ErrLink) {
+				t.Errorf("a spent link: %v", err)
+			}
+			if _, err := s.SetPassword(t.Context(), other, a); purpose != Invite && !errors.Is(err, ErrLink) {
+				t.Errorf("another link: %v", err)
 			}
 			s.enters(anasMail, anas, home, ErrRefused)
 			s.enters(anasMail, a.Password, home, nil)
@@ -66,8 +84,14 @@ func TestLink_SetsAPasswordOnce(t *testing.T) {
 func TestLink_LivesForATime(t *testing.T) {
 	for purpose, life := range map[Purpose]time.Duration{Owner: time.Hour, Reset: time.Hour, Invite: 7 * 24 * time.Hour} {
 		s := newScene(t)
-		replaced := s.linkFor(purpose)
-		token := s.linkFor(purpose)
+		link := Link{Purpose: purpose, Person: s.ana, Email: anasMail}
+		if purpose == Invite {
+			link = Link{Purpose: purpose, Offer: uuid.New(), Email: anasMail, Organization: acme}
+		}
+		replaced, err := s.NewLink(t.Context(), link)
+		runtest.Must(t, err)
+		token, err := s.NewLink(t.Context(), link)
+		runtest.Must(t, err)
 		s.pass(life - time.Second)
 		if _, found, err := s.Link(t.Context(), token); !found || err != nil {
 			t.Errorf("%s ended early: %v", purpose, err)
@@ -76,7 +100,7 @@ func TestLink_LivesForATime(t *testing.T) {
 			t.Errorf("%s that was replaced works: %v", purpose, err)
 		}
 		s.pass(time.Second)
-		if _, err := s.SetPassword(t.Context(), token, Attempt{Password: anas}); !errors.Is(err, ErrLink) {
+		if _, err := s.use(purpose, token, Attempt{Password: anas}); !errors.Is(err, ErrLink) {
 			t.Errorf("%s did not end: %v", purpose, err)
 		}
 	}
@@ -109,7 +133,7 @@ func TestLink_InviteOfWhoHasAnotherWayIn(t *testing.T) {
 	} {
 		s := newScene(t)
 		give(s)
-		if _, err := s.SetPassword(t.Context(), s.linkFor(Invite), Attempt{Password: "the next password"}); !errors.Is(err, ErrUnneeded) {
+		if _, err := s.use(Invite, s.linkFor(Invite), Attempt{Password: "the next password"}); !errors.Is(err, ErrUnneeded) {
 			t.Errorf("an invite of who has %s: %v", name, err)
 		}
 		_, err := s.SetPassword(t.Context(), s.linkFor(Reset), Attempt{Password: "the next password"})
@@ -182,9 +206,7 @@ func TestLink_OfAnAdminOpensHisOrganizationAlone(t *testing.T) {
 		return [2]bool{s.Opens(*found, anasMail, mine), s.Opens(*found, anasMail, other)}
 	}
 	use := func(s *scene, purpose Purpose, of uuid.UUID) SignedIn {
-		token, err := s.NewLink(t.Context(), Link{Purpose: purpose, Person: s.ana, Email: anasMail, Organization: of})
-		runtest.Must(t, err)
-		in, err := s.SetPassword(t.Context(), token, Attempt{Password: anas})
+		in, err := s.use(purpose, s.linkOf(purpose, anasMail, of), Attempt{Password: anas})
 		runtest.Must(t, err)
 		return in
 	}

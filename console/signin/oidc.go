@@ -190,7 +190,7 @@ func (s *Service) finish(ctx context.Context, a attempt, back Callback) (in Sign
 		return SignedIn{}, "", err
 	}
 	verified := c.Verified == nil && s.OIDC.TrustEmail || c.Verified != nil && bool(*c.Verified)
-	in, err = s.holder(ctx, c, verified)
+	in, err = s.holder(ctx, c, verified, a.SignUp)
 	if errors.Is(err, ErrUninvited) && a.SignUp && verified {
 		signUp, err = s.NewLink(ctx, Link{Purpose: SignUp, Email: c.Email})
 		return SignedIn{}, signUp, err
@@ -258,9 +258,13 @@ func (s *Service) exchange(ctx context.Context, a attempt, back Callback) (c cla
 	return c, nil
 }
 
-// holder returns the person of an account at the provider: the one it was linked to, or a member with its verified
-// address, who is linked to it then.
-func (s *Service) holder(ctx context.Context, c claims, verified bool) (SignedIn, error) {
+// holder returns the person of an account at the provider: the one it was linked to, or the one who is invited by its
+// verified address, and linked to it then. For a sign-up it is a member: an offer keeps nobody from it.
+func (s *Service) holder(ctx context.Context, c claims, verified, signUp bool) (SignedIn, error) {
+	mayEnter := s.MaySignIn
+	if signUp {
+		mayEnter = s.IsMember
+	}
 	in, linked, err := one(ctx, s.DB, scanSignedIn, `select person_id, totp is not null from ops.signin_accounts
 		join ops.signin_people using (person_id) where account = $1`, s.accountName(c.Subject))
 	if err != nil {
@@ -270,12 +274,10 @@ func (s *Service) holder(ctx context.Context, c claims, verified bool) (SignedIn
 		if !verified || c.Email == "" {
 			return in, ErrUnverified
 		}
-		found := false
-		if in.Person, found, err = s.People.FindPerson(ctx, c.Email); err != nil || !found {
-			return in, errors.Join(err, ErrUninvited)
+		if in.Person, err = s.invited(ctx, c.Email, signUp); err != nil {
+			return in, err
 		}
-	}
-	if member, err := s.IsMember(ctx, in.Person); err != nil || !member {
+	} else if may, err := mayEnter(ctx, in.Person); err != nil || !may {
 		return in, errors.Join(err, ErrUninvited)
 	}
 	if linked {
@@ -286,6 +288,25 @@ func (s *Service) holder(ctx context.Context, c claims, verified bool) (SignedIn
 		s.Grants.Record(ctx, in.Person)
 	}
 	return in, err
+}
+
+// invited returns the person of an address that somebody proves now: a member, or who is offered to be one and is
+// registered for it, unless it is for a sign-up.
+func (s *Service) invited(ctx context.Context, email string, signUp bool) (uuid.UUID, error) {
+	id, found, err := s.People.FindPerson(ctx, email)
+	if err == nil && found {
+		if is, err := s.IsMember(ctx, id); err != nil || is {
+			return id, err
+		}
+	}
+	offered := false
+	if err == nil && !signUp {
+		offered, err = s.Offered(ctx, email)
+	}
+	if err != nil || !offered {
+		return uuid.Nil, errors.Join(err, ErrUninvited)
+	}
+	return s.People.Register(ctx, email)
 }
 
 // accountName is what is stored of an account at the provider.

@@ -69,11 +69,11 @@ type hasher struct {
 
 // ofStranger hashes for a client that is not signed in.
 func (s *Service) ofStranger(c Client) hasher {
-	return hasher{s.slots.strangers, uuid.UUID(s.keyed("network", networkOf(c.Address))[:16]), s.memory}
+	return hasher{s.slots.strangers, uuid.UUID(s.keyed("network", networkOf(c.Address))[:16]), s.HashMemory}
 }
 
 // ofKnown hashes for an organization, or for the person of a known browser.
-func (s *Service) ofKnown(owner uuid.UUID) hasher { return hasher{s.slots.known, owner, s.memory} }
+func (s *Service) ofKnown(owner uuid.UUID) hasher { return hasher{s.slots.known, owner, s.HashMemory} }
 
 // argon returns the hash of a password once the owner has a slot.
 func (h hasher) argon(

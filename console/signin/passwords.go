@@ -115,7 +115,7 @@ func (s *Service) checkPassword(ctx context.Context, h hasher, a Attempt, id uui
 	if !matches {
 		return SignedIn{}, ErrRefused
 	}
-	if member, err := s.IsMember(ctx, in.Person); err != nil || !member {
+	if may, err := s.MaySignIn(ctx, in.Person); err != nil || !may {
 		return SignedIn{}, errors.Join(err, ErrUninvited)
 	}
 	in.Pending = stored.SecondFactor

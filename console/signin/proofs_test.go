@@ -21,7 +21,11 @@ func (s *scene) unproved() {
 
 func (s *scene) linkOf(purpose Purpose, email string, of uuid.UUID) string {
 	s.t.Helper()
-	token, err := s.NewLink(s.t.Context(), Link{Purpose: purpose, Person: s.ana, Email: email, Organization: of})
+	link := Link{Purpose: purpose, Person: s.ana, Email: email, Organization: of}
+	if purpose == Invite {
+		link.Person, link.Offer = uuid.Nil, uuid.New()
+	}
+	token, err := s.NewLink(s.t.Context(), link)
 	runtest.Must(s.t, err)
 	return token
 }
@@ -62,7 +66,7 @@ func TestProof_FirstEndsWhatWasSetBefore(t *testing.T) {
 			if _, err := s.SetPassword(t.Context(), reset, Attempt{Password: "the next password"}); !errors.Is(err, ErrLink) {
 				t.Errorf("a reset of before: %v", err)
 			}
-			if _, err := s.SetPassword(t.Context(), invite, Attempt{Password: "the next password"}); !errors.Is(err, ErrUnneeded) {
+			if _, err := s.use(Invite, invite, Attempt{Password: "the next password"}); !errors.Is(err, ErrUnneeded) {
 				t.Errorf("an invitation of before: %v", err)
 			}
 			s.enters(anasMail, anas, home, ErrRefused)
@@ -152,16 +156,16 @@ func TestLink_BelongsToItsOrganization(t *testing.T) {
 	}
 	invite, reset := s.linkOf(Invite, anasMail, mine), s.linkOf(Reset, anasMail, mine)
 	owner := s.linkOf(Owner, anasMail, uuid.Nil)
-	other := s.linkOf(Invite, anasMail, theirs)
+	other := s.linkOf(Reset, anasMail, theirs)
 	if !lives(invite) || !lives(other) {
-		t.Error("an invitation of another organization ends one")
+		t.Error("a link of another organization ends one")
 	}
 	runtest.Must(t, s.EndLinks(t.Context(), s.ana, theirs))
 	if !lives(invite) || !lives(reset) || !lives(owner) || lives(other) {
 		t.Error("an organization ends the links of others, or not its own")
 	}
 	other = s.linkOf(Invite, anasMail, theirs)
-	in, err := s.SetPassword(t.Context(), other, Attempt{Password: anas})
+	in, err := s.use(Invite, other, Attempt{Password: anas})
 	runtest.Must(t, err)
 	if lives(other) || !lives(invite) || !lives(reset) || !lives(owner) {
 		t.Error("the use of an invitation ends the links of others, or does not end it")
@@ -169,7 +173,7 @@ func TestLink_BelongsToItsOrganization(t *testing.T) {
 	if found := *s.find(in.Token); s.Opens(found, anasMail, mine) || !s.Opens(found, anasMail, theirs) {
 		t.Error("the session opens another organization than the one that invited")
 	}
-	if _, err := s.SetPassword(t.Context(), invite, Attempt{Password: "the next password"}); !errors.Is(err, ErrUnneeded) {
+	if _, err := s.use(Invite, invite, Attempt{Password: "the next password"}); !errors.Is(err, ErrUnneeded) {
 		t.Errorf("the other invitation: %v", err)
 	}
 }

@@ -226,13 +226,20 @@ func (s *Service) RemoveSecondFactor(ctx context.Context, person uuid.UUID, code
 
 // ResetSecondFactor ends the second factor of a person who lost it, and all sessions of the person. An Admin may.
 func (s *Service) ResetSecondFactor(ctx context.Context, person uuid.UUID) error {
-	return pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error {
 		err := forget(ctx, tx, person, "ops.signin_sessions", "ops.signin_browsers")
 		if err == nil {
 			err = dropSecondFactor(ctx, tx, person)
 		}
+		if err == nil {
+			err = s.Grants.End(ctx, tx, person)
+		}
 		return err
 	})
+	if err == nil {
+		s.Grants.Record(ctx, person)
+	}
+	return err
 }
 
 func dropSecondFactor(ctx context.Context, tx pgx.Tx, person uuid.UUID) error {

@@ -32,8 +32,10 @@ var (
 	ErrCode     = errors.New("the code is wrong, was used before, or came too late")
 	ErrEnrolled = errors.New("there is a second factor already: remove it first")
 	ErrLink     = errors.New("the link was used, or has expired")
-	ErrUnneeded = errors.New("you have a way to sign in already: sign in as usual, this link is not needed. If you " +
-		"cannot, use \"You forgot your password\" on the page to sign in, or ask who operates this service for a link")
+	ErrUnneeded = errors.New("you have an account already: sign in, and accept the offer on the page \"Offers\". If you " +
+		"cannot, use \"Forgot your password?\" on the page to sign in, or ask who operates this service for a link")
+	ErrElsewhere = errors.New("this link sets no password any more, since you are a member of another organization: use " +
+		"\"Forgot your password?\" on the page to sign in, or ask who operates this service for a link")
 	ErrUnproved = errors.New("set a password with this link")
 	ErrKnown    = errors.New("you are a member already: sign in, or ask an Admin for a link to set a password")
 	ErrPassword = fmt.Errorf("a password has %d to %d characters", MinPassword, MaxPassword)
@@ -51,12 +53,17 @@ func (e *ThrottledError) Error() string { return "too many attempts: wait and tr
 // Config is what a Service needs. A limit of zero is the one that is named with it.
 type Config struct {
 	DB *pgxpool.Pool
-	// People finds people by their address.
+	// People finds people by their address, and registers who has an offer.
 	People interface {
 		FindPerson(ctx context.Context, email string) (id uuid.UUID, found bool, err error)
+		Register(ctx context.Context, email string) (uuid.UUID, error)
+		AddressOf(ctx context.Context, person uuid.UUID) (email string, found bool, err error)
 	}
-	// IsMember reports whether a person is a member of an organization.
-	IsMember func(ctx context.Context, person uuid.UUID) (bool, error)
+	// IsMember reports whether a person is a member of an organization, MemberElsewhere whether of another one than that.
+	IsMember        func(ctx context.Context, person uuid.UUID) (bool, error)
+	MemberElsewhere func(ctx context.Context, person, organization uuid.UUID) (bool, error)
+	// Offered reports whether an organization offers a membership to an address.
+	Offered func(ctx context.Context, email string) (bool, error)
 	// Removed returns those of some people who are certainly removed.
 	Removed func(ctx context.Context, people []uuid.UUID) ([]uuid.UUID, error)
 	// Grants end when the password is reset, and with a sign-out everywhere; nil for none.
@@ -77,6 +84,8 @@ type Config struct {
 	// how many of sessions and of known browsers: 2. HashWait is how long a hash waits for a slot: 5 seconds.
 	Hashes, KnownHashes int
 	HashWait            time.Duration
+	// HashMemory is the KiB in which a new password is hashed: 19 MiB. Less is for tests.
+	HashMemory uint32
 	// Window is the time in which failures are counted: 15 minutes. AddressFailures of one network address are refused
 	// in it (50), those of one network address at one account (10), and those at one second factor (10). Once an account
 	// has AccountFailures (30) from wherever, its attempts are looked at one by one, AccountDelay (2 s) each. A known
@@ -92,7 +101,6 @@ type Config struct {
 type Service struct {
 	Config
 	slots    hashSlots
-	memory   uint32 // of new hashes, in KiB
 	accounts lanes
 	provider atomic.Pointer[oidc.Provider]
 	pause    func(context.Context, time.Duration) error
@@ -109,13 +117,14 @@ func New(c Config) *Service {
 	c.Issuer = cmp.Or(c.Issuer, "Annals")
 	c.Idle, c.Longest = cmp.Or(c.Idle, 12*time.Hour), cmp.Or(c.Longest, 30*24*time.Hour)
 	c.LinkLife, c.InviteLife = cmp.Or(c.LinkLife, time.Hour), cmp.Or(c.InviteLife, 7*24*time.Hour)
+	c.HashMemory = cmp.Or(c.HashMemory, hashMemory)
 	c.Hashes, c.KnownHashes = cmp.Or(c.Hashes, 3), cmp.Or(c.KnownHashes, 2)
 	c.HashWait, c.Window = cmp.Or(c.HashWait, 5*time.Second), cmp.Or(c.Window, 15*time.Minute)
 	c.AddressFailures, c.PairFailures = cmp.Or(c.AddressFailures, 50), cmp.Or(c.PairFailures, 10)
 	c.SecondFactorFailures, c.AccountFailures = cmp.Or(c.SecondFactorFailures, 10), cmp.Or(c.AccountFailures, 30)
 	c.AccountDelay, c.FailureTime = cmp.Or(c.AccountDelay, 2*time.Second), cmp.Or(c.FailureTime, 300*time.Millisecond)
 	return &Service{
-		Config: c, slots: newHashSlots(c.Hashes, c.KnownHashes, c.HashWait), memory: hashMemory, pause: pause,
+		Config: c, slots: newHashSlots(c.Hashes, c.KnownHashes, c.HashWait), pause: pause,
 	}
 }
 

@@ -34,6 +34,9 @@ type scene struct {
 	paused []time.Duration
 	guests map[uuid.UUID]bool // who are members of nothing
 	gone   []uuid.UUID        // who are removed
+	// elsewhere are members of some other organization, offered are addresses with an offer.
+	elsewhere map[uuid.UUID]bool
+	offered   map[string]bool
 }
 
 func newScene(t *testing.T, change ...func(*Config)) *scene {
@@ -42,13 +45,16 @@ func newScene(t *testing.T, change ...func(*Config)) *scene {
 	runtest.Must(t, err)
 	s := &scene{
 		t: t, clock: time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC), ana: uuid.New(),
-		people: map[string]uuid.UUID{}, guests: map[uuid.UUID]bool{},
+		people: map[string]uuid.UUID{}, guests: map[uuid.UUID]bool{}, elsewhere: map[uuid.UUID]bool{},
+		offered: map[string]bool{},
 	}
 	s.people[anasMail] = s.ana
 	c := Config{
 		DB: pgtest.Database(t), People: s, Sealer: sealer, HashKey: []byte("hash key"),
-		Now:      func() time.Time { return s.clock },
-		IsMember: func(_ context.Context, id uuid.UUID) (bool, error) { return !s.guests[id], nil },
+		Now:             func() time.Time { return s.clock },
+		IsMember:        func(_ context.Context, id uuid.UUID) (bool, error) { return !s.guests[id], nil },
+		MemberElsewhere: func(_ context.Context, id, _ uuid.UUID) (bool, error) { return s.elsewhere[id], nil },
+		Offered:         func(_ context.Context, email string) (bool, error) { return s.offered[email], nil },
 	}
 	c.Removed = func(context.Context, []uuid.UUID) ([]uuid.UUID, error) { return s.gone, nil }
 	for _, f := range change {
@@ -70,6 +76,26 @@ func (s *scene) FindPerson(_ context.Context, email string) (uuid.UUID, bool, er
 		}
 	}
 	return uuid.Nil, false, nil
+}
+
+// Register implements People. The person is a member of nothing.
+func (s *scene) Register(ctx context.Context, email string) (uuid.UUID, error) {
+	id, found, err := s.FindPerson(ctx, email)
+	if !found {
+		id = uuid.New()
+		s.people[person.NormalEmail(email)], s.guests[id] = id, true
+	}
+	return id, err
+}
+
+// AddressOf implements People.
+func (s *scene) AddressOf(_ context.Context, id uuid.UUID) (string, bool, error) {
+	for email, of := range s.people {
+		if of == id {
+			return email, true, nil
+		}
+	}
+	return "", false, nil
 }
 
 func (s *scene) pass(d time.Duration) { s.clock = s.clock.Add(d) }

@@ -124,6 +124,11 @@ func (s *Service) LimitMail(ctx context.Context, c Client, email string) error {
 	if err := s.limit(ctx, s.keyed(ofNetwork, networkOf(c.Address)), s.AddressFailures); err != nil {
 		return err
 	}
+	return s.LimitReceiver(ctx, email)
+}
+
+// LimitReceiver counts a mail to an address, and refuses it if the address gets too many.
+func (s *Service) LimitReceiver(ctx context.Context, email string) error {
 	return s.limit(ctx, s.keyed("mail", person.NormalEmail(email)), s.PairFailures)
 }
 

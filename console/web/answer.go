@@ -84,7 +84,8 @@ func (r *Request) deliver(n int) (io.Writer, error) {
 	return sender{r, hold}, nil
 }
 
-// sender writes what a hold counts. If others wait for it and the client reads nothing, the answer is broken off.
+// sender writes what a hold and the memory of the request count. If others wait for it and the client reads nothing,
+// the answer is broken off.
 type sender struct {
 	r    *Request
 	hold *allowance.Hold
@@ -94,9 +95,12 @@ type sender struct {
 func (s sender) Write(p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
 		var m int
-		s.hold.Await(httpx.HangUp(s.r.w, s.r.Request))
+		hangUp := httpx.HangUp(s.r.w, s.r.Request)
+		s.hold.Await(hangUp)
+		s.r.memory.Await(hangUp)
 		m, err = s.r.w.Write(p[n:min(len(p), n+sendStep)])
-		if n += m; !s.hold.Moved(m) {
+		n += m
+		if sent, remembered := s.hold.Moved(m), s.r.memory.Moved(m); !sent || !remembered {
 			panic(http.ErrAbortHandler) // the client must notice that the answer is incomplete
 		}
 	}

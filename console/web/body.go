@@ -32,7 +32,7 @@ func (r *Request) receive() error {
 	ctx, cancel := context.WithTimeout(r.base, bodyTime)
 	defer cancel()
 	among := r.site.places.visiting
-	if r.known() || r.SignedIn() {
+	if r.known() || r.inside() {
 		among = r.site.places.forms
 	}
 	body := httpx.NewArriving(ctx, r.w, r.Body, limit, r.open(among), freeBody)

@@ -44,3 +44,6 @@ func (c Cookies) Set(w http.ResponseWriter, name, value string, lives time.Durat
 
 // SessionCookie is the name of the cookie with the token of a session.
 const SessionCookie = "session"
+
+// KnownCookie is the name of the cookie with the marks of a known browser. It stays after the session.
+const KnownCookie = "known"

@@ -185,6 +185,7 @@ func (l List[T]) each(r *Request, part Part[T], emit func(T) error) (more bool, 
 		if err := r.Again(); err != nil {
 			return false, err
 		}
+		r.memory.Release() // that of the part before
 		if part, err = l.Read(part.Pager.Next, "", partSize); err != nil {
 			return false, err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/internal/allowance"
 )
 
 // list serves the numbers from 1 to items.
@@ -37,6 +38,12 @@ func (s *scene) list(r *web.Request) error {
 					return page, errStorage
 				}
 				items = append(items, n)
+			}
+			if err := allowance.Reserve(r.Context(), 2*int64(len(items))); err != nil {
+				return page, err
+			}
+			if s.site.Answers != nil {
+				s.most = max(s.most, s.site.Answers.InUse())
 			}
 			return web.PartOf(items, from > 0, from+most < s.items, strconv.Itoa), nil
 		},

@@ -23,6 +23,7 @@ import (
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/internal/admission"
+	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/runtest"
@@ -39,12 +40,15 @@ type crowd struct {
 	of       map[uuid.UUID]uuid.UUID // organizations by person
 	streams  atomic.Int64            // that are written
 	answered chan error              // what streams ended with
+	answers  *allowance.Allowance
 }
 
 func (c *crowd) Session(_ context.Context, token string) (signin.Session, bool, error) {
 	id, err := uuid.Parse(token)
 	return signin.Session{Person: id}, err == nil, nil
 }
+
+func (*crowd) KnownBrowser(context.Context, string) (uuid.UUID, error) { return uuid.Nil, nil }
 
 func (c *crowd) Opens(signin.Session, string, uuid.UUID) bool { return true }
 
@@ -114,16 +118,22 @@ func startCrowd(t *testing.T) *crowd {
 	t.Helper()
 	c := &crowd{
 		t: t, accept: make(chan net.Conn), of: map[uuid.UUID]uuid.UUID{}, answered: make(chan error, 100),
-		cookies: web.NewCookies(console, uuid.Nil),
+		cookies: web.NewCookies(console, uuid.Nil), answers: admission.Answers.New(),
 	}
 	long := strings.Repeat("a long text ", 8<<10)
 	site, err := web.New(web.Config{
-		URL: console, Sessions: c, Access: c, Cookies: c.cookies, Admit: func() error { return nil },
+		URL: console, Sessions: c, Access: c, Cookies: c.cookies, Answers: c.answers, Admit: func() error { return nil },
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 	}, []web.Area{{Templates: templatesOfTest, Routes: []web.Route{
 		{Pattern: "GET /member", Needs: web.Member, Serve: func(r *web.Request) error { return r.Text("text/plain", "done") }},
 		{Pattern: "GET /nothing", Serve: func(r *web.Request) error { return r.Text("text/plain", "done") }},
 		{Pattern: "GET /text", Needs: web.Member, Serve: func(r *web.Request) error { return r.Text("text/plain", long) }},
+		{Pattern: "GET /kept", Needs: web.Member, Serve: func(r *web.Request) error {
+			if err := r.Reserve(admission.Answers.Organization); err != nil {
+				return err
+			}
+			return r.Text("text/plain", long)
+		}},
 		{Pattern: "GET /stream", Needs: web.Member, Time: time.Hour, Serve: c.stream},
 		{Pattern: "POST /form", Needs: web.Member, Body: 12 << 20, Serve: func(r *web.Request) error {
 			return r.Text("text/plain", fmt.Sprint(len(r.Field("text"))))

@@ -1,6 +1,8 @@
 package web
 
 import (
+	"github.com/google/uuid"
+
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
 )
@@ -9,25 +11,54 @@ import (
 // place is held for work alone: bodies arrive before it is taken, and answers are read after it was returned. What is
 // held meanwhile is counted in bytes, and a peer that is silent gives way to others.
 type places struct {
-	sessions, visitors, pages, tools, exports *allowance.Allowance
-	visiting, forms, longForms, unread        *allowance.Allowance
+	sessions, visitors, browsers, pages, tools, exports *allowance.Allowance
+	visiting, forms, longForms, unread                  *allowance.Allowance
 }
 
 func newPlaces() places {
 	return places{
-		sessions: admission.Sessions.New(), visitors: admission.Visitors.New(), pages: admission.Pages.New(),
-		tools: admission.Tools.New(), exports: admission.Exports.New(), visiting: admission.Visiting.New(),
-		forms: admission.Forms.New(), longForms: admission.LongForms.New(), unread: admission.Unread.New(),
+		sessions: admission.Sessions.New(), visitors: admission.Visitors.New(), browsers: admission.Known.New(),
+		pages: admission.Pages.New(), tools: admission.Tools.New(), exports: admission.Exports.New(),
+		visiting: admission.Visiting.New(), forms: admission.Forms.New(), longForms: admission.LongForms.New(),
+		unread: admission.Unread.New(),
 	}
 }
 
-// owner is who shares: an organization once it is known, else all of one address.
+// Shared is something that the requests of a site share.
+type Shared struct {
+	*allowance.Allowance
+
+	// Class names it in the metrics. Bytes is true if its unit is a byte, not a place.
+	Class string
+	Bytes bool
+}
+
+// Shared lists what the requests share.
+func (s *Site) Shared() []Shared {
+	p := s.places
+	return []Shared{
+		{p.sessions, "sessions", false},
+		{p.visitors, "visitors", false},
+		{p.browsers, "known-browsers", false},
+		{p.pages, "pages", false},
+		{p.tools, "tools", false},
+		{p.exports, "exports", false},
+		{p.visiting, "visitors-bodies", true},
+		{p.forms, "forms", true},
+		{p.longForms, "long-forms", true},
+		{p.unread, "unread", true},
+	}
+}
+
+// owner is who shares: an organization once it is known, else the person of a known browser, or all of one address.
 func (r *Request) owner() allowance.Owner {
 	switch {
 	case r.known():
 		return r.program.Owner
-	case r.SignedIn():
+	case r.inside():
 		return allowance.Owner{Organization: r.Membership.Organization}
+	case r.browser != uuid.Nil:
+		return allowance.Owner{Organization: r.browser}
 	default:
 		return r.visitor()
 	}
@@ -35,6 +66,9 @@ func (r *Request) owner() allowance.Owner {
 
 // known reports whether the request is of a program whose organization is known.
 func (r *Request) known() bool { return r.program.Owner != allowance.Owner{} }
+
+// inside reports whether the session opens an organization. Who is outside stands among the visitors.
+func (r *Request) inside() bool { return r.SignedIn() && !r.shut }
 
 // visitor is who shares as long as no organization is known: all of one address.
 func (r *Request) visitor() (o allowance.Owner) {
@@ -50,8 +84,10 @@ func (r *Request) enter() error {
 	switch {
 	case r.known():
 		among = r.site.places.tools
-	case r.SignedIn():
+	case r.inside():
 		among = r.site.places.pages
+	case r.browser != uuid.Nil:
+		among = r.site.places.browsers
 	}
 	r.place = among.Open(r.owner())
 	return r.place.Reserve(r.Context(), 1)

@@ -1,9 +1,7 @@
 package web
 
 import (
-	"bytes"
 	"embed"
-	"encoding/json"
 	"fmt"
 	"html/template"
 	"io/fs"
@@ -73,11 +71,21 @@ func (r *Request) Render(file string, data any) error {
 	if !ok {
 		return fmt.Errorf("there is no template %s", file)
 	}
-	var body bytes.Buffer
+	body := made{r: r}
 	if err := page.Execute(&body, view{r, data}); err != nil {
 		return fmt.Errorf("page %s: %w", file, err)
 	}
-	return r.send("text/html; charset=utf-8", body.Bytes())
+	out, err := r.deliver(body.length)
+	if err != nil {
+		return err
+	}
+	r.header("text/html; charset=utf-8", body.length)
+	for _, part := range body.parts {
+		if _, err := out.Write(part.Bytes()); err != nil {
+			return nil //nolint:nilerr // a browser that left reads no more
+		}
+	}
+	return nil
 }
 
 // Invalid shows a form again with what is wrong with its input: a fault whose status is 4xx. Other errors are returned.
@@ -102,7 +110,7 @@ func (r *Request) Form(err error, file string, data any) error {
 func (r *Request) Format() string { return r.URL.Query().Get("format") }
 
 func (r *Request) json(data any) error {
-	body, err := json.MarshalIndent(data, "", "  ")
+	body, err := r.indented(data)
 	if err != nil {
 		return err
 	}

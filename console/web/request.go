@@ -8,9 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -45,8 +43,11 @@ type Request struct {
 	// files are those of the form, by field, and spool has what of them is not in memory, nil for nothing.
 	files map[string][]File
 	spool *os.File
-	// shut reports a session that opens none of the organizations of its person.
+	// browser is the person of a known browser whose session opens no organization, zero for none.
+	browser uuid.UUID
+	// shut reports a session that opens no organization, and guest a person who is a member of none.
 	shut    bool
+	guest   bool
 	problem string
 	status  int
 
@@ -55,9 +56,9 @@ type Request struct {
 	// base is the context of the connection, cancels end those of the request.
 	base    context.Context //nolint:containedctx // of the one request
 	cancels []context.CancelFunc
-	// place is that of the work, holds are what else the request has until its end.
-	place *allowance.Hold
-	holds []*allowance.Hold
+	// place is that of the work, memory what it reads and makes, holds are what the request has until its end.
+	place, memory *allowance.Hold
+	holds         []*allowance.Hold
 }
 
 // Codes of faults that only pages have.
@@ -101,7 +102,7 @@ func (r *Request) begin() {
 // identify finds who sent the request, by what its headers hold.
 func (r *Request) identify() (err error) {
 	r.Session, r.Person, r.Membership = signin.Session{}, access.Person{}, access.Membership{}
-	r.Project, r.shut = auth.Named{}, false
+	r.Project, r.shut, r.guest, r.browser = auth.Named{}, false, false, uuid.Nil
 	switch {
 	case r.route.Identify != nil:
 		r.program, err = r.route.Identify(r)
@@ -112,7 +113,24 @@ func (r *Request) identify() (err error) {
 	if err := r.site.sameOrigin(r.Request); err != nil {
 		return err
 	}
-	return r.authenticate()
+	if err := r.authenticate(); err != nil || r.inside() {
+		return err
+	}
+	return r.recognize()
+}
+
+// recognize finds who signed in before, if the browser is known.
+func (r *Request) recognize() error {
+	known := r.site.Cookies.Value(r.Request, KnownCookie)
+	if known == "" {
+		return nil
+	}
+	done, err := r.LookUp()
+	defer done()
+	if err == nil {
+		r.browser, err = r.site.Sessions.KnownBrowser(r.Context(), known)
+	}
+	return err
 }
 
 // work makes the answer of a request whose body is there.
@@ -123,6 +141,7 @@ func (r *Request) work() error {
 	if err := r.authorize(); err != nil {
 		return err
 	}
+	r.remember()
 	if r.Method == http.MethodPost && !r.route.Public {
 		if err := r.readForm(); err != nil {
 			return err
@@ -147,14 +166,18 @@ func (r *Request) authenticate() error {
 		return err
 	}
 	person, ok, err := r.site.Access.Memberships(r.Context(), session.Person)
-	if err != nil || !ok || len(person.Memberships) == 0 {
+	if err != nil || !ok {
 		return err
 	}
+	r.guest = len(person.Memberships) == 0
 	person.Memberships = slices.DeleteFunc(person.Memberships, func(m access.Membership) bool {
 		return !r.site.Sessions.Opens(session, m.Given, m.Organization)
 	})
 	if len(person.Memberships) == 0 {
 		r.shut = true
+		if r.route.Outside {
+			r.Session, r.Person = session, person
+		}
 		return nil
 	}
 	r.Session, r.Person, r.Membership = session, person, person.Memberships[0]
@@ -185,6 +208,15 @@ func (r *Request) authorize() error {
 func (r *Request) decide() (elsewhere string, err error) {
 	if r.route.Needs == Nothing {
 		return "", nil
+	}
+	if r.shut && r.route.Outside {
+		return "", nil
+	}
+	if r.guest && r.Method == http.MethodGet {
+		return "/offers", nil
+	}
+	if r.guest {
+		return "", fault.New(fault.Forbidden, fault.CodeInsufficientScope, "%s", words.guest)
 	}
 	if r.shut {
 		return "", fault.New(fault.Forbidden, codeUnverified, "%s", words.unverified)
@@ -342,50 +374,4 @@ func (r *Request) Did(err error, path, key string) error {
 		return err
 	}
 	return r.Done(path, key)
-}
-
-// ProjectPath is a path below the project of the request: its parts are escaped.
-func (r *Request) ProjectPath(parts ...string) string {
-	return Path(slices.Concat([]string{"p", r.Project.Project.Slug}, parts)...)
-}
-
-// dots are parts that a browser takes for a step in the path, however they are escaped, with marks before them.
-var dots = regexp.MustCompile(`^~*\.{1,2}$`)
-
-// Part is a parameter of the path, as it was given to Path.
-func (r *Request) Part(name string) string {
-	part := r.PathValue(name)
-	if dots.MatchString(part) {
-		part = strings.TrimPrefix(part, "~")
-	}
-	return part
-}
-
-// Path joins parts to a path from the root, each escaped. Part reads them.
-func Path(parts ...string) string {
-	var b strings.Builder
-	for _, part := range parts {
-		b.WriteByte('/')
-		if dots.MatchString(part) {
-			b.WriteByte('~')
-		}
-		b.WriteString(url.PathEscape(part))
-	}
-	return b.String()
-}
-
-// Zone is the time zone in which the person reads times.
-func (r *Request) Zone() *time.Location {
-	if r.zone != nil {
-		return r.zone
-	}
-	r.zone = time.UTC
-	name := r.Session.Zone
-	if cookie, err := r.Cookie("zone"); err == nil && name == "" {
-		name = cookie.Value
-	}
-	if zone, err := time.LoadLocation(name); err == nil && len(name) < 64 && name != "Local" {
-		r.zone = zone
-	}
-	return r.zone
 }

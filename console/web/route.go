@@ -37,6 +37,8 @@ type Route struct {
 	Leaves bool
 	// Unguarded routes may be opened before the second factor that an organization requires: those that set it up.
 	Unguarded bool
+	// Outside routes may be opened by a session that opens no organization: they show what is offered to the person.
+	Outside bool
 	// Live routes change data, which an archived project refuses: the fault is project-archived.
 	Live bool
 	// Public routes are for programs. They look neither at the session nor at the origin, and parse their body themselves.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/projections/access"
@@ -26,6 +27,8 @@ type Config struct {
 	Sessions interface {
 		// Session finds the session of a token.
 		Session(ctx context.Context, token string) (signin.Session, bool, error)
+		// KnownBrowser finds a person of a known browser by its cookie, zero for none.
+		KnownBrowser(ctx context.Context, cookie string) (uuid.UUID, error)
 		// Opens reports whether a session opens an organization, whose membership was given to an address.
 		Opens(session signin.Session, given string, organization uuid.UUID) bool
 	}
@@ -37,6 +40,8 @@ type Config struct {
 	Cookies Cookies
 	// Proxies are those that are trusted to name who calls them.
 	Proxies httpx.Proxies
+	// Answers are the bytes of answers of the API, which pages share; nil bounds nothing.
+	Answers *allowance.Allowance
 	// Admit refuses requests until the service is ready.
 	Admit    func() error
 	Instance Instance

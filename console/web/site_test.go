@@ -44,19 +44,30 @@ type scene struct {
 	person  access.Person
 	session signin.Session
 	live    bool
+	// guest is somebody who is a member of nothing, and not removed.
+	guest   bool
 	closed  uuid.UUID
 	uploads map[string]string // the files of the last upload, by name
 	slow    error
 	// items is how many /list has, and broken the one that cannot be read.
 	items, broken int
-	site          *web.Site
-	cookies       web.Cookies
+	// most is the most that was reserved of answers when /list was read.
+	most    int64
+	site    *web.Site
+	cookies web.Cookies
 	// hold holds up the pages /slow and /long.
 	hold chan struct{}
 }
 
 func (s *scene) Session(_ context.Context, token string) (signin.Session, bool, error) {
 	return s.session, s.live && token == "token", nil
+}
+
+func (s *scene) KnownBrowser(_ context.Context, cookie string) (person uuid.UUID, err error) {
+	if cookie == "known" {
+		person = ana
+	}
+	return person, nil
 }
 
 func (s *scene) Opens(_ signin.Session, _ string, organization uuid.UUID) bool {
@@ -66,7 +77,7 @@ func (s *scene) Opens(_ signin.Session, _ string, organization uuid.UUID) bool {
 func (s *scene) Memberships(context.Context, uuid.UUID) (access.Person, bool, error) {
 	p := s.person
 	p.Memberships = slices.Clone(p.Memberships)
-	return p, len(p.Memberships) > 0, s.slow
+	return p, len(p.Memberships) > 0 || s.guest, s.slow
 }
 
 func (s *scene) ProjectNamed(_ context.Context, in uuid.UUID, slug string) (auth.Named, bool, error) {
@@ -91,6 +102,7 @@ func newScene(t *testing.T, role organization.Role, to organization.Access) *sce
 	}
 	show := func(r *web.Request) error { return r.Render("page.html", "<b>"+r.URL.Query().Get("text")) }
 	routes := []web.Route{
+		{Pattern: "GET /outside", Needs: web.SignedIn, Unguarded: true, Outside: true, Serve: show},
 		{Pattern: "POST /change", Needs: web.Member, Serve: func(r *web.Request) error {
 			return r.Done("/member", "saved")
 		}},
@@ -119,6 +131,7 @@ func newScene(t *testing.T, role organization.Role, to organization.Access) *sce
 	}
 	routes = append(routes, web.Route{Pattern: "GET /list", Needs: web.Member, Serve: s.list})
 	routes = append(routes, web.Route{Pattern: "GET /slow", Needs: web.Member, Serve: s.wait},
+		web.Route{Pattern: "GET /entrance", Serve: s.wait},
 		web.Route{Pattern: "GET /long", Needs: web.Member, Time: 5 * time.Minute, Serve: s.wait})
 	for path, needs := range paths {
 		routes = append(routes, web.Route{Pattern: "GET " + path, Needs: needs, Serve: show})
@@ -239,6 +252,26 @@ func TestSite_SessionThatOpensNothing(t *testing.T) {
 		if res, _ := s.do(t, http.MethodGet, path, nil); res.StatusCode != want {
 			t.Errorf("%s: %d, want %d", path, res.StatusCode, want)
 		}
+	}
+}
+
+// A person of no organization opens the pages outside of all, and nothing else.
+func TestSite_PersonOfNoOrganization(t *testing.T) {
+	s := newScene(t, organization.Owner, "")
+	s.person.Memberships, s.guest = nil, true
+	if res, body := s.do(t, http.MethodGet, "/outside", nil); res.StatusCode != 200 || !strings.Contains(body, "ana@acme") {
+		t.Errorf("a page outside: %d %s", res.StatusCode, body)
+	}
+	if res, _ := s.do(t, http.MethodGet, "/member", nil); res.StatusCode != 303 || res.Header.Get("Location") != "/offers" {
+		t.Errorf("another page: %d at %s", res.StatusCode, res.Header.Get("Location"))
+	}
+	res, body := s.do(t, http.MethodPost, "/change", func(r *http.Request) { r.Header.Set("Origin", console) })
+	if res.StatusCode != 403 || !strings.Contains(body, "accept an offer first") {
+		t.Errorf("a change: %d %s", res.StatusCode, body)
+	}
+	s.guest = false
+	if res, _ := s.do(t, http.MethodGet, "/outside", nil); !strings.HasPrefix(res.Header.Get("Location"), "/sign-in") {
+		t.Errorf("a removed person: %d at %s", res.StatusCode, res.Header.Get("Location"))
 	}
 }
 

@@ -39,9 +39,11 @@ func (s *State) setAccess(id, project uuid.UUID, access Access) {
 }
 
 // Add makes a person a member, unless the person is one with the same role. The fault is conflict
-// for a member with another role.
-func (s *State) Add(m MemberAdded) ([]event.Event, error) {
+// for a member with another role, and for too many members.
+func (s *State) Add(m MemberAdded, limits Limits) ([]event.Event, error) {
 	switch role, is := s.Members[m.MemberID]; {
+	case !is && len(s.Members) >= limits.Members:
+		return nil, fault.New(fault.Conflict, fault.CodeConflict, "an organization has at most %d members", limits.Members)
 	case !is:
 		return []event.Event{m}, nil
 	case role == m.Role:

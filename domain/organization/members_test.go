@@ -34,7 +34,9 @@ var memberRemoved = organization.MemberRemoved{OrganizationID: org, MemberID: me
 func TestState_Members(t *testing.T) {
 	type decision func(*organization.State) ([]event.Event, error)
 	add := func(role organization.Role) decision {
-		return func(s *organization.State) ([]event.Event, error) { return s.Add(added(member, role)) }
+		return func(s *organization.State) ([]event.Event, error) {
+			return s.Add(added(member, role), organization.Limits{Members: 3})
+		}
 	}
 	set := func(role organization.Role) decision {
 		return func(s *organization.State) ([]event.Event, error) { return s.SetRole(roleSet(member, role)) }

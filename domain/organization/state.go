@@ -24,6 +24,11 @@ type State struct {
 	Agents map[uuid.UUID]Agent
 	// Grants are those that were approved, by id.
 	Grants map[uuid.UUID]Grant
+	// Offers are those that are open, by id. One that has expired stays until its end is recorded.
+	Offers map[uuid.UUID]Offer
+	// offered are the times of the offers within an hour before the newest, accepted are the people who accepted one.
+	offered  []time.Time
+	accepted map[uuid.UUID]acceptance
 	// SecondFactor reports that members need a second factor to sign in.
 	SecondFactor bool
 	// Plan is "" until one was set.
@@ -67,6 +72,8 @@ func (s *State) Evolve(e event.Event) {
 		s.setGrant(e.GrantID, Grant{Member: e.MemberID})
 	case *GrantRevoked:
 		s.setGrant(e.GrantID, Grant{Member: e.MemberID, Ended: true})
+	case *MemberOffered, *OfferEnded:
+		s.evolveOffer(e)
 	case *SecondFactorSet:
 		s.SecondFactor = e.Required
 	case *PlanSet:

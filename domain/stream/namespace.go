@@ -43,3 +43,16 @@ func (n Namespaces) AddressName(email string) (string, error) {
 	mac.Write([]byte(email))
 	return Address + "-" + hex.EncodeToString(mac.Sum(nil)), nil
 }
+
+// Recipient is a keyed hash of a normalised e-mail address within an organization. It does not show whether another
+// organization knows the address.
+func (n Namespaces) Recipient(organization uuid.UUID, email string) (string, error) {
+	if len(n.hashKey) == 0 {
+		return "", ErrNoHashKey
+	}
+	mac := hmac.New(sha256.New, n.hashKey)
+	mac.Write([]byte("annals recipient "))
+	mac.Write(organization[:])
+	mac.Write([]byte(email))
+	return hex.EncodeToString(mac.Sum(nil)), nil
+}

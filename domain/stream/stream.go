@@ -11,12 +11,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// The categories. Those with customer text are erasable: DataPoint, Memory, Blob, Identity and Person.
+// The categories. Those with customer text are erasable: DataPoint, Memory, Blob, Identity, Person and Offer.
 const (
 	Registry     = "registry"
 	Organization = "organization"
 	Person       = "person"
 	Address      = "address" // of e-mail addresses: Namespaces.AddressName
+	Offer        = "offer"   // of a membership to an address
 	Project      = "project"
 	Identity     = "identity"
 	Bulk         = "bulk"

@@ -2,6 +2,7 @@ package esdb
 
 import (
 	"context"
+	"fmt"
 
 	driver "github.com/EventStore/EventStore-Client-Go/v4/esdb"
 
@@ -31,7 +32,8 @@ func (s *Store) ReadAt(ctx context.Context, at eventstore.Position) (eventstore.
 	}
 	events, err := s.readLog(ctx, driver.Forwards, allPosition(at), 0, 1, 1)
 	if classify(err) == badPosition {
-		return eventstore.Recorded{}, false, nil
+		// A server that has removed an event continues at the next one without an error.
+		return eventstore.Recorded{}, false, fmt.Errorf("read the log at %d: %w", at, eventstore.ErrNoEvent)
 	}
 	if err != nil {
 		return eventstore.Recorded{}, false, readError(ctx, "read the log", err)

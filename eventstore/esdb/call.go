@@ -22,15 +22,45 @@ func do[T any](
 	var zero T
 	for try := 1; ; try++ {
 		if err := ctx.Err(); err != nil {
-			return zero, err
+			return zero, p.nameLeader(ctx, err)
 		}
 		value, err := once(ctx, p, call)
 		if err == nil {
 			return value, nil
 		}
 		if why := classify(err); try == maxTries || !isNotExecuted(why) && !again(why) {
-			return zero, err
+			return zero, p.nameLeader(ctx, err)
 		}
+	}
+}
+
+// unreachedLeader is the error of a call that its server left to a leader that could not be reached.
+type unreachedLeader struct {
+	address string
+	err     error
+}
+
+func (e *unreachedLeader) Error() string {
+	return fmt.Sprintf("%v: the server is not the leader, and the leader that it names, %s, cannot be reached",
+		e.err, e.address)
+}
+
+func (e *unreachedLeader) Unwrap() error { return e.err }
+
+// nameLeader adds the address of the leader to the error of a call that did not reach it.
+func (p *pool) nameLeader(ctx context.Context, err error) error {
+	leader := p.namedLeader.Load()
+	if leader == nil {
+		return err
+	}
+	switch classify(err) {
+	case notLeader, noServer, neverSent, unreachable:
+		return &unreachedLeader{*leader, err}
+	default:
+		if ctx.Err() != nil {
+			return &unreachedLeader{*leader, err}
+		}
+		return err
 	}
 }
 

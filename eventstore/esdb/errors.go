@@ -163,12 +163,18 @@ func isDiskStalled(message string) bool {
 // readError returns the error of a failed read.
 func readError(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+		if _, named := errors.AsType[*unreachedLeader](err); !named {
+			err = context.Cause(ctx)
+		}
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	switch classify(err) {
 	case deleted:
 		return fmt.Errorf("%s: %w", what, eventstore.ErrDeleted)
 	case refused, badPosition:
+		if status.Code(err) == codes.Unauthenticated {
+			return fmt.Errorf("%s: %w: %w: %w", what, eventstore.ErrUnavailable, ErrCredentials, err)
+		}
 		if status.Code(err) == codes.PermissionDenied {
 			err = fmt.Errorf("%w: %w", ErrDenied, err)
 		}
@@ -191,6 +197,9 @@ func writeError(ctx context.Context, what string, err error) error {
 	case oversize:
 		return fmt.Errorf("%s: %w: %w", what, eventstore.ErrTooLarge, err)
 	case refused:
+		if status.Code(err) == codes.Unauthenticated { // nothing was written
+			return fmt.Errorf("%s: %w: %w: %w", what, eventstore.ErrUnavailable, ErrCredentials, err)
+		}
 		return fmt.Errorf("%s: %w", what, err)
 	case full:
 		return fmt.Errorf("%s: %w: %w", what, errors.Join(eventstore.ErrUnavailable, eventstore.ErrFull), err)

@@ -1,6 +1,9 @@
 package esdb
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // SetSlowAfter makes calls slow after a time. It is called before the first call.
 func (s *Store) SetSlowAfter(d time.Duration) { s.pool.slow.after = d }
@@ -18,3 +21,6 @@ func (s *Store) SlowCalls() int {
 
 // SetDistrustTime sets how long an old leader is distrusted.
 func (s *Store) SetDistrustTime(d time.Duration) { s.pool.leader.distrustTime = d }
+
+// ErrorOfCall is the error of a call that failed with another one.
+func (s *Store) ErrorOfCall(ctx context.Context, err error) error { return s.pool.nameLeader(ctx, err) }

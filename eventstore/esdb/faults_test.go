@@ -11,6 +11,7 @@ import (
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/esdb"
@@ -99,7 +100,8 @@ func TestAppend_Failures(t *testing.T) {
 			eventstore.ErrTooLarge,
 		},
 		{"not allowed", failing{codes.PermissionDenied, "Access Denied", []string{"exception", "access-denied"}}, nil},
-		{"not known", failing{codes.Unauthenticated, "who?", nil}, nil},
+		{"not known", failing{codes.Unauthenticated, "who?", nil}, esdb.ErrCredentials},
+		{"not known, for callers", failing{codes.Unauthenticated, "who?", nil}, eventstore.ErrUnavailable},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := &fake{
@@ -178,6 +180,18 @@ func TestRead_FollowerWithoutLeader(t *testing.T) {
 	}
 }
 
+// A user whose password was changed is named as the cause, and calls may be repeated.
+func TestRead_CredentialsRefused(t *testing.T) {
+	f := &fake{onRead: func(_ *streams.ReadReq, out streams.Streams_ReadServer) error {
+		return failing{codes.Unauthenticated, "Authentication Failed", nil}.on(out.Context())
+	}}
+	addr, _ := f.serve(t, "127.0.0.1:0")
+	_, err := insecure(t, addr).Head(within(t, hangLimit))
+	if !errors.Is(err, esdb.ErrCredentials) || !errors.Is(err, eventstore.ErrUnavailable) {
+		t.Errorf("head: %v", err)
+	}
+}
+
 func TestCalls_MoveToLeader(t *testing.T) {
 	leader := &fake{onAppend: func(_ []*streams.AppendReq, in streams.Streams_AppendServer) error {
 		return in.SendAndClose(appended(4, 7))
@@ -215,9 +229,14 @@ func TestCalls_MoveToLeader(t *testing.T) {
 			return err
 		},
 	} {
-		before := follower.count()
-		if err := call(within(t, hangLimit), insecure(t, addr)); err != nil {
+		before, store := follower.count(), insecure(t, addr)
+		if err := call(within(t, hangLimit), store); err != nil {
 			t.Errorf("%s: %v", what, err)
+		}
+		// If the leader cannot be reached, the error names it, too.
+		lost := store.ErrorOfCall(t.Context(), status.Error(codes.Unavailable, "connection refused"))
+		if status.Code(lost) != codes.Unavailable || !strings.Contains(lost.Error(), "the leader that it names, "+at) {
+			t.Errorf("%s: got %v, want %s in it", what, lost, at)
 		}
 		if n := follower.count() - before; n != 1 {
 			t.Errorf("%s: %d calls to the follower", what, n)
@@ -282,7 +301,7 @@ func TestReadAt_InvalidPosition(t *testing.T) {
 	}}
 	addr, _ := f.serve(t, "127.0.0.1:0")
 	store, ctx := insecure(t, addr), within(t, hangLimit)
-	if r, ok, err := store.ReadAt(ctx, 41); ok || err != nil {
+	if r, ok, err := store.ReadAt(ctx, 41); ok || !errors.Is(err, eventstore.ErrNoEvent) {
 		t.Errorf("at: %+v, %t, %v", r, ok, err)
 	}
 	if events, err := store.ReadAll(ctx, 41, 1); err == nil || errors.Is(err, eventstore.ErrUnavailable) {

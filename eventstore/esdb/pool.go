@@ -53,7 +53,9 @@ type pool struct {
 	// redirected is set once a server named another one as the leader. The driver then connects to
 	// that one, and may block calls meanwhile.
 	redirected atomic.Bool
-	slow       *slowCalls
+	// namedLeader is the address of that leader, nil before.
+	namedLeader atomic.Pointer[string]
+	slow        *slowCalls
 
 	mu    sync.Mutex
 	links []*link
@@ -66,6 +68,8 @@ type pool struct {
 var (
 	errClosed       = errors.New("event store was closed")
 	errNotConnected = errors.New("no event store was found")
+	// ErrCredentials is in the error of a call if the server does not know the user or the password.
+	ErrCredentials = errors.New("the event store does not accept the credentials")
 	// ErrUntrusted is in the error of a call if a certificate of the server is not trusted.
 	ErrUntrusted = errors.New("the certificate of a server is not trusted")
 )
@@ -156,6 +160,10 @@ func (p *pool) watchLog(l *link) driver.LoggingFunc {
 		if level != driver.LogError || len(args) != 1 {
 			return
 		}
+		if leader, ok := args[0].(driver.EndPoint); ok { // the error of the call does not name it
+			address := leader.String()
+			p.namedLeader.Store(&address)
+		}
 		if err, ok := args[0].(error); ok && status.Code(err) == codes.Unavailable {
 			// The driver may log in a goroutine without a recover. The client is retired by now.
 			defer recoverPanic(&err)
@@ -178,8 +186,12 @@ func (p *pool) connect(l *link) {
 	defer recoverPanic(&l.failed)
 	defer p.release(l)
 	if l.failed = p.findServer(l); l.failed != nil {
-		if strings.Contains(l.failed.Error(), "x509: ") { // grpc passes only the text on
+		text := l.failed.Error() // grpc and the driver pass only the text on
+		switch {
+		case strings.Contains(text, "x509: "):
 			l.failed = fmt.Errorf("%w: %w", ErrUntrusted, l.failed)
+		case strings.Contains(text, "code = "+codes.Unauthenticated.String()):
+			l.failed = fmt.Errorf("%w: %w", ErrCredentials, l.failed)
 		}
 		p.retire(l, l.failed)
 	} else {

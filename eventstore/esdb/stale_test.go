@@ -7,7 +7,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/continuity"
 	"github.com/annals-project/annals/eventstore/node/clustertest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // A follower that is not up to date is never read from, by a client that it led before either.
@@ -94,5 +96,48 @@ func TestCluster_EndsWithLostAnswers(t *testing.T) {
 	}
 	if _, err := store.Tombstone(ctx, "counter-1", 2); !errors.Is(err, eventstore.ErrDeleted) {
 		t.Errorf("tombstone again: %v", err)
+	}
+}
+
+// A change of the leader is no older copy, also while the member that led before shows an old end of the log.
+func TestCluster_LeaderChangeIsNoOlderCopy(t *testing.T) {
+	c, store, first := lagging(t)
+	ctx := within(t, hangLimit)
+	log := continuity.New(store, hangLimit, runtest.Logger(t))
+	sub, err := log.Subscribe(ctx, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := (eventstore.Recorded{}); r.Stream != "counter-1" || r.Revision != 2; {
+		if r, err = sub.Next(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := eventstore.Revision(2)
+	for leader := range 3 {
+		for member := range 3 {
+			c.Script(member, func(s *clustertest.Script) { s.Lag, s.Deaf = uint64(first), true })
+		}
+		c.Script(leader, func(s *clustertest.Script) { s.Lag, s.Deaf = 0, false })
+		c.Lead(leader)
+		done, err := eventstore.AppendUntilKnown(ctx, log, "counter-1", at, []eventstore.Proposed{
+			{ID: uuid.New(), Type: "thing.counted.v1", Data: []byte(`{}`)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at = done.Revision
+		if err := log.Err(); err != nil {
+			t.Error(err)
+		}
+	}
+	for err = log.Check(ctx); errors.Is(err, eventstore.ErrUnavailable) && log.Err() == nil && ctx.Err() == nil; {
+		err = log.Check(ctx)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	if err := sub.Close(); err != nil {
+		t.Error(err)
 	}
 }

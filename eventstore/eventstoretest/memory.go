@@ -47,6 +47,18 @@ func NewMemory() *Memory {
 
 var _ eventstore.Store = (*Memory)(nil)
 
+// Copy returns a store that holds what this one holds now, as one that is put back from a backup.
+func (m *Memory) Copy() *Memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := NewMemory()
+	c.log, c.now = slices.Clone(m.log), m.now
+	for name, s := range m.streams {
+		c.streams[name] = &memoryStream{events: slices.Clone(s.events), cut: s.cut, tombstoned: s.tombstoned}
+	}
+	return c
+}
+
 // DropSubscriptions ends every open subscription, as a lost connection does.
 func (m *Memory) DropSubscriptions() {
 	m.mu.Lock()
@@ -206,7 +218,10 @@ func (m *Memory) ReadAt(ctx context.Context, at eventstore.Position) (eventstore
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if at == 0 || at%gap != 0 || at/gap > eventstore.Position(len(m.log)) || m.log[at/gap-1].Position == 0 {
+	if at%gap != 0 {
+		return eventstore.Recorded{}, false, fmt.Errorf("read the log at %d: %w", at, eventstore.ErrNoEvent)
+	}
+	if at == 0 || at/gap > eventstore.Position(len(m.log)) || m.log[at/gap-1].Position == 0 {
 		return eventstore.Recorded{}, false, nil
 	}
 	return m.log[at/gap-1], true, nil

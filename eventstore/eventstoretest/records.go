@@ -9,6 +9,7 @@ import (
 
 	"github.com/annals-project/annals/domain/audit"
 	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/offer"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
@@ -130,6 +131,8 @@ func organizationsIn(log eventstore.Journal, events []eventstore.Recorded) func(
 			if r.Stream != stream.Registry {
 				return ofProject[e.Project()]
 			}
+		case *offer.Addressed:
+			return e.OrganizationID
 		default:
 			if stream.Category(r.Stream) == stream.Organization {
 				return stream.Owner(r.Stream)

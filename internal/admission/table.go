@@ -123,6 +123,12 @@ var (
 		Name: "pages at work for people who are not signed in, shared by address", Total: 64, Organization: 16,
 		Project: 16, Wait: 5 * time.Second, Waiters: 256, Refusal: "too many people are signing in" + again,
 	}
+	// Known are at the same pages in browsers in which a person signed in before, so that strangers keep no person out.
+	Known = Resource{
+		Name:  "pages at work in known browsers of people who are not signed in, shared by person",
+		Total: 32, Organization: 4, Project: 4, Wait: 5 * time.Second, Waiters: 256,
+		Refusal: "too many people are signing in" + again,
+	}
 	// Pages are at work for people who are signed in.
 	Pages = Resource{
 		Name: "pages of the console at work", Total: 16, Organization: 6, Project: 6, Wait: 5 * time.Second, Waiters: 256,
@@ -159,7 +165,8 @@ const (
 func Resources() []Resource {
 	return []Resource{
 		Serving, Strangers, Calls, LoggedCalls, Bodies, LongBodies, LongestBodies, Answers, Recalls, Estimates,
-		SmallEstimates, Debugging, Sessions, Visiting, Forms, LongForms, Visitors, Pages, Tools, Exports, Unread,
+		SmallEstimates, Debugging, Sessions, Visiting, Forms, LongForms, Visitors, Known, Pages, Tools,
+		Exports, Unread,
 	}
 }
 

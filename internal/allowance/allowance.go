@@ -37,6 +37,8 @@ type Allowance struct {
 	mu    sync.Mutex
 	taken int64
 	queue *Queue[*reservation]
+	// refused counts the reservations that found no room in time.
+	refused uint64
 	// idle are the holds that wait for their peers, revoking is what the revoked ones still have.
 	idle     map[*Hold]struct{}
 	revoking int64
@@ -69,6 +71,13 @@ func (a *Allowance) Waiting() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.queue.Len()
+}
+
+// Refused returns how many reservations found no room in time.
+func (a *Allowance) Refused() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.refused
 }
 
 // Share returns the most that one organization holds.
@@ -147,6 +156,7 @@ func (a *Allowance) await(ctx context.Context, w *Waiter[*reservation]) error {
 	if err := ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
+	a.refused++
 	return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", a.cfg.Refusal)
 }
 

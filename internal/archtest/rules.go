@@ -70,11 +70,11 @@ const (
 
 // removers are the calls with a context that take events out of the log, and the files that may make them. Each file
 // keeps the records of the events first (audit.Kept), or ends streams that have none: blobs. The eraser's own
-// Tombstone is among them.
+// Tombstone is among them, and what passes a call on.
 var removers = map[string][]string{
-	"Tombstone":         {"commands/erasure/records.go", "commands/erasure/round.go", "commands/erasure/sweep.go", "eventstore/tombstone.go"},
-	"Truncate":          {"commands/erasure/truncate.go"},
-	"Delete":            {},
+	"Tombstone":         {"commands/erasure/records.go", "commands/erasure/round.go", "commands/erasure/sweep.go", "eventstore/tombstone.go", "eventstore/continuity/calls.go"},
+	"Truncate":          {"commands/erasure/truncate.go", "eventstore/continuity/calls.go"},
+	"Delete":            {"eventstore/continuity/calls.go"},
 	"TombstoneStream":   {"eventstore/esdb/write.go"},
 	"DeleteStream":      {"eventstore/esdb/write.go"},
 	"SetStreamMetadata": {"eventstore/esdb/write.go"},

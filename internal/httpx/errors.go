@@ -12,6 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
 )
 
@@ -142,10 +143,13 @@ func faultOf(err error, c echo.Context) *fault.Error {
 }
 
 // Fault returns the fault that a person or a client sees of an error. An unknown error becomes an internal fault
-// without its text.
+// without its text; that of an event store that cannot be reached is service-unavailable.
 func Fault(err error) *fault.Error {
 	if f, ok := errors.AsType[*fault.Error](err); ok {
 		return f
+	}
+	if errors.Is(err, eventstore.ErrUnavailable) {
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the event store cannot be reached; retry")
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return fault.New(fault.Timeout, fault.CodeTimeout,

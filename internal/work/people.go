@@ -17,3 +17,10 @@ type Person struct {
 	// Organizations are those that the person is a member of.
 	Organizations []uuid.UUID
 }
+
+// Offer is the address of an offer that has ended or expired, or of one that was never made.
+type Offer struct {
+	ID, Organization uuid.UUID
+	// AddressedAt is zero for an offer that its command knows to have ended.
+	AddressedAt time.Time
+}

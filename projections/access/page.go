@@ -66,6 +66,7 @@ type fold struct {
 	keys          map[uuid.UUID]*keyRow
 	webhooks      map[string]*webhookRow
 	people
+	offers
 	agents
 }
 
@@ -143,7 +144,7 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 	case *registry.EventSetAside, *registry.HashKeySet: // the runner's, and the start's
 	default:
 		known, err := p.applyWebhook(f.Event)
-		if err == nil && !known && !p.applyPerson(f) && !p.applyAgent(f.Event) {
+		if err == nil && !known && !p.applyOffer(f) && !p.applyPerson(f) && !p.applyAgent(f.Event) {
 			err = fmt.Errorf("no rule for %s", f.Type)
 		}
 		return err

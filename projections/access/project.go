@@ -28,12 +28,14 @@ type Projector struct{ projections.Base }
 // pause between pages; without a pause, most pages would hold none.
 func New() Projector {
 	return Projector{projections.NewBase(projections.Description{
-		Name: Name, Version: 5, Schema: schema, Pace: projections.Pace{Min: 50 * time.Millisecond},
-		Categories: []string{stream.Registry, stream.Organization, stream.Project, stream.Person, stream.Address},
-		TextTables: []string{"people", "joins"},
+		Name: Name, Version: 6, Schema: schema, Pace: projections.Pace{Min: 50 * time.Millisecond},
+		Categories: []string{
+			stream.Registry, stream.Organization, stream.Project, stream.Person, stream.Address, stream.Offer,
+		},
+		TextTables: []string{"people", "joins", "offers"},
 		Counted: []string{
-			"organizations", "projects", "keys", "webhooks", "people", "claims", "members", "joins", "grants",
-			"agents", "client_grants",
+			"organizations", "projects", "keys", "webhooks", "people", "claims", "members", "joins", "offers",
+			"grants", "agents", "client_grants",
 		},
 	})}
 }

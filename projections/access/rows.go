@@ -179,6 +179,7 @@ func (p *fold) save(ctx context.Context, tx pgx.Tx) error {
 	}
 	p.saveWebhooks(b)
 	p.savePeople(b)
+	p.offers.save(b)
 	p.agents.save(b)
 	if err := pgarray.Flush(ctx, tx, b); err != nil {
 		return fmt.Errorf("write rows of a page: %w", err)

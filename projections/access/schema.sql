@@ -78,6 +78,21 @@ create table claims (
 	primary key (person_id, address)
 );
 
+-- Offers of memberships to addresses, until their streams are tombstoned. address is the name of the stream of the
+-- address, a keyed hash. role and expires_at are null for one that was not made.
+create table offers (
+	id              uuid primary key,
+	organization_id uuid not null,
+	email           text not null,
+	address         text not null,
+	addressed_at    timestamptz not null,
+	role            text,
+	expires_at      timestamptz,
+	ended           boolean not null
+);
+create index offers_by_organization on offers (organization_id);
+create index offers_by_address on offers (address);
+
 -- Members of organizations, by the id of the person, who may be erased already. position is that of the event that gave
 -- the role.
 create table members (

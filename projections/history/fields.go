@@ -23,6 +23,8 @@ var shown = map[string]string{
 	"organization.member-role-set":    "memberId=person role",
 	"organization.member-removed":     "memberId=person",
 	"organization.project-access-set": "memberId=person projectId=project access",
+	"organization.member-offered":     "offerId=offer role expiresAt access=projects",
+	"organization.offer-ended":        "offerId=offer end memberId=person",
 	"organization.second-factor-set":  "required",
 	"organization.sign-in-reset":      "memberId=person reset",
 	"organization.grant-approved":     "memberId=person grantId=grant projectId=project scopes",

@@ -59,6 +59,9 @@ type RebuildOptions struct {
 	Restart bool `json:"restart,omitempty"`
 	// Force switches over although the counts of the rows differ.
 	Force bool `json:"force,omitempty"`
+	// OlderCopy accepts a log that went back: rows that were built from what it no longer holds are dropped first. No
+	// process may run the projection, so a running server is never asked for it.
+	OlderCopy bool `json:"-"`
 	// shared reads the log for all rebuilds of a RebuildAll.
 	shared *sharedReads
 }

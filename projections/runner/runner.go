@@ -236,6 +236,12 @@ func (r *runner) dropLeftoversOnce(ctx context.Context) {
 	r.leftoversDropped = true
 }
 
+// errDiverged is an errOlderCopy that received other events.
+var (
+	errOlderCopy = errors.New("an older copy")
+	errDiverged  = fmt.Errorf("%w that has diverged", errOlderCopy)
+)
+
 // checkLog returns a Stop if the log ends before the checkpoint or has another event there: it is
 // an older copy, or a copy that received other events.
 func (r *runner) checkLog(ctx context.Context, row checkpoint) error {
@@ -248,18 +254,22 @@ func (r *runner) checkLog(ctx context.Context, row checkpoint) error {
 	}
 	if head < row.position {
 		return r.stopFor(fmt.Errorf("its rows are built up to position %d, and log %s ends at %d: "+
-			"the event store is an older copy",
-			row.position, row.logID, head))
+			"the event store is %w",
+			row.position, row.logID, head, errOlderCopy))
 	}
 	at, found, err := r.store.ReadAt(ctx, row.position)
-	if err != nil {
+	if err != nil && !errors.Is(err, eventstore.ErrNoEvent) {
 		return fmt.Errorf("read last applied event: %w", err)
+	}
+	if err != nil {
+		return r.stopFor(fmt.Errorf("its rows are built up to position %d, and log %s has no event there: "+
+			"the event store is %w", row.position, row.logID, errDiverged))
 	}
 	// An event that has been erased since cannot be compared.
 	if found && row.last != nil && at.ID != *row.last {
 		return r.stopFor(fmt.Errorf("event at position %d of log %s is %s, and was %s when it was applied: "+
-			"the event store is a copy that has diverged",
-			row.position, row.logID, at.ID, *row.last))
+			"the event store is %w",
+			row.position, row.logID, at.ID, *row.last, errDiverged))
 	}
 	return nil
 }

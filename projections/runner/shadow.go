@@ -50,7 +50,14 @@ func (r *runner) startShadow(ctx context.Context, options RebuildOptions) (*shad
 	if err := r.setAside.Refresh(limited); err != nil {
 		return nil, err
 	}
-	if err := r.checkReplaceable(limited, logID); err != nil {
+	err = r.checkReplaceable(limited, logID)
+	if stop, older := errors.AsType[*Stop](err); older && errors.Is(stop, errOlderCopy) {
+		if !options.OlderCopy {
+			return nil, fmt.Errorf("%w (to accept it, stop every service and run annals rebuild all --older-copy)", err)
+		}
+		err = r.dropRows(limited, logID)
+	}
+	if err != nil {
 		return nil, err
 	}
 	cfg := r.db.Config()
@@ -94,6 +101,27 @@ func (r *runner) checkReplaceable(ctx context.Context, logID uuid.UUID) error {
 		return fmt.Errorf("%w: process %s feeds its external target", errFedElsewhere, row.holder)
 	}
 	return r.checkLog(ctx, row)
+}
+
+// dropRows makes the live projection empty, at position 0, unless a process has its lease.
+func (r *runner) dropRows(ctx context.Context, logID uuid.UUID) error {
+	err := pgx.BeginFunc(ctx, r.db, func(tx pgx.Tx) error {
+		row, _, err := r.table.claim(ctx, tx, r.holder)
+		if err != nil {
+			return err
+		}
+		if external, ok := r.projector.(projections.External); ok {
+			if err := external.Reset(ctx); err != nil {
+				return fmt.Errorf("reset the external target: %w", err)
+			}
+		}
+		_, err = r.table.create(ctx, tx, r.projector, row.epoch, logID)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("drop the rows of an older copy: %w", err)
+	}
+	return nil
 }
 
 // takeLease takes the schema of an interrupted build or creates it, unless another process builds it.

@@ -75,7 +75,7 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 	case *organization.ManagementKeySet, *organization.SpendCapSet, *organization.Prepared:
 	case *organization.MemberAdded, *organization.MemberRoleSet, *organization.MemberRemoved:
 	case *organization.ProjectAccessSet, *organization.SecondFactorSet, *organization.SignInReset:
-	case *organization.GrantApproved, *organization.GrantRevoked:
+	case *organization.GrantApproved, *organization.GrantRevoked, *organization.MemberOffered, *organization.OfferEnded:
 	case *organization.AgentApproved, *organization.AgentDenied, *organization.AgentRevoked, *organization.AgentStopped:
 	case *registry.EventSetAside: // the runner's
 	default:

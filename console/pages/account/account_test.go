@@ -47,21 +47,27 @@ const (
 // scene is a console with its sign-in, and Ana, an admin of Acme. A test is her browser.
 type scene struct {
 	*signin.Service
-	t       *testing.T
-	url     string
-	clock   time.Time
-	ana     uuid.UUID
-	people  map[uuid.UUID]*access.Person
-	mails   []string
+	t      *testing.T
+	url    string
+	clock  time.Time
+	ana    uuid.UUID
+	people map[uuid.UUID]*access.Person
+	mails  []string
+	// offers are by address.
+	offers  map[string][]access.Offer
 	browser *http.Client
 	cookies web.Cookies
+	site    *web.Site
 }
 
 func newScene(t *testing.T, company *oidctest.Company, signUp bool) *scene {
 	t.Helper()
 	sealer, err := secret.NewSealer([]byte(strings.Repeat("k", secret.SealKeyBytes)))
 	runtest.Must(t, err)
-	s := &scene{t: t, clock: time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC), ana: uuid.New(), browser: newBrowser(t)}
+	s := &scene{
+		t: t, clock: time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC), ana: uuid.New(), browser: newBrowser(t),
+		offers: map[string][]access.Offer{},
+	}
 	s.people = map[uuid.UUID]*access.Person{s.ana: {ID: s.ana, Email: anasMail, Memberships: []access.Membership{
 		{Organization: uuid.New(), Name: "Acme", Role: organization.Admin, Given: anasMail},
 		{Organization: uuid.New(), Name: "Other", Role: organization.Member, Given: anasMail},
@@ -71,7 +77,17 @@ func newScene(t *testing.T, company *oidctest.Company, signUp bool) *scene {
 	s.cookies = web.NewCookies(s.url, uuid.Nil)
 	cfg := signin.Config{
 		DB: pgtest.Database(t), People: s, Sealer: sealer, HashKey: []byte("key"), Now: s.now, PairFailures: 3,
-		FailureTime: time.Nanosecond, IsMember: func(_ context.Context, id uuid.UUID) (bool, error) { return s.people[id] != nil, nil },
+		FailureTime: time.Nanosecond,
+		IsMember: func(_ context.Context, id uuid.UUID) (bool, error) {
+			return s.people[id] != nil && len(s.people[id].Memberships) > 0, nil
+		},
+		MemberElsewhere: func(_ context.Context, id, organization uuid.UUID) (bool, error) {
+			p := s.people[id]
+			return p != nil && slices.ContainsFunc(p.Memberships, func(m access.Membership) bool {
+				return m.Organization != organization
+			}), nil
+		},
+		Offered: func(_ context.Context, email string) (bool, error) { return len(s.offers[email]) > 0, nil },
 	}
 	if company != nil {
 		company.Now = s.now
@@ -86,11 +102,12 @@ func newScene(t *testing.T, company *oidctest.Company, signUp bool) *scene {
 		URL: s.url, Sessions: s.Service, Access: s, Cookies: s.cookies, Admit: func() error { return nil },
 		Logger: runtest.Warnings(t), Now: s.now, Proxies: httpx.Proxies{netip.MustParsePrefix("127.0.0.0/8")},
 	}, []web.Area{account.Area(account.Deps{
-		SignIn: s.Service, Commands: s, Mail: s, URL: s.url, SignUp: signUp, Logger: slog.New(slog.DiscardHandler),
+		SignIn: s.Service, Commands: s, OffersTo: s.offersTo, Mail: s, URL: s.url, SignUp: signUp, Logger: slog.New(slog.DiscardHandler),
 	}), {Templates: homeTemplate, Routes: []web.Route{
 		{Pattern: "GET /{$}", Needs: web.Member, Serve: home}, {Pattern: "GET /usage", Needs: web.Member, Serve: home},
 	}}})
 	runtest.Must(t, err)
+	s.site = site
 	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := site.Serve(w, r, &httpx.PageNote{}); err != nil {
 			t.Error(err)
@@ -117,6 +134,57 @@ func (s *scene) FindPerson(_ context.Context, email string) (uuid.UUID, bool, er
 		}
 	}
 	return uuid.Nil, false, nil
+}
+
+// Register registers a person who is a member of nothing.
+func (s *scene) Register(ctx context.Context, email string) (uuid.UUID, error) {
+	id, found, err := s.FindPerson(ctx, email)
+	if !found {
+		id = uuid.New()
+		s.people[id] = &access.Person{ID: id, Email: email}
+	}
+	return id, err
+}
+
+func (s *scene) RegisterPerson(ctx context.Context, _ commands.Call, email string) (uuid.UUID, error) {
+	return s.Register(ctx, email)
+}
+
+func (s *scene) AddressOf(_ context.Context, id uuid.UUID) (string, bool, error) {
+	p := s.people[id]
+	if p == nil {
+		return "", false, nil
+	}
+	return p.Email, true, nil
+}
+
+func (s *scene) offersTo(_ context.Context, email string) ([]access.Offer, error) {
+	return s.offers[email], nil
+}
+
+// AcceptOffer makes the person of an address a member, as by the offer.
+func (s *scene) AcceptOffer(
+	ctx context.Context, _ commands.Call, of, offer uuid.UUID, email string,
+) (uuid.UUID, error) {
+	for i, o := range s.offers[email] {
+		if o.ID == offer && o.Organization == of {
+			s.offers[email] = slices.Delete(s.offers[email], i, i+1)
+			id, err := s.Register(ctx, email)
+			s.people[id].Memberships = append(s.people[id].Memberships,
+				access.Membership{Organization: of, Name: o.Name, Role: o.Role, Given: email})
+			return id, err
+		}
+	}
+	return uuid.Nil, organization.NoOffer()
+}
+
+func (s *scene) EndOffer(
+	_ context.Context, _ commands.Call, _, offer uuid.UUID, _ organization.OfferEnd,
+) error {
+	for email := range s.offers {
+		s.offers[email] = slices.DeleteFunc(s.offers[email], func(o access.Offer) bool { return o.ID == offer })
+	}
+	return nil
 }
 
 func (s *scene) Memberships(_ context.Context, id uuid.UUID) (access.Person, bool, error) {
@@ -253,6 +321,11 @@ func (s *scene) link(purpose signin.Purpose) string {
 	if purpose != signin.Owner {
 		link.Organization = s.people[s.ana].Memberships[0].Organization
 	}
+	if purpose == signin.Invite {
+		link.Person, link.Offer = uuid.Nil, uuid.New()
+		s.offers[anasMail] = append(s.offers[anasMail],
+			access.Offer{ID: link.Offer, Organization: link.Organization, Name: "Acme", Role: organization.Admin})
+	}
 	token, err := s.NewLink(s.t.Context(), link)
 	runtest.Must(s.t, err)
 	return "/link/" + token
@@ -269,7 +342,17 @@ func (s *scene) enter() {
 // enterInvited signs Ana in by the link of an Admin of Acme.
 func (s *scene) enterInvited() {
 	s.t.Helper()
-	s.wants(s.post(s.link(signin.Invite), "password", anas), 200, "/", "Home")
+	path, before := s.invited()
+	s.wants(s.post(path, "password", anas), 200, "/", "Home")
+	s.people[s.ana].Memberships = before
+}
+
+// invited makes Ana a member of nothing, with a link by which Acme lets her in. It returns the memberships of before.
+func (s *scene) invited() (path string, before []access.Membership) {
+	s.t.Helper()
+	path, before = s.link(signin.Invite), s.people[s.ana].Memberships
+	s.people[s.ana].Memberships = nil
+	return path, before
 }
 
 var secretOf = regexp.MustCompile(`<code>([A-Z2-7]{32})</code>`)

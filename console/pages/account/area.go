@@ -18,7 +18,9 @@ import (
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/internal/tenants"
+	"github.com/annals-project/annals/projections/access"
 )
 
 //go:embed *.html
@@ -31,8 +33,17 @@ type Deps struct {
 		CreateOrganization(context.Context, commands.Call, commands.NewOrganization) (tenants.Organization, error)
 		RemoveMember(ctx context.Context, call commands.Call, organization, member uuid.UUID) error
 		ChangeAddress(ctx context.Context, call commands.Call, person uuid.UUID, email string) error
+		RegisterPerson(ctx context.Context, call commands.Call, email string) (uuid.UUID, error)
+		AcceptOffer(
+			ctx context.Context, call commands.Call, organization, offer uuid.UUID, email string,
+		) (member uuid.UUID, err error)
+		EndOffer(
+			ctx context.Context, call commands.Call, organization, offer uuid.UUID, end organization.OfferEnd,
+		) error
 	}
-	Mail interface {
+	// OffersTo lists the open offers to an address.
+	OffersTo func(ctx context.Context, email string) ([]access.Offer, error)
+	Mail     interface {
 		Set() bool
 		Send(ctx context.Context, to, subject, text string) error
 	}
@@ -45,6 +56,7 @@ type Deps struct {
 
 // Area returns the pages.
 func Area(d Deps) web.Area {
+	offers := web.NewPage("offers.html", d.offers)
 	routes := []web.Route{
 		{Pattern: "GET /sign-in", Leaves: true, Serve: d.signInPage},
 		{Pattern: "POST /sign-in", Leaves: true, Serve: d.signIn},
@@ -60,6 +72,11 @@ func Area(d Deps) web.Area {
 		{Pattern: "POST /account/zone", Needs: web.SignedIn, Serve: d.setZone},
 		{Pattern: "POST /account/address", Needs: web.SignedIn, Serve: d.mailAddress},
 		{Pattern: "POST /account/sessions", Needs: web.SignedIn, Serve: d.endSessions},
+		{Pattern: "GET " + offersPath, Needs: web.SignedIn, Unguarded: true, Outside: true, Serve: offers.Show},
+		{
+			Pattern: "POST " + offersPath + "/{offer}", Needs: web.SignedIn, Unguarded: true, Outside: true,
+			Serve: d.answerOffer,
+		},
 		{Pattern: "POST /account/leave", Needs: web.SignedIn, Serve: d.leave},
 		{Pattern: "GET /account/confirm", Needs: web.SignedIn, Unguarded: true, Leaves: true, Serve: d.confirmPage},
 		{Pattern: "POST /account/confirm", Needs: web.SignedIn, Unguarded: true, Leaves: true, Serve: d.confirm},
@@ -90,7 +107,7 @@ func Area(d Deps) web.Area {
 // clientOf is who sent a request.
 func clientOf(r *web.Request) signin.Client {
 	return signin.Client{
-		Browser: r.UserAgent(), Address: r.Caller().String(), Known: r.Cookies().Value(r.Request, knownCookie),
+		Browser: r.UserAgent(), Address: r.Caller().String(), Known: r.Cookies().Value(r.Request, web.KnownCookie),
 	}
 }
 
@@ -119,14 +136,11 @@ func (d Deps) begun(r *web.Request, in signin.SignedIn, next string) error {
 	return nil
 }
 
-// knownCookie holds the marks of a known browser. It stays after the session.
-const knownCookie = "known"
-
 // setCookies gives the browser a session that began, and makes it known.
 func (d Deps) setCookies(r *web.Request, in signin.SignedIn) {
 	r.Cookies().Set(r.Writer(), web.SessionCookie, in.Token, d.SignIn.Longest)
 	if in.Known != "" {
-		r.Cookies().Set(r.Writer(), knownCookie, in.Known, signin.KnownLife)
+		r.Cookies().Set(r.Writer(), web.KnownCookie, in.Known, signin.KnownLife)
 	}
 }
 
@@ -168,6 +182,7 @@ func described(r *web.Request, err error) error {
 		{signin.ErrKnown, fault.Conflict},
 		{signin.ErrOtherAccount, fault.Forbidden},
 		{signin.ErrUnneeded, fault.Conflict},
+		{signin.ErrElsewhere, fault.Conflict},
 		{signin.ErrUnproved, fault.Conflict},
 	} {
 		if errors.Is(err, known.err) {

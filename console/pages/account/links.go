@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/person"
+	"github.com/annals-project/annals/projections/access"
 )
 
 // linked is what the page of a one-time link shows. To look at it does not spend the link.
@@ -21,6 +22,8 @@ type linked struct {
 	Email        string         `json:"email"`
 	ExpiresAt    time.Time      `json:"expiresAt"`
 	Organization string         `json:"organization"`
+	// Inviter is the organization of an invite whose offer is open. An acceptance that failed halfway is repeated without.
+	Inviter string `json:"inviter,omitempty"`
 	// SetsPassword is whether the use of the link sets a password.
 	SetsPassword bool `json:"setsPassword"`
 	Longest      int  `json:"longestPassword"`
@@ -38,14 +41,24 @@ func (d Deps) findLink(r *web.Request) (linked, signin.Link, error) {
 		states, err = d.SignIn.States(r.Context(), link.Person)
 		sets = !states[link.Person].Proved()
 	}
+	inviter := ""
+	if err == nil && link.Purpose == signin.Invite {
+		var o access.Offer
+		o, err = d.offerOf(r.Context(), link)
+		inviter = o.Name
+	}
 	return linked{
-		link.Purpose, link.Email, link.ExpiresAt, r.PostFormValue("organization"), sets, signin.MaxPassword,
-		signin.MinPassword,
+		Purpose: link.Purpose, Email: link.Email, ExpiresAt: link.ExpiresAt,
+		Organization: r.PostFormValue("organization"), Inviter: inviter, SetsPassword: sets,
+		Longest: signin.MaxPassword, Shortest: signin.MinPassword,
 	}, link, described(r, err)
 }
 
 func (d Deps) linkPage(r *web.Request) error {
 	data, _, err := d.findLink(r)
+	if err == nil && data.Purpose == signin.Invite && data.Inviter == "" {
+		err = described(r, signin.ErrLink)
+	}
 	if err != nil {
 		return err
 	}
@@ -73,6 +86,10 @@ func (d Deps) useLink(r *web.Request) error {
 		})
 	case link.Purpose == signin.SignUp:
 		in, err = d.SignIn.SignUp(r.Context(), token, attempt, d.creation(r))
+	case link.Purpose == signin.Join:
+		in, err = d.SignIn.SignUp(r.Context(), token, attempt, d.registration(r))
+	case link.Purpose == signin.Invite:
+		in, err = d.acceptByLink(r)
 	default:
 		in, err = d.SignIn.SetPassword(r.Context(), token, attempt)
 	}
@@ -95,6 +112,15 @@ func (d Deps) creation(r *web.Request) func(context.Context, string) (uuid.UUID,
 		}
 		id, _, err := d.SignIn.People.FindPerson(ctx, email)
 		return id, err
+	}
+}
+
+// registration registers who has nothing but an offer, to accept it.
+func (d Deps) registration(r *web.Request) func(context.Context, string) (uuid.UUID, error) {
+	return func(ctx context.Context, email string) (uuid.UUID, error) {
+		call := r.Command()
+		call.Principal.Kind = "sign-in"
+		return d.Commands.RegisterPerson(ctx, call, email)
 	}
 }
 
@@ -157,12 +183,12 @@ func (d Deps) forgotten(r *web.Request) error {
 	if err := d.SignIn.LimitMail(r.Context(), clientOf(r), email); err != nil {
 		return r.Invalid(described(r, err), "forgotten.html", d.entrance(r))
 	}
-	id, member, err := d.SignIn.Member(r.Context(), email)
+	link, err := d.recovery(r.Context(), email)
 	if err != nil {
 		return err
 	}
-	if member {
-		err = d.mailLink(r, signin.Link{Purpose: signin.Recovery, Person: id, Email: email})
+	if link.Purpose != "" {
+		err = d.mailLink(r, link)
 	} else {
 		err = d.Mail.Send(r.Context(), email, "Your password at Annals", fmt.Sprintf(
 			"Somebody wanted to set a password for this address at %s. Nobody with this address is a member of an "+
@@ -174,6 +200,20 @@ func (d Deps) forgotten(r *web.Request) error {
 	return r.Render("sent.html", sent{email, "/sign-in/forgotten"})
 }
 
+// recovery is the link by which the owner of an address sets a password, zero for an address without a member and
+// without an offer.
+func (d Deps) recovery(ctx context.Context, email string) (signin.Link, error) {
+	id, member, err := d.SignIn.Member(ctx, email)
+	if err != nil || member {
+		return signin.Link{Purpose: signin.Recovery, Person: id, Email: email}, err
+	}
+	offers, err := d.OffersTo(ctx, email)
+	if err != nil || len(offers) == 0 {
+		return signin.Link{}, err
+	}
+	return signin.Link{Purpose: signin.Join, Email: email}, nil
+}
+
 // mailLink mails a link to the address that it proves.
 func (d Deps) mailLink(r *web.Request, link signin.Link) error {
 	token, err := d.SignIn.NewLink(r.Context(), link)
@@ -181,7 +221,7 @@ func (d Deps) mailLink(r *web.Request, link signin.Link) error {
 		return err
 	}
 	subject, purpose := "Confirm your address for Annals", "confirm your address"
-	if link.Purpose == signin.Recovery {
+	if link.Purpose == signin.Recovery || link.Purpose == signin.Join {
 		subject, purpose = "Your password at Annals", "set another password"
 	}
 	return d.Mail.Send(r.Context(), link.Email, subject, fmt.Sprintf(

@@ -5,13 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestLink_SetsAPasswordOnce(t *testing.T) {
 	s := newScene(t, nil, false)
-	path := s.link(signin.Invite)
+	path, _ := s.invited()
 	for range 2 { // also a scanner of mail looks at it
 		s.wants(s.get(path), 200, path, "Set a password", anasMail)
 	}

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/internal/oidctest"
@@ -123,15 +122,13 @@ func TestForgotten_LimitsMails(t *testing.T) {
 	}
 }
 
-// An invitation of another organization is not needed: the page leads to the sign-in.
-func TestLink_InvitationThatIsNotNeeded(t *testing.T) {
+// An invitation is for who has no other way in: the page leads to the sign-in, and the offer stays.
+func TestLink_InvitationOfWhoHasAnAccount(t *testing.T) {
 	s := newScene(t, nil, false)
-	token, err := s.NewLink(t.Context(), signin.Link{
-		Purpose: signin.Invite, Person: s.ana, Email: anasMail, Organization: uuid.New(),
-	})
-	runtest.Must(t, err)
-	path := "/link/" + token
-	s.enterInvited()
-	s.wants(s.get(path), 200, path, anasMail)
-	s.wants(s.post(path, "password", "another password"), 409, path, "this link is not needed")
+	path := s.link(signin.Invite)
+	s.wants(s.get(path), 200, path, anasMail, "Acme", `href="/offers"`)
+	s.wants(s.post(path, "password", "another password"), 409, path, "accept the offer on the page")
+	if len(s.offers[anasMail]) != 1 {
+		t.Errorf("offers %v", s.offers)
+	}
 }

@@ -1,15 +1,18 @@
 package organization
 
 import (
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/domain/person"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/history"
 )
@@ -19,9 +22,10 @@ const membersPath = "/settings/members"
 // maxProjects is the most projects whose access one form sets.
 const maxProjects = 200
 
-// memberList is the list of members, with the form that invites another one.
+// memberList is the list of members and open offers, with the form that invites another one.
 type memberList struct {
 	Members  []member  `json:"members"`
+	Offers   []offer   `json:"offers"`
 	Projects []project `json:"-"`
 	Link     *link     `json:"-"`
 }
@@ -30,6 +34,14 @@ type member struct {
 	ID    uuid.UUID         `json:"id"`
 	Email string            `json:"email"`
 	Role  organization.Role `json:"role"`
+}
+
+// offer is an open offer.
+type offer struct {
+	ID        uuid.UUID         `json:"id"`
+	Email     string            `json:"email"`
+	Role      organization.Role `json:"role"`
+	ExpiresAt time.Time         `json:"expiresAt"`
 }
 
 // project is what a member may do in a project.
@@ -45,6 +57,8 @@ type project struct {
 type link struct {
 	Email, Address string
 	Expires        time.Time
+	// Offered reports the link of an offer, which was Mailed too.
+	Offered, Mailed bool
 }
 
 // memberPage is one member.
@@ -65,6 +79,14 @@ func (d Deps) members(r *web.Request) (v memberList, err error) {
 	v.Members = make([]member, len(members))
 	for i, m := range members {
 		v.Members[i] = member{m.PersonID, m.Email, m.Role}
+	}
+	offers, err := d.Access.Offers(r.Context(), r.Membership.Organization, r.Now())
+	if err != nil {
+		return v, err
+	}
+	v.Offers = make([]offer, len(offers))
+	for i, o := range offers {
+		v.Offers[i] = offer{o.ID, o.Email, o.Role, o.ExpiresAt}
 	}
 	v.Projects, err = d.projects(r, nil)
 	return v, err
@@ -144,9 +166,12 @@ func accessOf(r *web.Request) map[uuid.UUID]organization.Access {
 	return given
 }
 
-// invite makes somebody a member. It answers with the address at which that person signs in, which is shown only here.
+// invite offers a membership. It answers with the address at which it is accepted, which is shown only here. It does
+// not ask whether somebody has the address.
 func (d Deps) invite(r *web.Request) error {
-	made, err := d.add(r, commands.NewMember{Email: r.Field("email"), Role: organization.Role(r.Field("role"))})
+	made, err := d.offer(r, commands.NewOffer{
+		Email: r.Field("email"), Role: organization.Role(r.Field("role")), Access: accessOf(r),
+	})
 	return web.NewPage("members.html", func(r *web.Request) (memberList, error) {
 		v, err := d.members(r)
 		v.Link = made
@@ -154,29 +179,43 @@ func (d Deps) invite(r *web.Request) error {
 	}).Again(r, err)
 }
 
-func (d Deps) add(r *web.Request, in commands.NewMember) (*link, error) {
+func (d Deps) offer(r *web.Request, in commands.NewOffer) (*link, error) {
 	if err := mayEdit(r, in.Role); err != nil {
 		return nil, err
 	}
 	of := r.Membership.Organization
-	id, err := d.Commands.AddMember(r.Context(), r.Command(), of, in)
+	members, err := d.Access.Members(r.Context(), of)
 	if err != nil {
 		return nil, err
 	}
-	given := accessOf(r)
-	for project, access := range given {
-		if access == organization.NoAccess {
-			delete(given, project)
+	for _, m := range members {
+		if person.NormalEmail(m.Email) == person.NormalEmail(in.Email) {
+			return nil, fault.New(fault.Conflict, fault.CodeConflict, "%s is a member already", m.Email)
 		}
 	}
-	if in.Role == organization.Member && len(given) > 0 {
-		if err := d.Commands.SetAccess(r.Context(), r.Command(), of, id, given); err != nil {
-			return nil, err
-		}
+	maps.DeleteFunc(in.Access, func(_ uuid.UUID, a organization.Access) bool { return a == organization.NoAccess })
+	offered, err := d.Commands.OfferMembership(r.Context(), r.Command(), of, in, d.OfferLife)
+	if err != nil {
+		return nil, err
 	}
-	made := &link{Email: in.Email}
-	made.Address, made.Expires, err = d.Links.Invite(r.Context(), of, id, in.Email)
+	made := &link{Email: in.Email, Offered: true}
+	made.Address, made.Expires, made.Mailed, err = d.Links.Invite(r.Context(), signin.Link{
+		Purpose: signin.Invite, Offer: offered.ID, Email: in.Email, Organization: of,
+	})
 	return made, err
+}
+
+// withdraw ends an offer.
+func (d Deps) withdraw(r *web.Request) error {
+	id, err := uuid.Parse(r.PathValue("offer"))
+	if err != nil {
+		return organization.NoOffer()
+	}
+	err = d.Commands.EndOffer(r.Context(), r.Command(), r.Membership.Organization, id, organization.Withdrawn)
+	if err != nil {
+		return err
+	}
+	return r.Done(membersPath, "deleted")
 }
 
 // change does what a button of the page of a member is for.
@@ -227,7 +266,7 @@ func (d Deps) remove(r *web.Request, p access.Person, m access.Membership) error
 }
 
 // reset resets how a member signs in. It is refused for a member of another organization too: the holder of the link
-// would keep the person out of that one. Who cannot sign in yet gets another invitation instead.
+// would keep the person out of that one.
 func (d Deps) reset(
 	r *web.Request, p access.Person, m access.Membership, what organization.Reset,
 ) (made *link, err error) {
@@ -235,10 +274,7 @@ func (d Deps) reset(
 	case !slices.Contains([]organization.Reset{organization.ResetPassword, organization.ResetSecondFactor}, what):
 		return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest, "there is no such change of a member")
 	case len(p.Memberships) != 1:
-		if made, err = d.again(r, p, m, what); err == nil && made == nil {
-			err = fault.New(fault.Conflict, fault.CodeConflict, "%s", onlyHere)
-		}
-		return made, err
+		return nil, fault.New(fault.Conflict, fault.CodeConflict, "%s", onlyHere)
 	}
 	if err := d.Commands.RecordReset(r.Context(), r.Command(), m.Organization, p.ID, what); err != nil {
 		return nil, err
@@ -257,19 +293,3 @@ const onlyHere = "a reset works for who is a member of this organization alone. 
 
 // OnlyHere is the rule for resets.
 func (memberPage) OnlyHere() string { return onlyHere }
-
-// again invites a member again who cannot sign in yet. The link is nil for everybody else.
-func (d Deps) again(
-	r *web.Request, p access.Person, m access.Membership, what organization.Reset,
-) (*link, error) {
-	if what != organization.ResetPassword {
-		return nil, nil //nolint:nilnil // a second factor needs no link
-	}
-	made := &link{Email: p.Email}
-	var err error
-	made.Address, made.Expires, err = d.Links.Invite(r.Context(), m.Organization, p.ID, p.Email)
-	if err != nil || made.Address == "" {
-		return nil, err
-	}
-	return made, nil
-}

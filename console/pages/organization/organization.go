@@ -13,6 +13,7 @@ import (
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/metering"
@@ -35,19 +36,20 @@ type Deps struct {
 	Erasures  *erasure.People
 	Names     erasures.Names
 	PlanTerms metering.PlanTerms
+	// OfferLife is how long an offer is open.
+	OfferLife time.Duration
 }
 
 // Links lets people sign in who cannot yet, or no more.
 type Links interface {
-	// Invite returns an address at which somebody new sets a password and is signed in, once, "" for somebody who can
-	// sign in. Links that the organization made before for the person work no more. Until the person proves the address,
-	// only the organization that invites is opened.
-	Invite(ctx context.Context, of, person uuid.UUID, email string) (address string, expires time.Time, err error)
+	// Invite returns an address at which somebody accepts an offer, sets a password and is signed in, once. The offer is
+	// mailed too, where mail is set; mailed reports it. The answer is the same whether the address has an account or not.
+	Invite(ctx context.Context, offer signin.Link) (address string, expires time.Time, mailed bool, err error)
 	// Reset returns an address at which the person sets another password, once. No address counts as proved then.
 	Reset(ctx context.Context, of, person uuid.UUID, email string) (address string, expires time.Time, err error)
 	// Revoke ends the links of a person that the organization made.
 	Revoke(ctx context.Context, of, person uuid.UUID) error
-	// ResetSecondFactor ends the second factor of a person, and all sessions.
+	// ResetSecondFactor ends the second factor of a person, all sessions, and what programs may do for the person.
 	ResetSecondFactor(ctx context.Context, person uuid.UUID) error
 	// End ends all with which a person signs in, and the sessions at once.
 	End(ctx context.Context, person uuid.UUID) error
@@ -63,6 +65,7 @@ func Area(d Deps) web.Area {
 		{Pattern: "POST /settings/organization/management-key", Needs: web.Admin, Serve: d.rotateKey},
 		{Pattern: "GET /settings/members", Needs: web.Admin, Serve: web.NewPage("members.html", d.members).Show},
 		{Pattern: "POST /settings/members", Needs: web.Admin, Serve: d.invite},
+		{Pattern: "POST /settings/offers/{offer}", Needs: web.Admin, Serve: d.withdraw},
 		{Pattern: "GET /settings/members/{member}", Needs: web.Admin, Serve: web.NewPage("member.html", d.member).Show},
 		{Pattern: "POST /settings/members/{member}", Needs: web.Admin, Serve: d.change},
 		{Pattern: "GET /settings/events", Needs: web.Admin, Serve: d.events},

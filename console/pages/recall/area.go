@@ -111,8 +111,8 @@ func (d Deps) page(r *web.Request, from url.Values) (page, []byte, error) {
 // limits are what a page shows of an answer.
 var limits = shorten.Limits{Whole: 1 << 20, Most: 4 << 20, Text: 64 << 10, Value: 2000, Entries: 100}
 
-// pageBytes is the memory of a byte of an answer while its page is made: as JSON, decoded, marked, and as HTML.
-const pageBytes = 8
+// pageBytes is the memory of a byte of an answer, besides that of its page: as JSON, decoded, and marked.
+const pageBytes = 6
 
 // show is the form, filled from the URL.
 func (d Deps) show(r *web.Request) error {
@@ -129,9 +129,10 @@ func (d Deps) ask(r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	as, text := r.Command().Principal, shorten.New(r.Context(), limits)
+	text := shorten.New(r.Context(), limits)
 	answer, err := d.API.Do(r.Context(), httpx.InnerCall{
-		As: as, Method: http.MethodPost, Path: auth.Prefix + "/recall", ContentType: "application/json", Body: body,
+		As: r.Command().Principal, Method: http.MethodPost,
+		Path: auth.Prefix + "/recall", ContentType: "application/json", Body: body,
 		To: text, Values: httpx.Values{Total: int64(limits.Whole), Each: 4 * int64(limits.Value)},
 	})
 	if p.RequestID = answer.RequestID.String(); err != nil {
@@ -144,9 +145,7 @@ func (d Deps) ask(r *web.Request) error {
 			p.LeftOut[name] += n
 		}
 	}
-	hold, err := d.API.Reserve(r.Context(), as, pageBytes*int64(len(p.Answer)))
-	defer hold.Release()
-	if err != nil {
+	if err := r.Reserve(pageBytes * int64(len(p.Answer))); err != nil {
 		return r.Invalid(err, "recall.html", p)
 	}
 	if err := json.Unmarshal(p.Answer, &p.Found); err != nil {

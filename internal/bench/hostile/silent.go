@@ -22,11 +22,13 @@ type Party struct {
 	Session *http.Cookie
 }
 
-// Silent is the environment of bodies that do not arrive: an attacker's from five addresses of the loopback network, on
-// one route of each class in turn, while an organization that the service knows calls from another address.
+// Silent is the environment of bodies that do not arrive: those of several organizations from five addresses of the
+// loopback network, on one route of each class in turn, while another organization that the service knows calls from
+// another address.
 type Silent struct {
-	API, Console        string
-	Attacker, Neighbour Party
+	API, Console string
+	Attackers    []Party
+	Neighbour    Party
 	// Connections is how many bodies do not arrive at once, Hold how long on each route.
 	Connections int
 	Hold        time.Duration
@@ -203,7 +205,7 @@ func (s Silent) hold(ctx context.Context, c class, n int, answers *Answers) {
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	head := http.Header{}
-	s.head(c, s.Attacker, head)
+	s.head(c, s.Attackers[n%len(s.Attackers)], head)
 	text := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n", c.method, c.path, address, c.length)
 	for name, values := range head {
 		text += name + ": " + values[0] + "\r\n"
@@ -261,7 +263,7 @@ func (h Heard) Missed() (missed []string) {
 
 // Write writes the result for people.
 func (h Heard) Write(w io.Writer) error {
-	text := fmt.Sprintf("silent bodies at %s; the attacker got %s\n", h.Attacked, h.Attacker.Select(""))
+	text := fmt.Sprintf("silent bodies at %s; the attackers got %s\n", h.Attacked, h.Attacker.Select(""))
 	for _, c := range classes() {
 		times, answers := h.Times[c.name], h.Answers[c.name]
 		if len(times) == 0 {

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/PuerkitoBio/goquery"
 
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/webtest"
 )
 
@@ -128,6 +130,7 @@ func TestWalk_EveryPage(t *testing.T) {
 	owner := webtest.NewReader(t, s.console)
 	s.signIn(owner)
 	files := filesOfPages(t, owner)
+	invitation, faulty := s.offers(owner), s.faulty()
 	for i, who := range roles {
 		if i > 0 && os.Getenv(rolesVariable) != "all" {
 			break
@@ -146,13 +149,17 @@ func TestWalk_EveryPage(t *testing.T) {
 				found{"/account/confirm", "/account/confirm?next=/account"}) // which a fresh session is not led to
 			t.Logf("%d pages", len(pages))
 			p := newPerson(t, s.console)
-			for _, path := range []string{"/docs", "/docs/start"} { // for who is not signed in
+			for _, path := range []string{"/docs", "/docs/start", invitation} { // for who is not signed in
 				p.open(path)
 				p.answered(http.StatusOK)
 				p.accessible()
 				p.fits()
 			}
 			s.signInAs(p, email, password)
+			p.open(faulty)
+			p.answered(http.StatusBadRequest)
+			p.accessible()
+			p.fits()
 			for _, page := range pages {
 				if size := transfer(t, r, page.path) + files; size > mostBytes {
 					t.Errorf("%s transfers %d bytes with its files, want at most %d", page.path, size, mostBytes)
@@ -169,6 +176,37 @@ func TestWalk_EveryPage(t *testing.T) {
 	}
 }
 
+// offers makes an offer of another organization to the Owner, and one to somebody new, whose link it returns.
+func (s *service) offers(owner *webtest.Reader) (link string) {
+	s.t.Helper()
+	second := s.secondOwner()
+	second.Open("/settings/members")
+	second.Submit("Invite", map[string]string{"E-mail address": s.credentials[ownerEmail], "Role": "admin"})
+	second.See("The membership is offered")
+	owner.Open("/settings/members")
+	owner.Submit("Invite", map[string]string{"E-mail address": "new@acme.example", "Role": "member"})
+	return strings.TrimPrefix(strings.TrimSpace(owner.At.Find(".notice code").First().Text()), s.console)
+}
+
+// faulty is the page of a faulty request of a client.
+func (s *service) faulty() string {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.console+"/oauth2/register",
+		strings.NewReader(`{"client_name":"Desk","redirect_uris":["https://desk.example/back"]}`))
+	runtest.Must(s.t, err)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	runtest.Must(s.t, err)
+	defer func() { _ = res.Body.Close() }()
+	var client struct {
+		ID string `json:"client_id"`
+	}
+	runtest.Must(s.t, json.NewDecoder(res.Body).Decode(&client))
+	return "/oauth2/consent?" + url.Values{
+		"client_id": {client.ID}, "redirect_uri": {"https://desk.example/back"}, "response_type": {"token"},
+	}.Encode()
+}
+
 // invite invites somebody, who sets a password.
 func (s *service) invite(owner *webtest.Reader, email, password, role, access string) {
 	s.t.Helper()
@@ -176,6 +214,6 @@ func (s *service) invite(owner *webtest.Reader, email, password, role, access st
 	owner.Submit("Invite", map[string]string{"E-mail address": email, "Role": role, "default": access})
 	guest := newPlainReader(s)
 	guest.open(strings.TrimSpace(owner.At.Find(".notice code").First().Text()))
-	guest.Submit("Set the password and sign in", map[string]string{"New password": password})
+	guest.Submit("Set the password and accept", map[string]string{"New password": password})
 	guest.Answered(http.StatusOK)
 }

@@ -75,6 +75,8 @@ func newPartsPage() partsPage {
 // oneOwner is signed in as the owner of one organization.
 type oneOwner struct{}
 
+func (oneOwner) KnownBrowser(context.Context, string) (uuid.UUID, error) { return uuid.Nil, nil }
+
 func (oneOwner) Opens(signin.Session, string, uuid.UUID) bool { return true }
 
 func (oneOwner) Session(context.Context, string) (signin.Session, bool, error) {

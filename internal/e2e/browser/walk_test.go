@@ -131,7 +131,8 @@ func (s *service) read(v visitor, invitation string) {
 	s.t.Helper()
 	v.open(invitation)
 	v.fill("New password", "correct horse battery")
-	v.button("Set the password and sign in")
+	v.see("offers you a membership")
+	v.button("Set the password and accept")
 	v.open("/")
 	v.link("walk")
 	v.lacks("Keys")
@@ -143,11 +144,44 @@ func (s *service) read(v visitor, invitation string) {
 	v.answered(http.StatusNotFound)
 }
 
+// answerOffers is what the Owner does with offers of another organization.
+func (s *service) answerOffers(v visitor) {
+	s.t.Helper()
+	second := s.secondOwner()
+	for _, button := range []string{"Decline", "Accept"} {
+		second.Open("/settings/members")
+		second.Submit("Invite", map[string]string{"E-mail address": s.credentials[ownerEmail], "Role": "admin"})
+		second.See("The membership is offered")
+		v.open("/offers")
+		v.see("Second")
+		v.button(button)
+	}
+	v.see("Second")
+	v.open("/offers")
+	v.see("There is no open offer")
+}
+
+// secondOwner is signed in as the Owner of another organization.
+func (s *service) secondOwner() *plainReader {
+	s.t.Helper()
+	const email = "second@acme.example"
+	s.annals("org", "create", "Second", "--owner-email", email)
+	link, _, _ := strings.Cut(s.annals("person", "link", email), "\n")
+	r := newPlainReader(s)
+	r.open(link)
+	r.fill("New password", "correct horse battery")
+	r.button("Set the password and sign in")
+	r.answered(http.StatusOK)
+	return r
+}
+
 func TestWalk_WithoutScripts(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	invitation := s.walk(newPlainReader(s))
+	owner := newPlainReader(s)
+	invitation := s.walk(owner)
 	s.read(newPlainReader(s), invitation)
+	s.answerOffers(owner)
 }
 
 func TestWalk_InABrowser(t *testing.T) {
@@ -158,4 +192,5 @@ func TestWalk_InABrowser(t *testing.T) {
 	invitation := s.walk(owner)
 	t.Logf("the first day takes %d clicks and %d fields", owner.clicks, owner.fields)
 	s.read(newPerson(t, s.console), invitation)
+	s.answerOffers(owner)
 }

@@ -110,17 +110,21 @@ func tenants(ctx context.Context, own *ownServer) (attacker, neighbour hostile.T
 	if attacker.Webhook, err = webhookOf(ctx, own, attacker.Slug); err != nil {
 		return attacker, neighbour, err
 	}
-	order := operatorapi.NewOrganization{
-		NewOrganization: commands.NewOrganization{Name: "Neighbour", Plan: "self-hosted"}, By: "bench",
-	}
-	made, err := operatorapi.CreateOrganization.Call(ctx, operatorapi.Dial(own.dir), order)
-	if err != nil {
-		return attacker, neighbour, fmt.Errorf("create an organization: %w", err)
-	}
-	if neighbour, err = hostile.MakeTenant(ctx, own.url, made.ManagementKey, "neighbour"); err != nil {
+	if neighbour, err = tenantOf(ctx, own, "Neighbour"); err != nil {
 		return attacker, neighbour, err
 	}
 	return attacker, neighbour, hostile.Settle(ctx, own.url, neighbour)
+}
+
+// tenantOf creates a tenant in an organization of its own, of the same name.
+func tenantOf(ctx context.Context, own *ownServer, name string) (tenant hostile.Tenant, err error) {
+	made, err := operatorapi.CreateOrganization.Call(ctx, operatorapi.Dial(own.dir), operatorapi.NewOrganization{
+		NewOrganization: commands.NewOrganization{Name: name, Plan: "self-hosted"}, By: "bench",
+	})
+	if err != nil {
+		return tenant, fmt.Errorf("create an organization: %w", err)
+	}
+	return hostile.MakeTenant(ctx, own.url, made.ManagementKey, name)
 }
 
 // webhookOf creates a webhook with the most filters, and returns its URL.

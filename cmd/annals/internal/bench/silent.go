@@ -17,8 +17,13 @@ import (
 // SilentName names the attack of bodies that do not arrive, among those of package hostile.
 const SilentName = "silent"
 
-// silentConnections is how many bodies do not arrive at once.
-const silentConnections = 200
+const (
+	// silentConnections is how many bodies do not arrive at once.
+	silentConnections = 200
+	// silentAttackers is of how many organizations they are: together these may have more pages at work than there are
+	// places.
+	silentAttackers = 3
+)
 
 // Silent starts a server and measures what a known caller notices of bodies that do not arrive.
 func Silent(ctx context.Context, opts HostileOptions) (heard []hostile.Heard, err error) {
@@ -36,22 +41,43 @@ func Silent(ctx context.Context, opts HostileOptions) (heard []hostile.Heard, er
 		own.showLog(opts.Progress)
 		return nil, err
 	}
-	attacker, neighbour, err := tenants(ctx, own)
-	if err != nil {
-		return nil, err
-	}
-	sizes := opts.Sizes.Scaled()
 	s := hostile.Silent{
-		API: own.url, Console: "http://" + console, Connections: silentConnections, Hold: sizes.Hold / 4,
-		Attacker: hostile.Party{Key: attacker.Key}, Neighbour: hostile.Party{Key: neighbour.Key},
+		API: own.url, Console: "http://" + console, Connections: silentConnections, Hold: opts.Sizes.Scaled().Hold / 4,
 	}
-	if s.Attacker.Session, err = ownerSession(ctx, own, s.Console); err != nil {
-		return nil, err
-	}
-	if s.Neighbour.Session, err = linkedSession(ctx, own, s.Console); err != nil {
+	if err := parties(ctx, own, &s); err != nil {
 		return nil, err
 	}
 	return s.Run(ctx)
+}
+
+// parties makes the organizations: the first attacker's is that of the service.
+func parties(ctx context.Context, own *ownServer, s *hostile.Silent) error {
+	attacker, neighbour, err := tenants(ctx, own)
+	if err != nil {
+		return err
+	}
+	s.Neighbour.Key = neighbour.Key
+	if s.Neighbour.Session, err = linkedSession(ctx, own, s.Console, "Neighbour"); err != nil {
+		return err
+	}
+	first := hostile.Party{Key: attacker.Key}
+	if first.Session, err = ownerSession(ctx, own, s.Console); err != nil {
+		return err
+	}
+	s.Attackers = []hostile.Party{first}
+	for n := 2; n <= silentAttackers; n++ {
+		name := fmt.Sprintf("Attacker %d", n)
+		more, err := tenantOf(ctx, own, name)
+		if err != nil {
+			return err
+		}
+		party := hostile.Party{Key: more.Key}
+		if party.Session, err = linkedSession(ctx, own, s.Console, name); err != nil {
+			return err
+		}
+		s.Attackers = append(s.Attackers, party)
+	}
+	return nil
 }
 
 // ownerSession signs the owner of the first organization in.
@@ -65,10 +91,11 @@ func ownerSession(ctx context.Context, own *ownServer, console string) (*http.Co
 	})
 }
 
-// linkedSession signs an owner of the neighbour's organization in, by a link.
-func linkedSession(ctx context.Context, own *ownServer, console string) (*http.Cookie, error) {
+// linkedSession signs an owner of an organization in, by a link.
+func linkedSession(ctx context.Context, own *ownServer, console, organization string) (*http.Cookie, error) {
 	made, err := operatorapi.LinkPerson.Call(ctx, operatorapi.Dial(own.dir), operatorapi.PersonLinkRequest{
-		Target: operatorapi.Target{By: "bench", Organization: "Neighbour"}, Email: "neighbour@annals.example",
+		Target: operatorapi.Target{By: "bench", Organization: organization},
+		Email:  strings.ReplaceAll(strings.ToLower(organization), " ", "-") + "@annals.example",
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make a link: %w", err)

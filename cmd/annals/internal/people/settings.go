@@ -2,13 +2,16 @@
 package people
 
 import (
+	"cmp"
 	"net/url"
 
 	"github.com/annals-project/annals/cmd/annals/internal/server"
 	"github.com/annals-project/annals/console/authserver"
 	"github.com/annals-project/annals/console/signin"
+	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/person"
 	"github.com/annals-project/annals/internal/mail"
+	"github.com/annals-project/annals/projections/access"
 )
 
 // Settings are the settings of "serve" about people.
@@ -20,6 +23,9 @@ type Settings struct {
 	TrustEmail string `name:"oidc-trust-email" setting:"ANNALS_OIDC_TRUST_EMAIL" default:"off" enum:"on,off" help:"Whether an address counts as verified if the provider is silent about that."`
 	SignUp     string `name:"sign-up" setting:"ANNALS_SIGN_UP" default:"off" enum:"on,off" help:"Whether a stranger with a verified address may create an organization on Pay as you go."`
 	Documents  string `name:"oauth-cimd" setting:"ANNALS_OAUTH_CIMD" default:"off" help:"Whether programs may be known by an address at which a document describes them (client id metadata documents): on, off, or the hosts of such addresses, separated by commas."`
+	Members    int    `name:"members-per-organization" setting:"ANNALS_MEMBERS_PER_ORGANIZATION" default:"1000" help:"Members that an organization may have, up to 1000."`
+	OpenOffers int    `name:"open-offers" setting:"ANNALS_OPEN_OFFERS" default:"200" help:"Offers of a membership that an organization may have open at once, up to 1000."`
+	HourOffers int    `name:"offers-per-hour" setting:"ANNALS_OFFERS_PER_HOUR" default:"100" help:"Offers of a membership that an organization may make in any 60 minutes, up to 10000."`
 	SMTP       string `name:"smtp-url" setting:"ANNALS_SMTP_URL" help:"Mail server for links that verify addresses, such as smtps://user:password@mail.example.com?from=annals@example.com, or smtp:// for STARTTLS; better set in the environment than as a flag."`
 }
 
@@ -44,20 +50,49 @@ func (s Settings) ValidatePeople(bad func(name, format string, args ...any)) {
 	if _, err := mail.Parse(s.SMTP); s.SMTP != "" && err != nil {
 		bad("SMTP_URL", "%v", err)
 	}
+	s.validateLimits(bad)
 	if s.SignUp == "on" && s.Issuer == "" && s.SMTP == "" {
 		bad("SIGN_UP", "is on, but nothing verifies addresses: set ANNALS_OIDC_ISSUER or ANNALS_SMTP_URL, or turn it off")
 	}
 }
 
+func (s Settings) validateLimits(bad func(name, format string, args ...any)) {
+	for _, n := range []struct {
+		name       string
+		value, max int
+	}{
+		{"MEMBERS_PER_ORGANIZATION", s.Members, access.MaxMembers}, {"OPEN_OFFERS", s.OpenOffers, access.MaxMembers},
+		{"OFFERS_PER_HOUR", s.HourOffers, maxHourOffers},
+	} {
+		if n.value < 0 || n.value > n.max {
+			bad(n.name, "is %d: want a number up to %d, 0 for the default", n.value, n.max)
+		}
+	}
+}
+
+// maxHourOffers is the most offers an hour that can be set: a decision reads the times of all.
+const maxHourOffers = 10_000
+
+// MemberLimits bound the members and the offers of each organization.
+func (s Settings) MemberLimits() organization.Limits {
+	usual := organization.DefaultLimits()
+	return organization.Limits{
+		Members: cmp.Or(s.Members, usual.Members), OpenOffers: cmp.Or(s.OpenOffers, usual.OpenOffers),
+		OffersPerHour: cmp.Or(s.HourOffers, usual.OffersPerHour),
+	}
+}
+
 // SignIn returns the configuration of the service. The settings must be valid.
 func (s Settings) SignIn() server.SignIn {
-	server := server.SignIn{
+	in := server.SignIn{
 		OwnerEmail: s.OwnerEmail, SignUp: s.SignUp == "on",
 		Provider: signin.Provider{
 			Issuer: s.Issuer, ClientID: s.ClientID, ClientSecret: s.Secret, TrustEmail: s.TrustEmail == "on",
 		},
 	}
-	server.Documents, _ = authserver.ParseDocuments(s.Documents) // valid
-	server.Mail, _ = mail.Parse(s.SMTP)                          // none without an address
-	return server
+	in.Documents, _ = authserver.ParseDocuments(s.Documents) // valid
+	if server, err := mail.Parse(s.SMTP); err == nil {       // none without an address
+		in.Mail = server
+	}
+	return in
 }

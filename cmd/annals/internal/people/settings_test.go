@@ -20,6 +20,11 @@ func TestSettings_People(t *testing.T) {
 		"an issuer of no use": {Settings{Issuer: "login.example.com", ClientID: "annals", Secret: "hidden"}, "OIDC_ISSUER"},
 		"no mail server":      {Settings{SMTP: "https://hidden@mail.example.com"}, "SMTP_URL"},
 		"nothing verifies":    {Settings{SignUp: "on"}, "SIGN_UP"},
+		"the most of limits":  {Settings{Members: 1000, OpenOffers: 1000, HourOffers: 10_000}, ""},
+		"too many members":    {Settings{Members: 1001}, "MEMBERS_PER_ORGANIZATION"},
+		"too many offers":     {Settings{OpenOffers: 1001}, "OPEN_OFFERS"},
+		"negative offers":     {Settings{OpenOffers: -1}, "OPEN_OFFERS"},
+		"too many an hour":    {Settings{HourOffers: 10_001}, "OFFERS_PER_HOUR"},
 	} {
 		var bad, text string
 		c.settings.ValidatePeople(func(name, format string, _ ...any) { bad, text = name, format })

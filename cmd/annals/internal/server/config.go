@@ -11,6 +11,7 @@ import (
 	"github.com/annals-project/annals/commands/pipeline/model"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/projections/recallindex/elastic"
@@ -73,6 +74,8 @@ type Config struct {
 	// is no limit, nil the limit of the plan.
 	RateLimit *int
 	PlanTerms metering.PlanTerms
+	// MemberLimits bound the members and the offers of each organization; the zero value is organization.DefaultLimits.
+	MemberLimits organization.Limits
 	// NoRequestLog logs no calls. Only benchmarks set it, to measure what the log costs.
 	NoRequestLog bool
 	SignIn       SignIn

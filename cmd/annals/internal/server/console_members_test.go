@@ -3,9 +3,11 @@ package server
 import (
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/console/signin"
@@ -53,57 +55,86 @@ func TestConsole_Members(t *testing.T) {
 	project := h.projectID("default")
 	ids := func(role string) string { return h.ids[role].String() }
 
-	t.Log("an admin invites somebody new")
+	t.Log("an admin offers a membership to somebody new")
 	invited := url.Values{
 		"email": {"new@acme.example"}, "role": {"member"}, "project": {project.String()}, "access": {"read"},
 	}
 	first := h.linkOf(h.postForm("admin", members, invited, 200).Body)
 	link, ok := h.lives(first)
-	if !ok || link.Purpose != signin.Invite || link.Email != "new@acme.example" {
+	if !ok || link.Purpose != signin.Invite || link.Email != "new@acme.example" || link.Person != uuid.Nil {
 		t.Fatalf("the link is %+v, %t", link, ok)
 	}
-	h.ids["new"] = link.Person
+	second := h.linkOf(h.postForm("admin", members, invited, 200).Body)
+	stranger := h.as("nobody")
+	for token, status := range map[string]int{first: 404, second: 200} {
+		if got := stranger.Ask(http.MethodGet, "/link/"+token, nil); got.Status != status {
+			t.Errorf("the page of a link is %d, want %d", got.Status, status)
+		}
+	}
+	password := url.Values{"password": {"correct horse battery"}}
+	if got := stranger.Ask(http.MethodPost, "/link/"+second, password); got.Status != 303 {
+		t.Fatalf("the use of the link is %d: %.600s", got.Status, got.Body)
+	}
+	var err error
+	h.ids["new"], _, err = h.write.service.FindPerson(t.Context(), "new@acme.example")
+	runtest.Must(t, err)
 	if got := h.as("new").Ask(http.MethodGet, "/p/default", nil); got.Status != 200 {
 		t.Errorf("the new member opens the project: %d", got.Status)
 	}
 	page := h.as("admin").Open(members + "/" + ids("new"))
-	for _, text := range []string{"organization.project-access-set", "access: read", "admin@acme.example"} {
+	for _, text := range []string{"organization.project-access-set", "access: read", "organization.offer-ended"} {
 		if !strings.Contains(page.Text(), text) {
 			t.Errorf("the page of the new member lacks %q: %.900s", text, page.Text())
 		}
 	}
-	second := h.linkOf(h.postForm("admin", members, invited, 200).Body)
-	if _, ok := h.lives(first); ok || second == "" {
-		t.Errorf("the first link still works: %t; the second is %q", ok, second)
+	h.postForm("admin", members, invited, 409)
+
+	t.Log("the page does not show who is known, and an offer gives nothing")
+	foreign := h.ids["foreign"]
+	offered := func(email string) (page, token string) {
+		page = h.postForm("admin", members, url.Values{"email": {email}, "role": {"member"}}, 200).Body
+		token = h.linkOf(page)
+		same := strings.NewReplacer(email, "", token, "")
+		return regexp.MustCompile(`/settings/offers/[0-9a-f-]+|Request [0-9a-f-]+|[0-9]{2}:[0-9]{2}[0-9:.]*`).
+			ReplaceAllString(same.Replace(page), ""), token
+	}
+	known, mine := offered("foreign@other.example")
+	withdrawn := h.as("admin").Open(members).Find(`form[action^="/settings/offers/"]`).AttrOr("action", "none")
+	h.postForm("foreign", withdrawn, nil, 404)
+	h.postForm("admin", withdrawn, nil, 303)
+	h.postForm("admin", withdrawn, nil, 404)
+	if got := stranger.Ask(http.MethodGet, "/link/"+mine, nil); got.Status != 404 {
+		t.Errorf("the page of the link of a withdrawn offer is %d", got.Status)
+	}
+	if unknown, _ := offered("nobody@other.example"); known != unknown {
+		t.Errorf("the page shows who is known (-known +unknown):\n%s", cmp.Diff(known, unknown))
+	}
+	_, mine = offered("foreign@other.example")
+	if p, _, err := h.read.access.Memberships(t.Context(), foreign); err != nil || len(p.Memberships) != 1 {
+		t.Errorf("an offer makes a member: %+v, %v", p, err)
+	}
+	if got := stranger.Ask(http.MethodPost, "/link/"+mine, password); got.Status != 409 {
+		t.Errorf("the use of the link for a member of another organization is %d", got.Status)
 	}
 
-	t.Log("somebody who can sign in gets no link, and keeps those of another organization")
-	foreign := h.ids["foreign"]
+	t.Log("who accepts is a member of both, and keeps the links of the other one")
 	elsewhere, _, err := h.read.access.Memberships(t.Context(), foreign)
 	runtest.Must(t, err)
-	theirs, _, err := memberLinks{h.signin, ""}.Invite(t.Context(), elsewhere.Memberships[0].Organization, foreign, "foreign@other.example")
+	link, _ = h.lives(mine)
+	_, call := h.people()
+	_, err = h.write.service.AcceptOffer(t.Context(), call, link.Organization, link.Offer, link.Email)
 	runtest.Must(t, err)
-	known := url.Values{"email": {"foreign@other.example"}, "role": {"member"}}
-	mine := h.linkOf(h.postForm("admin", members, known, 200).Body)
-	again := h.linkOf(h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"password"}}, 200).Body)
-	for token, want := range map[string]bool{strings.TrimPrefix(theirs, "/link/"): true, mine: false, again: true} {
-		if link, ok := h.lives(token); ok != want || ok && link.Purpose != signin.Invite {
-			t.Errorf("a link is %+v, %t", link, ok)
-		}
-	}
-	_, err = h.signin.GeneratePassword(t.Context(), foreign, "foreign@other.example", "correct horse battery")
+	theirs, _, err := h.memberLinks().Reset(t.Context(), elsewhere.Memberships[0].Organization, foreign, "foreign@other.example")
 	runtest.Must(t, err)
-	if made := h.linkOf(h.postForm("admin", members, known, 200).Body); made != "" {
-		t.Errorf("the page has the link %q", made)
-	}
 	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"password"}}, 409)
 	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"second-factor"}}, 409)
-	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"remove"}}, 303)
-	if _, ok := h.lives(strings.TrimPrefix(theirs, "/link/")); !ok {
-		t.Error("the removal from one organization ends the link of another")
+	path := strings.TrimPrefix(theirs, h.urls.Console)
+	if got := stranger.Ask(http.MethodPost, path, password); got.Status != 409 {
+		t.Errorf("the use of a reset for a member of two organizations is %d", got.Status)
 	}
-	if _, ok := h.lives(again); ok {
-		t.Error("a link outlives the membership")
+	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"remove"}}, 303)
+	if _, ok := h.lives(strings.TrimPrefix(path, "/link/")); !ok {
+		t.Error("the removal from one organization ends the link of another")
 	}
 
 	t.Log("only an owner makes owners and changes one")
@@ -157,7 +188,7 @@ func TestConsole_Members(t *testing.T) {
 	in, err := h.signIn("write@acme.example", "correct horse battery")
 	runtest.Must(t, err)
 	h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"remove"}}, 303)
-	if got := writer.Ask(http.MethodGet, "/", nil); got.Status != 303 || !strings.HasPrefix(got.Location, "/sign-in") {
+	if got := writer.Ask(http.MethodGet, "/", nil); got.Status != 303 || got.Location != "/offers" {
 		t.Errorf("after the removal, the projects are %d at %q", got.Status, got.Location)
 	}
 	if _, live, err := h.signin.Session(t.Context(), in.Token); live || err != nil {

@@ -107,6 +107,9 @@ func (h *consoleHarness) furnish() {
 // sessionsByID finds the session whose token is the id of a person.
 type sessionsByID struct{}
 
+// KnownBrowser implements web.Config.Sessions.
+func (sessionsByID) KnownBrowser(context.Context, string) (uuid.UUID, error) { return uuid.Nil, nil }
+
 // Opens implements web.Config.Sessions.
 func (sessionsByID) Opens(signin.Session, string, uuid.UUID) bool { return true }
 

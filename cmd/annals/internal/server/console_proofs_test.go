@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -17,8 +18,8 @@ import (
 	"github.com/annals-project/annals/internal/webtest"
 )
 
-// takeover is a person whose address an organization of an attacker and one of a victim invited. Only the attacker has
-// a link.
+// takeover is a person whose address an organization of an attacker invited. The operator then added it to one of
+// a victim. Only the attacker has a link.
 type takeover struct {
 	*harness
 	attacker, victim tenants.Organization
@@ -44,13 +45,19 @@ func newTakeover(t *testing.T) *takeover {
 		call.Principal.OrganizationID = o.ID
 		_, err = service.CreateProject(t.Context(), call, o.name)
 		runtest.Must(t, err)
-		s.vera, err = service.AddMember(t.Context(), call, o.ID, commands.NewMember{Email: veras, Role: organization.Admin})
-		runtest.Must(t, err)
 	}
 	s.browser = webtest.NewReader(t, s.urls.Console)
-	link, _, err := memberLinks{s.signin, s.urls.Console}.Invite(t.Context(), s.attacker.ID, s.vera, veras)
+	offer, err := service.OfferMembership(t.Context(), call, s.attacker.ID,
+		commands.NewOffer{Email: veras, Role: organization.Admin}, time.Hour)
+	runtest.Must(t, err)
+	link, _, _, err := s.memberLinks().Invite(t.Context(), signin.Link{
+		Purpose: signin.Invite, Offer: offer.ID, Email: veras, Organization: s.attacker.ID,
+	})
 	runtest.Must(t, err)
 	s.use(strings.TrimPrefix(link, s.urls.Console))
+	s.vera, err = service.AddMember(t.Context(), call, s.victim.ID,
+		commands.NewMember{Email: veras, Role: organization.Admin})
+	runtest.Must(t, err)
 	return s
 }
 

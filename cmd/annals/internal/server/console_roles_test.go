@@ -40,6 +40,8 @@ var openingsOf = map[string][7]int{
 	"GET /link/{token}":                           {404, 404, 404, 404, 404, 404, 404},
 	"GET /oauth2/authorize":                       {302, 302, 302, 302, 302, 302, 302},
 	"GET /oauth2/consent":                         {303, 400, 400, 400, 400, 400, 400}, // asks for nothing
+	"POST /offers/{offer}":                        {303, 404, 404, 404, 404, 404, 404},
+	"POST /settings/offers/{offer}":               {303, 404, 403, 403, 403, 404, 404},
 	"GET /.well-known/jwks.json":                  {200, 200, 200, 200, 200, 200, 200},
 	"GET /.well-known/oauth-authorization-server": {200, 200, 200, 200, 200, 200, 200},
 	"GET /.well-known/{document...}":              {404, 404, 404, 404, 404, 404, 404},
@@ -73,6 +75,7 @@ func (h *consoleHarness) parameters() map[string]string {
 	return map[string]string{
 		"{$}":           "",
 		"{member}":      h.ids["read"].String(),
+		"{offer}":       uuid.NewString(),
 		"{erasure}":     uuid.NewString(),
 		"{document...}": "none",
 		"{page...}":     "console",

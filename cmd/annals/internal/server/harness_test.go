@@ -101,6 +101,7 @@ func (h *harness) config() Config {
 		EventStore: Embedded, Postgres: h.postgres, Derive: true, PlanTerms: metering.DefaultPlanTerms(),
 		Logger: runtest.Warnings(h.t),
 		Clock:  func() time.Time { return time.Now().Add(time.Duration(h.ahead.Load())) },
+		SignIn: SignIn{HashMemory: 64},
 	}
 	if h.set != nil {
 		h.set(&cfg)
@@ -291,7 +292,7 @@ func (h *harness) count(typ string) (n int) {
 	return n
 }
 
-// underLoad calls do while callers send, recall and poll. None of their requests may fail.
+// underLoad calls do while callers recall, poll, and at each third turn send. None of their requests may fail.
 func (h *harness) underLoad(key string, do func()) {
 	h.t.Helper()
 	var callers sync.WaitGroup
@@ -299,17 +300,19 @@ func (h *harness) underLoad(key string, do func()) {
 	var mu sync.Mutex
 	for caller := range 3 {
 		callers.Go(func() {
+			var receipt struct {
+				IngestionID string `json:"ingestionId"`
+			}
 			for n := 0; !ended.Load(); n++ {
-				id := fmt.Sprintf("load-%d-%d", caller, n)
-				var receipt struct {
-					IngestionID string `json:"ingestionId"`
+				if n%3 == 0 {
+					id := fmt.Sprintf("load-%d-%d", caller, n)
+					h.must(key, http.MethodPost, api+"/ingest", point{"id": id, "content": "Load " + id + " likes plums."}, &receipt)
+					mu.Lock()
+					h.sends[key] = append(h.sends[key], receipt.IngestionID)
+					mu.Unlock()
 				}
-				h.must(key, http.MethodPost, api+"/ingest", point{"id": id, "content": "Load " + id + " likes plums."}, &receipt)
 				h.must(key, http.MethodPost, api+"/recall", point{"query": "Who likes plums?", "identity": "Ana"}, nil)
 				h.must(key, http.MethodGet, api+"/ingest/"+receipt.IngestionID, nil, nil)
-				mu.Lock()
-				h.sends[key] = append(h.sends[key], receipt.IngestionID)
-				mu.Unlock()
 			}
 		})
 	}

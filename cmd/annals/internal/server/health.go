@@ -52,7 +52,7 @@ func buildHealth(_ context.Context, s *Server) (adds, error) {
 	s.health = &health{
 		reading: newReading(s.storage, s.read.runtime, s.cfg), runtime: s.read.runtime, storage: s.storage, index: s.index,
 		backpressure: s.backpressure, semantic: s.semantic, probes: s.probes, stuck: s.stuck, roles: s.cfg.Roles,
-		admission: &opening{}, progress: &startProgress{now: time.Now}, logger: s.cfg.Logger,
+		admission: &opening{wentBack: s.storage.wentBack}, progress: &startProgress{now: time.Now}, logger: s.cfg.Logger,
 	}
 	s.health.register(s.registry)
 	s.registry.MustRegister(
@@ -67,7 +67,9 @@ func buildHealth(_ context.Context, s *Server) (adds, error) {
 const (
 	silent        condition.Reason = "it does not answer"
 	refuses       condition.Reason = "it refuses what the service needs"
+	refusesUser   condition.Reason = "it refuses the user or the password: check ANNALS_EVENTSTORE and the user's rights"
 	storeStopped  condition.Reason = "writes are refused until the service is restarted"
+	olderCopy     condition.Reason = "the log is an older copy: restore the newer one, or accept the older one and rebuild"
 	poolUsedUp    condition.Reason = "every connection for calls is in use"
 	workUsedUp    condition.Reason = "every connection for background work is in use"
 	notDeleted    condition.Reason = "it is committed and cannot be completed: what it deletes is still served"

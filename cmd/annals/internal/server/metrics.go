@@ -77,6 +77,14 @@ var (
 		"Documents that Elasticsearch had no room for, and that were sent again.", nil, nil)
 	elasticPausedMetric = prometheus.NewDesc("annals_elasticsearch_paused",
 		"1 while no request is sent to Elasticsearch, because several in a row failed.", nil, nil)
+	placesMetric = prometheus.NewDesc("annals_console_places",
+		"Places that requests of the console's address hold.", []string{"class"}, nil)
+	placeBytesMetric = prometheus.NewDesc("annals_console_bytes",
+		"Bytes of bodies and answers that requests of the console's address hold.", []string{"class"}, nil)
+	placesWaitingMetric = prometheus.NewDesc("annals_console_waiting",
+		"Requests of the console's address that wait for a place or bytes.", []string{"class"}, nil)
+	placesRefusedMetric = prometheus.NewDesc("annals_console_refused_total",
+		"Requests of the console's address that found no place or bytes in time.", []string{"class"}, nil)
 	waitsMetric = prometheus.NewDesc("annals_postgres_connection_waits_total",
 		"How often a caller waited for a connection, since all were in use or none was open.", []string{"pool"}, nil)
 )
@@ -91,6 +99,7 @@ func (m *stateMetrics) Describe(out chan<- *prometheus.Desc) {
 		nodeAppendsMetric, nodeEventsMetric, nodeFsyncsMetric,
 		connectionsMetric, maxConnectionsMetric, chargeMetric, erasureMetric, stuckMetric, stuckFanOutMetric, waitsMetric,
 		storeConnectionsMetric, elasticRequestsMetric, elasticRepeatedMetric, elasticPausedMetric,
+		placesMetric, placeBytesMetric, placesWaitingMetric, placesRefusedMetric,
 	} {
 		out <- d
 	}
@@ -135,6 +144,17 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 		counter(nodeFsyncsMetric, float64(stats.Fsyncs))
 	}
 	m.collectServers(counter, gauge)
+	if m.site != nil {
+		for _, of := range m.site.Shared() {
+			held := placesMetric
+			if of.Bytes {
+				held = placeBytesMetric
+			}
+			gauge(held, float64(of.InUse()), of.Class)
+			gauge(placesWaitingMetric, float64(of.Waiting()), of.Class)
+			counter(placesRefusedMetric, float64(of.Refused()), of.Class)
+		}
+	}
 	pools := map[string]*pgxpool.Stat{
 		"calls": m.storage.db.Stat(), "work": m.storage.work.Stat(), "checks": m.storage.checks.Stat(),
 	}

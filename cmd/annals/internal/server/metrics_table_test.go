@@ -48,8 +48,14 @@ func TestMetrics_AsDocumented(t *testing.T) {
 	if exposed < 15 {
 		t.Errorf("only %d metrics are exposed", exposed)
 	}
-	if !strings.Contains(h.metrics(), "annals_ready 1\n") {
-		t.Error("a ready service does not expose that it is")
+	text := h.metrics()
+	for _, line := range []string{
+		"annals_ready 1", `annals_console_places{class="known-browsers"} 0`, `annals_console_bytes{class="forms"} 0`,
+		`annals_console_waiting{class="unread"} 0`, `annals_console_refused_total{class="exports"} 0`,
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("a ready service without load does not expose %s", line)
+		}
 	}
 }
 

@@ -6,15 +6,20 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/metering"
 	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/continuity"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/inspect"
 	"github.com/annals-project/annals/internal/pg"
+	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/runner"
 	"github.com/annals-project/annals/projections/usage"
 )
@@ -94,12 +99,40 @@ func OpenCommands(
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
+	log := continuity.New(store, continuity.DefaultPatience, slog.New(slog.DiscardHandler))
+	if err := compareWithAccess(ctx, log, codec, db); err != nil {
+		db.Close()
+		return nil, nil, errors.Join(err, store.Close())
+	}
 	service = commands.New(commands.Config{
-		Journal: commands.NewJournal(store, codec, slog.New(slog.DiscardHandler)), Waiter: runner.NewWaiter(db),
+		Journal: commands.NewJournal(log, codec, slog.New(slog.DiscardHandler)), Waiter: runner.NewWaiter(db),
 		PlanTerms: terms, Accounts: usage.Queries{DB: db, PlanTerms: terms},
 		Credentials: datafolder.Credentials{Dir: dataDir},
 	})
 	return service, func() error { db.Close(); return store.Close() }, nil
+}
+
+// compareWithAccess compares a log with what the servers on it have applied. A log or tables that a server has not made
+// yet compare with nothing.
+func compareWithAccess(ctx context.Context, log *continuity.Store, codec *eventstore.Codec, db *pgxpool.Pool) error {
+	logID := runner.LogIDOf(log, codec)
+	id, err := logID(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // the command itself finds out that it cannot read the log
+	}
+	servers, err := runner.New(runner.Config{
+		DB: db, Store: log, Codec: codec, LogID: logID, Projectors: []projections.Projector{access.New()}, Remote: true,
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	at, last, err := servers.NewestApplied(ctx, id)
+	if err != nil {
+		return err
+	}
+	log.Applied(at, last)
+	return log.Check(ctx)
 }
 
 // CheckEventStore returns an error for what is no address of an event store.

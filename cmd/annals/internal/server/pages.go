@@ -41,7 +41,7 @@ func (s *Server) areas() []web.Area {
 		}),
 		usage.Area(usage.Deps{Accounts: s.accounts(), Log: s.requestLog()}),
 		account.Area(account.Deps{
-			SignIn: s.signin, Commands: s.write.service, Mail: s.cfg.SignIn.Mail, URL: s.urls.Console,
+			SignIn: s.signin, Commands: s.write.service, OffersTo: s.offersTo, Mail: s.cfg.SignIn.Mail, URL: s.urls.Console,
 			SignUp: s.cfg.SignIn.SignUp, Logger: s.cfg.Logger,
 		}),
 		s.pointPages(),

@@ -77,14 +77,19 @@ func buildProjections(ctx context.Context, s *Server) (a adds, err error) {
 		return adds{}, err
 	}
 	s.journal.Pace = commands.NewBatchPace(s.read.background, cfg.Logger, time.Now)
+	applied := &comparison{
+		log: st.compared, runtime: s.read.runtime, logID: runner.LogIDOf(st.store, st.codec), logger: cfg.Logger,
+	}
+	applied.compare(ctx) // before anything is applied
 	a.base = []task{{"projections", s.read.runtime.Run}}
+	a.watch = []task{{"comparison of the log", applied.run}}
 	a.operator = []operatorapi.Route{operatorapi.ExportRoute(s.export())}
 	if cfg.Roles.Has(RoleProjector) {
 		asides := commands.EventAsides{Journal: s.journal, Projections: s.read.runtime, IsStuck: s.isStuckAt}
 		a.operator = append(a.operator, operatorapi.ProjectionRoutes(s.read.runtime, asides, cfg.now)...)
 	}
 	if s.read.replica != nil {
-		a.watch = []task{{"postgres replica", s.read.replica.Run}}
+		a.watch = append(a.watch, task{"postgres replica", s.read.replica.Run})
 		s.registry.MustRegister(s.read.replica)
 	}
 	return a, nil

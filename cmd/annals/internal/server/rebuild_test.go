@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
@@ -26,6 +27,7 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/runner"
 )
@@ -39,10 +41,18 @@ func (h *harness) answers(keys ...string) map[string]string {
 		h.t.Fatal(err)
 	}
 	all := map[string]string{"organizations": string(listed)}
+	var mu sync.Mutex
+	var calls errgroup.Group
+	calls.SetLimit(int(admission.Debugging.Project)) // none waits for another one
 	add := func(key, method, path string, body any) {
-		status, answer := h.call(key, method, path, body)
-		all[fmt.Sprint(method, " ", path, " ", body, " of ", key[len(key)-4:])] = fmt.Sprintf("%d %s", status,
-			h.withoutRecalls(answer))
+		calls.Go(func() error {
+			status, answer := h.call(key, method, path, body)
+			mu.Lock()
+			defer mu.Unlock()
+			all[fmt.Sprint(method, " ", path, " ", body, " of ", key[len(key)-4:])] = fmt.Sprintf("%d %s", status,
+				h.withoutRecalls(answer))
+			return nil
+		})
 	}
 	for _, key := range keys {
 		for _, path := range managementReads {
@@ -76,6 +86,7 @@ func (h *harness) answers(keys ...string) map[string]string {
 			}
 		}
 	}
+	runtest.Must(h.t, calls.Wait())
 	return all
 }
 

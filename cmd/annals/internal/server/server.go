@@ -25,6 +25,7 @@ import (
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/mail"
 	"github.com/annals-project/annals/internal/peersocket"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/internal/tokens"
@@ -76,6 +77,9 @@ type Server struct {
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
+	}
+	if cfg.SignIn.Mail == nil {
+		cfg.SignIn.Mail = mail.Server{}
 	}
 	if cfg.BulkItems == 0 {
 		cfg.BulkItems = DefaultBulkItems

@@ -3,15 +3,17 @@ package server
 import (
 	"context"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/authserver"
 	"github.com/annals-project/annals/console/signin"
-	"github.com/annals-project/annals/internal/mail"
+	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/projections/access"
 )
 
@@ -28,11 +30,19 @@ type SignIn struct {
 	Documents authserver.Documents
 	// SignUp lets strangers with a verified address create an organization.
 	SignUp bool
-	// Mail sends links that verify addresses; zero for none.
-	Mail mail.Server
+	// Mail sends links that verify addresses; nil for none.
+	Mail Mailer
+	// HashMemory is that of signin.Config.
+	HashMemory uint32
 	// ShowLink shows the link by which a person takes over the account of the owner, at a terminal alone. It is nil where
 	// there is none.
 	ShowLink func(link string)
+}
+
+// Mailer sends texts to people, if it is set.
+type Mailer interface {
+	Set() bool
+	Send(ctx context.Context, to, subject, text string) error
 }
 
 // buildSignIn makes what signs people in.
@@ -40,11 +50,16 @@ func buildSignIn(_ context.Context, s *Server) (adds, error) {
 	provider := s.cfg.SignIn.Provider
 	provider.Redirect = s.urls.Console + "/sign-in/oidc/callback"
 	s.signin = signin.New(signin.Config{
-		DB: s.storage.db, People: s.write.service, Sealer: s.write.vault.Sealer, HashKey: s.hashKey, Now: s.cfg.Clock,
-		Issuer: issuerOf(s.cfg.Instance.Name), OIDC: provider, Removed: s.removedPeople, Grants: grantsOf{s},
+		DB: s.storage.db, People: signingIn{s}, Sealer: s.write.vault.Sealer, HashKey: s.hashKey, Now: s.cfg.Clock,
+		HashMemory: s.cfg.SignIn.HashMemory, Issuer: issuerOf(s.cfg.Instance.Name), OIDC: provider, Removed: s.removedPeople,
+		Grants: grantsOf{s},
 		IsMember: func(ctx context.Context, id uuid.UUID) (bool, error) {
-			p, ok, err := s.read.access.Memberships(ctx, id)
-			return ok && len(p.Memberships) > 0, err
+			return s.memberElsewhere(ctx, id, uuid.Nil)
+		},
+		MemberElsewhere: s.memberElsewhere,
+		Offered: func(ctx context.Context, email string) (bool, error) {
+			offers, err := s.offersTo(ctx, email)
+			return len(offers) > 0, err
 		},
 	})
 	o := owners{
@@ -56,6 +71,44 @@ func buildSignIn(_ context.Context, s *Server) (adds, error) {
 		steps:    []step{{"restore sign-ins", s.restoreSignIns}, {"find owners", o.ensure}},
 		operator: []operatorapi.Route{operatorapi.LinkPerson.ServeAs(s.cfg.now, o.link)},
 	}, nil
+}
+
+// memberElsewhere reports whether a person is a member of another organization than one.
+func (s *Server) memberElsewhere(ctx context.Context, id, organization uuid.UUID) (bool, error) {
+	p, _, err := s.read.access.Memberships(ctx, id)
+	return slices.ContainsFunc(p.Memberships, func(m access.Membership) bool {
+		return m.Organization != organization
+	}), err
+}
+
+// offersTo are the open offers to an address.
+func (s *Server) offersTo(ctx context.Context, email string) ([]access.Offer, error) {
+	names, err := s.write.service.AddressNames(email)
+	if err != nil {
+		return nil, err
+	}
+	return s.read.access.OffersTo(ctx, names, s.cfg.now())
+}
+
+// signingIn finds and registers people who sign in.
+type signingIn struct{ s *Server }
+
+// FindPerson implements signin.Config.
+func (p signingIn) FindPerson(ctx context.Context, email string) (id uuid.UUID, found bool, err error) {
+	return p.s.write.service.FindPerson(ctx, email)
+}
+
+// Register implements signin.Config.
+func (p signingIn) Register(ctx context.Context, email string) (uuid.UUID, error) {
+	return p.s.write.service.RegisterPerson(ctx, commands.Call{
+		Principal: auth.Principal{Kind: "sign-in"}, RequestID: uuid.New(), ReceivedAt: p.s.cfg.now(),
+	}, email)
+}
+
+// AddressOf implements signin.Config.
+func (p signingIn) AddressOf(ctx context.Context, id uuid.UUID) (email string, found bool, err error) {
+	person, found, err := p.s.read.access.Memberships(ctx, id)
+	return person.Email, found, err
 }
 
 // issuerOf is the name of an instance in an authenticator app.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -61,7 +62,7 @@ type step struct {
 
 // run starts the service and waits for the end of the context.
 func (s *startup) run(ctx context.Context) error {
-	head, err := s.storage.store.Head(ctx)
+	head, err := s.head(ctx)
 	if err != nil {
 		return err
 	}
@@ -83,11 +84,36 @@ func (s *startup) run(ctx context.Context) error {
 			return nil
 		}
 	}
+	if s.storage.wentBack() != nil {
+		<-ctx.Done()
+		return nil
+	}
 	close(s.done)
 	s.admission.open.Store(true)
 	s.ready()
 	<-ctx.Done()
 	return nil
+}
+
+// head reads the end of the log. It waits for the end of the context if the log went back: /readyz then names
+// the cause, which a process that starts again and again could not.
+func (s *startup) head(ctx context.Context) (eventstore.Position, error) {
+	for {
+		head, err := s.storage.store.Head(ctx)
+		switch {
+		case err == nil:
+			return head, nil
+		case s.storage.wentBack() != nil:
+			<-ctx.Done()
+			return 0, nil
+		case !errors.Is(err, eventstore.ErrUnavailable) || ctx.Err() != nil:
+			return 0, err
+		}
+		s.logger.WarnContext(ctx, "startup: end of the log not read, will retry", "err", err)
+		if !sleep(ctx, startRetry) {
+			return 0, nil
+		}
+	}
 }
 
 // catchUp waits until a projection has reached a position. It returns false if the context ends
@@ -97,10 +123,11 @@ func (s *startup) catchUp(ctx context.Context, head eventstore.Position, name st
 	report := time.Now().Add(startReport)
 	for {
 		err := s.read.waiter.Wait(ctx, head, name)
-		if err == nil {
+		needed := slices.Contains(neededByWrites, name)
+		if err == nil && s.storage.wentBack() == nil && !(needed && s.read.isStopped(ctx, name)) {
 			return true
 		}
-		if !slices.Contains(neededByWrites, name) && s.read.isStopped(ctx, name) {
+		if !needed && s.read.isStopped(ctx, name) {
 			return true
 		}
 		if time.Now().After(report) {

@@ -21,6 +21,7 @@ import (
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/eventstore/continuity"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/internal/condition"
@@ -60,6 +61,7 @@ type storage struct {
 	node     *node.Node // nil for a cluster
 	postgres *pg.Server // nil for a separate server
 	store    logStore
+	compared *continuity.Store // below store: notices that the log went back
 	codec    *eventstore.Codec
 	aside    *eventstore.SetAside // for the read side
 	db       *pgxpool.Pool        // for calls
@@ -142,9 +144,23 @@ func (st *storage) openLog(ctx context.Context, settings Config, logger *slog.Lo
 	if settings.wrapStore != nil {
 		st.store = settings.wrapStore(store)
 	}
+	patience := continuity.DefaultPatience
+	if st.node != nil {
+		patience = 0 // no other member can lead
+	}
+	st.compared = continuity.New(st.store, patience, logger)
+	st.store = comparedStore{st.compared, st.store}
 	st.aside = eventstore.NewSetAside(st.store, st.codec)
 	return st.awaitLog(ctx, logger)
 }
+
+// comparedStore is a log store that fails once the log went back.
+type comparedStore struct {
+	*continuity.Store
+	under logStore
+}
+
+func (s comparedStore) Stats() esdb.Stats { return s.under.Stats() }
 
 // startWait is how long a start waits for an event store, a Postgres or an Elasticsearch that does not
 // answer, as while it starts itself or a cluster elects its leader.
@@ -180,7 +196,8 @@ func (st *storage) awaitLog(ctx context.Context, logger *slog.Logger) error {
 		}
 		return err
 	}, func(err error) bool {
-		return !errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, esdb.ErrUntrusted)
+		return !errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, esdb.ErrUntrusted) ||
+			errors.Is(err, esdb.ErrCredentials)
 	})
 	if errors.Is(err, esdb.ErrDenied) {
 		err = fmt.Errorf(`%w (name a user that the metadata of $all lets read: {"$acl":{"$r":["$admins","USER"]}} in $$$all)`, err)
@@ -272,11 +289,25 @@ func (st *storage) logStopped() error {
 	return st.node.Err()
 }
 
+// wentBack returns why nothing may be written or answered, since the log is an older copy; nil if it is not.
+func (st *storage) wentBack() error {
+	if st.compared == nil {
+		return nil
+	}
+	return st.compared.Err()
+}
+
 // logTrouble returns why the log does not work fully, "" if it does. head is what the last read of its head failed
 // with.
 func (st *storage) logTrouble(head error) (reason condition.Reason, cause error) {
 	if err := st.logStopped(); err != nil {
 		return storeStopped, err
+	}
+	if err := st.wentBack(); err != nil {
+		return olderCopy, err
+	}
+	if errors.Is(head, esdb.ErrCredentials) || errors.Is(head, esdb.ErrDenied) {
+		return refusesUser, head
 	}
 	if head != nil {
 		return silent, head

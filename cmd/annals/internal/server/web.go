@@ -74,6 +74,8 @@ func (l listeners) close() error {
 type opening struct {
 	open     atomic.Bool
 	draining atomic.Bool
+	// wentBack returns why the log is an older copy, nil if it is not.
+	wentBack func() error
 }
 
 // reason returns why the service itself is not ready, "" if it is.
@@ -88,8 +90,11 @@ func (a *opening) reason() condition.Reason {
 	}
 }
 
-// admit refuses a call until the service is ready. A stopping service still admits calls.
+// admit refuses a call until the service is ready, and once the log went back. A stopping service still admits calls.
 func (a *opening) admit() error {
+	if err := a.wentBack(); err != nil {
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", err.Error())
+	}
 	if a.open.Load() {
 		return nil
 	}

@@ -55,7 +55,8 @@ func buildWrites(ctx context.Context, s *Server) (adds, error) {
 		Journal: s.journal, Waiter: read.waiter, FollowUps: read.waiter, Sends: read.dataPoints, DataPoints: read.dataPoints,
 		Records: read.directory, Directory: read.directory, SoleWriter: cfg.EventStore == Embedded,
 		HashKey: s.hashKey, Pipeline: cfg.Derive, LoadGauge: s.load, Limits: read.limits, PlanTerms: cfg.PlanTerms,
-		Events: limiter.NewEvents(read.limits, cfg.Logger), Accounts: read.usage,
+		MemberLimits: cfg.MemberLimits,
+		Events:       limiter.NewEvents(read.limits, cfg.Logger), Accounts: read.usage,
 		Vault: w.vault, Preparing: read.access, Credentials: datafolder.Credentials{Dir: cfg.Data.Dir},
 	})
 	s.write = w
