@@ -155,11 +155,14 @@ func isOfStream(r Recorded) bool {
 }
 
 // Kept returns the record of the event as Recorded.Kept does. An event of another program that is passed over may have
-// no salt: its record is then of its place and type alone, since one of its unsalted text would let it be guessed.
+// no salt or no time: its record is then of its place and type alone, since one of an unsalted text would let it be
+// guessed.
 func (f DecodedEvent) Kept(organization uuid.UUID) (audit.Kept, error) {
-	r := f.Recorded
-	if _, _, err := event.SplitSalt(r.Meta); err != nil && f.IsPassedOver() {
-		r.Data, r.Meta = nil, event.WithSalt([]byte(`{"passedOver":true}`), [event.SaltSize]byte{})
+	kept, err := f.Recorded.Kept(organization)
+	if err == nil || !f.IsPassedOver() {
+		return kept, err
 	}
+	r := f.Recorded
+	r.Data, r.Meta = nil, event.WithSalt([]byte(`{"at":"0001-01-01T00:00:00Z"}`), [event.SaltSize]byte{})
 	return r.Kept(organization)
 }
