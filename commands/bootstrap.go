@@ -2,8 +2,12 @@ package commands
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -111,18 +115,58 @@ var (
 	ErrWrongHashKey = errors.New("the hash key is not the one that the log is written with")
 )
 
+// errBeginningGone is a log whose first event somebody else removed. To append to it would begin a second log.
+var errBeginningGone = errors.New("remove from the metadata of the stream what bounds or truncates it, while " +
+	"the store still has the events, or restore the event store from a backup")
+
 // CheckFormat checks that this version can read a log, by its first event: nothing else is decoded.
 // The error is a *registry.FormatError if another version wrote it. An empty log passes.
 func CheckFormat(ctx context.Context, j eventstore.Journal) error {
-	first, ok, err := j.At(ctx, stream.Registry, 0)
+	_, err := LogID(ctx, j)
+	return err
+}
+
+// LogID returns the id of a log as CheckFormat checks it, uuid.Nil for an empty log. A log whose first event was
+// removed is no empty one.
+func LogID(ctx context.Context, j eventstore.Journal) (uuid.UUID, error) {
+	first, err := j.Read(ctx, stream.Registry, 0, eventstore.Forwards, 1)
+	switch {
+	case errors.Is(err, eventstore.ErrDeleted):
+		return uuid.Nil, fmt.Errorf("stream %s, with which the log begins, was deleted: %w",
+			stream.Registry, errBeginningGone)
+	case err != nil:
+		return uuid.Nil, err
+	case len(first) == 0:
+		return uuid.Nil, checkNeverOpened(ctx, j)
+	case first[0].Revision > 0:
+		return uuid.Nil, fmt.Errorf("stream %s, with which the log begins, lacks its first events and begins at %d: %w",
+			stream.Registry, first[0].Revision, errBeginningGone)
+	}
+	opened, is := first[0].Event.(*registry.LogOpened)
+	if !is {
+		return uuid.Nil, fmt.Errorf("the log does not begin with %s but with %s",
+			registry.LogOpened{}.EventType(), first[0].Type)
+	}
+	return opened.LogID, registry.CheckFormat(opened.Format)
+}
+
+// checkNeverOpened returns an error if the registry has no event because somebody else deleted or bounded the stream.
+// Its metadata shows that: everything in it but rights.
+func checkNeverOpened(ctx context.Context, j eventstore.Journal) error {
+	metadata, ok, err := j.Store.ReadLast(ctx, "$$"+stream.Registry)
 	if err != nil || !ok {
 		return err
 	}
-	opened, is := first.Event.(*registry.LogOpened)
-	if !is {
-		return fmt.Errorf("the log does not begin with %s but with %s", registry.LogOpened{}.EventType(), first.Type)
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(metadata.Data, &fields); err != nil {
+		return fmt.Errorf("metadata of stream %s: %w", stream.Registry, err)
 	}
-	return registry.CheckFormat(opened.Format)
+	delete(fields, "$acl")
+	if len(fields) == 0 {
+		return nil
+	}
+	return fmt.Errorf("stream %s, with which a log begins, has no event, and its metadata has %s: %w", stream.Registry,
+		strings.Join(slices.Sorted(maps.Keys(fields)), ", "), errBeginningGone)
 }
 
 // CheckHashKey checks that a hash key is the one that the log was written with; nil is no key. An

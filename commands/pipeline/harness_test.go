@@ -169,7 +169,8 @@ func idleHarnessOver(t *testing.T, folder string, store eventstore.Store, log sc
 	w.write = commands.New(w.config)
 	w.finisher = w.newFinisher(w.log, w.clock.now)
 	w.finisher.Eraser.Store, w.finisher.Eraser.Index = log, w.index
-	w.finisher.Eraser.Tables = runner.Vacuum{DB: w.db, Projectors: []projections.Projector{
+	logID := runner.LogIDOf(w.store, codec)
+	w.finisher.Eraser.Tables = runner.Vacuum{DB: w.db, LogID: logID, Projectors: []projections.Projector{
 		datapoints.New(nil),
 		derived.New(nil, nil), people.New(nil, stream.Namespaces{}, nil), access.New(),
 	}}

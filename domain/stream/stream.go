@@ -6,7 +6,9 @@
 package stream
 
 import (
+	"crypto/sha256"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -49,20 +51,95 @@ func BlobName(owner, command uuid.UUID) string {
 // RecordsName returns the stream that keeps the records of the events of a stream of an id.
 func RecordsName(name string) string { return Name(Records, Owner(name)) + "-" + Category(name) }
 
-// Category is the part of a stream name before the first dash.
+// Category is the part of a stream name before the first dash. It is "" for a stream that begins like one of ours and
+// is not named as this package names them: another application wrote it, and it is passed over.
 func Category(name string) string {
-	family, _, _ := strings.Cut(name, "-")
+	family, id, _ := strings.Cut(name, "-")
+	if !isFormed(family, id) {
+		return ""
+	}
 	return family
+}
+
+// uuidLength is the length of the text of a UUID.
+const uuidLength = 36
+
+// isFormed reports whether what follows the category in a stream name, and a dash, has the form of our names. What is
+// no category of ours may have any form.
+func isFormed(family, id string) bool {
+	switch family {
+	case Registry, Pipeline:
+		return id == ""
+	case Address:
+		return len(id) == 2*sha256.Size && isHex(id)
+	case Usage:
+		project, month, ok := cutID(id)
+		return ok && isUUID(project) && isMonth(month)
+	case Blob:
+		owner, command, ok := cutID(id)
+		return ok && isUUID(owner) && isUUID(command)
+	case Records:
+		owner, of, ok := cutID(id)
+		return ok && isUUID(owner) && isOfID(of)
+	}
+	return !isOfID(family) || isUUID(id)
+}
+
+// isOfID reports whether the streams of a category are named by an id alone.
+func isOfID(family string) bool {
+	switch family {
+	case Organization, Person, Project, Identity, Bulk, Audiences, DataPoint, Memory, Ingestion, Deletion, Erasure:
+		return true
+	}
+	return false
+}
+
+// cutID cuts what follows a UUID and a dash.
+func cutID(id string) (first, rest string, ok bool) {
+	if len(id) <= uuidLength || id[uuidLength] != '-' {
+		return "", "", false
+	}
+	return id[:uuidLength], id[uuidLength+1:], true
+}
+
+// isUUID reports whether a text is a UUID as Name writes it.
+func isUUID(text string) bool {
+	if len(text) != uuidLength {
+		return false
+	}
+	for i := range len(text) {
+		switch c := text[i]; i {
+		case 8, 13, 18, 23:
+			if c != '-' {
+				return false
+			}
+		default:
+			if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func isHex(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return (r < '0' || r > '9') && (r < 'a' || r > 'f') })
+}
+
+// isMonth reports whether a text is a month as UsageName writes it.
+func isMonth(text string) bool {
+	_, err := time.Parse("2006-01", text)
+	return err == nil
 }
 
 // Owner returns the id in a stream name: of a blob, its owner. It is uuid.Nil for the registry and
 // for foreign streams.
 func Owner(name string) uuid.UUID {
 	_, rest, ok := strings.Cut(name, "-")
-	if !ok || len(rest) < 36 {
+	if !ok || len(rest) < uuidLength {
 		return uuid.Nil
 	}
-	id, err := uuid.Parse(rest[:36])
+	id, err := uuid.Parse(rest[:uuidLength])
 	if err != nil {
 		return uuid.Nil
 	}

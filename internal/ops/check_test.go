@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/internal/ops"
@@ -15,7 +16,7 @@ import (
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)
-	if err := ops.Migrate(t.Context(), db); err != nil {
+	if err := ops.Migrate(t.Context(), db, uuid.Nil); err != nil {
 		t.Fatal(err)
 	}
 	exec := func(sql string) {

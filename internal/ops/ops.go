@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -43,19 +44,28 @@ func Owners() []Owner {
 	}
 }
 
-// begin lets one process migrate at a time, until its transaction ends. The number is "annals".
-const begin = `select pg_advisory_xact_lock(x'616e6e616c73'::bigint);
-	create schema if not exists ops;
-	create table if not exists ops.migrations (
+// oneAtATime lets one process migrate at a time, until its transaction ends. The number is "annals".
+const oneAtATime = `select pg_advisory_xact_lock(x'616e6e616c73'::bigint)`
+
+const createMigrations = `create table if not exists ops.migrations (
 		file       text primary key,
 		applied_at timestamptz not null default now()
 	)`
 
-// Migrate brings schema ops up to the version of this program, or changes nothing. Processes that start together wait
-// for each other. Files that only a later version of the program knows do no harm.
-func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
+// Migrate brings schema ops up to the version of this program, or changes nothing. A new schema is marked as one of a
+// log; a schema that is not proved to be of that log is an *ownership.ForeignError. With uuid.Nil the log is not known:
+// a new schema has no mark until a process that knows it migrates, and an existing one must be of this program.
+//
+// Processes that start together wait for each other. Files that only a later version of the program knows do no harm.
+func Migrate(ctx context.Context, pool *pgxpool.Pool, logID uuid.UUID) error {
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, begin); err != nil {
+		if _, err := tx.Exec(ctx, oneAtATime); err != nil {
+			return err
+		}
+		if err := own(ctx, tx, logID); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, createMigrations); err != nil {
 			return err
 		}
 		for _, owner := range Owners() {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/internal/ops"
@@ -45,7 +46,7 @@ func TestMigrate_ProcessesThatStartTogether(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			if err := ops.Migrate(t.Context(), db); err != nil {
+			if err := ops.Migrate(t.Context(), db, uuid.Nil); err != nil {
 				t.Error(err)
 			}
 		})
@@ -63,7 +64,7 @@ func TestMigrate_ProcessesThatStartTogether(t *testing.T) {
 func TestMigrate_ThatFails(t *testing.T) {
 	db := empty(t)
 	exec(t, db, "create schema ops; create table ops.embedding_model (unknown text)")
-	if err := ops.Migrate(t.Context(), db); err == nil {
+	if err := ops.Migrate(t.Context(), db, uuid.Nil); err == nil {
 		t.Fatal("a table of another program is taken for ours")
 	}
 	var tables int

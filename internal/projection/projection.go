@@ -15,3 +15,8 @@ const (
 
 // Recount is the follow-up of Directory that counts the members of a rule.
 const Recount = "recount"
+
+// Names are the names of all projections.
+func Names() []string {
+	return []string{Access, DataPoints, Directory, Embeddings, Memories, RecallIndex, Trace, Usage}
+}

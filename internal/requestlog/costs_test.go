@@ -62,7 +62,7 @@ func TestCosts_ByDayAndKey(t *testing.T) {
 	_, err = h.db.Exec(t.Context(), `alter table ops.request_counts drop credit_tenths;
 		delete from ops.migrations where file = 'requestlog/2.sql'`)
 	runtest.Must(t, err)
-	runtest.Must(t, ops.Migrate(t.Context(), h.db))
+	runtest.Must(t, ops.Migrate(t.Context(), h.db, uuid.Nil))
 	if got := texts(noon, noon); got != friday {
 		t.Errorf("after the migration: %s", got)
 	}

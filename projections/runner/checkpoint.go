@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/pg/ownership"
 	"github.com/annals-project/annals/projections"
 )
 
@@ -68,8 +69,7 @@ type checkpoint struct {
 type heldError struct {
 	holder string
 	left   time.Duration
-	// logID and target are those of its checkpoint.
-	logID  uuid.UUID
+	// target is that of its checkpoint.
 	target string
 }
 
@@ -104,8 +104,10 @@ func (c checkpoints) endWriters(ctx context.Context, tx pgx.Tx) error {
 
 // claim is find for a process that takes the lease. It waits for no lock of a lease in force, and
 // ends the sessions of a holder whose lease is over.
-func (c checkpoints) claim(ctx context.Context, tx pgx.Tx, holder string) (row checkpoint, ok bool, err error) {
-	row, ok, err = c.readLocked(ctx, tx, holder, "")
+func (c checkpoints) claim(
+	ctx context.Context, tx pgx.Tx, holder string, logID uuid.UUID,
+) (row checkpoint, ok bool, err error) {
+	row, ok, err = c.readLocked(ctx, tx, holder, logID, "")
 	if !ok || err != nil {
 		return row, ok, err
 	}
@@ -114,20 +116,26 @@ func (c checkpoints) claim(ctx context.Context, tx pgx.Tx, holder string) (row c
 			return row, false, err
 		}
 	}
-	return c.find(ctx, tx, holder)
+	return c.find(ctx, tx, holder, logID)
 }
 
 // find locks and reads the row; ok is false if the schema does not exist. It returns a *heldError,
-// with the row, if another process has the lease.
-func (c checkpoints) find(ctx context.Context, tx pgx.Tx, holder string) (row checkpoint, ok bool, err error) {
-	return c.readLocked(ctx, tx, holder, " for update")
+// with the row, if another process has the lease, and an *ownership.ForeignError for a schema that is
+// not proved to be of the log.
+func (c checkpoints) find(
+	ctx context.Context, tx pgx.Tx, holder string, logID uuid.UUID,
+) (row checkpoint, ok bool, err error) {
+	return c.readLocked(ctx, tx, holder, logID, " for update")
 }
 
 // readLocked is find with a lock clause. row.holder is the last holder.
 func (c checkpoints) readLocked(
-	ctx context.Context, tx pgx.Tx, holder, lock string,
+	ctx context.Context, tx pgx.Tx, holder string, logID uuid.UUID, lock string,
 ) (row checkpoint, ok bool, err error) {
 	if err := c.lock(ctx, tx); err != nil { // also while a schema is created
+		return row, false, err
+	}
+	if exists, err := isOurs(ctx, tx, c.name, logID); err != nil || !exists {
 		return row, false, err
 	}
 	err = tx.QueryRow(ctx, `select to_regclass($1) is not null`, c.schema+".checkpoint").Scan(&ok)
@@ -149,20 +157,27 @@ func (c checkpoints) readLocked(
 	if err != nil {
 		return row, false, err
 	}
+	if row.logID != logID {
+		return row, false, &ownership.ForeignError{Schema: c.name, Of: row.logID, LogID: logID}
+	}
 	row.position, row.holder = eventstore.Position(position), other
 	if left > 0 && other != holder {
 		remaining := time.Duration(left * float64(time.Second))
-		return row, true, &heldError{holder: other, left: remaining, logID: row.logID, target: row.target}
+		return row, true, &heldError{holder: other, left: remaining, target: row.target}
 	}
 	return row, true, nil
 }
 
-// create drops and creates the schema, with a checkpoint before the first event.
+// create drops and creates the schema, marked as one of the log, with a checkpoint before the first
+// event.
 func (c checkpoints) create(ctx context.Context, tx pgx.Tx, p projections.Projector, epoch int64, logID uuid.UUID,
 ) (checkpoint, error) {
 	row := checkpoint{version: p.Version(), epoch: epoch, logID: logID, target: projections.TargetOf(p)}
+	if err := dropOurs(ctx, tx, c.name, logID); err != nil {
+		return row, fmt.Errorf("create schema %s: %w", c.name, err)
+	}
 	for _, ddl := range []string{
-		"drop schema if exists " + c.schema + " cascade", "create schema " + c.schema,
+		"create schema " + c.schema, ownership.MarkStatement(c.name, logID),
 		"set local search_path = " + c.schema, p.Schema(), checkpointTable,
 	} {
 		if _, err := tx.Exec(ctx, ddl); err != nil {

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/internal/pg/ownership"
 	"github.com/annals-project/annals/projections"
 )
 
@@ -37,7 +39,7 @@ func (rt *Runtime) dropLeftovers(ctx context.Context, retain time.Duration) erro
 func (rt *Runtime) watchLeftovers(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = backoff.Pause(ctx, leftoversEvery, nil)
-		names, err := leftovers(ctx, rt.db)
+		names, err := leftovers(ctx, rt.db, rt.logID)
 		if err == nil && len(names) > 0 {
 			err = rt.dropLeftovers(ctx, resumable)
 		}
@@ -76,28 +78,43 @@ func (l shadowLock) tryLock() bool {
 
 func (l shadowLock) unlock() { <-l }
 
-// leftovers returns the schemas of shadows and those that were live before.
-func leftovers(ctx context.Context, db *pgxpool.Pool) ([]string, error) {
-	rows, err := db.Query(ctx, `select schemaname::text from pg_tables where tablename = 'checkpoint'
-		and (right(schemaname, length($1)) = $1 or schemaname ~ ($2 || '[0-9]+$')) order by 1`, shadowSuffix, oldSuffix)
-	if err != nil {
-		return nil, fmt.Errorf("list leftovers of rebuilds: %w", err)
+// leftovers returns the schemas of shadows and those that were live before, of one log.
+func leftovers(
+	ctx context.Context, db *pgxpool.Pool, logID func(context.Context) (uuid.UUID, error),
+) ([]string, error) {
+	found, err := ownership.Find(ctx, db, nil, "("+shadowSuffix+"|"+oldSuffix+"[0-9]+)$")
+	if err != nil || len(found) == 0 {
+		return nil, err
 	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	id, err := logID(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list leftovers of rebuilds: %w", err)
+		return nil, fmt.Errorf("read id of the log: %w", err)
 	}
-	return names, nil
+	return ofLog(found, id), nil
+}
+
+// ofLog returns the names of the schemas that are proved to be of a log. Others are left alone.
+func ofLog(schemas []ownership.Schema, logID uuid.UUID) (names []string) {
+	for _, s := range schemas {
+		if s.Require(logID) == nil {
+			names = append(names, s.Name)
+		}
+	}
+	return names
 }
 
 // dropLeftovers drops what rebuilds of this projection left, but retains for a time what a rebuild
 // can continue. held is true if another process may be rebuilding it. The caller holds shadow.
 func (r *runner) dropLeftovers(ctx context.Context, retain time.Duration) (held bool, err error) {
-	if err := r.dropOld(ctx); err != nil {
+	logID, err := r.logID(ctx)
+	if err != nil {
+		return false, fmt.Errorf("read id of the log: %w", err)
+	}
+	if err := r.dropOld(ctx, logID); err != nil {
 		return false, err
 	}
 	// A lease of this process is of a rebuild that ended.
-	held, retained, err := dropShadow(ctx, r.db, r.projector.Name()+shadowSuffix, r.holder, retain)
+	held, retained, err := dropShadow(ctx, r.db, r.projector.Name()+shadowSuffix, logID, r.holder, retain)
 	if held || retained || err != nil {
 		return held, err
 	}
@@ -110,13 +127,13 @@ func (r *runner) dropLeftovers(ctx context.Context, retain time.Duration) (held 
 }
 
 // dropShadow drops the schema of a shadow, unless another holder has the lease on it, or its lease
-// ended within a time: then retained is true.
+// ended within a time: then retained is true. It leaves a schema alone that is not of the log.
 func dropShadow(
-	ctx context.Context, db *pgxpool.Pool, name, holder string, retain time.Duration,
+	ctx context.Context, db *pgxpool.Pool, name string, logID uuid.UUID, holder string, retain time.Duration,
 ) (held, retained bool, err error) {
 	shadow := newCheckpoints(db, name)
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		row, found, err := shadow.find(ctx, tx, holder)
+		row, found, err := shadow.find(ctx, tx, holder, logID)
 		if err != nil {
 			return err
 		}
@@ -127,9 +144,11 @@ func dropShadow(
 				return err
 			}
 		}
-		_, err = tx.Exec(ctx, "drop schema if exists "+shadow.schema+" cascade")
-		return err
+		return dropOurs(ctx, tx, name, logID)
 	})
+	if _, is := errors.AsType[*ownership.ForeignError](err); is {
+		return false, false, nil
+	}
 	if _, is := errors.AsType[*heldError](err); is {
 		return true, false, nil
 	}
@@ -140,18 +159,13 @@ func dropShadow(
 }
 
 // dropOld drops the schemas of this projection that were live before.
-func (r *runner) dropOld(ctx context.Context) error {
-	rows, err := r.db.Query(ctx, `select nspname::text from pg_namespace
-		where nspname ~ ('^' || $1 || '[0-9]+$')`, r.projector.Name()+oldSuffix)
+func (r *runner) dropOld(ctx context.Context, logID uuid.UUID) error {
+	found, err := ownership.Find(ctx, r.db, nil, "^"+r.projector.Name()+oldSuffix+"[0-9]+$")
 	if err != nil {
 		return fmt.Errorf("list old schemas: %w", err)
 	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return fmt.Errorf("list old schemas: %w", err)
-	}
-	for _, name := range names {
-		if err := dropOldSchema(ctx, r.db, name); err != nil {
+	for _, name := range ofLog(found, logID) {
+		if err := dropOldSchema(ctx, r.db, name, logID); err != nil {
 			return err
 		}
 	}
@@ -161,12 +175,11 @@ func (r *runner) dropOld(ctx context.Context) error {
 // dropOldSchema drops a schema that was live before. It retries while a statement still uses the
 // schema, each time shorter than Postgres waits before it looks for a deadlock and might end that
 // statement.
-func dropOldSchema(ctx context.Context, db *pgxpool.Pool, name string) error {
+func dropOldSchema(ctx context.Context, db *pgxpool.Pool, name string, logID uuid.UUID) error {
 	for p := (backoff.Backoff{First: 20 * time.Millisecond, Longest: time.Second}); ; _ = p.Wait(ctx) {
 		begin := pgx.TxOptions{BeginQuery: "begin; set local lock_timeout = '100ms'"}
 		err := pgx.BeginTxFunc(ctx, db, begin, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "drop schema if exists "+pgx.Identifier{name}.Sanitize()+" cascade")
-			return err
+			return dropOurs(ctx, tx, name, logID)
 		})
 		if err == nil {
 			return nil
@@ -178,3 +191,23 @@ func dropOldSchema(ctx context.Context, db *pgxpool.Pool, name string) error {
 }
 
 const lockNotAvailable = "55P03"
+
+// isOurs reports whether a schema exists. One that is not proved to be of the log is an
+// *ownership.ForeignError.
+func isOurs(ctx context.Context, db ownership.Querier, name string, logID uuid.UUID) (exists bool, err error) {
+	schema, exists, err := ownership.One(ctx, db, name)
+	if err != nil || !exists {
+		return false, err
+	}
+	return true, schema.Require(logID)
+}
+
+// dropOurs drops a schema if it exists, and nothing that is not proved to be of the log.
+func dropOurs(ctx context.Context, tx pgx.Tx, name string, logID uuid.UUID) error {
+	exists, err := isOurs(ctx, tx, name, logID)
+	if err != nil || !exists {
+		return err
+	}
+	_, err = tx.Exec(ctx, "drop schema "+pgx.Identifier{name}.Sanitize()+" cascade")
+	return err
+}

@@ -39,7 +39,7 @@ func TestVacuum_RebuildOfAKilledProcess(t *testing.T) {
 			run(t, rt)
 			mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
 			w.killedRebuild(t, apples)
-			v := Vacuum{DB: w.db}
+			v := Vacuum{DB: w.db, LogID: w.id}
 			if hooked {
 				v.Leftovers = rt.DropLeftovers
 			}
@@ -80,7 +80,7 @@ func TestDropLeftovers_RebuildAtWork(t *testing.T) {
 		if n := w.schemas(t, "apples"); n != 2 {
 			t.Errorf("%d schemas during a rebuild", n)
 		}
-		at, err := Rebuilds(t.Context(), rt.db)
+		at, err := Rebuilds(t.Context(), rt.db, w.id)
 		if err != nil || len(at) != 1 || at[0].Projection != "apples" || !at[0].IsRunning {
 			t.Errorf("the rebuilds are %+v, %v", at, err)
 		}

@@ -195,11 +195,14 @@ func (w *fixture) append(t testing.TB, name, typ string, data any) eventstore.Po
 	return done.Position
 }
 
+// id returns the id of the log.
+func (w *fixture) id(context.Context) (uuid.UUID, error) { return w.logID, nil }
+
 func (w *fixture) runtime(t testing.TB, change func(*Config), projectors ...projections.Projector) *Runtime {
 	t.Helper()
 	cfg := Config{
 		DB: w.db, Store: w.store, Codec: w.codec, Projectors: projectors, Lease: 2 * time.Second,
-		LogID:  func(context.Context) (uuid.UUID, error) { return w.logID, nil },
+		LogID:  w.id,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})),
 	}
 	if change != nil {

@@ -145,7 +145,7 @@ func (r *runner) rebuild(ctx context.Context, options RebuildOptions, report fun
 	// A stop belongs to the rows that are gone.
 	r.progress.change(func(p *progress) { p.stop, p.lastErr, p.repeat = nil, nil, nil })
 	r.log.InfoContext(ctx, "projection rebuilt", "events", p.Events, "took", time.Since(began).String())
-	if err := r.dropOld(ctx); err != nil {
+	if err := r.dropOld(ctx, b.logID); err != nil {
 		r.log.WarnContext(ctx, "drop of the old schema failed, will retry", "err", err)
 	}
 	p.Seconds, p.LeftSeconds, p.Compared, p.Done = time.Since(began).Seconds(), 0, b.compared, true

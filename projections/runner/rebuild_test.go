@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/pg/ownership"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -192,6 +193,7 @@ func TestRebuild_LeftoversOfACrash(t *testing.T) {
 	receive(t, b.maintained, "the held call")
 	b.next.db.Close()
 	w.exec(t, `create schema apples_old_7`)
+	w.exec(t, ownership.MarkStatement("apples_old_7", w.logID))
 	w.exec(t, `create table apples_old_7.totals (n int)`)
 	w.exec(t, `update apples_next.checkpoint set until = clock_timestamp() + interval '1 hour'`)
 	other := w.runtime(t, nil, tally{family: "apple"})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -21,9 +22,11 @@ type Rebuilding struct {
 	IsRunning bool
 }
 
-// Rebuilds returns the rebuilds of all processes, as their shadows show them.
-func Rebuilds(ctx context.Context, db *pgxpool.Pool) ([]Rebuilding, error) {
-	schemas, err := leftovers(ctx, db)
+// Rebuilds returns the rebuilds of all processes that use a log, as their shadows show them.
+func Rebuilds(
+	ctx context.Context, db *pgxpool.Pool, logID func(context.Context) (uuid.UUID, error),
+) ([]Rebuilding, error) {
+	schemas, err := leftovers(ctx, db, logID)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/eventstore/feed"
 	"github.com/annals-project/annals/internal/panics"
+	"github.com/annals-project/annals/internal/pg/ownership"
 	"github.com/annals-project/annals/projections"
 )
 
@@ -157,12 +158,9 @@ func (r *runner) takeLease(ctx context.Context) (*lease, error) {
 	began := time.Now()
 	err = pgx.BeginTxFunc(limited, r.db, beginLease, func(tx pgx.Tx) error {
 		var found bool
-		row, found, err = r.table.claim(limited, tx, r.holder)
+		row, found, err = r.table.claim(limited, tx, r.holder, logID)
 		if _, held := errors.AsType[*heldError](err); err != nil && (!held || projections.Reads(r.projector, row.version)) {
 			return err // wait for a process whose rows this one reads, and build next to one of others
-		}
-		if found && row.logID != logID {
-			return r.foreignLog(row, logID)
 		}
 		if found && !projections.Reads(r.projector, row.version) {
 			return r.checkVersion(row)
@@ -185,6 +183,9 @@ func (r *runner) takeLease(ctx context.Context) (*lease, error) {
 		row.epoch, err = r.table.takeLease(limited, tx, r.holder, r.leaseTime)
 		return err
 	})
+	if foreign, is := errors.AsType[*ownership.ForeignError](err); is {
+		return nil, r.stopFor(foreign)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -272,12 +273,6 @@ func (r *runner) checkLog(ctx context.Context, row checkpoint) error {
 			row.position, row.logID, at.ID, *row.last, errDiverged))
 	}
 	return nil
-}
-
-// foreignLog is the Stop of rows that belong to another log.
-func (r *runner) foreignLog(row checkpoint, logID uuid.UUID) *Stop {
-	return r.stopFor(fmt.Errorf("its rows are built from log %s, and the event store holds log %s: "+
-		"connect it to its own log, or drop schema %s to rebuild it from this one", row.logID, logID, r.projector.Name()))
 }
 
 func (r *runner) stopFor(err error) *Stop { return &Stop{Projection: r.projector.Name(), Err: err} }

@@ -95,6 +95,7 @@ type Runtime struct {
 	remote   bool
 	log      *slog.Logger
 	db       *pgxpool.Pool
+	logID    func(context.Context) (uuid.UUID, error)
 	store    eventstore.Store
 	codec    *eventstore.Codec
 	feed     *feed.Feed
@@ -122,7 +123,8 @@ func New(cfg Config) (*Runtime, error) {
 	cfg.PageLimit, cfg.EventLimit = cmp.Or(cfg.PageLimit, pageLimit), cmp.Or(cfg.EventLimit, eventLimit)
 	cfg.RepeatLimit = cmp.Or(cfg.RepeatLimit, repeatLimit)
 	rt := &Runtime{
-		observer: cfg.Observer, remote: cfg.Remote, log: cfg.Logger, db: cfg.DB, store: cfg.Store, codec: cfg.Codec,
+		observer: cfg.Observer, remote: cfg.Remote, log: cfg.Logger, db: cfg.DB, logID: cfg.LogID,
+		store: cfg.Store, codec: cfg.Codec,
 		topics: map[string]*runner{}, background: NewWaiter(cfg.DB),
 	}
 	rt.background.holder, rt.background.repeatLimit = cfg.Holder, cfg.RepeatLimit

@@ -16,7 +16,8 @@ import (
 
 // shadowBuild builds a projection in a shadow: the schema <name>_next.
 type shadowBuild struct {
-	live *runner
+	live  *runner
+	logID uuid.UUID
 	// next runs the projector on the shadow. It has separate connections, whose statements are planned
 	// for that schema.
 	next       *runner
@@ -73,8 +74,8 @@ func (r *runner) startShadow(ctx context.Context, options RebuildOptions) (*shad
 		progress: &progress{}, setAside: r.setAside, shared: options.shared,
 		bounds: bounds{page: r.bounds.page, event: r.bounds.event}, repeatLimit: r.repeatLimit,
 	}
-	b := &shadowBuild{live: r, next: next, maintained: make(chan struct{}), options: options}
-	if b.lease, err = b.takeLease(limited, logID); err != nil {
+	b := &shadowBuild{live: r, logID: logID, next: next, maintained: make(chan struct{}), options: options}
+	if b.lease, err = b.takeLease(limited); err != nil {
 		db.Close()
 		return nil, err
 	}
@@ -90,12 +91,12 @@ func (r *runner) startShadow(ctx context.Context, options RebuildOptions) (*shad
 // checkReplaceable returns an error if the live rows are of another log or a later state of it, or
 // if another process feeds the external target.
 func (r *runner) checkReplaceable(ctx context.Context, logID uuid.UUID) error {
+	if exists, err := isOurs(ctx, r.db, r.table.name, logID); err != nil || !exists {
+		return err
+	}
 	row, err := r.table.read(ctx)
 	if err != nil || row.epoch == 0 {
 		return err
-	}
-	if row.logID != logID {
-		return r.foreignLog(row, logID)
 	}
 	if _, is := r.projector.(projections.External); is && row.holder != "" && row.holder != r.holder {
 		return fmt.Errorf("%w: process %s feeds its external target", errFedElsewhere, row.holder)
@@ -106,7 +107,7 @@ func (r *runner) checkReplaceable(ctx context.Context, logID uuid.UUID) error {
 // dropRows makes the live projection empty, at position 0, unless a process has its lease.
 func (r *runner) dropRows(ctx context.Context, logID uuid.UUID) error {
 	err := pgx.BeginFunc(ctx, r.db, func(tx pgx.Tx) error {
-		row, _, err := r.table.claim(ctx, tx, r.holder)
+		row, _, err := r.table.claim(ctx, tx, r.holder, logID)
 		if err != nil {
 			return err
 		}
@@ -125,19 +126,19 @@ func (r *runner) dropRows(ctx context.Context, logID uuid.UUID) error {
 }
 
 // takeLease takes the schema of an interrupted build or creates it, unless another process builds it.
-func (b *shadowBuild) takeLease(ctx context.Context, logID uuid.UUID) (*lease, error) {
+func (b *shadowBuild) takeLease(ctx context.Context) (*lease, error) {
 	var row checkpoint
 	var found bool
 	n, began := b.next, time.Now()
 	err := pgx.BeginFunc(ctx, n.db, func(tx pgx.Tx) (err error) {
-		row, found, err = n.table.find(ctx, tx, n.holder)
+		row, found, err = n.table.find(ctx, tx, n.holder, b.logID)
 		if held, ok := errors.AsType[*heldError](err); ok {
 			return fmt.Errorf("%w: by process %s", ErrRebuilding, held.holder)
 		}
 		if err != nil {
 			return err
 		}
-		resumes := found && b.canResume(ctx, row, logID)
+		resumes := found && b.canResume(ctx, row)
 		if external, ok := b.live.projector.(projections.External); ok {
 			if !resumes {
 				row.target = ""
@@ -149,7 +150,7 @@ func (b *shadowBuild) takeLease(ctx context.Context, logID uuid.UUID) (*lease, e
 		}
 		if resumes {
 			b.resumed = row.position
-		} else if row, err = n.table.create(ctx, tx, n.projector, row.epoch, logID); err != nil {
+		} else if row, err = n.table.create(ctx, tx, n.projector, row.epoch, b.logID); err != nil {
 			return err
 		}
 		row.epoch, err = n.table.takeLease(ctx, tx, n.holder, n.leaseTime)
@@ -171,12 +172,12 @@ func (b *shadowBuild) closeTarget() error {
 
 // canResume reports whether the rows of an interrupted build are those of a new one at the same
 // position.
-func (b *shadowBuild) canResume(ctx context.Context, row checkpoint, logID uuid.UUID) bool {
+func (b *shadowBuild) canResume(ctx context.Context, row checkpoint) bool {
 	n := b.next
 	if b.options.Restart || row.position == 0 {
 		return false
 	}
-	if row.version != n.projector.Version() || row.logID != logID {
+	if row.version != n.projector.Version() || row.logID != b.logID {
 		return false
 	}
 	for at := range n.setAside.All() {

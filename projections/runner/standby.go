@@ -79,9 +79,6 @@ func (r *runner) clearForeign(ctx context.Context, held *heldError) {
 	limited, cancel := context.WithTimeout(ctx, takeLimit)
 	defer cancel()
 	err := func() error {
-		if logID, err := r.logID(limited); err != nil || logID != held.logID {
-			return err // a lease on another log does not concern this one
-		}
 		err := r.promoteTarget(limited, checkpoint{target: held.target})
 		if err != nil || held.target == external.Target() {
 			return err

@@ -59,7 +59,7 @@ func (b *shadowBuild) switchOver(ctx context.Context) error {
 // rename is the transaction of switchOver. It returns the new epoch.
 func (b *shadowBuild) rename(ctx context.Context, tx pgx.Tx) (epoch int64, err error) {
 	live, next := b.live.table, b.next.table
-	row, found, err := live.find(ctx, tx, "")
+	row, found, err := live.find(ctx, tx, "", b.logID)
 	if _, held := errors.AsType[*heldError](err); err != nil && !held {
 		return 0, err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -20,7 +21,9 @@ import (
 // index refers to one. Postgres may leave the bytes in the unused part of a page, and in its WAL,
 // until it overwrites them: they belong to no row, and no statement returns them.
 type Vacuum struct {
-	DB         *pgxpool.Pool
+	DB *pgxpool.Pool
+	// LogID returns the id of the log whose projections the database holds.
+	LogID      func(context.Context) (uuid.UUID, error)
 	Projectors []projections.Projector
 	// Leftovers drops what rebuilds left (Runtime.DropLeftovers); nil in tests.
 	Leftovers func(context.Context) error
@@ -111,18 +114,22 @@ func (v Vacuum) dropLeftovers(ctx context.Context) error {
 // dropDead drops every shadow without a lease, and every schema that was live before. held is true
 // if a lease remains.
 func (v Vacuum) dropDead(ctx context.Context) (held bool, err error) {
-	names, err := leftovers(ctx, v.DB)
+	names, err := leftovers(ctx, v.DB, v.LogID)
+	if err != nil || len(names) == 0 {
+		return false, err
+	}
+	logID, err := v.LogID(ctx)
 	if err != nil {
 		return false, err
 	}
 	for _, name := range names {
 		if !strings.HasSuffix(name, shadowSuffix) {
-			if err := dropOldSchema(ctx, v.DB, name); err != nil {
+			if err := dropOldSchema(ctx, v.DB, name, logID); err != nil {
 				return false, err
 			}
 			continue
 		}
-		leased, _, err := dropShadow(ctx, v.DB, name, "", 0)
+		leased, _, err := dropShadow(ctx, v.DB, name, logID, "", 0)
 		if err != nil {
 			return false, err
 		}

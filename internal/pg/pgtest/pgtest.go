@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sys/unix"
@@ -203,6 +204,9 @@ begin
 		execute format('drop schema %I cascade', name);
 	end loop;
 	create schema public;
+	if to_regnamespace('ops') is not null then
+		comment on schema ops is null; -- each test has its own log
+	end if;
 	for name in select tablename from pg_tables where schemaname = 'ops' and tablename <> 'migrations' loop
 		if obj_description(format('ops.%I', name)::regclass) = 'template' then
 			execute format('truncate ops.%I cascade', name);
@@ -289,7 +293,7 @@ func makeTemplate(ctx context.Context, name string) error {
 		return err
 	}
 	defer pool.Close()
-	if err := ops.Migrate(ctx, pool); err != nil {
+	if err := ops.Migrate(ctx, pool, uuid.Nil); err != nil {
 		return err
 	}
 	if _, err := pool.Exec(ctx, markTemplate); err != nil {

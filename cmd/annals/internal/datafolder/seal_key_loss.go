@@ -3,6 +3,7 @@ package datafolder
 import (
 	"context"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/internal/ops"
@@ -26,7 +27,7 @@ func (f Folder) LoseSealKey(ctx context.Context, address string, accept bool) (l
 		return loss, err
 	}
 	err = f.UseDatabase(ctx, address, func(db *pgxpool.Pool) error {
-		if err := ops.Migrate(ctx, db); err != nil {
+		if err := ops.Migrate(ctx, db, uuid.Nil); err != nil {
 			return err
 		}
 		lost, missing, accepted, err := secret.Losses(ctx, db, known, SealedTables()...)

@@ -141,7 +141,8 @@ func newEraser(s *Server, calls *requestlog.Blanker) *erasure.Eraser {
 		People: work.access, Rows: commands.BulkRows{Journal: s.journal, Directory: work.directory},
 		Calls: calls, Progress: s.read.background, Index: st.index, Store: erasure.Cluster, HasIndex: s.index.isFed,
 		Tables: runner.Vacuum{
-			DB: st.work, Others: calls.Tables, Projectors: s.read.projectors, Leftovers: s.read.runtime.DropLeftovers,
+			DB: st.work, LogID: runner.LogIDOf(st.store, st.codec), Others: calls.Tables,
+			Projectors: s.read.projectors, Leftovers: s.read.runtime.DropLeftovers,
 		},
 	}
 	if s.semantic.projected {

@@ -54,7 +54,7 @@ func (s *Server) details(ctx context.Context) condition.Details {
 	} else {
 		d.Open = &open
 	}
-	rebuilds, err := runner.Rebuilds(ctx, s.storage.checks)
+	rebuilds, err := runner.Rebuilds(ctx, s.storage.checks, runner.LogIDOf(s.storage.store, s.storage.codec))
 	if err != nil {
 		warn("rebuilds", err)
 	}

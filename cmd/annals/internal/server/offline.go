@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/eventstore/continuity"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/inspect"
+	"github.com/annals-project/annals/internal/ops"
 	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/access"
@@ -41,6 +42,9 @@ func OpenRebuilder(ctx context.Context, cfg Config) (*Rebuilder, error) {
 	}
 	events := commands.NewJournal(st.store, st.codec, cfg.Logger)
 	if err := cfg.Data.UseHashKey(ctx, events); err != nil {
+		return nil, errors.Join(err, st.close())
+	}
+	if err := st.claim(ctx, cfg); err != nil {
 		return nil, errors.Join(err, st.close())
 	}
 	models, err := newModels(ctx, cfg, st)
@@ -92,11 +96,16 @@ func OpenCommands(
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
-	if err := commands.CheckFormat(ctx, eventstore.Journal{Store: store, Codec: codec}); err != nil {
+	logID, err := commands.LogID(ctx, eventstore.Journal{Store: store, Codec: codec})
+	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
 	db, err := pg.OpenPool(ctx, postgres)
 	if err != nil {
+		return nil, nil, errors.Join(err, store.Close())
+	}
+	if err := ops.CheckOwner(ctx, db, logID); err != nil {
+		db.Close()
 		return nil, nil, errors.Join(err, store.Close())
 	}
 	log := continuity.New(store, continuity.DefaultPatience, slog.New(slog.DiscardHandler))

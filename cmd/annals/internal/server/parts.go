@@ -112,6 +112,9 @@ func buildLog(ctx context.Context, s *Server) (a adds, err error) {
 	if s.journal, s.hashKey, err = openJournal(ctx, s.cfg, s.storage, s.urls); err != nil {
 		return adds{}, err
 	}
+	if err := s.storage.claim(ctx, s.cfg); err != nil {
+		return adds{}, err
+	}
 	return adds{}, s.cfg.Data.CheckSealKeys(ctx, s.storage.db)
 }
 

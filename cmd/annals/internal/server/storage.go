@@ -10,8 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
@@ -62,13 +61,15 @@ type storage struct {
 	postgres *pg.Server // nil for a separate server
 	store    logStore
 	compared *continuity.Store // below store: notices that the log went back
-	codec    *eventstore.Codec
-	aside    *eventstore.SetAside // for the read side
-	db       *pgxpool.Pool        // for calls
-	work     *pgxpool.Pool        // for background work
-	checks   *pgxpool.Pool        // for the operation routes
-	replica  *replica.Reader      // of the database, nil for none
-	index    recallindex.Index    // nil if no role of the process needs it
+	// logID is the log of the event store; uuid.Nil while that is empty.
+	logID   uuid.UUID
+	codec   *eventstore.Codec
+	aside   *eventstore.SetAside // for the read side
+	db      *pgxpool.Pool        // for calls
+	work    *pgxpool.Pool        // for background work
+	checks  *pgxpool.Pool        // for the operation routes
+	replica *replica.Reader      // of the database, nil for none
+	index   recallindex.Index    // nil if no role of the process needs it
 }
 
 // journal returns the event log for the projections.
@@ -76,7 +77,8 @@ func (st *storage) journal() eventstore.Journal {
 	return eventstore.Journal{Store: st.store, Codec: st.codec, Aside: st.aside}
 }
 
-// openStorage opens the log, checks its format, then opens the database and the index in parallel.
+// openStorage opens the log, checks its format, then opens the database and the index in parallel. It refuses a
+// database and a data folder of another log, and writes to neither: claim does, once the log has its id.
 func openStorage(ctx context.Context, cfg Config) (_ *storage, err error) {
 	logger := cfg.Logger
 	if err := cfg.Data.RefuseBackup(); err != nil {
@@ -103,7 +105,48 @@ func openStorage(ctx context.Context, cfg Config) (_ *storage, err error) {
 	if cfg.Roles.HasAny(openIndexRoles) {
 		g.Go(func() error { return st.openIndex(ctx, cfg, logger) })
 	}
-	return st, g.Wait()
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return st, st.checkOwner(ctx, cfg)
+}
+
+// checkOwner returns an error unless the database and the data folder are new, or of the log of the event store.
+func (st *storage) checkOwner(ctx context.Context, cfg Config) error {
+	check := func() error {
+		err := cfg.Data.CheckLog(st.logID)
+		if err == nil && st.logID == uuid.Nil {
+			err = cfg.Data.CheckUnused()
+		}
+		if err == nil {
+			err = ops.CheckOwner(ctx, st.db, st.logID)
+		}
+		return err
+	}
+	err := check()
+	if err == nil || st.logID != uuid.Nil {
+		return err
+	}
+	// Another process may have opened the log since it was read, and then what was found here.
+	var failed error
+	if st.logID, failed = commands.LogID(ctx, st.journal()); failed != nil || st.logID == uuid.Nil {
+		return errors.Join(err, failed)
+	}
+	return check()
+}
+
+// claim makes the database and the data folder those of the log, or checks that they are.
+func (st *storage) claim(ctx context.Context, cfg Config) (err error) {
+	if st.logID, err = commands.LogID(ctx, st.journal()); err != nil {
+		return err
+	}
+	if st.logID == uuid.Nil {
+		return errors.New("the log is empty: start a process with role write, which opens it")
+	}
+	if err := withCure(st.db, ops.Migrate(ctx, st.db, st.logID)); err != nil {
+		return err
+	}
+	return cfg.Data.RecordLog(st.logID)
 }
 
 func (st *storage) openIndex(ctx context.Context, cfg Config, logger *slog.Logger) error {
@@ -192,7 +235,7 @@ func (st *storage) awaitLog(ctx context.Context, logger *slog.Logger) error {
 	err := awaitServer(ctx, logger, "event store", func() error {
 		_, err := st.store.Head(ctx)
 		if err == nil {
-			err = commands.CheckFormat(ctx, st.journal())
+			st.logID, err = commands.LogID(ctx, st.journal())
 		}
 		return err
 	}, func(err error) bool {
@@ -231,53 +274,7 @@ func (st *storage) openDatabase(ctx context.Context, cfg Config, logger *slog.Lo
 	}); err != nil {
 		return err
 	}
-	return withCure(st.db, ops.Migrate(ctx, st.db))
-}
-
-// openPool opens a pool once the server answers and has a free connection.
-func (st *storage) openPool(
-	ctx context.Context, url string, logger *slog.Logger, configure func(*pgxpool.Config),
-) (pool *pgxpool.Pool, err error) {
-	err = awaitServer(ctx, logger, "postgres", func() (err error) {
-		pool, err = pg.OpenPool(ctx, url, configure)
-		return err
-	}, pg.IsRefusal)
-	if refused, is := errors.AsType[*pgconn.PgError](err); is && refused.Code == tooManyConnections {
-		err = fmt.Errorf("%w (the server or the role of ANNALS_POSTGRES allows too few connections: this process opens up "+
-			"to %d, or what pool_max_conns in ANNALS_POSTGRES allows)", err, callConnections+workConnections+checkConnections)
-	}
-	return pool, err
-}
-
-// shares divides what pool_max_conns allows a process among its pools; 0 is no bound.
-func shares(most int32) (calls, work int32, err error) {
-	switch {
-	case most == 0:
-		return callConnections, workConnections, nil
-	case most < leastConnections:
-		return 0, 0, fmt.Errorf("pool_max_conns in ANNALS_POSTGRES is %d and must be at least %d", most, leastConnections)
-	}
-	rest := most - checkConnections
-	calls = min(rest*callConnections/(callConnections+workConnections), callConnections)
-	return calls, min(rest-calls, workConnections), nil
-}
-
-// The SQLSTATEs of a start that an operator of Postgres ends.
-const (
-	tooManyConnections = "53300"
-	missingRight       = "42501"
-)
-
-// withCure adds to a missing right the statement that grants it.
-func withCure(db *pgxpool.Pool, err error) error {
-	refused, is := errors.AsType[*pgconn.PgError](err)
-	if !is || refused.Code != missingRight {
-		return err
-	}
-	of := db.Config().ConnConfig
-	return fmt.Errorf("the role that ANNALS_POSTGRES names lacks a right: %w (it must own its schemas and may make them: "+
-		"GRANT CREATE ON DATABASE %s TO %s)", err,
-		pgx.Identifier{of.Database}.Sanitize(), pgx.Identifier{of.User}.Sanitize())
+	return nil
 }
 
 // logStopped returns why the embedded log cannot write until a restart, nil while it can. It
