@@ -26,8 +26,12 @@ func (s *Service) readBases(ctx context.Context, b *batch) error {
 		if errors.Is(err, eventstore.ErrDeleted) {
 			return atItem(dataPointDeleted(p.ingest.SourceID), i)
 		}
-		if err != nil || !ok {
+		if err != nil {
 			return err
+		}
+		if !ok {
+			b.bases[i].Next = int64(last.Revision) + 1
+			return nil
 		}
 		send, current, live := datapoint.SendOf(last.Event)
 		if !live {

@@ -77,7 +77,7 @@ func (l *Journal) appendReferring(
 	if len(w.streams) == 0 {
 		return l.Append(ctx, stream, expected, meta, events...)
 	}
-	limited := eventstore.Journal{Store: inTime{l.Store, l, w}, Codec: l.Codec}
+	limited := eventstore.Journal{Store: inTime{l.Store, l, w}, Codec: l.Codec, Aside: l.Aside}
 	done, err := limited.Append(ctx, stream, expected, meta, events...)
 	err = appendFault(err)
 	if err == nil && l.wall().Sub(w.since) >= referBy {

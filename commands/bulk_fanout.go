@@ -103,9 +103,9 @@ func (l *Journal) committedSince(ctx context.Context, b *bulk) (ids []uuid.UUID,
 		if r.System() || stream.Category(r.Stream) != stream.Bulk {
 			continue
 		}
-		f := l.Codec.DecodeRecorded(r)
-		if f.Err != nil {
-			return nil, false, f.Err
+		f, err := l.Decode(ctx, r)
+		if err != nil {
+			return nil, false, unavailable(err)
 		}
 		other, is := f.Event.(*identity.BulkAccepted)
 		if is && slices.ContainsFunc(other.Targets, func(t identity.BulkTarget) bool { return concerned[t.IdentityID] }) {

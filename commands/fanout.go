@@ -174,6 +174,7 @@ func (l *Journal) effectUpTo(ctx context.Context, name string, at eventstore.Rev
 		}
 		send, current, live := datapoint.SendOf(f.Event)
 		switch {
+		case f.IsPassedOver() && at > 0:
 		case !ok || !live:
 			return 0, fmt.Errorf("read effect of event %d of %s: it is not a send", at, name)
 		case current.Historic(): // what it is history before is stored before it
@@ -206,6 +207,9 @@ func (l *Journal) rebase(
 		if f.Details.CommandID == command {
 			outcome, _ := datapoint.OutcomeOf(f.Event)
 			return base, at, outcome, true, nil
+		}
+		if f.IsPassedOver() {
+			continue
 		}
 		send, current, live := datapoint.SendOf(f.Event)
 		if !live {

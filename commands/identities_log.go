@@ -21,7 +21,7 @@ import (
 func (l *Journal) currentRecord(ctx context.Context, name string) (*identity.Record, eventstore.Revision, error) {
 	last, ok, err := l.Last(ctx, name)
 	if err != nil || !ok {
-		return nil, eventstore.NoStream, err
+		return nil, last.Revision, err
 	}
 	record, err := l.recordAt(ctx, last)
 	return record, last.Revision, err
@@ -41,7 +41,10 @@ func (l *Journal) recordAt(ctx context.Context, f eventstore.DecodedEvent) (*ide
 			break // the earlier ones are truncated
 		}
 		for _, before := range events {
-			unread, at = append(unread, before.Event), before.Revision
+			if at = before.Revision; before.Position >= f.Position { // f was the last that is not passed over
+				continue
+			}
+			unread = append(unread, before.Event)
 			if identity.IsSelfContained(before.Event) {
 				break
 			}

@@ -196,7 +196,7 @@ func (n *single) load(ctx context.Context) (datapoint.Base, eventstore.Revision,
 		return datapoint.Base{}, 0, err
 	}
 	if !ok {
-		return datapoint.Base{}, eventstore.NoStream, nil
+		return datapoint.Base{Next: int64(last.Revision) + 1}, last.Revision, nil
 	}
 	_, current, live := datapoint.SendOf(last.Event)
 	if !live {

@@ -61,7 +61,10 @@ func (l *Journal) streams() erasure.Streams {
 
 // NewJournal makes a Journal.
 func NewJournal(store eventstore.Store, codec *eventstore.Codec, logger *slog.Logger) *Journal {
-	return &Journal{Journal: eventstore.Journal{Store: store, Codec: codec}, Logger: logger, Now: time.Now}
+	return &Journal{
+		Journal: eventstore.Journal{Store: store, Codec: codec, Aside: eventstore.NewSetAside(store, codec)},
+		Logger:  logger, Now: time.Now,
+	}
 }
 
 // Append encodes the events of one command and appends them at an exact stream revision. The errors
@@ -74,7 +77,7 @@ func (l *Journal) Append(
 	return done, appendFault(err)
 }
 
-// Last reads the last event of a stream. ok is false if the stream has no events.
+// Last reads the last event of a stream as eventstore.Journal.Last does.
 func (l *Journal) Last(ctx context.Context, stream string) (last eventstore.DecodedEvent, ok bool, err error) {
 	last, ok, err = l.Journal.Last(ctx, stream)
 	return last, ok, unavailable(err)
@@ -132,6 +135,10 @@ func unavailable(err error) error {
 	case errors.Is(err, eventstore.ErrFull):
 		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
 			"the disk of the event store is full: nothing was written; retry once there is space")
+	case errors.Is(err, eventstore.ErrTooLarge):
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
+			"the event store refuses an append of this size: nothing was written; its operator must raise MaxAppendSize "+
+				"(--max-append-size) to at least %d bytes; its default is 1 MiB", eventstore.MaxAppend)
 	case errors.Is(err, eventstore.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the event store cannot be reached; retry")
 	default:

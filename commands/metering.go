@@ -177,8 +177,8 @@ func (m *Metering) append(ctx context.Context, c work.Charge) (eventstore.Positi
 }
 
 func (m *Metering) lastOf(ctx context.Context, name string) (eventstore.Revision, error) {
-	last, ok, err := m.Journal.Last(ctx, name)
-	if err != nil || !ok {
+	last, _, err := m.Journal.Last(ctx, name)
+	if err != nil {
 		return eventstore.NoStream, err
 	}
 	return last.Revision, nil

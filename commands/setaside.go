@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/annals-project/annals/domain/event"
@@ -32,8 +33,9 @@ type EventAsides struct {
 	Journal     *Journal
 	Projections interface {
 		Names() []string
-		// StoppedAt returns the projections that are stopped at an event, or repeat it.
-		StoppedAt(ctx context.Context, at eventstore.Position) []string
+		// HeldUpAt returns the projections that are stopped by an event, and those that fail at it for a cause
+		// outside the event.
+		HeldUpAt(ctx context.Context, at eventstore.Position) (stopped []string, outside map[string]error)
 		IsSetAside() map[eventstore.Position]registry.EventSetAside
 		RefreshSetAside(ctx context.Context) error
 	}
@@ -54,9 +56,13 @@ func (a EventAsides) SetAside(ctx context.Context, call Call, in SetAside) (regi
 	if named && !slices.Contains(a.Projections.Names(), in.Projection) {
 		return refuse(fault.NotFound, fault.CodeNotFound, "there is no projection %s", in.Projection)
 	}
-	stopped := a.Projections.StoppedAt(ctx, in.Position)
+	stopped, outside := a.Projections.HeldUpAt(ctx, in.Position)
 	if a.IsStuck(in.Position) {
 		stopped = append(stopped, projection.DataPoints)
+	}
+	if cause := outsideOf(in.Projection, stopped, outside); cause != nil {
+		return refuse(fault.Conflict, fault.CodeConflict, "the event at position %d is not the cause, so it cannot be "+
+			"set aside, also not with --force: %v; once that is repaired, the projection goes on by itself", in.Position, cause)
 	}
 	already, isSetAside := a.Projections.IsSetAside()[in.Position]
 	if len(stopped) == 0 && !isSetAside && !in.Force {
@@ -86,6 +92,20 @@ func (a EventAsides) SetAside(ctx context.Context, call Call, in SetAside) (regi
 	return decided, a.Projections.RefreshSetAside(ctx)
 }
 
+// outsideOf returns why one of the projections that a decision is for fails, if the event is not the cause.
+func outsideOf(named string, stopped []string, outside map[string]error) error {
+	if named != "" && named != AllProjections {
+		return outside[named]
+	}
+	if named == "" && len(stopped) > 0 {
+		return nil // the decision is for these
+	}
+	for _, name := range slices.Sorted(maps.Keys(outside)) {
+		return outside[name]
+	}
+	return nil
+}
+
 var (
 	errNoSuchEvent = errors.New("there is no event at this position")
 	errNotSetAside = errors.New("this event cannot be set aside")
@@ -104,7 +124,7 @@ func (l *Journal) setAside(
 	if !found {
 		return registry.EventSetAside{}, fmt.Errorf("%w: %d", errNoSuchEvent, in.Position)
 	}
-	if err := checkSetAside(at); err != nil {
+	if err := l.checkSetAside(at); err != nil {
 		return registry.EventSetAside{}, err
 	}
 	projections = slices.Clone(projections)
@@ -137,11 +157,12 @@ func (l *Journal) setAside(
 }
 
 // checkSetAside refuses an event that projections need, or that none of them applies.
-func checkSetAside(r eventstore.Recorded) error {
+func (l *Journal) checkSetAside(r eventstore.Recorded) error {
+	_, decides := l.Codec.Decision(r)
 	switch {
 	case r.System():
 		return fmt.Errorf("%w: it belongs to the event store", errNotSetAside)
-	case r.Stream == stream.Registry && (r.Revision == 0 || r.Type == (registry.EventSetAside{}).EventType()):
+	case r.Stream == stream.Registry && (r.Revision == 0 || decides):
 		return fmt.Errorf("%w: the log needs %s", errNotSetAside, r.Type)
 	default:
 		return nil
@@ -162,15 +183,8 @@ func (l *Journal) setAsideOf(
 		}
 		for _, r := range events {
 			at = head{revision: r.Revision, position: r.Position}
-			if r.Type != (registry.EventSetAside{}).EventType() {
-				continue
-			}
-			decoded, err := l.Codec.Decode(r)
-			if err != nil {
-				return nil, at, err
-			}
-			e := *decoded.(*registry.EventSetAside)
-			if e.Position != position {
+			e, decides := l.Codec.Decision(r)
+			if !decides || e.Position != position {
 				continue
 			}
 			if before != nil {

@@ -129,9 +129,45 @@ func TestSetEventAside(t *testing.T) {
 	}
 }
 
+// What the event did not cause is no reason to set it aside, also with --force.
+func TestSetEventAside_CauseOutside(t *testing.T) {
+	const access, memories = "projection access repeats: error 42501", "projection memories repeats: error 42501"
+	outside := map[string]error{"access": errors.New(access), "memories": errors.New(memories)}
+	for name, c := range map[string]struct {
+		stopped []string
+		in      commands.SetAside
+		want    string // "" for another refusal: the position is that of no event
+	}{
+		"none named":                {nil, commands.SetAside{}, access},
+		"the one that fails":        {nil, commands.SetAside{Projection: "memories"}, memories},
+		"all":                       {[]string{"datapoints"}, commands.SetAside{Projection: "all"}, access},
+		"another one":               {nil, commands.SetAside{Projection: "datapoints"}, ""},
+		"those that it has stopped": {[]string{"datapoints"}, commands.SetAside{}, ""},
+	} {
+		asides := commands.EventAsides{
+			Journal: commands.NewJournal(
+				eventstoretest.NewMemory(), eventstoretest.Codec(t), slog.New(slog.DiscardHandler),
+			),
+			Projections: &fakeProjections{stopped: c.stopped, outside: outside},
+			IsStuck:     func(eventstore.Position) bool { return false },
+		}
+		c.in.Position, c.in.Reason, c.in.Force = 7, "to go on", true
+		_, err := asides.SetAside(t.Context(), commands.Call{}, c.in)
+		want := "there is no event at this position: 7"
+		if c.want != "" {
+			want = "the event at position 7 is not the cause, so it cannot be set aside, also not with --force: " + c.want +
+				"; once that is repaired, the projection goes on by itself"
+		}
+		if f, is := errors.AsType[*fault.Error](err); !is || f.Kind != fault.Conflict || f.Msg != want {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+}
+
 // fakeProjections are projections, some of which are stopped.
 type fakeProjections struct {
 	stopped   []string
+	outside   map[string]error
 	stuck     bool
 	setAside  map[eventstore.Position]registry.EventSetAside
 	refreshed int
@@ -139,7 +175,9 @@ type fakeProjections struct {
 
 func (*fakeProjections) Names() []string { return []string{"access", "datapoints", "memories"} }
 
-func (f *fakeProjections) StoppedAt(context.Context, eventstore.Position) []string { return f.stopped }
+func (f *fakeProjections) HeldUpAt(context.Context, eventstore.Position) ([]string, map[string]error) {
+	return f.stopped, f.outside
+}
 
 func (f *fakeProjections) IsSetAside() map[eventstore.Position]registry.EventSetAside {
 	return f.setAside

@@ -10,12 +10,15 @@ import (
 )
 
 // Journal is an event store with the codec of its events, for callers that append and read decoded
-// events. It adds no state: copies are equal, and it is safe for concurrent use.
+// events. Copies share their state, and it is safe for concurrent use.
 //
-// Reads fail with an *UnreadableError on an event that cannot be decoded.
+// Reads fail with an *UnreadableError on an event that cannot be decoded, unless an operator has set it aside: then
+// they return it as PassedOver.
 type Journal struct {
 	Store Store
 	Codec *Codec
+	// Aside has the events that are set aside. Nil passes over none.
+	Aside *SetAside
 }
 
 // UnreadableError is an event that cannot be decoded, until it is repaired or a program runs that
@@ -45,14 +48,34 @@ func (j Journal) Append(
 	return AppendUntilKnown(ctx, j.Store, stream, expected, proposed)
 }
 
-// Last reads the last event of a stream. ok is false if the stream has no events.
+// Last reads the last event of a stream that is not passed over. ok is false if the stream has none. In both cases
+// its Revision is that of the end of the stream, where the next append goes on: NoStream if it has no events at all.
 func (j Journal) Last(ctx context.Context, stream string) (last DecodedEvent, ok bool, err error) {
 	recorded, ok, err := j.Store.ReadLast(ctx, stream)
 	if err != nil || !ok {
-		return DecodedEvent{}, false, err
+		return DecodedEvent{Recorded: Recorded{Revision: NoStream}}, false, err
 	}
-	last, err = j.decode(recorded)
-	return last, true, err
+	if last, err = j.Decode(ctx, recorded); err != nil || !last.IsPassedOver() {
+		return last, true, err
+	}
+	end := recorded.Revision
+	for from := end - 1; from >= 0; {
+		events, err := j.Read(ctx, stream, from, Backwards, scanLimit)
+		if err != nil {
+			return DecodedEvent{}, false, err
+		}
+		for _, f := range events {
+			if !f.IsPassedOver() {
+				f.Revision = end
+				return f, true, nil
+			}
+		}
+		if len(events) < scanLimit {
+			break
+		}
+		from = events[len(events)-1].Revision - 1
+	}
+	return DecodedEvent{Recorded: Recorded{Revision: end}}, false, nil
 }
 
 // At reads the event at one revision of a stream. ok is false if there is no such event.
@@ -61,7 +84,7 @@ func (j Journal) At(ctx context.Context, stream string, revision Revision) (e De
 	if err != nil || len(records) == 0 || records[0].Revision != revision {
 		return DecodedEvent{}, false, err
 	}
-	e, err = j.decode(records[0])
+	e, err = j.Decode(ctx, records[0])
 	return e, true, err
 }
 
@@ -76,7 +99,7 @@ func (j Journal) Read(
 	}
 	events := make([]DecodedEvent, len(records))
 	for i, r := range records {
-		if events[i], err = j.decode(r); err != nil {
+		if events[i], err = j.Decode(ctx, r); err != nil {
 			return nil, err
 		}
 	}
@@ -127,8 +150,12 @@ func (j Journal) Scan(
 	}
 }
 
-func (j Journal) decode(r Recorded) (DecodedEvent, error) {
+// Decode decodes an event as reads do.
+func (j Journal) Decode(ctx context.Context, r Recorded) (DecodedEvent, error) {
 	e := j.Codec.DecodeRecorded(r)
+	if passes, err := j.Aside.passes(ctx, e); passes || err != nil {
+		return DecodedEvent{Recorded: r, Event: PassedOver{}}, err
+	}
 	if e.Err != nil {
 		return e, &UnreadableError{Stream: r.Stream, Revision: r.Revision, Err: e.Err}
 	}

@@ -178,7 +178,7 @@ func (e *Eraser) nextFacts(ctx context.Context, r *retaining) (*deletion.FactsKe
 		part.Records, part.To = append(part.Records, kept), int64(f.Revision)+1
 		fact, is, err := e.factOf(ctx, f)
 		if err != nil || !is { // the deletion is the last event, and has no fact
-			return false, err
+			return f.IsPassedOver(), err
 		}
 		part.Facts = append(part.Facts, fact)
 		part.Blobs = append(part.Blobs, blobsOf(f)...)
@@ -262,13 +262,17 @@ func (e *Eraser) readEnd(ctx context.Context, r *retaining) error {
 	if last.Revision == 0 { // deleted before its batch was fanned out
 		return nil
 	}
-	before, _, err := e.Journal.At(ctx, name, last.Revision-1)
-	if err != nil {
-		return err
+	for at := last.Revision - 1; at >= 0; at-- {
+		before, _, err := e.Journal.At(ctx, name, at)
+		if err != nil {
+			return err
+		}
+		if _, states, live := datapoint.SendOf(before.Event); live {
+			r.newest = states.Head().Revision
+			return nil
+		}
 	}
-	_, states, _ := datapoint.SendOf(before.Event)
-	r.newest = states.Head().Revision
-	return nil
+	return nil // nothing before it can be read
 }
 
 // addMemories adds the next blobs of the memories of a data point, and their counts, to a part. All are

@@ -42,14 +42,11 @@ func (s Streams) KeepRecords(ctx context.Context, of Owner, name string, from, b
 	}
 	records := stream.RecordsName(name)
 	return backoff.Retry(ctx, eventstore.ErrConflict, func() error {
-		last, ok, err := s.Journal.Last(ctx, records)
+		last, _, err := s.Journal.Last(ctx, records)
 		if err != nil {
 			return err
 		}
-		at := eventstore.NoStream
-		if ok {
-			at = last.Revision
-		}
+		at := last.Revision
 		if kept, is := last.Event.(*audit.RecordsKept); is {
 			from = max(from, eventstore.Revision(kept.To()))
 		}

@@ -105,10 +105,12 @@ func (w *Worker) try(ctx context.Context, item work.Item, mustRead bool) (result
 // readNumber reads the number of the attempt from the stream. ended reports that the item has ended.
 func (w *Worker) readNumber(ctx context.Context, a *attempt) (ended bool, err error) {
 	last, ok, err := w.Journal.Last(ctx, a.stream)
-	if !ok || err != nil {
+	if err != nil {
 		return false, err
 	}
-	a.at = last.Revision
+	if a.at = last.Revision; !ok {
+		return false, nil
+	}
 	if last, err = lastAttempt(ctx, w.Journal, a.stream, last); err != nil {
 		return false, err
 	}
@@ -158,19 +160,15 @@ func (w *Worker) work(ctx context.Context, a *attempt) (outcome event.Event, bac
 // elapsed returns the time since the first attempt of the item's round, without the time of attempts
 // that were cut off. The current attempt is the last on the stream.
 func (w *Worker) elapsed(ctx context.Context, name string, item work.Item) (time.Duration, error) {
-	records, err := w.Journal.Store.Read(ctx, name, eventstore.EndOfStream, eventstore.Backwards, 2*maxAttempts)
+	events, err := w.Journal.Read(ctx, name, eventstore.EndOfStream, eventstore.Backwards, 2*maxAttempts)
 	if err != nil {
 		return 0, err
 	}
 	now := w.Now()
 	first, ended := now, now
 	var cutOff time.Duration
-	for _, r := range records {
-		e, err := w.Journal.Codec.Decode(r)
-		if err != nil {
-			return 0, err
-		}
-		switch e := e.(type) {
+	for _, f := range events {
+		switch e := f.Event.(type) {
 		case *memory.Failed:
 			if e.Revision != item.Revision || e.Round != item.Round {
 				return now.Sub(first) - cutOff, nil

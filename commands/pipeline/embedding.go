@@ -96,16 +96,12 @@ func lastAttempt(
 			return last, nil
 		}
 		const page = 8
-		records, err := journal.Store.Read(ctx, name, from, eventstore.Backwards, page)
-		if err != nil || len(records) == 0 {
+		events, err := journal.Read(ctx, name, from, eventstore.Backwards, page)
+		if err != nil || len(events) == 0 {
 			return last, err
 		}
-		for _, r := range records {
-			last = journal.Codec.DecodeRecorded(r)
-			if last.Err != nil {
-				return last, last.Err
-			}
-			if _, vectors := last.Event.(*memory.Embedded); !vectors {
+		for _, last = range events {
+			if _, vectors := last.Event.(*memory.Embedded); !vectors && !last.IsPassedOver() {
 				return last, nil
 			}
 		}

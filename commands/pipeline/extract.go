@@ -79,23 +79,19 @@ func (w *Worker) revision(ctx context.Context, item work.Item) (*datapoint.Revis
 	from := eventstore.EndOfStream
 	for {
 		name := stream.Name(stream.DataPoint, item.DataPoint)
-		records, err := w.Journal.Store.Read(ctx, name, from, eventstore.Backwards, page)
+		events, err := w.Journal.Read(ctx, name, from, eventstore.Backwards, page)
 		if err != nil {
 			return nil, err
 		}
-		for _, r := range records {
-			e, err := w.Journal.Codec.Decode(r)
-			if err != nil {
-				return nil, err
-			}
-			if accepted, ok := e.(*datapoint.RevisionAccepted); ok && accepted.Effect.Revision == item.Revision {
+		for _, f := range events {
+			if accepted, ok := f.Event.(*datapoint.RevisionAccepted); ok && accepted.Effect.Revision == item.Revision {
 				return accepted, nil
 			}
 		}
-		if len(records) < page {
+		if len(events) < page {
 			return nil, fmt.Errorf("revision %d of data point %s is not in its stream", item.Revision, item.DataPoint)
 		}
-		from = records[len(records)-1].Revision - 1
+		from = events[len(events)-1].Revision - 1
 	}
 }
 

@@ -97,13 +97,13 @@ func (c *Confirmer) readWatermark(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m := watermark{known: true, revision: eventstore.NoStream, due: c.watermark.due}
+	m := watermark{known: true, revision: last.Revision, due: c.watermark.due}
 	if ok {
 		e, is := last.Event.(*pipeline.Searchable)
 		if !is {
 			return fmt.Errorf("stream %s ends with %s", stream.Pipeline, last.Type)
 		}
-		m.revision, m.position, m.upTo = last.Revision, last.Position, eventstore.Position(e.Position)
+		m.position, m.upTo = last.Position, eventstore.Position(e.Position)
 	}
 	c.watermark = m
 	return nil

@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
-	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 )
 
 // defaultConnections bounds a pool without another bound.
@@ -27,7 +26,11 @@ func OpenPool(ctx context.Context, url string, configure ...func(*pgxpool.Config
 	if err != nil {
 		return nil, err
 	}
-	if err := pool.Ping(ctx); err != nil {
+	err = pool.Ping(ctx)
+	if errors.Is(err, errPooler) {
+		err = pool.Ping(ctx)
+	}
+	if err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("connect to postgres: %w", err)
 	}
@@ -38,24 +41,18 @@ func OpenPool(ctx context.Context, url string, configure ...func(*pgxpool.Config
 func NewPool(ctx context.Context, url string, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		return nil, fmt.Errorf("address of postgres: %w", err)
+		return nil, errAddress
 	}
-	plain, err := pgx.ParseConfig(url)
-	if err != nil {
-		return nil, fmt.Errorf("address of postgres: %w", err)
-	}
-	// pgx's own parser leaves a pool setting among the parameters of the session.
-	if _, chosen := plain.RuntimeParams["pool_max_conns"]; !chosen {
+	if MaxConns(url) == 0 {
 		cfg.MaxConns = defaultConnections
 	}
 	if _, named := cfg.ConnConfig.RuntimeParams["application_name"]; !named {
 		cfg.ConnConfig.RuntimeParams["application_name"] = "annals"
 	}
-	cfg.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
-		readTimesInUTC(conn.TypeMap())
-		pgxuuid.Register(conn.TypeMap())
-		return nil
-	}
+	p := &sessions{modeChosen: strings.Contains(url, "default_query_exec_mode")}
+	requirePrimary(cfg.ConnConfig, url)
+	cfg.BeforeConnect, cfg.AfterConnect = p.beforeConnect, p.afterConnect
+	p.dropReadOnly(cfg.ConnConfig)
 	for _, change := range configure {
 		change(cfg)
 	}
@@ -64,7 +61,29 @@ func NewPool(ctx context.Context, url string, configure ...func(*pgxpool.Config)
 	if err != nil {
 		return nil, fmt.Errorf("open pool: %w", err)
 	}
+	p.pool.Store(pool)
 	return pool, nil
+}
+
+// errAddress has no detail: the text of the parser may quote a part of the password.
+var errAddress = errors.New("address of postgres: it cannot be parsed, or a file that it names cannot be read " +
+	"(in a URL, special characters of the user and the password are percent-encoded, such as %40 for @)")
+
+// MaxConns returns the bound that pool_max_conns of an address sets, 0 for none.
+func MaxConns(url string) int32 {
+	plain, err := pgx.ParseConfig(url)
+	if err != nil {
+		return 0
+	}
+	// pgx's own parser leaves a pool setting among the parameters of the session.
+	if _, chosen := plain.RuntimeParams["pool_max_conns"]; !chosen {
+		return 0
+	}
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return 0
+	}
+	return cfg.MaxConns
 }
 
 // The classes of SQLSTATE of a server that starts or stops, or has no room.

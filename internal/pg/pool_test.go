@@ -15,6 +15,8 @@ func TestPool(t *testing.T) {
 	t.Parallel()
 	s := start(t, Config{DataDir: t.TempDir()})
 	t.Run("reads times in UTC and knows uuids", func(t *testing.T) { readsUTCAndKnowsUUIDs(t, s) })
+	t.Run("drops read-only sessions", func(t *testing.T) { dropsReadOnlySessions(t, s) })
+	t.Run("describes behind a pooler", func(t *testing.T) { describesBehindAPooler(t, s) })
 	t.Run("takes its size from the address", func(t *testing.T) { takesItsSizeFromTheAddress(t, s) })
 }
 

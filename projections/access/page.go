@@ -141,8 +141,7 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 		return p.project(e.ProjectID, func(row *projectRow) {
 			row.ingestionCap, row.creditCap = e.IngestionCap, e.CreditCapTenths
 		})
-	case nil: // the store's own
-	case *registry.EventSetAside, *registry.HashKeySet: // the runner's, and the start's
+	case nil, *registry.EventSetAside, *registry.HashKeySet: // the store's own, the runner's, and the start's
 	default:
 		known, err := p.applyWebhook(f.Event)
 		if err == nil && !known && !p.applyOffer(f.Event) && !p.applyPerson(f) && !p.applyAgent(f.Event) {

@@ -53,6 +53,11 @@ func (b *bounds) exceeded(own []eventstore.DecodedEvent) {
 	b.slow = own[0].Position
 }
 
+// isLongest reports whether the next try of the event at a position has the longest limit.
+func (b *bounds) isLongest(at eventstore.Position) bool {
+	return at > 0 && b.slow == at && b.slowLimit >= b.event
+}
+
 // applied records how long events took.
 func (b *bounds) applied(own []eventstore.DecodedEvent, took time.Duration) {
 	if b.maxOwn > 0 && len(own) >= b.maxOwn && took < b.page/8 {

@@ -119,7 +119,7 @@ func (r *runner) catchUp(ctx context.Context, l *lease, until logEnd,
 // applyRetrying applies a page, and retries while its failures are transient.
 func (r *runner) applyRetrying(ctx context.Context, l *lease, page feed.Page) error {
 	began := time.Now()
-	for p := (backoff.Backoff{First: 20 * time.Millisecond, Longest: time.Second}); ; _ = p.Wait(ctx) {
+	for p := (backoff.Backoff{First: 20 * time.Millisecond, Longest: 5 * time.Second}); ; _ = p.Wait(ctx) {
 		err := r.applyPage(ctx, l, page)
 		if _, stops := errors.AsType[*Stop](err); err == nil || stops || errors.Is(err, errStale) {
 			return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/panics"
+	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/projections"
 )
 
@@ -61,6 +62,9 @@ func kindOfRefusal(e *pgconn.PgError) string {
 		if part.name != "" {
 			kind += ", " + part.what + " " + part.name
 		}
+	}
+	if cause := pg.Cause(e); cause != "" {
+		kind += " (" + cause + ")"
 	}
 	return kind
 }

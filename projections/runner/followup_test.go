@@ -156,13 +156,18 @@ func TestFollowUp_CommitWithoutAnswer(t *testing.T) {
 	w.exec(t, `create constraint trigger refuse after insert on apples.totals deferrable initially deferred
 		for each row execute function apples.refuse()`)
 	w.add(t, "apple-1", 200)
-	if err := r.catchUp(t.Context(), l, logEnd{}, nil); err == nil {
-		t.Fatal("the page was committed")
-	}
+	ctx, cancel := context.WithCancel(limited(t))
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- r.catchUp(ctx, l, logEnd{}, nil) }()
 	select {
 	case <-l.queued:
-	default:
-		t.Error("nobody looks for the follow-ups of the page")
+	case err := <-done:
+		t.Errorf("nobody looks for the follow-ups of the page: %v", err)
+	}
+	cancel()
+	if err := <-done; err == nil {
+		t.Fatal("the page was committed")
 	}
 }
 

@@ -45,6 +45,7 @@ func (r *runner) handleMessage(msg *message.Message) error {
 	stop, stops := errors.AsType[*Stop](err)
 	switch {
 	case err == nil:
+		r.again.Reset()
 		r.pace(ctx, began, page)
 		return nil
 	case errors.Is(err, errStale):
@@ -60,6 +61,7 @@ func (r *runner) handleMessage(msg *message.Message) error {
 		return nil
 	default:
 		r.recordFailure(page.After, page.Next, began, err)
+		_ = r.again.Wait(ctx)
 		return fmt.Errorf("%s: page after %d: %w", r.topic(), page.After, err)
 	}
 }
@@ -93,12 +95,12 @@ func (r *runner) applyFitting(ctx context.Context, l *lease, p part) error {
 	return nil
 }
 
-// bisect applies events as one page. If that fails or takes too long, it applies them in halves, up
-// to the first event that cannot be applied.
+// bisect applies events as one page. If an event makes that fail, or it takes too long, it applies them in halves,
+// up to the first event that cannot be applied.
 func (r *runner) bisect(ctx context.Context, l *lease, p part) error {
 	cause := r.commitPage(ctx, l, p)
 	long := errors.Is(cause, errTooLong)
-	if cause == nil || errors.Is(cause, errStale) || transient(cause) && !long {
+	if cause == nil || errors.Is(cause, errStale) || !causedByEvent(cause) && !long {
 		return cause
 	}
 	if len(p.own) == 1 && long {

@@ -56,7 +56,7 @@ func (rt *Runtime) followOthers(ctx context.Context) {
 // pollSetAside reads what was set aside, since no page does.
 func (rt *Runtime) pollSetAside(ctx context.Context) {
 	for ctx.Err() == nil {
-		if err := rt.setAside.refresh(ctx); err != nil && ctx.Err() == nil {
+		if err := rt.setAside.Refresh(ctx); err != nil && ctx.Err() == nil {
 			rt.log.WarnContext(ctx, "read of events set aside failed, will retry", "err", err)
 		}
 		_ = backoff.Pause(ctx, remoteSetAsidePoll, nil)

@@ -24,6 +24,17 @@ type Repeat struct {
 	Since time.Time
 	Tries int
 	Err   error
+	// OfEvent is true if the event at Next is the cause: it takes longer than the longest limit.
+	OfEvent bool
+}
+
+// holds reports whether it holds up the event at a position of a projection that has applied everything up to
+// applied.
+func (r *Repeat) holds(at, applied eventstore.Position) bool {
+	if r.Next == 0 {
+		return at > applied
+	}
+	return r.After < at && at <= r.Next
 }
 
 func (r *Repeat) Error() string {
@@ -66,6 +77,7 @@ func brief(err error) string {
 func (r *runner) recordFailure(after, next eventstore.Position, began time.Time, err error) {
 	r.progress.change(func(p *progress) {
 		now := &Repeat{Projection: r.projector.Name(), After: after, Next: next, Since: began, Tries: 1, Err: err}
+		now.OfEvent = errors.Is(err, errTooLong) && r.bounds.isLongest(next)
 		if before := p.repeat; before != nil && before.After == after {
 			now.Since, now.Tries = before.Since, before.Tries+1
 		}

@@ -39,8 +39,11 @@ type runner struct {
 	log       *slog.Logger
 	hooks     Hooks
 	progress  *progress
-	setAside  *setAside
+	setAside  *eventstore.SetAside
 	bounds    bounds
+	// again is the pause before the next try of a page that failed, besides that of the router. Only handleMessage
+	// uses it.
+	again backoff.Backoff
 	// shared reads the log for several shadows; nil if this is the only one.
 	shared *sharedReads
 	// repeatLimit is how long one page may be repeated before the projection counts as stopped.
@@ -148,7 +151,7 @@ func (r *runner) takeLease(ctx context.Context) (*lease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read id of the log: %w", err)
 	}
-	if err := r.setAside.refresh(limited); err != nil {
+	if err := r.setAside.Refresh(limited); err != nil {
 		return nil, err
 	}
 	var row checkpoint
@@ -337,19 +340,19 @@ func (r *runner) position(ctx context.Context) (eventstore.Position, error) {
 
 func (r *runner) owns(f eventstore.DecodedEvent) bool {
 	return slices.Contains(r.projector.Categories(), stream.Category(f.Stream)) &&
-		!r.setAside.covers(f.Position, r.projector.Name())
+		!r.setAside.Covers(f.Position, r.projector.Name())
 }
 
 // waitStopped waits while the projector is stopped, until its event is set aside or a rebuild
 // passes it.
 func (r *runner) waitStopped(ctx context.Context) {
 	for {
-		changed, now := r.setAside.changed(), r.progress.snapshot()
+		changed, now := r.setAside.Changed(), r.progress.snapshot()
 		stop := now.stop
 		if stop == nil {
 			return
 		}
-		if stop.Position > 0 && r.setAside.covers(stop.Position, stop.Projection) {
+		if stop.Position > 0 && r.setAside.Covers(stop.Position, stop.Projection) {
 			r.log.InfoContext(ctx, "projection continues after an event that was set aside", "position", stop.Position)
 			r.progress.change(func(p *progress) { p.stop = nil })
 			return

@@ -104,7 +104,7 @@ type Runtime struct {
 	// waiter serves calls, background serves background work.
 	waiter     *Waiter
 	background *Waiter
-	setAside   *setAside
+	setAside   *eventstore.SetAside
 	// watchedSince is when the connection of watchConnection was opened, nil while there is none.
 	watchedSince atomic.Pointer[time.Time]
 }
@@ -131,7 +131,7 @@ func New(cfg Config) (*Runtime, error) {
 	calls := *rt.background
 	calls.db = cmp.Or(cfg.Calls, cfg.DB)
 	rt.waiter = &calls
-	rt.setAside = newSetAside(cfg.Store, cfg.Codec)
+	rt.setAside = eventstore.NewSetAside(cfg.Store, cfg.Codec)
 	rt.feed = feed.New(cfg.Store, cfg.Codec, rt.position, cfg.Logger)
 	for _, p := range cfg.Projectors {
 		r := &runner{
@@ -140,6 +140,7 @@ func New(cfg Config) (*Runtime, error) {
 			setAside: rt.setAside, holder: cfg.Holder, leaseTime: cfg.Lease, shadow: make(shadowLock, 1),
 			log: cfg.Logger.With("projection", p.Name()), hooks: cfg.Hooks,
 			bounds: bounds{page: cfg.PageLimit, event: cfg.EventLimit}, repeatLimit: cfg.RepeatLimit, trust: trustFor,
+			again:        backoff.Backoff{First: 5 * time.Millisecond, Longest: 5 * time.Second},
 			watchedSince: &rt.watchedSince,
 		}
 		if _, twice := rt.waiter.local[p.Name()]; twice {

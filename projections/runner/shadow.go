@@ -48,7 +48,7 @@ func (r *runner) startShadow(ctx context.Context, options RebuildOptions) (*shad
 	if err != nil {
 		return nil, fmt.Errorf("read id of the log: %w", err)
 	}
-	if err := r.setAside.refresh(limited); err != nil {
+	if err := r.setAside.Refresh(limited); err != nil {
 		return nil, err
 	}
 	err = r.checkReplaceable(limited, logID)
@@ -180,8 +180,8 @@ func (b *shadowBuild) canResume(ctx context.Context, row checkpoint) bool {
 	if row.version != n.projector.Version() || row.logID != b.logID {
 		return false
 	}
-	for at := range n.setAside.all() {
-		if at <= row.position && n.setAside.covers(at, n.projector.Name()) {
+	for at := range n.setAside.All() {
+		if at <= row.position && n.setAside.Covers(at, n.projector.Name()) {
 			return false // it may have been applied before it was set aside
 		}
 	}

@@ -41,9 +41,10 @@ type storedStop struct {
 	EventID  uuid.UUID           `json:"eventId,omitzero"`
 	Error    string              `json:"error"`
 	// Of a Repeat, whose Next is Position.
-	After eventstore.Position `json:"after,omitempty"`
-	Since time.Time           `json:"since,omitzero"`
-	Tries int                 `json:"tries,omitempty"`
+	After   eventstore.Position `json:"after,omitempty"`
+	Since   time.Time           `json:"since,omitzero"`
+	Tries   int                 `json:"tries,omitempty"`
+	OfEvent bool                `json:"ofEvent,omitempty"`
 }
 
 // encodeReason encodes why a projection does not move, nil for no reason.
@@ -57,6 +58,7 @@ func encodeReason(stop *Stop, repeat *Repeat) ([]byte, error) {
 	case repeat != nil:
 		stored = storedStop{
 			Position: repeat.Next, Error: brief(repeat.Err), After: repeat.After, Since: repeat.Since, Tries: repeat.Tries,
+			OfEvent: repeat.OfEvent,
 		}
 	default:
 		return nil, nil
@@ -79,7 +81,7 @@ func decodeReason(projection string, encoded []byte) (*Stop, *Repeat, error) {
 	if stored.Tries > 0 {
 		return nil, &Repeat{
 			Projection: projection, After: stored.After, Next: stored.Position,
-			Since: stored.Since, Tries: stored.Tries, Err: cause,
+			Since: stored.Since, Tries: stored.Tries, Err: cause, OfEvent: stored.OfEvent,
 		}, nil
 	}
 	return &Stop{

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/build"
 	"github.com/annals-project/annals/internal/condition"
+	"github.com/annals-project/annals/internal/ops"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/runner"
 )
@@ -64,6 +66,7 @@ func buildHealth(_ context.Context, s *Server) (adds, error) {
 // in the cause only.
 const (
 	silent        condition.Reason = "it does not answer"
+	refuses       condition.Reason = "it refuses what the service needs"
 	refusesUser   condition.Reason = "it refuses the user or the password: check ANNALS_EVENTSTORE and the user's rights"
 	storeStopped  condition.Reason = "writes are refused until the service is restarted"
 	olderCopy     condition.Reason = "the log is an older copy: restore the newer one, or accept the older one and rebuild"
@@ -97,7 +100,7 @@ func (h *health) notReady(ctx context.Context) []condition.NotReady {
 	full, workFull := h.calls.check(h.storage.db.Stat(), at), h.work.check(h.storage.work.Stat(), at)
 	switch {
 	case now.postgres != nil:
-		add("postgres", silent, now.postgres)
+		add("postgres", reasonOf(now.postgres), now.postgres)
 	case full:
 		add("postgres", poolUsedUp, nil)
 	case workFull:
@@ -113,6 +116,14 @@ func (h *health) notReady(ctx context.Context) []condition.NotReady {
 	}
 	h.logCauses(ctx, parts)
 	return parts
+}
+
+// reasonOf is why Postgres cannot be used.
+func reasonOf(err error) condition.Reason {
+	if _, answers := errors.AsType[*ops.Problem](err); answers {
+		return refuses
+	}
+	return silent
 }
 
 // projectionsNotReady returns the projections that cannot work.

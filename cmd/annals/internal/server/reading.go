@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/annals-project/annals/internal/ops"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/runner"
@@ -34,7 +35,7 @@ func newReading(st *storage, runtime *runner.Runtime, cfg Config) *memo[reading]
 	logger := cfg.Logger
 	return newMemo(func(ctx context.Context) (r reading) {
 		_, r.eventStore = st.store.Head(ctx)
-		r.postgres = st.checks.Ping(ctx)
+		r.postgres = ops.Check(ctx, st.checks)
 		r.projections = runtime.HealthOn(ctx, st.checks)
 		var err error
 		if r.abandonedBulks, err = directory.AbandonedBulks(ctx, st.checks); err != nil {

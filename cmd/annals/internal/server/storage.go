@@ -45,6 +45,8 @@ const (
 	callConnections  = 32
 	workConnections  = 24
 	checkConnections = 1
+	// leastConnections is the least that pool_max_conns may allow the pools together.
+	leastConnections = 10
 )
 
 // logStore is the event store of the log, an esdb.Store unless a test sets another.
@@ -62,16 +64,17 @@ type storage struct {
 	// logID is the log of the event store; uuid.Nil while that is empty.
 	logID   uuid.UUID
 	codec   *eventstore.Codec
-	db      *pgxpool.Pool     // for calls
-	work    *pgxpool.Pool     // for background work
-	checks  *pgxpool.Pool     // for the operation routes
-	replica *replica.Reader   // of the database, nil for none
-	index   recallindex.Index // nil if no role of the process needs it
+	aside   *eventstore.SetAside // for the read side
+	db      *pgxpool.Pool        // for calls
+	work    *pgxpool.Pool        // for background work
+	checks  *pgxpool.Pool        // for the operation routes
+	replica *replica.Reader      // of the database, nil for none
+	index   recallindex.Index    // nil if no role of the process needs it
 }
 
 // journal returns the event log for the projections.
 func (st *storage) journal() eventstore.Journal {
-	return eventstore.Journal{Store: st.store, Codec: st.codec}
+	return eventstore.Journal{Store: st.store, Codec: st.codec, Aside: st.aside}
 }
 
 // openStorage opens the log, checks its format, then opens the database and the index in parallel. It refuses a
@@ -140,7 +143,7 @@ func (st *storage) claim(ctx context.Context, cfg Config) (err error) {
 	if st.logID == uuid.Nil {
 		return errors.New("the log is empty: start a process with role write, which opens it")
 	}
-	if err := ops.Migrate(ctx, st.db, st.logID); err != nil {
+	if err := withCure(st.db, ops.Migrate(ctx, st.db, st.logID)); err != nil {
 		return err
 	}
 	return cfg.Data.RecordLog(st.logID)
@@ -190,6 +193,7 @@ func (st *storage) openLog(ctx context.Context, settings Config, logger *slog.Lo
 	}
 	st.compared = continuity.New(st.store, patience, logger)
 	st.store = comparedStore{st.compared, st.store}
+	st.aside = eventstore.NewSetAside(st.store, st.codec)
 	return st.awaitLog(ctx, logger)
 }
 
@@ -255,20 +259,22 @@ func (st *storage) openDatabase(ctx context.Context, cfg Config, logger *slog.Lo
 		}
 		url = st.postgres.URL()
 	}
-	err = awaitServer(ctx, logger, "postgres", func() (err error) {
-		st.db, err = pg.OpenPool(ctx, url, func(c *pgxpool.Config) { c.MaxConns = callConnections })
-		return err
-	}, pg.IsRefusal)
+	calls, work, err := shares(pg.MaxConns(url))
 	if err != nil {
 		return err
 	}
-	if st.work, err = pg.OpenPool(ctx, url, func(c *pgxpool.Config) { c.MaxConns = workConnections }); err != nil {
+	if st.db, err = st.openPool(ctx, url, logger, func(c *pgxpool.Config) { c.MaxConns = calls }); err != nil {
 		return err
 	}
-	st.checks, err = pg.OpenPool(ctx, url, func(c *pgxpool.Config) {
+	if st.work, err = st.openPool(ctx, url, logger, func(c *pgxpool.Config) { c.MaxConns = work }); err != nil {
+		return err
+	}
+	if st.checks, err = st.openPool(ctx, url, logger, func(c *pgxpool.Config) {
 		c.MaxConns, c.ConnConfig.ConnectTimeout = checkConnections, checkTimeout
-	})
-	return err
+	}); err != nil {
+		return err
+	}
+	return nil
 }
 
 // logStopped returns why the embedded log cannot write until a restart, nil while it can. It
