@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -72,6 +73,10 @@ func TestServe_HangUp(t *testing.T) {
 		"--min-free-disk", "0", "--log-level", "info")
 	cmd.Env = append(os.Environ(), clockFile+"="+clock)
 	cmd.Stdout, cmd.Stderr = terminal, terminal
+	// A process inherits that a signal is ignored, as under nohup, but not one that its parent waits for.
+	hungUp := make(chan os.Signal, 1)
+	signal.Notify(hungUp, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(hungUp) })
 	runtest.Must(t, cmd.Start())
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
