@@ -243,7 +243,7 @@ func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 var withoutText = []string{
 	"*.checkpoint.holder", "*.checkpoint.name", "*.checkpoint.target",
 	"*.follow_ups.cursor", "*.follow_ups.data", "*.follow_ups.kind",
-	"access.members.role", "access.grants.access", "access.organizations.plan",
+	"access.members.role", "access.offers.role", "access.grants.access", "access.organizations.plan",
 	"access.agents.scopes",
 	"datapoints.blobs.stream", "datapoints.erasures.blobs",
 	"datapoints.items.due", "datapoints.items.failure_code", "datapoints.items.outcome", "datapoints.items.phase",

@@ -19,6 +19,7 @@ var keysWithoutText = map[string]string{
 	"*.follow_ups.kind":                        "a kind of ours",
 	"access.claims.address":                    "a stream, named by a keyed hash of the address",
 	"access.keys.hash":                         "a hash of a random key",
+	"access.offers.address":                    "a stream, named by a keyed hash of the address",
 	"access.organizations.management_key_hash": "a hash of a random key",
 	"access.projects.slug":                     "a slug, which stays: projects are archived, never deleted",
 	"access.webhooks.id":                       "random",

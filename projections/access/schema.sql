@@ -155,3 +155,4 @@ alter table keys alter name set statistics 0, alter hash set statistics 0, alter
 alter table people alter email set statistics 0;
 alter table joins alter email set statistics 0;
 alter table claims alter address set statistics 0;
+alter table offers alter email set statistics 0, alter address set statistics 0;
