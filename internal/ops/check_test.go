@@ -9,13 +9,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/internal/ops"
-	"github.com/annals-project/annals/internal/pg/pgtest"
 )
 
 // A schema that is gone or closed to the role is a problem, though the server answers.
 func TestCheck(t *testing.T) {
-	t.Parallel()
-	db := pgtest.Database(t)
+	db := empty(t)
 	if err := ops.Migrate(t.Context(), db, uuid.Nil); err != nil {
 		t.Fatal(err)
 	}

@@ -204,9 +204,10 @@ begin
 		execute format('drop schema %I cascade', name);
 	end loop;
 	create schema public;
-	if to_regnamespace('ops') is not null then
-		comment on schema ops is null; -- each test has its own log
+	if to_regnamespace('ops') is null then
+		raise 'a test dropped schema ops of a database that others use after it';
 	end if;
+	comment on schema ops is null; -- each test has its own log
 	for name in select tablename from pg_tables where schemaname = 'ops' and tablename <> 'migrations' loop
 		if obj_description(format('ops.%I', name)::regclass) = 'template' then
 			execute format('truncate ops.%I cascade', name);
