@@ -2,14 +2,19 @@ package storage
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/goleak"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // holdsFolder names the folder that a copy of this test program is to keep open.
@@ -54,9 +59,9 @@ func TestFolder_InUse(t *testing.T) {
 	if second, err := Open(Config{Dir: dir}); err == nil || err.Error() != want {
 		t.Fatalf("second start: %v, %v", second, err)
 	}
-	other := exec.CommandContext(t.Context(), os.Args[0])
-	other.Env = append(os.Environ(), holdsFolder+"="+dir)
-	out, err := other.Output()
+	refused := exec.CommandContext(t.Context(), os.Args[0])
+	refused.Env = append(os.Environ(), holdsFolder+"="+dir)
+	out, err := refused.Output()
 	if err == nil || strings.TrimSpace(string(out)) != want {
 		t.Errorf("another process: %q, %v", out, err)
 	}
@@ -64,23 +69,7 @@ func TestFolder_InUse(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	other = exec.CommandContext(t.Context(), os.Args[0])
-	other.Env = append(os.Environ(), holdsFolder+"="+dir)
-	in, err := other.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := other.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(stdout)
-	if !lines.Scan() || lines.Text() != "open" {
-		t.Fatalf("another process: %q, %v", lines.Text(), lines.Err())
-	}
+	other, in, lines := holding(t, dir)
 	if second, err := Open(Config{Dir: dir}); err == nil || err.Error() != want {
 		t.Errorf("while another process has it: %v, %v", second, err)
 	}
@@ -96,6 +85,35 @@ func TestFolder_InUse(t *testing.T) {
 	again := clientOf(t, open(t, Config{Dir: dir, FS: vfs.Default}))
 	if got := again.read(ofAll()); len(got) != 1 {
 		t.Errorf("after reopening: %d events", len(got))
+	}
+}
+
+// holding starts a process that keeps a folder open until its standard input is closed.
+func holding(t *testing.T, dir string) (other *exec.Cmd, in io.Closer, lines *bufio.Scanner) {
+	t.Helper()
+	other = exec.CommandContext(runtest.Context(t), os.Args[0])
+	other.Env = append(os.Environ(), holdsFolder+"="+dir)
+	in, err := other.StdinPipe()
+	runtest.Must(t, err)
+	stdout, err := other.StdoutPipe()
+	runtest.Must(t, err)
+	runtest.Must(t, other.Start())
+	lines = bufio.NewScanner(stdout)
+	if !lines.Scan() || lines.Text() != "open" {
+		t.Fatalf("another process: %q, %v", lines.Text(), lines.Err())
+	}
+	return other, in, lines
+}
+
+// A process whose folder was removed while it ran cannot write its memory to it any more. It ends nevertheless.
+func TestClose_FolderRemoved(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "log")
+	other, in, _ := holding(t, dir)
+	runtest.Must(t, os.RemoveAll(dir))
+	runtest.Must(t, in.Close())
+	var exit *exec.ExitError
+	if err := other.Wait(); err != nil && (!errors.As(err, &exit) || exit.ExitCode() < 0) {
+		t.Errorf("the process did not end by itself: %v", err)
 	}
 }
 

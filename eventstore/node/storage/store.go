@@ -206,7 +206,7 @@ const flushTime = 10 * time.Second
 
 // flushAtLast writes the memory to tables, so that the next start has nothing to replay. What is
 // not flushed, for lack of time or space, is still in the write-ahead log. The flush runs in a
-// separate goroutine, since the engine may end the one in which it fails.
+// separate goroutine, since the engine may end the one in which it fails, or hold it for ever (park).
 func (s *store) flushAtLast() {
 	if s.skipFlush || s.disk.short(defaultReserve) {
 		return
@@ -221,7 +221,10 @@ func (s *store) flushAtLast() {
 			s.disk.space.log.Info("event store flush failed, the next start replays the write-ahead log", "err", err)
 		}
 	}()
-	<-done
+	select {
+	case <-done:
+	case <-s.failure.done:
+	}
 }
 
 // abandonTime is how long a store that failed may take to close.
