@@ -168,16 +168,10 @@ func (s *Service) EndOffer(
 	return err
 }
 
-// AddressNames are the keyed hashes under which what is offered to an address is found: the names of its streams.
-func (s *Service) AddressNames(email string) (names []string, err error) {
-	for _, form := range person.Forms(email) {
-		name, err := s.journal.Namespaces.AddressName(form)
-		if err != nil {
-			return nil, err
-		}
-		names = append(names, name)
-	}
-	return names, nil
+// AddressName is the keyed hash under which what is offered to an address is found: the name of its stream. Offers are
+// under no former form of an address (person.Forms), which may be that of somebody else.
+func (s *Service) AddressName(email string) (string, error) {
+	return s.journal.Namespaces.AddressName(person.NormalEmail(email))
 }
 
 // settleOfferOrLeave settles an offer, or leaves that to the finisher.

@@ -161,6 +161,22 @@ func TestOffer_Faults(t *testing.T) {
 	wantFault(t, accept("Annals", id, anas), "not-found")
 }
 
+// An address that an earlier version compared as the same is somebody else's.
+func TestOffer_ToAnAddressOfAnotherForm(t *testing.T) {
+	w := peopled(t)
+	const kim, kelvin = "kim@acme.example", "\u212aim@acme.example"
+	id := w.offer("Annals", kim, organization.Member)
+	_, err := w.AcceptOffer(t.Context(), w.call, w.org("Annals"), id, kelvin)
+	wantFault(t, err, "not-found")
+	mine, err := w.AddressName("KIM@acme.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if theirs, err := w.AddressName(kelvin); err != nil || theirs == mine {
+		t.Errorf("offers to %s are found for %s: %v", kim, kelvin, err)
+	}
+}
+
 // An offer that is made again takes the place of the first one, whose address goes.
 func TestOffer_Again(t *testing.T) {
 	w := peopled(t)

@@ -67,7 +67,7 @@ func (r *Request) owner() allowance.Owner {
 // known reports whether the request is of a program whose organization is known.
 func (r *Request) known() bool { return r.program.Owner != allowance.Owner{} }
 
-// inside reports whether the session opens an organization. Who is outside stands among the visitors.
+// inside reports whether the session opens an organization. Who is outside shares what visitors and known browsers do.
 func (r *Request) inside() bool { return r.SignedIn() && !r.shut }
 
 // visitor is who shares as long as no organization is known: all of one address.

@@ -48,8 +48,9 @@ func (o *offers) applyOffer(e event.Event) (known bool) {
 
 func (o *offers) save(b *pgx.Batch) {
 	if rows := o.addressed; len(rows) > 0 {
-		b.Queue(`insert into offers (id, organization_id, email, address, addressed_at, ended)
-			select o.*, false from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::timestamptz[]) o
+		b.Queue(`insert into offers (id, organization_id, email, address, addressed_at, settle_at)
+			select id, organization_id, email, address, at, at
+			from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::timestamptz[]) o (id, organization_id, email, address, at)
 			on conflict (id) do nothing`,
 			pgarray.IDs(rows, func(e *offer.Addressed) uuid.UUID { return e.OfferID }),
 			pgarray.IDs(rows, func(e *offer.Addressed) uuid.UUID { return e.OrganizationID }),
@@ -58,14 +59,14 @@ func (o *offers) save(b *pgx.Batch) {
 			pgarray.Column(rows, func(e *offer.Addressed) time.Time { return pgarray.Instant(e.AddressedAt) }))
 	}
 	if rows := o.made; len(rows) > 0 {
-		b.Queue(`update offers o set role = m.role, expires_at = m.expires_at
+		b.Queue(`update offers o set role = m.role, expires_at = m.expires_at, settle_at = m.expires_at
 			from unnest($1::uuid[], $2::text[], $3::timestamptz[]) m (id, role, expires_at) where o.id = m.id`,
 			pgarray.IDs(rows, func(e *organization.MemberOffered) uuid.UUID { return e.OfferID }),
 			pgarray.Column(rows, func(e *organization.MemberOffered) string { return string(e.Role) }),
 			pgarray.Column(rows, func(e *organization.MemberOffered) time.Time { return pgarray.Instant(e.ExpiresAt) }))
 	}
 	if len(o.ended) > 0 {
-		b.Queue(`update offers set ended = true where id = any($1::uuid[])`, o.ended)
+		b.Queue(`update offers set expires_at = null, settle_at = addressed_at where id = any($1::uuid[])`, o.ended)
 	}
 	if len(o.gone) > 0 {
 		b.Queue(`delete from offers where id = any($1::uuid[])`, o.gone)
@@ -85,7 +86,7 @@ type Offer struct {
 // openOffers selects the offers that are open at $1.
 const openOffers = `select f.id, f.organization_id, o.name, f.email, f.role, f.expires_at
 	from access.offers f join access.organizations o on o.id = f.organization_id
-	where f.role is not null and not f.ended and f.expires_at > $1`
+	where f.expires_at > $1`
 
 // Offers lists offers of an organization that are open at a time, at most MaxMembers, the first to expire first.
 func (q Queries) Offers(ctx context.Context, organizationID uuid.UUID, now time.Time) ([]Offer, error) {
@@ -93,11 +94,11 @@ func (q Queries) Offers(ctx context.Context, organizationID uuid.UUID, now time.
 		now, organizationID, MaxMembers)
 }
 
-// OffersTo lists offers to an address that are open at a time, by the names of its streams: at most MaxOrganizations,
-// the first to expire first.
-func (q Queries) OffersTo(ctx context.Context, addresses []string, now time.Time) ([]Offer, error) {
-	return q.listOffers(ctx, openOffers+` and f.address = any($2) order by f.expires_at, f.id limit $3`,
-		now, addresses, MaxOrganizations)
+// OffersTo lists offers to an address that are open at a time, by the name of its stream: at most MaxOrganizations, the
+// first to expire first.
+func (q Queries) OffersTo(ctx context.Context, address string, now time.Time) ([]Offer, error) {
+	return q.listOffers(ctx, openOffers+` and f.address = $2 order by f.expires_at, f.id limit $3`,
+		now, address, MaxOrganizations)
 }
 
 func (q Queries) listOffers(ctx context.Context, sql string, args ...any) ([]Offer, error) {
@@ -119,7 +120,7 @@ func (q Queries) listOffers(ctx context.Context, sql string, args ...any) ([]Off
 // have ended or expired, and those that were addressed and not made.
 func (q Queries) OpenOffers(ctx context.Context, now time.Time, after uuid.UUID, limit int) ([]work.Offer, error) {
 	rows, err := q.DB.Query(ctx, `select id, organization_id, addressed_at from access.offers
-		where id > $2 and (ended or role is null or expires_at <= $1) order by id limit $3`, now, after, limit)
+		where settle_at <= $1 and id > $2 order by id limit $3`, now, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list offers to settle: %w", err)
 	}

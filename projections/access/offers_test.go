@@ -72,8 +72,8 @@ func TestQuery_Offers(t *testing.T) {
 	of := func(org string) func(time.Time) ([]access.Offer, error) {
 		return func(now time.Time) ([]access.Offer, error) { return q.Offers(t.Context(), id(org), now) }
 	}
-	to := func(addresses ...string) func(time.Time) ([]access.Offer, error) {
-		return func(now time.Time) ([]access.Offer, error) { return q.OffersTo(t.Context(), addresses, now) }
+	to := func(address string) func(time.Time) ([]access.Offer, error) {
+		return func(now time.Time) ([]access.Offer, error) { return q.OffersTo(t.Context(), address, now) }
 	}
 	for _, c := range []struct {
 		name string
@@ -83,7 +83,7 @@ func TestQuery_Offers(t *testing.T) {
 	}{
 		{"of an organization", of("org 0"), noon, []access.Offer{soon, late}},
 		{"of an organization, a day later", of("org 0"), noon.Add(day), []access.Offer{late}},
-		{"to an address", to(addressOf("ana"), "a former name"), noon.Add(day - 1), []access.Offer{others, late}},
+		{"to an address", to(addressOf("ana")), noon.Add(day - 1), []access.Offer{others, late}},
 		{"to nobody", to(addressOf("cy")), noon, nil},
 		{"of no organization", of("unknown"), noon, nil},
 	} {

@@ -79,7 +79,8 @@ create table claims (
 );
 
 -- Offers of memberships to addresses, until their streams are tombstoned. address is the name of the stream of the
--- address, a keyed hash. role and expires_at are null for one that was not made.
+-- address, a keyed hash. role is null for one that was not made, and expires_at for one that is not open. What is left
+-- of an offer at settle_at is removed then.
 create table offers (
 	id              uuid primary key,
 	organization_id uuid not null,
@@ -88,9 +89,10 @@ create table offers (
 	addressed_at    timestamptz not null,
 	role            text,
 	expires_at      timestamptz,
-	ended           boolean not null
+	settle_at       timestamptz not null
 );
 create index offers_by_organization on offers (organization_id);
+create index offers_to_settle on offers (settle_at);
 create index offers_by_address on offers (address);
 
 -- Members of organizations, by the id of the person, who may be erased already. position is that of the event that gave

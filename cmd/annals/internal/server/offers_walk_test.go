@@ -277,7 +277,7 @@ func (w *offersWalk) useLink(by *walker) (of uuid.UUID) {
 func (w *offersWalk) others() map[uuid.UUID][]string {
 	list := map[uuid.UUID][]string{}
 	for _, sql := range []string{
-		`select organization_id, 'offer ' || id from access.offers where role is not null and not ended`,
+		`select organization_id, 'offer ' || id from access.offers where expires_at is not null`,
 		`select organization_id, purpose || ' ' || encode(token, 'hex') from ops.signin_links
 			where organization_id <> '00000000-0000-0000-0000-000000000000'`,
 	} {

@@ -83,11 +83,11 @@ func (s *Server) memberElsewhere(ctx context.Context, id, organization uuid.UUID
 
 // offersTo are the open offers to an address.
 func (s *Server) offersTo(ctx context.Context, email string) ([]access.Offer, error) {
-	names, err := s.write.service.AddressNames(email)
+	name, err := s.write.service.AddressName(email)
 	if err != nil {
 		return nil, err
 	}
-	return s.read.access.OffersTo(ctx, names, s.cfg.now())
+	return s.read.access.OffersTo(ctx, name, s.cfg.now())
 }
 
 // signingIn finds and registers people who sign in.
