@@ -206,7 +206,7 @@ const flushTime = 10 * time.Second
 
 // flushAtLast writes the memory to tables, so that the next start has nothing to replay. What is
 // not flushed, for lack of time or space, is still in the write-ahead log. The flush runs in a
-// separate goroutine, since the engine may end the one in which it fails, or hold it for ever (park).
+// separate goroutine, since the engine may end the one in which it fails, or hold it permanently (park).
 func (s *store) flushAtLast() {
 	if s.skipFlush || s.disk.short(defaultReserve) {
 		return
