@@ -89,9 +89,9 @@ func (s serial) Truncate(ctx context.Context, name string, before eventstore.Rev
 	return s.victim.Truncate(ctx, name, before)
 }
 
-// repeats is a store that checks what is appended again under the id of an event: the same bytes but
+// repeats is a store that checks what it takes again under the id of an event: the same bytes but
 // for the salt. So a fan-out that runs again in another process is answered by what the first one
-// stored, and nothing of it is lost.
+// stored, and nothing of it is lost. What it refuses may be decided and encoded anew.
 type repeats struct {
 	eventstore.Store
 	w *harness
@@ -114,7 +114,12 @@ type sent struct {
 func (r repeats) Append(ctx context.Context, name string, expected eventstore.Revision,
 	events []eventstore.Proposed,
 ) (eventstore.Appended, error) {
+	appended, err := r.Store.Append(ctx, name, expected, events)
+	if err != nil {
+		return appended, err
+	}
 	r.w.sent.mu.Lock()
+	defer r.w.sent.mu.Unlock()
 	for _, e := range events {
 		rest, salt, err := event.SplitSalt(e.Meta)
 		if err != nil {
@@ -127,6 +132,5 @@ func (r repeats) Append(ctx context.Context, name string, expected eventstore.Re
 			r.w.t.Errorf("%s is appended to %s again with other bytes (%x): %s", e.Type, name, salt, cmp.Diff(before, e))
 		}
 	}
-	r.w.sent.mu.Unlock()
-	return r.Store.Append(ctx, name, expected, events)
+	return appended, nil
 }

@@ -30,8 +30,9 @@ func open(t runtest.T, cfg Config) *Engine {
 	return e
 }
 
-// memoryConfig is a log in memory; a second engine with the same configuration opens the same log.
-func memoryConfig() Config { return Config{Dir: "log", FS: vfs.NewMem()} }
+// memoryConfig is a log in memory that removes nothing by itself; a second engine with the same
+// configuration opens the same log.
+func memoryConfig() Config { return Config{Dir: "log", FS: vfs.NewMem(), ManualScavenge: true} }
 
 // event is an event of a test; each has its own id.
 type event struct {

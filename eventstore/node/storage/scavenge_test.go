@@ -20,6 +20,9 @@ import (
 // begun.
 func scavenge(t testing.TB, n *Engine) {
 	t.Helper()
+	if !n.scavenger.manual {
+		t.Fatal("the scavenger sweeps beside the test")
+	}
 	if _, err := n.scavenger.sweep(sweeping{}); err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +211,7 @@ func TestScavenge_SoftDeletedStream(t *testing.T) {
 func TestScavenge_RewritesFiles(t *testing.T) {
 	secret := strings.Repeat("tell nobody of this ", 20)
 	dir := t.TempDir()
-	n := open(t, Config{Dir: dir, FS: vfs.Default})
+	n := open(t, Config{Dir: dir, FS: vfs.Default, ManualScavenge: true})
 	c := clientOf(t, n)
 	// Bytes that do not compress, so that the text would be found as it is.
 	for i := range 50 {

@@ -58,6 +58,13 @@ func ids(t *testing.T, store eventstore.Store) (list []uuid.UUID) {
 	return list
 }
 
+// added reports whether a store holds an event that is none of these. The node removes what is deleted when it comes to
+// it, so that some of them may be gone.
+func added(t *testing.T, store eventstore.Store, before []uuid.UUID) bool {
+	t.Helper()
+	return slices.ContainsFunc(ids(t, store), func(id uuid.UUID) bool { return !slices.Contains(before, id) })
+}
+
 func (h *harness) database() *pgxpool.Pool {
 	h.t.Helper()
 	db, err := pg.OpenPool(h.t.Context(), h.postgres)
@@ -86,7 +93,7 @@ func TestServer_SchemasOfAnotherApplication(t *testing.T) {
 			if err := db.QueryRow(t.Context(), `select count(*) from `+schema+`.customers`).Scan(&n); err != nil || n != 1 {
 				t.Errorf("%d customers, %v", n, err)
 			}
-			if !slices.Equal(ids(t, store), before) {
+			if added(t, store, before) {
 				t.Error("the log was begun")
 			}
 			if !(datafolder.Folder{Dir: h.dir}).IsNew() {
@@ -114,7 +121,7 @@ func TestServer_DatabaseOfAnotherLog(t *testing.T) {
 	b.postgres = a.postgres
 	before, folder := ids(t, store), b.files()
 	b.wantRefused("of the database is of log ", "and the event store holds log ", "use another database")
-	if !slices.Equal(ids(t, store), before) || b.files() != folder {
+	if added(t, store, before) || b.files() != folder {
 		t.Error("something was written to the log or the data folder")
 	}
 	var recalls int
@@ -180,7 +187,7 @@ func TestServer_EventStoreThatLacksTheLog(t *testing.T) {
 			other := newHarness(t)
 			other.set = h.set
 			other.wantRefused(c.words...)
-			if !slices.Equal(ids(t, store), before) || h.files() != folder {
+			if added(t, store, before) || h.files() != folder {
 				t.Error("something was written")
 			}
 		})
@@ -197,7 +204,7 @@ func TestServer_EmptyEventStore(t *testing.T) {
 		t.Helper()
 		before, folder := ids(t, store), h.files()
 		h.wantRefused(words...)
-		if !slices.Equal(ids(t, store), before) || h.files() != folder {
+		if added(t, store, before) || h.files() != folder {
 			t.Errorf("%s: something was written", name)
 		}
 	}
