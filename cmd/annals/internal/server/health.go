@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/build"
@@ -39,6 +40,7 @@ type health struct {
 	semantic     semantic
 	probes       *probes
 	stuck        func() []pipeline.Stuck
+	denied       func() *erasure.DeniedError
 	roles        Roles
 	admission    *opening
 	progress     *startProgress
@@ -51,7 +53,8 @@ type health struct {
 func buildHealth(_ context.Context, s *Server) (adds, error) {
 	s.health = &health{
 		reading: newReading(s.storage, s.read.runtime, s.cfg), runtime: s.read.runtime, storage: s.storage, index: s.index,
-		backpressure: s.backpressure, semantic: s.semantic, probes: s.probes, stuck: s.stuck, roles: s.cfg.Roles,
+		backpressure: s.backpressure, semantic: s.semantic, probes: s.probes, stuck: s.stuck, denied: s.denied,
+		roles:     s.cfg.Roles,
 		admission: &opening{wentBack: s.storage.wentBack}, progress: &startProgress{now: time.Now}, logger: s.cfg.Logger,
 	}
 	s.health.register(s.registry)
@@ -81,6 +84,10 @@ const (
 	fedElsewhere  condition.Reason = "another process feeds its index, and an embedded index serves one process only: " +
 		"stop the other"
 )
+
+// erasureDenied is shown to every client, as the reasons are.
+const erasureDenied = "the event store denies its user a right that erasure needs: " +
+	"what was deleted is not recalled, and stays in the store"
 
 // notReady returns the parts that cannot work, and why. It logs each new set of causes once. Whether the service
 // starts or stops is read at each call: the answer must change at once.
@@ -191,6 +198,11 @@ func (h *health) remarks(private bool) condition.Remarks {
 	if !private && r.SemanticSearchOff != "" {
 		r.SemanticSearchOff = "the model of the stored vectors is missing or cannot be called: " +
 			"recall searches by words alone (the log names the model; make model installs the built-in one)"
+	}
+	if denied := h.denied(); denied != nil {
+		if r.ErasureDenied = erasureDenied; private {
+			r.ErasureDenied += ": " + denied.Error()
+		}
 	}
 	if err := h.backpressure.stopped(); err != nil && !private {
 		for i, reason := range r.WritesRefused {
