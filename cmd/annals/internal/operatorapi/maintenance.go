@@ -27,7 +27,7 @@ func EraseRoutes(f *pipeline.Finisher) []Route {
 		EraseNow.Serve(func(ctx context.Context, _ None) (erasure.Report, error) {
 			done, err := f.EraseNow(ctx)
 			if denied := erasure.Denied(err); denied != nil {
-				err = Refuse("%v; give the user of ANNALS_EVENTSTORE that right, then erase again", denied)
+				err = Refuse("%v; give the user of ANNALS_EVENTSTORE that right, then erase again (docs/stores.md)", denied)
 			}
 			return done, err
 		}),
