@@ -51,7 +51,7 @@ func NewBouncer(t testing.TB, address, mode string) *Bouncer {
 	}
 	port := forward(t, to)
 	// The program does not run as root, and reads its settings as another user.
-	folder, err := os.MkdirTemp("", "annals-pgbouncer-")
+	folder, err := os.MkdirTemp("", "annals-pgbouncer-") //nolint:usetesting // only its own user opens that of the test
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
@@ -97,10 +97,21 @@ func (b *Bouncer) URL() string { return b.url }
 func (b *Bouncer) SetMode(mode string) {
 	b.t.Helper()
 	b.write(mode)
-	if err := b.program.Process.Signal(syscall.SIGHUP); err != nil {
-		b.t.Fatalf("pgtest: reload pgbouncer: %v", err)
-	}
+	b.signal(syscall.SIGHUP)
 	b.await(mode)
+}
+
+// Freeze stops the pooler in the middle of whatever it does, Thaw lets it go on.
+func (b *Bouncer) Freeze() { b.signal(syscall.SIGSTOP) }
+
+// Thaw ends Freeze.
+func (b *Bouncer) Thaw() { b.signal(syscall.SIGCONT) }
+
+func (b *Bouncer) signal(s syscall.Signal) {
+	b.t.Helper()
+	if err := b.program.Process.Signal(s); err != nil {
+		b.t.Fatalf("pgtest: signal pgbouncer: %v", err)
+	}
 }
 
 func (b *Bouncer) write(mode string) {
