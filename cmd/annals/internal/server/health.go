@@ -73,6 +73,7 @@ const (
 	refusesUser   condition.Reason = "it refuses the user or the password: check ANNALS_EVENTSTORE and the user's rights"
 	storeStopped  condition.Reason = "writes are refused until the service is restarted"
 	olderCopy     condition.Reason = "the log is an older copy: restore the newer one, or accept the older one and rebuild"
+	keysAway      condition.Reason = "keys cannot be looked up: every call is refused"
 	poolUsedUp    condition.Reason = "every connection for calls is in use"
 	workUsedUp    condition.Reason = "every connection for background work is in use"
 	notDeleted    condition.Reason = "it is committed and cannot be completed: what it deletes is still served"
@@ -88,6 +89,9 @@ const (
 // erasureDenied is shown to every client, as the reasons are.
 const erasureDenied = "the event store denies its user a right that erasure needs: " +
 	"what was deleted is not recalled, and stays in the store"
+
+// lockAwaited is shown to every client too.
+const lockAwaited = "statements wait for a table that another session of Postgres has locked"
 
 // notReady returns the parts that cannot work, and why. It logs each new set of causes once. Whether the service
 // starts or stops is read at each call: the answer must change at once.
@@ -108,6 +112,8 @@ func (h *health) notReady(ctx context.Context) []condition.NotReady {
 	switch {
 	case now.postgres != nil:
 		add("postgres", reasonOf(now.postgres), now.postgres)
+	case now.keys != nil:
+		add("postgres", keysAway, now.keys)
 	case full:
 		add("postgres", poolUsedUp, nil)
 	case workFull:
@@ -198,6 +204,11 @@ func (h *health) remarks(private bool) condition.Remarks {
 	if !private && r.SemanticSearchOff != "" {
 		r.SemanticSearchOff = "the model of the stored vectors is missing or cannot be called: " +
 			"recall searches by words alone (the log names the model; make model installs the built-in one)"
+	}
+	if now.awaitedLock != "" {
+		if r.LockAwaited = lockAwaited; private {
+			r.LockAwaited += ": " + now.awaitedLock
+		}
 	}
 	if denied := h.denied(); denied != nil {
 		if r.ErasureDenied = erasureDenied; private {
