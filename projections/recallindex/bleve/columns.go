@@ -10,6 +10,8 @@ import (
 	"github.com/blevesearch/bleve/v2/index/scorch"
 	segment "github.com/blevesearch/scorch_segment_api/v2"
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/recall"
 )
 
 // columns hold what a query reads of a document by its number, for the segments of an index.
@@ -31,7 +33,7 @@ type column struct {
 	traits    *values
 	lengths   *lengths
 	orders    []uint64
-	impacts   map[impactKey]float64
+	impacts   map[impactKey]impacts
 }
 
 // values are the terms of a field with one term in each document: document n has names[of[n]], or
@@ -45,6 +47,18 @@ type values struct {
 type lengths struct {
 	numbers []int
 	of      []uint32
+	// impacts are those of a term that occurs once, by length; mostImpact and leastImpact are the greatest and the
+	// smallest of them.
+	impacts                 []float32
+	mostImpact, leastImpact float32
+}
+
+// impact returns the impact of a term that occurs once in a document.
+func (l *lengths) impact(doc uint64) float32 {
+	if l.of == nil {
+		return l.impacts[0]
+	}
+	return l.impacts[l.of[doc]]
 }
 
 // number returns the number of a document.
@@ -215,13 +229,18 @@ func (c *column) lengthsOf(s segment.Segment) (*lengths, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &lengths{numbers: make([]int, len(v.names)), of: v.of}
+	l := &lengths{
+		numbers: make([]int, len(v.names)), impacts: make([]float32, len(v.names)), of: v.of, leastImpact: recall.MaxImpact,
+	}
 	for i, name := range v.names {
 		n, err := strconv.ParseUint(name, 16, 31)
 		if err != nil {
 			return nil, fmt.Errorf("length %q is unreadable: %w", name, err)
 		}
 		l.numbers[i] = int(n)
+		l.impacts[i] = float32(recall.Impact(1, int(n)))
+		l.mostImpact = max(l.mostImpact, l.impacts[i])
+		l.leastImpact = min(l.leastImpact, l.impacts[i])
 	}
 	c.lengths = l
 	return l, nil
