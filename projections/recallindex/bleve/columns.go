@@ -34,6 +34,34 @@ type column struct {
 	lengths   *lengths
 	orders    []uint64
 	impacts   map[impactKey]impacts
+	lacking   map[languageKey]bool
+}
+
+// languageKey names the stems of one language of a project, by what they begin with, in a field.
+type languageKey struct{ field, prefix string }
+
+// maxLanguages bounds for how many projects and languages a segment notes whether it has stems of them.
+const maxLanguages = 4096
+
+// lacks reports whether a field of the segment has no such stems.
+func (c *column) lacks(key languageKey, dict segment.TermDictionary) (bool, error) {
+	c.mu.Lock()
+	lacking, known := c.lacking[key]
+	c.mu.Unlock()
+	if known {
+		return lacking, nil
+	}
+	first, err := dict.AutomatonIterator(nil, []byte(key.prefix), []byte(key.prefix+"\xff")).Next()
+	if err != nil {
+		return false, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lacking == nil || len(c.lacking) >= maxLanguages {
+		c.lacking = make(map[languageKey]bool)
+	}
+	c.lacking[key] = first == nil
+	return first == nil, nil
 }
 
 // values are the terms of a field with one term in each document: document n has names[of[n]], or

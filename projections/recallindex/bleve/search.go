@@ -196,9 +196,8 @@ func (s *search) openField(in *searchedSegment, field string, label bool) error 
 			return err
 		}
 	}
-	languages := languages{in: in, dict: dict}
 	for term, text := range in.terms {
-		if absent, err := languages.lack(s.query.Terms[term].Text); absent || err != nil {
+		if absent, err := in.lacks(s.query.Terms[term].Text, field, dict); absent || err != nil {
 			if err != nil {
 				return err
 			}
@@ -230,34 +229,14 @@ func (s *search) openField(in *searchedSegment, field string, label bool) error 
 	return nil
 }
 
-// languages knows of which languages a field of a segment has stems of the project.
-type languages struct {
-	in    *searchedSegment
-	dict  segment.TermDictionary
-	known map[string]bool
-}
-
-// lack reports whether a term is a stem of a language of which there are none: a question asks for stems of
-// several languages, and most projects have one.
-func (l *languages) lack(term string) (bool, error) {
+// lacks reports whether a term is a stem of a language of which the project has none in a field of the segment: a
+// question asks for stems of several languages, and most projects have one.
+func (in *searchedSegment) lacks(term, field string, dict segment.TermDictionary) (bool, error) {
 	marker, is := recall.LanguageMarker(term)
 	if !is || marker == term {
 		return false, nil
 	}
-	absent, known := l.known[marker]
-	if known {
-		return absent, nil
-	}
-	from := l.in.at.prefix + marker
-	first, err := l.dict.AutomatonIterator(nil, []byte(from), []byte(from+"\xff")).Next()
-	if err != nil {
-		return false, err
-	}
-	if l.known == nil {
-		l.known = map[string]bool{}
-	}
-	l.known[marker] = first == nil
-	return first == nil, nil
+	return in.column.lacks(languageKey{field, in.at.prefix + marker}, dict)
 }
 
 // newPosting makes the iterator of a list.

@@ -157,17 +157,21 @@ func (w *maxScore) runWindow(from uint64) error {
 // scoreIn scores a document of a window.
 func (w *maxScore) scoreIn(doc uint64) error {
 	clear(w.counts)
+	length := 0
 	for _, p := range w.postings {
 		n, err := p.countIn(doc)
 		if err != nil {
 			return err
 		}
-		if p.label {
+		switch {
+		case n == 0:
+		case p.label:
 			w.counts[p.term].Label = n
-		} else {
+		default:
 			w.counts[p.term].Text = n
+			length = w.lengths.number(doc)
 		}
 	}
-	w.keep(doc, w.lengths.number(doc))
+	w.keep(doc, length)
 	return nil
 }
