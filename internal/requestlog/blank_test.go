@@ -102,7 +102,7 @@ func TestBlank_WaitsForFlush(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), `select pg_advisory_xact_lock_shared($1)`, int64(deletionLock)); err != nil {
+	if _, err := tx.Exec(t.Context(), shareDeletionLock); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.copyRows(t.Context(), tx, batch, nil); err != nil {

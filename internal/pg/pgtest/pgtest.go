@@ -20,11 +20,18 @@ import (
 
 	"github.com/annals-project/annals/internal/ops"
 	"github.com/annals-project/annals/internal/pg"
+	"github.com/annals-project/annals/internal/pg/schemas"
 )
 
 // Variable names the environment variable with the URL of a server to use in place of the one of the run.
 // Its user must be allowed to create databases.
 const Variable = "ANNALS_TEST_POSTGRES"
+
+// PrefixVariable names the environment variable with the prefix of the schemas of all databases.
+const PrefixVariable = "ANNALS_TEST_SCHEMA_PREFIX"
+
+// prefix is that of PrefixVariable.
+var prefix = schemas.Prefix(os.Getenv(PrefixVariable))
 
 // shared is the server of this test process. It is a variable since tests cannot receive values from
 // TestMain.
@@ -187,7 +194,7 @@ func clean(ctx context.Context, address string) (err error) {
 		return fmt.Errorf("connect to clear a database: %w", err)
 	}
 	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
-	if _, err := conn.Exec(ctx, clearDatabase); err != nil {
+	if _, err := conn.Exec(ctx, prefix.Statement(clearDatabase)); err != nil {
 		return fmt.Errorf("clear database: %w", err)
 	}
 	return nil
@@ -198,21 +205,22 @@ func clean(ctx context.Context, address string) (err error) {
 const clearDatabase = `do $$
 declare
 	name text;
+	ops text := annals_schema_prefix() || 'ops';
 begin
 	perform pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid();
-	for name in select nspname from pg_namespace where nspname !~ '^pg_' and nspname not in ('information_schema', 'ops') loop
+	for name in select nspname from pg_namespace where nspname !~ '^pg_' and nspname not in ('information_schema', ops) loop
 		execute format('drop schema %I cascade', name);
 	end loop;
 	create schema public;
-	if to_regnamespace('ops') is null then
+	if to_regnamespace(ops) is null then
 		raise 'a test dropped schema ops of a database that others use after it';
 	end if;
 	comment on schema ops is null; -- each test has its own log
-	for name in select tablename from pg_tables where schemaname = 'ops' and tablename <> 'migrations' loop
-		if obj_description(format('ops.%I', name)::regclass) = 'template' then
-			execute format('truncate ops.%I cascade', name);
+	for name in select tablename from pg_tables where schemaname = ops and tablename <> 'migrations' loop
+		if obj_description(format('%I.%I', ops, name)::regclass) = 'template' then
+			execute format('truncate %I.%I cascade', ops, name);
 		else
-			execute format('drop table ops.%I cascade', name);
+			execute format('drop table %I.%I cascade', ops, name);
 		end if;
 	end loop;
 end $$`
@@ -221,9 +229,10 @@ end $$`
 const markTemplate = `do $$
 declare
 	name text;
+	ops text := annals_schema_prefix() || 'ops';
 begin
-	for name in select tablename from pg_tables where schemaname = 'ops' loop
-		execute format('comment on table ops.%I is %L', name, 'template');
+	for name in select tablename from pg_tables where schemaname = ops loop
+		execute format('comment on table %I.%I is %L', ops, name, 'template');
 	end loop;
 end $$`
 
@@ -326,9 +335,10 @@ func stop() error {
 	return errors.Join(errs...)
 }
 
-const (
-	namePrefix   = "annals_test_"
-	templateName = "annals_template"
+// Databases with a prefix and those without may be on one server.
+var (
+	namePrefix   = "annals_" + string(prefix) + "test_"
+	templateName = "annals_" + string(prefix) + "template"
 )
 
 // newName returns a database name that is unique on this machine.
@@ -343,5 +353,16 @@ func onDatabase(address, name string) (string, error) {
 		return "", fmt.Errorf("%s must be a postgres:// URL: %w", Variable, err)
 	}
 	u.Path = "/" + name
-	return u.String(), nil
+	return withPrefix(u.String()), nil
+}
+
+// withPrefix adds the prefix to the URL of a database.
+func withPrefix(address string) string {
+	switch {
+	case prefix == "":
+		return address
+	case strings.Contains(address, "?"):
+		return address + "&" + pg.SchemaPrefixParameter + "=" + string(prefix)
+	}
+	return address + "?" + pg.SchemaPrefixParameter + "=" + string(prefix)
 }

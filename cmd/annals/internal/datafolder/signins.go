@@ -67,7 +67,7 @@ func (f Folder) UseDatabase(ctx context.Context, address string, do func(*pgxpoo
 		defer func() { err = errors.Join(err, server.Close()) }()
 		address = server.URL()
 	}
-	db, err := pg.OpenPool(ctx, address)
+	db, err := pg.OpenPool(ctx, address, pg.SchemaPrefix(f.SchemaPrefix))
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,90 @@
+package pg
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/annals-project/annals/internal/pg/schemas"
+)
+
+// frontend returns the side of the client of a connection, which sends statements with a prefix. A statement that is
+// prepared is changed once.
+func frontend(prefix schemas.Prefix) pgconn.BuildFrontendFunc {
+	return func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		return pgproto3.NewFrontend(r, &prefixWriter{to: w, prefix: prefix})
+	}
+}
+
+// prefixWriter changes the statements among the messages to the server. Each call of Write has whole messages.
+type prefixWriter struct {
+	to     io.Writer
+	prefix schemas.Prefix
+	// started is true after the first message, which alone has no type.
+	started bool
+}
+
+// The types of the messages that have statements.
+const (
+	parseMessage = 'P'
+	queryMessage = 'Q'
+	// headLength is the length of the type and the length of a message.
+	headLength = 5
+)
+
+// Write implements io.Writer.
+func (s *prefixWriter) Write(p []byte) (int, error) {
+	if !s.started {
+		s.started = true
+		return s.to.Write(p)
+	}
+	var out []byte
+	done := 0 // of p, is in out
+	for at := 0; len(p)-at >= headLength; {
+		length := int(binary.BigEndian.Uint32(p[at+1:])) + 1
+		if length < headLength || length > len(p)-at {
+			break
+		}
+		if changed := s.message(p[at : at+length]); changed != nil {
+			out = append(append(out, p[done:at]...), changed...)
+			done = at + length
+		}
+		at += length
+	}
+	if done == 0 {
+		return s.to.Write(p)
+	}
+	n, err := s.to.Write(append(out, p[done:]...))
+	if err != nil {
+		return min(n, len(p)), err
+	}
+	return len(p), nil
+}
+
+// message returns a message with its statements changed, nil if nothing changes.
+func (s *prefixWriter) message(m []byte) []byte {
+	from := headLength
+	switch m[0] {
+	case queryMessage:
+	case parseMessage:
+		from += bytes.IndexByte(m[headLength:], 0) + 1 // the name of the statement is before it
+	default:
+		return nil
+	}
+	length := bytes.IndexByte(m[from:], 0)
+	if length < 0 {
+		return nil
+	}
+	sql := string(m[from : from+length])
+	changed := s.prefix.Statement(sql)
+	if changed == sql {
+		return nil
+	}
+	out := make([]byte, 0, len(m)+len(changed)-len(sql))
+	out = append(append(append(out, m[:from]...), changed...), m[from+length:]...)
+	binary.BigEndian.PutUint32(out[1:], uint32(len(out)-1))
+	return out
+}
