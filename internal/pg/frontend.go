@@ -2,9 +2,11 @@ package pg
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"io"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
@@ -88,3 +90,28 @@ func (s *prefixWriter) message(m []byte) []byte {
 	binary.BigEndian.PutUint32(out[1:], uint32(len(out)-1))
 	return out
 }
+
+// batches changes the statements of batches that pgx sends without a frontend: those of the mode exec.
+type batches struct{ prefix schemas.Prefix }
+
+// TraceBatchStart implements pgx.BatchTracer.
+func (b batches) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	for _, query := range data.Batch.QueuedQueries {
+		query.SQL = b.prefix.Statement(query.SQL)
+	}
+	return ctx
+}
+
+// TraceBatchQuery implements pgx.BatchTracer.
+func (batches) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+// TraceBatchEnd implements pgx.BatchTracer.
+func (batches) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+// TraceQueryStart implements pgx.QueryTracer.
+func (batches) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (batches) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

@@ -43,6 +43,9 @@ func (s *sessions) beforeConnect(_ context.Context, cfg *pgx.ConnConfig) error {
 	prefix := schemas.Prefix(cfg.RuntimeParams[SchemaPrefixParameter])
 	delete(cfg.RuntimeParams, SchemaPrefixParameter)
 	cfg.BuildFrontend = frontend(prefix)
+	if cfg.DefaultQueryExecMode == pgx.QueryExecModeExec {
+		cfg.Tracer = batches{prefix}
+	}
 	if s.pooled.Load() && !s.modeChosen {
 		cfg.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
