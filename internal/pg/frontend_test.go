@@ -77,7 +77,7 @@ func (l *limited) Write(p []byte) (int, error) {
 
 var errFull = errors.New("full")
 
-// A failed write says whether anything was sent: pgx repeats a statement of which nothing was.
+// A failed write reports whether anything was sent: pgx repeats a statement of which nothing was.
 func TestFrontend_FailedWrite(t *testing.T) {
 	message := encode(t, &pgproto3.Query{String: "select from access.people"})
 	for _, room := range []int{0, 3, len(message) + 1} {

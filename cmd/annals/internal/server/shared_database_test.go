@@ -58,7 +58,7 @@ func state(t *testing.T, db *pgxpool.Pool) map[string]string {
 
 // use sends, recalls, deletes, erases and rebuilds, for the time that it counts, and wants that the service finds its
 // own text alone.
-func (h *harness) use(name string, time int, others ...string) {
+func (h *harness) use(name string, time int) {
 	h.t.Helper()
 	key, _ := h.keys()
 	for i := range 3 {
@@ -69,7 +69,7 @@ func (h *harness) use(name string, time int, others ...string) {
 	if _, err := operatorapi.EraseNow.Call(h.t.Context(), operatorapi.Dial(h.dir), operatorapi.None{}); err != nil {
 		h.t.Error(err)
 	}
-	h.finds(name, time, others...)
+	h.finds(name, time)
 	for _, projection := range h.read.runtime.Names() {
 		err := operatorapi.Dial(h.dir).Rebuild(
 			h.t.Context(), projection, runner.RebuildOptions{}, func(runner.RebuildProgress) {},
@@ -78,11 +78,11 @@ func (h *harness) use(name string, time int, others ...string) {
 			h.t.Errorf("rebuild %s: %v", projection, err)
 		}
 	}
-	h.finds(name, time, others...)
+	h.finds(name, time)
 }
 
 // finds wants that the service finds what use has left after some times, and nothing of others.
-func (h *harness) finds(name string, times int, others ...string) {
+func (h *harness) finds(name string, times int) {
 	h.t.Helper()
 	key, _ := h.keys()
 	found, want := map[string]bool{}, map[string]bool{}
@@ -94,11 +94,6 @@ func (h *harness) finds(name string, times int, others ...string) {
 	}
 	if !maps.Equal(found, want) {
 		h.t.Errorf("service %s finds %v, want %v", name, found, want)
-	}
-	for _, other := range others {
-		if status, _ := h.call(key, http.MethodGet, api+"/data-points/"+other+"1-1/explain", nil); status != http.StatusNotFound {
-			h.t.Errorf("service %s knows a data point of %s: %d", name, other, status)
-		}
 	}
 }
 
@@ -133,12 +128,12 @@ func TestServer_SharedDatabase(t *testing.T) {
 	none.wantRefused("access of the database is of another application", "ANNALS_POSTGRES_SCHEMA_PREFIX")
 	a.start()
 	b.start()
-	a.use("alpha", 1, "beta")
-	b.use("beta", 1, "alpha")
+	a.use("alpha", 1)
+	b.use("beta", 1)
 	customers()
 	exec(`drop schema access cascade; drop schema trace_old_7 cascade`) // the other application moves away
 	none.start()
-	none.use("gamma", 1, "alpha", "beta")
+	none.use("gamma", 1)
 
 	// What one service does changes nothing of the others.
 	databases := map[string]*pgxpool.Pool{"alpha": open("a_"), "beta": open("b_"), "gamma": plain}
