@@ -91,7 +91,7 @@ func (s serial) Truncate(ctx context.Context, name string, before eventstore.Rev
 
 // repeats is a store that checks what it takes again under the id of an event: the same bytes but
 // for the salt. So a fan-out that runs again in another process is answered by what the first one
-// stored, and nothing of it is lost. What it refuses may be decided and encoded anew.
+// stored, and nothing of it is lost. What it refuses may be decided and encoded again.
 type repeats struct {
 	eventstore.Store
 	w *harness

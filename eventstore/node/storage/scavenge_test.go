@@ -21,7 +21,7 @@ import (
 func scavenge(t testing.TB, n *Engine) {
 	t.Helper()
 	if !n.scavenger.manual {
-		t.Fatal("the scavenger sweeps beside the test")
+		t.Fatal("the scavenger sweeps while the test does")
 	}
 	if _, err := n.scavenger.sweep(sweeping{}); err != nil {
 		t.Fatal(err)

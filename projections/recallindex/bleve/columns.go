@@ -10,6 +10,8 @@ import (
 	"github.com/blevesearch/bleve/v2/index/scorch"
 	segment "github.com/blevesearch/scorch_segment_api/v2"
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/recall"
 )
 
 // columns hold what a query reads of a document by its number, for the segments of an index.
@@ -31,7 +33,35 @@ type column struct {
 	traits    *values
 	lengths   *lengths
 	orders    []uint64
-	impacts   map[impactKey]float64
+	impacts   map[impactKey]impacts
+	lacking   map[languageKey]bool
+}
+
+// languageKey names the stems of one language of a project, by what they begin with, in a field.
+type languageKey struct{ field, prefix string }
+
+// maxLanguages bounds for how many projects and languages a segment notes whether it has stems of them.
+const maxLanguages = 4096
+
+// lacks reports whether a field of the segment has no such stems.
+func (c *column) lacks(key languageKey, dict segment.TermDictionary) (bool, error) {
+	c.mu.Lock()
+	lacking, known := c.lacking[key]
+	c.mu.Unlock()
+	if known {
+		return lacking, nil
+	}
+	first, err := dict.AutomatonIterator(nil, []byte(key.prefix), []byte(key.prefix+"\xff")).Next()
+	if err != nil {
+		return false, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lacking == nil || len(c.lacking) >= maxLanguages {
+		c.lacking = make(map[languageKey]bool)
+	}
+	c.lacking[key] = first == nil
+	return first == nil, nil
 }
 
 // values are the terms of a field with one term in each document: document n has names[of[n]], or
@@ -45,6 +75,18 @@ type values struct {
 type lengths struct {
 	numbers []int
 	of      []uint32
+	// impacts are those of a term that occurs once, by length; mostImpact and leastImpact are the greatest and the
+	// smallest of them.
+	impacts                 []float32
+	mostImpact, leastImpact float32
+}
+
+// impact returns the impact of a term that occurs once in a document.
+func (l *lengths) impact(doc uint64) float32 {
+	if l.of == nil {
+		return l.impacts[0]
+	}
+	return l.impacts[l.of[doc]]
 }
 
 // number returns the number of a document.
@@ -215,13 +257,18 @@ func (c *column) lengthsOf(s segment.Segment) (*lengths, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &lengths{numbers: make([]int, len(v.names)), of: v.of}
+	l := &lengths{
+		numbers: make([]int, len(v.names)), impacts: make([]float32, len(v.names)), of: v.of, leastImpact: recall.MaxImpact,
+	}
 	for i, name := range v.names {
 		n, err := strconv.ParseUint(name, 16, 31)
 		if err != nil {
 			return nil, fmt.Errorf("length %q is unreadable: %w", name, err)
 		}
 		l.numbers[i] = int(n)
+		l.impacts[i] = float32(recall.Impact(1, int(n)))
+		l.mostImpact = max(l.mostImpact, l.impacts[i])
+		l.leastImpact = min(l.leastImpact, l.impacts[i])
 	}
 	c.lengths = l
 	return l, nil

@@ -22,6 +22,14 @@
 // only in those is skipped, and they are only looked up for documents of the other lists, as long as
 // such a document can still reach that score. The result is the same as without skipping.
 //
+// # Windows
+//
+// An iterator costs some ten nanoseconds for each place of a list. Where the essential lists together have many
+// places, a window of documents is scored at a time instead (windows.go): each list adds its weight to the sums
+// of its documents, one after the other, and one pass compares what a sum can come to in a text of that length
+// with the worst score of the current best. What passes is scored exactly. All lists take part, since a sum that
+// lacks the common words lets too much pass.
+//
 // What a filter, a score and a hit read of a document (audience, day, length, traits) is in columns
 // (columns.go), read once per segment. Of equal scores the first by recallindex.Document.Order is kept: that
 // is the frequency of the term of the document's part.

@@ -15,36 +15,53 @@ const (
 	maxImpacts    = 4096
 )
 
-// impactOf returns the greatest impact of a term in any document of the segment, of which open returns a
-// new iterator. For a short list it returns the upper bound.
-func (c *column) impactOf(field, term string, documents uint64, open func() *posting) (float64, error) {
+// impacts is what a term adds in the documents of a segment, in parts of its weight.
+type impacts struct {
+	// greatest is the greatest impact. repeated is the greatest ratio of an impact to that of one occurrence in
+	// the same document.
+	greatest, repeated float64
+}
+
+// impactsOf returns the impacts of a term in the documents of the segment, of which open returns a new iterator.
+// For a short list it returns upper bounds. lengths are those of the segment, nil in the former format.
+func (c *column) impactsOf(
+	field, term string, documents uint64, lengths *lengths, open func() *posting,
+) (impacts, error) {
 	if documents < minImpactList {
-		return recall.MaxImpact, nil
+		bounds := impacts{greatest: recall.MaxImpact}
+		if lengths != nil {
+			bounds.repeated = recall.MaxImpact / float64(lengths.leastImpact)
+		}
+		return bounds, nil
 	}
 	key := impactKey{field, term}
 	c.mu.Lock()
-	impact, known := c.impacts[key]
+	found, known := c.impacts[key]
 	c.mu.Unlock()
 	if known {
-		return impact, nil
+		return found, nil
 	}
 	p := open()
 	err := p.begin()
 	for ; err == nil && p.docs.at != math.MaxUint64; err = p.docs.next() {
 		n, length, err := p.count()
 		if err != nil {
-			return 0, err
+			return impacts{}, err
 		}
-		impact = max(impact, recall.Impact(n, length))
+		impact := recall.Impact(n, length)
+		found.greatest = max(found.greatest, impact)
+		if n > 1 {
+			found.repeated = max(found.repeated, impact/recall.Impact(1, length))
+		}
 	}
 	if err != nil {
-		return 0, err
+		return impacts{}, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.impacts == nil || len(c.impacts) >= maxImpacts {
-		c.impacts = make(map[impactKey]float64)
+		c.impacts = make(map[impactKey]impacts)
 	}
-	c.impacts[key] = impact
-	return impact, nil
+	c.impacts[key] = found
+	return found, nil
 }

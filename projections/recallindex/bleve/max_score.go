@@ -17,8 +17,11 @@ type maxScore struct {
 	filter segmentFilter
 	// orders are those of the documents of the segment, nil in the former format.
 	orders []uint64
-	// base is the number of the segment's first document in the snapshot.
-	base    uint64
+	// documents is how many documents the segment has, base the number of the first in the snapshot.
+	documents, base uint64
+	// lengths are those of the texts of the segment, nil in the former format. window is for its sums.
+	lengths *lengths
+	window  *window
 	weights recall.Weights
 	top     *topK
 	counts  []recall.Count
@@ -47,16 +50,41 @@ func (w *maxScore) run(ctx context.Context) error {
 			return err
 		}
 	}
-	// Lists before first are non-essential: they are only looked up.
-	first := 0
+	first := w.essential(0)
+	from := uint64(0)
+	for ; from < w.documents && w.isDense(first); from += windowSize {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := w.runWindow(from); err != nil {
+			return err
+		}
+		first = w.essential(first)
+	}
+	for _, p := range w.postings[first:] {
+		if err := p.docs.seek(from); err != nil {
+			return err
+		}
+	}
+	return w.iterate(ctx, first)
+}
+
+// essential returns the first list that with those before it can reach the bound. Lists before it are
+// non-essential: they are only looked up. It only rises.
+func (w *maxScore) essential(first int) int {
+	for bound := w.top.bound(); first < len(w.postings) && w.sums[first] <= bound; {
+		first++
+	}
+	return first
+}
+
+// iterate scores the documents of the lists from first on, from where these are.
+func (w *maxScore) iterate(ctx context.Context, first int) error {
 	for n := 0; ; n++ {
 		if n%4096 == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		bound := w.top.bound()
-		for first < len(w.postings) && w.sums[first] <= bound {
-			first++
-		}
+		first = w.essential(first)
 		doc := uint64(math.MaxUint64)
 		for _, p := range w.postings[first:] {
 			doc = min(doc, p.docs.at)
@@ -65,7 +93,7 @@ func (w *maxScore) run(ctx context.Context) error {
 			return nil
 		}
 		if w.filter.passes(doc) {
-			if err := w.score(doc, first, bound); err != nil {
+			if err := w.score(doc, first, w.top.bound()); err != nil {
 				return err
 			}
 		}
@@ -119,14 +147,19 @@ func (w *maxScore) score(doc uint64, first int, bound float64) error {
 			}
 		}
 	}
+	w.keep(doc, length)
+	return nil
+}
+
+// keep adds a document, whose text has the counts, to the best if it is one of them.
+func (w *maxScore) keep(doc uint64, length int) {
 	score := w.weights.Score(w.counts, length)
-	if score < bound {
-		return nil
+	if score < w.top.bound() {
+		return
 	}
 	c := candidate{id: w.base + doc, score: score, counts: w.counts, length: length}
 	if w.orders != nil {
 		c.order = w.orders[doc]
 	}
 	w.top.add(c)
-	return nil
 }

@@ -18,8 +18,11 @@ type posting struct {
 	// label reports that the field is the label, which has no frequencies.
 	label bool
 	// weight is the weight of the term in the field, bound the most that it adds to the score of a
-	// document.
-	weight, bound float64
+	// document. repeats is by how much more a repeated term adds at most than one that occurs once.
+	weight, bound, repeats float64
+	// documents is how many documents the list has. The runs go through docs and repeated for windows.
+	documents        uint64
+	run, repeatedRun *run
 }
 
 // cursor is an iterator over a list with its current document, and the posting of that; at is

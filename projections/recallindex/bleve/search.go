@@ -109,8 +109,10 @@ func (s *search) run(ctx context.Context) error {
 		return err
 	}
 	filter, best := newFilter(s.query.Audiences, s.query.From, s.query.To), &topK{size: s.query.Size}
+	window, _ := windowPool.Get().(*window)
+	defer windowPool.Put(window)
 	walk := maxScore{
-		weights: s.found.Statistics.Weights(s.query.Terms).Shared(s.query.Terms), top: best,
+		window: window, weights: s.found.Statistics.Weights(s.query.Terms).Shared(s.query.Terms), top: best,
 		counts: make([]recall.Count, len(s.query.Terms)),
 	}
 	for _, in := range s.segments {
@@ -120,18 +122,9 @@ func (s *search) run(ctx context.Context) error {
 				return err
 			}
 			if some {
-				walk.filter, walk.postings = passing, walk.postings[:0]
-				if s.format != formerFormat {
-					if walk.orders, err = in.column.ordersOf(in.Segment()); err != nil {
-						return err
-					}
-				}
-				for _, l := range in.lists {
-					p, err := s.newPosting(in, l, walk.weights)
-					if err != nil {
-						return err
-					}
-					walk.postings = append(walk.postings, p)
+				walk.filter, walk.postings, walk.documents = passing, walk.postings[:0], in.Segment().Count()
+				if err := s.prepare(&walk, in); err != nil {
+					return err
 				}
 				if err := walk.run(ctx); err != nil {
 					return err
@@ -141,6 +134,26 @@ func (s *search) run(ctx context.Context) error {
 		walk.base += in.Segment().Count()
 	}
 	return s.makeHits(best.candidates)
+}
+
+// prepare gives a walk the lists and columns of a segment.
+func (s *search) prepare(walk *maxScore, in *searchedSegment) (err error) {
+	if s.format != formerFormat {
+		if walk.orders, err = in.column.ordersOf(in.Segment()); err != nil {
+			return err
+		}
+		if walk.lengths, err = in.column.lengthsOf(in.Segment()); err != nil {
+			return err
+		}
+	}
+	for _, l := range in.lists {
+		p, err := s.newPosting(in, l, walk.weights, walk.lengths)
+		if err != nil {
+			return err
+		}
+		walk.postings = append(walk.postings, p)
+	}
+	return nil
 }
 
 // open opens the lists of all terms, and counts them.
@@ -183,9 +196,8 @@ func (s *search) openField(in *searchedSegment, field string, label bool) error 
 			return err
 		}
 	}
-	languages := languages{in: in, dict: dict}
 	for term, text := range in.terms {
-		if absent, err := languages.lack(s.query.Terms[term].Text); absent || err != nil {
+		if absent, err := in.lacks(s.query.Terms[term].Text, field, dict); absent || err != nil {
 			if err != nil {
 				return err
 			}
@@ -217,61 +229,35 @@ func (s *search) openField(in *searchedSegment, field string, label bool) error 
 	return nil
 }
 
-// languages knows of which languages a field of a segment has stems of the project.
-type languages struct {
-	in    *searchedSegment
-	dict  segment.TermDictionary
-	known map[string]bool
-}
-
-// lack reports whether a term is a stem of a language of which there are none: a question asks for stems of
-// several languages, and most projects have one.
-func (l *languages) lack(term string) (bool, error) {
+// lacks reports whether a term is a stem of a language of which the project has none in a field of the segment: a
+// question asks for stems of several languages, and most projects have one.
+func (in *searchedSegment) lacks(term, field string, dict segment.TermDictionary) (bool, error) {
 	marker, is := recall.LanguageMarker(term)
 	if !is || marker == term {
 		return false, nil
 	}
-	absent, known := l.known[marker]
-	if known {
-		return absent, nil
-	}
-	from := l.in.at.prefix + marker
-	first, err := l.dict.AutomatonIterator(nil, []byte(from), []byte(from+"\xff")).Next()
-	if err != nil {
-		return false, err
-	}
-	if l.known == nil {
-		l.known = map[string]bool{}
-	}
-	l.known[marker] = first == nil
-	return first == nil, nil
+	return in.column.lacks(languageKey{field, in.at.prefix + marker}, dict)
 }
 
 // newPosting makes the iterator of a list.
-func (s *search) newPosting(in *searchedSegment, l list, weights recall.Weights) (*posting, error) {
+func (s *search) newPosting(in *searchedSegment, l list, weights recall.Weights, lengths *lengths) (*posting, error) {
 	if l.label {
-		p := &posting{term: l.term, label: true, weight: weights.Label(l.term)}
+		p := &posting{term: l.term, label: true, weight: weights.Label(l.term), documents: l.postings.Count()}
 		p.docs.docs, p.bound = l.postings.Iterator(false, false, false, nil), p.weight
 		return p, nil
 	}
-	var lengths *lengths
-	var err error
-	if s.format != formerFormat {
-		if lengths, err = in.column.lengthsOf(in.Segment()); err != nil {
-			return nil, err
-		}
-	}
+	documents := l.postings.Count()
 	open := func() *posting {
-		p := &posting{term: l.term, lengths: lengths, weight: weights.Text(l.term)}
+		p := &posting{term: l.term, lengths: lengths, weight: weights.Text(l.term), documents: documents}
 		p.docs.docs = l.postings.Iterator(lengths == nil, lengths == nil, false, nil)
 		if l.repeated != nil {
 			p.repeated.docs = l.repeated.Iterator(true, false, false, nil)
 		}
 		return p
 	}
-	impact, err := in.column.impactOf(textOf(s.query.Part), in.terms[l.term], l.postings.Count(), open)
+	found, err := in.column.impactsOf(textOf(s.query.Part), in.terms[l.term], documents, lengths, open)
 	p := open()
-	p.bound = p.weight * impact
+	p.bound, p.repeats = p.weight*found.greatest, found.repeated
 	return p, err
 }
 

@@ -156,6 +156,7 @@ func want(t *testing.T, what string, status int, out map[string]any, wantStatus 
 }
 
 func TestAgents_Attacks(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := startAgents(t)
 	t.Run("bad registrations", func(t *testing.T) {
@@ -339,6 +340,7 @@ var fenced = regexp.MustCompile("(?s)```bash\n(.*?)```")
 
 // Every command of auth.md runs as it stands, in order. The person is played at the approval alone.
 func TestAuthMD_EveryCommand(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := startAgents(t)
 	res, err := http.Get(h.urls.API + "/auth.md") //nolint:noctx // the test ends it

@@ -70,6 +70,7 @@ func (h *consoleHarness) connect(reader *webtest.Reader, place string) agent {
 // A client of go-sdk gets in by a person's consent, does what the person may, and has to ask again
 // once the person ends it.
 func TestOAuth_ClientOfGoSDK(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	admin := h.connect(h.as("admin"), "default")
@@ -109,6 +110,7 @@ func TestOAuth_ClientOfGoSDK(t *testing.T) {
 
 // The documents are those of the settings, whatever name a client calls by.
 func TestOAuth_Documents(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	for path, want := range map[string]string{

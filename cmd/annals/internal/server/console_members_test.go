@@ -49,6 +49,7 @@ func (h *consoleHarness) lives(token string) (signin.Link, bool) {
 }
 
 func TestConsole_Members(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	const members = "/settings/members"

@@ -172,6 +172,7 @@ func (o *offering) recovers(email string) *webtest.Reader {
 
 // Somebody without an account accepts by the link, which works once, for the organization of the offer alone.
 func TestOffers_Link(t *testing.T) {
+	unraced(t)
 	o := newOffering(t, nil)
 	link := o.invites(o.alpha, anasAddress)
 	if got := o.memberships(anasAddress); got != nil {
@@ -203,6 +204,7 @@ func TestOffers_Link(t *testing.T) {
 
 // A use of the link that failed after the acceptance is repeated.
 func TestOffers_LinkAgain(t *testing.T) {
+	unraced(t)
 	o := newOffering(t, nil)
 	link := o.invites(o.alpha, anasAddress)
 	service, call := o.people()
@@ -223,6 +225,7 @@ var (
 
 // Whether somebody has an address shows neither in the page, nor in the mail, nor in the page of the link.
 func TestOffers_SameForEverybody(t *testing.T) {
+	unraced(t)
 	o := newOffering(t, nil)
 	service, call := o.people()
 	_, err := service.AddMember(t.Context(), call, o.beta.ID,
@@ -252,6 +255,7 @@ func TestOffers_SameForEverybody(t *testing.T) {
 
 // A member of another organization accepts or declines on the page of offers, and nobody else does.
 func TestOffers_Page(t *testing.T) {
+	unraced(t)
 	o := newOffering(t, nil)
 	service, call := o.people()
 	for _, email := range []string{anasAddress, "bo@people.example"} {
@@ -294,6 +298,7 @@ func TestOffers_Page(t *testing.T) {
 
 // An offer ends with its link, and nothing that one organization does ends an offer, a link or a reset of another.
 func TestOffers_End(t *testing.T) {
+	unraced(t)
 	o := newOffering(t, nil)
 	stranger := webtest.NewReader(t, o.urls.Console)
 	replaced := o.invites(o.alpha, anasAddress)
@@ -370,6 +375,7 @@ func (o *offering) forgot(email string) string {
 // Who has only an offer proves the address by a mailed link, and opens nothing but the page of offers until one is
 // accepted.
 func TestOffers_OnlyAnOffer(t *testing.T) {
+	unraced(t)
 	o := newOffering(t, nil)
 	if link := o.forgot(anasAddress); link != "" {
 		t.Fatalf("a stranger gets %s", link)
@@ -414,6 +420,7 @@ func TestOffers_OnlyAnOffer(t *testing.T) {
 
 // The same by a provider with a verified address.
 func TestOffers_Provider(t *testing.T) {
+	unraced(t)
 	company := oidctest.NewCompany(t)
 	o := newOffering(t, func(c *Config) {
 		c.SignIn.SignUp = true
@@ -455,6 +462,7 @@ func TestOffers_Provider(t *testing.T) {
 
 // Both sides of each limit, through the pages.
 func TestOffers_Limits(t *testing.T) {
+	unraced(t)
 	o := newOffering(t, func(c *Config) {
 		c.MemberLimits = organization.Limits{Members: 2, OpenOffers: 2, OffersPerHour: 4}
 	})
@@ -483,6 +491,7 @@ func (o *offering) owns(of *offerer) {
 
 // An Admin's reset of the second factor ends what the person let in.
 func TestReset_OfTheSecondFactorEndsGrants(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := startAgents(t)
 	read, admin := h.letIn("read"), h.letIn("admin")

@@ -13,6 +13,7 @@ import (
 )
 
 func TestConsole_SettingsOfAnOrganization(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	const page = "/settings/organization"
@@ -73,6 +74,7 @@ func TestConsole_SettingsOfAnOrganization(t *testing.T) {
 }
 
 func TestConsole_EventsOfManagement(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	for n := range 60 {
@@ -130,6 +132,7 @@ func TestConsole_EventsOfManagement(t *testing.T) {
 }
 
 func TestConsole_ErasureOfAPerson(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	const page = "/p/default/erasures"

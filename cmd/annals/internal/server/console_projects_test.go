@@ -30,6 +30,7 @@ func (h *consoleHarness) lastEvent(typ string) (data, meta string) {
 
 // An Admin makes a project, and replaces a key of it that leaked.
 func TestConsole_ProjectAndItsKeys(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	admin := h.as("admin")
@@ -101,6 +102,7 @@ func between(text, before, after string) string {
 }
 
 func TestConsole_CapsAndArchive(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	admin := h.as("admin")
@@ -153,6 +155,7 @@ func TestConsole_CapsAndArchive(t *testing.T) {
 
 // The list has what somebody may read, by a filter, as CSV that no spreadsheet runs, and as JSON.
 func TestConsole_ListOfProjects(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	readers := map[string]*webtest.Reader{"admin": h.as("admin"), "read": h.as("read"), "member": h.as("member")}

@@ -91,6 +91,7 @@ func (s *takeover) opens(o tenants.Organization) bool {
 // An account that was made before the victim's invitation never opens the victim's organization, whatever address its
 // holder proves.
 func TestTakeover_ByAnotherAddress(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	s := newTakeover(t)
 	if !s.opens(s.attacker) || s.opens(s.victim) {
@@ -114,6 +115,7 @@ func TestTakeover_ByAnotherAddress(t *testing.T) {
 
 // Who proves the address has what both gave to it, and the attacker nothing any more.
 func TestTakeover_OwnerOfTheAddressComes(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	s := newTakeover(t)
 	attacker := s.browser

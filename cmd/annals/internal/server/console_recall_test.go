@@ -23,6 +23,7 @@ func (h *consoleHarness) rowsOfConsole() int {
 // Somebody with the access Read asks as an identity, shares the question, and learns why a source is there or not. A
 // link asks nothing, and each question has its row in the request log.
 func TestConsole_Recall(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	key, _ := h.keys()
@@ -81,6 +82,7 @@ func TestConsole_Recall(t *testing.T) {
 
 // Texts, ids and labels that hold markup are text in an answer and in an explanation.
 func TestConsole_RecalledMarkupIsText(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	r := h.as("read")

@@ -110,6 +110,7 @@ func (h *consoleHarness) address(pattern string, values map[string]string) (meth
 
 // Every page × every role, somebody without a session, and the owner of another organization: from the table of routes.
 func TestConsole_EveryPageForEveryRole(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := startConsole(t)
 	values := h.parameters()
@@ -152,6 +153,7 @@ func TestConsole_EveryPageForEveryRole(t *testing.T) {
 // The owner of another organization, in the own project, does not find things of the first one by their ids: from the
 // table of routes.
 func TestConsole_IDsOfAnotherOrganization(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	values := h.parameters()
@@ -212,6 +214,7 @@ func (h *consoleHarness) changes(r *webtest.Reader, role string, route web.Route
 // What customers name is text on every page that links lead to: no part of it becomes an element, an attribute or an
 // address that runs.
 func TestConsole_StoredMarkupIsText(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := startConsole(t)
 	pages, shown := 0, 0

@@ -24,6 +24,7 @@ func rowsOf(r *webtest.Reader, region string) *goquery.Selection {
 }
 
 func TestConsole_RequestsAreFilteredAndShown(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	key, _ := h.keys()
@@ -109,6 +110,7 @@ func hrefOf(r *webtest.Reader, part *goquery.Selection) *url.URL {
 }
 
 func TestConsole_TraceBeginsAtMemoriesAndSources(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	key, _ := h.keys()
@@ -152,6 +154,7 @@ func TestConsole_TraceBeginsAtMemoriesAndSources(t *testing.T) {
 }
 
 func TestConsole_TraceFollowsAMemoryToItsSource(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	r := h.as("read")
@@ -196,6 +199,7 @@ func TestConsole_TraceFollowsAMemoryToItsSource(t *testing.T) {
 
 // What last week cost, and which key caused it, at the console alone.
 func TestConsole_UsageNamesTheKeyThatCost(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	var first uuid.UUID

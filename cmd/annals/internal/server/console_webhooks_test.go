@@ -40,6 +40,7 @@ const hooks = "/p/default/webhooks"
 
 // A member with the access Write makes a webhook, tries it on a sample, sends a test event, replays it, and ends it.
 func TestConsole_WebhookFromCreationToDeletion(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	r := h.as("write")
@@ -172,6 +173,7 @@ func (h *consoleHarness) hookPages() []string {
 
 // Somebody with the access Read sees settings and events, but no URL and nothing that changes.
 func TestConsole_WebhookForReaders(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	_, token, _ := strings.Cut(h.hook.URL, h.hook.ID+"/")
@@ -211,6 +213,7 @@ func TestConsole_WebhookForReaders(t *testing.T) {
 
 // A webhook belongs to its project: another project of the organization neither shows nor changes it.
 func TestConsole_WebhookOfAnotherProject(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	r := h.as("owner")
@@ -252,6 +255,7 @@ func (h *consoleHarness) removeAudienceOfHook(r *webtest.Reader) {
 
 // An event whose body is not in the log as it came is neither a sample nor replayed, and its page has the reason.
 func TestConsole_WebhookBodiesThatAreLost(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	key, _ := h.keys()
@@ -287,6 +291,7 @@ func TestConsole_WebhookBodiesThatAreLost(t *testing.T) {
 
 // The log is read in pages: Previous leads back to where Next came from, inside the filter.
 func TestConsole_WebhookLogPages(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	key, _ := h.keys()

@@ -108,6 +108,7 @@ func (d *debugged) readLog(id string) (counts map[string]int, found bool) {
 // No debugging read costs anything, is logged, or is an activity of an identity. Usage and polls are
 // logged.
 func TestServer_DebuggingReadsLeaveNoTrace(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	d := newDebugged(t)
 	seen := func() (at string) {
@@ -152,6 +153,7 @@ func TestServer_DebuggingReadsLeaveNoTrace(t *testing.T) {
 // A refused call is explained by its request id at once, as long as the log keeps it, to its project
 // alone.
 func TestServer_ExplainARefusedCall(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	d := newDebugged(t)
 	_, header, _ := d.callWithHeader(d.key, http.MethodPost, api+"/ingest", point{"content": "x", "audience": "none"})
@@ -198,6 +200,7 @@ func envelope(status int, body []byte) error {
 // What is asked wrongly, by a stranger, or very often, is refused with an envelope, shows nothing of
 // another project, and stays small.
 func TestServer_DebuggingReadsUnderHostileQuestions(t *testing.T) {
+	unraced(t)
 	if testing.Short() {
 		t.Skip("thousands of calls, one after the other")
 	}
@@ -272,6 +275,7 @@ func TestServer_DebuggingReadsUnderHostileQuestions(t *testing.T) {
 
 // Debugging reads are within the limit of calls per minute; only polls of a send are outside.
 func TestRoutes_DebuggingReadsAreLimited(t *testing.T) {
+	unraced(t)
 	for _, r := range auth.Routes() {
 		polls := r.Method == http.MethodGet && r.Path == api+"/ingest/:ingestionId"
 		if r.Unlimited != (polls || r.Open) {

@@ -11,6 +11,7 @@ import (
 
 // Programs without a session or a key read the documentation of a running service, from wherever they call.
 func TestDocs_ArePublic(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := startConsole(t)
 	for _, c := range []struct{ method, path, body, want string }{

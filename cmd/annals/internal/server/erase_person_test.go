@@ -17,6 +17,7 @@ import (
 
 // No event names who sent again what others wrote, so these data points stay when the person is erased.
 func TestErasePerson_Resends(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.start()
@@ -76,6 +77,7 @@ func (h *harness) awaitErased(begun operatorapi.PersonErasureID) (s erasing.Pers
 
 // Nobody watches, and the service ends in the middle: the next one goes on. No event names the person.
 func TestErasePerson_GoesOnAfterARestart(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	const name = "quokka@example.com"
 	h := newHarness(t)

@@ -41,6 +41,7 @@ func estimateFiles(points string) point {
 
 // An estimate appends no event, costs nothing, is not logged, makes no identity, and returns the same again.
 func TestServer_EstimateLeavesNoTrace(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	d := newDebugged(t)
 	_ = d.logged() // what came before is flushed
@@ -75,6 +76,7 @@ func TestServer_EstimateLeavesNoTrace(t *testing.T) {
 
 // Hostile files of every kind, and a chat that nests without end, are estimated or skipped.
 func TestServer_EstimateOfHostileFiles(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	d := newDebugged(t)
 	files := []point{{"path": "chat.json", "kind": "chat", "content": strings.Repeat(`{"chats":{"list":[`, 100_000)}}
@@ -94,6 +96,7 @@ func TestServer_EstimateOfHostileFiles(t *testing.T) {
 
 // A batch of an estimate is accepted as it is, once, at the price of the estimate, and recall finds it.
 func TestServer_EstimateIsSent(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	d := newDebugged(t)
 	var e estimated
@@ -126,6 +129,7 @@ func TestServer_EstimateIsSent(t *testing.T) {
 
 // What fits follows the balance and the caps of the project and the organization.
 func TestServer_EstimateFitsCaps(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	d := newDebugged(t)
 	want := func(when string, fits bool, first int, balance point) {

@@ -41,6 +41,7 @@ func shown(results []client.RecallResult) (list []string) {
 
 // An explanation shows what the API returns, writes nothing, and names no data point of another project.
 func TestServer_ExplainARecall(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.set = func(c *Config) { c.RateLimit = new(0) }
@@ -119,6 +120,7 @@ func keysOf(counts map[string]int) (keys []string) {
 
 // The API explains no recall: it has no such route, and the body of a recall has no such field.
 func TestServer_ExplainNoRecallOverTheAPI(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	for _, r := range auth.Routes() {
 		if strings.Contains(r.Path, "recall") && strings.Contains(r.Path, "explain") {

@@ -59,6 +59,7 @@ func (h *harness) sendOnce(key, path string, status int, body any) (ingestion, r
 
 // A send is explained from the moment that it is answered until after its deletion.
 func TestServer_ExplainASend(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
 	h.start()
@@ -111,6 +112,7 @@ func TestServer_ExplainASend(t *testing.T) {
 
 // The first 100 items of a batch are listed, and what it cost.
 func TestServer_ExplainABatch(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
 	h.start()

@@ -105,6 +105,7 @@ func (h *consoleHarness) live(role string) (n int) {
 
 // What a session let in ends with a reset of the password, and with all sessions if the person asks for it.
 func TestGrants_EndWithWhatLetThemIn(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := startAgents(t)
 	owner, admin, read := h.letIn("owner"), h.letIn("admin"), h.letIn("read")
@@ -147,6 +148,7 @@ func TestGrants_EndWithWhatLetThemIn(t *testing.T) {
 
 // What was let in without a second factor is refused while the organization requires one.
 func TestGrants_NeedTheSecondFactor(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := startAgents(t)
 	l := h.letIn("admin")
@@ -170,6 +172,7 @@ func TestGrants_NeedTheSecondFactor(t *testing.T) {
 
 // Who leaves an organization takes along what was let in there. The last Owner stays.
 func TestLeave_EndsGrants(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := startAgents(t)
 	of := h.organizations()[0].ID.String()
@@ -197,6 +200,7 @@ func TestLeave_EndsGrants(t *testing.T) {
 
 // A session that ended while its person decided lets nothing in.
 func TestConsent_InASessionThatEnded(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := startAgents(t)
 	h.authServer.Hold, h.agents.Hold = h.signin.Hold, h.signin.Hold

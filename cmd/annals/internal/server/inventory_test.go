@@ -11,6 +11,7 @@ import (
 )
 
 func TestFolderBytes_ByPart(t *testing.T) {
+	unraced(t)
 	dir := t.TempDir()
 	for name, size := range map[string]int{
 		"log/a": 10, "log/deep/b": 5, "recall/c": 7, "postgres/data/d": 3, "log.txt": 2, "unknown/e": 4, "hash.key": 1,
@@ -30,6 +31,7 @@ func TestFolderBytes_ByPart(t *testing.T) {
 
 // What is stored is in the metrics, and a backup is once it was made.
 func TestServer_MetricsOfWhatIsStored(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.set = func(cfg *Config) { cfg.MinFreeDisk = 1 << 20 }

@@ -17,6 +17,7 @@ const root = "../../../.."
 
 // The service does what each revision of the protocol requires of a server, but for what the baseline names.
 func TestMCP_Conformance(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	mcptest.Suite(t, root)
 	h, key := newHarness(t), ""
@@ -32,6 +33,7 @@ func TestMCP_Conformance(t *testing.T) {
 
 // A client that registered before gets a code and a token as the suite wants them. A person consents, nothing else.
 func TestMCP_ConformanceOfAuthorization(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	mcptest.Suite(t, root)
 	h := newConsole(t)

@@ -25,6 +25,7 @@ func initialize(version string) map[string]any {
 // What a client sees before it is known: a 401 for each method, with the document that names the authorization server,
 // before anything else of its request is looked at.
 func TestMCP_Challenge(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.start()
@@ -54,6 +55,7 @@ func TestMCP_Challenge(t *testing.T) {
 
 // Pages of other sites cannot call, those of the console can.
 func TestMCP_Origins(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.start()
@@ -77,6 +79,7 @@ func TestMCP_Origins(t *testing.T) {
 
 // Each version from 2025-06-18 on is spoken, without sessions; lists are private.
 func TestMCP_Eras(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.start()
@@ -120,6 +123,7 @@ func TestMCP_Eras(t *testing.T) {
 
 // What a key must not reach: another project, its ids, sizes beyond the limits, and arguments that no tool has.
 func TestMCP_HostileArguments(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.start()
@@ -203,6 +207,7 @@ func (h *harness) resources(a agent, theirs string) {
 
 // Text that looks like an answer, or like an instruction, stays marked as what somebody wrote.
 func TestMCP_ContentIsData(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.start()
@@ -228,6 +233,7 @@ func TestMCP_ContentIsData(t *testing.T) {
 
 // No answer has more than 25,000 tokens; what is left out is counted, with the call that gets it.
 func TestMCP_AnswersFit(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.start()
@@ -292,6 +298,7 @@ func TestMCP_AnswersFit(t *testing.T) {
 // A recall of documents with 1 MiB of metadata each returns their texts, and counts what it left out, at /mcp and on
 // the page. The call was refused, and ended with the documents that 16 MiB have.
 func TestMCP_LongMetadata(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	key, _ := h.keys()
@@ -349,6 +356,7 @@ func (h *harness) everyIdentity(a agent, first int, cursor *string, all int) {
 
 // Calls count for the limit of the organization, as those of the API do.
 func TestMCP_RateLimit(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.set = func(c *Config) { c.RateLimit = new(2) }

@@ -35,6 +35,7 @@ func (h *consoleHarness) consentsOf(role string, times *int) auth.AuthorizationC
 // A client that knows the address alone finds the authorization server, registers, asks a person, and gets tokens with
 // which it remembers and recalls. Nothing of it opens the API.
 func TestMCP_OAuth(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	for role, tools := range map[string]int{"write": 19, "read": 15} {

@@ -75,6 +75,7 @@ func (h *consoleHarness) toolArguments() map[string]map[string]any {
 // Every tool × every role × every scope: what is listed, what is refused and why. No answer holds a key, and each has
 // the shape that its tool promises.
 func TestMCP_EveryToolForEveryRoleAndScope(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	h.grants()
@@ -214,6 +215,7 @@ func (h *harness) ask(method, token string, body []byte, headers ...string) (int
 
 // A person acts under her address, whose record has the origin of a sign-in. A consent may be for one project alone.
 func TestMCP_Person(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	h.grants()
@@ -265,6 +267,7 @@ func TestMCP_Person(t *testing.T) {
 
 // A person who is removed is out with the next request.
 func TestMCP_RemovedPerson(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	h.grants()

@@ -16,6 +16,7 @@ type metricRow struct {
 
 // What /metrics exposes has the types and the labels that docs/metrics.md states.
 func TestMetrics_AsDocumented(t *testing.T) {
+	unraced(t)
 	rows := metricRows(t)
 	h := newHarness(t)
 	h.start()

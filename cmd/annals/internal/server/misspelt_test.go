@@ -41,6 +41,7 @@ var acceptedBodies = map[string][]string{
 // TestServer_MisspeltNames misspells every field and every parameter of the document, one in each call. No call
 // changes anything. Names that misspell nothing are ignored.
 func TestServer_MisspeltNames(t *testing.T) {
+	unraced(t)
 	if testing.Short() {
 		t.Skip("thousands of calls, one after the other")
 	}
@@ -302,6 +303,7 @@ func misspellings(known []string) map[string]bool {
 
 // TestServer_AnswersSentBack sends what the service answered: names that only answers have are ignored.
 func TestServer_AnswersSentBack(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.start()

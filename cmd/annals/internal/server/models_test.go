@@ -24,6 +24,7 @@ import (
 )
 
 func TestParseBuiltin(t *testing.T) {
+	unraced(t)
 	for _, c := range []struct {
 		text     string
 		endpoint bool
@@ -46,6 +47,7 @@ func TestParseBuiltin(t *testing.T) {
 }
 
 func TestParseLeast(t *testing.T) {
+	unraced(t)
 	for _, c := range []struct {
 		text     string
 		endpoint bool
@@ -217,6 +219,7 @@ func (h *modelHarness) off() string {
 
 // Without a model search is lexical: auto logs how to get one, builtin warns, none logs nothing. No status reports it.
 func TestModels_NotInstalled(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	for builtin, c := range map[Builtin]struct {
 		lines      []string
@@ -255,6 +258,7 @@ func TestModels_NotInstalled(t *testing.T) {
 
 // A model that is removed is reported with its name. Its vectors are used again, and not made again, once it is back.
 func TestModels_RemovedAndInstalledAgain(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newModelHarness(t)
 	h.install()
@@ -307,6 +311,7 @@ func TestModels_RemovedAndInstalledAgain(t *testing.T) {
 // Without its endpoint the model of the stored vectors is missing. With none nothing is stored or reported. The
 // endpoint comes before the built-in model, which takes over once it has made its own vectors.
 func TestModels_EndpointRemoved(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	fake := httptest.NewServer(&fakeEmbeddings{t: t})
 	t.Cleanup(fake.Close)
@@ -360,6 +365,7 @@ func TestModels_EndpointRemoved(t *testing.T) {
 
 // A process whose roles need no model does not report that it has none.
 func TestModels_ReportByRole(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	for roles, want := range map[Role]bool{
 		RoleRead: true, RolePipeline: true, RoleProjector: false, RoleWrite: false, RoleConsole: true,
@@ -378,6 +384,7 @@ func TestModels_ReportByRole(t *testing.T) {
 // A model that the configuration names is used from its file, and nothing is installed. One that cannot be used
 // refuses the start.
 func TestModels_OfAFile(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newModelHarness(t)
 	file := t.TempDir()
@@ -400,6 +407,7 @@ func TestModels_OfAFile(t *testing.T) {
 
 // A damaged model counts as not installed, with a warning, and stops the start of a service that wants it.
 func TestModels_Damaged(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newModelHarness(t)
 	damaged := func(c *Config) {
@@ -424,6 +432,7 @@ func TestModels_Damaged(t *testing.T) {
 
 // What an endpoint's model finds has at least the cosine that is set; what words find does not need it.
 func TestModels_EndpointLeast(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	fake := httptest.NewServer(&fakeEmbeddings{t: t})
 	t.Cleanup(fake.Close)
@@ -451,6 +460,7 @@ func TestModels_EndpointLeast(t *testing.T) {
 
 // The built-in model has its own least cosine, an endpoint the one that is set, also for the model before.
 func TestModels_Least(t *testing.T) {
+	unraced(t)
 	m := models{endpointLeast: 0.4}
 	if got := m.least("all-MiniLM-L6-v2-q@fake")(100); got != minilm.LeastCosine(100) {
 		t.Errorf("built-in: %v", got)

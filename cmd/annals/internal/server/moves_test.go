@@ -11,6 +11,7 @@ import (
 
 // Once a send that moves a data point to another audience returns, the new reader finds it.
 func TestServer_MoveIsVisible(t *testing.T) {
+	unraced(t)
 	h := newHarness(t)
 	h.start()
 	key := h.credentials()[datafolder.ProjectKeyName]

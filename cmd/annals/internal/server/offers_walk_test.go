@@ -316,6 +316,7 @@ func (w *offersWalk) check(by *walker) {
 // organization that made no offer to an address which that person proved, and no organization ends an offer or a link
 // of another. ANNALS_OFFER_STEPS makes it longer.
 func TestOffers_Walk(t *testing.T) {
+	unraced(t)
 	if testing.Short() {
 		t.Skip("the race detector looks at the tests of each page")
 	}

@@ -42,6 +42,7 @@ func (h *harness) wants(key, method, path string, body any, status int, code str
 // TestServer_OrganizationsProjectsAndKeys follows an organization as its operator and its
 // applications see it. A second organization must not change.
 func TestServer_OrganizationsProjectsAndKeys(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.start()
@@ -164,6 +165,7 @@ func (h *harness) nowhereInClear(keys ...string) {
 // After a crash in the creation of an organization its keys are refused. The next start and a
 // running service complete it.
 func TestServer_InterruptedCreation(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	var held atomic.Bool
 	h := newHarness(t)
@@ -279,6 +281,7 @@ func (lateWaiter) Wait(ctx context.Context, _ eventstore.Position, _ ...string) 
 // A new key is shown although projections lag, because it can be shown only now. A warning names
 // what is not visible yet.
 func TestOrganizations_NewKeyWhileProjectionsLag(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.start()
@@ -309,6 +312,7 @@ func TestOrganizations_NewKeyWhileProjectionsLag(t *testing.T) {
 
 // A live key is stored sealed, from the first one on. A start seals all keys with a new seal key.
 func TestServer_KeysAreSealed(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.start()
@@ -363,6 +367,7 @@ func (h *harness) reveals(seal [][]byte, want ...string) {
 // An operator finds, creates, reveals and revokes what belongs to any organization. A reveal is an event with the name
 // of the operator.
 func TestServer_OperatorListsProjectsAndKeys(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.start()

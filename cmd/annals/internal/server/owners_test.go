@@ -32,6 +32,7 @@ func (h *harness) signIn(email, password string) (signin.SignedIn, error) {
 }
 
 func TestOwners_FirstStart(t *testing.T) {
+	unraced(t)
 	h, links := withOwner(t)
 	h.start()
 	values := h.credentials()
@@ -84,6 +85,7 @@ func TestOwners_FirstStart(t *testing.T) {
 
 // Organizations without an owner, also of an older store, get the person who has a password already.
 func TestOwners_FurtherOrganizations(t *testing.T) {
+	unraced(t)
 	h, links := withOwner(t)
 	h.start()
 	_, err := h.signin.SetPassword(t.Context(), (*links)[0][strings.LastIndex((*links)[0], "/")+1:],
@@ -116,6 +118,7 @@ func TestOwners_FurtherOrganizations(t *testing.T) {
 
 // A crash between the file and the password leaves a person who cannot sign in, until the next start.
 func TestOwners_InterruptedStart(t *testing.T) {
+	unraced(t)
 	h, _ := withOwner(t)
 	h.start()
 	password := h.credentials()[datafolder.OwnerPasswordName]
@@ -131,6 +134,7 @@ func TestOwners_InterruptedStart(t *testing.T) {
 }
 
 func TestPersonLink_OfTheOperator(t *testing.T) {
+	unraced(t)
 	h := newHarness(t)
 	h.start()
 	ask := func(email, organization string) (operatorapi.PersonLink, error) {
@@ -162,6 +166,7 @@ func TestPersonLink_OfTheOperator(t *testing.T) {
 
 // Credentials of people go with them.
 func TestSignIn_OfRemovedPeople(t *testing.T) {
+	unraced(t)
 	h, _ := withOwner(t)
 	h.start()
 	in, err := h.signIn(ownerEmail, h.credentials()[datafolder.OwnerPasswordName])

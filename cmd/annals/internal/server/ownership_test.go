@@ -76,6 +76,7 @@ func (h *harness) database() *pgxpool.Pool {
 // A database may hold schemas of other applications, with names that this service uses too. Nothing of them changes,
 // and nothing is written to the log or the data folder.
 func TestServer_SchemasOfAnotherApplication(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	for _, schema := range []string{"access", "usage", "directory_next", "trace_old_7"} {
 		t.Run(schema, func(t *testing.T) {
@@ -106,6 +107,7 @@ func TestServer_SchemasOfAnotherApplication(t *testing.T) {
 
 // Two logs never share a database: what the calls of one cost stays counted.
 func TestServer_DatabaseOfAnotherLog(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	a := newHarness(t)
 	a.start()
@@ -152,6 +154,7 @@ func (h *harness) files() string {
 // What somebody did to the event store, or another one at its address, is refused in its own words, and nothing is
 // written there.
 func TestServer_EventStoreThatLacksTheLog(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	bound := func(fields string) func(*harness, *esdb.Store) {
 		return func(h *harness, store *esdb.Store) {
@@ -196,6 +199,7 @@ func TestServer_EventStoreThatLacksTheLog(t *testing.T) {
 }
 
 func TestServer_EmptyEventStore(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.onNode()

@@ -142,6 +142,7 @@ func (h *harness) wantNoAddress(emails ...string) (inside int) {
 // The only owner of an organization asks for erasure: nothing is left of the address, the organization is
 // without a name, and the address may register again.
 func TestPeople_ErasureOfAnOwner(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.start()

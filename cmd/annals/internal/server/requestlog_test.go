@@ -14,6 +14,7 @@ import (
 // A source id is not listed from the moment that its deletion is acknowledged. This process has no pipeline, so nothing
 // blanks it later.
 func TestRequestLog_DeletedSourceIsNotListed(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.set = func(c *Config) { c.Roles = Roles{RoleWrite, RoleRead, RoleProjector} }
@@ -40,6 +41,7 @@ func TestRequestLog_DeletedSourceIsNotListed(t *testing.T) {
 
 // The body of a refused send leaves the log with each data point that it carried, whatever was wrong with it.
 func TestRequestLog_BodyOfRefusedSend(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.start()
@@ -84,6 +86,7 @@ func TestRequestLog_BodyOfRefusedSend(t *testing.T) {
 
 // Whatever spelling of the path of a webhook comes with a key of the project, the token is in no row.
 func TestRequestLog_NoTokenInAnySpelling(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.start()

@@ -15,6 +15,7 @@ import (
 
 // A process of each role is refused with another seal key. One that seals nothing may have none.
 func TestServer_SealKeyByRole(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.start()

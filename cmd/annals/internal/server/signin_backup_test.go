@@ -17,6 +17,7 @@ import (
 // A person signs in with password and second factor, and tokens are valid, after a backup is restored, whether a server
 // ran when it was made or not.
 func TestSignIn_AfterARestore(t *testing.T) {
+	unraced(t)
 	h, _ := withOwner(t)
 	h.postgres = Embedded
 	h.start()

@@ -58,6 +58,7 @@ func (h *harness) tracePaths(key string) []string {
 // A node of a deleted data point reports the request of its deletion, and no text, until and after the
 // erasure.
 func TestServer_TraceOfDeleted(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.start()

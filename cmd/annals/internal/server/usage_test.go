@@ -87,6 +87,7 @@ type usageTest struct {
 // A usage read includes every call that was answered before, with either key, only of its own
 // organization, also after a restart.
 func TestServer_Usage(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := usageTest{harness: newHarness(t)}
 	h.start()
@@ -237,6 +238,7 @@ func (h usageTest) leavesTheNeighbourAlone() {
 
 // Usage before the first metered plan is not charged.
 func TestServer_UsageBeforeAPlan(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	h.set = func(s *Config) {

@@ -16,6 +16,7 @@ import (
 // The request log lists each event, and its body until the data point is deleted. The token is nowhere in
 // clear.
 func TestWebhook_RequestLog(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	h := newHarness(t)
 	var logged lines
