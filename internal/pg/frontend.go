@@ -27,7 +27,17 @@ type prefixWriter struct {
 	prefix schemas.Prefix
 	// started is true after the first message, which alone has no type.
 	started bool
+	// unnamed are changed messages whose statement has no name, by what they were: those come with each use, as with a
+	// transaction pooler. kept is what they take.
+	unnamed map[string][]byte
+	kept    int
 }
+
+// maxKept bounds the messages that a connection keeps, in bytes. entryBytes is what one takes beyond its text.
+const (
+	maxKept    = 512 << 10
+	entryBytes = 128
+)
 
 // The types of the messages that have statements.
 const (
@@ -68,6 +78,29 @@ func (s *prefixWriter) Write(p []byte) (int, error) {
 
 // message returns a message with its statements changed, nil if nothing changes.
 func (s *prefixWriter) message(m []byte) []byte {
+	if s.prefix == "" || m[0] != parseMessage || len(m) == headLength || m[headLength] != 0 {
+		return s.change(m)
+	}
+	if changed, is := s.unnamed[string(m)]; is {
+		return changed
+	}
+	changed := s.change(m)
+	size := len(m) + len(changed) + entryBytes
+	if size > maxKept {
+		return changed
+	}
+	if s.unnamed == nil || s.kept+size > maxKept {
+		s.unnamed, s.kept = map[string][]byte{}, 0
+	}
+	s.unnamed[string(m)] = changed
+	s.kept += size
+	return changed
+}
+
+func (s *prefixWriter) change(m []byte) []byte {
+	if s.prefix == "" && !bytes.Contains(m, []byte(schemas.Call)) {
+		return nil // in most cases
+	}
 	from := headLength
 	switch m[0] {
 	case queryMessage:

@@ -3,6 +3,8 @@ package pg
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -109,5 +111,40 @@ func TestNewPool_WrongPrefix(t *testing.T) {
 		if _, err := NewPool(t.Context(), "postgres://a@127.0.0.1:1/a", SchemaPrefix(prefix)); err == nil {
 			t.Errorf("%s is accepted", prefix)
 		}
+	}
+}
+
+// What is kept of statements without a name changes nothing, and is bounded.
+func TestFrontend_Kept(t *testing.T) {
+	send := func(w *prefixWriter, query string) string {
+		t.Helper()
+		var got bytes.Buffer
+		w.to = &got
+		if _, err := w.Write(encode(t, &pgproto3.Parse{Query: query})); err != nil {
+			t.Fatal(err)
+		}
+		return got.String()
+	}
+	w := &prefixWriter{prefix: "a_", started: true}
+	for i := range 3 {
+		if got := send(w, "select from usage.x"); !strings.Contains(got, "select from a_usage.x") || len(w.unnamed) != 1 {
+			t.Errorf("time %d: %q, %d kept", i, got, len(w.unnamed))
+		}
+	}
+	if got := send(w, "select 1"); !strings.Contains(got, "select 1") || len(w.unnamed) != 2 {
+		t.Errorf("%q, %d kept", got, len(w.unnamed))
+	}
+	for i := range 3 * maxKept / entryBytes / 10 {
+		send(w, fmt.Sprintf("select %d from usage.x where '%s' = ''", i, strings.Repeat("x", 1000)))
+		if w.kept > maxKept {
+			t.Fatalf("%d bytes are kept", w.kept)
+		}
+	}
+	before := w.kept
+	if got := send(w, "select from usage.x /* "+strings.Repeat("x", maxKept)+"*/"); !strings.Contains(got, " a_usage.x") {
+		t.Error("a long statement is not changed")
+	}
+	if w.kept != before {
+		t.Error("a statement that is longer than the bound is kept")
 	}
 }

@@ -67,7 +67,7 @@ func Make(t testing.TB, db *pgxpool.Pool, p Projector) {
 func Empty(t testing.TB, db *pgxpool.Pool, p Projector) {
 	t.Helper()
 	tables, err := texts(t.Context(), db,
-		`select table_schema || '.' || table_name from information_schema.tables where table_schema = $1`, p.Name())
+		`select table_schema || '.' || table_name from information_schema.tables where table_schema in ($1, annals_schema_prefix() || $1)`, p.Name())
 	if err == nil {
 		_, err = db.Exec(t.Context(), "truncate "+strings.Join(tables, ", "))
 	}
@@ -114,7 +114,7 @@ type Querier interface {
 // Dump returns every row of the tables of a projector as JSON without some columns, ordered by
 // content.
 func Dump(ctx context.Context, db Querier, p Projector, without ...string) (map[string][]string, error) {
-	tables, err := texts(ctx, db, `select table_name::text from information_schema.tables where table_schema = $1`,
+	tables, err := texts(ctx, db, `select table_name::text from information_schema.tables where table_schema in ($1, annals_schema_prefix() || $1)`,
 		p.Name())
 	if err != nil {
 		return nil, err

@@ -33,6 +33,9 @@ const PrefixVariable = "ANNALS_TEST_SCHEMA_PREFIX"
 // prefix is that of PrefixVariable.
 var prefix = schemas.Prefix(os.Getenv(PrefixVariable))
 
+// SchemaPrefix returns the prefix of the schemas of all databases, "" in most runs.
+func SchemaPrefix() schemas.Prefix { return prefix }
+
 // shared is the server of this test process. It is a variable since tests cannot receive values from
 // TestMain.
 var shared struct {

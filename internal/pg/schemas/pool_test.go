@@ -9,6 +9,7 @@ import (
 
 	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/pg/schemas"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -58,5 +59,32 @@ func TestPool(t *testing.T) {
 				t.Errorf("prefix %q", p)
 			}
 		})
+	}
+}
+
+// Services with different prefixes do not wait for each other, and one without has the keys of earlier versions.
+func TestLockKey(t *testing.T) {
+	url, keys := pgtest.URL(t), map[string]int64{}
+	for _, prefix := range []string{"", "a_", "b_"} {
+		db, err := pg.OpenPool(t.Context(), url, pg.SchemaPrefix(prefix))
+		runtest.Must(t, err)
+		defer db.Close()
+		var key int64
+		runtest.Must(t, db.QueryRow(t.Context(), `select 7::bigint # `+schemas.LockKey).Scan(&key))
+		keys[prefix] = key
+	}
+	if keys["a_"] == keys["b_"] || keys["a_"] == 7 || keys["b_"] == 7 {
+		t.Errorf("keys %v", keys)
+	}
+	if keys[""] != 7 && pgtest.SchemaPrefix() == "" {
+		t.Errorf("without a prefix the key is %d, want 7", keys[""])
+	}
+}
+
+func BenchmarkPrefix_Statement(b *testing.B) {
+	sql := strings.Repeat("select d.id, d.body from datapoints.data_points d join directory.identities i on i.id = d.by\n", 20)
+	b.SetBytes(int64(len(sql)))
+	for b.Loop() {
+		schemas.Prefix("acme_").Statement(sql)
 	}
 }

@@ -7,7 +7,6 @@ package schemas
 import (
 	"errors"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/annals-project/annals/internal/projection"
@@ -78,8 +77,17 @@ func (p Prefix) IsOfAnother(inDatabase string) bool {
 
 // isName reports whether a name without a prefix is of a schema of this program.
 func isName(name string) bool {
-	return slices.Contains(Names(), withoutSuffix(name))
+	return known[withoutSuffix(name)]
 }
+
+// known are the values of Names.
+var known = func() map[string]bool {
+	all := map[string]bool{}
+	for _, name := range Names() {
+		all[name] = true
+	}
+	return all
+}()
 
 // withoutSuffix returns a name without the end that a rebuild gives it.
 func withoutSuffix(name string) string {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/internal/pg"
+	"github.com/annals-project/annals/internal/pg/ownership"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/pg/schemas"
 	"github.com/annals-project/annals/internal/projection"
@@ -192,10 +193,16 @@ func TestServer_AnotherPrefix(t *testing.T) {
 	db, err = pg.OpenPool(t.Context(), url, pg.SchemaPrefix("b_"))
 	runtest.Must(t, err)
 	defer db.Close()
+	// A rebuild of the service left it when it had that prefix.
+	_, err = db.Exec(t.Context(), `create schema trace_old_7; `+ownership.MarkStatement("trace_old_7", h.storage.logID))
+	runtest.Must(t, err)
 	renamed = state(t, db)
 	h.set = func(cfg *Config) { cfg.SchemaPrefix = "c_" }
 	h.start()
 	h.finds("alpha", 1)
+	if _, err := operatorapi.EraseNow.Call(t.Context(), operatorapi.Dial(h.dir), operatorapi.None{}); err != nil {
+		t.Error(err)
+	}
 	if diff := cmp.Diff(renamed, state(t, db)); diff != "" {
 		t.Errorf("what the old prefix names changes:\n%s", diff)
 	}
