@@ -30,11 +30,9 @@ const Variable = "ANNALS_TEST_POSTGRES"
 // PrefixVariable names the environment variable with the prefix of the schemas of all databases.
 const PrefixVariable = "ANNALS_TEST_SCHEMA_PREFIX"
 
-// prefix is that of PrefixVariable.
-var prefix = schemas.Prefix(os.Getenv(PrefixVariable))
-
-// SchemaPrefix returns the prefix of the schemas of all databases, "" in most runs.
-func SchemaPrefix() schemas.Prefix { return prefix }
+// SchemaPrefix returns the prefix of the schemas of all databases, "" in most runs. It is read at each call, so that the
+// cache of tests knows it.
+func SchemaPrefix() schemas.Prefix { return schemas.Prefix(os.Getenv(PrefixVariable)) }
 
 // shared is the server of this test process. It is a variable since tests cannot receive values from
 // TestMain.
@@ -163,7 +161,7 @@ func adopt(ctx context.Context) (name, address string, err error) {
 	}
 	err = shared.admin.QueryRow(ctx, `select datname from pg_database
 		where datname like $1 and datname <> all($2) and pg_try_advisory_lock($3, hashtext(datname)) limit 1`,
-		strings.ReplaceAll(namePrefix, "_", `\_`)+"%", append(shared.created, ""), claims).Scan(&name)
+		strings.ReplaceAll(namePrefix(), "_", `\_`)+"%", append(shared.created, ""), claims).Scan(&name)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", "", nil
 	}
@@ -197,7 +195,7 @@ func clean(ctx context.Context, address string) (err error) {
 		return fmt.Errorf("connect to clear a database: %w", err)
 	}
 	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
-	if _, err := conn.Exec(ctx, prefix.Statement(clearDatabase)); err != nil {
+	if _, err := conn.Exec(ctx, SchemaPrefix().Statement(clearDatabase)); err != nil {
 		return fmt.Errorf("clear database: %w", err)
 	}
 	return nil
@@ -272,20 +270,20 @@ func start(ctx context.Context) error {
 
 // shareTemplate makes the template of the run, unless another process did.
 func shareTemplate(ctx context.Context) error {
-	shared.template = templateName
-	if err := claim(ctx, templateName); err != nil {
+	shared.template = templateName()
+	if err := claim(ctx, shared.template); err != nil {
 		return err
 	}
 	var made bool
-	err := shared.admin.QueryRow(ctx, `select exists (select from pg_database where datname = $1)`, templateName).Scan(&made)
+	err := shared.admin.QueryRow(ctx, `select exists (select from pg_database where datname = $1)`, shared.template).Scan(&made)
 	if err == nil && !made {
 		// It gets its name when it is complete.
-		name := fmt.Sprintf("%s_%d", templateName, os.Getpid())
+		name := fmt.Sprintf("%s_%d", shared.template, os.Getpid())
 		if err = makeTemplate(ctx, name); err == nil {
-			_, err = shared.admin.Exec(ctx, "alter database "+name+" rename to "+templateName)
+			_, err = shared.admin.Exec(ctx, "alter database "+name+" rename to "+shared.template)
 		}
 	}
-	_, unlockErr := shared.admin.Exec(ctx, "select pg_advisory_unlock($1, hashtext($2))", claims, templateName)
+	_, unlockErr := shared.admin.Exec(ctx, "select pg_advisory_unlock($1, hashtext($2))", claims, shared.template)
 	if err = errors.Join(err, unlockErr); err != nil {
 		return fmt.Errorf("template of the run: %w", err)
 	}
@@ -339,14 +337,12 @@ func stop() error {
 }
 
 // Databases with a prefix and those without may be on one server.
-var (
-	namePrefix   = "annals_" + string(prefix) + "test_"
-	templateName = "annals_" + string(prefix) + "template"
-)
+func namePrefix() string   { return "annals_" + string(SchemaPrefix()) + "test_" }
+func templateName() string { return "annals_" + string(SchemaPrefix()) + "template" }
 
 // newName returns a database name that is unique on this machine.
 func newName() string {
-	return fmt.Sprintf("%s%d_%d_%d", namePrefix, os.Getpid(), time.Now().UnixNano(), numbers.Add(1))
+	return fmt.Sprintf("%s%d_%d_%d", namePrefix(), os.Getpid(), time.Now().UnixNano(), numbers.Add(1))
 }
 
 // onDatabase returns the URL of another database of the same server.
@@ -361,6 +357,7 @@ func onDatabase(address, name string) (string, error) {
 
 // withPrefix adds the prefix to the URL of a database.
 func withPrefix(address string) string {
+	prefix := SchemaPrefix()
 	switch {
 	case prefix == "":
 		return address
