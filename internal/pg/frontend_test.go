@@ -97,8 +97,15 @@ func TestFrontend_FailedWrite(t *testing.T) {
 // What is no whole message goes on as it is.
 func TestFrontend_NoMessage(t *testing.T) {
 	whole := encode(t, &pgproto3.Query{String: "select from access.people"})
-	for _, p := range [][]byte{{}, {'Q'}, {'Q', 0, 0, 0, 0, 'x'}, {'Q', 255, 255, 255, 255, 'x'}, whole[:len(whole)-1],
-		{'P', 0, 0, 0, 5, 'x'}, {'Q', 0, 0, 0, 5, 'x'}} {
+	for _, p := range [][]byte{
+		{},
+		{'Q'},
+		{'Q', 0, 0, 0, 0, 'x'},
+		{'Q', 255, 255, 255, 255, 'x'},
+		whole[:len(whole)-1],
+		{'P', 0, 0, 0, 5, 'x'},
+		{'Q', 0, 0, 0, 5, 'x'},
+	} {
 		var got bytes.Buffer
 		if _, err := (&prefixWriter{to: &got, prefix: "a_", started: true}).Write(p); err != nil || !bytes.Equal(got.Bytes(), p) {
 			t.Errorf("%q: %q, %v", p, got.Bytes(), err)
