@@ -42,19 +42,15 @@ type Project struct {
 // false for one that is unknown or revoked, or of another kind.
 func (q Queries) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (h auth.Holder, ok bool, err error) {
 	h.Kind = kind
-	p, l := &h.Project, &h.Limits
+	l := &h.Limits
 	switch kind {
 	case auth.ProjectKey:
-		var stored uuid.UUID
-		err = q.DB.QueryRow(ctx, `select k.id, k.name, k.prefix, o.id, not o.prepared, o.plan, o.spend_cap_tenths,
-				p.id, p.number, p.slug, p.namespace, p.archived, p.ingestion_cap, p.credit_cap_tenths
-			from access.keys k join access.projects p on p.id = k.project_id join access.organizations o on o.id = p.organization_id
-			where k.hash = $1 and k.revoked_at is null`, hash[:]).
-			Scan(&h.KeyID, &h.KeyName, &h.KeyPrefix, &h.OrganizationID, &h.Preparing, &l.Plan, &l.SpendCapTenths,
-				&p.ID, &p.Number, &p.Slug, &stored, &h.Archived, &l.IngestionCap, &l.CreditCapTenths)
-		if err == nil {
-			p.Namespace, err = q.Namespaces.Of(stored)
+		found, err := q.ProjectKeys(ctx, [][32]byte{hash})
+		if err != nil {
+			return auth.Holder{}, false, err
 		}
+		key, ok := found[hash]
+		return key.Holder, ok && key.Err == nil, key.Err
 	case auth.ManagementKey:
 		err = q.DB.QueryRow(ctx, `select management_key_id, coalesce(management_key_prefix, ''), id, not prepared, plan, spend_cap_tenths
 			from access.organizations where management_key_hash = $1`, hash[:]).
@@ -71,6 +67,49 @@ func (q Queries) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (
 		return auth.Holder{}, false, fmt.Errorf("find key: %w", err)
 	}
 	return h, true, nil
+}
+
+// ProjectKey is the holder of a key of a project, or why the namespace of the project is unknown.
+type ProjectKey struct {
+	Holder auth.Holder
+	Err    error
+}
+
+// ProjectKeys returns the holders of the live keys of projects by hash, as KeyByHash does.
+func (q Queries) ProjectKeys(ctx context.Context, hashes [][32]byte) (map[[32]byte]ProjectKey, error) {
+	list := make([][]byte, len(hashes))
+	for i := range hashes {
+		list[i] = hashes[i][:]
+	}
+	rows, err := q.DB.Query(ctx, `select k.hash, k.id, k.name, k.prefix, o.id, not o.prepared, o.plan, o.spend_cap_tenths,
+			p.id, p.number, p.slug, p.namespace, p.archived, p.ingestion_cap, p.credit_cap_tenths
+		from access.keys k join access.projects p on p.id = k.project_id join access.organizations o on o.id = p.organization_id
+		where k.hash = any($1) and k.revoked_at is null`, list)
+	if err != nil {
+		return nil, fmt.Errorf("find key: %w", err)
+	}
+	defer rows.Close()
+	found := make(map[[32]byte]ProjectKey, len(hashes))
+	for rows.Next() {
+		var hash []byte
+		var stored uuid.UUID
+		h := auth.Holder{Principal: auth.Principal{Kind: auth.ProjectKey}}
+		p, l := &h.Project, &h.Limits
+		err := rows.Scan(&hash, &h.KeyID, &h.KeyName, &h.KeyPrefix, &h.OrganizationID, &h.Preparing, &l.Plan,
+			&l.SpendCapTenths, &p.ID, &p.Number, &p.Slug, &stored, &h.Archived, &l.IngestionCap, &l.CreditCapTenths)
+		if err != nil {
+			return nil, fmt.Errorf("find key: %w", err)
+		}
+		key := ProjectKey{Holder: h}
+		if key.Holder.Project.Namespace, key.Err = q.Namespaces.Of(stored); key.Err != nil {
+			key = ProjectKey{Err: fmt.Errorf("find key: %w", key.Err)}
+		}
+		found[[32]byte(hash)] = key
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("find key: %w", err)
+	}
+	return found, nil
 }
 
 // ProjectNamed implements auth.Keys.

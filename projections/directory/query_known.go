@@ -15,18 +15,43 @@ import (
 // removal waits for the projection before it is acknowledged, so a removed record is absent. The
 // fault is service-unavailable while the projection is stopped.
 func (q *Queries) Known(ctx context.Context, project auth.Project, ids []uuid.UUID) (map[uuid.UUID]struct{}, error) {
+	records := make([]Record, len(ids))
+	for n, id := range ids {
+		records[n] = Record{project.ID, id}
+	}
+	found, err := q.KnownRecords(ctx, records)
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[uuid.UUID]struct{}, len(found))
+	for record := range found {
+		known[record.ID] = struct{}{}
+	}
+	return known, nil
+}
+
+// Record names the record of an identity.
+type Record struct{ ProjectID, ID uuid.UUID }
+
+// KnownRecords returns which of some records of any projects exist, as Known does.
+func (q *Queries) KnownRecords(ctx context.Context, records []Record) (map[Record]struct{}, error) {
 	if err := q.requireRunning(ctx); err != nil {
 		return nil, err
 	}
-	rows, err := q.db.Query(ctx, `select id from directory.identities where id = any($2::uuid[])
-		and project_id = $1`, project.ID, ids)
+	projects, ids := make([]uuid.UUID, len(records)), make([]uuid.UUID, len(records))
+	for n, record := range records {
+		projects[n], ids[n] = record.ProjectID, record.ID
+	}
+	rows, err := q.db.Query(ctx, `select i.project_id, i.id from directory.identities i
+		join unnest($1::uuid[], $2::uuid[]) as asked (project_id, id) on i.id = asked.id and i.project_id = asked.project_id`,
+		projects, ids)
 	if err != nil {
 		return nil, fmt.Errorf("find identity records: %w", err)
 	}
-	known := make(map[uuid.UUID]struct{}, len(ids))
-	var id uuid.UUID
-	_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
-		known[id] = struct{}{}
+	known := make(map[Record]struct{}, len(records))
+	var record Record
+	_, err = pgx.ForEachRow(rows, []any{&record.ProjectID, &record.ID}, func() error {
+		known[record] = struct{}{}
 		return nil
 	})
 	if err != nil {

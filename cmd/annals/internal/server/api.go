@@ -193,13 +193,12 @@ func missingRole(roles Roles) func(auth.Route) error {
 
 // newKeys returns the keys of the process, and a function to call when a key changed. Only a
 // process that alone writes the log caches keys: with several processes each call looks its key
-// up.
+// up, together with the calls that come at the same time.
 func newKeys(cfg Config, queries access.Queries) (keys auth.Keys, changed func()) {
-	bounded := auth.NewStrangers(queries, admission.Strangers.New())
 	if cfg.EventStore != Embedded {
-		return bounded, func() {}
+		return auth.NewStrangers(newSharedKeys(queries, cfg.Logger), admission.Strangers.New()), func() {}
 	}
-	cache := auth.NewCache(bounded)
+	cache := auth.NewCache(auth.NewStrangers(queries, admission.Strangers.New()))
 	return cache, cache.Forget
 }
 

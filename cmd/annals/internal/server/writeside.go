@@ -53,8 +53,9 @@ func buildWrites(ctx context.Context, s *Server) (adds, error) {
 	w.preparation = &preparation{w.prepareOrganizations, preparationEvery, cfg.Logger}
 	w.service = commands.New(commands.Config{
 		Journal: s.journal, Waiter: read.waiter, FollowUps: read.waiter, Sends: read.dataPoints, DataPoints: read.dataPoints,
-		Records: read.directory, Directory: read.directory, SoleWriter: cfg.EventStore == Embedded,
-		HashKey: s.hashKey, Pipeline: cfg.Derive, LoadGauge: s.load, Limits: read.limits, PlanTerms: cfg.PlanTerms,
+		Records: newSharedRecords(read.directory, cfg.Logger), Directory: read.directory,
+		SoleWriter: cfg.EventStore == Embedded,
+		HashKey:    s.hashKey, Pipeline: cfg.Derive, LoadGauge: s.load, Limits: read.limits, PlanTerms: cfg.PlanTerms,
 		MemberLimits: cfg.MemberLimits,
 		Events:       limiter.NewEvents(read.limits, cfg.Logger), Accounts: read.usage,
 		Vault: w.vault, Preparing: read.access, Credentials: datafolder.Credentials{Dir: cfg.Data.Dir},
