@@ -287,7 +287,8 @@ func (w *harness) holders(word string) []string {
 	w.t.Helper()
 	var holders []string
 	rows, err := w.db.Query(w.t.Context(),
-		`select schemaname || '.' || tablename from pg_tables where schemaname in ('datapoints', 'memories', 'recallindex', 'ops')`)
+		`select schemaname || '.' || tablename from pg_tables where schemaname in (
+			select annals_schema_prefix() || unnest(array['datapoints', 'memories', 'recallindex', 'ops']))`)
 	if err != nil {
 		w.t.Fatal(err)
 	}
