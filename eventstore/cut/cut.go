@@ -50,8 +50,8 @@ func (s *Store) Restored() (count int, names []string) {
 }
 
 // Append implements eventstore.Store. A store takes an append to a stream that was soft-deleted as if the stream had no
-// events, and lets it go on at its next revision. For a data point that is a conflict: readers pass over the stray event,
-// and those before it are shown again.
+// events, and lets it go on at its next revision. For a data point that is a conflict: readers pass over the stray
+// event, and those before it are shown again.
 func (s *Store) Append(
 	ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed,
 ) (eventstore.Appended, error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/cut"
 	"github.com/annals-project/annals/internal/build"
 	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/internal/ops"
@@ -92,6 +93,21 @@ const erasureDenied = "the event store denies its user a right that erasure need
 
 // lockAwaited is shown to every client too.
 const lockAwaited = "statements wait for a table that another session of Postgres has locked"
+
+// restoredRemark describes the streams that somebody else hid in the event store, "" for none. Only operators read
+// their names.
+func restoredRemark(hidden *cut.Store, private bool) string {
+	n, names := hidden.Restored()
+	if n == 0 {
+		return ""
+	}
+	remark := fmt.Sprintf("somebody else deleted, truncated or aged streams of the service in the event store: that was "+
+		"undone %d times since the start", n)
+	if private {
+		remark += ": " + strings.Join(names[:min(len(names), 10)], ", ")
+	}
+	return remark
+}
 
 // notReady returns the parts that cannot work, and why. It logs each new set of causes once. Whether the service
 // starts or stops is read at each call: the answer must change at once.
@@ -215,6 +231,7 @@ func (h *health) remarks(private bool) condition.Remarks {
 			r.ErasureDenied += ": " + denied.Error()
 		}
 	}
+	r.StreamsRestored = restoredRemark(h.storage.hidden, private)
 	if err := h.backpressure.stopped(); err != nil && !private {
 		for i, reason := range r.WritesRefused {
 			r.WritesRefused[i] = strings.TrimSuffix(reason, ": "+err.Error())
