@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -97,12 +98,16 @@ const lockAwaited = "statements wait for a table that another session of Postgre
 // restoredRemark describes the streams that somebody else hid in the event store, "" for none. Only operators read
 // their names.
 func restoredRemark(hidden *cut.Store, private bool) string {
-	n, names := hidden.Restored()
-	if n == 0 {
+	names := hidden.Restored()
+	if len(names) == 0 {
 		return ""
 	}
-	remark := fmt.Sprintf("somebody else deleted, truncated or aged streams of the service in the event store: that was "+
-		"undone %d times since the start", n)
+	count := strconv.Itoa(len(names))
+	if len(names) == cut.MaxNamed {
+		count += " or more"
+	}
+	remark := "somebody else deleted, truncated or aged streams of the service in the event store, and that was undone (" +
+		count + " since the start)"
 	if private {
 		remark += ": " + strings.Join(names[:min(len(names), 10)], ", ")
 	}
