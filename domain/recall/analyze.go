@@ -83,6 +83,11 @@ func (a *Analyzer) Stems(text string) []string {
 	}
 	p := a.read(text)
 	defer p.release()
+	return p.stems()
+}
+
+// stems is Stems of the text.
+func (p *reading) stems() []string {
 	speaks := p.evidence.question()
 	return p.content(func(i *item, all bool) string {
 		l, _ := speaks.of(i.alphabet)

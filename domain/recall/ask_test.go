@@ -123,7 +123,7 @@ func TestPassages_LanguageOfText(t *testing.T) {
 	})
 	last := passages[len(passages)-1]
 	if len(passages) < 2 || !slices.Contains(last.Text, "~de:haus") || !slices.Contains(last.Label, "~de:wohnung") {
-		t.Errorf("%d passages, the last is %q", len(passages), last)
+		t.Errorf("%d passages, the last is %+v", len(passages), last)
 	}
 }
 

@@ -27,10 +27,9 @@ type Placed struct {
 	WordForWord bool
 }
 
-// Statement is what a text states. Its numbers are hashes.
+// Statement is what a text states.
 type Statement struct {
-	// Stems are those of all words but stop words, with the negations; Exact are the names, numbers, ids and negations.
-	Stems, Exact uint64
+	States
 	// Claim is the claim that was derived and matches the question, "" for none.
 	Claim string
 }
@@ -266,7 +265,7 @@ func (s *statements) restates(text *Statement) bool {
 	if s.byStems == nil {
 		s.byStems, s.byClaim = make(map[uint64]struct{}), make(map[Statement]struct{})
 	}
-	claim := Statement{Exact: text.Exact, Claim: text.Claim}
+	claim := Statement{States: States{Exact: text.Exact}, Claim: text.Claim}
 	_, same := s.byStems[text.Stems]
 	_, sameClaim := s.byClaim[claim]
 	if same || sameClaim && text.Claim != "" {

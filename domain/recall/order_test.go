@@ -30,7 +30,7 @@ func spelled(p *recall.Placed)                { p.Spelled = true }
 func wordForWord(p *recall.Placed)            { p.WordForWord = true }
 
 // states is the statement of all texts that the tests compare.
-func states(p *recall.Placed) { p.States = &recall.Statement{Stems: 1} }
+func states(p *recall.Placed) { p.States = &recall.Statement{States: recall.States{Stems: 1}} }
 
 func TestQuestion_Order(t *testing.T) {
 	latest := recall.Question{AsksLatest: true}
@@ -226,7 +226,7 @@ func drawPlaced(t *rapid.T) []recall.Placed {
 		}
 		list[i].ByWords = list[i].Score
 		if stems := rapid.Uint64Range(0, 6).Draw(t, "stems"); stems > 0 {
-			list[i].States = &recall.Statement{Stems: stems}
+			list[i].States = &recall.Statement{States: recall.States{Stems: stems}}
 		}
 	}
 	return list

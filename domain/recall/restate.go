@@ -1,6 +1,8 @@
 package recall
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"slices"
 	"strings"
 	"unicode"
@@ -8,6 +10,50 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 )
+
+// States are hashes of what a text states: the same in each process, so that an index can hold them. Two texts that are
+// written to have the same can only be found by trying.
+type States struct {
+	// Stems are those of all words but stop words, with the negations; Exact are the names, numbers, ids and negations.
+	Stems, Exact uint64
+}
+
+// statedText is the longest text, in bytes, of which is noted what it states.
+const statedText = 1024
+
+// States returns what a text states.
+func (a *Analyzer) States(text string) States {
+	if a.former != nil {
+		return statesOf(a.former.terms(text), text)
+	}
+	p := a.read(text)
+	defer p.release()
+	return p.states(text)
+}
+
+// states is States of the text that was read.
+func (p *reading) states(text string) States { return statesOf(p.stems(), text) }
+
+func statesOf(stems []string, text string) States {
+	negations := Negations(text)
+	return States{
+		Stems: hashOf(append(slices.Clip(stems), negations...)), Exact: hashOf(append(Exact(text), negations...)),
+	}
+}
+
+// hashBits is how many bits a hash has: an index holds it as a frequency.
+const hashBits = 56
+
+// hashOf returns the same for the same set of terms, and never 0.
+func hashOf(terms []string) uint64 {
+	slices.Sort(terms)
+	var joined []byte
+	for _, t := range slices.Compact(terms) {
+		joined = append(append(joined, t...), 0)
+	}
+	sum := sha256.Sum256(joined)
+	return max(binary.BigEndian.Uint64(sum[:])>>(64-hashBits), 1)
+}
 
 // negations change what a text states, although they are stop words.
 var negations = wordSet(`not no never none neither nor without cannot nicht kein nie pas jamais non nunca niet inte не`)

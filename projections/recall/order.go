@@ -2,7 +2,6 @@ package recall
 
 import (
 	"context"
-	"hash/maphash"
 	"slices"
 
 	"github.com/google/uuid"
@@ -35,7 +34,7 @@ func (s *Service) arrange(
 	if err := s.noteWordForWord(ctx, r, g, question, list); err != nil {
 		return err
 	}
-	s.noteStatements(r, g, list)
+	s.noteStatements(r, g, passages, list)
 	r.moves = make(map[int]recall.Place)
 	for place, p := range question.asked.Order(list) {
 		c := &r.candidates[p.Candidate]
@@ -150,19 +149,25 @@ func (s *Service) noteWordForWord(
 	return nil
 }
 
-// noteStatements notes what the short texts state.
-func (s *Service) noteStatements(r *ranking, g *gate, list []recall.Placed) {
-	for i := range list {
-		key := revisionKey{r.ids[i], r.dataPoints[i].revision}
+// noteStatements notes what the short texts state: as the index knows it, or else as they are read.
+func (s *Service) noteStatements(r *ranking, g *gate, passages map[uuid.UUID]*passage, list []recall.Placed) {
+	for i, id := range r.ids {
+		key := revisionKey{id, r.dataPoints[i].revision}
 		b := g.texts[key]
 		if b == nil || len(b.content) == 0 || r.candidates[i].Hidden {
 			continue
 		}
-		states := s.statementOf(key, string(b.content))
+		states := &recall.Statement{}
+		if p := passages[id]; p != nil {
+			states.States = p.states
+		}
+		if states.States == (recall.States{}) {
+			states.States = s.statesOf(key, string(b.content))
+		}
 		if claim := bestClaim(r, i); claim != nil {
 			states.Claim = claim.content
 		}
-		list[i].States = &states
+		list[i].States = states
 	}
 }
 
@@ -177,28 +182,12 @@ func bestClaim(r *ranking, i int) (claim *memoryRow) {
 	return claim
 }
 
-// statementOf returns what a text states, without a claim. It is a pure function of the text, so the service caches it.
-func (s *Service) statementOf(key revisionKey, text string) recall.Statement {
+// statesOf returns what a text states. It is a pure function of the text, so the service caches it.
+func (s *Service) statesOf(key revisionKey, text string) recall.States {
 	if known, ok := s.statements.Get(key); ok {
 		return known
 	}
-	stems := s.stems(text)
-	negations := recall.Negations(text)
-	states := recall.Statement{
-		Stems: s.hash(append(stems, negations...)), Exact: s.hash(append(recall.Exact(text), negations...)),
-	}
+	states := s.config.Analyzers.Newest().States(text)
 	s.statements.Add(key, states)
 	return states
-}
-
-// hash returns the same for the same set of terms.
-func (s *Service) hash(terms []string) uint64 {
-	slices.Sort(terms)
-	var h maphash.Hash
-	h.SetSeed(s.seed)
-	for _, t := range slices.Compact(terms) {
-		_, _ = h.WriteString(t) // it returns no error
-		_ = h.WriteByte(' ')
-	}
-	return h.Sum64()
 }

@@ -103,13 +103,15 @@ type passage struct {
 	recall.Turn
 	score float64
 	held  recall.Words
+	// states is what the text states, zero if the index does not know that.
+	states recall.States
 }
 
 // better returns the passage, or another one of the same data point if that has a higher score. The passage may be nil.
 func (p *passage) better(q *recall.Question, turn recall.Turn, score float64) *passage {
 	held := q.Held(turn.Counts)
 	if p == nil {
-		return &passage{turn, score, held}
+		return &passage{Turn: turn, score: score, held: held}
 	}
 	p.held |= held
 	if score > p.score {
@@ -134,6 +136,7 @@ func (s *Service) passages(
 		}
 		best[h.DataPoint] = best[h.DataPoint].better(&question.asked,
 			recall.Turn{Counts: h.Counts, Length: h.Length, Traits: h.Traits}, f.sourceScores[i])
+		best[h.DataPoint].states = h.States // of a text that is one passage, so there is no other hit
 	}
 	return best, s.scoreLive(ctx, g, question, f, stale, best)
 }

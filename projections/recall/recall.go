@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"hash/maphash"
 	"log/slog"
 	"time"
 
@@ -140,20 +139,19 @@ type Service struct {
 	config Config
 	// slots bounds the recalls that run; a recall reserves one unit.
 	slots *allowance.Allowance
-	// statements caches what short texts say; seed is that of their hashes.
-	statements *lru.Cache[revisionKey, recall.Statement]
-	seed       maphash.Seed
+	// statements caches what short texts state of which the index does not know it.
+	statements *lru.Cache[revisionKey, recall.States]
 	// explainer notes how the one query of this service is answered, nil unless it is explained.
 	explainer *explainer
 }
 
 // New makes a service.
 func New(config Config) *Service {
-	statements, err := lru.New[revisionKey, recall.Statement](statementsKept)
+	statements, err := lru.New[revisionKey, recall.States](statementsKept)
 	if err != nil {
 		panic(err) // the size is not positive
 	}
-	return &Service{config: config, slots: newSlots(config.DB), statements: statements, seed: maphash.MakeSeed()}
+	return &Service{config: config, slots: newSlots(config.DB), statements: statements}
 }
 
 // statementsKept is of how many texts a service remembers what they say: about 10 MiB.

@@ -33,6 +33,8 @@ type column struct {
 	traits    *values
 	lengths   *lengths
 	orders    []uint64
+	stems     []uint64
+	exact     []uint64
 	impacts   map[impactKey]impacts
 	lacking   map[languageKey]bool
 }
@@ -279,26 +281,48 @@ func (c *column) lengthsOf(s segment.Segment) (*lengths, error) {
 func (c *column) ordersOf(s segment.Segment) ([]uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.orders != nil {
-		return c.orders, nil
+	var err error
+	if c.orders == nil {
+		c.orders, err = readFrequencies(s, partField)
 	}
-	dict, err := s.Dictionary(partField)
+	return c.orders, err
+}
+
+// statesOf returns the hashes of what the documents of the segment state, 0 where that is not known.
+func (c *column) statesOf(s segment.Segment) (stems, exact []uint64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stems == nil {
+		if c.stems, err = readFrequencies(s, stemsField); err != nil {
+			return nil, nil, err
+		}
+	}
+	if c.exact == nil {
+		c.exact, err = readFrequencies(s, exactField)
+	}
+	return c.stems, c.exact, err
+}
+
+// readFrequencies reads the frequencies of the terms of a field that has at most one in each document, 0 for a document
+// without one.
+func readFrequencies(s segment.Segment, field string) ([]uint64, error) {
+	dict, err := s.Dictionary(field)
 	if err != nil {
 		return nil, err
 	}
-	orders := make([]uint64, s.Count())
-	parts := dict.AutomatonIterator(nil, nil, nil)
+	frequencies := make([]uint64, s.Count())
+	names := dict.AutomatonIterator(nil, nil, nil)
 	var postings segment.PostingsList
 	var docs segment.PostingsIterator
 	for {
-		part, err := parts.Next()
+		name, err := names.Next()
 		if err != nil {
 			return nil, err
 		}
-		if part == nil {
-			break
+		if name == nil {
+			return frequencies, nil
 		}
-		if postings, err = dict.PostingsList([]byte(part.Term), nil, postings); err != nil {
+		if postings, err = dict.PostingsList([]byte(name.Term), nil, postings); err != nil {
 			return nil, err
 		}
 		docs = postings.Iterator(true, false, false, docs)
@@ -306,14 +330,12 @@ func (c *column) ordersOf(s segment.Segment) ([]uint64, error) {
 			if err != nil {
 				return nil, err
 			}
-			if doc.Number() >= uint64(len(orders)) {
-				return nil, fmt.Errorf("a part names document %d of %d", doc.Number(), len(orders))
+			if doc.Number() >= uint64(len(frequencies)) {
+				return nil, fmt.Errorf("field %s names document %d of %d", field, doc.Number(), len(frequencies))
 			}
-			orders[doc.Number()] = doc.Frequency()
+			frequencies[doc.Number()] = doc.Frequency()
 		}
 	}
-	c.orders = orders
-	return orders, nil
 }
 
 // readValues reads all terms of a field with their documents, deleted ones too.

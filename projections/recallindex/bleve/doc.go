@@ -30,7 +30,7 @@
 // with the worst score of the current best. What passes is scored exactly. All lists take part, since a sum that
 // lacks the common words lets too much pass.
 //
-// What a filter, a score and a hit read of a document (audience, day, length, traits) is in columns
+// What a filter, a score and a hit read of a document (audience, day, length, traits, what it states) is in columns
 // (columns.go), read once per segment. Of equal scores the first by recallindex.Document.Order is kept: that
 // is the frequency of the term of the document's part.
 //

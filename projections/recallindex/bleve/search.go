@@ -289,6 +289,13 @@ func (s *search) makeHits(candidates []candidate) error {
 		if hit.Traits, err = parseTraits(traits.name(doc)); err != nil {
 			return err
 		}
+		if s.query.Part == recallindex.Sources {
+			stems, exact, err := s.segments[i].column.statesOf(in)
+			if err != nil {
+				return err
+			}
+			hit.States = recall.States{Stems: stems[doc], Exact: exact[doc]}
+		}
 		s.found.Hits = append(s.found.Hits, hit)
 	}
 	return nil

@@ -271,7 +271,9 @@ func (r ranking) scoreOf(h hit) (s scored, err error) {
 		return s, err
 	}
 	inText, length := false, 0
-	s.Hit = recallindex.Hit{Key: is.key, Counts: make([]recall.Count, len(r.query.Terms)), Traits: is.traits}
+	s.Hit = recallindex.Hit{
+		Key: is.key, Counts: make([]recall.Count, len(r.query.Terms)), Traits: is.traits, States: is.states,
+	}
 	for _, t := range is.text {
 		length += t.n
 		if i, asked := r.places[t.term]; asked {

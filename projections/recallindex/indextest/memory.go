@@ -134,7 +134,9 @@ func (m *Memory) Search(ctx context.Context, q recallindex.Query) (recallindex.R
 		if d.Part() != q.Part {
 			continue
 		}
-		hit, matches := recallindex.Hit{Key: d.Key, Counts: recall.Counts(q.Terms, d.Terms), Traits: d.Terms.Traits}, false
+		hit, matches := recallindex.Hit{
+			Key: d.Key, Counts: recall.Counts(q.Terms, d.Terms), Traits: d.Terms.Traits, States: d.Terms.States,
+		}, false
 		for i, c := range hit.Counts {
 			if c.Text > 0 {
 				found.Statistics.Frequencies[i].Text++
