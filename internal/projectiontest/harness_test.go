@@ -116,6 +116,10 @@ func (sends) Pending(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]
 	return map[uuid.UUID]bool{}, nil
 }
 
+func (sends) NewestSends(context.Context, auth.Project, []uuid.UUID) (map[uuid.UUID]uuid.UUID, error) {
+	return nil, nil //nolint:nilnil // no stream is tombstoned
+}
+
 func (sends) Completed(context.Context, auth.Project, uuid.UUID) (bool, error) { return false, nil }
 
 var namespaces = stream.NewNamespaces(make([]byte, 32))
