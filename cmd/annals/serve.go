@@ -63,3 +63,13 @@ func (c *ServeCmd) Run(ctx context.Context, env *Env) (err error) {
 	}()
 	return s.Run(ctx)
 }
+
+// elastic returns the Elasticsearch of the recall index, nil for an embedded index.
+func (s *Settings) elastic() *elastic.Options {
+	if s.Index == server.Embedded {
+		return nil
+	}
+	return &elastic.Options{
+		URL: s.Index, User: s.IndexUser, Password: s.IndexPass, Key: s.IndexKey, CA: s.IndexCA, Name: s.IndexName,
+	}
+}

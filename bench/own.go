@@ -36,12 +36,8 @@ const (
 	ownStopLimit  = time.Minute
 )
 
-// newOwn creates a folder and an address for a server that runs this program.
-func newOwn(ctx context.Context) (*ownServer, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
-	}
+// newOwn creates a folder and an address for a server that runs a program.
+func newOwn(ctx context.Context, program string) (*ownServer, error) {
 	addr, err := freeAddr(ctx)
 	if err != nil {
 		return nil, err
