@@ -44,6 +44,11 @@ type ReadyStatus struct {
 	SendsFailed string `json:"sendsFailed,omitempty"`
 	// BulkWritesLost counts the abandoned bulk writes of identities, whose rows could not be read.
 	BulkWritesLost int `json:"bulkWritesLost,omitempty"`
+	// LockAwaited describes a lock of another session of Postgres for which the service waits, "" for none.
+	LockAwaited string `json:"lockAwaited,omitempty"`
+	// ErasureDenied describes the right that the event store denies erasure, "" if it does not. Recall returns nothing of
+	// what was deleted all the same.
+	ErasureDenied string `json:"erasureDenied,omitempty"`
 	// SetAside are the events that projections ignore.
 	SetAside []SetAside `json:"setAside,omitempty"`
 }

@@ -139,6 +139,9 @@ func unavailable(err error) error {
 		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
 			"the event store refuses an append of this size: nothing was written; its operator must raise MaxAppendSize "+
 				"(--max-append-size) to at least %d bytes; its default is 1 MiB", eventstore.MaxAppend)
+	case errors.Is(err, eventstore.ErrDenied):
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
+			"the event store denies the service a right: nothing was written; its operator must give the right back")
 	case errors.Is(err, eventstore.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the event store cannot be reached; retry")
 	default:

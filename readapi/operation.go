@@ -86,6 +86,12 @@ func RegisterOperation(e *echo.Echo, o Operation) {
 		if also.BulkWritesLost > 0 {
 			unready = unready.With("bulkWritesLost", also.BulkWritesLost)
 		}
+		if also.LockAwaited != "" {
+			unready = unready.With("lockAwaited", also.LockAwaited)
+		}
+		if also.ErasureDenied != "" {
+			unready = unready.With("erasureDenied", also.ErasureDenied)
+		}
 		if len(also.SetAside) > 0 {
 			unready = unready.With("setAside", also.SetAside)
 		}

@@ -180,13 +180,15 @@ func TestStatus_Output(t *testing.T) {
 		}
 	}
 	f.notReady = `{"code":"service-unavailable","data":{"notReady":[{"part":"postgres","reason":"no answer"}],"catchingUp":"the projection access has read 5 %","writesRefused":["the disk is nearly full"],"semanticSearchOff":"the embedding model small is missing",` +
-		`"serversDown":["the model cannot be used"],"sendsFailed":"12 sends failed in the last hour","bulkWritesLost":2,` +
+		`"serversDown":["the model cannot be used"],"sendsFailed":"12 sends failed in the last hour","lockAwaited":"a table is locked","erasureDenied":"a right is missing","bulkWritesLost":2,` +
 		`"setAside":[{"position":7,"type":"memory.derived.v1","projections":["memories","recallindex"]},{"position":9,"type":"x.v1"}]}}`
 	got := annals(t.Context(), nil, "", "status", "--data-dir", dir)
 	if want := "the projection access has read 5 %\nwrites are refused: the disk is nearly full\n" +
 		"the embedding model small is missing\n" +
 		"the model cannot be used\n" +
 		"12 sends failed in the last hour\n" +
+		"a table is locked\n" +
+		"a right is missing\n" +
 		"2 bulk writes of identities given up, since the rows could not be read\n" +
 		"set aside: position 7, memory.derived.v1, passed over by memories, recallindex\n" +
 		"set aside: position 9, x.v1, passed over by all projections\n"; got.stdout != want || !strings.HasSuffix(got.stderr, "is not ready: postgres: no answer\n") {

@@ -58,19 +58,24 @@ func eachOf[W any](ctx context.Context, list func(context.Context, uuid.UUID, in
 	do func(W) error,
 ) error {
 	var errs []error
+	var denied DeniedError
 	for after := uuid.Nil; ctx.Err() == nil; {
 		page, err := list(ctx, after, listSize)
 		if err != nil || len(page) == 0 {
-			return errors.Join(append(errs, err)...)
+			return denied.join(append(errs, err)...)
 		}
 		for _, one := range page {
-			if err := do(one); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", id(one), err))
+			err := do(one)
+			if err == nil {
+				continue
+			}
+			if err = fmt.Errorf("%s: %w", id(one), err); !denied.add(err) {
+				errs = append(errs, err)
 			}
 		}
 		after = id(page[len(page)-1])
 	}
-	return errors.Join(append(errs, ctx.Err())...)
+	return denied.join(append(errs, ctx.Err())...)
 }
 
 // erasedPeople lists the people whose streams are tombstoned and whose addresses are not released.

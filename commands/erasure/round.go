@@ -99,6 +99,7 @@ const roundDataPoints = 100_000
 func (e *Eraser) TombstoneAll(ctx context.Context, report *Report) (*Round, error) {
 	r := &Round{}
 	var errs []error
+	var denied DeniedError
 	last, dataPoints := e.roundFrom, 0
 	whole := last == nil
 	e.roundFrom = nil
@@ -122,7 +123,7 @@ func (e *Eraser) TombstoneAll(ctx context.Context, report *Report) (*Round, erro
 			}
 			break
 		}
-		tombstoned, pageErrs := e.tombstonePage(ctx, page, report)
+		tombstoned, pageErrs := e.tombstonePage(ctx, page, report, &denied)
 		r.deletions, errs = append(r.deletions, tombstoned...), append(errs, pageErrs...)
 		for _, d := range tombstoned {
 			dataPoints += len(d.DataPoints)
@@ -138,12 +139,12 @@ func (e *Eraser) TombstoneAll(ctx context.Context, report *Report) (*Round, erro
 	r.identities = identities
 	people, peopleErr := e.erasedPeople(ctx)
 	r.people = people
-	return r, errors.Join(append(errs, err, peopleErr)...)
+	return r, denied.join(append(errs, err, peopleErr)...)
 }
 
-// tombstonePage tombstones the streams of some deletions.
+// tombstonePage tombstones the streams of some deletions. It counts those that the event store denies.
 func (e *Eraser) tombstonePage(
-	ctx context.Context, page []work.Deletion, report *Report,
+	ctx context.Context, page []work.Deletion, report *Report, denied *DeniedError,
 ) (done []openDeletion, errs []error) {
 	var group errgroup.Group
 	group.SetLimit(roundWidth)
@@ -164,7 +165,9 @@ func (e *Eraser) tombstonePage(
 			case errors.Is(err, ErrNotYet):
 				e.Logger.DebugContext(ctx, "deletion has to wait, will retry", "deletion", d.ID, "err", err)
 			case err != nil:
-				errs = append(errs, fmt.Errorf("deletion %s: %w", d.ID, err))
+				if err = fmt.Errorf("deletion %s: %w", d.ID, err); !denied.add(err) {
+					errs = append(errs, err)
+				}
 			case ok:
 				done = append(done, openDeletion{t, t.Waits != nil})
 			}

@@ -3,6 +3,7 @@ package erasure
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -60,7 +61,9 @@ func (e *Eraser) sweepBlobs(ctx context.Context, found []work.Blob, now time.Tim
 		})
 	}
 	_ = group.Wait() // each error is in errs
-	return int(swept.Load()), errors.Join(errs...)
+	var denied DeniedError
+	errs = slices.DeleteFunc(errs, denied.add)
+	return int(swept.Load()), denied.join(errs...)
 }
 
 // SweepBlob tombstones a blob if its owner's streams confirm at a time that nothing refers to it, and

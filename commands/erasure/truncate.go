@@ -62,6 +62,7 @@ func (e *Eraser) TruncateIdentities(ctx context.Context, due func(work.Removal) 
 		e.truncated = make(map[uuid.UUID]eventstore.Revision)
 	}
 	var errs []error
+	var denied DeniedError
 	err := e.eachRemovals(ctx, func(page []work.Removal) error {
 		for _, r := range page {
 			if e.isKnownTruncated(r) || !due(r) {
@@ -74,14 +75,16 @@ func (e *Eraser) TruncateIdentities(ctx context.Context, due func(work.Removal) 
 				return e.TruncateIdentity(ctx, r)
 			})
 			if err != nil {
-				errs = append(errs, fmt.Errorf("truncate identity %s: %w", r.IdentityID, err))
+				if err = fmt.Errorf("truncate identity %s: %w", r.IdentityID, err); !denied.add(err) {
+					errs = append(errs, err)
+				}
 				continue
 			}
 			e.truncated[r.IdentityID] = r.Revision
 		}
 		return nil
 	})
-	return errors.Join(append(errs, err)...)
+	return denied.join(append(errs, err)...)
 }
 
 // eachRemovals calls do with every removal that is not cleared, a page at a time.

@@ -60,6 +60,9 @@ type Finisher struct {
 	// The fields below are guarded by erasing. The next purge and sweep are due at these times.
 	cleanAt, sweepAt time.Time
 	suspension       suspendWatch
+	// Of what the event store denies, the next try is due at deniedUntil.
+	deniedUntil time.Time
+	denied      denials
 
 	// purging are the erasures of people that wait for a purge, nil for none. The next purge for them is due at
 	// purgePeopleAt, which only the loop that does it reads.
@@ -141,15 +144,31 @@ func (f *Finisher) complete(ctx context.Context, all bool, done *erasure.Report)
 func (f *Finisher) erase(ctx context.Context, all bool, done *erasure.Report) (next time.Duration) {
 	f.erasing.Lock()
 	defer f.erasing.Unlock()
-	return f.steps(ctx, done, []step{
-		{"identities", func() (time.Duration, error) { return f.truncate(ctx, all) }},
-		{"people", func() (time.Duration, error) { return 0, f.settlePeople(ctx) }},
-		{"facts", func() (time.Duration, error) { return 0, f.Eraser.RetainAll(ctx) }},
+	if left := f.deniedUntil.Sub(f.Now()); left > 0 && !all {
+		return left
+	}
+	next = f.steps(ctx, done, []step{
+		{stepIdentities, func() (time.Duration, error) { return f.truncate(ctx, all) }},
+		{stepPeople, func() (time.Duration, error) { return 0, f.settlePeople(ctx) }},
+		{stepFacts, func() (time.Duration, error) { return 0, f.denied.note(stepFacts, f.Eraser.RetainAll(ctx)) }},
 		// A deletion may wait for a blob that is swept.
-		{"sweep", func() (time.Duration, error) { return f.sweep(ctx, all, done) }},
-		{"cleaning", func() (time.Duration, error) { return f.clean(ctx, all, done) }},
+		{stepSweep, func() (time.Duration, error) { return f.sweep(ctx, all, done) }},
+		{stepCleaning, func() (time.Duration, error) { return f.clean(ctx, all, done) }},
 	})
+	if f.deniedUntil = (time.Time{}); f.Denied() != nil {
+		f.deniedUntil = f.Now().Add(stuckPause)
+	}
+	return next
 }
+
+// The steps of an erasure.
+const (
+	stepIdentities = "identities"
+	stepPeople     = "people"
+	stepFacts      = "facts"
+	stepSweep      = "sweep"
+	stepCleaning   = "cleaning"
+)
 
 // step is a part of a round. It returns the time after which it is due again, 0 for no such time.
 type step struct {
@@ -182,6 +201,7 @@ func (f *Finisher) steps(ctx context.Context, done *erasure.Report, steps []step
 func (f *Finisher) truncate(ctx context.Context, all bool) (wait time.Duration, err error) {
 	d := due{now: f.Now(), all: all}
 	err = f.Eraser.TruncateIdentities(ctx, func(r work.Removal) bool { return d.is(r.RemovedAt) })
+	err = f.denied.note(stepIdentities, err)
 	return f.afterDue(ctx, d, projection.Directory, err)
 }
 
@@ -194,12 +214,12 @@ func (f *Finisher) settlePeople(ctx context.Context) error {
 			return err
 		})
 	})
-	return errors.Join(offers, f.Eraser.EachPerson(ctx, func(p work.Person) error {
+	return f.denied.note(stepPeople, errors.Join(offers, f.Eraser.EachPerson(ctx, func(p work.Person) error {
 		return f.bounded(ctx, func(ctx context.Context) error {
 			_, err := f.Journal.SettlePerson(ctx, p, f.Now())
 			return err
 		})
-	}))
+	})))
 }
 
 // sweep sweeps unreferenced blobs if a sweep is due.
@@ -216,6 +236,7 @@ func (f *Finisher) sweep(ctx context.Context, all bool, done *erasure.Report) (w
 			return rest, nil
 		}
 		swept, err := f.Eraser.Sweep(ctx, now)
+		err = f.denied.note(stepSweep, err)
 		done.Blobs += swept
 		if err != nil || swept == 0 {
 			return 0, err
@@ -241,7 +262,7 @@ func (f *Finisher) clean(ctx context.Context, all bool, done *erasure.Report) (w
 	}
 	round, err := f.Eraser.TombstoneAll(ctx, done)
 	if round.IsEmpty() && !all {
-		return 0, err
+		return 0, f.denied.note(stepCleaning, err)
 	}
 	began := f.Now()
 	purgeErr := f.Eraser.Purge(ctx, round, done)
@@ -249,7 +270,7 @@ func (f *Finisher) clean(ctx context.Context, all bool, done *erasure.Report) (w
 		purgeErr = f.Eraser.RecordAll(ctx, round, done)
 	}
 	f.cleanAt = f.Now().Add(max(cleanPause, restShare*f.Now().Sub(began)))
-	return cleanPause, errors.Join(err, purgeErr)
+	return cleanPause, f.denied.note(stepCleaning, errors.Join(err, purgeErr))
 }
 
 // EraseNow completes every pending fan-out, erases every deletion and removal, and purges. It returns

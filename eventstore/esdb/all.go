@@ -12,6 +12,9 @@ import (
 // usualReadSize is the initial capacity, in events, of a read of the log.
 const usualReadSize = 512
 
+// allStream is the name of the whole log in lists of rights.
+const allStream = "$all"
+
 // ReadAll implements eventstore.Store.
 func (s *Store) ReadAll(ctx context.Context, after eventstore.Position, limit int) ([]eventstore.Recorded, error) {
 	if limit <= 0 {
@@ -20,7 +23,7 @@ func (s *Store) ReadAll(ctx context.Context, after eventstore.Position, limit in
 	// Read one event more: the read includes the event at the position itself, which is dropped.
 	events, err := s.readLog(ctx, driver.Forwards, allPosition(after), after, limit, uint64(limit)+1)
 	if err != nil {
-		return nil, readError(ctx, "read the log", err)
+		return nil, readError(ctx, "read the log", nameRight(err, eventstore.MayRead, allStream))
 	}
 	return events, nil
 }
@@ -36,7 +39,7 @@ func (s *Store) ReadAt(ctx context.Context, at eventstore.Position) (eventstore.
 		return eventstore.Recorded{}, false, fmt.Errorf("read the log at %d: %w", at, eventstore.ErrNoEvent)
 	}
 	if err != nil {
-		return eventstore.Recorded{}, false, readError(ctx, "read the log", err)
+		return eventstore.Recorded{}, false, readError(ctx, "read the log", nameRight(err, eventstore.MayRead, allStream))
 	}
 	if len(events) == 0 || events[0].Position != at {
 		return eventstore.Recorded{}, false, nil
@@ -49,7 +52,7 @@ func (s *Store) ReadAt(ctx context.Context, at eventstore.Position) (eventstore.
 func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
 	events, err := s.readLog(ctx, driver.Backwards, driver.End{}, 0, 1, 1)
 	if err != nil {
-		return 0, readError(ctx, "read the head of the log", err)
+		return 0, readError(ctx, "read the head of the log", nameRight(err, eventstore.MayRead, allStream))
 	}
 	if len(events) == 0 {
 		return 0, nil

@@ -14,9 +14,6 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// ErrDenied is in the error of a read that the server does not allow the user.
-var ErrDenied = errors.New("the event store denies its user the read")
-
 // errorKind is the meaning of an error of the driver.
 type errorKind int
 
@@ -160,6 +157,14 @@ func isDiskStalled(message string) bool {
 	return strings.Contains(message, "the disk of the event store is full")
 }
 
+// nameRight adds to an error the right on a stream that the call needed, if the server denies it.
+func nameRight(err error, right eventstore.Right, stream string) error {
+	if classify(err) != refused || status.Code(err) != codes.PermissionDenied {
+		return err
+	}
+	return eventstore.Denied(right, stream, err)
+}
+
 // readError returns the error of a failed read.
 func readError(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil {
@@ -174,9 +179,6 @@ func readError(ctx context.Context, what string, err error) error {
 	case refused, badPosition:
 		if status.Code(err) == codes.Unauthenticated {
 			return fmt.Errorf("%s: %w: %w: %w", what, eventstore.ErrUnavailable, ErrCredentials, err)
-		}
-		if status.Code(err) == codes.PermissionDenied {
-			err = fmt.Errorf("%w: %w", ErrDenied, err)
 		}
 		return fmt.Errorf("%s: %w", what, err)
 	default:

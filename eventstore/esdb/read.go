@@ -52,7 +52,7 @@ func (s *Store) Read(
 		return nil, nil
 	}
 	if err != nil {
-		return nil, readError(ctx, "read "+stream, err)
+		return nil, readError(ctx, "read "+stream, nameRight(err, eventstore.MayRead, stream))
 	}
 	return events, nil
 }

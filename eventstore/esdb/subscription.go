@@ -79,7 +79,7 @@ func (s *Store) follow(
 		err := once()
 		why := classify(err)
 		if isOpen || try == maxTries || ctx.Err() != nil || !isNotExecuted(why) && !isConnectionLost(why) {
-			return readError(ctx, what, err)
+			return readError(ctx, what, nameRight(err, eventstore.MayRead, allStream))
 		}
 	}
 }

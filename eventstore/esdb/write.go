@@ -36,7 +36,7 @@ func (s *Store) Append(
 		return s.appendOnce(ctx, stream, expected, at, events, size)
 	})
 	if err != nil {
-		return eventstore.Appended{}, writeError(ctx, what, err)
+		return eventstore.Appended{}, writeError(ctx, what, nameRight(err, eventstore.MayWrite, stream))
 	}
 	if done.Position == 0 || done.Position == noPosition {
 		// A repeated append may return no position, but callers wait for the position.
@@ -104,7 +104,7 @@ func (s *Store) findPosition(
 func (s *Store) Delete(ctx context.Context, stream string, expected eventstore.Revision) (eventstore.Position, error) {
 	return s.endStream(
 		ctx,
-		"delete "+stream,
+		"delete", stream,
 		expected,
 		func(ctx context.Context, c *driver.Client, at driver.ExpectedRevision) (*driver.DeleteResult, error) {
 			return c.DeleteStream(ctx, stream, driver.DeleteStreamOptions{ExpectedRevision: at, RequiresLeader: true})
@@ -118,7 +118,7 @@ func (s *Store) Tombstone(
 ) (eventstore.Position, error) {
 	return s.endStream(
 		ctx,
-		"tombstone "+stream,
+		"tombstone", stream,
 		expected,
 		func(ctx context.Context, c *driver.Client, at driver.ExpectedRevision) (*driver.DeleteResult, error) {
 			return c.TombstoneStream(ctx, stream, driver.TombstoneStreamOptions{ExpectedRevision: at, RequiresLeader: true})
@@ -126,9 +126,10 @@ func (s *Store) Tombstone(
 	)
 }
 
-func (s *Store) endStream(ctx context.Context, what string, expected eventstore.Revision,
+func (s *Store) endStream(ctx context.Context, verb, stream string, expected eventstore.Revision,
 	call func(context.Context, *driver.Client, driver.ExpectedRevision) (*driver.DeleteResult, error),
 ) (eventstore.Position, error) {
+	what := verb + " " + stream
 	at, err := expectedRevision(expected)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", what, err)
@@ -141,7 +142,7 @@ func (s *Store) endStream(ctx context.Context, what string, expected eventstore.
 		func(ctx context.Context, c *driver.Client) (*driver.DeleteResult, error) { return call(ctx, c, at) },
 	)
 	if err != nil {
-		return 0, writeError(ctx, what, err)
+		return 0, writeError(ctx, what, nameRight(err, eventstore.MayDelete, stream))
 	}
 	return eventstore.Position(result.Position.Commit), nil
 }

@@ -2,13 +2,17 @@ package auth
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/fault"
 )
 
-// failClosed refuses to look keys up while their projection is stopped.
+// lookUpTimeout bounds a look-up: a table may be locked by somebody else.
+const lookUpTimeout = 10 * time.Second
+
+// failClosed refuses to look keys up while their projection is stopped, and gives a look-up up that takes too long.
 type failClosed struct {
 	keys    Keys
 	stopped func(context.Context) error
@@ -25,6 +29,8 @@ func (k failClosed) KeyByHash(ctx context.Context, kind Kind, hash [32]byte) (Ho
 	if err := k.check(ctx); err != nil {
 		return Holder{}, false, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	defer cancel()
 	return k.keys.KeyByHash(ctx, kind, hash)
 }
 
@@ -33,6 +39,8 @@ func (k failClosed) ProjectNamed(ctx context.Context, organizationID uuid.UUID, 
 	if err := k.check(ctx); err != nil {
 		return Named{}, false, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	defer cancel()
 	return k.keys.ProjectNamed(ctx, organizationID, slug)
 }
 
@@ -41,6 +49,8 @@ func (k failClosed) Agent(ctx context.Context, id uuid.UUID) (AgentHolder, bool,
 	if err := k.check(ctx); err != nil {
 		return AgentHolder{}, false, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	defer cancel()
 	return k.keys.Agent(ctx, id)
 }
 

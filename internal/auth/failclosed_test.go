@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -44,4 +46,34 @@ func TestFailClosed(t *testing.T) {
 			t.Error("a key is known while the projection is stopped")
 		}
 	}
+}
+
+// slowKeys answers after a time.
+type slowKeys struct {
+	everyKey
+	after time.Duration
+}
+
+func (s slowKeys) KeyByHash(ctx context.Context, _ Kind, _ [32]byte) (Holder, bool, error) {
+	select {
+	case <-time.After(s.after):
+		return Holder{}, true, nil
+	case <-ctx.Done():
+		return Holder{}, false, ctx.Err()
+	}
+}
+
+// A look-up that takes too long, as of a locked table, is given up, so that the call is answered.
+func TestFailClosed_SlowLookUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for after, found := range map[time.Duration]bool{
+			lookUpTimeout - time.Millisecond: true, lookUpTimeout + time.Millisecond: false, time.Hour: false,
+		} {
+			keys := FailClosed(slowKeys{after: after}, func(context.Context) error { return nil })
+			_, known, err := keys.KeyByHash(t.Context(), ProjectKey, [32]byte{})
+			if known != found || (err == nil) != found {
+				t.Errorf("after %s: %t, %v", after, known, err)
+			}
+		}
+	})
 }

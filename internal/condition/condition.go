@@ -56,6 +56,11 @@ type Remarks struct {
 	// BulkWritesLost counts the bulk writes of identities that were abandoned, since their rows could
 	// not be read.
 	BulkWritesLost int `json:"bulkWritesLost,omitempty"`
+	// LockAwaited describes a lock of another session of Postgres for which the service waits, "" for none.
+	LockAwaited string `json:"lockAwaited,omitempty"`
+	// ErasureDenied describes the right that the event store denies erasure, "" if it does not. Recall returns nothing of
+	// what was deleted all the same.
+	ErasureDenied string `json:"erasureDenied,omitempty"`
 	// SetAside are the events that projections ignore.
 	SetAside []SetAside `json:"setAside,omitempty"`
 }

@@ -24,7 +24,13 @@ var (
 func EraseRoutes(f *pipeline.Finisher) []Route {
 	return []Route{
 		PendingErasures.Serve(func(ctx context.Context, _ None) (work.Open, error) { return f.Pending(ctx) }),
-		EraseNow.Serve(func(ctx context.Context, _ None) (erasure.Report, error) { return f.EraseNow(ctx) }),
+		EraseNow.Serve(func(ctx context.Context, _ None) (erasure.Report, error) {
+			done, err := f.EraseNow(ctx)
+			if denied := erasure.Denied(err); denied != nil {
+				err = Refuse("%v; give the user of ANNALS_EVENTSTORE that right, then erase again (docs/stores.md)", denied)
+			}
+			return done, err
+		}),
 	}
 }
 

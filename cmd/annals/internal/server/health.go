@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/build"
@@ -39,6 +40,7 @@ type health struct {
 	semantic     semantic
 	probes       *probes
 	stuck        func() []pipeline.Stuck
+	denied       func() *erasure.DeniedError
 	roles        Roles
 	admission    *opening
 	progress     *startProgress
@@ -51,7 +53,8 @@ type health struct {
 func buildHealth(_ context.Context, s *Server) (adds, error) {
 	s.health = &health{
 		reading: newReading(s.storage, s.read.runtime, s.cfg), runtime: s.read.runtime, storage: s.storage, index: s.index,
-		backpressure: s.backpressure, semantic: s.semantic, probes: s.probes, stuck: s.stuck, roles: s.cfg.Roles,
+		backpressure: s.backpressure, semantic: s.semantic, probes: s.probes, stuck: s.stuck, denied: s.denied,
+		roles:     s.cfg.Roles,
 		admission: &opening{wentBack: s.storage.wentBack}, progress: &startProgress{now: time.Now}, logger: s.cfg.Logger,
 	}
 	s.health.register(s.registry)
@@ -70,6 +73,7 @@ const (
 	refusesUser   condition.Reason = "it refuses the user or the password: check ANNALS_EVENTSTORE and the user's rights"
 	storeStopped  condition.Reason = "writes are refused until the service is restarted"
 	olderCopy     condition.Reason = "the log is an older copy: restore the newer one, or accept the older one and rebuild"
+	keysAway      condition.Reason = "keys cannot be looked up: every call is refused"
 	poolUsedUp    condition.Reason = "every connection for calls is in use"
 	workUsedUp    condition.Reason = "every connection for background work is in use"
 	notDeleted    condition.Reason = "it is committed and cannot be completed: what it deletes is still served"
@@ -81,6 +85,13 @@ const (
 	fedElsewhere  condition.Reason = "another process feeds its index, and an embedded index serves one process only: " +
 		"stop the other"
 )
+
+// erasureDenied is shown to every client, as the reasons are.
+const erasureDenied = "the event store denies its user a right that erasure needs: " +
+	"what was deleted is not recalled, and stays in the store"
+
+// lockAwaited is shown to every client too.
+const lockAwaited = "statements wait for a table that another session of Postgres has locked"
 
 // notReady returns the parts that cannot work, and why. It logs each new set of causes once. Whether the service
 // starts or stops is read at each call: the answer must change at once.
@@ -101,6 +112,8 @@ func (h *health) notReady(ctx context.Context) []condition.NotReady {
 	switch {
 	case now.postgres != nil:
 		add("postgres", reasonOf(now.postgres), now.postgres)
+	case now.keys != nil:
+		add("postgres", keysAway, now.keys)
 	case full:
 		add("postgres", poolUsedUp, nil)
 	case workFull:
@@ -191,6 +204,16 @@ func (h *health) remarks(private bool) condition.Remarks {
 	if !private && r.SemanticSearchOff != "" {
 		r.SemanticSearchOff = "the model of the stored vectors is missing or cannot be called: " +
 			"recall searches by words alone (the log names the model; make model installs the built-in one)"
+	}
+	if now.awaitedLock != "" {
+		if r.LockAwaited = lockAwaited; private {
+			r.LockAwaited += ": " + now.awaitedLock
+		}
+	}
+	if denied := h.denied(); denied != nil {
+		if r.ErasureDenied = erasureDenied; private {
+			r.ErasureDenied += ": " + denied.Error()
+		}
 	}
 	if err := h.backpressure.stopped(); err != nil && !private {
 		for i, reason := range r.WritesRefused {

@@ -64,7 +64,8 @@ var (
 	erasureMetric = prometheus.NewDesc("annals_erasure_age_seconds",
 		"Age of the oldest deletion that is not erased from the disks. 0 for none.", nil, nil)
 	stuckMetric = prometheus.NewDesc("annals_deletions_stuck",
-		"Committed deletions that cannot be completed: what they delete is still served.", nil, nil)
+		"Committed deletions that cannot be completed: what they delete is still served. And erasures that the event store "+
+			"denies its user.", nil, nil)
 	stuckFanOutMetric = prometheus.NewDesc("annals_fanouts_stuck",
 		"Committed batches and bulk writes that cannot be completed. Their tries become rare.", nil, nil)
 	storeConnectionsMetric = prometheus.NewDesc("annals_eventstore_connections_total",
@@ -134,7 +135,7 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 	gauge(openMetric, m.backpressure.since(state.derivation.Item).Seconds(), "derivation")
 	gauge(openMetric, m.backpressure.since(state.derivation.Captured).Seconds(), "index")
 	gauge(erasureMetric, m.backpressure.since(now.erasing).Seconds())
-	gauge(stuckMetric, float64(len(m.stuck())))
+	gauge(stuckMetric, float64(m.countStuck()))
 	gauge(stuckFanOutMetric, float64(m.stuckFanOuts()))
 	counter(stallMetric, float64(m.read.runtime.FeedStalls()))
 	if m.storage.node != nil {

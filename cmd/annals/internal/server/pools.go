@@ -45,11 +45,16 @@ func shares(most int32) (calls, work int32, err error) {
 const (
 	tooManyConnections = "53300"
 	missingRight       = "42501"
+	readOnly           = "25006"
 )
 
-// withCure adds to a missing right the statement that grants it.
+// withCure adds to a missing right the statement that grants it, and to a read-only session what makes it so.
 func withCure(db *pgxpool.Pool, err error) error {
 	refused, is := errors.AsType[*pgconn.PgError](err)
+	if is && refused.Code == readOnly {
+		return fmt.Errorf("the database that ANNALS_POSTGRES names is read-only: %w (it is a standby, or "+
+			"default_transaction_read_only is on, or was when a pooler opened the session: RECONNECT there)", err)
+	}
 	if !is || refused.Code != missingRight {
 		return err
 	}

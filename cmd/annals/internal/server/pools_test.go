@@ -50,6 +50,11 @@ func TestWithCure(t *testing.T) {
 		!strings.Contains(text, `GRANT CREATE ON DATABASE "app""s" TO "annals-app"`) {
 		t.Errorf("the refusal is %s", text)
 	}
+	frozen := fmt.Errorf("migrate schema ops: %w", &pgconn.PgError{Code: readOnly, Message: "cannot execute CREATE TABLE"})
+	if text := withCure(db, frozen).Error(); !strings.Contains(text, "ANNALS_POSTGRES names is read-only") ||
+		!strings.Contains(text, "default_transaction_read_only") {
+		t.Errorf("a read-only database is %s", text)
+	}
 	other := errors.New("no room")
 	if got := withCure(db, other); !errors.Is(got, other) || strings.Contains(got.Error(), "GRANT") {
 		t.Errorf("another error is %v", got)

@@ -7,7 +7,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/ops"
+	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/runner"
@@ -17,7 +19,11 @@ import (
 // reading is what the operation routes ask of the servers. The rest of what they show is in memory.
 type reading struct {
 	eventStore, postgres error
-	projections          []runner.Status
+	// keys is why no key can be looked up, nil also for a process that looks none up.
+	keys error
+	// awaitedLock is the table for which statements wait, "" for none.
+	awaitedLock string
+	projections []runner.Status
 	// abandonedBulks counts bulk writes of identities; charged is the age of the oldest counted recalls, nil if
 	// it cannot be read.
 	abandonedBulks int
@@ -48,6 +54,13 @@ func newReading(st *storage, runtime *runner.Runtime, cfg Config) *memo[reading]
 		}
 		if r.erasing, err = (datapoints.Queries{DB: st.checks}).OldestErasure(ctx); err != nil {
 			logger.DebugContext(ctx, "deletions that are not erased cannot be read", "err", err)
+		}
+		if r.awaitedLock, err = ops.AwaitedLock(ctx, st.checks); err != nil {
+			logger.DebugContext(ctx, "awaited locks cannot be read", "err", err)
+		}
+		if roles := cfg.Roles; roles.Has(RoleWrite) || roles.Has(RoleRead) || roles.Has(RoleConsole) {
+			// Nobody's: what its look-up reads is what that of each key reads.
+			_, _, r.keys = access.Queries{DB: st.checks}.KeyByHash(ctx, auth.ProjectKey, [32]byte{})
 		}
 		age, _, err := limiter.PendingCharges{DB: st.checks}.Oldest(ctx)
 		if err != nil {

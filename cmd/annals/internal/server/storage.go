@@ -240,9 +240,9 @@ func (st *storage) awaitLog(ctx context.Context, logger *slog.Logger) error {
 		return err
 	}, func(err error) bool {
 		return !errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, esdb.ErrUntrusted) ||
-			errors.Is(err, esdb.ErrCredentials)
+			errors.Is(err, esdb.ErrCredentials) || errors.Is(err, eventstore.ErrDenied)
 	})
-	if errors.Is(err, esdb.ErrDenied) {
+	if errors.Is(err, eventstore.ErrDenied) {
 		err = fmt.Errorf(`%w (name a user that the metadata of $all lets read: {"$acl":{"$r":["$admins","USER"]}} in $$$all)`, err)
 	}
 	if _, refused := errors.AsType[*registry.FormatError](err); refused || err == nil {
@@ -303,7 +303,7 @@ func (st *storage) logTrouble(head error) (reason condition.Reason, cause error)
 	if err := st.wentBack(); err != nil {
 		return olderCopy, err
 	}
-	if errors.Is(head, esdb.ErrCredentials) || errors.Is(head, esdb.ErrDenied) {
+	if errors.Is(head, esdb.ErrCredentials) || errors.Is(head, eventstore.ErrDenied) {
 		return refusesUser, head
 	}
 	if head != nil {

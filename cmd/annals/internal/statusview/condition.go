@@ -90,6 +90,12 @@ func Print(w io.Writer, url string, is Condition) error {
 	if is.SendsFailed != "" {
 		lines = append(lines, is.SendsFailed)
 	}
+	if is.LockAwaited != "" {
+		lines = append(lines, is.LockAwaited)
+	}
+	if is.ErasureDenied != "" {
+		lines = append(lines, is.ErasureDenied)
+	}
 	if is.BulkWritesLost > 0 {
 		lines = append(
 			lines,

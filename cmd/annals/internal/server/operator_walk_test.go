@@ -1,0 +1,308 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/seedtest"
+)
+
+// operatorWalk is a service under load on stores that an operator changes: a node that can be put back from a copy, and
+// a database that another application uses too, which is reached through a pooler by a role without rights beyond those
+// of docs/stores.md.
+type operatorWalk struct {
+	*harness
+	log    *replaceable
+	pooler *pgtest.Bouncer
+	mode   string
+	// admin is a superuser in the database; role is the user of the service.
+	admin          *pgx.Conn
+	database, role string
+	rng            *rand.Rand
+	load           *steadyLoad
+	others         otherApplication
+	// confirmed is how many of the acknowledged sends were found completed and recalled.
+	confirmed int
+}
+
+// acknowledged is a send that the service has taken. Its text has a word that no other has.
+type acknowledged struct{ id, send, word string }
+
+func contentOf(word string) string { return "The word of today is " + word + "." }
+
+// steadyLoad sends texts one after the other, whatever happens to the service.
+type steadyLoad struct {
+	t   *testing.T
+	key string
+	// api is the address of the service, which changes with each start.
+	api atomic.Pointer[string]
+
+	mu    sync.Mutex
+	taken []acknowledged
+	// refused counts the other answers by status and message.
+	refused map[string]int
+}
+
+// loadWidth is how many sends are made at a time, and loadPause the pause of each sender after an answer: what is sent
+// while the others are confirmed must not become more.
+const (
+	loadWidth    = 3
+	loadPause    = 300 * time.Millisecond
+	confirmWidth = 8
+	// loadCall is how long a sender waits for an answer.
+	loadCall = time.Minute
+)
+
+// run sends until the context ends.
+func (l *steadyLoad) run(ctx context.Context) {
+	var senders sync.WaitGroup
+	for sender := range loadWidth {
+		senders.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				l.send(fmt.Sprintf("sender-%d-%d", sender, n))
+				_ = backoff.Pause(ctx, loadPause, nil)
+			}
+		})
+	}
+	senders.Wait()
+}
+
+func (l *steadyLoad) send(id string) {
+	word := runtest.Word()
+	status, body, err := l.call(http.MethodPost, "/ingest", point{"id": id, "content": contentOf(word)})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.refused["no answer"]++ // the service restarts
+		return
+	}
+	if status != http.StatusAccepted {
+		l.refused[strconv.Itoa(status)+" "+messageOf(body)]++
+		if status != http.StatusServiceUnavailable {
+			l.t.Errorf("send %s: %d %s", id, status, body)
+		}
+		return
+	}
+	var receipt struct {
+		IngestionID string `json:"ingestionId"`
+	}
+	if err := json.Unmarshal(body, &receipt); err != nil {
+		l.t.Error(err)
+	}
+	l.taken = append(l.taken, acknowledged{id, receipt.IngestionID, word})
+}
+
+func messageOf(body []byte) string {
+	var refusal struct {
+		DebugMessage string `json:"debugMessage"`
+	}
+	if json.Unmarshal(body, &refusal) != nil {
+		return string(body)
+	}
+	return refusal.DebugMessage
+}
+
+// call makes a call of the API.
+func (l *steadyLoad) call(method, path string, body any) (status int, answer []byte, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.t.Context()), loadCall)
+	defer cancel()
+	var text []byte
+	if body != nil {
+		if text, err = json.Marshal(body); err != nil {
+			return 0, nil, err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, *l.api.Load()+api+path, bytes.NewReader(text))
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+l.key)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	answer, err = io.ReadAll(res.Body)
+	return res.StatusCode, answer, err
+}
+
+// count is how many sends were acknowledged.
+func (l *steadyLoad) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.taken)
+}
+
+// forget removes the sends that were acknowledged after a count of them: their log was given up.
+func (l *steadyLoad) forget(after int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.taken = l.taken[:after]
+}
+
+func (l *steadyLoad) since(n int) []acknowledged {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.taken[n:])
+}
+
+// start starts the service, and gives the load its address.
+func (w *operatorWalk) start() {
+	w.t.Helper()
+	w.harness.start()
+	w.load.api.Store(&w.urls.API)
+}
+
+// awaitEffect waits until the service takes sends in spite of what the operator did, or shows the reason why not.
+func (w *operatorWalk) awaitEffect(what string) {
+	w.t.Helper()
+	taken := w.load.count()
+	runtest.Await(w.t, what+": sends are taken, or /readyz shows why not", func() bool {
+		got := w.readyz()
+		return w.load.count() >= taken+loadWidth || got.status != http.StatusOK || strings.Contains(got.body, lockAwaited)
+	})
+	if got := w.readyz(); got.status != http.StatusOK && !strings.Contains(got.body, `"reason":"`) {
+		w.t.Errorf("%s: /readyz gives no reason: %s", what, got.body)
+	}
+}
+
+// settle waits until the service is ready, every acknowledged send is completed and recalled, and checks that the other
+// application has what it had.
+func (w *operatorWalk) settle(what string) {
+	w.t.Helper()
+	runtest.Await(w.t, what+": the service is ready again", func() bool {
+		got := w.readyz()
+		if strings.Contains(got.body, "setAside") {
+			w.t.Fatalf("%s: an event is set aside: %s", what, got.body)
+		}
+		return got.status == http.StatusOK
+	})
+	taken := w.load.since(w.confirmed)
+	var group errgroup.Group
+	group.SetLimit(confirmWidth)
+	for _, a := range taken {
+		group.Go(func() error { return w.confirm(a) })
+	}
+	if err := group.Wait(); err != nil {
+		w.t.Fatalf("%s: %v", what, err)
+	}
+	w.confirmed += len(taken)
+	w.others.check(w)
+}
+
+// confirm waits until a send is completed and recalled.
+func (w *operatorWalk) confirm(a acknowledged) error {
+	for _, c := range []struct {
+		method, path string
+		body         any
+		want         string
+	}{
+		{http.MethodGet, "/ingest/" + a.send, nil, `"status":"completed"`},
+		{http.MethodPost, "/recall", point{"query": "the word " + a.word, "identity": "ana"}, contentOf(a.word)},
+	} {
+		pause, last := backoff.Backoff{First: 10 * time.Millisecond, Longest: time.Second}, ""
+		for deadline := time.Now().Add(runtest.Timeout); ; {
+			status, answer, err := w.load.call(c.method, c.path, c.body)
+			if err == nil && status == http.StatusOK && bytes.Contains(answer, []byte(c.want)) {
+				break
+			}
+			if last = fmt.Sprint(status, " ", string(answer), " ", err); time.Now().After(deadline) {
+				return fmt.Errorf("send %s: %s %s: not within %s: %s: %s", a.id, c.method, c.path, runtest.Timeout, c.want, last)
+			}
+			if err := pause.Wait(w.background()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func newOperatorWalk(t *testing.T) *operatorWalk {
+	h, log := newReplaceableHarness(t)
+	w := &operatorWalk{
+		harness: h, log: log, mode: pgtest.SessionMode,
+		rng: rand.New(rand.NewPCG(seedtest.Of(t), 0)),
+	}
+	address := emptyDatabase(t)
+	w.admin = asAdmin(t, address)
+	runtest.Must(t, w.admin.QueryRow(t.Context(), `select current_database()`).Scan(&w.database))
+	w.role = fmt.Sprintf("annals_walk_%d_%d", os.Getpid(), storesRoles.Add(1))
+	t.Cleanup(func() {
+		runScript(t, w.admin, "drop owned by "+w.role+" cascade;\ndrop role "+w.role)
+	})
+	runScript(t, w.admin, "create role "+w.role+" login;\ngrant connect, create on database "+w.database+" to "+w.role)
+	w.pooler = pgtest.NewBouncer(t, withUser(t, address, w.role, w.database), w.mode)
+	h.postgres = w.pooler.URL()
+	set := h.set
+	h.set = func(cfg *Config) {
+		set(cfg)
+		cfg.RateLimit = new(0)
+	}
+	w.load = &steadyLoad{t: t, refused: map[string]int{}}
+	return w
+}
+
+// An operator restarts, freezes, restores, locks, takes rights away and gives them back, changes the mode of the
+// pooler, and runs another application on the same stores, in a random order under load: every acknowledged send is
+// completed and recalled, or the service shows why it takes none, and nothing of the other application is changed.
+// ANNALS_OPERATOR_STEPS makes it longer.
+func TestOperator_Walk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector looks at the tests of each step")
+	}
+	t.Parallel()
+	steps := 12
+	if text := os.Getenv("ANNALS_OPERATOR_STEPS"); text != "" {
+		var err error
+		steps, err = strconv.Atoi(text)
+		runtest.Must(t, err)
+	}
+	w := newOperatorWalk(t)
+	w.start()
+	w.load.key, _ = w.keys()
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan struct{})
+	go func() { defer close(ended); w.load.run(ctx) }()
+	t.Cleanup(func() { stop(); <-ended })
+	w.settle("before the first step")
+	var deck []int // each step comes once before any comes again
+	for n := range steps {
+		if len(deck) == 0 {
+			deck = w.rng.Perm(len(operatorSteps))
+		}
+		step := operatorSteps[deck[0]]
+		deck = deck[1:]
+		what, began := fmt.Sprintf("step %d, %s", n, step.name), time.Now()
+		step.do(w, what)
+		w.settle(what)
+		t.Logf("%s took %s", what, time.Since(began).Round(time.Millisecond))
+	}
+	stop()
+	<-ended
+	w.confirmed = 0
+	w.settle("after the last step")
+	t.Logf("%d sends were acknowledged, and are completed and recalled; others: %v", w.confirmed, w.load.refused)
+	if w.confirmed < steps {
+		t.Errorf("%d sends in %d steps are no load", w.confirmed, steps)
+	}
+}
