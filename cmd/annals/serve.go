@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/signals"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/build"
+	"github.com/annals-project/annals/projections/recallindex/elastic"
 )
 
 // ServeCmd is "annals serve".

@@ -22,7 +22,6 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/pg/replica"
-	"github.com/annals-project/annals/projections/recallindex/elastic"
 )
 
 // Settings are the settings of "serve". Each is a flag and an environment variable. The flag wins.
