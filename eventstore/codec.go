@@ -91,7 +91,7 @@ func (c *Codec) Decode(r Recorded) (event.Event, error) {
 }
 
 // DecodeRecorded decodes one recorded event together with its metadata. A panic of a decoder is the
-// error of that event.
+// error of that event. A stray event is PassedOver: see datapoint.RevisionAccepted.
 func (c *Codec) DecodeRecorded(r Recorded) (f DecodedEvent) {
 	f = DecodedEvent{Recorded: r}
 	defer func() {
@@ -105,6 +105,9 @@ func (c *Codec) DecodeRecorded(r Recorded) (f DecodedEvent) {
 	}
 	if err := json.Unmarshal(r.Meta, &f.Details); err != nil {
 		f.Event, f.Err = nil, fmt.Errorf("decode metadata at %d of %s: %w", r.Revision, r.Stream, err)
+	}
+	if e, is := f.Event.(interface{ IsStray(revision int64) bool }); is && e.IsStray(int64(r.Revision)) {
+		f.Event = PassedOver{}
 	}
 	return f
 }

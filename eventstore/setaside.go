@@ -115,8 +115,8 @@ func (c *Codec) Decision(r Recorded) (e registry.EventSetAside, ok bool) {
 	return *decision, true
 }
 
-// PassedOver is the decoded form of an event that an operator has set aside and that cannot be read as an event of its
-// stream. It changes no state.
+// PassedOver is the decoded form of a stray event, and of one that an operator has set aside and that cannot be read as
+// an event of its stream. It changes no state.
 type PassedOver struct{}
 
 // EventType implements event.Event.

@@ -173,6 +173,10 @@ type Store interface {
 	// Truncate fails with ErrUnknown as Append does, and may be repeated after any error.
 	Truncate(ctx context.Context, stream string, before Revision) error
 
+	// Restore removes what hides events of a stream from its metadata: a truncation, an age and a count. So its last
+	// event can be read again, which a scavenge keeps. hidden is false if nothing hid events.
+	Restore(ctx context.Context, stream string) (hidden bool, err error)
+
 	// Close releases the connections. It is called once, after every other call has returned.
 	Close() error
 }

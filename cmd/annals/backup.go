@@ -15,6 +15,7 @@ type BackupCmd struct {
 	DataDir string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder; a server may be running on it."`
 	HashKey string `name:"hash-key" setting:"ANNALS_HASH_KEY" help:"Key of the hashes, if it is configured and no server runs."`
 	SealKey string `name:"seal-key" setting:"ANNALS_SEAL_KEY" help:"Keys that seal API keys, if they are configured and no server runs."`
+	Prefix  string `name:"postgres-schema-prefix" setting:"ANNALS_POSTGRES_SCHEMA_PREFIX" help:"Start of the names of all schemas in the database, if it is configured and no server runs."`
 	JSON    bool   `name:"json" help:"Print the result as one JSON value."`
 }
 
@@ -28,7 +29,8 @@ func (c *BackupCmd) Run(ctx context.Context, env *Env) error {
 	if server := operatorapi.Dial(c.DataDir); server.Running(ctx) {
 		done, err = operatorapi.MakeBackup.Call(ctx, server, operatorapi.BackupRequest{Dir: dir})
 	} else {
-		done.Position, err = datafolder.Folder{Dir: c.DataDir, HashKey: c.HashKey, SealKey: c.SealKey}.BackupOffline(ctx, dir)
+		folder := datafolder.Folder{Dir: c.DataDir, HashKey: c.HashKey, SealKey: c.SealKey, SchemaPrefix: c.Prefix}
+		done.Position, err = folder.BackupOffline(ctx, dir)
 	}
 	if err != nil {
 		return err

@@ -240,11 +240,11 @@ func TestClientCommands_ServerDoesNotAnswer(t *testing.T) {
 	}
 	dir := dataFolder(t, "http://"+l.Addr().String())
 	for name, args := range map[string][]string{
-		"recall":              {"recall", "q", "--identity=a"},
-		"status":              {"status"},
-		"status of a send":    {"status", "i"},
-		"failed":              {"failed"},
-		"import":              {"import", "--points=-"},
+		"recall":           {"recall", "q", "--identity=a"},
+		"status":           {"status"},
+		"status of a send": {"status", "i"},
+		"failed":           {"failed"},
+		"import":           {"import", "--points=-"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := annals(t.Context(), nil, points(1), append(args, "--data-dir", dir)...)

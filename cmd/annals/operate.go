@@ -19,6 +19,7 @@ type ServiceFlags struct {
 	DataDir    string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder of the running server."`
 	EventStore string `name:"eventstore" setting:"ANNALS_EVENTSTORE" default:"embedded" help:"Event store, if no server runs on the data folder: esdb://host:2113."`
 	Postgres   string `name:"postgres" setting:"ANNALS_POSTGRES" default:"embedded" help:"Database, if no server runs on the data folder: postgres://user@host/database."`
+	Prefix     string `name:"postgres-schema-prefix" setting:"ANNALS_POSTGRES_SCHEMA_PREFIX" help:"Start of the names of all schemas in the database, if no server runs on the data folder."`
 	Plans      string `name:"plans" setting:"ANNALS_PLANS" help:"Terms of plans that differ from the default, as JSON by plan, if no server runs on the data folder."`
 	JSON       bool   `name:"json" help:"Print the result as one JSON value."`
 }
@@ -59,7 +60,7 @@ func runCommand[In, Out any](
 	if err != nil {
 		return out, err
 	}
-	service, done, err := server.OpenCommands(ctx, f.EventStore, f.Postgres, f.DataDir, terms)
+	service, done, err := server.OpenCommands(ctx, f.EventStore, f.Postgres, f.Prefix, f.DataDir, terms)
 	if err != nil {
 		return out, err
 	}

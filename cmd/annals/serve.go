@@ -12,7 +12,6 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/signals"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/build"
-	"github.com/annals-project/annals/projections/recallindex/elastic"
 )
 
 // ServeCmd is "annals serve".
@@ -63,14 +62,4 @@ func (c *ServeCmd) Run(ctx context.Context, env *Env) (err error) {
 		stopped()
 	}()
 	return s.Run(ctx)
-}
-
-// elastic returns the Elasticsearch of the recall index, nil for an embedded index.
-func (s *Settings) elastic() *elastic.Options {
-	if s.Index == server.Embedded {
-		return nil
-	}
-	return &elastic.Options{
-		URL: s.Index, User: s.IndexUser, Password: s.IndexPass, Key: s.IndexKey, CA: s.IndexCA, Name: s.IndexName,
-	}
 }

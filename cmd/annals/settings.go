@@ -21,7 +21,7 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
-	"github.com/annals-project/annals/internal/pg/replica"
+	"github.com/annals-project/annals/projections/recallindex/elastic"
 )
 
 // Settings are the settings of "serve". Each is a flag and an environment variable. The flag wins.
@@ -40,6 +40,7 @@ type Settings struct {
 	Proxies     string `name:"trusted-proxies" setting:"ANNALS_TRUSTED_PROXIES" help:"Networks of the proxies in front, such as 10.0.0.0/8, separated by commas: from these alone the last entry of X-Forwarded-For is the caller; default: none."`
 	EventStore  string `name:"eventstore" setting:"ANNALS_EVENTSTORE" default:"embedded" help:"Event store: embedded, or a server such as esdb://host:2113, or the cluster of some hosts: esdb+discover://user:password@host1:2113,host2:2113?tlsCAFile=ca.pem; better set in the environment than as a flag."`
 	Postgres    string `name:"postgres" setting:"ANNALS_POSTGRES" default:"embedded" help:"Database: embedded, or postgres://user@host/database."`
+	Prefix      string `name:"postgres-schema-prefix" setting:"ANNALS_POSTGRES_SCHEMA_PREFIX" help:"Start of the names of all schemas in the database, such as acme_, so that several services or other applications can share it; default: none."`
 	Replica     string `name:"postgres-replica" setting:"ANNALS_POSTGRES_REPLICA" help:"Streaming replicas of the database, to which reads go that they can answer as it would: postgres://user@host1,host2/database; better set in the environment than as a flag."`
 	Index       string `name:"index" setting:"ANNALS_INDEX" default:"embedded" help:"Recall index: embedded, or https://host:9200 of an Elasticsearch 8, which all processes share, several separated by commas."`
 	IndexUser   string `name:"index-user" setting:"ANNALS_INDEX_USER" help:"User of the Elasticsearch, unless its address holds one."`
@@ -116,10 +117,7 @@ func (s *Settings) Validate() error {
 			bad("EVENTSTORE", `%v; want "embedded", or an address such as esdb+discover://user:password@host1:2113,host2:2113`, err)
 		}
 	}
-	if s.Postgres != server.Embedded && !hasScheme(s.Postgres, "postgres", "postgresql") {
-		bad("POSTGRES", `is neither "embedded" nor an address such as postgres://user@host:5432/annals`)
-	}
-	s.validateReplica(bad)
+	s.validateDatabase(bad)
 	s.validateIndex(bad)
 	s.validateRoles(bad)
 	s.validateAmounts(bad)
@@ -199,20 +197,6 @@ func (s *Settings) checkCallers(bad func(name, format string, args ...any)) {
 	}
 }
 
-// validateReplica does not repeat the address, which may hold a password.
-func (s *Settings) validateReplica(bad func(name, format string, args ...any)) {
-	if s.Replica == "" {
-		return
-	}
-	if s.Postgres == server.Embedded {
-		bad("POSTGRES_REPLICA", "is set, but ANNALS_POSTGRES is embedded: set that to the address of the primary")
-		return
-	}
-	if err := replica.CheckURL(s.Replica); err != nil {
-		bad("POSTGRES_REPLICA", "%v", err)
-	}
-}
-
 // validateIndex does not repeat the address, which may hold a password.
 func (s *Settings) validateIndex(bad func(name, format string, args ...any)) {
 	if o := s.elastic(); o != nil {
@@ -231,6 +215,16 @@ func (s *Settings) validateIndex(bad func(name, format string, args ...any)) {
 		if o.value != "" {
 			bad(o.name, "is set, but ANNALS_INDEX is embedded: set that to the address of the Elasticsearch")
 		}
+	}
+}
+
+// elastic returns the Elasticsearch of the recall index, nil for an embedded index.
+func (s *Settings) elastic() *elastic.Options {
+	if s.Index == server.Embedded {
+		return nil
+	}
+	return &elastic.Options{
+		URL: s.Index, User: s.IndexUser, Password: s.IndexPass, Key: s.IndexKey, CA: s.IndexCA, Name: s.IndexName,
 	}
 }
 
@@ -376,11 +370,11 @@ func (s *Settings) config() (server.Config, error) {
 	}
 	return server.Config{
 		Instance: s.instance(), Proxies: proxies, MCPOrigins: s.MCPOrigins,
-		Data:    datafolder.Folder{Dir: s.DataDir, HashKey: s.HashKey, SealKey: s.SealKey},
+		Data:    datafolder.Folder{Dir: s.DataDir, HashKey: s.HashKey, SealKey: s.SealKey, SchemaPrefix: s.Prefix},
 		Roles:   roles,
 		APIAddr: s.APIAddr, ConsoleAddr: s.ConsoleAddr, OpsAddr: s.OpsAddr, Profile: s.Profile == "on",
 		URLs:       auth.URLs{API: s.APIURL, Console: s.ConsoleURL, Auth: s.AuthURL},
-		EventStore: s.EventStore, Postgres: s.Postgres, PostgresReplica: s.Replica,
+		EventStore: s.EventStore, Postgres: s.Postgres, SchemaPrefix: s.Prefix, PostgresReplica: s.Replica,
 		Index: s.elastic(), Derive: s.Pipeline == "on",
 		Model: s.model(), Embeddings: s.embeddings(), EmbeddingsLeast: least, Builtin: builtin, BuiltinFile: s.EmbedModel,
 		NoRecallFloor: s.Floor == "off",

@@ -94,6 +94,9 @@ func TestSettings_Invalid(t *testing.T) {
 		"event store's CA":     {func(s *Settings) { s.EventStore = "esdb+discover://u:secret@h1,h2?tlsCAFile=" + missing }, "wrong tlsCAFile"},
 		"event store's key":    {func(s *Settings) { s.EventStore = "esdb+discover://u:secret@h1,h2?tlsCaFil=x" }, `unknown setting "tlsCaFil"`},
 		"database":             {func(s *Settings) { s.Postgres = "mysql://u:secret@h/db" }, "ANNALS_POSTGRES"},
+		"prefix of schemas":    {func(s *Settings) { s.Prefix = "Acme-" }, "ANNALS_POSTGRES_SCHEMA_PREFIX must begin with"},
+		"long prefix":          {func(s *Settings) { s.Prefix = strings.Repeat("a", 21) }, "ANNALS_POSTGRES_SCHEMA_PREFIX must have at most 20"},
+		"prefix of Postgres":   {func(s *Settings) { s.Prefix = "pg_a" }, "ANNALS_POSTGRES_SCHEMA_PREFIX must not begin with pg_"},
 		"replica": {func(s *Settings) {
 			s.Postgres, s.Replica = "postgres://db/annals", "postgres://u:secret@h:x/db"
 		}, "ANNALS_POSTGRES_REPLICA is no address"},

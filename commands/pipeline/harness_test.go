@@ -24,6 +24,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/eventstore/cut"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/eventstore/node/nodetest"
@@ -137,6 +138,7 @@ type scavenging interface{ Scavenge(context.Context) error }
 func idleHarnessOver(t *testing.T, folder string, store eventstore.Store, log scavenging) *harness {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
+	store = cut.New(store, quiet)
 	w := &harness{t: t, db: pgtest.Database(t), clock: &clock{}, folder: folder, store: store}
 	w.sent.events = map[sentKey]eventstore.Proposed{}
 	codec := eventstoretest.Codec(t)
@@ -287,7 +289,8 @@ func (w *harness) holders(word string) []string {
 	w.t.Helper()
 	var holders []string
 	rows, err := w.db.Query(w.t.Context(),
-		`select schemaname || '.' || tablename from pg_tables where schemaname in ('datapoints', 'memories', 'recallindex', 'ops')`)
+		`select schemaname || '.' || tablename from pg_tables where schemaname in (
+			select annals_schema_prefix() || unnest(array['datapoints', 'memories', 'recallindex', 'ops']))`)
 	if err != nil {
 		w.t.Fatal(err)
 	}

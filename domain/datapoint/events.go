@@ -102,6 +102,12 @@ type RevisionAccepted struct {
 // EventType implements event.Event.
 func (RevisionAccepted) EventType() string { return "datapoint.revision-accepted.v1" }
 
+// IsStray reports whether an event at a revision of its stream was decided for the first one: somebody else had
+// soft-deleted the stream in the store, which took it as one without events. The send was not acknowledged.
+func (e RevisionAccepted) IsStray(revision int64) bool {
+	return revision > 0 && e.Effect.BodyAt == 0 && e.Current == nil
+}
+
 // Sender is the author of a send that makes no revision. The erasure of a person deletes the data points of which the
 // person wrote a revision. This send wrote none, so its data point stays, and its events must not name the person.
 type Sender struct {

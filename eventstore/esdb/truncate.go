@@ -65,6 +65,45 @@ func (s *Store) Truncate(ctx context.Context, stream string, before eventstore.R
 	}
 }
 
+// Restore implements eventstore.Store. While other writers change the metadata first, it repeats that until the context
+// ends.
+func (s *Store) Restore(ctx context.Context, stream string) (hidden bool, err error) {
+	what := "restore " + stream
+	metadata := "$$" + stream
+	for pause := backoff.Conflict(); ; {
+		stored, ok, err := s.ReadLast(ctx, metadata)
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", what, err)
+		}
+		if !ok {
+			return false, nil
+		}
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(stored.Data, &fields); err != nil {
+			return false, fmt.Errorf("%s: its metadata: %w", what, err)
+		}
+		n := len(fields)
+		for _, name := range []string{truncateBefore, "$maxAge", "$maxCount"} {
+			delete(fields, name)
+		}
+		if len(fields) == n {
+			return false, nil
+		}
+		data, err := json.Marshal(fields)
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", what, err)
+		}
+		_, err = s.Append(ctx, metadata, stored.Revision,
+			[]eventstore.Proposed{{ID: uuid.New(), Type: eventstore.MetadataType, Data: data}})
+		if !errors.Is(err, eventstore.ErrConflict) {
+			return err == nil, err
+		}
+		if ended := pause.Wait(ctx); ended != nil {
+			return false, fmt.Errorf("%s: %w: its metadata changed at each try: %w", what, eventstore.ErrUnavailable, ended)
+		}
+	}
+}
+
 // truncatedBefore returns the revision before which metadata truncates its stream, 0 if it does
 // not.
 func truncatedBefore(fields map[string]json.RawMessage) (eventstore.Revision, error) {

@@ -280,6 +280,23 @@ func (m *Memory) Truncate(ctx context.Context, stream string, before eventstore.
 	return nil
 }
 
+// Restore implements eventstore.Store.
+func (m *Memory) Restore(ctx context.Context, stream string) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, fmt.Errorf("restore %s: %w", stream, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.streams[stream]
+	if s == nil || s.cut == 0 {
+		return false, nil
+	}
+	s.cut = 0
+	m.record("$$"+stream, 1<<62, eventstore.Proposed{ID: uuid.New(), Type: eventstore.MetadataType})
+	m.rouse()
+	return true, nil
+}
+
 func (m *Memory) end(
 	ctx context.Context, stream string, expected eventstore.Revision, change func(*memoryStream) (string, error),
 ) (eventstore.Position, error) {

@@ -14,6 +14,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/internal/pg"
+	"github.com/annals-project/annals/internal/pg/schemas"
 )
 
 //go:embed */*.sql
@@ -45,7 +48,7 @@ func Owners() []Owner {
 }
 
 // oneAtATime lets one process migrate at a time, until its transaction ends. The number is "annals".
-const oneAtATime = `select pg_advisory_xact_lock(x'616e6e616c73'::bigint)`
+const oneAtATime = `select pg_advisory_xact_lock(x'616e6e616c73'::bigint # ` + schemas.LockKey + `)`
 
 const createMigrations = `create table if not exists ops.migrations (
 		file       text primary key,
@@ -58,11 +61,12 @@ const createMigrations = `create table if not exists ops.migrations (
 //
 // Processes that start together wait for each other. Files that only a later version of the program knows do no harm.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, logID uuid.UUID) error {
+	prefix := pg.SchemaPrefixOf(pool)
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, oneAtATime); err != nil {
 			return err
 		}
-		if err := own(ctx, tx, logID); err != nil {
+		if err := own(ctx, tx, prefix, logID); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, createMigrations); err != nil {
@@ -82,7 +86,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, logID uuid.UUID) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("migrate schema ops: %w", err)
+		return fmt.Errorf("migrate schema %s: %w", prefix.Name(schemas.Ops), err)
 	}
 	return nil
 }

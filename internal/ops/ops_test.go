@@ -54,7 +54,7 @@ func TestMigrate_ProcessesThatStartTogether(t *testing.T) {
 	all.Wait()
 	var files, owners, tables int
 	runtest.Must(t, db.QueryRow(t.Context(), `select count(*), count(distinct split_part(file, '/', 1)),
-		(select count(*) from pg_tables where schemaname = 'ops' and tablename in ('leases', 'seen', 'embedding_model'))
+		(select count(*) from pg_tables where schemaname = annals_schema_prefix() || 'ops' and tablename in ('leases', 'seen', 'embedding_model'))
 		from ops.migrations`).Scan(&files, &owners, &tables))
 	if want := len(ops.Owners()); owners != want || files < want || tables != 3 {
 		t.Errorf("%d files of %d owners ran, want one or more of each of %d; %d of 3 tables", files, owners, want, tables)
@@ -68,7 +68,7 @@ func TestMigrate_ThatFails(t *testing.T) {
 		t.Fatal("a table of another program is taken for ours")
 	}
 	var tables int
-	runtest.Must(t, db.QueryRow(t.Context(), `select count(*) from pg_tables where schemaname = 'ops'`).Scan(&tables))
+	runtest.Must(t, db.QueryRow(t.Context(), `select count(*) from pg_tables where schemaname = annals_schema_prefix() || 'ops'`).Scan(&tables))
 	if tables != 1 {
 		t.Errorf("%d tables, want the one from before", tables)
 	}
@@ -81,7 +81,7 @@ func TestMigrate_KeepsNoStatisticsOfSealedKeys(t *testing.T) {
 	exec(t, db, "analyze ops.sealed_keys")
 	var columns []string
 	runtest.Must(t, db.QueryRow(t.Context(), `select array_agg(attname::text order by attname) from pg_stats
-		where schemaname = 'ops' and tablename = 'sealed_keys'`).Scan(&columns))
+		where schemaname = annals_schema_prefix() || 'ops' and tablename = 'sealed_keys'`).Scan(&columns))
 	if fmt.Sprint(columns) != "[kept_at key_id seal_key]" {
 		t.Errorf("Postgres keeps statistics of %v", columns)
 	}

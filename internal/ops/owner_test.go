@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/internal/ops"
+	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/internal/pg/ownership"
 	"github.com/annals-project/annals/internal/runtest"
 )
@@ -56,14 +57,14 @@ func TestCheckOwner(t *testing.T) {
 			exec(t, db, c.sql)
 			err := ops.CheckOwner(t.Context(), db, c.log)
 			foreign, is := errors.AsType[*ownership.ForeignError](err)
-			if is != (c.refused != "") || is && (foreign.Schema != c.refused || foreign.Of != c.of) {
+			if is != (c.refused != "") || is && (foreign.Schema != pg.SchemaPrefixOf(db).Name(c.refused) || foreign.Of != c.of) {
 				t.Errorf("check: %v, want schema %q of log %s", err, c.refused, c.of)
 			}
 			if c.log == uuid.Nil {
 				return
 			}
 			err = ops.Migrate(t.Context(), db, c.log)
-			if c.refused == "ops" && (err == nil || !strings.Contains(err.Error(), "schema ops of the database")) {
+			if c.refused == "ops" && (err == nil || !strings.Contains(err.Error(), "ops of the database")) {
 				t.Errorf("migrate: %v", err)
 			}
 			if c.refused == "" && !strings.HasPrefix(name, "earlier, ") && err != nil {
@@ -84,7 +85,7 @@ func TestMigrate_MarksWhatAnEarlierVersionMade(t *testing.T) {
 		runtest.Must(t, ops.Migrate(t.Context(), db, log))
 	}
 	for _, name := range []string{"ops", "datapoints"} {
-		s, ok, err := ownership.One(t.Context(), db, name)
+		s, ok, err := ownership.One(t.Context(), db, pg.SchemaPrefixOf(db).Name(name))
 		if err != nil || !ok || !s.Marked || s.LogID != log {
 			t.Errorf("%s: %+v, %t, %v", name, s, ok, err)
 		}

@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/internal/pg/schemas"
 )
 
 // defaultConnections bounds a pool without another bound.
@@ -57,12 +59,33 @@ func NewPool(ctx context.Context, url string, configure ...func(*pgxpool.Config)
 		change(cfg)
 	}
 	cfg.ConnConfig.ConnectTimeout = cmp.Or(cfg.ConnConfig.ConnectTimeout, 10*time.Second)
+	if _, err := schemas.Parse(cfg.ConnConfig.RuntimeParams[SchemaPrefixParameter]); err != nil {
+		return nil, fmt.Errorf("prefix of the schemas: %w", err)
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open pool: %w", err)
 	}
 	p.pool.Store(pool)
 	return pool, nil
+}
+
+// SchemaPrefixParameter holds the prefix of the schemas in the configuration of a pool, so that each copy has it,
+// and an address can. It is not sent to the server: a pooler could refuse it.
+const SchemaPrefixParameter = "annals.schema_prefix"
+
+// SchemaPrefix configures a pool for schemas whose names begin with a prefix. With "" that of the address stays.
+func SchemaPrefix(prefix string) func(*pgxpool.Config) {
+	return func(cfg *pgxpool.Config) {
+		if prefix != "" {
+			cfg.ConnConfig.RuntimeParams[SchemaPrefixParameter] = prefix
+		}
+	}
+}
+
+// SchemaPrefixOf returns the prefix of the schemas of a pool.
+func SchemaPrefixOf(pool *pgxpool.Pool) schemas.Prefix {
+	return schemas.Prefix(pool.Config().ConnConfig.RuntimeParams[SchemaPrefixParameter])
 }
 
 // errAddress has no detail: the text of the parser may quote a part of the password.

@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
+
+	"github.com/annals-project/annals/internal/pg/schemas"
 )
 
 // errPooler means that a connection leads to a pooler and was not opened for one. The next one is.
@@ -38,6 +40,12 @@ type sessions struct {
 }
 
 func (s *sessions) beforeConnect(_ context.Context, cfg *pgx.ConnConfig) error {
+	prefix := schemas.Prefix(cfg.RuntimeParams[SchemaPrefixParameter])
+	delete(cfg.RuntimeParams, SchemaPrefixParameter)
+	cfg.BuildFrontend = frontend(prefix)
+	if cfg.DefaultQueryExecMode == pgx.QueryExecModeExec {
+		cfg.Tracer = batches{prefix}
+	}
 	if s.pooled.Load() && !s.modeChosen {
 		cfg.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}

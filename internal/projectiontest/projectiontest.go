@@ -63,11 +63,14 @@ func Make(t testing.TB, db *pgxpool.Pool, p Projector) {
 	}
 }
 
+// inSchema selects the tables of a schema. The prefix of the run is added to the names of our projectors alone.
+const inSchema = `where table_schema in ($1::text, annals_schema_prefix() || $1::text)`
+
 // Empty empties the tables of a projector.
 func Empty(t testing.TB, db *pgxpool.Pool, p Projector) {
 	t.Helper()
 	tables, err := texts(t.Context(), db,
-		`select table_schema || '.' || table_name from information_schema.tables where table_schema = $1`, p.Name())
+		`select table_schema || '.' || table_name from information_schema.tables `+inSchema, p.Name())
 	if err == nil {
 		_, err = db.Exec(t.Context(), "truncate "+strings.Join(tables, ", "))
 	}
@@ -114,7 +117,7 @@ type Querier interface {
 // Dump returns every row of the tables of a projector as JSON without some columns, ordered by
 // content.
 func Dump(ctx context.Context, db Querier, p Projector, without ...string) (map[string][]string, error) {
-	tables, err := texts(ctx, db, `select table_name::text from information_schema.tables where table_schema = $1`,
+	tables, err := texts(ctx, db, `select table_name::text from information_schema.tables `+inSchema,
 		p.Name())
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/annals-project/annals/internal/keylock"
 	"github.com/annals-project/annals/internal/lru"
+	"github.com/annals-project/annals/internal/pg/schemas"
 )
 
 const (
@@ -114,7 +115,7 @@ func (s *Shared) take(ctx context.Context, caller string, l *lease, now time.Tim
 	next := lease{id: uuid.New(), until: now.Add(leaseTime)}
 	b := &pgx.Batch{}
 	// Each statement sees what was committed before it began, so the lock comes first.
-	b.Queue(`select pg_advisory_xact_lock(hashtextextended('webhook ' || $1, 0))`, caller)
+	b.Queue(`select pg_advisory_xact_lock(hashtextextended(`+schemas.Call+` || 'webhook ' || $1, 0))`, caller)
 	if l.left > 0 {
 		b.Queue(`update ops.webhook_leases set slots = slots - $3 where webhook_id = $1 and lease_id = $2`, caller, l.id, l.left)
 	}

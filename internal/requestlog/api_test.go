@@ -186,7 +186,7 @@ func TestAPI_Secrets(t *testing.T) {
 		t.Fatalf("%d calls are logged", n)
 	}
 	rows, err := a.db.Query(t.Context(), `select table_name::text from information_schema.tables
-		where table_schema = 'ops'`)
+		where table_schema = annals_schema_prefix() || 'ops'`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func (b *Blanker) Blank(ctx context.Context, dataPoints []uuid.UUID) error {
 // record makes every later flush leave out the bodies, and waits for the flushes in progress.
 func (b *Blanker) record(ctx context.Context, ids []uuid.UUID) error {
 	return pgx.BeginTxFunc(ctx, b.DB, blanking, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, int64(deletionLock)); err != nil {
+		if _, err := tx.Exec(ctx, lockDeletion); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, `insert into ops.blanked_points (data_point) select distinct unnest($1::uuid[])

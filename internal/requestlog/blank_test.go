@@ -102,7 +102,7 @@ func TestBlank_WaitsForFlush(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), `select pg_advisory_xact_lock_shared($1)`, int64(deletionLock)); err != nil {
+	if _, err := tx.Exec(t.Context(), shareDeletionLock); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.copyRows(t.Context(), tx, batch, nil); err != nil {
@@ -197,7 +197,7 @@ func TestPartition_Statistics(t *testing.T) {
 	if _, err := h.db.Exec(t.Context(), "analyze"); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := h.db.Query(t.Context(), `select tablename || '.' || attname from pg_stats where schemaname = 'ops'
+	rows, err := h.db.Query(t.Context(), `select tablename || '.' || attname from pg_stats where schemaname = annals_schema_prefix() || 'ops'
 		and tablename like 'request%' and attname in ('path', 'identity', 'request_headers', 'response_headers', 'webhook',
 			'ids', 'hits', 'request', 'response')`)
 	if err != nil {

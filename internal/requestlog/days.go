@@ -7,10 +7,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/internal/pg/schemas"
 )
 
-// dayLock is the advisory lock between processes that create or drop partitions.
-const dayLock = 0x616e6e616c75
+// lockDays takes the advisory lock between processes that create or drop partitions.
+const lockDays = `select pg_advisory_xact_lock(x'616e6e616c75'::bigint # ` + schemas.LockKey + `)`
 
 // partitioned are the tables with a partition for each day, and their columns with customer text, of
 // which Postgres keeps no statistics: they would hold whole values.
@@ -34,7 +36,7 @@ func partition(table string, day time.Time) string { return table + "_" + day.Fo
 // createDay creates the partitions of a day if they do not exist.
 func createDay(ctx context.Context, db *pgxpool.Pool, day time.Time) error {
 	err := pgx.BeginTxFunc(ctx, db, ddl, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, int64(dayLock)); err != nil {
+		if _, err := tx.Exec(ctx, lockDays); err != nil {
 			return err
 		}
 		for _, p := range partitioned {

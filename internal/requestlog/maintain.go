@@ -115,7 +115,7 @@ func (m *Maintainer) dropBefore(ctx context.Context, table string, day time.Time
 			break
 		}
 		if err := pgx.BeginTxFunc(ctx, m.DB, ddl, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, int64(dayLock)); err != nil {
+			if _, err := tx.Exec(ctx, lockDays); err != nil {
 				return err
 			}
 			_, err := tx.Exec(ctx, `drop table if exists `+pgx.Identifier{"ops", name}.Sanitize())

@@ -71,7 +71,7 @@ func (b *Blanker) beginRun(ctx context.Context, r *PersonRun, names []string) er
 // recordProject makes every later flush strip the calls that it has in memory, and waits for the flushes in progress.
 func (b *Blanker) recordProject(ctx context.Context, project uuid.UUID) error {
 	return pgx.BeginTxFunc(ctx, b.DB, blanking, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, int64(deletionLock)); err != nil {
+		if _, err := tx.Exec(ctx, lockDeletion); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, `insert into ops.blanked_projects (project_id, blanked_at) values ($1, clock_timestamp())

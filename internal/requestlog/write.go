@@ -13,12 +13,18 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/annals-project/annals/internal/pg/schemas"
 	"github.com/annals-project/annals/internal/pgarray"
 )
 
 // deletionLock is the advisory lock between flushes, which share it, and Blank, which takes it alone.
 // Either a flush sees what Blank recorded, or Blank finds what the flush has written.
-const deletionLock = 0x616e6e616c74
+const deletionLock = `x'616e6e616c74'::bigint # ` + schemas.LockKey
+
+const (
+	lockDeletion      = `select pg_advisory_xact_lock(` + deletionLock + `)`
+	shareDeletionLock = `select pg_advisory_xact_lock_shared(` + deletionLock + `)`
+)
 
 // writing begins the transaction of a flush. A process that is frozen in it delays a deletion no
 // longer than the timeout. A crash of the database may lose the newest rows, on which no answer
@@ -48,7 +54,7 @@ func (w *Writer) write(ctx context.Context, batch []row) error {
 		return err
 	}
 	err := pgx.BeginTxFunc(ctx, w.db, writing, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock_shared($1)`, int64(deletionLock)); err != nil {
+		if _, err := tx.Exec(ctx, shareDeletionLock); err != nil {
 			return err
 		}
 		blanked, err := blankedOf(ctx, tx, batch)

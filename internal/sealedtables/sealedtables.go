@@ -65,7 +65,7 @@ type lines struct {
 
 func (l *lines) table(ctx context.Context, tx pgx.Tx, t Table) error {
 	var exists bool
-	if err := tx.QueryRow(ctx, `select to_regclass($1) is not null`, t.Name).Scan(&exists); err != nil || !exists {
+	if err := tx.QueryRow(ctx, `select to_regclass('`+t.Name+`') is not null`).Scan(&exists); err != nil || !exists {
 		return err
 	}
 	rows, err := tx.Query(ctx, `select to_jsonb(t) from `+t.Name+` t`)

@@ -65,7 +65,7 @@ func measure(t *testing.T, db *pgxpool.Pool, do func(tx pgx.Tx) error) (c cost) 
 // touched counts the rows of the projection that a connection has read and changed since it reported them.
 func touched(ctx context.Context, tx pgx.Tx) (n int64, err error) {
 	err = tx.QueryRow(ctx, `select sum(seq_tup_read + coalesce(idx_tup_fetch, 0) + n_tup_ins + n_tup_upd + n_tup_del)
-		from pg_stat_xact_user_tables where schemaname = 'datapoints'`).Scan(&n)
+		from pg_stat_xact_user_tables where schemaname = annals_schema_prefix() || 'datapoints'`).Scan(&n)
 	return n, err
 }
 

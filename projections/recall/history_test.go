@@ -96,7 +96,8 @@ func TestGate_Histories(t *testing.T) {
 	analyzers := domainrecall.NewAnalyzers()
 	rapid.Check(t, func(r *rapid.T) {
 		_, err := db.Exec(t.Context(), `do $$ declare t record; begin
-			for t in select table_schema, table_name from information_schema.tables where table_schema in ('datapoints', 'memories', 'recallindex') loop
+			for t in select table_schema, table_name from information_schema.tables 
+				where table_schema in (select annals_schema_prefix() || unnest(array['datapoints', 'memories', 'recallindex'])) loop
 				execute format('truncate %I.%I', t.table_schema, t.table_name);
 			end loop; end $$`)
 		if err != nil {

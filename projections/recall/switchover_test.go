@@ -26,12 +26,14 @@ func (i interrupted) ReadBlob(ctx context.Context, ref blob.Ref) ([]byte, error)
 func replaceSchema(t *testing.T, h *recalltest.Harness, name string, n int) {
 	t.Helper()
 	_, err := h.DB.Exec(t.Context(), fmt.Sprintf(`do $do$
-		declare t record;
+		declare
+			t record;
+			live text := annals_schema_prefix() || '%[1]s';
 		begin
 			create schema %[1]s_next;
-			for t in select tablename from pg_tables where schemaname = '%[1]s' loop
-				execute format('create table %[1]s_next.%%I (like %[1]s.%%1$I including all excluding generated)', t.tablename);
-				execute format('insert into %[1]s_next.%%I select * from %[1]s.%%1$I', t.tablename);
+			for t in select tablename from pg_tables where schemaname = live loop
+				execute format('create table %%I.%%I (like %%I.%%2$I including all excluding generated)', live || '_next', t.tablename, live);
+				execute format('insert into %%I.%%I select * from %%I.%%2$I', live || '_next', t.tablename, live);
 			end loop;
 			alter schema %[1]s rename to %[1]s_old_%[2]d;
 			alter schema %[1]s_next rename to %[1]s;

@@ -12,7 +12,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/internal/pg/ownership"
+	"github.com/annals-project/annals/internal/pg/schemas"
 	"github.com/annals-project/annals/projections"
 )
 
@@ -45,10 +47,13 @@ func newCheckpoints(db *pgxpool.Pool, name string) checkpoints {
 	return checkpoints{db: db, name: name, schema: pgx.Identifier{name}.Sanitize()}
 }
 
+// inDatabase returns the name of the schema with the prefix of the service. Statements name it without.
+func (c checkpoints) inDatabase() string { return pg.SchemaPrefixOf(c.db).Name(c.name) }
+
 // shadowSuffix and oldSuffix end the names of shadows, and of schemas that were live before.
 const (
-	shadowSuffix = "_next"
-	oldSuffix    = "_old_"
+	shadowSuffix = schemas.ShadowSuffix
+	oldSuffix    = schemas.OldSuffix
 )
 
 // checkpoint is a row as it was read.
@@ -83,7 +88,7 @@ var beginLease = pgx.TxOptions{
 
 // lock lets one process at a time read or change the lease. The lock ends with the transaction.
 func (c checkpoints) lock(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('annals projection ' || $1, 0))`, c.name)
+	_, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('annals projection ' || $1, 0))`, c.inDatabase())
 	return err
 }
 
@@ -92,10 +97,10 @@ func (c checkpoints) lock(ctx context.Context, tx pgx.Tx) error {
 func (c checkpoints) endWriters(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, `select pg_terminate_backend(pid) from (
 		select distinct l.pid from pg_locks l join pg_class c on c.oid = l.relation
-		where c.relnamespace = to_regnamespace($1) and l.granted and l.mode in ('RowShareLock', 'RowExclusiveLock')
+		where c.relnamespace = to_regnamespace('`+c.schema+`') and l.granted and l.mode in ('RowShareLock', 'RowExclusiveLock')
 			and l.database = (select oid from pg_database where datname = current_database())
 			and l.pid <> pg_backend_pid()
-	) writers`, c.schema)
+	) writers`)
 	if err != nil {
 		return fmt.Errorf("end the page of the last lease: %w", err)
 	}
@@ -135,10 +140,10 @@ func (c checkpoints) readLocked(
 	if err := c.lock(ctx, tx); err != nil { // also while a schema is created
 		return row, false, err
 	}
-	if exists, err := isOurs(ctx, tx, c.name, logID); err != nil || !exists {
+	if exists, err := isOurs(ctx, tx, c.inDatabase(), logID); err != nil || !exists {
 		return row, false, err
 	}
-	err = tx.QueryRow(ctx, `select to_regclass($1) is not null`, c.schema+".checkpoint").Scan(&ok)
+	err = tx.QueryRow(ctx, `select to_regclass('`+c.schema+`.checkpoint') is not null`).Scan(&ok)
 	if err != nil || !ok {
 		return row, false, err
 	}
@@ -158,7 +163,7 @@ func (c checkpoints) readLocked(
 		return row, false, err
 	}
 	if row.logID != logID {
-		return row, false, &ownership.ForeignError{Schema: c.name, Of: row.logID, LogID: logID}
+		return row, false, &ownership.ForeignError{Schema: c.inDatabase(), Of: row.logID, LogID: logID}
 	}
 	row.position, row.holder = eventstore.Position(position), other
 	if left > 0 && other != holder {
@@ -173,22 +178,22 @@ func (c checkpoints) readLocked(
 func (c checkpoints) create(ctx context.Context, tx pgx.Tx, p projections.Projector, epoch int64, logID uuid.UUID,
 ) (checkpoint, error) {
 	row := checkpoint{version: p.Version(), epoch: epoch, logID: logID, target: projections.TargetOf(p)}
-	if err := dropOurs(ctx, tx, c.name, logID); err != nil {
-		return row, fmt.Errorf("create schema %s: %w", c.name, err)
+	if err := dropOurs(ctx, tx, c.inDatabase(), logID); err != nil {
+		return row, fmt.Errorf("create schema %s: %w", c.inDatabase(), err)
 	}
 	for _, ddl := range []string{
 		"create schema " + c.schema, ownership.MarkStatement(c.name, logID),
 		"set local search_path = " + c.schema, p.Schema(), checkpointTable,
 	} {
 		if _, err := tx.Exec(ctx, ddl); err != nil {
-			return row, fmt.Errorf("create schema %s: %w", c.name, err)
+			return row, fmt.Errorf("create schema %s: %w", c.inDatabase(), err)
 		}
 	}
 	_, err := tx.Exec(ctx, `insert into checkpoint (name, version, epoch, holder, until, server, position, log_id, target)
 		values ($1, $2, $3, '', clock_timestamp(), pg_postmaster_start_time(), 0, $4, $5)`,
 		p.Name(), row.version, row.epoch, logID, row.target)
 	if err != nil {
-		return row, fmt.Errorf("create schema %s: %w", c.name, err)
+		return row, fmt.Errorf("create schema %s: %w", c.inDatabase(), err)
 	}
 	return row, nil
 }

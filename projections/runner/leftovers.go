@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/internal/pg/ownership"
 	"github.com/annals-project/annals/projections"
 )
@@ -78,7 +81,7 @@ func (l shadowLock) tryLock() bool {
 
 func (l shadowLock) unlock() { <-l }
 
-// leftovers returns the schemas of shadows and those that were live before, of one log.
+// leftovers returns the names in the database of the schemas of shadows and those that were live before, of one log.
 func leftovers(
 	ctx context.Context, db *pgxpool.Pool, logID func(context.Context) (uuid.UUID, error),
 ) ([]string, error) {
@@ -90,7 +93,8 @@ func leftovers(
 	if err != nil {
 		return nil, fmt.Errorf("read id of the log: %w", err)
 	}
-	return ofLog(found, id), nil
+	prefix := pg.SchemaPrefixOf(db)
+	return slices.DeleteFunc(ofLog(found, id), prefix.IsOfAnother), nil
 }
 
 // ofLog returns the names of the schemas that are proved to be of a log. Others are left alone.
@@ -144,7 +148,7 @@ func dropShadow(
 				return err
 			}
 		}
-		return dropOurs(ctx, tx, name, logID)
+		return dropOurs(ctx, tx, shadow.inDatabase(), logID)
 	})
 	if _, is := errors.AsType[*ownership.ForeignError](err); is {
 		return false, false, nil
@@ -153,14 +157,14 @@ func dropShadow(
 		return true, false, nil
 	}
 	if err != nil {
-		return false, false, fmt.Errorf("drop schema %s: %w", name, err)
+		return false, false, fmt.Errorf("drop schema %s: %w", shadow.inDatabase(), err)
 	}
 	return false, retained, nil
 }
 
 // dropOld drops the schemas of this projection that were live before.
 func (r *runner) dropOld(ctx context.Context, logID uuid.UUID) error {
-	found, err := ownership.Find(ctx, r.db, nil, "^"+r.projector.Name()+oldSuffix+"[0-9]+$")
+	found, err := ownership.Find(ctx, r.db, nil, "^"+regexp.QuoteMeta(r.table.inDatabase())+oldSuffix+"[0-9]+$")
 	if err != nil {
 		return fmt.Errorf("list old schemas: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/pg"
 )
 
 // Rebuilding is a projection that is built in a shadow, or was until its rebuild was interrupted.
@@ -30,13 +31,14 @@ func Rebuilds(
 	if err != nil {
 		return nil, err
 	}
+	prefix := pg.SchemaPrefixOf(db)
 	var list []Rebuilding
 	for _, schema := range schemas {
 		name, isShadow := strings.CutSuffix(schema, shadowSuffix)
 		if !isShadow {
 			continue
 		}
-		r := Rebuilding{Projection: name}
+		r := Rebuilding{Projection: strings.TrimPrefix(name, string(prefix))}
 		err := db.QueryRow(ctx, `select position, until > clock_timestamp() from `+pgx.Identifier{schema}.Sanitize()+
 			`.checkpoint`).Scan(&r.Position, &r.IsRunning)
 		dropped, is := errors.AsType[*pgconn.PgError](err)

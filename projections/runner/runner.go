@@ -340,7 +340,7 @@ func (r *runner) position(ctx context.Context) (eventstore.Position, error) {
 
 func (r *runner) owns(f eventstore.DecodedEvent) bool {
 	return slices.Contains(r.projector.Categories(), stream.Category(f.Stream)) &&
-		!r.setAside.Covers(f.Position, r.projector.Name())
+		!f.IsPassedOver() && !r.setAside.Covers(f.Position, r.projector.Name())
 }
 
 // waitStopped waits while the projector is stopped, until its event is set aside or a rebuild

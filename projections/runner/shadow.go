@@ -91,7 +91,7 @@ func (r *runner) startShadow(ctx context.Context, options RebuildOptions) (*shad
 // checkReplaceable returns an error if the live rows are of another log or a later state of it, or
 // if another process feeds the external target.
 func (r *runner) checkReplaceable(ctx context.Context, logID uuid.UUID) error {
-	if exists, err := isOurs(ctx, r.db, r.table.name, logID); err != nil || !exists {
+	if exists, err := isOurs(ctx, r.db, r.table.inDatabase(), logID); err != nil || !exists {
 		return err
 	}
 	row, err := r.table.read(ctx)

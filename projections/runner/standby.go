@@ -24,7 +24,7 @@ type Lease struct {
 func (rt *Runtime) LeaseOf(ctx context.Context, projection string) (l Lease, err error) {
 	var made bool
 	schema := pgx.Identifier{projection}.Sanitize()
-	err = rt.db.QueryRow(ctx, `select to_regclass($1) is not null`, schema+".checkpoint").Scan(&made)
+	err = rt.db.QueryRow(ctx, `select to_regclass('`+schema+`.checkpoint') is not null`).Scan(&made)
 	if err != nil || !made {
 		return l, wrapLease(projection, err)
 	}

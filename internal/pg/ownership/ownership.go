@@ -58,13 +58,14 @@ func (e *ForeignError) Error() string {
 	switch {
 	case e.Of == uuid.Nil:
 		return fmt.Sprintf("schema %s of the database is of another application: nothing in it shows that this service "+
-			"made it, so it is neither read nor changed: use another database", e.Schema)
+			"made it, so it is neither read nor changed: use another database, or set ANNALS_POSTGRES_SCHEMA_PREFIX, with "+
+			"which the schemas of this service have other names", e.Schema)
 	case e.LogID == uuid.Nil:
 		return fmt.Sprintf("the event store is empty, and schema %s of the database is of log %s: connect the event "+
-			"store of that log, or use another database for a new log", e.Schema, e.Of)
+			"store of that log, or use another database or ANNALS_POSTGRES_SCHEMA_PREFIX for a new log", e.Schema, e.Of)
 	}
 	return fmt.Sprintf("schema %s of the database is of log %s, and the event store holds log %s: connect the event "+
-		"store of that log, or use another database for this one", e.Schema, e.Of, e.LogID)
+		"store of that log, or use another database or ANNALS_POSTGRES_SCHEMA_PREFIX for this one", e.Schema, e.Of, e.LogID)
 }
 
 // Querier is a pool or a transaction.

@@ -20,11 +20,19 @@ import (
 
 	"github.com/annals-project/annals/internal/ops"
 	"github.com/annals-project/annals/internal/pg"
+	"github.com/annals-project/annals/internal/pg/schemas"
 )
 
 // Variable names the environment variable with the URL of a server to use in place of the one of the run.
 // Its user must be allowed to create databases.
 const Variable = "ANNALS_TEST_POSTGRES"
+
+// PrefixVariable names the environment variable with the prefix of the schemas of all databases.
+const PrefixVariable = "ANNALS_TEST_SCHEMA_PREFIX"
+
+// SchemaPrefix returns the prefix of the schemas of all databases, "" in most runs. Each call reads it, so that the cache
+// of tests knows it.
+func SchemaPrefix() schemas.Prefix { return schemas.Prefix(os.Getenv(PrefixVariable)) }
 
 // shared is the server of this test process. It is a variable since tests cannot receive values from
 // TestMain.
@@ -153,7 +161,7 @@ func adopt(ctx context.Context) (name, address string, err error) {
 	}
 	err = shared.admin.QueryRow(ctx, `select datname from pg_database
 		where datname like $1 and datname <> all($2) and pg_try_advisory_lock($3, hashtext(datname)) limit 1`,
-		strings.ReplaceAll(namePrefix, "_", `\_`)+"%", append(shared.created, ""), claims).Scan(&name)
+		strings.ReplaceAll(namePrefix(), "_", `\_`)+"%", append(shared.created, ""), claims).Scan(&name)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", "", nil
 	}
@@ -187,7 +195,7 @@ func clean(ctx context.Context, address string) (err error) {
 		return fmt.Errorf("connect to clear a database: %w", err)
 	}
 	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
-	if _, err := conn.Exec(ctx, clearDatabase); err != nil {
+	if _, err := conn.Exec(ctx, SchemaPrefix().Statement(clearDatabase)); err != nil {
 		return fmt.Errorf("clear database: %w", err)
 	}
 	return nil
@@ -198,21 +206,22 @@ func clean(ctx context.Context, address string) (err error) {
 const clearDatabase = `do $$
 declare
 	name text;
+	ops text := annals_schema_prefix() || 'ops';
 begin
 	perform pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid();
-	for name in select nspname from pg_namespace where nspname !~ '^pg_' and nspname not in ('information_schema', 'ops') loop
+	for name in select nspname from pg_namespace where nspname !~ '^pg_' and nspname not in ('information_schema', ops) loop
 		execute format('drop schema %I cascade', name);
 	end loop;
 	create schema public;
-	if to_regnamespace('ops') is null then
+	if to_regnamespace(ops) is null then
 		raise 'a test dropped schema ops of a database that others use after it';
 	end if;
 	comment on schema ops is null; -- each test has its own log
-	for name in select tablename from pg_tables where schemaname = 'ops' and tablename <> 'migrations' loop
-		if obj_description(format('ops.%I', name)::regclass) = 'template' then
-			execute format('truncate ops.%I cascade', name);
+	for name in select tablename from pg_tables where schemaname = ops and tablename <> 'migrations' loop
+		if obj_description(format('%I.%I', ops, name)::regclass) = 'template' then
+			execute format('truncate %I.%I cascade', ops, name);
 		else
-			execute format('drop table ops.%I cascade', name);
+			execute format('drop table %I.%I cascade', ops, name);
 		end if;
 	end loop;
 end $$`
@@ -221,9 +230,10 @@ end $$`
 const markTemplate = `do $$
 declare
 	name text;
+	ops text := annals_schema_prefix() || 'ops';
 begin
-	for name in select tablename from pg_tables where schemaname = 'ops' loop
-		execute format('comment on table ops.%I is %L', name, 'template');
+	for name in select tablename from pg_tables where schemaname = ops loop
+		execute format('comment on table %I.%I is %L', ops, name, 'template');
 	end loop;
 end $$`
 
@@ -260,20 +270,20 @@ func start(ctx context.Context) error {
 
 // shareTemplate makes the template of the run, unless another process did.
 func shareTemplate(ctx context.Context) error {
-	shared.template = templateName
-	if err := claim(ctx, templateName); err != nil {
+	shared.template = templateName()
+	if err := claim(ctx, shared.template); err != nil {
 		return err
 	}
 	var made bool
-	err := shared.admin.QueryRow(ctx, `select exists (select from pg_database where datname = $1)`, templateName).Scan(&made)
+	err := shared.admin.QueryRow(ctx, `select exists (select from pg_database where datname = $1)`, shared.template).Scan(&made)
 	if err == nil && !made {
 		// It gets its name when it is complete.
-		name := fmt.Sprintf("%s_%d", templateName, os.Getpid())
+		name := fmt.Sprintf("%s_%d", shared.template, os.Getpid())
 		if err = makeTemplate(ctx, name); err == nil {
-			_, err = shared.admin.Exec(ctx, "alter database "+name+" rename to "+templateName)
+			_, err = shared.admin.Exec(ctx, "alter database "+name+" rename to "+shared.template)
 		}
 	}
-	_, unlockErr := shared.admin.Exec(ctx, "select pg_advisory_unlock($1, hashtext($2))", claims, templateName)
+	_, unlockErr := shared.admin.Exec(ctx, "select pg_advisory_unlock($1, hashtext($2))", claims, shared.template)
 	if err = errors.Join(err, unlockErr); err != nil {
 		return fmt.Errorf("template of the run: %w", err)
 	}
@@ -326,14 +336,13 @@ func stop() error {
 	return errors.Join(errs...)
 }
 
-const (
-	namePrefix   = "annals_test_"
-	templateName = "annals_template"
-)
+// Databases with a prefix and those without may be on one server.
+func namePrefix() string   { return "annals_" + string(SchemaPrefix()) + "test_" }
+func templateName() string { return "annals_" + string(SchemaPrefix()) + "template" }
 
 // newName returns a database name that is unique on this machine.
 func newName() string {
-	return fmt.Sprintf("%s%d_%d_%d", namePrefix, os.Getpid(), time.Now().UnixNano(), numbers.Add(1))
+	return fmt.Sprintf("%s%d_%d_%d", namePrefix(), os.Getpid(), time.Now().UnixNano(), numbers.Add(1))
 }
 
 // onDatabase returns the URL of another database of the same server.
@@ -343,5 +352,17 @@ func onDatabase(address, name string) (string, error) {
 		return "", fmt.Errorf("%s must be a postgres:// URL: %w", Variable, err)
 	}
 	u.Path = "/" + name
-	return u.String(), nil
+	return withPrefix(u.String()), nil
+}
+
+// withPrefix adds the prefix to the URL of a database.
+func withPrefix(address string) string {
+	prefix := SchemaPrefix()
+	switch {
+	case prefix == "":
+		return address
+	case strings.Contains(address, "?"):
+		return address + "&" + pg.SchemaPrefixParameter + "=" + string(prefix)
+	}
+	return address + "?" + pg.SchemaPrefixParameter + "=" + string(prefix)
 }

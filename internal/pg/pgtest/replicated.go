@@ -55,6 +55,7 @@ func NewReplicated(t testing.TB) *Replicated {
 	if err := copyCluster(ctx, programs, r.Primary, filepath.Join(r.folder, "postgres", "data")); err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
+	r.Primary = withPrefix(r.Primary)
 	r.Start()
 	t.Cleanup(r.Stop)
 	return r
@@ -85,7 +86,7 @@ func (r *Replicated) Start() {
 	if r.replica, err = pg.Start(ctx, pg.Config{DataDir: r.folder, Settings: settingsOfReplicated}); err != nil {
 		r.t.Fatalf("pgtest: %v", err)
 	}
-	r.Replica = r.replica.URL()
+	r.Replica = withPrefix(r.replica.URL())
 }
 
 // Stop stops the replica if it runs.

@@ -108,7 +108,8 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	}); err != nil {
 		return nil, fmt.Errorf("the primary: %w", err)
 	}
-	if r.pool, err = pg.NewPool(ctx, cfg.URL, r.configure); err != nil {
+	prefix := pg.SchemaPrefix(string(pg.SchemaPrefixOf(cfg.Primary)))
+	if r.pool, err = pg.NewPool(ctx, cfg.URL, prefix, r.configure); err != nil {
 		return nil, err
 	}
 	limited, cancel := context.WithTimeout(ctx, startLimit)

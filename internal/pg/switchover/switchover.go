@@ -14,6 +14,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/annals-project/annals/internal/pg/schemas"
 )
 
 // Err reports a read that may have mixed the tables before a switch-over with those after it.
@@ -23,7 +25,7 @@ var Err = errors.New("a projection was switched over during the read")
 const Tries = 3
 
 // selectTables identifies the tables of projections, 0 for one without.
-const selectTables = `select array(select coalesce(to_regclass(quote_ident(name) || '.checkpoint')::oid::bigint, 0)
+const selectTables = `select array(select coalesce(to_regclass(quote_ident(` + schemas.Call + ` || name) || '.checkpoint')::oid::bigint, 0)
 	from unnest($1::text[]) with ordinality p (name, n) order by n)`
 
 // Watch watches the projections of one read. It is not safe for concurrent use.

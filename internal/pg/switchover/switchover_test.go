@@ -30,18 +30,18 @@ func (f *fixture) exec(sql string) {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{t, pgtest.Database(t)}
-	f.exec(`create schema apples; create table apples.checkpoint (); create table apples.green (n int);
-		create table apples.red (n int); insert into apples.green values (0); insert into apples.red values (0)`)
+	f.exec(`create schema trace; create table trace.checkpoint (); create table trace.green (n int);
+		create table trace.red (n int); insert into trace.green values (0); insert into trace.red values (0)`)
 	f.shadow(1)
 	return f
 }
 
 func (f *fixture) shadow(n int) {
 	f.t.Helper()
-	f.exec(`create schema apples_next; create table apples_next.checkpoint (); create table apples_next.green (n int);
-		create table apples_next.red (n int)`)
-	_, err := f.db.Exec(f.t.Context(), `with g as (insert into apples_next.green values ($1))
-		insert into apples_next.red values ($1)`, n)
+	f.exec(`create schema trace_next; create table trace_next.checkpoint (); create table trace_next.green (n int);
+		create table trace_next.red (n int)`)
+	_, err := f.db.Exec(f.t.Context(), `with g as (insert into trace_next.green values ($1))
+		insert into trace_next.red values ($1)`, n)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -50,19 +50,19 @@ func (f *fixture) shadow(n int) {
 // switchOver makes the shadow live.
 func (f *fixture) switchOver() {
 	f.t.Helper()
-	f.exec(`begin; alter schema apples rename to apples_old; alter schema apples_next rename to apples; commit;
-		drop schema if exists apples_older cascade; alter schema apples_old rename to apples_older`)
+	f.exec(`begin; alter schema trace rename to trace_old; alter schema trace_next rename to trace; commit;
+		drop schema if exists trace_older cascade; alter schema trace_old rename to trace_older`)
 }
 
 // read reads both tables, with meanwhile in between.
 func (f *fixture) read(meanwhile func()) (green, red, tries int, err error) {
-	err = switchover.Snapshot(f.t.Context(), f.db, []string{"apples"}, func(ctx context.Context, tx pgx.Tx) error {
+	err = switchover.Snapshot(f.t.Context(), f.db, []string{"trace"}, func(ctx context.Context, tx pgx.Tx) error {
 		tries++
-		if err := tx.QueryRow(ctx, `select n from apples.green`).Scan(&green); err != nil {
+		if err := tx.QueryRow(ctx, `select n from trace.green`).Scan(&green); err != nil {
 			return err
 		}
 		meanwhile()
-		return tx.QueryRow(ctx, `select n from apples.red`).Scan(&red)
+		return tx.QueryRow(ctx, `select n from trace.red`).Scan(&red)
 	})
 	return green, red, tries, err
 }
@@ -95,7 +95,7 @@ func TestSnapshot_SwitchedWithin(t *testing.T) {
 
 func TestWatch_NeedsBothLooks(t *testing.T) {
 	f := newFixture(t)
-	w, b := switchover.New("apples", "pears"), new(pgx.Batch)
+	w, b := switchover.New("trace", "pears"), new(pgx.Batch)
 	w.Begin(b)
 	if err := f.db.SendBatch(t.Context(), b).Close(); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,8 @@ type Folder struct {
 	HashKey string
 	// SealKey holds configured seal keys as base64 or hex, separated by commas, "" for none.
 	SealKey string
+	// SchemaPrefix begins the names of the schemas in the database of the folder; it may be empty.
+	SchemaPrefix string
 }
 
 // Model is the folder of the built-in embedding model.

@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/console/authserver"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/internal/pg"
+	"github.com/annals-project/annals/internal/pg/schemas"
 	"github.com/annals-project/annals/internal/sealedtables"
 	"github.com/annals-project/annals/internal/secret"
 	"github.com/annals-project/annals/internal/tokens"
@@ -43,11 +44,27 @@ func (f Folder) dumpSignIns(ctx context.Context, sealKeys [][]byte, to io.Writer
 		return err
 	}
 	return f.UseDatabase(ctx, embedded, func(db *pgxpool.Pool) error {
+		if err := requireOps(ctx, db); err != nil {
+			return err
+		}
 		if err := secret.CheckKeys(ctx, db, sealKeys); err != nil { // nobody could use the backup
 			return f.ExplainSealKey(err)
 		}
 		return DumpSignIns(ctx, db, sealer, to)
 	})
+}
+
+// requireOps returns an error for a database without schema ops: a backup of it would lack how people sign in.
+func requireOps(ctx context.Context, db *pgxpool.Pool) error {
+	var exists bool
+	if err := db.QueryRow(ctx, `select to_regnamespace('ops') is not null`).Scan(&exists); err != nil {
+		return fmt.Errorf("look for schema ops: %w", err)
+	}
+	if !exists {
+		return fmt.Errorf("the database has no schema %s: is ANNALS_POSTGRES_SCHEMA_PREFIX that of the service?",
+			pg.SchemaPrefixOf(db).Name(schemas.Ops))
+	}
+	return nil
 }
 
 // embedded is the address that stands for the Postgres of the folder.
@@ -67,7 +84,7 @@ func (f Folder) UseDatabase(ctx context.Context, address string, do func(*pgxpoo
 		defer func() { err = errors.Join(err, server.Close()) }()
 		address = server.URL()
 	}
-	db, err := pg.OpenPool(ctx, address)
+	db, err := pg.OpenPool(ctx, address, pg.SchemaPrefix(f.SchemaPrefix))
 	if err != nil {
 		return err
 	}

@@ -56,6 +56,7 @@ func (c *ListCmd) Run(to io.Writer) error {
 type AcceptLossCmd struct {
 	keys     `embed:""`
 	Postgres string `name:"postgres" setting:"ANNALS_POSTGRES" default:"embedded" help:"Database: embedded, or postgres://user@host/database."`
+	Prefix   string `name:"postgres-schema-prefix" setting:"ANNALS_POSTGRES_SCHEMA_PREFIX" help:"Start of the names of all schemas in the database, if it is configured."`
 	Yes      bool   `name:"yes" help:"Accept the loss."`
 }
 
@@ -64,7 +65,9 @@ var errNotAccepted = errors.New("nothing was changed: look for the key in the pr
 
 // Run shows what is lost, and accepts it.
 func (c *AcceptLossCmd) Run(ctx context.Context, to io.Writer) error {
-	found, err := c.folder().LoseSealKey(ctx, c.Postgres, c.Yes)
+	folder := c.folder()
+	folder.SchemaPrefix = c.Prefix
+	found, err := folder.LoseSealKey(ctx, c.Postgres, c.Yes)
 	if err != nil {
 		return err
 	}

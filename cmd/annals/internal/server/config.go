@@ -40,6 +40,8 @@ type Config struct {
 	Instance web.Instance
 	// EventStore and Postgres are Embedded or an address.
 	EventStore, Postgres string
+	// SchemaPrefix begins the names of the schemas in the database; it may be empty.
+	SchemaPrefix string
 	// PostgresReplica is the address of streaming replicas of a Postgres that is not embedded; "" for
 	// none. Only a process that serves reads uses it.
 	PostgresReplica string

@@ -53,7 +53,7 @@ func TestServer_DamagedIndex(t *testing.T) {
 	h.arrange = func(p *Server) {
 		var err error
 		if page, err = p.storage.db.Begin(t.Context()); err == nil {
-			_, err = page.Exec(t.Context(), `select pg_advisory_xact_lock(hashtextextended('recallindex', 10))`)
+			_, err = page.Exec(t.Context(), `select pg_advisory_xact_lock(hashtextextended(annals_schema_prefix() || 'recallindex', 10))`)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -86,7 +86,7 @@ func OpenLog(address string) (log inspect.Log, done func() error, err error) {
 // OpenCommands opens the event store and the database at addresses, for the commands on organizations and their
 // projects. The servers that use them apply what it writes. The caller must call done.
 func OpenCommands(
-	ctx context.Context, eventStore, postgres, dataDir string, terms metering.PlanTerms,
+	ctx context.Context, eventStore, postgres, schemaPrefix, dataDir string, terms metering.PlanTerms,
 ) (service *commands.Service, done func() error, err error) {
 	store, err := openStore(eventStore)
 	if err != nil {
@@ -100,7 +100,7 @@ func OpenCommands(
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
-	db, err := pg.OpenPool(ctx, postgres)
+	db, err := pg.OpenPool(ctx, postgres, pg.SchemaPrefix(schemaPrefix))
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}

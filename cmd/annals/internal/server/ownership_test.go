@@ -89,7 +89,8 @@ func TestServer_SchemasOfAnotherApplication(t *testing.T) {
 			_, err := db.Exec(t.Context(), `create schema `+schema+`; create table `+schema+`.customers (name text);
 				insert into `+schema+`.customers values ('Ana')`)
 			runtest.Must(t, err)
-			h.wantRefused("schema "+schema+" of the database is of another application", "use another database")
+			h.wantRefused(schema+" of the database is of another application", "use another database",
+				"ANNALS_POSTGRES_SCHEMA_PREFIX")
 			var n int
 			if err := db.QueryRow(t.Context(), `select count(*) from `+schema+`.customers`).Scan(&n); err != nil || n != 1 {
 				t.Errorf("%d customers, %v", n, err)

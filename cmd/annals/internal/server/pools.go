@@ -15,10 +15,10 @@ import (
 
 // openPool opens a pool once the server answers and has a free connection.
 func (st *storage) openPool(
-	ctx context.Context, url string, logger *slog.Logger, configure func(*pgxpool.Config),
+	ctx context.Context, url string, logger *slog.Logger, configure ...func(*pgxpool.Config),
 ) (pool *pgxpool.Pool, err error) {
 	err = awaitServer(ctx, logger, "postgres", func() (err error) {
-		pool, err = pg.OpenPool(ctx, url, configure)
+		pool, err = pg.OpenPool(ctx, url, configure...)
 		return err
 	}, pg.IsRefusal)
 	if refused, is := errors.AsType[*pgconn.PgError](err); is && refused.Code == tooManyConnections {

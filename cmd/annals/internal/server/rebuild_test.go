@@ -387,7 +387,8 @@ func TestServer_EveryAnswerIsRebuilt(t *testing.T) {
 	before = h.answers(management, h.acme, own, other)
 
 	t.Log("drop everything but the log")
-	if _, err := h.storage.db.Exec(t.Context(), `do $$ declare s text; begin for s in select nspname from pg_namespace where nspname in ('access', 'datapoints', 'directory', 'memories', 'recallindex', 'trace', 'usage') loop
+	if _, err := h.storage.db.Exec(t.Context(), `do $$ declare s text; begin for s in select nspname from pg_namespace 
+		where nspname in (select annals_schema_prefix() || unnest(array['access', 'datapoints', 'directory', 'memories', 'recallindex', 'trace', 'usage'])) loop
 		execute 'alter schema ' || s || ' rename to gone_' || s; end loop; end $$`); err != nil {
 		t.Fatal(err)
 	}

@@ -9,12 +9,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands/pipeline"
+	"github.com/annals-project/annals/internal/pg"
+	"github.com/annals-project/annals/internal/pg/ownership"
+	"github.com/annals-project/annals/internal/pg/schemas"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/recall"
 )
@@ -55,7 +59,7 @@ func buildEmbeddings(ctx context.Context, s *Server) (adds, error) {
 // since nothing would keep it up to date and the log has all of it.
 func newSemantic(ctx context.Context, cfg Config, st *storage, models models) (semantic, error) {
 	if !models.projected && cfg.Roles.Has(RoleProjector) {
-		if err := dropEmbeddings(ctx, st.db, cfg.Logger); err != nil {
+		if err := dropEmbeddings(ctx, st.db, st.logID, cfg.Logger); err != nil {
 			return semantic{}, err
 		}
 		if cfg.Builtin == BuiltinNone { // then none is missing at a later start either
@@ -237,22 +241,23 @@ func (s semantic) register(registry *prometheus.Registry) {
 	)
 }
 
-// dropEmbeddings drops the schema of the embeddings and the schemas that rebuilds of it left.
-func dropEmbeddings(ctx context.Context, db *pgxpool.Pool, logger *slog.Logger) error {
-	rows, err := db.Query(ctx,
-		`select nspname from pg_namespace where nspname = $1 or nspname ~ ('^' || $1 || '_')`, embeddings.Name)
+// dropEmbeddings drops the schema of the embeddings of a log and the schemas that rebuilds of it left.
+func dropEmbeddings(ctx context.Context, db *pgxpool.Pool, logID uuid.UUID, logger *slog.Logger) error {
+	live := pg.SchemaPrefixOf(db).Name(embeddings.Name)
+	found, err := ownership.Find(ctx, db, []string{live},
+		"^"+live+"("+schemas.ShadowSuffix+"|"+schemas.OldSuffix+"[0-9]+)$")
 	if err != nil {
 		return fmt.Errorf("list schemas of embeddings: %w", err)
 	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return fmt.Errorf("list schemas of embeddings: %w", err)
-	}
-	for _, name := range names {
-		if _, err := db.Exec(ctx, "drop schema if exists "+pgx.Identifier{name}.Sanitize()+" cascade"); err != nil {
-			return fmt.Errorf("drop schema %s: %w", name, err)
+	for _, schema := range found {
+		if schema.Require(logID) != nil {
+			continue
 		}
-		logger.InfoContext(ctx, "schema of embeddings dropped, since no model is set", "schema", name)
+		_, err := db.Exec(ctx, "drop schema if exists "+pgx.Identifier{schema.Name}.Sanitize()+" cascade")
+		if err != nil {
+			return fmt.Errorf("drop schema %s: %w", schema.Name, err)
+		}
+		logger.InfoContext(ctx, "schema of embeddings dropped, since no model is set", "schema", schema.Name)
 	}
 	return nil
 }

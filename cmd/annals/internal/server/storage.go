@@ -263,13 +263,14 @@ func (st *storage) openDatabase(ctx context.Context, cfg Config, logger *slog.Lo
 	if err != nil {
 		return err
 	}
-	if st.db, err = st.openPool(ctx, url, logger, func(c *pgxpool.Config) { c.MaxConns = calls }); err != nil {
+	prefix := pg.SchemaPrefix(cfg.SchemaPrefix)
+	if st.db, err = st.openPool(ctx, url, logger, prefix, func(c *pgxpool.Config) { c.MaxConns = calls }); err != nil {
 		return err
 	}
-	if st.work, err = st.openPool(ctx, url, logger, func(c *pgxpool.Config) { c.MaxConns = work }); err != nil {
+	if st.work, err = st.openPool(ctx, url, logger, prefix, func(c *pgxpool.Config) { c.MaxConns = work }); err != nil {
 		return err
 	}
-	if st.checks, err = st.openPool(ctx, url, logger, func(c *pgxpool.Config) {
+	if st.checks, err = st.openPool(ctx, url, logger, prefix, func(c *pgxpool.Config) {
 		c.MaxConns, c.ConnConfig.ConnectTimeout = checkConnections, checkTimeout
 	}); err != nil {
 		return err
