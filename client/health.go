@@ -49,6 +49,9 @@ type ReadyStatus struct {
 	// ErasureDenied describes the right that the event store denies erasure, "" if it does not. Recall returns nothing of
 	// what was deleted all the same.
 	ErasureDenied string `json:"erasureDenied,omitempty"`
+	// StreamsRestored describes the streams that somebody else hid in the event store and that this process shows again,
+	// "" for none.
+	StreamsRestored string `json:"streamsRestored,omitempty"`
 	// SetAside are the events that projections ignore.
 	SetAside []SetAside `json:"setAside,omitempty"`
 }

@@ -92,6 +92,9 @@ func RegisterOperation(e *echo.Echo, o Operation) {
 		if also.ErasureDenied != "" {
 			unready = unready.With("erasureDenied", also.ErasureDenied)
 		}
+		if also.StreamsRestored != "" {
+			unready = unready.With("streamsRestored", also.StreamsRestored)
+		}
 		if len(also.SetAside) > 0 {
 			unready = unready.With("setAside", also.SetAside)
 		}

@@ -104,12 +104,14 @@ func TestOperator_Reads(t *testing.T) {
 		WritesRefused: []string{"the disk is nearly full"}, SemanticSearchOff: "the model small is missing",
 		ServersDown: []string{"the model cannot be used"}, SendsFailed: "2 sends failed",
 		LockAwaited: "a table is locked", ErasureDenied: "the right to delete is missing",
-		SetAside: []condition.SetAside{{Position: 7, Type: "memory.derived.v1", Projections: []string{"memories"}}},
+		StreamsRestored: "1 stream was hidden",
+		SetAside:        []condition.SetAside{{Position: 7, Type: "memory.derived.v1", Projections: []string{"memories"}}},
 	}
-	const remarks = `"semanticSearchOff":"the model small is missing","serversDown":["the model cannot be used"],"sendsFailed":"2 sends failed","lockAwaited":"a table is locked","erasureDenied":"the right to delete is missing","setAside":[{"position":7,"type":"memory.derived.v1","projections":["memories"]}]`
+	const remarks = `"semanticSearchOff":"the model small is missing","serversDown":["the model cannot be used"],"sendsFailed":"2 sends failed","lockAwaited":"a table is locked","erasureDenied":"the right to delete is missing","streamsRestored":"1 stream was hidden","setAside":[{"position":7,"type":"memory.derived.v1","projections":["memories"]}]`
 	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 503, `"notReady":[{"part":"datapoints"`, `"writesRefused":["the disk is nearly full"]`,
 		`"setAside":[{`, `"semanticSearchOff":"the model small is missing"`,
-		`"serversDown":["the model cannot be used"]`, `"sendsFailed":"2 sends failed"`, `"lockAwaited":"a table is locked"`, `"erasureDenied":"the right to delete is missing"`)
+		`"serversDown":["the model cannot be used"]`, `"sendsFailed":"2 sends failed"`, `"lockAwaited":"a table is locked"`, `"erasureDenied":"the right to delete is missing"`,
+		`"streamsRestored":"1 stream was hidden"`)
 	f.notReady = nil
 	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 200, `{"status":"ready","writesRefused":["the disk is nearly full"],`+remarks+"}")
 	api.Call(http.MethodGet, "/healthz", "", "").Want(t, 200)

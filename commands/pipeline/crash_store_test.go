@@ -91,7 +91,7 @@ func (s serial) Truncate(ctx context.Context, name string, before eventstore.Rev
 
 // repeats is a store that checks what it takes again under the id of an event: the same bytes but
 // for the salt. So a fan-out that runs again in another process is answered by what the first one
-// stored, and nothing of it is lost. What it refuses may be decided and encoded again.
+// stored, and nothing of it is lost. What is refused may be decided and encoded again.
 type repeats struct {
 	eventstore.Store
 	w *harness
@@ -114,10 +114,20 @@ type sent struct {
 func (r repeats) Append(ctx context.Context, name string, expected eventstore.Revision,
 	events []eventstore.Proposed,
 ) (eventstore.Appended, error) {
+	added := r.compare(name, events)
 	appended, err := r.Store.Append(ctx, name, expected, events)
-	if err != nil {
-		return appended, err
+	if errors.Is(err, eventstore.ErrConflict) || ctx.Err() != nil {
+		r.w.sent.mu.Lock()
+		defer r.w.sent.mu.Unlock()
+		for _, key := range added {
+			delete(r.w.sent.events, key)
+		}
 	}
+	return appended, err
+}
+
+// compare compares events with those that were appended before under their ids, and returns which are new.
+func (r repeats) compare(name string, events []eventstore.Proposed) (added []sentKey) {
 	r.w.sent.mu.Lock()
 	defer r.w.sent.mu.Unlock()
 	for _, e := range events {
@@ -125,12 +135,13 @@ func (r repeats) Append(ctx context.Context, name string, expected eventstore.Re
 		if err != nil {
 			r.w.t.Errorf("%s is appended to %s without a salt: %s", e.Type, name, e.Meta)
 		}
-		before, repeated := r.w.sent.events[sentKey{name, e.ID}]
+		key := sentKey{name, e.ID}
+		before, repeated := r.w.sent.events[key]
 		if e.Meta = rest; !repeated {
-			r.w.sent.events[sentKey{name, e.ID}] = e
+			r.w.sent.events[key], added = e, append(added, key)
 		} else if r.w.sent.again++; !cmp.Equal(before, e) {
 			r.w.t.Errorf("%s is appended to %s again with other bytes (%x): %s", e.Type, name, salt, cmp.Diff(before, e))
 		}
 	}
-	return appended, nil
+	return added
 }

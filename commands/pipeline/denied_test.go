@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,11 +17,29 @@ import (
 // guarded is a store that denies its user rights, and counts what it denied.
 type guarded struct {
 	eventstore.Store
+
+	mu     sync.Mutex
 	rights map[eventstore.Right]bool
 	calls  int
 }
 
+// set takes these rights from the user, and gives all others.
+func (g *guarded) set(denied map[eventstore.Right]bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.rights = denied
+}
+
+// denied returns how many calls were denied.
+func (g *guarded) denied() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.calls
+}
+
 func (g *guarded) deny(right eventstore.Right, name string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if !g.rights[right] {
 		return nil
 	}
@@ -88,25 +107,25 @@ func TestErasure_Denied(t *testing.T) {
 	if len(w.finisher.Stuck()) != 0 {
 		t.Error("what is deleted is said to be served")
 	}
-	before := g.calls
+	before := g.denied()
 	for range 3 {
 		w.finisher.round(t.Context(), false, &done)
 	}
-	if g.calls != before {
-		t.Errorf("%d calls were made without a pause", g.calls-before)
+	if n := g.denied() - before; n != 0 {
+		t.Errorf("%d calls were made without a pause", n)
 	}
-	if _, err := w.finisher.EraseNow(t.Context()); erasure.Denied(err) == nil || g.calls == before {
-		t.Errorf("asked for, %d calls: %v", g.calls-before, err)
+	if _, err := w.finisher.EraseNow(t.Context()); erasure.Denied(err) == nil || g.denied() == before {
+		t.Errorf("asked for, %d calls: %v", g.denied()-before, err)
 	}
 
-	g.rights = map[eventstore.Right]bool{eventstore.MayWriteMetadata: true}
+	g.set(map[eventstore.Right]bool{eventstore.MayWriteMetadata: true})
 	w.clock.move(stuckPause)
 	w.finisher.round(t.Context(), false, &done)
 	if denied = w.finisher.Denied(); denied == nil || denied.Count != 1 ||
 		!strings.Contains(denied.Error(), `the right "$mw"`) {
 		t.Errorf("with the right to delete, denied are %v", denied)
 	}
-	g.rights = nil
+	g.set(nil)
 	w.clock.move(time.Hour)
 	if done, err := w.finisher.EraseNow(t.Context()); err != nil || done.Left.Deletions+done.Left.Identities != 0 {
 		t.Errorf("with every right: %+v, %v", done, err)

@@ -53,6 +53,14 @@ func (s *Store) Truncate(ctx context.Context, stream string, before eventstore.R
 	return s.Store.Truncate(ctx, stream, before)
 }
 
+// Restore implements eventstore.Store.
+func (s *Store) Restore(ctx context.Context, stream string) (bool, error) {
+	if _, err := s.begin(ctx); err != nil {
+		return false, unknown("restore "+stream, err)
+	}
+	return s.Store.Restore(ctx, stream)
+}
+
 // write makes a write and returns its position. A write that follows everything that was seen is after it in the log,
 // unless the same write happened before. So another position is compared before the write is acknowledged.
 func (s *Store) write(

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// maxNamed bounds the streams that a process names.
-	maxNamed = 100
+	// MaxNamed is the most streams that a process names.
+	MaxNamed = 100
 	// restores is how often a stream is restored for one read. The first write to the metadata of a soft-deleted stream
 	// makes it a truncated one.
 	restores = 2
@@ -34,7 +34,6 @@ type Store struct {
 
 	mu    sync.Mutex
 	named map[string]struct{}
-	count int
 }
 
 // New wraps a store.
@@ -42,16 +41,16 @@ func New(store eventstore.Store, logger *slog.Logger) *Store {
 	return &Store{Store: store, logger: logger, named: map[string]struct{}{}}
 }
 
-// Restored returns how often this process restored a stream, and the names of at most 100 of the streams in order.
-func (s *Store) Restored() (count int, names []string) {
+// Restored returns the names of the streams that this process restored, in order: the first MaxNamed of them.
+func (s *Store) Restored() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.count, slices.Sorted(maps.Keys(s.named))
+	return slices.Sorted(maps.Keys(s.named))
 }
 
 // Append implements eventstore.Store. A store takes an append to a stream that was soft-deleted as if the stream had no
-// events, and lets it go on at its next revision. For a data point that is a conflict: readers pass over the stray event,
-// and those before it are shown again.
+// events, and lets it go on at its next revision. For a data point that is a conflict: readers pass over the stray
+// event, and those before it are shown again.
 func (s *Store) Append(
 	ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed,
 ) (eventstore.Appended, error) {
@@ -111,7 +110,10 @@ func (s *Store) restore(ctx context.Context, name string) (hidden bool, err erro
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.count++; len(s.named) < maxNamed {
+	if _, known := s.named[name]; known {
+		return true, nil
+	}
+	if len(s.named) < MaxNamed {
 		s.named[name] = struct{}{}
 	}
 	s.logger.WarnContext(ctx, "somebody deleted, truncated or aged a stream in the event store: that is undone, so that "+

@@ -4,6 +4,7 @@ package sharedread
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,9 +36,11 @@ type Reads[K comparable, V any] struct {
 type round[K comparable, V any] struct {
 	keys  []K
 	known map[K]struct{} // the keys
-	done  chan struct{}
-	found map[K]V // readable once done is closed, as err is
-	err   error
+	// callers are those that wait for it.
+	callers int
+	done    chan struct{}
+	found   map[K]V // readable once done is closed, as err is
+	err     error
 }
 
 // New shares the calls of read, which returns the values of the keys that have one.
@@ -58,7 +61,18 @@ func (r *Reads[K, V]) Get(ctx context.Context, keys ...K) (map[K]V, error) {
 	case <-in.done:
 		return in.found, in.err
 	case <-ctx.Done():
+		r.leave(in)
 		return nil, ctx.Err()
+	}
+}
+
+// leave takes a caller out of its round. A round without callers is not read, so that what waits for a slow read is
+// bounded by the calls that are under way.
+func (r *Reads[K, V]) leave(in *round[K, V]) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if in.callers--; in.callers == 0 {
+		r.waiting = slices.DeleteFunc(r.waiting, func(other *round[K, V]) bool { return other == in })
 	}
 }
 
@@ -73,6 +87,7 @@ func (r *Reads[K, V]) join(ctx context.Context, keys []K) *round[K, V] {
 		in = &round[K, V]{known: make(map[K]struct{}, len(keys)), done: make(chan struct{})}
 		r.waiting = append(r.waiting, in)
 	}
+	in.callers++
 	for _, key := range keys {
 		if _, is := in.known[key]; !is {
 			in.known[key], in.keys = struct{}{}, append(in.keys, key)

@@ -152,3 +152,40 @@ func TestReads_Bound(t *testing.T) {
 		t.Errorf("a read of %d keys", largest.Load())
 	}
 }
+
+// What is asked for while reads hang is not kept for callers that have left.
+func TestReads_CallersThatLeft(t *testing.T) {
+	h := held{make(chan []int), make(chan error)}
+	r := New(runtest.Logger(t), h.read)
+	var group sync.WaitGroup
+	fill(t, r, h, &group)
+	ctx, cancel := context.WithCancel(t.Context())
+	var left sync.WaitGroup
+	for n := range 3 * most {
+		left.Go(func() {
+			if _, err := r.Get(ctx, n); !errors.Is(err, context.Canceled) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	runtest.Await(t, "all wait", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		asked := 0
+		for _, in := range r.waiting {
+			asked += in.callers
+		}
+		return asked == 3*most
+	})
+	cancel()
+	left.Wait()
+	r.mu.Lock()
+	if n := len(r.waiting); n != 0 {
+		t.Errorf("%d reads wait for nobody", n)
+	}
+	r.mu.Unlock()
+	for range width {
+		h.end <- nil
+	}
+	group.Wait()
+}

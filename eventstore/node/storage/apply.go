@@ -204,7 +204,7 @@ func (w *writer) write(stream string, s *streamState, events []Proposed) error {
 	}
 	// The former last event may now be removed, and $tb may be ahead of what is written.
 	if !IsMeta(stream) && s.last > 0 && s.meta.truncateBefore > max(before, 0) {
-		if err := w.scheduleRemoval(stream, 0); err != nil {
+		if err := w.scheduleRemoval(stream, s.removalGrace()); err != nil {
 			return err
 		}
 	}
@@ -249,8 +249,8 @@ func (w *writer) applyMeta(stream string, metadata []byte) error {
 		}
 	}
 	if s.last >= 0 && s.meta.truncateBefore > before || before == softDeleted {
-		grace := time.Duration(0)
-		if s.softDeleted() {
+		grace := s.removalGrace()
+		if before == softDeleted { // its writer may find that it was deleted by mistake
 			grace = softDeleteGrace
 		}
 		if err := w.scheduleRemoval(stream, grace); err != nil {

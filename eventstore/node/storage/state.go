@@ -48,6 +48,14 @@ type streamState struct {
 func (s *streamState) deleted() bool     { return s.tombstone != 0 }
 func (s *streamState) softDeleted() bool { return s.meta.truncateBefore == softDeleted }
 
+// removalGrace is how long what $tb hides is kept.
+func (s *streamState) removalGrace() time.Duration {
+	if s.softDeleted() {
+		return softDeleteGrace
+	}
+	return 0
+}
+
 // exists reports whether a client sees the stream.
 func (s *streamState) exists() bool { return s.last >= 0 && !s.softDeleted() }
 

@@ -30,8 +30,8 @@ const Variable = "ANNALS_TEST_POSTGRES"
 // PrefixVariable names the environment variable with the prefix of the schemas of all databases.
 const PrefixVariable = "ANNALS_TEST_SCHEMA_PREFIX"
 
-// SchemaPrefix returns the prefix of the schemas of all databases, "" in most runs. Each call reads it, so that the cache
-// of tests knows it.
+// SchemaPrefix returns the prefix of the schemas of all databases, "" in most runs. Each call reads it, so that the
+// cache of tests knows it.
 func SchemaPrefix() schemas.Prefix { return schemas.Prefix(os.Getenv(PrefixVariable)) }
 
 // shared is the server of this test process. It is a variable since tests cannot receive values from

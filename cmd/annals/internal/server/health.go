@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/cut"
 	"github.com/annals-project/annals/internal/build"
 	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/internal/ops"
@@ -92,6 +94,25 @@ const erasureDenied = "the event store denies its user a right that erasure need
 
 // lockAwaited is shown to every client too.
 const lockAwaited = "statements wait for a table that another session of Postgres has locked"
+
+// restoredRemark describes the streams that somebody else hid in the event store, "" for none. Only operators read
+// their names.
+func restoredRemark(hidden *cut.Store, private bool) string {
+	names := hidden.Restored()
+	if len(names) == 0 {
+		return ""
+	}
+	count := strconv.Itoa(len(names))
+	if len(names) == cut.MaxNamed {
+		count += " or more"
+	}
+	remark := "somebody else deleted, truncated or aged streams of the service in the event store, and that was undone (" +
+		count + " since the start)"
+	if private {
+		remark += ": " + strings.Join(names[:min(len(names), 10)], ", ")
+	}
+	return remark
+}
 
 // notReady returns the parts that cannot work, and why. It logs each new set of causes once. Whether the service
 // starts or stops is read at each call: the answer must change at once.
@@ -215,6 +236,7 @@ func (h *health) remarks(private bool) condition.Remarks {
 			r.ErasureDenied += ": " + denied.Error()
 		}
 	}
+	r.StreamsRestored = restoredRemark(h.storage.hidden, private)
 	if err := h.backpressure.stopped(); err != nil && !private {
 		for i, reason := range r.WritesRefused {
 			r.WritesRefused[i] = strings.TrimSuffix(reason, ": "+err.Error())

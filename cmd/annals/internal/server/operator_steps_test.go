@@ -125,6 +125,13 @@ func (w *operatorWalk) restore(what string, accept bool) {
 	})
 	w.stop()
 	if accept {
+		// A renewal that the stop cut off may have come after the release: then the rebuild is refused for four seconds.
+		runtest.Await(w.t, what+": no process has the lease of the index", func() bool {
+			var left bool
+			err := w.admin.QueryRow(w.background(), `select until > clock_timestamp() from recallindex.checkpoint`).Scan(&left)
+			runtest.Must(w.t, err)
+			return !left
+		})
 		w.acceptOlderCopy()
 		w.load.forget(before)
 		w.confirmed, w.others.streams = min(w.confirmed, before), others

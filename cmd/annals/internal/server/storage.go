@@ -21,6 +21,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/eventstore/continuity"
+	"github.com/annals-project/annals/eventstore/cut"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/internal/condition"
@@ -61,6 +62,7 @@ type storage struct {
 	postgres *pg.Server // nil for a separate server
 	store    logStore
 	compared *continuity.Store // below store: notices that the log went back
+	hidden   *cut.Store        // above compared: shows streams again that somebody else hid
 	// logID is the log of the event store; uuid.Nil while that is empty.
 	logID   uuid.UUID
 	codec   *eventstore.Codec
@@ -192,18 +194,19 @@ func (st *storage) openLog(ctx context.Context, settings Config, logger *slog.Lo
 		patience = 0 // no other member can lead
 	}
 	st.compared = continuity.New(st.store, patience, logger)
-	st.store = comparedStore{st.compared, st.store}
+	st.hidden = cut.New(st.compared, logger)
+	st.store = watchedStore{st.hidden, st.store}
 	st.aside = eventstore.NewSetAside(st.store, st.codec)
 	return st.awaitLog(ctx, logger)
 }
 
-// comparedStore is a log store that fails once the log went back.
-type comparedStore struct {
-	*continuity.Store
+// watchedStore is a log store that fails once the log went back, and that shows streams again that somebody else hid.
+type watchedStore struct {
+	*cut.Store
 	under logStore
 }
 
-func (s comparedStore) Stats() esdb.Stats { return s.under.Stats() }
+func (s watchedStore) Stats() esdb.Stats { return s.under.Stats() }
 
 // startWait is how long a start waits for an event store, a Postgres or an Elasticsearch that does not
 // answer, as while it starts itself or a cluster elects its leader.

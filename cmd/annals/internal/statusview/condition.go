@@ -96,6 +96,9 @@ func Print(w io.Writer, url string, is Condition) error {
 	if is.ErasureDenied != "" {
 		lines = append(lines, is.ErasureDenied)
 	}
+	if is.StreamsRestored != "" {
+		lines = append(lines, is.StreamsRestored)
+	}
 	if is.BulkWritesLost > 0 {
 		lines = append(
 			lines,
