@@ -50,7 +50,7 @@ func (m *loadRun) bulk(ctx context.Context) error {
 	return nil
 }
 
-// besideImport is the result of an import and of the single sends beside it.
+// besideImport is the result of an import and of the single sends that come meanwhile.
 type besideImport struct {
 	imported load.Imported
 	// lasted is the time until the import was completed.

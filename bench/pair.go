@@ -31,10 +31,10 @@ type PairSizes struct {
 	Passages int `json:"passages"`
 	Queries  int `json:"queries"`
 	// For is how long a load lasts.
-	For time.Duration `json:"nanosecondsOfALoad"`
+	For time.Duration `json:"-"`
 	// Rates are those of the steady loads, in sends a second.
 	Rates []int `json:"rates"`
-	// Import is how many texts are imported beside live sends.
+	// Import is how many texts are imported during live sends.
 	Import int `json:"import"`
 }
 
@@ -59,13 +59,13 @@ func (l lack) Error() string { return string(l) }
 // Pair builds the service of each base and of the working tree, and measures all of them in turn, each on a new folder
 // with the default settings, over its API. The report has what was measured before an error, too.
 func Pair(ctx context.Context, opts PairOptions) (report *PairReport, err error) {
-	report = &PairReport{Sizes: opts.PairSizes, Processors: runtime.NumCPU()}
+	report = &PairReport{Sizes: opts.PairSizes, LoadSeconds: opts.For.Seconds(), Processors: runtime.NumCPU()}
 	dir, err := os.MkdirTemp("", "annals-pair-")
 	if err != nil {
 		return report, fmt.Errorf("create a folder: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	services, err := buildAll(ctx, opts, dir)
+	services, err := buildAll(ctx, ".", opts.Bases, dir)
 	if err != nil {
 		return report, err
 	}
@@ -138,7 +138,7 @@ func (m *pairRun) part(ctx context.Context, part pairPart) error {
 	return err
 }
 
-// lackOf reports whether an error says that a service lacks something: a route that it does not have, too.
+// lackOf reports whether an error means that a service lacks something, such as a route.
 func lackOf(err error) (why string, lacks bool) {
 	if l, is := errors.AsType[lack](err); is {
 		return string(l), true
@@ -181,7 +181,8 @@ func startNode(ctx context.Context, s pairService) (*ownNode, error) {
 		child: child{program: s.path, log: filepath.Join(dir, "node.log"), env: withoutSettings(os.Environ())},
 		dir:   dir, addr: addr,
 	}
-	err = n.child.run("node", "--data-dir", filepath.Join(dir, "data"), "--addr", addr, "--insecure", "--log-level", "warn")
+	data := filepath.Join(dir, "data")
+	err = n.child.run("node", "--data-dir", data, "--addr", addr, "--insecure", "--log-level", "warn")
 	if err == nil {
 		err = n.await(ctx, ownStartLimit, func(ctx context.Context) bool { return listens(ctx, addr) })
 	}

@@ -27,14 +27,15 @@ const thisTree = "this tree"
 // removeLimit is how long the removal of a tree of git may take, after an interrupt too.
 const removeLimit = time.Minute
 
-// buildAll builds the service of each base and that of the working tree, which is the last, into a folder.
-func buildAll(ctx context.Context, opts PairOptions, dir string) ([]pairService, error) {
-	root, err := git(ctx, ".", "rev-parse", "--show-toplevel")
+// buildAll builds the service of each base and that of the working tree that from is in, which is the last, into a
+// folder.
+func buildAll(ctx context.Context, from string, bases []string, dir string) ([]pairService, error) {
+	root, err := git(ctx, from, "rev-parse", "--show-toplevel")
 	if err != nil {
 		return nil, err
 	}
 	var services []pairService
-	for n, base := range opts.Bases {
+	for n, base := range bases {
 		commit, err := git(ctx, root, "rev-parse", "--verify", "--end-of-options", base+"^{commit}")
 		if err != nil {
 			return nil, fmt.Errorf("%q is not a commit: %w", base, err)

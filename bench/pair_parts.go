@@ -82,7 +82,7 @@ func (m *pairRun) fill(ctx context.Context) error {
 	m.value(PairRow{What: what + ", p50", Unit: "ms"}, got.Times.Percentile(0.50))
 	fill := "fill, accepted to searchable"
 	m.value(PairRow{What: fill, Unit: "texts/s", More: true}, float64(count*pairBatch)/lasted.Seconds())
-	return m.spent(fill+", a text", used, count*pairBatch)
+	return m.spent(fill, "a text", used, count*pairBatch)
 }
 
 // window returns the time of half of the passages.
@@ -103,7 +103,7 @@ func (m *pairRun) recallOne(ctx context.Context) error {
 	}
 	m.value(PairRow{What: "recall by words, 1 client, p50", Unit: "ms"}, times.Percentile(0.50))
 	m.value(PairRow{What: "recall by words, 1 client, p95", Unit: "ms"}, times.Percentile(0.95))
-	return m.spent("recall by words, 1 client", used, len(times)+load.WarmRecalls)
+	return m.spent("recall by words, 1 client", "a recall", used, len(times)+load.WarmRecalls)
 }
 
 func (m *pairRun) recallSeveral(ctx context.Context) error {
@@ -122,7 +122,7 @@ func (m *pairRun) recallSeveral(ctx context.Context) error {
 	what := fmt.Sprintf("recall by words, %d clients", pairRecallers)
 	m.value(PairRow{What: what, Unit: "/s", More: true}, got.PerSecond)
 	m.value(PairRow{What: what + ", p50", Unit: "ms"}, got.Times.Percentile(0.50))
-	return m.spent(what, used, len(got.Times))
+	return m.spent(what, "a recall", used, len(got.Times))
 }
 
 // page reads the list of the passages in the console, as the owner who is signed in.
@@ -163,9 +163,9 @@ func (m *pairRun) page(ctx context.Context) error {
 		}
 		times = append(times, time.Since(began))
 	}
-	const what = "console, the data points of a project, signed in"
+	const what = "console, list of data points, signed in"
 	m.value(PairRow{What: what + ", p50", Unit: "ms"}, times.Percentile(0.50))
-	return m.spent(what, used, pairPages)
+	return m.spent(what, "a page", used, pairPages)
 }
 
 // pageLimit bounds a page of the console in bytes.
@@ -238,7 +238,7 @@ func (m *pairRun) steady(ctx context.Context, rate int) error {
 	if _, err := m.awaitSettled(ctx, patient); err != nil {
 		return err
 	}
-	return m.spent(what+", a send with all that follows", used, got.Acknowledged)
+	return m.spent(what, aSend, used, got.Acknowledged)
 }
 
 func (m *pairRun) closedLoop(ctx context.Context) (err error) {
@@ -250,7 +250,7 @@ func (m *pairRun) closedLoop(ctx context.Context) (err error) {
 func (m *pairRun) overNode(ctx context.Context) error {
 	rate, err := m.single(ctx, fmt.Sprintf("single sends over annals node, %d clients", pairSenders))
 	if err == nil && m.closed > 0 {
-		m.value(PairRow{What: "the same, of the embedded event store's", Unit: "x", More: true}, rate/m.closed)
+		m.value(PairRow{What: "sends over annals node, as a share of embedded", Unit: "x", More: true}, rate/m.closed)
 	}
 	return err
 }
@@ -274,10 +274,10 @@ func (m *pairRun) single(ctx context.Context, what string) (rate float64, err er
 	if _, err = m.awaitSettled(ctx, to); err != nil {
 		return 0, err
 	}
-	return got.PerSecond, m.spent(what+", a send with all that follows", used, len(got.Times))
+	return got.PerSecond, m.spent(what, aSend, used, len(got.Times))
 }
 
-// live makes live sends beside an import of the same project.
+// live makes live sends during an import of the same project.
 func (m *pairRun) live(ctx context.Context) error {
 	_, key, err := m.newProject(ctx, "import")
 	if err != nil {
@@ -305,11 +305,11 @@ func (m *pairRun) live(ctx context.Context) error {
 	if len(live.Recalled) > 0 {
 		m.value(PairRow{What: beside + ", receipt to recalled, p95", Unit: "ms"}, live.Recalled.Percentile(0.95))
 	}
-	return m.spent(what+", a text", used, texts)
+	return m.spent(what, "a text", used, texts)
 }
 
-// usedTime is the processor time of the service and of its Postgres so far, in seconds; 0 where the system does not show
-// it.
+// usedTime is the processor time of the service and of its Postgres so far, in seconds; 0 where the system does not
+// show it.
 type usedTime struct{ service, postgres float64 }
 
 func (m *pairRun) used() (u usedTime, err error) {
@@ -321,14 +321,18 @@ func (m *pairRun) used() (u usedTime, err error) {
 	return u, err
 }
 
-// spent adds the processor time of each of count operations since before.
-func (m *pairRun) spent(what string, before usedTime, count int) error {
+// aSend is what the processor time of a send is for.
+const aSend = "a send with all that follows"
+
+// spent adds the processor time for each of count operations since before.
+func (m *pairRun) spent(what, each string, before usedTime, count int) error {
 	after, err := m.used()
 	if err != nil || after.service == 0 {
 		return err
 	}
 	of := func(whose string, seconds float64) {
-		m.value(PairRow{What: what + ": processor time of " + whose, Unit: "µs", Below: true}, 1e6*seconds/float64(count))
+		what := fmt.Sprintf("%s: processor time of %s for %s", what, whose, each)
+		m.value(PairRow{What: what, Unit: "µs", Below: true}, 1e6*seconds/float64(count))
 	}
 	of("the service", after.service-before.service)
 	if after.postgres > 0 {

@@ -17,6 +17,8 @@ import (
 type PairReport struct {
 	Programs []PairProgram `json:"programs"`
 	Sizes    PairSizes     `json:"sizes"`
+	// LoadSeconds is how long each load lasted.
+	LoadSeconds float64 `json:"loadSeconds"`
 	// Processors is how many processors the machine has, which the services and the load share.
 	Processors int           `json:"processors"`
 	Rows       []*PairRow    `json:"rows"`
@@ -147,7 +149,8 @@ func (r *PairReport) Table(w io.Writer) error {
 	for _, row := range r.Rows {
 		cells := []string{row.What, row.Unit}
 		if row.Below {
-			cells[0] = "  " + row.What
+			_, whose, _ := strings.Cut(row.What, ": ")
+			cells[0] = "  " + whose
 		}
 		for _, p := range r.Programs {
 			cells = append(cells, figure(row.Values[p.Name], row.Median[p.Name]))

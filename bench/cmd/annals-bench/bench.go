@@ -26,7 +26,7 @@ type BenchCmd struct {
 	Needles   NeedlesCmd   `cmd:"" help:"Measure whether recall finds the one of many texts that a question names by a detail."`
 	Directory DirectoryCmd `cmd:"" help:"Measure what many identities and rules cost, against the budgets of the design."`
 	Hostile   HostileCmd   `cmd:"" help:"Measure what a neighbour notices while one tenant misuses the service."`
-	Pair      PairCmd      `cmd:"" help:"Measure the service of the working tree beside those of other commits."`
+	Pair      PairCmd      `cmd:"" help:"Compare the service of the working tree with those of other commits."`
 	Size      SizeCmd      `cmd:"" help:"Measure recall, memory and start as the store grows, against the budgets of the design."`
 }
 

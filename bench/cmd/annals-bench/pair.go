@@ -12,17 +12,17 @@ import (
 	"github.com/annals-project/annals/bench"
 )
 
-// PairCmd is "annals-bench pair": the service of the working tree beside those of other commits. It builds each of
-// them, and starts each on a new folder.
+// PairCmd is "annals-bench pair": it compares the service of the working tree with those of other commits. It
+// builds each of them, and starts each on a new folder.
 type PairCmd struct {
 	Base     []string      `name:"base" required:"" placeholder:"COMMIT" help:"Commits to compare the working tree with, at most 8."`
 	Quick    bool          `name:"quick" help:"Small sizes: whether it runs at all, and roughly where it stands."`
 	Rounds   int           `name:"rounds" default:"3" help:"Rounds, in each of which every service is measured once, 3 to 99."`
-	Passages int           `name:"passages" help:"Texts to recall from, 1,000 to 1,000,000; default 50,000, with --quick 2,000."`
-	Queries  int           `name:"queries" help:"Recalls of one client, 1 to 100,000; default 500, with --quick 50."`
+	Passages int           `name:"passages" help:"Texts to recall from, 1,000 to 1,000,000; default 50,000, with --quick 1,000."`
+	Queries  int           `name:"queries" help:"Recalls of one client, 1 to 100,000; default 500, with --quick 30."`
 	For      time.Duration `name:"for" help:"How long a load lasts, at most 5m; default 10s, with --quick 1s."`
 	Rates    []int         `name:"rates" help:"Single sends a second that are offered, each 1 to 20,000; default 1,000 and 2,000, with --quick 1,000."`
-	Import   int           `name:"import" help:"Texts to import beside live sends, in thousands: 1,000 to 1,000,000; default 100,000, with --quick 2,000."`
+	Import   int           `name:"import" help:"Texts to import beside live sends, in thousands: 1,000 to 1,000,000; default 100,000, with --quick 1,000."`
 	Wait     time.Duration `name:"wait" default:"15m" help:"Longest wait until everything that was sent can be recalled."`
 	JSON     bool          `name:"json" help:"Print one JSON value instead of the table."`
 	Output   string        `name:"output" placeholder:"FILE" help:"Write the JSON to this file, too."`
@@ -33,7 +33,7 @@ var (
 	fullPair = bench.PairSizes{
 		Passages: 50_000, Queries: 500, For: 10 * time.Second, Rates: []int{1000, 2000}, Import: 100_000,
 	}
-	quickPair = bench.PairSizes{Passages: 2000, Queries: 50, For: time.Second, Rates: []int{1000}, Import: 2000}
+	quickPair = bench.PairSizes{Passages: 1000, Queries: 30, For: time.Second, Rates: []int{1000}, Import: 1000}
 )
 
 func (c *PairCmd) sizes() bench.PairSizes {
@@ -41,7 +41,8 @@ func (c *PairCmd) sizes() bench.PairSizes {
 	if c.Quick {
 		sizes = quickPair
 	}
-	sizes.Rounds, sizes.Passages, sizes.Queries = c.Rounds, cmp.Or(c.Passages, sizes.Passages), cmp.Or(c.Queries, sizes.Queries)
+	sizes.Rounds, sizes.Passages = c.Rounds, cmp.Or(c.Passages, sizes.Passages)
+	sizes.Queries = cmp.Or(c.Queries, sizes.Queries)
 	sizes.For, sizes.Import = cmp.Or(c.For, sizes.For), cmp.Or(c.Import, sizes.Import)
 	if len(c.Rates) > 0 {
 		sizes.Rates = c.Rates
@@ -62,11 +63,8 @@ func (c *PairCmd) Validate() error {
 	if s.For <= 0 || s.For > 5*time.Minute {
 		errs = append(errs, fmt.Errorf("--for is %v: want at most 5m", s.For))
 	}
-	if len(c.Base) > 8 || len(slices.Compact(slices.Sorted(slices.Values(c.Base)))) != len(c.Base) {
-		errs = append(errs, errors.New("--base: want at most 8 commits, each once"))
-	}
-	if slices.Contains(c.Base, "") {
-		errs = append(errs, errors.New("--base: want a commit"))
+	if len(c.Base) < 1 || len(c.Base) > 8 || len(slices.Compact(slices.Sorted(slices.Values(c.Base)))) != len(c.Base) {
+		errs = append(errs, errors.New("--base: want 1 to 8 commits, each once"))
 	}
 	return errors.Join(errs...)
 }
