@@ -68,7 +68,7 @@ func buildAPI(_ context.Context, s *Server) (adds, error) {
 	readapi.RegisterOperation(ops, operation)
 	var private http.Handler = ops
 	if cfg.Profile {
-		private = withProfiler(ops)
+		private = profiler{logger, longestProfile}.withOperation(ops)
 	}
 	a.edge = append(a.edge, task{"ops", s.web.serve(s.listeners.ops, private)})
 	return a, errors.Join(err, httpx.RegisterHome(ops, homeOfOperation()))

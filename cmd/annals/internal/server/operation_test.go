@@ -16,6 +16,7 @@ func TestServer_Profiler(t *testing.T) {
 		h.urls.API + "/debug/pprof/": 404, h.urls.API + "/debug/pprof/heap": 404,
 		h.urls.Console + "/debug/pprof/": 404, h.urls.Console + "/debug/pprof/heap": 404,
 		ops + "/debug/pprof/": 200, ops + "/debug/pprof/goroutine?debug=1": 200, ops + "/debug/pprof/symbol": 200,
+		ops + "/debug/pprof/cmdline": 404, ops + "/debug/pprof/none": 404,
 		ops + "/metrics": 200, ops + "/readyz": 200,
 	} {
 		if got := h.fetch(http.MethodGet, url, "", ""); got.status != want {
