@@ -23,14 +23,14 @@ type Remote struct {
 const defaultURL = "http://127.0.0.1:8080"
 
 // fill completes the flags from the data folder.
-func (r *Remote) fill() (map[string]string, error) {
+func (r *Remote) fill() error {
 	file, err := datafolder.ReadCredentials(r.DataDir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r.URL = cmp.Or(r.URL, file["ANNALS_API_URL"], defaultURL)
 	r.Key = cmp.Or(r.Key, file["ANNALS_PROJECT_KEY"])
-	return file, nil
+	return nil
 }
 
 // cliOptions are those of every command: who waits at a terminal is shown after some attempts that a server is away or
@@ -41,7 +41,7 @@ var cliOptions = []client.Option{
 
 // client makes a client with the project key.
 func (r *Remote) client(options ...client.Option) (*client.Client, error) {
-	if _, err := r.fill(); err != nil {
+	if err := r.fill(); err != nil {
 		return nil, err
 	}
 	if r.Key == "" {
@@ -51,25 +51,6 @@ func (r *Remote) client(options ...client.Option) (*client.Client, error) {
 		)
 	}
 	c, err := client.New(r.URL, r.Key, slices.Concat(cliOptions, options)...)
-	if err != nil {
-		return nil, fmt.Errorf("address of the server: %w", err)
-	}
-	return c, nil
-}
-
-// management makes a client with the management key, given or read from the data folder.
-func (r *Remote) management(key string) (*client.Client, error) {
-	file, err := r.fill()
-	if err != nil {
-		return nil, err
-	}
-	if key = cmp.Or(key, file["ANNALS_MANAGEMENT_KEY"]); key == "" {
-		return nil, fmt.Errorf(
-			"no management key: set ANNALS_MANAGEMENT_KEY, or name with --data-dir the data folder of the server (no key in %s)",
-			r.DataDir,
-		)
-	}
-	c, err := client.New(r.URL, key, cliOptions...)
 	if err != nil {
 		return nil, fmt.Errorf("address of the server: %w", err)
 	}
