@@ -23,14 +23,14 @@ type Remote struct {
 const defaultURL = "http://127.0.0.1:8080"
 
 // fill completes the flags from the data folder.
-func (r *Remote) fill() error {
+func (r *Remote) fill() (map[string]string, error) {
 	file, err := datafolder.ReadCredentials(r.DataDir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.URL = cmp.Or(r.URL, file["ANNALS_API_URL"], defaultURL)
 	r.Key = cmp.Or(r.Key, file["ANNALS_PROJECT_KEY"])
-	return nil
+	return file, nil
 }
 
 // cliOptions are those of every command: who waits at a terminal is shown after some attempts that a server is away or
@@ -41,7 +41,7 @@ var cliOptions = []client.Option{
 
 // client makes a client with the project key.
 func (r *Remote) client(options ...client.Option) (*client.Client, error) {
-	if err := r.fill(); err != nil {
+	if _, err := r.fill(); err != nil {
 		return nil, err
 	}
 	if r.Key == "" {
