@@ -192,5 +192,7 @@ func figure(values []float64, median float64) string {
 		return "-"
 	}
 	digits := 2 - int(math.Floor(math.Log10(cmp.Or(math.Abs(median), 1))))
-	return humanize.CommafWithDigits(median, min(max(digits, 0), 2))
+	digits = min(max(digits, 0), 2)
+	unit := math.Pow10(digits)
+	return humanize.CommafWithDigits(math.Round(median*unit)/unit, digits) // which cuts the rest
 }

@@ -62,7 +62,7 @@ recall, p50                                       ms   30     15         2.00 (2
   processor time of the service for a recall      µs   1,000  4,000      0.25 (0.25 to 0.25)
 sends                                             /s   500    1,000      2.00 (1.50 to 2.50)
 refused                                           %    0      1          -
-page                                              ms   -      1,234      -
+page                                              ms   -      1,235      -
 Left out of old: a page of the console, since it has no console that a person signs in to.
 old is aaaa.
 this tree is bbbb with changes.
