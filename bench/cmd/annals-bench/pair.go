@@ -18,9 +18,9 @@ type PairCmd struct {
 	Base     []string      `name:"base" required:"" placeholder:"COMMIT" help:"Commits to compare the working tree with, at most 8."`
 	Quick    bool          `name:"quick" help:"Small sizes: whether it runs at all, and roughly where it stands."`
 	Rounds   int           `name:"rounds" default:"3" help:"Rounds, in each of which every service is measured once, 3 to 99."`
-	Passages int           `name:"passages" help:"Texts to recall from, 1,000 to 1,000,000; default 50,000, with --quick 1,000."`
-	Queries  int           `name:"queries" help:"Recalls of one client, 1 to 100,000; default 500, with --quick 30."`
-	For      time.Duration `name:"for" help:"How long a load lasts, at most 5m; default 10s, with --quick 1s."`
+	Passages int           `name:"passages" help:"Texts to recall from, in hundreds: 100 to 1,000,000; default 50,000, with --quick 500."`
+	Queries  int           `name:"queries" help:"Recalls of one client, 1 to 100,000; default 500, with --quick 20."`
+	For      time.Duration `name:"for" help:"How long a load lasts, at most 5m; default 10s, with --quick 500ms."`
 	Rates    []int         `name:"rates" help:"Single sends a second that are offered, each 1 to 20,000; default 1,000 and 2,000, with --quick 1,000."`
 	Import   int           `name:"import" help:"Texts to import beside live sends, in thousands: 1,000 to 1,000,000; default 100,000, with --quick 1,000."`
 	Wait     time.Duration `name:"wait" default:"15m" help:"Longest wait until everything that was sent can be recalled."`
@@ -33,7 +33,9 @@ var (
 	fullPair = bench.PairSizes{
 		Passages: 50_000, Queries: 500, For: 10 * time.Second, Rates: []int{1000, 2000}, Import: 100_000,
 	}
-	quickPair = bench.PairSizes{Passages: 1000, Queries: 30, For: time.Second, Rates: []int{1000}, Import: 1000}
+	quickPair = bench.PairSizes{
+		Passages: 500, Queries: 20, For: 500 * time.Millisecond, Rates: []int{1000}, Import: 1000,
+	}
 )
 
 func (c *PairCmd) sizes() bench.PairSizes {
@@ -54,7 +56,7 @@ func (c *PairCmd) sizes() bench.PairSizes {
 func (c *PairCmd) Validate() error {
 	s := c.sizes()
 	errs := []error{
-		within("rounds", s.Rounds, 3, 99), within("passages", s.Passages, 1000, 1_000_000),
+		within("rounds", s.Rounds, 3, 99), within("passages", s.Passages, 100, 1_000_000),
 		within("queries", s.Queries, 1, 100_000), within("import", s.Import, 1000, 1_000_000),
 	}
 	for _, rate := range s.Rates {
