@@ -34,6 +34,9 @@ func (s *Service) DeleteDataPoints(ctx context.Context, call Call, ids []string)
 	if err != nil {
 		return DeletionReceipt{}, err
 	}
+	if err := s.findEnded(decideCtx, call, d.targets); err != nil {
+		return DeletionReceipt{}, err
+	}
 	pending, err := s.pending(decideCtx, call, d.targets)
 	if err != nil {
 		return DeletionReceipt{}, err
@@ -107,7 +110,7 @@ func (s *Service) DeleteSend(ctx context.Context, call Call, id uuid.UUID) error
 		for _, item := range send.Batch.Items {
 			d.targets = append(d.targets, target{dataPoint: item.DataPoint, at: eventstore.Revision(item.Decided)})
 		}
-	} else if d.targets, removed, err = s.journal.newestOf(decideCtx, dataPoints, id); err != nil {
+	} else if d.targets, removed, err = s.newestOf(decideCtx, call, dataPoints, id); err != nil {
 		return err
 	}
 	// An abandoned batch may have nothing to delete, but it counts as stopped until it is deleted.
@@ -123,17 +126,45 @@ func (s *Service) DeleteSend(ctx context.Context, call Call, id uuid.UUID) error
 
 // newestOf returns those of the data points whose newest revision is that of a send, and where
 // the last of the deleted ones was deleted.
-func (l *Journal) newestOf(
-	ctx context.Context, dataPoints []uuid.UUID, send uuid.UUID,
+func (s *Service) newestOf(
+	ctx context.Context, call Call, dataPoints []uuid.UUID, send uuid.UUID,
 ) (newest []target, removed eventstore.Position, err error) {
 	found := make([]target, len(dataPoints))
-	err = l.each(ctx, len(dataPoints), func(ctx context.Context, i int) error {
+	err = s.journal.each(ctx, len(dataPoints), func(ctx context.Context, i int) error {
 		var err error
-		found[i], err = l.target(ctx, dataPoints[i])
+		found[i], err = s.journal.target(ctx, dataPoints[i])
 		return err
 	})
+	if err == nil {
+		err = s.findEnded(ctx, call, found)
+	}
 	removed = lastRemoval(found)
 	return slices.DeleteFunc(found, func(t target) bool { return !t.live() || t.head.IngestionID != send }), removed, err
+}
+
+// findEnded finds the targets that are live in the tables although their streams are tombstoned, which somebody else
+// did. The service tombstones the stream of a data point once the tables know of its deletion.
+func (s *Service) findEnded(ctx context.Context, call Call, targets []target) error {
+	var gone []uuid.UUID
+	for _, t := range targets {
+		if t.tombstoned {
+			gone = append(gone, t.dataPoint)
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	live, err := s.sends.NewestSends(ctx, call.Principal.Project, gone)
+	if err != nil {
+		return err
+	}
+	for i := range targets {
+		t := &targets[i]
+		if send, is := live[t.dataPoint]; is && t.tombstoned {
+			t.ended, t.head.IngestionID = true, send
+		}
+	}
+	return nil
 }
 
 // deletionRun is a deletion between its decision and the end of its fan-out.
@@ -150,18 +181,28 @@ type target struct {
 	at        eventstore.Revision // NoStream if it has no events
 	head      datapoint.State
 	gone      bool // deleted, or erased since
+	// tombstoned reports that its stream is, and ended that somebody else did that and the data point is live.
+	tombstoned, ended bool
 	// removed is where it was deleted, 0 if it is live or erased.
 	removed eventstore.Position
 }
 
-func (t target) live() bool { return !t.gone && t.at != eventstore.NoStream }
+func (t target) live() bool { return t.ended || !t.gone && t.at != eventstore.NoStream }
+
+// decided is the stream revision that a deletion records of the target.
+func (t target) decided() int64 {
+	if t.ended {
+		return deletion.Ended
+	}
+	return int64(t.at)
+}
 
 // target reads a data point.
 func (l *Journal) target(ctx context.Context, dataPoint uuid.UUID) (target, error) {
 	last, ok, err := l.Last(ctx, stream.Name(stream.DataPoint, dataPoint))
 	switch {
 	case errors.Is(err, eventstore.ErrDeleted):
-		return target{dataPoint: dataPoint, gone: true}, nil
+		return target{dataPoint: dataPoint, gone: true, tombstoned: true}, nil
 	case err != nil:
 		return target{}, err
 	case !ok:
@@ -192,9 +233,9 @@ func (s *Service) commitDeletion(ctx, caller context.Context, call Call, d *dele
 		Targets: make([]deletion.Target, len(d.targets)),
 	}
 	for i, t := range d.targets {
-		d.accepted.Targets[i] = deletion.Target{DataPoint: t.dataPoint, Decided: int64(t.at)}
+		d.accepted.Targets[i] = deletion.Target{DataPoint: t.dataPoint, Decided: t.decided()}
 	}
-	if len(d.targets) == 1 && d.ingestionID == uuid.Nil {
+	if len(d.targets) == 1 && d.ingestionID == uuid.Nil && !d.targets[0].ended {
 		position, _, err := s.journal.deleteOne(ctx, d.id, &d.accepted, d.targets[0], true)
 		return position, err
 	}
@@ -246,6 +287,9 @@ func (l *Journal) fanOutDeletion(ctx context.Context, d *deletionRun) (eventstor
 			retained = append(retained, t.dataPoint)
 		}
 	}
+	if err := l.deleteEnded(ctx, d); err != nil {
+		return 0, err
+	}
 	name := stream.Name(stream.Deletion, d.id)
 	done, err := runDecision(ctx, l, decision[deletion.State]{
 		stream: name, read: folded[deletion.State](l, name),
@@ -255,6 +299,33 @@ func (l *Journal) fanOutDeletion(ctx context.Context, d *deletionRun) (eventstor
 		meta: func() event.Meta { return fanOutMeta(&d.accepted, "done") },
 	})
 	return done.Position, err
+}
+
+// endedFacts is how many data points whose streams are ended one append deletes: they fit into it.
+const endedFacts = 500
+
+// deleteEnded deletes the targets whose streams are ended.
+func (l *Journal) deleteEnded(ctx context.Context, d *deletionRun) error {
+	isEnded := func(t deletion.Target) bool { return t.Decided == deletion.Ended }
+	if !slices.ContainsFunc(d.accepted.Targets, isEnded) {
+		return nil
+	}
+	name := stream.Name(stream.Deletion, d.id)
+	for part, more := 0, true; more; part++ {
+		_, err := runDecision(ctx, l, decision[deletion.State]{
+			stream: name, read: folded[deletion.State](l, name),
+			decide: func(_ context.Context, state deletion.State) ([]event.Event, error) {
+				facts := state.EndedFacts(endedFacts)
+				more = len(facts) == endedFacts
+				return facts, nil
+			},
+			meta: func() event.Meta { return fanOutMeta(&d.accepted, fmt.Sprintf("ended %d", part)) },
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // deleteOne deletes one data point at whatever stream revision it has. deleted is false if the

@@ -93,6 +93,10 @@ func (nothingSearchable) SearchableSince(context.Context, []uuid.UUID) (map[uuid
 	return map[uuid.UUID]time.Time{}, nil
 }
 
+func (nothingSearchable) FactsOf(context.Context, uuid.UUID, int, int) (work.Facts, error) {
+	return work.Facts{}, nil
+}
+
 func (nothingSearchable) Erasures(context.Context, int) ([]work.Erasure, error) { return nil, nil }
 
 func (nothingSearchable) CleanableDeletions(context.Context, *work.Deletion, int) ([]work.Deletion, error) {
@@ -149,6 +153,33 @@ func (w *fixture) Targets(
 func (w *fixture) ProjectOf(ctx context.Context, id uuid.UUID) (uuid.UUID, bool, error) {
 	_, found, err := w.Targets(ctx, w.call.Principal.Project, id)
 	return w.call.Principal.Project.ID, found, err
+}
+
+// NewestSends implements commands.Sends by a fold of the log.
+func (w *fixture) NewestSends(
+	ctx context.Context, _ auth.Project, dataPoints []uuid.UUID,
+) (map[uuid.UUID]uuid.UUID, error) {
+	records, err := w.store.ReadAll(ctx, 0, 1<<20)
+	if err != nil {
+		return nil, err
+	}
+	newest := map[uuid.UUID]uuid.UUID{}
+	for _, r := range records {
+		id := stream.Owner(r.Stream)
+		if stream.Category(r.Stream) != stream.DataPoint || !slices.Contains(dataPoints, id) || r.System() {
+			continue
+		}
+		e, err := w.log.Codec.Decode(r)
+		if err != nil {
+			return nil, err
+		}
+		if send, _, ok := datapoint.SendOf(e); ok {
+			newest[id] = send.IngestionID
+		} else {
+			delete(newest, id)
+		}
+	}
+	return newest, nil
 }
 
 // Pending implements commands.Sends by a fold of the log.

@@ -25,6 +25,8 @@ type Sends interface {
 	// Pending returns those of the data points that a committed batch of the project creates whose
 	// fan-out is not complete. It returns once the projection has passed the head of the log.
 	Pending(ctx context.Context, project auth.Project, dataPoints []uuid.UUID) (map[uuid.UUID]bool, error)
+	// NewestSends returns the live ones of the data points, each with the send of its newest revision.
+	NewestSends(ctx context.Context, project auth.Project, dataPoints []uuid.UUID) (map[uuid.UUID]uuid.UUID, error)
 	// Completed reports whether polls show the send as completed: a watermark found it searchable, or
 	// a deletion of the whole send was answered.
 	Completed(ctx context.Context, project auth.Project, ingestionID uuid.UUID) (bool, error)

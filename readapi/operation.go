@@ -95,6 +95,9 @@ func RegisterOperation(e *echo.Echo, o Operation) {
 		if also.StreamsRestored != "" {
 			unready = unready.With("streamsRestored", also.StreamsRestored)
 		}
+		if also.StreamsDamaged != "" {
+			unready = unready.With("streamsDamaged", also.StreamsDamaged)
+		}
 		if len(also.SetAside) > 0 {
 			unready = unready.With("setAside", also.SetAside)
 		}

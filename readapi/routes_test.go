@@ -104,10 +104,10 @@ func TestOperator_Reads(t *testing.T) {
 		WritesRefused: []string{"the disk is nearly full"}, SemanticSearchOff: "the model small is missing",
 		ServersDown: []string{"the model cannot be used"}, SendsFailed: "2 sends failed",
 		LockAwaited: "a table is locked", ErasureDenied: "the right to delete is missing",
-		StreamsRestored: "1 stream was hidden",
+		StreamsRestored: "1 stream was hidden", StreamsDamaged: "1 stream was deleted",
 		SetAside:        []condition.SetAside{{Position: 7, Type: "memory.derived.v1", Projections: []string{"memories"}}},
 	}
-	const remarks = `"semanticSearchOff":"the model small is missing","serversDown":["the model cannot be used"],"sendsFailed":"2 sends failed","lockAwaited":"a table is locked","erasureDenied":"the right to delete is missing","streamsRestored":"1 stream was hidden","setAside":[{"position":7,"type":"memory.derived.v1","projections":["memories"]}]`
+	const remarks = `"semanticSearchOff":"the model small is missing","serversDown":["the model cannot be used"],"sendsFailed":"2 sends failed","lockAwaited":"a table is locked","erasureDenied":"the right to delete is missing","streamsRestored":"1 stream was hidden","streamsDamaged":"1 stream was deleted","setAside":[{"position":7,"type":"memory.derived.v1","projections":["memories"]}]`
 	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 503, `"notReady":[{"part":"datapoints"`, `"writesRefused":["the disk is nearly full"]`,
 		`"setAside":[{`, `"semanticSearchOff":"the model small is missing"`,
 		`"serversDown":["the model cannot be used"]`, `"sendsFailed":"2 sends failed"`, `"lockAwaited":"a table is locked"`, `"erasureDenied":"the right to delete is missing"`,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/annals-project/annals/cmd/annals/internal/doctor"
 	"github.com/annals-project/annals/cmd/annals/internal/erasure"
 	"github.com/annals-project/annals/cmd/annals/internal/grammar"
 	"github.com/annals-project/annals/cmd/annals/internal/people"
@@ -45,6 +46,7 @@ type CLI struct {
 	MCP         MCPCmd          `cmd:"" name:"mcp" help:"Let a local client of the Model Context Protocol, on standard input and output, use the server with a project key."`
 	Status      StatusCmd       `cmd:"" help:"Show whether the server is ready, or the progress of one send."`
 	Healthcheck HealthcheckCmd  `cmd:"" help:"Ask the service of this machine whether it runs, for container engines."`
+	Doctor      doctor.Cmd      `cmd:"" help:"List the streams that somebody else deleted, truncated or aged in the event store."`
 	Failed      FailedCmd       `cmd:"" help:"List the sends that stopped, with the reason, and queue them again with --retry."`
 	Backup      BackupCmd       `cmd:"" help:"Back up the log and the keys into a folder, while the server runs or not."`
 	Restore     RestoreCmd      `cmd:"" help:"Create a data folder from a backup."`

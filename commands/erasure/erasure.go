@@ -103,6 +103,8 @@ type deletionList interface {
 	// SearchableSince returns since when sends have been searchable, according to a
 	// pipeline.Searchable that the projection has applied.
 	SearchableSince(ctx context.Context, sends []uuid.UUID) (map[uuid.UUID]time.Time, error)
+	// FactsOf returns what outlives a data point, with at most limit items that created a revision above after.
+	FactsOf(ctx context.Context, dataPoint uuid.UUID, after, limit int) (work.Facts, error)
 }
 
 // blobList finds blobs, and the stages that may hold a copy of erased text.

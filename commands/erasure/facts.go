@@ -53,7 +53,7 @@ func (e *Eraser) retainFacts(ctx context.Context, record *deletionRecord, dataPo
 	for i, id := range dataPoints {
 		left[i] = &retaining{dataPoint: id}
 		if stored := record.Retained(id); stored != nil {
-			left[i].Retained = *stored
+			left[i].Retained, left[i].began = *stored, true
 		}
 	}
 	for began := time.Now(); len(left) > 0 && time.Since(began) < retainTime; {
@@ -65,10 +65,10 @@ func (e *Eraser) retainFacts(ctx context.Context, record *deletionRecord, dataPo
 			}
 			var err error
 			parts[i], err = e.nextFacts(ctx, some[i])
-			if errors.Is(err, eventstore.ErrDeleted) { // another deletion retained and erased them
-				some[i].Complete = true
-				return nil
+			if !errors.Is(err, eventstore.ErrDeleted) {
+				return err
 			}
+			parts[i], err = e.endedFacts(ctx, record, some[i])
 			return err
 		})
 		if err != nil {
@@ -101,17 +101,13 @@ func (e *Eraser) incompleteFacts(ctx context.Context, record *deletionRecord) ([
 	return incomplete, err
 }
 
-// factsComplete reports whether all facts of a deleted data point are retained. Before a stream is
-// tombstoned, they are, perhaps by another deletion.
+// factsComplete reports whether all facts of a deleted data point are retained. Before the service tombstones its
+// streams, they are, perhaps by another deletion.
 func (s Streams) factsComplete(ctx context.Context, dataPoint uuid.UUID, r *deletion.Retained) (bool, error) {
 	if r.Complete {
 		return true, nil
 	}
-	_, _, err := s.Journal.Store.ReadLast(ctx, stream.Name(stream.DataPoint, dataPoint))
-	if errors.Is(err, eventstore.ErrDeleted) {
-		return true, nil
-	}
-	return false, err
+	return s.isErased(ctx, dataPoint)
 }
 
 // retaining is a data point whose facts are being retained.
@@ -123,6 +119,11 @@ type retaining struct {
 	newest    int
 	// organization is that of the data point.
 	organization uuid.UUID
+
+	// began reports that the deletion retains some of the facts.
+	began bool
+	// ended is nil for a data point whose stream can be read.
+	ended *ended
 }
 
 // appendFacts appends events with as few appends as the store allows, and returns the new stream

@@ -94,6 +94,10 @@ func (unsearchable) SearchableSince(context.Context, []uuid.UUID) (map[uuid.UUID
 	return map[uuid.UUID]time.Time{}, nil
 }
 
+func (unsearchable) FactsOf(context.Context, uuid.UUID, int, int) (work.Facts, error) {
+	return work.Facts{}, nil
+}
+
 func (unsearchable) Erasures(context.Context, int) ([]work.Erasure, error) { return nil, nil }
 
 func (unsearchable) CleanableDeletions(context.Context, *work.Deletion, int) ([]work.Deletion, error) {

@@ -49,8 +49,11 @@ func (w *Worker) derive(ctx context.Context, item work.Item) (res result, err er
 	if errors.Is(err, eventstore.ErrConflict) && !mustRead {
 		res, err = w.try(ctx, item, true)
 	}
-	if errors.Is(err, eventstore.ErrConflict) || errors.Is(err, eventstore.ErrDeleted) {
-		return res, nil // another worker was first, or the data point was erased
+	if errors.Is(err, eventstore.ErrConflict) {
+		return res, nil // another worker was first
+	}
+	if errors.Is(err, eventstore.ErrDeleted) {
+		return w.failEnded(ctx, item)
 	}
 	return res, err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/comprehend"
+	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
@@ -75,6 +76,16 @@ func newFixture(t *testing.T, content string, answers ...error) *fixture {
 		Revision: 1, Phase: work.Queued,
 	}
 	return b
+}
+
+// deleted records the deletion of the data point, which comes before its streams are tombstoned.
+func (b *fixture) deleted() {
+	b.t.Helper()
+	_, err := b.Journal.Append(b.t.Context(), stream.Name(stream.DataPoint, b.item.DataPoint), 0,
+		event.NewMeta("test", at), datapoint.Deleted{ProjectID: b.item.ProjectID, DeletionID: uuid.New(), DeletedAt: at})
+	if err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 func (b *fixture) attempt() result {
@@ -253,6 +264,7 @@ func TestDerive_ErasedMeanwhile(t *testing.T) {
 	if _, err := b.Journal.Store.Tombstone(t.Context(), stream.Name(stream.Memory, b.item.DataPoint), 1); err != nil {
 		t.Fatal(err)
 	}
+	b.deleted()
 	b.item.Revision = 2
 	if r := b.attempt(); r.position != 0 || len(b.extractor.asked) != 1 {
 		t.Errorf("worked on an erased data point: %+v", r)

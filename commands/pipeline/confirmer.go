@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
@@ -208,6 +209,10 @@ func (c *Confirmer) end(ctx context.Context, send work.Send, e event.Event) (eve
 		case *ingestion.Indexed, *ingestion.Failed:
 			return last.Position, nil
 		case *ingestion.Retried:
+			if e.Round != send.Round {
+				return 0, nil
+			}
+		case *memory.Failed: // of an item (failEnded)
 			if e.Round != send.Round {
 				return 0, nil
 			}

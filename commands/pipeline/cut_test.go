@@ -14,6 +14,17 @@ import (
 // hide writes metadata of a stream as an operator of the store can, and waits until the stream shows nothing.
 func (w *harness) hide(name, fields string) {
 	w.t.Helper()
+	w.metadata(name, fields)
+	direct := w.store.(*cut.Store).Store // restores nothing
+	w.until("the stream shows nothing", func() bool {
+		_, ok, err := direct.ReadLast(w.t.Context(), name)
+		return err == nil && !ok
+	})
+}
+
+// metadata writes metadata of a stream.
+func (w *harness) metadata(name, fields string) {
+	w.t.Helper()
 	at, metadata := eventstore.NoStream, "$$"+name
 	last, ok, err := w.store.ReadLast(w.t.Context(), metadata)
 	if runtest.Must(w.t, err); ok {
@@ -23,11 +34,6 @@ func (w *harness) hide(name, fields string) {
 		{ID: uuid.New(), Type: eventstore.MetadataType, Data: []byte(fields)},
 	})
 	runtest.Must(w.t, err)
-	direct := w.store.(*cut.Store).Store // restores nothing
-	w.until("the stream shows nothing", func() bool {
-		_, ok, err := direct.ReadLast(w.t.Context(), name)
-		return err == nil && !ok
-	})
 }
 
 // Somebody soft-deletes, truncates or ages a stream of ours. Sends to it complete, and it can be deleted and erased.

@@ -98,7 +98,7 @@ func TestDerive_HeadOfTheWorkList(t *testing.T) {
 		"unknown": {
 			stored: []func(*fixture) event.Event{derived(first)}, isRead: true, want: []string{"derived", "derived"},
 		},
-		"erased": {stored: []func(*fixture) event.Event{derived(first)}, head: known(0), deleted: true},
+		"erased": {stored: []func(*fixture) event.Event{derived(first)}, head: known(0), isRead: true, deleted: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newFixture(t, "Ana likes tea")
@@ -113,6 +113,7 @@ func TestDerive_HeadOfTheWorkList(t *testing.T) {
 				}
 			}
 			if tt.deleted {
+				b.deleted()
 				if _, err := b.Journal.Store.Tombstone(t.Context(), name, eventstore.Revision(len(tt.stored)-1)); err != nil {
 					t.Fatal(err)
 				}

@@ -14,9 +14,13 @@ import (
 // Target is a data point that the deletion deletes.
 type Target struct {
 	DataPoint uuid.UUID `json:"dataPoint"`
-	// Decided is the stream revision that the deletion was decided on.
+	// Decided is the stream revision that the deletion was decided on, or Ended.
 	Decided int64 `json:"decided"`
 }
+
+// Ended is Target.Decided of a live data point whose stream somebody else tombstoned. The deletion cannot be recorded
+// in that stream, so the retained facts alone record it.
+const Ended int64 = -2
 
 // Accepted commits a deletion of several ids, or of a send. If IngestionID is set, a data point is
 // deleted only if its newest revision is still that of the send.

@@ -80,6 +80,24 @@ func (s *State) Others() []uuid.UUID {
 	return slices.DeleteFunc(slices.Clone(s.Deleted), func(id uuid.UUID) bool { return s.retained[id] != nil })
 }
 
+// EndedFacts decides the first of the retained facts of at most limit targets whose streams are ended, and that have
+// none. They delete the data points: the rest of the facts follows.
+func (s *State) EndedFacts(limit int) []event.Event {
+	if !s.PendingFanOut() {
+		return nil
+	}
+	var events []event.Event
+	for _, t := range s.Commit.Targets {
+		if t.Decided == Ended && s.retained[t.DataPoint] == nil && len(events) < limit {
+			events = append(events, &FactsKept{
+				ProjectID: s.ProjectID, DataPoint: t.DataPoint, Facts: []RetainedFact{}, DeletedAt: s.Commit.AcceptedAt,
+				RequestID: s.Commit.RequestID,
+			})
+		}
+	}
+	return events
+}
+
 // CompleteFanOut decides how a fan-out ends: with the deleted and the retained data points, unless
 // another run ended it.
 func (s *State) CompleteFanOut(deleted, retained []uuid.UUID) []event.Event {

@@ -61,6 +61,16 @@ func Category(name string) string {
 	return family
 }
 
+// IsOurs reports whether a whole name is one that the service forms.
+func IsOurs(name string) bool {
+	switch family := Category(name); family {
+	case Registry, Pipeline, Address, Usage, Blob, Records:
+		return true
+	default:
+		return isOfID(family)
+	}
+}
+
 // uuidLength is the length of the text of a UUID.
 const uuidLength = 36
 

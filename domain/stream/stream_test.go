@@ -35,6 +35,9 @@ func TestCategory(t *testing.T) {
 		if got := stream.Category(name); got != want {
 			t.Errorf("category of %s is %q", name, got)
 		}
+		if !stream.IsOurs(name) {
+			t.Errorf("%s is not ours", name)
+		}
 		foreign := []string{name + "-1", name + "x", strings.ToUpper(name)[:len(want)] + name[len(want):] + "-"}
 		if len(name) > len(want) {
 			foreign = append(foreign, want, want+"-", want+"-1", name[:len(name)-1], want+"-"+name[len(want)+1:]+"\n",
@@ -44,11 +47,17 @@ func TestCategory(t *testing.T) {
 			if got := stream.Category(other); got == want && other != name {
 				t.Errorf("category of %s is %q", other, got)
 			}
+			if other != name && stream.IsOurs(other) {
+				t.Errorf("%s is ours", other)
+			}
 		}
 	}
 	for name, want := range map[string]string{"orders-1": "orders", "orders": "orders", "": "", "$system": "$system"} {
 		if got := stream.Category(name); got != want {
 			t.Errorf("category of %s is %q", name, got)
+		}
+		if stream.IsOurs(name) {
+			t.Errorf("%s is ours", name)
 		}
 	}
 }

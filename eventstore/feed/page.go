@@ -23,8 +23,8 @@ type Page struct {
 	// Next is the position of the last event.
 	Next eventstore.Position
 	// Events are all events in between. Events of the store itself are included, since they move
-	// Next as well: as events of the stream SystemStream, without an Err. For a tombstone, Event is
-	// an eventstore.Tombstoned, else it is nil.
+	// Next as well: as events of the stream SystemStream, without an Err. Event is an eventstore.Tombstoned for a
+	// tombstone, an eventstore.MetadataWritten for metadata of a stream of ours, else nil.
 	Events []eventstore.DecodedEvent
 	// AtHead is true if no newer event was known when the page was made.
 	AtHead bool
@@ -39,6 +39,9 @@ func Decode(codec *eventstore.Codec, r eventstore.Recorded) eventstore.DecodedEv
 		f := eventstore.DecodedEvent{}
 		if r.Type == eventstore.TombstoneType {
 			f.Event = &eventstore.Tombstoned{Stream: r.Stream}
+		}
+		if written, ok := eventstore.MetadataOf(r); ok {
+			f.Event = written
 		}
 		r.Stream, r.Data, r.Meta = SystemStream, nil, nil
 		f.Recorded = r

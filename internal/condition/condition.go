@@ -64,6 +64,8 @@ type Remarks struct {
 	// StreamsRestored describes the streams that somebody else hid in the event store and that this process shows again,
 	// "" for none.
 	StreamsRestored string `json:"streamsRestored,omitempty"`
+	// StreamsDamaged describes the streams that somebody else ended or hid in the event store, "" for none.
+	StreamsDamaged string `json:"streamsDamaged,omitempty"`
 	// SetAside are the events that projections ignore.
 	SetAside []SetAside `json:"setAside,omitempty"`
 }

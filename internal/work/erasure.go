@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/eventstore"
 )
 
@@ -15,6 +16,17 @@ type Erasure struct {
 	DeletionID uuid.UUID
 	// Position is that of the deletion of the data point.
 	Position eventstore.Position
+}
+
+// Facts are what the tables know of a data point whose own stream can no longer be read.
+type Facts struct {
+	ProjectID uuid.UUID // zero if they know nothing of it
+	// DeletedAt is zero for a live data point.
+	DeletedAt time.Time
+	// Newest is its newest revision, 0 for none.
+	Newest int
+	// Items are those that created a revision, by revision.
+	Items []deletion.RetainedFact
 }
 
 // Deletion is a fanned-out deletion that is not cleaned, and that retains the facts of all its data

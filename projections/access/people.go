@@ -74,7 +74,7 @@ func (p *people) applyPerson(f eventstore.DecodedEvent) (known bool) {
 		p.removed = append(p.removed, e.PersonID)
 	case *person.AddressReleased:
 		p.released, p.claims[claimKey{e.PersonID, f.Stream}] = append(p.released, e.PersonID), false
-	case *eventstore.Tombstoned: // the release follows
+	case *eventstore.Tombstoned, *eventstore.MetadataWritten: // the release follows a tombstone
 	default:
 		return false
 	}

@@ -38,6 +38,7 @@ type fold struct {
 	newBatches     ids                       // batches committed within the page
 	blobs          map[string]*blobRow       // blobs opened, referred to or tombstoned within the page
 	finishedBulks  ids                       // fanned-out bulk writes: their staged rows are no longer needed
+	damaged        map[string]*damage        // streams that somebody else ended or hid in the page, nil if that is over
 
 	most      int                                  // items of a data point that the page changes; the rest has a follow-up
 	ending    ids                                  // data points whose items a follow-up ends: none is due
@@ -53,7 +54,7 @@ func newFold() *fold {
 		deletions: map[uuid.UUID]*deletionRow{}, erasures: map[uuid.UUID]*erasure{}, cleaned: ids{},
 		batches: map[uuid.UUID][]batchItem{}, newBatches: ids{},
 		blobs: map[string]*blobRow{}, finishedBulks: ids{}, movedAudiences: map[revisionKey]*uuid.UUID{},
-		followUps: map[followUpKey]projections.FollowUp{},
+		followUps: map[followUpKey]projections.FollowUp{}, damaged: map[string]*damage{},
 	}
 }
 
@@ -73,7 +74,7 @@ func (f *fold) apply(decoded eventstore.DecodedEvent) error {
 	case *memory.Derived:
 		f.memoriesDerived(decoded, owner, e)
 	case *memory.Failed:
-		f.derivationFailed(decoded.Position, owner, e)
+		f.derivationFailed(decoded.Position, e)
 	case *memory.Embedded: // projection embeddings keeps the vectors
 		f.noteVectors(decoded.Revision, owner)
 	case *ingestion.Claimed: // an idempotency claim is not a send
@@ -93,7 +94,9 @@ func (f *fold) apply(decoded eventstore.DecodedEvent) error {
 		f.blobOpened(decoded.Position, decoded.Stream, e)
 	case blob.Chunk, nil: // chunks of a blob; internal events of the store
 	case *eventstore.Tombstoned:
-		f.streamTombstoned(e.Stream)
+		f.streamTombstoned(decoded.Position, e.Stream)
+	case *eventstore.MetadataWritten:
+		f.metadataWritten(decoded.Position, e)
 	case *identity.Appeared, *identity.TraitsReplaced, *identity.TraitsMerged, *identity.BulkRowApplied,
 		*identity.Removed, *identity.Cleared,
 		*identity.BulkAccepted, *audience.Put, *audience.Removed, *audience.Recomputed: // counted here only for their blobs

@@ -90,10 +90,11 @@ func (f *fold) noteStage(send uuid.UUID, e *ingestion.Accepted) {
 }
 
 // streamTombstoned applies the tombstone of a stream.
-func (f *fold) streamTombstoned(name string) {
+func (f *fold) streamTombstoned(at eventstore.Position, name string) {
 	if stream.Category(name) == stream.Blob {
 		f.blob(name).ended = true
 	}
+	f.noteTombstone(at, name)
 }
 
 const (

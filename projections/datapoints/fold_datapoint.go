@@ -98,6 +98,7 @@ func (f *fold) removeDataPoint(id uuid.UUID) {
 	}
 	delete(f.dataPoints, id)
 	f.removed.add(id)
+	f.undamaged(id)
 	others := f.revisions[:0]
 	for _, r := range f.revisions {
 		if r.dataPoint != id {

@@ -26,8 +26,9 @@ func (f *fold) derivationStarted(at eventstore.Position, e *memory.DerivationSta
 	f.changeItem(at, i, func(i *item) { i.phase, i.attempt = processing, e.Attempt }).derivePhase(at)
 }
 
-// derivationFailed applies the failure of an attempt.
-func (f *fold) derivationFailed(at eventstore.Position, dataPoint uuid.UUID, e *memory.Failed) {
+// derivationFailed applies the failure of an attempt, which is in the stream of the memories or, if that is
+// tombstoned, of the send.
+func (f *fold) derivationFailed(at eventstore.Position, e *memory.Failed) {
 	i := f.openItem(e.IngestionID, e.Ordinal, e.Round)
 	if i == nil {
 		return
@@ -36,7 +37,7 @@ func (f *fold) derivationFailed(at eventstore.Position, dataPoint uuid.UUID, e *
 		i.phase, i.attempt = queued, e.Attempt
 		i.code, i.message = withoutNUL(e.Code), withoutNUL(e.Message)
 		if e.Final {
-			i.phase, i.overtaken = failed, f.hasNewerCaptured(dataPoint, i.revision)
+			i.phase, i.overtaken = failed, f.hasNewerCaptured(i.dataPoint, i.revision)
 		}
 	}).derivePhase(at)
 }

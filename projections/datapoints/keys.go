@@ -99,6 +99,14 @@ func (k *keys) add(decoded eventstore.DecodedEvent) {
 		}
 	case *deletion.FannedOut, *deletion.Cleaned:
 		k.deletions.add(owner)
+	case *eventstore.Tombstoned:
+		if isOfDataPoint(e.Stream) {
+			k.dataPoints.add(stream.Owner(e.Stream))
+		}
+	case *eventstore.MetadataWritten:
+		if isOfDataPoint(e.Stream) {
+			k.dataPoints.add(stream.Owner(e.Stream))
+		}
 	case *deletion.FactsKept:
 		k.deletions.add(owner)
 		k.erasures.add(e.DataPoint)

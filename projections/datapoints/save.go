@@ -84,6 +84,7 @@ func (f *fold) save(ctx context.Context, tx pgx.Tx) error {
 	f.countBulk(b)
 	f.saveBatches(b)
 	f.saveBlobs(b)
+	f.saveDamage(b)
 	if err := f.saveDataPoints(b); err != nil {
 		return err
 	}

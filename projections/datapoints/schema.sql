@@ -190,6 +190,14 @@ create table scopes (
 	primary key (project_id, audience)
 );
 
+-- Streams of ours that somebody else ended or hid in the event store. A stream of a deleted data point is not in it.
+create table damaged_streams (
+	stream   text primary key,
+	damage   text not null,                     -- deleted, hidden, truncated, aged or counted
+	position bigint not null                    -- of the tombstone or of the metadata
+);
+create index damaged_streams_by_position on damaged_streams (position);
+
 create table deletions (
 	id           uuid primary key,
 	project_id   uuid not null,

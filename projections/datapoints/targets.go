@@ -8,7 +8,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/work"
 )
 
 // Targets lists the data points of the items of a send that created a revision, in order, also
@@ -50,6 +52,57 @@ func (q Queries) Pending(
 		pending[id] = true
 	}
 	return pending, nil
+}
+
+// NewestSends returns the live ones of the data points of a project, each with the send of its newest revision, at the
+// position of the projection.
+func (q Queries) NewestSends(
+	ctx context.Context, project auth.Project, dataPoints []uuid.UUID,
+) (map[uuid.UUID]uuid.UUID, error) {
+	rows, err := q.DB.Query(ctx, `select id, ingestion_id from datapoints.data_points
+		where id = any($2::uuid[]) and project_id = $1`, project.ID, dataPoints)
+	if err != nil {
+		return nil, fmt.Errorf("look for live data points: %w", err)
+	}
+	newest := make(map[uuid.UUID]uuid.UUID)
+	var id, send uuid.UUID
+	_, err = pgx.ForEachRow(rows, []any{&id, &send}, func() error { newest[id] = send; return nil })
+	if err != nil {
+		return nil, fmt.Errorf("look for live data points: %w", err)
+	}
+	return newest, nil
+}
+
+// FactsOf returns what outlives a data point whose own stream can no longer be read, with at most limit of its items
+// that created a revision above after.
+func (q Queries) FactsOf(ctx context.Context, dataPoint uuid.UUID, after, limit int) (found work.Facts, err error) {
+	rows, err := q.DB.Query(ctx, `select i.ingestion_id, i.ordinal, s.item_count, s.request_id, s.accepted_at,
+			case when i.batch then i.bytes else s.bytes end, case when i.batch then 0 else s.credit_tenths end, s.month,
+			i.outcome, i.revision, i.historic, i.batch, s.searchable_at, i.project_id, i.deleted_at,
+			coalesce(max(i.revision) filter (where not i.historic) over (), 0)
+		from datapoints.items i join datapoints.sends s on s.id = i.ingestion_id
+		where i.data_point = $1 and i.outcome not in ('unchanged', 'moved') and i.revision > $2
+		order by i.revision limit $3`, dataPoint, after, limit)
+	if err != nil {
+		return found, fmt.Errorf("read the facts of a data point: %w", err)
+	}
+	found.Items, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (f deletion.RetainedFact, err error) {
+		var searchable, deleted *time.Time
+		err = row.Scan(&f.IngestionID, &f.Ordinal, &f.Items, &f.RequestID, &f.AcceptedAt, &f.Bytes, &f.CreditTenths,
+			&f.Month, &f.Outcome, &f.Revision, &f.Historic, &f.Batch, &searchable, &found.ProjectID, &deleted, &found.Newest)
+		f.AcceptedAt = f.AcceptedAt.UTC()
+		if searchable != nil {
+			f.SearchableAt = searchable.UTC()
+		}
+		if deleted != nil {
+			found.DeletedAt = deleted.UTC()
+		}
+		return f, err
+	})
+	if err != nil {
+		return found, fmt.Errorf("read the facts of a data point: %w", err)
+	}
+	return found, nil
 }
 
 // Completed reports whether a send is completed although its own stream may record a failure, at

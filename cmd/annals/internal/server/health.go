@@ -22,6 +22,7 @@ import (
 	"github.com/annals-project/annals/internal/build"
 	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/internal/ops"
+	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/runner"
 )
@@ -109,7 +110,35 @@ func restoredRemark(hidden *cut.Store, private bool) string {
 	remark := "somebody else deleted, truncated or aged streams of the service in the event store, and that was undone (" +
 		count + " since the start)"
 	if private {
-		remark += ": " + strings.Join(names[:min(len(names), 10)], ", ")
+		remark += ": " + strings.Join(names[:min(len(names), namedStreams)], ", ")
+	}
+	return remark
+}
+
+const (
+	// maxDamaged is the most damaged streams that a remark counts, and namedStreams the most that it names.
+	maxDamaged   = 100
+	namedStreams = 10
+)
+
+// damagedRemark describes the streams that somebody else ended or hid in the event store, "" for none. Only operators
+// read their names.
+func damagedRemark(damaged []datapoints.DamagedStream, private bool) string {
+	if len(damaged) == 0 {
+		return ""
+	}
+	count := strconv.Itoa(len(damaged))
+	if len(damaged) == maxDamaged {
+		count += " or more"
+	}
+	remark := "somebody else deleted, truncated or aged streams of the service in the event store (" + count +
+		"): annals doctor lists them"
+	if private {
+		names := make([]string, min(len(damaged), namedStreams))
+		for i := range names {
+			names[i] = damaged[i].Stream + " " + damaged[i].Damage
+		}
+		remark += ": " + strings.Join(names, ", ")
 	}
 	return remark
 }
@@ -237,6 +266,7 @@ func (h *health) remarks(private bool) condition.Remarks {
 		}
 	}
 	r.StreamsRestored = restoredRemark(h.storage.hidden, private)
+	r.StreamsDamaged = damagedRemark(now.damaged, private)
 	if err := h.backpressure.stopped(); err != nil && !private {
 		for i, reason := range r.WritesRefused {
 			r.WritesRefused[i] = strings.TrimSuffix(reason, ": "+err.Error())

@@ -66,6 +66,8 @@ var (
 	stuckMetric = prometheus.NewDesc("annals_deletions_stuck",
 		"Committed deletions that cannot be completed: what they delete is still served. And erasures that the event store "+
 			"denies its user.", nil, nil)
+	damagedMetric = prometheus.NewDesc("annals_streams_damaged",
+		"Streams of the service that somebody else deleted, truncated or aged in the event store, at most 100.", nil, nil)
 	stuckFanOutMetric = prometheus.NewDesc("annals_fanouts_stuck",
 		"Committed batches and bulk writes that cannot be completed. Their tries become rare.", nil, nil)
 	storeConnectionsMetric = prometheus.NewDesc("annals_eventstore_connections_total",
@@ -98,7 +100,8 @@ func (m *stateMetrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		refusedMetric, setAsideMetric, openMetric, lagMetric, stallMetric,
 		nodeAppendsMetric, nodeEventsMetric, nodeFsyncsMetric,
-		connectionsMetric, maxConnectionsMetric, chargeMetric, erasureMetric, stuckMetric, stuckFanOutMetric, waitsMetric,
+		connectionsMetric, maxConnectionsMetric, chargeMetric, erasureMetric, stuckMetric, stuckFanOutMetric, damagedMetric,
+		waitsMetric,
 		storeConnectionsMetric, elasticRequestsMetric, elasticRepeatedMetric, elasticPausedMetric,
 		placesMetric, placeBytesMetric, placesWaitingMetric, placesRefusedMetric,
 	} {
@@ -136,6 +139,7 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 	gauge(openMetric, m.backpressure.since(state.derivation.Captured).Seconds(), "index")
 	gauge(erasureMetric, m.backpressure.since(now.erasing).Seconds())
 	gauge(stuckMetric, float64(m.countStuck()))
+	gauge(damagedMetric, float64(len(now.damaged)))
 	gauge(stuckFanOutMetric, float64(m.stuckFanOuts()))
 	counter(stallMetric, float64(m.read.runtime.FeedStalls()))
 	if m.storage.node != nil {

@@ -29,6 +29,8 @@ type reading struct {
 	abandonedBulks int
 	charged        *time.Duration
 	failedSends    datapoints.RecentFailures
+	// damaged are the first damaged streams, at most maxDamaged.
+	damaged []datapoints.DamagedStream
 	// erasing is when the oldest deletion that is not erased was accepted, zero if there is none.
 	erasing time.Time
 }
@@ -51,6 +53,9 @@ func newReading(st *storage, runtime *runner.Runtime, cfg Config) *memo[reading]
 		r.failedSends, err = datapoints.Queries{DB: st.checks}.RecentFailures(ctx, cfg.now().Add(-failedLately))
 		if err != nil {
 			logger.DebugContext(ctx, "failed sends cannot be counted", "err", err)
+		}
+		if r.damaged, err = (datapoints.Queries{DB: st.checks}).DamagedStreams(ctx, 0, maxDamaged); err != nil {
+			logger.DebugContext(ctx, "damaged streams cannot be listed", "err", err)
 		}
 		if r.erasing, err = (datapoints.Queries{DB: st.checks}).OldestErasure(ctx); err != nil {
 			logger.DebugContext(ctx, "deletions that are not erased cannot be read", "err", err)

@@ -38,10 +38,20 @@ func TestServer_StreamHidden(t *testing.T) {
 		{ID: uuid.New(), Type: eventstore.MetadataType, Data: []byte(`{"$tb":9223372036854775807}`)},
 	})
 	runtest.Must(t, err)
-	if seen := h.readyz().body; strings.Contains(seen, "streamsRestored") {
+	runtest.Await(t, "the damaged stream is shown", func() bool {
+		return strings.Contains(h.readyz().body, `"streamsDamaged":"somebody else`)
+	})
+	if seen := h.readyz().body; strings.Contains(seen, "streamsRestored") || strings.Contains(seen, name) {
 		t.Errorf("before: %s", seen)
 	}
+	if text := h.health.remarks(true).StreamsDamaged; !strings.Contains(text, name+" hidden") {
+		t.Errorf("operators read %q", text)
+	}
+	if !strings.Contains(h.metrics(), "annals_streams_damaged 1\n") {
+		t.Error("annals_streams_damaged is not 1")
+	}
 	send("The tea is in the blue tin.")
+	runtest.Await(t, "no stream is damaged", func() bool { return !strings.Contains(h.readyz().body, "streamsDamaged") })
 	if seen := h.readyz().body; !strings.Contains(seen, `"streamsRestored":"somebody else`) || strings.Contains(seen, name) {
 		t.Errorf("after: %s", seen)
 	}

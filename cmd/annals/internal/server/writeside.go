@@ -86,7 +86,8 @@ func buildAdministration(_ context.Context, s *Server) (adds, error) {
 		a.operator = append(a.operator, operatorapi.BackupRoute(s.backups))
 	}
 	a.operator = slices.Concat(
-		a.operator, operatorapi.SendRoutes(sends, write.service, now), operatorapi.OrganizationRoutes(write.service, now),
+		a.operator, operatorapi.SendRoutes(sends, write.service, now), operatorapi.DamageRoutes(s.read.dataPoints),
+		operatorapi.OrganizationRoutes(write.service, now),
 		operatorapi.TenancyRoutes(write.service, tenancy, now), operatorapi.PeopleRoutes(people, tenancy, now),
 		operatorapi.WebhookRoutes(commands.Webhooks{Service: write.service, Finder: webhooks, URLs: s.urls}, webhooks, now),
 	)

@@ -99,6 +99,9 @@ func Print(w io.Writer, url string, is Condition) error {
 	if is.StreamsRestored != "" {
 		lines = append(lines, is.StreamsRestored)
 	}
+	if is.StreamsDamaged != "" {
+		lines = append(lines, is.StreamsDamaged)
+	}
 	if is.BulkWritesLost > 0 {
 		lines = append(
 			lines,
