@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
 )
@@ -105,13 +106,19 @@ func untilNoConflict(ctx context.Context, t *backoff.Tries, try func(reread bool
 	}
 }
 
-// fold reads a whole stream and folds its events into a state.
+// fold reads a whole stream and folds its events into a state. It fails if the first events are gone: what it decides
+// would be wrong.
 func fold[S any, P interface {
 	*S
 	Evolve(e event.Event)
 }](ctx context.Context, l *Journal, name string) (state S, at head, err error) {
 	at.revision = eventstore.NoStream
 	err = l.Scan(ctx, name, 0, func(e eventstore.DecodedEvent) (bool, error) {
+		if at.revision == eventstore.NoStream && e.Revision > 0 {
+			l.Logger.ErrorContext(ctx, "first events of a stream are gone from the event store", "stream", name)
+			return false, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "a stream that this depends on lacks "+
+				"its first events, which somebody else removed from the event store")
+		}
 		P(&state).Evolve(e.Event)
 		at = head{revision: e.Revision, position: e.Position}
 		return true, nil

@@ -1,9 +1,10 @@
 // Package cut finds streams whose events somebody else hid in the store, by a soft deletion, a truncation, an age or a
 // count, and shows their events again.
 //
-// Nothing of ours hides events of a data point or its memories: they end with a tombstone. What was hidden is recalled
-// as before, since recall reads tables, but a stream whose end cannot be read takes no send and no deletion. A scavenge
-// keeps the last event of a stream, and that is all that writers need.
+// Nothing of ours hides events, but the removal of an identity, which truncates its stream. What was hidden is recalled
+// as before, since recall reads tables, but a stream whose end cannot be read takes no send and no deletion, and one
+// whose first events cannot be read misleads what decides on them. A scavenge keeps the last event of a stream, which
+// is all that writers of data points need.
 package cut
 
 import (
@@ -26,8 +27,15 @@ const (
 	restores = 2
 )
 
-// Store is a store that restores a stream of a data point or of its memories when it reads as empty, and events are
-// hidden. That costs one more read of a stream without events.
+// restorable are the categories whose streams are restored. An identity is truncated by the service itself.
+var restorable = []string{
+	stream.DataPoint, stream.Memory, stream.Deletion, stream.Bulk, stream.Audiences, stream.Usage, stream.Project,
+	stream.Organization, stream.Person, stream.Pipeline,
+}
+
+// Store is a store that restores a stream of ours when it reads as empty, or as without its first events, and events
+// are hidden. That costs one more read of a stream without events; streams that are often read before their first
+// event, as for an idempotency key, are not looked at then.
 type Store struct {
 	eventstore.Store
 	logger *slog.Logger
@@ -86,23 +94,33 @@ func (s *Store) Read(
 	ctx context.Context, name string, from eventstore.Revision, direction eventstore.Direction, limit int,
 ) ([]eventstore.Recorded, error) {
 	read, err := s.Store.Read(ctx, name, from, direction, limit)
-	if err != nil || len(read) > 0 || from > 0 && direction == eventstore.Forwards {
-		return read, err // no event after the last one is usual
-	}
 	for range restores {
-		if hidden, err := s.restore(ctx, name); err != nil || !hidden {
-			return nil, err
-		}
-		if read, err = s.Store.Read(ctx, name, from, direction, limit); len(read) > 0 || err != nil {
+		if err != nil || !lacksEvents(read, from, direction) {
 			break
 		}
+		hidden, restoreErr := s.restore(ctx, name)
+		if restoreErr != nil {
+			return nil, restoreErr
+		}
+		if !hidden {
+			break
+		}
+		read, err = s.Store.Read(ctx, name, from, direction, limit)
 	}
 	return read, err
 }
 
+// lacksEvents reports whether a read found less than a whole stream has. No event after the last one is usual.
+func lacksEvents(read []eventstore.Recorded, from eventstore.Revision, direction eventstore.Direction) bool {
+	if direction == eventstore.Backwards {
+		return len(read) == 0
+	}
+	return from == 0 && (len(read) == 0 || read[0].Revision > 0)
+}
+
 // restore shows the events of a stream again. hidden is false if none are hidden.
 func (s *Store) restore(ctx context.Context, name string) (hidden bool, err error) {
-	if of := stream.Category(name); of != stream.DataPoint && of != stream.Memory {
+	if !slices.Contains(restorable, stream.Category(name)) {
 		return false, nil
 	}
 	if hidden, err = s.Store.Restore(ctx, name); err != nil || !hidden {
