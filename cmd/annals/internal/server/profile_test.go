@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // startProfiled serves handlers with a short write timeout.
@@ -49,7 +51,7 @@ func TestProfiler_CPUProfileIsWhole(t *testing.T) {
 }
 
 func TestProfiler_PanicAbortsTheCallOnly(t *testing.T) {
-	var logged bytes.Buffer
+	var logged runtest.Output
 	p := profiler{slog.New(slog.NewTextHandler(&logged, nil)), longestProfile}
 	mux := http.NewServeMux()
 	mux.Handle("/", p.withOperation(http.NotFoundHandler()))
@@ -75,5 +77,25 @@ func TestProfiler_PanicAbortsTheCallOnly(t *testing.T) {
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
 		t.Errorf("after the panic: %d", res.StatusCode)
+	}
+}
+
+// Addresses to name are read up to the bound of a body.
+func TestProfiler_LongBody(t *testing.T) {
+	read := make(chan int, 1)
+	p := profiler{slog.New(slog.DiscardHandler), longestProfile}
+	url := startProfiled(t, p.guard(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // an error for what is longer
+		read <- len(body)
+	}))
+	for sent, want := range map[int]int{maxProfileBody: maxProfileBody, maxProfileBody + 1: maxProfileBody} {
+		res, err := http.Post(url, "text/plain", strings.NewReader(strings.Repeat("a", sent)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if got := <-read; got != want {
+			t.Errorf("%d bytes are sent, and %d read", sent, got)
+		}
 	}
 }
