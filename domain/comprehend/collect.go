@@ -21,6 +21,7 @@ type draft struct {
 	start     int // span in the content, of the sentence unless a rule narrows it
 	end       int
 	basis     []string // lines of drafts of the same sentence that it is built from
+	named     bool     // a mention that states nothing of the name, and waits for what the others hold
 }
 
 // allowance limits how many memories may still be taken. It grows with the bytes read.
@@ -48,10 +49,11 @@ func (a *allowance) at(offset int) bool {
 	return a.left >= 1
 }
 
-// collector keeps drafts in order, each line once.
+// collector keeps drafts in order, each line once. Mentions wait until all others are known.
 type collector struct {
-	drafts []draft
-	byLine map[string]int
+	drafts   []draft
+	mentions []draft
+	byLine   map[string]int
 }
 
 func newCollector(content int) *collector {
@@ -65,6 +67,9 @@ func (c *collector) add(s *sentence, drafts []draft, a *allowance) {
 			return
 		}
 		key := strings.ToLower(d.line)
+		if d.named && len(c.mentions) == maxNames {
+			continue
+		}
 		if _, double := c.byLine[key]; double || d.line == "" || utf8.RuneCountInString(d.line) > MaxLine {
 			continue
 		}
@@ -73,9 +78,42 @@ func (c *collector) add(s *sentence, drafts []draft, a *allowance) {
 		} else if d.end == 0 {
 			d.start, d.end = s.start, s.end
 		}
+		if d.named {
+			c.byLine[key] = noDraft
+			c.mentions = append(c.mentions, d)
+			continue
+		}
 		c.byLine[key] = len(c.drafts)
 		c.drafts = append(c.drafts, d)
 		a.left--
+	}
+}
+
+const (
+	// maxNames is how many names of a content may become mentions, in its order.
+	maxNames = 64
+	// noDraft is the index of the line of a mention that waits.
+	noDraft = -1
+)
+
+// addMentions adds the first MaxMentions mentions whose name no other memory holds: one that repeats a name leads to
+// nothing that the others do not lead to.
+func (c *collector) addMentions() {
+	var held strings.Builder
+	for _, d := range c.drafts {
+		held.WriteString(" " + normalize(d.line) + " ")
+	}
+	known := held.String()
+	added := 0
+	for _, d := range c.mentions {
+		if added == MaxMentions || len(c.drafts) == MaxMemories {
+			return
+		}
+		if !strings.Contains(known, " "+normalize(d.entities[0])+" ") {
+			c.byLine[strings.ToLower(d.line)] = len(c.drafts)
+			c.drafts = append(c.drafts, d)
+			added++
+		}
 	}
 }
 
@@ -94,7 +132,7 @@ func (c *collector) memories(in Input, source uuid.UUID, excerpt string) []memor
 			m.Excerpt = in.Content[d.start:d.end]
 		}
 		for _, line := range d.basis {
-			if k, ok := c.byLine[strings.ToLower(line)]; ok && k < n {
+			if k, ok := c.byLine[strings.ToLower(line)]; ok && k != noDraft && k < n {
 				m.Inputs = append(m.Inputs, memory.ID(in.DataPoint, in.Revision, k))
 			}
 		}

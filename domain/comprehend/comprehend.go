@@ -29,7 +29,7 @@ import (
 
 // Extractor names this grammar and its version in stored events. A change that alters memories
 // needs a new version.
-const Extractor = "builtin/3"
+const Extractor = "builtin/4"
 
 // Limits of one revision. They limit time and memory; what exceeds them stays in the verbatim
 // source.
@@ -40,6 +40,8 @@ const (
 	// one dense part. A content that would exceed MaxMemories at that rate yields them evenly from
 	// beginning to end.
 	MemoriesPer10KiB = 64
+	// MaxMentions is the most mentions of a revision that state nothing of their name.
+	MaxMentions = 2
 	// MaxFromMetadata is the most memories of label and metadata together.
 	MaxFromMetadata = 64
 	// MaxLine is the longest line of a memory, and MaxExcerpt the longest excerpt of a memory from
@@ -71,7 +73,7 @@ type Input struct {
 }
 
 // Extract derives the memories of one revision: first those of label and metadata, then those of
-// the content in its order. The n-th, from 0, has the id memory.ID(in.DataPoint, in.Revision, n).
+// the content in its order, then mentions. The n-th, from 0, has the id memory.ID(in.DataPoint, in.Revision, n).
 // Extract takes time linear in the input and never fails: input that it cannot read yields no
 // memories.
 func Extract(in Input) []memory.Memory {
@@ -87,5 +89,6 @@ func Extract(in Input) []memory.Memory {
 		}
 		return len(out.drafts) < MaxMemories
 	})
+	out.addMentions()
 	return out.memories(in, datapoint.NodeID(in.DataPoint, in.Revision), doc.excerpt)
 }

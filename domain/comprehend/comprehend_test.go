@@ -31,7 +31,7 @@ func TestExtract_DesignExamples(t *testing.T) {
 		{memory.Rule, "Never deploy on Fridays", "Bo", "Never deploy on Fridays"},
 		{memory.Membership, "Ana is on the platform team", "Bo", "Ana is on the platform team"},
 		{memory.Identity, "Ana Ruiz goes by aruiz", "Bo", "Ana Ruiz goes by aruiz"},
-		{memory.Mention, "I use Helix for Go.", "Ana", "Ana mentions Helix"},
+		{memory.Mention, "Have you heard of Helix?", "Ana", "Ana mentions Helix"},
 		{memory.TemporalAnchor, "We meet next Tuesday.", "Ana", `"next Tuesday", said on 12 May 2025, is 13 May 2025`},
 	} {
 		got := extract(tc.content, tc.author)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/annals-project/annals/domain/comprehend"
 	"github.com/annals-project/annals/domain/memory"
 )
 
@@ -33,15 +34,22 @@ func no(texts ...string) []said {
 // of one kind.
 func check(t *testing.T, kind, author string, sentences ...said) {
 	t.Helper()
-	for _, s := range sentences {
-		var got []string
-		for _, m := range extract(s.text, author) {
+	checkLines(t, kind, func(text string) (lines []string) {
+		for _, m := range extract(text, author) {
 			if m.Kind == kind {
-				got = append(got, m.Content)
+				lines = append(lines, m.Content)
 			}
 		}
+		return lines
+	}, sentences...)
+}
+
+func checkLines(t *testing.T, kind string, read func(text string) []string, sentences ...said) {
+	t.Helper()
+	for _, s := range sentences {
+		got := read(s.text)
 		if diff := cmp.Diff(s.want, got); diff != "" {
-			t.Errorf("%s in %q by %q (-want +got):\n%s", kind, s.text, author, diff)
+			t.Errorf("%s in %q (-want +got):\n%s", kind, s.text, diff)
 		}
 	}
 }
@@ -252,8 +260,14 @@ func TestIdentity(t *testing.T) {
 	)...)
 }
 
-func TestMention(t *testing.T) {
-	check(t, memory.Mention, "Ana", append(no(
+// The names that are read, also those that other memories hold.
+func TestMentions(t *testing.T) {
+	by := func(author string) func(text string) []string {
+		return func(text string) []string {
+			return comprehend.Mentions(comprehend.Input{Content: text, Author: author, OccurredAt: monday})
+		}
+	}
+	checkLines(t, memory.Mention, by("Ana"), append(no(
 		"Hey Bo! How are you?", "Thanks, Bo!", "Bo, can you help?", "Wow, Bo, that's great!", "I love tea.", "See you on Friday.", "We met in June.", "I'm learning French.", "OK, LOL!", "That's Awesome News For Everybody Here.",
 		"Today was great. Painting helps. Things changed.", "I like Italian food.", "My TV is broken.", "Ana loves tea.", "Merry Christmas!", "How about Monday?", "Mom called.", "I KNOW THAT VERY WELL.", "Good morning!",
 		"What a day it was!", "Ich liebe den Hund und die Katze von Frau Weber.", "I think I am late."),
@@ -270,7 +284,19 @@ func TestMention(t *testing.T) {
 		yes("I read a book by Neal Stephenson.", "Ana mentions Neal Stephenson"),
 		yes("I love the East Coast.", "Ana mentions East Coast"),
 	)...)
-	check(t, memory.Mention, "", yes("I use Helix.", "Helix is mentioned"))
+	checkLines(t, memory.Mention, by(""), yes("I use Helix.", "Helix is mentioned"))
+}
+
+// A mention is derived of a name that no other memory of the text holds, wherever that stands, and of at most two.
+func TestMention(t *testing.T) {
+	check(t, memory.Mention, "Ana", append(no(
+		"I use Helix.", "Bo moved the launch to 3 June 2025.", "I flew to Rio de Janeiro.",
+		"Have you heard of Helix? I use Helix.", "Nobody has heard of helix. I use Helix."),
+		yes("Have you heard of Apollo 11?", "Ana mentions Apollo 11"),
+		yes("Have you heard of Apollo 11? And of Soyuz? Or Vostok?", "Ana mentions Apollo 11", "Ana mentions Soyuz"),
+		yes("Have you heard of Heli? I use Helix.", "Ana mentions Heli"),
+		yes("I use Helix. Have you heard of Soyuz?", "Ana mentions Soyuz"),
+	)...)
 }
 
 func TestSuperseding(t *testing.T) {

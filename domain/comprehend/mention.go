@@ -19,7 +19,7 @@ func readMentions(d *document, s *sentence) []draft {
 		if s.who.name != "" {
 			line = s.who.name + " mentions " + e.text
 		}
-		drafts = append(drafts, draft{kind: memory.Mention, line: line, entities: []string{e.text}})
+		drafts = append(drafts, draft{kind: memory.Mention, line: line, entities: []string{e.text}, named: true})
 	}
 	return drafts
 }

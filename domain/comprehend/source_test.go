@@ -117,7 +117,7 @@ func TestExtract_LabelAndMetadata(t *testing.T) {
 			"texts", "", "Ana", `{"summary":"Bo moved the launch to 3 June 2025. Thanks!"}`,
 			[]string{
 				`temporal-anchor: "3 June 2025" is Tuesday, 3 June 2025`,
-				"observation: Bo moved the launch to 3 June 2025", "claim: The launch is on 3 June 2025", "mention: Ana mentions Bo",
+				"observation: Bo moved the launch to 3 June 2025", "claim: The launch is on 3 June 2025",
 			},
 		},
 		{"role in a dialogue", "", "Ana", `{"role":"assistant"}`, nil},
