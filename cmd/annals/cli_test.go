@@ -52,6 +52,13 @@ func TestHelp_EverySettingWithItsVariable(t *testing.T) {
 	}
 }
 
+func TestCLI_BenchIsAnotherProgram(t *testing.T) {
+	got := annals(t.Context(), nil, "", "bench", "load", "--own")
+	if got.code != exitUsage || strings.Count(got.stderr, "\n") != 1 || !strings.Contains(got.stderr, "annals-bench") {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestCLI_WrongUse(t *testing.T) {
 	for name, args := range map[string][]string{
 		"unknown command": {"remember"},

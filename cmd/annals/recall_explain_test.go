@@ -8,7 +8,6 @@ import (
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
-	"github.com/annals-project/annals/internal/bench/score"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recall"
 )
@@ -34,18 +33,6 @@ func TestRecallExplain_WithoutServer(t *testing.T) {
 	got := annals(t.Context(), nil, "", "recall", "tea", "--identity=ana", "--explain", "--data-dir", t.TempDir())
 	if got.code != exitFailed || !strings.Contains(got.stderr, "no project key") {
 		t.Errorf("without a key: %+v", got)
-	}
-}
-
-func TestBenchRecall_MissesWithoutTheSocket(t *testing.T) {
-	f, dir := startFake(t)
-	got := annals(t.Context(), nil, "", "bench", "recall", "locomo", write(t, "one.json", conversation), "--data-dir", dir, "--misses")
-	if got.code != exitFailed || strings.Count(got.stderr, "\n") != 1 ||
-		!strings.Contains(got.stderr, "through the socket in its data folder: no server is running on data folder "+dir) {
-		t.Errorf("got %+v", got)
-	}
-	if len(f.texts) != 0 {
-		t.Errorf("it sent %v first", f.texts)
 	}
 }
 
@@ -91,19 +78,6 @@ func TestRecallExplain_Served(t *testing.T) {
 		t.Errorf("wrong key: %+v", got)
 	}
 
-	talk := write(t, "talk.json", conversation)
-	got = command("bench", "recall", "locomo", talk, "--misses")
-	if got.code != exitOK || !strings.Contains(got.stdout, "misses among 100 results and 8000 tokens: 1\n") ||
-		!strings.Contains(got.stdout, "not among the candidates") {
-		t.Errorf("misses: %+v", got)
-	}
-	var report score.Report
-	got = command("bench", "recall", "locomo", talk, "--misses", "--json")
-	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || len(report.Misses) != 1 ||
-		report.Misses[0].SourceID != "talk-1/D1:2" || report.Misses[0].Cause != string(recall.NotCandidate) ||
-		report.Misses[0].Question != "plane" || report.Misses[0].Category == "" {
-		t.Errorf("misses as JSON: %+v, %v", got, err)
-	}
 	values, err := datafolder.ReadCredentials(s.dir)
 	if err != nil || strings.Contains(got.stdout+got.stderr, values[datafolder.ProjectKeyName]) {
 		t.Errorf("a key is in the output, %v", err)

@@ -57,25 +57,6 @@ func (r *Remote) client(options ...client.Option) (*client.Client, error) {
 	return c, nil
 }
 
-// management makes a client with the management key, given or read from the data folder.
-func (r *Remote) management(key string) (*client.Client, error) {
-	file, err := r.fill()
-	if err != nil {
-		return nil, err
-	}
-	if key = cmp.Or(key, file["ANNALS_MANAGEMENT_KEY"]); key == "" {
-		return nil, fmt.Errorf(
-			"no management key: set ANNALS_MANAGEMENT_KEY, or name with --data-dir the data folder of the server (no key in %s)",
-			r.DataDir,
-		)
-	}
-	c, err := client.New(r.URL, key, cliOptions...)
-	if err != nil {
-		return nil, fmt.Errorf("address of the server: %w", err)
-	}
-	return c, nil
-}
-
 // printJSON writes one JSON value and nothing else.
 func printJSON(w io.Writer, value any) error {
 	enc := json.NewEncoder(w)

@@ -30,6 +30,7 @@ type Settings struct {
 	APIAddr     string `name:"api-addr" setting:"ANNALS_API_ADDR" default:"127.0.0.1:8080" help:"Address that the API listens on."`
 	ConsoleAddr string `name:"console-addr" setting:"ANNALS_CONSOLE_ADDR" default:"127.0.0.1:8081" help:"Address that the console listens on."`
 	OpsAddr     string `name:"ops-addr" setting:"ANNALS_OPS_ADDR" help:"Address that /readyz and /metrics listen on, with the causes of what is not ready; default: that of the API, without causes."`
+	Profile     string `name:"profile" setting:"ANNALS_PROFILE" default:"off" enum:"on,off" help:"Whether the profiler of Go is at /debug/pprof/ of ANNALS_OPS_ADDR, which it needs."`
 	APIURL      string `name:"api-url" setting:"ANNALS_API_URL" help:"Public address of the API; default from the address it listens on."`
 	ConsoleURL  string `name:"console-url" setting:"ANNALS_CONSOLE_URL" help:"Public address of the console; default from the address it listens on."`
 	AuthURL     string `name:"auth-url" setting:"ANNALS_AUTH_URL" help:"Public address of the authorization server; default the console's."`
@@ -96,6 +97,9 @@ func (s *Settings) Validate() error {
 	}
 	if equal := server.EqualAddresses(s.APIAddr, s.ConsoleAddr, s.OpsAddr); equal != "" {
 		bad("API_ADDR", "and ANNALS_CONSOLE_ADDR, ANNALS_OPS_ADDR must differ: two of them are %s", equal)
+	}
+	if s.Profile == "on" && s.OpsAddr == "" {
+		bad("PROFILE", "is on: it needs ANNALS_OPS_ADDR, the only address that serves profiles")
 	}
 	for _, u := range []setting{{"API_URL", s.APIURL}, {"CONSOLE_URL", s.ConsoleURL}, {"AUTH_URL", s.AuthURL}} {
 		if u.value != "" && !isBaseURL(u.value) {
@@ -368,7 +372,7 @@ func (s *Settings) config() (server.Config, error) {
 		Instance: s.instance(), Proxies: proxies, MCPOrigins: s.MCPOrigins,
 		Data:    datafolder.Folder{Dir: s.DataDir, HashKey: s.HashKey, SealKey: s.SealKey, SchemaPrefix: s.Prefix},
 		Roles:   roles,
-		APIAddr: s.APIAddr, ConsoleAddr: s.ConsoleAddr, OpsAddr: s.OpsAddr,
+		APIAddr: s.APIAddr, ConsoleAddr: s.ConsoleAddr, OpsAddr: s.OpsAddr, Profile: s.Profile == "on",
 		URLs:       auth.URLs{API: s.APIURL, Console: s.ConsoleURL, Auth: s.AuthURL},
 		EventStore: s.EventStore, Postgres: s.Postgres, SchemaPrefix: s.Prefix, PostgresReplica: s.Replica,
 		Index: s.elastic(), Derive: s.Pipeline == "on",

@@ -79,6 +79,7 @@ func TestSettings_Invalid(t *testing.T) {
 		"address without port": {func(s *Settings) { s.APIAddr = "localhost" }, "ANNALS_API_ADDR"},
 		"port too high":        {func(s *Settings) { s.ConsoleAddr = "localhost:99999" }, "ANNALS_CONSOLE_ADDR"},
 		"address twice":        {func(s *Settings) { s.OpsAddr = s.APIAddr }, "two of them are 127.0.0.1:8080"},
+		"profile without ops":  {func(s *Settings) { s.Profile = "on" }, "ANNALS_PROFILE is on: it needs ANNALS_OPS_ADDR"},
 		"log format":           {func(s *Settings) { s.LogFormat = "yaml" }, "ANNALS_LOG_FORMAT is \"yaml\": want auto, text or json"},
 		"relative URL":         {func(s *Settings) { s.APIURL = "memory.example.com" }, "ANNALS_API_URL"},
 		"URL with a query":     {func(s *Settings) { s.AuthURL = "https://a.example.com/?x=1" }, "ANNALS_AUTH_URL"},

@@ -37,7 +37,7 @@ var signals = weighted([]signal{
 	{name: "semantic window", meaning: true, of: windowSimilarity},
 })
 
-// signalWeights are in the form in which "annals bench recall locomo FILE… --fit" prints fitted ones. They are about
+// signalWeights are in the form in which "annals-bench recall locomo FILE… --fit" prints fitted ones. They are about
 // the mean of those that were set by hand and of those that were fitted, to dialogues of two people and to chats with
 // an assistant; the page "How recall ranks" of the documentation shows what each is worth.
 var signalWeights = map[string]float64{

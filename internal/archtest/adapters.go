@@ -11,12 +11,12 @@ import (
 )
 
 // adapters translate a request into one command or query, and its result into an answer: the HTTP API, the operator
-// socket and the command line. notAdapters are folders below them with other work: measurements, the files of the data
+// socket and the command line. notAdapters are folders below them with other work: the files of the data
 // folder, the checks of other servers, and the parts of the service.
 var (
 	adapters    = []string{"readapi", "writeapi", "cmd/annals"}
 	notAdapters = []string{
-		"cmd/annals/internal/bench", "cmd/annals/internal/datafolder", "cmd/annals/internal/probe",
+		"cmd/annals/internal/datafolder", "cmd/annals/internal/probe",
 		"cmd/annals/internal/server",
 	}
 )

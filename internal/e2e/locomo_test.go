@@ -40,8 +40,14 @@ func scoreRecall(t *testing.T, s *service, kind, variable, pattern string, bound
 	s.start()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	args := append([]string{"bench", "recall", kind, "--data-dir", s.dir}, append(bounds, dialogues...)...)
-	out, err := exec.CommandContext(ctx, binary, args...).CombinedOutput()
+	benchmarks := filepath.Join(t.TempDir(), "annals-bench")
+	build := exec.CommandContext(ctx, "go", "build", "-o", benchmarks, "./cmd/annals-bench")
+	build.Dir = filepath.Join("..", "..", "bench") // a module of its own
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	args := append([]string{"recall", kind, "--service", binary, "--data-dir", s.dir}, append(bounds, dialogues...)...)
+	out, err := exec.CommandContext(ctx, benchmarks, args...).CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
 		t.Fatal(err)

@@ -227,7 +227,7 @@ func Compare(
 		}
 	}
 	if found == 0 {
-		return nil, nil, errors.New("no recall found anything: nothing was measured")
+		return nil, nil, errNothingFound
 	}
 	return a, b, nil
 }

@@ -122,31 +122,75 @@ func batch(texts *Texts, number, size, words int, run string) []client.DataPoint
 	return items
 }
 
-// Recalls sends count queries one after the other, each within a window of time, after a few that
-// warm up.
+// WarmRecalls is how many queries Recalls makes before those that it measures.
+const WarmRecalls = 20
+
+// Recalls sends count queries one after the other, each within a window of time, after WarmRecalls.
 func Recalls(ctx context.Context, to *client.Client, count int, from, until time.Time) (Times, error) {
 	texts := NewTexts(7)
 	var times Times
 	var found int
-	const warm = 20
-	for i := range warm + count {
+	for i := range WarmRecalls + count {
 		start := time.Now()
-		page, err := to.Recall(ctx, client.RecallRequest{
-			Query: texts.Query(), Identity: identity, Limit: 100,
-			OccurredFrom: from.Format(time.RFC3339), OccurredTo: until.Format(time.RFC3339),
-		})
+		results, err := ask(ctx, to, texts, from, until)
 		if err != nil {
-			return nil, fmt.Errorf("recall: %w", err)
+			return nil, err
 		}
-		if i >= warm {
+		if i >= WarmRecalls {
 			times = append(times, time.Since(start))
-			found += len(page.Results)
+			found += results
 		}
 	}
 	if found == 0 {
-		return nil, errors.New("no recall found anything: nothing was measured")
+		return nil, errNothingFound
 	}
 	return times, nil
+}
+
+var errNothingFound = errors.New("no recall found anything: nothing was measured")
+
+// ask makes the next query of texts within a window of time, and counts its results.
+func ask(ctx context.Context, to *client.Client, texts *Texts, from, until time.Time) (results int, err error) {
+	page, err := to.Recall(ctx, client.RecallRequest{
+		Query: texts.Query(), Identity: identity, Limit: 100,
+		OccurredFrom: from.Format(time.RFC3339), OccurredTo: until.Format(time.RFC3339),
+	})
+	if err != nil {
+		return 0, fmt.Errorf("recall: %w", err)
+	}
+	return len(page.Results), nil
+}
+
+// RecallsBy makes the queries of Recalls from a number of clients for a while, each one after the other.
+func RecallsBy(
+	ctx context.Context, to *client.Client, clients int, lasts time.Duration, from, until time.Time,
+) (Rate, error) {
+	times, found := make([]Times, clients), make([]int, clients)
+	began := time.Now()
+	end := began.Add(lasts)
+	group, ctx := errgroup.WithContext(ctx)
+	for c := range clients {
+		group.Go(func() error {
+			texts := NewTexts(uint64(c) + 7)
+			for n := 0; n == 0 || time.Now().Before(end); n++ {
+				start := time.Now()
+				results, err := ask(ctx, to, texts, from, until)
+				if err != nil {
+					return err
+				}
+				times[c], found[c] = append(times[c], time.Since(start)), found[c]+results
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return Rate{}, err
+	}
+	if slices.Max(found) == 0 {
+		return Rate{}, errNothingFound
+	}
+	all, lasted := slices.Concat(times...), time.Since(began)
+	return Rate{float64(len(all)) / lasted.Seconds(), lasted, all}, nil
 }
 
 // Window returns the middle half of the time of the texts of Batches.

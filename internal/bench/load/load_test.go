@@ -125,6 +125,25 @@ func TestRecalls_FindNothing(t *testing.T) {
 	if _, err := Recalls(t.Context(), c, 3, epoch, epoch); err == nil {
 		t.Fatal("no error")
 	}
+	if _, err := RecallsBy(t.Context(), c, 2, time.Millisecond, epoch, epoch); err == nil {
+		t.Fatal("no error with several clients")
+	}
+}
+
+func TestRecallsBy_CountsEachRecall(t *testing.T) {
+	c, m := start(t, 0)
+	m.texts = []string{strings.Join(words(), " "), NewTexts(8).Query()}
+	got, err := RecallsBy(t.Context(), c, 3, time.Millisecond, epoch, epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	for _, n := range m.asked {
+		asked += n
+	}
+	if len(got.Times) < 3 || len(got.Times) != asked || got.PerSecond <= 0 {
+		t.Errorf("%d times for %d recalls, %v a second", len(got.Times), asked, got.PerSecond)
+	}
 }
 
 func TestTexts_EqualSeeds(t *testing.T) {

@@ -11,7 +11,7 @@ const prefix = "ANNALS_"
 
 // foreign are names that others set: Kubernetes for each service whose name begins with "annals", tests, and who loads
 // the credentials file.
-var foreign = regexp.MustCompile(`^ANNALS_(.+_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_.*)?)?)$|^ANNALS_TEST_|^ANNALS_OWNER_PASSWORD$`)
+var foreign = regexp.MustCompile(`^ANNALS_(.+_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_.*)?)?)$|^ANNALS_TEST_|^ANNALS_(OWNER_PASSWORD|MANAGEMENT_KEY)$`)
 
 // Unknown is a variable that no setting reads.
 type Unknown struct {

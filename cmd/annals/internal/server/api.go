@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/google/uuid"
@@ -65,7 +66,11 @@ func buildAPI(_ context.Context, s *Server) (adds, error) {
 	readapi.RegisterHealth(e)
 	ops := httpx.NewOperation(httpx.Config{Log: logger, URLs: s.urls})
 	readapi.RegisterOperation(ops, operation)
-	a.edge = append(a.edge, task{"ops", s.web.serve(s.listeners.ops, ops)})
+	var private http.Handler = ops
+	if cfg.Profile {
+		private = profiler{logger, longestProfile}.withOperation(ops)
+	}
+	a.edge = append(a.edge, task{"ops", s.web.serve(s.listeners.ops, private)})
 	return a, errors.Join(err, httpx.RegisterHome(ops, homeOfOperation()))
 }
 

@@ -28,6 +28,8 @@ type Config struct {
 	// APIAddr and ConsoleAddr are the addresses to listen on. OpsAddr may be empty: then the API's
 	// address serves the operation routes.
 	APIAddr, ConsoleAddr, OpsAddr string
+	// Profile serves the profiler of Go at OpsAddr, which is then required.
+	Profile bool
 	// URLs are the public addresses. An empty one is derived from the address that is listened on.
 	URLs auth.URLs
 	// Proxies are those in front of the service that are trusted to name who calls them.

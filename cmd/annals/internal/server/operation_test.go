@@ -6,6 +6,25 @@ import (
 	"testing"
 )
 
+func TestServer_Profiler(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.set = func(s *Config) { s.OpsAddr, s.Profile = "127.0.0.1:0", true }
+	h.start()
+	ops := "http://" + h.Server.listeners.ops.Addr().String()
+	for url, want := range map[string]int{
+		h.urls.API + "/debug/pprof/": 404, h.urls.API + "/debug/pprof/heap": 404,
+		h.urls.Console + "/debug/pprof/": 404, h.urls.Console + "/debug/pprof/heap": 404,
+		ops + "/debug/pprof/": 200, ops + "/debug/pprof/goroutine?debug=1": 200, ops + "/debug/pprof/symbol": 200,
+		ops + "/debug/pprof/cmdline": 404, ops + "/debug/pprof/none": 404,
+		ops + "/metrics": 200, ops + "/readyz": 200,
+	} {
+		if got := h.fetch(http.MethodGet, url, "", ""); got.status != want {
+			t.Errorf("%s: %d %.200s, want %d", url, got.status, got.body, want)
+		}
+	}
+}
+
 func TestServer_OpsAddress(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -27,6 +46,7 @@ func TestServer_OpsAddress(t *testing.T) {
 		ops + "/healthz":            {200, "ok"},
 		ops + "/readyz":             {200, "ready"},
 		ops + "/metrics":            {200, "annals_http_requests_in_flight"},
+		ops + "/debug/pprof/":       {404, "not-found"},
 		ops + "/api/v1/usage":       {404, "not-found"},
 	} {
 		if got := h.fetch(http.MethodGet, url, "", ""); got.status != want.status || !strings.Contains(got.body, want.says) {

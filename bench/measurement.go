@@ -1,11 +1,11 @@
 // Package bench measures a running server over its API: speed, memory, recall quality, and what one
-// tenant notices of the attacks of another. The commands are in cmd/annals; the loads, the attacks
-// and the data sets are below internal/bench.
+// tenant notices of the attacks of another. The program is in cmd/annals-bench; the loads, the
+// attacks and the data sets, which tests share, are below internal/bench of the service.
 package bench
 
 import (
-	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,10 +16,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	client "github.com/annals-project/annals/client"
-	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
-	"github.com/annals-project/annals/cmd/annals/internal/statusview"
 	"github.com/annals-project/annals/internal/bench/load"
-	"github.com/annals-project/annals/internal/minilm"
 	"github.com/annals-project/annals/internal/scrape"
 )
 
@@ -34,7 +31,7 @@ type Config struct {
 	Misses bool
 	// OneProject reports that Answer sends all dialogues to one project.
 	OneProject bool
-	// Program is the program of the separate server, "" for the running program.
+	// Program is the program of the service: the separate server, and the commands of its operator.
 	Program string
 	// Wait is the longest wait until everything that was sent can be recalled.
 	Wait time.Duration
@@ -84,10 +81,9 @@ func (m *measurement) measure(
 // begin starts the separate server if no server is given, and checks that the server responds.
 func (m *measurement) begin(ctx context.Context, start func(context.Context) error) (err error) {
 	if m.Manager == nil {
-		if m.own, err = newOwn(ctx); err != nil {
+		if m.own, err = newOwn(ctx, m.Program); err != nil {
 			return err
 		}
-		m.own.program = cmp.Or(m.Program, m.own.program)
 		m.DataDir = m.own.dir
 		if err := start(ctx); err != nil {
 			return err
@@ -96,8 +92,7 @@ func (m *measurement) begin(ctx context.Context, start func(context.Context) err
 			return err
 		}
 	}
-	_, err = statusview.Read(ctx, m.Manager)
-	return err
+	return answers(ctx, m.Manager)
 }
 
 // end removes the separate server. If the run failed, it first shows the end of the server's log.
@@ -109,6 +104,15 @@ func (m *measurement) end(failed error) error {
 		m.own.showLog(m.Progress)
 	}
 	return errors.Join(failed, m.own.remove())
+}
+
+// answers fails if a server does not answer. One that is not ready, or serves its readiness elsewhere, answers.
+func answers(ctx context.Context, server *client.Client) error {
+	_, err := server.Ready(ctx)
+	if _, answered := errors.AsType[*client.APIError](err); answered {
+		return nil
+	}
+	return err
 }
 
 func (m *measurement) row(r load.Row) {
@@ -203,8 +207,9 @@ func (m *measurement) startOwn(ctx context.Context) error {
 
 // startWithModel starts the separate server with the built-in embedding model of a file or folder.
 func (m *measurement) startWithModel(ctx context.Context, model string) error {
-	if err := minilm.Install(ctx, model, datafolder.Folder{Dir: m.own.dir}.Model()); err != nil {
-		return err
+	var installed json.RawMessage
+	if err := operate(ctx, m.own.program, m.own.dir, &installed, "embeddings", "install", model); err != nil {
+		return fmt.Errorf("install the model: %w", err)
 	}
 	m.own.flags = append(m.own.flags, "--embeddings", "builtin")
 	return m.startOwn(ctx)
@@ -212,11 +217,11 @@ func (m *measurement) startWithModel(ctx context.Context, model string) error {
 
 // management returns a client with the management key of the separate server.
 func (s *ownServer) management() (*client.Client, error) {
-	keys, err := datafolder.ReadCredentials(s.dir)
+	keys, err := Credentials(s.dir)
 	if err != nil {
 		return nil, err
 	}
-	return clientOf(s.url, keys[datafolder.ManagementKeyName])
+	return clientOf(s.url, keys[managementKeyName])
 }
 
 func (s *ownServer) logDir() string { return filepath.Join(s.dir, "log") }

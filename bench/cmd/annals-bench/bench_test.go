@@ -20,7 +20,7 @@ func TestBenchRecall_Locomo(t *testing.T) {
 	f, dir := startFake(t)
 	one := write(t, "one.json", conversation)
 	two := write(t, "two.json", strings.ReplaceAll(conversation, "talk-1", "talk-2"))
-	got := annals(t.Context(), nil, "", "bench", "recall", "locomo", one, two, "--data-dir", dir, "--json")
+	got := measured(t, "recall", "locomo", one, two, "--data-dir", dir, "--json")
 	var report score.Report
 	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil {
 		t.Fatalf("%v: %+v", err, got)
@@ -39,8 +39,8 @@ func TestBenchRecall_OneProject(t *testing.T) {
 	one := write(t, "one.json", conversation)
 	other := strings.NewReplacer("talk-1", "talk-2", "Ana", "Cem", "8 May", "9 June")
 	two := write(t, "two.json", other.Replace(conversation))
-	args := []string{"bench", "recall", "locomo", "--one-project", "--ablate", "--fit", "--data-dir", dir, "--json"}
-	got := annals(t.Context(), nil, "", append(args, one, two)...)
+	args := []string{"recall", "locomo", "--one-project", "--ablate", "--fit", "--data-dir", dir, "--json"}
+	got := measured(t, append(args, one, two)...)
 	var report score.Report
 	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil {
 		t.Fatalf("%v: %+v", err, got)
@@ -73,7 +73,7 @@ func TestBenchRecall_OneProject(t *testing.T) {
 func TestBenchRecall_OneProjectTwiceTheSame(t *testing.T) {
 	f, dir := startFake(t)
 	file := write(t, "one.json", conversation)
-	got := annals(t.Context(), nil, "", "bench", "recall", "locomo", "--one-project", "--data-dir", dir, file, file)
+	got := measured(t, "recall", "locomo", "--one-project", "--data-dir", dir, file, file)
 	if got.code != exitFailed || !strings.Contains(got.stderr, "--one-project needs dialogues of different ids") {
 		t.Errorf("got %+v", got)
 	}
@@ -85,7 +85,7 @@ func TestBenchRecall_OneProjectTwiceTheSame(t *testing.T) {
 func TestBenchRecall_LocomoBelowItsBounds(t *testing.T) {
 	_, dir := startFake(t)
 	file := write(t, "one.json", conversation)
-	got := annals(t.Context(), nil, "", "bench", "recall", "locomo", file, "--data-dir", dir, "--min-r10=0.6",
+	got := measured(t, "recall", "locomo", file, "--data-dir", dir, "--min-r10=0.6",
 		"--min-r100=0.5")
 	if got.code != exitFailed || !strings.Contains(got.stderr, "R@10 is 0.500, below 0.600") ||
 		strings.Contains(got.stderr, "R@100") {
@@ -110,7 +110,7 @@ func TestBenchRecall_Beam(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := annals(t.Context(), nil, "", "bench", "recall", "beam", chat, "--data-dir", dir, "--json", "--ablate",
+	got := measured(t, "recall", "beam", chat, "--data-dir", dir, "--json", "--ablate",
 		"--min-gain=0.1")
 	var report score.Report
 	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil {
@@ -134,7 +134,7 @@ func TestBenchLoad_Bounds(t *testing.T) {
 	for _, flag := range []string{
 		"--clients=0", "--clients=1000", "--for=1h", "--batches=0", "--passages=5", "--queries=0",
 	} {
-		if got := annals(t.Context(), nil, "", "bench", "load", flag); got.code != exitUsage {
+		if got := measured(t, "load", flag); got.code != exitUsage {
 			t.Errorf("%s: %+v", flag, got)
 		}
 	}
@@ -144,7 +144,7 @@ func TestBenchDirectory_Bounds(t *testing.T) {
 	for _, flag := range []string{
 		"--identities=999", "--rules=0", "--rules=1001", "--passages=5", "--puts=0", "--queries=0",
 	} {
-		if got := annals(t.Context(), nil, "", "bench", "directory", flag); got.code != exitUsage {
+		if got := measured(t, "directory", flag); got.code != exitUsage {
 			t.Errorf("%s: %+v", flag, got)
 		}
 	}
@@ -152,7 +152,7 @@ func TestBenchDirectory_Bounds(t *testing.T) {
 
 func TestBenchSize_Bounds(t *testing.T) {
 	for _, flag := range []string{"--passages=999", "--passages=2000,1000", "--passages=3000000", "--queries=0"} {
-		if got := annals(t.Context(), nil, "", "bench", "size", flag); got.code != exitUsage {
+		if got := measured(t, "size", flag); got.code != exitUsage {
 			t.Errorf("%s: %+v", flag, got)
 		}
 	}
@@ -163,7 +163,7 @@ func TestBenchSustained_Bounds(t *testing.T) {
 		"--rate=0", "--rate=20001", "--over=-1", "--for=0s", "--for=2h", "--projects=0", "--projects=1001",
 		"--under-way=0", "--under-way=5000", "--passages=-1", "--burst=6m", "--program=no-such-file",
 	} {
-		if got := annals(t.Context(), nil, "", "bench", "sustained", flag); got.code != exitUsage {
+		if got := measured(t, "sustained", flag); got.code != exitUsage {
 			t.Errorf("%s: %+v", flag, got)
 		}
 	}

@@ -32,6 +32,12 @@ func TestProcessorBelow_DescendantsOnly(t *testing.T) {
 	if math.Abs(got-1.77) > 1e-9 {
 		t.Errorf("got %v s, want 1.77 s", got)
 	}
+	if own, err := processorOf(proc, 11); err != nil || own != 1.2 {
+		t.Errorf("one process without its children: %v s, %v, want 1.2 s", own, err)
+	}
+	if own, err := processorOf(t.TempDir(), 11); err != nil || own != 0 {
+		t.Errorf("one process of a system that shows none: %v, %v", own, err)
+	}
 	if none, err := processorBelow(t.TempDir(), 10); err != nil || none != 0 {
 		t.Errorf("a system that shows no processes: %v, %v", none, err)
 	}
@@ -42,7 +48,7 @@ func TestParseStat_Invalid(t *testing.T) {
 		"", "12 postgres S 1", "12 (postgres) S 1 2", "x (postgres) S 10 11 11 0 -1 0 0 0 0 0 1 2 3 4",
 		"12 (p) S 10 11 11 0 -1 0 0 0 0 0 1 b 3 4",
 	} {
-		if _, _, _, err := parseStat(text); err == nil {
+		if _, err := parseStat(text); err == nil {
 			t.Errorf("%q was read", text)
 		}
 	}

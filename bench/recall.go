@@ -6,13 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	client "github.com/annals-project/annals/client"
-	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
-	"github.com/annals-project/annals/cmd/annals/internal/statusview"
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/bench/beam"
 	"github.com/annals-project/annals/internal/bench/locomo"
@@ -53,7 +52,7 @@ type askedDialogue struct {
 func Answer(
 	ctx context.Context, cfg Config, names []string, read func(name string) (score.Dialogue, error),
 ) (m Measured, err error) {
-	if _, err := statusview.Read(ctx, cfg.Manager); err != nil {
+	if err := answers(ctx, cfg.Manager); err != nil {
 		return m, err
 	}
 	for _, name := range names {
@@ -160,10 +159,12 @@ const embeddedPoll = 200 * time.Millisecond
 func waitEmbedded(ctx context.Context, cfg Config) error {
 	ctx, cancel := context.WithTimeout(ctx, cfg.Wait)
 	defer cancel()
-	server := operatorapi.Dial(cfg.DataDir)
-	for server.Running(ctx) {
-		p, err := operatorapi.EmbeddingProgress.Call(ctx, server, operatorapi.None{})
-		if err != nil {
+	if _, err := os.Stat(filepath.Join(cfg.DataDir, "annals.sock")); err != nil {
+		return nil // no server runs on the folder
+	}
+	for {
+		var p struct{ Embedded, Captured int64 }
+		if err := operate(ctx, cfg.Program, cfg.DataDir, &p, "embeddings", "status"); err != nil {
 			return fmt.Errorf("wait until everything is embedded: %w", err)
 		}
 		if p.Embedded == p.Captured {
@@ -173,7 +174,6 @@ func waitEmbedded(ctx context.Context, cfg Config) error {
 			return fmt.Errorf("%d of %d data points are embedded: %w", p.Embedded, p.Captured, err)
 		}
 	}
-	return nil
 }
 
 // recallAll recalls for every question of a dialogue, one after the other.

@@ -3,9 +3,9 @@ package bench
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	client "github.com/annals-project/annals/client"
-	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/internal/bench/score"
 	"github.com/annals-project/annals/projections/recall"
 )
@@ -48,11 +48,15 @@ func Misses(ctx context.Context, cfg Config, m Measured) ([]score.Miss, error) {
 func explain(
 	ctx context.Context, cfg Config, q client.RecallRequest, key string, sourceIDs []string,
 ) (recall.Explanation, error) {
-	in, err := operatorapi.NewExplainRequest(q, key, sourceIDs)
-	if err != nil {
-		return recall.Explanation{}, err
+	args := []string{
+		"recall", q.Query, "--explain", "--identity", q.Identity, "--limit", strconv.Itoa(q.Limit),
+		"--max-tokens", strconv.Itoa(q.MaxTokens), "--at", q.QueryTimestamp,
 	}
-	explained, err := operatorapi.ExplainRecall.Call(ctx, operatorapi.Dial(cfg.DataDir), in)
+	for _, id := range sourceIDs {
+		args = append(args, "--missing", id)
+	}
+	var explained recall.Explanation
+	err := operateWith(ctx, cfg.Program, cfg.DataDir, key, &explained, args...)
 	if err != nil {
 		err = fmt.Errorf("--misses asks the server %s through the socket in its data folder: %w", cfg.Manager.BaseURL(), err)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/dustin/go-humanize"
 
 	client "github.com/annals-project/annals/client"
-	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
@@ -174,7 +173,11 @@ func (m *sizes) fill(ctx context.Context, size int) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	store, err := esdb.Open(datafolder.ConnectTo(n, esdb.Config{Logger: silent, Connections: 4}))
+	at := n.Connection()
+	store, err := esdb.Open(esdb.Config{
+		ConnectionString: at.ConnectionString(), Username: at.Username, Password: at.Password, RootCAs: at.RootCAs,
+		Logger: silent, Connections: 4,
+	})
 	if err != nil {
 		return err
 	}
@@ -183,7 +186,7 @@ func (m *sizes) fill(ctx context.Context, size int) (err error) {
 	if err != nil {
 		return err
 	}
-	key, err := (datafolder.Folder{Dir: m.own.dir}).ReadHashKey()
+	key, err := hashKey(m.own.dir)
 	if err != nil {
 		return err
 	}

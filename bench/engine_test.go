@@ -17,7 +17,7 @@ import (
 // benchPassages is how many passages the engine is asked among.
 const benchPassages = 100_000
 
-// BenchmarkEngineQuery is the index alone on the texts and questions of "annals bench load": what a
+// BenchmarkEngineQuery is the index alone on the texts and questions of "annals-bench load": what a
 // recall adds to it is the ratio that the bench shows.
 func BenchmarkEngineQuery(b *testing.B) {
 	index, err := bleve.Open(b.TempDir(), bleve.Options{})

@@ -78,11 +78,11 @@ func processorBelow(proc string, pid int) (seconds float64, err error) {
 		if err != nil {
 			return 0, fmt.Errorf("read a process: %w", err)
 		}
-		id, parent, used, err := parseStat(string(text))
+		p, err := parseStat(string(text))
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", name, err)
 		}
-		parents[id], ticks[id] = parent, used
+		parents[p.id], ticks[p.id] = p.parent, p.own+p.ended
 	}
 	for id, used := range ticks {
 		for up, known := parents[id]; known; up, known = parents[up] {
@@ -95,23 +95,51 @@ func processorBelow(proc string, pid int) (seconds float64, err error) {
 	return seconds, nil
 }
 
+// processorOf returns the processor time of one process in seconds, without its children; 0 if the system has no /proc.
+func processorOf(proc string, pid int) (float64, error) {
+	text, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(pid), "stat"))
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(proc, "self")); errors.Is(err, fs.ErrNotExist) {
+			return 0, nil
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read a process: %w", err)
+	}
+	p, err := parseStat(string(text))
+	return p.own / ticksPerSecond, err
+}
+
+// processStat is the state of a process: its processor time, and that of its children that ended and were waited for,
+// in ticks.
+type processStat struct {
+	id, parent int
+	own, ended float64
+}
+
 // parseStat reads a line of /proc/<pid>/stat. The name in it is in parentheses and may hold any
 // character.
-func parseStat(text string) (id, parent int, used float64, err error) {
+func parseStat(text string) (p processStat, err error) {
 	open, end := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
 	if open < 0 || end < open {
-		return 0, 0, 0, fmt.Errorf("%q is not the state of a process", text)
+		return p, fmt.Errorf("%q is not the state of a process", text)
 	}
 	fields := strings.Fields(text[end+1:])
 	const parentAt, firstTime, times = 1, 11, 4 // user and system, then both of children that were waited for
 	if len(fields) < firstTime+times {
-		return 0, 0, 0, fmt.Errorf("%q is not the state of a process", text)
+		return p, fmt.Errorf("%q is not the state of a process", text)
 	}
-	id, idErr := strconv.Atoi(strings.TrimSpace(text[:open]))
-	parent, parentErr := strconv.Atoi(fields[parentAt])
-	for _, field := range fields[firstTime : firstTime+times] {
+	var idErr, parentErr error
+	p.id, idErr = strconv.Atoi(strings.TrimSpace(text[:open]))
+	p.parent, parentErr = strconv.Atoi(fields[parentAt])
+	for i, field := range fields[firstTime : firstTime+times] {
 		ticks, tickErr := strconv.ParseFloat(field, 64)
-		used, err = used+ticks, errors.Join(err, tickErr)
+		if i < times/2 {
+			p.own += ticks
+		} else {
+			p.ended += ticks
+		}
+		err = errors.Join(err, tickErr)
 	}
-	return id, parent, used, errors.Join(idErr, parentErr, err)
+	return p, errors.Join(idErr, parentErr, err)
 }

@@ -30,61 +30,75 @@ func (m *loadRun) bulk(ctx context.Context) error {
 	if m.opts.Import == 0 {
 		return nil
 	}
-	same, err := m.onceClient(ctx, "import")
+	to := make([]*client.Client, 2)
+	for i, name := range []string{"import", "beside import"} {
+		_, key, err := m.newProject(ctx, name)
+		if err != nil {
+			return err
+		}
+		if to[i], err = m.onceClient(key); err != nil {
+			return err
+		}
+	}
+	besides, err := m.besideImport(ctx, to, m.opts.Import)
 	if err != nil {
 		return err
 	}
-	other, err := m.onceClient(ctx, "beside import")
-	if err != nil {
-		return err
-	}
+	m.importRows(besides.imported, besides.lasted)
+	m.liveRows("of the same project", besides.live[0])
+	m.liveRows("of another project", besides.live[1])
+	return nil
+}
+
+// besideImport is the result of an import and of the single sends that come meanwhile.
+type besideImport struct {
+	imported load.Imported
+	// lasted is the time until the import was completed.
+	lasted time.Duration
+	live   []load.Sends
+}
+
+// besideImport imports texts to the first of the projects, and sends single texts to each of them until the import is
+// completed. The clients make each call once.
+func (m *measurement) besideImport(ctx context.Context, to []*client.Client, texts int) (out besideImport, err error) {
 	group, runCtx := errgroup.WithContext(ctx)
 	completed := make(chan struct{})
-	live := make([]load.Sends, 2)
-	for i, to := range []*client.Client{same, other} {
+	out.live = make([]load.Sends, len(to))
+	for i, one := range to {
 		group.Go(func() (err error) {
-			live[i], err = load.Sustained{
-				To: []*client.Client{to}, PerSecond: liveRate, Lasts: time.Hour, Until: completed, UnderWay: liveUnderWay,
+			out.live[i], err = load.Sustained{
+				To: []*client.Client{one}, PerSecond: liveRate, Lasts: time.Hour, Until: completed, UnderWay: liveUnderWay,
 				Run: fmt.Sprintf("%s/beside/%d", m.run, i),
 			}.Start(runCtx)
 			return err
 		})
 	}
-	var imported load.Imported
-	var lasted time.Duration
 	group.Go(func() (err error) {
 		defer close(completed)
 		began := time.Now()
-		imported, err = load.Import{
-			To: same, Batches: max(m.opts.Import/importSize, 1), Size: importSize, Clients: importClients, Run: m.run,
+		out.imported, err = load.Import{
+			To: to[0], Batches: max(texts/importSize, 1), Size: importSize, Clients: importClients, Run: m.run,
 		}.Start(runCtx)
 		if err != nil {
 			return err
 		}
-		if err = load.AwaitCompleted(runCtx, same, imported.Sent); err != nil {
+		if err = load.AwaitCompleted(runCtx, to[0], out.imported.Sent); err != nil {
 			return fmt.Errorf("wait for the import: %w", err)
 		}
-		lasted = time.Since(began)
+		out.lasted = time.Since(began)
 		return nil
 	})
 	if err := group.Wait(); err != nil {
-		return err
+		return out, err
 	}
-	if imported.Accepted == 0 {
-		return errors.New("no batch was accepted: nothing was measured")
+	if out.imported.Accepted == 0 {
+		return out, errors.New("no batch was accepted: nothing was measured")
 	}
-	m.importRows(imported, lasted)
-	m.liveRows("of the same project", live[0])
-	m.liveRows("of another project", live[1])
-	return nil
+	return out, nil
 }
 
-// onceClient creates a project, and a client that makes each call once.
-func (m *loadRun) onceClient(ctx context.Context, name string) (*client.Client, error) {
-	_, key, err := m.newProject(ctx, name)
-	if err != nil {
-		return nil, err
-	}
+// onceClient makes a client that makes each call once.
+func (m *measurement) onceClient(key string) (*client.Client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, liveUnderWay
 	return clientOf(m.Manager.BaseURL(), key, client.WithMaxAttempts(1), client.WithTransport(transport))

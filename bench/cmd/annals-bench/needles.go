@@ -5,10 +5,10 @@ import (
 	"errors"
 	"time"
 
-	"github.com/annals-project/annals/cmd/annals/internal/bench"
+	"github.com/annals-project/annals/bench"
 )
 
-// NeedlesCmd is "annals bench needles". It writes to projects that it creates, and does not remove them.
+// NeedlesCmd is "annals-bench needles". It writes to projects that it creates, and does not remove them.
 type NeedlesCmd struct {
 	MeasuredServer
 	bench.NeedlesOptions

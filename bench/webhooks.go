@@ -12,9 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	client "github.com/annals-project/annals/client"
-	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/domain/limit"
-	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/internal/bench/load"
 )
 
@@ -92,12 +90,10 @@ func (r *eventRun) createWebhooks(ctx context.Context) error {
 		return err
 	}
 	for range limit.Webhooks {
-		w, err := operatorapi.CreateWebhook.Call(ctx, operatorapi.Dial(r.DataDir), operatorapi.WebhookRequest{
-			Target: operatorapi.Target{By: "bench"}, Project: slug, Settings: webhook.Settings{
-				Name: "bench", ContentPath: "$.note.text", IDPath: "$.note.id", OccurredAtPath: "$.at",
-				Filters: []webhook.Filter{{Path: "$.type", Operator: webhook.Is, Values: []string{"note"}}},
-			},
-		})
+		var w struct{ URL string }
+		err := operate(ctx, r.Program, r.DataDir, &w, "webhook", "create", "--project", slug, "--name", "bench",
+			"--content-path", "$.note.text", "--id-path", "$.note.id", "--occurred-at-path", "$.at",
+			"--filter", "$.type is note")
 		if err != nil {
 			return fmt.Errorf("create a webhook: %w", err)
 		}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"time"
 
-	"github.com/annals-project/annals/cmd/annals/internal/bench"
+	"github.com/annals-project/annals/bench"
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/bench/score"
 )
 
-// LocomoCmd is "annals bench recall locomo".
+// LocomoCmd is "annals-bench recall locomo".
 type LocomoCmd struct {
 	Score ScoreFlags `embed:""`
 	Files []string   `arg:"" name:"file" help:"Dialogues of two people, one JSON file each."`
@@ -20,7 +20,7 @@ func (c *LocomoCmd) Run(ctx context.Context, env *Env) error {
 	return c.Score.run(ctx, env, c.Files, bench.ReadLocomo)
 }
 
-// BeamCmd is "annals bench recall beam".
+// BeamCmd is "annals-bench recall beam".
 type BeamCmd struct {
 	Score ScoreFlags `embed:""`
 	Dirs  []string   `arg:"" name:"dir" help:"Chats with an assistant, a folder with chat.json and probing_questions.json each."`
@@ -35,7 +35,7 @@ func (c *BeamCmd) Run(ctx context.Context, env *Env) error {
 // together, are sent to a new project, which is not removed.
 type ScoreFlags struct {
 	Remote
-	ManagementKey string `name:"management-key" setting:"ANNALS_MANAGEMENT_KEY" help:"Management key, which creates the projects; use the variable."`
+	ManagementKey string `name:"management-key" env:"ANNALS_MANAGEMENT_KEY" help:"Management key, which creates the projects; use the variable."`
 	score.Bounds
 	Wait       time.Duration `name:"wait" default:"10m" help:"Longest wait until everything that was sent can be recalled."`
 	OneProject bool          `name:"one-project" help:"Send all dialogues to one project, not one each. --ablate and --fit still rank each alone."`
@@ -52,8 +52,14 @@ func (c *ScoreFlags) run(
 	if err != nil {
 		return err
 	}
-	cfg := bench.Config{Manager: manager, DataDir: c.DataDir, Wait: c.Wait, Progress: env.Stderr, Misses: c.Misses}
-	cfg.OneProject = c.OneProject
+	program, err := env.Service()
+	if err != nil && c.Misses {
+		return err
+	}
+	cfg := bench.Config{
+		Program: program, Manager: manager, DataDir: c.DataDir, Wait: c.Wait, Progress: env.Stderr, Misses: c.Misses,
+		OneProject: c.OneProject,
+	}
 	measured, err := bench.Answer(ctx, cfg, names, read)
 	if err != nil {
 		return err

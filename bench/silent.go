@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
-	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/internal/bench/hostile"
 )
 
@@ -27,7 +25,7 @@ const (
 
 // Silent starts a server and measures what a known caller notices of bodies that do not arrive.
 func Silent(ctx context.Context, opts HostileOptions) (heard []hostile.Heard, err error) {
-	own, err := newOwn(ctx)
+	own, err := newOwn(ctx, opts.Program)
 	if err != nil {
 		return nil, err
 	}
@@ -82,21 +80,20 @@ func parties(ctx context.Context, own *ownServer, s *hostile.Silent) error {
 
 // ownerSession signs the owner of the first organization in.
 func ownerSession(ctx context.Context, own *ownServer, console string) (*http.Cookie, error) {
-	keys, err := datafolder.ReadCredentials(own.dir)
+	keys, err := Credentials(own.dir)
 	if err != nil {
 		return nil, err
 	}
 	return submit(ctx, console, "/sign-in", url.Values{
-		"email": {keys[datafolder.OwnerEmailName]}, "password": {keys[datafolder.OwnerPasswordName]},
+		"email": {keys[ownerEmailName]}, "password": {keys[ownerPasswordName]},
 	})
 }
 
 // linkedSession signs an owner of an organization in, by a link.
 func linkedSession(ctx context.Context, own *ownServer, console, organization string) (*http.Cookie, error) {
-	made, err := operatorapi.LinkPerson.Call(ctx, operatorapi.Dial(own.dir), operatorapi.PersonLinkRequest{
-		Target: operatorapi.Target{By: "bench", Organization: organization},
-		Email:  strings.ReplaceAll(strings.ToLower(organization), " ", "-") + "@annals.example",
-	})
+	var made struct{ Link string }
+	err := operate(ctx, own.program, own.dir, &made, "person", "link", "--org", organization,
+		strings.ReplaceAll(strings.ToLower(organization), " ", "-")+"@annals.example")
 	if err != nil {
 		return nil, fmt.Errorf("make a link: %w", err)
 	}

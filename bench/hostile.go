@@ -9,11 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
-	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
-	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/limit"
-	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/bench/hostile"
 )
@@ -26,6 +22,8 @@ type HostileOptions struct {
 	After, Longest time.Duration
 	// StopAt is the memory in bytes at which a server is killed.
 	StopAt int64
+	// Program is the program of the servers.
+	Program string
 	// Flags are additional flags of the servers.
 	Flags []string
 	// Progress receives the log of a server that fails.
@@ -36,7 +34,7 @@ type HostileOptions struct {
 // the server is in the result.
 func Hostile(ctx context.Context, opts HostileOptions, attack hostile.Attack) (result hostile.Result, err error) {
 	result = hostile.Result{Attack: attack, Attacker: &hostile.Answers{}, Neighbour: &hostile.Answers{}}
-	own, err := newOwn(ctx)
+	own, err := newOwn(ctx, opts.Program)
 	if err != nil {
 		return result, err
 	}
@@ -100,11 +98,11 @@ func again(ctx context.Context, own *ownServer) (seconds float64, err error) {
 
 // tenants creates the attacker in the first organization and the neighbour in another one.
 func tenants(ctx context.Context, own *ownServer) (attacker, neighbour hostile.Tenant, err error) {
-	keys, err := datafolder.ReadCredentials(own.dir)
+	keys, err := Credentials(own.dir)
 	if err != nil {
 		return attacker, neighbour, err
 	}
-	if attacker, err = hostile.MakeTenant(ctx, own.url, keys[datafolder.ManagementKeyName], "attacker"); err != nil {
+	if attacker, err = hostile.MakeTenant(ctx, own.url, keys[managementKeyName], "attacker"); err != nil {
 		return attacker, neighbour, err
 	}
 	if attacker.Webhook, err = webhookOf(ctx, own, attacker.Slug); err != nil {
@@ -118,9 +116,8 @@ func tenants(ctx context.Context, own *ownServer) (attacker, neighbour hostile.T
 
 // tenantOf creates a tenant in an organization of its own, of the same name.
 func tenantOf(ctx context.Context, own *ownServer, name string) (tenant hostile.Tenant, err error) {
-	made, err := operatorapi.CreateOrganization.Call(ctx, operatorapi.Dial(own.dir), operatorapi.NewOrganization{
-		NewOrganization: commands.NewOrganization{Name: name, Plan: "self-hosted"}, By: "bench",
-	})
+	var made struct{ ManagementKey string }
+	err = operate(ctx, own.program, own.dir, &made, "org", "create", "--plan", "self-hosted", name)
 	if err != nil {
 		return tenant, fmt.Errorf("create an organization: %w", err)
 	}
@@ -129,15 +126,12 @@ func tenantOf(ctx context.Context, own *ownServer, name string) (tenant hostile.
 
 // webhookOf creates a webhook with the most filters, and returns its URL.
 func webhookOf(ctx context.Context, own *ownServer, project string) (string, error) {
-	settings := webhook.Settings{Name: "bench", ContentPath: "$.content"}
+	args := []string{"webhook", "create", "--project", project, "--name", "bench", "--content-path", "$.content"}
 	for n := range limit.WebhookFilters {
-		settings.Filters = append(settings.Filters, webhook.Filter{
-			Path: fmt.Sprintf("$.%s.b%d", strings.Repeat("a", 63), n), Operator: webhook.Is, Values: []string{"c"},
-		})
+		args = append(args, "--filter", fmt.Sprintf("$.%s.b%d is c", strings.Repeat("a", 63), n))
 	}
-	made, err := operatorapi.CreateWebhook.Call(ctx, operatorapi.Dial(own.dir), operatorapi.WebhookRequest{
-		Target: operatorapi.Target{By: "bench"}, Project: project, Settings: settings,
-	})
+	var made struct{ URL string }
+	err := operate(ctx, own.program, own.dir, &made, args...)
 	if err != nil {
 		return "", fmt.Errorf("create a webhook: %w", err)
 	}

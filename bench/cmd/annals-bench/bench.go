@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,12 +10,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/annals-project/annals/cmd/annals/internal/bench"
+	"github.com/annals-project/annals/bench"
 	"github.com/annals-project/annals/internal/bench/hostile"
 	"github.com/annals-project/annals/internal/bench/load"
 )
 
-// BenchCmd is "annals bench".
+// BenchCmd is "annals-bench".
 type BenchCmd struct {
 	Recall struct {
 		Locomo LocomoCmd `cmd:"" help:"Score recall on dialogues of two people whose questions name the turns that answer them."`
@@ -25,22 +26,23 @@ type BenchCmd struct {
 	Needles   NeedlesCmd   `cmd:"" help:"Measure whether recall finds the one of many texts that a question names by a detail."`
 	Directory DirectoryCmd `cmd:"" help:"Measure what many identities and rules cost, against the budgets of the design."`
 	Hostile   HostileCmd   `cmd:"" help:"Measure what a neighbour notices while one tenant misuses the service."`
+	Pair      PairCmd      `cmd:"" help:"Compare the service of the working tree with those of other commits."`
 	Size      SizeCmd      `cmd:"" help:"Measure recall, memory and start as the store grows, against the budgets of the design."`
 }
 
 // MeasuredServer names the server that a benchmark measures.
 type MeasuredServer struct {
 	Remote
-	ManagementKey string `name:"management-key" setting:"ANNALS_MANAGEMENT_KEY" help:"Management key, which creates the projects; use the variable."`
+	ManagementKey string `name:"management-key" env:"ANNALS_MANAGEMENT_KEY" help:"Management key, which creates the projects; use the variable."`
 	Own           bool   `name:"own" help:"Start a separate server on a new folder, and remove it afterwards."`
 }
 
 func (s *MeasuredServer) config(env *Env, wait time.Duration) (bench.Config, error) {
-	cfg := bench.Config{DataDir: s.DataDir, Wait: wait, Progress: env.Stderr}
+	program, err := env.Service()
+	cfg := bench.Config{DataDir: s.DataDir, Wait: wait, Progress: env.Stderr, Program: program}
 	if s.Own {
-		return cfg, nil
+		return cfg, err
 	}
-	var err error
 	cfg.Manager, err = s.management(s.ManagementKey)
 	return cfg, err
 }
@@ -90,14 +92,14 @@ func within(flag string, value, least, most int) error {
 	return nil
 }
 
-// LoadCmd is "annals bench load". It writes to projects that it creates, and does not remove them.
+// LoadCmd is "annals-bench load". It writes to projects that it creates, and does not remove them.
 type LoadCmd struct {
 	MeasuredServer
 	LoadFlags
 	RowFlags
 }
 
-// LoadFlags are the sizes of "annals bench load", the same fields as bench.LoadOptions.
+// LoadFlags are the sizes of "annals-bench load", the same fields as bench.LoadOptions.
 type LoadFlags struct {
 	Bare     string        `name:"bare" placeholder:"FILE" help:"Output of go test -bench of the parts below, for the ratios."`
 	Clients  int           `name:"clients" default:"32" help:"Clients that send at once, 1 to 256."`
@@ -126,7 +128,7 @@ func (c *LoadCmd) Run(ctx context.Context, env *Env) error {
 	return measure(ctx, env, &c.MeasuredServer, &c.RowFlags, bench.LoadOptions(c.LoadFlags), bench.Load)
 }
 
-// DirectoryCmd is "annals bench directory": what many identities and rules cost. It writes to
+// DirectoryCmd is "annals-bench directory": what many identities and rules cost. It writes to
 // projects that it creates, and does not remove them.
 type DirectoryCmd struct {
 	MeasuredServer
@@ -134,7 +136,7 @@ type DirectoryCmd struct {
 	RowFlags
 }
 
-// DirectoryFlags are the sizes of "annals bench directory", the same fields as bench.DirectoryOptions.
+// DirectoryFlags are the sizes of "annals-bench directory", the same fields as bench.DirectoryOptions.
 type DirectoryFlags struct {
 	Identities int `name:"identities" default:"100000" help:"Identities of the directory, 1,000 to 1,000,000."`
 	Rules      int `name:"rules" default:"200" help:"Audiences by rules, 1 to 1,000."`
@@ -155,7 +157,7 @@ func (c *DirectoryCmd) Run(ctx context.Context, env *Env) error {
 	return measure(ctx, env, &c.MeasuredServer, &c.RowFlags, bench.DirectoryOptions(c.DirectoryFlags), bench.Directory)
 }
 
-// SustainedCmd is "annals bench sustained". It writes to projects that it creates, and does not
+// SustainedCmd is "annals-bench sustained". It writes to projects that it creates, and does not
 // remove them.
 type SustainedCmd struct {
 	MeasuredServer
@@ -164,7 +166,7 @@ type SustainedCmd struct {
 	RowFlags
 }
 
-// SustainedFlags are the loads of "annals bench sustained", the same fields as bench.SustainedOptions.
+// SustainedFlags are the loads of "annals-bench sustained", the same fields as bench.SustainedOptions.
 type SustainedFlags struct {
 	Rate     int           `name:"rate" default:"1000" help:"Single sends a second of the steady load, 1 to 20,000."`
 	Over     int           `name:"over" default:"0" help:"Sends a second of an overload, at most 20,000; 0: none."`
@@ -194,13 +196,13 @@ func (c *SustainedCmd) Validate() error {
 // Run runs the benchmark.
 func (c *SustainedCmd) Run(ctx context.Context, env *Env) error {
 	run := func(ctx context.Context, cfg bench.Config, opts bench.SustainedOptions) ([]load.Row, error) {
-		cfg.Program = c.Program
+		cfg.Program = cmp.Or(c.Program, cfg.Program)
 		return bench.Sustained(ctx, cfg, opts)
 	}
 	return measure(ctx, env, &c.MeasuredServer, &c.RowFlags, bench.SustainedOptions(c.SustainedFlags), run)
 }
 
-// SizeCmd is "annals bench size": how recall, memory and start of a separate server hold up as its
+// SizeCmd is "annals-bench size": how recall, memory and start of a separate server hold up as its
 // store grows.
 type SizeCmd struct {
 	Sizes   []int         `name:"passages" default:"100000,1000000" help:"How many texts, one size after the other, growing, each 1,000 to 2,000,000."`
@@ -230,7 +232,7 @@ func (c *SizeCmd) Run(ctx context.Context, env *Env) error {
 	return measure(ctx, env, &MeasuredServer{Own: true}, rows, opts, bench.Size)
 }
 
-// HostileCmd is "annals bench hostile". Every attack has a separate server on a new folder.
+// HostileCmd is "annals-bench hostile". Every attack has a separate server on a new folder.
 type HostileCmd struct {
 	hostile.Sizes `embed:""`
 
@@ -257,8 +259,13 @@ func (c *HostileCmd) Validate() error {
 
 // Run runs one attack after the other.
 func (c *HostileCmd) Run(ctx context.Context, env *Env) error {
+	program, err := env.Service()
+	if err != nil {
+		return err
+	}
 	opts := bench.HostileOptions{
-		Sizes: c.Sizes, After: c.After, Longest: c.Longest, StopAt: c.StopAtMiB << 20, Flags: c.Flags, Progress: env.Stderr,
+		Program: program,
+		Sizes:   c.Sizes, After: c.After, Longest: c.Longest, StopAt: c.StopAtMiB << 20, Flags: c.Flags, Progress: env.Stderr,
 	}
 	missed, err := bench.HostileAll(ctx, opts, c.Attacks, env.Stdout)
 	if err != nil {
