@@ -23,6 +23,7 @@ func (a ingestAPI) batch(c echo.Context) error {
 		noteItems(c, batch.items...)
 		return err
 	}
+	httpx.NoteItems(c, len(batch.items))
 	receipt, err := a.commands.IngestBatch(c.Request().Context(), callOf(c), batch.items, batch.key)
 	if err != nil {
 		noteItems(c, batch.items...)

@@ -21,13 +21,7 @@ func (r *Room) Set(s State) {
 			delete(r.bulk, o)
 		}
 	}
-	for range RoomWaiters {
-		w := r.queue.Next(func(o allowance.Owner, w *waiting) bool { return w.lane == Bulk && r.fits(o, w) })
-		if w == nil {
-			break
-		}
-		r.grant(w)
-	}
+	r.grantBatches()
 	if time.Since(r.bulkAt) >= bulkEvery {
 		w := r.queue.Next(func(o allowance.Owner, w *waiting) bool { return w.lane == Bulk && r.waits(o, Bulk) == "" })
 		if w != nil {
@@ -38,6 +32,17 @@ func (r *Room) Set(s State) {
 		w := r.queue.Next(func(o allowance.Owner, w *waiting) bool { return w.lane != Bulk && r.fits(o, w) })
 		if w == nil {
 			break
+		}
+		r.grant(w)
+	}
+}
+
+// grantBatches grants the batches that have room.
+func (r *Room) grantBatches() {
+	for range RoomWaiters {
+		w := r.queue.Next(func(o allowance.Owner, w *waiting) bool { return w.lane == Bulk && r.fits(o, w) })
+		if w == nil {
+			return
 		}
 		r.grant(w)
 	}
@@ -115,7 +120,7 @@ func (r *Room) own(o allowance.Owner) int {
 func (b *running) events() (n int) {
 	for p := range b.passes {
 		if time.Since(p.at) < runningTime {
-			n += p.events
+			n += p.count()
 		}
 	}
 	return n + b.ended + b.before
@@ -125,10 +130,20 @@ func (b *running) events() (n int) {
 func (b *running) arriving() (n int) {
 	for p := range b.passes {
 		if time.Since(p.at) < runningTime && p.isArriving() {
-			n += p.events
+			n += p.count()
 		}
 	}
 	return n
+}
+
+// count is how many events a batch becomes, as far as that is known.
+func (p *pass) count() int {
+	if p.items != nil {
+		if n := p.items.n.Load(); n > 0 {
+			return int(n)
+		}
+	}
+	return p.events
 }
 
 func (p *pass) isArriving() bool { return p.arriving != nil && p.arriving() }
@@ -142,7 +157,7 @@ func (r *Room) count(o allowance.Owner, w *waiting) {
 			b = &running{passes: map[*pass]struct{}{}}
 			r.bulk[o] = b
 		}
-		w.pass = &pass{events: w.events, at: time.Now(), arriving: w.arriving}
+		w.pass = &pass{events: w.events, items: w.items, at: time.Now(), arriving: w.arriving}
 		b.passes[w.pass] = struct{}{}
 		r.bulkAt = time.Now()
 	case Live:
@@ -160,7 +175,7 @@ func (r *Room) uncount(o allowance.Owner, w *waiting) {
 		return
 	}
 	if time.Since(w.pass.at) < runningTime && !w.pass.isArriving() {
-		b.ended += w.events
+		b.ended += w.pass.count()
 	}
 	delete(b.passes, w.pass)
 }

@@ -27,8 +27,10 @@ const (
 	// A batch counts with its events until it ends, but no longer than runningTime: a slow body must not hold up
 	// its project.
 	runningTime = 2 * time.Second
-	// itemBytes is the least that an item of a batch takes in its body.
+	// itemBytes is the least that an item of a batch takes in its body. It counts until a project had a batch; sizesKept
+	// is of how many projects the size of their items is remembered.
 	itemBytes = 16
+	sizesKept = 4096
 	// liveSpan is over how many checks live writes are counted: about a second.
 	liveSpan = 4
 )
@@ -56,6 +58,8 @@ type Room struct {
 	// bulk are the batches that were let in, by project, and bulkAt when the last one was.
 	bulk   map[allowance.Owner]*running
 	bulkAt time.Time
+	// sizes are the bytes of an item in the last batch of a project.
+	sizes map[allowance.Owner]int64
 	// live counts the live writes of the last checks, by project.
 	live [liveSpan]map[uuid.UUID]int
 }
@@ -63,6 +67,7 @@ type Room struct {
 type waiting struct {
 	lane     Lane
 	events   int
+	items    *Items
 	arriving func() bool
 	ended    chan struct{}
 	granted  bool
@@ -79,6 +84,7 @@ type running struct {
 
 type pass struct {
 	events int
+	items  *Items
 	at     time.Time
 	// arriving is that of Write. What does not arrive counts for its own organization alone.
 	arriving func() bool
@@ -87,14 +93,22 @@ type pass struct {
 // NewRoom returns a room that nobody waits for, and in which a write waits no longer than wait: RoomWait, but in tests
 // that must not depend on how fast the machine is.
 func NewRoom(wait time.Duration) *Room {
-	return &Room{wait: wait, queue: allowance.NewQueue[*waiting](RoomWaiters), bulk: map[allowance.Owner]*running{}}
+	return &Room{
+		wait: wait, queue: allowance.NewQueue[*waiting](RoomWaiters), bulk: map[allowance.Owner]*running{},
+		sizes: map[allowance.Owner]int64{},
+	}
 }
 
 // Enter returns once a write may pass; leave must be called when it has ended. Before it waits, it calls Parked.
 // The error is service-unavailable if there was no room in time, or that of the context, also for a client that left.
 func (r *Room) Enter(ctx context.Context, w Write) (leave func(), err error) {
-	asks := &waiting{lane: w.Lane, events: eventsOf(w), arriving: w.Arriving, ended: make(chan struct{})}
 	r.mu.Lock()
+	asks := &waiting{
+		lane: w.Lane, events: r.eventsOf(w), items: w.Items, arriving: w.Arriving, ended: make(chan struct{}),
+	}
+	if w.Items != nil {
+		w.Items.noted = func(n int) { r.counted(w, n) }
+	}
 	behind := false
 	r.queue.Each(func(o allowance.Owner, other *waiting) {
 		// A project that has a batch on its way does not pass those of others that wait for one.
@@ -181,9 +195,23 @@ func (r *Room) refusal(w Write) error {
 }
 
 // eventsOf returns about how many events a batch becomes at first.
-func eventsOf(w Write) int {
+func (r *Room) eventsOf(w Write) int {
 	if w.Lane != Bulk || w.Length < 0 {
 		return limit.BatchItems
 	}
-	return int(min(w.Length/itemBytes+1, limit.BatchItems))
+	size := max(r.sizes[w.Owner], itemBytes)
+	return int(min(w.Length/size+1, limit.BatchItems))
+}
+
+// counted notes how many items a batch has. It may have been taken for more, so others may have room now.
+func (r *Room) counted(w Write, items int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w.Length > 0 {
+		if len(r.sizes) >= sizesKept {
+			clear(r.sizes)
+		}
+		r.sizes[w.Owner] = w.Length / int64(items)
+	}
+	r.grantBatches()
 }

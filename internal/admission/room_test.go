@@ -224,6 +224,79 @@ func TestRoom_BatchesInAClosedLoop(t *testing.T) {
 	})
 }
 
+// Batches of few long items do not wait for room that they do not need: their number of items counts, and not what their
+// length could hold.
+func TestRoom_BatchesOfFewItems(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const perSecond, budget, items = 4000, 1600, 100
+		r, s := admission.NewRoom(admission.RoomWait), &store{unapplied: map[uuid.UUID]int{}}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		var calls sync.WaitGroup
+		calls.Go(func() { r.Checks(ctx.Done(), func() admission.State { return s.state(budget) }) })
+		calls.Go(func() {
+			for ctx.Err() == nil {
+				pass(10 * time.Millisecond)
+				s.apply(perSecond / 100)
+			}
+		})
+		var sent atomic.Int64
+		for range 8 {
+			calls.Go(func() {
+				for ctx.Err() == nil {
+					w := write(owner(1, 1), admission.Bulk)
+					w.Items = new(admission.Items)
+					leave, err := r.Enter(ctx, w)
+					if err != nil {
+						if ctx.Err() == nil {
+							t.Error(err)
+						}
+						return
+					}
+					pass(5 * time.Millisecond)
+					w.Items.Note(items)
+					pass(20 * time.Millisecond)
+					s.append(w.Project, items)
+					leave()
+					sent.Add(items)
+				}
+			})
+		}
+		calls.Wait()
+		if sent.Load() < 20*perSecond/2 {
+			t.Errorf("%d texts in 20 s, of which %d a second could be applied", sent.Load(), perSecond)
+		}
+		if s.most > 3*budget {
+			t.Errorf("%d events were not applied, with a budget of %d", s.most, budget)
+		}
+	})
+}
+
+// A batch is taken for what the items of the one before tell, also one that turns out to have more.
+func TestRoom_ItemsOfOtherSizes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, o := admission.NewRoom(admission.RoomWait), owner(1, 1)
+		r.Set(admission.State{Budget: 1000})
+		enter := func(items int) (entered bool) {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // before a check
+			defer cancel()
+			w := write(o, admission.Bulk)
+			w.Items = new(admission.Items)
+			if _, err := r.Enter(ctx, w); err != nil {
+				return false
+			}
+			w.Items.Note(items)
+			return true
+		}
+		if !enter(10) || !enter(10) || !enter(1000) {
+			t.Fatal("a batch of few items has no room")
+		}
+		if enter(10) {
+			t.Error("a batch has room beside one that turned out to have a thousand items")
+		}
+	})
+}
+
 // A slow body counts with its batch for a moment only.
 func TestRoom_SlowBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,10 @@
 package admission
 
-import "github.com/annals-project/annals/internal/allowance"
+import (
+	"sync/atomic"
+
+	"github.com/annals-project/annals/internal/allowance"
+)
 
 // Write is a call that asks for room, before its body is read.
 type Write struct {
@@ -15,4 +19,20 @@ type Write struct {
 	Gone func() bool
 	// Parked is called once if the call has to wait: it holds nothing meanwhile. It may be nil.
 	Parked func()
+	// Items receives how many items a batch has. It may be nil.
+	Items *Items
+}
+
+// Items is how many items a batch has. Its length alone does not tell.
+type Items struct {
+	n     atomic.Int64
+	noted func(n int)
+}
+
+// Note notes the number, once the body was read. It does nothing for a batch that was not let in.
+func (i *Items) Note(n int) {
+	if i.noted != nil && n > 0 {
+		i.n.Store(int64(n))
+		i.noted(n)
+	}
 }

@@ -224,7 +224,7 @@ func (g *gates) writes(c echo.Context, r *request) error {
 	r.arriving.Store(c.Request().ContentLength != 0)
 	leave, err := g.cfg.Writes(r.base, admission.Write{
 		Owner: r.owner(), Lane: r.row.Lane, Length: c.Request().ContentLength, Gone: leftBy(c.Request()),
-		Arriving: r.arriving.Load,
+		Arriving: r.arriving.Load, Items: &r.items,
 		Parked: func() {
 			parked = true
 			for _, h := range r.holds {

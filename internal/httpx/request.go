@@ -60,6 +60,8 @@ type request struct {
 	leave  func()
 	// arriving is true while the body of a write has not arrived.
 	arriving atomic.Bool
+	// items is how many items the batch of the call has.
+	items admission.Items
 	// base is the context of the connection, cancels end those of the call.
 	base    context.Context //nolint:containedctx // of the one request
 	cancels []context.CancelFunc
@@ -74,6 +76,9 @@ func stateOf(c echo.Context) *request {
 	}
 	return &request{}
 }
+
+// NoteItems notes how many items the batch of a request has, once its body was read.
+func NoteItems(c echo.Context, n int) { stateOf(c).items.Note(n) }
 
 // RequestID returns the UUIDv7 of the request, the same as in its X-Request-Id header.
 func RequestID(c echo.Context) uuid.UUID { return stateOf(c).id }
