@@ -224,8 +224,8 @@ func TestRoom_BatchesInAClosedLoop(t *testing.T) {
 	})
 }
 
-// Batches of few long items do not wait for room that they do not need: their number of items counts, and not what their
-// length could hold.
+// Batches of few long items do not wait for room that they do not need: their number of items counts, and not what
+// their length could hold.
 func TestRoom_BatchesOfFewItems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const perSecond, budget, items = 4000, 1600, 100
@@ -288,11 +288,13 @@ func TestRoom_ItemsOfOtherSizes(t *testing.T) {
 			w.Items.Note(items)
 			return true
 		}
-		if !enter(10) || !enter(10) || !enter(1000) {
-			t.Fatal("a batch of few items has no room")
+		for _, items := range []int{10, 20, 1000} {
+			if !enter(items) {
+				t.Fatalf("a batch of %d items has no room", items)
+			}
 		}
 		if enter(10) {
-			t.Error("a batch has room beside one that turned out to have a thousand items")
+			t.Error("a batch has room next to one that turned out to have a thousand items")
 		}
 	})
 }
