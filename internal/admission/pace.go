@@ -136,7 +136,7 @@ func (b *running) arriving() (n int) {
 	return n
 }
 
-// count is how many events a batch becomes, as far as that is known.
+// count is how many events a batch becomes, once that is known, else its estimate.
 func (p *pass) count() int {
 	if p.items != nil {
 		if n := p.items.n.Load(); n > 0 {
