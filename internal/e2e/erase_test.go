@@ -67,7 +67,7 @@ func TestErase_NoWordOnTheDisk(t *testing.T) {
 	}
 }
 
-// eraseNow runs "annals erase --now", which leaves nothing that was deleted.
+// eraseNow runs "annals erase --now", which leaves nothing that was deleted, and damages no stream.
 func (s *service) eraseNow() {
 	s.t.Helper()
 	out, err := exec.CommandContext(s.t.Context(), binary, "erase", "--now", "--json", "--data-dir", s.dir).Output()
@@ -80,6 +80,10 @@ func (s *service) eraseNow() {
 	if err := json.Unmarshal(out, &done); err != nil ||
 		done.Left.Deletions+done.Left.Identities+done.Left.FanOuts+done.Left.Blobs != 0 {
 		s.t.Fatalf("annals erase --now: %v\n%s", err, out)
+	}
+	out, err = exec.CommandContext(s.t.Context(), binary, "doctor", "--data-dir", s.dir).CombinedOutput()
+	if err != nil {
+		s.t.Errorf("annals doctor: %v\n%s", err, out)
 	}
 }
 

@@ -36,6 +36,7 @@ func BenchmarkNearest(b *testing.B) {
 	col.apply(changes, nil)
 	col.tidy()
 	scale, code := vector()
+	b.ReportAllocs()
 	for b.Loop() {
 		q := Query{Audiences: []uuid.UUID{uuid.Nil}, Size: 200}
 		hits, err := newSearch(col, q, scale, code).run(b.Context(), slog.New(slog.DiscardHandler))

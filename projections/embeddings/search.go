@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
@@ -133,7 +134,13 @@ func (s *search) run(ctx context.Context, log *slog.Logger) ([]Hit, error) {
 	if all {
 		similarity = s.exact
 	}
-	s.own, s.window = make([]float32, len(order)), make([]float32, len(order))
+	own, window := takeValues(len(order)), takeValues(len(order))
+	defer func() {
+		s.own, s.window = nil, nil
+		given.Put(own)
+		given.Put(window)
+	}()
+	s.own, s.window = *own, *window
 	if err := s.compare(ctx, log, similarity); err != nil {
 		return nil, err
 	}
@@ -150,6 +157,20 @@ func (s *search) run(ctx context.Context, log *slog.Logger) ([]Hit, error) {
 	roughly := s.ofOwn
 	s.sample(count)
 	return s.refine(chosen, roughly), ctx.Err()
+}
+
+// given holds lists of values by the order of a column that searches gave back: they are as long as a project is large.
+// Who takes one writes all of it.
+var given sync.Pool
+
+// takeValues returns a list of a length. Its values are those of another search.
+func takeValues(length int) *[]float32 {
+	list, _ := given.Get().(*[]float32)
+	if list == nil || cap(*list) < length {
+		list = new(make([]float32, length))
+	}
+	*list = (*list)[:length]
+	return list
 }
 
 // hit returns the entry at a place of the order with its similarities.
