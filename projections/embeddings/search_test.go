@@ -324,7 +324,8 @@ func TestSearch_AllocatesNothingForTheProject(t *testing.T) {
 	scale, code := vector()
 	run := func() {
 		q := Query{Audiences: []uuid.UUID{uuid.Nil}, Size: 10}
-		if hits, err := newSearch(col, q, scale, code).run(t.Context(), slog.New(slog.DiscardHandler)); err != nil || len(hits) != 10 {
+		hits, err := newSearch(col, q, scale, code).run(t.Context(), slog.New(slog.DiscardHandler))
+		if err != nil || len(hits) != 10 {
 			t.Fatalf("%d hits, %v", len(hits), err)
 		}
 	}
