@@ -9,6 +9,7 @@ package cut
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -29,13 +30,13 @@ const (
 
 // restorable are the categories whose streams are restored. An identity is truncated by the service itself.
 var restorable = []string{
-	stream.DataPoint, stream.Memory, stream.Deletion, stream.Bulk, stream.Audiences, stream.Usage, stream.Project,
+	stream.DataPoint, stream.Memory, stream.Ingestion, stream.Deletion, stream.Bulk, stream.Audiences, stream.Usage, stream.Project,
 	stream.Organization, stream.Person, stream.Pipeline,
 }
 
 // Store is a store that restores a stream of ours when it reads as empty, or as without its first events, and events
-// are hidden. That costs one more read of a stream without events; streams that are often read before their first
-// event, as for an idempotency key, are not looked at then.
+// are hidden. That costs one more read of a stream without events. The stream of a send is read before its first event,
+// for the idempotency key, so it is looked at only once an append finds that it has events.
 type Store struct {
 	eventstore.Store
 	logger *slog.Logger
@@ -63,6 +64,12 @@ func (s *Store) Append(
 	ctx context.Context, name string, expected eventstore.Revision, events []eventstore.Proposed,
 ) (eventstore.Appended, error) {
 	done, err := s.Store.Append(ctx, name, expected, events)
+	if errors.Is(err, eventstore.ErrConflict) && expected == eventstore.NoStream && isSend(name) {
+		// Who reads the stream now, and finds nothing, would append in the same way without end.
+		if _, restoreErr := s.restore(ctx, name); restoreErr != nil {
+			return done, restoreErr
+		}
+	}
 	if err != nil || expected != eventstore.NoStream || done.Revision < eventstore.Revision(len(events)) ||
 		stream.Category(name) != stream.DataPoint {
 		return done, err
@@ -95,7 +102,7 @@ func (s *Store) Read(
 ) ([]eventstore.Recorded, error) {
 	read, err := s.Store.Read(ctx, name, from, direction, limit)
 	for range restores {
-		if err != nil || !lacksEvents(read, from, direction) {
+		if err != nil || !lacksEvents(read, from, direction) || len(read) == 0 && isSend(name) {
 			break
 		}
 		hidden, restoreErr := s.restore(ctx, name)
@@ -109,6 +116,8 @@ func (s *Store) Read(
 	}
 	return read, err
 }
+
+func isSend(name string) bool { return stream.Category(name) == stream.Ingestion }
 
 // lacksEvents reports whether a read found less than a whole stream has. No event after the last one is usual.
 func lacksEvents(read []eventstore.Recorded, from eventstore.Revision, direction eventstore.Direction) bool {

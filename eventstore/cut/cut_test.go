@@ -1,6 +1,7 @@
 package cut_test
 
 import (
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"testing"
@@ -59,7 +60,18 @@ func TestStore_Read(t *testing.T) {
 			t.Errorf("%s of %s: %d events are read, want %d", c.fields, c.name, got, c.events)
 		}
 	}
-	if named := store.Restored(); len(named) != 3 {
+	// The stream of a send reads as empty until an append finds that it is not.
+	send := stream.Name(stream.Ingestion, uuid.New())
+	write(send, eventstore.NoStream, "tested.v1", `{}`, 3)
+	write("$$"+send, eventstore.NoStream, eventstore.MetadataType, `{"$tb":9}`, 1)
+	runtest.Await(t, "the events are hidden", func() bool { return read(send) == 0 })
+	_, err := store.Append(t.Context(), send, eventstore.NoStream, []eventstore.Proposed{
+		{ID: uuid.New(), Type: "tested.v1", Data: []byte(`{}`), Meta: []byte(`{}`)},
+	})
+	if got := read(send); !errors.Is(err, eventstore.ErrConflict) || got != 3 {
+		t.Errorf("%v, then %d events are read", err, got)
+	}
+	if named := store.Restored(); len(named) != 4 {
 		t.Errorf("restored %v", named)
 	}
 }
