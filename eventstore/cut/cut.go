@@ -30,8 +30,8 @@ const (
 
 // restorable are the categories whose streams are restored. An identity is truncated by the service itself.
 var restorable = []string{
-	stream.DataPoint, stream.Memory, stream.Ingestion, stream.Deletion, stream.Bulk, stream.Audiences, stream.Usage, stream.Project,
-	stream.Organization, stream.Person, stream.Pipeline,
+	stream.DataPoint, stream.Memory, stream.Ingestion, stream.Deletion, stream.Bulk, stream.Audiences, stream.Usage,
+	stream.Project, stream.Organization, stream.Person, stream.Pipeline,
 }
 
 // Store is a store that restores a stream of ours when it reads as empty, or as without its first events, and events
