@@ -25,6 +25,7 @@ var keysWithoutText = map[string]string{
 	"access.webhooks.id":                       "random",
 	"access.webhooks.token_hash":               "a hash of a random token",
 	"datapoints.blobs.stream":                  "a stream, named by ids",
+	"datapoints.damaged_streams.stream":        "a stream, named by ids",
 	"datapoints.items.due":                     "a lane: live or bulk",
 	"datapoints.month_usage.month":             "a month",
 	"ops.agent_attempts.hash":                  "a hash of a random token",
