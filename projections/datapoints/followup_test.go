@@ -173,7 +173,8 @@ func TestDeletion_CostIsFlat(t *testing.T) {
 	}
 	t.Logf("page %+v, most of a slice %+v", page, slice)
 	for what, c := range map[string][2]cost{"page": page, "slice": slice} {
-		if c[1].rows > c[0].rows+200 || c[1].rows > 25*projections.SliceRows {
+		// Postgres may read the rows of a slice once more, by another index; the revisions are 6,000 more.
+		if c[1].rows > c[0].rows+projections.SliceRows || c[1].rows > 25*projections.SliceRows {
 			t.Errorf("a %s touches %d rows, and %d with more revisions", what, c[0].rows, c[1].rows)
 		}
 		if c[1].bytes > c[0].bytes*3/2+1<<20 {
