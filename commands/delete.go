@@ -311,15 +311,19 @@ func (l *Journal) deleteEnded(ctx context.Context, d *deletionRun) error {
 		return nil
 	}
 	name := stream.Name(stream.Deletion, d.id)
-	for part, more := 0, true; more; part++ {
+	for more := true; more; {
+		what := ""
 		_, err := runDecision(ctx, l, decision[deletion.State]{
 			stream: name, read: folded[deletion.State](l, name),
 			decide: func(_ context.Context, state deletion.State) ([]event.Event, error) {
 				facts := state.EndedFacts(endedFacts)
-				more = len(facts) == endedFacts
+				if more = len(facts) == endedFacts; len(facts) > 0 {
+					// Another part of the list is another command, whoever appends it.
+					what = fmt.Sprintf("ended after %d events", state.Events)
+				}
 				return facts, nil
 			},
-			meta: func() event.Meta { return fanOutMeta(&d.accepted, fmt.Sprintf("ended %d", part)) },
+			meta: func() event.Meta { return fanOutMeta(&d.accepted, what) },
 		})
 		if err != nil {
 			return err

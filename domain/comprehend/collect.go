@@ -99,6 +99,9 @@ const (
 // addMentions adds the first MaxMentions mentions whose name no other memory holds: one that repeats a name leads to
 // nothing that the others do not lead to.
 func (c *collector) addMentions() {
+	if len(c.mentions) == 0 {
+		return
+	}
 	var held strings.Builder
 	for _, d := range c.drafts {
 		held.WriteString(" " + normalize(d.line) + " ")

@@ -136,6 +136,20 @@ func (b *running) arriving() (n int) {
 	return n
 }
 
+// allCounted reports whether it is known of each batch of a project at work how many items it has.
+func (r *Room) allCounted(o allowance.Owner) bool {
+	b := r.bulk[o]
+	if b == nil {
+		return true
+	}
+	for p := range b.passes {
+		if p.items == nil || p.items.n.Load() == 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // count is how many events a batch becomes, once that is known, else its estimate.
 func (p *pass) count() int {
 	if p.items != nil {
@@ -157,7 +171,7 @@ func (r *Room) count(o allowance.Owner, w *waiting) {
 			b = &running{passes: map[*pass]struct{}{}}
 			r.bulk[o] = b
 		}
-		w.pass = &pass{events: w.events, items: w.items, at: time.Now(), arriving: w.arriving}
+		w.pass = &pass{events: r.eventsOf(o, w), items: w.items, at: time.Now(), arriving: w.arriving}
 		b.passes[w.pass] = struct{}{}
 		r.bulkAt = time.Now()
 	case Live:

@@ -66,7 +66,7 @@ type Room struct {
 
 type waiting struct {
 	lane     Lane
-	events   int
+	length   int64
 	items    *Items
 	arriving func() bool
 	ended    chan struct{}
@@ -104,7 +104,7 @@ func NewRoom(wait time.Duration) *Room {
 func (r *Room) Enter(ctx context.Context, w Write) (leave func(), err error) {
 	r.mu.Lock()
 	asks := &waiting{
-		lane: w.Lane, events: r.eventsOf(w), items: w.Items, arriving: w.Arriving, ended: make(chan struct{}),
+		lane: w.Lane, length: w.Length, items: w.Items, arriving: w.Arriving, ended: make(chan struct{}),
 	}
 	if w.Items != nil {
 		w.Items.noted = func(n int) { r.counted(w, n) }
@@ -194,13 +194,17 @@ func (r *Room) refusal(w Write) error {
 		"%s: the write waited for room and found none, retry later; reads continue", why)
 }
 
-// eventsOf returns about how many events a batch becomes at first.
-func (r *Room) eventsOf(w Write) int {
-	if w.Lane != Bulk || w.Length < 0 {
+// eventsOf returns about how many events a batch becomes at first. The size of the items before tells that of one batch
+// at a time: while another one of the project has not been counted, the length tells how many it could be.
+func (r *Room) eventsOf(o allowance.Owner, w *waiting) int {
+	if w.length < 0 {
 		return limit.BatchItems
 	}
-	size := max(r.sizes[w.Owner], itemBytes)
-	return int(min(w.Length/size+1, limit.BatchItems))
+	size := int64(itemBytes)
+	if r.allCounted(o) {
+		size = max(r.sizes[o], itemBytes)
+	}
+	return int(min(w.length/size+1, limit.BatchItems))
 }
 
 // counted notes how many items a batch has. It may have been taken for more, so others may have room now.

@@ -299,6 +299,33 @@ func TestRoom_ItemsOfOtherSizes(t *testing.T) {
 	})
 }
 
+// Who sent few long items does not get room for many batches of short ones before those are counted.
+func TestRoom_ItemsThatAreNotCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, o := admission.NewRoom(admission.RoomWait), owner(1, 1)
+		r.Set(admission.State{Budget: 1000})
+		enter := func() (w admission.Write, entered bool) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond) // before a check
+			defer cancel()
+			w = write(o, admission.Bulk)
+			w.Items = new(admission.Items)
+			_, err := r.Enter(ctx, w)
+			return w, err == nil
+		}
+		long, _ := enter()
+		long.Items.Note(1)
+		entered := 0
+		for range 20 {
+			if _, is := enter(); is {
+				entered++
+			}
+		}
+		if entered != 2 {
+			t.Errorf("%d batches that are not counted have room, want 2", entered)
+		}
+	})
+}
+
 // A slow body counts with its batch for a moment only.
 func TestRoom_SlowBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
