@@ -318,7 +318,7 @@ func (l *Journal) deleteEnded(ctx context.Context, d *deletionRun) error {
 			decide: func(_ context.Context, state deletion.State) ([]event.Event, error) {
 				facts := state.EndedFacts(endedFacts)
 				if more = len(facts) == endedFacts; len(facts) > 0 {
-					// Another part of the list is another command, whoever appends it.
+					// Another part of the list is another command.
 					what = fmt.Sprintf("ended after %d events", state.Events)
 				}
 				return facts, nil

@@ -194,8 +194,8 @@ func (r *Room) refusal(w Write) error {
 		"%s: the write waited for room and found none, retry later; reads continue", why)
 }
 
-// eventsOf returns about how many events a batch becomes at first. The size of the items before tells that of one batch
-// at a time: while another one of the project has not been counted, the length tells how many it could be.
+// eventsOf returns about how many events a batch becomes at first: by the size of the items before for one batch at a
+// time, and by the least size of an item while another batch of the project has not been counted.
 func (r *Room) eventsOf(o allowance.Owner, w *waiting) int {
 	if w.length < 0 {
 		return limit.BatchItems
