@@ -59,6 +59,7 @@ type Snapshot interface {
 
 // dataPointRow is the newest revision of a live data point that the viewer may read.
 type dataPointRow struct {
+	id         uuid.UUID
 	revision   int
 	sourceID   string
 	node       uuid.UUID
@@ -78,10 +79,9 @@ type dataPointRow struct {
 	isNeighbour bool
 }
 
-// compare orders data points that passed by their time and their source id.
-func (g *gate) compare(a, b uuid.UUID) int {
-	one, other := g.dataPoints[a], g.dataPoints[b]
-	return cmp.Or(one.occurredAt.Compare(other.occurredAt), cmp.Compare(one.sourceID, other.sourceID))
+// compare orders data points of one project by their time and their source id.
+func (p *dataPointRow) compare(other *dataPointRow) int {
+	return cmp.Or(p.occurredAt.Compare(other.occurredAt), cmp.Compare(p.sourceID, other.sourceID))
 }
 
 // memoryRow is a memory of the newest captured revision of such a data point, and occurred in the
@@ -248,15 +248,14 @@ func (g *gate) setPerspective(row pgx.Row) error {
 
 func (g *gate) readDataPoints(rows pgx.Rows) error {
 	for rows.Next() {
-		var id uuid.UUID
 		p, b := new(dataPointRow), new(body)
-		if err := rows.Scan(&id, &p.revision, &p.sourceID, &p.node, &p.occurredAt, &p.label, &p.author, &p.size,
+		if err := rows.Scan(&p.id, &p.revision, &p.sourceID, &p.node, &p.occurredAt, &p.label, &p.author, &p.size,
 			&p.big, &p.tokens, &p.metadataSize, &b.ready, &b.content, (*[]byte)(&b.metadata)); err != nil {
 			return err
 		}
 		if b.ready {
 			b.label = p.label
-			g.texts[revisionKey{id, p.revision}] = b
+			g.texts[revisionKey{p.id, p.revision}] = b
 		}
 		p.occurredAt = p.occurredAt.UTC()
 		if p.big != nil {
@@ -264,7 +263,7 @@ func (g *gate) readDataPoints(rows pgx.Rows) error {
 		}
 		p.inWindow = !p.occurredAt.After(g.perspective) &&
 			(g.q.From == nil || !p.occurredAt.Before(*g.q.From)) && (g.q.To == nil || !p.occurredAt.After(*g.q.To))
-		g.dataPoints[id] = p
+		g.dataPoints[p.id] = p
 	}
 	return rows.Err()
 }

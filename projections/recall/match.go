@@ -89,7 +89,11 @@ func (p *Pass) matchPassages(ctx context.Context) error {
 
 // mostPromising returns the data points whose neighbours are worth loading, best first.
 func (p *Pass) mostPromising() []uuid.UUID {
-	order := make([]scored, 0, len(p.match.passages))
+	type scoredRow struct {
+		*dataPointRow
+		score float64
+	}
+	order := make([]scoredRow, 0, len(p.match.passages))
 	usual := p.Found.Weights.Usual(p.Asked.Own())
 	for id, row := range p.gate.dataPoints {
 		score := p.match.keys[id]
@@ -98,11 +102,11 @@ func (p *Pass) mostPromising() []uuid.UUID {
 		}
 		score += usual * nearness(p.Found.similarity(id, row))
 		if row.inWindow && row.author != nil && score > 0 {
-			order = append(order, scored{id, score})
+			order = append(order, scoredRow{row, score})
 		}
 	}
-	slices.SortFunc(order, func(a, b scored) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), p.gate.compare(a.id, b.id))
+	slices.SortFunc(order, func(a, b scoredRow) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), a.compare(b.dataPointRow))
 	})
 	ids := make([]uuid.UUID, min(len(order), maxWithNeighbours))
 	for i := range ids {
@@ -198,7 +202,9 @@ func (p *Pass) matchWordForWord(ctx context.Context) error {
 	if len(unread) == 0 {
 		return nil
 	}
-	slices.SortFunc(unread, func(a, b part) int { return p.gate.compare(a.dataPoint, b.dataPoint) })
+	slices.SortFunc(unread, func(a, b part) int {
+		return p.gate.dataPoints[a.dataPoint].compare(p.gate.dataPoints[b.dataPoint])
+	})
 	bodies, err := p.gate.bodies(ctx, unread[:min(len(unread), wordForWordRead)])
 	if err != nil {
 		return err

@@ -112,7 +112,11 @@ func (p *Pass) authorize(ctx context.Context) error {
 		}
 		p.gate = newGate(p.conn, p.Query, p.now)
 		p.gate.replica, p.gate.reach, p.gate.tables = p.service.config.Replica, p.reach, p.tables
-		if err := p.gate.authorize(ctx, p.Found, min(p.wanted, len(p.Found.Order)), !p.within); err != nil {
+		first := min(p.wanted, len(p.Found.Order))
+		if !p.HasSemantic() { // the order stays, so one look-up is enough
+			first = p.Found.withTies(first)
+		}
+		if err := p.gate.authorize(ctx, p.Found, first, !p.within); err != nil {
 			return err
 		}
 		found, err := p.near.wait()
@@ -163,13 +167,6 @@ const fewPassages = 10_000
 func (p *Pass) hasTime() bool {
 	return p.Found.Sources.Statistics.Docs <= fewPassages && p.gate.tokens() < 2*int64(p.Budget)
 }
-
-// viewRetries is how often the reach is read before the snapshot. Reading it first keeps a
-// transaction from waiting for the index.
-const viewRetries = 3
-
-// errReachChanged reports that the identity reaches something else in the snapshot than before.
-var errReachChanged = errors.New("what the identity reaches has changed")
 
 // pass answers in a snapshot that confirms what the identity reaches, and in which no rebuild
 // switched over. If the reach changes each time, the last attempt reads it within the snapshot. It then calls finished,

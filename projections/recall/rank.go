@@ -104,20 +104,20 @@ type turnScore struct{ total, byWords float64 }
 // turns returns the data points that are scored with their neighbours, by their times, and what is scored of each.
 func (p *Pass) turns() ([]uuid.UUID, []recall.Turn) {
 	g, m := p.gate, p.match
-	ids := make([]uuid.UUID, 0, len(g.dataPoints))
+	rows := make([]*dataPointRow, 0, len(g.dataPoints))
 	for id, row := range g.dataPoints {
 		near := row.isNeighbour || p.Found.similarity(id, row).Revision > 0
 		if row.inWindow && (m.passages[id] != nil || m.keys[id] > 0 || near) {
-			ids = append(ids, id)
+			rows = append(rows, row)
 		}
 	}
 	// A sum of floats depends on the order of its terms, so keep that order the same in every run.
-	slices.SortFunc(ids, g.compare)
-	places := make(map[uuid.UUID]int, len(ids))
-	turns := make([]recall.Turn, len(ids))
-	for i, id := range ids {
-		places[id] = i
-		row := g.dataPoints[id]
+	slices.SortFunc(rows, (*dataPointRow).compare)
+	places := make(map[uuid.UUID]int, len(rows))
+	ids, turns := make([]uuid.UUID, len(rows)), make([]recall.Turn, len(rows))
+	for i, row := range rows {
+		id := row.id
+		ids[i], places[id] = id, i
 		var turn recall.Turn
 		if best := m.passages[id]; best != nil {
 			turn = best.Turn

@@ -17,6 +17,13 @@ var snapshotProjections = []string{projection.Directory, projection.DataPoints, 
 // requiredProjections are the projections that the gate reads.
 var requiredProjections = []string{projection.DataPoints, projection.Memories}
 
+// viewRetries is how often the reach is read before the snapshot. Reading it first keeps a
+// transaction from waiting for the index.
+const viewRetries = 3
+
+// errReachChanged reports that the identity reaches something else in the snapshot than before.
+var errReachChanged = errors.New("what the identity reaches has changed")
+
 // readReach reads what the identity reaches. The snapshot that begins later must confirm it: a text that entered an
 // audience after the identity had left it is not for this viewer.
 func (p *Pass) readReach(ctx context.Context) error {
