@@ -32,12 +32,10 @@ func (l *memoryRow) Worth() (recall.Worth, float64) {
 	if l.supersededAt != nil {
 		return recall.Superseded, maxWeight
 	}
-	switch l.kind {
-	case memory.Claim, memory.Rule, memory.Membership, memory.Identity, memory.TemporalAnchor:
+	if kind, _ := memory.KindOf(l.kind); kind.Distilled {
 		return recall.Distilled, maxWeight
-	default:
-		return recall.Repeated, 0.8
 	}
+	return recall.Repeated, 0.8
 }
 
 // rank makes candidates of what passed the gate and of the neighbours of the best of it, with their scores and places.
