@@ -37,6 +37,9 @@ type Projector interface {
 	// rows. A page comes again after its transaction was lost, never after it was committed, except
 	// for what Apply writes to an external target.
 	//
+	// It names the events that it takes, and any other changes no row: a name or a step that the
+	// catalogue does not have stops the projection before.
+	//
 	// Its statements name tables without a schema: the transaction's search_path is the schema that
 	// it builds, which is not always the one that readers see. No two projectors share the text of
 	// a statement, or a connection that serves both plans it each time.

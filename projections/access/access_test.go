@@ -326,7 +326,6 @@ func TestProjector_ContradictingEvents(t *testing.T) {
 		"a hash that is none": func(w *writer) {
 			w.Append(stream.Name(stream.Project, id("p")), &project.KeyCreated{Hash: "abc"})
 		},
-		"a foreign event": func(w *writer) { w.Append(stream.Registry, foreign{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, w := pgtest.Database(t), &writer{}
@@ -338,10 +337,6 @@ func TestProjector_ContradictingEvents(t *testing.T) {
 		})
 	}
 }
-
-type foreign struct{}
-
-func (foreign) EventType() string { return "registry.unheard-of.v1" }
 
 func TestProjector_PagesOfAnySize(tt *testing.T) {
 	db := pgtest.Database(tt)

@@ -20,8 +20,8 @@ import (
 // agents are the statements that a page makes on agents and grants, in the order of the events. They are few.
 type agents []func(*pgx.Batch)
 
-// applyAgent folds an event of an agent or of a grant. It is false for another event.
-func (a *agents) applyAgent(e event.Event) (known bool) {
+// applyAgent folds an event of an agent or of a grant.
+func (a *agents) applyAgent(e event.Event) {
 	switch e := e.(type) {
 	case *organization.AgentApproved:
 		a.add(`insert into agents (id, organization_id, person_id, project_id, scopes, approved_at, revoked, stopped)
@@ -29,7 +29,6 @@ func (a *agents) applyAgent(e event.Event) (known bool) {
 			on conflict (id) do update set revoked = false, stopped = false`, e.AgentID, e.OrganizationID, e.MemberID,
 			uuid.NullUUID{UUID: e.ProjectID, Valid: e.ProjectID != uuid.Nil}, strings.Join(e.Scopes, " "),
 			pgarray.Instant(e.ApprovedAt))
-	case *organization.AgentDenied: // a record for the owner
 	case *organization.AgentRevoked:
 		a.add(`update agents set revoked = true where id = $1`, e.AgentID)
 	case *organization.AgentStopped:
@@ -39,10 +38,7 @@ func (a *agents) applyAgent(e event.Event) (known bool) {
 			on conflict (id) do nothing`, e.GrantID, e.OrganizationID, e.MemberID)
 	case *organization.GrantRevoked:
 		a.add(`update client_grants set ended = true where id = $1`, e.GrantID)
-	default:
-		return false
 	}
-	return true
 }
 
 // leave ends a membership, stops the agents of the member, and ends the grants.

@@ -26,8 +26,8 @@ type offers struct {
 	gone      []uuid.UUID
 }
 
-// applyOffer folds an event of an offer. It is false for another event.
-func (o *offers) applyOffer(e event.Event) (known bool) {
+// applyOffer folds an event of an offer.
+func (o *offers) applyOffer(e event.Event) {
 	switch e := e.(type) {
 	case *offer.Addressed:
 		o.addressed = append(o.addressed, e)
@@ -36,14 +36,10 @@ func (o *offers) applyOffer(e event.Event) (known bool) {
 	case *organization.OfferEnded:
 		o.ended = append(o.ended, e.OfferID)
 	case *eventstore.Tombstoned:
-		if stream.Category(e.Stream) != stream.Offer {
-			return false
+		if stream.Category(e.Stream) == stream.Offer {
+			o.gone = append(o.gone, stream.Owner(e.Stream))
 		}
-		o.gone = append(o.gone, stream.Owner(e.Stream))
-	default:
-		return false
 	}
-	return true
 }
 
 func (o *offers) save(b *pgx.Batch) {

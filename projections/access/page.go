@@ -113,7 +113,6 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 		return p.organization(e.OrganizationID, func(row *organizationRow) { row.spendCap = e.Tenths })
 	case *organization.Prepared:
 		return p.organization(e.OrganizationID, func(row *organizationRow) { row.prepared = true })
-	case *organization.CreditsGranted, *organization.SignInReset:
 	case *project.KeyCreated:
 		hash, err := hashOf(e.Hash)
 		if err != nil {
@@ -130,7 +129,6 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 		}
 		at := pgarray.Instant(e.RevokedAt)
 		row.revokedAt, row.dirty = &at, true
-	case *project.KeyRevealed: // changes nothing: it is a record for the owner
 	case *project.Archived:
 		return p.project(e.ProjectID, func(row *projectRow) { row.archived = true })
 	case *project.Unarchived:
@@ -141,13 +139,11 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 		return p.project(e.ProjectID, func(row *projectRow) {
 			row.ingestionCap, row.creditCap = e.IngestionCap, e.CreditCapTenths
 		})
-	case nil, *registry.EventSetAside, *registry.HashKeySet: // the store's own, the runner's, and the start's
 	default:
-		known, err := p.applyWebhook(f.Event)
-		if err == nil && !known && !p.applyOffer(f.Event) && !p.applyPerson(f) && !p.applyAgent(f.Event) {
-			err = fmt.Errorf("no rule for %s", f.Type)
-		}
-		return err
+		p.applyOffer(f.Event)
+		p.applyPerson(f)
+		p.applyAgent(f.Event)
+		return p.applyWebhook(f.Event)
 	}
 	return nil
 }

@@ -59,8 +59,8 @@ func newPeople() people {
 	}
 }
 
-// applyPerson folds an event of a person or an address. It is false for another event.
-func (p *people) applyPerson(f eventstore.DecodedEvent) (known bool) {
+// applyPerson folds an event of a person or an address.
+func (p *people) applyPerson(f eventstore.DecodedEvent) {
 	switch e := f.Event.(type) {
 	case *person.AddressClaimed:
 		p.claimed, p.claims[claimKey{e.PersonID, f.Stream}] = append(p.claimed, e), true
@@ -74,11 +74,7 @@ func (p *people) applyPerson(f eventstore.DecodedEvent) (known bool) {
 		p.removed = append(p.removed, e.PersonID)
 	case *person.AddressReleased:
 		p.released, p.claims[claimKey{e.PersonID, f.Stream}] = append(p.released, e.PersonID), false
-	case *eventstore.Tombstoned, *eventstore.MetadataWritten: // the release follows a tombstone
-	default:
-		return false
 	}
-	return true
 }
 
 // member gives a person a role in an organization.

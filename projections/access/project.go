@@ -42,8 +42,7 @@ func New() Projector {
 }
 
 // Apply folds the page over the rows that it changes, then writes one statement per table. It fails
-// on an unknown event, and on an event of an organization, a project, a key or a webhook that was never
-// created.
+// on an event of an organization, a project, a key or a webhook that was never created.
 func (Projector) Apply(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) error {
 	p, err := load(ctx, tx, events)
 	if err != nil {

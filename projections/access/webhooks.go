@@ -27,34 +27,34 @@ type webhookRow struct {
 	dirty     bool
 }
 
-// applyWebhook folds an event of a webhook. known is false for another event.
-func (p *fold) applyWebhook(e event.Event) (known bool, err error) {
+// applyWebhook folds an event of a webhook.
+func (p *fold) applyWebhook(e event.Event) (err error) {
 	switch e := e.(type) {
 	case *project.WebhookCreated:
 		row := &webhookRow{
 			id: e.WebhookID, project: e.ProjectID, tokenID: e.TokenID, createdAt: pgarray.Instant(e.CreatedAt), dirty: true,
 		}
 		if row.tokenHash, err = hashOf(e.TokenHash); err != nil {
-			return true, err
+			return err
 		}
 		p.webhooks[e.WebhookID] = row
-		return true, row.set(e.Settings)
+		return row.set(e.Settings)
 	case *project.WebhookChanged:
-		return true, p.webhook(e.WebhookID, func(row *webhookRow) error { return row.set(e.Settings) })
+		return p.webhook(e.WebhookID, func(row *webhookRow) error { return row.set(e.Settings) })
 	case *project.WebhookPaused:
-		return true, p.webhook(e.WebhookID, func(row *webhookRow) error { row.paused = true; return nil })
+		return p.webhook(e.WebhookID, func(row *webhookRow) error { row.paused = true; return nil })
 	case *project.WebhookResumed:
-		return true, p.webhook(e.WebhookID, func(row *webhookRow) error { row.paused = false; return nil })
+		return p.webhook(e.WebhookID, func(row *webhookRow) error { row.paused = false; return nil })
 	case *project.WebhookTokenRotated:
-		return true, p.webhook(e.WebhookID, func(row *webhookRow) (err error) {
+		return p.webhook(e.WebhookID, func(row *webhookRow) (err error) {
 			row.tokenID = e.TokenID
 			row.tokenHash, err = hashOf(e.TokenHash)
 			return err
 		})
 	case *project.WebhookDeleted:
-		return true, p.webhook(e.WebhookID, func(row *webhookRow) error { row.deleted = true; return nil })
+		return p.webhook(e.WebhookID, func(row *webhookRow) error { row.deleted = true; return nil })
 	}
-	return false, nil
+	return nil
 }
 
 func (r *webhookRow) set(settings any) error {

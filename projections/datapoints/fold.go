@@ -1,11 +1,8 @@
 package datapoints
 
 import (
-	"fmt"
-
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
@@ -58,7 +55,7 @@ func newFold() *fold {
 	}
 }
 
-// apply folds one event. It fails on an unknown event and on one that contradicts an earlier event.
+// apply folds one event. It fails on one that contradicts an earlier event. Others are counted only for their blobs.
 func (f *fold) apply(decoded eventstore.DecodedEvent) error {
 	owner := stream.Owner(decoded.Stream)
 	f.noteReferences(decoded.Event)
@@ -77,7 +74,6 @@ func (f *fold) apply(decoded eventstore.DecodedEvent) error {
 		f.derivationFailed(decoded.Position, e)
 	case *memory.Embedded: // projection embeddings keeps the vectors
 		f.noteVectors(decoded.Revision, owner)
-	case *ingestion.Claimed: // an idempotency claim is not a send
 	case *ingestion.Accepted:
 		f.batchAccepted(decoded.Position, owner, e)
 	case *ingestion.FannedOut:
@@ -92,14 +88,10 @@ func (f *fold) apply(decoded eventstore.DecodedEvent) error {
 		f.sendRetried(decoded.Position, owner, e)
 	case *blob.Opened:
 		f.blobOpened(decoded.Position, decoded.Stream, e)
-	case blob.Chunk, nil: // chunks of a blob; internal events of the store
 	case *eventstore.Tombstoned:
 		f.streamTombstoned(decoded.Position, e.Stream)
 	case *eventstore.MetadataWritten:
 		f.metadataWritten(decoded.Position, e)
-	case *identity.Appeared, *identity.TraitsReplaced, *identity.TraitsMerged, *identity.BulkRowApplied,
-		*identity.Removed, *identity.Cleared,
-		*identity.BulkAccepted, *audience.Put, *audience.Removed, *audience.Recomputed: // counted here only for their blobs
 	case *identity.BulkFannedOut:
 		f.bulkFannedOut(owner)
 	case *deletion.Accepted:
@@ -110,8 +102,6 @@ func (f *fold) apply(decoded eventstore.DecodedEvent) error {
 		f.factsKept(decoded.Position, owner, e)
 	case *deletion.Cleaned:
 		return f.deletionCleaned(owner)
-	default:
-		return fmt.Errorf("no rule for %s", decoded.Type)
 	}
 	return nil
 }

@@ -88,8 +88,8 @@ func rowsOf(e event.Event) int {
 }
 
 // Apply folds a page of events over the rows that they touch, then writes one statement per table.
-// An event that was applied before changes nothing. Apply fails on an unknown event, on an event that
-// contradicts an earlier one, and if a blob cannot be read now.
+// An event that was applied before changes nothing. Apply fails on an event that contradicts an earlier
+// one, and if a blob cannot be read now.
 func (p Projector) Apply(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) error {
 	if len(events) == 0 {
 		return nil

@@ -258,11 +258,6 @@ func (w *fixture) reach(name string) string {
 	return fmt.Sprint(slugs)
 }
 
-// foreign is an unknown event.
-type foreign struct{}
-
-func (foreign) EventType() string { return "identity.unheard-of.v1" }
-
 // applyOnce applies the log as one page and returns the error.
 func applyOnce(t *testing.T, w *writer) error {
 	t.Helper()

@@ -105,7 +105,7 @@ func newFold(p *Projector, tx pgx.Tx) *fold {
 	}
 }
 
-// apply folds one event. It fails on an unknown event and on one that contradicts an earlier event.
+// apply folds one event. It fails on one that contradicts an earlier event.
 func (f *fold) apply(ctx context.Context, decoded eventstore.DecodedEvent) error {
 	if send, _, ok := datapoint.SendOf(decoded.Event); ok {
 		return f.noteAuthor(send, decoded.Event)
@@ -116,7 +116,6 @@ func (f *fold) apply(ctx context.Context, decoded eventstore.DecodedEvent) error
 		if f.projects[e.ProjectID] == nil {
 			f.projects[e.ProjectID] = &projectRow{namespace: e.Namespace, createdAt: pgarray.Instant(e.CreatedAt), dirty: true}
 		}
-	case *registry.LogOpened, *registry.HashKeySet, *registry.OrganizationCreated, *registry.EventSetAside:
 	case *identity.Appeared, *identity.TraitsReplaced, *identity.TraitsMerged, *identity.BulkRowApplied,
 		*identity.Removed, *identity.Cleared:
 		return f.applyRecordEvent(ctx, decoded, owner)
@@ -130,7 +129,6 @@ func (f *fold) apply(ctx context.Context, decoded eventstore.DecodedEvent) error
 		return f.audienceRemoved(decoded.Position, e)
 	case *audience.Recomputed:
 		f.audienceRecomputed(decoded.Position, e)
-	case *datapoint.Deleted, *deletion.Accepted, *deletion.FannedOut, *deletion.Cleaned:
 	case *deletion.FactsKept:
 		for _, fact := range e.Facts {
 			if fact.AuthorID != uuid.Nil {
@@ -141,8 +139,6 @@ func (f *fold) apply(ctx context.Context, decoded eventstore.DecodedEvent) error
 		for _, s := range e.Seen {
 			f.noteSeen(e.ProjectID, s.IdentityID, s.At)
 		}
-	default:
-		return fmt.Errorf("no rule for %s", decoded.Type)
 	}
 	return nil
 }

@@ -321,7 +321,6 @@ func TestApply_Contradictions(t *testing.T) {
 			w.Append(stream.Name(stream.DataPoint, id("p")),
 				&datapoint.RevisionAccepted{Send: datapoint.Send{ProjectID: id("nowhere")}, Author: "ana"})
 		},
-		"a foreign event": func(w *writer) { w.Append(stream.Name(stream.Identity, who("ana")), foreign{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWriter()

@@ -134,10 +134,6 @@ func (w *writer) apply(decoded eventstore.DecodedEvent) error {
 		if e.Part == e.Parts {
 			w.batch.Queue(endVectors, id, e.Revision, e.Model, e.Dims, position, e.Parts)
 		}
-	case *datapoint.Resent, *memory.DerivationStarted, *memory.Failed,
-		*deletion.Accepted, *deletion.FannedOut, *deletion.Cleaned:
-	default:
-		return fmt.Errorf("no rule for %s", decoded.Type)
 	}
 	return nil
 }

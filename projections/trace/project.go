@@ -163,10 +163,6 @@ func (p Projector) apply(ctx context.Context, f *fold, decoded eventstore.Decode
 		f.markDeleted(owner, e.ProjectID, e.RequestID, e.DeletedAt)
 	case *deletion.FactsKept:
 		f.factsKept(e)
-	case *datapoint.Moved, *datapoint.Resent, *memory.DerivationStarted, *memory.Failed, *memory.Embedded,
-		*deletion.Accepted, *deletion.FannedOut, *deletion.Cleaned:
-	default:
-		return fmt.Errorf("no rule for %s", decoded.Type)
 	}
 	return nil
 }

@@ -177,17 +177,3 @@ func TestProjector_RetainsNewestFlushes(t *testing.T) {
 		t.Errorf("%d kept from %d, %d of another stream, %d recalls", flushed, oldest, other, recalls)
 	}
 }
-
-type foreign struct{}
-
-func (foreign) EventType() string { return "usage.unheard-of.v1" }
-
-func TestProjector_UnknownEvents(t *testing.T) {
-	db := pgtest.Database(t)
-	projectiontest.Make(t, db, usage.New())
-	var log projectiontest.Log
-	log.Append(stream.UsageName(id("project"), "2026-11"), foreign{})
-	if _, err := projectiontest.Rows(t.Context(), db, usage.New(), [][]eventstore.DecodedEvent{log.Facts}); err == nil {
-		t.Error("it was applied")
-	}
-}

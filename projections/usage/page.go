@@ -71,15 +71,6 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 		p.grants = append(p.grants, grantRow{e, f.Revision})
 	case *metering.Charged:
 		p.charge(e, f.Revision)
-	case *registry.LogOpened, *registry.HashKeySet, *registry.OrganizationCreated:
-	case *organization.ManagementKeySet, *organization.SpendCapSet, *organization.Prepared:
-	case *organization.MemberAdded, *organization.MemberRoleSet, *organization.MemberRemoved:
-	case *organization.ProjectAccessSet, *organization.SecondFactorSet, *organization.SignInReset:
-	case *organization.GrantApproved, *organization.GrantRevoked, *organization.MemberOffered, *organization.OfferEnded:
-	case *organization.AgentApproved, *organization.AgentDenied, *organization.AgentRevoked, *organization.AgentStopped:
-	case *registry.EventSetAside: // the runner's
-	default:
-		return fmt.Errorf("no rule for %s", f.Type)
 	}
 	return nil
 }

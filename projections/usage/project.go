@@ -35,7 +35,7 @@ func New() Projector {
 }
 
 // Apply folds the page over the rows that it changes, then writes one statement per table. Events
-// that were applied before change nothing. It fails on an unknown event.
+// that were applied before change nothing.
 func (Projector) Apply(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) error {
 	p, err := load(ctx, tx, events)
 	if err != nil {
