@@ -3,6 +3,7 @@ package elastic
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -36,6 +37,9 @@ func (x *Index) spellings(ctx context.Context, g generation, q recallindex.Spell
 	near, err := x.suggest(ctx, g, q)
 	if err != nil {
 		return nil, err
+	}
+	if !slices.ContainsFunc(near, func(of []recallindex.Spelling) bool { return len(of) > 0 }) {
+		return found, nil
 	}
 	words := make([]string, 0, len(q.Words)*suggestions)
 	for i, w := range q.Words {
