@@ -38,7 +38,8 @@ type candidateSearch struct {
 // newCandidateSearch makes the search for a part with these statistics. ok is false if nothing can be found.
 func newCandidateSearch(f format, part recallindex.PartQuery, s recall.Statistics) (c candidateSearch, ok bool) {
 	c = candidateSearch{
-		format: f, part: part, weights: s.Weights(part.Terms).Shared(part.Terms), places: make(map[string]int, len(part.Terms)),
+		format: f, part: part, weights: s.Weights(part.Terms).Shared(part.Terms),
+		places: make(map[string]int, len(part.Terms)),
 	}
 	for i, t := range part.Terms {
 		c.places[t.Text] = i
