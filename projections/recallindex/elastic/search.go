@@ -80,7 +80,7 @@ func (x *Index) search(ctx context.Context, g generation, q recallindex.Query) (
 	if err != nil {
 		return found, err
 	}
-	// To unpack the records of the hits takes longer than the rest of a search, so both parts do it at once.
+	// Records take most of the processor time of a search, so those of both parts are unpacked at once.
 	group, ctx := errgroup.WithContext(ctx)
 	for i, c := range asked {
 		group.Go(func() error {

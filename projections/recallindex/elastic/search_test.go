@@ -190,6 +190,12 @@ func (s *searched) counts(asked map[string]aggregation) map[string]any {
 	return counts
 }
 
+// searches returns the requests until now.
+func (s *searched) searches() (requests []string) {
+	s.set(func() { requests = slices.Clone(s.requests) })
+	return requests
+}
+
 // openSearched opens an index with sources and memories of one project.
 func openSearched(t *testing.T, s *searched, sources, memories int) (x *elastic.Index, project uuid.UUID) {
 	t.Helper()
@@ -224,8 +230,8 @@ func TestIndexSearch_Requests(t *testing.T) {
 		}
 		want := func(what string, requests ...string) {
 			t.Helper()
-			if !slices.Equal(s.requests, requests) {
-				t.Errorf("limit %d, %s: requests %v, want %v", limit, what, s.requests, requests)
+			if got := s.searches(); !slices.Equal(got, requests) {
+				t.Errorf("limit %d, %s: requests %v, want %v", limit, what, got, requests)
 			}
 		}
 		for _, near := range []bool{false, true} {
@@ -311,8 +317,8 @@ func TestIndexSearch_ReplacedInBetween(t *testing.T) {
 	if err != nil || len(found.Sources.Hits) != 2 || len(found.Memories.Hits) != 2 {
 		t.Errorf("found %d and %d, %v", len(found.Sources.Hits), len(found.Memories.Hits), err)
 	}
-	if want := []string{"_search", "_msearch", "_search", "_msearch"}; !slices.Equal(s.requests, want) {
-		t.Errorf("requests %v, want %v", s.requests, want)
+	if got, want := s.searches(), []string{"_search", "_msearch", "_search", "_msearch"}; !slices.Equal(got, want) {
+		t.Errorf("requests %v, want %v", got, want)
 	}
 	s.set(func() { s.answers = func(string, []string) []string { return []string{missing, missing} } })
 	if _, err := x.Search(t.Context(), ask(project, 2, 2)); !errors.Is(err, recallindex.ErrIncomplete) {

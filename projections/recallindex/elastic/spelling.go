@@ -16,8 +16,7 @@ const suggestions = 64
 
 // Spellings implements recallindex.Index. A sparse vector cannot be searched for terms that are near, but the
 // suggester reads the dictionary of any field. It knows no filter: a second request counts which of
-// the terms that it returns are held, and by documents that pass, unless it
-// returns none.
+// the terms that it returns are held, and by documents that pass. If it returns none, there is no second one.
 func (x *Index) Spellings(ctx context.Context, q recallindex.SpellingQuery) (found [][]string, err error) {
 	q.Words = q.Words[:min(len(q.Words), recallindex.MaxSpellingWords)]
 	err = x.ask(ctx, func(g generation) error {
