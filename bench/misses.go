@@ -7,13 +7,13 @@ import (
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/bench/score"
-	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recall/explained"
 )
 
 // Causes are the causes of misses, in the order of the steps of a recall.
 func Causes() []string {
 	var causes []string
-	for _, v := range recall.Verdicts() {
+	for _, v := range explained.Verdicts() {
 		causes = append(causes, string(v))
 	}
 	return causes
@@ -26,7 +26,7 @@ func Misses(ctx context.Context, cfg Config, m Measured) ([]score.Miss, error) {
 		for _, a := range d.answers {
 			missing := a.Missing()
 			for len(missing) > 0 {
-				some := missing[:min(len(missing), recall.MaxExplainedSources)]
+				some := missing[:min(len(missing), explained.MaxSources)]
 				missing = missing[len(some):]
 				explained, err := explain(ctx, cfg, requestOf(d.Dialogue, a.Question, score.MissTokens), d.key, some)
 				if err != nil {
@@ -47,7 +47,7 @@ func Misses(ctx context.Context, cfg Config, m Measured) ([]score.Miss, error) {
 // explain explains a recall in the project of a key.
 func explain(
 	ctx context.Context, cfg Config, q client.RecallRequest, key string, sourceIDs []string,
-) (recall.Explanation, error) {
+) (explained.Explanation, error) {
 	args := []string{
 		"recall", q.Query, "--explain", "--identity", q.Identity, "--limit", strconv.Itoa(q.Limit),
 		"--max-tokens", strconv.Itoa(q.MaxTokens), "--at", q.QueryTimestamp,
@@ -55,7 +55,7 @@ func explain(
 	for _, id := range sourceIDs {
 		args = append(args, "--missing", id)
 	}
-	var explained recall.Explanation
+	var explained explained.Explanation
 	err := operateWith(ctx, cfg.Program, cfg.DataDir, key, &explained, args...)
 	if err != nil {
 		err = fmt.Errorf("--misses asks the server %s through the socket in its data folder: %w", cfg.Manager.BaseURL(), err)

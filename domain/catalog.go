@@ -27,8 +27,9 @@ import (
 type Constructor func() event.Event
 
 // Catalog lists every event that is stored. Each has a golden payload in testdata/events, which never
-// changes and which every later version must decode. A fact that needs another shape gets a type of
-// its own with the next name ("datapoint.moved.v2"), and the type of the former name stays here and
+// changes and which every later version must decode. A fact may get an optional field, with a golden payload of its
+// step next to the one of before ("datapoint.moved.v1+2.json"; see event.Event). One that needs another shape gets a
+// type of its own with the next name ("datapoint.moved.v2"), and the type of the former name stays here and
 // is handled wherever it is read, as long as a log may hold it.
 //
 // blob.ChunkType is not here: its data is not JSON.

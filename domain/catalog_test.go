@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -35,49 +36,130 @@ const (
 	goldenSums = "testdata/events.sha256"
 )
 
-func goldenPath(name string) string { return filepath.Join(golden, name+".json") }
+// goldenPath is where the payload of an event at a step is.
+func goldenPath(name string, step int) string {
+	if step > event.FirstStep {
+		name = fmt.Sprintf("%s+%d", name, step)
+	}
+	return filepath.Join(golden, name+".json")
+}
 
-// TestGoldenPayloads_EveryEventDecodes is the promise to logs that exist: each golden payload
-// decodes, and encoding the fact again gives the same payload. A field that was added, renamed or
-// dropped fails here: a new shape is a new name.
-func TestGoldenPayloads_EveryEventDecodes(t *testing.T) {
-	codec, err := eventstore.NewCodec(domain.Catalog)
+// TestGoldenPayloads_EveryEventDecodes is the promise to logs that exist: each golden payload of each step
+// decodes, and encoding the fact again gives the same payload at the same step. A field that was added without a
+// step, renamed or dropped fails here.
+func TestGoldenPayloads_EveryEventDecodes(t *testing.T) { everyEventDecodes(t, domain.Catalog) }
+
+func everyEventDecodes(t *testing.T, catalog []domain.Constructor) {
+	codec, err := eventstore.NewCodec(catalog)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, construct := range domain.Catalog {
-		name := construct().EventType()
-		t.Run(name, func(t *testing.T) {
-			payload, err := os.ReadFile(goldenPath(name))
-			if os.IsNotExist(err) && *update {
-				payload = writeGolden(t, codec, construct())
-			} else if err != nil {
-				t.Fatalf("%v (go test ./domain -update writes what is missing)", err)
-			}
-			fact, err := codec.Decode(eventstore.Recorded{Type: name, Data: payload})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if path := zeroField(reflect.ValueOf(fact).Elem(), ""); path != "" {
-				t.Errorf("the golden payload does not set %s", path)
-			}
-			again, err := codec.Encode(fact, 0, event.Meta{CommandID: uuid.NameSpaceOID, At: time.Unix(1, 0)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			twice, err := codec.Decode(eventstore.Recorded{Type: again.Type, Data: again.Data})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(fact, twice); diff != "" {
-				t.Errorf("decoded, encoded and decoded again, the fact is another: %s", diff)
-			}
-			if diff := cmp.Diff(canonical(t, payload), canonical(t, again.Data)); diff != "" {
-				t.Errorf("the fact is encoded in another shape than its golden payload: %s", diff)
-			}
-		})
+	for _, construct := range catalog {
+		steps, err := event.StepsOf(construct())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for step := event.FirstStep; step <= steps.Last(); step++ {
+			t.Run(strings.TrimSuffix(filepath.Base(goldenPath(construct().EventType(), step)), ".json"), func(t *testing.T) {
+				decodesAt(t, codec, construct, step)
+			})
+		}
 	}
 }
+
+// decodesAt checks the golden payload of an event at a step.
+func decodesAt(t *testing.T, codec *eventstore.Codec, construct domain.Constructor, step int) {
+	t.Helper()
+	name := construct().EventType()
+	payload, err := os.ReadFile(goldenPath(name, step))
+	if os.IsNotExist(err) && *update {
+		payload = writeGolden(t, codec, construct(), step)
+	} else if err != nil {
+		t.Fatalf("%v (go test ./domain -update writes what is missing)", err)
+	}
+	fact, err := codec.Decode(eventstore.Recorded{Type: name, Data: payload})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if path := zeroField(at(fact, step), ""); path != "" {
+		t.Errorf("the golden payload does not set %s", path)
+	}
+	again, err := codec.Encode(fact, 0, event.Meta{CommandID: uuid.NameSpaceOID, At: time.Unix(1, 0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	twice := codec.DecodeRecorded(eventstore.Recorded{Type: again.Type, Data: again.Data, Meta: again.Meta})
+	if twice.Err != nil {
+		t.Fatal(twice.Err)
+	}
+	if twice.Details.Schema != step {
+		t.Errorf("the fact is stored at step %d, want %d", twice.Details.Schema, step)
+	}
+	if diff := cmp.Diff(fact, twice.Event); diff != "" {
+		t.Errorf("decoded, encoded and decoded again, the fact is another: %s", diff)
+	}
+	if diff := cmp.Diff(canonical(t, payload), canonical(t, again.Data)); diff != "" {
+		t.Errorf("the fact is encoded in another shape than its golden payload: %s", diff)
+	}
+}
+
+// at returns the fields that an event has at a step, as a struct.
+func at(e event.Event, step int) reflect.Value {
+	v := reflect.ValueOf(e).Elem()
+	var fields []reflect.StructField
+	var values []reflect.Value
+	for i := range v.NumField() {
+		if f := v.Type().Field(i); since(f) <= step {
+			f.Anonymous = false
+			fields, values = append(fields, f), append(values, v.Field(i))
+		}
+	}
+	has := reflect.New(reflect.StructOf(fields)).Elem()
+	for i, value := range values {
+		has.Field(i).Set(value)
+	}
+	return has
+}
+
+// since is the step that brought a field.
+func since(f reflect.StructField) int {
+	step, err := strconv.Atoi(f.Tag.Get("since"))
+	if err != nil {
+		return event.FirstStep
+	}
+	return step
+}
+
+// The check of golden payloads, with an event that has grown: it wants a payload of each step, with every field of it.
+func TestGoldenPayloads_OfSteps(t *testing.T) {
+	t.Chdir(t.TempDir())
+	before := *update
+	defer func() { *update = before }()
+	grown := []domain.Constructor{func() event.Event { return new(grownEvent) }}
+	*update = true
+	everyEventDecodes(t, grown)
+	*update = false
+	everyEventDecodes(t, grown)
+	for step, want := range map[int]string{
+		1: `{"a":"a"}`, 2: `{"a":"a","b":"b"}`, 3: `{"a":"a","b":"b","c":["c"]}`,
+	} {
+		payload, err := os.ReadFile(goldenPath(new(grownEvent).EventType(), step))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(canonical(t, []byte(want)), canonical(t, payload)); diff != "" {
+			t.Errorf("step %d: %s", step, diff)
+		}
+	}
+}
+
+type grownEvent struct {
+	A string   `json:"a"`
+	B *string  `json:"b,omitempty" since:"2"`
+	C []string `json:"c,omitempty" since:"3"`
+}
+
+func (grownEvent) EventType() string { return "thing.grown.v1" }
 
 func TestGoldenPayloads_EachHasItsName(t *testing.T) {
 	files, err := os.ReadDir(golden)
@@ -85,7 +167,7 @@ func TestGoldenPayloads_EachHasItsName(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		name := strings.TrimSuffix(f.Name(), ".json")
+		name, _, _ := strings.Cut(strings.TrimSuffix(f.Name(), ".json"), "+")
 		if !slices.ContainsFunc(domain.Catalog, func(c domain.Constructor) bool { return c().EventType() == name }) {
 			t.Errorf("%s: the catalogue has lost this name, and logs that hold it can no longer be read", f.Name())
 		}
@@ -94,14 +176,14 @@ func TestGoldenPayloads_EachHasItsName(t *testing.T) {
 
 // TestGoldenPayloads_NeverChange is the promise of version 1.0: a log that was written once is read by
 // every later version. So a golden payload that is in the list of sums stays as it is for good, byte by
-// byte, and no line of the list is changed or removed. A new name adds a payload and a line (go test
+// byte, and no line of the list is changed or removed. A new name or step adds a payload and a line (go test
 // ./domain -update); what has to look different gets a new name.
 func TestGoldenPayloads_NeverChange(t *testing.T) {
 	list, err := os.ReadFile(goldenSums)
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob(goldenPath("*"))
+	files, err := filepath.Glob(filepath.Join(golden, "*.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,10 +240,16 @@ func canonical(t *testing.T, payload []byte) any {
 	return v
 }
 
-// writeGolden writes a payload with every field set.
-func writeGolden(t *testing.T, codec *eventstore.Codec, fact event.Event) []byte {
+// writeGolden writes a payload with every field set that the event has at a step.
+func writeGolden(t *testing.T, codec *eventstore.Codec, fact event.Event, step int) []byte {
 	t.Helper()
-	fill(reflect.ValueOf(fact).Elem(), "", new(int64))
+	v := reflect.ValueOf(fact).Elem()
+	fill(v, "", new(int64))
+	for i := range v.NumField() {
+		if since(v.Type().Field(i)) > step {
+			v.Field(i).SetZero()
+		}
+	}
 	stored, err := codec.Encode(fact, 0, event.Meta{CommandID: uuid.NameSpaceOID, At: time.Unix(1, 0)})
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +263,7 @@ func writeGolden(t *testing.T, codec *eventstore.Codec, fact event.Event) []byte
 	if err := os.MkdirAll(golden, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(goldenPath(fact.EventType()), payload, 0o644); err != nil {
+	if err := os.WriteFile(goldenPath(fact.EventType(), step), payload, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return payload

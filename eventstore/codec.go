@@ -15,18 +15,26 @@ import (
 // Codec encodes events for the store and decodes stored ones, by a catalogue.
 type Codec struct {
 	constructors map[string]domain.Constructor
+	steps        map[string]event.Steps
 }
 
 // NewCodec returns a codec of a catalogue. It refuses a name that occurs twice, and that of a chunk,
-// which is not JSON.
+// which is not JSON, and an event whose steps are not in order.
 func NewCodec(catalog []domain.Constructor) (*Codec, error) {
-	c := &Codec{constructors: make(map[string]domain.Constructor, len(catalog))}
+	c := &Codec{
+		constructors: make(map[string]domain.Constructor, len(catalog)), steps: make(map[string]event.Steps, len(catalog)),
+	}
 	for _, construct := range catalog {
-		name := construct().EventType()
+		e := construct()
+		name := e.EventType()
 		if _, twice := c.constructors[name]; twice || name == blob.ChunkType {
 			return nil, fmt.Errorf("catalogue: %s is already taken", name)
 		}
-		c.constructors[name] = construct
+		steps, err := event.StepsOf(e)
+		if err != nil {
+			return nil, fmt.Errorf("catalogue: %w", err)
+		}
+		c.constructors[name], c.steps[name] = construct, steps
 	}
 	return c, nil
 }
@@ -41,7 +49,7 @@ func (c *Codec) Encode(e event.Event, n int, meta event.Meta) (Proposed, error) 
 	if meta.At.IsZero() {
 		return Proposed{}, fmt.Errorf("encode %s: its metadata has no time", e.EventType())
 	}
-	meta.Schema, meta.At = event.MetaSchema, meta.At.UTC().Truncate(time.Microsecond)
+	meta.Schema, meta.At = c.steps[e.EventType()].Of(e), meta.At.UTC().Truncate(time.Microsecond)
 	details, err := marshal(meta)
 	if err != nil {
 		return Proposed{}, fmt.Errorf("encode metadata of %s: %w", e.EventType(), err)
@@ -74,7 +82,7 @@ func (c *Codec) EncodeAll(events []event.Event, meta event.Meta) ([]Proposed, er
 	return proposed, nil
 }
 
-// Decode decodes one recorded event. An unknown name is an *UnknownEventError.
+// Decode decodes the payload of one recorded event, whatever its step is. An unknown name is an *UnknownEventError.
 func (c *Codec) Decode(r Recorded) (event.Event, error) {
 	if r.Type == blob.ChunkType {
 		return blob.Chunk{Data: r.Data}, nil
@@ -90,7 +98,8 @@ func (c *Codec) Decode(r Recorded) (event.Event, error) {
 	return e, nil
 }
 
-// DecodeRecorded decodes one recorded event together with its metadata. A panic of a decoder is the
+// DecodeRecorded decodes one recorded event together with its metadata. A step that the catalogue does not have is an
+// *UnknownEventError: the event may set a field that this program would leave out. A panic of a decoder is the
 // error of that event. A stray event is PassedOver: see datapoint.RevisionAccepted.
 func (c *Codec) DecodeRecorded(r Recorded) (f DecodedEvent) {
 	f = DecodedEvent{Recorded: r}
@@ -105,6 +114,11 @@ func (c *Codec) DecodeRecorded(r Recorded) (f DecodedEvent) {
 	}
 	if err := json.Unmarshal(r.Meta, &f.Details); err != nil {
 		f.Event, f.Err = nil, fmt.Errorf("decode metadata at %d of %s: %w", r.Revision, r.Stream, err)
+		return f
+	}
+	if step := f.Details.Schema; step > c.steps[r.Type].Last() {
+		f.Event, f.Err = nil, &UnknownEventError{Stream: r.Stream, Type: r.Type, Step: step}
+		return f
 	}
 	if e, is := f.Event.(interface{ IsStray(revision int64) bool }); is && e.IsStray(int64(r.Revision)) {
 		f.Event = PassedOver{}

@@ -123,7 +123,7 @@ func TestEncode_Metadata(t *testing.T) {
 		}
 		f := codec.DecodeRecorded(eventstore.Recorded{Type: p.Type, Data: p.Data, Meta: p.Meta})
 		decoded := meta
-		decoded.Schema, decoded.At = event.MetaSchema, time.Date(2026, 11, 5, 9, 30, 0, 1000, time.UTC)
+		decoded.Schema, decoded.At = event.FirstStep, time.Date(2026, 11, 5, 9, 30, 0, 1000, time.UTC)
 		if diff := cmp.Diff(decoded, f.Details); f.Err != nil || diff != "" {
 			t.Errorf("decoded, %v: %s", f.Err, diff)
 		}

@@ -202,13 +202,18 @@ var (
 	ErrFull = errors.New("disk of the event store is full")
 )
 
-// UnknownEventError is an event whose name is not in the catalogue.
+// UnknownEventError is an event whose name is not in the catalogue, or whose Step, if that is not 0, the name does not
+// have there.
 type UnknownEventError struct {
 	Stream string
 	Type   string
+	Step   int
 }
 
 func (e *UnknownEventError) Error() string {
+	if e.Step > 0 {
+		return fmt.Sprintf("unknown step %d of event %q in stream %q", e.Step, e.Type, e.Stream)
+	}
 	return fmt.Sprintf("unknown event %q in stream %q", e.Type, e.Stream)
 }
 

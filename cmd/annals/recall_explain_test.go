@@ -9,7 +9,7 @@ import (
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/internal/runtest"
-	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recall/explained"
 )
 
 func TestRecallExplain_WrongUse(t *testing.T) {
@@ -64,9 +64,9 @@ func TestRecallExplain_Served(t *testing.T) {
 		}
 	}
 	got = command("recall", "When is the launch?", "--identity=ben", "--explain", "--project=default", "--missing=rain", "--json")
-	var e recall.Explanation
+	var e explained.Explanation
 	if err := json.Unmarshal([]byte(got.stdout), &e); err != nil || len(e.Results) == 0 || e.Results[0].Score <= 0 ||
-		len(e.Sources) != 1 || e.Sources[0].Verdict != recall.NotCandidate {
+		len(e.Sources) != 1 || e.Sources[0].Verdict != explained.NotCandidate {
 		t.Errorf("as JSON: %+v, %v", got, err)
 	}
 	if got := command("recall", "launch", "--identity=ben", "--explain", "--limit=999"); got.code != exitFailed ||

@@ -9,6 +9,9 @@ import (
 
 // Event is a fact. It is a plain struct of the package of its aggregate, it is encoded as JSON, and
 // its EventType is the name it is stored under, "aggregate.verb-phrase.vN", which never changes.
+//
+// A name may get optional fields later, whose absence means what the event meant before. Each has the
+// tag since:"N" with the step that brought it, from 2, and is left out of the payload if it is not set.
 type Event interface {
 	EventType() string
 }
@@ -34,15 +37,15 @@ type Meta struct {
 	CausationID uuid.UUID `json:"$causationId,omitzero"`
 	// CorrelationID is shared by everything that one request set off.
 	CorrelationID uuid.UUID `json:"$correlationId,omitzero"`
-	// Schema is the version of this metadata.
+	// Schema is the step of the event: the least at which it has every field that this event sets.
 	Schema int `json:"schema"`
 	// At is the time of the command, in UTC, at microsecond precision: when the call was received, or
 	// the clock of the background work. The store's own clock counts for nothing.
 	At time.Time `json:"at"`
 }
 
-// MetaSchema is the current version of Meta.
-const MetaSchema = 1
+// FirstStep is the step of an event that sets no field which its name got later.
+const FirstStep = 1
 
 // NewMeta returns the metadata of a new command of a principal that no call caused.
 func NewMeta(principal string, at time.Time) Meta {

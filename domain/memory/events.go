@@ -15,17 +15,6 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 )
 
-// The kinds of derived memory.
-const (
-	Observation    = "observation"
-	Claim          = "claim"
-	Rule           = "rule"
-	Membership     = "membership"
-	Identity       = "identity"
-	Mention        = "mention"
-	TemporalAnchor = "temporal-anchor"
-)
-
 // Memory is one readable line derived from one revision, with the exact span of the source that
 // proves it.
 type Memory struct {

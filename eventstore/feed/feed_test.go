@@ -1,6 +1,7 @@
 package feed_test
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"strconv"
@@ -148,17 +149,22 @@ func TestPage_BoundInBytes(t *testing.T) {
 
 func TestPage_UnknownEvents(t *testing.T) {
 	r := newFixture(t, nil)
-	foreign := r.proposed(1)
+	foreign, later := r.proposed(1), r.proposed(2)
 	foreign.Type = "somebody.else.v1"
+	later.Meta = bytes.Replace(later.Meta, []byte(`"schema":1,`), []byte(`"schema":2,`), 1)
 	name := stream.Name(stream.Project, uuid.New())
-	if _, err := r.memory.Append(r.ctx, name, eventstore.NoStream, []eventstore.Proposed{foreign}); err != nil {
+	if _, err := r.memory.Append(r.ctx, name, eventstore.NoStream, []eventstore.Proposed{foreign, later}); err != nil {
 		t.Fatal(err)
 	}
 	page := r.ack(r.subscribe(r.ctx, "access"))
-	var unknown *eventstore.UnknownEventError
-	if len(page.Events) != 1 || !errors.As(page.Events[0].Err, &unknown) || unknown.Stream != name ||
-		page.Events[0].Event != nil {
-		t.Errorf("got %+v", page.Events)
+	if len(page.Events) != 2 {
+		t.Fatalf("got %+v", page.Events)
+	}
+	for i, e := range page.Events {
+		var unknown *eventstore.UnknownEventError
+		if !errors.As(e.Err, &unknown) || unknown.Stream != name || unknown.Step != 2*i || e.Event != nil {
+			t.Errorf("event %d: got %+v", i, e)
+		}
 	}
 }
 

@@ -11,12 +11,13 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recall/explained"
 	"github.com/annals-project/annals/projections/recall/recalltest"
 )
 
-func explain(t *testing.T, s *recall.Service, q recall.Query, sourceIDs ...string) recall.Explanation {
+func explain(t *testing.T, s *recall.Service, q recall.Query, sourceIDs ...string) explained.Explanation {
 	t.Helper()
-	e, err := s.Explain(t.Context(), q, sourceIDs)
+	e, err := explained.Explain(t.Context(), s, q, sourceIDs)
 	if err != nil {
 		t.Fatalf("explain: %v", err)
 	}
@@ -28,8 +29,8 @@ func explain(t *testing.T, s *recall.Service, q recall.Query, sourceIDs ...strin
 
 // lost explains one source, which must have a verdict and a reason.
 func lost(
-	t *testing.T, h *recalltest.Harness, q recall.Query, id string, verdict recall.Verdict, why string,
-) recall.ExplainedSource {
+	t *testing.T, h *recalltest.Harness, q recall.Query, id string, verdict explained.Verdict, why string,
+) explained.Source {
 	t.Helper()
 	s := explain(t, h.Service(), q, id).Sources[0]
 	if s.SourceID != id || s.Verdict != verdict || !strings.Contains(s.Why, why) || why == "" && s.Why != "" {
@@ -95,7 +96,7 @@ func TestExplain_SameAsRecall(t *testing.T) {
 }
 
 // checkScore checks that the parts of a score make it, and that the result passed the gate.
-func checkScore(t *testing.T, r recall.ExplainedResult) {
+func checkScore(t *testing.T, r explained.Result) {
 	t.Helper()
 	score := 0.0
 	for _, s := range r.Signals {
@@ -105,9 +106,9 @@ func checkScore(t *testing.T, r recall.ExplainedResult) {
 		score *= f.Value
 	}
 	if r.Score <= 0 || math.Abs(score-r.Score) > 1e-9*r.Score {
-		t.Errorf("%s of %s: the parts make %v, the score is %v: %+v", r.Kind, r.SourceID, score, r.Score, r.ExplainedScore)
+		t.Errorf("%s of %s: the parts make %v, the score is %v: %+v", r.Kind, r.SourceID, score, r.Score, r.Scored)
 	}
-	if len(r.FoundBy) == 0 || !r.Gate.Passed || r.Gate.Audience != recall.ProjectVisible || r.Preview == "" {
+	if len(r.FoundBy) == 0 || !r.Gate.Passed || r.Gate.Audience != explained.ProjectVisible || r.Preview == "" {
 		t.Errorf("result %+v", r)
 	}
 }
@@ -116,7 +117,7 @@ func TestExplain_Question(t *testing.T) {
 	h := recalltest.New(t, nil)
 	sendDialogue(h)
 	e := explain(t, h.Service(), h.Ask("When did Ana paint the ropes or another instrument in May 2025?"))
-	terms := map[string]recall.ExplainedTerm{}
+	terms := map[string]explained.Term{}
 	for _, term := range e.Question.Terms {
 		terms[term.Term] = term
 	}
@@ -164,14 +165,14 @@ func TestExplain_Returned(t *testing.T) {
 	h.Send(recalltest.DataPoint{ID: "short", Content: "The vault is in the cellar", OccurredAt: at(2)})
 	h.CatchUp()
 	e := explain(t, h.Service(), h.Ask("password of the vault"), "short", "long", "short")
-	for i, want := range []recall.ExplainedSource{
-		{SourceID: "short", Verdict: recall.Returned, Rank: 2},
-		{SourceID: "long", Verdict: recall.Returned, Rank: 1, Why: "by a memory of it: claim"},
-		{SourceID: "short", Verdict: recall.Returned, Rank: 2},
+	for i, want := range []explained.Source{
+		{SourceID: "short", Verdict: explained.Returned, Rank: 2},
+		{SourceID: "long", Verdict: explained.Returned, Rank: 1, Why: "by a memory of it: claim"},
+		{SourceID: "short", Verdict: explained.Returned, Rank: 2},
 	} {
 		got := e.Sources[i]
 		if got.SourceID != want.SourceID || got.Verdict != want.Verdict || got.Rank != want.Rank || got.Why != want.Why ||
-			got.ExplainedScore == nil || got.Revision != 1 {
+			got.Scored == nil || got.Revision != 1 {
 			t.Errorf("source %d: %+v", i, got)
 		}
 	}
@@ -188,7 +189,7 @@ func TestExplain_NotStored(t *testing.T) {
 	h.Delete("gone")
 	h.CatchUp("datapoints", "memories")
 	for _, id := range []string{"never", "gone", "foreign", ""} {
-		if s := lost(t, h, h.Ask("helix"), id, recall.NotStored, ""); s.Gate != nil || s.Revision != 0 || s.OccurredAt != nil {
+		if s := lost(t, h, h.Ask("helix"), id, explained.NotStored, ""); s.Gate != nil || s.Revision != 0 || s.OccurredAt != nil {
 			t.Errorf("%s: %+v", id, s)
 		}
 	}
@@ -201,11 +202,11 @@ func TestExplain_NotInTheIndex(t *testing.T) {
 	h.Send(recalltest.DataPoint{ID: "old", Content: "vim and the launch", OccurredAt: at(1)})
 	h.Send(recalltest.DataPoint{ID: "new", Content: "the launch is near", OccurredAt: at(2)})
 	h.CatchUp("datapoints", "memories")
-	lost(t, h, h.Ask("launch"), "new", recall.NotIndexed, "")
-	lost(t, h, h.Ask("launch"), "old", recall.NotIndexed, "the index has revision 1, the newest is 2")
+	lost(t, h, h.Ask("launch"), "new", explained.NotIndexed, "")
+	lost(t, h, h.Ask("launch"), "old", explained.NotIndexed, "the index has revision 1, the newest is 2")
 	h.CatchUp()
-	lost(t, h, h.Ask("launch"), "new", recall.Returned, "")
-	lost(t, h, h.Ask("launch"), "old", recall.Returned, "")
+	lost(t, h, h.Ask("launch"), "new", explained.Returned, "")
+	lost(t, h, h.Ask("launch"), "old", explained.Returned, "")
 }
 
 func TestExplain_NotAmongTheCandidates(t *testing.T) {
@@ -218,12 +219,12 @@ func TestExplain_NotAmongTheCandidates(t *testing.T) {
 	h.Send(recalltest.DataPoint{ID: "long", Content: "One word of helix among many others, which make it a long text about ropes, ships, harbours and tea", OccurredAt: at(1)})
 	h.Send(recalltest.DataPoint{ID: "tea", Content: "Tea with milk", OccurredAt: at(1)})
 	h.CatchUp()
-	s := lost(t, h, h.Ask("helix"), "long", recall.NotCandidate, "the best 300 passages by words")
-	if s.ExplainedScore == nil || s.LastScore == nil || s.Score <= 0 || s.Score > *s.LastScore ||
+	s := lost(t, h, h.Ask("helix"), "long", explained.NotCandidate, "the best 300 passages by words")
+	if s.Scored == nil || s.LastScore == nil || s.Score <= 0 || s.Score > *s.LastScore ||
 		!slices.Equal(s.Words, []string{"helix", "~en:helix"}) {
 		t.Errorf("crowded out: %+v", s)
 	}
-	lost(t, h, h.Ask("helix"), "tea", recall.NotCandidate, "it has none of the question's words")
+	lost(t, h, h.Ask("helix"), "tea", explained.NotCandidate, "it has none of the question's words")
 	// The best 128 of the 300 filled the response.
 	q := h.Ask("helix")
 	q.Limit = 5
@@ -236,7 +237,7 @@ func TestExplain_NotAmongTheCandidates(t *testing.T) {
 		ids = append(ids, fmt.Sprint("note", n))
 	}
 	for _, s := range explain(t, h.Service(), q, ids...).Sources {
-		if s.Verdict == recall.RankedBelow && strings.Contains(s.Why, fmt.Sprintf("the best %d were ranked", e.Search.Checked)) && s.Rank == 0 {
+		if s.Verdict == explained.RankedBelow && strings.Contains(s.Why, fmt.Sprintf("the best %d were ranked", e.Search.Checked)) && s.Rank == 0 {
 			below++
 		}
 	}
@@ -258,18 +259,18 @@ func TestExplain_RefusedByTheGate(t *testing.T) {
 	q := h.Ask("helix")
 	from, to, perspective := at(2), at(5), at(5)
 	q.From = &from
-	lost(t, h, q, "team", recall.Refused, "audience not reached: "+team.String())
-	lost(t, h, q, "early", recall.Refused, "outside the window: it occurred at 2025-05-01")
-	lost(t, h, q, "revised", recall.Refused, "older revision")
+	lost(t, h, q, "team", explained.Refused, "audience not reached: "+team.String())
+	lost(t, h, q, "early", explained.Refused, "outside the window: it occurred at 2025-05-01")
+	lost(t, h, q, "revised", explained.Refused, "older revision")
 	q.At = &perspective
-	lost(t, h, q, "late", recall.Refused, "after the perspective 2025-05-05")
+	lost(t, h, q, "late", explained.Refused, "after the perspective 2025-05-05")
 	q.At, q.To = nil, &to
-	s := lost(t, h, q, "late", recall.Refused, "outside the window")
-	if s.Gate == nil || s.Gate.Passed || s.Gate.Audience != recall.ProjectVisible {
+	s := lost(t, h, q, "late", explained.Refused, "outside the window")
+	if s.Gate == nil || s.Gate.Passed || s.Gate.Audience != explained.ProjectVisible {
 		t.Errorf("gate %+v", s.Gate)
 	}
 	q.To, q.Audiences = nil, []uuid.UUID{uuid.Nil, team}
-	if s := lost(t, h, q, "team", recall.Returned, ""); !s.Gate.Passed || s.Gate.Audience != team.String() {
+	if s := lost(t, h, q, "team", explained.Returned, ""); !s.Gate.Passed || s.Gate.Audience != team.String() {
 		t.Errorf("gate %+v", s.Gate)
 	}
 }
@@ -283,7 +284,7 @@ func TestExplain_RankedBelow(t *testing.T) {
 	q.Limit = 1
 	e := explain(t, h.Service(), q, "second")
 	s := e.Sources[0]
-	if s.Verdict != recall.RankedBelow || s.Rank != 2 || s.LastScore == nil || *s.LastScore != e.Results[0].Score ||
+	if s.Verdict != explained.RankedBelow || s.Rank != 2 || s.LastScore == nil || *s.LastScore != e.Results[0].Score ||
 		s.Score <= 0 || s.Score >= *s.LastScore || len(s.Signals) == 0 ||
 		s.Why != "place 2 of 2 candidates; the limit of 1 is reached, memories included" {
 		t.Errorf("source %+v", s)
@@ -300,22 +301,22 @@ func TestExplain_OverTheBudget(t *testing.T) {
 	h.CatchUp()
 	q := h.Ask("helix")
 	q.Budget = 20
-	s := lost(t, h, q, "long", recall.OverBudget, "it has 128 tokens, 1")
+	s := lost(t, h, q, "long", explained.OverBudget, "it has 128 tokens, 1")
 	if s.Tokens == nil || *s.Tokens != 128 || s.TokensLeft == nil || *s.TokensLeft >= 20 || s.Rank == 0 {
 		t.Errorf("long: %+v", s)
 	}
-	if s := lost(t, h, q, "big", recall.OverBudget, "tokens, "); s.Tokens == nil || *s.Tokens <= 128 {
+	if s := lost(t, h, q, "big", explained.OverBudget, "tokens, "); s.Tokens == nil || *s.Tokens <= 128 {
 		t.Errorf("big: %+v", s)
 	}
-	lost(t, h, q, "short", recall.Returned, "")
+	lost(t, h, q, "short", explained.Returned, "")
 	q.Limit = 1 // reached after its turn
-	lost(t, h, q, "heavy", recall.OverBudget, "it has 62 tokens, 20 were left")
+	lost(t, h, q, "heavy", explained.OverBudget, "it has 62 tokens, 20 were left")
 	q.Limit = 100
 	// The budget is used up before its turn comes.
 	q.Budget = 5
 	h.Send(recalltest.DataPoint{ID: "late", Content: "helix late", OccurredAt: at(3)})
 	h.CatchUp()
-	if s := lost(t, h, q, "late", recall.OverBudget, "it has 3 tokens, 0 were left"); s.TokensLeft == nil || *s.TokensLeft != 0 {
+	if s := lost(t, h, q, "late", explained.OverBudget, "it has 3 tokens, 0 were left"); s.TokensLeft == nil || *s.TokensLeft != 0 {
 		t.Errorf("late: %+v", s)
 	}
 }
@@ -329,10 +330,10 @@ func TestExplain_NamesAudiences(t *testing.T) {
 	v.send("staff", "apples of staff", staff)
 	v.CatchUp()
 	slug := "a-" + staff.String()[:8]
-	for name, want := range map[string]recall.Verdict{"ana": recall.Refused, "bo": recall.Returned, "nobody": recall.Refused} {
+	for name, want := range map[string]explained.Verdict{"ana": explained.Refused, "bo": explained.Returned, "nobody": explained.Refused} {
 		q := recall.Query{Project: v.Project, Text: "apples", Identity: name, Limit: 100, Budget: 8000}
 		s := explain(t, v.service, q, "staff").Sources[0]
-		if s.Verdict != want || s.Gate.Audience != slug || want == recall.Refused && s.Why != "audience not reached: "+slug {
+		if s.Verdict != want || s.Gate.Audience != slug || want == explained.Refused && s.Why != "audience not reached: "+slug {
 			t.Errorf("%s: %+v, gate %+v", name, s, s.Gate)
 		}
 	}

@@ -26,15 +26,15 @@ func Judge(
 	judged := Judged{map[uuid.UUID]int{}, map[uuid.UUID]bool{}, map[uuid.UUID]*time.Time{}}
 	f := new(candidates)
 	for _, id := range dataPoints {
-		f.sources.Hits = append(f.sources.Hits, recallindex.Hit{Key: recallindex.Key{DataPoint: id}})
+		f.Sources.Hits = append(f.Sources.Hits, recallindex.Hit{Key: recallindex.Key{DataPoint: id}})
 	}
 	for _, id := range memories {
-		f.memories.Hits = append(f.memories.Hits, recallindex.Hit{Key: recallindex.Key{Memory: id}})
+		f.Memories.Hits = append(f.Memories.Hits, recallindex.Hit{Key: recallindex.Key{Memory: id}})
 	}
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		g := newGate(tx, q, now)
 		f.arrange(&question{Query: q})
-		if err := g.authorize(ctx, f, len(f.order), false); err != nil {
+		if err := g.authorize(ctx, f, len(f.Order), false); err != nil {
 			return err
 		}
 		for id, p := range g.dataPoints {

@@ -19,7 +19,7 @@ import (
 // gate holds what the viewer may read, as one Postgres snapshot shows it. It trusts nothing that
 // the index returns.
 type gate struct {
-	db database
+	db Snapshot
 	// replica may answer texts that passed; nil for none.
 	replica *replica.Reader
 	q       Query
@@ -51,14 +51,15 @@ type gate struct {
 	withNeighbours map[uuid.UUID]struct{}
 }
 
-// database is a connection without a transaction, or one in a transaction.
-type database interface {
+// Snapshot is a connection without a transaction, or one in a transaction.
+type Snapshot interface {
 	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
 // dataPointRow is the newest revision of a live data point that the viewer may read.
 type dataPointRow struct {
+	id         uuid.UUID
 	revision   int
 	sourceID   string
 	node       uuid.UUID
@@ -86,7 +87,7 @@ func (p *dataPointRow) compare(other *dataPointRow) int {
 // memoryRow is a memory of the newest captured revision of such a data point, and occurred in the
 // window.
 type memoryRow struct {
-	id        uuid.UUID
+	ID        uuid.UUID
 	dataPoint uuid.UUID
 	revision  int
 	// metadataSize is the bytes of metadata of its revision, nil for the newest revision.
@@ -104,7 +105,7 @@ type memoryRow struct {
 // newGate makes a gate for the perspective of the query. Without one the perspective is now, or the
 // newest acceptance if that is later: clocks of machines differ, and an accepted send is not in the
 // future.
-func newGate(db database, q Query, now time.Time) *gate {
+func newGate(db Snapshot, q Query, now time.Time) *gate {
 	g := &gate{
 		db: db, q: q, now: now, tables: switchover.New(snapshotProjections...),
 		dataPoints: map[uuid.UUID]*dataPointRow{}, memories: map[uuid.UUID]*memoryRow{},
@@ -117,6 +118,9 @@ func newGate(db database, q Query, now time.Time) *gate {
 	}
 	return g
 }
+
+// instant is a time as responses show it: UTC, in microseconds.
+func instant(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
 // begin starts the snapshot. It is sent with the first statement, in one message.
 const begin = "begin isolation level repeatable read read only"
@@ -185,13 +189,13 @@ const selectMemories = `with perspective as materialized (
 // the database does it all.
 func (g *gate) authorize(ctx context.Context, f *candidates, n int, opening bool) error {
 	var dataPoints, memories []uuid.UUID
-	for _, id := range f.order[:n] {
+	for _, id := range f.Order[:n] {
 		if _, known := g.checkedDataPoints[id]; !known {
 			dataPoints = append(dataPoints, id)
 			g.checkedDataPoints[id] = struct{}{}
 		}
 	}
-	for _, h := range f.memories.Hits {
+	for _, h := range f.Memories.Hits {
 		if _, asked := g.checkedDataPoints[h.DataPoint]; !asked {
 			continue
 		}
@@ -244,15 +248,14 @@ func (g *gate) setPerspective(row pgx.Row) error {
 
 func (g *gate) readDataPoints(rows pgx.Rows) error {
 	for rows.Next() {
-		var id uuid.UUID
 		p, b := new(dataPointRow), new(body)
-		if err := rows.Scan(&id, &p.revision, &p.sourceID, &p.node, &p.occurredAt, &p.label, &p.author, &p.size,
+		if err := rows.Scan(&p.id, &p.revision, &p.sourceID, &p.node, &p.occurredAt, &p.label, &p.author, &p.size,
 			&p.big, &p.tokens, &p.metadataSize, &b.ready, &b.content, (*[]byte)(&b.metadata)); err != nil {
 			return err
 		}
 		if b.ready {
 			b.label = p.label
-			g.texts[revisionKey{id, p.revision}] = b
+			g.texts[revisionKey{p.id, p.revision}] = b
 		}
 		p.occurredAt = p.occurredAt.UTC()
 		if p.big != nil {
@@ -260,7 +263,7 @@ func (g *gate) readDataPoints(rows pgx.Rows) error {
 		}
 		p.inWindow = !p.occurredAt.After(g.perspective) &&
 			(g.q.From == nil || !p.occurredAt.Before(*g.q.From)) && (g.q.To == nil || !p.occurredAt.After(*g.q.To))
-		g.dataPoints[id] = p
+		g.dataPoints[p.id] = p
 	}
 	return rows.Err()
 }
@@ -269,7 +272,7 @@ func (g *gate) readMemories(rows pgx.Rows) error {
 	for rows.Next() {
 		l := new(memoryRow)
 		var content, excerpt, supersededTo []byte
-		if err := rows.Scan(&l.id, &l.dataPoint, &l.revision, &l.metadataSize, &l.kind, &content, &excerpt,
+		if err := rows.Scan(&l.ID, &l.dataPoint, &l.revision, &l.metadataSize, &l.kind, &content, &excerpt,
 			&l.occurredAt, &l.supersededAt, &l.supersededBy, &supersededTo); err != nil {
 			return err
 		}
@@ -278,7 +281,7 @@ func (g *gate) readMemories(rows pgx.Rows) error {
 		if l.supersededAt != nil {
 			*l.supersededAt = l.supersededAt.UTC()
 		}
-		g.memories[l.id] = l
+		g.memories[l.ID] = l
 	}
 	return rows.Err()
 }

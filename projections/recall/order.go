@@ -1,7 +1,6 @@
 package recall
 
 import (
-	"context"
 	"slices"
 
 	"github.com/google/uuid"
@@ -11,44 +10,38 @@ import (
 )
 
 // arrange gives the candidates their final scores and places.
-func (s *Service) arrange(
-	ctx context.Context, r *ranking, g *gate, question *question, passages map[uuid.UUID]*passage,
-	scores map[uuid.UUID]turnScore,
-) error {
-	list := make([]recall.Placed, len(r.ids))
-	places := make(map[uuid.UUID]int, len(r.ids))
-	for i, id := range r.ids {
+func (p *Pass) arrange(scores map[uuid.UUID]turnScore) {
+	r := p.Ranking
+	list := make([]recall.Placed, len(r.IDs))
+	places := make(map[uuid.UUID]int, len(r.IDs))
+	for i, id := range r.IDs {
 		places[id] = i
-		memory, score := best(&r.candidates[i])
+		memory, score := best(&r.Candidates[i])
 		list[i] = recall.Placed{
 			Score: score, ByWords: scores[id].byWords,
-			OccurredAt: r.dataPoints[i].occurredAt, SourceID: r.dataPoints[i].sourceID,
-			Exactly: memory != nil, SupersededBy: recall.None,
+			OccurredAt: r.DataPoints[i].occurredAt, SourceID: r.DataPoints[i].sourceID,
+			Exactly: memory != nil, SupersededBy: recall.None, WordForWord: p.match.wordForWord[id],
 		}
-		if p := passages[id]; p != nil {
-			exactly, spelled := question.asked.Matched(p.Counts)
-			list[i].Held, list[i].Exactly, list[i].Spelled = p.held, list[i].Exactly || exactly, spelled
+		if best := p.match.passages[id]; best != nil {
+			exactly, spelled := p.Asked.Matched(best.Counts)
+			list[i].Held, list[i].Exactly, list[i].Spelled = best.held, list[i].Exactly || exactly, spelled
 		}
 	}
-	s.noteSuperseded(r, question, places, list)
-	if err := s.noteWordForWord(ctx, r, g, question, list); err != nil {
-		return err
-	}
-	s.noteStatements(r, g, passages, list)
-	r.moves = make(map[int]recall.Place)
-	for place, p := range question.asked.Order(list) {
-		c := &r.candidates[p.Candidate]
-		c.Place = place
-		if p.Move != recall.MoveNone {
-			r.moves[p.Candidate] = p
+	p.noteSuperseded(places, list)
+	p.noteStatements(list)
+	r.Moves = make(map[int]recall.Place)
+	for n, place := range p.Asked.Order(list) {
+		c := &r.Candidates[place.Candidate]
+		c.Place = n
+		if place.Move != recall.MoveNone {
+			r.Moves[place.Candidate] = place
 		}
-		own := list[p.Candidate].Score
-		c.Score = p.Of(own, c.Score)
+		own := list[place.Candidate].Score
+		c.Score = place.Of(own, c.Score)
 		for m := range c.Memories {
-			c.Memories[m].Score = p.Of(own, c.Memories[m].Score)
+			c.Memories[m].Score = place.Of(own, c.Memories[m].Score)
 		}
 	}
-	return nil
 }
 
 // best returns the index of the best memory of a candidate, nil for none, and the best score of it and its memories.
@@ -66,10 +59,11 @@ func best(c *recall.Candidate) (memory *int, score float64) {
 
 // noteSuperseded notes the candidates whose best claim another candidate supersedes, unless the question names a value
 // that only the superseded claim has.
-func (s *Service) noteSuperseded(r *ranking, question *question, places map[uuid.UUID]int, list []recall.Placed) {
+func (p *Pass) noteSuperseded(places map[uuid.UUID]int, list []recall.Placed) {
 	var asked map[string]struct{}
+	stems := p.service.config.Analyzers.Newest().Stems
 	for i := range list {
-		claim := bestClaim(r, i)
+		claim := p.Ranking.bestClaim(i)
 		if claim == nil || claim.supersededBy == nil {
 			continue
 		}
@@ -78,10 +72,10 @@ func (s *Service) noteSuperseded(r *ranking, question *question, places map[uuid
 			continue
 		}
 		if asked == nil {
-			asked = setOf(s.stems(question.Text))
+			asked = setOf(stems(p.Text))
 		}
-		later := setOf(s.stems(claim.supersededTo))
-		named := slices.ContainsFunc(s.stems(claim.content), func(stem string) bool {
+		later := setOf(stems(claim.supersededTo))
+		named := slices.ContainsFunc(stems(claim.content), func(stem string) bool {
 			_, isAsked := asked[stem]
 			_, stays := later[stem]
 			return isAsked && !stays
@@ -92,8 +86,6 @@ func (s *Service) noteSuperseded(r *ranking, question *question, places map[uuid
 	}
 }
 
-func (s *Service) stems(text string) []string { return s.config.Analyzers.Newest().Stems(text) }
-
 func setOf(terms []string) map[string]struct{} {
 	set := make(map[string]struct{}, len(terms))
 	for _, t := range terms {
@@ -102,69 +94,22 @@ func setOf(terms []string) map[string]struct{} {
 	return set
 }
 
-// wordForWordRead is the most texts that are read to see whether they are the question, and wordForWordSize what their
-// size may be, in sizes of the question: other spaces and marks are no other words, and a decomposed Korean text has
-// three times the bytes.
-const (
-	wordForWordRead = 8
-	wordForWordSize = 4
-)
-
-// noteWordForWord notes the texts that are the question, word for word.
-func (s *Service) noteWordForWord(
-	ctx context.Context, r *ranking, g *gate, question *question, list []recall.Placed,
-) error {
-	own, size := question.asked.Own(), int64(len(question.Text))
-	if own == 0 {
-		return nil
-	}
-	all := recall.AllWords(own)
-	words := recall.WordsOf(question.Text)
-	var unread []part
-	var of []int
-	for i, id := range r.ids {
-		p := r.dataPoints[i]
-		if list[i].Held != all || p.size > wordForWordSize*size || size > wordForWordSize*p.size {
-			continue
-		}
-		key := revisionKey{id, p.revision}
-		if b := g.texts[key]; b != nil && b.content != nil {
-			list[i].WordForWord = slices.Equal(words, recall.WordsOf(string(b.content)))
-		} else if p.big == nil && len(unread) < wordForWordRead {
-			unread, of = append(unread, part{revisionKey: key, content: true}), append(of, i)
-		}
-	}
-	if len(unread) == 0 {
-		return nil
-	}
-	bodies, err := g.bodies(ctx, unread)
-	if err != nil {
-		return err
-	}
-	for n, i := range of {
-		if b := bodies[unread[n].revisionKey]; b != nil {
-			list[i].WordForWord = slices.Equal(words, recall.WordsOf(string(b.content)))
-		}
-	}
-	return nil
-}
-
 // noteStatements notes what the short texts state: as the index knows it, or else as they are read.
-func (s *Service) noteStatements(r *ranking, g *gate, passages map[uuid.UUID]*passage, list []recall.Placed) {
-	for i, id := range r.ids {
-		key := revisionKey{id, r.dataPoints[i].revision}
-		b := g.texts[key]
-		if b == nil || len(b.content) == 0 || r.candidates[i].Hidden {
+func (p *Pass) noteStatements(list []recall.Placed) {
+	for i, id := range p.Ranking.IDs {
+		key := revisionKey{id, p.Ranking.DataPoints[i].revision}
+		b := p.gate.texts[key]
+		if b == nil || len(b.content) == 0 || p.Ranking.Candidates[i].Hidden {
 			continue
 		}
 		states := &recall.Statement{}
-		if p := passages[id]; p != nil {
-			states.States = p.states
+		if best := p.match.passages[id]; best != nil {
+			states.States = best.states
 		}
 		if states.States == (recall.States{}) {
-			states.States = s.statesOf(key, string(b.content))
+			states.States = p.service.statesOf(key, string(b.content))
 		}
-		if claim := bestClaim(r, i); claim != nil {
+		if claim := p.Ranking.bestClaim(i); claim != nil {
 			states.Claim = claim.content
 		}
 		list[i].States = states
@@ -172,10 +117,10 @@ func (s *Service) noteStatements(r *ranking, g *gate, passages map[uuid.UUID]*pa
 }
 
 // bestClaim returns the claim of a candidate that matches the question best, nil for none.
-func bestClaim(r *ranking, i int) (claim *memoryRow) {
+func (r *ranking) bestClaim(i int) (claim *memoryRow) {
 	best := 0.0
-	for m, l := range r.memories[i] {
-		if score := r.candidates[i].Memories[m].Score; l.kind == memory.Claim && (claim == nil || score > best) {
+	for m, l := range r.Memories[i] {
+		if score := r.Candidates[i].Memories[m].Score; l.kind == memory.Claim && (claim == nil || score > best) {
 			claim, best = l, score
 		}
 	}

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// maxExcerpted is of how many texts one recall reads passages.
-	maxExcerpted = 64
-	// maxUnfit is after how many texts in a row that have no passage that fits a recall reads no others: what is left of
+	// MaxExcerpted is of how many texts one recall reads passages.
+	MaxExcerpted = 64
+	// MaxUnfit is after how many texts in a row that have no passage that fits a recall reads no others: what is left of
 	// the budget is too little then.
-	maxUnfit = 8
+	MaxUnfit = 8
 	// readAhead is how many texts are read at once, and readAheadBytes the most bytes of those whose turns come later.
 	readAhead      = 8
 	readAheadBytes = 1 << 20
@@ -46,16 +46,16 @@ type passageText struct {
 func (t *texts) passages(ctx context.Context, candidate int, left recall.Cost, next []int) []recall.Passage {
 	key := t.sourceKey(candidate)
 	// Without an entry only its neighbours match.
-	if _, matches := t.found.scores[key.dataPoint]; !matches || t.err != nil || !t.mayHavePassages(candidate) {
+	if _, matches := t.Found.scores[key.dataPoint]; !matches || t.err != nil || !t.mayHavePassages(candidate) {
 		return nil
 	}
 	// If something else is in the response, do not read a text for its last passage, the only one that may be so short.
-	if left.Tokens < recall.LeastPassage && left.Tokens < t.question.Budget {
+	if left.Tokens < recall.LeastPassage && left.Tokens < t.Budget {
 		return nil
 	}
 	of, known := t.gate.excerpted[key]
 	if !known {
-		if t.gate.unfit >= maxUnfit || len(t.gate.excerpted) >= maxExcerpted {
+		if t.gate.unfit >= MaxUnfit || len(t.gate.excerpted) >= MaxExcerpted {
 			return nil
 		}
 		of = t.excerpt(ctx, candidate, left, next)
@@ -82,7 +82,7 @@ func (t *texts) passages(ctx context.Context, candidate int, left recall.Cost, n
 
 // mayHavePassages reports whether the text of a candidate may be more than one passage.
 func (t *texts) mayHavePassages(candidate int) bool {
-	p := t.ranking.dataPoints[candidate]
+	p := t.Ranking.DataPoints[candidate]
 	if p.tokens != nil {
 		return 4**p.tokens > recall.ShortText
 	}
@@ -91,12 +91,12 @@ func (t *texts) mayHavePassages(candidate int) bool {
 
 // sourceKey is the revision of the source of a candidate.
 func (t *texts) sourceKey(candidate int) revisionKey {
-	return revisionKey{t.ranking.ids[candidate], t.ranking.dataPoints[candidate].revision}
+	return revisionKey{t.Ranking.IDs[candidate], t.Ranking.DataPoints[candidate].revision}
 }
 
 // excerpt reads the passages of a text.
 func (t *texts) excerpt(ctx context.Context, candidate int, left recall.Cost, next []int) excerpted {
-	key, p := t.sourceKey(candidate), t.ranking.dataPoints[candidate]
+	key, p := t.sourceKey(candidate), t.Ranking.DataPoints[candidate]
 	text, read := t.contents[key]
 	if !read {
 		hold := allowance.FromContext(ctx)
@@ -115,7 +115,7 @@ func (t *texts) readText(ctx context.Context, key revisionKey, p *dataPointRow, 
 	if b := t.gate.texts[key]; b != nil && b.ready && b.content != nil {
 		return b.content
 	}
-	if t.gate.counted+p.size > countedBytes {
+	if t.gate.counted+p.size > MaxRead {
 		return nil
 	}
 	if t.err = allowance.Reserve(ctx, 2*p.size); t.err != nil { // as it is read, and as a string
@@ -132,12 +132,12 @@ func (t *texts) readText(ctx context.Context, key revisionKey, p *dataPointRow, 
 func (t *texts) readAhead(ctx context.Context, key revisionKey, left recall.Cost, next []int) []byte {
 	wanted, size := []part{{revisionKey: key, content: true}}, int64(0)
 	for _, candidate := range next[:min(len(next), readAhead*readAhead)] {
-		p, of := t.ranking.dataPoints[candidate], t.sourceKey(candidate)
+		p, of := t.Ranking.DataPoints[candidate], t.sourceKey(candidate)
 		_, held := t.contents[of]
 		_, known := t.gate.excerpted[of]
-		if held || known || p.big != nil || t.ranking.candidates[candidate].Hidden || !t.mayHavePassages(candidate) ||
+		if held || known || p.big != nil || t.Ranking.Candidates[candidate].Hidden || !t.mayHavePassages(candidate) ||
 			p.leastTokens() <= int64(left.Tokens) || size+p.size > readAheadBytes || t.held+size+p.size > keptBytes ||
-			t.gate.counted+size+p.size > countedBytes {
+			t.gate.counted+size+p.size > MaxRead {
 			continue
 		}
 		size += p.size
@@ -172,10 +172,10 @@ func (t *texts) choose(candidate int, text string) excerpted {
 	key := t.sourceKey(candidate)
 	ranked := t.indexed(key)
 	if len(ranked) == 0 {
-		ranked = t.analysed(t.ranking.dataPoints[candidate], text)
+		ranked = t.analysed(t.Ranking.DataPoints[candidate], text)
 	}
 	if len(ranked) == 0 {
-		if len(t.ranking.memories[candidate]) > 0 {
+		if len(t.Ranking.Memories[candidate]) > 0 {
 			return nil // they take its place
 		}
 		ranked = []rankedPassage{{}} // its meaning matches: the first passage stands for the text
@@ -224,11 +224,11 @@ func rankPassages(list []rankedPassage, inText map[int]struct{}) []rankedPassage
 func (t *texts) indexed(key revisionKey) []rankedPassage {
 	var list []rankedPassage
 	inText := map[int]struct{}{}
-	for i, h := range t.found.sources.Hits {
+	for i, h := range t.Found.Sources.Hits {
 		if h.DataPoint != key.dataPoint || h.Revision != key.revision {
 			continue
 		}
-		list = append(list, rankedPassage{h.N, t.found.sourceScores[i]})
+		list = append(list, rankedPassage{h.N, t.Found.SourceScores[i]})
 		if slices.ContainsFunc(h.Counts, func(c recall.Count) bool { return c.Text > 0 }) {
 			inText[h.N] = struct{}{}
 		}
@@ -245,16 +245,16 @@ func (t *texts) analysed(p *dataPointRow, text string) []rankedPassage {
 	if p.author != nil {
 		author = *p.author
 	}
-	terms := recall.Terms{Label: t.analyzer.Label(label, author)}
+	terms := recall.Terms{Label: t.Analyzer.Label(label, author)}
 	var list []rankedPassage
 	inText := map[int]struct{}{}
 	for n, span := range recall.Numbered(text) {
 		if t.gate.analysed += int64(span.End - span.Start); t.gate.analysed > analysedBytes {
 			break
 		}
-		terms.Text = t.analyzer.Terms(text[span.Start:span.End])
-		counts := recall.Counts(t.question.asked.Terms, terms)
-		score := t.found.chooseBy.Score(counts, len(terms.Text))
+		terms.Text = t.Analyzer.Terms(text[span.Start:span.End])
+		counts := recall.Counts(t.Asked.Terms, terms)
+		score := t.Found.ChooseBy.Score(counts, len(terms.Text))
 		if score <= 0 {
 			continue
 		}
@@ -269,8 +269,8 @@ func (t *texts) analysed(p *dataPointRow, text string) []rankedPassage {
 // passageCost returns what a passage costs.
 func (t *texts) passageCost(candidate int, p *passageText) recall.Cost {
 	if !p.measured {
-		asked := t.question.asked.Terms
-		p.excerpt = t.analyzer.Excerpt(p.content, asked, t.found.chooseBy)
+		asked := t.Asked.Terms
+		p.excerpt = t.Analyzer.Excerpt(p.content, asked, t.Found.ChooseBy)
 		p.words, p.measured = t.wordsOf(p.content), true
 	}
 	cost := t.carried(candidate)
@@ -280,9 +280,9 @@ func (t *texts) passageCost(candidate int, p *passageText) recall.Cost {
 
 // wordsOf returns the words of the question that a text has, in any form, by index.
 func (t *texts) wordsOf(text string) map[int]struct{} {
-	terms := t.question.asked.Terms
+	terms := t.Asked.Terms
 	words := map[int]struct{}{}
-	for i, c := range recall.Counts(terms, recall.Terms{Text: t.analyzer.Terms(text)}) {
+	for i, c := range recall.Counts(terms, recall.Terms{Text: t.Analyzer.Terms(text)}) {
 		if c.Text > 0 {
 			words[terms[i].For] = struct{}{}
 		}
@@ -292,7 +292,7 @@ func (t *texts) wordsOf(text string) map[int]struct{} {
 
 // repeated returns the memories that were read from a passage and have each word of the question that it has.
 func (t *texts) repeated(candidate int, p *passageText) (memories []int) {
-	for i, l := range t.ranking.memories[candidate] {
+	for i, l := range t.Ranking.Memories[candidate] {
 		if l.excerpt == "" || !strings.Contains(p.content, l.excerpt) {
 			continue
 		}
@@ -326,7 +326,7 @@ func (t *texts) passageResult(e recall.Entry, rank int, source Source) (Result, 
 		return Result{}, false
 	}
 	source.Excerpts = []string{passage.excerpt}
-	id := datapoint.PassageID(t.ranking.dataPoints[e.Candidate].node, passage.n)
+	id := datapoint.PassageID(t.Ranking.DataPoints[e.Candidate].node, passage.n)
 	return Result{
 		ID: id, Rank: rank, OccurredAt: source.OccurredAt, Content: passage.content,
 		Artifact: Artifact{ID: id, Kind: memory.Observation, OccurredAt: source.OccurredAt}, Sources: []Source{source},

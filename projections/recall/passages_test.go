@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recall/explained"
 	"github.com/annals-project/annals/projections/recall/recalltest"
 	"github.com/annals-project/annals/projections/recallindex"
 )
@@ -323,7 +324,7 @@ func TestPassages_Explained(t *testing.T) {
 	h.Send(recalltest.DataPoint{ID: "short", Content: "The spare key is new.", OccurredAt: at(2)})
 	h.CatchUp()
 	q := h.Ask(askSpareKey)
-	s := lost(t, h, q, "long", recall.Returned, "by a passage of it")
+	s := lost(t, h, q, "long", explained.Returned, "by a passage of it")
 	page, e := h.Recall(q), explain(t, h.Service(), q)
 	if s.Rank == 0 || s.Rank > len(page.Results) {
 		t.Errorf("rank %d", s.Rank)
@@ -335,9 +336,9 @@ func TestPassages_Explained(t *testing.T) {
 		checkScore(t, r)
 	}
 	q.Budget = 150
-	lost(t, h, q, "long", recall.OverBudget, "were left, also too few for a passage")
+	lost(t, h, q, "long", explained.OverBudget, "were left, also too few for a passage")
 	q.Limit = 1
-	lost(t, h, q, "long", recall.RankedBelow, "the limit of 1 is reached")
+	lost(t, h, q, "long", explained.RankedBelow, "the limit of 1 is reached")
 }
 
 // Many long texts fill a response by their passages, the best ones first, and the search does not go on.

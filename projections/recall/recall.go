@@ -141,8 +141,6 @@ type Service struct {
 	slots *allowance.Allowance
 	// statements caches what short texts state of which the index does not know it.
 	statements *lru.Cache[revisionKey, recall.States]
-	// explainer notes how the one query of this service is answered, nil unless it is explained.
-	explainer *explainer
 }
 
 // New makes a service.
@@ -174,13 +172,23 @@ const incomplete = "the index of this project is being repaired; retry in a mome
 func (s *Service) Recall(ctx context.Context, q Query) (page Response, err error) {
 	of := allowance.Owner{Organization: q.Organization, Project: q.Project.ID}
 	err = s.run(ctx, of, func() (err error) {
-		page, err = s.answerQuery(ctx, q)
+		page, err = s.pass(ctx, q, nil)
 		return err
 	})
 	if err != nil {
 		return Response{}, err
 	}
 	return page, nil
+}
+
+// Follow answers a query as Recall does, and calls finished with what led to the answer, within its snapshot; it may
+// call it twice. It takes no share of an organization. The errors are those of Recall.
+func (s *Service) Follow(ctx context.Context, q Query, finished func(context.Context, *Pass) error) error {
+	q.Organization = uuid.Nil
+	return s.run(ctx, allowance.Owner{}, func() error {
+		_, err := s.pass(ctx, q, finished)
+		return err
+	})
 }
 
 // run answers within the slots of a project. Its errors are those of Recall.

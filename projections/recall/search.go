@@ -17,9 +17,9 @@ import (
 // question is a query with its analysis, and how many candidates of each part a search asks for.
 type question struct {
 	Query
-	// analyzer is that of the index, which made asked.
-	analyzer          *recall.Analyzer
-	asked             recall.Question
+	// Analyzer is that of the index, which made Asked.
+	Analyzer          *recall.Analyzer
+	Asked             recall.Question
 	sources, memories int
 	// spelled reports that other spellings of its words were looked for.
 	spelled bool
@@ -38,28 +38,28 @@ func (s *Service) newQuestion(q Query, now time.Time) question {
 	analyzer := s.config.Analyzers.Of(s.config.Index.Analysis())
 	asked := analyzer.Question(q.Text, q.Identity, now)
 	return question{
-		Query: q, analyzer: analyzer, asked: asked,
+		Query: q, Analyzer: analyzer, Asked: asked,
 		sources: max(firstSources, 3*q.Limit), memories: max(firstMemories, q.Limit),
 	}
 }
 
 // candidates are what a search found.
 type candidates struct {
-	sources, memories recallindex.Result
-	// weights score a passage, chooseBy chooses which passages are ranked, memoryWeights score a
+	Sources, Memories recallindex.Result
+	// Weights score a passage, ChooseBy chooses which passages are ranked, memoryWeights score a
 	// memory.
-	weights, chooseBy, memoryWeights recall.Weights
-	// sourceScores and memoryScores belong to the hits, in their order.
-	sourceScores, memoryScores []float64
-	// order lists the data points, most promising first: by the score of their best document.
-	order  []uuid.UUID
+	Weights, ChooseBy, memoryWeights recall.Weights
+	// SourceScores and MemoryScores belong to the hits, in their order.
+	SourceScores, MemoryScores []float64
+	// Order lists the data points, most promising first: by the score of their best document.
+	Order  []uuid.UUID
 	scores map[uuid.UUID]float64
-	// semantic holds what semantic search found.
-	semantic map[uuid.UUID]embeddings.Hit
+	// Semantic holds what semantic search found.
+	Semantic map[uuid.UUID]embeddings.Hit
 }
 
-// more reports whether the index may hold more sources than the search asked for.
-func (f *candidates) more(question *question) bool { return len(f.sources.Hits) >= question.sources }
+// mayHoldMore reports whether the index may hold more sources than the search asked for.
+func (q *question) mayHoldMore(f *candidates) bool { return len(f.Sources.Hits) >= q.sources }
 
 // until is the latest time of a source, nil for no limit.
 func (q *question) until() *time.Time {
@@ -72,7 +72,7 @@ func (q *question) until() *time.Time {
 // search searches the index for the question, and once more if other spellings of its words are there.
 func (s *Service) search(ctx context.Context, question *question) (*candidates, error) {
 	f := new(candidates)
-	if len(question.asked.Terms) == 0 && s.config.Semantic == nil {
+	if len(question.Asked.Terms) == 0 && s.config.Semantic == nil {
 		return f, nil
 	}
 	if err := s.searchParts(ctx, question, f); err != nil {
@@ -88,10 +88,10 @@ func (s *Service) search(ctx context.Context, question *question) (*candidates, 
 			return nil, err
 		}
 	}
-	f.weights = f.sources.Statistics.Weights(question.asked.Terms)
-	f.chooseBy = f.weights.Shared(question.asked.Terms)
-	ofMemories := f.sources.Statistics.OfMemories(f.memories.Statistics)
-	f.memoryWeights = ofMemories.Weights(question.asked.Terms).Shared(question.asked.Terms)
+	f.Weights = f.Sources.Statistics.Weights(question.Asked.Terms)
+	f.ChooseBy = f.Weights.Shared(question.Asked.Terms)
+	ofMemories := f.Sources.Statistics.OfMemories(f.Memories.Statistics)
+	f.memoryWeights = ofMemories.Weights(question.Asked.Terms).Shared(question.Asked.Terms)
 	f.arrange(question)
 	f.sort()
 	f.addSemantic(question)
@@ -102,32 +102,32 @@ func (s *Service) search(ctx context.Context, question *question) (*candidates, 
 func (s *Service) searchParts(ctx context.Context, question *question, f *candidates) error {
 	found, err := s.config.Index.Search(ctx, recallindex.Query{
 		Project: question.Project.ID, Sources: question.sources, Memories: question.memories,
-		Terms: question.asked.Terms, Analysis: question.analyzer.Version(),
+		Terms: question.Asked.Terms, Analysis: question.Analyzer.Version(),
 		Audiences: question.Audiences, From: question.From, To: question.until(),
 	})
-	f.sources, f.memories = found.Sources, found.Memories
+	f.Sources, f.Memories = found.Sources, found.Memories
 	return err
 }
 
 // arrange scores the hits and lists their data points. Which of them are ranked depends on their traits, too.
 func (f *candidates) arrange(question *question) {
-	usual := f.weights.Usual(question.asked.Own())
-	f.sourceScores, f.memoryScores = make([]float64, len(f.sources.Hits)), make([]float64, len(f.memories.Hits))
-	f.scores = make(map[uuid.UUID]float64, len(f.sources.Hits)+len(f.memories.Hits))
+	usual := f.Weights.Usual(question.Asked.Own())
+	f.SourceScores, f.MemoryScores = make([]float64, len(f.Sources.Hits)), make([]float64, len(f.Memories.Hits))
+	f.scores = make(map[uuid.UUID]float64, len(f.Sources.Hits)+len(f.Memories.Hits))
 	add := func(id uuid.UUID, score float64) {
 		best, known := f.scores[id]
 		if !known {
-			f.order = append(f.order, id)
+			f.Order = append(f.Order, id)
 		}
 		f.scores[id] = max(best, score)
 	}
-	for i, h := range f.sources.Hits {
-		f.sourceScores[i] = f.chooseBy.Score(h.Counts, h.Length)
-		add(h.DataPoint, question.asked.Promise(f.sourceScores[i], usual, h.Traits))
+	for i, h := range f.Sources.Hits {
+		f.SourceScores[i] = f.ChooseBy.Score(h.Counts, h.Length)
+		add(h.DataPoint, question.Asked.Promise(f.SourceScores[i], usual, h.Traits))
 	}
-	for i, h := range f.memories.Hits {
-		f.memoryScores[i] = f.memoryWeights.Score(h.Counts, h.Length)
-		add(h.DataPoint, maxWeight*f.memoryScores[i])
+	for i, h := range f.Memories.Hits {
+		f.MemoryScores[i] = f.memoryWeights.Score(h.Counts, h.Length)
+		add(h.DataPoint, maxWeight*f.MemoryScores[i])
 	}
 }
 
@@ -140,16 +140,16 @@ func (f *candidates) addSemantic(question *question) {
 	if question.semantic == nil {
 		return
 	}
-	f.semantic = make(map[uuid.UUID]embeddings.Hit, len(question.semantic.Hits)+len(f.order))
-	f.noteSimilarities(question.semantic.Of(f.order))
+	f.Semantic = make(map[uuid.UUID]embeddings.Hit, len(question.semantic.Hits)+len(f.Order))
+	f.noteSimilarities(question.semantic.Of(f.Order))
 	for _, h := range question.semantic.Hits {
 		if _, known := f.scores[h.DataPoint]; !known && nearness(h) > leastNearness {
-			f.order = append(f.order, h.DataPoint)
-			f.semantic[h.DataPoint] = h
+			f.Order = append(f.Order, h.DataPoint)
+			f.Semantic[h.DataPoint] = h
 		}
 	}
-	usual := f.weights.Usual(question.asked.Own())
-	for id, h := range f.semantic {
+	usual := f.Weights.Usual(question.Asked.Own())
+	for id, h := range f.Semantic {
 		f.scores[id] += usual * nearness(h)
 	}
 	f.sort()
@@ -157,12 +157,12 @@ func (f *candidates) addSemantic(question *question) {
 
 // addNeighbours adds how near the neighbours are that were loaded.
 func (f *candidates) addNeighbours(g *gate, question *question) {
-	if f.semantic == nil {
+	if f.Semantic == nil {
 		return
 	}
 	var loaded []uuid.UUID
 	for id, p := range g.dataPoints {
-		if _, known := f.semantic[id]; !known && p.isNeighbour {
+		if _, known := f.Semantic[id]; !known && p.isNeighbour {
 			loaded = append(loaded, id)
 		}
 	}
@@ -171,7 +171,7 @@ func (f *candidates) addNeighbours(g *gate, question *question) {
 
 func (f *candidates) noteSimilarities(hits []embeddings.Hit) {
 	for _, h := range hits {
-		f.semantic[h.DataPoint] = h
+		f.Semantic[h.DataPoint] = h
 	}
 }
 
@@ -182,7 +182,7 @@ func nearness(h embeddings.Hit) float64 {
 
 // similarity is how near an authorized data point is to the query, zero if the embedding is not of its newest revision.
 func (f *candidates) similarity(id uuid.UUID, p *dataPointRow) embeddings.Hit {
-	if h, near := f.semantic[id]; near && h.Revision == p.revision {
+	if h, near := f.Semantic[id]; near && h.Revision == p.revision {
 		return h
 	}
 	return embeddings.Hit{}
@@ -201,7 +201,7 @@ func byScore(a, b scored) int {
 // withTies returns how many data points the first n are with all that are as promising as the last of them, so that
 // chance does not decide which of equal texts are ranked.
 func (f *candidates) withTies(n int) int {
-	for n > 0 && n < len(f.order) && f.scores[f.order[n]] == f.scores[f.order[n-1]] {
+	for n > 0 && n < len(f.Order) && f.scores[f.Order[n]] == f.scores[f.Order[n-1]] {
 		n++
 	}
 	return n
@@ -209,12 +209,12 @@ func (f *candidates) withTies(n int) int {
 
 // sort orders the data points, most promising first.
 func (f *candidates) sort() {
-	order := make([]scored, len(f.order))
-	for i, id := range f.order {
+	order := make([]scored, len(f.Order))
+	for i, id := range f.Order {
 		order[i] = scored{id, f.scores[id]}
 	}
 	slices.SortFunc(order, byScore)
 	for i, o := range order {
-		f.order[i] = o.id
+		f.Order[i] = o.id
 	}
 }

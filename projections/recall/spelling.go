@@ -35,7 +35,7 @@ func (s *Service) addSpellings(ctx context.Context, question *question, f *candi
 	}
 	added := false
 	for n, spellings := range found {
-		added = question.asked.AddSpellings(places[n], spellings) || added
+		added = question.Asked.AddSpellings(places[n], spellings) || added
 	}
 	return added, nil
 }
@@ -44,12 +44,12 @@ func (s *Service) addSpellings(ctx context.Context, question *question, f *candi
 // looks for, with their places among the terms.
 func missingWords(question *question, f *candidates) (words []recallindex.SpellingWord, places []int) {
 	var held recall.Words
-	for _, hits := range [][]recallindex.Hit{f.sources.Hits, f.memories.Hits} {
+	for _, hits := range [][]recallindex.Hit{f.Sources.Hits, f.Memories.Hits} {
 		for _, h := range hits {
-			held |= question.asked.HeldAnywhere(h.Counts)
+			held |= question.Asked.HeldAnywhere(h.Counts)
 		}
 	}
-	for i, t := range question.asked.Terms[:question.asked.Own()] {
+	for i, t := range question.Asked.Terms[:question.Asked.Own()] {
 		if held.Has(i) || !t.Misspellable() || len(words) == recallindex.MaxSpellingWords {
 			continue
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 
@@ -26,8 +25,8 @@ const (
 	ResponseBytes = 16 << 20
 	// documentBytes is what a document takes besides its texts.
 	documentBytes = 512
-	// countedBytes is the most bytes of contents that one recall reads to count their tokens or for their passages.
-	countedBytes = 64 << 20
+	// MaxRead is the most bytes of contents that one recall reads to count their tokens or for their passages.
+	MaxRead = 64 << 20
 	// keptBytes is the most bytes of counted contents that stay in memory until the response is
 	// complete. Others are read again.
 	keptBytes = 4 << 20
@@ -63,7 +62,7 @@ const selectBodies = `select r.data_point, r.number, case when c.content then r.
 	cross join lateral (select * from datapoints.revisions where data_point = c.id and number = c.number offset 0) r`
 
 // readBodies reads parts of revisions.
-func readBodies(ctx context.Context, db database, wanted []part) (map[revisionKey]*body, error) {
+func readBodies(ctx context.Context, db Snapshot, wanted []part) (map[revisionKey]*body, error) {
 	found := make(map[revisionKey]*body, len(wanted))
 	rows, err := db.Query(ctx, selectBodies, pgarray.IDs(wanted, func(w part) uuid.UUID { return w.dataPoint }),
 		pgarray.Column(wanted, func(w part) int32 { return int32(w.revision) }),
@@ -115,15 +114,9 @@ func (g *gate) bodies(ctx context.Context, wanted []part) (map[revisionKey]*body
 	return found, nil
 }
 
-// texts returns what documents cost, and reads them once they are chosen.
+// texts returns what the documents of a pass cost, and reads them once they are chosen.
 type texts struct {
-	gate     *gate
-	blobs    eventstore.BlobReader
-	ranking  *ranking
-	analyzer *recall.Analyzer
-	question *question
-	found    *candidates
-	log      *slog.Logger
+	*Pass
 	// contents are counted contents of blobs, and texts to be read for their passages; held is their size in bytes.
 	contents map[revisionKey][]byte
 	held     int64
@@ -132,12 +125,49 @@ type texts struct {
 	shortened bool
 }
 
+// compose chooses the documents of the response.
+func (p *Pass) compose(ctx context.Context) error {
+	t := &texts{Pass: p, contents: map[revisionKey][]byte{}}
+	cost := func(e recall.Entry) (recall.Cost, bool) { return t.cost(ctx, e) }
+	passages := func(candidate int, left recall.Cost, next []int) []recall.Passage {
+		return t.passages(ctx, candidate, left, next)
+	}
+	budget := recall.Budget{Tokens: p.Budget, Bytes: ResponseBytes}
+	p.texts, p.Composed = t, recall.Compose(p.Ranking.Candidates, p.Limit, budget, cost, passages)
+	return t.err
+}
+
+// read reads the chosen documents. It leaves out a document that is being erased.
+func (p *Pass) read(ctx context.Context) error {
+	if err := p.texts.load(ctx); err != nil {
+		return err
+	}
+	page := Response{AsOf: p.gate.perspective, Results: make([]Result, 0, len(p.Composed.Entries))}
+	for _, e := range p.Composed.Entries {
+		result, ok := p.texts.result(e, len(page.Results)+1)
+		if !ok {
+			continue
+		}
+		if p.texts.leavesOut(e) {
+			page.MetadataLeftOut++
+		}
+		cost, _ := p.texts.cost(ctx, e)
+		page.UsedEvidenceTokens += cost.Tokens
+		page.Results = append(page.Results, result)
+	}
+	if p.Chronological {
+		slices.SortStableFunc(page.Results, func(a, b Result) int { return a.OccurredAt.Compare(b.OccurredAt) })
+	}
+	p.Page = page
+	return nil
+}
+
 // cost returns what a document costs; ok is false if its text is gone, or after an error.
 func (t *texts) cost(ctx context.Context, e recall.Entry) (cost recall.Cost, ok bool) {
 	if t.err != nil {
 		return cost, false
 	}
-	p := t.ranking.dataPoints[e.Candidate]
+	p := t.Ranking.DataPoints[e.Candidate]
 	switch cost = t.carried(e.Candidate); e.Memory {
 	case recall.Source:
 		if p.tokens == nil && !t.count(ctx, t.key(e), p) {
@@ -151,7 +181,7 @@ func (t *texts) cost(ctx context.Context, e recall.Entry) (cost recall.Cost, ok 
 		}
 		cost = t.passageCost(e.Candidate, passage)
 	default:
-		l := t.ranking.memories[e.Candidate][e.Memory]
+		l := t.Ranking.Memories[e.Candidate][e.Memory]
 		cost.Bytes += t.bounded(t.metadataSize(e)) - t.bounded(p.metadataSize)
 		cost.Tokens, cost.Bytes = recall.Tokens(l.content, l.excerpt), cost.Bytes+int64(len(l.content)+len(l.excerpt))
 	}
@@ -160,7 +190,7 @@ func (t *texts) cost(ctx context.Context, e recall.Entry) (cost recall.Cost, ok 
 
 // carried returns what a document of a candidate costs besides its texts: no tokens.
 func (t *texts) carried(candidate int) (cost recall.Cost) {
-	p := t.ranking.dataPoints[candidate]
+	p := t.Ranking.DataPoints[candidate]
 	cost.Bytes = documentBytes + t.bounded(p.metadataSize)
 	if p.label != nil {
 		cost.Bytes += int64(len(*p.label))
@@ -171,16 +201,16 @@ func (t *texts) carried(candidate int) (cost recall.Cost) {
 // metadataSize returns the bytes of the metadata of a document.
 func (t *texts) metadataSize(e recall.Entry) int64 {
 	if e.Memory >= 0 {
-		if size := t.ranking.memories[e.Candidate][e.Memory].metadataSize; size != nil {
+		if size := t.Ranking.Memories[e.Candidate][e.Memory].metadataSize; size != nil {
 			return *size
 		}
 	}
-	return t.ranking.dataPoints[e.Candidate].metadataSize
+	return t.Ranking.DataPoints[e.Candidate].metadataSize
 }
 
 // bounded returns the bytes of metadata that count, 0 of one that may be left out.
 func (t *texts) bounded(size int64) int64 {
-	if each := t.question.Values.Each; each > 0 && size > each {
+	if each := t.Values.Each; each > 0 && size > each {
 		return 0
 	}
 	return size
@@ -189,7 +219,7 @@ func (t *texts) bounded(size int64) int64 {
 // count counts the tokens of a content in a blob. It returns false if the content is gone, or if
 // too much was read already.
 func (t *texts) count(ctx context.Context, key revisionKey, p *dataPointRow) bool {
-	if p.big == nil || t.gate.counted+p.big.Size > countedBytes {
+	if p.big == nil || t.gate.counted+p.big.Size > MaxRead {
 		return false
 	}
 	t.gate.counted += p.big.Size
@@ -221,7 +251,7 @@ func (t *texts) drop(key revisionKey) {
 func (t *texts) key(e recall.Entry) revisionKey {
 	key := t.sourceKey(e.Candidate)
 	if e.Memory >= 0 {
-		key.revision = t.ranking.memories[e.Candidate][e.Memory].revision
+		key.revision = t.Ranking.Memories[e.Candidate][e.Memory].revision
 	}
 	return key
 }
@@ -231,9 +261,10 @@ func (t *texts) blob(ctx context.Context, ref *blob.Ref) []byte {
 	if t.err != nil {
 		return nil
 	}
-	data, err := t.blobs.ReadBlob(ctx, *ref)
+	data, err := t.service.config.Blobs.ReadBlob(ctx, *ref)
 	if _, lost := errors.AsType[*eventstore.BlobError](err); lost {
-		t.log.WarnContext(ctx, "blob of a data point is missing, its document is left out", "blob", ref.Stream, "err", err)
+		t.service.config.Log.WarnContext(ctx, "blob of a data point is missing, its document is left out",
+			"blob", ref.Stream, "err", err)
 		return nil
 	}
 	if err != nil {
@@ -245,20 +276,20 @@ func (t *texts) blob(ctx context.Context, ref *blob.Ref) []byte {
 
 // load reads what the response shows and nothing else. It reserves the bytes first; the HTTP
 // request releases them.
-func (t *texts) load(ctx context.Context, composed recall.Composed) error {
-	bytes := composed.Used.Bytes
-	for _, e := range composed.Entries {
+func (t *texts) load(ctx context.Context) error {
+	bytes := t.Composed.Used.Bytes
+	for _, e := range t.Composed.Entries {
 		size := t.metadataSize(e)
 		bytes += size - t.bounded(size)
 	}
-	if t.shortened = t.question.Values.Each > 0 && bytes > t.question.Values.Total; t.shortened {
-		bytes = composed.Used.Bytes
+	if t.shortened = t.Values.Each > 0 && bytes > t.Values.Total; t.shortened {
+		bytes = t.Composed.Used.Bytes
 	}
 	if err := allowance.Reserve(ctx, bytes); err != nil {
 		return err
 	}
 	wanted, places := []part{}, map[revisionKey]int{}
-	for _, e := range composed.Entries {
+	for _, e := range t.Composed.Entries {
 		key := t.key(e)
 		if b := t.gate.texts[key]; b != nil && b.ready {
 			continue
@@ -313,7 +344,7 @@ func (t *texts) fill(ctx context.Context, w part, b *body) {
 
 // result returns a document as a response shows it; ok is false if its text is gone.
 func (t *texts) result(e recall.Entry, rank int) (r Result, ok bool) {
-	p, b := t.ranking.dataPoints[e.Candidate], t.gate.texts[t.key(e)]
+	p, b := t.Ranking.DataPoints[e.Candidate], t.gate.texts[t.key(e)]
 	if b == nil || b.gone {
 		return Result{}, false
 	}
@@ -332,11 +363,11 @@ func (t *texts) result(e recall.Entry, rank int) (r Result, ok bool) {
 	if e.Memory == recall.InPart {
 		return t.passageResult(e, rank, source)
 	}
-	l := t.ranking.memories[e.Candidate][e.Memory]
+	l := t.Ranking.Memories[e.Candidate][e.Memory]
 	source.OccurredAt, source.Excerpts = l.occurredAt, []string{l.excerpt}
 	return Result{
-		ID: l.id, Rank: rank, OccurredAt: l.occurredAt, Content: l.content,
-		Artifact: Artifact{ID: l.id, Kind: l.kind, OccurredAt: l.occurredAt, SupersededAt: l.supersededAt},
+		ID: l.ID, Rank: rank, OccurredAt: l.occurredAt, Content: l.content,
+		Artifact: Artifact{ID: l.ID, Kind: l.kind, OccurredAt: l.occurredAt, SupersededAt: l.supersededAt},
 		Sources:  []Source{source},
 	}, true
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recall/explained"
 	"github.com/annals-project/annals/projections/recall/recalltest"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/indextest"
@@ -82,7 +83,7 @@ func TestRecall_GenerationReplaced(t *testing.T) {
 		service := recall.New(config)
 		results := 0
 		if explains {
-			e, err := service.Explain(t.Context(), h.Ask("helix"), []string{"one"})
+			e, err := explained.Explain(t.Context(), service, h.Ask("helix"), []string{"one"})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -21,7 +21,7 @@ func BenchmarkCatchUp(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			meta, err := json.Marshal(event.Meta{Schema: event.MetaSchema})
+			meta, err := json.Marshal(event.Meta{Schema: event.FirstStep})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -181,7 +181,7 @@ func (w *fixture) append(t testing.TB, name, typ string, data any) eventstore.Po
 	if err != nil {
 		t.Fatal(err)
 	}
-	meta, err := json.Marshal(event.Meta{CommandID: uuid.New(), Schema: event.MetaSchema})
+	meta, err := json.Marshal(event.Meta{CommandID: uuid.New(), Schema: event.FirstStep})
 	if err != nil {
 		t.Fatal(err)
 	}

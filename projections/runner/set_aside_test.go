@@ -87,7 +87,7 @@ func TestCatchUp_StopsAtTheEvent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		meta, err := json.Marshal(event.Meta{Schema: event.MetaSchema})
+		meta, err := json.Marshal(event.Meta{Schema: event.FirstStep})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,12 +16,6 @@ import (
 
 var errNoMemories = errors.New("the message has no list of memories")
 
-// kinds are the kinds of memory that a model may return.
-var kinds = []string{
-	memory.Observation, memory.Claim, memory.Rule, memory.Membership, memory.Identity, memory.Mention,
-	memory.TemporalAnchor,
-}
-
 const (
 	// maxEntities bounds the entities of one memory.
 	maxEntities = 16
@@ -44,7 +38,8 @@ func newReading(in comprehend.Input) *reading {
 // line, and its excerpt is in the part.
 func (r *reading) add(stated statement, part span) {
 	line := oneLine(stated.Content)
-	if !slices.Contains(kinds, stated.Kind) || line == "" || utf8.RuneCountInString(line) > comprehend.MaxLine {
+	kind, known := memory.KindOf(stated.Kind)
+	if !known || line == "" || utf8.RuneCountInString(line) > comprehend.MaxLine {
 		return
 	}
 	if len(r.memories) >= comprehend.MaxMemories {
@@ -65,13 +60,13 @@ func (r *reading) add(stated statement, part span) {
 		Excerpt: r.in.Content[start:end], Start: start, End: end, Inputs: []uuid.UUID{sourceOf(r.in)},
 	}
 	m.Entities = entities(stated.Entities)
-	switch stated.Kind {
-	case memory.Claim:
+	switch {
+	case kind.Supersedes:
 		subject, attribute := comprehend.Subject(stated.Subject), comprehend.Attribute(stated.Attribute)
 		if subject != "" && attribute != "" && len(subject) <= maxName && len(attribute) <= maxName {
 			m.Subject, m.Attribute = subject, attribute
 		}
-	case memory.TemporalAnchor:
+	case kind.ResolvesDates:
 		from, to, ok := days(stated.From, stated.To)
 		if !ok {
 			return

@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/shorten"
 	queries "github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recall/explained"
 )
 
 //go:embed *.html
@@ -29,7 +30,7 @@ var templates embed.FS
 type Deps struct {
 	// API answers recalls. They are charged and logged as those of a key that is named console.
 	API     httpx.Inner
-	Explain queries.Explainer
+	Explain explained.Explainer
 	Plans   metering.PlanTerms
 	APIURL  string
 	// Words finds the words of a question.
@@ -67,8 +68,8 @@ type page struct {
 	Answer json.RawMessage   `json:"answer,omitempty"`
 	Found  *queries.Response `json:"-"`
 	// LeftOut counts what the page does not show by its name.
-	LeftOut   map[string]int       `json:"leftOut,omitempty"`
-	Explained *queries.Explanation `json:"explanation,omitempty"`
+	LeftOut   map[string]int         `json:"leftOut,omitempty"`
+	Explained *explained.Explanation `json:"explanation,omitempty"`
 
 	words []string
 }
@@ -169,14 +170,14 @@ func (d Deps) explain(r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	explained, err := d.Explain.Explain(r.Context(), queries.ExplainRequest{
+	found, err := d.Explain.Explain(r.Context(), explained.Request{
 		Organization: r.Membership.Organization.String(), Project: r.Project.Project.Slug, Recall: body,
 		SourceIDs: strings.FieldsFunc(r.Raw("sources"), func(c rune) bool { return c == '\n' }),
 	})
 	if err != nil {
 		return r.Invalid(err, "recall.html", p)
 	}
-	p.Explained, p.Budget = &explained, explained.Budget
+	p.Explained, p.Budget = &found, found.Budget
 	return r.Render("recall.html", p)
 }
 

@@ -7,15 +7,15 @@ import (
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/secret"
-	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recall/explained"
 )
 
 // ExplainRecall explains how a recall is answered, and where sources were lost.
-var ExplainRecall = Operation[recall.ExplainRequest, recall.Explanation]{http.MethodPost, "/operator/recall/explain"}
+var ExplainRecall = Operation[explained.Request, explained.Explanation]{http.MethodPost, "/operator/recall/explain"}
 
 // NewExplainRequest returns the request for a recall, in the project of a key.
-func NewExplainRequest(q client.RecallRequest, key string, sourceIDs []string) (recall.ExplainRequest, error) {
-	in := recall.ExplainRequest{SourceIDs: sourceIDs}
+func NewExplainRequest(q client.RecallRequest, key string, sourceIDs []string) (explained.Request, error) {
+	in := explained.Request{SourceIDs: sourceIDs}
 	if key != "" {
 		hash := secret.Hash(key)
 		in.KeyHash = hash[:]
@@ -28,4 +28,4 @@ func NewExplainRequest(q client.RecallRequest, key string, sourceIDs []string) (
 }
 
 // ExplainRoute returns the route of ExplainRecall.
-func ExplainRoute(by recall.Explainer) Route { return ExplainRecall.Serve(by.Explain) }
+func ExplainRoute(by explained.Explainer) Route { return ExplainRecall.Serve(by.Explain) }

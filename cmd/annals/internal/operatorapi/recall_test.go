@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/internal/secret"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recall/explained"
 )
 
 // explainer is a service with one project of one organization and one key.
@@ -53,9 +54,9 @@ func (e *explainer) OrganizationByID(_ context.Context, id uuid.UUID) (access.Or
 	return access.Organization{ID: id, Plan: metering.SelfHosted}, id == uuid.UUID{7}, nil
 }
 
-func (e *explainer) Explain(_ context.Context, q recall.Query, ids []string) (recall.Explanation, error) {
+func (e *explainer) Explain(_ context.Context, q recall.Query, ids []string) (explained.Explanation, error) {
 	e.query, e.ids, e.explains = q, ids, e.explains+1
-	return recall.Explanation{Limit: q.Limit, Budget: q.Budget}, e.fails
+	return explained.Explanation{Limit: q.Limit, Budget: q.Budget}, e.fails
 }
 
 func startExplainer(t *testing.T) (*explainer, *operatorapi.Client) {
@@ -66,7 +67,7 @@ func startExplainer(t *testing.T) (*explainer, *operatorapi.Client) {
 	terms.EvidenceCeiling = 9000
 	plans[metering.SelfHosted] = terms
 	operatortest.Serve(t, dir, operatorapi.ExplainRoute(
-		recall.Explainer{Access: e, Recall: e, Plans: plans}))
+		explained.Explainer{Access: e, Recall: e, Plans: plans}))
 	return e, operatorapi.Dial(dir)
 }
 
@@ -77,9 +78,9 @@ func TestExplainRecall_ReachesTheService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bySlug := recall.ExplainRequest{Project: "default", Recall: byKey.Recall, SourceIDs: byKey.SourceIDs}
-	ofOne := recall.ExplainRequest{Organization: "Acme", Project: "twice", Recall: byKey.Recall, SourceIDs: byKey.SourceIDs}
-	for name, in := range map[string]recall.ExplainRequest{"by key": byKey, "by slug": bySlug, "of one": ofOne} {
+	bySlug := explained.Request{Project: "default", Recall: byKey.Recall, SourceIDs: byKey.SourceIDs}
+	ofOne := explained.Request{Organization: "Acme", Project: "twice", Recall: byKey.Recall, SourceIDs: byKey.SourceIDs}
+	for name, in := range map[string]explained.Request{"by key": byKey, "by slug": bySlug, "of one": ofOne} {
 		e.query = recall.Query{}
 		got, err := operatorapi.ExplainRecall.Call(t.Context(), c, in)
 		if err != nil || got.Limit != 7 || got.Budget != 9000 { // the ceiling of the plan
@@ -123,24 +124,24 @@ func TestExplainRecall_WrongInput(t *testing.T) {
 		return json.RawMessage(`{"query":"tea","identity":"ana"` + more + `}`)
 	}
 	for name, in := range map[string]struct {
-		request recall.ExplainRequest
+		request explained.Request
 		want    string
 	}{
-		"no recall":        {recall.ExplainRequest{Project: "default"}, "invalid-request: want an object, got null"},
-		"no query":         {recall.ExplainRequest{Project: "default", Recall: json.RawMessage(`{"identity":"ana"}`)}, "recall-query-required: query is required"},
-		"no identity":      {recall.ExplainRequest{Project: "default", Recall: json.RawMessage(`{"query":"tea"}`)}, "identity-required: identity is required"},
-		"limit":            {recall.ExplainRequest{Project: "default", Recall: body(`,"limit":201`)}, "limit"},
-		"sort":             {recall.ExplainRequest{Project: "default", Recall: body(`,"sort":"x"`)}, "recall-sort-invalid"},
-		"range":            {recall.ExplainRequest{Project: "default", Recall: body(`,"occurredFrom":"2026-01-02","occurredTo":"2026-01-01"`)}, "recall-range-invalid"},
-		"too big":          {recall.ExplainRequest{Project: "default", Recall: body(`,"x":"` + strings.Repeat("y", 1<<20) + `"`)}, "want at most 1048576"},
-		"too many ids":     {recall.ExplainRequest{Project: "default", Recall: body(""), SourceIDs: make([]string, 101)}, "101 source ids: want at most 100"},
-		"empty id":         {recall.ExplainRequest{Project: "default", Recall: body(""), SourceIDs: []string{""}}, `the source id "" is empty`},
-		"long id":          {recall.ExplainRequest{Project: "default", Recall: body(""), SourceIDs: []string{strings.Repeat("é", 1001)}}, "1001 characters"},
-		"no project":       {recall.ExplainRequest{Recall: body("")}, "name a project, or one of its keys"},
-		"half a key":       {recall.ExplainRequest{Recall: body(""), KeyHash: make([]byte, 16)}, "name a project, or one of its keys"},
-		"unknown key":      {recall.ExplainRequest{Recall: body(""), KeyHash: make([]byte, 32)}, "no project of this server has the key"},
-		"unknown project":  {recall.ExplainRequest{Project: "none", Recall: body("")}, `there is no project "none"`},
-		"which of several": {recall.ExplainRequest{Project: "twice", Recall: body("")}, "name one with --org"},
+		"no recall":        {explained.Request{Project: "default"}, "invalid-request: want an object, got null"},
+		"no query":         {explained.Request{Project: "default", Recall: json.RawMessage(`{"identity":"ana"}`)}, "recall-query-required: query is required"},
+		"no identity":      {explained.Request{Project: "default", Recall: json.RawMessage(`{"query":"tea"}`)}, "identity-required: identity is required"},
+		"limit":            {explained.Request{Project: "default", Recall: body(`,"limit":201`)}, "limit"},
+		"sort":             {explained.Request{Project: "default", Recall: body(`,"sort":"x"`)}, "recall-sort-invalid"},
+		"range":            {explained.Request{Project: "default", Recall: body(`,"occurredFrom":"2026-01-02","occurredTo":"2026-01-01"`)}, "recall-range-invalid"},
+		"too big":          {explained.Request{Project: "default", Recall: body(`,"x":"` + strings.Repeat("y", 1<<20) + `"`)}, "want at most 1048576"},
+		"too many ids":     {explained.Request{Project: "default", Recall: body(""), SourceIDs: make([]string, 101)}, "101 source ids: want at most 100"},
+		"empty id":         {explained.Request{Project: "default", Recall: body(""), SourceIDs: []string{""}}, `the source id "" is empty`},
+		"long id":          {explained.Request{Project: "default", Recall: body(""), SourceIDs: []string{strings.Repeat("é", 1001)}}, "1001 characters"},
+		"no project":       {explained.Request{Recall: body("")}, "name a project, or one of its keys"},
+		"half a key":       {explained.Request{Recall: body(""), KeyHash: make([]byte, 16)}, "name a project, or one of its keys"},
+		"unknown key":      {explained.Request{Recall: body(""), KeyHash: make([]byte, 32)}, "no project of this server has the key"},
+		"unknown project":  {explained.Request{Project: "none", Recall: body("")}, `there is no project "none"`},
+		"which of several": {explained.Request{Project: "twice", Recall: body("")}, "name one with --org"},
 	} {
 		if _, err := operatorapi.ExplainRecall.Call(t.Context(), c, in.request); err == nil ||
 			!strings.Contains(err.Error(), in.want) {
@@ -154,7 +155,7 @@ func TestExplainRecall_WrongInput(t *testing.T) {
 
 func TestExplainRecall_ServiceFails(t *testing.T) {
 	e, c := startExplainer(t)
-	in := recall.ExplainRequest{Project: "default", Recall: json.RawMessage(`{"query":"tea","identity":"ana"}`)}
+	in := explained.Request{Project: "default", Recall: json.RawMessage(`{"query":"tea","identity":"ana"}`)}
 	e.fails = fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "the index is being built")
 	if _, err := operatorapi.ExplainRecall.Call(t.Context(), c, in); !errors.Is(err, operatorapi.ErrRefused) ||
 		err.Error() != "the index is being built" {

@@ -11,12 +11,12 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
-	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recall/explained"
 )
 
 // PrintExplanation prints the analysis of the question, what each step left, a table of the results and,
 // if sources were asked for, a table of what became of them.
-func PrintExplanation(w io.Writer, e recall.Explanation) error {
+func PrintExplanation(w io.Writer, e explained.Explanation) error {
 	var b strings.Builder
 	explainQuestion(&b, e.Question)
 	s := e.Search
@@ -32,7 +32,7 @@ func PrintExplanation(w io.Writer, e recall.Explanation) error {
 	}
 	for _, r := range e.Results {
 		_, _ = fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", r.Rank, r.Kind, printable(r.SourceID),
-			r.OccurredAt.Format(time.DateOnly), r.Tokens, gate(r.Gate), strings.Join(r.FoundBy, ", "), formula(r.ExplainedScore))
+			r.OccurredAt.Format(time.DateOnly), r.Tokens, gate(r.Gate), strings.Join(r.FoundBy, ", "), formula(r.Scored))
 	}
 	_ = t.Flush()
 	if len(e.Sources) > 0 {
@@ -43,8 +43,8 @@ func PrintExplanation(w io.Writer, e recall.Explanation) error {
 		if s.Rank > 0 {
 			rank = strconv.Itoa(s.Rank)
 		}
-		if s.ExplainedScore != nil {
-			score = formula(*s.ExplainedScore)
+		if s.Scored != nil {
+			score = formula(*s.Scored)
 		}
 		if s.LastScore != nil {
 			score += "; the last one has " + number(*s.LastScore)
@@ -58,7 +58,7 @@ func PrintExplanation(w io.Writer, e recall.Explanation) error {
 	return nil
 }
 
-func explainQuestion(b *strings.Builder, q recall.ExplainedQuestion) {
+func explainQuestion(b *strings.Builder, q explained.Question) {
 	var own, spellings []string
 	for _, t := range q.Terms {
 		text := printable(t.Term) + " " + number(t.Weight)
@@ -100,7 +100,7 @@ func explainQuestion(b *strings.Builder, q recall.ExplainedQuestion) {
 	}
 }
 
-func gate(g recall.ExplainedGate) string {
+func gate(g explained.Gate) string {
 	verdict := "passed"
 	if !g.Passed {
 		verdict = "refused"
@@ -109,7 +109,7 @@ func gate(g recall.ExplainedGate) string {
 }
 
 // formula shows a score with its parts: value × weight of each signal, and the factors.
-func formula(s recall.ExplainedScore) string {
+func formula(s explained.Scored) string {
 	if len(s.Signals) == 0 {
 		return number(s.Score)
 	}

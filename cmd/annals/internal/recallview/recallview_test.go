@@ -12,35 +12,35 @@ import (
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/recallview"
 	domainrecall "github.com/annals-project/annals/domain/recall"
-	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recall/explained"
 )
 
 var at = time.Date(2025, 5, 12, 9, 30, 0, 0, time.UTC)
 
-func explanation() recall.Explanation {
-	last, passed := 3.25, recall.ExplainedGate{Passed: true, Audience: recall.ProjectVisible}
-	score := recall.ExplainedScore{
+func explanation() explained.Explanation {
+	last, passed := 3.25, explained.Gate{Passed: true, Audience: explained.ProjectVisible}
+	score := explained.Scored{
 		Score: 6.16, Signals: []domainrecall.Contribution{{Signal: "words", Value: 5, Weight: 1}, {Signal: "date", Value: 1.08, Weight: 2.5}},
 		Factors: []domainrecall.Factor{{Name: "is question", Value: 0.8}}, FoundBy: []string{"words", "memory"},
 	}
-	return recall.Explanation{
+	return explained.Explanation{
 		AsOf: at, Limit: 100, Budget: 8000, UsedEvidenceTokens: 16,
-		Question: recall.ExplainedQuestion{
-			Terms: []recall.ExplainedTerm{
+		Question: explained.Question{
+			Terms: []explained.Term{
 				{Term: "ana", Weight: 1, NamesAuthor: true},
 				{Term: "launch", Weight: 2.0791},
 				{Term: "~en:launch", StemOf: "launch", Weight: 2.0791},
 				{Term: "lunch", SpellingOf: "launch", Weight: 1.5},
 			},
-			Answer: "time", Author: "Ana", AsksOrder: true, Periods: []recall.ExplainedPeriod{{Start: at, End: at.AddDate(0, 1, 0)}},
+			Answer: "time", Author: "Ana", AsksOrder: true, Periods: []explained.Period{{Start: at, End: at.AddDate(0, 1, 0)}},
 		},
-		Search: recall.ExplainedSearch{Passages: 12, Memories: 1, DataPoints: 12, Checked: 12, Passed: 14, Ranked: 13},
-		Results: []recall.ExplainedResult{
-			{Rank: 1, Kind: "source", SourceID: "call\t1", OccurredAt: at, Tokens: 16, Gate: passed, ExplainedScore: score},
+		Search: explained.Search{Passages: 12, Memories: 1, DataPoints: 12, Checked: 12, Passed: 14, Ranked: 13},
+		Results: []explained.Result{
+			{Rank: 1, Kind: "source", SourceID: "call\t1", OccurredAt: at, Tokens: 16, Gate: passed, Scored: score},
 		},
-		Sources: []recall.ExplainedSource{
-			{SourceID: "a", Verdict: recall.NotStored},
-			{SourceID: "b", Verdict: recall.RankedBelow, Rank: 2, Why: "place 2 of 2 candidates; the limit is 1", LastScore: &last, ExplainedScore: &score},
+		Sources: []explained.Source{
+			{SourceID: "a", Verdict: explained.NotStored},
+			{SourceID: "b", Verdict: explained.RankedBelow, Rank: 2, Why: "place 2 of 2 candidates; the limit is 1", LastScore: &last, Scored: &score},
 		},
 	}
 }
@@ -72,7 +72,7 @@ b       ranked below  2     place 2 of 2 candidates; the limit is 1  ` + formula
 
 func TestPrintExplanation_Nothing(t *testing.T) {
 	var b strings.Builder
-	if err := recallview.PrintExplanation(&b, recall.Explanation{AsOf: at, Limit: 1, Budget: 2}); err != nil {
+	if err := recallview.PrintExplanation(&b, explained.Explanation{AsOf: at, Limit: 1, Budget: 2}); err != nil {
 		t.Fatal(err)
 	}
 	want := `words: none

@@ -14,11 +14,11 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recall/explained"
 )
 
 // explainRecall explains a recall through the operator socket.
-func (h *harness) explainRecall(q client.RecallRequest, key string, ids ...string) recall.Explanation {
+func (h *harness) explainRecall(q client.RecallRequest, key string, ids ...string) explained.Explanation {
 	h.t.Helper()
 	in, err := operatorapi.NewExplainRequest(q, key, ids)
 	if err != nil {
@@ -73,18 +73,18 @@ func TestServer_ExplainARecall(t *testing.T) {
 		if diff := cmp.Diff(shown(page.Results), shown(results)); diff != "" || len(results) == 0 {
 			t.Errorf("%s (-want +got):\n%s", identity, diff)
 		}
-		verdicts := map[string]recall.Verdict{}
+		verdicts := map[string]explained.Verdict{}
 		for _, s := range e.Sources {
 			verdicts[s.SourceID] = s.Verdict
 			if s.SourceID == "secret" && s.Gate.Audience != "tasters" {
 				t.Errorf("gate %+v", s.Gate)
 			}
 		}
-		want := map[string]recall.Verdict{
-			"likes": recall.Returned, "secret": recall.Returned, "rain": recall.NotCandidate, "foreign": recall.NotStored,
+		want := map[string]explained.Verdict{
+			"likes": explained.Returned, "secret": explained.Returned, "rain": explained.NotCandidate, "foreign": explained.NotStored,
 		}
 		if identity == "ben" {
-			want["secret"] = recall.Refused
+			want["secret"] = explained.Refused
 		}
 		if diff := cmp.Diff(want, verdicts); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", identity, diff)
@@ -99,7 +99,7 @@ func TestServer_ExplainARecall(t *testing.T) {
 		}
 	}
 	for _, s := range h.explainRecall(client.RecallRequest{Query: "tea", Identity: "ana"}, other, "likes", "secret").Sources {
-		if s.Verdict != recall.NotStored {
+		if s.Verdict != explained.NotStored {
 			t.Errorf("in the project of the neighbour: %+v", s)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// explained is the answer of explain.
-type explained struct {
+// explainedCall is the answer of explain.
+type explainedCall struct {
 	IngestionID  *string        `json:"ingestionId"`
 	RequestID    string         `json:"requestId"`
 	Status       int            `json:"status"`
@@ -38,7 +38,7 @@ type explainedItem struct {
 	SourceID    *string `json:"sourceId"`
 }
 
-func (h *harness) explain(key, id string) (e explained) {
+func (h *harness) explain(key, id string) (e explainedCall) {
 	h.t.Helper()
 	h.must(key, http.MethodGet, api+"/ingest/"+id+"/explain", nil, &e)
 	return e

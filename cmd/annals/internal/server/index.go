@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recall/explained"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/runner"
 )
@@ -250,16 +251,16 @@ func buildRecall(_ context.Context, s *Server) (adds, error) {
 }
 
 // explainer explains recalls.
-func (s *Server) explainer() recall.Explainer {
-	return recall.Explainer{Access: s.read.access, Recall: s.recall, Plans: s.cfg.PlanTerms}
+func (s *Server) explainer() explained.Explainer {
+	return explained.Explainer{Access: s.read.access, Recall: s.recall, Plans: s.cfg.PlanTerms}
 }
 
 // Explain explains a recall to an operator. Its faults are those of Recall.
-func (l localRecall) Explain(ctx context.Context, q recall.Query, sourceIDs []string) (recall.Explanation, error) {
+func (l localRecall) Explain(ctx context.Context, q recall.Query, sourceIDs []string) (explained.Explanation, error) {
 	if reason := l.index.unavailableReason(); reason != "" {
-		return recall.Explanation{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", reason)
+		return explained.Explanation{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", reason)
 	}
-	return l.recall.Explain(ctx, q, sourceIDs)
+	return explained.Explain(ctx, l.recall, q, sourceIDs)
 }
 
 // Recall searches the memory of a project. Its faults are those of recall.Service, and

@@ -1,4 +1,4 @@
-package recall
+package explained
 
 import (
 	"context"
@@ -14,23 +14,24 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/recall"
 )
 
-// MaxExplainedSources is the most source ids of one ExplainRequest.
-const MaxExplainedSources = 100
+// MaxSources is the most source ids of one Request.
+const MaxSources = 100
 
 // maxRecall is the most bytes of a recall, as of its body in the API.
 const maxRecall = 1 << 20
 
-// ExplainRequest is a recall to explain. It names the project by slug, with Organization, a name or an
+// Request is a recall to explain. It names the project by slug, with Organization, a name or an
 // id, if several have it, or by KeyHash, the SHA-256 of one of its keys.
-type ExplainRequest struct {
+type Request struct {
 	Organization string `json:"organization,omitempty"`
 	Project      string `json:"project,omitempty"`
 	KeyHash      []byte `json:"keyHash,omitempty"`
 	// Recall is the body of a recall, as the API takes it.
 	Recall json.RawMessage `json:"recall"`
-	// SourceIDs are the sources to find, at most MaxExplainedSources.
+	// SourceIDs are the sources to find, at most MaxSources.
 	SourceIDs []string `json:"sourceIds,omitempty"`
 }
 
@@ -42,18 +43,18 @@ type Explainer struct {
 		OrganizationByID(ctx context.Context, id uuid.UUID) (access.Organization, bool, error)
 	}
 	Recall interface {
-		Explain(ctx context.Context, q Query, sourceIDs []string) (Explanation, error)
+		Explain(ctx context.Context, q recall.Query, sourceIDs []string) (Explanation, error)
 	}
 	Plans metering.PlanTerms
 }
 
 // Explain explains how a recall is answered, and where sources were lost. It appends nothing, charges nothing and logs
 // no call. Its answer names what the viewer may not read. The faults are those of a recall, not-found and conflict.
-func (e Explainer) Explain(ctx context.Context, in ExplainRequest) (Explanation, error) {
+func (e Explainer) Explain(ctx context.Context, in Request) (Explanation, error) {
 	if err := in.check(); err != nil {
 		return Explanation{}, err
 	}
-	q, err := ParseQuery(in.Recall)
+	q, err := recall.ParseQuery(in.Recall)
 	if f, is := errors.AsType[*fault.Error](err); is {
 		err = fault.New(f.Kind, f.Code, "%v", f) // an operator reads the code too
 	}
@@ -69,12 +70,12 @@ func (e Explainer) Explain(ctx context.Context, in ExplainRequest) (Explanation,
 }
 
 // check checks the limits of a request, which for the recall are those of the API.
-func (in ExplainRequest) check() error {
+func (in Request) check() error {
 	invalid := func(format string, args ...any) error {
 		return fault.New(fault.Invalid, fault.CodeInvalidRequest, format, args...)
 	}
-	if len(in.SourceIDs) > MaxExplainedSources {
-		return invalid("%d source ids: want at most %d", len(in.SourceIDs), MaxExplainedSources)
+	if len(in.SourceIDs) > MaxSources {
+		return invalid("%d source ids: want at most %d", len(in.SourceIDs), MaxSources)
 	}
 	for _, id := range in.SourceIDs {
 		if err := fields.CheckName(id, 1, limit.SourceID); err != nil {
@@ -91,7 +92,7 @@ func (in ExplainRequest) check() error {
 }
 
 // project finds the project of the request, and the plan of its organization.
-func (e Explainer) project(ctx context.Context, in ExplainRequest) (auth.Project, metering.Plan, error) {
+func (e Explainer) project(ctx context.Context, in Request) (auth.Project, metering.Plan, error) {
 	if in.Project != "" {
 		found, err := e.Access.OnlyProject(ctx, in.Organization, in.Project)
 		if err != nil {

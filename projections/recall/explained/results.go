@@ -1,4 +1,4 @@
-package recall
+package explained
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
-	"github.com/annals-project/annals/domain/recall"
+	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/domain/stream"
 )
 
@@ -41,7 +41,7 @@ const selectSlugs = `select a.id, a.slug from unnest($1::uuid[]) c (id)
 
 // dataPoint returns the id of the data point with a source id.
 func (e *explainer) dataPoint(sourceID string) uuid.UUID {
-	return stream.DataPointID(e.question.Project.Namespace, sourceID)
+	return stream.DataPointID(e.Project.Namespace, sourceID)
 }
 
 // readStored reads the data points of the results and of the asked sources, in the snapshot of the
@@ -51,11 +51,11 @@ func (e *explainer) readStored(ctx context.Context) error {
 	for _, id := range e.sourceIDs {
 		ids = append(ids, e.dataPoint(id))
 	}
-	for _, entry := range e.composed.Entries {
-		ids = append(ids, e.texts.ranking.ids[entry.Candidate])
+	for _, entry := range e.Composed.Entries {
+		ids = append(ids, e.Ranking.IDs[entry.Candidate])
 	}
 	e.stored, e.audiences = map[uuid.UUID]*storedDataPoint{}, map[uuid.UUID]string{uuid.Nil: ProjectVisible}
-	rows, err := e.gate.db.Query(ctx, selectStored, ids, e.question.Project.ID)
+	rows, err := e.Snapshot().Query(ctx, selectStored, ids, e.Project.ID)
 	if err != nil {
 		return fmt.Errorf("read explained data points: %w", err)
 	}
@@ -79,14 +79,14 @@ func (e *explainer) readStored(ctx context.Context) error {
 	if err := rows.Err(); err != nil {
 		return fmt.Errorf("read explained data points: %w", err)
 	}
-	if len(unnamed) == 0 || e.service.config.Viewers == nil {
+	if len(unnamed) == 0 || !e.HasAudiences() {
 		return nil
 	}
 	return e.readSlugs(ctx, unnamed)
 }
 
 func (e *explainer) readSlugs(ctx context.Context, audiences []uuid.UUID) error {
-	rows, err := e.gate.db.Query(ctx, selectSlugs, audiences, e.question.Project.ID)
+	rows, err := e.Snapshot().Query(ctx, selectSlugs, audiences, e.Project.ID)
 	if err != nil {
 		return fmt.Errorf("read slugs of audiences: %w", err)
 	}
@@ -106,14 +106,14 @@ func (e *explainer) readSlugs(ctx context.Context, audiences []uuid.UUID) error 
 }
 
 // judge returns the verdict of the gate on the newest revision of a data point.
-func (e *explainer) judge(p *storedDataPoint) ExplainedGate {
-	g := ExplainedGate{Audience: e.audiences[p.audience]}
-	q := e.question.Query
+func (e *explainer) judge(p *storedDataPoint) Gate {
+	g := Gate{Audience: e.audiences[p.audience]}
+	q := e.Query
 	switch {
 	case !slices.Contains(q.Audiences, p.audience):
 		g.Reason = "audience not reached: " + g.Audience
-	case p.occurredAt.After(e.gate.perspective):
-		g.Reason = "after the perspective " + e.gate.perspective.Format(time.RFC3339)
+	case p.occurredAt.After(e.Page.AsOf):
+		g.Reason = "after the perspective " + e.Page.AsOf.Format(time.RFC3339)
 	case q.From != nil && p.occurredAt.Before(*q.From), q.To != nil && p.occurredAt.After(*q.To):
 		g.Reason = "outside the window: it occurred at " + p.occurredAt.Format(time.RFC3339)
 	default:
@@ -123,34 +123,34 @@ func (e *explainer) judge(p *storedDataPoint) ExplainedGate {
 }
 
 // entry returns the document of the response with an id, which every result has.
-func (e *explainer) entry(id uuid.UUID) recall.Entry {
-	for _, entry := range e.composed.Entries {
-		of := &e.texts.ranking.candidates[entry.Candidate]
+func (e *explainer) entry(id uuid.UUID) domainrecall.Entry {
+	for _, entry := range e.Composed.Entries {
+		of := &e.Ranking.Candidates[entry.Candidate]
 		switch {
-		case entry.Memory == recall.Source && of.ID == id,
-			entry.Memory == recall.InPart && datapoint.PassageID(of.ID, entry.Passage) == id,
+		case entry.Memory == domainrecall.Source && of.ID == id,
+			entry.Memory == domainrecall.InPart && datapoint.PassageID(of.ID, entry.Passage) == id,
 			entry.Memory >= 0 && of.Memories[entry.Memory].ID == id:
 			return entry
 		}
 	}
-	return recall.Entry{Memory: recall.Source}
+	return domainrecall.Entry{Memory: domainrecall.Source}
 }
 
 // maxPreview is the most code points of a text that an explanation shows.
 const maxPreview = 160
 
-func (e *explainer) results(ctx context.Context) []ExplainedResult {
-	results := make([]ExplainedResult, len(e.page.Results))
-	for i, r := range e.page.Results {
+func (e *explainer) explainResults(ctx context.Context) []Result {
+	results := make([]Result, len(e.Page.Results))
+	for i, r := range e.Page.Results {
 		entry := e.entry(r.ID)
-		cost, _ := e.texts.cost(ctx, entry)
-		results[i] = ExplainedResult{
+		cost, _ := e.Cost(ctx, entry)
+		results[i] = Result{
 			Rank: r.Rank, ID: r.ID, Kind: r.Artifact.Kind, SourceID: r.Sources[0].SourceID, OccurredAt: r.OccurredAt,
 			SupersededAt: r.Artifact.SupersededAt, Tokens: cost.Tokens, Preview: preview(r.Content),
-			ExplainedScore: e.score(entry),
+			Scored: e.score(entry),
 		}
-		if p := e.stored[e.texts.ranking.ids[entry.Candidate]]; p != nil {
-			results[i].Gate = ExplainedGate{Passed: true, Audience: e.audiences[p.audience]}
+		if p := e.stored[e.Ranking.IDs[entry.Candidate]]; p != nil {
+			results[i].Gate = Gate{Passed: true, Audience: e.audiences[p.audience]}
 		}
 	}
 	return results
@@ -164,36 +164,36 @@ func preview(text string) string {
 }
 
 // score explains the score of a source, of one of its passages, or of one of its memories.
-func (e *explainer) score(entry recall.Entry) ExplainedScore {
-	id := e.texts.ranking.ids[entry.Candidate]
+func (e *explainer) score(entry domainrecall.Entry) Scored {
+	id := e.Ranking.IDs[entry.Candidate]
 	score := e.scoreOf(id)
-	score.Score = e.texts.ranking.candidates[entry.Candidate].Score
+	score.Score = e.Ranking.Candidates[entry.Candidate].Score
 	switch entry.Memory {
-	case recall.Source:
-	case recall.InPart:
+	case domainrecall.Source:
+	case domainrecall.InPart:
 		e.scorePassage(&score, entry)
 	default:
 		e.scoreMemory(&score, entry, id)
 	}
-	if place, moved := e.texts.ranking.moves[entry.Candidate]; moved {
-		score.Factors = append(score.Factors, recall.Factor{Name: string(place.Move), Value: place.Share})
+	if place, moved := e.Ranking.Moves[entry.Candidate]; moved {
+		score.Factors = append(score.Factors, domainrecall.Factor{Name: string(place.Move), Value: place.Share})
 	}
 	return score
 }
 
 // scoreOf explains the score of a data point, ranked or not.
-func (e *explainer) scoreOf(id uuid.UUID) ExplainedScore {
-	s := ExplainedScore{
-		Signals: []recall.Contribution{}, Factors: []recall.Factor{}, FoundBy: []string{}, Words: []string{},
+func (e *explainer) scoreOf(id uuid.UUID) Scored {
+	s := Scored{
+		Signals: []domainrecall.Contribution{}, Factors: []domainrecall.Factor{}, FoundBy: []string{}, Words: []string{},
 	}
 	place, ranked := e.places[id]
 	if ranked {
 		turn := e.ranked.Turns[place]
 		s.Score = turn.Score
 		s.Signals, s.Factors = append(s.Signals, turn.Contributions...), append(s.Factors, turn.Factors...)
-		for i, c := range e.turns[place].Counts {
+		for i, c := range e.Ranking.Turns[place].Counts {
 			if c.Text > 0 || c.Label > 0 {
-				s.Words = append(s.Words, e.question.asked.Terms[i].Text)
+				s.Words = append(s.Words, e.Asked.Terms[i].Text)
 			}
 		}
 	}
@@ -203,67 +203,64 @@ func (e *explainer) scoreOf(id uuid.UUID) ExplainedScore {
 		}
 	}
 	passages, memories := e.hits(id)
-	p := e.gate.dataPoints[id]
 	found("words", len(passages) > 0)
 	found("memory", len(memories) > 0)
-	found("embedding", len(passages)+len(memories) == 0 && slices.Contains(e.found.order, id))
-	found("neighbour", p != nil && p.isNeighbour)
+	found("embedding", len(passages)+len(memories) == 0 && slices.Contains(e.Found.Order, id))
+	found("neighbour", e.IsNeighbour(id))
 	return s
 }
 
 // scorePassage turns the explained score of a source into that of a passage: that of its best memory if that is more,
 // times how well the passage matches.
-func (e *explainer) scorePassage(score *ExplainedScore, entry recall.Entry) {
-	candidate := &e.texts.ranking.candidates[entry.Candidate]
+func (e *explainer) scorePassage(score *Scored, entry domainrecall.Entry) {
+	candidate := &e.Ranking.Candidates[entry.Candidate]
 	add := func(name string, value float64) {
 		if value != 1 {
-			score.Factors = append(score.Factors, recall.Factor{Name: name, Value: value})
+			score.Factors = append(score.Factors, domainrecall.Factor{Name: name, Value: value})
 			score.Score *= value
 		}
 	}
 	add("best memory", candidate.Best()/candidate.Score)
-	if p := e.texts.passage(entry); p != nil {
-		add("share of a passage", p.share)
-	}
+	add("share of a passage", e.Share(entry))
 }
 
 // scoreMemory turns the explained score of a source into that of its memory: without the factor of the
 // size, and times how much of the source the memory covers.
-func (e *explainer) scoreMemory(score *ExplainedScore, entry recall.Entry, id uuid.UUID) {
-	l := e.texts.ranking.memories[entry.Candidate][entry.Memory]
-	score.Score = e.texts.ranking.candidates[entry.Candidate].Memories[entry.Memory].Score
+func (e *explainer) scoreMemory(score *Scored, entry domainrecall.Entry, id uuid.UUID) {
+	l := e.Ranking.Memories[entry.Candidate][entry.Memory]
+	score.Score = e.Ranking.Candidates[entry.Candidate].Memories[entry.Memory].Score
 	words := 0.0
-	for i, h := range e.found.memories.Hits {
-		if h.Memory == l.id {
-			words = e.found.memoryScores[i]
+	for i, h := range e.Found.Memories.Hits {
+		if h.Memory == l.ID {
+			words = e.Found.MemoryScores[i]
 			break
 		}
 	}
-	_, weight := worthOf(l)
+	_, weight := l.Worth()
 	key, own := weight*words, 0.0
 	place, ranked := e.places[id]
 	if !ranked || e.ranked.Turns[place].Score <= 0 || key <= 0 {
-		score.Signals = []recall.Contribution{{Signal: "words", Value: words, Weight: weight}}
-		score.Factors = []recall.Factor{}
+		score.Signals = []domainrecall.Contribution{{Signal: "words", Value: words, Weight: weight}}
+		score.Factors = []domainrecall.Factor{}
 		return
 	}
-	if turn := e.turns[place]; turn.Counts != nil {
-		own = e.found.chooseBy.Score(turn.Counts, turn.Length)
+	if turn := e.Ranking.Turns[place]; turn.Counts != nil {
+		own = e.Found.ChooseBy.Score(turn.Counts, turn.Length)
 	}
-	score.Factors = slices.DeleteFunc(score.Factors, func(f recall.Factor) bool { return f.Name == "size" })
+	score.Factors = slices.DeleteFunc(score.Factors, func(f domainrecall.Factor) bool { return f.Name == "size" })
 	if share := key / max(key, own); share != 1 {
-		score.Factors = append(score.Factors, recall.Factor{Name: "share of a memory", Value: share})
+		score.Factors = append(score.Factors, domainrecall.Factor{Name: "share of a memory", Value: share})
 	}
 }
 
 // hits returns the hits of a data point in both parts of the index, by index.
 func (e *explainer) hits(id uuid.UUID) (passages, memories []int) {
-	for i, h := range e.found.sources.Hits {
+	for i, h := range e.Found.Sources.Hits {
 		if h.DataPoint == id {
 			passages = append(passages, i)
 		}
 	}
-	for i, h := range e.found.memories.Hits {
+	for i, h := range e.Found.Memories.Hits {
 		if h.DataPoint == id {
 			memories = append(memories, i)
 		}

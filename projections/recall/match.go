@@ -1,0 +1,216 @@
+package recall
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/recall"
+)
+
+// match is what of the data points that passed the gate matches the question.
+type match struct {
+	// passages are the best ones, and memories the hits of the memories that passed, by data point.
+	passages map[uuid.UUID]*passage
+	memories map[uuid.UUID][]int
+	// keys are the scores of the best memories.
+	keys map[uuid.UUID]float64
+	// wordForWord are the texts that are the question.
+	wordForWord map[uuid.UUID]bool
+}
+
+// complete finds what of the candidates matches, and loads what else takes part in the ranking: the neighbours of the
+// best ones, live texts, and texts that may be the question.
+func (p *Pass) complete(ctx context.Context) error {
+	m := &match{memories: map[uuid.UUID][]int{}, keys: map[uuid.UUID]float64{}, wordForWord: map[uuid.UUID]bool{}}
+	p.match = m
+	if err := p.matchPassages(ctx); err != nil {
+		return err
+	}
+	for i, h := range p.Found.Memories.Hits {
+		if l := p.gate.memories[h.Memory]; l != nil && l.dataPoint == h.DataPoint && p.gate.dataPoints[h.DataPoint] != nil {
+			m.memories[h.DataPoint] = append(m.memories[h.DataPoint], i)
+			_, weight := l.Worth()
+			m.keys[h.DataPoint] = max(m.keys[h.DataPoint], weight*p.Found.MemoryScores[i])
+		}
+	}
+	if err := p.gate.loadNeighbours(ctx, p.mostPromising()); err != nil {
+		return err
+	}
+	p.Found.addNeighbours(p.gate, &p.question)
+	return p.matchWordForWord(ctx)
+}
+
+// passage is the best passage of a data point, with the score of its words. held are the words of the question that any
+// of its passages has.
+type passage struct {
+	recall.Turn
+	score float64
+	held  recall.Words
+	// states is what the text states, zero if the index does not know that.
+	states recall.States
+}
+
+// better returns the passage, or another one of the same data point if that has a higher score. The passage may be nil.
+func (p *passage) better(q *recall.Question, turn recall.Turn, score float64) *passage {
+	held := q.Held(turn.Counts)
+	if p == nil {
+		return &passage{Turn: turn, score: score, held: held}
+	}
+	p.held |= held
+	if score > p.score {
+		p.Turn, p.score = turn, score
+	}
+	return p
+}
+
+// matchPassages finds the best passage of each data point that passed and is in the window. If the index knows another
+// revision of it, its current text is scored.
+func (p *Pass) matchPassages(ctx context.Context) error {
+	best, stale := make(map[uuid.UUID]*passage, len(p.gate.dataPoints)), map[uuid.UUID]struct{}{}
+	p.match.passages = best
+	for i, h := range p.Found.Sources.Hits {
+		row := p.gate.dataPoints[h.DataPoint]
+		if row == nil || !row.inWindow {
+			continue
+		}
+		if h.Revision != row.revision {
+			stale[h.DataPoint] = struct{}{}
+			continue
+		}
+		best[h.DataPoint] = best[h.DataPoint].better(&p.Asked,
+			recall.Turn{Counts: h.Counts, Length: h.Length, Traits: h.Traits}, p.Found.SourceScores[i])
+		best[h.DataPoint].states = h.States // of a text that is one passage, so there is no other hit
+	}
+	return p.matchLive(ctx, stale)
+}
+
+// mostPromising returns the data points whose neighbours are worth loading, best first.
+func (p *Pass) mostPromising() []uuid.UUID {
+	type scoredRow struct {
+		*dataPointRow
+		score float64
+	}
+	order := make([]scoredRow, 0, len(p.match.passages))
+	usual := p.Found.Weights.Usual(p.Asked.Own())
+	for id, row := range p.gate.dataPoints {
+		score := p.match.keys[id]
+		if best := p.match.passages[id]; best != nil {
+			score = max(score, best.score)
+		}
+		score += usual * nearness(p.Found.similarity(id, row))
+		if row.inWindow && row.author != nil && score > 0 {
+			order = append(order, scoredRow{row, score})
+		}
+	}
+	slices.SortFunc(order, func(a, b scoredRow) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), a.compare(b.dataPointRow))
+	})
+	ids := make([]uuid.UUID, min(len(order), maxWithNeighbours))
+	for i := range ids {
+		ids[i] = order[i].id
+	}
+	return ids
+}
+
+// maxWithNeighbours is for how many data points neighbours are loaded.
+const maxWithNeighbours = 32
+
+// maxLiveText is the most text, in bytes, that is analysed for candidates of which the index has an
+// older revision.
+const maxLiveText = 4 << 20
+
+// matchLive finds the best passage of data points in their current text. What exceeds maxLiveText
+// is not ranked until the index has caught up.
+func (p *Pass) matchLive(ctx context.Context, stale map[uuid.UUID]struct{}) error {
+	var wanted []part
+	size := int64(0)
+	for id := range stale {
+		row := p.gate.dataPoints[id]
+		if p.match.passages[id] != nil || row.big != nil || size+row.size > maxLiveText {
+			continue
+		}
+		size += row.size
+		wanted = append(wanted, part{revisionKey: revisionKey{id, row.revision}, content: true})
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	bodies, err := p.gate.bodies(ctx, wanted)
+	if err != nil {
+		return err
+	}
+	for _, w := range wanted {
+		if body := bodies[w.revisionKey]; body != nil {
+			p.matchText(w.dataPoint, string(body.content))
+		}
+	}
+	return nil
+}
+
+// matchText finds the best passage of the current text of a data point.
+func (p *Pass) matchText(id uuid.UUID, text string) {
+	row, document := p.gate.dataPoints[id], recall.Document{Content: text}
+	if row.label != nil {
+		document.Label = *row.label
+	}
+	if row.author != nil {
+		document.Author = *row.author
+	}
+	for _, terms := range p.Analyzer.Passages(document) {
+		counts := recall.Counts(p.Asked.Terms, terms)
+		if score := p.Found.ChooseBy.Score(counts, len(terms.Text)); score > 0 {
+			p.match.passages[id] = p.match.passages[id].better(&p.Asked,
+				recall.Turn{Counts: counts, Length: len(terms.Text), Traits: terms.Traits}, score)
+		}
+	}
+}
+
+// wordForWordRead is the most texts that are read to see whether they are the question, and wordForWordSize what their
+// size may be, in sizes of the question: other spaces and marks are no other words, and a decomposed Korean text has
+// three times the bytes.
+const (
+	wordForWordRead = 8
+	wordForWordSize = 4
+)
+
+// matchWordForWord finds the texts that are the question, word for word.
+func (p *Pass) matchWordForWord(ctx context.Context) error {
+	own, size := p.Asked.Own(), int64(len(p.Text))
+	if own == 0 {
+		return nil
+	}
+	words := recall.WordsOf(p.Text)
+	note := func(id uuid.UUID, text []byte) {
+		p.match.wordForWord[id] = slices.Equal(words, recall.WordsOf(string(text)))
+	}
+	var unread []part
+	for id, best := range p.match.passages {
+		row := p.gate.dataPoints[id]
+		if best.held != recall.AllWords(own) || row.size > wordForWordSize*size || size > wordForWordSize*row.size {
+			continue
+		}
+		key := revisionKey{id, row.revision}
+		if b := p.gate.texts[key]; b != nil && b.content != nil {
+			note(id, b.content)
+		} else if row.big == nil {
+			unread = append(unread, part{revisionKey: key, content: true})
+		}
+	}
+	if len(unread) == 0 {
+		return nil
+	}
+	slices.SortFunc(unread, func(a, b part) int {
+		return p.gate.dataPoints[a.dataPoint].compare(p.gate.dataPoints[b.dataPoint])
+	})
+	bodies, err := p.gate.bodies(ctx, unread[:min(len(unread), wordForWordRead)])
+	if err != nil {
+		return err
+	}
+	for key, b := range bodies {
+		note(key.dataPoint, b.content)
+	}
+	return nil
+}
