@@ -52,13 +52,13 @@ func BenchmarkEngineQuery(b *testing.B) {
 	for b.Loop() {
 		found, err := index.Search(b.Context(), recallindex.Query{
 			Analysis: indextest.Analysis,
-			Project:  project, Part: recallindex.Sources, Terms: analyzer.Query(questions.Query()),
-			Audiences: []uuid.UUID{uuid.Nil}, From: &from, To: &to, Size: 300,
+			Project:  project, Sources: 300, Terms: analyzer.Query(questions.Query()),
+			Audiences: []uuid.UUID{uuid.Nil}, From: &from, To: &to,
 		})
 		if err != nil {
 			b.Fatal(err)
 		}
-		hits += len(found.Hits)
+		hits += len(found.Sources.Hits)
 	}
 	if hits == 0 {
 		b.Fatal("nothing was found, so nothing was measured")

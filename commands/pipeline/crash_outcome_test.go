@@ -81,14 +81,13 @@ func (s *scene) documents(labels map[uuid.UUID]string) []string {
 	n, err := s.index.Count(s.t.Context(), project)
 	s.must(err)
 	all := []string{fmt.Sprint("index: ", n, " documents")}
+	found, err := s.index.Search(s.t.Context(), recallindex.Query{
+		Analysis: indextest.Analysis, Project: project, Sources: 1000, Memories: 1000,
+		Terms: recall.NewAnalyzer().Query("one two three four five text memory"), Audiences: []uuid.UUID{uuid.Nil},
+	})
+	s.must(err)
 	for _, part := range []recallindex.Part{recallindex.Sources, recallindex.Memories} {
-		found, err := s.index.Search(s.t.Context(), recallindex.Query{
-			Analysis: indextest.Analysis,
-			Project:  project, Part: part, Terms: recall.NewAnalyzer().Query("one two three four five text memory"),
-			Audiences: []uuid.UUID{uuid.Nil}, Size: 1000,
-		})
-		s.must(err)
-		for _, hit := range found.Hits {
+		for _, hit := range found.Of(part).Hits {
 			all = append(all, fmt.Sprintf("%s of %s: revision %d, %d, length %d, %v", part, labels[hit.DataPoint],
 				hit.Revision, hit.N, hit.Length, hit.Counts))
 		}

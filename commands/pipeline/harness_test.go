@@ -309,16 +309,16 @@ func (w *harness) holders(word string) []string {
 			holders = append(holders, table)
 		}
 	}
+	found, err := w.index.Search(w.t.Context(), recallindex.Query{
+		Analysis: indextest.Analysis,
+		Project:  w.call.Principal.Project.ID, Sources: 10, Memories: 10, Terms: recall.NewAnalyzer().Query(word),
+		Audiences: []uuid.UUID{uuid.Nil},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	for _, part := range []recallindex.Part{recallindex.Sources, recallindex.Memories} {
-		found, err := w.index.Search(w.t.Context(), recallindex.Query{
-			Analysis: indextest.Analysis,
-			Project:  w.call.Principal.Project.ID, Part: part, Terms: recall.NewAnalyzer().Query(word),
-			Audiences: []uuid.UUID{uuid.Nil}, Size: 10,
-		})
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		if len(found.Hits) > 0 {
+		if len(found.Of(part).Hits) > 0 {
 			holders = append(holders, "index of "+string(part))
 		}
 	}

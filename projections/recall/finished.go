@@ -88,6 +88,6 @@ func (p *Pass) Content(ctx context.Context, dataPoint uuid.UUID, revision int) (
 }
 
 // Search asks the index that the pass asked.
-func (p *Pass) Search(ctx context.Context, q recallindex.Query) (recallindex.Result, error) {
+func (p *Pass) Search(ctx context.Context, q recallindex.Query) (recallindex.Found, error) {
 	return p.service.config.Index.Search(ctx, q)
 }

@@ -25,19 +25,17 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// counting counts the searches of an index, and calls before each search of sources.
+// counting counts the searches of an index, and calls before each of them.
 type counting struct {
 	recallindex.Index
 	searches atomic.Int64
 	before   func(q recallindex.Query)
 }
 
-func (c *counting) Search(ctx context.Context, q recallindex.Query) (recallindex.Result, error) {
-	if q.Part == recallindex.Sources {
-		c.searches.Add(1)
-		if c.before != nil {
-			c.before(q)
-		}
+func (c *counting) Search(ctx context.Context, q recallindex.Query) (recallindex.Found, error) {
+	c.searches.Add(1)
+	if c.before != nil {
+		c.before(q)
 	}
 	return c.Index.Search(ctx, q)
 }
@@ -215,11 +213,9 @@ type fixed struct {
 	hits []recallindex.Hit
 }
 
-func (f fixed) Search(ctx context.Context, q recallindex.Query) (recallindex.Result, error) {
+func (f fixed) Search(ctx context.Context, q recallindex.Query) (recallindex.Found, error) {
 	found, err := f.Index.Search(ctx, q)
-	if q.Part == recallindex.Sources {
-		found.Hits = f.hits
-	}
+	found.Sources.Hits = f.hits
 	return found, err
 }
 
@@ -277,12 +273,11 @@ func TestRecall_OneOrganizationHoldsItsShare(t *testing.T) {
 type broken struct {
 	recallindex.Index
 	*recalltest.Harness
-	part recallindex.Part
-	at   string
+	at string
 }
 
-func (b broken) Search(ctx context.Context, q recallindex.Query) (recallindex.Result, error) {
-	if b.at == "index" && q.Part == b.part {
+func (b broken) Search(ctx context.Context, q recallindex.Query) (recallindex.Found, error) {
+	if b.at == "index" {
 		panic("index")
 	}
 	return b.Index.Search(ctx, q)
@@ -297,12 +292,7 @@ func TestRecall_Panics(t *testing.T) {
 	h.Send(recalltest.DataPoint{ID: "a", Content: "helix", OccurredAt: at(1), Big: true})
 	h.CatchUp()
 	for name, change := range map[string]func(*recall.Config){
-		"index of sources": func(c *recall.Config) {
-			c.Index = broken{Index: h.Index, at: "index", part: recallindex.Sources}
-		},
-		"index of memories": func(c *recall.Config) {
-			c.Index = broken{Index: h.Index, at: "index", part: recallindex.Memories}
-		},
+		"index":           func(c *recall.Config) { c.Index = broken{Index: h.Index, at: "index"} },
 		"semantic search": func(c *recall.Config) { c.Semantic = broken{} },
 		"in the snapshot": func(c *recall.Config) { c.Blobs = broken{} },
 	} {

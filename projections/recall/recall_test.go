@@ -124,18 +124,20 @@ type lyingIndex struct {
 	hits []recallindex.Key
 }
 
-func (l *lyingIndex) Search(_ context.Context, q recallindex.Query) (recallindex.Result, error) {
-	f := recallindex.Result{Statistics: domainrecall.Statistics{Docs: 1, Frequencies: make([]domainrecall.Count,
-		len(q.Terms))}}
-	for _, k := range l.hits {
-		if k.Part() == q.Part && len(f.Hits) < q.Size {
-			f.Hits = append(f.Hits, recallindex.Hit{Key: k, Counts: make([]domainrecall.Count, len(q.Terms)), Length: 1})
+func (l *lyingIndex) Search(_ context.Context, q recallindex.Query) (found recallindex.Found, err error) {
+	for _, part := range q.Parts() {
+		f := found.Of(part.Part)
+		f.Statistics = domainrecall.Statistics{Docs: 1, Frequencies: make([]domainrecall.Count, len(q.Terms))}
+		for _, k := range l.hits {
+			if k.Part() == part.Part && len(f.Hits) < part.Size {
+				f.Hits = append(f.Hits, recallindex.Hit{Key: k, Counts: make([]domainrecall.Count, len(q.Terms)), Length: 1})
+			}
+		}
+		for _, h := range f.Hits {
+			h.Counts[0].Text = 5
 		}
 	}
-	for _, h := range f.Hits {
-		h.Counts[0].Text = 5
-	}
-	return f, nil
+	return found, nil
 }
 
 func (l *lyingIndex) Apply(context.Context, []recallindex.Change) error { return nil }

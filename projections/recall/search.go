@@ -8,10 +8,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/annals-project/annals/domain/recall"
-	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/recallindex"
 )
@@ -100,30 +98,15 @@ func (s *Service) search(ctx context.Context, question *question) (*candidates, 
 	return f, nil
 }
 
-// searchParts searches both parts of the index at once.
+// searchParts searches both parts of the index.
 func (s *Service) searchParts(ctx context.Context, question *question, f *candidates) error {
-	query := recallindex.Query{
-		Project: question.Project.ID, Terms: question.Asked.Terms, Analysis: question.Analyzer.Version(),
+	found, err := s.config.Index.Search(ctx, recallindex.Query{
+		Project: question.Project.ID, Sources: question.sources, Memories: question.memories,
+		Terms: question.Asked.Terms, Analysis: question.Analyzer.Version(),
 		Audiences: question.Audiences, From: question.From, To: question.until(),
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	// run starts a part of the search. Its panic becomes an error of this recall.
-	run := func(what string, search func() error) {
-		group.Go(func() error { return panics.Call(ctx, s.config.Log, "search panicked", search, "part", what) })
-	}
-	run("sources", func() (err error) {
-		q := query
-		q.Part, q.Size = recallindex.Sources, question.sources
-		f.Sources, err = s.config.Index.Search(ctx, q)
-		return err
 	})
-	run("memories", func() (err error) {
-		q := query
-		q.Part, q.Size = recallindex.Memories, question.memories
-		f.Memories, err = s.config.Index.Search(ctx, q)
-		return err
-	})
-	return group.Wait()
+	f.Sources, f.Memories = found.Sources, found.Memories
+	return err
 }
 
 // arrange scores the hits and lists their data points. Which of them are ranked depends on their traits, too.

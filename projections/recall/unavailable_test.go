@@ -16,8 +16,8 @@ import (
 
 type failing struct{ recallindex.Index }
 
-func (failing) Search(context.Context, recallindex.Query) (recallindex.Result, error) {
-	return recallindex.Result{}, recallindex.ErrDamaged
+func (failing) Search(context.Context, recallindex.Query) (recallindex.Found, error) {
+	return recallindex.Found{}, recallindex.ErrDamaged
 }
 
 func (failing) Generation() string { return "failing" }
@@ -51,7 +51,7 @@ func TestRecall_Unavailable(t *testing.T) {
 	}
 }
 
-// switching puts another generation into use before the first search of the sources.
+// switching puts another generation into use before the first search.
 type switching struct {
 	recallindex.Index
 	analysis atomic.Int64
@@ -60,13 +60,11 @@ type switching struct {
 
 func (x *switching) Analysis() int { return int(x.analysis.Load()) }
 
-func (x *switching) Search(ctx context.Context, q recallindex.Query) (recallindex.Result, error) {
-	if q.Part == recallindex.Sources {
-		x.asked.Add(1)
-		x.analysis.Store(int64(x.Index.Analysis()))
-	}
+func (x *switching) Search(ctx context.Context, q recallindex.Query) (recallindex.Found, error) {
+	x.asked.Add(1)
+	x.analysis.Store(int64(x.Index.Analysis()))
 	if q.Analysis != x.Index.Analysis() {
-		return recallindex.Result{}, recallindex.ErrOtherAnalysis
+		return recallindex.Found{}, recallindex.ErrOtherAnalysis
 	}
 	return x.Index.Search(ctx, q)
 }

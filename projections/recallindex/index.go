@@ -97,10 +97,13 @@ type Change struct {
 	Moves    []Move
 }
 
-// Query searches one part for documents with any of the terms.
+// Query searches the parts of a project for documents with any of the terms.
 type Query struct {
 	Project uuid.UUID
-	Part    Part
+	// Sources and Memories are the most hits of each part: those with the best scores, and of equal scores the
+	// first by Order. A generation of the format before knows no order. A part of which none is wanted is not
+	// searched.
+	Sources, Memories int
 	// Terms are distinct; without any, nothing is found. Analysis is the version of the analysis that made
 	// them.
 	Terms    []recall.Term
@@ -110,9 +113,24 @@ type Query struct {
 	// From and To bound OccurredAt, inclusive; nil is open. An index may also return documents
 	// outside, but must not miss any inside.
 	From, To *time.Time
-	// Size is the most hits: those with the best scores, and of equal scores the first by Order. A
-	// generation of the format before knows no order.
+}
+
+// PartQuery is what a query asks of one part: Size is the most hits of it.
+type PartQuery struct {
+	Query
+	Part Part
 	Size int
+}
+
+// Parts returns what the query asks of each part that it searches.
+func (q Query) Parts() []PartQuery {
+	var parts []PartQuery
+	for _, p := range []PartQuery{{q, Sources, q.Sources}, {q, Memories, q.Memories}} {
+		if p.Size > 0 {
+			parts = append(parts, p)
+		}
+	}
+	return parts
 }
 
 // Hit is a document that matches: how often it contains each term of the query, the length of its
@@ -125,11 +143,22 @@ type Hit struct {
 	States recall.States
 }
 
-// Result is the answer to a query. Hits are in no order. Statistics are those of the whole part of
+// Result is the answer of one part. Hits are in no order. Statistics are those of the whole part of
 // the project, of the same snapshot, for the terms of the query in order.
 type Result struct {
 	Hits       []Hit
 	Statistics recall.Statistics
+}
+
+// Found is the answer to a query, both parts of the same generation. That of a part that is not searched is zero.
+type Found struct{ Sources, Memories Result }
+
+// Of returns the answer of one part.
+func (f *Found) Of(part Part) *Result {
+	if part == Memories {
+		return &f.Memories
+	}
+	return &f.Sources
 }
 
 // Index is a search engine. It is safe for concurrent use; every call ends with its context.
@@ -142,7 +171,7 @@ type Index interface {
 	// Search finds documents. A project without documents has none. It returns ErrIncomplete if
 	// documents of the project are lost and not all refilled, and ErrOtherAnalysis if the generation in
 	// use is of another analysis than the query.
-	Search(ctx context.Context, q Query) (Result, error)
+	Search(ctx context.Context, q Query) (Found, error)
 	// Spellings returns, for each word that no readable document of part Sources holds in its text or
 	// label, the spellings that such documents hold, at most Size, in the order of SortSpellings; nil for a
 	// word that one holds. An index bounds how many words it compares and looks for, and leaves out what is

@@ -184,11 +184,11 @@ func (s *upgradedStore) start(g *gate, as func(*recallindex.Projector) projectio
 
 // search returns the data points that a search for a text finds, as recall asks.
 func (s *upgradedStore) search(ctx context.Context, p *process, text string) (map[uuid.UUID]bool, error) {
-	ask := func() (recallindex.Result, error) {
+	ask := func() (recallindex.Found, error) {
 		analyzer := recall.NewAnalyzers().Of(p.index.Analysis())
 		return p.index.Search(ctx, recallindex.Query{
-			Project: s.project, Part: recallindex.Sources, Terms: analyzer.Query(text), Analysis: analyzer.Version(),
-			Audiences: []uuid.UUID{uuid.Nil}, Size: 100,
+			Project: s.project, Sources: 100, Terms: analyzer.Query(text), Analysis: analyzer.Version(),
+			Audiences: []uuid.UUID{uuid.Nil},
 		})
 	}
 	found, err := ask()
@@ -196,7 +196,7 @@ func (s *upgradedStore) search(ctx context.Context, p *process, text string) (ma
 		found, err = ask()
 	}
 	points := map[uuid.UUID]bool{}
-	for _, h := range found.Hits {
+	for _, h := range found.Sources.Hits {
 		points[h.DataPoint] = true
 	}
 	return points, err

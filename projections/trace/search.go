@@ -39,7 +39,7 @@ func (s *Service) search(
 	if err != nil {
 		return nil, nil, err
 	}
-	query := recallindex.Query{Project: project.ID, Audiences: audiences, Size: searchHits}
+	query := recallindex.Query{Project: project.ID, Audiences: audiences, Sources: searchHits, Memories: searchHits}
 	found, err := s.searchIndex(ctx, query, text)
 	if errors.Is(err, recallindex.ErrOtherAnalysis) {
 		found, err = s.searchIndex(ctx, query, text) // another generation was put into use meanwhile
@@ -72,14 +72,8 @@ func (s *Service) searchIndex(ctx context.Context, q recallindex.Query, text str
 	if f.terms = q.Terms; len(f.terms) == 0 {
 		return f, nil
 	}
-	q.Part = recallindex.Sources
-	sources, err := s.Index.Search(ctx, q)
-	if err != nil {
-		return f, err
-	}
-	q.Part = recallindex.Memories
-	derived, err := s.Index.Search(ctx, q)
-	f.sources, f.memories = sources.Hits, derived.Hits
+	both, err := s.Index.Search(ctx, q)
+	f.sources, f.memories = both.Sources.Hits, both.Memories.Hits
 	return f, err
 }
 

@@ -41,7 +41,7 @@ type recalls interface {
 
 // searcher searches the recall index.
 type searcher interface {
-	Search(ctx context.Context, q recallindex.Query) (recallindex.Result, error)
+	Search(ctx context.Context, q recallindex.Query) (recallindex.Found, error)
 	Analysis() int
 }
 

@@ -248,9 +248,8 @@ const (
 func (e *explainer) findInIndex(ctx context.Context, p *storedDataPoint, passage domainrecall.Terms) (int, error) {
 	terms := distinctTerms(passage)
 	q := recallindex.Query{
-		Project: e.Project.ID, Part: recallindex.Sources, Terms: domainrecall.Wholes(terms...),
+		Project: e.Project.ID, Sources: lookupFirst, Terms: domainrecall.Wholes(terms...),
 		Analysis: e.Analyzer.Version(), Audiences: []uuid.UUID{p.audience}, From: &p.occurredAt, To: &p.occurredAt,
-		Size: lookupFirst,
 	}
 	for {
 		found, err := e.Search(ctx, q)
@@ -258,18 +257,18 @@ func (e *explainer) findInIndex(ctx context.Context, p *storedDataPoint, passage
 			return 0, err
 		}
 		revision := 0
-		for _, h := range found.Hits {
+		for _, h := range found.Sources.Hits {
 			if h.DataPoint == p.id {
 				revision = max(revision, h.Revision)
 			}
 		}
 		switch {
-		case revision > 0 || len(found.Hits) < q.Size:
+		case revision > 0 || len(found.Sources.Hits) < q.Sources:
 			return revision, nil
-		case q.Size >= lookupMost:
+		case q.Sources >= lookupMost:
 			return p.revision, nil
 		}
-		q.Size *= 8
+		q.Sources *= 8
 	}
 }
 

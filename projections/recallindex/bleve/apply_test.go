@@ -33,12 +33,12 @@ func TestApply_ManyTerms(t *testing.T) {
 		change.Upserts = append(change.Upserts, d)
 	}
 	runtest.Must(t, x.Apply(t.Context(), []recallindex.Change{change}))
-	found, err := x.Search(t.Context(), recallindex.Query{
+	both, err := x.Search(t.Context(), recallindex.Query{
 		Analysis: indextest.Analysis,
-		Project:  project, Part: recallindex.Sources, Terms: recall.Wholes("helix", "w7of4"), Audiences: []uuid.UUID{uuid.Nil},
-		Size: 10,
+		Project:  project, Sources: 10, Terms: recall.Wholes("helix", "w7of4"), Audiences: []uuid.UUID{uuid.Nil},
 	})
 	runtest.Must(t, err)
+	found := both.Sources
 	if len(found.Hits) != 5 || found.Statistics.Docs != 5 || found.Statistics.Frequencies[1].Text != 1 {
 		t.Fatalf("found %d of %+v", len(found.Hits), found.Statistics)
 	}

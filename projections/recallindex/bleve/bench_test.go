@@ -68,7 +68,7 @@ func BenchmarkSearch(b *testing.B) {
 	for _, filters := range []bool{false, true} {
 		name := "plain"
 		q := recallindex.Query{
-			Analysis: indextest.Analysis, Project: project, Part: recallindex.Sources, Audiences: all, Size: 300,
+			Analysis: indextest.Analysis, Project: project, Sources: 300, Audiences: all,
 		}
 		if filters {
 			name, q.Audiences, q.From, q.To = "filters", all[:3], &from, &to
@@ -137,5 +137,5 @@ func bare(terms []recall.Term, q recallindex.Query, filters bool) *blevesearch.S
 		days.SetField(dayField)
 		boolean.AddFilter(query.NewConjunctionQuery([]query.Query{query.NewDisjunctionQuery(audiences), days}))
 	}
-	return blevesearch.NewSearchRequestOptions(boolean, q.Size, 0, false)
+	return blevesearch.NewSearchRequestOptions(boolean, q.Sources, 0, false)
 }

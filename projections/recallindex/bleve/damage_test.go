@@ -28,9 +28,9 @@ func ask(t *testing.T, x recallindex.Index, project uuid.UUID) (int, error) {
 	t.Helper()
 	found, err := x.Search(t.Context(), recallindex.Query{
 		Analysis: indextest.Analysis,
-		Project:  project, Part: recallindex.Sources, Terms: recall.Wholes("helix"), Audiences: []uuid.UUID{uuid.Nil}, Size: 10,
+		Project:  project, Sources: 10, Memories: 10, Terms: recall.Wholes("helix"), Audiences: []uuid.UUID{uuid.Nil},
 	})
-	return len(found.Hits), err
+	return len(found.Sources.Hits), err
 }
 
 // Files that are missing, truncated or overwritten while the index is closed cost the slot, and no

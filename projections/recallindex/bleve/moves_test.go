@@ -40,12 +40,12 @@ func TestMove_SegmentOfAConcurrentMerge(t *testing.T) {
 		t.Helper()
 		f, err := x.Search(t.Context(), recallindex.Query{
 			Analysis: indextest.Analysis,
-			Project:  project, Part: recallindex.Sources, Terms: recall.Wholes("tea"), Audiences: []uuid.UUID{audience}, Size: 10,
+			Project:  project, Sources: 10, Terms: recall.Wholes("tea"), Audiences: []uuid.UUID{audience},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(f.Hits)
+		return len(f.Sources.Hits)
 	}
 	apply(recallindex.Change{
 		Analysis: indextest.Analysis, Project: project, Upserts: []recallindex.Document{document(moves), document(goes)},

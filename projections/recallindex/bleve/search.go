@@ -8,35 +8,50 @@ import (
 	"github.com/blevesearch/bleve/v2/index/scorch"
 	segment "github.com/blevesearch/scorch_segment_api/v2"
 	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// Search implements recallindex.Index. It scores with the function that ranks, so that what it cuts
-// off would rank below what it keeps.
-func (x *Index) Search(ctx context.Context, q recallindex.Query) (recallindex.Result, error) {
+// Search implements recallindex.Index. It searches the parts at once. It scores with the function that ranks, so
+// that what it cuts off would rank below what it keeps.
+func (x *Index) Search(ctx context.Context, q recallindex.Query) (found recallindex.Found, err error) {
 	if err := x.beginCall(ctx); err != nil {
-		return recallindex.Result{}, err
+		return found, err
 	}
 	defer x.endCall()
 	used := x.used()
-	s := &search{query: q, format: used.format}
 	if used.analysis != q.Analysis {
-		return recallindex.Result{}, recallindex.ErrOtherAnalysis
+		return found, recallindex.ErrOtherAnalysis
 	}
 	if err := x.checkComplete(q.Project); err != nil {
-		return recallindex.Result{}, err
+		return found, err
 	}
-	if len(q.Terms) > 0 {
-		if err := x.searchIn(ctx, s, x.partitions(q.Project), s.run); err != nil {
-			return recallindex.Result{}, fmt.Errorf("search recall index: %w", err)
-		}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, part := range q.Parts() {
+		group.Go(func() error {
+			return panics.Call(ctx, x.options.Log, "search of recall index panicked", func() (err error) {
+				*found.Of(part.Part), err = x.searchPart(ctx, used, part)
+				return err
+			}, "part", part.Part)
+		})
 	}
-	if s.found.Statistics.Frequencies == nil {
-		s.found.Statistics.Frequencies = make([]recall.Count, len(q.Terms))
+	if err := group.Wait(); err != nil {
+		return recallindex.Found{}, fmt.Errorf("search recall index: %w", err)
 	}
-	return s.found, nil
+	return found, nil
+}
+
+func (x *Index) searchPart(ctx context.Context, used generation, q recallindex.PartQuery) (recallindex.Result, error) {
+	s := &search{query: q, format: used.format}
+	s.found.Statistics.Frequencies = make([]recall.Count, len(q.Terms))
+	if len(q.Terms) == 0 {
+		return s.found, nil
+	}
+	err := x.searchIn(ctx, s, x.partitions(q.Project), s.run)
+	return s.found, err
 }
 
 // partitions returns where documents of a project are.
@@ -66,7 +81,7 @@ func (x *Index) searchIn(ctx context.Context, s *search, places []partition, run
 
 // search runs one query on one snapshot of each partition.
 type search struct {
-	query    recallindex.Query
+	query    recallindex.PartQuery
 	format   format
 	segments []*searchedSegment
 	found    recallindex.Result

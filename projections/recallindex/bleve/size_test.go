@@ -77,8 +77,7 @@ func BenchmarkSize(b *testing.B) {
 		began := time.Now()
 		if _, err := x.Search(b.Context(), recallindex.Query{
 			Analysis: indextest.Analysis,
-			Project:  project, Part: recallindex.Sources, Terms: terms, Audiences: []uuid.UUID{uuid.Nil}, From: &from, To: &to,
-			Size: 300,
+			Project:  project, Sources: 300, Terms: terms, Audiences: []uuid.UUID{uuid.Nil}, From: &from, To: &to,
 		}); err != nil {
 			b.Fatal(err)
 		}

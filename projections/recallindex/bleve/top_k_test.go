@@ -90,8 +90,7 @@ func BenchmarkTopK(b *testing.B) {
 			for _, size := range []int{10, 300} {
 				for _, reached := range []int{10, 1} {
 					q := recallindex.Query{
-						Analysis: indextest.Analysis, Project: project, Part: recallindex.Sources, Audiences: audiences[:reached],
-						Size: size,
+						Analysis: indextest.Analysis, Project: project, Sources: size, Audiences: audiences[:reached],
 					}
 					b.Run(fmt.Sprintf("%s-%d/top-%d/audiences-%d", kind, words, size, reached), func(b *testing.B) {
 						r := rand.New(rand.NewPCG(5, uint64(words)))

@@ -63,8 +63,8 @@ func TestSearch_Windows(t *testing.T) {
 	for n := range 30 {
 		r.Shuffle(len(words), func(i, j int) { words[i], words[j] = words[j], words[i] })
 		q := recallindex.Query{
-			Analysis: indextest.Analysis, Project: project, Part: recallindex.Sources,
-			Terms: recall.Wholes(words[:1+n%10]...), Size: []int{1, 10, 100, 300}[n%4],
+			Analysis: indextest.Analysis, Project: project, Terms: recall.Wholes(words[:1+n%10]...),
+			Sources: []int{1, 10, 100, 300}[n%4],
 		}
 		for a := range 1 + n%3 {
 			q.Audiences = append(q.Audiences, uuid.UUID{15: byte(a)})
@@ -73,10 +73,12 @@ func TestSearch_Windows(t *testing.T) {
 			from, to := benchStart.AddDate(0, 0, 50), benchStart.AddDate(0, 0, 200).Add(24*time.Hour-1)
 			q.From, q.To = &from, &to
 		}
-		want, err := all.Search(t.Context(), q)
-		runtest.Must(t, err)
-		got, err := x.Search(t.Context(), q)
-		runtest.Must(t, err)
+		search := func(in recallindex.Index) recallindex.Result {
+			found, err := in.Search(t.Context(), q)
+			runtest.Must(t, err)
+			return found.Sources
+		}
+		want, got := search(all), search(x)
 		for _, result := range []recallindex.Result{got, want} {
 			slices.SortFunc(result.Hits, func(a, b recallindex.Hit) int {
 				return strings.Compare(a.DataPoint.String(), b.DataPoint.String())

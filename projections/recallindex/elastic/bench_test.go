@@ -84,7 +84,7 @@ func benchEngine(b *testing.B, x recallindex.Index, passages []recallindex.Docum
 	}
 	from, to := benchStart.AddDate(0, 0, 300), benchStart.AddDate(0, 0, 800)
 	q := recallindex.Query{
-		Analysis: indextest.Analysis, Project: project, Part: recallindex.Sources, Audiences: all, Size: 300,
+		Analysis: indextest.Analysis, Project: project, Sources: 300, Audiences: all,
 	}
 	search := func(b *testing.B) {
 		for n := 0; b.Loop(); n++ {

@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -140,6 +141,12 @@ type request interface {
 	Do(ctx context.Context, transport esapi.Transport) (*esapi.Response, error)
 }
 
+// several is an answer to several requests that were sent as one. Its status is good even if that of a part is not.
+type several interface {
+	// refusal returns the error of the first part that was refused.
+	refusal() error
+}
+
 // do sends a request, and decodes its answer into out unless that is nil.
 func (c *client) do(ctx context.Context, limit time.Duration, r request, out any) error {
 	if !c.breaker.allow(time.Now()) {
@@ -149,6 +156,20 @@ func (c *client) do(ctx context.Context, limit time.Duration, r request, out any
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	answer, err := c.send(limited, r)
+	var unreadable error
+	if err == nil && out != nil {
+		if failed := json.Unmarshal(answer, out); failed != nil {
+			unreadable = fmt.Errorf("the answer of Elasticsearch is unreadable: %w", failed)
+		} else if parts, is := out.(several); is {
+			err = parts.refusal()
+		}
+	}
+	c.note(ctx, err)
+	return cmp.Or(err, unreadable)
+}
+
+// note counts what became of a request that was sent.
+func (c *client) note(ctx context.Context, err error) {
 	refused, isRefusal := errors.AsType[*responseError](err)
 	switch {
 	case err == nil:
@@ -163,16 +184,6 @@ func (c *client) do(ctx context.Context, limit time.Duration, r request, out any
 		c.counts.failed.Add(1)
 		c.breaker.failed(time.Now())
 	}
-	if err != nil {
-		return err
-	}
-	if out == nil {
-		return nil
-	}
-	if err := json.Unmarshal(answer, out); err != nil {
-		return fmt.Errorf("the answer of Elasticsearch is unreadable: %w", err)
-	}
-	return nil
 }
 
 // send returns the body of a good answer.

@@ -16,8 +16,8 @@
 // records. If many documents lie within that error of the worst result, some of the last results may
 // have a score that is by as much too low.
 //
-// A search is two requests: one for the statistics, one for the candidates, to the same copy of the
-// same shard. A refresh in between makes the statistics one page older than the candidates.
+// A search is two requests, whatever its size: one for the statistics of both parts, one for their candidates, to
+// the same copy of the same shard. A refresh in between makes the statistics one page older than the candidates.
 //
 // What a candidate returns is its record, a doc value. To return ids or sources, Elasticsearch
 // would unpack a block of the stored fields for every candidate: that took most of the time of a

@@ -40,12 +40,12 @@ func hits(t *testing.T, x recallindex.Index, project uuid.UUID, word string, aud
 	t.Helper()
 	found, err := x.Search(t.Context(), recallindex.Query{
 		Analysis: indextest.Analysis,
-		Project:  project, Part: recallindex.Sources, Terms: recall.Wholes(word), Audiences: []uuid.UUID{audience}, Size: 100,
+		Project:  project, Sources: 100, Memories: 100, Terms: recall.Wholes(word), Audiences: []uuid.UUID{audience},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return len(found.Hits)
+	return len(found.Sources.Hits)
 }
 
 func passage(point uuid.UUID, revision, n int, word string) recallindex.Document {
@@ -187,7 +187,7 @@ func TestIndex_HeldUntilPublished(t *testing.T) {
 		Project:  project, Upserts: []recallindex.Document{passage(uuid.New(), 1, 0, "helix")},
 	})
 	q := recallindex.Query{
-		Analysis: indextest.Analysis, Project: project, Part: recallindex.Sources, Terms: recall.Wholes("helix"), Size: 1,
+		Analysis: indextest.Analysis, Project: project, Sources: 1, Memories: 1, Terms: recall.Wholes("helix"),
 	}
 	for _, process := range []*elastic.Index{x, other} {
 		if _, err := process.Search(t.Context(), q); !errors.Is(err, recallindex.ErrIncomplete) {

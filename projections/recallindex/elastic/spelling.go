@@ -3,6 +3,7 @@ package elastic
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -15,7 +16,7 @@ const suggestions = 64
 
 // Spellings implements recallindex.Index. A sparse vector cannot be searched for terms that are near, but the
 // suggester reads the dictionary of any field. It knows no filter: a second request counts which of
-// the terms that it returns are held, and by documents that pass.
+// the terms that it returns are held, and by documents that pass. If it returns none, there is no second one.
 func (x *Index) Spellings(ctx context.Context, q recallindex.SpellingQuery) (found [][]string, err error) {
 	q.Words = q.Words[:min(len(q.Words), recallindex.MaxSpellingWords)]
 	err = x.ask(ctx, func(g generation) error {
@@ -36,6 +37,9 @@ func (x *Index) spellings(ctx context.Context, g generation, q recallindex.Spell
 	near, err := x.suggest(ctx, g, q)
 	if err != nil {
 		return nil, err
+	}
+	if !slices.ContainsFunc(near, func(of []recallindex.Spelling) bool { return len(of) > 0 }) {
+		return found, nil
 	}
 	words := make([]string, 0, len(q.Words)*suggestions)
 	for i, w := range q.Words {

@@ -49,8 +49,7 @@ func best(t *testing.T, open Open) {
 	for n := range 100 {
 		q := recallindex.Query{
 			Analysis: Analysis,
-			Project:  project, Part: recallindex.Sources, Audiences: audiences[:1+n%3],
-			Size: 1 + r.IntN(40),
+			Project:  project, Sources: 1 + r.IntN(40), Audiences: audiences[:1+n%3],
 		}
 		var words []string
 		for range 1 + r.IntN(6) {

@@ -68,7 +68,7 @@ func shares(t *testing.T, open Open) {
 	}
 	equal(t, "traits", traits, map[uuid.UUID]recall.Traits{very: first.Terms.Traits, other: 0})
 	equal(t, "states", states, map[uuid.UUID]recall.States{very: first.Terms.States, other: {}})
-	q.Size = 1
+	q.Sources = 1
 	equal(t, "the very word first", keys(search(t, x, q)), []recallindex.Key{first.Key})
 	q.Terms = recall.Wholes("helix", "vim")
 	equal(t, "the shorter text first", keys(search(t, x, q)), []recallindex.Key{second.Key})
@@ -114,25 +114,43 @@ func parts(t *testing.T, open Open) {
 		passage(a, 1, 0, "ana like helix", ""), memoryOf(a, m, "ana editor helix helix"),
 	}})
 	q := query(project, "helix")
-	equal(t, "sources", search(t, x, q), recallindex.Result{
-		Statistics: recall.Statistics{Docs: 1, Frequencies: []recall.Count{{Text: 1}}},
-		Hits: []recallindex.Hit{{
-			Key: recallindex.Key{DataPoint: a, Revision: 1}, Counts: []recall.Count{{Text: 1}},
-			Length: 3,
-		}},
-	})
-	q.Part = recallindex.Memories
-	equal(t, "memories", search(t, x, q), recallindex.Result{
-		Statistics: recall.Statistics{Docs: 1, Frequencies: []recall.Count{{Text: 1}}},
-		Hits: []recallindex.Hit{{
-			Key:    recallindex.Key{DataPoint: a, Revision: 1, Memory: m},
-			Counts: []recall.Count{{Text: 2}}, Length: 4,
-		}},
-	})
+	want := recallindex.Found{
+		Sources: recallindex.Result{
+			Statistics: recall.Statistics{Docs: 1, Frequencies: []recall.Count{{Text: 1}}},
+			Hits: []recallindex.Hit{{
+				Key: recallindex.Key{DataPoint: a, Revision: 1}, Counts: []recall.Count{{Text: 1}},
+				Length: 3,
+			}},
+		},
+		Memories: recallindex.Result{
+			Statistics: recall.Statistics{Docs: 1, Frequencies: []recall.Count{{Text: 1}}},
+			Hits: []recallindex.Hit{{
+				Key:    recallindex.Key{DataPoint: a, Revision: 1, Memory: m},
+				Counts: []recall.Count{{Text: 2}}, Length: 4,
+			}},
+		},
+	}
+	equal(t, "both", searchBoth(t, x, q), want)
+	one := q
+	one.Memories = 0
+	equal(t, "only sources", searchBoth(t, x, one), recallindex.Found{Sources: want.Sources})
+	one.Sources, one.Memories = 0, 1
+	equal(t, "only memories", searchBoth(t, x, one), recallindex.Found{Memories: want.Memories})
+	one.Memories = 0
+	equal(t, "neither", searchBoth(t, x, one), recallindex.Found{})
+	// A word that only one part has, and a word of each.
+	equal(t, "word of memories", hitsOf(t, x, query(project, "editor")), [2]int{0, 1})
+	equal(t, "word of sources", hitsOf(t, x, query(project, "like")), [2]int{1, 0})
+	equal(t, "words of both", hitsOf(t, x, query(project, "like editor")), [2]int{1, 1})
 	apply(t, x, project, recallindex.Change{Deletes: []recallindex.Scope{memories(a, 1)}})
-	equal(t, "memories", len(search(t, x, q).Hits), 0)
-	q.Part = recallindex.Sources
-	equal(t, "sources", len(search(t, x, q).Hits), 1)
+	equal(t, "after the deletion", hitsOf(t, x, q), [2]int{1, 0})
+}
+
+// hitsOf returns how many sources and memories a query finds.
+func hitsOf(t *testing.T, x recallindex.Index, q recallindex.Query) [2]int {
+	t.Helper()
+	found := searchBoth(t, x, q)
+	return [2]int{len(found.Sources.Hits), len(found.Memories.Hits)}
 }
 
 func projects(t *testing.T, open Open) {
@@ -180,7 +198,7 @@ func audiences(t *testing.T, open Open) {
 		equal(t, fmt.Sprintf("hits of %v", c.audiences), len(found.Hits), c.want)
 		equal(t, "statistics", found.Statistics, recall.Statistics{Docs: 15, Frequencies: []recall.Count{{Text: 15}}})
 		if c.want > 2 {
-			q.Size = 2
+			q.Sources = 2
 			equal(t, "cut", len(search(t, x, q).Hits), 2)
 		}
 	}
@@ -243,13 +261,13 @@ func size(t *testing.T, open Open) {
 	}
 	apply(t, x, project, recallindex.Change{Upserts: docs})
 	q := query(project, "helix")
-	q.Size = 3
+	q.Sources = 3
 	var got []int
 	for _, h := range search(t, x, q).Hits {
 		got = append(got, h.N)
 	}
 	equal(t, "best", got, []int{37, 38, 39})
-	q.Size = 0
+	q.Sources = 0
 	equal(t, "none", len(search(t, x, q).Hits), 0)
 }
 

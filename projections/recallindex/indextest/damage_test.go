@@ -127,8 +127,8 @@ func (d *damagedIndex) check(lost recallindex.Loss, documents int) (others int) 
 		case lost.Holds(project) && !errors.Is(err, recallindex.ErrIncomplete):
 			d.t.Fatalf("a search in the lost part: %v", err)
 		case lost.Holds(project):
-		case err != nil || len(found.Hits) != documents:
-			d.t.Fatalf("a search in another part: %d hits, %v", len(found.Hits), err)
+		case err != nil || len(found.Sources.Hits) != documents:
+			d.t.Fatalf("a search in another part: %d hits, %v", len(found.Sources.Hits), err)
 		default:
 			others++
 		}

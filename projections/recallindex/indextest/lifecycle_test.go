@@ -23,7 +23,7 @@ func longChange(t *testing.T, open Open) {
 	}
 	apply(t, x, project, change)
 	q := query(project, "common n2499 n0")
-	q.Size = 5000
+	q.Sources = 5000
 	found := search(t, x, q)
 	equal(t, "statistics", found.Statistics, recall.Statistics{Docs: 2500, Frequencies: []recall.Count{
 		{Text: 2500},

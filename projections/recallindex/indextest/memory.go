@@ -116,18 +116,25 @@ func (m *Memory) change(change recallindex.Change) {
 }
 
 // Search implements recallindex.Index.
-func (m *Memory) Search(ctx context.Context, q recallindex.Query) (recallindex.Result, error) {
+func (m *Memory) Search(ctx context.Context, q recallindex.Query) (found recallindex.Found, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.enter(ctx); err != nil {
-		return recallindex.Result{}, err
+		return found, err
 	}
 	if q.Analysis != Analysis {
-		return recallindex.Result{}, recallindex.ErrOtherAnalysis
+		return found, recallindex.ErrOtherAnalysis
 	}
 	if _, lost := m.lost[q.Project]; lost {
-		return recallindex.Result{}, recallindex.ErrIncomplete
+		return found, recallindex.ErrIncomplete
 	}
+	for _, part := range q.Parts() {
+		*found.Of(part.Part) = m.search(part)
+	}
+	return found, nil
+}
+
+func (m *Memory) search(q recallindex.PartQuery) recallindex.Result {
 	found := recallindex.Result{Statistics: recall.Statistics{Frequencies: make([]recall.Count, len(q.Terms))}}
 	orders := map[recallindex.Key]uint64{}
 	for _, d := range m.projects[q.Project] {
@@ -161,7 +168,7 @@ func (m *Memory) Search(ctx context.Context, q recallindex.Query) (recallindex.R
 	if len(q.Terms) == 0 {
 		found.Statistics.Docs = 0
 	}
-	return found, nil
+	return found
 }
 
 // Spellings implements recallindex.Index.

@@ -66,8 +66,9 @@ func moves(t *testing.T, open Open) {
 	hits := func(part recallindex.Part, audience uuid.UUID) int {
 		t.Helper()
 		q := query(project, "plan")
-		q.Part, q.Audiences = part, []uuid.UUID{audience}
-		return len(search(t, x, q).Hits)
+		q.Audiences = []uuid.UUID{audience}
+		found := searchBoth(t, x, q)
+		return len(found.Of(part).Hits)
 	}
 	want := func(visible, ofTeam, ofBoard, memory int) {
 		t.Helper()

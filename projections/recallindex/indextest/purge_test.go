@@ -102,8 +102,8 @@ func purgedDuringCalls(t *testing.T, open Open) {
 				if err != nil {
 					return err
 				}
-				if int64(len(found.Hits)) < before {
-					return fmt.Errorf("%d hits where %d were written", len(found.Hits), before)
+				if int64(len(found.Sources.Hits)) < before {
+					return fmt.Errorf("%d hits where %d were written", len(found.Sources.Hits), before)
 				}
 			}
 		})

@@ -107,8 +107,8 @@ func memoryOf(dataPoint, id uuid.UUID, text string) recallindex.Document {
 
 func query(project uuid.UUID, text string) recallindex.Query {
 	return recallindex.Query{
-		Project: project, Part: recallindex.Sources, Terms: recall.Wholes(strings.Fields(text)...),
-		Analysis: Analysis, Audiences: []uuid.UUID{uuid.Nil}, Size: 100,
+		Project: project, Sources: 100, Memories: 100, Terms: recall.Wholes(strings.Fields(text)...),
+		Analysis: Analysis, Audiences: []uuid.UUID{uuid.Nil},
 	}
 }
 
@@ -149,13 +149,19 @@ func memories(dataPoint uuid.UUID, revision int) recallindex.Scope {
 	return recallindex.Scope{DataPoint: dataPoint, Part: recallindex.Memories, Revision: revision}
 }
 
+// search returns what a query finds of the sources.
 func search(t testing.TB, x recallindex.Index, q recallindex.Query) recallindex.Result {
+	t.Helper()
+	return searchBoth(t, x, q).Sources
+}
+
+func searchBoth(t testing.TB, x recallindex.Index, q recallindex.Query) recallindex.Found {
 	t.Helper()
 	found, err := x.Search(t.Context(), q)
 	if err != nil {
 		t.Fatalf("search: %v", err)
 	}
-	return sorted(found)
+	return recallindex.Found{Sources: sorted(found.Sources), Memories: sorted(found.Memories)}
 }
 
 func sorted(found recallindex.Result) recallindex.Result {

@@ -42,7 +42,7 @@ func ties(t *testing.T, open Open) {
 			}
 			apply(t, x, id, change)
 			q := query(id, "ticket number")
-			q.Size = size
+			q.Sources = size
 			found := search(t, x, q)
 			equal(t, "hits", len(found.Hits), size)
 			for _, h := range found.Hits {

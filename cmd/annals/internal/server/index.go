@@ -279,9 +279,9 @@ type localSearch struct {
 }
 
 // Search implements recallindex.Index.
-func (l localSearch) Search(ctx context.Context, q recallindex.Query) (recallindex.Result, error) {
+func (l localSearch) Search(ctx context.Context, q recallindex.Query) (recallindex.Found, error) {
 	if reason := l.index.unavailableReason(); reason != "" {
-		return recallindex.Result{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", reason)
+		return recallindex.Found{}, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", reason)
 	}
 	return l.Index.Search(ctx, q)
 }
