@@ -47,7 +47,7 @@ const (
 )
 
 // New makes the projector. A page costs as much as dozens of its documents, and its terms are written once for the
-// page, and again with each merge: a document in a page of 1,000 costs two thirds of what it does in one of 250.
+// page, and again with each merge: a document in a page of 1,000 costs 30 % less than in one of 250.
 func New(index Index, texts Texts, analyzers recall.Analyzers, log *slog.Logger) *Projector {
 	return &Projector{
 		index: index, texts: texts, analyzers: analyzers, log: log,
