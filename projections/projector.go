@@ -57,6 +57,8 @@ type Pace struct {
 	Min time.Duration
 	// Max, if above Min, bounds a pause that grows with the events of a page.
 	Max time.Duration
+	// Full is how many events make a page full; 0 for feed.PageEvents. A page of fewer may wait.
+	Full int
 }
 
 // perEvent is by how much each event of a page extends its pause.

@@ -38,6 +38,8 @@ type Feed struct {
 
 	mu     sync.Mutex
 	topics map[*topic]context.CancelFunc
+	// most are the events of a page by topic, where they are not PageEvents.
+	most map[string]int
 	// live and pages are nil while there are no topics.
 	live     *live
 	pages    *pages
@@ -84,7 +86,16 @@ func New(store eventstore.Store, codec *eventstore.Codec, checkpoints Checkpoint
 		checkpoints: checkpoints,
 		logger:      log,
 		topics:      map[*topic]context.CancelFunc{},
+		most:        map[string]int{},
 	}
+}
+
+// Extend lets the pages of a topic have more events than PageEvents while it follows the live subscription. It must be
+// called before the topic is subscribed.
+func (f *Feed) Extend(topic string, events int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.most[topic] = events
 }
 
 // Subscribe delivers the pages after the checkpoint of the topic, one at a time: Ack requests the
@@ -106,7 +117,7 @@ func (f *Feed) Subscribe(ctx context.Context, name string) (<-chan *message.Mess
 	running, stop := context.WithCancel(ctx)
 	t := &topic{
 		name: name, store: f.store, checkpoints: f.checkpoints, live: f.live, pages: f.pages,
-		logger: f.logger.With("topic", name), out: make(chan *message.Message),
+		logger: f.logger.With("topic", name), most: max(f.most[name], PageEvents), out: make(chan *message.Message),
 	}
 	f.topics[t] = stop
 	f.running.Go(func() {

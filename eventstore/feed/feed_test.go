@@ -77,6 +77,34 @@ func TestTopic_EventsDuringPageFormOnePage(t *testing.T) {
 	})
 }
 
+// Only an extended topic gets more events in a page, and both get all of them.
+func TestTopic_Extended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newFixture(t, nil)
+		r.feed.Extend("index", 2*feed.PageEvents)
+		for topic, want := range map[string][]int{
+			"access": {1, feed.PageEvents, feed.PageEvents, feed.PageEvents}, "index": {1, 2 * feed.PageEvents, feed.PageEvents},
+		} {
+			r.setCheckpoint(topic, r.head())
+			messages := r.subscribe(r.ctx, topic)
+			r.append(1)
+			msg, page := r.take(messages)
+			sizes := []int{len(page.Events)}
+			r.append(3 * feed.PageEvents)
+			synctest.Wait()
+			msg.Ack()
+			for page.Next < r.head() {
+				page = r.ack(messages)
+				sizes = append(sizes, len(page.Events))
+			}
+			if diff := cmp.Diff(want, sizes); diff != "" {
+				t.Errorf("pages of %s: %s", topic, diff)
+			}
+		}
+		r.close()
+	})
+}
+
 func TestTopics_ShareSubscriptionAndEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counting := &countingStore{}

@@ -156,7 +156,8 @@ type view struct {
 	wake <-chan struct{}
 }
 
-func (l *live) after(p eventstore.Position) view {
+// after returns what follows a position: at most so many events.
+func (l *live) after(p eventstore.Position, most int) view {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.known && p < l.base {
@@ -169,14 +170,14 @@ func (l *live) after(p eventstore.Position) view {
 		}
 		return view{base: l.base, wake: l.wake}
 	}
-	to := from + countFitting(l.events[from:])
+	to := from + countFitting(l.events[from:], most)
 	return view{base: l.base, events: l.events[from:to:to]}
 }
 
-// countFitting returns how many of the events fit into one page.
-func countFitting(events []eventstore.DecodedEvent) int {
+// countFitting returns how many of the events fit into one page of at most so many.
+func countFitting(events []eventstore.DecodedEvent, most int) int {
 	n, size := 0, 0
-	for n < len(events) && n < PageEvents {
+	for n < len(events) && n < most {
 		if size += events[n].Size(); size > PageBytes && n > 0 {
 			break
 		}

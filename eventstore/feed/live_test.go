@@ -23,10 +23,10 @@ func TestWindow_BoundInBytes(t *testing.T) {
 	if want := eventstore.Position(n - len(l.events)); l.base != want {
 		t.Errorf("%d events are kept and the window begins after %d, want %d", len(l.events), l.base, want)
 	}
-	if v := l.after(l.base - 1); !v.evicted {
+	if v := l.after(l.base-1, PageEvents); !v.evicted {
 		t.Error("a topic before the window is not evicted")
 	}
-	v := l.after(l.base)
+	v := l.after(l.base, PageEvents)
 	if v.evicted || len(v.events) == 0 || v.events[0].Position != l.base+1 {
 		t.Errorf("a topic at the begin of the window gets %d events", len(v.events))
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// The bounds of a page. One event may pass PageBytes by itself.
+// The bounds of a page. One event may pass PageBytes by itself. Extend gives a topic more events.
 const (
 	PageEvents = 512
 	PageBytes  = eventstore.MaxPage

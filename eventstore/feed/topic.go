@@ -20,7 +20,9 @@ type topic struct {
 	live        *live
 	pages       *pages
 	logger      *slog.Logger
-	out         chan *message.Message
+	// most is how many events a page from the live subscription may have.
+	most int
+	out  chan *message.Message
 
 	// cursor is the position up to which the log was read: the Next of the current page, or further
 	// if nothing of interest follows.
@@ -106,7 +108,7 @@ func (t *topic) checkpoint(ctx context.Context) (eventstore.Position, error) {
 func (t *topic) next(ctx context.Context) (Page, bool) {
 	pause := newPause()
 	for ctx.Err() == nil {
-		v := t.live.after(t.cursor)
+		v := t.live.after(t.cursor, t.most)
 		t.setLagging(v.evicted)
 		switch {
 		case v.evicted:

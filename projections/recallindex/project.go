@@ -46,14 +46,14 @@ const (
 	formerVersion = 5
 )
 
-// New makes the projector. A page costs as much as dozens of its documents: a document in a page of
-// 200 costs half of what it does in one of 50.
+// New makes the projector. A page costs as much as dozens of its documents, and its terms are written once for the
+// page, and again with each merge: a document in a page of 1,000 costs 30 % less than in one of 250.
 func New(index Index, texts Texts, analyzers recall.Analyzers, log *slog.Logger) *Projector {
 	return &Projector{
 		index: index, texts: texts, analyzers: analyzers, log: log,
 		Base: projections.NewBase(projections.Description{
 			Name: Name, Version: version, Categories: []string{stream.DataPoint, stream.Memory, stream.Deletion}, Schema: schema,
-			Pace:    projections.Pace{Min: 80 * time.Millisecond, Max: 200 * time.Millisecond},
+			Pace:    projections.Pace{Min: 80 * time.Millisecond, Max: 200 * time.Millisecond, Full: 2048},
 			Counted: []string{"data_points"},
 		}),
 	}

@@ -11,10 +11,11 @@ import (
 
 // pace waits after a page, which is visible by then, until the next one may begin.
 func (r *runner) pace(ctx context.Context, began time.Time, page feed.Page) {
-	if len(page.Events) >= feed.PageEvents || !page.AtHead {
+	pace := r.projector.Pace()
+	if len(page.Events) >= max(pace.Full, feed.PageEvents) || !page.AtHead {
 		return
 	}
-	left := r.projector.Pace().After(len(page.Events)) - time.Since(began)
+	left := pace.After(len(page.Events)) - time.Since(began)
 	wake := r.progress.wake()
 	if left <= 0 || wake == nil {
 		return

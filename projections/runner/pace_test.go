@@ -23,11 +23,21 @@ func (stretched) Pace() projections.Pace {
 	return projections.Pace{Min: time.Second, Max: 1500 * time.Millisecond}
 }
 
+// roomy is a projector whose pages are full with more events.
+type roomy struct{ stretched }
+
+func (r roomy) Pace() projections.Pace {
+	pace := r.stretched.Pace()
+	pace.Full = 2 * feed.PageEvents
+	return pace
+}
+
 func TestRest(t *testing.T) {
 	small := feed.Page{Events: make([]eventstore.DecodedEvent, 3), Next: 30, AtHead: true}
 	large := feed.Page{Events: make([]eventstore.DecodedEvent, 200), Next: 30, AtHead: true}
 	larger := feed.Page{Events: make([]eventstore.DecodedEvent, feed.PageEvents-1), Next: 30, AtHead: true}
 	full := feed.Page{Events: make([]eventstore.DecodedEvent, feed.PageEvents), Next: 30, AtHead: true}
+	fuller := feed.Page{Events: make([]eventstore.DecodedEvent, 2*feed.PageEvents), Next: 30, AtHead: true}
 	lagging := feed.Page{Events: make([]eventstore.DecodedEvent, 3), Next: 30}
 	for _, c := range []struct {
 		name      string
@@ -46,6 +56,8 @@ func TestRest(t *testing.T) {
 		{name: "a large page, stretched", projector: stretched{}, page: large, want: 1200 * time.Millisecond},
 		{name: "a larger page, stretched", projector: stretched{}, page: larger, want: 1500 * time.Millisecond},
 		{name: "a full page, stretched", projector: stretched{}, page: full},
+		{name: "a page that is not full yet", projector: roomy{}, page: full, want: 1500 * time.Millisecond},
+		{name: "a page full of more events", projector: roomy{}, page: fuller},
 		{name: "somebody waits for what is behind a large page", projector: stretched{}, page: large, before: 31},
 		{name: "a full page", projector: paced{}, page: full},
 		{name: "a page that is behind", projector: paced{}, page: lagging},

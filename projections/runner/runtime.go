@@ -150,6 +150,7 @@ func New(cfg Config) (*Runtime, error) {
 		rt.waiter.local[p.Name()] = r.progress
 		rt.waiter.projectors[p.Name()] = p
 		rt.topics[r.topic()] = r
+		rt.feed.Extend(r.topic(), p.Pace().Full)
 		rt.runners = append(rt.runners, r)
 	}
 	return rt, nil

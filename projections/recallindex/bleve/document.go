@@ -109,19 +109,11 @@ func addText(doc *document.Document, at partition, part recallindex.Part, text [
 	if len(text) == 0 {
 		return
 	}
-	doc.AddField(&terms{name: textOf(part), prefix: at.prefix, terms: text, options: distinctTerms})
-	counts := make(map[string]int, len(text))
-	for _, t := range text {
-		counts[t]++
-	}
-	var repeated []string
-	for _, t := range text {
-		if counts[t] > 1 {
-			repeated = append(repeated, t)
-		}
-	}
-	if len(repeated) > 0 {
-		doc.AddField(&terms{name: repeatedOf(part), prefix: at.prefix, terms: repeated, options: countedTerms})
+	field := &terms{name: textOf(part), prefix: at.prefix, terms: text, options: distinctTerms}
+	field.Analyze()
+	doc.AddField(field)
+	if len(field.repeated) > 0 {
+		doc.AddField(&terms{name: repeatedOf(part), prefix: at.prefix, terms: field.repeated, options: countedTerms})
 	}
 }
 
@@ -232,6 +224,8 @@ type terms struct {
 	frequencies index.TokenFrequencies
 	// frequency is that of each term; 0 for how often it is in terms.
 	frequency int
+	// repeated are the terms that Analyze found several times, each as often, in a field without frequencies.
+	repeated []string
 }
 
 var _ document.Field = (*terms)(nil)
@@ -255,8 +249,11 @@ func (f *terms) NumPlainTextBytes() uint64 {
 func (f *terms) Size() int { return int(f.NumPlainTextBytes()) + 24*len(f.terms) }
 
 // Analyze implements document.Field. It allocates a few blocks of memory, however many terms there
-// are.
+// are. It does nothing the second time.
 func (f *terms) Analyze() {
+	if f.frequencies != nil {
+		return
+	}
 	f.frequencies = make(index.TokenFrequencies, len(f.terms))
 	text := make([]byte, 0, f.NumPlainTextBytes())
 	for _, t := range f.terms {
@@ -266,18 +263,32 @@ func (f *terms) Analyze() {
 	for start, i := 0, 0; i < len(f.terms); i++ {
 		end := start + len(f.prefix) + len(f.terms[i])
 		frequency := f.frequencies[keys[start:end]]
-		if frequency == nil {
+		isNew := frequency == nil
+		if isNew {
 			list = append(list, index.TokenFreq{Term: text[start:end:end]})
 			frequency = &list[len(list)-1]
 			f.frequencies[keys[start:end]] = frequency
 		}
 		switch {
 		case f.options.SkipFreqNorm():
+			if isNew {
+				break
+			}
+			if frequency.Frequency() == 0 { // the second time
+				frequency.SetFrequency(1)
+				f.repeated = append(f.repeated, f.terms[i])
+			}
+			f.repeated = append(f.repeated, f.terms[i])
 		case f.frequency > 0:
 			frequency.SetFrequency(f.frequency)
 		default:
 			frequency.SetFrequency(frequency.Frequency() + 1)
 		}
 		start = end
+	}
+	if len(f.repeated) > 0 {
+		for i := range list {
+			list[i].SetFrequency(0)
+		}
 	}
 }

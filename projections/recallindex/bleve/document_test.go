@@ -1,8 +1,11 @@
 package bleve
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/blevesearch/bleve/v2/document"
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/projections/recallindex"
@@ -30,5 +33,27 @@ func TestKeys(t *testing.T) {
 				t.Errorf("%q is read as %+v", id, k)
 			}
 		}
+	}
+}
+
+// A text has each of its terms once, without a frequency, and those that it repeats in another field with theirs.
+func TestAddText(t *testing.T) {
+	at, doc := shared(uuid.New()), document.NewDocument("d")
+	addText(doc, at, recallindex.Sources, strings.Fields("a b a c b a d"))
+	got := map[string]map[string]int{}
+	for _, f := range doc.Fields {
+		f.Analyze()
+		got[f.Name()] = map[string]int{}
+		for term, frequency := range f.AnalyzedTokenFrequencies() {
+			got[f.Name()][strings.TrimPrefix(term, at.prefix)] = frequency.Frequency()
+		}
+		if want := map[string]int{textField: 7, repeatedTextField: 5, lengthField: 1}[f.Name()]; f.AnalyzedLength() != want {
+			t.Errorf("field %s has %d terms, want %d", f.Name(), f.AnalyzedLength(), want)
+		}
+	}
+	if diff := cmp.Diff(map[string]map[string]int{
+		textField: {"a": 0, "b": 0, "c": 0, "d": 0}, repeatedTextField: {"a": 3, "b": 2}, lengthField: {"7": 0},
+	}, got); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -43,11 +44,14 @@ type backlog struct {
 	arrived  uint64 // the number of all that arrived
 	// blobs are the projects of new blobs by stream, since a chunk names no project.
 	blobs map[string]uuid.UUID
+	// clock is time.Now if it is nil.
+	clock func() time.Time
 }
 
 // segment is the consecutive events up to a position.
 type segment struct {
 	end   eventstore.Position
+	at    time.Time // when the last of them arrived
 	all   amount
 	share map[uuid.UUID]amount // by project
 }
@@ -83,13 +87,32 @@ func (b *backlog) Arrived(f eventstore.DecodedEvent) {
 	}
 	b.arrived += uint64(one.events) //nolint:gosec // 0 or 1
 	s := &b.segments[last]
-	s.end = f.Position
+	s.end, s.at = f.Position, b.now()
 	s.all.add(one)
 	if project != uuid.Nil {
 		w := s.share[project]
 		w.add(one)
 		s.share[project] = w
 	}
+}
+
+func (b *backlog) now() time.Time {
+	if b.clock != nil {
+		return b.clock()
+	}
+	return time.Now()
+}
+
+// waited returns how long ago the first events after a position arrived, 0 if there are none.
+func (b *backlog) waited(position eventstore.Position, now time.Time) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.segments {
+		if s.end > position {
+			return now.Sub(s.at)
+		}
+	}
+	return 0
 }
 
 // arrivals returns how many events arrived.
@@ -106,7 +129,7 @@ func (b *backlog) merge() {
 		s := b.segments[i]
 		if i+1 < len(b.segments) {
 			next := b.segments[i+1]
-			s.end = next.end
+			s.end, s.at = next.end, next.at
 			s.all.add(next.all)
 			for project, w := range next.share {
 				sum := s.share[project]

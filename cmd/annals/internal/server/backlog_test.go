@@ -237,9 +237,10 @@ func TestBackpressure_ProjectsOfAnOrganization(t *testing.T) {
 	c.wants(t, "caught up with the first", acme, globe, initech)
 }
 
-// The budget of batches follows what is applied, and has a floor.
+// The budget of batches follows what is applied while that is late, and has a floor.
 func TestSpeed_Measured(t *testing.T) {
 	b, s, at := &backlog{}, speed{}, time.Unix(0, 0)
+	b.clock = func() time.Time { return at }
 	if budget, _, _ := s.measure(b, 0, at, true); budget != 0 {
 		t.Errorf("without a backlog the budget is %d", budget)
 	}
@@ -251,15 +252,40 @@ func TestSpeed_Measured(t *testing.T) {
 		t.Errorf("at first the budget is %d, unapplied %d", budget, all)
 	}
 	applied := 0
-	c.arrive(acme, 20*segmentEvents, 10)
-	for range 60 { // 160 segments a second are applied
+	c.arrive(acme, 80*segmentEvents, 10)
+	for range 60 { // 160 segments a second are applied, each half a second after it arrived
 		c.arrive(acme, 40*segmentEvents, 10)
 		applied += 40 * segmentEvents
 		at = at.Add(250 * time.Millisecond)
 		budget, all, _ = s.measure(b, eventstore.Position(applied), at, true)
 	}
 	want := int(160 * segmentEvents * paceTime.Seconds())
-	if budget < want*9/10 || budget > want*11/10 || all != 20*segmentEvents {
+	if budget < want*9/10 || budget > want*11/10 || all != 80*segmentEvents {
 		t.Errorf("the budget is %d, want about %d; unapplied %d", budget, want, all)
+	}
+}
+
+// Projections that pause between pages have events to apply at each check. The budget grows while writes wait, and
+// nothing is late: what is applied then is what was let in.
+func TestSpeed_NothingIsLate(t *testing.T) {
+	for _, waiting := range []bool{true, false} {
+		b, s, at := &backlog{}, speed{}, time.Unix(0, 0)
+		b.clock = func() time.Time { return at }
+		b.Begins(0)
+		c := newOwnersFixture()
+		c.backlog = b
+		var budgets []int
+		applied := 0
+		for range 20 {
+			c.arrive(acme, 10*segmentEvents, 10)
+			at = at.Add(250 * time.Millisecond)
+			budget, _, _ := s.measure(b, eventstore.Position(applied), at, waiting)
+			budgets = append(budgets, budget)
+			applied += 10 * segmentEvents
+		}
+		grown := budgets[len(budgets)-1] > 3*budgets[0]
+		if grown != waiting || !slices.IsSorted(budgets) {
+			t.Errorf("writes wait: %t, budgets %d", waiting, budgets)
+		}
 	}
 }

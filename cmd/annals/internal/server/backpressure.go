@@ -185,7 +185,7 @@ func (p *backpressure) setRoom(now blocks) {
 		return now.waits(o.Project, l, floods)
 	}}
 	if p.backlog != nil {
-		s.Budget, s.All, s.Unapplied = p.speed.measure(p.backlog, now.slowest, p.now(), len(p.room.Importing()) > 0)
+		s.Budget, s.All, s.Unapplied = p.speed.measure(p.backlog, now.slowest, p.now(), p.room.Waiting() > 0)
 	}
 	p.room.Set(s)
 }

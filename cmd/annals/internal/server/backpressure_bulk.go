@@ -68,8 +68,8 @@ const (
 	maxSpeed     = 100_000
 )
 
-// speed measures how many events a second the projections apply. Only checks between which they had work all the time
-// count.
+// speed measures how many events a second the projections apply. Only checks that find events older than paceTime
+// count: projections that pause between pages have work at most times, and yet could apply more.
 type speed struct {
 	perSecond float64
 	applied   uint64
@@ -78,9 +78,9 @@ type speed struct {
 }
 
 // measure returns how many events may be unapplied, and how many are, in all and by project. Budget is 0 if the backlog
-// does not cover the log.
+// does not cover the log. More may be unapplied while writes wait for what is applied soon.
 func (s *speed) measure(
-	b *backlog, position eventstore.Position, now time.Time, importing bool,
+	b *backlog, position eventstore.Position, now time.Time, waiting bool,
 ) (budget, unapplied int, of map[uuid.UUID]int) {
 	all, shares, ok := b.after(position)
 	if !ok {
@@ -93,10 +93,10 @@ func (s *speed) measure(
 	applied, passed := b.arrivals()-uint64(all.events), now.Sub(s.at) //nolint:gosec // a count is not negative
 	switch {
 	case s.at.IsZero() || passed <= 0 || applied < s.applied:
-	case s.unapplied > 0 && all.events > 0:
+	case s.unapplied > 0 && b.waited(position, now) >= paceTime:
 		s.perSecond += 0.3 * (float64(applied-s.applied)/passed.Seconds() - s.perSecond)
-	case importing && s.unapplied > 0:
-		s.perSecond *= 1.1 // the batches that came left them without work
+	case waiting && s.unapplied > 0:
+		s.perSecond *= 1.1
 	}
 	s.perSecond = min(max(s.perSecond, speedAtFirst), maxSpeed)
 	s.applied, s.unapplied, s.at = applied, all.events, now
