@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -35,7 +37,7 @@ var zeros [1 << 16]byte
 // Files of the former format are written as the program before reads them.
 var RegisterPacking = sync.OnceFunc(func() {
 	index.WriterHook = func(context []byte) (string, func([]byte) []byte, error) {
-		if isFormer(string(context)) {
+		if isFormer(string(context)) || isOfPage(string(context)) {
 			return "", nil, nil
 		}
 		return packing, pack, nil
@@ -59,6 +61,17 @@ func isFormer(path string) bool {
 		}
 	}
 	return false
+}
+
+// isOfPage reports whether a path is that of the file of a page, which Bleve asks for before it makes the file; a merge
+// asks once its file is there. To pack the file of a page, Bleve would write all of it a second time, by a merge of
+// one. The next merge packs it.
+func isOfPage(path string) bool {
+	if filepath.Ext(path) != ".zap" {
+		return false
+	}
+	_, err := os.Stat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 func pack(piece []byte) []byte {

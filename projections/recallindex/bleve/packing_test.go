@@ -2,14 +2,22 @@ package bleve
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
+	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/internal/runtest"
 	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
+	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
 // What is packed is read as it was, and a run of zeros takes a few bytes.
@@ -86,5 +94,57 @@ func TestIsFormer(t *testing.T) {
 		if got := isFormer(path); got != want {
 			t.Errorf("%s: %t", path, got)
 		}
+	}
+}
+
+// The file of a page is written as it is, and what merges make of several is packed.
+func TestPacking_OfMerges(t *testing.T) {
+	folder := t.TempDir()
+	x, err := Open(folder, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	packedFiles := func() (packed, plain int) {
+		err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) || filepath.Ext(path) != ".zap" {
+				return nil // merged since
+			}
+			data, err := os.ReadFile(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			if bytes.Contains(data, []byte(packing)) {
+				packed++
+			} else {
+				plain++
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return packed, plain
+	}
+	page := func(n int) {
+		change := recallindex.Change{Analysis: indextest.Analysis, Project: uuid.UUID{1}}
+		for i := range 60 {
+			d := recallindex.Document{Key: recallindex.Key{Revision: 1}, Terms: recall.Terms{Text: []string{"tea", "cup"}}}
+			d.DataPoint[0], d.DataPoint[1] = byte(n), byte(i)
+			change.Upserts = append(change.Upserts, d)
+		}
+		if err := x.Apply(t.Context(), []recallindex.Change{change}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page(0)
+	if packed, plain := packedFiles(); packed > 0 || plain == 0 {
+		t.Errorf("after a page %d files are packed, and %d are not", packed, plain)
+	}
+	for n := range 60 {
+		page(n + 1)
+	}
+	runtest.Await(t, "a merged file is packed", func() bool { packed, _ := packedFiles(); return packed > 0 })
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
