@@ -1,6 +1,7 @@
 package bleve
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"runtime"
@@ -34,8 +35,9 @@ func (s *search) spans() (all []span, work int) {
 			work += l.docs.count
 		}
 		documents := in.Segment().Count()
-		for from := uint64(0); from < documents; from += spanSize {
-			all = append(all, span{in, from, min(from+spanSize, documents)})
+		size := cmp.Or(s.activity.spanSize, spanSize)
+		for from := uint64(0); from < documents; from += size {
+			all = append(all, span{in, from, min(from+size, documents)})
 		}
 	}
 	return all, work
@@ -48,7 +50,7 @@ func (s *search) walk(ctx context.Context, weights recall.Weights) (*topK, error
 	taken, best := new(atomic.Int64), &topK{size: s.query.Size}
 	s.activity.running.Add(1)
 	defer s.activity.end()
-	if work < sharedFrom || len(spans) < 2 || !s.activity.begin() {
+	if work < cmp.Or(s.activity.sharedFrom, sharedFrom) || len(spans) < 2 || !s.activity.begin() {
 		return best, s.take(ctx, spans, taken, s.newWalk(weights, best, nil))
 	}
 	defer s.activity.end()
@@ -114,7 +116,12 @@ func (b *sharedBound) raise(score float64) {
 }
 
 // activity counts the goroutines that search.
-type activity struct{ running atomic.Int64 }
+type activity struct {
+	running atomic.Int64
+	// sharedFrom and spanSize replace the constants unless they are zero.
+	sharedFrom int
+	spanSize   uint64
+}
 
 // begin counts one more if a processor is free; then the caller must call end.
 func (a *activity) begin() bool {
