@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/projections/recallindex"
 )
 
 // columns hold what a query reads of a document by its number, for the segments of an index.
@@ -35,7 +36,17 @@ type column struct {
 	orders    []uint64
 	stems     []uint64
 	exact     []uint64
-	held      heldTerms
+	deleted   *deletions
+	// sources and memories are of the parts.
+	sources, memories heldTerms
+}
+
+// heldOf returns the terms of a part.
+func (c *column) heldOf(part recallindex.Part) *heldTerms {
+	if part == recallindex.Memories {
+		return &c.memories
+	}
+	return &c.sources
 }
 
 // values are the terms of a field with one term in each document: document n has names[of[n]], or

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/blevesearch/bleve/v2/index/scorch"
 	segment "github.com/blevesearch/scorch_segment_api/v2"
 )
 
@@ -18,12 +19,15 @@ type docList struct {
 	numbers []uint32
 	bits    []uint64
 	count   int
-	// frequencies are how often each document contains the term, lengths how long its text is, both in the order of
-	// numbers. Both are nil unless the list was read with them.
-	frequencies, lengths []uint32
+	// repeats is nil unless the list was read with it.
+	repeats *repeats
 	// live is how many of the documents were left after so many deletions.
 	live atomic.Pointer[liveCount]
 }
+
+// repeats are how often each document of a list contains the term, and in the former format how long its text is, in
+// the order of the numbers of the list.
+type repeats struct{ frequencies, lengths []uint32 }
 
 type liveCount struct{ deletions, documents int }
 
@@ -31,9 +35,19 @@ type liveCount struct{ deletions, documents int }
 // then.
 const bitsFrom = 32
 
-// readList reads a list of a segment with a number of documents; nil if it is empty.
-func readList(postings segment.PostingsList, documents uint64) (*docList, error) {
-	docs, is := postings.Iterator(false, false, false, nil).(segment.OptimizablePostingsIterator)
+// listReader reads lists, one after the other into the same memory.
+type listReader struct {
+	postings segment.PostingsList
+	docs     segment.PostingsIterator
+}
+
+// read reads the list of a term of a segment with a number of documents; nil if it is empty.
+func (r *listReader) read(dict segment.TermDictionary, term []byte, documents uint64) (_ *docList, err error) {
+	if r.postings, err = dict.PostingsList(term, nil, r.postings); err != nil {
+		return nil, err
+	}
+	r.docs = r.postings.Iterator(false, false, false, r.docs)
+	docs, is := r.docs.(segment.OptimizablePostingsIterator)
 	if !is {
 		return nil, errors.New("a list of documents has no bits")
 	}
@@ -53,26 +67,34 @@ func readList(postings segment.PostingsList, documents uint64) (*docList, error)
 	return newList(from.ToArray(), documents)
 }
 
-// readFrequencyList reads a list with its frequencies, and with lengths if these are in it.
-func readFrequencyList(postings segment.PostingsList, documents uint64, lengths bool) (*docList, error) {
-	l := new(docList)
-	docs := postings.Iterator(true, lengths, false, nil)
-	for doc, err := docs.Next(); doc != nil || err != nil; doc, err = docs.Next() {
+// readRepeats reads a list with its frequencies, and with lengths if these are in it.
+func (r *listReader) readRepeats(
+	dict segment.TermDictionary, term []byte, documents uint64, lengths bool,
+) (_ *docList, err error) {
+	if r.postings, err = dict.PostingsList(term, nil, r.postings); err != nil {
+		return nil, err
+	}
+	if r.postings.Count() == 0 {
+		return nil, nil //nolint:nilnil // the list is empty
+	}
+	r.docs = r.postings.Iterator(true, lengths, false, r.docs)
+	var numbers []uint32
+	found := new(repeats)
+	for doc, err := r.docs.Next(); doc != nil || err != nil; doc, err = r.docs.Next() {
 		if err != nil {
 			return nil, err
 		}
-		l.numbers = append(l.numbers, uint32(doc.Number()))
-		l.frequencies = append(l.frequencies, uint32(doc.Frequency()))
+		numbers = append(numbers, uint32(doc.Number()))
+		found.frequencies = append(found.frequencies, uint32(doc.Frequency()))
 		if lengths {
-			l.lengths = append(l.lengths, uint32(lengthOf(doc)))
+			found.lengths = append(found.lengths, uint32(lengthOf(doc)))
 		}
 	}
-	checked, err := newList(l.numbers, documents)
-	if checked == nil || err != nil {
-		return nil, err
+	l, err := newList(numbers, documents)
+	if l != nil {
+		l.repeats = found
 	}
-	l.count = checked.count
-	return l, nil
+	return l, err
 }
 
 func newList(numbers []uint32, documents uint64) (*docList, error) {
@@ -98,12 +120,19 @@ func toBits(of *roaring.Bitmap, documents uint64) []uint64 {
 	return to
 }
 
+// listBytes is about how much memory a list takes beyond its documents.
+const listBytes = 100
+
 // size is about how much memory a list takes.
 func (l *docList) size() int {
 	if l == nil {
 		return 0
 	}
-	return 128 + 4*(len(l.numbers)+len(l.frequencies)+len(l.lengths)) + 8*len(l.bits)
+	size := listBytes + 4*len(l.numbers) + 8*len(l.bits)
+	if l.repeats != nil {
+		size += listBytes + 4*(len(l.repeats.frequencies)+len(l.repeats.lengths))
+	}
+	return size
 }
 
 // liveIn returns how many documents of the list are not deleted.
@@ -210,4 +239,24 @@ func (c *cursor) has(doc uint64) bool {
 	}
 	c.seek(doc)
 	return c.at == doc
+}
+
+// deletions are the deleted documents of a segment. There only come more, so that their count names them.
+type deletions struct {
+	count int
+	bits  []uint64
+}
+
+// deletionsOf returns the deleted documents of the segment, nil if there are none.
+func (c *column) deletionsOf(s *scorch.SegmentSnapshot) *deletions {
+	if s.Deleted() == nil || s.Deleted().IsEmpty() {
+		return nil
+	}
+	n := int(s.Deleted().GetCardinality())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.deleted == nil || c.deleted.count != n {
+		c.deleted = &deletions{n, toBits(s.Deleted(), s.Segment().Count())}
+	}
+	return c.deleted
 }

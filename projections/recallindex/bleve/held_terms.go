@@ -4,31 +4,24 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/blevesearch/bleve/v2/index/scorch"
 	segment "github.com/blevesearch/scorch_segment_api/v2"
 
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// heldTerms are the lists of terms that searches read in a segment. They are kept for the next search: to find a term
+// heldTerms are the terms of a part that searches read in a segment. They are kept for the next search: to find a term
 // in a dictionary and to unpack its list takes longer than most searches in it.
 type heldTerms struct {
 	mu sync.Mutex
 	// recent are the terms that were read or asked for since it was last empty, earlier those before. size is that of
 	// recent; at the bound, recent becomes earlier.
-	recent, earlier map[heldKey]*heldTerm
+	recent, earlier map[string]*heldTerm
 	size            int
-	// lacking are the languages of which it is known whether the segment has stems.
-	lacking map[heldKey]bool
-	deleted *deletions
-}
-
-// heldKey names a term, or what the stems of a language of a project begin with, in the fields of a part. The markers
-// of parts are in the field of no part.
-type heldKey struct {
-	part recallindex.Part
-	term string
+	// lacking are what the stems of a language of a project begin with, and whether the segment has none.
+	lacking map[string]bool
+	// parts are the documents of the part by their marker, those of one project each.
+	parts map[string]*docList
 }
 
 // heldTerm is the lists of a term in the text and the label, nil where it has no documents.
@@ -38,55 +31,36 @@ type heldTerm struct {
 	impacts                 impacts
 }
 
-// deletions are the deleted documents of a segment. There only come more, so that their count names them.
-type deletions struct {
-	count int
-	bits  []uint64
-}
-
-// The bounds on what a segment keeps: languages, and for recent and earlier terms each, bytes.
+// The bounds on what a segment keeps: languages and projects, and for recent and earlier terms each, bytes.
 const (
 	maxLanguages      = 4096
-	heldBytes         = 1 << 16
+	maxParts          = 256
+	heldBytes         = 1 << 17
 	heldDocumentBytes = 8
-	heldTermBytes     = 200 // of a term without documents
+	heldTermBytes     = 100 // of a term without documents
 )
 
 // get returns a term if it is held. The caller holds mu.
-func (h *heldTerms) get(key heldKey, documents uint64) *heldTerm {
-	if t := h.recent[key]; t != nil {
+func (h *heldTerms) get(term string, documents uint64) *heldTerm {
+	if t := h.recent[term]; t != nil {
 		return t
 	}
-	t := h.earlier[key]
+	t := h.earlier[term]
 	if t != nil {
-		h.put(key, t, documents)
+		h.put(term, t, documents)
 	}
 	return t
 }
 
 // put holds a term of a segment with a number of documents. The caller holds mu.
-func (h *heldTerms) put(key heldKey, t *heldTerm, documents uint64) {
+func (h *heldTerms) put(term string, t *heldTerm, documents uint64) {
 	if h.recent == nil || h.size > heldBytes+heldDocumentBytes*int(documents) {
-		h.recent, h.earlier, h.size = make(map[heldKey]*heldTerm), h.recent, 0
+		h.recent, h.earlier, h.size = make(map[string]*heldTerm), h.recent, 0
 	}
-	if h.recent[key] == nil {
-		h.recent[key] = t
-		h.size += heldTermBytes + len(key.term) + t.texts.size() + t.repeated.size() + t.labels.size()
+	if h.recent[term] == nil {
+		h.recent[term] = t
+		h.size += heldTermBytes + len(term) + t.texts.size() + t.repeated.size() + t.labels.size()
 	}
-}
-
-// deletionsOf returns the deleted documents of a segment, nil if there are none.
-func (h *heldTerms) deletionsOf(s *scorch.SegmentSnapshot) *deletions {
-	if s.Deleted() == nil || s.Deleted().IsEmpty() {
-		return nil
-	}
-	n := int(s.Deleted().GetCardinality())
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.deleted == nil || h.deleted.count != n {
-		h.deleted = &deletions{n, toBits(s.Deleted(), s.Segment().Count())}
-	}
-	return h.deleted
 }
 
 // languages are the languages of the stems of a question, which asks for those of several, while most projects have
@@ -111,14 +85,26 @@ func languagesOf(terms []recall.Term) languages {
 	return l
 }
 
-// termReader reads terms in one segment.
+// termReader reads terms of a part in one segment.
 type termReader struct {
 	in     *searchedSegment
 	part   recallindex.Part
 	format format
-	// The dictionaries are opened when a term is not held.
+	held   *heldTerms
+	// documents is how many the segment has.
+	documents uint64
+	// The rest is opened when a term is not held. lengths are nil in the former format.
 	opened                bool
 	text, repeated, label segment.TermDictionary
+	lengths               *lengths
+	lists                 listReader
+	key                   []byte
+}
+
+func (s *search) newReader(in *searchedSegment, part recallindex.Part) *termReader {
+	return &termReader{
+		in: in, part: part, format: s.format, held: in.column.heldOf(part), documents: in.Segment().Count(),
+	}
 }
 
 func (r *termReader) open() (err error) {
@@ -130,20 +116,23 @@ func (r *termReader) open() (err error) {
 	if r.text, err = s.Dictionary(textOf(r.part)); err != nil {
 		return err
 	}
-	if r.format != formerFormat {
-		if r.repeated, err = s.Dictionary(repeatedOf(r.part)); err != nil {
+	if r.part == recallindex.Sources {
+		if r.label, err = s.Dictionary(labelField); err != nil {
 			return err
 		}
 	}
-	if r.part == recallindex.Sources {
-		r.label, err = s.Dictionary(labelField)
+	if r.format == formerFormat {
+		return nil
 	}
+	if r.repeated, err = s.Dictionary(repeatedOf(r.part)); err != nil {
+		return err
+	}
+	r.lengths, err = r.in.column.lengthsOf(s)
 	return err
 }
 
 // terms returns the terms of the segment, nil for those in a language that it lacks.
 func (r *termReader) terms(terms, prefixes []string, of languages) ([]*heldTerm, error) {
-	held, documents := &r.in.column.held, r.in.Segment().Count()
 	lacking := make([]bool, len(prefixes))
 	for i, prefix := range prefixes {
 		var err error
@@ -152,44 +141,39 @@ func (r *termReader) terms(terms, prefixes []string, of languages) ([]*heldTerm,
 		}
 	}
 	isLacking := func(term int) bool { return of.of[term] >= 0 && lacking[of.of[term]] }
-	found := make([]*heldTerm, len(terms))
-	held.mu.Lock()
+	found, missing := make([]*heldTerm, len(terms)), make([]int, 0, len(terms))
+	r.held.mu.Lock()
 	for i, term := range terms {
-		if !isLacking(i) {
-			found[i] = held.get(heldKey{r.part, term}, documents)
-		}
-	}
-	held.mu.Unlock()
-	for i, term := range terms {
-		if found[i] != nil || isLacking(i) {
+		if isLacking(i) {
 			continue
 		}
+		if found[i] = r.held.get(term, r.documents); found[i] == nil {
+			missing = append(missing, i)
+		}
+	}
+	r.held.mu.Unlock()
+	if len(missing) == 0 {
+		return found, nil
+	}
+	for _, i := range missing {
 		var err error
-		if found[i], err = r.read(term); err != nil {
+		if found[i], err = r.read(terms[i]); err != nil {
 			return nil, err
 		}
+	}
+	r.held.mu.Lock()
+	defer r.held.mu.Unlock()
+	for _, i := range missing {
+		r.held.put(terms[i], found[i], r.documents)
 	}
 	return found, nil
 }
 
-// term returns one term.
-func (r *termReader) term(term string) (*heldTerm, error) {
-	held := &r.in.column.held
-	held.mu.Lock()
-	t := held.get(heldKey{r.part, term}, r.in.Segment().Count())
-	held.mu.Unlock()
-	if t != nil {
-		return t, nil
-	}
-	return r.read(term)
-}
-
 // lacks reports whether the segment has no stems of a language of a project, which begin with a prefix.
 func (r *termReader) lacks(prefix string) (bool, error) {
-	held, key := &r.in.column.held, heldKey{r.part, prefix}
-	held.mu.Lock()
-	lacking, known := held.lacking[key]
-	held.mu.Unlock()
+	r.held.mu.Lock()
+	lacking, known := r.held.lacking[prefix]
+	r.held.mu.Unlock()
 	if known {
 		return lacking, nil
 	}
@@ -207,87 +191,70 @@ func (r *termReader) lacks(prefix string) (bool, error) {
 		}
 		lacking = lacking && first == nil
 	}
-	held.mu.Lock()
-	defer held.mu.Unlock()
-	if held.lacking == nil || len(held.lacking) >= maxLanguages {
-		held.lacking = make(map[heldKey]bool)
+	r.held.mu.Lock()
+	defer r.held.mu.Unlock()
+	if r.held.lacking == nil || len(r.held.lacking) >= maxLanguages {
+		r.held.lacking = make(map[string]bool)
 	}
-	held.lacking[key] = lacking
+	r.held.lacking[prefix] = lacking
 	return lacking, nil
 }
 
-// read reads a term, and keeps it.
-func (r *termReader) read(term string) (*heldTerm, error) {
+// absent is a term without documents.
+var absent = new(heldTerm)
+
+// read reads a term.
+func (r *termReader) read(term string) (_ *heldTerm, err error) {
 	if err := r.open(); err != nil {
 		return nil, err
 	}
-	t, documents := new(heldTerm), r.in.Segment().Count()
-	postings, err := r.text.PostingsList([]byte(term), nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	if t.texts, err = readList(postings, documents); err != nil {
+	var t heldTerm
+	r.key = append(r.key[:0], term...)
+	if t.texts, err = r.lists.read(r.text, r.key, r.documents); err != nil {
 		return nil, err
 	}
 	if t.texts != nil {
-		if r.repeated != nil {
-			if postings, err = r.repeated.PostingsList([]byte(term), nil, nil); err != nil {
-				return nil, err
-			}
+		dict := r.repeated
+		if r.format == formerFormat {
+			dict = r.text
 		}
-		if t.repeated, err = readFrequencyList(postings, documents, r.repeated == nil); err != nil {
+		if t.repeated, err = r.lists.readRepeats(dict, r.key, r.documents, r.lengths == nil); err != nil {
 			return nil, err
 		}
+		t.impacts = impactsOf(t.texts, t.repeated, r.lengths)
 	}
 	if r.label != nil {
-		if postings, err = r.label.PostingsList([]byte(term), nil, postings); err != nil {
-			return nil, err
-		}
-		if t.labels, err = readList(postings, documents); err != nil {
+		if t.labels, err = r.lists.read(r.label, r.key, r.documents); err != nil {
 			return nil, err
 		}
 	}
-	var lengths *lengths
-	if r.format != formerFormat {
-		if lengths, err = r.in.column.lengthsOf(r.in.Segment()); err != nil {
-			return nil, err
-		}
+	if t.texts == nil && t.labels == nil {
+		return absent, nil
 	}
-	t.impacts = impactsOf(t.texts, t.repeated, lengths)
-	r.keep(heldKey{r.part, term}, t)
-	return t, nil
+	return &t, nil
 }
 
-func (r *termReader) keep(key heldKey, t *heldTerm) {
-	held := &r.in.column.held
-	held.mu.Lock()
-	defer held.mu.Unlock()
-	held.put(key, t, r.in.Segment().Count())
-}
-
-// documents returns the documents of the part.
-func (r *termReader) documents() (*docList, error) {
-	held, s := &r.in.column.held, r.in.Segment()
+// ofPart returns the documents of the part.
+func (r *termReader) ofPart() (*docList, error) {
 	marker := r.in.at.marker(r.part)
-	key := heldKey{term: string(marker)}
-	held.mu.Lock()
-	t := held.get(key, s.Count())
-	held.mu.Unlock()
-	if t != nil {
-		return t.texts, nil
+	r.held.mu.Lock()
+	found, known := r.held.parts[string(marker)]
+	r.held.mu.Unlock()
+	if known {
+		return found, nil
 	}
-	parts, err := s.Dictionary(partField)
+	parts, err := r.in.Segment().Dictionary(partField)
 	if err != nil {
 		return nil, err
 	}
-	postings, err := parts.PostingsList(marker, nil, nil)
-	if err != nil {
+	if found, err = r.lists.read(parts, marker, r.documents); err != nil {
 		return nil, err
 	}
-	t = new(heldTerm)
-	if t.texts, err = readList(postings, s.Count()); err != nil {
-		return nil, err
+	r.held.mu.Lock()
+	defer r.held.mu.Unlock()
+	if r.held.parts == nil || len(r.held.parts) >= maxParts {
+		r.held.parts = make(map[string]*docList)
 	}
-	r.keep(key, t)
-	return t.texts, nil
+	r.held.parts[string(marker)] = found
+	return found, nil
 }

@@ -38,11 +38,11 @@ func impactsOf(docs, repeated *docList, lengths *lengths) (found impacts) {
 	for i, doc := range repeated.numbers {
 		length := 0
 		if lengths == nil {
-			length = int(repeated.lengths[i])
+			length = int(repeated.repeats.lengths[i])
 		} else {
 			length = lengths.number(uint64(doc))
 		}
-		impact := recall.Impact(int(repeated.frequencies[i]), length)
+		impact := recall.Impact(int(repeated.repeats.frequencies[i]), length)
 		found.greatest = max(found.greatest, impact)
 		found.repeated = max(found.repeated, impact/recall.Impact(1, length))
 	}

@@ -39,13 +39,13 @@ func (p *posting) count(doc uint64) int {
 	if !p.repeated.has(doc) {
 		return 1
 	}
-	return int(p.repeated.list.frequencies[p.repeated.place])
+	return int(p.repeated.list.repeats.frequencies[p.repeated.place])
 }
 
 // length returns the length of the text of a document that count was asked for.
 func (p *posting) length(doc uint64, lengths *lengths) int {
 	if lengths == nil {
-		return int(p.repeated.list.lengths[p.repeated.place])
+		return int(p.repeated.list.repeats.lengths[p.repeated.place])
 	}
 	return lengths.number(doc)
 }

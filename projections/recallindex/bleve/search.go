@@ -118,7 +118,7 @@ func (s *search) add(at partition, h *handle, segments []*scorch.SegmentSnapshot
 	for i, column := range h.columns.of(segments) {
 		s.segments = append(s.segments, &searchedSegment{
 			SegmentSnapshot: segments[i], at: at, terms: terms, languages: prefixes, columns: &h.columns, column: column,
-			deleted: column.held.deletionsOf(segments[i]), base: s.documents,
+			deleted: column.deletionsOf(segments[i]), base: s.documents,
 		})
 		s.documents += segments[i].Segment().Count()
 	}
@@ -171,8 +171,8 @@ func (s *search) prepare() (err error) {
 func (s *search) open() error {
 	frequencies := s.found.Statistics.Frequencies
 	for _, in := range s.segments {
-		reader := termReader{in: in, part: s.query.Part, format: s.format}
-		docs, err := reader.documents()
+		reader := s.newReader(in, s.query.Part)
+		docs, err := reader.ofPart()
 		if err != nil {
 			return err
 		}

@@ -109,12 +109,11 @@ func (s *speller) isReadable(ctx context.Context, word string) (bool, error) {
 		if !s.readable[i] {
 			continue
 		}
-		reader := termReader{in: in, part: recallindex.Sources, format: s.format}
-		t, err := reader.term(in.at.prefix + word)
+		found, err := s.newReader(in, recallindex.Sources).terms([]string{in.at.prefix + word}, nil, languages{of: []int{-1}})
 		if err != nil {
 			return false, err
 		}
-		for _, l := range []*docList{t.texts, t.labels} {
+		for _, l := range []*docList{found[0].texts, found[0].labels} {
 			docs := newCursor(l, 0)
 			for ; docs.at != math.MaxUint64 && s.looked <= maxSpellingDocs; docs.next() {
 				s.looked++
