@@ -21,8 +21,9 @@ type span struct {
 const (
 	// spanSize is the most documents of a span that several goroutines may take.
 	spanSize = 8 * windowSize
-	// sharedFrom is from how many places in lists on a second goroutine costs less time than it takes to begin it.
-	sharedFrom = 100_000
+	// sharedFrom is from how many places in lists on a second goroutine takes spans: smaller searches end within two
+	// milliseconds, and each goroutine has to find a bound.
+	sharedFrom = 250_000
 )
 
 // spans divides the segments of a query. work is how many places their lists have.
@@ -55,6 +56,7 @@ func (s *search) walk(ctx context.Context, weights recall.Weights) (*topK, error
 	}
 	defer s.activity.end()
 	shared, other := new(sharedBound), &topK{size: s.query.Size}
+	shared.bits.Store(math.Float64bits(math.Inf(-1)))
 	group, ctx := errgroup.WithContext(ctx)
 	for _, top := range []*topK{best, other} {
 		group.Go(func() error {
@@ -94,7 +96,7 @@ func (s *search) take(ctx context.Context, spans []span, taken *atomic.Int64, wa
 // sharedBound is the highest of the worst scores of some best. A document below it is not among the best of all.
 type sharedBound struct{ bits atomic.Uint64 }
 
-// bound returns it; a score is not negative.
+// bound returns it.
 func (b *sharedBound) bound() float64 {
 	if b == nil {
 		return math.Inf(-1)
