@@ -1,6 +1,7 @@
 package bleve
 
 import (
+	"hash/maphash"
 	"slices"
 	"sync"
 
@@ -18,6 +19,8 @@ type heldTerms struct {
 	// recent; at the bound, recent becomes earlier.
 	recent, earlier map[string]*heldTerm
 	size            int
+	// asked are hashes of terms that were read but are not held: one that is asked for again is held from then on.
+	asked [askedTerms]uint16
 	// lacking are what the stems of a language of a project begin with, and whether the segment has none.
 	lacking map[string]bool
 	// parts are the documents of the part by their marker, those of one project each.
@@ -38,6 +41,7 @@ const (
 	heldBytes         = 1 << 17
 	heldDocumentBytes = 8
 	heldTermBytes     = 100 // of a term without documents
+	askedTerms        = 1 << 12
 )
 
 // get returns a term if it is held. The caller holds mu.
@@ -62,6 +66,20 @@ func (h *heldTerms) put(term string, t *heldTerm, documents uint64) {
 		h.size += heldTermBytes + len(term) + t.texts.size() + t.repeated.size() + t.labels.size()
 	}
 }
+
+// isAskedAgain reports whether a term was asked for lately, and notes it. The caller holds mu.
+func (h *heldTerms) isAskedAgain(term string) bool {
+	hash := maphash.String(seed, term)
+	at, mark := &h.asked[hash%askedTerms], uint16(hash>>48)
+	if *at == mark {
+		return true
+	}
+	*at = mark
+	return false
+}
+
+// seed is of the hashes of this process.
+var seed = maphash.MakeSeed()
 
 // languages are the languages of the stems of a question, which asks for those of several, while most projects have
 // one.
@@ -133,12 +151,9 @@ func (r *termReader) open() (err error) {
 
 // terms returns the terms of the segment, nil for those in a language that it lacks.
 func (r *termReader) terms(terms, prefixes []string, of languages) ([]*heldTerm, error) {
-	lacking := make([]bool, len(prefixes))
-	for i, prefix := range prefixes {
-		var err error
-		if lacking[i], err = r.lacks(prefix); err != nil {
-			return nil, err
-		}
+	lacking, err := r.lacking(prefixes)
+	if err != nil {
+		return nil, err
 	}
 	isLacking := func(term int) bool { return of.of[term] >= 0 && lacking[of.of[term]] }
 	found, missing := make([]*heldTerm, len(terms)), make([]int, 0, len(terms))
@@ -156,7 +171,6 @@ func (r *termReader) terms(terms, prefixes []string, of languages) ([]*heldTerm,
 		return found, nil
 	}
 	for _, i := range missing {
-		var err error
 		if found[i], err = r.read(terms[i]); err != nil {
 			return nil, err
 		}
@@ -164,39 +178,51 @@ func (r *termReader) terms(terms, prefixes []string, of languages) ([]*heldTerm,
 	r.held.mu.Lock()
 	defer r.held.mu.Unlock()
 	for _, i := range missing {
-		r.held.put(terms[i], found[i], r.documents)
+		if r.held.isAskedAgain(terms[i]) {
+			r.held.put(terms[i], found[i], r.documents)
+		}
 	}
 	return found, nil
 }
 
-// lacks reports whether the segment has no stems of a language of a project, which begin with a prefix.
-func (r *termReader) lacks(prefix string) (bool, error) {
+// lacking reports for languages of a project, by what their stems begin with, whether the segment has no such stems.
+func (r *termReader) lacking(prefixes []string) ([]bool, error) {
+	lacking, unknown := make([]bool, len(prefixes)), []int(nil)
 	r.held.mu.Lock()
-	lacking, known := r.held.lacking[prefix]
+	for i, prefix := range prefixes {
+		known := false
+		if lacking[i], known = r.held.lacking[prefix]; !known {
+			unknown = append(unknown, i)
+		}
+	}
 	r.held.mu.Unlock()
-	if known {
+	if len(unknown) == 0 {
 		return lacking, nil
 	}
 	if err := r.open(); err != nil {
-		return false, err
+		return nil, err
 	}
-	lacking = true
-	for _, dict := range []segment.TermDictionary{r.text, r.label} {
-		if dict == nil {
-			continue
+	for _, i := range unknown {
+		lacking[i] = true
+		for _, dict := range []segment.TermDictionary{r.text, r.label} {
+			if dict == nil {
+				continue
+			}
+			first, err := dict.AutomatonIterator(nil, []byte(prefixes[i]), []byte(prefixes[i]+"\xff")).Next()
+			if err != nil {
+				return nil, err
+			}
+			lacking[i] = lacking[i] && first == nil
 		}
-		first, err := dict.AutomatonIterator(nil, []byte(prefix), []byte(prefix+"\xff")).Next()
-		if err != nil {
-			return false, err
-		}
-		lacking = lacking && first == nil
 	}
 	r.held.mu.Lock()
 	defer r.held.mu.Unlock()
 	if r.held.lacking == nil || len(r.held.lacking) >= maxLanguages {
 		r.held.lacking = make(map[string]bool)
 	}
-	r.held.lacking[prefix] = lacking
+	for _, i := range unknown {
+		r.held.lacking[prefixes[i]] = lacking[i]
+	}
 	return lacking, nil
 }
 
