@@ -17,9 +17,9 @@
 //
 // A search (search.go) needs the documents of each term in the fields of its part in each segment. To look a term up
 // in a dictionary and to unpack its list takes longer than most searches in it, so a segment keeps the terms that
-// were read, also those that it does not have, within a bound (held_terms.go). A list (doc_list.go) is an array of
-// numbers, or bits if it is long. It refers to no memory of the segment, and holds deleted documents: those do not pass
-// the filter, and are subtracted from its length.
+// are asked for again, also those that it does not have, within a bound (held_terms.go). A list (doc_list.go) is an
+// array of numbers, or bits if it is long. It refers to no memory of the segment, and holds deleted documents: those do
+// not pass the filter, and are subtracted from its length.
 //
 // # MaxScore
 //
