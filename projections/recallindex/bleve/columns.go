@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/projections/recallindex"
 )
 
 // columns hold what a query reads of a document by its number, for the segments of an index.
@@ -30,40 +31,22 @@ type column struct {
 	mu        sync.Mutex
 	audiences *audiences
 	days      *values
-	traits    *values
+	traits    []recall.Traits
 	lengths   *lengths
 	orders    []uint64
 	stems     []uint64
 	exact     []uint64
-	impacts   map[impactKey]impacts
-	lacking   map[languageKey]bool
+	deleted   *deletions
+	// sources and memories are of the parts.
+	sources, memories heldTerms
 }
 
-// languageKey names the stems of one language of a project, by what they begin with, in a field.
-type languageKey struct{ field, prefix string }
-
-// maxLanguages bounds for how many projects and languages a segment notes whether it has stems of them.
-const maxLanguages = 4096
-
-// lacks reports whether a field of the segment has no such stems.
-func (c *column) lacks(key languageKey, dict segment.TermDictionary) (bool, error) {
-	c.mu.Lock()
-	lacking, known := c.lacking[key]
-	c.mu.Unlock()
-	if known {
-		return lacking, nil
+// heldOf returns the terms of a part.
+func (c *column) heldOf(part recallindex.Part) *heldTerms {
+	if part == recallindex.Memories {
+		return &c.memories
 	}
-	first, err := dict.AutomatonIterator(nil, []byte(key.prefix), []byte(key.prefix+"\xff")).Next()
-	if err != nil {
-		return false, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.lacking == nil || len(c.lacking) >= maxLanguages {
-		c.lacking = make(map[languageKey]bool)
-	}
-	c.lacking[key] = first == nil
-	return first == nil, nil
+	return &c.sources
 }
 
 // values are the terms of a field with one term in each document: document n has names[of[n]], or
@@ -105,12 +88,12 @@ type audiences struct {
 	of      []uint32
 }
 
-// name returns the term of a document.
-func (v *values) name(doc uint64) string {
+// number returns the place of the term of a document in the names.
+func (v *values) number(doc uint64) uint32 {
 	if v.of == nil {
-		return v.names[0]
+		return 0
 	}
-	return v.names[v.of[doc]]
+	return v.of[doc]
 }
 
 // of returns the columns of a snapshot, in the order of its segments, and drops those of segments
@@ -238,14 +221,28 @@ func (c *column) daysOf(s segment.Segment) (*values, error) {
 }
 
 // traitsOf returns the traits of the documents of the segment.
-func (c *column) traitsOf(s segment.Segment) (*values, error) {
+func (c *column) traitsOf(s segment.Segment) ([]recall.Traits, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var err error
-	if c.traits == nil {
-		c.traits, err = readValues(s, traitsField)
+	if c.traits != nil {
+		return c.traits, nil
 	}
-	return c.traits, err
+	v, err := readValues(s, traitsField)
+	if err != nil {
+		return nil, err
+	}
+	named := make([]recall.Traits, len(v.names))
+	for i, name := range v.names {
+		if named[i], err = parseTraits(name); err != nil {
+			return nil, err
+		}
+	}
+	traits := make([]recall.Traits, s.Count())
+	for doc := range traits {
+		traits[doc] = named[v.number(uint64(doc))]
+	}
+	c.traits = traits
+	return traits, nil
 }
 
 // lengthsOf returns the lengths of the texts of the segment, in terms.

@@ -4,7 +4,6 @@ import (
 	"sort"
 	"time"
 
-	segment "github.com/blevesearch/scorch_segment_api/v2"
 	"github.com/google/uuid"
 )
 
@@ -26,8 +25,8 @@ func newFilter(audiences []uuid.UUID, from, to *time.Time) *filter {
 	return f
 }
 
-// segmentFilter is a filter for the documents of one segment. Its zero value passes everything:
-// most documents are project-visible and in the past.
+// segmentFilter is a filter for the documents of one segment, which the deleted do not pass. Its zero value passes
+// everything: most documents are project-visible and in the past.
 type segmentFilter struct {
 	// audiences are by document, reached by audience; nil skips the check.
 	audiences []uint32
@@ -35,11 +34,16 @@ type segmentFilter struct {
 	// days are by document; from and to are the range of those that pass. Nil skips the check.
 	days     []uint32
 	from, to uint32
+	// deleted are bits; nil if none is.
+	deleted []uint64
 }
 
 // of returns the filter for a segment. some is false if no document passes.
-func (f *filter) of(s segment.Segment, all *columns, c *column) (passing segmentFilter, some bool, err error) {
-	audiences, err := all.audiencesOf(c, s)
+func (f *filter) of(in *searchedSegment) (passing segmentFilter, some bool, err error) {
+	if in.deleted != nil {
+		passing.deleted = in.deleted.bits
+	}
+	audiences, err := in.columns.audiencesOf(in.column, in.Segment())
 	if err != nil {
 		return segmentFilter{}, false, err
 	}
@@ -59,7 +63,7 @@ func (f *filter) of(s segment.Segment, all *columns, c *column) (passing segment
 	if f.from == "" && f.to == "" {
 		return passing, true, nil
 	}
-	days, err := c.daysOf(s)
+	days, err := in.column.daysOf(in.Segment())
 	if err != nil {
 		return segmentFilter{}, false, err
 	}
@@ -81,6 +85,9 @@ func (f *filter) of(s segment.Segment, all *columns, c *column) (passing segment
 
 // passes reports whether a document passes.
 func (f *segmentFilter) passes(doc uint64) bool {
+	if f.deleted != nil && f.deleted[doc/64]>>(doc%64)&1 != 0 {
+		return false
+	}
 	if f.audiences != nil && !f.reached[f.audiences[doc]] {
 		return false
 	}
@@ -89,4 +96,28 @@ func (f *segmentFilter) passes(doc uint64) bool {
 	}
 	day := f.days[doc]
 	return f.from <= day && day < f.to
+}
+
+// isWorthFirst reports whether the filter costs less for all documents of a segment than for those of lists that have
+// some together.
+func (f *segmentFilter) isWorthFirst(together int, documents uint64) bool {
+	return (f.audiences != nil || f.days != nil) && together > int(documents)
+}
+
+// keep clears the bits of the documents from one up to another that do not pass; those of deleted ones are clear.
+func (f *segmentFilter) keep(words []uint64, from, end uint64) {
+	if f.audiences != nil {
+		for i, audience := range f.audiences[from:end] {
+			if !f.reached[audience] {
+				words[i/64] &^= 1 << (i % 64)
+			}
+		}
+	}
+	if f.days != nil {
+		for i, day := range f.days[from:end] {
+			if day < f.from || day >= f.to {
+				words[i/64] &^= 1 << (i % 64)
+			}
+		}
+	}
 }

@@ -65,6 +65,8 @@ type Index struct {
 	losses map[string]loss
 	// writes counts changes since slots were expunged.
 	writes map[string]writeCount
+
+	activity activity
 }
 
 var _ recallindex.Index = (*Index)(nil)

@@ -1,6 +1,7 @@
 package bleve
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -8,78 +9,81 @@ import (
 	"github.com/annals-project/annals/domain/recall"
 )
 
-// maxScore scores the postings of a query in one segment, all lists at once in the order of
+// maxScore scores the documents of spans, the lists of a query in the segment of one all at once in the order of
 // documents, and keeps the best. See doc.go.
 type maxScore struct {
+	weights recall.Weights
+	top     *topK
+	// shared is the bound of all that score for the query, nil if nobody else does.
+	shared *sharedBound
+	window *window
+	counts []recall.Count
+
+	// The rest is of the segment of a span. postings are in store.
+	store    []posting
 	postings []*posting
 	// sums[i] is the most that postings 0 to i add to a score together.
 	sums   []float64
 	filter segmentFilter
-	// orders are those of the documents of the segment, nil in the former format.
-	orders []uint64
+	// orders and lengths are those of its documents, nil in the former format.
+	orders  []uint64
+	lengths *lengths
 	// documents is how many documents the segment has, base the number of the first in the snapshot.
 	documents, base uint64
-	// lengths are those of the texts of the segment, nil in the former format. window is for its sums.
-	lengths *lengths
-	window  *window
-	weights recall.Weights
-	top     *topK
-	counts  []recall.Count
 }
 
 // slack covers rounding: sums and scores add in different orders.
 const slack = 1 + 1e-9
 
-// run scores the whole segment.
-func (w *maxScore) run(ctx context.Context) error {
-	slices.SortStableFunc(w.postings, func(a, b *posting) int {
-		switch {
-		case a.bound < b.bound:
-			return -1
-		case a.bound > b.bound:
-			return 1
-		}
-		return 0
-	})
-	sum := 0.0
-	w.sums = w.sums[:0]
-	for _, p := range w.postings {
-		sum += p.bound * slack
-		w.sums = append(w.sums, sum)
-		if err := p.begin(); err != nil {
-			return err
-		}
-	}
-	first := w.essential(0)
-	from := uint64(0)
-	for ; from < w.documents && w.isDense(first); from += windowSize {
+// run scores the documents of a span.
+func (w *maxScore) run(ctx context.Context, of span) error {
+	w.begin(of)
+	first, from := w.essential(0), of.from
+	filters := w.filter.isWorthFirst(documents(w.postings), w.documents)
+	for ; from < of.to && w.isDense(first); from += windowSize {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := w.runWindow(from); err != nil {
-			return err
-		}
+		w.runWindow(from, min(from+windowSize, of.to), filters)
 		first = w.essential(first)
 	}
 	for _, p := range w.postings[first:] {
-		if err := p.docs.seek(from); err != nil {
-			return err
-		}
+		p.docs.seek(from)
 	}
-	return w.iterate(ctx, first)
+	return w.iterate(ctx, first, of.to)
+}
+
+// begin takes the lists and columns of the segment of a span.
+func (w *maxScore) begin(of span) {
+	in := of.in
+	w.filter, w.orders, w.lengths = in.filter, in.orders, in.lengths
+	w.documents, w.base = in.Segment().Count(), in.base
+	w.store, w.postings, w.sums = w.store[:0], w.postings[:0], w.sums[:0]
+	for _, l := range in.lists {
+		w.store = append(w.store, newPosting(l, w.weights, of.from))
+	}
+	for i := range w.store {
+		w.postings = append(w.postings, &w.store[i])
+	}
+	slices.SortStableFunc(w.postings, func(a, b *posting) int { return cmp.Compare(a.bound, b.bound) })
+	sum := 0.0
+	for _, p := range w.postings {
+		sum += p.bound * slack
+		w.sums = append(w.sums, sum)
+	}
 }
 
 // essential returns the first list that with those before it can reach the bound. Lists before it are
 // non-essential: they are only looked up. It only rises.
 func (w *maxScore) essential(first int) int {
-	for bound := w.top.bound(); first < len(w.postings) && w.sums[first] <= bound; {
+	for bound := w.bound(); first < len(w.postings) && w.sums[first] <= bound; {
 		first++
 	}
 	return first
 }
 
-// iterate scores the documents of the lists from first on, from where these are.
-func (w *maxScore) iterate(ctx context.Context, first int) error {
+// iterate scores the documents of the lists from first on, from where these are up to an end.
+func (w *maxScore) iterate(ctx context.Context, first int, end uint64) error {
 	for n := 0; ; n++ {
 		if n%4096 == 0 && ctx.Err() != nil {
 			return ctx.Err()
@@ -89,19 +93,15 @@ func (w *maxScore) iterate(ctx context.Context, first int) error {
 		for _, p := range w.postings[first:] {
 			doc = min(doc, p.docs.at)
 		}
-		if doc == math.MaxUint64 {
+		if doc >= end {
 			return nil
 		}
 		if w.filter.passes(doc) {
-			if err := w.score(doc, first, w.top.bound()); err != nil {
-				return err
-			}
+			w.score(doc, first)
 		}
 		for _, p := range w.postings[first:] {
 			if p.docs.at == doc {
-				if err := p.docs.next(); err != nil {
-					return err
-				}
+				p.docs.next()
 			}
 		}
 	}
@@ -109,57 +109,52 @@ func (w *maxScore) iterate(ctx context.Context, first int) error {
 
 // score scores a document, and stops as soon as it cannot reach the bound. Since sums exceed what they
 // bound by the slack, one that could only reach it is not skipped.
-func (w *maxScore) score(doc uint64, first int, bound float64) error {
+func (w *maxScore) score(doc uint64, first int) {
 	clear(w.counts)
-	length, reached := 0, 0.0
-	take := func(p *posting) (err error) {
+	length, reached, bound := 0, 0.0, w.bound()
+	take := func(p *posting) {
 		if p.label {
 			w.counts[p.term].Label = 1
 			reached += p.weight * slack
-			return nil
+			return
 		}
-		var n int
-		n, length, err = p.count()
+		n := p.count(doc)
+		length = p.length(doc, w.lengths)
 		w.counts[p.term].Text = n
 		if first > 0 {
 			reached += p.weight * recall.Impact(n, length) * slack
 		}
-		return err
 	}
 	for _, p := range w.postings[first:] {
 		if p.docs.at == doc {
-			if err := take(p); err != nil {
-				return err
-			}
+			take(p)
 		}
 	}
 	for i := first - 1; i >= 0; i-- {
 		if reached+w.sums[i] <= bound {
-			return nil
+			return
 		}
-		p := w.postings[i]
-		if err := p.docs.seek(doc); err != nil {
-			return err
-		}
-		if p.docs.at == doc {
-			if err := take(p); err != nil {
-				return err
-			}
+		if p := w.postings[i]; p.docs.has(doc) {
+			take(p)
 		}
 	}
 	w.keep(doc, length)
-	return nil
 }
+
+// bound is the score that a document must reach.
+func (w *maxScore) bound() float64 { return max(w.top.bound(), w.shared.bound()) }
 
 // keep adds a document, whose text has the counts, to the best if it is one of them.
 func (w *maxScore) keep(doc uint64, length int) {
 	score := w.weights.Score(w.counts, length)
-	if score < w.top.bound() {
+	if score < w.bound() {
 		return
 	}
 	c := candidate{id: w.base + doc, score: score, counts: w.counts, length: length}
 	if w.orders != nil {
 		c.order = w.orders[doc]
 	}
-	w.top.add(c)
+	if w.top.add(c) {
+		w.shared.raise(w.top.bound())
+	}
 }

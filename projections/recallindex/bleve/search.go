@@ -3,10 +3,8 @@ package bleve
 import (
 	"context"
 	"fmt"
-	"sort"
 
 	"github.com/blevesearch/bleve/v2/index/scorch"
-	segment "github.com/blevesearch/scorch_segment_api/v2"
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
@@ -64,6 +62,7 @@ func (x *Index) partitions(project uuid.UUID) []partition {
 
 // searchIn opens the partitions one after the other, and calls run with all of them open.
 func (x *Index) searchIn(ctx context.Context, s *search, places []partition, run func(context.Context) error) error {
+	s.activity, s.recoverPanics = &x.activity, x.recoverPanics
 	if len(places) == 0 {
 		return run(ctx)
 	}
@@ -81,41 +80,63 @@ func (x *Index) searchIn(ctx context.Context, s *search, places []partition, run
 
 // search runs one query on one snapshot of each partition.
 type search struct {
-	query    recallindex.PartQuery
-	format   format
-	segments []*searchedSegment
-	found    recallindex.Result
+	query  recallindex.PartQuery
+	format format
+	// activity counts what runs on the index, recoverPanics is for another goroutine.
+	activity      *activity
+	recoverPanics func(func() error) error
+	segments      []*searchedSegment
+	// documents are those of the segments.
+	documents uint64
+	languages languages
+	found     recallindex.Result
 }
 
 // searchedSegment is one segment with the terms and lists of the query.
 type searchedSegment struct {
 	*scorch.SegmentSnapshot
-	at      partition
-	terms   []string
-	columns *columns
-	column  *column
-	lists   []list
-}
-
-// add adds the segments of a partition.
-func (s *search) add(at partition, h *handle, segments []*scorch.SegmentSnapshot) {
-	terms := make([]string, len(s.query.Terms))
-	for i, t := range s.query.Terms {
-		terms[i] = at.prefix + t.Text
-	}
-	for i, column := range h.columns.of(segments) {
-		s.segments = append(s.segments,
-			&searchedSegment{SegmentSnapshot: segments[i], at: at, terms: terms, columns: &h.columns, column: column})
-	}
+	at partition
+	// terms and languages are those of the query in the partition.
+	terms, languages []string
+	columns          *columns
+	column           *column
+	deleted          *deletions
+	// base is the number of its first document in the snapshot.
+	base  uint64
+	lists []list
+	// What scores the documents reads these; orders and lengths are nil in the former format.
+	filter  segmentFilter
+	orders  []uint64
+	lengths *lengths
 }
 
 // list is the documents of a term in a field of a segment.
 type list struct {
-	postings segment.PostingsList
-	// repeated are those of them that contain the term several times, nil if there are none.
-	repeated segment.PostingsList
-	term     int
-	label    bool
+	*heldTerm
+	docs  *docList
+	term  int
+	label bool
+}
+
+// add adds the segments of a partition.
+func (s *search) add(at partition, h *handle, segments []*scorch.SegmentSnapshot) {
+	if s.languages.of == nil {
+		s.languages = languagesOf(s.query.Terms)
+	}
+	terms, prefixes := make([]string, len(s.query.Terms)), make([]string, len(s.languages.markers))
+	for i, t := range s.query.Terms {
+		terms[i] = at.prefix + t.Text
+	}
+	for i, marker := range s.languages.markers {
+		prefixes[i] = at.prefix + marker
+	}
+	for i, column := range h.columns.of(segments) {
+		s.segments = append(s.segments, &searchedSegment{
+			SegmentSnapshot: segments[i], at: at, terms: terms, languages: prefixes, columns: &h.columns, column: column,
+			deleted: column.deletionsOf(segments[i]), base: s.documents,
+		})
+		s.documents += segments[i].Segment().Count()
+	}
 }
 
 func (s *search) run(ctx context.Context) error {
@@ -123,195 +144,75 @@ func (s *search) run(ctx context.Context) error {
 	if err := s.open(); err != nil || s.found.Statistics.Docs == 0 {
 		return err
 	}
-	filter, best := newFilter(s.query.Audiences, s.query.From, s.query.To), &topK{size: s.query.Size}
-	window, _ := windowPool.Get().(*window)
-	defer windowPool.Put(window)
-	walk := maxScore{
-		window: window, weights: s.found.Statistics.Weights(s.query.Terms).Shared(s.query.Terms), top: best,
-		counts: make([]recall.Count, len(s.query.Terms)),
+	if err := s.prepare(); err != nil {
+		return err
 	}
-	for _, in := range s.segments {
-		if len(in.lists) > 0 {
-			passing, some, err := filter.of(in.Segment(), in.columns, in.column)
-			if err != nil {
-				return err
-			}
-			if some {
-				walk.filter, walk.postings, walk.documents = passing, walk.postings[:0], in.Segment().Count()
-				if err := s.prepare(&walk, in); err != nil {
-					return err
-				}
-				if err := walk.run(ctx); err != nil {
-					return err
-				}
-			}
-		}
-		walk.base += in.Segment().Count()
+	best, err := s.walk(ctx, s.found.Statistics.Weights(s.query.Terms).Shared(s.query.Terms))
+	if err != nil {
+		return err
 	}
 	return s.makeHits(best.candidates)
 }
 
-// prepare gives a walk the lists and columns of a segment.
-func (s *search) prepare(walk *maxScore, in *searchedSegment) (err error) {
-	if s.format != formerFormat {
-		if walk.orders, err = in.column.ordersOf(in.Segment()); err != nil {
+// prepare reads the columns of the segments. One without documents that pass the filter loses its lists.
+func (s *search) prepare() (err error) {
+	filter := newFilter(s.query.Audiences, s.query.From, s.query.To)
+	for _, in := range s.segments {
+		if len(in.lists) == 0 {
+			continue
+		}
+		some := false
+		if in.filter, some, err = filter.of(in); err != nil {
 			return err
 		}
-		if walk.lengths, err = in.column.lengthsOf(in.Segment()); err != nil {
+		if !some {
+			in.lists = nil
+			continue
+		}
+		if s.format == formerFormat {
+			continue
+		}
+		if in.orders, err = in.column.ordersOf(in.Segment()); err != nil {
 			return err
 		}
-	}
-	for _, l := range in.lists {
-		p, err := s.newPosting(in, l, walk.weights, walk.lengths)
-		if err != nil {
+		if in.lengths, err = in.column.lengthsOf(in.Segment()); err != nil {
 			return err
 		}
-		walk.postings = append(walk.postings, p)
 	}
 	return nil
 }
 
 // open opens the lists of all terms, and counts them.
 func (s *search) open() error {
+	frequencies := s.found.Statistics.Frequencies
 	for _, in := range s.segments {
-		parts, err := in.Segment().Dictionary(partField)
+		reader := s.newReader(in, s.query.Part)
+		docs, err := reader.ofPart()
 		if err != nil {
 			return err
 		}
-		docs, err := parts.PostingsList(in.at.marker(s.query.Part), in.Deleted(), nil)
-		if err != nil {
-			return err
-		}
-		if docs.Count() == 0 {
-			continue
-		}
-		s.found.Statistics.Docs += int(docs.Count())
-		if err := s.openField(in, textOf(s.query.Part), false); err != nil {
-			return err
-		}
-		if s.query.Part != recallindex.Sources {
-			continue
-		}
-		if err := s.openField(in, labelField, true); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// openField opens the lists of one field of a segment.
-func (s *search) openField(in *searchedSegment, field string, label bool) error {
-	dict, err := in.Segment().Dictionary(field)
-	if err != nil || dict.Cardinality() == 0 {
-		return err
-	}
-	var repeated segment.TermDictionary
-	if !label && s.format != formerFormat {
-		if repeated, err = in.Segment().Dictionary(repeatedOf(s.query.Part)); err != nil {
-			return err
-		}
-	}
-	for term, text := range in.terms {
-		if absent, err := in.lacks(s.query.Terms[term].Text, field, dict); absent || err != nil {
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		l := list{term: term, label: label}
-		if l.postings, err = dict.PostingsList([]byte(text), in.Deleted(), nil); err != nil {
-			return err
-		}
-		n := int(l.postings.Count())
+		n := docs.liveIn(in.deleted)
 		if n == 0 {
 			continue
 		}
-		if repeated != nil && repeated.Cardinality() > 0 {
-			if l.repeated, err = repeated.PostingsList([]byte(text), in.Deleted(), nil); err != nil {
-				return err
-			}
-			if l.repeated.Count() == 0 {
-				l.repeated = nil
-			}
-		}
-		in.lists = append(in.lists, l)
-		if f := &s.found.Statistics.Frequencies[term]; label {
-			f.Label += n
-		} else {
-			f.Text += n
-		}
-	}
-	return nil
-}
-
-// lacks reports whether a term is a stem of a language of which the project has none in a field of the segment: a
-// question asks for stems of several languages, and most projects have one.
-func (in *searchedSegment) lacks(term, field string, dict segment.TermDictionary) (bool, error) {
-	marker, is := recall.LanguageMarker(term)
-	if !is || marker == term {
-		return false, nil
-	}
-	return in.column.lacks(languageKey{field, in.at.prefix + marker}, dict)
-}
-
-// newPosting makes the iterator of a list.
-func (s *search) newPosting(in *searchedSegment, l list, weights recall.Weights, lengths *lengths) (*posting, error) {
-	if l.label {
-		p := &posting{term: l.term, label: true, weight: weights.Label(l.term), documents: l.postings.Count()}
-		p.docs.docs, p.bound = l.postings.Iterator(false, false, false, nil), p.weight
-		return p, nil
-	}
-	documents := l.postings.Count()
-	open := func() *posting {
-		p := &posting{term: l.term, lengths: lengths, weight: weights.Text(l.term), documents: documents}
-		p.docs.docs = l.postings.Iterator(lengths == nil, lengths == nil, false, nil)
-		if l.repeated != nil {
-			p.repeated.docs = l.repeated.Iterator(true, false, false, nil)
-		}
-		return p
-	}
-	found, err := in.column.impactsOf(textOf(s.query.Part), in.terms[l.term], documents, lengths, open)
-	p := open()
-	p.bound, p.repeats = p.weight*found.greatest, found.repeated
-	return p, err
-}
-
-// makeHits makes hits of the candidates.
-func (s *search) makeHits(candidates []candidate) error {
-	ends := make([]uint64, len(s.segments))
-	end := uint64(0)
-	for i, in := range s.segments {
-		end += in.Segment().Count()
-		ends[i] = end
-	}
-	s.found.Hits = make([]recallindex.Hit, 0, len(candidates))
-	for _, c := range candidates {
-		i := sort.Search(len(ends), func(i int) bool { return ends[i] > c.id })
-		in := s.segments[i].Segment()
-		doc := c.id - (ends[i] - in.Count())
-		hit := recallindex.Hit{Counts: c.counts, Length: c.length}
-		id, err := in.DocID(doc)
+		s.found.Statistics.Docs += n
+		terms, err := reader.terms(in.terms, in.languages, s.languages)
 		if err != nil {
 			return err
 		}
-		if hit.Key, err = s.segments[i].at.key(id); err != nil {
-			return err
-		}
-		traits, err := s.segments[i].column.traitsOf(in)
-		if err != nil {
-			return err
-		}
-		if hit.Traits, err = parseTraits(traits.name(doc)); err != nil {
-			return err
-		}
-		if s.query.Part == recallindex.Sources {
-			stems, exact, err := s.segments[i].column.statesOf(in)
-			if err != nil {
-				return err
+		for i, t := range terms {
+			if t == nil {
+				continue
 			}
-			hit.States = recall.States{Stems: stems[doc], Exact: exact[doc]}
+			if n := t.texts.liveIn(in.deleted); n > 0 {
+				frequencies[i].Text += n
+				in.lists = append(in.lists, list{heldTerm: t, docs: t.texts, term: i})
+			}
+			if n := t.labels.liveIn(in.deleted); n > 0 {
+				frequencies[i].Label += n
+				in.lists = append(in.lists, list{heldTerm: t, docs: t.labels, term: i, label: true})
+			}
 		}
-		s.found.Hits = append(s.found.Hits, hit)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package bleve
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 
 	segment "github.com/blevesearch/scorch_segment_api/v2"
@@ -40,7 +41,7 @@ func (x *Index) Spellings(ctx context.Context, q recallindex.SpellingQuery) ([][
 	if err := x.checkComplete(q.Project); err != nil {
 		return nil, err
 	}
-	s := &speller{query: q, found: found}
+	s := &speller{search: search{format: x.used().format}, query: q, found: found}
 	if err := x.searchIn(ctx, &s.search, x.partitions(q.Project), s.run); err != nil {
 		return nil, fmt.Errorf("look for spellings: %w", err)
 	}
@@ -64,7 +65,7 @@ func (s *speller) run(ctx context.Context) error {
 	s.filters, s.readable = make([]segmentFilter, len(s.segments)), make([]bool, len(s.segments))
 	for i, in := range s.segments {
 		var err error
-		if s.filters[i], s.readable[i], err = passing.of(in.Segment(), in.columns, in.column); err != nil {
+		if s.filters[i], s.readable[i], err = passing.of(in); err != nil {
 			return err
 		}
 	}
@@ -101,8 +102,6 @@ var spelledFields = [2]string{textField, labelField}
 
 // isReadable reports whether a document that passes the filter holds a word.
 func (s *speller) isReadable(ctx context.Context, word string) (bool, error) {
-	var postings segment.PostingsList
-	var docs segment.PostingsIterator
 	for i, in := range s.segments {
 		if err := ctx.Err(); err != nil {
 			return false, err
@@ -110,25 +109,15 @@ func (s *speller) isReadable(ctx context.Context, word string) (bool, error) {
 		if !s.readable[i] {
 			continue
 		}
-		for _, field := range spelledFields {
-			dict, err := in.Segment().Dictionary(field)
-			if err != nil {
-				return false, err
-			}
-			if postings, err = dict.PostingsList([]byte(in.at.prefix+word), in.Deleted(), postings); err != nil {
-				return false, err
-			}
-			docs = postings.Iterator(false, false, false, docs)
-			for s.looked <= maxSpellingDocs {
-				doc, err := docs.Next()
-				if err != nil {
-					return false, err
-				}
-				if doc == nil {
-					break
-				}
+		found, err := s.newReader(in, recallindex.Sources).terms([]string{in.at.prefix + word}, nil, languages{of: []int{-1}})
+		if err != nil {
+			return false, err
+		}
+		for _, l := range []*docList{found[0].texts, found[0].labels} {
+			docs := newCursor(l, 0)
+			for ; docs.at != math.MaxUint64 && s.looked <= maxSpellingDocs; docs.next() {
 				s.looked++
-				if s.filters[i].passes(doc.Number()) {
+				if s.filters[i].passes(docs.at) {
 					return true, nil
 				}
 			}

@@ -46,10 +46,11 @@ func (b *topK) bound() float64 {
 	}
 }
 
-// add adds a document whose score reaches the bound, if it is better than the worst. It copies the counts.
-func (b *topK) add(c candidate) {
+// add adds a document whose score reaches the bound, if it is better than the worst. It copies the counts. full
+// reports that the bound may be higher now.
+func (b *topK) add(c candidate) (full bool) {
 	if b.size <= 0 {
-		return
+		return false
 	}
 	if len(b.candidates) < b.size {
 		if len(b.countsBuffer) < len(c.counts) {
@@ -61,16 +62,17 @@ func (b *topK) add(c candidate) {
 		c.counts = own
 		b.candidates = append(b.candidates, c)
 		b.up(len(b.candidates) - 1)
-		return
+		return len(b.candidates) == b.size
 	}
 	worst := &b.candidates[0]
 	if !worst.worse(&c) {
-		return
+		return false
 	}
 	copy(worst.counts, c.counts)
 	c.counts = worst.counts
 	*worst = c
 	b.down()
+	return true
 }
 
 func (b *topK) up(i int) {

@@ -87,7 +87,7 @@ func BenchmarkTopK(b *testing.B) {
 	}
 	for _, kind := range []string{"rare", "middling", "common", "mixed"} {
 		for _, words := range []int{1, 2, 6, 10} {
-			for _, size := range []int{10, 300} {
+			for _, size := range []int{10, 100, 300} {
 				for _, reached := range []int{10, 1} {
 					q := recallindex.Query{
 						Analysis: indextest.Analysis, Project: project, Sources: size, Audiences: audiences[:reached],

@@ -2,10 +2,8 @@ package bleve
 
 import (
 	"math"
+	"math/bits"
 	"sync"
-
-	"github.com/RoaringBitmap/roaring/v2"
-	segment "github.com/blevesearch/scorch_segment_api/v2"
 )
 
 const (
@@ -23,155 +21,127 @@ const (
 // of those in its text, to be multiplied by the impact of one occurrence, and the weights of those in its label.
 type window struct {
 	texts, labels [windowSize]float32
+	// considered are the documents that may have a sum, touched those that have one.
+	considered, touched [windowSize / 64]uint64
 }
 
 // windowPool keeps windows for later searches.
 var windowPool = sync.Pool{New: func() any { return new(window) }}
 
-// run is a list whose weight is added to the documents of one window after the other.
-type run struct {
-	list   *roaring.Bitmap
-	docs   roaring.ManyIntIterable // nil after the last
-	read   []uint32                // from docs, not added yet
-	buffer [128]uint32
-	weight float32
-}
-
-// newRun makes a run of what an iterator goes through.
-func newRun(docs segment.PostingsIterator, weight float64) *run {
-	r := &run{weight: max(float32(weight*sumSlack), math.SmallestNonzeroFloat32), list: new(roaring.Bitmap)}
-	if of, is := docs.(segment.OptimizablePostingsIterator); is {
-		if list := of.ActualBitmap(); list != nil {
-			r.list = list
-		} else if doc, one := of.DocNum1Hit(); one {
-			r.list.Add(uint32(doc))
+// begin begins the window of the documents from one up to another, with those that are considered.
+func (w *window) begin(from, end uint64, filter *segmentFilter, first bool) {
+	clear(w.texts[:])
+	clear(w.labels[:])
+	clear(w.touched[:])
+	for i := range w.considered {
+		w.considered[i] = math.MaxUint64
+	}
+	if filter.deleted != nil {
+		for i, deleted := range filter.deleted[from/64 : (end+63)/64] {
+			w.considered[i] = ^deleted
 		}
 	}
-	r.docs = r.list.ManyIterator()
-	return r
+	if !first {
+		return
+	}
+	filter.keep(w.considered[:], from, end)
 }
 
-// add adds the weight to the documents before end of a window, which begins at a multiple of its size.
-func (r *run) add(sums *[windowSize]float32, end uint64) {
-	for {
-		if len(r.read) == 0 {
-			if r.docs == nil {
-				return
+// add adds a weight to the sums of the documents of a list, and returns the place of the next one in its numbers.
+func (w *window) add(sums *[windowSize]float32, l *docList, place int, weight float32, from, end uint64) int {
+	if l.bits != nil {
+		for i, word := range l.bits[from/64 : (end+63)/64] {
+			word &= w.considered[i%len(w.considered)]
+			w.touched[i%len(w.touched)] |= word
+			for ; word != 0; word &= word - 1 {
+				sums[(i*64+bits.TrailingZeros64(word))%windowSize] += weight
 			}
-			n := r.docs.NextMany(r.buffer[:])
-			if n == 0 {
-				r.docs = nil
-				return
-			}
-			r.read = r.buffer[:n]
 		}
-		if uint64(r.read[len(r.read)-1]) < end {
-			for _, doc := range r.read {
-				sums[doc%windowSize] += r.weight
-			}
-			r.read = nil
-			continue
-		}
-		for i, doc := range r.read {
-			if uint64(doc) >= end {
-				r.read = r.read[i:]
-				return
-			}
-			sums[doc%windowSize] += r.weight
+		return 0
+	}
+	for ; place < len(l.numbers) && uint64(l.numbers[place]) < end; place++ {
+		doc := l.numbers[place] % windowSize
+		bit := uint64(1) << (doc % 64) & w.considered[doc/64]
+		if bit != 0 {
+			w.touched[doc/64] |= bit
+			sums[doc] += weight
 		}
 	}
+	return place
 }
 
 // addTo adds what the posting can add to the documents of a window.
-func (p *posting) addTo(w *window, end uint64) {
+func (p *posting) addTo(w *window, from, end uint64) {
 	sums := &w.texts
 	if p.label {
 		sums = &w.labels
 	}
-	if p.run == nil {
-		p.run = newRun(p.docs.docs, p.weight)
-		if p.repeated.docs != nil {
-			p.repeatedRun = newRun(p.repeated.docs, p.weight*(p.repeats-1))
-		}
-	}
-	p.run.add(sums, end)
-	if p.repeatedRun != nil {
-		p.repeatedRun.add(sums, end)
+	p.added = w.add(sums, p.docs.list, p.added, rounded(p.weight), from, end)
+	if p.repeated.list != nil {
+		p.addedRepeated = w.add(sums, p.repeated.list, p.addedRepeated, rounded(p.weight*(p.repeats-1)), from, end)
 	}
 }
 
-// countIn returns how often a document of a window contains the term. Documents are asked for in order.
-func (p *posting) countIn(doc uint64) (int, error) {
-	if !p.run.list.Contains(uint32(doc)) {
-		return 0, nil
+// rounded rounds a weight up for the sums.
+func rounded(weight float64) float32 {
+	return max(float32(weight*sumSlack), math.SmallestNonzeroFloat32)
+}
+
+// documents returns how many documents lists have together.
+func documents(postings []*posting) (n int) {
+	for _, p := range postings {
+		n += p.docs.list.count
 	}
-	if p.repeatedRun == nil || !p.repeatedRun.list.Contains(uint32(doc)) {
-		return 1, nil
-	}
-	err := p.repeated.seek(doc)
-	return int(p.repeated.current.Frequency()), err
+	return n
 }
 
 // isDense reports whether windows cost less than iterators for the lists from first on.
 func (w *maxScore) isDense(first int) bool {
-	if w.lengths == nil {
-		return false
-	}
-	documents := uint64(0)
-	for _, p := range w.postings[first:] {
-		documents += p.documents
-	}
-	return documents > w.documents/denseShare
+	return w.lengths != nil && documents(w.postings[first:])*denseShare > int(w.documents)
 }
 
-// runWindow scores the documents of the window that begins at a document: it adds up what all lists can add to
-// each, and scores those that can reach the bound.
-func (w *maxScore) runWindow(from uint64) error {
-	sums, end := w.window, min(from+windowSize, w.documents)
-	clear(sums.texts[:])
-	clear(sums.labels[:])
+// runWindow scores the documents of the window that begins at a document, up to another: it adds up what all lists can
+// add to each, and scores those that can reach the bound. With filters, the filter comes before the sums.
+func (w *maxScore) runWindow(from, end uint64, filters bool) {
+	sums := w.window
+	sums.begin(from, end, &w.filter, filters)
 	for _, p := range w.postings {
-		p.addTo(sums, end)
+		p.addTo(sums, from, end)
 	}
-	bound := w.top.bound()
+	bound := w.bound()
 	need := float32(bound / sumSlack)
-	for i := range end - from {
-		text, label := sums.texts[i], sums.labels[i]
-		if text*w.lengths.mostImpact+label < need || text == 0 && label == 0 {
-			continue
-		}
-		doc := from + i
-		if text*w.lengths.impact(doc)+label < need || !w.filter.passes(doc) {
-			continue
-		}
-		if err := w.scoreIn(doc); err != nil {
-			return err
-		}
-		if now := w.top.bound(); now != bound {
-			bound, need = now, float32(now/sumSlack)
+	for i, word := range sums.touched {
+		for ; word != 0; word &= word - 1 {
+			at := i*64 + bits.TrailingZeros64(word)
+			text, label := sums.texts[at], sums.labels[at]
+			if text*w.lengths.mostImpact+label < need {
+				continue
+			}
+			doc := from + uint64(at)
+			if text*w.lengths.impact(doc)+label < need || !filters && !w.filter.passes(doc) {
+				continue
+			}
+			w.scoreIn(doc)
+			if now := w.bound(); now != bound {
+				bound, need = now, float32(now/sumSlack)
+			}
 		}
 	}
-	return nil
 }
 
 // scoreIn scores a document of a window.
-func (w *maxScore) scoreIn(doc uint64) error {
+func (w *maxScore) scoreIn(doc uint64) {
 	clear(w.counts)
 	length := 0
 	for _, p := range w.postings {
-		n, err := p.countIn(doc)
-		if err != nil {
-			return err
-		}
 		switch {
-		case n == 0:
+		case !p.docs.has(doc):
 		case p.label:
-			w.counts[p.term].Label = n
+			w.counts[p.term].Label = 1
 		default:
-			w.counts[p.term].Text = n
+			w.counts[p.term].Text = p.count(doc)
 			length = w.lengths.number(doc)
 		}
 	}
 	w.keep(doc, length)
-	return nil
 }
