@@ -36,7 +36,7 @@ func (p *Pass) MayHoldMore() bool { return p.mayHoldMore(p.Found) }
 // Without are the signals that the ranker leaves out.
 func (p *Pass) Without() []string { return p.service.config.Without }
 
-// HasSemantic reports whether the service searches by embeddings, HasAudiences whether it has a directory.
+// HasSemantic reports whether the service searches by embeddings.
 func (p *Pass) HasSemantic() bool { return p.service.config.Semantic != nil }
 
 // HasAudiences reports whether the service knows the audiences of the project.
