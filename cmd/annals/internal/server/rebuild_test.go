@@ -212,10 +212,7 @@ func (h *harness) walk(own, management string) (other string) {
 	if n := h.count("registry.event-set-aside.v1"); n != 1 {
 		h.t.Errorf("%d decisions are written", n)
 	}
-	runtest.Await(h.t, "all is applied", func() bool {
-		head, err := h.storage.store.Head(h.t.Context())
-		return err == nil && h.read.waiter.Wait(h.t.Context(), head, h.read.runtime.Names()...) == nil
-	})
+	h.awaitApplied()
 	return key.Key
 }
 
@@ -402,6 +399,15 @@ func TestServer_EveryAnswerIsRebuilt(t *testing.T) {
 	h.rebuildsOffline()
 	h.start()
 	same("rebuilt without a server")
+}
+
+// awaitApplied waits until every projection has applied what is stored.
+func (h *harness) awaitApplied() {
+	h.t.Helper()
+	runtest.Await(h.t, "all is applied", func() bool {
+		head, err := h.storage.store.Head(h.t.Context())
+		return err == nil && h.read.waiter.Wait(h.t.Context(), head, h.read.runtime.Names()...) == nil
+	})
 }
 
 // rebuildsOffline rebuilds every projection while the service is stopped.

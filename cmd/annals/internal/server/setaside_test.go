@@ -13,7 +13,6 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/tenants"
 )
 
@@ -139,8 +138,5 @@ func (h *harness) spoilEveryStream() {
 			h.t.Fatal(err)
 		}
 	}
-	runtest.Await(h.t, "all is applied", func() bool {
-		head, err := h.storage.store.Head(h.t.Context())
-		return err == nil && h.read.waiter.Wait(h.t.Context(), head, h.read.runtime.Names()...) == nil
-	})
+	h.awaitApplied()
 }

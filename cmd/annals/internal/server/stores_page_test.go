@@ -79,6 +79,7 @@ func (h *harness) serveAndErase() {
 	if err != nil || done.Tables == 0 || done.Left.Deletions > 0 {
 		h.t.Errorf("erase: %+v, %v", done, err)
 	}
+	h.awaitApplied() // erased events are not there for a projection that has not applied them
 	h.stop()
 	h.rebuildsOffline()
 }
