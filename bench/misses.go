@@ -28,11 +28,11 @@ func Misses(ctx context.Context, cfg Config, m Measured) ([]score.Miss, error) {
 			for len(missing) > 0 {
 				some := missing[:min(len(missing), explained.MaxSources)]
 				missing = missing[len(some):]
-				explained, err := explain(ctx, cfg, requestOf(d.Dialogue, a.Question, score.MissTokens), d.key, some)
+				found, err := explain(ctx, cfg, requestOf(d.Dialogue, a.Question, score.MissTokens), d.key, some)
 				if err != nil {
 					return nil, fmt.Errorf("%s: %q: %w", d.ID, a.Text, err)
 				}
-				for _, s := range explained.Sources {
+				for _, s := range found.Sources {
 					misses = append(misses, score.Miss{
 						Dialogue: d.ID, Category: a.Category, Question: a.Text, SourceID: s.SourceID,
 						Cause: string(s.Verdict), Why: s.Why, Rank: s.Rank,
@@ -55,10 +55,10 @@ func explain(
 	for _, id := range sourceIDs {
 		args = append(args, "--missing", id)
 	}
-	var explained explained.Explanation
-	err := operateWith(ctx, cfg.Program, cfg.DataDir, key, &explained, args...)
+	var found explained.Explanation
+	err := operateWith(ctx, cfg.Program, cfg.DataDir, key, &found, args...)
 	if err != nil {
 		err = fmt.Errorf("--misses asks the server %s through the socket in its data folder: %w", cfg.Manager.BaseURL(), err)
 	}
-	return explained, err
+	return found, err
 }

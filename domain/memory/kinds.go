@@ -20,8 +20,8 @@ type Kind struct {
 	Means string
 	// Distilled reports that it is worth more than its source in fewer words.
 	Distilled bool
-	// Supersedes reports that it has a subject and an attribute, and that a later one about both supersedes it.
-	Supersedes bool
+	// HasSubject reports that it has a subject and an attribute. A later claim about both supersedes an earlier one.
+	HasSubject bool
 	// ResolvesDates reports that it has the span of time that it names.
 	ResolvesDates bool
 }
@@ -29,7 +29,7 @@ type Kind struct {
 var kinds = []Kind{
 	{Name: Observation, Means: "something that happened or was seen."},
 	{
-		Name: Claim, Distilled: true, Supersedes: true,
+		Name: Claim, Distilled: true, HasSubject: true,
 		Means: `a fact or preference that somebody holds. "subject" is who or what it is about (the name of the author for "I"), ` +
 			`"attribute" what it says about it, in few words ("favourite editor").`,
 	},

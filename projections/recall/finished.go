@@ -64,14 +64,14 @@ func (p *Pass) Blob(candidate int) *blob.Ref { return p.Ranking.DataPoints[candi
 // HasRoomFor reports whether this pass may read that many bytes more of long texts.
 func (p *Pass) HasRoomFor(bytes int64) bool { return p.gate.counted+bytes <= MaxRead }
 
-// Passages returns how many passages of a candidate were found. read is false if they were not looked for, mayHave if
-// its text can't have several.
+// Passages returns how many passages of a candidate were found. read is false if they were not looked for, and
+// mayHave is false if its text can't have several.
 func (p *Pass) Passages(candidate int) (n int, read, mayHave bool) {
 	passages, read := p.gate.excerpted[p.texts.sourceKey(candidate)]
 	return len(passages), read, p.texts.mayHavePassages(candidate)
 }
 
-// GaveUp reports whether the pass reads no more passages since those of MaxUnfit texts in a row do not fit.
+// GaveUp reports whether the pass reads no more passages, since MaxUnfit texts in a row had none that fits.
 func (p *Pass) GaveUp() bool { return p.gate.unfit >= MaxUnfit }
 
 // Content reads the content of a revision, nil if it is gone.

@@ -169,8 +169,8 @@ func (p *Pass) hasTime() bool {
 }
 
 // pass answers in a snapshot that confirms what the identity reaches, and in which no rebuild
-// switched over. If the reach changes each time, the last attempt reads it within the snapshot. It then calls finished,
-// if that is not nil, in the snapshot.
+// switched over. If the reach changes each time, the last attempt reads it within the snapshot. Each attempt that
+// answers calls finished, if that is not nil, in its snapshot.
 func (s *Service) pass(ctx context.Context, q Query, finished func(context.Context, *Pass) error) (Response, error) {
 	for _, name := range requiredProjections {
 		if err := s.config.Projections.Stopped(ctx, name); err != nil {

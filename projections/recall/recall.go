@@ -181,8 +181,9 @@ func (s *Service) Recall(ctx context.Context, q Query) (page Response, err error
 	return page, nil
 }
 
-// Follow answers a query as Recall does, and calls finished with what led to the answer, within its snapshot; it may
-// call it twice. It takes no share of an organization. The errors are those of Recall.
+// Follow answers a query as Recall does, and calls finished with what led to the answer, within its snapshot. If the
+// query must be answered again, finished is called again, and the last call counts. It takes no share of an
+// organization. The errors are those of Recall.
 func (s *Service) Follow(ctx context.Context, q Query, finished func(context.Context, *Pass) error) error {
 	q.Organization = uuid.Nil
 	return s.run(ctx, allowance.Owner{}, func() error {

@@ -61,7 +61,7 @@ func (r *reading) add(stated statement, part span) {
 	}
 	m.Entities = entities(stated.Entities)
 	switch {
-	case kind.Supersedes:
+	case kind.HasSubject:
 		subject, attribute := comprehend.Subject(stated.Subject), comprehend.Attribute(stated.Attribute)
 		if subject != "" && attribute != "" && len(subject) <= maxName && len(attribute) <= maxName {
 			m.Subject, m.Attribute = subject, attribute

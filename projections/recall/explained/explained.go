@@ -94,7 +94,8 @@ type Scored struct {
 // Gate is the verdict of the gate on the newest revision of a data point.
 type Gate struct {
 	Passed bool `json:"passed"`
-	// Audience is the slug of its audience, or the id if it has none; Project if it is project-visible.
+	// Audience is the slug of its audience, or the id if it has none; ProjectVisible if everybody in the
+	// project may read it.
 	Audience string `json:"audience"`
 	Reason   string `json:"reason,omitempty"`
 }

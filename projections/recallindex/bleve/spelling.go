@@ -106,6 +106,9 @@ func (s *speller) isReadable(ctx context.Context, word string) (bool, error) {
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
+		if s.looked > maxSpellingDocs {
+			return false, nil // no list is read that nobody looks at
+		}
 		if !s.readable[i] {
 			continue
 		}
