@@ -113,8 +113,9 @@ func (p *Pass) authorize(ctx context.Context) error {
 		p.gate = newGate(p.conn, p.Query, p.now)
 		p.gate.replica, p.gate.reach, p.gate.tables = p.service.config.Replica, p.reach, p.tables
 		first := min(p.wanted, len(p.Found.Order))
-		if !p.HasSemantic() { // the order stays, so one look-up is enough
-			first = p.Found.withTies(first)
+		// If the order stays, one look-up is enough, unless it is of so many that none is read with its text.
+		if all := p.Found.withTies(first); !p.HasSemantic() && all <= moreCandidates(p.Limit) {
+			first = all
 		}
 		if err := p.gate.authorize(ctx, p.Found, first, !p.within); err != nil {
 			return err
