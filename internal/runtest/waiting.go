@@ -25,11 +25,6 @@ type T interface {
 // Logger writes to the output of the test.
 func Logger(t T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
 
-// Warnings writes warnings and errors to the output of the test.
-func Warnings(t T) *slog.Logger {
-	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-}
-
 // Context returns a context that ends after Timeout, and not with the context of the test, so that
 // cleanups can use it.
 func Context(t T) context.Context {
