@@ -25,7 +25,6 @@ type MetadataWritten struct {
 // SoftDeleted is MetadataWritten.TruncatedBefore of a stream that was soft-deleted.
 const SoftDeleted Revision = math.MaxInt64
 
-// EventType implements event.Event.
 func (MetadataWritten) EventType() string { return MetadataType }
 
 // MetadataOf decodes the metadata of a stream of ours. ok is false for another event. Fields that a store would not

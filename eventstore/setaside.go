@@ -119,7 +119,6 @@ func (c *Codec) Decision(r Recorded) (e registry.EventSetAside, ok bool) {
 // an event of its stream. It changes no state.
 type PassedOver struct{}
 
-// EventType implements event.Event.
 func (PassedOver) EventType() string { return "$passed-over" }
 
 // IsPassedOver reports whether the event is set aside and not readable.

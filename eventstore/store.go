@@ -86,7 +86,6 @@ const MetadataType = "$metadata"
 // appends it.
 type Tombstoned struct{ Stream string }
 
-// EventType implements event.Event.
 func (Tombstoned) EventType() string { return TombstoneType }
 
 // Kept returns the record of the event with its place in the log. The organization is that of its

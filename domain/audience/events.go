@@ -45,11 +45,7 @@ type Put struct {
 	PutAt     time.Time `json:"putAt"`
 }
 
-// EventType implements event.Event.
 func (Put) EventType() string { return "audience.put.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Put) Project() uuid.UUID { return e.ProjectID }
 
 // Removed removes an audience: data points that are scoped to it have no readers, and its slug is
 // free.
@@ -59,11 +55,7 @@ type Removed struct {
 	RemovedAt  time.Time `json:"removedAt"`
 }
 
-// EventType implements event.Event.
 func (Removed) EventType() string { return "audience.removed.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Removed) Project() uuid.UUID { return e.ProjectID }
 
 // Recomputed counts the members of an audience again.
 type Recomputed struct {
@@ -72,8 +64,4 @@ type Recomputed struct {
 	RecomputedAt time.Time `json:"recomputedAt"`
 }
 
-// EventType implements event.Event.
 func (Recomputed) EventType() string { return "audience.recomputed.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Recomputed) Project() uuid.UUID { return e.ProjectID }

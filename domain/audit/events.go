@@ -14,11 +14,7 @@ type RecordsKept struct {
 	Records   KeptList  `json:"records"`
 }
 
-// EventType implements event.Event.
 func (RecordsKept) EventType() string { return "audit.records-kept.v1" }
-
-// Project returns the project that the event belongs to.
-func (e RecordsKept) Project() uuid.UUID { return e.ProjectID }
 
 // To is the stream revision up to which, exclusive, the event keeps records.
 func (e RecordsKept) To() int64 { return e.From + int64(len(e.Records)) }

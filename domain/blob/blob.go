@@ -38,11 +38,7 @@ type Opened struct {
 	Holds     []uuid.UUID `json:"holds"`
 }
 
-// EventType implements event.Event.
 func (Opened) EventType() string { return "blob.opened.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Opened) Project() uuid.UUID { return e.ProjectID }
 
 // ChunkType is the stored name of a chunk, whose data is up to ChunkSize raw bytes and not JSON.
 const ChunkType = "blob.chunk.v1"
@@ -50,7 +46,6 @@ const ChunkType = "blob.chunk.v1"
 // Chunk is a piece of a blob, in order of the stream.
 type Chunk struct{ Data []byte }
 
-// EventType implements event.Event.
 func (Chunk) EventType() string { return ChunkType }
 
 // Ref points at a blob that is complete. SHA256 (lower-case hexadecimal) is of the whole.

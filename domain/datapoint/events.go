@@ -47,9 +47,6 @@ type Send struct {
 	Month        string `json:"month"`
 }
 
-// Project returns the project that the event belongs to.
-func (s Send) Project() uuid.UUID { return s.ProjectID }
-
 // State is the state of a data point after an event, in effect order.
 type State struct {
 	SourceID string `json:"sourceId"`
@@ -99,7 +96,6 @@ type RevisionAccepted struct {
 	Author string `json:"author,omitempty"`
 }
 
-// EventType implements event.Event.
 func (RevisionAccepted) EventType() string { return "datapoint.revision-accepted.v1" }
 
 // IsStray reports whether an event at a revision of its stream was decided for the first one: somebody else had
@@ -122,7 +118,6 @@ type Moved struct {
 	Sender
 }
 
-// EventType implements event.Event.
 func (Moved) EventType() string { return "datapoint.moved.v1" }
 
 // Resent is a send that changed nothing.
@@ -132,7 +127,6 @@ type Resent struct {
 	Sender
 }
 
-// EventType implements event.Event.
 func (Resent) EventType() string { return "datapoint.resent.v1" }
 
 // Deleted deletes a data point. A tombstone follows once the facts that outlive it are retained.
@@ -147,11 +141,7 @@ type Deleted struct {
 	Single bool `json:"single"`
 }
 
-// EventType implements event.Event.
 func (Deleted) EventType() string { return "datapoint.deleted.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Deleted) Project() uuid.UUID { return e.ProjectID }
 
 // NodeID is the id under which a revision appears as a document of recall and as a node of the
 // trace.

@@ -34,11 +34,7 @@ type Accepted struct {
 	AcceptedAt  time.Time `json:"acceptedAt"`
 }
 
-// EventType implements event.Event.
 func (Accepted) EventType() string { return "deletion.accepted.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Accepted) Project() uuid.UUID { return e.ProjectID }
 
 // FannedOut records that every target was deleted, or (Kept) not, because a later send revised it.
 type FannedOut struct {
@@ -47,11 +43,7 @@ type FannedOut struct {
 	Kept      []uuid.UUID `json:"kept,omitempty"`
 }
 
-// EventType implements event.Event.
 func (FannedOut) EventType() string { return "deletion.fanned-out.v1" }
-
-// Project returns the project that the event belongs to.
-func (e FannedOut) Project() uuid.UUID { return e.ProjectID }
 
 // RetainedFact is what outlives an item of an erased data point.
 type RetainedFact struct {
@@ -134,11 +126,7 @@ type MemoryCount struct {
 	Count    int `json:"count"`
 }
 
-// EventType implements event.Event.
 func (FactsKept) EventType() string { return "deletion.facts-kept.v1" }
-
-// Project returns the project that the event belongs to.
-func (e FactsKept) Project() uuid.UUID { return e.ProjectID }
 
 // Cleaned records that the streams are tombstoned, and that no table and no index contains the text
 // any more.
@@ -147,8 +135,4 @@ type Cleaned struct {
 	CleanedAt time.Time `json:"cleanedAt"`
 }
 
-// EventType implements event.Event.
 func (Cleaned) EventType() string { return "deletion.cleaned.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Cleaned) Project() uuid.UUID { return e.ProjectID }

@@ -17,11 +17,7 @@ type Requested struct {
 	RequestedAt time.Time `json:"requestedAt"`
 }
 
-// EventType implements event.Event.
 func (Requested) EventType() string { return "erasure.requested.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Requested) Project() uuid.UUID { return e.ProjectID }
 
 // DataPointsDeleted records a deletion of data points of the person.
 type DataPointsDeleted struct {
@@ -30,11 +26,7 @@ type DataPointsDeleted struct {
 	DataPoints int       `json:"dataPoints"`
 }
 
-// EventType implements event.Event.
 func (DataPointsDeleted) EventType() string { return "erasure.data-points-deleted.v1" }
-
-// Project returns the project that the event belongs to.
-func (e DataPointsDeleted) Project() uuid.UUID { return e.ProjectID }
 
 // PersonForgotten records that the identity record is removed and the request log blanked.
 type PersonForgotten struct {
@@ -46,11 +38,7 @@ type PersonForgotten struct {
 	Called bool `json:"called,omitempty"`
 }
 
-// EventType implements event.Event.
 func (PersonForgotten) EventType() string { return "erasure.person-forgotten.v1" }
-
-// Project returns the project that the event belongs to.
-func (e PersonForgotten) Project() uuid.UUID { return e.ProjectID }
 
 // Purge counts what a purge of the whole service did, which serves every deletion: deletions that were recorded as
 // cleaned, removed identities as cleared, ended streams, swept blobs, vacuumed tables and rewritten indexes. Store is
@@ -71,11 +59,7 @@ type Purged struct {
 	Purge
 }
 
-// EventType implements event.Event.
 func (Purged) EventType() string { return "erasure.purged.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Purged) Project() uuid.UUID { return e.ProjectID }
 
 // Ended ends the process.
 type Ended struct {
@@ -85,8 +69,4 @@ type Ended struct {
 	EndedAt    time.Time `json:"endedAt"`
 }
 
-// EventType implements event.Event.
 func (Ended) EventType() string { return "erasure.ended.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Ended) Project() uuid.UUID { return e.ProjectID }

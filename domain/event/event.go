@@ -2,6 +2,7 @@
 package event
 
 import (
+	"reflect"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,11 +17,18 @@ type Event interface {
 	EventType() string
 }
 
-// OfProject is an event that belongs to one project. Others concern an organization or the whole log.
-type OfProject interface {
-	Event
-	// Project returns the project that the event belongs to.
-	Project() uuid.UUID
+// ProjectOf returns the project that an event belongs to: its field ProjectID, which a part of the event may
+// hold. It is zero for an event of an organization or of the whole log.
+func ProjectOf(e Event) uuid.UUID {
+	of := reflect.Indirect(reflect.ValueOf(e))
+	if of.Kind() != reflect.Struct {
+		return uuid.Nil
+	}
+	field := of.FieldByName("ProjectID")
+	if !field.IsValid() {
+		return uuid.Nil
+	}
+	return field.Interface().(uuid.UUID) // a test of the catalogue holds the type
 }
 
 // Meta is stored with every event: its principal, request and command, its cause and its time. In the

@@ -30,11 +30,7 @@ type BulkAccepted struct {
 	AcceptedAt time.Time    `json:"acceptedAt"`
 }
 
-// EventType implements event.Event.
 func (BulkAccepted) EventType() string { return "bulk.accepted.v1" }
-
-// Project returns the project that the event belongs to.
-func (e BulkAccepted) Project() uuid.UUID { return e.ProjectID }
 
 // Row is one row of a staged bulk write.
 type Row struct {
@@ -49,8 +45,4 @@ type BulkFannedOut struct {
 	Statuses  []string  `json:"statuses"`
 }
 
-// EventType implements event.Event.
 func (BulkFannedOut) EventType() string { return "bulk.fanned-out.v1" }
-
-// Project returns the project that the event belongs to.
-func (e BulkFannedOut) Project() uuid.UUID { return e.ProjectID }

@@ -52,11 +52,7 @@ type Appeared struct {
 	AppearedAt time.Time `json:"appearedAt"`
 }
 
-// EventType implements event.Event.
 func (Appeared) EventType() string { return "identity.appeared.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Appeared) Project() uuid.UUID { return e.ProjectID }
 
 // TraitsReplaced creates the record or replaces all of its traits. Record is the record after it.
 type TraitsReplaced struct {
@@ -64,11 +60,7 @@ type TraitsReplaced struct {
 	Record    Record    `json:"record"`
 }
 
-// EventType implements event.Event.
 func (TraitsReplaced) EventType() string { return "identity.traits-replaced.v1" }
-
-// Project returns the project that the event belongs to.
-func (e TraitsReplaced) Project() uuid.UUID { return e.ProjectID }
 
 // Patch is a change of some traits: it sets those of Set, removes those of Removed, and leaves the
 // others. A big one is in a blob of the identity: a JSON object of strings and nulls.
@@ -87,11 +79,7 @@ type TraitsMerged struct {
 	Record    Record    `json:"record"`
 }
 
-// EventType implements event.Event.
 func (TraitsMerged) EventType() string { return "identity.traits-merged.v1" }
-
-// Project returns the project that the event belongs to.
-func (e TraitsMerged) Project() uuid.UUID { return e.ProjectID }
 
 // The statuses of a bulk row.
 const (
@@ -113,11 +101,7 @@ type BulkRowApplied struct {
 	Record    *Record   `json:"record,omitempty"`
 }
 
-// EventType implements event.Event.
 func (BulkRowApplied) EventType() string { return "identity.bulk-row-applied.v1" }
-
-// Project returns the project that the event belongs to.
-func (e BulkRowApplied) Project() uuid.UUID { return e.ProjectID }
 
 // Removed removes the record and its membership in every audience. Later events create a new
 // record.
@@ -127,11 +111,7 @@ type Removed struct {
 	RemovedAt time.Time `json:"removedAt"`
 }
 
-// EventType implements event.Event.
 func (Removed) EventType() string { return "identity.removed.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Removed) Project() uuid.UUID { return e.ProjectID }
 
 // Cleared records that everything before the removal at stream revision Removal is truncated, its
 // blobs are tombstoned, and nothing of it is left on the disks that the service cleans.
@@ -141,8 +121,4 @@ type Cleared struct {
 	ClearedAt time.Time `json:"clearedAt"`
 }
 
-// EventType implements event.Event.
 func (Cleared) EventType() string { return "identity.cleared.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Cleared) Project() uuid.UUID { return e.ProjectID }

@@ -32,11 +32,7 @@ type Claimed struct {
 	ClaimedAt    time.Time `json:"claimedAt"`
 }
 
-// EventType implements event.Event.
 func (Claimed) EventType() string { return "ingestion.claimed.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Claimed) Project() uuid.UUID { return e.ProjectID }
 
 // Item is one item of a committed batch, in the order sent.
 type Item struct {
@@ -70,11 +66,7 @@ type Accepted struct {
 	Month      string    `json:"month"`
 }
 
-// EventType implements event.Event.
 func (Accepted) EventType() string { return "ingestion.accepted.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Accepted) Project() uuid.UUID { return e.ProjectID }
 
 // The outcomes of an item.
 const (
@@ -98,11 +90,7 @@ type FannedOut struct {
 	Outcomes  []Outcome `json:"outcomes"`
 }
 
-// EventType implements event.Event.
 func (FannedOut) EventType() string { return "ingestion.fanned-out.v1" }
-
-// Project returns the project that the event belongs to.
-func (e FannedOut) Project() uuid.UUID { return e.ProjectID }
 
 // Indexed records that all of the send was verified to be searchable. Most sends end by a
 // pipeline.Searchable instead. Indexed is for a send that lost some of its data points to a
@@ -112,11 +100,7 @@ type Indexed struct {
 	IndexedAt time.Time `json:"indexedAt"`
 }
 
-// EventType implements event.Event.
 func (Indexed) EventType() string { return "ingestion.indexed.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Indexed) Project() uuid.UUID { return e.ProjectID }
 
 // Failed records that the send stopped: every item is done or failed, and this is the first
 // failure.
@@ -127,11 +111,7 @@ type Failed struct {
 	FailedAt  time.Time `json:"failedAt"`
 }
 
-// EventType implements event.Event.
 func (Failed) EventType() string { return "ingestion.failed.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Failed) Project() uuid.UUID { return e.ProjectID }
 
 // Retried puts the failed items of a stopped send back into the queue. Round counts from 1.
 type Retried struct {
@@ -141,8 +121,4 @@ type Retried struct {
 	RetriedAt time.Time `json:"retriedAt"`
 }
 
-// EventType implements event.Event.
 func (Retried) EventType() string { return "ingestion.retried.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Retried) Project() uuid.UUID { return e.ProjectID }

@@ -22,11 +22,7 @@ type Embedded struct {
 	EmbeddedAt time.Time `json:"embeddedAt"`
 }
 
-// EventType implements event.Event.
 func (Embedded) EventType() string { return "memory.embedded.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Embedded) Project() uuid.UUID { return e.ProjectID }
 
 // Vector is the direction of the meaning of one text: a passage of the revision, or one of its
 // memories.

@@ -59,11 +59,7 @@ type DerivationStarted struct {
 	StartedAt time.Time `json:"startedAt"`
 }
 
-// EventType implements event.Event.
 func (DerivationStarted) EventType() string { return "memory.derivation-started.v1" }
-
-// Project returns the project that the event belongs to.
-func (e DerivationStarted) Project() uuid.UUID { return e.ProjectID }
 
 // Derived is what an extractor read in one revision. It is stored once: a replay asks no model.
 type Derived struct {
@@ -81,11 +77,7 @@ type Derived struct {
 	Blob *blob.Ref `json:"blob,omitempty"`
 }
 
-// EventType implements event.Event.
 func (Derived) EventType() string { return "memory.derived.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Derived) Project() uuid.UUID { return e.ProjectID }
 
 // Failed ends an attempt. Final is true when no further attempt is made before a retry.
 type Failed struct {
@@ -103,11 +95,7 @@ type Failed struct {
 	Final    bool      `json:"final"`
 }
 
-// EventType implements event.Event.
 func (Failed) EventType() string { return "memory.failed.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Failed) Project() uuid.UUID { return e.ProjectID }
 
 // Encode is the JSON array that a blob of memories holds.
 func Encode(memories []Memory) ([]byte, error) { return json.Marshal(memories) }

@@ -32,8 +32,4 @@ type Seen struct {
 	At         time.Time `json:"at"`
 }
 
-// EventType implements event.Event.
 func (Charged) EventType() string { return "usage.charged.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Charged) Project() uuid.UUID { return e.ProjectID }

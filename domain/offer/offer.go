@@ -23,7 +23,6 @@ type Addressed struct {
 	AddressedAt time.Time `json:"addressedAt"`
 }
 
-// EventType implements event.Event.
 func (Addressed) EventType() string { return "offer.addressed.v1" }
 
 // State is what decisions need of an offer.

@@ -20,7 +20,6 @@ type ManagementKeySet struct {
 	SetAt          time.Time `json:"setAt"`
 }
 
-// EventType implements event.Event.
 func (ManagementKeySet) EventType() string { return "organization.management-key-set.v1" }
 
 // Role is what a member may do in the organization.
@@ -41,7 +40,6 @@ type MemberAdded struct {
 	AddedAt        time.Time `json:"addedAt"`
 }
 
-// EventType implements event.Event.
 func (MemberAdded) EventType() string { return "organization.member-added.v1" }
 
 // MemberRoleSet gives a member another role.
@@ -52,7 +50,6 @@ type MemberRoleSet struct {
 	SetAt          time.Time `json:"setAt"`
 }
 
-// EventType implements event.Event.
 func (MemberRoleSet) EventType() string { return "organization.member-role-set.v1" }
 
 // MemberRemoved ends a membership. The person of an erasure may own the organization without being a
@@ -63,7 +60,6 @@ type MemberRemoved struct {
 	RemovedAt      time.Time `json:"removedAt"`
 }
 
-// EventType implements event.Event.
 func (MemberRemoved) EventType() string { return "organization.member-removed.v1" }
 
 // Access is what a member with the role Member may do in a project. Owners and admins may write in each.
@@ -86,11 +82,7 @@ type ProjectAccessSet struct {
 	SetAt          time.Time `json:"setAt"`
 }
 
-// EventType implements event.Event.
 func (ProjectAccessSet) EventType() string { return "organization.project-access-set.v1" }
-
-// Project returns the project that the event belongs to.
-func (e ProjectAccessSet) Project() uuid.UUID { return e.ProjectID }
 
 // Reset is what an Admin resets for a member who cannot sign in any more.
 type Reset string
@@ -109,7 +101,6 @@ type SignInReset struct {
 	ResetAt        time.Time `json:"resetAt"`
 }
 
-// EventType implements event.Event.
 func (SignInReset) EventType() string { return "organization.sign-in-reset.v1" }
 
 // SecondFactorSet records whether members need a second factor to sign in.
@@ -119,7 +110,6 @@ type SecondFactorSet struct {
 	SetAt          time.Time `json:"setAt"`
 }
 
-// EventType implements event.Event.
 func (SecondFactorSet) EventType() string { return "organization.second-factor-set.v1" }
 
 // PlanSet puts the organization on a plan from SetAt on. ChargedTenths is what all its projects had
@@ -133,7 +123,6 @@ type PlanSet struct {
 	SetAt          time.Time     `json:"setAt"`
 }
 
-// EventType implements event.Event.
 func (PlanSet) EventType() string { return "organization.plan-set.v1" }
 
 // CreditsGranted adds credits to the balance of a month, or takes some back if Tenths is negative.
@@ -145,7 +134,6 @@ type CreditsGranted struct {
 	GrantedAt      time.Time      `json:"grantedAt"`
 }
 
-// EventType implements event.Event.
 func (CreditsGranted) EventType() string { return "organization.credits-granted.v1" }
 
 // SpendCapSet bounds what the organization may be charged in a month, in tenths of a credit; nil
@@ -156,7 +144,6 @@ type SpendCapSet struct {
 	SetAt          time.Time `json:"setAt"`
 }
 
-// EventType implements event.Event.
 func (SpendCapSet) EventType() string { return "organization.spend-cap-set.v1" }
 
 // Prepared records that every part of the organization exists: from now on its keys are accepted.
@@ -165,7 +152,6 @@ type Prepared struct {
 	PreparedAt     time.Time `json:"preparedAt"`
 }
 
-// EventType implements event.Event.
 func (Prepared) EventType() string { return "organization.prepared.v1" }
 
 // AgentApproved lets an agent call for a member, in one project or, without ProjectID, in each that the member may
@@ -179,11 +165,7 @@ type AgentApproved struct {
 	ApprovedAt     time.Time `json:"approvedAt"`
 }
 
-// EventType implements event.Event.
 func (AgentApproved) EventType() string { return "organization.agent-approved.v1" }
-
-// Project returns the project that the event belongs to, zero for all.
-func (e AgentApproved) Project() uuid.UUID { return e.ProjectID }
 
 // AgentDenied refuses an agent for good.
 type AgentDenied struct {
@@ -193,7 +175,6 @@ type AgentDenied struct {
 	DeniedAt       time.Time `json:"deniedAt"`
 }
 
-// EventType implements event.Event.
 func (AgentDenied) EventType() string { return "organization.agent-denied.v1" }
 
 // AgentRevoked ends the registration of an agent: it gets no further token. One that it has works until it expires.
@@ -203,7 +184,6 @@ type AgentRevoked struct {
 	RevokedAt      time.Time `json:"revokedAt"`
 }
 
-// EventType implements event.Event.
 func (AgentRevoked) EventType() string { return "organization.agent-revoked.v1" }
 
 // AgentStopped ends the registration of an agent and refuses its tokens from its next call.
@@ -213,5 +193,4 @@ type AgentStopped struct {
 	StoppedAt      time.Time `json:"stoppedAt"`
 }
 
-// EventType implements event.Event.
 func (AgentStopped) EventType() string { return "organization.agent-stopped.v1" }

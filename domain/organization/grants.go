@@ -20,11 +20,7 @@ type GrantApproved struct {
 	ApprovedAt     time.Time `json:"approvedAt"`
 }
 
-// EventType implements event.Event.
 func (GrantApproved) EventType() string { return "organization.grant-approved.v1" }
-
-// Project returns the project that the event belongs to, zero for none.
-func (e GrantApproved) Project() uuid.UUID { return e.ProjectID }
 
 // GrantRevoked ends what GrantApproved allowed.
 type GrantRevoked struct {
@@ -34,7 +30,6 @@ type GrantRevoked struct {
 	RevokedAt      time.Time `json:"revokedAt"`
 }
 
-// EventType implements event.Event.
 func (GrantRevoked) EventType() string { return "organization.grant-revoked.v1" }
 
 // Grant is what decisions need of a grant.

@@ -25,7 +25,6 @@ type MemberOffered struct {
 	ExpiresAt time.Time            `json:"expiresAt"`
 }
 
-// EventType implements event.Event.
 func (MemberOffered) EventType() string { return "organization.member-offered.v1" }
 
 // OfferEnd is how an offer ended.
@@ -48,7 +47,6 @@ type OfferEnded struct {
 	EndedAt        time.Time `json:"endedAt"`
 }
 
-// EventType implements event.Event.
 func (OfferEnded) EventType() string { return "organization.offer-ended.v1" }
 
 // Limits bound the members and the offers of an organization.

@@ -23,7 +23,6 @@ type Registered struct {
 	RegisteredAt time.Time `json:"registeredAt"`
 }
 
-// EventType implements event.Event.
 func (Registered) EventType() string { return "person.registered.v1" }
 
 // JoinBegun is stored before an organization adds the person as a member.
@@ -33,7 +32,6 @@ type JoinBegun struct {
 	BegunAt        time.Time `json:"begunAt"`
 }
 
-// EventType implements event.Event.
 func (JoinBegun) EventType() string { return "person.join-begun.v1" }
 
 // AddressChanged gives a person another address. The address was claimed for the person before.
@@ -43,7 +41,6 @@ type AddressChanged struct {
 	ChangedAt time.Time `json:"changedAt"`
 }
 
-// EventType implements event.Event.
 func (AddressChanged) EventType() string { return "person.address-changed.v1" }
 
 // Removed ends a person: nothing follows it, and the stream is about to be tombstoned.
@@ -52,7 +49,6 @@ type Removed struct {
 	RemovedAt time.Time `json:"removedAt"`
 }
 
-// EventType implements event.Event.
 func (Removed) EventType() string { return "person.removed.v1" }
 
 // AddressClaimed makes a person the one of an address. It replaces a person whose stream is
@@ -62,7 +58,6 @@ type AddressClaimed struct {
 	ClaimedAt time.Time `json:"claimedAt"`
 }
 
-// EventType implements event.Event.
 func (AddressClaimed) EventType() string { return "address.claimed.v1" }
 
 // AddressReleased ends a claim: nothing of the person is left on the disks that the service cleans, or
@@ -72,5 +67,4 @@ type AddressReleased struct {
 	ReleasedAt time.Time `json:"releasedAt"`
 }
 
-// EventType implements event.Event.
 func (AddressReleased) EventType() string { return "address.released.v1" }

@@ -12,5 +12,4 @@ type Searchable struct {
 	SearchableAt time.Time `json:"searchableAt"`
 }
 
-// EventType implements event.Event.
 func (Searchable) EventType() string { return "pipeline.searchable.v1" }

@@ -21,11 +21,7 @@ type KeyCreated struct {
 	CreatedAt time.Time `json:"createdAt"`
 }
 
-// EventType implements event.Event.
 func (KeyCreated) EventType() string { return "project.key-created.v1" }
-
-// Project returns the project that the event belongs to.
-func (e KeyCreated) Project() uuid.UUID { return e.ProjectID }
 
 // KeyRevoked revokes a key from its next call on.
 type KeyRevoked struct {
@@ -34,11 +30,7 @@ type KeyRevoked struct {
 	RevokedAt time.Time `json:"revokedAt"`
 }
 
-// EventType implements event.Event.
 func (KeyRevoked) EventType() string { return "project.key-revoked.v1" }
-
-// Project returns the project that the event belongs to.
-func (e KeyRevoked) Project() uuid.UUID { return e.ProjectID }
 
 // KeyRevealed records that somebody was shown the clear value of a key. Its metadata names who.
 type KeyRevealed struct {
@@ -47,11 +39,7 @@ type KeyRevealed struct {
 	RevealedAt time.Time `json:"revealedAt"`
 }
 
-// EventType implements event.Event.
 func (KeyRevealed) EventType() string { return "project.key-revealed.v1" }
-
-// Project returns the project that the event belongs to.
-func (e KeyRevealed) Project() uuid.UUID { return e.ProjectID }
 
 // Archived refuses every call of the project's keys.
 type Archived struct {
@@ -59,11 +47,7 @@ type Archived struct {
 	ArchivedAt time.Time `json:"archivedAt"`
 }
 
-// EventType implements event.Event.
 func (Archived) EventType() string { return "project.archived.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Archived) Project() uuid.UUID { return e.ProjectID }
 
 // Unarchived accepts calls of the project's keys again.
 type Unarchived struct {
@@ -71,11 +55,7 @@ type Unarchived struct {
 	UnarchivedAt time.Time `json:"unarchivedAt"`
 }
 
-// EventType implements event.Event.
 func (Unarchived) EventType() string { return "project.unarchived.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Unarchived) Project() uuid.UUID { return e.ProjectID }
 
 // Described gives a project another name and a description, which may be "". The slug stays.
 type Described struct {
@@ -85,11 +65,7 @@ type Described struct {
 	DescribedAt time.Time `json:"describedAt"`
 }
 
-// EventType implements event.Event.
 func (Described) EventType() string { return "project.described.v1" }
-
-// Project returns the project that the event belongs to.
-func (e Described) Project() uuid.UUID { return e.ProjectID }
 
 // CapsSet sets both monthly caps of a project: data points, and tenths of a credit; nil is no cap.
 type CapsSet struct {
@@ -99,8 +75,4 @@ type CapsSet struct {
 	SetAt           time.Time `json:"setAt"`
 }
 
-// EventType implements event.Event.
 func (CapsSet) EventType() string { return "project.caps-set.v1" }
-
-// Project returns the project that the event belongs to.
-func (e CapsSet) Project() uuid.UUID { return e.ProjectID }

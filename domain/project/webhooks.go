@@ -22,11 +22,7 @@ type WebhookCreated struct {
 	CreatedAt time.Time        `json:"createdAt"`
 }
 
-// EventType implements event.Event.
 func (WebhookCreated) EventType() string { return "project.webhook-created.v1" }
-
-// Project returns the project that the event belongs to.
-func (e WebhookCreated) Project() uuid.UUID { return e.ProjectID }
 
 // WebhookChanged replaces the settings of a webhook.
 type WebhookChanged struct {
@@ -36,11 +32,7 @@ type WebhookChanged struct {
 	ChangedAt time.Time        `json:"changedAt"`
 }
 
-// EventType implements event.Event.
 func (WebhookChanged) EventType() string { return "project.webhook-changed.v1" }
-
-// Project returns the project that the event belongs to.
-func (e WebhookChanged) Project() uuid.UUID { return e.ProjectID }
 
 // WebhookPaused refuses the events of a webhook until it is resumed.
 type WebhookPaused struct {
@@ -49,11 +41,7 @@ type WebhookPaused struct {
 	PausedAt  time.Time `json:"pausedAt"`
 }
 
-// EventType implements event.Event.
 func (WebhookPaused) EventType() string { return "project.webhook-paused.v1" }
-
-// Project returns the project that the event belongs to.
-func (e WebhookPaused) Project() uuid.UUID { return e.ProjectID }
 
 // WebhookResumed takes events of a webhook again.
 type WebhookResumed struct {
@@ -62,11 +50,7 @@ type WebhookResumed struct {
 	ResumedAt time.Time `json:"resumedAt"`
 }
 
-// EventType implements event.Event.
 func (WebhookResumed) EventType() string { return "project.webhook-resumed.v1" }
-
-// Project returns the project that the event belongs to.
-func (e WebhookResumed) Project() uuid.UUID { return e.ProjectID }
 
 // WebhookTokenRotated replaces the token of a webhook. The one before is refused from the next call on.
 type WebhookTokenRotated struct {
@@ -77,11 +61,7 @@ type WebhookTokenRotated struct {
 	RotatedAt time.Time `json:"rotatedAt"`
 }
 
-// EventType implements event.Event.
 func (WebhookTokenRotated) EventType() string { return "project.webhook-token-rotated.v1" }
-
-// Project returns the project that the event belongs to.
-func (e WebhookTokenRotated) Project() uuid.UUID { return e.ProjectID }
 
 // WebhookDeleted removes a webhook. Its data points stay.
 type WebhookDeleted struct {
@@ -90,11 +70,7 @@ type WebhookDeleted struct {
 	DeletedAt time.Time `json:"deletedAt"`
 }
 
-// EventType implements event.Event.
 func (WebhookDeleted) EventType() string { return "project.webhook-deleted.v1" }
-
-// Project returns the project that the event belongs to.
-func (e WebhookDeleted) Project() uuid.UUID { return e.ProjectID }
 
 // Webhook is what decisions need of a webhook.
 type Webhook struct {

@@ -50,7 +50,6 @@ func (e *FormatError) Error() string {
 		"audiences, traits, webhooks and caps must be made again"
 }
 
-// EventType implements event.Event.
 func (LogOpened) EventType() string { return "registry.log-opened.v1" }
 
 // OrganizationCreated creates an organization, which is being prepared until organization.Prepared.
@@ -66,7 +65,6 @@ type OrganizationCreated struct {
 	CreatedAt time.Time `json:"createdAt"`
 }
 
-// EventType implements event.Event.
 func (OrganizationCreated) EventType() string { return "registry.organization-created.v1" }
 
 // ProjectCreated creates a project. Its append reserves the project's number (from 1, across the
@@ -83,11 +81,7 @@ type ProjectCreated struct {
 	CreatedAt time.Time `json:"createdAt"`
 }
 
-// EventType implements event.Event.
 func (ProjectCreated) EventType() string { return "registry.project-created.v1" }
-
-// Project returns the project that the event belongs to.
-func (e ProjectCreated) Project() uuid.UUID { return e.ProjectID }
 
 // HashKeySet records which hash key the log is written with: Check is HashKeyCheck of it. The key
 // itself is not in any stream.
@@ -96,7 +90,6 @@ type HashKeySet struct {
 	SetAt time.Time `json:"setAt"`
 }
 
-// EventType implements event.Event.
 func (HashKeySet) EventType() string { return "registry.hash-key-set.v1" }
 
 // HashKeyCheck is an HMAC that identifies a hash key without revealing it, in lower-case
@@ -123,7 +116,6 @@ type EventSetAside struct {
 	At time.Time `json:"at"`
 }
 
-// EventType implements event.Event.
 func (EventSetAside) EventType() string { return "registry.event-set-aside.v1" }
 
 // Covers reports whether a projection ignores the event.

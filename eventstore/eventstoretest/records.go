@@ -9,6 +9,7 @@ import (
 
 	"github.com/annals-project/annals/domain/audit"
 	"github.com/annals-project/annals/domain/deletion"
+	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/offer"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
@@ -126,17 +127,18 @@ func organizationsIn(log eventstore.Journal, events []eventstore.Recorded) func(
 		}
 	}
 	return func(r eventstore.Recorded) uuid.UUID {
-		switch e := log.Codec.DecodeRecorded(r).Event.(type) {
-		case interface{ Project() uuid.UUID }:
-			if r.Stream != stream.Registry {
-				return ofProject[e.Project()]
+		e := log.Codec.DecodeRecorded(r).Event
+		if project := event.ProjectOf(e); project != uuid.Nil {
+			if r.Stream == stream.Registry {
+				return uuid.Nil
 			}
-		case *offer.Addressed:
-			return e.OrganizationID
-		default:
-			if stream.Category(r.Stream) == stream.Organization {
-				return stream.Owner(r.Stream)
-			}
+			return ofProject[project]
+		}
+		if to, is := e.(*offer.Addressed); is {
+			return to.OrganizationID
+		}
+		if stream.Category(r.Stream) == stream.Organization {
+			return stream.Owner(r.Stream)
 		}
 		return uuid.Nil
 	}

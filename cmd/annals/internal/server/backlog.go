@@ -190,9 +190,7 @@ func amountOf(f eventstore.DecodedEvent) (uuid.UUID, amount) {
 	w := amount{events: 1, bytes: int64(f.Size())}
 	if send, _, ok := datapoint.SendOf(f.Event); ok {
 		w.bytes = max(w.bytes, send.Bytes)
+		return send.ProjectID, w
 	}
-	if of, ok := f.Event.(event.OfProject); ok {
-		return of.Project(), w
-	}
-	return uuid.Nil, w
+	return event.ProjectOf(f.Event), w
 }
