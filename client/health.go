@@ -25,6 +25,11 @@ type ReadyStatus struct {
 	Ready bool `json:"-"`
 	// NotReady are the parts that are not ready.
 	NotReady []NotReady `json:"notReady,omitempty"`
+	Remarks
+}
+
+// Remarks are what an operator should know about a process, ready or not.
+type Remarks struct {
 	// CatchingUp describes how far a start has read the log, "" once it has.
 	CatchingUp string `json:"catchingUp,omitempty"`
 	// WritesRefused are the reasons why writes are refused at the moment.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/estimate"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/admission"
@@ -96,71 +97,12 @@ func (a estimateAPI) post(c echo.Context) error {
 		httpx.ListOf("points", pointAnswers(rows, price, q.full())))
 }
 
-// estimated is the JSON of an estimate. Credits are null without metering.
-type estimated struct {
-	Files         []estimatedFile  `json:"files"`
-	DataPoints    int              `json:"dataPoints"`
-	Bytes         int64            `json:"bytes"`
-	Credits       *json.Number     `json:"credits"`
-	Batches       []estimatedBatch `json:"batches"`
-	Points        []estimatedPoint `json:"points"`
-	PointsOmitted int              `json:"pointsOmitted"`
-	Balance       estimatedBalance `json:"balance"`
-	Fits          bool             `json:"fits"`
-	FitsFirst     int              `json:"fitsFirst"`
-	Metered       bool             `json:"metered"`
-	TimeZone      string           `json:"timeZone"`
-}
-
-type estimatedFile struct {
-	Path       string       `json:"path"`
-	Kind       *string      `json:"kind"`
-	DetectedBy *string      `json:"detectedBy"`
-	Points     int          `json:"points"`
-	Bytes      int64        `json:"bytes"`
-	Credits    *json.Number `json:"credits"`
-	Skipped    *string      `json:"skipped"`
-}
-
-type estimatedBatch struct {
-	Index          int          `json:"index"`
-	From           *time.Time   `json:"from"`
-	To             *time.Time   `json:"to"`
-	Points         int          `json:"points"`
-	Bytes          int64        `json:"bytes"`
-	Credits        *json.Number `json:"credits"`
-	IdempotencyKey string       `json:"idempotencyKey"`
-}
-
-// estimatedPoint has content and metadata only in full.
-type estimatedPoint struct {
-	ID        string          `json:"id"`
-	Kind      *string         `json:"kind"`
-	Path      *string         `json:"path"`
-	Label     *string         `json:"label"`
-	Timestamp *time.Time      `json:"timestamp"`
-	Identity  *string         `json:"identity"`
-	Audience  *string         `json:"audience"`
-	Bytes     int             `json:"bytes"`
-	Credits   *json.Number    `json:"credits"`
-	Preview   string          `json:"preview"`
-	Content   *string         `json:"content,omitempty"`
-	Metadata  json.RawMessage `json:"metadata,omitempty"`
-}
-
-type estimatedBalance struct {
-	Left                *json.Number `json:"left"`
-	ResetsAt            *time.Time   `json:"resetsAt"`
-	ProjectCapLeft      *json.Number `json:"projectCapLeft"`
-	IngestionCapReached bool         `json:"ingestionCapReached"`
-}
-
-// estimateAnswer is an estimate without its lists.
-func estimateAnswer(e *estimate.Estimate, room account.Room, zone *time.Location) estimated {
-	return estimated{
-		Files: []estimatedFile{}, DataPoints: e.Points, Bytes: e.Bytes, Credits: pricing(room.Metered)(e.CreditTenths),
-		Batches: []estimatedBatch{}, Points: []estimatedPoint{}, PointsOmitted: e.Points - e.Shown,
-		Balance: estimatedBalance{
+// estimateAnswer is an estimate without its lists. Credits are null without metering.
+func estimateAnswer(e *estimate.Estimate, room account.Room, zone *time.Location) client.Estimate {
+	return client.Estimate{
+		Files: []client.EstimatedFile{}, DataPoints: e.Points, Bytes: e.Bytes, Credits: pricing(room.Metered)(e.CreditTenths),
+		Batches: []client.EstimatedBatch{}, Points: []client.EstimatedPoint{}, PointsOmitted: e.Points - e.Shown,
+		Balance: client.EstimateBalance{
 			Left: credits(room.LeftTenths), ResetsAt: room.ResetsAt, ProjectCapLeft: credits(room.ProjectCapLeftTenths),
 			IngestionCapReached: room.Points != nil && *room.Points == 0,
 		},
@@ -168,10 +110,10 @@ func estimateAnswer(e *estimate.Estimate, room account.Room, zone *time.Location
 	}
 }
 
-func fileAnswers(e *estimate.Estimate, price func(int64) *json.Number) iter.Seq2[estimatedFile, error] {
-	return func(yield func(estimatedFile, error) bool) {
+func fileAnswers(e *estimate.Estimate, price func(int64) *json.Number) iter.Seq2[client.EstimatedFile, error] {
+	return func(yield func(client.EstimatedFile, error) bool) {
 		for _, f := range e.Files {
-			if !yield(estimatedFile{
+			if !yield(client.EstimatedFile{
 				Path: f.Path, Kind: optional(string(f.Kind)), DetectedBy: optional(string(f.By)), Points: f.Points,
 				Bytes: f.Bytes, Credits: price(f.CreditTenths), Skipped: optional(f.Skipped),
 			}, nil) {
@@ -181,11 +123,11 @@ func fileAnswers(e *estimate.Estimate, price func(int64) *json.Number) iter.Seq2
 	}
 }
 
-func batchAnswers(e *estimate.Estimate, price func(int64) *json.Number) iter.Seq2[estimatedBatch, error] {
-	return func(yield func(estimatedBatch, error) bool) {
+func batchAnswers(e *estimate.Estimate, price func(int64) *json.Number) iter.Seq2[client.EstimatedBatch, error] {
+	return func(yield func(client.EstimatedBatch, error) bool) {
 		index := 0
 		for b := range e.Batches() {
-			if !yield(estimatedBatch{
+			if !yield(client.EstimatedBatch{
 				Index: index, From: optionalTime(b.From), To: optionalTime(b.To), Points: b.Points, Bytes: b.Bytes,
 				Credits: price(b.CreditTenths), IdempotencyKey: b.IdempotencyKey,
 			}, nil) {
@@ -198,11 +140,11 @@ func batchAnswers(e *estimate.Estimate, price func(int64) *json.Number) iter.Seq
 
 func pointAnswers(
 	rows iter.Seq2[*estimate.Row, error], price func(int64) *json.Number, full bool,
-) iter.Seq2[estimatedPoint, error] {
-	return func(yield func(estimatedPoint, error) bool) {
+) iter.Seq2[client.EstimatedPoint, error] {
+	return func(yield func(client.EstimatedPoint, error) bool) {
 		for r, err := range rows {
 			if err != nil {
-				yield(estimatedPoint{}, err)
+				yield(client.EstimatedPoint{}, err)
 				return
 			}
 			if !yield(pointAnswer(r, price, full), nil) {
@@ -212,8 +154,8 @@ func pointAnswers(
 	}
 }
 
-func pointAnswer(r *estimate.Row, price func(int64) *json.Number, full bool) estimatedPoint {
-	p := estimatedPoint{
+func pointAnswer(r *estimate.Row, price func(int64) *json.Number, full bool) client.EstimatedPoint {
+	p := client.EstimatedPoint{
 		ID: r.ID, Kind: optional(string(r.Kind)), Path: optional(r.Path), Label: optional(r.Label),
 		Timestamp: optionalTime(r.At), Identity: optional(r.Identity), Audience: optional(r.Audience),
 		Bytes: r.Bytes, Credits: price(r.CreditTenths), Preview: r.Preview,

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
@@ -46,17 +47,12 @@ type explainedSend struct {
 	SettledAt  *time.Time `json:"settledAt"`
 	Phase      string     `json:"phase"`
 	// Failure is omitted unless Phase is failed.
-	Failure      *explainedFailure `json:"failure,omitempty"`
-	Items        []explainedItem   `json:"items"`
-	ItemsOmitted int               `json:"itemsOmitted"`
+	Failure      *client.ExplainedFailure `json:"failure,omitempty"`
+	Items        []explainedItem          `json:"items"`
+	ItemsOmitted int                      `json:"itemsOmitted"`
 	// Credits is null without metering.
 	Credits *json.Number `json:"credits"`
 	Next    string       `json:"next"`
-}
-
-type explainedFailure struct {
-	failure
-	Retryable bool `json:"retryable"`
 }
 
 // explainedItem is the JSON of an item.
@@ -79,7 +75,7 @@ func explainedSendOf(x explain.Explanation, metered bool) explainedSend {
 		Next: x.Next,
 	}
 	if s.Failure != nil {
-		e.Failure = &explainedFailure{failure(*s.Failure), x.Retryable}
+		e.Failure = &client.ExplainedFailure{Code: s.Failure.Code, Message: s.Failure.Message, Retryable: x.Retryable}
 	}
 	if metered {
 		e.Credits = credits(&s.CreditTenths)

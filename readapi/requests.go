@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
@@ -27,16 +28,16 @@ type requestLog interface {
 
 // requestEntry is the JSON of a logged call in a list.
 type requestEntry struct {
-	RequestID  uuid.UUID  `json:"requestId"`
-	ReceivedAt time.Time  `json:"receivedAt"`
-	Method     string     `json:"method"`
-	Path       string     `json:"path"`
-	Status     int        `json:"status"`
-	ErrorCode  *string    `json:"errorCode"`
-	Outcome    string     `json:"outcome"`
-	DurationMs float64    `json:"durationMs"`
-	Key        requestKey `json:"key"`
-	Identity   *string    `json:"identity"`
+	RequestID  uuid.UUID         `json:"requestId"`
+	ReceivedAt time.Time         `json:"receivedAt"`
+	Method     string            `json:"method"`
+	Path       string            `json:"path"`
+	Status     int               `json:"status"`
+	ErrorCode  *string           `json:"errorCode"`
+	Outcome    string            `json:"outcome"`
+	DurationMs float64           `json:"durationMs"`
+	Key        client.RequestKey `json:"key"`
+	Identity   *string           `json:"identity"`
 	// IngestionID is the send that the call made or queued again, Phase its phase now.
 	IngestionID *uuid.UUID `json:"ingestionId"`
 	Phase       *string    `json:"phase"`
@@ -44,11 +45,6 @@ type requestEntry struct {
 	Credits *json.Number    `json:"credits"`
 	Webhook *requestWebhook `json:"webhook"`
 	Verdict *string         `json:"verdict"`
-}
-
-type requestKey struct {
-	Name   string `json:"name"`
-	Prefix string `json:"prefix"`
 }
 
 // requestWebhook is the JSON of the webhook of an event; a list has the first two alone.
@@ -78,41 +74,13 @@ type requestList struct {
 // true, if the bodies are not stored, or no longer.
 type requestDetail struct {
 	requestEntry
-	RequestBytes     int64           `json:"requestBytes"`
-	ResponseBytes    int64           `json:"responseBytes"`
-	RequestHeaders   json.RawMessage `json:"requestHeaders"`
-	ResponseHeaders  json.RawMessage `json:"responseHeaders"`
-	Payload          *requestPayload `json:"payload"`
-	PayloadExpired   bool            `json:"payloadExpired"`
-	PayloadExpiresAt *time.Time      `json:"payloadExpiresAt"`
-}
-
-type requestPayload struct {
-	Request           string `json:"request"`
-	Response          string `json:"response"`
-	RequestTruncated  bool   `json:"requestTruncated"`
-	ResponseTruncated bool   `json:"responseTruncated"`
-}
-
-// requestHistogram is the JSON of GET /api/v1/requests/histogram.
-type requestHistogram struct {
-	Project       string          `json:"project"`
-	From          time.Time       `json:"from"`
-	To            time.Time       `json:"to"`
-	BucketMinutes int             `json:"bucketMinutes"`
-	Totals        requestTotals   `json:"totals"`
-	Buckets       []requestBucket `json:"buckets"`
-}
-
-type requestTotals struct {
-	Accepted    int64 `json:"accepted"`
-	FailedLater int64 `json:"failedLater"`
-	Rejected    int64 `json:"rejected"`
-}
-
-type requestBucket struct {
-	Start time.Time `json:"start"`
-	requestTotals
+	RequestBytes     int64                  `json:"requestBytes"`
+	ResponseBytes    int64                  `json:"responseBytes"`
+	RequestHeaders   json.RawMessage        `json:"requestHeaders"`
+	ResponseHeaders  json.RawMessage        `json:"responseHeaders"`
+	Payload          *client.RequestPayload `json:"payload"`
+	PayloadExpired   bool                   `json:"payloadExpired"`
+	PayloadExpiresAt *time.Time             `json:"payloadExpiresAt"`
 }
 
 // requestAPI serves the request log. Its calls are not logged.
@@ -150,9 +118,9 @@ func (a requestAPI) list(c echo.Context) error {
 func requestEntryOf(e calls.Call) requestEntry {
 	v := requestEntry{
 		RequestID: e.RequestID, ReceivedAt: e.ReceivedAt, Method: e.Method, Path: e.Path, Status: e.Status,
-		ErrorCode: optional(e.ErrorCode), DurationMs: float64(e.Duration.Microseconds()) / 1000, Key: requestKey(e.Key),
-		Identity: e.Identity, IngestionID: e.IngestionID, Phase: e.Phase, Credits: credits(e.CreditTenths),
-		Outcome: e.Outcome,
+		ErrorCode: optional(e.ErrorCode), Outcome: e.Outcome, DurationMs: float64(e.Duration.Microseconds()) / 1000,
+		Key: client.RequestKey(e.Key), Identity: e.Identity, IngestionID: e.IngestionID, Phase: e.Phase,
+		Credits: credits(e.CreditTenths),
 	}
 	if e.Webhook != nil {
 		v.Webhook = &requestWebhook{ID: e.Webhook.ID, Name: e.Webhook.Name}
@@ -182,7 +150,7 @@ func (a requestAPI) get(c echo.Context) error {
 		detail.Webhook.Test, detail.Webhook.Replay = w.Test, w.Replay
 	}
 	if call.Payload != nil {
-		detail.Payload = &requestPayload{
+		detail.Payload = &client.RequestPayload{
 			Request:           strings.ToValidUTF8(string(call.Payload.Request), "\uFFFD"),
 			Response:          strings.ToValidUTF8(string(call.Payload.Response), "\uFFFD"),
 			RequestTruncated:  call.Payload.RequestTruncated,
@@ -203,12 +171,16 @@ func (a requestAPI) histogram(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	answer := requestHistogram{
+	answer := client.RequestHistogram{
 		Project: p.Project.Slug, From: q.From, To: q.To, BucketMinutes: h.BucketMinutes,
-		Totals: requestTotals(h.Totals), Buckets: make([]requestBucket, len(h.Buckets)),
+		Totals: totalsOf(h.Totals), Buckets: make([]client.RequestBucket, len(h.Buckets)),
 	}
 	for i, b := range h.Buckets {
-		answer.Buckets[i] = requestBucket{b.Start, requestTotals(b.Totals)}
+		answer.Buckets[i] = client.RequestBucket{Start: b.Start, RequestTotals: totalsOf(b.Totals)}
 	}
 	return c.JSON(http.StatusOK, answer)
+}
+
+func totalsOf(t requestlog.Totals) client.RequestTotals {
+	return client.RequestTotals{Accepted: int(t.Accepted), FailedLater: int(t.FailedLater), Rejected: int(t.Rejected)}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/projections/datapoints"
 )
@@ -18,7 +19,7 @@ type status struct {
 	Blocked   bool      `json:"blocked"`
 	Readiness readiness `json:"readiness"`
 	// Failure is null unless Status is failed.
-	Failure *failure `json:"failure"`
+	Failure *client.Failure `json:"failure"`
 }
 
 // readiness counts the sends of a project.
@@ -29,16 +30,10 @@ type readiness struct {
 	Failed        int64 `json:"failed"`
 }
 
-// failure is why a send failed.
-type failure struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-}
-
 func statusOf(s datapoints.Status) status {
 	return status{
 		Status: s.Status, Settled: s.Settled, Blocked: s.Blocked,
-		Readiness: readiness(s.Readiness), Failure: (*failure)(s.Failure),
+		Readiness: readiness(s.Readiness), Failure: (*client.Failure)(s.Failure),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/projections/trace"
 )
 
@@ -140,40 +141,35 @@ func rootBriefOf(b trace.Brief, deleted *trace.Deleted) rootBrief {
 }
 
 type lineageView struct {
-	Root        rootBrief   `json:"root"`
-	Nodes       []briefView `json:"nodes"`
-	Edges       []edgeView  `json:"edges"`
-	HiddenCount int         `json:"hiddenCount"`
-}
-
-type edgeView struct {
-	InputID   uuid.UUID `json:"inputId"`
-	DerivedID uuid.UUID `json:"derivedId"`
+	Root        rootBrief            `json:"root"`
+	Nodes       []briefView          `json:"nodes"`
+	Edges       []client.LineageEdge `json:"edges"`
+	HiddenCount int                  `json:"hiddenCount"`
 }
 
 func lineageViewOf(l trace.Lineage) lineageView {
 	v := lineageView{
-		Root: rootBriefOf(l.Root, l.Deleted), Nodes: make([]briefView, len(l.Nodes)), Edges: make([]edgeView, len(l.Edges)),
-		HiddenCount: l.Hidden,
+		Root: rootBriefOf(l.Root, l.Deleted), Nodes: make([]briefView, len(l.Nodes)),
+		Edges: make([]client.LineageEdge, len(l.Edges)), HiddenCount: l.Hidden,
 	}
 	for n, b := range l.Nodes {
 		v.Nodes[n] = briefOf(b)
 	}
 	for n, e := range l.Edges {
-		v.Edges[n] = edgeView{InputID: e.Input, DerivedID: e.Derived}
+		v.Edges[n] = client.LineageEdge{InputID: e.Input.String(), DerivedID: e.Derived.String()}
 	}
 	return v
 }
 
 type timelineView struct {
-	Root         rootBrief         `json:"root"`
-	From         time.Time         `json:"from"`
-	To           time.Time         `json:"to"`
-	Nodes        []momentView      `json:"nodes"`
-	Sends        []sendView        `json:"sends"`
-	Recalls      []recallView      `json:"recalls"`
-	Replacements []replacementView `json:"replacements"`
-	Truncated    bool              `json:"truncated"`
+	Root         rootBrief               `json:"root"`
+	From         time.Time               `json:"from"`
+	To           time.Time               `json:"to"`
+	Nodes        []momentView            `json:"nodes"`
+	Sends        []client.TimelineSend   `json:"sends"`
+	Recalls      []client.TimelineRecall `json:"recalls"`
+	Replacements []client.Replacement    `json:"replacements"`
+	Truncated    bool                    `json:"truncated"`
 }
 
 type momentView struct {
@@ -188,34 +184,12 @@ type momentView struct {
 	IngestionID  uuid.UUID  `json:"ingestionId"`
 }
 
-type sendView struct {
-	IngestionID uuid.UUID  `json:"ingestionId"`
-	RequestID   uuid.UUID  `json:"requestId"`
-	AcceptedAt  time.Time  `json:"acceptedAt"`
-	SettledAt   *time.Time `json:"settledAt"`
-	Phase       string     `json:"phase"`
-	Items       int        `json:"items"`
-}
-
-type recallView struct {
-	RequestID  uuid.UUID `json:"requestId"`
-	ReceivedAt time.Time `json:"receivedAt"`
-	Identity   string    `json:"identity"`
-	NodeID     uuid.UUID `json:"nodeId"`
-	Rank       int       `json:"rank"`
-}
-
-type replacementView struct {
-	ReplacedID   uuid.UUID `json:"replacedId"`
-	ReplacedByID uuid.UUID `json:"replacedById"`
-	At           time.Time `json:"at"`
-}
-
 func timelineViewOf(t trace.Timeline) timelineView {
 	v := timelineView{
 		Root: rootBriefOf(t.Root, t.Deleted), From: t.From, To: t.To, Truncated: t.Truncated,
-		Nodes: make([]momentView, len(t.Nodes)), Sends: make([]sendView, len(t.Sends)),
-		Recalls: make([]recallView, len(t.Recalls)), Replacements: make([]replacementView, len(t.Replacements)),
+		Nodes: make([]momentView, len(t.Nodes)), Sends: make([]client.TimelineSend, len(t.Sends)),
+		Recalls:      make([]client.TimelineRecall, len(t.Recalls)),
+		Replacements: make([]client.Replacement, len(t.Replacements)),
 	}
 	for n, m := range t.Nodes {
 		v.Nodes[n] = momentView{
@@ -225,18 +199,18 @@ func timelineViewOf(t trace.Timeline) timelineView {
 		}
 	}
 	for n, s := range t.Sends {
-		v.Sends[n] = sendView{
-			IngestionID: s.Ingestion, RequestID: s.Request, AcceptedAt: s.AcceptedAt, SettledAt: s.SettledAt, Phase: s.Phase,
-			Items: s.Items,
+		v.Sends[n] = client.TimelineSend{
+			IngestionID: s.Ingestion.String(), RequestID: s.Request.String(), AcceptedAt: s.AcceptedAt,
+			SettledAt: s.SettledAt, Phase: s.Phase, Items: s.Items,
 		}
 	}
 	for n, r := range t.Recalls {
-		v.Recalls[n] = recallView{
-			RequestID: r.Request, ReceivedAt: r.ReceivedAt, Identity: r.Identity, NodeID: r.Node, Rank: r.Rank,
+		v.Recalls[n] = client.TimelineRecall{
+			RequestID: r.Request.String(), ReceivedAt: r.ReceivedAt, Identity: r.Identity, NodeID: r.Node.String(), Rank: r.Rank,
 		}
 	}
 	for n, r := range t.Replacements {
-		v.Replacements[n] = replacementView{ReplacedID: r.Replaced, ReplacedByID: r.By, At: r.At}
+		v.Replacements[n] = client.Replacement{ReplacedID: r.Replaced.String(), ReplacedByID: r.By.String(), At: r.At}
 	}
 	return v
 }

@@ -3,65 +3,35 @@ package readapi
 import (
 	"encoding/json"
 	"net/http"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 )
 
-// usageMonth is the JSON of a month. To is the first instant after it. ResetsAt is To if something resets
-// then, else null.
-type usageMonth struct {
-	From     time.Time  `json:"from"`
-	To       time.Time  `json:"to"`
-	ResetsAt *time.Time `json:"resetsAt"`
-}
-
-// usageBalance is the JSON of the credits of the organization, all null without metering. Credits have at most one
-// decimal digit.
-type usageBalance struct {
-	Left       *json.Number `json:"left"`
-	Included   *json.Number `json:"included"`
-	Bought     *json.Number `json:"bought"`
-	RolledOver *json.Number `json:"rolledOver"`
-	Spent      *json.Number `json:"spent"`
-}
-
-// usageProject is the JSON of what a project used in the month, and its caps. Caps and what is left of them are
-// null if they are not set. They are shown also without metering, which makes Credits null.
-type usageProject struct {
-	Slug             string       `json:"slug"`
-	Credits          *json.Number `json:"credits"`
-	Ingestions       int64        `json:"ingestions"`
-	Recalls          int64        `json:"recalls"`
-	CreditCap        *json.Number `json:"creditCap"`
-	CreditCapLeft    *json.Number `json:"creditCapLeft"`
-	IngestionCap     *int64       `json:"ingestionCap"`
-	IngestionCapLeft *int64       `json:"ingestionCapLeft"`
-}
-
 // projectAnswer is the JSON for a project key.
 type projectAnswer struct {
-	Month   usageMonth   `json:"month"`
-	Balance usageBalance `json:"balance"`
-	Project usageProject `json:"project"`
-	Metered bool         `json:"metered"`
+	Month   client.UsageMonth   `json:"month"`
+	Balance client.UsageBalance `json:"balance"`
+	Project client.ProjectUsage `json:"project"`
+	Metered bool                `json:"metered"`
 }
 
 // organizationAnswer is the JSON for a management key.
 type organizationAnswer struct {
-	Month    usageMonth     `json:"month"`
-	Balance  cappedBalance  `json:"balance"`
-	Projects []usageProject `json:"projects"`
-	Metered  bool           `json:"metered"`
+	Month    client.UsageMonth     `json:"month"`
+	Balance  cappedBalance         `json:"balance"`
+	Projects []client.ProjectUsage `json:"projects"`
+	Metered  bool                  `json:"metered"`
 }
 
-// cappedBalance is a balance with the spend cap of the organization.
+// cappedBalance is a balance with the spend cap of the organization, null for none. Its field hides the one of the
+// balance, which is omitted if it is null.
 type cappedBalance struct {
-	usageBalance
+	client.UsageBalance
 	SpendCap *json.Number `json:"spendCap"`
 }
 
@@ -76,10 +46,10 @@ func (a usageAPI) get(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	month, balance := usageMonth(u.Month), balanceOf(u.Balance)
-	projects := make([]usageProject, len(u.Projects))
+	month, balance := client.UsageMonth(u.Month), balanceOf(u.Balance)
+	projects := make([]client.ProjectUsage, len(u.Projects))
 	for i, p := range u.Projects {
-		projects[i] = usageProject{
+		projects[i] = client.ProjectUsage{
 			Slug: p.Slug, Credits: credits(p.ChargedTenths), Ingestions: p.Used.Ingestions, Recalls: p.Used.Recalls,
 			CreditCap: credits(p.CreditCapTenths), CreditCapLeft: credits(p.CreditCapLeftTenths()),
 			IngestionCap: p.IngestionCap, IngestionCapLeft: p.IngestionCapLeft(),
@@ -93,17 +63,17 @@ func (a usageAPI) get(c echo.Context) error {
 }
 
 // balanceOf returns the credits of a metered plan, and only nulls without metering.
-func balanceOf(b metering.Balance) usageBalance {
+func balanceOf(b metering.Balance) client.UsageBalance {
 	if !b.Plan.Metered() {
-		return usageBalance{}
+		return client.UsageBalance{}
 	}
-	return usageBalance{
+	return client.UsageBalance{
 		Left: credits(new(b.LeftTenths())), Included: credits(&b.IncludedTenths), Bought: credits(&b.BoughtTenths),
 		RolledOver: credits(&b.RolledOverTenths), Spent: credits(&b.SpentTenths),
 	}
 }
 
-// credits returns tenths of a credit as a decimal number, nil for nil.
+// credits returns tenths of a credit as a number with at most one decimal digit, nil for nil.
 func credits(tenths *int64) *json.Number {
 	if tenths == nil {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/limit"
@@ -112,7 +113,7 @@ func (a identityAPI) bulk(c echo.Context) error {
 		return err
 	}
 	return c.JSON(http.StatusOK, struct {
-		Identities []identityStatusView `json:"identities"`
+		Identities []client.BulkStatus `json:"identities"`
 	}{identityStatusesOf(statuses)})
 }
 

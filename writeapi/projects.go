@@ -6,6 +6,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
@@ -75,7 +76,7 @@ func (a projectAPI) createKey(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusCreated, keyReceiptView(receipt))
+	return c.JSON(http.StatusCreated, client.ProjectKey(receipt))
 }
 
 // revokeKey is DELETE /api/v1/projects/:slug/keys/:keyId.

@@ -1,10 +1,9 @@
 package writeapi
 
 import (
-	"time"
-
 	"github.com/google/uuid"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/commands"
 )
 
@@ -20,28 +19,20 @@ type receiptView struct {
 
 // batchReceiptView is the JSON of a commands.BatchReceipt.
 type batchReceiptView struct {
-	ProjectID   int64             `json:"projectId"`
-	IngestionID uuid.UUID         `json:"ingestionId"`
-	Status      string            `json:"status"`
-	Unchanged   *bool             `json:"unchanged"`
-	Items       []itemReceiptView `json:"items"`
-}
-
-// itemReceiptView is the JSON of a commands.ItemReceipt.
-type itemReceiptView struct {
-	Ordinal   int    `json:"ordinal"`
-	SourceID  string `json:"sourceId"`
-	Status    string `json:"status"`
-	Unchanged *bool  `json:"unchanged"`
+	ProjectID   int64                `json:"projectId"`
+	IngestionID uuid.UUID            `json:"ingestionId"`
+	Status      string               `json:"status"`
+	Unchanged   *bool                `json:"unchanged"`
+	Items       []client.ItemReceipt `json:"items"`
 }
 
 func batchReceiptOf(r commands.BatchReceipt) batchReceiptView {
 	v := batchReceiptView{
 		ProjectID: r.ProjectID, IngestionID: r.IngestionID, Status: r.Status, Unchanged: r.Unchanged,
-		Items: make([]itemReceiptView, len(r.Items)),
+		Items: make([]client.ItemReceipt, len(r.Items)),
 	}
 	for i, item := range r.Items {
-		v.Items[i] = itemReceiptView(item)
+		v.Items[i] = client.ItemReceipt(item)
 	}
 	return v
 }
@@ -52,26 +43,10 @@ type deletionReceiptView struct {
 	IDs         []string  `json:"ids"`
 }
 
-// keyReceiptView is the JSON of a commands.KeyReceipt.
-type keyReceiptView struct {
-	ID        string    `json:"id"`
-	Name      string    `json:"name"`
-	KeyPrefix string    `json:"keyPrefix"`
-	KeySuffix string    `json:"keySuffix"`
-	CreatedAt time.Time `json:"createdAt"`
-	Key       string    `json:"key"`
-}
-
-// identityStatusView is the JSON of a commands.IdentityStatus.
-type identityStatusView struct {
-	Identity string `json:"identity"`
-	Status   string `json:"status"`
-}
-
-func identityStatusesOf(list []commands.IdentityStatus) []identityStatusView {
-	views := make([]identityStatusView, len(list))
+func identityStatusesOf(list []commands.IdentityStatus) []client.BulkStatus {
+	views := make([]client.BulkStatus, len(list))
 	for i, s := range list {
-		views[i] = identityStatusView(s)
+		views[i] = client.BulkStatus(s)
 	}
 	return views
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/work"
 )
 
@@ -34,48 +35,13 @@ func (n NotReady) String() string {
 	return text
 }
 
-// Remarks are what an operator should know about a service, ready or not.
-type Remarks struct {
-	// CatchingUp describes how far a start has read the log, "" once it has.
-	CatchingUp string `json:"catchingUp,omitempty"`
-	// WritesRefused are the reasons why writes are refused now, none if they are accepted.
-	WritesRefused []string `json:"writesRefused,omitempty"`
-	// OpenTooLong describes an item or send that is open for too long, "" if there is none.
-	OpenTooLong string `json:"openTooLong,omitempty"`
-	// RecallElsewhere is why this process refuses recall, "" if it does not.
-	RecallElsewhere string `json:"recallElsewhere,omitempty"`
-	// RecallIncomplete names the parts of the index that lost documents. The service refuses recall of
-	// their projects until it has filled them from the log.
-	RecallIncomplete []string `json:"recallIncomplete,omitempty"`
-	// SemanticSearchOff is why recall searches by words alone although vectors are stored, "" if it does not.
-	SemanticSearchOff string `json:"semanticSearchOff,omitempty"`
-	// ServersDown describes the servers that background work calls and that cannot be used, such as the model.
-	ServersDown []string `json:"serversDown,omitempty"`
-	// SendsFailed describes the sends that failed lately, "" if none did.
-	SendsFailed string `json:"sendsFailed,omitempty"`
-	// BulkWritesLost counts the bulk writes of identities that were abandoned, since their rows could
-	// not be read.
-	BulkWritesLost int `json:"bulkWritesLost,omitempty"`
-	// LockAwaited describes a lock of another session of Postgres for which the service waits, "" for none.
-	LockAwaited string `json:"lockAwaited,omitempty"`
-	// ErasureDenied describes the right that the event store denies erasure, "" if it does not. Recall returns nothing of
-	// what was deleted all the same.
-	ErasureDenied string `json:"erasureDenied,omitempty"`
-	// StreamsRestored describes the streams that somebody else hid in the event store and that this process shows again,
-	// "" for none.
-	StreamsRestored string `json:"streamsRestored,omitempty"`
-	// StreamsDamaged describes the streams that somebody else ended or hid in the event store, "" for none.
-	StreamsDamaged string `json:"streamsDamaged,omitempty"`
-	// SetAside are the events that projections ignore.
-	SetAside []SetAside `json:"setAside,omitempty"`
-}
-
-// SetAside is an event that projections ignore. No projections means all of them.
-type SetAside struct {
-	Position    uint64   `json:"position"`
-	Type        string   `json:"type"`
-	Projections []string `json:"projections,omitempty"`
-}
+// What the client reads just as it is answered is a type of the client.
+type (
+	// Remarks are what an operator should know about a service, ready or not.
+	Remarks = client.Remarks
+	// SetAside is an event that projections ignore. No projections means all of them.
+	SetAside = client.SetAside
+)
 
 // Projection is how far a projection is, as this process knows it. Positions are those of the log.
 type Projection struct {
