@@ -48,31 +48,19 @@ type explainedSend struct {
 	Phase      string     `json:"phase"`
 	// Failure is omitted unless Phase is failed.
 	Failure      *client.ExplainedFailure `json:"failure,omitempty"`
-	Items        []explainedItem          `json:"items"`
+	Items        []client.ExplainedItem   `json:"items"`
 	ItemsOmitted int                      `json:"itemsOmitted"`
 	// Credits is null without metering.
 	Credits *json.Number `json:"credits"`
 	Next    string       `json:"next"`
 }
 
-// explainedItem is the JSON of an item.
-type explainedItem struct {
-	// DataPointID is the source id as sent, null if the data point was deleted.
-	DataPointID *string `json:"dataPointId"`
-	Revision    int     `json:"revision"`
-	Status      string  `json:"status"`
-	Searchable  bool    `json:"searchable"`
-	Memories    int     `json:"memories"`
-	// SourceID is the node of the revision in trace, null if the item met a deleted data point.
-	SourceID *uuid.UUID `json:"sourceId"`
-}
-
 func explainedSendOf(x explain.Explanation, metered bool) explainedSend {
 	s := x.Send
 	e := explainedSend{
 		IngestionID: s.ID, RequestID: x.RequestID, Status: x.Status, AcceptedAt: s.AcceptedAt,
-		SettledAt: s.SettledAt, Phase: s.Phase, Items: make([]explainedItem, len(s.Items)), ItemsOmitted: s.Omitted,
-		Next: x.Next,
+		SettledAt: s.SettledAt, Phase: s.Phase, ItemsOmitted: s.Omitted, Next: x.Next,
+		Items: make([]client.ExplainedItem, len(s.Items)),
 	}
 	if s.Failure != nil {
 		e.Failure = &client.ExplainedFailure{Code: s.Failure.Code, Message: s.Failure.Message, Retryable: x.Retryable}
@@ -81,13 +69,12 @@ func explainedSendOf(x explain.Explanation, metered bool) explainedSend {
 		e.Credits = credits(&s.CreditTenths)
 	}
 	for n, i := range s.Items {
-		item := explainedItem{Revision: i.Revision, Status: i.Outcome, Searchable: i.Searchable, Memories: i.Memories}
+		item := client.ExplainedItem{Revision: i.Revision, Status: i.Outcome, Searchable: i.Searchable, Memories: i.Memories}
 		if i.SourceID != "" {
 			item.DataPointID = &i.SourceID
 		}
 		if i.Revision > 0 {
-			node := datapoint.NodeID(i.DataPoint, i.Revision)
-			item.SourceID = &node
+			item.SourceID = new(datapoint.NodeID(i.DataPoint, i.Revision).String())
 		}
 		e.Items[n] = item
 	}

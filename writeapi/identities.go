@@ -39,18 +39,6 @@ type identityAPI struct {
 	lastSeen lastSeenReader
 }
 
-// identityView is a directory record in the answer of a write. Audiences is always null: only the
-// read of one identity returns them.
-type identityView struct {
-	Identity   string            `json:"identity"`
-	Traits     map[string]string `json:"traits"`
-	Origin     identity.Origin   `json:"origin"`
-	LastSeenAt *time.Time        `json:"lastSeenAt"`
-	CreatedAt  time.Time         `json:"createdAt"`
-	UpdatedAt  time.Time         `json:"updatedAt"`
-	Audiences  []string          `json:"audiences"`
-}
-
 // put is PUT /api/v1/identities/:identity: 200 with the record, created or with its traits
 // replaced. traits that are omitted, null or empty remove all; a trait that is null is absent. The
 // faults are invalid-request for an identity outside its limits or a body that is not an object,
@@ -122,8 +110,8 @@ func (a identityAPI) show(c echo.Context, r commands.IdentityReceipt) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, identityView{
-		Identity: r.Identity, Traits: r.Traits, Origin: r.Origin, LastSeenAt: seen,
+	return c.JSON(http.StatusOK, client.Identity{ // only the read of one identity returns its audiences
+		Identity: r.Identity, Traits: r.Traits, Origin: string(r.Origin), LastSeenAt: seen,
 		CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
 	})
 }

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"net/http"
 
-	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
@@ -77,12 +77,6 @@ func receiptStatus(status string) int {
 	return http.StatusOK
 }
 
-// retried is the answer to a retry.
-type retried struct {
-	IngestionID uuid.UUID `json:"ingestionId"`
-	Status      string    `json:"status"`
-}
-
 // retry is POST /api/v1/ingest/:ingestionId/retry. It takes no body.
 func (a ingestAPI) retry(c echo.Context) error {
 	id, err := httpx.PathUUID(c, "ingestionId")
@@ -93,5 +87,5 @@ func (a ingestAPI) retry(c echo.Context) error {
 		return err
 	}
 	httpx.NoteOf(c).IngestionID = id
-	return c.JSON(http.StatusAccepted, retried{IngestionID: id, Status: commands.StatusQueued})
+	return c.JSON(http.StatusAccepted, client.Retried{IngestionID: id.String(), Status: commands.StatusQueued})
 }

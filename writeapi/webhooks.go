@@ -4,9 +4,9 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
@@ -22,23 +22,6 @@ type webhookAPI struct {
 	commands eventReceiver
 }
 
-// The verdicts on an event.
-const (
-	verdictIngested = "ingested"
-	verdictDropped  = "dropped"
-)
-
-// eventView is the answer to an event. All but the first three are null where they do not apply.
-type eventView struct {
-	EventID     string     `json:"eventId"`
-	RequestID   uuid.UUID  `json:"requestId"`
-	Verdict     string     `json:"verdict"`
-	DroppedBy   *string    `json:"droppedBy"`
-	IngestionID *uuid.UUID `json:"ingestionId"`
-	DataPointID *string    `json:"dataPointId"`
-	Unchanged   *bool      `json:"unchanged"`
-}
-
 // receive is POST /api/v1/webhooks/:webhookId/:token.
 func (a webhookAPI) receive(c echo.Context) error {
 	body, err := httpx.RawBody(c, limit.WebhookBody, fault.New(fault.TooLarge, fault.CodeWebhookBodyTooLarge,
@@ -47,7 +30,9 @@ func (a webhookAPI) receive(c echo.Context) error {
 		return err
 	}
 	requestID := httpx.RequestID(c)
-	view := eventView{EventID: httpx.EventID(requestID), RequestID: requestID, Verdict: verdictIngested}
+	view := client.ReceivedEvent{
+		EventID: httpx.EventID(requestID), RequestID: requestID.String(), Verdict: client.VerdictIngested,
+	}
 	receipt, err := a.commands.ReceiveEvent(c.Request().Context(), callOf(c), view.EventID, body)
 	if receipt.SourceID != "" {
 		noteSources(c, receipt.SourceID)
@@ -58,13 +43,13 @@ func (a webhookAPI) receive(c echo.Context) error {
 	note := httpx.NoteOf(c)
 	note.CreditTenths = receipt.CreditTenths
 	if receipt.DroppedBy != "" {
-		view.Verdict, view.DroppedBy = verdictDropped, &receipt.DroppedBy
+		view.Verdict, view.DroppedBy = client.VerdictDropped, &receipt.DroppedBy
 		note.Verdict, note.DroppedBy = view.Verdict, receipt.DroppedBy
 		return c.JSON(http.StatusOK, view)
 	}
 	note.Verdict = view.Verdict
 	noteSend(c, nil, receipt.Send.IngestionID, receipt.CreditTenths)
-	view.IngestionID, view.DataPointID = &receipt.Send.IngestionID, &receipt.SourceID
+	view.IngestionID, view.DataPointID = new(receipt.Send.IngestionID.String()), &receipt.SourceID
 	view.Unchanged = receipt.Send.Unchanged
 	return c.JSON(http.StatusAccepted, view)
 }
