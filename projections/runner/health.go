@@ -16,6 +16,8 @@ type Status struct {
 	// none.
 	Position eventstore.Position
 	Head     eventstore.Position
+	// IsUnread is true if the checkpoint could not be read: Position is not known then.
+	IsUnread bool
 	// Active is true if this process has the lease.
 	Active bool
 	// Stop is set if the projection stopped, here or elsewhere, and no process continued.
@@ -26,9 +28,9 @@ type Status struct {
 	LastErr error
 }
 
-// Lag is how far a projection lags, in positions of the log; 0 is up to date.
+// Lag is how far a projection lags, in positions of the log; 0 is up to date, or not known.
 func (s Status) Lag() eventstore.Position {
-	if s.Head <= s.Position {
+	if s.IsUnread || s.Head <= s.Position {
 		return 0
 	}
 	return s.Head - s.Position
@@ -69,7 +71,7 @@ func (rt *Runtime) health(ctx context.Context, waiter *Waiter) []Status {
 			s.LastErr = unread[r.topic()]
 		}
 		if err != nil {
-			s.LastErr = err
+			s.LastErr, s.IsUnread = err, true
 		}
 		all = append(all, s)
 	}

@@ -49,7 +49,7 @@ func NewBouncer(t testing.TB, address, mode string) *Bouncer {
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
-	port := forward(t, to)
+	port, _ := forward(t, to)
 	// The program does not run as root, and reads its settings as another user.
 	folder, err := os.MkdirTemp("", "annals-pgbouncer-") //nolint:usetesting // only its own user opens that of the test
 	if err != nil {
@@ -203,8 +203,24 @@ func freePort(t testing.TB) string {
 	return port
 }
 
-// forward makes a server, which may listen on a socket that only its user opens, reachable at a port.
-func forward(t testing.TB, to *pgconn.Config) (port string) {
+// Forwarded returns an address that leads to the database of another one, until cut is called.
+func Forwarded(t testing.TB, address string) (forwarded string, cut func()) {
+	t.Helper()
+	to, err := pgconn.ParseConfig(address)
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	port, cut := forward(t, to)
+	through := url.URL{
+		Scheme: "postgres", User: url.UserPassword(to.User, to.Password), Host: "127.0.0.1:" + port, Path: to.Database,
+		RawQuery: "sslmode=disable",
+	}
+	return through.String(), cut
+}
+
+// forward makes a server, which may listen on a socket that only its user opens, reachable at a port until cut is
+// called.
+func forward(t testing.TB, to *pgconn.Config) (port string, cut func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -212,7 +228,8 @@ func forward(t testing.TB, to *pgconn.Config) (port string) {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var open sync.WaitGroup
-	t.Cleanup(func() { cancel(); _ = l.Close(); open.Wait() })
+	cut = func() { cancel(); _ = l.Close() }
+	t.Cleanup(func() { cut(); open.Wait() })
 	open.Go(func() {
 		for {
 			client, err := l.Accept()
@@ -223,7 +240,7 @@ func forward(t testing.TB, to *pgconn.Config) (port string) {
 		}
 	})
 	_, port, _ = net.SplitHostPort(l.Addr().String())
-	return port
+	return port, cut
 }
 
 // carry copies between a client and the server until either ends.

@@ -68,6 +68,12 @@ func buildHealth(_ context.Context, s *Server) (adds, error) {
 	return adds{}, nil
 }
 
+// The servers that every role needs, as parts.
+const (
+	postgresPart   = "postgres"
+	eventStorePart = "event store"
+)
+
 // The reasons that /readyz shows to every client. They are constant: texts of errors, servers and customers are
 // in the cause only.
 const (
@@ -87,6 +93,9 @@ const (
 	lastTryFailed condition.Reason = "its last try failed"
 	fedElsewhere  condition.Reason = "another process feeds its index, and an embedded index serves one process only: " +
 		"stop the other"
+
+	awaitPostgres   condition.Reason = "they wait for postgres"
+	awaitEventStore condition.Reason = "they wait for the event store"
 )
 
 // erasureDenied is shown to every client, as the reasons are.
@@ -143,31 +152,13 @@ func damagedRemark(damaged []datapoints.DamagedStream, private bool) string {
 	return remark
 }
 
-// notReady returns the parts that cannot work, and why. It logs each new set of causes once. Whether the service
-// starts or stops is read at each call: the answer must change at once.
+// notReady returns the parts that cannot work, and why: causes before their effects. It logs each new set of causes
+// once. Whether the service starts or stops is read at each call: the answer must change at once.
 func (h *health) notReady(ctx context.Context) []condition.NotReady {
 	now := h.reading.get()
-	var parts []condition.NotReady
+	parts := h.serversNotReady(now)
 	if h.roles.Has(RoleProjector) { // other processes report their own
-		parts = h.projectionsNotReady(now)
-	}
-	add := func(part string, reason condition.Reason, cause error) {
-		parts = append(parts, notReady(part, reason, 0, cause))
-	}
-	if reason, cause := h.storage.logTrouble(now.eventStore); reason != "" {
-		add("event store", reason, cause)
-	}
-	at := h.reading.now()
-	full, workFull := h.calls.check(h.storage.db.Stat(), at), h.work.check(h.storage.work.Stat(), at)
-	switch {
-	case now.postgres != nil:
-		add("postgres", reasonOf(now.postgres), now.postgres)
-	case now.keys != nil:
-		add("postgres", keysAway, now.keys)
-	case full:
-		add("postgres", poolUsedUp, nil)
-	case workFull:
-		add("postgres", workUsedUp, nil)
+		parts = append(parts, withoutEffects(parts, h.projectionsNotReady(now))...)
 	}
 	stuck := h.stuck()
 	for _, s := range stuck[:min(len(stuck), maxNamed)] {
@@ -175,10 +166,66 @@ func (h *health) notReady(ctx context.Context) []condition.NotReady {
 		parts = append(parts, notReady("deletion "+s.ID.String(), notDeleted, s.Position, cause))
 	}
 	if reason := h.admission.reason(); reason != "" {
-		add("service", reason, nil)
+		parts = append(parts, notReady("service", reason, 0, nil))
 	}
 	h.logCauses(ctx, parts)
 	return parts
+}
+
+// serversNotReady returns which of Postgres and the event store cannot be used.
+func (h *health) serversNotReady(now reading) []condition.NotReady {
+	var parts []condition.NotReady
+	add := func(part string, reason condition.Reason, cause error) {
+		parts = append(parts, notReady(part, reason, 0, cause))
+	}
+	at := h.reading.now()
+	full, workFull := h.calls.check(h.storage.db.Stat(), at), h.work.check(h.storage.work.Stat(), at)
+	switch {
+	case now.postgres != nil:
+		add(postgresPart, reasonOf(now.postgres), now.postgres)
+	case now.keys != nil:
+		add(postgresPart, keysAway, now.keys)
+	case full:
+		add(postgresPart, poolUsedUp, nil)
+	case workFull:
+		add(postgresPart, workUsedUp, nil)
+	}
+	if reason, cause := h.storage.logTrouble(now.eventStore); reason != "" {
+		add(eventStorePart, reason, cause)
+	}
+	return parts
+}
+
+// holdsUp is what the projections wait for while a server is not ready for a reason, "" if they can work.
+func holdsUp(n condition.NotReady) condition.Reason {
+	switch n.Reason {
+	case silent, refusesUser, olderCopy:
+	default:
+		return ""
+	}
+	if n.Part == postgresPart {
+		return awaitPostgres
+	}
+	return awaitEventStore
+}
+
+// withoutEffects puts one part in the place of the projections that only wait for a server that is not ready. A
+// projection that stopped has a cause of its own.
+func withoutEffects(servers, projections []condition.NotReady) []condition.NotReady {
+	for _, server := range servers {
+		why := holdsUp(server)
+		if why == "" {
+			continue
+		}
+		own := slices.DeleteFunc(slices.Clone(projections), func(n condition.NotReady) bool {
+			return n.Reason != stopped && n.Reason != stoppedAt
+		})
+		if len(own) == len(projections) {
+			return projections
+		}
+		return append([]condition.NotReady{notReady("projections", why, 0, nil)}, own...)
+	}
+	return projections
 }
 
 // reasonOf is why Postgres cannot be used.

@@ -4,13 +4,16 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/internal/pg"
+	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/runner"
@@ -120,6 +123,60 @@ func TestServer_LostPostgresIsNotDescribed(t *testing.T) {
 	}
 	if !strings.Contains(causes, "127.0.0.1:1") {
 		t.Errorf("the causes for operators are %q", causes)
+	}
+}
+
+// While Postgres does not answer, it comes first, one part names what waits for it, and no share of the log is shown:
+// how far the projections are is not known.
+func TestServer_LostPostgresComesBeforeItsEffects(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	forwarded, cut := pgtest.Forwarded(t, pgtest.URL(t))
+	h.postgres = forwarded
+	h.start()
+	h.health.progress.begin(1 << 40) // as if the log were longer
+	cut()
+	runtest.Await(t, "what waits is shown", func() bool {
+		return strings.Contains(h.readyz().body, string(awaitPostgres))
+	})
+	got := h.readyz().body
+	var is struct {
+		DebugMessage string
+		Data         struct {
+			NotReady   []condition.NotReady
+			CatchingUp string
+		}
+	}
+	runtest.Must(t, json.Unmarshal([]byte(got), &is))
+	want := []condition.NotReady{{Part: "postgres", Reason: silent}, {Part: "projections", Reason: awaitPostgres}}
+	if is.DebugMessage != "postgres: it does not answer" || is.Data.CatchingUp != "" ||
+		!slices.Equal(is.Data.NotReady, want) {
+		t.Errorf("readyz: %s", got)
+	}
+	if metrics := h.metrics(); strings.Contains(metrics, "annals_projection_lag{") {
+		t.Errorf("a lag is shown: %s", metrics)
+	}
+}
+
+// A projection that stopped has a cause of its own, and is named while a server is away. A server that answers, and
+// refuses something, is no cause of what a projection repeats.
+func TestHealth_EffectsAreJoined(t *testing.T) {
+	part := func(name string, reason condition.Reason) condition.NotReady {
+		return condition.NotReady{Part: name, Reason: reason}
+	}
+	waiting, halted := part("projection access", cannotBegin), part("projection trace", stoppedAt)
+	joined := part("projections", awaitPostgres)
+	for name, c := range map[string]struct{ servers, projections, want []condition.NotReady }{
+		"nothing away":       {nil, []condition.NotReady{waiting, halted}, []condition.NotReady{waiting, halted}},
+		"only a stop":        {[]condition.NotReady{part("postgres", silent)}, []condition.NotReady{halted}, []condition.NotReady{halted}},
+		"both":               {[]condition.NotReady{part("postgres", silent)}, []condition.NotReady{waiting, halted}, []condition.NotReady{joined, halted}},
+		"a server refuses":   {[]condition.NotReady{part("postgres", refuses)}, []condition.NotReady{waiting}, []condition.NotReady{waiting}},
+		"the store is away":  {[]condition.NotReady{part("event store", silent)}, []condition.NotReady{waiting}, []condition.NotReady{part("projections", awaitEventStore)}},
+		"the first is named": {[]condition.NotReady{part("postgres", silent), part("event store", silent)}, []condition.NotReady{waiting}, []condition.NotReady{joined}},
+	} {
+		if got := withoutEffects(c.servers, c.projections); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
 

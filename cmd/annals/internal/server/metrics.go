@@ -120,6 +120,9 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 	if m.cfg.Roles.Has(RoleProjector) {
 		for _, s := range now.projections {
+			if s.IsUnread {
+				continue
+			}
 			gauge(lagMetric, float64(s.Lag()), s.Name)
 		}
 	}

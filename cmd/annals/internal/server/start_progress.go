@@ -59,12 +59,12 @@ func (c catchingUp) String() string {
 	return text
 }
 
-// of returns the projection that is furthest from the goal, false once all are there. It considers those that a
-// start waits for, and the recall index of this process.
+// of returns the projection that is furthest from the goal, false once all are there, and while that is not known. It
+// considers those that a start waits for, and the recall index of this process.
 func (s *startProgress) of(list []runner.Status) (c catchingUp, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.goal == 0 || s.done {
+	if s.goal == 0 || s.done || slices.ContainsFunc(list, func(p runner.Status) bool { return p.IsUnread }) {
 		return catchingUp{}, false
 	}
 	counted := append(slices.Clone(neededByWrites), memories.Name, recallindex.Name)
