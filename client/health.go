@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"strings"
 )
 
 // Health is that of a process that runs.
@@ -63,6 +65,37 @@ type Remarks struct {
 	SetAside []SetAside `json:"setAside,omitempty"`
 }
 
+// Lines describes the remarks for people, each on a line, without SetAside.
+func (r Remarks) Lines() []string {
+	var lines []string
+	add := func(before, text string) {
+		if text != "" {
+			lines = append(lines, before+text)
+		}
+	}
+	add("", r.CatchingUp)
+	for _, reason := range r.WritesRefused {
+		add("writes are refused: ", reason)
+	}
+	add("", r.OpenTooLong)
+	add("parts of the index are filled again, and recall of their projects is refused meanwhile: ",
+		strings.Join(r.RecallIncomplete, ", "))
+	add("recall is not answered here: ", r.RecallElsewhere)
+	add("", r.SemanticSearchOff)
+	lines = append(lines, r.ServersDown...)
+	for _, text := range []string{r.SendsFailed, r.LockAwaited, r.ErasureDenied, r.StreamsRestored, r.StreamsDamaged} {
+		add("", text)
+	}
+	if n := r.BulkWritesLost; n > 0 {
+		writes := "bulk writes"
+		if n == 1 {
+			writes = "bulk write"
+		}
+		lines = append(lines, fmt.Sprintf("%d %s of identities given up, since the rows could not be read", n, writes))
+	}
+	return lines
+}
+
 // NotReady is a part of the service that is not ready.
 type NotReady struct {
 	Part   string `json:"part"`
@@ -71,6 +104,18 @@ type NotReady struct {
 	Position uint64 `json:"position,omitempty"`
 	// Cause is shown to operators only.
 	Cause string `json:"cause,omitempty"`
+}
+
+// String is the part and why it is not ready, on one line.
+func (n NotReady) String() string {
+	text := n.Part + ": " + n.Reason
+	if n.Position > 0 {
+		text += fmt.Sprintf(" (position %d)", n.Position)
+	}
+	if n.Cause != "" {
+		text += ": " + n.Cause
+	}
+	return text
 }
 
 // SetAside is an event that the named projections ignore, or all if none is named.

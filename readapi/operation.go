@@ -2,6 +2,7 @@ package readapi
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net/http"
 
@@ -57,49 +58,13 @@ func RegisterOperation(e *echo.Echo, o Operation) {
 				condition.Remarks
 			}{"ready", also})
 		}
-		unready := fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", parts[0]).
-			With("notReady", parts)
-		if also.CatchingUp != "" {
-			unready = unready.With("catchingUp", also.CatchingUp)
+		unready := fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", parts[0]).With("notReady", parts)
+		remarks, err := named(also)
+		if err != nil {
+			return err
 		}
-		if len(also.WritesRefused) > 0 {
-			unready = unready.With("writesRefused", also.WritesRefused)
-		}
-		if also.OpenTooLong != "" {
-			unready = unready.With("openTooLong", also.OpenTooLong)
-		}
-		if also.RecallElsewhere != "" {
-			unready = unready.With("recallElsewhere", also.RecallElsewhere)
-		}
-		if len(also.RecallIncomplete) > 0 {
-			unready = unready.With("recallIncomplete", also.RecallIncomplete)
-		}
-		if also.SemanticSearchOff != "" {
-			unready = unready.With("semanticSearchOff", also.SemanticSearchOff)
-		}
-		if len(also.ServersDown) > 0 {
-			unready = unready.With("serversDown", also.ServersDown)
-		}
-		if also.SendsFailed != "" {
-			unready = unready.With("sendsFailed", also.SendsFailed)
-		}
-		if also.BulkWritesLost > 0 {
-			unready = unready.With("bulkWritesLost", also.BulkWritesLost)
-		}
-		if also.LockAwaited != "" {
-			unready = unready.With("lockAwaited", also.LockAwaited)
-		}
-		if also.ErasureDenied != "" {
-			unready = unready.With("erasureDenied", also.ErasureDenied)
-		}
-		if also.StreamsRestored != "" {
-			unready = unready.With("streamsRestored", also.StreamsRestored)
-		}
-		if also.StreamsDamaged != "" {
-			unready = unready.With("streamsDamaged", also.StreamsDamaged)
-		}
-		if len(also.SetAside) > 0 {
-			unready = unready.With("setAside", also.SetAside)
+		for name, remark := range remarks {
+			unready = unready.With(name, remark)
 		}
 		return unready
 	})
@@ -108,4 +73,13 @@ func RegisterOperation(e *echo.Echo, o Operation) {
 		options.ErrorLog = slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn)
 	}
 	e.GET("/metrics", echo.WrapHandler(promhttp.HandlerFor(o.Metrics, options)))
+}
+
+// named returns the remarks that there are, by their names in JSON.
+func named(also condition.Remarks) (remarks map[string]json.RawMessage, err error) {
+	text, err := json.Marshal(also)
+	if err != nil {
+		return nil, err
+	}
+	return remarks, json.Unmarshal(text, &remarks)
 }

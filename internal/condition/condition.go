@@ -2,7 +2,6 @@
 package condition
 
 import (
-	"fmt"
 	"time"
 
 	client "github.com/annals-project/annals/client"
@@ -25,14 +24,7 @@ type NotReady struct {
 
 // String is the part and why it cannot work, on one line.
 func (n NotReady) String() string {
-	text := n.Part + ": " + string(n.Reason)
-	if n.Position > 0 {
-		text += fmt.Sprintf(" (position %d)", n.Position)
-	}
-	if n.Cause != "" {
-		text += ": " + n.Cause
-	}
-	return text
+	return client.NotReady{Part: n.Part, Reason: string(n.Reason), Position: n.Position, Cause: n.Cause}.String()
 }
 
 // What the client reads just as it is answered is a type of the client.

@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/dustin/go-humanize/english"
-
 	client "github.com/annals-project/annals/client"
 )
 
@@ -46,13 +44,7 @@ func Read(ctx context.Context, from *client.Client) (is Condition, err error) {
 func notReady(parts []client.NotReady) string {
 	texts := make([]string, len(parts))
 	for i, p := range parts {
-		texts[i] = p.Part + ": " + p.Reason
-		if p.Position > 0 {
-			texts[i] += fmt.Sprintf(" (position %d)", p.Position)
-		}
-		if p.Cause != "" {
-			texts[i] += ": " + p.Cause
-		}
+		texts[i] = p.String()
 	}
 	return strings.Join(texts, "; ")
 }
@@ -63,53 +55,7 @@ func Print(w io.Writer, url string, is Condition) error {
 	if is.Ready {
 		lines = append(lines, url+" is ready")
 	}
-	if is.CatchingUp != "" {
-		lines = append(lines, is.CatchingUp)
-	}
-	for _, reason := range is.WritesRefused {
-		lines = append(lines, "writes are refused: "+reason)
-	}
-	if is.OpenTooLong != "" {
-		lines = append(lines, is.OpenTooLong)
-	}
-	if len(is.RecallIncomplete) > 0 {
-		lines = append(
-			lines,
-			"parts of the index are filled again, and recall of their projects is refused meanwhile: "+strings.Join(
-				is.RecallIncomplete, ", ",
-			),
-		)
-	}
-	if is.RecallElsewhere != "" {
-		lines = append(lines, "recall is not answered here: "+is.RecallElsewhere)
-	}
-	if is.SemanticSearchOff != "" {
-		lines = append(lines, is.SemanticSearchOff)
-	}
-	lines = append(lines, is.ServersDown...)
-	if is.SendsFailed != "" {
-		lines = append(lines, is.SendsFailed)
-	}
-	if is.LockAwaited != "" {
-		lines = append(lines, is.LockAwaited)
-	}
-	if is.ErasureDenied != "" {
-		lines = append(lines, is.ErasureDenied)
-	}
-	if is.StreamsRestored != "" {
-		lines = append(lines, is.StreamsRestored)
-	}
-	if is.StreamsDamaged != "" {
-		lines = append(lines, is.StreamsDamaged)
-	}
-	if is.BulkWritesLost > 0 {
-		lines = append(
-			lines,
-			english.Plural(
-				is.BulkWritesLost, "bulk write", "bulk writes",
-			)+" of identities given up, since the rows could not be read",
-		)
-	}
+	lines = append(lines, is.Lines()...)
 	for _, e := range is.SetAside {
 		by := "all projections"
 		if len(e.Projections) > 0 {
