@@ -317,5 +317,7 @@ func (x gatedShadow) Apply(ctx context.Context, changes []recallindex.Change) er
 		return x.Index.Apply(ctx, changes)
 	case <-x.gate.broken:
 		return context.Canceled
+	case <-ctx.Done(): // the test has failed
+		return ctx.Err()
 	}
 }
