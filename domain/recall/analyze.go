@@ -8,15 +8,7 @@ import (
 // Analyzer turns texts and queries into terms. It is safe for concurrent use.
 type Analyzer struct {
 	words vocabulary
-	// former is the analysis of the version before; nil in the current one.
-	former *formerAnalysis
 }
-
-// Versions of the analysis. An index holds terms of one of them, and is asked with its own.
-const (
-	formerVersion  = 1
-	currentVersion = 2
-)
 
 const (
 	// termBytes is the most bytes of a term; the rest of a longer word is ignored.
@@ -28,30 +20,19 @@ const (
 )
 
 // NewAnalyzer makes an analyzer of the current version, with an empty cache.
-func NewAnalyzer() *Analyzer {
-	return &Analyzer{words: vocabulary{entries: make(map[string]*entry)}}
-}
+func NewAnalyzer() *Analyzer { return newAnalyzer(current) }
 
-// NewFormerAnalyzer makes an analyzer of the version before, for an index that is not rebuilt yet.
-func NewFormerAnalyzer() *Analyzer {
-	return &Analyzer{former: &formerAnalysis{stems: make(map[string]string)}}
+func newAnalyzer(is Analysis) *Analyzer {
+	return &Analyzer{words: vocabulary{version: is, entries: make(map[string]*entry)}}
 }
 
 // Version is the version of the analysis: an index of another version must be built again.
-func (a *Analyzer) Version() int {
-	if a.former != nil {
-		return formerVersion
-	}
-	return currentVersion
-}
+func (a *Analyzer) Version() int { return a.words.version.Version }
 
 // Terms returns the terms by which an index finds a text, in its order, with repetitions: its words and their parts,
 // their stems in its language, and once the marker of each language of a stem. A text without a word has its symbols,
 // so that all visible text has terms.
 func (a *Analyzer) Terms(text string) []string {
-	if a.former != nil {
-		return a.former.terms(text)
-	}
 	p := a.read(text)
 	defer p.release()
 	return p.terms(p.evidence.text())
@@ -60,9 +41,6 @@ func (a *Analyzer) Terms(text string) []string {
 // Words returns the words of a text in its order, with repetitions: folded, without parts of words and, if its language
 // is certain, without stop words. A text of only stop words yields those.
 func (a *Analyzer) Words(text string) []string {
-	if a.former != nil {
-		return a.former.terms(text)
-	}
 	p := a.read(text)
 	defer p.release()
 	speaks := p.evidence.question()
@@ -78,9 +56,6 @@ func (a *Analyzer) Words(text string) []string {
 // has none, the word; and what joined words and numbers are as a whole. Texts with the same stems say the same in other
 // forms. A text of only stop words yields those.
 func (a *Analyzer) Stems(text string) []string {
-	if a.former != nil {
-		return a.former.terms(text)
-	}
 	p := a.read(text)
 	defer p.release()
 	return p.stems()

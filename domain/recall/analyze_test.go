@@ -185,7 +185,7 @@ func checkTerm(t failer, term string) {
 	}
 }
 
-// BenchmarkShort analyses short texts of a few languages, as most data points are, with one and the other analysis.
+// BenchmarkShort analyses short texts of a few languages, as most data points are.
 func BenchmarkShort(b *testing.B) {
 	texts := map[string]string{
 		"english":  "Noor moved the launch of Helix to the third of June, since the crane at pier 4 isn't ready.",
@@ -193,14 +193,13 @@ func BenchmarkShort(b *testing.B) {
 		"japanese": "東京支社の大きな会議室は三階にあり、鍵は受付にあります。",
 	}
 	for name, text := range texts {
-		for which, a := range map[string]*recall.Analyzer{"": recall.NewAnalyzer(), " former": recall.NewFormerAnalyzer()} {
-			b.Run(name+which, func(b *testing.B) {
-				b.SetBytes(int64(len(text)))
-				for b.Loop() {
-					a.Passages(recall.Document{Content: text})
-				}
-			})
-		}
+		a := recall.NewAnalyzer()
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				a.Passages(recall.Document{Content: text})
+			}
+		})
 	}
 }
 

@@ -8,10 +8,6 @@ const wholeShare = 0.08
 // query is certain, unless all are. Characters of scripts without spaces are asked for in pairs, unless one is alone.
 func (a *Analyzer) Query(text string) []Term {
 	text = cut(text, queryBytes)
-	if a.former != nil {
-		words := distinct(a.former.terms(text))
-		return Wholes(words[:min(len(words), queryTerms)]...)
-	}
 	p := a.read(text)
 	defer p.release()
 	if len(p.items) == 0 {

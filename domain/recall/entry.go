@@ -35,8 +35,9 @@ type stemsOf struct {
 	next     *stemsOf
 }
 
-// vocabulary caches entries up to a limit. It is safe for concurrent use.
+// vocabulary caches entries of a version of the analysis up to a limit. It is safe for concurrent use.
 type vocabulary struct {
+	version Analysis
 	mu      sync.RWMutex
 	entries map[string]*entry
 }
@@ -54,6 +55,9 @@ func (v *vocabulary) lookUp(t *token) *entry {
 		return e
 	}
 	e = newEntry(string(t.text), string(key))
+	if v.version.Word != nil {
+		e.word = v.version.Word(e.word)
+	}
 	v.mu.Lock()
 	if len(v.entries) >= wordsKept {
 		clear(v.entries)

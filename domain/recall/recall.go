@@ -31,9 +31,6 @@ type Terms struct {
 // Passages analyses a document: one Terms for each passage that has any, the label's terms with
 // each of them. A document without any term yields none.
 func (a *Analyzer) Passages(d Document) []Terms {
-	if a.former != nil {
-		return passages(d, a.Label(d.Label, d.Author), a.former.terms)
-	}
 	speaks := sync.OnceValue(func() spoken { return a.spoken(cut(d.Content, languageBytes)) })
 	var states States
 	terms := func(part string) []string {

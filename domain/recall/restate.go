@@ -23,21 +23,16 @@ const statedText = 1024
 
 // States returns what a text states.
 func (a *Analyzer) States(text string) States {
-	if a.former != nil {
-		return statesOf(a.former.terms(text), text)
-	}
 	p := a.read(text)
 	defer p.release()
 	return p.states(text)
 }
 
 // states is States of the text that was read.
-func (p *reading) states(text string) States { return statesOf(p.stems(), text) }
-
-func statesOf(stems []string, text string) States {
+func (p *reading) states(text string) States {
 	negations := Negations(text)
 	return States{
-		Stems: hashOf(append(slices.Clip(stems), negations...)), Exact: hashOf(append(Exact(text), negations...)),
+		Stems: hashOf(append(slices.Clip(p.stems()), negations...)), Exact: hashOf(append(Exact(text), negations...)),
 	}
 }
 

@@ -1,6 +1,7 @@
 package recall_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -10,7 +11,7 @@ import (
 // What a passage states is what its text states, if it is all of a short text. The label changes nothing.
 func TestPassages_States(t *testing.T) {
 	a := recall.NewAnalyzer()
-	for _, text := range append(linesOf(t, "testdata/former.txt"),
+	for _, text := range append(linesOf(t, "testdata/texts.txt"),
 		"The tea is in the red tin.", "the TEA is in the red tin", "Der Tee ist nicht in der Dose.", "the", "  \n tea \n ",
 		strings.Repeat("tea in tins ", 80), "お茶は缶の中です。",
 	) {
@@ -64,4 +65,13 @@ func TestStates(t *testing.T) {
 			t.Errorf("hashes %#v are not within 1 and 2^56", s)
 		}
 	}
+}
+
+func linesOf(t *testing.T, name string) []string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
 }

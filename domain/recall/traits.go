@@ -24,8 +24,6 @@ const (
 	FirstPerson
 	// SecondPerson: the author addresses somebody.
 	SecondPerson
-	// ChangeEvidence is of texts that an earlier version indexed. No text gets it any more, and its bit stays unused.
-	ChangeEvidence
 )
 
 // Has reports whether all of some traits are set.

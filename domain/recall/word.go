@@ -262,7 +262,6 @@ func elides(text []byte, apostrophe int) bool {
 var elisions = []string{"qu", "un", "all", "dell", "nell", "sull", "dall", "quell", "gl", "jusqu", "lorsqu", "puisqu"}
 
 // withoutContraction drops a possessive or a short verb after an apostrophe: Ana's, we'll, don't.
-// The former analysis uses it too, so a change of it needs a copy there.
 func withoutContraction(word []byte, apostrophe int) []byte {
 	switch string(word[apostrophe:]) {
 	case "s", "ll", "re", "ve", "m", "d":
@@ -276,7 +275,6 @@ func withoutContraction(word []byte, apostrophe int) []byte {
 }
 
 // withoutOrdinal makes 7 of 7th, so that all spellings of a date match.
-// The former analysis uses it too, so a change of it needs a copy there.
 func withoutOrdinal(word []byte) []byte {
 	n := len(word) - 2
 	if n < 1 || !isDigit(word[n-1]) {

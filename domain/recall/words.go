@@ -2,7 +2,6 @@ package recall
 
 import (
 	"bytes"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -270,12 +269,3 @@ func (s *scanner) readUnits() {
 }
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
-
-func wordPairs(list string) map[string]string {
-	fields := strings.Fields(list)
-	pairs := make(map[string]string, len(fields)/2)
-	for i := 0; i+1 < len(fields); i += 2 {
-		pairs[fields[i]] = fields[i+1]
-	}
-	return pairs
-}

@@ -94,8 +94,10 @@ func setOf(terms []string) map[string]struct{} {
 	return set
 }
 
-// noteStatements notes what the short texts state: as the index knows it, or else as they are read.
+// noteStatements notes what the short texts state: as the index knows it, or else as they are read. The statements of
+// one answer are of one analysis, so that they can be compared: an index of an earlier one is not asked.
 func (p *Pass) noteStatements(list []recall.Placed) {
+	isNewest := p.Analyzer == p.service.config.Analyzers.Newest()
 	for i, id := range p.Ranking.IDs {
 		key := revisionKey{id, p.Ranking.DataPoints[i].revision}
 		b := p.gate.texts[key]
@@ -103,7 +105,7 @@ func (p *Pass) noteStatements(list []recall.Placed) {
 			continue
 		}
 		states := &recall.Statement{}
-		if best := p.match.passages[id]; best != nil {
+		if best := p.match.passages[id]; best != nil && isNewest {
 			states.States = best.states
 		}
 		if states.States == (recall.States{}) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/annals-project/annals/domain/fault"
+	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/recall/explained"
 	"github.com/annals-project/annals/projections/recall/recalltest"
@@ -75,10 +76,12 @@ func TestRecall_GenerationReplaced(t *testing.T) {
 	h := recalltest.New(t, indextest.NewMemory())
 	h.Send(recalltest.DataPoint{ID: "one", Content: "helix", OccurredAt: at(1)})
 	h.CatchUp()
+	earlier := domainrecall.Analysis{Version: 1, Word: func(word string) string { return "earlier" + word }}
 	config := h.Config()
+	config.Analyzers = domainrecall.NewAnalyzers(earlier)
 	for _, explains := range []bool{false, true} {
 		x := &switching{Index: h.Index}
-		x.analysis.Store(1)
+		x.analysis.Store(int64(earlier.Version))
 		config.Index = x
 		service := recall.New(config)
 		results := 0

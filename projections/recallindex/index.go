@@ -101,8 +101,7 @@ type Change struct {
 type Query struct {
 	Project uuid.UUID
 	// Sources and Memories are the most hits of each part: those with the best scores, and of equal scores the
-	// first by Order. A generation of the format before knows no order. A part of which none is wanted is not
-	// searched.
+	// first by Order. A part of which none is wanted is not searched.
 	Sources, Memories int
 	// Terms are distinct; without any, nothing is found. Analysis is the version of the analysis that made
 	// them.
@@ -175,7 +174,7 @@ type Index interface {
 	// Spellings returns, for each word that no readable document of part Sources holds in its text or
 	// label, the spellings that such documents hold, at most Size, in the order of SortSpellings; nil for a
 	// word that one holds. An index bounds how many words it compares and looks for, and leaves out what is
-	// beyond. A generation of the format before knows no spellings.
+	// beyond.
 	Spellings(ctx context.Context, q SpellingQuery) ([][]string, error)
 	// Count returns the number of documents of a project, both parts.
 	Count(ctx context.Context, project uuid.UUID) (int, error)

@@ -24,21 +24,25 @@ import (
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
-	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
 	"github.com/annals-project/annals/projections/recallindex/elastic"
 	"github.com/annals-project/annals/projections/recallindex/elastic/elastictest"
 	"github.com/annals-project/annals/projections/runner"
 )
 
-// A store whose index was built by the version before is asked at once, by its own analysis, and takes what
-// arrives, while the new version is built next to it and after it was put into use. A search never fails,
-// and never lacks a text that was applied; an end in the middle changes nothing.
+// earlier is a made-up version of the analysis, in which every word has other terms.
+var earlier = recall.Analysis{Version: 1, Word: func(word string) string { return "earlier" + word }}
+
+// earlierRows is a made-up version of the rows.
+const earlierRows = 5
+
+// A store whose index was built by an earlier version is asked at once, by the analysis of that, and takes
+// what arrives, while the new version is built next to it and after it was put into use. A search never
+// fails, and never lacks a text that was applied; an end in the middle changes nothing.
 func TestUpgrade(t *testing.T) {
 	t.Run("bleve", func(t *testing.T) {
 		folder := filepath.Join(t.TempDir(), "recall")
-		blevetest.Former(t, folder, uuid.New())
-		testUpgrade(t, func() recallindex.Rebuildable {
-			x, err := bleve.Open(folder, bleve.Options{})
+		testUpgrade(t, func(analysis int) recallindex.Rebuildable {
+			x, err := bleve.Open(folder, bleve.Options{Analysis: analysis})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,8 +52,9 @@ func TestUpgrade(t *testing.T) {
 	t.Run("elastic", func(t *testing.T) {
 		options := elastictest.Options(t)
 		options.HoldNew = true
-		elastictest.Former(t, options, uuid.New())
-		testUpgrade(t, func() recallindex.Rebuildable {
+		testUpgrade(t, func(analysis int) recallindex.Rebuildable {
+			options := options
+			options.Analysis = analysis
 			x, err := elastic.Open(t.Context(), options)
 			if err != nil {
 				t.Fatal(err)
@@ -59,26 +64,27 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
-func testUpgrade(t *testing.T, open func() recallindex.Rebuildable) {
+func testUpgrade(t *testing.T, open func(analysis int) recallindex.Rebuildable) {
 	s := &upgradedStore{
 		t: t, open: open, db: pgtest.Database(t), store: eventstoretest.NewMemory(), codec: eventstoretest.Codec(t),
 		logID: uuid.New(), project: uuid.New(), live: map[uuid.UUID]string{},
 	}
-	before := s.start(nil, former)
+	newest := recall.NewAnalyzer().Version()
+	before := s.start(nil)
 	for range 20 {
 		s.send(before)
 	}
 	before.end()
-	if before.version != 5 || before.index.Analysis() != 1 {
+	if before.version != earlierRows || before.index.Analysis() != earlier.Version {
 		t.Fatalf("rows of version %d, analysis %d", before.version, before.index.Analysis())
 	}
 	for round := range 2 {
 		g := newGate()
-		now := s.start(g, nil)
+		now := s.start(g)
 		<-g.reached
 		s.send(now)
 		s.delete(now)
-		if now.index.Analysis() != 1 || s.version() != 5 {
+		if now.index.Analysis() != earlier.Version || s.version() != earlierRows {
 			t.Errorf("rows of version %d, analysis %d", s.version(), now.index.Analysis())
 		}
 		s.wantFound(now)
@@ -88,7 +94,7 @@ func testUpgrade(t *testing.T, open func() recallindex.Rebuildable) {
 			continue
 		}
 		close(g.free)
-		for s.version() != 6 || now.index.Analysis() != 2 {
+		for s.version() != now.version || now.index.Analysis() != newest {
 			if err := backoff.Pause(t.Context(), 10*time.Millisecond, nil); err != nil {
 				t.Fatal(err)
 			}
@@ -104,7 +110,7 @@ func testUpgrade(t *testing.T, open func() recallindex.Rebuildable) {
 // upgradedStore is a log with the projection of its index, and what must be found.
 type upgradedStore struct {
 	t       *testing.T
-	open    func() recallindex.Rebuildable
+	open    func(analysis int) recallindex.Rebuildable
 	db      *pgxpool.Pool
 	store   *eventstoretest.Memory
 	codec   *eventstore.Codec
@@ -122,28 +128,29 @@ type process struct {
 	end     func()
 }
 
-// former makes a projector the one of version 5.
-func former(p *recallindex.Projector) projections.Projector { return formerProjector{p} }
+// earlierProjector is the projector of the earlier version.
+type earlierProjector struct{ *recallindex.Projector }
 
-type formerProjector struct{ *recallindex.Projector }
+func (earlierProjector) Version() int { return earlierRows }
 
-func (formerProjector) Version() int { return 5 }
-
-// Reset keeps the index, which is empty: it would begin one of the newest format.
-func (formerProjector) Reset(context.Context) error { return nil }
-
-func (s *upgradedStore) start(g *gate, as func(*recallindex.Projector) projections.Projector) *process {
+// start runs the projection of the earlier version, or of the newest with shadows that write through a gate.
+func (s *upgradedStore) start(g *gate) *process {
 	s.t.Helper()
 	log := slog.New(slog.NewTextHandler(s.t.Output(), nil))
-	p := &process{index: s.open()}
+	analysis := 0
+	if g == nil {
+		analysis = earlier.Version
+	}
+	p := &process{index: s.open(analysis)}
 	fed := recallindex.Index(p.index)
 	if g != nil {
 		fed = gatedIndex{p.index, g}
 	}
-	var projector projections.Projector
-	made := recallindex.New(fed, eventstore.Journal{Store: s.store, Codec: s.codec}, recall.NewAnalyzers(), log)
-	if projector = made; as != nil {
-		projector = as(made)
+	made := recallindex.New(fed, eventstore.Journal{Store: s.store, Codec: s.codec}, recall.NewAnalyzers(earlier), log)
+	made.Continue(earlierRows)
+	var projector projections.Projector = made
+	if g == nil {
+		projector = earlierProjector{made}
 	}
 	p.version = projector.Version()
 	runtime, err := runner.New(runner.Config{
@@ -185,7 +192,7 @@ func (s *upgradedStore) start(g *gate, as func(*recallindex.Projector) projectio
 // search returns the data points that a search for a text finds, as recall asks.
 func (s *upgradedStore) search(ctx context.Context, p *process, text string) (map[uuid.UUID]bool, error) {
 	ask := func() (recallindex.Found, error) {
-		analyzer := recall.NewAnalyzers().Of(p.index.Analysis())
+		analyzer := recall.NewAnalyzers(earlier).Of(p.index.Analysis())
 		return p.index.Search(ctx, recallindex.Query{
 			Project: s.project, Sources: 100, Terms: analyzer.Query(text), Analysis: analyzer.Version(),
 			Audiences: []uuid.UUID{uuid.Nil},
@@ -310,5 +317,7 @@ func (x gatedShadow) Apply(ctx context.Context, changes []recallindex.Change) er
 		return x.Index.Apply(ctx, changes)
 	case <-x.gate.broken:
 		return context.Canceled
+	case <-ctx.Done(): // the test has failed
+		return ctx.Err()
 	}
 }

@@ -19,15 +19,12 @@ type docList struct {
 	numbers []uint32
 	bits    []uint64
 	count   int
-	// repeats is nil unless the list was read with it.
-	repeats *repeats
+	// frequencies are how often each document contains the term, in the order of numbers. They are nil unless the list
+	// was read with them.
+	frequencies []uint32
 	// live is how many of the documents were left after so many deletions.
 	live atomic.Pointer[liveCount]
 }
-
-// repeats are how often each document of a list contains the term, and in the former format how long its text is, in
-// the order of the numbers of the list.
-type repeats struct{ frequencies, lengths []uint32 }
 
 type liveCount struct{ deletions, documents int }
 
@@ -67,32 +64,26 @@ func (r *listReader) read(dict segment.TermDictionary, term []byte, documents ui
 	return newList(from.ToArray(), documents)
 }
 
-// readRepeats reads a list with its frequencies, and with lengths if these are in it.
-func (r *listReader) readRepeats(
-	dict segment.TermDictionary, term []byte, documents uint64, lengths bool,
-) (_ *docList, err error) {
+// readRepeats reads a list with its frequencies.
+func (r *listReader) readRepeats(dict segment.TermDictionary, term []byte, documents uint64) (_ *docList, err error) {
 	if r.postings, err = dict.PostingsList(term, nil, r.postings); err != nil {
 		return nil, err
 	}
 	if r.postings.Count() == 0 {
 		return nil, nil //nolint:nilnil // the list is empty
 	}
-	r.docs = r.postings.Iterator(true, lengths, false, r.docs)
-	var numbers []uint32
-	found := new(repeats)
+	r.docs = r.postings.Iterator(true, false, false, r.docs)
+	var numbers, frequencies []uint32
 	for doc, err := r.docs.Next(); doc != nil || err != nil; doc, err = r.docs.Next() {
 		if err != nil {
 			return nil, err
 		}
 		numbers = append(numbers, uint32(doc.Number()))
-		found.frequencies = append(found.frequencies, uint32(doc.Frequency()))
-		if lengths {
-			found.lengths = append(found.lengths, uint32(lengthOf(doc)))
-		}
+		frequencies = append(frequencies, uint32(doc.Frequency()))
 	}
 	l, err := newList(numbers, documents)
 	if l != nil {
-		l.repeats = found
+		l.frequencies = frequencies
 	}
 	return l, err
 }
@@ -105,13 +96,6 @@ func newList(numbers []uint32, documents uint64) (*docList, error) {
 		return nil, fmt.Errorf("a list names document %d of %d", last, documents)
 	}
 	return &docList{numbers: numbers, count: len(numbers)}, nil
-}
-
-// lengthOf inverts Bleve's norm, which is one over the root of the length. That is exact for lengths of
-// some million.
-func lengthOf(p segment.Posting) int {
-	norm := p.Norm()
-	return int(math.Round(1 / (norm * norm)))
 }
 
 func toBits(of *roaring.Bitmap, documents uint64) []uint64 {
@@ -129,8 +113,8 @@ func (l *docList) size() int {
 		return 0
 	}
 	size := listBytes + 4*len(l.numbers) + 8*len(l.bits)
-	if l.repeats != nil {
-		size += listBytes + 4*(len(l.repeats.frequencies)+len(l.repeats.lengths))
+	if l.frequencies != nil {
+		size += listBytes + 4*len(l.frequencies)
 	}
 	return size
 }

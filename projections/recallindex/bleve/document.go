@@ -31,8 +31,7 @@ const (
 	stemsField = "hs"
 	exactField = "he"
 	// The terms that a text contains several times are in a separate field with their frequencies. In the
-	// text field a term of a document costs one byte and its place in the list, and most occur once. The
-	// former format has frequencies in the text field, and the length of the text with each.
+	// text field a term of a document costs one byte and its place in the list, and most occur once.
 	repeatedTextField   = "tr"
 	repeatedMemoryField = "mr"
 	// ownerField names the data point of a later passage, so that the thousands of passages of a long
@@ -61,15 +60,14 @@ const (
 	distinctTerms = index.IndexField | index.SkipFreqNorm
 )
 
-// newDocument returns a document in a format. The frequency of the term of its part is its order.
-func newDocument(f format, at partition, d recallindex.Document) *document.Document {
+// newDocument returns a document. The frequency of the term of its part is its order.
+func newDocument(at partition, d recallindex.Document) *document.Document {
 	part := d.Part()
 	doc := document.NewDocument(at.identifier(d.Key))
-	marker := &terms{name: partField, prefix: at.prefix, terms: []string{string(part)}, options: distinctTerms}
-	if f != formerFormat {
-		marker.options, marker.frequency = countedTerms, int(d.Order())
-	}
-	doc.AddField(marker)
+	doc.AddField(&terms{
+		name: partField, prefix: at.prefix, terms: []string{string(part)}, options: countedTerms,
+		frequency: int(d.Order()),
+	})
 	doc.AddField(&terms{name: audienceField, terms: []string{d.Audience.String()}, options: distinctTerms})
 	doc.AddField(&terms{name: dayField, terms: []string{day(d.OccurredAt)}, options: distinctTerms})
 	doc.AddField(&terms{
@@ -79,14 +77,9 @@ func newDocument(f format, at partition, d recallindex.Document) *document.Docum
 	if later(d.Key) {
 		doc.AddField(&terms{name: ownerField, terms: []string{at.owner(d.DataPoint)}, options: distinctTerms})
 	}
-	if len(d.Terms.Text) > 0 && f == formerFormat {
-		doc.AddField(&terms{name: textOf(part), prefix: at.prefix, terms: d.Terms.Text, options: countedTerms})
-	}
-	if f != formerFormat {
-		addText(doc, at, part, d.Terms.Text)
-		addHash(doc, stemsField, d.Terms.States.Stems)
-		addHash(doc, exactField, d.Terms.States.Exact)
-	}
+	addText(doc, at, part, d.Terms.Text)
+	addHash(doc, stemsField, d.Terms.States.Stems)
+	addHash(doc, exactField, d.Terms.States.Exact)
 	if len(d.Terms.Label) > 0 {
 		doc.AddField(&terms{name: labelField, prefix: at.prefix, terms: d.Terms.Label, options: distinctTerms})
 	}

@@ -11,23 +11,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// format is how a generation keeps documents. Raise the newest with every change of the mapping or of
-// the documents. The one before is read and written until a generation of the newest is built; one of
-// another format is dropped.
-type format int
-
-const (
-	// formerFormat generations are named by the format alone; their analysis is version 1.
-	formerFormat   format = 6
-	newestFormat   format = 7
-	formerAnalysis        = 1
-)
+// format is how a generation keeps documents. Raise it with every change of the mapping or of the documents: a
+// generation of another format is dropped.
+const format = 7
 
 // generation is one build of the index. Its name, which is that of its folder, begins with its format
 // and the version of its analysis.
 type generation struct {
 	name     string
-	format   format
 	analysis int
 }
 
@@ -35,28 +26,23 @@ type generation struct {
 func (g generation) target() string { return "bleve:" + g.name }
 
 func newGeneration(analysis int) generation {
-	g := generation{format: newestFormat, analysis: analysis}
-	g.name = fmt.Sprintf("%d.%d-%s", g.format, g.analysis, uuid.NewString())
-	return g
+	return generation{name: fmt.Sprintf("%d.%d-%s", format, analysis, uuid.NewString()), analysis: analysis}
 }
 
 // parseGeneration parses the name of a generation.
 func parseGeneration(name string) (generation, error) {
-	g := generation{name: name, analysis: formerAnalysis}
 	versions, id, _ := strings.Cut(name, "-")
-	of, analysis, both := strings.Cut(versions, ".")
-	n, err := strconv.Atoi(of)
-	if err == nil && both {
-		g.analysis, err = strconv.Atoi(analysis)
+	of, analysis, _ := strings.Cut(versions, ".")
+	if n, err := strconv.Atoi(of); err == nil && n != format {
+		return generation{}, fmt.Errorf("generation %q is of another format", name)
 	}
-	if err == nil {
+	g := generation{name: name}
+	var err error
+	if g.analysis, err = strconv.Atoi(analysis); err == nil {
 		_, err = uuid.Parse(id)
 	}
-	if err != nil {
+	if err != nil || of != strconv.Itoa(format) {
 		return generation{}, fmt.Errorf("generation %q is unreadable", name)
-	}
-	if g.format = format(n); g.format != newestFormat && g.format != formerFormat || both != (g.format == newestFormat) {
-		return generation{}, fmt.Errorf("generation %q is of another format", name)
 	}
 	return g, nil
 }

@@ -29,7 +29,7 @@ type heldTerms struct {
 
 // heldTerm is the lists of a term in the text and the label, nil where it has no documents.
 type heldTerm struct {
-	// repeated are those of texts that contain the term several times, or all of them in the former format.
+	// repeated are those of texts that contain the term several times.
 	texts, repeated, labels *docList
 	impacts                 impacts
 }
@@ -105,13 +105,12 @@ func languagesOf(terms []recall.Term) languages {
 
 // termReader reads terms of a part in one segment.
 type termReader struct {
-	in     *searchedSegment
-	part   recallindex.Part
-	format format
-	held   *heldTerms
+	in   *searchedSegment
+	part recallindex.Part
+	held *heldTerms
 	// documents is how many the segment has.
 	documents uint64
-	// The rest is opened when a term is not held. lengths are nil in the former format.
+	// The rest is opened when a term is not held.
 	opened                bool
 	text, repeated, label segment.TermDictionary
 	lengths               *lengths
@@ -120,9 +119,7 @@ type termReader struct {
 }
 
 func (s *search) newReader(in *searchedSegment, part recallindex.Part) *termReader {
-	return &termReader{
-		in: in, part: part, format: s.format, held: in.column.heldOf(part), documents: in.Segment().Count(),
-	}
+	return &termReader{in: in, part: part, held: in.column.heldOf(part), documents: in.Segment().Count()}
 }
 
 func (r *termReader) open() (err error) {
@@ -138,9 +135,6 @@ func (r *termReader) open() (err error) {
 		if r.label, err = s.Dictionary(labelField); err != nil {
 			return err
 		}
-	}
-	if r.format == formerFormat {
-		return nil
 	}
 	if r.repeated, err = s.Dictionary(repeatedOf(r.part)); err != nil {
 		return err
@@ -240,11 +234,7 @@ func (r *termReader) read(term string) (_ *heldTerm, err error) {
 		return nil, err
 	}
 	if t.texts != nil {
-		dict := r.repeated
-		if r.format == formerFormat {
-			dict = r.text
-		}
-		if t.repeated, err = r.lists.readRepeats(dict, r.key, r.documents, r.lengths == nil); err != nil {
+		if t.repeated, err = r.lists.readRepeats(r.repeated, r.key, r.documents); err != nil {
 			return nil, err
 		}
 		t.impacts = impactsOf(t.texts, t.repeated, r.lengths)

@@ -14,35 +14,27 @@ type impacts struct {
 	greatest, repeated float64
 }
 
-// impactsOf returns the impacts of a term, and those of it where it is repeated. lengths are those of the segment,
-// nil in the former format.
+// impactsOf returns the impacts of a term, and those of it where it is repeated. lengths are those of the segment.
 func impactsOf(docs, repeated *docList, lengths *lengths) (found impacts) {
 	if docs == nil {
 		return found
 	}
-	if lengths != nil {
-		shortest := math.MaxInt
-		for _, doc := range docs.numbers {
-			shortest = min(shortest, lengths.number(uint64(doc)))
-		}
-		for i, word := range docs.bits {
-			for ; word != 0; word &= word - 1 {
-				shortest = min(shortest, lengths.number(uint64(i*64+bits.TrailingZeros64(word))))
-			}
-		}
-		found.greatest = recall.Impact(1, shortest)
+	shortest := math.MaxInt
+	for _, doc := range docs.numbers {
+		shortest = min(shortest, lengths.number(uint64(doc)))
 	}
+	for i, word := range docs.bits {
+		for ; word != 0; word &= word - 1 {
+			shortest = min(shortest, lengths.number(uint64(i*64+bits.TrailingZeros64(word))))
+		}
+	}
+	found.greatest = recall.Impact(1, shortest)
 	if repeated == nil {
 		return found
 	}
 	for i, doc := range repeated.numbers {
-		length := 0
-		if lengths == nil {
-			length = int(repeated.repeats.lengths[i])
-		} else {
-			length = lengths.number(uint64(doc))
-		}
-		impact := recall.Impact(int(repeated.repeats.frequencies[i]), length)
+		length := lengths.number(uint64(doc))
+		impact := recall.Impact(int(repeated.frequencies[i]), length)
 		found.greatest = max(found.greatest, impact)
 		found.repeated = max(found.repeated, impact/recall.Impact(1, length))
 	}

@@ -71,9 +71,9 @@ type Index struct {
 
 var _ recallindex.Index = (*Index)(nil)
 
-// Open opens the index in a folder, which it creates. A generation of the format before stays in use
-// until a shadow is promoted. If the folder is new, incomplete or unreadable, Open begins an empty
-// generation and removes what was there.
+// Open opens the index in a folder, which it creates. A generation of another analysis stays in use
+// until a shadow is promoted. If the folder is new, incomplete, unreadable or of another format, Open
+// begins an empty generation and removes what was there.
 func Open(folder string, options Options) (*Index, error) {
 	options.OpenSlots = cmp.Or(options.OpenSlots, 2*sharedSlots)
 	options.OwnFrom = cmp.Or(options.OwnFrom, ownFrom)

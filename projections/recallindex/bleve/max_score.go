@@ -25,7 +25,7 @@ type maxScore struct {
 	// sums[i] is the most that postings 0 to i add to a score together.
 	sums   []float64
 	filter segmentFilter
-	// orders and lengths are those of its documents, nil in the former format.
+	// orders and lengths are those of its documents.
 	orders  []uint64
 	lengths *lengths
 	// documents is how many documents the segment has, base the number of the first in the snapshot.
@@ -119,7 +119,7 @@ func (w *maxScore) score(doc uint64, first int) {
 			return
 		}
 		n := p.count(doc)
-		length = p.length(doc, w.lengths)
+		length = w.lengths.number(doc)
 		w.counts[p.term].Text = n
 		if first > 0 {
 			reached += p.weight * recall.Impact(n, length) * slack
@@ -150,10 +150,7 @@ func (w *maxScore) keep(doc uint64, length int) {
 	if score < w.bound() {
 		return
 	}
-	c := candidate{id: w.base + doc, score: score, counts: w.counts, length: length}
-	if w.orders != nil {
-		c.order = w.orders[doc]
-	}
+	c := candidate{id: w.base + doc, score: score, order: w.orders[doc], counts: w.counts, length: length}
 	if w.top.add(c) {
 		w.shared.raise(w.top.bound())
 	}

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	index "github.com/blevesearch/bleve_index_api"
@@ -34,10 +33,9 @@ var errPacking = errors.New("a piece of the index is damaged")
 var zeros [1 << 16]byte
 
 // RegisterPacking lets Bleve read and write packed files. It must run before any of them is opened, and Open runs it.
-// Files of the former format are written as the program before reads them.
 var RegisterPacking = sync.OnceFunc(func() {
 	index.WriterHook = func(context []byte) (string, func([]byte) []byte, error) {
-		if isFormer(string(context)) || isOfPage(string(context)) {
+		if isOfPage(string(context)) {
 			return "", nil, nil
 		}
 		return packing, pack, nil
@@ -52,16 +50,6 @@ var RegisterPacking = sync.OnceFunc(func() {
 		return nil, fmt.Errorf("files of the index are packed by %q", id)
 	}
 })
-
-// isFormer reports whether a path is below the folder of a generation of the former format.
-func isFormer(path string) bool {
-	for name := range strings.SplitSeq(filepath.ToSlash(path), "/") {
-		if g, err := parseGeneration(name); err == nil {
-			return g.format == formerFormat
-		}
-	}
-	return false
-}
 
 // isOfPage reports whether a path is that of the file of a page, which Bleve asks for before it makes the file; a merge
 // asks once its file is there. To pack the file of a page, Bleve would write all of it a second time, by a merge of

@@ -83,20 +83,6 @@ func TestUnpack_Damaged(t *testing.T) {
 	}
 }
 
-func TestIsFormer(t *testing.T) {
-	id := uuid.NewString()
-	for path, want := range map[string]bool{
-		"/data/recall/6-" + id + "/shared-0/store/000000000001.zap": true,
-		"/data/recall/7.2-" + id + "/shared-0/store/root.bolt":      false,
-		"/data/6-x/recall/7.2-" + id:                                false,
-		"":                                                          false,
-	} {
-		if got := isFormer(path); got != want {
-			t.Errorf("%s: %t", path, got)
-		}
-	}
-}
-
 // The file of a page is written as it is, and what merges make of several is packed.
 func TestPacking_OfMerges(t *testing.T) {
 	folder := t.TempDir()

@@ -5,8 +5,7 @@ import "github.com/annals-project/annals/domain/recall"
 // posting goes through the documents of one term in one field of one segment.
 type posting struct {
 	docs cursor
-	// repeated are the documents that contain the term several times; none in a label. In the former format they are
-	// all, with their lengths.
+	// repeated are the documents that contain the term several times; none in a label.
 	repeated cursor
 	term     int
 	// label reports that the field is the label, which has no frequencies.
@@ -39,13 +38,5 @@ func (p *posting) count(doc uint64) int {
 	if !p.repeated.has(doc) {
 		return 1
 	}
-	return int(p.repeated.list.repeats.frequencies[p.repeated.place])
-}
-
-// length returns the length of the text of a document that count was asked for.
-func (p *posting) length(doc uint64, lengths *lengths) int {
-	if lengths == nil {
-		return int(p.repeated.list.repeats.lengths[p.repeated.place])
-	}
-	return lengths.number(doc)
+	return int(p.repeated.list.frequencies[p.repeated.place])
 }

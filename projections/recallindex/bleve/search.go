@@ -20,8 +20,7 @@ func (x *Index) Search(ctx context.Context, q recallindex.Query) (found recallin
 		return found, err
 	}
 	defer x.endCall()
-	used := x.used()
-	if used.analysis != q.Analysis {
+	if x.used().analysis != q.Analysis {
 		return found, recallindex.ErrOtherAnalysis
 	}
 	if err := x.checkComplete(q.Project); err != nil {
@@ -31,7 +30,7 @@ func (x *Index) Search(ctx context.Context, q recallindex.Query) (found recallin
 	for _, part := range q.Parts() {
 		group.Go(func() error {
 			return panics.Call(ctx, x.options.Log, "search of recall index panicked", func() (err error) {
-				*found.Of(part.Part), err = x.searchPart(ctx, used, part)
+				*found.Of(part.Part), err = x.searchPart(ctx, part)
 				return err
 			}, "part", part.Part)
 		})
@@ -42,8 +41,8 @@ func (x *Index) Search(ctx context.Context, q recallindex.Query) (found recallin
 	return found, nil
 }
 
-func (x *Index) searchPart(ctx context.Context, used generation, q recallindex.PartQuery) (recallindex.Result, error) {
-	s := &search{query: q, format: used.format}
+func (x *Index) searchPart(ctx context.Context, q recallindex.PartQuery) (recallindex.Result, error) {
+	s := &search{query: q}
 	s.found.Statistics.Frequencies = make([]recall.Count, len(q.Terms))
 	if len(q.Terms) == 0 {
 		return s.found, nil
@@ -80,8 +79,7 @@ func (x *Index) searchIn(ctx context.Context, s *search, places []partition, run
 
 // search runs one query on one snapshot of each partition.
 type search struct {
-	query  recallindex.PartQuery
-	format format
+	query recallindex.PartQuery
 	// activity counts what runs on the index, recoverPanics is for another goroutine.
 	activity      *activity
 	recoverPanics func(func() error) error
@@ -104,7 +102,7 @@ type searchedSegment struct {
 	// base is the number of its first document in the snapshot.
 	base  uint64
 	lists []list
-	// What scores the documents reads these; orders and lengths are nil in the former format.
+	// What scores the documents reads these.
 	filter  segmentFilter
 	orders  []uint64
 	lengths *lengths
@@ -167,9 +165,6 @@ func (s *search) prepare() (err error) {
 		}
 		if !some {
 			in.lists = nil
-			continue
-		}
-		if s.format == formerFormat {
 			continue
 		}
 		if in.orders, err = in.column.ordersOf(in.Segment()); err != nil {

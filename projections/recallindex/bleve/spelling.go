@@ -35,13 +35,10 @@ func (x *Index) Spellings(ctx context.Context, q recallindex.SpellingQuery) ([][
 	}
 	defer x.endCall()
 	found := make([][]string, len(q.Words))
-	if x.used().format == formerFormat {
-		return found, nil
-	}
 	if err := x.checkComplete(q.Project); err != nil {
 		return nil, err
 	}
-	s := &speller{search: search{format: x.used().format}, query: q, found: found}
+	s := &speller{query: q, found: found}
 	if err := x.searchIn(ctx, &s.search, x.partitions(q.Project), s.run); err != nil {
 		return nil, fmt.Errorf("look for spellings: %w", err)
 	}

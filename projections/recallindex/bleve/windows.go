@@ -97,7 +97,7 @@ func documents(postings []*posting) (n int) {
 
 // isDense reports whether windows cost less than iterators for the lists from first on.
 func (w *maxScore) isDense(first int) bool {
-	return w.lengths != nil && documents(w.postings[first:])*denseShare > int(w.documents)
+	return documents(w.postings[first:])*denseShare > int(w.documents)
 }
 
 // runWindow scores the documents of the window that begins at a document, up to another: it adds up what all lists can

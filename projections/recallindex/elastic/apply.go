@@ -37,7 +37,7 @@ func (x *Index) apply(ctx context.Context, g generation, changes []recallindex.C
 			return recallindex.ErrOtherAnalysis
 		}
 	}
-	p, err := newPage(g.format, changes)
+	p, err := newPage(changes)
 	if err != nil || p.isEmpty() {
 		return err
 	}
@@ -63,7 +63,6 @@ func (x *Index) apply(ctx context.Context, g generation, changes []recallindex.C
 
 // page is what changes do to documents.
 type page struct {
-	format format
 	// scopes are to delete, with the position of their page.
 	scopes map[string]int64
 	// moves are data points to move; moved are the same by data point.
@@ -81,8 +80,8 @@ type move struct {
 
 func (p *page) isEmpty() bool { return len(p.scopes)+len(p.moves)+len(p.upserts) == 0 }
 
-func newPage(f format, changes []recallindex.Change) (*page, error) {
-	p := &page{format: f, scopes: map[string]int64{}, moves: map[string]move{}, written: map[string]struct{}{}}
+func newPage(changes []recallindex.Change) (*page, error) {
+	p := &page{scopes: map[string]int64{}, moves: map[string]move{}, written: map[string]struct{}{}}
 	for _, c := range changes {
 		version := int64(c.Position)
 		for _, s := range c.Deletes {
@@ -102,7 +101,7 @@ func newPage(f format, changes []recallindex.Change) (*page, error) {
 			if m, moves := p.moves[dataPoint(c.Project, d.DataPoint)]; moves {
 				d.Audience = m.audience
 			}
-			o, err := upsert(f, c.Project, d, version)
+			o, err := upsert(c.Project, d, version)
 			if err != nil {
 				return nil, err
 			}
@@ -112,8 +111,8 @@ func newPage(f format, changes []recallindex.Change) (*page, error) {
 	return p, nil
 }
 
-func upsert(f format, project uuid.UUID, d recallindex.Document, version int64) (operation, error) {
-	document, err := encodeDocument(f, project, d)
+func upsert(project uuid.UUID, d recallindex.Document, version int64) (operation, error) {
+	document, err := encodeDocument(project, d)
 	if err != nil {
 		return operation{}, err
 	}
@@ -220,7 +219,7 @@ func (p *page) rewrite(hits []hit) ([]operation, error) {
 		if err != nil {
 			return nil, err
 		}
-		is, err := h.record(p.format)
+		is, err := h.record()
 		if err != nil {
 			return nil, err
 		}
@@ -230,7 +229,7 @@ func (p *page) rewrite(hits []hit) ([]operation, error) {
 			continue
 		}
 		m := p.moves[dataPoint(project, k.DataPoint)]
-		o, err := upsert(p.format, project, is.document(m.audience), m.version)
+		o, err := upsert(project, is.document(m.audience), m.version)
 		if err != nil {
 			return nil, err
 		}
@@ -251,12 +250,9 @@ type hit struct {
 // recordField is the field that a search names to get records.
 var recordField = []string{"c"}
 
-func (h hit) record(f format) (record, error) {
+func (h hit) record() (record, error) {
 	if n := len(h.Fields.Record); n != 1 {
 		return record{}, fmt.Errorf("elasticsearch returns %d records of a document", n)
-	}
-	if f == formerFormat {
-		return parseFormerRecord(h.Fields.Record[0])
 	}
 	return parseRecord(h.Fields.Record[0])
 }

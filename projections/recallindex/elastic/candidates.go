@@ -28,7 +28,6 @@ const (
 
 // candidateSearch is a search for the candidates of one part, which it scores exactly.
 type candidateSearch struct {
-	format  format
 	part    recallindex.PartQuery
 	weights recall.Weights
 	places  map[string]int // of the terms in the query
@@ -36,10 +35,9 @@ type candidateSearch struct {
 }
 
 // newCandidateSearch makes the search for a part with these statistics. ok is false if nothing can be found.
-func newCandidateSearch(f format, part recallindex.PartQuery, s recall.Statistics) (c candidateSearch, ok bool) {
+func newCandidateSearch(part recallindex.PartQuery, s recall.Statistics) (c candidateSearch, ok bool) {
 	c = candidateSearch{
-		format: f, part: part, weights: s.Weights(part.Terms).Shared(part.Terms),
-		places: make(map[string]int, len(part.Terms)),
+		part: part, weights: s.Weights(part.Terms).Shared(part.Terms), places: make(map[string]int, len(part.Terms)),
 	}
 	for i, t := range part.Terms {
 		c.places[t.Text] = i
@@ -53,14 +51,10 @@ func newCandidateSearch(f format, part recallindex.PartQuery, s recall.Statistic
 // body asks for the best documents by the scores of Elasticsearch.
 func (c candidateSearch) body() map[string]any {
 	size := min(max(leastCandidates, c.part.Size+c.part.Size/2), maxWindow)
-	body := map[string]any{
+	return map[string]any{
 		"query": c.query, "size": size, "track_total_hits": false, "stored_fields": "_none_",
-		"docvalue_fields": recordField,
+		"docvalue_fields": recordField, "sort": []any{"_score", map[string]any{"o": "asc"}},
 	}
-	if c.format != formerFormat {
-		body["sort"] = []any{"_score", map[string]any{"o": "asc"}}
-	}
-	return body
 }
 
 // candidatesAnswer is the answer to several searches, in their order.
@@ -187,7 +181,7 @@ func (c candidateSearch) best(candidates []hit) ([]recallindex.Hit, error) {
 
 // scoreOf counts the terms of the query in a document.
 func (c candidateSearch) scoreOf(h hit) (s scored, err error) {
-	is, err := h.record(c.format)
+	is, err := h.record()
 	if err == nil && !is.project(c.part.Project) {
 		err = errors.New("elasticsearch returned a document of another project")
 	}

@@ -56,9 +56,8 @@
 //	annals-r-<id>          the generation in use, once it is complete: searches go here
 //	annals-w-<id>          one generation: writes go here, so that none creates an index, or reaches another
 //
-// A generation of the format before, annals-2-<number>, has annals and annals-read instead of the first
-// and the third. It is used as long as there is none of the newest format. Programs of that format know
-// only these names, so they and this one may run at the same time.
+// A generation of another analysis answers queries of that until one of the newest is put into use. An
+// index of a format before is removed, and a new one is built from the log.
 //
 // All processes search the generation in use. When another one is put into use, the alias for searches
 // of the one before is gone: a process whose search finds nothing there looks which one it is now. The

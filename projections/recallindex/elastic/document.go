@@ -25,23 +25,18 @@ type document struct {
 	Impacts map[string]float32 `json:"v,omitempty"`
 	Labels  []string           `json:"l,omitempty"`
 	At      int64              `json:"at"` // in milliseconds, rounded down
-	// Order decides between equal scores. The former format has none.
+	// Order decides between equal scores.
 	Order  uint64 `json:"o,omitempty"`
 	Record []byte `json:"c"`
 }
 
-// encodeDocument returns the JSON of a document in a format.
-func encodeDocument(f format, project uuid.UUID, d recallindex.Document) ([]byte, error) {
+// encodeDocument returns the JSON of a document.
+func encodeDocument(project uuid.UUID, d recallindex.Document) ([]byte, error) {
 	part := d.Part()
 	doc := document{
 		Group: group(project, part), DataPoint: dataPoint(project, d.DataPoint),
 		Scope:    scope(project, recallindex.Scope{DataPoint: d.DataPoint, Part: part, Revision: d.Revision}),
-		Audience: d.Audience.String(), At: d.OccurredAt.UnixMilli(),
-	}
-	if f == formerFormat {
-		doc.Record = encodeFormerRecord(identifier(project, d.Key), doc.At, d.Terms)
-	} else {
-		doc.Order, doc.Record = d.Order(), encodeRecord(project, d)
+		Audience: d.Audience.String(), At: d.OccurredAt.UnixMilli(), Order: d.Order(), Record: encodeRecord(project, d),
 	}
 	in := prefix(project, part)
 	counts := make(map[string]int, len(d.Terms.Text))

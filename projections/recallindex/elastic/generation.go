@@ -20,36 +20,27 @@ import (
 
 // meta is in the mapping of a generation.
 type meta struct {
-	Format     format `json:"format"`
+	Format     string `json:"format"`
 	Generation string `json:"generation"`
-	// Analysis is the version of the analysis of its documents, omitted by the former format.
-	Analysis int `json:"analysis,omitempty"`
+	// Analysis is the version of the analysis of its documents.
+	Analysis int `json:"analysis"`
 }
 
-// generation returns the generation of an index, which has the mapping; ok is false if its format is
-// not used.
+// generation returns the generation of an index, which has the mapping; ok is false if it is of another
+// format.
 func (m meta) generation(index string) (g generation, ok bool) {
-	if _, err := uuid.Parse(m.Generation); err != nil || !slices.Contains(formats, m.Format) {
+	if _, err := uuid.Parse(m.Generation); err != nil || m.Format != format {
 		return g, false
 	}
-	g = generation{index: index, id: m.Generation, format: m.Format, analysis: m.Analysis}
-	if m.Format == formerFormat {
-		g.analysis = formerAnalysis
-	}
-	return g, true
+	return generation{index: index, id: m.Generation, analysis: m.Analysis}, true
 }
 
-// inUse returns the generation in use, of the newest format that has one.
+// inUse returns the generation in use.
 func (x *Index) inUse(ctx context.Context) (g generation, ok bool, err error) {
-	for _, f := range formats {
-		if g, ok, err = x.named(ctx, x.options.live(f)); ok || err != nil {
-			return g, ok, err
-		}
-	}
-	return g, false, nil
+	return x.named(ctx, x.options.live())
 }
 
-// named returns the generation that an alias names; ok is false if there is none of a format that is used.
+// named returns the generation that an alias names; ok is false if there is none of this format.
 func (x *Index) named(ctx context.Context, alias string) (g generation, ok bool, err error) {
 	var found map[string]struct {
 		Mappings struct {
@@ -73,7 +64,7 @@ func (x *Index) named(ctx context.Context, alias string) (g generation, ok bool,
 	return g, false, nil
 }
 
-// all returns the generations' indexes, by name, with their aliases.
+// all returns the indexes of the generations of this format and those before, by name, with their aliases.
 func (x *Index) all(ctx context.Context) (map[string][]string, error) {
 	var found map[string]struct {
 		Aliases map[string]struct{} `json:"aliases"`
@@ -88,7 +79,7 @@ func (x *Index) all(ctx context.Context) (map[string][]string, error) {
 	}
 	all := map[string][]string{}
 	for name, index := range found {
-		if !pattern.MatchString(name) {
+		if _, ok := numberOf(pattern, name); !ok {
 			continue
 		}
 		all[name] = []string{}
@@ -114,12 +105,12 @@ func (x *Index) create(
 	}
 	number := 0
 	for name := range all {
-		if n, err := strconv.Atoi(pattern.FindStringSubmatch(name)[1]); err == nil {
+		if n, ok := numberOf(pattern, name); ok {
 			number = max(number, n)
 		}
 	}
 	g = generation{
-		index: x.options.indexName(number + 1), id: uuid.NewString(), format: newestFormat, analysis: x.options.Analysis,
+		index: x.options.indexName(number + 1), id: uuid.NewString(), analysis: x.options.Analysis,
 	}
 	named := []string{x.options.writeAlias(g)}
 	if aliases != nil {
@@ -189,7 +180,7 @@ func (x *Index) description(g generation, aliases []string) map[string]any {
 			"merge": map[string]any{"policy": map[string]any{"expunge_deletes_allowed": 0}},
 		}},
 		"mappings": map[string]any{
-			"dynamic": false, "_meta": meta{Format: g.format, Generation: g.id, Analysis: g.analysis},
+			"dynamic": false, "_meta": meta{Format: format, Generation: g.id, Analysis: g.analysis},
 			"_routing": map[string]any{"required": true},
 			"_source":  map[string]any{"enabled": false},
 			"properties": map[string]any{
@@ -300,7 +291,7 @@ func (x *Index) reset(ctx context.Context) error {
 		return err
 	}
 	x.use(g)
-	return x.dropOthers(ctx, x.options.live(newestFormat), x.options.next())
+	return x.dropOthers(ctx, x.options.live(), x.options.next())
 }
 
 // Check implements recallindex.Shared.
@@ -329,7 +320,7 @@ func (x *Index) Publish(ctx context.Context) error {
 	if published, ok, err := x.named(ctx, x.options.readAlias(g)); err != nil || ok && published == g {
 		return err
 	}
-	live := x.options.live(g.format)
+	live := x.options.live()
 	return x.changeAliases(ctx, []aliasAction{
 		removeAlias(g.index, live), addAlias(g.index, live), addAlias(g.index, x.options.readAlias(g)),
 	})

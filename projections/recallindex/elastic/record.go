@@ -3,10 +3,7 @@ package elastic
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -50,47 +47,6 @@ func repeated(list []counted) (terms []string) {
 		}
 	}
 	return terms
-}
-
-// The former record is lines: id, time, traits, label, text. Terms contain no spaces.
-const (
-	recordBreak  = "\n"
-	recordFields = 5
-)
-
-func encodeFormerRecord(id string, at int64, terms recall.Terms) []byte {
-	return []byte(strings.Join([]string{
-		id, strconv.FormatInt(at, 10), strconv.Itoa(int(terms.Traits)), strings.Join(terms.Label, " "),
-		strings.Join(terms.Text, " "),
-	}, recordBreak))
-}
-
-func parseFormerRecord(text []byte) (r record, err error) {
-	fields := strings.Split(string(text), recordBreak)
-	if len(fields) != recordFields {
-		return r, fmt.Errorf("the record of a document has %d lines, want %d", len(fields), recordFields)
-	}
-	project, key, err := parseIdentifier(fields[0])
-	if err != nil {
-		return r, err
-	}
-	r.project, r.key = func(p uuid.UUID) bool { return p == project }, key
-	if r.at, err = strconv.ParseInt(fields[1], 10, 64); err != nil {
-		return r, fmt.Errorf("time in the record of a document: %w", err)
-	}
-	traits, err := strconv.ParseUint(fields[2], 10, 8)
-	if err != nil {
-		return r, fmt.Errorf("traits in the record of a document: %w", err)
-	}
-	r.traits, r.label, r.text = recall.Traits(traits), once(fields[3]), once(fields[4])
-	return r, nil
-}
-
-func once(words string) (list []counted) {
-	for word := range strings.FieldsSeq(words) {
-		list = append(list, counted{word, 1})
-	}
-	return list
 }
 
 // A record is the beginning of its project, the data point, revision, part and passage or memory, time, tie and

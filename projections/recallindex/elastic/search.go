@@ -72,7 +72,7 @@ func (x *Index) search(ctx context.Context, g generation, q recallindex.Query) (
 	var asked []candidateSearch
 	for i, part := range parts {
 		found.Of(part.Part).Statistics = statistics[i]
-		if c, ok := newCandidateSearch(g.format, part, statistics[i]); ok {
+		if c, ok := newCandidateSearch(part, statistics[i]); ok {
 			asked = append(asked, c)
 		}
 	}

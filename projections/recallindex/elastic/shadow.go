@@ -97,7 +97,7 @@ func (x *Index) Promote(ctx context.Context, target string) (bool, error) {
 		return false, fmt.Errorf("promote recall index: %w", err)
 	}
 	x.adopt(next)
-	if err := x.dropOthers(ctx, x.options.live(next.format)); err != nil {
+	if err := x.dropOthers(ctx, x.options.live()); err != nil {
 		x.options.Log.WarnContext(ctx, "removal of old recall index generation failed, the next rebuild retries", "err", err)
 	}
 	return true, nil
@@ -129,15 +129,7 @@ func (x *Index) Discard(ctx context.Context) error {
 	}
 	defer x.endCall()
 	x.closeNext()
-	// The index in use may be of either format, and another process may have begun it.
-	g, ok, err := x.inUse(ctx)
-	if !ok {
-		g.format = newestFormat
-	}
-	if err == nil {
-		err = x.dropOthers(ctx, x.options.live(g.format))
-	}
-	if err != nil {
+	if err := x.dropOthers(ctx, x.options.live()); err != nil {
 		return fmt.Errorf("discard shadow of recall index: %w", err)
 	}
 	return nil

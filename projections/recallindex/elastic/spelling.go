@@ -31,7 +31,7 @@ func (x *Index) Spellings(ctx context.Context, q recallindex.SpellingQuery) (fou
 
 func (x *Index) spellings(ctx context.Context, g generation, q recallindex.SpellingQuery) ([][]string, error) {
 	found := make([][]string, len(q.Words))
-	if g.format == formerFormat || len(q.Words) == 0 || len(q.Audiences) == 0 {
+	if len(q.Words) == 0 || len(q.Audiences) == 0 {
 		return found, nil
 	}
 	near, err := x.suggest(ctx, g, q)

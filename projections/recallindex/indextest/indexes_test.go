@@ -15,7 +15,6 @@ import (
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
-	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
 	"github.com/annals-project/annals/projections/recallindex/elastic"
 	"github.com/annals-project/annals/projections/recallindex/elastic/elastictest"
 )
@@ -53,14 +52,15 @@ func TestBleve_FewHandles(t *testing.T) {
 func inFolder(t *testing.T, options bleve.Options) {
 	conformance(t, func(t *testing.T) Storage {
 		folder := filepath.Join(t.TempDir(), "bleve")
+		open := func(t *testing.T, analysis int) recallindex.Index {
+			options := options
+			options.Log, options.Analysis = slog.New(slog.NewTextHandler(t.Output(), nil)), analysis
+			x, err := bleve.Open(folder, options)
+			runtest.Must(t, err)
+			return x
+		}
 		return Storage{
-			Open: func(t *testing.T) recallindex.Index {
-				options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
-				x, err := bleve.Open(folder, options)
-				runtest.Must(t, err)
-				return x
-			},
-			Former: func(t *testing.T) { blevetest.Former(t, folder, uuid.New()) },
+			Open: func(t *testing.T) recallindex.Index { return open(t, 0) }, OpenNew: open,
 			Damage: func(t *testing.T, project uuid.UUID) {
 				runtest.Must(t, os.WriteFile(filepath.Join(sharedSlot(t, folder, project), "index_meta.json"), []byte("{"), 0o600))
 			},
@@ -88,13 +88,13 @@ func TestElasticsearch(t *testing.T) {
 		t.Parallel() // a purge waits up to half a minute
 		options := elastictest.Options(t)
 		options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
-		return Storage{
-			Open: func(t *testing.T) recallindex.Index {
-				x, err := elastic.Open(t.Context(), options)
-				runtest.Must(t, err)
-				return x
-			},
-			Former: func(t *testing.T) { elastictest.Former(t, options, uuid.New()) },
+		open := func(t *testing.T, analysis int) recallindex.Index {
+			options := options
+			options.Analysis = analysis
+			x, err := elastic.Open(t.Context(), options)
+			runtest.Must(t, err)
+			return x
 		}
+		return Storage{Open: func(t *testing.T) recallindex.Index { return open(t, 0) }, OpenNew: open}
 	})
 }

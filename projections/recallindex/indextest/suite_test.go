@@ -26,9 +26,9 @@ type Storage struct {
 	// Damage damages the part that holds the first documents of a project, while the index is closed. It
 	// is nil if an index loses no part alone.
 	Damage func(t *testing.T, project uuid.UUID)
-	// Former makes an empty index of the format before in storage without one. It is nil if there is no
-	// such format.
-	Former func(t *testing.T)
+	// OpenNew opens an index in storage without one, with a version of the analysis. It is nil if an index
+	// has one generation.
+	OpenNew func(t *testing.T, analysis int) recallindex.Index
 }
 
 // conformance runs the suite. newStorage makes empty storage.
@@ -42,8 +42,8 @@ func conformance(t *testing.T, newStorage func(t *testing.T) Storage) {
 	})
 	t.Run("upgrade", func(t *testing.T) {
 		in := newStorage(t)
-		if in.Former == nil {
-			t.Skip("the index has one format")
+		if in.OpenNew == nil {
+			t.Skip("the index has one generation")
 		}
 		upgrade(t, in)
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// upgraded is an index of the format before, next to which one of the newest format is built. A word has
+// upgraded is an index of a made-up earlier analysis, next to which one of the newest is built. A word has
 // other terms in either analysis: the version before it.
 type upgraded struct {
 	t       *testing.T
@@ -26,50 +26,50 @@ func termsOf(analysis int, words ...string) string {
 	return text
 }
 
-// upgrade: an index of the format before answers queries of its own analysis, and takes documents of it,
-// while one of the newest is built next to it. After the switch-over queries of the new analysis are
-// answered, in every process.
+// earlier is the made-up version of the analysis.
+const earlier = 1
+
+// upgrade: an index of an earlier analysis answers queries of that, and takes documents of it, while one of
+// the newest is built next to it. After the switch-over queries of the new analysis are answered, in every
+// process.
 func upgrade(t *testing.T, in Storage) {
-	in.Former(t)
+	begun := in.OpenNew(t, earlier)
+	began := begun.Generation()
+	mustClose(t, begun)
 	u := upgraded{t: t, x: rebuildable(t, in.Open), project: uuid.New()}
-	const former = 1
-	equal(t, "analysis", u.x.Analysis(), former)
-	u.write(u.x, former, 1, "helix", "vim", "kept", "moved")
+	equal(t, "generation", u.x.Generation(), began)
+	equal(t, "analysis", u.x.Analysis(), earlier)
+	u.write(u.x, earlier, 1, "helix", "vim", "kept", "moved")
 	generation := u.x.Generation()
 	mustClose(t, u.x)
 	u.x = rebuildable(t, in.Open)
 	equal(t, "generation", u.x.Generation(), generation)
-	u.wantFound(u.x, former, "helix", "vim", "kept", "moved")
+	u.wantFound(u.x, earlier, "helix", "vim", "kept", "moved")
 	u.wantOther(u.x, Analysis)
-	spelled := recallindex.SpellingQuery{
-		Project: u.project, Audiences: []uuid.UUID{uuid.Nil}, Size: 8,
-		Words: []recallindex.SpellingWord{{Text: "helixx", Edits: 1}},
-	}
-	equal(t, "spellings of the format before", spellings(t, u.x, spelled), [][]string{nil})
 
 	next := newShadow(t, u.x)
 	equal(t, "analysis of the shadow", next.Analysis(), Analysis)
 	u.write(next, Analysis, 1, "helix", "vim", "kept", "moved")
 	// What arrives meanwhile is written to both, each with its own analysis.
 	both := func(revision int, word string, change recallindex.Change) {
-		u.change(u.x, former, revision, word, change)
+		u.change(u.x, earlier, revision, word, change)
 		u.change(next, Analysis, revision, word, change)
 	}
 	both(1, "new", recallindex.Change{})
-	u.wantFound(u.x, former, "helix", "new")
+	u.wantFound(u.x, earlier, "helix", "new")
 	both(2, "", recallindex.Change{Deletes: []recallindex.Scope{sources(pointOf("vim"), 1)}})
 	both(1, "", recallindex.Change{Moves: []recallindex.Move{{DataPoint: pointOf("moved"), Audience: uuid.New()}}})
-	u.wantFound(u.x, former, "helix", "new", "kept")
+	u.wantFound(u.x, earlier, "helix", "new", "kept")
 	wantTotal(t, u.x, 4)
 	wantTotal(t, next, 4)
-	u.wantOther(next, former)
+	u.wantOther(next, earlier)
 
 	// The next process goes on with both.
 	target := next.Generation()
 	mustClose(t, next)
 	mustClose(t, u.x)
 	u.x = rebuildable(t, in.Open)
-	u.wantFound(u.x, former, "helix", "new", "kept")
+	u.wantFound(u.x, earlier, "helix", "new", "kept")
 	next, resumed, err := u.x.ResumeShadow(t.Context(), target)
 	if err != nil || !resumed {
 		t.Fatalf("the shadow is not resumed: %v", err)
@@ -78,19 +78,19 @@ func upgrade(t *testing.T, in Storage) {
 	var other recallindex.Index
 	if _, shared := u.x.(recallindex.Shared); shared {
 		other = opened(t, in.Open)
-		u.wantFound(other, former, "last")
+		u.wantFound(other, earlier, "last")
 	}
 	if ok, err := u.x.Promote(t.Context(), target); !ok || err != nil {
 		t.Fatalf("not promoted: %v", err)
 	}
-	u.wantOther(u.x, former)
+	u.wantOther(u.x, earlier)
 	u.wantFound(u.x, Analysis, "helix", "new", "kept", "last")
 	if other != nil {
-		u.wantOtherQuery(other, former)
+		u.wantOtherQuery(other, earlier)
 		u.wantFound(other, Analysis, "helix", "last")
 		wantTotal(t, other, 5)
 	}
-	u.wantOther(u.x, former)
+	u.wantOther(u.x, earlier)
 	if _, err := u.x.Purge(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,4 @@
-// Package blevetest reads the files of a recall index as an attacker with access to the disk would, and
-// makes those of the format before.
+// Package blevetest reads the files of a recall index as an attacker with access to the disk would.
 package blevetest
 
 import (
@@ -12,22 +11,9 @@ import (
 	"testing"
 
 	zap "github.com/blevesearch/zapx/v17"
-	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/projections/recallindex/bleve"
 )
-
-// Former makes an empty index of format 6 in a folder, as the program before began it, with its id.
-func Former(t testing.TB, folder string, id uuid.UUID) {
-	t.Helper()
-	generation := "6-" + id.String()
-	if err := os.MkdirAll(filepath.Join(folder, generation), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, "CURRENT"), []byte(generation+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // Holding names the files under a folder that contain a lower-case word: in their bytes or, for
 // segments, in the terms of any field. A segment encodes its terms, so its bytes do not show them.

@@ -55,25 +55,6 @@ func Indexes(t testing.TB, o elastic.Options) []string {
 	return names
 }
 
-// Former makes an empty index of format 2, as the program before began it, with its id.
-func Former(t testing.TB, o elastic.Options, id uuid.UUID) {
-	t.Helper()
-	keyword := map[string]any{"type": "keyword", "doc_values": false}
-	call(t, o, http.MethodPut, "/"+o.Name+"-2-000001", map[string]any{
-		"aliases":  map[string]any{o.Name: struct{}{}, o.Name + "-read": struct{}{}, o.Name + "-w-" + id.String(): struct{}{}},
-		"settings": map[string]any{"index": map[string]any{"number_of_shards": o.Shards, "refresh_interval": "-1"}},
-		"mappings": map[string]any{
-			"dynamic": false, "_meta": map[string]any{"format": "2", "generation": id.String()},
-			"_routing": map[string]any{"required": true}, "_source": map[string]any{"enabled": false},
-			"properties": map[string]any{
-				"g": keyword, "d": keyword, "s": keyword, "a": keyword, "l": keyword,
-				"at": map[string]any{"type": "long", "doc_values": false},
-				"v":  map[string]any{"type": "sparse_vector"}, "c": map[string]any{"type": "binary", "doc_values": true},
-			},
-		},
-	}, nil)
-}
-
 // Remove removes one index by name, as an operator would by mistake.
 func Remove(t testing.TB, o elastic.Options, name string) {
 	t.Helper()
