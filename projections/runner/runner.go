@@ -186,12 +186,15 @@ func (r *runner) takeLease(ctx context.Context) (*lease, error) {
 	if foreign, is := errors.AsType[*ownership.ForeignError](err); is {
 		return nil, r.stopFor(foreign)
 	}
+	if err != nil && ctx.Err() != nil { // the transaction may have been committed all the same
+		return nil, errors.Join(err, r.giveBack(ctx, nil))
+	}
 	if err != nil {
 		return nil, err
 	}
 	if err := r.checkLog(limited, row); err != nil {
 		stop, _ := errors.AsType[*Stop](err)
-		return nil, errors.Join(err, r.table.release(limited, row.epoch, stop, nil))
+		return nil, errors.Join(err, r.giveBack(ctx, stop))
 	}
 	l := newLease(row.epoch, row.position, began)
 	l.target, l.version = projections.TargetOf(r.projector), row.version
@@ -203,6 +206,14 @@ func (r *runner) takeLease(ctx context.Context) (*lease, error) {
 	r.progress.leased(row.position)
 	r.dropLeftoversOnce(limited)
 	return l, nil
+}
+
+// giveBack ends a lease that is not used, also after the end of the context: another process would wait for it, and a
+// rebuild be refused, until it ends by itself.
+func (r *runner) giveBack(ctx context.Context, stop *Stop) error {
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
+	defer cancel()
+	return r.table.releaseOf(limited, r.holder, stop)
 }
 
 // promoteTarget completes the switch-over of an external target if the process ended between the
