@@ -17,8 +17,8 @@ type Event interface {
 	EventType() string
 }
 
-// ProjectOf returns the project that an event belongs to: its field ProjectID, which a part of the event may
-// hold. It is zero for an event of an organization or of the whole log.
+// ProjectOf returns the project that an event belongs to: its field ProjectID, also one of an embedded struct. It is
+// zero for an event of an organization or of the whole log.
 func ProjectOf(e Event) uuid.UUID {
 	of := reflect.Indirect(reflect.ValueOf(e))
 	if of.Kind() != reflect.Struct {

@@ -263,14 +263,10 @@ func (c checkpoints) release(ctx context.Context, epoch int64, stop *Stop, repea
 	return err
 }
 
-// releaseOf is release of the lease that a process has, if any.
-func (c checkpoints) releaseOf(ctx context.Context, holder string, stop *Stop) error {
-	reason, err := encodeReason(stop, nil)
-	if err != nil {
-		return err
-	}
-	_, err = c.db.Exec(ctx, `update `+c.schema+`.checkpoint
-		set until = clock_timestamp(), stopped = $1 where holder = $2`, reason, holder)
+// releaseOf ends the lease that a process has, if any.
+func (c checkpoints) releaseOf(ctx context.Context, holder string) error {
+	_, err := c.db.Exec(ctx, `update `+c.schema+`.checkpoint set until = clock_timestamp()
+		where holder = $1 and until > clock_timestamp()`, holder)
 	return err
 }
 

@@ -48,4 +48,14 @@ func TestRunner_LeaseIsGivenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	next.end()
+	// What a process gives back by its name is its own lease only.
+	holder := rt.runners[0].holder
+	for _, c := range []struct{ by, want string }{{r.holder, holder}, {holder, ""}} {
+		if err := r.table.releaseOf(t.Context(), c.by); err != nil {
+			t.Fatal(err)
+		}
+		if row, err := r.table.read(t.Context()); err != nil || row.holder != c.want {
+			t.Errorf("after %s has given its lease back, it is held by %q: %v", c.by, row.holder, err)
+		}
+	}
 }

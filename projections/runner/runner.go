@@ -187,14 +187,18 @@ func (r *runner) takeLease(ctx context.Context) (*lease, error) {
 		return nil, r.stopFor(foreign)
 	}
 	if err != nil && ctx.Err() != nil { // the transaction may have been committed all the same
-		return nil, errors.Join(err, r.giveBack(ctx, nil))
+		return nil, errors.Join(err, r.afterEnd(ctx, func(ctx context.Context) error {
+			return r.table.releaseOf(ctx, r.holder)
+		}))
 	}
 	if err != nil {
 		return nil, err
 	}
 	if err := r.checkLog(limited, row); err != nil {
 		stop, _ := errors.AsType[*Stop](err)
-		return nil, errors.Join(err, r.giveBack(ctx, stop))
+		return nil, errors.Join(err, r.afterEnd(ctx, func(ctx context.Context) error {
+			return r.table.release(ctx, row.epoch, stop, nil)
+		}))
 	}
 	l := newLease(row.epoch, row.position, began)
 	l.target, l.version = projections.TargetOf(r.projector), row.version
@@ -208,12 +212,12 @@ func (r *runner) takeLease(ctx context.Context) (*lease, error) {
 	return l, nil
 }
 
-// giveBack ends a lease that is not used, also after the end of the context: another process would wait for it, and a
-// rebuild be refused, until it ends by itself.
-func (r *runner) giveBack(ctx context.Context, stop *Stop) error {
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
+// afterEnd releases a lease that is not used, also after the end of the context: another process would wait for it, and
+// a rebuild be refused, until it ends by itself.
+func (*runner) afterEnd(ctx context.Context, release func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
 	defer cancel()
-	return r.table.releaseOf(limited, r.holder, stop)
+	return release(ctx)
 }
 
 // promoteTarget completes the switch-over of an external target if the process ended between the

@@ -164,15 +164,17 @@ func TestHealth_EffectsAreJoined(t *testing.T) {
 	part := func(name string, reason condition.Reason) condition.NotReady {
 		return condition.NotReady{Part: name, Reason: reason}
 	}
+	list := func(parts ...condition.NotReady) []condition.NotReady { return parts }
+	postgres, store := part(postgresPart, silent), part(eventStorePart, silent)
 	waiting, halted := part("projection access", cannotBegin), part("projection trace", stoppedAt)
 	joined := part("projections", awaitPostgres)
 	for name, c := range map[string]struct{ servers, projections, want []condition.NotReady }{
-		"nothing away":       {nil, []condition.NotReady{waiting, halted}, []condition.NotReady{waiting, halted}},
-		"only a stop":        {[]condition.NotReady{part("postgres", silent)}, []condition.NotReady{halted}, []condition.NotReady{halted}},
-		"both":               {[]condition.NotReady{part("postgres", silent)}, []condition.NotReady{waiting, halted}, []condition.NotReady{joined, halted}},
-		"a server refuses":   {[]condition.NotReady{part("postgres", refuses)}, []condition.NotReady{waiting}, []condition.NotReady{waiting}},
-		"the store is away":  {[]condition.NotReady{part("event store", silent)}, []condition.NotReady{waiting}, []condition.NotReady{part("projections", awaitEventStore)}},
-		"the first is named": {[]condition.NotReady{part("postgres", silent), part("event store", silent)}, []condition.NotReady{waiting}, []condition.NotReady{joined}},
+		"nothing away":       {nil, list(waiting, halted), list(waiting, halted)},
+		"only a stop":        {list(postgres), list(halted), list(halted)},
+		"both":               {list(postgres), list(waiting, halted), list(joined, halted)},
+		"a server refuses":   {list(part(postgresPart, refuses)), list(waiting), list(waiting)},
+		"the store is away":  {list(store), list(waiting), list(part("projections", awaitEventStore))},
+		"the first is named": {list(postgres, store), list(waiting), list(joined)},
 	} {
 		if got := withoutEffects(c.servers, c.projections); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v", name, got)

@@ -91,12 +91,22 @@ func (s *startProgress) of(list []runner.Status) (c catchingUp, ok bool) {
 	return c, true
 }
 
+// isDone reports whether there is nothing to read, or nothing left.
+func (s *startProgress) isDone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.done || s.goal == 0
+}
+
 // reportProgress logs how far the start is, until the context ends or all is read.
 func (s *startup) reportProgress(ctx context.Context) {
 	for sleep(ctx, progressEvery) {
 		c, ok := s.progress.of(s.read.runtime.Health(ctx))
-		if !ok {
+		if s.progress.isDone() {
 			return
+		}
+		if !ok {
+			continue
 		}
 		s.logger.InfoContext(ctx, "start: projections read the log", "projection", c.projection,
 			"position", uint64(c.position), "head", uint64(c.goal), "positions_per_second", int64(c.rate), "left", c.left.Round(time.Second).String())

@@ -33,12 +33,16 @@ func TestStartProgress_SlowestProjection(t *testing.T) {
 	if c, ok := s.of(states); !ok || c.String() != want {
 		t.Errorf("ten seconds later: %q, %v", c, ok)
 	}
-	states[1].Position = 1000
+	states[1].IsUnread = true
+	if c, ok := s.of(states); ok || s.isDone() {
+		t.Errorf("while a checkpoint cannot be read: %q, done: %t", c, s.isDone())
+	}
+	states[1].IsUnread, states[1].Position = false, 1000
 	if c, ok := s.of(states); !ok || c.projection != "memories" {
 		t.Errorf("then: %q, %v", c, ok)
 	}
 	states[2].Position = 1200
-	if _, ok := s.of(states); ok {
+	if _, ok := s.of(states); ok || !s.isDone() {
 		t.Error("shown at the goal")
 	}
 	states[2].Position = 900
