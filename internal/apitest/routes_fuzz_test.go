@@ -123,7 +123,7 @@ func routes() http.Handler {
 		Rooms:   okStub{},
 	})
 	readapi.RegisterOperation(e, readapi.Operation{
-		Ready: func(context.Context) []condition.NotReady { return nil }, Metrics: prometheus.NewRegistry(),
+		Conditions: func(context.Context) condition.List { return nil }, Metrics: prometheus.NewRegistry(),
 	})
 	return e
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/ratelimit"
 	"github.com/annals-project/annals/internal/requestlog"
@@ -53,8 +52,8 @@ func buildAPI(_ context.Context, s *Server) (adds, error) {
 	}
 	ownOps := s.listeners.ops != nil
 	operation := readapi.Operation{
-		Ready: s.health.notReady, Remarks: func() condition.Remarks { return s.health.remarks(ownOps) },
-		Metrics: prometheus.GathererFunc(gatherOnce(s.registry.Gather)), Log: logger, Private: ownOps,
+		Conditions: s.health.conditions, Metrics: prometheus.GathererFunc(gatherOnce(s.registry.Gather)), Log: logger,
+		Private: ownOps,
 	}
 	s.api, s.web = e, newWebServer(cfg, s.health.admission)
 	a := adds{edge: []task{{"api", s.web.serve(s.listeners.api, e)}}}

@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
+	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
@@ -114,6 +115,7 @@ type backpressure struct {
 	marks  map[string]mark
 	known  map[uuid.UUID]uuid.UUID // organizations by project
 	result atomic.Pointer[blocks]
+	watch  condition.Watch
 	// derives is true while derivation with the built-in extractor runs. Only items accepted after
 	// derivesFrom count. leasedAt is when another process was last seen deriving; only check uses it.
 	derives     atomic.Bool
@@ -137,8 +139,8 @@ type mark struct {
 // blocks are the reasons why writes are refused. The zero value refuses nothing.
 type blocks struct {
 	lagging, full, nearlyFull, logFull string
-	// free are the numbers of a disk that is nearly full or full, for operators.
-	free string
+	// free and logFree are the numbers of a disk that is nearly full or full, for operators.
+	free, logFree string
 	// slowest is what all projections that count have applied.
 	slowest eventstore.Position
 	// ahead are the projects that wait because of their own unapplied events, delaying those whose own delay others
@@ -147,6 +149,8 @@ type blocks struct {
 	// derivation is what waits for derivation, bulk why projects with batches wait.
 	derivation derivationState
 	bulk       bulkState
+	// found are the blocks as operators read them.
+	found condition.List
 }
 
 // run checks until the context ends.
@@ -165,12 +169,12 @@ func (p *backpressure) check(ctx context.Context) {
 	before := p.state()
 	now := p.checkLag(ctx, before)
 	now.nearlyFull, now.full, now.free = p.checkDisk(before)
-	if full, numbers := p.checkLog(); full != "" {
-		now.logFull, now.free = full, numbers
-	}
+	now.logFull, now.logFree = p.checkLog()
 	now.derivation = p.checkDerivation(ctx, before.derivation)
 	now.bulk = p.checkBulk(ctx, before.bulk)
-	p.logChanges(ctx, before, now)
+	now.found = now.conditions()
+	began, ended := p.watch.Note(p.now(), now.found)
+	p.logChanges(ctx, began, ended)
 	p.result.Store(&now)
 	p.setRoom(now)
 }

@@ -8,43 +8,42 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 	"github.com/google/uuid"
-)
 
-// block is a cause for which writes are refused or wait, in words.
-type block struct {
-	// why is the cause as annals_writes_refused names it, or a similar word.
-	why, reason string
-	// waits is true if writes wait for room first.
-	waits bool
-	// projects are those whose writes wait; none are all.
-	projects []uuid.UUID
-}
+	"github.com/annals-project/annals/internal/condition"
+)
 
 // maxLoggedProjects bounds the projects of one line.
 const maxLoggedProjects = 8
 
-// list returns the causes of a check.
-func (r blocks) list() []block {
-	var list []block
-	add := func(is bool, b block) {
+// The causes for which writes are refused, or wait for room first, as annals_writes_refused names the first four.
+const (
+	refusedBehind  = "behind"
+	refusedWaiting = "waiting"
+	refusedDisk    = "disk"
+	refusedLog     = "log"
+	batchesWait    = "batches"
+	projectsBehind = "projects-behind"
+	projectsWait   = "projects-waiting"
+)
+
+// conditions returns why writes are refused or wait by a check.
+func (r blocks) conditions() (list condition.List) {
+	add := func(is bool, of, reason string, projects ...uuid.UUID) {
 		if is {
-			list = append(list, b)
+			c := remark(condition.WritesRefused, reason)
+			c.Of, c.Projects = of, projects
+			list = append(list, c)
 		}
 	}
-	add(r.lagging != "", block{why: "behind", reason: r.lagging})
-	add(r.derivation.late != "", block{why: "waiting", reason: r.derivation.late, waits: true})
-	add(r.bulk.full != "", block{why: "batches", reason: r.bulk.full, waits: true})
-	add(r.nearlyFull != "" && r.logFull == "", block{why: "disk", reason: r.nearlyFull + ": " + r.free})
-	add(r.logFull != "", block{why: "log", reason: r.logFull + ": " + r.free})
+	add(r.lagging != "", refusedBehind, r.lagging)
+	add(r.derivation.late != "", refusedWaiting, r.derivation.late)
+	add(r.bulk.full != "", batchesWait, r.bulk.full)
+	add(r.nearlyFull != "", refusedDisk, r.nearlyFull+": "+r.free)
+	add(r.logFull != "", refusedLog, r.logFull+": "+r.logFree)
 	ahead, own := projectsOf(r.ahead), projectsOf(r.derivation.own)
-	add(len(ahead) > 0, block{
-		why: "projects-behind", waits: true, projects: ahead,
-		reason: many(len(ahead), "sends", "send") + " faster than their events are processed",
-	})
-	add(len(own) > 0, block{
-		why: "projects-waiting", waits: true, projects: own,
-		reason: many(len(own), "sends", "send") + " more than can be derived",
-	})
+	add(len(ahead) > 0, projectsBehind,
+		many(len(ahead), "sends", "send")+" faster than their events are processed", ahead...)
+	add(len(own) > 0, projectsWait, many(len(own), "sends", "send")+" more than can be derived", own...)
 	return list
 }
 
@@ -64,42 +63,30 @@ func projectsOf[V any](m map[uuid.UUID]V) []uuid.UUID {
 }
 
 // logChanges logs each cause when it begins and when it ends.
-func (p *backpressure) logChanges(ctx context.Context, before, now blocks) {
-	has := func(list []block, why string) bool {
-		return slices.ContainsFunc(list, func(b block) bool { return b.why == why })
-	}
-	old, current := before.list(), now.list()
-	for _, b := range current {
-		if has(old, b.why) {
-			continue
-		}
+func (p *backpressure) logChanges(ctx context.Context, began, ended condition.List) {
+	for _, c := range began {
 		message := "writes are refused"
-		if b.waits {
+		switch c.Of {
+		case refusedWaiting, batchesWait, projectsBehind, projectsWait:
 			message = "writes wait for room, and are refused after a while"
 		}
-		args := []any{slog.String("why", b.why), slog.String("reason", b.reason)}
-		if len(b.projects) > 0 {
-			args = append(args, slog.Any("projects", b.projects[:min(len(b.projects), maxLoggedProjects)]))
+		args := []any{slog.String("why", c.Of), slog.String("reason", string(c.Words))}
+		if len(c.Projects) > 0 {
+			args = append(args, slog.Any("projects", c.Projects[:min(len(c.Projects), maxLoggedProjects)]))
 		}
 		p.logger.WarnContext(ctx, message, args...) //nolint:sloglint // one of two constants
 	}
-	for _, b := range old {
-		if !has(current, b.why) {
-			p.logger.InfoContext(ctx, "writes are accepted again", "why", b.why)
-		}
+	for _, c := range ended {
+		p.logger.InfoContext(ctx, "writes are accepted again", "why", c.Of)
 	}
 }
 
-// reasons returns why writes are refused, for the operator.
-func (p *backpressure) reasons() (list []string) {
+// conditions returns why writes are refused or wait.
+func (p *backpressure) conditions() (list condition.List) {
 	if err := p.stopped(); err != nil {
-		list = append(list, "the event store cannot write until the service is restarted: "+err.Error())
+		c := withCause(condition.WritesRefused, "the event store cannot write until the service is restarted", err.Error())
+		c.Of = refusedLog
+		list = append(list, c)
 	}
-	for _, b := range p.state().list() {
-		list = append(list, b.reason)
-	}
-	return list
+	return append(list, p.state().found...)
 }
-
-// isLogRefused reports whether the log stores no events now.
-func (p *backpressure) isLogRefused() bool { return p.stopped() != nil || p.state().logFull != "" }

@@ -23,9 +23,8 @@ import (
 func (s *Server) areas() []web.Area {
 	return []web.Area{
 		healthpages.Area(healthpages.Deps{
-			NotReady: s.health.notReady, Remarks: s.health.remarks, Projections: s.health.projections,
-			Details: newMemo(s.details).get, Readiness: s.read.dataPoints,
-			Tenancy: access.Tenancy{Queries: s.read.access, Head: s.head()},
+			Conditions: s.health.conditions, Projections: s.health.projections, Details: newMemo(s.details).get,
+			Readiness: s.read.dataPoints, Tenancy: access.Tenancy{Queries: s.read.access, Head: s.head()},
 		}),
 		projects.Area(projects.Deps{
 			APIURL: s.urls.API, Accounts: s.accounts(), Access: s.read.access, Log: s.requestLog(), Sends: s.read.dataPoints,
