@@ -169,7 +169,7 @@ bench: build bin/annals-bench ## Measure against the budgets of the design, with
 	$(GO) test -run '^$$' -bench '^BenchmarkAppend$$/callers=32$$' -benchtime 3s ./eventstore/node | tee bin/bare.txt
 	(cd bench && $(GO) test -run '^$$' -bench '^BenchmarkEngineQuery$$' -benchtime 300x .) | tee -a bin/bare.txt
 	$(GO) test -run '^$$' -bench '^BenchmarkNearest$$' -benchtime 300x ./projections/embeddings
-	$(GO) test -run '^$$' -bench '^BenchmarkLineage$$' -benchtime 500x ./projections/trace
+	$(GO) test -run '^$$' -bench '^BenchmarkLineage$$' -benchtime 500x ./projections/why
 	$(GO) test -run '^$$' -bench '^BenchmarkLog$$' -benchtime 100x -timeout 30m ./internal/requestlog
 	$(GO) test -run '^$$' -bench '^BenchmarkRequestLog$$' -benchtime 8x -timeout 30m ./cmd/annals/internal/server
 	$(GO) test -run '^$$' -bench '^BenchmarkPages$$' -benchtime 1x -timeout 60m ./internal/e2e/browser

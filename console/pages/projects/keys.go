@@ -12,7 +12,7 @@ import (
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/internal/tenants"
-	"github.com/annals-project/annals/projections/history"
+	"github.com/annals-project/annals/projections/why"
 )
 
 // key is a key of the project. LastUsedAt is nil if the request log has no call of it.
@@ -95,7 +95,7 @@ func (d Deps) createKey(r *web.Request) error {
 type keyPage struct {
 	key
 
-	Events []history.Event `json:"events"`
+	Events []why.Event `json:"events"`
 }
 
 func (d Deps) key(r *web.Request) (page keyPage, err error) {
@@ -109,7 +109,7 @@ func (d Deps) key(r *web.Request) (page keyPage, err error) {
 		return page, fault.New(fault.NotFound, fault.CodeNotFound, "the project has no such key")
 	}
 	page.key = list[i]
-	page.Events, err = d.History.Latest(r.Context(), history.Key(r.Project.Project.ID, id), lastEvents)
+	page.Events, err = d.History.Latest(r.Context(), why.OfKey(r.Project.Project.ID, id), lastEvents)
 	return page, err
 }
 

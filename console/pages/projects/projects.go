@@ -19,9 +19,8 @@ import (
 	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/account"
-	"github.com/annals-project/annals/projections/calls"
 	"github.com/annals-project/annals/projections/datapoints"
-	"github.com/annals-project/annals/projections/history"
+	"github.com/annals-project/annals/projections/why"
 )
 
 //go:embed *.html
@@ -35,8 +34,8 @@ type Deps struct {
 	Access   access.Queries
 	Log      *requestlog.Log
 	Sends    datapoints.Queries
-	Calls    calls.Queries
-	History  history.Queries
+	Calls    why.Calls
+	History  why.Histories
 	// Projections is how far each projection is.
 	Projections func() []condition.Projection
 	Commands    *commands.Service
@@ -132,11 +131,11 @@ type overview struct {
 	Lag       uint64 `json:"lag"`
 	// Lagging are the projections that lag or cannot work.
 	Lagging []condition.Projection `json:"lagging"`
-	Sends   []calls.Call           `json:"sends"`
+	Sends   []why.Call             `json:"sends"`
 	// Events are the last changes, for those who manage the project.
-	Events    []history.Event `json:"events,omitempty"`
-	APIURL    string          `json:"-"`
-	MayManage bool            `json:"-"`
+	Events    []why.Event `json:"events,omitempty"`
+	APIURL    string      `json:"-"`
+	MayManage bool        `json:"-"`
 }
 
 const (
@@ -173,7 +172,7 @@ func (d Deps) overview(r *web.Request) (page overview, err error) {
 		}
 	}
 	if err == nil && page.MayManage {
-		page.Events, err = d.History.Latest(r.Context(), history.Project(p.ID), lastEvents)
+		page.Events, err = d.History.Latest(r.Context(), why.OfProject(p.ID), lastEvents)
 	}
 	return page, err
 }
@@ -208,8 +207,8 @@ func (d Deps) archive(r *web.Request) (path string, err error) {
 type capsPage struct {
 	tenants.ProjectUse
 
-	Events                  []history.Event `json:"events"`
-	IngestionBar, CreditBar template.HTML   `json:"-"`
+	Events                  []why.Event   `json:"events"`
+	IngestionBar, CreditBar template.HTML `json:"-"`
 }
 
 func (d Deps) caps(r *web.Request) (page capsPage, err error) {
@@ -225,7 +224,7 @@ func (d Deps) caps(r *web.Request) (page capsPage, err error) {
 	if p.CreditCapTenths != nil {
 		page.CreditBar = svg.Progress("of the credit cap", p.Used.CreditTenths, *p.CreditCapTenths)
 	}
-	page.Events, err = d.History.Latest(r.Context(), history.Caps(p.ID), lastEvents)
+	page.Events, err = d.History.Latest(r.Context(), why.OfCaps(p.ID), lastEvents)
 	return page, err
 }
 

@@ -14,9 +14,7 @@ import (
 	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/access"
 	points "github.com/annals-project/annals/projections/datapoints"
-	"github.com/annals-project/annals/projections/explain"
-	"github.com/annals-project/annals/projections/find"
-	"github.com/annals-project/annals/projections/history"
+	"github.com/annals-project/annals/projections/why"
 )
 
 // areas are the pages of the console.
@@ -46,7 +44,7 @@ func (s *Server) areas() []web.Area {
 		s.pointPages(),
 		directory.Area(directory.Deps{
 			Directory: s.read.directory, Commands: s.write.service, Points: s.read.dataPoints,
-			Access:  explain.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
+			Access:  why.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
 			History: s.history(), Calls: s.requestLog(),
 		}),
 		s.organizationPages(),
@@ -55,8 +53,8 @@ func (s *Server) areas() []web.Area {
 }
 
 // history is what happened to things, by their events.
-func (s *Server) history() history.Queries {
-	return history.Queries{Log: s.storage.store, Names: s.read.access}
+func (s *Server) history() why.Histories {
+	return why.Histories{Log: s.storage.store, Names: s.read.access}
 }
 
 // pointPages are the pages of data points.
@@ -64,7 +62,7 @@ func (s *Server) pointPages() web.Area {
 	read := s.read
 	deps := datapoints.Deps{
 		Commands: s.write.service, Points: read.dataPoints, Trace: s.trace(), Explain: s.explain(),
-		Find:    find.Queries{DB: s.storage.db, Head: s.head(), Calls: s.requestLog()},
+		Find:    why.Finder{DB: s.storage.db, Head: s.head(), Calls: s.requestLog()},
 		Stopped: points.StoppedSends{Queries: read.dataPoints, Projects: read.access},
 		Rooms:   s.accounts(), Export: s.export(),
 	}
