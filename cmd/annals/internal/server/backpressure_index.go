@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/runner"
 )
@@ -34,14 +35,13 @@ func workingIndex(health func(context.Context) []runner.Status) func(context.Con
 	}
 }
 
-// checkIndexLag returns what all projections that count have applied, the index while it works, and the projects that
-// delay others in it. It also drops what they have applied from the backlog.
+// checkIndexLag returns what all projections that count have applied, the index while it works, and the holds of the
+// projects that delay others in it. It also drops what they have applied from the backlog.
 func (p *backpressure) checkIndexLag(
 	ctx context.Context, head, slowest eventstore.Position,
-) (applied eventstore.Position, delaying map[uuid.UUID]amount, err error) {
-	none := map[uuid.UUID]amount{}
+) (applied eventstore.Position, holds []hold, err error) {
 	if p.backlog == nil {
-		return slowest, none, nil
+		return slowest, nil, nil
 	}
 	index, working := runner.Status{}, false
 	if p.index != nil {
@@ -49,25 +49,33 @@ func (p *backpressure) checkIndexLag(
 	}
 	if !working {
 		p.backlog.applied(slowest)
-		return slowest, none, nil
+		return slowest, nil, nil
 	}
 	applied = min(slowest, index.Position)
 	p.backlog.applied(applied)
 	m, marked := p.marks[recallindex.Name]
 	if !marked || index.Position >= m.head {
 		p.marks[recallindex.Name] = mark{head: head, at: p.now()}
-		return applied, none, nil
+		return applied, nil, nil
 	}
 	if p.now().Sub(m.at) < indexLagTime {
-		return applied, none, nil
+		return applied, nil, nil
 	}
 	_, shares, ok := p.backlog.after(index.Position)
 	if !ok || len(shares) < 2 {
-		return applied, none, nil
+		return applied, nil, nil
 	}
 	owners, err := p.ownersOf(ctx, shares)
 	if err != nil {
-		return applied, none, err
+		return applied, nil, err
 	}
-	return applied, overShare(shares, owners, amount{indexLagEvents, ownLagBytes}), nil
+	delaying, floods := overShare(shares, owners, amount{indexLagEvents, ownLagBytes}), map[uuid.UUID]bool{}
+	for project := range delaying {
+		if p.room.Live(project) > floodOfLive {
+			floods[project] = true
+		}
+	}
+	const words = "the project delays others in the recall index"
+	return applied, append(holdProjects(projectDelays, delaying, words, "", "", admission.Bulk),
+		holdProjects(projectDelays, floods, words, "", "", admission.Live)...), nil
 }

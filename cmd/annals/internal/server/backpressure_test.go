@@ -114,7 +114,8 @@ func TestBackpressure_LogFull(t *testing.T) {
 		t.Errorf("refused with %v", err)
 	}
 	want := "the disk of the event store is full: 40 MiB are free on the disk of ANNALS_DATA_DIR, the log leaves 128 MiB free"
-	if got := s.reasons(); len(got) != 1 || got[0] != want || !s.conditions().Has(condition.WritesRefused, refusedLog) {
+	if got := s.reasons(); len(got) != 1 || got[0] != want ||
+		!s.conditions().Has(condition.WritesRefused, string(logRefused)) {
 		t.Errorf("operators read %q", got)
 	}
 	s.space = node.Space{Free: 1 << 30, Reserve: 128 << 20, Full: true}

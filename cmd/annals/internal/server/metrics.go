@@ -132,17 +132,17 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 			gauge(lagMetric, float64(s.Lag()), s.Name)
 		}
 	}
-	state := m.backpressure.state()
+	open := m.backpressure.state().open
 	gauge(readyMetric, oneIf(conditions.IsReady()))
 	for _, server := range m.probes.all() {
 		gauge(serverUpMetric, oneIf(!conditions.Has(condition.ServersDown, server.Label)), server.Label)
 	}
-	for _, why := range []string{refusedBehind, refusedWaiting, refusedDisk, refusedLog} {
-		gauge(refusedMetric, oneIf(conditions.Has(condition.WritesRefused, why)), why)
+	for _, of := range []cause{behind, waiting, diskFull, logRefused} {
+		gauge(refusedMetric, oneIf(conditions.Has(condition.WritesRefused, string(of))), string(of))
 	}
 	gauge(setAsideMetric, float64(conditions.Count(condition.SetAside)))
-	gauge(openMetric, m.backpressure.since(state.derivation.Item).Seconds(), "derivation")
-	gauge(openMetric, m.backpressure.since(state.derivation.Captured).Seconds(), "index")
+	gauge(openMetric, m.backpressure.since(open.Item).Seconds(), "derivation")
+	gauge(openMetric, m.backpressure.since(open.Captured).Seconds(), "index")
 	gauge(erasureMetric, m.backpressure.since(now.erasing).Seconds())
 	gauge(stuckMetric, float64(conditions.Count(deletionPart)+conditions.Count(condition.ErasureDenied)))
 	gauge(damagedMetric, float64(conditions.Count(condition.StreamsDamaged)))
