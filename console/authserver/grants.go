@@ -71,7 +71,7 @@ func (s *Service) Authenticate(ctx context.Context, bearer string) (g Grant, err
 	member := false
 	for _, m := range person.Memberships {
 		if m.Organization == g.Organization && (second || !m.SecondFactor) {
-			member, scopes = true, both(scopes, best(m))
+			member, scopes = true, both(scopes, web.BestScopes(m))
 		}
 	}
 	if !member {
