@@ -3,14 +3,18 @@ package why
 import (
 	"context"
 	"fmt"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/cursor"
+	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/projections/trace"
 )
 
@@ -294,4 +298,29 @@ func (p *RootPage) end(first int, cursors []Cursor) {
 	if n := len(p.Nodes); n > 0 {
 		p.End = &cursors[n-1]
 	}
+}
+
+// defaultRoots is how many roots a page of each group has.
+const defaultRoots = 25
+
+// RootsQueryOf reads the parameters of a list of roots, as API and console have them. The fault is invalid-request.
+func RootsQueryOf(values url.Values) (RootsQuery, error) {
+	var problems fields.Problems
+	q := RootsQuery{
+		Search:        strings.TrimSpace(values.Get("search")),
+		First:         problems.Count("first", values.Get("first"), limit.TraceRoots, defaultRoots),
+		AfterMemories: problems.Cursor("afterMemories", values.Get("afterMemories"), "roots"),
+		AfterSources:  problems.Cursor("afterSources", values.Get("afterSources"), "roots"),
+	}
+	if q.Search != "" {
+		problems.CheckParameter("search", q.Search, limit.SourceID)
+	}
+	if text := values.Get("ingestionId"); text != "" {
+		id, err := uuid.Parse(text)
+		if err != nil || id == uuid.Nil {
+			problems.Add("ingestionId", "is not the id of a send")
+		}
+		q.Ingestion = id
+	}
+	return q, problems.Err()
 }

@@ -101,19 +101,8 @@ var (
 // stateMetrics reads the state of the parts when Prometheus collects.
 type stateMetrics struct{ *Server }
 
-// Describe implements prometheus.Collector.
-func (m *stateMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		readyMetric, serverUpMetric, refusedMetric, setAsideMetric, openMetric, lagMetric, stallMetric,
-		nodeAppendsMetric, nodeEventsMetric, nodeFsyncsMetric,
-		connectionsMetric, maxConnectionsMetric, chargeMetric, erasureMetric, stuckMetric, stuckFanOutMetric, damagedMetric,
-		waitsMetric,
-		storeConnectionsMetric, elasticRequestsMetric, elasticRepeatedMetric, elasticPausedMetric,
-		placesMetric, placeBytesMetric, placesWaitingMetric, placesRefusedMetric,
-	} {
-		out <- d
-	}
-}
+// Describe implements prometheus.Collector. It describes nothing: the registry checks what is collected.
+func (m *stateMetrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
