@@ -28,7 +28,8 @@ func TestOffers(t *testing.T) {
 			return nil, nil
 		}
 		return []access.Project{
-			{Project: auth.Project{ID: readable, Slug: "readable"}}, {Project: auth.Project{ID: hidden, Slug: "hidden"}},
+			{Project: auth.Project{ID: readable, Slug: "readable"}},
+			{Project: auth.Project{ID: hidden, Slug: "hidden"}},
 			{Project: auth.Project{ID: archived, Slug: "archived"}, Archived: true},
 		}, nil
 	}

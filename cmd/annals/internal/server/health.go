@@ -220,7 +220,7 @@ func notReady(part string, reason condition.Reason, at eventstore.Position, caus
 
 // log logs each part that is not ready when that begins, or its cause changes, and when it ends.
 func (h *health) log(ctx context.Context, list condition.List) {
-	began, ended := h.watch.Note(h.reading.now(), list)
+	began, ended := h.watch.Note(h.reading.now().UTC().Truncate(time.Millisecond), list)
 	for _, c := range began {
 		if c.Cause != "" {
 			h.logger.WarnContext(ctx, "service is not ready", "part", c.Part(), "reason", c.Words, "err", c.Cause)
