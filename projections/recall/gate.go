@@ -46,10 +46,6 @@ type gate struct {
 	// excerpted are the passages of texts that do not fit; the last unfit of those texts have none that fits.
 	excerpted map[revisionKey]excerpted
 	unfit     int
-	// next maps a data point to its successor in the conversation; withNeighbours holds those whose
-	// neighbours are loaded.
-	next           map[uuid.UUID]uuid.UUID
-	withNeighbours map[uuid.UUID]struct{}
 }
 
 // Snapshot is a connection without a transaction, or one in a transaction.
@@ -79,8 +75,13 @@ type dataPointRow struct {
 	states recall.States
 	// inWindow reports whether the newest revision occurred within From, To and the perspective.
 	inWindow bool
-	// isNeighbour reports whether it is next to a candidate in the conversation.
-	isNeighbour bool
+	// isNeighbour reports whether it is next to a candidate in the conversation, next is its successor there, and
+	// withNeighbours reports whether its own neighbours are loaded.
+	isNeighbour, withNeighbours bool
+	next                        *dataPointRow
+	// match is what of it matches the question, rank where it is among the ranked.
+	match match
+	rank  places
 }
 
 // compare orders data points of one project by their time and their source id.
@@ -115,7 +116,6 @@ func newGate(db Snapshot, q Query, now time.Time) *gate {
 		dataPoints: map[uuid.UUID]*dataPointRow{}, memories: map[uuid.UUID]*memoryRow{},
 		checkedDataPoints: map[uuid.UUID]struct{}{}, checkedMemories: map[uuid.UUID]struct{}{},
 		texts: map[revisionKey]*body{}, excerpted: map[revisionKey]excerpted{},
-		next: map[uuid.UUID]uuid.UUID{}, withNeighbours: map[uuid.UUID]struct{}{},
 	}
 	if q.At != nil {
 		g.perspective, g.hasPerspective = instant(*q.At), true

@@ -10,30 +10,32 @@ import (
 	"github.com/annals-project/annals/domain/recall"
 )
 
-// match is what of the data points that passed the gate matches the question.
+// match is what of a data point that passed the gate matches the question.
 type match struct {
-	// passages are the best ones, and memories the hits of the memories that passed, by data point.
-	passages map[uuid.UUID]*passage
-	memories map[uuid.UUID][]int
-	// keys are the scores of the best memories.
-	keys map[uuid.UUID]float64
-	// wordForWord are the texts that are the question.
-	wordForWord map[uuid.UUID]bool
+	// passage is its best one, nil for none.
+	passage *passage
+	// memories are the hits of its memories that passed, key is the score of the best of them.
+	memories []int
+	key      float64
+	// wordForWord reports that its text is the question.
+	wordForWord bool
 }
 
 // complete finds what of the candidates matches, and loads what else takes part in the ranking: the neighbours of the
 // best ones, live texts, and texts that may be the question.
 func (p *Pass) complete(ctx context.Context) error {
-	m := &match{memories: map[uuid.UUID][]int{}, keys: map[uuid.UUID]float64{}, wordForWord: map[uuid.UUID]bool{}}
-	p.match = m
+	for _, row := range p.gate.dataPoints {
+		row.match = match{}
+	}
 	if err := p.matchPassages(ctx); err != nil {
 		return err
 	}
 	for i, h := range p.Found.Memories.Hits {
-		if l := p.gate.memories[h.Memory]; l != nil && l.dataPoint == h.DataPoint && p.gate.dataPoints[h.DataPoint] != nil {
-			m.memories[h.DataPoint] = append(m.memories[h.DataPoint], i)
+		l, row := p.gate.memories[h.Memory], p.gate.dataPoints[h.DataPoint]
+		if l != nil && l.dataPoint == h.DataPoint && row != nil {
 			_, weight := l.Worth()
-			m.keys[h.DataPoint] = max(m.keys[h.DataPoint], weight*p.Found.MemoryScores[i])
+			row.match.memories = append(row.match.memories, i)
+			row.match.key = max(row.match.key, weight*p.Found.MemoryScores[i])
 		}
 	}
 	if err := p.gate.loadNeighbours(ctx, p.mostPromising()); err != nil {
@@ -67,18 +69,17 @@ func (p *passage) better(q *recall.Question, turn recall.Turn, score float64) *p
 // matchPassages finds the best passage of each data point that passed and is in the window. If the index knows another
 // revision of it, its current text is scored.
 func (p *Pass) matchPassages(ctx context.Context) error {
-	best, stale := make(map[uuid.UUID]*passage, len(p.gate.dataPoints)), map[uuid.UUID]struct{}{}
-	p.match.passages = best
+	stale := map[uuid.UUID]*dataPointRow{}
 	for i, h := range p.Found.Sources.Hits {
 		row := p.gate.dataPoints[h.DataPoint]
 		if row == nil || !row.inWindow {
 			continue
 		}
 		if h.Revision != row.revision {
-			stale[h.DataPoint] = struct{}{}
+			stale[h.DataPoint] = row
 			continue
 		}
-		best[h.DataPoint] = best[h.DataPoint].better(&p.Asked,
+		row.match.passage = row.match.passage.better(&p.Asked,
 			recall.Turn{Counts: h.Counts, Length: h.Length, Traits: h.Traits}, p.Found.SourceScores[i])
 	}
 	return p.matchLive(ctx, stale)
@@ -90,11 +91,11 @@ func (p *Pass) mostPromising() []uuid.UUID {
 		*dataPointRow
 		score float64
 	}
-	order := make([]scoredRow, 0, len(p.match.passages))
+	order := make([]scoredRow, 0, len(p.gate.dataPoints))
 	usual := p.Found.Weights.Usual(p.Asked.Own())
 	for id, row := range p.gate.dataPoints {
-		score := p.match.keys[id]
-		if best := p.match.passages[id]; best != nil {
+		score := row.match.key
+		if best := row.match.passage; best != nil {
 			score = max(score, best.score)
 		}
 		score += usual * nearness(p.Found.similarity(id, row))
@@ -121,12 +122,11 @@ const maxLiveText = 4 << 20
 
 // matchLive finds the best passage of data points in their current text. What exceeds maxLiveText
 // is not ranked until the index has caught up.
-func (p *Pass) matchLive(ctx context.Context, stale map[uuid.UUID]struct{}) error {
+func (p *Pass) matchLive(ctx context.Context, stale map[uuid.UUID]*dataPointRow) error {
 	var wanted []part
 	size := int64(0)
-	for id := range stale {
-		row := p.gate.dataPoints[id]
-		if p.match.passages[id] != nil || row.big != nil || size+row.size > maxLiveText {
+	for id, row := range stale {
+		if row.match.passage != nil || row.big != nil || size+row.size > maxLiveText {
 			continue
 		}
 		size += row.size
@@ -159,7 +159,7 @@ func (p *Pass) matchText(id uuid.UUID, text string) {
 	for _, terms := range p.Analyzer.Passages(document) {
 		counts := recall.Counts(p.Asked.Terms, terms)
 		if score := p.Found.ChooseBy.Score(counts, len(terms.Text)); score > 0 {
-			p.match.passages[id] = p.match.passages[id].better(&p.Asked,
+			row.match.passage = row.match.passage.better(&p.Asked,
 				recall.Turn{Counts: counts, Length: len(terms.Text), Traits: terms.Traits}, score)
 		}
 	}
@@ -180,9 +180,9 @@ func (p *Pass) matchWordForWord(ctx context.Context) error {
 		return nil
 	}
 	var alike []*dataPointRow
-	for id, best := range p.match.passages {
-		row := p.gate.dataPoints[id]
-		if best.held == recall.AllWords(own) && row.big == nil &&
+	for _, row := range p.gate.dataPoints {
+		best := row.match.passage
+		if best != nil && best.held == recall.AllWords(own) && row.big == nil &&
 			row.size <= wordForWordSize*size && size <= wordForWordSize*row.size {
 			alike = append(alike, row)
 		}
@@ -205,7 +205,7 @@ func (p *Pass) matchWordForWord(ctx context.Context) error {
 	}
 	words := recall.WordsOf(p.Text)
 	for key, b := range bodies {
-		p.match.wordForWord[key.dataPoint] = slices.Equal(words, recall.WordsOf(string(b.content)))
+		p.gate.dataPoints[key.dataPoint].match.wordForWord = slices.Equal(words, recall.WordsOf(string(b.content)))
 	}
 	return nil
 }

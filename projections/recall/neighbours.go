@@ -34,8 +34,8 @@ type neighbour struct {
 func (g *gate) loadNeighbours(ctx context.Context, dataPoints []uuid.UUID) error {
 	var wanted []uuid.UUID
 	for _, id := range dataPoints {
-		if _, known := g.withNeighbours[id]; !known {
-			g.withNeighbours[id] = struct{}{}
+		if row := g.dataPoints[id]; !row.withNeighbours {
+			row.withNeighbours = true
 			wanted = append(wanted, id)
 		}
 	}
@@ -120,25 +120,23 @@ func nearestOf(neighbours []neighbour, later bool) []neighbour {
 
 // link records the order of a data point and its neighbours.
 func (g *gate) link(id uuid.UUID, neighbours []neighbour) {
-	slices.SortFunc(neighbours, func(a, b neighbour) int {
-		return a.compare(b.dataPointRow)
-	})
-	earlier := uuid.Nil
-	note := func(next uuid.UUID) {
-		if earlier != uuid.Nil {
-			g.next[earlier] = next
+	slices.SortFunc(neighbours, func(a, b neighbour) int { return a.compare(b.dataPointRow) })
+	var earlier *dataPointRow
+	note := func(next *dataPointRow) {
+		if earlier != nil {
+			earlier.next = next
 		}
 		earlier = next
 	}
 	placed := false
 	for _, n := range neighbours {
 		if n.later && !placed {
-			note(id)
+			note(g.dataPoints[id])
 			placed = true
 		}
-		note(n.id)
+		note(n.dataPointRow)
 	}
 	if !placed {
-		note(id)
+		note(g.dataPoints[id])
 	}
 }

@@ -3,31 +3,26 @@ package recall
 import (
 	"slices"
 
-	"github.com/google/uuid"
-
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/recall"
 )
 
-// arrange gives the candidates their final scores and places.
-func (p *Pass) arrange(scores map[uuid.UUID]turnScore) {
+// arrange gives the candidates their final scores and places. byWords are the scores without similarity.
+func (p *Pass) arrange(byWords []float64) {
 	r := p.Ranking
 	list := make([]recall.Placed, len(r.IDs))
-	places := make(map[uuid.UUID]int, len(r.IDs))
-	for i, id := range r.IDs {
-		places[id] = i
+	for i, row := range r.DataPoints {
 		memory, score := best(&r.Candidates[i])
 		list[i] = recall.Placed{
-			Score: score, ByWords: scores[id].byWords,
-			OccurredAt: r.DataPoints[i].occurredAt, SourceID: r.DataPoints[i].sourceID,
-			Exactly: memory != nil, SupersededBy: recall.None, WordForWord: p.match.wordForWord[id],
+			Score: score, ByWords: byWords[i], OccurredAt: row.occurredAt, SourceID: row.sourceID,
+			Exactly: memory != nil, SupersededBy: recall.None, WordForWord: row.match.wordForWord,
 		}
-		if best := p.match.passages[id]; best != nil {
+		if best := row.match.passage; best != nil {
 			exactly, spelled := p.Asked.Matched(best.Counts)
 			list[i].Held, list[i].Exactly, list[i].Spelled = best.held, list[i].Exactly || exactly, spelled
 		}
 	}
-	p.noteSuperseded(places, list)
+	p.noteSuperseded(list)
 	p.noteStatements(list)
 	r.Moves = make(map[int]recall.Place)
 	for n, place := range p.Asked.Order(list) {
@@ -59,7 +54,7 @@ func best(c *recall.Candidate) (memory *int, score float64) {
 
 // noteSuperseded notes the candidates whose best claim another candidate supersedes, unless the question names a value
 // that only the superseded claim has.
-func (p *Pass) noteSuperseded(places map[uuid.UUID]int, list []recall.Placed) {
+func (p *Pass) noteSuperseded(list []recall.Placed) {
 	var asked map[string]struct{}
 	stems := p.service.config.Analyzers.Newest().Stems
 	for i := range list {
@@ -67,8 +62,8 @@ func (p *Pass) noteSuperseded(places map[uuid.UUID]int, list []recall.Placed) {
 		if claim == nil || claim.supersededBy == nil {
 			continue
 		}
-		newer, known := places[*claim.supersededBy]
-		if !known || newer == i {
+		newer := p.gate.dataPoints[*claim.supersededBy]
+		if newer == nil || newer.rank.candidate == 0 || newer.rank.candidate == i+1 {
 			continue
 		}
 		if asked == nil {
@@ -81,7 +76,7 @@ func (p *Pass) noteSuperseded(places map[uuid.UUID]int, list []recall.Placed) {
 			return isAsked && !stays
 		})
 		if !named {
-			list[i].SupersededBy = newer
+			list[i].SupersededBy = newer.rank.candidate - 1
 		}
 	}
 }
