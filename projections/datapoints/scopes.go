@@ -45,7 +45,7 @@ func (p Projector) countMemories(ctx context.Context, dataPoints map[uuid.UUID]*
 				return fmt.Errorf("count the memories of data point %s: %w", id, err)
 			}
 			if memories, err := memory.Decode(data); err == nil {
-				d.memories = len(memories)
+				d.Memories = len(memories)
 			}
 			return nil
 		})
