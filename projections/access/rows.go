@@ -88,9 +88,9 @@ func changedBy(events []eventstore.DecodedEvent) touched {
 func (p *fold) save(ctx context.Context, tx pgx.Tx) error {
 	b := &pgx.Batch{}
 	logs.Insert(b, p.opened)
-	organizations.Save(b, changed(p.organizations, func(o *organizationRow) bool { return o.dirty }))
-	projects.Save(b, changed(p.projects, func(r *projectRow) bool { return r.dirty }))
-	keys.Save(b, changed(p.keys, func(k *keyRow) bool { return k.dirty }))
+	organizations.Save(b, table.Filter(p.organizations, func(o *organizationRow) bool { return o.dirty }))
+	projects.Save(b, table.Filter(p.projects, func(r *projectRow) bool { return r.dirty }))
+	keys.Save(b, table.Filter(p.keys, func(k *keyRow) bool { return k.dirty }))
 	p.saveWebhooks(b)
 	p.savePeople(b)
 	p.offers.save(b)
@@ -99,14 +99,4 @@ func (p *fold) save(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("write rows of a page: %w", err)
 	}
 	return nil
-}
-
-func changed[R any](rows map[uuid.UUID]R, is func(R) bool) []R {
-	var matching []R
-	for _, row := range rows {
-		if is(row) {
-			matching = append(matching, row)
-		}
-	}
-	return matching
 }

@@ -97,7 +97,7 @@ func (f *fold) saveDamage(b *pgx.Batch) {
 		slices.Sort(over) // two processes delete rows in the same order
 		b.Queue(deleteDamage, over)
 	}
-	damagedStreams.Save(b, filter(f.damaged, func(d *damage) bool { return d != nil }))
+	damagedStreams.Save(b, table.Filter(f.damaged, func(d *damage) bool { return d != nil }))
 }
 
 // DamagedStream is a stream of ours that somebody else ended or hid in the event store.

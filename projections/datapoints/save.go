@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/projections/table"
 )
 
 const (
@@ -27,7 +28,7 @@ func (f *fold) save(ctx context.Context, tx pgx.Tx) error {
 	b := &pgx.Batch{}
 	f.saveSends(b)
 	moved := f.assignLanes()
-	items.Save(b, filter(f.items, func(i *item) bool { return i.dirty }))
+	items.Save(b, table.Filter(f.items, func(i *item) bool { return i.dirty }))
 	saveMovedHeads(b, moved)
 	f.countBulk(b)
 	f.saveBatches(b)
@@ -39,17 +40,6 @@ func (f *fold) save(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("write the rows of the page: %w", err)
 	}
 	return nil
-}
-
-// filter returns the rows that match.
-func filter[K comparable, R any](rows map[K]R, changed func(R) bool) []R {
-	var matching []R
-	for _, row := range rows {
-		if changed(row) {
-			matching = append(matching, row)
-		}
-	}
-	return matching
 }
 
 func (f *fold) saveSends(b *pgx.Batch) {
@@ -107,8 +97,8 @@ func (f *fold) saveBatches(b *pgx.Batch) {
 }
 
 func (f *fold) saveDeletions(b *pgx.Batch) {
-	deletions.Save(b, filter(f.deletions, func(d *deletionRow) bool { return d.dirty }))
-	erasures.Save(b, filter(f.erasures, func(e *erasure) bool { return e.dirty }))
+	deletions.Save(b, table.Filter(f.deletions, func(d *deletionRow) bool { return d.dirty }))
+	erasures.Save(b, table.Filter(f.erasures, func(e *erasure) bool { return e.dirty }))
 	if len(f.cleaned) > 0 {
 		b.Queue(deleteErasures, pgarray.Keys(f.cleaned))
 	}

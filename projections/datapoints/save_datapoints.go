@@ -9,6 +9,7 @@ import (
 
 	"github.com/annals-project/annals/internal/pgarray"
 	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/projections/table"
 )
 
 const (
@@ -31,7 +32,7 @@ func (f *fold) saveDataPoints(b *pgx.Batch) {
 		b.Queue(deleteRevisions, pgarray.Keys(f.removed), f.most)
 	}
 	projections.QueueFollowUps(b, Name, slices.Collect(maps.Values(f.followUps)))
-	dataPoints.Save(b, filter(f.dataPoints, func(d *dataPointRow) bool { return d.dirty }))
+	dataPoints.Save(b, table.Filter(f.dataPoints, func(d *dataPointRow) bool { return d.dirty }))
 	revisions.Insert(b, f.revisions)
 	f.saveMovedAudiences(b)
 }

@@ -157,3 +157,13 @@ func (t *Table[R]) queue(b *pgx.Batch, sql string, rows []*R) {
 	}
 	b.Queue(sql, arrays...)
 }
+
+// Filter returns the rows of a map that match, such as the changed ones.
+func Filter[K comparable, R any](rows map[K]*R, is func(*R) bool) (matching []*R) {
+	for _, row := range rows {
+		if is(row) {
+			matching = append(matching, row)
+		}
+	}
+	return matching
+}
