@@ -86,7 +86,7 @@ func (f *fold) noteAudience(id uuid.UUID, states datapoint.States) {
 	switch {
 	case !states.Historic():
 		f.movedAudiences[key] = &states.Effect.Audience
-	case states.Current.Revision != key.number:
+	case states.Current.Revision != key.Number:
 		f.movedAudiences[key] = nil
 	}
 }
@@ -107,7 +107,7 @@ func (f *fold) removeDataPoint(id uuid.UUID) {
 	}
 	f.revisions = others
 	for key := range f.movedAudiences {
-		if key.dataPoint == id {
+		if key.DataPoint == id {
 			delete(f.movedAudiences, key)
 		}
 	}

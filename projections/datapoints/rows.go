@@ -52,32 +52,44 @@ func (d *dataPointRow) share() *scopeShare {
 
 // revision is a row of table revisions. Once there, it changes by a move alone.
 type revision struct {
-	DataPoint    uuid.UUID  `db:"data_point"`
-	Number       int        `db:"number"`
-	Project      uuid.UUID  `db:"project_id"`
-	Node         uuid.UUID  `db:"node_id"`
-	Historic     bool       `db:"historic"`
-	Content      []byte     `db:"content"` // nil if it is in ContentBlob
-	ContentBlob  *blob.Ref  `db:"content_blob"`
-	Tokens       *int32     `db:"tokens"`
-	Metadata     *string    `db:"metadata"`
-	MetadataBlob *blob.Ref  `db:"metadata_blob"`
-	Label        *string    `db:"label"`
-	Author       string     `db:"author,null"`
-	OccurredAt   time.Time  `db:"occurred_at"`
-	Send         uuid.UUID  `db:"ingestion_id"`
-	AcceptedAt   time.Time  `db:"accepted_at"`
-	Audience     *uuid.UUID `db:"audience"` // nil if it is unknown
+	revisionAudience
+	Project      uuid.UUID `db:"project_id"`
+	Node         uuid.UUID `db:"node_id"`
+	Historic     bool      `db:"historic"`
+	Content      []byte    `db:"content"` // nil if it is in ContentBlob
+	ContentBlob  *blob.Ref `db:"content_blob"`
+	Tokens       *int32    `db:"tokens"`
+	Metadata     *string   `db:"metadata"`
+	MetadataBlob *blob.Ref `db:"metadata_blob"`
+	Label        *string   `db:"label"`
+	Author       string    `db:"author,null"`
+	OccurredAt   time.Time `db:"occurred_at"`
+	Send         uuid.UUID `db:"ingestion_id"`
+	AcceptedAt   time.Time `db:"accepted_at"`
 }
 
-var revisions = table.New[revision](Name, schema, "revisions")
+// revisionAudience is what a move changes of a row of table revisions.
+type revisionAudience struct {
+	revisionKey
+	Audience *uuid.UUID `db:"audience"` // nil if it is unknown
+}
+
+type revisionKey struct {
+	DataPoint uuid.UUID `db:"data_point"`
+	Number    int       `db:"number"`
+}
+
+var (
+	revisions         = table.New[revision](Name, schema, "revisions")
+	revisionAudiences = table.NewPart[revisionAudience](Name, schema, "revisions")
+)
 
 func newRevision(dataPoint uuid.UUID, e *datapoint.RevisionAccepted) *revision {
 	r := &revision{
-		DataPoint: dataPoint, Number: e.Effect.Revision, Project: e.ProjectID,
-		Node: datapoint.NodeID(dataPoint, e.Effect.Revision), Historic: e.Historic(), ContentBlob: e.Content.Blob,
+		revisionAudience: revisionAudience{revisionKey{dataPoint, e.Effect.Revision}, &e.Effect.Audience},
+		Project:          e.ProjectID, Node: datapoint.NodeID(dataPoint, e.Effect.Revision), Historic: e.Historic(), ContentBlob: e.Content.Blob,
 		Label: e.Effect.Label, Author: e.Author, OccurredAt: pgarray.Instant(e.Effect.OccurredAt), Send: e.IngestionID,
-		AcceptedAt: pgarray.Instant(e.AcceptedAt), Audience: &e.Effect.Audience,
+		AcceptedAt: pgarray.Instant(e.AcceptedAt),
 	}
 	if e.Content.Blob == nil {
 		r.Content, r.Tokens = []byte(e.Content.Inline), new(int32(recall.Tokens(e.Content.Inline)))
@@ -88,11 +100,6 @@ func newRevision(dataPoint uuid.UUID, e *datapoint.RevisionAccepted) *revision {
 		r.Metadata = &m.Inline
 	}
 	return r
-}
-
-type revisionKey struct {
-	dataPoint uuid.UUID
-	number    int
 }
 
 // batchItem is an item of a committed batch that is not fanned out. It is charged by its size if it

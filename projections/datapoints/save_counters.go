@@ -7,6 +7,7 @@ import (
 	"github.com/annals-project/annals/internal/pgarray"
 )
 
+// Counters are added to, so that a page need not load them.
 const (
 	addReadiness = `insert into readiness as r (project_id, raw, comprehension, failed)
 		select * from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[])

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/internal/pgarray"
@@ -13,9 +12,6 @@ import (
 )
 
 const (
-	updateAudiences = `update revisions r set audience = m.audience from unnest($1::uuid[], $2::int[], $3::uuid[])
-		as m (data_point, number, audience)
-		where r.data_point = m.data_point and r.number = m.number`
 	deleteDataPoints = `delete from data_points where id = any($1::uuid[])`
 	// deleteRevisions deletes the few revisions of each data point. The rest of one with more has a follow-up.
 	deleteRevisions = `delete from revisions r using unnest($1::uuid[]) k (id) cross join lateral (
@@ -39,12 +35,9 @@ func (f *fold) saveDataPoints(b *pgx.Batch) {
 
 // saveMovedAudiences writes the moves of the page. It runs after its new revisions are inserted.
 func (f *fold) saveMovedAudiences(b *pgx.Batch) {
-	if len(f.movedAudiences) == 0 {
-		return
+	var moved []*revisionAudience
+	for key, audience := range f.movedAudiences {
+		moved = append(moved, &revisionAudience{key, audience})
 	}
-	keys := slices.Collect(maps.Keys(f.movedAudiences))
-	b.Queue(updateAudiences,
-		pgarray.IDs(keys, func(k revisionKey) uuid.UUID { return k.dataPoint }),
-		pgarray.Column(keys, func(k revisionKey) int32 { return int32(k.number) }),
-		pgarray.Column(keys, func(k revisionKey) *uuid.UUID { return f.movedAudiences[k] }))
+	revisionAudiences.Update(b, moved)
 }

@@ -32,11 +32,11 @@ func (c *column) read() string {
 	return fmt.Sprintf("coalesce(%s, %s)", c.name, c.zero)
 }
 
-// match finds the field of each column.
-func match(row reflect.Type, schema, table string) (columns []column, key []string, err error) {
-	all, key, err := columnsOf(schema, table)
+// match finds the columns of the fields of a row, which are those of the key at least, and returns the others too.
+func match(row reflect.Type, schema, table string) (columns []column, key []string, others []created, err error) {
+	others, key, err = columnsOf(schema, table)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	for _, f := range reflect.VisibleFields(row) {
 		tag, tagged := f.Tag.Lookup("db")
@@ -44,22 +44,22 @@ func match(row reflect.Type, schema, table string) (columns []column, key []stri
 			continue
 		}
 		options := strings.Split(tag, ",")
-		at := slices.IndexFunc(all, func(c created) bool { return c.name == options[0] })
+		at := slices.IndexFunc(others, func(c created) bool { return c.name == options[0] })
 		if at < 0 {
-			return nil, nil, fmt.Errorf("field %s: no column, or a second field of one", f.Name)
+			return nil, nil, nil, fmt.Errorf("field %s: no column, or a second field of one", f.Name)
 		}
-		c := column{created: all[at], index: f.Index}
+		c := column{created: others[at], index: f.Index}
 		if err := c.hold(f, options[1:]); err != nil {
-			return nil, nil, fmt.Errorf("column %s, field %s: %w", c.name, f.Name, err)
+			return nil, nil, nil, fmt.Errorf("column %s, field %s: %w", c.name, f.Name, err)
 		}
-		columns, all = append(columns, c), slices.Delete(all, at, at+1)
+		columns, others = append(columns, c), slices.Delete(others, at, at+1)
 	}
-	for _, c := range all {
-		if !c.optional {
-			return nil, nil, fmt.Errorf("no field for column %s", c.name)
+	for _, c := range others {
+		if slices.Contains(key, c.name) {
+			return nil, nil, nil, fmt.Errorf("no field for column %s of the key", c.name)
 		}
 	}
-	return columns, key, nil
+	return columns, key, others, nil
 }
 
 // hold compares the column with its field, and chooses how pgx gets the values.

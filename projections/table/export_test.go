@@ -16,4 +16,4 @@ func ColumnsOf(schema, table string) (columns []Created, key []string, err error
 }
 
 // Statements are the statements that a table made.
-func (t *Table[R]) Statements() []string { return []string{t.byKey, t.insert, t.save} }
+func (t *Table[R]) Statements() []string { return []string{t.byKey, t.update, t.insert, t.save} }

@@ -181,11 +181,33 @@ func TestTable_InsertKeepsRows(t *testing.T) {
 
 func TestTable_UpdatesBySQL(t *testing.T) {
 	tx := database(t)
-	of := table.New[pair]("test", schema, "pairs", table.Update{Column: "three", Value: "pairs.three + excluded.three"},
-		table.Update{If: "excluded.three > 0"})
+	of := table.New[pair]("test", schema, "pairs", table.Change{Column: "three", Value: "pairs.three + excluded.three"},
+		table.Change{If: "excluded.three > 0"})
 	save(t, tx, of, &pair{Two: "added", Three: 3}, &pair{Two: "kept", Three: 3})
 	save(t, tx, of, &pair{Two: "added", Three: 4}, &pair{Two: "kept", Three: -1})
 	equalPairs(t, tx, &pair{Two: "added", Three: 7}, &pair{Two: "kept", Three: 3})
+}
+
+// A part changes its columns alone, and no row that is not there.
+func TestPart_LoadsAndUpdates(t *testing.T) {
+	type part struct {
+		ID   uuid.UUID `db:"id"`
+		Name string    `db:"name,once"`
+		Note *string   `db:"note"`
+	}
+	tx, of, some := database(t), table.New[row]("test", schema, "rows"), table.NewPart[part]("test", schema, "rows")
+	one, two := full(), full()
+	two.Position, two.Name = 7, "two"
+	save(t, tx, of, one, two)
+	b := &pgx.Batch{}
+	some.Update(b, []*part{{ID: one.ID, Name: "b", Note: new("other")}, {ID: uuid.New()}})
+	some.Update(b, nil)
+	var found []*part
+	table.Load(b, some, map[uuid.UUID]bool{one.ID: true}, func(p *part) { found = append(found, p) })
+	runtest.Must(t, pgarray.Flush(t.Context(), tx, b))
+	equal(t, found, []*part{{ID: one.ID, Name: one.Name, Note: new("other")}})
+	one.Note = new("other")
+	equal(t, load(t, tx, of, one.ID, two.ID), map[uuid.UUID]*row{one.ID: one, two.ID: two})
 }
 
 func equalPairs(t *testing.T, tx pgx.Tx, want ...*pair) {
@@ -208,15 +230,27 @@ func TestNew_NamesTheProjection(t *testing.T) {
 }
 
 // panics returns what New panics with.
-func panics[R any](name string, updates ...table.Update) (message string) {
+func panics[R any](name string, changes ...table.Change) (message string) {
 	defer func() { message, _ = recover().(string) }()
-	table.New[R]("test", schema, name, updates...)
+	table.New[R]("test", schema, name, changes...)
 	return ""
+}
+
+func TestLoad_KeyOfSeveralColumns(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("rows are loaded by one column of a key of two")
+		}
+	}()
+	table.Load(&pgx.Batch{}, table.New[pair]("test", schema, "pairs"), map[string]bool{"two": true}, func(*pair) {})
 }
 
 func TestNew_Drift(t *testing.T) {
 	for message, got := range map[string]string{
 		"the schema creates no such table": panics[pair]("others"),
+		"no field for column two of the key": panics[struct {
+			One uuid.UUID `db:"one"`
+		}]("pairs"),
 		"no field for column three": panics[struct {
 			One uuid.UUID `db:"one"`
 			Two string    `db:"two"`
@@ -230,7 +264,7 @@ func TestNew_Drift(t *testing.T) {
 			Again string `db:"two"`
 		}]("pairs"),
 		"a int cannot hold a text": panics[struct {
-			Two int `db:"two"`
+			One int `db:"two"`
 		}]("pairs"),
 		"a []string cannot hold a bytea": panics[struct {
 			Hash []string `db:"hash"`
@@ -253,7 +287,7 @@ func TestNew_Drift(t *testing.T) {
 		"column name, field Name: null in the column: false, in the field: true": panics[struct {
 			Name *string `db:"name"`
 		}]("rows"),
-		"no column to update: four": panics[pair]("pairs", table.Update{Column: "four", Value: "4"}),
+		"no column four to change": panics[pair]("pairs", table.Change{Column: "four", Value: "4"}),
 	} {
 		if !strings.Contains(got, message) {
 			t.Errorf("panic with %q, want %q", got, message)

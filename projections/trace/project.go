@@ -84,7 +84,7 @@ type deletedRow struct {
 
 var (
 	revisionRows = table.New[revisionRow](Name, schema, "revisions",
-		table.Update{Column: "derived", Value: "case when excluded.accepted is not null then revisions.derived end"})
+		table.Change{Column: "derived", Value: "case when excluded.accepted is not null then revisions.derived end"})
 	memoryRows  = table.New[memoryRow](Name, schema, "memories")
 	deletedRows = table.New[deletedRow](Name, schema, "deleted")
 )
