@@ -87,8 +87,9 @@ var (
 func newRevision(dataPoint uuid.UUID, e *datapoint.RevisionAccepted) *revision {
 	r := &revision{
 		revisionAudience: revisionAudience{revisionKey{dataPoint, e.Effect.Revision}, &e.Effect.Audience},
-		Project:          e.ProjectID, Node: datapoint.NodeID(dataPoint, e.Effect.Revision), Historic: e.Historic(), ContentBlob: e.Content.Blob,
-		Label: e.Effect.Label, Author: e.Author, OccurredAt: pgarray.Instant(e.Effect.OccurredAt), Send: e.IngestionID,
+		Project:          e.ProjectID, Node: datapoint.NodeID(dataPoint, e.Effect.Revision), Historic: e.Historic(),
+		ContentBlob: e.Content.Blob,
+		Label:       e.Effect.Label, Author: e.Author, OccurredAt: pgarray.Instant(e.Effect.OccurredAt), Send: e.IngestionID,
 		AcceptedAt: pgarray.Instant(e.AcceptedAt),
 	}
 	if e.Content.Blob == nil {

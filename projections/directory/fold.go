@@ -134,7 +134,9 @@ func (f *fold) apply(ctx context.Context, decoded eventstore.DecodedEvent) error
 	switch e := decoded.Event.(type) {
 	case *registry.ProjectCreated:
 		if f.projects[e.ProjectID] == nil {
-			f.projects[e.ProjectID] = &projectRow{ID: e.ProjectID, Namespace: e.Namespace, CreatedAt: pgarray.Instant(e.CreatedAt), dirty: true}
+			f.projects[e.ProjectID] = &projectRow{
+				ID: e.ProjectID, Namespace: e.Namespace, CreatedAt: pgarray.Instant(e.CreatedAt), dirty: true,
+			}
 		}
 	case *identity.Appeared, *identity.TraitsReplaced, *identity.TraitsMerged, *identity.BulkRowApplied,
 		*identity.Removed, *identity.Cleared:

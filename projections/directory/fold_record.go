@@ -40,8 +40,8 @@ func newState(head headRow) *identityState {
 	return &identityState{headRow: head, open: map[uuid.UUID]eventstore.Position{}}
 }
 
-// record is what a row of table identities holds of an identity. before and now may share values, which are replaced, never
-// changed.
+// record is what a row of table identities holds of an identity. before and now may share values, which are
+// replaced, never changed.
 type record struct {
 	identity             *string // nil: the record exists, its content is not known
 	traits               traits

@@ -130,12 +130,12 @@ func (c *changes) collect(x *identityState) {
 	stays := x.before != nil && x.now != nil && x.before.createdAt.Equal(x.now.createdAt)
 	for traitKey := range before {
 		if !stays || !now.has(traitKey) {
-			c.removedKeys = append(c.removedKeys, &traitKeyRow{TraitKey: traitKey, CreatedAt: x.before.createdAt, Identity: x.ID})
+			c.removedKeys = append(c.removedKeys, &traitKeyRow{traitKey, x.before.createdAt, x.ID})
 		}
 	}
 	for traitKey := range now {
 		if !stays || !before.has(traitKey) {
-			c.addedKeys = append(c.addedKeys, &traitKeyRow{TraitKey: traitKey, CreatedAt: x.now.createdAt, Identity: x.ID})
+			c.addedKeys = append(c.addedKeys, &traitKeyRow{traitKey, x.now.createdAt, x.ID})
 		}
 	}
 }

@@ -97,6 +97,9 @@ func addKeys(l *pageLog, n int, at time.Time) {
 var benchProject = uuid.New()
 
 func addIdentity(l *pageLog, n int, at time.Time) {
+	if n == 1 {
+		l.add(stream.Registry, benchProject, &registry.ProjectCreated{ProjectID: benchProject, Slug: "main", CreatedAt: at})
+	}
 	name := fmt.Sprint("person ", n)
 	l.add(stream.Identity, uuid.NewSHA1(benchProject, []byte(name)), &identity.TraitsReplaced{
 		ProjectID: benchProject, Record: identity.Record{
