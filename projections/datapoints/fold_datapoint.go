@@ -67,7 +67,7 @@ func (f *fold) applyToDataPoint(
 	}
 	switch e := decoded.Event.(type) {
 	case *datapoint.RevisionAccepted:
-		row.Author, row.LabelKey = pgarray.Optional(e.Author), labelKey(states.Effect.Label)
+		row.Author, row.LabelKey, row.ranked = pgarray.Optional(e.Author), labelKey(states.Effect.Label), rankedOf(e)
 		row.Revision, row.OccurredAt = states.Effect.Revision, pgarray.Instant(states.Effect.OccurredAt)
 		row.Send, row.AcceptedAt = from.IngestionID, pgarray.Instant(from.AcceptedAt)
 	case *datapoint.Moved:

@@ -29,6 +29,7 @@ type dataPointRow struct {
 	Position   eventstore.Position `db:"position"`
 	Author     *string             `db:"author"`
 	LabelKey   *string             `db:"label_key"`
+	ranked
 
 	derived *blob.Ref   // the blob of the memories still to be counted
 	counted *scopeShare // what the stored row counts for, nil if there is none

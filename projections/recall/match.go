@@ -49,8 +49,6 @@ type passage struct {
 	recall.Turn
 	score float64
 	held  recall.Words
-	// states is what the text states, zero if the index does not know that.
-	states recall.States
 }
 
 // better returns the passage, or another one of the same data point if that has a higher score. The passage may be nil.
@@ -82,7 +80,6 @@ func (p *Pass) matchPassages(ctx context.Context) error {
 		}
 		best[h.DataPoint] = best[h.DataPoint].better(&p.Asked,
 			recall.Turn{Counts: h.Counts, Length: h.Length, Traits: h.Traits}, p.Found.SourceScores[i])
-		best[h.DataPoint].states = h.States // of a text that is one passage, so there is no other hit
 	}
 	return p.matchLive(ctx, stale)
 }
@@ -168,12 +165,12 @@ func (p *Pass) matchText(id uuid.UUID, text string) {
 	}
 }
 
-// wordForWordRead is the most texts that are read to see whether they are the question, and wordForWordSize what their
-// size may be, in sizes of the question: other spaces and marks are no other words, and a decomposed Korean text has
-// three times the bytes.
+// wordForWordBytes is the most bytes of texts that are read to see whether they are the question, and wordForWordSize
+// what their size may be, in sizes of the question: other spaces and marks are no other words, and a decomposed Korean
+// text has three times the bytes.
 const (
-	wordForWordRead = 8
-	wordForWordSize = 4
+	wordForWordBytes = 256 << 10
+	wordForWordSize  = 4
 )
 
 // matchWordForWord finds the texts that are the question, word for word.
@@ -182,35 +179,33 @@ func (p *Pass) matchWordForWord(ctx context.Context) error {
 	if own == 0 {
 		return nil
 	}
-	words := recall.WordsOf(p.Text)
-	note := func(id uuid.UUID, text []byte) {
-		p.match.wordForWord[id] = slices.Equal(words, recall.WordsOf(string(text)))
-	}
-	var unread []part
+	var alike []*dataPointRow
 	for id, best := range p.match.passages {
 		row := p.gate.dataPoints[id]
-		if best.held != recall.AllWords(own) || row.size > wordForWordSize*size || size > wordForWordSize*row.size {
-			continue
-		}
-		key := revisionKey{id, row.revision}
-		if b := p.gate.texts[key]; b != nil && b.content != nil {
-			note(id, b.content)
-		} else if row.big == nil {
-			unread = append(unread, part{revisionKey: key, content: true})
+		if best.held == recall.AllWords(own) && row.big == nil &&
+			row.size <= wordForWordSize*size && size <= wordForWordSize*row.size {
+			alike = append(alike, row)
 		}
 	}
-	if len(unread) == 0 {
+	slices.SortFunc(alike, (*dataPointRow).compare)
+	var wanted []part
+	read := int64(0)
+	for _, row := range alike {
+		if read += row.size; read > wordForWordBytes {
+			break
+		}
+		wanted = append(wanted, part{revisionKey: revisionKey{row.id, row.revision}, content: true})
+	}
+	if len(wanted) == 0 {
 		return nil
 	}
-	slices.SortFunc(unread, func(a, b part) int {
-		return p.gate.dataPoints[a.dataPoint].compare(p.gate.dataPoints[b.dataPoint])
-	})
-	bodies, err := p.gate.bodies(ctx, unread[:min(len(unread), wordForWordRead)])
+	bodies, err := p.gate.bodies(ctx, wanted)
 	if err != nil {
 		return err
 	}
+	words := recall.WordsOf(p.Text)
 	for key, b := range bodies {
-		note(key.dataPoint, b.content)
+		p.match.wordForWord[key.dataPoint] = slices.Equal(words, recall.WordsOf(string(b.content)))
 	}
 	return nil
 }

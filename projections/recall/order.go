@@ -94,27 +94,16 @@ func setOf(terms []string) map[string]struct{} {
 	return set
 }
 
-// noteStatements notes what the short texts state: as the index knows it, or else as they are read. The statements of
-// one answer are of one analysis, so that they can be compared: an index of an earlier one is not asked.
+// noteStatements notes what the short texts state.
 func (p *Pass) noteStatements(list []recall.Placed) {
-	isNewest := p.Analyzer == p.service.config.Analyzers.Newest()
-	for i, id := range p.Ranking.IDs {
-		key := revisionKey{id, p.Ranking.DataPoints[i].revision}
-		b := p.gate.texts[key]
-		if b == nil || len(b.content) == 0 || p.Ranking.Candidates[i].Hidden {
+	for i, row := range p.Ranking.DataPoints {
+		if row.states == (recall.States{}) || p.Ranking.Candidates[i].Hidden {
 			continue
 		}
-		states := &recall.Statement{}
-		if best := p.match.passages[id]; best != nil && isNewest {
-			states.States = best.states
-		}
-		if states.States == (recall.States{}) {
-			states.States = p.service.statesOf(key, string(b.content))
-		}
+		list[i].States = &recall.Statement{States: row.states}
 		if claim := p.Ranking.bestClaim(i); claim != nil {
-			states.Claim = claim.content
+			list[i].States.Claim = claim.content
 		}
-		list[i].States = states
 	}
 }
 
@@ -127,14 +116,4 @@ func (r *ranking) bestClaim(i int) (claim *memoryRow) {
 		}
 	}
 	return claim
-}
-
-// statesOf returns what a text states. It is a pure function of the text, so the service caches it.
-func (s *Service) statesOf(key revisionKey, text string) recall.States {
-	if known, ok := s.statements.Get(key); ok {
-		return known
-	}
-	states := s.config.Analyzers.Newest().States(text)
-	s.statements.Add(key, states)
-	return states
 }

@@ -119,8 +119,8 @@ func (p *Pass) turns() ([]uuid.UUID, []recall.Turn) {
 		var turn recall.Turn
 		if best := m.passages[id]; best != nil {
 			turn = best.Turn
-		} else if text := g.texts[revisionKey{id, row.revision}]; text != nil {
-			turn.Traits = recall.TraitsOf(string(text.content))
+		} else {
+			turn.Traits = row.traits
 		}
 		near := p.Found.similarity(id, row)
 		turn.Similarity, turn.Window = near.Similarity, near.Window

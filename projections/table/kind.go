@@ -45,6 +45,7 @@ var (
 	byKind = map[reflect.Kind]kind{
 		reflect.Bool:   {pgTypes: "boolean", array: arrayOf(boolOf)},
 		reflect.Int:    {pgTypes: "int bigint", array: arrayOf(intOf)},
+		reflect.Int16:  {pgTypes: "smallint", array: arrayOf(intOf)},
 		reflect.Int64:  {pgTypes: "int bigint", array: arrayOf(intOf)},
 		reflect.Uint64: {pgTypes: "bigint", array: arrayOf(uintOf)},
 		reflect.String: {pgTypes: "text", array: arrayOf(stringOf), orNull: arrayOf(orNull(stringOf)), zero: "''"},

@@ -29,6 +29,7 @@ create table rows (
 	lane     text,
 	other    uuid,
 	size     int not null,
+	level    smallint not null,
 	done     boolean not null,
 	hash     bytea,
 	note     text,
@@ -58,8 +59,9 @@ type (
 		Stream string `json:"stream"`
 	}
 	inner struct {
-		Size int  `db:"size"`
-		Done bool `db:"done"`
+		Size  int   `db:"size"`
+		Level int16 `db:"level"`
+		Done  bool  `db:"done"`
 	}
 	row struct {
 		ID       uuid.UUID           `db:"id"`
@@ -127,7 +129,7 @@ func equal(t *testing.T, got, want any) {
 func full() *row {
 	return &row{
 		ID: uuid.New(), MadeAt: noon, Position: 1 << 40, Name: "a", Lane: "live", Other: uuid.New(),
-		inner: inner{Size: -3, Done: true}, Hash: []byte{1}, Note: new("note"), At: new(noon), Cap: new(int64(5)),
+		inner: inner{Size: -3, Level: 4, Done: true}, Hash: []byte{1}, Note: new("note"), At: new(noon), Cap: new(int64(5)),
 		Tokens: new(int32(6)), Parent: new(uuid.New()), Names: []string{"x", `"y"`}, Ref: &ref{"blob-1"},
 	}
 }
