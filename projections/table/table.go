@@ -15,7 +15,7 @@
 //
 //	var deletions = table.New[deletionRow](Name, schema, "deletions")
 //
-// What is no row stays SQL: counters that are added to, statements about rows that the page has not loaded, aggregates.
+// Counters that are added to, changes of rows that the page does not know, and aggregates stay SQL.
 package table
 
 import (
@@ -82,7 +82,9 @@ func New[R any](projection, schema, name string, changes ...Change) *Table[R] {
 	insert := fmt.Sprintf("insert into %s (%s) select * from %s on conflict (%s) do ",
 		name, strings.Join(names, ", "), t.unnest(), strings.Join(key, ", "))
 	t.insert = insert + "nothing" + t.comment
-	t.save = insert + "update set " + strings.Join(sets, ", ") + condition + t.comment
+	if t.save = t.insert; len(sets) > 0 {
+		t.save = insert + "update set " + strings.Join(sets, ", ") + condition + t.comment
+	}
 	return t
 }
 
@@ -182,7 +184,8 @@ func (p *Part[R]) load(b *pgx.Batch, keys any, add func(*R)) {
 	b.Queue(p.byKey, keys).Query(p.Read(add))
 }
 
-// Save queues the one statement that inserts rows, and updates those that are there. No row may be twice.
+// Save queues the one statement that inserts rows, and updates those that are there. No row may be twice. Rows of once
+// alone stay as they are.
 func (t *Table[R]) Save(b *pgx.Batch, rows []*R) { t.queue(b, t.save, rows) }
 
 // Insert queues the one statement that inserts rows. Those that are there stay.
