@@ -1,12 +1,12 @@
 package authserver
 
 import (
+	"cmp"
 	"errors"
 	"html/template"
 	"net/http"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/annals-project/annals/console/web"
@@ -35,7 +35,9 @@ type request struct {
 	// host is where the answer goes; remembers reports that nobody else can answer there.
 	host                string
 	loopback, remembers bool
-	scopes              []string
+	// resource is what the tokens are for.
+	resource string
+	scopes   []string
 	// values are those that the answer repeats.
 	values url.Values
 }
@@ -89,34 +91,13 @@ func (s *Service) complete(q *request) error {
 	if q.get("code_challenge_method") != "S256" || !challenged.MatchString(q.get("code_challenge")) {
 		return refuse(invalidRequest, "PKCE is needed: a code_challenge, and code_challenge_method S256")
 	}
-	if err := s.checkResource(q.parameters); err != nil {
+	resource, err := s.resourceOf(q.parameters)
+	if err != nil {
 		return err
 	}
-	q.scopes = known(q.get("scope"))
+	q.resource = cmp.Or(resource, s.Resource(auth.MCPPath))
+	q.scopes = s.known(q.get("scope"), q.resource)
 	return nil
-}
-
-// Resource is what the tokens are for.
-func (s *Service) Resource() string { return auth.MCPResource(s.URLs).Resource }
-
-// checkResource refuses to make tokens for anything but /mcp: tokens for the API are those of agents.
-func (s *Service) checkResource(p parameters) error {
-	for _, resource := range p["resource"] {
-		if strings.TrimSuffix(resource, "/") != s.Resource() {
-			return refuse(invalidTarget, "the resource is %s", s.Resource())
-		}
-	}
-	return nil
-}
-
-// known are the scopes of a list, all of them if it names none.
-func known(scope string) []string {
-	words := strings.Fields(scope)
-	list := slices.DeleteFunc(auth.Scopes(), func(one string) bool { return !slices.Contains(words, one) })
-	if len(list) == 0 {
-		return auth.Scopes()
-	}
-	return list
 }
 
 // address is where the client gets an answer.

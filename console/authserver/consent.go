@@ -47,10 +47,13 @@ type consented struct {
 	Offers           []offer
 }
 
-// places are where a person may let a client act now, with what the person may do there.
-func (s *Service) places(r *web.Request) (offers []offer, err error) {
+// places are where a person may let a client act now, with what the person may do there. A resource that needs the
+// scope memory:operate is offered to those alone who may give it.
+func (s *Service) places(r *web.Request, resource string) (offers []offer, err error) {
+	operates := resource == s.Resource(auth.MCPOperatorPath)
 	for _, m := range r.Person.Memberships {
-		if m.SecondFactor && !r.Session.SecondFactor || len(best(m)) == 0 {
+		if m.SecondFactor && !r.Session.SecondFactor || len(best(m)) == 0 ||
+			operates && !slices.Contains(best(m), string(auth.Operate)) {
 			continue
 		}
 		projects, err := s.Access.Projects(r.Context(), m.Organization)
@@ -76,6 +79,9 @@ func scopesIn(m access.Membership, project uuid.UUID) (list []string) {
 	}
 	if web.Allows(m, project, web.Write) {
 		list = append(list, string(auth.Write))
+	}
+	if web.Allows(m, project, web.Admin) {
+		list = append(list, string(auth.Operate))
 	}
 	return list
 }
@@ -104,7 +110,7 @@ func (s *Service) consentPage(r *web.Request) error {
 	if err := s.complete(&q); err != nil {
 		return q.faulty(r, err)
 	}
-	offers, err := s.places(r)
+	offers, err := s.places(r, q.resource)
 	if err != nil {
 		return err
 	}
@@ -171,7 +177,7 @@ func (s *Service) consent(r *web.Request) error {
 	default:
 		return fault.New(fault.Invalid, fault.CodeInvalidRequest, "decision is approve or deny")
 	}
-	offers, err := s.places(r)
+	offers, err := s.places(r, q.resource)
 	if err != nil {
 		return err
 	}
@@ -255,7 +261,7 @@ func (s *Service) answer(r *web.Request, q request, grant uuid.UUID, scopes []st
 	code := newToken()
 	_, err := s.DB.Exec(r.Context(), `insert into ops.oauth_codes
 		(code, grant_id, family, redirect, challenge, resource, scopes, expires_at) values ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		hashOf(code), grant, uuid.New(), q.redirect, q.get("code_challenge"), s.Resource(), scopes, s.now().Add(codeLives))
+		hashOf(code), grant, uuid.New(), q.redirect, q.get("code_challenge"), q.resource, scopes, s.now().Add(codeLives))
 	if err != nil {
 		return fmt.Errorf("make a code: %w", err)
 	}

@@ -32,13 +32,15 @@ type Grant struct {
 	// Project is the slug of the one project, "" for all that the person may see.
 	Project              string
 	ClientID, ClientName string
-	Scopes               []auth.Scope
+	// Resource is what the token is for.
+	Resource string
+	Scopes   []auth.Scope
 }
 
 // useCounts is how precisely the last use of a grant is known.
 const useCounts = time.Minute
 
-// Authenticate finds what the bearer of an access token may do for /mcp. Membership and role are those of now: the
+// Authenticate finds what the bearer of an access token may do, at its resource alone. Membership and role are those of now: the
 // scopes are those that the person may give in some project. A grant that was made without a second factor is refused
 // while the organization requires one. The error is ErrToken, or that of the database.
 func (s *Service) Authenticate(ctx context.Context, bearer string) (g Grant, err error) {
@@ -51,10 +53,10 @@ func (s *Service) Authenticate(ctx context.Context, bearer string) (g Grant, err
 	var second bool
 	var used *time.Time
 	err = s.DB.QueryRow(ctx, `select g.id, g.person_id, g.organization_id, g.project_id, g.client_id, g.client_name,
-			t.narrowed, coalesce(g.second_factor, false), g.used_at
+			t.resource, t.narrowed, coalesce(g.second_factor, false), g.used_at
 		from ops.oauth_tokens t join ops.oauth_grants g on g.id = t.grant_id
-		where t.access = $1 and t.access_until > $2 and t.resource = $3`, hashOf(bearer), now, s.Resource()).
-		Scan(&g.ID, &g.Person, &g.Organization, &project, &g.ClientID, &g.ClientName, &scopes, &second, &used)
+		where t.access = $1 and t.access_until > $2`, hashOf(bearer), now).
+		Scan(&g.ID, &g.Person, &g.Organization, &project, &g.ClientID, &g.ClientName, &g.Resource, &scopes, &second, &used)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Grant{}, ErrToken
 	}
