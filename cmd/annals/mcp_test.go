@@ -48,7 +48,7 @@ func TestMCP_Bridge(t *testing.T) {
 		t.Errorf("the client speaks %s", v)
 	}
 	tools, err := session.ListTools(t.Context(), nil)
-	if err != nil || len(tools.Tools) != 19 {
+	if err != nil || len(tools.Tools) != 5 {
 		t.Errorf("%d tools, %v", len(tools.Tools), err)
 	}
 	remembered, err := session.CallTool(t.Context(), &mcp.CallToolParams{
@@ -62,7 +62,7 @@ func TestMCP_Bridge(t *testing.T) {
 			Name: "recall", Arguments: map[string]any{"query": "tea", "identity": "ana"},
 		})
 		runtest.Must(t, err)
-		return strings.Contains(found.Content[0].(*mcp.TextContent).Text, "> The tea is in the blue tin.")
+		return strings.Contains(found.Content[0].(*mcp.TextContent).Text, ", ana: The tea is in the blue tin.")
 	})
 	runtest.Must(t, session.Close()) // the program ends when its input does
 }

@@ -124,7 +124,7 @@ func (s *Service) authenticate(r *web.Request, path string) (*caller, error) {
 	if _, bound := r.Header[IdentityHeader]; bound {
 		return nil, fault.New(fault.Forbidden, codeIdentityBound, "%s is for keys: a token acts as its person", IdentityHeader)
 	}
-	if path == auth.MCPOperatorPath && !c.has(auth.Operate) {
+	if path == auth.MCPOperatorPath && (!c.has(auth.Operate) || c.bound != "") {
 		return nil, lacks(auth.Operate, path)
 	}
 	return c, nil

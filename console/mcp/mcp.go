@@ -137,8 +137,13 @@ func newServer(cfg Config, v view) *sdk.Server {
 			Capabilities: &sdk.ServerCapabilities{
 				Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{}, Prompts: &sdk.PromptCapabilities{},
 			},
-			// A list is what one caller may use.
-			SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.TTLMs, c.CacheScope = 60_000, "private" },
+			// A list is what one caller may use. A text may be deleted at any moment, so no client keeps it.
+			SetCacheable: func(_ context.Context, r sdk.Request, c *sdk.Cacheable) {
+				c.TTLMs, c.CacheScope = 60_000, "private"
+				if _, reads := r.(*sdk.ReadResourceRequest); reads {
+					c.TTLMs = 0
+				}
+			},
 		})
 }
 

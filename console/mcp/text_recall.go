@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/annals-project/annals/projections/recall"
 )
 
 // plainName is what a line shows of an author or an id without quotes: a word that cannot look like the rest of the line.
@@ -96,7 +98,7 @@ func (e entry) repeats(other entry) bool {
 
 // absorb takes over what another document of the same source has more of.
 func (e *entry) absorb(other entry) {
-	if len(sentence(other.content)) > len(sentence(e.content)) {
+	if more := len(sentence(other.content)) - len(sentence(e.content)); more > 0 || more == 0 && other.kind == recall.KindSource {
 		e.content, e.index, e.excerpt, e.kind, e.at = other.content, other.index, "", other.kind, other.at
 	}
 	if e.replaced == nil {

@@ -89,7 +89,7 @@ func TestClients(t *testing.T) {
 				Text  string
 			}
 			runtest.Must(t, json.Unmarshal(out, &got))
-			if got.Tools != 19 || !strings.Contains(got.Text, "> The "+name+" is in the blue tin.") {
+			if got.Tools != 5 || !strings.Contains(got.Text, ", ana: The "+name+" is in the blue tin.") {
 				t.Errorf("%+v", got)
 			}
 		})
