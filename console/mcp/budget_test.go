@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -36,6 +37,8 @@ type fixed struct {
 	contract contract
 	// called are the routes that were reached.
 	called []string
+	// body is that of the last call.
+	body []byte
 }
 
 func newFixed(t *testing.T, answer func(c echo.Context) error) *fixed {
@@ -45,6 +48,10 @@ func newFixed(t *testing.T, answer func(c echo.Context) error) *fixed {
 	for _, r := range auth.Routes() {
 		e.Add(r.Method, r.Path, func(c echo.Context) error {
 			f.called = append(f.called, r.Method+" "+r.Path)
+			var err error
+			if f.body, err = io.ReadAll(c.Request().Body); err != nil {
+				return err
+			}
 			return answer(c)
 		})
 	}
@@ -74,11 +81,17 @@ func (noPoints) Brought(context.Context, auth.Project, uuid.UUID) ([]datapoints.
 // call calls a tool at auth.MCPOperatorPath with a key, and returns what is reserved for its answer until done is called.
 func (f *fixed) call(ctx context.Context, name string, args map[string]any) (r *sdk.CallToolResult, done func()) {
 	f.t.Helper()
+	return f.callAt(ctx, auth.MCPOperatorPath, name, args)
+}
+
+func (f *fixed) callAt(
+	ctx context.Context, path, name string, args map[string]any,
+) (r *sdk.CallToolResult, done func()) {
+	f.t.Helper()
 	reserved := &reservations{}
 	done = reserved.use()
 	sent, err := json.Marshal(args)
 	runtest.Must(f.t, err)
-	const path = auth.MCPOperatorPath
 	tool := f.tools[path][name]
 	op, err := f.contract.operation(tool.route)
 	runtest.Must(f.t, err)

@@ -123,7 +123,7 @@ func TestMCP_Key(t *testing.T) {
 		Results []struct{ Content string }
 	}
 	text := a.must("recall", map[string]any{"query": "where is the tea?", "identity": "ben"}, &found)
-	if len(found.Results) == 0 || 
+	if len(found.Results) == 0 ||
 		!strings.Contains(text, ", ana: The tea is in the blue tin. [tea]") || strings.Count(text, "blue tin") != 1 {
 		t.Errorf("%+v\n%s", found, text)
 	}
