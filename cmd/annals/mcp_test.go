@@ -109,6 +109,9 @@ func TestMCP_BridgeOfAnOldClient(t *testing.T) {
 	if got := annals(t.Context(), env, list, "mcp"); got.code != exitOK || !strings.Contains(got.stdout, "cannot be reached") {
 		t.Errorf("without a service: %+v", got)
 	}
+	if got := annals(t.Context(), env, list, "mcp", "--identity", " "); got.code == exitOK || got.stdout != "" {
+		t.Errorf("bound to nobody: %+v", got)
+	}
 	if got := annals(t.Context(), map[string]string{"ANNALS_DATA_DIR": t.TempDir()}, "", "mcp"); got.code == exitOK {
 		t.Errorf("without a key: %+v", got)
 	}
