@@ -8,22 +8,73 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// maxQuery bounds the parameters of a request, which a sign-in carries along.
-const maxQuery = 1900
+// maxQuery bounds the parameters of a request, and maxCarried those that a sign-in carries along.
+const (
+	maxQuery   = 8 << 10
+	maxCarried = 1900
+)
+
+// requestLives is how long a request that no sign-in carries along is kept: a person signs in meanwhile.
+const requestLives = time.Hour
+
+// stored is the parameter with the id of a request that is kept.
+const stored = "stored_request"
 
 // authorize leads to the page of consent, on the console's address, where people have their session.
 func (s *Service) authorize(r *web.Request) error {
-	if len(r.URL.RawQuery) > maxQuery {
-		return fault.New(fault.Invalid, fault.CodeInvalidRequest, "the request of the program is too long")
+	query := r.URL.RawQuery
+	if len(query) > maxQuery {
+		return fault.New(fault.Invalid, fault.CodeInvalidRequest, "the request of the program is too long: it has at most %d bytes",
+			maxQuery)
 	}
-	http.Redirect(r.Writer(), r.Request, s.URLs.Console+"/oauth2/consent?"+r.URL.RawQuery, http.StatusFound)
+	if len(query) > maxCarried {
+		id, err := s.store(r, query)
+		if err != nil {
+			return err
+		}
+		query = url.Values{stored: {id}}.Encode()
+	}
+	http.Redirect(r.Writer(), r.Request, s.URLs.Console+"/oauth2/consent?"+query, http.StatusFound)
 	return nil
+}
+
+// store keeps the parameters of a request. Strangers make them, so a network address makes few.
+func (s *Service) store(r *web.Request, query string) (id string, err error) {
+	if err := limited(r, s.calling, s.Calls); err != nil {
+		return "", fault.New(fault.LimitReached, "", "%v", err)
+	}
+	id = newToken()
+	_, err = s.DB.Exec(r.Context(), `insert into ops.oauth_requests (id, query, expires_at) values ($1, $2, $3)`,
+		hashOf(id), query, s.now().Add(requestLives))
+	return id, wrap("keep a request", err)
+}
+
+// queryOf returns the parameters of a request, those that are kept if it names them.
+func (s *Service) queryOf(r *web.Request) (url.Values, error) {
+	id := r.URL.Query().Get(stored)
+	if id == "" {
+		return r.URL.Query(), nil
+	}
+	var query string
+	err := s.DB.QueryRow(r.Context(), `select query from ops.oauth_requests where id = $1 and expires_at > $2`,
+		hashOf(id), s.now()).Scan(&query)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest,
+			"the request of the program has expired: start again there")
+	}
+	if err != nil {
+		return nil, wrap("find a request", err)
+	}
+	return url.ParseQuery(query)
 }
 
 // request is what a client asks a person for.
@@ -44,7 +95,11 @@ type request struct {
 
 // request reads what a client asks for. Its errors are shown without a link: no address is known to be the client's.
 func (s *Service) request(r *web.Request) (q request, err error) {
-	q.parameters = parameters(r.URL.Query())
+	query, err := s.queryOf(r)
+	if err != nil {
+		return q, err
+	}
+	q.parameters = parameters(query)
 	if err := q.check(); err != nil {
 		return q, fault.New(fault.Invalid, fault.CodeInvalidRequest, "%v", err)
 	}

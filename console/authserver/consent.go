@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -43,8 +44,10 @@ type offer struct {
 type consented struct {
 	Client, Host     string
 	Loopback, Writes bool
-	Scopes           []string
-	Offers           []offer
+	// Operates reports that only an Owner or Admin can allow it.
+	Operates bool
+	Scopes   []string
+	Offers   []offer
 }
 
 // places are where a person may let a client act now, with what the person may do there. A resource that needs the
@@ -128,7 +131,7 @@ func (s *Service) consentPage(r *web.Request) error {
 func shown(q request, offers []offer) consented {
 	return consented{
 		Client: q.client.Name, Host: q.host, Loopback: q.loopback, Scopes: q.scopes, Offers: offers,
-		Writes: slices.Contains(q.scopes, string(auth.Write)),
+		Writes: slices.Contains(q.scopes, string(auth.Write)), Operates: strings.HasSuffix(q.resource, auth.MCPOperatorPath),
 	}
 }
 
@@ -242,6 +245,9 @@ func (s *Service) makeGrant(r *web.Request, q request, p place, id uuid.UUID, sc
 			if err != nil {
 				return err
 			}
+		}
+		if _, err := tx.Exec(ctx, `update ops.oauth_clients set granted_at = $2 where id = $1`, q.client.ID, s.now()); err != nil {
+			return err
 		}
 		return tx.QueryRow(ctx, `insert into ops.oauth_grants
 			(id, person_id, organization_id, project_id, client_id, client_name, redirect_host, scopes, approved_at,

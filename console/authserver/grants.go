@@ -57,7 +57,7 @@ func (s *Service) Authenticate(ctx context.Context, bearer string) (g Grant, err
 		from ops.oauth_tokens t join ops.oauth_grants g on g.id = t.grant_id
 		where t.access = $1 and t.access_until > $2`, hashOf(bearer), now).
 		Scan(&g.ID, &g.Person, &g.Organization, &project, &g.ClientID, &g.ClientName, &g.Resource, &scopes, &second, &used)
-	if errors.Is(err, pgx.ErrNoRows) {
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && !s.serves(g.Resource) {
 		return Grant{}, ErrToken
 	}
 	if err != nil {
@@ -197,7 +197,14 @@ func (s *Service) Tidy(ctx context.Context) error {
 	}{
 		{`delete from ops.oauth_codes where code in (select code from ops.oauth_codes where expires_at < $1 limit $2)`, now.Add(-noticed)},
 		{`delete from ops.oauth_tokens where refresh in (select refresh from ops.oauth_tokens where refresh_until < $1 limit $2)`, now},
-		{`delete from ops.oauth_clients where id in (select id from ops.oauth_clients c where created_at < $1 and not exists
+		{`delete from ops.oauth_requests where id in (select id from ops.oauth_requests where expires_at < $1 limit $2)`, now},
+		{`update ops.oauth_clients set granted_at = $1 + interval '1 day' where id in (select id from ops.oauth_clients c
+			where coalesce(granted_at <= $1, true) and exists
+				(select from ops.oauth_grants g where g.client_key = sha256(convert_to(c.id, 'UTF8'))) limit $2)`, now.Add(-grantedCounts)},
+		{`delete from ops.oauth_clients where id in (select id from ops.oauth_clients c
+			where created_at < $1 and granted_at is null and not exists
+				(select from ops.oauth_grants g where g.client_key = sha256(convert_to(c.id, 'UTF8'))) limit $2)`, now.Add(-newClient)},
+		{`delete from ops.oauth_clients where id in (select id from ops.oauth_clients c where granted_at < $1 and not exists
 			(select from ops.oauth_grants g where g.client_key = sha256(convert_to(c.id, 'UTF8'))) limit $2)`, now.Add(-unusedClient)},
 	} {
 		for {

@@ -28,6 +28,11 @@ func (s *Service) resourceOf(p parameters) (named string, err error) {
 	return named, nil
 }
 
+// serves reports whether an address is a resource of this service. It is none any more if the service has moved.
+func (s *Service) serves(resource string) bool {
+	return slices.ContainsFunc(auth.MCPPaths(), func(path string) bool { return s.Resource(path) == resource })
+}
+
 // escaped is an escape of a character that needs none (RFC 3986, section 2.3).
 var escaped = regexp.MustCompile(`%(4[1-9A-Fa-f]|5[0-9Aa]|6[1-9A-Fa-f]|7[0-9Aa]|3[0-9]|2[DdEe]|5[Ff]|7[Ee])`)
 

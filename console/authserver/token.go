@@ -136,7 +136,8 @@ func (s *Service) redeem(ctx context.Context, form parameters) (out TokenRespons
 			switch {
 			case used:
 				return refuse(invalidGrant, "the code was used: what came of it has ended"), endFamily(ctx, tx, p.family)
-			case !s.now().Before(expires) || client != of || !proven || resource != "" && p.resource != resource ||
+			case !s.now().Before(expires) || client != of || !proven || !s.serves(p.resource) ||
+				resource != "" && p.resource != resource ||
 				form.has("redirect_uri") && form.get("redirect_uri") != redirect: // OAuth 2.1 sends none
 				return refuse(invalidGrant, "the code has expired, or is for another client, address or verifier"), nil
 			}
@@ -215,7 +216,7 @@ func (s *Service) refresh(ctx context.Context, form parameters) (out TokenRespon
 			switch {
 			case err != nil:
 				return nil, err
-			case client != of || resource != "" && p.resource != resource || !now.Before(until):
+			case client != of || !s.serves(p.resource) || resource != "" && p.resource != resource || !now.Before(until):
 				return refuse(invalidGrant, "the refresh token has expired, or is for another client"), nil
 			case spent != nil && now.Before(spent.Add(repeats)):
 				m, err := s.successor(hash, *key, sealed)
