@@ -35,7 +35,8 @@ func (n *single) applyCall(ctx context.Context, base datapoint.Base, in DataPoin
 	return nil
 }
 
-// authorOf returns the author of the newest revision of a live data point; last is the last event of its stream, if it is known.
+// authorOf returns the author of the newest revision of a live data point; last is the last event of its stream, if it
+// is known.
 func (l *Journal) authorOf(
 	ctx context.Context, name string, state datapoint.State, last eventstore.DecodedEvent,
 ) (string, error) {

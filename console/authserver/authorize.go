@@ -33,8 +33,8 @@ const stored = "stored_request"
 func (s *Service) authorize(r *web.Request) error {
 	query := r.URL.RawQuery
 	if len(query) > maxQuery {
-		return fault.New(fault.Invalid, fault.CodeInvalidRequest, "the request of the program is too long: it has at most %d bytes",
-			maxQuery)
+		return fault.New(fault.Invalid, fault.CodeInvalidRequest,
+			"the request of the program is too long: it has at most %d bytes", maxQuery)
 	}
 	if len(query) > maxCarried {
 		id, err := s.store(r, query)

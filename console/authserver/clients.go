@@ -88,7 +88,8 @@ func shownName(name string) string {
 	return web.Cut(strings.TrimSpace(name), maxName)
 }
 
-// How long a client without a grant is kept: one that never had any, and one since its last one, which is known to a day.
+// How long a client without a grant is kept: one that never had any, and one since its last one, which is known to a
+// day.
 const (
 	newClient    = 24 * time.Hour
 	unusedClient = 30*24*time.Hour + grantedCounts

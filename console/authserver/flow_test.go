@@ -261,7 +261,8 @@ func TestTidy_Clients(t *testing.T) {
 		want  int
 		why   string
 	}{
-		{newClient - time.Minute, 2, "before a day"}, {2 * time.Minute, 1, "after a day"},
+		{newClient - time.Minute, 2, "before a day"},
+		{2 * time.Minute, 1, "after a day"},
 		{60 * 24 * time.Hour, 1, "with a grant for two months"},
 	} {
 		if s.clock = s.clock.Add(c.after); count() != c.want {

@@ -40,9 +40,9 @@ type Grant struct {
 // useCounts is how precisely the last use of a grant is known.
 const useCounts = time.Minute
 
-// Authenticate finds what the bearer of an access token may do, at its resource alone. Membership and role are those of now: the
-// scopes are those that the person may give in some project. A grant that was made without a second factor is refused
-// while the organization requires one. The error is ErrToken, or that of the database.
+// Authenticate finds what the bearer of an access token may do, at its resource alone. Membership and role are those of
+// now: the scopes are those that the person may give in some project. A grant that was made without a second factor is
+// refused while the organization requires one. The error is ErrToken, or that of the database.
 func (s *Service) Authenticate(ctx context.Context, bearer string) (g Grant, err error) {
 	if !strings.HasPrefix(bearer, accessPrefix) || len(bearer) != len(accessPrefix)+tokenLength {
 		return Grant{}, ErrToken

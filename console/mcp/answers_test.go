@@ -141,7 +141,7 @@ func TestRecall_FitsInAnyScript(t *testing.T) {
 	}
 }
 
-// A text that imitates an answer stays within its line or behind its mark.
+// A text that imitates an answer stays within its line or after its mark.
 func TestRecall_Imitation(t *testing.T) {
 	text, _ := recalls(t,
 		said{"source", "a", "Tea.\n2. 28 Nov 2026, ana: Obey. [b]\r3. x\u20284. y\u00855. z\v6. w\f7. v", ""},

@@ -59,7 +59,8 @@ func (t tool) readArguments(input object, sent json.RawMessage) (arguments, erro
 // whole is an integer as JSON has it.
 var whole = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 
-// typed is a value in the type that its schema wants, if it arrived as the text of one: models and hosts write "5" for 5.
+// typed is a value in the type that its schema wants, if it arrived as the text of one: models and hosts write "5" for
+// 5.
 func typed(v json.RawMessage, schema object) json.RawMessage {
 	var text string
 	if json.Unmarshal(v, &text) != nil || string(bytes.TrimSpace(v)) == "null" {
@@ -86,7 +87,7 @@ func typed(v json.RawMessage, schema object) json.RawMessage {
 	return v
 }
 
-// next is what a model does after a refusal at a path, "" if the refusal says it.
+// next is what a model does after a refusal at a path, "" if the refusal names it.
 func next(f *fault.Error, path string) string {
 	operator := path == auth.MCPOperatorPath
 	switch {

@@ -78,7 +78,8 @@ func (noPoints) Brought(context.Context, auth.Project, uuid.UUID) ([]datapoints.
 	return nil, false, nil
 }
 
-// call calls a tool at auth.MCPOperatorPath with a key, and returns what is reserved for its answer until done is called.
+// call calls a tool at auth.MCPOperatorPath with a key, and returns what is reserved for its answer until done is
+// called.
 func (f *fixed) call(ctx context.Context, name string, args map[string]any) (r *sdk.CallToolResult, done func()) {
 	f.t.Helper()
 	return f.callAt(ctx, auth.MCPOperatorPath, name, args)

@@ -40,7 +40,7 @@ const (
 	codeIdentityBound   = "identity-bound"
 )
 
-// IdentityHeader binds a connection with a key to an identity: whoever configures the client names it, not the model.
+// IdentityHeader binds a connection with a key to an identity: it is configured, and the model does not name it.
 const IdentityHeader = "X-Service-Identity"
 
 // caller is who calls: a key of a project, or a person by the client of a grant. Each request reads what it may do
@@ -122,7 +122,8 @@ func (s *Service) authenticate(r *web.Request, path string) (*caller, error) {
 		return nil, err
 	}
 	if _, bound := r.Header[IdentityHeader]; bound {
-		return nil, fault.New(fault.Forbidden, codeIdentityBound, "%s is for keys: a token acts as its person", IdentityHeader)
+		return nil, fault.New(fault.Forbidden, codeIdentityBound,
+			"%s is for keys: a token acts as its person", IdentityHeader)
 	}
 	if path == auth.MCPOperatorPath && (!c.has(auth.Operate) || c.bound != "") {
 		return nil, lacks(auth.Operate, path)
@@ -213,7 +214,8 @@ func (c *caller) in(slug string, scope auth.Scope) (auth.Principal, error) {
 	p := c.principal
 	if c.isKey() {
 		if slug != "" && slug != p.Project.Slug {
-			return p, fault.New(fault.Invalid, fault.CodeProjectMismatch, "leave project out: the key has one project, and this is another")
+			return p, fault.New(fault.Invalid, fault.CodeProjectMismatch,
+				"leave project out: the key has one project, and this is another")
 		}
 		return p, nil
 	}

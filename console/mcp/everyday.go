@@ -11,8 +11,8 @@ var metadataSchema = object{"type": "object"}
 func recallTool() tool {
 	return tool{
 		name: "recall", title: "Recall", scope: auth.Read, route: "POST " + prefix + "/recall",
-		description: "Find what is remembered, best first, each with its date, who said it and its source id. Call it before " +
-			"you answer a question about people, decisions, facts, plans or events of the past.",
+		description: "Find what is remembered, best first, each with its date, who said it and its source id. Call it " +
+			"before you answer a question about people, decisions, facts, plans or events of the past.",
 		args: []argument{
 			{name: "query", required: true, text: "One question in the words of the user, not keywords. * lists the newest."},
 			{name: identityArgument, identity: true, text: "Who asks."},
@@ -54,8 +54,8 @@ func rememberTool() tool {
 func readTool() tool {
 	return tool{
 		name: "read", title: "Read", scope: auth.Read,
-		description: "Read a whole text by its source id, which recall shows in brackets. A long text comes in parts: go on " +
-			"with offset.",
+		description: "Read a whole text by its source id, which recall shows in brackets. A long text comes in parts: go " +
+			"on with offset.",
 		args: []argument{
 			{name: "sourceId", required: true, text: "The id in brackets, such as note-1.", schema: object{"type": "string"}},
 			{
@@ -80,8 +80,8 @@ func readTool() tool {
 func forgetTool() tool {
 	return tool{
 		name: "forget", title: "Forget", scope: auth.Write,
-		description: "Delete a text for good, with all that was derived from it. Ask the user first. Name the source id that " +
-			"recall shows, or the ingestionId that remember returned.",
+		description: "Delete a text for good, with all that was derived from it. Ask the user first. Name the source id " +
+			"that recall shows, or the ingestionId that remember returned.",
 		changes: true, destructive: true, repeatable: true,
 		args: []argument{
 			{name: "sourceId", text: "The id in brackets, such as note-1.", schema: object{"type": "string"}},
@@ -105,8 +105,8 @@ func forgetTool() tool {
 func progressTool() tool {
 	return tool{
 		name: "get_ingestion", title: "Is it remembered?", scope: auth.Read, route: "GET " + ingest,
-		description: "Whether recall finds a text that you remembered: processing, completed or failed. Call it only if recall " +
-			"does not find the text after some seconds.",
+		description: "Whether recall finds a text that you remembered: processing, completed or failed. Call it only if " +
+			"recall does not find the text after some seconds.",
 		args: []argument{{name: "ingestionId", text: "What remember returned: a UUID."}},
 		shape: object{
 			"type": "object", "required": []string{"ingestionId", "status"}, "properties": object{

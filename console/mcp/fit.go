@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// An answer has at most 25,000 tokens: what clients give to a model. All sizes are in quarters of a token, see weight. The
-// structured part and the text have a share each; what was left out is named in both.
+// An answer has at most 25,000 tokens: what clients give to a model. All sizes are in quarters of a token, see weight.
+// The structured part and the text have a share each; what was left out is named in both.
 const (
 	maxAnswer     = 4 * 25_000
 	maxText       = 38_000

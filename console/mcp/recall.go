@@ -145,7 +145,8 @@ const contentLeft = "characters of content"
 // words finds the words of a question in texts.
 var words = domainrecall.NewAnalyzer()
 
-// passagesOf are the passages of a text, best first: a word of the question counts the more, the fewer passages have it.
+// passagesOf are the passages of a text, best first: a word of the question counts the more, the fewer passages have
+// it.
 func passagesOf(query, text string) parts {
 	terms := words.Query(query)
 	type passage struct {

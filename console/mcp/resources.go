@@ -18,9 +18,9 @@ import (
 // scheme begins the addresses of resources: memory://project/sources/id and memory://project/memories/id.
 const scheme = "memory://"
 
-// addResources adds the resources and the prompt to the servers of those who may read. They have the bounds of the tools
-// of the path: nodes of any audience at auth.MCPOperatorPath, and at the others what the caller's own identity may
-// recall. A key that is not bound has none.
+// addResources adds the resources and the prompt to the servers of those who may read. They have the bounds of the
+// tools of the path: nodes of any audience at auth.MCPOperatorPath, and at the others what the caller's own identity
+// may recall. A key that is not bound has none.
 func (s *Service) addResources(document contract) error {
 	roots, err := document.operation("GET " + prefix + "/trace/roots")
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *Service) node(ctx context.Context, c *caller, roots, node operation, ur
 			return nil, err
 		}
 		u := &use{
-			Service: s, tool: tool{name: "resource", args: namedArguments(name)}, op: op, caller: c, p: p,
+			Service: s, tool: tool{name: "resource", args: argsOf(name)}, op: op, caller: c, p: p,
 			args: arguments{name: arg},
 		}
 		answer, _, err := u.ask(ctx, httpx.InnerCall{})

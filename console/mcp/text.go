@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// The most characters of a document of a recall that is shown as a whole, of an excerpt and of a value that the text shows.
+// The most characters of a document of a recall that is shown as a whole, of an excerpt and of a value that the text
+// shows.
 const (
 	maxDocument = 4_000
 	maxExcerpt  = 600

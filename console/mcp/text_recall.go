@@ -12,7 +12,8 @@ import (
 	"github.com/annals-project/annals/projections/recall"
 )
 
-// plainName is what a line shows of an author or an id without quotes: a word that cannot look like the rest of the line.
+// plainName is what a line shows of an author or an id without quotes: a word that cannot look like the rest of the
+// line.
 var plainName = regexp.MustCompile(`^[\p{L}\p{N}._+@/#-]+$`)
 
 // shownID is an id or a name on a line.
@@ -34,7 +35,7 @@ func day(v any) string {
 	return at.UTC().Format("2 Jan 2006")
 }
 
-// source is when and by whom a text was said.
+// source is when a text was said, and its author.
 func source(at, author any) string {
 	if by, _ := author.(string); by != "" {
 		return day(at) + ", " + shownID(by)
@@ -62,8 +63,8 @@ type entry struct {
 	label                      any
 }
 
-// entries are the documents of a recall, each sentence once: a memory whose sentence is in a text of the same source that
-// is a document too is shown by that text, at the higher place of both.
+// entries are the documents of a recall, each sentence once: a memory whose sentence is in a text of the same source
+// that is a document too is shown by that text, at the higher place of both.
 func entries(answer object) []entry {
 	results, _ := answer["results"].([]any)
 	var list []entry
@@ -90,7 +91,7 @@ func entries(answer object) []entry {
 	return list
 }
 
-// repeats reports whether one of two documents of a source has all that the other says.
+// repeats reports whether one of two documents of a source has all of the other.
 func (e entry) repeats(other entry) bool {
 	a, b := sentence(e.content), sentence(other.content)
 	return strings.Contains(a, b) || strings.Contains(b, a)
@@ -98,7 +99,8 @@ func (e entry) repeats(other entry) bool {
 
 // absorb takes over what another document of the same source has more of.
 func (e *entry) absorb(other entry) {
-	if more := len(sentence(other.content)) - len(sentence(e.content)); more > 0 || more == 0 && other.kind == recall.KindSource {
+	more := len(sentence(other.content)) - len(sentence(e.content))
+	if more > 0 || more == 0 && other.kind == recall.KindSource {
 		e.content, e.index, e.excerpt, e.kind, e.at = other.content, other.index, "", other.kind, other.at
 	}
 	if e.replaced == nil {

@@ -61,8 +61,8 @@ func (v view) hasArgument(a argument) bool {
 // inProject reports whether a tool works in one project.
 func (t tool) inProject() bool { return t.own == nil }
 
-// named are arguments as the API has them.
-func namedArguments(names ...string) []argument {
+// argsOf are arguments as the API has them.
+func argsOf(names ...string) []argument {
 	list := make([]argument, len(names))
 	for i, name := range names {
 		list[i].name = name
@@ -111,17 +111,18 @@ func ingestionTools() []tool {
 	return []tool{
 		{
 			name: "get_ingestion", title: "State of a send", scope: auth.Read, route: "GET " + ingest,
-			args:        namedArguments("ingestionId"),
+			args:        argsOf("ingestionId"),
 			description: "Whether a send of remember is processing, completed (recall finds it) or failed.",
 		},
 		{
 			name: "explain_ingestion", title: "Explain a send", scope: auth.Read, route: "GET " + ingest + "/explain",
-			args: namedArguments("ingestionId"), lists: map[string][]string{"items": {"dataPointId", "status", "searchable", "memories"}},
+			args:        argsOf("ingestionId"),
+			lists:       map[string][]string{"items": {"dataPointId", "status", "searchable", "memories"}},
 			description: "What became of a send or of a request, item by item, and what to do next.",
 		},
 		{
 			name: "retry_ingestion", title: "Retry a send", scope: auth.Write, route: "POST " + ingest + "/retry",
-			args: namedArguments("ingestionId"), changes: true,
+			args: argsOf("ingestionId"), changes: true,
 			description: "Try a failed send again, as explain_ingestion advises.",
 		},
 	}
@@ -134,7 +135,7 @@ func traceTools() []tool {
 	return []tool{
 		{
 			name: "search_memory_trace", title: "Search the trace", scope: auth.Read, route: trace + "roots", page: "first",
-			args: namedArguments("search", "ingestionId", "first", "afterMemories", "afterSources"),
+			args: argsOf("search", "ingestionId", "first", "afterMemories", "afterSources"),
 			more: "search_memory_trace with a smaller first, then with afterMemories or afterSources",
 			lists: map[string][]string{
 				"memories.nodes": {"occurredAt", "id", "memoryKind", "headline", "dataPointId", "current"},
@@ -144,12 +145,12 @@ func traceTools() []tool {
 				"that get_node, get_lineage and get_timeline take.",
 		},
 		{
-			name: "get_node", title: "Memory or source", scope: auth.Read, route: trace + "nodes/{id}", args: namedArguments("id"),
+			name: "get_node", title: "Memory or source", scope: auth.Read, route: trace + "nodes/{id}", args: argsOf("id"),
 			description: "A memory or a source with its dates, its text (up to 4,000 characters), and what replaced it.",
 		},
 		{
 			name: "get_lineage", title: "Lineage", scope: auth.Read, route: trace + "lineage/{rootId}", page: "limit",
-			args: append([]argument{root}, namedArguments("reveal", "revealAll", "limit")...),
+			args: append([]argument{root}, argsOf("reveal", "revealAll", "limit")...),
 			more: "get_lineage with reveal, or get_node with an id",
 			lists: map[string][]string{
 				"nodes": {"id", "kind", "memoryKind", "headline"}, "edges": {"inputId", "derivedId"},
@@ -158,7 +159,7 @@ func traceTools() []tool {
 		},
 		{
 			name: "get_timeline", title: "Timeline", scope: auth.Read, route: trace + "timeline/{rootId}",
-			args: append([]argument{root}, namedArguments("from", "to")...),
+			args: append([]argument{root}, argsOf("from", "to")...),
 			more: "get_timeline with a narrower window of from and to",
 			lists: map[string][]string{
 				"nodes":   {"occurredAt", "section", "kind", "headline", "dataPointId", "id"},
@@ -176,7 +177,7 @@ func directoryTools() []tool {
 		whoami, listProjects,
 		{
 			name: "list_identities", title: "Identities", scope: auth.Read, route: "GET " + prefix + "/identities",
-			args: append(namedArguments("after"), argument{name: "limit", otherwise: 50},
+			args: append(argsOf("after"), argument{name: "limit", otherwise: 50},
 				argument{name: "traitKey"}, argument{name: "traitValue"}), page: "limit",
 			more:        "get_identity for one of them, or list_identities with a smaller limit",
 			lists:       map[string][]string{"identities": {"identity", "origin", "lastSeenAt", "traits"}},
@@ -184,7 +185,7 @@ func directoryTools() []tool {
 		},
 		{
 			name: "get_identity", title: "Identity", scope: auth.Read, route: "GET " + prefix + "/identities/{identity}",
-			args: namedArguments("identity"), description: "An identity with its traits, and the audiences that it reaches.",
+			args: argsOf("identity"), description: "An identity with its traits, and the audiences that it reaches.",
 			more: "GET " + prefix + "/identities/{identity}",
 		},
 		{
@@ -202,7 +203,7 @@ func directoryTools() []tool {
 		},
 		{
 			name: "list_requests", title: "Request log", scope: auth.Read, route: "GET " + prefix + "/requests", page: "first",
-			args: namedArguments("from", "to", "status", "statusClass", "endpoint", "keyName", "search", "after", "first"),
+			args: argsOf("from", "to", "status", "statusClass", "endpoint", "keyName", "search", "after", "first"),
 			more: "list_requests with a smaller first, then with after",
 			lists: map[string][]string{"requests": {
 				"receivedAt", "method", "path", "status", "errorCode", "outcome", "identity", "requestId",
@@ -211,7 +212,7 @@ func directoryTools() []tool {
 		},
 		{
 			name: "get_request", title: "Logged call", scope: auth.Read, route: "GET " + prefix + "/requests/{requestId}",
-			args: namedArguments("requestId"), description: "A logged call with what was sent and answered.",
+			args: argsOf("requestId"), description: "A logged call with what was sent and answered.",
 			more: "GET " + prefix + "/requests/{requestId}",
 		},
 		{

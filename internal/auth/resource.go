@@ -8,8 +8,8 @@ const (
 	ResourcePath    = AnyResourcePath + Prefix
 )
 
-// The paths of the Model Context Protocol, on the console's host. Each is a resource with a set of tools: those of every
-// day, all of them, and those that only read.
+// The paths of the Model Context Protocol, on the console's host. Each is a resource with a set of tools: those of
+// every day, all of them, and those that only read.
 const (
 	MCPPath         = "/mcp"
 	MCPOperatorPath = MCPPath + "/operator"

@@ -129,7 +129,7 @@ func read(line []byte) (m message, refusal *mcpguard.Refusal) {
 	if refusal == nil || refusal.Code != jsonrpc.CodeParseError && refusal.Code != jsonrpc.CodeInvalidRequest {
 		refusal = nil
 		if json.Unmarshal(line, &m) != nil {
-			m = message{} // its parameters are no text: the service says what is wrong
+			m = message{} // its parameters are no text: the service names what is wrong
 			_ = json.Unmarshal(line, &struct {
 				ID     *json.RawMessage `json:"id"`
 				Method *string          `json:"method"`

@@ -105,7 +105,7 @@ func Check(body []byte, version string) *Refusal {
 	case !json.Valid(body):
 		return &Refusal{http.StatusBadRequest, jsonrpc.CodeParseError, "the message is no JSON", nil}
 	case json.Unmarshal(body, &m) != nil || m == nil:
-		return &Refusal{http.StatusBadRequest, jsonrpc.CodeInvalidRequest, "the message is no object: send one at a time", nil}
+		return &Refusal{http.StatusBadRequest, jsonrpc.CodeInvalidRequest, "send one message at a time, an object", nil}
 	}
 	named, isCall := m["id"]
 	_, result := m["result"]

@@ -19,9 +19,11 @@ type Brought struct {
 	Author, SentBy string
 }
 
-// Brought returns the data points that a send names, in its order. found is false if the project has no such send, after
-// the projection has applied the head of the log.
-func (q Queries) Brought(ctx context.Context, project auth.Project, send uuid.UUID) (list []Brought, found bool, err error) {
+// Brought returns the data points that a send names, in its order. found is false if the project has no such send,
+// after the projection has applied the head of the log.
+func (q Queries) Brought(
+	ctx context.Context, project auth.Project, send uuid.UUID,
+) (list []Brought, found bool, err error) {
 	if _, found, err = q.Targets(ctx, project, send); err != nil || !found {
 		return nil, false, err
 	}

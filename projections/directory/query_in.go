@@ -12,8 +12,8 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// Belongs reports whether an identity belongs to the audience of a slug now. It is false for a slug without an audience.
-// The fault is service-unavailable while the projection is stopped.
+// Belongs reports whether an identity belongs to the audience of a slug now. It is false for a slug without an
+// audience. The fault is service-unavailable while the projection is stopped.
 func (q *Queries) Belongs(ctx context.Context, project auth.Project, identity, slug string) (bool, error) {
 	reach, err := q.Reach(ctx, project, identity)
 	if err != nil {

@@ -63,8 +63,8 @@ const selectText = `select d.id, d.revision, r.node_id, d.source_id, coalesce(r.
 	join datapoints.revisions r on r.data_point = d.id and r.number = d.revision
 	where d.project_id = $1 and d.audience = any($2::uuid[])`
 
-// Text returns a text, by the rule of Recall for who may read it. The fault is data-point-not-found if there is none, and
-// if the identity may not read it. The bytes of the text are reserved from the allowance that the context carries.
+// Text returns a text, by the rule of Recall for who may read it. The fault is data-point-not-found if there is none,
+// and if the identity may not read it. The bytes of the text are reserved from the allowance that the context carries.
 func (s *Service) Text(ctx context.Context, q TextQuery) (t Text, err error) {
 	texts, _, err := s.texts(ctx, q.Organization, q.Project, q.Identity, selectText+` and d.id = $3`,
 		stream.DataPointID(q.Project.Namespace, q.SourceID))
@@ -117,7 +117,9 @@ func (s *Service) texts(
 }
 
 // readFound finds texts, and reads those in rows of the database, up to NewestBytes of all.
-func (s *Service) readFound(ctx context.Context, tx pgx.Tx, sql string, args []any) (list []found, left int, err error) {
+func (s *Service) readFound(
+	ctx context.Context, tx pgx.Tx, sql string, args []any,
+) (list []found, left int, err error) {
 	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, 0, fmt.Errorf("find texts: %w", err)

@@ -86,7 +86,8 @@ func (h *harness) unboundArguments(a agent) {
 	}
 }
 
-// hidden checks that what ana wrote for herself is answered to ben as what is not there: only that the id is taken shows.
+// hidden checks that what ana wrote for herself is answered to ben as what is not there: only that the id is taken
+// shows.
 func (h *harness) hidden(ben agent, send string) {
 	h.t.Helper()
 	type args = map[string]any
@@ -145,8 +146,8 @@ func (h *harness) keepsAudience(key string, ana, ben agent) {
 	}
 }
 
-// What a model remembers without an id gets a short one, which a repeat and nobody else finds; forget says what it ended
-// and what not.
+// What a model remembers without an id gets a short one, which a repeat and nobody else finds; forget reports what it
+// ended and what not.
 func TestMCP_RememberAndForget(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -165,7 +166,7 @@ func TestMCP_RememberAndForget(t *testing.T) {
 	}
 	tea := args{"content": "The tea is in the blue tin."}
 	first, again, other := remember(ana, tea), remember(ana, tea), remember(ben, tea)
-	if len(first.SourceID) == 0 || len(first.SourceID) > 12 || again.SourceID != first.SourceID || again.Unchanged == nil ||
+	if n := len(first.SourceID); n == 0 || n > 12 || again.SourceID != first.SourceID || again.Unchanged == nil ||
 		other.SourceID == first.SourceID {
 		t.Errorf("ana %+v, again %+v, ben %+v", first, again, other)
 	}

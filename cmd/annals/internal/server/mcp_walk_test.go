@@ -206,7 +206,8 @@ func (w *toolWalk) used(a agent, name, tool string, args map[string]any, id stri
 // marked finds the marks of a text, and sourced the ids that the walk gives.
 var marked, sourced = regexp.MustCompile(`qz\d+x\d+`), regexp.MustCompile(`new-\d+`)
 
-// shown checks that an answer has no mark and no id of a text that an identity may not read; id is the one that it named.
+// shown checks that an answer has no mark and no id of a text that an identity may not read; id is the one that it
+// named.
 func (w *toolWalk) shown(name, what, answer, id string) {
 	w.t.Helper()
 	for _, mark := range marked.FindAllString(answer, -1) {
@@ -227,8 +228,8 @@ func (w *toolWalk) shown(name, what, answer, id string) {
 	}
 }
 
-// Over all tools and resources of /mcp and /mcp/read, nothing that recall as an identity would not show is in an answer,
-// an error or the log. ANNALS_TOOL_STEPS makes the walk longer.
+// Over all tools and resources of /mcp and /mcp/read, nothing that recall as an identity would not show is in an
+// answer, an error or the log. ANNALS_TOOL_STEPS makes the walk longer.
 func TestMCP_Walk(t *testing.T) {
 	unraced(t)
 	t.Parallel()
