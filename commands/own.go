@@ -9,10 +9,13 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
+// CodeIDTaken is the code of a call that is bound to what an identity wrote. No route of the API has it.
+const CodeIDTaken = "id-taken"
+
 // idTaken is the fault of a send whose id is not for its author. It is the same whether another wrote the data point or
 // it was deleted.
 func idTaken() error {
-	return fault.New(fault.Conflict, fault.CodeIDTaken, "the id is taken: take another id; nothing was changed")
+	return fault.New(fault.Conflict, CodeIDTaken, "the id is taken: take another id; nothing was changed")
 }
 
 // applyCall checks a single send against the bounds of its call, and keeps the audience of its base if the call does.

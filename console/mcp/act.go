@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/httpx"
@@ -42,7 +43,7 @@ func actRemember(ctx context.Context, u *use) (answer object, o omitted, err err
 	for try := range maxTries + 1 {
 		u.args["id"], _ = json.Marshal(u.shortID(content, try)) // a text
 		answer, o, err = u.ask(ctx, with)
-		if f, is := errors.AsType[*fault.Error](err); !is || f.Code != fault.CodeIDTaken {
+		if f, is := errors.AsType[*fault.Error](err); !is || f.Code != commands.CodeIDTaken {
 			break
 		}
 	}

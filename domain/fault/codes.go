@@ -46,7 +46,6 @@ const (
 	CodeMethodNotAllowed     = "method-not-allowed"
 	CodeIdempotencyConflict  = "idempotency-conflict"
 	CodeDataPointDeleted     = "data-point-deleted"
-	CodeIDTaken              = "id-taken"
 	CodeIngestionNotStopped  = "ingestion-not-stopped"
 	CodeContentTooLarge      = "content-too-large"
 	CodeUnsupportedMediaType = "unsupported-media-type"
