@@ -110,3 +110,13 @@ func TestConsent_Operate(t *testing.T) {
 		t.Errorf("a former Admin: %v %v", g.Scopes, err)
 	}
 }
+
+// An office, or a hosted client that calls from few addresses, registers as often as it needs to.
+func TestRegister_ManyFromOneAddress(t *testing.T) {
+	s := newScene(t)
+	for n := range 25 {
+		if got := s.registersFrom("192.0.2.9"); got.status != http.StatusCreated {
+			t.Fatalf("registration %d: %d %s", n+1, got.status, got.body)
+		}
+	}
+}
