@@ -56,12 +56,12 @@ type found struct {
 	big  *blob.Ref
 }
 
-// selectText finds data points in the audiences of a viewer, as selectDataPoints does.
+// selectText finds data points in the audiences of a viewer, by the rule of the gate.
 const selectText = `select d.id, d.revision, r.node_id, d.source_id, coalesce(r.author, ''), r.label, d.occurred_at,
 		coalesce(octet_length(r.content), 0), r.content_blob
 	from datapoints.data_points d
 	join datapoints.revisions r on r.data_point = d.id and r.number = d.revision
-	where d.project_id = $1 and d.audience = any($2::uuid[])`
+	where ` + mayRead
 
 // Text returns a text, by the rule of Recall for who may read it. The fault is data-point-not-found if there is none,
 // and if the identity may not read it. The bytes of the text are reserved from the allowance that the context carries.
