@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/console/web"
@@ -54,9 +55,12 @@ func (s *Service) store(r *web.Request, query string) (id string, err error) {
 	}
 	id = newToken()
 	_, err = s.DB.Exec(r.Context(), `insert into ops.oauth_requests (id, query, expires_at) values ($1, $2, $3)`,
-		hashOf(id), query, s.now().Add(requestLives))
+		storedAs(id), query, s.now().Add(requestLives))
 	return id, wrap("keep a request", err)
 }
+
+// storedAs is the key of a request that is kept: 128 bits of the hash of its id.
+func storedAs(id string) uuid.UUID { return uuid.UUID(hashOf(id)[:16]) }
 
 // queryOf returns the parameters of a request, those that are kept if it names them.
 func (s *Service) queryOf(r *web.Request) (url.Values, error) {
@@ -66,7 +70,7 @@ func (s *Service) queryOf(r *web.Request) (url.Values, error) {
 	}
 	var query string
 	err := s.DB.QueryRow(r.Context(), `select query from ops.oauth_requests where id = $1 and expires_at > $2`,
-		hashOf(id), s.now()).Scan(&query)
+		storedAs(id), s.now()).Scan(&query)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest,
 			"the request of the program has expired: start again there")
