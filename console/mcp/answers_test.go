@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/runtest"
 )
@@ -209,6 +210,22 @@ func TestArguments_Typed(t *testing.T) {
 		text := r.Content[0].(*sdk.TextContent).Text
 		if r.IsError != (c.refusal != "") || !strings.Contains(text, c.refusal) || !strings.Contains(string(f.body), c.want) {
 			t.Errorf("%s %v: %s sends %s", c.tool, c.args, text, f.body)
+		}
+	}
+}
+
+// A refusal shows a bound identity nothing of what others used.
+func TestRun_BoundSeesNoUsage(t *testing.T) {
+	f := newFixed(t, func(echo.Context) error {
+		return fault.New(fault.LimitReached, fault.CodeProjectCapReached, "the cap is 4711: 4710 are used")
+	})
+	for identity, want := range map[string]bool{"": true, "ana": false} {
+		f.bound = identity
+		r, done := f.callAt(t.Context(), auth.MCPPath, "remember", map[string]any{"content": "x", "id": "n"})
+		done()
+		text := r.Content[0].(*sdk.TextContent).Text
+		if !strings.HasPrefix(text, fault.CodeProjectCapReached+": ") || strings.Contains(text, "4711") != want {
+			t.Errorf("as %q: %s", identity, text)
 		}
 	}
 }

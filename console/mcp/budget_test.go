@@ -39,6 +39,8 @@ type fixed struct {
 	called []string
 	// body is that of the last call.
 	body []byte
+	// bound is the identity that calls are bound to, "" for none.
+	bound string
 }
 
 func newFixed(t *testing.T, answer func(c echo.Context) error) *fixed {
@@ -97,7 +99,7 @@ func (f *fixed) callAt(
 	op, err := f.contract.operation(tool.route)
 	runtest.Must(f.t, err)
 	c := &caller{principal: apitest.Principal, scopes: []auth.Scope{auth.Read, auth.Write, auth.Operate}}
-	c.principal.Kind = auth.ProjectKey
+	c.principal.Kind, c.bound = auth.ProjectKey, f.bound
 	from := incoming{caller: c, path: path, reserved: reserved, request: ctx}
 	input, err := tool.input(op, from.view())
 	runtest.Must(f.t, err)

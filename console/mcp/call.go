@@ -71,7 +71,7 @@ func (s *Service) run(
 	u := &use{Service: s, tool: t, op: op, caller: from.caller}
 	answer, o, err := u.answer(ctx, input, sent)
 	if err != nil {
-		return refused(s.fault(ctx, t.name, err), from.path)
+		return refused(u.veiled(s.fault(ctx, t.name, err)), from.path)
 	}
 	text, err := u.text(ctx, answer, &o)
 	if err != nil {
@@ -303,6 +303,17 @@ func refused(f *fault.Error, path string) *sdk.CallToolResult {
 	return &sdk.CallToolResult{
 		IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: cut(f.Code+": "+f.Msg+next(f, path), maxString)}},
 	}
+}
+
+// usageCodes are the codes of refusals that name what all of a project or organization used.
+var usageCodes = []string{fault.CodeProjectCapReached, fault.CodeSpendCapReached, fault.CodeOutOfCredits}
+
+// veiled is a fault as a bound identity sees it: without what others used.
+func (u *use) veiled(f *fault.Error) *fault.Error {
+	if u.caller.bound == "" || !slices.Contains(usageCodes, f.Code) {
+		return f
+	}
+	return &fault.Error{Kind: f.Kind, Code: f.Code, Msg: "the project takes no more for now: tell the person who runs it"}
 }
 
 // fault is what an error shows to a model. What only an operator may see is logged.

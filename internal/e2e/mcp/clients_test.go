@@ -84,8 +84,11 @@ func TestClients(t *testing.T) {
 		"E-mail address": value("ANNALS_OWNER_EMAIL"), "Password": value("ANNALS_OWNER_PASSWORD"),
 	})
 	for _, c := range []npmClient{
-		{"sdk", value("ANNALS_PROJECT_KEY"), ""}, {"client", value("ANNALS_PROJECT_KEY"), "cyd"},
-		{"mcp-remote", value("ANNALS_PROJECT_KEY"), "dan"}, {"sdk", "", ""}, {"client", "", ""},
+		{"sdk", value("ANNALS_PROJECT_KEY"), ""},
+		{"client", value("ANNALS_PROJECT_KEY"), "cyd"},
+		{"mcp-remote", value("ANNALS_PROJECT_KEY"), "dan"},
+		{"sdk", "", ""},
+		{"client", "", ""},
 	} {
 		t.Run(c.id(), func(t *testing.T) { c.run(t, folder, "http://"+console+"/mcp", owner) })
 	}

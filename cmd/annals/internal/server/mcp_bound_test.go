@@ -48,8 +48,12 @@ func TestMCP_Bound(t *testing.T) {
 		path, identity string
 		status         int
 	}{
-		{"/mcp/operator", "ben", 403}, {"/mcp", "", 400}, {"/mcp", " ", 400}, {"/mcp", strings.Repeat("b", 2000), 400},
-		{"/mcp", "\xff", 400}, {"/mcp/read", "ben", 200},
+		{"/mcp/operator", "ben", 403},
+		{"/mcp", "", 400},
+		{"/mcp", " ", 400},
+		{"/mcp", strings.Repeat("b", 2000), 400},
+		{"/mcp", "\xff", 400},
+		{"/mcp/read", "ben", 200},
 	} {
 		status, _, body := h.postTo(c.path, key, initialize("2025-11-25"), "X-Service-Identity", c.identity)
 		if status != c.status || status == 403 && !strings.Contains(body, `"identity-bound"`) {
