@@ -1,4 +1,5 @@
--- Requests of programs that are too long for an address that a sign-in carries along, by a part of the hash of a random id.
+-- Requests of programs that are too long for an address that a sign-in carries along, by a part of the hash of a random
+-- id.
 create table ops.oauth_requests (
 	id         uuid primary key,
 	query      text not null,
