@@ -26,8 +26,8 @@ func refusalOf(err error) string {
 	return ""
 }
 
-// A call that is bound to what an identity wrote replaces nothing of others, not even by the same text, and whether an id
-// is of another or deleted does not show.
+// A call that is bound to what an identity wrote replaces nothing of others, not even by the same text, and whether an
+// id is of another or deleted does not show.
 func TestIngest_Own(t *testing.T) {
 	w, team := scoped(t)
 	for _, send := range []commands.DataPoint{

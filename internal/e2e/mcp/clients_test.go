@@ -43,8 +43,8 @@ func TestMain(m *testing.M) {
 // modules is where make mcp-clients installs the clients.
 var modules = filepath.Join("..", "..", "..", "bin", "mcp")
 
-// Each client of npm lists tools, remembers, recalls and forgets: with the key of a project, with one that is bound to an
-// identity, and by the consent of a person.
+// Each client of npm lists tools, remembers, recalls and forgets: with the key of a project, with one that is bound to
+// an identity, and by the consent of a person.
 func TestClients(t *testing.T) {
 	folder, err := filepath.Abs(modules)
 	runtest.Must(t, err)
@@ -94,8 +94,8 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// npmClient is a client with what it is configured with: a key, and an identity that it is bound to. Without a key it asks
-// a person.
+// npmClient is a client with what it is configured with: a key, and an identity that it is bound to. Without a key it
+// asks a person.
 type npmClient struct{ name, key, identity string }
 
 // id is the id of the text that the client sends.
