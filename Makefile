@@ -215,6 +215,7 @@ soak: walk hostile chaos ## The long walks, whole: hostile calls, kills under lo
 	ANNALS_TEST_PGBOUNCER=required $(TEST) -count=10 -timeout 30m -run '^TestPooler_' ./cmd/annals/internal/server
 	ANNALS_TEST_PGBOUNCER=required ANNALS_OPERATOR_STEPS=1000 $(TEST) -count=1 -timeout 180m -v -run '^TestOperator_Walk$$' \
 		./cmd/annals/internal/server
+	ANNALS_TOOL_STEPS=10000 $(TEST) -count=1 -timeout 60m -v -run '^TestMCP_Walk$$' ./cmd/annals/internal/server
 	ANNALS_OFFER_STEPS=10000 $(TEST) -count=1 -timeout 60m -v -run '^TestOffers_Walk$$' ./cmd/annals/internal/server
 	ANNALS_NODE_STEPS=8 $(TEST) -count=1 -timeout 60m ./eventstore/node ./eventstore/node/storage
 	ANNALS_RECONNECTS=1000 $(TEST) -count=1 -timeout 30m -run '^TestReconnects' ./eventstore/esdb

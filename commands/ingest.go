@@ -8,6 +8,7 @@ import (
 
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
@@ -18,8 +19,14 @@ import (
 //
 // Its faults are audience-unknown, data-point-deleted, idempotency-conflict and
 // service-unavailable.
+//
+// With Call.Own a data point of another author and a deleted one have the same fault, id-taken.
 func (s *Service) Ingest(ctx context.Context, call Call, in DataPoint, key string) (Receipt, error) {
-	return s.ingest(ctx, call, in, key, nil)
+	receipt, err := s.ingest(ctx, call, in, key, nil)
+	if f, is := errors.AsType[*fault.Error](err); is && call.Own != nil && f.Code == fault.CodeDataPointDeleted {
+		err = idTaken()
+	}
+	return receipt, err
 }
 
 // ingest is Ingest of a send that may be a correction.
@@ -109,6 +116,9 @@ func (n *single) try(ctx context.Context, in DataPoint, mustRead bool) (Receipt,
 		if base, read, err = n.load(ctx); err != nil {
 			return Receipt{}, err
 		}
+	}
+	if err := n.applyCall(ctx, base, in); err != nil {
+		return Receipt{}, err
 	}
 	if n.corrects != nil {
 		if err := n.corrects.applyTo(base, &n.prepared.ingest); err != nil {

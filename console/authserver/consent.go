@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,14 +26,21 @@ const codeLives = time.Minute
 type consented struct {
 	Client, Host     string
 	Loopback, Writes bool
-	Scopes           []string
-	Offers           []web.Offer
+	// Operates reports that only an Owner or Admin can allow it.
+	Operates bool
+	Scopes   []string
+	Offers   []web.Offer
 }
 
-// offers are where a person may let a client act now: where the person may do something.
-func (s *Service) offers(r *web.Request) ([]web.Offer, error) {
+// offers are where a person may let a client act now: where the person may do something. A resource that needs the
+// scope memory:operate is offered to those alone who may give it.
+func (s *Service) offers(r *web.Request, resource string) ([]web.Offer, error) {
+	operates := resource == s.Resource(auth.MCPOperatorPath)
 	offers, err := r.Offers(s.Access.Projects)
-	return slices.DeleteFunc(offers, func(o web.Offer) bool { return len(o.Places[0].Scopes) == 0 }), err
+	return slices.DeleteFunc(offers, func(o web.Offer) bool {
+		may := o.Places[0].Scopes
+		return len(may) == 0 || operates && !slices.Contains(may, string(auth.Operate))
+	}), err
 }
 
 // both are the scopes of two lists.
@@ -48,7 +56,7 @@ func (s *Service) consentPage(r *web.Request) error {
 	if err := s.complete(&q); err != nil {
 		return q.faulty(r, err)
 	}
-	offers, err := s.offers(r)
+	offers, err := s.offers(r, q.resource)
 	if err != nil {
 		return err
 	}
@@ -66,7 +74,7 @@ func (s *Service) consentPage(r *web.Request) error {
 func shown(q request, offers []web.Offer) consented {
 	return consented{
 		Client: q.client.Name, Host: q.host, Loopback: q.loopback, Scopes: q.scopes, Offers: offers,
-		Writes: slices.Contains(q.scopes, string(auth.Write)),
+		Writes: slices.Contains(q.scopes, string(auth.Write)), Operates: strings.HasSuffix(q.resource, auth.MCPOperatorPath),
 	}
 }
 
@@ -115,7 +123,7 @@ func (s *Service) consent(r *web.Request) error {
 	default:
 		return fault.New(fault.Invalid, fault.CodeInvalidRequest, "decision is approve or deny")
 	}
-	offers, err := s.offers(r)
+	offers, err := s.offers(r, q.resource)
 	if err != nil {
 		return err
 	}
@@ -177,6 +185,9 @@ func (s *Service) makeGrant(r *web.Request, q request, p web.Place, id uuid.UUID
 				return err
 			}
 		}
+		if _, err := tx.Exec(ctx, `update ops.oauth_clients set granted_at = $2 where id = $1`, q.client.ID, s.now()); err != nil {
+			return err
+		}
 		return tx.QueryRow(ctx, `insert into ops.oauth_grants
 			(id, person_id, organization_id, project_id, client_id, client_name, redirect_host, scopes, approved_at,
 				second_factor, client_key, redirect_key)
@@ -195,7 +206,7 @@ func (s *Service) answer(r *web.Request, q request, grant uuid.UUID, scopes []st
 	code := newToken()
 	_, err := s.DB.Exec(r.Context(), `insert into ops.oauth_codes
 		(code, grant_id, family, redirect, challenge, resource, scopes, expires_at) values ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		hashOf(code), grant, uuid.New(), q.redirect, q.get("code_challenge"), s.Resource(), scopes, s.now().Add(codeLives))
+		hashOf(code), grant, uuid.New(), q.redirect, q.get("code_challenge"), q.resource, scopes, s.now().Add(codeLives))
 	if err != nil {
 		return fmt.Errorf("make a code: %w", err)
 	}

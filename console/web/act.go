@@ -72,6 +72,9 @@ func scopesIn(m access.Membership, project uuid.UUID) (list []string) {
 	if Allows(m, project, Write) {
 		list = append(list, string(auth.Write))
 	}
+	if Allows(m, project, Admin) {
+		list = append(list, string(auth.Operate))
+	}
 	return list
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/console/docs"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
@@ -32,6 +33,8 @@ type keysPage struct {
 	// New is the key that was just created, in clear, and Replaced the one whose place it takes.
 	New      *key `json:"-"`
 	Replaced *key `json:"-"`
+	// Snippets configure clients of MCP with the new key.
+	Snippets []docs.Snippet `json:"-"`
 }
 
 // allKeys returns the keys of the project, the newest first.
@@ -84,6 +87,9 @@ func (d Deps) createKey(r *web.Request) error {
 		switch k := &page.Live[i]; k.ID {
 		case made.ID:
 			page.New, k.Key.Key = k, made.Key
+			if page.Snippets, err = d.Snippets(made.Key); err != nil {
+				return err
+			}
 		case r.Field("replaces"):
 			page.Replaced = k
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/console/docs"
 	"github.com/annals-project/annals/console/svg"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
@@ -29,7 +30,9 @@ var templates embed.FS
 // Deps are what the pages read and change.
 type Deps struct {
 	// APIURL is the public address of the API, for commands to copy.
-	APIURL   string
+	APIURL string
+	// Snippets configure clients of MCP with a key.
+	Snippets func(key string) ([]docs.Snippet, error)
 	Accounts account.Queries
 	Access   access.Queries
 	Log      *requestlog.Log

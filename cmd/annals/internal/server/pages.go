@@ -25,7 +25,8 @@ func (s *Server) areas() []web.Area {
 			Readiness: s.read.dataPoints, Tenancy: access.Tenancy{Queries: s.read.access, Head: s.head()},
 		}),
 		projects.Area(projects.Deps{
-			APIURL: s.urls.API, Accounts: s.accounts(), Access: s.read.access, Log: s.requestLog(), Sends: s.read.dataPoints,
+			APIURL: s.urls.API, Snippets: s.snippets, Accounts: s.accounts(), Access: s.read.access, Log: s.requestLog(),
+			Sends: s.read.dataPoints,
 			Calls: s.calls(), History: s.history(), Projections: s.health.projections, Commands: s.write.service,
 		}),
 		trace.Area(trace.Deps{Calls: s.calls(), Explain: s.explain(), Trace: s.trace()}),
