@@ -97,7 +97,7 @@ func cleanStamp(stamp string) string {
 // with the message before.
 func cutChatText(c *cut) error {
 	r := &room{}
-	monthFirst := isMonthFirst(c.stamps())
+	monthFirst := c.stampOrder()
 	date := dateInName(c.path, c.zone)
 	var sent time.Time
 	var name string
@@ -135,16 +135,17 @@ func cutChatText(c *cut) error {
 	return c.days(r)
 }
 
-// stamps returns the times of the first lines, for the order of day and month.
-func (c *cut) stamps() (list []string) {
-	for text := c.text; text != "" && len(list) < 5*sampleRows; {
+// stampOrder returns whether the times of a chat have the month first.
+func (c *cut) stampOrder() bool {
+	var o dateOrder
+	for text := c.text; text != ""; {
 		var line string
 		line, text = c.line(text)
 		if stamp, _, _, ok := stampOf(line); ok {
-			list = append(list, cleanStamp(stamp))
+			o.add(cleanStamp(stamp))
 		}
 	}
-	return list
+	return o.isMonthFirst()
 }
 
 // stampTime reads a date and time, or a time of the day that the name of the file has.

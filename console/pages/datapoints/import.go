@@ -12,7 +12,6 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/datapoint"
-	"github.com/annals-project/annals/domain/estimate"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/admission"
@@ -169,10 +168,11 @@ func linesOf(r *web.Request, page importPage, files []web.File) ([]byte, cost, e
 
 // cutFiles cuts files into data points as an estimate of the API does.
 func cutFiles(r *web.Request, page importPage, files []web.File) ([]byte, cost, error) {
-	lines, made, err := importer.Cut(r.Context(), r.Zone(), page.Audience, len(files), func(i int) (estimate.File, error) {
+	read := func(i int) (importer.Bytes, error) {
 		data, err := content(files[i])
-		return estimate.File{Path: web.Cut(files[i].Name, limit.EstimatePath-1), Content: string(data)}, err
-	})
+		return importer.Bytes{Path: web.Cut(files[i].Name, limit.EstimatePath-1), Content: data}, err
+	}
+	lines, made, err := importer.Cut(r.Context(), r.Zone(), page.Audience, len(files), read)
 	if err != nil {
 		return nil, cost{}, err
 	}
