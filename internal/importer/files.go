@@ -41,7 +41,7 @@ type FilesTotal struct {
 func (f Files) Total() FilesTotal {
 	t := FilesTotal{ProjectID: f.State.ProjectID, LastIngestion: f.State.LastIngestion}
 	for _, b := range f.Spool.batches {
-		if done, sent := f.State.sent[b.key]; sent {
+		if done, sent := f.State.sent[b.key]; sent && !done.isOpen() {
 			t.add(b, done)
 		}
 	}
@@ -84,7 +84,7 @@ func (f Files) Run(ctx context.Context) (FilesTotal, error) {
 		}
 	}
 	for _, b := range f.Spool.inOrder() {
-		if _, sent := f.State.sent[b.key]; sent {
+		if done, sent := f.State.sent[b.key]; sent && !done.isOpen() {
 			continue
 		}
 		for flying >= cmp.Or(f.Parallel, 4) {

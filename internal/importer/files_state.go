@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 
 	client "github.com/annals-project/annals/client"
 )
@@ -30,6 +31,11 @@ type FilesState struct {
 type sentBatch struct {
 	unchanged int
 	left      []LeftOut
+}
+
+// isOpen reports whether another run sends the batch again: an audience may exist by then. What was deleted stays out.
+func (s sentBatch) isOpen() bool {
+	return slices.ContainsFunc(s.left, func(l LeftOut) bool { return !l.Deleted })
 }
 
 // stateLine is a line of the file: the first one has the version, the server and the project.

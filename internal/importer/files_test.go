@@ -76,7 +76,7 @@ func spoolOf(t *testing.T, e *estimator, requests ...string) *Spool {
 		for _, name := range strings.Fields(names) {
 			in.Files = append(in.Files, client.EstimateFile{Path: name, Content: "<" + name + ">\n"})
 		}
-		if _, err := s.Add(t.Context(), e, in); err != nil {
+		if _, err := s.Add(t.Context(), e, in, Choice{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -126,7 +126,7 @@ func refusedItems(refused *client.APIError, items []json.RawMessage) (left []Lef
 	for i, n := range names {
 		is := i == at || isDeleted && slices.Contains(data.IDs, n.id)
 		if refused.Code == client.CodeAudienceUnknown && at >= 0 && at < len(items) {
-			is = is || n.audience == names[at].audience
+			is = is || n.audience != "" && n.audience == names[at].audience
 		}
 		if is {
 			left = append(left, LeftOut{ID: n.id, Reason: reasonOf(refused, n), Deleted: isDeleted, Item: i})

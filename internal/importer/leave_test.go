@@ -78,13 +78,16 @@ func TestImport_LeavesOutRefusedItems(t *testing.T) {
 	s := &strict{deleted: []string{"b", "g", "not here"}, audiences: []string{"crew"}, wrong: "four"}
 	var keys []string
 	for range 2 {
-		state, err := Import{To: s, In: strings.NewReader(points), State: NewState(Target{Server: "s"}), Parallel: 1}.Run(t.Context())
+		begin := NewState(Target{Server: "s"})
+		state, err := Import{To: s, In: strings.NewReader(points), State: begin, Parallel: 1}.Run(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := []LeftOut{
-			{ID: "b", Reason: "was deleted before", Deleted: true, Line: 2}, {ID: "c", Reason: `the project has no audience "hall"`, Line: 3},
-			{ID: "d", Reason: "content: is wrong", Line: 4}, {ID: "f", Reason: `the project has no audience "hall"`, Line: 6},
+			{ID: "b", Reason: "was deleted before", Deleted: true, Line: 2},
+			{ID: "c", Reason: `the project has no audience "hall"`, Line: 3},
+			{ID: "d", Reason: "content: is wrong", Line: 4},
+			{ID: "f", Reason: `the project has no audience "hall"`, Line: 6},
 			{ID: "g", Reason: "was deleted before", Deleted: true, Line: 7},
 		}
 		if diff := cmp.Diff(want, state.Left, cmpopts.IgnoreFields(LeftOut{}, "Item")); diff != "" {
@@ -130,14 +133,19 @@ func TestFiles_LeavesOutRefusedItems(t *testing.T) {
 // What a refusal is about decides: one of the key, the plan or the project ends the run.
 func TestFiles_OtherRefusalsEndTheRun(t *testing.T) {
 	for _, refused := range []client.APIError{
-		{Status: 401, Code: "unauthenticated", Message: "no key"}, {Status: 402, Code: "out-of-credits", Message: "items[0] costs"},
-		{Status: 403, Code: "forbidden"}, {Status: 400, Code: "invalid-request", Message: "the body is no JSON"},
-		{Status: 413, Code: "content-too-large", Message: "the body has 20 MiB"}, {Status: 409, Code: "idempotency-conflict"},
-		{Status: 400, Code: "invalid-request", Message: "items[9] is wrong"}, {Status: 409, Code: "data-point-deleted", Data: []byte("[")},
+		{Status: 401, Code: "unauthenticated", Message: "no key"},
+		{Status: 402, Code: "out-of-credits", Message: "items[0] costs"},
+		{Status: 403, Code: "forbidden"},
+		{Status: 400, Code: "invalid-request", Message: "the body is no JSON"},
+		{Status: 413, Code: "content-too-large", Message: "the body has 20 MiB"},
+		{Status: 409, Code: "idempotency-conflict"},
+		{Status: 400, Code: "invalid-request", Message: "items[9] is wrong"},
+		{Status: 409, Code: "data-point-deleted", Data: []byte("[")},
 	} {
 		calls := 0
 		s := &server{refuse: func([]string) error { calls++; return &refused }}
-		_, err := Files{To: s, Spool: spoolOf(t, &estimator{}, "1 2"), State: stateAt(t, filepath.Join(t.TempDir(), "p"))}.Run(t.Context())
+		state := stateAt(t, filepath.Join(t.TempDir(), "p"))
+		_, err := Files{To: s, Spool: spoolOf(t, &estimator{}, "1 2"), State: state}.Run(t.Context())
 		if err == nil || calls != 1 {
 			t.Errorf("%+v: %d calls, %v", refused, calls, err)
 		}

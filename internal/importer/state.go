@@ -79,7 +79,13 @@ func NewState(to Target) State {
 func (s State) Continue(path string, to Target) (state State, notice string) {
 	if s.Target.is(to) {
 		s.Server = to.Server
-		return s, ""
+		if s.Refused == 0 {
+			return s, ""
+		}
+		state = NewState(to)
+		state.ImportID = s.ImportID
+		return state, fmt.Sprintf("an earlier run left out data points that the service refused (%d): everything is sent "+
+			"again, and what is known is found unchanged", s.Refused)
 	}
 	state = NewState(to)
 	if s.Project == "" {

@@ -38,7 +38,9 @@ func requests(ctx context.Context, files []File, kind string, mostFiles, mostByt
 				return
 			}
 			if skipped != "" {
-				r.Skipped = append(r.Skipped, client.EstimatedFile{Path: f.Name, Skipped: &skipped})
+				r.Skipped = append(r.Skipped, client.EstimatedFile{
+					Path: f.Name, Skipped: &skipped, Remarks: []client.EstimateRemark{},
+				})
 				continue
 			}
 			encoded, err := json.Marshal(text)

@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/estimate"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/admission"
@@ -178,7 +179,14 @@ func cutFiles(r *web.Request, page importPage, files []web.File) ([]byte, cost, 
 	}
 	c := cost{Points: made.Points, Bytes: made.Bytes, Tenths: made.CreditTenths}
 	for _, f := range made.Files {
-		c.Files = append(c.Files, fileCost{f.Path, string(f.Kind), f.Points, f.Bytes, f.Skipped})
+		row := fileCost{f.Path, string(f.Kind), f.Points, f.Bytes, f.Skipped, nil}
+		for _, r := range f.Remarks {
+			row.Remarks = append(row.Remarks, r.Text)
+			if r.Code == estimate.NoTime {
+				c.NoTime += r.Count
+			}
+		}
+		c.Files = append(c.Files, row)
 	}
 	return lines, c, nil
 }

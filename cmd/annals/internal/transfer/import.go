@@ -137,8 +137,8 @@ const listedLeft = 20
 // printLeft prints the data points that were left out. Those that were deleted are counted: people know them.
 func printLeft(out io.Writer, deleted int, left []importer.LeftOut) {
 	if deleted > 0 {
-		_, _ = fmt.Fprintf(out, "%s deleted before and %s out\n", english.Plural(deleted, "data point was", "data points were"),
-			english.PluralWord(deleted, "stays", "stay"))
+		_, _ = fmt.Fprintf(out, "%s deleted before and %s out\n",
+			english.Plural(deleted, "data point was", "data points were"), english.PluralWord(deleted, "stays", "stay"))
 	}
 	shown := 0
 	for _, l := range left {

@@ -44,8 +44,21 @@ type FilesSummary struct {
 	last string
 }
 
-// Files shows what files, and the files of folders, cost, asks unless yes is set, and sends what they become.
-func (i Import) Files(ctx context.Context, paths []string, cut Cut, yes bool) (sum FilesSummary, err error) {
+// Choice is what is imported of files.
+type Choice struct {
+	importer.Choice
+	// DryRun sends nothing.
+	DryRun bool
+	// Yes sends without a question.
+	Yes bool
+}
+
+// ErrDryRun ends an import that was to show only what it would send.
+var ErrDryRun = errors.New("nothing was sent: --dry-run")
+
+// Files shows what files, and the files of folders, cost, asks, and sends what they become. The error is ErrDryRun if
+// nothing was to be sent.
+func (i Import) Files(ctx context.Context, paths []string, cut Cut, choice Choice) (sum FilesSummary, err error) {
 	to, err := i.connect(estimateTimeout)
 	if err != nil {
 		return sum, err
@@ -72,11 +85,17 @@ func (i Import) Files(ctx context.Context, paths []string, cut Cut, yes bool) (s
 	}
 	defer func() { err = errors.Join(err, spool.Close()) }()
 	add := func(ctx context.Context, in client.EstimateRequest) (*client.Estimate, error) {
-		return spool.Add(ctx, to, in)
+		return spool.Add(ctx, to, in, choice.Choice)
 	}
 	estimated, err := estimateFiles(ctx, found, cut, i.Terminal, add)
 	if err != nil {
 		return sum, err
+	}
+	if choice.DryRun {
+		if err := PrintEstimate(i.Terminal.Out, estimated); err != nil {
+			return sum, err
+		}
+		return sum, ErrDryRun
 	}
 	state, err := importer.OpenFilesState(progress, target)
 	if err != nil {
@@ -85,7 +104,7 @@ func (i Import) Files(ctx context.Context, paths []string, cut Cut, yes bool) (s
 	defer func() { err = errors.Join(err, state.Close()) }()
 	i.notice(state.Notice)
 	files := importer.Files{To: to, Spool: spool, State: state, Parallel: i.Parallel}
-	if err := i.confirm(yes, estimated, files.Total()); err != nil {
+	if err := i.confirm(choice.Yes, estimated, files.Total()); err != nil {
 		return sum, err
 	}
 	if sum, err = i.send(ctx, files, estimated); err != nil {
