@@ -16,11 +16,12 @@ func beginsWith(text, begin string) bool {
 
 // event is an entry of a calendar: an event, a task or a journal.
 type event struct {
-	uid, recurrence, summary, description, location string
-	start, end, due, duration, status, rule, url    string
-	stamp, modified, created                        string
-	organizer, organizerMail                        string
-	attendees                                       []string
+	uid, recurrence, summary, location           string
+	descriptions                                 []string
+	start, end, due, duration, status, rule, url string
+	stamp, modified, created                     string
+	organizer, organizerMail                     string
+	attendees                                    []string
 }
 
 // maxAttendees is how many people of an event are named.
@@ -106,7 +107,7 @@ func (c *cut) property(e *event, p property) {
 	case "SUMMARY":
 		e.summary = p.text(c)
 	case "DESCRIPTION", "COMMENT":
-		e.description = strings.TrimSpace(e.description + "\n" + p.text(c))
+		e.descriptions = append(e.descriptions, nonEmpty(p.text(c))...)
 	case "LOCATION":
 		e.location = p.text(c)
 	case "URL":
@@ -173,7 +174,7 @@ func (c *cut) written(p property) string {
 
 // text writes an entry for people, "" for one without words.
 func (e event) text() string {
-	if e.summary == "" && e.description == "" && e.location == "" {
+	if e.summary == "" && len(e.descriptions) == 0 && e.location == "" {
 		return ""
 	}
 	var b strings.Builder
@@ -204,6 +205,6 @@ func (e event) text() string {
 	line("Attendees", strings.Join(e.attendees, ", "))
 	line("Status", e.status)
 	line("Link", e.url)
-	line("", e.description)
+	line("", strings.Join(e.descriptions, "\n"))
 	return b.String()
 }

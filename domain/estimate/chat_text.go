@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -110,9 +111,11 @@ func cutChatText(c *cut) error {
 		b.Reset()
 		open = false
 	}
+	n := 0
 	for text := c.text; text != ""; {
 		var line string
 		line, text = c.line(text)
+		n++
 		stamp, author, said, ok := stampOf(line)
 		at, dated := time.Time{}, false
 		if ok {
@@ -121,7 +124,10 @@ func cutChatText(c *cut) error {
 		switch {
 		case dated:
 			flush()
-			// A line without a name is a remark of the program.
+			// A line without a name is of the program.
+			if author == "" {
+				c.remarks.add(ProgramLines, "line "+strconv.Itoa(n))
+			}
 			if open = author != ""; open {
 				sent, name = at, author
 				b.WriteString(strings.Trim(said, directionMarks+" "))

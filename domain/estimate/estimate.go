@@ -133,6 +133,9 @@ func Cut(ctx context.Context, f File, zone *time.Location, yield func(Point) err
 	origin := Origin{Kind: f.Kind, By: Given}
 	if f.Kind == "" {
 		origin = detect(f.Path, text)
+		if program := unreadExport(origin, text); program != "" {
+			return origin, skip("looks like an export of %s, which is not read; with a given kind it is", program)
+		}
 	}
 	c := &cut{
 		watch: w, path: f.Path, text: text, zone: zone, yield: yield, most: maxGrowth*int64(len(text)) + growthSpare,

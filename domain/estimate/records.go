@@ -114,6 +114,8 @@ type records struct {
 	plain map[string]string
 	// fields are those of the record at hand.
 	fields []member
+	// number counts the elements.
+	number int
 	// monthFirst is the order of dates with slashes.
 	monthFirst bool
 }
@@ -159,8 +161,9 @@ func (r *records) add(element json.RawMessage) error {
 		}
 	}
 	content := r.content(element)
-	if strings.TrimSpace(content) == "" {
-		return nil // it needs no name
+	if r.number++; strings.TrimSpace(content) == "" {
+		r.cut.remarks.add(NoWords, "element "+strconv.Itoa(r.number))
+		return nil
 	}
 	p := Point{
 		Content: content, Label: r.field(labelNames...), Identity: r.field(authorNames...), Metadata: r.cut.metadata(),

@@ -28,6 +28,8 @@ const (
 	NoMetadata RemarkCode = "metadata-dropped"
 	// Repeated counts data points that equal one that is there.
 	Repeated RemarkCode = "repeated"
+	// ProgramLines counts lines of a chat that its program wrote.
+	ProgramLines RemarkCode = "program-lines"
 	// TooDeep counts messages with more parts, or deeper ones, than are read.
 	TooDeep RemarkCode = "too-deep"
 )
@@ -55,7 +57,8 @@ var remarkTexts = map[RemarkCode][2]string{
 	Repeated: {
 		"data point was left out: it equals one that is there", "data points were left out: they equal ones that are there",
 	},
-	TooDeep: {"message has more parts than are read", "messages have more parts than are read"},
+	ProgramLines: {"line that the program wrote was left out", "lines that the program wrote were left out"},
+	TooDeep:      {"message has more parts than are read", "messages have more parts than are read"},
 }
 
 // Remark is what was left out of a file, or is not certain.

@@ -72,7 +72,7 @@ func (m *contact) add(c *cut, p property) {
 	case p.name == "FN":
 		m.name = cmp.Or(m.name, value)
 	case p.name == "N":
-		m.structured = strings.Join(nonEmpty(strings.Split(value, ";")...), " ")
+		m.structured = structuredName(value)
 	case cardSilent[p.name] || value == "" || len(m.lines) >= maxRecordLines:
 	default:
 		if !known {
@@ -88,7 +88,7 @@ func (m *contact) add(c *cut, p property) {
 	}
 }
 
-// contact emits a contact.
+// emitContact emits a contact.
 func (c *cut) emitContact(m contact, taken names) error {
 	name := cmp.Or(m.name, m.structured)
 	content := strings.Join(append(nonEmpty(name), m.lines...), "\n")
@@ -103,4 +103,10 @@ func (c *cut) emitContact(m contact, taken names) error {
 		c.remarks.add(NotText, p.ID)
 	}
 	return c.emit(p)
+}
+
+// structuredName writes the parts of a name in their order: those of a vCard begin with the family.
+func structuredName(value string) string {
+	parts := append(strings.Split(value, ";"), "", "", "", "")
+	return strings.Join(nonEmpty(parts[3], parts[1], parts[2], parts[0], parts[4]), " ")
 }

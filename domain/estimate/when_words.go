@@ -16,7 +16,7 @@ var monthNames = []string{
 	"enero febrero marzo abril mayo junio julio agosto septiembre/setiembre octubre noviembre diciembre",
 	"gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre",
 	"janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro",
-	"januari februari maart/mrt april mei/maj juni juli augustus/augusti september/sept oktober november december",
+	"januari februari maart/mrt/marts april mei/maj juni juli augustus/augusti september/sept oktober november december",
 	"января/январь февраля/февраль марта/март апреля/апрель мая/май июня/июнь июля/июль августа/август сентября/сентябрь октября/октябрь ноября/ноябрь декабря/декабрь",
 	"stycznia/styczeń lutego/luty marca/marzec kwietnia/kwiecień maja/maj czerwca/czerwiec lipca/lipiec sierpnia/sierpień września/wrzesień października/październik listopada/listopad grudnia/grudzień",
 	"ocak şubat mart nisan mayıs haziran temmuz ağustos eylül ekim kasım aralık",
