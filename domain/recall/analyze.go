@@ -22,6 +22,9 @@ const (
 // NewAnalyzer makes an analyzer of the current version, with an empty cache.
 func NewAnalyzer() *Analyzer { return newAnalyzer(current) }
 
+// Shared returns the analyzer of the current version that the parts of a process share, since its cache is large.
+var Shared = sync.OnceValue(NewAnalyzer)
+
 func newAnalyzer(is Analysis) *Analyzer {
 	return &Analyzer{words: vocabulary{version: is, entries: make(map[string]*entry)}}
 }

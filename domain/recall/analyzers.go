@@ -18,7 +18,7 @@ type Analyzers []*Analyzer
 // NewAnalyzers makes the analyzer of the current version, and those of earlier ones, if an index of them is asked until
 // a new one is built.
 func NewAnalyzers(earlier ...Analysis) Analyzers {
-	all := Analyzers{NewAnalyzer()}
+	all := Analyzers{Shared()}
 	for _, is := range earlier {
 		all = append(all, newAnalyzer(is))
 	}

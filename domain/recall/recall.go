@@ -24,21 +24,15 @@ type Terms struct {
 	Label []string
 	// Traits describe the passage.
 	Traits Traits
-	// States is what the text states that the passage is all of, zero if that is not known.
-	States States
 }
 
 // Passages analyses a document: one Terms for each passage that has any, the label's terms with
 // each of them. A document without any term yields none.
 func (a *Analyzer) Passages(d Document) []Terms {
 	speaks := sync.OnceValue(func() spoken { return a.spoken(cut(d.Content, languageBytes)) })
-	var states States
 	terms := func(part string) []string {
 		p := a.read(part)
 		defer p.release()
-		if len(part) == len(d.Content) && len(part) <= statedText {
-			states = p.states(part)
-		}
 		own := p.evidence.text()
 		if !own.latinCertain && len(part) < len(d.Content) {
 			own = speaks()
@@ -49,11 +43,7 @@ func (a *Analyzer) Passages(d Document) []Terms {
 	if d.Label != "" || d.Author != "" {
 		label = distinct(terms(d.Label + "\n" + d.Author))
 	}
-	all := passages(d, label, terms)
-	if len(all) == 1 && len(all[0].Text) > 0 && len(d.Content) <= statedText {
-		all[0].States = states
-	}
-	return all
+	return passages(d, label, terms)
 }
 
 func passages(d Document, label []string, terms func(string) []string) (all []Terms) {

@@ -11,32 +11,27 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// States are hashes of what a text states: the same in each process, so that an index can hold them. Two texts that are
+// States are hashes of what a text states: the same in each process, so that a table can hold them. Two texts that are
 // written to have the same can only be found by trying.
 type States struct {
 	// Stems are those of all words but stop words, with the negations; Exact are the names, numbers, ids and negations.
 	Stems, Exact uint64
 }
 
-// statedText is the longest text, in bytes, of which is noted what it states.
-const statedText = 1024
+// StatedText is the longest text, in bytes, of which it is noted what it states.
+const StatedText = 1024
 
 // States returns what a text states.
 func (a *Analyzer) States(text string) States {
 	p := a.read(text)
 	defer p.release()
-	return p.states(text)
-}
-
-// states is States of the text that was read.
-func (p *reading) states(text string) States {
 	negations := Negations(text)
 	return States{
 		Stems: hashOf(append(slices.Clip(p.stems()), negations...)), Exact: hashOf(append(Exact(text), negations...)),
 	}
 }
 
-// hashBits is how many bits a hash has: an index holds it as a frequency.
+// hashBits is how many bits a hash has: a table holds it as a signed number.
 const hashBits = 56
 
 // hashOf returns the same for the same set of terms, and never 0.

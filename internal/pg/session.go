@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-	pgxuuid "github.com/vgarvardt/pgx-google-uuid/v5"
 
 	"github.com/annals-project/annals/internal/pg/schemas"
 )
@@ -54,7 +53,7 @@ func (s *sessions) beforeConnect(_ context.Context, cfg *pgx.ConnConfig) error {
 
 func (s *sessions) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	readTimesInUTC(conn.TypeMap())
-	pgxuuid.Register(conn.TypeMap())
+	registerUUIDs(conn.TypeMap())
 	if s.modeChosen || conn.Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
 		return nil
 	}

@@ -67,7 +67,7 @@ func (f *fold) applyToDataPoint(
 	}
 	switch e := decoded.Event.(type) {
 	case *datapoint.RevisionAccepted:
-		row.author, row.labelKey = pgarray.Optional(e.Author), labelKey(states.Effect.Label)
+		row.author, row.labelKey, row.ranked = pgarray.Optional(e.Author), labelKey(states.Effect.Label), rankedOf(e)
 		row.revision, row.occurredAt = states.Effect.Revision, pgarray.Instant(states.Effect.OccurredAt)
 		row.send, row.acceptedAt = from.IngestionID, pgarray.Instant(from.AcceptedAt)
 	case *datapoint.Moved:

@@ -40,7 +40,8 @@ const (
 	itemsEnded = selectItems + `where ingestion_id = any($1::uuid[]) and phase in ('captured', 'failed', 'unindexed')`
 
 	selectDataPoints = `select id, project_id, source_id, revision, captured, memories, memory_head, audience, occurred_at,
-		ingestion_id, accepted_at, position, author, label_key
+		ingestion_id, accepted_at, position, author, label_key,
+		label, size, metadata_size, content_blob, tokens, traits, stems, exact
 		from data_points where id = any($1::uuid[])`
 	selectDeletions = `select id, project_id, ingestion_id, accepted_at, fanned_out, cleaned, position from deletions
 		where id = any($1::uuid[])`
@@ -140,7 +141,8 @@ func (f *fold) readDataPoints(rows pgx.Rows) error {
 	for rows.Next() {
 		d := &dataPointRow{}
 		err := rows.Scan(&d.id, &d.project, &d.sourceID, &d.revision, &d.captured, &d.memories, &d.memoryHead,
-			&d.audience, &d.occurredAt, &d.send, &d.acceptedAt, (*uint64)(&d.position), &d.author, &d.labelKey)
+			&d.audience, &d.occurredAt, &d.send, &d.acceptedAt, (*uint64)(&d.position), &d.author, &d.labelKey,
+			&d.label, &d.size, &d.metadataSize, &d.blob, &d.tokens, &d.traits, &d.stems, &d.exact)
 		if err != nil {
 			return err
 		}

@@ -26,6 +26,7 @@ type dataPointRow struct {
 	position   eventstore.Position
 	author     *string
 	labelKey   *string
+	ranked
 
 	derived *blob.Ref   // the blob of the memories still to be counted
 	counted *scopeShare // what the stored row counts for, nil if there is none

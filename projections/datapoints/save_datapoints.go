@@ -17,15 +17,25 @@ import (
 const (
 	upsertDataPoints = `insert into data_points (id, project_id, source_id, revision, captured, memories, audience,
 		occurred_at, ingestion_id,
-			accepted_at, position, memory_head, author, label_key)
-		select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::int[], $6::int[], $7::uuid[],
+			accepted_at, position, memory_head, author, label_key,
+			label, size, metadata_size, content_blob, tokens, traits, stems, exact)
+		select id, project_id, source_id, revision, captured, memories, audience, occurred_at, ingestion_id,
+			accepted_at, position, memory_head, author, label_key,
+			label, size, metadata_size, content_blob::jsonb, tokens, traits, stems, exact
+		from unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::int[], $6::int[], $7::uuid[],
 			$8::timestamptz[], $9::uuid[],
-			$10::timestamptz[], $11::bigint[], $12::bigint[], $13::text[], $14::text[])
+			$10::timestamptz[], $11::bigint[], $12::bigint[], $13::text[], $14::text[],
+			$15::text[], $16::bigint[], $17::bigint[], $18::text[], $19::int[], $20::smallint[], $21::bigint[], $22::bigint[])
+			as d (id, project_id, source_id, revision, captured, memories, audience, occurred_at, ingestion_id,
+				accepted_at, position, memory_head, author, label_key,
+				label, size, metadata_size, content_blob, tokens, traits, stems, exact)
 		on conflict (id) do update set revision = excluded.revision, captured = excluded.captured,
 			memories = excluded.memories, audience = excluded.audience,
 			occurred_at = excluded.occurred_at, ingestion_id = excluded.ingestion_id, accepted_at = excluded.accepted_at,
 				position = excluded.position, memory_head = excluded.memory_head, author = excluded.author,
-				label_key = excluded.label_key`
+				label_key = excluded.label_key, label = excluded.label, size = excluded.size,
+				metadata_size = excluded.metadata_size, content_blob = excluded.content_blob, tokens = excluded.tokens,
+				traits = excluded.traits, stems = excluded.stems, exact = excluded.exact`
 	insertRevisions = `insert into revisions (data_point, number, project_id, node_id, historic, content,
 		content_blob, metadata,
 			metadata_blob, label, author, occurred_at, ingestion_id, accepted_at, audience, tokens)
@@ -59,6 +69,10 @@ func (f *fold) saveDataPoints(b *pgx.Batch) error {
 	}
 	projections.QueueFollowUps(b, Name, slices.Collect(maps.Values(f.followUps)))
 	if rows := filter(f.dataPoints, func(d *dataPointRow) bool { return d.dirty }); len(rows) > 0 {
+		blobs, err := pointersOf(rows)
+		if err != nil {
+			return err
+		}
 		b.Queue(upsertDataPoints,
 			pgarray.IDs(rows, func(d *dataPointRow) uuid.UUID { return d.id }),
 			pgarray.IDs(rows, func(d *dataPointRow) uuid.UUID { return d.project }),
@@ -73,7 +87,15 @@ func (f *fold) saveDataPoints(b *pgx.Batch) error {
 			pgarray.Column(rows, func(d *dataPointRow) int64 { return int64(d.position) }),
 			pgarray.Column(rows, func(d *dataPointRow) *int64 { return d.memoryHead }),
 			pgarray.Column(rows, func(d *dataPointRow) *string { return d.author }),
-			pgarray.Column(rows, func(d *dataPointRow) *string { return d.labelKey }))
+			pgarray.Column(rows, func(d *dataPointRow) *string { return d.labelKey }),
+			pgarray.Column(rows, func(d *dataPointRow) *string { return d.label }),
+			pgarray.Column(rows, func(d *dataPointRow) int64 { return d.size }),
+			pgarray.Column(rows, func(d *dataPointRow) int64 { return d.metadataSize }),
+			blobs,
+			pgarray.Column(rows, func(d *dataPointRow) *int32 { return d.tokens }),
+			pgarray.Column(rows, func(d *dataPointRow) int16 { return d.traits }),
+			pgarray.Column(rows, func(d *dataPointRow) int64 { return d.stems }),
+			pgarray.Column(rows, func(d *dataPointRow) int64 { return d.exact }))
 	}
 	if err := f.saveRevisions(b); err != nil {
 		return err

@@ -18,6 +18,15 @@ create table data_points (
 	position     bigint not null,              -- of the newest revision or move
 	author       text,                         -- of the newest revision; null: none
 	label_key    text,                         -- what lists find its label by (labelKey in list.go); null: no label
+	-- What recall ranks the newest revision by (ranked.go).
+	label         text,
+	size          bigint not null,             -- bytes of the content, metadata_size those of the metadata
+	metadata_size bigint not null,
+	content_blob  jsonb,                       -- blob.Ref; null: the content is in the row of the revision
+	tokens        int,                         -- null: in a blob
+	traits        smallint not null,           -- of a short content, as what it states; 0 of another
+	stems         bigint not null,
+	exact         bigint not null,
 	-- A source id may not fit into an index, and a key of an index remains in its inner pages after its row.
 	source_key   text not null generated always as (left(source_id, 100)) stored,
 	author_key   uuid generated always as (md5(project_id || ' ' || author)::uuid) stored
@@ -224,7 +233,8 @@ create index erasures_open on erasures (position) where not facts_kept;
 
 -- No statistics of text columns: Postgres would keep whole values in them, also of deleted rows.
 alter table data_points alter source_id set statistics 0, alter author set statistics 0,
-	alter label_key set statistics 0, alter source_key set statistics 0, alter author_key set statistics 0;
+	alter label_key set statistics 0, alter label set statistics 0, alter content_blob set statistics 0,
+	alter source_key set statistics 0, alter author_key set statistics 0;
 alter table revisions alter content set statistics 0, alter content_blob set statistics 0,
 	alter metadata set statistics 0, alter metadata_blob set statistics 0,
 	alter label set statistics 0, alter author set statistics 0;

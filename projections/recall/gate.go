@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/pg/replica"
 	"github.com/annals-project/annals/internal/pg/switchover"
@@ -37,7 +38,7 @@ type gate struct {
 	memories          map[uuid.UUID]*memoryRow
 	checkedDataPoints map[uuid.UUID]struct{}
 	checkedMemories   map[uuid.UUID]struct{}
-	// texts are the short ones, which are read with their data points.
+	// texts are those of the response.
 	texts map[revisionKey]*body
 	// counted is how many bytes of texts were read to count tokens and to find passages, analysed how many of them were
 	// analysed.
@@ -45,10 +46,6 @@ type gate struct {
 	// excerpted are the passages of texts that do not fit; the last unfit of those texts have none that fits.
 	excerpted map[revisionKey]excerpted
 	unfit     int
-	// next maps a data point to its successor in the conversation; withNeighbours holds those whose
-	// neighbours are loaded.
-	next           map[uuid.UUID]uuid.UUID
-	withNeighbours map[uuid.UUID]struct{}
 }
 
 // Snapshot is a connection without a transaction, or one in a transaction.
@@ -73,10 +70,18 @@ type dataPointRow struct {
 	tokens *int
 	// metadataSize is the bytes of metadata that a response shows with it.
 	metadataSize int64
+	// traits and states are those of a short content, 0 of another.
+	traits recall.Traits
+	states recall.States
 	// inWindow reports whether the newest revision occurred within From, To and the perspective.
 	inWindow bool
-	// isNeighbour reports whether it is next to a candidate in the conversation.
-	isNeighbour bool
+	// isNeighbour reports whether it is next to a candidate in the conversation, next is its successor there, and
+	// withNeighbours reports whether its own neighbours are loaded.
+	isNeighbour, withNeighbours bool
+	next                        *dataPointRow
+	// match is what of it matches the question, rank where it is among the ranked.
+	match match
+	rank  places
 }
 
 // compare orders data points of one project by their time and their source id.
@@ -111,7 +116,6 @@ func newGate(db Snapshot, q Query, now time.Time) *gate {
 		dataPoints: map[uuid.UUID]*dataPointRow{}, memories: map[uuid.UUID]*memoryRow{},
 		checkedDataPoints: map[uuid.UUID]struct{}{}, checkedMemories: map[uuid.UUID]struct{}{},
 		texts: map[revisionKey]*body{}, excerpted: map[revisionKey]excerpted{},
-		next: map[uuid.UUID]uuid.UUID{}, withNeighbours: map[uuid.UUID]struct{}{},
 	}
 	if q.At != nil {
 		g.perspective, g.hasPerspective = instant(*q.At), true
@@ -133,18 +137,16 @@ const metadataSize = `coalesce(octet_length(metadata), (metadata_blob->>'size'):
 // "offset 0" makes the planner look up each row by key. Before the first analysis of a table, or
 // long after it, the planner would scan whole tables.
 
-// Most texts are short and in the row that is read anyway, so they are read here: the response
-// needs no second read.
-const selectDataPoints = `select d.id, d.revision, d.source_id, r.node_id, d.occurred_at, r.label, r.author, r.size, r.content_blob, r.tokens, r.carried,
-		r.short, case when r.short then r.content end, case when r.short then r.metadata end
-	from unnest($1::uuid[]) c (id)
-	cross join lateral (select * from datapoints.data_points where id = c.id offset 0) d
-	cross join lateral (
-		select *, coalesce(octet_length(content), 0) as size, ` + metadataSize + ` as carried, $4 and content_blob is null and metadata_blob is null
-			and octet_length(content) <= 1024 and coalesce(octet_length(metadata), 0) <= 1024 as short
-		from datapoints.revisions where data_point = d.id and number = d.revision offset 0
-	) r
-	where d.project_id = $2 and d.audience = any($3::uuid[])`
+// dataPointColumns are what the gate reads of a row d of data points, and mayRead is what lets it pass, by project and
+// audiences.
+const (
+	dataPointColumns = `d.id, d.revision, d.source_id, d.occurred_at, d.label, d.author, d.size, d.content_blob, d.tokens,
+		d.metadata_size, d.traits, d.stems, d.exact`
+	mayRead = `d.project_id = $1 and d.audience = any($2::uuid[])`
+)
+
+const selectDataPoints = `select ` + dataPointColumns + ` from unnest($3::uuid[]) c (id)
+	cross join lateral (select * from datapoints.data_points where id = c.id offset 0) d where ` + mayRead + ``
 
 // A memory of the newest revision is visible to viewers that reach the newest audience: moving a
 // text also moves its memories. A memory of an older revision is visible to viewers that reach both
@@ -220,8 +222,7 @@ func (g *gate) authorize(ctx context.Context, f *candidates, n int, opening bool
 	}
 	audiences := g.q.Audiences
 	if len(dataPoints) > 0 {
-		withTexts := n <= moreCandidates(g.q.Limit) // of more, most are not shown
-		batch.Queue(selectDataPoints, dataPoints, g.q.Project.ID, audiences, withTexts).Query(g.readDataPoints)
+		batch.Queue(selectDataPoints, g.q.Project.ID, audiences, dataPoints).Query(g.readDataPoints)
 	}
 	if len(memories) > 0 {
 		batch.Queue(selectMemories, memories, g.q.Project.ID, audiences, at, g.q.From, g.q.To, g.now).Query(g.readMemories)
@@ -248,24 +249,27 @@ func (g *gate) setPerspective(row pgx.Row) error {
 
 func (g *gate) readDataPoints(rows pgx.Rows) error {
 	for rows.Next() {
-		p, b := new(dataPointRow), new(body)
-		if err := rows.Scan(&p.id, &p.revision, &p.sourceID, &p.node, &p.occurredAt, &p.label, &p.author, &p.size,
-			&p.big, &p.tokens, &p.metadataSize, &b.ready, &b.content, (*[]byte)(&b.metadata)); err != nil {
+		p, err := g.readDataPoint(rows)
+		if err != nil {
 			return err
 		}
-		if b.ready {
-			b.label = p.label
-			g.texts[revisionKey{p.id, p.revision}] = b
-		}
-		p.occurredAt = p.occurredAt.UTC()
-		if p.big != nil {
-			p.size = p.big.Size
-		}
-		p.inWindow = !p.occurredAt.After(g.perspective) &&
-			(g.q.From == nil || !p.occurredAt.Before(*g.q.From)) && (g.q.To == nil || !p.occurredAt.After(*g.q.To))
 		g.dataPoints[p.id] = p
 	}
 	return rows.Err()
+}
+
+// readDataPoint reads dataPointColumns, which come after other columns.
+func (g *gate) readDataPoint(row pgx.Row, before ...any) (*dataPointRow, error) {
+	p, traits := new(dataPointRow), int16(0)
+	if err := row.Scan(append(before, &p.id, &p.revision, &p.sourceID, &p.occurredAt, &p.label, &p.author, &p.size,
+		&p.big, &p.tokens, &p.metadataSize, &traits, &p.states.Stems, &p.states.Exact)...); err != nil {
+		return nil, err
+	}
+	p.traits = recall.Traits(traits)
+	p.node, p.occurredAt = datapoint.NodeID(p.id, p.revision), p.occurredAt.UTC()
+	p.inWindow = !p.occurredAt.After(g.perspective) &&
+		(g.q.From == nil || !p.occurredAt.Before(*g.q.From)) && (g.q.To == nil || !p.occurredAt.After(*g.q.To))
+	return p, nil
 }
 
 func (g *gate) readMemories(rows pgx.Rows) error {

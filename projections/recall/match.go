@@ -10,30 +10,32 @@ import (
 	"github.com/annals-project/annals/domain/recall"
 )
 
-// match is what of the data points that passed the gate matches the question.
+// match is what of a data point that passed the gate matches the question.
 type match struct {
-	// passages are the best ones, and memories the hits of the memories that passed, by data point.
-	passages map[uuid.UUID]*passage
-	memories map[uuid.UUID][]int
-	// keys are the scores of the best memories.
-	keys map[uuid.UUID]float64
-	// wordForWord are the texts that are the question.
-	wordForWord map[uuid.UUID]bool
+	// passage is its best one, nil for none.
+	passage *passage
+	// memories are the hits of its memories that passed, key is the score of the best of them.
+	memories []int
+	key      float64
+	// wordForWord reports that its text is the question.
+	wordForWord bool
 }
 
 // complete finds what of the candidates matches, and loads what else takes part in the ranking: the neighbours of the
 // best ones, live texts, and texts that may be the question.
 func (p *Pass) complete(ctx context.Context) error {
-	m := &match{memories: map[uuid.UUID][]int{}, keys: map[uuid.UUID]float64{}, wordForWord: map[uuid.UUID]bool{}}
-	p.match = m
+	for _, row := range p.gate.dataPoints {
+		row.match = match{}
+	}
 	if err := p.matchPassages(ctx); err != nil {
 		return err
 	}
 	for i, h := range p.Found.Memories.Hits {
-		if l := p.gate.memories[h.Memory]; l != nil && l.dataPoint == h.DataPoint && p.gate.dataPoints[h.DataPoint] != nil {
-			m.memories[h.DataPoint] = append(m.memories[h.DataPoint], i)
+		l, row := p.gate.memories[h.Memory], p.gate.dataPoints[h.DataPoint]
+		if l != nil && l.dataPoint == h.DataPoint && row != nil {
 			_, weight := l.Worth()
-			m.keys[h.DataPoint] = max(m.keys[h.DataPoint], weight*p.Found.MemoryScores[i])
+			row.match.memories = append(row.match.memories, i)
+			row.match.key = max(row.match.key, weight*p.Found.MemoryScores[i])
 		}
 	}
 	if err := p.gate.loadNeighbours(ctx, p.mostPromising()); err != nil {
@@ -49,8 +51,6 @@ type passage struct {
 	recall.Turn
 	score float64
 	held  recall.Words
-	// states is what the text states, zero if the index does not know that.
-	states recall.States
 }
 
 // better returns the passage, or another one of the same data point if that has a higher score. The passage may be nil.
@@ -69,20 +69,18 @@ func (p *passage) better(q *recall.Question, turn recall.Turn, score float64) *p
 // matchPassages finds the best passage of each data point that passed and is in the window. If the index knows another
 // revision of it, its current text is scored.
 func (p *Pass) matchPassages(ctx context.Context) error {
-	best, stale := make(map[uuid.UUID]*passage, len(p.gate.dataPoints)), map[uuid.UUID]struct{}{}
-	p.match.passages = best
+	stale := map[uuid.UUID]*dataPointRow{}
 	for i, h := range p.Found.Sources.Hits {
 		row := p.gate.dataPoints[h.DataPoint]
 		if row == nil || !row.inWindow {
 			continue
 		}
 		if h.Revision != row.revision {
-			stale[h.DataPoint] = struct{}{}
+			stale[h.DataPoint] = row
 			continue
 		}
-		best[h.DataPoint] = best[h.DataPoint].better(&p.Asked,
+		row.match.passage = row.match.passage.better(&p.Asked,
 			recall.Turn{Counts: h.Counts, Length: h.Length, Traits: h.Traits}, p.Found.SourceScores[i])
-		best[h.DataPoint].states = h.States // of a text that is one passage, so there is no other hit
 	}
 	return p.matchLive(ctx, stale)
 }
@@ -93,11 +91,11 @@ func (p *Pass) mostPromising() []uuid.UUID {
 		*dataPointRow
 		score float64
 	}
-	order := make([]scoredRow, 0, len(p.match.passages))
+	order := make([]scoredRow, 0, len(p.gate.dataPoints))
 	usual := p.Found.Weights.Usual(p.Asked.Own())
 	for id, row := range p.gate.dataPoints {
-		score := p.match.keys[id]
-		if best := p.match.passages[id]; best != nil {
+		score := row.match.key
+		if best := row.match.passage; best != nil {
 			score = max(score, best.score)
 		}
 		score += usual * nearness(p.Found.similarity(id, row))
@@ -124,12 +122,11 @@ const maxLiveText = 4 << 20
 
 // matchLive finds the best passage of data points in their current text. What exceeds maxLiveText
 // is not ranked until the index has caught up.
-func (p *Pass) matchLive(ctx context.Context, stale map[uuid.UUID]struct{}) error {
+func (p *Pass) matchLive(ctx context.Context, stale map[uuid.UUID]*dataPointRow) error {
 	var wanted []part
 	size := int64(0)
-	for id := range stale {
-		row := p.gate.dataPoints[id]
-		if p.match.passages[id] != nil || row.big != nil || size+row.size > maxLiveText {
+	for id, row := range stale {
+		if row.match.passage != nil || row.big != nil || size+row.size > maxLiveText {
 			continue
 		}
 		size += row.size
@@ -162,18 +159,18 @@ func (p *Pass) matchText(id uuid.UUID, text string) {
 	for _, terms := range p.Analyzer.Passages(document) {
 		counts := recall.Counts(p.Asked.Terms, terms)
 		if score := p.Found.ChooseBy.Score(counts, len(terms.Text)); score > 0 {
-			p.match.passages[id] = p.match.passages[id].better(&p.Asked,
+			row.match.passage = row.match.passage.better(&p.Asked,
 				recall.Turn{Counts: counts, Length: len(terms.Text), Traits: terms.Traits}, score)
 		}
 	}
 }
 
-// wordForWordRead is the most texts that are read to see whether they are the question, and wordForWordSize what their
-// size may be, in sizes of the question: other spaces and marks are no other words, and a decomposed Korean text has
-// three times the bytes.
+// wordForWordBytes is the most bytes of texts that are read to see whether they are the question, and wordForWordSize
+// what their size may be, in sizes of the question: other spaces and marks are no other words, and a decomposed Korean
+// text has three times the bytes.
 const (
-	wordForWordRead = 8
-	wordForWordSize = 4
+	wordForWordBytes = 256 << 10
+	wordForWordSize  = 4
 )
 
 // matchWordForWord finds the texts that are the question, word for word.
@@ -182,35 +179,33 @@ func (p *Pass) matchWordForWord(ctx context.Context) error {
 	if own == 0 {
 		return nil
 	}
-	words := recall.WordsOf(p.Text)
-	note := func(id uuid.UUID, text []byte) {
-		p.match.wordForWord[id] = slices.Equal(words, recall.WordsOf(string(text)))
-	}
-	var unread []part
-	for id, best := range p.match.passages {
-		row := p.gate.dataPoints[id]
-		if best.held != recall.AllWords(own) || row.size > wordForWordSize*size || size > wordForWordSize*row.size {
-			continue
-		}
-		key := revisionKey{id, row.revision}
-		if b := p.gate.texts[key]; b != nil && b.content != nil {
-			note(id, b.content)
-		} else if row.big == nil {
-			unread = append(unread, part{revisionKey: key, content: true})
+	var alike []*dataPointRow
+	for _, row := range p.gate.dataPoints {
+		best := row.match.passage
+		if best != nil && best.held == recall.AllWords(own) && row.big == nil &&
+			row.size <= wordForWordSize*size && size <= wordForWordSize*row.size {
+			alike = append(alike, row)
 		}
 	}
-	if len(unread) == 0 {
+	slices.SortFunc(alike, (*dataPointRow).compare)
+	var wanted []part
+	read := int64(0)
+	for _, row := range alike {
+		if read += row.size; read > wordForWordBytes {
+			break
+		}
+		wanted = append(wanted, part{revisionKey: revisionKey{row.id, row.revision}, content: true})
+	}
+	if len(wanted) == 0 {
 		return nil
 	}
-	slices.SortFunc(unread, func(a, b part) int {
-		return p.gate.dataPoints[a.dataPoint].compare(p.gate.dataPoints[b.dataPoint])
-	})
-	bodies, err := p.gate.bodies(ctx, unread[:min(len(unread), wordForWordRead)])
+	bodies, err := p.gate.bodies(ctx, wanted)
 	if err != nil {
 		return err
 	}
+	words := recall.WordsOf(p.Text)
 	for key, b := range bodies {
-		note(key.dataPoint, b.content)
+		p.gate.dataPoints[key.dataPoint].match.wordForWord = slices.Equal(words, recall.WordsOf(string(b.content)))
 	}
 	return nil
 }

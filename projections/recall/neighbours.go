@@ -1,7 +1,6 @@
 package recall
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,26 +9,24 @@ import (
 	"github.com/google/uuid"
 )
 
-// Neighbours pass the same gate as everything else: nothing of a neighbour that the viewer may not
-// read takes part. The statement returns the ids of two on each side, and of a third, which shows whether the second is
-// one of several at that instant; those that are not candidates are then looked up as candidates are.
-const selectNeighbours = `select c.id, d.later, d.id, d.occurred_at
-	from unnest($1::uuid[], $2::timestamptz[]) c (id, at)
+// Neighbours pass the same gate as everything else: nothing of a neighbour that the viewer may not read takes part. The
+// statement returns two on each side, and a third, which shows whether the second is one of several at that instant.
+const selectNeighbours = `select c.id, later, ` + dataPointColumns + `
+	from unnest($3::uuid[], $4::timestamptz[]) c (id, at)
 	cross join lateral (
-		(select false as later, id, occurred_at from datapoints.data_points
-			where project_id = $3 and audience = any($4::uuid[]) and occurred_at < c.at and occurred_at >= greatest(c.at - interval '1 hour', $5)
+		(select false as later, * from datapoints.data_points d
+			where ` + mayRead + ` and occurred_at < c.at and occurred_at >= greatest(c.at - interval '1 hour', $5)
 			order by occurred_at desc limit 3)
 		union all
-		(select true, id, occurred_at from datapoints.data_points
-			where project_id = $3 and audience = any($4::uuid[]) and occurred_at > c.at and occurred_at <= least(c.at + interval '1 hour', $6)
+		(select true, * from datapoints.data_points d
+			where ` + mayRead + ` and occurred_at > c.at and occurred_at <= least(c.at + interval '1 hour', $6)
 			order by occurred_at limit 3)
 	) d`
 
 // neighbour is a data point right before or after another one.
 type neighbour struct {
-	id    uuid.UUID
+	*dataPointRow
 	later bool
-	at    time.Time
 }
 
 // loadNeighbours loads the two data points right before and after each of some data points. Only data points with an
@@ -37,8 +34,8 @@ type neighbour struct {
 func (g *gate) loadNeighbours(ctx context.Context, dataPoints []uuid.UUID) error {
 	var wanted []uuid.UUID
 	for _, id := range dataPoints {
-		if _, known := g.withNeighbours[id]; !known {
-			g.withNeighbours[id] = struct{}{}
+		if row := g.dataPoints[id]; !row.withNeighbours {
+			row.withNeighbours = true
 			wanted = append(wanted, id)
 		}
 	}
@@ -49,20 +46,25 @@ func (g *gate) loadNeighbours(ctx context.Context, dataPoints []uuid.UUID) error
 	if err != nil {
 		return fmt.Errorf("find neighbours: %w", err)
 	}
-	if err := g.lookUpNeighbours(ctx, found); err != nil {
-		return fmt.Errorf("look up neighbours: %w", err)
-	}
 	for _, id := range wanted {
-		g.link(id, slices.DeleteFunc(found[id], func(n neighbour) bool {
-			p := g.dataPoints[n.id]
-			if p == nil || p.author == nil {
-				return true
-			}
-			p.isNeighbour = true
-			return false
+		g.link(id, slices.DeleteFunc(g.pass(found[id]), func(n neighbour) bool {
+			n.isNeighbour = n.isNeighbour || n.author != nil
+			return n.author == nil
 		}))
 	}
 	return nil
+}
+
+// pass notes neighbours as passed, and returns them as they were noted first.
+func (g *gate) pass(neighbours []neighbour) []neighbour {
+	for i, n := range neighbours {
+		if known := g.dataPoints[n.id]; known != nil {
+			neighbours[i].dataPointRow = known
+			continue
+		}
+		g.dataPoints[n.id], g.checkedDataPoints[n.id] = n.dataPointRow, struct{}{}
+	}
+	return neighbours
 }
 
 // findNeighbours returns the neighbours of each data point, within the window and up to the perspective.
@@ -78,7 +80,7 @@ func (g *gate) findNeighbours(ctx context.Context, of []uuid.UUID) (map[uuid.UUI
 	if g.q.To != nil && g.q.To.Before(to) {
 		to = *g.q.To
 	}
-	rows, err := g.db.Query(ctx, selectNeighbours, of, times, g.q.Project.ID, g.q.Audiences, from, to)
+	rows, err := g.db.Query(ctx, selectNeighbours, g.q.Project.ID, g.q.Audiences, of, times, from, to)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +89,7 @@ func (g *gate) findNeighbours(ctx context.Context, of []uuid.UUID) (map[uuid.UUI
 	for rows.Next() {
 		var id uuid.UUID
 		var n neighbour
-		if err := rows.Scan(&id, &n.later, &n.id, &n.at); err != nil {
+		if n.dataPointRow, err = g.readDataPoint(rows, &id, &n.later); err != nil {
 			return nil, err
 		}
 		found[id] = append(found[id], n)
@@ -104,61 +106,37 @@ func nearestOf(neighbours []neighbour, later bool) []neighbour {
 	side := slices.DeleteFunc(slices.Clone(neighbours), func(n neighbour) bool { return n.later != later })
 	slices.SortStableFunc(side, func(a, b neighbour) int {
 		if later {
-			return a.at.Compare(b.at)
+			return a.occurredAt.Compare(b.occurredAt)
 		}
-		return b.at.Compare(a.at)
+		return b.occurredAt.Compare(a.occurredAt)
 	})
 	for n := 2; n > 0; n-- {
-		if len(side) <= n || !side[n].at.Equal(side[n-1].at) {
+		if len(side) <= n || !side[n].occurredAt.Equal(side[n-1].occurredAt) {
 			return side[:min(n, len(side))]
 		}
 	}
 	return nil
 }
 
-// lookUpNeighbours looks up the neighbours that are not candidates, with their texts if these are short.
-func (g *gate) lookUpNeighbours(ctx context.Context, found map[uuid.UUID][]neighbour) error {
-	var unknown []uuid.UUID
-	for _, neighbours := range found {
-		for _, n := range neighbours {
-			if _, known := g.checkedDataPoints[n.id]; !known {
-				g.checkedDataPoints[n.id] = struct{}{}
-				unknown = append(unknown, n.id)
-			}
-		}
-	}
-	if len(unknown) == 0 {
-		return nil
-	}
-	rows, err := g.db.Query(ctx, selectDataPoints, unknown, g.q.Project.ID, g.q.Audiences, true)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	return g.readDataPoints(rows)
-}
-
 // link records the order of a data point and its neighbours.
 func (g *gate) link(id uuid.UUID, neighbours []neighbour) {
-	slices.SortFunc(neighbours, func(a, b neighbour) int {
-		return cmp.Or(a.at.Compare(b.at), cmp.Compare(g.dataPoints[a.id].sourceID, g.dataPoints[b.id].sourceID))
-	})
-	earlier := uuid.Nil
-	note := func(next uuid.UUID) {
-		if earlier != uuid.Nil {
-			g.next[earlier] = next
+	slices.SortFunc(neighbours, func(a, b neighbour) int { return a.compare(b.dataPointRow) })
+	var earlier *dataPointRow
+	note := func(next *dataPointRow) {
+		if earlier != nil {
+			earlier.next = next
 		}
 		earlier = next
 	}
 	placed := false
 	for _, n := range neighbours {
 		if n.later && !placed {
-			note(id)
+			note(g.dataPoints[id])
 			placed = true
 		}
-		note(n.id)
+		note(n.dataPointRow)
 	}
 	if !placed {
-		note(id)
+		note(g.dataPoints[id])
 	}
 }

@@ -3,31 +3,26 @@ package recall
 import (
 	"slices"
 
-	"github.com/google/uuid"
-
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/recall"
 )
 
-// arrange gives the candidates their final scores and places.
-func (p *Pass) arrange(scores map[uuid.UUID]turnScore) {
+// arrange gives the candidates their final scores and places. byWords are the scores without similarity.
+func (p *Pass) arrange(byWords []float64) {
 	r := p.Ranking
 	list := make([]recall.Placed, len(r.IDs))
-	places := make(map[uuid.UUID]int, len(r.IDs))
-	for i, id := range r.IDs {
-		places[id] = i
+	for i, row := range r.DataPoints {
 		memory, score := best(&r.Candidates[i])
 		list[i] = recall.Placed{
-			Score: score, ByWords: scores[id].byWords,
-			OccurredAt: r.DataPoints[i].occurredAt, SourceID: r.DataPoints[i].sourceID,
-			Exactly: memory != nil, SupersededBy: recall.None, WordForWord: p.match.wordForWord[id],
+			Score: score, ByWords: byWords[i], OccurredAt: row.occurredAt, SourceID: row.sourceID,
+			Exactly: memory != nil, SupersededBy: recall.None, WordForWord: row.match.wordForWord,
 		}
-		if best := p.match.passages[id]; best != nil {
+		if best := row.match.passage; best != nil {
 			exactly, spelled := p.Asked.Matched(best.Counts)
 			list[i].Held, list[i].Exactly, list[i].Spelled = best.held, list[i].Exactly || exactly, spelled
 		}
 	}
-	p.noteSuperseded(places, list)
+	p.noteSuperseded(list)
 	p.noteStatements(list)
 	r.Moves = make(map[int]recall.Place)
 	for n, place := range p.Asked.Order(list) {
@@ -59,7 +54,7 @@ func best(c *recall.Candidate) (memory *int, score float64) {
 
 // noteSuperseded notes the candidates whose best claim another candidate supersedes, unless the question names a value
 // that only the superseded claim has.
-func (p *Pass) noteSuperseded(places map[uuid.UUID]int, list []recall.Placed) {
+func (p *Pass) noteSuperseded(list []recall.Placed) {
 	var asked map[string]struct{}
 	stems := p.service.config.Analyzers.Newest().Stems
 	for i := range list {
@@ -67,8 +62,8 @@ func (p *Pass) noteSuperseded(places map[uuid.UUID]int, list []recall.Placed) {
 		if claim == nil || claim.supersededBy == nil {
 			continue
 		}
-		newer, known := places[*claim.supersededBy]
-		if !known || newer == i {
+		newer := p.gate.dataPoints[*claim.supersededBy]
+		if newer == nil || newer.rank.candidate == 0 || newer.rank.candidate == i+1 {
 			continue
 		}
 		if asked == nil {
@@ -81,7 +76,7 @@ func (p *Pass) noteSuperseded(places map[uuid.UUID]int, list []recall.Placed) {
 			return isAsked && !stays
 		})
 		if !named {
-			list[i].SupersededBy = newer
+			list[i].SupersededBy = newer.rank.candidate - 1
 		}
 	}
 }
@@ -94,27 +89,16 @@ func setOf(terms []string) map[string]struct{} {
 	return set
 }
 
-// noteStatements notes what the short texts state: as the index knows it, or else as they are read. The statements of
-// one answer are of one analysis, so that they can be compared: an index of an earlier one is not asked.
+// noteStatements notes what the short texts state.
 func (p *Pass) noteStatements(list []recall.Placed) {
-	isNewest := p.Analyzer == p.service.config.Analyzers.Newest()
-	for i, id := range p.Ranking.IDs {
-		key := revisionKey{id, p.Ranking.DataPoints[i].revision}
-		b := p.gate.texts[key]
-		if b == nil || len(b.content) == 0 || p.Ranking.Candidates[i].Hidden {
+	for i, row := range p.Ranking.DataPoints {
+		if row.states == (recall.States{}) || p.Ranking.Candidates[i].Hidden {
 			continue
 		}
-		states := &recall.Statement{}
-		if best := p.match.passages[id]; best != nil && isNewest {
-			states.States = best.states
-		}
-		if states.States == (recall.States{}) {
-			states.States = p.service.statesOf(key, string(b.content))
-		}
+		list[i].States = &recall.Statement{States: row.states}
 		if claim := p.Ranking.bestClaim(i); claim != nil {
-			states.Claim = claim.content
+			list[i].States.Claim = claim.content
 		}
-		list[i].States = states
 	}
 }
 
@@ -127,14 +111,4 @@ func (r *ranking) bestClaim(i int) (claim *memoryRow) {
 		}
 	}
 	return claim
-}
-
-// statesOf returns what a text states. It is a pure function of the text, so the service caches it.
-func (s *Service) statesOf(key revisionKey, text string) recall.States {
-	if known, ok := s.statements.Get(key); ok {
-		return known
-	}
-	states := s.config.Analyzers.Newest().States(text)
-	s.statements.Add(key, states)
-	return states
 }

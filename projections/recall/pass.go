@@ -34,7 +34,6 @@ type Pass struct {
 	near   *nearest
 	// searches is how many searches there were, wanted how many data points are authorized, most promising first.
 	searches, wanted int
-	match            *match
 	texts            *texts
 }
 

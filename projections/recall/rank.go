@@ -38,35 +38,48 @@ func (l *memoryRow) Worth() (recall.Worth, float64) {
 	return recall.Repeated, 0.8
 }
 
-// rank makes candidates of what passed the gate and of the neighbours of the best of it, with their scores and places.
+// places are where a data point is among the ranked, each from 1, 0 for nowhere: its turn, and its candidate.
+type places struct{ turn, candidate int }
+
+// rank makes candidates of what passed the gate and of the neighbours of the best of it, with scores and places.
 // It is a function of what the steps before it found.
 func (p *Pass) rank() {
-	r := new(ranking)
+	most := len(p.gate.dataPoints)
+	r := &ranking{
+		Candidates: make([]recall.Candidate, 0, most), IDs: make([]uuid.UUID, 0, most),
+		DataPoints: make([]*dataPointRow, 0, most), Memories: make([][]*memoryRow, 0, most),
+	}
 	r.Turned, r.Turns = p.turns()
-	scores := p.score(r)
+	totals, byWords := p.Analyzer.RankByWords(p.Asked, p.Found.Weights, r.Turns, p.service.config.Without...)
+	scores := make([]float64, 0, most)
 	for id, row := range p.gate.dataPoints {
-		score, memories := scores[id].total, p.match.memories[id]
+		score, own, memories := 0.0, 0.0, row.match.memories
+		if row.rank.turn > 0 && totals[row.rank.turn-1] > 0 {
+			score, own = totals[row.rank.turn-1], byWords[row.rank.turn-1]
+		}
+		row.rank.candidate = 0
 		if score == 0 && (row.inWindow || len(memories) == 0) {
 			continue // it has nothing of the question, or too little
 		}
 		c := recall.Candidate{
 			ID: row.node, OccurredAt: row.occurredAt, Score: score, Hidden: !row.inWindow, Least: int(row.leastTokens()),
 		}
-		shown := p.derived(&c, row, memories, p.match.passages[id])
-		r.Candidates, r.IDs = append(r.Candidates, c), append(r.IDs, id)
+		shown := p.derived(&c, row)
+		r.Candidates, r.IDs, scores = append(r.Candidates, c), append(r.IDs, id), append(scores, own)
 		r.DataPoints, r.Memories = append(r.DataPoints, row), append(r.Memories, shown)
+		row.rank.candidate = len(r.IDs)
 	}
 	p.Ranking = r
 	p.arrange(scores)
 }
 
-// derived adds the memories of a candidate, given by their hits, and returns their rows.
-func (p *Pass) derived(c *recall.Candidate, row *dataPointRow, hits []int, best *passage) (shown []*memoryRow) {
+// derived adds the memories of a candidate, and returns their rows.
+func (p *Pass) derived(c *recall.Candidate, row *dataPointRow) (shown []*memoryRow) {
 	own := 0.0
-	if best != nil {
+	if best := row.match.passage; best != nil {
 		own = p.Found.ChooseBy.Score(best.Counts, best.Length)
 	}
-	for _, i := range hits {
+	for _, i := range row.match.memories {
 		l := p.gate.memories[p.Found.Memories.Hits[i].Memory]
 		if slices.Contains(shown, l) {
 			continue
@@ -84,55 +97,38 @@ func (p *Pass) derived(c *recall.Candidate, row *dataPointRow, hits []int, best 
 	return shown
 }
 
-// score scores the turns: candidates and neighbours.
-func (p *Pass) score(r *ranking) map[uuid.UUID]turnScore {
-	totals, byWords := p.Analyzer.RankByWords(p.Asked, p.Found.Weights, r.Turns, p.service.config.Without...)
-	scores := make(map[uuid.UUID]turnScore, len(r.Turned))
-	for i, id := range r.Turned {
-		if totals[i] > 0 {
-			scores[id] = turnScore{totals[i], byWords[i]}
-		}
-	}
-	return scores
-}
-
-// turnScore is the score of a data point, and what it would be without similarity.
-type turnScore struct{ total, byWords float64 }
-
 // turns returns the data points that are scored with their neighbours, by their times, and what is scored of each.
 func (p *Pass) turns() ([]uuid.UUID, []recall.Turn) {
-	g, m := p.gate, p.match
-	rows := make([]*dataPointRow, 0, len(g.dataPoints))
-	for id, row := range g.dataPoints {
+	rows := make([]*dataPointRow, 0, len(p.gate.dataPoints))
+	for id, row := range p.gate.dataPoints {
+		row.rank.turn = 0
 		near := row.isNeighbour || p.Found.similarity(id, row).Revision > 0
-		if row.inWindow && (m.passages[id] != nil || m.keys[id] > 0 || near) {
+		if row.inWindow && (row.match.passage != nil || row.match.key > 0 || near) {
 			rows = append(rows, row)
 		}
 	}
 	// A sum of floats depends on the order of its terms, so keep that order the same in every run.
 	slices.SortFunc(rows, (*dataPointRow).compare)
-	places := make(map[uuid.UUID]int, len(rows))
 	ids, turns := make([]uuid.UUID, len(rows)), make([]recall.Turn, len(rows))
 	for i, row := range rows {
-		id := row.id
-		ids[i], places[id] = id, i
-		var turn recall.Turn
-		if best := m.passages[id]; best != nil {
-			turn = best.Turn
-		} else if text := g.texts[revisionKey{id, row.revision}]; text != nil {
-			turn.Traits = recall.TraitsOf(string(text.content))
+		ids[i], row.rank.turn = row.id, i+1
+		turn := &turns[i]
+		if best := row.match.passage; best != nil {
+			*turn = best.Turn
+		} else {
+			turn.Traits = row.traits
 		}
-		near := p.Found.similarity(id, row)
+		near := p.Found.similarity(row.id, row)
 		turn.Similarity, turn.Window = near.Similarity, near.Window
-		turn.Key, turn.Size, turn.OccurredAt = m.keys[id], row.size, row.occurredAt
+		turn.Key, turn.Size, turn.OccurredAt = row.match.key, row.size, row.occurredAt
 		turn.Before, turn.After = recall.None, recall.None
 		if row.author != nil {
 			turn.Author = *row.author
 		}
-		turns[i] = turn
 	}
-	for a, id := range ids {
-		if b, known := places[g.next[id]]; known {
+	for a, row := range rows {
+		if next := row.next; next != nil && next.rank.turn > 0 {
+			b := next.rank.turn - 1
 			turns[a].After, turns[b].Before = b, a
 		}
 	}

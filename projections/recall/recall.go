@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/fault"
@@ -139,21 +138,10 @@ type Service struct {
 	config Config
 	// slots bounds the recalls that run; a recall reserves one unit.
 	slots *allowance.Allowance
-	// statements caches what short texts state of which the index does not know it.
-	statements *lru.Cache[revisionKey, recall.States]
 }
 
 // New makes a service.
-func New(config Config) *Service {
-	statements, err := lru.New[revisionKey, recall.States](statementsKept)
-	if err != nil {
-		panic(err) // the size is not positive
-	}
-	return &Service{config: config, slots: newSlots(config.DB), statements: statements}
-}
-
-// statementsKept is of how many texts a service remembers what they say: about 10 MiB.
-const statementsKept = 1 << 16
+func New(config Config) *Service { return &Service{config: config, slots: newSlots(config.DB)} }
 
 // newSlots bounds the recalls that run: together they leave a quarter of the database's connections
 // to other work, and those of one organization take at most half of the rest.

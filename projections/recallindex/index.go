@@ -133,13 +133,12 @@ func (q Query) Parts() []PartQuery {
 }
 
 // Hit is a document that matches: how often it contains each term of the query, the length of its
-// text in terms, its traits, and what it states, zero if the index does not know that.
+// text in terms, and its traits.
 type Hit struct {
 	Key
 	Counts []recall.Count
 	Length int
 	Traits recall.Traits
-	States recall.States
 }
 
 // Result is the answer of one part. Hits are in no order. Statistics are those of the whole part of

@@ -34,8 +34,6 @@ type column struct {
 	traits    []recall.Traits
 	lengths   *lengths
 	orders    []uint64
-	stems     []uint64
-	exact     []uint64
 	deleted   *deletions
 	// sources and memories are of the parts.
 	sources, memories heldTerms
@@ -283,21 +281,6 @@ func (c *column) ordersOf(s segment.Segment) ([]uint64, error) {
 		c.orders, err = readFrequencies(s, partField)
 	}
 	return c.orders, err
-}
-
-// statesOf returns the hashes of what the documents of the segment state, 0 where that is not known.
-func (c *column) statesOf(s segment.Segment) (stems, exact []uint64, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stems == nil {
-		if c.stems, err = readFrequencies(s, stemsField); err != nil {
-			return nil, nil, err
-		}
-	}
-	if c.exact == nil {
-		c.exact, err = readFrequencies(s, exactField)
-	}
-	return c.stems, c.exact, err
 }
 
 // readFrequencies reads the frequencies of the terms of a field that has at most one in each document, 0 for a document

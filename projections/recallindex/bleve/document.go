@@ -27,9 +27,6 @@ const (
 	labelField    = "l"
 	traitsField   = "x"
 	lengthField   = "n"
-	// What a passage states is two hashes. Each is the frequency of the one term of its field.
-	stemsField = "hs"
-	exactField = "he"
 	// The terms that a text contains several times are in a separate field with their frequencies. In the
 	// text field a term of a document costs one byte and its place in the list, and most occur once.
 	repeatedTextField   = "tr"
@@ -78,22 +75,11 @@ func newDocument(at partition, d recallindex.Document) *document.Document {
 		doc.AddField(&terms{name: ownerField, terms: []string{at.owner(d.DataPoint)}, options: distinctTerms})
 	}
 	addText(doc, at, part, d.Terms.Text)
-	addHash(doc, stemsField, d.Terms.States.Stems)
-	addHash(doc, exactField, d.Terms.States.Exact)
 	if len(d.Terms.Label) > 0 {
 		doc.AddField(&terms{name: labelField, prefix: at.prefix, terms: d.Terms.Label, options: distinctTerms})
 	}
 	return doc
 }
-
-// addHash adds a hash as the frequency of a term, unless it is not known.
-func addHash(doc *document.Document, field string, hash uint64) {
-	if hash > 0 {
-		doc.AddField(&terms{name: field, terms: []string{hashTerm}, options: countedTerms, frequency: int(hash)})
-	}
-}
-
-const hashTerm = "h"
 
 // addText adds the terms of a text, those of them that are repeated, and the length of the text.
 func addText(doc *document.Document, at partition, part recallindex.Part, text []string) {

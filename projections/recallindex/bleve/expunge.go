@@ -93,6 +93,7 @@ func (x *Index) countWrite(slot string) {
 	w := x.writes[slot]
 	w.writes++
 	x.writes[slot] = w
+	x.compactLater(slot)
 }
 
 const (

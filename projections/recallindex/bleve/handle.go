@@ -232,13 +232,16 @@ func (x *Index) removeFiles(slot string) error {
 	return errors.Join(os.RemoveAll(path), os.RemoveAll(path+movesSuffix))
 }
 
+// maxSegmentSize is the most documents of a segment that a merge makes.
+const maxSegmentSize = 5_000_000
+
 // tuning configures the merge of segments: Bleve's defaults except the floor. Segments smaller than
 // the floor count as equal. With the default of 2,000 documents, a page of a few new ones is merged
 // with nearly all small segments each time, which doubled the processor time of a document (20,000
 // documents in pages of 5: 1,797 µs each, with 50 925 µs).
 func tuning() map[string]any {
 	return map[string]any{"asyncErrorCallbackName": watchName, "scorchMergePlanOptions": map[string]any{
-		"MaxSegmentsPerTier": 10, "MaxSegmentSize": 5_000_000, "MaxSegmentFileSize": 4 << 30, "TierGrowth": 10.0, "SegmentsPerMergeTask": 10,
+		"MaxSegmentsPerTier": 10, "MaxSegmentSize": maxSegmentSize, "MaxSegmentFileSize": 4 << 30, "TierGrowth": 10.0, "SegmentsPerMergeTask": 10,
 		"FloorSegmentSize": 50, "ReclaimDeletesWeight": 2.0,
 	}}
 }

@@ -3,7 +3,6 @@ package bleve
 import (
 	"sort"
 
-	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
@@ -27,13 +26,6 @@ func (s *search) makeHits(candidates []candidate) error {
 			return err
 		}
 		hit.Traits = traits[doc]
-		if s.query.Part == recallindex.Sources {
-			stems, exact, err := in.column.statesOf(segment)
-			if err != nil {
-				return err
-			}
-			hit.States = recall.States{Stems: stems[doc], Exact: exact[doc]}
-		}
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -24,6 +25,8 @@ type Options struct {
 	Batch int
 	// OwnFrom is from how many documents in a shared slot a project gets its own; 0 means 20,000.
 	OwnFrom int
+	// QuietFor is how long a slot was not written before its segments are merged to few; 0 means half a second.
+	QuietFor time.Duration
 	// Analysis is the version of the analysis of new generations; 0 means that of recall.NewAnalyzer.
 	Analysis int
 	Log      *slog.Logger
@@ -66,7 +69,8 @@ type Index struct {
 	// writes counts changes since slots were expunged.
 	writes map[string]writeCount
 
-	activity activity
+	activity   activity
+	compaction compaction
 }
 
 var _ recallindex.Index = (*Index)(nil)
@@ -78,6 +82,7 @@ func Open(folder string, options Options) (*Index, error) {
 	options.OpenSlots = cmp.Or(options.OpenSlots, 2*sharedSlots)
 	options.OwnFrom = cmp.Or(options.OwnFrom, ownFrom)
 	options.Batch = cmp.Or(options.Batch, 4000)
+	options.QuietFor = cmp.Or(options.QuietFor, quietFor)
 	options.Analysis = cmp.Or(options.Analysis, recall.NewAnalyzer().Version())
 	options.Log = cmp.Or(options.Log, slog.New(slog.DiscardHandler))
 	if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -124,6 +129,7 @@ func (x *Index) used() generation {
 
 // Close implements recallindex.Index.
 func (x *Index) Close() error {
+	x.compaction.close()
 	x.calls.Lock()
 	defer x.calls.Unlock()
 	x.closed = true
@@ -133,8 +139,7 @@ func (x *Index) Close() error {
 
 // Reset implements recallindex.Index.
 func (x *Index) Reset(ctx context.Context) error {
-	x.calls.Lock()
-	defer x.calls.Unlock()
+	defer x.lockCalls()()
 	if x.closed {
 		return recallindex.ErrClosed
 	}

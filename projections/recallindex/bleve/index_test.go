@@ -17,6 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	bleve.NeverQuiet()
 	// Bleve analyses with workers that live as long as the process.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/blevesearch/bleve_index_api.AnalysisWorker"))
 }

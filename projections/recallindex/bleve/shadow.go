@@ -117,8 +117,7 @@ func (x *Index) Promote(ctx context.Context, target string) (bool, error) {
 func (x *Index) replace(
 	ctx context.Context, g generation,
 ) (before generation, handles map[string]*handle, err error) {
-	x.calls.Lock()
-	defer x.calls.Unlock()
+	defer x.lockCalls()()
 	if x.closed {
 		return before, nil, recallindex.ErrClosed
 	}
@@ -142,6 +141,9 @@ func (x *Index) replace(
 		x.handles = next.releaseHandles() // keep its slots open
 	}
 	x.next = nil
+	for slot := range x.handles {
+		x.compactLater(slot)
+	}
 	x.mu.Unlock()
 	if err := x.loadSlots(); err != nil {
 		return before, nil, fmt.Errorf("recall index: %w", err)
@@ -151,6 +153,7 @@ func (x *Index) replace(
 
 // releaseHandles closes a shadow, and returns its open slots.
 func (x *Index) releaseHandles() map[string]*handle {
+	x.compaction.close()
 	x.calls.Lock()
 	defer x.calls.Unlock()
 	x.mu.Lock()

@@ -190,7 +190,7 @@ func (c candidateSearch) scoreOf(h hit) (s scored, err error) {
 	}
 	inText, length := false, 0
 	s.Hit = recallindex.Hit{
-		Key: is.key, Counts: make([]recall.Count, len(c.part.Terms)), Traits: is.traits, States: is.states,
+		Key: is.key, Counts: make([]recall.Count, len(c.part.Terms)), Traits: is.traits,
 	}
 	for _, t := range is.text {
 		length += t.n

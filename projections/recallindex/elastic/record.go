@@ -21,7 +21,6 @@ type record struct {
 	at      int64
 	tie     uint16
 	traits  recall.Traits
-	states  recall.States
 	// The terms of label and text, in any order.
 	label, text []counted
 }
@@ -36,7 +35,7 @@ type counted struct {
 func (r record) document(audience uuid.UUID) recallindex.Document {
 	return recallindex.Document{
 		Key: r.key, Audience: audience, OccurredAt: time.UnixMilli(r.at), Tie: r.tie,
-		Terms: recall.Terms{Text: repeated(r.text), Label: repeated(r.label), Traits: r.traits, States: r.states},
+		Terms: recall.Terms{Text: repeated(r.text), Label: repeated(r.label), Traits: r.traits},
 	}
 }
 
@@ -50,11 +49,8 @@ func repeated(list []counted) (terms []string) {
 }
 
 // A record is the beginning of its project, the data point, revision, part and passage or memory, time, tie and
-// traits; then two lists of terms, label and text, and of a passage of the kind stated the hashes of what it states.
-const (
-	projectBytes = 4
-	stated       = 'S'
-)
+// traits; then two lists of terms, label and text.
+const projectBytes = 4
 
 func encodeRecord(project uuid.UUID, d recallindex.Document) []byte {
 	out := slices.Concat(project[:projectBytes], d.DataPoint[:])
@@ -62,19 +58,11 @@ func encodeRecord(project uuid.UUID, d recallindex.Document) []byte {
 	if d.Part() == recallindex.Memories {
 		out = append(append(out, recallindex.Memories[0]), d.Memory[:]...)
 	} else {
-		kind := recallindex.Sources[0]
-		if d.Terms.States != (recall.States{}) {
-			kind = stated
-		}
-		out = binary.AppendUvarint(append(out, kind), uint64(d.N))
+		out = binary.AppendUvarint(append(out, recallindex.Sources[0]), uint64(d.N))
 	}
 	out = binary.AppendVarint(out, d.OccurredAt.UnixMilli())
 	out = append(binary.AppendUvarint(out, uint64(d.Tie)), byte(d.Terms.Traits))
-	out = packTerms(packTerms(out, d.Terms.Label), d.Terms.Text)
-	if states := d.Terms.States; d.Part() == recallindex.Sources && states != (recall.States{}) {
-		out = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(out, states.Stems), states.Exact)
-	}
-	return out
+	return packTerms(packTerms(out, d.Terms.Label), d.Terms.Text)
 }
 
 func parseRecord(data []byte) (r record, err error) {
@@ -84,11 +72,10 @@ func parseRecord(data []byte) (r record, err error) {
 	r.project = func(p uuid.UUID) bool { return string(p[:projectBytes]) == string(project[:projectBytes]) }
 	copy(r.key.DataPoint[:], u.bytes(len(r.key.DataPoint)))
 	r.key.Revision = u.number()
-	kind := u.byte()
-	switch kind {
+	switch u.byte() {
 	case recallindex.Memories[0]:
 		copy(r.key.Memory[:], u.bytes(len(r.key.Memory)))
-	case recallindex.Sources[0], stated:
+	case recallindex.Sources[0]:
 		r.key.N = u.number()
 	default:
 		u.fail()
@@ -96,9 +83,6 @@ func parseRecord(data []byte) (r record, err error) {
 	r.at, r.tie, r.traits = u.signed(), uint16(u.number()), recall.Traits(u.byte())
 	r.label = u.terms()
 	r.text = u.terms()
-	if kind == stated {
-		r.states = recall.States{Stems: u.hash(), Exact: u.hash()}
-	}
 	if len(u.rest) > 0 {
 		u.fail()
 	}
@@ -125,15 +109,6 @@ func (u *unpacker) bytes(n int) []byte {
 	u.rest = u.rest[n:]
 	return b
 }
-
-func (u *unpacker) hash() uint64 {
-	if b := u.bytes(hashBytes); b != nil {
-		return binary.BigEndian.Uint64(b)
-	}
-	return 0
-}
-
-const hashBytes = 8
 
 func (u *unpacker) byte() byte {
 	if b := u.bytes(1); b != nil {

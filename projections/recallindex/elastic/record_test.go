@@ -36,8 +36,6 @@ func TestRecord_Law(t *testing.T) {
 		}
 		if rapid.Bool().Draw(t, "memory") {
 			d.N, d.Memory = 0, uuid.New()
-		} else if rapid.Bool().Draw(t, "stated") {
-			d.Terms.States = recall.States{Stems: rapid.Uint64Min(1).Draw(t, "stems"), Exact: rapid.Uint64Min(1).Draw(t, "exact")}
 		}
 		data := encodeRecord(project, d)
 		r, err := parseRecord(data)

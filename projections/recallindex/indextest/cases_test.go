@@ -53,21 +53,19 @@ func counts(t *testing.T, open Open) {
 }
 
 // shares: a term weighs its share, so that of two documents the one with the query's own word
-// is kept; traits and what a text states are returned as given.
+// is kept; traits are returned as given.
 func shares(t *testing.T, open Open) {
 	x, project, very, other := opened(t, open), uuid.New(), uuid.New(), uuid.New()
 	first, second := passage(very, 1, 0, "helix and more words", ""), passage(other, 1, 0, "vim", "")
 	first.Terms.Traits, second.Terms.Traits = recall.IsQuestion|recall.SecondPerson, 0
-	first.Terms.States = recall.States{Stems: 1<<56 - 1, Exact: 1}
 	apply(t, x, project, recallindex.Change{Upserts: []recallindex.Document{first, second}})
 	q := query(project, "helix vim")
 	q.Terms[1].Kind, q.Terms[1].For, q.Terms[1].Share = recall.Spelling, 0, 0.4
-	traits, states := map[uuid.UUID]recall.Traits{}, map[uuid.UUID]recall.States{}
+	traits := map[uuid.UUID]recall.Traits{}
 	for _, h := range search(t, x, q).Hits {
-		traits[h.DataPoint], states[h.DataPoint] = h.Traits, h.States
+		traits[h.DataPoint] = h.Traits
 	}
 	equal(t, "traits", traits, map[uuid.UUID]recall.Traits{very: first.Terms.Traits, other: 0})
-	equal(t, "states", states, map[uuid.UUID]recall.States{very: first.Terms.States, other: {}})
 	q.Sources = 1
 	equal(t, "the very word first", keys(search(t, x, q)), []recallindex.Key{first.Key})
 	q.Terms = recall.Wholes("helix", "vim")

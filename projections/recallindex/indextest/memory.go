@@ -142,7 +142,7 @@ func (m *Memory) search(q recallindex.PartQuery) recallindex.Result {
 			continue
 		}
 		hit, matches := recallindex.Hit{
-			Key: d.Key, Counts: recall.Counts(q.Terms, d.Terms), Traits: d.Terms.Traits, States: d.Terms.States,
+			Key: d.Key, Counts: recall.Counts(q.Terms, d.Terms), Traits: d.Terms.Traits,
 		}, false
 		for i, c := range hit.Counts {
 			if c.Text > 0 {

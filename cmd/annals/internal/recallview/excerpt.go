@@ -22,7 +22,7 @@ type excerpts struct {
 }
 
 func newExcerpts(question string) *excerpts {
-	e := &excerpts{analyzer: recall.NewAnalyzer(), words: map[string]struct{}{}}
+	e := &excerpts{analyzer: recall.Shared(), words: map[string]struct{}{}}
 	for _, word := range e.wordsOf(question) {
 		e.words[word] = struct{}{}
 	}

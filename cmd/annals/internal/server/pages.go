@@ -37,7 +37,7 @@ func (s *Server) areas() []web.Area {
 			Audiences: s.read.directory, Calls: s.calls(), History: s.history(), API: s.inner, Plans: s.cfg.PlanTerms,
 		}),
 		recall.Area(recall.Deps{
-			API: s.inner, Explain: s.explainer(), Plans: s.cfg.PlanTerms, APIURL: s.urls.API, Words: domainrecall.NewAnalyzer(),
+			API: s.inner, Explain: s.explainer(), Plans: s.cfg.PlanTerms, APIURL: s.urls.API, Words: domainrecall.Shared(),
 		}),
 		usage.Area(usage.Deps{Accounts: s.accounts(), Log: s.requestLog()}),
 		account.Area(account.Deps{
