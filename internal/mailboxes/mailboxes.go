@@ -74,8 +74,8 @@ func Message(n int) string {
 	if err != nil {
 		words = "The ferry leaves in the morning."
 	}
-	from := fmt.Sprintf("From p%d@example.org %s\nFrom: Person %d <p%d@example.org>\nTo: all@example.net\nMessage-ID: <%d@example.org>\nDate: %s\n",
-		n%40, at.Format(time.ANSIC), n%40, n%40, n, at.Format(time.RFC1123Z))
+	from := fmt.Sprintf("From p%d@example.org %s\nFrom: Person %d <p%d@example.org>\nTo: all@example.net\n"+
+		"Message-ID: <%d@example.org>\nDate: %s\n", n%40, at.Format(time.ANSIC), n%40, n%40, n, at.Format(time.RFC1123Z))
 	plain := "Content-Type: text/plain; charset=" + c.name + "\n"
 	text := words + "\n" + Word(n) + "\n>From the pier it is near.\nFrom 2019 on it runs daily\nNote: be early.\n"
 	quoted := fmt.Sprintf("\nOn Mon, 7 Jan 2019 at 10:00, Person <q@example.org> wrote:\n> the words of message %d\n", n-1)
@@ -83,15 +83,18 @@ func Message(n int) string {
 	case 0:
 		return from + fmt.Sprintf("Subject: Ferry %d\n", n) + plain + "\n" + text + "\n"
 	case 1:
-		return from + fmt.Sprintf("Subject: Re: Ferry %d\nIn-Reply-To: <%d@example.org>\n", n, n-1) + plain + "\n" + text + quoted + "\n"
+		head := fmt.Sprintf("Subject: Re: Ferry %d\nIn-Reply-To: <%d@example.org>\n", n, n-1)
+		return from + head + plain + "\n" + text + quoted + "\n"
 	case 2:
-		return from + fmt.Sprintf("Subject: Fwd: Ferry %d\n", n) + plain + "\n---------- Forwarded message ---------\n" + text + "\n"
+		return from + fmt.Sprintf("Subject: Fwd: Ferry %d\n", n) + plain +
+			"\n---------- Forwarded message ---------\n" + text + "\n"
 	case 3:
 		return from + fmt.Sprintf("Subject: Ferry %d\nContent-Type: multipart/alternative; boundary=b\n\n--b\n", n) + plain +
 			"Content-Transfer-Encoding: base64\n\n" + base64.StdEncoding.EncodeToString([]byte(text)) +
 			"\n--b\nContent-Type: text/html\n\n<p>The same.</p>\n--b--\n\n"
 	default:
 		return from + fmt.Sprintf("Subject: Ferry %d\nContent-Type: multipart/mixed; boundary=b\n\n--b\n", n) + plain + "\n" + text +
-			"\n--b\nContent-Type: image/png; name=p.png\nContent-Transfer-Encoding: base64\n\n" + strings.Repeat("QUJD", 500) + "\n--b--\n\n"
+			"\n--b\nContent-Type: image/png; name=p.png\nContent-Transfer-Encoding: base64\n\n" +
+			strings.Repeat("QUJD", 500) + "\n--b--\n\n"
 	}
 }
