@@ -42,6 +42,7 @@ func (o *offers) applyOffer(e event.Event) {
 	}
 }
 
+// save writes one statement for each step: none of them knows the whole row.
 func (o *offers) save(b *pgx.Batch) {
 	if rows := o.addressed; len(rows) > 0 {
 		b.Queue(`insert into offers (id, organization_id, email, address, addressed_at, settle_at)

@@ -12,55 +12,72 @@ import (
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/projections/table"
 )
 
-type organizationRow struct {
-	id        uuid.UUID
-	name      string
-	createdAt time.Time
-	plan      string
-	spendCap  *int64
-	owned     bool
-	prepared  bool
-	factor    bool
-	position  int64
-	keyID     *uuid.UUID
-	keyHash   []byte
-	keyPrefix *string
-	keySuffix *string
-	dirty     bool
+// logRow is a row of table log.
+type logRow struct {
+	ID       uuid.UUID `db:"id"`
+	OpenedAt time.Time `db:"opened_at"`
 }
 
-type projectRow struct {
-	id           uuid.UUID
-	organization uuid.UUID
-	number       int64
-	slug         string
-	name         string
-	description  string
-	namespace    uuid.UUID
-	archived     bool
-	ingestionCap *int64
-	creditCap    *int64
-	createdAt    time.Time
+// organizationRow is a row of table organizations.
+type organizationRow struct {
+	ID           uuid.UUID  `db:"id"`
+	Name         string     `db:"name"`
+	CreatedAt    time.Time  `db:"created_at,once"`
+	Plan         string     `db:"plan"`
+	SpendCap     *int64     `db:"spend_cap_tenths"`
+	Owned        bool       `db:"owned"`
+	Prepared     bool       `db:"prepared"`
+	SecondFactor bool       `db:"second_factor"`
+	Position     int64      `db:"position,once"`
+	KeyID        *uuid.UUID `db:"management_key_id"`
+	KeyHash      []byte     `db:"management_key_hash"`
+	KeyPrefix    *string    `db:"management_key_prefix"`
+	KeySuffix    *string    `db:"management_key_suffix"`
 	dirty        bool
 }
 
+// projectRow is a row of table projects.
+type projectRow struct {
+	ID           uuid.UUID `db:"id"`
+	Organization uuid.UUID `db:"organization_id,once"`
+	Number       int64     `db:"number,once"`
+	Slug         string    `db:"slug,once"`
+	Name         string    `db:"name"`
+	Description  string    `db:"description"`
+	Namespace    uuid.UUID `db:"namespace,once"`
+	Archived     bool      `db:"archived"`
+	IngestionCap *int64    `db:"ingestion_cap"`
+	CreditCap    *int64    `db:"credit_cap_tenths"`
+	CreatedAt    time.Time `db:"created_at,once"`
+	dirty        bool
+}
+
+// keyRow is a row of table keys.
 type keyRow struct {
-	id        uuid.UUID
-	project   uuid.UUID
-	name      string
-	hash      []byte
-	prefix    string
-	suffix    string
-	createdAt time.Time
-	revokedAt *time.Time
+	ID        uuid.UUID  `db:"id"`
+	Project   uuid.UUID  `db:"project_id,once"`
+	Name      string     `db:"name,once"`
+	Hash      []byte     `db:"hash,once"`
+	Prefix    string     `db:"prefix,once"`
+	Suffix    string     `db:"suffix,once"`
+	CreatedAt time.Time  `db:"created_at,once"`
+	RevokedAt *time.Time `db:"revoked_at"`
 	dirty     bool
 }
 
+var (
+	logs          = table.New[logRow](Name, schema, "log")
+	organizations = table.New[organizationRow](Name, schema, "organizations")
+	projects      = table.New[projectRow](Name, schema, "projects")
+	keys          = table.New[keyRow](Name, schema, "keys")
+)
+
 // fold is the rows that a page of events changes.
 type fold struct {
-	opened        []*registry.LogOpened
+	opened        []*logRow
 	organizations map[uuid.UUID]*organizationRow
 	projects      map[uuid.UUID]*projectRow
 	keys          map[uuid.UUID]*keyRow
@@ -74,20 +91,20 @@ type fold struct {
 func (p *fold) apply(f eventstore.DecodedEvent) error {
 	switch e := f.Event.(type) {
 	case *registry.LogOpened:
-		p.opened = append(p.opened, e)
+		p.opened = append(p.opened, &logRow{ID: e.LogID, OpenedAt: pgarray.Instant(e.OpenedAt)})
 	case *registry.OrganizationCreated:
 		p.organizations[e.OrganizationID] = &organizationRow{
-			id: e.OrganizationID, name: e.Name, createdAt: pgarray.Instant(e.CreatedAt), plan: string(e.Plan),
-			position: int64(f.Position), dirty: true,
+			ID: e.OrganizationID, Name: e.Name, CreatedAt: pgarray.Instant(e.CreatedAt), Plan: string(e.Plan),
+			Position: int64(f.Position), dirty: true,
 		}
 		if e.OwnerID != uuid.Nil {
 			return p.member(f.Position, e.OrganizationID, e.OwnerID, organization.Owner)
 		}
 	case *registry.ProjectCreated:
 		p.projects[e.ProjectID] = &projectRow{
-			id: e.ProjectID, organization: e.OrganizationID, number: e.Number, slug: e.Slug, name: e.Name,
-			namespace: e.Namespace,
-			createdAt: pgarray.Instant(e.CreatedAt), dirty: true,
+			ID: e.ProjectID, Organization: e.OrganizationID, Number: e.Number, Slug: e.Slug, Name: e.Name,
+			Namespace: e.Namespace,
+			CreatedAt: pgarray.Instant(e.CreatedAt), dirty: true,
 		}
 	case *organization.ManagementKeySet:
 		hash, err := hashOf(e.Hash)
@@ -95,7 +112,7 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 			return err
 		}
 		return p.organization(e.OrganizationID, func(row *organizationRow) {
-			row.keyID, row.keyHash, row.keyPrefix, row.keySuffix = &e.KeyID, hash, &e.Prefix, &e.Suffix
+			row.KeyID, row.KeyHash, row.KeyPrefix, row.KeySuffix = &e.KeyID, hash, &e.Prefix, &e.Suffix
 		})
 	case *organization.MemberAdded:
 		return p.member(f.Position, e.OrganizationID, e.MemberID, e.Role)
@@ -106,21 +123,21 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 	case *organization.ProjectAccessSet:
 		p.grants[grantKey{memberKey{e.OrganizationID, e.MemberID}, e.ProjectID}] = e.Access
 	case *organization.SecondFactorSet:
-		return p.organization(e.OrganizationID, func(row *organizationRow) { row.factor = e.Required })
+		return p.organization(e.OrganizationID, func(row *organizationRow) { row.SecondFactor = e.Required })
 	case *organization.PlanSet:
-		return p.organization(e.OrganizationID, func(row *organizationRow) { row.plan = string(e.Plan) })
+		return p.organization(e.OrganizationID, func(row *organizationRow) { row.Plan = string(e.Plan) })
 	case *organization.SpendCapSet:
-		return p.organization(e.OrganizationID, func(row *organizationRow) { row.spendCap = e.Tenths })
+		return p.organization(e.OrganizationID, func(row *organizationRow) { row.SpendCap = e.Tenths })
 	case *organization.Prepared:
-		return p.organization(e.OrganizationID, func(row *organizationRow) { row.prepared = true })
+		return p.organization(e.OrganizationID, func(row *organizationRow) { row.Prepared = true })
 	case *project.KeyCreated:
 		hash, err := hashOf(e.Hash)
 		if err != nil {
 			return err
 		}
 		p.keys[e.KeyID] = &keyRow{
-			id: e.KeyID, project: e.ProjectID, name: e.Name, hash: hash, prefix: e.Prefix, suffix: e.Suffix,
-			createdAt: pgarray.Instant(e.CreatedAt), dirty: true,
+			ID: e.KeyID, Project: e.ProjectID, Name: e.Name, Hash: hash, Prefix: e.Prefix, Suffix: e.Suffix,
+			CreatedAt: pgarray.Instant(e.CreatedAt), dirty: true,
 		}
 	case *project.KeyRevoked:
 		row := p.keys[e.KeyID]
@@ -128,16 +145,16 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 			return fmt.Errorf("revoked key %s was never created", e.KeyID)
 		}
 		at := pgarray.Instant(e.RevokedAt)
-		row.revokedAt, row.dirty = &at, true
+		row.RevokedAt, row.dirty = &at, true
 	case *project.Archived:
-		return p.project(e.ProjectID, func(row *projectRow) { row.archived = true })
+		return p.project(e.ProjectID, func(row *projectRow) { row.Archived = true })
 	case *project.Unarchived:
-		return p.project(e.ProjectID, func(row *projectRow) { row.archived = false })
+		return p.project(e.ProjectID, func(row *projectRow) { row.Archived = false })
 	case *project.Described:
-		return p.project(e.ProjectID, func(row *projectRow) { row.name, row.description = e.Name, e.Description })
+		return p.project(e.ProjectID, func(row *projectRow) { row.Name, row.Description = e.Name, e.Description })
 	case *project.CapsSet:
 		return p.project(e.ProjectID, func(row *projectRow) {
-			row.ingestionCap, row.creditCap = e.IngestionCap, e.CreditCapTenths
+			row.IngestionCap, row.CreditCap = e.IngestionCap, e.CreditCapTenths
 		})
 	default:
 		p.applyOffer(f.Event)

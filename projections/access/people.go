@@ -15,21 +15,36 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pgarray"
 	"github.com/annals-project/annals/internal/work"
+	"github.com/annals-project/annals/projections/table"
 )
 
-type memberKey struct{ organization, person uuid.UUID }
+type memberKey struct {
+	Organization uuid.UUID `db:"organization_id"`
+	Person       uuid.UUID `db:"person_id"`
+}
 
-// memberRow is a member; without a role, a former one.
+// memberRow is a row of table members; without a role, a former member.
 type memberRow struct {
 	memberKey
-	role     organization.Role
-	position eventstore.Position
+	Role     organization.Role   `db:"role"`
+	Position eventstore.Position `db:"position"`
 }
 
 type grantKey struct {
 	memberKey
-	project uuid.UUID
+	Project uuid.UUID `db:"project_id"`
 }
+
+// grantRow is a row of table grants.
+type grantRow struct {
+	grantKey
+	Access organization.Access `db:"access"`
+}
+
+var (
+	members = table.New[memberRow](Name, schema, "members")
+	grants  = table.New[grantRow](Name, schema, "grants")
+)
 
 type claimKey struct {
 	person uuid.UUID
@@ -83,7 +98,7 @@ func (p *fold) member(at eventstore.Position, organizationID, id uuid.UUID, role
 	p.endMembership(key)
 	p.members[key] = memberRow{key, role, at}
 	return p.organization(organizationID, func(row *organizationRow) {
-		row.owned = row.owned || role == organization.Owner
+		row.Owned = row.Owned || role == organization.Owner
 	})
 }
 
@@ -95,51 +110,36 @@ func (p *people) endMembership(key memberKey) {
 
 func (p *people) saveGrants(b *pgx.Batch) {
 	for key := range p.ungranted {
-		b.Queue(`delete from grants where organization_id = $1 and person_id = $2`, key.organization, key.person)
+		b.Queue(`delete from grants where organization_id = $1 and person_id = $2`, key.Organization, key.Person)
 	}
-	var given []grantKey
+	var given []*grantRow
 	for key, access := range p.grants {
 		if access == organization.NoAccess {
 			b.Queue(`delete from grants where organization_id = $1 and person_id = $2 and project_id = $3`,
-				key.organization, key.person, key.project)
+				key.Organization, key.Person, key.Project)
 			continue
 		}
-		given = append(given, key)
+		given = append(given, &grantRow{key, access})
 	}
-	if len(given) > 0 {
-		b.Queue(`insert into grants (organization_id, person_id, project_id, access)
-			select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[])
-			on conflict (organization_id, person_id, project_id) do update set access = excluded.access`,
-			pgarray.IDs(given, func(g grantKey) uuid.UUID { return g.organization }),
-			pgarray.IDs(given, func(g grantKey) uuid.UUID { return g.person }),
-			pgarray.IDs(given, func(g grantKey) uuid.UUID { return g.project }),
-			pgarray.Column(given, func(g grantKey) string { return string(p.grants[g]) }))
-	}
+	grants.Save(b, given)
 }
 
 func (p *people) savePeople(b *pgx.Batch) {
 	p.saveGrants(b)
-	var rows []memberRow
+	var rows []*memberRow
 	for key, m := range p.members {
-		if m.role == "" {
-			b.Queue(`delete from members where organization_id = $1 and person_id = $2`, key.organization, key.person)
+		if m.Role == "" {
+			b.Queue(`delete from members where organization_id = $1 and person_id = $2`, key.Organization, key.Person)
 			continue
 		}
-		rows = append(rows, m)
+		rows = append(rows, &m)
 	}
-	if len(rows) > 0 {
-		b.Queue(`insert into members (organization_id, person_id, role, position)
-			select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[])
-			on conflict (organization_id, person_id) do update set role = excluded.role, position = excluded.position`,
-			pgarray.IDs(rows, func(m memberRow) uuid.UUID { return m.organization }),
-			pgarray.IDs(rows, func(m memberRow) uuid.UUID { return m.person }),
-			pgarray.Column(rows, func(m memberRow) string { return string(m.role) }),
-			pgarray.Column(rows, func(m memberRow) int64 { return int64(m.position) }))
-	}
+	members.Save(b, rows)
 	p.saveAddresses(b)
 }
 
-// saveAddresses writes a person's row before it is removed, and deletes it with the last claim.
+// saveAddresses writes a person's row before it is removed, and deletes it with the last claim. A page knows only a
+// part of the row, so it is no table of rows.
 func (p *people) saveAddresses(b *pgx.Batch) {
 	if rows := p.claimed; len(rows) > 0 {
 		b.Queue(`insert into people (id, removed, claimed_at)
@@ -170,6 +170,7 @@ func (p *people) saveAddresses(b *pgx.Batch) {
 	}
 }
 
+// saveJoins takes addresses that the page does not know from table people.
 func (p *people) saveJoins(b *pgx.Batch) {
 	if len(p.joins) == 0 {
 		return
@@ -180,8 +181,8 @@ func (p *people) saveJoins(b *pgx.Batch) {
 		from unnest($1::uuid[], $2::uuid[], $3::text[]) j (person_id, organization_id, email)
 		join people p on p.id = j.person_id where coalesce(nullif(j.email, ''), p.email) is not null
 		on conflict (person_id, organization_id) do update set email = excluded.email`,
-		pgarray.IDs(keys, func(k memberKey) uuid.UUID { return k.person }),
-		pgarray.IDs(keys, func(k memberKey) uuid.UUID { return k.organization }),
+		pgarray.IDs(keys, func(k memberKey) uuid.UUID { return k.Person }),
+		pgarray.IDs(keys, func(k memberKey) uuid.UUID { return k.Organization }),
 		pgarray.Column(keys, func(k memberKey) string { return p.joins[k] }))
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/projections/table"
 )
 
 // What somebody else did to a stream of ours in the event store.
@@ -24,10 +24,12 @@ const (
 
 // damage is a row of table damaged_streams.
 type damage struct {
-	stream   string
-	damage   string
-	position eventstore.Position
+	Stream   string              `db:"stream"`
+	Damage   string              `db:"damage"`
+	Position eventstore.Position `db:"position"`
 }
+
+var damagedStreams = table.New[damage](Name, schema, "damaged_streams")
 
 // isOfDataPoint reports whether a stream is that of a data point or of its memories.
 func isOfDataPoint(name string) bool {
@@ -82,12 +84,7 @@ func (f *fold) undamaged(dataPoint uuid.UUID) {
 	}
 }
 
-const (
-	upsertDamage = `insert into damaged_streams (stream, damage, position)
-		select * from unnest($1::text[], $2::text[], $3::bigint[])
-		on conflict (stream) do update set damage = excluded.damage, position = excluded.position`
-	deleteDamage = `delete from damaged_streams where stream = any($1::text[])`
-)
+const deleteDamage = `delete from damaged_streams where stream = any($1::text[])`
 
 func (f *fold) saveDamage(b *pgx.Batch) {
 	var over []string
@@ -100,12 +97,7 @@ func (f *fold) saveDamage(b *pgx.Batch) {
 		slices.Sort(over) // two processes delete rows in the same order
 		b.Queue(deleteDamage, over)
 	}
-	if rows := filter(f.damaged, func(d *damage) bool { return d != nil }); len(rows) > 0 {
-		b.Queue(upsertDamage,
-			pgarray.Column(rows, func(d *damage) string { return d.stream }),
-			pgarray.Column(rows, func(d *damage) string { return d.damage }),
-			pgarray.Column(rows, func(d *damage) int64 { return int64(d.position) }))
-	}
+	damagedStreams.Save(b, table.Filter(f.damaged, func(d *damage) bool { return d != nil }))
 }
 
 // DamagedStream is a stream of ours that somebody else ended or hid in the event store.

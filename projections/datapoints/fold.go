@@ -26,7 +26,7 @@ type fold struct {
 	removed        ids          // data points to delete with their revisions
 	unlisted       ids          // data points to delete, whose revisions a follow-up deletes
 	uncounted      []scopeShare // what the rows to delete counted for
-	revisions      []revision
+	revisions      []*revision
 	movedAudiences map[revisionKey]*uuid.UUID // the audience of a revision after the moves of the page, nil if unknown
 	deletions      map[uuid.UUID]*deletionRow
 	erasures       map[uuid.UUID]*erasure
@@ -110,7 +110,7 @@ func (f *fold) apply(decoded eventstore.DecodedEvent) error {
 func (f *fold) send(id, project uuid.UUID) *send {
 	s := f.sends[id]
 	if s == nil {
-		s = &send{id: id, project: project}
+		s = &send{sendWithoutItems: sendWithoutItems{ID: id, Project: project}}
 		f.sends[id] = s
 	}
 	return s
@@ -119,15 +119,15 @@ func (f *fold) send(id, project uuid.UUID) *send {
 // addItem indexes an item in the maps of the fold.
 func (f *fold) addItem(i *item) {
 	f.items[i.itemKey] = i
-	f.itemsOf[i.dataPoint] = append(f.itemsOf[i.dataPoint], i)
-	f.bySend[i.itemKey.send] = append(f.bySend[i.itemKey.send], i)
+	f.itemsOf[i.DataPoint] = append(f.itemsOf[i.DataPoint], i)
+	f.bySend[i.itemKey.Send] = append(f.bySend[i.itemKey.Send], i)
 }
 
 // insertItem adds an item that an event created, and counts it in its send.
 func (f *fold) insertItem(at eventstore.Position, i *item) {
-	i.position, i.dirty = at, true
+	i.Position, i.dirty = at, true
 	f.addItem(i)
-	s := f.sends[i.itemKey.send]
+	s := f.sends[i.itemKey.Send]
 	s.count(i, +1)
 	s.dirty = true
 }
@@ -135,10 +135,10 @@ func (f *fold) insertItem(at eventstore.Position, i *item) {
 // changeItem changes an item and the counts of its send. The caller then derives the phase of the
 // send.
 func (f *fold) changeItem(at eventstore.Position, i *item, to func(*item)) *send {
-	s := f.sends[i.itemKey.send]
+	s := f.sends[i.itemKey.Send]
 	s.count(i, -1)
 	to(i)
 	s.count(i, +1)
-	i.position, i.dirty, s.dirty = at, true, true
+	i.Position, i.dirty, s.dirty = at, true, true
 	return s
 }

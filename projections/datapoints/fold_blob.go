@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/projections/table"
 )
 
 // blobRow collects what the events of a page change of a blob. No row is loaded for it: save writes
@@ -127,7 +128,7 @@ func (f *fold) saveBlobs(b *pgx.Batch) {
 			ended = append(ended, name)
 		}
 	}
-	if rows := filter(f.blobs, func(r *blobRow) bool { return r.opened != nil && !r.ended }); len(rows) > 0 {
+	if rows := table.Filter(f.blobs, func(r *blobRow) bool { return r.opened != nil && !r.ended }); len(rows) > 0 {
 		b.Queue(insertBlobs,
 			pgarray.Column(rows, func(r *blobRow) string { return r.stream }),
 			pgarray.IDs(rows, func(r *blobRow) uuid.UUID { return r.opened.ProjectID }),
@@ -138,7 +139,7 @@ func (f *fold) saveBlobs(b *pgx.Batch) {
 			pgarray.Column(rows, func(r *blobRow) int64 { return int64(r.position) }),
 			pgarray.Column(rows, func(r *blobRow) string { return uuidArray(r.opened.Holds) }))
 	}
-	if rows := filter(f.blobs, func(r *blobRow) bool { return r.opened == nil && !r.ended }); len(rows) > 0 {
+	if rows := table.Filter(f.blobs, func(r *blobRow) bool { return r.opened == nil && !r.ended }); len(rows) > 0 {
 		b.Queue(updateBlobs,
 			pgarray.Column(rows, func(r *blobRow) string { return r.stream }),
 			pgarray.Column(rows, func(r *blobRow) bool { return r.referred }),

@@ -10,32 +10,32 @@ import (
 
 // applyItem applies a revision, a move or a re-send, as an item of its send and to the data point.
 func (f *fold) applyItem(decoded eventstore.DecodedEvent, id uuid.UUID, from datapoint.Send, states datapoint.States) {
-	key := itemKey{send: from.IngestionID, ordinal: from.Ordinal}
+	key := itemKey{Send: from.IngestionID, Ordinal: from.Ordinal}
 	if f.items[key] != nil {
 		return // applied before, or its data point is known to be erased
 	}
 	outcome, _ := datapoint.OutcomeOf(decoded.Event)
 	s := f.send(from.IngestionID, from.ProjectID)
 	if !s.known && from.Commit == 0 {
-		s.known, s.request, s.acceptedAt, s.items = true, from.RequestID, pgarray.Instant(from.AcceptedAt), from.Items
-		s.month, s.fannedOut = from.Month, true
+		s.known, s.Request, s.AcceptedAt, s.Items = true, from.RequestID, pgarray.Instant(from.AcceptedAt), from.Items
+		s.Month, s.FannedOut = from.Month, true
 		if createsRevision(outcome.Outcome) {
 			s.charge(from.Bytes, from.CreditTenths)
 		}
 	}
 	i := &item{
-		itemKey: key, project: from.ProjectID, dataPoint: id, revision: outcome.Revision, historic: states.Historic(),
-		outcome: outcome.Outcome, phase: done, batch: from.Commit != 0,
+		itemKey: key, Project: from.ProjectID, DataPoint: id, Revision: outcome.Revision, Historic: states.Historic(),
+		Outcome: outcome.Outcome, Phase: done, Batch: from.Commit != 0,
 	}
 	if createsRevision(outcome.Outcome) {
-		i.bytes = from.Bytes
+		i.Bytes = from.Bytes
 	}
 	switch {
 	case !createsRevision(outcome.Outcome):
 	case states.Historic(): // never derived, never indexed
-		i.phase = captured
+		i.Phase = captured
 	default:
-		i.phase = queued
+		i.Phase = queued
 	}
 	f.insertItem(decoded.Position, i)
 	s.derivePhase(decoded.Position)
@@ -49,7 +49,7 @@ func (f *fold) applyToDataPoint(
 ) {
 	e, revised := decoded.Event.(*datapoint.RevisionAccepted)
 	if revised {
-		f.revisions = append(f.revisions, revision{dataPoint: id, event: e})
+		f.revisions = append(f.revisions, newRevision(id, e))
 	}
 	if _, moved := decoded.Event.(*datapoint.Moved); moved {
 		f.noteAudience(id, states)
@@ -62,20 +62,20 @@ func (f *fold) applyToDataPoint(
 		if !revised {
 			return // the revision that it refers to was erased
 		}
-		row = &dataPointRow{id: id, project: from.ProjectID}
+		row = &dataPointRow{ID: id, Project: from.ProjectID}
 		f.dataPoints[id] = row
 	}
 	switch e := decoded.Event.(type) {
 	case *datapoint.RevisionAccepted:
-		row.author, row.labelKey, row.ranked = pgarray.Optional(e.Author), labelKey(states.Effect.Label), rankedOf(e)
-		row.revision, row.occurredAt = states.Effect.Revision, pgarray.Instant(states.Effect.OccurredAt)
-		row.send, row.acceptedAt = from.IngestionID, pgarray.Instant(from.AcceptedAt)
+		row.Author, row.LabelKey, row.ranked = pgarray.Optional(e.Author), labelKey(states.Effect.Label), rankedOf(e)
+		row.Revision, row.OccurredAt = states.Effect.Revision, pgarray.Instant(states.Effect.OccurredAt)
+		row.Send, row.AcceptedAt = from.IngestionID, pgarray.Instant(from.AcceptedAt)
 	case *datapoint.Moved:
 	default:
 		return
 	}
-	row.sourceID, row.audience = states.Effect.SourceID, states.Effect.Audience
-	row.position, row.dirty = decoded.Position, true
+	row.SourceID, row.Audience = states.Effect.SourceID, states.Effect.Audience
+	row.Position, row.dirty = decoded.Position, true
 }
 
 // noteAudience records the audience that a move gives to its revision. A historic move changes
@@ -86,7 +86,7 @@ func (f *fold) noteAudience(id uuid.UUID, states datapoint.States) {
 	switch {
 	case !states.Historic():
 		f.movedAudiences[key] = &states.Effect.Audience
-	case states.Current.Revision != key.number:
+	case states.Current.Revision != key.Number:
 		f.movedAudiences[key] = nil
 	}
 }
@@ -101,13 +101,13 @@ func (f *fold) removeDataPoint(id uuid.UUID) {
 	f.undamaged(id)
 	others := f.revisions[:0]
 	for _, r := range f.revisions {
-		if r.dataPoint != id {
+		if r.DataPoint != id {
 			others = append(others, r)
 		}
 	}
 	f.revisions = others
 	for key := range f.movedAudiences {
-		if key.dataPoint == id {
+		if key.DataPoint == id {
 			delete(f.movedAudiences, key)
 		}
 	}

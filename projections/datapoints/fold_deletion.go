@@ -17,7 +17,7 @@ import (
 func (f *fold) deleted(at eventstore.Position, id uuid.UUID, e *datapoint.Deleted) {
 	data, row := followUpData{DeletedAt: pgarray.Instant(e.DeletedAt)}, f.dataPoints[id]
 	if row != nil {
-		data.Newest = row.revision
+		data.Newest = row.Revision
 	}
 	isNew, many := row != nil, f.hasMore(id, func(i *item) bool { return !i.keepsRevision() })
 	for _, i := range f.itemsOf[id] {
@@ -42,29 +42,29 @@ func (f *fold) factsKept(at eventstore.Position, id uuid.UUID, e *deletion.Facts
 	for _, fact := range e.Facts {
 		s := f.send(fact.IngestionID, e.ProjectID)
 		if !s.known {
-			s.known, s.request, s.acceptedAt, s.items = true, fact.RequestID, pgarray.Instant(fact.AcceptedAt), fact.Items
-			s.month, s.fannedOut, s.dirty = fact.Month, true, true
+			s.known, s.Request, s.AcceptedAt, s.Items = true, fact.RequestID, pgarray.Instant(fact.AcceptedAt), fact.Items
+			s.Month, s.FannedOut, s.dirty = fact.Month, true, true
 			if createsRevision(fact.Outcome) {
 				s.charge(fact.Bytes, fact.CreditTenths)
 			}
 		}
-		key := itemKey{send: fact.IngestionID, ordinal: fact.Ordinal}
+		key := itemKey{Send: fact.IngestionID, Ordinal: fact.Ordinal}
 		i := f.items[key]
 		if i == nil {
-			i = &item{itemKey: key, project: e.ProjectID, dataPoint: e.DataPoint, phase: erased, batch: s.batch}
+			i = &item{itemKey: key, Project: e.ProjectID, DataPoint: e.DataPoint, Phase: erased, Batch: s.Batch}
 			f.insertItem(at, i)
 		}
 		switch {
 		case createsRevision(fact.Outcome):
 			f.changeItem(at, i, func(i *item) {
-				i.outcome, i.revision, i.historic = fact.Outcome, fact.Revision, fact.Historic
-				i.outdated = fact.Revision != newest
+				i.Outcome, i.Revision, i.Historic = fact.Outcome, fact.Revision, fact.Historic
+				i.Outdated = fact.Revision != newest
 				i.markDeleted(deletedAt)
 			})
-		case i.phase != done || i.outcome != fact.Outcome || i.revision != fact.Revision || i.historic != fact.Historic:
+		case i.Phase != done || i.Outcome != fact.Outcome || i.Revision != fact.Revision || i.Historic != fact.Historic:
 			f.changeItem(at, i, func(i *item) {
-				i.outcome, i.revision, i.historic, i.phase = fact.Outcome, fact.Revision, fact.Historic, done
-				i.bytes = 0
+				i.Outcome, i.Revision, i.Historic, i.Phase = fact.Outcome, fact.Revision, fact.Historic, done
+				i.Bytes = 0
 			})
 		}
 		if fact.CreatedRevision() {
@@ -75,14 +75,16 @@ func (f *fold) factsKept(at eventstore.Position, id uuid.UUID, e *deletion.Facts
 	f.removeErased(at, e)
 	f.ensureDeletion(at, id, e.ProjectID, e.DeletedAt)
 	row := f.addErasure(at, e.DataPoint, e.ProjectID, id)
-	row.factsKept, row.blobs, row.dirty = row.factsKept || e.Complete, e.Blobs, true
+	row.FactsKept, row.Blobs, row.dirty = row.FactsKept || e.Complete, append([]string{}, e.Blobs...), true
 }
 
 // addErasure adds a data point to the work list of the finisher.
 func (f *fold) addErasure(at eventstore.Position, dataPoint, project, deletion uuid.UUID) *erasure {
 	row := f.erasures[dataPoint]
 	if row == nil {
-		row = &erasure{dataPoint: dataPoint, project: project, deletion: deletion, position: at, dirty: true}
+		row = &erasure{
+			DataPoint: dataPoint, Project: project, Deletion: deletion, Blobs: []string{}, Position: at, dirty: true,
+		}
 		f.erasures[dataPoint] = row
 	}
 	return row
@@ -92,7 +94,7 @@ func (f *fold) addErasure(at eventstore.Position, dataPoint, project, deletion u
 func (f *fold) ensureDeletion(at eventstore.Position, id, project uuid.UUID, accepted time.Time) {
 	if f.deletions[id] == nil {
 		f.deletions[id] = &deletionRow{
-			id: id, project: project, acceptedAt: pgarray.Instant(accepted), fannedOut: true, position: at, dirty: true,
+			ID: id, Project: project, AcceptedAt: pgarray.Instant(accepted), FannedOut: true, Position: at, dirty: true,
 		}
 	}
 }
@@ -101,8 +103,8 @@ func (f *fold) ensureDeletion(at eventstore.Position, id, project uuid.UUID, acc
 func (f *fold) deletionAccepted(at eventstore.Position, id uuid.UUID, e *deletion.Accepted) {
 	if f.deletions[id] == nil {
 		f.deletions[id] = &deletionRow{
-			id: id, project: e.ProjectID, send: e.IngestionID, acceptedAt: pgarray.Instant(e.AcceptedAt),
-			position: at, dirty: true,
+			ID: id, Project: e.ProjectID, Send: e.IngestionID, AcceptedAt: pgarray.Instant(e.AcceptedAt),
+			Position: at, dirty: true,
 		}
 	}
 }
@@ -114,15 +116,15 @@ func (f *fold) deletionFannedOut(at eventstore.Position, id uuid.UUID) error {
 	if row == nil {
 		return fmt.Errorf("deletion was fanned out without a commit")
 	}
-	if row.fannedOut {
+	if row.FannedOut {
 		return nil // applied before
 	}
-	row.fannedOut, row.dirty = true, true
-	if row.send == uuid.Nil {
+	row.FannedOut, row.dirty = true, true
+	if row.Send == uuid.Nil {
 		return nil
 	}
-	if s := f.send(row.send, row.project); s.deletedAt == nil {
-		s.deletedAt, s.dirty = &row.acceptedAt, true
+	if s := f.send(row.Send, row.Project); s.DeletedAt == nil {
+		s.DeletedAt, s.dirty = &row.AcceptedAt, true
 		s.derivePhase(at)
 	}
 	return nil
@@ -134,7 +136,7 @@ func (f *fold) deletionCleaned(id uuid.UUID) error {
 	if row == nil {
 		return fmt.Errorf("deletion was cleaned without a commit")
 	}
-	row.cleaned, row.dirty = true, true
+	row.Cleaned, row.dirty = true, true
 	f.cleaned.add(id)
 	return nil
 }

@@ -19,8 +19,8 @@ func (f *fold) batchAccepted(at eventstore.Position, id uuid.UUID, e *ingestion.
 	if s.known {
 		return // applied before
 	}
-	s.known, s.batch, s.dirty = true, true, true
-	s.request, s.acceptedAt, s.items, s.month = e.RequestID, pgarray.Instant(e.AcceptedAt), len(e.Items), e.Month
+	s.known, s.Batch, s.dirty = true, true, true
+	s.Request, s.AcceptedAt, s.Items, s.Month = e.RequestID, pgarray.Instant(e.AcceptedAt), len(e.Items), e.Month
 	items := make([]batchItem, len(e.Items))
 	for n, i := range e.Items {
 		if i.CreditTenths > 0 { // 0: the item looked unchanged at the commit
@@ -40,41 +40,41 @@ func (f *fold) batchFannedOut(at eventstore.Position, id uuid.UUID, e *ingestion
 	if s == nil || !s.known {
 		return fmt.Errorf("batch was fanned out without a commit")
 	}
-	if s.fannedOut {
+	if s.FannedOut {
 		return nil // applied before
 	}
 	items := f.batches[id]
-	if len(e.Outcomes) != s.items || len(items) != s.items {
-		return fmt.Errorf("%d outcomes for %d items on %d data points", len(e.Outcomes), s.items, len(items))
+	if len(e.Outcomes) != s.Items || len(items) != s.Items {
+		return fmt.Errorf("%d outcomes for %d items on %d data points", len(e.Outcomes), s.Items, len(items))
 	}
 	s.charges = charges{}
 	for ordinal, o := range e.Outcomes {
 		if createsRevision(o.Outcome) {
 			s.charge(items[ordinal].bytes, metering.IngestTenths(items[ordinal].bytes))
 		}
-		i := f.items[itemKey{send: id, ordinal: ordinal}]
+		i := f.items[itemKey{Send: id, Ordinal: ordinal}]
 		switch {
 		case i == nil:
 			i = &item{
-				itemKey: itemKey{send: id, ordinal: ordinal}, project: e.ProjectID, dataPoint: items[ordinal].dataPoint,
-				revision: o.Revision, outcome: o.Outcome, phase: done, batch: true,
+				itemKey: itemKey{Send: id, Ordinal: ordinal}, Project: e.ProjectID, DataPoint: items[ordinal].dataPoint,
+				Revision: o.Revision, Outcome: o.Outcome, Phase: done, Batch: true,
 			}
 			if createsRevision(o.Outcome) {
-				i.phase = erased
+				i.Phase = erased
 			}
 			f.insertItem(at, i)
-		case i.outcome != o.Outcome || i.revision != o.Revision:
-			f.changeItem(i.position, i, func(i *item) {
-				i.outcome, i.revision = o.Outcome, o.Revision
+		case i.Outcome != o.Outcome || i.Revision != o.Revision:
+			f.changeItem(i.Position, i, func(i *item) {
+				i.Outcome, i.Revision = o.Outcome, o.Revision
 				if !createsRevision(o.Outcome) {
-					i.phase, i.bytes = done, 0
+					i.Phase, i.Bytes = done, 0
 				}
 			})
 		}
 	}
-	s.fannedOut, s.dirty = true, true
-	if s.finalPhase == failed {
-		s.finalPhase, s.finalAt, s.code, s.message = "", nil, nil, nil // it was abandoned too early
+	s.FannedOut, s.dirty = true, true
+	if s.FinalPhase == failed {
+		s.FinalPhase, s.FinalAt, s.Code, s.Message = "", nil, nil, nil // it was abandoned too early
 	}
 	f.batches[id] = nil
 	s.derivePhase(at)
@@ -93,7 +93,7 @@ func (f *fold) applyWatermark(at eventstore.Position, e *pipeline.Searchable) {
 	since := pgarray.Instant(e.SearchableAt)
 	for _, s := range f.sends {
 		if s.endedBy(eventstore.Position(e.Position)) {
-			s.searchableAt, s.dirty = &since, true
+			s.SearchableAt, s.dirty = &since, true
 			s.derivePhase(at)
 		}
 	}
@@ -104,12 +104,12 @@ func (f *fold) applyWatermark(at eventstore.Position, e *pipeline.Searchable) {
 func (f *fold) sendFailed(at eventstore.Position, id uuid.UUID, e *ingestion.Failed) {
 	s := f.send(id, e.ProjectID)
 	s.setFinalPhase(failed, pgarray.Instant(e.FailedAt))
-	s.code, s.message = withoutNUL(e.Code), withoutNUL(e.Message)
+	s.Code, s.Message = withoutNUL(e.Code), withoutNUL(e.Message)
 	if e.Code == ingestion.IndexUnavailable {
 		for _, i := range f.bySend[id] {
-			if i.phase == captured && !i.historic {
+			if i.Phase == captured && !i.Historic {
 				f.changeItem(at, i, func(i *item) {
-					i.phase, i.code, i.message, i.overtaken = unindexed, s.code, s.message, f.hasNewerCaptured(i.dataPoint, i.revision)
+					i.Phase, i.Code, i.Message, i.Overtaken = unindexed, s.Code, s.Message, f.hasNewerCaptured(i.DataPoint, i.Revision)
 				})
 			}
 		}
@@ -122,18 +122,18 @@ func (f *fold) sendFailed(at eventstore.Position, id uuid.UUID, e *ingestion.Fai
 func (f *fold) sendRetried(at eventstore.Position, id uuid.UUID, e *ingestion.Retried) {
 	s := f.send(id, e.ProjectID)
 	s.setFinalPhase("", pgarray.Instant(e.RetriedAt))
-	s.finalAt, s.round = nil, e.Round
+	s.FinalAt, s.Round = nil, e.Round
 	for _, i := range f.bySend[id] {
 		if !i.hasFailed() {
 			continue
 		}
 		f.changeItem(at, i, func(i *item) {
-			if i.phase == unindexed {
-				i.phase = captured
+			if i.Phase == unindexed {
+				i.Phase = captured
 			} else {
-				i.phase, i.attempt = queued, 0
+				i.Phase, i.Attempt = queued, 0
 			}
-			i.code, i.message, i.overtaken = nil, nil, false
+			i.Code, i.Message, i.Overtaken = nil, nil, false
 		})
 	}
 	s.derivePhase(at)

@@ -81,7 +81,7 @@ func (f *fold) endItem(at eventstore.Position, i *item, data followUpData) bool 
 		return false
 	}
 	f.changeItem(at, i, func(i *item) {
-		i.outdated = i.revision != data.Newest
+		i.Outdated = i.Revision != data.Newest
 		i.markDeleted(data.DeletedAt)
 	}).derivePhase(at)
 	return true
@@ -89,9 +89,9 @@ func (f *fold) endItem(at eventstore.Position, i *item, data followUpData) bool 
 
 // overtakeItem marks the failure of an item as overtaken, since a newer revision is captured.
 func (f *fold) overtakeItem(at eventstore.Position, i *item, data followUpData) {
-	if i.hasFailed() && !i.overtaken && i.revision < data.Captured {
-		position := i.position // keep the position of the failure
-		f.changeItem(position, i, func(i *item) { i.overtaken = true }).derivePhase(at)
+	if i.hasFailed() && !i.Overtaken && i.Revision < data.Captured {
+		position := i.Position // keep the position of the failure
+		f.changeItem(position, i, func(i *item) { i.Overtaken = true }).derivePhase(at)
 	}
 }
 
@@ -102,7 +102,7 @@ func (f *fold) removeErased(at eventstore.Position, e *deletion.FactsKept) {
 	if row == nil {
 		return
 	}
-	many := row.revision > f.most
+	many := row.Revision > f.most
 	if f.removeDataPoint(e.DataPoint); many {
 		f.followUp(followUpKey{deleteText, e.DataPoint}, at, e.ProjectID, followUpData{})
 		delete(f.removed, e.DataPoint)
@@ -126,12 +126,12 @@ func (f *fold) loadFollowed(ctx context.Context, tx pgx.Tx, k *keys) error {
 	}
 	var open []uuid.UUID
 	for id, s := range f.sends {
-		if s.phase != indexed && s.phase != nothingChanged || k.unsure.has(id) {
+		if s.Phase != indexed && s.Phase != nothingChanged || k.unsure.has(id) {
 			open = append(open, id)
 		}
 	}
 	b := &pgx.Batch{}
-	b.Queue(itemsFollowed, open, many).Query(f.readItems)
+	b.Queue(itemsFollowed, open, many).Query(items.Read(f.itemLoaded))
 	if err := pgarray.Flush(ctx, tx, b); err != nil {
 		return fmt.Errorf("load the items of open sends: %w", err)
 	}
@@ -144,7 +144,7 @@ func (f *fold) loadFollowed(ctx context.Context, tx pgx.Tx, k *keys) error {
 	}
 	for _, w := range works {
 		for _, i := range f.itemsOf[w.dataPoint] {
-			if f.sends[i.send] == nil {
+			if f.sends[i.Send] == nil {
 				continue
 			}
 			f.followItem(w, i)
@@ -185,22 +185,24 @@ func selectFollowUps(ctx context.Context, tx pgx.Tx, dataPoints []uuid.UUID) ([]
 	return works, nil
 }
 
-const (
+var (
 	// followStopped and followOpen read the items that a slice ends first, since sends wait for them.
-	followStopped = selectItems + `where data_point = $1 and ` + stopped + ` order by revision limit $2`
-	followOpen    = selectItems + `where data_point = $1 and phase in ('queued', 'processing')
-		order by batch, revision limit $2`
-	followOvertaken = selectItems + `where data_point = $1 and ` + stopped + ` and revision < $3 order by revision limit $2`
-	followAll       = selectItems + `where data_point = $1 and ` + withRevision + ` and revision > $3
-		order by revision limit $2`
-	// deleteSlice deletes revisions after a number, up to $3, at most $4, and returns the last.
-	deleteSlice = `with slice as (
+	followStopped = items.Select(`items where data_point = $1 and ` + stopped + ` order by revision limit $2`)
+	followOpen    = items.Select(`items where data_point = $1 and phase in ('queued', 'processing')
+		order by batch, revision limit $2`)
+	followOvertaken = items.Select(`items where data_point = $1 and ` + stopped + ` and revision < $3
+		order by revision limit $2`)
+	followAll = items.Select(`items where data_point = $1 and ` + withRevision + ` and revision > $3
+		order by revision limit $2`)
+)
+
+// deleteSlice deletes revisions after a number, up to $3, at most $4, and returns the last.
+const deleteSlice = `with slice as (
 			select number from revisions where data_point = $1 and number > $2 and number <= $3 order by number limit $4
 		), gone as (
 			delete from revisions where data_point = $1 and number = any(array(select number from slice))
 		)
 		select count(*), coalesce(max(number), $2) from slice`
-)
 
 // Slice implements projections.Following.
 func (p Projector) Slice(
@@ -270,21 +272,20 @@ func (p Projector) sliceItems(
 		args = append(args, arg)
 	}
 	f, b := newFold(), &pgx.Batch{}
-	b.Queue(sql, args...).Query(f.readItems)
+	b.Queue(sql, args...).Query(items.Read(f.itemLoaded))
 	if err := pgarray.Flush(ctx, tx, b); err != nil {
 		return 0, 0, fmt.Errorf("load the items of a slice: %w", err)
 	}
 	sends := ids{}
 	for key, i := range f.items {
-		sends.add(key.send)
-		last = max(last, i.revision)
+		sends.add(key.Send)
+		last = max(last, i.Revision)
 	}
 	if len(sends) == 0 {
 		return 0, 0, nil
 	}
 	b = &pgx.Batch{}
-	pgarray.Queue(b, sendsByID, sends, f.readSends)
-	pgarray.Queue(b, selectSendsWithoutItems, sends, f.readSendsWithoutItems)
+	f.loadSends(b, sends)
 	if err := pgarray.Flush(ctx, tx, b); err != nil {
 		return 0, 0, fmt.Errorf("load the sends of a slice: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/work"
+	"github.com/annals-project/annals/projections/table"
 )
 
 // The phases of an item.
@@ -25,29 +26,29 @@ const (
 )
 
 type itemKey struct {
-	send    uuid.UUID
-	ordinal int
+	Send    uuid.UUID `db:"ingestion_id"`
+	Ordinal int       `db:"ordinal"`
 }
 
 // item is a row of table items.
 type item struct {
 	itemKey
-	project   uuid.UUID
-	dataPoint uuid.UUID
-	revision  int
-	historic  bool
-	outcome   string
-	phase     string
-	attempt   int
-	code      *string
-	message   *string
-	overtaken bool
-	deletedAt *time.Time
-	outdated  bool
-	batch     bool
-	bytes     int64
-	due       work.Lane // "" if it may not be leased
-	position  eventstore.Position
+	Project   uuid.UUID           `db:"project_id,once"`
+	DataPoint uuid.UUID           `db:"data_point,once"`
+	Revision  int                 `db:"revision"`
+	Historic  bool                `db:"historic"`
+	Outcome   string              `db:"outcome"`
+	Phase     string              `db:"phase"`
+	Attempt   int                 `db:"attempt"`
+	Code      *string             `db:"failure_code"`
+	Message   *string             `db:"failure_message"`
+	Overtaken bool                `db:"overtaken"`
+	DeletedAt *time.Time          `db:"deleted_at"`
+	Outdated  bool                `db:"outdated"`
+	Batch     bool                `db:"batch,once"`
+	Bytes     int64               `db:"bytes"`
+	Due       work.Lane           `db:"due,null"` // "" if it may not be leased
+	Position  eventstore.Position `db:"position"`
 
 	// What the stored row is, the zero value for none.
 	wasOpen bool
@@ -55,12 +56,14 @@ type item struct {
 	dirty   bool
 }
 
+var items = table.New[item](Name, schema, "items")
+
 // isDeleted reports whether the data point of the item was deleted, before or after the item.
-func (i *item) isDeleted() bool { return i.deletedAt != nil || i.outcome == ingestion.Deleted }
+func (i *item) isDeleted() bool { return i.DeletedAt != nil || i.Outcome == ingestion.Deleted }
 
 // keepsRevision reports whether the item was unchanged or moved.
 func (i *item) keepsRevision() bool {
-	return i.outcome == ingestion.Unchanged || i.outcome == ingestion.Moved
+	return i.Outcome == ingestion.Unchanged || i.Outcome == ingestion.Moved
 }
 
 // createsRevision reports whether an outcome created a revision.
@@ -69,15 +72,15 @@ func createsRevision(outcome string) bool {
 }
 
 // hasFailed reports whether the item makes its send fail.
-func (i *item) hasFailed() bool { return i.phase == failed || i.phase == unindexed }
+func (i *item) hasFailed() bool { return i.Phase == failed || i.Phase == unindexed }
 
 // isOpen reports whether a worker may work on the item.
-func (i *item) isOpen() bool { return i.phase == queued || i.phase == processing }
+func (i *item) isOpen() bool { return i.Phase == queued || i.Phase == processing }
 
 // markDeleted ends the item since its data point was deleted. It also drops attempts and failures.
 func (i *item) markDeleted(at time.Time) {
-	i.bytes = 0
-	i.deletedAt, i.phase, i.attempt, i.code, i.message, i.overtaken = &at, done, 0, nil, nil, false
+	i.Bytes = 0
+	i.DeletedAt, i.Phase, i.Attempt, i.Code, i.Message, i.Overtaken = &at, done, 0, nil, nil, false
 }
 
 // withoutNUL replaces U+0000, which a text column cannot hold and a quoted failure may contain.

@@ -45,7 +45,7 @@ func newKeys() *keys {
 }
 
 func (k *keys) item(send uuid.UUID, ordinal int) {
-	k.items[itemKey{send: send, ordinal: ordinal}] = struct{}{}
+	k.items[itemKey{Send: send, Ordinal: ordinal}] = struct{}{}
 	k.sends.add(send)
 }
 

@@ -16,10 +16,10 @@ import (
 type itemShare struct{ items, bytes int64 }
 
 func (i *item) share() itemShare {
-	if !i.batch || !i.isOpen() {
+	if !i.Batch || !i.isOpen() {
 		return itemShare{}
 	}
-	return itemShare{items: 1, bytes: i.bytes}
+	return itemShare{items: 1, bytes: i.Bytes}
 }
 
 // lane returns the lane of an item that has its data point for itself, "" if the item is not open.
@@ -27,7 +27,7 @@ func (i *item) lane() work.Lane {
 	switch {
 	case !i.isOpen():
 		return ""
-	case i.batch:
+	case i.Batch:
 		return work.LaneBulk
 	default:
 		return work.LaneLive
@@ -55,19 +55,19 @@ func (f *fold) assignLanes() (moved map[uuid.UUID]int) {
 		row := f.dataPoints[dataPoint]
 		_, removed := f.removed[dataPoint]
 		switch {
-		case row != nil && row.revision == 1: // the only revision
+		case row != nil && row.Revision == 1: // the only revision
 			for _, i := range changed {
-				i.due = i.lane()
+				i.Due = i.lane()
 			}
 			continue
 		case removed, f.ending.has(dataPoint): // no item is to be derived
-		case row != nil && len(changed) == 1 && changed[0].due != "" && changed[0].revision == row.revision:
+		case row != nil && len(changed) == 1 && changed[0].Due != "" && changed[0].Revision == row.Revision:
 			// It was the lowest open revision and is the newest.
 		default:
 			moved[dataPoint] = len(changed)
 		}
 		for _, i := range changed {
-			i.due = ""
+			i.Due = ""
 		}
 	}
 	return moved
@@ -103,6 +103,7 @@ func saveMovedHeads(b *pgx.Batch, moved map[uuid.UUID]int) {
 		pgarray.Column(dataPoints, func(id uuid.UUID) int32 { return int32(moved[id]) }), work.LaneLive, work.LaneBulk)
 }
 
+// Counters are added to, as in save_counters.go.
 const (
 	addBulk = `insert into bulk as b (project_id, items, bytes)
 		select * from unnest($1::uuid[], $2::bigint[], $3::bigint[])
@@ -115,10 +116,10 @@ func (f *fold) countBulk(b *pgx.Batch) {
 	changes := map[uuid.UUID]itemShare{}
 	for _, i := range f.items {
 		if now := i.share(); i.dirty && now != i.counted {
-			change := changes[i.project]
+			change := changes[i.Project]
 			change.items += now.items - i.counted.items
 			change.bytes += now.bytes - i.counted.bytes
-			changes[i.project] = change
+			changes[i.Project] = change
 		}
 	}
 	if len(changes) == 0 {

@@ -10,29 +10,32 @@ import (
 // that recall reads no text of what it does not show. It depends on the analysis of recall: raise the version of the
 // projection with that.
 type ranked struct {
-	label *string
-	// size and metadataSize are in bytes. blob is where the content is, nil if it is with the revision; tokens is nil of
-	// one in a blob, which is not counted here.
-	size, metadataSize int64
-	blob               *blob.Ref
-	tokens             *int32
-	// traits and what it states are those of a short content, 0 of another.
-	traits       int16
-	stems, exact int64
+	Label *string `db:"label"`
+	// Size and MetadataSize are in bytes. ContentBlob is where the content is, nil if it is with the revision; Tokens is
+	// nil of one in a blob, which is not counted here.
+	Size         int64     `db:"size"`
+	MetadataSize int64     `db:"metadata_size"`
+	ContentBlob  *blob.Ref `db:"content_blob"`
+	Tokens       *int32    `db:"tokens"`
+	// Traits and what the content states are those of a short content, 0 of another.
+	Traits int16 `db:"traits"`
+	Stems  int64 `db:"stems"`
+	Exact  int64 `db:"exact"`
 }
 
 // rankedOf returns what a revision is ranked by.
 func rankedOf(e *datapoint.RevisionAccepted) ranked {
-	r := ranked{label: e.Effect.Label, size: sizeOf(&e.Content), metadataSize: sizeOf(e.Metadata), blob: e.Content.Blob}
-	if r.blob != nil {
+	r := ranked{
+		Label: e.Effect.Label, Size: sizeOf(&e.Content), MetadataSize: sizeOf(e.Metadata), ContentBlob: e.Content.Blob,
+	}
+	if r.ContentBlob != nil {
 		return r
 	}
 	text := e.Content.Inline
-	tokens := int32(recall.Tokens(text))
-	r.tokens = &tokens
+	r.Tokens = new(int32(recall.Tokens(text)))
 	if len(text) <= recall.StatedText {
 		states := recall.Shared().States(text)
-		r.traits, r.stems, r.exact = int16(recall.TraitsOf(text)), int64(states.Stems), int64(states.Exact)
+		r.Traits, r.Stems, r.Exact = int16(recall.TraitsOf(text)), int64(states.Stems), int64(states.Exact)
 	}
 	return r
 }
@@ -47,19 +50,4 @@ func sizeOf(t *datapoint.Text) int64 {
 	default:
 		return int64(len(t.Inline))
 	}
-}
-
-// pointersOf encodes where the contents are as JSON, nil for those in rows.
-func pointersOf(rows []*dataPointRow) ([]*string, error) {
-	pointers := make([]*string, len(rows))
-	for n, d := range rows {
-		if d.blob == nil {
-			continue
-		}
-		var err error
-		if pointers[n], err = encode(*d.blob); err != nil {
-			return nil, err
-		}
-	}
-	return pointers, nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/annals-project/annals/internal/pgarray"
 )
 
+// Counters are added to, so that a page need not load them.
 const (
 	addReadiness = `insert into readiness as r (project_id, raw, comprehension, failed)
 		select * from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[])
@@ -35,16 +36,16 @@ func (f *fold) countSends(b *pgx.Batch) {
 		}
 		createsRevision := s.known && s.stored != inSends
 		if now := s.readiness(); createsRevision || now != s.before {
-			change := ready[s.project]
+			change := ready[s.Project]
 			change.add(now, +1)
 			change.add(s.before, -1)
-			ready[s.project] = change
+			ready[s.Project] = change
 		}
 		if createsRevision || s.charges != s.charged {
-			key := projectMonth{s.project, s.month}
+			key := projectMonth{s.Project, s.Month}
 			change := used[key]
-			change.ingestions += s.ingestions - s.charged.ingestions
-			change.creditTenths += s.creditTenths - s.charged.creditTenths
+			change.Ingestions += s.Ingestions - s.charged.Ingestions
+			change.CreditTenths += s.CreditTenths - s.charged.CreditTenths
 			used[key] = change
 		}
 	}
@@ -63,7 +64,7 @@ func (f *fold) countSends(b *pgx.Batch) {
 		b.Queue(addUsage,
 			pgarray.IDs(months, func(m projectMonth) uuid.UUID { return m.project }),
 			pgarray.Column(months, func(m projectMonth) string { return m.month }),
-			pgarray.Column(months, func(m projectMonth) int64 { return used[m].ingestions }),
-			pgarray.Column(months, func(m projectMonth) int64 { return used[m].creditTenths }))
+			pgarray.Column(months, func(m projectMonth) int64 { return used[m].Ingestions }),
+			pgarray.Column(months, func(m projectMonth) int64 { return used[m].CreditTenths }))
 	}
 }

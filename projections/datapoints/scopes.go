@@ -16,6 +16,7 @@ import (
 )
 
 const (
+	// addScopes adds to counters, as the statements of save_counters.go.
 	addScopes = `insert into scopes as s (project_id, audience, live, memories)
 		select * from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::bigint[])
 		on conflict (project_id, audience) do update set live = s.live + excluded.live,
@@ -45,7 +46,7 @@ func (p Projector) countMemories(ctx context.Context, dataPoints map[uuid.UUID]*
 				return fmt.Errorf("count the memories of data point %s: %w", id, err)
 			}
 			if memories, err := memory.Decode(data); err == nil {
-				d.memories = len(memories)
+				d.Memories = len(memories)
 			}
 			return nil
 		})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/projections/table"
 )
 
 // The phases that only a send has.
@@ -25,43 +26,51 @@ const (
 	PhaseNothingChanged = nothingChanged
 )
 
-// send is a row of table sends. While only the send's own stream is known, it is a row of table
+// sendWithoutItems is a row of table sends_without_items: what events of the send's own stream set.
+type sendWithoutItems struct {
+	ID         uuid.UUID  `db:"id"`
+	Project    uuid.UUID  `db:"project_id,once"`
+	FinalPhase string     `db:"final_phase"` // "", indexed or failed
+	FinalAt    *time.Time `db:"final_at"`
+	Code       *string    `db:"failure_code"` // of the final phase; table sends has it while the send is failed
+	Message    *string    `db:"failure_message"`
+	Round      int        `db:"round"`
+	DeletedAt  *time.Time `db:"deleted_at"`
+}
+
+// send is a row of table sends. While only the send's own stream is known, its first part is a row of table
 // sends_without_items.
 type send struct {
-	id         uuid.UUID
-	project    uuid.UUID
+	sendWithoutItems
 	known      bool
-	request    uuid.UUID
-	acceptedAt time.Time
-	items      int
-	batch      bool
+	Request    uuid.UUID `db:"request_id,once"`
+	AcceptedAt time.Time `db:"accepted_at,once"`
+	Items      int       `db:"item_count,once"`
+	Batch      bool      `db:"batch,once"`
 	charges
-	month     string
-	fannedOut bool
-
-	// Set by events of the send's own stream.
-	finalPhase string // "", indexed or failed
-	finalAt    *time.Time
-	code       *string // of the final phase
-	message    *string
-	round      int
-	deletedAt  *time.Time
-	// searchableAt is the time of the watermark that ended the send, nil if none did.
-	searchableAt *time.Time
+	Month     string `db:"month,once"`
+	FannedOut bool   `db:"fanned_out"`
+	// SearchableAt is the time of the watermark that ended the send, nil if none did.
+	SearchableAt *time.Time `db:"searchable_at"`
 
 	counts
 
 	// Derived from the fields above.
-	phase       string
-	settledAt   *time.Time
-	failureOpen bool
-	position    eventstore.Position
+	Phase       string              `db:"phase"`
+	SettledAt   *time.Time          `db:"settled_at"`
+	FailureOpen bool                `db:"failure_open"`
+	Position    eventstore.Position `db:"position"`
 
 	before  readiness // what the stored row counts for
 	charged charges   // what the stored row is charged
 	stored  location
 	dirty   bool
 }
+
+var (
+	sends             = table.New[send](Name, schema, "sends")
+	sendsWithoutItems = table.New[sendWithoutItems](Name, schema, "sends_without_items")
+)
 
 // location is the table that holds a send.
 type location int
@@ -75,31 +84,37 @@ const (
 // counts are the items of a send by phase. An item that is not fanned out, or whose retained facts
 // are still to come, is not counted.
 type counts struct {
-	queued, processing, captured, failed, openFailures, unchanged, deleted int
-	lastDeletedAt                                                          *time.Time
+	Queued        int        `db:"queued"`
+	Processing    int        `db:"processing"`
+	Captured      int        `db:"captured"`
+	Failed        int        `db:"failed"`
+	OpenFailures  int        `db:"open_failures"`
+	Unchanged     int        `db:"unchanged"`
+	Deleted       int        `db:"deleted"`
+	LastDeletedAt *time.Time `db:"last_deleted_at"`
 }
 
 // count adds an item to the counts (n = 1) or removes it (n = -1).
 func (c *counts) count(i *item, n int) {
 	switch {
-	case i.phase == erased:
+	case i.Phase == erased:
 	case i.keepsRevision():
-		c.unchanged += n
+		c.Unchanged += n
 	case i.isDeleted():
-		c.deleted += n
-		if at := i.deletedAt; n > 0 && at != nil && (c.lastDeletedAt == nil || c.lastDeletedAt.Before(*at)) {
-			c.lastDeletedAt = at
+		c.Deleted += n
+		if at := i.DeletedAt; n > 0 && at != nil && (c.LastDeletedAt == nil || c.LastDeletedAt.Before(*at)) {
+			c.LastDeletedAt = at
 		}
-	case i.phase == queued:
-		c.queued += n
-	case i.phase == processing:
-		c.processing += n
-	case i.phase == captured:
-		c.captured += n
+	case i.Phase == queued:
+		c.Queued += n
+	case i.Phase == processing:
+		c.Processing += n
+	case i.Phase == captured:
+		c.Captured += n
 	case i.hasFailed():
-		c.failed += n
-		if !i.overtaken {
-			c.openFailures += n
+		c.Failed += n
+		if !i.Overtaken {
+			c.OpenFailures += n
 		}
 	}
 }
@@ -112,36 +127,36 @@ func (s *send) derivePhase(at eventstore.Position) {
 	if !s.known {
 		return
 	}
-	phase := s.phase
-	s.settledAt, s.failureOpen = nil, false
+	phase := s.Phase
+	s.SettledAt, s.FailureOpen = nil, false
 	switch {
-	case s.unchanged == s.items:
-		s.phase, s.settledAt = nothingChanged, &s.acceptedAt
-	case s.searchableAt != nil:
-		s.phase, s.settledAt = indexed, s.searchableAt
-	case s.finalPhase == indexed:
-		s.phase, s.settledAt = indexed, s.finalAt
-	case s.deletedAt != nil:
-		s.phase, s.settledAt = indexed, s.deletedAt
-	case !s.fannedOut && s.finalPhase == failed: // its stage cannot be read
-		s.phase, s.settledAt, s.failureOpen = failed, s.finalAt, true
-	case !s.fannedOut:
-		s.phase = queued
-	case s.unchanged+s.deleted == s.items: // no item is left to wait for
-		if s.phase, s.settledAt = indexed, s.lastDeletedAt; s.settledAt == nil { // all items of its batch met deletions
-			s.settledAt = &s.acceptedAt
+	case s.Unchanged == s.Items:
+		s.Phase, s.SettledAt = nothingChanged, &s.AcceptedAt
+	case s.SearchableAt != nil:
+		s.Phase, s.SettledAt = indexed, s.SearchableAt
+	case s.FinalPhase == indexed:
+		s.Phase, s.SettledAt = indexed, s.FinalAt
+	case s.DeletedAt != nil:
+		s.Phase, s.SettledAt = indexed, s.DeletedAt
+	case !s.FannedOut && s.FinalPhase == failed: // its stage cannot be read
+		s.Phase, s.SettledAt, s.FailureOpen = failed, s.FinalAt, true
+	case !s.FannedOut:
+		s.Phase = queued
+	case s.Unchanged+s.Deleted == s.Items: // no item is left to wait for
+		if s.Phase, s.SettledAt = indexed, s.LastDeletedAt; s.SettledAt == nil { // all items of its batch met deletions
+			s.SettledAt = &s.AcceptedAt
 		}
-	case s.finalPhase == failed:
-		s.phase, s.settledAt, s.failureOpen = failed, s.finalAt, s.openFailures > 0
-	case s.processing+s.captured+s.failed+s.unchanged+s.deleted < s.items:
-		s.phase = queued
-	case s.processing > 0:
-		s.phase = processing
+	case s.FinalPhase == failed:
+		s.Phase, s.SettledAt, s.FailureOpen = failed, s.FinalAt, s.OpenFailures > 0
+	case s.Processing+s.Captured+s.Failed+s.Unchanged+s.Deleted < s.Items:
+		s.Phase = queued
+	case s.Processing > 0:
+		s.Phase = processing
 	default:
-		s.phase = captured
+		s.Phase = captured
 	}
-	if s.phase != phase {
-		s.position = at
+	if s.Phase != phase {
+		s.Position = at
 	}
 }
 
@@ -149,15 +164,7 @@ func (s *send) derivePhase(at eventstore.Position) {
 // deleted data point: a replay after the erasure learns of that item only from the retained facts,
 // and would end the send at another time.
 func (s *send) endedBy(upTo eventstore.Position) bool {
-	return s.known && s.phase == captured && s.failed == 0 && s.deleted == 0 && s.position <= upTo
-}
-
-// failure returns the reason of a failed send, nil for others.
-func (s *send) failure() (code, message *string) {
-	if s.phase != failed {
-		return nil, nil
-	}
-	return s.code, s.message
+	return s.known && s.Phase == captured && s.Failed == 0 && s.Deleted == 0 && s.Position <= upTo
 }
 
 // setSearchableAt sets the time of the watermark from retained facts. Their writer knew the data
@@ -169,25 +176,29 @@ func (s *send) setSearchableAt(since time.Time) {
 		since = pgarray.Instant(since)
 		at = &since
 	}
-	if was := s.searchableAt; at == was || at != nil && was != nil && at.Equal(*was) {
+	if was := s.SearchableAt; at == was || at != nil && was != nil && at.Equal(*was) {
 		return
 	}
-	s.searchableAt, s.dirty = at, true
+	s.SearchableAt, s.dirty = at, true
 }
 
 // charges is what a send is charged for: items, their bytes, and tenths of credits.
-type charges struct{ ingestions, bytes, creditTenths int64 }
+type charges struct {
+	Ingestions   int64 `db:"ingestions"`
+	Bytes        int64 `db:"bytes"`
+	CreditTenths int64 `db:"credit_tenths"`
+}
 
 // charge adds an item.
 func (c *charges) charge(bytes, creditTenths int64) {
-	c.ingestions++
-	c.bytes += bytes
-	c.creditTenths += creditTenths
+	c.Ingestions++
+	c.Bytes += bytes
+	c.CreditTenths += creditTenths
 }
 
 // setFinalPhase sets the phase that an event of the send's own stream decides; "" after a retry.
 func (s *send) setFinalPhase(phase string, at time.Time) {
-	s.finalPhase, s.finalAt, s.code, s.message, s.dirty = phase, &at, nil, nil, true
+	s.FinalPhase, s.FinalAt, s.Code, s.Message, s.dirty = phase, &at, nil, nil, true
 }
 
 // readiness is what a send counts for in the counters of its project.
@@ -197,11 +208,11 @@ func (s *send) readiness() readiness {
 	switch {
 	case !s.known:
 		return readiness{}
-	case s.phase == queued:
+	case s.Phase == queued:
 		return readiness{raw: 1}
-	case s.phase == processing, s.phase == captured:
+	case s.Phase == processing, s.Phase == captured:
 		return readiness{comprehension: 1}
-	case s.phase == failed && s.failureOpen:
+	case s.Phase == failed && s.FailureOpen:
 		return readiness{failed: 1}
 	default:
 		return readiness{}

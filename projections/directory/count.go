@@ -25,8 +25,8 @@ func (f *fold) adjustCounts(ctx context.Context) error {
 	changed := map[uuid.UUID][]*identityState{}
 	for _, x := range f.identities {
 		if x.changed && (x.before.visible() || x.now.visible()) {
-			changed[x.project] = append(changed[x.project], x)
-			f.identityDeltas[x.project] += asInt(x.now.visible()) - asInt(x.before.visible())
+			changed[x.Project] = append(changed[x.Project], x)
+			f.identityDeltas[x.Project] += asInt(x.now.visible()) - asInt(x.before.visible())
 		}
 	}
 	for id, identities := range changed {
@@ -76,7 +76,7 @@ func (f *fold) adjust(rules *audience.Matcher, identities []*identityState) {
 	for to := range ran {
 		var counted []*identityState
 		for _, x := range identities {
-			if bytes.Compare(x.id[:], to[:]) <= 0 {
+			if bytes.Compare(x.ID[:], to[:]) <= 0 {
 				counted = append(counted, x)
 			}
 		}

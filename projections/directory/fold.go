@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/projections/table"
 )
 
 type ids map[uuid.UUID]struct{}
@@ -30,43 +31,62 @@ func (s ids) has(id uuid.UUID) bool { _, ok := s[id]; return ok }
 // members are the members of an audience, by identity.
 type members map[uuid.UUID]member
 
-// member is a row of table members.
+// member is a member of an audience of the page.
 type member struct {
 	since time.Time
 	// stays is true if a row that was there before the page stays.
 	stays bool
 }
 
-// projectRow is a row of table projects.
+// memberRow is a row of table members.
+type memberRow struct {
+	Audience uuid.UUID `db:"audience_id"`
+	Identity uuid.UUID `db:"identity_id"`
+	Since    time.Time `db:"since"`
+}
+
+// projectRow is a row of table projects, but for the number of its identities.
 type projectRow struct {
-	namespace uuid.UUID
-	createdAt time.Time
-	// before is the position of the newest change of its audiences before the page, rulesAt after
-	// it.
-	before, rulesAt eventstore.Position
-	dirty           bool
+	ID        uuid.UUID `db:"project_id"`
+	Namespace uuid.UUID `db:"namespace,once"`
+	CreatedAt time.Time `db:"created_at,once"`
+	// RulesAt is the position of the newest change of its audiences, before that of before the page.
+	RulesAt eventstore.Position `db:"rules_at"`
+	before  eventstore.Position
+	dirty   bool
 }
 
 // seenRow is a row of table seen, from the events of the page alone.
 type seenRow struct {
-	project uuid.UUID
-	at      time.Time
+	ID      uuid.UUID `db:"id"`
+	Project uuid.UUID `db:"project_id,once"`
+	At      time.Time `db:"at"`
 }
 
 // removalRow is a row of table removals.
 type removalRow struct {
-	project   uuid.UUID
-	revision  eventstore.Revision
-	removedAt time.Time
-	position  eventstore.Position
+	ID        uuid.UUID           `db:"id"`
+	Project   uuid.UUID           `db:"project_id,once"`
+	Revision  eventstore.Revision `db:"revision"`
+	RemovedAt time.Time           `db:"removed_at"`
+	Position  eventstore.Position `db:"position"`
 }
 
 // bulkRow is a row of table bulks.
 type bulkRow struct {
-	project    uuid.UUID
-	acceptedAt time.Time
-	position   eventstore.Position
+	ID         uuid.UUID           `db:"id"`
+	Project    uuid.UUID           `db:"project_id"`
+	AcceptedAt time.Time           `db:"accepted_at"`
+	Position   eventstore.Position `db:"position"`
 }
+
+var (
+	memberTable = table.New[memberRow](Name, schema, "members")
+	projects    = table.New[projectRow](Name, schema, "projects")
+	seen        = table.New[seenRow](Name, schema, "seen", table.Change{If: "seen.at < excluded.at"})
+	removals    = table.New[removalRow](Name, schema, "removals")
+	bulks       = table.New[bulkRow](Name, schema, "bulks")
+)
 
 // fold holds the rows that a page of events touches: first as loaded, then as changed by the
 // events.
@@ -79,9 +99,9 @@ type fold struct {
 	removals       map[uuid.UUID]*removalRow
 	cleared        map[uuid.UUID]eventstore.Revision // by record, the revision of the newest cleared removal
 	seen           map[uuid.UUID]*seenRow
-	bulks          map[uuid.UUID]*bulkRow      // bulk writes committed within the page and not fanned out in it
-	closedBulks    ids                         // bulk writes fanned out within the page
-	abandoned      map[uuid.UUID]abandonedBulk // those of closedBulks that were abandoned
+	bulks          map[uuid.UUID]*bulkRow       // bulk writes committed within the page and not fanned out in it
+	closedBulks    ids                          // bulk writes fanned out within the page
+	abandoned      map[uuid.UUID]*abandonedBulk // those of closedBulks that were abandoned
 	audiences      map[uuid.UUID]*audienceRow
 	removed        ids                      // audiences removed within the page
 	members        map[uuid.UUID]members    // of audiences put within the page
@@ -98,7 +118,7 @@ func newFold(p *Projector, tx pgx.Tx) *fold {
 		projector: p, tx: tx, projects: map[uuid.UUID]*projectRow{}, identities: map[uuid.UUID]*identityState{},
 		removedRecords: ids{}, removals: map[uuid.UUID]*removalRow{}, cleared: map[uuid.UUID]eventstore.Revision{},
 		seen: map[uuid.UUID]*seenRow{}, bulks: map[uuid.UUID]*bulkRow{}, closedBulks: ids{},
-		abandoned: map[uuid.UUID]abandonedBulk{}, audiences: map[uuid.UUID]*audienceRow{}, removed: ids{},
+		abandoned: map[uuid.UUID]*abandonedBulk{}, audiences: map[uuid.UUID]*audienceRow{}, removed: ids{},
 		members: map[uuid.UUID]members{}, existing: ids{}, memberLists: map[blob.Ref][]uuid.UUID{},
 		identityDeltas: map[uuid.UUID]int64{}, memberDeltas: map[uuid.UUID]int64{},
 		recounts: map[uuid.UUID]recount{}, recountDeltas: map[uuid.UUID]int64{},
@@ -114,7 +134,9 @@ func (f *fold) apply(ctx context.Context, decoded eventstore.DecodedEvent) error
 	switch e := decoded.Event.(type) {
 	case *registry.ProjectCreated:
 		if f.projects[e.ProjectID] == nil {
-			f.projects[e.ProjectID] = &projectRow{namespace: e.Namespace, createdAt: pgarray.Instant(e.CreatedAt), dirty: true}
+			f.projects[e.ProjectID] = &projectRow{
+				ID: e.ProjectID, Namespace: e.Namespace, CreatedAt: pgarray.Instant(e.CreatedAt), dirty: true,
+			}
 		}
 	case *identity.Appeared, *identity.TraitsReplaced, *identity.TraitsMerged, *identity.BulkRowApplied,
 		*identity.Removed, *identity.Cleared:
@@ -156,7 +178,7 @@ func (f *fold) noteAuthor(send datapoint.Send, e event.Event) error {
 	if project == nil {
 		return fmt.Errorf("project %s of a data point was not created", send.ProjectID)
 	}
-	namespace, err := f.projector.namespaces.Of(project.namespace)
+	namespace, err := f.projector.namespaces.Of(project.Namespace)
 	if err != nil {
 		return err
 	}
@@ -168,8 +190,8 @@ func (f *fold) noteAuthor(send datapoint.Send, e event.Event) error {
 func (f *fold) noteSeen(project, id uuid.UUID, at time.Time) {
 	at = pgarray.Instant(at)
 	if row := f.seen[id]; row == nil {
-		f.seen[id] = &seenRow{project: project, at: at}
-	} else if at.After(row.at) {
-		row.at = at
+		f.seen[id] = &seenRow{ID: id, Project: project, At: at}
+	} else if at.After(row.At) {
+		row.At = at
 	}
 }

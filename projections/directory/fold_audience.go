@@ -11,23 +11,48 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/projections/table"
 )
 
-// audienceRow is a row of table audiences. Unless the audience was put within the page, only the
-// fields for a recompute are set.
+// audienceHead is the part of a row of table audiences that a page loads.
+type audienceHead struct {
+	ID       uuid.UUID           `db:"id"`
+	Project  uuid.UUID           `db:"project_id,once"`
+	Compiled []byte              `db:"compiled"` // the rule as matched; nil for a fixed audience
+	Position eventstore.Position `db:"position"`
+}
+
+// audienceRow is a row of table audiences. Unless the audience was put within the page, only its head is set, and the
+// fields for a recompute.
 type audienceRow struct {
-	id, project      uuid.UUID
-	slug, name, kind string
-	rule             *string
-	compiled         []byte // the rule as matched; nil for a fixed audience
-	createdAt, putAt time.Time
-	recomputedAt     time.Time
-	position         eventstore.Position
-	put              bool // put within the page: all fields are set
-	dirty            bool
+	audienceHead
+	Slug         string    `db:"slug"`
+	Name         string    `db:"name"`
+	Kind         string    `db:"kind"`
+	Rule         *string   `db:"rule"`
+	CreatedAt    time.Time `db:"created_at"`
+	PutAt        time.Time `db:"put_at"`
+	RecomputedAt time.Time `db:"recomputed_at"`
+	MemberCount  int64     `db:"member_count"`
+	Outdated     bool      `db:"outdated"`
+	// A put begins a recount.
+	Recounting  bool      `db:"recounting"`
+	RecountedTo uuid.UUID `db:"recounted_to"`
+	Recounted   int64     `db:"recounted"`
+
+	put   bool // put within the page: all fields are set
+	dirty bool
 	// needsRecount is set if its members must be counted.
 	needsRecount bool
 }
+
+var (
+	audienceHeads = table.NewPart[audienceHead](Name, schema, "audiences")
+	// The count of the rule before stays until the recount is done.
+	audiences = table.New[audienceRow](Name, schema, "audiences", table.Change{
+		Column: "member_count", Value: "case when excluded.rule is null then 0 else audiences.member_count end",
+	})
+)
 
 // audiencePut creates an audience or replaces its definition. Members of a fixed audience are the
 // listed identities with a record at this point of the log: a record that is created later is not a
@@ -37,13 +62,14 @@ func (f *fold) audiencePut(ctx context.Context, at eventstore.Position, e *audie
 	if project == nil {
 		return fmt.Errorf("project %s of an audience was not created", e.ProjectID)
 	}
-	if a := f.audiences[e.AudienceID]; a != nil && at <= a.position {
+	if a := f.audiences[e.AudienceID]; a != nil && at <= a.Position {
 		return nil
 	}
 	a := &audienceRow{
-		id: e.AudienceID, project: e.ProjectID, slug: e.Slug, name: e.Name, kind: string(e.Kind),
-		createdAt: pgarray.Instant(e.CreatedAt), putAt: pgarray.Instant(e.PutAt), recomputedAt: pgarray.Instant(e.PutAt),
-		position: at, put: true, dirty: true,
+		audienceHead: audienceHead{ID: e.AudienceID, Project: e.ProjectID, Position: at},
+		Slug:         e.Slug, Name: e.Name, Kind: string(e.Kind),
+		CreatedAt: pgarray.Instant(e.CreatedAt), PutAt: pgarray.Instant(e.PutAt), RecomputedAt: pgarray.Instant(e.PutAt),
+		put: true, dirty: true,
 	}
 	list, before := members{}, f.members[e.AudienceID]
 	if e.Kind == audience.KindRule {
@@ -51,7 +77,8 @@ func (f *fold) audiencePut(ctx context.Context, at eventstore.Position, e *audie
 		if err != nil {
 			return err
 		}
-		a.rule, a.compiled, a.needsRecount = &text, compiled, true
+		a.Rule, a.Compiled = &text, compiled
+		a.Outdated, a.Recounting, a.needsRecount = true, true, true
 	} else {
 		listed, err := f.membersOf(ctx, e)
 		if err != nil {
@@ -63,14 +90,14 @@ func (f *fold) audiencePut(ctx context.Context, at eventstore.Position, e *audie
 			}
 			one, is := before[id]
 			if !is {
-				one = member{since: a.putAt, stays: before == nil && !f.removedRecords.has(id)}
+				one = member{since: a.PutAt, stays: before == nil && !f.removedRecords.has(id)}
 			}
 			list[id] = one
 		}
 	}
-	f.audiences[a.id], f.members[a.id], project.dirty = a, list, true
-	project.rulesAt = max(project.rulesAt, at)
-	delete(f.removed, a.id)
+	f.audiences[a.ID], f.members[a.ID], project.dirty = a, list, true
+	project.RulesAt = max(project.RulesAt, at)
+	delete(f.removed, a.ID)
 	return nil
 }
 
@@ -91,18 +118,18 @@ func (f *fold) audienceRemoved(at eventstore.Position, e *audience.Removed) erro
 	delete(f.audiences, e.AudienceID)
 	f.removed.add(e.AudienceID)
 	f.members[e.AudienceID] = members{}
-	project.rulesAt, project.dirty = max(project.rulesAt, at), true
+	project.RulesAt, project.dirty = max(project.RulesAt, at), true
 	return nil
 }
 
 // audienceRecomputed marks an audience with a rule for a recount.
 func (f *fold) audienceRecomputed(at eventstore.Position, e *audience.Recomputed) {
 	a := f.audiences[e.AudienceID]
-	if a == nil || at <= a.position {
+	if a == nil || at <= a.Position {
 		return
 	}
-	a.recomputedAt, a.position, a.dirty = pgarray.Instant(e.RecomputedAt), at, true
-	a.needsRecount = a.needsRecount || a.compiled != nil
+	a.RecomputedAt, a.Position, a.dirty = pgarray.Instant(e.RecomputedAt), at, true
+	a.needsRecount = a.needsRecount || a.Compiled != nil
 }
 
 // ruleOf returns the rule of a put, as the JSON of the API and compiled.

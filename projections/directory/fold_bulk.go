@@ -11,6 +11,7 @@ import (
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/projections/table"
 )
 
 // bulkAccepted makes a bulk write visible with its commit. A replay finds the stage missing: the
@@ -23,13 +24,13 @@ func (f *fold) bulkAccepted(
 		return err
 	}
 	acceptedAt := pgarray.Instant(e.AcceptedAt)
-	f.bulks[bulk] = &bulkRow{project: e.ProjectID, acceptedAt: acceptedAt, position: at}
+	f.bulks[bulk] = &bulkRow{ID: bulk, Project: e.ProjectID, AcceptedAt: acceptedAt, Position: at}
 	for i, target := range e.Targets {
 		x := f.identityState(target.IdentityID, e.ProjectID)
-		if at <= x.position {
+		if at <= x.Position {
 			continue
 		}
-		x.project, x.position, x.dirty, x.open[bulk] = e.ProjectID, at, true, at
+		x.Project, x.Position, x.dirty, x.open[bulk] = e.ProjectID, at, true, at
 		switch {
 		case rows == nil && x.now == nil:
 			x.now = &record{traits: newTraits(nil), origin: string(e.Origin), createdAt: acceptedAt, updatedAt: acceptedAt}
@@ -56,11 +57,14 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// abandonedBulk is a bulk write that ended with rows that could not be written.
+// abandonedBulk is a row of table lost_bulks: a bulk write that ended with rows that could not be written.
 type abandonedBulk struct {
-	project uuid.UUID
-	rows    int
+	ID      uuid.UUID `db:"id"`
+	Project uuid.UUID `db:"project_id"`
+	Rows    int       `db:"rows"`
 }
+
+var abandonedBulks = table.New[abandonedBulk](Name, schema, "lost_bulks")
 
 // stagedRow is a row of a bulk write with encoded traits.
 type stagedRow struct {
@@ -110,7 +114,7 @@ func (f *fold) bulkFannedOut(bulk uuid.UUID, e *identity.BulkFannedOut) {
 		}
 	}
 	if lost > 0 {
-		f.abandoned[bulk] = abandonedBulk{project: e.ProjectID, rows: lost}
+		f.abandoned[bulk] = &abandonedBulk{ID: bulk, Project: e.ProjectID, Rows: lost}
 	}
 	for _, x := range f.identities {
 		if _, open := x.open[bulk]; !open {

@@ -10,15 +10,14 @@ import (
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/projections/table"
 )
 
 // identityState is the state of an identity: its record, the position of its stream, and its open
 // bulk rows, which are committed but not written to its stream.
 type identityState struct {
-	id, project uuid.UUID
+	headRow
 	before, now *record // nil: no record
-	revision    eventstore.Revision
-	position    eventstore.Position
 	dirty       bool
 	changed     bool // the row of the record changes with the page
 	// loaded are the open bulk rows before the page, open those now: the position of the commit by
@@ -26,8 +25,23 @@ type identityState struct {
 	loaded, open map[uuid.UUID]eventstore.Position
 }
 
-// record is a row of table identities. before and now may share values, which are replaced, never
-// changed.
+// headRow is a row of table heads.
+type headRow struct {
+	ID       uuid.UUID           `db:"id"`
+	Project  uuid.UUID           `db:"project_id,once"`
+	Revision eventstore.Revision `db:"revision"`
+	Position eventstore.Position `db:"position"`
+}
+
+var heads = table.New[headRow](Name, schema, "heads")
+
+// newState makes the state of an identity without a record.
+func newState(head headRow) *identityState {
+	return &identityState{headRow: head, open: map[uuid.UUID]eventstore.Position{}}
+}
+
+// record is what a row of table identities holds of an identity. before and now may share values, which are
+// replaced, never changed.
 type record struct {
 	identity             *string // nil: the record exists, its content is not known
 	traits               traits
@@ -41,7 +55,7 @@ func (r *record) visible() bool { return r != nil && r.identity != nil }
 func (f *fold) identityState(id, project uuid.UUID) *identityState {
 	x := f.identities[id]
 	if x == nil {
-		x = &identityState{id: id, project: project, revision: eventstore.NoStream, open: map[uuid.UUID]eventstore.Position{}}
+		x = newState(headRow{ID: id, Project: project, Revision: eventstore.NoStream})
 		f.identities[id] = x
 	}
 	return x
@@ -53,10 +67,10 @@ func (f *fold) applyRecordEvent(ctx context.Context, decoded eventstore.DecodedE
 	if x == nil {
 		x = f.identityState(id, projectOf(decoded))
 	}
-	if decoded.Position <= x.position {
+	if decoded.Position <= x.Position {
 		return nil
 	}
-	x.project, x.revision, x.position, x.dirty = projectOf(decoded), decoded.Revision, decoded.Position, true
+	x.Project, x.Revision, x.Position, x.dirty = projectOf(decoded), decoded.Revision, decoded.Position, true
 	switch e := decoded.Event.(type) {
 	case *identity.Appeared:
 		if !x.now.visible() {
@@ -79,13 +93,13 @@ func (f *fold) applyRecordEvent(ctx context.Context, decoded eventstore.DecodedE
 		f.dropRecord(x)
 		clear(x.open) // the removal takes effect after them
 		f.removals[id] = &removalRow{
-			project: e.ProjectID, revision: decoded.Revision,
-			removedAt: pgarray.Instant(e.RemovedAt), position: decoded.Position,
+			ID: id, Project: e.ProjectID, Revision: decoded.Revision,
+			RemovedAt: pgarray.Instant(e.RemovedAt), Position: decoded.Position,
 		}
 	case *identity.Cleared:
 		cut := eventstore.Revision(e.Removal)
 		f.cleared[id] = max(cut, f.cleared[id])
-		if row := f.removals[id]; row != nil && row.revision <= cut {
+		if row := f.removals[id]; row != nil && row.Revision <= cut {
 			delete(f.removals, id)
 		}
 	}
@@ -95,9 +109,9 @@ func (f *fold) applyRecordEvent(ctx context.Context, decoded eventstore.DecodedE
 // dropRecord removes a record and its membership in every audience.
 func (f *fold) dropRecord(x *identityState) {
 	x.now = nil
-	f.removedRecords.add(x.id)
+	f.removedRecords.add(x.ID)
 	for _, members := range f.members {
-		delete(members, x.id)
+		delete(members, x.ID)
 	}
 }
 
@@ -108,7 +122,7 @@ func (f *fold) mergeTraits(ctx context.Context, x *identityState, e *identity.Tr
 		x.now = recordOf(e.Record)
 		return nil
 	}
-	values, err := f.traitValues(ctx, x.id, x.project, &x.now.traits)
+	values, err := f.traitValues(ctx, x.ID, x.Project, &x.now.traits)
 	if err != nil {
 		return err
 	}
@@ -169,7 +183,7 @@ func (f *fold) encodeRecords(ctx context.Context) error {
 			continue
 		}
 		if x.now != nil {
-			if err := f.encodeTraits(ctx, x.project, &x.now.traits); err != nil {
+			if err := f.encodeTraits(ctx, x.Project, &x.now.traits); err != nil {
 				return err
 			}
 		}

@@ -13,19 +13,16 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/projections/table"
 )
 
 const (
-	selectProjects = `select project_id, namespace, created_at, rules_at from projects
-		where project_id = any($1::uuid[])`
-	selectIdentities = `select id, project_id, identity, marks, origin, created_at, updated_at from identities
-		where id = any($1::uuid[])`
-	selectHeads          = `select id, project_id, revision, position from heads where id = any($1::uuid[])`
-	selectBulkRows       = `select identity_id, bulk_id, position from bulk_rows where identity_id = any($1::uuid[])`
-	selectAudiences      = `select id, project_id, compiled, position from audiences where id = any($1::uuid[])`
 	selectClosedBulkRows = `select distinct identity_id from bulk_rows where bulk_id = any($1::uuid[])`
 	selectExisting       = `select id from identities where id = any($1::uuid[])`
 )
+
+// bulkRowsOf reads the rows of identities, which are a part of the key.
+var bulkRowsOf = bulkRows.Select(`bulk_rows where identity_id = any($1::uuid[])`)
 
 // touched are the ids that the events of a page name.
 type touched struct {
@@ -96,88 +93,48 @@ func (p *Projector) load(ctx context.Context, tx pgx.Tx, events []eventstore.Dec
 		}
 	}
 	b := &pgx.Batch{}
-	pgarray.Queue(b, selectProjects, t.projects, f.readProjects)
+	table.Load(b, projects, t.projects, func(row *projectRow) {
+		row.before = row.RulesAt
+		f.projects[row.ID] = row
+	})
 	pgarray.Queue(b, selectRecounts, t.projects, f.readRecounts)
 	// Read the heads first: each creates the state that the record and the open rows are added to.
-	pgarray.Queue(b, selectHeads, t.identities, f.readHeads)
-	pgarray.Queue(b, selectIdentities, t.identities, f.readIdentities)
-	pgarray.Queue(b, selectBulkRows, t.identities, f.readBulkRows)
-	pgarray.Queue(b, selectAudiences, t.audiences, f.readAudiences)
+	table.Load(b, heads, t.identities, func(head *headRow) { f.identities[head.ID] = newState(*head) })
+	table.Load(b, storedIdentities, t.identities, f.recordLoaded)
+	var open []*bulkKey
+	pgarray.Queue(b, bulkRowsOf, t.identities, bulkRows.Read(func(row *bulkKey) { open = append(open, row) }))
+	table.Load(b, audienceHeads, t.audiences, func(head *audienceHead) {
+		f.audiences[head.ID] = &audienceRow{audienceHead: *head}
+	})
 	pgarray.Queue(b, selectExisting, t.members, func(rows pgx.Rows) error { return readIDs(rows, f.existing) })
 	if err := pgarray.Flush(ctx, tx, b); err != nil {
 		return nil, fmt.Errorf("load the rows of the page: %w", err)
 	}
-	return f, nil
+	return f, f.openRows(open)
 }
 
-func (f *fold) readProjects(rows pgx.Rows) error {
-	for rows.Next() {
-		id, row := uuid.UUID{}, &projectRow{}
-		err := rows.Scan(&id, &row.namespace, &row.createdAt, (*uint64)(&row.before))
-		if err != nil {
-			return err
-		}
-		row.rulesAt = row.before
-		f.projects[id] = row
+func (f *fold) recordLoaded(row *storedIdentity) {
+	r := &record{
+		identity: row.Identity, traits: traits{stored: true, traitKeys: row.TraitKeys}, origin: row.Origin,
+		createdAt: pgarray.Instant(row.CreatedAt), updatedAt: pgarray.Instant(row.UpdatedAt),
 	}
-	return rows.Err()
+	x := f.identityState(row.ID, row.Project)
+	x.before, x.now = r, r
 }
 
-func (f *fold) readHeads(rows pgx.Rows) error {
-	for rows.Next() {
-		x := &identityState{open: map[uuid.UUID]eventstore.Position{}}
-		if err := rows.Scan(&x.id, &x.project, (*int64)(&x.revision), (*uint64)(&x.position)); err != nil {
-			return err
-		}
-		f.identities[x.id] = x
-	}
-	return rows.Err()
-}
-
-func (f *fold) readIdentities(rows pgx.Rows) error {
-	for rows.Next() {
-		id, project, r := uuid.UUID{}, uuid.UUID{}, &record{traits: traits{stored: true}}
-		err := rows.Scan(&id, &project, &r.identity, (*[]byte)(&r.traits.traitKeys), &r.origin, &r.createdAt, &r.updatedAt)
-		if err != nil {
-			return err
-		}
-		r.createdAt, r.updatedAt = pgarray.Instant(r.createdAt), pgarray.Instant(r.updatedAt)
-		x := f.identityState(id, project)
-		x.before, x.now = r, r
-	}
-	return rows.Err()
-}
-
-func (f *fold) readBulkRows(rows pgx.Rows) error {
-	for rows.Next() {
-		var (
-			id, bulk uuid.UUID
-			commit   eventstore.Position
-		)
-		if err := rows.Scan(&id, &bulk, (*uint64)(&commit)); err != nil {
-			return err
-		}
-		x := f.identities[id]
+// openRows adds the open rows of bulk writes to their identities.
+func (f *fold) openRows(rows []*bulkKey) error {
+	for _, row := range rows {
+		x := f.identities[row.Identity]
 		if x == nil {
-			return fmt.Errorf("open row of bulk write %s is for unknown record %s", bulk, id)
+			return fmt.Errorf("open row of bulk write %s is for unknown record %s", row.Bulk, row.Identity)
 		}
 		if x.loaded == nil {
 			x.loaded = map[uuid.UUID]eventstore.Position{}
 		}
-		x.loaded[bulk], x.open[bulk] = commit, commit
+		x.loaded[row.Bulk], x.open[row.Bulk] = row.Position, row.Position
 	}
-	return rows.Err()
-}
-
-func (f *fold) readAudiences(rows pgx.Rows) error {
-	for rows.Next() {
-		a := &audienceRow{}
-		if err := rows.Scan(&a.id, &a.project, &a.compiled, (*uint64)(&a.position)); err != nil {
-			return err
-		}
-		f.audiences[a.id] = a
-	}
-	return rows.Err()
+	return nil
 }
 
 func readIDs(rows pgx.Rows, into ids) error {

@@ -78,7 +78,7 @@ func (f *fold) readRecounts(rows pgx.Rows) error {
 func (f *fold) followUps() (works []projections.FollowUp) {
 	for _, a := range f.audiences {
 		if a.needsRecount {
-			works = append(works, projections.FollowUp{Kind: Recount, Key: a.id, Project: a.project, Position: a.position})
+			works = append(works, projections.FollowUp{Kind: Recount, Key: a.ID, Project: a.Project, Position: a.Position})
 		}
 	}
 	return works

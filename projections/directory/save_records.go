@@ -9,54 +9,63 @@ import (
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/projections/table"
 )
 
 const (
-	upsertHeads = `insert into heads (id, project_id, revision, position) select * from unnest($1::uuid[], $2::uuid[],
-		$3::bigint[], $4::bigint[])
-		on conflict (id) do update set revision = excluded.revision, position = excluded.position`
 	deleteIdentities = `delete from identities where id = any($1::uuid[])`
-	upsertIdentities = `insert into identities (id, project_id, identity, traits, marks, broad, origin, created_at,
-		updated_at)
-		select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bytea[], $6::boolean[], $7::text[],
-			$8::timestamptz[], $9::timestamptz[])
-		on conflict (id) do update set identity = excluded.identity, traits = excluded.traits, marks = excluded.marks,
-			broad = excluded.broad,
-			origin = excluded.origin, created_at = excluded.created_at, updated_at = excluded.updated_at`
-	// updateRecords updates records whose traits are unchanged.
-	updateRecords = `update identities i set identity = n.identity, origin = n.origin, created_at = n.created_at,
-		updated_at = n.updated_at
-		from unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[]) as n (id, identity, origin,
-			created_at, updated_at)
-		where i.id = n.id`
-	deleteMarks = `delete from marks m using unnest($1::uuid[], $2::timestamptz[], $3::uuid[]) as o (mark, created_at,
+	deleteMarks      = `delete from marks m using unnest($1::uuid[], $2::timestamptz[], $3::uuid[]) as o (mark, created_at,
 		identity_id)
 		where m.mark = o.mark and m.created_at = o.created_at and m.identity_id = o.identity_id`
-	insertMarks = `insert into marks (mark, created_at, identity_id) select * from unnest($1::uuid[],
-		$2::timestamptz[], $3::uuid[])
-		on conflict (mark, created_at, identity_id) do nothing`
 	closeBulkRows = `delete from bulk_rows r using unnest($1::uuid[], $2::uuid[]) as c (identity_id, bulk_id)
 		where r.identity_id = c.identity_id and r.bulk_id = c.bulk_id`
-	openBulkRows = `insert into bulk_rows (identity_id, bulk_id, project_id, position) select *
-		from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[])
-		on conflict (identity_id, bulk_id) do nothing`
 )
+
+// movedIdentity is the part of a row of table identities that changes while the traits stay.
+type movedIdentity struct {
+	ID        uuid.UUID `db:"id"`
+	Identity  *string   `db:"identity"`
+	Origin    string    `db:"origin"`
+	CreatedAt time.Time `db:"created_at"`
+	UpdatedAt time.Time `db:"updated_at"`
+}
+
+// storedIdentity is the part that a page loads: of the traits only their hashes.
+type storedIdentity struct {
+	movedIdentity
+	Project   uuid.UUID `db:"project_id,once"`
+	TraitKeys []byte    `db:"marks"`
+}
+
+// identityRow is a row of table identities.
+type identityRow struct {
+	storedIdentity
+	Traits string `db:"traits"`
+	Broad  bool   `db:"broad"`
+}
 
 // traitKeyRow is a row of table marks.
 type traitKeyRow struct {
-	traitKey  uuid.UUID
-	createdAt time.Time
-	identity  uuid.UUID
+	TraitKey  uuid.UUID `db:"mark"`
+	CreatedAt time.Time `db:"created_at"`
+	Identity  uuid.UUID `db:"identity_id"`
 }
+
+var (
+	movedIdentities  = table.NewPart[movedIdentity](Name, schema, "identities")
+	storedIdentities = table.NewPart[storedIdentity](Name, schema, "identities")
+	identities       = table.New[identityRow](Name, schema, "identities")
+	marks            = table.New[traitKeyRow](Name, schema, "marks")
+)
 
 // changes are the changed rows of the identities of a page.
 type changes struct {
-	heads                  []*identityState
+	heads                  []*headRow
 	dropped                []uuid.UUID
-	records                []*identityState // with new traits
-	moved                  []*identityState // with unchanged traits
-	removedKeys, addedKeys []traitKeyRow
-	closed, opened         []bulkKey
+	records                []*identityRow   // with new traits
+	moved                  []*movedIdentity // with unchanged traits
+	removedKeys, addedKeys []*traitKeyRow
+	closed, opened         []*bulkKey
 }
 
 // saveIdentities writes the changes of identities, and of the table by which they are found.
@@ -65,75 +74,41 @@ func (f *fold) saveIdentities(b *pgx.Batch) {
 	for _, x := range f.identities {
 		c.collect(x)
 	}
-	if len(c.heads) > 0 {
-		b.Queue(upsertHeads,
-			pgarray.IDs(c.heads, func(x *identityState) uuid.UUID { return x.id }),
-			pgarray.IDs(c.heads, func(x *identityState) uuid.UUID { return x.project }),
-			pgarray.Column(c.heads, func(x *identityState) int64 { return int64(x.revision) }),
-			pgarray.Column(c.heads, func(x *identityState) int64 { return int64(x.position) }))
-	}
+	heads.Save(b, c.heads)
 	if len(c.dropped) > 0 {
 		b.Queue(deleteIdentities, c.dropped)
 	}
-	if len(c.records) > 0 {
-		b.Queue(upsertIdentities,
-			pgarray.IDs(c.records, func(x *identityState) uuid.UUID { return x.id }),
-			pgarray.IDs(c.records, func(x *identityState) uuid.UUID { return x.project }),
-			pgarray.Column(c.records, func(x *identityState) *string { return x.now.identity }),
-			pgarray.Column(c.records, func(x *identityState) string { return x.now.traits.text }),
-			pgarray.Column(c.records, func(x *identityState) []byte { return x.now.traits.traitKeys }),
-			pgarray.Column(c.records, func(x *identityState) bool { return broad(x.now.traits.traitKeys) }),
-			pgarray.Column(c.records, func(x *identityState) string { return x.now.origin }),
-			pgarray.Column(c.records, func(x *identityState) time.Time { return x.now.createdAt }),
-			pgarray.Column(c.records, func(x *identityState) time.Time { return x.now.updatedAt }))
+	identities.Save(b, c.records)
+	movedIdentities.Update(b, c.moved)
+	if rows := c.removedKeys; len(rows) > 0 {
+		b.Queue(deleteMarks, pgarray.IDs(rows, func(m *traitKeyRow) uuid.UUID { return m.TraitKey }),
+			pgarray.Column(rows, func(m *traitKeyRow) time.Time { return m.CreatedAt }),
+			pgarray.IDs(rows, func(m *traitKeyRow) uuid.UUID { return m.Identity }))
 	}
-	if len(c.moved) > 0 {
-		b.Queue(updateRecords,
-			pgarray.IDs(c.moved, func(x *identityState) uuid.UUID { return x.id }),
-			pgarray.Column(c.moved, func(x *identityState) *string { return x.now.identity }),
-			pgarray.Column(c.moved, func(x *identityState) string { return x.now.origin }),
-			pgarray.Column(c.moved, func(x *identityState) time.Time { return x.now.createdAt }),
-			pgarray.Column(c.moved, func(x *identityState) time.Time { return x.now.updatedAt }))
-	}
-	queueTraitKeys(b, deleteMarks, c.removedKeys)
-	queueTraitKeys(b, insertMarks, c.addedKeys)
+	marks.Insert(b, c.addedKeys)
 	if len(c.closed) > 0 {
-		b.Queue(closeBulkRows, pgarray.IDs(c.closed, func(k bulkKey) uuid.UUID { return k.identity }),
-			pgarray.IDs(c.closed, func(k bulkKey) uuid.UUID { return k.bulk }))
+		b.Queue(closeBulkRows, pgarray.IDs(c.closed, func(k *bulkKey) uuid.UUID { return k.Identity }),
+			pgarray.IDs(c.closed, func(k *bulkKey) uuid.UUID { return k.Bulk }))
 	}
-	if len(c.opened) > 0 {
-		b.Queue(openBulkRows,
-			pgarray.IDs(c.opened, func(k bulkKey) uuid.UUID { return k.identity }),
-			pgarray.IDs(c.opened, func(k bulkKey) uuid.UUID { return k.bulk }),
-			pgarray.IDs(c.opened, func(k bulkKey) uuid.UUID { return k.project }),
-			pgarray.Column(c.opened, func(k bulkKey) int64 { return int64(k.commit) }))
-	}
-}
-
-func queueTraitKeys(b *pgx.Batch, sql string, rows []traitKeyRow) {
-	if len(rows) > 0 {
-		b.Queue(sql, pgarray.IDs(rows, func(m traitKeyRow) uuid.UUID { return m.traitKey }),
-			pgarray.Column(rows, func(m traitKeyRow) time.Time { return m.createdAt }),
-			pgarray.IDs(rows, func(m traitKeyRow) uuid.UUID { return m.identity }))
-	}
+	bulkRows.Insert(b, c.opened)
 }
 
 // collect adds the changes of an identity.
 func (c *changes) collect(x *identityState) {
 	for bulk, commit := range x.open {
 		if _, was := x.loaded[bulk]; !was {
-			c.opened = append(c.opened, bulkKey{identity: x.id, bulk: bulk, project: x.project, commit: commit})
+			c.opened = append(c.opened, &bulkKey{Identity: x.ID, Bulk: bulk, Project: x.Project, Position: commit})
 		}
 	}
 	for bulk := range x.loaded {
 		if _, is := x.open[bulk]; !is {
-			c.closed = append(c.closed, bulkKey{identity: x.id, bulk: bulk})
+			c.closed = append(c.closed, &bulkKey{Identity: x.ID, Bulk: bulk})
 		}
 	}
 	if !x.dirty {
 		return
 	}
-	c.heads = append(c.heads, x)
+	c.heads = append(c.heads, &x.headRow)
 	if !x.changed {
 		return
 	}
@@ -143,11 +118,11 @@ func (c *changes) collect(x *identityState) {
 	}
 	switch {
 	case x.now == nil:
-		c.dropped = append(c.dropped, x.id)
+		c.dropped = append(c.dropped, x.ID)
 	case x.now.traits.stored:
-		c.moved = append(c.moved, x)
+		c.moved = append(c.moved, &x.row().movedIdentity)
 	default:
-		c.records = append(c.records, x)
+		c.records = append(c.records, x.row())
 	}
 	if x.now != nil {
 		now = markRows(x.now.traits.traitKeys)
@@ -155,13 +130,27 @@ func (c *changes) collect(x *identityState) {
 	stays := x.before != nil && x.now != nil && x.before.createdAt.Equal(x.now.createdAt)
 	for traitKey := range before {
 		if !stays || !now.has(traitKey) {
-			c.removedKeys = append(c.removedKeys, traitKeyRow{traitKey: traitKey, createdAt: x.before.createdAt, identity: x.id})
+			c.removedKeys = append(c.removedKeys, &traitKeyRow{traitKey, x.before.createdAt, x.ID})
 		}
 	}
 	for traitKey := range now {
 		if !stays || !before.has(traitKey) {
-			c.addedKeys = append(c.addedKeys, traitKeyRow{traitKey: traitKey, createdAt: x.now.createdAt, identity: x.id})
+			c.addedKeys = append(c.addedKeys, &traitKeyRow{traitKey, x.now.createdAt, x.ID})
 		}
+	}
+}
+
+// row is the row of the record. Of traits that are stored it has the hashes alone.
+func (x *identityState) row() *identityRow {
+	r := x.now
+	return &identityRow{
+		storedIdentity: storedIdentity{
+			movedIdentity: movedIdentity{
+				ID: x.ID, Identity: r.identity, Origin: r.origin, CreatedAt: r.createdAt, UpdatedAt: r.updatedAt,
+			},
+			Project: x.Project, TraitKeys: r.traits.traitKeys,
+		},
+		Traits: r.traits.text, Broad: broad(r.traits.traitKeys),
 	}
 }
 

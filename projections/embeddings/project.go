@@ -48,6 +48,7 @@ func New() Projector {
 	})}
 }
 
+// No row is loaded: each statement is of one event, and depends on the revision of the row that is there.
 const (
 	acceptPoint = `insert into points as p (id, project_id, audience, occurred_at, spoken, revision, position)
 		values ($1, $2, $3, $4, $5, $6, $7)

@@ -1,6 +1,8 @@
 package memories
 
 import (
+	"time"
+
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/datapoint"
@@ -8,6 +10,7 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/projections/table"
 )
 
 type revisionKey struct {
@@ -24,18 +27,56 @@ type derivation struct {
 
 // capturedRow is a row of table captured.
 type capturedRow struct {
-	project  uuid.UUID
-	revision int
-	position eventstore.Position
-	dirty    bool
+	DataPoint uuid.UUID           `db:"data_point"`
+	Project   uuid.UUID           `db:"project_id,once"`
+	Revision  int                 `db:"revision"`
+	Position  eventstore.Position `db:"position"`
+	dirty     bool
 }
 
 // tombstoneRow is a row of table gone: a deleted data point whose streams may still be written.
 type tombstoneRow struct {
-	project  uuid.UUID
-	deletion uuid.UUID
-	dirty    bool
+	DataPoint uuid.UUID `db:"data_point"`
+	Project   uuid.UUID `db:"project_id"`
+	Deletion  uuid.UUID `db:"deletion_id"`
+	dirty     bool
 }
+
+// memoryRow is a row of table memories.
+type memoryRow struct {
+	ID           uuid.UUID           `db:"id"`
+	Project      uuid.UUID           `db:"project_id"`
+	DataPoint    uuid.UUID           `db:"data_point"`
+	Revision     int                 `db:"revision"`
+	Ordinal      int                 `db:"ordinal"`
+	Kind         string              `db:"kind"`
+	Content      []byte              `db:"content"`
+	Excerpt      []byte              `db:"excerpt"`
+	Start        int                 `db:"span_start"`
+	End          int                 `db:"span_end"`
+	Subject      uuid.UUID           `db:"subject,null"`
+	Attribute    uuid.UUID           `db:"attribute"`
+	OccurredAt   time.Time           `db:"occurred_at"`
+	ResolvedFrom *time.Time          `db:"resolved_from"`
+	ResolvedTo   *time.Time          `db:"resolved_to"`
+	DerivedAt    time.Time           `db:"derived_at"`
+	Position     eventstore.Position `db:"position"`
+}
+
+// edgeRow is a row of table edges.
+type edgeRow struct {
+	Input     uuid.UUID `db:"input_id"`
+	Derived   uuid.UUID `db:"derived_id"`
+	Project   uuid.UUID `db:"project_id"`
+	DataPoint uuid.UUID `db:"data_point"`
+}
+
+var (
+	captured   = table.New[capturedRow](Name, schema, "captured")
+	tombstones = table.New[tombstoneRow](Name, schema, "gone")
+	memories   = table.New[memoryRow](Name, schema, "memories")
+	edges      = table.New[edgeRow](Name, schema, "edges")
+)
 
 // fold holds the rows that a page of events touches: first as loaded, then as changed by the
 // events.
@@ -75,13 +116,13 @@ func (f *fold) replaceMemories(at eventstore.Position, dataPoint uuid.UUID, e *m
 	key := revisionKey{dataPoint: dataPoint, revision: e.Revision}
 	row := f.captured[dataPoint]
 	if row == nil {
-		row = &capturedRow{project: e.ProjectID}
+		row = &capturedRow{DataPoint: dataPoint, Project: e.ProjectID}
 		f.captured[dataPoint] = row
 	}
-	if row.revision >= e.Revision {
+	if row.Revision >= e.Revision {
 		f.replaced[key] = struct{}{}
 	} else {
-		row.revision, row.position, row.dirty = e.Revision, at, true
+		row.Revision, row.Position, row.dirty = e.Revision, at, true
 	}
 	f.derived[key] = &derivation{event: e, position: at}
 }
@@ -90,7 +131,9 @@ func (f *fold) replaceMemories(at eventstore.Position, dataPoint uuid.UUID, e *m
 // later.
 func (f *fold) remove(dataPoint, project, deletion uuid.UUID) {
 	if f.tombstones[dataPoint] == nil {
-		f.tombstones[dataPoint] = &tombstoneRow{project: project, deletion: deletion, dirty: true}
+		f.tombstones[dataPoint] = &tombstoneRow{
+			DataPoint: dataPoint, Project: project, Deletion: deletion, dirty: true,
+		}
 	}
 	delete(f.captured, dataPoint)
 	for key := range f.derived {

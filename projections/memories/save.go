@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -20,13 +19,10 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pgarray"
 	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/projections/table"
 )
 
 const (
-	selectCaptured = `select data_point, project_id, revision, position from captured
-		where data_point = any($1::uuid[])`
-	selectTombstones = `select data_point, project_id, deletion_id from gone where data_point = any($1::uuid[])`
-
 	// deleteMemories deletes some memories of each data point. followRest queues those that have more.
 	deleteMemories = `with slice as (
 			select m.id from unnest($1::uuid[]) k (id)
@@ -50,21 +46,6 @@ const (
 			delete from memories m using unnest($1::uuid[], $2::int[]) as r (data_point, revision)
 			where m.data_point = r.data_point and m.revision = r.revision returning m.id
 		) delete from edges e using replaced r where e.derived_id = r.id`
-	insertMemories = `insert into memories (id, project_id, data_point, revision, ordinal, kind, content, excerpt,
-		span_start, span_end,
-			subject, attribute, occurred_at, resolved_from, resolved_to, derived_at, position)
-		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::int[], $6::text[], $7::bytea[],
-			$8::bytea[], $9::int[], $10::int[],
-			$11::uuid[], $12::uuid[], $13::timestamptz[], $14::timestamptz[], $15::timestamptz[], $16::timestamptz[],
-				$17::bigint[])
-		on conflict (id) do nothing`
-	insertEdges = `insert into edges (input_id, derived_id, project_id, data_point)
-		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[]) on conflict (derived_id, input_id) do nothing`
-	upsertCaptured = `insert into captured (data_point, project_id, revision, position)
-		select * from unnest($1::uuid[], $2::uuid[], $3::int[], $4::bigint[])
-		on conflict (data_point) do update set revision = excluded.revision, position = excluded.position`
-	insertTombstones = `insert into gone (data_point, project_id, deletion_id)
-		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[]) on conflict (data_point) do nothing`
 	deleteTombstones = `delete from gone where deletion_id = any($1::uuid[])`
 )
 
@@ -86,49 +67,18 @@ func load(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) (*fo
 	if len(touched) == 0 {
 		return f, nil
 	}
-	ids, b := pgarray.Keys(touched), &pgx.Batch{}
-	b.Queue(selectCaptured, ids).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			id, row := uuid.UUID{}, &capturedRow{}
-			if err := rows.Scan(&id, &row.project, &row.revision, (*uint64)(&row.position)); err != nil {
-				return err
-			}
-			f.captured[id] = row
-		}
-		return rows.Err()
-	})
-	b.Queue(selectTombstones, ids).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			id, row := uuid.UUID{}, &tombstoneRow{}
-			if err := rows.Scan(&id, &row.project, &row.deletion); err != nil {
-				return err
-			}
-			f.tombstones[id] = row
-		}
-		return rows.Err()
-	})
-	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+	b := &pgx.Batch{}
+	table.Load(b, captured, touched, func(r *capturedRow) { f.captured[r.DataPoint] = r })
+	table.Load(b, tombstones, touched, func(r *tombstoneRow) { f.tombstones[r.DataPoint] = r })
+	if err := pgarray.Flush(ctx, tx, b); err != nil {
 		return nil, fmt.Errorf("load the rows of the page: %w", err)
 	}
 	return f, nil
 }
 
-// line is a row of table memories.
-type memoryRow struct {
-	revisionKey
-	*derivation
-	memory.Memory
-	ordinal int
-}
-
-// edge is a row of table edges.
-type edge struct {
-	input, derived, project, dataPoint uuid.UUID
-}
-
 // rows expands the derivations into rows in the order of the log. Of memories with the same id it
 // keeps the first.
-func (f *fold) rows() (rows []memoryRow, edges []edge) {
+func (f *fold) rows() (rows []*memoryRow, inputs []*edgeRow) {
 	keys := slices.SortedFunc(maps.Keys(f.derived), func(a, b revisionKey) int {
 		return cmp.Compare(f.derived[a].position, f.derived[b].position)
 	})
@@ -140,13 +90,24 @@ func (f *fold) rows() (rows []memoryRow, edges []edge) {
 				continue
 			}
 			seen[m.ID] = true
-			rows = append(rows, memoryRow{revisionKey: key, derivation: d, Memory: m, ordinal: n})
+			rows = append(rows, d.row(key, n, m))
 			for _, input := range m.Inputs {
-				edges = append(edges, edge{input: input, derived: m.ID, project: d.event.ProjectID, dataPoint: key.dataPoint})
+				inputs = append(inputs, &edgeRow{input, m.ID, d.event.ProjectID, key.dataPoint})
 			}
 		}
 	}
-	return rows, edges
+	return rows, inputs
+}
+
+func (d *derivation) row(of revisionKey, ordinal int, m memory.Memory) *memoryRow {
+	project := d.event.ProjectID
+	return &memoryRow{
+		ID: m.ID, Project: project, DataPoint: of.dataPoint, Revision: of.revision, Ordinal: ordinal, Kind: m.Kind,
+		Content: []byte(m.Content), Excerpt: []byte(m.Excerpt), Start: m.Start, End: m.End,
+		Subject: TextKey(project, m.Subject), Attribute: TextKey(project, m.Attribute),
+		OccurredAt: pgarray.Instant(d.event.OccurredAt), ResolvedFrom: pgarray.Optional(m.ResolvedFrom),
+		ResolvedTo: pgarray.Optional(m.ResolvedTo), DerivedAt: pgarray.Instant(d.event.DerivedAt), Position: d.position,
+	}
 }
 
 // save writes the changed rows in one round trip.
@@ -161,37 +122,10 @@ func (f *fold) save(ctx context.Context, tx pgx.Tx) error {
 		b.Queue(deleteReplaced, pgarray.IDs(keys, func(k revisionKey) uuid.UUID { return k.dataPoint }),
 			pgarray.Column(keys, func(k revisionKey) int32 { return int32(k.revision) }))
 	}
-	rows, edges := f.rows()
-	if len(rows) > 0 {
-		b.Queue(insertMemories,
-			pgarray.IDs(rows, func(l memoryRow) uuid.UUID { return l.ID }),
-			pgarray.IDs(rows, func(l memoryRow) uuid.UUID { return l.event.ProjectID }),
-			pgarray.IDs(rows, func(l memoryRow) uuid.UUID { return l.dataPoint }),
-			pgarray.Column(rows, func(l memoryRow) int32 { return int32(l.revision) }),
-			pgarray.Column(rows, func(l memoryRow) int32 { return int32(l.ordinal) }),
-			pgarray.Column(rows, func(l memoryRow) string { return l.Kind }),
-			pgarray.Column(rows, func(l memoryRow) []byte { return []byte(l.Content) }),
-			pgarray.Column(rows, func(l memoryRow) []byte { return []byte(l.Excerpt) }),
-			pgarray.Column(rows, func(l memoryRow) int32 { return int32(l.Start) }),
-			pgarray.Column(rows, func(l memoryRow) int32 { return int32(l.End) }),
-			pgarray.Column(rows, func(l memoryRow) *uuid.UUID {
-				return pgarray.Optional(TextKey(l.event.ProjectID, l.Subject))
-			}),
-			pgarray.IDs(rows, func(l memoryRow) uuid.UUID { return TextKey(l.event.ProjectID, l.Attribute) }),
-			pgarray.Column(rows, func(l memoryRow) time.Time { return pgarray.Instant(l.event.OccurredAt) }),
-			pgarray.Column(rows, func(l memoryRow) *time.Time { return pgarray.Optional(l.ResolvedFrom) }),
-			pgarray.Column(rows, func(l memoryRow) *time.Time { return pgarray.Optional(l.ResolvedTo) }),
-			pgarray.Column(rows, func(l memoryRow) time.Time { return pgarray.Instant(l.event.DerivedAt) }),
-			pgarray.Column(rows, func(l memoryRow) int64 { return int64(l.position) }))
-	}
-	if len(edges) > 0 {
-		b.Queue(insertEdges,
-			pgarray.IDs(edges, func(e edge) uuid.UUID { return e.input }),
-			pgarray.IDs(edges, func(e edge) uuid.UUID { return e.derived }),
-			pgarray.IDs(edges, func(e edge) uuid.UUID { return e.project }),
-			pgarray.IDs(edges, func(e edge) uuid.UUID { return e.dataPoint }))
-	}
-	f.saveCaptured(b)
+	rows, inputs := f.rows()
+	memories.Insert(b, rows)
+	edges.Insert(b, inputs)
+	captured.Save(b, table.Filter(f.captured, func(r *capturedRow) bool { return r.dirty }))
 	if err := pgarray.Flush(ctx, tx, b); err != nil {
 		return fmt.Errorf("write the rows of the page: %w", err)
 	}
@@ -231,41 +165,16 @@ func (p *Projector) Slice(
 // saveTombstones deletes what was derived from deleted data points, and the tombstones of cleaned
 // ones.
 func (f *fold) saveTombstones(b *pgx.Batch) {
-	fresh := map[uuid.UUID]*tombstoneRow{}
-	for id, row := range f.tombstones {
-		if row.dirty {
-			fresh[id] = row
-		}
-	}
-	if len(fresh) > 0 {
-		ids := pgarray.Keys(fresh)
-		projects := pgarray.IDs(ids, func(id uuid.UUID) uuid.UUID { return fresh[id].project })
+	if fresh := table.Filter(f.tombstones, func(r *tombstoneRow) bool { return r.dirty }); len(fresh) > 0 {
+		ids := pgarray.IDs(fresh, func(r *tombstoneRow) uuid.UUID { return r.DataPoint })
 		b.Queue(deleteMemories, ids, min(f.most, max(pageFactor*f.most/len(ids), leastMemories)))
-		b.Queue(followRest, ids, projects, int64(f.last))
+		b.Queue(followRest, ids, pgarray.IDs(fresh, func(r *tombstoneRow) uuid.UUID { return r.Project }), int64(f.last))
 		b.Queue(deleteAllCaptured, ids)
-		b.Queue(insertTombstones, ids, projects,
-			pgarray.IDs(ids, func(id uuid.UUID) uuid.UUID { return fresh[id].deletion }))
+		tombstones.Insert(b, fresh)
 	}
 	if len(f.cleaned) > 0 {
 		b.Queue(deleteTombstones, pgarray.Keys(f.cleaned))
 	}
-}
-
-func (f *fold) saveCaptured(b *pgx.Batch) {
-	var ids []uuid.UUID
-	for id, row := range f.captured {
-		if row.dirty {
-			ids = append(ids, id)
-		}
-	}
-	if len(ids) == 0 {
-		return
-	}
-	b.Queue(upsertCaptured,
-		pgarray.IDs(ids, func(id uuid.UUID) uuid.UUID { return id }),
-		pgarray.IDs(ids, func(id uuid.UUID) uuid.UUID { return f.captured[id].project }),
-		pgarray.Column(ids, func(id uuid.UUID) int32 { return int32(f.captured[id].revision) }),
-		pgarray.Column(ids, func(id uuid.UUID) int64 { return int64(f.captured[id].position) }))
 }
 
 // TextKey is the hash of a subject or an attribute in a project, as the columns contain it: inner pages of an index

@@ -11,6 +11,8 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,6 +26,7 @@ import (
 	"github.com/annals-project/annals/internal/pgarray"
 	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/projections"
+	"github.com/annals-project/annals/projections/table"
 )
 
 // Name names the projection: its schema, its topic, and what callers wait for.
@@ -48,40 +51,50 @@ func NewProjector(blobs eventstore.BlobReader) Projector {
 }
 
 const (
-	selectDeleted   = `select data_point from deleted where data_point = any($1::uuid[])`
-	upsertRevisions = `insert into revisions (node_id, project_id, data_point, number, accepted, effect)
-		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::int[], $5::bigint[], $6::bigint[])
-		on conflict (node_id) do update set accepted = excluded.accepted, effect = excluded.effect,
-			derived = case when excluded.accepted is not null then revisions.derived end`
+	selectDeleted = `select data_point from deleted where data_point = any($1::uuid[])`
+	// setDerived changes the rows of earlier pages too, of which the page knows nothing else.
 	setDerived = `update revisions r set derived = d.derived from unnest($1::uuid[], $2::bigint[]) d (node_id, derived)
 		where r.node_id = d.node_id and r.accepted is not null`
-	insertMemories = `insert into memories (id, node_id) select * from unnest($1::uuid[], $2::uuid[])
-		on conflict (id) do nothing`
-	upsertDeleted = `insert into deleted (data_point, project_id, request_id, deleted_at)
-		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[])
-		on conflict (data_point) do update set request_id = coalesce(excluded.request_id, deleted.request_id)`
 )
 
+// revisionRow is a row of table revisions. Its memories are set later (setDerived), and stay unless it is erased.
 type revisionRow struct {
-	node, project, dataPoint uuid.UUID
-	number                   int
-	accepted, effect         *int64
+	Node      uuid.UUID `db:"node_id"`
+	Project   uuid.UUID `db:"project_id,once"`
+	DataPoint uuid.UUID `db:"data_point,once"`
+	Number    int       `db:"number,once"`
+	Accepted  *int64    `db:"accepted"`
+	Effect    *int64    `db:"effect"`
+	Derived   *int64    `db:"derived"`
 }
 
-type memoryRow struct{ id, node uuid.UUID }
+// memoryRow is a row of table memories.
+type memoryRow struct {
+	ID   uuid.UUID `db:"id"`
+	Node uuid.UUID `db:"node_id"`
+}
 
+// deletedRow is a row of table deleted.
 type deletedRow struct {
-	dataPoint, project uuid.UUID
-	request            uuid.UUID
-	at                 time.Time
+	DataPoint uuid.UUID `db:"data_point"`
+	Project   uuid.UUID `db:"project_id,once"`
+	Request   uuid.UUID `db:"request_id"`
+	At        time.Time `db:"deleted_at,once"`
 }
+
+var (
+	revisionRows = table.New[revisionRow](Name, schema, "revisions",
+		table.Change{Column: "derived", Value: "case when excluded.accepted is not null then revisions.derived end"})
+	memoryRows  = table.New[memoryRow](Name, schema, "memories")
+	deletedRows = table.New[deletedRow](Name, schema, "deleted")
+)
 
 // fold holds the rows that a page of events writes.
 type fold struct {
-	revisions map[uuid.UUID]revisionRow
+	revisions map[uuid.UUID]*revisionRow
 	derived   map[uuid.UUID]int64
-	memories  map[uuid.UUID]memoryRow
-	deleted   map[uuid.UUID]deletedRow
+	memories  map[uuid.UUID]*memoryRow
+	deleted   map[uuid.UUID]*deletedRow
 	// gone are the data points whose deletion an earlier page applied.
 	gone map[uuid.UUID]struct{}
 }
@@ -90,8 +103,8 @@ type fold struct {
 // missing or damaged have no ids, as in projection memories.
 func (p Projector) Apply(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) error {
 	f := &fold{
-		revisions: map[uuid.UUID]revisionRow{}, derived: map[uuid.UUID]int64{}, memories: map[uuid.UUID]memoryRow{},
-		deleted: map[uuid.UUID]deletedRow{}, gone: map[uuid.UUID]struct{}{},
+		revisions: map[uuid.UUID]*revisionRow{}, derived: map[uuid.UUID]int64{}, memories: map[uuid.UUID]*memoryRow{},
+		deleted: map[uuid.UUID]*deletedRow{}, gone: map[uuid.UUID]struct{}{},
 	}
 	if err := f.load(ctx, tx, events); err != nil {
 		return err
@@ -176,9 +189,9 @@ func (f *fold) revisionAccepted(decoded eventstore.DecodedEvent, dataPoint uuid.
 		effect = int64(e.Commit)
 	}
 	node := datapoint.NodeID(dataPoint, e.Effect.Revision)
-	f.revisions[node] = revisionRow{
-		node: node, project: e.ProjectID, dataPoint: dataPoint, number: e.Effect.Revision,
-		accepted: &accepted, effect: &effect,
+	f.revisions[node] = &revisionRow{
+		Node: node, Project: e.ProjectID, DataPoint: dataPoint, Number: e.Effect.Revision,
+		Accepted: &accepted, Effect: &effect,
 	}
 }
 
@@ -192,7 +205,7 @@ func (p Projector) memoriesDerived(
 	node := datapoint.NodeID(dataPoint, e.Revision)
 	f.derived[node] = int64(decoded.Revision)
 	for _, m := range list {
-		f.memories[m.ID] = memoryRow{m.ID, node}
+		f.memories[m.ID] = &memoryRow{m.ID, node}
 	}
 	return nil
 }
@@ -209,7 +222,7 @@ func (f *fold) factsKept(e *deletion.FactsKept) {
 		node := datapoint.NodeID(e.DataPoint, derived.Revision)
 		for n := range derived.Count {
 			id := memory.ID(e.DataPoint, derived.Revision, n)
-			f.memories[id] = memoryRow{id, node}
+			f.memories[id] = &memoryRow{id, node}
 		}
 	}
 	f.markDeleted(e.DataPoint, e.ProjectID, e.RequestID, e.DeletedAt)
@@ -217,51 +230,26 @@ func (f *fold) factsKept(e *deletion.FactsKept) {
 
 func (f *fold) erase(e *deletion.FactsKept, number int) {
 	node := datapoint.NodeID(e.DataPoint, number)
-	f.revisions[node] = revisionRow{node: node, project: e.ProjectID, dataPoint: e.DataPoint, number: number}
+	f.revisions[node] = &revisionRow{Node: node, Project: e.ProjectID, DataPoint: e.DataPoint, Number: number}
 }
 
 func (f *fold) markDeleted(dataPoint, project, request uuid.UUID, at time.Time) {
-	f.deleted[dataPoint] = deletedRow{dataPoint: dataPoint, project: project, request: request, at: pgarray.Instant(at)}
+	f.deleted[dataPoint] = &deletedRow{DataPoint: dataPoint, Project: project, Request: request, At: pgarray.Instant(at)}
 	f.gone[dataPoint] = struct{}{}
 }
 
 // save writes the rows in one round trip.
 func (f *fold) save(ctx context.Context, tx pgx.Tx) error {
 	b := new(pgx.Batch)
-	if rows := values(f.revisions); len(rows) > 0 {
-		b.Queue(upsertRevisions,
-			pgarray.IDs(rows, func(r revisionRow) uuid.UUID { return r.node }),
-			pgarray.IDs(rows, func(r revisionRow) uuid.UUID { return r.project }),
-			pgarray.IDs(rows, func(r revisionRow) uuid.UUID { return r.dataPoint }),
-			pgarray.Column(rows, func(r revisionRow) int32 { return int32(r.number) }),
-			pgarray.Column(rows, func(r revisionRow) *int64 { return r.accepted }),
-			pgarray.Column(rows, func(r revisionRow) *int64 { return r.effect }))
-	}
+	revisionRows.Save(b, slices.Collect(maps.Values(f.revisions)))
 	if len(f.derived) > 0 {
 		nodes := pgarray.Keys(f.derived)
 		b.Queue(setDerived, nodes, pgarray.Column(nodes, func(id uuid.UUID) int64 { return f.derived[id] }))
 	}
-	if rows := values(f.memories); len(rows) > 0 {
-		b.Queue(insertMemories, pgarray.IDs(rows, func(r memoryRow) uuid.UUID { return r.id }),
-			pgarray.IDs(rows, func(r memoryRow) uuid.UUID { return r.node }))
-	}
-	if rows := values(f.deleted); len(rows) > 0 {
-		b.Queue(upsertDeleted,
-			pgarray.IDs(rows, func(r deletedRow) uuid.UUID { return r.dataPoint }),
-			pgarray.IDs(rows, func(r deletedRow) uuid.UUID { return r.project }),
-			pgarray.Column(rows, func(r deletedRow) uuid.UUID { return r.request }),
-			pgarray.Column(rows, func(r deletedRow) time.Time { return r.at }))
-	}
+	memoryRows.Insert(b, slices.Collect(maps.Values(f.memories)))
+	deletedRows.Save(b, slices.Collect(maps.Values(f.deleted)))
 	if err := pgarray.Flush(ctx, tx, b); err != nil {
 		return fmt.Errorf("write the rows of the page: %w", err)
 	}
 	return nil
-}
-
-func values[R any](rows map[uuid.UUID]R) []R {
-	list := make([]R, 0, len(rows))
-	for _, row := range rows {
-		list = append(list, row)
-	}
-	return list
 }

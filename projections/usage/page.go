@@ -3,6 +3,8 @@ package usage
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -12,51 +14,76 @@ import (
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/projections/table"
 )
 
 // flushesKept is how many flushes of a stream the projection remembers. A sum in ops.charges is
 // looked up here until the next round of any process deletes it, so the newest few would do.
 const flushesKept = 256
 
-// monthKey is one project in one month: one usage stream.
-type monthKey struct {
-	project uuid.UUID
-	month   string
+// projectRow is a row of table projects.
+type projectRow struct {
+	Project      uuid.UUID `db:"project_id"`
+	Organization uuid.UUID `db:"organization_id"`
 }
 
+// planRow is a row of table plans.
+type planRow struct {
+	Organization  uuid.UUID           `db:"organization_id"`
+	Revision      eventstore.Revision `db:"revision"`
+	Plan          metering.Plan       `db:"plan"`
+	Month         string              `db:"month"`
+	ChargedTenths int64               `db:"charged_tenths"`
+}
+
+// grantRow is a row of table grants.
+type grantRow struct {
+	Organization uuid.UUID           `db:"organization_id"`
+	Revision     eventstore.Revision `db:"revision"`
+	Kind         metering.Grant      `db:"kind"`
+	Month        string              `db:"month"`
+	Tenths       int64               `db:"tenths"`
+}
+
+// monthKey is one project in one month: one usage stream.
+type monthKey struct {
+	Project uuid.UUID `db:"project_id"`
+	Month   string    `db:"month"`
+}
+
+// chargeRow is a row of table charges.
 type chargeRow struct {
 	monthKey
-	organization uuid.UUID
-	recalls      int64
-	recallTenths int64
-	events       int64
-	eventTenths  int64
-	revision     eventstore.Revision
+	Organization uuid.UUID           `db:"organization_id,once"`
+	Recalls      int64               `db:"recalls"`
+	RecallTenths int64               `db:"recall_tenths"`
+	Events       int64               `db:"webhook_events"`
+	EventTenths  int64               `db:"webhook_tenths"`
+	Revision     eventstore.Revision `db:"revision"`
 	dirty        bool
 }
 
-type planRow struct {
-	*organization.PlanSet
-	revision eventstore.Revision
-}
-
-type grantRow struct {
-	*organization.CreditsGranted
-	revision eventstore.Revision
-}
-
+// flushRow is a row of table flushes.
 type flushRow struct {
-	id uuid.UUID
+	ID uuid.UUID `db:"flush_id"`
 	monthKey
-	revision eventstore.Revision
+	Revision eventstore.Revision `db:"revision"`
 }
+
+var (
+	projects = table.New[projectRow](Name, schema, "projects")
+	plans    = table.New[planRow](Name, schema, "plans")
+	grants   = table.New[grantRow](Name, schema, "grants")
+	charges  = table.New[chargeRow](Name, schema, "charges")
+	flushes  = table.New[flushRow](Name, schema, "flushes")
+)
 
 // fold is the rows that a page of events changes.
 type fold struct {
-	projects []*registry.ProjectCreated
-	plans    []planRow
-	grants   []grantRow
-	flushes  []flushRow
+	projects []*projectRow
+	plans    []*planRow
+	grants   []*grantRow
+	flushes  []*flushRow
 	charges  map[monthKey]*chargeRow
 }
 
@@ -64,11 +91,11 @@ type fold struct {
 func (p *fold) apply(f eventstore.DecodedEvent) error {
 	switch e := f.Event.(type) {
 	case *registry.ProjectCreated:
-		p.projects = append(p.projects, e)
+		p.projects = append(p.projects, &projectRow{e.ProjectID, e.OrganizationID})
 	case *organization.PlanSet:
-		p.plans = append(p.plans, planRow{e, f.Revision})
+		p.plans = append(p.plans, &planRow{e.OrganizationID, f.Revision, e.Plan, e.Month, e.ChargedTenths})
 	case *organization.CreditsGranted:
-		p.grants = append(p.grants, grantRow{e, f.Revision})
+		p.grants = append(p.grants, &grantRow{e.OrganizationID, f.Revision, e.Kind, e.Month, e.Tenths})
 	case *metering.Charged:
 		p.charge(e, f.Revision)
 	}
@@ -80,19 +107,22 @@ func (p *fold) charge(e *metering.Charged, revision eventstore.Revision) {
 	key := monthKey{e.ProjectID, e.Month}
 	row := p.charges[key]
 	if row == nil {
-		row = &chargeRow{monthKey: key, revision: eventstore.NoStream}
+		row = &chargeRow{monthKey: key, Revision: eventstore.NoStream}
 		p.charges[key] = row
 	}
-	if revision <= row.revision {
+	if revision <= row.Revision {
 		return
 	}
-	row.organization, row.revision, row.dirty = e.OrganizationID, revision, true
-	row.recalls += e.Recalls
-	row.recallTenths += e.RecallTenths
-	row.events += e.WebhookEvents
-	row.eventTenths += e.WebhookTenths
-	p.flushes = append(p.flushes, flushRow{e.FlushID, key, revision})
+	row.Organization, row.Revision, row.dirty = e.OrganizationID, revision, true
+	row.Recalls += e.Recalls
+	row.RecallTenths += e.RecallTenths
+	row.Events += e.WebhookEvents
+	row.EventTenths += e.WebhookTenths
+	p.flushes = append(p.flushes, &flushRow{e.FlushID, key, revision})
 }
+
+var chargesByKey = charges.Select(
+	`charges join unnest($1::uuid[], $2::text[]) as k (project_id, month) using (project_id, month)`)
 
 // load reads the sums that the events change.
 func load(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) (*fold, error) {
@@ -106,30 +136,11 @@ func load(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) (*fo
 	if len(keys) == 0 {
 		return p, nil
 	}
-	var wanted []monthKey
-	for key := range keys {
-		wanted = append(wanted, key)
-	}
-	rows, err := tx.Query(ctx, `select c.project_id, c.month, c.organization_id, c.recalls, c.recall_tenths, c.webhook_events, c.webhook_tenths, c.revision
-		from charges c join unnest($1::uuid[], $2::text[]) as k (project_id, month) using (project_id, month)`,
-		pgarray.IDs(wanted, func(k monthKey) uuid.UUID { return k.project }),
-		pgarray.Column(wanted, func(k monthKey) string { return k.month }),
-	)
-	if err != nil {
-		return nil, fmt.Errorf("load rows of a page: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		r := &chargeRow{}
-		into := []any{
-			&r.project, &r.month, &r.organization, &r.recalls, &r.recallTenths, &r.events, &r.eventTenths, &r.revision,
-		}
-		if err := rows.Scan(into...); err != nil {
-			return nil, fmt.Errorf("load rows of a page: %w", err)
-		}
-		p.charges[r.monthKey] = r
-	}
-	if err := rows.Err(); err != nil {
+	wanted, b := slices.Collect(maps.Keys(keys)), &pgx.Batch{}
+	b.Queue(chargesByKey, pgarray.IDs(wanted, func(k monthKey) uuid.UUID { return k.Project }),
+		pgarray.Column(wanted, func(k monthKey) string { return k.Month }),
+	).Query(charges.Read(func(r *chargeRow) { p.charges[r.monthKey] = r }))
+	if err := pgarray.Flush(ctx, tx, b); err != nil {
 		return nil, fmt.Errorf("load rows of a page: %w", err)
 	}
 	return p, nil
