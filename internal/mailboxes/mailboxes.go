@@ -93,7 +93,8 @@ func Message(n int) string {
 			"Content-Transfer-Encoding: base64\n\n" + base64.StdEncoding.EncodeToString([]byte(text)) +
 			"\n--b\nContent-Type: text/html\n\n<p>The same.</p>\n--b--\n\n"
 	default:
-		return from + fmt.Sprintf("Subject: Ferry %d\nContent-Type: multipart/mixed; boundary=b\n\n--b\n", n) + plain + "\n" + text +
+		head := fmt.Sprintf("Subject: Ferry %d\nContent-Type: multipart/mixed; boundary=b\n\n--b\n", n)
+		return from + head + plain + "\n" + text +
 			"\n--b\nContent-Type: image/png; name=p.png\nContent-Transfer-Encoding: base64\n\n" +
 			strings.Repeat("QUJD", 500) + "\n--b--\n\n"
 	}
