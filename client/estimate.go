@@ -80,6 +80,19 @@ type EstimatedFile struct {
 	Credits    *json.Number `json:"credits"`
 	// Skipped is why the file becomes nothing, else nil.
 	Skipped *string `json:"skipped"`
+	// Remarks are what was left out of the file or is not certain, in the order in which it was found.
+	Remarks []EstimateRemark `json:"remarks"`
+}
+
+// EstimateRemark is what was left out of a file, or is not certain.
+type EstimateRemark struct {
+	// Code names the kind of remark, such as "no-time": data points that would get the time of the import.
+	Code  string `json:"code"`
+	Count int    `json:"count"`
+	// First is the first place: the id of a data point, or a line; nil for none.
+	First *string `json:"first"`
+	// Text is the remark for people.
+	Text string `json:"text"`
 }
 
 // EstimatedBatch is the next Points data points of the import, ready to be sent with its idempotency key.

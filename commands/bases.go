@@ -19,12 +19,14 @@ import (
 // not be refused for its cost.
 func (s *Service) decide(ctx context.Context, b *batch) error {
 	known, bases := s.known(ctx, b), make([]datapoint.Base, len(b.prepared))
+	deleted := make([]bool, len(b.prepared))
 	err := s.journal.each(ctx, len(known), func(ctx context.Context, n int) error {
 		i := known[n]
 		p := &b.prepared[i]
 		last, ok, err := s.journal.Last(ctx, p.stream)
 		if errors.Is(err, eventstore.ErrDeleted) {
-			return atItem(dataPointDeleted(p.ingest.SourceID), i)
+			deleted[i] = true
+			return nil
 		}
 		if err != nil {
 			return err
@@ -35,7 +37,8 @@ func (s *Service) decide(ctx context.Context, b *batch) error {
 		}
 		send, current, live := datapoint.SendOf(last.Event)
 		if !live {
-			return atItem(dataPointDeleted(p.ingest.SourceID), i)
+			deleted[i] = true
+			return nil
 		}
 		if !current.Historic() {
 			if b.effects[i] = last.Position; send.Commit != 0 {
@@ -50,7 +53,28 @@ func (s *Service) decide(ctx context.Context, b *batch) error {
 	for i := range bases {
 		b.decided[i] = bases[i].Decide(b.prepared[i].ingest)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return b.refuseDeleted(deleted)
+}
+
+// refuseDeleted returns the fault of a batch with deleted data points. It names all of them, so that a client leaves
+// them out at once.
+func (b *batch) refuseDeleted(deleted []bool) error {
+	var ids []string
+	first := -1
+	for i, is := range deleted {
+		if is {
+			if ids = append(ids, b.prepared[i].ingest.SourceID); first < 0 {
+				first = i
+			}
+		}
+	}
+	if first < 0 {
+		return nil
+	}
+	return atItem(dataPointDeleted(ids[0]).With("ids", ids), first)
 }
 
 // known returns the items whose streams are to be read: all, if new ones cannot be identified.

@@ -70,6 +70,15 @@ func TestIngestBatch_RefusedStoresNothing(t *testing.T) {
 	if got := w.types("new"); got != nil {
 		t.Errorf("the refused batch left %v", got)
 	}
+	// The fault names each deleted id of the batch: a client that leaves them out is not refused again.
+	w.ingest(text("gone too", "x"), "")
+	if _, err := w.DeleteDataPoints(t.Context(), w.call, []string{"gone too"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.IngestBatch(t.Context(), w.call, []commands.DataPoint{text("gone too", "x"), text("new", "y"), text("gone", "x")}, "key")
+	if f := wantFault(t, err, fault.CodeDataPointDeleted); !slices.Equal(f.Data["ids"].([]string), []string{"gone too", "gone"}) {
+		t.Errorf("data %v", f.Data)
+	}
 	// A refused call does not use up its key.
 	w.batch([]commands.DataPoint{text("new", "y")}, "key")
 }

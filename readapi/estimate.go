@@ -115,12 +115,22 @@ func fileAnswers(e *estimate.Estimate, price func(int64) *json.Number) iter.Seq2
 		for _, f := range e.Files {
 			if !yield(client.EstimatedFile{
 				Path: f.Path, Kind: optional(string(f.Kind)), DetectedBy: optional(string(f.By)), Points: f.Points,
-				Bytes: f.Bytes, Credits: price(f.CreditTenths), Skipped: optional(f.Skipped),
+				Bytes: f.Bytes, Credits: price(f.CreditTenths), Skipped: optional(f.Skipped), Remarks: remarkAnswers(f.Remarks),
 			}, nil) {
 				return
 			}
 		}
 	}
+}
+
+func remarkAnswers(remarks []estimate.Remark) []client.EstimateRemark {
+	list := make([]client.EstimateRemark, 0, len(remarks))
+	for _, r := range remarks {
+		list = append(list, client.EstimateRemark{
+			Code: string(r.Code), Count: r.Count, First: optional(r.First), Text: r.Text,
+		})
+	}
+	return list
 }
 
 func batchAnswers(e *estimate.Estimate, price func(int64) *json.Number) iter.Seq2[client.EstimatedBatch, error] {

@@ -90,7 +90,7 @@ func TestEstimate_Files(t *testing.T) {
 	res := askEstimate(t, api, body)
 	res.Want(t, 200,
 		`{"files":[{"path":"t.csv","kind":"table","detectedBy":"extension","points":2,`,
-		`,"credits":4,"skipped":null},{"path":"empty.txt","kind":null,"detectedBy":null,"points":0,"bytes":0,"credits":0,"skipped":"is empty`,
+		`,"credits":4,"skipped":null,"remarks":[]},{"path":"empty.txt","kind":null,"detectedBy":null,"points":0,"bytes":0,"credits":0,"skipped":"is empty`,
 		`{"path":"bad.txt","kind":"email","detectedBy":"given","points":0,"bytes":0,"credits":0,"skipped":"cannot be read as email`,
 		`"dataPoints":2,`, `"batches":[{"index":0,"from":"2025-05-10T22:00:00Z","to":"2025-05-12T08:15:00Z","points":2,`,
 		`"points":[{"id":"t.csv#2","kind":"table","path":"t.csv","label":"t","timestamp":"2025-05-10T22:00:00Z","identity":"bo","audience":null,`,
@@ -123,7 +123,8 @@ func TestEstimate_Unmetered(t *testing.T) {
 	}}
 	api := serveEstimates(t, f)
 	body := object{"files": []any{file("a.txt", "tea")}}
-	askEstimate(t, api, body).Want(t, 200, `"points":1,"bytes":3,"credits":null,"skipped":null}],"dataPoints":1,"bytes":3,"credits":null,`,
+	askEstimate(t, api, body).Want(t, 200, `"points":1,"bytes":3,"credits":null,"skipped":null,"remarks":[{"code":"no-time","count":1,"first":"a.txt","text":"1 data point without a time, `+
+		`which would get the time of the import; the first: a.txt"}]}],"dataPoints":1,"bytes":3,"credits":null,`,
 		`"balance":{"left":null,"resetsAt":null,"projectCapLeft":1.5,"ingestionCapReached":true},"fits":false,"fitsFirst":0,"metered":false,"timeZone":"UTC"`)
 	f.room.Points = nil
 	askEstimate(t, api, body).Want(t, 200, `"ingestionCapReached":false},"fits":true,"fitsFirst":1,`)

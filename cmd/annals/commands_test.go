@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,13 +72,13 @@ func TestImport_ContinuesAfterARefusal(t *testing.T) {
 	file := write(t, "in.jsonl", points(1200))
 	f.refuse = func(items []client.DataPoint) (int, string) {
 		if items[0].ID == "p500" {
-			return 400, `{"code":"audience-unknown","debugMessage":"items[7].audience: no such audience"}`
+			return 402, `{"code":"out-of-credits","debugMessage":"the plan has no credits left"}`
 		}
 		return 0, ""
 	}
 	got := annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file, "--parallel=1")
-	want := "annals: import stopped after 500 data points: line 508 was refused: the server answered 400 " +
-		"audience-unknown: items[7].audience: no such audience (request request-1); run the same command again to go on\n"
+	want := "annals: import stopped after 500 data points: lines 501 to 1000 were refused: the server answered 402 " +
+		"out-of-credits: the plan has no credits left (request request-1); run the same command again to go on\n"
 	if got.code != exitFailed || got.stderr != want {
 		t.Fatalf("got %+v, want %s", got, want)
 	}
@@ -89,6 +90,28 @@ func TestImport_ContinuesAfterARefusal(t *testing.T) {
 	}
 	if n := len(f.texts["svc_sk_secret"]); n != 1200 {
 		t.Errorf("the server took %d", n)
+	}
+}
+
+// What the service refuses for itself is left out by name. Once its audience exists, the same command sends it.
+func TestImport_LeavesOutAnUnknownAudience(t *testing.T) {
+	f, dir := startFake(t)
+	file := write(t, "in.jsonl", `{"id":"a","content":"one"}`+"\n"+`{"id":"b","content":"two","audience":"crew"}`+"\n")
+	f.refuse = func(items []client.DataPoint) (int, string) {
+		if at := slices.IndexFunc(items, func(p client.DataPoint) bool { return p.Audience != "" }); at >= 0 {
+			return 400, fmt.Sprintf(`{"code":"audience-unknown","debugMessage":"no such audience","data":{"item":%d}}`, at)
+		}
+		return 0, ""
+	}
+	got := annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file)
+	if got.code != exitPartly || !strings.Contains(got.stdout, `left out: b of line 2: the project has no audience "crew"`) ||
+		!strings.Contains(got.stderr, "1 data point was refused; the rest was sent") || len(f.texts["svc_sk_secret"]) != 1 {
+		t.Fatalf("got %+v, took %v", got, f.texts)
+	}
+	f.refuse = nil
+	got = annals(t.Context(), nil, "", "import", "--data-dir", dir, "--points", file)
+	if taken := f.texts["svc_sk_secret"]; got.code != exitOK || taken[len(taken)-1].ID != "b" {
+		t.Fatalf("got %+v, took %v", got, f.texts)
 	}
 }
 

@@ -66,14 +66,14 @@ func estimateFolder(t *testing.T) string {
 func TestEstimate_Table(t *testing.T) {
 	flags := startEstimates(t, account.Room{Metered: true, LeftTenths: new(int64(35)), CreditTenths: new(int64(35))})
 	got := annals(t.Context(), nil, "", append(flags, estimateFolder(t))...)
-	want := `   kind  files  data points  bytes  credits
-  email      1            1   13 B        1
-  table      1            2  461 B        3
-    all      2            3  474 B        4
+	want := `   kind  files  data points  no time  bytes  credits
+  email      1            1        0   13 B        1
+  table      1            2        0  461 B        3
+    all      2            3        0  474 B        4
 skipped: old/mail/2.eml cannot be read as email: it does not begin with the header of a message
 skipped: old/notes/none.md is empty or white space
 skipped: old/.secret is hidden
-skipped: old/picture.png is not text
+skipped: old/picture.png is not text: it is a picture
 3 data points in 1 batch do not fit: the first 2 would pass of 3.5 credits that are left
 `
 	got.stdout = strings.ReplaceAll(got.stdout, "  \n", "\n")

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/annals-project/annals/cmd/annals/internal/transfer"
 	"github.com/annals-project/annals/domain/estimate"
+	"github.com/annals-project/annals/domain/instant"
 )
 
 // ImportCmd is "annals import".
@@ -17,6 +19,9 @@ type ImportCmd struct {
 	Points   string   `name:"points" placeholder:"FILE" help:"Instead of paths: JSON Lines file with a data point on each line; - is standard input."`
 	Kind     string   `name:"kind" placeholder:"KIND" help:"What all files are; default: detected (see annals estimate)."`
 	TimeZone string   `name:"time-zone" placeholder:"ZONE" help:"IANA zone of times that are written without one, such as Europe/Rome; default UTC."`
+	Since    string   `name:"since" placeholder:"TIME" help:"Only what has a time from this day or time on, such as 2025-05-01."`
+	Only     []string `name:"only" placeholder:"KIND" help:"Only files of these kinds, as they are detected."`
+	DryRun   bool     `name:"dry-run" help:"Show what would be sent and cost, and send nothing."`
 	Yes      bool     `name:"yes" help:"Send the files without asking."`
 	State    string   `name:"state" placeholder:"FILE" help:"File with the progress of the import; default PATH.progress of the first path, or FILE.progress (none for standard input)."`
 	Parallel int      `name:"parallel" default:"4" help:"Batches in flight at once, 1 to 32."`
@@ -34,12 +39,38 @@ func (c *ImportCmd) Validate() error {
 		return errors.New("name files or folders, or a file of data points with --points")
 	case len(c.Paths) > 0 && c.Points != "":
 		return errors.New("--points goes without paths")
-	case c.Points != "" && (c.Kind != "" || c.TimeZone != "" || c.Yes):
-		return errors.New("--kind, --time-zone and --yes are for files, not for --points")
+	case c.Points != "" && (c.Kind != "" || c.TimeZone != "" || c.Yes || c.Since != "" || len(c.Only) > 0 || c.DryRun):
+		return errors.New("--kind, --time-zone, --since, --only, --dry-run and --yes are for files, not for --points")
 	case c.Kind != "" && !estimate.IsKind(c.Kind):
 		return fmt.Errorf("--kind is %q: want %s", c.Kind, strings.Join(estimate.KindNames(), ", "))
 	}
-	return nil
+	for _, kind := range c.Only {
+		if !estimate.IsKind(kind) {
+			return fmt.Errorf("--only is %q: want %s", kind, strings.Join(estimate.KindNames(), ", "))
+		}
+	}
+	_, err := c.since()
+	return err
+}
+
+// since reads the time of --since: a day begins in the zone of --time-zone.
+func (c *ImportCmd) since() (time.Time, error) {
+	if c.Since == "" {
+		return time.Time{}, nil
+	}
+	zone, err := time.LoadLocation(c.TimeZone) // UTC for none
+	if err != nil {
+		return time.Time{}, fmt.Errorf("--time-zone is %q: %w", c.TimeZone, err)
+	}
+	at, err := instant.Read(c.Since)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("--since is %q: %w", c.Since, err)
+	}
+	if at.DateOnly {
+		y, m, d := at.At.Date()
+		return time.Date(y, m, d, 0, 0, 0, 0, zone), nil
+	}
+	return at.At, nil
 }
 
 // Run sends the file, or the files.
@@ -54,7 +85,16 @@ func (c *ImportCmd) Run(ctx context.Context, env *Env) error {
 		}
 		return printSummary(env.Stdout, sum, c.JSON)
 	}
-	sum, err := in.Files(ctx, c.Paths, transfer.Cut{Kind: c.Kind, TimeZone: c.TimeZone}, c.Yes)
+	since, err := c.since()
+	if err != nil {
+		return err
+	}
+	choice := transfer.Choice{DryRun: c.DryRun, Yes: c.Yes}
+	choice.Since, choice.Kinds = since, c.Only
+	sum, err := in.Files(ctx, c.Paths, transfer.Cut{Kind: c.Kind, TimeZone: c.TimeZone}, choice)
+	if errors.Is(err, transfer.ErrDryRun) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

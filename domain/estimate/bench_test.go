@@ -9,6 +9,7 @@ import (
 
 	"github.com/annals-project/annals/domain/estimate"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/internal/mailboxes"
 )
 
 // fill repeats a text that depends on a number until it has the size of the longest file.
@@ -135,4 +136,28 @@ func BenchmarkPlan_ManyFiles(b *testing.B) {
 		}
 	}
 	b.ReportMetric((processorTime(b)-before).Seconds()*1000/float64(b.N), "cpu-ms/op")
+}
+
+// BenchmarkCut_Mailbox decodes and cuts a mailbox as people have it, and reports the messages a second.
+func BenchmarkCut_Mailbox(b *testing.B) {
+	const messages = 2000
+	var box strings.Builder
+	for n := range messages {
+		box.WriteString(mailboxes.Message(n))
+	}
+	b.SetBytes(int64(box.Len()))
+	for b.Loop() {
+		f, err := estimate.Decoded(b.Context(), "a.mbox", "", []byte(box.String()))
+		if err != nil {
+			b.Fatal(err)
+		}
+		points := 0
+		if _, err := estimate.Cut(b.Context(), f, time.UTC, func(estimate.Point) error { points++; return nil }); err != nil {
+			b.Fatal(err)
+		}
+		if points != messages {
+			b.Fatalf("%d messages become %d data points", messages, points)
+		}
+	}
+	b.ReportMetric(float64(messages)*float64(b.N)/b.Elapsed().Seconds(), "messages/s")
 }

@@ -32,6 +32,8 @@ type room struct {
 	// name is "" for a chat that its file does not name.
 	name     string
 	messages []message
+	// silent counts messages without words.
+	silent int
 }
 
 func (r *room) add(at time.Time, author, text string) {
@@ -39,9 +41,11 @@ func (r *room) add(at time.Time, author, text string) {
 	if !at.IsZero() {
 		m.at = at.UnixMicro()
 	}
-	if m.text != "" {
-		r.messages = append(r.messages, m)
+	if m.text == "" {
+		r.silent++
+		return
 	}
+	r.messages = append(r.messages, m)
 }
 
 // cutChat cuts the export of a chat: one data point for each day.
@@ -65,6 +69,9 @@ func cutChat(c *cut) error {
 
 // days emits the days of a chat. The time of a day is that of its last message: nothing in it is later.
 func (c *cut) days(r *room) error {
+	for range r.silent {
+		c.remarks.add(NoWords, r.name)
+	}
 	slices.SortStableFunc(r.messages, func(a, b message) int {
 		if c.over(1) {
 			return 0

@@ -203,14 +203,18 @@ func (e *chatExport) telegram(r *room) error {
 	if err := e.dec.Decode(&m); err != nil {
 		return err
 	}
-	if m.Type != "message" && m.Type != "" || m.From == nil {
+	if m.Type != "message" && m.Type != "" {
 		return nil
 	}
 	at, ok := parseUnix(m.DateUnixtime)
 	if !ok {
 		at, _ = parseTime(m.Date, e.cut.zone, false)
 	}
-	r.add(at, *m.From, telegramText(m.Text))
+	from := "" // of an account that was deleted
+	if m.From != nil {
+		from = *m.From
+	}
+	r.add(at, from, telegramText(m.Text))
 	return nil
 }
 

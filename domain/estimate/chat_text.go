@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -97,7 +98,7 @@ func cleanStamp(stamp string) string {
 // with the message before.
 func cutChatText(c *cut) error {
 	r := &room{}
-	monthFirst := isMonthFirst(c.stamps())
+	monthFirst := c.stampOrder()
 	date := dateInName(c.path, c.zone)
 	var sent time.Time
 	var name string
@@ -110,9 +111,11 @@ func cutChatText(c *cut) error {
 		b.Reset()
 		open = false
 	}
+	n := 0
 	for text := c.text; text != ""; {
 		var line string
 		line, text = c.line(text)
+		n++
 		stamp, author, said, ok := stampOf(line)
 		at, dated := time.Time{}, false
 		if ok {
@@ -121,7 +124,10 @@ func cutChatText(c *cut) error {
 		switch {
 		case dated:
 			flush()
-			// A line without a name is a remark of the program.
+			// A line without a name is of the program.
+			if author == "" {
+				c.remarks.add(ProgramLines, "line "+strconv.Itoa(n))
+			}
 			if open = author != ""; open {
 				sent, name = at, author
 				b.WriteString(strings.Trim(said, directionMarks+" "))
@@ -135,16 +141,17 @@ func cutChatText(c *cut) error {
 	return c.days(r)
 }
 
-// stamps returns the times of the first lines, for the order of day and month.
-func (c *cut) stamps() (list []string) {
-	for text := c.text; text != "" && len(list) < 5*sampleRows; {
+// stampOrder returns whether the times of a chat have the month first.
+func (c *cut) stampOrder() bool {
+	var o dateOrder
+	for text := c.text; text != ""; {
 		var line string
 		line, text = c.line(text)
 		if stamp, _, _, ok := stampOf(line); ok {
-			list = append(list, cleanStamp(stamp))
+			o.add(cleanStamp(stamp))
 		}
 	}
-	return list
+	return o.isMonthFirst()
 }
 
 // stampTime reads a date and time, or a time of the day that the name of the file has.

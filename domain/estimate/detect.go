@@ -16,6 +16,11 @@ const (
 	// ByExtension and ByContent name what showed the kind.
 	ByExtension DetectedBy = "extension"
 	ByContent   DetectedBy = "content"
+	// ByJupyter, ByICalendar, ByVCard and ByOKF name the format of a file.
+	ByJupyter   DetectedBy = "jupyter"
+	ByICalendar DetectedBy = "icalendar"
+	ByVCard     DetectedBy = "vcard"
+	ByOKF       DetectedBy = "okf"
 	// ByDefault is notes: text that is nothing else.
 	ByDefault DetectedBy = "default"
 )
@@ -27,13 +32,37 @@ const headBytes = 64 << 10
 func detect(name, text string) Origin {
 	ext := extension(name)
 	head := text[:min(len(text), headBytes)]
+	if origin, ok := byFormat(ext, head); ok {
+		return origin
+	}
 	if kind, ok := byContent(ext, head); ok {
-		return Origin{kind, ByContent}
+		return Origin{Kind: kind, By: ByContent}
 	}
 	if kind, ok := extensions[ext]; ok {
-		return Origin{kind, ByExtension}
+		return Origin{Kind: kind, By: ByExtension}
 	}
-	return Origin{Notes, ByDefault}
+	return Origin{Kind: Notes, By: ByDefault}
+}
+
+// byFormat recognizes the formats that are read in a way of their own.
+func byFormat(ext, head string) (Origin, bool) {
+	switch ext {
+	case ".ipynb":
+		return Origin{Kind: Documentation, By: ByJupyter}, true
+	case ".md", ".markdown", ".mdx":
+		values, _ := frontMatter(head)
+		return Origin{Kind: Documentation, By: ByOKF}, values.isOKF()
+	}
+	if _, known := extensions[ext]; known {
+		return Origin{}, false
+	}
+	switch {
+	case isCalendar(head):
+		return Origin{Kind: Records, By: ByICalendar}, true
+	case isVCard(head):
+		return Origin{Kind: Records, By: ByVCard}, true
+	}
+	return Origin{}, false
 }
 
 // extension returns the extension of a path in lower case, with its dot.

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/annals-project/annals/domain/audience"
 )
 
 // section is a part of a document under one heading.
@@ -17,15 +19,23 @@ type section struct {
 
 // document is what a reader of a format found.
 type document struct {
-	title    string
-	author   string
-	at       string
+	title  string
+	author string
+	at     string
+	// audience is who may read it, "" for all. It is left out if that is no slug.
+	audience string
 	sections func(yield func(section) error) error
 }
 
 // cutDocumentation cuts a document by its sections: one data point each.
 func cutDocumentation(c *cut) error {
-	d := readDocument(c)
+	d, err := readDocument(c)
+	if err != nil {
+		return err
+	}
+	if d.audience != "" && !audience.ValidSlug(d.audience) {
+		return skip("names the audience %.100q, which is no slug: nobody is known who may read it", d.audience)
+	}
 	var at time.Time
 	if parsed, ok := parseTime(d.at, c.zone, false); ok {
 		at = parsed
@@ -46,14 +56,23 @@ func cutDocumentation(c *cut) error {
 		if level <= 1 && s.level > 0 && d.title == "" {
 			root = s.heading
 		}
-		p := Point{Label: labelOf(root, headings[1:]), Identity: d.author, At: at, Metadata: c.metadata()}
+		p := Point{
+			Label: labelOf(root, headings[1:]), Identity: d.author, Audience: d.audience, At: at, Metadata: c.metadata(),
+		}
 		p.ID, p.Content = c.id(taken.unique(anchor(slugs[1:]), "")), s.text
 		return c.emit(p)
 	})
 }
 
 // readDocument reads by the extension, else by what the text begins with.
-func readDocument(c *cut) document {
+func readDocument(c *cut) (document, error) {
+	if isNotebook(c.path) {
+		return c.notebookDocument()
+	}
+	return c.textDocument(), nil
+}
+
+func (c *cut) textDocument() document {
 	switch ext := extension(c.path); {
 	case ext == ".html" || ext == ".htm" || ext == ".xhtml":
 		return c.htmlDocument()
@@ -116,26 +135,6 @@ func slug(heading string) string {
 		return "section"
 	}
 	return b.String()
-}
-
-// frontMatter splits off the header that many generators of sites put before a text. Only its plain
-// values are read.
-func frontMatter(text string) (values map[string]string, rest string) {
-	line, after := firstLine(text)
-	if strings.TrimRight(line, " ") != "---" {
-		return nil, text
-	}
-	values = map[string]string{}
-	for left := 200; left > 0 && after != ""; left-- {
-		line, after = firstLine(after)
-		if t := strings.TrimRight(line, " "); t == "---" || t == "..." {
-			return values, after
-		}
-		if name, value, ok := strings.Cut(line, ":"); ok && len(line) < 1000 && !strings.HasPrefix(name, " ") {
-			values[plainName(name)] = strings.Trim(strings.TrimSpace(value), `"'`)
-		}
-	}
-	return nil, text
 }
 
 // lineSections cuts a text at the lines that begins names as headings.

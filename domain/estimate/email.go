@@ -18,19 +18,25 @@ const (
 // cutEmail cuts one message, or an mbox of many: one data point each.
 func cutEmail(c *cut) error {
 	text := strings.TrimLeft(c.text, "\n")
-	if !isMbox(text) {
-		if !isMessage(text) {
-			return unparseable(Email, "it does not begin with the header of a message")
+	line, rest := firstLine(text)
+	if !isFromLine(line) && !isHead(text, 1) {
+		// What is before the first message of a mailbox is none.
+		if at := c.nextMessage(text, 0); at >= 0 {
+			c.remarks.add(Unreadable, "line 1")
+			text = text[at:]
+			line, rest = firstLine(text)
 		}
+	}
+	switch {
+	case isFromLine(line) && isHead(rest, 1):
+		n := newNames()
+		return c.eachMessage(text, func(from, message string) error {
+			return c.message(message, fromTime(from), c.id(n.unique("", message)))
+		})
+	case isHead(text, 1):
 		return c.message(text, time.Time{}, c.id())
 	}
-	n := newNames()
-	return c.eachMessage(text, func(from, message string) error {
-		if !isMessage(message) {
-			return nil
-		}
-		return c.message(message, fromTime(from), c.id(n.unique("", message)))
-	})
+	return unparseable(Email, "it does not begin with the header of a message")
 }
 
 // isMbox reports whether a text begins with the line that begins each message of an mbox.
@@ -39,36 +45,42 @@ func isMbox(text string) bool {
 	return isFromLine(line) && isMessage(rest)
 }
 
+// fromLine is "From sender date". The sender is one word, or an address without its @; the date has a clock.
+var fromLine = regexp.MustCompile(`^From (?: *(?:\S+|\S+ at \S+) +)?((?:[A-Z][a-z]{2},? |\d{4}-\d\d-\d\d).*\d\d:\d\d.*)$`)
+
+// maxFromLine is the longest line that is looked at for that form.
+const maxFromLine = 400
+
 // isFromLine reports whether a line is "From sender date".
 func isFromLine(line string) bool {
-	return strings.HasPrefix(line, "From ") && len(line) < 400 && yearOrClock.MatchString(line)
+	return strings.HasPrefix(line, "From ") && len(line) < maxFromLine && !fromTime(line).IsZero()
 }
-
-var yearOrClock = regexp.MustCompile(`\d\d:\d\d| \d{4}\b`)
 
 // fromTime reads the date of such a line.
 func fromTime(line string) time.Time {
-	_, date, _ := strings.Cut(strings.TrimPrefix(line, "From "), " ")
-	for _, layout := range []string{
-		"Mon Jan _2 15:04:05 2006", "Mon Jan _2 15:04:05 -0700 2006", "Mon Jan _2 15:04:05 MST 2006",
-	} {
-		if at, err := time.Parse(layout, strings.TrimSpace(date)); err == nil {
-			return at
-		}
+	m := fromLine.FindStringSubmatch(strings.TrimRight(line, " \t"))
+	if m == nil {
+		return time.Time{}
 	}
-	return time.Time{}
+	date, _, _ := strings.Cut(m[1], " remote from ")
+	at, _ := parseTime(date, time.UTC, false)
+	return at
 }
 
-// headerNames are those of which a message must have two in its first lines.
+// headerNames are those of which a message must have one or two in its first lines.
 var headerNames = map[string]bool{
 	"from": true, "to": true, "subject": true, "date": true, "message-id": true, "received": true, "return-path": true,
 	"delivered-to": true, "mime-version": true, "content-type": true, "reply-to": true, "cc": true, "sender": true,
+	"x-gm-thrid": true, "x-gmail-labels": true, "x-mozilla-status": true, "in-reply-to": true, "references": true,
 }
 
 // isMessage reports whether a text begins with the header of a message.
-func isMessage(text string) bool {
+func isMessage(text string) bool { return isHead(text, 2) }
+
+// isHead reports whether a text begins with the fields of a header, and among them some that mails have.
+func isHead(text string, least int) bool {
 	known := 0
-	for n := 0; n < 200 && known < 2 && text != ""; n++ {
+	for n := 0; n < 200 && known < least && text != ""; n++ {
 		var line string
 		line, text = firstLine(text)
 		if strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t") {
@@ -85,38 +97,47 @@ func isMessage(text string) bool {
 			known++
 		}
 	}
-	return known >= 2
+	return known >= least
 }
 
-// eachMessage splits an mbox. A line "From " begins a message if it follows an empty line and a header
-// follows it. One ">" is removed from lines that were quoted since they begin with "From ".
-func (c *cut) eachMessage(text string, yield func(from, message string) error) error {
-	from, rest := firstLine(text)
-	start := len(text) - len(rest)
-	for at := start; at < len(text); {
+// nextMessage returns where the next message of a mailbox begins after a place, negative for none. Its From line
+// follows an empty line and has a field of a mail after it, or two; any other line "From …" is text.
+func (w *watch) nextMessage(text string, at int) int {
+	for at < len(text) {
 		next := strings.Index(text[at:], "\nFrom ")
-		if next < 0 || c.over(next+1) {
-			break
+		if next < 0 || w.over(next+1) {
+			return -1
 		}
 		at += next + 1
-		line, after := firstLine(text[at:])
-		if !isFromLine(line) || !isHeaderLine(after) || at >= 2 && text[at-2] != '\n' {
+		line, _ := firstLine(text[at:min(len(text), at+maxFromLine)])
+		if !isFromLine(line) {
 			continue
 		}
-		if err := yield(from, c.unquoteFrom(text[start:at])); err != nil {
-			return err
+		least := 2
+		if at < 2 || text[at-2] == '\n' {
+			least = 1
 		}
-		from, start = line, at+len(line)+1
-		at = start
+		if after := text[min(len(text), at+len(line)+1):]; isHead(after, least) {
+			return at
+		}
 	}
-	return yield(from, c.unquoteFrom(text[min(start, len(text)):]))
+	return -1
 }
 
-// isHeaderLine reports whether a text begins with a line "Name: value".
-func isHeaderLine(text string) bool {
-	line, _ := firstLine(text[:min(len(text), maxTiming)])
-	name, _, ok := strings.Cut(line, ":")
-	return ok && name != "" && !strings.ContainsAny(name, " \t")
+// eachMessage splits an mbox. One ">" is removed from lines that were quoted since they begin with "From ".
+func (c *cut) eachMessage(text string, yield func(from, message string) error) error {
+	for text != "" {
+		from, rest := firstLine(text)
+		end := c.nextMessage(text, len(from))
+		if end < 0 {
+			return yield(from, c.unquoteFrom(rest))
+		}
+		if err := yield(from, c.unquoteFrom(text[len(from)+1:end])); err != nil {
+			return err
+		}
+		text = text[end:]
+	}
+	return nil
 }
 
 func (c *cut) unquoteFrom(message string) string {
@@ -142,36 +163,59 @@ func (c *cut) unquoteFrom(message string) string {
 
 // message emits one message. from is when the mailbox received it, id the id for one without its own.
 func (c *cut) message(text string, from time.Time, id string) error {
-	header, body := c.splitHeader(text)
-	e := &entity{cut: c, left: maxMIMEParts, decode: 2*len(text) + headBytes}
-	e.read(header, body, 0)
-	at, err := mail.ParseDate(header.get("date"))
-	if err != nil {
-		var ok bool
-		if at, ok = parseTime(header.get("date"), c.zone, false); !ok {
-			at = from
+	h, body := c.splitHeader(text)
+	if key := strings.Trim(strings.TrimSpace(h.get("message-id")), "<>"); key != "" && len(key) < 500 {
+		id = "email:" + key
+	}
+	e := &entity{cut: c, id: id, left: maxMIMEParts, decode: 2*len(text) + headBytes}
+	e.read(h, body, 0)
+	if e.tooDeep {
+		c.remarks.add(TooDeep, id)
+	}
+	subject := fitName(h.text("subject"), 1000)
+	own := e.own.text()
+	if isReply(h, subject) {
+		kept, removed := c.withoutQuotes(own)
+		if own = kept; removed {
+			c.remarks.add(QuotedText, id)
 		}
 	}
-	subject := fitName(header.text("subject"), 1000)
-	content := c.cutQuotes(e.text())
+	e.own = mailText{}
+	e.own.write(own)
+	e.own.write(e.aside.text())
+	content := e.own.text()
 	if strings.TrimSpace(content) == "" {
 		content = subject
 	}
-	if key := strings.Trim(strings.TrimSpace(header.get("message-id")), "<>"); key != "" && len(key) < 500 {
-		id = "email:" + key
+	if strings.TrimSpace(content) == "" {
+		c.remarks.add(NoWords, id)
+		return nil
 	}
-	sender := addresses(header.get("from"))
 	p := Point{
-		ID: id, Content: content, Label: subject, At: at,
-		Metadata: c.metadata("from", first(header.people("from")), "to", header.people("to"), "cc", header.people("cc"),
-			"inReplyTo", fitName(strings.Trim(strings.TrimSpace(header.get("in-reply-to")), "<>"), 500), "attachments", e.attachments),
+		ID: id, Content: content, Label: cmp.Or(subject, c.base), At: c.mailTime(h, from),
+		Metadata: c.metadata("from", first(h.people("from")), "to", h.people("to"), "cc", h.people("cc"),
+			"inReplyTo", fitName(strings.Trim(strings.TrimSpace(h.get("in-reply-to")), "<>"), 500), "attachments", e.attachments),
 	}
-	p.Label = cmp.Or(p.Label, c.base)
-	if len(sender) > 0 {
+	if sender := append(addresses(h.get("from")), addresses(h.get("sender"))...); len(sender) > 0 {
 		p.Identity = strings.ToLower(sender[0].Address)
 	}
 	return c.emit(p)
 }
+
+// mailTime returns when a message was sent: by its date, else when the last server received it, else by the From line.
+func (c *cut) mailTime(h header, from time.Time) time.Time {
+	received := h.get("received")
+	received = received[strings.LastIndexByte(received, ';')+1:]
+	for _, text := range []string{h.text("date"), received} {
+		if at, ok := parseTime(text, c.zone, false); ok && isMailYear(at) {
+			return at
+		}
+	}
+	return from
+}
+
+// isMailYear reports whether a mail can be from a time: clocks that were not set write others.
+func isMailYear(at time.Time) bool { return at.Year() > 1970 && at.Year() < lastYear }
 
 func first(list []string) string {
 	if len(list) == 0 {
@@ -183,18 +227,23 @@ func first(list []string) string {
 // maxPeople is how many addresses of a field are kept.
 const maxPeople = 100
 
-// addresses reads a list of addresses; one that is not in the form of the standard is looked for in angles.
+// addresses reads a list of addresses; one that is not in the form of the standard is looked for in angles. Names are
+// decoded once more: many programs put an encoded word in quotes, where the standard has none.
 func addresses(field string) []*mail.Address {
 	if len(field) > maxHeaders/8 {
 		field = cutRunes(field, maxHeaders/16)
 	}
 	parser := mail.AddressParser{WordDecoder: words}
 	if list, err := parser.ParseList(field); err == nil {
-		return list[:min(len(list), maxPeople)]
+		list = list[:min(len(list), maxPeople)]
+		for _, a := range list {
+			a.Name = decodeWords(a.Name)
+		}
+		return list
 	}
-	_, rest, _ := strings.Cut(field, "<")
+	name, rest, _ := strings.Cut(field, "<")
 	if address, _, ok := strings.Cut(rest, ">"); ok && strings.Contains(address, "@") {
-		return []*mail.Address{{Address: address}}
+		return []*mail.Address{{Name: decodeWords(strings.Trim(name, " \t\"'")), Address: strings.TrimSpace(address)}}
 	}
 	if f := strings.TrimSpace(field); strings.Contains(f, "@") && !strings.ContainsAny(f, " \t,") {
 		return []*mail.Address{{Address: f}}

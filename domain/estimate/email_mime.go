@@ -2,11 +2,10 @@ package estimate
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"strings"
-
-	"golang.org/x/text/encoding/htmlindex"
 )
 
 // header is the fields of a message or part that are read, by name in lower case. Of a repeated field the
@@ -15,12 +14,13 @@ type header map[string]string
 
 var fieldsRead = map[string]bool{
 	"from": true, "to": true, "cc": true, "subject": true, "date": true, "message-id": true, "in-reply-to": true,
-	"content-type": true, "content-disposition": true, "content-transfer-encoding": true,
+	"content-type": true, "content-disposition": true, "content-transfer-encoding": true, "received": true,
+	"references": true, "sender": true, "x-forwarded-message-id": true,
 }
 
 // splitHeader splits a message or part into its header and its body. It reads what a mail program would
 // refuse: a line that is not a field is left out.
-func (c *cut) splitHeader(text string) (header, string) {
+func (w *watch) splitHeader(text string) (header, string) {
 	h := header{}
 	name, size := "", 0
 	var value strings.Builder
@@ -32,7 +32,7 @@ func (c *cut) splitHeader(text string) (header, string) {
 	}
 	for text != "" {
 		var line string
-		line, text = c.line(text)
+		line, text = w.line(text)
 		if line == "" {
 			break
 		}
@@ -61,12 +61,21 @@ func (h header) get(name string) string { return h[name] }
 
 // words decodes =?charset?…?=.
 var words = &mime.WordDecoder{CharsetReader: func(charset string, input io.Reader) (io.Reader, error) {
-	encoding, err := htmlindex.Get(charset)
-	if err != nil {
-		return nil, err
+	if e := encodingOf(charset); e != nil {
+		return e.NewDecoder().Reader(input), nil
 	}
-	return encoding.NewDecoder().Reader(input), nil
+	return nil, fmt.Errorf("charset %.50q is not known", charset)
 }}
+
+// decodeWords decodes the encoded words of a text; one in a charset that is not known stays.
+func decodeWords(text string) string {
+	if strings.Contains(text, "=?") {
+		if decoded, err := words.DecodeHeader(text); err == nil {
+			text = decoded
+		}
+	}
+	return strings.ToValidUTF8(text, "\ufffd")
+}
 
 // text returns a field with its encoded words decoded.
 func (h header) text(name string) string {
@@ -74,10 +83,7 @@ func (h header) text(name string) string {
 	if len(value) > 16<<10 {
 		value = cutRunes(value, 8<<10)
 	}
-	if decoded, err := words.DecodeHeader(value); err == nil {
-		return strings.ToValidUTF8(decoded, "\ufffd")
-	}
-	return value
+	return decodeWords(value)
 }
 
 // people returns the addresses of a field as "Name <address>".
@@ -90,103 +96,6 @@ func (h header) people(name string) (list []string) {
 		list = append(list, fitName(text, 500))
 	}
 	return list
-}
-
-// entity collects the text of a message from its parts.
-type entity struct {
-	cut         *cut
-	b           strings.Builder
-	attachments []string
-	// left is how many parts may still be read.
-	left int
-	// decode is how many bytes of attached messages may still be decoded: a message that is not encoded is
-	// read where it is.
-	decode int
-}
-
-func (e *entity) text() string { return e.b.String() }
-
-// read reads a message or part.
-func (e *entity) read(h header, body string, depth int) {
-	if e.left--; e.left < 0 || depth > maxNesting || e.cut.ended != nil {
-		return
-	}
-	kind, params := mediaType(h.get("content-type"))
-	disposition, named := mediaType(h.get("content-disposition"))
-	name := firstOf(named["filename"], params["name"])
-	if disposition == "attachment" || name != "" && !strings.HasPrefix(kind, "text/") {
-		e.attach(name)
-		return
-	}
-	switch {
-	case kind == "multipart/alternative":
-		e.alternative(body, params["boundary"], depth)
-	case strings.HasPrefix(kind, "multipart/"):
-		for _, part := range e.partsOf(body, params["boundary"]) {
-			ph, pb := e.cut.splitHeader(part)
-			e.read(ph, pb, depth+1)
-		}
-	case kind == "message/rfc822":
-		e.attached(h.get("content-transfer-encoding"), body, depth)
-	case kind == "text/html":
-		e.write(e.cut.htmlText(e.cut.decodeText(h, params, body)))
-	case kind == "" || strings.HasPrefix(kind, "text/") && kind != "text/calendar":
-		e.write(e.cut.decodeText(h, params, body))
-	}
-}
-
-// attached reads an attached message.
-func (e *entity) attached(encoding, body string, depth int) {
-	text, encoded := e.cut.decodeTransfer(encoding, body)
-	if encoded {
-		if e.decode -= len(text); e.decode < 0 {
-			return
-		}
-	}
-	h, b := e.cut.splitHeader(text)
-	e.write(h.text("subject"))
-	e.read(h, b, depth+1)
-}
-
-// alternative reads the plain text, else the last part.
-func (e *entity) alternative(body, boundary string, depth int) {
-	list := e.partsOf(body, boundary)
-	for _, part := range list {
-		h, b := e.cut.splitHeader(part)
-		if kind, params := mediaType(h.get("content-type")); kind == "text/plain" || kind == "" {
-			if text := e.cut.decodeText(h, params, b); strings.TrimSpace(text) != "" {
-				e.left--
-				e.write(text)
-				return
-			}
-		}
-	}
-	if len(list) > 0 {
-		h, b := e.cut.splitHeader(list[len(list)-1])
-		e.read(h, b, depth+1)
-	}
-}
-
-func (e *entity) write(text string) {
-	if text = strings.Trim(text, "\n"); strings.TrimSpace(text) == "" {
-		return
-	}
-	if e.b.Len() > 0 {
-		e.b.WriteString("\n\n")
-	}
-	e.b.WriteString(text)
-}
-
-// maxAttachments is how many names of attachments are kept.
-const maxAttachments = 50
-
-func (e *entity) attach(name string) {
-	if decoded, err := words.DecodeHeader(name); err == nil {
-		name = decoded
-	}
-	if name = fitName(strings.ToValidUTF8(name, "\ufffd"), 200); name != "" && len(e.attachments) < maxAttachments {
-		e.attachments = append(e.attachments, name)
-	}
 }
 
 // mediaType reads a type with its parameters, "" for none and for one that cannot be read.
@@ -215,9 +124,8 @@ func boundaryOf(field string) map[string]string {
 	return map[string]string{"boundary": strings.TrimSpace(value)}
 }
 
-// partsOf splits the body of a multipart at its boundary, without a copy. The parts share the text.
-func (e *entity) partsOf(body, boundary string) (parts []string) {
-	most := e.left
+// partsAt returns where the parts of a multipart begin and end, at most some of them.
+func (w *watch) partsAt(body, boundary string, most int) (parts [][2]int) {
 	if boundary == "" || len(boundary) > 200 {
 		return nil
 	}
@@ -225,7 +133,7 @@ func (e *entity) partsOf(body, boundary string) (parts []string) {
 	start := -1
 	for at := 0; at <= len(body) && len(parts) < most; {
 		next := strings.Index(body[at:], mark)
-		if next < 0 || e.cut.over(next+len(mark)) {
+		if next < 0 || w.over(next+len(mark)) {
 			break
 		}
 		at += next
@@ -235,7 +143,7 @@ func (e *entity) partsOf(body, boundary string) (parts []string) {
 			continue
 		}
 		if start >= 0 {
-			parts = append(parts, body[start:at])
+			parts = append(parts, [2]int{start, at})
 		}
 		if strings.HasPrefix(body[end:], "--") {
 			return parts
@@ -249,7 +157,7 @@ func (e *entity) partsOf(body, boundary string) (parts []string) {
 	}
 	// A message that was cut off has no closing boundary.
 	if start >= 0 && start < len(body) && len(parts) < most {
-		parts = append(parts, body[start:])
+		parts = append(parts, [2]int{start, len(body)})
 	}
 	return parts
 }

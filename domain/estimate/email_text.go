@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"golang.org/x/text/encoding/htmlindex"
+	"golang.org/x/net/html/charset"
 )
 
 // decodeTransfer decodes base64 and quoted-printable; what cannot be decoded is left out. Any other text is
@@ -121,27 +121,37 @@ func hexDigit(c byte) int {
 	return strings.IndexByte("0123456789abcdef", c)
 }
 
-// decodeText returns the text of a part. A part that was sent as it is was decoded with its file, unless
-// its charset writes other characters in ASCII.
+// decodeText returns the text of a part. One that was sent as it is was decoded with its file, unless its charset
+// writes other characters in ASCII.
 func (c *cut) decodeText(h header, params map[string]string, body string) string {
-	raw, _ := c.decodeTransfer(h.get("content-transfer-encoding"), body)
-	charset := strings.ToLower(params["charset"])
-	if utf8.ValidString(raw) && !(isASCII(raw) && (strings.HasPrefix(charset, "iso-2022") || charset == "hz-gb-2312")) &&
-		!strings.HasPrefix(charset, "utf-16") {
-		return c.normalize(withoutZero(raw))
+	raw, encoded := c.decodeTransfer(h.get("content-transfer-encoding"), body)
+	name := params["charset"]
+	if encoded && isUTF8(name) && !utf8.ValidString(raw) {
+		name = charsetOfPage(raw)
 	}
-	if charset == "" || charset == "us-ascii" || charset == "utf-8" {
-		charset = "windows-1252"
+	e := encodingOf(name)
+	switch {
+	case e != nil && isShifted(name), encoded && e != nil && isWide(name):
+		raw = c.decode(e, raw)
+	case encoded && e != nil && isDouble(name):
+		// Short texts of these charsets can be valid UTF-8: what the header names counts, unless it is wrong.
+		if decoded := c.decode(e, raw); !utf8.ValidString(raw) || !strings.ContainsRune(decoded, utf8.RuneError) {
+			raw = decoded
+		}
+	default:
+		raw = c.decodeAs(raw, name)
 	}
-	encoding, err := htmlindex.Get(charset)
-	if err != nil {
-		return c.normalize(raw)
+	return c.normalize(withoutZero(raw))
+}
+
+// charsetOfPage returns the charset that HTML names, "" for other text.
+func charsetOfPage(raw string) string {
+	head := raw[:min(len(raw), 1024)]
+	if low := strings.ToLower(head); !strings.Contains(low, "<meta") || !strings.Contains(low, "charset") {
+		return ""
 	}
-	var decoded strings.Builder
-	if _, err := io.Copy(&decoded, encoding.NewDecoder().Reader(c.reader(strings.NewReader(raw)))); err != nil {
-		return c.normalize(withoutZero(raw))
-	}
-	return c.normalize(withoutZero(decoded.String()))
+	_, name, _ := charset.DetermineEncoding([]byte(head), "")
+	return name
 }
 
 func withoutZero(text string) string {
@@ -149,13 +159,4 @@ func withoutZero(text string) string {
 		return text
 	}
 	return strings.ReplaceAll(text, "\x00", "")
-}
-
-func isASCII(text string) bool {
-	for i := range len(text) {
-		if text[i] >= utf8.RuneSelf {
-			return false
-		}
-	}
-	return true
 }

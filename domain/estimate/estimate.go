@@ -9,11 +9,13 @@ package estimate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/annals-project/annals/domain/limit"
 )
@@ -58,6 +60,19 @@ type File struct {
 	Content string
 	// Kind skips the detection; "" detects.
 	Kind Kind
+	// Skipped is why the file has no text, "" if it has, and Guess a remark of how it was decoded, or nil.
+	Skipped string
+	Guess   *Remark
+}
+
+// Decoded returns a file of some bytes. The error is that of the context.
+func Decoded(ctx context.Context, path string, kind Kind, raw []byte) (f File, err error) {
+	f = File{Path: path, Kind: kind}
+	f.Content, f.Guess, err = Text(ctx, path, kind, raw)
+	if skipped, ok := errors.AsType[*Skip](err); ok {
+		f.Skipped, err = skipped.Reason, nil
+	}
+	return f, err
 }
 
 // Point is a data point that an import would send. Its fields are within the limits of a send.
@@ -91,6 +106,8 @@ type Origin struct {
 	// Kind is "" for a file that was skipped before its kind was known.
 	Kind Kind
 	By   DetectedBy
+	// Remarks are what was left out of it.
+	Remarks []Remark
 }
 
 // Cut calls yield for each data point of a file, in the order of the file. Times without a zone are in
@@ -98,6 +115,8 @@ type Origin struct {
 // count. Any other error is that of yield or of the context.
 func Cut(ctx context.Context, f File, zone *time.Location, yield func(Point) error) (Origin, error) {
 	switch {
+	case f.Skipped != "":
+		return Origin{Kind: f.Kind}, &Skip{f.Skipped}
 	case len(f.Content) > limit.EstimateFileBytes:
 		return Origin{Kind: f.Kind}, skip("has %d bytes: want at most %d", len(f.Content), limit.EstimateFileBytes)
 	case strings.IndexByte(f.Content, 0) >= 0:
@@ -111,13 +130,19 @@ func Cut(ctx context.Context, f File, zone *time.Location, yield func(Point) err
 	if strings.TrimSpace(text) == "" {
 		return Origin{Kind: f.Kind}, skip("is empty or white space")
 	}
-	origin := Origin{f.Kind, Given}
+	origin := Origin{Kind: f.Kind, By: Given}
 	if f.Kind == "" {
 		origin = detect(f.Path, text)
+		if program := unreadExport(origin, text); program != "" {
+			return origin, skip("looks like an export of %s, which is not read; with a given kind it is", program)
+		}
 	}
 	c := &cut{
 		watch: w, path: f.Path, text: text, zone: zone, yield: yield, most: maxGrowth*int64(len(text)) + growthSpare,
 		base: baseOf(f.Path), ids: newIDs(f.Path), pathJSON: encodeJSON(map[string]string{"path": f.Path}),
+	}
+	if f.Guess != nil {
+		c.remarks = append(c.remarks, *f.Guess)
 	}
 	err := cutters[origin.Kind](c)
 	if c.ended != nil {
@@ -129,6 +154,7 @@ func Cut(ctx context.Context, f File, zone *time.Location, yield func(Point) err
 	if c.points == 0 {
 		return origin, unparseable(origin.Kind, "it has nothing to remember")
 	}
+	origin.Remarks = c.remarks.list()
 	return origin, nil
 }
 
@@ -166,7 +192,8 @@ type cut struct {
 	begin string
 	room  int
 
-	points int
+	remarks remarks
+	points  int
 	// size and most are the content so far and its bound.
 	size, most int64
 }
@@ -206,9 +233,15 @@ func (c *cut) emit(p Point) error {
 	}
 	p.Label = c.fitted
 	p.Identity = fitName(p.Identity, limit.Identity)
-	p.At = fitTime(p.At)
+	if p.At = fitTime(p.At); p.At.IsZero() {
+		c.remarks.add(NoTime, p.ID)
+	}
 	if len(p.Metadata) > limit.MetadataBytes {
 		p.Metadata = nil
+		c.remarks.add(NoMetadata, p.ID)
+	}
+	if strings.ContainsRune(p.Content, utf8.RuneError) {
+		c.remarks.add(BadBytes, p.ID)
 	}
 	c.points++
 	if c.over(len(p.ID) + len(p.Content) + len(p.Label) + len(p.Metadata)) {

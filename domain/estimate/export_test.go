@@ -8,10 +8,10 @@ const (
 	MaxNesting   = maxNesting
 )
 
-// Layouts are the forms of times; ParseTime reads them.
+// ParseTime and TimeOf read times.
 var (
-	Layouts   = layouts
 	ParseTime = parseTime
+	TimeOf    = timeOf
 )
 
 // SetWindow sets the size of the rows that are made at once.

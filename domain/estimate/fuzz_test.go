@@ -114,8 +114,9 @@ func FuzzEmail(f *testing.F)      { fuzzKind(f, estimate.Email, ".eml", ".mbox")
 func FuzzChat(f *testing.F)       { fuzzKind(f, estimate.Chat, ".txt", ".json", ".csv") }
 func FuzzTranscript(f *testing.F) { fuzzKind(f, estimate.Transcript, ".vtt", ".txt") }
 func FuzzTable(f *testing.F)      { fuzzKind(f, estimate.Table, ".csv", ".tsv") }
-func FuzzRecords(f *testing.F)    { fuzzKind(f, estimate.Records, ".json", ".jsonl") }
+func FuzzRecords(f *testing.F)    { fuzzKind(f, estimate.Records, ".json", ".jsonl", ".ics", ".vcf") }
 func FuzzCode(f *testing.F)       { fuzzKind(f, estimate.Code, ".go", ".c", ".ts", ".java", ".py") }
+func FuzzNotebook(f *testing.F)   { fuzzKind(f, estimate.Documentation, ".ipynb") }
 func FuzzMarkdown(f *testing.F)   { fuzzKind(f, estimate.Documentation, ".md") }
 func FuzzAsciiDoc(f *testing.F)   { fuzzKind(f, estimate.Documentation, ".adoc") }
 func FuzzHTML(f *testing.F)       { fuzzKind(f, estimate.Documentation, ".html") }

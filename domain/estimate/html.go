@@ -15,8 +15,9 @@ type htmlWalk struct {
 	// hidden is the element whose text is not read, and depth how often it is open inside of itself.
 	hidden atom.Atom
 	depth  int
-	// noQuotes leaves out what mail programs mark as quoted.
-	noQuotes bool
+	// marks writes "> " before the lines of block quotations, which are open quoted times.
+	marks  bool
+	quoted int
 	// pre counts the open elements whose white space is kept.
 	pre int
 	// heading is the level of the heading that is open, 0 for none; it began at begin.
@@ -36,10 +37,10 @@ func (c *cut) htmlWalk(text string) *htmlWalk {
 	}
 }
 
-// htmlText returns the text of HTML without markup and quoted replies.
+// htmlText returns the text of HTML without markup. Lines of block quotations begin with "> ", as in plain mail.
 func (c *cut) htmlText(text string) string {
 	w := c.htmlWalk(text)
-	w.noQuotes = true
+	w.marks = true
 	if err := w.run(); err != nil {
 		return ""
 	}
@@ -83,9 +84,7 @@ func (w *htmlWalk) run() error {
 		case html.TextToken:
 			w.text(string(w.tokens.Text()))
 		case html.StartTagToken, html.SelfClosingTagToken:
-			if w.start(kind == html.SelfClosingTagToken) {
-				return nil
-			}
+			w.start(kind == html.SelfClosingTagToken)
 		case html.EndTagToken:
 			if err := w.end(); err != nil {
 				return err
@@ -118,26 +117,22 @@ func headingLevel(name atom.Atom) int {
 	return 0
 }
 
-// start reads a start tag. It returns true if the rest is a quoted message.
-func (w *htmlWalk) start(closed bool) (ends bool) {
+// start reads a start tag.
+func (w *htmlWalk) start(closed bool) {
 	raw, more := w.tokens.TagName()
 	name := atom.Lookup(raw)
 	if w.hidden != 0 {
 		if name == w.hidden && !closed {
 			w.depth++
 		}
-		return false
+		return
 	}
-	quoted := false
-	if more && (name == atom.Meta || w.noQuotes && name == atom.Div) {
-		quoted, ends = w.attributes(name)
-		if ends {
-			return true
-		}
+	if more && name == atom.Meta {
+		w.meta()
 	}
-	if !closed && (unread[name] || quoted || w.noQuotes && name == atom.Blockquote) {
+	if !closed && unread[name] {
 		w.hidden, w.depth = name, 1
-		return false
+		return
 	}
 	switch {
 	case blocks[name]:
@@ -151,14 +146,15 @@ func (w *htmlWalk) start(closed bool) (ends bool) {
 		w.space = true
 	case name == atom.Pre && !closed:
 		w.pre++
+	case name == atom.Blockquote && !closed:
+		w.quoted++
 	case headingLevel(name) > 0 && !closed && w.heading == 0:
 		w.heading, w.begin = headingLevel(name), w.b.Len()
 	}
-	return false
 }
 
-// attributes reads those of meta elements, and those by which mail programs mark quoted messages.
-func (w *htmlWalk) attributes(name atom.Atom) (quoted, ends bool) {
+// meta reads the author and the date of a page.
+func (w *htmlWalk) meta() {
 	values := map[string]string{}
 	for n := 0; n < 50; n++ {
 		key, value, more := w.tokens.TagAttr()
@@ -169,19 +165,12 @@ func (w *htmlWalk) attributes(name atom.Atom) (quoted, ends bool) {
 			break
 		}
 	}
-	if name == atom.Div {
-		class := values["class"]
-		return strings.Contains(class, "gmail_quote") || strings.Contains(class, "yahoo_quoted") ||
-				strings.Contains(class, "moz-cite-prefix"),
-			strings.HasSuffix(values["id"], "divRplyFwdMsg") || strings.HasSuffix(values["id"], "appendonsend")
-	}
 	switch strings.ToLower(firstOf(values["name"], values["property"])) {
 	case "author":
 		w.author = values["content"]
 	case "date", "article:published_time", "dcterms.date", "last-modified":
 		w.date = firstOf(w.date, values["content"])
 	}
-	return false, false
 }
 
 func (w *htmlWalk) end() error {
@@ -201,8 +190,12 @@ func (w *htmlWalk) end() error {
 			return err
 		}
 	}
-	if name == atom.Pre {
+	switch name {
+	case atom.Pre:
 		w.pre = max(0, w.pre-1)
+	case atom.Blockquote:
+		w.quoted = max(0, w.quoted-1)
+	default:
 	}
 	if blocks[name] && name != atom.Li {
 		w.line()
@@ -219,6 +212,10 @@ func (w *htmlWalk) text(text string) {
 		w.title = firstOf(w.title, text)
 	case w.hidden != 0 || text == "":
 	case w.pre > 0:
+		w.mark()
+		if w.marks && w.quoted > 0 {
+			text = strings.ReplaceAll(text, "\n", "\n> ")
+		}
 		w.b.WriteString(text)
 	default:
 		begin := w.space || isSpace(text[0])
@@ -237,8 +234,16 @@ func (w *htmlWalk) word(word string, space bool) {
 	if written := w.b.String(); space && written != "" && !isSpace(written[len(written)-1]) {
 		w.b.WriteByte(' ')
 	}
+	w.mark()
 	w.b.WriteString(word)
 	w.space = false
+}
+
+// mark begins a line of a quotation.
+func (w *htmlWalk) mark() {
+	if written := w.b.String(); w.marks && w.quoted > 0 && (written == "" || written[len(written)-1] == '\n') {
+		w.b.WriteString("> ")
+	}
 }
 
 func (w *htmlWalk) line() {

@@ -9,10 +9,20 @@ import (
 func (c *cut) markdownDocument() document {
 	values, body := frontMatter(c.text)
 	m := &markdown{}
-	return document{
-		title: values["title"], author: values["author"], at: firstOf(values["date"], values["created"], values["updated"]),
+	d := document{
+		title: fitName(values["title"], 200), audience: values["audience"], at: values.first(frontTimes...),
 		sections: c.lineSections(body, m.begins),
 	}
+	// Of several writers none is the author of a section.
+	if author := values.first("author", "authors", "generatedby", "createdby"); !strings.Contains(author, "\n") {
+		d.author = author
+	}
+	return d
+}
+
+// frontTimes are the values that say when a text was written, the first that is there counts.
+var frontTimes = []string{
+	"date", "created", "createdat", "updated", "updatedat", "generatedat", "timestamp", "published", "lastmodified", "lastmod", "modified",
 }
 
 func firstOf(texts ...string) string {

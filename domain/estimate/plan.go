@@ -31,6 +31,8 @@ type Plan struct {
 	// numbers are the last that were added to repeated ids; renamed undoes those of the file at hand.
 	numbers map[uint64]uint32
 	renamed []lastNumber
+	// repeated counts the data points of the file at hand that the plan has.
+	repeated remarks
 }
 
 type lastNumber struct {
@@ -54,6 +56,8 @@ type FileTotal struct {
 const (
 	// keptFile is what a plan keeps of each file, besides its path and the reason why it is skipped.
 	keptFile = 160
+	// keptRemark is what it keeps of a remark at most.
+	keptRemark = 4*maxFirst + 400
 	// keptNumber is what it keeps of a number that was added to an id.
 	keptNumber = 64
 )
@@ -82,9 +86,13 @@ func (p *Plan) AddFile(ctx context.Context, f File) error {
 	p.renamed = p.renamed[:0]
 	origin, err := Cut(ctx, f, p.Zone, func(point Point) error { return p.addCut(point, &total) })
 	total.Origin = origin
+	total.Remarks = append(total.Remarks, p.repeated.list()...)
+	p.kept += int64(len(total.Remarks)) * keptRemark
+	p.repeated = nil
 	if skipped, ok := errors.AsType[*Skip](err); ok {
 		p.truncate(total.first)
 		p.kept, p.full = kept+int64(len(skipped.Reason)), full
+		origin.Remarks = nil
 		total = FileTotal{Path: f.Path, Origin: origin, Skipped: skipped.Reason, first: total.first}
 		err = nil
 	}
@@ -104,6 +112,7 @@ func (p *Plan) addCut(point Point, total *FileTotal) error {
 	}
 	fresh, number, ok := p.distinct(point)
 	if !ok {
+		p.repeated.add(Repeated, point.ID)
 		return nil
 	}
 	if p.kept += keptPoint; p.kept > limit.EstimateKept {

@@ -22,11 +22,17 @@ const (
 
 // cutRecords cuts a JSON array, JSON Lines, or one JSON object: one data point for each element.
 func cutRecords(c *cut) error {
+	switch {
+	case isCalendar(c.text):
+		return cutCalendar(c)
+	case isVCard(c.text):
+		return cutVCards(c)
+	}
 	text := strings.TrimSpace(c.text)
 	if err := c.nesting(Records, text); err != nil {
 		return err
 	}
-	r := &records{cut: c, names: newNames(), plain: map[string]string{}}
+	r := &records{cut: c, names: newNames(), plain: map[string]string{}, monthFirst: c.learnOrder()}
 	if strings.HasPrefix(text, "[") {
 		return r.array(strings.NewReader(text))
 	}
@@ -108,6 +114,10 @@ type records struct {
 	plain map[string]string
 	// fields are those of the record at hand.
 	fields []member
+	// number counts the elements.
+	number int
+	// monthFirst is the order of dates with slashes.
+	monthFirst bool
 }
 
 // maxPlain is how many names of fields are kept.
@@ -151,8 +161,9 @@ func (r *records) add(element json.RawMessage) error {
 		}
 	}
 	content := r.content(element)
-	if strings.TrimSpace(content) == "" {
-		return nil // it needs no name
+	if r.number++; strings.TrimSpace(content) == "" {
+		r.cut.remarks.add(NoWords, "element "+strconv.Itoa(r.number))
+		return nil
 	}
 	p := Point{
 		Content: content, Label: r.field(labelNames...), Identity: r.field(authorNames...), Metadata: r.cut.metadata(),
@@ -165,11 +176,7 @@ func (r *records) add(element json.RawMessage) error {
 		if text == "" {
 			continue
 		}
-		at, ok := parseTime(text, r.cut.zone, false)
-		if !ok {
-			at, ok = parseUnix(text)
-		}
-		if ok {
+		if at, ok := timeOf(text, r.cut.zone, r.monthFirst); ok {
 			p.At = at
 			break
 		}
@@ -201,6 +208,9 @@ func scalar(value json.RawMessage) (text string) {
 	case value[0] == '{':
 		if len(value) > 4096 {
 			return ""
+		}
+		if text, ok := extended(value); ok {
+			return text
 		}
 		for _, want := range []string{"name", "displayName", "login", "email", "id"} {
 			for name, member := range rawjson.Each(value) {
@@ -238,6 +248,8 @@ func (w *recordLines) write(name string, value json.RawMessage, depth int) {
 	}
 	switch {
 	case value[0] == 'n':
+	case value[0] == '{' && isExtended(value):
+		w.line(name, scalar(value))
 	case value[0] == '{' && depth < maxRecordDepth:
 		for inner, value := range rawjson.Each(value) {
 			if w.write(join(name, inner), value, depth+1); w.lines >= maxRecordLines {

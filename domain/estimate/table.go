@@ -15,8 +15,6 @@ const (
 	// maxColumns and maxColumnName bound what is repeated in each row.
 	maxColumns    = 1000
 	maxColumnName = 100
-	// sampleRows is how many rows decide the order of day and month.
-	sampleRows = 200
 )
 
 // cutTable cuts a table with a header: one data point for each row.
@@ -57,9 +55,7 @@ type table struct {
 	// The columns with a meaning, -1 for none.
 	id, time, author, label, audience int
 	monthFirst                        bool
-	// sample are the rows that were read ahead.
-	sample [][]string
-	names  names
+	names                             names
 }
 
 func (t *table) readHeader() error {
@@ -86,39 +82,11 @@ func (t *table) readHeader() error {
 	t.id, t.time = columnOf(t.header, idNames), columnOf(t.header, timeNames)
 	t.author, t.label = columnOf(t.header, authorNames), columnOf(t.header, labelNames)
 	t.audience = columnOf(t.header, audienceNames)
-	return t.readSample()
-}
-
-// readSample reads some rows ahead, to learn how their dates are written.
-func (t *table) readSample() error {
-	if t.time < 0 {
-		return nil
-	}
-	var times []string
-	for len(t.sample) < sampleRows {
-		row, err := t.rows()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return unparseable(Table, "%v", err)
-		}
-		t.sample = append(t.sample, append([]string(nil), row...))
-		if t.time < len(row) {
-			times = append(times, row[t.time])
-		}
-	}
-	t.monthFirst = isMonthFirst(times)
+	t.monthFirst = t.time >= 0 && t.cut.learnOrder()
 	return nil
 }
 
 func (t *table) each() error {
-	for _, row := range t.sample {
-		if err := t.row(row); err != nil {
-			return err
-		}
-	}
-	t.sample = nil
 	for {
 		row, err := t.rows()
 		if errors.Is(err, io.EOF) {
@@ -162,11 +130,7 @@ func (t *table) row(row []string) error {
 		Content: b.String(), Label: t.field(row, t.label), Identity: t.field(row, t.author), Metadata: t.cut.metadata(),
 	}
 	p.Label = cmp.Or(p.Label, t.cut.base)
-	if at, ok := parseTime(t.field(row, t.time), t.cut.zone, t.monthFirst); ok {
-		p.At = at
-	} else if at, ok := parseUnix(t.field(row, t.time)); ok {
-		p.At = at
-	}
+	p.At, _ = timeOf(t.field(row, t.time), t.cut.zone, t.monthFirst)
 	if slug := t.field(row, t.audience); audience.ValidSlug(slug) {
 		p.Audience = slug
 	}

@@ -155,9 +155,11 @@ func isCues(head string) bool {
 func (c *cut) cueTurns(yield func(turn) error) error {
 	inCue, speaker, before := false, "", ""
 	at := time.Duration(0)
+	n := 0
 	for text := c.text; text != ""; {
 		var line string
 		line, text = c.line(text)
+		n++
 		if since, ok := timingOf(line); ok {
 			at, inCue, speaker = since, true, ""
 			continue
@@ -167,6 +169,9 @@ func (c *cut) cueTurns(yield func(turn) error) error {
 			continue
 		}
 		if !inCue {
+			if strings.Contains(line[:min(len(line), maxTiming)], "-->") {
+				c.remarks.add(Unreadable, "line "+strconv.Itoa(n))
+			}
 			continue
 		}
 		who, said := cueLine(line)

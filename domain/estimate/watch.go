@@ -62,7 +62,11 @@ func (r *watchedReader) Read(b []byte) (int, error) {
 
 // normalize removes a byte order mark, and ends each line with \n.
 func (w *watch) normalize(text string) string {
-	text = strings.ToValidUTF8(strings.TrimPrefix(text, byteOrderMark), "\ufffd")
+	return w.lineEnds(strings.ToValidUTF8(strings.TrimPrefix(text, byteOrderMark), "\ufffd"))
+}
+
+// lineEnds ends each line with \n.
+func (w *watch) lineEnds(text string) string {
 	if strings.IndexByte(text, '\r') < 0 {
 		return text
 	}

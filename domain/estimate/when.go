@@ -1,7 +1,7 @@
 package estimate
 
 import (
-	"regexp"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -9,68 +9,62 @@ import (
 	"github.com/annals-project/annals/domain/instant"
 )
 
-// maxTime is the longest text that is read as a time.
-const maxTime = 64
+const (
+	// maxTime is the longest text that is read as a time.
+	maxTime = 120
+	// The years of times: what is before or after them is an empty value of a program, or of another calendar.
+	firstYear, lastYear = 1000, 2200
+)
 
-// parseTime reads a time as people and programs write it. One without a zone is in zone. ok is false for
-// other text. Dates with slashes have the day first, unless monthFirst.
+// parseTime reads a time as people and programs write it: ISO 8601, dates in digits, and dates with the names of months
+// in the usual languages, with offsets and the usual names of zones. One without a zone is in zone. ok is false for
+// other text, also for a time in a zone that is not known: it would be wrong. Dates in digits have the day first,
+// unless monthFirst.
 func parseTime(text string, zone *time.Location, monthFirst bool) (at time.Time, ok bool) {
 	text = strings.TrimSpace(text)
-	if text == "" || len(text) > maxTime {
+	if len(text) < len("1.1.70") || len(text) > maxTime {
 		return time.Time{}, false
 	}
-	if at, ok := parseISO(text, zone); ok {
-		return at, true
-	}
-	if at, ok := parseNumeric(text, zone, monthFirst); ok {
-		return at, true
-	}
-	if !hasMonth(text) && (len(text) < 5 || text[4] != '-') {
-		return time.Time{}, false
-	}
-	for _, layout := range layouts {
-		if at, err := time.ParseInLocation(layout, text, zone); err == nil {
-			return at, true
+	if at, ok = parseISO(text, zone); !ok {
+		if inner, wrapped := unwrapTime(text); wrapped {
+			return parseUnix(inner)
 		}
+		at, ok = scanTime(text, zone, monthFirst)
 	}
-	return time.Time{}, false
+	if !ok || at.Year() < firstYear || at.Year() >= lastYear {
+		return time.Time{}, false
+	}
+	return at, true
 }
 
-// hasMonth reports whether a word of a text begins as the English name of a month. Most text that is no time has
-// none, and needs no comparison with each form.
-func hasMonth(text string) bool {
-	const months = "janfebmaraprmayjunjulaugsepoctnovdec"
-	inWord := false
-	for i := range len(text) - 2 {
-		isLetter := text[i]|0x20 >= 'a' && text[i]|0x20 <= 'z'
-		if isLetter && !inWord {
-			at := strings.Index(months, strings.ToLower(text[i:i+3]))
-			if at >= 0 && at%3 == 0 {
-				return true
+// timeOf reads a field that is named as a time: its text, or a number of seconds since 1970 or parts of them.
+func timeOf(text string, zone *time.Location, monthFirst bool) (at time.Time, ok bool) {
+	if at, ok = parseTime(text, zone, monthFirst); !ok {
+		at, ok = parseUnix(strings.TrimSpace(text))
+	}
+	return at, ok
+}
+
+// unwrapTime returns the number in the forms that JSON of .NET and JavaScript have for a time.
+func unwrapTime(text string) (inner string, ok bool) {
+	for _, form := range [][2]string{{"/Date(", ")/"}, {`\/Date(`, `)\/`}, {"new Date(", ")"}, {"Date(", ")"}} {
+		if inner, ok = strings.CutPrefix(text, form[0]); ok {
+			if inner, ok = strings.CutSuffix(inner, form[1]); ok {
+				// The offset is that of the place where the time was shown: the number is in UTC.
+				if at := strings.LastIndexAny(inner, "+-"); at > 0 {
+					inner = inner[:at]
+				}
+				return inner, true
 			}
 		}
-		inWord = isLetter
 	}
-	return false
+	return "", false
 }
 
-// layouts are the forms of times that are neither ISO 8601 nor all digits.
-var layouts = []string{
-	time.RFC1123Z, time.RFC1123, time.RFC822Z, time.RFC822, time.RFC850, time.ANSIC, time.UnixDate,
-	"Mon, 2 Jan 2006 15:04:05 -0700", "2 Jan 2006 15:04:05 -0700", "2 January 2006 15:04:05", "2 January 2006 15:04",
-	"2 January 2006", "2 Jan 2006 15:04:05", "2 Jan 2006 15:04", "2 Jan 2006", "January 2, 2006 15:04:05",
-	"January 2, 2006 3:04 PM", "January 2, 2006 15:04", "January 2, 2006", "Jan 2, 2006 3:04 PM", "Jan 2, 2006 15:04",
-	"Jan 2, 2006", "02-Jan-2006 15:04:05", "02-Jan-2006", "02-Jan-06 03:04 PM", "2006-01-02 15:04:05 -0700",
-	"2006-01-02 15:04:05 MST", "2006-01-02 3:04 PM", "2006-01-02 3:04:05 PM",
-}
-
-// parseISO reads ISO 8601, also with a space before the zone.
+// parseISO reads ISO 8601 with a date of separated parts.
 func parseISO(text string, zone *time.Location) (time.Time, bool) {
 	if text[0] < '0' || text[0] > '9' || len(text) < len("2006-01-02") || text[4] != '-' {
 		return time.Time{}, false
-	}
-	if strings.HasSuffix(text, " UTC") {
-		text = strings.TrimSuffix(text, " UTC") + "Z"
 	}
 	at, err := instant.Parse(text)
 	if err != nil {
@@ -94,43 +88,9 @@ func inZone(at time.Time, zone *time.Location) time.Time {
 	return time.Date(y, m, d, at.Hour(), at.Minute(), at.Second(), at.Nanosecond(), zone)
 }
 
-// numericTime is 12/05/2025, 10:15:30 PM with any of the usual separators.
-var numericTime = regexp.MustCompile(`^(\d{1,4})([/.\-])(\d{1,2})[/.\-](\d{1,4})` +
-	`(?:[,.]?[\s\x{202f}]+(?:at\s+|um\s+|à\s+)?(\d{1,2})[:.](\d{2})(?:[:.](\d{2}))?(?:[\s\x{202f}]*([aApP])\.?[mM]\.?)?)?$`)
-
-func parseNumeric(text string, zone *time.Location, monthFirst bool) (time.Time, bool) {
-	m := numericTime.FindStringSubmatch(text)
-	if m == nil {
-		return time.Time{}, false
-	}
-	a, b, c := number(m[1]), number(m[3]), number(m[4])
-	year, month, day := c, b, a
-	switch {
-	case len(m[1]) == 4:
-		year, day = a, c
-	case m[2] == "/" && monthFirst, b > 12:
-		month, day = a, b
-	}
-	if len(m[1]) < 3 && len(m[4]) <= 2 {
-		year += 2000
-	}
-	hour, minute, second := number(m[5]), number(m[6]), number(m[7])
-	switch strings.ToLower(m[8]) {
-	case "p":
-		if hour < 12 {
-			hour += 12
-		}
-	case "a":
-		if hour == 12 {
-			hour = 0
-		}
-	}
-	return civil(year, month, day, hour, minute, second, zone)
-}
-
 // civil returns a time that is on the calendar.
 func civil(year, month, day, hour, minute, second int, zone *time.Location) (time.Time, bool) {
-	if year < 1 || year > 9999 || month < 1 || month > 12 || day < 1 || hour > 23 || minute > 59 || second > 59 {
+	if year < 1 || year > 9999 || month < 1 || month > 12 || day < 1 || hour > 23 || minute > 59 || second > 60 {
 		return time.Time{}, false
 	}
 	if date := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC); date.Day() != day {
@@ -148,73 +108,40 @@ func number(text string) int {
 	return n
 }
 
-// The range in which a number is taken for a Unix time: from 2000 to 2100, in seconds.
+// The sizes by which a number is taken for a Unix time: below the first one it is none, below the others it is in
+// seconds, milliseconds and microseconds, and else in nanoseconds.
 const (
-	firstUnix = 946_684_800
-	lastUnix  = 4_102_444_800
+	leastUnix   = 1e8
+	leastMillis = 1e11
+	leastMicros = 1e14
+	leastNanos  = 1e17
 )
 
-// parseUnix reads seconds, milliseconds or microseconds since 1970.
-func parseUnix(text string) (time.Time, bool) {
+// parseUnix reads a number of seconds since 1970, with a fraction or without, or of parts of seconds. A result before
+// 1970 or after 2100 is none.
+func parseUnix(text string) (at time.Time, ok bool) {
+	if strings.ContainsAny(text, "eE") && len(text) < 32 {
+		if f, err := strconv.ParseFloat(text, 64); err == nil && f < math.MaxInt64 {
+			text = strconv.FormatFloat(f, 'f', -1, 64)
+		}
+	}
 	whole, part, _ := strings.Cut(text, ".")
 	n, err := strconv.ParseInt(whole, 10, 64)
-	if err != nil || len(part) > 9 {
+	if err != nil || n < leastUnix || len(part) > 20 || strings.Trim(part, "0123456789") != "" {
 		return time.Time{}, false
 	}
 	switch {
-	case n >= firstUnix && n <= lastUnix:
-		nanos, err := strconv.ParseInt((part + "000000000")[:9], 10, 64)
-		if err != nil {
-			return time.Time{}, false
-		}
-		return time.Unix(n, nanos).UTC(), true
-	case n >= firstUnix*1e3 && n <= lastUnix*1e3:
-		return time.UnixMilli(n).UTC(), true
-	case n >= firstUnix*1e6 && n <= lastUnix*1e6:
-		return time.UnixMicro(n).UTC(), true
+	case n < leastMillis:
+		at = time.Unix(n, int64(number((part + "000000000")[:9])))
+	case n < leastMicros:
+		at = time.UnixMilli(n)
+	case n < leastNanos:
+		at = time.UnixMicro(n)
+	default:
+		at = time.Unix(0, n)
 	}
-	return time.Time{}, false
-}
-
-// isMonthFirst decides for dates with slashes whether the month is first: a second number beyond 12 shows
-// it, else a clock with am or pm, unless a first number beyond 12 shows the opposite.
-func isMonthFirst(samples []string) bool {
-	half := false
-	for _, s := range samples {
-		m := numericTime.FindStringSubmatch(strings.TrimSpace(s[:min(len(s), maxTime)]))
-		if m == nil || m[2] != "/" || len(m[1]) > 2 {
-			continue
-		}
-		if number(m[1]) > 12 {
-			return false
-		}
-		if number(m[3]) > 12 {
-			return true
-		}
-		half = half || m[8] != ""
+	if at = at.UTC(); at.Year() < 1970 || at.Year() >= 2100 {
+		return time.Time{}, false
 	}
-	return half
-}
-
-// nameDate is a date in the name of a file, with a time of day or without.
-var nameDate = regexp.MustCompile(`(?:^|[^0-9])(\d{4})([-_.]?)(\d{2})[-_.]?(\d{2})(?:[T _-]+(\d{2})[-_.:h]?(\d{2})[-_.:]?(\d{2})?)?(?:[^0-9]|$)`)
-
-// dateInName returns the date that the path of a file names, the zero time for none.
-func dateInName(path string, zone *time.Location) time.Time {
-	path = path[max(0, len(path)-300):]
-	found := nameDate.FindAllStringSubmatch(path, 8)
-	for i := len(found) - 1; i >= 0; i-- {
-		m := found[i]
-		year := number(m[1])
-		if year < 1900 || year > 2200 {
-			continue
-		}
-		if at, ok := civil(year, number(m[3]), number(m[4]), number(m[5]), number(m[6]), number(m[7]), zone); ok {
-			return at
-		}
-		if at, ok := civil(year, number(m[3]), number(m[4]), 0, 0, 0, zone); ok {
-			return at
-		}
-	}
-	return time.Time{}
+	return at, true
 }

@@ -23,12 +23,25 @@ type line struct {
 	Identity  string          `json:"identity,omitempty"`
 }
 
+// Bytes is a file as it is on a disk.
+type Bytes struct {
+	Path    string
+	Content []byte
+}
+
 // Cut cuts some files into data points, as an estimate does, and returns them as the lines of an input. What a file
 // names no audience for gets one, or none if it is "". The fault is content-too-large.
 func Cut(
-	ctx context.Context, zone *time.Location, audience string, files int, read func(i int) (estimate.File, error),
+	ctx context.Context, zone *time.Location, audience string, files int, open func(i int) (Bytes, error),
 ) ([]byte, *estimate.Estimate, error) {
 	plan := estimate.NewPlan(zone, -1)
+	read := func(i int) (estimate.File, error) {
+		file, err := open(i)
+		if err != nil {
+			return estimate.File{}, err
+		}
+		return estimate.Decoded(ctx, file.Path, "", file.Content)
+	}
 	for i := range files {
 		file, err := read(i)
 		if err == nil {

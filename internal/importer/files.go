@@ -33,17 +33,26 @@ type FilesTotal struct {
 	Sent, SentUnchanged, SentBatches int
 	ProjectID                        int64
 	LastIngestion                    string
+	// Left are the data points that the service refused for themselves: every run leaves them out.
+	Left []LeftOut
 }
 
 // Total returns how much of a spool is acknowledged.
 func (f Files) Total() FilesTotal {
 	t := FilesTotal{ProjectID: f.State.ProjectID, LastIngestion: f.State.LastIngestion}
 	for _, b := range f.Spool.batches {
-		if done, sent := f.State.sent[b.key]; sent {
-			t.Points, t.Unchanged, t.Batches, t.Bytes = t.Points+b.points, t.Unchanged+done, t.Batches+1, t.Bytes+b.bytes
+		if done, sent := f.State.sent[b.key]; sent && !done.isOpen() {
+			t.add(b, done)
 		}
 	}
 	return t
+}
+
+// add counts an acknowledged batch.
+func (t *FilesTotal) add(b planned, done sentBatch) {
+	t.Points, t.Unchanged = t.Points+b.points-len(done.left), t.Unchanged+done.unchanged
+	t.Batches, t.Bytes = t.Batches+1, t.Bytes+b.bytes
+	t.Left = append(t.Left, done.left...)
 }
 
 // Bytes is the size of all contents of a spool.
@@ -57,9 +66,9 @@ func (s *Spool) Bytes() (n int64) {
 // flownBatch is a batch with its outcome.
 type flownBatch struct {
 	planned
-	items   []spooled
-	receipt *client.BatchReceipt
-	err     error
+	items []spooled
+	sentItems
+	err error
 }
 
 // Run sends what was not acknowledged yet, in the order of time. Batches that are in flight when one is refused are
@@ -75,7 +84,7 @@ func (f Files) Run(ctx context.Context) (FilesTotal, error) {
 		}
 	}
 	for _, b := range f.Spool.inOrder() {
-		if _, sent := f.State.sent[b.key]; sent {
+		if done, sent := f.State.sent[b.key]; sent && !done.isOpen() {
 			continue
 		}
 		for flying >= cmp.Or(f.Parallel, 4) {
@@ -100,7 +109,7 @@ func (f Files) Run(ctx context.Context) (FilesTotal, error) {
 				raw[i] = item.Item
 			}
 			sent.err = panics.Call(ctx, slog.Default(), "sending a batch panicked", func() (err error) {
-				sent.receipt, err = f.To.IngestBatch(ctx, client.Batch{RawItems: raw, IdempotencyKey: b.key})
+				sent.sentItems, err = sendItems(ctx, f.To, raw, b.key)
 				return err
 			})
 			results <- sent
@@ -117,18 +126,15 @@ func (f Files) land(b *flownBatch, total *FilesTotal) error {
 	if b.err != nil {
 		return b.explain()
 	}
-	unchanged := 0
-	for _, item := range b.receipt.Items {
-		if item.Unchanged != nil && *item.Unchanged {
-			unchanged++
-		}
+	done := sentBatch{unchanged: b.unchanged(), left: b.left}
+	for i := range done.left {
+		done.left[i].Path = b.items[done.left[i].Item].Path
 	}
-	if err := f.State.add(b.key, unchanged, b.receipt); err != nil {
+	if err := f.State.add(b.key, done, b.receipt); err != nil {
 		return err
 	}
-	total.Points, total.Unchanged, total.Batches = total.Points+b.points, total.Unchanged+unchanged, total.Batches+1
-	total.Bytes += b.bytes
-	total.Sent, total.SentUnchanged = total.Sent+b.points, total.SentUnchanged+unchanged
+	total.add(b.planned, done)
+	total.Sent, total.SentUnchanged = total.Sent+b.points-len(done.left), total.SentUnchanged+done.unchanged
 	total.SentBatches++
 	total.ProjectID, total.LastIngestion = f.State.ProjectID, f.State.LastIngestion
 	if f.Moved != nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 
 	client "github.com/annals-project/annals/client"
 )
@@ -21,9 +22,20 @@ type FilesState struct {
 	LastIngestion string
 	// Notice is why the progress in the file is not used, "" if it is.
 	Notice string
-	// sent holds for each key how many data points were unchanged.
-	sent map[string]int
+	// sent holds for each key what became of its batch.
+	sent map[string]sentBatch
 	file *os.File // nil keeps no progress
+}
+
+// sentBatch is a batch that was acknowledged: how many data points were unchanged, and those that were left out.
+type sentBatch struct {
+	unchanged int
+	left      []LeftOut
+}
+
+// isOpen reports whether another run sends the batch again: an audience may exist by then. What was deleted stays out.
+func (s sentBatch) isOpen() bool {
+	return slices.ContainsFunc(s.left, func(l LeftOut) bool { return !l.Deleted })
 }
 
 // stateLine is a line of the file: the first one has the version, the server and the project.
@@ -35,6 +47,8 @@ type stateLine struct {
 	Unchanged int    `json:"unchanged,omitempty"`
 	ProjectID int64  `json:"projectId,omitempty"`
 	Ingestion string `json:"ingestion,omitempty"`
+	// Left are the data points that were left out.
+	Left []LeftOut `json:"left,omitempty"`
 }
 
 const filesVersion = 2
@@ -42,7 +56,7 @@ const filesVersion = 2
 // OpenFilesState opens the progress of an import, or begins one. It begins again over the progress of another project.
 // The caller must close it.
 func OpenFilesState(path string, to Target) (*FilesState, error) {
-	s := &FilesState{Target: to, sent: map[string]int{}}
+	s := &FilesState{Target: to, sent: map[string]sentBatch{}}
 	var err error
 	if s.file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, fmt.Errorf("open progress file: %w (--state names another one)", err)
@@ -83,7 +97,7 @@ func (s *FilesState) read(path string, text []byte) error {
 			return s.begin(path, nil)
 		}
 		if !first {
-			s.sent[l.Sent], s.ProjectID, s.LastIngestion = l.Unchanged, l.ProjectID, l.Ingestion
+			s.sent[l.Sent], s.ProjectID, s.LastIngestion = sentBatch{l.Unchanged, l.Left}, l.ProjectID, l.Ingestion
 		}
 		first = false
 	}
@@ -113,14 +127,19 @@ func (s *FilesState) begin(path string, text []byte) error {
 	return s.write(line)
 }
 
-// add records an acknowledged batch.
-func (s *FilesState) add(key string, unchanged int, r *client.BatchReceipt) error {
+// add records an acknowledged batch. r is nil for one of which nothing was left.
+func (s *FilesState) add(key string, done sentBatch, r *client.BatchReceipt) error {
+	if r == nil {
+		r = &client.BatchReceipt{ProjectID: s.ProjectID, IngestionID: s.LastIngestion}
+	}
 	if s.ProjectID != 0 && s.ProjectID != r.ProjectID {
 		return errors.New("the key belongs to another project than the one of this import: name another progress file " +
 			"with --state to send everything to the other project")
 	}
-	s.ProjectID, s.LastIngestion, s.sent[key] = r.ProjectID, r.IngestionID, unchanged
-	return s.write(stateLine{Sent: key, Unchanged: unchanged, ProjectID: r.ProjectID, Ingestion: r.IngestionID})
+	s.ProjectID, s.LastIngestion, s.sent[key] = r.ProjectID, r.IngestionID, done
+	return s.write(stateLine{
+		Sent: key, Unchanged: done.unchanged, ProjectID: r.ProjectID, Ingestion: r.IngestionID, Left: done.left,
+	})
 }
 
 func (s *FilesState) write(l stateLine) error {

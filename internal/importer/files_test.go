@@ -76,7 +76,7 @@ func spoolOf(t *testing.T, e *estimator, requests ...string) *Spool {
 		for _, name := range strings.Fields(names) {
 			in.Files = append(in.Files, client.EstimateFile{Path: name, Content: "<" + name + ">\n"})
 		}
-		if _, err := s.Add(t.Context(), e, in); err != nil {
+		if _, err := s.Add(t.Context(), e, in, Choice{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -151,7 +151,7 @@ func TestFiles_BatchesInFlight(t *testing.T) {
 
 func TestFiles_RefusalNamesTheFile(t *testing.T) {
 	to := &server{refuse: func([]string) error {
-		return &client.APIError{Status: 400, Code: "audience-unknown", Message: "items[1].audience: there is no audience"}
+		return &client.APIError{Status: 400, Code: "project-mismatch", Message: "items[1] is of another project"}
 	}}
 	_, err := Files{
 		To: to, Spool: spoolOf(t, &estimator{}, "1 2"), State: stateAt(t, filepath.Join(t.TempDir(), "p")),

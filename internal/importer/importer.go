@@ -62,9 +62,9 @@ func (im Import) Run(ctx context.Context) (State, error) {
 // sent is a batch with its outcome.
 type sent struct {
 	*batch
-	number  int
-	receipt *client.BatchReceipt
-	err     error
+	sentItems
+	number int
+	err    error
 }
 
 // flight is the state of a run; only the goroutine of run touches it.
@@ -129,7 +129,7 @@ func (f *flight) start(ctx context.Context, b *batch) {
 	go func() {
 		s.err = panics.Call(ctx, slog.Default(), "sending a batch panicked", func() (err error) {
 			key := b.key(f.im.State.ImportID)
-			s.receipt, err = f.im.To.IngestBatch(ctx, client.Batch{RawItems: b.items, IdempotencyKey: key})
+			s.sentItems, err = sendItems(ctx, f.im.To, b.items, key)
 			return err
 		})
 		f.results <- s
@@ -147,7 +147,7 @@ func (f *flight) land(s *sent) error {
 	if s.err != nil {
 		return s.explain()
 	}
-	if f.state.ProjectID != 0 && s.receipt.ProjectID != f.state.ProjectID {
+	if f.state.ProjectID != 0 && s.receipt != nil && s.receipt.ProjectID != f.state.ProjectID {
 		return errors.New("the key belongs to another project than the one of this import: " +
 			"remove the progress file to send everything to the other project")
 	}
@@ -171,14 +171,31 @@ func (f *flight) land(s *sent) error {
 }
 
 func (s *State) advance(b *sent) {
-	s.ProjectID, s.LastIngestion = b.receipt.ProjectID, b.receipt.IngestionID
+	if b.receipt != nil { // nothing is left of some batches
+		s.ProjectID, s.LastIngestion = b.receipt.ProjectID, b.receipt.IngestionID
+	}
 	s.Offset, s.Sum = b.end, b.sum
-	s.Points += len(b.items)
+	s.Points += len(b.items) - len(b.left)
 	s.Batches++
-	for _, item := range b.receipt.Items {
-		if item.Unchanged != nil && *item.Unchanged {
-			s.Unchanged++
-		}
+	s.Unchanged += b.unchanged()
+	for _, left := range b.left {
+		left.Line = b.lines[left.Item]
+		s.leave(left)
+	}
+}
+
+// maxLeft is how many data points of an input are named that were left out; all are counted.
+const maxLeft = 1000
+
+// leave counts a data point that was left out.
+func (s *State) leave(left LeftOut) {
+	if left.Deleted {
+		s.Deleted++
+	} else {
+		s.Refused++
+	}
+	if len(s.Left) < maxLeft {
+		s.Left = append(s.Left, left)
 	}
 }
 

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -48,7 +49,11 @@ func refusal(err error) error {
 	if !is || f.Kind == fault.Unavailable {
 		return err
 	}
-	return &client.APIError{Code: f.Code, Message: f.Msg}
+	data, err := json.Marshal(f.Data)
+	if err != nil {
+		return err
+	}
+	return &client.APIError{Code: f.Code, Message: f.Msg, Data: data}
 }
 
 // Refused returns what is wrong with an input, for people, if that is why a run ended: another run ends the same way.

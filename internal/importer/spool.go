@@ -58,13 +58,16 @@ type Estimator interface {
 	) (*client.Estimate, error)
 }
 
-// Add estimates files and adds their data points in the batches of the estimate.
-func (s *Spool) Add(ctx context.Context, from Estimator, in client.EstimateRequest) (*client.Estimate, error) {
+// Add estimates files and adds the chosen data points in the batches of the estimate.
+func (s *Spool) Add(
+	ctx context.Context, from Estimator, in client.EstimateRequest, choice Choice,
+) (*client.Estimate, error) {
 	out := bufio.NewWriterSize(s.file, 1<<20)
 	var ends []int64
-	end := s.size
+	end, some := s.size, choice.begin()
 	begin := func() error {
 		out.Reset(s.file)
+		some = choice.begin()
 		ends, end = ends[:0], s.size
 		if err := s.file.Truncate(s.size); err != nil {
 			return err
@@ -73,6 +76,11 @@ func (s *Spool) Add(ctx context.Context, from Estimator, in client.EstimateReque
 		return err
 	}
 	e, err := from.EstimateFull(ctx, in, begin, func(p client.EstimatedPoint) error {
+		if !choice.isAll() {
+			if takes, err := some.add(p); err != nil || !takes {
+				return err
+			}
+		}
 		line, err := spoolLine(p)
 		if err != nil {
 			return err
@@ -87,6 +95,11 @@ func (s *Spool) Add(ctx context.Context, from Estimator, in client.EstimateReque
 	}
 	if err := out.Flush(); err != nil {
 		return nil, fmt.Errorf("write data points: %w", err)
+	}
+	if !choice.isAll() {
+		if err := some.apply(ctx, e); err != nil {
+			return nil, err
+		}
 	}
 	return e, s.cut(e, ends, end)
 }

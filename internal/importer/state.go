@@ -29,6 +29,11 @@ type State struct {
 	Batches   int `json:"batches"`
 	// Skipped counts the memories of an export that were not sent.
 	Skipped int `json:"skipped,omitempty"`
+	// Deleted and Refused count the data points that were left out: those that were deleted before, and those that the
+	// service refused for themselves. Left names the first of them.
+	Deleted int       `json:"deleted,omitempty"`
+	Refused int       `json:"refused,omitempty"`
+	Left    []LeftOut `json:"left,omitempty"`
 	// LastIngestion is the id of a send of this import, whose status shows the progress of the project.
 	LastIngestion string `json:"lastIngestion"`
 }
@@ -74,7 +79,13 @@ func NewState(to Target) State {
 func (s State) Continue(path string, to Target) (state State, notice string) {
 	if s.Target.is(to) {
 		s.Server = to.Server
-		return s, ""
+		if s.Refused == 0 {
+			return s, ""
+		}
+		state = NewState(to)
+		state.ImportID = s.ImportID
+		return state, fmt.Sprintf("an earlier run left out data points that the service refused (%d): everything is sent "+
+			"again, and what is known is found unchanged", s.Refused)
 	}
 	state = NewState(to)
 	if s.Project == "" {

@@ -2,6 +2,7 @@
 package sources
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/annals-project/annals/domain/estimate"
 	"github.com/annals-project/annals/domain/limit"
 )
 
@@ -100,14 +102,19 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// Read reads the text of a file. skipped is the reason why it has none, "" if it has.
-func (f File) Read() (text, skipped string) {
+// Read reads the text of a file. skipped is the reason why it has none, "" if it has; remark is what is not certain of
+// it, nil for nothing.
+func (f File) Read(ctx context.Context, kind string) (text, skipped string, remark *estimate.Remark, err error) {
 	if f.Skipped != "" {
-		return "", f.Skipped
+		return "", f.Skipped, nil, nil
 	}
 	raw, err := os.ReadFile(f.Path)
 	if err != nil {
-		return "", "cannot be read: " + reasonOf(err)
+		return "", "cannot be read: " + reasonOf(err), nil, nil
 	}
-	return Text(raw)
+	text, remark, err = estimate.Text(ctx, f.Name, estimate.Kind(kind), raw)
+	if skip, ok := errors.AsType[*estimate.Skip](err); ok {
+		return "", skip.Reason, nil, nil
+	}
+	return text, "", remark, err
 }

@@ -93,7 +93,10 @@ func TestFile_Read(t *testing.T) {
 	}
 	var got []string
 	for _, f := range files {
-		text, skipped := f.Read()
+		text, skipped, _, err := f.Read(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
 		if len(text) > 100 {
 			text = "long"
 		}
@@ -108,7 +111,7 @@ func TestFile_Read(t *testing.T) {
 	if err := os.Remove(files[0].Path); err != nil {
 		t.Fatal(err)
 	}
-	if _, skipped := files[0].Read(); skipped != "cannot be read: no such file or directory" {
+	if _, skipped, _, err := files[0].Read(t.Context(), ""); err != nil || skipped != "cannot be read: no such file or directory" {
 		t.Errorf("a file that is gone: %q", skipped)
 	}
 }
@@ -132,7 +135,7 @@ func TestRequests_Split(t *testing.T) {
 	} {
 		var got []string
 		skipped := 0
-		for r, err := range requests(files, "notes", c.files, c.bytes) {
+		for r, err := range requests(t.Context(), files, "notes", c.files, c.bytes) {
 			if err != nil {
 				t.Fatal(err)
 			}

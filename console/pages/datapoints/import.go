@@ -169,16 +169,24 @@ func linesOf(r *web.Request, page importPage, files []web.File) ([]byte, cost, e
 
 // cutFiles cuts files into data points as an estimate of the API does.
 func cutFiles(r *web.Request, page importPage, files []web.File) ([]byte, cost, error) {
-	lines, made, err := importer.Cut(r.Context(), r.Zone(), page.Audience, len(files), func(i int) (estimate.File, error) {
+	read := func(i int) (importer.Bytes, error) {
 		data, err := content(files[i])
-		return estimate.File{Path: web.Cut(files[i].Name, limit.EstimatePath-1), Content: string(data)}, err
-	})
+		return importer.Bytes{Path: web.Cut(files[i].Name, limit.EstimatePath-1), Content: data}, err
+	}
+	lines, made, err := importer.Cut(r.Context(), r.Zone(), page.Audience, len(files), read)
 	if err != nil {
 		return nil, cost{}, err
 	}
 	c := cost{Points: made.Points, Bytes: made.Bytes, Tenths: made.CreditTenths}
 	for _, f := range made.Files {
-		c.Files = append(c.Files, fileCost{f.Path, string(f.Kind), f.Points, f.Bytes, f.Skipped})
+		row := fileCost{f.Path, string(f.Kind), f.Points, f.Bytes, f.Skipped, nil}
+		for _, r := range f.Remarks {
+			row.Remarks = append(row.Remarks, r.Text)
+			if r.Code == estimate.NoTime {
+				c.NoTime += r.Count
+			}
+		}
+		c.Files = append(c.Files, row)
 	}
 	return lines, c, nil
 }

@@ -19,6 +19,8 @@ type cost struct {
 	Left    *int64     `json:"leftTenths"`
 	Fits    bool       `json:"fits"`
 	Files   []fileCost `json:"files,omitempty"`
+	// NoTime counts the data points without a time: they would get that of the import.
+	NoTime int `json:"withoutTime,omitempty"`
 }
 
 type fileCost struct {
@@ -27,6 +29,8 @@ type fileCost struct {
 	Points  int    `json:"dataPoints"`
 	Bytes   int64  `json:"bytes"`
 	Skipped string `json:"skipped,omitempty"`
+	// Remarks are what was left out of the file.
+	Remarks []string `json:"remarks,omitempty"`
 }
 
 // priced completes a cost by what the project may still ingest.

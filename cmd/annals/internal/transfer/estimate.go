@@ -55,7 +55,7 @@ func estimateFiles(
 	}}
 	bar := show.Progress(0)
 	defer bar.End()
-	for request, err := range sources.Requests(files, cut.Kind) {
+	for request, err := range sources.Requests(ctx, files, cut.Kind) {
 		if err != nil {
 			return sum.Estimate, err
 		}
@@ -64,6 +64,11 @@ func estimateFiles(
 			got, err = ask(ctx, client.EstimateRequest{Files: request.Files, TimeZone: cut.TimeZone})
 			if err != nil {
 				return sum.Estimate, err
+			}
+		}
+		for i, remark := range request.Remarks {
+			if i < len(got.Files) && got.Files[i].Skipped == nil {
+				got.Files[i].Remarks = append([]client.EstimateRemark{remark}, got.Files[i].Remarks...)
 			}
 		}
 		if err := sum.add(*got, request.Skipped, len(request.Files) > 0); err != nil {

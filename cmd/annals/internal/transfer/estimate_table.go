@@ -14,19 +14,41 @@ import (
 	client "github.com/annals-project/annals/client"
 )
 
+// listed is how many files are shown of those that were skipped, and of those with remarks.
+const listed = 20
+
+// printRemarks writes what was left out of files, or is not certain.
+func printRemarks(b *strings.Builder, e client.Estimate) {
+	shown := 0
+	for _, f := range e.Files {
+		for _, r := range f.Remarks {
+			if shown++; shown <= listed {
+				_, _ = fmt.Fprintf(b, "remark: %s: %s\n", f.Path, r.Text)
+			}
+		}
+	}
+	if shown > listed {
+		_, _ = fmt.Fprintf(b, "remark: %d more; --json lists them\n", shown-listed)
+	}
+}
+
+// noTime is the code of the remark that counts data points without a time.
+const noTime = "no-time"
+
 // PrintEstimate writes a table by kind, the skipped files, and what the balance allows.
 func PrintEstimate(out io.Writer, e client.Estimate) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(w, "kind\tfiles\tdata points\tbytes\tcredits\t")
+	_, _ = fmt.Fprintln(w, "kind\tfiles\tdata points\tno time\tbytes\tcredits\t")
 	for _, row := range byKind(e) {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t\n", row.kind, humanize.Comma(row.files), humanize.Comma(row.points),
-			humanize.IBytes(uint64(row.bytes)), creditsText(e.Metered, row.tenths)) //nolint:gosec // a size
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", row.kind, humanize.Comma(row.files),
+			humanize.Comma(row.points), humanize.Comma(row.noTime), humanize.IBytes(uint64(row.bytes)), //nolint:gosec // a size
+			creditsText(e.Metered, row.tenths))
 	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("write answer: %w", err)
 	}
 	var b strings.Builder
-	const listed = 20
+	printRemarks(&b, e)
 	skipped := 0
 	for _, f := range e.Files {
 		if f.Skipped == nil {
@@ -67,8 +89,8 @@ func verdict(e client.Estimate) string {
 }
 
 type kindRow struct {
-	kind                         string
-	files, points, bytes, tenths int64
+	kind                                 string
+	files, points, noTime, bytes, tenths int64
 }
 
 // byKind adds the files up by kind, with the sum last.
@@ -93,6 +115,11 @@ func byKind(e client.Estimate) []kindRow {
 			to.points += int64(f.Points)
 			to.bytes += f.Bytes
 			to.tenths += tenths
+			for _, m := range f.Remarks {
+				if m.Code == noTime {
+					to.noTime += int64(m.Count)
+				}
+			}
 		}
 	}
 	var list []kindRow

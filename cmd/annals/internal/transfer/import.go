@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
@@ -115,6 +116,52 @@ func printDerived(out io.Writer, status *client.IngestionStatus, deriving *Deriv
 	case status != nil && status.Readiness.Failed == 0:
 		_, _ = fmt.Fprintln(out, "everything can be recalled")
 	}
+}
+
+// again returns what a person can do after a run that ended with an error: nothing, if the service refused what every
+// run would send.
+func again(err error, how string) string {
+	if refused, is := errors.AsType[*client.APIError](err); is && refused.Status >= 400 && refused.Status < 500 {
+		switch refused.Status {
+		case http.StatusPaymentRequired, http.StatusTooManyRequests, http.StatusRequestTimeout:
+		default:
+			return ""
+		}
+	}
+	return "; " + how
+}
+
+// listedLeft is how many data points that were left out are shown.
+const listedLeft = 20
+
+// printLeft prints the data points that were left out. Those that were deleted are counted: people know them.
+func printLeft(out io.Writer, deleted int, left []importer.LeftOut) {
+	if deleted > 0 {
+		_, _ = fmt.Fprintf(out, "%s deleted before and %s out\n",
+			english.Plural(deleted, "data point was", "data points were"), english.PluralWord(deleted, "stays", "stay"))
+	}
+	shown := 0
+	for _, l := range left {
+		if l.Deleted {
+			continue
+		}
+		if shown++; shown <= listedLeft {
+			_, _ = fmt.Fprintf(out, "left out: %s%s: %s\n", l.ID, placeOf(l), l.Reason)
+		}
+	}
+	if shown > listedLeft {
+		_, _ = fmt.Fprintf(out, "left out: %d more; --json lists them\n", shown-listedLeft)
+	}
+}
+
+func placeOf(l importer.LeftOut) string {
+	switch {
+	case l.Path != "":
+		return " of " + l.Path
+	case l.Line > 0:
+		return fmt.Sprintf(" of line %d", l.Line)
+	}
+	return ""
 }
 
 // interrupted replaces the error of work that the person ended.

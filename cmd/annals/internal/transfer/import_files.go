@@ -25,12 +25,17 @@ type FilesSummary struct {
 	Files   int `json:"files"`
 	Skipped int `json:"skipped"`
 	// Points counts the data points of the files, Sent and Unchanged those of this run.
-	Points    int     `json:"points"`
-	Sent      int     `json:"sent"`
-	Unchanged int     `json:"unchanged"`
-	Batches   int     `json:"batches"`
-	Seconds   float64 `json:"seconds"`
-	Project   int64   `json:"projectId"`
+	Points    int `json:"points"`
+	Sent      int `json:"sent"`
+	Unchanged int `json:"unchanged"`
+	// Deleted and Refused count the data points that were left out: those that were deleted before, and those that the
+	// service refused for themselves, which Left names.
+	Deleted int                `json:"deleted"`
+	Refused int                `json:"refused"`
+	Left    []importer.LeftOut `json:"left,omitempty"`
+	Batches int                `json:"batches"`
+	Seconds float64            `json:"seconds"`
+	Project int64              `json:"projectId"`
 	// Status is that of the project, where the command waited for it.
 	Status *client.IngestionStatus `json:"status,omitempty"`
 	// Deriving is what is still being derived, where the command did not wait.
@@ -39,8 +44,21 @@ type FilesSummary struct {
 	last string
 }
 
-// Files shows what files, and the files of folders, cost, asks unless yes is set, and sends what they become.
-func (i Import) Files(ctx context.Context, paths []string, cut Cut, yes bool) (sum FilesSummary, err error) {
+// Choice is what is imported of files.
+type Choice struct {
+	importer.Choice
+	// DryRun sends nothing.
+	DryRun bool
+	// Yes sends without a question.
+	Yes bool
+}
+
+// ErrDryRun ends an import that was to show only what it would send.
+var ErrDryRun = errors.New("nothing was sent: --dry-run")
+
+// Files shows what files, and the files of folders, cost, asks, and sends what they become. The error is ErrDryRun if
+// nothing was to be sent.
+func (i Import) Files(ctx context.Context, paths []string, cut Cut, choice Choice) (sum FilesSummary, err error) {
 	to, err := i.connect(estimateTimeout)
 	if err != nil {
 		return sum, err
@@ -67,11 +85,17 @@ func (i Import) Files(ctx context.Context, paths []string, cut Cut, yes bool) (s
 	}
 	defer func() { err = errors.Join(err, spool.Close()) }()
 	add := func(ctx context.Context, in client.EstimateRequest) (*client.Estimate, error) {
-		return spool.Add(ctx, to, in)
+		return spool.Add(ctx, to, in, choice.Choice)
 	}
 	estimated, err := estimateFiles(ctx, found, cut, i.Terminal, add)
 	if err != nil {
 		return sum, err
+	}
+	if choice.DryRun {
+		if err := PrintEstimate(i.Terminal.Out, estimated); err != nil {
+			return sum, err
+		}
+		return sum, ErrDryRun
 	}
 	state, err := importer.OpenFilesState(progress, target)
 	if err != nil {
@@ -80,7 +104,7 @@ func (i Import) Files(ctx context.Context, paths []string, cut Cut, yes bool) (s
 	defer func() { err = errors.Join(err, state.Close()) }()
 	i.notice(state.Notice)
 	files := importer.Files{To: to, Spool: spool, State: state, Parallel: i.Parallel}
-	if err := i.confirm(yes, estimated, files.Total()); err != nil {
+	if err := i.confirm(choice.Yes, estimated, files.Total()); err != nil {
 		return sum, err
 	}
 	if sum, err = i.send(ctx, files, estimated); err != nil {
@@ -122,10 +146,11 @@ func (i Import) confirm(yes bool, e client.Estimate, done importer.FilesTotal) e
 		_, _ = fmt.Fprintf(i.Terminal.Out, "%s of that were sent by an earlier run\n",
 			english.Plural(done.Points, "data point", "data points"))
 	}
-	if yes || e.DataPoints == done.Points {
+	open := e.DataPoints - done.Points - len(done.Left)
+	if yes || open == 0 {
 		return nil
 	}
-	yes, err := i.Terminal.Ask("Send " + english.Plural(e.DataPoints-done.Points, "data point", "data points") + "?")
+	yes, err := i.Terminal.Ask("Send " + english.Plural(open, "data point", "data points") + "?")
 	if err != nil {
 		return fmt.Errorf("to send the files, add --yes: %w", err)
 	}
@@ -145,13 +170,20 @@ func (i Import) send(ctx context.Context, files importer.Files, e client.Estimat
 	after, err := files.Run(ctx)
 	bar.End()
 	if err != nil {
-		return sum, fmt.Errorf("import stopped after %s of %s data points: %w; run the same command again to go on",
-			humanize.Comma(int64(after.Points)), humanize.Comma(int64(e.DataPoints)), interrupted(ctx, err))
+		return sum, fmt.Errorf("import stopped after %s of %s data points: %w%s", humanize.Comma(int64(after.Points)),
+			humanize.Comma(int64(e.DataPoints)), interrupted(ctx, err), again(err, "run the same command again to go on"))
 	}
 	sum = FilesSummary{
 		Files: len(e.Files), Points: after.Points, Sent: after.Sent, Unchanged: after.SentUnchanged,
 		Batches: after.SentBatches, Seconds: time.Since(began).Seconds(), Project: after.ProjectID,
-		last: after.LastIngestion,
+		last: after.LastIngestion, Left: after.Left,
+	}
+	for _, left := range after.Left {
+		if left.Deleted {
+			sum.Deleted++
+		} else {
+			sum.Refused++
+		}
 	}
 	for _, f := range e.Files {
 		if f.Skipped != nil {
@@ -168,14 +200,33 @@ func (s FilesSummary) Print(out io.Writer) {
 		english.Plural(s.Sent, "data point", "data points"), english.Plural(s.Batches, "batch", "batches"), s.Seconds,
 		humanize.Comma(rate), humanize.Comma(int64(s.Unchanged)), english.Plural(s.Points, "data point", "data points"),
 		english.Plural(s.Files-s.Skipped, "file", "files"))
+	printLeft(out, s.Deleted, s.Left)
 	printDerived(out, s.Status, s.Deriving)
 }
 
-// SkippedError is the error of an import that sent all but some files.
-type SkippedError struct{ Files int }
+// SkippedError is the error of an import that sent all but some files and data points.
+type SkippedError struct{ Files, Deleted, Refused int }
 
 func (e *SkippedError) Error() string {
-	return english.Plural(e.Files, "file was", "files were") + " skipped; the rest was sent"
+	var parts []string
+	if e.Files > 0 {
+		parts = append(parts, english.Plural(e.Files, "file was", "files were")+" skipped")
+	}
+	if e.Deleted > 0 {
+		parts = append(parts, english.Plural(e.Deleted, "data point was", "data points were")+" deleted before")
+	}
+	if e.Refused > 0 {
+		parts = append(parts, english.Plural(e.Refused, "data point was", "data points were")+" refused")
+	}
+	return strings.Join(parts, ", ") + "; the rest was sent"
+}
+
+// errLeft is the error of an import that left something out, nil for one that did not.
+func errLeft(files, deleted, refused int) error {
+	if files+deleted+refused == 0 {
+		return nil
+	}
+	return &SkippedError{files, deleted, refused}
 }
 
 // Err is what ends the command after the summary.
@@ -183,8 +234,5 @@ func (s FilesSummary) Err() error {
 	if err := stoppedSends(s.Status); err != nil {
 		return err
 	}
-	if s.Skipped > 0 {
-		return &SkippedError{s.Skipped}
-	}
-	return nil
+	return errLeft(s.Skipped, s.Deleted, s.Refused)
 }

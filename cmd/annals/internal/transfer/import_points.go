@@ -21,6 +21,11 @@ type PointsSummary struct {
 	Sent      int `json:"sent"`
 	Unchanged int `json:"unchanged"`
 	Batches   int `json:"batches"`
+	// Deleted and Refused count the data points that were left out: those that were deleted before, and those that the
+	// service refused for themselves. Left names the first of them.
+	Deleted int                `json:"deleted"`
+	Refused int                `json:"refused"`
+	Left    []importer.LeftOut `json:"left,omitempty"`
 	// Skipped counts the lines of an export that are no data points.
 	Skipped int     `json:"skipped"`
 	Seconds float64 `json:"seconds"`
@@ -72,6 +77,7 @@ func (i Import) Points(ctx context.Context, path string) (sum PointsSummary, err
 		Points: after.Points, Sent: after.Points - before.Points, Unchanged: after.Unchanged - before.Unchanged,
 		Batches: after.Batches - before.Batches, Skipped: after.Skipped - before.Skipped,
 		Seconds: time.Since(began).Seconds(), Project: after.ProjectID,
+		Deleted: after.Deleted, Refused: after.Refused, Left: after.Left,
 	}
 	sum.Status, sum.Deriving, err = i.settled(ctx, to, after.LastIngestion)
 	return sum, err
@@ -128,12 +134,12 @@ func (i Import) save(s importer.State) error {
 
 // stopped adds to the reason of a stop how to continue.
 func (i Import) stopped(ctx context.Context, s importer.State, err error) error {
-	again := "run the same command again to go on"
+	how := "run the same command again to go on"
 	if i.State == "" {
-		again = "what was sent already is found unchanged when it is sent again"
+		how = "what was sent already is found unchanged when it is sent again"
 	}
-	return fmt.Errorf("import stopped after %s data points: %w; %s", humanize.Comma(int64(s.Points)),
-		interrupted(ctx, err), again)
+	return fmt.Errorf("import stopped after %s data points: %w%s", humanize.Comma(int64(s.Points)),
+		interrupted(ctx, err), again(err, how))
 }
 
 // Print writes the summary as text.
@@ -146,8 +152,14 @@ func (s PointsSummary) Print(out io.Writer) {
 		_, _ = fmt.Fprintf(out, "%s of an export skipped: they are derived again\n",
 			english.Plural(s.Skipped, "memory", "memories"))
 	}
+	printLeft(out, s.Deleted, s.Left)
 	printDerived(out, s.Status, s.Deriving)
 }
 
 // Err is what ends the command after the summary.
-func (s PointsSummary) Err() error { return stoppedSends(s.Status) }
+func (s PointsSummary) Err() error {
+	if err := stoppedSends(s.Status); err != nil {
+		return err
+	}
+	return errLeft(0, s.Deleted, s.Refused)
+}

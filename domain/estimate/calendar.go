@@ -1,0 +1,210 @@
+package estimate
+
+import (
+	"cmp"
+	"strings"
+	"time"
+)
+
+// isCalendar reports whether a text is a calendar of RFC 5545, or of its predecessor.
+func isCalendar(head string) bool { return beginsWith(head, "BEGIN:VCALENDAR") }
+
+func beginsWith(text, begin string) bool {
+	text = strings.TrimLeft(text[:min(len(text), 4096)], " \n\t")
+	return len(text) >= len(begin) && strings.EqualFold(text[:len(begin)], begin)
+}
+
+// event is an entry of a calendar: an event, a task or a journal.
+type event struct {
+	uid, recurrence, summary, location           string
+	descriptions                                 []string
+	start, end, due, duration, status, rule, url string
+	stamp, modified, created                     string
+	organizer, organizerMail                     string
+	attendees                                    []string
+}
+
+// maxAttendees is how many people of an event are named.
+const maxAttendees = 200
+
+// cutCalendar cuts a calendar: one data point for each entry. Its time is when it was written down: one in the future
+// would be out of reach of recall until then. The date of the event itself is in the content, as it was written.
+func cutCalendar(c *cut) error {
+	taken := newNames()
+	var failed error
+	c.events(c.text, func(e event) {
+		content := e.text()
+		if failed != nil {
+			return
+		}
+		if content == "" {
+			c.remarks.add(NoWords, e.uid)
+			return
+		}
+		p := Point{
+			Content: content, Label: cmp.Or(fitName(e.summary, 1000), c.base),
+			Identity: cmp.Or(strings.ToLower(e.organizerMail), e.organizer), Metadata: c.metadata("uid", fitName(e.uid, 500)),
+		}
+		for _, text := range []string{e.stamp, e.modified, e.created} {
+			if at, ok := parseTime(text, c.zone, false); ok {
+				p.At = at
+				break
+			}
+		}
+		key := e.uid
+		if key != "" && e.recurrence != "" {
+			key += "/" + e.recurrence
+		}
+		p.ID = c.id(taken.unique(key, content))
+		failed = c.emit(p)
+	})
+	return failed
+}
+
+// calendarText returns the entries of a calendar that is part of a mail.
+func (c *cut) calendarText(text string) string {
+	var all mailText
+	c.events(text, func(e event) { all.write(e.text()) })
+	return all.text()
+}
+
+// events calls yield with each entry. Alarms and the rules of zones are left out.
+func (c *cut) events(text string, yield func(event)) {
+	var e event
+	open := "" // the entry that is open; inner counts the parts that are open in it
+	inner, line := 0, 0
+	c.properties(text, func(p property) {
+		line++
+		kind := strings.ToUpper(strings.TrimSpace(p.value))
+		isEntry := kind == "VEVENT" || kind == "VTODO" || kind == "VJOURNAL"
+		switch {
+		case p.name == "":
+			c.remarks.add(Unreadable, "")
+		case p.name == "BEGIN" && open == "" && isEntry:
+			e, open, inner = event{}, kind, 0
+		case p.name == "BEGIN" && open != "":
+			inner++
+		case p.name == "END" && open != "" && inner == 0:
+			yield(e)
+			open = ""
+		case p.name == "END" && open != "":
+			inner--
+		case open != "" && inner == 0:
+			c.property(&e, p)
+		}
+	})
+	if open != "" {
+		yield(e) // a calendar that was cut off
+	}
+}
+
+func (c *cut) property(e *event, p property) {
+	switch p.name {
+	case "UID":
+		e.uid = p.text(c)
+	case "RECURRENCE-ID":
+		e.recurrence = p.text(c)
+	case "SUMMARY":
+		e.summary = p.text(c)
+	case "DESCRIPTION", "COMMENT":
+		e.descriptions = append(e.descriptions, nonEmpty(p.text(c))...)
+	case "LOCATION":
+		e.location = p.text(c)
+	case "URL":
+		e.url = p.text(c)
+	case "DTSTART":
+		e.start = c.written(p)
+	case "DTEND":
+		e.end = c.written(p)
+	case "DUE":
+		e.due = c.written(p)
+	case "DURATION":
+		e.duration = p.text(c)
+	case "RRULE":
+		e.rule = p.text(c)
+	case "STATUS":
+		e.status = strings.ToLower(p.text(c))
+	case "DTSTAMP":
+		e.stamp = p.value
+	case "LAST-MODIFIED":
+		e.modified = p.value
+	case "CREATED", "DCREATED":
+		e.created = p.value
+	case "ORGANIZER":
+		e.organizer, e.organizerMail = c.person(p)
+	case "ATTENDEE":
+		if name, mail := c.person(p); len(e.attendees) < maxAttendees {
+			who := cmp.Or(name, mail)
+			if answer := p.param("PARTSTAT"); answer != "" && !strings.EqualFold(answer, "NEEDS-ACTION") {
+				who += " (" + strings.ToLower(fitName(answer, 30)) + ")"
+			}
+			e.attendees = append(e.attendees, who)
+		}
+	}
+}
+
+// person returns the name and the address of someone.
+func (c *cut) person(p property) (name, mail string) {
+	value := strings.TrimSpace(p.text(c))
+	if len(value) > 7 && strings.EqualFold(value[:7], "mailto:") {
+		mail = fitName(value[7:], 300)
+	}
+	return fitName(decodeWords(p.param("CN")), 200), mail
+}
+
+// written returns a date as the event has it: the day, the clock, and the zone.
+func (c *cut) written(p property) string {
+	value := strings.TrimSpace(p.value)
+	at, err := time.Parse("20060102", value[:min(len(value), 8)])
+	if err != nil {
+		return fitName(p.text(c), 100)
+	}
+	text := at.Format(time.DateOnly)
+	if len(value) >= len("20060102T1504") && (value[8] == 'T' || value[8] == 't') {
+		text += " " + value[9:11] + ":" + value[11:13]
+		switch zone := fitName(p.param("TZID"), 100); {
+		case strings.HasSuffix(value, "Z"):
+			text += " UTC"
+		case zone != "":
+			text += " " + zone
+		}
+	}
+	return text
+}
+
+// text writes an entry for people, "" for one without words.
+func (e event) text() string {
+	if e.summary == "" && len(e.descriptions) == 0 && e.location == "" {
+		return ""
+	}
+	var b strings.Builder
+	line := func(name, text string) {
+		if text = strings.TrimSpace(text); text == "" {
+			return
+		}
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		if name != "" {
+			b.WriteString(name + ": ")
+		}
+		b.WriteString(text)
+	}
+	line("", e.summary)
+	when := e.start
+	if e.end != "" && e.end != e.start {
+		when += " to " + e.end
+	}
+	line("When", strings.TrimPrefix(when, " to "))
+	line("Due", e.due)
+	line("Duration", e.duration)
+	line("Repeats", e.rule)
+	line("Replaces the date", e.recurrence)
+	line("Where", e.location)
+	line("Organizer", cmp.Or(e.organizer, e.organizerMail))
+	line("Attendees", strings.Join(e.attendees, ", "))
+	line("Status", e.status)
+	line("Link", e.url)
+	line("", strings.Join(e.descriptions, "\n"))
+	return b.String()
+}

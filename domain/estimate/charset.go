@@ -1,0 +1,72 @@
+package estimate
+
+import (
+	"strings"
+
+	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/htmlindex"
+	"golang.org/x/text/encoding/ianaindex"
+	"golang.org/x/text/encoding/japanese"
+	"golang.org/x/text/encoding/korean"
+	"golang.org/x/text/encoding/simplifiedchinese"
+	"golang.org/x/text/encoding/traditionalchinese"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/encoding/unicode/utf32"
+)
+
+// charsetAliases are names that mail programs write and that no index has, or has as another encoding. Without a byte
+// order mark UTF-16 and UTF-32 are big-endian, as RFC 2781 has it.
+var charsetAliases = map[string]encoding.Encoding{
+	"utf-16": unicode.UTF16(unicode.BigEndian, unicode.UseBOM),
+	"utf-32": utf32.UTF32(utf32.BigEndian, utf32.UseBOM),
+	"cp932":  japanese.ShiftJIS, "windows-932": japanese.ShiftJIS, "cp936": simplifiedchinese.GBK,
+	"cp949": korean.EUCKR, "cp950": traditionalchinese.Big5, "hz-gb-2312": simplifiedchinese.HZGB2312,
+}
+
+// encodingOf returns the encoding that a charset names, nil for a name that is not known.
+func encodingOf(charset string) encoding.Encoding {
+	name := strings.ToLower(strings.Trim(charset, " \t\"'"))
+	if e, ok := charsetAliases[name]; ok {
+		return e
+	}
+	if e, err := htmlindex.Get(name); err == nil && e != encoding.Replacement {
+		return e
+	}
+	for _, index := range []*ianaindex.Index{ianaindex.MIME, ianaindex.IANA} {
+		if e, err := index.Encoding(name); err == nil && e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
+// isUTF8 reports whether a charset names UTF-8 or its part ASCII.
+func isUTF8(charset string) bool {
+	switch strings.ToLower(charset) {
+	case "", "utf-8", "utf8", "us-ascii", "ascii", "ansi_x3.4-1968":
+		return true
+	}
+	return false
+}
+
+// isShifted reports whether a charset writes all characters with the bytes of ASCII.
+func isShifted(charset string) bool {
+	charset = strings.ToLower(charset)
+	return strings.HasPrefix(charset, "iso-2022") || charset == "hz-gb-2312" || charset == "csiso2022jp"
+}
+
+// isWide reports whether the bytes of a charset say nothing by themselves: a text in it can be valid UTF-8.
+func isWide(charset string) bool {
+	charset = strings.ToLower(charset)
+	return strings.HasPrefix(charset, "utf-16") || strings.HasPrefix(charset, "utf-32")
+}
+
+// isDouble reports whether a charset has characters of two bytes.
+func isDouble(charset string) bool {
+	switch encodingOf(charset) {
+	case japanese.ShiftJIS, japanese.EUCJP, korean.EUCKR, simplifiedchinese.GBK, simplifiedchinese.GB18030,
+		traditionalchinese.Big5:
+		return true
+	}
+	return false
+}

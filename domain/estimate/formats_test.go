@@ -1,0 +1,116 @@
+package estimate_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/annals-project/annals/domain/estimate"
+)
+
+// Front matter is read with nested values and lists; an audience that is no slug keeps the text out.
+func TestCut_FrontMatter(t *testing.T) {
+	for header, want := range map[string]string{
+		"title: a\ndate: 2025-06-02T07:00:00Z\nauthor: Tove":                       "2025-06-02T07:00 Tove ",
+		"generated:\n  at: 2025-06-02T07:00:00Z\n  by: bot":                        "2025-06-02T07:00 bot ",
+		"author: [Tove, Ivo]\ncreated: 2025-06-02 07:00":                           "2025-06-02T07:00  ",
+		"authors:\n  - Tove\nupdated_at: 2. Juni 2025 07:00":                       "2025-06-02T07:00 Tove ",
+		"author: {name: Tove, email: t@example.org}\ntimestamp: 2025-06-02T07:00Z": "2025-06-02T07:00 Tove ",
+		"title: Slip: closed\nauthor: Tove\ndate: 2025-06-02 07:00":                "2025-06-02T07:00 Tove ",
+		"audience: crew\nlastmod: 2025-06-02T07:00:00Z":                            "2025-06-02T07:00  crew",
+		"a: &a {b: c}\nd: *a\ndate: 2025-06-02T07:00:00Z":                          "2025-06-02T07:00  ",
+		"audience: The whole crew":                                                 "names the audience \"The whole crew\"",
+		"audience: [crew, board]":                                                  "names the audience",
+	} {
+		points, reason := cutAll(t, estimate.File{Path: "a.md", Content: "---\n" + header + "\n---\n\ntea\n"}, time.UTC)
+		got := reason
+		if len(points) == 1 {
+			got = points[0].At.Format("2006-01-02T15:04") + " " + points[0].Identity + " " + points[0].Audience
+		}
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("%q is %q: want %q", header, got, want)
+		}
+	}
+}
+
+// The format of a file is named, and a kind that is given counts.
+func TestCut_Formats(t *testing.T) {
+	calendar := "BEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:a\nEND:VEVENT\n"
+	for name, c := range map[string]struct {
+		file estimate.File
+		want string
+	}{
+		"calendar":                {estimate.File{Path: "a.ics", Content: calendar}, "records icalendar 1"},
+		"calendar by its text":    {estimate.File{Path: "a.txt", Content: "\n" + calendar}, "records icalendar 1"},
+		"calendar without a name": {estimate.File{Path: "invite", Content: calendar}, "records icalendar 1"},
+		"calendar that is given":  {estimate.File{Path: "a.ics", Content: calendar, Kind: estimate.Records}, "records given 1"},
+		"calendar in lower case":  {estimate.File{Path: "a.ics", Content: strings.ToLower(calendar)}, "records icalendar 1"},
+		"contacts":                {estimate.File{Path: "a.vcf", Content: "BEGIN:VCARD\nFN:a\nEND:VCARD"}, "records vcard 1"},
+		"contact cut off":         {estimate.File{Path: "a.vcf", Content: "BEGIN:VCARD\nFN:a\n"}, "records vcard 1"},
+		"notebook":                {estimate.File{Path: "a.ipynb", Content: `{"cells":[{"cell_type":"markdown","source":"a"}]}`}, "documentation jupyter 1"},
+		"notebook of format 3":    {estimate.File{Path: "a.ipynb", Content: `{"worksheets":[{"cells":[{"cell_type":"heading","level":2,"source":["a"]},{"cell_type":"code","input":["b"]}]}]}`}, "documentation jupyter 1"},
+		"notebook of odd types":   {estimate.File{Path: "a.ipynb", Content: `{"cells":[{"cell_type":"code","source":"a","outputs":7}],"metadata":[]}`}, "documentation jupyter 1"},
+		"no notebook":             {estimate.File{Path: "a.ipynb", Content: `[`}, "cannot be read as documentation"},
+		"knowledge format":        {estimate.File{Path: "a.md", Content: "---\ntype: Table\ndescription: b\n---\na"}, "documentation okf 1"},
+		"Markdown":                {estimate.File{Path: "a.md", Content: "---\ntype: post\n---\na"}, "documentation extension 1"},
+		"ChatGPT":                 {estimate.File{Path: "conversations.json", Content: `[{"title":"a","mapping":{"x":{"message":{"author":{}},"parent":null,"children":[]}}}]`}, "looks like an export of ChatGPT"},
+		"Claude":                  {estimate.File{Path: "conversations.json", Content: `[{"chat_messages":[{"sender":"human"}]}]`}, "looks like an export of Claude"},
+		"Messenger":               {estimate.File{Path: "message_1.json", Content: `{"participants":[],"messages":[{"sender_name":"a","timestamp_ms":1}]}`}, "looks like an export of Messenger"},
+		"Google Chat":             {estimate.File{Path: "messages.json", Content: `{"messages":[{"creator":{"name":"a"},"created_date":"x"}]}`}, "looks like an export of Google Chat"},
+		"an export as records":    {estimate.File{Path: "a.json", Content: `[{"chat_messages":1,"sender":2}]`, Kind: estimate.Records}, "records given 1"},
+	} {
+		points := 0
+		origin, err := estimate.Cut(t.Context(), c.file, time.UTC, func(p estimate.Point) error {
+			points++
+			return checkPoint(p)
+		})
+		got := string(origin.Kind) + " " + string(origin.By) + " " + strings.Repeat("1", points)
+		if skipped, ok := errors.AsType[*estimate.Skip](err); ok {
+			got = skipped.Reason
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s is %q: want %q", name, got, c.want)
+		}
+	}
+}
+
+// What is left out of a file is counted, with the first place.
+func TestCut_Remarks(t *testing.T) {
+	for name, c := range map[string]struct {
+		path, content string
+		want          []string
+	}{
+		"entries without words": {"a.ics", "BEGIN:VCALENDAR\nBEGIN:VEVENT\nUID:1\nEND:VEVENT\nBEGIN:VEVENT\nUID:2\nDTSTAMP:20250602T070000Z\nSUMMARY:x\nEND:VEVENT\n", []string{"no-words 1 1"}},
+		"lines that are none":   {"a.vcf", "BEGIN:VCARD\nnot one\nFN:a\nREV:20250602T070000Z\nEND:VCARD", []string{"unreadable 1 "}},
+		"a picture":             {"a.vcf", "BEGIN:VCARD\nFN:a\nUID:u\nPHOTO:x\nREV:20250602T070000Z\nEND:VCARD", []string{"not-text 1 a.vcf#u"}},
+		"records without words": {"a.json", `[{"id":1,"date":"2025-06-02"},{},{"a":null}]`, []string{"no-words 2 element 2"}},
+		"cues":                  {"2025-06-02.vtt", "WEBVTT\n\n00:00.000 --> 00:01.000\nAna: a\n\n00:02-->00:03\nb\n", []string{"unreadable 1 line 6"}},
+		"chat":                  {"a.txt", "[02/06/2025, 10:15] Ana: a\n[02/06/2025, 10:16] Ana: \n[02/06/2025, 10:17] Bo left\n[02/06/2025, 10:18] Bo: b\n", []string{"program-lines 1 line 3", "no-words 1 "}},
+		"bad characters":        {"2025-06-02.txt", "a \ufffd b", []string{"bad-bytes 1 2025-06-02.txt"}},
+		"no time":               {"a.csv", "id,date,x\n1,2025-06-02,a\n2,someday,b\n3,,c\n", []string{"no-time 2 a.csv#2"}},
+		"nothing":               {"2025-06-02.txt", "tea", nil},
+	} {
+		file := estimate.File{Path: c.path, Content: c.content}
+		origin, err := estimate.Cut(t.Context(), file, time.UTC, func(estimate.Point) error { return nil })
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		var got []string
+		for _, r := range origin.Remarks {
+			got = append(got, strings.Join([]string{string(r.Code), strings.Fields(r.Text)[0], r.First}, " "))
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s\n%s", name, diff)
+		}
+	}
+	// A data point that comes twice is counted in the row of the second file.
+	e := estimateOf(t, 0, estimate.Room{}, estimate.File{Path: "a.txt", Content: "tea"}, estimate.File{Path: "a.txt", Content: "tea"})
+	if r := e.Files[1].Remarks; len(r) == 0 || r[len(r)-1].Code != estimate.Repeated || e.Points != 1 {
+		t.Errorf("the remarks are %+v", r)
+	}
+}
