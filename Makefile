@@ -169,7 +169,7 @@ bench: build bin/annals-bench ## Measure against the budgets of the design, with
 	$(GO) test -run '^$$' -bench '^BenchmarkAppend$$/callers=32$$' -benchtime 3s ./eventstore/node | tee bin/bare.txt
 	(cd bench && $(GO) test -run '^$$' -bench '^BenchmarkEngineQuery$$' -benchtime 300x .) | tee -a bin/bare.txt
 	$(GO) test -run '^$$' -bench '^BenchmarkNearest$$' -benchtime 300x ./projections/embeddings
-	$(GO) test -run '^$$' -bench '^BenchmarkLineage$$' -benchtime 500x ./projections/trace
+	$(GO) test -run '^$$' -bench '^BenchmarkLineage$$' -benchtime 500x ./projections/why
 	$(GO) test -run '^$$' -bench '^BenchmarkLog$$' -benchtime 100x -timeout 30m ./internal/requestlog
 	$(GO) test -run '^$$' -bench '^BenchmarkRequestLog$$' -benchtime 8x -timeout 30m ./cmd/annals/internal/server
 	$(GO) test -run '^$$' -bench '^BenchmarkPages$$' -benchtime 1x -timeout 60m ./internal/e2e/browser
@@ -216,6 +216,7 @@ soak: walk hostile chaos ## The long walks, whole: hostile calls, kills under lo
 	ANNALS_TEST_PGBOUNCER=required $(TEST) -count=10 -timeout 30m -run '^TestPooler_' ./cmd/annals/internal/server
 	ANNALS_TEST_PGBOUNCER=required ANNALS_OPERATOR_STEPS=1000 $(TEST) -count=1 -timeout 180m -v -run '^TestOperator_Walk$$' \
 		./cmd/annals/internal/server
+	ANNALS_TOOL_STEPS=10000 $(TEST) -count=1 -timeout 60m -v -run '^TestMCP_Walk$$' ./cmd/annals/internal/server
 	ANNALS_OFFER_STEPS=10000 $(TEST) -count=1 -timeout 60m -v -run '^TestOffers_Walk$$' ./cmd/annals/internal/server
 	ANNALS_NODE_STEPS=8 $(TEST) -count=1 -timeout 60m ./eventstore/node ./eventstore/node/storage
 	ANNALS_RECONNECTS=1000 $(TEST) -count=1 -timeout 30m -run '^TestReconnects' ./eventstore/esdb

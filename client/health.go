@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // Health is that of a process that runs.
@@ -102,6 +103,8 @@ type NotReady struct {
 	Reason string `json:"reason"`
 	// Position is that of an event in the log, 0 for none.
 	Position uint64 `json:"position,omitempty"`
+	// Since is when the process first saw it.
+	Since time.Time `json:"since,omitzero"`
 	// Cause is shown to operators only.
 	Cause string `json:"cause,omitempty"`
 }

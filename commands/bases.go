@@ -10,15 +10,15 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// readBases reads what each item is decided on. It refuses the batch for a deleted data point.
+// decide decides each item on what it reads. It refuses the batch for a deleted data point.
 //
 // Most items are the first of their source id. An item that the projection does not know is decided
 // on an empty stream without a read. If that is wrong, the store refuses the append, and the
 // fan-out decides again on the stream. No answered deletion is missed: the projection knows it, so
 // the stream is read. If the send has caps, each stream is read: an item that changes nothing must
 // not be refused for its cost.
-func (s *Service) readBases(ctx context.Context, b *batch) error {
-	known := s.known(ctx, b)
+func (s *Service) decide(ctx context.Context, b *batch) error {
+	known, bases := s.known(ctx, b), make([]datapoint.Base, len(b.prepared))
 	deleted := make([]bool, len(b.prepared))
 	err := s.journal.each(ctx, len(known), func(ctx context.Context, n int) error {
 		i := known[n]
@@ -32,7 +32,7 @@ func (s *Service) readBases(ctx context.Context, b *batch) error {
 			return err
 		}
 		if !ok {
-			b.bases[i].Next = int64(last.Revision) + 1
+			bases[i].Next = int64(last.Revision) + 1
 			return nil
 		}
 		send, current, live := datapoint.SendOf(last.Event)
@@ -46,9 +46,13 @@ func (s *Service) readBases(ctx context.Context, b *batch) error {
 			}
 		}
 		head := current.Head()
-		b.bases[i] = datapoint.Base{State: &head, LastNumber: head.LastNumber, Next: int64(last.Revision) + 1}
+		bases[i] = datapoint.Base{State: &head, LastNumber: head.LastNumber, Next: int64(last.Revision) + 1}
 		return nil
 	})
+	b.decided = make([]datapoint.Decision, len(bases))
+	for i := range bases {
+		b.decided[i] = bases[i].Decide(b.prepared[i].ingest)
+	}
 	if err != nil {
 		return err
 	}

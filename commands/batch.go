@@ -51,8 +51,7 @@ func (s *Service) IngestBatch(ctx context.Context, call Call, items []DataPoint,
 		}
 	}
 	b := &batch{
-		id: id, prepared: make([]prepared, len(items)), bases: make([]datapoint.Base, len(items)),
-		effects: make([]eventstore.Position, len(items)),
+		id: id, prepared: make([]prepared, len(items)), effects: make([]eventstore.Position, len(items)),
 	}
 	audiences := s.audienceNames(call)
 	for i, in := range items {
@@ -65,7 +64,7 @@ func (s *Service) IngestBatch(ctx context.Context, call Call, items []DataPoint,
 	}
 	b.reservation = s.newReservation(call, id)
 	defer b.reservation.release(ctx)
-	if err := s.readBases(decideCtx, b); err != nil {
+	if err := s.decide(decideCtx, b); err != nil {
 		return BatchReceipt{}, err
 	}
 	if items, tenths := b.newRevisions(); items > 0 {
@@ -106,26 +105,25 @@ func (s *Service) IngestBatch(ctx context.Context, call Call, items []DataPoint,
 
 // batch is a batch between its preparation and the end of its fan-out.
 type batch struct {
-	id       uuid.UUID
-	accepted ingestion.Accepted
-	stage    written
-	commit   eventstore.Position
-	prepared []prepared
-	// bases are what the items were decided on; State is also nil before the finisher has read it.
-	bases       []datapoint.Base
-	effects     []eventstore.Position // of the bases in effect order, 0 before it is read
-	unread      bool                  // the finisher resumes the batch, and must read the bases
+	id          uuid.UUID
+	accepted    ingestion.Accepted
+	stage       written
+	commit      eventstore.Position
+	prepared    []prepared
+	decided     []datapoint.Decision  // of the items, undecided if unread
+	effects     []eventstore.Position // of what they were decided on, in effect order, 0 before it is read
+	unread      bool                  // the finisher resumes the batch, and must decide
 	reservation *reservation          // nil if the batch was committed before
 	// deleted is the deletion that was recorded before the fan-out was complete, nil for none.
 	deleted *deletion.Accepted
 }
 
-// newRevisions counts the items that create a revision on their bases, and adds up what they cost.
+// newRevisions counts the items that create a revision, and adds up what they cost.
 func (b *batch) newRevisions() (items, tenths int64) {
-	for i, p := range b.prepared {
-		if createsRevision(b.bases[i], p.ingest) {
+	for i, d := range b.decided {
+		if d.Outcome.CreatesRevision() {
 			items++
-			tenths += p.ingest.CreditTenths
+			tenths += b.prepared[i].ingest.CreditTenths
 		}
 	}
 	return items, tenths
@@ -161,11 +159,10 @@ func (s *Service) commit(ctx context.Context, call Call, b *batch, fingerprint s
 		Items: make([]ingestion.Item, len(b.prepared)), AcceptedAt: call.ReceivedAt, Month: b.prepared[0].ingest.Month,
 	}
 	for i, p := range b.prepared {
-		item := ingestion.Item{DataPoint: p.dataPoint, Decided: b.bases[i].Next - 1, Bytes: p.ingest.Bytes}
-		if createsRevision(b.bases[i], p.ingest) {
-			item.CreditTenths = p.ingest.CreditTenths
+		b.accepted.Items[i] = ingestion.Item{
+			DataPoint: p.dataPoint, Decided: b.decided[i].Base.Next - 1, Bytes: p.ingest.Bytes,
+			CreditTenths: chargedFor(b.decided[i].Outcome, p),
 		}
-		b.accepted.Items[i] = item
 	}
 	name := stream.Name(stream.Ingestion, b.id)
 	done, err := s.journal.appendReferring(ctx, &b.stage, name, eventstore.NoStream, call.meta(command), b.accepted)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/internal/projection"
 )
@@ -35,11 +36,13 @@ const (
 	// stepTime is the time within which appends count as one step, and maxSteps bounds the steps.
 	stepTime = 20 * time.Millisecond
 	maxSteps = 1024
-	// paceTurns is how many parts of batches are appended at once, paceWait how long a batch is held up
-	// in all, and pacePoll how often it looks. The wait ends well before the finisher takes over.
-	paceTurns = 2
-	paceWait  = 8 * time.Second
-	pacePoll  = 10 * time.Millisecond
+	// paceTurns is how many parts of batches are appended at once, paceWaiters how many wait for that, paceWait how
+	// long a batch is held up in all, and pacePoll how often it looks. The wait ends well before the finisher takes
+	// over.
+	paceTurns   = 2
+	paceWaiters = 4096
+	paceWait    = 8 * time.Second
+	pacePoll    = 10 * time.Millisecond
 )
 
 // pacedBy are the projections that end a send. Batches do not run ahead of them.
@@ -56,7 +59,8 @@ type BatchPace struct {
 	positions Positions
 	logger    *slog.Logger
 	now       func() time.Time
-	turns     turns
+	// turns are given to one project after the other, so that an import does not hold up the batch of another.
+	turns *allowance.Allowance
 	// liveAt is when the last live send came, in nanoseconds of Unix time, 0 for none.
 	liveAt atomic.Int64
 
@@ -76,7 +80,9 @@ type paceStep struct {
 func NewBatchPace(positions Positions, logger *slog.Logger, now func() time.Time) *BatchPace {
 	return &BatchPace{
 		positions: positions, logger: logger, now: now,
-		turns: turns{free: paceTurns, waiting: map[uuid.UUID][]chan struct{}{}},
+		turns: allowance.New(allowance.Config{
+			Total: paceTurns, Share: paceTurns, Wait: paceWait, Waiters: paceWaiters, Refusal: "no turn came in time",
+		}),
 	}
 }
 
@@ -165,7 +171,8 @@ func (p *BatchPace) turn(
 	waitCtx, cancel := context.WithTimeout(ctx, *left)
 	defer cancel()
 	defer func() { *left = max(*left-time.Since(began), 0) }()
-	if !p.turns.take(waitCtx, project) {
+	turn := p.turns.Open(allowance.Owner{Organization: project, Project: project})
+	if turn.Reserve(waitCtx, 1) != nil {
 		return p.Appended
 	}
 	for !p.IsOpen(waitCtx) && waitCtx.Err() == nil {
@@ -173,6 +180,6 @@ func (p *BatchPace) turn(
 	}
 	return func(position eventstore.Position, events int) {
 		p.Appended(position, events)
-		p.turns.end()
+		turn.Release()
 	}
 }

@@ -113,8 +113,8 @@ func TestBatchPace_BoundedWait(t *testing.T) {
 	third(11, 1)
 	second(12, 1)
 	end(13, 1)
-	if p.turns.free != paceTurns || len(p.turns.projects)+len(p.turns.waiting) != 0 {
-		t.Errorf("turns are not ended: %+v", &p.turns)
+	if p.turns.InUse() != 0 || p.turns.Waiting() != 0 {
+		t.Errorf("%d turns are not ended, %d wait", p.turns.InUse(), p.turns.Waiting())
 	}
 	if p.pending != aheadEvents+3 {
 		t.Errorf("%d events are counted", p.pending)
@@ -145,42 +145,38 @@ func TestBatchPace_TurnBegins(t *testing.T) {
 	})
 }
 
-// A project with many batches and one with a single batch get turns one after the other. A batch that
-// ends its wait leaves its place.
-func TestTurns_FairBetweenProjects(t *testing.T) {
+// A project with many batches and one with a single batch get turns one after the other.
+func TestBatchPace_FairBetweenProjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		p, _, _ := newPaced()
 		many, one := uuid.New(), uuid.New()
-		list := turns{free: 1, waiting: map[uuid.UUID][]chan struct{}{}}
-		list.take(t.Context(), many)
-		var order []uuid.UUID
+		ends, began := make(chan func(eventstore.Position, int), paceTurns), make(chan uuid.UUID, 1)
 		wait := func(project uuid.UUID) {
 			go func() {
-				list.take(t.Context(), project)
-				order = append(order, project)
+				left := paceWait
+				end := p.turn(t.Context(), project, &left)
+				began <- project
+				ends <- end
 			}()
 			synctest.Wait()
 		}
-		gone, leave := context.WithCancel(t.Context())
-		left := make(chan bool)
-		go func() { left <- list.take(gone, many) }()
-		synctest.Wait()
-		wait(many)
-		wait(many)
-		wait(one)
-		wait(many)
-		leave()
-		if <-left {
-			t.Error("a turn came without an end of another")
+		for range paceTurns {
+			wait(many)
+			<-began
 		}
-		for range 5 {
-			list.end()
-			synctest.Wait()
+		for _, project := range []uuid.UUID{many, many, one, many} {
+			wait(project)
 		}
-		if want := []uuid.UUID{many, one, many, many}; !slices.Equal(order, want) {
-			t.Errorf("turns of %v, want %v", order, want)
+		var order []uuid.UUID
+		for range 4 {
+			(<-ends)(0, 0)
+			order = append(order, <-began)
 		}
-		if list.free != 1 || len(list.projects)+len(list.waiting) != 0 {
-			t.Errorf("left over: %+v", &list)
+		if at := slices.Index(order, one); at < 0 || at > 1 {
+			t.Errorf("the turns were of %v, the single batch is of %v", order, one)
+		}
+		for range paceTurns {
+			(<-ends)(0, 0)
 		}
 	})
 }

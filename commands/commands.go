@@ -22,6 +22,12 @@ type Call struct {
 	ReceivedAt time.Time
 	// Origin is that of the identities that the call creates, "" for the usual one of the caller.
 	Origin identity.Origin
+	// Own bounds what a single send or a deletion by source ids may change to data points whose newest revision this
+	// identity wrote, "" for those without an author; nil bounds nothing.
+	Own *string
+	// KeepsAudience keeps the audience of a data point that a single send without one names; else it becomes
+	// project-visible.
+	KeepsAudience bool
 }
 
 // origin is the origin of the identities that the call creates.

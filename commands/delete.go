@@ -21,7 +21,7 @@ import (
 // limit.DeletionIDs. A data point that a committed batch creates is live before its fan-out. The
 // call returns once recall excludes the data points.
 //
-// Its fault is data-point-not-found, with the unknown ids.
+// Its fault is data-point-not-found, with the unknown ids. With Call.Own those of other authors are unknown.
 func (s *Service) DeleteDataPoints(ctx context.Context, call Call, ids []string) (DeletionReceipt, error) {
 	decideCtx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
@@ -43,7 +43,11 @@ func (s *Service) DeleteDataPoints(ctx context.Context, call Call, ids []string)
 	}
 	var unknown []string
 	for i, t := range d.targets {
-		if !t.live() && !pending[t.dataPoint] {
+		own, err := s.journal.isOwn(decideCtx, call, t)
+		if err != nil {
+			return DeletionReceipt{}, err
+		}
+		if !own || !t.live() && !pending[t.dataPoint] {
 			unknown = append(unknown, ids[i])
 		}
 	}

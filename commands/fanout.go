@@ -125,9 +125,10 @@ func (l *Journal) fanOutItem(
 	texts := uuid.NewSHA1(b.accepted.FanOut, fmt.Appendf(nil, "texts:%d", i))
 	meta := stagedMeta(&b.accepted)
 	meta.CommandID = uuid.NewSHA1(b.accepted.FanOut, fmt.Appendf(nil, "item:%d", i))
-	base, at := b.bases[i], decided
+	item, at := b.decided[i], decided
 	err = untilNoConflict(ctx, nil, func(reread bool) error {
 		if reread || b.unread {
+			var base datapoint.Base
 			var done bool
 			var err error
 			base, at, outcome, done, err = l.rebase(ctx, p.stream, decided, effect, final, meta.CommandID)
@@ -138,10 +139,11 @@ func (l *Journal) fanOutItem(
 			if done || err != nil {
 				return err
 			}
+			item = base.Decide(p.ingest)
 		}
 		var e event.Event
 		appended := meta
-		if b.deleted != nil && base.Later == nil && createsRevision(base, p.ingest) {
+		if b.deleted != nil && item.Base.Later == nil && item.Outcome.CreatesRevision() {
 			// The deletion covers the revision that the item would create, so store the deletion instead,
 			// with the ids of the deletion. The store takes an event for a repetition of another with the
 			// same id.
@@ -149,10 +151,10 @@ func (l *Journal) fanOutItem(
 			e, appended = deletedBy(stream.SendDeletionID(b.id), b.deleted, b.id, false), targetMeta(b.deleted, p.dataPoint)
 		} else {
 			var err error
-			if e, err = l.decideItem(ctx, base, p, texts, meta); err != nil {
+			if e, err = l.eventOf(ctx, item, p, texts, meta); err != nil {
 				return err
 			}
-			outcome, _ = datapoint.OutcomeOf(e)
+			outcome = item.Outcome
 		}
 		done, err := l.Append(ctx, p.stream, at, appended, e)
 		position = done.Position

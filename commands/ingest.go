@@ -8,6 +8,7 @@ import (
 
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
@@ -18,8 +19,14 @@ import (
 //
 // Its faults are audience-unknown, data-point-deleted, idempotency-conflict and
 // service-unavailable.
+//
+// With Call.Own a data point of another author and a deleted one have the same fault, id-taken.
 func (s *Service) Ingest(ctx context.Context, call Call, in DataPoint, key string) (Receipt, error) {
-	return s.ingest(ctx, call, in, key, nil)
+	receipt, err := s.ingest(ctx, call, in, key, nil)
+	if f, is := errors.AsType[*fault.Error](err); is && call.Own != nil && f.Code == fault.CodeDataPointDeleted {
+		err = idTaken()
+	}
+	return receipt, err
 }
 
 // ingest is Ingest of a send that may be a correction.
@@ -110,6 +117,9 @@ func (n *single) try(ctx context.Context, in DataPoint, mustRead bool) (Receipt,
 			return Receipt{}, err
 		}
 	}
+	if err := n.applyCall(ctx, base, in); err != nil {
+		return Receipt{}, err
+	}
 	if n.corrects != nil {
 		if err := n.corrects.applyTo(base, &n.prepared.ingest); err != nil {
 			return Receipt{}, err
@@ -121,7 +131,8 @@ func (n *single) try(ctx context.Context, in DataPoint, mustRead bool) (Receipt,
 			return receipt, err
 		}
 	}
-	if err := n.reserve(ctx, base); err != nil {
+	decided := base.Decide(n.prepared.ingest)
+	if err := n.reserve(ctx, decided.Outcome); err != nil {
 		return Receipt{}, err
 	}
 	if n.newAuthor {
@@ -136,15 +147,15 @@ func (n *single) try(ctx context.Context, in DataPoint, mustRead bool) (Receipt,
 			return first, err
 		}
 		if n.hasClaim { // of another try with the same payload, which may have sent it
-			return n.try(ctx, in, true)
+			return Receipt{}, eventstore.ErrConflict
 		}
 		n.hasClaim, n.claimed = true, read
 	}
-	e, err := n.decide(ctx, base)
+	p := &n.prepared
+	e, err := n.service.journal.eventOf(ctx, decided, p, n.texts, n.call.meta(n.command))
 	if err != nil {
 		return Receipt{}, err
 	}
-	p := &n.prepared
 	done, err := n.service.journal.appendReferring(ctx, &p.blobs, p.stream, read, n.call.meta(n.command), e)
 	n.reservation.convert(err)
 	if errors.Is(err, eventstore.ErrDeleted) {
@@ -153,26 +164,26 @@ func (n *single) try(ctx context.Context, in DataPoint, mustRead bool) (Receipt,
 	if err != nil {
 		return Receipt{}, err
 	}
-	outcome, _ := datapoint.OutcomeOf(e)
-	if n.corrects != nil || moves(base, n.prepared.ingest) {
-		err = n.service.waitVisibleOutcomes(ctx, done.Position, outcome)
+	to := p.ingest.Audience
+	if n.corrects != nil || movesItem(decided.Outcome, to != uuid.Nil, base.State, to) {
+		err = n.service.waitVisibleOutcomes(ctx, done.Position, decided.Outcome)
 	}
-	receipt := n.receipt(outcome)
-	receipt.CreditTenths = chargedFor(outcome, n.prepared)
+	receipt := n.receipt(decided.Outcome)
+	receipt.CreditTenths = chargedFor(decided.Outcome, n.prepared)
 	return receipt, err
 }
 
 // chargedFor returns what an item was charged for its outcome: only a new revision costs something.
 func chargedFor(o ingestion.Outcome, p prepared) int64 {
-	if o.Outcome == ingestion.Created || o.Outcome == ingestion.Updated {
+	if o.CreatesRevision() {
 		return p.ingest.CreditTenths
 	}
 	return 0
 }
 
-// reserve reserves what the send costs on this base. A send that creates no revision costs nothing.
-func (n *single) reserve(ctx context.Context, base datapoint.Base) error {
-	if !createsRevision(base, n.prepared.ingest) {
+// reserve reserves what the send costs. A send that creates no revision costs nothing.
+func (n *single) reserve(ctx context.Context, outcome ingestion.Outcome) error {
+	if !outcome.CreatesRevision() {
 		n.reservation.release(ctx)
 		return nil
 	}
@@ -207,26 +218,20 @@ func (n *single) load(ctx context.Context) (datapoint.Base, eventstore.Revision,
 	return datapoint.Base{State: &head, LastNumber: head.LastNumber, Next: int64(last.Revision) + 1}, last.Revision, nil
 }
 
-// decide makes the event, and writes blobs if the send creates a revision.
-func (n *single) decide(ctx context.Context, base datapoint.Base) (event.Event, error) {
-	return n.service.journal.decideItem(ctx, base, &n.prepared, n.texts, n.call.meta(n.command))
-}
-
-// decideItem makes the event of one item on a base. It writes large texts to blobs, and copies the
-// stored metadata if the send omits it.
-func (l *Journal) decideItem(
-	ctx context.Context, base datapoint.Base, p *prepared, texts uuid.UUID, meta event.Meta,
+// eventOf makes the event of one item as it was decided. It writes large texts to blobs, and copies the stored metadata
+// if the send omits it.
+func (l *Journal) eventOf(
+	ctx context.Context, d datapoint.Decision, p *prepared, texts uuid.UUID, meta event.Meta,
 ) (event.Event, error) {
-	switch base.Outcome(p.ingest) {
-	case ingestion.Created, ingestion.Updated:
+	if d.Outcome.CreatesRevision() {
 		if err := l.externalize(ctx, p, texts, meta); err != nil {
 			return nil, err
 		}
 	}
 	var stored *datapoint.Text
-	if base.NeedsStoredMetadata(p.ingest) {
+	if d.NeedsStoredMetadata(p.ingest) {
 		at := p.newest
-		if body := eventstore.Revision(base.State.BodyAt); at.Event == nil || at.Revision != body {
+		if body := eventstore.Revision(d.Base.State.BodyAt); at.Event == nil || at.Revision != body {
 			var err error
 			if at, _, err = l.At(ctx, p.stream, body); err != nil {
 				return nil, err
@@ -236,7 +241,7 @@ func (l *Journal) decideItem(
 			stored = accepted.Metadata
 		}
 	}
-	return base.Decide(p.ingest, stored), nil
+	return d.Event(p.ingest, stored), nil
 }
 
 // claim appends the idempotency claim, after all checks. If another try was first, its receipt or

@@ -7,9 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/fault"
-	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/eventstore"
 )
@@ -89,10 +87,4 @@ func (r *reservation) release(ctx context.Context) {
 		r.service.journal.Logger.WarnContext(ctx, "reservation not released, left to the sweep", "send", r.of.SendID,
 			"err", err)
 	}
-}
-
-// createsRevision reports whether an item creates a revision on a base, and so costs credits.
-func createsRevision(base datapoint.Base, in datapoint.Ingest) bool {
-	outcome := base.Outcome(in)
-	return outcome == ingestion.Created || outcome == ingestion.Updated
 }

@@ -12,18 +12,9 @@ import (
 	"github.com/annals-project/annals/internal/projection"
 )
 
-// The answer to a move promises that recall shows it. So does the answer that a data point is
-// unchanged in a named audience: an earlier move may have committed without its caller seeing the
-// reply.
-
-// moves reports whether the answer to a send on this base waits for recall.
-func moves(base datapoint.Base, in datapoint.Ingest) bool {
-	return base.State != nil &&
-		(base.State.Audience != in.Audience || in.Audience != uuid.Nil && base.Outcome(in) == ingestion.Unchanged)
-}
-
-// movesItem is moves of an item whose outcome is known. from is what it was decided on, nil if that
-// was not read before the commit.
+// movesItem reports whether the answer to an item waits for recall: the answer to a move promises that recall shows it.
+// So does the answer that a data point is unchanged in a named audience: an earlier move may have committed without its
+// caller seeing the reply. from is what the item was decided on, nil if that was not read before the commit.
 func movesItem(outcome ingestion.Outcome, named bool, from *datapoint.State, to uuid.UUID) bool {
 	switch outcome.Outcome {
 	case ingestion.Moved:
@@ -55,7 +46,7 @@ func (s *Service) waitVisibleOutcomes(
 func (s *Service) waitVisibleBatch(ctx context.Context, b *batch, outcomes []ingestion.Outcome) error {
 	for i, o := range outcomes {
 		to := b.prepared[i].ingest.Audience
-		if movesItem(o, to != uuid.Nil, b.bases[i].State, to) {
+		if movesItem(o, to != uuid.Nil, b.decided[i].Base.State, to) {
 			return s.waitVisibleHead(ctx, outcomes)
 		}
 	}

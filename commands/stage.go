@@ -120,6 +120,6 @@ func (l *Journal) readStage(ctx context.Context, send *storedSend) (*batch, erro
 		}
 		b.prepared = append(b.prepared, p)
 	}
-	b.bases = make([]datapoint.Base, len(b.prepared))
+	b.decided = make([]datapoint.Decision, len(b.prepared))
 	return b, nil
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
-	"github.com/annals-project/annals/projections/explain"
+	"github.com/annals-project/annals/projections/why"
 )
 
 // explainer explains sends and calls.
 type explainer interface {
 	// Explain explains a send by its id, or a call by that of its request. The fault is not-found if the project has
 	// neither.
-	Explain(ctx context.Context, project auth.Project, id uuid.UUID) (explain.Explanation, error)
+	Explain(ctx context.Context, project auth.Project, id uuid.UUID) (why.Explanation, error)
 }
 
 // explainedCall is the JSON of a call that made no send.
@@ -32,7 +32,7 @@ type explainedCall struct {
 	Next        string     `json:"next"`
 }
 
-func explainedCallOf(e explain.Explanation) explainedCall {
+func explainedCallOf(e why.Explanation) explainedCall {
 	return explainedCall{RequestID: e.RequestID, Status: e.Status, ErrorCode: optional(e.ErrorCode), Next: e.Next}
 }
 
@@ -55,7 +55,7 @@ type explainedSend struct {
 	Next    string       `json:"next"`
 }
 
-func explainedSendOf(x explain.Explanation, metered bool) explainedSend {
+func explainedSendOf(x why.Explanation, metered bool) explainedSend {
 	s := x.Send
 	e := explainedSend{
 		IngestionID: s.ID, RequestID: x.RequestID, Status: x.Status, AcceptedAt: s.AcceptedAt,

@@ -19,8 +19,9 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/datapoints"
-	"github.com/annals-project/annals/projections/explain"
+	"github.com/annals-project/annals/projections/why"
 	"github.com/annals-project/annals/readapi"
 )
 
@@ -56,7 +57,9 @@ func (f *explainFake) Explain(
 	return s, ok, f.err
 }
 
-func (f *explainFake) CatchUp(context.Context) error {
+func (f *explainFake) Head(context.Context) (eventstore.Position, error) { return 9, nil }
+
+func (f *explainFake) Wait(context.Context, eventstore.Position, ...string) error {
 	f.caughtUp++
 	f.sends = f.late
 	return nil
@@ -82,7 +85,9 @@ func (f *explainFake) Agent(ctx context.Context, id uuid.UUID) (auth.AgentHolder
 func serveExplain(t *testing.T, f *explainFake) *apitest.Client {
 	t.Helper()
 	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: f, URLs: apitest.URLs})
-	readapi.Register(e, readapi.Deps{Explain: explain.Queries{Sends: f, Progress: f, Calls: f}})
+	readapi.Register(e, readapi.Deps{Explain: why.Explainer{
+		Sends: f, Progress: f, Calls: f, Head: projections.Head{Log: f, Waiter: f},
+	}})
 	return apitest.Start(t, readapi.OpenAPI, e)
 }
 

@@ -36,10 +36,9 @@ type fake struct {
 	page     recall.Response
 	usage    account.Usage
 	// ceilings are those of plans, 32000 where there is none; refusal is what the meter refuses with.
-	ceilings map[metering.Plan]int
-	refusal  error
-	notReady []condition.NotReady
-	remarks  condition.Remarks
+	ceilings   map[metering.Plan]int
+	refusal    error
+	conditions condition.List
 
 	calls        int
 	project      auth.Project
@@ -101,8 +100,7 @@ func serve(t *testing.T, f *fake) *apitest.Client {
 		Help: "A metric of a test.",
 	}))
 	readapi.RegisterOperation(e, readapi.Operation{
-		Ready:   func(context.Context) []condition.NotReady { return f.notReady },
-		Remarks: func() condition.Remarks { return f.remarks }, Metrics: registry,
+		Conditions: func(context.Context) condition.List { return f.conditions }, Metrics: registry,
 	})
 	return apitest.Start(t, readapi.OpenAPI, e)
 }

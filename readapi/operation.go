@@ -17,10 +17,8 @@ import (
 
 // Operation is what the operation routes read. They are outside /api/v1 and take no credential.
 type Operation struct {
-	// Ready returns the parts that are not ready, none if the service is ready.
-	Ready func(ctx context.Context) []condition.NotReady
-	// Remarks returns what else /readyz shows. It may be nil.
-	Remarks func() condition.Remarks
+	// Conditions are what /readyz shows.
+	Conditions func(ctx context.Context) condition.List
 	// Metrics are served in the Prometheus text format.
 	Metrics prometheus.Gatherer
 	// Private is true if only operators reach the router. Then /readyz shows causes.
@@ -42,16 +40,8 @@ func RegisterHealth(e *echo.Echo) {
 func RegisterOperation(e *echo.Echo, o Operation) {
 	RegisterHealth(e)
 	e.Match(readMethods, "/readyz", func(c echo.Context) error {
-		var also condition.Remarks
-		if o.Remarks != nil {
-			also = o.Remarks()
-		}
-		parts := o.Ready(c.Request().Context())
-		for i := range parts {
-			if !o.Private {
-				parts[i].Cause = ""
-			}
-		}
+		now := o.Conditions(c.Request().Context())
+		parts, also := now.NotReady(o.Private), now.Remarks(o.Private)
 		if len(parts) == 0 {
 			return c.JSON(http.StatusOK, struct {
 				Status string `json:"status"`

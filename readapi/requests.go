@@ -15,14 +15,14 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/requestlog"
-	"github.com/annals-project/annals/projections/calls"
+	"github.com/annals-project/annals/projections/why"
 )
 
 // requestLog reads the logged calls of a project, with what became of them.
 type requestLog interface {
 	// Get reads one call at an instant. The fault is not-found if the project has no such call.
-	Get(ctx context.Context, project auth.Project, requestID uuid.UUID, at time.Time) (calls.Detail, error)
-	List(ctx context.Context, project auth.Project, q requestlog.Query) (calls.Page, error)
+	Get(ctx context.Context, project auth.Project, requestID uuid.UUID, at time.Time) (why.CallDetail, error)
+	List(ctx context.Context, project auth.Project, q requestlog.Query) (why.CallPage, error)
 	Histogram(ctx context.Context, project auth.Project, q requestlog.Query) (requestlog.Histogram, error)
 }
 
@@ -92,7 +92,7 @@ type requestAPI struct {
 // list is GET /api/v1/requests.
 func (a requestAPI) list(c echo.Context) error {
 	p := httpx.Principal(c)
-	q, err := calls.QueryOf(httpx.Query(c), httpx.ReceivedAt(c), p.Project, true)
+	q, err := why.CallQueryOf(httpx.Query(c), httpx.ReceivedAt(c), p.Project, true)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (a requestAPI) list(c echo.Context) error {
 	return c.JSON(http.StatusOK, answer)
 }
 
-func requestEntryOf(e calls.Call) requestEntry {
+func requestEntryOf(e why.Call) requestEntry {
 	v := requestEntry{
 		RequestID: e.RequestID, ReceivedAt: e.ReceivedAt, Method: e.Method, Path: e.Path, Status: e.Status,
 		ErrorCode: optional(e.ErrorCode), Outcome: e.Outcome, DurationMs: float64(e.Duration.Microseconds()) / 1000,
@@ -163,7 +163,7 @@ func (a requestAPI) get(c echo.Context) error {
 // histogram is GET /api/v1/requests/histogram.
 func (a requestAPI) histogram(c echo.Context) error {
 	p := httpx.Principal(c)
-	q, err := calls.QueryOf(httpx.Query(c), httpx.ReceivedAt(c), p.Project, false)
+	q, err := why.CallQueryOf(httpx.Query(c), httpx.ReceivedAt(c), p.Project, false)
 	if err != nil {
 		return err
 	}

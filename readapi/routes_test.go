@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
@@ -94,25 +95,34 @@ func TestOperator_Reads(t *testing.T) {
 	if kind := metrics.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/plain") {
 		t.Errorf("metrics are %q", kind)
 	}
-	f.notReady = []condition.NotReady{
-		{Part: "datapoints", Reason: "stopped", Position: 7, Cause: "hidden"},
-		{Part: "recallindex", Reason: "behind"},
+	parts := condition.List{
+		{Name: "datapoints", State: condition.NotReady, Words: "stopped", Position: 7, Cause: "hidden"},
+		{Name: "recallindex", State: condition.NotReady, Words: "behind", Since: instant(9)},
 	}
+	f.conditions = parts
 	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 503, `"debugMessage":"datapoints: stopped (position 7)"`,
-		`"data":{"notReady":[{"part":"datapoints","reason":"stopped","position":7},{"part":"recallindex","reason":"behind"}]}`)
-	f.remarks = condition.Remarks{
-		WritesRefused: []string{"the disk is nearly full"}, SemanticSearchOff: "the model small is missing",
-		ServersDown: []string{"the model cannot be used"}, SendsFailed: "2 sends failed",
-		LockAwaited: "a table is locked", ErasureDenied: "the right to delete is missing",
-		StreamsRestored: "1 stream was hidden", StreamsDamaged: "1 stream was deleted",
-		SetAside: []condition.SetAside{{Position: 7, Type: "memory.derived.v1", Projections: []string{"memories"}}},
+		`"data":{"notReady":[{"part":"datapoints","reason":"stopped","position":7},`+
+			`{"part":"recallindex","reason":"behind","since":"2026-11-21T09:00:00Z"}]}`)
+	also := condition.List{
+		{Name: condition.WritesRefused, Words: "the disk is nearly full", Private: "hidden"},
+		{Name: condition.SemanticSearchOff, Words: "the model small is missing"},
+		{Name: condition.ServersDown, Words: "the model cannot be used"},
+		{Name: condition.SendsFailed, Words: "2 sends failed"},
+		{Name: condition.LockAwaited, Words: "a table is locked"},
+		{Name: condition.ErasureDenied, Words: "the right to delete is missing"},
+		{Name: condition.StreamsRestored, Words: "1 stream was hidden"},
+		{Name: condition.StreamsDamaged, Words: "1 stream was deleted"},
+		{Name: condition.SetAside, SetAside: &client.SetAside{
+			Position: 7, Type: "memory.derived.v1", Projections: []string{"memories"},
+		}},
 	}
+	f.conditions = append(parts, also...)
 	const remarks = `"semanticSearchOff":"the model small is missing","serversDown":["the model cannot be used"],"sendsFailed":"2 sends failed","lockAwaited":"a table is locked","erasureDenied":"the right to delete is missing","streamsRestored":"1 stream was hidden","streamsDamaged":"1 stream was deleted","setAside":[{"position":7,"type":"memory.derived.v1","projections":["memories"]}]`
 	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 503, `"notReady":[{"part":"datapoints"`, `"writesRefused":["the disk is nearly full"]`,
 		`"setAside":[{`, `"semanticSearchOff":"the model small is missing"`,
 		`"serversDown":["the model cannot be used"]`, `"sendsFailed":"2 sends failed"`, `"lockAwaited":"a table is locked"`, `"erasureDenied":"the right to delete is missing"`,
 		`"streamsRestored":"1 stream was hidden"`)
-	f.notReady = nil
+	f.conditions = also
 	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 200, `{"status":"ready","writesRefused":["the disk is nearly full"],`+remarks+"}")
 	api.Call(http.MethodGet, "/healthz", "", "").Want(t, 200)
 	api.Call(http.MethodPost, "/healthz", "", "").Want(t, 405, `"code":"method-not-allowed"`)

@@ -13,21 +13,21 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/httpx"
-	"github.com/annals-project/annals/projections/trace"
+	"github.com/annals-project/annals/projections/why"
 )
 
 // tracer answers where memory comes from. The fault of a node that the project does not have is
 // not-found.
 type tracer interface {
-	Roots(ctx context.Context, project auth.Project, q trace.RootsQuery) (trace.Roots, error)
-	Node(ctx context.Context, project auth.Project, id uuid.UUID) (trace.Node, error)
+	Roots(ctx context.Context, project auth.Project, q why.RootsQuery) (why.Roots, error)
+	Node(ctx context.Context, project auth.Project, id uuid.UUID) (why.Node, error)
 	// Lineage walks from a root: over all sides, or over those to reveal.
 	Lineage(
-		ctx context.Context, project auth.Project, root uuid.UUID, all bool, reveal []trace.Side, limit int,
-	) (trace.Lineage, error)
+		ctx context.Context, project auth.Project, root uuid.UUID, all bool, reveal []why.Side, limit int,
+	) (why.Lineage, error)
 	// Timeline reads a window; nil means the default. Its faults are also invalid-range and
 	// range-too-wide.
-	Timeline(ctx context.Context, project auth.Project, root uuid.UUID, from, to *instant.Written) (trace.Timeline, error)
+	Timeline(ctx context.Context, project auth.Project, root uuid.UUID, from, to *instant.Written) (why.Timeline, error)
 }
 
 type traceAPI struct {
@@ -36,7 +36,7 @@ type traceAPI struct {
 
 // roots is GET /api/v1/trace/roots?search=&ingestionId=&first=&afterMemories=&afterSources=.
 func (a traceAPI) roots(c echo.Context) error {
-	q, err := trace.RootsQueryOf(httpx.Query(c))
+	q, err := why.RootsQueryOf(httpx.Query(c))
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (a traceAPI) lineage(c echo.Context) error {
 		return err
 	}
 	query, problems := httpx.Query(c), fields.Problems{}
-	reveal, err := trace.SidesOf(query["reveal"])
+	reveal, err := why.SidesOf(query["reveal"])
 	if err != nil {
 		return err
 	}

@@ -19,39 +19,39 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/secret"
-	"github.com/annals-project/annals/projections/trace"
+	"github.com/annals-project/annals/projections/why"
 	"github.com/annals-project/annals/readapi"
 )
 
 // fakeTrace records what it is asked and answers with what it holds.
 type fakeTrace struct {
 	asked    []any
-	roots    trace.Roots
-	node     trace.Node
-	lineage  trace.Lineage
-	timeline trace.Timeline
+	roots    why.Roots
+	node     why.Node
+	lineage  why.Lineage
+	timeline why.Timeline
 }
 
-func (f *fakeTrace) Roots(_ context.Context, p auth.Project, q trace.RootsQuery) (trace.Roots, error) {
+func (f *fakeTrace) Roots(_ context.Context, p auth.Project, q why.RootsQuery) (why.Roots, error) {
 	f.asked = []any{p.ID, q}
 	return f.roots, nil
 }
 
-func (f *fakeTrace) Node(_ context.Context, p auth.Project, id uuid.UUID) (trace.Node, error) {
+func (f *fakeTrace) Node(_ context.Context, p auth.Project, id uuid.UUID) (why.Node, error) {
 	f.asked = []any{p.ID, id}
 	return f.node, nil
 }
 
 func (f *fakeTrace) Lineage(
-	_ context.Context, p auth.Project, root uuid.UUID, all bool, reveal []trace.Side, limit int,
-) (trace.Lineage, error) {
+	_ context.Context, p auth.Project, root uuid.UUID, all bool, reveal []why.Side, limit int,
+) (why.Lineage, error) {
 	f.asked = []any{p.ID, root, all, reveal, limit}
 	return f.lineage, nil
 }
 
 func (f *fakeTrace) Timeline(
 	_ context.Context, p auth.Project, root uuid.UUID, from, to *domaininstant.Written,
-) (trace.Timeline, error) {
+) (why.Timeline, error) {
 	f.asked = []any{p.ID, root, from, to}
 	return f.timeline, nil
 }
@@ -67,28 +67,28 @@ func serveTrace(t *testing.T, f *fakeTrace) *apitest.Client {
 var node = uuid.MustParse("77777777-7777-4777-8777-777777777777")
 
 func TestTrace_Parameters(t *testing.T) {
-	source := trace.Brief{ID: node, Kind: "source"}
+	source := why.Brief{ID: node, Kind: "source"}
 	f := &fakeTrace{
-		node: trace.Node{Brief: source}, lineage: trace.Lineage{Root: source}, timeline: trace.Timeline{Root: source},
+		node: why.Node{Brief: source}, lineage: why.Lineage{Root: source}, timeline: why.Timeline{Root: source},
 	}
 	api := serveTrace(t, f)
 	project, at := apitest.Principal.Project.ID, time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 	day, none := at.Add(-9*time.Hour), (*domaininstant.Written)(nil)
 	cursor := base64.RawURLEncoding.EncodeToString(append([]byte{0, 6, 0x44, 0x12, 0, 0, 0, 0}, node[:]...))
-	side := func(of string) trace.Side { return trace.Side{Node: node, Of: of} }
+	side := func(of string) why.Side { return why.Side{Node: node, Of: of} }
 	for _, c := range []struct {
 		path string
 		want []any
 	}{
-		{"roots", []any{project, trace.RootsQuery{First: 25}}},
-		{"roots?first=1&search=%20a%20b%20", []any{project, trace.RootsQuery{First: 1, Search: "a b"}}},
-		{"roots?first=50&ingestionId=" + sendID.String(), []any{project, trace.RootsQuery{First: 50, Ingestion: sendID}}},
+		{"roots", []any{project, why.RootsQuery{First: 25}}},
+		{"roots?first=1&search=%20a%20b%20", []any{project, why.RootsQuery{First: 1, Search: "a b"}}},
+		{"roots?first=50&ingestionId=" + sendID.String(), []any{project, why.RootsQuery{First: 50, Ingestion: sendID}}},
 		{"nodes/" + node.String(), []any{project, node}},
-		{"lineage/" + node.String(), []any{project, node, false, []trace.Side(nil), 400}},
-		{"lineage/" + node.String() + "?revealAll=true&limit=1", []any{project, node, true, []trace.Side(nil), 1}},
+		{"lineage/" + node.String(), []any{project, node, false, []why.Side(nil), 400}},
+		{"lineage/" + node.String() + "?revealAll=true&limit=1", []any{project, node, true, []why.Side(nil), 1}},
 		{
 			"lineage/" + node.String() + "?limit=400&reveal=" + node.String() + ":inputs&reveal=" + node.String() + ":outputs",
-			[]any{project, node, false, []trace.Side{side("inputs"), side("outputs")}, 400},
+			[]any{project, node, false, []why.Side{side("inputs"), side("outputs")}, 400},
 		},
 		{"timeline/" + node.String(), []any{project, node, none, none}},
 		{"timeline/" + node.String() + "?from=2026-11-21T09:00:00Z", []any{project, node, &domaininstant.Written{At: at}, none}},
@@ -104,7 +104,7 @@ func TestTrace_Parameters(t *testing.T) {
 		}
 	}
 	api.Call(http.MethodGet, "/api/v1/trace/roots?afterSources="+cursor, apitest.ProjectKey, "").Want(t, 200, "")
-	if q := f.asked[1].(trace.RootsQuery); q.AfterSources == nil || q.AfterSources.ID != node || q.AfterMemories != nil {
+	if q := f.asked[1].(why.RootsQuery); q.AfterSources == nil || q.AfterSources.ID != node || q.AfterMemories != nil {
 		t.Errorf("cursor %+v", q)
 	}
 }
@@ -152,9 +152,9 @@ func TestTrace_Refusals(t *testing.T) {
 
 // A page is continued with the cursor that it gave.
 func TestTrace_CursorOfAPage(t *testing.T) {
-	end := trace.Cursor{At: time.Date(2026, 11, 21, 9, 0, 0, 123456000, time.UTC), ID: node}
-	f := &fakeTrace{roots: trace.Roots{Memories: trace.RootPage{
-		Nodes: []trace.Root{{Brief: trace.Brief{ID: node, Kind: "memory", MemoryKind: "claim"}}}, More: true, End: &end,
+	end := why.Cursor{At: time.Date(2026, 11, 21, 9, 0, 0, 123456000, time.UTC), ID: node}
+	f := &fakeTrace{roots: why.Roots{Memories: why.RootPage{
+		Nodes: []why.Root{{Brief: why.Brief{ID: node, Kind: "memory", MemoryKind: "claim"}}}, More: true, End: &end,
 	}}}
 	api := serveTrace(t, f)
 	var raw []byte
@@ -165,7 +165,7 @@ func TestTrace_CursorOfAPage(t *testing.T) {
 	api.Call(http.MethodGet, "/api/v1/trace/roots", apitest.ProjectKey, "").Want(t, 200,
 		`"hasMore":true,"endCursor":"`+cursor+`"},"sources":{"nodes":[],"hasMore":false,"endCursor":null}}`)
 	api.Call(http.MethodGet, "/api/v1/trace/roots?afterMemories="+url.QueryEscape(cursor), apitest.ProjectKey, "").Want(t, 200, "")
-	if diff := cmp.Diff(&end, f.asked[1].(trace.RootsQuery).AfterMemories); diff != "" {
+	if diff := cmp.Diff(&end, f.asked[1].(why.RootsQuery).AfterMemories); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -173,15 +173,15 @@ func TestTrace_CursorOfAPage(t *testing.T) {
 func TestTrace_Answers(t *testing.T) {
 	at, request := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC), sendID
 	f := &fakeTrace{
-		node: trace.Node{
-			Brief: trace.Brief{ID: node, Kind: "memory"}, Revision: 2, Phase: "deleted",
-			Deleted: &trace.Deleted{At: at, Request: &request},
+		node: why.Node{
+			Brief: why.Brief{ID: node, Kind: "memory"}, Revision: 2, Phase: "deleted",
+			Deleted: &why.Deleted{At: at, Request: &request},
 		},
-		lineage: trace.Lineage{
-			Root:  trace.Brief{ID: node, Kind: "source", Headline: "A call"},
-			Nodes: []trace.Brief{{ID: node, Kind: "source", Headline: "A call"}}, Hidden: 3,
+		lineage: why.Lineage{
+			Root:  why.Brief{ID: node, Kind: "source", Headline: "A call"},
+			Nodes: []why.Brief{{ID: node, Kind: "source", Headline: "A call"}}, Hidden: 3,
 		},
-		timeline: trace.Timeline{Root: trace.Brief{ID: node, Kind: "source"}, From: at, To: at, Deleted: &trace.Deleted{At: at}},
+		timeline: why.Timeline{Root: why.Brief{ID: node, Kind: "source"}, From: at, To: at, Deleted: &why.Deleted{At: at}},
 	}
 	api := serveTrace(t, f)
 	get := func(path string) apitest.Response {
@@ -195,7 +195,7 @@ func TestTrace_Answers(t *testing.T) {
 		`"memoryKind":null,"headline":"A call"}],"edges":[],"hiddenCount":3}`)
 	get("timeline").Want(t, 200, `"headline":null,"deletedAt":"2026-11-21T09:00:00Z","deletedByRequestId":null},`+
 		`"from":"2026-11-21T09:00:00Z","to":"2026-11-21T09:00:00Z","nodes":[],"sends":[],"recalls":[],"replacements":[],"truncated":false}`)
-	f.node = trace.Node{Brief: trace.Brief{ID: node, Kind: "source", Headline: "A call"}, Content: "text", More: true}
+	f.node = why.Node{Brief: why.Brief{ID: node, Kind: "source", Headline: "A call"}, Content: "text", More: true}
 	get("nodes").Want(t, 200, `"content":"text","contentTruncated":true}`)
 }
 
@@ -221,14 +221,14 @@ type blockedTrace struct {
 	release chan struct{}
 }
 
-func (b *blockedTrace) Node(context.Context, auth.Project, uuid.UUID) (trace.Node, error) {
+func (b *blockedTrace) Node(context.Context, auth.Project, uuid.UUID) (why.Node, error) {
 	b.entered <- struct{}{}
 	<-b.release
-	return trace.Node{Brief: trace.Brief{ID: node, Kind: "source"}}, nil
+	return why.Node{Brief: why.Brief{ID: node, Kind: "source"}}, nil
 }
 
-func (b *blockedTrace) Roots(context.Context, auth.Project, trace.RootsQuery) (trace.Roots, error) {
-	return trace.Roots{}, nil
+func (b *blockedTrace) Roots(context.Context, auth.Project, why.RootsQuery) (why.Roots, error) {
+	return why.Roots{}, nil
 }
 
 // While an organization runs all the debugging reads that it may, its neighbour's are served.

@@ -6,7 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	client "github.com/annals-project/annals/client"
-	"github.com/annals-project/annals/projections/trace"
+	"github.com/annals-project/annals/projections/why"
 )
 
 // briefView is what every list shows of a node. The headline of a node whose data point was deleted is
@@ -18,7 +18,7 @@ type briefView struct {
 	Headline   *string   `json:"headline"`
 }
 
-func briefOf(b trace.Brief) briefView {
+func briefOf(b why.Brief) briefView {
 	return briefView{ID: b.ID, Kind: b.Kind, MemoryKind: optional(b.MemoryKind), Headline: &b.Headline}
 }
 
@@ -53,7 +53,7 @@ type rootView struct {
 	Phase       string     `json:"phase"`
 }
 
-func rootPageOf(p trace.RootPage) rootPage {
+func rootPageOf(p why.RootPage) rootPage {
 	page := rootPage{Nodes: make([]rootView, len(p.Nodes)), HasMore: p.More}
 	for n, r := range p.Nodes {
 		page.Nodes[n] = rootView{
@@ -100,14 +100,14 @@ type deletedView struct {
 	DeletedByRequestID *uuid.UUID `json:"deletedByRequestId"`
 }
 
-func deletedOf(d *trace.Deleted) *deletedView {
+func deletedOf(d *why.Deleted) *deletedView {
 	if d == nil {
 		return nil
 	}
 	return &deletedView{DeletedAt: d.At, DeletedByRequestID: d.Request}
 }
 
-func nodeViewOf(n trace.Node) nodeView {
+func nodeViewOf(n why.Node) nodeView {
 	v := nodeView{briefView: briefOf(n.Brief), Revision: n.Revision, Phase: n.Phase, deletedView: deletedOf(n.Deleted)}
 	if n.Deleted != nil {
 		v.Headline = nil
@@ -118,7 +118,7 @@ func nodeViewOf(n trace.Node) nodeView {
 	v.ValidFrom, v.ValidTo, v.Current = &n.ValidFrom, n.ValidTo, n.Current
 	v.ReplacedID, v.ReplacedByID = n.Replaced, n.ReplacedBy
 	v.InputCount, v.OutputCount = n.Inputs, n.Outputs
-	if n.Kind == trace.KindSource {
+	if n.Kind == why.KindSource {
 		v.Content, v.ContentTruncated = &n.Content, &n.More
 	}
 	return v
@@ -132,7 +132,7 @@ type rootBrief struct {
 	*deletedView
 }
 
-func rootBriefOf(b trace.Brief, deleted *trace.Deleted) rootBrief {
+func rootBriefOf(b why.Brief, deleted *why.Deleted) rootBrief {
 	root := rootBrief{ID: b.ID, Kind: b.Kind, Headline: &b.Headline, deletedView: deletedOf(deleted)}
 	if deleted != nil {
 		root.Headline = nil
@@ -147,7 +147,7 @@ type lineageView struct {
 	HiddenCount int                  `json:"hiddenCount"`
 }
 
-func lineageViewOf(l trace.Lineage) lineageView {
+func lineageViewOf(l why.Lineage) lineageView {
 	v := lineageView{
 		Root: rootBriefOf(l.Root, l.Deleted), Nodes: make([]briefView, len(l.Nodes)),
 		Edges: make([]client.LineageEdge, len(l.Edges)), HiddenCount: l.Hidden,
@@ -184,7 +184,7 @@ type momentView struct {
 	IngestionID  uuid.UUID  `json:"ingestionId"`
 }
 
-func timelineViewOf(t trace.Timeline) timelineView {
+func timelineViewOf(t why.Timeline) timelineView {
 	v := timelineView{
 		Root: rootBriefOf(t.Root, t.Deleted), From: t.From, To: t.To, Truncated: t.Truncated,
 		Nodes: make([]momentView, len(t.Nodes)), Sends: make([]client.TimelineSend, len(t.Sends)),

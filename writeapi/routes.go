@@ -84,5 +84,9 @@ func Register(e *echo.Echo, d Deps) {
 
 // callOf returns the call of a request, for its command.
 func callOf(c echo.Context) commands.Call {
-	return commands.Call{Principal: httpx.Principal(c), RequestID: httpx.RequestID(c), ReceivedAt: httpx.ReceivedAt(c)}
+	inner := httpx.InnerOf(c)
+	return commands.Call{
+		Principal: httpx.Principal(c), RequestID: httpx.RequestID(c), ReceivedAt: httpx.ReceivedAt(c),
+		Own: inner.Own, KeepsAudience: inner.KeepAudience,
+	}
 }

@@ -193,7 +193,8 @@ func TestStatus_Output(t *testing.T) {
 		t.Errorf("server: %+v", got)
 	}
 	for body, says := range map[string]string{
-		`{"code":"service-unavailable","data":{"notReady":[{"part":"postgres","reason":"no answer"},{"part":"service","reason":"starting"}]}}`: "is not ready: postgres: no answer; service: starting\n",
+		`{"code":"service-unavailable","data":{"notReady":[{"part":"postgres","reason":"no answer"},{"part":"service","reason":"starting"}]}}`:                                       "is not ready: postgres: no answer; service: starting\n",
+		`{"code":"service-unavailable","data":{"notReady":[{"part":"postgres","reason":"no answer","since":"2026-11-21T12:00:00.5Z"},{"part":"projections","reason":"they wait"}]}}`: "is not ready: postgres: no answer, since 2026-11-21T12:00:00Z; projections: they wait\n",
 		`bad gateway`: "is not ready: the server answered 503 (request request-1)\n",
 	} {
 		f.notReady = body

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/annals-project/annals/internal/mcpbridge"
 )
@@ -12,7 +13,8 @@ import (
 // MCPCmd is "annals mcp".
 type MCPCmd struct {
 	Remote
-	ConsoleURL string `name:"console-url" setting:"ANNALS_CONSOLE_URL" help:"Address of the console, which serves /mcp."`
+	ConsoleURL string  `name:"console-url" setting:"ANNALS_CONSOLE_URL" help:"Address of the console, which serves /mcp."`
+	Identity   *string `help:"The one identity that all calls act as. Without it the model names one in each call."`
 }
 
 // Run carries messages until the client ends.
@@ -26,5 +28,10 @@ func (c *MCPCmd) Run(ctx context.Context, env *Env) error {
 	}
 	url := cmp.Or(c.ConsoleURL, file["ANNALS_CONSOLE_URL"], "http://127.0.0.1:8081")
 	bridge := mcpbridge.Bridge{URL: url + "/mcp", Key: c.Key, HTTP: http.DefaultClient}
+	if c.Identity != nil {
+		if bridge.Identity = *c.Identity; strings.TrimSpace(bridge.Identity) == "" {
+			return errors.New("--identity is empty: name the identity that the calls act as, or leave it out")
+		}
+	}
 	return bridge.Run(ctx, env.Stdin, env.Stdout)
 }

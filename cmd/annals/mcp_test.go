@@ -48,7 +48,7 @@ func TestMCP_Bridge(t *testing.T) {
 		t.Errorf("the client speaks %s", v)
 	}
 	tools, err := session.ListTools(t.Context(), nil)
-	if err != nil || len(tools.Tools) != 19 {
+	if err != nil || len(tools.Tools) != 5 {
 		t.Errorf("%d tools, %v", len(tools.Tools), err)
 	}
 	remembered, err := session.CallTool(t.Context(), &mcp.CallToolParams{
@@ -62,7 +62,7 @@ func TestMCP_Bridge(t *testing.T) {
 			Name: "recall", Arguments: map[string]any{"query": "tea", "identity": "ana"},
 		})
 		runtest.Must(t, err)
-		return strings.Contains(found.Content[0].(*mcp.TextContent).Text, "> The tea is in the blue tin.")
+		return strings.Contains(found.Content[0].(*mcp.TextContent).Text, ", ana: The tea is in the blue tin.")
 	})
 	runtest.Must(t, session.Close()) // the program ends when its input does
 }
@@ -108,6 +108,9 @@ func TestMCP_BridgeOfAnOldClient(t *testing.T) {
 	service.Close()
 	if got := annals(t.Context(), env, list, "mcp"); got.code != exitOK || !strings.Contains(got.stdout, "cannot be reached") {
 		t.Errorf("without a service: %+v", got)
+	}
+	if got := annals(t.Context(), env, list, "mcp", "--identity", " "); got.code == exitOK || got.stdout != "" {
+		t.Errorf("bound to nobody: %+v", got)
 	}
 	if got := annals(t.Context(), map[string]string{"ANNALS_DATA_DIR": t.TempDir()}, "", "mcp"); got.code == exitOK {
 		t.Errorf("without a key: %+v", got)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/big"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,8 +19,8 @@ import (
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/secret"
-	"github.com/annals-project/annals/projections/access"
 )
 
 const claimPath = "/agents/claim"
@@ -29,12 +30,11 @@ type claimView struct {
 	Email, ClientName, Address string
 	Scopes                     []string
 	RegisteredAt, EndsAt       time.Time
-	Organizations              []access.Membership
-	// Chosen is the organization that the person chose before, nil if none.
-	Chosen *access.Membership
-	Code   string `json:"-"`
-	Token  string `json:"-"`
-	Denied bool
+	Offers                     []web.Offer
+	Writes                     bool
+	Code                       string `json:"-"`
+	Token                      string `json:"-"`
+	Denied                     bool
 }
 
 // link is an open link with its registration.
@@ -96,14 +96,14 @@ func (s *Service) claimPage(r *web.Request) error {
 	if err != nil {
 		return err
 	}
+	offers, err := s.offers(r, l)
+	if err != nil {
+		return err
+	}
 	v := claimView{
 		Email: r.Person.Email, ClientName: l.ClientName, Address: l.Address, Scopes: strings.Fields(l.Scopes),
-		RegisteredAt: l.CreatedAt, EndsAt: l.Ends, Organizations: r.Person.Memberships, Token: l.Token, Denied: l.Denied,
-	}
-	for _, m := range r.Person.Memberships {
-		if l.Organization != nil && m.Organization == *l.Organization {
-			v.Chosen = &m
-		}
+		RegisteredAt: l.CreatedAt, EndsAt: l.Ends, Offers: offers, Token: l.Token, Denied: l.Denied,
+		Writes: slices.Contains(strings.Fields(l.Scopes), string(auth.Write)),
 	}
 	if l.Sealed != nil {
 		if v.Code, err = s.Sealer.Open(l.ID, *l.Sealed); err != nil {
@@ -120,17 +120,22 @@ func (s *Service) decide(r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	m, project, err := s.chosen(r)
+	offers, err := s.offers(r, l)
 	if err != nil {
 		return err
 	}
+	p, ok := r.Chosen(offers)
+	if !ok {
+		return fault.New(fault.NotFound, fault.CodeNotFound,
+			"you may let no agent act there: choose an organization or a project")
+	}
 	deny := r.Field("decision") != "approve"
-	if err := s.take(r, l, m.Organization, project, deny); err != nil {
+	if err := s.take(r, l, p, deny); err != nil {
 		return err
 	}
 	back := claimPath + "?token=" + url.QueryEscape(l.Token)
 	if deny {
-		if err := s.Commands.DenyAgent(r.Context(), r.Command(), m.Organization, l.ID); err != nil {
+		if err := s.Commands.DenyAgent(r.Context(), r.Command(), p.Organization, l.ID); err != nil {
 			return err
 		}
 		_, err := s.DB.Exec(r.Context(), `update ops.agent_registrations set denied = true, address = '' where id = $1`, l.ID)
@@ -140,7 +145,7 @@ func (s *Service) decide(r *web.Request) error {
 		return err
 	}
 	approval := organization.AgentApproved{
-		OrganizationID: m.Organization, AgentID: l.ID, Scopes: strings.Fields(l.Scopes), ProjectID: project,
+		OrganizationID: p.Organization, AgentID: l.ID, Scopes: strings.Fields(l.Scopes), ProjectID: p.Project,
 	}
 	if err := s.Commands.ApproveAgent(r.Context(), r.Command(), approval); err != nil {
 		return err
@@ -153,7 +158,7 @@ func (s *Service) decide(r *web.Request) error {
 }
 
 // take gives a registration the organization and the project that its person decided for.
-func (s *Service) take(r *web.Request, l link, of, project uuid.UUID, deny bool) error {
+func (s *Service) take(r *web.Request, l link, p web.Place, deny bool) error {
 	return pgx.BeginFunc(r.Context(), s.DB, func(tx pgx.Tx) error {
 		if s.Hold != nil {
 			if live, err := s.Hold(r.Context(), tx, r.Session.ID); err != nil || !live {
@@ -163,8 +168,8 @@ func (s *Service) take(r *web.Request, l link, of, project uuid.UUID, deny bool)
 		tag, err := tx.Exec(r.Context(), `update ops.agent_registrations set organization_id = $2, person_id = $3,
 				project_id = $4, second_factor = $6
 			where id = $1 and not denied and claimed_at is null and (organization_id is null or organization_id = $2
-				and person_id = $3 and ($5 or project_id is not distinct from $4))`, l.ID, of, r.Person.ID,
-			uuid.NullUUID{UUID: project, Valid: project != uuid.Nil}, deny, r.Session.SecondFactor)
+				and person_id = $3 and ($5 or project_id is not distinct from $4))`, l.ID, p.Organization, r.Person.ID,
+			uuid.NullUUID{UUID: p.Project, Valid: p.Project != uuid.Nil}, deny, r.Session.SecondFactor)
 		if err == nil && tag.RowsAffected() == 0 {
 			err = fault.New(fault.Conflict, fault.CodeConflict, "you decided otherwise before: let the agent register again")
 		}
@@ -172,28 +177,12 @@ func (s *Service) take(r *web.Request, l link, of, project uuid.UUID, deny bool)
 	})
 }
 
-// chosen is the organization and the project that a form names. The project is zero for all.
-func (s *Service) chosen(r *web.Request) (m access.Membership, project uuid.UUID, err error) {
-	for _, m = range r.Person.Memberships {
-		if m.Organization.String() == r.Field("organization") {
-			break
-		}
-	}
-	slug := r.Field("project")
-	switch {
-	case m.Organization.String() != r.Field("organization"):
-		return m, project, fault.New(fault.NotFound, fault.CodeNotFound, "you are no member of such an organization")
-	case m.SecondFactor && !r.Session.SecondFactor:
-		return m, project, fault.New(fault.Forbidden, fault.CodeInsufficientScope,
-			"%s requires a second factor: set it up on the page of your account, and sign in with it", m.Name)
-	case slug == "":
-		return m, project, nil
-	}
-	p, ok, err := s.Access.ProjectBySlug(r.Context(), m.Organization, slug)
-	if err == nil && (!ok || m.Access[p.ID].Of(m.Role) == organization.NoAccess) {
-		err = fault.New(fault.NotFound, fault.CodeNotFound, "there is no project %q", web.Cut(slug, 60))
-	}
-	return m, p.ID, err
+// offers are where the person may let the agent act: once decided, only in that organization.
+func (s *Service) offers(r *web.Request, l link) ([]web.Offer, error) {
+	offers, err := r.Offers(s.Access.Projects)
+	return slices.DeleteFunc(offers, func(o web.Offer) bool {
+		return l.Organization != nil && o.Places[0].Organization != *l.Organization
+	}), err
 }
 
 // drawCode gives a link a code of six digits, once.

@@ -67,7 +67,7 @@ type Config struct {
 	Access interface {
 		auth.Agents
 		Memberships(ctx context.Context, person uuid.UUID) (access.Person, bool, error)
-		ProjectBySlug(ctx context.Context, organization uuid.UUID, slug string) (access.Project, bool, error)
+		Projects(ctx context.Context, organization uuid.UUID) ([]access.Project, error)
 		Agents(ctx context.Context, organization, member uuid.UUID) ([]access.Agent, error)
 		EndedAgents(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error)
 	}

@@ -127,7 +127,6 @@ func TestToken_OfACode(t *testing.T) {
 		"no verifier":      {[]string{"code_verifier", ""}, 400, invalidRequest},
 		"short verifier":   {[]string{"code_verifier", "abc"}, 400, invalidRequest},
 		"other address":    {[]string{"redirect_uri", callback + "/"}, 400, invalidGrant},
-		"no address":       {[]string{"redirect_uri", ""}, 400, invalidGrant},
 		"other client":     {[]string{"client_id", other}, 400, invalidGrant},
 		"no client":        {[]string{"client_id", ""}, 400, invalidRequest},
 		"gone client":      {[]string{"client_id", "mcpc_gone"}, 401, "invalid_client"},

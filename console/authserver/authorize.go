@@ -1,29 +1,84 @@
 package authserver
 
 import (
+	"cmp"
 	"errors"
 	"html/template"
 	"net/http"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/auth"
 )
 
-// maxQuery bounds the parameters of a request, which a sign-in carries along.
-const maxQuery = 1900
+// maxQuery bounds the parameters of a request, and maxCarried those that a sign-in carries along.
+const (
+	maxQuery   = 8 << 10
+	maxCarried = 1900
+)
+
+// requestLives is how long a request that no sign-in carries along is kept: a person signs in meanwhile.
+const requestLives = time.Hour
+
+// stored is the parameter with the id of a request that is kept.
+const stored = "stored_request"
 
 // authorize leads to the page of consent, on the console's address, where people have their session.
 func (s *Service) authorize(r *web.Request) error {
-	if len(r.URL.RawQuery) > maxQuery {
-		return fault.New(fault.Invalid, fault.CodeInvalidRequest, "the request of the program is too long")
+	query := r.URL.RawQuery
+	if len(query) > maxQuery {
+		return fault.New(fault.Invalid, fault.CodeInvalidRequest,
+			"the request of the program is too long: it has at most %d bytes", maxQuery)
 	}
-	http.Redirect(r.Writer(), r.Request, s.URLs.Console+"/oauth2/consent?"+r.URL.RawQuery, http.StatusFound)
+	if len(query) > maxCarried {
+		id, err := s.store(r, query)
+		if err != nil {
+			return err
+		}
+		query = url.Values{stored: {id}}.Encode()
+	}
+	http.Redirect(r.Writer(), r.Request, s.URLs.Console+"/oauth2/consent?"+query, http.StatusFound)
 	return nil
+}
+
+// store keeps the parameters of a request. Strangers make them, so a network address makes few.
+func (s *Service) store(r *web.Request, query string) (id string, err error) {
+	if err := limited(r, s.calling, s.Calls); err != nil {
+		return "", fault.New(fault.LimitReached, "", "%v", err)
+	}
+	id = newToken()
+	_, err = s.DB.Exec(r.Context(), `insert into ops.oauth_requests (id, query, expires_at) values ($1, $2, $3)`,
+		storedAs(id), query, s.now().Add(requestLives))
+	return id, wrap("keep a request", err)
+}
+
+// storedAs is the key of a request that is kept: 128 bits of the hash of its id.
+func storedAs(id string) uuid.UUID { return uuid.UUID(hashOf(id)[:16]) }
+
+// queryOf returns the parameters of a request, those that are kept if it names them.
+func (s *Service) queryOf(r *web.Request) (url.Values, error) {
+	id := r.URL.Query().Get(stored)
+	if id == "" {
+		return r.URL.Query(), nil
+	}
+	var query string
+	err := s.DB.QueryRow(r.Context(), `select query from ops.oauth_requests where id = $1 and expires_at > $2`,
+		storedAs(id), s.now()).Scan(&query)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest,
+			"the request of the program has expired: start again there")
+	}
+	if err != nil {
+		return nil, wrap("find a request", err)
+	}
+	return url.ParseQuery(query)
 }
 
 // request is what a client asks a person for.
@@ -35,14 +90,20 @@ type request struct {
 	// host is where the answer goes; remembers reports that nobody else can answer there.
 	host                string
 	loopback, remembers bool
-	scopes              []string
+	// resource is what the tokens are for.
+	resource string
+	scopes   []string
 	// values are those that the answer repeats.
 	values url.Values
 }
 
 // request reads what a client asks for. Its errors are shown without a link: no address is known to be the client's.
 func (s *Service) request(r *web.Request) (q request, err error) {
-	q.parameters = parameters(r.URL.Query())
+	query, err := s.queryOf(r)
+	if err != nil {
+		return q, err
+	}
+	q.parameters = parameters(query)
 	if err := q.check(); err != nil {
 		return q, fault.New(fault.Invalid, fault.CodeInvalidRequest, "%v", err)
 	}
@@ -89,34 +150,13 @@ func (s *Service) complete(q *request) error {
 	if q.get("code_challenge_method") != "S256" || !challenged.MatchString(q.get("code_challenge")) {
 		return refuse(invalidRequest, "PKCE is needed: a code_challenge, and code_challenge_method S256")
 	}
-	if err := s.checkResource(q.parameters); err != nil {
+	resource, err := s.resourceOf(q.parameters)
+	if err != nil {
 		return err
 	}
-	q.scopes = known(q.get("scope"))
+	q.resource = cmp.Or(resource, s.Resource(auth.MCPPath))
+	q.scopes = s.known(q.get("scope"), q.resource)
 	return nil
-}
-
-// Resource is what the tokens are for.
-func (s *Service) Resource() string { return auth.MCPResource(s.URLs).Resource }
-
-// checkResource refuses to make tokens for anything but /mcp: tokens for the API are those of agents.
-func (s *Service) checkResource(p parameters) error {
-	for _, resource := range p["resource"] {
-		if strings.TrimSuffix(resource, "/") != s.Resource() {
-			return refuse(invalidTarget, "the resource is %s", s.Resource())
-		}
-	}
-	return nil
-}
-
-// known are the scopes of a list, all of them if it names none.
-func known(scope string) []string {
-	words := strings.Fields(scope)
-	list := slices.DeleteFunc(auth.Scopes(), func(one string) bool { return !slices.Contains(words, one) })
-	if len(list) == 0 {
-		return auth.Scopes()
-	}
-	return list
 }
 
 // address is where the client gets an answer.

@@ -63,7 +63,7 @@ type Config struct {
 	Logger *slog.Logger
 	Now    func() time.Time // nil: time.Now
 
-	// Registrations of one network address in an hour (20), and its calls of the token endpoint in a minute (300).
+	// Registrations of one network address in an hour (300), and its calls of the token endpoint in a minute (300).
 	Registrations, Calls int
 }
 
@@ -104,7 +104,7 @@ func New(c Config) *Service {
 	if c.Fetch == nil {
 		c.Fetch = publicTransport()
 	}
-	c.Registrations, c.Calls = cmp.Or(c.Registrations, 20), cmp.Or(c.Calls, 300)
+	c.Registrations, c.Calls = cmp.Or(c.Registrations, 300), cmp.Or(c.Calls, 300)
 	return &Service{
 		Config: c, registering: ratelimit.New(registeringSpan, c.Now), calling: ratelimit.New(time.Minute, c.Now),
 		fetched: lru.New[string, fetched](maxFetched),

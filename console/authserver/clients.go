@@ -88,5 +88,12 @@ func shownName(name string) string {
 	return web.Cut(strings.TrimSpace(name), maxName)
 }
 
-// unusedClient is how long a client without a grant is kept.
-const unusedClient = 30 * 24 * time.Hour
+// How long a client without a grant is kept: one that never had any, and one since its last one, which is known to a
+// day.
+const (
+	newClient    = 24 * time.Hour
+	unusedClient = 30*24*time.Hour + grantedCounts
+)
+
+// grantedCounts is how precisely the end of the last grant of a client is known.
+const grantedCounts = 24 * time.Hour

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,79 +17,30 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/projections/access"
 )
 
 // codeLives is how long a code works.
 const codeLives = time.Minute
 
-// maxProjects bounds how many projects of an organization the page offers.
-const maxProjects = 200
-
-// place is where a client may act: an organization, and one project of it or all that the person may see.
-type place struct {
-	Value, Label string
-	Scopes       []string
-
-	organization, project uuid.UUID
-}
-
-// offer is an organization with its places.
-type offer struct {
-	Name   string
-	Places []place
-}
-
 // consented is what the page shows.
 type consented struct {
 	Client, Host     string
 	Loopback, Writes bool
-	Scopes           []string
-	Offers           []offer
+	// Operates reports that only an Owner or Admin can allow it.
+	Operates bool
+	Scopes   []string
+	Offers   []web.Offer
 }
 
-// places are where a person may let a client act now, with what the person may do there.
-func (s *Service) places(r *web.Request) (offers []offer, err error) {
-	for _, m := range r.Person.Memberships {
-		if m.SecondFactor && !r.Session.SecondFactor || len(best(m)) == 0 {
-			continue
-		}
-		projects, err := s.Access.Projects(r.Context(), m.Organization)
-		if err != nil {
-			return nil, err
-		}
-		one := offer{m.Name, []place{{m.Organization.String(), "all my projects", best(m), m.Organization, uuid.Nil}}}
-		for _, p := range projects {
-			if may := scopesIn(m, p.ID); !p.Archived && len(may) > 0 && len(one.Places) <= maxProjects {
-				value := m.Organization.String() + "/" + p.ID.String()
-				one.Places = append(one.Places, place{value, p.Slug, may, m.Organization, p.ID})
-			}
-		}
-		offers = append(offers, one)
-	}
-	return offers, nil
-}
-
-// scopesIn are the scopes that a member may give in a project.
-func scopesIn(m access.Membership, project uuid.UUID) (list []string) {
-	if web.Allows(m, project, web.Read) {
-		list = append(list, string(auth.Read))
-	}
-	if web.Allows(m, project, web.Write) {
-		list = append(list, string(auth.Write))
-	}
-	return list
-}
-
-// best are the scopes that a member may give in any project.
-func best(m access.Membership) []string {
-	list := scopesIn(m, uuid.Nil) // of an Admin
-	for project := range m.Access {
-		if more := scopesIn(m, project); len(more) > len(list) {
-			list = more
-		}
-	}
-	return list
+// offers are where a person may let a client act now: where the person may do something. A resource that needs the
+// scope memory:operate is offered to those alone who may give it.
+func (s *Service) offers(r *web.Request, resource string) ([]web.Offer, error) {
+	operates := resource == s.Resource(auth.MCPOperatorPath)
+	offers, err := r.Offers(s.Access.Projects)
+	return slices.DeleteFunc(offers, func(o web.Offer) bool {
+		may := o.Places[0].Scopes
+		return len(may) == 0 || operates && !slices.Contains(may, string(auth.Operate))
+	}), err
 }
 
 // both are the scopes of two lists.
@@ -104,7 +56,7 @@ func (s *Service) consentPage(r *web.Request) error {
 	if err := s.complete(&q); err != nil {
 		return q.faulty(r, err)
 	}
-	offers, err := s.places(r)
+	offers, err := s.offers(r, q.resource)
 	if err != nil {
 		return err
 	}
@@ -119,17 +71,17 @@ func (s *Service) consentPage(r *web.Request) error {
 	return r.Render("consent.html", shown(q, offers))
 }
 
-func shown(q request, offers []offer) consented {
+func shown(q request, offers []web.Offer) consented {
 	return consented{
 		Client: q.client.Name, Host: q.host, Loopback: q.loopback, Scopes: q.scopes, Offers: offers,
-		Writes: slices.Contains(q.scopes, string(auth.Write)),
+		Writes: slices.Contains(q.scopes, string(auth.Write)), Operates: strings.HasSuffix(q.resource, auth.MCPOperatorPath),
 	}
 }
 
 // remembered finds the one grant that holds all that a client asks for, where the person may still give it. It was made
 // in a session that had shown a second factor if and only if this one has: a code of it stands for that session.
 func (s *Service) remembered(
-	ctx context.Context, person uuid.UUID, second bool, q request, offers []offer,
+	ctx context.Context, person uuid.UUID, second bool, q request, offers []web.Offer,
 ) (id uuid.UUID, ok bool, err error) {
 	rows, err := s.DB.Query(ctx, `select id, organization_id, project_id from ops.oauth_grants
 		where person_id = $1 and client_id = $2 and redirect_host = $3 and scopes @> $4
@@ -147,7 +99,7 @@ func (s *Service) remembered(
 	}
 	for _, o := range offers {
 		for _, p := range o.Places {
-			if p.organization == list[0].Organization && p.project == list[0].Project {
+			if p.Organization == list[0].Organization && p.Project == list[0].Project {
 				return list[0].ID, len(both(q.scopes, p.Scopes)) == len(q.scopes), nil
 			}
 		}
@@ -171,16 +123,12 @@ func (s *Service) consent(r *web.Request) error {
 	default:
 		return fault.New(fault.Invalid, fault.CodeInvalidRequest, "decision is approve or deny")
 	}
-	offers, err := s.places(r)
+	offers, err := s.offers(r, q.resource)
 	if err != nil {
 		return err
 	}
-	for _, o := range offers {
-		for _, p := range o.Places {
-			if p.Value == r.Field("place") {
-				return s.approve(r, q, p)
-			}
-		}
+	if p, ok := r.Chosen(offers); ok {
+		return s.approve(r, q, p)
 	}
 	return r.Invalid(fault.New(fault.Invalid, fault.CodeInvalidRequest, "choose an organization or a project"),
 		"consent.html", shown(q, offers))
@@ -188,7 +136,7 @@ func (s *Service) consent(r *web.Request) error {
 
 // approve records the decision, and then makes the grant and a code of it. What is asked for and what the person may
 // give there is granted.
-func (s *Service) approve(r *web.Request, q request, p place) error {
+func (s *Service) approve(r *web.Request, q request, p web.Place) error {
 	scopes := both(q.scopes, p.Scopes)
 	if len(scopes) == 0 {
 		return q.back(r, refuse(invalidScope, "the person may give none of these scopes there").values())
@@ -196,12 +144,12 @@ func (s *Service) approve(r *web.Request, q request, p place) error {
 	ctx, id := r.Context(), uuid.New()
 	err := s.DB.QueryRow(ctx, `select id from ops.oauth_grants where person_id = $1 and organization_id = $2
 		and project_id = $3 and client_id = $4 and redirect_host = $5`,
-		r.Person.ID, p.organization, p.project, q.client.ID, q.host).Scan(&id)
+		r.Person.ID, p.Organization, p.Project, q.client.ID, q.host).Scan(&id)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("find a grant: %w", err)
 	}
 	approved := organization.GrantApproved{
-		OrganizationID: p.organization, MemberID: r.Person.ID, GrantID: id, ProjectID: p.project, Scopes: scopes,
+		OrganizationID: p.Organization, MemberID: r.Person.ID, GrantID: id, ProjectID: p.Project, Scopes: scopes,
 	}
 	err = s.Commands.ApproveGrant(ctx, r.Command(), approved)
 	if f, is := errors.AsType[*fault.Error](err); is && f.Code == fault.CodeConflict { // ended with a former membership
@@ -223,7 +171,7 @@ func (s *Service) approve(r *web.Request, q request, p place) error {
 
 // makeGrant makes a grant, or adds scopes to the one that is there. What was made without a second factor ends before
 // the grant is made with one: its tokens must not pass for newer ones.
-func (s *Service) makeGrant(r *web.Request, q request, p place, id uuid.UUID, scopes []string) (uuid.UUID, error) {
+func (s *Service) makeGrant(r *web.Request, q request, p web.Place, id uuid.UUID, scopes []string) (uuid.UUID, error) {
 	ctx := r.Context()
 	err := pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error {
 		if s.Hold != nil {
@@ -237,6 +185,9 @@ func (s *Service) makeGrant(r *web.Request, q request, p place, id uuid.UUID, sc
 				return err
 			}
 		}
+		if _, err := tx.Exec(ctx, `update ops.oauth_clients set granted_at = $2 where id = $1`, q.client.ID, s.now()); err != nil {
+			return err
+		}
 		return tx.QueryRow(ctx, `insert into ops.oauth_grants
 			(id, person_id, organization_id, project_id, client_id, client_name, redirect_host, scopes, approved_at,
 				second_factor, client_key, redirect_key)
@@ -244,7 +195,7 @@ func (s *Service) makeGrant(r *web.Request, q request, p place, id uuid.UUID, sc
 			on conflict (person_id, organization_id, project_id, client_key, redirect_key) do update set
 				client_name = excluded.client_name, approved_at = excluded.approved_at, second_factor = excluded.second_factor,
 				scopes = (select array_agg(distinct one order by one) from unnest(oauth_grants.scopes || excluded.scopes) one)
-			returning id`, id, r.Person.ID, p.organization, p.project, q.client.ID, q.client.Name, q.host, scopes,
+			returning id`, id, r.Person.ID, p.Organization, p.Project, q.client.ID, q.client.Name, q.host, scopes,
 			s.now(), r.Session.SecondFactor).Scan(&id)
 	})
 	return id, wrap("make a grant", err)
@@ -255,7 +206,7 @@ func (s *Service) answer(r *web.Request, q request, grant uuid.UUID, scopes []st
 	code := newToken()
 	_, err := s.DB.Exec(r.Context(), `insert into ops.oauth_codes
 		(code, grant_id, family, redirect, challenge, resource, scopes, expires_at) values ($1, $2, $3, $4, $5, $6, $7, $8)`,
-		hashOf(code), grant, uuid.New(), q.redirect, q.get("code_challenge"), s.Resource(), scopes, s.now().Add(codeLives))
+		hashOf(code), grant, uuid.New(), q.redirect, q.get("code_challenge"), q.resource, scopes, s.now().Add(codeLives))
 	if err != nil {
 		return fmt.Errorf("make a code: %w", err)
 	}

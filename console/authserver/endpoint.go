@@ -129,6 +129,8 @@ type parameters url.Values
 
 func (p parameters) get(name string) string { return url.Values(p).Get(name) }
 
+func (p parameters) has(name string) bool { return url.Values(p).Has(name) }
+
 func (p parameters) check() error {
 	for name, values := range p {
 		if len(values) > 1 && name != "resource" {

@@ -241,7 +241,42 @@ func TestTidy_KeepsWhatLives(t *testing.T) {
 	runtest.Must(t, s.DB.QueryRow(t.Context(), `select (select count(*) from ops.oauth_clients),
 		(select count(*) from ops.oauth_grants), (select count(*) from ops.oauth_codes), (select count(*) from ops.oauth_tokens)`).
 		Scan(&clients, &grants, &codes, &tokens))
-	if clients != 1 || grants != 1 || codes != 0 || tokens != 1 || !s.lives(has.AccessToken) || s.lives(bens.AccessToken) {
+	if clients != 2 || grants != 1 || codes != 0 || tokens != 1 || !s.lives(has.AccessToken) || s.lives(bens.AccessToken) {
 		t.Errorf("%d clients, %d grants, %d codes, %d tokens", clients, grants, codes, tokens)
+	}
+}
+
+// A client that never had a grant ends after a day, and one that had any after 30 days without one.
+func TestTidy_Clients(t *testing.T) {
+	s := newScene(t)
+	s.registers(callback)
+	client, _ := s.connected(s.ana)
+	count := func() (n int) {
+		runtest.Must(t, s.Tidy(t.Context()))
+		runtest.Must(t, s.DB.QueryRow(t.Context(), `select count(*) from ops.oauth_clients`).Scan(&n))
+		return n
+	}
+	for _, c := range []struct {
+		after time.Duration
+		want  int
+		why   string
+	}{
+		{newClient - time.Minute, 2, "before a day"},
+		{2 * time.Minute, 1, "after a day"},
+		{60 * 24 * time.Hour, 1, "with a grant for two months"},
+	} {
+		if s.clock = s.clock.Add(c.after); count() != c.want {
+			t.Errorf("%s: %d clients", c.why, count())
+		}
+	}
+	_, err := s.DB.Exec(t.Context(), `delete from ops.oauth_grants where client_id = $1`, client)
+	runtest.Must(t, err)
+	s.clock = s.clock.Add(29 * 24 * time.Hour)
+	if n := count(); n != 1 {
+		t.Errorf("29 days after the last grant: %d clients", n)
+	}
+	s.clock = s.clock.Add(unusedClient - 29*24*time.Hour + time.Minute)
+	if n := count(); n != 0 {
+		t.Errorf("30 days after the last grant: %d clients", n)
 	}
 }

@@ -32,15 +32,17 @@ type Grant struct {
 	// Project is the slug of the one project, "" for all that the person may see.
 	Project              string
 	ClientID, ClientName string
-	Scopes               []auth.Scope
+	// Resource is what the token is for.
+	Resource string
+	Scopes   []auth.Scope
 }
 
 // useCounts is how precisely the last use of a grant is known.
 const useCounts = time.Minute
 
-// Authenticate finds what the bearer of an access token may do for /mcp. Membership and role are those of now: the
-// scopes are those that the person may give in some project. A grant that was made without a second factor is refused
-// while the organization requires one. The error is ErrToken, or that of the database.
+// Authenticate finds what the bearer of an access token may do, at its resource alone. Membership and role are those of
+// now: the scopes are those that the person may give in some project. A grant that was made without a second factor is
+// refused while the organization requires one. The error is ErrToken, or that of the database.
 func (s *Service) Authenticate(ctx context.Context, bearer string) (g Grant, err error) {
 	if !strings.HasPrefix(bearer, accessPrefix) || len(bearer) != len(accessPrefix)+tokenLength {
 		return Grant{}, ErrToken
@@ -51,11 +53,11 @@ func (s *Service) Authenticate(ctx context.Context, bearer string) (g Grant, err
 	var second bool
 	var used *time.Time
 	err = s.DB.QueryRow(ctx, `select g.id, g.person_id, g.organization_id, g.project_id, g.client_id, g.client_name,
-			t.narrowed, coalesce(g.second_factor, false), g.used_at
+			t.resource, t.narrowed, coalesce(g.second_factor, false), g.used_at
 		from ops.oauth_tokens t join ops.oauth_grants g on g.id = t.grant_id
-		where t.access = $1 and t.access_until > $2 and t.resource = $3`, hashOf(bearer), now, s.Resource()).
-		Scan(&g.ID, &g.Person, &g.Organization, &project, &g.ClientID, &g.ClientName, &scopes, &second, &used)
-	if errors.Is(err, pgx.ErrNoRows) {
+		where t.access = $1 and t.access_until > $2`, hashOf(bearer), now).
+		Scan(&g.ID, &g.Person, &g.Organization, &project, &g.ClientID, &g.ClientName, &g.Resource, &scopes, &second, &used)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && !s.serves(g.Resource) {
 		return Grant{}, ErrToken
 	}
 	if err != nil {
@@ -71,7 +73,7 @@ func (s *Service) Authenticate(ctx context.Context, bearer string) (g Grant, err
 	member := false
 	for _, m := range person.Memberships {
 		if m.Organization == g.Organization && (second || !m.SecondFactor) {
-			member, scopes = true, both(scopes, best(m))
+			member, scopes = true, both(scopes, web.BestScopes(m))
 		}
 	}
 	if !member {
@@ -195,7 +197,14 @@ func (s *Service) Tidy(ctx context.Context) error {
 	}{
 		{`delete from ops.oauth_codes where code in (select code from ops.oauth_codes where expires_at < $1 limit $2)`, now.Add(-noticed)},
 		{`delete from ops.oauth_tokens where refresh in (select refresh from ops.oauth_tokens where refresh_until < $1 limit $2)`, now},
-		{`delete from ops.oauth_clients where id in (select id from ops.oauth_clients c where created_at < $1 and not exists
+		{`delete from ops.oauth_requests where id in (select id from ops.oauth_requests where expires_at < $1 limit $2)`, now},
+		{`update ops.oauth_clients set granted_at = $1 + interval '1 day' where id in (select id from ops.oauth_clients c
+			where coalesce(granted_at <= $1, true) and exists
+				(select from ops.oauth_grants g where g.client_key = sha256(convert_to(c.id, 'UTF8'))) limit $2)`, now.Add(-grantedCounts)},
+		{`delete from ops.oauth_clients where id in (select id from ops.oauth_clients c
+			where created_at < $1 and granted_at is null and not exists
+				(select from ops.oauth_grants g where g.client_key = sha256(convert_to(c.id, 'UTF8'))) limit $2)`, now.Add(-newClient)},
+		{`delete from ops.oauth_clients where id in (select id from ops.oauth_clients c where granted_at < $1 and not exists
 			(select from ops.oauth_grants g where g.client_key = sha256(convert_to(c.id, 'UTF8'))) limit $2)`, now.Add(-unusedClient)},
 	} {
 		for {

@@ -114,7 +114,8 @@ func (s *Service) redeem(ctx context.Context, form parameters) (out TokenRespons
 	if !verified.MatchString(verifier) {
 		return out, refuse(invalidRequest, "code_verifier has 43 to 128 characters")
 	}
-	if err := s.checkResource(form); err != nil {
+	resource, err := s.resourceOf(form)
+	if err != nil {
 		return out, err
 	}
 	hash := hashOf(form.get("code"))
@@ -135,8 +136,9 @@ func (s *Service) redeem(ctx context.Context, form parameters) (out TokenRespons
 			switch {
 			case used:
 				return refuse(invalidGrant, "the code was used: what came of it has ended"), endFamily(ctx, tx, p.family)
-			case !s.now().Before(expires) || client != of || form.get("redirect_uri") != redirect || !proven ||
-				p.resource != s.Resource():
+			case !s.now().Before(expires) || client != of || !proven || !s.serves(p.resource) ||
+				resource != "" && p.resource != resource ||
+				form.has("redirect_uri") && form.get("redirect_uri") != redirect: // OAuth 2.1 sends none
 				return refuse(invalidGrant, "the code has expired, or is for another client, address or verifier"), nil
 			}
 			if _, err := tx.Exec(ctx, `update ops.oauth_codes set used = true where code = $1`, hash); err != nil {
@@ -193,7 +195,8 @@ func (s *Service) refresh(ctx context.Context, form parameters) (out TokenRespon
 	if err := s.knows(ctx, client); err != nil {
 		return out, err
 	}
-	if err := s.checkResource(form); err != nil {
+	resource, err := s.resourceOf(form)
+	if err != nil {
 		return out, err
 	}
 	hash := hashOf(form.get("refresh_token"))
@@ -213,7 +216,7 @@ func (s *Service) refresh(ctx context.Context, form parameters) (out TokenRespon
 			switch {
 			case err != nil:
 				return nil, err
-			case client != of || p.resource != s.Resource() || !now.Before(until):
+			case client != of || !s.serves(p.resource) || resource != "" && p.resource != resource || !now.Before(until):
 				return refuse(invalidGrant, "the refresh token has expired, or is for another client"), nil
 			case spent != nil && now.Before(spent.Add(repeats)):
 				m, err := s.successor(hash, *key, sealed)
@@ -223,7 +226,7 @@ func (s *Service) refresh(ctx context.Context, form parameters) (out TokenRespon
 				return refuse(invalidGrant, "the refresh token was spent: all that came of the same consent has ended"),
 					endFamily(ctx, tx, p.family)
 			}
-			narrowed, refused := narrow(p.scopes, form.get("scope"))
+			narrowed, refused := s.narrow(p, form.get("scope"))
 			if refused != nil {
 				return refused, nil
 			}
@@ -238,12 +241,12 @@ func (s *Service) refresh(ctx context.Context, form parameters) (out TokenRespon
 }
 
 // narrow are the scopes of an access token that a client asks for: those of its refresh token, or fewer.
-func narrow(scopes []string, asked string) ([]string, *Error) {
-	words := both(known(asked), strings.Fields(asked))
+func (s *Service) narrow(p pair, asked string) ([]string, *Error) {
+	words := both(s.known(asked, p.resource), strings.Fields(asked))
 	if len(words) == 0 {
-		return scopes, nil
+		return p.scopes, nil
 	}
-	if len(both(words, scopes)) < len(words) {
+	if len(both(words, p.scopes)) < len(words) {
 		return nil, refuse(invalidScope, "the person did not grant these scopes")
 	}
 	return words, nil

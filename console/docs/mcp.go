@@ -58,11 +58,12 @@ func newMCP(l *library, logger *slog.Logger) http.Handler {
 	addTool(s, "list_pages", "List the pages", l.listPages, "Lists all pages, in the order of the index.")
 	addTool(s, "search", "Search", l.search, "The same as search_docs, for clients that know search and fetch.")
 	addTool(s, "fetch", "Fetch", l.fetch, "The same as read_page, for clients that know search and fetch.")
-	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{
+	serves := func(*http.Request) *mcp.Server { return s }
+	return mcpguard.Handler(mcp.NewStreamableHTTPHandler(serves, &mcp.StreamableHTTPOptions{
 		Stateless: true, JSONResponse: true, PropagateRequestCancellation: true, MaxRequestBodyBytes: mcpBody,
 		Logger:                     slog.New(slog.DiscardHandler),
 		DisableLocalhostProtection: true, // a proxy in front calls by the public name
-	})
+	}))
 }
 
 // addTool adds a tool that only reads. answer returns the text and the structure of its result.

@@ -18,11 +18,16 @@ const (
 	maxOfPage = 3
 	// excerptBytes is about how long an excerpt is.
 	excerptBytes = 300
-	// titleWeight is how many times the words of a heading count.
-	titleWeight = 3
+	// titleWeight is how many times the words of a heading count, and pageWeight those of the title of its page.
+	titleWeight = 5
+	pageWeight  = 2
+	// innerWeight is that of the pages for who changes the program, which touch on everything.
+	innerWeight = .6
+	// aliasWeight is that of a word that means the same as one of the query.
+	aliasWeight = .9
 	// referenceWeight is that of a section of the reference, which has the words of all guides.
 	referenceWeight = .75
-	// named is the weight of a section whose heading has the query as it was typed.
+	// named is the weight of a section whose heading has the query as it was typed, and of the page of settings for one.
 	named = 2
 )
 
@@ -51,7 +56,13 @@ func newIndex(l *library) *index {
 			n := len(x.sections)
 			terms := x.words.Terms(plain(s.text))
 			for range titleWeight {
-				terms = append(terms, x.words.Terms(p.Title+" "+s.Title)...)
+				terms = append(terms, x.words.Terms(s.Title)...)
+			}
+			for range pageWeight {
+				terms = append(terms, x.words.Terms(p.Title)...)
+			}
+			if s.level == 1 {
+				terms = append(terms, x.words.Terms(p.Summary)...)
 			}
 			counts := map[string]int{}
 			for _, term := range terms {
@@ -68,6 +79,72 @@ func newIndex(l *library) *index {
 	return x
 }
 
+// aliases are words of users for what the pages call something else, in the words of the pages.
+var aliases = map[string]string{
+	"delete": "deletion", "forget": "delete deletion", "remove": "delete deletion", "port": "addresses",
+	"scrape": "metrics", "prometheus": "metrics", "private": "audience", "permissions": "rights", "docker": "compose",
+	"behind": "front", "results": "result rank", "ranked": "ranks",
+}
+
+// score scores the sections that have words of a query, or of what means the same, and returns how rare the words are.
+// A section with more of the words is better than one with some of them often.
+func (x *index) score(query string) (scores map[int]float64, rarity map[string]float64) {
+	scores, rarity = map[int]float64{}, map[string]float64{}
+	matched, all := map[int]float64{}, 0.0
+	for _, word := range strings.Fields(strings.ToLower(query))[:min(len(strings.Fields(query)), maxTerms)] {
+		best, most := map[int]float64{}, 0.0
+		for i, text := range []string{word, aliases[strings.Trim(word, ".,?!")]} {
+			for _, term := range x.words.Terms(text) {
+				has := x.postings[term]
+				if 2*len(has) > len(x.sections) {
+					continue
+				}
+				rare := math.Log(1 + (float64(len(x.sections))-float64(len(has))+.5)/(float64(len(has))+.5))
+				rarity[term], most = rare, max(most, rare)
+				if i > 0 {
+					rare *= aliasWeight
+				}
+				for _, p := range has {
+					best[p.section] = max(best[p.section], rare*x.frequency(p))
+				}
+			}
+		}
+		for section, score := range best {
+			scores[section] += score
+			matched[section] += most
+		}
+		all += most
+	}
+	for section := range scores {
+		scores[section] *= x.weight(section) * (.5 + .5*matched[section]/all)
+	}
+	return scores, rarity
+}
+
+// frequency is what the occurrences of a term in a section count.
+func (x *index) frequency(p posting) float64 {
+	count := float64(p.count)
+	return count * (saturation + 1) / (count + saturation*(1-lengthNorm+lengthNorm*x.lengths[p.section]/x.average))
+}
+
+// weight is that of a section by its page.
+func (x *index) weight(section int) float64 {
+	switch x.sections[section].page.Group {
+	case referenceGroup:
+		return referenceWeight
+	case "Why it is so":
+		return innerWeight
+	}
+	if strings.HasPrefix(x.sections[section].Title, "Annals") { // an alert
+		return innerWeight
+	}
+	switch x.sections[section].page.ID {
+	case "glossary", "changelog", "limits":
+		return innerWeight
+	}
+	return 1
+}
+
 // found is a section that has words of a query, with an excerpt.
 type found struct {
 	section
@@ -80,30 +157,11 @@ func (x *index) search(query string, limit int) (list []found) {
 	if len(query) > maxQuery {
 		query = strings.ToValidUTF8(query[:maxQuery], "")
 	}
-	terms := x.words.Terms(query)
-	slices.Sort(terms)
-	terms = slices.Compact(terms)
-	terms = terms[:min(len(terms), maxTerms)]
-	scores := map[int]float64{}
-	rarity := map[string]float64{}
-	for _, term := range terms {
-		has := x.postings[term]
-		if 2*len(has) > len(x.sections) {
-			continue
-		}
-		rarity[term] = math.Log(1 + (float64(len(x.sections))-float64(len(has))+.5)/(float64(len(has))+.5))
-		for _, p := range has {
-			count, weight := float64(p.count), rarity[term]
-			if x.sections[p.section].page.Group == referenceGroup {
-				weight *= referenceWeight
-			}
-			scores[p.section] += weight * count * (saturation + 1) /
-				(count + saturation*(1-lengthNorm+lengthNorm*x.lengths[p.section]/x.average))
-		}
-	}
+	scores, rarity := x.score(query)
 	order := make([]int, 0, len(scores))
 	for n := range scores {
-		if strings.Contains(strings.ToLower(x.sections[n].Title), strings.ToLower(query)) {
+		isSetting := strings.Contains(query, "ANNALS_") && x.sections[n].page.ID == "settings"
+		if isSetting || strings.Contains(strings.ToLower(x.sections[n].Title), strings.ToLower(query)) {
 			scores[n] *= named
 		}
 		order = append(order, n)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -24,6 +25,7 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/projections/datapoints"
 )
 
 // fixed is a service whose API answers as a test wants, with the routes that it has.
@@ -35,6 +37,10 @@ type fixed struct {
 	contract contract
 	// called are the routes that were reached.
 	called []string
+	// body is that of the last call.
+	body []byte
+	// bound is the identity that calls are bound to, "" for none.
+	bound string
 }
 
 func newFixed(t *testing.T, answer func(c echo.Context) error) *fixed {
@@ -44,6 +50,10 @@ func newFixed(t *testing.T, answer func(c echo.Context) error) *fixed {
 	for _, r := range auth.Routes() {
 		e.Add(r.Method, r.Path, func(c echo.Context) error {
 			f.called = append(f.called, r.Method+" "+r.Path)
+			var err error
+			if f.body, err = io.ReadAll(c.Request().Body); err != nil {
+				return err
+			}
 			return answer(c)
 		})
 	}
@@ -51,10 +61,7 @@ func newFixed(t *testing.T, answer func(c echo.Context) error) *fixed {
 	runtest.Must(t, err)
 	f.Service, err = New(Config{
 		URLs: apitest.URLs, Version: "1", Document: document, API: httpx.Inner{API: e, Answers: f.answers}, Keys: oneKey{},
-		Authors: func(context.Context, auth.Project, []string) (map[string]string, error) {
-			return map[string]string{}, nil
-		},
-		Logger: runtest.Warnings(t),
+		DataPoints: noPoints{}, Logger: runtest.Warnings(t),
 	})
 	runtest.Must(t, err)
 	f.contract, err = newContract(document)
@@ -62,20 +69,41 @@ func newFixed(t *testing.T, answer func(c echo.Context) error) *fixed {
 	return f
 }
 
-// call calls a tool, and returns what is reserved for its answer until done is called.
+// noPoints are data points without authors.
+type noPoints struct{}
+
+func (noPoints) Authors(context.Context, auth.Project, []string) (map[string]string, error) {
+	return map[string]string{}, nil
+}
+
+func (noPoints) Brought(context.Context, auth.Project, uuid.UUID) ([]datapoints.Brought, bool, error) {
+	return nil, false, nil
+}
+
+// call calls a tool at auth.MCPOperatorPath with a key, and returns what is reserved for its answer until done is
+// called.
 func (f *fixed) call(ctx context.Context, name string, args map[string]any) (r *sdk.CallToolResult, done func()) {
+	f.t.Helper()
+	return f.callAt(ctx, auth.MCPOperatorPath, name, args)
+}
+
+func (f *fixed) callAt(
+	ctx context.Context, path, name string, args map[string]any,
+) (r *sdk.CallToolResult, done func()) {
 	f.t.Helper()
 	reserved := &reservations{}
 	done = reserved.use()
 	sent, err := json.Marshal(args)
 	runtest.Must(f.t, err)
-	tool := f.tools[name]
+	tool := f.tools[path][name]
 	op, err := f.contract.operation(tool.route)
 	runtest.Must(f.t, err)
-	c := &caller{principal: apitest.Principal, scopes: []auth.Scope{auth.Read, auth.Write}}
-	c.principal.Kind = auth.ProjectKey
-	ctx = context.WithValue(ctx, callKey{}, incoming{caller: c, reserved: reserved, request: ctx})
-	return f.run(ctx, tool, op, sent), done
+	c := &caller{principal: apitest.Principal, scopes: []auth.Scope{auth.Read, auth.Write, auth.Operate}}
+	c.principal.Kind, c.bound = auth.ProjectKey, f.bound
+	from := incoming{caller: c, path: path, reserved: reserved, request: ctx}
+	input, err := tool.input(op, from.view())
+	runtest.Must(f.t, err)
+	return f.run(context.WithValue(ctx, callKey{}, from), tool, op, input, sent), done
 }
 
 // worst is a value of about a megabyte that takes the most memory once it is decoded.
@@ -122,7 +150,7 @@ func TestRun_WorstMetadata(t *testing.T) {
 	}
 	text := r.Content[0].(*sdk.TextContent).Text
 	for n := range results {
-		if !strings.Contains(text, fmt.Sprintf("> text %d\n", n)) {
+		if !strings.Contains(text, fmt.Sprintf(": text %d [s%d]\n", n, n)) {
 			t.Errorf("text %d is missing in\n%s", n, text)
 		}
 	}
@@ -196,7 +224,7 @@ func TestRun_CallerLeaves(t *testing.T) {
 	if _, err := new(omitted).fit(ctx, answer); !errors.Is(err, context.Canceled) {
 		t.Errorf("fit: %v", err)
 	}
-	if _, err := (tool{}).text(ctx, answer, nil, &omitted{}); !errors.Is(err, context.Canceled) {
+	if _, err := (&use{}).text(ctx, answer, &omitted{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("text: %v", err)
 	}
 }
@@ -210,7 +238,7 @@ func TestRun_NoRoom(t *testing.T) {
 	runtest.Must(t, other.Reserve(t.Context(), 100))
 	r, done := f.call(t.Context(), "recall", map[string]any{"query": "text", "identity": "ana"})
 	done()
-	if text := r.Content[0].(*sdk.TextContent).Text; text != fault.CodeServiceUnavailable+": no room" || f.answers.InUse() != 100 {
+	if text := r.Content[0].(*sdk.TextContent).Text; text != fault.CodeServiceUnavailable+": no room. Try again in some seconds." || f.answers.InUse() != 100 {
 		t.Errorf("%q, %d reserved", text, f.answers.InUse())
 	}
 }

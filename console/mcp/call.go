@@ -31,35 +31,6 @@ const callTime = 60 * time.Second
 // maxContent is the most bytes of a text that a model sends in one piece.
 const maxContent = 1 << 20
 
-// readArguments reads arguments. What the API does not know it ignores, but a model that invents an argument must learn
-// that it does nothing.
-func (t tool) readArguments(sent json.RawMessage) (arguments, error) {
-	args := arguments{}
-	if len(sent) > 0 {
-		if err := json.Unmarshal(sent, &args); err != nil {
-			return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest, "the arguments are no JSON object")
-		}
-	}
-	maps.DeleteFunc(args, func(name string, v json.RawMessage) bool { return string(v) == "null" && name != "metadata" })
-	known := []string{}
-	for _, a := range t.args {
-		known = append(known, a.name)
-		if _, ok := args[a.name]; !ok && a.required {
-			return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest, "%s needs the argument %s", t.name, a.name)
-		}
-	}
-	if t.inProject() {
-		known = append(known, projectArgument)
-	}
-	for name := range args {
-		if !slices.Contains(known, name) {
-			return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest, "%s has no argument %q: it has %s",
-				t.name, cut(name, maxShown), strings.Join(known, ", "))
-		}
-	}
-	return args, nil
-}
-
 // string reads an argument that is a text.
 func (a arguments) string(name string) (text string, err error) {
 	if sent, ok := a[name]; ok {
@@ -70,26 +41,41 @@ func (a arguments) string(name string) (text string, err error) {
 	return text, err
 }
 
+// use is a call of a tool in a project.
+type use struct {
+	*Service
+
+	tool   tool
+	op     operation
+	caller *caller
+	p      auth.Principal
+	args   arguments
+	// identity is the one that the call acts as, "" if it names none.
+	identity string
+	// authors are those of the texts of a recall by source id, parts its long texts by their place in the results.
+	authors map[string]string
+	parts   map[int]parts
+	// listsNewest reports that a recall lists the newest texts.
+	listsNewest bool
+}
+
 // run answers a call of a tool. What it refuses is an answer for the model.
-func (s *Service) run(ctx context.Context, t tool, op operation, sent json.RawMessage) *sdk.CallToolResult {
+func (s *Service) run(
+	ctx context.Context, t tool, op operation, input object, sent json.RawMessage,
+) *sdk.CallToolResult {
 	from := callOf(ctx)
 	defer from.reserved.use()()
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	defer context.AfterFunc(from.request, cancel)() // the SDK goes on when the client has left
-	answer, o, p, err := s.answer(ctx, t, op, sent)
+	u := &use{Service: s, tool: t, op: op, caller: from.caller}
+	answer, o, err := u.answer(ctx, input, sent)
 	if err != nil {
-		return refused(s.fault(ctx, t.name, err))
+		return refused(u.veiled(s.fault(ctx, t.name, err)), from.path)
 	}
-	var authors map[string]string
-	if t.name == "recall" {
-		if authors, err = s.Authors(ctx, p.Project, sourcesOf(answer)); err != nil {
-			return refused(s.fault(ctx, t.name, err))
-		}
-	}
-	text, err := t.text(ctx, answer, authors, &o)
+	text, err := u.text(ctx, answer, &o)
 	if err != nil {
-		return refused(s.fault(ctx, t.name, err))
+		return refused(s.fault(ctx, t.name, err), from.path)
 	}
 	if len(o.Counts) > 0 {
 		answer[omittedName] = o
@@ -98,61 +84,61 @@ func (s *Service) run(ctx context.Context, t tool, op operation, sent json.RawMe
 }
 
 // answer finds the answer of a tool, and cuts it to what fits.
-func (s *Service) answer(
-	ctx context.Context, t tool, op operation, sent json.RawMessage,
-) (answer object, o omitted, p auth.Principal, err error) {
-	c := callOf(ctx).caller
-	args, err := t.readArguments(sent)
-	if err != nil {
-		return nil, o, p, err
+func (u *use) answer(ctx context.Context, input object, sent json.RawMessage) (answer object, o omitted, err error) {
+	if u.args, err = u.tool.readArguments(input, sent); err != nil {
+		return nil, o, err
 	}
-	if t.own != nil {
-		if answer, o, err = t.own(ctx, s, c, args); err == nil {
+	if u.tool.own != nil {
+		if answer, o, err = u.tool.own(ctx, u.Service, u.caller, u.args); err == nil {
 			_, err = o.fit(ctx, answer)
 		}
-		return answer, o, p, err
+		return answer, o, err
 	}
-	slug, err := args.string(projectArgument)
+	slug, err := u.args.string(projectArgument)
 	if err != nil {
-		return nil, o, p, err
+		return nil, o, err
 	}
-	delete(args, projectArgument)
-	if p, err = c.in(slug, t.scope); err != nil {
-		return nil, o, p, err
+	delete(u.args, projectArgument)
+	if u.p, err = u.caller.in(slug, u.tool.scope); err != nil {
+		return nil, o, err
 	}
-	if err = s.prepare(ctx, t, c, p, args); err != nil {
-		return nil, o, p, err
+	if err = u.prepare(ctx); err != nil {
+		return nil, o, err
 	}
-	answer, o, left, err := s.askToFit(ctx, t, op, p, args)
-	if err != nil || t.page == "" || len(left) == 0 {
-		return answer, o, p, err
+	if u.tool.act != nil {
+		if answer, o, err = u.tool.act(ctx, u); err == nil {
+			_, err = o.fit(ctx, answer)
+		}
+		return answer, o, err
+	}
+	answer, o, left, err := u.askToFit(ctx)
+	if err != nil || u.tool.page == "" || len(left) == 0 {
+		return answer, o, err
 	}
 	// A smaller page has a cursor that continues it.
 	fits := slices.Min(slices.Collect(maps.Values(left)))
-	args[t.page], _ = json.Marshal(max(fits, 1)) // a number
+	u.args[u.tool.page], _ = json.Marshal(max(fits, 1)) // a number
 	callOf(ctx).reserved.drop()
-	answer, o, _, err = s.askToFit(ctx, t, op, p, args)
-	return answer, o, p, err
+	answer, o, _, err = u.askToFit(ctx)
+	return answer, o, err
 }
 
 // askToFit calls the API, and cuts the answer to what fits.
-func (s *Service) askToFit(
-	ctx context.Context, t tool, op operation, p auth.Principal, args arguments,
-) (answer object, o omitted, left map[string]int, err error) {
-	if answer, o, err = s.ask(ctx, t, op, p, args); err == nil {
+func (u *use) askToFit(ctx context.Context) (answer object, o omitted, left map[string]int, err error) {
+	if answer, o, err = u.ask(ctx, httpx.InnerCall{}); err == nil {
 		left, err = o.fit(ctx, answer)
 	}
 	return answer, o, left, err
 }
 
 // prepare checks and completes the arguments of a call.
-func (s *Service) prepare(ctx context.Context, t tool, c *caller, p auth.Principal, args arguments) error {
-	for _, a := range t.args {
-		if _, ok := args[a.name]; !ok && a.otherwise != nil {
-			args[a.name], _ = json.Marshal(a.otherwise) // a number
+func (u *use) prepare(ctx context.Context) error {
+	for _, a := range u.tool.args {
+		if _, ok := u.args[a.name]; !ok && a.otherwise != nil {
+			u.args[a.name], _ = json.Marshal(a.otherwise) // a number
 		}
 	}
-	content, err := args.string("content")
+	content, err := u.args.string("content")
 	if err != nil {
 		return err
 	}
@@ -160,27 +146,48 @@ func (s *Service) prepare(ctx context.Context, t tool, c *caller, p auth.Princip
 		return fault.New(fault.TooLarge, fault.CodeContentTooLarge,
 			"content has %d bytes in UTF-8: want at most %d; send it in parts, or by the API", len(content), maxContent)
 	}
-	if _, named := args["identity"]; named || !t.asIdentity || c.isKey() {
-		return nil
-	}
-	args["identity"], _ = json.Marshal(c.person.Email) // a text
-	return s.ensureIdentity(ctx, c, p)
+	return u.identify(ctx)
 }
 
-// ask calls the API in the process.
-func (s *Service) ask(
-	ctx context.Context, t tool, op operation, p auth.Principal, args arguments,
-) (answer object, o omitted, err error) {
-	call, err := t.call(op, args)
+// identify finds the identity that a call acts as: that of the connection, the one that the call names, or the person.
+func (u *use) identify(ctx context.Context) (err error) {
+	takes := slices.ContainsFunc(u.tool.args, func(a argument) bool { return a.identity })
+	_, names := u.args[identityArgument]
+	switch {
+	case u.caller.bound != "":
+		u.identity = u.caller.bound
+	case takes && names:
+		u.identity, err = u.args.string(identityArgument)
+		return err
+	case !u.caller.isKey():
+		u.identity = u.caller.person.Email
+	}
+	if !takes || u.identity == "" {
+		return nil
+	}
+	u.args[identityArgument], _ = json.Marshal(u.identity) // a text
+	if u.caller.isKey() {
+		return nil
+	}
+	return u.ensureIdentity(ctx, u.caller, u.p)
+}
+
+// own bounds a call of a bound connection to what its identity wrote.
+func (u *use) own() *string {
+	if u.caller.bound == "" {
+		return nil
+	}
+	return &u.caller.bound
+}
+
+// ask calls the API in the process, with what else the call has.
+func (u *use) ask(ctx context.Context, with httpx.InnerCall) (answer object, o omitted, err error) {
+	call, err := u.tool.call(u.op, u.args)
 	if err != nil {
 		return nil, o, err
 	}
-	call.Tool = t.name
-	if answer, o, err = s.do(ctx, p, call); err != nil || t.shape == nil {
-		return answer, o, err
-	}
-	id, err := args.string("ingestionId")
-	return object{"ingestionId": id, "status": "deleted"}, o, err
+	call.Tool, call.Own, call.KeepAudience = u.tool.name, with.Own, with.KeepAudience
+	return u.do(ctx, u.p, call)
 }
 
 // call is the call of the API with the arguments where its route has them.
@@ -231,16 +238,23 @@ func (t tool) id(a argument, f field, args arguments) (string, error) {
 		return "", fault.New(fault.Invalid, fault.CodeInvalidRequest, "%s needs the argument %s", t.name, a.name)
 	case strings.ContainsRune(id, 0):
 		return "", fault.New(fault.Invalid, fault.CodeInvalidRequest, "%s is not text without U+0000", a.name)
-	case f.schema["format"] == "uuid" && (len(id) != uuidLength || uuid.Validate(id) != nil):
-		return "", fault.New(fault.NotFound, fault.CodeNotFound, "%s is not a UUID", a.name)
+	case f.schema["format"] == "uuid" && !isUUID(id):
+		return "", notUUID(a.name)
 	case utf8.RuneCountInString(id) > maxID:
 		return "", fault.New(fault.NotFound, fault.CodeNotFound, "%s has more than %d characters", a.name, maxID)
 	}
 	return id, nil
 }
 
-// uuidLength is the length of a UUID in its usual form.
-const uuidLength = 36
+// isUUID reports whether a text is a UUID in its usual form.
+func isUUID(text string) bool {
+	const usual = 36
+	return len(text) == usual && uuid.Validate(text) == nil
+}
+
+func notUUID(name string) error {
+	return fault.New(fault.NotFound, fault.CodeNotFound, "%s is not a UUID", name)
+}
 
 // addQuery adds an argument to a query, each entry of a list by itself.
 func addQuery(query url.Values, a argument, value json.RawMessage) error {
@@ -284,11 +298,22 @@ func sourcesOf(answer object) (ids []string) {
 	return ids
 }
 
-// refused is the answer to a call that was refused.
-func refused(f *fault.Error) *sdk.CallToolResult {
+// refused is the answer to a call at a path that was refused, with what to do next.
+func refused(f *fault.Error, path string) *sdk.CallToolResult {
 	return &sdk.CallToolResult{
-		IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: cut(f.Code+": "+f.Msg, maxString)}},
+		IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: cut(f.Code+": "+f.Msg+next(f, path), maxString)}},
 	}
+}
+
+// usageCodes are the codes of refusals that name what all of a project or organization used.
+var usageCodes = []string{fault.CodeProjectCapReached, fault.CodeSpendCapReached, fault.CodeOutOfCredits}
+
+// veiled is a fault as a bound identity sees it: without what others used.
+func (u *use) veiled(f *fault.Error) *fault.Error {
+	if u.caller.bound == "" || !slices.Contains(usageCodes, f.Code) {
+		return f
+	}
+	return &fault.Error{Kind: f.Kind, Code: f.Code, Msg: "the project takes no more for now: tell the person who runs it"}
 }
 
 // fault is what an error shows to a model. What only an operator may see is logged.

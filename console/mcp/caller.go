@@ -6,13 +6,16 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/projections/access"
 )
 
@@ -22,7 +25,9 @@ type Grant struct {
 	// Project is a slug, "" for all projects of the person.
 	Project    string
 	ClientName string
-	Scopes     []auth.Scope
+	// Resource is the address that the token is for.
+	Resource string
+	Scopes   []auth.Scope
 }
 
 // TokenPrefix begins the tokens that are valid here and nowhere else.
@@ -32,13 +37,19 @@ const TokenPrefix = "svc_oat_"
 const (
 	codeProjectNotFound = "project-not-found"
 	codeRateLimited     = "rate-limited"
+	codeIdentityBound   = "identity-bound"
 )
+
+// IdentityHeader binds a connection with a key to an identity: it is configured, and the model does not name it.
+const IdentityHeader = "X-Service-Identity"
 
 // caller is who calls: a key of a project, or a person by the client of a grant. Each request reads what it may do
 // now.
 type caller struct {
 	principal auth.Principal
 	scopes    []auth.Scope
+	// bound is the one identity that the caller acts as, "" for a caller that may name others.
+	bound string
 	// The fields below are of a person.
 	person     access.Person
 	membership access.Membership
@@ -70,16 +81,75 @@ func (c *caller) lists(scope auth.Scope) bool {
 }
 
 // keyRoute is what a key must open.
-var keyRoute = auth.Route{Path: path, Keys: []auth.Kind{auth.ProjectKey}}
+var keyRoute = auth.Route{Path: auth.MCPPath, Keys: []auth.Kind{auth.ProjectKey}}
 
-// authenticate finds who sent a request. Its faults are those of a key at the API.
-func (s *Service) authenticate(r *web.Request) (*caller, error) {
-	ctx := auth.WithPeer(r.Context(), r.Caller())
+// scopeError is a fault of a token without a scope, which its client can ask for.
+type scopeError struct {
+	error
+
+	scope auth.Scope
+}
+
+func (e scopeError) Unwrap() error { return e.error }
+
+func lacks(scope auth.Scope, what string) error {
+	return scopeError{fault.New(fault.Forbidden, fault.CodeInsufficientScope, "%s needs the scope %s", what, scope), scope}
+}
+
+// boundTo reads the identity that a request is bound to, "" for none. A header that is there but names nobody is
+// refused: a connection that was to be bound must not be free.
+func boundTo(header http.Header) (string, error) {
+	values, ok := header[IdentityHeader]
+	if !ok {
+		return "", nil
+	}
+	if len(values) != 1 || strings.TrimSpace(values[0]) == "" || !utf8.ValidString(values[0]) ||
+		fields.CheckName(values[0], 1, limit.Identity) != nil {
+		return "", fault.New(fault.Invalid, fault.CodeInvalidRequest,
+			"%s names one identity of 1 to %d characters", IdentityHeader, limit.Identity)
+	}
+	return values[0], nil
+}
+
+// authenticate finds who sent a request to a path. Its faults are those of a key at the API.
+func (s *Service) authenticate(r *web.Request, path string) (*caller, error) {
 	token, ok := oauthToken(r.Header)
 	if !ok {
-		p, err := s.keys.Authenticate(ctx, keyRoute, r.Header)
-		return &caller{principal: p, scopes: []auth.Scope{auth.Read, auth.Write}}, err
+		return s.keyCaller(r, path)
 	}
+	c, err := s.personCaller(r, path, token)
+	if err != nil {
+		return nil, err
+	}
+	if _, bound := r.Header[IdentityHeader]; bound {
+		return nil, fault.New(fault.Forbidden, codeIdentityBound,
+			"%s is for keys: a token acts as its person", IdentityHeader)
+	}
+	if path == auth.MCPOperatorPath && (!c.has(auth.Operate) || c.bound != "") {
+		return nil, lacks(auth.Operate, path)
+	}
+	return c, nil
+}
+
+func (s *Service) keyCaller(r *web.Request, path string) (*caller, error) {
+	p, err := s.keys.Authenticate(auth.WithPeer(r.Context(), r.Caller()), keyRoute, r.Header)
+	if err != nil {
+		return nil, err
+	}
+	c := &caller{principal: p, scopes: []auth.Scope{auth.Read, auth.Write, auth.Operate}}
+	if c.bound, err = boundTo(r.Header); err != nil {
+		return nil, err
+	}
+	if c.bound != "" && path == auth.MCPOperatorPath {
+		return nil, fault.New(fault.Forbidden, codeIdentityBound, "%s shows all of a project: a connection that is bound to "+
+			"an identity takes %s", path, auth.MCPPath)
+	}
+	return c, nil
+}
+
+// personCaller finds the person of a token. Only an Owner or Admin may name other identities.
+func (s *Service) personCaller(r *web.Request, path, token string) (*caller, error) {
+	ctx := auth.WithPeer(r.Context(), r.Caller())
 	done, err := r.LookUp()
 	defer done()
 	if err != nil {
@@ -98,7 +168,7 @@ func (s *Service) authenticate(r *web.Request) (*caller, error) {
 	at := slices.IndexFunc(person.Memberships, func(m access.Membership) bool {
 		return m.Organization == grant.Organization
 	})
-	if !ok || !known || at < 0 {
+	if !ok || !known || at < 0 || grant.Resource != s.URLs.Console+path {
 		return nil, fault.New(fault.Unauthenticated, fault.CodeUnauthorized, "the token is unknown, expired or revoked")
 	}
 	m := person.Memberships[at]
@@ -111,6 +181,9 @@ func (s *Service) authenticate(r *web.Request) (*caller, error) {
 			OrganizationID: m.Organization, Limits: metering.Caps{Plan: m.Plan, SpendCapTenths: m.SpendCapTenths},
 		},
 		scopes: grant.Scopes, person: person, membership: m, client: grant.ClientName,
+	}
+	if !web.Allows(m, uuid.Nil, web.Admin) {
+		c.bound = person.Email
 	}
 	if c.projects, err = s.Access.Projects(ctx, m.Organization); err != nil {
 		return nil, err
@@ -141,7 +214,8 @@ func (c *caller) in(slug string, scope auth.Scope) (auth.Principal, error) {
 	p := c.principal
 	if c.isKey() {
 		if slug != "" && slug != p.Project.Slug {
-			return p, fault.New(fault.Invalid, fault.CodeProjectMismatch, "project names another project than that of the key")
+			return p, fault.New(fault.Invalid, fault.CodeProjectMismatch,
+				"leave project out: the key has one project, and this is another")
 		}
 		return p, nil
 	}

@@ -41,7 +41,7 @@ func TestConformance(t *testing.T) {
 		Keys: oneKey{}, Logger: runtest.Warnings(t),
 	})
 	runtest.Must(t, err)
-	addFixtures(s.servers[toolset{true, true}])
+	addFixtures(s.servers[view{auth.MCPPath, true, true, named}])
 	site, err := web.New(web.Config{
 		URL: proxy.URL, Cookies: web.NewCookies("http:", uuid.Nil), Admit: func() error { return nil },
 		Logger: runtest.Warnings(t), Now: time.Now,

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// An answer has at most 25,000 tokens of four characters: what clients give to a model. The structured part and the
-// text have a share each; what was left out is named in both.
+// An answer has at most 25,000 tokens: what clients give to a model. All sizes are in quarters of a token, see weight.
+// The structured part and the text have a share each; what was left out is named in both.
 const (
 	maxAnswer     = 4 * 25_000
 	maxText       = 38_000
@@ -65,16 +65,33 @@ func (o omitted) String() string {
 	return line
 }
 
-// size is how many characters a value has as it is sent.
+// size is the weight of a value as it is sent.
 func size(v any) int {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return maxAnswer + 1 // it came from JSON, so this does not happen
 	}
-	return utf8.RuneCount(text)
+	return weight(string(text))
 }
 
-// fit shortens an answer to maxStructured characters: first its long texts, then the ends of its lists. It adds what it
+// weight is how many quarters of a token a text has, by script: four letters of ASCII are about a token, and two of the
+// alphabets next to it. A character of Hebrew, Thai, Han, Kana, Hangul and all that follow is taken for one.
+func weight(text string) (quarters int) {
+	const alphabets = 0x590 // Latin, Greek, Cyrillic and Armenian are below
+	for _, r := range text {
+		switch {
+		case r < utf8.RuneSelf:
+			quarters++
+		case r < alphabets:
+			quarters += 2
+		default:
+			quarters += 4
+		}
+	}
+	return quarters
+}
+
+// fit shortens an answer to maxStructured: first its long texts, then the ends of its lists. It adds what it
 // left out to o, and returns how many entries are left of the lists that it or o cut.
 func (o *omitted) fit(ctx context.Context, answer object) (left map[string]int, err error) {
 	left = map[string]int{}

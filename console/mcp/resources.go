@@ -12,12 +12,15 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
 )
 
 // scheme begins the addresses of resources: memory://project/sources/id and memory://project/memories/id.
 const scheme = "memory://"
 
-// addResources adds the resources and the prompt to the servers of those who may read.
+// addResources adds the resources and the prompt to the servers of those who may read. They have the bounds of the
+// tools of the path: nodes of any audience at auth.MCPOperatorPath, and at the others what the caller's own identity
+// may recall. A key that is not bound has none.
 func (s *Service) addResources(document contract) error {
 	roots, err := document.operation("GET " + prefix + "/trace/roots")
 	if err != nil {
@@ -27,60 +30,105 @@ func (s *Service) addResources(document contract) error {
 	if err != nil {
 		return err
 	}
-	read := func(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
-		return s.read(ctx, roots, node, r.Params.URI)
-	}
-	for set, server := range s.servers {
-		if !set.read {
+	for v, server := range s.servers {
+		if !v.read {
 			continue
 		}
-		server.AddResourceTemplate(&sdk.ResourceTemplate{
-			Name: "source", Title: "Source", MIMEType: "application/json", URITemplate: scheme + "{project}/sources/{sourceId}",
-			Description: "The current revision of a text that was sent under a source id.",
-		}, read)
-		server.AddResourceTemplate(&sdk.ResourceTemplate{
-			Name: "memory", Title: "Memory", MIMEType: "application/json", URITemplate: scheme + "{project}/memories/{id}",
-			Description: "A memory with its dates, and what replaced it.",
-		}, read)
 		server.AddPrompt(&sdk.Prompt{
 			Name: "answer_from_memory", Title: "Answer from memory",
 			Description: "Answer a question from what is remembered, with sources.",
 			Arguments:   []*sdk.PromptArgument{{Name: "question", Description: "What to answer.", Required: true}},
 		}, answerFromMemory)
+		source := &sdk.ResourceTemplate{
+			Name: "source", Title: "Source", MIMEType: "application/json", URITemplate: scheme + "{project}/sources/{sourceId}",
+			Description: "The current revision of a text that was sent under a source id.",
+		}
+		switch {
+		case v.path == auth.MCPOperatorPath:
+			read := s.reading(func(ctx context.Context, c *caller, uri string) ([]byte, error) {
+				return s.node(ctx, c, roots, node, uri)
+			})
+			server.AddResourceTemplate(source, read)
+			server.AddResourceTemplate(&sdk.ResourceTemplate{
+				Name: "memory", Title: "Memory", MIMEType: "application/json", URITemplate: scheme + "{project}/memories/{id}",
+				Description: "A memory with its dates, and what replaced it.",
+			}, read)
+		case v.who != named:
+			server.AddResourceTemplate(source, s.reading(s.sourceText))
+		}
 	}
 	return nil
 }
 
-// read reads a resource: the node of a source or of a memory.
-func (s *Service) read(ctx context.Context, roots, node operation, uri string) (*sdk.ReadResourceResult, error) {
-	from := callOf(ctx)
-	defer from.reserved.use()()
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
-	defer context.AfterFunc(from.request, cancel)()
-	text, err := s.node(ctx, from.caller, roots, node, uri)
-	if err != nil {
-		if f := s.fault(ctx, "resources/read", err); f.Kind != fault.NotFound {
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: f.Code + ": " + f.Msg}
+// reading answers a read of a resource.
+func (s *Service) reading(find func(ctx context.Context, c *caller, uri string) ([]byte, error)) sdk.ResourceHandler {
+	return func(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
+		from := callOf(ctx)
+		defer from.reserved.use()()
+		ctx, cancel := context.WithTimeout(ctx, callTime)
+		defer cancel()
+		defer context.AfterFunc(from.request, cancel)()
+		uri := r.Params.URI
+		text, err := find(ctx, from.caller, uri)
+		if err != nil {
+			if f := s.fault(ctx, "resources/read", err); f.Kind != fault.NotFound {
+				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: f.Code + ": " + f.Msg}
+			}
+			return nil, sdk.ResourceNotFoundError(uri)
 		}
-		return nil, sdk.ResourceNotFoundError(uri)
+		return &sdk.ReadResourceResult{
+			Contents: []*sdk.ResourceContents{{URI: uri, MIMEType: "application/json", Text: string(text)}},
+		}, nil
 	}
-	return &sdk.ReadResourceResult{
-		Contents: []*sdk.ResourceContents{{URI: uri, MIMEType: "application/json", Text: string(text)}},
-	}, nil
 }
 
-func (s *Service) node(ctx context.Context, c *caller, roots, node operation, uri string) ([]byte, error) {
-	missing := fault.New(fault.NotFound, fault.CodeNotFound, "there is no such resource")
+func noResource() error {
+	return fault.New(fault.NotFound, fault.CodeNotFound, "there is no such resource")
+}
+
+// partsOf are the project, the kind and the id of the address of a resource.
+func partsOf(uri string) ([]string, error) {
 	parts := strings.Split(strings.TrimPrefix(uri, scheme), "/")
 	for i, part := range parts {
 		var err error
 		if parts[i], err = url.PathUnescape(part); err != nil {
-			return nil, missing
+			return nil, noResource()
 		}
 	}
 	if len(parts) != 3 || parts[0] == "" || parts[2] == "" {
-		return nil, missing
+		return nil, noResource()
+	}
+	return parts, nil
+}
+
+// sourceText reads a source as the tool read does, from its beginning.
+func (s *Service) sourceText(ctx context.Context, c *caller, uri string) ([]byte, error) {
+	parts, err := partsOf(uri)
+	if err != nil {
+		return nil, err
+	}
+	if parts[1] != "sources" {
+		return nil, noResource()
+	}
+	u := &use{Service: s, tool: readTool(), caller: c, args: arguments{}}
+	if u.p, err = c.in(parts[0], auth.Read); err != nil {
+		return nil, err
+	}
+	if err := u.identify(ctx); err != nil {
+		return nil, err
+	}
+	u.args["sourceId"], _ = json.Marshal(parts[2]) // a text
+	answer, _, err := actRead(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(answer)
+}
+
+func (s *Service) node(ctx context.Context, c *caller, roots, node operation, uri string) ([]byte, error) {
+	parts, err := partsOf(uri)
+	if err != nil {
+		return nil, err
 	}
 	p, err := c.in(parts[0], auth.Read)
 	if err != nil {
@@ -91,7 +139,11 @@ func (s *Service) node(ctx context.Context, c *caller, roots, node operation, ur
 		if err != nil {
 			return nil, err
 		}
-		answer, _, err := s.ask(ctx, tool{name: "resource", args: named(name)}, op, p, arguments{name: arg})
+		u := &use{
+			Service: s, tool: tool{name: "resource", args: argsOf(name)}, op: op, caller: c, p: p,
+			args: arguments{name: arg},
+		}
+		answer, _, err := u.ask(ctx, httpx.InnerCall{})
 		return answer, err
 	}
 	id := parts[2]
@@ -108,7 +160,7 @@ func (s *Service) node(ctx context.Context, c *caller, roots, node operation, ur
 			}
 		}
 		if id == "" {
-			return nil, missing
+			return nil, noResource()
 		}
 	}
 	answer, err := ask(node, "id", id)
@@ -116,7 +168,7 @@ func (s *Service) node(ctx context.Context, c *caller, roots, node operation, ur
 		return nil, err
 	}
 	if kind := map[any]string{"source": "sources", "memory": "memories"}[answer["kind"]]; kind != parts[1] {
-		return nil, missing
+		return nil, noResource()
 	}
 	if _, err := new(omitted).fit(ctx, answer); err != nil {
 		return nil, err

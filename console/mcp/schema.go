@@ -169,16 +169,28 @@ func bare(v any) any {
 	}
 }
 
-// input is the schema of the arguments of a tool.
-func (t tool) input(op operation) (object, error) {
+// input is the schema of the arguments of a tool in a view.
+func (t tool) input(op operation, v view) (object, error) {
 	properties, required := object{}, []string{}
 	for _, arg := range t.args {
+		if !v.hasArgument(arg) {
+			continue
+		}
 		f, ok := op.fields[arg.field()]
-		if !ok {
+		if !ok && arg.schema == nil {
 			return nil, fmt.Errorf("tool %s: %s %s has no field %s", t.name, op.method, op.path, arg.field())
 		}
 		schema := described(f.schema, nil)
-		if arg.text != "" {
+		if arg.schema != nil {
+			schema = described(arg.schema, nil)
+		}
+		if _, typed := schema["type"].(string); !typed {
+			return nil, fmt.Errorf("tool %s: the argument %s has no single type", t.name, arg.name)
+		}
+		switch {
+		case arg.identity:
+			schema["description"] = v.identityText(arg.text)
+		case arg.text != "":
 			schema["description"] = arg.text
 		}
 		if arg.otherwise != nil {
@@ -190,7 +202,7 @@ func (t tool) input(op operation) (object, error) {
 		}
 	}
 	if t.inProject() {
-		properties[projectArgument] = object{"type": "string", "description": projectText}
+		properties[projectArgument] = object{"type": "string", "description": v.projectText()}
 	}
 	slices.Sort(required)
 	return object{"type": "object", "properties": properties, "required": required, "additionalProperties": false}, nil

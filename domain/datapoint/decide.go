@@ -47,14 +47,37 @@ type Base struct {
 	Later *State
 }
 
-// Outcome returns what the send is on this base: ingestion.Created, Updated, Moved or Unchanged.
-func (b Base) Outcome(c Ingest) string {
-	if b.State == nil {
-		return ingestion.Created
+// Decision is what a send is on a base.
+type Decision struct {
+	Base Base
+	// Outcome is ingestion.Created, Updated, Moved or Unchanged, with the revision of the data point after the send.
+	Outcome ingestion.Outcome
+	after   State
+}
+
+// Decide decides what the send is on this base. Where its texts are stored may be decided after that.
+func (b Base) Decide(c Ingest) Decision {
+	d := Decision{Base: b}
+	if b.State != nil {
+		d.after = b.State.with(c)
+	} else if d.after = (State{}).with(c); c.OccurredAt == nil {
+		d.after.OccurredAt = c.AcceptedAt
 	}
-	after := b.State.with(c)
+	d.Outcome.Outcome = b.outcome(c, d.after)
+	d.after.LastNumber = b.LastNumber
+	if d.Outcome.CreatesRevision() {
+		d.after.LastNumber++
+		d.after.Revision, d.after.BodyAt, d.after.IngestionID = d.after.LastNumber, b.Next, c.IngestionID
+	}
+	d.Outcome.Revision = d.after.Revision
+	return d
+}
+
+func (b Base) outcome(c Ingest, after State) string {
 	switch {
-	case c.Reauthored, after.Content != b.State.Content, !equal(after.Label, b.State.Label),
+	case b.State == nil && b.LastNumber == 0:
+		return ingestion.Created
+	case b.State == nil, c.Reauthored, after.Content != b.State.Content, !equal(after.Label, b.State.Label),
 		after.Metadata != b.State.Metadata, !after.OccurredAt.Equal(b.State.OccurredAt):
 		return ingestion.Updated
 	case after.Audience != b.State.Audience:
@@ -64,47 +87,26 @@ func (b Base) Outcome(c Ingest) string {
 	}
 }
 
-// NeedsStoredMetadata reports whether the new revision copies the metadata of the event at
-// State.BodyAt.
-func (b Base) NeedsStoredMetadata(c Ingest) bool {
-	return !c.MetadataSent && b.State != nil && b.State.Metadata != "" && b.Outcome(c) == ingestion.Updated
+// NeedsStoredMetadata reports whether the new revision of the send copies the metadata of the event at State.BodyAt.
+func (d Decision) NeedsStoredMetadata(c Ingest) bool {
+	return !c.MetadataSent && d.Base.State != nil && d.Base.State.Metadata != "" && d.Outcome.CreatesRevision()
 }
 
-// Decide returns the event of the send. stored is the stored metadata, required if
-// NeedsStoredMetadata.
-func (b Base) Decide(c Ingest, stored *Text) event.Event {
-	outcome := b.Outcome(c)
-	number := b.LastNumber
-	var after State
-	if b.State != nil {
-		after = b.State.with(c)
-	} else {
-		after = State{}.with(c)
-		if c.OccurredAt == nil {
-			after.OccurredAt = c.AcceptedAt
-		}
-	}
-	isRevision := outcome == ingestion.Created || outcome == ingestion.Updated
-	if isRevision {
-		number++
-		after.Revision = number
-		after.BodyAt = b.Next
-		after.IngestionID = c.IngestionID
-	}
-	after.LastNumber = number
-	states := States{Effect: after}
-	if b.Later != nil {
-		current := *b.Later
-		current.LastNumber = number
+// Event returns the event of the send that was decided. stored is the stored metadata, required if NeedsStoredMetadata.
+func (d Decision) Event(c Ingest, stored *Text) event.Event {
+	states := States{Effect: d.after}
+	if d.Base.Later != nil {
+		current := *d.Base.Later
+		current.LastNumber = d.after.LastNumber
 		states.Current = &current
 	}
-	if !isRevision {
+	if !d.Outcome.CreatesRevision() {
 		c.CreditTenths = 0 // nothing is processed, so nothing is charged
 	}
-	switch {
-	case outcome == ingestion.Moved:
+	switch d.Outcome.Outcome {
+	case ingestion.Moved:
 		return &Moved{Send: c.Send, States: states, Sender: Sender{c.AuthorID}}
-	case outcome == ingestion.Unchanged:
+	case ingestion.Unchanged:
 		return &Resent{Send: c.Send, States: states, Sender: Sender{c.AuthorID}}
 	default:
 		body := Body{Content: c.Content, Metadata: c.Metadata}

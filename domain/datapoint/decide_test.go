@@ -159,11 +159,16 @@ func TestDecide(t *testing.T) {
 				base.LastNumber = tt.given.LastNumber
 			}
 			var metadata *datapoint.Text
-			if base.NeedsStoredMetadata(tt.when) {
+			decided := base.Decide(tt.when)
+			if decided.NeedsStoredMetadata(tt.when) {
 				metadata = storedMetadata
 			}
-			if diff := cmp.Diff(tt.then, base.Decide(tt.when, metadata)); diff != "" {
+			e := decided.Event(tt.when, metadata)
+			if diff := cmp.Diff(tt.then, e); diff != "" {
 				t.Error(diff)
+			}
+			if outcome, _ := datapoint.OutcomeOf(e); decided.Outcome != outcome {
+				t.Errorf("decided as %v, stored as %v", decided.Outcome, outcome)
 			}
 		})
 	}

@@ -84,6 +84,9 @@ type Outcome struct {
 	Revision int    `json:"revision"`
 }
 
+// CreatesRevision reports whether the item created a revision, and so costs credits.
+func (o Outcome) CreatesRevision() bool { return o.Outcome == Created || o.Outcome == Updated }
+
 // FannedOut records that every item of the batch is stored in the stream of its data point.
 type FannedOut struct {
 	ProjectID uuid.UUID `json:"projectId"`

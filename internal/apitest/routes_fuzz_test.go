@@ -23,8 +23,8 @@ import (
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/projections/datapoints"
-	"github.com/annals-project/annals/projections/explain"
 	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/why"
 	"github.com/annals-project/annals/readapi"
 	"github.com/annals-project/annals/writeapi"
 )
@@ -87,8 +87,6 @@ func (okStub) Explain(
 	}, id[0] < 0x80, nil
 }
 
-func (okStub) CatchUp(context.Context) error { return nil }
-
 func (okStub) Position(context.Context, string) (eventstore.Position, error) { return 1, nil }
 
 func (okStub) Get(_ context.Context, _, id uuid.UUID) (requestlog.Call, error) {
@@ -119,11 +117,11 @@ func routes() http.Handler {
 	readapi.Register(e, readapi.Deps{
 		Statuses: okStub{}, Projects: okStub{}, Recall: okStub{}, Identities: okStub{}, Audiences: okStub{},
 		Usage:   okStub{},
-		Explain: explain.Queries{Sends: okStub{}, Progress: okStub{}, Calls: okStub{}},
+		Explain: why.Explainer{Sends: okStub{}, Progress: okStub{}, Calls: okStub{}},
 		Rooms:   okStub{},
 	})
 	readapi.RegisterOperation(e, readapi.Operation{
-		Ready: func(context.Context) []condition.NotReady { return nil }, Metrics: prometheus.NewRegistry(),
+		Conditions: func(context.Context) condition.List { return nil }, Metrics: prometheus.NewRegistry(),
 	})
 	return e
 }

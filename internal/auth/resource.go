@@ -1,14 +1,35 @@
 package auth
 
 // ResourcePath is the path of the API's protected-resource document, on the console's and on the
-// API's host. MCPResourcePath is that of /mcp, and AnyResourcePath that of the one which a host stands for.
+// API's host, and AnyResourcePath that of the one which a host stands for. That of a path of MCPPaths is
+// AnyResourcePath with the path after it.
 const (
 	AnyResourcePath = "/.well-known/oauth-protected-resource"
 	ResourcePath    = AnyResourcePath + Prefix
-	MCPResourcePath = AnyResourcePath + mcpPath
 )
 
-const mcpPath = "/mcp"
+// The paths of the Model Context Protocol, on the console's host. Each is a resource with a set of tools: those of
+// every day, all of them, and those that only read.
+const (
+	MCPPath         = "/mcp"
+	MCPOperatorPath = MCPPath + "/operator"
+	MCPReadPath     = MCPPath + "/read"
+)
+
+// MCPPaths lists the paths of the Model Context Protocol.
+func MCPPaths() []string { return []string{MCPPath, MCPOperatorPath, MCPReadPath} }
+
+// MCPScopes lists the scopes that a path of MCPPaths names.
+func MCPScopes(path string) []string {
+	switch path {
+	case MCPOperatorPath:
+		return append(Scopes(), string(Operate))
+	case MCPReadPath:
+		return []string{string(Read)}
+	default:
+		return Scopes()
+	}
+}
 
 // URLs are the public addresses of the deployment, without a trailing slash.
 type URLs struct {
@@ -39,10 +60,10 @@ func APIResource(u URLs) Resource {
 	}
 }
 
-// MCPResource is the document of /mcp.
-func MCPResource(u URLs) Resource {
+// MCPResource is the document of a path of MCPPaths.
+func MCPResource(u URLs, path string) Resource {
 	doc := APIResource(u)
-	doc.Resource, doc.Documentation = u.Console+mcpPath, u.API+"/auth.md"
+	doc.Resource, doc.Documentation, doc.ScopesSupported = u.Console+path, u.API+"/auth.md", MCPScopes(path)
 	return doc
 }
 

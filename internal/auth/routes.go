@@ -16,6 +16,8 @@ const (
 	None  Scope = ""
 	Read  Scope = "memory:read"
 	Write Scope = "memory:write"
+	// Operate is needed at MCPOperatorPath, and no route of the API needs it.
+	Operate Scope = "memory:operate"
 )
 
 // Scopes lists the scopes as the protected-resource documents name them.

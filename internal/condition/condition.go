@@ -1,39 +1,64 @@
-// Package condition is the state of a service, as probes, operators and the console show it.
+// Package condition is the state of a service: one list of conditions, which probes, metrics, the log, operators and
+// the console show each in its way.
 package condition
 
 import (
+	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/work"
 )
 
-// Reason is a constant sentence: every client can read it, so it holds no text of an error, no address and no name
-// that somebody chose.
+// Reason is a sentence that every client can read, so it holds no text of an error, no address and no name that
+// somebody chose.
 type Reason string
 
-// NotReady is a part of the service that cannot work, and why.
-type NotReady struct {
-	Part   string `json:"part"`
-	Reason Reason `json:"reason"`
-	// Position is that of the event in question, 0 for none.
-	Position uint64 `json:"position,omitempty"`
-	// Cause is the error. Only operators read it.
-	Cause string `json:"cause,omitempty"`
-}
+// State is what a condition means for calls.
+type State string
 
-// String is the part and why it cannot work, on one line.
-func (n NotReady) String() string {
-	return client.NotReady{Part: n.Part, Reason: string(n.Reason), Position: n.Position, Cause: n.Cause}.String()
+const (
+	// NotReady is the state of a part that cannot work.
+	NotReady State = "not ready"
+	// Remark is the state of what an operator should know, ready or not.
+	Remark State = "remark"
+)
+
+// Condition is something about a service that an operator should know.
+type Condition struct {
+	// Name is that of a part that is not ready, or of a remark as /readyz names it. Of is what it is about, if
+	// there may be several of one name.
+	Name, Of string
+	State    State
+	// Since is when this process first saw it.
+	Since time.Time
+	// Words describe it.
+	Words Reason
+	// Cause is why a part is not ready, Private what operators read of a remark in place of its words; "" for the same.
+	// Only operators read them.
+	Cause, Private string
+	// Position is that of the event in question, 0 for none.
+	Position uint64
+	// Count is how many things it concerns, if they are counted.
+	Count int
+	// Projects are those that it concerns, none for all.
+	Projects []uuid.UUID
+	// SetAside is the event that projections ignore, nil for another condition.
+	SetAside *client.SetAside
 }
 
 // What the client reads just as it is answered is a type of the client.
 type (
+	// Unready is a part that is not ready, and why.
+	Unready = client.NotReady
 	// Remarks are what an operator should know about a service, ready or not.
 	Remarks = client.Remarks
-	// SetAside is an event that projections ignore. No projections means all of them.
-	SetAside = client.SetAside
 )
+
+// Part is the name of a part that is not ready.
+func (c Condition) Part() string { return strings.TrimSpace(c.Name + " " + c.Of) }
 
 // Projection is how far a projection is, as this process knows it. Positions are those of the log.
 type Projection struct {

@@ -91,6 +91,9 @@ func (g *gates) admit(next echo.HandlerFunc) echo.HandlerFunc {
 				return err
 			}
 		}
+		if r.inner != nil && r.inner.call.Serve != nil {
+			return r.inner.call.Serve(c)
+		}
 		return next(c)
 	}
 }
@@ -310,12 +313,13 @@ func registerResources(e *echo.Echo, urls auth.URLs, console bool) {
 		header.Set(echo.HeaderAccessControlAllowMethods, http.MethodGet)
 		header.Set(echo.HeaderCacheControl, "public, max-age=300")
 	}
-	docs := map[string]auth.Resource{
-		auth.ResourcePath: auth.APIResource(urls), auth.MCPResourcePath: auth.MCPResource(urls),
+	docs := map[string]auth.Resource{auth.ResourcePath: auth.APIResource(urls)}
+	for _, path := range auth.MCPPaths() {
+		docs[auth.AnyResourcePath+path] = auth.MCPResource(urls, path)
 	}
 	docs[auth.AnyResourcePath] = docs[auth.ResourcePath]
 	if console || urls.API == urls.Console {
-		docs[auth.AnyResourcePath] = docs[auth.MCPResourcePath]
+		docs[auth.AnyResourcePath] = docs[auth.AnyResourcePath+auth.MCPPath]
 	}
 	for path, doc := range docs {
 		e.GET(path, func(c echo.Context) error {

@@ -295,6 +295,10 @@ func resourceDocuments(t *testing.T, api *apitest.Client, console bool) {
 	}
 	for path, want := range map[string]string{
 		"/.well-known/oauth-protected-resource/api/v1": ofAPI, "/.well-known/oauth-protected-resource/mcp": ofMCP,
+		"/.well-known/oauth-protected-resource/mcp/read": strings.NewReplacer(`/mcp"`, `/mcp/read"`,
+			`,"memory:write"`, "").Replace(ofMCP),
+		"/.well-known/oauth-protected-resource/mcp/operator": strings.NewReplacer(`/mcp"`, `/mcp/operator"`,
+			`"memory:write"`, `"memory:write","memory:operate"`).Replace(ofMCP),
 		"/.well-known/oauth-protected-resource": bare,
 	} {
 		got := api.Call(http.MethodGet, path, "", "", "Origin: https://example.com")

@@ -9,12 +9,17 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/auth"
 )
 
 // Console is the router of the console's address.
-type Console struct{ *echo.Echo }
+type Console struct {
+	*echo.Echo
+
+	urls auth.URLs
+}
 
 // NewConsole makes the router of the console's address: the protected-resource documents, which the
 // challenge of every 401 names, and an answer of "not found" for everything else, the paths of the
@@ -22,7 +27,22 @@ type Console struct{ *echo.Echo }
 func NewConsole(cfg Config) *Console {
 	e := NewOperation(cfg)
 	registerResources(e, cfg.URLs, true)
-	return &Console{e}
+	return &Console{e, cfg.URLs}
+}
+
+// elsewhere is the fault of a path that the other address serves: half of all first calls go to the wrong one.
+func elsewhere(what, address string) error {
+	return fault.New(fault.NotFound, fault.CodeNotFound, "%s is served at %s", what, address)
+}
+
+// namesMCP answers the paths of MCP at the address of the API.
+func namesMCP(e *echo.Echo, urls auth.URLs) {
+	if urls.API == urls.Console {
+		return
+	}
+	for _, path := range auth.MCPPaths() {
+		e.Any(path, func(echo.Context) error { return elsewhere("the Model Context Protocol", urls.Console+path) })
+	}
 }
 
 // Page writes a page of the console's address. Its error becomes a page with the status of the fault, as a panic does.
@@ -68,7 +88,9 @@ type Site func(w http.ResponseWriter, r *http.Request, note *PageNote) error
 // HandleSite serves a site at every path that has no page of its own and is none of the API.
 func (c *Console) HandleSite(site Site) {
 	serve := func(call echo.Context) error {
-		if isAPI(call) {
+		if isAPI(call) && c.urls.API != c.urls.Console {
+			return elsewhere("the API", c.urls.API+auth.Prefix)
+		} else if isAPI(call) {
 			return echo.ErrNotFound
 		}
 		state, note := stateOf(call), &PageNote{Route: "/*"}

@@ -57,6 +57,20 @@ type InnerCall struct {
 	// Tool is the tool of MCP that makes the call, "" for the console. The row of the call in the request log has the
 	// method MCP and names the tool.
 	Tool string
+	// Own bounds what the call may replace or delete to what this identity wrote; nil bounds nothing.
+	Own *string
+	// KeepAudience keeps the audience of a text that is sent again without one.
+	KeepAudience bool
+	// Serve answers the call in place of the handler of its route, once the route has admitted it; nil is the handler.
+	Serve echo.HandlerFunc
+}
+
+// InnerOf returns the call in the process that a handler answers, the zero value for a call from outside.
+func InnerOf(c echo.Context) InnerCall {
+	if r := stateOf(c); r.inner != nil {
+		return r.inner.call
+	}
+	return InnerCall{}
 }
 
 // MCPMethod and MCPPath are what a call by a tool has in the request log instead of its method and path. The path goes

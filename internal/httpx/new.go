@@ -86,6 +86,7 @@ func New(cfg Config) *echo.Echo {
 		e.Add(r.Method, r.Path, echo.NotFoundHandler)
 	}
 	registerResources(e, cfg.URLs, false)
+	namesMCP(e, cfg.URLs)
 	e.GET(authmd.Path, func(c echo.Context) error {
 		text, err := authmd.Render(cfg.URLs)
 		if err != nil {

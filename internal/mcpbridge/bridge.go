@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,7 +15,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/annals-project/annals/internal/mcpguard"
 )
 
 // Limits of the bridge: a message of the client and an answer in bytes, the messages that wait for their answer at
@@ -28,9 +32,10 @@ const (
 
 // Bridge carries messages.
 type Bridge struct {
-	// URL is the address of the service, with the path /mcp, and Key that of a project.
-	URL, Key string
-	HTTP     *http.Client
+	// URL is the address of the service, with the path /mcp, and Key that of a project. Identity is the one that the calls
+	// act as, "" for those that name it themselves.
+	URL, Key, Identity string
+	HTTP               *http.Client
 
 	mu sync.Mutex
 	// version is what the client and the service agreed on, "" until then and for clients that say it in each message.
@@ -59,16 +64,23 @@ func (b *Bridge) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	open, ctx := errgroup.WithContext(ctx)
 	open.SetLimit(maxOpen)
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, maxMessage)
-	for lines.Scan() && ctx.Err() == nil {
-		line := bytes.Clone(bytes.TrimSpace(lines.Bytes()))
+	lines := bufio.NewReaderSize(in, 64<<10)
+	var failed error
+	for ctx.Err() == nil {
+		line, err := readLine(lines)
+		if err != nil {
+			failed = err
+			break
+		}
 		if len(line) == 0 {
 			continue
 		}
-		var m message
-		if err := json.Unmarshal(line, &m); err != nil {
-			return fmt.Errorf("a line of the client is no message: %w", err)
+		m, refusal := read(line)
+		if refusal != nil { // of one line: the next one may be a message
+			if err := b.write(refusal.Body()); err != nil {
+				return err
+			}
+			continue
 		}
 		if m.Method == "initialize" || m.ID == nil {
 			if err := b.carry(ctx, m, line); err != nil { // the next message may rest on it
@@ -81,10 +93,50 @@ func (b *Bridge) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := open.Wait(); err != nil {
 		return err
 	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("read the messages of the client: %w", err)
+	if failed != nil && !errors.Is(failed, io.EOF) {
+		return fmt.Errorf("read the messages of the client: %w", failed)
 	}
 	return nil
+}
+
+// tooLong takes the place of a line with more than maxMessage bytes, which is no message.
+var tooLong = []byte("too long")
+
+// readLine reads a line, without white space around it. The error is io.EOF after the last one.
+func readLine(r *bufio.Reader) ([]byte, error) {
+	var line []byte
+	long := false
+	for {
+		part, err := r.ReadSlice('\n')
+		if long = long || len(line)+len(part) > maxMessage; !long {
+			line = append(line, part...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case long && (err == nil || errors.Is(err, io.EOF)):
+			return tooLong, nil
+		case err != nil && (len(line) == 0 || !errors.Is(err, io.EOF)):
+			return nil, err
+		}
+		return bytes.TrimSpace(line), nil
+	}
+}
+
+// read reads a message. refusal is the answer to what is none; what the service does not know, it answers itself.
+func read(line []byte) (m message, refusal *mcpguard.Refusal) {
+	refusal = mcpguard.Check(line, "")
+	if refusal == nil || refusal.Code != jsonrpc.CodeParseError && refusal.Code != jsonrpc.CodeInvalidRequest {
+		refusal = nil
+		if json.Unmarshal(line, &m) != nil {
+			m = message{} // its parameters are no text: the service names what is wrong
+			_ = json.Unmarshal(line, &struct {
+				ID     *json.RawMessage `json:"id"`
+				Method *string          `json:"method"`
+			}{&m.ID, &m.Method})
+		}
+	}
+	return m, refusal
 }
 
 // carry sends a message and writes its answer. A service that cannot be reached is an answer too; the error is that the
@@ -103,17 +155,24 @@ func (b *Bridge) carry(ctx context.Context, m message, line []byte) error {
 			return fmt.Errorf("write an answer: %w", err)
 		}
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	if m.Method == "initialize" {
 		var agreed struct {
 			Result struct{ ProtocolVersion string }
 		}
 		if json.Unmarshal(answer, &agreed) == nil {
+			b.mu.Lock()
 			b.version = agreed.Result.ProtocolVersion
+			b.mu.Unlock()
 		}
 	}
-	if _, err = b.out.Write(append(bytes.ReplaceAll(answer, []byte("\n"), nil), '\n')); err != nil {
+	return b.write(answer)
+}
+
+// write writes an answer as a line.
+func (b *Bridge) write(answer []byte) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, err := b.out.Write(append(bytes.ReplaceAll(answer, []byte("\n"), nil), '\n')); err != nil {
 		return fmt.Errorf("write an answer: %w", err)
 	}
 	return nil
@@ -134,7 +193,7 @@ func (b *Bridge) ask(ctx context.Context, m message, line []byte) ([]byte, error
 	for name, value := range map[string]string{
 		"Authorization": "Bearer " + b.Key, "Content-Type": "application/json", "User-Agent": "annals-mcp-bridge",
 		"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": version, "Mcp-Method": m.Method,
-		"Mcp-Name": m.Params.Name + m.Params.URI,
+		"Mcp-Name": m.Params.Name + m.Params.URI, "X-Service-Identity": b.Identity,
 	} {
 		if value != "" {
 			req.Header.Set(name, value)

@@ -2,6 +2,7 @@ package pg
 
 import (
 	"archive/tar"
+	"archive/zip"
 	"bytes"
 	"cmp"
 	"context"
@@ -11,29 +12,23 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path"
 	"path/filepath"
 	"runtime"
 	"strconv"
 
-	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 	"github.com/xi2/xz"
-
-	"github.com/annals-project/annals/internal/panics"
 )
 
 // fetchable maps each major version to the version that is fetched. A new database folder uses the
 // newest.
-var fetchable = map[int]embeddedpostgres.PostgresVersion{
-	14: embeddedpostgres.V14,
-	15: embeddedpostgres.V15,
-	16: embeddedpostgres.V16,
-	17: embeddedpostgres.V17,
-	18: embeddedpostgres.V18,
-}
+var fetchable = map[int]string{14: "14.18.0", 15: "15.13.0", 16: "16.9.0", 17: "17.5.0", 18: "18.3.0"}
 
 const (
+	// published is the repository that has the programs, built for all platforms by zonkyio/embedded-postgres-binaries.
+	published       = "https://repo1.maven.org/maven2"
 	newestFetchable = 18
 	maxArchive      = 64 << 20  // bytes of an archive
 	maxPrograms     = 512 << 20 // bytes of what it unpacks to
@@ -71,7 +66,7 @@ func (s *Server) fetch(ctx context.Context, cache string, major int) (folder str
 		return "", fmt.Errorf("postgres %d cannot be fetched: unknown version", major)
 	}
 	on := platform()
-	want := cmp.Or(s.cfg.checksum, checksums[on][string(version)])
+	want := cmp.Or(s.cfg.checksum, checksums[on][version])
 	if want == "" {
 		return "", fmt.Errorf("postgres %s cannot be fetched: not published for %s", version, on)
 	}
@@ -79,18 +74,8 @@ func (s *Server) fetch(ctx context.Context, cache string, major int) (folder str
 	if err != nil {
 		return "", fmt.Errorf("cache of binaries: %w", err)
 	}
-	archive, ended, err := download(ctx, work, version, s.cfg.repository)
-	defer func() {
-		select {
-		case <-ended:
-			err = errors.Join(err, os.RemoveAll(work))
-		default: // the download cannot be stopped: remove its folder once it ends
-			panics.Go(context.WithoutCancel(ctx), s.logger, "removal of a download panicked", func() {
-				<-ended
-				_ = os.RemoveAll(work)
-			})
-		}
-	}()
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	archive, err := download(ctx, cmp.Or(s.cfg.repository, published), on, version)
 	if err != nil {
 		return "", fmt.Errorf("fetch postgres %s: %w", version, err)
 	}
@@ -112,54 +97,50 @@ func (s *Server) fetch(ctx context.Context, cache string, major int) (folder str
 	return filepath.Join(final, "bin"), nil
 }
 
-// download fetches an archive into a folder and reads it. The folder is in use until ended is closed,
-// also after an error.
-//
-// The library knows where the archives are published, but it fetches one only as the first step of
-// starting a server. Its folder for programs is below a dangling link, so it fails after the
-// download: it unpacks and runs nothing. It takes no context.
-func download(
-	ctx context.Context, work string, version embeddedpostgres.PostgresVersion, repository string,
-) (archive []byte, ended <-chan struct{}, err error) {
-	done := make(chan struct{})
-	nowhere := filepath.Join(work, "nowhere")
-	if err := os.Symlink(filepath.Join(work, "missing"), nowhere); err != nil {
-		close(done)
-		return nil, done, err
-	}
-	config := embeddedpostgres.DefaultConfig().Version(version).Port(0).CachePath(work).Logger(io.Discard).
-		RuntimePath(filepath.Join(work, "runtime")).BinariesPath(filepath.Join(nowhere, "programs"))
-	if repository != "" {
-		config = config.BinaryRepositoryURL(repository)
-	}
-	var stopped error
-	go func() {
-		defer close(done)
-		defer func() {
-			if v := recover(); v != nil {
-				stopped = fmt.Errorf("panic: %v", v)
-			}
-		}()
-		stopped = embeddedpostgres.NewDatabase(config).Start()
-	}()
-	select {
-	case <-ctx.Done():
-		return nil, done, context.Cause(ctx)
-	case <-done:
-	}
-	found, err := filepath.Glob(filepath.Join(work, "*.txz"))
-	if err != nil || len(found) != 1 {
-		return nil, done, errors.Join(stopped, err)
-	}
-	info, err := os.Stat(found[0])
+// download fetches the archive of a version for a platform. It is published in a jar, which is a ZIP file.
+func download(ctx context.Context, repository, on, version string) (archive []byte, err error) {
+	name := "embedded-postgres-binaries-" + on
+	url := repository + "/io/zonky/test/postgres/" + name + "/" + version + "/" + name + "-" + version + ".jar"
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return nil, done, err
+		return nil, err
 	}
-	if info.Size() > maxArchive {
-		return nil, done, fmt.Errorf("the archive has more than %d bytes", maxArchive)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
 	}
-	archive, err = os.ReadFile(found[0])
-	return archive, done, err
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answers %s", url, response.Status)
+	}
+	jar, err := readArchive(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	files, err := zip.NewReader(bytes.NewReader(jar), int64(len(jar)))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", url, err)
+	}
+	for _, f := range files.File {
+		if path.Ext(f.Name) != ".txz" {
+			continue
+		}
+		content, err := f.Open()
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", url, err)
+		}
+		archive, err = readArchive(content)
+		return archive, errors.Join(err, content.Close())
+	}
+	return nil, fmt.Errorf("%s has no archive of programs", url)
+}
+
+func readArchive(from io.Reader) ([]byte, error) {
+	archive, err := io.ReadAll(io.LimitReader(from, maxArchive+1))
+	if err == nil && len(archive) > maxArchive {
+		err = fmt.Errorf("the archive has more than %d bytes", maxArchive)
+	}
+	return archive, err
 }
 
 // unpack writes the programs of an archive, a compressed tar, below a folder.

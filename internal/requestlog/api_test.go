@@ -22,8 +22,8 @@ import (
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/internal/runtest"
-	"github.com/annals-project/annals/projections/calls"
 	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/why"
 	"github.com/annals-project/annals/readapi"
 )
 
@@ -67,7 +67,7 @@ func startAPI(t *testing.T) *api {
 	e := httpx.New(httpx.Config{Calls: writer, Log: logger, Keys: apitest.Keys{}, URLs: apitest.URLs})
 	terms := metering.DefaultPlanTerms()
 	readapi.Register(e, readapi.Deps{
-		Requests: calls.Queries{Log: a.log, Sends: sends{}, PlanTerms: terms}, PlanTerms: terms,
+		Requests: why.Calls{Log: a.log, Sends: sends{}, PlanTerms: terms}, PlanTerms: terms,
 	})
 	for _, r := range auth.Routes() {
 		if strings.Contains(r.Path, "/requests") {

@@ -1,10 +1,6 @@
-// Package trace answers where a memory comes from, what became of a data point, and when: roots,
-// nodes, lineage and timeline.
-//
-// A projection without text finds the streams of a node (schema.sql, project.go). The answer is then
-// folded from the events of these streams (replay.go), so it is what the log records, whatever
-// the tables of other projections contain. The ids of nodes outlive the deletion of their data point,
-// so that trace can report by which request it was deleted.
+// Package trace is the projection of the trace: the ids of all nodes that ever were, and where their events are. It has
+// no text. Package why folds the answers from the events of these streams. The ids of nodes outlive the deletion of
+// their data point, so that a trace can report by which request it was deleted.
 package trace
 
 import (
@@ -198,8 +194,8 @@ func (f *fold) revisionAccepted(decoded eventstore.DecodedEvent, dataPoint uuid.
 func (p Projector) memoriesDerived(
 	ctx context.Context, f *fold, decoded eventstore.DecodedEvent, dataPoint uuid.UUID, e *memory.Derived,
 ) error {
-	list, err := memoriesOf(ctx, p.blobs, e)
-	if err != nil && !isLost(err) {
+	list, err := MemoriesOf(ctx, p.blobs, e)
+	if err != nil && !IsLost(err) {
 		return fmt.Errorf("read the memories of data point %s, revision %d: %w", dataPoint, e.Revision, err)
 	}
 	node := datapoint.NodeID(dataPoint, e.Revision)

@@ -11,10 +11,8 @@ import (
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/projections/account"
 	points "github.com/annals-project/annals/projections/datapoints"
-	"github.com/annals-project/annals/projections/explain"
 	"github.com/annals-project/annals/projections/export"
-	"github.com/annals-project/annals/projections/find"
-	"github.com/annals-project/annals/projections/trace"
+	"github.com/annals-project/annals/projections/why"
 )
 
 //go:embed *.html
@@ -24,9 +22,9 @@ var templates embed.FS
 type Deps struct {
 	Commands *commands.Service
 	Points   points.Queries
-	Trace    *trace.Service
-	Find     find.Queries
-	Explain  explain.Queries
+	Trace    *why.Trace
+	Find     why.Finder
+	Explain  why.Explainer
 	Stopped  points.StoppedSends
 	Rooms    account.Queries
 	Export   export.Service

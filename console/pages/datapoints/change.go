@@ -12,7 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/httpx"
-	"github.com/annals-project/annals/projections/trace"
+	"github.com/annals-project/annals/projections/why"
 )
 
 // form is the fields of a data point as a person edits them.
@@ -69,10 +69,10 @@ type correctPage struct {
 	TextCut     bool `json:"textCut"`
 	MetadataCut bool `json:"metadataCut"`
 	// Newer is set if somebody else revised the data point meanwhile.
-	Newer *trace.Point `json:"newer,omitempty"`
+	Newer *why.Point `json:"newer,omitempty"`
 }
 
-func correctPageOf(p trace.Point) correctPage {
+func correctPageOf(p why.Point) correctPage {
 	page := correctPage{
 		form: form{
 			ID: p.SourceID, Content: p.Text, Timestamp: p.OccurredAt.Format(time.RFC3339Nano), Metadata: p.JSON,

@@ -6,11 +6,11 @@ import (
 
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
-	"github.com/annals-project/annals/projections/trace"
+	"github.com/annals-project/annals/projections/why"
 )
 
 func (p *pages) one(r *web.Request) error {
-	query, q := r.URL.Query(), trace.PointQuery{Bytes: shown}
+	query, q := r.URL.Query(), why.PointQuery{Bytes: shown}
 	if !q.Continue(query.Get("events"), query.Get("memories")) {
 		return web.WrongPlace()
 	}
@@ -22,16 +22,16 @@ func (p *pages) one(r *web.Request) error {
 }
 
 // point reads the data point of the path. An id that no data point can have is not found.
-func (p *pages) point(r *web.Request, q trace.PointQuery) (trace.Point, error) {
+func (p *pages) point(r *web.Request, q why.PointQuery) (why.Point, error) {
 	if q.SourceID = r.Part("id"); !isText(q.SourceID) {
-		return trace.Point{}, fault.New(fault.NotFound, fault.CodeDataPointNotFound, "no data point can have this id")
+		return why.Point{}, fault.New(fault.NotFound, fault.CodeDataPointNotFound, "no data point can have this id")
 	}
 	return p.Trace.Point(r.Context(), r.Project.Project, q)
 }
 
 // live is point for one that is not deleted, with some bytes of its texts; 0 for all.
-func (p *pages) live(r *web.Request, bytes int) (trace.Point, error) {
-	found, err := p.point(r, trace.PointQuery{Bytes: bytes})
+func (p *pages) live(r *web.Request, bytes int) (why.Point, error) {
+	found, err := p.point(r, why.PointQuery{Bytes: bytes})
 	if err == nil && found.Deleted != nil {
 		err = fault.New(fault.Conflict, fault.CodeDataPointDeleted, "this data point was deleted")
 	}

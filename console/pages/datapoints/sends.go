@@ -10,21 +10,20 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/fields"
 	points "github.com/annals-project/annals/projections/datapoints"
-	"github.com/annals-project/annals/projections/explain"
-	"github.com/annals-project/annals/projections/find"
+	"github.com/annals-project/annals/projections/why"
 )
 
 // result is something that an id names, with its page.
 type result struct {
-	find.Found
+	why.Found
 
 	Path string `json:"path"`
 }
 
 // folders have the pages of what ids name; all others are nodes of the trace.
-var folders = map[find.Kind]string{
-	find.DataPoint: "data", find.Send: "sends", find.Request: "requests", find.Identity: "identities",
-	find.Audience: "audiences", find.Webhook: "webhooks",
+var folders = map[why.Kind]string{
+	why.FoundDataPoint: "data", why.FoundSend: "sends", why.FoundRequest: "requests", why.FoundIdentity: "identities",
+	why.FoundAudience: "audiences", why.FoundWebhook: "webhooks",
 }
 
 // search shows what an id names. With one meaning, the browser goes there at once.
@@ -39,7 +38,7 @@ func (p *pages) search(r *web.Request) error {
 	}
 	for _, f := range found {
 		one := result{f, r.ProjectPath(cmp.Or(folders[f.Kind], "trace"), f.ID)}
-		if f.Kind == find.Deletion {
+		if f.Kind == why.FoundDeletion {
 			one.Path = r.ProjectPath("requests") + "?search=" + f.ID
 		}
 		if !slices.ContainsFunc(results, func(other result) bool { return other.Path == one.Path }) {
@@ -55,7 +54,7 @@ func (p *pages) search(r *web.Request) error {
 
 // sendPage is a send with what became of it.
 type sendPage struct {
-	explain.Explanation
+	why.Explanation
 
 	// Open is true while more happens by itself: then Done of the items that are shown are searchable.
 	Open bool

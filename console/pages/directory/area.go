@@ -13,8 +13,7 @@ import (
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
-	"github.com/annals-project/annals/projections/explain"
-	"github.com/annals-project/annals/projections/history"
+	"github.com/annals-project/annals/projections/why"
 )
 
 //go:embed *.html
@@ -25,8 +24,8 @@ type Deps struct {
 	Directory *directory.Queries
 	Commands  *commands.Service
 	Points    datapoints.Queries
-	Access    explain.Access
-	History   history.Queries
+	Access    why.Access
+	History   why.Histories
 	Calls     *requestlog.Log
 }
 
@@ -109,9 +108,9 @@ func notNew(err error, exists bool, name string) error {
 
 // accessPage is whether an identity may read a data point, and why. Reading is nil before it is asked.
 type accessPage struct {
-	Identity string           `json:"identity"`
-	Point    string           `json:"dataPoint"`
-	Reading  *explain.Reading `json:"reading"`
+	Identity string       `json:"identity"`
+	Point    string       `json:"dataPoint"`
+	Reading  *why.Reading `json:"reading"`
 }
 
 func (d Deps) access(r *web.Request) error {
@@ -125,7 +124,7 @@ func (d Deps) access(r *web.Request) error {
 	problems.CheckParameter("point", page.Point, limit.SourceID)
 	err := problems.Err()
 	if err == nil {
-		var reading explain.Reading
+		var reading why.Reading
 		reading, err = d.Access.Explain(r.Context(), r.Project.Project, page.Identity, page.Point)
 		page.Reading = &reading
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
-	"github.com/annals-project/annals/projections/history"
+	"github.com/annals-project/annals/projections/why"
 )
 
 // audienceList is a page of the list, with its filter.
@@ -43,7 +43,7 @@ type audiencePage struct {
 	directory.AudienceHead
 	web.Part[directory.Member]
 	Points  datapoints.List `json:"points"`
-	History history.Page    `json:"history"`
+	History why.HistoryPage `json:"history"`
 }
 
 func (d Deps) audience(r *web.Request) error {
@@ -70,7 +70,7 @@ func (d Deps) audience(r *web.Request) error {
 			return part, notFound(err, ok, words.noAudience, a.Slug)
 		},
 	}.Page(r, "audience.html", &page, &page.Part, func() (err error) {
-		of := history.Audience(r.Project.Project.ID, a.ID)
+		of := why.OfAudience(r.Project.Project.ID, a.ID)
 		if page.History, err = d.History.Of(r.Context(), of, r.URL.Query().Get("events")); err != nil {
 			return err
 		}

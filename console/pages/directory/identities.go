@@ -9,7 +9,7 @@ import (
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
-	"github.com/annals-project/annals/projections/history"
+	"github.com/annals-project/annals/projections/why"
 )
 
 // identityList is a page of the list, with its filter.
@@ -94,7 +94,7 @@ type identityPage struct {
 	Wrote datapoints.List `json:"wrote"`
 	// Recalls are the newest recalls as it.
 	Recalls []requestlog.Hit `json:"recalls"`
-	History history.Page     `json:"history"`
+	History why.HistoryPage  `json:"history"`
 }
 
 // trait is a trait in the form. Was and Before are its key and value when the form was shown, "" for a new one: a
@@ -119,7 +119,7 @@ func (d Deps) showIdentity(r *web.Request, page identityPage, wrong error) (err 
 		if page.Audiences, page.MoreAudiences, err = d.Directory.Memberships(r.Context(), project, name); err != nil {
 			return err
 		}
-		of := history.Identity(project, name)
+		of := why.OfIdentity(project, name)
 		if page.History, err = d.History.Of(r.Context(), of, r.URL.Query().Get("events")); err != nil {
 			return err
 		}

@@ -22,9 +22,7 @@ var templates embed.FS
 
 // Deps are what the pages read.
 type Deps struct {
-	NotReady func(ctx context.Context) []condition.NotReady
-	// Remarks returns also what only operators may read if private is true.
-	Remarks     func(private bool) condition.Remarks
+	Conditions  func(ctx context.Context) condition.List
 	Projections func() []condition.Projection
 	Details     func() condition.Details
 	Readiness   datapoints.Queries
@@ -44,8 +42,8 @@ const maxProjects = 200
 
 // state is the state of the service and of the projects that the person may read. Operator is there for operators.
 type state struct {
-	IsReady  bool                 `json:"isReady"`
-	NotReady []condition.NotReady `json:"notReady"`
+	IsReady  bool                `json:"isReady"`
+	NotReady []condition.Unready `json:"notReady"`
 	condition.Remarks
 
 	Projections []condition.Projection `json:"projections"`
@@ -63,16 +61,10 @@ type project struct {
 }
 
 func (d Deps) health(r *web.Request) (page state, err error) {
-	operator, notReady := r.May(web.Operator), d.NotReady(r.Context())
+	operator, now := r.May(web.Operator), d.Conditions(r.Context())
 	page = state{
-		IsReady: len(notReady) == 0, NotReady: []condition.NotReady{}, Remarks: d.Remarks(operator),
+		IsReady: now.IsReady(), NotReady: now.NotReady(operator), Remarks: now.Remarks(operator),
 		Projections: d.Projections(),
-	}
-	for _, n := range notReady {
-		if !operator {
-			n.Cause = ""
-		}
-		page.NotReady = append(page.NotReady, n)
 	}
 	if operator {
 		page.Operator = new(d.Details())

@@ -21,7 +21,7 @@ import (
 	"github.com/annals-project/annals/internal/erasures"
 	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/projections/access"
-	"github.com/annals-project/annals/projections/history"
+	"github.com/annals-project/annals/projections/why"
 )
 
 //go:embed *.html
@@ -31,7 +31,7 @@ var templates embed.FS
 type Deps struct {
 	Access    access.Queries
 	Commands  *commands.Service
-	History   history.Queries
+	History   why.Histories
 	Links     Links
 	Erasures  *erasure.People
 	Names     erasures.Names
@@ -86,7 +86,7 @@ type settings struct {
 	SpendCap          string                `json:"spendCap"`
 	NeedsSecondFactor bool                  `json:"needsSecondFactor"`
 	HasManagementKey  bool                  `json:"hasManagementKey"`
-	Events            []history.Event       `json:"events"`
+	Events            []why.Event           `json:"events"`
 	IsOwner           bool                  `json:"-"`
 	Rotated           *tenants.Organization `json:"-"`
 }
@@ -109,7 +109,7 @@ func (d Deps) settings(r *web.Request) (v settings, err error) {
 	if o.SpendCapTenths != nil {
 		v.SpendCap = metering.Credits(*o.SpendCapTenths).String()
 	}
-	v.Events, err = d.History.Latest(r.Context(), history.Organization(o.ID), lastEvents)
+	v.Events, err = d.History.Latest(r.Context(), why.OfOrganization(o.ID), lastEvents)
 	return v, err
 }
 
@@ -145,7 +145,7 @@ func (d Deps) rotateKey(r *web.Request) error {
 
 // eventList is a page of the events of management.
 type eventList struct {
-	web.Part[history.Event]
+	web.Part[why.Event]
 
 	Project  string   `json:"project,omitempty"`
 	Projects []string `json:"-"`
@@ -160,7 +160,7 @@ func (d Deps) events(r *web.Request) error {
 		return err
 	}
 	view, ids := eventList{Project: r.URL.Query().Get("project")}, make([]uuid.UUID, len(projects))
-	read := func(after string) (history.Page, error) {
+	read := func(after string) (why.HistoryPage, error) {
 		return d.History.Management(r.Context(), r.Membership.Organization, ids, after)
 	}
 	known := view.Project == ""
@@ -168,27 +168,27 @@ func (d Deps) events(r *web.Request) error {
 		view.Projects, ids[i] = append(view.Projects, p.Slug), p.ID
 		if p.Slug == view.Project {
 			known = true
-			read = func(after string) (history.Page, error) {
-				return d.History.Of(r.Context(), history.Project(p.ID), after)
+			read = func(after string) (why.HistoryPage, error) {
+				return d.History.Of(r.Context(), why.OfProject(p.ID), after)
 			}
 		}
 	}
 	if !known {
 		return fault.New(fault.NotFound, fault.CodeNotFound, "there is no project %q", view.Project)
 	}
-	return web.List[history.Event]{
+	return web.List[why.Event]{
 		Name: "events", Columns: []string{"at", "event", "by", "details", "request"}, Cells: cells,
-		Read: func(after, before string, _ int) (web.Part[history.Event], error) {
-			return web.Forwards(after, before, func(cursor string) ([]history.Event, string, error) {
+		Read: func(after, before string, _ int) (web.Part[why.Event], error) {
+			return web.Forwards(after, before, func(cursor string) ([]why.Event, string, error) {
 				page, err := read(cursor)
-				view.IsPart = view.Project == "" && (page.IsCut || len(projects) > history.MaxProjects)
+				view.IsPart = view.Project == "" && (page.IsCut || len(projects) > why.MaxHistoryProjects)
 				return page.Events, page.Next, err
 			})
 		},
 	}.Page(r, "events.html", &view, &view.Part, nil)
 }
 
-func cells(e history.Event) []any {
+func cells(e why.Event) []any {
 	details, request := make([]string, len(e.Fields)), ""
 	for i, f := range e.Fields {
 		details[i] = f.Name + ": " + f.Value

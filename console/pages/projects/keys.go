@@ -6,13 +6,14 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/console/docs"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/internal/tenants"
-	"github.com/annals-project/annals/projections/history"
+	"github.com/annals-project/annals/projections/why"
 )
 
 // key is a key of the project. LastUsedAt is nil if the request log has no call of it.
@@ -32,6 +33,8 @@ type keysPage struct {
 	// New is the key that was just created, in clear, and Replaced the one whose place it takes.
 	New      *key `json:"-"`
 	Replaced *key `json:"-"`
+	// Snippets configure clients of MCP with the new key.
+	Snippets []docs.Snippet `json:"-"`
 }
 
 // allKeys returns the keys of the project, the newest first.
@@ -84,6 +87,9 @@ func (d Deps) createKey(r *web.Request) error {
 		switch k := &page.Live[i]; k.ID {
 		case made.ID:
 			page.New, k.Key.Key = k, made.Key
+			if page.Snippets, err = d.Snippets(made.Key); err != nil {
+				return err
+			}
 		case r.Field("replaces"):
 			page.Replaced = k
 		}
@@ -95,7 +101,7 @@ func (d Deps) createKey(r *web.Request) error {
 type keyPage struct {
 	key
 
-	Events []history.Event `json:"events"`
+	Events []why.Event `json:"events"`
 }
 
 func (d Deps) key(r *web.Request) (page keyPage, err error) {
@@ -109,7 +115,7 @@ func (d Deps) key(r *web.Request) (page keyPage, err error) {
 		return page, fault.New(fault.NotFound, fault.CodeNotFound, "the project has no such key")
 	}
 	page.key = list[i]
-	page.Events, err = d.History.Latest(r.Context(), history.Key(r.Project.Project.ID, id), lastEvents)
+	page.Events, err = d.History.Latest(r.Context(), why.OfKey(r.Project.Project.ID, id), lastEvents)
 	return page, err
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/console/docs"
 	"github.com/annals-project/annals/console/svg"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
@@ -19,9 +20,8 @@ import (
 	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/account"
-	"github.com/annals-project/annals/projections/calls"
 	"github.com/annals-project/annals/projections/datapoints"
-	"github.com/annals-project/annals/projections/history"
+	"github.com/annals-project/annals/projections/why"
 )
 
 //go:embed *.html
@@ -30,13 +30,15 @@ var templates embed.FS
 // Deps are what the pages read and change.
 type Deps struct {
 	// APIURL is the public address of the API, for commands to copy.
-	APIURL   string
+	APIURL string
+	// Snippets configure clients of MCP with a key.
+	Snippets func(key string) ([]docs.Snippet, error)
 	Accounts account.Queries
 	Access   access.Queries
 	Log      *requestlog.Log
 	Sends    datapoints.Queries
-	Calls    calls.Queries
-	History  history.Queries
+	Calls    why.Calls
+	History  why.Histories
 	// Projections is how far each projection is.
 	Projections func() []condition.Projection
 	Commands    *commands.Service
@@ -132,11 +134,11 @@ type overview struct {
 	Lag       uint64 `json:"lag"`
 	// Lagging are the projections that lag or cannot work.
 	Lagging []condition.Projection `json:"lagging"`
-	Sends   []calls.Call           `json:"sends"`
+	Sends   []why.Call             `json:"sends"`
 	// Events are the last changes, for those who manage the project.
-	Events    []history.Event `json:"events,omitempty"`
-	APIURL    string          `json:"-"`
-	MayManage bool            `json:"-"`
+	Events    []why.Event `json:"events,omitempty"`
+	APIURL    string      `json:"-"`
+	MayManage bool        `json:"-"`
 }
 
 const (
@@ -173,7 +175,7 @@ func (d Deps) overview(r *web.Request) (page overview, err error) {
 		}
 	}
 	if err == nil && page.MayManage {
-		page.Events, err = d.History.Latest(r.Context(), history.Project(p.ID), lastEvents)
+		page.Events, err = d.History.Latest(r.Context(), why.OfProject(p.ID), lastEvents)
 	}
 	return page, err
 }
@@ -208,8 +210,8 @@ func (d Deps) archive(r *web.Request) (path string, err error) {
 type capsPage struct {
 	tenants.ProjectUse
 
-	Events                  []history.Event `json:"events"`
-	IngestionBar, CreditBar template.HTML   `json:"-"`
+	Events                  []why.Event   `json:"events"`
+	IngestionBar, CreditBar template.HTML `json:"-"`
 }
 
 func (d Deps) caps(r *web.Request) (page capsPage, err error) {
@@ -225,7 +227,7 @@ func (d Deps) caps(r *web.Request) (page capsPage, err error) {
 	if p.CreditCapTenths != nil {
 		page.CreditBar = svg.Progress("of the credit cap", p.Used.CreditTenths, *p.CreditCapTenths)
 	}
-	page.Events, err = d.History.Latest(r.Context(), history.Caps(p.ID), lastEvents)
+	page.Events, err = d.History.Latest(r.Context(), why.OfCaps(p.ID), lastEvents)
 	return page, err
 }
 

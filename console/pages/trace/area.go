@@ -11,9 +11,7 @@ import (
 	"github.com/annals-project/annals/console/svg"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
-	"github.com/annals-project/annals/projections/calls"
-	"github.com/annals-project/annals/projections/explain"
-	"github.com/annals-project/annals/projections/trace"
+	"github.com/annals-project/annals/projections/why"
 )
 
 //go:embed *.html
@@ -21,9 +19,9 @@ var templates embed.FS
 
 // Deps are what the pages read.
 type Deps struct {
-	Calls   calls.Queries
-	Explain explain.Queries
-	Trace   *trace.Service
+	Calls   why.Calls
+	Explain why.Explainer
+	Trace   *why.Trace
 }
 
 // Area returns the pages.

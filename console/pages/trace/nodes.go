@@ -12,7 +12,7 @@ import (
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/fields"
-	"github.com/annals-project/annals/projections/trace"
+	"github.com/annals-project/annals/projections/why"
 )
 
 func (d Deps) node(r *web.Request) error {
@@ -29,14 +29,14 @@ func (d Deps) node(r *web.Request) error {
 
 // lineageView is the data of a lineage.
 type lineageView struct {
-	trace.Lineage
+	why.Lineage
 	Listed  []lineageNode
 	Drawing svg.Drawing `json:"-"`
 }
 
 // lineageNode is a node with the references that show more of its sides, "" if nothing is hidden there.
 type lineageNode struct {
-	trace.Brief
+	why.Brief
 	Inputs, Outputs svg.Link
 }
 
@@ -50,9 +50,9 @@ func (d Deps) lineage(r *web.Request) error {
 	}
 	all, texts := r.URL.Query().Get("revealAll") == "true", r.URL.Query()["reveal"]
 	if len(texts) == 0 {
-		texts = []string{root.String() + ":" + trace.Inputs, root.String() + ":" + trace.Outputs}
+		texts = []string{root.String() + ":" + why.Inputs, root.String() + ":" + why.Outputs}
 	}
-	reveal, err := trace.SidesOf(texts)
+	reveal, err := why.SidesOf(texts)
 	if err != nil {
 		return err
 	}
@@ -78,8 +78,8 @@ func (d Deps) lineage(r *web.Request) error {
 	for i, n := range found.Nodes {
 		listed := lineageNode{
 			Brief:   n,
-			Inputs:  more(n.ID, trace.Inputs, moreInputs, found.Sides[i].Inputs),
-			Outputs: more(n.ID, trace.Outputs, moreOutputs, found.Sides[i].Outputs),
+			Inputs:  more(n.ID, why.Inputs, moreInputs, found.Sides[i].Inputs),
+			Outputs: more(n.ID, why.Outputs, moreOutputs, found.Sides[i].Outputs),
 		}
 		v.Listed = append(v.Listed, listed)
 		class := n.Kind
@@ -100,8 +100,8 @@ func (d Deps) lineage(r *web.Request) error {
 
 // timelineView is the data of a timeline. Moments are those of the root.
 type timelineView struct {
-	trace.Timeline
-	Node    trace.Node
+	why.Timeline
+	Node    why.Node
 	Drawing svg.Timeline `json:"-"`
 }
 
@@ -132,7 +132,7 @@ func (d Deps) timeline(r *web.Request) error {
 			return r.With("from", from.UTC().Format(time.RFC3339Nano), "to", to.UTC().Format(time.RFC3339Nano))
 		},
 	}
-	add := func(b trace.Brief, class string, searchable *time.Time, at ...time.Time) {
+	add := func(b why.Brief, class string, searchable *time.Time, at ...time.Time) {
 		if searchable != nil {
 			at = append(at, *searchable)
 		}

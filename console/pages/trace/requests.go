@@ -14,7 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/requestlog"
-	"github.com/annals-project/annals/projections/calls"
+	"github.com/annals-project/annals/projections/why"
 )
 
 // requestList is the data of the list of calls.
@@ -22,7 +22,7 @@ type requestList struct {
 	From, To      time.Time
 	BucketMinutes int
 	Totals        requestlog.Totals
-	Calls         web.Part[calls.Call]
+	Calls         web.Part[why.Call]
 	Chart         svg.Bars `json:"-"`
 }
 
@@ -30,17 +30,17 @@ func (d Deps) requests(r *web.Request) error {
 	project := r.Project.Project
 	values := filled(r)
 	values.Del("after") // it has the cursors of the pages before too
-	q, err := calls.QueryOf(values, r.Now(), project, true)
+	q, err := why.CallQueryOf(values, r.Now(), project, true)
 	if err != nil {
 		return r.Invalid(err, "requests.html", requestList{})
 	}
 	page := requestList{From: q.From, To: q.To}
-	return web.List[calls.Call]{
+	return web.List[why.Call]{
 		Name: "requests-" + project.Slug, Columns: []string{
 			"receivedAt", "requestId", "endpoint", "path", "status", "errorCode", "outcome", "durationMs", "key", "identity",
 			"ingestionId", "phase", "credits",
 		},
-		Cells: func(c calls.Call) []any {
+		Cells: func(c why.Call) []any {
 			var credits *json.Number
 			if c.CreditTenths != nil {
 				credits = new(metering.Credits(*c.CreditTenths))
@@ -50,8 +50,8 @@ func (d Deps) requests(r *web.Request) error {
 				c.Key.Name, c.Identity, c.IngestionID, c.Phase, credits,
 			}
 		},
-		Read: func(after, before string, most int) (web.Part[calls.Call], error) {
-			return web.Forwards(after, before, func(at string) ([]calls.Call, string, error) {
+		Read: func(after, before string, most int) (web.Part[why.Call], error) {
+			return web.Forwards(after, before, func(at string) ([]why.Call, string, error) {
 				var wrong fields.Problems
 				q := q
 				q.First, q.After = min(most, limit.RequestPage), wrong.Cursor("after", at, "requests")
@@ -112,7 +112,7 @@ func (l requestList) Presets(r *web.Request) (list []web.Link) {
 
 // requestView is the data of one call.
 type requestView struct {
-	calls.Call
+	why.Call
 	RequestBytes, ResponseBytes     int64
 	RequestHeaders, ResponseHeaders json.RawMessage
 	ExpiresAt                       *time.Time
@@ -152,10 +152,10 @@ func (d Deps) request(r *web.Request) error {
 	return r.Render("request.html", v)
 }
 
-func (d Deps) find(r *web.Request) (calls.Detail, error) {
+func (d Deps) find(r *web.Request) (why.CallDetail, error) {
 	requestID, err := id(r, "request")
 	if err != nil {
-		return calls.Detail{}, err
+		return why.CallDetail{}, err
 	}
 	return d.Calls.Get(r.Context(), r.Project.Project, requestID, r.Now())
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/projections/access"
-	"github.com/annals-project/annals/projections/calls"
+	"github.com/annals-project/annals/projections/why"
 )
 
 // row is an event in the log of a webhook.
@@ -38,10 +38,10 @@ type row struct {
 	SentAs string `json:"sentAs,omitempty"`
 }
 
-func rowOf(c calls.Call, sources map[uuid.UUID]string) row {
+func rowOf(c why.Call, sources map[uuid.UUID]string) row {
 	out := row{
 		RequestID: c.RequestID, ReceivedAt: c.ReceivedAt, Why: c.ErrorCode, IngestionID: c.IngestionID,
-		FailedLater: c.Outcome == calls.FailedLater, CreditTenths: c.CreditTenths,
+		FailedLater: c.Outcome == why.OutcomeFailedLater, CreditTenths: c.CreditTenths,
 	}
 	if w := c.Webhook; w != nil {
 		out.EventID, out.Verdict = w.EventID, cmp.Or(w.Verdict, "refused")
@@ -216,7 +216,7 @@ func (d Deps) detail(r *web.Request) (out detail, body []byte, err error) {
 	if err != nil {
 		return out, nil, err
 	}
-	sources, err := d.Calls.SourceIDs(r.Context(), r.Project.Project, []calls.Call{found.Call})
+	sources, err := d.Calls.SourceIDs(r.Context(), r.Project.Project, []why.Call{found.Call})
 	if err != nil {
 		return out, nil, err
 	}

@@ -20,9 +20,8 @@ import (
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/projections/access"
-	"github.com/annals-project/annals/projections/calls"
 	"github.com/annals-project/annals/projections/directory"
-	"github.com/annals-project/annals/projections/history"
+	"github.com/annals-project/annals/projections/why"
 )
 
 //go:embed *.html
@@ -34,8 +33,8 @@ type Deps struct {
 	Access    access.Queries
 	URLs      access.Webhooks
 	Audiences *directory.Queries
-	Calls     calls.Queries
-	History   history.Queries
+	Calls     why.Calls
+	History   why.Histories
 	// API receives the events that a person sends.
 	API   httpx.Inner
 	Plans metering.PlanTerms
@@ -167,12 +166,12 @@ func readForm(r *web.Request) form {
 type page struct {
 	summary
 
-	New      bool            `json:"-"`
-	Excluded bool            `json:"excluded"`
-	Events   []history.Event `json:"events"`
-	Form     *form           `json:"-"`
-	Samples  []calls.Sample  `json:"-"`
-	Tried    *dryRun         `json:"-"`
+	New      bool         `json:"-"`
+	Excluded bool         `json:"excluded"`
+	Events   []why.Event  `json:"events"`
+	Form     *form        `json:"-"`
+	Samples  []why.Sample `json:"-"`
+	Tried    *dryRun      `json:"-"`
 }
 
 // dryRun is what the sample would become.
@@ -214,7 +213,7 @@ func (d Deps) render(r *web.Request, w access.Webhook, f form, wrong error) erro
 			return err
 		}
 		p.summary = list[0]
-		if p.Events, err = d.History.Latest(r.Context(), history.Webhook(w.ProjectID, w.ID), lastEvents); err != nil {
+		if p.Events, err = d.History.Latest(r.Context(), why.OfWebhook(w.ProjectID, w.ID), lastEvents); err != nil {
 			return err
 		}
 	}

@@ -67,10 +67,11 @@ func (f Fill) send(ctx context.Context, n int, text string) error {
 		ProjectID: f.Project, IngestionID: uuid.New(), Items: 1, AcceptedAt: now, RequestID: uuid.New(),
 		Bytes: int64(len(text)), CreditTenths: 10, Month: now.Format("2006-01"),
 	}
-	accepted := datapoint.Base{}.Decide(datapoint.Ingest{
+	ingest := datapoint.Ingest{
 		Send: send, Author: identity, SourceID: source, ContentDigest: datapoint.Digest([]byte(text)),
 		Content: datapoint.Text{Inline: text}, OccurredAt: &occurred,
-	}, nil)
+	}
+	accepted := datapoint.Base{}.Decide(ingest).Event(ingest, nil)
 	derived := domainmemory.Derived{
 		ProjectID: f.Project, IngestionID: send.IngestionID, Revision: 1, Extractor: comprehend.Extractor,
 		DerivedAt: now, OccurredAt: occurred,

@@ -1,10 +1,12 @@
 package mcp
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/webtest"
 )
 
 // binary is the built program.
@@ -40,7 +43,8 @@ func TestMain(m *testing.M) {
 // modules is where make mcp-clients installs the clients.
 var modules = filepath.Join("..", "..", "..", "bin", "mcp")
 
-// Each client of npm lists tools, remembers and recalls with the key of a project.
+// Each client of npm lists tools, remembers, recalls and forgets: with the key of a project, with one that is bound to
+// an identity, and by the consent of a person.
 func TestClients(t *testing.T) {
 	folder, err := filepath.Abs(modules)
 	runtest.Must(t, err)
@@ -69,29 +73,93 @@ func TestClients(t *testing.T) {
 	})
 	credentials, err := os.ReadFile(filepath.Join(dir, "credentials.env"))
 	runtest.Must(t, err)
-	_, rest, _ := strings.Cut(string(credentials), "ANNALS_PROJECT_KEY=")
-	key, _, _ := strings.Cut(rest, "\n")
-	for _, name := range []string{"sdk", "client", "mcp-remote"} {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-			defer cancel()
-			client := exec.CommandContext(ctx, "node", "client.mjs", name, folder, "http://"+console+"/mcp",
-				strings.Trim(key, `'"`))
-			client.Env = append(os.Environ(), "MCP_REMOTE_CONFIG_DIR="+t.TempDir())
-			var problems runtest.Output
-			client.Stderr = &problems
-			out, err := client.Output()
-			if err != nil {
-				t.Fatalf("%v\n%s", err, problems.Tail(4<<10))
-			}
-			var got struct {
-				Tools int
-				Text  string
-			}
-			runtest.Must(t, json.Unmarshal(out, &got))
-			if got.Tools != 19 || !strings.Contains(got.Text, "> The "+name+" is in the blue tin.") {
-				t.Errorf("%+v", got)
-			}
-		})
+	value := func(name string) string {
+		_, rest, _ := strings.Cut(string(credentials), name+"=")
+		text, _, _ := strings.Cut(rest, "\n")
+		return strings.Trim(text, `'"`)
 	}
+	owner := webtest.NewReader(t, "http://"+console)
+	owner.Open("/sign-in")
+	owner.Submit("Sign in", map[string]string{
+		"E-mail address": value("ANNALS_OWNER_EMAIL"), "Password": value("ANNALS_OWNER_PASSWORD"),
+	})
+	for _, c := range []npmClient{
+		{"sdk", value("ANNALS_PROJECT_KEY"), ""},
+		{"client", value("ANNALS_PROJECT_KEY"), "cyd"},
+		{"mcp-remote", value("ANNALS_PROJECT_KEY"), "dan"},
+		{"sdk", "", ""},
+		{"client", "", ""},
+	} {
+		t.Run(c.id(), func(t *testing.T) { c.run(t, folder, "http://"+console+"/mcp", owner) })
+	}
+}
+
+// npmClient is a client with what it is configured with: a key, and an identity that it is bound to. Without a key it
+// asks a person.
+type npmClient struct{ name, key, identity string }
+
+// id is the id of the text that the client sends.
+func (c npmClient) id() string {
+	switch {
+	case c.key == "":
+		return c.name + "-oauth"
+	case c.identity == "":
+		return c.name + "-key"
+	default:
+		return c.name + "-" + c.identity
+	}
+}
+
+// run runs the client. The owner allows it what it asks for.
+func (c npmClient) run(t *testing.T, folder, address string, owner *webtest.Reader) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	client := exec.CommandContext(ctx, "node", "client.mjs", c.name, folder, address, c.key)
+	if c.identity != "" {
+		client.Args = append(client.Args, c.identity)
+	}
+	client.Env = append(os.Environ(), "MCP_REMOTE_CONFIG_DIR="+t.TempDir())
+	var problems runtest.Output
+	client.Stderr = &problems
+	in, err := client.StdinPipe()
+	runtest.Must(t, err)
+	out, err := client.StdoutPipe()
+	runtest.Must(t, err)
+	runtest.Must(t, client.Start())
+	var got struct {
+		Authorize, Text string
+		Tools           int
+	}
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		got.Authorize = ""
+		runtest.Must(t, json.Unmarshal(lines.Bytes(), &got))
+		if got.Authorize != "" {
+			_, err := fmt.Fprintln(in, consent(t, owner, got.Authorize))
+			runtest.Must(t, err)
+		}
+	}
+	if err := client.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, problems.Tail(4<<10))
+	}
+	by := map[bool]string{true: "ana", false: c.identity}[c.identity == ""]
+	if c.key == "" {
+		by = "owner@annals.local"
+	}
+	if want := ", " + by + ": The " + c.id() + " is in the blue tin. [" + c.id() + "]"; got.Tools != 5 ||
+		!strings.Contains(got.Text, want) {
+		t.Errorf("%+v, want %q", got, want)
+	}
+}
+
+// consent allows a client what it asks for, and returns the parameters of the answer.
+func consent(t *testing.T, owner *webtest.Reader, authorize string) string {
+	t.Helper()
+	asked, err := url.Parse(authorize)
+	runtest.Must(t, err)
+	page := owner.Open(asked.RequestURI())
+	place, _ := page.Find("option").First().Attr("value")
+	answer := owner.Ask(http.MethodPost, page.URL.RequestURI(), url.Values{"place": {place}, "decision": {"approve"}})
+	to, err := url.Parse(answer.Location)
+	runtest.Must(t, err)
+	return to.RawQuery
 }

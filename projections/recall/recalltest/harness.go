@@ -181,7 +181,7 @@ func (h *Harness) Send(p DataPoint) int {
 	if state != nil {
 		base.LastNumber = state.LastNumber
 	}
-	decided := base.Decide(send, nil)
+	decided := base.Decide(send).Event(send, nil)
 	h.Append(stream.Name(stream.DataPoint, id), decided)
 	state, _ = h.State(p.ID)
 	return state.Revision

@@ -50,8 +50,9 @@ func (s Service) Ready(to io.Writer, urls auth.URLs, isPerson bool) {
 		_, _ = fmt.Fprintln(to, b.String())
 		return
 	}
-	fmt.Fprintf(&b, "\n  version  %s\n  API      %s (all calls: %s/openapi.yaml)\n  console  %s\n",
-		build.Get().Version, urls.API, urls.API, urls.Console)
+	fmt.Fprintf(&b, "\n  version  %s\n  API      %s (all calls: %s/openapi.yaml)\n  console  %s\n"+
+		"  agents   %s%s (Model Context Protocol)\n",
+		build.Get().Version, urls.API, urls.API, urls.Console, urls.Console, auth.MCPPath)
 	if s.OpsAddr != "" {
 		fmt.Fprintf(&b, "  health   http://%s (/readyz, /metrics)\n", s.OpsAddr)
 	}

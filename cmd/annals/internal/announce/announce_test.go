@@ -31,7 +31,7 @@ func TestService_Ready(t *testing.T) {
 	}
 	s.Ready(&person, urls, true)
 	for _, want := range []string{
-		"http://127.0.0.1:8080/openapi.yaml", "http://127.0.0.1:8081", "127.0.0.1:9090", keys, "import PATH", "recall",
+		"http://127.0.0.1:8080/openapi.yaml", "http://127.0.0.1:8081", "http://127.0.0.1:8081/mcp", "127.0.0.1:9090", keys, "import PATH", "recall",
 		"(new, empty)", "--data-dir",
 	} {
 		if !strings.Contains(person.String(), want) {

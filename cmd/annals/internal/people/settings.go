@@ -23,6 +23,7 @@ type Settings struct {
 	TrustEmail string `name:"oidc-trust-email" setting:"ANNALS_OIDC_TRUST_EMAIL" default:"off" enum:"on,off" help:"Whether an address counts as verified if the provider is silent about that."`
 	SignUp     string `name:"sign-up" setting:"ANNALS_SIGN_UP" default:"off" enum:"on,off" help:"Whether a stranger with a verified address may create an organization on Pay as you go."`
 	Documents  string `name:"oauth-cimd" setting:"ANNALS_OAUTH_CIMD" default:"off" help:"Whether programs may be known by an address at which a document describes them (client id metadata documents): on, off, or the hosts of such addresses, separated by commas."`
+	Clients    int    `name:"oauth-registrations" setting:"ANNALS_OAUTH_REGISTRATIONS" default:"300" help:"Registrations of programs that a network address may make in any 60 minutes, up to 100000."`
 	Members    int    `name:"members-per-organization" setting:"ANNALS_MEMBERS_PER_ORGANIZATION" default:"1000" help:"Members that an organization may have, up to 1000."`
 	OpenOffers int    `name:"open-offers" setting:"ANNALS_OPEN_OFFERS" default:"200" help:"Offers of a membership that an organization may have open at once, up to 1000."`
 	HourOffers int    `name:"offers-per-hour" setting:"ANNALS_OFFERS_PER_HOUR" default:"100" help:"Offers of a membership that an organization may make in any 60 minutes, up to 10000."`
@@ -64,6 +65,7 @@ func (s Settings) validateLimits(bad func(name, format string, args ...any)) {
 		{"MEMBERS_PER_ORGANIZATION", s.Members, access.MaxMembers},
 		{"OPEN_OFFERS", s.OpenOffers, access.MaxMembers},
 		{"OFFERS_PER_HOUR", s.HourOffers, maxHourOffers},
+		{"OAUTH_REGISTRATIONS", s.Clients, maxHourClients},
 	} {
 		if n.value < 0 || n.value > n.max {
 			bad(n.name, "is %d: want a number up to %d, 0 for the default", n.value, n.max)
@@ -73,6 +75,9 @@ func (s Settings) validateLimits(bad func(name, format string, args ...any)) {
 
 // maxHourOffers is the most offers an hour that can be set: a decision reads the times of all.
 const maxHourOffers = 10_000
+
+// maxHourClients is the most registrations of programs an hour that can be set.
+const maxHourClients = 100_000
 
 // MemberLimits bound the members and the offers of each organization.
 func (s Settings) MemberLimits() organization.Limits {
@@ -86,7 +91,7 @@ func (s Settings) MemberLimits() organization.Limits {
 // SignIn returns the configuration of the service. The settings must be valid.
 func (s Settings) SignIn() server.SignIn {
 	in := server.SignIn{
-		OwnerEmail: s.OwnerEmail, SignUp: s.SignUp == "on",
+		OwnerEmail: s.OwnerEmail, SignUp: s.SignUp == "on", Registrations: s.Clients,
 		Provider: signin.Provider{
 			Issuer: s.Issuer, ClientID: s.ClientID, ClientSecret: s.Secret, TrustEmail: s.TrustEmail == "on",
 		},

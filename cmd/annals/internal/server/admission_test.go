@@ -83,7 +83,7 @@ func TestAdmission_NeighbourOfABurst(t *testing.T) {
 	h.send(own, "/ingest", "completed", point{"id": "tea", "content": "Ana likes tea."})
 	project := h.projectOf(own)
 	q.of.Store(&project)
-	runtest.Await(t, "the backlog is noticed", func() bool { return h.backpressure.state().derivation.own[project] })
+	runtest.Await(t, "the backlog is noticed", func() bool { return h.backpressure.state().held(projectsWait)[project] })
 
 	statuses := make(chan int, 3)
 	var waiting sync.WaitGroup

@@ -95,7 +95,7 @@ func (h *consoleHarness) decide(role, link, decision string) (status int, code s
 		return page.Status, page.Body
 	}
 	form := url.Values{
-		"token": {target.Query().Get("token")}, "decision": {decision}, "organization": {h.organizations()[0].ID.String()},
+		"token": {target.Query().Get("token")}, "decision": {decision}, "place": {h.organizations()[0].ID.String()},
 	}
 	if answer := r.Ask(http.MethodPost, target.Path, form); answer.Status != http.StatusSeeOther {
 		return answer.Status, answer.Body

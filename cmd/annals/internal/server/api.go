@@ -13,18 +13,15 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/ratelimit"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/account"
-	"github.com/annals-project/annals/projections/calls"
 	"github.com/annals-project/annals/projections/datapoints"
-	"github.com/annals-project/annals/projections/explain"
 	"github.com/annals-project/annals/projections/recall"
-	"github.com/annals-project/annals/projections/trace"
 	"github.com/annals-project/annals/projections/usage/limiter"
+	"github.com/annals-project/annals/projections/why"
 	"github.com/annals-project/annals/readapi"
 	"github.com/annals-project/annals/writeapi"
 )
@@ -53,8 +50,8 @@ func buildAPI(_ context.Context, s *Server) (adds, error) {
 	}
 	ownOps := s.listeners.ops != nil
 	operation := readapi.Operation{
-		Ready: s.health.notReady, Remarks: func() condition.Remarks { return s.health.remarks(ownOps) },
-		Metrics: prometheus.GathererFunc(gatherOnce(s.registry.Gather)), Log: logger, Private: ownOps,
+		Conditions: s.health.conditions, Metrics: prometheus.GathererFunc(gatherOnce(s.registry.Gather)), Log: logger,
+		Private: ownOps,
 	}
 	s.api, s.web = e, newWebServer(cfg, s.health.admission)
 	a := adds{edge: []task{{"api", s.web.serve(s.listeners.api, e)}}}
@@ -120,8 +117,8 @@ func (s *Server) requestLog() *requestlog.Log {
 }
 
 // calls is the logged calls, with what became of them.
-func (s *Server) calls() calls.Queries {
-	return calls.Queries{Log: s.requestLog(), Sends: s.read.dataPoints, PlanTerms: s.cfg.PlanTerms}
+func (s *Server) calls() why.Calls {
+	return why.Calls{Log: s.requestLog(), Sends: s.read.dataPoints, PlanTerms: s.cfg.PlanTerms}
 }
 
 // readRoutes returns what the routes that only read need.
@@ -138,15 +135,17 @@ func (s *Server) readRoutes() readapi.Deps {
 }
 
 // explain are the queries of sends and calls.
-func (s *Server) explain() explain.Queries {
-	return explain.Queries{Sends: s.read.dataPoints, Progress: s.read.waiter, Calls: s.requestLog()}
+func (s *Server) explain() why.Explainer {
+	return why.Explainer{
+		Sends: s.read.dataPoints, Progress: s.read.waiter, Calls: s.requestLog(), Head: s.head(),
+	}
 }
 
 // trace are the reads of nodes and of what happened around them.
-func (s *Server) trace() *trace.Service {
+func (s *Server) trace() *why.Trace {
 	st, read := s.storage, s.read
-	return trace.New(trace.Config{
-		DB: st.db, Journal: st.journal(), Wait: read.waiter, Index: localSearch{s.index, st.index},
+	return why.NewTrace(why.TraceConfig{
+		DB: st.db, Journal: st.journal(), Head: s.head(), Index: localSearch{s.index, st.index},
 		Analyzers: read.analyzers, Recalls: loggedRecalls{s.requestLog()}, Logger: s.cfg.Logger, Now: s.cfg.now,
 	})
 }
@@ -157,7 +156,7 @@ type loggedRecalls struct{ log *requestlog.Log }
 // Hits reads the recalls that returned nodes, from a time to another, both inclusive.
 func (l loggedRecalls) Hits(
 	ctx context.Context, project uuid.UUID, nodes []uuid.UUID, from, to time.Time, limit int,
-) ([]trace.Recall, error) {
+) ([]why.Recall, error) {
 	hits, err := l.log.Hits(ctx, project, nodes, from, to.Add(time.Microsecond), limit)
 	return recallsOf(hits), err
 }
@@ -165,15 +164,15 @@ func (l loggedRecalls) Hits(
 // Of reads the recalls that returned a data point, from a time to another, both inclusive.
 func (l loggedRecalls) Of(
 	ctx context.Context, project, dataPoint uuid.UUID, from, to time.Time, limit int,
-) ([]trace.Recall, error) {
+) ([]why.Recall, error) {
 	hits, err := l.log.Recalled(ctx, project, dataPoint, from, to.Add(time.Microsecond), limit)
 	return recallsOf(hits), err
 }
 
-func recallsOf(hits []requestlog.Hit) []trace.Recall {
-	list := make([]trace.Recall, len(hits))
+func recallsOf(hits []requestlog.Hit) []why.Recall {
+	list := make([]why.Recall, len(hits))
 	for i, h := range hits {
-		list[i] = trace.Recall{
+		list[i] = why.Recall{
 			Request: h.RequestID, ReceivedAt: h.ReceivedAt.UTC(), Identity: h.Identity, Node: h.NodeID, Rank: h.Rank,
 		}
 	}

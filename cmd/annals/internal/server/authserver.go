@@ -18,7 +18,8 @@ func buildAuthServer(_ context.Context, s *Server) (adds, error) {
 		DB:       s.storage.db, Sealer: s.write.vault.Sealer, URLs: s.urls, Keys: s.tokens, Access: s.read.access,
 		HashKey:  s.hashKey,
 		Commands: s.write.service, Removed: s.removedPeople, Documents: s.cfg.SignIn.Documents, Logger: s.cfg.Logger,
-		Now: s.cfg.Clock, Hold: s.signin.Hold,
+		Registrations: s.cfg.SignIn.Registrations,
+		Now:           s.cfg.Clock, Hold: s.signin.Hold,
 	})
 	s.agents, exchange.Connections = exchange, s.authServer
 	return adds{work: []task{{"authorization server", s.tidyAuthServer}}}, nil

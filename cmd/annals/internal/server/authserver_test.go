@@ -100,7 +100,7 @@ func TestOAuth_ClientOfGoSDK(t *testing.T) {
 	}
 	_, err = h.authServer.RevokeGrant(t.Context(), call, h.ids["admin"], grants[0].ID)
 	runtest.Must(t, err)
-	admin.use("whoami", nil, nil) // sends the person to the page of consent again
+	admin.use("recall", map[string]any{"query": "zebra"}, nil) // sends the person to the page of consent again
 	again, err := h.authServer.Grants(t.Context(), h.ids["admin"])
 	runtest.Must(t, err)
 	if len(again) != 1 || again[0].ID == grants[0].ID {

@@ -198,15 +198,6 @@ func (s *Server) denied() *erasure.DeniedError {
 	return s.background.finisher.Denied()
 }
 
-// countStuck counts the deletions that this process cannot complete, and those that it cannot erase.
-func (s *Server) countStuck() int {
-	n := len(s.stuck())
-	if denied := s.denied(); denied != nil {
-		n += denied.Count
-	}
-	return n
-}
-
 // isStuckAt reports whether the event at a position is a deletion that this process cannot complete.
 func (s *Server) isStuckAt(at eventstore.Position) bool {
 	return slices.ContainsFunc(s.stuck(), func(d pipeline.Stuck) bool { return d.Position == at })

@@ -60,7 +60,7 @@ func (c *ownersFixture) wants(t *testing.T, when string, taken ...uuid.UUID) {
 		want := slices.Contains(taken, project)
 		for _, lane := range []admission.Lane{admission.Bulk, admission.Settled, admission.NoRoom} {
 			why := c.why(project, lane)
-			if index := c.state().delaying; lane == admission.Settled && len(index) > 0 {
+			if lane == admission.Settled && c.state().has(projectDelays) {
 				continue // it derives nothing
 			}
 			if (why == "") != (want || lane == admission.NoRoom) {
@@ -75,7 +75,7 @@ func (s *pressureFixture) why(project uuid.UUID, lane admission.Lane) string {
 	if err := s.refuse(lane); err != nil {
 		return err.Error()
 	}
-	return s.state().waits(project, lane, nil)
+	return s.state().waits(project, lane)
 }
 
 func indexOf(id uuid.UUID) int {

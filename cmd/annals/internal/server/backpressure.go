@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
+	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
@@ -30,6 +31,7 @@ const (
 	// deletionsPercent is the share of the limit up to which deletions are accepted, since they free
 	// space.
 	deletionsPercent = 100 / 8
+	spaceIsFree      = "space is free"
 )
 
 // neededByWrites are the projections that a write needs: the caller, the data points, the limits
@@ -113,7 +115,9 @@ type backpressure struct {
 	speed  speed
 	marks  map[string]mark
 	known  map[uuid.UUID]uuid.UUID // organizations by project
+	gauges []gauge
 	result atomic.Pointer[blocks]
+	watch  condition.Watch
 	// derives is true while derivation with the built-in extractor runs. Only items accepted after
 	// derivesFrom count. leasedAt is when another process was last seen deriving; only check uses it.
 	derives     atomic.Bool
@@ -122,10 +126,18 @@ type backpressure struct {
 }
 
 func newBackpressure(sources pressureSources) *backpressure {
-	return &backpressure{
+	p := &backpressure{
 		pressureSources: sources, room: admission.NewRoom(admission.RoomWait), marks: map[string]mark{},
 		known: map[uuid.UUID]uuid.UUID{},
 	}
+	p.gauges = []gauge{
+		{p.checkLog, []cause{logRefused}},
+		{p.checkLag, []cause{behind, projectsBehind, projectDelays}},
+		{p.checkDisk, []cause{diskFull}},
+		{p.checkDerivation, []cause{waiting, projectsWait}},
+		{p.checkBulk, []cause{batchesWait, projectBatches}},
+	}
+	return p
 }
 
 // mark is the head of the log at a time at which a projection had not reached it.
@@ -134,19 +146,15 @@ type mark struct {
 	at   time.Time
 }
 
-// blocks are the reasons why writes are refused. The zero value refuses nothing.
+// blocks are why writes are refused or wait. The zero value holds nothing.
 type blocks struct {
-	lagging, full, nearlyFull, logFull string
-	// free are the numbers of a disk that is nearly full or full, for operators.
-	free string
+	holds []hold // the first one that concerns a write is what its caller reads
+	// found are the holds as operators read them.
+	found condition.List
 	// slowest is what all projections that count have applied.
 	slowest eventstore.Position
-	// ahead are the projects that wait because of their own unapplied events, delaying those whose own delay others
-	// in the recall index.
-	ahead, delaying map[uuid.UUID]amount
-	// derivation is what waits for derivation, bulk why projects with batches wait.
-	derivation derivationState
-	bulk       bulkState
+	// open is what waits for derivation.
+	open datapoints.Waiting
 }
 
 // run checks until the context ends.
@@ -163,55 +171,28 @@ func (p *backpressure) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	before := p.state()
-	now := p.checkLag(ctx, before)
-	now.nearlyFull, now.full, now.free = p.checkDisk(before)
-	if full, numbers := p.checkLog(); full != "" {
-		now.logFull, now.free = full, numbers
+	now := blocks{slowest: before.slowest, open: before.open}
+	for _, g := range p.gauges {
+		holds, err := g.measure(ctx, before, &now)
+		if err != nil {
+			holds = before.only(g.causes...)
+		}
+		now.holds = append(now.holds, holds...)
 	}
-	now.derivation = p.checkDerivation(ctx, before.derivation)
-	now.bulk = p.checkBulk(ctx, before.bulk)
-	p.logChanges(ctx, before, now)
+	now.found = now.conditions()
+	began, ended := p.watch.Note(p.now(), now.found)
+	p.logChanges(ctx, began, ended, now)
 	p.result.Store(&now)
 	p.setRoom(now)
 }
 
 // setRoom gives the room what a check found, so that it grants what fits.
 func (p *backpressure) setRoom(now blocks) {
-	floods := map[uuid.UUID]bool{}
-	for project := range now.delaying {
-		floods[project] = p.room.Live(project) > floodOfLive
-	}
-	s := admission.State{Waits: func(o allowance.Owner, l admission.Lane) string {
-		return now.waits(o.Project, l, floods)
-	}}
+	s := admission.State{Waits: func(o allowance.Owner, l admission.Lane) string { return now.waits(o.Project, l) }}
 	if p.backlog != nil {
 		s.Budget, s.All, s.Unapplied = p.speed.measure(p.backlog, now.slowest, p.now(), p.room.Waiting() > 0)
 	}
 	p.room.Set(s)
-}
-
-// waits returns why a write of a project waits for room, "" if it does not. What derives nothing only waits for the
-// projections, and a deletion for nothing.
-func (r blocks) waits(project uuid.UUID, lane admission.Lane, floods map[uuid.UUID]bool) string {
-	_, ahead := r.ahead[project]
-	_, delaying := r.delaying[project]
-	derives := lane == admission.Live || lane == admission.Bulk
-	switch {
-	case lane == admission.NoRoom:
-		return ""
-	case ahead:
-		return "the project sends faster than its events are processed"
-	case derives && delaying && (lane == admission.Bulk || floods[project]):
-		return "the project delays others in the recall index"
-	case lane == admission.Live && r.derivation.late != "":
-		return r.derivation.late
-	case lane == admission.Live && r.derivation.own[project]:
-		return "the project sends more than can be derived"
-	case lane == admission.Bulk:
-		return r.bulk.waits(project)
-	default:
-		return ""
-	}
 }
 
 // state returns the result of the last check.
@@ -222,33 +203,31 @@ func (p *backpressure) state() blocks {
 	return blocks{}
 }
 
-// checkDisk returns why writes and why deletions are refused because of the disk, with its numbers. If the disk
-// cannot be read, it returns the previous result.
-func (p *backpressure) checkDisk(before blocks) (nearlyFull, full, numbers string) {
+// checkDisk holds writes, and below a part of the limit deletions, while the disk of the data folder is nearly full.
+func (p *backpressure) checkDisk(_ context.Context, before blocks, _ *blocks) ([]hold, error) {
 	if p.minFree == 0 {
-		return "", "", ""
+		return nil, nil
 	}
 	free, err := p.free()
 	if err != nil {
-		return before.nearlyFull, before.full, before.free
+		return nil, err
 	}
 	limit, last := p.minFree, p.minFree*deletionsPercent/100
-	if before.nearlyFull != "" {
+	for _, h := range before.only(diskFull) {
 		limit = limit * resumePercent / 100
+		if h.deletions {
+			last = last * resumePercent / 100
+		}
 	}
-	if before.full != "" {
-		last = last * resumePercent / 100
+	if free >= limit {
+		return nil, nil
 	}
-	reason := "the disk of the data folder is nearly full"
-	if free < limit {
-		nearlyFull = reason
-		numbers = fmt.Sprintf("%d MiB are free, %d MiB must be (ANNALS_MIN_FREE_DISK is %d)",
-			free>>20, limit>>20, p.minFree>>20)
-	}
-	if free < last {
-		full = reason
-	}
-	return nearlyFull, full, numbers
+	const words = "the disk of the data folder is nearly full"
+	return []hold{{
+		of: diskFull, words: words, until: spaceIsFree, deletions: free < last,
+		more: fmt.Sprintf("%s: %d MiB are free, %d MiB must be (ANNALS_MIN_FREE_DISK is %d)",
+			words, free>>20, limit>>20, p.minFree>>20),
+	}}, nil
 }
 
 // disk returns how much of the disk of the data folder is free, and how much must be: the greater of what the setting
@@ -265,21 +244,19 @@ func (p *backpressure) disk() (free, required uint64, ok bool) {
 	return free, required, err == nil
 }
 
-// checkLog returns why the embedded log stores no events, "" if it does, with the numbers of its disk.
-func (p *backpressure) checkLog() (full, numbers string) {
-	if p.logSpace == nil {
-		return "", ""
+// checkLog holds all writes while the embedded log stores no events.
+func (p *backpressure) checkLog(context.Context, blocks, *blocks) ([]hold, error) {
+	if p.logSpace == nil || !p.logSpace().Full {
+		return nil, nil
 	}
 	s := p.logSpace()
-	if !s.Full {
-		return "", ""
-	}
-	numbers = "writes wait for space, or for a file descriptor"
+	const words = "the disk of the event store is full"
+	numbers := "writes wait for space, or for a file descriptor"
 	if s.Free < s.Reserve {
 		numbers = fmt.Sprintf("%d MiB are free on the disk of ANNALS_DATA_DIR, the log leaves %d MiB free",
 			s.Free>>20, s.Reserve>>20)
 	}
-	return "the disk of the event store is full", numbers
+	return []hold{{of: logRefused, words: words, more: words + ": " + numbers, until: spaceIsFree, deletions: true}}, nil
 }
 
 // admit returns once a write may pass; see httpx.Config.Writes.
@@ -300,25 +277,13 @@ func (p *backpressure) admit(ctx context.Context, w admission.Write) (leave func
 	return leave, nil
 }
 
-// refuse returns the fault with which a write is refused now without a wait, nil if it is not. A deletion passes
-// whatever lags, and keeps a part of the disk.
+// refuse returns the fault with which a write is refused now without a wait, nil if it is not.
 func (p *backpressure) refuse(lane admission.Lane) error {
-	r, deletion := p.state(), lane == admission.NoRoom
-	refused := func(format string, args ...any) error {
-		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, format, args...)
+	if p.stopped() != nil {
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
+			"the event store cannot write until the service is restarted; reads continue")
 	}
-	switch {
-	case p.stopped() != nil:
-		return refused("the event store cannot write until the service is restarted; reads continue")
-	case r.logFull != "":
-		return refused("%s: writes are refused until space is free, retry later; reads continue", r.logFull)
-	case r.lagging != "" && !deletion:
-		return refused("%s: writes are refused until it has caught up, retry later; reads continue", r.lagging)
-	case r.full != "", r.nearlyFull != "" && !deletion:
-		return refused("%s: writes are refused until space is free, retry later; reads continue", r.nearlyFull)
-	default:
-		return nil
-	}
+	return p.state().refuse(lane)
 }
 
 // register registers the metric of the writes that wait.
@@ -331,7 +296,7 @@ func (p *backpressure) register(registry prometheus.Registerer) {
 // pausesDerivation reports whether nothing is to be derived: the disk is nearly full, or the log accepts no writes.
 func (p *backpressure) pausesDerivation() bool {
 	now := p.state()
-	return p.stopped() != nil || now.nearlyFull != "" || now.logFull != ""
+	return p.stopped() != nil || now.has(diskFull) || now.has(logRefused)
 }
 
 // diskFree returns how many bytes of the disk of a folder this process may still write.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
@@ -17,29 +18,14 @@ const (
 	DefaultBulkBytes = 4 << 30
 )
 
-// bulkState is what waits in batches.
-type bulkState struct {
-	// full is why all batches wait, "" if they do not; most are the projects that have their part.
-	full string
-	most map[uuid.UUID]bool
-}
-
-func (s bulkState) waits(project uuid.UUID) string {
-	if s.full == "" && s.most[project] {
-		return "the batches of the project take half of what may wait to be derived"
-	}
-	return s.full
-}
-
-// checkBulk decides whose batches wait because of what waits to be derived of them. If that cannot be read, it returns
-// the previous result.
-func (p *backpressure) checkBulk(ctx context.Context, before bulkState) bulkState {
+// checkBulk decides whose batches wait because of what waits to be derived of them.
+func (p *backpressure) checkBulk(ctx context.Context, _ blocks, _ *blocks) ([]hold, error) {
 	if p.queue == nil {
-		return bulkState{}
+		return nil, nil
 	}
 	backlog, err := p.queue.BulkByProject(ctx)
 	if err != nil {
-		return before
+		return nil, err
 	}
 	var all datapoints.Bulk
 	others := p.room.Importing()
@@ -48,14 +34,18 @@ func (p *backpressure) checkBulk(ctx context.Context, before bulkState) bulkStat
 		all.Bytes += b.Bytes
 		others[project] = true
 	}
-	now := bulkState{most: map[uuid.UUID]bool{}}
 	if all.Items >= p.bulkItems || all.Bytes >= p.bulkBytes {
-		now.full = "more batches were sent than may wait to be derived"
+		const words = "more batches were sent than may wait to be derived"
+		return []hold{{of: batchesWait, words: words, more: words, lanes: []admission.Lane{admission.Bulk}}}, nil
 	}
+	most := map[uuid.UUID]bool{}
 	for project, b := range backlog {
-		now.most[project] = len(others) > 1 && (b.Items >= p.bulkItems/2 || b.Bytes >= p.bulkBytes/2)
+		if len(others) > 1 && (b.Items >= p.bulkItems/2 || b.Bytes >= p.bulkBytes/2) {
+			most[project] = true
+		}
 	}
-	return now
+	return holdProjects(projectBatches, most, "the batches of the project take half of what may wait to be derived",
+		"", "", admission.Bulk), nil
 }
 
 const (

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
@@ -43,21 +44,11 @@ type derivationQueue interface {
 	Leased(ctx context.Context, at time.Time) (bool, error)
 }
 
-// derivationState is the state of the queue and what follows from it.
-type derivationState struct {
-	datapoints.Waiting
-	// late is why the single sends of all wait, "" if they do not. own are the projects that wait because of
-	// their own items.
-	late string
-	own  map[uuid.UUID]bool
-}
-
 // checkDerivation decides who waits because single sends wait for derivation. Only items accepted
-// since derivation began count, so a pause of derivation refuses nobody. If the queue cannot
-// be read, it returns the previous result.
-func (p *backpressure) checkDerivation(ctx context.Context, before derivationState) derivationState {
+// since derivation began count, so a pause of derivation refuses nobody.
+func (p *backpressure) checkDerivation(ctx context.Context, before blocks, now *blocks) (holds []hold, err error) {
 	if p.queue == nil {
-		return derivationState{}
+		return nil, nil
 	}
 	if p.deriveElsewhere {
 		p.followDerivation(ctx)
@@ -65,43 +56,41 @@ func (p *backpressure) checkDerivation(ctx context.Context, before derivationSta
 	from, derives := eventstore.Position(p.derivesFrom.Load()), p.derives.Load()
 	found, err := p.queue.Waiting(ctx, from, minBacklog)
 	if err != nil {
-		return before
-	}
-	now := derivationState{Waiting: found}
-	if !derives || found.Backlogged.IsZero() {
-		return now
+		return nil, err
 	}
 	age := p.since(found.Backlogged)
-	if age <= ownWaitLimit/2 {
-		return now
+	if !derives || found.Backlogged.IsZero() || age <= ownWaitLimit/2 {
+		now.open = found
+		return nil, nil
 	}
 	counts, err := p.queue.WaitingByProject(ctx, from, oldestItems)
 	if err != nil {
-		return before
+		return nil, err
 	}
-	now.own = maps.Clone(before.own)
+	own := map[uuid.UUID]bool{}
+	maps.Copy(own, before.held(projectsWait))
 	if age > ownWaitLimit {
 		most, err := p.mostWaiting(ctx, counts)
 		if err != nil {
-			return before
-		}
-		if now.own == nil {
-			now.own = map[uuid.UUID]bool{}
+			return nil, err
 		}
 		if most != uuid.Nil {
-			now.own[most] = true
+			own[most] = true
 		}
 	}
 	others := 0
 	for project, n := range counts {
-		if !now.own[project] {
+		if !own[project] {
 			others += n
 		}
 	}
-	if age > waitLimit && others > minBacklog || before.late != "" && age > waitLimit/2 {
-		now.late = "more is sent than can be derived"
+	if age > waitLimit && others > minBacklog || before.has(waiting) && age > waitLimit/2 {
+		const words = "more is sent than can be derived"
+		holds = []hold{{of: waiting, words: words, more: words, lanes: []admission.Lane{admission.Live}}}
 	}
-	return now
+	now.open = found
+	return append(holds, holdProjects(projectsWait, own, "the project sends more than can be derived",
+		"sends more than can be derived", "send more than can be derived", admission.Live)...), nil
 }
 
 // begin marks the start of derivation: items accepted from now on count.
@@ -159,7 +148,7 @@ func (p *backpressure) mostWaiting(ctx context.Context, counts map[uuid.UUID]int
 
 // age returns how long the oldest item has waited for derivation.
 func (p *backpressure) age() time.Duration {
-	return p.since(p.state().derivation.Item)
+	return p.since(p.state().open.Item)
 }
 
 // since returns the time since an acceptance, 0 if there is none.
@@ -173,7 +162,7 @@ func (p *backpressure) since(accepted time.Time) time.Duration {
 // openTooLong describes an item or send that is open for longer than openLimit, "" if there is
 // none.
 func (p *backpressure) openTooLong() string {
-	w := p.state().derivation
+	w := p.state().open
 	if age := p.since(w.Item); age > openLimit {
 		return fmt.Sprintf("the oldest item that waits to be derived was accepted %s ago", age.Truncate(time.Second))
 	}

@@ -158,7 +158,7 @@ func TestBackpressure_ItemsBeforeDerivationBegan(t *testing.T) {
 	if q.after != 70 {
 		t.Errorf("asked from %d on", q.after)
 	}
-	if got := slices.Collect(maps.Keys(q.state().ahead)); len(got) != 0 {
+	if got := q.state().held(projectsBehind); len(got) != 0 {
 		t.Errorf("refused %v", got)
 	}
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/admission"
+	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/runner"
 )
 
 const (
@@ -29,13 +32,11 @@ const (
 )
 
 // checkLag decides what waits or is refused because projections lag: projects wait by their own events,
-// and all writes are refused if a projection lags by the events of the others. On an error it returns the
-// previous result.
-func (p *backpressure) checkLag(ctx context.Context, before blocks) blocks {
-	previous := blocks{lagging: before.lagging, ahead: before.ahead, delaying: before.delaying, slowest: before.slowest}
+// and all writes are refused if a projection lags by the events of the others.
+func (p *backpressure) checkLag(ctx context.Context, before blocks, now *blocks) (holds []hold, err error) {
 	head, err := p.head(ctx)
 	if err != nil {
-		return previous
+		return nil, err
 	}
 	slowest, longest := head, time.Duration(0)
 	late := map[string]time.Duration{}
@@ -53,15 +54,14 @@ func (p *backpressure) checkLag(ctx context.Context, before blocks) blocks {
 	}
 	applied, delaying, err := p.checkIndexLag(ctx, head, slowest)
 	if err != nil {
-		return previous
+		return nil, err
 	}
-	ahead, err := p.checkOwn(ctx, slowest, longest, before)
+	ahead, err := p.checkOwn(ctx, slowest, longest, before.held(projectsBehind))
 	if err != nil {
-		return previous
+		return nil, err
 	}
-	now := blocks{ahead: ahead, delaying: delaying, slowest: applied}
 	limit, least := lagEvents, lagTime
-	if before.lagging != "" {
+	if before.has(behind) {
 		limit, least = lagEvents/2, 0
 	}
 	for _, s := range health {
@@ -70,43 +70,44 @@ func (p *backpressure) checkLag(ctx context.Context, before blocks) blocks {
 		}
 		n, err := p.countOthers(ctx, s.Position, limit+1, ahead)
 		if err != nil {
-			return previous
+			return nil, err
 		}
 		if n > limit {
-			now.lagging = fmt.Sprintf("projection %s lags the log", s.Name)
+			words := fmt.Sprintf("projection %s lags the log", s.Name)
+			holds = []hold{{of: behind, words: words, more: words, until: "it has caught up"}}
 			break
 		}
 	}
-	return now
+	now.slowest = applied
+	own := holdProjects(projectsBehind, ahead, "the project sends faster than its events are processed",
+		"sends faster than its events are processed", "send faster than their events are processed",
+		admission.Live, admission.Bulk, admission.Settled)
+	return slices.Concat(holds, own, delaying), nil
 }
 
 // checkOwn returns the projects whose own events make up too much of what the slowest projection has
 // to apply.
 func (p *backpressure) checkOwn(
-	ctx context.Context, slowest eventstore.Position, late time.Duration, before blocks,
-) (map[uuid.UUID]amount, error) {
-	none := map[uuid.UUID]amount{}
-	if p.backlog == nil {
-		return none, nil
-	}
-	if late < ownLagTime && len(before.ahead) == 0 {
-		return none, nil
+	ctx context.Context, slowest eventstore.Position, late time.Duration, before map[uuid.UUID]bool,
+) (over map[uuid.UUID]bool, err error) {
+	over = map[uuid.UUID]bool{}
+	if p.backlog == nil || late < ownLagTime && len(before) == 0 {
+		return over, nil
 	}
 	_, shares, ok := p.backlog.after(slowest)
 	if !ok {
-		return none, nil
+		return over, nil
 	}
 	owners, err := p.ownersOf(ctx, shares)
 	if err != nil {
 		return nil, err
 	}
-	over := map[uuid.UUID]amount{}
 	if late >= ownLagTime {
 		over = overShare(shares, owners, amount{ownLagEvents, ownLagBytes})
 	}
-	for project := range before.ahead {
+	for project := range before {
 		if a := shares[project]; a.events > ownLagEvents/2 || a.bytes > ownLagBytes/2 {
-			over[project] = a
+			over[project] = true
 		}
 	}
 	return over, nil
@@ -114,17 +115,17 @@ func (p *backpressure) checkOwn(
 
 // overShare returns the projects that have too much: those that do not fit into the share of their organization, the
 // ones with the least first.
-func overShare(shares map[uuid.UUID]amount, owners map[uuid.UUID]uuid.UUID, share amount) map[uuid.UUID]amount {
+func overShare(shares map[uuid.UUID]amount, owners map[uuid.UUID]uuid.UUID, share amount) map[uuid.UUID]bool {
 	part := func(a amount) float64 {
 		return max(float64(a.events)/float64(share.events), float64(a.bytes)/float64(share.bytes))
 	}
 	projects := slices.SortedFunc(maps.Keys(owners), func(a, b uuid.UUID) int {
 		return cmp.Or(cmp.Compare(part(shares[a]), part(shares[b])), slices.Compare(a[:], b[:]))
 	})
-	over, taken := map[uuid.UUID]amount{}, map[uuid.UUID]float64{}
+	over, taken := map[uuid.UUID]bool{}, map[uuid.UUID]float64{}
 	for _, project := range projects {
 		if taken[owners[project]] += part(shares[project]); taken[owners[project]] > 1 {
-			over[project] = shares[project]
+			over[project] = true
 		}
 	}
 	return over
@@ -160,9 +161,9 @@ func (p *backpressure) ownersOf(ctx context.Context, shares map[uuid.UUID]amount
 // countOthers counts the events after a position that belong to no project that waits, up to a
 // limit. If the backlog does not reach back that far, it counts all events in the log.
 func (p *backpressure) countOthers(
-	ctx context.Context, after eventstore.Position, limit int, refused map[uuid.UUID]amount,
+	ctx context.Context, after eventstore.Position, limit int, waiting map[uuid.UUID]bool,
 ) (int, error) {
-	if len(refused) == 0 {
+	if len(waiting) == 0 {
 		return p.countAfter(ctx, after, limit)
 	}
 	all, shares, ok := p.backlog.after(after)
@@ -170,7 +171,7 @@ func (p *backpressure) countOthers(
 		return p.countAfter(ctx, after, limit)
 	}
 	for project, share := range shares {
-		if _, is := refused[project]; is {
+		if waiting[project] {
 			all.events -= share.events
 		}
 	}
@@ -190,4 +191,72 @@ func countEventsAfter(store eventstore.Store) func(context.Context, eventstore.P
 		}
 		return n, nil
 	}
+}
+
+// A project that delays others in the recall index waits early: if the index has not reached the head of
+// indexLagTime ago, events of other projects wait there too, and more than indexLagEvents or ownLagBytes of what
+// it has to apply are the project's own. Its batches wait, its live writes only if more than floodOfLive of them
+// came in the last second: else they are not what the index has to apply.
+const (
+	indexLagTime   = 500 * time.Millisecond
+	indexLagEvents = 1000
+	floodOfLive    = 100
+)
+
+// workingIndex returns the state of the recall index. ok is false unless this process feeds it
+// and its pages pass: a stopped index refuses no write.
+func workingIndex(health func(context.Context) []runner.Status) func(context.Context) (s runner.Status, ok bool) {
+	return func(ctx context.Context) (runner.Status, bool) {
+		for _, s := range health(ctx) {
+			if s.Name == recallindex.Name {
+				return s, s.Active && s.Stop == nil && s.Repeat == nil && s.LastErr == nil
+			}
+		}
+		return runner.Status{}, false
+	}
+}
+
+// checkIndexLag returns what all projections that count have applied, the index while it works, and the holds of the
+// projects that delay others in it. It also drops what they have applied from the backlog.
+func (p *backpressure) checkIndexLag(
+	ctx context.Context, head, slowest eventstore.Position,
+) (applied eventstore.Position, holds []hold, err error) {
+	if p.backlog == nil {
+		return slowest, nil, nil
+	}
+	index, working := runner.Status{}, false
+	if p.index != nil {
+		index, working = p.index(ctx)
+	}
+	if !working {
+		p.backlog.applied(slowest)
+		return slowest, nil, nil
+	}
+	applied = min(slowest, index.Position)
+	p.backlog.applied(applied)
+	m, marked := p.marks[recallindex.Name]
+	if !marked || index.Position >= m.head {
+		p.marks[recallindex.Name] = mark{head: head, at: p.now()}
+		return applied, nil, nil
+	}
+	if p.now().Sub(m.at) < indexLagTime {
+		return applied, nil, nil
+	}
+	_, shares, ok := p.backlog.after(index.Position)
+	if !ok || len(shares) < 2 {
+		return applied, nil, nil
+	}
+	owners, err := p.ownersOf(ctx, shares)
+	if err != nil {
+		return applied, nil, err
+	}
+	delaying, floods := overShare(shares, owners, amount{indexLagEvents, ownLagBytes}), map[uuid.UUID]bool{}
+	for project := range delaying {
+		if p.room.Live(project) > floodOfLive {
+			floods[project] = true
+		}
+	}
+	const words = "the project delays others in the recall index"
+	return applied, append(holdProjects(projectDelays, delaying, words, "", "", admission.Bulk),
+		holdProjects(projectDelays, floods, words, "", "", admission.Live)...), nil
 }

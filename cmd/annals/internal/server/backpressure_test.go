@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/node"
 	"github.com/annals-project/annals/internal/admission"
+	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/projections/runner"
 )
 
@@ -48,6 +49,9 @@ func newPressureFixture() *pressureFixture {
 	})
 	return s
 }
+
+// reasons returns why writes are refused, for the operator.
+func (p *backpressure) reasons() []string { return p.conditions().Remarks(true).WritesRefused }
 
 func (s *pressureFixture) want(t *testing.T, when string, sends, deletions bool) {
 	t.Helper()
@@ -110,7 +114,8 @@ func TestBackpressure_LogFull(t *testing.T) {
 		t.Errorf("refused with %v", err)
 	}
 	want := "the disk of the event store is full: 40 MiB are free on the disk of ANNALS_DATA_DIR, the log leaves 128 MiB free"
-	if got := s.reasons(); len(got) != 1 || got[0] != want || !s.isLogRefused() {
+	if got := s.reasons(); len(got) != 1 || got[0] != want ||
+		!s.conditions().Has(condition.WritesRefused, string(logRefused)) {
 		t.Errorf("operators read %q", got)
 	}
 	s.space = node.Space{Free: 1 << 30, Reserve: 128 << 20, Full: true}

@@ -60,6 +60,8 @@ var openingsOf = map[string][7]int{
 	"GET /llms.txt":             everybody,
 	"GET /openapi.json":         everybody,
 	"GET /mcp":                  {401, 401, 401, 401, 401, 401, 401},
+	"GET /mcp/read":             {401, 401, 401, 401, 401, 401, 401},
+	"GET /mcp/operator":         {401, 401, 401, 401, 401, 401, 401},
 }
 
 // parameters are what stands for the parameters of patterns: things of the first project.

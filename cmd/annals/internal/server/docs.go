@@ -8,6 +8,11 @@ import (
 	"github.com/annals-project/annals/readapi"
 )
 
+// snippets configure clients of MCP with a key.
+func (s *Server) snippets(key string) ([]docs.Snippet, error) {
+	return docs.Snippets(annals.Pages, s.urls.Console, key)
+}
+
 // docsPages are the documentation.
 func (s *Server) docsPages() web.Area {
 	more := func() ([]docs.Page, error) {

@@ -35,12 +35,12 @@ func TestErasure_Denied(t *testing.T) {
 	guard.Deny(eventstore.MayDelete)
 	h.must(key, http.MethodDelete, api+"/data-points/a", nil, nil)
 	runtest.Await(t, "/readyz shows that erasure is denied", func() bool {
-		return strings.Contains(h.readyz().body, erasureDenied)
+		return strings.Contains(h.readyz().body, string(erasureDenied))
 	})
 	if got := h.readyz(); got.status != http.StatusOK || strings.Contains(got.body, "$d") {
 		t.Errorf("/readyz: %+v", got)
 	}
-	if text := h.health.remarks(true).ErasureDenied; !strings.Contains(text, `the right "$d" in the $acl of `) {
+	if text := h.remarks(true).ErasureDenied; !strings.Contains(text, `the right "$d" in the $acl of `) {
 		t.Errorf("operators read %q", text)
 	}
 	if !strings.Contains(h.metrics(), "annals_deletions_stuck 1\n") {

@@ -2,16 +2,13 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
-	"github.com/dustin/go-humanize/english"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/annals-project/annals/domain/ingestion"
-	"github.com/annals-project/annals/projections/datapoints"
 )
 
 // failureLogEvery is how often failed sends of one code are logged at most.
@@ -74,20 +71,4 @@ func (f *sendFailures) failed(ctx context.Context, code, message string) {
 	f.logger.WarnContext(ctx, "sends failed; annals failed lists them", "sends", log.since, "code", code, "err", message,
 		"settings", f.settings(ctx, code))
 	log.at, log.since = now, 0
-}
-
-// failedRemark describes the sends that failed lately, "" if none did. Only operators read the message of the newest.
-func failedRemark(f datapoints.RecentFailures, private bool) string {
-	if f.Sends == 0 {
-		return ""
-	}
-	sends := english.Plural(f.Sends, "send", "sends")
-	if f.More {
-		sends = fmt.Sprintf("more than %d sends", f.Sends)
-	}
-	newest := f.Newest.Code
-	if private {
-		newest += ": " + f.Newest.Message
-	}
-	return fmt.Sprintf("%s failed in the last hour, the newest with %s; annals failed lists them", sends, newest)
 }

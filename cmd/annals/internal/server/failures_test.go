@@ -95,11 +95,11 @@ func TestRemarks_AreShortInPublic(t *testing.T) {
 	h := newHarness(t)
 	h.set = func(cfg *Config) { cfg.Model.URL, cfg.Model.Name = "http://127.0.0.1:1/v1", "small" }
 	h.start()
-	runtest.Await(t, "the model is shown", func() bool { return len(h.health.remarks(false).ServersDown) == 1 })
+	runtest.Await(t, "the model is shown", func() bool { return len(h.remarks(false).ServersDown) == 1 })
 	if got := h.readyz().body; !strings.Contains(got, `"the model that derives memory cannot be used: check ANNALS_MODEL_URL; the log has the cause"`) {
 		t.Errorf("readyz: %s", got)
 	}
-	if got := h.health.remarks(true).ServersDown[0]; !strings.Contains(got, "(ANNALS_MODEL_URL)") {
+	if got := h.remarks(true).ServersDown[0]; !strings.Contains(got, "(ANNALS_MODEL_URL)") {
 		t.Errorf("operators read %q", got)
 	}
 }

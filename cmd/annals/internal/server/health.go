@@ -1,28 +1,21 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
-	"strings"
-	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/eventstore"
-	"github.com/annals-project/annals/eventstore/cut"
 	"github.com/annals-project/annals/internal/build"
 	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/internal/ops"
-	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/runner"
 )
@@ -49,8 +42,7 @@ type health struct {
 	progress     *startProgress
 	logger       *slog.Logger
 	calls, work  usedUp
-	// causes are the last causes that were logged.
-	causes atomic.Pointer[string]
+	watch        condition.Watch
 }
 
 func buildHealth(_ context.Context, s *Server) (adds, error) {
@@ -60,7 +52,6 @@ func buildHealth(_ context.Context, s *Server) (adds, error) {
 		roles:     s.cfg.Roles,
 		admission: &opening{wentBack: s.storage.wentBack}, progress: &startProgress{now: time.Now}, logger: s.cfg.Logger,
 	}
-	s.health.register(s.registry)
 	s.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &stateMetrics{s},
 	)
@@ -68,10 +59,12 @@ func buildHealth(_ context.Context, s *Server) (adds, error) {
 	return adds{}, nil
 }
 
-// The servers that every role needs, as parts.
+// The parts. The first two are servers that every role needs.
 const (
 	postgresPart   = "postgres"
 	eventStorePart = "event store"
+	projectionPart = "projection"
+	deletionPart   = "deletion"
 )
 
 // The reasons that /readyz shows to every client. They are constant: texts of errors, servers and customers are
@@ -98,83 +91,25 @@ const (
 	awaitEventStore condition.Reason = "they wait for the event store"
 )
 
-// erasureDenied is shown to every client, as the reasons are.
-const erasureDenied = "the event store denies its user a right that erasure needs: " +
-	"what was deleted is not recalled, and stays in the store"
-
-// lockAwaited is shown to every client too.
-const lockAwaited = "statements wait for a table that another session of Postgres has locked"
-
-// restoredRemark describes the streams that somebody else hid in the event store, "" for none. Only operators read
-// their names.
-func restoredRemark(hidden *cut.Store, private bool) string {
-	names := hidden.Restored()
-	if len(names) == 0 {
-		return ""
-	}
-	count := strconv.Itoa(len(names))
-	if len(names) == cut.MaxNamed {
-		count += " or more"
-	}
-	remark := "somebody else deleted, truncated or aged streams of the service in the event store, and that was undone (" +
-		count + " since the start)"
-	if private {
-		remark += ": " + strings.Join(names[:min(len(names), namedStreams)], ", ")
-	}
-	return remark
-}
-
-const (
-	// maxDamaged is the most damaged streams that a remark counts, and namedStreams the most that it names.
-	maxDamaged   = 100
-	namedStreams = 10
-)
-
-// damagedRemark describes the streams that somebody else ended or hid in the event store, "" for none. Only operators
-// read their names.
-func damagedRemark(damaged []datapoints.DamagedStream, private bool) string {
-	if len(damaged) == 0 {
-		return ""
-	}
-	count := strconv.Itoa(len(damaged))
-	if len(damaged) == maxDamaged {
-		count += " or more"
-	}
-	remark := "somebody else deleted, truncated or aged streams of the service in the event store (" + count +
-		"): annals doctor lists them"
-	if private {
-		names := make([]string, min(len(damaged), namedStreams))
-		for i := range names {
-			names[i] = damaged[i].Stream + " " + damaged[i].Damage
-		}
-		remark += ": " + strings.Join(names, ", ")
-	}
-	return remark
-}
-
-// notReady returns the parts that cannot work, and why: causes before their effects. It logs each new set of causes
-// once. Whether the service starts or stops is read at each call: the answer must change at once.
-func (h *health) notReady(ctx context.Context) []condition.NotReady {
-	now := h.reading.get()
-	parts := h.serversNotReady(now)
+// conditions returns what an operator should know, causes before their effects, and logs what is not ready. Whether the
+// service starts or stops is read at each call: the answer must change at once.
+func (h *health) conditions(ctx context.Context) condition.List {
+	now, opening := h.reading.get(), h.admission.reason()
+	list := h.serversNotReady(now)
 	if h.roles.Has(RoleProjector) { // other processes report their own
-		parts = append(parts, withoutEffects(parts, h.projectionsNotReady(now))...)
+		list = append(list, withoutEffects(list, h.projectionsNotReady(now))...)
 	}
-	stuck := h.stuck()
-	for _, s := range stuck[:min(len(stuck), maxNamed)] {
-		cause := fmt.Errorf("one of %d: %w", len(stuck), s.Err)
-		parts = append(parts, notReady("deletion "+s.ID.String(), notDeleted, s.Position, cause))
+	list = append(list, deletionsNotReady(h.stuck())...)
+	if opening != "" {
+		list = append(list, notReady("service", opening, 0, nil))
 	}
-	if reason := h.admission.reason(); reason != "" {
-		parts = append(parts, notReady("service", reason, 0, nil))
-	}
-	h.logCauses(ctx, parts)
-	return parts
+	list = append(list, h.remarks(now, opening != "")...)
+	h.log(ctx, list)
+	return list
 }
 
 // serversNotReady returns which of Postgres and the event store cannot be used.
-func (h *health) serversNotReady(now reading) []condition.NotReady {
-	var parts []condition.NotReady
+func (h *health) serversNotReady(now reading) (parts condition.List) {
 	add := func(part string, reason condition.Reason, cause error) {
 		parts = append(parts, notReady(part, reason, 0, cause))
 	}
@@ -197,13 +132,13 @@ func (h *health) serversNotReady(now reading) []condition.NotReady {
 }
 
 // holdsUp is what the projections wait for while a server is not ready for a reason, "" if they can work.
-func holdsUp(n condition.NotReady) condition.Reason {
-	switch n.Reason {
+func holdsUp(server condition.Condition) condition.Reason {
+	switch server.Words {
 	case silent, refusesUser, olderCopy:
 	default:
 		return ""
 	}
-	if n.Part == postgresPart {
+	if server.Name == postgresPart {
 		return awaitPostgres
 	}
 	return awaitEventStore
@@ -211,19 +146,19 @@ func holdsUp(n condition.NotReady) condition.Reason {
 
 // withoutEffects puts one part in the place of the projections that only wait for a server that is not ready. A
 // projection that stopped has a cause of its own.
-func withoutEffects(servers, projections []condition.NotReady) []condition.NotReady {
+func withoutEffects(servers, projections condition.List) condition.List {
 	for _, server := range servers {
 		why := holdsUp(server)
 		if why == "" {
 			continue
 		}
-		own := slices.DeleteFunc(slices.Clone(projections), func(n condition.NotReady) bool {
-			return n.Reason != stopped && n.Reason != stoppedAt
+		own := slices.DeleteFunc(slices.Clone(projections), func(c condition.Condition) bool {
+			return c.Words != stopped && c.Words != stoppedAt
 		})
 		if len(own) == len(projections) {
 			return projections
 		}
-		return append([]condition.NotReady{notReady("projections", why, 0, nil)}, own...)
+		return append(condition.List{notReady("projections", why, 0, nil)}, own...)
 	}
 	return projections
 }
@@ -237,11 +172,12 @@ func reasonOf(err error) condition.Reason {
 }
 
 // projectionsNotReady returns the projections that cannot work.
-func (h *health) projectionsNotReady(now reading) []condition.NotReady {
-	var parts []condition.NotReady
+func (h *health) projectionsNotReady(now reading) (parts condition.List) {
 	for _, s := range now.projections {
 		add := func(reason condition.Reason, at eventstore.Position, cause error) {
-			parts = append(parts, notReady("projection "+s.Name, reason, at, cause))
+			c := notReady(projectionPart, reason, at, cause)
+			c.Of = s.Name
+			parts = append(parts, c)
 		}
 		switch {
 		case s.Stop != nil && s.Stop.Stream != "":
@@ -261,87 +197,55 @@ func (h *health) projectionsNotReady(now reading) []condition.NotReady {
 	return parts
 }
 
-func notReady(part string, reason condition.Reason, at eventstore.Position, cause error) condition.NotReady {
-	n := condition.NotReady{Part: part, Reason: reason, Position: uint64(at)}
+// deletionsNotReady names deletions that cannot be completed, at most maxNamed. The last one counts for the rest.
+func deletionsNotReady(stuck []pipeline.Stuck) (parts condition.List) {
+	for _, s := range stuck[:min(len(stuck), maxNamed)] {
+		c := notReady(deletionPart, notDeleted, s.Position, fmt.Errorf("one of %d: %w", len(stuck), s.Err))
+		c.Of = s.ID.String()
+		parts = append(parts, c)
+	}
+	if rest := len(stuck) - len(parts); rest > 0 {
+		parts[maxNamed-1].Count = 1 + rest
+	}
+	return parts
+}
+
+func notReady(part string, reason condition.Reason, at eventstore.Position, cause error) condition.Condition {
+	c := condition.Condition{Name: part, State: condition.NotReady, Words: reason, Position: uint64(at)}
 	if cause != nil {
-		n.Cause = cause.Error()
+		c.Cause = cause.Error()
 	}
-	return n
+	return c
 }
 
-// logCauses logs the causes unless they are the last that were logged.
-func (h *health) logCauses(ctx context.Context, parts []condition.NotReady) {
-	var causes []string
-	for _, part := range parts {
-		if part.Cause != "" {
-			causes = append(causes, part.Part+": "+part.Cause)
+// log logs each part that is not ready when that begins, or its cause changes, and when it ends.
+func (h *health) log(ctx context.Context, list condition.List) {
+	began, ended := h.watch.Note(h.reading.now().UTC().Truncate(time.Millisecond), list)
+	for _, c := range began {
+		if c.Cause != "" {
+			h.logger.WarnContext(ctx, "service is not ready", "part", c.Part(), "reason", c.Words, "err", c.Cause)
 		}
 	}
-	joined := strings.Join(causes, "; ")
-	if before := h.causes.Swap(&joined); joined != "" && (before == nil || *before != joined) {
-		h.logger.WarnContext(ctx, "service is not ready", "causes", causes)
+	for _, c := range ended {
+		if c.Cause != "" {
+			h.logger.InfoContext(ctx, "a part is ready again", "part", c.Part(), "since", c.Since)
+		}
 	}
 }
 
-// remarks returns what is refused, lost and set aside. Only what operators read holds texts of errors, and names
-// that somebody chose.
-func (h *health) remarks(private bool) condition.Remarks {
+// projections returns how far each projection is.
+func (h *health) projections() []condition.Projection {
 	now := h.reading.get()
-	r := condition.Remarks{
-		WritesRefused: h.backpressure.reasons(), OpenTooLong: h.backpressure.openTooLong(),
-		SemanticSearchOff: h.semantic.reason(), BulkWritesLost: now.abandonedBulks,
-		ServersDown: h.probes.remarks(private), SendsFailed: failedRemark(now.failedSends, private),
+	problems := map[string]condition.Reason{}
+	for _, c := range h.projectionsNotReady(now) {
+		problems[c.Of] = c.Words
 	}
-	if c, ok := h.progress.of(now.projections); ok {
-		r.CatchingUp = c.String()
-	}
-	if h.admission.reason() != "" { // what waits does so because of the start
-		r.OpenTooLong = ""
-	}
-	if !private && r.SemanticSearchOff != "" {
-		r.SemanticSearchOff = "the model of the stored vectors is missing or cannot be called: " +
-			"recall searches by words alone (the log names the model; make model installs the built-in one)"
-	}
-	if now.awaitedLock != "" {
-		if r.LockAwaited = lockAwaited; private {
-			r.LockAwaited += ": " + now.awaitedLock
+	list := make([]condition.Projection, len(now.projections))
+	for i, s := range now.projections {
+		list[i] = condition.Projection{
+			Name: s.Name, Version: s.Version, Position: uint64(s.Position), Lag: uint64(s.Lag()), IsFedHere: s.Active,
+			IsStopped: s.Stop != nil, Problem: problems[s.Name],
 		}
 	}
-	if denied := h.denied(); denied != nil {
-		if r.ErasureDenied = erasureDenied; private {
-			r.ErasureDenied += ": " + denied.Error()
-		}
-	}
-	r.StreamsRestored = restoredRemark(h.storage.hidden, private)
-	r.StreamsDamaged = damagedRemark(now.damaged, private)
-	if err := h.backpressure.stopped(); err != nil && !private {
-		for i, reason := range r.WritesRefused {
-			r.WritesRefused[i] = strings.TrimSuffix(reason, ": "+err.Error())
-		}
-	}
-	if h.roles.Has(RoleRead) {
-		r.RecallElsewhere = h.index.unavailableReason()
-	}
-	if h.storage.index != nil {
-		for _, l := range h.storage.index.Losses() {
-			r.RecallIncomplete = append(r.RecallIncomplete, l.Part)
-		}
-	}
-	for _, e := range h.runtime.IsSetAside() {
-		r.SetAside = append(r.SetAside, condition.SetAside{Position: e.Position, Type: e.Type, Projections: e.Projections})
-	}
-	slices.SortFunc(r.SetAside, func(a, b condition.SetAside) int { return cmp.Compare(a.Position, b.Position) })
-	return r
-}
-
-// register adds the metric that shows whether the service is ready.
-func (h *health) register(registry prometheus.Registerer) {
-	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "annals_ready", Help: "1 while /readyz answers 200.",
-	}, func() float64 {
-		if len(h.notReady(context.Background())) == 0 {
-			return 1
-		}
-		return 0
-	}))
+	return list
 }

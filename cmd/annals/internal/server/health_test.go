@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/internal/pg/pgtest"
@@ -28,6 +30,11 @@ func startFrozen(t *testing.T) (h *harness, pass func(time.Duration)) {
 	}
 	h.start()
 	return h, func(d time.Duration) { passed.Add(int64(d)) }
+}
+
+// remarks returns the remarks, as operators read them if private is true.
+func (h *harness) remarks(private bool) client.Remarks {
+	return h.health.conditions(h.t.Context()).Remarks(private)
 }
 
 func (h *harness) readyz() answer { return h.fetch(http.MethodGet, h.urls.API+"/readyz", "", "") }
@@ -92,7 +99,7 @@ func TestServer_ReadyzWhileAllConnectionsAreInUse(t *testing.T) {
 	}
 	pass(checkTimeout)
 	if got := h.readyz(); got.status != http.StatusServiceUnavailable ||
-		!strings.Contains(got.body, `{"part":"postgres","reason":"`+string(poolUsedUp)+`"}`) {
+		!strings.Contains(got.body, `{"part":"postgres","reason":"`+string(poolUsedUp)+`","since":"1970-`) {
 		t.Errorf("connections that are in use for long: %d %s", got.status, got.body)
 	}
 }
@@ -109,7 +116,7 @@ func TestServer_LostPostgresIsNotDescribed(t *testing.T) {
 	}
 	h.start()
 	got := h.readyz()
-	if got.status != http.StatusServiceUnavailable || !strings.Contains(got.body, `{"part":"postgres","reason":"it does not answer"}`) {
+	if got.status != http.StatusServiceUnavailable || !strings.Contains(got.body, `{"part":"postgres","reason":"it does not answer","since":"`) {
 		t.Errorf("readyz: %d %s", got.status, got.body)
 	}
 	for _, text := range []string{"hidden", "127.0.0.1", "dial", "connect", "cause"} {
@@ -118,7 +125,7 @@ func TestServer_LostPostgresIsNotDescribed(t *testing.T) {
 		}
 	}
 	causes := ""
-	for _, part := range h.health.notReady(t.Context()) {
+	for _, part := range h.health.conditions(t.Context()).NotReady(true) {
 		causes += part.Cause
 	}
 	if !strings.Contains(causes, "127.0.0.1:1") {
@@ -143,12 +150,20 @@ func TestServer_LostPostgresComesBeforeItsEffects(t *testing.T) {
 	var is struct {
 		DebugMessage string
 		Data         struct {
-			NotReady   []condition.NotReady
+			NotReady   []client.NotReady
 			CatchingUp string
 		}
 	}
 	runtest.Must(t, json.Unmarshal([]byte(got), &is))
-	want := []condition.NotReady{{Part: "postgres", Reason: silent}, {Part: "projections", Reason: awaitPostgres}}
+	for i := range is.Data.NotReady {
+		if is.Data.NotReady[i].Since.IsZero() {
+			t.Errorf("since when is not shown: %s", got)
+		}
+		is.Data.NotReady[i].Since = time.Time{}
+	}
+	want := []client.NotReady{
+		{Part: "postgres", Reason: string(silent)}, {Part: "projections", Reason: string(awaitPostgres)},
+	}
 	if is.DebugMessage != "postgres: it does not answer" || is.Data.CatchingUp != "" ||
 		!slices.Equal(is.Data.NotReady, want) {
 		t.Errorf("readyz: %s", got)
@@ -161,22 +176,22 @@ func TestServer_LostPostgresComesBeforeItsEffects(t *testing.T) {
 // A projection that stopped has a cause of its own, and is named while a server is away. A server that answers, and
 // refuses something, is no cause of what a projection repeats.
 func TestHealth_EffectsAreJoined(t *testing.T) {
-	part := func(name string, reason condition.Reason) condition.NotReady {
-		return condition.NotReady{Part: name, Reason: reason}
+	part := func(name, of string, reason condition.Reason) condition.Condition {
+		return condition.Condition{Name: name, Of: of, State: condition.NotReady, Words: reason}
 	}
-	list := func(parts ...condition.NotReady) []condition.NotReady { return parts }
-	postgres, store := part(postgresPart, silent), part(eventStorePart, silent)
-	waiting, halted := part("projection access", cannotBegin), part("projection trace", stoppedAt)
-	joined := part("projections", awaitPostgres)
-	for name, c := range map[string]struct{ servers, projections, want []condition.NotReady }{
+	list := func(parts ...condition.Condition) condition.List { return parts }
+	postgres, store := part(postgresPart, "", silent), part(eventStorePart, "", silent)
+	waiting, halted := part(projectionPart, "access", cannotBegin), part(projectionPart, "trace", stoppedAt)
+	joined := part("projections", "", awaitPostgres)
+	for name, c := range map[string]struct{ servers, projections, want condition.List }{
 		"nothing away":       {nil, list(waiting, halted), list(waiting, halted)},
 		"only a stop":        {list(postgres), list(halted), list(halted)},
 		"both":               {list(postgres), list(waiting, halted), list(joined, halted)},
-		"a server refuses":   {list(part(postgresPart, refuses)), list(waiting), list(waiting)},
-		"the store is away":  {list(store), list(waiting), list(part("projections", awaitEventStore))},
+		"a server refuses":   {list(part(postgresPart, "", refuses)), list(waiting), list(waiting)},
+		"the store is away":  {list(store), list(waiting), list(part("projections", "", awaitEventStore))},
 		"the first is named": {list(postgres, store), list(waiting), list(joined)},
 	} {
-		if got := withoutEffects(c.servers, c.projections); !slices.Equal(got, c.want) {
+		if got := withoutEffects(c.servers, c.projections); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -190,7 +205,7 @@ func TestHealth_IndexFedElsewhere(t *testing.T) {
 		t.Errorf("while it starts: %+v", parts)
 	}
 	h.admission.open.Store(true)
-	if parts := h.projectionsNotReady(now); len(parts) != 1 || parts[0].Reason != fedElsewhere {
+	if parts := h.projectionsNotReady(now); len(parts) != 1 || parts[0].Words != fedElsewhere {
 		t.Errorf("after the start: %+v", parts)
 	}
 }
@@ -210,13 +225,12 @@ func TestHealth_ReasonsHoldNoTextOfErrors(t *testing.T) {
 	if len(parts) != 5 {
 		t.Fatalf("%d parts: %+v", len(parts), parts)
 	}
-	for i := range parts {
-		if !strings.Contains(parts[i].Cause, text) {
-			t.Errorf("%s has the cause %q", parts[i].Part, parts[i].Cause)
+	for _, part := range parts.NotReady(true) {
+		if !strings.Contains(part.Cause, text) {
+			t.Errorf("%s has the cause %q", part.Part, part.Cause)
 		}
-		parts[i].Cause = ""
 	}
-	public, err := json.Marshal(parts)
+	public, err := json.Marshal(parts.NotReady(false))
 	runtest.Must(t, err)
 	if strings.Contains(string(public), text) || !strings.Contains(string(public), `"position":7`) {
 		t.Errorf("every client reads %s", public)

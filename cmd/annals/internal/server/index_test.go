@@ -55,7 +55,7 @@ func TestServer_IndexIncomplete(t *testing.T) {
 	h.must(key, http.MethodGet, api+"/ingest/"+receipt.IngestionID, nil, nil)
 	h.must(key, http.MethodDelete, api+"/data-points/a", nil, nil)
 	h.must(key, http.MethodGet, api+"/identities", nil, nil)
-	if why := h.health.remarks(true).RecallElsewhere; !strings.Contains(why, "being built") {
+	if why := h.remarks(true).RecallElsewhere; !strings.Contains(why, "being built") {
 		t.Errorf("remark on recall: %q", why)
 	}
 	if err := held.Rollback(t.Context()); err != nil {

@@ -140,14 +140,8 @@ var (
 		"Age of the last backup that annals backup made of this data folder.", nil, nil)
 )
 
-// Describe implements prometheus.Collector.
-func (i *inventory) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		dataBytesMetric, dataPointsMetric, diskFreeMetric, diskRequiredMetric, backupAgeMetric,
-	} {
-		out <- d
-	}
-}
+// Describe implements prometheus.Collector, as that of stateMetrics does.
+func (i *inventory) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (i *inventory) Collect(out chan<- prometheus.Metric) {

@@ -32,10 +32,10 @@ func TestServer_KeysLocked(t *testing.T) {
 		answered <- fmt.Sprint(status, " ", string(answer))
 	}()
 	runtest.Await(t, "operators read the table and the session", func() bool {
-		text := h.health.remarks(true).LockAwaited
+		text := h.remarks(true).LockAwaited
 		return strings.Contains(text, "access.organizations, which session ")
 	})
-	if text := h.health.remarks(false).LockAwaited; text != lockAwaited {
+	if text := h.remarks(false).LockAwaited; text != string(lockAwaited) {
 		t.Errorf("everybody reads %q", text)
 	}
 	if got := <-answered; !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "could not be looked up") {

@@ -19,8 +19,8 @@ func (s *Server) newMCP() (*mcp.Service, error) {
 	return mcp.New(mcp.Config{
 		URLs: s.urls, Origins: origins, Version: build.Version, Document: readapi.OpenAPI, API: s.inner,
 		Keys:   s.read.keys,
-		Tokens: s.grantOf, Access: s.read.access, Identities: s.write.service, Authors: s.read.dataPoints.Authors,
-		Logger: s.cfg.Logger,
+		Tokens: s.grantOf, Access: s.read.access, Identities: s.write.service, DataPoints: s.read.dataPoints,
+		Texts: s.recall.recall, Reaches: s.read.directory.Belongs, HashKey: s.hashKey, Logger: s.cfg.Logger,
 	})
 }
 
@@ -31,6 +31,7 @@ func (s *Server) grantOf(ctx context.Context, token string) (mcp.Grant, bool, er
 		return mcp.Grant{}, false, nil
 	}
 	return mcp.Grant{
-		Person: g.Person, Organization: g.Organization, Project: g.Project, ClientName: g.ClientName, Scopes: g.Scopes,
+		Person: g.Person, Organization: g.Organization, Project: g.Project, ClientName: g.ClientName,
+		Resource: g.Resource, Scopes: g.Scopes,
 	}, err == nil, err
 }

@@ -38,7 +38,7 @@ func TestMCP_OAuth(t *testing.T) {
 	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
-	for role, tools := range map[string]int{"write": 19, "read": 15} {
+	for role, tools := range map[string]int{"write": 5, "read": 3} {
 		asked := 0
 		const callback = "http://127.0.0.1:11953/callback"
 		handler, err := auth.NewAuthorizationCodeHandler(&auth.AuthorizationCodeHandlerConfig{
@@ -63,11 +63,8 @@ func TestMCP_OAuth(t *testing.T) {
 		if role == "write" {
 			a.must("remember", map[string]any{"content": "The lamp is green."}, nil)
 		}
-		if text := a.must("recall", map[string]any{"query": "zebra"}, nil); !strings.Contains(text, "\n> ") {
+		if text := a.must("recall", map[string]any{"query": "zebra"}, nil); !strings.Contains(text, ": ") {
 			t.Errorf("%s recalls %s", role, text)
-		}
-		if text := a.must("whoami", nil, nil); !strings.Contains(text, role+"@acme.example") || !strings.Contains(text, "client: Desk") {
-			t.Errorf("%s", text)
 		}
 		source, err := handler.TokenSource(t.Context())
 		runtest.Must(t, err)

@@ -35,6 +35,10 @@ func (h *consoleHarness) grants() {
 			return g, false, nil
 		}
 		g.Organization, g.Project, g.ClientName = organizations[g.Person], parts[2], "Desk <b>"
+		g.Resource = h.urls.Console + "/mcp"
+		if strings.Contains(parts[1], operateScope) {
+			g.Resource += "/operator"
+		}
 		for scope := range strings.SplitSeq(parts[1], ",") {
 			g.Scopes = append(g.Scopes, auth.Scope(scope))
 		}
@@ -47,6 +51,9 @@ const (
 	bothScopes = "memory:read,memory:write"
 	readScope  = "memory:read"
 	writeScope = "memory:write"
+
+	operateScope = "memory:operate"
+	allScopes    = bothScopes + "," + operateScope
 )
 
 func token(role, scopes, project string) string {
@@ -54,7 +61,7 @@ func token(role, scopes, project string) string {
 }
 
 // writing are the tools that need the scope memory:write.
-var writing = []string{"remember", "retry_ingestion", "forget_ingestion", "set_identity_traits"}
+var writing = []string{"remember", "retry_ingestion", "forget", "set_identity_traits"}
 
 // toolArguments are arguments with which each tool works on the first project.
 func (h *consoleHarness) toolArguments() map[string]map[string]any {
@@ -64,13 +71,16 @@ func (h *consoleHarness) toolArguments() map[string]map[string]any {
 		"whoami": {}, "list_projects": {}, "list_identities": {"limit": 2}, "list_audiences": {}, "get_usage": {},
 		"recall": {"query": "zebra"}, "remember": {"content": "The zebra came at noon.", "id": "noon"},
 		"get_ingestion": {"ingestionId": values["{send}"]}, "explain_ingestion": {"ingestionId": values["{send}"]},
-		"retry_ingestion": {"ingestionId": values["{send}"]}, "forget_ingestion": {"ingestionId": values["{send}"]},
+		"retry_ingestion": {"ingestionId": values["{send}"]}, "forget": {"ingestionId": values["{send}"]}, "read": {"sourceId": "noon-admin"},
 		"search_memory_trace": {"first": 3}, "get_node": {"id": values["{node}"]}, "get_lineage": {"id": values["{node}"]},
 		"get_timeline": {"id": values["{node}"]}, "get_identity": {"identity": "plain"},
 		"set_identity_traits": {"identity": "plain", "traits": args{"desk": "3"}},
 		"list_requests":       {"first": 3}, "get_request": {"requestId": values["{request}"]},
 	}
 }
+
+// everyday are the tools of /mcp.
+var everyday = []string{"recall", "read", "remember", "forget", "get_ingestion"}
 
 // Every tool × every role × every scope: what is listed, what is refused and why. No answer holds a key, and each has
 // the shape that its tool promises.
@@ -84,27 +94,52 @@ func TestMCP_EveryToolForEveryRoleAndScope(t *testing.T) {
 		for _, scopes := range []string{bothScopes, readScope, writeScope} {
 			a := h.agent(token(role, scopes, ""))
 			schemas := a.schemas()
-			for name, args := range tools {
-				write := slices.Contains(writing, name)
-				scope := readScope
-				if write {
-					scope = writeScope
-				}
-				// Of another organization, the owner may write in her own project.
-				writer := slices.Contains([]string{"write", "admin", "owner", "foreign"}, role)
-				schema, listed := schemas[name]
-				if want := strings.Contains(scopes, scope) && (writer || !write); listed != want {
-					t.Errorf("%s with %s is listed %s: %t", role, scopes, name, listed)
-					continue
-				}
-				if !strings.Contains(scopes, scope) {
-					h.stepUp(token(role, scopes, ""), name, scope)
-				}
-				if listed {
-					h.used(a, role, name, args, schema)
+			for _, name := range everyday {
+				h.listed(a, role, scopes, name, schemas)
+				if scope := scopeOf(name); !strings.Contains(scopes, scope) {
+					h.stepUp("/mcp", token(role, scopes, ""), name, scope)
+				} else if schema, ok := schemas[name]; ok {
+					h.used(a, role, name, tools[name], schema)
 				}
 			}
+			if len(schemas) > len(everyday) {
+				t.Errorf("%s with %s is listed %d tools", role, scopes, len(schemas))
+			}
 		}
+		if admin := slices.Contains([]string{"admin", "owner", "foreign"}, role); !admin {
+			h.stepUp("/mcp/operator", token(role, allScopes, ""), "whoami", operateScope)
+			continue
+		}
+		a := h.operator(token(role, allScopes, ""))
+		schemas := a.schemas()
+		for name, args := range tools {
+			h.listed(a, role, allScopes, name, schemas)
+			if schema, ok := schemas[name]; ok {
+				h.used(a, role, name, args, schema)
+			}
+		}
+	}
+}
+
+// scopeOf is the scope that a tool needs.
+func scopeOf(tool string) string {
+	if slices.Contains(writing, tool) {
+		return writeScope
+	}
+	return readScope
+}
+
+// listed checks that a tool is listed to those who may use it. Of another organization, the owner may write in her own
+// project.
+func (h *consoleHarness) listed(a agent, role, scopes, name string, schemas map[string]*jsonschema.Resolved) {
+	h.t.Helper()
+	writer := slices.Contains([]string{"write", "admin", "owner", "foreign"}, role)
+	_, listed := schemas[name]
+	if want := strings.Contains(scopes, scopeOf(name)) && (writer || scopeOf(name) == readScope); listed != want {
+		h.t.Errorf("%s with %s is listed %s: %t", role, scopes, name, listed)
+	}
+	if _, err := a.CallTool(h.t.Context(), &sdk.CallToolParams{Name: name + "x"}); err == nil {
+		h.t.Error("a tool that there is not is called")
 	}
 }
 
@@ -135,6 +170,9 @@ func (h *consoleHarness) used(a agent, role, name string, args map[string]any, s
 	for arg, v := range args {
 		sent[arg] = v
 	}
+	if id, ok := sent["id"]; ok && name == "remember" {
+		sent["id"] = id.(string) + "-" + role
+	}
 	if inProject {
 		sent["project"] = "default"
 	}
@@ -146,8 +184,15 @@ func (h *consoleHarness) used(a agent, role, name string, args map[string]any, s
 			h.t.Errorf("%s uses %s of a project that is not theirs: %q %q", role, name, text, refusal)
 		}
 		return
+	case (role == "read" || role == "write") && (name == "forget" || name == "get_ingestion"): // of others
+		if !strings.HasPrefix(refusal, "not-found: ") {
+			h.t.Errorf("%s uses %s of what another sent: %q %q", role, name, text, refusal)
+		}
+		return
+	case name == "read" && strings.HasPrefix(refusal, "data-point-not-found: "): // not remembered yet
+		return
 	case name == "retry_ingestion" && (strings.HasPrefix(refusal, "ingestion-not-stopped: ") ||
-		strings.HasPrefix(refusal, "data-point-deleted: ")): // forget_ingestion takes the same send
+		strings.HasPrefix(refusal, "data-point-deleted: ")): // forget takes the same send
 		return
 	case refusal != "":
 		h.t.Errorf("%s uses %s: %s", role, name, refusal)
@@ -174,13 +219,13 @@ func (h *consoleHarness) used(a agent, role, name string, args map[string]any, s
 }
 
 // stepUp checks that a token without a scope learns which one a tool needs.
-func (h *consoleHarness) stepUp(token, tool, scope string) {
+func (h *consoleHarness) stepUp(path, token, tool, scope string) {
 	h.t.Helper()
-	status, header, body := h.post(token, map[string]any{
+	status, header, body := h.postTo(path, token, map[string]any{
 		"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": map[string]any{"name": tool, "arguments": map[string]any{}},
 	})
 	want := `Bearer error="insufficient_scope", scope="` + scope + `", resource_metadata="` + h.urls.Console +
-		`/.well-known/oauth-protected-resource/mcp"`
+		`/.well-known/oauth-protected-resource` + path + `"`
 	if status != http.StatusForbidden || header.Get("WWW-Authenticate") != want {
 		h.t.Errorf("%s without %s: %d %v %s", tool, scope, status, header, body)
 	}
@@ -189,14 +234,26 @@ func (h *consoleHarness) stepUp(token, tool, scope string) {
 // post sends a message as clients before 2026-07-28 do.
 func (h *harness) post(token string, message any, headers ...string) (status int, header http.Header, body string) {
 	h.t.Helper()
+	return h.postTo("/mcp", token, message, headers...)
+}
+
+func (h *harness) postTo(
+	path, token string, message any, headers ...string,
+) (status int, header http.Header, body string) {
+	h.t.Helper()
 	text, err := json.Marshal(message)
 	runtest.Must(h.t, err)
-	return h.ask(http.MethodPost, token, text, headers...)
+	return h.askAt(path, http.MethodPost, token, text, headers...)
 }
 
 func (h *harness) ask(method, token string, body []byte, headers ...string) (int, http.Header, string) {
 	h.t.Helper()
-	r, err := http.NewRequestWithContext(h.t.Context(), method, h.urls.Console+"/mcp", bytes.NewReader(body))
+	return h.askAt("/mcp", method, token, body, headers...)
+}
+
+func (h *harness) askAt(path, method, token string, body []byte, headers ...string) (int, http.Header, string) {
+	h.t.Helper()
+	r, err := http.NewRequestWithContext(h.t.Context(), method, h.urls.Console+path, bytes.NewReader(body))
 	runtest.Must(h.t, err)
 	r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
 	if token != "" {
@@ -230,7 +287,7 @@ func TestMCP_Person(t *testing.T) {
 	var receipt struct{ IngestionID string }
 	a.must("remember", map[string]any{"content": "The lamp is green."}, &receipt)
 	h.await(own, receipt.IngestionID, "completed")
-	if text := a.must("recall", map[string]any{"query": "lamp"}, nil); !strings.Contains(text, `by "write@acme.example"`) {
+	if text := a.must("recall", map[string]any{"query": "lamp"}, nil); !strings.Contains(text, `, write@acme.example: The lamp is green. [`) {
 		t.Errorf("%s", text)
 	}
 	runtest.Await(t, "the call is logged under the name of the client", func() bool {
@@ -251,13 +308,13 @@ func TestMCP_Person(t *testing.T) {
 		})
 	})
 	h.must(management, http.MethodPost, api+"/projects", map[string]any{"name": "Second"}, nil)
-	owner := h.agent(token("owner", bothScopes, ""))
+	owner := h.operator(token("owner", allScopes, ""))
 	_, refusal := owner.use("get_usage", nil, nil)
 	if !strings.HasPrefix(refusal, "project-required: ") || !strings.Contains(refusal, "default") ||
 		!strings.Contains(refusal, "second") {
 		t.Errorf("two projects and none named: %q", refusal)
 	}
-	pinned := h.agent(token("owner", bothScopes, "second"))
+	pinned := h.operator(token("owner", allScopes, "second"))
 	if text := pinned.must("get_usage", nil, nil); !strings.Contains(text, "slug: second") {
 		t.Errorf("%s", text)
 	}
@@ -273,11 +330,11 @@ func TestMCP_RemovedPerson(t *testing.T) {
 	h := newConsole(t)
 	h.grants()
 	a := h.agent(token("write", bothScopes, ""))
-	a.must("whoami", nil, nil)
+	a.must("recall", map[string]any{"query": "zebra"}, nil)
 	service, call := h.people()
 	call.Principal.OrganizationID = h.organizations()[0].ID
 	runtest.Must(t, service.RemoveMember(t.Context(), call, call.Principal.OrganizationID, h.ids["write"]))
-	if _, err := a.CallTool(t.Context(), &sdk.CallToolParams{Name: "whoami"}); err == nil {
+	if _, err := a.CallTool(t.Context(), &sdk.CallToolParams{Name: "recall"}); err == nil {
 		t.Error("a removed person is answered")
 	}
 	status, header, _ := h.ask(http.MethodPost, token("write", bothScopes, ""), nil)

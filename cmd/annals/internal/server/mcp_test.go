@@ -2,8 +2,10 @@ package server
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,13 +14,17 @@ import (
 	"github.com/annals-project/annals/internal/runtest"
 )
 
-// bearer sends a token with each request.
-type bearer string
+// bearer sends a token with each request, and what else a client is configured with.
+type bearer struct {
+	token  string
+	header http.Header
+}
 
 // RoundTrip implements http.RoundTripper.
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+string(b))
+	r.Header.Set("Authorization", "Bearer "+b.token)
+	maps.Copy(r.Header, b.header)
 	return http.DefaultTransport.RoundTrip(r)
 }
 
@@ -28,12 +34,22 @@ type agent struct {
 	t *testing.T
 }
 
-// agent connects a client with a key or a token.
-func (h *harness) agent(token string) agent {
+// agent connects a client to /mcp with a key or a token.
+func (h *harness) agent(token string) agent { return h.agentAt("/mcp", token, nil) }
+
+// operator connects a client to the path that has all tools.
+func (h *harness) operator(token string) agent { return h.agentAt("/mcp/operator", token, nil) }
+
+// boundAgent connects a client with a key that is bound to an identity.
+func (h *harness) boundAgent(path, key, identity string) agent {
+	return h.agentAt(path, key, http.Header{"X-Service-Identity": {identity}})
+}
+
+func (h *harness) agentAt(path, token string, header http.Header) agent {
 	h.t.Helper()
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	session, err := client.Connect(h.t.Context(), &mcp.StreamableClientTransport{
-		Endpoint: h.urls.Console + "/mcp", HTTPClient: &http.Client{Transport: bearer(token)}, DisableStandaloneSSE: true,
+		Endpoint: h.urls.Console + path, HTTPClient: &http.Client{Transport: bearer{token, header}}, DisableStandaloneSSE: true,
 	}, nil)
 	if err != nil {
 		h.t.Fatal(err)
@@ -91,8 +107,14 @@ func TestMCP_Key(t *testing.T) {
 	h.start()
 	own, _ := h.keys()
 	a := h.agent(own)
-	if names := a.tools(); len(names) != 19 {
+	if names := a.tools(); !slices.Equal(names, []string{"forget", "get_ingestion", "read", "recall", "remember"}) {
+		t.Errorf("%q", names)
+	}
+	if names := h.operator(own).tools(); len(names) != 20 {
 		t.Errorf("%d tools: %q", len(names), names)
+	}
+	if names := h.agentAt("/mcp/read", own, nil).tools(); !slices.Equal(names, []string{"read", "recall"}) {
+		t.Errorf("%q", names)
 	}
 	var receipt struct{ IngestionID, SourceID, Status string }
 	a.must("remember", map[string]any{"content": "The tea is in the blue tin.", "id": "tea", "identity": "ana"}, &receipt)
@@ -101,8 +123,8 @@ func TestMCP_Key(t *testing.T) {
 		Results []struct{ Content string }
 	}
 	text := a.must("recall", map[string]any{"query": "where is the tea?", "identity": "ben"}, &found)
-	if len(found.Results) == 0 || !strings.Contains(text, "\n> The tea is in the blue tin.\n") ||
-		!strings.Contains(text, "source tea") || !strings.Contains(text, "by ana") {
+	if len(found.Results) == 0 ||
+		!strings.Contains(text, ", ana: The tea is in the blue tin. [tea]") || strings.Count(text, "blue tin") != 1 {
 		t.Errorf("%+v\n%s", found, text)
 	}
 	for path, method := range map[string]string{"/mcp#remember": "MCP", "/mcp#recall": "MCP"} {

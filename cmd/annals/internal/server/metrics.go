@@ -1,11 +1,13 @@
 package server
 
 import (
+	"context"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/recallindex/elastic"
 	"github.com/annals-project/annals/projections/runner"
@@ -38,9 +40,13 @@ func projectionMetrics(registry prometheus.Registerer, keysChanged func()) runne
 }
 
 var (
+	readyMetric   = prometheus.NewDesc("annals_ready", "1 while /readyz answers 200.", nil, nil)
 	refusedMetric = prometheus.NewDesc("annals_writes_refused",
 		"1 while writes are refused: projections lag far, more is sent than can be derived, the disk is nearly full, "+
 			"or the event store cannot write, since its disk is full or failed.", []string{"why"}, nil)
+	serverUpMetric = prometheus.NewDesc("annals_server_up",
+		"1 while a server that the service calls can be used, as last checked: the model, the endpoint for embeddings, the "+
+			"Elasticsearch.", []string{"server"}, nil)
 	setAsideMetric = prometheus.NewDesc("annals_events_set_aside", "How many events projections ignore.", nil, nil)
 	openMetric     = prometheus.NewDesc("annals_open_age_seconds",
 		"Age of the oldest item that waits for derivation, and of the oldest captured send that is not searchable.",
@@ -95,23 +101,12 @@ var (
 // stateMetrics reads the state of the parts when Prometheus collects.
 type stateMetrics struct{ *Server }
 
-// Describe implements prometheus.Collector.
-func (m *stateMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		refusedMetric, setAsideMetric, openMetric, lagMetric, stallMetric,
-		nodeAppendsMetric, nodeEventsMetric, nodeFsyncsMetric,
-		connectionsMetric, maxConnectionsMetric, chargeMetric, erasureMetric, stuckMetric, stuckFanOutMetric, damagedMetric,
-		waitsMetric,
-		storeConnectionsMetric, elasticRequestsMetric, elasticRepeatedMetric, elasticPausedMetric,
-		placesMetric, placeBytesMetric, placesWaitingMetric, placesRefusedMetric,
-	} {
-		out <- d
-	}
-}
+// Describe implements prometheus.Collector. It describes nothing: the registry checks what is collected.
+func (m *stateMetrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
-	now := m.health.reading.get()
+	conditions, now := m.health.conditions(context.Background()), m.health.reading.get()
 	gauge := func(of *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(of, prometheus.GaugeValue, value, labels...)
 	}
@@ -126,23 +121,20 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 			gauge(lagMetric, float64(s.Lag()), s.Name)
 		}
 	}
-	state := m.backpressure.state()
-	for why, refused := range map[string]bool{
-		"behind": state.lagging != "", "waiting": state.derivation.late != "", "disk": state.nearlyFull != "",
-		"log": m.backpressure.isLogRefused(),
-	} {
-		value := 0.0
-		if refused {
-			value = 1
-		}
-		gauge(refusedMetric, value, why)
+	open := m.backpressure.state().open
+	gauge(readyMetric, oneIf(conditions.IsReady()))
+	for _, server := range m.probes.all() {
+		gauge(serverUpMetric, oneIf(!conditions.Has(condition.ServersDown, server.Label)), server.Label)
 	}
-	gauge(setAsideMetric, float64(len(m.read.runtime.IsSetAside())))
-	gauge(openMetric, m.backpressure.since(state.derivation.Item).Seconds(), "derivation")
-	gauge(openMetric, m.backpressure.since(state.derivation.Captured).Seconds(), "index")
+	for _, of := range []cause{behind, waiting, diskFull, logRefused} {
+		gauge(refusedMetric, oneIf(conditions.Has(condition.WritesRefused, string(of))), string(of))
+	}
+	gauge(setAsideMetric, float64(conditions.Count(condition.SetAside)))
+	gauge(openMetric, m.backpressure.since(open.Item).Seconds(), "derivation")
+	gauge(openMetric, m.backpressure.since(open.Captured).Seconds(), "index")
 	gauge(erasureMetric, m.backpressure.since(now.erasing).Seconds())
-	gauge(stuckMetric, float64(m.countStuck()))
-	gauge(damagedMetric, float64(len(now.damaged)))
+	gauge(stuckMetric, float64(conditions.Count(deletionPart)+conditions.Count(condition.ErasureDenied)))
+	gauge(damagedMetric, float64(conditions.Count(condition.StreamsDamaged)))
 	gauge(stuckFanOutMetric, float64(m.stuckFanOuts()))
 	counter(stallMetric, float64(m.read.runtime.FeedStalls()))
 	if m.storage.node != nil {
@@ -196,9 +188,13 @@ func (m *stateMetrics) collectServers(counter, gauge func(of *prometheus.Desc, v
 	counter(elasticRequestsMetric, float64(stats.Failed), "failed")
 	counter(elasticRequestsMetric, float64(stats.NotSent), "not-sent")
 	counter(elasticRepeatedMetric, float64(stats.Repeated))
-	paused := 0.0
-	if stats.Paused {
-		paused = 1
+	gauge(elasticPausedMetric, oneIf(stats.Paused))
+}
+
+// oneIf is the value of a metric that is 1 while something is true.
+func oneIf(is bool) float64 {
+	if is {
+		return 1
 	}
-	gauge(elasticPausedMetric, paused)
+	return 0
 }

@@ -211,7 +211,7 @@ func (h *modelHarness) off() string {
 		if err != nil || !is.Ready {
 			h.t.Fatalf("%+v, %v", is, err)
 		}
-		off = h.health.remarks(true).SemanticSearchOff
+		off = h.remarks(true).SemanticSearchOff
 		return (is.SemanticSearchOff == "") == (off == "")
 	})
 	return off

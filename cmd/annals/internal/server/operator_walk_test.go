@@ -179,7 +179,8 @@ func (w *operatorWalk) awaitEffect(what string) {
 	taken := w.load.count()
 	runtest.Await(w.t, what+": sends are taken, or /readyz shows why not", func() bool {
 		got := w.readyz()
-		return w.load.count() >= taken+loadWidth || got.status != http.StatusOK || strings.Contains(got.body, lockAwaited)
+		return w.load.count() >= taken+loadWidth || got.status != http.StatusOK ||
+			strings.Contains(got.body, string(lockAwaited))
 	})
 	if got := w.readyz(); got.status != http.StatusOK && !strings.Contains(got.body, `"reason":"`) {
 		w.t.Errorf("%s: /readyz gives no reason: %s", what, got.body)

@@ -14,21 +14,19 @@ import (
 	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/access"
 	points "github.com/annals-project/annals/projections/datapoints"
-	"github.com/annals-project/annals/projections/explain"
-	"github.com/annals-project/annals/projections/find"
-	"github.com/annals-project/annals/projections/history"
+	"github.com/annals-project/annals/projections/why"
 )
 
 // areas are the pages of the console.
 func (s *Server) areas() []web.Area {
 	return []web.Area{
 		healthpages.Area(healthpages.Deps{
-			NotReady: s.health.notReady, Remarks: s.health.remarks, Projections: s.health.projections,
-			Details: newMemo(s.details).get, Readiness: s.read.dataPoints,
-			Tenancy: access.Tenancy{Queries: s.read.access, Head: s.head()},
+			Conditions: s.health.conditions, Projections: s.health.projections, Details: newMemo(s.details).get,
+			Readiness: s.read.dataPoints, Tenancy: access.Tenancy{Queries: s.read.access, Head: s.head()},
 		}),
 		projects.Area(projects.Deps{
-			APIURL: s.urls.API, Accounts: s.accounts(), Access: s.read.access, Log: s.requestLog(), Sends: s.read.dataPoints,
+			APIURL: s.urls.API, Snippets: s.snippets, Accounts: s.accounts(), Access: s.read.access, Log: s.requestLog(),
+			Sends: s.read.dataPoints,
 			Calls: s.calls(), History: s.history(), Projections: s.health.projections, Commands: s.write.service,
 		}),
 		trace.Area(trace.Deps{Calls: s.calls(), Explain: s.explain(), Trace: s.trace()}),
@@ -47,7 +45,7 @@ func (s *Server) areas() []web.Area {
 		s.pointPages(),
 		directory.Area(directory.Deps{
 			Directory: s.read.directory, Commands: s.write.service, Points: s.read.dataPoints,
-			Access:  explain.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
+			Access:  why.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
 			History: s.history(), Calls: s.requestLog(),
 		}),
 		s.organizationPages(),
@@ -56,8 +54,8 @@ func (s *Server) areas() []web.Area {
 }
 
 // history is what happened to things, by their events.
-func (s *Server) history() history.Queries {
-	return history.Queries{Log: s.storage.store, Names: s.read.access}
+func (s *Server) history() why.Histories {
+	return why.Histories{Log: s.storage.store, Names: s.read.access}
 }
 
 // pointPages are the pages of data points.
@@ -65,7 +63,7 @@ func (s *Server) pointPages() web.Area {
 	read := s.read
 	deps := datapoints.Deps{
 		Commands: s.write.service, Points: read.dataPoints, Trace: s.trace(), Explain: s.explain(),
-		Find:    find.Queries{DB: s.storage.db, Head: s.head(), Calls: s.requestLog()},
+		Find:    why.Finder{DB: s.storage.db, Head: s.head(), Calls: s.requestLog()},
 		Stopped: points.StoppedSends{Queries: read.dataPoints, Projects: read.access},
 		Rooms:   s.accounts(), Export: s.export(),
 	}

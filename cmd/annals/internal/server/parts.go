@@ -126,6 +126,5 @@ func buildProbes(_ context.Context, s *Server) (adds, error) {
 	if err := s.probes.open(s.cfg, s.storage); err != nil {
 		return adds{}, err
 	}
-	s.registry.MustRegister(s.probes)
 	return adds{watch: s.probes.tasks()}, nil
 }

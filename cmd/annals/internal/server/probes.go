@@ -3,16 +3,14 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/annals-project/annals/cmd/annals/internal/probe"
 	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/commands/pipeline/model"
+	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/projections/recallindex/elastic"
 )
 
@@ -113,48 +111,23 @@ func (p *probes) tasks() []task {
 	return list
 }
 
-// remarks returns which servers cannot be used, with the settings that may be wrong. Only operators read the causes.
-func (p *probes) remarks(private bool) []string {
-	var list []string
+// conditions returns which servers cannot be used, with the settings that may be wrong. Only operators read the causes.
+func (p *probes) conditions() (list condition.List) {
 	for _, s := range p.all() {
 		t, failing := s.Trouble()
-		switch {
-		case !failing:
-		case private:
-			list = append(list, s.Name+" cannot be used: "+withSettings(t.Cause, t.Settings))
-		case len(t.Settings) > 0:
-			list = append(list, s.Name+" cannot be used: check "+strings.Join(t.Settings, ", ")+"; the log has the cause")
-		default:
-			list = append(list, s.Name+" cannot be used: the log has the cause")
+		if !failing {
+			continue
 		}
+		public, private, settings := " cannot be used: the log has the cause", t.Cause, strings.Join(t.Settings, ", ")
+		if settings != "" {
+			public = " cannot be used: check " + settings + "; the log has the cause"
+			private += " (" + settings + ")"
+		}
+		c := remark(condition.ServersDown, s.Name+public)
+		c.Of, c.Private = s.Label, s.Name+" cannot be used: "+private
+		list = append(list, c)
 	}
 	return list
-}
-
-// withSettings adds the settings that may be wrong to a cause.
-func withSettings(cause string, settings []string) string {
-	if len(settings) == 0 {
-		return cause
-	}
-	return fmt.Sprintf("%s (%s)", cause, strings.Join(settings, ", "))
-}
-
-var serverUpMetric = prometheus.NewDesc("annals_server_up",
-	"1 while a server that the service calls can be used, as last checked: the model, the endpoint for embeddings, the "+
-		"Elasticsearch.", []string{"server"}, nil)
-
-// Describe implements prometheus.Collector.
-func (p *probes) Describe(out chan<- *prometheus.Desc) { out <- serverUpMetric }
-
-// Collect implements prometheus.Collector.
-func (p *probes) Collect(out chan<- prometheus.Metric) {
-	for _, s := range p.all() {
-		up := 1.0
-		if _, failing := s.Trouble(); failing {
-			up = 0
-		}
-		out <- prometheus.MustNewConstMetric(serverUpMetric, prometheus.GaugeValue, up, s.Label)
-	}
 }
 
 // settingsOfFailure returns the settings that may be wrong if sends fail with a code.

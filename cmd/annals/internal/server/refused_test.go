@@ -17,6 +17,7 @@ import (
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/runtest"
@@ -180,7 +181,8 @@ func (r *refusal) waitUntil(nearlyFull, full, lagging bool) {
 	r.t.Helper()
 	runtest.Await(r.t, "the fakePressure is noticed", func() bool {
 		found := r.backpressure.state()
-		return (found.nearlyFull != "") == nearlyFull && (found.full != "") == full && (found.lagging != "") == lagging
+		refused := found.refuse(admission.NoRoom) != nil
+		return found.has(diskFull) == nearlyFull && refused == full && found.has(behind) == lagging
 	})
 }
 

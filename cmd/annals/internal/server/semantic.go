@@ -223,10 +223,8 @@ func (s semantic) register(registry *prometheus.Registry) {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "annals_embeddings_up", Help: "1 while the embedding model answers recalls in time.",
 		}, func() float64 {
-			if up, _ := s.finder.Up(); up {
-				return 1
-			}
-			return 0
+			up, _ := s.finder.Up()
+			return oneIf(up)
 		}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "annals_embeddings_missing", Help: "Data points that the embedding model has not embedded yet.",

@@ -28,6 +28,8 @@ type SignIn struct {
 	Provider signin.Provider
 	// Documents are the clients that are read from their address.
 	Documents authserver.Documents
+	// Registrations are those of clients that a network address may make in an hour, 0 for the default.
+	Registrations int
 	// SignUp lets strangers with a verified address create an organization.
 	SignUp bool
 	// Mail sends links that verify addresses; nil for none.

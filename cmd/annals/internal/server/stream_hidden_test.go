@@ -44,7 +44,7 @@ func TestServer_StreamHidden(t *testing.T) {
 	if seen := h.readyz().body; strings.Contains(seen, "streamsRestored") || strings.Contains(seen, name) {
 		t.Errorf("before: %s", seen)
 	}
-	if text := h.health.remarks(true).StreamsDamaged; !strings.Contains(text, name+" hidden") {
+	if text := h.remarks(true).StreamsDamaged; !strings.Contains(text, name+" hidden") {
 		t.Errorf("operators read %q", text)
 	}
 	if !strings.Contains(h.metrics(), "annals_streams_damaged 1\n") {
@@ -55,7 +55,7 @@ func TestServer_StreamHidden(t *testing.T) {
 	if seen := h.readyz().body; !strings.Contains(seen, `"streamsRestored":"somebody else`) || strings.Contains(seen, name) {
 		t.Errorf("after: %s", seen)
 	}
-	if text := h.health.remarks(true).StreamsRestored; !strings.Contains(text, name) {
+	if text := h.remarks(true).StreamsRestored; !strings.Contains(text, name) {
 		t.Errorf("operators read %q", text)
 	}
 }

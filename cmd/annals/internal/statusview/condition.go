@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	client "github.com/annals-project/annals/client"
 )
@@ -40,11 +41,14 @@ func Read(ctx context.Context, from *client.Client) (is Condition, err error) {
 	return is, nil
 }
 
-// notReady describes parts on one line.
+// notReady describes parts on one line, the first one with the time since when it is not ready.
 func notReady(parts []client.NotReady) string {
 	texts := make([]string, len(parts))
 	for i, p := range parts {
 		texts[i] = p.String()
+	}
+	if len(parts) > 0 && !parts[0].Since.IsZero() {
+		texts[0] += ", since " + parts[0].Since.UTC().Format(time.RFC3339)
 	}
 	return strings.Join(texts, "; ")
 }

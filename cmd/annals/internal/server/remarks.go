@@ -1,0 +1,152 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize/english"
+
+	client "github.com/annals-project/annals/client"
+	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/cut"
+	"github.com/annals-project/annals/internal/condition"
+	"github.com/annals-project/annals/projections/datapoints"
+)
+
+// The remarks that every client reads as they are.
+const (
+	erasureDenied condition.Reason = "the event store denies its user a right that erasure needs: " +
+		"what was deleted is not recalled, and stays in the store"
+	lockAwaited condition.Reason = "statements wait for a table that another session of Postgres has locked"
+	semanticOff condition.Reason = "the model of the stored vectors is missing or cannot be called: " +
+		"recall searches by words alone (the log names the model; make model installs the built-in one)"
+)
+
+const (
+	// maxDamaged is the most damaged streams that a remark counts, and namedStreams the most that it names.
+	maxDamaged   = 100
+	namedStreams = 10
+)
+
+// remarks returns what is refused, lost and set aside.
+func (h *health) remarks(now reading, starting bool) (list condition.List) {
+	add := func(c ...condition.Condition) { list = append(list, c...) }
+	if c, ok := h.progress.of(now.projections); ok {
+		add(remark(condition.CatchingUp, c.String()))
+	}
+	add(h.backpressure.conditions()...)
+	if text := h.backpressure.openTooLong(); text != "" && !starting { // what waits does so because of the start
+		add(remark(condition.OpenTooLong, text))
+	}
+	add(h.recallRemarks()...)
+	add(h.probes.conditions()...)
+	if now.failedSends.Sends > 0 {
+		add(failedRemark(now.failedSends))
+	}
+	if n := now.abandonedBulks; n > 0 {
+		add(condition.Condition{Name: condition.BulkWritesLost, State: condition.Remark, Count: n})
+	}
+	if now.awaitedLock != "" {
+		add(withCause(condition.LockAwaited, string(lockAwaited), now.awaitedLock))
+	}
+	if denied := h.denied(); denied != nil {
+		c := withCause(condition.ErasureDenied, string(erasureDenied), denied.Error())
+		c.Count = denied.Count
+		add(c)
+	}
+	if names := h.storage.hidden.Restored(); len(names) > 0 {
+		add(withCause(condition.StreamsRestored, "somebody else deleted, truncated or aged streams of the service in the "+
+			"event store, and that was undone ("+counted(len(names), cut.MaxNamed)+" since the start)",
+			strings.Join(names[:min(len(names), namedStreams)], ", ")))
+	}
+	if len(now.damaged) > 0 {
+		add(damagedRemark(now.damaged))
+	}
+	return append(list, setAsideRemarks(h.runtime.IsSetAside())...)
+}
+
+// recallRemarks returns what recall does not answer here, or answers without a part of what it has.
+func (h *health) recallRemarks() (list condition.List) {
+	if h.storage.index != nil {
+		for _, l := range h.storage.index.Losses() {
+			c := remark(condition.RecallIncomplete, l.Part)
+			c.Of = l.ID.String()
+			list = append(list, c)
+		}
+	}
+	if h.roles.Has(RoleRead) {
+		if text := h.index.unavailableReason(); text != "" {
+			list = append(list, remark(condition.RecallElsewhere, text))
+		}
+	}
+	if text := h.semantic.reason(); text != "" {
+		c := remark(condition.SemanticSearchOff, string(semanticOff))
+		c.Private = text
+		list = append(list, c)
+	}
+	return list
+}
+
+// failedRemark describes the sends that failed lately. Only operators read the message of the newest.
+func failedRemark(f datapoints.RecentFailures) condition.Condition {
+	sends := english.Plural(f.Sends, "send", "sends")
+	if f.More {
+		sends = fmt.Sprintf("more than %d sends", f.Sends)
+	}
+	text := func(newest string) string {
+		return fmt.Sprintf("%s failed in the last hour, the newest with %s; annals failed lists them", sends, newest)
+	}
+	c := remark(condition.SendsFailed, text(f.Newest.Code))
+	c.Private = text(f.Newest.Code + ": " + f.Newest.Message)
+	return c
+}
+
+// damagedRemark describes the streams that somebody else ended or hid in the event store. Only operators read their
+// names.
+func damagedRemark(damaged []datapoints.DamagedStream) condition.Condition {
+	names := make([]string, min(len(damaged), namedStreams))
+	for i := range names {
+		names[i] = damaged[i].Stream + " " + damaged[i].Damage
+	}
+	c := withCause(condition.StreamsDamaged, "somebody else deleted, truncated or aged streams of the service in the "+
+		"event store ("+counted(len(damaged), maxDamaged)+"): annals doctor lists them", strings.Join(names, ", "))
+	c.Count = len(damaged)
+	return c
+}
+
+// setAsideRemarks returns the events that projections ignore, by position.
+func setAsideRemarks(events map[eventstore.Position]registry.EventSetAside) (list condition.List) {
+	for _, e := range slices.SortedFunc(maps.Values(events), func(a, b registry.EventSetAside) int {
+		return cmp.Compare(a.Position, b.Position)
+	}) {
+		list = append(list, condition.Condition{
+			Name: condition.SetAside, Of: strconv.FormatUint(e.Position, 10), State: condition.Remark, Position: e.Position,
+			SetAside: &client.SetAside{Position: e.Position, Type: e.Type, Projections: e.Projections},
+		})
+	}
+	return list
+}
+
+// counted is a number that is counted up to a limit.
+func counted(n, most int) string {
+	if n == most {
+		return strconv.Itoa(n) + " or more"
+	}
+	return strconv.Itoa(n)
+}
+
+func remark(name, words string) condition.Condition {
+	return condition.Condition{Name: name, State: condition.Remark, Words: condition.Reason(words)}
+}
+
+// withCause makes a remark that has a cause, which only operators read.
+func withCause(name, words, cause string) condition.Condition {
+	c := remark(name, words)
+	c.Private = words + ": " + cause
+	return c
+}

@@ -1,0 +1,32 @@
+package directory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/internal/auth"
+)
+
+// Belongs reports whether an identity belongs to the audience of a slug now. It is false for a slug without an
+// audience. The fault is service-unavailable while the projection is stopped.
+func (q *Queries) Belongs(ctx context.Context, project auth.Project, identity, slug string) (bool, error) {
+	reach, err := q.Reach(ctx, project, identity)
+	if err != nil {
+		return false, err
+	}
+	var id uuid.UUID
+	err = q.db.QueryRow(ctx, `select id from directory.audiences where project_id = $1 and slug = $2`, project.ID, slug).
+		Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("find an audience: %w", err)
+	}
+	return slices.Contains(reach.Audiences, id), nil
+}
