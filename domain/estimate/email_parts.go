@@ -44,10 +44,13 @@ type part struct {
 	name   string
 	// attached is true for one that is shown as a file.
 	attached bool
+	// text is the text once decoded is true.
+	text    string
+	decoded bool
 }
 
-func (e *entity) part(h header, body string) part {
-	p := part{h: h, body: body}
+func (e *entity) part(h header, body string) *part {
+	p := &part{h: h, body: body}
 	p.kind, p.params = mediaType(h.get("content-type"))
 	disposition, named := mediaType(h.get("content-disposition"))
 	p.name = fitName(decodeWords(firstOf(named["filename"], p.params["name"])), 200)
@@ -55,20 +58,23 @@ func (e *entity) part(h header, body string) part {
 	return p
 }
 
-// read reads a message or part.
-func (e *entity) read(h header, body string, depth int) {
+// read reads a message.
+func (e *entity) read(h header, body string, depth int) { e.readPart(e.part(h, body), depth) }
+
+// readPart reads a message or part.
+func (e *entity) readPart(p *part, depth int) {
 	if e.left--; e.left < 0 || depth > maxNesting || e.cut.ended != nil {
 		e.tooDeep = true
 		return
 	}
-	switch p := e.part(h, body); {
+	switch {
 	case strings.HasPrefix(p.kind, "multipart/"):
 		e.multipart(p, depth)
 	case p.kind == "message/rfc822" || p.kind == "message/global":
 		e.message(p, depth)
 	case p.kind == "text/calendar" || extension(p.name) == ".ics":
 		e.name(p.name)
-		e.aside.write(e.cut.calendarText(e.cut.decodeText(h, p.params, body)))
+		e.aside.write(e.cut.calendarText(e.cut.decodeText(p.h, p.params, p.body)))
 	case !isReadable(p):
 		e.name(p.name)
 		if !strings.HasSuffix(p.kind, "-signature") {
@@ -86,7 +92,7 @@ func (e *entity) read(h header, body string, depth int) {
 }
 
 // isReadable reports whether a part is text: by its type, or by its name where the type is of bytes.
-func isReadable(p part) bool {
+func isReadable(p *part) bool {
 	switch p.kind {
 	case "":
 		return p.name == "" || isTextName(p.name)
@@ -106,16 +112,19 @@ func isTextName(name string) bool {
 	return false
 }
 
-func (e *entity) textOf(p part) string {
-	text := e.cut.decodeText(p.h, p.params, p.body)
-	if p.kind == "text/html" {
-		return e.cut.htmlText(text)
+// textOf returns the text of a part; of several forms of one text, some are looked at twice.
+func (e *entity) textOf(p *part) string {
+	if !p.decoded {
+		p.text, p.decoded = e.cut.decodeText(p.h, p.params, p.body), true
+		if p.kind == "text/html" {
+			p.text = e.cut.htmlText(p.text)
+		}
 	}
-	return text
+	return p.text
 }
 
 // multipart reads the parts of a multipart. One without parts is text, whatever its header has as its type.
-func (e *entity) multipart(p part, depth int) {
+func (e *entity) multipart(p *part, depth int) {
 	list := e.parts(p)
 	if len(list) == 0 {
 		if text := e.cut.decodeText(p.h, nil, p.body); e.otherwise == 0 {
@@ -129,19 +138,19 @@ func (e *entity) multipart(p part, depth int) {
 	}
 	for i, inner := range list {
 		if inner.kind == "" && p.kind == "multipart/digest" {
-			inner.h = header{"content-type": "message/rfc822"}
+			inner.kind = "message/rfc822"
 		}
 		if other := chosen >= 0 && i != chosen; other {
 			e.otherwise++
-			e.read(inner.h, inner.body, depth+1)
+			e.readPart(inner, depth+1)
 			e.otherwise--
 			continue
 		}
-		e.read(inner.h, inner.body, depth+1)
+		e.readPart(inner, depth+1)
 	}
 }
 
-func (e *entity) parts(p part) (list []part) {
+func (e *entity) parts(p *part) (list []*part) {
 	for _, at := range e.cut.partsAt(p.body, p.params["boundary"], e.left) {
 		h, body := e.cut.splitHeader(p.body[at[0]:at[1]])
 		list = append(list, e.part(h, body))
@@ -154,7 +163,7 @@ const stub = 300
 
 // choose returns which of several forms of one text is read: the plain one, unless it has nearly nothing of it, else
 // the last that holds text.
-func (e *entity) choose(list []part) int {
+func (e *entity) choose(list []*part) int {
 	plain, rich := -1, -1
 	for i, p := range list {
 		switch {
@@ -171,7 +180,7 @@ func (e *entity) choose(list []part) int {
 		return len(list) - 1
 	case plain < 0:
 		return rich
-	case rich < 0 || list[rich].kind != "text/html":
+	case rich < 0 || list[rich].kind != "text/html" || len(list[rich].body) < stub:
 		return plain
 	}
 	if text := strings.TrimSpace(e.textOf(list[plain])); len(text) < stub && len(e.textOf(list[rich])) > 4*len(text)+stub {
@@ -181,7 +190,7 @@ func (e *entity) choose(list []part) int {
 }
 
 // message reads an attached message, with its writer and date.
-func (e *entity) message(p part, depth int) {
+func (e *entity) message(p *part, depth int) {
 	e.name(p.name)
 	text, encoded := e.cut.decodeTransfer(p.h.get("content-transfer-encoding"), p.body)
 	if encoded {

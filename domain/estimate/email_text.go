@@ -68,7 +68,8 @@ func (c *cut) decodeQuoted(body string) string {
 	var out strings.Builder
 	out.Grow(len(body))
 	if !c.hasLongLine(body) {
-		if _, err := io.Copy(&out, quotedprintable.NewReader(c.reader(strings.NewReader(body)))); err == nil {
+		in := quotedprintable.NewReader(c.reader(strings.NewReader(body)))
+		if _, err := io.CopyBuffer(&out, in, make([]byte, min(len(body), checkBytes)+1)); err == nil {
 			return out.String()
 		}
 		out.Reset()
