@@ -47,9 +47,10 @@ func (f *fold) applyItem(decoded eventstore.DecodedEvent, id uuid.UUID, from dat
 func (f *fold) applyToDataPoint(
 	decoded eventstore.DecodedEvent, id uuid.UUID, from datapoint.Send, states datapoint.States,
 ) {
-	e, revised := decoded.Event.(*datapoint.RevisionAccepted)
-	if revised {
-		f.revisions = append(f.revisions, newRevision(id, e))
+	var accepted *revision
+	if e, revised := decoded.Event.(*datapoint.RevisionAccepted); revised {
+		accepted = newRevision(id, e)
+		f.revisions = append(f.revisions, accepted)
 	}
 	if _, moved := decoded.Event.(*datapoint.Moved); moved {
 		f.noteAudience(id, states)
@@ -59,7 +60,7 @@ func (f *fold) applyToDataPoint(
 	}
 	row := f.dataPoints[id]
 	if row == nil {
-		if !revised {
+		if accepted == nil {
 			return // the revision that it refers to was erased
 		}
 		row = &dataPointRow{ID: id, Project: from.ProjectID}
@@ -67,7 +68,8 @@ func (f *fold) applyToDataPoint(
 	}
 	switch e := decoded.Event.(type) {
 	case *datapoint.RevisionAccepted:
-		row.Author, row.LabelKey, row.ranked = pgarray.Optional(e.Author), labelKey(states.Effect.Label), rankedOf(e)
+		row.Author, row.LabelKey = pgarray.Optional(e.Author), labelKey(states.Effect.Label)
+		row.ranked = rankedOf(e, accepted.Tokens)
 		row.Revision, row.OccurredAt = states.Effect.Revision, pgarray.Instant(states.Effect.OccurredAt)
 		row.Send, row.AcceptedAt = from.IngestionID, pgarray.Instant(from.AcceptedAt)
 	case *datapoint.Moved:

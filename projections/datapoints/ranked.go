@@ -23,17 +23,13 @@ type ranked struct {
 	Exact  int64 `db:"exact"`
 }
 
-// rankedOf returns what a revision is ranked by.
-func rankedOf(e *datapoint.RevisionAccepted) ranked {
+// rankedOf returns what a revision is ranked by, with the tokens of its content.
+func rankedOf(e *datapoint.RevisionAccepted, tokens *int32) ranked {
 	r := ranked{
 		Label: e.Effect.Label, Size: sizeOf(&e.Content), MetadataSize: sizeOf(e.Metadata), ContentBlob: e.Content.Blob,
+		Tokens: tokens,
 	}
-	if r.ContentBlob != nil {
-		return r
-	}
-	text := e.Content.Inline
-	r.Tokens = new(int32(recall.Tokens(text)))
-	if len(text) <= recall.StatedText {
+	if text := e.Content.Inline; r.ContentBlob == nil && len(text) <= recall.StatedText {
 		states := recall.Shared().States(text)
 		r.Traits, r.Stems, r.Exact = int16(recall.TraitsOf(text)), int64(states.Stems), int64(states.Exact)
 	}
