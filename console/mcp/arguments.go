@@ -35,7 +35,7 @@ func (t tool) readArguments(input object, sent json.RawMessage) (arguments, erro
 		v = typed(v, schema)
 		args[a.name] = v
 		switch text := string(bytes.TrimSpace(v)); {
-		case text == `""` && a.name == "audience":
+		case text == `""` && a.name == audienceArgument:
 			return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest,
 				"audience is empty: name one, or leave it out")
 		case text == "null" && a.name != "metadata", text == `""` && !a.required:
