@@ -49,7 +49,7 @@ func TestOffers(t *testing.T) {
 		}, map[string]uuid.UUID{acme.String() + "/" + readable.String(): readable, acme.String(): {}}},
 		"with one": {true, []string{
 			"Acme: all my projects [memory:read memory:write]", "Acme: readable [memory:read]",
-			"Guarded: all my projects [memory:read memory:write]",
+			"Guarded: all my projects [memory:read memory:write memory:operate]",
 		}, map[string]uuid.UUID{guarded.String(): {}}},
 	} {
 		form := func(place string) *web.Request {
