@@ -12,8 +12,8 @@ import (
 func TestRecords_Private(t *testing.T) {
 	for content, skipped := range map[string]bool{
 		`{"id":"a","identity":"ana","content":"x"}` + "\n" + `{"id":"b","identity":"ana","private":true,"content":"y"}`: true,
-		`{"id":"a","identity":"ana","private":false,"content":"x"}` + "\n" + `{"id":"b","private":true,"content":"y"}`: false,
-		`{"name":"annals","private":true,"description":"a repository"}` + "\n" + `{"name":"b","private":true}`:         false,
+		`{"id":"a","identity":"ana","private":false,"content":"x"}` + "\n" + `{"id":"b","private":true,"content":"y"}`:  false,
+		`{"name":"annals","private":true,"description":"a repository"}` + "\n" + `{"name":"b","private":true}`:          false,
 	} {
 		f, err := estimate.Decoded(t.Context(), "export.jsonl", "", []byte(content))
 		if err != nil {
