@@ -98,7 +98,7 @@ func next(f *fault.Error, path string) string {
 	case f.Code == fault.CodeAudienceUnknown && operator:
 		return ". list_audiences names those that there are."
 	case f.Code == fault.CodeAudienceUnknown:
-		return ". Ask the user which one is meant, or leave audience out: then everybody in the project can read the text."
+		return ". Ask the user which one is meant, or name me (the identity alone) or project (everybody)."
 	case strings.HasSuffix(f.Msg, " is not a UUID") && operator:
 		return ". A source id such as note-1 goes to read, or to search_memory_trace, which returns ids."
 	case strings.HasSuffix(f.Msg, " is not a UUID"):
