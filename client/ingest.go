@@ -26,6 +26,8 @@ type DataPoint struct {
 	Audience string `json:"audience,omitempty"`
 	// Identity is the customer id of the author. It restricts nothing.
 	Identity string `json:"identity,omitempty"`
+	// Private means that Identity alone may read the data point. It excludes an Audience.
+	Private bool `json:"private,omitempty"`
 	// IdempotencyKey makes it safe to repeat the call: the same key with the same data point returns the first receipt.
 	// [Client.Ingest] makes one if it is "", see [WithoutIdempotencyKeys]. A data point of a batch has none, since the
 	// batch has one.

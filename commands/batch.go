@@ -62,6 +62,9 @@ func (s *Service) IngestBatch(ctx context.Context, call Call, items []DataPoint,
 		send := &b.prepared[i].ingest.Send
 		send.IngestionID, send.Ordinal, send.Items = id, i, len(items)
 	}
+	if err := b.makePrivate(decideCtx, s, call, items); err != nil {
+		return BatchReceipt{}, err
+	}
 	b.reservation = s.newReservation(call, id)
 	defer b.reservation.release(ctx)
 	if err := s.decide(decideCtx, b); err != nil {

@@ -28,6 +28,11 @@ type Call struct {
 	// KeepsAudience keeps the audience of a data point that a single send without one names; else it becomes
 	// project-visible.
 	KeepsAudience bool
+	// PrivateIfNew makes a new data point that a single send without an audience brings private to its author.
+	PrivateIfNew bool
+	// Placed takes the audience that the data point of a single send is in then, unless a repeated idempotency key answers
+	// it; nil takes nothing.
+	Placed func(audience uuid.UUID)
 }
 
 // origin is the origin of the identities that the call creates.

@@ -169,6 +169,9 @@ func (n *single) try(ctx context.Context, in DataPoint, mustRead bool) (Receipt,
 		err = n.service.waitVisibleOutcomes(ctx, done.Position, decided.Outcome)
 	}
 	receipt := n.receipt(decided.Outcome)
+	if n.call.Placed != nil {
+		n.call.Placed(to)
+	}
 	receipt.CreditTenths = chargedFor(decided.Outcome, n.prepared)
 	return receipt, err
 }

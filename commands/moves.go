@@ -57,7 +57,8 @@ func (s *Service) waitVisibleBatch(ctx context.Context, b *batch, outcomes []ing
 func (s *Service) waitVisibleReplay(ctx context.Context, items []DataPoint, outcomes []ingestion.Outcome) error {
 	for i, o := range outcomes {
 		slug := items[i].Audience
-		if movesItem(o, slug != nil && *slug != audience.Default, nil, uuid.Nil) {
+		named := items[i].Private || slug != nil && *slug != audience.Default
+		if movesItem(o, named, nil, uuid.Nil) {
 			return s.waitVisibleHead(ctx, outcomes)
 		}
 	}

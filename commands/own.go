@@ -18,9 +18,13 @@ func idTaken() error {
 	return fault.New(fault.Conflict, CodeIDTaken, "the id is taken: take another id; nothing was changed")
 }
 
-// applyCall checks a single send against the bounds of its call, and keeps the audience of its base if the call does.
+// applyCall checks a single send against the bounds of its call, and finds its audience: that of its author alone if it
+// is private, or that of its base if the call keeps it.
 func (n *single) applyCall(ctx context.Context, base datapoint.Base, in DataPoint) error {
 	if base.State == nil {
+		if in.Private || n.call.PrivateIfNew && in.Audience == nil {
+			return n.makePrivate(ctx)
+		}
 		return nil
 	}
 	if n.call.Own != nil {
@@ -32,7 +36,10 @@ func (n *single) applyCall(ctx context.Context, base datapoint.Base, in DataPoin
 			return idTaken()
 		}
 	}
-	if n.call.KeepsAudience && in.Audience == nil {
+	switch {
+	case in.Private:
+		return n.makePrivate(ctx)
+	case n.call.KeepsAudience && in.Audience == nil:
 		n.prepared.ingest.Audience = base.State.Audience
 	}
 	return nil

@@ -26,6 +26,7 @@ func (a ingestAPI) single(c echo.Context) error {
 		return err
 	}
 	in := send.items[0]
+	in.Private = in.Private || httpx.InnerOf(c).Private
 	receipt, err := a.commands.Ingest(c.Request().Context(), callOf(c), in, send.key)
 	if err != nil {
 		noteItems(c, in)

@@ -87,6 +87,7 @@ func callOf(c echo.Context) commands.Call {
 	inner := httpx.InnerOf(c)
 	return commands.Call{
 		Principal: httpx.Principal(c), RequestID: httpx.RequestID(c), ReceivedAt: httpx.ReceivedAt(c),
-		Own: inner.Own, KeepsAudience: inner.KeepAudience,
+		Own: inner.Own, KeepsAudience: inner.KeepAudience, PrivateIfNew: inner.PrivateIfNew,
+		Placed: inner.Placed,
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/projections/datapoints"
 )
@@ -28,12 +29,18 @@ const maxTries = 8
 // actRemember sends a text. Without an id it gets a short one, which is keyed by the identity and the text: a repeat
 // changes nothing, and nobody learns by it what another wrote. An id that is taken or was deleted is passed over.
 func actRemember(ctx context.Context, u *use) (answer object, o omitted, err error) {
+	with, err := u.sendsTo()
+	if err != nil {
+		return nil, o, err
+	}
 	if err := u.checkAudience(ctx); err != nil {
 		return nil, o, err
 	}
-	with := httpx.InnerCall{Own: u.own(), KeepAudience: true}
 	if _, named := u.args["id"]; named {
-		return u.ask(ctx, with)
+		if answer, o, err = u.ask(ctx, with); err == nil {
+			u.readers, err = u.readersOf(ctx)
+		}
+		return answer, o, err
 	}
 	with.Own = &u.identity
 	content, err := u.args.string("content")
@@ -47,7 +54,61 @@ func actRemember(ctx context.Context, u *use) (answer object, o omitted, err err
 			break
 		}
 	}
+	if err == nil {
+		u.readers, err = u.readersOf(ctx)
+	}
 	return answer, o, err
+}
+
+// onlyMe is the audience that a model names for the identity alone. The API has no such word.
+const onlyMe = "me"
+
+// sendsTo is how the call of a send finds its audience. A slug that the call names stays in the arguments.
+func (u *use) sendsTo() (with httpx.InnerCall, err error) {
+	with = httpx.InnerCall{Own: u.own(), KeepAudience: true, Placed: func(to uuid.UUID) { u.placed = &to }}
+	if u.path != auth.MCPPath {
+		return with, nil
+	}
+	slug, err := u.args.string(audienceArgument)
+	if err != nil {
+		return with, err
+	}
+	if with.Private = slug == onlyMe; with.Private {
+		if u.identity == "" {
+			return with, fault.New(fault.Invalid, fault.CodeIdentityRequired, "audience me is for an identity")
+		}
+		delete(u.args, audienceArgument)
+	}
+	with.PrivateIfNew = !u.caller.isKey()
+	return with, nil
+}
+
+// readersOf names who can read a text that was sent.
+func (u *use) readersOf(ctx context.Context) (string, error) {
+	switch {
+	case u.placed == nil:
+		return "Readers: as before.", nil
+	case *u.placed == uuid.Nil:
+		return "Readers: everybody in the project.", nil
+	}
+	slug, private, err := u.Readers(ctx, u.p.Project, *u.placed)
+	if err != nil {
+		return "", err
+	}
+	named, err := u.args.string(audienceArgument)
+	takes := u.path == auth.MCPOperatorPath || u.caller.bound == ""
+	switch {
+	case err != nil:
+		return "", err
+	case private != "" && private == u.identity && (u.caller.bound != "" || private == u.caller.person.Email):
+		return "Readers: you alone; members with Read see it in the console.", nil
+	case private != "" && (takes || private == u.identity):
+		return "Readers: " + shownID(private) + " alone; members with Read see it in the console.", nil
+	case slug != "" && (takes || slug == named):
+		return "Readers: the audience " + shownID(slug) + ".", nil
+	default:
+		return "Readers: as before.", nil
+	}
 }
 
 // shortID is the id of a text that has none: 12 characters.
@@ -66,7 +127,7 @@ func (u *use) shortID(content string, try int) string {
 
 // checkAudience refuses an audience that a bound identity does not belong to, as one that is unknown.
 func (u *use) checkAudience(ctx context.Context) error {
-	slug, err := u.args.string("audience")
+	slug, err := u.args.string(audienceArgument)
 	if err != nil || slug == "" || slug == audience.Default || u.caller.bound == "" {
 		return err
 	}

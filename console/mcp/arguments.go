@@ -35,7 +35,7 @@ func (t tool) readArguments(input object, sent json.RawMessage) (arguments, erro
 		v = typed(v, schema)
 		args[a.name] = v
 		switch text := string(bytes.TrimSpace(v)); {
-		case text == `""` && a.name == "audience":
+		case text == `""` && a.name == audienceArgument:
 			return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest,
 				"audience is empty: name one, or leave it out")
 		case text == "null" && a.name != "metadata", text == `""` && !a.required:
@@ -98,7 +98,7 @@ func next(f *fault.Error, path string) string {
 	case f.Code == fault.CodeAudienceUnknown && operator:
 		return ". list_audiences names those that there are."
 	case f.Code == fault.CodeAudienceUnknown:
-		return ". Ask the user which one is meant, or leave audience out: then everybody in the project can read the text."
+		return ". Ask the user which one is meant, or name me (the identity alone) or project (everybody)."
 	case strings.HasSuffix(f.Msg, " is not a UUID") && operator:
 		return ". A source id such as note-1 goes to read, or to search_memory_trace, which returns ids."
 	case strings.HasSuffix(f.Msg, " is not a UUID"):

@@ -55,6 +55,11 @@ type use struct {
 	// authors are those of the texts of a recall by source id, parts its long texts by their place in the results.
 	authors map[string]string
 	parts   map[int]parts
+	// path is the one that was called.
+	path string
+	// placed is the audience that a text that was sent is in, nil if that is not known; readers names who can read it.
+	placed  *uuid.UUID
+	readers string
 	// listsNewest reports that a recall lists the newest texts.
 	listsNewest bool
 }
@@ -68,7 +73,7 @@ func (s *Service) run(
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	defer context.AfterFunc(from.request, cancel)() // the SDK goes on when the client has left
-	u := &use{Service: s, tool: t, op: op, caller: from.caller}
+	u := &use{Service: s, tool: t, op: op, caller: from.caller, path: from.path}
 	answer, o, err := u.answer(ctx, input, sent)
 	if err != nil {
 		return refused(u.veiled(s.fault(ctx, t.name, err)), from.path)
@@ -187,6 +192,7 @@ func (u *use) ask(ctx context.Context, with httpx.InnerCall) (answer object, o o
 		return nil, o, err
 	}
 	call.Tool, call.Own, call.KeepAudience = u.tool.name, with.Own, with.KeepAudience
+	call.Private, call.PrivateIfNew, call.Placed = with.Private, with.PrivateIfNew, with.Placed
 	return u.do(ctx, u.p, call)
 }
 

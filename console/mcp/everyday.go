@@ -32,17 +32,16 @@ func recallTool() tool {
 // rememberTool returns the tool that remembers.
 func rememberTool() tool {
 	return tool{
-		name: "remember", title: "Remember", scope: auth.Write, route: "POST " + prefix + "/ingest",
-		description: "Store one fact, message or decision that will matter later. recall finds it a moment later. Without " +
-			"audience everybody in the project can read it, so ask before you store what is private.",
-		changes: true, repeatable: true,
+		name: rememberName, title: "Remember", scope: auth.Write, route: "POST " + prefix + "/ingest",
+		description: "Store one fact, message or decision that will matter later. recall finds it a moment later.",
+		changes:     true, repeatable: true,
 		args: []argument{
 			{name: "content", required: true, text: "The text as it was said or written, up to 1 MiB."},
 			{name: "id", text: "A short name for the text, such as note-1: the same id later replaces it. Left out: one is made."},
 			{name: "label", text: "A title or a heading."},
 			{name: "timestamp", text: "When it was said or happened, such as 2026-11-28T09:00:00Z. Left out: now."},
 			{name: "metadata", text: "Details as names and values.", schema: metadataSchema},
-			{name: "audience", text: "Who may read it. Left out: everybody in the project, or as before if the id is known."},
+			{name: audienceArgument},
 			{name: identityArgument, identity: true, text: "Who said or wrote it."},
 			{name: "idempotencyKey", operator: true, text: "A repeat with the same key changes nothing."},
 		},

@@ -71,6 +71,8 @@ type Config struct {
 	}
 	// Reaches reports whether an identity belongs to an audience.
 	Reaches func(ctx context.Context, project auth.Project, identity, audience string) (bool, error)
+	// Readers names who reads what is in an audience: its slug, or the identity that it is private to.
+	Readers func(ctx context.Context, project auth.Project, of uuid.UUID) (slug, identity string, err error)
 	// HashKey is the key of the ids that texts get.
 	HashKey []byte
 	Logger  *slog.Logger
@@ -167,7 +169,8 @@ func (s *Service) add(document contract, path string, t tool) error {
 			return err
 		}
 		server.AddTool(&sdk.Tool{
-			Name: t.name, Title: t.title, Description: t.description, InputSchema: input, OutputSchema: t.output(op),
+			Name: t.name, Title: t.title, Description: t.description + v.readersText(t), InputSchema: input,
+			OutputSchema: t.output(op),
 			Annotations: &sdk.ToolAnnotations{
 				Title: t.title, ReadOnlyHint: !t.changes, DestructiveHint: &t.destructive, IdempotentHint: t.repeatable,
 				OpenWorldHint: &no,

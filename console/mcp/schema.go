@@ -190,6 +190,8 @@ func (t tool) input(op operation, v view) (object, error) {
 		switch {
 		case arg.identity:
 			schema["description"] = v.identityText(arg.text)
+		case arg.name == audienceArgument && t.name == rememberName:
+			schema["description"] = v.audienceText()
 		case arg.text != "":
 			schema["description"] = arg.text
 		}

@@ -182,14 +182,10 @@ func oneLine(text string) bool {
 func (w *writer) remembered(answer object) {
 	id := shownID(answer["sourceId"])
 	if unchanged, _ := answer["unchanged"].(bool); unchanged {
-		w.write(id + " has this text already: nothing new is stored.")
+		w.write(id + " has this text already: nothing new is stored. " + w.use.readers)
 		return
 	}
-	readers := "Everybody in the project can read it, unless it was stored for others before."
-	if audience, err := w.use.args.string("audience"); err == nil && audience != "" && audience != "project" {
-		readers = "The audience " + shownID(audience) + " can read it."
-	}
-	w.write("Stored as " + id + "; recall finds it in a moment. " + readers)
+	w.write("Stored as " + id + "; recall finds it in a moment. " + w.use.readers)
 }
 
 // forgotten writes what was deleted and what was not.

@@ -55,7 +55,7 @@ func (a argument) field() string {
 
 // has reports whether a view has an argument.
 func (v view) hasArgument(a argument) bool {
-	return !(a.identity && v.who == bound) && (!a.operator || v.path == auth.MCPOperatorPath)
+	return !(a.identity && v.who.isBound()) && (!a.operator || v.path == auth.MCPOperatorPath)
 }
 
 // inProject reports whether a tool works in one project.
@@ -73,6 +73,8 @@ func argsOf(names ...string) []argument {
 const (
 	projectArgument  = "project"
 	identityArgument = "identity"
+	audienceArgument = "audience"
+	rememberName     = "remember"
 	prefix           = auth.Prefix
 	ingest           = prefix + "/ingest/{ingestionId}"
 )

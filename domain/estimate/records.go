@@ -160,6 +160,9 @@ func (r *records) add(element json.RawMessage) error {
 			break
 		}
 	}
+	if r.field("private") == "true" && r.field("identity") != "" && r.field("content") != "" {
+		return skip("has data points that are private to their identities: import it as data points, which keeps them so")
+	}
 	content := r.content(element)
 	if r.number++; strings.TrimSpace(content) == "" {
 		r.cut.remarks.add(NoWords, "element "+strconv.Itoa(r.number))

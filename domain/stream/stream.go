@@ -7,6 +7,7 @@ package stream
 
 import (
 	"crypto/sha256"
+	"strconv"
 	"strings"
 	"time"
 
@@ -165,6 +166,12 @@ func DataPointID(namespace uuid.UUID, sourceID string) uuid.UUID {
 // IdentityID is the id of the directory record that an identity names within a project.
 func IdentityID(namespace uuid.UUID, identity string) uuid.UUID {
 	return uuid.NewSHA1(namespace, []byte("identity:"+identity))
+}
+
+// PrivateAudienceID is the id of the audience that the record of an identity has for itself. It derives from when the
+// record was created, so that a later record of the same name has another one.
+func PrivateAudienceID(identity uuid.UUID, createdAt time.Time) uuid.UUID {
+	return uuid.NewSHA1(identity, []byte("private:"+strconv.FormatInt(createdAt.UnixMicro(), 10)))
 }
 
 // IngestionID returns the id of the send of an idempotency key within a project.

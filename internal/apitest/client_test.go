@@ -27,7 +27,7 @@ const id = "01987c1e-5a00-7000-8000-000000000001"
 var (
 	fullPoint = client.DataPoint{
 		Content: "tea", ID: "a/b", Label: "l", Timestamp: "2025-05-12", Metadata: json.RawMessage(`{"a":1}`),
-		Audience: "finance", Identity: "ana",
+		Audience: "finance", Identity: "ana", Private: true,
 	}
 	fullRule = client.Rule{Match: client.MatchAll, Conditions: []client.Condition{
 		{Trait: "team", Operator: client.OperatorIs, Values: []string{"x"}},

@@ -107,6 +107,7 @@ func (s *service) history(t *testing.T, key string, points int) {
 	add(client.DataPoint{ID: "é", Content: "Last of the equal times.", Timestamp: same})
 	add(client.DataPoint{ID: "B", Content: "First of the equal times.", Timestamp: same})
 	add(client.DataPoint{ID: "long", Content: strings.Repeat("A long text \"of\" many lines.\n", 40_000), Timestamp: same})
+	add(client.DataPoint{ID: "own", Content: "A quokka.", Timestamp: same, Identity: "ana", Private: true})
 	add(client.DataPoint{ID: "deleted", Content: "The password is swordfish.", Timestamp: same})
 	var last *client.BatchReceipt
 	for some := range slices.Chunk(items, 200) {
@@ -230,10 +231,10 @@ func TestExport_ACopyRecallsTheSame(t *testing.T) {
 		t.Error("a second export of the same project differs")
 	}
 	lines, memories := exported(t, first)
-	if len(lines) != points+5 || len(memories) < points/2 || strings.Contains(first, "swordfish") {
+	if len(lines) != points+6 || len(memories) < points/2 || strings.Contains(first, "swordfish") {
 		t.Fatalf("%d data points and %d memories", len(lines), len(memories))
 	}
-	for n, id := range []string{"B", "b", "gone", "long", "é"} {
+	for n, id := range []string{"B", "b", "gone", "long", "own", "é"} {
 		if !strings.HasPrefix(lines[n], `{"id":"`+id+`","timestamp":"1990-01-01T00:00:00.123456Z"`) {
 			t.Errorf("line %d is %.80s", n, lines[n])
 		}
@@ -264,6 +265,12 @@ func TestExport_ACopyRecallsTheSame(t *testing.T) {
 	page, err := s.with(copied).Recall(t.Context(), client.RecallRequest{Query: "zebra", Identity: "ana"})
 	if err != nil || len(page.Results) > 0 {
 		t.Errorf("audience %s of the copy has readers: %+v, %v", removed, page, err)
+	}
+	for identity, results := range map[string]int{"ana": 1, "bo": 0, "nobody": 0} {
+		page, err := s.with(copied).Recall(t.Context(), client.RecallRequest{Query: "quokka", Identity: identity})
+		if err != nil || len(page.Results) != results {
+			t.Errorf("%s recalls what is private to ana: %+v, %v", identity, page, err)
+		}
 	}
 	want, got := answers(t, s.with(key), points), answers(t, s.with(copied), points)
 	for n := range want {

@@ -20,10 +20,14 @@ type DataPoint struct {
 	// Audience is a slug; nil or "project" means project-visible.
 	Audience *string
 	Identity *string
+	// Private means that Identity alone may read it. Then Audience is nil. Other payloads have the same fingerprint with
+	// this field as without it.
+	Private bool `json:",omitempty"`
 }
 
 // DataPointNames are the names of the fields of a data point.
-var DataPointNames = NewNames("content", "id", "label", "timestamp", "metadata", "audience", "identity")
+var DataPointNames = NewNames("content", "id", "label", "timestamp", "metadata", "audience", "identity",
+	"private")
 
 // DataPointOf reads a data point for Decode. It checks the fields against their limits, except the size of the
 // content.
@@ -34,6 +38,15 @@ func DataPointOf(f Object) (DataPoint, error) {
 		Timestamp: f.Instant("timestamp"),
 		Audience:  f.Text("audience"),
 		Identity:  f.Name("identity", 1, limit.Identity),
+	}
+	if private := f.Boolean("private"); private != nil && *private {
+		in.Private = true
+		switch {
+		case in.Audience != nil:
+			f.Problem("private", "excludes an audience")
+		case !f.Has("identity"):
+			f.Problem("private", "needs the identity that may read it")
+		}
 	}
 	content := f.Text("content")
 	switch {

@@ -136,6 +136,19 @@ func (f Object) Text(name string) *string {
 	return &text
 }
 
+// Boolean returns a member that is true or false, nil if it is omitted or neither.
+func (f Object) Boolean(name string) *bool {
+	if !f.Has(name) {
+		return nil
+	}
+	var value bool
+	if json.Unmarshal(f.members[name], &value) != nil {
+		f.Problem(name, "want true or false, got %s", rawjson.KindOf(f.members[name]))
+		return nil
+	}
+	return &value
+}
+
 // Name returns a string member of least to most characters without U+0000, nil if it is omitted or
 // invalid.
 func (f Object) Name(name string, least, most int) *string {

@@ -61,6 +61,12 @@ type InnerCall struct {
 	Own *string
 	// KeepAudience keeps the audience of a text that is sent again without one.
 	KeepAudience bool
+	// Private makes a text that is sent private to its identity, PrivateIfNew one that is new and is sent without an
+	// audience.
+	Private, PrivateIfNew bool
+	// Placed takes the audience that a text that is sent is in then, unless its idempotency key was used before; nil takes
+	// nothing.
+	Placed func(audience uuid.UUID)
 	// Serve answers the call in place of the handler of its route, once the route has admitted it; nil is the handler.
 	Serve echo.HandlerFunc
 }

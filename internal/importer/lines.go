@@ -145,6 +145,7 @@ func check(line []byte) (id string, content int, err error) {
 		Metadata  json.RawMessage `json:"metadata"`
 		Audience  *string         `json:"audience"`
 		Identity  *string         `json:"identity"`
+		Private   *bool           `json:"private"`
 	}
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.DisallowUnknownFields()

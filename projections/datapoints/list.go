@@ -39,6 +39,8 @@ type Filter struct {
 	Author   string
 	// Audience is a slug; audience.Default selects what is project-visible.
 	Audience string
+	// AudienceID is an audience by its id.
+	AudienceID uuid.UUID
 	// Label is the beginning of the label, in any case. Only its first 100 characters count.
 	Label string
 	// ID is the beginning of the source id.
@@ -66,8 +68,10 @@ type Listed struct {
 	Label      *string   `json:"label"`
 	Author     string    `json:"author"`
 	AudienceID uuid.UUID `json:"audienceId"`
-	// Audience is the slug, "" if the audience was removed.
+	// Audience is the slug, "" if the audience was removed or is private. PrivateTo is the identity that alone may read a
+	// private data point.
 	Audience   string    `json:"audience"`
+	PrivateTo  string    `json:"privateTo,omitempty"`
 	AcceptedAt time.Time `json:"acceptedAt"`
 	Ingestion  uuid.UUID `json:"ingestionId"`
 	// Memories counts those of the newest captured revision.
@@ -178,6 +182,9 @@ func (f Filter) selection(project uuid.UUID) *selection {
 		s.where += " and d.audience = (select id from directory.audiences where project_id = $1 and slug = " +
 			s.arg(f.Audience) + ")"
 	}
+	if f.AudienceID != uuid.Nil {
+		s.where += " and d.audience = " + s.arg(f.AudienceID)
+	}
 	if f.Label != "" {
 		s.begins = append(s.begins, [2]string{"d.label_key", *labelKey(&f.Label)})
 	}
@@ -246,7 +253,7 @@ func (query ListQuery) queue(b *pgx.Batch, project uuid.UUID, most int, into *[]
 	}
 	found, args := s.found(order, most, query.Limit+1)
 	sql := fmt.Sprintf(`select d.id, d.source_id, d.revision, d.occurred_at, d.accepted_at, coalesce(d.author, ''),
-			d.audience, coalesce(a.slug, ''), d.ingestion_id, d.memories, r.label, substring(r.content from 1 for %d)
+			d.audience, coalesce(a.slug, ''), `+privateTo+`, d.ingestion_id, d.memories, r.label, substring(r.content from 1 for %d)
 		from (%s) found join datapoints.data_points d on d.id = found.id
 		cross join lateral (
 			select label, content from datapoints.revisions where data_point = d.id and number = d.revision offset 0
@@ -270,10 +277,14 @@ func (query ListQuery) queue(b *pgx.Batch, project uuid.UUID, most int, into *[]
 	})
 }
 
+// privateTo is the identity whose private audience a data point d is in, "" for none.
+const privateTo = `coalesce((select i.identity from directory.identities i
+		where i.private = d.audience and i.project_id = d.project_id), '')`
+
 func scanListed(row pgx.CollectableRow) (p Listed, err error) {
 	var content []byte
 	err = row.Scan(&p.ID, &p.SourceID, &p.Revision, &p.OccurredAt, &p.AcceptedAt, &p.Author, &p.AudienceID, &p.Audience,
-		&p.Ingestion, &p.Memories, &p.Label, &content)
+		&p.PrivateTo, &p.Ingestion, &p.Memories, &p.Label, &content)
 	p.finish(content)
 	return p, err
 }
@@ -299,8 +310,8 @@ type Stored struct {
 }
 
 const selectStored = `select d.id, d.source_id, d.revision, d.occurred_at, d.accepted_at, coalesce(d.author, ''), d.audience,
-		coalesce(a.slug, ''), d.ingestion_id, d.memories, r.label, d.captured, r.content, r.content_blob, r.metadata,
-		r.metadata_blob
+		coalesce(a.slug, ''), ` + privateTo + `, d.ingestion_id, d.memories, r.label, d.captured, r.content, r.content_blob,
+		r.metadata, r.metadata_blob
 	from datapoints.data_points d
 	join datapoints.revisions r on r.data_point = d.id and r.number = d.revision
 	left join directory.audiences a on a.id = d.audience and a.project_id = $1
@@ -314,7 +325,8 @@ func (q Queries) Stored(ctx context.Context, project, id uuid.UUID) (s Stored, o
 	}
 	s, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (s Stored, err error) {
 		err = row.Scan(&s.ID, &s.SourceID, &s.Revision, &s.OccurredAt, &s.AcceptedAt, &s.Author, &s.AudienceID, &s.Audience,
-			&s.Ingestion, &s.Memories, &s.Label, &s.Captured, &s.Content, &s.ContentBlob, &s.Metadata, &s.MetadataBlob)
+			&s.PrivateTo, &s.Ingestion, &s.Memories, &s.Label, &s.Captured, &s.Content, &s.ContentBlob, &s.Metadata,
+			&s.MetadataBlob)
 		s.finish(s.Content[:min(len(s.Content), excerptBytes)])
 		return s, err
 	})

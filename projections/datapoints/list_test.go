@@ -26,7 +26,7 @@ type sent struct {
 	occurred              time.Time
 }
 
-// newListFixture makes the tables of lists, with one audience.
+// newListFixture makes the tables of lists, with one audience, and one record that has one of its own.
 func newListFixture(t *testing.T) *fixture {
 	t.Helper()
 	w := newFixture(t)
@@ -35,6 +35,12 @@ func newListFixture(t *testing.T) *fixture {
 			created_at, recomputed_at, put_at, member_count, outdated, recounting, recounted_to, recounted, position)
 		values ($1, $2, 'team', 'Team', 'fixed', now(), now(), now(), 0, false, false, $3, 0, 1)`,
 		id("team"), project.ID, uuid.Nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Queries.DB.Exec(t.Context(), `insert into directory.identities (id, project_id, identity, traits, marks,
+			broad, origin, created_at, updated_at, private)
+		values ($1, $2, 'ana', '{}', '', false, 'api', now(), now(), $3)`,
+		id("record of ana"), project.ID, id("ana alone")); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -124,6 +130,32 @@ func TestList_Filters(t *testing.T) {
 	}
 	if p := w.list(datapoints.ListQuery{Filter: datapoints.Filter{ID: "b_1"}}).Points[0]; p.Audience != "" {
 		t.Errorf("a removed audience is named %q", p.Audience)
+	}
+}
+
+// What is private names the one who may read it.
+func TestList_Private(t *testing.T) {
+	t.Parallel()
+	w := newListFixture(t)
+	w.store(sent{source: "own", author: "ben", audience: id("ana alone"), occurred: at(1)})
+	w.store(sent{source: "removed", author: "ana", audience: id("removed"), occurred: at(2)})
+	w.store(sent{source: "all", author: "ana", occurred: at(3)})
+	w.apply()
+	list := w.list(datapoints.ListQuery{Limit: 10})
+	var readers []string
+	for _, p := range list.Points {
+		readers = append(readers, fmt.Sprintf("%s:%s:%s", p.SourceID, p.Audience, p.PrivateTo))
+	}
+	if got := strings.Join(readers, " "); got != "all:project: removed:: own::ana" {
+		t.Errorf("readers %s", got)
+	}
+	filter := datapoints.Filter{AudienceID: id("ana alone")}
+	if list := w.list(datapoints.ListQuery{Filter: filter, Limit: 10}); sources(list.Points) != "own" || list.Total != 1 {
+		t.Errorf("%+v", list)
+	}
+	stored, ok, err := w.Queries.Stored(t.Context(), project.ID, id("own"))
+	if err != nil || !ok || stored.PrivateTo != "ana" || stored.Audience != "" {
+		t.Errorf("%+v, %t, %v", stored, ok, err)
 	}
 }
 

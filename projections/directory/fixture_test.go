@@ -3,6 +3,7 @@ package directory_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/audience"
@@ -235,7 +237,22 @@ func newFixture(t *testing.T, projects ...string) *fixture {
 	return w
 }
 
-// reach returns the slugs a to d that a name reaches, besides what is project-visible.
+// private is the private audience of an identity, uuid.Nil without a record.
+func (w *fixture) private(name string) uuid.UUID {
+	w.Helper()
+	var created time.Time
+	err := w.db.QueryRow(w.Context(), `select created_at from directory.identities where id = $1 and identity is not null`,
+		who(name)).Scan(&created)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return uuid.Nil
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	return stream.PrivateAudienceID(who(name), created)
+}
+
+// reach returns the slugs a to d that a name reaches, next to what is project-visible and its private audience.
 func (w *fixture) reach(name string) string {
 	w.Helper()
 	reach, err := w.queries.Reach(w.Context(), here, name)
@@ -251,6 +268,11 @@ func (w *fixture) reach(name string) string {
 		if slices.Contains(reached, id(slug)) {
 			slugs = append(slugs, slug)
 		}
+	}
+	if own := w.private(name); own != uuid.Nil && slices.Contains(reached, own) {
+		reached = slices.DeleteFunc(slices.Clone(reached), func(id uuid.UUID) bool { return id == own })
+	} else if own != uuid.Nil {
+		w.Errorf("reach of %s lacks its private audience: %v", name, reached)
 	}
 	if len(slugs)+1 != len(reached) {
 		w.Errorf("reach of %s holds what it should not: %v", name, reached)

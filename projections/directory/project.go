@@ -58,7 +58,7 @@ func New(blobs eventstore.BlobReader, namespaces stream.Namespaces, logger *slog
 		blobs: blobs, namespaces: namespaces, logger: logger, rules: newRuleCache(), slice: projections.SliceRows,
 		sliceBytes: maxSliceBytes,
 		Base: projections.NewBase(projections.Description{
-			Name: Name, Version: 1, Schema: schema + projections.FollowUpTable,
+			Name: Name, Version: 2, Schema: schema + projections.FollowUpTable,
 			Categories: []string{
 				stream.Registry, stream.Identity, stream.Bulk, stream.Audiences, stream.DataPoint, stream.Deletion, stream.Usage,
 			},

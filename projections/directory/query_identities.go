@@ -34,6 +34,8 @@ type Identity struct {
 	UpdatedAt  time.Time  `json:"updatedAt"`
 	// Audiences are the slugs of its named audiences, sorted; nil in a list.
 	Audiences []string `json:"audiences,omitempty"`
+	// PrivateAudience is the audience of its record alone.
+	PrivateAudience uuid.UUID `json:"-"`
 
 	id uuid.UUID
 }
@@ -87,11 +89,12 @@ type Identities struct {
 	endsEarly bool
 }
 
-const identityColumns = `i.id, i.identity, i.traits, i.origin, i.created_at, i.updated_at`
+const identityColumns = `i.id, i.identity, i.traits, i.origin, i.created_at, i.updated_at, i.private`
 
 func scanIdentity(row pgx.CollectableRow) (i Identity, err error) {
 	var traits string
-	if err := row.Scan(&i.id, &i.Identity, &traits, &i.Origin, &i.CreatedAt, &i.UpdatedAt); err != nil {
+	err = row.Scan(&i.id, &i.Identity, &traits, &i.Origin, &i.CreatedAt, &i.UpdatedAt, &i.PrivateAudience)
+	if err != nil {
 		return Identity{}, err
 	}
 	i.Traits, i.CreatedAt, i.UpdatedAt = json.RawMessage(traits), i.CreatedAt.UTC(), i.UpdatedAt.UTC()

@@ -21,8 +21,10 @@ import (
 type Judgement struct {
 	// HasRecord is false for an identity without a record, which belongs to no audience.
 	HasRecord bool `json:"hasRecord"`
-	// Audience is nil if there is none.
+	// Audience is nil if there is none, and for the private audience of an identity.
 	Audience *AudienceHead `json:"audience"`
+	// PrivateTo is the identity whose private audience it is, "" for another.
+	PrivateTo string `json:"privateTo,omitempty"`
 	// IsMember reports whether it belongs to the audience. Since and Exact are those of a Member then.
 	IsMember bool      `json:"isMember"`
 	Since    time.Time `json:"since"`
@@ -58,6 +60,10 @@ func (q *Queries) Judge(ctx context.Context, project auth.Project, name string, 
 		list, has, err := judge(ctx, tx, project, name, "true", of)
 		if j = (Judgement{HasRecord: has}); len(list) > 0 {
 			j = list[0]
+		}
+		if err == nil && j.Audience == nil {
+			_, j.PrivateTo, err = readReaders(ctx, tx, project.ID, of)
+			j.IsMember = j.PrivateTo != "" && j.PrivateTo == name
 		}
 		return err
 	})

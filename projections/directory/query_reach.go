@@ -20,8 +20,8 @@ import (
 // against a later snapshot.
 type Reach struct {
 	// Audiences are the audiences that the identity belongs to, sorted by id, after uuid.Nil, which
-	// is what is project-visible. An identity without a record reaches only uuid.Nil, even if a
-	// rule matches absent traits.
+	// is what is project-visible. One of them is the private audience of its record. An identity
+	// without a record reaches only uuid.Nil, even if a rule matches absent traits.
 	Audiences []uuid.UUID
 
 	project, identity uuid.UUID
@@ -85,7 +85,8 @@ func (r Reach) Confirm(batch *pgx.Batch, report func(same bool)) {
 	batch.Queue(selectViewer, r.project, r.identity).Query(func(rows pgx.Rows) error {
 		var now viewer
 		for rows.Next() {
-			if err := rows.Scan((*uint64)(&now.rulesAt), &now.known, (*[]byte)(&now.traitKeys), &now.fixed); err != nil {
+			if err := rows.Scan((*uint64)(&now.rulesAt), &now.known, (*[]byte)(&now.traitKeys), &now.private,
+				&now.fixed); err != nil {
 				return err
 			}
 		}
@@ -101,10 +102,10 @@ func (r Reach) Confirm(batch *pgx.Batch, report func(same bool)) {
 	})
 }
 
-// selectViewer reads the position of the newest change of a project's audiences, and the trait keys
-// and fixed audiences of an identity. "offset 0" makes Postgres start from the identity; else it
+// selectViewer reads the position of the newest change of a project's audiences, and the trait keys,
+// the private and the fixed audiences of an identity. "offset 0" makes Postgres start from the identity; else it
 // would read all audiences of the project.
-const selectViewer = `select p.rules_at, i.id is not null, i.marks, case when i.id is null then '{}' else array(
+const selectViewer = `select p.rules_at, i.id is not null, i.marks, i.private, case when i.id is null then '{}' else array(
 		select a.id from (select audience_id from directory.members where identity_id = i.id offset 0) m
 		cross join lateral (select id, project_id from directory.audiences where id = m.audience_id offset 0) a
 		where a.project_id = p.project_id) end
@@ -117,6 +118,7 @@ type viewer struct {
 	rulesAt   eventstore.Position
 	known     bool // it has a record
 	traitKeys audience.TraitKeys
+	private   *uuid.UUID // nil without a record
 	fixed     []uuid.UUID
 }
 
@@ -126,7 +128,7 @@ func (v viewer) reach(rules *audience.Matcher) []uuid.UUID {
 	if !v.known {
 		return reached
 	}
-	reached = append(append(reached, v.fixed...), rules.Reached(v.traitKeys)...)
+	reached = append(append(append(reached, *v.private), v.fixed...), rules.Reached(v.traitKeys)...)
 	slices.SortFunc(reached, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) }) // uuid.Nil is first
 	return reached
 }
@@ -184,7 +186,7 @@ type rowQuerier interface {
 
 func readViewer(ctx context.Context, db rowQuerier, project, id uuid.UUID) (v viewer, err error) {
 	row := db.QueryRow(ctx, selectViewer, project, id)
-	err = row.Scan((*uint64)(&v.rulesAt), &v.known, (*[]byte)(&v.traitKeys), &v.fixed)
+	err = row.Scan((*uint64)(&v.rulesAt), &v.known, (*[]byte)(&v.traitKeys), &v.private, &v.fixed)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return viewer{}, nil
 	}

@@ -128,8 +128,8 @@ func TestRecount_RecallDoesNotWait(t *testing.T) {
 		return a.MemberCount
 	}
 	for slices := 0; ; slices++ {
-		if n := reaches(); n != 2 { // and what is project-visible
-			t.Errorf("after %d slices the identity reaches %d audiences, want 2", slices, n)
+		if n := reaches(); n != 3 { // with its own and what is project-visible
+			t.Errorf("after %d slices the identity reaches %d audiences, want 3", slices, n)
 		}
 		found := doSlice(t, w, 2)
 		if !found {

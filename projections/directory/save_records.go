@@ -8,6 +8,7 @@ import (
 
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/pgarray"
 	"github.com/annals-project/annals/projections/table"
 )
@@ -28,6 +29,7 @@ type movedIdentity struct {
 	Origin    string    `db:"origin"`
 	CreatedAt time.Time `db:"created_at"`
 	UpdatedAt time.Time `db:"updated_at"`
+	Private   uuid.UUID `db:"private"`
 }
 
 // storedIdentity is the part that a page loads: of the traits only their hashes.
@@ -147,6 +149,7 @@ func (x *identityState) row() *identityRow {
 		storedIdentity: storedIdentity{
 			movedIdentity: movedIdentity{
 				ID: x.ID, Identity: r.identity, Origin: r.origin, CreatedAt: r.createdAt, UpdatedAt: r.updatedAt,
+				Private: stream.PrivateAudienceID(x.ID, r.createdAt),
 			},
 			Project: x.Project, TraitKeys: r.traits.traitKeys,
 		},

@@ -18,8 +18,10 @@ create table identities (
 	broad      boolean not null,                -- too many traits for table marks
 	origin     text not null,
 	created_at timestamptz not null,
-	updated_at timestamptz not null
+	updated_at timestamptz not null,
+	private    uuid not null                    -- stream.PrivateAudienceID: the audience of the record alone
 ) with (fillfactor = 80);
+create index identities_by_private on identities (private);
 alter table identities alter column marks set storage external; -- hashes cannot be compressed
 -- The name is included for the search by prefix. Inner pages of the index do not hold it, so a removed name leaves it.
 create index identities_by_time on identities (project_id, created_at, id) include (identity);

@@ -82,7 +82,7 @@ func (r Reader) AsOf(ctx context.Context, project uuid.UUID, now time.Time) (at 
 // one at a time: a line is begun only once it can be completed.
 func (r Reader) Write(ctx context.Context, s Selection, to io.Writer, mark func(Mark) error) error {
 	lines := &lineWriter{to: bufio.NewWriterSize(to, 64<<10)}
-	e := &run{Reader: r, Selection: s, to: lines, audiences: map[uuid.UUID]string{}}
+	e := &run{Reader: r, Selection: s, to: lines, audiences: map[uuid.UUID]readers{}}
 	for {
 		keys, err := r.keys(ctx, e.Selection)
 		if err != nil || len(keys) == 0 {
@@ -116,8 +116,8 @@ type run struct {
 	Reader
 	Selection
 	to *lineWriter
-	// audiences are the slugs of the audiences that are known.
-	audiences map[uuid.UUID]string
+	// audiences are the readers of the audiences that are known.
+	audiences map[uuid.UUID]readers
 }
 
 // page writes the lines of some data points. Those that were deleted since have none.
@@ -140,11 +140,11 @@ func (e *run) page(ctx context.Context, keys []key) (done Mark, err error) {
 		if !live {
 			continue
 		}
-		if p.audience, err = e.audience(ctx, k.audience); err != nil {
+		if p.readers, err = e.readersOf(ctx, k.audience, p.author); err != nil {
 			return done, err
 		}
-		if p.audience != "" {
-			slugs[p.audience] = true
+		if p.readers.slug != "" {
+			slugs[p.readers.slug] = true
 		}
 		if err := e.to.dataPoint(k.Place, p); err != nil {
 			return done, err

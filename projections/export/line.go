@@ -22,12 +22,14 @@ type head struct {
 	Label     *string `json:"label,omitempty"`
 	Identity  *string `json:"identity,omitempty"`
 	Audience  string  `json:"audience,omitempty"`
+	Private   bool    `json:"private,omitempty"`
 }
 
 // dataPoint writes the line of a data point, with the fields that an item of POST /api/v1/ingest/batch has.
 func (w *lineWriter) dataPoint(at Place, p *text) error {
 	if err := w.begin(head{
-		ID: at.SourceID, Timestamp: instant(at.OccurredAt), Label: p.label, Identity: p.author, Audience: p.audience,
+		ID: at.SourceID, Timestamp: instant(at.OccurredAt), Label: p.label, Identity: p.author, Audience: p.readers.slug,
+		Private: p.readers.identity != "",
 	}); err != nil {
 		return err
 	}

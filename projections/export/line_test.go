@@ -20,7 +20,7 @@ func TestDataPoint_EveryCharacterIsReadBack(t *testing.T) {
 	w := &lineWriter{to: bufio.NewWriter(&b)}
 	p := &text{
 		content: []byte(content.String()), metadata: []byte("{ \"a\": [1.50, \"<&\\u0000\"],\n\"b\":null }"), label: &label, author: &author,
-		audience: "team",
+		readers: readers{slug: "team"},
 	}
 	at := Place{time.Date(1, 2, 3, 4, 5, 6, 7000, time.UTC), "id\u2028"}
 	if err := w.dataPoint(at, p); err != nil {
@@ -46,6 +46,23 @@ func TestDataPoint_EveryCharacterIsReadBack(t *testing.T) {
 	}
 	if string(got.Metadata) != `{"a":[1.50,"<&\u0000"],"b":null}` {
 		t.Errorf("metadata %s", got.Metadata)
+	}
+}
+
+// What is private to the author has no audience.
+func TestDataPoint_Private(t *testing.T) {
+	var b bytes.Buffer
+	w, author := &lineWriter{to: bufio.NewWriter(&b)}, "ana"
+	p := &text{content: []byte("y"), author: &author, readers: readers{identity: author}}
+	if err := w.dataPoint(Place{time.Unix(0, 0), "x"}, p); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.to.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"id":"x","timestamp":"1970-01-01T00:00:00.000000Z","identity":"ana","private":true,"content":"y"}` + "\n"
+	if b.String() != want {
+		t.Errorf("got %s", b.String())
 	}
 }
 

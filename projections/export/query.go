@@ -2,6 +2,7 @@ package export
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -79,7 +80,7 @@ type text struct {
 	content, metadata         []byte
 	contentBlob, metadataBlob *blob.Ref
 	label, author             *string
-	audience                  string
+	readers                   readers
 }
 
 const selectTexts = `select r.data_point, r.content, r.content_blob, r.metadata, r.metadata_blob, r.label, r.author
@@ -122,30 +123,33 @@ func (r Reader) requireDeleted(ctx context.Context, dataPoint uuid.UUID, lost er
 	return nil
 }
 
-// audience returns the slug of an audience, "" for project-visible. A removed audience has a name that no client can
-// mistake for another one, so that the copy of its data points reaches nobody either.
-func (e *run) audience(ctx context.Context, id uuid.UUID) (string, error) {
+// readers names who reads what is in an audience: a slug, or the identity that it is private to.
+type readers struct{ slug, identity string }
+
+const selectReaders = `select slug, '' from directory.audiences where id = $1 and project_id = $2
+	union all select '', identity from directory.identities
+		where private = $1 and project_id = $2 and identity is not null`
+
+// readersOf returns who reads a data point of an author, neither for project-visible. A removed audience has a name
+// that no client can mistake for another one, so that the copy of its data points reaches nobody either. So has the
+// private audience of another than the author, since a line names the author alone.
+func (e *run) readersOf(ctx context.Context, id uuid.UUID, author *string) (r readers, err error) {
 	if id == uuid.Nil {
-		return "", nil
+		return r, nil
 	}
-	if slug, known := e.audiences[id]; known {
-		return slug, nil
+	r, known := e.audiences[id]
+	if !known {
+		err = e.DB.QueryRow(ctx, selectReaders, id, e.Project).Scan(&r.slug, &r.identity)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return r, fmt.Errorf("find who reads an audience: %w", err)
+		}
+		e.audiences[id] = r
 	}
-	rows, err := e.DB.Query(ctx, `select slug from directory.audiences where id = $1 and project_id = $2`, id, e.Project)
-	if err != nil {
-		return "", fmt.Errorf("find an audience: %w", err)
+	if r.slug == "" && (author == nil || r.identity != *author) {
+		r = readers{slug: RemovedAudience + id.String()[24:]}
 	}
-	slugs, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return "", fmt.Errorf("find an audience: %w", err)
-	}
-	slug := RemovedAudience + id.String()[24:]
-	if len(slugs) > 0 {
-		slug = slugs[0]
-	}
-	e.audiences[id] = slug
-	return slug, nil
+	return r, nil
 }
 
-// RemovedAudience begins the slug of an audience that was removed.
+// RemovedAudience begins the slug of an audience that was removed, or that a line cannot name.
 const RemovedAudience = "removed-"

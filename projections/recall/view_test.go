@@ -255,3 +255,38 @@ func TestRecall_ReachKeepsChanging(t *testing.T) {
 		t.Errorf("%q after %d and %d looks", got, outside, inside)
 	}
 }
+
+// What is private to a record is recalled as its identity alone, and not by a later record of the same name. An
+// audience of the project does not share it, whatever its slug and members are.
+func TestRecall_PrivateToARecord(t *testing.T) {
+	v := newViewerFixture(t)
+	v.ensureIdentity("ana", nil)
+	v.ensureIdentity("ben", nil)
+	own := stream.PrivateAudienceID(v.member("ana"), v.Now)
+	me := uuid.New()
+	v.Append(stream.Name(stream.Audiences, v.Project.ID), audience.Put{
+		ProjectID: v.Project.ID, AudienceID: me, Slug: "me", Kind: audience.KindFixed, CreatedAt: v.Now, PutAt: v.Now,
+		Members: []uuid.UUID{v.member("ben")},
+	})
+	v.send("all", "apples for all", uuid.Nil)
+	v.send("me", "apples of those named me", me)
+	v.send("own", "apples of ana alone", own)
+	wants := func(name string, want ...string) {
+		t.Helper()
+		if got, _, _ := v.recalls(t, name); !same(got, want) {
+			t.Errorf("%s recalls %q, want %q", name, got, want)
+		}
+	}
+	wants("ana", "apples for all", "apples of ana alone")
+	wants("ben", "apples for all", "apples of those named me")
+	wants("nobody knows", "apples for all")
+
+	v.Append(stream.Name(stream.Identity, v.member("ana")), identity.Removed{ProjectID: v.Project.ID, RemovedAt: v.Now})
+	wants("ana", "apples for all")
+	v.Now = v.Now.Add(time.Second)
+	v.ensureIdentity("ana", nil)
+	wants("ana", "apples for all")
+	v.send("again", "apples of the new ana", stream.PrivateAudienceID(v.member("ana"), v.Now))
+	wants("ana", "apples for all", "apples of the new ana")
+	wants("ben", "apples for all", "apples of those named me")
+}

@@ -26,16 +26,18 @@ type Access struct {
 // Reason is why an identity may read a data point, or not.
 type Reason string
 
-// The reasons. With the first three it may.
+// The reasons. With the first four it may.
 const (
 	ReasonProjectVisible Reason = "project-visible"
 	ReasonListed         Reason = "listed"
 	ReasonRuleMatches    Reason = "rule-matches"
+	ReasonOwn            Reason = "own" // it is private to the identity
 
 	ReasonNeverSent       Reason = "never-sent"
 	ReasonDeleted         Reason = "deleted"
 	ReasonLater           Reason = "later" // it occurs later than now
 	ReasonAudienceRemoved Reason = "audience-removed"
+	ReasonPrivate         Reason = "private" // to another
 	ReasonNoRecord        Reason = "no-record"
 	ReasonNotListed       Reason = "not-listed"
 	ReasonRuleFails       Reason = "rule-fails"
@@ -80,6 +82,10 @@ func (a Access) Explain(ctx context.Context, project auth.Project, identity, sou
 func reasonOf(j directory.Judgement) Reason {
 	rule := j.Match != ""
 	switch {
+	case j.PrivateTo != "" && j.IsMember:
+		return ReasonOwn
+	case j.PrivateTo != "":
+		return ReasonPrivate
 	case j.Audience == nil:
 		return ReasonAudienceRemoved
 	case !j.HasRecord:

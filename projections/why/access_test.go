@@ -39,7 +39,11 @@ func TestAccess_Reasons(t *testing.T) {
 		why.ReasonProjectVisible:  {sent: true},
 		why.ReasonLater:           {sent: true, point: later},
 		why.ReasonAudienceRemoved: {sent: true, point: scoped, judge: directory.Judgement{HasRecord: true}},
-		why.ReasonNoRecord:        {sent: true, point: scoped, judge: directory.Judgement{Audience: head}},
+		why.ReasonOwn: {sent: true, point: scoped, judge: directory.Judgement{
+			HasRecord: true, PrivateTo: "ana", IsMember: true,
+		}},
+		why.ReasonPrivate:  {sent: true, point: scoped, judge: directory.Judgement{PrivateTo: "ben"}},
+		why.ReasonNoRecord: {sent: true, point: scoped, judge: directory.Judgement{Audience: head}},
 		why.ReasonListed: {sent: true, point: scoped, judge: directory.Judgement{
 			HasRecord: true, Audience: head, IsMember: true,
 		}},
@@ -53,7 +57,8 @@ func TestAccess_Reasons(t *testing.T) {
 	} {
 		a := why.Access{Points: p, Directory: p, Now: func() time.Time { return now }}
 		got, err := a.Explain(t.Context(), project, "ana", "call")
-		may := want == why.ReasonProjectVisible || want == why.ReasonListed || want == why.ReasonRuleMatches
+		may := want == why.ReasonProjectVisible || want == why.ReasonListed || want == why.ReasonRuleMatches ||
+			want == why.ReasonOwn
 		if err != nil || got.Reason != want || got.MayRead != may {
 			t.Errorf("%s: %+v, %v", want, got, err)
 		}

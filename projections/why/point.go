@@ -108,9 +108,11 @@ type PointEvent struct {
 	// Revision is that of the data point after the event, Node its id in the trace.
 	Revision int       `json:"revision"`
 	Node     uuid.UUID `json:"node"`
-	// AudienceID is the audience after the event, and Audience its slug, "" if it was removed.
+	// AudienceID is the audience after the event, and Audience its slug, "" if it was removed or is private. PrivateTo is
+	// the identity that alone may read what is private.
 	AudienceID uuid.UUID `json:"audienceId"`
 	Audience   string    `json:"audience"`
+	PrivateTo  string    `json:"privateTo,omitempty"`
 	Author     string    `json:"author"`
 	OccurredAt time.Time `json:"occurredAt"`
 	// Headline describes a revision.
@@ -240,32 +242,38 @@ func (s *Trace) pointEvents(ctx context.Context, project auth.Project, p *Point,
 	if err != nil {
 		return err
 	}
-	slugs, err := s.slugs(ctx, project, audiences)
+	readers, err := s.readers(ctx, project, audiences)
 	if err != nil {
 		return err
 	}
 	for n := range p.Events {
 		e := &p.Events[n]
-		e.Phase, e.Audience = phases[e.Ingestion].Phase, slugs[e.AudienceID]
+		e.Phase = phases[e.Ingestion].Phase
+		e.Audience, e.PrivateTo = readers[e.AudienceID].slug, readers[e.AudienceID].identity
 	}
 	return nil
 }
 
-// slugs reads the slugs of audiences.
-func (s *Trace) slugs(ctx context.Context, project auth.Project, ids []uuid.UUID) (map[uuid.UUID]string, error) {
-	slugs := map[uuid.UUID]string{uuid.Nil: audience.Default}
+// reader names who reads what is in an audience: its slug, or the identity that it is private to.
+type reader struct{ slug, identity string }
+
+// readers reads who reads what is in some audiences.
+func (s *Trace) readers(ctx context.Context, project auth.Project, ids []uuid.UUID) (map[uuid.UUID]reader, error) {
+	readers := map[uuid.UUID]reader{uuid.Nil: {slug: audience.Default}}
 	if !slices.ContainsFunc(ids, func(id uuid.UUID) bool { return id != uuid.Nil }) {
-		return slugs, nil
+		return readers, nil
 	}
-	rows, err := s.DB.Query(ctx, `select id, slug from directory.audiences where project_id = $1 and id = any($2::uuid[])`,
-		project.ID, ids)
+	rows, err := s.DB.Query(ctx, `select id, slug, '' from directory.audiences where project_id = $1 and id = any($2::uuid[])
+		union all select private, '', identity from directory.identities
+			where project_id = $1 and private = any($2::uuid[]) and identity is not null`, project.ID, ids)
 	if err != nil {
-		return nil, fmt.Errorf("read the slugs of audiences: %w", err)
+		return nil, fmt.Errorf("read who reads audiences: %w", err)
 	}
 	var id uuid.UUID
-	var slug string
-	if _, err := pgx.ForEachRow(rows, []any{&id, &slug}, func() error { slugs[id] = slug; return nil }); err != nil {
-		return nil, fmt.Errorf("read the slugs of audiences: %w", err)
+	var one reader
+	_, err = pgx.ForEachRow(rows, []any{&id, &one.slug, &one.identity}, func() error { readers[id] = one; return nil })
+	if err != nil {
+		return nil, fmt.Errorf("read who reads audiences: %w", err)
 	}
-	return slugs, nil
+	return readers, nil
 }

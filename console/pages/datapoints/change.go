@@ -76,9 +76,9 @@ func correctPageOf(p why.Point) correctPage {
 	page := correctPage{
 		form: form{
 			ID: p.SourceID, Content: p.Text, Timestamp: p.OccurredAt.Format(time.RFC3339Nano), Metadata: p.JSON,
-			Audience: audienceName(p.Audience), Identity: p.Author,
+			Audience: audienceName(p.Audience, p.PrivateTo), Identity: p.Author,
 		},
-		Revision: p.Revision, TextCut: p.MoreText, MetadataCut: p.MoreJSON, Was: audienceName(p.Audience),
+		Revision: p.Revision, TextCut: p.MoreText, MetadataCut: p.MoreJSON, Was: audienceName(p.Audience, p.PrivateTo),
 	}
 	if p.Label != nil {
 		page.Label = *p.Label
@@ -127,7 +127,7 @@ func (p *pages) correct(r *web.Request) error {
 // correction returns what the form changes of what is stored.
 func (c correctPage) correction(stored correctPage) (change commands.Correction, err error) {
 	sent := c.form
-	if sent.Audience == removedAudience {
+	if sent.Audience == removedAudience || sent.Audience == privateAudience {
 		sent.Audience = ""
 	}
 	in, err := sent.point()

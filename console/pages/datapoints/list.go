@@ -19,8 +19,8 @@ func (p *pages) list(r *web.Request) error {
 		},
 		Cells: func(p points.Listed) []any {
 			return []any{
-				p.SourceID, p.Label, p.Excerpt, p.Author, audienceName(p.Audience), p.OccurredAt, p.AcceptedAt, p.Revision,
-				p.Memories,
+				p.SourceID, p.Label, p.Excerpt, p.Author, audienceName(p.Audience, p.PrivateTo), p.OccurredAt, p.AcceptedAt,
+				p.Revision, p.Memories,
 			}
 		},
 		Read: func(after, before string, most int) (part web.Part[points.Listed], err error) {
@@ -70,7 +70,16 @@ func filterOf(query url.Values) (f points.Filter, err error) {
 	return f, nil
 }
 
-// audienceName names an audience: one without a slug was removed.
-func audienceName(slug string) string { return cmp.Or(slug, removedAudience) }
+// audienceName names an audience: one without a slug is private to an identity, or was removed.
+func audienceName(slug, privateTo string) string {
+	if privateTo != "" {
+		return privateAudience
+	}
+	return cmp.Or(slug, removedAudience)
+}
 
-const removedAudience = "(removed: nobody)"
+// The names of audiences without a slug, which no slug can be.
+const (
+	privateAudience = "(private)"
+	removedAudience = "(removed: nobody)"
+)

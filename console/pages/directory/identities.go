@@ -92,6 +92,8 @@ type identityPage struct {
 	MoreAudiences bool                  `json:"moreAudiences"`
 	// Wrote are the data points whose newest revision it wrote.
 	Wrote datapoints.List `json:"wrote"`
+	// Private are the data points that it alone may read.
+	Private datapoints.List `json:"private"`
 	// Recalls are the newest recalls as it.
 	Recalls []requestlog.Hit `json:"recalls"`
 	History why.HistoryPage  `json:"history"`
@@ -125,6 +127,10 @@ func (d Deps) showIdentity(r *web.Request, page identityPage, wrong error) (err 
 		}
 		wrote := datapoints.ListQuery{Filter: datapoints.Filter{Author: name}, Limit: newest}
 		if page.Wrote, err = d.Points.List(r.Context(), project.ID, wrote); err != nil {
+			return err
+		}
+		private := datapoints.ListQuery{Filter: datapoints.Filter{AudienceID: page.PrivateAudience}, Limit: newest}
+		if page.Private, err = d.Points.List(r.Context(), project.ID, private); err != nil {
 			return err
 		}
 		from, to := r.Now().AddDate(0, 0, -recallDays), r.Now()

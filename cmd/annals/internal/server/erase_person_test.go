@@ -50,6 +50,20 @@ func TestErasePerson_Resends(t *testing.T) {
 		t.Errorf("%d events of sends without a revision", resent)
 	}
 	h.wants(own, http.MethodDelete, api+"/data-points/note", nil, http.StatusAccepted, "")
+
+	// What is private to a person goes with her.
+	h.send(own, "/ingest", "completed", point{"id": "own", "content": "The safe is green.", "identity": "eve", "private": true})
+	in.Identity = "eve"
+	if s := h.erasePerson(in); len(s.Receipts) != 1 || !s.Record {
+		t.Errorf("erased: %+v", s)
+	}
+	h.wants(own, http.MethodDelete, api+"/data-points/own", nil, http.StatusNotFound, "data-point-not-found")
+	var left int
+	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select count(*) from directory.identities
+		where identity = 'eve'`).Scan(&left))
+	if left != 0 {
+		t.Error("the record with its audience is there")
+	}
 }
 
 // erasePerson begins an erasure, and returns its state once it has ended.

@@ -32,7 +32,10 @@ func TestMCP_Bound(t *testing.T) {
 	ana, ben := h.boundAgent("/mcp", key, "ana"), h.boundAgent("/mcp", key, "ben")
 	type args = map[string]any
 	var receipt struct{ IngestionID, SourceID string }
-	ana.must("remember", args{"content": "The budget is 40,000 euros.", "id": "budget", "audience": "of-ana"}, &receipt)
+	budget := args{"content": "The budget is 40,000 euros.", "id": "budget", "audience": "me"}
+	if text := ana.must("remember", budget, &receipt); !strings.Contains(text, "you alone; members with Read see it in the console") {
+		t.Errorf("ana remembers: %s", text)
+	}
 	h.await(key, receipt.IngestionID, "completed")
 	if text := ana.must("recall", args{"query": "budget"}, nil); !strings.Contains(text, "ana: The budget is 40,000 euros. [budget]") {
 		t.Errorf("ana recalls %s", text)

@@ -285,8 +285,15 @@ func TestMCP_Person(t *testing.T) {
 		t.Errorf("origin %q", who.Origin)
 	}
 	var receipt struct{ IngestionID string }
-	a.must("remember", map[string]any{"content": "The lamp is green."}, &receipt)
+	green := map[string]any{"content": "The lamp is green.", "id": "lamp"}
+	if text := a.must("remember", green, &receipt); !strings.Contains(text, "Readers: you alone;") {
+		t.Errorf("%s", text)
+	}
 	h.await(own, receipt.IngestionID, "completed")
+	ben := h.boundAgent("/mcp", own, "ben")
+	if text := ben.must("recall", map[string]any{"query": "lamp"}, nil); strings.Contains(text, "green") {
+		t.Errorf("what a person remembers without an audience is found by another: %s", text)
+	}
 	if text := a.must("recall", map[string]any{"query": "lamp"}, nil); !strings.Contains(text, `, write@acme.example: The lamp is green. [`) {
 		t.Errorf("%s", text)
 	}

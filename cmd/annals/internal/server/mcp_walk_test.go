@@ -148,6 +148,9 @@ func (w *toolWalk) remember(a agent, name, id string) {
 	if named {
 		audience = "of-" + w.names[w.rng.IntN(len(w.names))]
 		args["audience"] = audience
+		if w.rng.IntN(3) == 0 { // of the same reach
+			audience, args["audience"] = "of-"+name, "me"
+		}
 	}
 	known := w.texts[id]
 	text, refusal := w.used(a, name, "remember", args, id)
