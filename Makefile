@@ -33,7 +33,7 @@ TEST := $(GO) test -ldflags=-w -toolexec 'env GOGC=400'
 # make lint vets every package, so the tests need not.
 UNVETTED := $(TEST) -vet=off
 
-.PHONY: help run build model test test-deploy test-clients test-elasticsearch browser mcp-clients screenshots check race fmt linter lint lint-openapi cover vuln bench bench-pair bench-size bench-hostile fuzz walk hostile chaos soak golden examples docs clean
+.PHONY: help run build model test test-deploy test-clients test-elasticsearch browser mcp-clients mcp-clients-python screenshots check race fmt linter lint lint-openapi cover vuln bench bench-pair bench-size bench-hostile fuzz walk hostile chaos soak golden examples docs clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,6 +100,17 @@ mcp-clients: ## Install the clients of npm that connect to /mcp and the conforma
 	@mkdir -p $(MCP)
 	@cmp -s internal/e2e/mcp/package-lock.json $(MCP)/package-lock.json && [[ -d $(MCP)/node_modules ]] || \
 		{ cp internal/e2e/mcp/package*.json $(MCP) && cd $(MCP) && npm ci --ignore-scripts --no-audit --no-fund --loglevel error; }
+
+# langchain-mcp-adapters needs an older mcp than the others, so it is installed apart.
+mcp-clients-python: ## Install the clients of Python that connect to /mcp, for make soak; without them it leaves them out.
+	@for part in python langchain; do \
+		wanted=internal/e2e/mcp/requirements-$$part.txt; folder=$(MCP)/$$part; \
+		if cmp -s $$wanted $$folder/requirements.txt; then continue; fi; \
+		rm -rf $$folder; mkdir -p $(MCP); python3 -m venv $$folder; \
+		$$folder/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+			--require-hashes --requirement $$wanted; \
+		cp $$wanted $$folder/requirements.txt; \
+	done
 
 FOLDER ?= bin/screenshots
 screenshots: browser ## Make pictures of each page of the console, light, dark and narrow, in FOLDER (bin/screenshots).
@@ -217,6 +228,9 @@ soak: walk hostile chaos ## The long walks, whole: hostile calls, kills under lo
 	ANNALS_TEST_PGBOUNCER=required ANNALS_OPERATOR_STEPS=1000 $(TEST) -count=1 -timeout 180m -v -run '^TestOperator_Walk$$' \
 		./cmd/annals/internal/server
 	ANNALS_TOOL_STEPS=10000 $(TEST) -count=1 -timeout 60m -v -run '^TestMCP_Walk$$' ./cmd/annals/internal/server
+	$(MAKE) --no-print-directory mcp-clients || echo "the clients of npm cannot be installed here: they are left out"
+	$(MAKE) --no-print-directory mcp-clients-python || echo "the clients of Python cannot be installed here: they are left out"
+	ANNALS_TEST_MCP_CLIENTS=all $(TEST) -count=1 -timeout 30m -v -run '^TestClients' ./internal/e2e/mcp
 	ANNALS_OFFER_STEPS=10000 $(TEST) -count=1 -timeout 60m -v -run '^TestOffers_Walk$$' ./cmd/annals/internal/server
 	ANNALS_NODE_STEPS=8 $(TEST) -count=1 -timeout 60m ./eventstore/node ./eventstore/node/storage
 	ANNALS_RECONNECTS=1000 $(TEST) -count=1 -timeout 30m -run '^TestReconnects' ./eventstore/esdb

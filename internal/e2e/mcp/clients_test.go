@@ -40,13 +40,13 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// modules is where make mcp-clients installs the clients.
-var modules = filepath.Join("..", "..", "..", "bin", "mcp")
+// installed is where make mcp-clients and make mcp-clients-python install the clients.
+var installed = filepath.Join("..", "..", "..", "bin", "mcp")
 
 // Each client of npm lists tools, remembers, recalls and forgets: with the key of a project, with one that is bound to
-// an identity, and by the consent of a person.
+// an identity, and by the consent of a person. make soak tries both keys with each.
 func TestClients(t *testing.T) {
-	folder, err := filepath.Abs(modules)
+	folder, err := filepath.Abs(installed)
 	runtest.Must(t, err)
 	if _, err := os.Stat(filepath.Join(folder, "node_modules", "mcp-remote")); err != nil {
 		const missing = "the clients of npm are not installed here: make mcp-clients does it"
@@ -55,15 +55,42 @@ func TestClients(t *testing.T) {
 		}
 		t.Skip(missing)
 	}
+	s := serve(t)
+	clients := []client{
+		{name: "sdk", key: s.key},
+		{name: "client", key: s.key, identity: "cyd"},
+		{name: "mcp-remote", key: s.key, identity: "dan"},
+		{name: "sdk"},
+		{name: "client"},
+	}
+	if os.Getenv("ANNALS_TEST_MCP_CLIENTS") == "all" {
+		clients = append(clients, client{name: "sdk", key: s.key, identity: "eve"}, client{name: "client", key: s.key},
+			client{name: "mcp-remote", key: s.key})
+	}
+	for _, c := range clients {
+		c.command = []string{"node", "client.mjs", c.name, folder}
+		t.Run(c.id(), func(t *testing.T) { c.run(t, s) })
+	}
+}
+
+// service is a running service: the address of /mcp, the key of its project, and its Owner, who is signed in.
+type service struct {
+	mcp, key string
+	owner    *webtest.Reader
+}
+
+// serve starts a new service, which ends with the test.
+func serve(t *testing.T) service {
+	t.Helper()
 	dir, api, console := filepath.Join(t.TempDir(), "data"), runtest.FreeAddress(t), runtest.FreeAddress(t)
-	service, log := exec.CommandContext(context.WithoutCancel(t.Context()), binary, "serve", "--data-dir", dir,
+	process, log := exec.CommandContext(context.WithoutCancel(t.Context()), binary, "serve", "--data-dir", dir,
 		"--api-addr", api, "--console-addr", console), &runtest.Output{}
-	service.Env = append(os.Environ(), "ANNALS_LOG_LEVEL=warn", "ANNALS_POSTGRES="+pgtest.URL(t))
-	service.Stdout, service.Stderr = log, log
-	runtest.Must(t, service.Start())
+	process.Env = append(os.Environ(), "ANNALS_LOG_LEVEL=warn", "ANNALS_POSTGRES="+pgtest.URL(t))
+	process.Stdout, process.Stderr = log, log
+	runtest.Must(t, process.Start())
 	t.Cleanup(func() {
-		_ = service.Process.Signal(os.Interrupt)
-		if err := service.Wait(); err != nil || t.Failed() {
+		_ = process.Process.Signal(os.Interrupt)
+		if err := process.Wait(); err != nil || t.Failed() {
 			t.Errorf("the service ended with %v\n%s", err, log.Tail(8<<10))
 		}
 	})
@@ -83,23 +110,19 @@ func TestClients(t *testing.T) {
 	owner.Submit("Sign in", map[string]string{
 		"E-mail address": value("ANNALS_OWNER_EMAIL"), "Password": value("ANNALS_OWNER_PASSWORD"),
 	})
-	for _, c := range []npmClient{
-		{"sdk", value("ANNALS_PROJECT_KEY"), ""},
-		{"client", value("ANNALS_PROJECT_KEY"), "cyd"},
-		{"mcp-remote", value("ANNALS_PROJECT_KEY"), "dan"},
-		{"sdk", "", ""},
-		{"client", "", ""},
-	} {
-		t.Run(c.id(), func(t *testing.T) { c.run(t, folder, "http://"+console+"/mcp", owner) })
-	}
+	return service{"http://" + console + "/mcp", value("ANNALS_PROJECT_KEY"), owner}
 }
 
-// npmClient is a client with what it is configured with: a key, and an identity that it is bound to. Without a key it
-// asks a person.
-type npmClient struct{ name, key, identity string }
+// client is a client, the command that runs it, and what it is configured with: a key, and an identity that it is bound
+// to. Without a key it asks a person. If structured, a model gets from it the structured part of an answer.
+type client struct {
+	name, key, identity string
+	command             []string
+	structured          bool
+}
 
 // id is the id of the text that the client sends.
-func (c npmClient) id() string {
+func (c client) id() string {
 	switch {
 	case c.key == "":
 		return c.name + "-oauth"
@@ -111,21 +134,22 @@ func (c npmClient) id() string {
 }
 
 // run runs the client. The owner allows it what it asks for.
-func (c npmClient) run(t *testing.T, folder, address string, owner *webtest.Reader) {
+func (c client) run(t *testing.T, s service) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	client := exec.CommandContext(ctx, "node", "client.mjs", c.name, folder, address, c.key)
+	args := append(c.command[1:len(c.command):len(c.command)], s.mcp, c.key)
 	if c.identity != "" {
-		client.Args = append(client.Args, c.identity)
+		args = append(args, c.identity)
 	}
-	client.Env = append(os.Environ(), "MCP_REMOTE_CONFIG_DIR="+t.TempDir())
+	program := exec.CommandContext(ctx, c.command[0], args...)
+	program.Env = append(os.Environ(), "MCP_REMOTE_CONFIG_DIR="+t.TempDir())
 	var problems runtest.Output
-	client.Stderr = &problems
-	in, err := client.StdinPipe()
+	program.Stderr = &problems
+	in, err := program.StdinPipe()
 	runtest.Must(t, err)
-	out, err := client.StdoutPipe()
+	out, err := program.StdoutPipe()
 	runtest.Must(t, err)
-	runtest.Must(t, client.Start())
+	runtest.Must(t, program.Start())
 	var got struct {
 		Authorize, Text string
 		Tools           int
@@ -134,20 +158,30 @@ func (c npmClient) run(t *testing.T, folder, address string, owner *webtest.Read
 		got.Authorize = ""
 		runtest.Must(t, json.Unmarshal(lines.Bytes(), &got))
 		if got.Authorize != "" {
-			_, err := fmt.Fprintln(in, consent(t, owner, got.Authorize))
+			_, err := fmt.Fprintln(in, consent(t, s.owner, got.Authorize))
 			runtest.Must(t, err)
 		}
 	}
-	if err := client.Wait(); err != nil {
+	if err := program.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, problems.Tail(4<<10))
 	}
-	by := map[bool]string{true: "ana", false: c.identity}[c.identity == ""]
-	if c.key == "" {
-		by = "owner@annals.local"
-	}
-	if want := ", " + by + ": The " + c.id() + " is in the blue tin. [" + c.id() + "]"; got.Tools != 5 ||
-		!strings.Contains(got.Text, want) {
+	if want := c.want(); got.Tools != 5 || !strings.Contains(got.Text, want) {
 		t.Errorf("%+v, want %q", got, want)
+	}
+}
+
+// want is what a model must get of the text that the client sent.
+func (c client) want() string {
+	text := "The " + c.id() + " is in the blue tin."
+	switch {
+	case c.structured:
+		return `"content": "` + text + `"`
+	case c.key == "":
+		return ", owner@annals.local: " + text + " [" + c.id() + "]"
+	case c.identity == "":
+		return ", ana: " + text + " [" + c.id() + "]"
+	default:
+		return ", " + c.identity + ": " + text + " [" + c.id() + "]"
 	}
 }
 

@@ -1,2 +1,2 @@
-// Package mcp has the clients of npm connect to a running service, each once.
+// Package mcp has the clients of npm and of Python connect to a running service, each once in each way.
 package mcp
