@@ -70,6 +70,10 @@ var operatorSteps = []operatorStep{
 		w.sql("set default_transaction_read_only = off")
 		w.sql("alter database " + w.database + " reset default_transaction_read_only")
 		w.endSessions() // the pooler keeps those that were opened meanwhile
+		// One that was just being opened is listed later: no program without retries must get it.
+		taken := w.load.count()
+		runtest.Await(w.t, what+": sends are taken again", func() bool { return w.load.count() > taken+loadWidth })
+		w.endSessions()
 	}},
 	{"the pooler changes its mode", func(w *operatorWalk, _ string) {
 		if w.mode = pgtest.SessionMode; w.rng.IntN(2) == 0 {
