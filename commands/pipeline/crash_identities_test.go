@@ -127,11 +127,16 @@ func (s *scene) people() []string {
 		}
 		all = append(all, fmt.Sprintf("audiences %s: %d members, %v", a.Slug, a.MemberCount, a.Identities))
 	}
+	rows, err := s.db.Query(s.t.Context(), `select private from directory.identities where project_id = $1`, project.ID)
+	s.must(err)
+	private, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	s.must(err)
 	for _, name := range actors {
 		reached, err := s.harness.directory.Reach(s.t.Context(), project, name)
 		s.must(err)
+		// Without what is its own: an author has that before its send, whether or not that comes to stand.
 		all = append(all, fmt.Sprintf("%s reaches %d", name, len(slices.DeleteFunc(reached.Audiences,
-			func(id uuid.UUID) bool { return id == uuid.Nil }))))
+			func(id uuid.UUID) bool { return id == uuid.Nil || slices.Contains(private, id) }))))
 	}
 	return all
 }
