@@ -142,7 +142,26 @@ func (h *handle) compact(ctx context.Context) error {
 	if err != nil || segments <= quietSegments {
 		return err
 	}
-	return errors.Join(engine.ForceMerge(ctx, compacting()), ctx.Err())
+	return errors.Join(h.merge(ctx, engine, compacting()), ctx.Err())
+}
+
+// merge merges segments by a plan. It also returns if the goroutine that should merge them ends.
+func (h *handle) merge(ctx context.Context, e engine, plan *mergeplan.MergePlanOptions) error {
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if v := recover(); v != nil {
+				done <- errStopped
+			}
+		}()
+		done <- e.ForceMerge(ctx, plan)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-h.watch.stop:
+		return errStopped
+	}
 }
 
 // compacting is a plan for few segments, each about ten times as large as the next, so that a document is merged a few

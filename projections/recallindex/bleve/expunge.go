@@ -158,7 +158,7 @@ func (h *handle) rewrite(ctx context.Context, e engine) error {
 			return err
 		}
 	}
-	return errors.Join(e.ForceMerge(ctx, rewriting()), ctx.Err())
+	return errors.Join(h.merge(ctx, e, rewriting()), ctx.Err())
 }
 
 // rewriting is a plan that rewrites each segment with deleted documents by itself, and keeps all
