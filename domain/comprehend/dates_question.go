@@ -9,12 +9,30 @@ import (
 // Period is a span of time: Start is inside, End is not.
 type Period struct{ Start, End time.Time }
 
+// Named is a period with the bytes of the question that name it: [From, To).
+type Named struct {
+	Period
+
+	From, To int
+}
+
 // Periods reads the date expressions of a question that is asked at an instant, in order, in any
 // case. Days are those of the location of asked. What the question leaves open, as the year of a month
 // or the week of a weekday, is the latest that has begun, unless the question is about the future. The
 // ends of a range are one period, "since" a day lasts until the day of asked ends, and "before" a day
 // begins with the year 1. It reads at most maxSentence bytes.
 func Periods(question string, asked time.Time) []Period {
+	var periods []Period
+	for _, n := range NamedPeriods(question, asked) {
+		periods = append(periods, n.Period)
+	}
+	return periods
+}
+
+// NamedPeriods returns the periods of a question with the bytes that name them, in their order. Besides English it
+// reads the words of calendars, and those of scripts without spaces. A text is read for English ones alone: what is
+// derived from it does not depend on them.
+func NamedPeriods(question string, asked time.Time) []Named {
 	question = mask(question[:min(len(question), maxSentence)])
 	r := dateReader{
 		tokens: tokenize(question, nil), today: midnight(asked), asks: true,
@@ -22,23 +40,49 @@ func Periods(question string, asked time.Time) []Period {
 	}
 	r.tense = tenseOf(r.tokens)
 	// "What did we plan to do in May?" asks for the past.
-	r.tense.future = (r.tense.future || asksPlans(r.tokens)) && !r.tense.past
+	r.tense.future = (r.tense.future || asksPlans(r.tokens) || asksAhead(r.tokens)) && !r.tense.past
 	r.tense.past = !r.tense.future
-	var periods []Period
+	var found []Named
 	for i := 0; i < len(r.tokens); {
-		d, ok := r.askedAt(i)
-		if !ok || !d.inRange() {
+		d, of := r.askedIn(i)
+		if d.to == 0 {
 			i++
 			continue
 		}
 		i = d.to
-		if whole, ok := r.ranged(r.before, d); ok && len(periods) > 0 {
-			d, periods = whole, periods[:len(periods)-1]
+		if whole, ok := r.rangedIn(of, d); ok && len(found) > 0 {
+			d, found = whole, found[:len(found)-1]
 		}
 		r.before = d
-		periods = append(periods, r.bounded(d))
+		p, from := r.bounded(d)
+		if of != nil {
+			p, from = of.bounded(&r, d)
+		}
+		found = append(found, Named{p, r.tokens[from].at, r.tokens[d.to-1].end()})
 	}
-	return periods
+	return withEastern(found, question, &r)
+}
+
+// askedIn reads the date expression that begins with token i, the longest of those of all languages; to is 0 if there
+// is none. The calendar is nil for English.
+func (r *dateReader) askedIn(i int) (best dated, of *calendar) {
+	if d, ok := r.askedAt(i); ok && d.inRange() {
+		best = d
+	}
+	for c := range calendars {
+		if d, ok := calendars[c].at(r, i); ok && d.inRange() && d.to > best.to {
+			best, of = d, &calendars[c]
+		}
+	}
+	return best, of
+}
+
+// rangedIn is ranged in the language of the second expression.
+func (r *dateReader) rangedIn(of *calendar, d dated) (dated, bool) {
+	if of == nil {
+		return r.ranged(r.before, d)
+	}
+	return of.ranged(r, d)
 }
 
 // asksPlans reports whether a question asks for what somebody does later: "what are we doing on Friday?".
@@ -97,23 +141,23 @@ func (r *dateReader) joins(first dated, i int) bool {
 	return first.to > 0 && first.to == i-1 && joining[r.low(i-1)]
 }
 
-// bounded returns the period of an expression with the word before it: "since Monday", "the day after
-// 12 May".
-func (r *dateReader) bounded(d dated) Period {
+// bounded returns the period of an expression with the word before it, and its first token: "since Monday", "the day
+// after 12 May".
+func (r *dateReader) bounded(d dated) (p Period, from int) {
 	at := d.from - 1
 	if r.low(at) == "the" {
 		at--
 	}
 	tomorrow := r.day(1)
-	p := Period{d.start, d.end}
+	p = Period{d.start, d.end}
 	switch low := r.low(at); {
 	case low == "since" || low == "from" && (r.low(d.to) == "on" || strings.HasPrefix(r.low(d.to), "onward")):
 		if d.start.Before(tomorrow) {
 			p.End = tomorrow
 		}
 	case low == "before" || low == "after":
-		if near, ok := r.unitAway(at, d); ok {
-			return near
+		if near, from, ok := r.unitAway(at, d); ok {
+			return near, from
 		}
 		switch {
 		case low == "after" && d.end.Before(tomorrow):
@@ -124,28 +168,29 @@ func (r *dateReader) bounded(d dated) Period {
 			p = Period{r.date(1, 1, 1), d.start}
 		}
 	}
-	return p
+	return p, d.from
 }
 
 // unitAway reads the unit before the word "before" or "after" at token i: "the week before 12 May", "two
 // days after last Friday".
-func (r *dateReader) unitAway(i int, d dated) (Period, bool) {
+func (r *dateReader) unitAway(i int, d dated) (p Period, from int, ok bool) {
 	unit := strings.TrimSuffix(r.low(i-1), "s")
 	length := map[string]int{"day": 1, "week": 7}[unit]
 	if length == 0 {
-		return Period{}, false
+		return Period{}, 0, false
 	}
-	n, ok := number(r.low(i - 2))
+	from = i - 2
+	n, ok := number(r.low(from))
 	if !ok {
-		n = 1
+		from, n = i-1, 1
 	}
 	n = min(n, 1000)
 	start := d.end.AddDate(0, 0, length*(n-1))
 	if r.low(i) == "before" {
 		start = d.start.AddDate(0, 0, -length*n)
 	}
-	p := Period{start, start.AddDate(0, 0, length)}
-	return p, dated{start: p.Start, end: p.End}.inRange()
+	p = Period{start, start.AddDate(0, 0, length)}
+	return p, from, dated{start: p.Start, end: p.End}.inRange()
 }
 
 // Words that decide what a date expression of a question is.
