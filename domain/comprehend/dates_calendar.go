@@ -1,6 +1,8 @@
 package comprehend
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,13 +43,15 @@ type calendarTable struct {
 type calendar struct {
 	calendarTable
 
+	// starts are the first words of the expressions that begin with a word.
+	starts                                      map[string]bool
 	days                                        map[string]int
 	parts                                       map[string]bool
 	months, short, weekdays, numbers            map[string]int
 	units                                       map[string]string
 	last, this, next, the, after, nextAfter, of map[string]bool
 	inMonth, onDay, inYear, notAfter, notBefore map[string]bool
-	agoBefore, agoAfter, since, joins, future   map[string]bool
+	agoBefore, agoAfter, since, joins           map[string]bool
 }
 
 // articles may come before a day.
@@ -63,7 +67,7 @@ var calendars = func() (all []calendar) {
 			the: phrasesOf(t.the), after: phrasesOf(t.after), nextAfter: phrasesOf(t.nextAfter), of: phrasesOf(t.of),
 			inMonth: phrasesOf(t.inMonth), onDay: phrasesOf(t.onDay), inYear: phrasesOf(t.inYear),
 			notAfter: phrasesOf(t.notAfter), notBefore: phrasesOf(t.notBefore), agoBefore: phrasesOf(t.agoBefore),
-			agoAfter: phrasesOf(t.agoAfter), since: phrasesOf(t.since), joins: phrasesOf(t.joins), future: phrasesOf(t.future),
+			agoAfter: phrasesOf(t.agoAfter), since: phrasesOf(t.since), joins: phrasesOf(t.joins),
 		}
 		for day := range strings.FieldsSeq(t.days) {
 			name, offset, _ := strings.Cut(day, "=")
@@ -82,10 +86,25 @@ var calendars = func() (all []calendar) {
 				c.units[form] = name
 			}
 		}
+		c.starts = startsOf(c.last, c.this, c.next, c.after, c.agoBefore)
+		maps.Copy(c.starts, startsOf(c.units))
+		maps.Copy(c.starts, startsOf(c.days, c.months, c.weekdays, c.numbers))
 		all = append(all, c)
 	}
 	return all
 }()
+
+// startsOf returns the first words of the phrases of tables.
+func startsOf[V any](tables ...map[string]V) map[string]bool {
+	starts := map[string]bool{}
+	for _, table := range tables {
+		for phrase := range table {
+			first, _, _ := strings.Cut(phrase, " ")
+			starts[first] = true
+		}
+	}
+	return starts
+}
 
 // formsOf returns a word of a table with spaces, and without its marks.
 func formsOf(word string) []string {
@@ -128,15 +147,16 @@ func numbered(list string, first int) map[string]int {
 
 // asksAhead reports whether a question has an auxiliary of the future in another language than English.
 func asksAhead(tokens []token) bool {
-	for i := range calendars {
-		for _, t := range tokens {
-			if calendars[i].future[t.low] {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(tokens, func(t token) bool { return futures[t.low] })
 }
+
+var futures = func() map[string]bool {
+	all := map[string]bool{}
+	for _, t := range calendarTables {
+		maps.Copy(all, phrasesOf(t.future))
+	}
+	return all
+}()
 
 // longestPhrase is the most tokens of a phrase of a table.
 const longestPhrase = 4
@@ -152,12 +172,15 @@ func (r *dateReader) plainWord(i int) string {
 
 // phrase returns the longest phrase of a table that begins with token i, and where it ends; 0 for none.
 func phrase[V any](r *dateReader, i int, table map[string]V) (found V, to int) {
-	text := ""
-	for k := i; k < len(r.tokens) && k < i+longestPhrase; k++ {
-		if k > i {
-			text += " "
-		}
-		text += r.plainWord(k)
+	text := r.plainWord(i)
+	if v, ok := table[text]; ok {
+		found, to = v, i+1
+	}
+	if !longPhrases[text] {
+		return found, to
+	}
+	for k := i + 1; k < len(r.tokens) && k < i+longestPhrase; k++ {
+		text += " " + r.plainWord(k)
 		if v, ok := table[text]; ok {
 			found, to = v, k+1
 		}
@@ -165,33 +188,30 @@ func phrase[V any](r *dateReader, i int, table map[string]V) (found V, to int) {
 	return found, to
 }
 
-// endsWith reports whether a phrase of a table ends right before token i, and returns where it begins.
-func endsWith(r *dateReader, i int, table map[string]bool) (from int, ok bool) {
-	text := ""
-	for k := i - 1; k >= 0 && k >= i-longestPhrase; k-- {
-		if text != "" {
-			text = " " + text
-		}
-		if text = r.plainWord(k) + text; table[text] {
-			return k, true
-		}
-		if table[r.low(k)] && k == i-1 {
-			return k, true
+// longPhrases are the first words of the phrases of several words, of all tables.
+var longPhrases = func() map[string]bool {
+	first := map[string]bool{}
+	for _, t := range calendarTables {
+		for _, list := range []string{t.days, t.parts, t.weekend, t.nextAfter, t.agoBefore} {
+			for phrase := range strings.FieldsSeq(strings.ReplaceAll(list, "|", " ")) {
+				if word, _, several := strings.Cut(phrase, "_"); several {
+					for _, form := range formsOf(word) {
+						first[form] = true
+					}
+				}
+			}
 		}
 	}
-	return 0, false
-}
+	return first
+}()
 
-// has reports whether a phrase of a table is right before token i.
-func has(r *dateReader, i int, table map[string]bool) bool {
-	_, ok := endsWith(r, i, table)
-	return ok
-}
+// has reports whether a word of a table is right before token i.
+func has(r *dateReader, i int, table map[string]bool) bool { return table[r.low(i-1)] }
 
 // at reads the date expression of the language that begins with token i, the longest.
 func (c *calendar) at(r *dateReader, i int) (best dated, ok bool) {
-	if !r.tokens[i].word {
-		return dated{}, false
+	if t := r.tokens[i]; !t.word || !t.numeric() && !c.starts[r.plainWord(i)] {
+		return dated{}, false // true for nearly all tokens
 	}
 	for _, read := range []func(*dateReader, int) (dated, bool){
 		c.nearDay, c.dayOfMonth, c.monthAlone, c.weekday, c.unitOf, c.rolling, c.ago, c.yearAlone,

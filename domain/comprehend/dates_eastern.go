@@ -57,22 +57,25 @@ func easternOffset(text string) int {
 	return 0
 }
 
+// eastern compiles a pattern of what a text begins with.
+func eastern(pattern string) *regexp.Regexp { return regexp.MustCompile("^(?:" + pattern + ")") }
+
 // easternRules are tried at each place in their order.
 var easternRules = []easternRule{
-	{regexp.MustCompile(`([0-9]{4}) ?[年년] ?([0-9]{1,2}) ?[月월] ?([0-9]{1,2}) ?[日号號일]`), easternDate},
-	{regexp.MustCompile(`([0-9]{4}) ?[年년] ?([0-9]{1,2}) ?[月월]`), easternMonthOfYear},
-	{regexp.MustCompile(`([0-9]{1,2}) ?[月월] ?([0-9]{1,2}) ?[日号號일]`), easternDayOfMonth},
-	{regexp.MustCompile(`([0-9]{4}) ?[年년]`), easternYear},
-	{regexp.MustCompile(`([0-9]{1,2}) ?[月월]`), easternMonth},
-	{regexp.MustCompile(easternWeeks + `[ の的]*(?:` + easternDays + `)`), easternWeekdayOfWeek},
-	{regexp.MustCompile(`(上上[周週]|[上本这這下](?:[周週]|[个個]?(?:星期|礼拜|禮拜)))([一二三四五六日天])`), easternWeekdayOfWeek},
-	{regexp.MustCompile(easternWeeks), easternUnit("week")},
-	{regexp.MustCompile(`(先々月|先月|今月|来月|本月|[上这這下][个個]月|지난 ?달|저번 ?달|이번 ?달|다음 ?달)`), easternUnit("month")},
-	{regexp.MustCompile(`(一昨年|去年|昨年|今年|来年|來年|明年|前年|재작년|작년|지난해|올해|금년|내년)`), easternUnit("year")},
-	{regexp.MustCompile(easternNear), easternDay},
-	{regexp.MustCompile(easternNumber + easternUnits + ` ?(?:前|以前|之前|전)`), easternAgo},
-	{regexp.MustCompile(`(?:지난|저번) ?([일월화수목금토])요일`), easternLastWeekday},
-	{regexp.MustCompile(easternDays), easternWeekday},
+	{eastern(`([0-9]{4}) ?[年년] ?([0-9]{1,2}) ?[月월] ?([0-9]{1,2}) ?[日号號일]`), easternDate},
+	{eastern(`([0-9]{4}) ?[年년] ?([0-9]{1,2}) ?[月월]`), easternMonthOfYear},
+	{eastern(`([0-9]{1,2}) ?[月월] ?([0-9]{1,2}) ?[日号號일]`), easternDayOfMonth},
+	{eastern(`([0-9]{4}) ?[年년]`), easternYear},
+	{eastern(`([0-9]{1,2}) ?[月월]`), easternMonth},
+	{eastern(easternWeeks + `[ の的]*(?:` + easternDays + `)`), easternWeekdayOfWeek},
+	{eastern(`(上上[周週]|[上本这這下](?:[周週]|[个個]?(?:星期|礼拜|禮拜)))([一二三四五六日天])`), easternWeekdayOfWeek},
+	{eastern(easternWeeks), easternUnit("week")},
+	{eastern(`(先々月|先月|今月|来月|本月|[上这這下][个個]月|지난 ?달|저번 ?달|이번 ?달|다음 ?달)`), easternUnit("month")},
+	{eastern(`(一昨年|去年|昨年|今年|来年|來年|明年|前年|재작년|작년|지난해|올해|금년|내년)`), easternUnit("year")},
+	{eastern(easternNear), easternDay},
+	{eastern(easternNumber + easternUnits + ` ?(?:前|以前|之前|전)`), easternAgo},
+	{eastern(`(?:지난|저번) ?([일월화수목금토])요일`), easternLastWeekday},
+	{eastern(easternDays), easternWeekday},
 }
 
 // easternStop are letters before or after an expression that make it part of another word.
@@ -179,7 +182,7 @@ func easternAt(question string, at int, r *dateReader) (n Named, ok bool) {
 	}
 	for _, rule := range easternRules {
 		group := rule.pattern.FindStringSubmatchIndex(question[at:])
-		if group == nil || group[0] != 0 {
+		if group == nil {
 			continue
 		}
 		end := at + group[1]
