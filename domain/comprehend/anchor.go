@@ -1,6 +1,7 @@
 package comprehend
 
 import (
+	"strings"
 	"time"
 
 	"github.com/annals-project/annals/domain/memory"
@@ -31,4 +32,40 @@ func anchorLine(s *sentence, date dated, occurredAt time.Time) string {
 		resolved = date.start.Format("Monday, ") + resolved
 	}
 	return `"` + expression + `" is ` + resolved
+}
+
+// AnchorPeriod returns the span that the line of a temporal anchor names, in days of UTC.
+func AnchorPeriod(line string) (p Period, ok bool) {
+	at := strings.LastIndex(line, " is ")
+	if at < 0 {
+		return p, false
+	}
+	first, last, isRange := strings.Cut(line[at+len(" is "):], " to ")
+	if p, ok = describedPeriod(first); !ok || !isRange {
+		return p, ok
+	}
+	until, ok := describedPeriod(last)
+	p.End = until.End
+	return p, ok
+}
+
+// describedPeriod reads what describe writes of one day, month or year.
+func describedPeriod(text string) (p Period, ok bool) {
+	for _, of := range []struct {
+		layout              string
+		years, months, days int
+	}{
+		{"2 January 2006", 0, 0, 1},
+		{"2 January 2006, 15:04", 0, 0, 1},
+		{"Monday, 2 January 2006", 0, 0, 1},
+		{"Monday, 2 January 2006, 15:04", 0, 0, 1},
+		{"January 2006", 0, 1, 0},
+		{"2006", 1, 0, 0},
+	} {
+		if start, err := time.Parse(of.layout, text); err == nil {
+			start = midnight(start)
+			return Period{start, start.AddDate(of.years, of.months, of.days)}, true
+		}
+	}
+	return p, false
 }

@@ -9,6 +9,17 @@ import (
 // Period is a span of time: Start is inside, End is not.
 type Period struct{ Start, End time.Time }
 
+// Within returns the part of the period that is within another one; it ends before it begins if there is none.
+func (p Period) Within(other Period) Period {
+	if p.Start.Before(other.Start) {
+		p.Start = other.Start
+	}
+	if other.End.Before(p.End) {
+		p.End = other.End
+	}
+	return p
+}
+
 // Named is a period with the bytes of the question that name it: [From, To).
 type Named struct {
 	Period

@@ -53,6 +53,21 @@ func (p *Pass) answer(ctx context.Context, finished func(context.Context, *Pass)
 	if err := p.analyse(ctx); err != nil {
 		return err
 	}
+	find := p.byWords
+	if p.AsksPeriod() {
+		find = p.byPeriods
+	}
+	if err := find(ctx); err != nil {
+		return err
+	}
+	if err := p.read(ctx); err != nil || finished == nil {
+		return err
+	}
+	return finished(ctx, p)
+}
+
+// byWords chooses documents by the words and the meaning of the question.
+func (p *Pass) byWords(ctx context.Context) error {
 	p.near = p.service.startNearest(ctx, &p.question)
 	defer p.near.stop()
 	for {
@@ -73,14 +88,10 @@ func (p *Pass) answer(ctx context.Context, finished func(context.Context, *Pass)
 			return err
 		}
 		if p.isFull() {
-			break
+			return nil
 		}
 		p.wanted = len(p.Found.Order) // consider all of them
 	}
-	if err := p.read(ctx); err != nil || finished == nil {
-		return err
-	}
-	return finished(ctx, p)
 }
 
 // analyse reads what the identity reaches, and analyses the question.
@@ -106,11 +117,9 @@ func (p *Pass) search(ctx context.Context) (err error) {
 // found, and the nearest are waited for after it, for at most as long as the finder takes.
 func (p *Pass) authorize(ctx context.Context) error {
 	if p.gate == nil {
-		if err := p.connect(ctx); err != nil {
+		if err := p.openGate(ctx); err != nil {
 			return err
 		}
-		p.gate = newGate(p.conn, p.Query, p.now)
-		p.gate.replica, p.gate.reach, p.gate.tables = p.service.config.Replica, p.reach, p.tables
 		first := min(p.wanted, len(p.Found.Order))
 		// If the order stays, one look-up is enough, unless it is of so many that none is read with its text.
 		if all := p.Found.withTies(first); !p.HasSemantic() && all <= moreCandidates(p.Limit) {
@@ -128,6 +137,16 @@ func (p *Pass) authorize(ctx context.Context) error {
 	}
 	p.wanted = p.Found.withTies(min(p.wanted, len(p.Found.Order)))
 	return p.gate.authorize(ctx, p.Found, p.wanted, false)
+}
+
+// openGate makes the gate of the pass.
+func (p *Pass) openGate(ctx context.Context) error {
+	if err := p.connect(ctx); err != nil {
+		return err
+	}
+	p.gate = newGate(p.conn, p.Query, p.now)
+	p.gate.replica, p.gate.reach, p.gate.tables = p.service.config.Replica, p.reach, p.tables
+	return nil
 }
 
 // wantsMore reports whether more candidates are authorized before any is ranked: more of a small project, or all

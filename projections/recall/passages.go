@@ -238,6 +238,9 @@ func (t *texts) indexed(key revisionKey) []rankedPassage {
 
 // analysed scores the passages of a text by their words, up to a bound for all texts of a recall.
 func (t *texts) analysed(p *dataPointRow, text string) []rankedPassage {
+	if len(t.Asked.Terms) == 0 {
+		return nil
+	}
 	var label, author string
 	if p.label != nil {
 		label = *p.label

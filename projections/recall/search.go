@@ -21,6 +21,8 @@ type question struct {
 	Analyzer          *recall.Analyzer
 	Asked             recall.Question
 	sources, memories int
+	// time is what it asks for if it asks for a time alone, else nil.
+	time *recall.TimeAsked
 	// spelled reports that other spellings of its words were looked for.
 	spelled bool
 	// semantic holds the nearest embeddings once they are found, nil if there are none.
@@ -37,10 +39,17 @@ func (s *Service) newQuestion(q Query, now time.Time) question {
 	}
 	analyzer := s.config.Analyzers.Of(s.config.Index.Analysis())
 	asked := analyzer.Question(q.Text, q.Identity, now)
-	return question{
+	made := question{
 		Query: q, Analyzer: analyzer, Asked: asked,
 		sources: max(firstSources, 3*q.Limit), memories: max(firstMemories, q.Limit),
 	}
+	if len(asked.Periods) > 0 || q.From != nil || q.To != nil {
+		made.time = analyzer.TimeAsked(q.Text, now, q.From, q.To)
+	}
+	if made.time != nil {
+		made.Asked.Terms = nil // none of its words is looked for
+	}
+	return made
 }
 
 // candidates are what a search found.

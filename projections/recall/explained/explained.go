@@ -85,7 +85,8 @@ type Scored struct {
 	Score   float64                     `json:"score"`
 	Signals []domainrecall.Contribution `json:"signals"`
 	Factors []domainrecall.Factor       `json:"factors"`
-	// FoundBy is what made it a candidate: words, memory, neighbour, or embedding if no words did.
+	// FoundBy is what made it a candidate: the period that is asked for, words, memory, neighbour, or embedding if no
+	// words did.
 	FoundBy []string `json:"foundBy"`
 	// Words are the terms of the question in its best passage.
 	Words []string `json:"words"`

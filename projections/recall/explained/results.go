@@ -167,7 +167,9 @@ func preview(text string) string {
 func (e *explainer) score(entry domainrecall.Entry) Scored {
 	id := e.Ranking.IDs[entry.Candidate]
 	score := e.scoreOf(id)
-	score.Score = e.Ranking.Candidates[entry.Candidate].Score
+	if score.Score = e.Ranking.Candidates[entry.Candidate].Score; e.AsksPeriod() {
+		score.Signals = append(score.Signals, domainrecall.Contribution{Signal: "period", Value: score.Score, Weight: 1})
+	}
 	switch entry.Memory {
 	case domainrecall.Source:
 	case domainrecall.InPart:
@@ -203,6 +205,7 @@ func (e *explainer) scoreOf(id uuid.UUID) Scored {
 		}
 	}
 	passages, memories := e.hits(id)
+	found("period", e.AsksPeriod())
 	found("words", len(passages) > 0)
 	found("memory", len(memories) > 0)
 	found("embedding", len(passages)+len(memories) == 0 && slices.Contains(e.Found.Order, id))

@@ -144,6 +144,9 @@ func (e *explainer) explainUnranked(ctx context.Context, s *Source, p *storedDat
 	older := slices.ContainsFunc(passages, func(i int) bool { return e.Found.Sources.Hits[i].Revision != p.revision })
 	place := slices.Index(e.Found.Order, p.id)
 	switch {
+	case e.AsksPeriod():
+		s.Verdict = NotCandidate
+		s.Why = "it did not occur when the question asks for, and names no such day; or enough newer ones did"
 	case place >= 0 && !e.Checked(p.id):
 		last := e.lastScore()
 		s.Verdict, s.LastScore = RankedBelow, &last
