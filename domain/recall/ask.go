@@ -22,6 +22,7 @@ func (a *Analyzer) Query(text string) []Term {
 	known := make(map[string]struct{}, 4*len(chosen))
 	for n, item := range chosen {
 		terms = append(terms, Term{Text: item.word, For: n, Share: 1, Capitals: item.capitals})
+		known[item.word] = struct{}{}
 	}
 	for n, item := range chosen {
 		for _, stem := range stemsAsked(item, speaks) {
@@ -30,6 +31,13 @@ func (a *Analyzer) Query(text string) []Term {
 				known[stem.Text] = struct{}{}
 				stem.For = n
 				terms = append(terms, stem)
+			}
+		}
+		for _, form := range variantsAsked(item) {
+			if _, twice := known[form.Text]; !twice {
+				known[form.Text] = struct{}{}
+				form.For = n
+				terms = append(terms, form)
 			}
 		}
 	}

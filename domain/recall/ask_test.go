@@ -64,7 +64,7 @@ func TestQuery_Stems(t *testing.T) {
 		"информация":   "~ru:информац",
 		"창고는":          "~ko:창고는 ~ko:창 ~ko:창고",
 		"it AB-12":     "~en:ab ~de:ab ~fr:ab ~es:ab ~it:ab ~pt:ab ~nl:ab ~sv:ab",
-		"P40 40,000 東": "",
+		"P40 40,000 山": "",
 	} {
 		if got := stems(query); !slices.Equal(got, strings.Fields(want)) {
 			t.Errorf("%q asks for %q, want %q", query, got, want)

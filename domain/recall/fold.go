@@ -24,6 +24,8 @@ const (
 	hangul
 	// unit is a character of a script without spaces.
 	unit
+	// symbol is an emoji or another sign that is a word.
+	symbol
 )
 
 // character is a code point after normalization, as words have it.
@@ -76,6 +78,8 @@ func makeCharacter(r rune, fold cases.Caser) character {
 		return character{class: unit, text: string(r)}
 	case unicode.Is(unicode.Hangul, r) && unicode.IsLetter(r):
 		return character{class: hangul, text: string(r), lower: string(r), alphabet: korean}
+	case isSymbol(r):
+		return character{class: symbol, text: string(r)}
 	case !unicode.IsLetter(r): // digits are those of ASCII
 		return character{}
 	}
@@ -109,6 +113,7 @@ func makeCharacter(r rune, fold cases.Caser) character {
 var (
 	spacelessScripts = []*unicode.RangeTable{
 		unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar,
+		unicode.Bopomofo,
 	}
 	unmarkedScripts = []*unicode.RangeTable{
 		unicode.Latin, unicode.Greek, unicode.Cyrillic, unicode.Hebrew, unicode.Arabic,
@@ -125,10 +130,11 @@ var plainLetters = map[rune]string{
 }
 
 // ignorable reports whether a character is invisible, or only stretches a word: joiners, soft hyphens, directions,
-// variation selectors, the Arabic tatweel, the Hebrew signs of abbreviation.
+// variation selectors, the Arabic tatweel, the Hebrew signs of abbreviation, the tones of Bopomofo.
 func ignorable(r rune) bool {
 	switch r {
-	case '\u00AD', '\u034F', '\u0640', '\u05F3', '\u05F4', '\u115F', '\u1160', '\u3164', '\uFEFF':
+	case '\u00AD', '\u02C7', '\u02CA', '\u02CB', '\u034F', '\u0640', '\u05F3', '\u05F4', '\u115F', '\u1160', '\u3164',
+		'\uFEFF':
 		return true
 	}
 	return unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) ||

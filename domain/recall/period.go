@@ -2,6 +2,7 @@ package recall
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -11,30 +12,46 @@ import (
 	"github.com/annals-project/annals/domain/comprehend"
 )
 
-// asking are the words of asking of each language that are no stop words: a question of these, of stop words and of a
-// time asks what happened. The lists are closed and short, since any other word makes it an ordinary question.
-var asking = map[language]map[string]struct{}{
-	inEnglish: wordSet(`anything anyone anybody everything everyone everybody something nothing thing things stuff else
-		happen happens happened happening occur occurs occurred going went go new did done did all us
-		tell show list give know recap summary summarize summarise please since within will`),
-	inGerman: wordSet(`passiert passierte passieren geschah geschehen geschieht los neu neues gab gibt gewesen vorgefallen
-		ereignete seit getan gemacht machten taten alles etwas irgendetwas irgendwas zeig zeige liste bitte`),
-	inFrench: wordSet(`passe passa arrive arriva nouveau nouvelle nouveautes fait fit faisait depuis neuf tout toutes tous quelque
-		chose rien montre liste cela ca quoi quelles quels quelle quel tout donne moi`),
-	inSpanish: wordSet(`paso pasa pasado pasaba ocurrio sucedio sucedido ocurrido nuevo nueva nuevos nuevas novedades novedad
-		hicimos hice hizo hubo hecho todo todos cosa cosas muestra lista dime`),
-	inItalian: wordSet(`successo succede successe accaduto accadde nuovo nuova novita fatto abbiamo tutto tutti cosa cose
-		qualcosa mostra elenca dimmi`),
-	inPortuguese: wordSet(`aconteceu acontece acontecido passou ocorreu novo nova novos novas novidade novidades desde ha fizemos fiz
-		fez feito houve tudo todos coisa coisas algo mostra lista`),
-	inDutch:   wordSet(`gebeurd gebeurde gebeurt gebeuren nieuw nieuws gedaan deden deed allemaal alles iets sinds hebben we wij toon lijst geef`),
-	inSwedish: wordSet(`hande hant hander hänt händer skedde skett nytt nya gjorde gjort allt något nagot visa lista`),
-	inRussian: wordSet(`случилось случается произошло происходит происходило нового новое новости делали сделали было все всё
-		что-нибудь что-то покажи расскажи`),
-	inKorean: wordSet(`무슨 일 일이 일은 일들 일들이 있었어 있었어요 있었나 있었나요 있었니 있었는지 있었지 뭐 뭐가 뭘 무엇 무엇이 무엇을 했어
-		했어요 했나요 했니 했지 새로운 것 것은 것이 게 모두 전부 다 우리 우리가 우리는 나 내가 나는 있어 있나요 알려줘 보여줘 생긴 일어난
-		일어났어 일어났나요 어떤 모든 에 부터`),
+// askingWords are the words of asking of each language that are no stop words, by what they do: name no thing in
+// particular, state that something happens, or request. A question of these, of stop words and of a time asks what
+// happened. The lists are closed and short, since any other word makes it an ordinary question.
+var askingWords = []struct {
+	language language
+	words    string
+}{
+	{inEnglish, `anything anyone anybody everything everyone everybody something nothing thing things stuff else new all us`},
+	{inEnglish, `happen happens happened happening occur occurs occurred went go going did done since within will`},
+	{inEnglish, `tell show list give know recap summary summarize summarise please`},
+	{inGerman, `alles etwas irgendetwas irgendwas neu neues los seit bitte zeig zeige liste`},
+	{inGerman, `passiert passierte geschah geschehen geschieht gab gibt gewesen vorgefallen getan gemacht machten taten`},
+	{inFrench, `tout toutes tous quelque chose rien quoi nouveau nouvelle nouveautes neuf cela ca depuis`},
+	{inFrench, `passe passa arrive arriva fait fit faisait montre liste donne`},
+	{inSpanish, `todo todos cosa cosas nuevo nueva nuevos nuevas novedad novedades muestra lista dime`},
+	{inSpanish, `paso pasa pasado pasaba ocurrio ocurrido sucedio sucedido hicimos hice hizo hecho`},
+	{inItalian, `tutto tutti cosa cose qualcosa nuovo nuova novita mostra elenca dimmi`},
+	{inItalian, `successo succede successe accaduto accadde fatto`},
+	{inPortuguese, `tudo todos coisa coisas algo novo nova novos novas novidade novidades desde ha mostra lista`},
+	{inPortuguese, `aconteceu acontece acontecido passou ocorreu fizemos fiz fez feito`},
+	{inDutch, `allemaal alles iets nieuw nieuws sinds we wij toon lijst geef`},
+	{inDutch, `gebeurd gebeurde gebeurt gebeuren gedaan deden deed hebben`},
+	{inSwedish, `allt nagot nytt nya visa lista hande hant hander skedde skett gjorde gjort`},
+	{inRussian, `все всё что-нибудь что-то новое нового новости покажи расскажи`},
+	{inRussian, `случилось случается произошло происходит происходило делали сделали было`},
+	{inKorean, `무슨 일 일이 일은 일들 일들이 뭐 뭐가 뭘 무엇 무엇이 무엇을 어떤 모든 모두 전부 다 새로운 것 것은 것이 게 우리 우리가 우리는 나 내가 나는`},
+	{inKorean, `있었어 있었어요 있었나 있었나요 있었니 있었는지 있었지 있어 있나요 했어 했어요 했나요 했니 했지 생긴 일어난 일어났어 일어났나요`},
+	{inKorean, `알려줘 보여줘 에 부터`},
 }
+
+// asking are the askingWords of each language.
+var asking = func() (words [languageCount]map[string]struct{}) {
+	for _, list := range askingWords {
+		if words[list.language] == nil {
+			words[list.language] = map[string]struct{}{}
+		}
+		maps.Copy(words[list.language], wordSet(list.words))
+	}
+	return words
+}()
 
 // askingUnits are the phrases of asking of the scripts without spaces, the longest of those with one beginning first.
 var askingUnits = func() []string {
@@ -150,7 +167,7 @@ func (p *reading) onlyAskIn(l language) bool {
 	for i := range p.items {
 		item := &p.items[i]
 		elided := i+1 < len(p.items) && p.items[i+1].kind == aPart && strings.HasSuffix(item.word, p.items[i+1].word)
-		if item.kind == aWord && !asks(item) && !(elided && asks(&p.items[i+1])) {
+		if item.kind == aSymbol || item.kind == aWord && !asks(item) && !(elided && asks(&p.items[i+1])) {
 			return false
 		}
 	}

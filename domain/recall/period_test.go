@@ -41,7 +41,7 @@ func TestTimeAsked(t *testing.T) {
 		"Frau März", "mars", "Mars gestern", "Was macht Paul morgen?", "guten Morgen", "mañana", "por la mañana", "sett",
 		"Vad har du sett?", "Har du sett Anna igår?", "the badger sett yesterday", "What did Will do yesterday?",
 		"What did Anna do yesterday?", "Was ist hier los?", "Wo ist hier der Drucker?", "昨日のラーメン", "昨天的项目",
-		"어제 회의", "会議", "明日香", "release 4 yesterday", "lunch on 3 May", "notes of yesterday",
+		"어제 회의", "会議", "明日香", "🪁 yesterday", "release 4 yesterday", "lunch on 3 May", "notes of yesterday",
 		"what happened with the pump last week", "что сказала Анна вчера?",
 	} {
 		if got := a.TimeAsked(text, asked, nil, nil); got != nil {

@@ -27,8 +27,11 @@ const (
 	aPart
 	// aForm is another form of what words say together: joined, squeezed, or a number.
 	aForm
-	// aUnit is a character of a longer run of a script without spaces. No question asks for it.
+	// aUnit is a character of a longer run of a script without spaces, or a letter of an abbreviation. No question asks
+	// for it.
 	aUnit
+	// aSymbol is an emoji or the like.
+	aSymbol
 )
 
 // scanner splits texts into tokens in one pass, plus a look at each number. Its buffers are used again.
@@ -61,7 +64,8 @@ type group struct {
 // Words are folded, without possessives. A word with inner capitals, and one of letters and digits, is followed by its
 // parts. Words joined by one of @ . _ - : / + are yielded one by one and, if the whole has a digit, an @, a _ or a dot,
 // or is a path of three parts, once more joined, and without - and _ if those join letters and digits, or names.
-// Scripts without spaces are yielded character by character and in pairs.
+// Scripts without spaces are yielded character by character and in pairs, symbols one by one, and an abbreviation as
+// the word that its letters are.
 func (s *scanner) scan(text string, yield func(token)) {
 	s.yield, s.text, s.at, s.initial = yield, s.normalize(text), 0, true
 	s.phoneEnd, s.groupsEnd = 0, 0
@@ -80,6 +84,8 @@ func (s *scanner) scan(text string, yield func(token)) {
 			s.readCompound()
 		case unit:
 			s.readUnits()
+		case symbol:
+			s.readSymbol(r, size)
 		case separator:
 			s.at += size
 			s.initial = s.initial || r == '。' || r == '¿' || r == '¡' || r == '…'
@@ -159,7 +165,7 @@ func (s *scanner) digitAt(at int) bool { return at >= 0 && at < len(s.text) && i
 
 // readCompound yields the tokens of a word and of those joined to it.
 func (s *scanner) readCompound() {
-	if s.digitAt(s.at) && s.readNumber() {
+	if s.digitAt(s.at) && s.readNumber() || s.readAbbreviation() {
 		return
 	}
 	s.compound, s.squeezed, s.group = s.compound[:0], s.squeezed[:0], group{}
