@@ -41,6 +41,12 @@ func (a *Analyzer) Query(text string) []Term {
 			}
 		}
 	}
+	for _, term := range a.joinedAsked(p, chosen) {
+		if _, twice := known[term.Text]; !twice {
+			known[term.Text] = struct{}{}
+			terms = append(terms, term)
+		}
+	}
 	return terms
 }
 

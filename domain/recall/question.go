@@ -25,6 +25,8 @@ type Question struct {
 	Addressed string
 	// AsksLatest reports that it asks for what is current.
 	AsksLatest bool
+	// Splits are its words that are also looked for in two parts.
+	Splits []SplitWord
 	// AsksOrder reports that it asks in what order things happened, which several conversations say together.
 	AsksOrder bool
 }

@@ -30,6 +30,9 @@ func (p *Pass) complete(ctx context.Context) error {
 	if err := p.matchPassages(ctx); err != nil {
 		return err
 	}
+	if err := p.matchSplits(ctx); err != nil {
+		return err
+	}
 	for i, h := range p.Found.Memories.Hits {
 		l, row := p.gate.memories[h.Memory], p.gate.dataPoints[h.DataPoint]
 		if l != nil && l.dataPoint == h.DataPoint && row != nil {

@@ -23,8 +23,8 @@ type question struct {
 	sources, memories int
 	// time is what it asks for if it asks for a time alone, else nil.
 	time *recall.TimeAsked
-	// spelled reports that other spellings of its words were looked for.
-	spelled bool
+	// spelled reports that other spellings of its words were looked for, split that their parts were.
+	spelled, split bool
 	// semantic holds the nearest embeddings once they are found, nil if there are none.
 	semantic *embeddings.Found
 }
@@ -55,6 +55,8 @@ func (s *Service) newQuestion(q Query, now time.Time) question {
 // candidates are what a search found.
 type candidates struct {
 	Sources, Memories recallindex.Result
+	// found is how many sources the index returned.
+	found int
 	// Weights score a passage, ChooseBy chooses which passages are ranked, memoryWeights score a
 	// memory.
 	Weights, ChooseBy, memoryWeights recall.Weights
@@ -68,7 +70,7 @@ type candidates struct {
 }
 
 // mayHoldMore reports whether the index may hold more sources than the search asked for.
-func (q *question) mayHoldMore(f *candidates) bool { return len(f.Sources.Hits) >= q.sources }
+func (q *question) mayHoldMore(f *candidates) bool { return f.found >= q.sources }
 
 // until is the latest time of a source, nil for no limit.
 func (q *question) until() *time.Time {
@@ -87,16 +89,21 @@ func (s *Service) search(ctx context.Context, question *question) (*candidates, 
 	if err := s.searchParts(ctx, question, f); err != nil {
 		return nil, err
 	}
-	added, err := s.addSpellings(ctx, question, f)
+	spelled, err := s.addSpellings(ctx, question, f)
 	if err != nil {
 		return nil, err
 	}
-	if added {
+	split, err := s.addSplits(ctx, question, f)
+	if err != nil {
+		return nil, err
+	}
+	if spelled || split {
 		f = new(candidates)
 		if err := s.searchParts(ctx, question, f); err != nil {
 			return nil, err
 		}
 	}
+	f.dropParts(question)
 	f.Weights = f.Sources.Statistics.Weights(question.Asked.Terms)
 	f.ChooseBy = f.Weights.Shared(question.Asked.Terms)
 	ofMemories := f.Sources.Statistics.OfMemories(f.Memories.Statistics)
@@ -114,7 +121,7 @@ func (s *Service) searchParts(ctx context.Context, question *question, f *candid
 		Terms: question.Asked.Terms, Analysis: question.Analyzer.Version(),
 		Audiences: question.Audiences, From: question.From, To: question.until(),
 	})
-	f.Sources, f.Memories = found.Sources, found.Memories
+	f.Sources, f.Memories, f.found = found.Sources, found.Memories, len(found.Sources.Hits)
 	return err
 }
 

@@ -74,7 +74,7 @@ func (x *switching) Search(ctx context.Context, q recallindex.Query) (recallinde
 // its explanation.
 func TestRecall_GenerationReplaced(t *testing.T) {
 	h := recalltest.New(t, indextest.NewMemory())
-	h.Send(recalltest.DataPoint{ID: "one", Content: "helix", OccurredAt: at(1)})
+	h.Send(recalltest.DataPoint{ID: "one", Content: "tern", OccurredAt: at(1)})
 	h.CatchUp()
 	earlier := domainrecall.Analysis{Version: 1, Word: func(word string) string { return "earlier" + word }}
 	config := h.Config()
@@ -86,13 +86,13 @@ func TestRecall_GenerationReplaced(t *testing.T) {
 		service := recall.New(config)
 		results := 0
 		if explains {
-			e, err := explained.Explain(t.Context(), service, h.Ask("helix"), []string{"one"})
+			e, err := explained.Explain(t.Context(), service, h.Ask("tern"), []string{"one"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			results = len(e.Results)
 		} else {
-			page, err := service.Recall(t.Context(), h.Ask("helix"))
+			page, err := service.Recall(t.Context(), h.Ask("tern"))
 			if err != nil {
 				t.Fatal(err)
 			}
