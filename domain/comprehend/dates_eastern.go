@@ -6,7 +6,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // easternRule reads an expression of Japanese, Chinese or Korean, where words have no spaces between them or particles
@@ -19,6 +22,9 @@ type easternRule struct {
 // The words of the patterns. What is part of other words is left out or guarded: 明日香 and 今日子 are names, 以前天
 // is no day, and あす is in many words.
 const (
+	easternDigits = `([0-9０-９]{1,2})`
+	easternCount  = `([0-9０-９]{1,2}|[一二三四五六七八九十]{1,3})`
+	easternYears  = `([0-9０-９]{4}) ?[年년]`
 	easternNumber = `([0-9０-９]{1,3}|[一二两兩三四五六七八九十]|한|두|세|네)`
 	easternUnits  = ` ?(日|天|일|週間?|周|个星期|個星期|주일?|[かヶカケ]月|个月|個月|달|개월|年|년)`
 	easternWeeks  = `(先々週|先週|今週|来週|來週|上上周|上上週|上周|上週|上个?星期|上個星期|上个?礼拜|上個禮拜|本周|本週|这周|這週|这个?星期|` +
@@ -62,11 +68,11 @@ func eastern(pattern string) *regexp.Regexp { return regexp.MustCompile("^(?:" +
 
 // easternRules are tried at each place in their order.
 var easternRules = []easternRule{
-	{eastern(`([0-9]{4}) ?[年년] ?([0-9]{1,2}) ?[月월] ?([0-9]{1,2}) ?[日号號일]`), easternDate},
-	{eastern(`([0-9]{4}) ?[年년] ?([0-9]{1,2}) ?[月월]`), easternMonthOfYear},
-	{eastern(`([0-9]{1,2}) ?[月월] ?([0-9]{1,2}) ?[日号號일]`), easternDayOfMonth},
-	{eastern(`([0-9]{4}) ?[年년]`), easternYear},
-	{eastern(`([0-9]{1,2}) ?[月월]`), easternMonth},
+	{eastern(easternYears + ` ?` + easternCount + ` ?[月월] ?` + easternCount + ` ?[日号號일]`), easternDate},
+	{eastern(easternYears + ` ?` + easternDigits + ` ?[月월]`), easternMonthOfYear},
+	{eastern(easternCount + ` ?[月월] ?` + easternCount + ` ?[日号號일]`), easternDayOfMonth},
+	{eastern(easternYears), easternYear},
+	{eastern(easternDigits + ` ?[月월]`), easternMonth},
 	{eastern(easternWeeks + `[ の的]*(?:` + easternDays + `)`), easternWeekdayOfWeek},
 	{eastern(`(上上[周週]|[上本这這下](?:[周週]|[个個]?(?:星期|礼拜|禮拜)))([一二三四五六日天])`), easternWeekdayOfWeek},
 	{eastern(easternWeeks), easternUnit("week")},
@@ -176,8 +182,8 @@ func endsKoreanWord(rest string) bool {
 func easternAt(question string, at int, r *dateReader) (n Named, ok bool) {
 	c, _ := utf8.DecodeRuneInString(question[at:])
 	before, _ := utf8.DecodeLastRuneInString(question[:at])
-	digit := c >= '0' && c <= '9'
-	if !digit && c < 0x3000 || digit && before >= '0' && before <= '9' || isHangul(c) && isHangul(before) {
+	digit := unicode.IsDigit(c)
+	if !digit && c < 0x3000 || digit && unicode.IsDigit(before) || isHangul(c) && isHangul(before) {
 		return n, false
 	}
 	for _, rule := range easternRules {
@@ -218,17 +224,33 @@ func isPartOfWord(question string, from, to int) bool {
 	return from > 0 && strings.ContainsRune(stops[0], before) || to < len(question) && strings.ContainsRune(stops[1], next)
 }
 
-// easternInt reads a number in digits or as one character.
+// easternInt reads a number in digits or in words; it is negative for none.
 func easternInt(text string) int {
+	text = norm.NFKC.String(text)
 	if n, err := strconv.Atoi(text); err == nil {
 		return n
 	}
+	tens, ones, isTens := strings.Cut(text, "十")
+	switch {
+	case !isTens:
+		return easternOne(text)
+	case tens == "" && ones == "":
+		return 10
+	case tens == "":
+		return 10 + easternOne(ones)
+	case ones == "":
+		return 10 * easternOne(tens)
+	}
+	return 10*easternOne(tens) + easternOne(ones)
+}
+
+func easternOne(text string) int {
 	n, ok := map[string]int{
-		"一": 1, "二": 2, "两": 2, "兩": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "九": 9, "十": 10,
+		"一": 1, "二": 2, "两": 2, "兩": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "九": 9,
 		"한": 1, "두": 2, "세": 3, "네": 4,
 	}[text]
 	if !ok {
-		return -1
+		return -100
 	}
 	return n
 }

@@ -2,8 +2,11 @@ package comprehend_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/annals-project/annals/domain/comprehend"
 )
@@ -136,7 +139,14 @@ func TestPeriods_Languages(t *testing.T) {
 		"先月":                                     lastMonth,
 		"去年":                                     lastYear,
 		"5月11日に何をした":                             yesterday,
-		"５月１１日":                                  "",
+		"５月１１日":                                  yesterday,
+		"五月十一日":                                  yesterday,
+		"二〇二五":                                   "",
+		"五月二十三日の会議":                              "2024-05-23/2024-05-24",
+		"三月":                                     "",
+		"十三月三十二日":                                "",
+		"la semaine dernie\u0300re":              lastWeek,
+		"i ga\u030Ar":                            yesterday,
 		"2025年5月11日":                             yesterday,
 		"3月に":                                    march,
 		"2日前":                                    before,
@@ -230,4 +240,23 @@ func TestNamedPeriods(t *testing.T) {
 			t.Errorf("%q: %v, want %q", question, got, want)
 		}
 	}
+}
+
+// The bytes that name a period are in the question, in order and apart from each other, whatever the question is.
+func TestNamedPeriods_Laws(t *testing.T) {
+	words := strings.Fields(`gestern am 11. Mai 3 bis 5 vor zwei Tagen letzte Woche hier avant-hier l'année dernière il y a en 2024
+		ayer pasado mañana hace dos días el viernes di ieri fa altro ontem há igår i går för sedan вчера назад неделю
+		昨日 先週の 金曜日 5月11日 から 上周五 三天前 어제는 지난주 5월 may last friday since between and the - , . ? ' 1er 99 2025-05-12`)
+	asked := time.Date(2025, 5, 12, 15, 0, 0, 0, time.UTC)
+	rapid.Check(t, func(r *rapid.T) {
+		parts := rapid.SliceOfN(rapid.OneOf(rapid.SampledFrom(words), rapid.StringN(0, 6, 24)), 0, 12).Draw(r, "words")
+		question := strings.Join(parts, rapid.SampledFrom([]string{" ", ""}).Draw(r, "between"))
+		end := 0
+		for _, n := range comprehend.NamedPeriods(question, asked) {
+			if n.From < end || n.To <= n.From || n.To > len(question) || !n.Start.Before(n.End) {
+				r.Fatalf("%q: %+v after %d", question, n, end)
+			}
+			end = n.To
+		}
+	})
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // Period is a span of time: Start is inside, End is not.
@@ -48,6 +50,9 @@ func NamedPeriods(question string, asked time.Time) []Named {
 	r := dateReader{
 		tokens: tokenize(question, nil), today: midnight(asked), asks: true,
 		shouted: !strings.ContainsFunc(question, unicode.IsLower),
+	}
+	for i := range r.tokens {
+		r.tokens[i].low = norm.NFC.String(r.tokens[i].low) // as the tables have their letters
 	}
 	r.tense = tenseOf(r.tokens)
 	// "What did we plan to do in May?" asks for the past.

@@ -39,6 +39,7 @@ func TestTerms(t *testing.T) {
 		{"U.S.", "u s us ~en:us ~en"},
 		{"Т.Е.", "т е те ~ru:те ~ru"},
 		{"a.b@c.de", "a b c de ~en:de a.b@c.de ~en"},
+		{"가.나 É.U.", "가 ~ko:가 나 ~ko:나 가.나 e u eu ~en:eu ~en ~ko"},
 		{"v.2 e.g", "v 2 v.2 e g eg ~en:eg ~en"},
 		{"a\x00b\xff\xfec", "a b c"},
 		{"", ""},

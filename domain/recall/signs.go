@@ -35,8 +35,11 @@ func (s *scanner) readSymbol(r rune, size int) {
 // reports false if there are none.
 func (s *scanner) readAbbreviation() bool {
 	end, letters := s.at, 0
-	for end < len(s.text) && !s.digitAt(end) && s.wordAt(end) {
-		_, size := utf8.DecodeRune(s.text[end:])
+	for end < len(s.text) {
+		r, size := utf8.DecodeRune(s.text[end:])
+		if characterOf(r).class != letter {
+			break
+		}
 		end += size
 		letters++
 		if end >= len(s.text) || s.text[end] != '.' || !s.wordAt(end+1) || s.digitAt(end+1) {
