@@ -73,7 +73,7 @@ const (
 	equalShareByWords = 0.98
 )
 
-// Order arranges candidates by their scores, the older first if they are equal, then by source id. After that
+// Order arranges candidates by their scores, the newer first if they are equal, then by source id. After that
 //
 //   - one whose best claim is superseded goes right below the one that supersedes it;
 //   - if the question names a period, one outside goes right below an equal one inside;
@@ -95,10 +95,10 @@ func (q *Question) Order(list []Placed) []Place {
 // scoreDigits is to how many parts scores are compared: sums of floats in another order differ by less.
 const scoreDigits = 1e9
 
-// Compare orders candidates by their scores, the older first if they are equal, then by source id.
+// Compare orders candidates by their scores, the newer first if they are equal, then by source id.
 func (p *Placed) Compare(other *Placed) int {
 	return cmp.Or(cmp.Compare(math.Round(other.Score*scoreDigits), math.Round(p.Score*scoreDigits)),
-		p.OccurredAt.Compare(other.OccurredAt), cmp.Compare(p.SourceID, other.SourceID))
+		other.OccurredAt.Compare(p.OccurredAt), cmp.Compare(p.SourceID, other.SourceID))
 }
 
 // moved is a candidate with the reason for its place.

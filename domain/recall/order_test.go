@@ -48,7 +48,7 @@ func TestQuestion_Order(t *testing.T) {
 			"ties",
 			recall.Question{},
 			[]recall.Placed{placed(1, 2, 1), placed(1, 1, 1), placed(1, 1, 1), placed(2, 3, 1), placed(1+1e-12, 4, 1)},
-			[]int{3, 1, 2, 0, 4},
+			[]int{3, 4, 0, 1, 2},
 			[]recall.Move{none, none, none, none, none},
 		},
 		{

@@ -50,7 +50,7 @@ func TestRecall_FirstCandidatesDoNotFill(t *testing.T) {
 	}
 }
 
-// Of equal scores the older come first, however many data points were authorized.
+// Of equal scores the newer come first, however many data points were authorized.
 func TestRecall_TiesAcrossFirstCandidates(t *testing.T) {
 	h := recalltest.New(t, nil)
 	for n := range 60 {
@@ -66,7 +66,7 @@ func TestRecall_TiesAcrossFirstCandidates(t *testing.T) {
 			t.Fatalf("%d results, want %d", len(page.Results), limit)
 		}
 		for i, r := range page.Results {
-			if want := at(20).AddDate(0, 0, -(59-i)/2); !r.OccurredAt.Equal(want) {
+			if want := at(20).AddDate(0, 0, -i/2); !r.OccurredAt.Equal(want) {
 				t.Errorf("limit %d: result %d occurred at %s, want %s", limit, i, r.OccurredAt, want)
 			}
 		}

@@ -300,21 +300,14 @@ func (g *gate) tokens() (sum int64) {
 	return sum
 }
 
-// suffices reports whether what passed fills a response: enough sources for its limit or its tokens. Of a source that
-// exceeds the budget a passage takes its place.
-func (g *gate) suffices(question *question) bool {
-	sources, tokens, budget := 0, int64(0), int64(question.Budget)
+// passed is how many sources may be shown.
+func (g *gate) passed() (n int) {
 	for _, p := range g.dataPoints {
-		if !p.inWindow {
-			continue
+		if p.inWindow {
+			n++
 		}
-		least := p.leastTokens()
-		if least > budget {
-			least = min(least, recall.LeastPassage)
-		}
-		sources, tokens = sources+1, tokens+least
 	}
-	return sources >= question.Limit || tokens >= budget
+	return n
 }
 
 // leastTokens is what the content costs, or a lower bound of it until it was counted.

@@ -104,7 +104,7 @@ func (p *Pass) mostPromising() []uuid.UUID {
 		}
 	}
 	slices.SortFunc(order, func(a, b scoredRow) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), a.compare(b.dataPointRow))
+		return cmp.Or(cmp.Compare(b.score, a.score), b.occurredAt.Compare(a.occurredAt), cmp.Compare(a.sourceID, b.sourceID))
 	})
 	ids := make([]uuid.UUID, min(len(order), maxWithNeighbours))
 	for i := range ids {

@@ -23,6 +23,16 @@ type ranking struct {
 	Turns  []recall.Turn
 }
 
+// shown is how many candidates may be shown as sources.
+func (r *ranking) shown() (n int) {
+	for i := range r.Candidates {
+		if !r.Candidates[i].Hidden {
+			n++
+		}
+	}
+	return n
+}
+
 // maxWeight is the most weight of any memory.
 const maxWeight = 0.9
 
