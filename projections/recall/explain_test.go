@@ -314,7 +314,7 @@ func TestExplain_OverTheBudget(t *testing.T) {
 	q.Limit = 100
 	// The budget is used up before its turn comes.
 	q.Budget = 5
-	h.Send(recalltest.DataPoint{ID: "late", Content: "helix late", OccurredAt: at(3)})
+	h.Send(recalltest.DataPoint{ID: "late", Content: "helix late", OccurredAt: at(1)})
 	h.CatchUp()
 	if s := lost(t, h, q, "late", explained.OverBudget, "it has 3 tokens, 0 were left"); s.TokensLeft == nil || *s.TokensLeft != 0 {
 		t.Errorf("late: %+v", s)

@@ -16,7 +16,7 @@ func TestRecall_FirstCandidatesDoNotFill(t *testing.T) {
 		// The fewer words, the better. No two state the same.
 		h.Send(recalltest.DataPoint{
 			ID: fmt.Sprint(n), Content: fmt.Sprint("helix n", n) + strings.Repeat(" internationalization", 5+n),
-			OccurredAt: at(1 + n%20),
+			OccurredAt: at(1),
 		})
 	}
 	// This one has the most words and the fewest letters: it ranks last and still fits.

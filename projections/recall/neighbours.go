@@ -7,21 +7,39 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/recall"
 )
 
-// Neighbours pass the same gate as everything else: nothing of a neighbour that the viewer may not read takes part. The
-// statement returns two on each side, and a third, which shows whether the second is one of several at that instant.
+// Neighbours pass the same gate as everything else: nothing of a neighbour that the viewer may not read takes part.
+// They are of the audience and of the conversation of the data point, among the nearest on each side. The statement
+// returns two on each side, and a third, which shows whether the second is one of several at that instant. A data point
+// without a key of a conversation has none if more than a few authors wrote in the hour around it, by the nearest
+// texts.
 const selectNeighbours = `select c.id, later, ` + dataPointColumns + `
 	from unnest($3::uuid[], $4::timestamptz[]) c (id, at)
+	cross join lateral (select audience, conversation from datapoints.data_points where id = c.id offset 0) o
+	left join lateral (
+		select count(distinct author) as authors from (
+			(select author from datapoints.data_points d where ` + mayRead + ` and occurred_at <= c.at
+				and occurred_at >= greatest(c.at - interval '30 minutes', $5) order by occurred_at desc limit 32)
+			union all
+			(select author from datapoints.data_points d where ` + mayRead + ` and occurred_at > c.at
+				and occurred_at <= least(c.at + interval '30 minutes', $6) order by occurred_at limit 32)
+		) n
+	) w on o.conversation = 0
 	cross join lateral (
-		(select false as later, * from datapoints.data_points d
+		(select false as later, * from (select * from datapoints.data_points d
 			where ` + mayRead + ` and occurred_at < c.at and occurred_at >= greatest(c.at - interval '1 hour', $5)
-			order by occurred_at desc limit 3)
+			order by occurred_at desc limit 16) n
+			where n.audience = o.audience and n.conversation = o.conversation order by occurred_at desc limit 3)
 		union all
-		(select true, * from datapoints.data_points d
+		(select true, * from (select * from datapoints.data_points d
 			where ` + mayRead + ` and occurred_at > c.at and occurred_at <= least(c.at + interval '1 hour', $6)
-			order by occurred_at limit 3)
-	) d`
+			order by occurred_at limit 16) n
+			where n.audience = o.audience and n.conversation = o.conversation order by occurred_at limit 3)
+	) d
+	where coalesce(w.authors, 0) <= $7`
 
 // neighbour is a data point right before or after another one.
 type neighbour struct {
@@ -80,7 +98,7 @@ func (g *gate) findNeighbours(ctx context.Context, of []uuid.UUID) (map[uuid.UUI
 	if g.q.To != nil && g.q.To.Before(to) {
 		to = *g.q.To
 	}
-	rows, err := g.db.Query(ctx, selectNeighbours, g.q.Project.ID, g.q.Audiences, of, times, from, to)
+	rows, err := g.db.Query(ctx, selectNeighbours, g.q.Project.ID, g.q.Audiences, of, times, from, to, recall.MostSpeakers)
 	if err != nil {
 		return nil, err
 	}

@@ -131,7 +131,7 @@ func (p *Pass) turns() ([]uuid.UUID, []recall.Turn) {
 		near := p.Found.similarity(row.id, row)
 		turn.Similarity, turn.Window = near.Similarity, near.Window
 		turn.Key, turn.Size, turn.OccurredAt = row.match.key, row.size, row.occurredAt
-		turn.Before, turn.After = recall.None, recall.None
+		turn.Before, turn.After, turn.Conversation = recall.None, recall.None, row.conversation
 		if row.author != nil {
 			turn.Author = *row.author
 		}
