@@ -73,7 +73,8 @@ type dataPointRow struct {
 	// traits and states are those of a short content, 0 of another.
 	traits recall.Traits
 	states recall.States
-	// conversation is the key of the conversation that the metadata name, 0 for none.
+	// audience is zero for project-visible, conversation the key of the conversation that the metadata name, 0 for none.
+	audience     uuid.UUID
 	conversation int64
 	// inWindow reports whether the newest revision occurred within From, To and the perspective.
 	inWindow bool
@@ -143,7 +144,7 @@ const metadataSize = `coalesce(octet_length(metadata), (metadata_blob->>'size'):
 // audiences.
 const (
 	dataPointColumns = `d.id, d.revision, d.source_id, d.occurred_at, d.label, d.author, d.size, d.content_blob, d.tokens,
-		d.metadata_size, d.traits, d.stems, d.exact, d.conversation`
+		d.metadata_size, d.traits, d.stems, d.exact, d.audience, d.conversation`
 	mayRead = `d.project_id = $1 and d.audience = any($2::uuid[])`
 )
 
@@ -264,7 +265,7 @@ func (g *gate) readDataPoints(rows pgx.Rows) error {
 func (g *gate) readDataPoint(row pgx.Row, before ...any) (*dataPointRow, error) {
 	p, traits := new(dataPointRow), int16(0)
 	if err := row.Scan(append(before, &p.id, &p.revision, &p.sourceID, &p.occurredAt, &p.label, &p.author, &p.size,
-		&p.big, &p.tokens, &p.metadataSize, &traits, &p.states.Stems, &p.states.Exact, &p.conversation)...); err != nil {
+		&p.big, &p.tokens, &p.metadataSize, &traits, &p.states.Stems, &p.states.Exact, &p.audience, &p.conversation)...); err != nil {
 		return nil, err
 	}
 	p.traits = recall.Traits(traits)
