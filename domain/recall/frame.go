@@ -166,7 +166,9 @@ func (q *Question) relation(p, earlier *Placed) relation {
 	if before.speaker != later.speaker && (before.speaker != "" || later.speaker != "") {
 		return unrelated
 	}
-	related := alike && later.differsInOne(before, had|has)
+	// Where a question asks for what is not, what affirms replaces what denies only if nothing else differs.
+	onlyDenial := q.Negates && earlier.Negates && !p.Negates
+	related := alike && later.differsInOne(before, had|has, onlyDenial)
 	for _, sentence := range later.corrects {
 		related = related || sentence.Contains(had)
 	}
@@ -181,8 +183,8 @@ func (q *Question) relation(p, earlier *Placed) relation {
 }
 
 // differsInOne reports whether two texts differ in one short stretch, outside of which they have some words of the
-// question.
-func (w *Wording) differsInOne(before *Wording, held Words) bool {
+// question. With onlyDenial the stretch is a denial and nothing else.
+func (w *Wording) differsInOne(before *Wording, held Words, onlyDenial bool) bool {
 	a, b := before.words, w.words
 	from, same := 0, min(len(a), len(b))
 	for from < same && a[from] == b[from] {
@@ -196,11 +198,22 @@ func (w *Wording) differsInOne(before *Wording, held Words) bool {
 	if inA == 0 && inB == 0 || max(inA, inB) > frameStretch {
 		return false
 	}
-	if !slices.Equal(relating(before.words, before.relates, from, end), relating(b, w.relates, from, end)) {
+	if onlyDenial && (!denies(a[from:len(a)-end]) || !denies(b[from:len(b)-end])) {
+		return false
+	}
+	if !onlyDenial && !slices.Equal(relating(before.words, before.relates, from, end), relating(b, w.relates, from, end)) {
 		return false // "is with Petra" and "is due on 3 May" are about two things
 	}
 	common := union(before.holds[:from]) | union(before.holds[len(a)-end:])
 	return common.Contains(held)
+}
+
+// denies reports whether all words of a stretch negate.
+func denies(stretch []string) bool {
+	return !slices.ContainsFunc(stretch, func(word string) bool {
+		_, negates := foldedNegations[word]
+		return !negates
+	})
 }
 
 // relating returns the words of a stretch that relate others to each other.

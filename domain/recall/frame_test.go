@@ -207,6 +207,20 @@ func TestQuestion_Negation(t *testing.T) {
 	}
 }
 
+// Who affirms does not replace who denies; what is affirmed later of the same thing does.
+func TestQuestion_NegationAndLaterStatement(t *testing.T) {
+	texts, _ := orderOf("Who never rides horses?", "reader", statement{"pia", "Otto never rides horses."},
+		statement{"pia", "Uma rides horses."})
+	if texts[0] != "Otto never rides horses." {
+		t.Errorf("%q", texts)
+	}
+	texts, _ = orderOf("Who does not eat fish?", "reader", statement{"pia", "Otto will not eat fish."},
+		statement{"pia", "Otto will eat fish."})
+	if texts[0] != "Otto will eat fish." {
+		t.Errorf("the later of one thing is not first: %q", texts)
+	}
+}
+
 // A "not" that is part of a name or an idiom is no negation, nor is the question whether something is.
 func TestQuestion_NotNegated(t *testing.T) {
 	a := recall.NewAnalyzer()
