@@ -7,7 +7,7 @@ import (
 	client "github.com/annals-project/annals/client"
 )
 
-// statementCases are cases of what is current, of what is denied, and of who talks to whom.
+// statementCases are cases of what is current, of what is denied, and of conversations.
 func statementCases() []recallCase {
 	return []recallCase{updateCase(), correctionCase(), denialCase(), historyCase(), crowdCase(), twoAuthorsCase()}
 }
@@ -78,7 +78,7 @@ func correctionCase() recallCase {
 		Het feest is in de kantine. | Het feest is verplaatst naar de tuin. | Waar is het feest?`)
 }
 
-// Questions that deny ask for those of whom something is denied; others find both.
+// Questions that deny ask for those who are denied something; others find both.
 func denialCase() recallCase {
 	c := recallCase{Case: "denial", Points: others()}
 	for n, line := range []string{

@@ -265,7 +265,8 @@ func (g *gate) readDataPoints(rows pgx.Rows) error {
 func (g *gate) readDataPoint(row pgx.Row, before ...any) (*dataPointRow, error) {
 	p, traits := new(dataPointRow), int16(0)
 	if err := row.Scan(append(before, &p.id, &p.revision, &p.sourceID, &p.occurredAt, &p.label, &p.author, &p.size,
-		&p.big, &p.tokens, &p.metadataSize, &traits, &p.states.Stems, &p.states.Exact, &p.audience, &p.conversation)...); err != nil {
+		&p.big, &p.tokens, &p.metadataSize, &traits, &p.states.Stems, &p.states.Exact, &p.audience,
+		&p.conversation)...); err != nil {
 		return nil, err
 	}
 	p.traits = recall.Traits(traits)

@@ -104,8 +104,8 @@ func (g *gate) pass(neighbours []neighbour) []neighbour {
 	return neighbours
 }
 
-// findNeighbours returns the neighbours of each data point, within the window and up to the perspective. They are of one
-// audience and one conversation with it.
+// findNeighbours returns the neighbours of each data point, within the window and up to the perspective. They are of
+// one audience and one conversation with it.
 func (g *gate) findNeighbours(ctx context.Context, of []uuid.UUID) (map[uuid.UUID][]neighbour, error) {
 	from, to := time.Time{}, g.perspective
 	if g.q.From != nil {
