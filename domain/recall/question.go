@@ -27,6 +27,12 @@ type Question struct {
 	AsksLatest bool
 	// Splits are its words that are also looked for in two parts.
 	Splits []SplitWord
+	// AsksHistory reports that it asks for what was before.
+	AsksHistory bool
+	// Negates reports that it asks for what is not.
+	Negates bool
+	// Content are its words that are no stop words of English, Denials those that negate.
+	Content, Denials Words
 	// AsksOrder reports that it asks in what order things happened, which several conversations say together.
 	AsksOrder bool
 }
@@ -88,7 +94,9 @@ func (a *Analyzer) Question(text, asker string, asked time.Time) Question {
 	q := Question{
 		Terms: a.Query(text), Answer: answerOf(text), Periods: comprehend.Periods(text, asked),
 		AsksLatest: hasPhrase(text, latestPhrases), AsksOrder: asksOrder(text),
+		AsksHistory: hasPhrase(text, asksHistory), Negates: asksNegated(text),
 	}
+	q.Content, q.Denials = kindsOf(q.Terms)
 	if TraitsOf(cut(text, queryBytes)).Has(FirstPerson) {
 		q.Asker = asker
 	}

@@ -10,7 +10,7 @@ import (
 
 // ownCases are cases of the kinds of the open ones, with texts, languages and words of their own. They need no model.
 func ownCases() []recallCase {
-	return slices.Concat(timeCases(), letterCases(), periodCases(), signCases())
+	return slices.Concat(timeCases(), letterCases(), statementCases(), periodCases(), signCases())
 }
 
 // mioSaid is a data point by the one who asks.

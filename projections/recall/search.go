@@ -47,7 +47,7 @@ func (s *Service) newQuestion(q Query, now time.Time) question {
 		made.time = analyzer.TimeAsked(q.Text, now, q.From, q.To)
 	}
 	if made.time != nil {
-		made.Asked.Terms = nil // none of its words is looked for
+		made.Asked.Terms, made.Asked.Content, made.Asked.Denials = nil, 0, 0 // none of its words is looked for
 	}
 	return made
 }
