@@ -72,7 +72,7 @@ func (w *Wording) read() {
 	for i := range p.items {
 		item := &p.items[i]
 		switch held := w.of.held(item, speaks); item.kind {
-		case aWord, aUnit:
+		case aWord, aUnit, aSymbol:
 			if item.initial {
 				w.endSentence(sentence)
 				sentence = len(w.words)

@@ -31,8 +31,8 @@ func (s *scanner) readSymbol(r rune, size int) {
 	s.yield(token{text: symbol, kind: aSymbol})
 }
 
-// readAbbreviation reads letters with a dot after each, as in B.B.C., and yields the word that they are together. It
-// reports false if there are none.
+// readAbbreviation reads letters with a dot after each, as in B.B.C., and yields the word that they are together, then
+// each of them. It reports false if there are none.
 func (s *scanner) readAbbreviation() bool {
 	end, letters := s.at, 0
 	for end < len(s.text) {
@@ -51,21 +51,19 @@ func (s *scanner) readAbbreviation() bool {
 	if letters < 2 || joined || s.wordAt(end) || s.digitAt(end) {
 		return false
 	}
-	form := make([]byte, 0, termBytes)
 	first, _ := utf8.DecodeRune(s.text[s.at:])
-	for at := s.at; at < end; {
-		r, size := utf8.DecodeRune(s.text[at:])
-		at += size
-		if r == '.' {
-			continue
-		}
-		letter := characterOf(r).text
-		if len(form)+len(letter) <= termBytes {
+	var form []byte
+	for _, r := range string(s.text[s.at:end]) {
+		if letter := characterOf(r).text; r != '.' && len(form)+len(letter) <= termBytes {
 			form = append(form, letter...)
 		}
-		s.yield(token{text: []byte(letter), kind: aUnit})
 	}
 	s.yield(token{text: form, kind: aWord, capital: characterOf(first).upper, initial: s.initial})
+	for _, r := range string(s.text[s.at:end]) {
+		if r != '.' {
+			s.yield(token{text: []byte(characterOf(r).text), kind: aUnit})
+		}
+	}
 	s.at, s.initial = end, false
 	return true
 }
