@@ -114,12 +114,13 @@ func runIn(ctx context.Context, args []string, env *Env) (code int) {
 		_, _ = fmt.Fprintln(stderr, "annals: the benchmarks are the program annals-bench (make bin/annals-bench builds it)")
 		return exitUsage
 	}
+	unread := grammar.Unread{}
 	parser, err := kong.New(&cli,
 		kong.Name("annals"),
 		kong.Description("A memory service: text in, memory derived, recalled with its sources."),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exited(code)) }),
-		grammar.Settled(getenv),
+		grammar.Settled(getenv, unread),
 		kong.Vars{"version": "annals " + build.Get().String()},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.BindTo(ctx, (*context.Context)(nil)),
@@ -131,15 +132,21 @@ func runIn(ctx context.Context, args []string, env *Env) (code int) {
 	}
 	grammar.HideSettings(parser.Model, "rebuild", "ANNALS_DATA_DIR")
 	command, err := parser.Parse(amounts.JoinNegative(args))
-	if err != nil {
-		_, _ = fmt.Fprintf(stderr, "annals: %v (annals --help lists the commands, annals serve --help the settings)\n", err)
-		return exitUsage
+	if err := errors.Join(unread.Err(), err); err != nil {
+		return printUsage(stderr, err)
 	}
 	env.Known = grammar.Settings(parser.Model)
 	if err := command.Run(); err != nil {
 		return printError(stderr, err)
 	}
 	return exitOK
+}
+
+// printUsage writes a line for each thing that is wrong with the arguments and the settings, and returns the exit code.
+func printUsage(stderr io.Writer, err error) int {
+	text := strings.ReplaceAll(err.Error(), "\n", "\nannals: ")
+	_, _ = fmt.Fprintf(stderr, "annals: %s (annals --help lists the commands, annals serve --help the settings)\n", text)
+	return exitUsage
 }
 
 // printError writes an error as one line and returns the exit code.

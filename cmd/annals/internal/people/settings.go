@@ -20,8 +20,8 @@ type Settings struct {
 	Issuer     string `name:"oidc-issuer" setting:"ANNALS_OIDC_ISSUER" help:"Issuer of the OpenID Connect provider by which members sign in, such as https://login.example.com."`
 	ClientID   string `name:"oidc-client-id" setting:"ANNALS_OIDC_CLIENT_ID" help:"Client id of the console at the provider, whose redirect address is that of the console with /sign-in/oidc/callback."`
 	Secret     string `name:"oidc-client-secret" setting:"ANNALS_OIDC_CLIENT_SECRET" help:"Secret of that client; better set in the environment than as a flag."`
-	TrustEmail string `name:"oidc-trust-email" setting:"ANNALS_OIDC_TRUST_EMAIL" default:"off" enum:"on,off" help:"Whether an address counts as verified if the provider is silent about that."`
-	SignUp     string `name:"sign-up" setting:"ANNALS_SIGN_UP" default:"off" enum:"on,off" help:"Whether a stranger with a verified address may create an organization on Pay as you go."`
+	TrustEmail string `name:"oidc-trust-email" setting:"ANNALS_OIDC_TRUST_EMAIL" default:"off" help:"Whether an address counts as verified if the provider is silent about that."`
+	SignUp     string `name:"sign-up" setting:"ANNALS_SIGN_UP" default:"off" help:"Whether a stranger with a verified address may create an organization on Pay as you go."`
 	Documents  string `name:"oauth-cimd" setting:"ANNALS_OAUTH_CIMD" default:"off" help:"Whether programs may be known by an address at which a document describes them (client id metadata documents): on, off, or the hosts of such addresses, separated by commas."`
 	Clients    int    `name:"oauth-registrations" setting:"ANNALS_OAUTH_REGISTRATIONS" default:"300" help:"Registrations of programs that a network address may make in any 60 minutes, up to 100000."`
 	Members    int    `name:"members-per-organization" setting:"ANNALS_MEMBERS_PER_ORGANIZATION" default:"1000" help:"Members that an organization may have, up to 1000."`
