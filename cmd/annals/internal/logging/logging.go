@@ -2,13 +2,17 @@
 package logging
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"slices"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/annals-project/annals/cmd/annals/internal/terminal"
+	"github.com/annals-project/annals/internal/pg"
 )
 
 // Format is the form of the lines.
@@ -46,7 +50,7 @@ func (f Format) For(out io.Writer) Format {
 // level.
 func New(out io.Writer, format Format, level slog.Leveler) *slog.Logger {
 	if format.For(out) == JSON {
-		return slog.New(withoutRepeats(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level})))
+		return slog.New(withoutRepeats(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level, ReplaceAttr: plain})))
 	}
 	options := &slog.HandlerOptions{Level: level, ReplaceAttr: shorten}
 	return slog.New(withoutRepeats(slog.NewTextHandler(&lines{out}, options)))
@@ -58,6 +62,18 @@ const clock = "15:04:05.000"
 func shorten(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && a.Key == slog.TimeKey && a.Value.Kind() == slog.KindTime {
 		a.Value = slog.StringValue(a.Value.Time().Format(clock))
+	}
+	return plain(groups, a)
+}
+
+// plain has the cause of a connection that was not made once, where the driver lists every try.
+func plain(_ []string, a slog.Attr) slog.Attr {
+	err, is := a.Value.Any().(error)
+	if !is {
+		return a
+	}
+	if _, failed := errors.AsType[*pgconn.ConnectError](err); failed {
+		a.Value = slog.StringValue(pg.Plain(err))
 	}
 	return a
 }

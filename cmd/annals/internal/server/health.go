@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/internal/build"
 	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/internal/ops"
+	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/runner"
 )
@@ -213,7 +214,7 @@ func deletionsNotReady(stuck []pipeline.Stuck) (parts condition.List) {
 func notReady(part string, reason condition.Reason, at eventstore.Position, cause error) condition.Condition {
 	c := condition.Condition{Name: part, State: condition.NotReady, Words: reason, Position: uint64(at)}
 	if cause != nil {
-		c.Cause = cause.Error()
+		c.Cause = pg.Plain(cause)
 	}
 	return c
 }
