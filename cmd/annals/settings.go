@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/cmd/annals/internal/grammar"
 	"github.com/annals-project/annals/cmd/annals/internal/logging"
 	"github.com/annals-project/annals/cmd/annals/internal/people"
 	"github.com/annals-project/annals/cmd/annals/internal/server"
@@ -340,7 +341,7 @@ func (s *Settings) config() (server.Config, error) {
 		return server.Config{}, fmt.Errorf("ANNALS_TRUSTED_PROXIES %w", err)
 	}
 	return server.Config{
-		Instance: s.instance(), Proxies: proxies, MCPOrigins: s.MCPOrigins,
+		InForce: grammar.InForce(s), Instance: s.instance(), Proxies: proxies, MCPOrigins: s.MCPOrigins,
 		Data:    datafolder.Folder{Dir: s.DataDir, HashKey: s.HashKey, SealKey: s.SealKey, SchemaPrefix: s.Prefix},
 		Roles:   roles,
 		APIAddr: s.APIAddr, ConsoleAddr: s.ConsoleAddr, OpsAddr: s.OpsAddr, Profile: s.Profile == "on",

@@ -30,7 +30,7 @@ func Holder(dir string) string {
 	return program(int(lock.Pid))
 }
 
-// program names a process by its program and command, if this machine tells them.
+// program names a process by its program and command, if this machine shows them.
 func program(pid int) string {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	arguments := strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")

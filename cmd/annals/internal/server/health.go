@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/eventstore"
@@ -57,7 +58,7 @@ func buildHealth(_ context.Context, s *Server) (adds, error) {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &stateMetrics{s},
 	)
 	build.Get().Register(s.registry)
-	return adds{}, nil
+	return adds{operator: []operatorapi.Route{operatorapi.StatusRoute(s.status)}}, nil
 }
 
 // The parts. The first two are servers that every role needs.
