@@ -12,7 +12,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/annals-project/annals/cmd/annals/internal/doctor"
 	"github.com/annals-project/annals/cmd/annals/internal/erasure"
 	"github.com/annals-project/annals/cmd/annals/internal/grammar"
 	"github.com/annals-project/annals/cmd/annals/internal/people"
@@ -46,7 +45,7 @@ type CLI struct {
 	MCP         MCPCmd          `cmd:"" name:"mcp" help:"Let a local client of the Model Context Protocol, on standard input and output, use the server with a project key."`
 	Status      StatusCmd       `cmd:"" help:"Show whether the server is ready, or the progress of one send."`
 	Healthcheck HealthcheckCmd  `cmd:"" help:"Ask the service of this machine whether it runs, for container engines."`
-	Doctor      doctor.Cmd      `cmd:"" help:"List the streams that somebody else deleted, truncated or aged in the event store."`
+	Doctor      DoctorCmd       `cmd:"" help:"Examine the installation, running or not, and say what to do about each thing that is wrong."`
 	Failed      FailedCmd       `cmd:"" help:"List the sends that stopped, with the reason, and queue them again with --retry."`
 	Backup      BackupCmd       `cmd:"" help:"Back up the log and the keys into a folder, while the server runs or not."`
 	Restore     RestoreCmd      `cmd:"" help:"Create a data folder from a backup."`
@@ -74,6 +73,8 @@ type Env struct {
 	Stderr io.Writer
 	// Environ are the variables of the environment, for those that no setting reads. Known are those that one reads.
 	Environ, Known []string
+	// Unread is why settings could not be read, each on a line. Only doctor runs with such.
+	Unread error
 	// Now is the clock of a service. Nil is the clock of the machine.
 	Now func() time.Time
 }
@@ -131,8 +132,15 @@ func runIn(ctx context.Context, args []string, env *Env) (code int) {
 		return printError(stderr, err)
 	}
 	grammar.HideSettings(parser.Model, "rebuild", "ANNALS_DATA_DIR")
+	grammar.HideSettings(parser.Model, "doctor", "ANNALS_DATA_DIR")
 	command, err := parser.Parse(amounts.JoinNegative(args))
-	if err := errors.Join(unread.Err(), err); err != nil {
+	env.Unread = unread.Err()
+	if err == nil && command.Command() != "doctor" {
+		err = env.Unread
+	} else if err != nil {
+		err = errors.Join(env.Unread, err)
+	}
+	if err != nil {
 		return printUsage(stderr, err)
 	}
 	env.Known = grammar.Settings(parser.Model)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/cmd/annals/internal/doctor"
 	"github.com/annals-project/annals/internal/build"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
@@ -128,6 +129,29 @@ func TestCLI_AllWrongSettings(t *testing.T) {
 		if !strings.Contains(got.stderr, name+" ") {
 			t.Errorf("%s is not named", name)
 		}
+	}
+}
+
+// Doctor runs with settings that cannot work, and names each of them.
+func TestDoctor(t *testing.T) {
+	dir := t.TempDir()
+	env := map[string]string{"ANNALS_DATA_DIR": dir, "ANNALS_API_ADDR": "127.0.0.1:0", "ANNALS_CONSOLE_ADDR": "127.0.0.1:0"}
+	if got := annals(t.Context(), env, "", "doctor"); got.code != exitOK || got.stderr != "" ||
+		!strings.Contains(got.stdout, "ok      folder: "+dir) {
+		t.Errorf("sound: %+v", got)
+	}
+	env["ANNALS_MIN_FREE_DISK"], env["ANNALS_ROLES"] = "lots", "all"
+	got := annals(t.Context(), env, "", "doctor")
+	if got.code != exitFailed || got.stderr != "annals: 2 things are broken: each line has what to do\n" ||
+		!strings.Contains(got.stdout, `ANNALS_MIN_FREE_DISK (--min-free-disk) is "lots"`) ||
+		!strings.Contains(got.stdout, `ANNALS_ROLES names the role "all"`) {
+		t.Errorf("broken: %+v", got)
+	}
+	got = annals(t.Context(), env, "", "doctor", "--json")
+	var report doctor.Report
+	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != exitFailed ||
+		report.Findings[0].State != doctor.Broken || report.Findings[0].Remedy == "" {
+		t.Errorf("as JSON: %v, %+v", err, got)
 	}
 }
 

@@ -77,9 +77,9 @@ type Settings struct {
 	LogLevel string `name:"log-level" setting:"ANNALS_LOG_LEVEL" default:"info" help:"Least level that is logged: debug, info, warn or error."`
 }
 
-// Validate returns an error for every setting that cannot work, with what to set instead. It does
+// Check returns an error for every setting that cannot work, with what to set instead. It does
 // not repeat values that may hold a password.
-func (s *Settings) Validate() error {
+func (s *Settings) Check() error {
 	var errs []error
 	bad := func(name, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("ANNALS_%s %s", name, fmt.Sprintf(format, args...)))

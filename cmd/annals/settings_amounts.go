@@ -9,8 +9,11 @@ const maxRetentionDays = 365
 // validateSwitches reports what is neither on nor off. Empty is the default of each.
 func (s *Settings) validateSwitches(bad func(name, format string, args ...any)) {
 	for _, o := range []struct{ name, value string }{
-		{"PIPELINE", s.Pipeline}, {"PROFILE", s.Profile}, {"RECALL_FLOOR", s.Floor},
-		{"OIDC_TRUST_EMAIL", s.TrustEmail}, {"SIGN_UP", s.SignUp},
+		{"PIPELINE", s.Pipeline},
+		{"PROFILE", s.Profile},
+		{"RECALL_FLOOR", s.Floor},
+		{"OIDC_TRUST_EMAIL", s.TrustEmail},
+		{"SIGN_UP", s.SignUp},
 	} {
 		if o.value != "on" && o.value != "off" && o.value != "" {
 			bad(o.name, "is %q: want on or off", o.value)

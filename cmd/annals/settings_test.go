@@ -62,7 +62,7 @@ func TestSettings_Valid(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := valid()
 			change(&s)
-			if err := s.Validate(); err != nil {
+			if err := s.Check(); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -156,7 +156,7 @@ func TestSettings_Invalid(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := valid()
 			c.change(&s)
-			err := s.Validate()
+			err := s.Check()
 			if err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Fatalf("got %v, want a message with %q", err, c.says)
 			}
@@ -216,7 +216,7 @@ func TestSettings_MemberLimits(t *testing.T) {
 func TestSettings_AllErrorsAtOnce(t *testing.T) {
 	s := valid()
 	s.APIAddr, s.Pipeline, s.LogLevel = "x", "x", "x"
-	err := s.Validate()
+	err := s.Check()
 	for _, name := range []string{"ANNALS_API_ADDR", "ANNALS_PIPELINE", "ANNALS_LOG_LEVEL"} {
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("message lacks %s: %v", name, err)
@@ -241,7 +241,7 @@ func TestSettings_OpsAddr(t *testing.T) {
 			EventStore: server.Embedded, Postgres: server.Embedded, Index: server.Embedded,
 			Pipeline: "on", LogLevel: "warn",
 		}
-		if err := s.Validate(); (err == nil) != fine || err != nil && !strings.Contains(err.Error(), "ANNALS_OPS_ADDR") {
+		if err := s.Check(); (err == nil) != fine || err != nil && !strings.Contains(err.Error(), "ANNALS_OPS_ADDR") {
 			t.Errorf("%q: %v", value, err)
 		}
 	}

@@ -20,6 +20,12 @@ func Plain(err error) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
+// IsUnconnected reports whether an error is that of a connection that could not be made.
+func IsUnconnected(err error) bool {
+	_, is := errors.AsType[*pgconn.ConnectError](err)
+	return is
+}
+
 // noTLS is what the driver reports of a try with TLS at a server without it. It tries again without TLS, so that is a
 // cause only if it is the only one.
 const noTLS = "server refused TLS connection"

@@ -2,14 +2,11 @@
 package logging
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"slices"
 	"strings"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/annals-project/annals/cmd/annals/internal/terminal"
 	"github.com/annals-project/annals/internal/pg"
@@ -68,11 +65,7 @@ func shorten(groups []string, a slog.Attr) slog.Attr {
 
 // plain has the cause of a connection that was not made once, where the driver lists every try.
 func plain(_ []string, a slog.Attr) slog.Attr {
-	err, is := a.Value.Any().(error)
-	if !is {
-		return a
-	}
-	if _, failed := errors.AsType[*pgconn.ConnectError](err); failed {
+	if err, is := a.Value.Any().(error); is && pg.IsUnconnected(err) {
 		a.Value = slog.StringValue(pg.Plain(err))
 	}
 	return a
