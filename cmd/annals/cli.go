@@ -61,6 +61,9 @@ type CLI struct {
 	Embeddings  EmbeddingsCmd   `cmd:"" help:"Install the built-in embedding model, and see how far texts are embedded."`
 	Webhook     WebhookCmd      `cmd:"" help:"Let events of other systems become data points: create webhooks, and change, pause, try and delete them."`
 
+	Completion CompletionCmd `cmd:"" help:"Print the script by which a shell completes commands and flags."`
+	Complete   CompleteCmd   `cmd:"" hidden:"" help:"Print what a word may become."`
+
 	Version VersionCmd       `cmd:"" help:"Print the version, and what it was built from."`
 	Short   kong.VersionFlag `name:"version" help:"Print the version."`
 }
@@ -73,6 +76,8 @@ type Env struct {
 	Stderr io.Writer
 	// Environ are the variables of the environment, for those that no setting reads. Known are those that one reads.
 	Environ, Known []string
+	// Model is the grammar, for the completion of shells.
+	Model *kong.Application
 	// Unread is why settings could not be read, each on a line. Only doctor runs with such.
 	Unread error
 	// Now is the clock of a service. Nil is the clock of the machine.
@@ -131,6 +136,7 @@ func runIn(ctx context.Context, args []string, env *Env) (code int) {
 	if err != nil {
 		return printError(stderr, err)
 	}
+	grammar.ShowExamples(parser.Model, examples)
 	grammar.HideSettings(parser.Model, "rebuild", "ANNALS_DATA_DIR")
 	grammar.HideSettings(parser.Model, "doctor", "ANNALS_DATA_DIR")
 	command, err := parser.Parse(amounts.JoinNegative(args))
@@ -143,7 +149,7 @@ func runIn(ctx context.Context, args []string, env *Env) (code int) {
 	if err != nil {
 		return printUsage(stderr, err)
 	}
-	env.Known = grammar.Settings(parser.Model)
+	env.Known, env.Model = grammar.Settings(parser.Model), parser.Model
 	if err := command.Run(); err != nil {
 		return printError(stderr, err)
 	}
