@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -219,6 +220,12 @@ func (s *Settings) validateTLS(bad func(name, format string, args ...any)) {
 		}
 		if _, err := os.Stat(f.path); err != nil {
 			bad(f.name, "names a file that cannot be read: %v", err)
+			return
+		}
+	}
+	if s.TLSCert != "" && s.TLSKey != "" {
+		if _, err := tls.LoadX509KeyPair(s.TLSCert, s.TLSKey); err != nil {
+			bad("TLS_CERT", "and ANNALS_TLS_KEY cannot be used: %v", err)
 		}
 	}
 }

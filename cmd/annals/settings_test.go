@@ -151,6 +151,7 @@ func TestSettings_Invalid(t *testing.T) {
 		"negative delay":           {func(s *Settings) { s.StopDelay = -1 }, "ANNALS_STOP_DELAY_SECONDS is -1"},
 		"rate limit":               {func(s *Settings) { s.RateLimit = new(-1) }, "ANNALS_RATE_LIMIT_PER_MINUTE is -1"},
 		"certificate alone":        {func(s *Settings) { s.TLSCert = missing }, "ANNALS_TLS_KEY"},
+		"no certificate":           {func(s *Settings) { s.TLSCert, s.TLSKey = "settings_test.go", "settings_test.go" }, "ANNALS_TLS_CERT and ANNALS_TLS_KEY cannot be used"},
 		"missing certificate":      {func(s *Settings) { s.TLSCert, s.TLSKey = missing, missing }, "cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,7 +17,7 @@ func (f Folder) RefuseBackup() error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case errors.Is(err, syscall.ENOTDIR):
-		return fmt.Errorf("%s is a file, or is below one: name a folder with ANNALS_DATA_DIR (--data-dir)", f.Dir)
+		return fmt.Errorf("data folder %s is a file, or is below one: name a folder with ANNALS_DATA_DIR (--data-dir)", f.Dir)
 	case err != nil:
 		return fmt.Errorf("read the data folder that ANNALS_DATA_DIR (--data-dir) names: %w", err)
 	}

@@ -76,10 +76,14 @@ func Examine(ctx context.Context, c Config) Report {
 	}
 	service := operatorapi.Dial(c.Service.Data.Dir)
 	is, err := operatorapi.ServiceStatus.Call(ctx, service, operatorapi.None{})
-	if err == nil {
+	switch {
+	case err == nil:
 		e.checkService(is)
 		e.checkStreams(ctx, service)
-	} else {
+	case !errors.Is(err, operatorapi.ErrNotRunning):
+		e.broken("service", "run annals doctor as the user of the service, of the same version", "%v", err)
+		return e.Report
+	default:
 		e.ok("service", "none runs on %s: what a start needs is checked", c.Service.Data.Dir)
 		if !e.checkFolder() {
 			return e.Report

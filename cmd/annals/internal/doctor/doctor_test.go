@@ -274,6 +274,13 @@ func TestExamine_Running(t *testing.T) {
 	}
 }
 
+// A service that cannot be asked is not taken for one that does not run.
+func TestExamine_OtherService(t *testing.T) {
+	c := sound(t)
+	operatortest.Serve(t, c.Service.Data.Dir, operatorapi.DamageRoutes(damaged{})...)
+	check(t, Examine(t.Context(), c), "-> run annals doctor as the user of the service, of the same version")
+}
+
 // Notes are no failure: variables that nothing reads, settings that the running service does not have, remarks.
 func TestExamine_Notes(t *testing.T) {
 	c := sound(t)
