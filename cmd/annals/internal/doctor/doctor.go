@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,6 +96,7 @@ func Examine(ctx context.Context, c Config) Report {
 		e.checkEventStore(ctx)
 		e.checkProbes(ctx)
 	}
+	e.listSettings()
 	e.checkKeys()
 	e.checkCertificate()
 	e.checkClock()
@@ -129,9 +132,18 @@ func (e *examination) checkSettings() {
 		}
 		e.note("settings", remedy, "no setting reads %s", u.Name)
 	}
-	if len(e.Wrong) == 0 && len(e.Unknown) == 0 {
-		e.ok("settings", "%d differ from the defaults, all can work", len(e.Service.InForce))
+}
+
+// listSettings lists the settings in force.
+func (e *examination) listSettings() {
+	list := make([]string, 0, len(e.Settings))
+	for _, name := range slices.Sorted(maps.Keys(e.Settings)) {
+		list = append(list, name+"="+e.Settings[name])
 	}
+	if len(list) == 0 {
+		list = []string{"none but the defaults"}
+	}
+	e.ok("settings", "in force: %s", strings.Join(list, ", "))
 }
 
 // Print implements the summary of a command.

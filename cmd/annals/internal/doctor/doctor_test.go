@@ -92,6 +92,9 @@ func TestExamine_Sound(t *testing.T) {
 	if err := r.Err(); err != nil || len(r.Damaged) > 0 {
 		t.Errorf("%v:\n%s", err, lines(r))
 	}
+	if !strings.Contains(lines(r), "ok      settings: in force: none but the defaults\n") {
+		t.Errorf("the settings in force are not listed:\n%s", lines(r))
+	}
 	for _, check := range []string{"settings", "service", "folder", "ports", "disk", "model", "keys", "clock"} {
 		if !strings.Contains(lines(r), "ok      "+check+": ") {
 			t.Errorf("%s was not checked:\n%s", check, lines(r))
@@ -307,7 +310,8 @@ func TestExamine_Notes(t *testing.T) {
 			t.Errorf("no line %q in\n%s", want, lines(r))
 		}
 	}
-	if strings.Contains(lines(r), "ANNALS_PIPELINE") || r.Settings["ANNALS_PIPELINE"] != "off" {
+	if strings.Contains(lines(r), "ANNALS_PIPELINE is") || r.Settings["ANNALS_PIPELINE"] != "off" ||
+		!strings.Contains(lines(r), "ok      settings: in force: ANNALS_PIPELINE=off\n") {
 		t.Errorf("settings in force %v:\n%s", r.Settings, lines(r))
 	}
 }
