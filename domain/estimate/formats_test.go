@@ -14,16 +14,27 @@ import (
 // Front matter is read with nested values and lists; an audience that is no slug keeps the text out.
 func TestCut_FrontMatter(t *testing.T) {
 	for header, want := range map[string]string{
-		"title: a\ndate: 2025-06-02T07:00:00Z\nauthor: Tove":                       "2025-06-02T07:00 Tove ",
-		"generated:\n  at: 2025-06-02T07:00:00Z\n  by: bot":                        "2025-06-02T07:00 bot ",
-		"author: [Tove, Ivo]\ncreated: 2025-06-02 07:00":                           "2025-06-02T07:00  ",
-		"authors:\n  - Tove\nupdated_at: 2. Juni 2025 07:00":                       "2025-06-02T07:00 Tove ",
-		"author: {name: Tove, email: t@example.org}\ntimestamp: 2025-06-02T07:00Z": "2025-06-02T07:00 Tove ",
-		"title: Slip: closed\nauthor: Tove\ndate: 2025-06-02 07:00":                "2025-06-02T07:00 Tove ",
-		"audience: crew\nlastmod: 2025-06-02T07:00:00Z":                            "2025-06-02T07:00  crew",
-		"a: &a {b: c}\nd: *a\ndate: 2025-06-02T07:00:00Z":                          "2025-06-02T07:00  ",
-		"audience: The whole crew":                                                 "names the audience \"The whole crew\"",
-		"audience: [crew, board]":                                                  "names the audience",
+		"title: a\ndate: 2025-06-02T07:00:00Z\nauthor: Tove":                         "2025-06-02T07:00 Tove ",
+		"generated:\n  at: 2025-06-02T07:00:00Z\n  by: bot":                          "2025-06-02T07:00 bot ",
+		"author: [Tove, Ivo]\ncreated: 2025-06-02 07:00":                             "2025-06-02T07:00  ",
+		"authors:\n  - Tove\nupdated_at: 2. Juni 2025 07:00":                         "2025-06-02T07:00 Tove ",
+		"author: {name: Tove, email: t@example.org}\ntimestamp: 2025-06-02T07:00Z":   "2025-06-02T07:00 Tove ",
+		"title: Slip: closed\nauthor: Tove\ndate: 2025-06-02 07:00":                  "2025-06-02T07:00 Tove ",
+		"audience: crew\nlastmod: 2025-06-02T07:00:00Z":                              "2025-06-02T07:00  crew",
+		"a: &a {b: c}\nd: *a\ndate: 2025-06-02T07:00:00Z":                            "2025-06-02T07:00  ",
+		"audience: The whole crew":                                                   "names the audience \"The whole crew\"",
+		"audience: [crew, board]":                                                    "names the audience",
+		"audience: {group: crew}":                                                    "names the audience",
+		"audience: []":                                                               "names the audience",
+		"a: &a The crew\naudience: *a":                                               "names the audience \"The crew\"",
+		"a: &a crew\naudience: *a\ndate: 2025-06-02T07:00:00Z":                       "2025-06-02T07:00  crew",
+		"title: a: b\naudience:\n  - crew":                                           "names the audience",
+		"access: {audience: crew}\ndate: 2025-06-02T07:00:00Z":                       "2025-06-02T07:00  crew",
+		"audience: crew\naccess: {audience: board}\ndate: 2025-06-02T07:00:00Z":      "2025-06-02T07:00  crew",
+		"a: {audience: crew}\nb: {audience: board}":                                  "names the audience",
+		"meta: {author: Tove, created: 2025-06-02T07:00:00Z}":                        "2025-06-02T07:00 Tove ",
+		"metadata:\n  generated:\n    by: {name: bot}\n    at: 2025-06-02T07:00:00Z": "2025-06-02T07:00 bot ",
+		"audience:\ndate: 2025-06-02T07:00:00Z":                                      "2025-06-02T07:00  ",
 	} {
 		points, reason := cutAll(t, estimate.File{Path: "a.md", Content: "---\n" + header + "\n---\n\ntea\n"}, time.UTC)
 		got := reason
@@ -32,6 +43,31 @@ func TestCut_FrontMatter(t *testing.T) {
 		}
 		if !strings.HasPrefix(got, want) {
 			t.Errorf("%q is %q: want %q", header, got, want)
+		}
+	}
+}
+
+// Headers in TOML and JSON are read too; text between two lines is no header.
+func TestCut_FrontMatterForms(t *testing.T) {
+	for text, want := range map[string]string{
+		"+++\ntitle = \"Slip\"\ndate = 2025-06-02T07:00:00Z\nauthor = \"Tove\"\n+++\ntea\n": "2025-06-02T07:00 Tove  tea",
+		"+++\n[params]\naudience = [\"crew\"]\n+++\ntea\n":                                  "0001-01-01T00:00  crew tea",
+		"+++\naudience = \"The crew\"\n+++\ntea\n":                                          "names the audience \"The crew\"",
+		"+++\naudience = [\n  \"crew\",\n]\n+++\ntea\n":                                     "names the audience",
+		"{\n\"date\": \"2025-06-02T07:00:00Z\",\n\"audience\": \"crew\"\n}\ntea\n":          "2025-06-02T07:00  crew tea",
+		"{\n\"audience\": {\"group\": \"crew\"}\n}\ntea\n":                                  "names the audience",
+		"---\naudience: The crew\npad: " + strings.Repeat("x", 40<<10) + "\n---\ntea\n":     "names the audience",
+		"---\nThe slip is closed.\nNote: it is wet.\n---\ntea\n":                            "0001-01-01T00:00   ---\nThe slip is closed.\nNote: it is wet.\n---\ntea",
+		"---\ntea for two\n---\n":                                                           "0001-01-01T00:00   ---\ntea for two\n---",
+		"---\nmeta:\n  audience: Crew Only\n---\ntea\n":                                     "names the audience \"Crew Only\"",
+	} {
+		points, reason := cutAll(t, estimate.File{Path: "a.md", Content: text}, time.UTC)
+		got := reason
+		for _, p := range points {
+			got += p.At.Format("2006-01-02T15:04") + " " + p.Identity + " " + p.Audience + " " + strings.TrimSpace(p.Content)
+		}
+		if !strings.HasPrefix(got, want) || reason == "" && got != want {
+			t.Errorf("%.100q is %.200q: want %q", text, got, want)
 		}
 	}
 }
