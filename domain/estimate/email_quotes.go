@@ -26,7 +26,7 @@ var (
 	quoting = regexp.MustCompile(`(?i)^(?:quoting|zitat von|citando|citazione di|citation de|citerar|citat från|cytowanie)\b.*@.*:$`)
 	// passedOn is a subject that a program marks as that of a forward elsewhere than at its beginning.
 	passedOn = regexp.MustCompile(`(?i)^\[(?:fwd|fw):|\((?:fwd|fw)\)\s*$`)
-	// forwarded is what a line before a message that is passed on says, in the languages of mail programs.
+	// forwarded is what a line before a message that is passed on has, in the languages of mail programs.
 	forwarded = regexp.MustCompile(`(?i)forwarded (?:message|by|mail)|weitergeleitete[rn]?\b|transféré|réexpédié|reenviado|inoltrato|` +
 		`encaminhada|doorgestuurd|vidarebefordra|videresend|przekazan|пересыла|переадрес|přeposlan|továbbított|redirecționat|` +
 		`yönlendirilen|iletilen (?:mesaj|ileti)|välitetty|προωθημένο|הועבר|转发|轉寄|転送|전달된`)
@@ -123,8 +123,8 @@ func (c *cut) cutQuotes(text string) (string, bool) {
 	return strings.Trim(kept.String(), "\n"), removed
 }
 
-// isPassedOn reports whether a line says that a message follows that is passed on. It stands alone: between signs, before
-// a colon, or with a word for a beginning.
+// isPassedOn reports whether a line announces a message that is passed on. It stands alone: between signs, before a
+// colon, or with a word for a beginning.
 func isPassedOn(line string) bool {
 	if line = strings.TrimSpace(line[:min(len(line), maxAttribution)]); line == "" {
 		return false
@@ -158,8 +158,8 @@ func beginning(text string) (line, rest string) {
 	return text[:min(end, maxAttribution+1)], text[end+1:]
 }
 
-// attributedInside returns what comes after a line that names the writer of a quotation and is part of it, as Apple Mail
-// has it: "> On 4 Jun 2025, at 18:20, Ivo wrote:".
+// attributedInside returns what comes after a line that names the writer of a quotation and is part of it, as Apple
+// Mail has it: "> On 4 Jun 2025, at 18:20, Ivo wrote:".
 func attributedInside(text string) (rest string, ok bool) {
 	joined := ""
 	for n := 0; n < 3 && text != ""; n++ {
@@ -222,7 +222,8 @@ func isAttribution(line string) (dated, ok bool) {
 	if isFieldLine(line) {
 		return false, false
 	}
-	verb, address, date := wroteVerb.MatchString(line) || quoting.MatchString(line), addressLike.MatchString(line), dateLike.MatchString(line)
+	verb := wroteVerb.MatchString(line) || quoting.MatchString(line)
+	address, date := addressLike.MatchString(line), dateLike.MatchString(line)
 	return date && (address || verb && clockLike.MatchString(line)), verb || address && date
 }
 
@@ -249,13 +250,13 @@ const (
 var blockFields = fieldTable(map[int]string{
 	fieldFrom: "from|von|de|da|van|från|fra|od|от|від|lähettäjä|kimden|发件人|寄件者|差出人|보낸 사람|보낸사람|expéditeur|" +
 		"remitente|mittente|feladó|από|de la|от кого|מאת|من|dari|từ",
-	fieldDate: "sent|date|gesendet|datum|envoyé|enviado|enviada|fecha|inviato|data|verzonden|skickat|sendt|wysłano|wysłane|отправлено|" +
-		"дата|надіслано|lähetetty|päiväys|gönderildi|gönderilen|tarih|dato|发送时间|日期|送信日時|日時|日付|寄件日期|보낸 날짜|날짜|" +
+	fieldDate: "sent|date|gesendet|datum|envoyé|enviado|enviada|fecha|inviato|data|verzonden|skickat|sendt|" +
+		"wysłano|wysłane|отправлено|дата|надіслано|lähetetty|päiväys|gönderildi|gönderilen|tarih|dato|发送时间|日期|送信日時|日時|日付|寄件日期|보낸 날짜|날짜|" +
 		"odesláno|enviado el|enviada em|enviado em|elküldve|dátum|στάλθηκε|ημερομηνία|trimis|נשלח|תאריך|dikirim|tanggal|ngày",
 	fieldTo: "to|an|à|pour|para|a|aan|till|til|do|кому|vastaanottaja|kime|收件人|收件者|宛先|받는 사람|받는사람|komu|destinataire|" +
 		"címzett|προς|către|אל|kepada|đến",
-	fieldSubject: "subject|betreff|objet|sujet|asunto|oggetto|onderwerp|ämne|emne|temat|тема|aihe|konu|主题|主旨|件名|제목|předmět|" +
-		"assunto|tárgy|θέμα|subiect|נושא|subjek|chủ đề",
+	fieldSubject: "subject|betreff|objet|sujet|asunto|oggetto|onderwerp|ämne|emne|temat|тема|aihe|" +
+		"konu|主题|主旨|件名|제목|předmět|assunto|tárgy|θέμα|subiect|נושא|subjek|chủ đề",
 })
 
 func fieldTable(names map[int]string) map[string]int {

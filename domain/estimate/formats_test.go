@@ -115,6 +115,58 @@ func TestCut_Formats(t *testing.T) {
 	}
 }
 
+// Of an entry of a calendar, of a contact and of what a notebook printed, people get all that means something to them.
+func TestCut_FormsOfFormats(t *testing.T) {
+	event := func(lines ...string) string {
+		return "BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nUID:u\r\nDTSTAMP:20250602T070000Z\r\nSUMMARY:Drill\r\n" +
+			strings.Join(lines, "\r\n") + "\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
+	}
+	card := func(lines ...string) string {
+		return "BEGIN:VCARD\r\n" + strings.Join(lines, "\r\n") + "\r\nFN:Tove\r\nEND:VCARD\r\n"
+	}
+	printed := func(output string) string {
+		return `{"cells":[{"cell_type":"code","source":"run()","outputs":[` + output + `]}]}`
+	}
+	for name, c := range map[string]struct{ path, content, want string }{
+		"a weekly series":    {"a.ics", event("RRULE:FREQ=WEEKLY;INTERVAL=2;BYDAY=TU,TH;UNTIL=20251231"), "Repeats: every 2 weeks on Tuesday, Thursday until 2025-12-31"},
+		"a monthly series":   {"a.ics", event("RRULE:FREQ=MONTHLY;BYDAY=-1FR;COUNT=5"), "Repeats: monthly on last Friday 5 times"},
+		"a yearly series":    {"a.ics", event("RRULE:FREQ=YEARLY;BYMONTH=6;BYMONTHDAY=-1;BYSETPOS=1"), "Repeats: yearly on day last in June BYSETPOS=1"},
+		"another rule":       {"a.ics", event("RRULE:D2 #10"), "Repeats: D2 #10"},
+		"days that lack":     {"a.ics", event("EXDATE;TZID=Europe/Oslo:20250603T090000,20250610T090000"), "Not on: 2025-06-03 09:00 Europe/Oslo, 2025-06-10 09:00 Europe/Oslo"},
+		"days besides":       {"a.ics", event("RDATE;VALUE=PERIOD:20250605T090000Z/PT1H"), "Also on: 2025-06-05 09:00 UTC"},
+		"one that moved":     {"a.ics", event("RECURRENCE-ID;TZID=Europe/Oslo:20250603T090000"), "Replaces the date: 2025-06-03 09:00 Europe/Oslo"},
+		"a whole day":        {"a.ics", event("DTSTART;VALUE=DATE:20250603", "DTEND;VALUE=DATE:20250604"), "When: 2025-06-03"},
+		"whole days":         {"a.ics", event("DTSTART;VALUE=DATE:20250603", "DTEND;VALUE=DATE:20250606"), "When: 2025-06-03 to 2025-06-05"},
+		"a description":      {"a.ics", event("X-ALT-DESC;FMTTYPE=text/html:<p>Bring <b>rope</b>.</p>"), "Bring rope."},
+		"types of vCard 2.1": {"a.vcf", card("TEL;CELL;PREF:12"), "phone (cell): 12"},
+		"types of vCard 3":   {"a.vcf", card("TEL;type=HOME;type=pref:12"), "phone (home): 12"},
+		"types of vCard 4":   {"a.vcf", card(`TEL;VALUE=uri;TYPE="voice,home":tel:+47-12`), "phone (voice, home): +47-12"},
+		"a label":            {"a.vcf", card("item1.TEL:12", "item1.X-ABLabel:Boat"), "phone (boat): 12"},
+		"a label of Apple":   {"a.vcf", card("item1.X-ABLabel:_$!<Spouse>!$_", "item1.X-ABRELATEDNAMES:Ivo"), "related (spouse): Ivo"},
+		"a day of birth":     {"a.vcf", card("BDAY:19700102"), "birthday: 1970-01-02"},
+		"a nickname":         {"a.vcf", card("X-ANDROID-CUSTOM:vnd.android.cursor.item/nickname;Tovi;1;;;"), "nickname: Tovi"},
+		"Latin letters":      {"a.vcf", card("NOTE;CHARSET=ISO-8859-1;ENCODING=QUOTED-PRINTABLE:B=E5t og =", "r=F8r"), "note: Båt og rør"},
+		"colors":             {"a.ipynb", printed(`{"text":"\u001b[1;32mok\u001b[0m"}`), "ok"},
+		"a bar of progress":  {"a.ipynb", printed(`{"text":["10%\r50%\r100%\r\n","done\n"]}`), "100%\ndone"},
+		"a table":            {"a.ipynb", printed(`{"data":{"text/html":["<table><tr><td>tide</td></tr></table>"]}}`), "tide"},
+		"a formula":          {"a.ipynb", printed(`{"data":{"text/latex":"$x^2$"}}`), "$x^2$"},
+		"a value":            {"a.ipynb", printed(`{"data":{"application/json":{"a":1},"text/plain":"<IPython.core.display.JSON object>"}}`), `{"a":1}`},
+	} {
+		points, reason := cutAll(t, estimate.File{Path: c.path, Content: c.content}, time.UTC)
+		if reason != "" || len(points) != 1 || !strings.Contains("\n"+points[0].Content+"\n", "\n"+c.want+"\n") {
+			t.Errorf("%s: %s %+v", name, reason, points)
+		}
+	}
+	// A time of writing is in the zone that it names; in one that is not known it is unread.
+	for zone, want := range map[string]string{"Europe/Oslo": "2025-06-02T05:00", "Somewhere": "2025-06-02T06:00"} {
+		text := strings.Replace(event("LAST-MODIFIED:20250602T060000Z"), "DTSTAMP:20250602T070000Z", "DTSTAMP;TZID="+zone+":20250602T070000", 1)
+		points, _ := cutAll(t, estimate.File{Path: "a.ics", Content: text}, time.UTC)
+		if len(points) != 1 || points[0].At.Format("2006-01-02T15:04") != want {
+			t.Errorf("%s: %+v", zone, points)
+		}
+	}
+}
+
 // What is left out of a file is counted, with the first place.
 func TestCut_Remarks(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -199,13 +199,15 @@ var frontGroups = wordSet(`meta metadata provenance properties params attributes
 // lift adds the values of such groups by their own names, where the header has none of that name.
 func (f front) lift(root *yaml.Node) {
 	for i := 0; i+1 < len(root.Content); i += 2 {
-		if name, group := plainName(root.Content[i].Value), root.Content[i+1]; frontGroups[name] && group.Kind == yaml.MappingNode {
-			inner := front{}
-			inner.add("", group, 1)
-			for name, value := range inner {
-				if f[name] == "" {
-					f[name] = value
-				}
+		group := root.Content[i+1]
+		if !frontGroups[plainName(root.Content[i].Value)] || group.Kind != yaml.MappingNode {
+			continue
+		}
+		inner := front{}
+		inner.add("", group, 1)
+		for name, value := range inner {
+			if f[name] == "" {
+				f[name] = value
 			}
 		}
 	}
