@@ -202,3 +202,22 @@ func TestCut_Remarks(t *testing.T) {
 		t.Errorf("the remarks are %+v", r)
 	}
 }
+
+// Values with their types, as databases export them, are the values.
+func TestCut_TypedValues(t *testing.T) {
+	for value, want := range map[string]string{
+		`{"$timestamp":{"t":1748934245,"i":1}}`:                  "2025-06-03T07:04:05Z created: 1748934245",
+		`{"$date":{"$numberLong":"1748934245000"}}`:              "2025-06-03T07:04:05Z created: 1748934245000",
+		`{"seconds":1748934245,"nanos":5}`:                       "2025-06-03T07:04:05Z created.seconds: 1748934245\ncreated.nanos: 5",
+		`{"_seconds":1748934245}`:                                "2025-06-03T07:04:05Z created._seconds: 1748934245",
+		`{"$ref":"users","$id":{"$oid":"aa"}}`:                   "0001-01-01T00:00:00Z created: aa",
+		`{"$regularExpression":{"pattern":"a.b","options":"i"}}`: "0001-01-01T00:00:00Z created: a.b",
+		`{"$binary":{"base64":"AAAA","subType":"04"}}`:           "0001-01-01T00:00:00Z created: AAAA",
+		`{"$other":[{"a":"kept"}]}`:                              "0001-01-01T00:00:00Z created.$other.1.a: kept",
+	} {
+		points, reason := cutAll(t, estimate.File{Path: "a.jsonl", Content: `{"created":` + value + `}`}, time.UTC)
+		if reason != "" || len(points) != 1 || points[0].At.Format(time.RFC3339)+" "+points[0].Content != want {
+			t.Errorf("%s: %s %+v", value, reason, points)
+		}
+	}
+}
