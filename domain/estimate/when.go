@@ -73,16 +73,10 @@ func parseISO(text string, zone *time.Location) (time.Time, bool) {
 	if err != nil {
 		return time.Time{}, false
 	}
-	if hasZone(text) {
+	if instant.Zoned(text) {
 		return at, true
 	}
 	return inZone(at, zone), true
-}
-
-// hasZone reports whether an ISO 8601 text names its zone.
-func hasZone(text string) bool {
-	_, clock, found := strings.Cut(strings.ToUpper(strings.Replace(text, " ", "T", 1)), "T")
-	return found && strings.ContainsAny(clock, "Z+-\u2212")
 }
 
 // inZone reads the wall clock of a UTC time in a zone.
