@@ -71,9 +71,9 @@ func Parse(s string) (time.Time, error) {
 // (2025-06-03, 20250603, 2025-W23-2, 2025W232, 2025-154, 2025154); alone it means its first moment.
 // A time follows after T, t or one space: hours, or hours and minutes, or all three, extended or
 // basic, with a fraction of any length on its last part after a full stop or a comma. A zone is Z,
-// z, ±hh, ±hhmm or ±hh:mm, or after one space also UTC and GMT, after a time only; without one the time is UTC. 24:00 is the end of the
-// day, and second 60, taken only where a leap second can be (the end of a UTC day), is the moment
-// after it.
+// z, ±hh, ±hhmm or ±hh:mm, or after one space also UTC and GMT, after a time only; without one the
+// time is UTC. 24:00 is the end of the day, and second 60, taken only where a leap second can be (the
+// end of a UTC day), is the moment after it.
 //
 // A year or a month alone, an interval, a signed or longer year and white space around the value
 // are refused, and so is an instant outside the years 0001 to 9999. The error names the reason and

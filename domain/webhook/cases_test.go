@@ -50,7 +50,9 @@ func TestCases_Webhooks(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		m := compile(t, webhook.Settings{ContentPath: c.Settings.Content, IDPath: c.Settings.ID, OccurredAtPath: c.Settings.At})
+		m := compile(t, webhook.Settings{
+			ContentPath: c.Settings.Content, IDPath: c.Settings.ID, OccurredAtPath: c.Settings.At,
+		})
 		got := m.Map(webhook.Plain(c.ContentType, body))
 		at := ""
 		if !got.OccurredAt.IsZero() {
