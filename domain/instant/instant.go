@@ -83,6 +83,21 @@ func Read(s string) (Written, error) {
 	return w, err
 }
 
+// ReadIn reads as Read does, but for an instant without a zone, which is in zone: a date is a day there.
+func ReadIn(s string, zone *time.Location) (Written, error) {
+	w, zoned, err := read(s)
+	if err != nil || zoned {
+		return w, err
+	}
+	year, month, day := w.At.Date()
+	hour, minute, second := w.At.Clock()
+	w.At = time.Date(year, month, day, hour, minute, second, w.At.Nanosecond(), zone)
+	if utc := w.At.UTC().Year(); utc < minYear || utc > maxYear {
+		return Written{}, errRange
+	}
+	return w, nil
+}
+
 // Zoned reports whether the text of an instant names its zone.
 func Zoned(s string) bool {
 	_, zoned, err := read(s)
