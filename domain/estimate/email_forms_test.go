@@ -143,11 +143,33 @@ func TestCut_MailParts(t *testing.T) {
 		"a stub of plain text":     {head: fresh + "Content-Type: multipart/alternative; boundary=b\n", body: part("Content-Type: text/plain", "This mail needs HTML.") + part("Content-Type: text/html", "<p>"+strings.Repeat("The mast is up. ", 40)+"Bring rope.</p>"), has: []string{"Bring rope."}, lacks: []string{"needs HTML"}},
 		"attachment in HTML":       {head: fresh + "Content-Type: multipart/alternative; boundary=b\n", body: part("Content-Type: text/plain", "See.") + part("Content-Type: multipart/mixed; boundary=c", "--c\nContent-Type: text/html\n\n<p>See.</p>\n--c\nContent-Type: text/plain; name=a.txt\n\nThe tide table.\n--c--"), has: []string{"See.", "The tide table."}},
 		"multipart without parts":  {head: fresh + "Content-Type: multipart/mixed; boundary=none\n", body: "All of it is here.", has: []string{"All of it is here."}},
+		"words in two lines":       {head: fresh + "Content-Type: text/plain; format=flowed; delsp=yes\n", body: "The ma \nst is up.  \nNow.\n> th \n> ey\n-- \nTove", has: []string{"The mast is up. Now.\n> they\n-- \nTove"}},
+		"lines of words":           {head: fresh + "Content-Type: text/plain; format=flowed\n", body: "The mast \nis up.", has: []string{"The mast \nis up."}},
 		"charset of a page":        {head: fresh + "Content-Type: text/html\nContent-Transfer-Encoding: quoted-printable\n", body: "<meta charset=3Dwindows-1251><p>=CB=EE=E4=EA=E0</p>", has: []string{"Лодка"}},
 		"an unknown charset":       {head: fresh + "Content-Type: text/plain; charset=x-unknown\nContent-Transfer-Encoding: quoted-printable\n", body: "B=C3=A5t", has: []string{"Båt"}},
 		"UTF-8 named as Latin":     {head: fresh + "Content-Type: text/plain; charset=iso-8859-1\nContent-Transfer-Encoding: quoted-printable\n", body: "B=C3=A5t", has: []string{"Båt"}},
 	} {
 		c.check(t, name)
+	}
+}
+
+// A file of Apple Mail is a message in a frame; what a mail server keeps in a mailbox is none.
+func TestCut_MailOfPrograms(t *testing.T) {
+	frame := "182       \n" + mailHead + fresh + "\nThe mast is up.\n<?xml version=\"1.0\"?>\n<plist version=\"1.0\"><dict/></plist>\n"
+	points, reason := cutAll(t, estimate.File{Path: "7.emlx", Content: frame}, time.UTC)
+	if len(points) != 1 || points[0].Content != "The mast is up." || points[0].Identity != "tove@example.org" {
+		t.Errorf("%s %+v", reason, points)
+	}
+	box := "From MAILER-DAEMON Thu Jun  5 07:30:00 2025\nFrom: Mail System <MAILER-DAEMON@example.org>\n" +
+		"Subject: DON'T DELETE THIS MESSAGE -- FOLDER INTERNAL DATA\n\nThis text is part of the format of your mail folder.\n\n" +
+		"From a@b Thu Jun  5 07:31:00 2025\n" + mailHead + fresh + "\nThe mast is up.\n"
+	var got []string
+	origin, err := estimate.Cut(t.Context(), estimate.File{Path: "a.mbox", Content: box}, time.UTC, func(p estimate.Point) error {
+		got = append(got, p.Content)
+		return nil
+	})
+	if err != nil || len(got) != 1 || len(origin.Remarks) != 1 || origin.Remarks[0].Code != estimate.ProgramLines {
+		t.Errorf("%v %q %+v", err, got, origin.Remarks)
 	}
 }
 
