@@ -12,7 +12,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/annals-project/annals/cmd/annals/internal/doctor"
 	"github.com/annals-project/annals/cmd/annals/internal/erasure"
 	"github.com/annals-project/annals/cmd/annals/internal/grammar"
 	"github.com/annals-project/annals/cmd/annals/internal/people"
@@ -46,7 +45,7 @@ type CLI struct {
 	MCP         MCPCmd          `cmd:"" name:"mcp" help:"Let a local client of the Model Context Protocol, on standard input and output, use the server with a project key."`
 	Status      StatusCmd       `cmd:"" help:"Show whether the server is ready, or the progress of one send."`
 	Healthcheck HealthcheckCmd  `cmd:"" help:"Ask the service of this machine whether it runs, for container engines."`
-	Doctor      doctor.Cmd      `cmd:"" help:"List the streams that somebody else deleted, truncated or aged in the event store."`
+	Doctor      DoctorCmd       `cmd:"" help:"Examine the installation, running or not, and say what to do about each thing that is wrong."`
 	Failed      FailedCmd       `cmd:"" help:"List the sends that stopped, with the reason, and queue them again with --retry."`
 	Backup      BackupCmd       `cmd:"" help:"Back up the log and the keys into a folder, while the server runs or not."`
 	Restore     RestoreCmd      `cmd:"" help:"Create a data folder from a backup."`
@@ -62,6 +61,9 @@ type CLI struct {
 	Embeddings  EmbeddingsCmd   `cmd:"" help:"Install the built-in embedding model, and see how far texts are embedded."`
 	Webhook     WebhookCmd      `cmd:"" help:"Let events of other systems become data points: create webhooks, and change, pause, try and delete them."`
 
+	Completion CompletionCmd `cmd:"" help:"Print the script by which a shell completes commands and flags."`
+	Complete   CompleteCmd   `cmd:"" hidden:"" help:"Print what a word may become."`
+
 	Version VersionCmd       `cmd:"" help:"Print the version, and what it was built from."`
 	Short   kong.VersionFlag `name:"version" help:"Print the version."`
 }
@@ -74,6 +76,10 @@ type Env struct {
 	Stderr io.Writer
 	// Environ are the variables of the environment, for those that no setting reads. Known are those that one reads.
 	Environ, Known []string
+	// Model is the grammar, for the completion of shells.
+	Model *kong.Application
+	// Unread is why settings could not be read, each on a line. Only doctor runs with such.
+	Unread error
 	// Now is the clock of a service. Nil is the clock of the machine.
 	Now func() time.Time
 }
@@ -114,12 +120,13 @@ func runIn(ctx context.Context, args []string, env *Env) (code int) {
 		_, _ = fmt.Fprintln(stderr, "annals: the benchmarks are the program annals-bench (make bin/annals-bench builds it)")
 		return exitUsage
 	}
+	unread := grammar.Unread{}
 	parser, err := kong.New(&cli,
 		kong.Name("annals"),
 		kong.Description("A memory service: text in, memory derived, recalled with its sources."),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exited(code)) }),
-		grammar.Settled(getenv),
+		grammar.Settled(getenv, unread),
 		kong.Vars{"version": "annals " + build.Get().String()},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.BindTo(ctx, (*context.Context)(nil)),
@@ -129,17 +136,31 @@ func runIn(ctx context.Context, args []string, env *Env) (code int) {
 	if err != nil {
 		return printError(stderr, err)
 	}
+	grammar.ShowExamples(parser.Model, examples)
 	grammar.HideSettings(parser.Model, "rebuild", "ANNALS_DATA_DIR")
+	grammar.HideSettings(parser.Model, "doctor", "ANNALS_DATA_DIR")
 	command, err := parser.Parse(amounts.JoinNegative(args))
-	if err != nil {
-		_, _ = fmt.Fprintf(stderr, "annals: %v (annals --help lists the commands, annals serve --help the settings)\n", err)
-		return exitUsage
+	env.Unread = unread.Err()
+	if err == nil && command.Command() != "doctor" {
+		err = env.Unread
+	} else if err != nil {
+		err = errors.Join(env.Unread, err)
 	}
-	env.Known = grammar.Settings(parser.Model)
+	if err != nil {
+		return printUsage(stderr, err)
+	}
+	env.Known, env.Model = grammar.Settings(parser.Model), parser.Model
 	if err := command.Run(); err != nil {
 		return printError(stderr, err)
 	}
 	return exitOK
+}
+
+// printUsage writes a line for each thing that is wrong with the arguments and the settings, and returns the exit code.
+func printUsage(stderr io.Writer, err error) int {
+	text := strings.ReplaceAll(err.Error(), "\n", "\nannals: ")
+	_, _ = fmt.Fprintf(stderr, "annals: %s (annals --help lists the commands, annals serve --help the settings)\n", text)
+	return exitUsage
 }
 
 // printError writes an error as one line and returns the exit code.

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/cmd/annals/internal/doctor"
 	"github.com/annals-project/annals/internal/build"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/datapoints"
@@ -102,10 +103,55 @@ func TestCLI_NumberThatIsNone(t *testing.T) {
 	for flag, name := range map[string]string{
 		"--min-free-disk": "ANNALS_MIN_FREE_DISK", "--rate-limit-per-minute": "ANNALS_RATE_LIMIT_PER_MINUTE",
 	} {
-		got := annals(t.Context(), map[string]string{name: "lots"}, "", "serve")
-		if got.code != exitUsage || !strings.Contains(got.stderr, flag+`: is "lots": want a whole number ($`+name+")") {
-			t.Errorf("%s: %+v", name, got)
+		for _, got := range []outcome{
+			annals(t.Context(), map[string]string{name: "lots"}, "", "serve"),
+			annals(t.Context(), map[string]string{name: "7"}, "", "serve", flag+"=lots"),
+		} {
+			if got.code != exitUsage || !strings.Contains(got.stderr, name+" ("+flag+`) is "lots": want a whole number`) {
+				t.Errorf("%s: %+v", name, got)
+			}
 		}
+	}
+}
+
+// Every setting that is wrong is named at once, whatever is wrong with it.
+func TestCLI_AllWrongSettings(t *testing.T) {
+	wrong := map[string]string{
+		"ANNALS_MIN_FREE_DISK": "lots", "ANNALS_STOP_DELAY_SECONDS": "7 s", "ANNALS_OPEN_OFFERS": "many",
+		"ANNALS_API_ADDR": "x", "ANNALS_POSTGRES": "mysql://h/d", "ANNALS_LOG_LEVEL": "loud", "ANNALS_PROFILE": "maybe",
+		"ANNALS_RECALL_FLOOR": "maybe", "ANNALS_SIGN_UP": "maybe", "ANNALS_OIDC_TRUST_EMAIL": "maybe", "ANNALS_ROLES": "all",
+	}
+	got := annals(t.Context(), wrong, "", "serve", "--data-dir", t.TempDir())
+	if got.code != exitUsage || strings.Count(got.stderr, "\n") != len(wrong) {
+		t.Errorf("got %+v, want %d lines", got, len(wrong))
+	}
+	for name := range wrong {
+		if !strings.Contains(got.stderr, name+" ") {
+			t.Errorf("%s is not named", name)
+		}
+	}
+}
+
+// Doctor runs with settings that cannot work, and names each of them.
+func TestDoctor(t *testing.T) {
+	dir := t.TempDir()
+	env := map[string]string{"ANNALS_DATA_DIR": dir, "ANNALS_API_ADDR": "127.0.0.1:0", "ANNALS_CONSOLE_ADDR": "127.0.0.1:0"}
+	if got := annals(t.Context(), env, "", "doctor"); got.code != exitOK || got.stderr != "" ||
+		!strings.Contains(got.stdout, "ok      folder: "+dir) {
+		t.Errorf("sound: %+v", got)
+	}
+	env["ANNALS_MIN_FREE_DISK"], env["ANNALS_ROLES"] = "lots", "all"
+	got := annals(t.Context(), env, "", "doctor")
+	if got.code != exitFailed || got.stderr != "annals: 2 things are broken: each line has what to do\n" ||
+		!strings.Contains(got.stdout, `ANNALS_MIN_FREE_DISK (--min-free-disk) is "lots"`) ||
+		!strings.Contains(got.stdout, `ANNALS_ROLES names the role "all"`) {
+		t.Errorf("broken: %+v", got)
+	}
+	got = annals(t.Context(), env, "", "doctor", "--json")
+	var report doctor.Report
+	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != exitFailed ||
+		report.Findings[0].State != doctor.Broken || report.Findings[0].Remedy == "" {
+		t.Errorf("as JSON: %v, %+v", err, got)
 	}
 }
 

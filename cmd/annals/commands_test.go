@@ -1,23 +1,28 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
 	"github.com/annals-project/annals/cmd/annals/internal/statusview"
 	"github.com/annals-project/annals/cmd/annals/internal/transfer"
+	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
@@ -229,6 +234,64 @@ func TestStatus_Output(t *testing.T) {
 	if got := annals(t.Context(), nil, "", "status", "i", "--data-dir", dir); got.code != exitFailed ||
 		!strings.Contains(got.stdout, "send: failed") || !strings.Contains(got.stderr, "content-rejected: nothing to index") {
 		t.Errorf("send that stopped: %+v", got)
+	}
+}
+
+// Who may call the socket of the data folder sees how the service is, also what only operators read.
+func TestStatus_Service(t *testing.T) {
+	dir := t.TempDir()
+	is := operatorapi.Status{
+		PID: 7, DataDir: "/data", API: "http://127.0.0.1:1", Console: "http://127.0.0.1:2", MCP: "http://127.0.0.1:2/mcp",
+		Health: "http://127.0.0.1:3", FailedSends: 2, Details: condition.Details{
+			Version: "1.2.3", Roles: "all", Bytes: map[string]int64{"log": 2000, "index": 5000}, DataPoints: new(int64(1234)),
+			DiskFree: new(uint64(5e9)), DiskRequired: new(uint64(1e9)),
+			LastBackup: new(time.Now().Add(-50 * time.Hour)),
+		},
+		Projections: []condition.Projection{{Name: "access"}, {Name: "memories", Lag: 3}, {Name: "trace", Lag: 9, Problem: "stopped"}},
+	}
+	operatortest.Serve(t, dir, operatorapi.StatusRoute(func(context.Context) operatorapi.Status { return is }))
+	got := annals(t.Context(), nil, "", "status", "--data-dir", dir)
+	if got.code != exitOK || got.stderr != "" {
+		t.Errorf("got %+v", got)
+	}
+	for _, line := range []string{
+		"http://127.0.0.1:1 is ready", "version  1.2.3, pid 7, roles all",
+		"data     /data, 1,234 data points (index 5.0 kB, log 2.0 kB)",
+		"API      http://127.0.0.1:1", "console  http://127.0.0.1:2", "agents   http://127.0.0.1:2/mcp",
+		"health   http://127.0.0.1:3/readyz and /metrics", "disk     5.0 GB free; writes are refused below 1.0 GB",
+		"(2 days ago)", "failed   2 sends in the last hour: annals failed lists them",
+		"lag      trace 9 positions (stopped), memories 3 positions",
+	} {
+		if !strings.Contains(got.stdout, line+"\n") {
+			t.Errorf("no line %q in\n%s", line, got.stdout)
+		}
+	}
+	is.NotReady = []client.NotReady{{Part: "postgres", Reason: "it does not answer", Cause: "connection refused"}}
+	if got := annals(t.Context(), nil, "", "status", "--data-dir", dir); got.code != exitFailed ||
+		!strings.HasSuffix(got.stderr, "is not ready: postgres: it does not answer: connection refused\n") {
+		t.Errorf("got %+v", got)
+	}
+	is.DiskFree, is.LastBackup, is.FailedSends, is.Projections = nil, nil, 0, nil
+	if got := annals(t.Context(), nil, "", "status", "--data-dir", dir); !strings.Contains(got.stdout, "disk     not checked") ||
+		!strings.Contains(got.stdout, "backup   none is recorded") || !strings.Contains(got.stdout, "failed   no send") ||
+		!strings.Contains(got.stdout, "lag      none") {
+		t.Errorf("got %+v", got)
+	}
+	got = annals(t.Context(), nil, "", "status", "--json", "--data-dir", dir)
+	if !strings.Contains(got.stdout, `"mcp": "http://127.0.0.1:2/mcp"`) {
+		t.Errorf("as JSON: %+v", got)
+	}
+}
+
+// A folder that is no data folder names no service, least of all what listens at the default address.
+func TestStatus_OtherFolder(t *testing.T) {
+	for _, command := range [][]string{{"status"}, {"recall", "q", "--identity=a", "--key=k"}, {"mcp", "--key=k"}} {
+		for _, dir := range []string{filepath.Join(t.TempDir(), "nope"), t.TempDir()} {
+			got := annals(t.Context(), nil, "", append(command, "--data-dir", dir)...)
+			if got.code != exitFailed || !strings.Contains(got.stderr, "no credentials.env in "+dir) {
+				t.Errorf("%v: %+v", command, got)
+			}
+		}
 	}
 }
 

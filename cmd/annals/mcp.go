@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"path/filepath"
 	"strings"
 
 	"github.com/annals-project/annals/internal/mcpbridge"
@@ -26,7 +27,13 @@ func (c *MCPCmd) Run(ctx context.Context, env *Env) error {
 	if c.Key == "" {
 		return errors.New("no project key: set ANNALS_PROJECT_KEY, or name the data folder of the server with --data-dir")
 	}
-	url := cmp.Or(c.ConsoleURL, file["ANNALS_CONSOLE_URL"], "http://127.0.0.1:8081")
+	url := cmp.Or(c.ConsoleURL, file["ANNALS_CONSOLE_URL"])
+	if url == "" {
+		if filepath.Clean(c.DataDir) != defaultDir {
+			return c.noServer()
+		}
+		url = "http://127.0.0.1:8081"
+	}
 	bridge := mcpbridge.Bridge{URL: url + "/mcp", Key: c.Key, HTTP: http.DefaultClient}
 	if c.Identity != nil {
 		if bridge.Identity = *c.Identity; strings.TrimSpace(bridge.Identity) == "" {

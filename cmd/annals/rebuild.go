@@ -33,6 +33,9 @@ type rebuilder interface {
 	) error
 }
 
+// Validate names every setting that cannot work.
+func (c *RebuildCmd) Validate() error { return c.Check() }
+
 // Run rebuilds through the server that runs on the data folder. If none runs, it opens what a
 // server would open and rebuilds in this process.
 func (c *RebuildCmd) Run(ctx context.Context, env *Env) (err error) {
@@ -68,9 +71,6 @@ func (c *RebuildCmd) Run(ctx context.Context, env *Env) (err error) {
 
 // alone opens the parts of a server without serving. The data folder is locked meanwhile.
 func (c *RebuildCmd) alone(ctx context.Context, env *Env) (_ rebuilder, done func() error, err error) {
-	if err := c.Validate(); err != nil {
-		return nil, nil, err
-	}
 	level, err := c.Level()
 	if err != nil {
 		return nil, nil, err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 
 	client "github.com/annals-project/annals/client"
@@ -19,16 +20,23 @@ type Remote struct {
 	Key     string `name:"key" setting:"ANNALS_PROJECT_KEY" help:"Project key; use the variable, since other users can see the flags of a process."`
 }
 
-// defaultURL is the address of a server that was started without settings.
-const defaultURL = "http://127.0.0.1:8080"
+// defaultURL is the address of a server that was started without settings, on the folder defaultDir.
+const (
+	defaultURL = "http://127.0.0.1:8080"
+	defaultDir = "data"
+)
 
-// fill completes the flags from the data folder.
+// fill completes the flags from the data folder. The address stays empty if another folder than the default is named
+// and has none: what listens at the default address is then another service.
 func (r *Remote) fill() (map[string]string, error) {
 	file, err := datafolder.ReadCredentials(r.DataDir)
 	if err != nil {
 		return nil, err
 	}
-	r.URL = cmp.Or(r.URL, file["ANNALS_API_URL"], defaultURL)
+	r.URL = cmp.Or(r.URL, file["ANNALS_API_URL"])
+	if r.URL == "" && filepath.Clean(r.DataDir) == defaultDir {
+		r.URL = defaultURL
+	}
 	r.Key = cmp.Or(r.Key, file["ANNALS_PROJECT_KEY"])
 	return file, nil
 }
@@ -50,11 +58,20 @@ func (r *Remote) client(options ...client.Option) (*client.Client, error) {
 			r.DataDir,
 		)
 	}
+	if r.URL == "" {
+		return nil, r.noServer()
+	}
 	c, err := client.New(r.URL, r.Key, slices.Concat(cliOptions, options)...)
 	if err != nil {
 		return nil, fmt.Errorf("address of the server: %w", err)
 	}
 	return c, nil
+}
+
+// noServer is the error for a folder that names no server.
+func (r *Remote) noServer() error {
+	return fmt.Errorf("no %s in %s: name the data folder of a server with --data-dir, or its address with --url",
+		datafolder.CredentialsFile, r.DataDir)
 }
 
 // printJSON writes one JSON value and nothing else.

@@ -19,13 +19,13 @@ type ServeCmd struct {
 	Settings
 }
 
+// Validate names every setting that cannot work.
+func (c *ServeCmd) Validate() error { return c.Check() }
+
 // Run serves until the context ends.
 func (c *ServeCmd) Run(ctx context.Context, env *Env) (err error) {
 	signals.OutliveOutput()
 	if err := memory.NoCoreDumps(); err != nil {
-		return err
-	}
-	if err := c.Validate(); err != nil {
 		return err
 	}
 	cfg, err := c.config()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/cmd/annals/internal/grammar"
 	"github.com/annals-project/annals/cmd/annals/internal/logging"
 	"github.com/annals-project/annals/cmd/annals/internal/people"
 	"github.com/annals-project/annals/cmd/annals/internal/server"
@@ -26,59 +28,59 @@ import (
 
 // Settings are the settings of "serve". Each is a flag and an environment variable. The flag wins.
 type Settings struct {
-	DataDir     string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Folder that holds all data of the service."`
-	APIAddr     string `name:"api-addr" setting:"ANNALS_API_ADDR" default:"127.0.0.1:8080" help:"Address that the API listens on."`
-	ConsoleAddr string `name:"console-addr" setting:"ANNALS_CONSOLE_ADDR" default:"127.0.0.1:8081" help:"Address that the console listens on."`
-	OpsAddr     string `name:"ops-addr" setting:"ANNALS_OPS_ADDR" help:"Address that /readyz and /metrics listen on, with the causes of what is not ready; default: that of the API, without causes."`
-	Profile     string `name:"profile" setting:"ANNALS_PROFILE" default:"off" enum:"on,off" help:"Whether the profiler of Go is at /debug/pprof/ of ANNALS_OPS_ADDR, which it needs."`
-	APIURL      string `name:"api-url" setting:"ANNALS_API_URL" help:"Public address of the API; default from the address it listens on."`
-	ConsoleURL  string `name:"console-url" setting:"ANNALS_CONSOLE_URL" help:"Public address of the console; default from the address it listens on."`
-	AuthURL     string `name:"auth-url" setting:"ANNALS_AUTH_URL" help:"Public address of the authorization server; default the console's."`
-	Instance    string `name:"instance-name" setting:"ANNALS_INSTANCE_NAME" help:"Name of this deployment, such as staging, which every page of the console shows."`
-	Colour      string `name:"instance-colour" setting:"ANNALS_INSTANCE_COLOUR" help:"Colour under that name: red, amber, green or blue; default: none."`
-	MCPOrigins  string `name:"mcp-origins" setting:"ANNALS_MCP_ORIGINS" help:"Origins of other pages that may call /mcp, such as https://inspector.example.com, separated by commas; default: none."`
-	Proxies     string `name:"trusted-proxies" setting:"ANNALS_TRUSTED_PROXIES" help:"Networks of the proxies in front, such as 10.0.0.0/8, separated by commas: from these alone the last entry of X-Forwarded-For is the caller; default: none."`
-	EventStore  string `name:"eventstore" setting:"ANNALS_EVENTSTORE" default:"embedded" help:"Event store: embedded, or a server such as esdb://host:2113, or the cluster of some hosts: esdb+discover://user:password@host1:2113,host2:2113?tlsCAFile=ca.pem; better set in the environment than as a flag."`
-	Postgres    string `name:"postgres" setting:"ANNALS_POSTGRES" default:"embedded" help:"Database: embedded, or postgres://user@host/database."`
-	Prefix      string `name:"postgres-schema-prefix" setting:"ANNALS_POSTGRES_SCHEMA_PREFIX" help:"Start of the names of all schemas in the database, such as acme_, so that several services or other applications can share it; default: none."`
-	Replica     string `name:"postgres-replica" setting:"ANNALS_POSTGRES_REPLICA" help:"Streaming replicas of the database, to which reads go that they can answer as it would: postgres://user@host1,host2/database; better set in the environment than as a flag."`
-	Index       string `name:"index" setting:"ANNALS_INDEX" default:"embedded" help:"Recall index: embedded, or https://host:9200 of an Elasticsearch 8, which all processes share, several separated by commas."`
-	IndexUser   string `name:"index-user" setting:"ANNALS_INDEX_USER" help:"User of the Elasticsearch, unless its address holds one."`
-	IndexPass   string `name:"index-password" setting:"ANNALS_INDEX_PASSWORD" help:"Password of the user; better set in the environment than as a flag."`
-	IndexKey    string `name:"index-key" setting:"ANNALS_INDEX_KEY" help:"API key of the Elasticsearch in its encoded form, instead of a user; better set in the environment than as a flag."`
-	IndexCA     string `name:"index-ca" setting:"ANNALS_INDEX_CA" help:"File with the certificates to trust for the Elasticsearch (PEM); default: those of the system."`
-	IndexName   string `name:"index-name" setting:"ANNALS_INDEX_NAME" default:"annals" help:"Beginning of the names of the indexes; services that share an Elasticsearch need different ones."`
-	Roles       string `name:"roles" aliases:"role" setting:"ANNALS_ROLES" default:"write,read,projector,pipeline,console" help:"What this process does, separated by commas: write, read, projector, pipeline, console. Less than all needs an event store, a database and an index outside the process."`
-	Pipeline    string `name:"pipeline" setting:"ANNALS_PIPELINE" default:"on" help:"Derive memory from what was sent: on or off."`
-	ModelURL    string `name:"model-url" setting:"ANNALS_MODEL_URL" help:"Base address of an OpenAI-compatible endpoint that extracts memory, such as https://models.example.com/v1; default: the built-in extractor."`
-	ModelName   string `name:"model-name" setting:"ANNALS_MODEL_NAME" help:"Model at the endpoint."`
-	ModelKey    string `name:"model-key" setting:"ANNALS_MODEL_KEY" help:"Key of the endpoint, if it needs one; better set in the environment than as a flag."`
-	Embeddings  string `name:"embeddings" setting:"ANNALS_EMBEDDINGS" default:"auto" help:"Semantic search without an endpoint: auto, by the built-in model if annals embeddings install has installed it, else recall searches by words alone; none; or builtin, which warns if the model is not installed."`
-	EmbedModel  string `name:"embeddings-model" setting:"ANNALS_EMBEDDINGS_MODEL" placeholder:"FILE" help:"The jar of the built-in model, or a folder with its files: used from there without annals embeddings install, as where the data folder does not last."`
-	Floor       string `name:"recall-floor" setting:"ANNALS_RECALL_FLOOR" default:"on" enum:"on,off" help:"Whether recall leaves out what has little in common with the query."`
-	EmbedURL    string `name:"embeddings-url" setting:"ANNALS_EMBEDDINGS_URL" help:"Base address of an OpenAI-compatible endpoint for embeddings, which then takes the place of the built-in model."`
-	EmbedName   string `name:"embeddings-name" setting:"ANNALS_EMBEDDINGS_NAME" help:"Model of the embeddings; a new model embeds everything again."`
-	EmbedKey    string `name:"embeddings-key" setting:"ANNALS_EMBEDDINGS_KEY" help:"Key of that endpoint, if it needs one; better set in the environment than as a flag."`
-	EmbedLeast  string `name:"embeddings-least" setting:"ANNALS_EMBEDDINGS_LEAST" help:"Cosine from 0 to 1 below which the model of that endpoint finds nothing; default: no limit. The built-in model has its own."`
-	HashKey     string `name:"hash-key" setting:"ANNALS_HASH_KEY" help:"Key of the hashes of customer text, 32 bytes as base64 or hex, never changed; default: generated once in the data folder."`
-	SealKey     string `name:"seal-key" setting:"ANNALS_SEAL_KEY" help:"Keys that seal API keys, so that they can be revealed, each 32 bytes as base64 or hex, separated by commas: the first seals, all open; better set in the environment than as a flag; default: generated once in the data folder."`
-	TLSCert     string `name:"tls-cert" setting:"ANNALS_TLS_CERT" help:"Certificate file (PEM); with a key the API speaks HTTPS."`
-	TLSKey      string `name:"tls-key" setting:"ANNALS_TLS_KEY" help:"Private key file (PEM) of the certificate."`
-	MinFreeDisk int    `name:"min-free-disk" setting:"ANNALS_MIN_FREE_DISK" default:"1024" help:"MiB of the data folder's disk that must be free, or writes are refused; 0 checks no disk."`
-	BulkItems   int    `name:"bulk-backlog-items" setting:"ANNALS_BULK_BACKLOG_ITEMS" default:"1000000" help:"Items in batches that may wait to be derived; further batches wait, then are refused."`
-	BulkMiB     int    `name:"bulk-backlog-mib" setting:"ANNALS_BULK_BACKLOG_MIB" default:"4096" help:"MiB of their texts that may wait."`
-	RateLimit   *int   `name:"rate-limit-per-minute" setting:"ANNALS_RATE_LIMIT_PER_MINUTE" help:"Requests that an organization may send in any 60 seconds, whatever its plan; 0 is no limit; default: the limit of its plan."`
-	Retention   *int   `name:"payload-retention-days" setting:"ANNALS_PAYLOAD_RETENTION_DAYS" help:"Days that the request log keeps the bodies of calls of organizations without a plan, 0 to 365; 0 never stores them; default: 14."`
-	Plans       string `name:"plans" setting:"ANNALS_PLANS" help:"Terms of plans that differ from the default, as JSON by plan."`
-	LogFormat   string `name:"log-format" setting:"ANNALS_LOG_FORMAT" default:"auto" help:"Form of the log: auto, which is text at a terminal and JSON elsewhere; text; or json."`
-	StopDelay   int    `name:"stop-delay-seconds" setting:"ANNALS_STOP_DELAY_SECONDS" default:"0" help:"Seconds before a stop in which /readyz answers 503 and calls are still served, so that proxies notice it, 0 to 300."`
+	DataDir     string `name:"data-dir" setting:"ANNALS_DATA_DIR" group:"Where the data is" default:"./data" help:"Folder that holds all data of the service."`
+	APIAddr     string `name:"api-addr" setting:"ANNALS_API_ADDR" group:"Addresses" default:"127.0.0.1:8080" help:"Address that the API listens on."`
+	ConsoleAddr string `name:"console-addr" setting:"ANNALS_CONSOLE_ADDR" group:"Addresses" default:"127.0.0.1:8081" help:"Address that the console listens on."`
+	OpsAddr     string `name:"ops-addr" setting:"ANNALS_OPS_ADDR" group:"Addresses" help:"Address that /readyz and /metrics listen on, with the causes of what is not ready; default: that of the API, without causes."`
+	Profile     string `name:"profile" setting:"ANNALS_PROFILE" group:"Log and profiles" default:"off" help:"Whether the profiler of Go is at /debug/pprof/ of ANNALS_OPS_ADDR, which it needs."`
+	APIURL      string `name:"api-url" setting:"ANNALS_API_URL" group:"Addresses" help:"Public address of the API; default from the address it listens on."`
+	ConsoleURL  string `name:"console-url" setting:"ANNALS_CONSOLE_URL" group:"Addresses" help:"Public address of the console; default from the address it listens on."`
+	AuthURL     string `name:"auth-url" setting:"ANNALS_AUTH_URL" group:"Addresses" help:"Public address of the authorization server; default the console's."`
+	Instance    string `name:"instance-name" setting:"ANNALS_INSTANCE_NAME" group:"Addresses" help:"Name of this deployment, such as staging, which every page of the console shows."`
+	Colour      string `name:"instance-colour" setting:"ANNALS_INSTANCE_COLOUR" group:"Addresses" help:"Colour under that name: red, amber, green or blue; default: none."`
+	MCPOrigins  string `name:"mcp-origins" setting:"ANNALS_MCP_ORIGINS" group:"Addresses" help:"Origins of other pages that may call /mcp, such as https://inspector.example.com, separated by commas; default: none."`
+	Proxies     string `name:"trusted-proxies" setting:"ANNALS_TRUSTED_PROXIES" group:"Addresses" help:"Networks of the proxies in front, such as 10.0.0.0/8, separated by commas: from these alone the last entry of X-Forwarded-For is the caller; default: none."`
+	EventStore  string `name:"eventstore" setting:"ANNALS_EVENTSTORE" group:"Where the data is" default:"embedded" help:"Event store: embedded, or a server such as esdb://host:2113, or the cluster of some hosts: esdb+discover://user:password@host1:2113,host2:2113?tlsCAFile=ca.pem; better set in the environment than as a flag."`
+	Postgres    string `name:"postgres" setting:"ANNALS_POSTGRES" group:"Where the data is" default:"embedded" help:"Database: embedded, or postgres://user@host/database."`
+	Prefix      string `name:"postgres-schema-prefix" setting:"ANNALS_POSTGRES_SCHEMA_PREFIX" group:"Where the data is" help:"Start of the names of all schemas in the database, such as acme_, so that several services or other applications can share it; default: none."`
+	Replica     string `name:"postgres-replica" setting:"ANNALS_POSTGRES_REPLICA" group:"Where the data is" help:"Streaming replicas of the database, to which reads go that they can answer as it would: postgres://user@host1,host2/database; better set in the environment than as a flag."`
+	Index       string `name:"index" setting:"ANNALS_INDEX" group:"Where the data is" default:"embedded" help:"Recall index: embedded, or https://host:9200 of an Elasticsearch 8, which all processes share, several separated by commas."`
+	IndexUser   string `name:"index-user" setting:"ANNALS_INDEX_USER" group:"Where the data is" help:"User of the Elasticsearch, unless its address holds one."`
+	IndexPass   string `name:"index-password" setting:"ANNALS_INDEX_PASSWORD" group:"Where the data is" help:"Password of the user; better set in the environment than as a flag."`
+	IndexKey    string `name:"index-key" setting:"ANNALS_INDEX_KEY" group:"Where the data is" help:"API key of the Elasticsearch in its encoded form, instead of a user; better set in the environment than as a flag."`
+	IndexCA     string `name:"index-ca" setting:"ANNALS_INDEX_CA" group:"Where the data is" help:"File with the certificates to trust for the Elasticsearch (PEM); default: those of the system."`
+	IndexName   string `name:"index-name" setting:"ANNALS_INDEX_NAME" group:"Where the data is" default:"annals" help:"Beginning of the names of the indexes; services that share an Elasticsearch need different ones."`
+	Roles       string `name:"roles" aliases:"role" setting:"ANNALS_ROLES" group:"What the process does" default:"write,read,projector,pipeline,console" help:"What this process does, separated by commas: write, read, projector, pipeline, console. Less than all needs an event store, a database and an index outside the process."`
+	Pipeline    string `name:"pipeline" setting:"ANNALS_PIPELINE" group:"What the process does" default:"on" help:"Derive memory from what was sent: on or off."`
+	ModelURL    string `name:"model-url" setting:"ANNALS_MODEL_URL" group:"What the process does" help:"Base address of an OpenAI-compatible endpoint that extracts memory, such as https://models.example.com/v1; default: the built-in extractor."`
+	ModelName   string `name:"model-name" setting:"ANNALS_MODEL_NAME" group:"What the process does" help:"Model at the endpoint."`
+	ModelKey    string `name:"model-key" setting:"ANNALS_MODEL_KEY" group:"What the process does" help:"Key of the endpoint, if it needs one; better set in the environment than as a flag."`
+	Embeddings  string `name:"embeddings" setting:"ANNALS_EMBEDDINGS" group:"Recall" default:"auto" help:"Semantic search without an endpoint: auto, by the built-in model if annals embeddings install has installed it, else recall searches by words alone; none; or builtin, which warns if the model is not installed."`
+	EmbedModel  string `name:"embeddings-model" setting:"ANNALS_EMBEDDINGS_MODEL" group:"Recall" placeholder:"FILE" help:"The jar of the built-in model, or a folder with its files: used from there without annals embeddings install, as where the data folder does not last."`
+	Floor       string `name:"recall-floor" setting:"ANNALS_RECALL_FLOOR" group:"Recall" default:"on" help:"Whether recall leaves out what has little in common with the query."`
+	EmbedURL    string `name:"embeddings-url" setting:"ANNALS_EMBEDDINGS_URL" group:"Recall" help:"Base address of an OpenAI-compatible endpoint for embeddings, which then takes the place of the built-in model."`
+	EmbedName   string `name:"embeddings-name" setting:"ANNALS_EMBEDDINGS_NAME" group:"Recall" help:"Model of the embeddings; a new model embeds everything again."`
+	EmbedKey    string `name:"embeddings-key" setting:"ANNALS_EMBEDDINGS_KEY" group:"Recall" help:"Key of that endpoint, if it needs one; better set in the environment than as a flag."`
+	EmbedLeast  string `name:"embeddings-least" setting:"ANNALS_EMBEDDINGS_LEAST" group:"Recall" help:"Cosine from 0 to 1 below which the model of that endpoint finds nothing; default: no limit. The built-in model has its own."`
+	HashKey     string `name:"hash-key" setting:"ANNALS_HASH_KEY" group:"Keys of the service" help:"Key of the hashes of customer text, 32 bytes as base64 or hex, never changed; default: generated once in the data folder."`
+	SealKey     string `name:"seal-key" setting:"ANNALS_SEAL_KEY" group:"Keys of the service" help:"Keys that seal API keys, so that they can be revealed, each 32 bytes as base64 or hex, separated by commas: the first seals, all open; better set in the environment than as a flag; default: generated once in the data folder."`
+	TLSCert     string `name:"tls-cert" setting:"ANNALS_TLS_CERT" group:"Addresses" help:"Certificate file (PEM); with a key the API speaks HTTPS."`
+	TLSKey      string `name:"tls-key" setting:"ANNALS_TLS_KEY" group:"Addresses" help:"Private key file (PEM) of the certificate."`
+	MinFreeDisk int    `name:"min-free-disk" setting:"ANNALS_MIN_FREE_DISK" group:"Limits" default:"1024" help:"MiB of the data folder's disk that must be free, or writes are refused; 0 checks no disk."`
+	BulkItems   int    `name:"bulk-backlog-items" setting:"ANNALS_BULK_BACKLOG_ITEMS" group:"Limits" default:"1000000" help:"Items in batches that may wait to be derived; further batches wait, then are refused."`
+	BulkMiB     int    `name:"bulk-backlog-mib" setting:"ANNALS_BULK_BACKLOG_MIB" group:"Limits" default:"4096" help:"MiB of their texts that may wait."`
+	RateLimit   *int   `name:"rate-limit-per-minute" setting:"ANNALS_RATE_LIMIT_PER_MINUTE" group:"Limits" help:"Requests that an organization may send in any 60 seconds, whatever its plan; 0 is no limit; default: the limit of its plan."`
+	Retention   *int   `name:"payload-retention-days" setting:"ANNALS_PAYLOAD_RETENTION_DAYS" group:"Limits" help:"Days that the request log keeps the bodies of calls of organizations without a plan, 0 to 365; 0 never stores them; default: 14."`
+	Plans       string `name:"plans" setting:"ANNALS_PLANS" group:"Limits" help:"Terms of plans that differ from the default, as JSON by plan."`
+	LogFormat   string `name:"log-format" setting:"ANNALS_LOG_FORMAT" group:"Log and profiles" default:"auto" help:"Form of the log: auto, which is text at a terminal and JSON elsewhere; text; or json."`
+	StopDelay   int    `name:"stop-delay-seconds" setting:"ANNALS_STOP_DELAY_SECONDS" group:"Addresses" default:"0" help:"Seconds before a stop in which /readyz answers 503 and calls are still served, so that proxies notice it, 0 to 300."`
 	people.Settings
-	LogLevel string `name:"log-level" setting:"ANNALS_LOG_LEVEL" default:"info" help:"Least level that is logged: debug, info, warn or error."`
+	LogLevel string `name:"log-level" setting:"ANNALS_LOG_LEVEL" group:"Log and profiles" default:"info" help:"Least level that is logged: debug, info, warn or error."`
 }
 
-// Validate returns an error for every setting that cannot work, with what to set instead. It does
+// Check returns an error for every setting that cannot work, with what to set instead. It does
 // not repeat values that may hold a password.
-func (s *Settings) Validate() error {
+func (s *Settings) Check() error {
 	var errs []error
 	bad := func(name, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("ANNALS_%s %s", name, fmt.Sprintf(format, args...)))
@@ -121,9 +123,7 @@ func (s *Settings) Validate() error {
 	s.validateIndex(bad)
 	s.validateRoles(bad)
 	s.validateAmounts(bad)
-	if s.Pipeline != "on" && s.Pipeline != "off" {
-		bad("PIPELINE", "is %q: want on or off", s.Pipeline)
-	}
+	s.validateSwitches(bad)
 	if _, err := s.planTerms(); err != nil {
 		bad("PLANS", "%v", err)
 	}
@@ -153,27 +153,6 @@ func (s *Settings) Validate() error {
 		bad(setting, "%v", err)
 	}
 	return errors.Join(errs...)
-}
-
-func (s *Settings) validateAmounts(bad func(name, format string, args ...any)) {
-	if s.MinFreeDisk < 0 {
-		bad("MIN_FREE_DISK", "is %d: want a number of MiB, 0 for none", s.MinFreeDisk)
-	}
-	if s.BulkItems < 0 {
-		bad("BULK_BACKLOG_ITEMS", "is %d: want a number of items, 0 for the default", s.BulkItems)
-	}
-	if s.BulkMiB < 0 {
-		bad("BULK_BACKLOG_MIB", "is %d: want a number of MiB, 0 for the default", s.BulkMiB)
-	}
-	if s.RateLimit != nil && *s.RateLimit < 0 {
-		bad("RATE_LIMIT_PER_MINUTE", "is %d: want a number of requests, 0 for no limit", *s.RateLimit)
-	}
-	if s.Retention != nil && (*s.Retention < 0 || *s.Retention > maxRetentionDays) {
-		bad("PAYLOAD_RETENTION_DAYS", "is %d: want 0 to %d days", *s.Retention, maxRetentionDays)
-	}
-	if s.StopDelay < 0 || s.StopDelay > maxStopDelay {
-		bad("STOP_DELAY_SECONDS", "is %d: want 0 to %d seconds", s.StopDelay, maxStopDelay)
-	}
 }
 
 func (s *Settings) validateRoles(bad func(name, format string, args ...any)) {
@@ -241,6 +220,12 @@ func (s *Settings) validateTLS(bad func(name, format string, args ...any)) {
 		}
 		if _, err := os.Stat(f.path); err != nil {
 			bad(f.name, "names a file that cannot be read: %v", err)
+			return
+		}
+	}
+	if s.TLSCert != "" && s.TLSKey != "" {
+		if _, err := tls.LoadX509KeyPair(s.TLSCert, s.TLSKey); err != nil {
+			bad("TLS_CERT", "and ANNALS_TLS_KEY cannot be used: %v", err)
 		}
 	}
 }
@@ -327,12 +312,6 @@ func validateModel(family string, e model.Endpoint, bad func(name, format string
 	}
 }
 
-// maxStopDelay is the longest delay of a stop, in seconds.
-const maxStopDelay = 300
-
-// maxRetentionDays is the most days that bodies of calls are kept.
-const maxRetentionDays = 365
-
 // planTerms returns the terms of every plan.
 func (s *Settings) planTerms() (metering.PlanTerms, error) {
 	terms := metering.DefaultPlanTerms()
@@ -369,7 +348,7 @@ func (s *Settings) config() (server.Config, error) {
 		return server.Config{}, fmt.Errorf("ANNALS_TRUSTED_PROXIES %w", err)
 	}
 	return server.Config{
-		Instance: s.instance(), Proxies: proxies, MCPOrigins: s.MCPOrigins,
+		InForce: grammar.InForce(s), Instance: s.instance(), Proxies: proxies, MCPOrigins: s.MCPOrigins,
 		Data:    datafolder.Folder{Dir: s.DataDir, HashKey: s.HashKey, SealKey: s.SealKey, SchemaPrefix: s.Prefix},
 		Roles:   roles,
 		APIAddr: s.APIAddr, ConsoleAddr: s.ConsoleAddr, OpsAddr: s.OpsAddr, Profile: s.Profile == "on",

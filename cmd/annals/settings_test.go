@@ -62,7 +62,7 @@ func TestSettings_Valid(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := valid()
 			change(&s)
-			if err := s.Validate(); err != nil {
+			if err := s.Check(); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -151,12 +151,13 @@ func TestSettings_Invalid(t *testing.T) {
 		"negative delay":           {func(s *Settings) { s.StopDelay = -1 }, "ANNALS_STOP_DELAY_SECONDS is -1"},
 		"rate limit":               {func(s *Settings) { s.RateLimit = new(-1) }, "ANNALS_RATE_LIMIT_PER_MINUTE is -1"},
 		"certificate alone":        {func(s *Settings) { s.TLSCert = missing }, "ANNALS_TLS_KEY"},
+		"no certificate":           {func(s *Settings) { s.TLSCert, s.TLSKey = "settings_test.go", "settings_test.go" }, "ANNALS_TLS_CERT and ANNALS_TLS_KEY cannot be used"},
 		"missing certificate":      {func(s *Settings) { s.TLSCert, s.TLSKey = missing, missing }, "cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := valid()
 			c.change(&s)
-			err := s.Validate()
+			err := s.Check()
 			if err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Fatalf("got %v, want a message with %q", err, c.says)
 			}
@@ -216,7 +217,7 @@ func TestSettings_MemberLimits(t *testing.T) {
 func TestSettings_AllErrorsAtOnce(t *testing.T) {
 	s := valid()
 	s.APIAddr, s.Pipeline, s.LogLevel = "x", "x", "x"
-	err := s.Validate()
+	err := s.Check()
 	for _, name := range []string{"ANNALS_API_ADDR", "ANNALS_PIPELINE", "ANNALS_LOG_LEVEL"} {
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("message lacks %s: %v", name, err)
@@ -241,7 +242,7 @@ func TestSettings_OpsAddr(t *testing.T) {
 			EventStore: server.Embedded, Postgres: server.Embedded, Index: server.Embedded,
 			Pipeline: "on", LogLevel: "warn",
 		}
-		if err := s.Validate(); (err == nil) != fine || err != nil && !strings.Contains(err.Error(), "ANNALS_OPS_ADDR") {
+		if err := s.Check(); (err == nil) != fine || err != nil && !strings.Contains(err.Error(), "ANNALS_OPS_ADDR") {
 			t.Errorf("%q: %v", value, err)
 		}
 	}

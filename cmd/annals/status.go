@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"time"
 
 	client "github.com/annals-project/annals/client"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/statusview"
 )
 
 // StatusCmd is "annals status".
 type StatusCmd struct {
 	Remote
-	IngestionID string `arg:"" optional:"" help:"A send, as its receipt names it; without one, the server is asked whether it is ready."`
+	IngestionID string `arg:"" optional:"" help:"A send, as its receipt names it; without one, the server is asked whether it is ready, and how it is."`
 	JSON        bool   `name:"json" help:"Print the answer as one JSON value."`
 }
 
@@ -54,36 +57,65 @@ func projectState(s *client.IngestionStatus) string {
 	}
 }
 
-// server shows whether the server is ready, which requires no key.
+// server shows whether the server is ready, which requires no key. A caller who may use the socket of the data
+// folder also sees what an operator should know.
 func (c *StatusCmd) server(ctx context.Context, env *Env) error {
+	named := c.URL
 	if _, err := c.fill(); err != nil {
 		return err
 	}
-	to, err := client.New(c.URL, "", cliOptions...)
-	if err != nil {
-		return fmt.Errorf("address of the server: %w", err)
-	}
-	is, err := statusview.Read(ctx, to)
-	if err != nil {
-		if c.JSON {
-			is.Why = err.Error()
-			err = errors.Join(printJSON(env.Stdout, serverStatus{to.BaseURL(), is}), err)
-		}
+	is, err := c.read(ctx, named)
+	if err != nil && is.URL == "" {
 		return err
 	}
 	if c.JSON {
-		err = printJSON(env.Stdout, serverStatus{to.BaseURL(), is})
-	} else {
-		err = statusview.Print(env.Stdout, to.BaseURL(), is)
+		if err != nil {
+			is.Why = err.Error()
+		}
+		err = errors.Join(printJSON(env.Stdout, is), err)
+	} else if err == nil {
+		err = is.print(env.Stdout)
 	}
 	if err == nil && !is.Ready {
-		err = fmt.Errorf("%s is not ready: %s", to.BaseURL(), is.Why)
+		err = fmt.Errorf("%s is not ready: %s", is.URL, is.Why)
 	}
 	return err
+}
+
+// read asks the server that runs on the data folder, or that at the address. A named address is asked itself.
+func (c *StatusCmd) read(ctx context.Context, named string) (is serverStatus, err error) {
+	service, err := operatorapi.ServiceStatus.Call(ctx, operatorapi.Dial(c.DataDir), operatorapi.None{})
+	if err == nil && (named == "" || named == service.API || named == service.Health) {
+		is.Service = &service
+	}
+	switch {
+	case is.Service != nil && named == "":
+		is.URL, is.Condition = service.API, statusview.ConditionOf(service)
+		return is, nil
+	case c.URL == "":
+		return is, c.noServer()
+	}
+	to, err := client.New(c.URL, "", cliOptions...)
+	if err != nil {
+		return is, fmt.Errorf("address of the server: %w", err)
+	}
+	is.URL = to.BaseURL()
+	is.Condition, err = statusview.Read(ctx, to)
+	return is, err
 }
 
 // serverStatus is the state of a server as JSON.
 type serverStatus struct {
 	URL string `json:"url"`
 	statusview.Condition
+	// Service is nil if the server is known by its address alone.
+	Service *operatorapi.Status `json:"service,omitempty"`
+}
+
+func (s serverStatus) print(to io.Writer) error {
+	err := statusview.Print(to, s.URL, s.Condition)
+	if err == nil && s.Service != nil {
+		err = statusview.PrintService(to, *s.Service, time.Now())
+	}
+	return err
 }

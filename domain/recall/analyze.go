@@ -115,8 +115,9 @@ const stemMark = '~'
 type item struct {
 	*entry
 	kind tokenKind
-	// capital reports an upper-case first letter within a sentence, capitals one inside the word.
-	capital, capitals bool
+	// capital reports an upper-case first letter within a sentence, capitals one inside the word, initial that it begins a
+	// sentence.
+	capital, capitals, initial bool
 }
 
 // reading are the tokens of a text, and what shows its language.
@@ -136,7 +137,9 @@ func (a *Analyzer) read(text string) *reading {
 	p.items, p.evidence, p.words, p.titled = p.items[:0], languageEvidence{}, 0, 0
 	p.scanner.scan(text, func(t token) {
 		e := a.words.lookUp(&t)
-		p.items = append(p.items, item{entry: e, kind: t.kind, capital: t.capital && !t.initial, capitals: t.capitals})
+		p.items = append(p.items, item{
+			entry: e, kind: t.kind, capital: t.capital && !t.initial, capitals: t.capitals, initial: t.initial,
+		})
 		if t.kind == aWord && e.alphabet != otherAlphabet && !t.initial {
 			p.words++
 			if t.capital {

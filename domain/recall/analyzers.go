@@ -10,7 +10,7 @@ type Analysis struct {
 }
 
 // current is the version of new indexes.
-var current = Analysis{Version: 2}
+var current = Analysis{Version: 3}
 
 // Analyzers are the analyses that an index may be of, the newest first.
 type Analyzers []*Analyzer

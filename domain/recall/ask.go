@@ -36,6 +36,19 @@ func (a *Analyzer) Query(text string) []Term {
 	return terms
 }
 
+// kindsOf returns the words of a question that are no stop words of English, and those that negate.
+func kindsOf(terms []Term) (content, denials Words) {
+	for i, t := range terms[:ownOf(terms)] {
+		if stop, is := stopWords[t.Text]; !is || !stop.in.has(inEnglish) {
+			content |= 1 << i
+		}
+		if _, negates := foldedNegations[t.Text]; negates {
+			denials |= 1 << i
+		}
+	}
+	return content &^ denials, denials
+}
+
 // choose returns the items of a query that it asks for and that keep holds for, each word once.
 func (p *reading) choose(keep func(*item) bool) []*item {
 	var chosen []*item

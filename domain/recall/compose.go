@@ -98,7 +98,8 @@ type Cost struct {
 	Bytes  int64
 }
 
-// Compose makes a response: whole documents, best first, at most limit of them, within the budget.
+// Compose makes a response: whole documents, best first, at most limit of them, within the budget. A smaller limit
+// yields the first documents of a larger one.
 // Cost returns what a document costs; ok is false if it cannot be shown after all.
 //
 // A document with too many tokens is left out. A document with too many bytes ends the response,
@@ -117,13 +118,16 @@ func Compose(
 	candidates []Candidate, limit int, budget Budget, cost func(Entry) (Cost, bool), passages Passages,
 ) Composed {
 	c := composer{
-		candidates: candidates, limit: limit, budget: budget, cost: cost, passagesOf: passages, passages: map[Entry]Passage{},
+		candidates: candidates, budget: budget, cost: cost, passagesOf: passages, passages: map[Entry]Passage{},
 	}
 	c.order()
 	for len(c.entries) < limit && !c.ended {
 		if !c.step() {
 			break
 		}
+	}
+	if len(c.entries) > limit { // a memory and its source were added at once
+		c.remove(c.entries[limit])
 	}
 	return Composed{Entries: c.entries, Used: c.used, Ended: c.ended, Order: c.sorted, LeftOut: c.leftOut}
 }
@@ -149,7 +153,6 @@ type LeftOut struct {
 
 type composer struct {
 	candidates []Candidate
-	limit      int
 	budget     Budget
 	cost       func(Entry) (Cost, bool)
 	passagesOf Passages
@@ -195,7 +198,7 @@ func (c *composer) order() {
 	slices.SortFunc(c.waiting, func(i, j int) int {
 		a, b := &c.candidates[i], &c.candidates[j]
 		return cmp.Or(cmp.Compare(c.scores[j], c.scores[i]), cmp.Compare(a.Place, b.Place),
-			a.OccurredAt.Compare(b.OccurredAt), bytes.Compare(a.ID[:], b.ID[:]))
+			b.OccurredAt.Compare(a.OccurredAt), bytes.Compare(a.ID[:], b.ID[:]))
 	})
 	c.sorted = c.waiting
 }
@@ -250,7 +253,7 @@ func (c *composer) candidate(i int) {
 		c.sort(c.standIns, false)
 		return
 	}
-	if len(memories) > 0 && c.pairedCount*resultsPerMemory <= len(c.entries) && len(c.entries)+2 <= c.limit {
+	if len(memories) > 0 && c.pairedCount*resultsPerMemory <= len(c.entries) {
 		first := memories[0]
 		if candidate.Memories[first.Memory].Worth == Superseded || c.sources < fewSources {
 			if more, ok := c.cost(first); ok && c.used.Tokens+cost.Tokens+more.Tokens <= c.budget.Tokens &&
@@ -319,6 +322,13 @@ func (c *composer) add(e Entry, cost Cost) {
 	c.used.Tokens, c.used.Bytes = c.used.Tokens+cost.Tokens, c.used.Bytes+cost.Bytes
 }
 
+// remove takes the last document out.
+func (c *composer) remove(last Entry) {
+	cost, _ := c.cost(last)
+	c.entries = c.entries[:len(c.entries)-1]
+	c.used.Tokens, c.used.Bytes = c.used.Tokens-cost.Tokens, c.used.Bytes-cost.Bytes
+}
+
 // ranked returns the memories of a candidate, worthiest first, without duplicates.
 func (c *composer) ranked(i int) []Entry {
 	var list []Entry
@@ -344,7 +354,7 @@ func (c *composer) sort(list []Entry, byWorth bool) {
 		}
 		a, aID := c.origin(x)
 		b, bID := c.origin(y)
-		return cmp.Or(cmp.Compare(c.score(y), c.score(x)), cmp.Compare(min(y.Memory, 0), min(x.Memory, 0)), a.Compare(b),
+		return cmp.Or(cmp.Compare(c.score(y), c.score(x)), cmp.Compare(min(y.Memory, 0), min(x.Memory, 0)), b.Compare(a),
 			bytes.Compare(aID[:], bID[:]))
 	})
 }

@@ -76,7 +76,7 @@ func TestCompose(t *testing.T) {
 		{"budget", plain, 100, 3, "0 1 2"},
 		{"nothing fits", plain, 100, 0, ""},
 		{"no candidate", nil, 100, 100, ""},
-		{"ties by time, then id", ties, 100, 100, "1 0 2"},
+		{"ties by time, then id", ties, 100, 100, "2 1 0"},
 		{"a memory keeps to its share", with(0, line(9, recall.Distilled), line(8.5, recall.Distilled)), 100, 100, "0 1 2 3 4 0.0 5 6 7 0.1 8"},
 		{"a superseded claim is above its source", with(2, line(1, recall.Superseded)), 100, 100, "0 1 2.0 2 3 4 5 6 7 8"},
 		{"what only repeats comes last", with(0, line(9, recall.Repeated)), 100, 100, "0 1 2 3 4 5 6 7 8 0.0"},
@@ -86,7 +86,7 @@ func TestCompose(t *testing.T) {
 		{"memories take the place of a hidden source", hidden, 100, 100, "0.0 1 2 3 0.1 4 5 6 7 8"},
 		{"memories take the place of a long source", long, 100, 100, "0.0 1 2 3 0.1 4 5 6 7 8"},
 		{"few sources show a memory", []recall.Candidate{source(2, line(1, recall.Distilled), line(1, recall.Distilled)), source(1, line(1, recall.Distilled))}, 100, 100, "0.0 0 1"},
-		{"but not instead of a source", []recall.Candidate{source(2, line(1, recall.Distilled))}, 1, 100, "0"},
+		{"a limit changes no order", []recall.Candidate{source(2, line(1, recall.Distilled))}, 1, 100, "0.0"},
 		{"nor where only the source fits", []recall.Candidate{source(2, line(1, recall.Distilled))}, 100, 1, "0"},
 	}
 	for _, c := range cases {
@@ -222,7 +222,7 @@ func TestCompose_Laws(t *testing.T) {
 		if without {
 			for n := 1; n < len(page); n++ {
 				a, b := candidates[page[n-1].Candidate], candidates[page[n].Candidate]
-				if a.Score < b.Score || a.Score == b.Score && a.OccurredAt.After(b.OccurredAt) {
+				if a.Score < b.Score || a.Score == b.Score && a.OccurredAt.Before(b.OccurredAt) {
 					t.Fatalf("out of order: %s", entries(page))
 				}
 			}
@@ -230,6 +230,10 @@ func TestCompose_Laws(t *testing.T) {
 		again := recall.Compose(candidates, limit, recall.Budget{Tokens: budget, Bytes: most}, cost, nil)
 		if diff := cmp.Diff(page, again.Entries); diff != "" {
 			t.Fatal(diff)
+		}
+		fewer := recall.Compose(candidates, (limit+1)/2, recall.Budget{Tokens: budget, Bytes: most}, cost, nil)
+		if diff := cmp.Diff(page[:min(len(page), (limit+1)/2)], fewer.Entries); diff != "" {
+			t.Fatalf("a limit of %d is no beginning of that of %d: %s", (limit+1)/2, limit, diff)
 		}
 	})
 }

@@ -14,8 +14,9 @@ type Placed struct {
 	ByWords    float64
 	OccurredAt time.Time
 	SourceID   string
-	// Held are the words of the question that its text has.
-	Held Words
+	// Held are the words of the question that its text has, HeldAnywhere those that its text, label, author or a memory of
+	// it has.
+	Held, HeldAnywhere Words
 	// Exactly reports that it, its label or a memory of it has a word of the question, Spelled that it has another
 	// spelling of one.
 	Exactly, Spelled bool
@@ -25,6 +26,13 @@ type Placed struct {
 	States *Statement
 	// WordForWord reports that its text is the question.
 	WordForWord bool
+	// Wording is that of a short text, nil for one that is not compared.
+	Wording *Wording
+	// ByAsker reports that the asker wrote it and the question refers to the asker. Negates and IsQuestion are traits of
+	// its best passage.
+	ByAsker, Negates, IsQuestion bool
+	// NextTo are the candidates with a match that it is next to in a conversation, if it is here for nothing else.
+	NextTo []int
 }
 
 // Statement is what a text states.
@@ -39,13 +47,17 @@ type Move string
 
 // The reasons, in the words of an explanation.
 const (
-	MoveNone        Move = ""
-	MoveSuperseded  Move = "superseded"
-	MovePeriod      Move = "outside the period"
-	MoveEarlier     Move = "earlier"
-	MoveRestates    Move = "restates"
-	MoveSpelling    Move = "other spelling"
-	MoveWordForWord Move = "word for word"
+	MoveNone           Move = ""
+	MoveSuperseded     Move = "superseded"
+	MovePeriod         Move = "outside the period"
+	MoveEarlier        Move = "earlier"
+	MoveNegates        Move = "negation"
+	MoveLaterStatement Move = "later statement"
+	MoveCorrected      Move = "corrected"
+	MoveNeighbour      Move = "neighbour"
+	MoveRestates       Move = "restates"
+	MoveSpelling       Move = "other spelling"
+	MoveWordForWord    Move = "word for word"
 )
 
 // Place is one place of an order: the candidate, its score, which is never above that of the place before, and why it
@@ -73,11 +85,14 @@ const (
 	equalShareByWords = 0.98
 )
 
-// Order arranges candidates by their scores, the older first if they are equal, then by source id. After that
+// Order arranges candidates by their scores, the newer first if they are equal, then by source id. After that
 //
 //   - one whose best claim is superseded goes right below the one that supersedes it;
 //   - if the question names a period, one outside goes right below an equal one inside;
 //   - if it asks for what is current, an earlier one goes right below an equal later one;
+//   - if it asks for what is not, texts that deny something go above others with the same words of the question;
+//   - the later of two statements of one thing goes to the place of the earlier, and that right below it;
+//   - what is only next to a match goes below that match, and below all that has its words of the question;
 //   - restatements go below all others that have a word of the question, and below them what has only other spellings;
 //   - a text that is the question goes first.
 //
@@ -89,23 +104,28 @@ func (q *Question) Order(list []Placed) []Place {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int { return list[a].Compare(&list[b]) })
-	return places(list, last(list, first(list, q.byTime(list, order))))
+	arranged := belowMatches(list, q.laterFirst(list, q.agreeing(list, q.byTime(list, order))))
+	return places(list, last(list, first(list, arranged)))
 }
 
 // scoreDigits is to how many parts scores are compared: sums of floats in another order differ by less.
 const scoreDigits = 1e9
 
-// Compare orders candidates by their scores, the older first if they are equal, then by source id.
+// Compare orders candidates by their scores, the newer first if they are equal, then by source id.
 func (p *Placed) Compare(other *Placed) int {
 	return cmp.Or(cmp.Compare(math.Round(other.Score*scoreDigits), math.Round(p.Score*scoreDigits)),
-		p.OccurredAt.Compare(other.OccurredAt), cmp.Compare(p.SourceID, other.SourceID))
+		other.OccurredAt.Compare(p.OccurredAt), cmp.Compare(p.SourceID, other.SourceID))
 }
 
-// moved is a candidate with the reason for its place.
+// moved is a candidate with the reason for its place. If it went up, score is that of the place.
 type moved struct {
 	candidate int
 	move      Move
+	score     float64
 }
+
+// up reports whether a candidate went up.
+func (m Move) up() bool { return m == MoveNegates || m == MoveLaterStatement }
 
 // byTime lets candidates go right below others for their time.
 func (q *Question) byTime(list []Placed, order []int) []moved {
@@ -124,7 +144,7 @@ func (q *Question) byTime(list []Placed, order []int) []moved {
 	arranged := make([]moved, 0, len(list))
 	var add func(i int)
 	add = func(i int) {
-		arranged = append(arranged, moved{i, moves[i]})
+		arranged = append(arranged, moved{candidate: i, move: moves[i]})
 		slices.SortStableFunc(below[i], func(a, b int) int { return list[b].OccurredAt.Compare(list[a].OccurredAt) })
 		for _, lower := range below[i] {
 			add(lower)
@@ -237,9 +257,9 @@ func last(list []Placed, order []moved) []moved {
 	for _, m := range order {
 		switch p := &list[m.candidate]; {
 		case said.restates(p.States) && !p.WordForWord:
-			restating, after = append(restating, moved{m.candidate, MoveRestates}), len(kept)
+			restating, after = append(restating, moved{candidate: m.candidate, move: MoveRestates}), len(kept)
 		case p.Spelled && !p.Exactly:
-			spelled, after = append(spelled, moved{m.candidate, MoveSpelling}), len(kept)
+			spelled, after = append(spelled, moved{candidate: m.candidate, move: MoveSpelling}), len(kept)
 		default:
 			kept = append(kept, m)
 			if p.Exactly {
@@ -283,7 +303,10 @@ func places(list []Placed, order []moved) []Place {
 		best = max(best, p.Score)
 	}
 	for i, m := range order {
-		if m.move != MoveWordForWord {
+		switch {
+		case m.move.up():
+			best = min(best, m.score)
+		case m.move != MoveWordForWord:
 			best = min(best, list[m.candidate].Score)
 		}
 		placed[i] = Place{Candidate: m.candidate, Score: best, Share: 1, Move: m.move}

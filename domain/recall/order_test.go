@@ -48,7 +48,7 @@ func TestQuestion_Order(t *testing.T) {
 			"ties",
 			recall.Question{},
 			[]recall.Placed{placed(1, 2, 1), placed(1, 1, 1), placed(1, 1, 1), placed(2, 3, 1), placed(1+1e-12, 4, 1)},
-			[]int{3, 1, 2, 0, 4},
+			[]int{3, 4, 0, 1, 2},
 			[]recall.Move{none, none, none, none, none},
 		},
 		{
@@ -224,7 +224,11 @@ func drawPlaced(t *rapid.T) []recall.Placed {
 		if list[i].SupersededBy == i {
 			list[i].SupersededBy = recall.None
 		}
-		list[i].ByWords = list[i].Score
+		list[i].ByWords, list[i].HeldAnywhere = list[i].Score, list[i].Held
+		list[i].Negates, list[i].IsQuestion = rapid.Bool().Draw(t, "negates"), rapid.Bool().Draw(t, "is a question")
+		if next := rapid.IntRange(0, 2*len(list)).Draw(t, "next to"); held == 0 && next < i && len(list[next].NextTo) == 0 {
+			list[i].NextTo = []int{next}
+		}
 		if stems := rapid.Uint64Range(0, 6).Draw(t, "stems"); stems > 0 {
 			list[i].States = &recall.Statement{States: recall.States{Stems: stems}}
 		}
@@ -237,7 +241,9 @@ func drawPlaced(t *rapid.T) []recall.Placed {
 func TestQuestion_OrderProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := drawPlaced(t)
-		question := recall.Question{AsksLatest: rapid.Bool().Draw(t, "asks latest")}
+		question := recall.Question{
+			AsksLatest: rapid.Bool().Draw(t, "asks latest"), Negates: rapid.Bool().Draw(t, "asks for what is not"), Content: 7,
+		}
 		if rapid.Bool().Draw(t, "names a period") {
 			question.Periods = []comprehend.Period{{Start: began.AddDate(0, 0, 2), End: began.AddDate(0, 0, 4)}}
 		}
@@ -251,18 +257,44 @@ func TestQuestion_OrderProperties(t *testing.T) {
 			if i > 0 && p.Score > places[i-1].Score {
 				t.Fatalf("place %d has score %v, the one before %v", i, p.Score, places[i-1].Score)
 			}
-			if p.Score > list[p.Candidate].Score && p.Move != recall.MoveWordForWord {
+			if p.Score > list[p.Candidate].Score && p.Move != recall.MoveWordForWord && p.Move != recall.MoveNegates {
 				t.Fatalf("candidate %d gets score %v, its own is %v", p.Candidate, p.Score, list[p.Candidate].Score)
 			}
 			for _, above := range places[:i] {
 				other := &list[above.Candidate]
-				if p.Move == recall.MoveNone && !other.WordForWord && other.Compare(&list[p.Candidate]) > 0 {
+				if p.Move == recall.MoveNone && !other.WordForWord && above.Move != recall.MoveNegates &&
+					other.Compare(&list[p.Candidate]) > 0 && !question.Negates {
 					t.Fatalf("candidate %d is below %d without a reason: %+v", p.Candidate, above.Candidate, places)
 				}
 			}
 		}
+		checkNextTo(t, list, places)
 		if slices.Contains(seen, false) {
 			t.Fatalf("not all of %d candidates have a place: %+v", len(list), places)
 		}
 	})
+}
+
+// checkNextTo checks that what is here only for a match next to it is below that match, unless that ends in a question,
+// and below all that has the same words of the question. Restatements and other spellings are below everything.
+func checkNextTo(t *rapid.T, list []recall.Placed, places []recall.Place) {
+	place, move := make([]int, len(list)), make([]recall.Move, len(list))
+	for i, p := range places {
+		place[p.Candidate], move[p.Candidate] = i, p.Move
+	}
+	isLast := func(i int) bool { return move[i] == recall.MoveRestates || move[i] == recall.MoveSpelling }
+	for i := range list {
+		if len(list[i].NextTo) == 0 || list[i].WordForWord || isLast(i) {
+			continue
+		}
+		match := list[i].NextTo[0]
+		for other := range list {
+			has := other != match && list[match].HeldAnywhere != 0 &&
+				list[other].HeldAnywhere.Contains(list[match].HeldAnywhere)
+			if is := other == match && !list[match].IsQuestion; (has || is) && len(list[other].NextTo) == 0 && !isLast(other) &&
+				place[other] > place[i] {
+				t.Fatalf("%d is next to %d, and above %d: %+v", i, match, other, places)
+			}
+		}
+	}
 }

@@ -25,6 +25,12 @@ type Question struct {
 	Addressed string
 	// AsksLatest reports that it asks for what is current.
 	AsksLatest bool
+	// AsksHistory reports that it asks for what was before.
+	AsksHistory bool
+	// Negates reports that it asks for what is not.
+	Negates bool
+	// Content are its words that are no stop words of English, Denials those that negate.
+	Content, Denials Words
 	// AsksOrder reports that it asks in what order things happened, which several conversations say together.
 	AsksOrder bool
 }
@@ -86,7 +92,9 @@ func (a *Analyzer) Question(text, asker string, asked time.Time) Question {
 	q := Question{
 		Terms: a.Query(text), Answer: answerOf(text), Periods: comprehend.Periods(text, asked),
 		AsksLatest: hasPhrase(text, latestPhrases), AsksOrder: asksOrder(text),
+		AsksHistory: hasPhrase(text, asksHistory), Negates: asksNegated(text),
 	}
+	q.Content, q.Denials = kindsOf(q.Terms)
 	if TraitsOf(cut(text, queryBytes)).Has(FirstPerson) {
 		q.Asker = asker
 	}

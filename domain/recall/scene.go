@@ -22,6 +22,8 @@ type Turn struct {
 	Similarity, Window float64
 	Author             string
 	OccurredAt         time.Time
+	// Conversation is the key of the conversation that it names, 0 for none.
+	Conversation int64
 	// Before and After are the indexes of its neighbours in the conversation, or None.
 	Before, After int
 }
@@ -244,13 +246,15 @@ func (s *scene) scoreThreads() []float64 {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(s.turns[a].OccurredAt.Compare(s.turns[b].OccurredAt), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(s.turns[a].Conversation, s.turns[b].Conversation),
+			s.turns[a].OccurredAt.Compare(s.turns[b].OccurredAt), cmp.Compare(a, b))
 	})
 	scores := make([]float64, len(s.turns))
 	counts := make([]int, s.own)
 	for from, thread := 0, 0; from < len(order); thread++ {
 		to := from + 1
-		for to < len(order) && SameThread(s.turns[order[to-1]].OccurredAt, s.turns[order[to]].OccurredAt) {
+		for to < len(order) && s.turns[order[to-1]].Conversation == s.turns[order[to]].Conversation &&
+			SameThread(s.turns[order[to-1]].OccurredAt, s.turns[order[to]].OccurredAt) {
 			to++
 		}
 		clear(counts)

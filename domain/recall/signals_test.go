@@ -238,7 +238,7 @@ func TestTraits(t *testing.T) {
 		strings.Repeat("long", 40):     0,
 		"\xff\xfe broken":              0,
 		"It was Rescheduled":           recall.NameEvidence,
-		"no longer so":                 0,
+		"no longer so":                 recall.Negates,
 		"They like New York":           recall.NameEvidence,
 		"for yourselves":               recall.SecondPerson,
 		"in september":                 recall.TimeEvidence,

@@ -24,6 +24,8 @@ const (
 	FirstPerson
 	// SecondPerson: the author addresses somebody.
 	SecondPerson
+	// Negates: it denies something.
+	Negates
 )
 
 // Has reports whether all of some traits are set.
@@ -83,6 +85,9 @@ func TraitsOf(text string) Traits {
 		}
 		end := wordEnd(text, i)
 		traits |= traitsOfWord(text[i:end], first)
+		if !traits.Has(Negates) && negatesAt(text, i, end, first) {
+			traits |= Negates
+		}
 		first, i = false, end
 	}
 	if endsInQuestion(text) {

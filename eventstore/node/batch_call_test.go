@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"io"
 
@@ -17,17 +18,20 @@ import (
 
 // batchCall is a BatchAppend call of a test.
 type batchCall struct {
-	t    runtest.T
-	call streams.Streams_BatchAppendClient
+	t      runtest.T
+	call   streams.Streams_BatchAppendClient
+	cancel context.CancelFunc
 }
 
 func (c client) batchAppend() batchCall {
 	c.t.Helper()
-	call, err := c.BatchAppend(runtest.Context(c.t))
+	ctx, cancel := context.WithCancel(runtest.Context(c.t))
+	call, err := c.BatchAppend(ctx)
 	if err != nil {
+		cancel()
 		c.t.Fatal(err)
 	}
-	return batchCall{c.t, call}
+	return batchCall{c.t, call, cancel}
 }
 
 func (b batchCall) send(part *streams.BatchAppendReq) {
@@ -49,11 +53,24 @@ func (b batchCall) receive() *streams.BatchAppendResp {
 // end closes the sending side and expects no further answer.
 func (b batchCall) end() {
 	b.t.Helper()
+	defer b.cancel()
 	if err := b.call.CloseSend(); err != nil {
 		b.t.Fatal(err)
 	}
 	if resp, err := b.call.Recv(); !errors.Is(err, io.EOF) {
 		b.t.Fatalf("one more answer: %v, %v", resp, err)
+	}
+}
+
+// stop ends the call and expects no further answer. A genuine EventStoreDB goes on after the client closed its side.
+func (b batchCall) stop() {
+	b.t.Helper()
+	if err := b.call.CloseSend(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.cancel()
+	if resp, err := b.call.Recv(); err == nil {
+		b.t.Fatalf("one more answer: %v", resp)
 	}
 }
 

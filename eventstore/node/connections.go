@@ -169,7 +169,7 @@ func (c counted) handshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error)
 		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
 	}
 	if info.State.NegotiatedProtocol == protocolHTTP2 {
-		return secured, info, nil
+		return &checkedConn{Conn: secured}, info, nil
 	}
 	conn, err := onlyHTTP2(secured)
 	return conn, info, err

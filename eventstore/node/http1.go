@@ -29,50 +29,37 @@ func onlyHTTP2(conn net.Conn) (net.Conn, error) {
 		n, err := conn.Read(first[len(first):cap(first)])
 		first = first[:len(first)+n]
 		if !strings.HasPrefix(http2Preface, string(first)) {
-			refuseHTTP1(conn, first)
+			answerHTTP1(conn, first)
 			return nil, credentials.ErrConnDispatched
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	return &unreadConn{Conn: conn, unread: first}, nil
+	return &checkedConn{Conn: conn, held: first}, nil
 }
 
-// refuseHTTP1 answers a request, of which the first bytes were read, that it is not served. Clients fall back to HTTP/1
-// for what GetSupportedMethods does not list.
-func refuseHTTP1(conn net.Conn, first []byte) {
+// answerHTTP1 answers a request, of which the first bytes were read: a health check, or one that is not served. Clients
+// fall back to HTTP/1 for what GetSupportedMethods does not list.
+func answerHTTP1(conn net.Conn, first []byte) {
 	defer func() { _ = conn.Close() }() // the client may have closed it
 	head := io.LimitReader(io.MultiReader(bytes.NewReader(first), conn), maxHeaders)
 	request, err := http.ReadRequest(bufio.NewReader(head))
 	if err != nil { // not HTTP, too long or too late
 		return
 	}
-	text := notServed(request.Method + " " + request.URL.EscapedPath())
-	answer := &http.Response{
-		StatusCode: http.StatusNotFound, ProtoMajor: 1, ProtoMinor: 1, Request: request, Close: true,
-		Header:        http.Header{"Content-Type": {"text/plain; charset=utf-8"}, "X-Content-Type-Options": {"nosniff"}},
-		ContentLength: int64(len(text)), Body: io.NopCloser(strings.NewReader(text)),
+	answer := &http.Response{ProtoMajor: 1, ProtoMinor: 1, Request: request, Close: true}
+	if isHealthCheck(request.Method, request.URL.EscapedPath()) {
+		answer.StatusCode = http.StatusNoContent
+	} else {
+		text := notServed(request.Method + " " + request.URL.EscapedPath())
+		answer.StatusCode, answer.ContentLength = http.StatusNotFound, int64(len(text))
+		answer.Header = http.Header{"Content-Type": {"text/plain; charset=utf-8"}, "X-Content-Type-Options": {"nosniff"}}
+		answer.Body = io.NopCloser(strings.NewReader(text))
 	}
 	if answer.Write(conn) != nil {
 		return
 	}
 	// A close while the client still sends would reset the connection, and the client could lose the answer.
 	_, _ = io.CopyN(io.Discard, conn, maxRefusedBody) // until the client closes
-}
-
-// unreadConn is a connection of which some bytes were read, and are to be read again.
-type unreadConn struct {
-	net.Conn
-	unread []byte
-}
-
-// Read returns the unread bytes first.
-func (c *unreadConn) Read(b []byte) (int, error) {
-	if len(c.unread) == 0 {
-		return c.Conn.Read(b)
-	}
-	n := copy(b, c.unread)
-	c.unread = c.unread[n:]
-	return n, nil
 }

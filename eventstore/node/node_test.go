@@ -317,10 +317,12 @@ func textID(id string) *shared.UUID {
 	return &shared.UUID{Value: &shared.UUID_String_{String_: id}}
 }
 
-// exceptionTrailers leaves out what grpc adds of its own.
+// exceptionTrailers leaves out what grpc and the web server of a genuine EventStoreDB add.
 func exceptionTrailers(md metadata.MD) metadata.MD {
 	out := md.Copy()
-	delete(out, "content-type")
+	for _, name := range []string{"content-type", "content-length", "date", "server"} {
+		delete(out, name)
+	}
 	return out
 }
 

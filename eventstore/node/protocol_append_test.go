@@ -120,7 +120,7 @@ func TestProtocol_RevisionOfNoStream(t *testing.T) {
 			t.Errorf("%v, %s", code, diff)
 		}
 	})
-	b.end()
+	b.stop()
 
 	for name, end := range map[string]func(string, uint64) (metadata.MD, error){
 		"delete": c.deleteAt, "tombstone": c.tombstoneAt,
@@ -172,7 +172,7 @@ func TestProtocol_ImpossibleRevision(t *testing.T) {
 			t.Errorf("batch append at %d: %v, %v", revision, code, got)
 		}
 	}
-	b.end()
+	b.stop()
 	if got := c.read(ofStream(stream)); len(got) != 1 {
 		t.Errorf("the stream holds %d events", len(got))
 	}

@@ -62,7 +62,7 @@ func TestProtocol_MetadataAfterTombstone(t *testing.T) {
 		_, trailer, err = c.tryTombstone(meta, expected)
 		checkDeleted(t, "tombstone", meta, trailer, err)
 	}
-	b.end()
+	b.stop()
 	_, _, trailer, err := c.tryRead(ofStream(meta))
 	checkDeleted(t, "read", meta, trailer, err)
 }

@@ -83,7 +83,7 @@ func TestProtocol_RepeatedAppend(t *testing.T) {
 			}
 		})
 	}
-	b.end()
+	b.stop()
 }
 
 // placeOf returns revision and position of an answer, and whether it is a success.

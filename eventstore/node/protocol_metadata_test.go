@@ -91,7 +91,7 @@ func TestProtocol_WrittenWhileHidden(t *testing.T) {
 			}
 		})
 	}
-	b.end()
+	b.stop()
 }
 
 // TestProtocol_HiddenMustExist: an append that expects the stream to exist is refused while its metadata hides it.

@@ -24,8 +24,9 @@ type endpoint struct {
 	addr           string
 	user, password string
 	transport      credentials.TransportCredentials
-	// secure is whether the server uses TLS and asks for a password.
+	// secure is whether the server uses TLS and asks for a password. tls is then how HTTP clients trust it.
 	secure bool
+	tls    *tls.Config
 	// own is nil if the server is not a node of the test.
 	own *Node
 }
@@ -41,7 +42,8 @@ func protocolServer(t *testing.T, cfg Config) endpoint {
 	c := n.Connection()
 	s := endpoint{addr: c.Addr, user: c.Username, password: c.Password, transport: insecure.NewCredentials(), own: n}
 	if c.RootCAs != nil {
-		s.secure, s.transport = true, credentials.NewClientTLSFromCert(c.RootCAs, "")
+		s.secure, s.tls = true, &tls.Config{RootCAs: c.RootCAs, MinVersion: tls.VersionTLS12}
+		s.transport = credentials.NewTLS(s.tls)
 	}
 	return s
 }
@@ -64,10 +66,11 @@ func namedServer(t *testing.T, text string) endpoint {
 		t.Fatalf("ANNALS_TEST_ESDB: %v", err)
 	}
 	if s.secure {
-		s.transport = credentials.NewTLS(&tls.Config{
+		s.tls = &tls.Config{
 			RootCAs: cfg.RootCAs, MinVersion: tls.VersionTLS12,
 			InsecureSkipVerify: cfg.SkipCertificateVerification, //nolint:gosec // as the connection string asks
-		})
+		}
+		s.transport = credentials.NewTLS(s.tls)
 	}
 	return s
 }

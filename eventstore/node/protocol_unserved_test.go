@@ -78,9 +78,7 @@ func TestProtocol_UnservedHTTP(t *testing.T) {
 	secureAndNot(t, func(t *testing.T, s endpoint) {
 		scheme, transport := "http://", &http.Transport{}
 		if s.secure {
-			scheme, transport.TLSClientConfig = "https://", &tls.Config{
-				RootCAs: s.own.Connection().RootCAs, MinVersion: tls.VersionTLS12,
-			}
+			scheme, transport.TLSClientConfig = "https://", s.tls
 		}
 		t.Cleanup(transport.CloseIdleConnections)
 		for _, tt := range []struct{ method, path, body string }{

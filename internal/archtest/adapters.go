@@ -16,7 +16,7 @@ import (
 var (
 	adapters    = []string{"readapi", "writeapi", "cmd/annals"}
 	notAdapters = []string{
-		"cmd/annals/internal/datafolder", "cmd/annals/internal/probe",
+		"cmd/annals/internal/datafolder", "cmd/annals/internal/doctor", "cmd/annals/internal/probe",
 		"cmd/annals/internal/server",
 	}
 )

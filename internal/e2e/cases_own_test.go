@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	client "github.com/annals-project/annals/client"
@@ -9,7 +10,7 @@ import (
 
 // ownCases are cases of the kinds of the open ones, with texts, languages and words of their own. They need no model.
 func ownCases() []recallCase {
-	return append(timeCases(), letterCases()...)
+	return slices.Concat(timeCases(), letterCases(), statementCases())
 }
 
 // mioSaid is a data point by the one who asks.

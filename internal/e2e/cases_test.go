@@ -79,19 +79,21 @@ func TestCases(t *testing.T) {
 	if folder == "" {
 		t.Skipf("%s names no folder of cases", casesVariable)
 	}
-	text, err := os.ReadFile(filepath.Join(folder, "recall.jsonl"))
-	runtest.Must(t, err)
 	var cases []recallCase
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	for {
-		var c recallCase
-		if err := decoder.Decode(&c); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatalf("case %d: %v", len(cases)+1, err)
+	for _, name := range []string{"recall.jsonl", "recall4.jsonl"} {
+		text, err := os.ReadFile(filepath.Join(folder, name))
+		runtest.Must(t, err)
+		decoder := json.NewDecoder(bytes.NewReader(text))
+		decoder.DisallowUnknownFields()
+		for {
+			var c recallCase
+			if err := decoder.Decode(&c); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: case %d: %v", name, len(cases)+1, err)
+			}
+			cases = append(cases, c)
 		}
-		cases = append(cases, c)
 	}
 	testCases(t, cases)
 }

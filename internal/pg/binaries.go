@@ -13,11 +13,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
-// oldestMajor is the oldest major version that the projections' SQL runs on.
-const oldestMajor = 14
+// OldestMajor is the oldest major version that the projections' SQL runs on.
+const OldestMajor = 14
 
 // installation is a folder with the programs of one Postgres.
 type installation struct {
@@ -35,7 +36,7 @@ func (s *Server) binaries(ctx context.Context, major int, dataDir, home string, 
 	if dirs == nil {
 		dirs = machineFolders()
 	}
-	fits := func(i installation) bool { return i.major == major || major == 0 && i.major >= oldestMajor }
+	fits := func(i installation) bool { return i.major == major || major == 0 && i.major >= OldestMajor }
 	found := installations(ctx, user, dirs)
 	if n := slices.IndexFunc(found, fits); n >= 0 {
 		return found[n], nil
@@ -59,7 +60,7 @@ func (s *Server) binaries(ctx context.Context, major int, dataDir, home string, 
 	}
 	if major == 0 {
 		return installation{}, fmt.Errorf("no Postgres %d or newer on this machine (searched PATH and /usr/lib/postgresql), "+
-			"and none could be fetched: install one, or name a server: %w", oldestMajor, err)
+			"and none could be fetched: install one, or name a server: %w", OldestMajor, err)
 	}
 	var have []string
 	for _, i := range found {
@@ -68,6 +69,25 @@ func (s *Server) binaries(ctx context.Context, major int, dataDir, home string, 
 	return installation{}, fmt.Errorf("%s was made by Postgres %d, this machine has %s: install Postgres %d, "+
 		"or move the folder away to build it again from the log (fetch failed: %w)",
 		home, major, cmp.Or(strings.Join(have, ", "), "none"), major, err)
+}
+
+// Installed returns the version of the Postgres that would serve a data folder as the private server. It looks only at
+// the programs of this machine: a start can fetch others.
+func Installed(ctx context.Context, dataDir string) (version string, err error) {
+	major, err := cluster{home: filepath.Join(dataDir, "postgres")}.major()
+	if err != nil {
+		return "", err
+	}
+	self := osUser{apply: func(*syscall.SysProcAttr) {}}
+	for _, i := range installations(ctx, self, machineFolders()) {
+		if i.major == major || major == 0 && i.major >= OldestMajor {
+			return i.version, nil
+		}
+	}
+	if major == 0 {
+		return "", fmt.Errorf("this machine has no Postgres %d or newer for the private server", OldestMajor)
+	}
+	return "", fmt.Errorf("this machine has no Postgres %d, which made the private database", major)
 }
 
 // loaders are the programs of the C libraries that start Postgres on Linux, by architecture: without

@@ -21,6 +21,7 @@ type rankedRow struct {
 	Tokens           *int
 	Traits           int16
 	Stems, Exact     uint64
+	Conversation     uint64
 	Revision, Memory int
 }
 
@@ -28,8 +29,8 @@ func (w *fixture) ranked(source string) (r rankedRow) {
 	w.t.Helper()
 	w.apply()
 	if err := w.Queries.DB.QueryRow(w.t.Context(), `select label, size, metadata_size, content_blob, tokens, traits, stems,
-			exact, revision, memories from datapoints.data_points where id = $1`, id(source)).Scan(&r.Label, &r.Size, &r.Metadata,
-		&r.Blob, &r.Tokens, &r.Traits, &r.Stems, &r.Exact, &r.Revision, &r.Memory); err != nil {
+			exact, conversation, revision, memories from datapoints.data_points where id = $1`, id(source)).Scan(&r.Label, &r.Size, &r.Metadata,
+		&r.Blob, &r.Tokens, &r.Traits, &r.Stems, &r.Exact, &r.Conversation, &r.Revision, &r.Memory); err != nil {
 		w.t.Fatal(err)
 	}
 	return r
@@ -75,6 +76,13 @@ func TestRanked(t *testing.T) {
 	accept("five", "a", "", datapoint.Body{Content: datapoint.Text{Blob: &ref}})
 	equal("in a blob", w.ranked("a"), rankedRow{Label: new(string), Size: ref.Size, Blob: &ref, Revision: 5})
 
+	keyed := want(first, "chat", 1, len(`{"thread":"t1"}`), 0)
+	keyed.Conversation = recall.ConversationOf([]byte(`{"thread": "t1"}`))
+	accept("eight", "c", "chat", datapoint.Body{
+		Content: datapoint.Text{Inline: first}, Metadata: &datapoint.Text{Inline: `{"thread":"t1"}`},
+	})
+	equal("with a key of a conversation", w.ranked("c"), keyed)
+
 	// A move writes the row again.
 	accept("six", "b", "mail", datapoint.Body{Content: datapoint.Text{Inline: first}})
 	w.apply()
@@ -86,7 +94,7 @@ func TestRanked(t *testing.T) {
 
 // The rows depend on the analysis: they are of the version of the projection.
 func TestRanked_VersionOfAnalysis(t *testing.T) {
-	const analysis, version = 2, 3
+	const analysis, version = 3, 4
 	if got := recall.Shared().Version(); got != analysis {
 		t.Errorf("analysis %d: rows hold what texts state in analysis %d: raise the version of the projection", got, analysis)
 	}

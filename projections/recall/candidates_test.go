@@ -2,10 +2,12 @@ package recall_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/recall/recalltest"
 )
 
@@ -17,8 +19,8 @@ func TestRecall_ManyCandidates(t *testing.T) {
 		checked       int
 	}{
 		{"short texts", "", 100, 8000, 250},
-		{"short texts, a small limit", "", 50, 8000, 128},
-		{"short texts, a small budget", "", 100, 100, 128},
+		{"short texts, a small limit", "", 5, 8000, 250},
+		{"short texts, a small budget", "", 100, 100, 250},
 		{"long texts", strings.Repeat(" and so on, as it always was in this place", 20), 100, 8000, 128},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -40,20 +42,33 @@ func TestRecall_ManyCandidates(t *testing.T) {
 	}
 }
 
-// A response that the budget ends is full: no more candidates are looked up for what is left of the budget.
-func TestRecall_FullByBudget(t *testing.T) {
+// Limits up to 100 rank the same candidates, whatever the budget: a limit cuts the list.
+func TestRecall_SameOrderAtEachLimit(t *testing.T) {
 	h := recalltest.New(t, nil)
 	for n := range 260 {
 		// No two have the same score or state the same.
-		content := strings.Repeat("Harbour ", 1+n%4) + fmt.Sprint("n", n) + strings.Repeat(" and so on", 100+n/4)
+		content := strings.Repeat("Harbour ", 1+n%4) + fmt.Sprint("n", n) + strings.Repeat(" and so on", n/4)
 		h.Send(recalltest.DataPoint{ID: fmt.Sprint(n), Content: content, OccurredAt: at(1)})
 	}
+	h.Send(recalltest.DataPoint{ID: "claim", Content: "Noor's favourite harbour is Porto.", OccurredAt: at(2), Author: "noor"})
 	h.CatchUp()
-	q := h.Ask("What about the harbour?")
-	for budget, checked := range map[int]int{1000: 128, 250: 260} { // the shortest text costs 252 tokens
-		q.Budget = budget
-		if e := explain(t, h.Service(), q); e.Search.Checked != checked {
-			t.Errorf("within %d tokens %d candidates were checked, want %d", budget, e.Search.Checked, checked)
+	for _, question := range []string{"What about the harbour?", "What is Noor's favourite harbour?", "Porto"} {
+		q := h.Ask(question)
+		q.Budget = 32000
+		whole, checked := h.Recall(q).Results, explain(t, h.Service(), q).Search.Checked
+		for _, limit := range []int{1, 2, 3, 5, 17, 50, 99} {
+			q.Limit = limit
+			cut := h.Recall(q).Results
+			if want := whole[:min(limit, len(whole))]; !slices.EqualFunc(cut, want, func(a, b recall.Result) bool {
+				return a.ID == b.ID && a.Rank == b.Rank
+			}) {
+				t.Errorf("%s: limit %d is no beginning of the list: %v, want %v", question, limit, contents(recall.Response{Results: cut}),
+					contents(recall.Response{Results: want}))
+			}
+		}
+		q.Limit, q.Budget = 100, 300
+		if n := explain(t, h.Service(), q).Search.Checked; n != checked {
+			t.Errorf("%s: within %d tokens %d candidates were checked, else %d", question, q.Budget, n, checked)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func TestRecall_FirstCandidatesDoNotFill(t *testing.T) {
 		// The fewer words, the better. No two state the same.
 		h.Send(recalltest.DataPoint{
 			ID: fmt.Sprint(n), Content: fmt.Sprint("helix n", n) + strings.Repeat(" internationalization", 5+n),
-			OccurredAt: at(1 + n%20),
+			OccurredAt: at(1),
 		})
 	}
 	// This one has the most words and the fewest letters: it ranks last and still fits.
@@ -50,7 +50,7 @@ func TestRecall_FirstCandidatesDoNotFill(t *testing.T) {
 	}
 }
 
-// Of equal scores the older come first, however many data points were authorized.
+// Of equal scores the newer come first, however many data points were authorized.
 func TestRecall_TiesAcrossFirstCandidates(t *testing.T) {
 	h := recalltest.New(t, nil)
 	for n := range 60 {
@@ -66,7 +66,7 @@ func TestRecall_TiesAcrossFirstCandidates(t *testing.T) {
 			t.Fatalf("%d results, want %d", len(page.Results), limit)
 		}
 		for i, r := range page.Results {
-			if want := at(20).AddDate(0, 0, -(59-i)/2); !r.OccurredAt.Equal(want) {
+			if want := at(20).AddDate(0, 0, -i/2); !r.OccurredAt.Equal(want) {
 				t.Errorf("limit %d: result %d occurred at %s, want %s", limit, i, r.OccurredAt, want)
 			}
 		}

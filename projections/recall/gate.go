@@ -73,6 +73,9 @@ type dataPointRow struct {
 	// traits and states are those of a short content, 0 of another.
 	traits recall.Traits
 	states recall.States
+	// audience is zero for project-visible, conversation the key of the conversation that the metadata name, 0 for none.
+	audience     uuid.UUID
+	conversation int64
 	// inWindow reports whether the newest revision occurred within From, To and the perspective.
 	inWindow bool
 	// isNeighbour reports whether it is next to a candidate in the conversation, next is its successor there, and
@@ -141,7 +144,7 @@ const metadataSize = `coalesce(octet_length(metadata), (metadata_blob->>'size'):
 // audiences.
 const (
 	dataPointColumns = `d.id, d.revision, d.source_id, d.occurred_at, d.label, d.author, d.size, d.content_blob, d.tokens,
-		d.metadata_size, d.traits, d.stems, d.exact`
+		d.metadata_size, d.traits, d.stems, d.exact, d.audience, d.conversation`
 	mayRead = `d.project_id = $1 and d.audience = any($2::uuid[])`
 )
 
@@ -262,7 +265,8 @@ func (g *gate) readDataPoints(rows pgx.Rows) error {
 func (g *gate) readDataPoint(row pgx.Row, before ...any) (*dataPointRow, error) {
 	p, traits := new(dataPointRow), int16(0)
 	if err := row.Scan(append(before, &p.id, &p.revision, &p.sourceID, &p.occurredAt, &p.label, &p.author, &p.size,
-		&p.big, &p.tokens, &p.metadataSize, &traits, &p.states.Stems, &p.states.Exact)...); err != nil {
+		&p.big, &p.tokens, &p.metadataSize, &traits, &p.states.Stems, &p.states.Exact, &p.audience,
+		&p.conversation)...); err != nil {
 		return nil, err
 	}
 	p.traits = recall.Traits(traits)
@@ -300,21 +304,14 @@ func (g *gate) tokens() (sum int64) {
 	return sum
 }
 
-// suffices reports whether what passed fills a response: enough sources for its limit or its tokens. Of a source that
-// exceeds the budget a passage takes its place.
-func (g *gate) suffices(question *question) bool {
-	sources, tokens, budget := 0, int64(0), int64(question.Budget)
+// passed is how many sources may be shown.
+func (g *gate) passed() (n int) {
 	for _, p := range g.dataPoints {
-		if !p.inWindow {
-			continue
+		if p.inWindow {
+			n++
 		}
-		least := p.leastTokens()
-		if least > budget {
-			least = min(least, recall.LeastPassage)
-		}
-		sources, tokens = sources+1, tokens+least
 	}
-	return sources >= question.Limit || tokens >= budget
+	return n
 }
 
 // leastTokens is what the content costs, or a lower bound of it until it was counted.

@@ -17,8 +17,11 @@ type match struct {
 	// memories are the hits of its memories that passed, key is the score of the best of them.
 	memories []int
 	key      float64
-	// wordForWord reports that its text is the question.
+	// held are the words of the question that its text, its label, its author or one of these memories has.
+	held recall.Words
+	// wordForWord reports that its text is the question. wording is that of a text that is compared, nil for others.
 	wordForWord bool
+	wording     *recall.Wording
 }
 
 // complete finds what of the candidates matches, and loads what else takes part in the ranking: the neighbours of the
@@ -36,32 +39,34 @@ func (p *Pass) complete(ctx context.Context) error {
 			_, weight := l.Worth()
 			row.match.memories = append(row.match.memories, i)
 			row.match.key = max(row.match.key, weight*p.Found.MemoryScores[i])
+			row.match.held |= p.Asked.HeldAnywhere(h.Counts)
 		}
 	}
 	if err := p.gate.loadNeighbours(ctx, p.mostPromising()); err != nil {
 		return err
 	}
 	p.Found.addNeighbours(p.gate, &p.question)
-	return p.matchWordForWord(ctx)
+	return p.compareTexts(ctx)
 }
 
-// passage is the best passage of a data point, with the score of its words. held are the words of the question that any
-// of its passages has.
+// passage is the best passage of a data point, with its number and the score of its words. held are the words of the
+// question that any of its passages has.
 type passage struct {
 	recall.Turn
+	n     int
 	score float64
 	held  recall.Words
 }
 
 // better returns the passage, or another one of the same data point if that has a higher score. The passage may be nil.
-func (p *passage) better(q *recall.Question, turn recall.Turn, score float64) *passage {
+func (p *passage) better(q *recall.Question, turn recall.Turn, n int, score float64) *passage {
 	held := q.Held(turn.Counts)
 	if p == nil {
-		return &passage{Turn: turn, score: score, held: held}
+		return &passage{Turn: turn, n: n, score: score, held: held}
 	}
 	p.held |= held
 	if score > p.score {
-		p.Turn, p.score = turn, score
+		p.Turn, p.n, p.score = turn, n, score
 	}
 	return p
 }
@@ -80,7 +85,8 @@ func (p *Pass) matchPassages(ctx context.Context) error {
 			continue
 		}
 		row.match.passage = row.match.passage.better(&p.Asked,
-			recall.Turn{Counts: h.Counts, Length: h.Length, Traits: h.Traits}, p.Found.SourceScores[i])
+			recall.Turn{Counts: h.Counts, Length: h.Length, Traits: h.Traits}, h.N, p.Found.SourceScores[i])
+		row.match.held |= p.Asked.HeldAnywhere(h.Counts)
 	}
 	return p.matchLive(ctx, stale)
 }
@@ -156,56 +162,12 @@ func (p *Pass) matchText(id uuid.UUID, text string) {
 	if row.author != nil {
 		document.Author = *row.author
 	}
-	for _, terms := range p.Analyzer.Passages(document) {
+	for n, terms := range p.Analyzer.Passages(document) {
 		counts := recall.Counts(p.Asked.Terms, terms)
 		if score := p.Found.ChooseBy.Score(counts, len(terms.Text)); score > 0 {
 			row.match.passage = row.match.passage.better(&p.Asked,
-				recall.Turn{Counts: counts, Length: len(terms.Text), Traits: terms.Traits}, score)
+				recall.Turn{Counts: counts, Length: len(terms.Text), Traits: terms.Traits}, n, score)
+			row.match.held |= p.Asked.HeldAnywhere(counts)
 		}
 	}
-}
-
-// wordForWordBytes is the most bytes of texts that are read to see whether they are the question, and wordForWordSize
-// what their size may be, in sizes of the question: other spaces and marks are no other words, and a decomposed Korean
-// text has three times the bytes.
-const (
-	wordForWordBytes = 256 << 10
-	wordForWordSize  = 4
-)
-
-// matchWordForWord finds the texts that are the question, word for word.
-func (p *Pass) matchWordForWord(ctx context.Context) error {
-	own, size := p.Asked.Own(), int64(len(p.Text))
-	if own == 0 {
-		return nil
-	}
-	var alike []*dataPointRow
-	for _, row := range p.gate.dataPoints {
-		best := row.match.passage
-		if best != nil && best.held == recall.AllWords(own) && row.big == nil &&
-			row.size <= wordForWordSize*size && size <= wordForWordSize*row.size {
-			alike = append(alike, row)
-		}
-	}
-	slices.SortFunc(alike, (*dataPointRow).compare)
-	var wanted []part
-	read := int64(0)
-	for _, row := range alike {
-		if read += row.size; read > wordForWordBytes {
-			break
-		}
-		wanted = append(wanted, part{revisionKey: revisionKey{row.id, row.revision}, content: true})
-	}
-	if len(wanted) == 0 {
-		return nil
-	}
-	bodies, err := p.gate.bodies(ctx, wanted)
-	if err != nil {
-		return err
-	}
-	words := recall.WordsOf(p.Text)
-	for key, b := range bodies {
-		p.gate.dataPoints[key.dataPoint].match.wordForWord = slices.Equal(words, recall.WordsOf(string(b.content)))
-	}
-	return nil
 }

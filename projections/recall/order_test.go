@@ -81,14 +81,14 @@ func TestRecall_SameOrderInEveryProject(t *testing.T) {
 	check("after a rebuild of the index, that project")
 }
 
-// Of equal scores the older comes first, then the lesser source id, byte by byte.
+// Of equal scores the newer comes first, then the lesser source id, byte by byte.
 func TestRecall_Ties(t *testing.T) {
 	h := recalltest.New(t, nil)
 	byBytes := []string{"10", "9", "B", "a", "aa", "b", "~", "ä", "日"}
 	for n := range 4 {
 		inNewProject(h)
 		var want []string
-		for day := range 3 {
+		for _, day := range []int{2, 1, 0} {
 			for _, id := range byBytes {
 				want = append(want, id+fmt.Sprint("/", day))
 			}
@@ -97,7 +97,7 @@ func TestRecall_Ties(t *testing.T) {
 		for _, i := range order {
 			// No two say the same, and all are of one length, so that their scores are equal.
 			h.Send(recalltest.DataPoint{
-				ID: want[i], Content: fmt.Sprintf("helix x%02dy", i), OccurredAt: at(1 + i/len(byBytes)), Author: "ana",
+				ID: want[i], Content: fmt.Sprintf("helix x%02dy", i), OccurredAt: at(3 - i/len(byBytes)), Author: "ana",
 			})
 		}
 		h.CatchUp()

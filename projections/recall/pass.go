@@ -89,7 +89,7 @@ func (p *Pass) analyse(ctx context.Context) error {
 		return err
 	}
 	p.question = p.service.newQuestion(p.Query, p.now)
-	p.wanted = firstCandidates(p.Limit)
+	p.wanted = firstCandidates(p.most())
 	return nil
 }
 
@@ -113,7 +113,7 @@ func (p *Pass) authorize(ctx context.Context) error {
 		p.gate.replica, p.gate.reach, p.gate.tables = p.service.config.Replica, p.reach, p.tables
 		first := min(p.wanted, len(p.Found.Order))
 		// If the order stays, one look-up is enough, unless it is of so many that none is read with its text.
-		if all := p.Found.withTies(first); !p.HasSemantic() && all <= moreCandidates(p.Limit) {
+		if all := p.Found.withTies(first); !p.HasSemantic() && all <= moreCandidates(p.most()) {
 			first = all
 		}
 		if err := p.gate.authorize(ctx, p.Found, first, !p.within); err != nil {
@@ -134,11 +134,11 @@ func (p *Pass) authorize(ctx context.Context) error {
 // of a wider search if too few can be shown.
 func (p *Pass) wantsMore() bool {
 	all := len(p.Found.Order)
-	if more := min(moreCandidates(p.Limit), all); p.wanted < more && p.hasTime() {
+	if more := min(moreCandidates(p.most()), all); p.wanted < more && p.hasTime() {
 		p.wanted = more
 		return true
 	}
-	if p.wanted < all || p.searches >= maxSearches || !p.mayHoldMore(p.Found) || p.gate.suffices(&p.question) {
+	if p.wanted < all || p.searches >= maxSearches || !p.mayHoldMore(p.Found) || p.gate.passed() >= p.most() {
 		return false
 	}
 	p.sources, p.memories = p.sources*searchGrowth, p.memories*searchGrowth
@@ -148,9 +148,15 @@ func (p *Pass) wantsMore() bool {
 
 // isFull reports whether the response is as full as it will be: more candidates would not be shown, or there are none.
 func (p *Pass) isFull() bool {
-	c := &p.Composed
-	return len(c.Entries) == p.Limit || c.Ended || 4*c.Used.Tokens >= 3*p.Budget || p.wanted == len(p.Found.Order)
+	return p.Ranking.shown() >= p.most() || p.wanted == len(p.Found.Order)
 }
+
+// fewResults is up to which limit the same candidates are ranked, whatever the budget: a lower limit cuts the list, and
+// changes no order.
+const fewResults = 100
+
+// most is for how many results candidates are ranked.
+func (p *Pass) most() int { return max(p.Limit, fewResults) }
 
 // firstCandidates is how many data points are authorized and ranked at first for a limit: some do
 // not pass the gate, some do not fit the budget, and the index ranks differently.
@@ -163,9 +169,12 @@ func moreCandidates(limit int) int { return max(firstCandidates(limit), 2*limit+
 // fewPassages is up to how many passages of a project a search is so fast that there is time to rank more.
 const fewPassages = 10_000
 
+// fewTokens is what the texts of the first candidates may cost in that case.
+const fewTokens = 16_000
+
 // hasTime reports whether there is time to rank more candidates than the first.
 func (p *Pass) hasTime() bool {
-	return p.Found.Sources.Statistics.Docs <= fewPassages && p.gate.tokens() < 2*int64(p.Budget)
+	return p.Found.Sources.Statistics.Docs <= fewPassages && p.gate.tokens() < fewTokens
 }
 
 // pass answers in a snapshot that confirms what the identity reaches, and in which no rebuild

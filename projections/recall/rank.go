@@ -23,6 +23,16 @@ type ranking struct {
 	Turns  []recall.Turn
 }
 
+// shown is how many candidates may be shown as sources.
+func (r *ranking) shown() (n int) {
+	for i := range r.Candidates {
+		if !r.Candidates[i].Hidden {
+			n++
+		}
+	}
+	return n
+}
+
 // maxWeight is the most weight of any memory.
 const maxWeight = 0.9
 
@@ -121,7 +131,7 @@ func (p *Pass) turns() ([]uuid.UUID, []recall.Turn) {
 		near := p.Found.similarity(row.id, row)
 		turn.Similarity, turn.Window = near.Similarity, near.Window
 		turn.Key, turn.Size, turn.OccurredAt = row.match.key, row.size, row.occurredAt
-		turn.Before, turn.After = recall.None, recall.None
+		turn.Before, turn.After, turn.Conversation = recall.None, recall.None, row.conversation
 		if row.author != nil {
 			turn.Author = *row.author
 		}

@@ -28,8 +28,8 @@ func TestRecall_ManyTiesAtTheEnd(t *testing.T) {
 	q := h.Ask("harbour ropes")
 	q.Limit = 10
 	found := h.Recall(q).Results
-	if len(found) != q.Limit || found[0].Content != "The harbour has ropes and sails." ||
-		found[1].Content != "The harbour has ropes and boats." {
+	if len(found) != q.Limit || found[0].Content != "The harbour has ropes and boats." ||
+		found[1].Content != "The harbour has ropes and sails." {
 		t.Errorf("%d results, the first are %q and %q", len(found), found[0].Content, found[1].Content)
 	}
 }

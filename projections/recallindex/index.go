@@ -53,11 +53,11 @@ type Document struct {
 	Terms recall.Terms
 }
 
-// Order is the place of a document among those of equal score: the older first, then by Tie. Times are
+// Order is the place of a document among those of equal score: the newer first, then by Tie. Times are
 // compared by the second.
 func (d Document) Order() uint64 {
-	const firstYear, tieBits = -62_167_219_200, 16 // the year 0 in seconds of 1970
-	return uint64(max(d.OccurredAt.Unix()-firstYear, 0))<<tieBits | uint64(d.Tie)
+	const end, tieBits = 253_402_300_800, 16 // the year 10000 in seconds of 1970
+	return uint64(max(end-d.OccurredAt.Unix(), 0))<<tieBits | uint64(d.Tie)
 }
 
 // TieOf returns the Tie of a document, from what is the same in every project.

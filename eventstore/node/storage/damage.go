@@ -21,7 +21,7 @@ func openError(dir string, err error) error {
 	var panic *panicked
 	switch {
 	case inUse(err):
-		return fmt.Errorf("data folder %s is in use by another process", dir)
+		return inUseError(dir, err)
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, os.ErrExist):
 		return fmt.Errorf("data folder %s is not a folder: name another, or move what is in its way", dir)
 	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.EROFS):

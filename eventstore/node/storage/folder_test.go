@@ -62,7 +62,7 @@ func TestFolder_InUse(t *testing.T) {
 	refused := exec.CommandContext(t.Context(), os.Args[0])
 	refused.Env = append(os.Environ(), holdsFolder+"="+dir)
 	out, err := refused.Output()
-	if err == nil || strings.TrimSpace(string(out)) != want {
+	if err == nil || strings.TrimSpace(string(out)) != heldBy(want, os.Getpid()) {
 		t.Errorf("another process: %q, %v", out, err)
 	}
 	if err := n.Close(); err != nil {
@@ -70,7 +70,7 @@ func TestFolder_InUse(t *testing.T) {
 	}
 
 	other, in, lines := holding(t, dir)
-	if second, err := Open(Config{Dir: dir}); err == nil || err.Error() != want {
+	if second, err := Open(Config{Dir: dir}); err == nil || err.Error() != heldBy(want, other.Process.Pid) {
 		t.Errorf("while another process has it: %v, %v", second, err)
 	}
 	if err := in.Close(); err != nil {
@@ -86,6 +86,11 @@ func TestFolder_InUse(t *testing.T) {
 	if got := again.read(ofAll()); len(got) != 1 {
 		t.Errorf("after reopening: %d events", len(got))
 	}
+}
+
+// heldBy adds the process that has the folder open to the refusal.
+func heldBy(refusal string, pid int) string {
+	return fmt.Sprintf("%s (%s, pid %d)", refusal, filepath.Base(os.Args[0]), pid)
 }
 
 // holding starts a process that keeps a folder open until its standard input is closed.

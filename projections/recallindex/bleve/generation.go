@@ -13,7 +13,7 @@ import (
 
 // format is how a generation keeps documents. Raise it with every change of the mapping or of the documents: a
 // generation of another format is dropped.
-const format = 8
+const format = 9
 
 // generation is one build of the index. Its name, which is that of its folder, begins with its format
 // and the version of its analysis.

@@ -43,6 +43,18 @@ type Index struct {
 
 var _ recallindex.Shared = (*Index)(nil)
 
+// Check returns an error unless the Elasticsearch of the options answers and can be used. It asks once, and writes
+// nothing.
+func Check(ctx context.Context, options Options) (err error) {
+	options = options.withDefaults()
+	c, err := newClient(options)
+	if err != nil {
+		return fmt.Errorf("recall index: %w", err)
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	return c.checkVersion(ctx, options.limits.admin)
+}
+
 // Open connects to the server, and opens the generation in use, or begins one. A server that does
 // not answer is retried for ConnectTime. Errors hold no secrets.
 func Open(ctx context.Context, options Options) (*Index, error) {

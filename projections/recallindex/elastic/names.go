@@ -12,7 +12,7 @@ import (
 //
 // Each format has its own names: a program of another one that runs at the same time does not use what it cannot
 // read, and removes nothing that is newer.
-const formatNumber = 4
+const formatNumber = 5
 
 const formatMark = "v"
 

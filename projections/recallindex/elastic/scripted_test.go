@@ -77,7 +77,7 @@ func (s *scripted) serve(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(r.URL.Path, "/_nodes"):
 		answer = fmt.Sprintf(`{"nodes":{"n":{"version":%q}}}`, s.version)
 	case strings.HasSuffix(r.URL.Path, "/_mapping"):
-		answer = fmt.Sprintf(`{"annals-v4-000001":{"mappings":{"_meta":{"format":"v4","generation":%q,"analysis":%d}}}}`,
+		answer = fmt.Sprintf(`{"annals-v5-000001":{"mappings":{"_meta":{"format":"v5","generation":%q,"analysis":%d}}}}`,
 			generationID, indextest.Analysis)
 	case strings.HasSuffix(r.URL.Path, "/_bulk"):
 		answer, status = s.answerBulk(body)

@@ -58,7 +58,7 @@ func (s *searched) serve(w http.ResponseWriter, r *http.Request) {
 		case "_bulk":
 			s.keep(body)
 		case "_mapping":
-			answer = fmt.Sprintf(`{"annals-v4-000001":{"mappings":{"_meta":{"format":"v4","generation":%q,"analysis":%d}}}}`,
+			answer = fmt.Sprintf(`{"annals-v5-000001":{"mappings":{"_meta":{"format":"v5","generation":%q,"analysis":%d}}}}`,
 				s.generation, indextest.Analysis)
 		case "_search", "_msearch":
 			s.requests = append(s.requests, kind)

@@ -13,7 +13,7 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 )
 
-// ties: of documents with equal scores the older are kept, then those of the first Tie, in every project,
+// ties: of documents with equal scores the newer are kept, then those of the first Tie, in every project,
 // whatever their ids are and in which order they were written.
 func ties(t *testing.T, open Open) {
 	x, r := opened(t, open), rand.New(rand.NewPCG(5, 6))
@@ -23,9 +23,9 @@ func ties(t *testing.T, open Open) {
 		name string
 		at   func(n int) time.Time
 	}{
-		{"seconds apart", func(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }},
+		{"seconds apart", func(n int) time.Time { return start.Add(-time.Duration(n) * time.Second) }},
 		{"at once", func(int) time.Time { return start }},
-		{"before 1970", func(n int) time.Time { return time.Date(-2, 1, 1, 0, 0, n, 0, time.UTC).AddDate(1000, 0, 0) }},
+		{"before 1970", func(n int) time.Time { return time.Date(-2, 1, 1, 0, 0, -n, 0, time.UTC).AddDate(1000, 0, 0) }},
 	} {
 		for project := range 3 {
 			id := uuid.New()

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // RefuseBackup returns an error if the folder is a backup: what opens the log in it would write a new one there, and a
@@ -15,8 +16,10 @@ func (f Folder) RefuseBackup() error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
+	case errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("data folder %s is a file, or is below one: name a folder with ANNALS_DATA_DIR (--data-dir)", f.Dir)
 	case err != nil:
-		return fmt.Errorf("read the data folder: %w", err)
+		return fmt.Errorf("read the data folder that ANNALS_DATA_DIR (--data-dir) names: %w", err)
 	}
 	return fmt.Errorf("%s is a backup, not a data folder: annals restore %q --data-dir DIR makes a data folder of it",
 		f.Dir, f.Dir)

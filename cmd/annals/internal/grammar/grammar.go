@@ -2,7 +2,9 @@
 package grammar
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -14,12 +16,26 @@ import (
 // settingTag names the tag of a flag with the variable of the environment that sets it.
 const settingTag = "setting"
 
-// Settled returns the options of a parser whose flags are also set by the environment.
-func Settled(getenv func(string) string) kong.Option {
+// Unread are the settings whose values the parser could not read, by their variables. They are no errors of the parser,
+// which would end at the first and name none of the others that are wrong.
+type Unread map[string]error
+
+// Err returns an error that names each setting on a line, nil if there is none.
+func (u Unread) Err() error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(u)) {
+		errs = append(errs, u[name])
+	}
+	return errors.Join(errs...)
+}
+
+// Settled returns the options of a parser whose flags are also set by the environment. What it cannot read of a setting
+// is added to unread.
+func Settled(getenv func(string) string, unread Unread) kong.Option {
 	return kong.OptionFunc(func(k *kong.Kong) error {
 		for _, option := range []kong.Option{
 			kong.Resolvers(fromEnvironment(getenv)), kong.ValueFormatter(showVariable),
-			kong.KindMapper(reflect.Int, kong.MapperFunc(decodeNumber)),
+			kong.KindMapper(reflect.Int, kong.MapperFunc(unread.decodeNumber)),
 		} {
 			if err := option.Apply(k); err != nil {
 				return err
@@ -54,7 +70,7 @@ func HideSettings(model *kong.Application, command string, except ...string) {
 }
 
 // decodeNumber reads a whole number. Unlike that of the library, its error names what is wanted.
-func decodeNumber(ctx *kong.DecodeContext, target reflect.Value) error {
+func (u Unread) decodeNumber(ctx *kong.DecodeContext, target reflect.Value) error {
 	token, err := ctx.Scan.PopValue("number")
 	if err != nil {
 		return err
@@ -63,7 +79,8 @@ func decodeNumber(ctx *kong.DecodeContext, target reflect.Value) error {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		if setting := ctx.Value.Tag.Get(settingTag); setting != "" {
-			return fmt.Errorf("is %q: want a whole number ($%s)", text, setting)
+			u[setting] = fmt.Errorf("%s (%s) is %q: want a whole number", setting, ctx.Value.ShortSummary(), text)
+			return nil
 		}
 		return fmt.Errorf("is %q: want a whole number", text)
 	}

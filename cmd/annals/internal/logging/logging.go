@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/annals-project/annals/cmd/annals/internal/terminal"
+	"github.com/annals-project/annals/internal/pg"
 )
 
 // Format is the form of the lines.
@@ -46,7 +47,7 @@ func (f Format) For(out io.Writer) Format {
 // level.
 func New(out io.Writer, format Format, level slog.Leveler) *slog.Logger {
 	if format.For(out) == JSON {
-		return slog.New(withoutRepeats(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level})))
+		return slog.New(withoutRepeats(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level, ReplaceAttr: plain})))
 	}
 	options := &slog.HandlerOptions{Level: level, ReplaceAttr: shorten}
 	return slog.New(withoutRepeats(slog.NewTextHandler(&lines{out}, options)))
@@ -58,6 +59,14 @@ const clock = "15:04:05.000"
 func shorten(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && a.Key == slog.TimeKey && a.Value.Kind() == slog.KindTime {
 		a.Value = slog.StringValue(a.Value.Time().Format(clock))
+	}
+	return plain(groups, a)
+}
+
+// plain has the cause of a connection that was not made once, where the driver lists every try.
+func plain(_ []string, a slog.Attr) slog.Attr {
+	if err, is := a.Value.Any().(error); is && pg.IsUnconnected(err) {
+		a.Value = slog.StringValue(pg.Plain(err))
 	}
 	return a
 }

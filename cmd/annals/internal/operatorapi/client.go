@@ -39,11 +39,14 @@ func (c *Client) Running(ctx context.Context) bool {
 	return conn.Close() == nil
 }
 
+// ErrNotRunning is the error of a call on a data folder that no server listens on.
+var ErrNotRunning = errors.New("no server is running")
+
 // unreachable explains to the operator why the socket does not respond.
 func (c *Client) unreachable(err error) error {
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no server is running on data folder %s (is --data-dir right?)", filepath.Dir(c.path))
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("%w on data folder %s (is --data-dir right?)", ErrNotRunning, filepath.Dir(c.path))
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s may only be opened by the user that runs the server", c.path)
 	default:

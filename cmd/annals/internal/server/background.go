@@ -163,6 +163,9 @@ func (b *background) derive(ctx context.Context) error {
 		if err == nil {
 			return b.worker.Run(ctx)
 		}
+		if ctx.Err() != nil { // the stop is the cause
+			return nil
+		}
 		b.cfg.Logger.WarnContext(ctx, "ending leases of earlier processes failed, derivation waits, will retry", "err", err)
 		if !sleep(ctx, time.Second) {
 			return nil

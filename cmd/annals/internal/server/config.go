@@ -23,6 +23,9 @@ const Embedded = "embedded"
 // Config is the configuration of a service. All fields are required unless they say otherwise.
 type Config struct {
 	Data datafolder.Folder
+	// InForce are the settings that differ from the defaults, by their variables, for the operator to read: secrets are
+	// masked.
+	InForce map[string]string
 	// Roles are those of this process; none are all.
 	Roles Roles
 	// APIAddr and ConsoleAddr are the addresses to listen on. OpsAddr may be empty: then the API's

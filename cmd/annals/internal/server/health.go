@@ -10,12 +10,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/build"
 	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/internal/ops"
+	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/runner"
 )
@@ -56,7 +58,7 @@ func buildHealth(_ context.Context, s *Server) (adds, error) {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &stateMetrics{s},
 	)
 	build.Get().Register(s.registry)
-	return adds{}, nil
+	return adds{operator: []operatorapi.Route{operatorapi.StatusRoute(s.status)}}, nil
 }
 
 // The parts. The first two are servers that every role needs.
@@ -213,7 +215,7 @@ func deletionsNotReady(stuck []pipeline.Stuck) (parts condition.List) {
 func notReady(part string, reason condition.Reason, at eventstore.Position, cause error) condition.Condition {
 	c := condition.Condition{Name: part, State: condition.NotReady, Words: reason, Position: uint64(at)}
 	if cause != nil {
-		c.Cause = cause.Error()
+		c.Cause = pg.Plain(cause)
 	}
 	return c
 }

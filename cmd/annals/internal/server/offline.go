@@ -102,7 +102,7 @@ func OpenCommands(
 	}
 	db, err := pg.OpenPool(ctx, postgres, pg.SchemaPrefix(schemaPrefix))
 	if err != nil {
-		return nil, nil, errors.Join(err, store.Close())
+		return nil, nil, errors.Join(pg.Explained(err, "ANNALS_POSTGRES"), store.Close())
 	}
 	if err := ops.CheckOwner(ctx, db, logID); err != nil {
 		db.Close()

@@ -2,8 +2,13 @@ package server
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestServer_Profiler(t *testing.T) {
@@ -52,5 +57,11 @@ func TestServer_OpsAddress(t *testing.T) {
 		if got := h.fetch(http.MethodGet, url, "", ""); got.status != want.status || !strings.Contains(got.body, want.says) {
 			t.Errorf("%s: %d %.200s, want %d with %q", url, got.status, got.body, want.status, want.says)
 		}
+	}
+	is, err := operatorapi.ServiceStatus.Call(t.Context(), operatorapi.Dial(h.dir), operatorapi.None{})
+	runtest.Must(t, err)
+	if is.API != h.urls.API || is.MCP != h.urls.Console+"/mcp" || is.Health != ops || is.PID != os.Getpid() ||
+		!filepath.IsAbs(is.DataDir) || len(is.Projections) == 0 || len(is.NotReady) > 0 || is.LastBackup != nil {
+		t.Errorf("the operator sees %+v", is)
 	}
 }

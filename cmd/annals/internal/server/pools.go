@@ -21,6 +21,9 @@ func (st *storage) openPool(
 		pool, err = pg.OpenPool(ctx, url, configure...)
 		return err
 	}, pg.IsRefusal)
+	if st.postgres == nil {
+		err = pg.Explained(err, "ANNALS_POSTGRES")
+	}
 	if refused, is := errors.AsType[*pgconn.PgError](err); is && refused.Code == tooManyConnections {
 		err = fmt.Errorf("%w (the server or the role of ANNALS_POSTGRES allows too few connections: this process opens up "+
 			"to %d, or what pool_max_conns in ANNALS_POSTGRES allows)", err, callConnections+workConnections+checkConnections)

@@ -71,16 +71,21 @@ func (p *probes) open(cfg Config, st *storage) error {
 		p.embeddings.Check = embedder.Probe
 	}
 	if index, is := st.index.(*elastic.Index); is {
-		options := *cfg.Index
-		p.index = probe.New(probe.Config{
-			Label: "elasticsearch", Name: "the Elasticsearch", Check: index.Probe, Every: checkElasticEvery,
-			Describe: func(err error) probe.Trouble {
-				return probe.Trouble{Cause: err.Error(), Settings: indexSettings(options, err)}
-			},
-			Logger: cfg.Logger,
-		})
+		p.index = newIndexProbe(cfg, index.Probe)
 	}
 	return nil
+}
+
+// newIndexProbe makes the probe of the Elasticsearch.
+func newIndexProbe(cfg Config, check func(context.Context) error) *probe.Server {
+	options := *cfg.Index
+	return probe.New(probe.Config{
+		Label: "elasticsearch", Name: "the Elasticsearch", Check: check, Every: checkElasticEvery,
+		Describe: func(err error) probe.Trouble {
+			return probe.Trouble{Cause: err.Error(), Settings: indexSettings(options, err)}
+		},
+		Logger: cfg.Logger,
+	})
 }
 
 // indexSettings returns the settings of the Elasticsearch that may be wrong if it cannot be used.

@@ -147,6 +147,9 @@ func (s *startup) retry(ctx context.Context, next step) bool {
 		if err == nil {
 			return true
 		}
+		if ctx.Err() != nil { // the stop is the cause
+			return false
+		}
 		s.logger.WarnContext(ctx, "startup: step failed, will retry", "step", next.name, "err", err)
 		if !sleep(ctx, startRetry) {
 			return false

@@ -87,7 +87,7 @@ func openStorage(ctx context.Context, cfg Config) (_ *storage, err error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(cfg.Data.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the data folder: %w", err)
+		return nil, fmt.Errorf("make the data folder that ANNALS_DATA_DIR (--data-dir) names: %w", err)
 	}
 	st := &storage{}
 	defer func() {
@@ -226,7 +226,7 @@ func awaitServer(
 		if err == nil || isRefusal(err) || time.Now().After(until) {
 			return err
 		}
-		logger.WarnContext(ctx, "a server does not answer yet, will retry", "server", server, "err", err)
+		logger.WarnContext(ctx, "a server does not answer yet, will retry", "server", server, "err", pg.Plain(err))
 		if ended := backoff.Pause(ctx, serverRetry, nil); ended != nil {
 			return errors.Join(err, ended)
 		}

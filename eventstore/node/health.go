@@ -1,0 +1,160 @@
+package node
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// healthPath is where the health checks of containers ask an EventStoreDB whether it runs. It is answered 204 to every
+// caller.
+const healthPath = "/health/live"
+
+// isHealthCheck reports whether a request asks whether the node runs.
+func isHealthCheck(method, target string) bool {
+	path, _, _ := strings.Cut(target, "?")
+	return path == healthPath && (method == http.MethodGet || method == http.MethodHead)
+}
+
+const (
+	// frameHeader is the length of the header of an HTTP/2 frame.
+	frameHeader = 9
+	// maxFirstBytes bounds what is read of a connection until its first request is known.
+	maxFirstBytes = 2 * maxHeaders
+	// hpackTable is the size of the table of header fields that a client may assume until it knows another.
+	hpackTable = 4096
+)
+
+// checkedConn is a connection that speaks HTTP/2. It answers its first request itself if that is a health check, which
+// grpc would refuse since it is no gRPC; clients such as curl ask by HTTP/2 if TLS offers it. Other requests pass as
+// they are.
+type checkedConn struct {
+	net.Conn
+	// held is what was read and not returned. Its first whole bytes are complete frames before the first request.
+	held  []byte
+	whole int
+	// opened is true once the preface of the connection was counted.
+	opened bool
+	// known is true once the first request is.
+	known bool
+	// check is the first request if it is a health check.
+	check *http2.MetaHeadersFrame
+}
+
+// Read returns whole frames until the first request is known, then everything that follows.
+func (c *checkedConn) Read(b []byte) (int, error) {
+	for !c.known && c.whole == 0 {
+		if err := c.fill(); err != nil {
+			return 0, err
+		}
+	}
+	switch {
+	case c.whole > 0:
+		n := c.release(b, c.whole)
+		c.whole -= n
+		return n, nil
+	case c.check != nil:
+		return 0, c.answer()
+	case len(c.held) > 0:
+		return c.release(b, len(c.held)), nil
+	}
+	return c.Conn.Read(b)
+}
+
+// release returns up to most held bytes.
+func (c *checkedConn) release(b []byte, most int) int {
+	n := copy(b, c.held[:most])
+	c.held = c.held[n:]
+	return n
+}
+
+// fill reads more, and looks for the first request.
+func (c *checkedConn) fill() error {
+	more := make([]byte, maxHeaders)
+	n, err := c.Conn.Read(more)
+	c.held = append(c.held, more[:n]...)
+	c.look()
+	if c.known || c.whole > 0 {
+		return nil // an error is returned again
+	}
+	return err
+}
+
+// look counts the frames before the first request, and decodes that once it is whole. What is no HTTP/2 is left to
+// grpc.
+func (c *checkedConn) look() {
+	at := 0
+	if !c.opened {
+		if len(c.held) < len(http2.ClientPreface) {
+			c.known = !strings.HasPrefix(http2.ClientPreface, string(c.held))
+			return
+		}
+		at, c.opened = len(http2.ClientPreface), true
+	}
+	for ; len(c.held)-at >= frameHeader; at = c.whole {
+		rest := c.held[at:]
+		length := frameHeader + int(rest[0])<<16 + int(rest[1])<<8 + int(rest[2])
+		if len(rest) < length {
+			break
+		}
+		if http2.FrameType(rest[3]) == http2.FrameHeaders {
+			c.known, c.check = true, healthCheck(rest[:length])
+			break
+		}
+		c.whole = at + length
+	}
+	c.whole = at
+	c.known = c.known || len(c.held)-at > maxFirstBytes
+}
+
+// healthCheck decodes the frame of a request. It returns nil if that is not a health check, or not in one frame.
+func healthCheck(frame []byte) *http2.MetaHeadersFrame {
+	framer := http2.NewFramer(nil, bytes.NewReader(frame))
+	framer.ReadMetaHeaders = hpack.NewDecoder(hpackTable, nil)
+	framer.MaxHeaderListSize = maxHeaders
+	read, err := framer.ReadFrame()
+	if err != nil {
+		return nil
+	}
+	request, is := read.(*http2.MetaHeadersFrame)
+	if !is || !isHealthCheck(request.PseudoValue("method"), request.PseudoValue("path")) {
+		return nil
+	}
+	return request
+}
+
+// answer answers the health check, lets the client close the connection, and returns why nothing more is read. The
+// request has changed the table of header fields, of which grpc knows nothing, so the connection serves no other.
+func (c *checkedConn) answer() error {
+	var header, frames bytes.Buffer
+	framer := http2.NewFramer(&frames, nil)
+	// The client reads first that it may send no second request here.
+	err := errors.Join(
+		framer.WriteGoAway(c.check.StreamID, http2.ErrCodeNo, nil),
+		hpack.NewEncoder(&header).WriteField(hpack.HeaderField{Name: ":status", Value: "204"}))
+	if err == nil {
+		err = framer.WriteHeaders(http2.HeadersFrameParam{
+			StreamID: c.check.StreamID, BlockFragment: header.Bytes(), EndHeaders: true, EndStream: true,
+		})
+	}
+	if err != nil {
+		return err
+	}
+	if err := c.SetReadDeadline(time.Now().Add(handshakeTime)); err != nil {
+		return err
+	}
+	if _, err := c.Write(frames.Bytes()); err != nil { // one call: grpc writes to the connection too
+		return err
+	}
+	if _, err := io.CopyN(io.Discard, c.Conn, maxRefusedBody); err != nil {
+		return err
+	}
+	return io.EOF
+}
