@@ -94,8 +94,8 @@ func TestEmbedder_CapturedRevision(t *testing.T) {
 	}
 	b.wantTypes("derivation-started", "derived", "embedded")
 	if want := []string{
-		"ana (12 May 2026): Ana likes tea",
-		"ana (12 May 2026): Ana's drink is tea",
+		"standup: Ana likes tea",
+		"standup: Ana's drink is tea",
 	}; !slices.Equal(p.texts, want) {
 		t.Errorf("texts %q, want %q", p.texts, want)
 	}

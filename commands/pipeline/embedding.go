@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -121,11 +120,14 @@ func (e *Embedder) memories(ctx context.Context, derived *memory.Derived) ([]mem
 	return memory.Decode(data)
 }
 
-// add adds the texts of a revision. Each begins with the author or the label, and the time. If it has more passages
-// than most, those are evenly spread.
+// add adds the texts of a revision. Each begins with the label. Author and time are left out: in a short text they are
+// half of what the model reads, and are no part of what it states. If a text has more passages than most, those are
+// evenly spread.
 func (w *embedding) add(text *work.Text, memories []memory.Memory, most int) {
-	head := cmp.Or(text.Author, text.Label)
-	head = strings.TrimSpace(head+" ("+text.OccurredAt.UTC().Format("2 January 2006")+")") + ": "
+	head := text.Label
+	if head != "" {
+		head += ": "
+	}
 	note := func(body string, v memory.Vector) {
 		if body = strings.TrimSpace(strings.ToValidUTF8(body, "")); body == "" {
 			return
