@@ -79,6 +79,7 @@ func (s *Service) TryEvent(
 	if err != nil {
 		return out, err
 	}
+	body = webhook.Plain("", body)
 	for i, matches := range mapping.Matches(body) {
 		out.Filters = append(out.Filters, tenants.TriedFilter{Filter: settings.Filters[i].String(), Matches: matches})
 	}

@@ -1,6 +1,7 @@
 package readapi_test
 
 import (
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -54,6 +55,16 @@ func TestDocument_GeneratesClients(t *testing.T) {
 			if len(s.Properties) > 0 && !named[s] && !strings.Contains(at, "allOf") {
 				t.Errorf("%s%s: an object has no name", where, at)
 			}
+			types := slices.DeleteFunc(slices.Clone(s.Type.Slice()), func(name string) bool { return name == "null" })
+			if len(types) > 1 || len(types) == 0 && len(s.Type.Slice()) > 0 && !strings.Contains(at, "anyOf") {
+				t.Errorf("%s%s: generators have no type for %v", where, at, s.Type.Slice())
+			}
+			if !answer && s.Default != nil {
+				t.Errorf("%s%s: a default makes a field of a type required", where, at)
+			}
+			if !areApart(s.OneOf) {
+				t.Errorf("%s%s: an object is of two of its types", where, at)
+			}
 			return nil
 		})
 		if err != nil {
@@ -80,6 +91,37 @@ func TestDocument_GeneratesClients(t *testing.T) {
 	}
 	if seen < 500 {
 		t.Errorf("%d schemas were looked at", seen)
+	}
+}
+
+// areApart reports whether each of some objects needs a field that no other one has.
+func areApart(list openapi3.SchemaRefs) bool {
+	for i, one := range list {
+		for j, other := range list {
+			isOwn := func(name string) bool { return other.Value.Properties[name] == nil }
+			if i != j && !slices.ContainsFunc(one.Value.Required, isOwn) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Generators put all components into one name space, and make a function New… for each schema.
+func TestDocument_NamesOfComponents(t *testing.T) {
+	c := loadDocument(t).Components
+	names := slices.Concat(
+		slices.Collect(maps.Keys(c.Schemas)), slices.Collect(maps.Keys(c.Parameters)), slices.Collect(maps.Keys(c.Responses)),
+		slices.Collect(maps.Keys(c.Headers)),
+	)
+	slices.Sort(names)
+	for i, name := range names {
+		if strings.HasPrefix(name, "New") || i > 0 && names[i-1] == name {
+			t.Errorf("a generator has two meanings of %s", name)
+		}
+	}
+	if len(names) < 100 {
+		t.Errorf("there are %d names", len(names))
 	}
 }
 

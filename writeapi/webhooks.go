@@ -10,6 +10,7 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/internal/httpx"
 )
 
@@ -33,7 +34,8 @@ func (a webhookAPI) receive(c echo.Context) error {
 	view := client.ReceivedEvent{
 		EventID: httpx.EventID(requestID), RequestID: requestID.String(), Verdict: client.VerdictIngested,
 	}
-	receipt, err := a.commands.ReceiveEvent(c.Request().Context(), callOf(c), view.EventID, body)
+	receipt, err := a.commands.ReceiveEvent(c.Request().Context(), callOf(c), view.EventID,
+		webhook.Plain(c.Request().Header.Get(echo.HeaderContentType), body))
 	if receipt.SourceID != "" {
 		noteSources(c, receipt.SourceID)
 	}

@@ -192,10 +192,13 @@ func (l List[T]) each(r *Request, part Part[T], emit func(T) error) (more bool, 
 	}
 }
 
+// cellTime is the form of times that spreadsheets take for times. They have no zones, and milliseconds at most.
+const cellTime = "2006-01-02 15:04:05.999"
+
 // cell is a value as CSV has it: a time in UTC, nothing for nil.
 func cell(value any) string {
 	if at, is := value.(time.Time); is {
-		return at.UTC().Format(time.RFC3339Nano)
+		return at.UTC().Format(cellTime)
 	}
 	if v := reflect.ValueOf(value); v.Kind() == reflect.Pointer {
 		if v.IsNil() {
@@ -206,9 +209,15 @@ func cell(value any) string {
 	return fmt.Sprint(value)
 }
 
+// byteOrderMark shows spreadsheets that a file is UTF-8; without it they read the charset of their system.
+const byteOrderMark = "\ufeff"
+
 // Rows writes a list as CSV. Spreadsheets run what looks like a formula, so such a cell gets a quote mark.
 func (r *Request) Rows(name string, columns []string, rows iter.Seq2[[]string, error]) error {
 	return r.Stream("text/csv; charset=utf-8", name+".csv", func(w io.Writer) error {
+		if _, err := io.WriteString(w, byteOrderMark); err != nil {
+			return err
+		}
 		out := csv.NewWriter(w)
 		err := out.Write(safeCells(columns))
 		for row, failed := range rows {

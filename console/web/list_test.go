@@ -74,6 +74,9 @@ func TestList_PagesAndFiles(t *testing.T) {
 		s.items = items
 		kept := min(items, web.MaxTotal)
 		lines := strings.Split(strings.TrimSpace(ask("/list?format=csv&after=7", http.StatusOK)), "\n")
+		if !strings.HasPrefix(lines[0], "\ufeff") {
+			t.Errorf("the file does not begin with a byte order mark: %q", lines[0])
+		}
 		if len(lines) != kept+1 || kept > 0 && lines[kept] != strconv.Itoa(kept)+",'="+strconv.Itoa(kept) {
 			t.Errorf("%d items: %d lines, the last is %s", items, len(lines), lines[len(lines)-1])
 		}

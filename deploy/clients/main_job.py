@@ -13,7 +13,7 @@ from annals_client.api.recall import recall
 from annals_client.api.trace import get_lineage, get_node, get_timeline, list_roots
 from annals_client.api.webhooks import receive_event
 from annals_client.models import (
-    AudienceKind, AudiencePut, Batch, Condition, DataPoint, Error, ExplainedSend, Ingest, Recall, RecallPage, RecallLevel, Rule,
+    AudienceKind, AudiencePut, Batch, Condition, DataPoint, Error, Ingest, Recall, RecallPage, RecallLevel, Rule,
     Traits, TraitValues,
 )
 
@@ -76,7 +76,7 @@ assert "memo-1" not in recalled("What is the merger price?", "bo")
 
 # Where it comes from, and what became of it.
 explained = call(explain_ingestion, receipt.ingestion_id, status=200)
-assert isinstance(explained, ExplainedSend) and explained.phase == "indexed", explained
+assert explained.phase == "indexed", explained
 node = call(get_node, explained.items[0].source_id, status=200)
 assert node.kind == "source" and node.data_point_id == "call-1", node
 lineage = call(get_lineage, node.id, status=200, reveal_all=True)

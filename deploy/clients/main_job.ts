@@ -80,9 +80,9 @@ async function main() {
 
   // Where it comes from, and what became of it.
   const explained = await call(200, () => annals.explainIngestion({ client, path: { ingestionId: receipt.ingestionId } }));
-  check('phase' in explained && explained.phase === 'indexed', explained);
-  const root = explained.items[0].sourceId;
-  check(root !== null, explained);
+  check(explained.phase === 'indexed', explained);
+  const root = explained.items?.[0]?.sourceId;
+  check(root, explained);
   const node = await call(200, () => annals.getNode({ client, path: { id: root } }));
   check(node.kind === 'source' && node.dataPointId === 'call-1', node);
   const lineage = await call(200, () => annals.getLineage({ client, path: { rootId: root }, query: { revealAll: true } }));

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/japanese"
 	"golang.org/x/text/encoding/unicode"
 
 	"github.com/annals-project/annals/domain/limit"
@@ -46,6 +47,8 @@ func (w *watch) plainText(path string, raw []byte) (text string, guess *Remark, 
 	switch wide := wideEncoding(raw); {
 	case wide != nil:
 		return w.decode(wide, string(raw)), nil, nil
+	case bytes.Contains(raw, []byte("\x1b$B")) || bytes.Contains(raw, []byte("\x1b$@")):
+		return w.decode(japanese.ISO2022JP, string(raw)), nil, nil // only it has these escapes
 	case utf8.Valid(raw):
 		return string(raw), nil, nil
 	case isBinary(raw):

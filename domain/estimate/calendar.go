@@ -22,7 +22,16 @@ type event struct {
 	stamp, modified, created                     string
 	organizer, organizerMail                     string
 	attendees                                    []string
+	// replaced is recurrence as it is written, except and also are days that a series lacks or has besides.
+	replaced, completed         string
+	except, also                []string
+	categories, contacts, files []string
+	// rich is a description in HTML; lastDay is the last of whole days.
+	rich, lastDay string
 }
+
+// maxAttached is how many dates, categories and links of an event are written.
+const maxAttached = 100
 
 // maxAttendees is how many people of an event are named.
 const maxAttendees = 200
@@ -72,9 +81,8 @@ func (c *cut) calendarText(text string) string {
 func (c *cut) events(text string, yield func(event)) {
 	var e event
 	open := "" // the entry that is open; inner counts the parts that are open in it
-	inner, line := 0, 0
+	inner := 0
 	c.properties(text, func(p property) {
-		line++
 		kind := strings.ToUpper(strings.TrimSpace(p.value))
 		isEntry := kind == "VEVENT" || kind == "VTODO" || kind == "VJOURNAL"
 		switch {
@@ -82,10 +90,12 @@ func (c *cut) events(text string, yield func(event)) {
 			c.remarks.add(Unreadable, "")
 		case p.name == "BEGIN" && open == "" && isEntry:
 			e, open, inner = event{}, kind, 0
+		case p.name == "BEGIN" && open == "" && kind == "VFREEBUSY":
+			c.remarks.add(NoWords, kind)
 		case p.name == "BEGIN" && open != "":
 			inner++
 		case p.name == "END" && open != "" && inner == 0:
-			yield(e)
+			yield(c.complete(e))
 			open = ""
 		case p.name == "END" && open != "":
 			inner--
@@ -94,8 +104,16 @@ func (c *cut) events(text string, yield func(event)) {
 		}
 	})
 	if open != "" {
-		yield(e) // a calendar that was cut off
+		yield(c.complete(e)) // a calendar that was cut off
 	}
+}
+
+// complete takes the description in HTML for an entry that has no other.
+func (c *cut) complete(e event) event {
+	if len(e.descriptions) == 0 && e.rich != "" {
+		e.descriptions = nonEmpty(strings.TrimSpace(c.htmlText(e.rich)))
+	}
+	return e
 }
 
 func (c *cut) property(e *event, p property) {
@@ -103,7 +121,7 @@ func (c *cut) property(e *event, p property) {
 	case "UID":
 		e.uid = p.text(c)
 	case "RECURRENCE-ID":
-		e.recurrence = p.text(c)
+		e.recurrence, e.replaced = p.text(c), c.written(p)
 	case "SUMMARY":
 		e.summary = p.text(c)
 	case "DESCRIPTION", "COMMENT":
@@ -115,21 +133,39 @@ func (c *cut) property(e *event, p property) {
 	case "DTSTART":
 		e.start = c.written(p)
 	case "DTEND":
-		e.end = c.written(p)
+		e.end, e.lastDay = c.written(p), lastDay(p.value)
 	case "DUE":
 		e.due = c.written(p)
 	case "DURATION":
 		e.duration = p.text(c)
 	case "RRULE":
-		e.rule = p.text(c)
+		e.rule = c.ruleText(p.text(c))
+	case "EXDATE":
+		e.except = c.dates(e.except, p)
+	case "RDATE":
+		e.also = c.dates(e.also, p)
+	case "COMPLETED":
+		e.completed = c.written(p)
+	case "CATEGORIES":
+		e.categories = appendFew(e.categories, p.text(c))
+	case "CONTACT":
+		e.contacts = appendFew(e.contacts, p.text(c))
+	case "ATTACH":
+		if p.param("ENCODING") != "" || strings.HasPrefix(p.value, "data:") {
+			c.remarks.add(NotText, e.uid)
+		} else {
+			e.files = appendFew(e.files, p.text(c))
+		}
+	case "X-ALT-DESC":
+		e.rich = p.text(c)
 	case "STATUS":
 		e.status = strings.ToLower(p.text(c))
 	case "DTSTAMP":
-		e.stamp = p.value
+		e.stamp = p.inZone()
 	case "LAST-MODIFIED":
-		e.modified = p.value
+		e.modified = p.inZone()
 	case "CREATED", "DCREATED":
-		e.created = p.value
+		e.created = p.inZone()
 	case "ORGANIZER":
 		e.organizer, e.organizerMail = c.person(p)
 	case "ATTENDEE":
@@ -141,6 +177,42 @@ func (c *cut) property(e *event, p property) {
 			e.attendees = append(e.attendees, who)
 		}
 	}
+}
+
+// inZone returns a time with the zone that its property names.
+func (p property) inZone() string {
+	if zone := p.param("TZID"); zone != "" && !strings.HasSuffix(p.value, "Z") {
+		return strings.TrimSpace(p.value) + " " + zone
+	}
+	return p.value
+}
+
+func appendFew(list []string, text string) []string {
+	if len(list) >= maxAttached {
+		return list
+	}
+	return append(list, nonEmpty(text)...)
+}
+
+// dates adds the dates of a property, of which one may have several.
+func (c *cut) dates(list []string, p property) []string {
+	for value := range strings.SplitSeq(p.value, ",") {
+		if len(list) >= maxAttached {
+			break
+		}
+		value, _, _ = strings.Cut(value, "/") // the beginning of a period
+		list = appendFew(list, c.written(property{params: p.params, value: value}))
+	}
+	return list
+}
+
+// lastDay returns the last of whole days, "" for a time: what a calendar has as their end is the day after it.
+func lastDay(end string) string {
+	day, err := time.Parse("20060102", strings.TrimSpace(end))
+	if err != nil {
+		return ""
+	}
+	return day.AddDate(0, 0, -1).Format(time.DateOnly)
 }
 
 // person returns the name and the address of someone.
@@ -191,20 +263,26 @@ func (e event) text() string {
 		b.WriteString(text)
 	}
 	line("", e.summary)
-	when := e.start
-	if e.end != "" && e.end != e.start {
-		when += " to " + e.end
+	when, end := e.start, cmp.Or(e.lastDay, e.end)
+	if end > e.start || end != "" && e.lastDay == "" && end != e.start {
+		when += " to " + end
 	}
 	line("When", strings.TrimPrefix(when, " to "))
 	line("Due", e.due)
 	line("Duration", e.duration)
 	line("Repeats", e.rule)
-	line("Replaces the date", e.recurrence)
+	line("Not on", strings.Join(e.except, ", "))
+	line("Also on", strings.Join(e.also, ", "))
+	line("Replaces the date", e.replaced)
 	line("Where", e.location)
 	line("Organizer", cmp.Or(e.organizer, e.organizerMail))
 	line("Attendees", strings.Join(e.attendees, ", "))
+	line("Contact", strings.Join(e.contacts, ", "))
+	line("Categories", strings.Join(e.categories, ", "))
 	line("Status", e.status)
+	line("Completed", e.completed)
 	line("Link", e.url)
+	line("Attached", strings.Join(e.files, ", "))
 	line("", strings.Join(e.descriptions, "\n"))
 	return b.String()
 }

@@ -4,41 +4,16 @@ import (
 	"strings"
 
 	"golang.org/x/text/encoding"
-	"golang.org/x/text/encoding/htmlindex"
-	"golang.org/x/text/encoding/ianaindex"
 	"golang.org/x/text/encoding/japanese"
 	"golang.org/x/text/encoding/korean"
 	"golang.org/x/text/encoding/simplifiedchinese"
 	"golang.org/x/text/encoding/traditionalchinese"
-	"golang.org/x/text/encoding/unicode"
-	"golang.org/x/text/encoding/unicode/utf32"
+
+	"github.com/annals-project/annals/domain/charset"
 )
 
-// charsetAliases are names that mail programs write and that no index has, or has as another encoding. Without a byte
-// order mark UTF-16 and UTF-32 are big-endian, as RFC 2781 has it.
-var charsetAliases = map[string]encoding.Encoding{
-	"utf-16": unicode.UTF16(unicode.BigEndian, unicode.UseBOM),
-	"utf-32": utf32.UTF32(utf32.BigEndian, utf32.UseBOM),
-	"cp932":  japanese.ShiftJIS, "windows-932": japanese.ShiftJIS, "cp936": simplifiedchinese.GBK,
-	"cp949": korean.EUCKR, "cp950": traditionalchinese.Big5, "hz-gb-2312": simplifiedchinese.HZGB2312,
-}
-
 // encodingOf returns the encoding that a charset names, nil for a name that is not known.
-func encodingOf(charset string) encoding.Encoding {
-	name := strings.ToLower(strings.Trim(charset, " \t\"'"))
-	if e, ok := charsetAliases[name]; ok {
-		return e
-	}
-	if e, err := htmlindex.Get(name); err == nil && e != encoding.Replacement {
-		return e
-	}
-	for _, index := range []*ianaindex.Index{ianaindex.MIME, ianaindex.IANA} {
-		if e, err := index.Encoding(name); err == nil && e != nil {
-			return e
-		}
-	}
-	return nil
-}
+func encodingOf(name string) encoding.Encoding { return charset.Of(name) }
 
 // isUTF8 reports whether a charset names UTF-8 or its part ASCII.
 func isUTF8(charset string) bool {

@@ -1,7 +1,9 @@
 package estimate
 
 import (
+	"math"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -26,35 +28,56 @@ func guessCharset(raw string) (name string, e encoding.Encoding) {
 			break
 		}
 	}
-	double, share := doubles[0], 0
-	for _, d := range doubles {
+	double, share := doubles()[0], 0
+	for _, d := range doubles() {
 		if s := d.share(raw); s > share {
 			double, share = d, s
 		}
 	}
-	if share >= leastShare {
+	switch {
+	case share < frequentShare && isThaiText(raw):
+		return "windows-874", charmap.Windows874
+	case share >= leastShare:
 		return double.name, double.encoding
 	}
-	best, most := singles[0], -1<<31
+	best, most := singles[0], math.MinInt
 	for _, c := range singles {
 		decoded, err := c.encoding.NewDecoder().String(raw)
 		if err != nil {
 			continue
 		}
-		if score := plausible(decoded, c.name); score > most {
+		if score := plausible(decoded) + spelled(decoded, c.alphabets); score > most {
 			best, most = c, score
 		}
 	}
 	return best.name, best.encoding
 }
 
-// doubles are the charsets with characters of two bytes. The narrower their common characters are, the earlier.
-var doubles = []double{
-	{"euc-kr", korean.EUCKR, 0xa1, [][2]int{{0xb0a1, 0xc8fe}}},
-	{"euc-jp", japanese.EUCJP, 0xa1, [][2]int{{0xa4a1, 0xa5fe}, {0xb0a1, 0xcffe}, {0xa1a1, 0xa1fe}}},
-	{"shift_jis", japanese.ShiftJIS, 0x40, [][2]int{{0x829f, 0x8396}, {0x889f, 0x9872}, {0x8140, 0x81ac}}},
-	{"gb18030", simplifiedchinese.GB18030, 0x40, [][2]int{{0xb0a1, 0xd7f9}, {0xa1a1, 0xa1fe}, {0xa3a1, 0xa3fe}}},
-	{"big5", traditionalchinese.Big5, 0x40, [][2]int{{0xa440, 0xc67e}, {0xa140, 0xa3bf}}},
+// isThaiText reports whether the bytes are Thai: its marks follow consonants, and other texts have no such order.
+func isThaiText(raw string) bool {
+	letters, marks, wrong := 0, 0, 0
+	for i := range len(raw) {
+		b := raw[i]
+		if b < utf8.RuneSelf {
+			continue
+		}
+		letters++
+		next := byte(0)
+		if i+1 < len(raw) {
+			next = raw[i+1]
+		}
+		switch isMark := b == 0xd1 || b >= 0xd4 && b <= 0xda || b >= 0xe7 && b <= 0xee; {
+		case b < 0xa1 || b > 0xdb && b < 0xdf || b > 0xfb:
+			wrong++
+		case isMark && (i == 0 || raw[i-1] < 0xa1 || raw[i-1] > 0xee || raw[i-1] > 0xce && raw[i-1] < 0xd1):
+			wrong++
+		case b >= 0xe0 && b <= 0xe4 && (next < 0xa1 || next > 0xce), b >= 0xf0 && b <= 0xf9 && next >= 0xa1 && next < 0xef:
+			wrong++ // a vowel before no consonant, a digit before a letter
+		case isMark:
+			marks++
+		}
+	}
+	return letters > 3 && marks*10 > letters && wrong*50 <= letters
 }
 
 // double is a charset with characters of two bytes.
@@ -63,18 +86,61 @@ type double struct {
 	encoding encoding.Encoding
 	// trail is the least second byte of a character.
 	trail byte
-	// common are the ranges of the characters that texts have most.
-	common [][2]int
+	// common are the ranges of the characters that texts have most, frequent those that nearly each text has.
+	common   [][2]int
+	frequent map[int]bool
+	// halfWidth is true if bytes from 0xa1 to 0xdf are characters of one byte.
+	halfWidth bool
+	// hasKana is true for Japanese, of which nearly each text has a frequent one.
+	hasKana bool
 }
 
-// leastShare is the share of common characters, of 1,000, in a text of two bytes a character.
-const leastShare = 800
+// doubles are the charsets with characters of two bytes. The narrower their common characters are, the earlier.
+var doubles = sync.OnceValue(func() []double {
+	list := []double{
+		{name: "euc-kr", encoding: korean.EUCKR, trail: 0xa1, common: [][2]int{{0xb0a1, 0xc8fe}}},
+		{
+			name: "euc-jp", encoding: japanese.EUCJP, trail: 0xa1, hasKana: true,
+			common: [][2]int{{0xa4a1, 0xa5fe}, {0xb0a1, 0xcffe}, {0xa1a1, 0xa1fe}},
+		},
+		{
+			name: "shift_jis", encoding: japanese.ShiftJIS, trail: 0x40, halfWidth: true, hasKana: true,
+			common: [][2]int{{0x829f, 0x8396}, {0x889f, 0x9872}, {0x8140, 0x81ac}},
+		},
+		{
+			name: "gb18030", encoding: simplifiedchinese.GB18030, trail: 0x40,
+			common: [][2]int{{0xb0a1, 0xd7f9}, {0xa1a1, 0xa1fe}, {0xa3a1, 0xa3fe}},
+		},
+		{name: "big5", encoding: traditionalchinese.Big5, trail: 0x40, common: [][2]int{{0xa440, 0xc67e}, {0xa140, 0xa3bf}}},
+	}
+	for i, most := range []string{
+		"이는다에의가을를은고하지도로한사서기", "のにはをたがでてとしれさあいうるなまもりす", "のにはをたがでてとしれさあいうるなまもりす",
+		"的一是不了在人有我他这中大来上国和们到说时要就出会可也你对", "的一是不了在人有我他這中大來上國和們到說時要就出會可也你對",
+	} {
+		list[i].frequent = map[int]bool{}
+		for _, r := range most {
+			if pair, err := list[i].encoding.NewEncoder().String(string(r)); err == nil && len(pair) == 2 {
+				list[i].frequent[int(pair[0])<<8|int(pair[1])] = true
+			}
+		}
+	}
+	return list
+})
 
-// share returns how many of 1,000 characters that are not ASCII are common ones.
+const (
+	// leastShare is the share of common characters, of 1,000, in a text of two bytes a character.
+	leastShare = 800
+	// rareShare is that of a short one in which no frequent one occurs.
+	rareShare = 980
+	// frequentShare is that of a text in which frequent ones occur, as in no text of one byte a character.
+	frequentShare = 1150
+)
+
+// share returns how many of 1,000 characters that are not ASCII are common ones, and more where frequent ones occur.
 func (d double) share(raw string) int {
-	all, common := 0, 0
+	all, common, frequent := 0, 0, 0
 	for i := 0; i < len(raw); i++ {
-		if raw[i] < utf8.RuneSelf {
+		if raw[i] < utf8.RuneSelf || d.halfWidth && raw[i] >= 0xa1 && raw[i] <= 0xdf {
 			continue
 		}
 		if all++; i+1 == len(raw) || raw[i+1] < d.trail {
@@ -87,52 +153,107 @@ func (d double) share(raw string) int {
 				break
 			}
 		}
+		if d.frequent[at] {
+			frequent++
+		}
 		i++
 	}
-	return common * 1000 / max(all, 1)
+	share := common * 1000 / max(all, 1)
+	if share < leastShare || frequent == 0 && (share < rareShare || d.hasKana) {
+		return 0
+	}
+	return share + frequent*1000/all
 }
 
-// singles are the charsets of one byte a character; of those that fit alike, the first is taken.
+// The letters that languages have besides those of ASCII, in lower case.
+const (
+	western = "äöüß|àâæçéèêëîïôœùûüÿ|áéíñóúü¿¡ºª|áâãàçéêíóôõúü|àèéìíîòóùú|áéëïíóöüè|åäöé|æøåéòôó|áðéíóúýþæö|àçèéíïòóúü·"
+	central = "ąćęłńóśźż|áčďéěíňóřšťúůýž|áäčďéíĺľňóôŕšťúýž|áéíóöőúüű|čćđšž|ăâîşţșț|äöüß"
+	baltic  = "ąčęėįšųūž|āčēģīķļņšūž|äöüõšž"
+	turkish = "çğıöşüâîû"
+	slavic  = "абвгдежзийклмнопрстуфхцчшщъыьэюяё|абвгґдеєжзиіїйклмнопрстуфхцчшщьюя|абвгдђежзијклљмнњопрстћуфхцчџш|" +
+		"абвгдеёжзійклмнопрстуўфхцчшыьэюя"
+)
+
+// singles are the charsets of one byte a character, with the alphabets for which they are used. Of those that fit
+// alike, the first is taken.
 var singles = []struct {
-	name     string
-	encoding encoding.Encoding
+	name      string
+	encoding  encoding.Encoding
+	alphabets string
 }{
-	{"windows-1252", charmap.Windows1252},
-	{"windows-1250", charmap.Windows1250},
-	{"windows-1251", charmap.Windows1251},
-	{"koi8-r", charmap.KOI8R},
-	{"windows-1253", charmap.Windows1253},
-	{"windows-1254", charmap.Windows1254},
-	{"windows-1255", charmap.Windows1255},
-	{"windows-1256", charmap.Windows1256},
-	{"iso-8859-2", charmap.ISO8859_2},
-	{"iso-8859-5", charmap.ISO8859_5},
-	{"ibm866", charmap.CodePage866},
-	{"ibm850", charmap.CodePage850},
-	{"macintosh", charmap.Macintosh},
+	{"windows-1252", charmap.Windows1252, western},
+	{"windows-1254", charmap.Windows1254, turkish},
+	{"windows-1250", charmap.Windows1250, central},
+	{"windows-1251", charmap.Windows1251, slavic},
+	{"koi8-r", charmap.KOI8R, slavic},
+	{"koi8-u", charmap.KOI8U, slavic},
+	{"windows-1253", charmap.Windows1253, "αβγδεζηθικλμνξοπρστυφχψωςάέήίόύώϊϋΐΰ"},
+	{"windows-1255", charmap.Windows1255, "אבגדהוזחטיךכלםמןנסעףפץצקרשת"},
+	{"windows-1256", charmap.Windows1256, "ابتثجحخدذرزسشصضطظعغفقكلمنهويةىءأإآؤئپچژگ"},
+	{"windows-1257", charmap.Windows1257, baltic},
+	{"iso-8859-2", charmap.ISO8859_2, central},
+	{"iso-8859-15", charmap.ISO8859_15, western},
+	{"iso-8859-5", charmap.ISO8859_5, slavic},
+	{"ibm866", charmap.CodePage866, slavic},
+	{"ibm850", charmap.CodePage850, western},
+	{"ibm852", charmap.CodePage852, central},
+	{"macintosh", charmap.Macintosh, western},
+}
+
+// spelled weighs the letters of a decoded text by the alphabet that has most of them: languages mix no others in.
+func spelled(text, alphabets string) int {
+	counts := map[rune]int{}
+	for _, r := range text {
+		if r >= utf8.RuneSelf && (unicode.IsLetter(r) || strings.ContainsRune("¿¡·", r)) {
+			counts[unicode.ToLower(r)]++
+		}
+	}
+	best := math.MinInt
+	for alphabet := range strings.SplitSeq(alphabets, "|") {
+		score := 0
+		for r, n := range counts {
+			if strings.ContainsRune(alphabet, r) {
+				score += n
+			} else {
+				score -= 4 * n
+			}
+		}
+		best = max(best, score)
+	}
+	return best
 }
 
 // plausible weighs how much of a decoded text reads as words: letters of one script next to each other, and no signs
 // or capitals within a word.
-func plausible(text, charset string) (score int) {
+func plausible(text string) (score int) {
 	before := ' '
 	for at, r := range text {
 		if r >= utf8.RuneSelf {
 			score += weigh(before, r)
-			if charset == "windows-1252" && strings.ContainsRune("ŠšŽž", r) {
-				score -= 3 // letters of Slavic languages, whose other letters it has not
-			}
 		} else if isWordRune(before) && before >= utf8.RuneSelf && isWordRune(r) && scriptOf(before) != scriptOf(r) {
 			score -= 3
 		}
-		if r >= utf8.RuneSelf && !unicode.IsLetter(r) && isWordRune(before) {
-			if next, _ := utf8.DecodeRuneInString(text[at+utf8.RuneLen(r):]); isWordRune(next) && !isApostrophe(r) {
-				score -= 4 // a sign within a word
-			}
+		if r >= utf8.RuneSelf {
+			score -= misplaced(before, r, text[at+utf8.RuneLen(r):])
 		}
 		before = r
 	}
 	return score
+}
+
+// misplaced weighs a sign within a word, and a letter that stands alone and is no word.
+func misplaced(before, r rune, rest string) int {
+	next, _ := utf8.DecodeRuneInString(rest)
+	switch {
+	case isWordRune(before) && isWordRune(next) && (!unicode.IsLetter(r) || r == 'ς') && !isApostrophe(r) && r != '·' &&
+		!unicode.Is(unicode.Mark, r):
+		return 4
+	case !isWordRune(before) && !isWordRune(next) && scriptOf(r) == cyrillic &&
+		!strings.ContainsRune("аиуояквсбжєіїй", unicode.ToLower(r)):
+		return 4
+	}
+	return 0
 }
 
 // weigh weighs one character that is not ASCII after another.
@@ -141,7 +262,7 @@ func weigh(before, r rune) int {
 		return -8
 	}
 	if !unicode.IsLetter(r) {
-		if isApostrophe(r) || strings.ContainsRune("«»„“”–—…°§€ № ", r) {
+		if isApostrophe(r) || strings.ContainsRune("«»„“”–—…°§€№¿¡·\u00a0", r) {
 			return 1
 		}
 		if unicode.Is(unicode.Mark, r) {
@@ -150,10 +271,9 @@ func weigh(before, r rune) int {
 		return -2
 	}
 	switch script := scriptOf(r); {
+	case !isWordRune(before) && script == latin && strings.ContainsRune("¹²³ƒˆ", r):
+		return -2
 	case !isWordRune(before):
-		if script == latin && strings.ContainsRune("¹²³ªºƒˆ", r) {
-			return -2
-		}
 		return 1 + frequent(r)
 	case scriptOf(before) != script:
 		return -3
@@ -168,8 +288,8 @@ func weigh(before, r rune) int {
 
 // frequent weighs a letter by how many texts have it: some letters of each script make most of its words.
 func frequent(r rune) int {
-	if strings.ContainsRune("оеаинтсрвлαοιετσνηυρיולהאתרבמשנالينمتروبه", r) {
-		return 1
+	if strings.ContainsRune("оеаинтсрвлαοιετσνηυρיולהאתרבמשנالينمتروبهığş", unicode.ToLower(r)) {
+		return 2
 	}
 	return 0
 }

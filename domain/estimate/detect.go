@@ -120,7 +120,7 @@ func isJSONLines(head string) bool {
 
 // extensions are the kinds of files that are known by their name.
 var extensions = map[string]Kind{
-	".eml": Email, ".mbox": Email, ".mbx": Email,
+	".eml": Email, ".emlx": Email, ".mbox": Email, ".mbx": Email,
 	".vtt": Transcript, ".srt": Transcript,
 	".csv": Table, ".tsv": Table, ".tab": Table,
 	".json": Records, ".jsonl": Records, ".ndjson": Records,

@@ -18,6 +18,9 @@ const (
 // cutEmail cuts one message, or an mbox of many: one data point each.
 func cutEmail(c *cut) error {
 	text := strings.TrimLeft(c.text, "\n")
+	if extension(c.path) == ".emlx" {
+		text = withoutFrame(text)
+	}
 	line, rest := firstLine(text)
 	if !isFromLine(line) && !isHead(text, 1) {
 		// What is before the first message of a mailbox is none.
@@ -37,6 +40,18 @@ func cutEmail(c *cut) error {
 		return c.message(text, time.Time{}, c.id())
 	}
 	return unparseable(Email, "it does not begin with the header of a message")
+}
+
+// withoutFrame returns the message in a file of Apple Mail: a line with its size is before it, a list of what the
+// program knows of it follows.
+func withoutFrame(text string) string {
+	if line, rest := firstLine(text); strings.Trim(line, "0123456789 ") == "" {
+		text = rest
+	}
+	if at := strings.LastIndex(text, "\n<?xml "); at >= 0 && strings.Contains(text[at:], "<plist") {
+		text = text[:at+1]
+	}
+	return text
 }
 
 // isMbox reports whether a text begins with the line that begins each message of an mbox.
@@ -173,6 +188,10 @@ func (c *cut) message(text string, from time.Time, id string) error {
 		c.remarks.add(TooDeep, id)
 	}
 	subject := fitName(h.text("subject"), 1000)
+	if strings.HasSuffix(subject, folderData) {
+		c.remarks.add(ProgramLines, id)
+		return nil
+	}
 	own := e.own.text()
 	if isReply(h, subject) {
 		kept, removed := c.withoutQuotes(own)
@@ -201,6 +220,9 @@ func (c *cut) message(text string, from time.Time, id string) error {
 	}
 	return c.emit(p)
 }
+
+// folderData ends the subject of a message in which mail servers keep what they know of a mailbox.
+const folderData = "FOLDER INTERNAL DATA"
 
 // mailTime returns when a message was sent: by its date, else when the last server received it, else by the From line.
 func (c *cut) mailTime(h header, from time.Time) time.Time {

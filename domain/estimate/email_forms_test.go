@@ -45,6 +45,12 @@ func TestCut_MailQuotes(t *testing.T) {
 		"forward in French":            {head: "Subject: TR: Hangar\nIn-Reply-To: <0@example.net>\n", body: "De : Ivo <ivo@example.net>\nEnvoyé : mercredi 4 juin 2025 18:20\nÀ : Tove\nObjet : Hangar\n\nThe lock is rusty.", has: old},
 		"forward with marks":           {head: forward, body: "On Wed, Jun 4, 2025 at 6:20 PM Ivo <ivo@example.net> wrote:\n" + quote, has: old},
 		"forward within a reply":       {head: reply, body: "As promised.\n\n---------- Forwarded message ---------\n" + block, has: []string{"As promised.", "The lock is rusty."}},
+		"forward of Zoho in a reply":   {head: reply, body: "See.\n\n============ Forwarded message ============\n" + block, has: old},
+		"forward of Apple in a reply":  {head: reply, body: "Vidarebefordrat brev:\n\n" + block, has: old},
+		"forward by a mark":            {head: "Subject: Boat shed (fwd)\nIn-Reply-To: <0@example.net>\n", body: "See.\n\n" + block, has: old},
+		"forward in brackets":          {head: "Subject: [Fwd: Boat shed]\nIn-Reply-To: <0@example.net>\n", body: "See.\n\n" + block, has: old},
+		"forward after a filter":       {head: "Subject: EXT: FW: Boat shed\nIn-Reply-To: <0@example.net>\n", body: "See.\n\n" + block, has: old},
+		"a journey with a date":        {head: reply, body: "The plan:\n\nVon: Hamburg\nDatum: 4.6.2025 18:20\nAn: Bremen\nThe lock is rusty.", has: old},
 		"first message with fields":    {head: fresh, body: "Log:\n\n" + block, has: old},
 		"first message with marks":     {head: fresh, body: "Type this:\n> gate --set 12\nThen wait.", has: []string{"> gate --set 12", "Then wait."}},
 		"first message with a verb":    {head: fresh, body: "On the shed somebody wrote:\nkeep out\nThe paint is fresh.", has: []string{"keep out", "The paint is fresh."}},
@@ -71,6 +77,17 @@ func TestCut_MailQuotes(t *testing.T) {
 		"reply in Japanese":            {head: reply, body: "はい。\n\n2025年6月4日(水) 18:20 Ivo <ivo@example.net>:\n" + quote, has: []string{"はい。"}, lacks: old, quoted: true},
 		"reply in Dutch":               {head: "Subject: Antw: Loods\n", body: "Ja.\n\nVan: Ivo <ivo@example.net>\nVerzonden: woensdag 4 juni 2025 18:20\nAan: Tove\nOnderwerp: Loods\n\nThe lock is rusty.", has: []string{"Ja."}, lacks: old, quoted: true},
 		"reply by its subject in list": {head: "Subject: [sheds] Re: Boat shed\n", body: "On 6/4/25 18:20, Ivo wrote:\n> The lock is rusty.\nYes.", has: []string{"Yes."}, lacks: old, quoted: true},
+		"reply of Apple on a phone":    {head: reply, body: "Yes.\n\nSent from my phone\n\n> On 4 Jun 2025, at 18:20, Ivo <ivo@example.net> wrote:\n> \n> The lock is rusty.\n", has: []string{"Yes."}, lacks: append(old, "Ivo"), quoted: true},
+		"reply of Apple, folded":       {head: reply, body: "Yes.\n\n> On 4 Jun 2025, at 18:20, Ivo Marsh\n> <ivo@example.net> wrote:\n> \n> The lock is rusty.\n", has: []string{"Yes."}, lacks: append(old, "Ivo"), quoted: true},
+		"marks around what is said":    {head: reply, body: "Yes.\n\n> On 4 Jun 2025, at 18:20, Ivo Marsh wrote:\nThe lock is rusty.", has: old},
+		"reply of Horde":               {head: reply, body: "Zitat von Ivo <ivo@example.net>:\n\n> The lock is rusty.\n\nYes.", has: []string{"Yes."}, lacks: append(old, "Zitat"), quoted: true},
+		"reply of Zoho":                {head: reply, body: "Yes.\n\n---- On Wed, 04 Jun 2025 18:20:00 +0200 Ivo <ivo@example.net> wrote ----\n\nThe lock is rusty.", has: []string{"Yes."}, lacks: old, quoted: true},
+		"reply with the date first":    {head: reply, body: "Ja.\n\nGesendet: Mittwoch, 04. Juni 2025 um 18:20 Uhr\nVon: \"Ivo\" <ivo@example.net>\nAn: tove@example.org\nBetreff: x\n\nThe lock is rusty.", has: []string{"Ja."}, lacks: old, quoted: true},
+		"reply with the subject first": {head: reply, body: "Yes.\n\n-------- Original Message --------\nSubject: x\nDate: Wed, 4 Jun 2025 18:20:00 +0200\nFrom: Ivo\n\nThe lock is rusty.", has: []string{"Yes."}, lacks: old, quoted: true},
+		"reply in Hebrew":              {head: reply, body: "כן\n\n\u202bבתאריך יום ד׳, 4 ביוני 2025 ב-18:20 מאת \u202aIvo\u202c\u200f <\u202aivo@example.net\u202c\u200f>:\u202c\n\n> The lock is rusty.", has: []string{"כן"}, lacks: append(old, "Ivo"), quoted: true},
+		"reply in Portuguese":          {head: reply, body: "Sim.\n\nDe: Ivo Marsh\nEnviada em: quarta-feira, 4 de junho de 2025 18:20\nPara: Tove\nAssunto: x\n\nThe lock is rusty.", has: []string{"Sim."}, lacks: old, quoted: true},
+		"reply in Ukrainian":           {head: reply, body: "Так.\n\nВід: Ivo\nНадіслано: 4 червня 2025 р. 18:20\nКому: Tove\nТема: x\n\nThe lock is rusty.", has: []string{"Так."}, lacks: old, quoted: true},
+		"reply in Hungarian":           {head: reply, body: "Igen.\n\nFeladó: Ivo\nElküldve: 2025. június 4. 18:20\nCímzett: Tove\nTárgy: x\n\nThe lock is rusty.", has: []string{"Igen."}, lacks: old, quoted: true},
 		"reply in HTML":                {head: reply + "Content-Type: text/html\n", body: "<p>Yes.</p><div class=\"gmail_quote\">On Wed, Jun 4, 2025 at 6:20 PM Ivo &lt;ivo@example.net&gt; wrote:<br><blockquote>The lock is rusty.</blockquote></div>", has: []string{"Yes."}, lacks: old, quoted: true},
 		"forward in HTML":              {head: forward + "Content-Type: text/html\n", body: "<div class=\"gmail_quote\">---------- Forwarded message ---------<br>From: Ivo<br><br>The lock is rusty.</div>", has: old},
 		"quotation in HTML":            {head: fresh + "Content-Type: text/html\n", body: "<p>The poet has it:</p><blockquote>The lock is rusty.<br>The sea is wide.</blockquote>", has: []string{"> The lock is rusty.\n> The sea is wide."}},
@@ -126,11 +143,33 @@ func TestCut_MailParts(t *testing.T) {
 		"a stub of plain text":     {head: fresh + "Content-Type: multipart/alternative; boundary=b\n", body: part("Content-Type: text/plain", "This mail needs HTML.") + part("Content-Type: text/html", "<p>"+strings.Repeat("The mast is up. ", 40)+"Bring rope.</p>"), has: []string{"Bring rope."}, lacks: []string{"needs HTML"}},
 		"attachment in HTML":       {head: fresh + "Content-Type: multipart/alternative; boundary=b\n", body: part("Content-Type: text/plain", "See.") + part("Content-Type: multipart/mixed; boundary=c", "--c\nContent-Type: text/html\n\n<p>See.</p>\n--c\nContent-Type: text/plain; name=a.txt\n\nThe tide table.\n--c--"), has: []string{"See.", "The tide table."}},
 		"multipart without parts":  {head: fresh + "Content-Type: multipart/mixed; boundary=none\n", body: "All of it is here.", has: []string{"All of it is here."}},
+		"words in two lines":       {head: fresh + "Content-Type: text/plain; format=flowed; delsp=yes\n", body: "The ma \nst is up.  \nNow.\n> th \n> ey\n-- \nTove", has: []string{"The mast is up. Now.\n> they\n-- \nTove"}},
+		"lines of words":           {head: fresh + "Content-Type: text/plain; format=flowed\n", body: "The mast \nis up.", has: []string{"The mast \nis up."}},
 		"charset of a page":        {head: fresh + "Content-Type: text/html\nContent-Transfer-Encoding: quoted-printable\n", body: "<meta charset=3Dwindows-1251><p>=CB=EE=E4=EA=E0</p>", has: []string{"Лодка"}},
 		"an unknown charset":       {head: fresh + "Content-Type: text/plain; charset=x-unknown\nContent-Transfer-Encoding: quoted-printable\n", body: "B=C3=A5t", has: []string{"Båt"}},
 		"UTF-8 named as Latin":     {head: fresh + "Content-Type: text/plain; charset=iso-8859-1\nContent-Transfer-Encoding: quoted-printable\n", body: "B=C3=A5t", has: []string{"Båt"}},
 	} {
 		c.check(t, name)
+	}
+}
+
+// A file of Apple Mail is a message in a frame; what a mail server keeps in a mailbox is none.
+func TestCut_MailOfPrograms(t *testing.T) {
+	frame := "182       \n" + mailHead + fresh + "\nThe mast is up.\n<?xml version=\"1.0\"?>\n<plist version=\"1.0\"><dict/></plist>\n"
+	points, reason := cutAll(t, estimate.File{Path: "7.emlx", Content: frame}, time.UTC)
+	if len(points) != 1 || points[0].Content != "The mast is up." || points[0].Identity != "tove@example.org" {
+		t.Errorf("%s %+v", reason, points)
+	}
+	box := "From MAILER-DAEMON Thu Jun  5 07:30:00 2025\nFrom: Mail System <MAILER-DAEMON@example.org>\n" +
+		"Subject: DON'T DELETE THIS MESSAGE -- FOLDER INTERNAL DATA\n\nThis text is part of the format of your mail folder.\n\n" +
+		"From a@b Thu Jun  5 07:31:00 2025\n" + mailHead + fresh + "\nThe mast is up.\n"
+	var got []string
+	origin, err := estimate.Cut(t.Context(), estimate.File{Path: "a.mbox", Content: box}, time.UTC, func(p estimate.Point) error {
+		got = append(got, p.Content)
+		return nil
+	})
+	if err != nil || len(got) != 1 || len(origin.Remarks) != 1 || origin.Remarks[0].Code != estimate.ProgramLines {
+		t.Errorf("%v %q %+v", err, got, origin.Remarks)
 	}
 }
 

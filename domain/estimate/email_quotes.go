@@ -18,14 +18,18 @@ var (
 	addressLike = regexp.MustCompile(`[^\s<>()\[\]:]+@[^\s<>()\[\]:]+`)
 	// original is a line before a message that is repeated in full.
 	original = regexp.MustCompile(`(?i)^[ \t]*(?:-{2,}[ \t]*(?:original message|original appointment|ursprüngliche nachricht|` +
-		`original-nachricht|message d['’]origine|mensaje original|messaggio originale|mensagem original|` +
+		`original-nachricht|message d['’]origine|message original|mensaje original|messaggio originale|mensagem original|` +
 		`oorspronkelijk bericht|oorspronkelijke bericht|ursprungligt meddelande|opprinnelig melding|oprindelig meddelelse|` +
-		`wiadomość oryginalna|исходное сообщение|original)[ \t]*-{2,}|_{20,})[ \t]*$`)
-	// forwarded is a line before a message that is passed on.
-	forwarded = regexp.MustCompile(`(?i)^[ \t]*(?:-{2,}|_{2,}|begin|anfang|début|inicio|inizio)[ \t]*(?:der |du |del )?` +
-		`(?:forwarded message|forwarded by|weitergeleitete[rn]? (?:nachricht|e-mail)|message (?:transféré|réexpédié)|` +
-		`mensaje reenviado|messaggio inoltrato|mensagem encaminhada|doorgestuurd bericht|vidarebefordrat|videresendt|` +
-		`wiadomość przekazana|пересылаемое сообщение|przekazana wiadomość|转发|轉寄)`)
+		`wiadomość oryginalna|исходное сообщение|вихідне повідомлення|původní zpráva|eredeti üzenet|orijinal mesaj|` +
+		`alkuperäinen viesti|αρχικό μήνυμα|mesaj original|原始邮件|原始郵件|元のメッセージ|원본 메[일시]지?|original)[ \t]*-{2,}|_{20,})[ \t]*$`)
+	// quoting is what some programs write before an address and a quotation.
+	quoting = regexp.MustCompile(`(?i)^(?:quoting|zitat von|citando|citazione di|citation de|citerar|citat från|cytowanie)\b.*@.*:$`)
+	// passedOn is a subject that a program marks as that of a forward elsewhere than at its beginning.
+	passedOn = regexp.MustCompile(`(?i)^\[(?:fwd|fw):|\((?:fwd|fw)\)\s*$`)
+	// forwarded is what a line before a message that is passed on has, in the languages of mail programs.
+	forwarded = regexp.MustCompile(`(?i)forwarded (?:message|by|mail)|weitergeleitete[rn]?\b|transféré|réexpédié|reenviado|inoltrato|` +
+		`encaminhada|doorgestuurd|vidarebefordra|videresend|przekazan|пересыла|переадрес|přeposlan|továbbított|redirecționat|` +
+		`yönlendirilen|iletilen (?:mesaj|ileti)|välitetty|προωθημένο|הועבר|转发|轉寄|転送|전달된`)
 	// subjectPrefix is what a program puts before the subject of a reply or forward.
 	subjectPrefix = regexp.MustCompile(`^(?:\[[^\]]{1,80}\]\s*)*(\p{L}{1,12})\s*(?:\[\d+\]|\(\d+\)|\^\d+)?\s*[:：]`)
 )
@@ -48,12 +52,23 @@ func prefixTable(replies, forwards string) map[string]bool {
 	return table
 }
 
+// maxPrefixes is how many beginnings of a subject are looked at. Of "EXT: FW:" the first is that of a filter.
+const maxPrefixes = 4
+
 // isReply reports whether a message answers another, so that its thread has the text that it quotes.
 func isReply(h header, subject string) bool {
-	if m := subjectPrefix.FindStringSubmatch(subject); m != nil {
-		if reply, known := prefixes[strings.ToLower(m[1])]; known {
+	if passedOn.MatchString(subject) {
+		return false
+	}
+	for rest, n := subject, 0; n < maxPrefixes; n++ {
+		m := subjectPrefix.FindStringSubmatchIndex(rest)
+		if m == nil {
+			break
+		}
+		if reply, known := prefixes[strings.ToLower(rest[m[2]:m[3]])]; known {
 			return reply
 		}
+		rest = strings.TrimLeft(rest[m[1]:], " \t")
 	}
 	return h.get("x-forwarded-message-id") == "" && (h.get("in-reply-to") != "" || h.get("references") != "")
 }
@@ -79,9 +94,13 @@ func (c *cut) cutQuotes(text string) (string, bool) {
 			text, removed = rest, true
 			continue
 		}
-		if forwarded.MatchString(line[:min(len(line), maxAttribution)]) {
+		if isPassedOn(line) {
 			kept.WriteString(text)
 			break
+		}
+		if after, ok := attributedInside(text); ok {
+			text, attributedOnce, removed = after, true, true
+			continue
 		}
 		if after, dated, ok := attributed(text); ok {
 			if quotes(after) {
@@ -102,6 +121,19 @@ func (c *cut) cutQuotes(text string) (string, bool) {
 		text = rest
 	}
 	return strings.Trim(kept.String(), "\n"), removed
+}
+
+// isPassedOn reports whether a line announces a message that is passed on. It stands alone: between signs, before a
+// colon, or with a word for a beginning.
+func isPassedOn(line string) bool {
+	if line = strings.TrimSpace(line[:min(len(line), maxAttribution)]); line == "" {
+		return false
+	}
+	isFramed := strings.IndexByte("-_=*~", line[0]) >= 0 || strings.HasSuffix(line, ":") || strings.HasSuffix(line, "：")
+	for _, begin := range []string{"begin", "anfang", "début", "inicio", "inizio", "início"} {
+		isFramed = isFramed || len(line) > len(begin) && strings.EqualFold(line[:len(begin)], begin)
+	}
+	return isFramed && forwarded.MatchString(line)
 }
 
 func isQuoted(line string) bool {
@@ -126,6 +158,24 @@ func beginning(text string) (line, rest string) {
 	return text[:min(end, maxAttribution+1)], text[end+1:]
 }
 
+// attributedInside returns what comes after a line that names the writer of a quotation and is part of it, as Apple
+// Mail has it: "> On 4 Jun 2025, at 18:20, Ivo wrote:".
+func attributedInside(text string) (rest string, ok bool) {
+	joined := ""
+	for n := 0; n < 3 && text != ""; n++ {
+		var line string
+		line, text = beginning(text)
+		if len(line) > maxAttribution || !isQuoted(line) {
+			return "", false
+		}
+		joined += strings.TrimPrefix(strings.TrimLeft(line, " "), ">") + "\n"
+		if after, dated, ok := attributed(joined); ok && dated && after == "" && isQuoted(text) {
+			return text, true
+		}
+	}
+	return "", false
+}
+
 // attributed returns what comes after the line that names the writer of a quotation. Programs fold long ones. dated is
 // true for one with a date: without it, only marks show what is quoted.
 func attributed(text string) (rest string, dated, ok bool) {
@@ -136,7 +186,7 @@ func attributed(text string) (rest string, dated, ok bool) {
 		if len(line) > maxAttribution {
 			return "", false, false
 		}
-		if line = strings.TrimSpace(line); line == "" || len(joined)+len(line) > maxAttribution || isQuoted(line) {
+		if line = plainAttribution(line); line == "" || len(joined)+len(line) > maxAttribution || isQuoted(line) {
 			return "", false, false
 		}
 		if joined != "" {
@@ -151,13 +201,29 @@ func attributed(text string) (rest string, dated, ok bool) {
 	return "", false, false
 }
 
+// plainAttribution returns a line without the marks of direction that programs put around addresses, and one between
+// dashes, "---- On … wrote ----", as others have it.
+func plainAttribution(line string) string {
+	line = strings.TrimSpace(strings.Map(func(r rune) rune {
+		if r == '\u200e' || r == '\u200f' || r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069' {
+			return -1
+		}
+		return r
+	}, line))
+	if strings.HasPrefix(line, "--") && strings.HasSuffix(line, "wrote ----") {
+		line = strings.Trim(line, "- ") + ":"
+	}
+	return line
+}
+
 // isAttribution reports whether a line names a writer: with a date and an address, or a date, a clock and a verb, as
 // mail programs of all languages write it. A verb alone is for text with marks.
 func isAttribution(line string) (dated, ok bool) {
 	if isFieldLine(line) {
 		return false, false
 	}
-	verb, address, date := wroteVerb.MatchString(line), addressLike.MatchString(line), dateLike.MatchString(line)
+	verb := wroteVerb.MatchString(line) || quoting.MatchString(line)
+	address, date := addressLike.MatchString(line), dateLike.MatchString(line)
 	return date && (address || verb && clockLike.MatchString(line)), verb || address && date
 }
 
@@ -181,20 +247,26 @@ const (
 	fieldSubject
 )
 
-var blockFields = map[string]int{
-	"from": fieldFrom, "von": fieldFrom, "de": fieldFrom, "da": fieldFrom, "van": fieldFrom, "från": fieldFrom,
-	"fra": fieldFrom, "od": fieldFrom, "от": fieldFrom, "lähettäjä": fieldFrom, "kimden": fieldFrom, "发件人": fieldFrom,
-	"寄件者": fieldFrom, "差出人": fieldFrom, "보낸 사람": fieldFrom, "expéditeur": fieldFrom, "remitente": fieldFrom, "mittente": fieldFrom,
-	"sent": fieldDate, "date": fieldDate, "gesendet": fieldDate, "datum": fieldDate, "envoyé": fieldDate, "enviado": fieldDate,
-	"fecha": fieldDate, "inviato": fieldDate, "data": fieldDate, "verzonden": fieldDate, "skickat": fieldDate, "sendt": fieldDate,
-	"wysłano": fieldDate, "отправлено": fieldDate, "дата": fieldDate, "lähetetty": fieldDate, "gönderildi": fieldDate, "dato": fieldDate,
-	"发送时间": fieldDate, "日期": fieldDate, "送信日時": fieldDate, "寄件日期": fieldDate, "보낸 날짜": fieldDate, "odesláno": fieldDate, "enviado el": fieldDate,
-	"to": fieldTo, "an": fieldTo, "à": fieldTo, "para": fieldTo, "a": fieldTo, "aan": fieldTo, "till": fieldTo, "til": fieldTo,
-	"do": fieldTo, "кому": fieldTo, "vastaanottaja": fieldTo, "kime": fieldTo, "收件人": fieldTo, "收件者": fieldTo, "宛先": fieldTo,
-	"받는 사람": fieldTo, "komu": fieldTo, "destinataire": fieldTo,
-	"subject": fieldSubject, "betreff": fieldSubject, "objet": fieldSubject, "asunto": fieldSubject, "oggetto": fieldSubject,
-	"onderwerp": fieldSubject, "ämne": fieldSubject, "emne": fieldSubject, "temat": fieldSubject, "тема": fieldSubject, "aihe": fieldSubject,
-	"konu": fieldSubject, "主题": fieldSubject, "主旨": fieldSubject, "件名": fieldSubject, "제목": fieldSubject, "předmět": fieldSubject, "assunto": fieldSubject,
+var blockFields = fieldTable(map[int]string{
+	fieldFrom: "from|von|de|da|van|från|fra|od|от|від|lähettäjä|kimden|发件人|寄件者|差出人|보낸 사람|보낸사람|expéditeur|" +
+		"remitente|mittente|feladó|από|de la|от кого|מאת|من|dari|từ",
+	fieldDate: "sent|date|gesendet|datum|envoyé|enviado|enviada|fecha|inviato|data|verzonden|skickat|sendt|" +
+		"wysłano|wysłane|отправлено|дата|надіслано|lähetetty|päiväys|gönderildi|gönderilen|tarih|dato|发送时间|日期|送信日時|日時|日付|寄件日期|보낸 날짜|날짜|" +
+		"odesláno|enviado el|enviada em|enviado em|elküldve|dátum|στάλθηκε|ημερομηνία|trimis|נשלח|תאריך|dikirim|tanggal|ngày",
+	fieldTo: "to|an|à|pour|para|a|aan|till|til|do|кому|vastaanottaja|kime|收件人|收件者|宛先|받는 사람|받는사람|komu|destinataire|" +
+		"címzett|προς|către|אל|kepada|đến",
+	fieldSubject: "subject|betreff|objet|sujet|asunto|oggetto|onderwerp|ämne|emne|temat|тема|aihe|" +
+		"konu|主题|主旨|件名|제목|předmět|assunto|tárgy|θέμα|subiect|נושא|subjek|chủ đề",
+})
+
+func fieldTable(names map[int]string) map[string]int {
+	table := map[string]int{}
+	for field, list := range names {
+		for name := range strings.SplitSeq(list, "|") {
+			table[name] = field
+		}
+	}
+	return table
 }
 
 // blockField returns which field a line has, 0 for none, and its value. Some programs write its name in bold.
@@ -213,6 +285,7 @@ func isFieldLine(line string) bool {
 
 // repeats reports whether an original message begins.
 func repeats(text string) bool {
+	isMarked := false
 	for range 9 {
 		line, rest := beginning(text)
 		if len(line) > maxAttribution {
@@ -221,35 +294,44 @@ func repeats(text string) bool {
 		if !original.MatchString(line) {
 			break
 		}
-		text = rest // the mark alone may be part of the text
+		text, isMarked = rest, true // the mark alone may be part of the text
 		if _, dated, ok := attributed(strings.TrimLeft(rest[:min(len(rest), maxSkipped)], "\n")); ok && dated {
 			return true
 		}
 	}
-	return hasBlock(text)
+	return hasBlock(text, isMarked)
 }
 
 // maxBlock is how many lines the fields of a message take.
 const maxBlock = 12
 
-// hasBlock reports whether a text begins with the fields of a message that is repeated: who wrote it, when, and to
-// which people or on what. Less than that may be part of a text.
-func hasBlock(text string) bool {
-	found := 0
+// hasBlock reports whether a text begins with the fields of a message that is repeated: who wrote it, when, to which
+// people and on what. One may lack where the first is an address, or a mark is before them; less may be part of a text.
+func hasBlock(text string, isMarked bool) bool {
+	const all = fieldFrom | fieldDate | fieldTo | fieldSubject
+	found, hasAddress, hasEmpty := 0, false, false
 	for n := 0; n < maxBlock && text != ""; n++ {
 		var line string
 		line, text = beginning(text)
 		field, value := blockField(line)
 		switch {
 		case found == 0 && line == "":
-		case found == 0 && field != fieldFrom:
+		case found == 0 && field == 0, found == 0 && !isMarked && field&(fieldFrom|fieldDate) == 0:
 			return false
 		case line == "" && found != 0:
 			n = maxBlock
-		case value == "", field == fieldDate && !dateLike.MatchString(value):
+		case field == fieldDate && !dateLike.MatchString(value), value == "" && field&(fieldTo|fieldSubject) == 0:
+			if found == 0 {
+				return false
+			}
 		default:
 			found |= field
+			hasAddress = hasAddress || field == fieldFrom && addressLike.MatchString(value)
+			hasEmpty = hasEmpty || value == ""
 		}
 	}
-	return found&fieldFrom != 0 && found&fieldDate != 0 && found&(fieldTo|fieldSubject) != 0
+	if found == all {
+		return !hasEmpty || hasAddress || isMarked
+	}
+	return found&fieldFrom != 0 && found&fieldDate != 0 && found&(fieldTo|fieldSubject) != 0 && (hasAddress || isMarked)
 }

@@ -142,8 +142,37 @@ func (c *cut) decodeText(h header, params map[string]string, body string) string
 	default:
 		raw = c.decodeAs(raw, name)
 	}
-	return c.normalize(withoutZero(raw))
+	text := c.normalize(withoutZero(raw))
+	if strings.EqualFold(params["delsp"], "yes") {
+		text = c.unfold(text)
+	}
+	return text
 }
+
+// unfold joins the lines that a program broke within words: such a line ends with a space that is no part of the text.
+// Where its spaces are part of the text, the words are whole as they are.
+func (c *cut) unfold(text string) string {
+	var b strings.Builder
+	b.Grow(len(text))
+	for text != "" {
+		var line string
+		line, text = c.line(text)
+		if before, flows := strings.CutSuffix(line, " "); flows && line != "-- " {
+			next, _ := c.line(text)
+			if depth := quoteDepth(line); text != "" && depth == quoteDepth(next) {
+				b.WriteString(before)
+				text = strings.TrimPrefix(text[depth:], strings.Repeat(" ", min(depth, 1)))
+				continue
+			}
+		}
+		b.WriteString(line)
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// quoteDepth returns how many marks of quotations begin a line.
+func quoteDepth(line string) int { return len(line) - len(strings.TrimLeft(line, ">")) }
 
 // charsetOfPage returns the charset that HTML names, "" for other text.
 func charsetOfPage(raw string) string {

@@ -14,16 +14,27 @@ import (
 // Front matter is read with nested values and lists; an audience that is no slug keeps the text out.
 func TestCut_FrontMatter(t *testing.T) {
 	for header, want := range map[string]string{
-		"title: a\ndate: 2025-06-02T07:00:00Z\nauthor: Tove":                       "2025-06-02T07:00 Tove ",
-		"generated:\n  at: 2025-06-02T07:00:00Z\n  by: bot":                        "2025-06-02T07:00 bot ",
-		"author: [Tove, Ivo]\ncreated: 2025-06-02 07:00":                           "2025-06-02T07:00  ",
-		"authors:\n  - Tove\nupdated_at: 2. Juni 2025 07:00":                       "2025-06-02T07:00 Tove ",
-		"author: {name: Tove, email: t@example.org}\ntimestamp: 2025-06-02T07:00Z": "2025-06-02T07:00 Tove ",
-		"title: Slip: closed\nauthor: Tove\ndate: 2025-06-02 07:00":                "2025-06-02T07:00 Tove ",
-		"audience: crew\nlastmod: 2025-06-02T07:00:00Z":                            "2025-06-02T07:00  crew",
-		"a: &a {b: c}\nd: *a\ndate: 2025-06-02T07:00:00Z":                          "2025-06-02T07:00  ",
-		"audience: The whole crew":                                                 "names the audience \"The whole crew\"",
-		"audience: [crew, board]":                                                  "names the audience",
+		"title: a\ndate: 2025-06-02T07:00:00Z\nauthor: Tove":                         "2025-06-02T07:00 Tove ",
+		"generated:\n  at: 2025-06-02T07:00:00Z\n  by: bot":                          "2025-06-02T07:00 bot ",
+		"author: [Tove, Ivo]\ncreated: 2025-06-02 07:00":                             "2025-06-02T07:00  ",
+		"authors:\n  - Tove\nupdated_at: 2. Juni 2025 07:00":                         "2025-06-02T07:00 Tove ",
+		"author: {name: Tove, email: t@example.org}\ntimestamp: 2025-06-02T07:00Z":   "2025-06-02T07:00 Tove ",
+		"title: Slip: closed\nauthor: Tove\ndate: 2025-06-02 07:00":                  "2025-06-02T07:00 Tove ",
+		"audience: crew\nlastmod: 2025-06-02T07:00:00Z":                              "2025-06-02T07:00  crew",
+		"a: &a {b: c}\nd: *a\ndate: 2025-06-02T07:00:00Z":                            "2025-06-02T07:00  ",
+		"audience: The whole crew":                                                   "names the audience \"The whole crew\"",
+		"audience: [crew, board]":                                                    "names the audience",
+		"audience: {group: crew}":                                                    "names the audience",
+		"audience: []":                                                               "names the audience",
+		"a: &a The crew\naudience: *a":                                               "names the audience \"The crew\"",
+		"a: &a crew\naudience: *a\ndate: 2025-06-02T07:00:00Z":                       "2025-06-02T07:00  crew",
+		"title: a: b\naudience:\n  - crew":                                           "names the audience",
+		"access: {audience: crew}\ndate: 2025-06-02T07:00:00Z":                       "2025-06-02T07:00  crew",
+		"audience: crew\naccess: {audience: board}\ndate: 2025-06-02T07:00:00Z":      "2025-06-02T07:00  crew",
+		"a: {audience: crew}\nb: {audience: board}":                                  "names the audience",
+		"meta: {author: Tove, created: 2025-06-02T07:00:00Z}":                        "2025-06-02T07:00 Tove ",
+		"metadata:\n  generated:\n    by: {name: bot}\n    at: 2025-06-02T07:00:00Z": "2025-06-02T07:00 bot ",
+		"audience:\ndate: 2025-06-02T07:00:00Z":                                      "2025-06-02T07:00  ",
 	} {
 		points, reason := cutAll(t, estimate.File{Path: "a.md", Content: "---\n" + header + "\n---\n\ntea\n"}, time.UTC)
 		got := reason
@@ -32,6 +43,31 @@ func TestCut_FrontMatter(t *testing.T) {
 		}
 		if !strings.HasPrefix(got, want) {
 			t.Errorf("%q is %q: want %q", header, got, want)
+		}
+	}
+}
+
+// Headers in TOML and JSON are read too; text between two lines is no header.
+func TestCut_FrontMatterForms(t *testing.T) {
+	for text, want := range map[string]string{
+		"+++\ntitle = \"Slip\"\ndate = 2025-06-02T07:00:00Z\nauthor = \"Tove\"\n+++\ntea\n": "2025-06-02T07:00 Tove  tea",
+		"+++\n[params]\naudience = [\"crew\"]\n+++\ntea\n":                                  "0001-01-01T00:00  crew tea",
+		"+++\naudience = \"The crew\"\n+++\ntea\n":                                          "names the audience \"The crew\"",
+		"+++\naudience = [\n  \"crew\",\n]\n+++\ntea\n":                                     "names the audience",
+		"{\n\"date\": \"2025-06-02T07:00:00Z\",\n\"audience\": \"crew\"\n}\ntea\n":          "2025-06-02T07:00  crew tea",
+		"{\n\"audience\": {\"group\": \"crew\"}\n}\ntea\n":                                  "names the audience",
+		"---\naudience: The crew\npad: " + strings.Repeat("x", 40<<10) + "\n---\ntea\n":     "names the audience",
+		"---\nThe slip is closed.\nNote: it is wet.\n---\ntea\n":                            "0001-01-01T00:00   ---\nThe slip is closed.\nNote: it is wet.\n---\ntea",
+		"---\ntea for two\n---\n":                                                           "0001-01-01T00:00   ---\ntea for two\n---",
+		"---\nmeta:\n  audience: Crew Only\n---\ntea\n":                                     "names the audience \"Crew Only\"",
+	} {
+		points, reason := cutAll(t, estimate.File{Path: "a.md", Content: text}, time.UTC)
+		got := reason
+		for _, p := range points {
+			got += p.At.Format("2006-01-02T15:04") + " " + p.Identity + " " + p.Audience + " " + strings.TrimSpace(p.Content)
+		}
+		if !strings.HasPrefix(got, want) || reason == "" && got != want {
+			t.Errorf("%.100q is %.200q: want %q", text, got, want)
 		}
 	}
 }
@@ -79,6 +115,58 @@ func TestCut_Formats(t *testing.T) {
 	}
 }
 
+// Of an entry of a calendar, of a contact and of what a notebook printed, people get all that means something to them.
+func TestCut_FormsOfFormats(t *testing.T) {
+	event := func(lines ...string) string {
+		return "BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nUID:u\r\nDTSTAMP:20250602T070000Z\r\nSUMMARY:Drill\r\n" +
+			strings.Join(lines, "\r\n") + "\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
+	}
+	card := func(lines ...string) string {
+		return "BEGIN:VCARD\r\n" + strings.Join(lines, "\r\n") + "\r\nFN:Tove\r\nEND:VCARD\r\n"
+	}
+	printed := func(output string) string {
+		return `{"cells":[{"cell_type":"code","source":"run()","outputs":[` + output + `]}]}`
+	}
+	for name, c := range map[string]struct{ path, content, want string }{
+		"a weekly series":    {"a.ics", event("RRULE:FREQ=WEEKLY;INTERVAL=2;BYDAY=TU,TH;UNTIL=20251231"), "Repeats: every 2 weeks on Tuesday, Thursday until 2025-12-31"},
+		"a monthly series":   {"a.ics", event("RRULE:FREQ=MONTHLY;BYDAY=-1FR;COUNT=5"), "Repeats: monthly on last Friday 5 times"},
+		"a yearly series":    {"a.ics", event("RRULE:FREQ=YEARLY;BYMONTH=6;BYMONTHDAY=-1;BYSETPOS=1"), "Repeats: yearly on day last in June BYSETPOS=1"},
+		"another rule":       {"a.ics", event("RRULE:D2 #10"), "Repeats: D2 #10"},
+		"days that lack":     {"a.ics", event("EXDATE;TZID=Europe/Oslo:20250603T090000,20250610T090000"), "Not on: 2025-06-03 09:00 Europe/Oslo, 2025-06-10 09:00 Europe/Oslo"},
+		"days besides":       {"a.ics", event("RDATE;VALUE=PERIOD:20250605T090000Z/PT1H"), "Also on: 2025-06-05 09:00 UTC"},
+		"one that moved":     {"a.ics", event("RECURRENCE-ID;TZID=Europe/Oslo:20250603T090000"), "Replaces the date: 2025-06-03 09:00 Europe/Oslo"},
+		"a whole day":        {"a.ics", event("DTSTART;VALUE=DATE:20250603", "DTEND;VALUE=DATE:20250604"), "When: 2025-06-03"},
+		"whole days":         {"a.ics", event("DTSTART;VALUE=DATE:20250603", "DTEND;VALUE=DATE:20250606"), "When: 2025-06-03 to 2025-06-05"},
+		"a description":      {"a.ics", event("X-ALT-DESC;FMTTYPE=text/html:<p>Bring <b>rope</b>.</p>"), "Bring rope."},
+		"types of vCard 2.1": {"a.vcf", card("TEL;CELL;PREF:12"), "phone (cell): 12"},
+		"types of vCard 3":   {"a.vcf", card("TEL;type=HOME;type=pref:12"), "phone (home): 12"},
+		"types of vCard 4":   {"a.vcf", card(`TEL;VALUE=uri;TYPE="voice,home":tel:+47-12`), "phone (voice, home): +47-12"},
+		"a label":            {"a.vcf", card("item1.TEL:12", "item1.X-ABLabel:Boat"), "phone (boat): 12"},
+		"a label of Apple":   {"a.vcf", card("item1.X-ABLabel:_$!<Spouse>!$_", "item1.X-ABRELATEDNAMES:Ivo"), "related (spouse): Ivo"},
+		"a day of birth":     {"a.vcf", card("BDAY:19700102"), "birthday: 1970-01-02"},
+		"a nickname":         {"a.vcf", card("X-ANDROID-CUSTOM:vnd.android.cursor.item/nickname;Tovi;1;;;"), "nickname: Tovi"},
+		"Latin letters":      {"a.vcf", card("NOTE;CHARSET=ISO-8859-1;ENCODING=QUOTED-PRINTABLE:B=E5t og =", "r=F8r"), "note: Båt og rør"},
+		"colors":             {"a.ipynb", printed(`{"text":"\u001b[1;32mok\u001b[0m"}`), "ok"},
+		"a bar of progress":  {"a.ipynb", printed(`{"text":["10%\r50%\r100%\r\n","done\n"]}`), "100%\ndone"},
+		"a table":            {"a.ipynb", printed(`{"data":{"text/html":["<table><tr><td>tide</td></tr></table>"]}}`), "tide"},
+		"a formula":          {"a.ipynb", printed(`{"data":{"text/latex":"$x^2$"}}`), "$x^2$"},
+		"a value":            {"a.ipynb", printed(`{"data":{"application/json":{"a":1},"text/plain":"<IPython.core.display.JSON object>"}}`), `{"a":1}`},
+	} {
+		points, reason := cutAll(t, estimate.File{Path: c.path, Content: c.content}, time.UTC)
+		if reason != "" || len(points) != 1 || !strings.Contains("\n"+points[0].Content+"\n", "\n"+c.want+"\n") {
+			t.Errorf("%s: %s %+v", name, reason, points)
+		}
+	}
+	// A time of writing is in the zone that it names; in one that is not known it is unread.
+	for zone, want := range map[string]string{"Europe/Oslo": "2025-06-02T05:00", "Somewhere": "2025-06-02T06:00"} {
+		text := strings.Replace(event("LAST-MODIFIED:20250602T060000Z"), "DTSTAMP:20250602T070000Z", "DTSTAMP;TZID="+zone+":20250602T070000", 1)
+		points, _ := cutAll(t, estimate.File{Path: "a.ics", Content: text}, time.UTC)
+		if len(points) != 1 || points[0].At.Format("2006-01-02T15:04") != want {
+			t.Errorf("%s: %+v", zone, points)
+		}
+	}
+}
+
 // What is left out of a file is counted, with the first place.
 func TestCut_Remarks(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -112,5 +200,24 @@ func TestCut_Remarks(t *testing.T) {
 	e := estimateOf(t, 0, estimate.Room{}, estimate.File{Path: "a.txt", Content: "tea"}, estimate.File{Path: "a.txt", Content: "tea"})
 	if r := e.Files[1].Remarks; len(r) == 0 || r[len(r)-1].Code != estimate.Repeated || e.Points != 1 {
 		t.Errorf("the remarks are %+v", r)
+	}
+}
+
+// Values with their types, as databases export them, are the values.
+func TestCut_TypedValues(t *testing.T) {
+	for value, want := range map[string]string{
+		`{"$timestamp":{"t":1748934245,"i":1}}`:                  "2025-06-03T07:04:05Z created: 1748934245",
+		`{"$date":{"$numberLong":"1748934245000"}}`:              "2025-06-03T07:04:05Z created: 1748934245000",
+		`{"seconds":1748934245,"nanos":5}`:                       "2025-06-03T07:04:05Z created.seconds: 1748934245\ncreated.nanos: 5",
+		`{"_seconds":1748934245}`:                                "2025-06-03T07:04:05Z created._seconds: 1748934245",
+		`{"$ref":"users","$id":{"$oid":"aa"}}`:                   "0001-01-01T00:00:00Z created: aa",
+		`{"$regularExpression":{"pattern":"a.b","options":"i"}}`: "0001-01-01T00:00:00Z created: a.b",
+		`{"$binary":{"base64":"AAAA","subType":"04"}}`:           "0001-01-01T00:00:00Z created: AAAA",
+		`{"$other":[{"a":"kept"}]}`:                              "0001-01-01T00:00:00Z created.$other.1.a: kept",
+	} {
+		points, reason := cutAll(t, estimate.File{Path: "a.jsonl", Content: `{"created":` + value + `}`}, time.UTC)
+		if reason != "" || len(points) != 1 || points[0].At.Format(time.RFC3339)+" "+points[0].Content != want {
+			t.Errorf("%s: %s %+v", value, reason, points)
+		}
 	}
 }

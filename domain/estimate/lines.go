@@ -4,8 +4,9 @@ import "strings"
 
 // property is a line "NAME;PARAMETER=value:value" of a calendar or a vCard.
 type property struct {
-	// name is in upper case, without the group of a vCard.
+	// name is in upper case, without the group of a vCard, which is group.
 	name   string
+	group  string
 	params string
 	value  string
 }
@@ -61,11 +62,14 @@ func propertyOf(line string) property {
 				continue
 			}
 			name, params, _ := strings.Cut(line[:i], ";")
-			name = name[strings.LastIndexByte(name, '.')+1:]
+			group := ""
+			if dot := strings.LastIndexByte(name, '.'); dot >= 0 {
+				group, name = name[:dot], name[dot+1:]
+			}
 			if name == "" || strings.ContainsAny(name, " \t") {
 				return property{}
 			}
-			return property{strings.ToUpper(name), params, line[i+1:]}
+			return property{strings.ToUpper(name), strings.ToUpper(group), params, line[i+1:]}
 		}
 	}
 	return property{}

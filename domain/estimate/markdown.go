@@ -10,7 +10,7 @@ func (c *cut) markdownDocument() document {
 	values, body := frontMatter(c.text)
 	m := &markdown{}
 	d := document{
-		title: fitName(values["title"], 200), audience: values["audience"], at: values.first(frontTimes...),
+		title: fitName(values["title"], 200), audience: values.audience(), at: values.first(frontTimes...),
 		sections: c.lineSections(body, m.begins),
 	}
 	// Of several writers none is the author of a section.
@@ -22,7 +22,8 @@ func (c *cut) markdownDocument() document {
 
 // frontTimes are the values that say when a text was written, the first that is there counts.
 var frontTimes = []string{
-	"date", "created", "createdat", "updated", "updatedat", "generatedat", "timestamp", "published", "lastmodified", "lastmod", "modified",
+	"date", "created", "createdat", "datecreated", "createdon", "updated", "updatedat", "dateupdated", "generatedat", "generated",
+	"timestamp", "published", "publishedat", "publishdate", "pubdate", "lastmodified", "lastmod", "modified", "datemodified", "lastupdated",
 }
 
 func firstOf(texts ...string) string {

@@ -3,6 +3,7 @@ package estimate
 import (
 	"encoding/json"
 	"errors"
+	"regexp"
 	"strings"
 
 	"github.com/annals-project/annals/domain/rawjson"
@@ -76,7 +77,7 @@ func (c *cut) notebookDocument() (document, error) {
 	return d, nil
 }
 
-// outputs writes what a cell printed. Of a picture there is only the name of its type as text.
+// outputs writes what a cell printed. Of a picture there is only that it was left out.
 func (c *cut) outputs(b *strings.Builder, of notebookCell) {
 	for _, out := range of.Outputs {
 		text := joined(out.Text)
@@ -87,16 +88,43 @@ func (c *cut) outputs(b *strings.Builder, of notebookCell) {
 		for kind := range out.Data {
 			isPicture = isPicture || !strings.HasPrefix(kind, "text/") && kind != "application/json"
 		}
+		plain := joined(out.Data["text/plain"])
 		switch {
 		case isPicture:
 			c.remarks.add(NotText, "an output")
 		case out.Data["text/markdown"] != nil:
 			text += joined(out.Data["text/markdown"])
+		case plain != "" && !strings.HasPrefix(plain, "<IPython."):
+			text += plain
+		case out.Data["text/html"] != nil:
+			text += strings.TrimSpace(c.htmlText(joined(out.Data["text/html"])))
+		case out.Data["text/latex"] != nil:
+			text += joined(out.Data["text/latex"])
+		case out.Data["application/json"] != nil:
+			text += string(out.Data["application/json"])
 		default:
-			text += joined(out.Data["text/plain"])
+			text += plain
 		}
-		fence(b, text)
+		fence(b, onTerminal(text))
 	}
+}
+
+// colors are the sequences by which a terminal changes colors and moves.
+var colors = regexp.MustCompile(`\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Za-z0-9])`)
+
+// onTerminal returns what a terminal shows at last of what was printed: without colors, and of a line that was printed
+// over itself, such as a bar of progress, the last state.
+func onTerminal(text string) string {
+	text = strings.ReplaceAll(text, "\r\n", "\n")
+	if !strings.ContainsAny(text, "\x1b\r") {
+		return text
+	}
+	lines := strings.Split(colors.ReplaceAllString(text, ""), "\n")
+	for i, line := range lines {
+		line = strings.TrimRight(line, "\r")
+		lines[i] = line[strings.LastIndexByte(line, '\r')+1:]
+	}
+	return strings.Join(lines, "\n")
 }
 
 // joined returns a text that may be written as a list of its lines.

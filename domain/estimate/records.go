@@ -215,10 +215,13 @@ func scalar(value json.RawMessage) (text string) {
 		if text, ok := extended(value); ok {
 			return text
 		}
-		for _, want := range []string{"name", "displayName", "login", "email", "id"} {
+		for _, want := range []string{"name", "displayName", "login", "email", "id", "seconds", "_seconds"} {
 			for name, member := range rawjson.Each(value) {
-				if name != want || member[0] != '"' {
+				if name != want || member[0] != '"' && !strings.HasSuffix(want, "seconds") {
 					continue
+				}
+				if member[0] != '"' {
+					return string(bytes.TrimSpace(member)) // a time of Firestore or of Protocol Buffers
 				}
 				text, _ = rawjson.Text(member)
 				if text = strings.TrimSpace(text); text != "" {
@@ -251,7 +254,7 @@ func (w *recordLines) write(name string, value json.RawMessage, depth int) {
 	}
 	switch {
 	case value[0] == 'n':
-	case value[0] == '{' && isExtended(value):
+	case value[0] == '{' && isExtended(value) && scalar(value) != "":
 		w.line(name, scalar(value))
 	case value[0] == '{' && depth < maxRecordDepth:
 		for inner, value := range rawjson.Each(value) {

@@ -27,7 +27,10 @@ func parseTime(text string, zone *time.Location, monthFirst bool) (at time.Time,
 	}
 	if at, ok = parseISO(text, zone); !ok {
 		if inner, wrapped := unwrapTime(text); wrapped {
-			return parseUnix(inner)
+			if at, ok = parseUnix(inner); !ok {
+				at, ok = parseTime(strings.Trim(inner, "\"'"), zone, monthFirst)
+			}
+			return at, ok
 		}
 		at, ok = scanTime(text, zone, monthFirst)
 	}
@@ -47,11 +50,11 @@ func timeOf(text string, zone *time.Location, monthFirst bool) (at time.Time, ok
 
 // unwrapTime returns the number in the forms that JSON of .NET and JavaScript have for a time.
 func unwrapTime(text string) (inner string, ok bool) {
-	for _, form := range [][2]string{{"/Date(", ")/"}, {`\/Date(`, `)\/`}, {"new Date(", ")"}, {"Date(", ")"}} {
+	for _, form := range [][2]string{{"/Date(", ")/"}, {`\/Date(`, `)\/`}, {"new Date(", ")"}, {"Date(", ")"}, {"ISODate(", ")"}} {
 		if inner, ok = strings.CutPrefix(text, form[0]); ok {
 			if inner, ok = strings.CutSuffix(inner, form[1]); ok {
 				// The offset is that of the place where the time was shown: the number is in UTC.
-				if at := strings.LastIndexAny(inner, "+-"); at > 0 {
+				if at := strings.LastIndexAny(inner, "+-"); at > 0 && !strings.ContainsAny(inner, ":\"'") {
 					inner = inner[:at]
 				}
 				return inner, true
@@ -70,16 +73,10 @@ func parseISO(text string, zone *time.Location) (time.Time, bool) {
 	if err != nil {
 		return time.Time{}, false
 	}
-	if hasZone(text) {
+	if instant.Zoned(text) {
 		return at, true
 	}
 	return inZone(at, zone), true
-}
-
-// hasZone reports whether an ISO 8601 text names its zone.
-func hasZone(text string) bool {
-	_, clock, found := strings.Cut(strings.ToUpper(strings.Replace(text, " ", "T", 1)), "T")
-	return found && strings.ContainsAny(clock, "Z+-\u2212")
 }
 
 // inZone reads the wall clock of a UTC time in a zone.

@@ -48,7 +48,7 @@ func scanTime(text string, zone *time.Location, monthFirst bool) (time.Time, boo
 			ok = s.word(t, zone)
 		case t.text == "+" || t.text == "-":
 			ok = s.sign(t)
-		case strings.ContainsAny(t.text, ".,:/·'’،|"):
+		case strings.ContainsAny(t.text, ".,:/·'’،|_\"׳"):
 			s.at++
 		default:
 			ok = false
@@ -185,6 +185,11 @@ func (s *stamp) clock(t token) bool {
 		s.hour, s.clocked = t.value, true
 		s.at++
 		return true
+	case s.dated && sep.text == "-" && minute.isNumber && len(minute.text) == 2 && s.peek(3).text == "-" &&
+		s.peek(4).isNumber && len(s.peek(4).text) == 2: // 10-15-30, as names of files have it
+		s.hour, s.minute, s.second, s.clocked = t.value, minute.value, s.peek(4).value, true
+		s.at += 5
+		return true
 	default:
 		return false
 	}
@@ -209,13 +214,17 @@ func (s *stamp) fraction() {
 	}
 }
 
-// compact reads 20250512, 20250512101530, and the clock 101530 after a date.
+// isZoneLetter reports whether a last letter is one of the zones that RFC 822 had and no two programs meant alike, or
+// the first of am: with it a time is unread.
+func isZoneLetter(word string) bool { return len(word) == 1 && word != "z" && word != "h" }
+
+// compact reads 20250512, 202505121015, 20250512101530, and the clock 101530 after a date.
 func (s *stamp) compact(t token) bool {
 	n := len(t.text)
 	switch {
-	case !s.dated && s.month == 0 && len(s.loose) == 0 && (n == 8 || n == 14):
+	case !s.dated && s.month == 0 && len(s.loose) == 0 && (n == 8 || n == 12 || n == 14):
 		s.year, s.month, s.day, s.dated = number(t.text[:4]), number(t.text[4:6]), number(t.text[6:8]), true
-		if n == 14 {
+		if n > 8 {
 			s.setClock(t.text[8:])
 		}
 	case s.dated && !s.clocked && (n == 6 || n == 4):
@@ -278,7 +287,12 @@ func (s *stamp) word(t token, zone *time.Location) bool {
 		}
 		return isFirst || isWeekday(t.text)
 	}
+	if _, known := zoneOffset(t.text); known && s.clocked {
+		return s.zone(t.text, zone) // "UT" may also be the beginning of a Tuesday
+	}
 	switch {
+	case s.clocked && s.at == len(s.list) && isZoneLetter(t.text):
+		return false
 	case isWeekday(t.text), fillers[t.text]:
 		return true
 	case t.text == "พศ":

@@ -47,7 +47,7 @@ func plainRune(r rune) rune {
 func isDigit(r rune) bool { return r >= '0' && r <= '9' }
 
 func isLetter(r rune) bool {
-	return unicode.IsLetter(r) || unicode.Is(unicode.Mn, r) || r == 'º' || r == 'ª'
+	return unicode.IsLetter(r) || unicode.Is(unicode.M, r) || r == 'º' || r == 'ª'
 }
 
 // tokens splits a text. What is in brackets is returned apart: a comment, or the name of a zone.

@@ -26,6 +26,18 @@ var monthNames = []string{
 	"січня/січень лютого/лютий березня/березень квітня/квітень травня/травень червня/червень липня/липень серпня/серпень вересня/вересень жовтня/жовтень листопада/листопад грудня/грудень",
 	"január február március/márc április/ápr május/máj június/jún július/júl augusztus szeptember október november december",
 	"ianuarie februarie martie aprilie mai iunie iulie august septembrie octombrie noiembrie decembrie",
+	"gener febrer març abril maig juny juliol agost setembre octubre novembre desembre",
+	"januari februari maret/mac april mei juni/jun juli/julai agustus/ogos/agt/ags september oktober november/nopember desember/disember",
+	"januára/január februára/február marca/marec apríla/apríl mája/máj júna/jún júla/júl augusta/august septembra/september " +
+		"októbra/október novembra/november decembra/december",
+	"januar februar marec april maj junij julij avgust september oktober november december",
+	"jaanuar veebruar märts aprill mai juuni juuli august september oktoober november detsember",
+	"януари февруари март април май юни юли август септември октомври ноември декември",
+	"јануар фебруар март април мај јун јул август септембар октобар новембар децембар",
+	"ינואר/בינואר פברואר/בפברואר מרץ/במרץ/מרס/במרס אפריל/באפריל מאי/במאי יוני/ביוני יולי/ביולי אוגוסט/באוגוסט " +
+		"ספטמבר/בספטמבר אוקטובר/באוקטובר נובמבר/בנובמבר דצמבר/בדצמבר",
+	"يناير فبراير مارس أبريل/ابريل مايو يونيو يوليو أغسطس/اغسطس سبتمبر أكتوبر/اكتوبر نوفمبر ديسمبر",
+	"जनवरी फ़रवरी/फरवरी मार्च अप्रैल मई जून जुलाई अगस्त सितंबर/सितम्बर अक्टूबर/अक्तूबर नवंबर/नवम्बर दिसंबर/दिसम्बर",
 	"มกราคม/มค กุมภาพันธ์/กพ มีนาคม/มีค เมษายน/เมย พฤษภาคม/พค มิถุนายน/มิย กรกฎาคม/กค สิงหาคม/สค กันยายน/กย ตุลาคม/ตค พฤศจิกายน/พย ธันวาคม/ธค",
 }
 
@@ -40,15 +52,20 @@ lauantai sunnuntai maanantaina tiistaina keskiviikkona torstaina perjantaina lau
 pátek neděle δευτέρα τρίτη τετάρτη πέμπτη παρασκευή σάββατο κυριακή понеділок вівторок середа четвер пʼятниця субота неділя
 hétfő kedd szerda csütörtök péntek szombat vasárnap luni marți miercuri joi vineri sâmbătă duminică пн вт ср чт пт сб вс
 月曜日 火曜日 水曜日 木曜日 金曜日 土曜日 日曜日 星期一 星期二 星期三 星期四 星期五 星期六 星期日 星期天 周一 周二 周三 周四 周五 周六 周日
-週一 週二 週三 週四 週五 週六 週日 월요일 화요일 수요일 목요일 금요일 토요일 일요일 วันจันทร์ วันอังคาร วันพุธ วันพฤหัสบดี วันศุกร์ วันเสาร์ วันอาทิตย์ จ อ พ พฤ ศ ส อา`
+週一 週二 週三 週四 週五 週六 週日 월요일 화요일 수요일 목요일 금요일 토요일 일요일 วันจันทร์ วันอังคาร วันพุธ วันพฤหัสบดี วันศุกร์ วันเสาร์ วันอาทิตย์ จ อ พ พฤ ศ ส อา
+dilluns dimarts dimecres dijous divendres dissabte diumenge senin selasa rabu kamis jumat sabtu minggu isnin khamis jumaat ahad
+pondelok utorok streda štvrtok piatok nedeľa ponedeljek torek sreda četrtek petek nedelja понеделник вторник сряда четвъртък петък
+събота неделя понедељак уторак среда четвртак петак субота недеља esmaspäev teisipäev kolmapäev neljapäev reede laupäev pühapäev
+الأحد الاثنين الإثنين الثلاثاء الأربعاء الخميس الجمعة السبت ראשון שני שלישי רביעי חמישי שישי שבת יום सोमवार मंगलवार बुधवार गुरुवार शुक्रवार
+शनिवार रविवार`
 
 // fillers are words between the parts of a date.
-var fillers = wordSet(`at on of the um uhr am den der à a le el il de del di do da du kl klo kello om o ore alle alla las os às t h
-st nd rd th er re e ème º ª г года год р року dnia godz στις kl. και at: yıl saat ora orele v ve d`)
+var fillers = wordSet(`at on pukul jam pada dan la les of the um uhr am den der à a le el il de del di do da du kl klo kello om o ore alle alla las os às t h
+st nd rd th er re e ème º ª de' д в во о об у р г года год р року dnia godz στις kl. και at: yıl saat ora orele v ve d`)
 
 // halves are the marks of the halves of a day, 1 before noon and 2 after it; 3 and 4 are those before the clock.
 var halves = map[string]int{
-	"am": 1, "pm": 2, "πμ": 1, "μμ": 2, "fm": 1, "em": 2, "ap": 1, "ip": 2, "прoб": 1, "проб": 1, "слоб": 2, "sa": 1, "ch": 2, "öö": 1, "ös": 2,
+	"am": 1, "pm": 2, "πμ": 1, "μμ": 2, "fm": 1, "em": 2, "ap": 1, "ip": 2, "прoб": 1, "проб": 1, "слоб": 2, "sa": 1, "ch": 2, "öö": 1, "ös": 2, "ص": 1, "م": 2,
 	"오전": 3, "오후": 4, "上午": 3, "下午": 4, "午前": 3, "午後": 4, "凌晨": 3, "早上": 3, "清晨": 3, "晚上": 4, "中午": 4,
 }
 
@@ -122,7 +139,10 @@ var zoneMinutes = map[string]int{
 	"wita": 480, "wit": 540, "sgt": 480, "hkt": 480, "pht": 480, "awst": 480, "jst": 540, "kst": 540, "acst": 570, "acdt": 630,
 	"aest": 600, "aedt": 660, "nzst": 720, "nzdt": 780, "nst": -210, "ndt": -150, "ast": -240, "adt": -180, "brt": -180,
 	"art": -180, "clt": -240, "clst": -180, "cot": -300, "pet": -300, "est": -300, "edt": -240, "cst": -360, "cdt": -300,
-	"mst": -420, "mdt": -360, "pst": -480, "pdt": -420, "akst": -540, "akdt": -480, "hst": -600, "ут": 0,
+	"mst": -420, "mdt": -360, "pst": -480, "pdt": -420, "akst": -540, "akdt": -480, "hst": -600, "ут": 0, "мск": 180,
+	"samt": 240, "yekt": 300, "omst": 360, "krat": 420, "irkt": 480, "yakt": 540, "vlat": 600, "magt": 660, "pett": 720,
+	"gst": 240, "azt": 240, "uzt": 300, "mmt": 390, "myt": 480, "chst": 600, "uyt": -180, "brst": -120, "bot": -240, "vet": -240,
+	"wast": 120,
 }
 
 // zoneOffset returns the seconds that a zone is east of UTC.
@@ -131,17 +151,29 @@ func zoneOffset(name string) (seconds int, ok bool) {
 	return minutes * 60, ok
 }
 
+// zoneParts are the zones whose names do not tell whether it is summer.
+var zoneParts = map[string]string{
+	"et": "America/New_York", "ct": "America/Chicago", "mt": "America/Denver", "pt": "America/Los_Angeles", "akt": "America/Anchorage",
+}
+
 // places keeps the zones that were loaded by their names: there are some hundred.
 var places sync.Map
 
 // zonePlace returns the zone of a name such as Europe/Rome, nil for another text.
 func zonePlace(name string) *time.Location {
+	if place, known := zoneParts[name]; known {
+		name = place
+	}
 	area, city, ok := strings.Cut(name, "/")
 	if !ok || area == "" || city == "" || len(name) > 40 {
 		return nil
 	}
 	parts := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return r == '/' })
 	for i, p := range parts {
+		if p == "us" {
+			parts[i] = "US"
+			continue
+		}
 		words := strings.Split(p, "_")
 		for j, w := range words {
 			if w != "" && w != "es" && w != "of" && w != "au" && w != "and" {

@@ -71,45 +71,74 @@ func Parse(s string) (time.Time, error) {
 // (2025-06-03, 20250603, 2025-W23-2, 2025W232, 2025-154, 2025154); alone it means its first moment.
 // A time follows after T, t or one space: hours, or hours and minutes, or all three, extended or
 // basic, with a fraction of any length on its last part after a full stop or a comma. A zone is Z,
-// z, ±hh, ±hhmm or ±hh:mm, after a time only; without one the time is UTC. 24:00 is the end of the
-// day, and second 60, taken only where a leap second can be (the end of a UTC day), is the moment
-// after it.
+// z, ±hh, ±hhmm or ±hh:mm, or after one space also UTC and GMT, after a time only; without one the
+// time is UTC. 24:00 is the end of the day, and second 60, taken only where a leap second can be (the
+// end of a UTC day), is the moment after it.
 //
 // A year or a month alone, an interval, a signed or longer year and white space around the value
 // are refused, and so is an instant outside the years 0001 to 9999. The error names the reason and
 // does not repeat the value.
 func Read(s string) (Written, error) {
+	w, _, err := read(s)
+	return w, err
+}
+
+// ReadIn reads as Read does, but for an instant without a zone, which is in zone: a date is a day there.
+func ReadIn(s string, zone *time.Location) (Written, error) {
+	w, zoned, err := read(s)
+	if err != nil || zoned {
+		return w, err
+	}
+	year, month, day := w.At.Date()
+	hour, minute, second := w.At.Clock()
+	w.At = time.Date(year, month, day, hour, minute, second, w.At.Nanosecond(), zone)
+	if utc := w.At.UTC().Year(); utc < minYear || utc > maxYear {
+		return Written{}, errRange
+	}
+	return w, nil
+}
+
+// Zoned reports whether the text of an instant names its zone.
+func Zoned(s string) bool {
+	_, zoned, err := read(s)
+	return zoned && err == nil
+}
+
+func read(s string) (w Written, zoned bool, err error) {
 	r := reader{s: s}
 	day, err := r.date()
 	if err != nil {
-		return Written{}, err
+		return Written{}, false, err
 	}
 	if r.rest() == "" {
-		return inRange(Written{At: day, DateOnly: true}, time.UTC)
+		w, err = inRange(Written{At: day, DateOnly: true}, time.UTC)
+		return w, false, err
 	}
 	if !r.oneOf("Tt ") {
-		return Written{}, errShape
+		return Written{}, false, errShape
 	}
 	clock, leap, err := r.clock()
 	if err != nil {
-		return Written{}, err
+		return Written{}, false, err
 	}
+	start := r.at
 	offset, err := r.offset()
 	if err != nil {
-		return Written{}, err
+		return Written{}, false, err
 	}
 	if r.rest() != "" {
-		return Written{}, errShape
+		return Written{}, false, errShape
 	}
 	t := day.Add(clock - offset)
 	if leap && (t.Hour() != 0 || t.Minute() != 0 || t.Second() != 0) {
-		return Written{}, errLeap
+		return Written{}, false, errLeap
 	}
 	zone := time.UTC
 	if offset != 0 {
 		zone = time.FixedZone("", int(offset/time.Second))
 	}
-	return inRange(Written{At: t}, zone)
+	w, err = inRange(Written{At: t}, zone)
+	return w, r.at > start, err
 }
 
 // inRange puts an instant that was read in UTC into its zone, or refuses it.

@@ -167,7 +167,13 @@ func (r *reader) fraction(unit time.Duration) time.Duration {
 
 // offset takes a zone and returns its distance east of UTC, 0 when none is written.
 func (r *reader) offset() (time.Duration, error) {
-	if r.rest() == "" || r.oneOf("Zz") {
+	if r.rest() == "" {
+		return 0, nil
+	}
+	if r.oneOf(" ") && (r.rest() == "UTC" || r.rest() == "GMT") {
+		r.at = len(r.s)
+	}
+	if r.rest() == "" && r.s[r.at-1] != ' ' || r.oneOf("Zz") {
 		return 0, nil
 	}
 	sign := time.Duration(1)

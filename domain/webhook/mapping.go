@@ -164,7 +164,8 @@ func idOf(v value) string {
 	return id
 }
 
-// timeOf reads ISO 8601, or Unix time as a number or a string of digits; the zero time for anything else.
+// timeOf reads ISO 8601, the form of mail, or Unix time as a number or a string of digits; the zero time for anything
+// else.
 func timeOf(v value) time.Time {
 	if v.kind != rawjson.String && v.kind != rawjson.Number || len(v.raw) > longestTime {
 		return time.Time{}
@@ -173,7 +174,14 @@ func timeOf(v value) time.Time {
 	if at, ok := unixTime(text); ok {
 		return at
 	}
-	if at, err := instant.Parse(text); err == nil && v.kind == rawjson.String {
+	if v.kind != rawjson.String {
+		return time.Time{}
+	}
+	text = strings.TrimSpace(text)
+	if at, err := instant.Parse(text); err == nil {
+		return at
+	}
+	if at, err := instant.ParseMail(text); err == nil {
 		return at
 	}
 	return time.Time{}

@@ -2,9 +2,11 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,19 +19,80 @@ const testClients = "ANNALS_TEST_CLIENTS"
 // jobs is the folder of the programs that use the generated clients.
 const jobs = "../../deploy/clients"
 
-// generatorOf returns the folder of an installed generator. Without the setting, and without the
-// generator, the test is skipped.
-func generatorOf(t *testing.T, language string) string {
-	t.Helper()
+// generator is a way to make a client.
+type generator struct {
+	language, tool string
+	// part is the folder of the tool; needs are programs of the machine.
+	part  string
+	needs []string
+	try   func(j *job, folder string)
+	// isExtra is true for those of make test-generators.
+	isExtra bool
+}
+
+var generators = []generator{
+	{"Python", "openapi-python-client", "python", nil, (*job).pythonClient, false},
+	{"TypeScript", "openapi-ts", "typescript", []string{"node"}, (*job).heyAPI, false},
+	{"Python", "openapi-generator", "openapi-generator", []string{"java", "pydantic"}, (*job).generatedPython, true},
+	{"Go", "openapi-generator", "openapi-generator", []string{"java", "go"}, (*job).generatedGo, true},
+	{"TypeScript", "openapi-generator", "openapi-generator", []string{"java", "node", "typescript"}, (*job).generatedFetch, true},
+	{"Java", "openapi-generator", "openapi-generator", []string{"java", "mvn"}, (*job).generatedJava, true},
+	{"TypeScript", "openapi-typescript", "openapi-typescript", []string{"node"}, (*job).openapiFetch, true},
+	{"Go", "oapi-codegen", "oapi-codegen", []string{"go"}, (*job).oapiCodegen, true},
+}
+
+// version returns the version of a generator that is installed, "" for none.
+func (g generator) version(folder string) string {
+	text, err := os.ReadFile(filepath.Join(folder, g.part, "versions"))
+	if err != nil {
+		return ""
+	}
+	found := strings.TrimSpace(string(text))
+	for word := range strings.FieldsSeq(found) {
+		if at := strings.LastIndexAny(word, "@="); at > 0 && strings.Contains(word[:at], g.tool) {
+			return word[at+1:]
+		}
+	}
+	return found
+}
+
+// missing returns why a generator cannot be tried here, "" if it can.
+func (g generator) missing(folder string) string {
+	if g.isExtra && os.Getenv("ANNALS_TEST_GENERATORS") != "all" {
+		return "make test-generators tries it"
+	}
+	for _, need := range append([]string{g.part}, g.needs...) {
+		_, folderErr := os.Stat(filepath.Join(folder, need, "versions"))
+		if _, err := exec.LookPath(need); err != nil && folderErr != nil {
+			return need + " is not installed"
+		}
+	}
+	return ""
+}
+
+// Clients that are generated from the document compile, and do the main job.
+func TestClients(t *testing.T) {
+	t.Parallel()
 	folder := os.Getenv(testClients)
 	if folder == "" {
 		t.Skip(testClients + " names no folder: make test-clients sets it")
 	}
-	dir := filepath.Join(folder, language)
-	if _, err := os.Stat(filepath.Join(dir, "versions")); err != nil {
-		t.Skipf("the generator of %s clients is not installed: %v", language, err)
+	rows := make([]string, len(generators))
+	t.Cleanup(func() { t.Log("clients\n" + strings.Join(rows, "\n")) })
+	for i, g := range generators {
+		row := fmt.Sprintf("%-11s %-22s %-7s ", g.language, g.tool, g.version(folder))
+		t.Run(g.language+" by "+g.tool, func(t *testing.T) {
+			if why := g.missing(folder); why != "" {
+				rows[i] = row + "left out: " + why
+				t.Skip(why)
+			}
+			rows[i] = row + "FAILS"
+			g.try(newJob(t), folder)
+			if !t.Failed() {
+				rows[i] = row + "does the main job"
+			}
+		})
 	}
-	return dir
 }
 
 // job is a service, and a folder for a client that is generated for it.
@@ -78,30 +141,21 @@ func absolute(t *testing.T, path string) string {
 	return found
 }
 
-func TestClients_Python(t *testing.T) {
-	t.Parallel()
-	generator := generatorOf(t, "python")
-	j := newJob(t)
-	runtest.Must(t, os.WriteFile(filepath.Join(j.dir, "config.yaml"), []byte("post_hooks: []\n"), 0o600))
-	said := j.run(filepath.Join(generator, "bin", "openapi-python-client"), "generate", "--path", absolute(t, document),
+func (j *job) pythonClient(folder string) {
+	bin := filepath.Join(folder, "python", "bin")
+	runtest.Must(j.t, os.WriteFile(filepath.Join(j.dir, "config.yaml"), []byte("post_hooks: []\n"), 0o600))
+	said := j.run(filepath.Join(bin, "openapi-python-client"), "generate", "--path", absolute(j.t, document),
 		"--output-path", "generated", "--config", "config.yaml")
 	if strings.Contains(strings.ToLower(said), "warning") {
-		t.Errorf("the generator leaves something out:\n%s", said)
+		j.t.Errorf("the generator leaves something out:\n%s", said)
 	}
-	j.env = append(j.env, "PYTHONPATH="+filepath.Join(j.dir, "generated"))
-	j.finish(filepath.Join(generator, "bin", "python"), "-B", absolute(t, filepath.Join(jobs, "main_job.py")))
+	j.env = append(slices.Clone(j.env), "PYTHONPATH="+filepath.Join(j.dir, "generated"))
+	j.finish(filepath.Join(bin, "python"), "-B", absolute(j.t, filepath.Join(jobs, "main_job.py")))
 }
 
-func TestClients_TypeScript(t *testing.T) {
-	t.Parallel()
-	generator := generatorOf(t, "typescript")
-	programs := filepath.Join(generator, "node_modules", ".bin")
-	j := newJob(t)
-	j.run(filepath.Join(programs, "openapi-ts"), "-i", absolute(t, document), "-o", "client", "-c", "@hey-api/client-fetch")
-	source, err := os.ReadFile(filepath.Join(jobs, "main_job.ts"))
-	runtest.Must(t, err)
-	runtest.Must(t, os.WriteFile(filepath.Join(j.dir, "main_job.ts"), source, 0o600))
-	j.run(filepath.Join(programs, "tsc"), "--strict", "--target", "es2022", "--lib", "es2022,dom,dom.iterable",
-		"--module", "commonjs", "--moduleResolution", "node10", "--outDir", "built", "main_job.ts")
+func (j *job) heyAPI(folder string) {
+	programs := filepath.Join(folder, "typescript", "node_modules", ".bin")
+	j.run(filepath.Join(programs, "openapi-ts"), "-i", absolute(j.t, document), "-o", "client", "-c", "@hey-api/client-fetch")
+	j.compileTypes(programs, "main_job.ts")
 	j.finish("node", filepath.Join("built", "main_job.js"))
 }

@@ -27,7 +27,13 @@ type DataPoint struct {
 
 // DataPointNames are the names of the fields of a data point.
 var DataPointNames = NewNames("content", "id", "label", "timestamp", "metadata", "audience", "identity",
-	"private")
+	"private").
+	WithForeign("userid", "no such field: did you mean identity (whose text it is) or audience (who may read it)?").
+	WithForeign("agentid", "no such field: did you mean identity (whose text it is)?").
+	WithForeign("groupid", "no such field: did you mean audience (who may read it)?").
+	WithForeign("scope", "no such field: did you mean audience (who may read it)?").
+	WithForeign("runid", "no such field: did you mean metadata, which recall returns?").
+	WithForeign("tags", "no such field: did you mean metadata, which recall returns?")
 
 // DataPointOf reads a data point for Decode. It checks the fields against their limits, except the size of the
 // content.

@@ -38,8 +38,8 @@ func (p *Problems) Add(field, format string, args ...any) {
 	p.errors = append(p.errors, Problem{field, fmt.Sprintf(format, args...)})
 }
 
-// CheckName adds a problem if a name that a place does not know misspells one of its names. at is the path of the
-// place.
+// CheckName adds a problem if a name that a place does not know misspells one of its names, or is that of another
+// service for one. at is the path of the place.
 func (p *Problems) CheckName(names Names, at string, name []byte) {
 	if p.misspelt == mostMisspelt {
 		return
@@ -47,6 +47,9 @@ func (p *Problems) CheckName(names Names, at string, name []byte) {
 	if meant := names.misspelt(name); meant != "" {
 		p.misspelt++
 		p.Add(pathOf(at, string(name)), "did you mean %s?", meant)
+	} else if here := names.foreignTo(name); here != "" {
+		p.misspelt++
+		p.Add(pathOf(at, string(name)), "%s", here)
 	}
 }
 

@@ -14,6 +14,14 @@ type Names struct {
 	list []string
 	// known holds what misspellings of each name are compared with.
 	known []knownName
+	// foreign are names that other services have for what these names are.
+	foreign []foreignName
+}
+
+// foreignName is a name in lower-case ASCII without "_" and "-", and what it is here.
+type foreignName struct {
+	word
+	plain, here string
 }
 
 type knownName struct {
@@ -50,7 +58,31 @@ func NewNames(names ...string) Names {
 
 // With returns the names with others.
 func (n Names) With(names ...string) Names {
-	return NewNames(append(slices.Clone(n.list), names...)...)
+	with := NewNames(append(slices.Clone(n.list), names...)...)
+	with.foreign = n.foreign
+	return with
+}
+
+// WithForeign returns the names with one of other services, which is refused with what it is here: its effect would
+// be missed.
+func (n Names) WithForeign(plain, here string) Names {
+	n.foreign = append(slices.Clone(n.foreign), foreignName{readWord([]byte(plain)), plain, here})
+	return n
+}
+
+// foreignTo returns what a name of other services is here, "" for any other name.
+func (n Names) foreignTo(other []byte) string {
+	if len(n.foreign) == 0 {
+		return ""
+	}
+	w := readWord(other)
+	for i := range n.foreign {
+		f := &n.foreign[i]
+		if w.folded == f.folded && w.foldedMask == f.foldedMask && equalsFolded(other, f.plain) {
+			return f.here
+		}
+	}
+	return ""
 }
 
 // Has reports whether a name is one of the names.

@@ -132,6 +132,30 @@ func TestProblems_MisspeltNamesBounded(t *testing.T) {
 	}
 }
 
+// The names of other services for who wrote and who may read are refused with what they are here, elsewhere ignored.
+func TestProblems_ForeignNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"user_id": "did you mean identity (whose text it is) or audience", "userId": "did you mean identity", "USERID": "did you mean identity",
+		"agent_id": "did you mean identity", "group_id": "did you mean audience", "scope": "did you mean audience",
+		"run_id": "did you mean metadata", "tags": "did you mean metadata",
+	} {
+		problems := namesOnly(t, `{"content":"x","`+name+`":"ana"}`)
+		if len(problems) != 1 || problems[0].Field != "items[3]."+name || !strings.Contains(problems[0].Message, want) {
+			t.Errorf("%s: %+v", name, problems)
+		}
+	}
+	if _, err := Decode([]byte(`{"content":"x","metadata":{"user_id":1},"user":1,"users_id":1}`), "", DataPointNames, DataPointOf); err != nil {
+		t.Error(err)
+	}
+	with := DataPointNames.With("idempotencyKey")
+	if _, err := Decode([]byte(`{"content":"x","user_id":"ana"}`), "", with, DataPointOf); err == nil {
+		t.Error("user_id is ignored in a single send")
+	}
+	if _, err := Decode([]byte(`{"content":"x","user_id":"ana"}`), "", NewNames("content"), DataPointOf); err != nil {
+		t.Error(err)
+	}
+}
+
 // namesOnly returns the problems of the names of an object.
 func namesOnly(t *testing.T, object string) []Problem {
 	t.Helper()

@@ -1,6 +1,7 @@
 package httpx
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ const (
 	IngestLimit = 98 << 20
 )
 
-// Body reads the body of a request as one JSON value of at most limit bytes.
+// Body reads the body of a request as one JSON value of at most limit bytes, without a byte order mark before it.
 //
 // The fault is invalid-request (empty, not JSON, not UTF-8, half a surrogate pair, nested deeper
 // than 10,000, more after the value, truncated), content-too-large, unsupported-media-type,
@@ -49,6 +50,7 @@ func Body(c echo.Context, limit int64) ([]byte, error) {
 	if err := stateOf(c).logged.copyRequest(req.Context(), raw); err != nil {
 		return nil, err
 	}
+	raw = bytes.TrimPrefix(raw, []byte("\ufeff"))
 	if len(raw) == 0 {
 		return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest, "the body is empty: want a JSON value")
 	}
@@ -274,7 +276,7 @@ func checkEncoding(header http.Header) error {
 	return nil
 }
 
-// checkMediaType refuses a Content-Type other than JSON, and an encoded body. Without a
+// checkMediaType refuses a Content-Type other than JSON, a charset other than UTF-8, and an encoded body. Without a
 // Content-Type the body counts as JSON.
 func checkMediaType(header http.Header) error {
 	if err := checkEncoding(header); err != nil {
@@ -284,10 +286,16 @@ func checkMediaType(header http.Header) error {
 	if sent == "" {
 		return nil
 	}
-	kind, _, err := mime.ParseMediaType(sent)
+	kind, params, err := mime.ParseMediaType(sent)
 	vendor := strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")
 	if err == nil && (kind == echo.MIMEApplicationJSON || kind == "text/json" || vendor) {
-		return nil
+		switch name := params["charset"]; strings.ToLower(name) {
+		case "", "utf-8", "utf8", "us-ascii", "ascii": // ASCII is part of UTF-8
+			return nil
+		default:
+			return fault.New(fault.UnsupportedMedia, fault.CodeUnsupportedMediaType,
+				"the Content-Type names the charset %.100q: JSON is sent in UTF-8", name)
+		}
 	}
 	return fault.New(fault.UnsupportedMedia, fault.CodeUnsupportedMediaType,
 		"the Content-Type is %.100q: want application/json", sent)

@@ -25,7 +25,7 @@ func (p *pages) list(r *web.Request) error {
 		},
 		Read: func(after, before string, most int) (part web.Part[points.Listed], err error) {
 			q := points.ListQuery{Limit: most}
-			if q.Filter, err = filterOf(r.URL.Query()); err != nil {
+			if q.Filter, err = filterOf(r.URL.Query(), r.Zone()); err != nil {
 				return part, err
 			}
 			var wrong error
@@ -44,8 +44,9 @@ func (p *pages) list(r *web.Request) error {
 	}.Serve(r, "list.html", &page, &page)
 }
 
-// filterOf reads the filter of a list. The fault is invalid-request.
-func filterOf(query url.Values) (f points.Filter, err error) {
+// filterOf reads the filter of a list. Its times are in the zone in which the list shows them. The fault is
+// invalid-request.
+func filterOf(query url.Values, zone *time.Location) (f points.Filter, err error) {
 	for name, into := range map[string]*string{
 		"author": &f.Author, "audience": &f.Audience, "label": &f.Label, "id": &f.ID,
 	} {
@@ -58,10 +59,10 @@ func filterOf(query url.Values) (f points.Filter, err error) {
 		if text == "" {
 			continue
 		}
-		at, err := instant.Read(text)
+		at, err := instant.ReadIn(text, zone)
 		if err != nil {
-			return f, fields.Invalid(name, "is no time: %v. Write a date or a time in UTC, such as 2026-11-26 or "+
-				"2026-11-26T14:00", err)
+			return f, fields.Invalid(name, "is no time: %v. Write a date or a time in your zone, %s, or with an offset, "+
+				"such as 2026-11-26, 2026-11-26T14:00 or 2026-11-26T14:00Z", err, zone)
 		}
 		if *end = at.At; name == "to" {
 			*end = at.End()

@@ -271,7 +271,7 @@ func (d Deps) replay(r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	path, err := d.send(r, caller, httpx.InnerCall{Body: body, Replay: true})
+	path, err := d.send(r, caller, httpx.InnerCall{Body: body, ContentType: out.Headers["content-type"], Replay: true})
 	if err != nil {
 		return r.Invalid(err, "event.html", out)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	neturl "net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -81,6 +82,17 @@ func TestWebhook_Events(t *testing.T) {
 			"Authorization", "Basic abc")
 		if r.status != http.StatusAccepted {
 			t.Errorf("a form on %s: %d %s", url, r.status, r.body)
+		}
+	}
+	// A form of one JSON object is that object, and the charset of a body is obeyed.
+	for kind, body := range map[string]string{
+		"application/x-www-form-urlencoded":        "payload=%7B%22id%22%3A%22n-2%22%2C%22text%22%3A%22M%C3%A5ke%22%2C" + neturl.QueryEscape(rest),
+		"application/json; charset=iso-8859-1":     "{\"id\":\"n-2\",\"text\":\"M\xe5ke\"," + rest,
+		"application/json; charset=utf-8; odd=\"x": "\ufeff{\"id\":\"n-2\",\"text\":\"Måke\"," + rest,
+	} {
+		r := h.event(w.URL, strings.NewReader(body), "Content-Type", kind)
+		if r.status != http.StatusAccepted || r.DataPointID == nil || *r.DataPointID != "n-2" {
+			t.Errorf("%s: %d %s", kind, r.status, r.body)
 		}
 	}
 	if a := h.fetch(http.MethodGet, h.urls.Console+api+"/projects", own, ""); a.status != http.StatusNotFound {
