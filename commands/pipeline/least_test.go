@@ -206,7 +206,9 @@ func (f *figures) note(q score.Question, list []near, asked []string, least floa
 			continue
 		}
 		f.evidence++
-		shares := slices.ContainsFunc(asked, func(term string) bool { return slices.Contains(e.terms, term) })
+		shares := slices.ContainsFunc(asked, func(term string) bool {
+			return (term[0] != '~' || strings.Contains(term, ":")) && slices.Contains(e.terms, term) // no marker of a language
+		})
 		if rank >= lostWithin || shares {
 			continue
 		}
@@ -226,6 +228,9 @@ func quantiles(values []float64) string {
 	values = slices.Sorted(slices.Values(values))
 	var b strings.Builder
 	fmt.Fprintf(&b, "%5d", len(values))
+	if len(values) == 0 {
+		return b.String()
+	}
 	for _, share := range []float64{0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1} {
 		fmt.Fprintf(&b, " %.3f", quantile(values, share))
 	}
@@ -323,7 +328,7 @@ func TestLeastCosine_Dialogues(t *testing.T) {
 			t.Errorf("%s: %d of %d texts with an answer are lost", name, f.lost, f.evidence)
 		}
 		for _, kind := range []string{"absent", "nonsense"} {
-			if of := f.kinds[kind]; of.empty < len(of.best)*99/100 {
+			if of := f.kinds[kind]; of.empty < len(of.best)*95/100 {
 				t.Errorf("%s, %s: %d of %d questions get nothing", name, kind, of.empty, len(of.best))
 			}
 		}

@@ -27,9 +27,9 @@ const maxTokens = 256
 // number of vectors, up to leastOfMany: so nine of ten questions about what is not there get nothing in stores of 3 to
 // 30,000 texts. TestLeastCosine_Absent and TestLeastCosine_Dialogues in commands/pipeline measure it.
 const (
-	leastOfOne  = 0.17
-	leastGrowth = 0.0238
-	leastOfMany = 0.345
+	leastOfOne  = 0.163
+	leastGrowth = 0.029
+	leastOfMany = 0.385
 )
 
 // LeastCosine returns the cosine from which the nearest of some vectors has something in common with a question, and is
