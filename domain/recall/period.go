@@ -101,6 +101,56 @@ func (a *Analyzer) TimeAsked(text string, asked time.Time, from, to *time.Time) 
 	return of
 }
 
+// relativeWords returns the words of a query that only say how far a time is from now, as "yesterday" and "last week"
+// do. A text that has nothing else of the query is about another day as well as about that one. A date is a word as
+// others are.
+func (a *Analyzer) relativeWords(text string, asked time.Time, terms []Term) (relative Words) {
+	rest := make([]byte, 0, len(text))
+	end := 0
+	for _, n := range comprehend.NamedPeriods(text, asked) {
+		if span := text[max(n.From, end):max(n.To, end)]; isDate(span) {
+			continue
+		}
+		rest = append(append(rest, text[end:max(n.From, end)]...), ' ')
+		end = max(n.To, end)
+	}
+	if end == 0 {
+		return 0
+	}
+	p := a.read(string(append(rest, text[end:]...)))
+	defer p.release()
+	for i, t := range terms[:ownOf(terms)] {
+		if !slices.ContainsFunc(p.items, func(item item) bool { return item.word == t.Text }) {
+			relative |= 1 << i
+		}
+	}
+	return relative
+}
+
+// isDate reports whether an expression of time has a number or the name of a month.
+func isDate(expression string) bool {
+	if strings.ContainsFunc(expression, unicode.IsDigit) {
+		return true
+	}
+	low := strings.ToLower(expression)
+	for month := time.January; month <= time.December; month++ {
+		if strings.Contains(low, strings.ToLower(month.String())) {
+			return true
+		}
+	}
+	return false
+}
+
+// HasOther reports whether counts have a word of the question, or another spelling of one, that is not relative.
+func (q *Question) HasOther(counts []Count) bool {
+	for i, c := range counts {
+		if c != (Count{}) && !q.Relative.Has(q.Terms[i].For) {
+			return true
+		}
+	}
+	return false
+}
+
 // Occurred reports whether something occurred in one of the spans.
 func (t *TimeAsked) Occurred(at time.Time) bool {
 	return slices.ContainsFunc(t.Spans, func(p comprehend.Period) bool { return !at.Before(p.Start) && at.Before(p.End) })

@@ -33,6 +33,8 @@ type Question struct {
 	Negates bool
 	// Content are its words that are no stop words of English, Denials those that negate.
 	Content, Denials Words
+	// Relative are those that say how far a time is from now, and nothing else.
+	Relative Words
 	// AsksOrder reports that it asks in what order things happened, which several conversations say together.
 	AsksOrder bool
 }
@@ -97,6 +99,9 @@ func (a *Analyzer) Question(text, asker string, asked time.Time) Question {
 		AsksHistory: hasPhrase(text, asksHistory), Negates: asksNegated(text),
 	}
 	q.Content, q.Denials = kindsOf(q.Terms)
+	if len(q.Periods) > 0 {
+		q.Relative = a.relativeWords(cut(text, queryBytes), asked, q.Terms)
+	}
 	if TraitsOf(cut(text, queryBytes)).Has(FirstPerson) {
 		q.Asker = asker
 	}

@@ -2,6 +2,7 @@ package recall_test
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -184,5 +185,27 @@ func TestRecall_PeriodsOfLongText(t *testing.T) {
 	q.Budget = 700
 	if page := h.Recall(q); !slices.Equal(found(page), []string{"diary", "note"}) || page.Results[0].Artifact.Kind != "observation" {
 		t.Errorf("%v", found(page))
+	}
+}
+
+// A question none of whose words is there finds nothing, though texts of other days have its word of time; with one of
+// its words, or a date, it is an ordinary question.
+func TestRecall_UnknownWordWithPeriod(t *testing.T) {
+	h := recalltest.New(t, nil)
+	for id, content := range map[string]string{
+		"late": "The crate came yesterday.", "week": "It rained all last week.", "date": "Flight 12 leaves on 12 May.",
+	} {
+		h.Send(recalltest.DataPoint{ID: id, Author: "ana", Content: content, OccurredAt: noon(3)})
+	}
+	h.CatchUp()
+	for question, want := range map[string][]string{
+		"What did zorblax do yesterday?": {}, "zorblax yesterday": {}, "Did quindle call last week?": {},
+		"Which crate came yesterday?": {"late"}, "Did it rain last week?": {"week"},
+		"zorblax on 12 May": {"date"},
+	} {
+		got := found(h.Recall(askedOn(h, 12, question)))
+		if os.Getenv(recalltest.EmbeddingsVariable) == "" && !slices.Equal(got, want) {
+			t.Errorf("%s finds %v, want %v", question, got, want)
+		}
 	}
 }

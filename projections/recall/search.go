@@ -104,6 +104,7 @@ func (s *Service) search(ctx context.Context, question *question) (*candidates, 
 		}
 	}
 	f.dropParts(question)
+	f.dropRelative(question)
 	f.Weights = f.Sources.Statistics.Weights(question.Asked.Terms)
 	f.ChooseBy = f.Weights.Shared(question.Asked.Terms)
 	ofMemories := f.Sources.Statistics.OfMemories(f.Memories.Statistics)
@@ -112,6 +113,19 @@ func (s *Service) search(ctx context.Context, question *question) (*candidates, 
 	f.sort()
 	f.addSemantic(question)
 	return f, nil
+}
+
+// dropRelative drops all hits if none has a word of the question but words such as "yesterday", which are in texts of
+// any day.
+func (f *candidates) dropRelative(question *question) {
+	asked := &question.Asked
+	if asked.Relative == 0 || asked.Relative.Contains(recall.AllWords(asked.Own())) {
+		return
+	}
+	has := func(h recallindex.Hit) bool { return asked.HasOther(h.Counts) }
+	if !slices.ContainsFunc(f.Sources.Hits, has) && !slices.ContainsFunc(f.Memories.Hits, has) {
+		f.Sources.Hits, f.Memories.Hits = nil, nil
+	}
 }
 
 // searchParts searches both parts of the index.
