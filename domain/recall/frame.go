@@ -22,8 +22,8 @@ type Wording struct {
 	words   []string
 	holds   []Words
 	relates []bool
-	// speaker is the author of a text in the first person, "" of another.
-	speaker string
+	// ofAuthor reports that it is in the first person: about its author.
+	ofAuthor bool
 }
 
 // WordingBytes is the longest text, in bytes, that has a Wording as a whole, and MostWordings how many candidates, best
@@ -80,7 +80,7 @@ func (w *Wording) read() {
 			w.words, w.holds = append(w.words, item.word), append(w.holds, held)
 			w.relates = append(w.relates, item.relates(speaks))
 			if _, first := firstPersons[item.spelled]; first {
-				w.speaker = w.author
+				w.ofAuthor = true
 			}
 		case aPair, aPart, aForm: // of the word before
 			if n := len(w.holds); n > 0 {
@@ -114,7 +114,7 @@ var fillers = wordSet(`a an the now again still just ein eine jetzt un une le la
 
 // endSentence notes the sentence that begins at a word and ends here, if it corrects something.
 func (w *Wording) endSentence(from int) {
-	if hasSign(w.words[from:]) {
+	if hasSign(w.words[from:]) || hasRenewed(w.words[from:], w.holds[from:]) {
 		w.corrects = append(w.corrects, union(w.holds[from:]))
 	}
 }
@@ -163,7 +163,7 @@ func (q *Question) relation(p, earlier *Placed) relation {
 	}
 	later.read()
 	before.read()
-	if before.speaker != later.speaker && (before.speaker != "" || later.speaker != "") {
+	if (before.ofAuthor || later.ofAuthor) && before.author != later.author {
 		return unrelated
 	}
 	// Where a question asks for what is not, what affirms replaces what denies only if nothing else differs.
@@ -283,7 +283,8 @@ func mayCorrect(text string) bool {
 				word = append(word, lower(byte(r)))
 			}
 		case r != '\'':
-			if _, begins := correctionSigns[string(word)]; begins {
+			_, begins := correctionSigns[string(word)]
+			if _, renews := renewing[string(word)]; begins || renews {
 				return true
 			}
 			word = word[:0]
@@ -293,9 +294,10 @@ func mayCorrect(text string) bool {
 }
 
 // correctionSigns show that a sentence replaces what was stated before. A word "…" is any words.
-var correctionSigns = signsOf(`correction|corrected|no longer|not any longer|not anymore|not any more|instead|moved to|
-	changed to|switched to|replaced by|rescheduled to|postponed to|not … but|
-	korrektur|berichtigung|nicht mehr|kein … mehr|keine … mehr|stattdessen|anstelle|verschoben auf|verlegt auf|
+var correctionSigns = signsOf(`correction|corrected|update|no longer|anymore|no more|instead|rather than|moved to|
+	moved … to|changed to|changed … to|switched to|switched … to|renamed to|rescheduled to|postponed to|replaces|
+	replaced by|replaced … with|not … but|
+	korrektur|berichtigung|anderung|ab sofort|geandert|nicht mehr|kein … mehr|keine … mehr|stattdessen|anstelle|verschoben auf|verlegt auf|
 	umgezogen nach|gezogen nach|nicht … sondern|
 	rectification|ne … plus|nest plus|na plus|plutot que|au lieu|deplace a|deplacee a|demenage a|pas … mais|
 	correccion|ya no|en lugar|en vez|trasladado a|trasladada a|se mudo a|se movio a|no … sino|
@@ -326,6 +328,20 @@ func hasSign(sentence []string) bool {
 			if follows(sentence[i+1:], rest) {
 				return true
 			}
+		}
+	}
+	return false
+}
+
+// renewing are the words for "new" before what has a new value, in the languages with stems.
+var renewing = wordSet(`new neue neuer neues neuen nouveau nouvelle nuevo nueva nuovo nuova novo nova nieuwe nya nytt
+	новый новая новое`)
+
+// hasRenewed reports whether a sentence has a new instance of what the question asks for: "the new gate code".
+func hasRenewed(words []string, holds []Words) bool {
+	for i, word := range words[:max(len(words)-1, 0)] {
+		if _, renews := renewing[word]; renews && holds[i] == 0 && holds[i+1] != 0 {
+			return true
 		}
 	}
 	return false

@@ -49,6 +49,12 @@ func TestQuestion_LaterStatementFirst(t *testing.T) {
 		{"倉庫の番号は?", "倉庫の番号は12です。", "倉庫の番号は34です。"},
 		// Corrections are written in other ways.
 		{"When is the harbour meeting?", "The harbour meeting is at 3 pm.", "Correction: the harbour meeting is at 4 pm, not 3 pm."},
+		{"What is the gate code?", "Gate code is 9020.", "The new gate code is 9021, as of Monday."},
+		{"What is the wifi password?", "The wifi password is tern.", "I changed the wifi password to gull."},
+		{"When is the harbour meeting?", "The harbour meeting is at 3 pm.", "We moved the harbour meeting from 3 to 4 pm."},
+		{"Do I use Vim?", "I use Vim.", "I don't use Vim anymore."},
+		{"When is the harbour meeting?", "The harbour meeting is at 3 pm.", "Update: the harbour meeting is in the canteen at 4."},
+		{"Wie lautet der Türcode?", "Der Türcode lautet 3321.", "Der neue Türcode für das Lager lautet ab sofort 9020."},
 		{"Is Petra vegetarian?", "Petra is vegetarian.", "Petra is no longer vegetarian, she eats fish again."},
 		{"Where is the regatta?", "The regatta starts in Leith on Sunday morning.", "Bad news. The regatta has moved to Oban because of the wind."},
 		{"Who leads the audit?", "Ines leads the audit.", "The audit is led not by Ines but by Tariq."},
@@ -152,6 +158,11 @@ func TestQuestion_LaterStatementOfAnotherThing(t *testing.T) {
 			"a text by the author that is named", "What did ben say of the locker?",
 			statement{"ben", "The locker is 12."},
 			statement{"ana", "The locker is 13."},
+		},
+		{
+			"something new of it", "Where is the harbour office?",
+			statement{"ana", "The harbour office is in the old mill."},
+			statement{"ana", "The harbour office has a new printer."},
 		},
 		{
 			"not only adds", "Who leads the audit?",
