@@ -80,7 +80,7 @@ type fakeEncoder struct{ indexed *atomic.Int64 }
 func (fakeEncoder) Name() string { return "all-MiniLM-L6-v2-q@fake" }
 
 func (f fakeEncoder) Embed(_ context.Context, text string) ([]float32, error) {
-	if strings.Contains(text, "): ") {
+	if strings.HasPrefix(text, "note: ") {
 		f.indexed.Add(1)
 	}
 	vector := make([]float32, 512)
@@ -233,7 +233,7 @@ func TestModels_NotInstalled(t *testing.T) {
 			t.Parallel()
 			h := newModelHarness(t)
 			h.begin(builtin, nil)
-			h.send(h.key, "/ingest", "completed", point{"id": "blue", "content": "My automobile turned blue"})
+			h.send(h.key, "/ingest", "completed", point{"id": "blue", "content": "My automobile turned blue", "label": "note"})
 			if got := h.first("blue automobile"); got != "blue" {
 				t.Errorf("by words: %q", got)
 			}
@@ -263,8 +263,8 @@ func TestModels_RemovedAndInstalledAgain(t *testing.T) {
 	h := newModelHarness(t)
 	h.install()
 	h.begin(BuiltinAuto, nil)
-	h.send(h.key, "/ingest", "completed", point{"id": "blue", "content": "My automobile turned blue"})
-	h.send(h.key, "/ingest", "completed", point{"id": "gone", "content": "Her automobile turned green"})
+	h.send(h.key, "/ingest", "completed", point{"id": "blue", "content": "My automobile turned blue", "label": "note"})
+	h.send(h.key, "/ingest", "completed", point{"id": "gone", "content": "Her automobile turned green", "label": "note"})
 	h.embedded(h.encoder.Name(), 2)
 	if got := h.first("blue gizmotron"); got != "blue" || h.off() != "" || len(h.log.about()) != 0 {
 		t.Errorf("installed: %q, status %q", got, h.off())
@@ -318,7 +318,7 @@ func TestModels_EndpointRemoved(t *testing.T) {
 	endpoint := func(c *Config) { c.Embeddings.URL, c.Embeddings.Name = fake.URL+"/v1", "small" }
 	h := newModelHarness(t)
 	h.begin(BuiltinAuto, endpoint)
-	h.send(h.key, "/ingest", "completed", point{"id": "blue", "content": "My automobile turned blue"})
+	h.send(h.key, "/ingest", "completed", point{"id": "blue", "content": "My automobile turned blue", "label": "note"})
 	h.embedded("small", 1)
 	h.stop()
 	h.log.about()
@@ -392,7 +392,7 @@ func TestModels_OfAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.begin(BuiltinAuto, func(c *Config) { c.BuiltinFile = file })
-	h.send(h.key, "/ingest", "completed", point{"id": "blue", "content": "My automobile turned blue", "identity": "Ana"})
+	h.send(h.key, "/ingest", "completed", point{"id": "blue", "content": "My automobile turned blue", "label": "note", "identity": "Ana"})
 	h.embedded(h.encoder.Name(), 1)
 	if _, err := os.Stat(h.modelFile()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the model was installed: %v", err)
@@ -445,7 +445,7 @@ func TestModels_EndpointLeast(t *testing.T) {
 			cfg.Embeddings.URL, cfg.Embeddings.Name, cfg.EmbeddingsLeast = fake.URL+"/v1", "small", c.least
 		})
 		if c.least == 0 {
-			h.send(h.key, "/ingest", "completed", point{"id": "blue", "content": "My automobile turned blue", "identity": "Ana"})
+			h.send(h.key, "/ingest", "completed", point{"id": "blue", "content": "My automobile turned blue", "label": "note", "identity": "Ana"})
 			h.embedded("small", 1)
 		}
 		if got := h.first("gizmotron"); got != c.want {

@@ -55,7 +55,7 @@ func (m *fakeEmbeddings) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Data []datum `json:"data"`
 	}
 	for i, text := range request.Input {
-		if m.slow.Load() && request.Model == "other" && strings.Contains(text, "): ") {
+		if m.slow.Load() && request.Model == "other" && strings.HasPrefix(text, "note: ") {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
@@ -63,7 +63,7 @@ func (m *fakeEmbeddings) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
-		if strings.Contains(text, "): ") {
+		if strings.HasPrefix(text, "note: ") {
 			m.indexed.Add(1)
 		}
 		vector := make([]float32, 512)
@@ -94,7 +94,7 @@ func TestServer_Embeddings(t *testing.T) {
 		"blue":    "My automobile turned blue yesterday",
 		"refused": "This is unspeakable, said Bo",
 	} {
-		h.send(key, "/ingest", "completed", point{"id": id, "content": content, "identity": "Ana"})
+		h.send(key, "/ingest", "completed", point{"id": id, "content": content, "label": "note"})
 	}
 	first := func(query string) string {
 		t.Helper()
@@ -150,7 +150,7 @@ func TestServer_Embeddings(t *testing.T) {
 	if up, without := h.semantic.finder.Up(); up || without < 2 || m.asked.Load() > asked+1 {
 		t.Errorf("up %v, %d recalls without, %d calls by one recall", up, without, m.asked.Load()-asked)
 	}
-	h.send(key, "/ingest", "completed", point{"id": "later", "content": "The garden is green"})
+	h.send(key, "/ingest", "completed", point{"id": "later", "content": "The garden is green", "label": "note"})
 	m.dead.Store(false)
 
 	// Another model embeds everything again. Recall goes on with the vectors of the first until that is done.
@@ -161,7 +161,7 @@ func TestServer_Embeddings(t *testing.T) {
 	if got := first("vehicle"); got != "blue" {
 		t.Errorf("while the other model embeds: %q", got)
 	}
-	h.send(key, "/ingest", "completed", point{"id": "new", "content": "Her automobile is red"})
+	h.send(key, "/ingest", "completed", point{"id": "new", "content": "Her automobile is red", "label": "note"})
 	runtest.Await(h.t, "a new one is embedded by the first model", func() bool { return rows("model = 'small'") == 4 })
 	if live := h.semantic.live.Vectors().Name(); live != "small" || rows("model = 'other'") != 0 {
 		t.Errorf("recall uses %s", live)
