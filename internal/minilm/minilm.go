@@ -23,19 +23,21 @@ const Dims = 384
 // max_seq_length of sentence-transformers for this model. The rest of a longer text is ignored.
 const maxTokens = 256
 
-// A text has something in common with a question from a cosine of leastOfOne, and of leastGrowth more for each e-fold
-// number of vectors, up to leastOfMany: so nine of ten questions about what is not there get nothing in stores of 3 to
-// 30,000 texts. TestLeastCosine_Absent and TestLeastCosine_Dialogues in commands/pipeline measure it.
+// A text has something in common with a question from a cosine that grows with the number of vectors, since the nearest
+// of more is nearer by chance: fast up to about ten, then slowly, and not above leastOfMany. So nine of ten questions
+// about what is not there get nothing in stores of 3 to 30,000 texts. TestLeastCosine_Absent and
+// TestLeastCosine_Dialogues in commands/pipeline measure it.
 const (
-	leastOfOne  = 0.163
-	leastGrowth = 0.029
-	leastOfMany = 0.385
+	leastOfOne, growthOfFew   = 0.135, 0.055 // for each e-fold number of vectors
+	leastOfSome, growthOfSome = 0.21, 0.0222
+	leastOfMany               = 0.385
 )
 
 // LeastCosine returns the cosine from which the nearest of some vectors has something in common with a question, and is
 // not near by chance.
 func LeastCosine(vectors int) float64 {
-	return min(leastOfOne+leastGrowth*math.Log(float64(max(1, vectors))), leastOfMany)
+	folds := math.Log(float64(max(1, vectors)))
+	return min(leastOfOne+growthOfFew*folds, leastOfSome+growthOfSome*folds, leastOfMany)
 }
 
 // Model is a loaded encoder. It is read-only after Open and safe for concurrent use. It holds about
