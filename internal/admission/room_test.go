@@ -218,7 +218,7 @@ func TestRoom_BatchesInAClosedLoop(t *testing.T) {
 		if before < 40 || first < 40 || second < 40 {
 			t.Errorf("%d batches in 20 s, then %d and %d of the other project in 40 s", before, first, second)
 		}
-		if s.most > 3*budget {
+		if s.most > 5*budget { // without a bound it would be millions
 			t.Errorf("%d events were not applied, with a budget of %d", s.most, budget)
 		}
 	})
@@ -266,7 +266,7 @@ func TestRoom_BatchesOfFewItems(t *testing.T) {
 		if sent.Load() < 20*perSecond/2 {
 			t.Errorf("%d texts in 20 s, of which %d a second could be applied", sent.Load(), perSecond)
 		}
-		if s.most > 3*budget {
+		if s.most > 5*budget { // without a bound it would be millions
 			t.Errorf("%d events were not applied, with a budget of %d", s.most, budget)
 		}
 	})
