@@ -127,8 +127,8 @@ func union(sets []Words) (all Words) {
 }
 
 // firstPersons are the words of an author about themselves, as they are spelled, in the languages with stems.
-var firstPersons = wordSet(`i me my mine myself we us our ours im ive ich mich mir mein meine meinen meinem meiner wir uns
-	unser unsere unseren unserem je moi mon ma mes nous notre nos yo mi mis nosotros nuestro nuestra io mio mia noi nostro
+var firstPersons = wordSet(`i me my mine myself we us our ours im ive ich mich mir mein meine meinen meinem meiner wir
+	uns unser unsere unseren unserem je moi mon ma mes nous notre nos yo mi mis nosotros nuestro nuestra io mio mia noi nostro
 	nostra eu meu minha nós nosso nossa ik mij mijn wij ons onze jag mig min mitt mina vi oss vår vårt våra
 	я мне мой моя моё мы нас наш наша наше`)
 
@@ -297,18 +297,23 @@ func mayCorrect(text string) bool {
 var correctionSigns = signsOf(`correction|corrected|update|no longer|anymore|no more|instead|rather than|moved to|
 	moved … to|changed to|changed … to|switched to|switched … to|renamed to|rescheduled to|postponed to|replaces|
 	replaced by|replaced … with|not … but|
-	korrektur|berichtigung|anderung|ab sofort|geandert|nicht mehr|kein … mehr|keine … mehr|stattdessen|anstelle|verschoben auf|verlegt auf|
-	umgezogen nach|gezogen nach|nicht … sondern|
+	korrektur|berichtigung|anderung|ab sofort|geandert|nicht mehr|kein … mehr|keine … mehr|stattdessen|anstelle|
+	verschoben auf|verlegt auf|umgezogen nach|gezogen nach|nicht … sondern|
 	rectification|ne … plus|nest plus|na plus|plutot que|au lieu|deplace a|deplacee a|demenage a|pas … mais|
 	correccion|ya no|en lugar|en vez|trasladado a|trasladada a|se mudo a|se movio a|no … sino|
-	correzione|non … piu|invece|al posto|spostato a|spostata a|spostato alle|spostata alle|trasferito a|trasferita a|non … bensi|
-	correcao|ja nao|nao … mais|em vez|mudou para|mudado para|mudada para|transferido para|transferida para|nao … mas|nao … e sim|
+	correzione|non … piu|invece|al posto|spostato a|spostata a|spostato alle|spostata alle|trasferito a|trasferita a|
+	non … bensi|
+	correcao|ja nao|nao … mais|em vez|mudou para|mudado para|mudada para|transferido para|transferida para|nao … mas|
+	nao … e sim|
 	correctie|niet meer|geen … meer|in plaats|verplaatst naar|verhuisd naar|verschoven naar|niet … maar|
 	rattelse|korrigering|inte langre|i stallet|istallet|flyttat till|flyttad till|flyttas till|inte … utan|
 	исправление|поправка|больше не|уже не|вместо|перенесен на|перенесена на|перенесено на|переехал в|переехала в`)
 
-// anyWords stands for any words between those of a sign.
-const anyWords = "…"
+// anyWords stands for any words between those of a sign, fewer than signGap: a text may repeat the first of them.
+const (
+	anyWords = "…"
+	signGap  = 16
+)
 
 // signsOf reads signs that | separates, by their first word.
 func signsOf(list string) map[string][][]string {
@@ -358,7 +363,7 @@ func follows(words, sign []string) bool {
 			if _, adds := onlyWords[words[0]]; adds {
 				return false
 			}
-			for n := 1; n < len(words); n++ {
+			for n := 1; n < min(len(words), signGap); n++ {
 				if follows(words[n:], sign[i+1:]) {
 					return true
 				}

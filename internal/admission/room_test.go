@@ -185,6 +185,7 @@ func TestRoom_BatchesInAClosedLoop(t *testing.T) {
 		defer cancel()
 		var calls sync.WaitGroup
 		calls.Go(func() { r.Checks(ctx.Done(), func() admission.State { return s.state(budget) }) })
+		synctest.Wait() // for the first check: a room that knows no state lets every write pass
 		calls.Go(func() {
 			for ctx.Err() == nil {
 				pass(10 * time.Millisecond)
@@ -218,7 +219,7 @@ func TestRoom_BatchesInAClosedLoop(t *testing.T) {
 		if before < 40 || first < 40 || second < 40 {
 			t.Errorf("%d batches in 20 s, then %d and %d of the other project in 40 s", before, first, second)
 		}
-		if s.most > 5*budget { // without a bound it would be millions
+		if s.most > 3*budget {
 			t.Errorf("%d events were not applied, with a budget of %d", s.most, budget)
 		}
 	})
