@@ -3,12 +3,13 @@ package history
 // directoryEntries are the kinds of identities and audiences.
 var directoryEntries = map[string]Entry{
 	"audience.put.v1": {
-		Text: "{by} wrote the audience {slug}", About: "audience=audienceId", Setting: "audience audienceId",
+		Text: "{by} wrote the audience {slug}", About: "audience=audienceId",
+		Setting: "audience projectId audienceId", Named: "slug",
 		Values: "name kind rule|rule members|members",
 	},
 	"audience.removed.v1": {
 		Text: "{by} removed the audience {audienceId|audience}", About: "audience=audienceId",
-		Setting: "audience audienceId", Values: "name kind rule|rule members|members",
+		Setting: "audience projectId audienceId", Values: "name kind rule|rule members|members",
 	},
 	"audience.recomputed.v1": {Elsewhere: "counts members again and changes nothing"},
 	"identity.appeared.v1": {
@@ -28,7 +29,7 @@ var directoryEntries = map[string]Entry{
 		About: "identity=@", Setting: "traits @", Values: "record.traits|traits",
 	},
 	"identity.removed.v1": {
-		Text: "{by} removed an identity", About: "identity=@", Setting: "traits @", Values: "record.traits|traits", Texts: true,
+		Text: "{by} removed an identity", About: "identity=@",
 	},
 	"identity.cleared.v1": {Elsewhere: "the last step of the removal of an identity, which has a row"},
 	"bulk.accepted.v1": {

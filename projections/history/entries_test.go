@@ -61,6 +61,9 @@ func TestEntries_EachKindOfTheCatalogue(t *testing.T) {
 				t.Errorf("%s is about %q: the payload has no such path", name, about)
 			}
 		}
+		if e.Named != "" && (!has(e.Named) || e.About == "" || e.Texts) {
+			t.Errorf("%s names its thing by %s, which it does not have, or is erased", name, e.Named)
+		}
 		setting := strings.Fields(e.Setting)
 		for i, path := range setting {
 			if i > 0 && !has(path) {

@@ -30,7 +30,7 @@ var textEntries = map[string]Entry{
 		Text: "{by} deleted {targets|count} texts at once", About: "deletion=@",
 	},
 	"deletion.fanned-out.v1": {Elsewhere: "the outcome of a deletion, which has a row"},
-	"deletion.facts-kept.v1": {Elsewhere: "what outlives a deleted text; the deletion has a row"},
+	"deletion.facts-kept.v1": {Elsewhere: "what outlives a deleted text: the row of its deletion is made of it"},
 	"deletion.cleaned.v1":    {Elsewhere: "the last step of a deletion, which has a row"},
 	"erasure.requested.v1": {
 		Text: "{by} began the erasure of a person", Needs: Manage, About: "erasure=@ identity=recordId",

@@ -12,6 +12,7 @@
 //     no entry: it is the field projectId. The path @ is the id in the name of the stream.
 //   - Setting names what it sets, and Values the paths of the values: they are shown before and after. Of two events
 //     of one setting the second has no row if all values are the same.
+//   - Named is the path of the name of the thing, if the event gives it one that stays when the thing is removed.
 //   - Needs is who sees the thing itself, and so its history. Texts marks values that are text of customers.
 //   - Hidden lists fields of the payload that nobody is shown: hashes and secrets.
 //
@@ -29,12 +30,14 @@ type Entry struct {
 	Elsewhere string
 	// About are the things that the event is about: "kind=path", separated by blanks.
 	About string
-	// Setting is what the event sets, "" for nothing: a name, and paths that tell two settings of a project or an
-	// organization apart, as "access memberId projectId".
+	// Setting is what the event sets, "" for nothing: a name, and the paths of ids that tell it from all others of
+	// the log, as "role organizationId memberId".
 	Setting string
 	// Values are the values that it sets: "path|form", separated by blanks.
 	Values string
-	Needs  Needs
+	// Named is the path of the name that the first thing of About has from now on. It is no text of a customer.
+	Named string
+	Needs Needs
 	// Texts reports that the values are text of customers.
 	Texts bool
 	// IsOfThing keeps the event out of the history of the organization and of the project: there are many of them.
