@@ -3,12 +3,12 @@ package history
 // textEntries are the kinds of data points, of their sends, and of deletion and erasure.
 var textEntries = map[string]Entry{
 	"datapoint.revision-accepted.v1": {
-		Cases: []Case{{"effect.revision", "1", "{by} wrote a text"}},
-		Text:  "{by} corrected a text (revision {effect.revision|number})", About: "datapoint=@", IsOfPeople: true,
+		Cases: []Case{{"effect.revision", "1", "{by} wrote {@|datapoint}"}},
+		Text:  "{by} corrected {@|datapoint} (revision {effect.revision|number})", About: "datapoint=@", IsOfPeople: true,
 		Hidden: "content metadata author sourceId label",
 	},
 	"datapoint.moved.v1": {
-		Text: "{by} moved a text to another audience", About: "datapoint=@", IsOfPeople: true,
+		Text: "{by} moved {@|datapoint} to another audience", About: "datapoint=@", IsOfPeople: true,
 		Hidden: "sourceId label",
 	},
 	"datapoint.resent.v1": {Elsewhere: "changes nothing; stays in Requests"},
