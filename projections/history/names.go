@@ -20,6 +20,8 @@ type Principal struct {
 	// Name is what people read: the address of a person, the name of a key. It is person.RemovedName for somebody who is
 	// no member any more.
 	Name string `json:"name"`
+	// isName is false for words such as "the operator".
+	isName bool
 }
 
 // namer knows the names of things. Before find, it notes which are asked for.
@@ -72,13 +74,15 @@ func (n *namer) name(form, id string) string {
 // principal reads the principal of an event (auth.Principal.Name).
 func (n *namer) principal(text string) Principal {
 	if name, is := strings.CutPrefix(text, OfOperator); is {
-		return Principal{Kind: OfOperator, Name: operatorName(strings.TrimSpace(name))}
+		p := Principal{Kind: OfOperator}
+		p.Name, p.isName = operatorName(strings.TrimSpace(name))
+		return p
 	}
 	kind, id, _ := strings.Cut(text, ":")
 	p := Principal{Kind: kind, ID: id}
 	switch kind {
 	case formPerson, formWebhook:
-		p.Name = n.name(kind, id)
+		p.Name, p.isName = n.name(kind, id), true
 	case formKey:
 		p.Name = "key " + n.name(kind, id)
 	case "management-key":
@@ -97,15 +101,15 @@ func (n *namer) principal(text string) Principal {
 // and perhaps, in parentheses, the name that the person gave.
 const OfOperator = "operator"
 
-func operatorName(text string) string {
+func operatorName(text string) (name string, isName bool) {
 	user, given, both := strings.Cut(text, " (says: ")
 	switch {
 	case both:
-		return strings.TrimSuffix(given, ")") + " (operator " + user + ")"
+		return strings.TrimSuffix(given, ")") + " (operator " + user + ")", true
 	case user == "":
-		return "the operator"
+		return "the operator", false
 	default:
-		return "operator " + user
+		return "operator " + user, false
 	}
 }
 

@@ -80,6 +80,8 @@ type Piece struct {
 	Text string
 	Kind string
 	ID   string
+	// isName is true for a text that does not get a capital at the beginning of a sentence.
+	isName bool
 }
 
 // Thing is what an event is about.

@@ -73,7 +73,7 @@ func (n *namer) event(r shownRow) Event {
 	}
 	var text strings.Builder
 	for i, p := range e.Pieces {
-		if i == 0 && p.ID == "" {
+		if i == 0 && !p.isName {
 			e.Pieces[0].Text = capital(p.Text)
 		}
 		text.WriteString(e.Pieces[i].Text)
@@ -106,10 +106,10 @@ func (n *namer) piece(r shownRow, p part, payload any) Piece {
 		return Piece{Text: p.text}
 	case p.path == by:
 		who := n.principal(r.Principal)
-		return Piece{Text: who.Name, Kind: who.Kind, ID: who.ID}
+		return Piece{Text: who.Name, Kind: who.Kind, ID: who.ID, isName: who.isName}
 	case isOfThing(p.form):
 		id := r.idAt(p.path, payload)
-		return Piece{Text: n.name(p.form, id), Kind: p.form, ID: id}
+		return Piece{Text: n.name(p.form, id), Kind: p.form, ID: id, isName: true}
 	case r.record == nil || r.isLong || n.hides && r.entry.Texts:
 		return Piece{Text: "…"}
 	default:
