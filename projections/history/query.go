@@ -106,7 +106,9 @@ func (q Reader) rows(ctx context.Context, v Viewer, of Query) (rows []entryRow, 
 	} else if of.By != "" {
 		s.add("e.principal = $%d", of.By)
 	}
-	if types := v.types(of.Kind); v.May < Manage || of.Kind != "" {
+	if types := v.types(of.Kind); len(types) == 1 {
+		s.add("e.type = $%d", types[0]) // an index has them in order
+	} else if v.May < Manage || of.Kind != "" {
 		s.add("e.type = any($%d)", types)
 	}
 	if !of.From.IsZero() {
