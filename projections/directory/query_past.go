@@ -223,8 +223,8 @@ func (t *timeline) changes(r *recordPast) (times []time.Time) {
 	return slices.CompactFunc(times, time.Time.Equal)
 }
 
-// since returns since when a record has belonged to the audience that it belongs to at a time. It is not exact if it may
-// have been before.
+// since returns since when a record has belonged to the audience that it belongs to at a time. It is not exact if it
+// may have been before.
 func (t *timeline) since(ctx context.Context, r *recordPast, at time.Time) (since time.Time, exact bool, err error) {
 	times := t.changes(r)
 	times = times[:sort.Search(len(times), func(n int) bool { return times[n].After(at) })]
