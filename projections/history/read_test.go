@@ -222,16 +222,17 @@ func TestList_MembersByName(t *testing.T) {
 		}
 		return ids
 	}
+	var log projectiontest.Log
+	log.Append(stream.Registry, &registry.ProjectCreated{OrganizationID: id("acme"), ProjectID: id("hr"), Slug: "hr"})
 	for n := range 3 { // all others are removed
-		_, err := f.db.Exec(t.Context(), `insert into directory.identities
-			(id, project_id, identity, traits, marks, broad, origin, created_at, updated_at, private)
-			values ($1, $2, $3, '{}', '', false, 'api', now(), now(), $1)`,
-			id(fmt.Sprint("member ", n)), id("hr"), fmt.Sprint("m", n))
-		if err != nil {
-			t.Fatal(err)
-		}
+		log.Append(stream.Name(stream.Identity, id(fmt.Sprint("member ", n))), &identity.Appeared{
+			ProjectID: id("hr"), Identity: fmt.Sprint("m", n), Origin: identity.OriginAPI,
+		})
 	}
-	put := audience.Put{ProjectID: id("hr"), AudienceID: id("list"), Slug: "list", Kind: audience.KindFixed, Members: ids(0, 4)}
+	projectiontest.Apply(t, f.db, directory.New(f.journal, stream.Namespaces{}, nil), log.Facts...)
+	put := audience.Put{
+		ProjectID: id("hr"), AudienceID: id("list"), Slug: "list", Kind: audience.KindFixed, Members: ids(0, 4),
+	}
 	f.append(streams["audiences"], ruth, &put)
 	put.Members = ids(2, 62)
 	f.append(streams["audiences"], ruth, &put)
