@@ -8,6 +8,7 @@ const (
 	Directory   = "directory"
 	Embeddings  = "embeddings"
 	Memories    = "memories"
+	Reads       = "reads"
 	RecallIndex = "recallindex"
 	Trace       = "trace"
 	Usage       = "usage"
@@ -18,5 +19,5 @@ const Recount = "recount"
 
 // Names are the names of all projections.
 func Names() []string {
-	return []string{Access, DataPoints, Directory, Embeddings, Memories, RecallIndex, Trace, Usage}
+	return []string{Access, DataPoints, Directory, Embeddings, Memories, Reads, RecallIndex, Trace, Usage}
 }
