@@ -44,8 +44,9 @@ type batch struct {
 	done  bool
 }
 
-// lookUp completes the texts of records. It returns those that are ready, and those that wait for the projection.
-func (r *Recorder) lookUp(ctx context.Context, taken []entry) (ready, wait []entry) {
+// lookUp completes the texts of records. It returns those that are ready or were looked up so often, and those that wait
+// for the projection.
+func (r *Recorder) lookUp(ctx context.Context, taken []entry, looks int) (ready, wait []entry) {
 	var missing []uuid.UUID
 	asked := map[uuid.UUID]bool{}
 	for _, e := range taken {
@@ -67,7 +68,7 @@ func (r *Recorder) lookUp(ctx context.Context, taken []entry) (ready, wait []ent
 	}
 	for _, e := range taken {
 		e.looks++
-		if r.complete(e.record.Shown) || e.looks >= maxLooks {
+		if r.complete(e.record.Shown) || e.looks >= looks {
 			ready = append(ready, e)
 		} else {
 			wait = append(wait, e)

@@ -34,7 +34,7 @@ const (
 	gather = 150 * time.Millisecond
 	// late is from which age on a record that is not in the log holds up other requests, for at most lateWait.
 	late     = time.Second
-	lateWait = 5 * time.Second
+	lateWait = 3 * time.Second
 	// flushTimeout bounds one flush, endTimeout the last one.
 	flushTimeout = 10 * time.Second
 	endTimeout   = 15 * time.Second
@@ -197,7 +197,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 		case <-r.wake:
 		}
 		_ = pause.Wait(ctx) // the end of the context ends the loop
-		if err := r.flush(ctx, flushTimeout); err != nil {
+		if err := r.flush(ctx, flushTimeout, maxLooks); err != nil {
 			r.failures.Inc()
 			r.Logger.ErrorContext(ctx, "read records cannot be appended, will retry", "err", err)
 		} else {
@@ -205,14 +205,15 @@ func (r *Recorder) Run(ctx context.Context) error {
 		}
 	}
 	last := context.WithoutCancel(ctx)
-	if err := r.flush(last, endTimeout); err != nil {
+	if err := r.flush(last, endTimeout, 0); err != nil {
 		r.Logger.ErrorContext(last, "read records were lost at the shutdown", "err", err)
 	}
 	return nil
 }
 
-// flush appends what waits. What it could not append waits on.
-func (r *Recorder) flush(ctx context.Context, limit time.Duration) error {
+// flush appends the records that wait, but for those with texts that are unknown and were looked up less often than
+// looks. What it could not append waits on.
+func (r *Recorder) flush(ctx context.Context, limit time.Duration, looks int) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := panics.Call(ctx, r.Logger, "flush of read records panicked", func() error {
@@ -220,7 +221,7 @@ func (r *Recorder) flush(ctx context.Context, limit time.Duration) error {
 		taken := r.queue
 		r.queue = nil
 		r.mu.Unlock()
-		ready, wait := r.lookUp(ctx, taken)
+		ready, wait := r.lookUp(ctx, taken, looks)
 		made, err := r.batch(ready)
 		r.batches = append(r.batches, made...)
 		r.mu.Lock()
