@@ -56,6 +56,8 @@ var internalEntries = map[string]Entry{
 	"memory.embedded.v1":           {Elsewhere: "derivations stay in Data points"},
 	"pipeline.searchable.v1":       {Elsewhere: "the end of sends; stays in Data points"},
 	"usage.charged.v1":             {Elsewhere: "recalls stay in Requests and Usage"},
+	"reads.rooted.v1":              {Elsewhere: "who was shown what; stays in the records of reads"},
+	"reads.recorded.v1":            {Elsewhere: "who was shown what; stays in the records of reads"},
 	"audit.records-kept.v1":        {Elsewhere: "leaf records of what left the log; the removal has a row"},
 	"blob.opened.v1":               {Elsewhere: "a part of the event that refers to it"},
 }
