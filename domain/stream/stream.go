@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// The categories. Those with customer text are erasable: DataPoint, Memory, Blob, Identity, Person and Offer.
+// The categories. Those with customer text are erasable: DataPoint, Memory, Blob, Identity, Person, Offer and Visits.
 const (
 	Registry     = "registry"
 	Organization = "organization"
@@ -33,6 +33,7 @@ const (
 	Erasure      = "erasure" // of a person
 	Blob         = "blob"
 	Records      = "records"
+	Visits       = "visits"   // of a person to an organization, in a month
 	Pipeline     = "pipeline" // one stream for the whole log
 )
 
@@ -49,8 +50,42 @@ func BlobName(owner, command uuid.UUID) string {
 	return Blob + "-" + owner.String() + "-" + command.String()
 }
 
-// RecordsName returns the stream that keeps the records of the events of a stream of an id.
-func RecordsName(name string) string { return Name(Records, Owner(name)) + "-" + Category(name) }
+// ofOperator begins what follows the organization where the visitor is an operator, whose person is not known.
+const ofOperator = "operator" + "-"
+
+// VisitsName returns the stream of what a person did in a UTC calendar month ("2006-01") with an organization; of
+// uuid.Nil, what operators read.
+func VisitsName(organization, person uuid.UUID, month string) string {
+	who := ofOperator
+	if person != uuid.Nil {
+		who = person.String() + "-"
+	}
+	return Name(Visits, organization) + "-" + who + month
+}
+
+// Visitor returns the person and the month in the name of a stream of visits; uuid.Nil is an operator.
+func Visitor(name string) (person uuid.UUID, month string) {
+	_, id, _ := strings.Cut(name, "-")
+	_, who, _ := cutID(id)
+	if month, is := strings.CutPrefix(who, ofOperator); is {
+		return uuid.Nil, month
+	}
+	who, month, _ = cutID(who)
+	person, err := uuid.Parse(who)
+	if err != nil {
+		return uuid.Nil, ""
+	}
+	return person, month
+}
+
+// RecordsName returns the stream that keeps the records of the events of a stream of an id, and of a stream of visits.
+func RecordsName(name string) string {
+	records := Name(Records, Owner(name)) + "-" + Category(name)
+	if _, month := Visitor(name); Category(name) == Visits && month != "" {
+		records += name[len(Visits)+1+uuidLength:]
+	}
+	return records
+}
 
 // Category is the part of a stream name before the first dash. It is "" for a stream that begins like one of ours and
 // is not named as this package names them: another application wrote it, and it is passed over.
@@ -65,7 +100,7 @@ func Category(name string) string {
 // IsOurs reports whether a whole name is one that the service forms.
 func IsOurs(name string) bool {
 	switch family := Category(name); family {
-	case Registry, Pipeline, Address, Usage, Blob, Records:
+	case Registry, Pipeline, Address, Usage, Blob, Records, Visits:
 		return true
 	default:
 		return isOfID(family)
@@ -89,9 +124,13 @@ func isFormed(family, id string) bool {
 	case Blob:
 		owner, command, ok := cutID(id)
 		return ok && isUUID(owner) && isUUID(command)
+	case Visits:
+		organization, visitor, ok := cutID(id)
+		return ok && isUUID(organization) && isVisitor(visitor)
 	case Records:
 		owner, of, ok := cutID(id)
-		return ok && isUUID(owner) && isOfID(of)
+		visitor, isVisits := strings.CutPrefix(of, Visits+"-")
+		return ok && isUUID(owner) && (isOfID(of) || isVisits && isVisitor(visitor))
 	}
 	return !isOfID(family) || isUUID(id)
 }
@@ -132,6 +171,17 @@ func isUUID(text string) bool {
 		}
 	}
 	return true
+}
+
+// isVisitor reports whether a text is a person, or the operator, and a month.
+func isVisitor(text string) bool {
+	month, is := strings.CutPrefix(text, ofOperator)
+	if !is {
+		var person string
+		person, month, is = cutID(text)
+		is = is && isUUID(person)
+	}
+	return is && isMonth(month)
 }
 
 func isHex(text string) bool {
