@@ -96,17 +96,17 @@ func (v *Visits) appendTo(ctx context.Context, organization uuid.UUID, e visits.
 		of.OrganizationID, of.VisitedAt = organization, e.At
 	case *visit.SignInRefused:
 		of.Attempts, of.LastAt = e.Attempts, e.LastAt
+	case *visit.LinkMade:
+		of.Times = e.Attempts
 	}
-	principal := "operator"
 	if of, is := e.Event.(visit.OfPerson); is {
-		principal = "person:" + e.Person.String()
 		*of.Of() = visit.Visit{
 			OrganizationID: organization, PersonID: e.Person, Network: of.Of().Network, Browser: of.Of().Browser,
 			VisitedAt: e.At,
 		}
 	}
 	meta := event.Meta{
-		RequestID: e.RequestID, CommandID: uuid.NewSHA1(e.ID, organization[:]), Principal: principal,
+		RequestID: e.RequestID, CommandID: uuid.NewSHA1(e.ID, organization[:]), Principal: e.Principal,
 		CorrelationID: e.RequestID, At: e.At,
 	}
 	name := stream.VisitsName(organization, e.Person, e.At.UTC().Format("2006-01"))

@@ -62,7 +62,8 @@ func (w *fixture) visited(organization, person uuid.UUID, at time.Time) []events
 
 func signIn(person, in uuid.UUID, at time.Time) visits.Entry {
 	return visits.Entry{
-		ID: uuid.New(), Person: person, Organization: in, At: at, RequestID: uuid.New(),
+		ID: uuid.New(), Person: person, Organization: in, At: at, RequestID: uuid.New(), Attempts: 1, LastAt: at,
+		Principal: "person:" + person.String(),
 		Event: &visit.SignedIn{Visit: visit.Visit{Network: "192.0.2.1", Browser: "Lynx"}, Way: visit.Password},
 	}
 }
@@ -120,7 +121,7 @@ func TestVisits_OfOperators(t *testing.T) {
 	w := peopled(t)
 	at, of := w.call.ReceivedAt, w.org("Annals")
 	q := &visitQueue{entries: []visits.Entry{{
-		ID: uuid.New(), Organization: of, At: at, Event: &visit.OperatorRead{Command: "log"},
+		ID: uuid.New(), Organization: of, At: at, Principal: "operator", Event: &visit.OperatorRead{Command: "log"},
 	}}}
 	if err := w.visitors(q).Flush(t.Context()); err != nil {
 		t.Fatal(err)

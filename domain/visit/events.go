@@ -30,6 +30,18 @@ type OfPerson interface {
 	Of() *Visit
 }
 
+// IsCounted reports whether strangers can cause an event, so that those within RefusedTime are one. key tells kinds apart.
+func IsCounted(e event.Event) (key string, is bool) {
+	switch e := e.(type) {
+	case *SignInRefused:
+		return "refused", true
+	case *LinkMade:
+		return "link", e.Purpose == Recovery
+	default:
+		return "", false
+	}
+}
+
 // Of implements OfPerson for the events that have a Visit.
 func (v *Visit) Of() *Visit { return v }
 
@@ -50,11 +62,13 @@ type (
 		Attempts int       `json:"attempts"`
 		LastAt   time.Time `json:"lastAt"`
 	}
-	// LinkMade records a one-time link to sign in, LinkUsed its use. Its purpose is that of the link.
+	// LinkMade records a one-time link for a person. A stranger can have recoveries mailed, so that those within
+	// RefusedTime are one event, and Times counts them.
 	LinkMade struct {
 		Visit
 
 		Purpose string `json:"purpose"`
+		Times   int    `json:"times"`
 	}
 	// LinkUsed records the use of a one-time link.
 	LinkUsed struct {
@@ -103,6 +117,8 @@ const (
 	Password Way = "password"
 	Provider Way = "provider"
 	Link     Way = "link"
+	// Code is a code of the second factor, after one of the others.
+	Code Way = "code"
 )
 
 // FactorChange is what was done with a second factor.
@@ -125,7 +141,10 @@ const (
 	Everywhere Ended = "everywhere"
 )
 
-// RefusedTime is the time of which refused attempts are one event.
+// Recovery is the purpose of a link that a stranger can have mailed.
+const Recovery = "recovery"
+
+// RefusedTime is the time of which what strangers can cause is one event for each person.
 const RefusedTime = 15 * time.Minute
 
 func (SignedIn) EventType() string { return "visit.signed-in.v1" }

@@ -3,6 +3,7 @@
 package visits
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,10 +29,12 @@ type Entry struct {
 	// Event is one of package visit, a pointer. Its organization and person, and of refused sign-ins the counts, are set
 	// when it is appended.
 	Event     event.Event
+	// Principal is who did it, "" for the person.
+	Principal string
 	RequestID uuid.UUID
 	At        time.Time
 
-	// Attempts and LastAt count refused sign-ins, from At on.
+	// Attempts and LastAt count what strangers caused, from At on.
 	Attempts int
 	LastAt   time.Time
 }
@@ -48,11 +51,11 @@ func Clean(text string) string {
 	return text
 }
 
-// insert adds a row, or counts one more refused sign-in of a window. What is shown of several is the last one.
-const insert = `insert into ops.visits as v (id, person_id, organization_id, event, payload, request_id, attempts,
-		window_at, visited_at, last_at, due_at)
-	values ($1, $2, $3, $4, $5, $6, 1, $7, $8, $8, $9)
-	on conflict (person_id, window_at) do update
+// insert adds a row, or counts one more of a window. What is shown of several is the last one.
+const insert = `insert into ops.visits as v (id, person_id, organization_id, event, payload, request_id, principal,
+		attempts, window_key, window_at, visited_at, last_at, due_at)
+	values ($1, $2, $3, $4, $5, $6, $7, 1, $8, $9, $10, $10, $11)
+	on conflict (person_id, window_key, window_at) do update
 		set attempts = v.attempts + 1, payload = excluded.payload, last_at = greatest(v.last_at, excluded.last_at)`
 
 // Add queues an entry in a batch, with which it is stored.
@@ -71,14 +74,23 @@ func argsOf(e Entry) ([]any, error) {
 	}
 	var window *time.Time
 	due := e.At
-	if _, refused := e.Event.(*visit.SignInRefused); refused {
+	key, counted := visit.IsCounted(e.Event)
+	if counted {
 		begins := e.At.UTC().Truncate(visit.RefusedTime)
 		window, due = &begins, begins.Add(visit.RefusedTime)
 	}
 	return []any{
 		uuid.New(), orNull(e.Person), orNull(e.Organization), e.Event.EventType(), string(payload), orNull(e.RequestID),
-		window, e.At, due,
+		cmp.Or(e.Principal, principalOf(e.Person)), key, window, e.At, due,
 	}, nil
+}
+
+// principalOf is who did something if nobody else is named.
+func principalOf(person uuid.UUID) string {
+	if person == uuid.Nil {
+		return "operator"
+	}
+	return "person:" + person.String()
 }
 
 // orNull is an id that is null if it is zero.
@@ -118,9 +130,9 @@ func (q Queue) Take(ctx context.Context, now time.Time, do func(context.Context,
 		var e Entry
 		var name, payload string
 		var person, organization, request uuid.NullUUID
-		err := tx.QueryRow(ctx, `select id, person_id, organization_id, event, payload, request_id, attempts, visited_at, last_at
-			from ops.visits where due_at <= $1 order by due_at, number limit 1 for update`, now).
-			Scan(&e.ID, &person, &organization, &name, &payload, &request, &e.Attempts, &e.At, &e.LastAt)
+		err := tx.QueryRow(ctx, `select id, person_id, organization_id, event, payload, request_id, principal, attempts,
+				visited_at, last_at from ops.visits where due_at <= $1 order by due_at, number limit 1 for update`, now).
+			Scan(&e.ID, &person, &organization, &name, &payload, &request, &e.Principal, &e.Attempts, &e.At, &e.LastAt)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}

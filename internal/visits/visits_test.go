@@ -87,7 +87,7 @@ func TestQueue_RefusalsAreOneEntryOfAWindow(t *testing.T) {
 			Event: refused(ana, at, "192.0.2.4").Event,
 		},
 	} {
-		want.ID = list[i].ID
+		want.ID, want.Principal = list[i].ID, "person:"+want.Person.String()
 		if diff := cmp.Diff(want, list[i]); diff != "" {
 			t.Errorf("entry %d: %s", i, diff)
 		}
@@ -114,7 +114,7 @@ func TestQueue_OthersAreEachAnEntry(t *testing.T) {
 	if len(list) != 2 {
 		t.Fatalf("%d entries, want 2", len(list))
 	}
-	entry.ID, entry.Attempts, entry.LastAt = list[0].ID, 1, at
+	entry.ID, entry.Attempts, entry.LastAt, entry.Principal = list[0].ID, 1, at, "person:"+ana.String()
 	if diff := cmp.Diff(entry, list[0]); diff != "" || list[1].ID == entry.ID {
 		t.Errorf("%s; %+v", diff, list[1])
 	}

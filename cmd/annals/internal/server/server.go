@@ -28,6 +28,7 @@ import (
 	"github.com/annals-project/annals/internal/mail"
 	"github.com/annals-project/annals/internal/peersocket"
 	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/internal/visits"
 	"github.com/annals-project/annals/internal/tokens"
 )
 
@@ -55,6 +56,7 @@ type Server struct {
 	backpressure *backpressure
 	background   *background
 	write        *writeSide
+	visits       visits.Queue
 	backups      datafolder.Backup
 	recall       localRecall
 	requests     *requestlog.Writer // nil if no calls are logged
