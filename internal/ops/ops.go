@@ -45,6 +45,7 @@ func Owners() []Owner {
 		{"agents", "console/agents"},
 		{"tokens", "internal/tokens"},
 		{"authserver", "console/authserver"},
+		{"forms", "console/forms"},
 	}
 }
 

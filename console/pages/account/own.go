@@ -178,6 +178,21 @@ func (d Deps) enrol(r *web.Request) error {
 	if err := d.visited(r, &visit.SecondFactorChanged{Change: visit.FactorSet}); err != nil {
 		return err
 	}
+	began, _, err := d.SignIn.Session(r.Context(), next.Token)
+	if err != nil {
+		return err
+	}
+	return web.ShowOnceTo(r, began.ID, codesPath, codes)
+}
+
+const codesPath = "/account/recovery-codes"
+
+// codesPage shows new recovery codes once.
+func (d Deps) codesPage(r *web.Request) error {
+	codes, err := web.Once[[]string](r)
+	if err != nil {
+		return err
+	}
 	return r.Render("codes.html", codes)
 }
 
@@ -189,7 +204,7 @@ func (d Deps) recoveryCodes(r *web.Request) error {
 	if err := d.visited(r, &visit.SecondFactorChanged{Change: visit.CodesMade}); err != nil {
 		return err
 	}
-	return r.Render("codes.html", codes)
+	return web.ShowOnce(r, codesPath, codes)
 }
 
 func (d Deps) removeSecondFactor(r *web.Request) error {
