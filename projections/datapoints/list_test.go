@@ -38,8 +38,8 @@ func newListFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	if _, err := w.Queries.DB.Exec(t.Context(), `insert into directory.identities (id, project_id, identity, traits, marks,
-			broad, origin, created_at, updated_at, private)
-		values ($1, $2, 'ana', '{}', '', false, 'api', now(), now(), $3)`,
+			broad, origin, created_at, updated_at, private, born)
+		values ($1, $2, 'ana', '{}', '', false, 'api', now(), now(), $3, 1)`,
 		id("record of ana"), project.ID, id("ana alone")); err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,10 @@ func (s *Server) areas() []web.Area {
 		s.pointPages(),
 		directory.Area(directory.Deps{
 			Directory: s.read.directory, Commands: s.write.service, Points: s.read.dataPoints,
-			Access:  why.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
+			Access: why.Access{
+				Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now,
+				Past: why.Past{DB: s.storage.db, Head: s.head(), Log: s.storage.journal()},
+			},
 			History: s.history(), Calls: s.requestLog(),
 		}),
 		s.organizationPages(),
