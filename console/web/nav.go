@@ -29,6 +29,7 @@ var (
 		{"Import", "/p/{project}/import", false},
 		{"Export", "/p/{project}/export", false},
 		{"Keys", "/p/{project}/keys", false},
+		{"History", "/p/{project}/history", false},
 		{"Caps", "/p/{project}/caps", false},
 		{"Erase a person", "/p/{project}/erasures", false},
 	}
@@ -39,7 +40,7 @@ var (
 		{"Members", "/settings/members", false},
 		{"Agents", "/settings/agents", false},
 		{"Connections", "/settings/connections", false},
-		{"Events", "/settings/events", false},
+		{"History", "/settings/history", false},
 		{"Health", "/health", false},
 		{"Organizations", "/operator/organizations", false},
 		{"Documentation", "/docs", false},

@@ -5,6 +5,7 @@ import (
 	"github.com/annals-project/annals/console/pages/datapoints"
 	"github.com/annals-project/annals/console/pages/directory"
 	healthpages "github.com/annals-project/annals/console/pages/health"
+	historypages "github.com/annals-project/annals/console/pages/history"
 	"github.com/annals-project/annals/console/pages/projects"
 	"github.com/annals-project/annals/console/pages/recall"
 	"github.com/annals-project/annals/console/pages/trace"
@@ -14,6 +15,7 @@ import (
 	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/access"
 	points "github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/history"
 	"github.com/annals-project/annals/projections/why"
 )
 
@@ -52,14 +54,16 @@ func (s *Server) areas() []web.Area {
 			},
 			History: s.history(), Calls: s.requestLog(),
 		}),
-		s.organizationPages(),
+		s.organizationPages(), historypages.Area(historypages.Deps{Access: s.read.access, History: s.history()}),
 		s.authServer.Area(), s.agents.Area(),
 	}
 }
 
-// history is what happened to things, by their events.
-func (s *Server) history() why.Histories {
-	return why.Histories{Log: s.storage.store, Names: s.read.access}
+// history is who did what, by the events of the log.
+func (s *Server) history() history.Reader {
+	return history.Reader{
+		DB: s.storage.db, Log: s.storage.store, Blobs: s.storage.journal(), Names: s.read.access, Head: s.head(),
+	}
 }
 
 // pointPages are the pages of data points.

@@ -22,6 +22,7 @@ import (
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/export"
+	"github.com/annals-project/annals/projections/history"
 	"github.com/annals-project/annals/projections/memories"
 	"github.com/annals-project/annals/projections/reads"
 	"github.com/annals-project/annals/projections/recallindex"
@@ -166,7 +167,7 @@ func projectors(
 		access.New(), datapoints.New(journal), memories.New(journal, cfg.Logger),
 		recallindex.New(st.index, journal, analyzers, cfg.Logger), usage.New(),
 		directory.New(journal, namespaces, cfg.Logger),
-		trace.NewProjector(journal), reads.New(),
+		trace.NewProjector(journal), reads.New(), history.New(),
 	}
 	if vectors {
 		list = append(list, embeddings.New())
