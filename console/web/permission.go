@@ -74,6 +74,9 @@ func audits(m access.Membership, route Route) bool {
 // request. It is the only place that compares roles.
 func allows(m access.Membership, projectAccess organization.Access, n Needs) bool {
 	admin := m.Role == organization.Owner || m.Role == organization.Admin
+	if m.Role != organization.Member {
+		projectAccess = organization.NoAccess // it is for that role alone
+	}
 	switch n {
 	case Nothing, SignedIn:
 		return true
