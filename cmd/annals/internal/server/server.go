@@ -28,8 +28,8 @@ import (
 	"github.com/annals-project/annals/internal/mail"
 	"github.com/annals-project/annals/internal/peersocket"
 	"github.com/annals-project/annals/internal/requestlog"
-	"github.com/annals-project/annals/internal/visits"
 	"github.com/annals-project/annals/internal/tokens"
+	"github.com/annals-project/annals/internal/visits"
 )
 
 // openTimeout bounds New, including a first initialisation of the database.
