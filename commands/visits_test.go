@@ -64,7 +64,7 @@ func signIn(person, in uuid.UUID, at time.Time) visits.Entry {
 	return visits.Entry{
 		ID: uuid.New(), Person: person, Organization: in, At: at, RequestID: uuid.New(), Attempts: 1, LastAt: at,
 		Principal: "person:" + person.String(),
-		Event: &visit.SignedIn{Visit: visit.Visit{Network: "192.0.2.1", Browser: "Lynx"}, Way: visit.Password},
+		Event:     &visit.SignedIn{Visit: visit.Visit{Network: "192.0.2.1", Browser: "Lynx"}, Way: visit.Password},
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/annals-project/annals/domain/visit"
 	"github.com/annals-project/annals/internal/secret"
+	"github.com/annals-project/annals/internal/visits"
 )
 
 // Purpose is what a one-time link is for.
@@ -279,7 +280,8 @@ func (s *Service) enter(ctx context.Context, tx pgx.Tx, l Link, hash string, a A
 	}
 	in.way = visit.Link
 	b := &pgx.Batch{}
-	if err = s.queueVisit(b, a.Client, l.Person, &visit.LinkUsed{Purpose: string(l.Purpose)}); err == nil {
+	used := visits.Entry{Person: l.Person, Event: &visit.LinkUsed{Purpose: string(l.Purpose)}}
+	if err = s.queueVisit(b, a.Client, used); err == nil {
 		err = failed("record a link", tx.SendBatch(ctx, b).Close())
 	}
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/domain/visit"
+	"github.com/annals-project/annals/internal/visits"
 )
 
 const (
@@ -128,7 +129,8 @@ func (s *Service) begin(
 		in.Known = known
 	}
 	if !in.Pending && in.way != "" {
-		if err := s.queueVisit(b, c, in.Person, &visit.SignedIn{Way: in.way, SecondFactor: second}); err != nil {
+		e := visits.Entry{Person: in.Person, Event: &visit.SignedIn{Way: in.way, SecondFactor: second}}
+		if err := s.queueVisit(b, c, e); err != nil {
 			return SignedIn{}, err
 		}
 	}

@@ -22,23 +22,33 @@ const (
 	NotInvited Refusal = "uninvited"
 )
 
+// byStranger is who caused what somebody did who is not signed in, byOperator what an operator did.
+const (
+	byStranger = "sign-in"
+	byOperator = "operator"
+)
+
 // Record stores what a person did, to be appended to the log: for an organization, or if that is zero for each of which
 // the person is a member.
 func (s *Service) Record(ctx context.Context, c Client, person, organization uuid.UUID, e visit.OfPerson) error {
+	return s.record(ctx, c, visits.Entry{Person: person, Organization: organization, Event: e})
+}
+
+// RecordAsked is Record for what somebody asked for who is not signed in.
+func (s *Service) RecordAsked(ctx context.Context, c Client, person uuid.UUID, e visit.OfPerson) error {
+	return s.record(ctx, c, visits.Entry{Person: person, Principal: byStranger, Event: e})
+}
+
+func (s *Service) record(ctx context.Context, c Client, e visits.Entry) error {
 	b := &pgx.Batch{}
-	if err := s.addVisit(b, c, visits.Entry{Person: person, Organization: organization, Event: e}); err != nil {
+	if err := s.queueVisit(b, c, e); err != nil {
 		return err
 	}
 	return failed("record a visit", s.DB.SendBatch(ctx, b).Close())
 }
 
-// queueVisit queues what a person did in a batch, with which it is stored.
-func (s *Service) queueVisit(b *pgx.Batch, c Client, person uuid.UUID, e visit.OfPerson) error {
-	return s.addVisit(b, c, visits.Entry{Person: person, Event: e})
-}
-
-// addVisit completes an entry with who sent it.
-func (s *Service) addVisit(b *pgx.Batch, c Client, e visits.Entry) error {
+// queueVisit completes an entry with who sent it, and queues it in a batch, with which it is stored.
+func (s *Service) queueVisit(b *pgx.Batch, c Client, e visits.Entry) error {
 	if of, is := e.Event.(visit.OfPerson); is {
 		of.Of().Network, of.Of().Browser = visits.Clean(c.Address), visits.Clean(c.Browser)
 	}
@@ -48,14 +58,9 @@ func (s *Service) addVisit(b *pgx.Batch, c Client, e visits.Entry) error {
 
 // linkMade records that an operator made a link for a person.
 func (s *Service) linkMade(ctx context.Context, l Link) error {
-	b := &pgx.Batch{}
-	err := s.addVisit(b, Client{}, visits.Entry{
-		Person: l.Person, Principal: "operator", Event: &visit.LinkMade{Purpose: string(l.Purpose)},
+	return s.record(ctx, Client{}, visits.Entry{
+		Person: l.Person, Principal: byOperator, Event: &visit.LinkMade{Purpose: string(l.Purpose)},
 	})
-	if err != nil {
-		return err
-	}
-	return failed("record a link", s.DB.SendBatch(ctx, b).Close())
 }
 
 // refused counts a refused sign-in. Only that of a person is recorded: an address that nobody has adds nothing to the
@@ -73,7 +78,7 @@ func (s *Service) refused(ctx context.Context, c Client, person uuid.UUID, err e
 	case person == uuid.Nil:
 		why = NobodyHas
 	default:
-		if lost := s.Record(ctx, c, person, uuid.Nil, &visit.SignInRefused{}); lost != nil {
+		if lost := s.RecordAsked(ctx, c, person, &visit.SignInRefused{}); lost != nil {
 			return lost
 		}
 	}

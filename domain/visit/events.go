@@ -30,7 +30,7 @@ type OfPerson interface {
 	Of() *Visit
 }
 
-// IsCounted reports whether strangers can cause an event, so that those within RefusedTime are one. key tells kinds apart.
+// IsCounted reports whether strangers can cause an event, so that those of one kind within RefusedTime are one.
 func IsCounted(e event.Event) (key string, is bool) {
 	switch e := e.(type) {
 	case *SignInRefused:

@@ -28,7 +28,7 @@ type Entry struct {
 	Person, Organization uuid.UUID
 	// Event is one of package visit, a pointer. Its organization and person, and of refused sign-ins the counts, are set
 	// when it is appended.
-	Event     event.Event
+	Event event.Event
 	// Principal is who did it, "" for the person.
 	Principal string
 	RequestID uuid.UUID

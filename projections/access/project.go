@@ -34,10 +34,10 @@ func New() Projector {
 			stream.Visits,
 			eventstore.SystemStream, // the tombstones of offers and visits
 		},
-		TextTables: []string{"people", "joins", "offers", "visits"},
+		TextTables: []string{"people", "joins", "offers"},
 		Counted: []string{
 			"organizations", "projects", "keys", "webhooks", "people", "claims", "members", "joins", "offers",
-			"grants", "agents", "client_grants", "visits", "visit_months",
+			"grants", "agents", "client_grants", "visit_months",
 		},
 	})}
 }

@@ -151,25 +151,8 @@ create table client_grants (
 );
 create index client_grants_by_organization on client_grants (organization_id, person_id);
 
--- What people did without a change, and what operators read, by the events of their streams. With the end of a stream
--- its rows go. person_id is null for an operator; fields is the payload of the event.
-create table visits (
-	stream          text not null,
-	revision        bigint not null,
-	position        bigint not null,
-	organization_id uuid not null,
-	person_id       uuid,
-	project_id      uuid,
-	request_id      uuid,
-	visited_at      timestamptz not null,
-	event           text not null,
-	fields          text not null,
-	primary key (stream, revision)
-);
-create index visits_by_organization on visits (organization_id, position);
-create index visits_by_person on visits (organization_id, person_id, position);
-
--- The streams of visits, each of which is of a month that ends at ends_at.
+-- The streams of what people did without a change, and of what operators read, until they end. Each is of a month that
+-- ends at ends_at; person_id is null for operators. The rows of the events are in schema history.
 create table visit_months (
 	stream          text primary key,
 	organization_id uuid not null,
@@ -188,4 +171,3 @@ alter table people alter email set statistics 0;
 alter table joins alter email set statistics 0;
 alter table claims alter address set statistics 0;
 alter table offers alter email set statistics 0, alter address set statistics 0;
-alter table visits alter fields set statistics 0;

@@ -30,7 +30,9 @@ type Deps struct {
 
 // Area returns the page.
 func Area(d Deps) web.Area {
-	return web.Area{Templates: templates, Routes: []web.Route{{Pattern: "GET /usage", Needs: web.Member, Auditors: web.Audited, Serve: d.usage}}}
+	return web.Area{Templates: templates, Routes: []web.Route{
+		{Pattern: "GET /usage", Needs: web.Member, Auditors: web.Audited, Serve: d.usage},
+	}}
 }
 
 // words are the messages of the page that are in no template.
