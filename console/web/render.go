@@ -55,6 +55,9 @@ func (v view) Notice() string { return words.done[v.URL.Query().Get("done")] }
 // MayWrite reports whether the person may change data of the project now.
 func (v view) MayWrite() bool { return v.May(Write) && !v.Project.Archived }
 
+// MayManage reports whether the person manages the project.
+func (v view) MayManage() bool { return v.May(Manage) }
+
 // Instance distinguishes one deployment from another.
 func (v view) Instance() Instance { return v.site.Instance }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/annals-project/annals/console/pages/directory"
 	healthpages "github.com/annals-project/annals/console/pages/health"
 	"github.com/annals-project/annals/console/pages/projects"
+	readpages "github.com/annals-project/annals/console/pages/reads"
 	"github.com/annals-project/annals/console/pages/recall"
 	"github.com/annals-project/annals/console/pages/trace"
 	"github.com/annals-project/annals/console/pages/usage"
@@ -14,6 +15,7 @@ import (
 	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/access"
 	points "github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/reads"
 	"github.com/annals-project/annals/projections/why"
 )
 
@@ -43,6 +45,10 @@ func (s *Server) areas() []web.Area {
 			SignUp: s.cfg.SignIn.SignUp, Logger: s.cfg.Logger,
 		}),
 		s.pointPages(),
+		readpages.Area(readpages.Deps{
+			Reads: reads.Queries{DB: s.storage.db}, Access: s.read.access, Accounts: s.accounts(), History: s.history(),
+			Commands: s.write.service,
+		}),
 		directory.Area(directory.Deps{
 			Directory: s.read.directory, Commands: s.write.service, Points: s.read.dataPoints,
 			Access:  why.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
