@@ -2,8 +2,8 @@
 //
 // A request reserves room for its record before it is answered, and the record is appended within a second of the
 // answer, together with those of other requests of the project. While the log does not take them, no other request of
-// a project whose reads are recorded is answered: it waits, and then it is refused. So a crash loses the records of that
-// second at most.
+// a project whose reads are recorded is answered: it waits, and then it is refused. So a crash loses the records of
+// that second at most.
 package reads
 
 import (

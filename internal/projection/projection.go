@@ -7,6 +7,7 @@ const (
 	DataPoints  = "datapoints"
 	Directory   = "directory"
 	Embeddings  = "embeddings"
+	History     = "history"
 	Memories    = "memories"
 	Reads       = "reads"
 	RecallIndex = "recallindex"
@@ -19,5 +20,5 @@ const Recount = "recount"
 
 // Names are the names of all projections.
 func Names() []string {
-	return []string{Access, DataPoints, Directory, Embeddings, Memories, Reads, RecallIndex, Trace, Usage}
+	return []string{Access, DataPoints, Directory, Embeddings, History, Memories, Reads, RecallIndex, Trace, Usage}
 }

@@ -77,8 +77,13 @@ func Area(d Deps) web.Area {
 }
 
 // words are the messages of these pages that are in no template.
-var words = struct{ noIdentity, noAudience, known, valueWithoutKey, tooMany, badRows, partly, noFile string }{
+var words = struct {
+	noIdentity, noAudience, known, future, sinceWhen  string
+	valueWithoutKey, tooMany, badRows, partly, noFile string
+}{
 	noIdentity: "the project has no identity %.80q", noAudience: "the project has no audience %.80q",
+	sinceWhen:       "as of: name the time since when access was lost",
+	future:          "as of: it lies in the future",
 	known:           "the project has %.80q already: change that one, or choose another name",
 	valueWithoutKey: "belongs to a trait: name the trait too",
 	tooMany:         "these would be more than %d identities", noFile: "choose a file, or paste its text",
@@ -106,26 +111,35 @@ func notNew(err error, exists bool, name string) error {
 	return err
 }
 
-// accessPage is whether an identity may read a data point, and why. Reading is nil before it is asked.
+// accessPage is whether an identity may read a data point, or could at a time, and why. Reading is nil before it is
+// asked.
 type accessPage struct {
 	Identity string       `json:"identity"`
 	Point    string       `json:"dataPoint"`
+	At       string       `json:"-"`
 	Reading  *why.Reading `json:"reading"`
 }
 
 func (d Deps) access(r *web.Request) error {
 	query := r.URL.Query()
-	page := accessPage{Identity: query.Get("identity"), Point: query.Get("point")}
+	page := accessPage{Identity: query.Get("identity"), Point: query.Get("point"), At: query.Get("at")}
 	if page.Identity == "" || page.Point == "" { // links name one of them
 		return r.Render("access.html", page)
 	}
 	var problems fields.Problems
 	problems.CheckParameter("identity", page.Identity, limit.Identity)
 	problems.CheckParameter("point", page.Point, limit.SourceID)
-	err := problems.Err()
+	at, err := asOf(r)
+	if wrong := problems.Err(); wrong != nil {
+		err = wrong
+	}
 	if err == nil {
 		var reading why.Reading
-		reading, err = d.Access.Explain(r.Context(), r.Project.Project, page.Identity, page.Point)
+		if at == nil {
+			reading, err = d.Access.Explain(r.Context(), r.Project.Project, page.Identity, page.Point)
+		} else {
+			reading, err = d.Access.ExplainAt(r.Context(), r.Project.Project, page.Identity, page.Point, *at)
+		}
 		page.Reading = &reading
 	}
 	return r.Form(err, "access.html", page)

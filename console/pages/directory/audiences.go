@@ -44,6 +44,8 @@ type audiencePage struct {
 	web.Part[directory.Member]
 	Points  datapoints.List `json:"points"`
 	History why.HistoryPage `json:"history"`
+	// Past is set if the members are those of a time.
+	Past *pastAudience `json:"past,omitempty"`
 }
 
 func (d Deps) audience(r *web.Request) error {
@@ -52,10 +54,24 @@ func (d Deps) audience(r *web.Request) error {
 		return err
 	}
 	page := audiencePage{AudienceHead: a}
+	at, wrong := asOf(r)
+	lost := r.URL.Query().Get("lost") != ""
+	switch {
+	case at != nil:
+		page.Past = &pastAudience{At: *at, Lost: lost}
+	case lost && wrong == nil:
+		wrong = invalid("%s", words.sinceWhen)
+	}
 	return web.List[directory.Member]{
-		Name: a.Slug, Columns: []string{"identity", "memberSince", "isExact"},
-		Cells: func(m directory.Member) []any { return []any{m.Identity, m.Since, m.Exact} },
+		Name: a.Slug, Columns: []string{"identity", "memberSince", "isExact", "until"},
+		Cells: func(m directory.Member) []any { return []any{m.Identity, m.Since, m.Exact, m.Until} },
 		Read: func(after, before string, most int) (part web.Part[directory.Member], err error) {
+			switch {
+			case wrong != nil:
+				return part, wrong
+			case page.Past != nil:
+				return d.membersAt(r, a.Slug, page.Past, after, before, most)
+			}
 			listing := directory.MemberListing{Limit: most}
 			for text, place := range map[string]**uuid.UUID{after: &listing.After, before: &listing.Before} {
 				if id, wrong := uuid.Parse(text); wrong == nil {

@@ -38,6 +38,7 @@ func (s *Server) areas() []web.Area {
 		}),
 		recall.Area(recall.Deps{
 			API: s.inner, Explain: s.explainer(), Plans: s.cfg.PlanTerms, APIURL: s.urls.API, Words: domainrecall.Shared(),
+			Calls: s.calls(), Logger: s.cfg.Logger,
 		}),
 		usage.Area(usage.Deps{Accounts: s.accounts(), Log: s.requestLog()}),
 		account.Area(account.Deps{
@@ -51,7 +52,10 @@ func (s *Server) areas() []web.Area {
 		}),
 		directory.Area(directory.Deps{
 			Directory: s.read.directory, Commands: s.write.service, Points: s.read.dataPoints,
-			Access:  why.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
+			Access: why.Access{
+				Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now,
+				Past: why.Past{DB: s.storage.db, Head: s.head(), Log: s.storage.journal()},
+			},
 			History: s.history(), Calls: s.requestLog(),
 		}),
 		s.organizationPages(),
