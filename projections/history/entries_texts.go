@@ -57,5 +57,7 @@ var internalEntries = map[string]Entry{
 	"pipeline.searchable.v1":       {Elsewhere: "the end of sends; stays in Data points"},
 	"usage.charged.v1":             {Elsewhere: "recalls stay in Requests and Usage"},
 	"audit.records-kept.v1":        {Elsewhere: "leaf records of what left the log; the removal has a row"},
+	"reads.rooted.v1":              {Elsewhere: "the root over the read records after it"},
+	"reads.recorded.v1":            {Elsewhere: "who was shown which texts: the page Reads"},
 	"blob.opened.v1":               {Elsewhere: "a part of the event that refers to it"},
 }

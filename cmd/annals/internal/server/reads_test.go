@@ -63,7 +63,7 @@ func TestReads_EachWayIsRecorded(t *testing.T) {
 		reads.List:     func() { h.get("read", "/p/default/data").want(t, http.StatusOK, "oolong") },
 		reads.Export:   func() { h.get("admin", "/p/default/export/with-memories.jsonl").want(t, http.StatusOK, "oolong") },
 		reads.Explain: func() {
-			h.submit("read", "/p/default/recall/explain", "query", "oolong", "identity", "ana").want(t, http.StatusOK, "oolong")
+			h.get("read", "/p/default/recall/explain?query=oolong&identity=ana").want(t, http.StatusOK, "oolong")
 		},
 		reads.Text: func() {
 			h.agent(key).must("read", map[string]any{"sourceId": "tea/1", "identity": "ana", "offset": 4}, nil)
