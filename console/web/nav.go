@@ -25,6 +25,7 @@ var (
 		{"Webhooks", "/p/{project}/webhooks", false},
 		{"Requests", "/p/{project}/requests", false},
 		{"Trace", "/p/{project}/trace", false},
+		{"Reads", "/p/{project}/reads", false},
 		{"Failed sends", "/p/{project}/failed", false},
 		{"Import", "/p/{project}/import", false},
 		{"Export", "/p/{project}/export", false},

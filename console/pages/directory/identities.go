@@ -133,7 +133,7 @@ func (d Deps) showIdentity(r *web.Request, page identityPage, wrong error) (err 
 			return err
 		}
 		page.Thing = history.OfIdentity + ":" + stream.IdentityID(project.Namespace, name).String()
-		if page.Events, err = d.History.Latest(r.Context(), r.Sees(), page.Thing, lastEvents); err != nil {
+		if page.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), page.Thing, lastEvents); err != nil {
 			return err
 		}
 		wrote := datapoints.ListQuery{Filter: datapoints.Filter{Author: name}, Limit: newest}

@@ -156,7 +156,7 @@ func (d Deps) member(r *web.Request) (v memberPage, err error) {
 	if v.Link, err = web.Once[*link](r); err != nil {
 		return v, err
 	}
-	v.Events, err = d.History.Latest(r.Context(), r.Sees(), history.OfMember+":"+p.ID.String(), lastEvents)
+	v.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), history.OfMember+":"+p.ID.String(), lastEvents)
 	return v, err
 }
 

@@ -119,7 +119,7 @@ func (d Deps) settings(r *web.Request) (v settings, err error) {
 		return v, err
 	}
 	v.HasManagementKey = v.HasManagementKey || v.Rotated != nil
-	v.Events, err = d.History.Latest(r.Context(), r.Sees(), "", lastEvents)
+	v.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), "", lastEvents)
 	return v, err
 }
 

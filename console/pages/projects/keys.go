@@ -122,7 +122,7 @@ func (d Deps) key(r *web.Request) (page keyPage, err error) {
 	if page.Key.Key, err = web.Once[string](r); err != nil {
 		return page, err
 	}
-	page.Events, err = d.History.Latest(r.Context(), r.Sees(), history.OfKey+":"+id.String(), lastEvents)
+	page.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), history.OfKey+":"+id.String(), lastEvents)
 	return page, err
 }
 

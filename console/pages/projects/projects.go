@@ -176,7 +176,7 @@ func (d Deps) overview(r *web.Request) (page overview, err error) {
 		}
 	}
 	if err == nil && page.MayManage {
-		page.Events, err = d.History.Latest(r.Context(), r.Sees(), "", lastEvents)
+		page.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), "", lastEvents)
 	}
 	return page, err
 }
@@ -228,7 +228,7 @@ func (d Deps) caps(r *web.Request) (page capsPage, err error) {
 	if p.CreditCapTenths != nil {
 		page.CreditBar = svg.Progress("of the credit cap", p.Used.CreditTenths, *p.CreditCapTenths)
 	}
-	page.Events, err = d.History.Latest(r.Context(), r.Sees(), history.OfCaps+":"+p.ID.String(), lastEvents)
+	page.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), history.OfCaps+":"+p.ID.String(), lastEvents)
 	return page, err
 }
 

@@ -214,7 +214,7 @@ func (d Deps) render(r *web.Request, w access.Webhook, f form, wrong error) erro
 			return err
 		}
 		p.summary = list[0]
-		if p.Events, err = d.History.Latest(r.Context(), r.Sees(), history.OfWebhook+":"+w.ID, lastEvents); err != nil {
+		if p.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), history.OfWebhook+":"+w.ID, lastEvents); err != nil {
 			return err
 		}
 	}
