@@ -21,7 +21,12 @@ const (
 )
 
 // Text writes a text that is made.
-func (r *Request) Text(contentType, text string) error { return r.send(contentType, []byte(text)) }
+func (r *Request) Text(contentType, text string) error {
+	if err := r.mayAnswer(); err != nil {
+		return err
+	}
+	return r.send(contentType, []byte(text))
+}
 
 // send writes an answer that is made. It holds no place meanwhile.
 func (r *Request) send(contentType string, body []byte) error {

@@ -28,6 +28,8 @@ func (s *Site) funcs() template.FuncMap {
 		"credit": credits,
 		"list":   func(items ...string) []string { return items },
 		"dict":   dict,
+		"once":   onceField,
+		"token":  formToken,
 		"plural": func(n int, one, many string) string {
 			if n == 1 {
 				return one

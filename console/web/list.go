@@ -22,7 +22,7 @@ import (
 // the parameter. Unless it names a cursor, it goes back to the first page.
 func (r *Request) With(pairs ...string) string {
 	query := r.URL.Query()
-	for _, name := range []string{"after", "before", "done", "format"} {
+	for _, name := range []string{"after", "before", "done", "format", shownParameter} {
 		query.Del(name)
 	}
 	for i := 0; i+1 < len(pairs); i += 2 {

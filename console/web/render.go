@@ -52,8 +52,14 @@ func (v view) Problem() string { return v.problem }
 // Notice is what the change before this page did, "" for nothing.
 func (v view) Notice() string { return words.done[v.URL.Query().Get("done")] }
 
+// Gone reports that what the page shows once was shown, or is shown no longer.
+func (v view) Gone() bool { return v.gone }
+
 // MayWrite reports whether the person may change data of the project now.
 func (v view) MayWrite() bool { return v.May(Write) && !v.Project.Archived }
+
+// MayManage reports whether the person may archive the project, and no longer.
+func (v view) MayManage() bool { return v.May(Manage) }
 
 // Instance distinguishes one deployment from another.
 func (v view) Instance() Instance { return v.site.Instance }
@@ -63,7 +69,16 @@ func (v view) Time(at any) template.HTML { return timeTag(at, v.Zone()) }
 
 // Render writes a page: the template of a file of the area, with data as .Data. With ?format=json it writes the data
 // instead, so data holds nothing that the person may not see.
+//
+// It does not answer a form: that is Form, Invalid, or a redirect.
 func (r *Request) Render(file string, data any) error {
+	if err := r.mayAnswer(); err != nil {
+		return err
+	}
+	return r.write(file, data)
+}
+
+func (r *Request) write(file string, data any) error {
 	if r.Format() == "json" {
 		return r.json(data)
 	}
@@ -95,15 +110,16 @@ func (r *Request) Invalid(err error, file string, data any) error {
 		return err
 	}
 	r.problem, r.status = f.Msg, httpx.Status(f.Kind)
-	return r.Render(file, data)
+	return r.write(file, data)
 }
 
-// Form shows a form, with what is wrong with what was sent unless err is nil. Errors of the service are returned.
+// Form shows a form, with what is wrong with what was sent unless err is nil. Errors of the service are returned. A
+// form that is answered by it changed nothing: it shows what it would do.
 func (r *Request) Form(err error, file string, data any) error {
 	if err != nil {
 		return r.Invalid(err, file, data)
 	}
-	return r.Render(file, data)
+	return r.write(file, data)
 }
 
 // Format is the format that the URL asks for: "", "json" or "csv".

@@ -50,6 +50,10 @@ type Request struct {
 	guest   bool
 	problem string
 	status  int
+	// form is the one that is sent, zero for none, and led reports that its answer leads to another page. gone reports
+	// that what the page shows once was shown.
+	form      formKey
+	led, gone bool
 
 	// program is who calls a route that identifies programs.
 	program Program
@@ -146,6 +150,7 @@ func (r *Request) work() error {
 		if err := r.readForm(); err != nil {
 			return err
 		}
+		return r.serveForm()
 	}
 	return r.route.Serve(r)
 }
@@ -352,6 +357,7 @@ func (r *Request) Writer() http.ResponseWriter { return r.w }
 
 // Redirect sends the browser to another page of the console (303).
 func (r *Request) Redirect(path string) {
+	r.leads(path)
 	http.Redirect(r.w, r.Request, path, http.StatusSeeOther)
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/keylock"
 	"github.com/annals-project/annals/projections/access"
 )
 
@@ -38,6 +39,8 @@ type Config struct {
 		ProjectNamed(ctx context.Context, organizationID uuid.UUID, slug string) (auth.Named, bool, error)
 	}
 	Cookies Cookies
+	// Forms keep what forms leave; nil spends no form, and shows nothing once.
+	Forms Forms
 	// Proxies are those that are trusted to name who calls them.
 	Proxies httpx.Proxies
 	// Answers are the bytes of answers of the API, which pages share; nil bounds nothing.
@@ -62,6 +65,8 @@ type Site struct {
 	paths  map[string]Needs
 	static static
 	places places
+	// sending are the forms that are being sent.
+	sending keylock.Map[formKey]
 }
 
 // New makes a site of areas. A template that does not parse is an error.

@@ -10,6 +10,9 @@ import (
 // organization and person among exports, and ends when the client leaves or the person loses the right. An error after
 // the first byte breaks the answer off, so that the reader notices.
 func (r *Request) Stream(contentType, file string, write func(io.Writer) error) error {
+	if err := r.mayAnswer(); err != nil {
+		return err
+	}
 	r.leave()
 	o := r.owner()
 	o.Project = r.Person.ID

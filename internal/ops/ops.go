@@ -44,6 +44,7 @@ func Owners() []Owner {
 		{"agents", "console/agents"},
 		{"tokens", "internal/tokens"},
 		{"authserver", "console/authserver"},
+		{"forms", "console/forms"},
 	}
 }
 

@@ -7,6 +7,7 @@ const (
 	DataPoints  = "datapoints"
 	Directory   = "directory"
 	Embeddings  = "embeddings"
+	History     = "history"
 	Memories    = "memories"
 	RecallIndex = "recallindex"
 	Trace       = "trace"
@@ -18,5 +19,5 @@ const Recount = "recount"
 
 // Names are the names of all projections.
 func Names() []string {
-	return []string{Access, DataPoints, Directory, Embeddings, Memories, RecallIndex, Trace, Usage}
+	return []string{Access, DataPoints, Directory, Embeddings, History, Memories, RecallIndex, Trace, Usage}
 }

@@ -82,6 +82,16 @@ func (r *Reader) Ask(method, path string, form url.Values, headers ...string) An
 	return Answer{res.StatusCode, res.Header.Get("Location"), body}
 }
 
+// Post sends a form as a browser does, and follows one redirect: the answer is the page to which the form leads.
+func (r *Reader) Post(path string, form url.Values) Answer {
+	r.T.Helper()
+	got := r.Ask(http.MethodPost, path, form)
+	if got.Status != http.StatusSeeOther {
+		return got
+	}
+	return r.Ask(http.MethodGet, got.Location, nil)
+}
+
 var word = regexp.MustCompile(`svc_[sm]k_[0-9A-Za-z]{20,}`)
 
 // Secrets are the keys in clear that a page holds, without the key of zeros that is an example of the documentation.

@@ -136,7 +136,7 @@ func (r *Reader) Submit(button string, fields map[string]string, inside ...strin
 	}
 	target, err := r.At.URL.Parse(pressed.AttrOr("formaction", form.AttrOr("action", "")))
 	runtest.Must(r.T, err)
-	if strings.EqualFold(form.AttrOr("method", "get"), http.MethodGet) {
+	if strings.EqualFold(pressed.AttrOr("formmethod", form.AttrOr("method", "get")), http.MethodGet) {
 		target.RawQuery = values.Encode()
 		return r.Request(http.MethodGet, target, nil, "same-origin")
 	}

@@ -83,7 +83,8 @@ func Area(d Deps) web.Area {
 		{Pattern: "GET /account/second-factor", Needs: web.SignedIn, Unguarded: true, Serve: d.enrolPage},
 		{Pattern: "POST /account/second-factor", Needs: web.SignedIn, Unguarded: true, Serve: d.enrol},
 		{Pattern: "POST /account/second-factor/remove", Needs: web.SignedIn, Serve: d.removeSecondFactor},
-		{Pattern: "POST /account/recovery-codes", Needs: web.SignedIn, Serve: d.recoveryCodes},
+		{Pattern: "GET " + codesPath, Needs: web.SignedIn, Serve: d.codesPage},
+		{Pattern: "POST " + codesPath, Needs: web.SignedIn, Serve: d.recoveryCodes},
 	}
 	if d.SignIn.HasProvider() {
 		routes = append(routes, web.Route{Pattern: "POST /sign-in/oidc", Leaves: true, Serve: d.startProvider},
@@ -95,11 +96,13 @@ func Area(d Deps) web.Area {
 	}
 	if d.Mail.Set() {
 		routes = append(routes, web.Route{Pattern: "GET /sign-in/forgotten", Leaves: true, Serve: d.forgottenPage},
-			web.Route{Pattern: "POST /sign-in/forgotten", Leaves: true, Serve: d.forgotten})
+			web.Route{Pattern: "POST /sign-in/forgotten", Leaves: true, Serve: d.forgotten},
+			web.Route{Pattern: "GET /sign-in/forgotten/sent", Serve: sentPage("/sign-in/forgotten")})
 	}
 	if d.SignUp {
 		routes = append(routes, web.Route{Pattern: "GET /sign-up", Leaves: true, Serve: d.signUpPage},
-			web.Route{Pattern: "POST /sign-up", Leaves: true, Serve: d.signUp})
+			web.Route{Pattern: "POST /sign-up", Leaves: true, Serve: d.signUp},
+			web.Route{Pattern: "GET /sign-up/sent", Serve: sentPage("/sign-up")})
 	}
 	return web.Area{Templates: templates, Routes: routes}
 }

@@ -3,6 +3,7 @@ package account
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"time"
 
 	"github.com/google/uuid"
@@ -161,7 +162,18 @@ func (d Deps) signUp(r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	return r.Render("sent.html", sent{email, "/sign-up"})
+	return toSent(r, "/sign-up", email)
+}
+
+// toSent leads to the page after a mail. Its address has the one of the mail, which the person typed.
+func toSent(r *web.Request, form, email string) error {
+	r.Redirect(form + "/sent?email=" + url.QueryEscape(email))
+	return nil
+}
+
+// sentPage is the page after a mail that a form asked for.
+func sentPage(form string) func(*web.Request) error {
+	return func(r *web.Request) error { return r.Render("sent.html", sent{r.URL.Query().Get("email"), form}) }
 }
 
 // sent is what the page shows after a mail. Again is the page on which to ask for another one.
@@ -197,7 +209,7 @@ func (d Deps) forgotten(r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	return r.Render("sent.html", sent{email, "/sign-in/forgotten"})
+	return toSent(r, "/sign-in/forgotten", email)
 }
 
 // recovery is the link by which the owner of an address sets a password, zero for an address without a member and

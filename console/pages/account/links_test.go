@@ -30,7 +30,7 @@ func TestSignUp_ByMail(t *testing.T) {
 	s.wants(s.get("/sign-in"), 200, "/sign-in", `href="/sign-up"`)
 	s.wants(s.post("/sign-up", "email", "nobody"), 400, "/sign-up", "no e-mail address")
 	strange := s.post("/sign-up", "email", "new@other.example")
-	s.wants(strange, 200, "/sign-up", "Read your mail", "new@other.example")
+	s.wants(strange, 200, "/sign-up/sent", "Read your mail", "new@other.example")
 	known := s.post("/sign-up", "email", anasMail)
 	if !sameBut(known.text, strange.text) {
 		t.Errorf("the page shows who is known:\n%s\n%s", known.text, strange.text)

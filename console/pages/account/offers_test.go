@@ -33,7 +33,7 @@ func TestOffers_OfAGuest(t *testing.T) {
 	s := newScene(t, nil, true)
 	s.wants(s.get("/offers"), 200, "/sign-in?next=%2Foffers")
 	path := s.offer(bosMail)
-	s.wants(s.post("/sign-in/forgotten", "email", bosMail), 200, "/sign-in/forgotten", "Read your mail")
+	s.wants(s.post("/sign-in/forgotten", "email", bosMail), 200, "/sign-in/forgotten/sent", "Read your mail")
 	if len(s.people) != 1 {
 		t.Error("the request for a link registers a person")
 	}
@@ -42,7 +42,7 @@ func TestOffers_OfAGuest(t *testing.T) {
 		s.wants(s.get(page), 200, "/offers", "Zeta")
 	}
 	s.wants(s.post("/account/zone", "zone", "Europe/Vienna"), 403, "/account/zone")
-	s.wants(s.post("/sign-up", "email", bosMail), 200, "/sign-up", "Read your mail")
+	s.wants(s.post("/sign-up", "email", bosMail), 200, "/sign-up/sent", "Read your mail")
 	if s.mailed() == "" {
 		t.Error("an offer keeps a person from an organization of the own")
 	}
@@ -62,7 +62,7 @@ func TestOffers_OfAMember(t *testing.T) {
 	s.enterInvited()
 	s.wants(s.get("/offers"), 200, "/offers", "once you have proved that address", "/sign-in/forgotten?email=")
 	s.wants(s.post(path, "do", "accept"), 404, path)
-	s.wants(s.post("/sign-in/forgotten", "email", anasMail), 200, "/sign-in/forgotten")
+	s.wants(s.post("/sign-in/forgotten", "email", anasMail), 200, "/sign-in/forgotten/sent")
 	s.wants(s.post(s.mailed(), "password", anas), 200, "/", "Home")
 	s.wants(s.get("/offers"), 200, "/offers", "Zeta")
 	s.wants(s.post(foreign, "do", "accept"), 404, foreign)

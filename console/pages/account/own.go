@@ -165,6 +165,21 @@ func (d Deps) enrol(r *web.Request) error {
 		return r.Invalid(described(r, err), "enrol.html", data)
 	}
 	d.setCookies(r, next)
+	began, _, err := d.SignIn.Session(r.Context(), next.Token)
+	if err != nil {
+		return err
+	}
+	return web.ShowOnceTo(r, began.ID, codesPath, codes)
+}
+
+const codesPath = "/account/recovery-codes"
+
+// codesPage shows new recovery codes once.
+func (d Deps) codesPage(r *web.Request) error {
+	codes, err := web.Once[[]string](r)
+	if err != nil {
+		return err
+	}
 	return r.Render("codes.html", codes)
 }
 
@@ -173,7 +188,7 @@ func (d Deps) recoveryCodes(r *web.Request) error {
 	if err != nil {
 		return d.change(r, func() (string, error) { return "", err })
 	}
-	return r.Render("codes.html", codes)
+	return web.ShowOnce(r, codesPath, codes)
 }
 
 func (d Deps) removeSecondFactor(r *web.Request) error {

@@ -76,7 +76,7 @@ func TestForgotten_FirstProof(t *testing.T) {
 	s.wants(s.get("/sign-in/forgotten"), 200, "/sign-in/forgotten", "Forgotten password")
 	s.wants(s.post("/sign-in/forgotten", "email", "nobody"), 400, "/sign-in/forgotten", "no e-mail address")
 	known := s.post("/sign-in/forgotten", "email", anasMail)
-	s.wants(known, 200, "/sign-in/forgotten", "Read your mail", anasMail)
+	s.wants(known, 200, "/sign-in/forgotten/sent", "Read your mail", anasMail)
 	strange := s.post("/sign-in/forgotten", "email", "new@other.example")
 	if !sameBut(known.text, strange.text) {
 		t.Errorf("the page shows who is known:\n%s\n%s", known.text, strange.text)
@@ -113,7 +113,7 @@ func TestForgotten_KeepsTheSecondFactorOfWhoProved(t *testing.T) {
 func TestForgotten_LimitsMails(t *testing.T) {
 	s := newScene(t, nil, false)
 	for range 3 {
-		s.wants(s.post("/sign-in/forgotten", "email", anasMail), 200, "/sign-in/forgotten", "Read your mail")
+		s.wants(s.post("/sign-in/forgotten", "email", anasMail), 200, "/sign-in/forgotten/sent", "Read your mail")
 	}
 	s.wants(s.post("/sign-in/forgotten", "email", anasMail), 429, "/sign-in/forgotten", "too many attempts")
 	if len(s.mails) != 3 {

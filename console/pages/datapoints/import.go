@@ -49,11 +49,35 @@ type importPage struct {
 	MaxMiB int    `json:"-"`
 }
 
-func (p *pages) importForm(r *web.Request) error {
-	return r.Render("import.html", importPage{MaxMiB: maxUpload >> 20})
+// sentImport is what the page after a part of an import shows once.
+type sentImport struct {
+	As, Audience, ID string
+	State            *importer.State
+	Stopped          bool
 }
 
-// importFiles shows what an upload would cost, and sends it once the person has seen that.
+func (p *pages) importForm(r *web.Request) error {
+	page := importPage{MaxMiB: maxUpload >> 20}
+	was, err := web.Once[sentImport](r)
+	if err == nil && was.State != nil {
+		page.As, page.Audience, page.ID = was.As, was.Audience, was.ID
+		err = page.reach(was.State, was.Stopped)
+	}
+	if err != nil {
+		return err
+	}
+	return r.Render("import.html", page)
+}
+
+// reach adds to a page how far its import came.
+func (p *importPage) reach(state *importer.State, stopped bool) error {
+	text, err := json.Marshal(state)
+	p.State, p.Stopped, p.Resume = state, stopped, string(text)
+	return err
+}
+
+// importFiles shows what an upload would cost, and sends it once the person has seen that. The form shows then how far
+// that came, once: to choose the same files again goes on.
 func (p *pages) importFiles(r *web.Request) error {
 	page := importPage{MaxMiB: maxUpload >> 20}
 	page.As, page.Audience = r.Field("as"), r.Field("audience")
@@ -64,7 +88,10 @@ func (p *pages) importFiles(r *web.Request) error {
 	if err != nil {
 		return r.Invalid(err, "import.html", page)
 	}
-	return r.Render("import.html", page)
+	if page.State == nil {
+		return r.Form(nil, "import.html", page)
+	}
+	return web.ShowOnce(r, r.ProjectPath("import"), sentImport{page.As, page.Audience, page.ID, page.State, page.Stopped})
 }
 
 // upload does what the form asks for. Its faults are those of the files and of the command.
@@ -124,11 +151,9 @@ func (p *pages) sendLines(r *web.Request, page *importPage, lines []byte) error 
 	}
 	run := importer.Import{To: importer.Local(send), In: bytes.NewReader(lines), State: state, Parallel: importBatches}
 	state, failed := run.Run(ctx)
-	text, err := json.Marshal(state)
-	if err != nil {
+	if err := page.reach(&state, failed != nil); err != nil {
 		return err
 	}
-	page.State, page.Stopped, page.Resume = &state, failed != nil, string(text)
 	if errors.Is(failed, context.DeadlineExceeded) {
 		return nil
 	}

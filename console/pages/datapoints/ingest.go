@@ -78,7 +78,7 @@ func (p *pages) ingest(r *web.Request) error {
 			return err
 		}
 		page.Cost, page.Key = &c, uuid.NewString()
-		return r.Render("ingest.html", page)
+		return r.Form(nil, "ingest.html", page)
 	}
 	receipt, err := p.Commands.Ingest(r.Context(), r.Command(), in, "console-"+page.Key)
 	if err != nil {

@@ -88,6 +88,9 @@ func (d Deps) members(r *web.Request) (v memberList, err error) {
 	for i, o := range offers {
 		v.Offers[i] = offer{o.ID, o.Email, o.Role, o.ExpiresAt}
 	}
+	if v.Link, err = web.Once[*link](r); err != nil {
+		return v, err
+	}
 	v.Projects, err = d.projects(r, nil)
 	return v, err
 }
@@ -150,6 +153,9 @@ func (d Deps) member(r *web.Request) (v memberPage, err error) {
 	if v.Projects, err = d.projects(r, m.Access); err != nil {
 		return v, err
 	}
+	if v.Link, err = web.Once[*link](r); err != nil {
+		return v, err
+	}
 	v.Events, err = d.History.Latest(r.Context(), why.OfMember(m.Organization, p.ID), lastEvents)
 	return v, err
 }
@@ -166,17 +172,16 @@ func accessOf(r *web.Request) map[uuid.UUID]organization.Access {
 	return given
 }
 
-// invite offers a membership. It answers with the address at which it is accepted, which is shown only here. It does
-// not ask whether somebody has the address.
+// invite offers a membership. The list shows the address at which it is accepted, once. It does not ask whether
+// somebody has the e-mail address.
 func (d Deps) invite(r *web.Request) error {
 	made, err := d.offer(r, commands.NewOffer{
 		Email: r.Field("email"), Role: organization.Role(r.Field("role")), Access: accessOf(r),
 	})
-	return web.NewPage("members.html", func(r *web.Request) (memberList, error) {
-		v, err := d.members(r)
-		v.Link = made
-		return v, err
-	}).Again(r, err)
+	if err != nil {
+		return web.NewPage("members.html", d.members).Again(r, err)
+	}
+	return web.ShowOnce(r, membersPath, made)
 }
 
 func (d Deps) offer(r *web.Request, in commands.NewOffer) (*link, error) {
@@ -240,14 +245,13 @@ func (d Deps) change(r *web.Request) error {
 	default:
 		made, err = d.reset(r, p, m, organization.Reset(do))
 	}
-	if err == nil && made == nil {
-		return r.Done(path, done)
+	switch {
+	case err != nil:
+		return web.NewPage("member.html", d.member).Again(r, err)
+	case made != nil:
+		return web.ShowOnce(r, path, made)
 	}
-	return web.NewPage("member.html", func(r *web.Request) (memberPage, error) {
-		v, err := d.member(r)
-		v.Link = made
-		return v, err
-	}).Again(r, err)
+	return r.Done(path, done)
 }
 
 // remove removes a member, with the links of the organization. Who is a member of nothing then is signed out at once.

@@ -109,6 +109,10 @@ func (d Deps) settings(r *web.Request) (v settings, err error) {
 	if o.SpendCapTenths != nil {
 		v.SpendCap = metering.Credits(*o.SpendCapTenths).String()
 	}
+	if v.Rotated, err = web.Once[*tenants.Organization](r); err != nil {
+		return v, err
+	}
+	v.HasManagementKey = v.HasManagementKey || v.Rotated != nil
 	v.Events, err = d.History.Latest(r.Context(), why.OfOrganization(o.ID), lastEvents)
 	return v, err
 }
@@ -129,18 +133,13 @@ func (d Deps) setSecondFactor(r *web.Request) (path string, err error) {
 	return settingsPath, d.Commands.SetSecondFactor(r.Context(), r.Command(), r.Membership.Organization, required)
 }
 
-// rotateKey answers with the new key instead of a redirect: it is shown only here.
+// rotateKey leads to the settings, which show the new key once.
 func (d Deps) rotateKey(r *web.Request) error {
 	rotated, err := d.Commands.RotateManagementKey(r.Context(), r.Command(), r.Membership.Organization.String())
 	if err != nil {
 		return err
 	}
-	view, err := d.settings(r)
-	if err != nil {
-		return err
-	}
-	view.HasManagementKey, view.Rotated = true, &rotated
-	return r.Render("settings.html", view)
+	return web.ShowOnce(r, settingsPath, rotated)
 }
 
 // eventList is a page of the events of management.

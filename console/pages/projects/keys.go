@@ -55,8 +55,15 @@ func (d Deps) allKeys(r *web.Request) ([]key, error) {
 	return list, err
 }
 
+// created is a key that was just created, as the list shows it once. Replaces is the id of the one whose place it takes.
+type created struct{ ID, Key, Replaces string }
+
 func (d Deps) keys(r *web.Request) (keysPage, error) {
 	page := keysPage{Live: []key{}, Revoked: []key{}}
+	made, err := web.Once[created](r)
+	if err != nil {
+		return page, err
+	}
 	list, err := d.allKeys(r)
 	for _, k := range list {
 		if k.RevokedAt == nil {
@@ -65,10 +72,22 @@ func (d Deps) keys(r *web.Request) (keysPage, error) {
 			page.Revoked = append(page.Revoked, k)
 		}
 	}
+	if err != nil || made.Key == "" {
+		return page, err
+	}
+	for i := range page.Live {
+		switch k := &page.Live[i]; k.ID {
+		case made.ID:
+			page.New, k.Key.Key = k, made.Key
+		case made.Replaces:
+			page.Replaced = k
+		}
+	}
+	page.Snippets, err = d.Snippets(made.Key)
 	return page, err
 }
 
-// createKey shows the value of the new key in its answer, and nowhere else.
+// createKey leads to the list, which shows the value of the new key once.
 func (d Deps) createKey(r *web.Request) error {
 	name := r.Field("name")
 	if fields.CheckName(name, 1, limit.KeyName) != nil {
@@ -79,22 +98,7 @@ func (d Deps) createKey(r *web.Request) error {
 	if err != nil {
 		return web.NewPage("keys.html", d.keys).Again(r, err)
 	}
-	page, err := d.keys(r)
-	if err != nil {
-		return err
-	}
-	for i := range page.Live {
-		switch k := &page.Live[i]; k.ID {
-		case made.ID:
-			page.New, k.Key.Key = k, made.Key
-			if page.Snippets, err = d.Snippets(made.Key); err != nil {
-				return err
-			}
-		case r.Field("replaces"):
-			page.Replaced = k
-		}
-	}
-	return r.Render("keys.html", page)
+	return web.ShowOnce(r, r.ProjectPath("keys"), created{made.ID, made.Key, r.Field("replaces")})
 }
 
 // keyPage is one key, with its value in clear where it is revealed.
@@ -115,18 +119,20 @@ func (d Deps) key(r *web.Request) (page keyPage, err error) {
 		return page, fault.New(fault.NotFound, fault.CodeNotFound, "the project has no such key")
 	}
 	page.key = list[i]
+	if page.Key.Key, err = web.Once[string](r); err != nil {
+		return page, err
+	}
 	page.Events, err = d.History.Latest(r.Context(), why.OfKey(r.Project.Project.ID, id), lastEvents)
 	return page, err
 }
 
-// reveal shows the value of a key again. The command appends an event that names the person.
+// reveal leads to the page of a key, which shows its value once. The command appends an event that names the person.
 func (d Deps) reveal(r *web.Request) error {
 	value, err := d.Commands.RevealKey(r.Context(), r.Command(), r.Project.Project.Slug, r.PathValue("key"))
-	return web.NewPage("key.html", func(r *web.Request) (keyPage, error) {
-		page, err := d.key(r)
-		page.Key.Key = value
-		return page, err
-	}).Again(r, err)
+	if err != nil {
+		return web.NewPage("key.html", d.key).Again(r, err)
+	}
+	return web.ShowOnce(r, r.ProjectPath("keys", r.PathValue("key")), value)
 }
 
 func (d Deps) revoke(r *web.Request) (path string, err error) {

@@ -6,7 +6,7 @@ import (
 	"embed"
 	"encoding/json"
 	"html/template"
-	"net/http"
+	"log/slog"
 	"net/url"
 	"strconv"
 	"strings"
@@ -18,9 +18,9 @@ import (
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
-	"github.com/annals-project/annals/internal/shorten"
 	queries "github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/recall/explained"
+	"github.com/annals-project/annals/projections/why"
 )
 
 //go:embed *.html
@@ -31,8 +31,11 @@ type Deps struct {
 	// API answers recalls. They are charged and logged as those of a key that is named console.
 	API     httpx.Inner
 	Explain explained.Explainer
-	Plans   metering.PlanTerms
-	APIURL  string
+	// Calls has the recalls that were answered before.
+	Calls  why.Calls
+	Logger *slog.Logger
+	Plans  metering.PlanTerms
+	APIURL string
 	// Words finds the words of a question.
 	Words *recall.Analyzer
 }
@@ -43,7 +46,7 @@ func Area(d Deps) web.Area {
 	return web.Area{Templates: templates, Routes: []web.Route{
 		{Pattern: "GET " + path, Needs: web.Read, Serve: d.show},
 		{Pattern: "POST " + path, Needs: web.Read, Live: true, Serve: d.ask},
-		{Pattern: "POST " + path + "/explain", Needs: web.Read, Live: true, Serve: d.explain},
+		{Pattern: "GET " + path + "/explain", Needs: web.Read, Live: true, Serve: d.explain},
 	}}
 }
 
@@ -70,6 +73,9 @@ type page struct {
 	// LeftOut counts what the page does not show by its name.
 	LeftOut   map[string]int         `json:"leftOut,omitempty"`
 	Explained *explained.Explanation `json:"explanation,omitempty"`
+	// Missing is why the answer of a call is not shown. Waiting reports that the call is not in the log yet.
+	Missing string `json:"missing,omitempty"`
+	Waiting bool   `json:"waiting,omitempty"`
 
 	words []string
 }
@@ -81,7 +87,7 @@ func (p page) Raw() string {
 
 // page makes the page of a question, and the body of its recall.
 func (d Deps) page(r *web.Request, from url.Values) (page, []byte, error) {
-	p := page{Question: map[string]string{}, Sources: from.Get("sources")}
+	p := page{Question: map[string]string{}, Sources: strings.ReplaceAll(from.Get("sources"), "\r\n", "\n")}
 	link, sent := url.Values{}, map[string]any{}
 	for _, name := range names {
 		value := strings.TrimSpace(from.Get(name))
@@ -107,78 +113,6 @@ func (d Deps) page(r *web.Request, from url.Values) (page, []byte, error) {
 	p.Curl = `curl -sS '` + d.APIURL + auth.Prefix + `/recall' -H "Authorization: Bearer $ANNALS_PROJECT_KEY" \` + "\n" +
 		`  -H 'Content-Type: application/json' -d '` + strings.ReplaceAll(strings.TrimSpace(body.String()), "'", `'\''`) + "'"
 	return p, bytes.TrimSpace(body.Bytes()), err
-}
-
-// limits are what a page shows of an answer.
-var limits = shorten.Limits{Whole: 1 << 20, Most: 4 << 20, Text: 64 << 10, Value: 2000, Entries: 100}
-
-// pageBytes is the memory of a byte of an answer, besides that of its page: as JSON, decoded, and marked.
-const pageBytes = 6
-
-// show is the form, filled from the URL.
-func (d Deps) show(r *web.Request) error {
-	p, _, err := d.page(r, r.URL.Query())
-	if err != nil {
-		return err
-	}
-	return r.Render("recall.html", p)
-}
-
-// ask recalls as a call of the API.
-func (d Deps) ask(r *web.Request) error {
-	p, body, err := d.page(r, r.PostForm)
-	if err != nil {
-		return err
-	}
-	text := shorten.New(r.Context(), limits)
-	answer, err := d.API.Do(r.Context(), httpx.InnerCall{
-		As: r.Command().Principal, Method: http.MethodPost,
-		Path: auth.Prefix + "/recall", ContentType: "application/json", Body: body,
-		To: text, Values: httpx.Values{Total: int64(limits.Whole), Each: 4 * int64(limits.Value)},
-	})
-	if p.RequestID = answer.RequestID.String(); err != nil {
-		return r.Invalid(err, "recall.html", p)
-	}
-	p.Answer, p.Budget = text.Bytes(), d.budget(r, body)
-	p.LeftOut = map[string]int{}
-	for _, counts := range []map[string]int{answer.LeftOut, text.LeftOut()} {
-		for name, n := range counts {
-			p.LeftOut[name] += n
-		}
-	}
-	if err := r.Reserve(pageBytes * int64(len(p.Answer))); err != nil {
-		return r.Invalid(err, "recall.html", p)
-	}
-	if err := json.Unmarshal(p.Answer, &p.Found); err != nil {
-		return err
-	}
-	return r.Render("recall.html", p)
-}
-
-// budget is the tokens that an answer may have: those that it asks for, up to the ceiling of the plan.
-func (d Deps) budget(r *web.Request, body []byte) int {
-	q, err := queries.ParseQuery(body)
-	if err != nil {
-		return 0 // it was answered, so this does not happen
-	}
-	return min(q.Budget, d.Plans.Of(r.Membership.Plan).EvidenceCeiling)
-}
-
-// explain shows how the question is answered, and where it lost sources. It costs nothing.
-func (d Deps) explain(r *web.Request) error {
-	p, body, err := d.page(r, r.PostForm)
-	if err != nil {
-		return err
-	}
-	found, err := d.Explain.Explain(r.Context(), explained.Request{
-		Organization: r.Membership.Organization.String(), Project: r.Project.Project.Slug, Recall: body,
-		SourceIDs: strings.FieldsFunc(r.Raw("sources"), func(c rune) bool { return c == '\n' }),
-	})
-	if err != nil {
-		return r.Invalid(err, "recall.html", p)
-	}
-	p.Explained, p.Budget = &found, found.Budget
-	return r.Render("recall.html", p)
 }
 
 // Mark marks the words of the question, and other forms of them, in a text.

@@ -40,6 +40,7 @@ var openingsOf = map[string][7]int{
 	"GET /link/{token}":                           {404, 404, 404, 404, 404, 404, 404},
 	"GET /oauth2/authorize":                       {302, 302, 302, 302, 302, 302, 302},
 	"GET /oauth2/consent":                         {303, 400, 400, 400, 400, 400, 400}, // asks for nothing
+	"GET /p/{project}/recall/explain":             {303, 404, 404, 400, 400, 400, 400}, // asks for nothing
 	"POST /offers/{offer}":                        {303, 404, 404, 404, 404, 404, 404},
 	"POST /settings/offers/{offer}":               {303, 404, 403, 403, 403, 404, 404},
 	"GET /.well-known/jwks.json":                  {200, 200, 200, 200, 200, 200, 200},

@@ -153,6 +153,9 @@ func (w *offersWalk) post(by *walker, what, path string, form ...string) webtest
 		values.Add(form[i], form[i+1])
 	}
 	got := by.browser.Ask(http.MethodPost, path, values)
+	if strings.Contains(got.Location, "?shown=") {
+		got = by.browser.Ask(http.MethodGet, got.Location, nil)
+	}
 	if got.Status >= 500 || got.Status == 429 {
 		w.t.Fatalf("%s: POST %s %v: %d %.600s", what, path, values, got.Status, got.Body)
 	}

@@ -36,6 +36,7 @@ func (s *Server) areas() []web.Area {
 		}),
 		recall.Area(recall.Deps{
 			API: s.inner, Explain: s.explainer(), Plans: s.cfg.PlanTerms, APIURL: s.urls.API, Words: domainrecall.Shared(),
+			Calls: s.calls(), Logger: s.cfg.Logger,
 		}),
 		usage.Area(usage.Deps{Accounts: s.accounts(), Log: s.requestLog()}),
 		account.Area(account.Deps{

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"io"
 	"slices"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/authserver"
+	"github.com/annals-project/annals/console/forms"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/projections/access"
@@ -133,9 +135,15 @@ func (s *Server) restoreSignIns(ctx context.Context) error {
 	})
 }
 
+// forms keep what forms of the console leave.
+func (s *Server) forms() forms.Store {
+	return forms.Store{DB: s.storage.db, Sealer: s.write.vault.Sealer, Now: s.cfg.now}
+}
+
 func (s *Server) tidySignIn(ctx context.Context) error {
 	for sleep(ctx, tidyEvery) {
-		if err := s.signin.Tidy(ctx); err != nil && ctx.Err() == nil {
+		err := errors.Join(s.signin.Tidy(ctx), s.forms().Tidy(ctx))
+		if err != nil && ctx.Err() == nil {
 			s.cfg.Logger.WarnContext(ctx, "expired sign-ins are not deleted, will retry", "err", err)
 		}
 	}

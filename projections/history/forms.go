@@ -1,0 +1,27 @@
+package history
+
+// The forms of values, besides "", which shows a text as it is.
+const (
+	// These name the thing of an id.
+	formPerson   = "person"
+	formKey      = "key"
+	formProject  = "project"
+	formWebhook  = "webhook"
+	formAudience = "audience"
+	// formMembers is the members of an audience, by name.
+	formMembers = "members"
+	formTime    = "time"
+	formNumber  = "number"
+	formCredits = "credits" // of tenths
+	formCount   = "count"   // of the items of a list
+	formList    = "list"
+	formRule    = "rule"    // of an audience, as a sentence
+	formTraits  = "traits"  // of an identity
+	formFilters = "filters" // of a webhook
+)
+
+// forms are all forms.
+var forms = []string{
+	"", formPerson, formKey, formProject, formWebhook, formAudience, formMembers, formTime, formNumber, formCredits,
+	formCount, formList, formRule, formTraits, formFilters,
+}
