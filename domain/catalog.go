@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/domain/person"
 	"github.com/annals-project/annals/domain/pipeline"
 	"github.com/annals-project/annals/domain/project"
+	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/domain/registry"
 )
 
@@ -72,6 +73,7 @@ var Catalog = []Constructor{
 	of[project.Unarchived],
 	of[project.CapsSet],
 	of[project.Described],
+	of[project.ReadsSet],
 	of[project.WebhookCreated],
 	of[project.WebhookChanged],
 	of[project.WebhookPaused],
@@ -110,6 +112,8 @@ var Catalog = []Constructor{
 	of[deletion.FactsKept],
 	of[deletion.Cleaned],
 	of[audit.RecordsKept],
+	of[reads.Rooted],
+	of[reads.Recorded],
 	of[erasure.Requested],
 	of[erasure.DataPointsDeleted],
 	of[erasure.PersonForgotten],

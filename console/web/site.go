@@ -45,6 +45,8 @@ type Config struct {
 	Proxies httpx.Proxies
 	// Answers are the bytes of answers of the API, which pages share; nil bounds nothing.
 	Answers *allowance.Allowance
+	// Reads records what people are shown of the projects that want it; nil records nothing.
+	Reads httpx.Reads
 	// Admit refuses requests until the service is ready.
 	Admit    func() error
 	Instance Instance

@@ -33,6 +33,7 @@ const (
 	Erasure      = "erasure" // of a person
 	Blob         = "blob"
 	Records      = "records"
+	Reads        = "reads"    // who was shown which texts of a project
 	Pipeline     = "pipeline" // one stream for the whole log
 )
 
@@ -50,7 +51,19 @@ func BlobName(owner, command uuid.UUID) string {
 }
 
 // RecordsName returns the stream that keeps the records of the events of a stream of an id.
-func RecordsName(name string) string { return Name(Records, Owner(name)) + "-" + Category(name) }
+func RecordsName(name string) string {
+	records := Name(Records, Owner(name)) + "-" + Category(name)
+	if Category(name) == Reads {
+		records += "-" + ReadsDay(name)
+	}
+	return records
+}
+
+// ReadsName returns the stream of the read records of a project that were appended on a UTC day ("2006-01-02").
+func ReadsName(project uuid.UUID, day string) string { return Name(Reads, project) + "-" + day }
+
+// ReadsDay returns the day in the name of a stream of read records.
+func ReadsDay(name string) string { return name[max(len(name)-len(time.DateOnly), 0):] }
 
 // Category is the part of a stream name before the first dash. It is "" for a stream that begins like one of ours and
 // is not named as this package names them: another application wrote it, and it is passed over.
@@ -65,7 +78,7 @@ func Category(name string) string {
 // IsOurs reports whether a whole name is one that the service forms.
 func IsOurs(name string) bool {
 	switch family := Category(name); family {
-	case Registry, Pipeline, Address, Usage, Blob, Records:
+	case Registry, Pipeline, Address, Usage, Blob, Records, Reads:
 		return true
 	default:
 		return isOfID(family)
@@ -91,9 +104,18 @@ func isFormed(family, id string) bool {
 		return ok && isUUID(owner) && isUUID(command)
 	case Records:
 		owner, of, ok := cutID(id)
-		return ok && isUUID(owner) && isOfID(of)
+		return ok && isUUID(owner) && (isOfID(of) || isReads(of))
+	case Reads:
+		project, day, ok := cutID(id)
+		return ok && isUUID(project) && isDay(day)
 	}
 	return !isOfID(family) || isUUID(id)
+}
+
+// isReads reports whether what follows the owner in the name of a stream of kept records names read records of a day.
+func isReads(of string) bool {
+	day, is := strings.CutPrefix(of, Reads+"-")
+	return is && isDay(day)
 }
 
 // isOfID reports whether the streams of a category are named by an id alone.
@@ -141,6 +163,12 @@ func isHex(text string) bool {
 // isMonth reports whether a text is a month as UsageName writes it.
 func isMonth(text string) bool {
 	_, err := time.Parse("2006-01", text)
+	return err == nil
+}
+
+// isDay reports whether a text is a day as ReadsName writes it.
+func isDay(text string) bool {
+	_, err := time.Parse(time.DateOnly, text)
 	return err == nil
 }
 

@@ -23,7 +23,9 @@ func TestCategory(t *testing.T) {
 	ours := map[string]string{
 		stream.Registry: stream.Registry, stream.Pipeline: stream.Pipeline, address: stream.Address,
 		stream.UsageName(id, "2026-11"): stream.Usage, stream.BlobName(id, uuid.New()): stream.Blob,
-		stream.RecordsName(stream.Name(stream.DataPoint, id)): stream.Records,
+		stream.RecordsName(stream.Name(stream.DataPoint, id)):  stream.Records,
+		stream.ReadsName(id, "2026-11-05"):                     stream.Reads,
+		stream.RecordsName(stream.ReadsName(id, "2026-11-05")): stream.Records,
 	}
 	for _, category := range []string{
 		stream.Organization, stream.Person, stream.Offer, stream.Project, stream.Identity, stream.Bulk, stream.Audiences,

@@ -83,7 +83,7 @@ func (q Queries) Agent(ctx context.Context, id uuid.UUID) (h auth.AgentHolder, o
 		}
 		return err
 	})
-	b.Queue(`select p.id, p.number, p.slug, p.namespace, p.ingestion_cap, p.credit_cap_tenths
+	b.Queue(`select p.id, p.number, p.slug, p.namespace, p.reads, p.ingestion_cap, p.credit_cap_tenths
 		from access.agents a join access.members m on m.organization_id = a.organization_id and m.person_id = a.person_id
 		join access.projects p on p.organization_id = a.organization_id
 		where a.id = $1 and not p.archived and (a.project_id is null or p.id = a.project_id)
@@ -114,7 +114,7 @@ func wrapAgent(err error) error {
 func (q Queries) scanNamed(row pgx.CollectableRow) (n auth.Named, err error) {
 	var stored uuid.UUID
 	p := &n.Project
-	if err = row.Scan(&p.ID, &p.Number, &p.Slug, &stored, &n.IngestionCap, &n.CreditCapTenths); err != nil {
+	if err = row.Scan(&p.ID, &p.Number, &p.Slug, &stored, &p.Reads, &n.IngestionCap, &n.CreditCapTenths); err != nil {
 		return n, err
 	}
 	p.Namespace, err = q.Namespaces.Of(stored)

@@ -51,6 +51,8 @@ type projectRow struct {
 	Archived     bool      `db:"archived"`
 	IngestionCap *int64    `db:"ingestion_cap"`
 	CreditCap    *int64    `db:"credit_cap_tenths"`
+	Reads        string    `db:"reads"`
+	ReadDays     int       `db:"read_days"`
 	CreatedAt    time.Time `db:"created_at,once"`
 	dirty        bool
 }
@@ -102,7 +104,7 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 		}
 	case *registry.ProjectCreated:
 		p.projects[e.ProjectID] = &projectRow{
-			ID: e.ProjectID, Organization: e.OrganizationID, Number: e.Number, Slug: e.Slug, Name: e.Name,
+			ReadDays: project.DefaultReads().Days, ID: e.ProjectID, Organization: e.OrganizationID, Number: e.Number, Slug: e.Slug, Name: e.Name,
 			Namespace: e.Namespace,
 			CreatedAt: pgarray.Instant(e.CreatedAt), dirty: true,
 		}
@@ -156,6 +158,8 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 		return p.project(e.ProjectID, func(row *projectRow) {
 			row.IngestionCap, row.CreditCap = e.IngestionCap, e.CreditCapTenths
 		})
+	case *project.ReadsSet:
+		return p.project(e.ProjectID, func(row *projectRow) { row.Reads, row.ReadDays = string(e.Mode.Recorded()), e.Days })
 	default:
 		p.applyOffer(f.Event)
 		p.applyPerson(f)

@@ -28,7 +28,7 @@ type Projector struct{ projections.Base }
 // pause between pages; without a pause, most pages would hold none.
 func New() Projector {
 	return Projector{projections.NewBase(projections.Description{
-		Name: Name, Version: 6, Schema: schema, Pace: projections.Pace{Min: 50 * time.Millisecond},
+		Name: Name, Version: 7, Schema: schema, Pace: projections.Pace{Min: 50 * time.Millisecond},
 		Categories: []string{
 			stream.Registry, stream.Organization, stream.Project, stream.Person, stream.Address, stream.Offer,
 			eventstore.SystemStream, // the tombstones of offers

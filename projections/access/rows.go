@@ -69,6 +69,8 @@ func changedBy(events []eventstore.DecodedEvent) touched {
 			t.projects[e.ProjectID] = true
 		case *project.CapsSet:
 			t.projects[e.ProjectID] = true
+		case *project.ReadsSet:
+			t.projects[e.ProjectID] = true
 		case *project.WebhookChanged:
 			t.webhooks[e.WebhookID] = true
 		case *project.WebhookPaused:

@@ -32,6 +32,8 @@ create table projects (
 	archived        boolean not null,
 	ingestion_cap     bigint,
 	credit_cap_tenths bigint,
+	reads           text not null,              -- how reads are recorded; '' if they are not
+	read_days       int not null,               -- how long records of reads are kept
 	created_at      timestamptz not null,
 	unique (organization_id, slug)
 );

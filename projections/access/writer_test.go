@@ -176,6 +176,11 @@ func (w *writer) caps(slug string, ingestion, credit *int64) {
 		&project.CapsSet{ProjectID: id(slug), IngestionCap: ingestion, CreditCapTenths: credit, SetAt: noon})
 }
 
+func (w *writer) reads(slug string, mode project.ReadsMode, days int) {
+	w.Append(stream.Name(stream.Project, id(slug)),
+		&project.ReadsSet{ProjectID: id(slug), Mode: mode, Days: days, SetAt: noon})
+}
+
 func (w *writer) managementKey(name, key string) {
 	w.Append(stream.Name(stream.Organization, id(name)), &organization.ManagementKeySet{
 		OrganizationID: id(name), KeyID: id(key), Hash: hashText(key), Prefix: "svc_mk_", Suffix: "xyz", SetAt: noon,

@@ -104,6 +104,11 @@ func OfCaps(project uuid.UUID) Thing {
 	return Thing{stream: stream.Name(stream.Project, project), event: "project.caps-set"}
 }
 
+// OfReads is whether the reads of a project are recorded.
+func OfReads(project uuid.UUID) Thing {
+	return Thing{stream: stream.Name(stream.Project, project), event: "project.reads-set"}
+}
+
 // OfKey is a key of a project.
 func OfKey(project, id uuid.UUID) Thing {
 	return part(stream.Name(stream.Project, project), "keyId", id.String())

@@ -41,6 +41,7 @@ var shown = map[string]string{
 	"project.key-revealed":            "keyId=key",
 	"project.caps-set":                "ingestionCap creditCapTenths=creditCap",
 	"project.described":               "name",
+	"project.reads-set":               "mode days",
 	"project.webhook-created":         "webhookId=webhook settings.name=name settings.audience=audience",
 	"project.webhook-changed":         "webhookId=webhook settings.name=name settings.audience=audience",
 	"project.webhook-paused":          "webhookId=webhook",

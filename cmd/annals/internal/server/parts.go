@@ -54,6 +54,7 @@ func (s *Server) parts() []part {
 		{"pipeline", Roles{RolePipeline}, needs{"log", "probes", "embeddings", "index", "backpressure"}, buildPipeline},
 		{"administration", Roles{RoleWrite}, needs{"writes"}, buildAdministration},
 		{"recall", Roles{RoleRead, RoleConsole}, needs{"embeddings", "projections", "index"}, buildRecall},
+		{"read records", Roles{RoleWrite, RoleRead, RoleConsole}, needs{"log", "projections"}, buildReads},
 		{"request log", Roles{RoleWrite, RoleRead, RoleConsole}, needs{"storage"}, buildRequestLog},
 		{"inventory", nil, needs{"projections", "backpressure"}, buildInventory},
 		{"health", nil, needs{"storage", "probes", "embeddings", "projections", "backpressure"}, buildHealth},
@@ -62,7 +63,7 @@ func (s *Server) parts() []part {
 		{"sign-in", Roles{RoleConsole}, needs{"writes"}, buildSignIn},
 		{"seal keys", Roles{RoleWrite, RoleConsole}, needs{"writes"}, buildSealKeys},
 		{"authorization server", Roles{RoleConsole}, needs{"writes", "signing keys", "sign-in"}, buildAuthServer},
-		{"pages", Roles{RoleConsole}, needs{"authorization server", "writes", "recall", "request log", "sign-in", "api"}, buildPages},
+		{"pages", Roles{RoleConsole}, needs{"authorization server", "writes", "recall", "read records", "request log", "sign-in", "api"}, buildPages},
 		{"console", Roles{RoleConsole}, needs{"pages"}, buildConsole},
 		{"start", nil, needs{"storage", "projections", "health"}, buildStart},
 	})

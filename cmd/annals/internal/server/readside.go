@@ -23,6 +23,7 @@ import (
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/export"
 	"github.com/annals-project/annals/projections/memories"
+	"github.com/annals-project/annals/projections/reads"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/runner"
 	"github.com/annals-project/annals/projections/trace"
@@ -173,7 +174,7 @@ func projectors(
 		access.New(), datapoints.New(journal), memories.New(journal, cfg.Logger),
 		recallindex.New(st.index, journal, analyzers, cfg.Logger), usage.New(),
 		directory.New(journal, namespaces, cfg.Logger),
-		trace.NewProjector(journal),
+		trace.NewProjector(journal), reads.New(),
 	}
 	if vectors {
 		list = append(list, embeddings.New())

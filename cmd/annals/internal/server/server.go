@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/reads"
 	"github.com/annals-project/annals/console/agents"
 	"github.com/annals-project/annals/console/authserver"
 	"github.com/annals-project/annals/console/mcp"
@@ -58,6 +59,7 @@ type Server struct {
 	backups      datafolder.Backup
 	recall       localRecall
 	requests     *requestlog.Writer // nil if no calls are logged
+	reads        *reads.Recorder    // nil in a process that shows no texts
 	inventory    *inventory
 	health       *health
 	tokens       *tokens.Keys
