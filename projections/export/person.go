@@ -2,6 +2,7 @@ package export
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/projections/directory"
+	"github.com/annals-project/annals/projections/reads"
 )
 
 // PersonRequest names the identity whose copy is written. Organization is a name or an id, "" for any.
@@ -36,6 +38,7 @@ type PersonSummary struct {
 	Texts     int  `json:"texts"`
 	Memories  int  `json:"memories"`
 	Audiences int  `json:"audiences"`
+	Reads     int  `json:"reads"`
 	// Revisions counts the revisions that others wrote of the same data points, which an erasure takes too.
 	Revisions int `json:"revisionsOfOthers"`
 	// Naming counts the texts of others that hold all words of the name. MoreNaming is true if there may be more. Both are
@@ -101,8 +104,13 @@ type PersonService struct {
 	}
 	// Naming counts the texts of others that name an identity. searched is false if that is not possible now.
 	Naming func(ctx context.Context, project auth.Project, identity string) (n int, more, searched bool, err error)
-	// Reads writes the records of what the identity was shown, a JSON value each; nil if none are kept.
-	Reads func(ctx context.Context, project auth.Project, identity string, write func(any) error) error
+	// Reads are the records of what was shown to who asked as an identity.
+	Reads interface {
+		List(
+			ctx context.Context, project auth.Project, f reads.Filter, after string, most int,
+		) (list []reads.Read, next string, err error)
+		Texts(ctx context.Context, project auth.Project, request uuid.UUID, part int) ([]reads.Text, bool, error)
+	}
 }
 
 // BeginPerson begins a copy. Its faults are those of Begin.
@@ -110,7 +118,8 @@ func (s PersonService) BeginPerson(ctx context.Context, in PersonRequest) (began
 	if in.Project == "" || in.Identity == "" {
 		return began, fault.New(fault.Invalid, fault.CodeInvalidRequest, "a project and an identity must be named")
 	}
-	err = s.Head.Await(ctx, projection.Access, projection.DataPoints, projection.Directory, projection.Memories)
+	err = s.Head.Await(ctx, projection.Access, projection.DataPoints, projection.Directory, projection.Memories,
+		projection.Reads)
 	if err != nil {
 		return began, err
 	}
@@ -131,8 +140,8 @@ type personHead struct {
 	AsOf     string `json:"asOf"`
 }
 
-// personRecord is the line of the record of an identity, personTraits one of its traits from a time on, and
-// personAudience one of an audience that it belongs to.
+// personRecord is the line of the record of an identity, personTraits one of its traits from a time on, personAudience
+// one of an audience that it belongs to, and personRead one of what was shown to who asked as it.
 type (
 	personRecord struct {
 		Type       string          `json:"type"`
@@ -154,6 +163,16 @@ type (
 		Kind  string `json:"kind"`
 		Since string `json:"since"`
 		Exact bool   `json:"isExact"`
+	}
+	personRead struct {
+		Type    string `json:"type"`
+		Request string `json:"requestId"`
+		Part    int    `json:"part"`
+		At      string `json:"at"`
+		Way     string `json:"way"`
+		By      string `json:"by"`
+		// DataPoints are those whose texts were shown.
+		DataPoints []reads.Text `json:"dataPoints"`
 	}
 )
 
@@ -217,12 +236,36 @@ func (s PersonService) record(ctx context.Context, c *personCopy, project auth.P
 	})
 }
 
-// reads writes the records of what the identity was shown.
+// readCount is how many records are read at once.
+const readCount = 100
+
+// reads writes the records of what was shown to who asked as the identity, the newest first.
 func (s PersonService) reads(ctx context.Context, c *personCopy, project auth.Project) error {
-	if s.Reads == nil {
-		return nil
+	for after := ""; ; {
+		list, next, err := s.Reads.List(ctx, project, reads.Filter{Identity: c.author}, after, readCount)
+		if err != nil {
+			return err
+		}
+		for _, r := range list {
+			texts, known, err := s.Reads.Texts(ctx, project, r.ID, r.Part)
+			if err != nil {
+				return err
+			}
+			if !known { // its time ended meanwhile
+				continue
+			}
+			by := cmp.Or(r.Name, r.Principal)
+			err = c.to.value(personRead{"read", r.ID.String(), r.Part, instant(r.At), r.Way, by, texts})
+			if err != nil {
+				return err
+			}
+			c.sum.Reads++
+		}
+		if err := c.next(); err != nil || next == "" {
+			return err
+		}
+		after = next
 	}
-	return s.Reads(ctx, project, c.author, func(line any) error { return c.to.value(line) })
 }
 
 // naming counts what others wrote about the person.

@@ -8,7 +8,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/internal/readlog"
 )
 
 // revisionCount is how many revisions of a data point are listed at once, markedTexts after how many texts the caller is
@@ -142,7 +144,11 @@ func (c *personCopy) dataPoint(ctx context.Context, k key) error {
 
 // text writes a text and the memories that were derived from it. Of a data point that was deleted since there is none.
 func (c *personCopy) text(ctx context.Context, t personText) error {
-	found, err := c.Reader.texts(ctx, []key{{id: t.id, revision: t.number}})
+	keys := []key{{id: t.id, revision: t.number}}
+	found, err := c.Reader.texts(ctx, keys)
+	if err == nil {
+		err = show(ctx, keys, found)
+	}
 	if err != nil {
 		return err
 	}
@@ -206,6 +212,9 @@ func (c *personCopy) memories(ctx context.Context, t personText) error {
 			h := personMemory{
 				Type: MemoryType, SourceID: t.sourceID, Revision: t.number, Number: d.number, ID: d.id.String(), Kind: d.kind,
 				OccurredAt: instant(d.occurredAt), ResolvedFrom: optional(d.resolvedFrom), ResolvedTo: optional(d.resolvedTo),
+			}
+			if err := readlog.From(ctx).Show(ctx, reads.Export, reads.Shown{Node: d.id}); err != nil {
+				return err
 			}
 			if err := c.to.derived(h, d); err != nil {
 				return err

@@ -107,7 +107,7 @@ func (s *Server) export() export.Service {
 // personCopies reads what a project has of an identity.
 func (s *Server) personCopies() export.PersonService {
 	return export.PersonService{
-		Service: s.export(), Directory: s.read.directory,
+		Service: s.export(), Directory: s.read.directory, Reads: reads.Queries{DB: s.storage.db},
 		Naming: func(context.Context, auth.Project, string) (int, bool, bool, error) { return 0, false, false, nil },
 	}
 }
