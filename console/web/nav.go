@@ -63,8 +63,8 @@ func (r *Request) links(of []Link) (list []Link) {
 		if pattern == "/" {
 			pattern = "/{$}"
 		}
-		needs, ok := r.site.paths[pattern]
-		if !ok || needs != Nothing && !r.SignedIn() || !r.May(needs) {
+		page, ok := r.site.paths[pattern]
+		if !ok || page.Needs != Nothing && !r.SignedIn() || !r.mayOpen(page) {
 			continue
 		}
 		link.Path = strings.Replace(link.Path, "{project}", r.Project.Project.Slug, 1)

@@ -31,10 +31,43 @@ func (n Needs) String() string {
 // OfProject reports whether the need is one of the project in the path.
 func (n Needs) OfProject() bool { return n >= Read && n <= Manage }
 
+// Auditing is what an auditor may open. A route is closed to auditors unless it names one of these.
+type Auditing int
+
+// What auditors may open: nothing, what shows no text, and what shows texts, if the organization allows it.
+const (
+	Unaudited Auditing = iota
+	Audited
+	AuditedTexts
+)
+
 // Allows reports whether a member may do what needs n in a project of the organization, for programs that act for a
 // person.
 func Allows(m access.Membership, project uuid.UUID, n Needs) bool {
 	return allows(m, m.Access[project], n)
+}
+
+// isAuditor reports whether a member may open nothing but what Auditing opens.
+func isAuditor(m access.Membership) bool { return m.Role == organization.Auditor }
+
+// sees reports whether a project exists for a member: who may read it, and auditors.
+func sees(m access.Membership, project uuid.UUID) bool {
+	return isAuditor(m) || allows(m, m.Access[project], Read)
+}
+
+// seesTexts reports whether a member may see texts, where it may see what has them.
+func seesTexts(m access.Membership) bool { return !isAuditor(m) || m.AuditorTexts }
+
+// audits reports whether an auditor may open a route. What is for operators stays closed.
+func audits(m access.Membership, route Route) bool {
+	switch {
+	case route.Needs <= SignedIn:
+		return true
+	case route.Needs > Owner:
+		return false
+	default:
+		return route.Auditors == Audited || route.Auditors == AuditedTexts && seesTexts(m)
+	}
 }
 
 // allows reports whether a member may do what needs n, with the access that the member has to the project of the

@@ -259,7 +259,10 @@ func (r *Request) decide() (elsewhere string, err error) {
 	if r.Membership.SecondFactor && !r.Session.SecondFactor && !r.route.Unguarded {
 		return "/account/second-factor", nil
 	}
-	if !r.May(r.route.Needs) {
+	if r.Audits() && r.route.Auditors == AuditedTexts && !r.SeesTexts() {
+		return "", NoTexts()
+	}
+	if !r.mayOpen(r.route) {
 		return "", fault.New(fault.Forbidden, fault.CodeInsufficientScope, words.needs, r.route.Needs)
 	}
 	if r.route.Live && r.Project.Archived {
@@ -295,7 +298,7 @@ func (r *Request) findProject(slug string) error {
 		if err != nil {
 			return err
 		}
-		if ok && allows(m, m.Access[p.Project.ID], Read) {
+		if ok && sees(m, p.Project.ID) {
 			r.Membership, r.Project = m, p
 			return nil
 		}
@@ -328,9 +331,35 @@ func (r *Request) May(n Needs) bool {
 	return allows(r.Membership, r.Membership.Access[r.Project.Project.ID], n)
 }
 
-// MayIn reports whether the person may do that in another project of the current organization.
-func (r *Request) MayIn(project uuid.UUID, n Needs) bool {
-	return allows(r.Membership, r.Membership.Access[project], n)
+// mayOpen reports whether the person may open a page, in the current organization and project.
+func (r *Request) mayOpen(route Route) bool {
+	if isAuditor(r.Membership) {
+		return audits(r.Membership, route)
+	}
+	return r.May(route.Needs)
+}
+
+// Sees reports whether another project of the current organization exists for the person.
+func (r *Request) Sees(project uuid.UUID) bool { return sees(r.Membership, project) }
+
+// Audits reports whether the person is an auditor.
+func (r *Request) Audits() bool { return isAuditor(r.Membership) }
+
+// NoTexts is the fault of an auditor who asks for texts that the organization does not show.
+func NoTexts() error {
+	return fault.New(fault.Forbidden, fault.CodeInsufficientScope, "%s", words.noTexts)
+}
+
+// SeesTexts reports whether the person may see texts: contents, labels, metadata, memories and values of traits. An
+// auditor does if the organization allows it.
+func (r *Request) SeesTexts() bool { return seesTexts(r.Membership) }
+
+// MayExport reports whether the person may have more of a list than a page shows.
+func (r *Request) MayExport() bool {
+	if r.Project.Project.ID != uuid.Nil {
+		return r.May(Manage) || isAuditor(r.Membership)
+	}
+	return r.May(Admin) || isAuditor(r.Membership)
 }
 
 // Caller is the network address of the person, or of the network of IPv6; invalid if it is not known.

@@ -14,6 +14,8 @@ create table organizations (
 	owned                  boolean not null,    -- it has, or had, an owner
 	prepared               boolean not null,
 	second_factor          boolean not null,    -- its members need one to sign in
+	visit_days             bigint not null,     -- for how many days it keeps visits
+	auditor_texts          boolean not null,    -- auditors may read texts
 	position               bigint not null,     -- of the event that created it
 	management_key_id      uuid,
 	management_key_hash    bytea unique,
@@ -149,6 +151,32 @@ create table client_grants (
 );
 create index client_grants_by_organization on client_grants (organization_id, person_id);
 
+-- What people did without a change, and what operators read, by the events of their streams. With the end of a stream
+-- its rows go. person_id is null for an operator; fields is the payload of the event.
+create table visits (
+	stream          text not null,
+	revision        bigint not null,
+	position        bigint not null,
+	organization_id uuid not null,
+	person_id       uuid,
+	project_id      uuid,
+	request_id      uuid,
+	visited_at      timestamptz not null,
+	event           text not null,
+	fields          text not null,
+	primary key (stream, revision)
+);
+create index visits_by_organization on visits (organization_id, position);
+create index visits_by_person on visits (organization_id, person_id, position);
+
+-- The streams of visits, each of which is of a month that ends at ends_at.
+create table visit_months (
+	stream          text primary key,
+	organization_id uuid not null,
+	person_id       uuid,
+	ends_at         timestamptz not null
+);
+
 -- No statistics of texts: Postgres would keep whole values there, also of what is deleted.
 alter table organizations alter name set statistics 0, alter management_key_hash set statistics 0,
 	alter management_key_prefix set statistics 0, alter management_key_suffix set statistics 0;
@@ -160,3 +188,4 @@ alter table people alter email set statistics 0;
 alter table joins alter email set statistics 0;
 alter table claims alter address set statistics 0;
 alter table offers alter email set statistics 0, alter address set statistics 0;
+alter table visits alter fields set statistics 0;

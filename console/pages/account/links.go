@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/person"
+	"github.com/annals-project/annals/domain/visit"
 	"github.com/annals-project/annals/projections/access"
 )
 
@@ -133,6 +134,9 @@ func (d Deps) confirmAddress(r *web.Request, link signin.Link) error {
 	if _, err := d.SignIn.Verify(r.Context(), r.PathValue("token")); err != nil {
 		return described(r, err)
 	}
+	if err := d.visited(r, &visit.LinkUsed{Purpose: string(link.Purpose)}); err != nil {
+		return err
+	}
 	return r.Done("/account", "saved")
 }
 
@@ -231,6 +235,12 @@ func (d Deps) mailLink(r *web.Request, link signin.Link) error {
 	token, err := d.SignIn.NewLink(r.Context(), link)
 	if err != nil {
 		return err
+	}
+	if link.Person != uuid.Nil {
+		made := &visit.LinkMade{Purpose: string(link.Purpose)}
+		if err := d.SignIn.Record(r.Context(), clientOf(r), link.Person, uuid.Nil, made); err != nil {
+			return err
+		}
 	}
 	subject, purpose := "Confirm your address for Annals", "confirm your address"
 	if link.Purpose == signin.Recovery || link.Purpose == signin.Join {

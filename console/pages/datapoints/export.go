@@ -66,6 +66,9 @@ func (p *pages) exportFile(r *web.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := r.Exported(file, "jsonl"); err != nil {
+		return err
+	}
 	return r.Stream("application/jsonl; charset=utf-8", r.Project.Project.Slug+"-"+file, func(w io.Writer) error {
 		return p.Export.Write(r.Context(), in, began, w, func(export.Mark) error { return r.Again() })
 	})

@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"encoding/json"
 	"slices"
 
 	"github.com/annals-project/annals/console/web"
@@ -32,11 +33,18 @@ func (d Deps) identities(r *web.Request) (err error) {
 		},
 		Read: func(after, before string, most int) (part web.Part[directory.Identity], err error) {
 			listing, err := page.listing(after, before, most)
+			if err == nil && listing.Value != nil && !r.SeesTexts() {
+				err = web.NoTexts()
+			}
 			if err != nil {
 				return part, err
 			}
 			found, err := d.Directory.IdentityPage(r.Context(), r.Project.Project, listing)
-			part.Items = found.List
+			if part.Items = found.List; !r.SeesTexts() {
+				for i := range part.Items {
+					part.Items[i].Traits = json.RawMessage(`{}`)
+				}
+			}
 			part.Pager = web.PagerOf(found.Newer, found.Older, placeOf(found.Start), placeOf(found.End))
 			if part.Pager.Total = web.Total(found.Total); found.TotalMore {
 				part.Pager.Total = "at least " + part.Pager.Total
