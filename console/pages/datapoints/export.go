@@ -42,6 +42,9 @@ func (p *pages) exportPerson(r *web.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := r.Exported(personFile, "jsonl"); err != nil {
+		return err
+	}
 	return r.Stream("application/jsonl; charset=utf-8", in.Project+"-"+personFile, func(w io.Writer) error {
 		_, err := p.People.WritePerson(r.Context(), in, began, w, r.Again)
 		return err
