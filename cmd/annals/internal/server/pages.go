@@ -79,7 +79,7 @@ func (s *Server) pointPages() web.Area {
 		Commands: s.write.service, Points: read.dataPoints, Trace: s.trace(), Explain: s.explain(),
 		Find:    why.Finder{DB: s.storage.db, Head: s.head(), Calls: s.requestLog()},
 		Stopped: points.StoppedSends{Queries: read.dataPoints, Projects: read.access},
-		Rooms:   s.accounts(), Export: s.export(),
+		Rooms:   s.accounts(), Export: s.export(), People: s.personCopies(),
 	}
 	return datapoints.Area(deps)
 }
