@@ -34,6 +34,7 @@ type Deps struct {
 	History   why.Histories
 	Links     Links
 	Erasures  *erasure.People
+	Takes     why.Takes
 	Names     erasures.Names
 	PlanTerms metering.PlanTerms
 	// OfferLife is how long an offer is open.
