@@ -20,7 +20,6 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/readlog"
 	"github.com/annals-project/annals/projections/access"
 )
 
@@ -156,23 +155,6 @@ func (r *Request) work() error {
 	return r.recorded()
 }
 
-// recorded serves the page, and records what it shows of a project that wants that.
-func (r *Request) recorded() error {
-	if r.site.Reads == nil || r.Project.Project.Reads == "" {
-		return r.route.Serve(r)
-	}
-	read, err := r.site.Reads.Open(r.Context(), r.principal(), r.ID(), r.Now())
-	if err != nil {
-		return err
-	}
-	answered := true // also if the answer breaks off, which is a panic
-	defer func() { read.End(answered) }()
-	r.Request = r.WithContext(readlog.NewContext(r.Context(), read))
-	err = r.route.Serve(r)
-	answered = err == nil || errors.Is(err, errAnswered)
-	return err
-}
-
 // authenticate finds the session of the request and what its person is a member of.
 func (r *Request) authenticate() error {
 	token := r.site.Cookies.Value(r.Request, SessionCookie)
@@ -259,7 +241,10 @@ func (r *Request) decide() (elsewhere string, err error) {
 	if r.Membership.SecondFactor && !r.Session.SecondFactor && !r.route.Unguarded {
 		return "/account/second-factor", nil
 	}
-	if !r.May(r.route.Needs) {
+	if r.Audits() && r.route.Auditors == AuditedTexts && !r.SeesTexts() {
+		return "", NoTexts()
+	}
+	if !r.mayOpen(r.route) {
 		return "", fault.New(fault.Forbidden, fault.CodeInsufficientScope, words.needs, r.route.Needs)
 	}
 	if r.route.Live && r.Project.Archived {
@@ -295,7 +280,7 @@ func (r *Request) findProject(slug string) error {
 		if err != nil {
 			return err
 		}
-		if ok && allows(m, m.Access[p.Project.ID], Read) {
+		if ok && sees(m, p.Project.ID) {
 			r.Membership, r.Project = m, p
 			return nil
 		}
@@ -326,11 +311,6 @@ func (r *Request) May(n Needs) bool {
 		return false
 	}
 	return allows(r.Membership, r.Membership.Access[r.Project.Project.ID], n)
-}
-
-// MayIn reports whether the person may do that in another project of the current organization.
-func (r *Request) MayIn(project uuid.UUID, n Needs) bool {
-	return allows(r.Membership, r.Membership.Access[project], n)
 }
 
 // Caller is the network address of the person, or of the network of IPv6; invalid if it is not known.

@@ -6,11 +6,11 @@ import (
 	"github.com/annals-project/annals/projections/history"
 )
 
-// Sees is what the person sees of history: in the project of the path, or else in the current organization.
-func (r *Request) Sees() history.Viewer {
+// HistoryViewer is what the person sees of history: in the project of the path, or else in the current organization.
+func (r *Request) HistoryViewer() history.Viewer {
 	v := history.Viewer{Organization: r.Membership.Organization, Project: r.Project.Project.ID, May: history.Read}
 	switch {
-	case r.May(Manage), v.Project == uuid.Nil && r.May(Admin):
+	case r.Audits(), r.May(Manage), v.Project == uuid.Nil && r.May(Admin):
 		v.May = history.Manage
 	case r.May(Write):
 		v.May = history.Write
@@ -39,7 +39,7 @@ func (r *Request) ThingPath(kind, id, name, project string) string {
 	case id == "":
 		return ""
 	case kind == "person" || kind == history.OfMember:
-		if r.May(Admin) {
+		if r.May(Admin) || r.Audits() {
 			return Path("settings", "members", id)
 		}
 		return ""

@@ -65,7 +65,8 @@ const (
 )
 
 // entries has what History knows of each kind of event, by the name that it is stored under.
-var entries = joined(organizationEntries, projectEntries, directoryEntries, textEntries, internalEntries)
+var entries = joined(organizationEntries, projectEntries, directoryEntries, textEntries, internalEntries,
+	visitEntries)
 
 func joined(tables ...map[string]Entry) map[string]Entry {
 	all := map[string]Entry{}

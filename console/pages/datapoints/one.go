@@ -51,7 +51,7 @@ const lastEvents = 10
 func (p *pages) name(r *web.Request, page *onePage) (err error) {
 	project := r.Project.Project
 	page.Thing = history.OfDataPoint + ":" + stream.DataPointID(project.Namespace, page.SourceID).String()
-	if page.History, err = p.History.Latest(r.Context(), r.Sees(), page.Thing, lastEvents); err != nil {
+	if page.History, err = p.History.Latest(r.Context(), r.HistoryViewer(), page.Thing, lastEvents); err != nil {
 		return err
 	}
 	var requests []uuid.UUID

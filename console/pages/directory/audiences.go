@@ -86,7 +86,7 @@ func (d Deps) audience(r *web.Request) error {
 			return part, notFound(err, ok, words.noAudience, a.Slug)
 		},
 	}.Page(r, "audience.html", &page, &page.Part, func() (err error) {
-		page.Events, err = d.History.Latest(r.Context(), r.Sees(), history.OfAudience+":"+a.ID.String(), lastEvents)
+		page.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), history.OfAudience+":"+a.ID.String(), lastEvents)
 		if err != nil {
 			return err
 		}

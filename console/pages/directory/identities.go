@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"encoding/json"
 	"slices"
 
 	"github.com/annals-project/annals/console/web"
@@ -33,11 +34,18 @@ func (d Deps) identities(r *web.Request) (err error) {
 		},
 		Read: func(after, before string, most int) (part web.Part[directory.Identity], err error) {
 			listing, err := page.listing(after, before, most)
+			if err == nil && listing.Value != nil && !r.SeesTexts() {
+				err = web.NoTexts()
+			}
 			if err != nil {
 				return part, err
 			}
 			found, err := d.Directory.IdentityPage(r.Context(), r.Project.Project, listing)
-			part.Items = found.List
+			if part.Items = found.List; !r.SeesTexts() {
+				for i := range part.Items {
+					part.Items[i].Traits = json.RawMessage(`{}`)
+				}
+			}
 			part.Pager = web.PagerOf(found.Newer, found.Older, placeOf(found.Start), placeOf(found.End))
 			if part.Pager.Total = web.Total(found.Total); found.TotalMore {
 				part.Pager.Total = "at least " + part.Pager.Total
@@ -125,7 +133,7 @@ func (d Deps) showIdentity(r *web.Request, page identityPage, wrong error) (err 
 			return err
 		}
 		page.Thing = history.OfIdentity + ":" + stream.IdentityID(project.Namespace, name).String()
-		if page.Events, err = d.History.Latest(r.Context(), r.Sees(), page.Thing, lastEvents); err != nil {
+		if page.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), page.Thing, lastEvents); err != nil {
 			return err
 		}
 		wrote := datapoints.ListQuery{Filter: datapoints.Filter{Author: name}, Limit: newest}

@@ -30,10 +30,10 @@ type Deps struct {
 func Area(d Deps) web.Area {
 	event := web.NewPage("event.html", d.event)
 	return web.Area{Templates: templates, Routes: []web.Route{
-		{Pattern: "GET /settings/history", Needs: web.Admin, Serve: d.list},
-		{Pattern: "GET /settings/history/{event}", Needs: web.Admin, Serve: event.Show},
-		{Pattern: "GET /p/{project}/history", Needs: web.Read, Serve: d.list},
-		{Pattern: "GET /p/{project}/history/{event}", Needs: web.Read, Serve: event.Show},
+		{Pattern: "GET /settings/history", Needs: web.Admin, Auditors: web.Audited, Serve: d.list},
+		{Pattern: "GET /settings/history/{event}", Needs: web.Admin, Auditors: web.Audited, Serve: event.Show},
+		{Pattern: "GET /p/{project}/history", Needs: web.Read, Auditors: web.Audited, Serve: d.list},
+		{Pattern: "GET /p/{project}/history/{event}", Needs: web.Read, Auditors: web.Audited, Serve: event.Show},
 	}}
 }
 
@@ -60,7 +60,7 @@ func (d Deps) list(r *web.Request) error {
 		By: query.Get("by"), Kind: query.Get("kind"), Thing: query.Get("thing"), Project: query.Get("project"),
 		From: query.Get("from"), To: query.Get("to"),
 	}
-	sees := r.Sees()
+	sees := r.HistoryViewer()
 	v.Kinds = sees.Kinds()
 	if err := d.offers(r, &v, &sees); err != nil {
 		return err
@@ -183,7 +183,7 @@ func (d Deps) event(r *web.Request) (v eventPage, err error) {
 	if err != nil {
 		return v, fault.New(fault.NotFound, fault.CodeNotFound, "there is no such event")
 	}
-	if v.Whole, err = d.History.One(r.Context(), r.Sees(), id); err != nil {
+	if v.Whole, err = d.History.One(r.Context(), r.HistoryViewer(), id); err != nil {
 		return v, err
 	}
 	v.MetadataText, v.PayloadText = web.Cut(string(v.Metadata), maxShown), web.Cut(string(v.Payload), maxShown)

@@ -111,9 +111,9 @@ func (memberList) Roles(r *web.Request) []organization.Role { return rolesOf(r) 
 func (memberPage) Roles(r *web.Request) []organization.Role { return rolesOf(r) }
 
 func rolesOf(r *web.Request) []organization.Role {
-	roles := []organization.Role{organization.Member, organization.Admin, organization.Owner}
+	roles := []organization.Role{organization.Member, organization.Auditor, organization.Admin, organization.Owner}
 	if !r.May(web.Owner) {
-		return roles[:2]
+		return roles[:3]
 	}
 	return roles
 }
@@ -149,14 +149,14 @@ func (d Deps) member(r *web.Request) (v memberPage, err error) {
 	if err != nil {
 		return v, err
 	}
-	v = memberPage{member: member{p.ID, p.Email, m.Role}, MayEdit: mayEdit(r, m.Role) == nil}
+	v = memberPage{member: member{p.ID, p.Email, m.Role}, MayEdit: r.May(web.Admin) && mayEdit(r, m.Role) == nil}
 	if v.Projects, err = d.projects(r, m.Access); err != nil {
 		return v, err
 	}
 	if v.Link, err = web.Once[*link](r); err != nil {
 		return v, err
 	}
-	v.Events, err = d.History.Latest(r.Context(), r.Sees(), history.OfMember+":"+p.ID.String(), lastEvents)
+	v.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), history.OfMember+":"+p.ID.String(), lastEvents)
 	return v, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"embed"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/history"
+	"github.com/annals-project/annals/projections/why"
 )
 
 //go:embed *.html
@@ -34,6 +36,7 @@ type Deps struct {
 	History   history.Reader
 	Links     Links
 	Erasures  *erasure.People
+	Takes     why.Takes
 	Names     erasures.Names
 	PlanTerms metering.PlanTerms
 	// OfferLife is how long an offer is open.
@@ -59,19 +62,21 @@ type Links interface {
 func Area(d Deps) web.Area {
 	settings, erasure := web.NewPage("settings.html", d.settings), web.NewPage("erasures.html", d.erasure)
 	return web.Area{Templates: templates, Routes: []web.Route{
-		{Pattern: "GET /settings/organization", Needs: web.Admin, Serve: settings.Show},
+		{Pattern: "GET /settings/organization", Needs: web.Admin, Auditors: web.Audited, Serve: settings.Show},
 		{Pattern: "POST " + settingsPath + "/spend-cap", Needs: web.Owner, Serve: settings.After("saved", d.setSpendCap)},
 		{Pattern: "POST " + settingsPath + "/second-factor", Needs: web.Owner, Serve: settings.After("saved", d.setSecondFactor)},
+		{Pattern: "POST " + settingsPath + "/visits", Needs: web.Owner, Serve: settings.After("saved", d.setVisitsKept)},
+		{Pattern: "POST " + settingsPath + "/auditor-texts", Needs: web.Owner, Serve: settings.After("saved", d.setAuditorTexts)},
 		{Pattern: "POST /settings/organization/management-key", Needs: web.Admin, Serve: d.rotateKey},
-		{Pattern: "GET /settings/members", Needs: web.Admin, Serve: web.NewPage("members.html", d.members).Show},
+		{Pattern: "GET /settings/members", Needs: web.Admin, Auditors: web.Audited, Serve: web.NewPage("members.html", d.members).Show},
 		{Pattern: "POST /settings/members", Needs: web.Admin, Serve: d.invite},
 		{Pattern: "POST /settings/offers/{offer}", Needs: web.Admin, Serve: d.withdraw},
-		{Pattern: "GET /settings/members/{member}", Needs: web.Admin, Serve: web.NewPage("member.html", d.member).Show},
+		{Pattern: "GET /settings/members/{member}", Needs: web.Admin, Auditors: web.Audited, Serve: web.NewPage("member.html", d.member).Show},
 		{Pattern: "POST /settings/members/{member}", Needs: web.Admin, Serve: d.change},
-		{Pattern: "GET /settings/events", Needs: web.Admin, Serve: d.events},
-		{Pattern: "GET /p/{project}/erasures", Needs: web.Manage, Serve: web.NewPage("erasures.html", d.erasures).Show},
+		{Pattern: "GET /settings/events", Needs: web.Admin, Auditors: web.Audited, Serve: d.events},
+		{Pattern: "GET /p/{project}/erasures", Needs: web.Manage, Auditors: web.Audited, Serve: web.NewPage("erasures.html", d.erasures).Show},
 		{Pattern: "POST /p/{project}/erasures", Needs: web.Manage, Serve: d.erase},
-		{Pattern: "GET /p/{project}/erasures/{erasure}", Needs: web.Manage, Serve: erasure.Show},
+		{Pattern: "GET /p/{project}/erasures/{erasure}", Needs: web.Manage, Auditors: web.Audited, Serve: erasure.Show},
 	}}
 }
 
@@ -86,6 +91,8 @@ type settings struct {
 	SpendCap          string                `json:"spendCap"`
 	NeedsSecondFactor bool                  `json:"needsSecondFactor"`
 	HasManagementKey  bool                  `json:"hasManagementKey"`
+	VisitDays         int                   `json:"visitDays"`
+	AuditorTexts      bool                  `json:"auditorTexts"`
 	Events            []history.Event       `json:"events"`
 	IsOwner           bool                  `json:"-"`
 	Rotated           *tenants.Organization `json:"-"`
@@ -105,6 +112,7 @@ func (d Deps) settings(r *web.Request) (v settings, err error) {
 	v = settings{
 		ID: o.ID.String(), Name: o.Name, Plan: cmp.Or(o.Plan, metering.SelfHosted), Terms: d.PlanTerms.Of(o.Plan),
 		NeedsSecondFactor: r.Membership.SecondFactor, HasManagementKey: o.ManagementKeyID != nil, IsOwner: r.May(web.Owner),
+		VisitDays: o.VisitDays, AuditorTexts: r.Membership.AuditorTexts,
 	}
 	if o.SpendCapTenths != nil {
 		v.SpendCap = metering.Credits(*o.SpendCapTenths).String()
@@ -113,7 +121,7 @@ func (d Deps) settings(r *web.Request) (v settings, err error) {
 		return v, err
 	}
 	v.HasManagementKey = v.HasManagementKey || v.Rotated != nil
-	v.Events, err = d.History.Latest(r.Context(), r.Sees(), "", lastEvents)
+	v.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), "", lastEvents)
 	return v, err
 }
 
@@ -131,6 +139,19 @@ func (d Deps) setSpendCap(r *web.Request) (path string, err error) {
 func (d Deps) setSecondFactor(r *web.Request) (path string, err error) {
 	required := r.Field("required") != ""
 	return settingsPath, d.Commands.SetSecondFactor(r.Context(), r.Command(), r.Membership.Organization, required)
+}
+
+func (d Deps) setVisitsKept(r *web.Request) (path string, err error) {
+	days, err := strconv.Atoi(r.Field("days"))
+	if err != nil {
+		return "", fault.New(fault.Invalid, fault.CodeInvalidRequest, "%q is no number of days", web.Cut(r.Field("days"), 20))
+	}
+	return settingsPath, d.Commands.SetVisitsKept(r.Context(), r.Command(), r.Membership.Organization, days)
+}
+
+func (d Deps) setAuditorTexts(r *web.Request) (path string, err error) {
+	allowed := r.Field("allowed") != ""
+	return settingsPath, d.Commands.SetAuditorTexts(r.Context(), r.Command(), r.Membership.Organization, allowed)
 }
 
 // rotateKey leads to the settings, which show the new key once.

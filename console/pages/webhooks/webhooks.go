@@ -49,14 +49,15 @@ func Area(d Deps) web.Area {
 	const hooks = "/p/{project}/webhooks"
 	const event = hooks + "/{webhook}/events/{request}"
 	return web.Area{Templates: templates, Routes: []web.Route{
-		{Pattern: "GET " + hooks, Needs: web.Read, Serve: web.NewPage("list.html", d.list).Show},
+		{Pattern: "GET " + hooks, Needs: web.Read, Auditors: web.Audited, Serve: web.NewPage("list.html", d.list).Show},
 		{Pattern: "GET " + hooks + "/new", Needs: web.Write, Serve: d.show},
-		{Pattern: "GET " + hooks + "/{webhook}", Needs: web.Read, Serve: d.show},
+		{Pattern: "GET " + hooks + "/{webhook}", Needs: web.Read, Auditors: web.Audited, Serve: d.show},
 		{Pattern: "POST " + hooks + "/{webhook}", Needs: web.Write, Live: true, Body: formBytes, Serve: d.change},
-		{Pattern: "GET " + hooks + "/{webhook}/events", Needs: web.Read, Serve: d.events},
-		{Pattern: "GET " + event, Needs: web.Read, Serve: d.event},
-		{Pattern: "GET " + event + "/body", Needs: web.Read, Serve: d.body},
+		{Pattern: "GET " + hooks + "/{webhook}/events", Needs: web.Read, Auditors: web.AuditedTexts, Serve: d.events},
+		{Pattern: "GET " + event, Needs: web.Read, Auditors: web.AuditedTexts, Serve: d.event},
+		{Pattern: "GET " + event + "/body", Needs: web.Read, Auditors: web.AuditedTexts, Serve: d.body},
 		{Pattern: "POST " + event + "/replay", Needs: web.Write, Live: true, Serve: d.replay},
+		{Pattern: "POST /p/{project}/replay-dropped", Needs: web.Manage, Live: true, Serve: d.replayDropped},
 	}}
 }
 
@@ -214,7 +215,7 @@ func (d Deps) render(r *web.Request, w access.Webhook, f form, wrong error) erro
 			return err
 		}
 		p.summary = list[0]
-		if p.Events, err = d.History.Latest(r.Context(), r.Sees(), history.OfWebhook+":"+w.ID, lastEvents); err != nil {
+		if p.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), history.OfWebhook+":"+w.ID, lastEvents); err != nil {
 			return err
 		}
 	}
@@ -331,5 +332,6 @@ func (d Deps) test(r *web.Request, w access.Webhook, caller auth.Principal, f fo
 	if err != nil {
 		return "", err
 	}
-	return d.send(r, caller, httpx.InnerCall{Body: body, Test: true})
+	sent, err := d.send(r, caller, httpx.InnerCall{Body: body, Test: true})
+	return pathOf(r, w.ID, "events", sent.RequestID.String()), err
 }

@@ -7,6 +7,7 @@ import (
 	healthpages "github.com/annals-project/annals/console/pages/health"
 	historypages "github.com/annals-project/annals/console/pages/history"
 	"github.com/annals-project/annals/console/pages/projects"
+	readpages "github.com/annals-project/annals/console/pages/reads"
 	"github.com/annals-project/annals/console/pages/recall"
 	"github.com/annals-project/annals/console/pages/trace"
 	"github.com/annals-project/annals/console/pages/usage"
@@ -16,6 +17,7 @@ import (
 	"github.com/annals-project/annals/projections/access"
 	points "github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/history"
+	"github.com/annals-project/annals/projections/reads"
 	"github.com/annals-project/annals/projections/why"
 )
 
@@ -46,6 +48,10 @@ func (s *Server) areas() []web.Area {
 			SignUp: s.cfg.SignIn.SignUp, Logger: s.cfg.Logger,
 		}),
 		s.pointPages(),
+		readpages.Area(readpages.Deps{
+			Reads: reads.Queries{DB: s.storage.db}, Access: s.read.access, Accounts: s.accounts(), History: s.history(),
+			Commands: s.write.service,
+		}),
 		directory.Area(directory.Deps{
 			Directory: s.read.directory, Commands: s.write.service, Points: s.read.dataPoints,
 			Access: why.Access{
@@ -74,6 +80,7 @@ func (s *Server) pointPages() web.Area {
 		Find:    why.Finder{DB: s.storage.db, Head: s.head(), Calls: s.requestLog()},
 		Stopped: points.StoppedSends{Queries: read.dataPoints, Projects: read.access},
 		Rooms:   s.accounts(), Export: s.export(), History: s.history(), Log: s.requestLog(),
+		People: s.personCopies(),
 	}
 	return datapoints.Area(deps)
 }

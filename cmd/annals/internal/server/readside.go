@@ -85,7 +85,7 @@ func buildProjections(ctx context.Context, s *Server) (a adds, err error) {
 	applied.compare(ctx) // before anything is applied
 	a.base = []task{{"projections", s.read.runtime.Run}}
 	a.watch = []task{{"comparison of the log", applied.run}}
-	a.operator = []operatorapi.Route{operatorapi.ExportRoute(s.export())}
+	a.operator = []operatorapi.Route{operatorapi.ExportRoute(s.export()), operatorapi.ExportPersonRoute(s.personCopies())}
 	if cfg.Roles.Has(RoleProjector) {
 		asides := commands.EventAsides{Journal: s.journal, Projections: s.read.runtime, IsStuck: s.isStuckAt}
 		a.operator = append(a.operator, operatorapi.ProjectionRoutes(s.read.runtime, asides, cfg.now)...)
@@ -102,6 +102,14 @@ func (s *Server) export() export.Service {
 	return export.Service{
 		Reader:   export.Reader{DB: s.storage.db, Blobs: s.storage.journal()},
 		Projects: s.read.access, Head: s.head(), Now: s.cfg.now,
+	}
+}
+
+// personCopies reads what a project has of an identity.
+func (s *Server) personCopies() export.PersonService {
+	return export.PersonService{
+		Service: s.export(), Directory: s.read.directory, Reads: reads.Queries{DB: s.storage.db},
+		Naming: func(context.Context, auth.Project, string) (int, bool, bool, error) { return 0, false, false, nil },
 	}
 }
 
