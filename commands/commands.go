@@ -20,6 +20,8 @@ type Call struct {
 	RequestID uuid.UUID
 	// ReceivedAt is the time of the request, in UTC, at microsecond precision.
 	ReceivedAt time.Time
+	// Reason is why an operator makes the call, as that person wrote it, "" for none.
+	Reason string
 	// Origin is that of the identities that the call creates, "" for the usual one of the caller.
 	Origin identity.Origin
 	// Own bounds what a single send or a deletion by source ids may change to data points whose newest revision this

@@ -168,7 +168,7 @@ func (c Call) newMeta() event.Meta { return c.meta(uuid.New()) }
 func (c Call) meta(command uuid.UUID) event.Meta {
 	return event.Meta{
 		RequestID: c.RequestID, CommandID: command, Principal: c.Principal.Name(), CorrelationID: c.RequestID,
-		At: c.ReceivedAt,
+		At: c.ReceivedAt, Reason: c.Reason,
 	}
 }
 

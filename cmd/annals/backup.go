@@ -11,6 +11,7 @@ import (
 
 // BackupCmd is "annals backup".
 type BackupCmd struct {
+	operatorapi.WhoFlags
 	Dir     string `arg:"" help:"Folder to back up into; it must be empty or missing."`
 	DataDir string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder; a server may be running on it."`
 	HashKey string `name:"hash-key" setting:"ANNALS_HASH_KEY" help:"Key of the hashes, if it is configured and no server runs."`

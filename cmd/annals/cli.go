@@ -14,6 +14,7 @@ import (
 
 	"github.com/annals-project/annals/cmd/annals/internal/erasure"
 	"github.com/annals-project/annals/cmd/annals/internal/grammar"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/people"
 	"github.com/annals-project/annals/cmd/annals/internal/sealkey"
 	"github.com/annals-project/annals/cmd/annals/internal/signingkeys"
@@ -150,10 +151,24 @@ func runIn(ctx context.Context, args []string, env *Env) (code int) {
 		return printUsage(stderr, err)
 	}
 	env.Known, env.Model = grammar.Settings(parser.Model), parser.Model
+	command.BindTo(operatorapi.WithWho(ctx, whoOf(command)), (*context.Context)(nil))
 	if err := command.Run(); err != nil {
 		return printError(stderr, err)
 	}
 	return exitOK
+}
+
+// whoOf reads the flags of a command that name who calls, and why.
+func whoOf(command *kong.Context) (who operatorapi.Who) {
+	for _, flag := range command.Flags() {
+		switch text, _ := flag.Target.Interface().(string); flag.Name {
+		case "as":
+			who.As = text
+		case "reason":
+			who.Reason = text
+		}
+	}
+	return who
 }
 
 // printUsage writes a line for each thing that is wrong with the arguments and the settings, and returns the exit code.

@@ -11,6 +11,7 @@ import (
 
 // EraseCmd is "annals erase".
 type EraseCmd struct {
+	operatorapi.WhoFlags
 	DataDir string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder of the running server."`
 	Now     bool   `name:"now" help:"Erase all that was deleted, from tables, index and event store, and wait until that is done."`
 	OrgFlag

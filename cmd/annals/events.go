@@ -28,6 +28,7 @@ type EventsCmd struct {
 // LogSource names the log that a command reads: through the socket of a server on a data folder,
 // or at the address of an event store.
 type LogSource struct {
+	operatorapi.WhoFlags
 	DataDir    string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder of the running server."`
 	EventStore string `name:"eventstore" setting:"ANNALS_EVENTSTORE" default:"embedded" help:"Event store: embedded, which the running server reads, or esdb://host:2113, which this command reads."`
 }

@@ -11,6 +11,7 @@ import (
 
 // ExportCmd is "annals export".
 type ExportCmd struct {
+	operatorapi.WhoFlags
 	DataDir string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder of the running server."`
 	OrgFlag
 	Project  string `name:"project" required:"" placeholder:"SLUG" help:"Project to export."`

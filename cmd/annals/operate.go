@@ -16,6 +16,7 @@ import (
 // ServiceFlags name the service of a command of an operator: a server that runs on a data
 // folder, through its socket, else the event store and the database that servers elsewhere work on.
 type ServiceFlags struct {
+	operatorapi.WhoFlags
 	DataDir    string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder of the running server."`
 	EventStore string `name:"eventstore" setting:"ANNALS_EVENTSTORE" default:"embedded" help:"Event store, if no server runs on the data folder: esdb://host:2113."`
 	Postgres   string `name:"postgres" setting:"ANNALS_POSTGRES" default:"embedded" help:"Database, if no server runs on the data folder: postgres://user@host/database."`
@@ -65,7 +66,13 @@ func runCommand[In, Out any](
 		return out, err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	return command.On(ctx, service, operatorapi.CallBy(by, instant.Truncate(time.Now())), in)
+	who := operatorapi.WhoOf(ctx)
+	if who.As != "" {
+		by += " (says: " + who.As + ")"
+	}
+	call := operatorapi.CallBy(by, instant.Truncate(time.Now()))
+	call.Reason = who.Reason
+	return command.On(ctx, service, call, in)
 }
 
 // runChange performs a command on an organization or on one of its projects, and prints the result.

@@ -11,6 +11,7 @@ import (
 
 // RecallCmd is "annals recall".
 type RecallCmd struct {
+	operatorapi.WhoFlags
 	Remote
 	OrgFlag
 	Query         string   `arg:"" help:"The question."`

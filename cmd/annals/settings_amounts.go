@@ -14,6 +14,7 @@ func (s *Settings) validateSwitches(bad func(name, format string, args ...any)) 
 		{"RECALL_FLOOR", s.Floor},
 		{"OIDC_TRUST_EMAIL", s.TrustEmail},
 		{"SIGN_UP", s.SignUp},
+		{"REQUIRE_REASON", s.RequireReason},
 	} {
 		if o.value != "on" && o.value != "off" && o.value != "" {
 			bad(o.name, "is %q: want on or off", o.value)

@@ -26,6 +26,7 @@ type WebhookCmd struct {
 
 // webhookFlags are those of every command on webhooks.
 type webhookFlags struct {
+	operatorapi.WhoFlags
 	DataDir string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder of the running server."`
 	OrgFlag
 	JSON bool `name:"json" help:"Print the result as one JSON value."`

@@ -2,6 +2,7 @@ package operatorapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -57,11 +58,14 @@ func (o Operation[In, Out]) ServeAs(
 		if err := json.Unmarshal(body, &remark); err != nil {
 			return out, &refusedError{errInvalid, "the request cannot be read: " + err.Error()}
 		}
-		name, err := by(r.Context(), remark.By)
+		who := whoIn(r.Header)
+		name, err := by(r.Context(), cmp.Or(who.As, remark.By))
 		if err != nil {
 			return out, &refusedError{errUnknownPeer, err.Error()}
 		}
-		return do(r.Context(), CallBy(name, now()), in)
+		call := CallBy(name, now())
+		call.Reason = who.Reason
+		return do(r.Context(), call, in)
 	})
 }
 
@@ -135,6 +139,7 @@ func (c *Client) send(ctx context.Context, method, path string, in any) (*http.R
 	if err != nil {
 		return nil, fmt.Errorf("create request: %w", err)
 	}
+	WhoOf(ctx).setOn(req.Header)
 	res, err := c.http.Do(req)
 	if err != nil {
 		return nil, c.unreachable(err)

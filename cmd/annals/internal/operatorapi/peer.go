@@ -3,8 +3,6 @@ package operatorapi
 import (
 	"context"
 	"errors"
-	"strings"
-	"unicode"
 
 	"github.com/annals-project/annals/internal/peersocket"
 )
@@ -17,15 +15,7 @@ func by(ctx context.Context, remark string) (string, error) {
 		return "", errors.New("the user at the other end of the socket is not known")
 	}
 	name := "operator " + p.Name()
-	remark = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return -1
-		}
-		return r
-	}, remark)
-	if runes := []rune(remark); len(runes) > maxRemark {
-		remark = string(runes[:maxRemark])
-	}
+	remark = cleaned(remark, maxRemark)
 	if remark == "" || remark == name {
 		return name, nil
 	}

@@ -18,6 +18,7 @@ type Cmd struct {
 
 // LinkCmd is "annals person link".
 type LinkCmd struct {
+	operatorapi.WhoFlags
 	DataDir string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder of the running server."`
 	Org     string `name:"org" placeholder:"NAME|ID" help:"Organization without an Owner, if the person is a member of none; default the only one."`
 	JSON    bool   `name:"json" help:"Print the result as one JSON value."`

@@ -16,18 +16,19 @@ import (
 
 // Settings are the settings of "serve" about people.
 type Settings struct {
-	OwnerEmail string `name:"owner-email" setting:"ANNALS_OWNER_EMAIL" group:"People" default:"owner@annals.local" help:"Address of the person who becomes the Owner of organizations without one at a start."`
-	Issuer     string `name:"oidc-issuer" setting:"ANNALS_OIDC_ISSUER" group:"People" help:"Issuer of the OpenID Connect provider by which members sign in, such as https://login.example.com."`
-	ClientID   string `name:"oidc-client-id" setting:"ANNALS_OIDC_CLIENT_ID" group:"People" help:"Client id of the console at the provider, whose redirect address is that of the console with /sign-in/oidc/callback."`
-	Secret     string `name:"oidc-client-secret" setting:"ANNALS_OIDC_CLIENT_SECRET" group:"People" help:"Secret of that client; better set in the environment than as a flag."`
-	TrustEmail string `name:"oidc-trust-email" setting:"ANNALS_OIDC_TRUST_EMAIL" group:"People" default:"off" help:"Whether an address counts as verified if the provider is silent about that."`
-	SignUp     string `name:"sign-up" setting:"ANNALS_SIGN_UP" group:"People" default:"off" help:"Whether a stranger with a verified address may create an organization on Pay as you go."`
-	Documents  string `name:"oauth-cimd" setting:"ANNALS_OAUTH_CIMD" group:"People" default:"off" help:"Whether programs may be known by an address at which a document describes them (client id metadata documents): on, off, or the hosts of such addresses, separated by commas."`
-	Clients    int    `name:"oauth-registrations" setting:"ANNALS_OAUTH_REGISTRATIONS" group:"People" default:"300" help:"Registrations of programs that a network address may make in any 60 minutes, up to 100000."`
-	Members    int    `name:"members-per-organization" setting:"ANNALS_MEMBERS_PER_ORGANIZATION" group:"Limits" default:"1000" help:"Members that an organization may have, up to 1000."`
-	OpenOffers int    `name:"open-offers" setting:"ANNALS_OPEN_OFFERS" group:"Limits" default:"200" help:"Offers of a membership that an organization may have open at once, up to 1000."`
-	HourOffers int    `name:"offers-per-hour" setting:"ANNALS_OFFERS_PER_HOUR" group:"Limits" default:"100" help:"Offers of a membership that an organization may make in any 60 minutes, up to 10000."`
-	SMTP       string `name:"smtp-url" setting:"ANNALS_SMTP_URL" group:"People" help:"Mail server for links that verify addresses, such as smtps://user:password@mail.example.com?from=annals@example.com, or smtp:// for STARTTLS; better set in the environment than as a flag."`
+	OwnerEmail    string `name:"owner-email" setting:"ANNALS_OWNER_EMAIL" group:"People" default:"owner@annals.local" help:"Address of the person who becomes the Owner of organizations without one at a start."`
+	Issuer        string `name:"oidc-issuer" setting:"ANNALS_OIDC_ISSUER" group:"People" help:"Issuer of the OpenID Connect provider by which members sign in, such as https://login.example.com."`
+	ClientID      string `name:"oidc-client-id" setting:"ANNALS_OIDC_CLIENT_ID" group:"People" help:"Client id of the console at the provider, whose redirect address is that of the console with /sign-in/oidc/callback."`
+	Secret        string `name:"oidc-client-secret" setting:"ANNALS_OIDC_CLIENT_SECRET" group:"People" help:"Secret of that client; better set in the environment than as a flag."`
+	TrustEmail    string `name:"oidc-trust-email" setting:"ANNALS_OIDC_TRUST_EMAIL" group:"People" default:"off" help:"Whether an address counts as verified if the provider is silent about that."`
+	RequireReason string `name:"require-reason" setting:"ANNALS_REQUIRE_REASON" group:"People" default:"off" help:"Whether commands of an operator that show texts or secrets are refused without --reason."`
+	SignUp        string `name:"sign-up" setting:"ANNALS_SIGN_UP" group:"People" default:"off" help:"Whether a stranger with a verified address may create an organization on Pay as you go."`
+	Documents     string `name:"oauth-cimd" setting:"ANNALS_OAUTH_CIMD" group:"People" default:"off" help:"Whether programs may be known by an address at which a document describes them (client id metadata documents): on, off, or the hosts of such addresses, separated by commas."`
+	Clients       int    `name:"oauth-registrations" setting:"ANNALS_OAUTH_REGISTRATIONS" group:"People" default:"300" help:"Registrations of programs that a network address may make in any 60 minutes, up to 100000."`
+	Members       int    `name:"members-per-organization" setting:"ANNALS_MEMBERS_PER_ORGANIZATION" group:"Limits" default:"1000" help:"Members that an organization may have, up to 1000."`
+	OpenOffers    int    `name:"open-offers" setting:"ANNALS_OPEN_OFFERS" group:"Limits" default:"200" help:"Offers of a membership that an organization may have open at once, up to 1000."`
+	HourOffers    int    `name:"offers-per-hour" setting:"ANNALS_OFFERS_PER_HOUR" group:"Limits" default:"100" help:"Offers of a membership that an organization may make in any 60 minutes, up to 10000."`
+	SMTP          string `name:"smtp-url" setting:"ANNALS_SMTP_URL" group:"People" help:"Mail server for links that verify addresses, such as smtps://user:password@mail.example.com?from=annals@example.com, or smtp:// for STARTTLS; better set in the environment than as a flag."`
 }
 
 // ValidatePeople reports settings that cannot work. It does not repeat values that may hold a password.

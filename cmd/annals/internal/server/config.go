@@ -33,6 +33,8 @@ type Config struct {
 	APIAddr, ConsoleAddr, OpsAddr string
 	// Profile serves the profiler of Go at OpsAddr, which is then required.
 	Profile bool
+	// RequireReason refuses calls of operators without a reason that show texts or secrets.
+	RequireReason bool
 	// URLs are the public addresses. An empty one is derived from the address that is listened on.
 	URLs auth.URLs
 	// Proxies are those in front of the service that are trusted to name who calls them.

@@ -124,7 +124,11 @@ func (s *Server) operator() http.Handler {
 		routes = append(routes, operatorapi.Otherwise("this process has only the roles "+roles.String()+
 			": run the command on the data folder of a process with the role that it needs"))
 	}
-	return operatorapi.Handler(s.cfg.Logger, routes...)
+	served := operatorapi.Handler(s.cfg.Logger, routes...)
+	if s.cfg.RequireReason {
+		return operatorapi.RequireReason(s.cfg.Logger, served)
+	}
+	return served
 }
 
 // Run serves until the context ends or a part fails.

@@ -17,6 +17,7 @@ import (
 
 // Flags are those of every command.
 type Flags struct {
+	operatorapi.WhoFlags
 	DataDir string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder of the running server."`
 	Org     string `name:"org" placeholder:"NAME|ID" help:"Organization; default the only one, or all in a list."`
 	JSON    bool   `name:"json" help:"Print the result as one JSON value."`
