@@ -24,6 +24,7 @@ func (s *Server) organizationPages() web.Area {
 		Access: s.read.access, Commands: s.write.service, Links: s.memberLinks(), OfferLife: s.signin.InviteLife,
 		History:  s.history(),
 		Erasures: people, Names: erasures.Names{DB: s.storage.work}, PlanTerms: s.cfg.PlanTerms,
+		People: s.signin,
 	})
 }
 
