@@ -8,8 +8,8 @@ import (
 	"github.com/annals-project/annals/internal/projection"
 )
 
-// SetReads sets whether the reads of the project of the call are recorded, from the next call on, and for how many days.
-// The fault is invalid-request.
+// SetReads sets whether the reads of the project of the call are recorded, from the next call on, and for how many
+// days. The fault is invalid-request.
 func (s *Service) SetReads(ctx context.Context, call Call, reads project.Reads) error {
 	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()

@@ -44,8 +44,8 @@ type batch struct {
 	done  bool
 }
 
-// lookUp completes the texts of records. It returns those that are ready or were looked up so often, and those that wait
-// for the projection.
+// lookUp completes the texts of records. It returns those that are ready or were looked up so often, and those that
+// wait for the projection.
 func (r *Recorder) lookUp(ctx context.Context, taken []entry, looks int) (ready, wait []entry) {
 	var missing []uuid.UUID
 	asked := map[uuid.UUID]bool{}
@@ -211,7 +211,7 @@ func (r *Recorder) headOf(ctx context.Context, name string) (eventstore.Revision
 	last, ok, err := r.Journal.Store.ReadLast(ctx, name)
 	if err != nil {
 		if errors.Is(err, eventstore.ErrDeleted) {
-			return eventstore.NoStream, nil // the append tells that it has ended
+			return eventstore.NoStream, nil // the append fails for it
 		}
 		return 0, err
 	}

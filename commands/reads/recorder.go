@@ -2,8 +2,8 @@
 //
 // A request reserves room for its record before it is answered, and the record is appended within a second of the
 // answer, together with those of other requests of the project. While the log does not take them, no other request of
-// a project whose reads are recorded is answered: it waits, and then it is refused. So a crash loses the records of that
-// second at most.
+// a project whose reads are recorded is answered: it waits, and then it is refused. So a crash loses the records of
+// that second at most.
 package reads
 
 import (
@@ -189,22 +189,23 @@ func (r *Recorder) Keep(o allowance.Owner, record reads.Record, hold *allowance.
 
 // Run appends what is kept until the context ends, and then what is left.
 func (r *Recorder) Run(ctx context.Context) error {
-	pause := backoff.Backoff{First: gather, Longest: time.Second}
+	pause, last := backoff.Backoff{First: gather, Longest: time.Second}, context.WithoutCancel(ctx)
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 			continue
 		case <-r.wake:
 		}
-		_ = pause.Wait(ctx) // the end of the context ends the loop
-		if err := r.flush(ctx, flushTimeout, maxLooks); err != nil {
+		if pause.Wait(ctx) != nil {
+			continue
+		}
+		if err := r.flush(last, flushTimeout, maxLooks); err != nil {
 			r.failures.Inc()
 			r.Logger.ErrorContext(ctx, "read records cannot be appended, will retry", "err", err)
 		} else {
 			pause.Reset()
 		}
 	}
-	last := context.WithoutCancel(ctx)
 	if err := r.flush(last, endTimeout, 0); err != nil {
 		r.Logger.ErrorContext(last, "read records were lost at the shutdown", "err", err)
 	}

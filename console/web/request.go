@@ -20,7 +20,6 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
-	"github.com/annals-project/annals/internal/readlog"
 	"github.com/annals-project/annals/projections/access"
 )
 
@@ -154,23 +153,6 @@ func (r *Request) work() error {
 		return r.serveForm()
 	}
 	return r.recorded()
-}
-
-// recorded serves the page, and records what it shows of a project that wants that.
-func (r *Request) recorded() error {
-	if r.site.Reads == nil || r.Project.Project.Reads == "" {
-		return r.route.Serve(r)
-	}
-	read, err := r.site.Reads.Open(r.Context(), r.principal(), r.ID(), r.Now())
-	if err != nil {
-		return err
-	}
-	answered := true // also if the answer breaks off, which is a panic
-	defer func() { read.End(answered) }()
-	r.Request = r.WithContext(readlog.NewContext(r.Context(), read))
-	err = r.route.Serve(r)
-	answered = err == nil || errors.Is(err, errAnswered)
-	return err
 }
 
 // authenticate finds the session of the request and what its person is a member of.

@@ -13,8 +13,8 @@ import (
 
 // Reads records what calls are shown.
 type Reads interface {
-	// Open makes the read of a request at a time, zero for now; nil if the reads of the project of the caller are not recorded. The error is
-	// service-unavailable while records cannot be stored.
+	// Open makes the read of a request at a time, zero for now; nil if the reads of the project of the caller are not
+	// recorded. The error is service-unavailable while records cannot be stored.
 	Open(ctx context.Context, p auth.Principal, request uuid.UUID, at time.Time) (*readlog.Read, error)
 }
 

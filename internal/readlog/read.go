@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// RecordBytes is the room of a record, and ShownBytes that of a text in it. They are reserved before the text is shown.
+	// RecordBytes is the room of a record, and ShownBytes that of a text in it. They are reserved before the text is
+	// shown.
 	RecordBytes = 1 << 10
 	ShownBytes  = 256
 	// MaxShown is the most texts of one record. More of them make another part.
@@ -47,7 +48,8 @@ type Read struct {
 	asked  bool
 }
 
-// Open makes the read of a request, with room for its record. The error is service-unavailable if there is none in time.
+// Open makes the read of a request, with room for its record. The error is service-unavailable if there is none in
+// time.
 func Open(ctx context.Context, keeper Keeper, p auth.Principal, request uuid.UUID, at time.Time) (*Read, error) {
 	r := &Read{
 		keeper: keeper, owner: allowance.Owner{Organization: p.OrganizationID, Project: p.Project.ID},

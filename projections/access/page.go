@@ -109,8 +109,8 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 		}
 	case *registry.ProjectCreated:
 		p.projects[e.ProjectID] = &projectRow{
-			ReadDays: project.DefaultReads().Days, ID: e.ProjectID, Organization: e.OrganizationID, Number: e.Number, Slug: e.Slug, Name: e.Name,
-			Namespace: e.Namespace,
+			ID: e.ProjectID, Organization: e.OrganizationID, Number: e.Number, Slug: e.Slug, Name: e.Name,
+			Namespace: e.Namespace, ReadDays: project.DefaultReads().Days,
 			CreatedAt: pgarray.Instant(e.CreatedAt), dirty: true,
 		}
 	case *organization.ManagementKeySet:

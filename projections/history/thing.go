@@ -8,6 +8,7 @@ const (
 	OfAgent     = "agent"
 	OfKey       = "key"
 	OfCaps      = "caps"
+	OfReads     = "reads"
 	OfWebhook   = "webhook"
 	OfAudience  = "audience"
 	OfIdentity  = "identity"

@@ -1,5 +1,5 @@
-// Package reads projects the read records of the log: who was shown which texts of a project, as whom and when. Its rows
-// end with the records.
+// Package reads projects the read records of the log: who was shown which texts of a project, as which identity and
+// when. Its rows end with the records.
 package reads
 
 import (
@@ -90,8 +90,7 @@ type fold struct {
 	ended   map[dayKey]eventstore.Position
 }
 
-// Apply folds a page of events, then writes one statement per table. A record that is in the log twice, since the answer
-// to its append was lost, has one row.
+// Apply folds a page of events, then writes one statement per table. A record that is in the log twice has one row.
 func (Projector) Apply(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) error {
 	f := &fold{days: map[dayKey]*dayRow{}, ended: map[dayKey]eventstore.Position{}}
 	if err := projections.Each(events, f.apply); err != nil {

@@ -60,7 +60,9 @@ func newFixture(t *testing.T) *fixture {
 
 // shownTo makes the record of a recall.
 func shownTo(of auth.Project, by, as string, at time.Time, sources ...string) reads.Record {
-	r := reads.Record{ID: uuid.New(), At: at, Way: reads.Recall, By: by, As: stream.IdentityID(of.Namespace, as), Shown: []reads.Shown{}}
+	r := reads.Record{
+		ID: uuid.New(), At: at, Way: reads.Recall, By: by, As: stream.IdentityID(of.Namespace, as), Shown: []reads.Shown{},
+	}
 	for _, s := range sources {
 		r.Shown = append(r.Shown, reads.Shown{Node: uuid.New(), DataPoint: stream.DataPointID(of.Namespace, s), Revision: 1})
 	}
@@ -145,7 +147,8 @@ func TestQueries_List(t *testing.T) {
 	if _, ok, err := f.q.Texts(t.Context(), there, a.ID, 0); ok || err != nil {
 		t.Errorf("the read of another project: %v, %v", ok, err)
 	}
-	if cost, err := f.q.Cost(t.Context(), here.ID); err != nil || cost.Reads != 4 || cost.Bytes < 400 || !cost.Since.Equal(noon) {
+	cost, err := f.q.Cost(t.Context(), here.ID)
+	if err != nil || cost.Reads != 4 || cost.Bytes < 400 || !cost.Since.Equal(noon) {
 		t.Errorf("cost %+v, %v", cost, err)
 	}
 }
@@ -163,7 +166,9 @@ func TestProjector_EndOfADay(t *testing.T) {
 	left := shownTo(here, "key:1", "ana", noon.AddDate(0, 0, 1), sources[0])
 	f.batch(here, left)
 	name := stream.ReadsName(here.ID, "2026-11-05")
-	f.log.Append(stream.RecordsName(name), &audit.RecordsKept{OrganizationID: organization, ProjectID: here.ID, Stream: name})
+	f.log.Append(stream.RecordsName(name), &audit.RecordsKept{
+		OrganizationID: organization, ProjectID: here.ID, Stream: name,
+	})
 	f.apply()
 	if got := f.list(here, projected.Filter{}); len(got) != 1 || got[0] != left.ID {
 		t.Errorf("%d records are shown", len(got))
@@ -225,7 +230,8 @@ func TestQueries_EndedReads(t *testing.T) {
 			ProjectID: p.ID, OrganizationID: organization, Number: int64(n + 1), Slug: fmt.Sprint(n), Namespace: uuid.New(), CreatedAt: noon,
 		})
 	}
-	f.log.Append(stream.Name(stream.Project, here.ID), &project.ReadsSet{ProjectID: here.ID, Mode: project.ReadsKept, Days: 30, SetAt: noon})
+	f.log.Append(stream.Name(stream.Project, here.ID),
+		&project.ReadsSet{ProjectID: here.ID, Mode: project.ReadsKept, Days: 30, SetAt: noon})
 	f.apply()
 	projectiontest.Apply(t, f.db, access.New(), accessFacts(f.log.Facts)...)
 	ended := func(days int) (list []work.ReadsDay) {

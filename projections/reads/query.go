@@ -49,6 +49,12 @@ type Read struct {
 	Bytes int       `json:"bytes"`
 }
 
+// HasIdentity reports whether the request asked as an identity.
+func (r Read) HasIdentity() bool { return r.IdentityID != uuid.Nil }
+
+// HasCall reports whether the bodies of a call were shown.
+func (r Read) HasCall() bool { return r.Call != uuid.Nil }
+
 // Cursor is the place of a record in the list.
 func (r Read) Cursor() string {
 	return r.At.UTC().Format(time.RFC3339Nano) + "_" + r.ID.String() + "_" + strconv.Itoa(r.Part)

@@ -28,6 +28,7 @@ type Deps struct {
 	Stopped  points.StoppedSends
 	Rooms    account.Queries
 	Export   export.Service
+	People   export.PersonService
 }
 
 // pages are the pages with what they share.

@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
+	"github.com/annals-project/annals/projections/history"
 	"github.com/annals-project/annals/projections/why"
 )
 
@@ -25,7 +26,7 @@ type Deps struct {
 	Commands  *commands.Service
 	Points    datapoints.Queries
 	Access    why.Access
-	History   why.Histories
+	History   history.Reader
 	Calls     *requestlog.Log
 }
 
@@ -44,6 +45,8 @@ const (
 	// newest is how many data points of an author or of an audience a page shows, recalls how many of an identity.
 	newest  = 5
 	recalls = 10
+	// lastEvents is how many changes a page shows of an identity or of an audience.
+	lastEvents = 10
 	// recallDays is how far back these are looked for.
 	recallDays = 31
 )

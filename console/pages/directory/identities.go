@@ -6,11 +6,12 @@ import (
 
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
-	"github.com/annals-project/annals/projections/why"
+	"github.com/annals-project/annals/projections/history"
 )
 
 // identityList is a page of the list, with its filter.
@@ -104,7 +105,9 @@ type identityPage struct {
 	Private datapoints.List `json:"private"`
 	// Recalls are the newest recalls as it.
 	Recalls []requestlog.Hit `json:"recalls"`
-	History why.HistoryPage  `json:"history"`
+	Events  []history.Event  `json:"events"`
+	// Thing is the record in history.
+	Thing string `json:"-"`
 }
 
 // trait is a trait in the form. Was and Before are its key and value when the form was shown, "" for a new one: a
@@ -129,8 +132,8 @@ func (d Deps) showIdentity(r *web.Request, page identityPage, wrong error) (err 
 		if page.Audiences, page.MoreAudiences, err = d.Directory.Memberships(r.Context(), project, name); err != nil {
 			return err
 		}
-		of := why.OfIdentity(project, name)
-		if page.History, err = d.History.Of(r.Context(), of, r.URL.Query().Get("events")); err != nil {
+		page.Thing = history.OfIdentity + ":" + stream.IdentityID(project.Namespace, name).String()
+		if page.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), page.Thing, lastEvents); err != nil {
 			return err
 		}
 		wrote := datapoints.ListQuery{Filter: datapoints.Filter{Author: name}, Limit: newest}

@@ -14,7 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/person"
 	"github.com/annals-project/annals/projections/access"
-	"github.com/annals-project/annals/projections/why"
+	"github.com/annals-project/annals/projections/history"
 )
 
 const membersPath = "/settings/members"
@@ -57,10 +57,10 @@ type link struct {
 type memberPage struct {
 	member
 
-	Projects []project   `json:"projects"`
-	Events   []why.Event `json:"events"`
-	MayEdit  bool        `json:"-"`
-	Link     *link       `json:"-"`
+	Projects []project       `json:"projects"`
+	Events   []history.Event `json:"events"`
+	MayEdit  bool            `json:"-"`
+	Link     *link           `json:"-"`
 }
 
 // projects are the oldest projects of the organization, with what somebody may do in them.
@@ -124,7 +124,7 @@ func (d Deps) member(r *web.Request) (v memberPage, err error) {
 	if v.Link, err = web.Once[*link](r); err != nil {
 		return v, err
 	}
-	v.Events, err = d.History.Latest(r.Context(), why.OfMember(m.Organization, p.ID), lastEvents)
+	v.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), history.OfMember+":"+p.ID.String(), lastEvents)
 	return v, err
 }
 

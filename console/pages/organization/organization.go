@@ -22,6 +22,7 @@ import (
 	"github.com/annals-project/annals/internal/erasures"
 	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/history"
 	"github.com/annals-project/annals/projections/why"
 )
 
@@ -32,9 +33,10 @@ var templates embed.FS
 type Deps struct {
 	Access    access.Queries
 	Commands  *commands.Service
-	History   why.Histories
+	History   history.Reader
 	Links     Links
 	Erasures  *erasure.People
+	Takes     why.Takes
 	Names     erasures.Names
 	PlanTerms metering.PlanTerms
 	// OfferLife is how long an offer is open.
@@ -92,7 +94,7 @@ type settings struct {
 	HasManagementKey  bool                  `json:"hasManagementKey"`
 	VisitDays         int                   `json:"visitDays"`
 	AuditorTexts      bool                  `json:"auditorTexts"`
-	Events            []why.Event           `json:"events"`
+	Events            []history.Event       `json:"events"`
 	IsOwner           bool                  `json:"-"`
 	Rotated           *tenants.Organization `json:"-"`
 }
@@ -120,7 +122,7 @@ func (d Deps) settings(r *web.Request) (v settings, err error) {
 		return v, err
 	}
 	v.HasManagementKey = v.HasManagementKey || v.Rotated != nil
-	v.Events, err = d.History.Latest(r.Context(), why.OfOrganization(o.ID), lastEvents)
+	v.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), "", lastEvents)
 	return v, err
 }
 
@@ -162,59 +164,8 @@ func (d Deps) rotateKey(r *web.Request) error {
 	return web.ShowOnce(r, settingsPath, rotated)
 }
 
-// eventList is a page of the events of management.
-type eventList struct {
-	web.Part[why.Event]
-
-	Project  string   `json:"project,omitempty"`
-	Projects []string `json:"-"`
-	// IsPart reports that the events of some projects are only in the lists of those.
-	IsPart bool `json:"isPart,omitempty"`
-}
-
-// events shows who changed what of the organization and its projects, or of one of them.
+// events leads from the former address of History to the present one.
 func (d Deps) events(r *web.Request) error {
-	projects, err := d.Access.Projects(r.Context(), r.Membership.Organization)
-	if err != nil {
-		return err
-	}
-	view, ids := eventList{Project: r.URL.Query().Get("project")}, make([]uuid.UUID, len(projects))
-	read := func(after string) (why.HistoryPage, error) {
-		return d.History.Management(r.Context(), r.Membership.Organization, ids, after)
-	}
-	known := view.Project == ""
-	for i, p := range projects {
-		view.Projects, ids[i] = append(view.Projects, p.Slug), p.ID
-		if p.Slug == view.Project {
-			known = true
-			read = func(after string) (why.HistoryPage, error) {
-				return d.History.Of(r.Context(), why.OfProject(p.ID), after)
-			}
-		}
-	}
-	if !known {
-		return fault.New(fault.NotFound, fault.CodeNotFound, "there is no project %q", view.Project)
-	}
-	return web.List[why.Event]{
-		Name: "events", Columns: []string{"at", "event", "by", "details", "request"}, Cells: cells,
-		Read: func(after, before string, _ int) (web.Part[why.Event], error) {
-			return web.Forwards(after, before, func(cursor string) ([]why.Event, string, error) {
-				page, err := read(cursor)
-				view.IsPart = view.Project == "" && (page.IsCut || len(projects) > why.MaxHistoryProjects)
-				return page.Events, page.Next, err
-			})
-		},
-	}.Page(r, "events.html", &view, &view.Part, nil)
-}
-
-func cells(e why.Event) []any {
-	details, request := make([]string, len(e.Fields)), ""
-	for i, f := range e.Fields {
-		details[i] = f.Name + ": " + f.Value
-	}
-	if e.RequestID != uuid.Nil {
-		request = e.RequestID.String()
-	}
-	by := cmp.Or(e.By.Name, strings.TrimSpace(e.By.Kind+" "+e.By.ID))
-	return []any{e.At, e.Name, by, strings.Join(details, "; "), request}
+	r.Redirect(r.HistoryPath(""))
+	return nil
 }

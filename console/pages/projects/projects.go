@@ -21,6 +21,7 @@ import (
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/history"
 	"github.com/annals-project/annals/projections/why"
 )
 
@@ -38,7 +39,7 @@ type Deps struct {
 	Log      *requestlog.Log
 	Sends    datapoints.Queries
 	Calls    why.Calls
-	History  why.Histories
+	History  history.Reader
 	// Projections is how far each projection is.
 	Projections func() []condition.Projection
 	Commands    *commands.Service
@@ -136,9 +137,9 @@ type overview struct {
 	Lagging []condition.Projection `json:"lagging"`
 	Sends   []why.Call             `json:"sends"`
 	// Events are the last changes, for those who manage the project.
-	Events    []why.Event `json:"events,omitempty"`
-	APIURL    string      `json:"-"`
-	MayManage bool        `json:"-"`
+	Events    []history.Event `json:"events,omitempty"`
+	APIURL    string          `json:"-"`
+	MayManage bool            `json:"-"`
 }
 
 const (
@@ -175,7 +176,7 @@ func (d Deps) overview(r *web.Request) (page overview, err error) {
 		}
 	}
 	if err == nil && page.MayManage {
-		page.Events, err = d.History.Latest(r.Context(), why.OfProject(p.ID), lastEvents)
+		page.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), "", lastEvents)
 	}
 	return page, err
 }
@@ -210,8 +211,8 @@ func (d Deps) archive(r *web.Request) (path string, err error) {
 type capsPage struct {
 	tenants.ProjectUse
 
-	Events                  []why.Event   `json:"events"`
-	IngestionBar, CreditBar template.HTML `json:"-"`
+	Events                  []history.Event `json:"events"`
+	IngestionBar, CreditBar template.HTML   `json:"-"`
 }
 
 func (d Deps) caps(r *web.Request) (page capsPage, err error) {
@@ -227,7 +228,7 @@ func (d Deps) caps(r *web.Request) (page capsPage, err error) {
 	if p.CreditCapTenths != nil {
 		page.CreditBar = svg.Progress("of the credit cap", p.Used.CreditTenths, *p.CreditCapTenths)
 	}
-	page.Events, err = d.History.Latest(r.Context(), why.OfCaps(p.ID), lastEvents)
+	page.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), history.OfCaps+":"+p.ID.String(), lastEvents)
 	return page, err
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/directory"
+	"github.com/annals-project/annals/projections/history"
 	"github.com/annals-project/annals/projections/why"
 )
 
@@ -34,7 +35,7 @@ type Deps struct {
 	URLs      access.Webhooks
 	Audiences *directory.Queries
 	Calls     why.Calls
-	History   why.Histories
+	History   history.Reader
 	// API receives the events that a person sends.
 	API   httpx.Inner
 	Plans metering.PlanTerms
@@ -56,6 +57,7 @@ func Area(d Deps) web.Area {
 		{Pattern: "GET " + event, Needs: web.Read, Auditors: web.AuditedTexts, Serve: d.event},
 		{Pattern: "GET " + event + "/body", Needs: web.Read, Auditors: web.AuditedTexts, Serve: d.body},
 		{Pattern: "POST " + event + "/replay", Needs: web.Write, Live: true, Serve: d.replay},
+		{Pattern: "POST /p/{project}/replay-dropped", Needs: web.Manage, Live: true, Serve: d.replayDropped},
 	}}
 }
 
@@ -166,12 +168,12 @@ func readForm(r *web.Request) form {
 type page struct {
 	summary
 
-	New      bool         `json:"-"`
-	Excluded bool         `json:"excluded"`
-	Events   []why.Event  `json:"events"`
-	Form     *form        `json:"-"`
-	Samples  []why.Sample `json:"-"`
-	Tried    *dryRun      `json:"-"`
+	New      bool            `json:"-"`
+	Excluded bool            `json:"excluded"`
+	Events   []history.Event `json:"events"`
+	Form     *form           `json:"-"`
+	Samples  []why.Sample    `json:"-"`
+	Tried    *dryRun         `json:"-"`
 }
 
 // dryRun is what the sample would become.
@@ -213,7 +215,7 @@ func (d Deps) render(r *web.Request, w access.Webhook, f form, wrong error) erro
 			return err
 		}
 		p.summary = list[0]
-		if p.Events, err = d.History.Latest(r.Context(), why.OfWebhook(w.ProjectID, w.ID), lastEvents); err != nil {
+		if p.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), history.OfWebhook+":"+w.ID, lastEvents); err != nil {
 			return err
 		}
 	}
@@ -330,5 +332,6 @@ func (d Deps) test(r *web.Request, w access.Webhook, caller auth.Principal, f fo
 	if err != nil {
 		return "", err
 	}
-	return d.send(r, caller, httpx.InnerCall{Body: body, Test: true})
+	sent, err := d.send(r, caller, httpx.InnerCall{Body: body, Test: true})
+	return pathOf(r, w.ID, "events", sent.RequestID.String()), err
 }
