@@ -21,6 +21,7 @@ import (
 	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/visit"
 )
 
 // Constructor returns a new event of one type, to decode a payload into. The name that the event is
@@ -59,6 +60,8 @@ var Catalog = []Constructor{
 	of[organization.CreditsGranted],
 	of[organization.SpendCapSet],
 	of[organization.Prepared],
+	of[organization.VisitsKeptSet],
+	of[organization.AuditorTextsSet],
 	of[person.Registered],
 	of[person.JoinBegun],
 	of[person.AddressChanged],
@@ -120,6 +123,15 @@ var Catalog = []Constructor{
 	of[erasure.Purged],
 	of[erasure.Ended],
 	of[blob.Opened],
+	of[visit.SignedIn],
+	of[visit.SignInRefused],
+	of[visit.LinkMade],
+	of[visit.LinkUsed],
+	of[visit.PasswordChanged],
+	of[visit.SecondFactorChanged],
+	of[visit.SessionsEnded],
+	of[visit.Exported],
+	of[visit.OperatorRead],
 }
 
 func of[E any, P interface {

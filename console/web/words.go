@@ -3,7 +3,7 @@ package web
 import "github.com/annals-project/annals/domain/fault"
 
 type messages struct {
-	foreignForm, signInFirst, needs, unverified, guest, wrongPlace, formSent string
+	foreignForm, signInFirst, needs, unverified, guest, wrongPlace, formSent, noTexts string
 	// done is the notice of a page after a change, by the key that Request.Done takes.
 	done map[string]string
 	// help is what to do after a fault, by its code.
@@ -19,6 +19,8 @@ var words = messages{
 	unverified: "you did not prove the address that your organization invited, and another one let you in: use \"Forgot " +
 		"your password?\" on the page to sign in, or ask an Admin of yours or who operates this service for a link",
 	guest: "you are a member of no organization: accept an offer first, on the page \"Offers\"",
+	noTexts: "auditors of this organization see no texts, and this page has some: an Owner can allow it under " +
+		"\"Organization\"",
 	formSent: "this form was sent already, so it did nothing again: it may still be worked on. Look at the page of what " +
 		"it changes before you fill it in once more",
 	wrongPlace: "the place in the list is wrong: open the list again",

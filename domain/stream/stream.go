@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// The categories. Those with customer text are erasable: DataPoint, Memory, Blob, Identity, Person and Offer.
+// The categories. Those with customer text are erasable: DataPoint, Memory, Blob, Identity, Person, Offer and Visits.
 const (
 	Registry     = "registry"
 	Organization = "organization"
@@ -34,6 +34,7 @@ const (
 	Blob         = "blob"
 	Records      = "records"
 	Reads        = "reads"    // who was shown which texts of a project
+	Visits       = "visits"   // of a person to an organization, in a month
 	Pipeline     = "pipeline" // one stream for the whole log
 )
 
@@ -50,11 +51,17 @@ func BlobName(owner, command uuid.UUID) string {
 	return Blob + "-" + owner.String() + "-" + command.String()
 }
 
-// RecordsName returns the stream that keeps the records of the events of a stream of an id.
+// RecordsName returns the stream that keeps the records of the events of a stream of an id, of a stream of visits, and
+// of one of read records.
 func RecordsName(name string) string {
 	records := Name(Records, Owner(name)) + "-" + Category(name)
-	if Category(name) == Reads {
+	switch Category(name) {
+	case Reads:
 		records += "-" + ReadsDay(name)
+	case Visits:
+		if _, month := Visitor(name); month != "" {
+			records += name[len(Visits)+1+uuidLength:]
+		}
 	}
 	return records
 }
@@ -64,6 +71,34 @@ func ReadsName(project uuid.UUID, day string) string { return Name(Reads, projec
 
 // ReadsDay returns the day in the name of a stream of read records.
 func ReadsDay(name string) string { return name[max(len(name)-len(time.DateOnly), 0):] }
+
+// ofOperator begins what follows the organization where the visitor is an operator, whose person is not known.
+const ofOperator = "operator" + "-"
+
+// VisitsName returns the stream of what a person did in a UTC calendar month ("2006-01") with an organization; of
+// uuid.Nil, what operators read.
+func VisitsName(organization, person uuid.UUID, month string) string {
+	who := ofOperator
+	if person != uuid.Nil {
+		who = person.String() + "-"
+	}
+	return Name(Visits, organization) + "-" + who + month
+}
+
+// Visitor returns the person and the month in the name of a stream of visits; uuid.Nil is an operator.
+func Visitor(name string) (person uuid.UUID, month string) {
+	_, id, _ := strings.Cut(name, "-")
+	_, who, _ := cutID(id)
+	if month, is := strings.CutPrefix(who, ofOperator); is {
+		return uuid.Nil, month
+	}
+	who, month, _ = cutID(who)
+	person, err := uuid.Parse(who)
+	if err != nil {
+		return uuid.Nil, ""
+	}
+	return person, month
+}
 
 // Category is the part of a stream name before the first dash. It is "" for a stream that begins like one of ours and
 // is not named as this package names them: another application wrote it, and it is passed over.
@@ -78,7 +113,7 @@ func Category(name string) string {
 // IsOurs reports whether a whole name is one that the service forms.
 func IsOurs(name string) bool {
 	switch family := Category(name); family {
-	case Registry, Pipeline, Address, Usage, Blob, Records, Reads:
+	case Registry, Pipeline, Address, Usage, Blob, Records, Reads, Visits:
 		return true
 	default:
 		return isOfID(family)
@@ -102,9 +137,13 @@ func isFormed(family, id string) bool {
 	case Blob:
 		owner, command, ok := cutID(id)
 		return ok && isUUID(owner) && isUUID(command)
+	case Visits:
+		organization, visitor, ok := cutID(id)
+		return ok && isUUID(organization) && isVisitor(visitor)
 	case Records:
 		owner, of, ok := cutID(id)
-		return ok && isUUID(owner) && (isOfID(of) || isReads(of))
+		visitor, isVisits := strings.CutPrefix(of, Visits+"-")
+		return ok && isUUID(owner) && (isOfID(of) || isReads(of) || isVisits && isVisitor(visitor))
 	case Reads:
 		project, day, ok := cutID(id)
 		return ok && isUUID(project) && isDay(day)
@@ -154,6 +193,17 @@ func isUUID(text string) bool {
 		}
 	}
 	return true
+}
+
+// isVisitor reports whether a text is a person, or the operator, and a month.
+func isVisitor(text string) bool {
+	month, is := strings.CutPrefix(text, ofOperator)
+	if !is {
+		var person string
+		person, month, is = cutID(text)
+		is = is && isUUID(person)
+	}
+	return is && isMonth(month)
 }
 
 func isHex(text string) bool {

@@ -265,6 +265,7 @@ func TestQuery_Organizations(t *testing.T) {
 	w.plan("first", metering.Enterprise)
 	w.member("first", "owner@example.com", organization.Owner)
 	w.member("first", "member@example.com", organization.Member)
+	w.of("first", &organization.VisitsKeptSet{OrganizationID: id("first"), Days: 90, SetAt: noon})
 	w.spendCap("first", new(int64(1)))
 	w.spendCap("first", nil)
 	w.spendCap("second", new(int64(0)))
@@ -286,6 +287,7 @@ func TestQuery_Organizations(t *testing.T) {
 		Prepared:        true,
 		ManagementKeyID: &key,
 		CreatedAt:       noon,
+		VisitDays:       90,
 	}
 	second := access.Organization{
 		ID:             id("second"),
@@ -295,6 +297,7 @@ func TestQuery_Organizations(t *testing.T) {
 		OwnerID:        &creator,
 		OwnerEmail:     "ana@example.com",
 		CreatedAt:      noon.Add(time.Hour),
+		VisitDays:      organization.DefaultVisitDays,
 	}
 	for _, want := range []access.Organization{first, second} {
 		got, ok, err := q.OrganizationByID(t.Context(), want.ID)

@@ -31,12 +31,13 @@ func New() Projector {
 		Name: Name, Version: 7, Schema: schema, Pace: projections.Pace{Min: 50 * time.Millisecond},
 		Categories: []string{
 			stream.Registry, stream.Organization, stream.Project, stream.Person, stream.Address, stream.Offer,
-			eventstore.SystemStream, // the tombstones of offers
+			stream.Visits,
+			eventstore.SystemStream, // the tombstones of offers and visits
 		},
 		TextTables: []string{"people", "joins", "offers"},
 		Counted: []string{
 			"organizations", "projects", "keys", "webhooks", "people", "claims", "members", "joins", "offers",
-			"grants", "agents", "client_grants",
+			"grants", "agents", "client_grants", "visit_months",
 		},
 	})}
 }

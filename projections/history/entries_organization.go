@@ -44,6 +44,15 @@ var organizationEntries = map[string]Entry{
 		Text:  "{by} required a second factor of everybody", Needs: Manage,
 		Setting: "second-factor organizationId", Values: "required",
 	},
+	"organization.visits-kept-set.v1": {
+		Text: "{by} set that visits are kept {days|number} days", Needs: Manage,
+		Setting: "visits-kept organizationId", Values: "days|number",
+	},
+	"organization.auditor-texts-set.v1": {
+		Cases: []Case{{"allowed", "false", "{by} took the texts from auditors"}},
+		Text:  "{by} let auditors see texts", Needs: Manage,
+		Setting: "auditor-texts organizationId", Values: "allowed",
+	},
 	"organization.sign-in-reset.v1": {
 		Cases: []Case{{"reset", "second-factor", "{by} reset the second factor of {memberId|person}"}},
 		Text:  "{by} reset the password of {memberId|person}", Needs: Manage, About: "member=memberId",

@@ -15,8 +15,9 @@ var projectEntries = map[string]Entry{
 		Setting: "caps projectId", Values: "ingestionCap|number creditCapTenths|credits",
 	},
 	"project.reads-set.v1": {
-		Text: "{by} set how reads of {projectId|project} are recorded", Needs: Manage, About: "reads=projectId",
-		Setting: "reads projectId", Values: "mode days|number",
+		Cases: []Case{{"mode", "off", "{by} stopped the records of who reads texts of {projectId|project}"}},
+		Text:  "{by} had it recorded for {days|number} days who reads texts of {projectId|project}", Needs: Manage,
+		About: "reads=projectId", Setting: "reads projectId", Values: "mode days|number",
 	},
 	"project.key-created.v1": {
 		Text: "{by} created the key {name} …{suffix}", Needs: Manage, About: "key=keyId", Hidden: "hash",

@@ -3,12 +3,12 @@ package history
 // textEntries are the kinds of data points, of their sends, and of deletion and erasure.
 var textEntries = map[string]Entry{
 	"datapoint.revision-accepted.v1": {
-		Cases: []Case{{"effect.revision", "1", "{by} wrote a text"}},
-		Text:  "{by} corrected a text (revision {effect.revision|number})", About: "datapoint=@", IsOfPeople: true,
+		Cases: []Case{{"effect.revision", "1", "{by} wrote {@|datapoint}"}},
+		Text:  "{by} corrected {@|datapoint} (revision {effect.revision|number})", About: "datapoint=@", IsOfPeople: true,
 		Hidden: "content metadata author sourceId label",
 	},
 	"datapoint.moved.v1": {
-		Text: "{by} moved a text to another audience", About: "datapoint=@", IsOfPeople: true,
+		Text: "{by} moved {@|datapoint} to another audience", About: "datapoint=@", IsOfPeople: true,
 		Hidden: "sourceId label",
 	},
 	"datapoint.resent.v1": {Elsewhere: "changes nothing; stays in Requests"},
@@ -56,8 +56,8 @@ var internalEntries = map[string]Entry{
 	"memory.embedded.v1":           {Elsewhere: "derivations stay in Data points"},
 	"pipeline.searchable.v1":       {Elsewhere: "the end of sends; stays in Data points"},
 	"usage.charged.v1":             {Elsewhere: "recalls stay in Requests and Usage"},
+	"reads.rooted.v1":              {Elsewhere: "who was shown what; stays in the records of reads"},
+	"reads.recorded.v1":            {Elsewhere: "who was shown what; stays in the records of reads"},
 	"audit.records-kept.v1":        {Elsewhere: "leaf records of what left the log; the removal has a row"},
-	"reads.rooted.v1":              {Elsewhere: "the root over the read records after it"},
-	"reads.recorded.v1":            {Elsewhere: "who was shown which texts: the page Reads"},
 	"blob.opened.v1":               {Elsewhere: "a part of the event that refers to it"},
 }

@@ -65,6 +65,12 @@ func (f *fold) read(decoded eventstore.DecodedEvent) error {
 	if decoded.Event == nil || decoded.IsPassedOver() {
 		return nil
 	}
+	if ended, is := decoded.Event.(*eventstore.Tombstoned); is {
+		if stream.Category(ended.Stream) == stream.Visits {
+			f.items = append(f.items, item{DecodedEvent: decoded})
+		}
+		return nil
+	}
 	if facts, is := decoded.Event.(*deletion.FactsKept); is {
 		payload := map[string]any{"projectId": facts.ProjectID.String()}
 		f.items = append(f.items, item{DecodedEvent: decoded, payload: payload})
@@ -180,6 +186,9 @@ func (f *fold) apply(it *item) {
 		return
 	case *deletion.FactsKept:
 		f.deleted(e.DataPoint, e.ProjectID, e.DeletedAt, e.Principal, e.Single)
+		return
+	case *eventstore.Tombstoned:
+		f.drop(e.Stream, forAll)
 		return
 	case *identity.Removed:
 		f.drop(it.Stream, int64(it.Revision))

@@ -8,6 +8,9 @@ const (
 	formProject  = "project"
 	formWebhook  = "webhook"
 	formAudience = "audience"
+	// formIdentity and formDataPoint name a record and a text by the id in its stream.
+	formIdentity  = "identity"
+	formDataPoint = "datapoint"
 	// formMembers is the members of an audience, by name.
 	formMembers = "members"
 	formTime    = "time"
@@ -22,6 +25,6 @@ const (
 
 // forms are all forms.
 var forms = []string{
-	"", formPerson, formKey, formProject, formWebhook, formAudience, formMembers, formTime, formNumber, formCredits,
-	formCount, formList, formRule, formTraits, formFilters,
+	"", formPerson, formKey, formProject, formWebhook, formAudience, formIdentity, formDataPoint, formMembers, formTime, formNumber,
+	formCredits, formCount, formList, formRule, formTraits, formFilters,
 }

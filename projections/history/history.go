@@ -20,7 +20,10 @@
 // does not have yet also adds that to Categories, and raises the version.
 package history
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Entry is what History knows of one kind of event. It has a Text, or Elsewhere.
 type Entry struct {
@@ -62,7 +65,8 @@ const (
 )
 
 // entries has what History knows of each kind of event, by the name that it is stored under.
-var entries = joined(organizationEntries, projectEntries, directoryEntries, textEntries, internalEntries)
+var entries = joined(organizationEntries, projectEntries, directoryEntries, textEntries, internalEntries,
+	visitEntries)
 
 func joined(tables ...map[string]Entry) map[string]Entry {
 	all := map[string]Entry{}
@@ -73,6 +77,17 @@ func joined(tables ...map[string]Entry) map[string]Entry {
 	}
 	return all
 }
+
+// withText are the kinds with a sentence, in order.
+var withText = func() (names []string) {
+	for name, entry := range entries {
+		if entry.Text != "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}()
 
 // EntryOf returns the entry of a stored name, and whether it has a sentence.
 func EntryOf(name string) (e Entry, has bool) {

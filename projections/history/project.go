@@ -27,10 +27,11 @@ type Projector struct{ projections.Base }
 // New makes the projector.
 func New() Projector {
 	return Projector{projections.NewBase(projections.Description{
-		Name: Name, Version: 1, Schema: schema,
+		Name: Name, Version: 2, Schema: schema,
 		Categories: []string{
 			stream.Registry, stream.Organization, stream.Project, stream.Audiences, stream.Identity, stream.Bulk,
-			stream.DataPoint, stream.Ingestion, stream.Deletion, stream.Erasure,
+			stream.DataPoint, stream.Ingestion, stream.Deletion, stream.Erasure, stream.Visits,
+			eventstore.SystemStream, // the tombstones of visits
 		},
 		TextTables: []string{"settings"}, // a hash of traits confirms a guess of them
 		Counted:    []string{"entries", "about", "settings", "names", "projects"},

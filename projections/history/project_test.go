@@ -27,7 +27,8 @@ func rowsAfter(t *rapid.T, tt *testing.T, db *pgxpool.Pool, pages [][]eventstore
 	return projectiontest.RowsAfter(t, tt, db, history.New(), pages)
 }
 
-// byPeople makes people of some of the callers of a history. A data point is deleted by one, whom its facts retain.
+// byPeople makes people of some of the callers of a history. Each data point is deleted by a person, as its facts
+// retain.
 func byPeople(t *rapid.T, facts []eventstore.DecodedEvent) {
 	for i := range facts {
 		switch e := facts[i].Event.(type) {

@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
+	"github.com/annals-project/annals/projections/history"
 	"github.com/annals-project/annals/projections/why"
 )
 
@@ -25,7 +26,7 @@ type Deps struct {
 	Commands  *commands.Service
 	Points    datapoints.Queries
 	Access    why.Access
-	History   why.Histories
+	History   history.Reader
 	Calls     *requestlog.Log
 }
 
@@ -44,6 +45,8 @@ const (
 	// newest is how many data points of an author or of an audience a page shows, recalls how many of an identity.
 	newest  = 5
 	recalls = 10
+	// lastEvents is how many changes a page shows of an identity or of an audience.
+	lastEvents = 10
 	// recallDays is how far back these are looked for.
 	recallDays = 31
 )
@@ -52,8 +55,8 @@ const (
 func Area(d Deps) web.Area {
 	const p = "/p/{project}/"
 	return web.Area{Templates: templates, Routes: []web.Route{
-		{Pattern: "GET " + p + "identities", Needs: web.Read, Serve: d.identities},
-		{Pattern: "GET " + p + "identities/{identity}", Needs: web.Read, Serve: d.identity},
+		{Pattern: "GET " + p + "identities", Needs: web.Read, Auditors: web.Audited, Serve: d.identities},
+		{Pattern: "GET " + p + "identities/{identity}", Needs: web.Read, Auditors: web.AuditedTexts, Serve: d.identity},
 		{Pattern: "GET " + p + "new-identity", Needs: web.Write, Serve: d.newIdentity},
 		{Pattern: "POST " + p + "identity", Needs: web.Write, Live: true, Body: traitsForm, Serve: d.saveIdentity},
 		{Pattern: "POST " + p + "identity/delete", Needs: web.Write, Live: true, Serve: d.deleteIdentity},
@@ -62,8 +65,8 @@ func Area(d Deps) web.Area {
 			Pattern: "POST " + p + "import-identities", Needs: web.Write, Live: true, Body: fileForm, Time: longTime,
 			Serve: d.importFile,
 		},
-		{Pattern: "GET " + p + "audiences", Needs: web.Read, Serve: d.audiences},
-		{Pattern: "GET " + p + "audiences/{slug}", Needs: web.Read, Serve: d.audience},
+		{Pattern: "GET " + p + "audiences", Needs: web.Read, Auditors: web.Audited, Serve: d.audiences},
+		{Pattern: "GET " + p + "audiences/{slug}", Needs: web.Read, Auditors: web.AuditedTexts, Serve: d.audience},
 		{Pattern: "GET " + p + "audiences/{slug}/edit", Needs: web.Write, Serve: d.editAudience},
 		{Pattern: "GET " + p + "new-audience", Needs: web.Write, Serve: d.newAudience},
 		{
@@ -72,7 +75,7 @@ func Area(d Deps) web.Area {
 		},
 		{Pattern: "POST " + p + "audiences/{slug}/recompute", Needs: web.Write, Live: true, Serve: d.recomputeAudience},
 		{Pattern: "POST " + p + "audiences/{slug}/delete", Needs: web.Write, Live: true, Serve: d.deleteAudience},
-		{Pattern: "GET " + p + "access", Needs: web.Read, Serve: d.access},
+		{Pattern: "GET " + p + "access", Needs: web.Read, Auditors: web.AuditedTexts, Serve: d.access},
 	}}
 }
 

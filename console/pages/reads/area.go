@@ -41,9 +41,9 @@ type Deps struct {
 func Area(d Deps) web.Area {
 	setting := web.NewPage("setting.html", d.setting)
 	return web.Area{Templates: templates, Routes: []web.Route{
-		{Pattern: "GET /p/{project}/reads", Needs: web.Manage, Serve: d.list},
-		{Pattern: "GET /p/{project}/reads/{request}/{part}", Needs: web.Manage, Serve: d.one},
-		{Pattern: "GET /p/{project}/reads/setting", Needs: web.Manage, Serve: setting.Show},
+		{Pattern: "GET /p/{project}/reads", Needs: web.Manage, Auditors: web.Audited, Serve: d.list},
+		{Pattern: "GET /p/{project}/reads/{request}/{part}", Needs: web.Manage, Auditors: web.Audited, Serve: d.one},
+		{Pattern: "GET /p/{project}/reads/setting", Needs: web.Manage, Auditors: web.Audited, Serve: setting.Show},
 		{Pattern: "POST /p/{project}/reads/setting", Needs: web.Owner, Serve: setting.After("saved", d.set)},
 	}}
 }

@@ -21,7 +21,7 @@ func buildPages(ctx context.Context, s *Server) (adds, error) {
 		URL: s.urls.Console, Sessions: s.signin, Access: s.read.access,
 		Cookies: web.NewCookies(s.urls.Console, log), Instance: s.cfg.Instance, Proxies: s.cfg.Proxies,
 		Forms: s.forms(), Answers: s.inner.Answers, Reads: s.reads, Admit: s.health.admission.admit,
-		Logger: s.cfg.Logger, Now: s.cfg.now,
+		Visited: s.visits.Add, Logger: s.cfg.Logger, Now: s.cfg.now,
 	}, append(s.areas(), s.docsPages(), s.tools.Area()))
 	return adds{}, err
 }

@@ -55,7 +55,7 @@ func walkIdentities(t *testing.T, r *webtest.Reader) {
 		r.See("Saved.")
 		r.See(name)
 		r.See("console")
-		r.See("identity.traits-merged")
+		r.See("changed traits of")
 		r.Open(directoryOf + "identities")
 		r.Follow(name)
 		if shown := r.At.Find("h1").Text(); shown != name {
@@ -112,7 +112,7 @@ func walkAudiences(_ *testing.T, r *webtest.Reader) {
 	r.Follow("Change")
 	r.Submit("Save", map[string]string{"values": "in", "operator": "is_one_of", "Name": "India"})
 	r.See("country is one of in")
-	r.See("audience.put")
+	r.See("wrote the audience")
 	r.Submit("Count again", nil)
 	r.See("Saved.")
 	r.Open(directoryOf + "audiences")

@@ -5,6 +5,7 @@ import (
 	"github.com/annals-project/annals/console/pages/datapoints"
 	"github.com/annals-project/annals/console/pages/directory"
 	healthpages "github.com/annals-project/annals/console/pages/health"
+	historypages "github.com/annals-project/annals/console/pages/history"
 	"github.com/annals-project/annals/console/pages/projects"
 	readpages "github.com/annals-project/annals/console/pages/reads"
 	"github.com/annals-project/annals/console/pages/recall"
@@ -15,6 +16,7 @@ import (
 	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/access"
 	points "github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/history"
 	"github.com/annals-project/annals/projections/reads"
 	"github.com/annals-project/annals/projections/why"
 )
@@ -58,14 +60,16 @@ func (s *Server) areas() []web.Area {
 			},
 			History: s.history(), Calls: s.requestLog(),
 		}),
-		s.organizationPages(),
+		s.organizationPages(), historypages.Area(historypages.Deps{Access: s.read.access, History: s.history()}),
 		s.authServer.Area(), s.agents.Area(),
 	}
 }
 
-// history is what happened to things, by their events.
-func (s *Server) history() why.Histories {
-	return why.Histories{Log: s.storage.store, Names: s.read.access}
+// history is who did what, by the events of the log.
+func (s *Server) history() history.Reader {
+	return history.Reader{
+		DB: s.storage.db, Log: s.storage.store, Blobs: s.storage.journal(), Names: s.read.access, Head: s.head(),
+	}
 }
 
 // pointPages are the pages of data points.
@@ -75,7 +79,7 @@ func (s *Server) pointPages() web.Area {
 		Commands: s.write.service, Points: read.dataPoints, Trace: s.trace(), Explain: s.explain(),
 		Find:    why.Finder{DB: s.storage.db, Head: s.head(), Calls: s.requestLog()},
 		Stopped: points.StoppedSends{Queries: read.dataPoints, Projects: read.access},
-		Rooms:   s.accounts(), Export: s.export(),
+		Rooms:   s.accounts(), Export: s.export(), People: s.personCopies(),
 	}
 	return datapoints.Area(deps)
 }

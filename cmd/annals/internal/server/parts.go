@@ -50,6 +50,7 @@ func (s *Server) parts() []part {
 		{"index", openIndexRoles, needs{"storage", "projections"}, buildIndex},
 		{"backpressure", nil, needs{"storage", "projections"}, buildBackpressure},
 		{"writes", Roles{RoleWrite, RoleConsole}, needs{"storage", "log", "projections"}, buildWrites},
+		{"visits", Roles{RoleWrite, RoleConsole}, needs{"writes"}, buildVisits},
 		{"signing keys", Roles{RoleWrite, RoleRead, RoleConsole}, needs{"storage"}, buildSigningKeys},
 		{"pipeline", Roles{RolePipeline}, needs{"log", "probes", "embeddings", "index", "backpressure"}, buildPipeline},
 		{"administration", Roles{RoleWrite}, needs{"writes"}, buildAdministration},
@@ -63,7 +64,7 @@ func (s *Server) parts() []part {
 		{"sign-in", Roles{RoleConsole}, needs{"writes"}, buildSignIn},
 		{"seal keys", Roles{RoleWrite, RoleConsole}, needs{"writes"}, buildSealKeys},
 		{"authorization server", Roles{RoleConsole}, needs{"writes", "signing keys", "sign-in"}, buildAuthServer},
-		{"pages", Roles{RoleConsole}, needs{"authorization server", "writes", "recall", "read records", "request log", "sign-in", "api"}, buildPages},
+		{"pages", Roles{RoleConsole}, needs{"authorization server", "writes", "visits", "recall", "read records", "request log", "sign-in", "api"}, buildPages},
 		{"console", Roles{RoleConsole}, needs{"pages"}, buildConsole},
 		{"start", nil, needs{"storage", "projections", "health"}, buildStart},
 	})

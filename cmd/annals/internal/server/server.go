@@ -30,6 +30,7 @@ import (
 	"github.com/annals-project/annals/internal/peersocket"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/internal/tokens"
+	"github.com/annals-project/annals/internal/visits"
 )
 
 // openTimeout bounds New, including a first initialisation of the database.
@@ -56,6 +57,7 @@ type Server struct {
 	backpressure *backpressure
 	background   *background
 	write        *writeSide
+	visits       visits.Queue
 	backups      datafolder.Backup
 	recall       localRecall
 	requests     *requestlog.Writer // nil if no calls are logged
