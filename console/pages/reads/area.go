@@ -21,8 +21,8 @@ import (
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/account"
+	"github.com/annals-project/annals/projections/history"
 	"github.com/annals-project/annals/projections/reads"
-	"github.com/annals-project/annals/projections/why"
 )
 
 //go:embed *.html
@@ -33,7 +33,7 @@ type Deps struct {
 	Reads    reads.Queries
 	Access   access.Queries
 	Accounts account.Queries
-	History  why.Histories
+	History  history.Reader
 	Commands *commands.Service
 }
 
@@ -54,11 +54,11 @@ type settingPage struct {
 	Days int               `json:"days"`
 	// Bytes is what a record has, on average of the newest Sampled ones or, without any, about, and Year what the recalls
 	// of a year take if they go on as in this month.
-	Bytes   int64       `json:"bytesARead"`
-	Sampled int         `json:"sampled"`
-	Recalls int64       `json:"recallsOfTheMonth"`
-	Year    int64       `json:"bytesAYear"`
-	Events  []why.Event `json:"events"`
+	Bytes   int64           `json:"bytesARead"`
+	Sampled int             `json:"sampled"`
+	Recalls int64           `json:"recallsOfTheMonth"`
+	Year    int64           `json:"bytesAYear"`
+	Events  []history.Event `json:"events"`
 	// Least and Most are the days that may be set.
 	Least   int  `json:"-"`
 	Most    int  `json:"-"`
@@ -96,7 +96,7 @@ func (d Deps) setting(r *web.Request) (page settingPage, err error) {
 	}
 	page.Recalls = used.Used.Recalls
 	page.Year = page.Recalls * page.Bytes * 365 / int64(r.Now().UTC().Day())
-	page.Events, err = d.History.Latest(r.Context(), why.OfReads(p.ID), lastEvents)
+	page.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), history.OfReads+":"+p.ID.String(), lastEvents)
 	return page, err
 }
 
