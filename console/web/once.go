@@ -131,7 +131,14 @@ func ShowOnceTo[T any](r *Request, session uuid.UUID, path string, value T) erro
 	if err != nil {
 		return err
 	}
-	r.Redirect(path + "?" + shownParameter + "=" + id.String())
+	u, err := url.Parse(path)
+	if err != nil {
+		return err
+	}
+	query := u.Query()
+	query.Set(shownParameter, id.String())
+	u.RawQuery = query.Encode()
+	r.Redirect(u.String())
 	return nil
 }
 

@@ -62,6 +62,8 @@ type Webhook struct {
 	Test bool `json:"test,omitempty"`
 	// Replay reports that a person sent the body of an event before again.
 	Replay bool `json:"replay,omitempty"`
+	// ReplayedAs is the call by which the event was last replayed, nil for none.
+	ReplayedAs *uuid.UUID `json:"replayedAs,omitempty"`
 }
 
 // Call is an entry with what only the read of one call shows.

@@ -26,6 +26,18 @@ func (q Queries) CountAuthored(ctx context.Context, project uuid.UUID, author st
 	return newest, earlier, nil
 }
 
+// CountOfOthers counts those of some data points of a project that are live and whose newest revision an author did not
+// write.
+func (q Queries) CountOfOthers(ctx context.Context, project uuid.UUID, ids []uuid.UUID, author string) (n int, err error) {
+	err = q.DB.QueryRow(ctx, `select count(*) from datapoints.data_points d
+		join datapoints.revisions r on r.data_point = d.id and r.number = d.revision
+		where d.project_id = $1 and d.id = any($2) and r.author is distinct from $3`, project, ids, author).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("count the data points of others: %w", err)
+	}
+	return n, nil
+}
+
 // ListAuthored returns the source ids of some live data points with a revision of an author.
 func (q Queries) ListAuthored(ctx context.Context, project uuid.UUID, author string, limit int) ([]string, error) {
 	rows, err := q.DB.Query(ctx, `select d.source_id from datapoints.data_points d

@@ -35,6 +35,10 @@ type requestLog interface {
 		ctx context.Context, project uuid.UUID, webhooks []string, from, to time.Time,
 	) (map[string]requestlog.Activity, error)
 	Events(ctx context.Context, project uuid.UUID, webhook string, limit int) ([]requestlog.Event, error)
+	DroppedEvents(
+		ctx context.Context, project uuid.UUID, webhooks []string, since time.Time, limit int,
+	) ([]requestlog.Event, error)
+	MarkReplayed(ctx context.Context, event requestlog.Entry, as uuid.UUID) error
 }
 
 // loggedSends reads what became of the sends and data points of logged calls.

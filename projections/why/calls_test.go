@@ -83,6 +83,14 @@ func (f *logFake) Events(context.Context, uuid.UUID, string, int) ([]requestlog.
 	return []requestlog.Event{e}, nil
 }
 
+func (f *logFake) DroppedEvents(
+	context.Context, uuid.UUID, []string, time.Time, int,
+) ([]requestlog.Event, error) {
+	return nil, nil
+}
+
+func (f *logFake) MarkReplayed(context.Context, requestlog.Entry, uuid.UUID) error { return nil }
+
 func (f *logFake) queries() why.Calls {
 	return why.Calls{Log: f, Sends: f, PlanTerms: metering.DefaultPlanTerms()}
 }

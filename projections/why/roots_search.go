@@ -35,15 +35,11 @@ func (s *Trace) search(
 			memories = append(memories, id)
 		}
 	}
-	audiences, err := s.audiences(ctx, project)
+	query, err := s.queryOf(ctx, project)
 	if err != nil {
 		return nil, nil, err
 	}
-	query := recallindex.Query{Project: project.ID, Audiences: audiences, Sources: searchHits, Memories: searchHits}
-	found, err := s.searchIndex(ctx, query, text)
-	if errors.Is(err, recallindex.ErrOtherAnalysis) {
-		found, err = s.searchIndex(ctx, query, text) // another generation was put into use meanwhile
-	}
+	found, err := s.searchEither(ctx, query, text)
 	if err != nil {
 		s.Logger.WarnContext(ctx, "search for roots failed", "err", err)
 		return nil, nil, fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "memory cannot be searched now; retry")
@@ -63,6 +59,21 @@ func (s *Trace) search(
 type found struct {
 	terms             []recall.Term
 	sources, memories []recallindex.Hit
+}
+
+// queryOf is a search of everything in a project, without its words.
+func (s *Trace) queryOf(ctx context.Context, project auth.Project) (recallindex.Query, error) {
+	audiences, err := s.audiences(ctx, project)
+	return recallindex.Query{Project: project.ID, Audiences: audiences, Sources: searchHits, Memories: searchHits}, err
+}
+
+// searchEither is searchIndex, also while another generation is put into use.
+func (s *Trace) searchEither(ctx context.Context, query recallindex.Query, text string) (found, error) {
+	f, err := s.searchIndex(ctx, query, text)
+	if errors.Is(err, recallindex.ErrOtherAnalysis) {
+		f, err = s.searchIndex(ctx, query, text)
+	}
+	return f, err
 }
 
 // searchIndex searches both parts of the index for a text, with the analysis of the generation in use.

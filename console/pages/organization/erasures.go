@@ -6,10 +6,12 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands/erasure"
+	"github.com/annals-project/annals/console/pages/webhooks"
 	"github.com/annals-project/annals/console/web"
 	process "github.com/annals-project/annals/domain/erasure"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/erasures"
+	"github.com/annals-project/annals/projections/why"
 )
 
 // erasureList is the erasures of a project, one of them at its path, and what it holds of the identity of the query.
@@ -19,6 +21,10 @@ type erasureList struct {
 	Status   *erasure.PersonStatus `json:"status,omitempty"`
 	Identity string                `json:"identity,omitempty"`
 	Found    *erasure.Person       `json:"found,omitempty"`
+	// Taken is what the erasure of Found takes besides, and what it leaves.
+	Taken *why.Taken `json:"taken,omitempty"`
+	// Replayed is what a replay of the dropped events did, nil for none.
+	Replayed *webhooks.Replayed `json:"-"`
 	// Step of Steps is how far the erasure of Status is, DataPoints how many it deleted.
 	Step       int  `json:"-"`
 	Steps      int  `json:"-"`
@@ -31,6 +37,9 @@ type openErasure struct {
 	Identity string    `json:"identity"`
 }
 
+// AtOnce is how many of the dropped events one form replays.
+func (v erasureList) AtOnce() int { return min(v.Taken.Dropped, webhooks.MostReplayed) }
+
 // phases are those of an erasure, in order.
 var phases = []process.Phase{process.Deleting, process.Purging, process.Checking, process.Done}
 
@@ -41,7 +50,14 @@ func (d Deps) erasures(r *web.Request) (v erasureList, err error) {
 		if err != nil {
 			return v, err
 		}
-		v.Found = &found
+		taken, err := d.Takes.Taken(r.Context(), r.Membership.Organization, r.Project.Project, v.Identity, r.Now())
+		if err != nil {
+			return v, err
+		}
+		v.Found, v.Taken = &found, &taken
+	}
+	if v.Replayed, err = web.Once[*webhooks.Replayed](r); err != nil {
+		return v, err
 	}
 	return v, d.list(r, &v)
 }

@@ -35,6 +35,7 @@ type Deps struct {
 	History   history.Reader
 	Links     Links
 	Erasures  *erasure.People
+	Takes     why.Takes
 	Names     erasures.Names
 	PlanTerms metering.PlanTerms
 	// OfferLife is how long an offer is open.

@@ -176,6 +176,10 @@ type detail struct {
 	Answer  string            `json:"answer"`
 	// Lost is why the body cannot be sent again, "" if it can.
 	Lost string `json:"lost,omitempty"`
+	// ReplayedAs is the event by which this one was last replayed, nil for none.
+	ReplayedAs *uuid.UUID `json:"replayedAs,omitempty"`
+
+	entry requestlog.Entry
 }
 
 func (d Deps) event(r *web.Request) error {
@@ -220,7 +224,8 @@ func (d Deps) detail(r *web.Request) (out detail, body []byte, err error) {
 	if err != nil {
 		return out, nil, err
 	}
-	out.row, out.Bytes = rowOf(found.Call, sources), found.Logged.RequestBytes
+	out.row, out.Bytes, out.entry = rowOf(found.Call, sources), found.Logged.RequestBytes, found.Entry
+	out.ReplayedAs = found.Webhook.ReplayedAs
 	if err := json.Unmarshal(found.Logged.RequestHeaders, &out.Headers); err != nil {
 		return out, nil, err
 	}
@@ -271,20 +276,21 @@ func (d Deps) replay(r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	path, err := d.send(r, caller, httpx.InnerCall{Body: body, ContentType: out.Headers["content-type"], Replay: true})
+	sent, err := d.send(r, caller, httpx.InnerCall{Body: body, ContentType: out.Headers["content-type"], Replay: true})
 	if err != nil {
 		return r.Invalid(err, "event.html", out)
 	}
-	return r.Done(path, "sent")
+	if err := d.Calls.MarkReplayed(r.Context(), out.entry, sent.RequestID); err != nil {
+		return err
+	}
+	return r.Done(pathOf(r, out.ID, "events", sent.RequestID.String()), "sent")
 }
 
-// send sends an event in the process, on the way of every event: it is limited, charged, ingested and logged. The path
-// is the page of the event.
-func (d Deps) send(r *web.Request, caller auth.Principal, call httpx.InnerCall) (path string, err error) {
+// send sends an event in the process, on the way of every event: it is limited, charged, ingested and logged.
+func (d Deps) send(r *web.Request, caller auth.Principal, call httpx.InnerCall) (httpx.InnerAnswer, error) {
 	id := caller.Webhook.ID
 	caller.Webhook.SentBy = r.Person.ID
 	call.As, call.Method, call.Path = caller, http.MethodPost, auth.Prefix+"/webhooks/"+id+"/console"
 	call.To = io.Discard // the page shows nothing of the answer
-	answer, err := d.API.Do(r.Context(), call)
-	return pathOf(r, id, "events", answer.RequestID.String()), err
+	return d.API.Do(r.Context(), call)
 }

@@ -57,6 +57,7 @@ func Area(d Deps) web.Area {
 		{Pattern: "GET " + event, Needs: web.Read, Auditors: web.AuditedTexts, Serve: d.event},
 		{Pattern: "GET " + event + "/body", Needs: web.Read, Auditors: web.AuditedTexts, Serve: d.body},
 		{Pattern: "POST " + event + "/replay", Needs: web.Write, Live: true, Serve: d.replay},
+		{Pattern: "POST /p/{project}/replay-dropped", Needs: web.Manage, Live: true, Serve: d.replayDropped},
 	}}
 }
 
@@ -331,5 +332,6 @@ func (d Deps) test(r *web.Request, w access.Webhook, caller auth.Principal, f fo
 	if err != nil {
 		return "", err
 	}
-	return d.send(r, caller, httpx.InnerCall{Body: body, Test: true})
+	sent, err := d.send(r, caller, httpx.InnerCall{Body: body, Test: true})
+	return pathOf(r, w.ID, "events", sent.RequestID.String()), err
 }

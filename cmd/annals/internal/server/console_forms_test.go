@@ -60,6 +60,7 @@ var sentForms = []struct {
 	{"POST /p/{project}/audiences/{slug}/recompute", "", leads},
 	{"POST /p/{project}/webhooks/{webhook}", "do=try&contentPath=$", again},
 	{"POST /p/{project}/webhooks/{webhook}", "do=rotate", leads},
+	{"POST /p/{project}/replay-dropped", "identity=nobody", leads},
 	{"POST /p/{project}/webhooks/{webhook}/events/{request}/replay", "", leads},
 	{"POST /p/{project}/ingest", "content=A+text", again},
 	{"POST /p/{project}/recall", "query=Who+likes+tea%3F&identity=gil", leads},
@@ -77,8 +78,8 @@ var sentForms = []struct {
 	{"POST /sign-out", "", leads},
 }
 
-// No form is answered with anything but a redirect, a fault, or the form again. What it makes is shown by the page after
-// it, once. Sent again it does nothing. From the table of routes.
+// No form is answered with anything but a redirect, a fault, or the form again. What it makes is shown once, by the
+// page after it. Sent again it does nothing. From the table of routes.
 func TestConsole_FormsLeadToAPage(t *testing.T) {
 	unraced(t)
 	t.Parallel()

@@ -138,9 +138,35 @@ func TestConsole_ErasureOfAPerson(t *testing.T) {
 	const page = "/p/default/erasures"
 	ana := "ana" + markup
 	admin := h.as("admin")
+	key, _ := h.keys()
+	h.send(key, "/ingest", "completed", point{"id": "about", "content": "Ana asked ben." + markup, "identity": "ben"})
+	var other string
+	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select slug from access.projects where slug like 'support-desk%'`).
+		Scan(&other))
+	sent := admin.Ask(http.MethodPost, "/p/"+other+"/identity", url.Values{
+		"new": {"1"}, "identity": {ana}, "key": {"team"}, "value": {"x"},
+	})
+	if sent.Status != http.StatusSeeOther {
+		t.Fatalf("an identity of another project: %d %s", sent.Status, problemOf(sent.Body))
+	}
 	admin.Open(page)
 	admin.Submit("See what there is", map[string]string{"Identity": ana})
 	admin.See(webtest.Plain(ana))
+	for _, text := range []string{
+		"since a name may be written in many ways", "1 event of webhooks that was dropped", "1 text of others has this name",
+		"What other projects have of this identity: " + other, "Sends 1 of them again",
+	} {
+		admin.See(text)
+	}
+	admin.Submit("Replay the dropped ones first", nil)
+	admin.See("1 event was replayed: 0 became data points, 1 was dropped again.")
+	admin.See(webtest.Plain(ana))
+	runtest.Await(t, "the replay is dropped in its turn", func() bool {
+		return strings.Contains(admin.Open(page+"?identity="+url.QueryEscape(ana)).Text(), "1 event of webhooks")
+	})
+	if strings.Contains(admin.At.Text(), "was replayed") {
+		t.Error("what a replay did is shown twice")
+	}
 	admin.Submit("Erase all of it", map[string]string{"Write the identity again": "ana"})
 	admin.Answered(http.StatusBadRequest)
 	admin.Submit("Erase all of it", map[string]string{"Write the identity again": ana})

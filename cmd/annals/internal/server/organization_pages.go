@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/internal/erasures"
+	"github.com/annals-project/annals/projections/why"
 )
 
 // organizationPages are the pages of an organization.
@@ -22,7 +23,11 @@ func (s *Server) organizationPages() web.Area {
 	}
 	return organization.Area(organization.Deps{
 		Access: s.read.access, Commands: s.write.service, Links: s.memberLinks(), OfferLife: s.signin.InviteLife,
-		History:  s.history(),
+		History: s.history(),
+		Takes: why.Takes{
+			Log: s.requestLog(), Trace: s.trace(), Points: s.read.dataPoints, Directory: s.read.directory,
+			Access: s.read.access, Logger: s.cfg.Logger,
+		},
 		Erasures: people, Names: erasures.Names{DB: s.storage.work}, PlanTerms: s.cfg.PlanTerms,
 	})
 }
