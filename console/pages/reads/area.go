@@ -42,7 +42,7 @@ func Area(d Deps) web.Area {
 	setting := web.NewPage("setting.html", d.setting)
 	return web.Area{Templates: templates, Routes: []web.Route{
 		{Pattern: "GET /p/{project}/reads", Needs: web.Manage, Auditors: web.Audited, Serve: d.list},
-		{Pattern: "GET /p/{project}/reads/{request}/{part}", Needs: web.Manage, Auditors: web.Audited, Serve: d.one},
+		{Pattern: "GET /p/{project}/reads/{request}", Needs: web.Manage, Auditors: web.Audited, Serve: d.one},
 		{Pattern: "GET /p/{project}/reads/setting", Needs: web.Manage, Auditors: web.Audited, Serve: setting.Show},
 		{Pattern: "POST /p/{project}/reads/setting", Needs: web.Owner, Serve: setting.After("saved", d.set)},
 	}}
@@ -183,25 +183,25 @@ func filterOf(r *web.Request) (f reads.Filter, err error) {
 type onePage struct {
 	Request uuid.UUID    `json:"requestId"`
 	Part    int          `json:"part"`
+	Found   bool         `json:"found"`
 	Texts   []reads.Text `json:"texts"`
 }
 
+// one shows what a request was shown. A request may have no record, or no longer.
 func (d Deps) one(r *web.Request) error {
-	missing := fault.New(fault.NotFound, fault.CodeNotFound, "the project has no such record, or no longer")
-	id, err := uuid.Parse(r.PathValue("request"))
-	if err != nil {
-		return missing
+	page := onePage{Texts: []reads.Text{}}
+	var err error
+	if page.Request, err = uuid.Parse(r.PathValue("request")); err != nil {
+		return fault.New(fault.NotFound, fault.CodeNotFound, "the id of a request is a UUID")
 	}
-	part, err := strconv.Atoi(r.PathValue("part"))
-	if err != nil || part < 0 || part > 1<<30 {
-		return missing
+	if text := r.URL.Query().Get("part"); text != "" {
+		if page.Part, err = strconv.Atoi(text); err != nil || page.Part < 0 || page.Part > 1<<30 {
+			return web.WrongPlace()
+		}
 	}
-	texts, ok, err := d.Reads.Texts(r.Context(), r.Project.Project, id, part)
-	if err == nil && !ok {
-		err = missing
-	}
+	page.Texts, page.Found, err = d.Reads.Texts(r.Context(), r.Project.Project, page.Request, page.Part)
 	if err != nil {
 		return err
 	}
-	return r.Render("one.html", onePage{id, part, texts})
+	return r.Render("one.html", page)
 }
