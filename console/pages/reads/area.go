@@ -183,14 +183,12 @@ func filterOf(r *web.Request) (f reads.Filter, err error) {
 type onePage struct {
 	Request uuid.UUID    `json:"requestId"`
 	Part    int          `json:"part"`
-	Found   bool         `json:"found"`
 	Texts   []reads.Text `json:"texts"`
 }
 
-// one shows what a request was shown. A request may have no record, or no longer.
-func (d Deps) one(r *web.Request) error {
-	page := onePage{Texts: []reads.Text{}}
-	var err error
+// one shows what a request was shown.
+func (d Deps) one(r *web.Request) (err error) {
+	var page onePage
 	if page.Request, err = uuid.Parse(r.PathValue("request")); err != nil {
 		return fault.New(fault.NotFound, fault.CodeNotFound, "the id of a request is a UUID")
 	}
@@ -199,7 +197,11 @@ func (d Deps) one(r *web.Request) error {
 			return web.WrongPlace()
 		}
 	}
-	page.Texts, page.Found, err = d.Reads.Texts(r.Context(), r.Project.Project, page.Request, page.Part)
+	var found bool
+	page.Texts, found, err = d.Reads.Texts(r.Context(), r.Project.Project, page.Request, page.Part)
+	if err == nil && !found {
+		err = fault.New(fault.NotFound, fault.CodeNotFound, "the project has no record of this request, or no longer")
+	}
 	if err != nil {
 		return err
 	}
