@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"rsc.io/qr"
@@ -120,7 +121,12 @@ func (d Deps) endSessions(r *web.Request) error {
 	return d.signOut(r)
 }
 
-const enrolPath = "/account/second-factor"
+const (
+	enrolPath = "/account/second-factor"
+	// enrolCookie has the key of a second factor that is being set up, sealed, for a while.
+	enrolCookie = "enrol"
+	enrolLife   = 15 * time.Minute
+)
 
 // enrolment is a second factor that is being set up.
 type enrolment struct {
@@ -144,10 +150,15 @@ func (d Deps) enrolPage(r *web.Request) error {
 	if !d.SignIn.Fresh(r.Session) {
 		return toConfirm(r, enrolPath)
 	}
-	data, err := d.enrolment(r, "")
+	// Another look shows the same key: it may have been scanned.
+	data, err := d.enrolment(r, r.Cookies().Value(r.Request, enrolCookie))
+	if err != nil {
+		data, err = d.enrolment(r, "")
+	}
 	if err != nil {
 		return err
 	}
+	r.Cookies().Set(r.Writer(), enrolCookie, data.Sealed, enrolLife)
 	return r.Render("enrol.html", data)
 }
 
@@ -165,6 +176,7 @@ func (d Deps) enrol(r *web.Request) error {
 		return r.Invalid(described(r, err), "enrol.html", data)
 	}
 	d.setCookies(r, next)
+	r.Cookies().Set(r.Writer(), enrolCookie, "", 0)
 	began, _, err := d.SignIn.Session(r.Context(), next.Token)
 	if err != nil {
 		return err
