@@ -73,8 +73,7 @@ func (s *Service) FindPerson(ctx context.Context, email string) (id uuid.UUID, f
 
 // PersonLives reports whether somebody is registered and not removed.
 func (s *Service) PersonLives(ctx context.Context, id uuid.UUID) (bool, error) {
-	p, err := s.personState(ctx, id)
-	return p.Lives(), err
+	return s.journal.lives(ctx, id)
 }
 
 // personState returns what decisions need of a person, zero for one whose stream is tombstoned.
@@ -202,12 +201,7 @@ func (s *Service) RecordReset(
 // SetSecondFactor sets whether members of an organization need a second factor to sign in. The fault is
 // not-found.
 func (s *Service) SetSecondFactor(ctx context.Context, call Call, organizationID uuid.UUID, required bool) error {
-	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
-	defer cancel()
-	if err := s.checkRegistered(ctx, organizationID); err != nil {
-		return err
-	}
-	return s.changeMembers(ctx, call, organizationID, func(state *organization.State) ([]event.Event, error) {
+	return s.changeSettings(ctx, call, organizationID, func(state *organization.State) ([]event.Event, error) {
 		return state.SetSecondFactor(organization.SecondFactorSet{
 			OrganizationID: organizationID, Required: required, SetAt: call.ReceivedAt,
 		}), nil
@@ -264,8 +258,8 @@ func checkRole(role organization.Role) error {
 	if role.Valid() {
 		return nil
 	}
-	return fault.New(fault.Invalid, fault.CodeInvalidRequest, "there is no role %q: want %s, %s or %s",
-		string(role), organization.Owner, organization.Admin, organization.Member)
+	return fault.New(fault.Invalid, fault.CodeInvalidRequest, "there is no role %q: want %s, %s, %s or %s",
+		string(role), organization.Owner, organization.Admin, organization.Member, organization.Auditor)
 }
 
 // changeMembers decides on the members of an organization, and returns once the change is shown.

@@ -19,7 +19,9 @@ import (
 	"github.com/annals-project/annals/domain/person"
 	"github.com/annals-project/annals/domain/pipeline"
 	"github.com/annals-project/annals/domain/project"
+	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/visit"
 )
 
 // Constructor returns a new event of one type, to decode a payload into. The name that the event is
@@ -58,6 +60,8 @@ var Catalog = []Constructor{
 	of[organization.CreditsGranted],
 	of[organization.SpendCapSet],
 	of[organization.Prepared],
+	of[organization.VisitsKeptSet],
+	of[organization.AuditorTextsSet],
 	of[person.Registered],
 	of[person.JoinBegun],
 	of[person.AddressChanged],
@@ -72,6 +76,7 @@ var Catalog = []Constructor{
 	of[project.Unarchived],
 	of[project.CapsSet],
 	of[project.Described],
+	of[project.ReadsSet],
 	of[project.WebhookCreated],
 	of[project.WebhookChanged],
 	of[project.WebhookPaused],
@@ -110,12 +115,23 @@ var Catalog = []Constructor{
 	of[deletion.FactsKept],
 	of[deletion.Cleaned],
 	of[audit.RecordsKept],
+	of[reads.Rooted],
+	of[reads.Recorded],
 	of[erasure.Requested],
 	of[erasure.DataPointsDeleted],
 	of[erasure.PersonForgotten],
 	of[erasure.Purged],
 	of[erasure.Ended],
 	of[blob.Opened],
+	of[visit.SignedIn],
+	of[visit.SignInRefused],
+	of[visit.LinkMade],
+	of[visit.LinkUsed],
+	of[visit.PasswordChanged],
+	of[visit.SecondFactorChanged],
+	of[visit.SessionsEnded],
+	of[visit.Exported],
+	of[visit.OperatorRead],
 }
 
 func of[E any, P interface {

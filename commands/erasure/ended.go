@@ -58,6 +58,7 @@ func (e *Eraser) endedFacts(ctx context.Context, record *deletionRecord, r *reta
 	r.newest = part.Newest
 	if record.Commit != nil {
 		part.DeletedAt, part.RequestID = record.Commit.AcceptedAt, record.Commit.RequestID
+		part.Principal = record.Commit.Principal
 	}
 	if part.OrganizationID, err = e.Projects.OrganizationOf(ctx, part.ProjectID); err != nil {
 		return nil, err

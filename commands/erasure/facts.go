@@ -115,6 +115,7 @@ type retaining struct {
 	deletion.Retained
 	dataPoint uuid.UUID
 	deleted   *datapoint.Deleted // nil before the first part
+	principal string             // of deleted
 	end       int64              // stream revision of deleted
 	newest    int
 	// organization is that of the data point.
@@ -168,7 +169,7 @@ func (e *Eraser) nextFacts(ctx context.Context, r *retaining) (*deletion.FactsKe
 	part := &deletion.FactsKept{
 		OrganizationID: r.organization, ProjectID: r.deleted.ProjectID, DataPoint: r.dataPoint,
 		DeletedAt: r.deleted.DeletedAt, RequestID: r.deleted.RequestID, Facts: []deletion.RetainedFact{},
-		From: r.Next, To: r.Next, Newest: r.newest,
+		From: r.Next, To: r.Next, Newest: r.newest, Principal: r.principal, Single: r.deleted.Single,
 	}
 	name, from := stream.Name(stream.DataPoint, r.dataPoint), eventstore.Revision(r.Next)
 	err := e.Journal.Scan(ctx, name, from, func(f eventstore.DecodedEvent) (bool, error) {
@@ -256,7 +257,7 @@ func (e *Eraser) readEnd(ctx context.Context, r *retaining) error {
 	if !ok || !is {
 		return fmt.Errorf("retain facts of data point %s: it is not deleted", r.dataPoint)
 	}
-	r.deleted, r.end = deleted, int64(last.Revision)
+	r.deleted, r.principal, r.end = deleted, last.Details.Principal, int64(last.Revision)
 	if r.organization, err = e.Projects.OrganizationOf(ctx, deleted.ProjectID); err != nil {
 		return err
 	}

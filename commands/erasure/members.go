@@ -23,6 +23,8 @@ type peopleList interface {
 	OpenPeople(ctx context.Context, after uuid.UUID, limit int) ([]work.Person, error)
 	// OpenOffers lists the offers after an id that may have to be settled at a time.
 	OpenOffers(ctx context.Context, now time.Time, after uuid.UUID, limit int) ([]work.Offer, error)
+	// EndedVisits lists the streams of visits after one that may have to end at a time, in the order of their names.
+	EndedVisits(ctx context.Context, now time.Time, after string, limit int) ([]work.Visits, error)
 	// RemovedPeople counts the people who are removed and not released.
 	RemovedPeople(ctx context.Context) (int, error)
 }
@@ -38,6 +40,31 @@ func (s Streams) ErasePerson(ctx context.Context, id uuid.UUID) error {
 func (s Streams) EraseOffer(ctx context.Context, organization, id uuid.UUID) error {
 	_, err := s.end(ctx, Owner{Organization: organization}, stream.Name(stream.Offer, id), 0)
 	return err
+}
+
+// EraseVisits tombstones a stream of visits, once its records are kept.
+func (s Streams) EraseVisits(ctx context.Context, organization uuid.UUID, name string) error {
+	_, err := s.end(ctx, Owner{Organization: organization}, name, 0)
+	return err
+}
+
+// EachVisits calls do with every stream of visits that may have to end. A failure holds up nothing else.
+func (e *Eraser) EachVisits(ctx context.Context, do func(work.Visits) error) error {
+	var errs []error
+	var denied DeniedError
+	for after := ""; ctx.Err() == nil; {
+		page, err := e.People.EndedVisits(ctx, e.Now(), after, listSize)
+		if err != nil || len(page) == 0 {
+			return denied.join(append(errs, err)...)
+		}
+		for _, one := range page {
+			if err := do(one); err != nil && !denied.add(err) {
+				errs = append(errs, fmt.Errorf("%s: %w", one.Stream, err))
+			}
+		}
+		after = page[len(page)-1].Stream
+	}
+	return denied.join(append(errs, ctx.Err())...)
 }
 
 // EachPerson calls do with everybody who may have to be settled or released.

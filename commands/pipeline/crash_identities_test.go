@@ -111,7 +111,7 @@ func (s *scene) people() []string {
 		rows, err := s.db.Query(s.t.Context(),
 			fmt.Sprintf(`select (to_jsonb(r) - $2::text[])::text from directory.%s r where project_id = $1 and %s`, table,
 				where),
-			project.ID, []string{"id", "project_id", "position", "bulk_id", "identity_id", "marks", "private"})
+			project.ID, []string{"id", "project_id", "position", "bulk_id", "identity_id", "marks", "private", "born"})
 		s.must(err)
 		list, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		s.must(err)

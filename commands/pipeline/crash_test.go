@@ -47,6 +47,7 @@ var alone = []string{
 	"GrantCredits", "RotateManagementKey", "DeleteAudience", "RecomputeAudience", "CreateWebhook", "ChangeWebhook",
 	"SetWebhookPaused", "RotateWebhookToken", "DeleteWebhook",
 	"CheckWebhook", "TryEvent", "SetMemberRole", "PersonLives", "SetProjectAccess", "SetAccess", "SetSecondFactor",
+	"SetVisitsKept", "SetAuditorTexts", "SetReads",
 	"RecordReset", "FindPerson", "AddressName", "ApproveGrant", "RevokeGrant",
 	"ApproveAgent", "DenyAgent", "RevokeAgent", "StopAgent",
 	"RetryOf", // is Retry

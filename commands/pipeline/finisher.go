@@ -206,7 +206,7 @@ func (f *Finisher) truncate(ctx context.Context, all bool) (wait time.Duration, 
 }
 
 // settlePeople ends the offers that have expired, removes the people who are members of no organization, and completes
-// the erasure of removed ones and of the addresses of offers.
+// the erasure of removed ones, of their visits and of the addresses of offers. Visits that are too old end too.
 func (f *Finisher) settlePeople(ctx context.Context) error {
 	offers := f.Eraser.EachOffer(ctx, func(o work.Offer) error {
 		return f.bounded(ctx, func(ctx context.Context) error {
@@ -214,7 +214,13 @@ func (f *Finisher) settlePeople(ctx context.Context) error {
 			return err
 		})
 	})
-	return f.denied.note(stepPeople, errors.Join(offers, f.Eraser.EachPerson(ctx, func(p work.Person) error {
+	visits := f.Eraser.EachVisits(ctx, func(v work.Visits) error {
+		return f.bounded(ctx, func(ctx context.Context) error {
+			_, err := f.Journal.SettleVisits(ctx, v, f.Now())
+			return err
+		})
+	})
+	return f.denied.note(stepPeople, errors.Join(offers, visits, f.Eraser.EachPerson(ctx, func(p work.Person) error {
 		return f.bounded(ctx, func(ctx context.Context) error {
 			_, err := f.Journal.SettlePerson(ctx, p, f.Now())
 			return err

@@ -36,7 +36,7 @@ func (s *Service) Area() web.Area {
 	return web.Area{Templates: templates, Routes: append(routes,
 		web.Route{Pattern: "GET " + claimPath, Needs: web.SignedIn, Leaves: true, Serve: s.claimPage},
 		web.Route{Pattern: "POST " + claimPath, Needs: web.SignedIn, Leaves: true, Serve: s.decide},
-		web.Route{Pattern: "GET " + agentsPath, Needs: web.Member, Serve: s.agentsPage},
+		web.Route{Pattern: "GET " + agentsPath, Needs: web.Member, Auditors: web.Audited, Serve: s.agentsPage},
 		web.Route{Pattern: "POST " + agentsPath + "/revoke", Needs: web.Member, Serve: s.revoke},
 		web.Route{Pattern: "POST " + agentsPath + "/stop", Needs: web.Owner, Serve: s.stop},
 		web.Route{Pattern: "GET " + connectionsPath, Needs: web.SignedIn, Serve: s.connectionsPage},
@@ -66,10 +66,10 @@ type agentView struct {
 	Own     bool
 }
 
-// agentsPage lists the agents of the person and, for an Admin, of all members.
+// agentsPage lists the agents of the person and, for an Admin or auditor, of all members.
 func (s *Service) agentsPage(r *web.Request) error {
 	of := r.Person.ID
-	if r.May(web.Admin) {
+	if r.May(web.Admin) || r.Audits() {
 		of = uuid.Nil
 	}
 	list, err := s.Access.Agents(r.Context(), r.Membership.Organization, of)

@@ -18,8 +18,10 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/readlog"
 )
 
 // arguments are those of a call of a tool, as they were sent.
@@ -62,6 +64,10 @@ type use struct {
 	readers string
 	// listsNewest reports that a recall lists the newest texts.
 	listsNewest bool
+	// read is what the call is shown, nil if that is not recorded. spans are the parts of the texts of a recall by their
+	// place in the results, and of the text of a read.
+	read  *readlog.Read
+	spans map[int][]reads.Span
 }
 
 // run answers a call of a tool. What it refuses is an answer for the model.
@@ -74,6 +80,8 @@ func (s *Service) run(
 	defer cancel()
 	defer context.AfterFunc(from.request, cancel)() // the SDK goes on when the client has left
 	u := &use{Service: s, tool: t, op: op, caller: from.caller, path: from.path}
+	answered := false
+	defer func() { u.read.End(answered) }()
 	answer, o, err := u.answer(ctx, input, sent)
 	if err != nil {
 		return refused(u.veiled(s.fault(ctx, t.name, err)), from.path)
@@ -82,6 +90,8 @@ func (s *Service) run(
 	if err != nil {
 		return refused(s.fault(ctx, t.name, err), from.path)
 	}
+	u.cutRead(answer)
+	answered = true
 	if len(o.Counts) > 0 {
 		answer[omittedName] = o
 	}
@@ -108,6 +118,9 @@ func (u *use) answer(ctx context.Context, input object, sent json.RawMessage) (a
 		return nil, o, err
 	}
 	if err = u.prepare(ctx); err != nil {
+		return nil, o, err
+	}
+	if ctx, err = u.openRead(ctx); err != nil {
 		return nil, o, err
 	}
 	if u.tool.act != nil {

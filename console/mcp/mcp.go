@@ -69,6 +69,8 @@ type Config struct {
 		Text(ctx context.Context, q recall.TextQuery) (recall.Text, error)
 		Newest(ctx context.Context, q recall.NewestQuery) (texts []recall.Text, left int, err error)
 	}
+	// Reads records what callers are shown of the projects that want it; nil records nothing.
+	Reads httpx.Reads
 	// Reaches reports whether an identity belongs to an audience.
 	Reaches func(ctx context.Context, project auth.Project, identity, audience string) (bool, error)
 	// Readers names who reads what is in an audience: its slug, or the identity that it is private to.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/httpx"
@@ -40,7 +41,9 @@ func actRead(ctx context.Context, u *use) (object, omitted, error) {
 		return nil, omitted{}, fault.New(fault.Invalid, fault.CodeInvalidRequest,
 			"offset is beyond the end: the text has %d characters", characters)
 	}
-	part := partOf(text.Content[byteAt(text.Content, offset):])
+	begin := byteAt(text.Content, offset)
+	part := partOf(text.Content[begin:])
+	u.spans = map[int][]reads.Span{0: {{begin, begin + len(part)}}}
 	answer := object{
 		"sourceId": text.SourceID, "occurredAt": text.OccurredAt.Format(time.RFC3339), "characters": characters,
 		"offset": offset, "content": part,

@@ -113,7 +113,7 @@ func (u *use) condense(ctx context.Context, query string, answer object, o *omit
 		}
 	}
 	for _, step := range condensed {
-		u.parts = map[int]parts{}
+		u.parts, u.spans = map[int]parts{}, nil
 		total, left := 0, 0
 		for i, r := range results {
 			result, _ := r.(object)
@@ -121,6 +121,7 @@ func (u *use) condense(ctx context.Context, query string, answer object, o *omit
 			if ranked[i].characters > step.most {
 				of := ranked[i].best(step.passages)
 				u.parts[i], text = of, strings.Join(of.texts, "\n…\n")
+				u.noteParts(i, whole[i], of)
 				left += of.characters - utf8.RuneCountInString(strings.Join(of.texts, ""))
 			}
 			result["content"] = text

@@ -8,7 +8,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/annals-project/annals/domain/visit"
 	"github.com/annals-project/annals/internal/secret"
+	"github.com/annals-project/annals/internal/visits"
 )
 
 // Purpose is what a one-time link is for.
@@ -75,6 +77,9 @@ func (s *Service) NewLink(ctx context.Context, l Link) (token string, err error)
 		on conflict `+unique+` do update set token = $1, verified = $4,
 			payload_key = $5, payload = $6, expires_at = $7`, hash, string(l.Purpose),
 		known(l.Person), l.verified, payload.Key, payload.Data, s.now().Add(life), l.Organization, known(l.Offer))
+	if err == nil && l.Purpose == Owner {
+		err = s.linkMade(ctx, l)
+	}
 	return token, err
 }
 
@@ -269,6 +274,15 @@ func (s *Service) enter(ctx context.Context, tx pgx.Tx, l Link, hash string, a A
 	default:
 		_, err = exec(ctx, tx, `delete from ops.signin_links where person_id = $1 and purpose = any($2)`, l.Person,
 			[]string{string(Owner), string(Reset), string(Recovery)})
+	}
+	if err != nil {
+		return SignedIn{}, err
+	}
+	in.way = visit.Link
+	b := &pgx.Batch{}
+	used := visits.Entry{Person: l.Person, Event: &visit.LinkUsed{Purpose: string(l.Purpose)}}
+	if err = s.queueVisit(b, a.Client, used); err == nil {
+		err = failed("record a link", tx.SendBatch(ctx, b).Close())
 	}
 	if err != nil {
 		return SignedIn{}, err

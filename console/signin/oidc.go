@@ -15,6 +15,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/oauth2"
+
+	"github.com/annals-project/annals/domain/visit"
 )
 
 const (
@@ -199,7 +201,7 @@ func (s *Service) finish(ctx context.Context, a attempt, back Callback) (in Sign
 		return SignedIn{}, "", err
 	}
 	second := c.secondFactor()
-	in.Pending = in.Pending && !second
+	in.Pending, in.way = in.Pending && !second, visit.Provider
 	in, err = s.begin(ctx, s.DB, back.Client, back.Former, in, second)
 	return in, "", err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/domain/person"
+	"github.com/annals-project/annals/domain/visit"
 )
 
 // Attempt is a sign-in with a password. Former is the token that the browser had before, "" for none.
@@ -25,6 +26,9 @@ func (s *Service) SignIn(ctx context.Context, a Attempt) (SignedIn, error) {
 	began := time.Now()
 	in, looked, err := s.signIn(ctx, a)
 	_, throttled := errors.AsType[*ThrottledError](err)
+	if throttled {
+		err = s.refused(ctx, a.Client, uuid.Nil, err)
+	}
 	if rest := s.FailureTime - time.Since(began); (errors.Is(err, ErrRefused) || looked && throttled) && rest > 0 {
 		err = errors.Join(err, s.pause(ctx, rest))
 	}
@@ -113,12 +117,12 @@ func (s *Service) checkPassword(ctx context.Context, h hasher, a Attempt, id uui
 		return SignedIn{}, err
 	}
 	if !matches {
-		return SignedIn{}, ErrRefused
+		return SignedIn{}, s.refused(ctx, a.Client, id, ErrRefused)
 	}
 	if may, err := s.MaySignIn(ctx, in.Person); err != nil || !may {
-		return SignedIn{}, errors.Join(err, ErrUninvited)
+		return SignedIn{}, s.refused(ctx, a.Client, id, errors.Join(err, ErrUninvited))
 	}
-	in.Pending = stored.SecondFactor
+	in.Pending, in.way = stored.SecondFactor, visit.Password
 	return s.begin(ctx, s.DB, a.Client, a.Former, in, false)
 }
 

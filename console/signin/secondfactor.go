@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/pquerna/otp/hotp"
 
+	"github.com/annals-project/annals/domain/visit"
 	"github.com/annals-project/annals/internal/secret"
 )
 
@@ -200,11 +201,15 @@ func (s *Service) SecondFactor(ctx context.Context, token, code string, c Client
 	}
 	err = s.guarded(ctx, who, s.SecondFactorFailures, func() error {
 		return s.spending(ctx, in.Person, code, func(tx pgx.Tx) (err error) {
+			in.way = visit.Code
 			in, err = s.begin(ctx, tx, c, token, in, true)
 			return err
 		})
 	})
-	return in, err
+	if err != nil {
+		return SignedIn{}, s.refused(ctx, c, in.Person, err)
+	}
+	return in, nil
 }
 
 // NewRecoveryCodes replaces the recovery codes of a person who shows a code. Its errors are ErrCode and

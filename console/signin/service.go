@@ -69,6 +69,8 @@ type Config struct {
 	Offered func(ctx context.Context, email string) (bool, error)
 	// Removed returns those of some people who are certainly removed.
 	Removed func(ctx context.Context, people []uuid.UUID) ([]uuid.UUID, error)
+	// Refused is called for each refused sign-in with a password or a code; nil for nothing.
+	Refused func(ctx context.Context, c Client, why Refusal)
 	// Grants end when the password is reset, and with a sign-out everywhere; nil for none.
 	Grants  Grants
 	Sealer  *secret.Sealer

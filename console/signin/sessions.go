@@ -8,6 +8,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/domain/visit"
+	"github.com/annals-project/annals/internal/visits"
 )
 
 const (
@@ -40,8 +43,11 @@ type Session struct {
 }
 
 // Client is who asks to sign in: what the browser calls itself, and the network address. Known is the cookie that the
-// browser got at an earlier sign-in, "" for none.
-type Client struct{ Browser, Address, Known string }
+// browser got at an earlier sign-in, "" for none. Request is the id of the request.
+type Client struct {
+	Browser, Address, Known string
+	Request                 uuid.UUID
+}
 
 // SignedIn is a session that began.
 type SignedIn struct {
@@ -53,6 +59,8 @@ type SignedIn struct {
 	Known string
 	// Proved means that no session began: the one of the browser has a fresh proof now.
 	Proved bool
+	// way is how the person came in, "" for a session that takes the place of another.
+	way visit.Way
 }
 
 func scanSignedIn(row pgx.CollectableRow) (in SignedIn, err error) {
@@ -119,6 +127,12 @@ func (s *Service) begin(
 			return SignedIn{}, err
 		}
 		in.Known = known
+	}
+	if !in.Pending && in.way != "" {
+		e := visits.Entry{Person: in.Person, Event: &visit.SignedIn{Way: in.way, SecondFactor: second}}
+		if err := s.queueVisit(b, c, e); err != nil {
+			return SignedIn{}, err
+		}
 	}
 	return in, failed("begin a session", on.SendBatch(ctx, b).Close())
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/annals-project/annals/internal/visits"
 )
 
 // tidySlice is how many rows a statement of Tidy deletes.
@@ -56,6 +58,7 @@ func (s *Service) endRemoved(ctx context.Context) error {
 
 // EndPerson deletes all of a person: the sessions at once. It may be repeated.
 func (s *Service) EndPerson(ctx context.Context, person uuid.UUID) error {
-	return forget(ctx, s.DB, person, "ops.signin_sessions", "ops.signin_browsers", "ops.signin_links",
+	err := forget(ctx, s.DB, person, "ops.signin_sessions", "ops.signin_browsers", "ops.signin_links",
 		"ops.signin_recovery_codes", "ops.signin_accounts", "ops.signin_proofs", "ops.signin_people")
+	return errors.Join(err, visits.Queue{DB: s.DB}.Forget(ctx, person))
 }

@@ -28,12 +28,12 @@ type Offer struct {
 }
 
 // Offers returns where the person may let a program act now. It leaves out organizations that require a second factor
-// if the session has shown none.
+// if the session has shown none, and those in which the person is an auditor.
 func (r *Request) Offers(
 	projects func(ctx context.Context, organization uuid.UUID) ([]access.Project, error),
 ) (offers []Offer, err error) {
 	for _, m := range r.Person.Memberships {
-		if m.SecondFactor && !r.Session.SecondFactor {
+		if m.SecondFactor && !r.Session.SecondFactor || isAuditor(m) {
 			continue
 		}
 		of := m.Organization

@@ -16,6 +16,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/visit"
+	"github.com/annals-project/annals/internal/visits"
 )
 
 // With is the URL of the page with some parameters of its query changed, names and values in turn; an empty value drops
@@ -90,6 +92,32 @@ func WrongPlace() error {
 	return fault.New(fault.Invalid, fault.CodeInvalidRequest, "%s", words.wrongPlace)
 }
 
+// File is the address of the list as a file: of all of it, or of the page that is shown for who has no right of an
+// export.
+func (r *Request) File(format string) string {
+	if r.MayExport() {
+		return r.With("format", format)
+	}
+	query := r.URL.Query()
+	return r.With("format", format, "after", query.Get("after"), "before", query.Get("before"))
+}
+
+// Exported records that the person gets a file of more than a page shows, or of a project. It is not sent before.
+func (r *Request) Exported(what, format string) error {
+	if r.site.Visited == nil {
+		return nil
+	}
+	return r.site.Visited(r.Context(), visits.Entry{
+		Person: r.Person.ID, Organization: r.Membership.Organization, RequestID: r.ID(), At: r.Now(),
+		Event: &visit.Exported{
+			Visit: visit.Visit{
+				Network: visits.Clean(r.Caller().String()), Browser: visits.Clean(r.UserAgent()),
+			},
+			ProjectID: r.Project.Project.ID, What: what, Format: format,
+		},
+	})
+}
+
 // List is what people read a page at a time, and from its beginning as a file of at most MaxTotal items.
 type List[T any] struct {
 	// Name is that of the file. Columns are its header, Cells those of an item.
@@ -122,13 +150,27 @@ func (l List[T]) Page(r *Request, template string, page any, part *Part[T], fill
 	return r.Form(err, template, page)
 }
 
+// begin reads what a file of the list begins with. Who has no right of an export gets the items of the page that is
+// shown, and no more. What is more than a page shows is recorded.
+func (l List[T]) begin(r *Request, format string) (part Part[T], all bool, err error) {
+	if !r.MayExport() {
+		query := r.URL.Query()
+		part, err = l.Read(query.Get("after"), query.Get("before"), pageSize)
+		return part, false, err
+	}
+	if part, err = l.Read("", "", partSize); err == nil && len(part.Items) > pageSize {
+		err = r.Exported(l.Name, format)
+	}
+	return part, true, err
+}
+
 func (l List[T]) csv(r *Request) error {
-	part, err := l.Read("", "", partSize)
+	part, all, err := l.begin(r, "csv")
 	if err != nil {
 		return err
 	}
 	return r.Rows(l.Name, l.Columns, func(yield func([]string, error) bool) {
-		_, err := l.each(r, part, func(item T) error {
+		_, err := l.each(r, part, all, func(item T) error {
 			var row []string
 			for _, value := range l.Cells(item) {
 				row = append(row, cell(value))
@@ -146,13 +188,13 @@ func (l List[T]) csv(r *Request) error {
 
 // json writes the list as {"items":[…],"more":false}.
 func (l List[T]) json(r *Request) error {
-	part, err := l.Read("", "", partSize)
+	part, all, err := l.begin(r, "json")
 	if err != nil {
 		return err
 	}
 	return r.Stream("application/json; charset=utf-8", "", func(w io.Writer) error {
 		begin := `{"items":[`
-		more, err := l.each(r, part, func(item T) error {
+		more, err := l.each(r, part, all, func(item T) error {
 			text, err := json.Marshal(item)
 			if err == nil {
 				_, err = fmt.Fprintf(w, "%s\n%s", begin, text)
@@ -167,9 +209,9 @@ func (l List[T]) json(r *Request) error {
 	})
 }
 
-// each passes on a list that begins with a part, and asks for the right of the reader at each further one.
-// more is true if it has more items than MaxTotal.
-func (l List[T]) each(r *Request, part Part[T], emit func(T) error) (more bool, err error) {
+// each passes on a list that begins with a part, and asks for the right of the reader at each further one. Without all
+// it passes on the part alone. more is true if the list has more items than that, or than MaxTotal.
+func (l List[T]) each(r *Request, part Part[T], all bool, emit func(T) error) (more bool, err error) {
 	for n := 0; ; {
 		for _, item := range part.Items {
 			if n++; n > MaxTotal {
@@ -179,8 +221,8 @@ func (l List[T]) each(r *Request, part Part[T], emit func(T) error) (more bool, 
 				return false, err
 			}
 		}
-		if part.Pager.Next == "" {
-			return false, nil
+		if part.Pager.Next == "" || !all {
+			return part.Pager.Next != "", nil
 		}
 		if err := r.Again(); err != nil {
 			return false, err

@@ -108,7 +108,7 @@ func TestRequest_MemoryOfUnreadPages(t *testing.T) {
 
 // A list that is written as a file keeps the memory of one part.
 func TestList_MemoryOfOnePart(t *testing.T) {
-	s := newScene(t, organization.Member, "")
+	s := newScene(t, organization.Admin, "")
 	s.site.Answers = allowance.New(allowance.Config{Total: 1 << 20, Share: 1 << 20, Refusal: "no room"})
 	s.items = 1700
 	for _, format := range []string{"csv", "json"} {

@@ -25,10 +25,12 @@ var (
 		{"Webhooks", "/p/{project}/webhooks", false},
 		{"Requests", "/p/{project}/requests", false},
 		{"Trace", "/p/{project}/trace", false},
+		{"Reads", "/p/{project}/reads", false},
 		{"Failed sends", "/p/{project}/failed", false},
 		{"Import", "/p/{project}/import", false},
 		{"Export", "/p/{project}/export", false},
 		{"Keys", "/p/{project}/keys", false},
+		{"History", "/p/{project}/history", false},
 		{"Caps", "/p/{project}/caps", false},
 		{"Erase a person", "/p/{project}/erasures", false},
 	}
@@ -39,7 +41,7 @@ var (
 		{"Members", "/settings/members", false},
 		{"Agents", "/settings/agents", false},
 		{"Connections", "/settings/connections", false},
-		{"Events", "/settings/events", false},
+		{"History", "/settings/history", false},
 		{"Health", "/health", false},
 		{"Organizations", "/operator/organizations", false},
 		{"Documentation", "/docs", false},
@@ -63,8 +65,8 @@ func (r *Request) links(of []Link) (list []Link) {
 		if pattern == "/" {
 			pattern = "/{$}"
 		}
-		needs, ok := r.site.paths[pattern]
-		if !ok || needs != Nothing && !r.SignedIn() || !r.May(needs) {
+		page, ok := r.site.paths[pattern]
+		if !ok || page.Needs != Nothing && !r.SignedIn() || !r.mayOpen(page) {
 			continue
 		}
 		link.Path = strings.Replace(link.Path, "{project}", r.Project.Project.Slug, 1)

@@ -41,6 +41,9 @@ func Allows(m access.Membership, project uuid.UUID, n Needs) bool {
 // request. It is the only place that compares roles.
 func allows(m access.Membership, projectAccess organization.Access, n Needs) bool {
 	admin := m.Role == organization.Owner || m.Role == organization.Admin
+	if m.Role != organization.Member {
+		projectAccess = organization.NoAccess // it is for that role alone
+	}
 	switch n {
 	case Nothing, SignedIn:
 		return true

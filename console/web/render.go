@@ -58,8 +58,12 @@ func (v view) Gone() bool { return v.gone }
 // MayWrite reports whether the person may change data of the project now.
 func (v view) MayWrite() bool { return v.May(Write) && !v.Project.Archived }
 
-// MayManage reports whether the person may archive the project, and no longer.
+// MayManage reports whether the person may change the settings of the project, and MayAdminister those of the
+// organization. An auditor sees both and changes neither.
 func (v view) MayManage() bool { return v.May(Manage) }
+
+// MayAdminister is MayManage for the organization.
+func (v view) MayAdminister() bool { return v.May(Admin) }
 
 // Unknown reports that the service could not find out who is signed in.
 func (v view) Unknown() bool { return v.unknown }

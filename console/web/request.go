@@ -159,7 +159,7 @@ func (r *Request) work() error {
 		}
 		return r.serveForm()
 	}
-	return r.route.Serve(r)
+	return r.recorded()
 }
 
 // lookUpTime is the most time in which it is found out who is signed in, which takes milliseconds.
@@ -258,7 +258,10 @@ func (r *Request) decide() (elsewhere string, err error) {
 	if r.Membership.SecondFactor && !r.Session.SecondFactor && !r.route.Unguarded {
 		return "/account/second-factor", nil
 	}
-	if !r.May(r.route.Needs) {
+	if r.Audits() && r.route.Auditors == AuditedTexts && !r.SeesTexts() {
+		return "", NoTexts()
+	}
+	if !r.mayOpen(r.route) {
 		return "", fault.New(fault.Forbidden, fault.CodeInsufficientScope, words.needs, r.route.Needs)
 	}
 	if r.route.Live && r.Project.Archived {
@@ -294,7 +297,7 @@ func (r *Request) findProject(slug string) error {
 		if err != nil {
 			return err
 		}
-		if ok && allows(m, m.Access[p.Project.ID], Read) {
+		if ok && sees(m, p.Project.ID) {
 			r.Membership, r.Project = m, p
 			return nil
 		}
@@ -325,11 +328,6 @@ func (r *Request) May(n Needs) bool {
 		return false
 	}
 	return allows(r.Membership, r.Membership.Access[r.Project.Project.ID], n)
-}
-
-// MayIn reports whether the person may do that in another project of the current organization.
-func (r *Request) MayIn(project uuid.UUID, n Needs) bool {
-	return allows(r.Membership, r.Membership.Access[project], n)
 }
 
 // Caller is the network address of the person, or of the network of IPv6; invalid if it is not known.

@@ -29,6 +29,8 @@ type Route struct {
 	// Pattern is a method and a path as http.ServeMux takes them. {project} is the slug of a project.
 	Pattern string
 	Needs   Needs
+	// Auditors is what the page shows an auditor, who may open no other.
+	Auditors Auditing
 	// Body is the most bytes of the body of a request, 0 for 64 KiB.
 	Body int64
 	// Time is the most time that a request takes once its body is there, with the answer, 0 for 30 s.

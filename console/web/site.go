@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/keylock"
+	"github.com/annals-project/annals/internal/visits"
 	"github.com/annals-project/annals/projections/access"
 )
 
@@ -46,6 +47,10 @@ type Config struct {
 	Proxies httpx.Proxies
 	// Answers are the bytes of answers of the API, which pages share; nil bounds nothing.
 	Answers *allowance.Allowance
+	// Reads records what people are shown of the projects that want it; nil records nothing.
+	Reads httpx.Reads
+	// Visited records what a person did without a change; nil for nothing.
+	Visited func(ctx context.Context, e visits.Entry) error
 	// Admit refuses requests until the service is ready.
 	Admit    func() error
 	Instance Instance
@@ -63,7 +68,7 @@ type Site struct {
 	areas   []*area
 	routes  []Route
 	// paths are the patterns of pages that can be linked, for the navigation.
-	paths  map[string]Needs
+	paths  map[string]Route
 	static static
 	places places
 	// sending are the forms that are being sent.
@@ -76,7 +81,7 @@ func New(cfg Config, areas []Area) (*Site, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Site{Config: cfg, mux: http.NewServeMux(), paths: map[string]Needs{}, static: files, places: newPlaces()}
+	s := &Site{Config: cfg, mux: http.NewServeMux(), paths: map[string]Route{}, static: files, places: newPlaces()}
 	for _, a := range append([]Area{{Templates: layouts}}, areas...) {
 		own, err := s.parse(a.Templates)
 		if err != nil {
@@ -98,7 +103,7 @@ func (s *Site) Routes() []Route { return s.routes }
 func (s *Site) handle(own *area, route Route) {
 	s.routes = append(s.routes, route)
 	if path, ok := strings.CutPrefix(route.Pattern, "GET "); ok {
-		s.paths[path] = route.Needs
+		s.paths[path] = route
 	}
 	s.mux.HandleFunc(route.Pattern, func(w http.ResponseWriter, r *http.Request) {
 		req := &Request{Request: r, w: w, site: s, area: own, route: route}

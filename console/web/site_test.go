@@ -129,7 +129,11 @@ func newScene(t *testing.T, role organization.Role, to organization.Access) *sce
 			})
 		}},
 	}
-	routes = append(routes, web.Route{Pattern: "GET /list", Needs: web.Member, Serve: s.list})
+	routes = append(routes, web.Route{Pattern: "GET /list", Needs: web.Member, Auditors: web.Audited, Serve: s.list},
+		web.Route{Pattern: "GET /audited", Needs: web.Admin, Auditors: web.Audited, Serve: show},
+		web.Route{Pattern: "GET /p/{project}/audited", Needs: web.Manage, Auditors: web.Audited, Serve: show},
+		web.Route{Pattern: "GET /p/{project}/texts", Needs: web.Read, Auditors: web.AuditedTexts, Serve: show},
+		web.Route{Pattern: "GET /operator/audited", Needs: web.Operator, Auditors: web.Audited, Serve: show})
 	routes = append(routes, web.Route{Pattern: "GET /slow", Needs: web.Member, Serve: s.wait},
 		web.Route{Pattern: "GET /entrance", Serve: s.wait},
 		web.Route{Pattern: "GET /long", Needs: web.Member, Time: 5 * time.Minute, Serve: s.wait})

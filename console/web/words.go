@@ -7,7 +7,7 @@ import (
 )
 
 type messages struct {
-	foreignForm, signInFirst, needs, unverified, guest, wrongPlace, formSent, away string
+	foreignForm, signInFirst, needs, unverified, guest, wrongPlace, formSent, away, noTexts string
 	// headings are those of pages of faults, by status.
 	headings map[int]string
 	// ask is what is asked before a change, by the key that Request.AskFirst takes.
@@ -48,6 +48,8 @@ var words = messages{
 	unverified: "you did not prove the address that your organization invited, and another one let you in: use \"Forgot " +
 		"your password?\" on the page to sign in, or ask an Admin of yours or who operates this service for a link",
 	guest: "you are a member of no organization: accept an offer first, on the page \"Offers\"",
+	noTexts: "auditors of this organization see no texts, and this page has some: an Owner can allow it under " +
+		"\"Organization\"",
 	formSent: "this form was sent already, so it did nothing again: it may still be worked on. Look at the page of what " +
 		"it changes before you fill it in once more",
 	wrongPlace: "the place in the list is wrong: open the list again",

@@ -107,6 +107,10 @@ type FactsKept struct {
 	// audit.RecordsKept.
 	Records       audit.KeptList `json:"records,omitempty"`
 	MemoryRecords audit.KeptList `json:"memoryRecords,omitempty"`
+	// Principal is who deleted the data point, "" if an earlier version retained the facts. Single is as in
+	// datapoint.Deleted.
+	Principal string `json:"principal,omitempty" since:"2"`
+	Single    bool   `json:"single,omitempty" since:"2"`
 }
 
 // BatchSends returns the sends of the facts that are batches, each at least once.

@@ -39,8 +39,10 @@ type Meta struct {
 	// CommandID is the id of the command; event ids derive from it (see ID).
 	CommandID uuid.UUID `json:"commandId"`
 	// Principal names the caller: "key:<id>", "management-key:<id>", "webhook:<id>", "person:<id>",
-	// "agent:<id>", "pipeline", "finisher" or "operator".
+	// "agent:<id>", "pipeline", "finisher" or "operator:<name>", the person at the machine of the service.
 	Principal string `json:"principal,omitempty"`
+	// Reason is why an operator did it, as that person wrote it, "" for none.
+	Reason string `json:"reason,omitempty"`
 	// CausationID is the id of the event that this one answers to, zero when a request caused it.
 	CausationID uuid.UUID `json:"$causationId,omitzero"`
 	// CorrelationID is shared by everything that one request set off.

@@ -131,6 +131,13 @@ const (
 	RuleValues     = 50
 )
 
+// Read records of a project: how many days they may be kept, and are unless somebody sets it.
+const (
+	LeastReadDays = 30
+	MostReadDays  = 3650
+	ReadDays      = 365
+)
+
 // Webhooks.
 const (
 	Webhooks       = 20 // of a project

@@ -30,6 +30,8 @@ const (
 	Owner  Role = "owner"
 	Admin  Role = "admin"
 	Member Role = "member"
+	// Auditor sees the pages of an Admin and changes nothing. Texts are an auditor's only if AuditorTextsSet allows it.
+	Auditor Role = "auditor"
 )
 
 // MemberAdded makes a person a member. MemberID is the id of the person, in all events of members.
@@ -111,6 +113,24 @@ type SecondFactorSet struct {
 }
 
 func (SecondFactorSet) EventType() string { return "organization.second-factor-set.v1" }
+
+// VisitsKeptSet sets for how many days the organization keeps what people did without changing anything (domain/visit).
+type VisitsKeptSet struct {
+	OrganizationID uuid.UUID `json:"organizationId"`
+	Days           int       `json:"days"`
+	SetAt          time.Time `json:"setAt"`
+}
+
+func (VisitsKeptSet) EventType() string { return "organization.visits-kept-set.v1" }
+
+// AuditorTextsSet records whether auditors may read texts.
+type AuditorTextsSet struct {
+	OrganizationID uuid.UUID `json:"organizationId"`
+	Allowed        bool      `json:"allowed"`
+	SetAt          time.Time `json:"setAt"`
+}
+
+func (AuditorTextsSet) EventType() string { return "organization.auditor-texts-set.v1" }
 
 // PlanSet puts the organization on a plan from SetAt on. ChargedTenths is what all its projects had
 // been charged by then in Month: what was used before the plan was metered is not taken from the

@@ -1,6 +1,8 @@
 package organization
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -10,8 +12,11 @@ import (
 	"github.com/annals-project/annals/domain/limit"
 )
 
-// Valid reports whether the role is one of the three.
-func (r Role) Valid() bool { return r == Owner || r == Admin || r == Member }
+// Roles are all roles.
+func Roles() []Role { return []Role{Owner, Admin, Member, Auditor} }
+
+// Valid reports whether the role is one of Roles.
+func (r Role) Valid() bool { return slices.Contains(Roles(), r) }
 
 func (s *State) setRole(id uuid.UUID, role Role) {
 	if s.Members == nil {
@@ -69,7 +74,7 @@ func (s *State) SetRole(set MemberRoleSet) ([]event.Event, error) {
 }
 
 // SetAccess gives a member access to a project, or ends it. Its faults are not-found, and conflict for
-// an owner or admin, who may write in each project, and for more than limit.MemberProjects projects.
+// another role, which is for all projects, and for more than limit.MemberProjects projects.
 func (s *State) SetAccess(set ProjectAccessSet) ([]event.Event, error) {
 	role, is := s.Members[set.MemberID]
 	current, has := s.Access[set.MemberID][set.ProjectID]
@@ -78,7 +83,7 @@ func (s *State) SetAccess(set ProjectAccessSet) ([]event.Event, error) {
 		return nil, noMember()
 	case role != Member:
 		return nil, fault.New(fault.Conflict, fault.CodeConflict,
-			"an %s may write in every project; give the person the role %s first", role, Member)
+			"access to projects is for the role %s, and this member has the role %s", Member, role)
 	case current == set.Access:
 		return nil, nil
 	case !has && len(s.Access[set.MemberID]) >= limit.MemberProjects:
@@ -92,6 +97,36 @@ func (s *State) SetAccess(set ProjectAccessSet) ([]event.Event, error) {
 // SetSecondFactor records whether members need a second factor.
 func (s *State) SetSecondFactor(set SecondFactorSet) []event.Event {
 	if s.SecondFactor == set.Required {
+		return nil
+	}
+	return []event.Event{set}
+}
+
+// The bounds of the time for visits, and what an organization has that set none, in days.
+const (
+	LeastVisitDays   = 30
+	MostVisitDays    = 3650
+	DefaultVisitDays = 365
+)
+
+// KeepVisits sets for how many days visits are kept. Its fault is invalid-request.
+func (s *State) KeepVisits(set VisitsKeptSet) ([]event.Event, error) {
+	if set.Days < LeastVisitDays || set.Days > MostVisitDays {
+		return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest, "visits are kept for %d to %d days, not %d",
+			LeastVisitDays, MostVisitDays, set.Days)
+	}
+	if s.VisitDays() == set.Days {
+		return nil, nil
+	}
+	return []event.Event{set}, nil
+}
+
+// VisitDays is for how many days visits are kept.
+func (s *State) VisitDays() int { return cmp.Or(s.visitDays, DefaultVisitDays) }
+
+// AllowTexts records whether auditors may read texts.
+func (s *State) AllowTexts(set AuditorTextsSet) []event.Event {
+	if s.AuditorTexts == set.Allowed {
 		return nil
 	}
 	return []event.Event{set}

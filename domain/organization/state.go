@@ -31,6 +31,10 @@ type State struct {
 	accepted map[uuid.UUID]acceptance
 	// SecondFactor reports that members need a second factor to sign in.
 	SecondFactor bool
+	// AuditorTexts reports that auditors may read texts.
+	AuditorTexts bool
+	// visitDays is 0 until it was set.
+	visitDays int
 	// Plan is "" until one was set.
 	Plan           metering.Plan
 	SpendCapTenths *int64
@@ -76,6 +80,10 @@ func (s *State) Evolve(e event.Event) {
 		s.evolveOffer(e)
 	case *SecondFactorSet:
 		s.SecondFactor = e.Required
+	case *VisitsKeptSet:
+		s.visitDays = e.Days
+	case *AuditorTextsSet:
+		s.AuditorTexts = e.Allowed
 	case *PlanSet:
 		s.Plan = e.Plan
 	case *CreditsGranted:

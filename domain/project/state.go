@@ -17,6 +17,7 @@ type State struct {
 	// IngestionCap and CreditCapTenths are the monthly caps, nil for none.
 	IngestionCap    *int64
 	CreditCapTenths *int64
+	reads           Reads
 }
 
 // Evolve folds one event.
@@ -37,6 +38,8 @@ func (s *State) Evolve(e event.Event) {
 		s.Name, s.Description = e.Name, e.Description
 	case *CapsSet:
 		s.IngestionCap, s.CreditCapTenths = e.IngestionCap, e.CreditCapTenths
+	case *ReadsSet:
+		s.reads = Reads{e.Mode, e.Days}
 	default:
 		s.evolveWebhook(e)
 	}

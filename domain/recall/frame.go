@@ -71,8 +71,8 @@ func (w *Wording) read() {
 	sentence := 0
 	for i := range p.items {
 		item := &p.items[i]
-		switch held := w.of.held(item, speaks); item.kind {
-		case aWord, aUnit, aSymbol:
+		switch held := w.of.held(item, speaks); {
+		case item.isCompared():
 			if item.initial {
 				w.endSentence(sentence)
 				sentence = len(w.words)
@@ -82,14 +82,15 @@ func (w *Wording) read() {
 			if _, first := firstPersons[item.spelled]; first {
 				w.ofAuthor = true
 			}
-		case aPair, aPart, aForm: // of the word before
-			if n := len(w.holds); n > 0 {
-				w.holds[n-1] |= held
-			}
+		case len(w.holds) > 0: // a form or a part of the word before
+			w.holds[len(w.holds)-1] |= held
 		}
 	}
 	w.endSentence(sentence)
 }
+
+// isCompared reports whether a token is a word of a wording, and no form or part of one.
+func (i *item) isCompared() bool { return i.kind == aWord || i.kind == aUnit || i.kind == aSymbol }
 
 // held returns the words of the question that a token of a text is, by itself or its stem in the language of the text.
 func (w *Wordings) held(i *item, speaks spoken) Words {

@@ -1,6 +1,8 @@
 package recall_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,6 +31,68 @@ func orderOf(question, asker string, statements ...statement) (texts []string, m
 		texts, moves = append(texts, statements[p.Candidate].text), append(moves, p.Move)
 	}
 	return texts, moves
+}
+
+func outlineOf(text string) recall.Outline {
+	_, outline := recall.Shared().States(text)
+	return outline
+}
+
+// Texts that begin and end with other words are not on one thing, unless the later one has a sign of a correction. A
+// text of which no outline is known may be on anything.
+func TestOutline_MayBeOn(t *testing.T) {
+	const long = "Since the flood of last May the gate code of the north yard is 9020"
+	for _, c := range []struct {
+		earlier, later string
+		want           bool
+	}{
+		{"The gate code is 9020.", "The harbour meeting is at 3 pm", true},
+		{"The gate code is 9020.", "Ana knows that it is 9020!", true},
+		{"The gate code is 9020.", "Ana wrote down a gate code.", false},
+		{"The gate code is 9020.", "Ana wrote down a new gate code.", true},
+		{"The gate code is 9020.", "Ana needs no gate code anymore, she is in.", true},
+		{"The gate code is 9020.", "Ana wrote. We moved to another gate.", true},
+		{"The gate code is 9020.", "Is anything new?", false},
+		{"The gate code is 9020.", "", true},
+		{long, "Since the flood nobody has been at the gate of the south yard again", true},
+		{long, "Since Monday the north yard is closed, and the gate is open all day", false},
+		{long, "Nobody knows it: the gate code of the whole north yard is 9020", true},
+		{long, "Since Monday it is 9020", false},
+		{"Since Monday it is 9020", long, false},
+		{"The north yard is 9020", long, true},
+	} {
+		earlier, later := outlineOf(c.earlier), outlineOf(c.later)
+		if got := later.MayBeOn(earlier); got != c.want {
+			t.Errorf("%q after %q: %v, want %v", c.later, c.earlier, got, c.want)
+		}
+	}
+	if second := outlineOf("Ana wrote down a gate code."); !second.MayBeOn(0) || !recall.Outline(0).MayBeOn(second) {
+		t.Error("a text without an outline is not compared")
+	}
+	if got := outlineOf("The gate code is 9020."); got != 0x1e7345a31e4783b4 {
+		t.Errorf("outline %#x: a table holds it, so it is the same in each process and version", got)
+	}
+}
+
+// What differs in one stretch of words, wherever that is, begins or ends alike.
+func TestOutline_OneStretch(t *testing.T) {
+	words := strings.Fields("a b c d e f g h i j k l m n o p q r s t")
+	for n := 2; n <= len(words); n++ {
+		for from := range n {
+			for to := from; to <= min(n, from+6); to++ {
+				if to-from == n {
+					continue // nothing is the same
+				}
+				for added := 0; added <= 6; added++ {
+					changed := slices.Concat(words[:from], strings.Fields("u v w x y z")[:added], words[to:n])
+					first, second := outlineOf(strings.Join(words[:n], " ")), outlineOf(strings.Join(changed, " "))
+					if !second.MayBeOn(first) || !first.MayBeOn(second) {
+						t.Fatalf("%q and %q are not compared", words[:n], changed)
+					}
+				}
+			}
+		}
+	}
 }
 
 // The later of two statements of one thing goes to the place of the earlier.
@@ -71,6 +135,9 @@ func TestQuestion_LaterStatementFirst(t *testing.T) {
 		texts, moves := orderOf(c.question, "ana", statement{"ana", c.earlier}, statement{"ana", c.later})
 		if texts[0] != c.later || moves[0] != recall.MoveLaterStatement {
 			t.Errorf("%s: %q, moves %q", c.question, texts, moves)
+		}
+		if later, earlier := outlineOf(c.later), outlineOf(c.earlier); !later.MayBeOn(earlier) {
+			t.Errorf("%s: the outlines %x and %x keep the texts from being compared", c.question, later, earlier)
 		}
 		// Sent the other way round, the order is that of the times: the text that is first in the list is the earlier.
 		if texts, _ := orderOf(c.question, "ana", statement{"ana", c.later}, statement{"ana", c.earlier}); texts[0] != c.earlier &&

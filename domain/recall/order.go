@@ -113,8 +113,10 @@ const scoreDigits = 1e9
 
 // Compare orders candidates by their scores, the newer first if they are equal, then by source id.
 func (p *Placed) Compare(other *Placed) int {
-	return cmp.Or(cmp.Compare(math.Round(other.Score*scoreDigits), math.Round(p.Score*scoreDigits)),
-		other.OccurredAt.Compare(p.OccurredAt), cmp.Compare(p.SourceID, other.SourceID))
+	if order := cmp.Compare(math.Round(other.Score*scoreDigits), math.Round(p.Score*scoreDigits)); order != 0 {
+		return order
+	}
+	return cmp.Or(other.OccurredAt.Compare(p.OccurredAt), cmp.Compare(p.SourceID, other.SourceID))
 }
 
 // moved is a candidate with the reason for its place. If it went up, score is that of the place.

@@ -21,14 +21,14 @@ type States struct {
 // StatedText is the longest text, in bytes, of which it is noted what it states.
 const StatedText = 1024
 
-// States returns what a text states.
-func (a *Analyzer) States(text string) States {
+// States returns what a text states, with its outline.
+func (a *Analyzer) States(text string) (States, Outline) {
 	p := a.read(text)
 	defer p.release()
 	negations := Negations(text)
 	return States{
 		Stems: hashOf(append(slices.Clip(p.stems()), negations...)), Exact: hashOf(append(Exact(text), negations...)),
-	}
+	}, p.outline()
 }
 
 // hashBits is how many bits a hash has: a table holds it as a signed number.

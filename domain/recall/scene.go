@@ -54,7 +54,7 @@ func (w Words) Contains(other Words) bool { return other&^w == 0 }
 // terms. A label does not count: it names the author, too.
 func (q *Question) Held(counts []Count) (held Words) {
 	for i, c := range counts {
-		if t := q.Terms[i]; c.Text > 0 && t.Kind <= Stem {
+		if t := &q.Terms[i]; c.Text > 0 && t.Kind <= Stem {
 			held |= 1 << t.For
 		}
 	}
@@ -64,7 +64,7 @@ func (q *Question) Held(counts []Count) (held Words) {
 // HeldAnywhere is Held of a text and its label.
 func (q *Question) HeldAnywhere(counts []Count) (held Words) {
 	for i, c := range counts {
-		if t := q.Terms[i]; c != (Count{}) && t.Kind <= Stem {
+		if t := &q.Terms[i]; c != (Count{}) && t.Kind <= Stem {
 			held |= 1 << t.For
 		}
 	}

@@ -113,6 +113,7 @@ func (q *Question) laterFirst(list []Placed, order []moved) []moved {
 // highest.
 func belowMatches(list []Placed, order []moved) []moved {
 	after := make(map[int][]moved) // by place
+	above := make(map[int]int)     // lowestAbove, by match
 	for i, m := range order {
 		next := list[m.candidate].NextTo
 		if len(next) == 0 {
@@ -120,7 +121,12 @@ func belowMatches(list []Placed, order []moved) []moved {
 		}
 		lowest := len(order)
 		for _, match := range next {
-			lowest = min(lowest, lowestAbove(list, order, match))
+			place, known := above[match]
+			if !known {
+				place = lowestAbove(list, order, match)
+				above[match] = place
+			}
+			lowest = min(lowest, place)
 		}
 		if lowest > i {
 			m.move = MoveNeighbour

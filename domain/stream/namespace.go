@@ -56,3 +56,15 @@ func (n Namespaces) Recipient(organization uuid.UUID, email string) (string, err
 	mac.Write([]byte(email))
 	return hex.EncodeToString(mac.Sum(nil)), nil
 }
+
+// Question is a keyed hash of a question to a project. It does not show whether another project was asked the same.
+func (n Namespaces) Question(project uuid.UUID, text string) (string, error) {
+	if len(n.hashKey) == 0 {
+		return "", ErrNoHashKey
+	}
+	mac := hmac.New(sha256.New, n.hashKey)
+	mac.Write([]byte("annals question "))
+	mac.Write(project[:])
+	mac.Write([]byte(text))
+	return hex.EncodeToString(mac.Sum(nil)), nil
+}

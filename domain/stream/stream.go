@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// The categories. Those with customer text are erasable: DataPoint, Memory, Blob, Identity, Person and Offer.
+// The categories. Those with customer text are erasable: DataPoint, Memory, Blob, Identity, Person, Offer and Visits.
 const (
 	Registry     = "registry"
 	Organization = "organization"
@@ -33,6 +33,8 @@ const (
 	Erasure      = "erasure" // of a person
 	Blob         = "blob"
 	Records      = "records"
+	Reads        = "reads"    // who was shown which texts of a project
+	Visits       = "visits"   // of a person to an organization, in a month
 	Pipeline     = "pipeline" // one stream for the whole log
 )
 
@@ -49,8 +51,54 @@ func BlobName(owner, command uuid.UUID) string {
 	return Blob + "-" + owner.String() + "-" + command.String()
 }
 
-// RecordsName returns the stream that keeps the records of the events of a stream of an id.
-func RecordsName(name string) string { return Name(Records, Owner(name)) + "-" + Category(name) }
+// RecordsName returns the stream that keeps the records of the events of a stream of an id, of a stream of visits, and
+// of one of read records.
+func RecordsName(name string) string {
+	records := Name(Records, Owner(name)) + "-" + Category(name)
+	switch Category(name) {
+	case Reads:
+		records += "-" + ReadsDay(name)
+	case Visits:
+		if _, month := Visitor(name); month != "" {
+			records += name[len(Visits)+1+uuidLength:]
+		}
+	}
+	return records
+}
+
+// ReadsName returns the stream of the read records of a project that were appended on a UTC day ("2006-01-02").
+func ReadsName(project uuid.UUID, day string) string { return Name(Reads, project) + "-" + day }
+
+// ReadsDay returns the day in the name of a stream of read records.
+func ReadsDay(name string) string { return name[max(len(name)-len(time.DateOnly), 0):] }
+
+// ofOperator begins what follows the organization where the visitor is an operator, whose person is not known.
+const ofOperator = "operator" + "-"
+
+// VisitsName returns the stream of what a person did in a UTC calendar month ("2006-01") with an organization; of
+// uuid.Nil, what operators read.
+func VisitsName(organization, person uuid.UUID, month string) string {
+	who := ofOperator
+	if person != uuid.Nil {
+		who = person.String() + "-"
+	}
+	return Name(Visits, organization) + "-" + who + month
+}
+
+// Visitor returns the person and the month in the name of a stream of visits; uuid.Nil is an operator.
+func Visitor(name string) (person uuid.UUID, month string) {
+	_, id, _ := strings.Cut(name, "-")
+	_, who, _ := cutID(id)
+	if month, is := strings.CutPrefix(who, ofOperator); is {
+		return uuid.Nil, month
+	}
+	who, month, _ = cutID(who)
+	person, err := uuid.Parse(who)
+	if err != nil {
+		return uuid.Nil, ""
+	}
+	return person, month
+}
 
 // Category is the part of a stream name before the first dash. It is "" for a stream that begins like one of ours and
 // is not named as this package names them: another application wrote it, and it is passed over.
@@ -65,7 +113,7 @@ func Category(name string) string {
 // IsOurs reports whether a whole name is one that the service forms.
 func IsOurs(name string) bool {
 	switch family := Category(name); family {
-	case Registry, Pipeline, Address, Usage, Blob, Records:
+	case Registry, Pipeline, Address, Usage, Blob, Records, Reads, Visits:
 		return true
 	default:
 		return isOfID(family)
@@ -89,11 +137,24 @@ func isFormed(family, id string) bool {
 	case Blob:
 		owner, command, ok := cutID(id)
 		return ok && isUUID(owner) && isUUID(command)
+	case Visits:
+		organization, visitor, ok := cutID(id)
+		return ok && isUUID(organization) && isVisitor(visitor)
 	case Records:
 		owner, of, ok := cutID(id)
-		return ok && isUUID(owner) && isOfID(of)
+		visitor, isVisits := strings.CutPrefix(of, Visits+"-")
+		return ok && isUUID(owner) && (isOfID(of) || isReads(of) || isVisits && isVisitor(visitor))
+	case Reads:
+		project, day, ok := cutID(id)
+		return ok && isUUID(project) && isDay(day)
 	}
 	return !isOfID(family) || isUUID(id)
+}
+
+// isReads reports whether what follows the owner in the name of a stream of kept records names read records of a day.
+func isReads(of string) bool {
+	day, is := strings.CutPrefix(of, Reads+"-")
+	return is && isDay(day)
 }
 
 // isOfID reports whether the streams of a category are named by an id alone.
@@ -134,6 +195,17 @@ func isUUID(text string) bool {
 	return true
 }
 
+// isVisitor reports whether a text is a person, or the operator, and a month.
+func isVisitor(text string) bool {
+	month, is := strings.CutPrefix(text, ofOperator)
+	if !is {
+		var person string
+		person, month, is = cutID(text)
+		is = is && isUUID(person)
+	}
+	return is && isMonth(month)
+}
+
 func isHex(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return (r < '0' || r > '9') && (r < 'a' || r > 'f') })
 }
@@ -141,6 +213,12 @@ func isHex(text string) bool {
 // isMonth reports whether a text is a month as UsageName writes it.
 func isMonth(text string) bool {
 	_, err := time.Parse("2006-01", text)
+	return err == nil
+}
+
+// isDay reports whether a text is a day as ReadsName writes it.
+func isDay(text string) bool {
+	_, err := time.Parse(time.DateOnly, text)
 	return err == nil
 }
 

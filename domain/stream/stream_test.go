@@ -23,7 +23,14 @@ func TestCategory(t *testing.T) {
 	ours := map[string]string{
 		stream.Registry: stream.Registry, stream.Pipeline: stream.Pipeline, address: stream.Address,
 		stream.UsageName(id, "2026-11"): stream.Usage, stream.BlobName(id, uuid.New()): stream.Blob,
-		stream.RecordsName(stream.Name(stream.DataPoint, id)): stream.Records,
+		stream.RecordsName(stream.Name(stream.DataPoint, id)):            stream.Records,
+		stream.ReadsName(id, "2026-11-05"):                               stream.Reads,
+		stream.RecordsName(stream.ReadsName(id, "2026-11-05")):           stream.Records,
+		stream.RecordsName(stream.Name(stream.DataPoint, id)):            stream.Records,
+		stream.VisitsName(id, uuid.New(), "2026-11"):                     stream.Visits,
+		stream.VisitsName(id, uuid.Nil, "2026-11"):                       stream.Visits,
+		stream.RecordsName(stream.VisitsName(id, uuid.New(), "2026-11")): stream.Records,
+		stream.RecordsName(stream.VisitsName(id, uuid.Nil, "2026-11")):   stream.Records,
 	}
 	for _, category := range []string{
 		stream.Organization, stream.Person, stream.Offer, stream.Project, stream.Identity, stream.Bulk, stream.Audiences,
@@ -90,5 +97,24 @@ func TestCategory_KnowsTheFormOfEach(t *testing.T) {
 	})
 	if categories < 18 {
 		t.Errorf("%d categories, want 18 or more", categories)
+	}
+}
+
+// The person and the month of visits can be read from the name of their stream, and each such stream keeps its records
+// in a stream of its own.
+func TestVisitor(t *testing.T) {
+	of, person := uuid.New(), uuid.New()
+	records := map[string]bool{}
+	for _, who := range []uuid.UUID{person, uuid.Nil} {
+		for _, month := range []string{"2026-11", "2026-12"} {
+			name := stream.VisitsName(of, who, month)
+			if got, in := stream.Visitor(name); got != who || in != month || stream.Owner(name) != of {
+				t.Errorf("%s is of %s in %s", name, got, in)
+			}
+			records[stream.RecordsName(name)] = true
+		}
+	}
+	if len(records) != 4 {
+		t.Errorf("the records of four streams are in %d", len(records))
 	}
 }

@@ -137,7 +137,8 @@ func organizationsIn(log eventstore.Journal, events []eventstore.Recorded) func(
 		if to, is := e.(*offer.Addressed); is {
 			return to.OrganizationID
 		}
-		if stream.Category(r.Stream) == stream.Organization {
+		switch stream.Category(r.Stream) {
+		case stream.Organization, stream.Visits:
 			return stream.Owner(r.Stream)
 		}
 		return uuid.Nil

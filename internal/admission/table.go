@@ -77,6 +77,12 @@ var (
 		Project: 12 << 20, Bytes: true, Wait: 5 * time.Second, Waiters: 1024,
 		Refusal: "the request log is full, since its database is slow" + again,
 	}
+	// ReadRecords are the bytes of read records that are not in the log yet.
+	ReadRecords = Resource{
+		Name: "bytes of read records that wait for the log", Total: 32 << 20, Organization: 8 << 20, Project: 8 << 20,
+		Bytes: true, Wait: 5 * time.Second, Waiters: 1024,
+		Refusal: "too many read records wait for the log" + again,
+	}
 	// Recalls are at work: three quarters of the connections of calls to Postgres.
 	Recalls = Resource{
 		Name: "recalls at work", Total: 24, Organization: 12, Project: 12, Wait: 5 * time.Second, Waiters: 256,
@@ -164,7 +170,7 @@ const (
 // Resources lists the table.
 func Resources() []Resource {
 	return []Resource{
-		Serving, Strangers, Calls, LoggedCalls, Bodies, LongBodies, LongestBodies, Answers, Recalls, Estimates,
+		Serving, Strangers, Calls, LoggedCalls, ReadRecords, Bodies, LongBodies, LongestBodies, Answers, Recalls, Estimates,
 		SmallEstimates, Debugging, Sessions, Visiting, Forms, LongForms, Visitors, Known, Pages, Tools,
 		Exports, Unread,
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/domain/webhook"
 )
 
@@ -63,6 +64,8 @@ type Project struct {
 	// Namespace is what stream.DataPointID, IdentityID and IngestionID take (stream.Namespaces.Of).
 	// It is a secret: never store or log it.
 	Namespace uuid.UUID
+	// Reads is how reads of the project are recorded, "" if they are not.
+	Reads project.ReadsMode
 }
 
 // Name is the principal as events and logs name it; it holds no secret.

@@ -92,9 +92,9 @@ func (g *gates) admit(next echo.HandlerFunc) echo.HandlerFunc {
 			}
 		}
 		if r.inner != nil && r.inner.call.Serve != nil {
-			return r.inner.call.Serve(c)
+			return g.recorded(c, r, r.inner.call.Serve)
 		}
-		return next(c)
+		return g.recorded(c, r, next)
 	}
 }
 

@@ -37,6 +37,8 @@ type Config struct {
 	Bodies *Bodies
 	// Answers bounds the bytes of answers that are built or being written; nil means those of admission.Answers.
 	Answers *allowance.Allowance
+	// Reads records what calls are shown of the projects that want it; nil records nothing.
+	Reads Reads
 	// Admit is called before every call of the API; its error is the response. Nil admits all.
 	Admit func() error
 	// Writes is called before every call that writes, once the project is known, and returns once there is room

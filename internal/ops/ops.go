@@ -40,6 +40,7 @@ func Owners() []Owner {
 		{"ratelimit", "internal/ratelimit"},
 		{"embeddings", "projections/embeddings"},
 		{"erasures", "internal/erasures"},
+		{"visits", "internal/visits"},
 		{"signin", "console/signin"},
 		{"agents", "console/agents"},
 		{"tokens", "internal/tokens"},

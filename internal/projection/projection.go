@@ -7,7 +7,9 @@ const (
 	DataPoints  = "datapoints"
 	Directory   = "directory"
 	Embeddings  = "embeddings"
+	History     = "history"
 	Memories    = "memories"
+	Reads       = "reads"
 	RecallIndex = "recallindex"
 	Trace       = "trace"
 	Usage       = "usage"
@@ -18,5 +20,5 @@ const Recount = "recount"
 
 // Names are the names of all projections.
 func Names() []string {
-	return []string{Access, DataPoints, Directory, Embeddings, Memories, RecallIndex, Trace, Usage}
+	return []string{Access, DataPoints, Directory, Embeddings, History, Memories, Reads, RecallIndex, Trace, Usage}
 }

@@ -55,6 +55,7 @@ type point struct {
 	derived  []deletion.MemoryCount // of each event of memories, in order
 	deletion *wipe
 	deleted  time.Time
+	single   bool // it was deleted by its id alone
 	kept     bool
 	closed   bool // the memory stream is tombstoned
 	blobs    []string

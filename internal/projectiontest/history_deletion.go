@@ -10,7 +10,7 @@ import (
 
 // take deletes a data point.
 func (h *History) take(p *point, w *wipe, single bool) {
-	p.deletion, p.deleted = w, w.at
+	p.deletion, p.deleted, p.single = w, w.at, single
 	h.Deleted[p.id] = true
 	w.taken = append(w.taken, p)
 	h.Append(stream.Name(stream.DataPoint, p.id), &datapoint.Deleted{
@@ -147,7 +147,7 @@ func (h *History) clean() {
 func (h *History) factsOf(p *point) []*deletion.FactsKept {
 	all := deletion.FactsKept{
 		ProjectID: p.project, DataPoint: p.id, Facts: slices.Clone(p.events), DeletedAt: p.deleted,
-		RequestID: p.deletion.request, Memories: slices.Clone(p.derived),
+		RequestID: p.deletion.request, Memories: slices.Clone(p.derived), Single: p.single,
 	}
 	for n, fact := range all.Facts {
 		if fact.CreatedRevision() {

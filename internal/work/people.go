@@ -24,3 +24,12 @@ type Offer struct {
 	// AddressedAt is zero for an offer that its command knows to have ended.
 	AddressedAt time.Time
 }
+
+// Visits are those of a person, or of operators, to an organization in a month. The person is removed, or the month is
+// older than the organization keeps.
+type Visits struct {
+	Stream       string
+	Organization uuid.UUID
+	// Person is zero for operators.
+	Person uuid.UUID
+}

@@ -182,21 +182,27 @@ func TestQuery_ProjectsAndKeysOfOneOrganization(t *testing.T) {
 	w.archive("two", true)
 	w.caps("two", new(int64(7)), nil)
 	w.describe("two", "TWO", "the second")
+	w.reads("one", project.ReadsKept, 40)
+	w.reads("one", project.ReadsOff, 365)
+	w.reads("two", project.ReadsKept, 30)
 	q := applied(t, w)
 	ctx := t.Context()
 
 	row := func(slug string, number int64, archived bool) access.Project {
 		var ingestionCap *int64
 		var description string
+		named, readDays := projectOf(slug, number), 365
 		if slug == "two" {
 			ingestionCap, description = new(int64(7)), "the second"
+			named.Reads, readDays = project.ReadsKept, 30
 		}
 		return access.Project{
-			Project:        projectOf(slug, number),
+			Project:        named,
 			OrganizationID: id("org"),
 			Name:           strings.ToUpper(slug),
 			Description:    description,
 			Archived:       archived,
+			ReadDays:       readDays,
 			IngestionCap:   ingestionCap,
 			CreatedAt:      noon,
 		}
@@ -214,7 +220,7 @@ func TestQuery_ProjectsAndKeysOfOneOrganization(t *testing.T) {
 	if got, ok, err := q.ProjectBySlug(ctx, id("org"), "foreign"); err != nil || ok {
 		t.Errorf("a slug of another organization: %v, %v, %v", got, ok, err)
 	}
-	named := auth.Named{Project: projectOf("two", 3), IngestionCap: new(int64(7)), Archived: true}
+	named := auth.Named{Project: row("two", 3, true).Project, IngestionCap: new(int64(7)), Archived: true}
 	if got, ok, err := q.ProjectNamed(ctx, id("org"), "two"); err != nil || !ok || !cmp.Equal(got, named) {
 		t.Errorf("project named two: %v, %v, %v", got, ok, err)
 	}
@@ -259,6 +265,7 @@ func TestQuery_Organizations(t *testing.T) {
 	w.plan("first", metering.Enterprise)
 	w.member("first", "owner@example.com", organization.Owner)
 	w.member("first", "member@example.com", organization.Member)
+	w.of("first", &organization.VisitsKeptSet{OrganizationID: id("first"), Days: 90, SetAt: noon})
 	w.spendCap("first", new(int64(1)))
 	w.spendCap("first", nil)
 	w.spendCap("second", new(int64(0)))
@@ -280,6 +287,7 @@ func TestQuery_Organizations(t *testing.T) {
 		Prepared:        true,
 		ManagementKeyID: &key,
 		CreatedAt:       noon,
+		VisitDays:       90,
 	}
 	second := access.Organization{
 		ID:             id("second"),
@@ -289,6 +297,7 @@ func TestQuery_Organizations(t *testing.T) {
 		OwnerID:        &creator,
 		OwnerEmail:     "ana@example.com",
 		CreatedAt:      noon.Add(time.Hour),
+		VisitDays:      organization.DefaultVisitDays,
 	}
 	for _, want := range []access.Organization{first, second} {
 		got, ok, err := q.OrganizationByID(t.Context(), want.ID)

@@ -83,13 +83,13 @@ func (q Queries) Agent(ctx context.Context, id uuid.UUID) (h auth.AgentHolder, o
 		}
 		return err
 	})
-	b.Queue(`select p.id, p.number, p.slug, p.namespace, p.ingestion_cap, p.credit_cap_tenths
+	b.Queue(`select p.id, p.number, p.slug, p.namespace, p.reads, p.ingestion_cap, p.credit_cap_tenths
 		from access.agents a join access.members m on m.organization_id = a.organization_id and m.person_id = a.person_id
 		join access.projects p on p.organization_id = a.organization_id
 		where a.id = $1 and not p.archived and (a.project_id is null or p.id = a.project_id)
-			and (m.role <> $2 or exists (select from access.grants g where g.organization_id = m.organization_id
+			and (m.role = any($2) or m.role = $3 and exists (select from access.grants g where g.organization_id = m.organization_id
 				and g.person_id = m.person_id and g.project_id = p.id))
-		order by p.number limit 2`, id, organization.Member).Query(func(rows pgx.Rows) (err error) {
+		order by p.number limit 2`, id, []organization.Role{organization.Owner, organization.Admin}, organization.Member).Query(func(rows pgx.Rows) (err error) {
 		h.Projects, err = pgx.CollectRows(rows, q.scanNamed)
 		return err
 	})
@@ -114,7 +114,7 @@ func wrapAgent(err error) error {
 func (q Queries) scanNamed(row pgx.CollectableRow) (n auth.Named, err error) {
 	var stored uuid.UUID
 	p := &n.Project
-	if err = row.Scan(&p.ID, &p.Number, &p.Slug, &stored, &n.IngestionCap, &n.CreditCapTenths); err != nil {
+	if err = row.Scan(&p.ID, &p.Number, &p.Slug, &stored, &p.Reads, &n.IngestionCap, &n.CreditCapTenths); err != nil {
 		return n, err
 	}
 	p.Namespace, err = q.Namespaces.Of(stored)

@@ -32,6 +32,8 @@ type Membership struct {
 	// First is the first organization of the log, whose owners are the operators. Prepared organizations
 	// are served. SecondFactor is true if the organization requires one.
 	First, Prepared, SecondFactor bool
+	// AuditorTexts is true if auditors of the organization may read texts.
+	AuditorTexts bool
 	// Access is by project, for the role Member only: others may write in each project.
 	Access map[uuid.UUID]organization.Access
 }
@@ -41,7 +43,8 @@ type Membership struct {
 func (q Queries) Memberships(ctx context.Context, person uuid.UUID) (p Person, ok bool, err error) {
 	rows, err := q.DB.Query(ctx, `select p.email, o.id, coalesce(o.name, ''), coalesce(o.plan, ''), o.spend_cap_tenths, coalesce(m.role, ''),
 			coalesce(j.email, ''),
-			o.position = (select min(position) from access.organizations), o.prepared, o.second_factor, g.projects, g.accesses
+			o.position = (select min(position) from access.organizations), o.prepared, o.second_factor, o.auditor_texts,
+			g.projects, g.accesses
 		from access.people p
 		left join access.members m on m.person_id = p.id
 		left join access.organizations o on o.id = m.organization_id
@@ -55,17 +58,18 @@ func (q Queries) Memberships(ctx context.Context, person uuid.UUID) (p Person, o
 	p.ID = person
 	var m Membership
 	var id *uuid.UUID
-	var first, prepared, factor *bool
+	var first, prepared, factor, texts *bool
 	var projects []uuid.UUID
 	var accesses []organization.Access
 	_, err = pgx.ForEachRow(rows, []any{
-		&p.Email, &id, &m.Name, &m.Plan, &m.SpendCapTenths, &m.Role, &m.Given, &first, &prepared, &factor, &projects,
-		&accesses,
+		&p.Email, &id, &m.Name, &m.Plan, &m.SpendCapTenths, &m.Role, &m.Given, &first, &prepared, &factor, &texts,
+		&projects, &accesses,
 	}, func() error {
 		if id == nil {
 			return nil
 		}
 		m.Organization, m.First, m.Prepared, m.SecondFactor = *id, *first, *prepared, *factor
+		m.AuditorTexts = *texts
 		m.Access = make(map[uuid.UUID]organization.Access, len(projects))
 		for i, project := range projects {
 			m.Access[project] = accesses[i]

@@ -29,10 +29,12 @@ type Organization struct {
 	// ManagementKeyID is nil if no management key was ever set.
 	ManagementKeyID *uuid.UUID
 	CreatedAt       time.Time
+	// VisitDays is for how many days visits are kept.
+	VisitDays int
 }
 
 const selectOrganizations = `select o.id, o.name, o.plan, o.spend_cap_tenths, m.person_id, ` + ownerEmail + `,
-		o.prepared, o.management_key_id, o.created_at ` + ownedOrganizations
+		o.prepared, o.management_key_id, o.created_at, o.visit_days ` + ownedOrganizations
 
 // ownedOrganizations are organizations o with the member m that is their newest owner, and that person p.
 const (

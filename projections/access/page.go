@@ -7,9 +7,11 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pgarray"
 	"github.com/annals-project/annals/projections/table"
@@ -31,6 +33,8 @@ type organizationRow struct {
 	Owned        bool       `db:"owned"`
 	Prepared     bool       `db:"prepared"`
 	SecondFactor bool       `db:"second_factor"`
+	VisitDays    int        `db:"visit_days"`
+	AuditorTexts bool       `db:"auditor_texts"`
 	Position     int64      `db:"position,once"`
 	KeyID        *uuid.UUID `db:"management_key_id"`
 	KeyHash      []byte     `db:"management_key_hash"`
@@ -51,6 +55,8 @@ type projectRow struct {
 	Archived     bool      `db:"archived"`
 	IngestionCap *int64    `db:"ingestion_cap"`
 	CreditCap    *int64    `db:"credit_cap_tenths"`
+	Reads        string    `db:"reads"`
+	ReadDays     int       `db:"read_days"`
 	CreatedAt    time.Time `db:"created_at,once"`
 	dirty        bool
 }
@@ -85,6 +91,7 @@ type fold struct {
 	people
 	offers
 	agents
+	visitRows
 }
 
 // apply folds one event.
@@ -95,7 +102,7 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 	case *registry.OrganizationCreated:
 		p.organizations[e.OrganizationID] = &organizationRow{
 			ID: e.OrganizationID, Name: e.Name, CreatedAt: pgarray.Instant(e.CreatedAt), Plan: string(e.Plan),
-			Position: int64(f.Position), dirty: true,
+			Position: int64(f.Position), VisitDays: organization.DefaultVisitDays, dirty: true,
 		}
 		if e.OwnerID != uuid.Nil {
 			return p.member(f.Position, e.OrganizationID, e.OwnerID, organization.Owner)
@@ -103,7 +110,7 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 	case *registry.ProjectCreated:
 		p.projects[e.ProjectID] = &projectRow{
 			ID: e.ProjectID, Organization: e.OrganizationID, Number: e.Number, Slug: e.Slug, Name: e.Name,
-			Namespace: e.Namespace,
+			Namespace: e.Namespace, ReadDays: project.DefaultReads().Days,
 			CreatedAt: pgarray.Instant(e.CreatedAt), dirty: true,
 		}
 	case *organization.ManagementKeySet:
@@ -122,14 +129,6 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 		p.leave(e)
 	case *organization.ProjectAccessSet:
 		p.grants[grantKey{memberKey{e.OrganizationID, e.MemberID}, e.ProjectID}] = e.Access
-	case *organization.SecondFactorSet:
-		return p.organization(e.OrganizationID, func(row *organizationRow) { row.SecondFactor = e.Required })
-	case *organization.PlanSet:
-		return p.organization(e.OrganizationID, func(row *organizationRow) { row.Plan = string(e.Plan) })
-	case *organization.SpendCapSet:
-		return p.organization(e.OrganizationID, func(row *organizationRow) { row.SpendCap = e.Tenths })
-	case *organization.Prepared:
-		return p.organization(e.OrganizationID, func(row *organizationRow) { row.Prepared = true })
 	case *project.KeyCreated:
 		hash, err := hashOf(e.Hash)
 		if err != nil {
@@ -156,11 +155,38 @@ func (p *fold) apply(f eventstore.DecodedEvent) error {
 		return p.project(e.ProjectID, func(row *projectRow) {
 			row.IngestionCap, row.CreditCap = e.IngestionCap, e.CreditCapTenths
 		})
+	case *project.ReadsSet:
+		return p.project(e.ProjectID, func(row *projectRow) { row.Reads, row.ReadDays = string(e.Mode.Recorded()), e.Days })
 	default:
+		if set := settingOf(f.Event); set != nil {
+			return p.organization(stream.Owner(f.Stream), set)
+		}
 		p.applyOffer(f.Event)
 		p.applyPerson(f)
 		p.applyAgent(f.Event)
+		if err := p.applyVisit(f); err != nil {
+			return err
+		}
 		return p.applyWebhook(f.Event)
+	}
+	return nil
+}
+
+// settingOf returns what an event sets of its organization, nil for nothing.
+func settingOf(e event.Event) func(*organizationRow) {
+	switch e := e.(type) {
+	case *organization.SecondFactorSet:
+		return func(row *organizationRow) { row.SecondFactor = e.Required }
+	case *organization.VisitsKeptSet:
+		return func(row *organizationRow) { row.VisitDays = e.Days }
+	case *organization.AuditorTextsSet:
+		return func(row *organizationRow) { row.AuditorTexts = e.Allowed }
+	case *organization.PlanSet:
+		return func(row *organizationRow) { row.Plan = string(e.Plan) }
+	case *organization.SpendCapSet:
+		return func(row *organizationRow) { row.SpendCap = e.Tenths }
+	case *organization.Prepared:
+		return func(row *organizationRow) { row.Prepared = true }
 	}
 	return nil
 }

@@ -28,15 +28,16 @@ type Projector struct{ projections.Base }
 // pause between pages; without a pause, most pages would hold none.
 func New() Projector {
 	return Projector{projections.NewBase(projections.Description{
-		Name: Name, Version: 6, Schema: schema, Pace: projections.Pace{Min: 50 * time.Millisecond},
+		Name: Name, Version: 7, Schema: schema, Pace: projections.Pace{Min: 50 * time.Millisecond},
 		Categories: []string{
 			stream.Registry, stream.Organization, stream.Project, stream.Person, stream.Address, stream.Offer,
-			eventstore.SystemStream, // the tombstones of offers
+			stream.Visits,
+			eventstore.SystemStream, // the tombstones of offers and visits
 		},
 		TextTables: []string{"people", "joins", "offers"},
 		Counted: []string{
 			"organizations", "projects", "keys", "webhooks", "people", "claims", "members", "joins", "offers",
-			"grants", "agents", "client_grants",
+			"grants", "agents", "client_grants", "visit_months",
 		},
 	})}
 }

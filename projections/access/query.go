@@ -31,6 +31,8 @@ type Project struct {
 	Name           string
 	Description    string
 	Archived       bool
+	// ReadDays is how many days the records of reads are kept.
+	ReadDays int
 	// IngestionCap (data points a month) and CreditCapTenths (tenths of a credit a month) are nil
 	// without a cap.
 	IngestionCap    *int64
@@ -82,7 +84,7 @@ func (q Queries) ProjectKeys(ctx context.Context, hashes [][32]byte) (map[[32]by
 		list[i] = hashes[i][:]
 	}
 	rows, err := q.DB.Query(ctx, `select k.hash, k.id, k.name, k.prefix, o.id, not o.prepared, o.plan, o.spend_cap_tenths,
-			p.id, p.number, p.slug, p.namespace, p.archived, p.ingestion_cap, p.credit_cap_tenths
+			p.id, p.number, p.slug, p.namespace, p.archived, p.reads, p.ingestion_cap, p.credit_cap_tenths
 		from access.keys k join access.projects p on p.id = k.project_id join access.organizations o on o.id = p.organization_id
 		where k.hash = any($1) and k.revoked_at is null`, list)
 	if err != nil {
@@ -96,7 +98,7 @@ func (q Queries) ProjectKeys(ctx context.Context, hashes [][32]byte) (map[[32]by
 		h := auth.Holder{Principal: auth.Principal{Kind: auth.ProjectKey}}
 		p, l := &h.Project, &h.Limits
 		err := rows.Scan(&hash, &h.KeyID, &h.KeyName, &h.KeyPrefix, &h.OrganizationID, &h.Preparing, &l.Plan,
-			&l.SpendCapTenths, &p.ID, &p.Number, &p.Slug, &stored, &h.Archived, &l.IngestionCap, &l.CreditCapTenths)
+			&l.SpendCapTenths, &p.ID, &p.Number, &p.Slug, &stored, &h.Archived, &p.Reads, &l.IngestionCap, &l.CreditCapTenths)
 		if err != nil {
 			return nil, fmt.Errorf("find key: %w", err)
 		}
@@ -123,12 +125,12 @@ func (q Queries) ProjectNamed(ctx context.Context, organizationID uuid.UUID, slu
 	}, ok, err
 }
 
-const selectProjects = `select id, number, slug, namespace, organization_id, name, description, archived, ingestion_cap, credit_cap_tenths, created_at from access.projects `
+const selectProjects = `select id, number, slug, namespace, organization_id, name, description, archived, reads, read_days, ingestion_cap, credit_cap_tenths, created_at from access.projects `
 
 func (q Queries) scanProject(row pgx.CollectableRow) (p Project, err error) {
 	var stored uuid.UUID
 	if err = row.Scan(
-		&p.ID, &p.Number, &p.Slug, &stored, &p.OrganizationID, &p.Name, &p.Description, &p.Archived,
+		&p.ID, &p.Number, &p.Slug, &stored, &p.OrganizationID, &p.Name, &p.Description, &p.Archived, &p.Reads, &p.ReadDays,
 		&p.IngestionCap, &p.CreditCapTenths, &p.CreatedAt,
 	); err != nil {
 		return p, err

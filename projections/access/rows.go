@@ -9,6 +9,7 @@ import (
 
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/project"
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pgarray"
 	"github.com/annals-project/annals/projections/table"
@@ -51,14 +52,6 @@ func changedBy(events []eventstore.DecodedEvent) touched {
 			t.organizations[e.OrganizationID] = true
 		case *organization.MemberRoleSet:
 			t.organizations[e.OrganizationID] = true
-		case *organization.SecondFactorSet:
-			t.organizations[e.OrganizationID] = true
-		case *organization.PlanSet:
-			t.organizations[e.OrganizationID] = true
-		case *organization.SpendCapSet:
-			t.organizations[e.OrganizationID] = true
-		case *organization.Prepared:
-			t.organizations[e.OrganizationID] = true
 		case *project.KeyRevoked:
 			t.keys[e.KeyID] = true
 		case *project.Archived:
@@ -68,6 +61,8 @@ func changedBy(events []eventstore.DecodedEvent) touched {
 		case *project.Described:
 			t.projects[e.ProjectID] = true
 		case *project.CapsSet:
+			t.projects[e.ProjectID] = true
+		case *project.ReadsSet:
 			t.projects[e.ProjectID] = true
 		case *project.WebhookChanged:
 			t.webhooks[e.WebhookID] = true
@@ -79,6 +74,10 @@ func changedBy(events []eventstore.DecodedEvent) touched {
 			t.webhooks[e.WebhookID] = true
 		case *project.WebhookDeleted:
 			t.webhooks[e.WebhookID] = true
+		default:
+			if settingOf(f.Event) != nil {
+				t.organizations[stream.Owner(f.Stream)] = true
+			}
 		}
 	}
 	return t
@@ -95,6 +94,7 @@ func (p *fold) save(ctx context.Context, tx pgx.Tx) error {
 	p.savePeople(b)
 	p.offers.save(b)
 	p.agents.save(b)
+	p.visitRows.save(b)
 	if err := pgarray.Flush(ctx, tx, b); err != nil {
 		return fmt.Errorf("write rows of a page: %w", err)
 	}

@@ -14,6 +14,8 @@ create table organizations (
 	owned                  boolean not null,    -- it has, or had, an owner
 	prepared               boolean not null,
 	second_factor          boolean not null,    -- its members need one to sign in
+	visit_days             bigint not null,     -- for how many days it keeps visits
+	auditor_texts          boolean not null,    -- auditors may read texts
 	position               bigint not null,     -- of the event that created it
 	management_key_id      uuid,
 	management_key_hash    bytea unique,
@@ -32,6 +34,8 @@ create table projects (
 	archived        boolean not null,
 	ingestion_cap     bigint,
 	credit_cap_tenths bigint,
+	reads           text not null,              -- how reads are recorded; '' if they are not
+	read_days       int not null,               -- how long records of reads are kept
 	created_at      timestamptz not null,
 	unique (organization_id, slug)
 );
@@ -146,6 +150,15 @@ create table client_grants (
 	ended           boolean not null
 );
 create index client_grants_by_organization on client_grants (organization_id, person_id);
+
+-- The streams of what people did without a change, and of what operators read, until they end. Each is of a month that
+-- ends at ends_at; person_id is null for operators. The rows of the events are in schema history.
+create table visit_months (
+	stream          text primary key,
+	organization_id uuid not null,
+	person_id       uuid,
+	ends_at         timestamptz not null
+);
 
 -- No statistics of texts: Postgres would keep whole values there, also of what is deleted.
 alter table organizations alter name set statistics 0, alter management_key_hash set statistics 0,

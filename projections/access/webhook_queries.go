@@ -93,11 +93,11 @@ func (q Queries) holderOf(
 	var settings string
 	w, p, l := &auth.Webhook{}, &h.Project, &h.Limits
 	err = q.DB.QueryRow(ctx, `select w.id, w.token_id, w.settings, w.paused, w.created_at, o.id, not o.prepared, o.plan,
-			o.spend_cap_tenths, p.id, p.number, p.slug, p.namespace, p.archived, p.ingestion_cap, p.credit_cap_tenths
+			o.spend_cap_tenths, p.id, p.number, p.slug, p.namespace, p.archived, p.reads, p.ingestion_cap, p.credit_cap_tenths
 		from access.webhooks w join access.projects p on p.id = w.project_id join access.organizations o on o.id = p.organization_id
 		where `+where, args...).
 		Scan(&w.ID, &h.KeyID, &settings, &w.Paused, &created, &h.OrganizationID, &h.Preparing, &l.Plan,
-			&l.SpendCapTenths, &p.ID, &p.Number, &p.Slug, &stored, &h.Archived, &l.IngestionCap, &l.CreditCapTenths)
+			&l.SpendCapTenths, &p.ID, &p.Number, &p.Slug, &stored, &h.Archived, &p.Reads, &l.IngestionCap, &l.CreditCapTenths)
 	if err != nil {
 		return created, err
 	}

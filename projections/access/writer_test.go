@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/domain/webhook"
+	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/projectiontest"
 )
 
@@ -133,7 +134,7 @@ func (w *writer) endAgent(org, agent string, stopped bool) {
 // drawPerson draws a step of a new person or of one of the known, and returns those who are left.
 func (w *writer) drawPerson(t *rapid.T, known []string, name string) []string {
 	role := rapid.SampledFrom([]organization.Role{organization.Owner, organization.Member}).Draw(t, "role")
-	step := rapid.IntRange(0, 9).Draw(t, "step of a person")
+	step := rapid.IntRange(0, 12).Draw(t, "step of a person")
 	if step == 0 || len(known) == 0 {
 		w.claim(name)
 		return append(known, name)
@@ -163,6 +164,12 @@ func (w *writer) drawPerson(t *rapid.T, known []string, name string) []string {
 		w.approve("org 0", email, "agent of "+email, rapid.SampledFrom([]string{"", "a"}).Draw(t, "project of an agent"))
 	case 8:
 		w.endAgent("org 0", "agent of "+email, rapid.Bool().Draw(t, "stopped"))
+	case 9:
+		w.export("org 0", email, "a", noon)
+	case 10:
+		w.signIn("org 0", email, noon)
+	case 11:
+		w.Append(eventstore.SystemStream, &eventstore.Tombstoned{Stream: visitsOf("org 0", email, noon)})
 	default:
 		w.removePerson(email)
 		w.release(email)
@@ -174,6 +181,11 @@ func (w *writer) drawPerson(t *rapid.T, known []string, name string) []string {
 func (w *writer) caps(slug string, ingestion, credit *int64) {
 	w.Append(stream.Name(stream.Project, id(slug)),
 		&project.CapsSet{ProjectID: id(slug), IngestionCap: ingestion, CreditCapTenths: credit, SetAt: noon})
+}
+
+func (w *writer) reads(slug string, mode project.ReadsMode, days int) {
+	w.Append(stream.Name(stream.Project, id(slug)),
+		&project.ReadsSet{ProjectID: id(slug), Mode: mode, Days: days, SetAt: noon})
 }
 
 func (w *writer) managementKey(name, key string) {

@@ -94,8 +94,8 @@ func fill(t *testing.T, db *pgxpool.Pool, source string, revisions, open int) {
 				case when n <= $3 - 2 * $4 then now() end, (n > $3 - $4)::int, 0, (n <= $3 - 2 * $4)::int,
 				(n > $3 - 2 * $4 and n <= $3 - $4)::int, (n > $3 - 2 * $4 and n <= $3 - $4)::int, 0, 0, n` + series,
 		`insert into datapoints.data_points (id, project_id, source_id, revision, audience, occurred_at, ingestion_id,
-			accepted_at, position, size, metadata_size, traits, stems, exact, conversation)
-			select $2, $1, 's', $3, '00000000-0000-0000-0000-000000000000', now(), $2, now(), $3, 1, 0, 0, 0, 0, 0
+			accepted_at, position, size, metadata_size, traits, stems, exact, outline, conversation)
+			select $2, $1, 's', $3, '00000000-0000-0000-0000-000000000000', now(), $2, now(), $3, 1, 0, 0, 0, 0, 0, 0
 			where $4 >= 0`,
 		`insert into datapoints.scopes select $1, '00000000-0000-0000-0000-000000000000', 1, 0
 			where $2 is not null and $3 > 0 and $4 >= 0`,

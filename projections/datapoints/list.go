@@ -17,6 +17,9 @@ import (
 
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/reads"
+	"github.com/annals-project/annals/internal/readlog"
 )
 
 // MaxListed is the most data points of a List, MaxCounted the most that its total counts.
@@ -237,7 +240,24 @@ func (q Queries) List(ctx context.Context, project uuid.UUID, query ListQuery) (
 	default:
 		list.Last = *end
 	}
-	return list, nil
+	return list, list.show(ctx)
+}
+
+// show adds the beginnings of the data points to the read of the request.
+func (l List) show(ctx context.Context) error {
+	read := readlog.From(ctx)
+	if read == nil {
+		return nil
+	}
+	shown := make([]reads.Shown, len(l.Points))
+	for i, p := range l.Points {
+		id := read.Point(p.SourceID)
+		shown[i] = reads.Shown{
+			Node: datapoint.NodeID(id, p.Revision), DataPoint: id, Revision: p.Revision,
+			Spans: []reads.Span{{0, len(p.Excerpt)}},
+		}
+	}
+	return read.Show(ctx, reads.List, shown...)
 }
 
 // queue reads a page in the order of the walk, and one data point more. end is the last place that a search by the

@@ -38,8 +38,8 @@ func newListFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	if _, err := w.Queries.DB.Exec(t.Context(), `insert into directory.identities (id, project_id, identity, traits, marks,
-			broad, origin, created_at, updated_at, private)
-		values ($1, $2, 'ana', '{}', '', false, 'api', now(), now(), $3)`,
+			broad, origin, created_at, updated_at, private, born)
+		values ($1, $2, 'ana', '{}', '', false, 'api', now(), now(), $3, 1)`,
 		id("record of ana"), project.ID, id("ana alone")); err != nil {
 		t.Fatal(err)
 	}
@@ -259,10 +259,10 @@ func fillPoints(tb testing.TB, w *fixture, count int) {
 	tb.Helper()
 	for _, sql := range []string{
 		`insert into datapoints.data_points (id, project_id, source_id, revision, captured, audience, occurred_at, ingestion_id,
-				accepted_at, position, author, label_key, size, metadata_size, traits, stems, exact, conversation)
+				accepted_at, position, author, label_key, size, metadata_size, traits, stems, exact, outline, conversation)
 			select md5(n::text)::uuid, $1::uuid, 'mail/' || n, 1, 1, case when n % 3 = 0 then $2::uuid else $3::uuid end,
 				$4::timestamptz + make_interval(secs => n), md5(n::text)::uuid, $4::timestamptz, n, 'author ' || n % 100, 'subject ' || n % 1000,
-				1, 0, 0, 0, 0, 0
+				1, 0, 0, 0, 0, 0, 0
 			from generate_series(1, $5::int) n`,
 		`insert into datapoints.revisions (data_point, number, project_id, node_id, historic, content, occurred_at,
 				ingestion_id, accepted_at, audience, label, author)

@@ -44,7 +44,7 @@ type Projector struct {
 // within a moment, so that its row is written once.
 func New(blobs eventstore.BlobReader) Projector {
 	return Projector{blobs: blobs, rows: projections.SliceRows, Base: projections.NewBase(projections.Description{
-		Name: Name, Version: 5, Schema: schema + projections.FollowUpTable,
+		Name: Name, Version: 6, Schema: schema + projections.FollowUpTable,
 		Categories: []string{
 			stream.DataPoint, stream.Memory, stream.Ingestion, stream.Pipeline, stream.Deletion, stream.Blob,
 			eventstore.SystemStream,

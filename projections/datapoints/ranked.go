@@ -21,6 +21,8 @@ type ranked struct {
 	Traits int16 `db:"traits"`
 	Stems  int64 `db:"stems"`
 	Exact  int64 `db:"exact"`
+	// Outline shows whether a short content can be on the same thing as another one.
+	Outline int64 `db:"outline"`
 	// Conversation is the key of the conversation that the metadata name, 0 for none.
 	Conversation int64 `db:"conversation"`
 }
@@ -32,8 +34,9 @@ func rankedOf(e *datapoint.RevisionAccepted, tokens *int32) ranked {
 		Tokens: tokens,
 	}
 	if text := e.Content.Inline; r.ContentBlob == nil && len(text) <= recall.StatedText {
-		states := recall.Shared().States(text)
+		states, outline := recall.Shared().States(text)
 		r.Traits, r.Stems, r.Exact = int16(recall.TraitsOf(text)), int64(states.Stems), int64(states.Exact)
+		r.Outline = int64(outline)
 	}
 	if e.Metadata != nil && e.Metadata.Blob == nil {
 		r.Conversation = int64(recall.ConversationOf([]byte(e.Metadata.Inline)))

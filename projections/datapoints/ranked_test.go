@@ -21,6 +21,7 @@ type rankedRow struct {
 	Tokens           *int
 	Traits           int16
 	Stems, Exact     uint64
+	Outline          recall.Outline
 	Conversation     uint64
 	Revision, Memory int
 }
@@ -29,8 +30,8 @@ func (w *fixture) ranked(source string) (r rankedRow) {
 	w.t.Helper()
 	w.apply()
 	if err := w.Queries.DB.QueryRow(w.t.Context(), `select label, size, metadata_size, content_blob, tokens, traits, stems,
-			exact, conversation, revision, memories from datapoints.data_points where id = $1`, id(source)).Scan(&r.Label, &r.Size, &r.Metadata,
-		&r.Blob, &r.Tokens, &r.Traits, &r.Stems, &r.Exact, &r.Conversation, &r.Revision, &r.Memory); err != nil {
+			exact, outline, conversation, revision, memories from datapoints.data_points where id = $1`, id(source)).Scan(&r.Label, &r.Size, &r.Metadata,
+		&r.Blob, &r.Tokens, &r.Traits, &r.Stems, &r.Exact, &r.Outline, &r.Conversation, &r.Revision, &r.Memory); err != nil {
 		w.t.Fatal(err)
 	}
 	return r
@@ -46,10 +47,11 @@ func TestRanked(t *testing.T) {
 		e.Effect.Label, e.Body = &label, body
 	}
 	want := func(text, label string, revision, metadata, memories int) rankedRow {
-		states, tokens := recall.NewAnalyzer().States(text), recall.Tokens(text)
+		states, outline := recall.NewAnalyzer().States(text)
+		tokens := recall.Tokens(text)
 		return rankedRow{
 			Label: &label, Size: int64(len(text)), Metadata: int64(metadata), Tokens: &tokens,
-			Traits: int16(recall.TraitsOf(text)), Stems: states.Stems, Exact: states.Exact, Revision: revision, Memory: memories,
+			Traits: int16(recall.TraitsOf(text)), Stems: states.Stems, Exact: states.Exact, Outline: outline, Revision: revision, Memory: memories,
 		}
 	}
 	equal := func(what string, got, want rankedRow) {
@@ -70,7 +72,7 @@ func TestRanked(t *testing.T) {
 	metadata := datapoint.Text{Blob: &blob.Ref{Stream: "blob-m", Size: 9000}}
 	accept("four", "a", "", datapoint.Body{Content: datapoint.Text{Inline: long}, Metadata: &metadata})
 	row := want(long, "", 4, 9000, 0)
-	row.Traits, row.Stems, row.Exact = 0, 0, 0
+	row.Traits, row.Stems, row.Exact, row.Outline = 0, 0, 0, 0
 	equal("longer", w.ranked("a"), row)
 	ref := blob.Ref{Stream: "blob-c", Size: 1 << 20, SHA256: "00"}
 	accept("five", "a", "", datapoint.Body{Content: datapoint.Text{Blob: &ref}})
@@ -94,7 +96,7 @@ func TestRanked(t *testing.T) {
 
 // The rows depend on the analysis: they are of the version of the projection.
 func TestRanked_VersionOfAnalysis(t *testing.T) {
-	const analysis, version = 4, 5
+	const analysis, version = 4, 6
 	if got := recall.Shared().Version(); got != analysis {
 		t.Errorf("analysis %d: rows hold what texts state in analysis %d: raise the version of the projection", got, analysis)
 	}

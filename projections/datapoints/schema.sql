@@ -27,6 +27,7 @@ create table data_points (
 	traits        smallint not null,           -- of a short content, as what it states; 0 of another
 	stems         bigint not null,
 	exact         bigint not null,
+	outline       bigint not null,
 	conversation  bigint not null,             -- key of that which the metadata name; 0: none
 	-- A source id may not fit into an index, and a key of an index remains in its inner pages after its row.
 	source_key   text not null generated always as (left(source_id, 100)) stored,

@@ -23,3 +23,6 @@ func (q *Queries) SetMatched(n int) { q.matched = n }
 
 // SetPreviewed makes previews look at few identities.
 func (q *Queries) SetPreviewed(n int) { q.previewed = n }
+
+// MaxPast is how many changes before and after a time a question about the past looks at.
+const MaxPast = maxPast

@@ -103,8 +103,11 @@ type fold struct {
 	closedBulks    ids                          // bulk writes fanned out within the page
 	abandoned      map[uuid.UUID]*abandonedBulk // those of closedBulks that were abandoned
 	audiences      map[uuid.UUID]*audienceRow
-	removed        ids                      // audiences removed within the page
-	members        map[uuid.UUID]members    // of audiences put within the page
+	removed        ids                           // audiences removed within the page
+	members        map[uuid.UUID]members         // of audiences put within the page
+	definitions    map[uuid.UUID]*lastDefinition // the newest of each audience
+	newDefinitions []*pastAudience
+	newLists       []*pastList
 	memberLists    map[blob.Ref][]uuid.UUID // member lists read from blobs
 	existing       ids                      // listed members whose records existed before the page
 	identityDeltas map[uuid.UUID]int64      // change in the number of visible identities, by project
@@ -119,7 +122,8 @@ func newFold(p *Projector, tx pgx.Tx) *fold {
 		removedRecords: ids{}, removals: map[uuid.UUID]*removalRow{}, cleared: map[uuid.UUID]eventstore.Revision{},
 		seen: map[uuid.UUID]*seenRow{}, bulks: map[uuid.UUID]*bulkRow{}, closedBulks: ids{},
 		abandoned: map[uuid.UUID]*abandonedBulk{}, audiences: map[uuid.UUID]*audienceRow{}, removed: ids{},
-		members: map[uuid.UUID]members{}, existing: ids{}, memberLists: map[blob.Ref][]uuid.UUID{},
+		definitions: map[uuid.UUID]*lastDefinition{}, members: map[uuid.UUID]members{}, existing: ids{},
+		memberLists:    map[blob.Ref][]uuid.UUID{},
 		identityDeltas: map[uuid.UUID]int64{}, memberDeltas: map[uuid.UUID]int64{},
 		recounts: map[uuid.UUID]recount{}, recountDeltas: map[uuid.UUID]int64{},
 	}

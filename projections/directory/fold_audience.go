@@ -79,11 +79,13 @@ func (f *fold) audiencePut(ctx context.Context, at eventstore.Position, e *audie
 		}
 		a.Rule, a.Compiled = &text, compiled
 		a.Outdated, a.Recounting, a.needsRecount = true, true, true
+		f.defined(at, e, &text, nil)
 	} else {
 		listed, err := f.membersOf(ctx, e)
 		if err != nil {
 			return err
 		}
+		f.defined(at, e, nil, listed)
 		for _, id := range listed {
 			if !f.hasRecord(id) {
 				continue
@@ -118,6 +120,7 @@ func (f *fold) audienceRemoved(at eventstore.Position, e *audience.Removed) erro
 	delete(f.audiences, e.AudienceID)
 	f.removed.add(e.AudienceID)
 	f.members[e.AudienceID] = members{}
+	f.undefined(at, e)
 	project.RulesAt, project.dirty = max(project.RulesAt, at), true
 	return nil
 }

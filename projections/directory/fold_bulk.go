@@ -33,18 +33,20 @@ func (f *fold) bulkAccepted(
 		x.Project, x.Position, x.dirty, x.open[bulk] = e.ProjectID, at, true, at
 		switch {
 		case rows == nil && x.now == nil:
-			x.now = &record{traits: newTraits(nil), origin: string(e.Origin), createdAt: acceptedAt, updatedAt: acceptedAt}
+			x.become(&record{
+				traits: newTraits(nil), origin: string(e.Origin), createdAt: acceptedAt, updatedAt: acceptedAt,
+			}, at)
 		case rows == nil:
 		case !x.now.visible():
-			x.now = &record{
+			x.become(&record{
 				identity: &rows[i].identity, traits: rows[i].traits, origin: string(e.Origin),
 				createdAt: acceptedAt, updatedAt: acceptedAt,
-			}
+			}, at)
 		default:
-			x.now = &record{
+			x.become(&record{
 				identity: x.now.identity, traits: rows[i].traits, origin: x.now.origin,
 				createdAt: x.now.createdAt, updatedAt: later(x.now.updatedAt, acceptedAt),
-			}
+			}, at)
 		}
 	}
 	return nil

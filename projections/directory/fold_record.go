@@ -20,6 +20,7 @@ type identityState struct {
 	before, now *record // nil: no record
 	dirty       bool
 	changed     bool // the row of the record changes with the page
+	past        pastState
 	// loaded are the open bulk rows before the page, open those now: the position of the commit by
 	// bulk write.
 	loaded, open map[uuid.UUID]eventstore.Position
@@ -31,6 +32,7 @@ type headRow struct {
 	Project  uuid.UUID           `db:"project_id,once"`
 	Revision eventstore.Revision `db:"revision"`
 	Position eventstore.Position `db:"position"`
+	ErasedAt *time.Time          `db:"erased_at"`
 }
 
 var heads = table.New[headRow](Name, schema, "heads")
@@ -47,6 +49,7 @@ type record struct {
 	traits               traits
 	origin               string
 	createdAt, updatedAt time.Time
+	born                 eventstore.Position // of what created the record
 }
 
 // visible reports whether the record exists and its content is known.
@@ -75,23 +78,29 @@ func (f *fold) applyRecordEvent(ctx context.Context, decoded eventstore.DecodedE
 	case *identity.Appeared:
 		if !x.now.visible() {
 			at := pgarray.Instant(e.AppearedAt)
-			x.now = &record{
+			x.become(&record{
 				identity: &e.Identity, traits: newTraits(nil), origin: string(e.Origin), createdAt: at, updatedAt: at,
-			}
+			}, decoded.Position)
 		}
+		x.past.appeared(pgarray.Instant(e.AppearedAt))
 	case *identity.TraitsReplaced:
 		made := recordOf(e.Record)
 		if len(x.open) > 0 && x.now.visible() { // the decision may have missed the commit that created the record
 			made.origin, made.createdAt = x.now.origin, x.now.createdAt
 		}
-		x.now = made
+		x.become(made, decoded.Position)
+		x.past.wrote(made)
 	case *identity.TraitsMerged:
-		return f.mergeTraits(ctx, x, e)
+		merged := recordOf(e.Record)
+		x.past.wrote(merged)
+		return f.mergeTraits(ctx, x, e, merged, decoded.Position)
 	case *identity.BulkRowApplied:
 		f.rowApplied(x, e)
 	case *identity.Removed:
 		f.dropRecord(x)
 		clear(x.open) // the removal takes effect after them
+		x.past.erased()
+		x.ErasedAt = new(pgarray.Instant(e.RemovedAt))
 		f.removals[id] = &removalRow{
 			ID: id, Project: e.ProjectID, Revision: decoded.Revision,
 			RemovedAt: pgarray.Instant(e.RemovedAt), Position: decoded.Position,
@@ -117,9 +126,11 @@ func (f *fold) dropRecord(x *identityState) {
 
 // mergeTraits applies a patch of traits. If a bulk row is open, the decision may have missed it:
 // the patch is then applied to the current traits instead.
-func (f *fold) mergeTraits(ctx context.Context, x *identityState, e *identity.TraitsMerged) error {
+func (f *fold) mergeTraits(
+	ctx context.Context, x *identityState, e *identity.TraitsMerged, merged *record, at eventstore.Position,
+) error {
 	if len(x.open) == 0 || !x.now.visible() {
-		x.now = recordOf(e.Record)
+		x.become(merged, at)
 		return nil
 	}
 	values, err := f.traitValues(ctx, x.ID, x.Project, &x.now.traits)
@@ -137,10 +148,10 @@ func (f *fold) mergeTraits(ctx context.Context, x *identityState, e *identity.Tr
 			values[key] = *value
 		}
 	}
-	x.now = &record{
+	x.become(&record{
 		identity: x.now.identity, traits: newTraits(values), origin: x.now.origin,
 		createdAt: x.now.createdAt, updatedAt: pgarray.Instant(e.Record.UpdatedAt),
-	}
+	}, at)
 	return nil
 }
 
@@ -149,6 +160,11 @@ func (f *fold) mergeTraits(ctx context.Context, x *identityState, e *identity.Tr
 // are taken over, which a replay may not know yet.
 func (f *fold) rowApplied(x *identityState, e *identity.BulkRowApplied) {
 	delete(x.open, e.BulkID)
+	var stored *record
+	if e.Record != nil {
+		stored = recordOf(*e.Record)
+		x.past.wrote(stored)
+	}
 	for _, commit := range x.open {
 		if commit <= eventstore.Position(e.Commit) {
 			continue
@@ -161,11 +177,19 @@ func (f *fold) rowApplied(x *identityState, e *identity.BulkRowApplied) {
 		}
 		return
 	}
-	if e.Record == nil {
+	if stored == nil {
 		f.dropRecord(x)
 		return
 	}
-	x.now = recordOf(*e.Record)
+	x.become(stored, eventstore.Position(e.Commit))
+}
+
+// become sets the record after an effect at a position.
+func (x *identityState) become(r *record, at eventstore.Position) {
+	if r.born = at; x.now != nil {
+		r.born = x.now.born
+	}
+	x.now = r
 }
 
 func recordOf(r identity.Record) *record {
@@ -179,6 +203,9 @@ func recordOf(r identity.Record) *record {
 // change. Nearly all rows of a bulk write do not, since its commit already made them visible.
 func (f *fold) encodeRecords(ctx context.Context) error {
 	for _, x := range f.identities {
+		if err := f.encodePast(ctx, x); err != nil {
+			return err
+		}
 		if !x.dirty || x.before == x.now {
 			continue
 		}
@@ -195,7 +222,7 @@ func (f *fold) encodeRecords(ctx context.Context) error {
 // equal reports whether two records have the same row.
 func (r *record) equal(other *record) bool {
 	return r.visible() && other.visible() && *r.identity == *other.identity && r.origin == other.origin &&
-		r.createdAt.Equal(other.createdAt) && r.updatedAt.Equal(other.updatedAt) &&
+		r.createdAt.Equal(other.createdAt) && r.updatedAt.Equal(other.updatedAt) && r.born == other.born &&
 		bytes.Equal(r.traits.traitKeys, other.traits.traitKeys)
 }
 

@@ -100,6 +100,10 @@ func (p *Projector) load(ctx context.Context, tx pgx.Tx, events []eventstore.Dec
 	pgarray.Queue(b, selectRecounts, t.projects, f.readRecounts)
 	// Read the heads first: each creates the state that the record and the open rows are added to.
 	table.Load(b, heads, t.identities, func(head *headRow) { f.identities[head.ID] = newState(*head) })
+	pgarray.Queue(b, newestPastTraits, t.identities, lastTraits.Read(f.pastLoaded))
+	pgarray.Queue(b, newestDefinitions, t.audiences, definitions.Read(func(row *lastDefinition) {
+		f.definitions[row.Audience] = row
+	}))
 	table.Load(b, storedIdentities, t.identities, f.recordLoaded)
 	var open []*bulkKey
 	pgarray.Queue(b, bulkRowsOf, t.identities, bulkRows.Read(func(row *bulkKey) { open = append(open, row) }))
@@ -116,7 +120,7 @@ func (p *Projector) load(ctx context.Context, tx pgx.Tx, events []eventstore.Dec
 func (f *fold) recordLoaded(row *storedIdentity) {
 	r := &record{
 		identity: row.Identity, traits: traits{stored: true, traitKeys: row.TraitKeys}, origin: row.Origin,
-		createdAt: pgarray.Instant(row.CreatedAt), updatedAt: pgarray.Instant(row.UpdatedAt),
+		createdAt: pgarray.Instant(row.CreatedAt), updatedAt: pgarray.Instant(row.UpdatedAt), born: row.Born,
 	}
 	x := f.identityState(row.ID, row.Project)
 	x.before, x.now = r, r

@@ -97,8 +97,8 @@ func TestMembers_SinceWhen(t *testing.T) {
 	w.apply()
 	for slug, want := range map[string]map[string]string{
 		"list": {"ana": "12", "ben": "9"},
-		"team": {"ben": "4", "cid": "~7", "dee": "6"},
-		"late": {"ana": "~14", "ben": "~14", "cid": "~14", "dee": "~14"},
+		"team": {"ben": "4", "cid": "7", "dee": "6"},
+		"late": {"ana": "14", "ben": "13", "cid": "13", "dee": "13"},
 	} {
 		for limit := range 4 {
 			if got := since(w.members(slug, limit+1)); fmt.Sprint(got) != fmt.Sprint(want) {

@@ -4,8 +4,8 @@
 // Start with schema.sql, then fold.go: a page of events is folded over the rows that it touches
 // (load.go), and the changed rows are written at once (save.go). Rules are stored as audience.Compile
 // makes them, and an audience.Matcher matches them (rules.go). A page adjusts the counts of members
-// (count.go); those of a new rule are counted in slices after its page (recount.go). The files
-// query_*.go are the queries.
+// (count.go); those of a new rule are counted in slices after its page (recount.go). What decided who read
+// what in the past stays in tables of its own (past.go). The files query_*.go are the queries.
 //
 // The rows obey the erasure law: once a record is removed, a rebuild may find only the removal in its
 // stream, and yields the same rows.
@@ -58,11 +58,11 @@ func New(blobs eventstore.BlobReader, namespaces stream.Namespaces, logger *slog
 		blobs: blobs, namespaces: namespaces, logger: logger, rules: newRuleCache(), slice: projections.SliceRows,
 		sliceBytes: maxSliceBytes,
 		Base: projections.NewBase(projections.Description{
-			Name: Name, Version: 2, Schema: schema + projections.FollowUpTable,
+			Name: Name, Version: 3, Schema: schema + projections.FollowUpTable,
 			Categories: []string{
 				stream.Registry, stream.Identity, stream.Bulk, stream.Audiences, stream.DataPoint, stream.Deletion, stream.Usage,
 			},
-			TextTables: []string{"identities", "marks"}, // its hashes confirm a guessed trait
+			TextTables: []string{"identities", "marks", "past_traits"}, // hashes confirm a guessed trait
 			Counted:    []string{"identities where identity is not null", "audiences", "members"},
 			Pace:       projections.Pace{Min: 250 * time.Millisecond},
 		}),

@@ -29,6 +29,8 @@ type Judgement struct {
 	IsMember bool      `json:"isMember"`
 	Since    time.Time `json:"since"`
 	Exact    bool      `json:"isExact"`
+	// Past is set for a time in the past.
+	Past *PastJudgement `json:"past,omitempty"`
 	// Match and Conditions are those of a rule.
 	Match      audience.Match    `json:"match,omitempty"`
 	Conditions []JudgedCondition `json:"conditions"`
@@ -132,6 +134,14 @@ func judge(
 	if err != nil {
 		return nil, false, err
 	}
+	lines, err := readTimelines(ctx, tx, project.ID, always, somePast, of...)
+	if err != nil {
+		return nil, false, err
+	}
+	pasts, err := readPasts(ctx, tx, project.ID, []uuid.UUID{id}, always, maxPast, 0)
+	if err != nil {
+		return nil, false, err
+	}
 	for _, head := range heads {
 		j := Judgement{HasRecord: has, Audience: &head}
 		switch since, is := listed[head.ID]; {
@@ -141,6 +151,9 @@ func judge(
 		default:
 			j.Since, j.Exact = sinceOf(head, created.UTC(), updated.UTC())
 			err = j.judgeRule(project.ID, text, marks)
+		}
+		if err == nil && j.IsMember {
+			j.Since, j.Exact, err = lines[head.ID].beginning(ctx, pasts[id], head, j.Since, j.Exact)
 		}
 		if list = append(list, j); err != nil {
 			return nil, false, err
@@ -173,7 +186,14 @@ func (j *Judgement) judgeRule(project uuid.UUID, text string, marks audience.Tra
 	if err = errors.Join(err, json.Unmarshal([]byte(text), &values)); err != nil {
 		return err
 	}
-	j.Audience.Rule = nil // the conditions say the same
+	j.Audience.Rule = nil // the conditions have it
+	return j.conditions(project, rule, values, marks)
+}
+
+// conditions sets what the traits of an identity decide about a rule.
+func (j *Judgement) conditions(
+	project uuid.UUID, rule audience.Rule, values map[string]string, marks audience.TraitKeys,
+) error {
 	matches, holds, err := rule.Judge(project, marks)
 	if err != nil {
 		return err

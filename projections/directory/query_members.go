@@ -131,10 +131,12 @@ func (q *Queries) AudienceHead(ctx context.Context, project auth.Project, slug s
 // Member is a member of an audience.
 type Member struct {
 	Identity string `json:"identity"`
-	// Since is when it became a member, if Exact. Otherwise it has been one since then at least: the rule was put, or
-	// its traits were written, and the tables do not know whether it was a member before.
+	// Since is when it became a member, if Exact. Otherwise it was one then, and maybe before.
 	Since time.Time `json:"since"`
 	Exact bool      `json:"isExact"`
+	// Until is when it left since the time that was asked about, nil if it did not. UntilKnown is false beyond the bounds.
+	Until      *time.Time `json:"until,omitempty"`
+	UntilKnown bool       `json:"isUntilKnown,omitempty"`
 
 	id uuid.UUID
 }
@@ -203,6 +205,9 @@ func (q *Queries) Members(
 		first = page.List[0].id
 	}
 	page.Start, page.End, page.Previous, page.Next = first, last, l.After != nil, more
+	if err := q.beginnings(ctx, project.ID, a, page.List); err != nil {
+		return Members{}, false, err
+	}
 	if l.Before != nil {
 		slices.Reverse(page.List)
 		page.Start, page.End, page.Previous, page.Next = last, first, more, true

@@ -66,7 +66,7 @@ func TestRecount_OtherProjectsDoNotWait(t *testing.T) {
 	hostile := project("hostile").ID
 	// Each takes a slice of its own: far more than the test waits for.
 	if _, err := db.Exec(t.Context(), `insert into directory.identities
-		select gen_random_uuid(), $1, n::text, '{}', '', false, 'api', now(), now(), gen_random_uuid() from generate_series(1, 50000) n`,
+		select gen_random_uuid(), $1, n::text, '{}', '', false, 'api', now(), now(), gen_random_uuid(), 1 from generate_series(1, 50000) n`,
 		hostile); err != nil {
 		t.Fatal(err)
 	}

@@ -43,6 +43,7 @@ func (f *fold) save(ctx context.Context) error {
 	f.saveRemovals(b)
 	f.saveBulks(b)
 	f.saveAudiences(b)
+	f.savePast(b)
 	if err := pgarray.Flush(ctx, f.tx, b); err != nil {
 		return fmt.Errorf("write the rows of the page: %w", err)
 	}

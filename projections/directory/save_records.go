@@ -9,6 +9,7 @@ import (
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pgarray"
 	"github.com/annals-project/annals/projections/table"
 )
@@ -30,6 +31,8 @@ type movedIdentity struct {
 	CreatedAt time.Time `db:"created_at"`
 	UpdatedAt time.Time `db:"updated_at"`
 	Private   uuid.UUID `db:"private"`
+	// Born is the position of what created the record.
+	Born eventstore.Position `db:"born"`
 }
 
 // storedIdentity is the part that a page loads: of the traits only their hashes.
@@ -149,7 +152,7 @@ func (x *identityState) row() *identityRow {
 		storedIdentity: storedIdentity{
 			movedIdentity: movedIdentity{
 				ID: x.ID, Identity: r.identity, Origin: r.origin, CreatedAt: r.createdAt, UpdatedAt: r.updatedAt,
-				Private: stream.PrivateAudienceID(x.ID, r.createdAt),
+				Private: stream.PrivateAudienceID(x.ID, r.createdAt), Born: r.born,
 			},
 			Project: x.Project, TraitKeys: r.traits.traitKeys,
 		},

@@ -19,7 +19,8 @@ create table identities (
 	origin     text not null,
 	created_at timestamptz not null,
 	updated_at timestamptz not null,
-	private    uuid not null                    -- stream.PrivateAudienceID: the audience of the record alone
+	private    uuid not null,                   -- stream.PrivateAudienceID: the audience of the record alone
+	born       bigint not null                  -- position of what created the record
 ) with (fillfactor = 80);
 create index identities_by_private on identities (private);
 alter table identities alter column marks set storage external; -- hashes cannot be compressed
@@ -41,8 +42,10 @@ create table heads (
 	id         uuid primary key,
 	project_id uuid not null,
 	revision   bigint not null,                 -- of the newest event, -1: none
-	position   bigint not null                  -- of the newest effect: of the stream, or the commit of a bulk write
+	position   bigint not null,                 -- of the newest effect: of the stream, or the commit of a bulk write
+	erased_at  timestamptz                      -- of the newest removal; null: never removed
 ) with (fillfactor = 80);
+create index heads_erased on heads (project_id, erased_at) where erased_at is not null;
 
 -- When an identity last wrote a data point or recalled, with or without a record.
 create table seen (
@@ -114,10 +117,45 @@ create table members (
 );
 create index members_by_identity on members (identity_id);
 
+-- The past: what decides who read what at a time. A row is valid from its time to that of the next row of the same
+-- record or audience; a write that changes nothing has none. Who belonged to an audience is decided when somebody asks.
+-- A removal deletes the rows of the record.
+create table past_traits (
+	identity_id uuid not null,
+	from_at     timestamptz not null,
+	traits      text not null,                  -- as in identities
+	marks       bytea not null,
+	primary key (identity_id, from_at)
+);
+alter table past_traits alter marks set storage external;
+create table past_audiences (
+	audience_id uuid not null,
+	position    bigint not null,                -- of the put or the removal
+	project_id  uuid not null,
+	from_at     timestamptz not null,
+	slug        text not null,
+	kind        text not null,                  -- fixed, rule or removed
+	rule        text,                           -- as in audiences; null: not a rule
+	list        bigint not null,                -- fixed: the position in past_lists of its list, else 0
+	sum         bytea not null,                 -- SHA-256 of the definition, by which an unchanged one is found
+	primary key (audience_id, position)
+);
+-- The lists of fixed audiences as they were put, also ids without a record. Equal lists put in turn have one row.
+create table past_lists (
+	audience_id uuid not null,
+	position    bigint not null,
+	members     bytea not null,                 -- 16 bytes each, sorted
+	primary key (audience_id, position)
+);
+alter table past_lists alter members set storage external;
+
 -- No statistics of text columns: Postgres would keep whole values in them, also of deleted rows.
 alter table identities alter identity set statistics 0, alter traits set statistics 0, alter marks set statistics 0;
 -- A hash confirms a guessed trait, so no statistics of hashes either: the planner only needs to know that
 -- most are rare.
 alter table marks alter mark set statistics 0, alter mark set (n_distinct = -0.2);
+alter table past_traits alter traits set statistics 0, alter marks set statistics 0;
+alter table past_audiences alter slug set statistics 0, alter rule set statistics 0;
+alter table past_lists alter members set statistics 0;
 alter table audiences alter slug set statistics 0, alter name set statistics 0, alter rule set statistics 0,
 	alter compiled set statistics 0;

@@ -21,7 +21,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/readlog"
 )
 
 const (
@@ -127,6 +130,9 @@ func (e *run) page(ctx context.Context, keys []key) (done Mark, err error) {
 	if err != nil {
 		return done, err
 	}
+	if err := show(ctx, keys, found); err != nil {
+		return done, err
+	}
 	memories := &memoryReader{db: e.DB, project: e.Project, keys: keys}
 	slugs := map[string]bool{}
 	for i, k := range keys {
@@ -153,7 +159,12 @@ func (e *run) page(ctx context.Context, keys []key) (done Mark, err error) {
 		if !e.Memories {
 			continue
 		}
-		n, err := memories.each(ctx, i, func(d derived) error { return e.to.memory(k.SourceID, d) })
+		n, err := memories.each(ctx, i, func(d derived) error {
+			if err := readlog.From(ctx).Show(ctx, reads.Export, reads.Shown{Node: d.id}); err != nil {
+				return err
+			}
+			return e.to.memory(k.SourceID, d)
+		})
 		if err != nil {
 			return done, err
 		}
@@ -161,6 +172,23 @@ func (e *run) page(ctx context.Context, keys []key) (done Mark, err error) {
 	}
 	done.Audiences = slices.Sorted(maps.Keys(slugs))
 	return done, nil
+}
+
+// show adds the texts of a page to the read of the request.
+func show(ctx context.Context, keys []key, found map[uuid.UUID]*text) error {
+	read := readlog.From(ctx)
+	if read == nil {
+		return nil
+	}
+	var shown []reads.Shown
+	for _, k := range keys {
+		if found[k.id] != nil {
+			shown = append(shown, reads.Shown{
+				Node: datapoint.NodeID(k.id, k.revision), DataPoint: k.id, Revision: k.revision,
+			})
+		}
+	}
+	return read.Show(ctx, reads.Export, shown...)
 }
 
 // load reads the texts of a data point that are in blobs. It returns false if one was erased.

@@ -27,10 +27,19 @@ type head struct {
 
 // dataPoint writes the line of a data point, with the fields that an item of POST /api/v1/ingest/batch has.
 func (w *lineWriter) dataPoint(at Place, p *text) error {
-	if err := w.begin(head{
+	return w.text(headOf(at, p), p)
+}
+
+func headOf(at Place, p *text) head {
+	return head{
 		ID: at.SourceID, Timestamp: instant(at.OccurredAt), Label: p.label, Identity: p.author, Audience: p.readers.slug,
 		Private: p.readers.identity != "",
-	}); err != nil {
+	}
+}
+
+// text writes the line of a text, which begins with an object.
+func (w *lineWriter) text(begin any, p *text) error {
+	if err := w.begin(begin); err != nil {
 		return err
 	}
 	if p.metadata != nil {
@@ -82,12 +91,7 @@ func (w *lineWriter) memory(sourceID string, d derived) error {
 		Type: MemoryType, memoryName: memoryName{sourceID, &d.number}, ID: d.id.String(), Kind: d.kind,
 		OccurredAt: instant(d.occurredAt), Inputs: []memoryName{},
 	}
-	if d.resolvedFrom != nil {
-		h.ResolvedFrom = instant(*d.resolvedFrom)
-	}
-	if d.resolvedTo != nil {
-		h.ResolvedTo = instant(*d.resolvedTo)
-	}
+	h.ResolvedFrom, h.ResolvedTo = optional(d.resolvedFrom), optional(d.resolvedTo)
 	if d.fromSource {
 		h.Inputs = append(h.Inputs, memoryName{SourceID: sourceID})
 	}
@@ -98,13 +102,27 @@ func (w *lineWriter) memory(sourceID string, d derived) error {
 	if d.supersededAt != nil {
 		h.SupersededAt, h.SupersededBy = instant(*d.supersededAt), &memoryName{*d.supersededSource, d.supersededNumber}
 	}
-	if err := w.begin(h); err != nil {
+	return w.derived(h, d)
+}
+
+// derived writes the line of a memory, which begins with an object.
+func (w *lineWriter) derived(begin any, d derived) error {
+	if err := w.begin(begin); err != nil {
 		return err
 	}
 	_, _ = w.to.WriteString(`,"content":`)
 	w.string(d.content)
 	_, _ = w.to.WriteString(`,"excerpt":`)
 	w.string(d.excerpt)
+	_, err := w.to.WriteString("}\n")
+	return err
+}
+
+// value writes a line.
+func (w *lineWriter) value(v any) error {
+	if err := w.begin(v); err != nil {
+		return err
+	}
 	_, err := w.to.WriteString("}\n")
 	return err
 }
@@ -146,6 +164,14 @@ func (w *lineWriter) string(text []byte) {
 	}
 	_, _ = w.to.Write(text[from:])
 	_ = w.to.WriteByte('"')
+}
+
+// optional is instant for a time that may be missing.
+func optional(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return instant(*t)
 }
 
 // instant writes a time of the years 1 to 9999 to the microsecond.

@@ -98,8 +98,7 @@ func (p *Pass) noteWordForWord(rows []*dataPointRow) {
 	}
 }
 
-// mayBeOnOneThing returns the best data points of which an earlier or later one has the same words of the question, or
-// more.
+// mayBeOnOneThing returns the best data points of which another one may be an earlier or a later statement.
 func (p *Pass) mayBeOnOneThing() []*dataPointRow {
 	if p.Asked.AsksHistory || p.Asked.Content == 0 {
 		return nil
@@ -112,23 +111,34 @@ func (p *Pass) mayBeOnOneThing() []*dataPointRow {
 		}
 	}
 	slices.SortFunc(rows, func(a, b *dataPointRow) int {
-		return cmp.Or(cmp.Compare(b.match.passage.score, a.match.passage.score), b.occurredAt.Compare(a.occurredAt),
-			cmp.Compare(a.sourceID, b.sourceID))
+		if order := cmp.Compare(b.match.passage.score, a.match.passage.score); order != 0 {
+			return order
+		}
+		return cmp.Or(b.occurredAt.Compare(a.occurredAt), cmp.Compare(a.sourceID, b.sourceID))
 	})
 	rows = rows[:min(len(rows), recall.MostWordings)]
-	held := make(map[recall.Words]int, len(rows))
-	for _, row := range rows {
-		held[row.match.passage.held]++
-	}
-	return slices.DeleteFunc(rows, func(row *dataPointRow) bool {
-		own := row.match.passage.held
-		for other, n := range held {
-			if (other != own || n > 1) && (other.Contains(own) || own.Contains(other)) {
-				return false
+	compared := make([]bool, len(rows))
+	for i, earlier := range rows {
+		for j, later := range rows {
+			if !(compared[i] && compared[j]) && p.mayReplace(later, earlier) {
+				compared[i], compared[j] = true, true
 			}
 		}
-		return true
-	})
+	}
+	chosen := rows[:0]
+	for i, row := range rows {
+		if compared[i] {
+			chosen = append(chosen, row)
+		}
+	}
+	return chosen
+}
+
+// mayReplace is false if a text can't replace or correct an earlier one, so that neither need be read for that.
+func (p *Pass) mayReplace(later, earlier *dataPointRow) bool {
+	had, has := earlier.match.passage.held, later.match.passage.held
+	return later.occurredAt.After(earlier.occurredAt) && (had.Contains(has) || has.Contains(had)) &&
+		later.match.held.Contains(earlier.match.held&^p.Asked.Denials) && later.outline.MayBeOn(earlier.outline)
 }
 
 // noteWordings notes the short texts that were read, and of longer ones the best passage.

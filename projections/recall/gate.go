@@ -70,9 +70,10 @@ type dataPointRow struct {
 	tokens *int
 	// metadataSize is the bytes of metadata that a response shows with it.
 	metadataSize int64
-	// traits and states are those of a short content, 0 of another.
-	traits recall.Traits
-	states recall.States
+	// traits, states and outline are those of a short content, 0 of another.
+	traits  recall.Traits
+	states  recall.States
+	outline recall.Outline
 	// audience is zero for project-visible, conversation the key of the conversation that the metadata name, 0 for none.
 	audience     uuid.UUID
 	conversation int64
@@ -89,7 +90,10 @@ type dataPointRow struct {
 
 // compare orders data points of one project by their time and their source id.
 func (p *dataPointRow) compare(other *dataPointRow) int {
-	return cmp.Or(p.occurredAt.Compare(other.occurredAt), cmp.Compare(p.sourceID, other.sourceID))
+	if order := p.occurredAt.Compare(other.occurredAt); order != 0 {
+		return order
+	}
+	return cmp.Compare(p.sourceID, other.sourceID)
 }
 
 // memoryRow is a memory of the newest captured revision of such a data point, and occurred in the
@@ -144,7 +148,7 @@ const metadataSize = `coalesce(octet_length(metadata), (metadata_blob->>'size'):
 // audiences.
 const (
 	dataPointColumns = `d.id, d.revision, d.source_id, d.occurred_at, d.label, d.author, d.size, d.content_blob, d.tokens,
-		d.metadata_size, d.traits, d.stems, d.exact, d.audience, d.conversation`
+		d.metadata_size, d.traits, d.stems, d.exact, d.outline, d.audience, d.conversation`
 	mayRead = `d.project_id = $1 and d.audience = any($2::uuid[])`
 )
 
@@ -265,8 +269,8 @@ func (g *gate) readDataPoints(rows pgx.Rows) error {
 func (g *gate) readDataPoint(row pgx.Row, before ...any) (*dataPointRow, error) {
 	p, traits := new(dataPointRow), int16(0)
 	if err := row.Scan(append(before, &p.id, &p.revision, &p.sourceID, &p.occurredAt, &p.label, &p.author, &p.size,
-		&p.big, &p.tokens, &p.metadataSize, &traits, &p.states.Stems, &p.states.Exact, &p.audience,
-		&p.conversation)...); err != nil {
+		&p.big, &p.tokens, &p.metadataSize, &traits, &p.states.Stems, &p.states.Exact, &p.outline,
+		&p.audience, &p.conversation)...); err != nil {
 		return nil, err
 	}
 	p.traits = recall.Traits(traits)

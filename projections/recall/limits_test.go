@@ -172,9 +172,9 @@ func TestRecall_ManyTextsInBlobsThatDoNotFit(t *testing.T) {
 	const copies = 300
 	if _, err := h.DB.Exec(t.Context(), `with copies as (select gen_random_uuid() as id, gen_random_uuid() as node from generate_series(1, $1)),
 		points as (insert into datapoints.data_points (id, project_id, source_id, revision, audience, occurred_at, ingestion_id, accepted_at, position,
-				size, metadata_size, content_blob, traits, stems, exact, conversation)
+				size, metadata_size, content_blob, traits, stems, exact, outline, conversation)
 			select c.id, project_id, c.id::text, 1, audience, occurred_at, ingestion_id, accepted_at, position,
-				size, metadata_size, content_blob, traits, stems, exact, conversation from datapoints.data_points, copies c)
+				size, metadata_size, content_blob, traits, stems, exact, outline, conversation from datapoints.data_points, copies c)
 		insert into datapoints.revisions (data_point, number, project_id, node_id, historic, content_blob, occurred_at, ingestion_id, accepted_at, audience)
 			select c.id, 1, project_id, c.node, false, content_blob, occurred_at, ingestion_id, accepted_at, audience from datapoints.revisions, copies c`, copies); err != nil {
 		t.Fatal(err)

@@ -113,7 +113,10 @@ func (p *Pass) mostPromising() []uuid.UUID {
 		}
 	}
 	slices.SortFunc(order, func(a, b scoredRow) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), a.compare(b.dataPointRow))
+		if order := cmp.Compare(b.score, a.score); order != 0 {
+			return order
+		}
+		return a.compare(b.dataPointRow)
 	})
 	ids := make([]uuid.UUID, min(len(order), maxWithNeighbours))
 	for i := range ids {

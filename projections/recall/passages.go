@@ -32,7 +32,9 @@ type excerpted []*passageText
 
 // passageText is a passage of a text.
 type passageText struct {
-	n       int
+	n int
+	// start is the byte of the text at which it begins.
+	start   int
 	content string
 	// share is what its score is of that of the best passage of the text.
 	share float64
@@ -188,7 +190,8 @@ func (t *texts) choose(candidate int, text string) excerpted {
 	for n, span := range recall.Numbered(text) {
 		if place, wanted := places[n]; wanted {
 			content := strings.Clone(strings.TrimSpace(text[span.Start:span.End]))
-			found[place] = &passageText{n: n, content: content, share: 1}
+			start := span.Start + strings.Index(text[span.Start:span.End], content)
+			found[place] = &passageText{n: n, start: start, content: content, share: 1}
 			if best := ranked[0].score; best > 0 {
 				found[place].share = ranked[place].score / best
 			}

@@ -12,11 +12,13 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/switchover"
+	"github.com/annals-project/annals/internal/readlog"
 )
 
 // TextQuery asks for a text by its source id, as an identity.
@@ -68,6 +70,9 @@ const selectText = `select d.id, d.revision, r.node_id, d.source_id, coalesce(r.
 func (s *Service) Text(ctx context.Context, q TextQuery) (t Text, err error) {
 	texts, _, err := s.texts(ctx, q.Organization, q.Project, q.Identity, selectText+` and d.id = $3`,
 		stream.DataPointID(q.Project.Namespace, q.SourceID))
+	if err == nil {
+		err = show(ctx, reads.Text, q.Identity, texts)
+	}
 	if err != nil {
 		return t, err
 	}
@@ -83,8 +88,26 @@ func (s *Service) Newest(ctx context.Context, q NewestQuery) (texts []Text, left
 	if q.Limit > limit.RecallResults {
 		return nil, 0, fault.New(fault.Invalid, fault.CodeInvalidRequest, "limit is at most %d", limit.RecallResults)
 	}
-	return s.texts(ctx, q.Organization, q.Project, q.Identity,
+	texts, left, err = s.texts(ctx, q.Organization, q.Project, q.Identity,
 		selectText+` and d.occurred_at <= $3 order by d.occurred_at desc, d.id limit $4`, instant(s.config.Now()), q.Limit)
+	if err == nil {
+		err = show(ctx, reads.Newest, q.Identity, texts)
+	}
+	return texts, left, err
+}
+
+// show adds texts to the read of the request.
+func show(ctx context.Context, way reads.Way, identity string, texts []Text) error {
+	read := readlog.From(ctx)
+	if read == nil {
+		return nil
+	}
+	list := make([]reads.Shown, len(texts))
+	for i, t := range texts {
+		list[i] = reads.Shown{Node: t.Node, DataPoint: read.Point(t.SourceID)}
+	}
+	read.Asked(way, identity, "")
+	return read.Show(ctx, way, list...)
 }
 
 // texts reads the texts that a statement finds, as an identity. The first two parameters of the statement are the

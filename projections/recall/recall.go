@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/admission"
@@ -21,6 +22,7 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/internal/pg/replica"
+	"github.com/annals-project/annals/internal/readlog"
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/recallindex"
@@ -159,11 +161,23 @@ const incomplete = "the index of this project is being repaired; retry in a mome
 // The bytes of the response are reserved from the allowance that the context carries, if any.
 func (s *Service) Recall(ctx context.Context, q Query) (page Response, err error) {
 	of := allowance.Owner{Organization: q.Organization, Project: q.Project.ID}
+	read, shown := readlog.From(ctx), []reads.Shown(nil)
+	var finished func(context.Context, *Pass) error
+	if read != nil {
+		finished = func(_ context.Context, p *Pass) error {
+			shown = p.Shown()
+			return nil
+		}
+	}
 	err = s.run(ctx, of, func() (err error) {
-		page, err = s.pass(ctx, q, nil)
+		page, err = s.pass(ctx, q, finished)
 		return err
 	})
 	if err != nil {
+		return Response{}, err
+	}
+	read.Asked(reads.Recall, q.Identity, q.Text)
+	if err := read.Show(ctx, reads.Recall, shown...); err != nil {
 		return Response{}, err
 	}
 	return page, nil

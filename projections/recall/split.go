@@ -63,11 +63,17 @@ func (s *Service) addSplits(ctx context.Context, question *question, f *candidat
 // count.
 func rareSplits(question *question, f *candidates) (splits []recall.SplitWord, parts []string) {
 	holding := make([]int, question.Asked.Own())
+	rare := len(holding)
 	for _, h := range f.Sources.Hits {
+		if rare == 0 {
+			return nil, nil
+		}
 		held := question.Asked.HeldAnywhere(h.Counts)
 		for word := range holding {
 			if held.Has(word) {
-				holding[word]++
+				if holding[word]++; holding[word] == rareWord+1 {
+					rare--
+				}
 			}
 		}
 	}

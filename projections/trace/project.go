@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pgarray"
@@ -40,16 +41,19 @@ type Projector struct {
 // NewProjector makes the projector. blobs reads the memories that did not fit into their event, for their ids.
 func NewProjector(blobs eventstore.BlobReader) Projector {
 	return Projector{blobs: blobs, Base: projections.NewBase(projections.Description{
-		Name: Name, Version: 1, Categories: []string{stream.DataPoint, stream.Memory, stream.Deletion}, Schema: schema,
-		Counted: []string{"revisions", "memories", "deleted"},
-		Pace:    projections.Pace{Min: 200 * time.Millisecond, Max: 500 * time.Millisecond},
+		Name: Name, Version: 2, Schema: schema,
+		Categories: []string{stream.Registry, stream.DataPoint, stream.Memory, stream.Deletion},
+		Counted:    []string{"revisions", "memories", "deleted"},
+		Pace:       projections.Pace{Min: 200 * time.Millisecond, Max: 500 * time.Millisecond},
 	})}
 }
 
 const (
+	selectOwners  = `select id, organization_id from projects where id = any($1::uuid[])`
 	selectDeleted = `select data_point from deleted where data_point = any($1::uuid[])`
 	// setDerived changes the rows of earlier pages too, of which the page knows nothing else.
-	setDerived = `update revisions r set derived = d.derived from unnest($1::uuid[], $2::bigint[]) d (node_id, derived)
+	setDerived = `update revisions r set derived = d.derived, derived_leaf = d.leaf
+		from unnest($1::uuid[], $2::bigint[], $3::bytea[]) d (node_id, derived, leaf)
 		where r.node_id = d.node_id and r.accepted is not null`
 )
 
@@ -62,6 +66,21 @@ type revisionRow struct {
 	Accepted  *int64    `db:"accepted"`
 	Effect    *int64    `db:"effect"`
 	Derived   *int64    `db:"derived"`
+	Leaf      []byte    `db:"leaf"`
+	// DerivedLeaf is set with Derived.
+	DerivedLeaf []byte `db:"derived_leaf"`
+}
+
+// projectRow is a row of table projects.
+type projectRow struct {
+	ID           uuid.UUID `db:"id"`
+	Organization uuid.UUID `db:"organization_id"`
+}
+
+// derived is where the newest memories of a revision are.
+type derived struct {
+	at   int64
+	leaf []byte
 }
 
 // memoryRow is a row of table memories.
@@ -80,7 +99,11 @@ type deletedRow struct {
 
 var (
 	revisionRows = table.New[revisionRow](Name, schema, "revisions",
-		table.Change{Column: "derived", Value: "case when excluded.accepted is not null then revisions.derived end"})
+		table.Change{Column: "derived", Value: "case when excluded.accepted is not null then revisions.derived end"},
+		table.Change{
+			Column: "derived_leaf", Value: "case when excluded.accepted is not null then revisions.derived_leaf end",
+		})
+	projectRows = table.New[projectRow](Name, schema, "projects")
 	memoryRows  = table.New[memoryRow](Name, schema, "memories")
 	deletedRows = table.New[deletedRow](Name, schema, "deleted")
 )
@@ -88,19 +111,22 @@ var (
 // fold holds the rows that a page of events writes.
 type fold struct {
 	revisions map[uuid.UUID]*revisionRow
-	derived   map[uuid.UUID]int64
+	derived   map[uuid.UUID]derived
 	memories  map[uuid.UUID]*memoryRow
 	deleted   map[uuid.UUID]*deletedRow
 	// gone are the data points whose deletion an earlier page applied.
 	gone map[uuid.UUID]struct{}
+	// owners are the organizations of the projects of the page, created those that it creates.
+	owners  map[uuid.UUID]uuid.UUID
+	created []*projectRow
 }
 
 // Apply folds a page of events, then writes one statement per table. The memories of a blob that is
 // missing or damaged have no ids, as in projection memories.
 func (p Projector) Apply(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) error {
 	f := &fold{
-		revisions: map[uuid.UUID]*revisionRow{}, derived: map[uuid.UUID]int64{}, memories: map[uuid.UUID]*memoryRow{},
-		deleted: map[uuid.UUID]*deletedRow{}, gone: map[uuid.UUID]struct{}{},
+		revisions: map[uuid.UUID]*revisionRow{}, derived: map[uuid.UUID]derived{}, memories: map[uuid.UUID]*memoryRow{},
+		deleted: map[uuid.UUID]*deletedRow{}, gone: map[uuid.UUID]struct{}{}, owners: map[uuid.UUID]uuid.UUID{},
 	}
 	if err := f.load(ctx, tx, events); err != nil {
 		return err
@@ -132,37 +158,61 @@ func (Projector) Fit(events []eventstore.DecodedEvent) int {
 	return len(events)
 }
 
-// load reads which data points of the page are deleted: what a worker derives too late has no ids.
+// load reads which data points of the page are deleted, since what a worker derives too late has no ids, and to which
+// organizations their projects belong.
 func (f *fold) load(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedEvent) error {
-	touched := map[uuid.UUID]struct{}{}
+	touched, of := map[uuid.UUID]struct{}{}, map[uuid.UUID]struct{}{}
 	for _, decoded := range events {
-		switch decoded.Event.(type) {
-		case *memory.Derived, *datapoint.RevisionAccepted:
-			touched[stream.Owner(decoded.Stream)] = struct{}{}
+		switch e := decoded.Event.(type) {
+		case *memory.Derived:
+			touched[stream.Owner(decoded.Stream)], of[e.ProjectID] = struct{}{}, struct{}{}
+		case *datapoint.RevisionAccepted:
+			touched[stream.Owner(decoded.Stream)], of[e.ProjectID] = struct{}{}, struct{}{}
 		}
 	}
 	if len(touched) == 0 {
 		return nil
 	}
-	rows, err := tx.Query(ctx, selectDeleted, pgarray.Keys(touched))
-	if err != nil {
+	var id, organization uuid.UUID
+	b := &pgx.Batch{}
+	b.Queue(selectDeleted, pgarray.Keys(touched)).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
+			f.gone[id] = struct{}{}
+			return nil
+		})
+		return err
+	})
+	b.Queue(selectOwners, pgarray.Keys(of)).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&id, &organization}, func() error {
+			f.owners[id] = organization
+			return nil
+		})
+		return err
+	})
+	if err := pgarray.Flush(ctx, tx, b); err != nil {
 		return fmt.Errorf("load the rows of the page: %w", err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	if err != nil {
-		return fmt.Errorf("load the rows of the page: %w", err)
-	}
-	for _, id := range ids {
-		f.gone[id] = struct{}{}
 	}
 	return nil
+}
+
+// leafOf returns the record of an event of a project, nil for one of a project that the log does not have.
+func (f *fold) leafOf(decoded eventstore.DecodedEvent, project uuid.UUID) ([]byte, error) {
+	organization, known := f.owners[project]
+	if !known {
+		return nil, nil
+	}
+	kept, err := decoded.Kept(organization)
+	return kept.Record[:], err
 }
 
 func (p Projector) apply(ctx context.Context, f *fold, decoded eventstore.DecodedEvent) error {
 	owner := stream.Owner(decoded.Stream)
 	switch e := decoded.Event.(type) {
+	case *registry.ProjectCreated:
+		f.owners[e.ProjectID] = e.OrganizationID
+		f.created = append(f.created, &projectRow{e.ProjectID, e.OrganizationID})
 	case *datapoint.RevisionAccepted:
-		f.revisionAccepted(decoded, owner, e)
+		return f.revisionAccepted(decoded, owner, e)
 	case *memory.Derived:
 		if _, gone := f.gone[owner]; gone {
 			return nil
@@ -176,9 +226,15 @@ func (p Projector) apply(ctx context.Context, f *fold, decoded eventstore.Decode
 	return nil
 }
 
-func (f *fold) revisionAccepted(decoded eventstore.DecodedEvent, dataPoint uuid.UUID, e *datapoint.RevisionAccepted) {
+func (f *fold) revisionAccepted(
+	decoded eventstore.DecodedEvent, dataPoint uuid.UUID, e *datapoint.RevisionAccepted,
+) error {
 	if _, gone := f.gone[dataPoint]; gone {
-		return // applied before: its row is older than the deletion
+		return nil // applied before: its row is older than the deletion
+	}
+	leaf, err := f.leafOf(decoded, e.ProjectID)
+	if err != nil {
+		return err
 	}
 	accepted, effect := int64(decoded.Revision), int64(decoded.Position)
 	if e.Commit != 0 {
@@ -187,8 +243,9 @@ func (f *fold) revisionAccepted(decoded eventstore.DecodedEvent, dataPoint uuid.
 	node := datapoint.NodeID(dataPoint, e.Effect.Revision)
 	f.revisions[node] = &revisionRow{
 		Node: node, Project: e.ProjectID, DataPoint: dataPoint, Number: e.Effect.Revision,
-		Accepted: &accepted, Effect: &effect,
+		Accepted: &accepted, Effect: &effect, Leaf: leaf,
 	}
+	return nil
 }
 
 func (p Projector) memoriesDerived(
@@ -198,8 +255,12 @@ func (p Projector) memoriesDerived(
 	if err != nil && !IsLost(err) {
 		return fmt.Errorf("read the memories of data point %s, revision %d: %w", dataPoint, e.Revision, err)
 	}
+	leaf, err := f.leafOf(decoded, e.ProjectID)
+	if err != nil {
+		return err
+	}
 	node := datapoint.NodeID(dataPoint, e.Revision)
-	f.derived[node] = int64(decoded.Revision)
+	f.derived[node] = derived{int64(decoded.Revision), leaf}
 	for _, m := range list {
 		f.memories[m.ID] = &memoryRow{m.ID, node}
 	}
@@ -237,10 +298,12 @@ func (f *fold) markDeleted(dataPoint, project, request uuid.UUID, at time.Time) 
 // save writes the rows in one round trip.
 func (f *fold) save(ctx context.Context, tx pgx.Tx) error {
 	b := new(pgx.Batch)
+	projectRows.Insert(b, f.created)
 	revisionRows.Save(b, slices.Collect(maps.Values(f.revisions)))
 	if len(f.derived) > 0 {
 		nodes := pgarray.Keys(f.derived)
-		b.Queue(setDerived, nodes, pgarray.Column(nodes, func(id uuid.UUID) int64 { return f.derived[id] }))
+		b.Queue(setDerived, nodes, pgarray.Column(nodes, func(id uuid.UUID) int64 { return f.derived[id].at }),
+			pgarray.Column(nodes, func(id uuid.UUID) []byte { return f.derived[id].leaf }))
 	}
 	memoryRows.Insert(b, slices.Collect(maps.Values(f.memories)))
 	deletedRows.Save(b, slices.Collect(maps.Values(f.deleted)))

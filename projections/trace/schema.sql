@@ -9,9 +9,17 @@ create table revisions (
 	number     int not null,
 	accepted   bigint,                          -- stream revision of its event; null: erased
 	effect     bigint,                          -- position at which it takes effect; null: erased
-	derived    bigint                           -- stream revision of its newest memories; null: none, or erased
+	derived    bigint,                          -- stream revision of its newest memories; null: none, or erased
+	leaf       bytea,                           -- the record of the event that accepted it (docs/leaf.md); null: erased
+	derived_leaf bytea                          -- the record of the event with its newest memories
 );
 create index revisions_by_effect on revisions (data_point, effect);
+
+-- The organizations of projects, which leaves name.
+create table projects (
+	id              uuid primary key,
+	organization_id uuid not null
+);
 
 create table memories (
 	id      uuid primary key,

@@ -19,6 +19,13 @@ type Access struct {
 	}
 	Directory interface {
 		Judge(ctx context.Context, project auth.Project, name string, of uuid.UUID) (directory.Judgement, error)
+		JudgeAt(
+			ctx context.Context, project auth.Project, name string, of uuid.UUID, at time.Time,
+		) (directory.Judgement, error)
+	}
+	Past interface {
+		PlacementAt(ctx context.Context, id uuid.UUID, at time.Time) (PastPlacement, error)
+		DeletedAt(ctx context.Context, project auth.Project, id uuid.UUID) (time.Time, error)
 	}
 	Now func() time.Time
 }
@@ -48,6 +55,9 @@ type Reading struct {
 	MayRead bool   `json:"mayRead"`
 	Reason  Reason `json:"reason"`
 	datapoints.Placement
+	// At is the time that was asked about, nil for now. ErasedAt is when what decided then was erased.
+	At       *time.Time `json:"at,omitempty"`
+	ErasedAt *time.Time `json:"erasedAt,omitempty"`
 	// Judgement is nil unless the data point has an audience.
 	Judgement *directory.Judgement `json:"judgement"`
 }

@@ -29,6 +29,10 @@ func (p placed) Judge(context.Context, auth.Project, string, uuid.UUID) (directo
 	return p.judge, nil
 }
 
+func (p placed) JudgeAt(context.Context, auth.Project, string, uuid.UUID, time.Time) (directory.Judgement, error) {
+	return p.judge, nil
+}
+
 func TestAccess_Reasons(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	scoped, head := datapoints.Placement{Audience: uuid.UUID{1}}, &directory.AudienceHead{Slug: "a"}

@@ -16,9 +16,11 @@ import (
 	"github.com/annals-project/annals/domain/instant"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/fields"
+	"github.com/annals-project/annals/internal/readlog"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/datapoints"
 )
@@ -130,8 +132,23 @@ func (q Calls) Get(ctx context.Context, project auth.Project, requestID uuid.UUI
 	}
 	if d.Logged.Payload != nil {
 		d.ExpiresAt = &expires
+		err = d.show(ctx)
 	}
-	return d, nil
+	return d, err
+}
+
+// show adds the bodies of a call, and the data points that they hold, to the read of the request.
+func (d CallDetail) show(ctx context.Context) error {
+	read := readlog.From(ctx)
+	if read == nil {
+		return nil
+	}
+	read.OfCall(d.RequestID)
+	shown := make([]reads.Shown, len(d.Logged.IDs))
+	for i, id := range d.Logged.IDs {
+		shown[i].DataPoint = id
+	}
+	return read.Show(ctx, reads.Body, shown...)
 }
 
 // became adds to calls what became of their sends, and removes the source ids of deleted data points.

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/internal/auth"
 )
 
@@ -75,6 +76,9 @@ func (s *Trace) Node(ctx context.Context, project auth.Project, id uuid.UUID) (N
 		err = s.replacePassage(ctx, &node, near)
 	default:
 		err = s.replaceMemory(ctx, project, &node, near)
+	}
+	if err == nil {
+		err = showOne(ctx, reads.Node, g.nodeOf(id))
 	}
 	return node, err
 }

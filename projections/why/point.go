@@ -16,6 +16,7 @@ import (
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/allowance"
@@ -145,7 +146,23 @@ func (s *Trace) Point(ctx context.Context, project auth.Project, q PointQuery) (
 		now := s.Now()
 		p.Recalls, err = s.Recalls.Of(ctx, project.ID, id, now.Add(-maxWindow), now, pointRecalls)
 	}
+	if err == nil {
+		err = p.show(ctx, id)
+	}
 	return p, err
+}
+
+// show adds the texts of a data point to the read of the request.
+func (p *Point) show(ctx context.Context, id uuid.UUID) error {
+	if err := showOne(ctx, reads.Point, datapoint.NodeID(id, p.Revision)); err != nil {
+		return err
+	}
+	for _, e := range p.Events {
+		if err := showOne(ctx, reads.Point, e.Node); err != nil {
+			return err
+		}
+	}
+	return show(ctx, reads.Point, p.Derived.Nodes, idOfRoot)
 }
 
 // stored reads the row of a data point, or when it was deleted. It returns false if the projections know neither.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/cursor"
 	"github.com/annals-project/annals/internal/fields"
@@ -72,7 +73,11 @@ func (s *Trace) Roots(ctx context.Context, project auth.Project, q RootsQuery) (
 	if roots.Memories, err = s.memoryRoots(ctx, project, q, f); err != nil {
 		return Roots{}, fmt.Errorf("list memories: %w", err)
 	}
-	return roots, nil
+	err = show(ctx, reads.Roots, roots.Sources.Nodes, idOfRoot)
+	if err == nil {
+		err = show(ctx, reads.Roots, roots.Memories.Nodes, idOfRoot)
+	}
+	return roots, err
 }
 
 // filter is what a page is restricted to. A nil list restricts nothing.

@@ -11,6 +11,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/instant"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/internal/auth"
 )
 
@@ -105,7 +106,14 @@ func (s *Trace) Timeline(
 		ready = *at
 	}
 	b.from, b.to = window(from, to, ready, s.Now())
-	return b.build(ctx)
+	t, err := b.build(ctx)
+	if err == nil {
+		err = showOne(ctx, reads.Timeline, g.nodeOf(root))
+	}
+	if err == nil {
+		err = show(ctx, reads.Timeline, t.Nodes, func(m Moment) uuid.UUID { return g.nodeOf(m.ID) })
+	}
+	return t, err
 }
 
 // latest is the last instant that JSON can hold.

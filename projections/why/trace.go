@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
@@ -233,7 +234,8 @@ func (s *Trace) Lineage(
 	if g == nil {
 		return Lineage{Root: at.brief(root), Nodes: []Brief{}, Edges: []Edge{}, Deleted: at.deleted}, nil
 	}
-	return g.Lineage(root, all, reveal, limit), nil
+	found := g.Lineage(root, all, reveal, limit)
+	return found, show(ctx, reads.Lineage, found.Nodes, func(b Brief) uuid.UUID { return g.nodeOf(b.ID) })
 }
 
 // brief describes a node of a deleted data point.

@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/domain/visit"
 	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/projections/access"
 )
@@ -111,7 +112,13 @@ func Area(d Deps) web.Area {
 func clientOf(r *web.Request) signin.Client {
 	return signin.Client{
 		Browser: r.UserAgent(), Address: r.Caller().String(), Known: r.Cookies().Value(r.Request, web.KnownCookie),
+		Request: r.ID(),
 	}
+}
+
+// visited records what the person of a request did.
+func (d Deps) visited(r *web.Request, e visit.OfPerson) error {
+	return d.SignIn.Record(r.Context(), clientOf(r), r.Person.ID, uuid.Nil, e)
 }
 
 // attemptOf is the password of a form, with who sent it and the session that the browser has.

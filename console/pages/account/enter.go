@@ -8,6 +8,7 @@ import (
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/visit"
 )
 
 // entrance is what the pages for people who are not signed in show.
@@ -57,6 +58,16 @@ func (d Deps) secondFactor(r *web.Request) error {
 }
 
 func (d Deps) signOut(r *web.Request) error {
+	if r.SignedIn() {
+		if err := d.visited(r, &visit.SessionsEnded{Ended: visit.SignedOut}); err != nil {
+			return err
+		}
+	}
+	return d.leaveSession(r)
+}
+
+// leaveSession ends the session of the browser.
+func (d Deps) leaveSession(r *web.Request) error {
 	if err := d.SignIn.SignOut(r.Context(), tokenOf(r)); err != nil {
 		return err
 	}

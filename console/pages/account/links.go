@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/person"
+	"github.com/annals-project/annals/domain/visit"
 	"github.com/annals-project/annals/projections/access"
 )
 
@@ -133,6 +134,9 @@ func (d Deps) confirmAddress(r *web.Request, link signin.Link) error {
 	if _, err := d.SignIn.Verify(r.Context(), r.PathValue("token")); err != nil {
 		return described(r, err)
 	}
+	if err := d.visited(r, &visit.LinkUsed{Purpose: string(link.Purpose)}); err != nil {
+		return err
+	}
 	return r.Done("/account", "saved")
 }
 
@@ -232,6 +236,9 @@ func (d Deps) mailLink(r *web.Request, link signin.Link) error {
 	if err != nil {
 		return err
 	}
+	if err := d.linkMade(r, link); err != nil {
+		return err
+	}
 	subject, purpose := "Confirm your address for Annals", "confirm your address"
 	if link.Purpose == signin.Recovery || link.Purpose == signin.Join {
 		subject, purpose = "Your password at Annals", "set another password"
@@ -239,4 +246,17 @@ func (d Deps) mailLink(r *web.Request, link signin.Link) error {
 	return d.Mail.Send(r.Context(), link.Email, subject, fmt.Sprintf(
 		"Open this link to %s. It works once, within an hour:\n\n%s\n\n"+
 			"If you did not ask for it, ignore this mail: nothing happens then.", purpose, d.URL+web.Path("link", token)))
+}
+
+// linkMade records a link that is mailed to a person: the person asked for it, or for a forgotten password anybody.
+func (d Deps) linkMade(r *web.Request, link signin.Link) error {
+	made := &visit.LinkMade{Purpose: string(link.Purpose)}
+	switch link.Person {
+	case uuid.Nil:
+		return nil
+	case r.Person.ID:
+		return d.visited(r, made)
+	default:
+		return d.SignIn.RecordAsked(r.Context(), clientOf(r), link.Person, made)
+	}
 }

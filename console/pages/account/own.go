@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/person"
+	"github.com/annals-project/annals/domain/visit"
 )
 
 // own is what the page of one's account shows.
@@ -70,8 +71,11 @@ func (d Deps) change(r *web.Request, do func() (done string, err error)) error {
 
 func (d Deps) changePassword(r *web.Request) error {
 	return d.change(r, func() (string, error) {
-		return "saved", d.SignIn.ChangePassword(r.Context(), r.Session, r.Membership.Organization,
-			r.Raw("current"), r.Raw("password"))
+		err := d.SignIn.ChangePassword(r.Context(), r.Session, r.Membership.Organization, r.Raw("current"), r.Raw("password"))
+		if err == nil {
+			err = d.visited(r, &visit.PasswordChanged{})
+		}
+		return "saved", err
 	})
 }
 
@@ -112,13 +116,19 @@ func (d Deps) endSessions(r *web.Request) error {
 			if err != nil {
 				return "", fault.New(fault.Invalid, fault.CodeInvalidRequest, "there is no such session")
 			}
-			return "ended", d.SignIn.EndSession(r.Context(), r.Person.ID, id)
+			if err = d.SignIn.EndSession(r.Context(), r.Person.ID, id); err == nil {
+				err = d.visited(r, &visit.SessionsEnded{Ended: visit.OneEnded})
+			}
+			return "ended", err
 		})
 	}
 	if err := d.SignIn.SignOutEverywhere(r.Context(), r.Person.ID, r.Field("programs") != ""); err != nil {
 		return err
 	}
-	return d.signOut(r)
+	if err := d.visited(r, &visit.SessionsEnded{Ended: visit.Everywhere}); err != nil {
+		return err
+	}
+	return d.leaveSession(r)
 }
 
 const (
@@ -177,6 +187,9 @@ func (d Deps) enrol(r *web.Request) error {
 	}
 	d.setCookies(r, next)
 	r.Cookies().Set(r.Writer(), enrolCookie, "", 0)
+	if err := d.visited(r, &visit.SecondFactorChanged{Change: visit.FactorSet}); err != nil {
+		return err
+	}
 	began, _, err := d.SignIn.Session(r.Context(), next.Token)
 	if err != nil {
 		return err
@@ -200,12 +213,19 @@ func (d Deps) recoveryCodes(r *web.Request) error {
 	if err != nil {
 		return d.change(r, func() (string, error) { return "", err })
 	}
+	if err := d.visited(r, &visit.SecondFactorChanged{Change: visit.CodesMade}); err != nil {
+		return err
+	}
 	return web.ShowOnce(r, codesPath, codes)
 }
 
 func (d Deps) removeSecondFactor(r *web.Request) error {
 	return d.change(r, func() (string, error) {
-		return "deleted", d.SignIn.RemoveSecondFactor(r.Context(), r.Person.ID, r.Field("code"))
+		err := d.SignIn.RemoveSecondFactor(r.Context(), r.Person.ID, r.Field("code"))
+		if err == nil {
+			err = d.visited(r, &visit.SecondFactorChanged{Change: visit.FactorRemoved})
+		}
+		return "deleted", err
 	})
 }
 

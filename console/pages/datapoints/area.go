@@ -28,6 +28,7 @@ type Deps struct {
 	Stopped  points.StoppedSends
 	Rooms    account.Queries
 	Export   export.Service
+	People   export.PersonService
 }
 
 // pages are the pages with what they share.
@@ -42,23 +43,23 @@ type pages struct {
 func Area(d Deps) web.Area {
 	p := &pages{d, admission.Estimates.New()}
 	return web.Area{Templates: templates, Routes: []web.Route{
-		{Pattern: "GET /p/{project}/data", Needs: web.Read, Serve: p.list},
-		{Pattern: "GET /p/{project}/data/{id}", Needs: web.Read, Serve: p.one},
-		{Pattern: "GET /p/{project}/data/{id}/text", Needs: web.Read, Serve: p.text},
+		{Pattern: "GET /p/{project}/data", Needs: web.Read, Auditors: web.Audited, Serve: p.list},
+		{Pattern: "GET /p/{project}/data/{id}", Needs: web.Read, Auditors: web.AuditedTexts, Serve: p.one},
+		{Pattern: "GET /p/{project}/data/{id}/text", Needs: web.Read, Auditors: web.AuditedTexts, Serve: p.text},
 		{Pattern: "GET /p/{project}/data/{id}/correct", Needs: web.Write, Live: true, Serve: p.correctForm},
 		{Pattern: "POST /p/{project}/data/{id}/correct", Needs: web.Write, Live: true, Body: formBody, Serve: p.correct},
 		{Pattern: "GET /p/{project}/data/{id}/delete", Needs: web.Write, Serve: p.deleteForm},
 		{Pattern: "POST /p/{project}/data/{id}/delete", Needs: web.Write, Live: true, Serve: p.delete},
-		{Pattern: "GET /p/{project}/search", Needs: web.Read, Serve: p.search},
-		{Pattern: "GET /p/{project}/sends/{send}", Needs: web.Read, Serve: p.send},
-		{Pattern: "GET /p/{project}/failed", Needs: web.Read, Serve: p.failed},
+		{Pattern: "GET /p/{project}/search", Needs: web.Read, Auditors: web.AuditedTexts, Serve: p.search},
+		{Pattern: "GET /p/{project}/sends/{send}", Needs: web.Read, Auditors: web.Audited, Serve: p.send},
+		{Pattern: "GET /p/{project}/failed", Needs: web.Read, Auditors: web.Audited, Serve: p.failed},
 		{Pattern: "POST /p/{project}/failed/{send}", Needs: web.Write, Live: true, Serve: p.retry},
 		{Pattern: "GET /p/{project}/ingest", Needs: web.Write, Live: true, Serve: p.ingestForm},
 		{Pattern: "POST /p/{project}/ingest", Needs: web.Write, Live: true, Body: formBody, Serve: p.ingest},
 		{Pattern: "GET /p/{project}/import", Needs: web.Write, Live: true, Serve: p.importForm},
 		{Pattern: "POST /p/{project}/import", Needs: web.Write, Live: true, Body: importBody, Serve: p.importFiles},
-		{Pattern: "GET /p/{project}/export", Needs: web.Manage, Serve: p.exportForm},
-		{Pattern: "GET /p/{project}/export/{file}", Needs: web.Manage, Time: exportTime, Serve: p.exportFile},
+		{Pattern: "GET /p/{project}/export", Needs: web.Manage, Auditors: web.AuditedTexts, Serve: p.exportForm},
+		{Pattern: "GET /p/{project}/export/{file}", Needs: web.Manage, Auditors: web.AuditedTexts, Time: exportTime, Serve: p.exportFile},
 	}}
 }
 

@@ -28,13 +28,20 @@ func (p *pages) list(r *web.Request) error {
 			if q.Filter, err = filterOf(r.URL.Query(), r.Zone()); err != nil {
 				return part, err
 			}
+			if q.Label != "" && !r.SeesTexts() {
+				return part, web.NoTexts()
+			}
 			var wrong error
 			q.After, err = points.ParsePlace(after)
 			if q.Before, wrong = points.ParsePlace(before); err != nil || wrong != nil {
 				return part, web.WrongPlace()
 			}
 			list, err := p.Points.List(r.Context(), r.Project.Project.ID, q)
-			part.Items = list.Points
+			if part.Items = list.Points; !r.SeesTexts() {
+				for i := range part.Items {
+					part.Items[i].Label, part.Items[i].Excerpt = nil, ""
+				}
+			}
 			part.Pager = web.PagerOf(list.Newer, list.Older, list.First.String(), list.Last.String())
 			if part.Pager.Total = web.Total(list.Total); list.AtLeast && list.Total <= web.MaxTotal {
 				part.Pager.Total = "at least " + part.Pager.Total

@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
+	"github.com/annals-project/annals/projections/history"
 	"github.com/annals-project/annals/projections/why"
 )
 
@@ -25,7 +26,7 @@ type Deps struct {
 	Commands  *commands.Service
 	Points    datapoints.Queries
 	Access    why.Access
-	History   why.Histories
+	History   history.Reader
 	Calls     *requestlog.Log
 }
 
@@ -44,6 +45,8 @@ const (
 	// newest is how many data points of an author or of an audience a page shows, recalls how many of an identity.
 	newest  = 5
 	recalls = 10
+	// lastEvents is how many changes a page shows of an identity or of an audience.
+	lastEvents = 10
 	// recallDays is how far back these are looked for.
 	recallDays = 31
 )
@@ -52,8 +55,8 @@ const (
 func Area(d Deps) web.Area {
 	const p = "/p/{project}/"
 	return web.Area{Templates: templates, Routes: []web.Route{
-		{Pattern: "GET " + p + "identities", Needs: web.Read, Serve: d.identities},
-		{Pattern: "GET " + p + "identities/{identity}", Needs: web.Read, Serve: d.identity},
+		{Pattern: "GET " + p + "identities", Needs: web.Read, Auditors: web.Audited, Serve: d.identities},
+		{Pattern: "GET " + p + "identities/{identity}", Needs: web.Read, Auditors: web.AuditedTexts, Serve: d.identity},
 		{Pattern: "GET " + p + "new-identity", Needs: web.Write, Live: true, Serve: d.newIdentity},
 		{Pattern: "POST " + p + "identity", Needs: web.Write, Live: true, Body: traitsForm, Serve: d.saveIdentity},
 		{Pattern: "POST " + p + "identity/delete", Needs: web.Write, Live: true, Serve: d.deleteIdentity},
@@ -62,8 +65,8 @@ func Area(d Deps) web.Area {
 			Pattern: "POST " + p + "import-identities", Needs: web.Write, Live: true, Body: fileForm, Time: longTime,
 			Serve: d.importFile,
 		},
-		{Pattern: "GET " + p + "audiences", Needs: web.Read, Serve: d.audiences},
-		{Pattern: "GET " + p + "audiences/{slug}", Needs: web.Read, Serve: d.audience},
+		{Pattern: "GET " + p + "audiences", Needs: web.Read, Auditors: web.Audited, Serve: d.audiences},
+		{Pattern: "GET " + p + "audiences/{slug}", Needs: web.Read, Auditors: web.AuditedTexts, Serve: d.audience},
 		{Pattern: "GET " + p + "audiences/{slug}/edit", Needs: web.Write, Live: true, Serve: d.editAudience},
 		{Pattern: "GET " + p + "new-audience", Needs: web.Write, Live: true, Serve: d.newAudience},
 		{
@@ -72,13 +75,18 @@ func Area(d Deps) web.Area {
 		},
 		{Pattern: "POST " + p + "audiences/{slug}/recompute", Needs: web.Write, Live: true, Serve: d.recomputeAudience},
 		{Pattern: "POST " + p + "audiences/{slug}/delete", Needs: web.Write, Live: true, Serve: d.deleteAudience},
-		{Pattern: "GET " + p + "access", Needs: web.Read, Serve: d.access},
+		{Pattern: "GET " + p + "access", Needs: web.Read, Auditors: web.AuditedTexts, Serve: d.access},
 	}}
 }
 
 // words are the messages of these pages that are in no template.
-var words = struct{ noIdentity, noAudience, known, valueWithoutKey, tooMany, badRows, partly, noFile string }{
+var words = struct {
+	noIdentity, noAudience, known, future, sinceWhen  string
+	valueWithoutKey, tooMany, badRows, partly, noFile string
+}{
 	noIdentity: "the project has no identity %.80q", noAudience: "the project has no audience %.80q",
+	sinceWhen:       "as of: name the time since when access was lost",
+	future:          "as of: it lies in the future",
 	known:           "the project has %.80q already: change that one, or choose another name",
 	valueWithoutKey: "belongs to a trait: name the trait too",
 	tooMany:         "these would be more than %d identities", noFile: "choose a file, or paste its text",
@@ -106,26 +114,35 @@ func notNew(err error, exists bool, name string) error {
 	return err
 }
 
-// accessPage is whether an identity may read a data point, and why. Reading is nil before it is asked.
+// accessPage is whether an identity may read a data point, or could at a time, and why. Reading is nil before it is
+// asked.
 type accessPage struct {
 	Identity string       `json:"identity"`
 	Point    string       `json:"dataPoint"`
+	At       string       `json:"-"`
 	Reading  *why.Reading `json:"reading"`
 }
 
 func (d Deps) access(r *web.Request) error {
 	query := r.URL.Query()
-	page := accessPage{Identity: query.Get("identity"), Point: query.Get("point")}
+	page := accessPage{Identity: query.Get("identity"), Point: query.Get("point"), At: query.Get("at")}
 	if page.Identity == "" || page.Point == "" { // links name one of them
 		return r.Render("access.html", page)
 	}
 	var problems fields.Problems
 	problems.CheckParameter("identity", page.Identity, limit.Identity)
 	problems.CheckParameter("point", page.Point, limit.SourceID)
-	err := problems.Err()
+	at, err := asOf(r)
+	if wrong := problems.Err(); wrong != nil {
+		err = wrong
+	}
 	if err == nil {
 		var reading why.Reading
-		reading, err = d.Access.Explain(r.Context(), r.Project.Project, page.Identity, page.Point)
+		if at == nil {
+			reading, err = d.Access.Explain(r.Context(), r.Project.Project, page.Identity, page.Point)
+		} else {
+			reading, err = d.Access.ExplainAt(r.Context(), r.Project.Project, page.Identity, page.Point, *at)
+		}
 		page.Reading = &reading
 	}
 	return r.Form(err, "access.html", page)

@@ -8,7 +8,7 @@ import (
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
-	"github.com/annals-project/annals/projections/why"
+	"github.com/annals-project/annals/projections/history"
 )
 
 // audienceList is a page of the list, with its filter.
@@ -42,8 +42,10 @@ func (d Deps) audiences(r *web.Request) error {
 type audiencePage struct {
 	directory.AudienceHead
 	web.Part[directory.Member]
-	Points  datapoints.List `json:"points"`
-	History why.HistoryPage `json:"history"`
+	Points datapoints.List `json:"points"`
+	Events []history.Event `json:"events"`
+	// Past is set if the members are those of a time.
+	Past *pastAudience `json:"past,omitempty"`
 }
 
 func (d Deps) audience(r *web.Request) error {
@@ -52,10 +54,24 @@ func (d Deps) audience(r *web.Request) error {
 		return err
 	}
 	page := audiencePage{AudienceHead: a}
+	at, wrong := asOf(r)
+	lost := r.URL.Query().Get("lost") != ""
+	switch {
+	case at != nil:
+		page.Past = &pastAudience{At: *at, Lost: lost}
+	case lost && wrong == nil:
+		wrong = invalid("%s", words.sinceWhen)
+	}
 	return web.List[directory.Member]{
-		Name: a.Slug, Columns: []string{"identity", "memberSince", "isExact"},
-		Cells: func(m directory.Member) []any { return []any{m.Identity, m.Since, m.Exact} },
+		Name: a.Slug, Columns: []string{"identity", "memberSince", "isExact", "until"},
+		Cells: func(m directory.Member) []any { return []any{m.Identity, m.Since, m.Exact, m.Until} },
 		Read: func(after, before string, most int) (part web.Part[directory.Member], err error) {
+			switch {
+			case wrong != nil:
+				return part, wrong
+			case page.Past != nil:
+				return d.membersAt(r, a.Slug, page.Past, after, before, most)
+			}
 			listing := directory.MemberListing{Limit: most}
 			for text, place := range map[string]**uuid.UUID{after: &listing.After, before: &listing.Before} {
 				if id, wrong := uuid.Parse(text); wrong == nil {
@@ -70,8 +86,8 @@ func (d Deps) audience(r *web.Request) error {
 			return part, notFound(err, ok, words.noAudience, a.Slug)
 		},
 	}.Page(r, "audience.html", &page, &page.Part, func() (err error) {
-		of := why.OfAudience(r.Project.Project.ID, a.ID)
-		if page.History, err = d.History.Of(r.Context(), of, r.URL.Query().Get("events")); err != nil {
+		page.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), history.OfAudience+":"+a.ID.String(), lastEvents)
+		if err != nil {
 			return err
 		}
 		carry := datapoints.ListQuery{Filter: datapoints.Filter{Audience: a.Slug}, Limit: newest}

@@ -1,15 +1,17 @@
 package directory
 
 import (
+	"encoding/json"
 	"slices"
 
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
-	"github.com/annals-project/annals/projections/why"
+	"github.com/annals-project/annals/projections/history"
 )
 
 // identityList is a page of the list, with its filter.
@@ -32,11 +34,18 @@ func (d Deps) identities(r *web.Request) (err error) {
 		},
 		Read: func(after, before string, most int) (part web.Part[directory.Identity], err error) {
 			listing, err := page.listing(after, before, most)
+			if err == nil && listing.Value != nil && !r.SeesTexts() {
+				err = web.NoTexts()
+			}
 			if err != nil {
 				return part, err
 			}
 			found, err := d.Directory.IdentityPage(r.Context(), r.Project.Project, listing)
-			part.Items = found.List
+			if part.Items = found.List; !r.SeesTexts() {
+				for i := range part.Items {
+					part.Items[i].Traits = json.RawMessage(`{}`)
+				}
+			}
 			part.Pager = web.PagerOf(found.Newer, found.Older, placeOf(found.Start), placeOf(found.End))
 			if part.Pager.Total = web.Total(found.Total); found.TotalMore {
 				part.Pager.Total = "at least " + part.Pager.Total
@@ -96,7 +105,9 @@ type identityPage struct {
 	Private datapoints.List `json:"private"`
 	// Recalls are the newest recalls as it.
 	Recalls []requestlog.Hit `json:"recalls"`
-	History why.HistoryPage  `json:"history"`
+	Events  []history.Event  `json:"events"`
+	// Thing is the record in history.
+	Thing string `json:"-"`
 }
 
 // trait is a trait in the form. Was and Before are its key and value when the form was shown, "" for a new one: a
@@ -121,8 +132,8 @@ func (d Deps) showIdentity(r *web.Request, page identityPage, wrong error) (err 
 		if page.Audiences, page.MoreAudiences, err = d.Directory.Memberships(r.Context(), project, name); err != nil {
 			return err
 		}
-		of := why.OfIdentity(project, name)
-		if page.History, err = d.History.Of(r.Context(), of, r.URL.Query().Get("events")); err != nil {
+		page.Thing = history.OfIdentity + ":" + stream.IdentityID(project.Namespace, name).String()
+		if page.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), page.Thing, lastEvents); err != nil {
 			return err
 		}
 		wrote := datapoints.ListQuery{Filter: datapoints.Filter{Author: name}, Limit: newest}

@@ -32,7 +32,7 @@ type Deps struct {
 // Area returns the pages.
 func Area(d Deps) web.Area {
 	return web.Area{Templates: templates, Routes: []web.Route{
-		{Pattern: "GET /health", Needs: web.Member, Serve: web.NewPage("health.html", d.health).Show},
+		{Pattern: "GET /health", Needs: web.Member, Auditors: web.Audited, Serve: web.NewPage("health.html", d.health).Show},
 		{Pattern: "GET /operator/organizations", Needs: web.Operator, Serve: d.organizations},
 	}}
 }
@@ -79,7 +79,7 @@ func (d Deps) projects(r *web.Request) ([]project, error) {
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(p access.Project) bool { return !r.MayIn(p.ID, web.Read) })
+	all = slices.DeleteFunc(all, func(p access.Project) bool { return !r.Sees(p.ID) })
 	ids := make([]uuid.UUID, len(all))
 	for i, p := range all {
 		ids[i] = p.ID

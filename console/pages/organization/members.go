@@ -14,7 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/person"
 	"github.com/annals-project/annals/projections/access"
-	"github.com/annals-project/annals/projections/why"
+	"github.com/annals-project/annals/projections/history"
 )
 
 const membersPath = "/settings/members"
@@ -65,10 +65,10 @@ type link struct {
 type memberPage struct {
 	member
 
-	Projects []project   `json:"projects"`
-	Events   []why.Event `json:"events"`
-	MayEdit  bool        `json:"-"`
-	Link     *link       `json:"-"`
+	Projects []project       `json:"projects"`
+	Events   []history.Event `json:"events"`
+	MayEdit  bool            `json:"-"`
+	Link     *link           `json:"-"`
 }
 
 func (d Deps) members(r *web.Request) (v memberList, err error) {
@@ -111,9 +111,9 @@ func (memberList) Roles(r *web.Request) []organization.Role { return rolesOf(r) 
 func (memberPage) Roles(r *web.Request) []organization.Role { return rolesOf(r) }
 
 func rolesOf(r *web.Request) []organization.Role {
-	roles := []organization.Role{organization.Member, organization.Admin, organization.Owner}
+	roles := []organization.Role{organization.Member, organization.Auditor, organization.Admin, organization.Owner}
 	if !r.May(web.Owner) {
-		return roles[:2]
+		return roles[:3]
 	}
 	return roles
 }
@@ -149,14 +149,14 @@ func (d Deps) member(r *web.Request) (v memberPage, err error) {
 	if err != nil {
 		return v, err
 	}
-	v = memberPage{member: member{p.ID, p.Email, m.Role}, MayEdit: mayEdit(r, m.Role) == nil}
+	v = memberPage{member: member{p.ID, p.Email, m.Role}, MayEdit: r.May(web.Admin) && mayEdit(r, m.Role) == nil}
 	if v.Projects, err = d.projects(r, m.Access); err != nil {
 		return v, err
 	}
 	if v.Link, err = web.Once[*link](r); err != nil {
 		return v, err
 	}
-	v.Events, err = d.History.Latest(r.Context(), why.OfMember(m.Organization, p.ID), lastEvents)
+	v.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), history.OfMember+":"+p.ID.String(), lastEvents)
 	return v, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"embed"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/annals-project/annals/internal/erasures"
 	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/history"
 	"github.com/annals-project/annals/projections/why"
 )
 
@@ -31,7 +33,7 @@ var templates embed.FS
 type Deps struct {
 	Access    access.Queries
 	Commands  *commands.Service
-	History   why.Histories
+	History   history.Reader
 	Links     Links
 	Erasures  *erasure.People
 	Takes     why.Takes
@@ -62,19 +64,21 @@ type Links interface {
 func Area(d Deps) web.Area {
 	settings, erasure := web.NewPage("settings.html", d.settings), web.NewPage("erasures.html", d.erasure)
 	return web.Area{Templates: templates, Routes: []web.Route{
-		{Pattern: "GET /settings/organization", Needs: web.Admin, Serve: settings.Show},
+		{Pattern: "GET /settings/organization", Needs: web.Admin, Auditors: web.Audited, Serve: settings.Show},
 		{Pattern: "POST " + settingsPath + "/spend-cap", Needs: web.Owner, Serve: settings.After("saved", d.setSpendCap)},
 		{Pattern: "POST " + settingsPath + "/second-factor", Needs: web.Owner, Serve: settings.After("saved", d.setSecondFactor)},
+		{Pattern: "POST " + settingsPath + "/visits", Needs: web.Owner, Serve: settings.After("saved", d.setVisitsKept)},
+		{Pattern: "POST " + settingsPath + "/auditor-texts", Needs: web.Owner, Serve: settings.After("saved", d.setAuditorTexts)},
 		{Pattern: "POST /settings/organization/management-key", Needs: web.Admin, Serve: d.rotateKey},
-		{Pattern: "GET /settings/members", Needs: web.Admin, Serve: web.NewPage("members.html", d.members).Show},
+		{Pattern: "GET /settings/members", Needs: web.Admin, Auditors: web.Audited, Serve: web.NewPage("members.html", d.members).Show},
 		{Pattern: "POST /settings/members", Needs: web.Admin, Serve: d.invite},
 		{Pattern: "POST /settings/offers/{offer}", Needs: web.Admin, Serve: d.withdraw},
-		{Pattern: "GET /settings/members/{member}", Needs: web.Admin, Serve: web.NewPage("member.html", d.member).Show},
+		{Pattern: "GET /settings/members/{member}", Needs: web.Admin, Auditors: web.Audited, Serve: web.NewPage("member.html", d.member).Show},
 		{Pattern: "POST /settings/members/{member}", Needs: web.Admin, Serve: d.change},
-		{Pattern: "GET /settings/events", Needs: web.Admin, Serve: d.events},
-		{Pattern: "GET /p/{project}/erasures", Needs: web.Manage, Serve: web.NewPage("erasures.html", d.erasures).Show},
+		{Pattern: "GET /settings/events", Needs: web.Admin, Auditors: web.Audited, Serve: d.events},
+		{Pattern: "GET /p/{project}/erasures", Needs: web.Manage, Auditors: web.Audited, Serve: web.NewPage("erasures.html", d.erasures).Show},
 		{Pattern: "POST /p/{project}/erasures", Needs: web.Manage, Serve: d.erase},
-		{Pattern: "GET /p/{project}/erasures/{erasure}", Needs: web.Manage, Serve: erasure.Show},
+		{Pattern: "GET /p/{project}/erasures/{erasure}", Needs: web.Manage, Auditors: web.Audited, Serve: erasure.Show},
 	}}
 }
 
@@ -92,7 +96,9 @@ type settings struct {
 	WithSecondFactor int                   `json:"withSecondFactor"`
 	Members          int                   `json:"members"`
 	HasManagementKey bool                  `json:"hasManagementKey"`
-	Events           []why.Event           `json:"events"`
+	VisitDays        int                   `json:"visitDays"`
+	AuditorTexts     bool                  `json:"auditorTexts"`
+	Events           []history.Event       `json:"events"`
 	IsOwner          bool                  `json:"-"`
 	Rotated          *tenants.Organization `json:"-"`
 }
@@ -111,6 +117,7 @@ func (d Deps) settings(r *web.Request) (v settings, err error) {
 	v = settings{
 		ID: o.ID.String(), Name: o.Name, Plan: cmp.Or(o.Plan, metering.SelfHosted), Terms: d.PlanTerms.Of(o.Plan),
 		NeedsSecondFactor: r.Membership.SecondFactor, HasManagementKey: o.ManagementKeyID != nil, IsOwner: r.May(web.Owner),
+		VisitDays: o.VisitDays, AuditorTexts: r.Membership.AuditorTexts,
 	}
 	if o.SpendCapTenths != nil {
 		v.SpendCap = metering.Credits(*o.SpendCapTenths).String()
@@ -131,7 +138,7 @@ func (d Deps) settings(r *web.Request) (v settings, err error) {
 		return v, err
 	}
 	v.HasManagementKey = v.HasManagementKey || v.Rotated != nil
-	v.Events, err = d.History.Latest(r.Context(), why.OfOrganization(o.ID), lastEvents)
+	v.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), "", lastEvents)
 	return v, err
 }
 
@@ -151,6 +158,19 @@ func (d Deps) setSecondFactor(r *web.Request) (path string, err error) {
 	return settingsPath, d.Commands.SetSecondFactor(r.Context(), r.Command(), r.Membership.Organization, required)
 }
 
+func (d Deps) setVisitsKept(r *web.Request) (path string, err error) {
+	days, err := strconv.Atoi(r.Field("days"))
+	if err != nil {
+		return "", fault.New(fault.Invalid, fault.CodeInvalidRequest, "%q is no number of days", web.Cut(r.Field("days"), 20))
+	}
+	return settingsPath, d.Commands.SetVisitsKept(r.Context(), r.Command(), r.Membership.Organization, days)
+}
+
+func (d Deps) setAuditorTexts(r *web.Request) (path string, err error) {
+	allowed := r.Field("allowed") != ""
+	return settingsPath, d.Commands.SetAuditorTexts(r.Context(), r.Command(), r.Membership.Organization, allowed)
+}
+
 // rotateKey leads to the settings, which show the new key once.
 func (d Deps) rotateKey(r *web.Request) error {
 	if err := r.AskFirst("management-key"); err != nil {
@@ -163,59 +183,8 @@ func (d Deps) rotateKey(r *web.Request) error {
 	return web.ShowOnce(r, settingsPath, rotated)
 }
 
-// eventList is a page of the events of management.
-type eventList struct {
-	web.Part[why.Event]
-
-	Project  string   `json:"project,omitempty"`
-	Projects []string `json:"-"`
-	// IsPart reports that the events of some projects are only in the lists of those.
-	IsPart bool `json:"isPart,omitempty"`
-}
-
-// events shows who changed what of the organization and its projects, or of one of them.
+// events leads from the former address of History to the present one.
 func (d Deps) events(r *web.Request) error {
-	projects, err := d.Access.Projects(r.Context(), r.Membership.Organization)
-	if err != nil {
-		return err
-	}
-	view, ids := eventList{Project: r.URL.Query().Get("project")}, make([]uuid.UUID, len(projects))
-	read := func(after string) (why.HistoryPage, error) {
-		return d.History.Management(r.Context(), r.Membership.Organization, ids, after)
-	}
-	known := view.Project == ""
-	for i, p := range projects {
-		view.Projects, ids[i] = append(view.Projects, p.Slug), p.ID
-		if p.Slug == view.Project {
-			known = true
-			read = func(after string) (why.HistoryPage, error) {
-				return d.History.Of(r.Context(), why.OfProject(p.ID), after)
-			}
-		}
-	}
-	if !known {
-		return fault.New(fault.NotFound, fault.CodeNotFound, "there is no project %q", view.Project)
-	}
-	return web.List[why.Event]{
-		Name: "events", Columns: []string{"at", "event", "by", "details", "request"}, Cells: cells,
-		Read: func(after, before string, _ int) (web.Part[why.Event], error) {
-			return web.Forwards(after, before, func(cursor string) ([]why.Event, string, error) {
-				page, err := read(cursor)
-				view.IsPart = view.Project == "" && (page.IsCut || len(projects) > why.MaxHistoryProjects)
-				return page.Events, page.Next, err
-			})
-		},
-	}.Page(r, "events.html", &view, &view.Part, nil)
-}
-
-func cells(e why.Event) []any {
-	details, request := make([]string, len(e.Fields)), ""
-	for i, f := range e.Fields {
-		details[i] = f.Name + ": " + f.Value
-	}
-	if e.RequestID != uuid.Nil {
-		request = e.RequestID.String()
-	}
-	by := cmp.Or(e.By.Name, strings.TrimSpace(e.By.Kind+" "+e.By.ID))
-	return []any{e.At, e.Name, by, strings.Join(details, "; "), request}
+	r.Redirect(r.HistoryPath(""))
+	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/internal/tenants"
-	"github.com/annals-project/annals/projections/why"
+	"github.com/annals-project/annals/projections/history"
 )
 
 // key is a key of the project. LastUsedAt is nil if the request log has no call of it.
@@ -105,7 +105,7 @@ func (d Deps) createKey(r *web.Request) error {
 type keyPage struct {
 	key
 
-	Events []why.Event `json:"events"`
+	Events []history.Event `json:"events"`
 }
 
 func (d Deps) key(r *web.Request) (page keyPage, err error) {
@@ -122,7 +122,7 @@ func (d Deps) key(r *web.Request) (page keyPage, err error) {
 	if page.Key.Key, err = web.Once[string](r); err != nil {
 		return page, err
 	}
-	page.Events, err = d.History.Latest(r.Context(), why.OfKey(r.Project.Project.ID, id), lastEvents)
+	page.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), history.OfKey+":"+id.String(), lastEvents)
 	return page, err
 }
 

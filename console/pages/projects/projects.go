@@ -21,6 +21,7 @@ import (
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/history"
 	"github.com/annals-project/annals/projections/why"
 )
 
@@ -38,7 +39,7 @@ type Deps struct {
 	Log      *requestlog.Log
 	Sends    datapoints.Queries
 	Calls    why.Calls
-	History  why.Histories
+	History  history.Reader
 	// Projections is how far each projection is.
 	Projections func() []condition.Projection
 	Commands    *commands.Service
@@ -49,16 +50,16 @@ func Area(d Deps) web.Area {
 	overview, caps := web.NewPage("overview.html", d.overview), web.NewPage("caps.html", d.caps)
 	keys, one := web.NewPage("keys.html", d.keys), web.NewPage("key.html", d.key)
 	return web.Area{Templates: templates, Routes: []web.Route{
-		{Pattern: "GET /{$}", Needs: web.Member, Serve: d.list},
+		{Pattern: "GET /{$}", Needs: web.Member, Auditors: web.Audited, Serve: d.list},
 		{Pattern: "POST /{$}", Needs: web.Admin, Serve: d.create},
-		{Pattern: "GET /p/{project}", Needs: web.Read, Serve: overview.Show},
+		{Pattern: "GET /p/{project}", Needs: web.Read, Auditors: web.Audited, Serve: overview.Show},
 		{Pattern: "POST /p/{project}", Needs: web.Manage, Serve: overview.After("saved", d.describe)},
 		{Pattern: "POST /p/{project}/archived", Needs: web.Manage, Serve: overview.After("saved", d.archive)},
-		{Pattern: "GET /p/{project}/caps", Needs: web.Manage, Serve: caps.Show},
+		{Pattern: "GET /p/{project}/caps", Needs: web.Manage, Auditors: web.Audited, Serve: caps.Show},
 		{Pattern: "POST /p/{project}/caps", Needs: web.Manage, Serve: caps.After("saved", d.setCaps)},
-		{Pattern: "GET /p/{project}/keys", Needs: web.Manage, Serve: keys.Show},
+		{Pattern: "GET /p/{project}/keys", Needs: web.Manage, Auditors: web.Audited, Serve: keys.Show},
 		{Pattern: "POST /p/{project}/keys", Needs: web.Manage, Serve: d.createKey},
-		{Pattern: "GET /p/{project}/keys/{key}", Needs: web.Manage, Serve: one.Show},
+		{Pattern: "GET /p/{project}/keys/{key}", Needs: web.Manage, Auditors: web.Audited, Serve: one.Show},
 		{Pattern: "POST /p/{project}/keys/{key}/reveal", Needs: web.Manage, Serve: d.reveal},
 		{Pattern: "POST /p/{project}/keys/{key}/revoke", Needs: web.Manage, Serve: one.After("revoked", d.revoke)},
 	}}
@@ -89,7 +90,7 @@ func (d Deps) showList(r *web.Request, wrong error) error {
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(p account.Project) bool { return !r.MayIn(p.ID, web.Read) })
+	all = slices.DeleteFunc(all, func(p account.Project) bool { return !r.Sees(p.ID) })
 	page := list{Organization: r.Membership.Name, HasAny: len(all) > 0, MayCreate: r.May(web.Admin)}
 	wanted, found := strings.ToLower(strings.TrimSpace(r.URL.Query().Get("q"))), []project{}
 	for _, p := range all {
@@ -136,9 +137,9 @@ type overview struct {
 	Lagging []condition.Projection `json:"lagging"`
 	Sends   []why.Call             `json:"sends"`
 	// Events are the last changes, for those who manage the project.
-	Events    []why.Event `json:"events,omitempty"`
-	APIURL    string      `json:"-"`
-	MayManage bool        `json:"-"`
+	Events    []history.Event `json:"events,omitempty"`
+	APIURL    string          `json:"-"`
+	MayManage bool            `json:"-"`
 }
 
 const (
@@ -175,7 +176,7 @@ func (d Deps) overview(r *web.Request) (page overview, err error) {
 		}
 	}
 	if err == nil && page.MayManage {
-		page.Events, err = d.History.Latest(r.Context(), why.OfProject(p.ID), lastEvents)
+		page.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), "", lastEvents)
 	}
 	return page, err
 }
@@ -215,8 +216,8 @@ func (d Deps) archive(r *web.Request) (path string, err error) {
 type capsPage struct {
 	tenants.ProjectUse
 
-	Events                  []why.Event   `json:"events"`
-	IngestionBar, CreditBar template.HTML `json:"-"`
+	Events                  []history.Event `json:"events"`
+	IngestionBar, CreditBar template.HTML   `json:"-"`
 }
 
 func (d Deps) caps(r *web.Request) (page capsPage, err error) {
@@ -232,7 +233,7 @@ func (d Deps) caps(r *web.Request) (page capsPage, err error) {
 	if p.CreditCapTenths != nil {
 		page.CreditBar = svg.Progress("of the credit cap", p.Used.CreditTenths, *p.CreditCapTenths)
 	}
-	page.Events, err = d.History.Latest(r.Context(), why.OfCaps(p.ID), lastEvents)
+	page.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), history.OfCaps+":"+p.ID.String(), lastEvents)
 	return page, err
 }
 

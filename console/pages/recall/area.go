@@ -45,9 +45,9 @@ type Deps struct {
 func Area(d Deps) web.Area {
 	const path = "/p/{project}/recall"
 	return web.Area{Templates: templates, Routes: []web.Route{
-		{Pattern: "GET " + path, Needs: web.Read, Serve: d.show},
-		{Pattern: "POST " + path, Needs: web.Read, Live: true, Serve: d.ask},
-		{Pattern: "GET " + path + "/explain", Needs: web.Read, Live: true, Serve: d.explain},
+		{Pattern: "GET " + path, Needs: web.Read, Auditors: web.AuditedTexts, Serve: d.show},
+		{Pattern: "POST " + path, Needs: web.Read, Auditors: web.AuditedTexts, Live: true, Serve: d.ask},
+		{Pattern: "GET " + path + "/explain", Needs: web.Read, Auditors: web.AuditedTexts, Live: true, Serve: d.explain},
 	}}
 }
 

@@ -32,7 +32,13 @@ func Area(d Deps) web.Area {
 		"trace": d.roots, "trace/{node}": d.node, "trace/{node}/lineage": d.lineage,
 		"trace/{node}/timeline": d.timeline,
 	} {
-		routes = append(routes, web.Route{Pattern: "GET /p/{project}/" + path, Needs: web.Read, Serve: serve})
+		auditors := web.AuditedTexts
+		if path == "requests" {
+			auditors = web.Audited // the list has no texts
+		}
+		routes = append(routes, web.Route{
+			Pattern: "GET /p/{project}/" + path, Needs: web.Read, Auditors: auditors, Serve: serve,
+		})
 	}
 	return web.Area{Templates: templates, Routes: routes}
 }

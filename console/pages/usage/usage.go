@@ -30,7 +30,9 @@ type Deps struct {
 
 // Area returns the page.
 func Area(d Deps) web.Area {
-	return web.Area{Templates: templates, Routes: []web.Route{{Pattern: "GET /usage", Needs: web.Member, Serve: d.usage}}}
+	return web.Area{Templates: templates, Routes: []web.Route{
+		{Pattern: "GET /usage", Needs: web.Member, Auditors: web.Audited, Serve: d.usage},
+	}}
 }
 
 // words are the messages of the page that are in no template.
@@ -88,7 +90,7 @@ func (d Deps) usage(r *web.Request) error {
 	if !r.May(web.Owner) {
 		v.SpendCapTenths, v.SpendCapLeftTenths = nil, nil
 	}
-	v.Projects = slices.DeleteFunc(used.Projects, func(p account.Project) bool { return !r.MayIn(p.ID, web.Read) })
+	v.Projects = slices.DeleteFunc(used.Projects, func(p account.Project) bool { return !r.Sees(p.ID) })
 	ids := []uuid.UUID{}
 	for _, p := range v.Projects {
 		ids, v.slugs[p.ID] = append(ids, p.ID), p.Slug

@@ -21,6 +21,7 @@ import (
 	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/directory"
+	"github.com/annals-project/annals/projections/history"
 	"github.com/annals-project/annals/projections/why"
 )
 
@@ -34,7 +35,7 @@ type Deps struct {
 	URLs      access.Webhooks
 	Audiences *directory.Queries
 	Calls     why.Calls
-	History   why.Histories
+	History   history.Reader
 	// API receives the events that a person sends.
 	API   httpx.Inner
 	Plans metering.PlanTerms
@@ -48,13 +49,13 @@ func Area(d Deps) web.Area {
 	const hooks = "/p/{project}/webhooks"
 	const event = hooks + "/{webhook}/events/{request}"
 	return web.Area{Templates: templates, Routes: []web.Route{
-		{Pattern: "GET " + hooks, Needs: web.Read, Serve: web.NewPage("list.html", d.list).Show},
+		{Pattern: "GET " + hooks, Needs: web.Read, Auditors: web.Audited, Serve: web.NewPage("list.html", d.list).Show},
 		{Pattern: "GET " + hooks + "/new", Needs: web.Write, Live: true, Serve: d.show},
-		{Pattern: "GET " + hooks + "/{webhook}", Needs: web.Read, Serve: d.show},
+		{Pattern: "GET " + hooks + "/{webhook}", Needs: web.Read, Auditors: web.Audited, Serve: d.show},
 		{Pattern: "POST " + hooks + "/{webhook}", Needs: web.Write, Live: true, Body: formBytes, Serve: d.change},
-		{Pattern: "GET " + hooks + "/{webhook}/events", Needs: web.Read, Serve: d.events},
-		{Pattern: "GET " + event, Needs: web.Read, Serve: d.event},
-		{Pattern: "GET " + event + "/body", Needs: web.Read, Serve: d.body},
+		{Pattern: "GET " + hooks + "/{webhook}/events", Needs: web.Read, Auditors: web.AuditedTexts, Serve: d.events},
+		{Pattern: "GET " + event, Needs: web.Read, Auditors: web.AuditedTexts, Serve: d.event},
+		{Pattern: "GET " + event + "/body", Needs: web.Read, Auditors: web.AuditedTexts, Serve: d.body},
 		{Pattern: "POST " + event + "/replay", Needs: web.Write, Live: true, Serve: d.replay},
 		{Pattern: "POST /p/{project}/replay-dropped", Needs: web.Manage, Live: true, Serve: d.replayDropped},
 	}}
@@ -167,12 +168,12 @@ func readForm(r *web.Request) form {
 type page struct {
 	summary
 
-	New      bool         `json:"-"`
-	Excluded bool         `json:"excluded"`
-	Events   []why.Event  `json:"events"`
-	Form     *form        `json:"-"`
-	Samples  []why.Sample `json:"-"`
-	Tried    *dryRun      `json:"-"`
+	New      bool            `json:"-"`
+	Excluded bool            `json:"excluded"`
+	Events   []history.Event `json:"events"`
+	Form     *form           `json:"-"`
+	Samples  []why.Sample    `json:"-"`
+	Tried    *dryRun         `json:"-"`
 }
 
 // dryRun is what the sample would become.
@@ -214,7 +215,7 @@ func (d Deps) render(r *web.Request, w access.Webhook, f form, wrong error) erro
 			return err
 		}
 		p.summary = list[0]
-		if p.Events, err = d.History.Latest(r.Context(), why.OfWebhook(w.ProjectID, w.ID), lastEvents); err != nil {
+		if p.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), history.OfWebhook+":"+w.ID, lastEvents); err != nil {
 			return err
 		}
 	}

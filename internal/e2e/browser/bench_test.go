@@ -76,7 +76,7 @@ func BenchmarkPages(b *testing.B) {
 
 // benchPages are the pages to open.
 var benchPages = []string{
-	"/", "/usage", "/health", "/account", "/settings/organization", "/settings/members", "/settings/events", "/p/default",
+	"/", "/usage", "/health", "/account", "/settings/organization", "/settings/members", "/settings/history", "/p/default",
 	"/p/default/data", "/p/default/data?author=load", "/p/default/identities", "/p/default/identities/member-7",
 	"/p/default/identities?trait=team&value=team-7", "/p/default/audiences", "/p/default/requests",
 	"/p/default/requests?statusClass=4xx", "/p/default/webhooks", "/p/default/failed", "/p/default/recall",

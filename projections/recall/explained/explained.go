@@ -10,7 +10,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/domain/reads"
 	domainrecall "github.com/annals-project/annals/domain/recall"
+	"github.com/annals-project/annals/internal/readlog"
 	"github.com/annals-project/annals/projections/recall"
 )
 
@@ -162,10 +164,17 @@ type Source struct {
 // some ids. It writes nothing and charges nothing, and takes no share of an organization. The errors are
 // those of Recall.
 func Explain(ctx context.Context, s *recall.Service, q recall.Query, sourceIDs []string) (e Explanation, err error) {
+	read, shown := readlog.From(ctx), []reads.Shown(nil)
 	err = s.Follow(ctx, q, func(ctx context.Context, p *recall.Pass) (err error) {
-		e, err = of(ctx, p, sourceIDs)
+		if e, err = of(ctx, p, sourceIDs); read != nil {
+			shown = p.Shown()
+		}
 		return err
 	})
+	if err == nil {
+		read.Asked(reads.Explain, q.Identity, q.Text)
+		err = read.Show(ctx, reads.Explain, shown...)
+	}
 	return e, err
 }
 

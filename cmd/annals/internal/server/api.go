@@ -43,6 +43,9 @@ func buildAPI(_ context.Context, s *Server) (adds, error) {
 		Writes: s.backpressure.admit, Limit: newRateLimits(cfg.RateLimit, cfg.PlanTerms, cfg.Clock).allow,
 		Tokens: s.tokenKeys(), URLs: s.urls, Proxies: cfg.Proxies, Now: cfg.Clock, Events: newEventAdmission(cfg, s.storage),
 	}
+	if s.reads != nil {
+		edge.Reads = s.reads
+	}
 	e := s.router(edge, cfg.Roles)
 	s.inner.Answers = edge.Answers
 	if s.inner.API = e; cfg.Roles.Has(RoleConsole) && !(cfg.Roles.Has(RoleRead) && cfg.Roles.Has(RoleWrite)) {

@@ -13,11 +13,13 @@ import (
 	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/commands/pipeline"
 	"github.com/annals-project/annals/commands/pipeline/model"
+	"github.com/annals-project/annals/commands/reads"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/erasures"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/embeddings"
+	readrecords "github.com/annals-project/annals/projections/reads"
 	"github.com/annals-project/annals/projections/runner"
 )
 
@@ -50,12 +52,16 @@ func buildPipeline(_ context.Context, s *Server) (adds, error) {
 		},
 	}
 	maintainer := &requestlog.Maintainer{DB: s.storage.work, Terms: cfg.PlanTerms, Log: cfg.Logger, Now: cfg.now}
+	ender := &reads.Ender{
+		Streams: streamsOf(s), Days: readrecords.Queries{DB: s.storage.work}, Logger: cfg.Logger, Now: cfg.now,
+	}
 	a := adds{
 		work: []task{
 			{"request log maintenance", maintainer.Run},
 			{"confirmer", b.confirmer.Run},
 			{"finisher", b.finisher.Run},
 			{"metering", b.metering.Run},
+			{"end of read records", ender.Run},
 		},
 		steps:    []step{{"complete deletions", b.finisher.CatchUp}},
 		operator: operatorapi.EraseRoutes(b.finisher),

@@ -20,8 +20,8 @@ func buildPages(ctx context.Context, s *Server) (adds, error) {
 	s.site, err = web.New(web.Config{
 		URL: s.urls.Console, Sessions: s.signin, Access: s.read.access,
 		Cookies: web.NewCookies(s.urls.Console, log), Instance: s.cfg.Instance, Proxies: s.cfg.Proxies,
-		Forms:   s.forms(),
-		Answers: s.inner.Answers, Admit: s.health.admission.admit, Logger: s.cfg.Logger, Now: s.cfg.now,
+		Forms: s.forms(), Answers: s.inner.Answers, Reads: s.reads, Admit: s.health.admission.admit,
+		Visited: s.visits.Add, Logger: s.cfg.Logger, Now: s.cfg.now,
 	}, append(s.areas(), s.docsPages(), s.tools.Area()))
 	return adds{}, err
 }

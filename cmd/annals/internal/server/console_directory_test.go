@@ -3,8 +3,10 @@ package server
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/webtest"
@@ -22,6 +24,7 @@ func TestConsole_Directory(t *testing.T) {
 	t.Run("import", func(t *testing.T) { walkImport(t, r) })
 	t.Run("audiences", func(t *testing.T) { walkAudiences(t, r) })
 	t.Run("access", func(t *testing.T) { walkAccess(t, r) })
+	t.Run("past", func(*testing.T) { walkPast(r) })
 	t.Run("wrong inputs", func(t *testing.T) { walkWrongInputs(t, r) })
 	t.Run("recalls", func(t *testing.T) {
 		key, _ := h.keys()
@@ -52,7 +55,7 @@ func walkIdentities(t *testing.T, r *webtest.Reader) {
 		r.See("Saved.")
 		r.See(name)
 		r.See("console")
-		r.See("identity.traits-merged")
+		r.See("changed traits of")
 		r.Open(directoryOf + "identities")
 		r.Follow(name)
 		if shown := r.At.Find("h1").Text(); shown != name {
@@ -113,7 +116,7 @@ func walkAudiences(_ *testing.T, r *webtest.Reader) {
 	r.Submit("Save", nil)
 	r.See("Saved.")
 	r.See("country is one of in")
-	r.See("audience.put")
+	r.See("wrote the audience")
 	r.Submit("Count again", nil)
 	r.See("Saved.")
 	r.Open(directoryOf + "audiences")
@@ -155,12 +158,44 @@ func walkAccess(_ *testing.T, r *webtest.Reader) {
 	explained(ana, "unheard of", "No", "No data point of that id was sent")
 }
 
+// walkPast asks who read what at a time.
+func walkPast(r *webtest.Reader) {
+	before := time.Now().UTC().Format(time.RFC3339Nano)
+	at := func(path, at string, see ...string) {
+		r.Open(directoryOf + path + "at=" + url.QueryEscape(at))
+		r.Answered(http.StatusOK)
+		for _, text := range see {
+			r.See(text)
+		}
+	}
+	r.Open(directoryOf + "new-identity")
+	r.Submit("Save", map[string]string{"Identity": "quitter"})
+	r.Submit("Delete", nil)
+	budget := "access?point=budget" + url.QueryEscape(markup) + "&identity="
+	at(budget+"ana"+url.QueryEscape(markup)+"&", before, "Yes", "could read", "matched its rule of then", "The identity had")
+	at(budget+"ben"+url.QueryEscape(markup)+"&", before, "No", "did not match its rule of then", "fails", "sales")
+	at(budget+"quitter&", before, "Not known", "Not known any more: the identity was erased on")
+	at(budget+"nobody&", before, "No", "had no record")
+	at(budget+"nobody&", "2001-01-01", "No", "was sent later")
+	at("audiences/launch?", before, "Who read it on", "Identities that were erased since: 1.", "It was a rule then", "still")
+	at("audiences/launch?", "2001-01-01", "There was no such audience then")
+	at("audiences/night?lost=1&", "2001-01-01", "Who lost access since", "new one", "Identities that were erased since: 2.")
+	r.Open(directoryOf + "audiences/night")
+	r.Submit("Show", map[string]string{"As of": before})
+	r.See("It was a list then")
+	r.See("kim")
+	r.Follow("30 d")
+	r.See("Who lost access since")
+	r.See("new one")
+}
+
 func walkWrongInputs(_ *testing.T, r *webtest.Reader) {
 	for path, status := range map[string]int{
 		"identities?value=x": 400, "identities?after=x": 400, "identities?prefix=" + strings.Repeat("x", 201): 400,
 		"identities?trait=%ff": 400, "identities/nobody": 404, "audiences/nobody": 404, "audiences?after=A": 400,
 		"audiences/launch?after=x": 400, "audiences/project": 404,
-		"access?identity=x&point=" + strings.Repeat("x", 1001): 400,
+		"access?identity=x&point=" + strings.Repeat("x", 1001): 400, "access?identity=x&point=y&at=soon": 400,
+		"audiences/launch?at=9000-01-01": 400, "audiences/launch?lost=1": 400, "audiences/launch?at=2001-01-01&after=~x": 400,
 	} {
 		r.Open(directoryOf + path)
 		r.Answered(status)
@@ -218,7 +253,7 @@ func filesOfDirectory(t *testing.T, r *webtest.Reader) {
 	for path, want := range map[string]string{
 		"identities?prefix=kim&format=csv":  "identity,origin,lastSeenAt,createdAt,updatedAt,traits\nkim,csv,",
 		"identities?prefix=%3Da&format=csv": "'=a", "audiences?format=csv": "slug,name,kind,members",
-		"audiences/night?format=csv": "identity,memberSince,isExact\n",
+		"audiences/night?format=csv": "identity,memberSince,isExact,until\n",
 	} {
 		if got := r.Ask(http.MethodGet, directoryOf+path, nil); !strings.Contains(got.Body, want) {
 			t.Errorf("%s: %s", path, got.Body)

@@ -89,7 +89,7 @@ func TestConsole_Members(t *testing.T) {
 		t.Errorf("the new member opens the project: %d", got.Status)
 	}
 	page := h.as("admin").Open(members + "/" + ids("new"))
-	for _, text := range []string{"organization.project-access-set", "access: read", "organization.offer-ended"} {
+	for _, text := range []string{" gave new@acme.example read in ", "access: read", "new@acme.example accepted an offer"} {
 		if !strings.Contains(page.Text(), text) {
 			t.Errorf("the page of the new member lacks %q: %.900s", text, page.Text())
 		}
@@ -181,8 +181,8 @@ func TestConsole_Members(t *testing.T) {
 		t.Errorf("the link is %+v, %t", link, ok)
 	}
 	h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"second-factor"}, "sure": {"yes"}}, 303)
-	events := h.as("owner").Open("/settings/events").Text()
-	for _, text := range []string{"organization.sign-in-reset", "reset: password", "reset: second-factor", "write@acme.example"} {
+	events := h.as("owner").Open("/settings/history").Text()
+	for _, text := range []string{"reset the password of write@acme.example", "reset the second factor of write@acme.example"} {
 		if !strings.Contains(events, text) {
 			t.Errorf("the events lack %q: %.900s", text, events)
 		}

@@ -25,7 +25,7 @@ func TestConsole_SettingsOfAnOrganization(t *testing.T) {
 	if got := owner.At.Find("input[name=spendCap]").AttrOr("value", ""); got != "1200.5" {
 		t.Errorf("the cap is %q: %.500s", got, owner.At.Text())
 	}
-	owner.See("organization.spend-cap-set")
+	owner.See("set the spend cap to 1200.5 credits a month")
 	owner.See("owner@acme.example")
 	for _, wrong := range []string{"-1", "1.25", "many", "NaN", "1e30", "<b>"} {
 		owner.Open(page)
@@ -75,22 +75,22 @@ func TestConsole_SettingsOfAnOrganization(t *testing.T) {
 	}
 }
 
-func TestConsole_EventsOfManagement(t *testing.T) {
+func TestConsole_History(t *testing.T) {
 	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
 	for n := range 60 {
 		h.setCaps("Annals", "default", new(int64(n)), nil)
 	}
-	const page = "/settings/events"
+	const page = "/settings/history"
 	admin := h.as("admin")
 	count := func() int { return admin.At.Find("tbody tr").Length() }
 	admin.Open(page)
-	admin.See("project.caps-set")
+	admin.See(" set the caps of default")
 	first := count()
 	admin.Follow("Next")
-	admin.See("organization.member-added")
-	admin.See("registry.project-created")
+	admin.See("a member with the role")
+	admin.See("created the project default")
 	if first != 50 || count() == 0 {
 		t.Errorf("the pages have %d and %d events", first, count())
 	}
@@ -100,24 +100,24 @@ func TestConsole_EventsOfManagement(t *testing.T) {
 	admin.Open(page)
 	admin.Submit("Show", map[string]string{"Project": "default"})
 	admin.Follow("Next")
-	admin.See("project.key-created")
-	if strings.Contains(admin.At.Text(), "member-added") || admin.At.URL.Query().Get("project") != "default" {
+	admin.See("created the key")
+	if strings.Contains(admin.At.Text(), "a member with the role") || admin.At.URL.Query().Get("project") != "default" {
 		t.Errorf("the events of a project are those of %s: %.300s", admin.At.URL, admin.At.Text())
 	}
 	file, err := csv.NewReader(strings.NewReader(admin.Ask(http.MethodGet, page+"?format=csv", nil).Body)).ReadAll()
-	if err != nil || len(file) < 60 || file[0][1] != "event" {
+	if err != nil || len(file) < 60 || file[0][4] != "what" {
 		t.Errorf("the file has %d rows, %v", len(file), err)
 	}
 	var list struct {
 		Items []struct {
-			Name string `json:"name"`
+			Kind string `json:"kind"`
 		} `json:"items"`
 		Pager struct {
 			Next string `json:"next"`
 		} `json:"pager"`
 	}
 	runtest.Must(t, json.Unmarshal([]byte(admin.Ask(http.MethodGet, page+"?format=json", nil).Body), &list))
-	if len(list.Items) != 50 || list.Pager.Next == "" || list.Items[0].Name != "project.caps-set" {
+	if len(list.Items) != 50 || list.Pager.Next == "" || list.Items[0].Kind != "project.caps-set" {
 		t.Errorf("the list has %d events, and then %q", len(list.Items), list.Pager.Next)
 	}
 	for _, path := range []string{"?after=x", "?after=-1"} {
@@ -128,7 +128,7 @@ func TestConsole_EventsOfManagement(t *testing.T) {
 	if got := admin.Ask(http.MethodGet, page+"?project=theirs", nil); got.Status != http.StatusNotFound {
 		t.Errorf("the events of a foreign project are answered %d", got.Status)
 	}
-	if theirs := h.as("foreign").Open(page).Text(); strings.Contains(theirs, "caps-set") || !strings.Contains(theirs, "Theirs") {
+	if theirs := h.as("foreign").Open(page).Text(); strings.Contains(theirs, "the caps of") || !strings.Contains(theirs, "Theirs") {
 		t.Errorf("the owner of another organization sees %.500s", theirs)
 	}
 }

@@ -431,4 +431,8 @@ func TestPointPages_Export(t *testing.T) {
 	h.get("admin", "/p/default/export/with-memories.jsonl").want(t, http.StatusOK, `"type":"memory"`)
 	h.get("admin", "/p/default/export/other").want(t, http.StatusNotFound)
 	h.get("write", "/p/default/export/data-points.jsonl").want(t, http.StatusForbidden)
+	h.get("admin", "/p/default/export?identity=ana").want(t, http.StatusOK, `value="ana"`, "The copy of a person", "derived values")
+	h.get("admin", "/p/default/export/person.jsonl").want(t, http.StatusBadRequest, "identity")
+	h.get("admin", "/p/default/export/person.jsonl?identity=nobody").want(t, http.StatusOK, `"hasRecord":false,"texts":0`)
+	h.get("write", "/p/default/export/person.jsonl?identity=ana").want(t, http.StatusForbidden)
 }

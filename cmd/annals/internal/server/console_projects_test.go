@@ -47,7 +47,7 @@ func TestConsole_ProjectAndItsKeys(t *testing.T) {
 	admin.Submit("Save", map[string]string{"Name": "About us", "Description": "What we are <i>"})
 	admin.See("Saved.")
 	admin.See("What we are <i>")
-	for _, text := range []string{"registry.project-created", "project.described", "admin@acme.example"} {
+	for _, text := range []string{"created the project", "described the project", "admin@acme.example"} {
 		admin.See(text)
 	}
 
@@ -71,7 +71,7 @@ func TestConsole_ProjectAndItsKeys(t *testing.T) {
 		t.Errorf("the event of the reveal is %s %s", data, meta)
 	}
 	admin.Open(path)
-	admin.See("project.key-revealed")
+	admin.See("revealed the key")
 	admin.See("admin@acme.example")
 	admin.Submit("Create the replacement", map[string]string{"Name": "bot 2"})
 	replacement := admin.At.Secrets()[0]
@@ -124,7 +124,7 @@ func TestConsole_CapsAndArchive(t *testing.T) {
 	admin.Submit("Save caps", map[string]string{"Ingestion cap": "40", "Credit cap": "0.5"})
 	admin.See("Saved.")
 	admin.See("of 40")
-	admin.See("project.caps-set")
+	admin.See("set the caps of")
 	admin.See("admin@acme.example")
 	if _, meta := h.lastEvent("project.caps-set.v1"); !strings.Contains(meta, "person:"+h.ids["admin"].String()) {
 		t.Errorf("who set the caps is not recorded: %s", meta)

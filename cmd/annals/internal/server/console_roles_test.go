@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/webtest"
+	"github.com/annals-project/annals/projections/history"
 )
 
 // openings is what somebody of each role is answered who opens a page, by what it needs, in the order of roles. The
@@ -52,6 +53,8 @@ var openingsOf = map[string][7]int{
 	"GET /p/{project}/erasures/{erasure}": {303, 404, 404, 403, 403, 404, 404},
 	// The owner of another organization does not find the member.
 	"GET /settings/members/{member}":  {303, 404, 403, 403, 403, 200, 200},
+	"GET /settings/history/{event}":   {303, 404, 403, 403, 403, 200, 200},
+	"GET /settings/events":            {303, 303, 403, 403, 403, 303, 303}, // its former address
 	"POST /settings/members/{member}": {303, 404, 403, 403, 403, 200, 200},
 
 	"GET /docs":                 everybody,
@@ -74,6 +77,11 @@ func (h *consoleHarness) parameters() map[string]string {
 	var key string
 	runtest.Must(h.t, h.storage.db.QueryRow(h.t.Context(), `select k.id::text from access.keys k
 		join access.projects p on p.id = k.project_id where p.slug = 'default'`).Scan(&key))
+	var event string
+	runtest.Must(h.t, h.head().Await(h.t.Context(), history.Name))
+	runtest.Must(h.t, h.storage.db.QueryRow(h.t.Context(), `select e.id::text from history.entries e
+		join access.projects p on p.id = e.project_id where p.slug = 'default' and e.type = 'audience.put.v1' limit 1`).
+		Scan(&event))
 	send := h.send(project, "/ingest", "completed", point{"id": "a/b", "content": "A text" + markup})
 	return map[string]string{
 		"{$}":           "",
@@ -95,6 +103,7 @@ func (h *consoleHarness) parameters() map[string]string {
 		"{key}":         key,
 		"{identity}":    "plain",
 		"{slug}":        "launch",
+		"{event}":       event,
 	}
 }
 
@@ -169,7 +178,7 @@ func TestConsole_IDsOfAnotherOrganization(t *testing.T) {
 	foreign, asked := h.as("foreign"), map[string]int{}
 	for _, route := range h.site.Routes() {
 		for _, parameter := range []string{
-			"{key}", "{webhook}", "{member}", "{request}", "{erasure}", "{node}", "{send}",
+			"{key}", "{webhook}", "{member}", "{request}", "{erasure}", "{node}", "{send}", "{event}",
 		} {
 			if !strings.Contains(route.Pattern, parameter) || route.Needs == web.Nothing {
 				continue
@@ -182,7 +191,8 @@ func TestConsole_IDsOfAnotherOrganization(t *testing.T) {
 			}
 		}
 	}
-	if asked["{key}"] < 3 || asked["{webhook}"] < 6 || asked["{member}"] < 2 || asked["{request}"] < 4 || asked["{erasure}"] < 1 {
+	if asked["{key}"] < 3 || asked["{webhook}"] < 6 || asked["{member}"] < 2 || asked["{request}"] < 4 || asked["{erasure}"] < 1 ||
+		asked["{event}"] < 2 {
 		t.Errorf("routes with ids: %v", asked)
 	}
 }

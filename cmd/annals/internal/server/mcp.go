@@ -20,7 +20,7 @@ func (s *Server) newMCP() (*mcp.Service, error) {
 		URLs: s.urls, Origins: origins, Version: build.Version, Document: readapi.OpenAPI, API: s.inner,
 		Keys:   s.read.keys,
 		Tokens: s.grantOf, Access: s.read.access, Identities: s.write.service, DataPoints: s.read.dataPoints,
-		Texts: s.recall.recall, Reaches: s.read.directory.Belongs,
+		Texts: s.recall.recall, Reads: s.reads, Reaches: s.read.directory.Belongs,
 		Readers: s.read.directory.Readers, HashKey: s.hashKey, Logger: s.cfg.Logger,
 	})
 }

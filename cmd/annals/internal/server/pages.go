@@ -5,7 +5,9 @@ import (
 	"github.com/annals-project/annals/console/pages/datapoints"
 	"github.com/annals-project/annals/console/pages/directory"
 	healthpages "github.com/annals-project/annals/console/pages/health"
+	historypages "github.com/annals-project/annals/console/pages/history"
 	"github.com/annals-project/annals/console/pages/projects"
+	readpages "github.com/annals-project/annals/console/pages/reads"
 	"github.com/annals-project/annals/console/pages/recall"
 	"github.com/annals-project/annals/console/pages/trace"
 	"github.com/annals-project/annals/console/pages/usage"
@@ -14,6 +16,8 @@ import (
 	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/access"
 	points "github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/history"
+	"github.com/annals-project/annals/projections/reads"
 	"github.com/annals-project/annals/projections/why"
 )
 
@@ -44,19 +48,28 @@ func (s *Server) areas() []web.Area {
 			SignUp: s.cfg.SignIn.SignUp, Logger: s.cfg.Logger,
 		}),
 		s.pointPages(),
+		readpages.Area(readpages.Deps{
+			Reads: reads.Queries{DB: s.storage.db}, Access: s.read.access, Accounts: s.accounts(), History: s.history(),
+			Commands: s.write.service,
+		}),
 		directory.Area(directory.Deps{
 			Directory: s.read.directory, Commands: s.write.service, Points: s.read.dataPoints,
-			Access:  why.Access{Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now},
+			Access: why.Access{
+				Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now,
+				Past: why.Past{DB: s.storage.db, Head: s.head(), Log: s.storage.journal()},
+			},
 			History: s.history(), Calls: s.requestLog(),
 		}),
-		s.organizationPages(),
+		s.organizationPages(), historypages.Area(historypages.Deps{Access: s.read.access, History: s.history()}),
 		s.authServer.Area(), s.agents.Area(),
 	}
 }
 
-// history is what happened to things, by their events.
-func (s *Server) history() why.Histories {
-	return why.Histories{Log: s.storage.store, Names: s.read.access}
+// history is who did what, by the events of the log.
+func (s *Server) history() history.Reader {
+	return history.Reader{
+		DB: s.storage.db, Log: s.storage.store, Blobs: s.storage.journal(), Names: s.read.access, Head: s.head(),
+	}
 }
 
 // pointPages are the pages of data points.
@@ -66,7 +79,7 @@ func (s *Server) pointPages() web.Area {
 		Commands: s.write.service, Points: read.dataPoints, Trace: s.trace(), Explain: s.explain(),
 		Find:    why.Finder{DB: s.storage.db, Head: s.head(), Calls: s.requestLog()},
 		Stopped: points.StoppedSends{Queries: read.dataPoints, Projects: read.access},
-		Rooms:   s.accounts(), Export: s.export(),
+		Rooms:   s.accounts(), Export: s.export(), People: s.personCopies(),
 	}
 	return datapoints.Area(deps)
 }

@@ -37,11 +37,11 @@ func names(t *testing.T, roles Roles) []string {
 func TestParts_OfRoles(t *testing.T) {
 	every := "storage log probes embeddings projections backpressure inventory health api start"
 	for roles, more := range map[string]string{
-		"write": "writes,administration,request log,signing keys,seal keys", "read": "index,recall,request log,signing keys", "projector": "index",
+		"write": "writes,visits,administration,request log,signing keys,seal keys", "read": "index,recall,request log,signing keys", "projector": "index",
 		"pipeline":   "index,pipeline",
-		"console":    "index,writes,recall,request log,signing keys,hello,sign-in,seal keys,authorization server,pages,console",
-		"read,write": "index,writes,administration,recall,request log,signing keys,seal keys",
-		"": "index,writes,pipeline,administration,recall,request log,signing keys,hello,sign-in,seal keys,authorization server," +
+		"console":    "index,writes,visits,recall,request log,signing keys,hello,sign-in,seal keys,authorization server,pages,console",
+		"read,write": "index,writes,visits,administration,recall,request log,signing keys,seal keys",
+		"": "index,writes,visits,pipeline,administration,recall,request log,signing keys,hello,sign-in,seal keys,authorization server," +
 			"pages,console",
 	} {
 		parsed, err := ParseRoles(roles)

@@ -22,7 +22,9 @@ import (
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/export"
+	"github.com/annals-project/annals/projections/history"
 	"github.com/annals-project/annals/projections/memories"
+	"github.com/annals-project/annals/projections/reads"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/runner"
 	"github.com/annals-project/annals/projections/trace"
@@ -83,7 +85,7 @@ func buildProjections(ctx context.Context, s *Server) (a adds, err error) {
 	applied.compare(ctx) // before anything is applied
 	a.base = []task{{"projections", s.read.runtime.Run}}
 	a.watch = []task{{"comparison of the log", applied.run}}
-	a.operator = []operatorapi.Route{operatorapi.ExportRoute(s.export())}
+	a.operator = []operatorapi.Route{operatorapi.ExportRoute(s.export()), operatorapi.ExportPersonRoute(s.personCopies())}
 	if cfg.Roles.Has(RoleProjector) {
 		asides := commands.EventAsides{Journal: s.journal, Projections: s.read.runtime, IsStuck: s.isStuckAt}
 		a.operator = append(a.operator, operatorapi.ProjectionRoutes(s.read.runtime, asides, cfg.now)...)
@@ -100,6 +102,14 @@ func (s *Server) export() export.Service {
 	return export.Service{
 		Reader:   export.Reader{DB: s.storage.db, Blobs: s.storage.journal()},
 		Projects: s.read.access, Head: s.head(), Now: s.cfg.now,
+	}
+}
+
+// personCopies reads what a project has of an identity.
+func (s *Server) personCopies() export.PersonService {
+	return export.PersonService{
+		Service: s.export(), Directory: s.read.directory, Reads: reads.Queries{DB: s.storage.db},
+		Naming: func(context.Context, auth.Project, string) (int, bool, bool, error) { return 0, false, false, nil },
 	}
 }
 
@@ -165,7 +175,7 @@ func projectors(
 		access.New(), datapoints.New(journal), memories.New(journal, cfg.Logger),
 		recallindex.New(st.index, journal, analyzers, cfg.Logger), usage.New(),
 		directory.New(journal, namespaces, cfg.Logger),
-		trace.NewProjector(journal),
+		trace.NewProjector(journal), reads.New(), history.New(),
 	}
 	if vectors {
 		list = append(list, embeddings.New())

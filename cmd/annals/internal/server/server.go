@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/commands/reads"
 	"github.com/annals-project/annals/console/agents"
 	"github.com/annals-project/annals/console/authserver"
 	"github.com/annals-project/annals/console/mcp"
@@ -29,6 +30,7 @@ import (
 	"github.com/annals-project/annals/internal/peersocket"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/internal/tokens"
+	"github.com/annals-project/annals/internal/visits"
 )
 
 // openTimeout bounds New, including a first initialisation of the database.
@@ -55,9 +57,11 @@ type Server struct {
 	backpressure *backpressure
 	background   *background
 	write        *writeSide
+	visits       visits.Queue
 	backups      datafolder.Backup
 	recall       localRecall
 	requests     *requestlog.Writer // nil if no calls are logged
+	reads        *reads.Recorder    // nil in a process that shows no texts
 	inventory    *inventory
 	health       *health
 	tokens       *tokens.Keys

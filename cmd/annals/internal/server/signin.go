@@ -52,11 +52,13 @@ type Mailer interface {
 // buildSignIn makes what signs people in.
 func buildSignIn(_ context.Context, s *Server) (adds, error) {
 	provider := s.cfg.SignIn.Provider
+	refusals := newRefusals(s.cfg.Logger)
+	s.registry.MustRegister(refusals.count)
 	provider.Redirect = s.urls.Console + "/sign-in/oidc/callback"
 	s.signin = signin.New(signin.Config{
 		DB: s.storage.db, People: signingIn{s}, Sealer: s.write.vault.Sealer, HashKey: s.hashKey, Now: s.cfg.Clock,
 		HashMemory: s.cfg.SignIn.HashMemory, Issuer: issuerOf(s.cfg.Instance.Name), OIDC: provider, Removed: s.removedPeople,
-		Grants: grantsOf{s},
+		Grants: grantsOf{s}, Refused: refusals.refused,
 		IsMember: func(ctx context.Context, id uuid.UUID) (bool, error) {
 			return s.memberElsewhere(ctx, id, uuid.Nil)
 		},

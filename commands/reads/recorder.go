@@ -1,0 +1,260 @@
+// Package reads appends read records to the log: who was shown which texts of a project.
+//
+// A request reserves room for its record before it is answered, and the record is appended within a second of the
+// answer, together with those of other requests of the project. While the log does not take them, no other request of
+// a project whose reads are recorded is answered: it waits, and then it is refused. So a crash loses the records of
+// that second at most.
+package reads
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/reads"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/internal/admission"
+	"github.com/annals-project/annals/internal/allowance"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/lru"
+	"github.com/annals-project/annals/internal/panics"
+	"github.com/annals-project/annals/internal/readlog"
+)
+
+const (
+	// gather is how long records wait for others.
+	gather = 150 * time.Millisecond
+	// late is from which age on a record that is not in the log holds up other requests, for at most lateWait.
+	late     = time.Second
+	lateWait = 3 * time.Second
+	// flushTimeout bounds one flush, endTimeout the last one.
+	flushTimeout = 10 * time.Second
+	endTimeout   = 15 * time.Second
+	// knownLeaves is how many nodes are remembered with what records say of them.
+	knownLeaves = 32_768
+)
+
+// leaves find what records say of nodes.
+type leaves interface {
+	// Leaves returns what is known of nodes that are not erased, by their ids.
+	Leaves(ctx context.Context, nodes []uuid.UUID) (map[uuid.UUID]reads.Shown, error)
+}
+
+// Config holds what a Recorder needs.
+type Config struct {
+	Journal    eventstore.Journal
+	Namespaces stream.Namespaces
+	Leaves     leaves
+	Logger     *slog.Logger
+	// Now is the clock of events.
+	Now func() time.Time
+}
+
+// Recorder appends the read records of a process, in a goroutine of its own (Run).
+type Recorder struct {
+	Config
+
+	room *allowance.Allowance
+	wake chan struct{}
+
+	mu    sync.Mutex
+	queue []entry
+	// oldest is since when the first record waits that is not in the log, zero if none does. taken is closed once a flush
+	// has ended.
+	oldest time.Time
+	taken  chan struct{}
+
+	// The rest is used by Run alone: batches that are made and not known to be in the log, where streams end, and what
+	// is known of nodes.
+	batches []*batch
+	heads   map[string]eventstore.Revision
+	known   *lru.Map[uuid.UUID, reads.Shown]
+
+	records, failures prometheus.Counter
+}
+
+// entry is a record that waits.
+type entry struct {
+	owner  allowance.Owner
+	record reads.Record
+	hold   *allowance.Hold
+	since  time.Time
+	// looks is how often its texts were looked up.
+	looks int
+}
+
+// New makes a recorder.
+func New(cfg Config) *Recorder {
+	return &Recorder{
+		Config: cfg, room: admission.ReadRecords.New(), wake: make(chan struct{}, 1), taken: make(chan struct{}),
+		heads: map[string]eventstore.Revision{}, known: lru.New[uuid.UUID, reads.Shown](knownLeaves),
+		records: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "annals_read_records_total", Help: "Read records appended to the log.",
+		}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "annals_read_record_failures_total", Help: "Appends of read records that failed and are tried again.",
+		}),
+	}
+}
+
+// Register registers the metrics of the recorder.
+func (r *Recorder) Register(registry prometheus.Registerer) error {
+	age := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "annals_read_records_oldest_seconds", Help: "Age of the oldest read record that is not in the log, 0 for none.",
+	}, func() float64 { return r.age().Seconds() })
+	return errors.Join(registry.Register(r.records), registry.Register(r.failures), registry.Register(age))
+}
+
+// Room implements readlog.Keeper.
+func (r *Recorder) Room() *allowance.Allowance { return r.room }
+
+// Question implements readlog.Keeper.
+func (r *Recorder) Question(project uuid.UUID, text string) string {
+	hash, err := r.Namespaces.Question(project, text)
+	if err != nil {
+		return "" // a log without a hash key has no question
+	}
+	return hash
+}
+
+// Open makes the read of a request at a time, zero for now; nil if the reads of its project are not recorded. It waits
+// while records cannot be appended. The error is service-unavailable.
+func (r *Recorder) Open(
+	ctx context.Context, p auth.Principal, request uuid.UUID, at time.Time,
+) (*readlog.Read, error) {
+	if p.Project.Reads.Recorded() == "" {
+		return nil, nil //nolint:nilnil // a nil read records nothing
+	}
+	if err := r.awaitLog(ctx); err != nil {
+		return nil, err
+	}
+	if at.IsZero() {
+		at = r.Now()
+	}
+	return readlog.Open(ctx, r, p, request, at)
+}
+
+// awaitLog waits while a record has waited too long.
+func (r *Recorder) awaitLog(ctx context.Context) error {
+	timeout := time.NewTimer(lateWait)
+	defer timeout.Stop()
+	for r.age() > late {
+		r.mu.Lock()
+		taken := r.taken
+		r.mu.Unlock()
+		select {
+		case <-taken:
+		case <-timeout.C:
+			return fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
+				"what is read in this project is recorded, and the records cannot be stored now; send the request again")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// age is how long the oldest record waits.
+func (r *Recorder) age() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.oldest.IsZero() {
+		return 0
+	}
+	return time.Since(r.oldest)
+}
+
+// Keep implements readlog.Keeper.
+func (r *Recorder) Keep(o allowance.Owner, record reads.Record, hold *allowance.Hold) {
+	now := time.Now()
+	r.mu.Lock()
+	r.queue = append(r.queue, entry{owner: o, record: record, hold: hold, since: now})
+	if r.oldest.IsZero() {
+		r.oldest = now
+	}
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run appends what is kept until the context ends, and then what is left.
+func (r *Recorder) Run(ctx context.Context) error {
+	pause, last := backoff.Backoff{First: gather, Longest: time.Second}, context.WithoutCancel(ctx)
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+			continue
+		case <-r.wake:
+		}
+		if pause.Wait(ctx) != nil {
+			continue
+		}
+		if err := r.flush(last, flushTimeout, maxLooks); err != nil {
+			r.failures.Inc()
+			r.Logger.ErrorContext(ctx, "read records cannot be appended, will retry", "err", err)
+		} else {
+			pause.Reset()
+		}
+	}
+	if err := r.flush(last, endTimeout, 0); err != nil {
+		r.Logger.ErrorContext(last, "read records were lost at the shutdown", "err", err)
+	}
+	return nil
+}
+
+// flush appends the records that wait, but for those with texts that are unknown and were looked up less often than
+// looks. What it could not append waits on.
+func (r *Recorder) flush(ctx context.Context, limit time.Duration, looks int) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := panics.Call(ctx, r.Logger, "flush of read records panicked", func() error {
+		r.mu.Lock()
+		taken := r.queue
+		r.queue = nil
+		r.mu.Unlock()
+		ready, wait := r.lookUp(ctx, taken, looks)
+		made, err := r.batch(ready)
+		r.batches = append(r.batches, made...)
+		r.mu.Lock()
+		r.queue = append(wait, r.queue...)
+		r.mu.Unlock()
+		return errors.Join(err, r.append(ctx))
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.oldest = time.Time{}
+	for _, e := range r.queue {
+		r.waits(e)
+	}
+	for _, b := range r.batches {
+		for _, e := range b.entries {
+			r.waits(e)
+		}
+	}
+	if !r.oldest.IsZero() {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
+	close(r.taken)
+	r.taken = make(chan struct{})
+	return err
+}
+
+// waits notes that a record is not in the log.
+func (r *Recorder) waits(e entry) {
+	if r.oldest.IsZero() || e.since.Before(r.oldest) {
+		r.oldest = e.since
+	}
+}
