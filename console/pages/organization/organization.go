@@ -41,6 +41,7 @@ type Deps struct {
 	PlanTerms metering.PlanTerms
 	// OfferLife is how long an offer is open.
 	OfferLife time.Duration
+	People    People
 }
 
 // Links lets people sign in who cannot yet, or no more.
@@ -70,7 +71,7 @@ func Area(d Deps) web.Area {
 		{Pattern: "POST " + settingsPath + "/visits", Needs: web.Owner, Serve: settings.After("saved", d.setVisitsKept)},
 		{Pattern: "POST " + settingsPath + "/auditor-texts", Needs: web.Owner, Serve: settings.After("saved", d.setAuditorTexts)},
 		{Pattern: "POST /settings/organization/management-key", Needs: web.Admin, Serve: d.rotateKey},
-		{Pattern: "GET /settings/members", Needs: web.Admin, Auditors: web.Audited, Serve: web.NewPage("members.html", d.members).Show},
+		{Pattern: "GET /settings/members", Needs: web.Admin, Auditors: web.Audited, Serve: d.members},
 		{Pattern: "POST /settings/members", Needs: web.Admin, Serve: d.invite},
 		{Pattern: "POST /settings/offers/{offer}", Needs: web.Admin, Serve: d.withdraw},
 		{Pattern: "GET /settings/members/{member}", Needs: web.Admin, Auditors: web.Audited, Serve: web.NewPage("member.html", d.member).Show},

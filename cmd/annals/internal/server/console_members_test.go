@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/webtest"
 )
@@ -204,6 +206,59 @@ func TestConsole_Members(t *testing.T) {
 	if states, err := h.signin.States(t.Context(), h.ids["write"]); len(states) > 0 || err != nil {
 		t.Errorf("after the removal, the person signs in by %+v, %v", states, err)
 	}
+	h.checkMemberList(members)
+	h.checkVisits(h.ids["new"], "visit.link-used.v1", "visit.signed-in.v1")
 	h.postForm("owner", members, url.Values{"email": {"a@acme.example"}, "role": {"boss"}}, 400)
 	h.postForm("owner", members, url.Values{"email": {`"><zebra-x>`}, "role": {"member"}}, 400)
+}
+
+// checkMemberList checks what the list of members shows of people and of offers, and that it can be had as CSV.
+func (h *consoleHarness) checkMemberList(path string) {
+	h.t.Helper()
+	h.postForm("admin", path, url.Values{"email": {"open@acme.example"}, "role": {"auditor"}}, 200)
+	row := func(query, email string) string {
+		list := h.as("auditor").Ask(http.MethodGet, path+"?format=csv"+query, nil)
+		for line := range strings.Lines(list.Body) {
+			if strings.HasPrefix(line, email+",") {
+				return strings.TrimSpace(line)
+			}
+		}
+		return ""
+	}
+	_, err := h.storage.db.Exec(h.t.Context(), `update ops.signin_people set totp = 'x' where person_id = $1`, h.ids["new"])
+	runtest.Must(h.t, err)
+	for email, want := range map[string]string{
+		"new@acme.example": "new@acme.example,member,active,true,password,", "open@acme.example": "open@acme.example,auditor,offered,false,,",
+		"admin@acme.example": "admin@acme.example,admin,active,false,,,writes in all,", "auditor@acme.example": "auditor@acme.example,auditor,active,false,,,sees all,",
+	} {
+		if got := row("", email); !strings.HasPrefix(got, want) {
+			h.t.Errorf("the list has %q, want %q", got, want)
+		}
+	}
+	if got := row("", "new@acme.example"); !strings.Contains(got, "default: read,") {
+		h.t.Errorf("the list has no access of a member: %q", got)
+	}
+	const without = "&filter=no-second-factor"
+	if row(without, "admin@acme.example") == "" || row(without, "new@acme.example") != "" || row(without, "open@acme.example") != "" {
+		h.t.Error("the list of who has no second factor is wrong")
+	}
+	page := h.as("auditor").Open(path)
+	if !strings.Contains(page.Text(), "open@acme.example") || page.Find("form[method=post]").Length() > 1 {
+		h.t.Errorf("the page of an auditor has forms, or lacks an offer: %.900s", page.Text())
+	}
+}
+
+// checkVisits waits until the log has events of what a person did with the first organization, in order.
+func (h *consoleHarness) checkVisits(person uuid.UUID, want ...string) {
+	h.t.Helper()
+	name := stream.VisitsName(h.organizations()[0].ID, person, h.cfg.now().UTC().Format("2006-01"))
+	runtest.Await(h.t, "the visits of a person are in the log", func() bool {
+		list, err := h.journal.ReadFrom(h.t.Context(), name, 0)
+		runtest.Must(h.t, err)
+		var names []string
+		for _, e := range list {
+			names = append(names, e.Type)
+		}
+		return slices.Equal(names, want)
+	})
 }

@@ -160,6 +160,12 @@ func TestConsole_EveryPageForEveryRole(t *testing.T) {
 			}
 		}
 	}
+	h.checkAuditor(values, func(route web.Route) [7]int {
+		if want, ok := openingsOf[route.Pattern]; ok {
+			return want
+		}
+		return openings[route.Needs]
+	})
 }
 
 // The owner of another organization, in the own project, does not find things of the first one by their ids: from the

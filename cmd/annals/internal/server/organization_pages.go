@@ -29,6 +29,7 @@ func (s *Server) organizationPages() web.Area {
 			Access: s.read.access, Logger: s.cfg.Logger,
 		},
 		Erasures: people, Names: erasures.Names{DB: s.storage.work}, PlanTerms: s.cfg.PlanTerms,
+		People: s.signin,
 	})
 }
 
