@@ -76,6 +76,9 @@ func TestConsole_Recall(t *testing.T) {
 			t.Errorf("%s is answered %d", path, got.Status)
 		}
 	}
+	if calls := r.Open("/p/default/requests").Text(); !strings.Contains(calls, "console read@acme.example") {
+		t.Errorf("the request log does not name who asked: %s", calls)
+	}
 
 	r.Open("/p/default/recall")
 	page = r.Submit("Explain", map[string]string{
