@@ -107,7 +107,7 @@ func TestParts_Example(t *testing.T) {
 	}{
 		"/hello":         {200, "<p>Hello. Identities to remove: 0."},
 		"/failing/a/b":   {409, "<p>it fails"},
-		"/hello/more":    {404, "<h1>404: not-found</h1>"},
+		"/hello/more":    {404, "<h1>There is no such page</h1>"},
 		"/api/v1/recall": {404, `"code":"not-found"`},
 	} {
 		got := h.fetch(http.MethodGet, h.urls.Console+path, "", "")
