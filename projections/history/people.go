@@ -45,8 +45,7 @@ func (q Reader) SentBy(ctx context.Context, send, dataPoint uuid.UUID) (by Princ
 	return named[principal], err == nil, err
 }
 
-// principalOf is who caused the first event of a stream, from one of its ends, that is of a send; of any send if that is
-// zero.
+// principalOf is who caused the first event of a stream that is of a send, from one of its ends; zero is any send.
 func (q Reader) principalOf(
 	ctx context.Context, name string, direction eventstore.Direction, send uuid.UUID,
 ) (string, error) {
