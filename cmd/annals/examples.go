@@ -18,7 +18,7 @@ var examples = map[string][2]string{
 		"annals node --addr 10.0.0.5:2113 --cert node.crt --key node.key --password-file password",
 	},
 	"import":      {"annals import ~/mail --dry-run", "annals import --points points.jsonl --wait"},
-	"export":      {"annals export --project default --out default.jsonl", "annals export --project default --memories"},
+	"export":      {"annals export --project default --out default.jsonl", "annals export --project default --identity ana --out ana.jsonl"},
 	"estimate":    {"annals estimate ~/mail", "annals estimate chats --kind chat --time-zone Europe/Zurich"},
 	"recall":      {`annals recall "When is the launch?" --identity ben`, `annals recall "tea" --identity ben --limit 5 --explain`},
 	"mcp":         {"annals mcp --data-dir /var/lib/annals", "annals mcp --identity ben"},

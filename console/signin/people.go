@@ -37,6 +37,27 @@ func (s *Service) States(ctx context.Context, people ...uuid.UUID) (map[uuid.UUI
 	return states, err
 }
 
+// LastSeen returns when people last signed in, or used a session that shows an organization, or none yet. It knows what
+// open sessions and known browsers show.
+func (s *Service) LastSeen(
+	ctx context.Context, organization uuid.UUID, people []uuid.UUID,
+) (map[uuid.UUID]time.Time, error) {
+	type use struct {
+		Person uuid.UUID
+		At     time.Time
+	}
+	list, err := all(ctx, s.DB, pgx.RowToStructByPos[use], `select person_id, max(used_at) from (
+			select person_id, used_at from ops.signin_sessions where person_id = any($1) and not pending
+				and (organization_id is null or organization_id = $2)
+			union all select person_id, used_at from ops.signin_browsers where person_id = any($1)) u
+		group by person_id`, people, organization)
+	uses := make(map[uuid.UUID]time.Time, len(list))
+	for _, u := range list {
+		uses[u.Person] = u.At.UTC()
+	}
+	return uses, err
+}
+
 // SetZone sets the time zone of a person; "" is none. known is false for a name that is no time zone.
 func (s *Service) SetZone(ctx context.Context, id uuid.UUID, zone string) (known bool, err error) {
 	if _, err := time.LoadLocation(zone); err != nil || zone == "Local" {

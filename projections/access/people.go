@@ -211,6 +211,33 @@ func (q Queries) Members(ctx context.Context, organizationID uuid.UUID) ([]Membe
 	return members, nil
 }
 
+// AccessOf returns what the members of an organization with the role Member may do, by member and slug of a project.
+func (q Queries) AccessOf(
+	ctx context.Context, organizationID uuid.UUID,
+) (map[uuid.UUID]map[string]organization.Access, error) {
+	rows, err := q.DB.Query(ctx, `select g.person_id, p.slug, g.access from access.grants g
+		join access.projects p on p.id = g.project_id where g.organization_id = $1 and g.person_id in (
+			select person_id from access.members where organization_id = $1 order by position limit $2)`,
+		organizationID, MaxMembers)
+	if err != nil {
+		return nil, fmt.Errorf("list accesses of members: %w", err)
+	}
+	all := map[uuid.UUID]map[string]organization.Access{}
+	var person uuid.UUID
+	var slug string
+	var access organization.Access
+	if _, err = pgx.ForEachRow(rows, []any{&person, &slug, &access}, func() error {
+		if all[person] == nil {
+			all[person] = map[string]organization.Access{}
+		}
+		all[person][slug] = access
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("list accesses of members: %w", err)
+	}
+	return all, nil
+}
+
 // OpenPeople lists, after an id and in the order of ids, the people who may have to be settled: those
 // who are removed or without an organization or have several addresses, and members who are erased.
 func (q Queries) OpenPeople(ctx context.Context, after uuid.UUID, limit int) ([]work.Person, error) {

@@ -54,7 +54,9 @@ func (q *Queries) EachTraits(ctx context.Context, project auth.Project, name str
 }
 
 // EachMembership calls do with all audiences that an identity belongs to.
-func (q *Queries) EachMembership(ctx context.Context, project auth.Project, name string, do func(Judgement) error) error {
+func (q *Queries) EachMembership(
+	ctx context.Context, project auth.Project, name string, do func(Judgement) error,
+) error {
 	reach, err := q.Reach(ctx, project, name)
 	if err != nil {
 		return err

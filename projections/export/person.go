@@ -215,7 +215,8 @@ func (s PersonService) record(ctx context.Context, c *personCopy, project auth.P
 	}
 	c.sum.HasRecord = true
 	line := personRecord{
-		Type: "identity", Origin: i.Origin, CreatedAt: instant(i.CreatedAt), UpdatedAt: instant(i.UpdatedAt), Traits: i.Traits,
+		Type: "identity", Origin: i.Origin, CreatedAt: instant(i.CreatedAt), UpdatedAt: instant(i.UpdatedAt),
+		Traits: i.Traits,
 	}
 	if i.LastSeenAt != nil {
 		line.LastSeenAt = instant(*i.LastSeenAt)

@@ -13,8 +13,8 @@ import (
 	"github.com/annals-project/annals/internal/readlog"
 )
 
-// revisionCount is how many revisions of a data point are listed at once, markedTexts after how many texts the caller is
-// asked.
+// revisionCount is how many revisions of a data point are listed at once, markedTexts after how many texts the caller
+// is asked.
 const (
 	revisionCount = 256
 	markedTexts   = 64

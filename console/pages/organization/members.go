@@ -22,14 +22,6 @@ const membersPath = "/settings/members"
 // maxProjects is the most projects whose access one form sets.
 const maxProjects = 200
 
-// memberList is the list of members and open offers, with the form that invites another one.
-type memberList struct {
-	Members  []member  `json:"members"`
-	Offers   []offer   `json:"offers"`
-	Projects []project `json:"-"`
-	Link     *link     `json:"-"`
-}
-
 type member struct {
 	ID    uuid.UUID         `json:"id"`
 	Email string            `json:"email"`
@@ -69,30 +61,6 @@ type memberPage struct {
 	Events   []history.Event `json:"events"`
 	MayEdit  bool            `json:"-"`
 	Link     *link           `json:"-"`
-}
-
-func (d Deps) members(r *web.Request) (v memberList, err error) {
-	members, err := d.Access.Members(r.Context(), r.Membership.Organization)
-	if err != nil {
-		return v, err
-	}
-	v.Members = make([]member, len(members))
-	for i, m := range members {
-		v.Members[i] = member{m.PersonID, m.Email, m.Role}
-	}
-	offers, err := d.Access.Offers(r.Context(), r.Membership.Organization, r.Now())
-	if err != nil {
-		return v, err
-	}
-	v.Offers = make([]offer, len(offers))
-	for i, o := range offers {
-		v.Offers[i] = offer{o.ID, o.Email, o.Role, o.ExpiresAt}
-	}
-	if v.Link, err = web.Once[*link](r); err != nil {
-		return v, err
-	}
-	v.Projects, err = d.projects(r, nil)
-	return v, err
 }
 
 // projects are the oldest projects of the organization, with what somebody may do in them.
@@ -179,7 +147,7 @@ func (d Deps) invite(r *web.Request) error {
 		Email: r.Field("email"), Role: organization.Role(r.Field("role")), Access: accessOf(r),
 	})
 	if err != nil {
-		return web.NewPage("members.html", d.members).Again(r, err)
+		return d.showMembers(r, err)
 	}
 	return web.ShowOnce(r, membersPath, made)
 }
@@ -241,7 +209,9 @@ func (d Deps) change(r *web.Request) error {
 	case do == "access":
 		err = d.Commands.SetAccess(r.Context(), r.Command(), m.Organization, p.ID, accessOf(r))
 	case do == "remove":
-		err, done, path = d.remove(r, p, m), "deleted", membersPath
+		if err = r.AskFirst("remove-member"); err == nil {
+			err, done, path = d.remove(r, p, m), "deleted", membersPath
+		}
 	default:
 		made, err = d.reset(r, p, m, organization.Reset(do))
 	}
@@ -279,6 +249,9 @@ func (d Deps) reset(
 		return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest, "there is no such change of a member")
 	case len(p.Memberships) != 1:
 		return nil, fault.New(fault.Conflict, fault.CodeConflict, "%s", onlyHere)
+	}
+	if err := r.AskFirst(string(what)); err != nil {
+		return nil, err
 	}
 	if err := d.Commands.RecordReset(r.Context(), r.Command(), m.Organization, p.ID, what); err != nil {
 		return nil, err

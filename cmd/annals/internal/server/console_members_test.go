@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/webtest"
 )
@@ -133,13 +135,13 @@ func TestConsole_Members(t *testing.T) {
 	runtest.Must(t, err)
 	theirs, _, err := h.memberLinks().Reset(t.Context(), elsewhere.Memberships[0].Organization, foreign, "foreign@other.example")
 	runtest.Must(t, err)
-	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"password"}}, 409)
-	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"second-factor"}}, 409)
+	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"password"}, "sure": {"yes"}}, 409)
+	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"second-factor"}, "sure": {"yes"}}, 409)
 	path := strings.TrimPrefix(theirs, h.urls.Console)
 	if got := stranger.Ask(http.MethodPost, path, password); got.Status != 409 {
 		t.Errorf("the use of a reset for a member of two organizations is %d", got.Status)
 	}
-	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"remove"}}, 303)
+	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"remove"}, "sure": {"yes"}}, 303)
 	if _, ok := h.lives(strings.TrimPrefix(path, "/link/")); !ok {
 		t.Error("the removal from one organization ends the link of another")
 	}
@@ -156,7 +158,7 @@ func TestConsole_Members(t *testing.T) {
 		h.postForm("foreign", members+"/"+ids("read"), url.Values{"do": {do}, "role": {"admin"}}, 404)
 	}
 	h.postForm("admin", members+"/"+ids("member"), url.Values{"do": {"promote"}}, 400)
-	h.postForm("admin", members+"/"+uuid.NewString(), url.Values{"do": {"remove"}}, 404)
+	h.postForm("admin", members+"/"+uuid.NewString(), url.Values{"do": {"remove"}, "sure": {"yes"}}, 404)
 
 	t.Log("access")
 	access := func(to string) url.Values {
@@ -176,11 +178,11 @@ func TestConsole_Members(t *testing.T) {
 	h.postForm("owner", members+"/"+ids("read"), access("read"), 409)
 
 	t.Log("sign-in")
-	reset := h.linkOf(h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"password"}}, 200).Body)
+	reset := h.linkOf(h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"password"}, "sure": {"yes"}}, 200).Body)
 	if link, ok := h.lives(reset); !ok || link.Purpose != signin.Reset || link.Person != h.ids["write"] {
 		t.Errorf("the link is %+v, %t", link, ok)
 	}
-	h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"second-factor"}}, 303)
+	h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"second-factor"}, "sure": {"yes"}}, 303)
 	events := h.as("owner").Open("/settings/history").Text()
 	for _, text := range []string{"reset the password of write@acme.example", "reset the second factor of write@acme.example"} {
 		if !strings.Contains(events, text) {
@@ -194,7 +196,7 @@ func TestConsole_Members(t *testing.T) {
 	runtest.Must(t, err)
 	in, err := h.signIn("write@acme.example", "correct horse battery")
 	runtest.Must(t, err)
-	h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"remove"}}, 303)
+	h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"remove"}, "sure": {"yes"}}, 303)
 	if got := writer.Ask(http.MethodGet, "/", nil); got.Status != 303 || got.Location != "/offers" {
 		t.Errorf("after the removal, the projects are %d at %q", got.Status, got.Location)
 	}
@@ -204,6 +206,59 @@ func TestConsole_Members(t *testing.T) {
 	if states, err := h.signin.States(t.Context(), h.ids["write"]); len(states) > 0 || err != nil {
 		t.Errorf("after the removal, the person signs in by %+v, %v", states, err)
 	}
+	h.checkMemberList(members)
+	h.checkVisits(h.ids["new"], "visit.link-used.v1", "visit.signed-in.v1")
 	h.postForm("owner", members, url.Values{"email": {"a@acme.example"}, "role": {"boss"}}, 400)
 	h.postForm("owner", members, url.Values{"email": {`"><zebra-x>`}, "role": {"member"}}, 400)
+}
+
+// checkMemberList checks what the list of members shows of people and of offers, and that it can be had as CSV.
+func (h *consoleHarness) checkMemberList(path string) {
+	h.t.Helper()
+	h.postForm("admin", path, url.Values{"email": {"open@acme.example"}, "role": {"auditor"}}, 200)
+	row := func(query, email string) string {
+		list := h.as("auditor").Ask(http.MethodGet, path+"?format=csv"+query, nil)
+		for line := range strings.Lines(list.Body) {
+			if strings.HasPrefix(line, email+",") {
+				return strings.TrimSpace(line)
+			}
+		}
+		return ""
+	}
+	_, err := h.storage.db.Exec(h.t.Context(), `update ops.signin_people set totp = 'x' where person_id = $1`, h.ids["new"])
+	runtest.Must(h.t, err)
+	for email, want := range map[string]string{
+		"new@acme.example": "new@acme.example,member,active,true,password,", "open@acme.example": "open@acme.example,auditor,offered,false,,",
+		"admin@acme.example": "admin@acme.example,admin,active,false,,,writes in all,", "auditor@acme.example": "auditor@acme.example,auditor,active,false,,,sees all,",
+	} {
+		if got := row("", email); !strings.HasPrefix(got, want) {
+			h.t.Errorf("the list has %q, want %q", got, want)
+		}
+	}
+	if got := row("", "new@acme.example"); !strings.Contains(got, "default: read,") {
+		h.t.Errorf("the list has no access of a member: %q", got)
+	}
+	const without = "&filter=no-second-factor"
+	if row(without, "admin@acme.example") == "" || row(without, "new@acme.example") != "" || row(without, "open@acme.example") != "" {
+		h.t.Error("the list of who has no second factor is wrong")
+	}
+	page := h.as("auditor").Open(path)
+	if !strings.Contains(page.Text(), "open@acme.example") || page.Find("form[method=post]").Length() > 1 {
+		h.t.Errorf("the page of an auditor has forms, or lacks an offer: %.900s", page.Text())
+	}
+}
+
+// checkVisits waits until the log has events of what a person did with the first organization, in order.
+func (h *consoleHarness) checkVisits(person uuid.UUID, want ...string) {
+	h.t.Helper()
+	name := stream.VisitsName(h.organizations()[0].ID, person, h.cfg.now().UTC().Format("2006-01"))
+	runtest.Await(h.t, "the visits of a person are in the log", func() bool {
+		list, err := h.journal.ReadFrom(h.t.Context(), name, 0)
+		runtest.Must(h.t, err)
+		var names []string
+		for _, e := range list {
+			names = append(names, e.Type)
+		}
+		return slices.Equal(names, want)
+	})
 }

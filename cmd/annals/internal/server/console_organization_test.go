@@ -41,6 +41,20 @@ func TestConsole_SettingsOfAnOrganization(t *testing.T) {
 		t.Errorf("the cap is %q", got)
 	}
 
+	t.Log("the time for visits, and what auditors see")
+	for _, wrong := range []string{"29", "3651", "many"} {
+		owner.Open(page)
+		owner.Submit("Save the days", map[string]string{"Days": wrong})
+		owner.Answered(http.StatusBadRequest)
+	}
+	owner.Open(page)
+	owner.Submit("Save the days", map[string]string{"Days": "400"})
+	owner.See("400 days after the end of their month")
+	owner.Submit("Save what auditors see", map[string]string{"Auditors see texts, and may recall": "yes"})
+	if _, is := owner.At.Find("input[name=allowed]").Attr("checked"); !is {
+		t.Errorf("auditors see no texts: %.900s", owner.At.Text())
+	}
+
 	t.Log("an admin replaces the management key, which is shown once")
 	_, before := h.keys()
 	admin := h.as("admin")
@@ -49,6 +63,8 @@ func TestConsole_SettingsOfAnOrganization(t *testing.T) {
 		t.Error("an admin may change the cap")
 	}
 	admin.Submit("Replace the management key", nil)
+	admin.See("The present one is refused at once. Nothing is done yet.")
+	admin.Submit("Yes, do it", nil)
 	shown := admin.At.Secrets()
 	if len(shown) != 1 || shown[0] == before {
 		t.Fatalf("the page shows %d keys", len(shown))

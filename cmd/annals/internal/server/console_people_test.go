@@ -65,7 +65,7 @@ func startConsole(t *testing.T) *consoleHarness {
 	runtest.Must(t, h.storage.db.QueryRow(t.Context(), "select id from access.projects where slug = 'default'").Scan(&project))
 	for role, as := range map[string]organization.Role{
 		"member": organization.Member, "read": organization.Member, "write": organization.Member,
-		"admin": organization.Admin, "owner": organization.Owner,
+		"admin": organization.Admin, "owner": organization.Owner, "auditor": organization.Auditor,
 	} {
 		id, err := service.AddMember(t.Context(), call, first, commands.NewMember{Email: role + "@acme.example", Role: as})
 		runtest.Must(t, err)

@@ -29,6 +29,7 @@ func (s *Server) organizationPages() web.Area {
 			Access: s.read.access, Logger: s.cfg.Logger,
 		},
 		Erasures: people, Names: erasures.Names{DB: s.storage.work}, PlanTerms: s.cfg.PlanTerms,
+		People: s.signin,
 	})
 }
 
@@ -88,6 +89,17 @@ func (l memberLinks) Revoke(ctx context.Context, of, person uuid.UUID) error {
 // ResetSecondFactor implements organization.Links.
 func (l memberLinks) ResetSecondFactor(ctx context.Context, person uuid.UUID) error {
 	return l.signIn.ResetSecondFactor(ctx, person)
+}
+
+// CountSecondFactors implements organization.Links.
+func (l memberLinks) CountSecondFactors(ctx context.Context, people []uuid.UUID) (n int, err error) {
+	states, err := l.signIn.States(ctx, people...)
+	for _, s := range states {
+		if s.SecondFactor {
+			n++
+		}
+	}
+	return n, err
 }
 
 // End implements organization.Links.

@@ -114,7 +114,8 @@ func TestPersonCopy_HasWhatAnErasureRemoves(t *testing.T) {
 
 	var copied bytes.Buffer
 	sum, err := operatorapi.Dial(l.dir).ExportPerson(t.Context(), export.PersonRequest{Project: "default", Identity: name}, &copied)
-	if err != nil || !sum.HasRecord || sum.Texts != 4 || sum.Revisions != 1 || sum.Memories < 2 || sum.Audiences != 1 {
+	if err != nil || !sum.HasRecord || sum.Texts != 4 || sum.Revisions != 1 || sum.Memories < 2 || sum.Audiences != 1 ||
+		sum.Naming == nil || *sum.Naming != 1 || sum.MoreNaming {
 		t.Errorf("%+v, %v", sum, err)
 	}
 	var last export.PersonSummary

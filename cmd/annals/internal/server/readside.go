@@ -109,7 +109,15 @@ func (s *Server) export() export.Service {
 func (s *Server) personCopies() export.PersonService {
 	return export.PersonService{
 		Service: s.export(), Directory: s.read.directory, Reads: reads.Queries{DB: s.storage.db},
-		Naming: func(context.Context, auth.Project, string) (int, bool, bool, error) { return 0, false, false, nil },
+		Naming: func(ctx context.Context, project auth.Project, name string) (n int, more, searched bool, err error) {
+			ids, more, failed := s.trace().Naming(ctx, project, name)
+			if failed != nil {
+				s.cfg.Logger.WarnContext(ctx, "texts that name a person are not searched", "err", failed)
+				return 0, false, false, ctx.Err()
+			}
+			n, err = s.read.dataPoints.CountOfOthers(ctx, project.ID, ids, name)
+			return n, more, err == nil, err
+		},
 	}
 }
 
