@@ -215,7 +215,8 @@ func (d Deps) render(r *web.Request, w access.Webhook, f form, wrong error) erro
 			return err
 		}
 		p.summary = list[0]
-		if p.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), history.OfWebhook+":"+w.ID, lastEvents); err != nil {
+		thing := history.OfWebhook + ":" + w.ID
+		if p.Events, err = d.History.Latest(r.Context(), r.HistoryViewer(), thing, lastEvents); err != nil {
 			return err
 		}
 	}
