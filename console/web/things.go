@@ -8,7 +8,10 @@ import (
 
 // HistoryViewer is what the person sees of history: in the project of the path, or else in the current organization.
 func (r *Request) HistoryViewer() history.Viewer {
-	v := history.Viewer{Organization: r.Membership.Organization, Project: r.Project.Project.ID, May: history.Read}
+	v := history.Viewer{
+		Organization: r.Membership.Organization, Project: r.Project.Project.ID, May: history.Read,
+		HidesTexts: !r.SeesTexts(),
+	}
 	switch {
 	case r.Audits(), r.May(Manage), v.Project == uuid.Nil && r.May(Admin):
 		v.May = history.Manage

@@ -174,6 +174,8 @@ func (n *namer) text(form string, value any) string {
 		return notShown
 	}
 	switch list, _ := value.([]any); {
+	case n.hides && (form == formRule || form == formFilters): // they name values of traits and of events
+		return hiddenValue
 	case isOfThing(form):
 		return n.name(form, plain(value))
 	case form == formTime:

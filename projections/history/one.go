@@ -67,6 +67,9 @@ func (q Reader) One(ctx context.Context, v Viewer, id uuid.UUID) (Whole, error) 
 		if v.HidesTexts && s.entry.Texts {
 			hidden = append(hidden, "identity", "traits", "patch", "inline")
 		}
+		if v.HidesTexts {
+			hidden = append(hidden, "values") // of the rule of an audience, and of the filters of a webhook
+		}
 		w.Payload = hide(r.Data, hidden)
 	}
 	return w, nil

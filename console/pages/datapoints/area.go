@@ -9,9 +9,11 @@ import (
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
+	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/account"
 	points "github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/export"
+	"github.com/annals-project/annals/projections/history"
 	"github.com/annals-project/annals/projections/why"
 )
 
@@ -28,6 +30,8 @@ type Deps struct {
 	Stopped  points.StoppedSends
 	Rooms    account.Queries
 	Export   export.Service
+	History  history.Reader
+	Log      *requestlog.Log
 	People   export.PersonService
 }
 

@@ -1,6 +1,6 @@
 -- What people did without a change, until it is in the log. What strangers can cause of a person within a window is one
--- row for each kind, which is due at the end of the window. A row without an organization is of each of which the person
--- is a member.
+-- row for each kind, which is due at the end of the window. A row without an organization is of each that has the
+-- person as a member.
 create table ops.visits (
 	number          bigint generated always as identity primary key,
 	id              uuid not null unique,

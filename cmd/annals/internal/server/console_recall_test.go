@@ -52,6 +52,9 @@ func TestConsole_Recall(t *testing.T) {
 		t.Errorf("the link is %s", link)
 	}
 	runtest.Await(t, "the question is logged", func() bool { return h.rowsOfConsole() == 1 })
+	if calls := r.Open("/p/default/requests").Text(); !strings.Contains(calls, "console read@acme.example") {
+		t.Errorf("the request log does not name who asked: %s", calls)
+	}
 
 	r.Open("/p/default/recall")
 	page = r.Submit("Explain", map[string]string{
