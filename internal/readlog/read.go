@@ -16,9 +16,8 @@ import (
 	"github.com/annals-project/annals/internal/auth"
 )
 
+// The room of a record, and of a text in it. It is reserved before the text is shown.
 const (
-	// RecordBytes is the room of a record, and ShownBytes that of a text in it. They are reserved before the text is
-	// shown.
 	RecordBytes = 1 << 10
 	ShownBytes  = 256
 	// MaxShown is the most texts of one record. More of them make another part.
