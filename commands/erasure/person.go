@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -159,8 +160,13 @@ func (p *People) begin(ctx context.Context, person erasures.Person, s personStat
 
 // PersonStatus is the state of an erasure.
 type PersonStatus struct {
-	ID    uuid.UUID     `json:"id"`
-	Phase erasure.Phase `json:"phase"`
+	ID uuid.UUID `json:"id"`
+	// By is the principal who began it. BegunAt and EndedAt are the times of its first and its last event, EndedAt nil
+	// until it ended.
+	By      string        `json:"by"`
+	BegunAt time.Time     `json:"begunAt,omitzero"`
+	EndedAt *time.Time    `json:"endedAt"`
+	Phase   erasure.Phase `json:"phase"`
 	// Receipts are those of the deletions, in order.
 	Receipts []erasure.Receipt `json:"receipts"`
 	// Record reports whether a directory record was removed. Calls counts the calls that were blanked, and Called reports
@@ -200,7 +206,10 @@ func (p *People) Status(ctx context.Context, project, id uuid.UUID) (out PersonS
 	p.mu.Unlock()
 	out = PersonStatus{
 		ID: id, Phase: s.Phase, Receipts: append([]erasure.Receipt{}, s.Receipts...), Record: s.Record, Called: s.Called,
-		Calls: s.Calls, WroteAgain: s.WroteAgain, Failure: failure,
+		Calls: s.Calls, WroteAgain: s.WroteAgain, Failure: failure, By: s.by, BegunAt: s.begunAt,
+	}
+	if !s.endedAt.IsZero() && !kept {
+		out.EndedAt = &s.endedAt
 	}
 	switch {
 	case s.Phase == erasure.Done && kept:
@@ -236,11 +245,20 @@ func (p *People) countUncleaned(ctx context.Context, s personState) (int, error)
 type personState struct {
 	erasure.State
 	forgottenAt eventstore.Position
+	// by is who began it.
+	by               string
+	begunAt, endedAt time.Time
 }
 
 func (p *People) read(ctx context.Context, id uuid.UUID) (s personState, err error) {
 	err = p.Journal.Scan(ctx, stream.Name(stream.Erasure, id), 0, func(e eventstore.DecodedEvent) (bool, error) {
-		if s.Evolve(e.Event); s.Phase == erasure.Purging {
+		switch s.Evolve(e.Event); e.Event.(type) {
+		case *erasure.Requested:
+			s.by, s.begunAt = e.Details.Principal, e.Details.At
+		case *erasure.Ended:
+			s.endedAt = e.Details.At
+		}
+		if s.Phase == erasure.Purging {
 			s.forgottenAt = e.Position
 		}
 		return true, nil

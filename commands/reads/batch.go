@@ -21,7 +21,7 @@ const (
 	batchBytes = 192 << 10
 	// maxLooks is how often the texts of a record are looked up: one that was just stored may not be projected yet. With
 	// the pauses between, a record is appended within a second even then.
-	maxLooks = 3
+	maxLooks = 2
 	// maxHeads is of how many streams the end is remembered.
 	maxHeads = 4096
 	// appendWidth is how many projects are appended to at once.
@@ -100,20 +100,15 @@ func (r *Recorder) batch(ready []entry) ([]*batch, error) {
 	open, sizes := map[uuid.UUID]*batch{}, map[uuid.UUID]int{}
 	var errs []error
 	for _, e := range ready {
-		text, err := e.record.Encode()
-		if err != nil {
-			e.hold.Release()
-			errs = append(errs, err)
-			continue
-		}
+		size := int(e.hold.Held())
 		project := e.owner.Project
 		b := open[project]
-		if b == nil || sizes[project]+len(text) > batchBytes {
+		if b == nil || sizes[project]+size > batchBytes {
 			b = &batch{owner: e.owner}
 			made, open[project], sizes[project] = append(made, b), b, 0
 		}
 		b.entries = append(b.entries, e)
-		sizes[project] += len(text)
+		sizes[project] += size
 	}
 	for _, b := range made {
 		list := make([]reads.Record, len(b.entries))

@@ -31,7 +31,7 @@ import (
 
 const (
 	// gather is how long records wait for others.
-	gather = 150 * time.Millisecond
+	gather = 300 * time.Millisecond
 	// late is from which age on a record that is not in the log holds up other requests, for at most lateWait.
 	late     = time.Second
 	lateWait = 3 * time.Second

@@ -6,11 +6,13 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+	"github.com/trustelem/zxcvbn"
 	"golang.org/x/crypto/argon2"
 	"golang.org/x/text/unicode/norm"
 
@@ -39,10 +41,44 @@ const (
 // hashWaiters is how many hashes wait for a slot in each pool, a quarter of them for one owner.
 const hashWaiters = 64
 
-func validPassword(password string) bool {
+// checkNew returns what is wrong with a new password: ErrPassword, or ErrGuessable for one that is guessed early, as a
+// common one, a repetition or a row of keys is.
+func checkNew(password string) error {
 	n := utf8.RuneCountInString(password)
-	return utf8.ValidString(password) && n >= MinPassword && n <= MaxPassword
+	if !utf8.ValidString(password) || n < MinPassword || n > MaxPassword {
+		return ErrPassword
+	}
+	begins := []rune(strings.ToLower(password))[:min(n, judgedPassword)]
+	if repeats(begins) || isASCII(password) && zxcvbn.PasswordStrength(string(begins), serviceWords).Guesses < minGuesses {
+		return ErrGuessable
+	}
+	return nil
 }
+
+// isASCII reports a text that zxcvbn can measure: it takes other letters for bytes, and has no words of them.
+func isASCII(text string) bool {
+	return !strings.ContainsFunc(text, func(c rune) bool { return c >= utf8.RuneSelf })
+}
+
+const (
+	// minGuesses is how many guesses a new password withstands, by the measure of zxcvbn, which looks at judgedPassword
+	// characters of it: its time grows with the square of the length.
+	minGuesses     = 1e8
+	judgedPassword = 40
+)
+
+// repeats reports a text that is a part of it at least three times, also in letters that zxcvbn does not know.
+func repeats(text []rune) bool {
+	for length := 1; length <= len(text)/3; length++ {
+		if slices.Equal(text[length:], text[:len(text)-length]) {
+			return true
+		}
+	}
+	return false
+}
+
+// serviceWords are guessed early here.
+var serviceWords = []string{"annals", "memory", "console"}
 
 // hashSlots are those in which passwords are hashed, since each takes much memory. strangers is one pool for everybody
 // who is not signed in, in turns between network addresses, so that an address that nobody has waits as long as
@@ -90,8 +126,8 @@ func (h hasher) argon(
 
 // hash returns what is stored of a password: its hash with salt and cost, in the usual notation.
 func (h hasher) hash(ctx context.Context, password string) (string, error) {
-	if !validPassword(password) {
-		return "", ErrPassword
+	if err := checkNew(password); err != nil {
+		return "", err
 	}
 	salt := make([]byte, saltBytes)
 	_, _ = rand.Read(salt) // never fails

@@ -2,6 +2,7 @@ package signin
 
 import (
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -31,13 +32,32 @@ func TestPassword_Matches(t *testing.T) {
 
 func TestPassword_Length(t *testing.T) {
 	s := newScene(t)
+	drawn := make([]rune, MaxPassword+1)
+	for rng, i := rand.New(rand.NewPCG(1, 2)), 0; i < len(drawn); i++ {
+		drawn[i] = 'À' + rng.Int32N(60)
+	}
+	of := func(n int) string { return string(drawn[:n]) }
 	for password, want := range map[string]error{
-		strings.Repeat("ä", MinPassword-1): ErrPassword, strings.Repeat("ä", MinPassword): nil,
-		strings.Repeat("ä", MaxPassword): nil, strings.Repeat("ä", MaxPassword+1): ErrPassword,
-		"\xff" + strings.Repeat("a", MinPassword): ErrPassword,
+		of(MinPassword - 1): ErrPassword, of(MinPassword): nil, of(MaxPassword): nil, of(MaxPassword + 1): ErrPassword,
+		"\xff" + of(MinPassword): ErrPassword,
 	} {
 		if _, err := s.ofKnown(s.ana).hash(t.Context(), password); !errors.Is(err, want) {
 			t.Errorf("%d bytes: %v, want %v", len(password), err, want)
+		}
+	}
+}
+
+// Common passwords, repetitions and rows of keys are no new passwords. Several words and drawn letters are.
+func TestPassword_GuessedEarly(t *testing.T) {
+	for password, want := range map[string]error{
+		"aaaaaaaaaaaa": ErrGuessable, "ääääääääääää": ErrGuessable, "abcabcabcabc": ErrGuessable, "ÄBÄBÄBÄBäbäb": ErrGuessable,
+		"password1234": ErrGuessable, "Passw0rd1234": ErrGuessable, "qwertyuiop12": ErrGuessable, "123456789012": ErrGuessable,
+		"iloveyou1234": ErrGuessable, "annals123456": ErrGuessable, "1q2w3e4r5t6y": ErrGuessable,
+		strings.Repeat("Passwort", MaxPassword/8): ErrGuessable,
+		"correct horse battery":                   nil, "my own password": nil, "x7Kq9mPw2LvB": nil, "Zoë's long password": nil,
+	} {
+		if err := checkNew(password); !errors.Is(err, want) {
+			t.Errorf("%q: %v, want %v", password, err, want)
 		}
 	}
 }

@@ -140,12 +140,12 @@ func (s *Service) passwordOf(ctx context.Context, id uuid.UUID) (password, error
 
 // ChangePassword sets the password of the person of a session who knows the current one, or has none and gave a fresh
 // proof. All other sessions of the person end. It hashes in the slots of the organization that the session shows. Its
-// errors are ErrRefused, ErrProof, ErrPassword and *ThrottledError.
+// errors are ErrRefused, ErrProof, ErrPassword, ErrGuessable and *ThrottledError.
 func (s *Service) ChangePassword(
 	ctx context.Context, in Session, organization uuid.UUID, current, next string,
 ) error {
-	if !validPassword(next) {
-		return ErrPassword
+	if err := checkNew(next); err != nil {
+		return err
 	}
 	stored, err := s.passwordOf(ctx, in.Person)
 	if err == nil && stored.Hash == "" && !s.Fresh(in) {

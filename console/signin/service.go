@@ -38,6 +38,9 @@ var (
 		"\"Forgot your password?\" on the page to sign in, or ask who operates this service for a link")
 	ErrUnproved = errors.New("set a password with this link")
 	ErrKnown    = errors.New("you are a member already: sign in, or ask an Admin for a link to set a password")
+	// ErrGuessable is the fault of a new password alone.
+	ErrGuessable = errors.New("this password is guessed early: it is a common one, a repetition or a row of keys. " +
+		"Take several words that do not belong together")
 	ErrPassword = fmt.Errorf("a password has %d to %d characters", MinPassword, MaxPassword)
 )
 

@@ -30,6 +30,7 @@ func (s *Site) funcs() template.FuncMap {
 		"dict":   dict,
 		"once":   onceField,
 		"token":  formToken,
+		"ask":    func(key string) string { return words.ask[key] },
 		"plural": func(n int, one, many string) string {
 			if n == 1 {
 				return one

@@ -115,11 +115,16 @@ func newOnceScene(t *testing.T) *onceScene {
 	return s
 }
 
-// send sends a form with a token.
+// send sends a form with a token and a text.
 func (s *onceScene) send(path, token, text string) (status int, location, body string) {
 	s.t.Helper()
+	return s.sendForm(path, url.Values{"form": {token}, "text": {text}})
+}
+
+func (s *onceScene) sendForm(path string, fields url.Values) (status int, location, body string) {
+	s.t.Helper()
 	got, body := s.do(s.t, http.MethodPost, path, func(r *http.Request) {
-		form := strings.NewReader(url.Values{"form": {token}, "text": {text}}.Encode())
+		form := strings.NewReader(fields.Encode())
 		sent := httptest.NewRequestWithContext(s.t.Context(), http.MethodPost, console+path, form)
 		sent.Header = r.Header
 		sent.Header.Set("Content-Type", "application/x-www-form-urlencoded")

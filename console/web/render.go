@@ -14,7 +14,7 @@ import (
 	"github.com/annals-project/annals/internal/httpx"
 )
 
-//go:embed templates error.html
+//go:embed templates error.html archived.html confirm.html
 var layouts embed.FS
 
 // area is an Area with its templates parsed, by file.
@@ -64,6 +64,9 @@ func (v view) MayManage() bool { return v.May(Manage) }
 
 // MayAdminister is MayManage for the organization.
 func (v view) MayAdminister() bool { return v.May(Admin) }
+
+// Unknown reports that the service could not find out who is signed in.
+func (v view) Unknown() bool { return v.unknown }
 
 // Instance distinguishes one deployment from another.
 func (v view) Instance() Instance { return v.site.Instance }
@@ -157,6 +160,18 @@ func (r *Request) header(contentType string, length int) {
 	}
 }
 
+// refreshSeconds is after how long a page that waits for the database loads itself again.
+const refreshSeconds = "5"
+
+// faultPage is the page of a fault. Elsewhere is where to open the console, "" for here; Retried reports that the page
+// loads itself again.
+type faultPage struct {
+	Status                         int
+	Code, Heading, Message, Advice string
+	Elsewhere                      string
+	Retried                        bool
+}
+
 // fail shows the page of an error, with what to do.
 func (r *Request) fail(err error) {
 	f := r.site.fault(r, err)
@@ -171,15 +186,29 @@ func (r *Request) fail(err error) {
 	if f.Kind == fault.Unavailable {
 		r.w.Header().Set("Retry-After", "2")
 	}
+	away := r.Method == http.MethodGet && f.Code == fault.CodeTimeout && !r.route.Public
+	if away { // to read again changes nothing
+		r.status = http.StatusServiceUnavailable
+		f = fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "%s", words.away)
+		r.w.Header().Set("Refresh", refreshSeconds)
+	}
 	if strings.HasPrefix(r.Request.Header.Get("Accept"), "application/json") || r.Format() == "json" {
 		_ = r.json(map[string]any{"code": f.Code, "status": r.status, "message": f.Msg})
 		return
 	}
-	data := struct {
-		Status        int
-		Code, Message string
-		Advice        string
-	}{r.status, f.Code, f.Msg, words.help[f.Code]}
+	data := faultPage{
+		Status: r.status, Code: f.Code, Heading: words.headings[r.status], Message: f.Msg, Advice: words.help[f.Code],
+		Retried: away,
+	}
+	if data.Heading == "" {
+		data.Heading = http.StatusText(r.status)
+	}
+	if f.Code == codeForeignForm {
+		data.Elsewhere = r.site.URL
+	}
+	if away {
+		data.Advice = ""
+	}
 	if err := r.Render("error.html", data); err != nil {
 		http.Error(r.w, f.Msg, r.status)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/projections/access"
 )
 
@@ -54,6 +55,8 @@ type Request struct {
 	// that what the page shows once was shown.
 	form      formKey
 	led, gone bool
+	// unknown reports that it could not be found out who is signed in.
+	unknown bool
 
 	// program is who calls a route that identifies programs.
 	program Program
@@ -82,6 +85,10 @@ func (r *Request) serve() error {
 	defer r.closeFiles()
 	if err := r.site.Admit(); err != nil {
 		return err
+	}
+	if r.Method == http.MethodGet && !r.route.Public && r.site.isMisnamed(r.Host) {
+		r.Redirect(r.site.URL + r.URL.RequestURI())
+		return nil
 	}
 	err := r.identify()
 	if err == nil {
@@ -155,8 +162,14 @@ func (r *Request) work() error {
 	return r.recorded()
 }
 
+// lookUpTime is the most time in which it is found out who is signed in, which takes milliseconds.
+const lookUpTime = 5 * time.Second
+
 // authenticate finds the session of the request and what its person is a member of.
-func (r *Request) authenticate() error {
+func (r *Request) authenticate() (err error) {
+	ctx, cancel := context.WithTimeout(r.Context(), lookUpTime)
+	defer cancel()
+	defer func() { r.unknown = err != nil }()
 	token := r.site.Cookies.Value(r.Request, SessionCookie)
 	if token == "" {
 		return nil
@@ -166,11 +179,11 @@ func (r *Request) authenticate() error {
 	if err != nil {
 		return err
 	}
-	session, ok, err := r.site.Sessions.Session(r.Context(), token)
+	session, ok, err := r.site.Sessions.Session(ctx, token)
 	if err != nil || !ok {
 		return err
 	}
-	person, ok, err := r.site.Access.Memberships(r.Context(), session.Person)
+	person, ok, err := r.site.Access.Memberships(ctx, session.Person)
 	if err != nil || !ok {
 		return err
 	}
@@ -205,6 +218,10 @@ func (r *Request) authorize() error {
 	if err == nil && elsewhere != "" {
 		r.Redirect(elsewhere)
 		return errAnswered
+	}
+	if r.Method == http.MethodGet && r.Format() == "" && httpx.Fault(err).Code == fault.CodeProjectArchived {
+		r.status, r.area = http.StatusForbidden, r.site.areas[0]
+		return cmp.Or(r.write("archived.html", nil), errAnswered)
 	}
 	return err
 }

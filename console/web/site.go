@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -162,8 +163,24 @@ func (s *Site) sameOrigin(r *http.Request) error {
 	} else if r.Header.Get("Sec-Fetch-Site") == "same-origin" {
 		return nil
 	}
-	return fault.New(fault.Forbidden, codeForeignForm, "%s", words.foreignForm)
+	return fault.New(fault.Forbidden, codeForeignForm, words.foreignForm, s.URL)
 }
+
+// isMisnamed reports that a browser on this machine calls the console by another name of the machine than its address:
+// its forms would be refused.
+func (s *Site) isMisnamed(host string) bool {
+	u, err := url.Parse(s.URL)
+	return err == nil && u.Host != host && isOwn(u.Host) && isOwn(host) && portOf(u.Host) == portOf(host)
+}
+
+// isOwn reports a name of this machine.
+func isOwn(host string) bool {
+	name := (&url.URL{Host: host}).Hostname()
+	address, err := netip.ParseAddr(name)
+	return name == "localhost" || err == nil && address.IsLoopback()
+}
+
+func portOf(host string) string { return (&url.URL{Host: host}).Port() }
 
 // OriginOf is the origin of a URL as browsers write it.
 func OriginOf(address string) string {

@@ -18,6 +18,7 @@ func (r *Request) HistoryViewer() history.Viewer {
 	case r.May(Write):
 		v.May = history.Write
 	}
+	v.HidesTexts = !r.SeesTexts()
 	return v
 }
 
@@ -49,7 +50,7 @@ func (r *Request) ThingPath(kind, id, name, project string) string {
 	case project == "":
 		return ""
 	case kind == history.OfKey || kind == history.OfErasure || kind == history.OfCaps:
-		if r.Project.Project.ID != uuid.Nil && !r.May(Manage) || r.Project.Project.ID == uuid.Nil && !r.May(Admin) {
+		if r.HistoryViewer().May < history.Manage {
 			return ""
 		}
 		if kind == history.OfCaps {

@@ -1,9 +1,17 @@
 package web
 
-import "github.com/annals-project/annals/domain/fault"
+import (
+	"net/http"
+
+	"github.com/annals-project/annals/domain/fault"
+)
 
 type messages struct {
-	foreignForm, signInFirst, needs, unverified, guest, wrongPlace, formSent, noTexts string
+	foreignForm, signInFirst, needs, unverified, guest, wrongPlace, formSent, away, noTexts string
+	// headings are those of pages of faults, by status.
+	headings map[int]string
+	// ask is what is asked before a change, by the key that Request.AskFirst takes.
+	ask map[string]string
 	// done is the notice of a page after a change, by the key that Request.Done takes.
 	done map[string]string
 	// help is what to do after a fault, by its code.
@@ -12,8 +20,29 @@ type messages struct {
 
 // words are the messages of the console that are in no template. A translation replaces them and the templates.
 var words = messages{
-	foreignForm: "this form was not sent from a page of this console, so nothing was changed: " +
-		"open the page again and send it from there",
+	foreignForm: "this form was not sent from a page of this console, so nothing was changed. This console is at %s: " +
+		"open it there, and send the form again",
+	away: "the database does not answer. Nothing was changed. This page tries again every few seconds",
+	headings: map[int]string{
+		http.StatusBadRequest:            "This cannot be done as it was sent",
+		http.StatusUnauthorized:          "Sign in first",
+		http.StatusForbidden:             "You may not do this",
+		http.StatusNotFound:              "There is no such page",
+		http.StatusMethodNotAllowed:      "This address takes no such request",
+		http.StatusConflict:              "It is not as it was",
+		http.StatusRequestEntityTooLarge: "That is too much at once",
+		http.StatusTooManyRequests:       "Too often",
+		http.StatusInternalServerError:   "It failed",
+		http.StatusServiceUnavailable:    "Not available now",
+	},
+	ask: map[string]string{
+		"archive":         "Archive this project? Its keys and webhooks are refused until it is unarchived.",
+		"remove-member":   "Remove this person from the organization? It ends at once.",
+		"password":        "Make a link by which another password is set? What the person signs in with ends when it is used.",
+		"second-factor":   "End the second factor and all sessions of this person?",
+		"management-key":  "Replace the management key? The present one is refused at once.",
+		"delete-audience": "Delete this audience? Nobody reads its data points then.",
+	},
 	signInFirst: "you are not signed in: sign in, then send the form again",
 	needs:       "you may not do this: it needs the right %q here. An Admin of the organization can give it to you",
 	unverified: "you did not prove the address that your organization invited, and another one let you in: use \"Forgot " +

@@ -94,7 +94,7 @@ func (e edge) addCall(c echo.Context, r *request, took time.Duration) {
 		Identity: r.note.Identity, IngestionID: r.note.IngestionID, Plan: string(r.principal.Limits.Plan),
 		RequestBytes: max(l.requestBytes, req.ContentLength), ResponseBytes: res.Size,
 		RequestHeader: req.Header, ResponseHeader: res.Header(), IDs: r.note.IDs, Hits: r.note.Hits, Hold: l.hold,
-		Webhook: r.eventOf(),
+		Webhook: r.eventOf(), Person: personOf(r.principal),
 	}
 	if r.principal.Limits.Plan.Metered() {
 		record.CreditTenths = &r.note.CreditTenths
@@ -114,6 +114,18 @@ func (e edge) addCall(c echo.Context, r *request, took time.Duration) {
 	}
 	r.logged = nil
 	e.cfg.Calls.Add(record)
+}
+
+// personOf is the person who makes a call at the console, or sends an event of a webhook there.
+func personOf(p auth.Principal) uuid.UUID {
+	switch {
+	case p.Kind == auth.Person:
+		return p.KeyID
+	case p.Webhook != nil:
+		return p.Webhook.SentBy
+	default:
+		return uuid.Nil
+	}
 }
 
 var (

@@ -35,6 +35,8 @@ type Entry struct {
 	ErrorCode string
 	Duration  time.Duration
 	Key       Key
+	// Person is who made the call at the console, nil for the call of a program.
+	Person *uuid.UUID
 	// Identity is the identity that the call was about or answered as, nil for none.
 	Identity *string
 	// IngestionID is the send that the call made or queued again, nil for none.

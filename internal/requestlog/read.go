@@ -23,7 +23,7 @@ var snapshot = pgx.TxOptions{
 // entryColumns are the columns of an Entry, of ops.requests r and ops.request_kinds k.
 const entryColumns = `r.request_id, r.project_id, r.received_at, k.endpoint, k.status, k.error_code, k.key_name,
 	k.key_prefix, r.path, case when k.endpoint like '%` + sourceParameter + `' or r.webhook is not null then r.ids[1] end,
-	r.duration_us, r.identity, r.ingestion_id, r.credit_tenths, r.webhook`
+	r.duration_us, r.identity, r.ingestion_id, r.credit_tenths, r.webhook, r.person_id`
 
 // scan reads entryColumns and more.
 func (e *Entry) scan(row pgx.CollectableRow, more ...any) error {
@@ -32,6 +32,7 @@ func (e *Entry) scan(row pgx.CollectableRow, more ...any) error {
 	if err := row.Scan(append([]any{
 		&e.RequestID, &e.Project, &e.ReceivedAt, &e.Endpoint, &e.Status, &e.ErrorCode, &e.Key.Name,
 		&e.Key.Prefix, &e.Path, &e.DataPoint, &micros, &e.Identity, &e.IngestionID, &e.CreditTenths, &webhook,
+		&e.Person,
 	}, more...)...); err != nil {
 		return err
 	}
@@ -81,6 +82,32 @@ func (l *Log) Get(ctx context.Context, project, requestID uuid.UUID) (Call, erro
 		return Call{}, fmt.Errorf("read a logged call: %w", err)
 	}
 	return c, nil
+}
+
+// Logged returns which of some requests of a project the log has.
+func (l *Log) Logged(ctx context.Context, project uuid.UUID, ids []uuid.UUID) (map[uuid.UUID]bool, error) {
+	var times []time.Time
+	var known []uuid.UUID
+	for _, id := range ids {
+		if at, ok := timeOf(id); ok {
+			times, known = append(times, at), append(known, id)
+		}
+	}
+	logged := map[uuid.UUID]bool{}
+	if len(known) == 0 {
+		return logged, nil
+	}
+	rows, err := l.DB.Query(ctx, `select r.request_id from unnest($2::uuid[], $3::timestamptz[]) as asked (id, at)
+		join ops.requests r on r.project_id = $1 and r.request_id = asked.id and r.received_at >= asked.at
+			and r.received_at < asked.at + interval '1 millisecond'`, project, known, times)
+	if err != nil {
+		return nil, fmt.Errorf("look for logged calls: %w", err)
+	}
+	var id uuid.UUID
+	if _, err = pgx.ForEachRow(rows, []any{&id}, func() error { logged[id] = true; return nil }); err != nil {
+		return nil, fmt.Errorf("look for logged calls: %w", err)
+	}
+	return logged, nil
 }
 
 func notFound(requestID uuid.UUID) error {

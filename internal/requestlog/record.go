@@ -24,7 +24,9 @@ type Record struct {
 	ErrorCode string
 	Duration  time.Duration
 	Key       Key
-	Identity  string // "" for none
+	// Person is who made the call at the console, zero for the call of a program.
+	Person   uuid.UUID
+	Identity string // "" for none
 	// IngestionID is uuid.Nil for none, CreditTenths nil without metering.
 	IngestionID  uuid.UUID
 	CreditTenths *int64
@@ -83,6 +85,7 @@ type row struct {
 	path                            string
 	duration                        time.Duration
 	identity                        *string
+	person                          *uuid.UUID
 	ingestionID                     *uuid.UUID
 	creditTenths                    *int64
 	plan                            string
@@ -119,6 +122,9 @@ func rowOf(r Record) row {
 	if r.Identity != "" {
 		identity := redactText(r.Identity, maxIdentity)
 		w.identity = &identity
+	}
+	if r.Person != uuid.Nil {
+		w.person = &r.Person
 	}
 	if r.IngestionID != uuid.Nil {
 		w.ingestionID = &r.IngestionID

@@ -19,8 +19,8 @@ func (l *Log) CountBodies(ctx context.Context, project uuid.UUID, most int) (n i
 	return n, nil
 }
 
-// DroppedEvents returns events of some webhooks of a project that were dropped since a time and can be replayed: their body
-// is stored whole, and no replay of them is marked. The oldest are first, at most limit.
+// DroppedEvents returns events of some webhooks of a project that were dropped since a time and can be replayed: their
+// body is stored whole, and no replay of them is marked. The oldest are first, at most limit.
 func (l *Log) DroppedEvents(
 	ctx context.Context, project uuid.UUID, webhooks []string, since time.Time, limit int,
 ) (events []Event, err error) {

@@ -220,13 +220,13 @@ func (w *Writer) copyRows(ctx context.Context, tx pgx.Tx, batch []row, blanked m
 		"project_id", "received_at", "request_id", "kind", "path", "duration_us", "identity", "ingestion_id",
 		"credit_tenths",
 		"request_bytes", "response_bytes", "request_headers", "response_headers", "plan", "ids", "hits", "webhook",
-		"identity_key",
+		"identity_key", "person_id",
 	}, pgx.CopyFromSlice(len(batch), func(i int) ([]any, error) {
 		r := batch[i]
 		return []any{
 			r.project, r.receivedAt, r.requestID, w.kinds[r.kind], r.path, r.duration.Microseconds(), r.identity,
 			r.ingestionID, r.creditTenths, r.requestBytes, r.responseBytes, r.requestHeaders, r.responseHeaders, r.plan,
-			r.ids, r.hits, r.webhook, r.identityKey(),
+			r.ids, r.hits, r.webhook, r.identityKey(), r.person,
 		}, nil
 	}))
 	if err != nil || len(bodies) == 0 {

@@ -22,7 +22,7 @@ func TestWriter_RoundTrip(t *testing.T) {
 	h := newHarness(t)
 	project, send, credits := uuid.New(), uuid.New(), int64(35)
 	r := recordAt(project, noon)
-	r.Identity, r.IngestionID, r.CreditTenths = "ana", send, &credits
+	r.Identity, r.IngestionID, r.CreditTenths, r.Person = "ana", send, &credits, uuid.New()
 	r.IDs, r.Hits = []uuid.UUID{uuid.New()}, []uuid.UUID{uuid.New(), uuid.New()}
 	r.RequestHeader = http.Header{"Accept": {"a", "b"}, "Authorization": {"Bearer svc_sk_x"}, "Cookie": {"c"}}
 	r.ResponseHeader = http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {"i"}}
@@ -44,9 +44,18 @@ func TestWriter_RoundTrip(t *testing.T) {
 	want := Entry{
 		RequestID: r.RequestID, Project: project, ReceivedAt: noon, Endpoint: r.Endpoint, Method: "POST", Path: r.Path,
 		Status: 202, Duration: r.Duration, Key: r.Key, Identity: &r.Identity, IngestionID: &send, CreditTenths: &credits,
+		Person: &r.Person,
 	}
 	if diff := cmp.Diff(want, got.Entry); diff != "" {
 		t.Error(diff)
+	}
+	logged, err := h.Logged(t.Context(), project, []uuid.UUID{r.RequestID, idAt(noon), uuid.New()})
+	if diff := cmp.Diff(map[uuid.UUID]bool{r.RequestID: true}, logged); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	logged, err = h.Logged(t.Context(), uuid.New(), []uuid.UUID{r.RequestID})
+	if len(logged) > 0 || err != nil {
+		t.Error("another project has the call", err)
 	}
 	hits, err := h.Hits(t.Context(), project, []uuid.UUID{r.Hits[1], uuid.New()}, noon, noon.Add(time.Second), 10)
 	if diff := cmp.Diff([]Hit{{r.RequestID, noon, "ana", r.Hits[1], 2}}, hits); diff != "" || err != nil {

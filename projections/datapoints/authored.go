@@ -28,7 +28,9 @@ func (q Queries) CountAuthored(ctx context.Context, project uuid.UUID, author st
 
 // CountOfOthers counts those of some data points of a project that are live and whose newest revision an author did not
 // write.
-func (q Queries) CountOfOthers(ctx context.Context, project uuid.UUID, ids []uuid.UUID, author string) (n int, err error) {
+func (q Queries) CountOfOthers(
+	ctx context.Context, project uuid.UUID, ids []uuid.UUID, author string,
+) (n int, err error) {
 	err = q.DB.QueryRow(ctx, `select count(*) from datapoints.data_points d
 		join datapoints.revisions r on r.data_point = d.id and r.number = d.revision
 		where d.project_id = $1 and d.id = any($2) and r.author is distinct from $3`, project, ids, author).Scan(&n)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -228,6 +229,7 @@ func BenchmarkDirectory(b *testing.B) {
 			}
 		}
 	})
+	b.Run("past", func(b *testing.B) { benchmarkPast(b, w) })
 	b.Run("keys of traits", func(b *testing.B) {
 		for b.Loop() {
 			if keys, err := w.queries.TraitKeys(b.Context(), here); err != nil || len(keys) != 5 {
@@ -239,6 +241,31 @@ func BenchmarkDirectory(b *testing.B) {
 		for b.Loop() {
 			if list, err := w.queries.AudienceList(b.Context(), here); err != nil || len(list) != benchRules+1 {
 				b.Fatal(len(list), err)
+			}
+		}
+	})
+}
+
+// benchmarkPast asks about the time when the directory was filled.
+func benchmarkPast(b *testing.B, w *benchFixture) {
+	at, n := noon.Add(time.Hour), 0
+	for name, lost := range map[string]bool{"members of a rule": false, "who lost access": true} {
+		b.Run(name, func(b *testing.B) {
+			listing := directory.PastListing{At: at, Lost: lost, Limit: 50}
+			for b.Loop() {
+				page, _, err := w.queries.MembersAt(b.Context(), here, "rule-7", listing)
+				if err != nil || !lost && len(page.List) != 50 {
+					b.Fatal(len(page.List), err)
+				}
+			}
+		})
+	}
+	b.Run("judgement", func(b *testing.B) {
+		for b.Loop() {
+			n++
+			j, err := w.queries.JudgeAt(b.Context(), here, fmt.Sprint("person ", n%benchIdentities), id("rule-7"), at)
+			if err != nil || !j.HasRecord || j.Audience == nil {
+				b.Fatal(j, err)
 			}
 		}
 	})

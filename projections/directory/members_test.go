@@ -276,6 +276,17 @@ func TestPreviewRule(t *testing.T) {
 	if p := preview(rule); p.Members != 1 || !slices.Equal(p.Sample, []string{"ana"}) {
 		t.Errorf("of one: %+v", p)
 	}
+	before := audience.Rule{Match: audience.MatchAll, Conditions: []audience.Condition{is("team", "1")}}
+	after := audience.Rule{Match: audience.MatchAny, Conditions: []audience.Condition{is("team", "0"), is("team", "red")}}
+	p, err := w.queries.PreviewChange(t.Context(), here, &before, after)
+	if err != nil || p.Members != 26 || p.Gains != 26 || p.Losses != 25 || len(p.Gained) != 20 || len(p.Lost) != 20 {
+		t.Errorf("of a change: %+v, %v", p, err)
+	}
+	after = audience.Rule{Match: audience.MatchAny, Conditions: []audience.Condition{is("team", "1"), is("team", "red")}}
+	p, err = w.queries.PreviewChange(t.Context(), here, &before, after)
+	if err != nil || p.Members != 26 || p.Losses != 0 || !slices.Equal(p.Gained, []string{"ana"}) {
+		t.Errorf("of a wider rule: %+v, %v", p, err)
+	}
 	w.queries.SetPreviewed(10)
 	if p := preview(rule); p.Looked != 10 || !p.More {
 		t.Errorf("within 10: %+v", p)

@@ -268,11 +268,21 @@ const selectTraits = `select i.id, i.identity, i.born, p.from_at, p.marks, p.fro
 			order by from_at limit $4)
 	) p order by i.id, p.from_at`
 
+// selectTraitsThen is selectTraits for one row up to then, and none after.
+const selectTraitsThen = `select i.id, i.identity, i.born, p.from_at, p.marks, false
+	from directory.identities i cross join lateral (select from_at, marks from directory.past_traits
+		where identity_id = i.id and from_at <= $2 order by from_at desc limit $3) p
+	where i.id = any($1::uuid[]) and i.identity is not null and i.project_id = $5 and $4 = 0`
+
 // readPasts reads the traits of records around a time, by their ids. A record without any is absent.
 func readPasts(
 	ctx context.Context, tx querier, project uuid.UUID, ids []uuid.UUID, at time.Time, before, after int,
 ) (map[uuid.UUID]*recordPast, error) {
-	rows, err := tx.Query(ctx, selectTraits, ids, at, before, after, project)
+	sql := selectTraits
+	if before == 1 && after == 0 {
+		sql = selectTraitsThen
+	}
+	rows, err := tx.Query(ctx, sql, ids, at, before, after, project)
 	if err != nil {
 		return nil, fmt.Errorf("read the traits of a time: %w", err)
 	}

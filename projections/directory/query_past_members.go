@@ -41,6 +41,7 @@ type PastMembers struct {
 
 const (
 	pastSlice   = 1024
+	pastCost    = 4 // times what an identity of the present costs
 	countErased = `select count(*) from (select from directory.heads where project_id = $1 and erased_at > $2 limit $3) e`
 	selectNext  = `select id from directory.identities
 		where project_id = $1 and identity is not null and id > $2 and ($4::uuid[] is null or id = any($4)) order by id limit $3`
@@ -73,7 +74,7 @@ func (q *Queries) MembersAt(
 		} else if !l.Lost {
 			return nil
 		}
-		if err := page.read(ctx, tx, project, t, l, q.matched); err != nil {
+		if err := page.read(ctx, tx, project, t, l, q.matched/pastCost); err != nil {
 			return err
 		}
 		return page.complete(ctx, tx, project, t, l)
@@ -94,7 +95,7 @@ func (p *PastMembers) read(
 	}
 	before, after := 1, 0
 	if l.Lost {
-		before, after, most = maxPast, maxPast, most/4
+		before, after = maxPast, maxPast
 	}
 	for looked := 0; looked < most; looked += pastSlice {
 		chunk := listed

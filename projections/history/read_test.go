@@ -241,7 +241,8 @@ func TestList_MembersByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := page.Events[0].Changes[0]
-	if c.Before != "4" || c.After != "60" || len(c.Added) != history.MaxItems || c.MoreAdded != 8 || c.Added[0] != history.Erased {
+	if c.Before != "4" || c.After != "60" || len(c.Added) != history.MaxItems || c.MoreAdded != 8 ||
+		c.Added[0] != history.Erased {
 		t.Errorf("%+v", c)
 	}
 	if diff := cmp.Diff([]string{"m0", "m1"}, c.Removed); diff != "" {

@@ -21,6 +21,9 @@ func (p *Pass) Checked(dataPoint uuid.UUID) bool {
 	return checked
 }
 
+// HasPassed reports whether a data point passed the gate.
+func (p *Pass) HasPassed(dataPoint uuid.UUID) bool { return p.gate.dataPoints[dataPoint] != nil }
+
 // Passed is how many data points passed the gate, with the neighbours.
 func (p *Pass) Passed() int { return len(p.gate.dataPoints) }
 

@@ -74,6 +74,8 @@ type Call struct {
 	Outcome string
 	// Phase is that of its send now, nil without one.
 	Phase *string
+	// By is the name of its person, if a page shows it.
+	By string `json:",omitempty"`
 }
 
 // CallPage is some calls of a list, newest first.

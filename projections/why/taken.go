@@ -28,7 +28,8 @@ const (
 type Taken struct {
 	// Bodies is how many calls of the project lose their bodies. Above maxBodies it is one more.
 	Bodies int `json:"bodies"`
-	// Dropped is how many events of webhooks were dropped and can be replayed only before. Above MaxDropped it is one more.
+	// Dropped is how many events of webhooks were dropped and can be replayed only before. Above MaxDropped it is one
+	// more.
 	Dropped int `json:"droppedEvents"`
 	// Others is how many texts that others wrote hold the words of the name. HasMore is true if there may be more, and
 	// NotSearched if the search failed.
@@ -138,7 +139,8 @@ func (s *Trace) Naming(ctx context.Context, project auth.Project, name string) (
 	return ids, len(found.sources) == searchHits, err
 }
 
-// DroppedEvents returns dropped events of some webhooks of a project that can be replayed at an instant, the oldest first.
+// DroppedEvents returns dropped events of some webhooks of a project that can be replayed at an instant, the oldest
+// first.
 func (q Calls) DroppedEvents(
 	ctx context.Context, project auth.Project, webhooks []string, at time.Time, limit int,
 ) ([]requestlog.Event, error) {

@@ -379,6 +379,7 @@ func (s *scene) enrol() (key string, codes []string) {
 	p := s.get("/account/second-factor")
 	s.wants(p, 200, "/account/second-factor", `<svg width="240"`)
 	key = secretOf.FindStringSubmatch(p.text)[1]
+	s.wants(s.get("/account/second-factor"), 200, "/account/second-factor", key)
 	s.wants(s.post("/account/second-factor", "code", "000000", "sealed", field(s.t, p, "sealed")), 400,
 		"/account/second-factor", "the code is wrong", key)
 	p = s.post("/account/second-factor", "code", s.code(key), "sealed", field(s.t, p, "sealed"))

@@ -182,6 +182,7 @@ func described(r *web.Request, err error) error {
 		{signin.ErrRefused, fault.Unauthenticated},
 		{signin.ErrCode, fault.Invalid},
 		{signin.ErrPassword, fault.Invalid},
+		{signin.ErrGuessable, fault.Invalid},
 		{signin.ErrEnrolled, fault.Conflict},
 		{signin.ErrLink, fault.NotFound},
 		{signin.ErrAttempt, fault.Invalid},

@@ -18,10 +18,15 @@ type entrance struct {
 	Provider bool   `json:"provider"`
 	SignUp   bool   `json:"signUp"`
 	Mail     bool   `json:"mail"`
+	// URL is the address of the console, and Origin that as browsers write it.
+	URL    string `json:"-"`
+	Origin string `json:"-"`
 }
 
 func (d Deps) entrance(r *web.Request) entrance {
-	return entrance{r.FormValue("email"), nextOf(r), d.SignIn.HasProvider(), d.SignUp, d.Mail.Set()}
+	return entrance{
+		r.FormValue("email"), nextOf(r), d.SignIn.HasProvider(), d.SignUp, d.Mail.Set(), d.URL, web.OriginOf(d.URL),
+	}
 }
 
 func (d Deps) signInPage(r *web.Request) error {

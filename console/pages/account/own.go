@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"rsc.io/qr"
@@ -130,7 +131,12 @@ func (d Deps) endSessions(r *web.Request) error {
 	return d.leaveSession(r)
 }
 
-const enrolPath = "/account/second-factor"
+const (
+	enrolPath = "/account/second-factor"
+	// enrolCookie has the key of a second factor that is being set up, sealed, for a while.
+	enrolCookie = "enrol"
+	enrolLife   = 15 * time.Minute
+)
 
 // enrolment is a second factor that is being set up.
 type enrolment struct {
@@ -154,10 +160,15 @@ func (d Deps) enrolPage(r *web.Request) error {
 	if !d.SignIn.Fresh(r.Session) {
 		return toConfirm(r, enrolPath)
 	}
-	data, err := d.enrolment(r, "")
+	// Another look shows the same key: it may have been scanned.
+	data, err := d.enrolment(r, r.Cookies().Value(r.Request, enrolCookie))
+	if err != nil {
+		data, err = d.enrolment(r, "")
+	}
 	if err != nil {
 		return err
 	}
+	r.Cookies().Set(r.Writer(), enrolCookie, data.Sealed, enrolLife)
 	return r.Render("enrol.html", data)
 }
 
@@ -175,6 +186,7 @@ func (d Deps) enrol(r *web.Request) error {
 		return r.Invalid(described(r, err), "enrol.html", data)
 	}
 	d.setCookies(r, next)
+	r.Cookies().Set(r.Writer(), enrolCookie, "", 0)
 	if err := d.visited(r, &visit.SecondFactorChanged{Change: visit.FactorSet}); err != nil {
 		return err
 	}

@@ -9,9 +9,11 @@ import (
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
+	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/account"
 	points "github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/export"
+	"github.com/annals-project/annals/projections/history"
 	"github.com/annals-project/annals/projections/why"
 )
 
@@ -28,6 +30,8 @@ type Deps struct {
 	Stopped  points.StoppedSends
 	Rooms    account.Queries
 	Export   export.Service
+	History  history.Reader
+	Log      *requestlog.Log
 	People   export.PersonService
 }
 
@@ -54,9 +58,9 @@ func Area(d Deps) web.Area {
 		{Pattern: "GET /p/{project}/sends/{send}", Needs: web.Read, Auditors: web.Audited, Serve: p.send},
 		{Pattern: "GET /p/{project}/failed", Needs: web.Read, Auditors: web.Audited, Serve: p.failed},
 		{Pattern: "POST /p/{project}/failed/{send}", Needs: web.Write, Live: true, Serve: p.retry},
-		{Pattern: "GET /p/{project}/ingest", Needs: web.Write, Serve: p.ingestForm},
+		{Pattern: "GET /p/{project}/ingest", Needs: web.Write, Live: true, Serve: p.ingestForm},
 		{Pattern: "POST /p/{project}/ingest", Needs: web.Write, Live: true, Body: formBody, Serve: p.ingest},
-		{Pattern: "GET /p/{project}/import", Needs: web.Write, Serve: p.importForm},
+		{Pattern: "GET /p/{project}/import", Needs: web.Write, Live: true, Serve: p.importForm},
 		{Pattern: "POST /p/{project}/import", Needs: web.Write, Live: true, Body: importBody, Serve: p.importFiles},
 		{Pattern: "GET /p/{project}/export", Needs: web.Manage, Auditors: web.AuditedTexts, Serve: p.exportForm},
 		{Pattern: "GET /p/{project}/export/{file}", Needs: web.Manage, Auditors: web.AuditedTexts, Time: exportTime, Serve: p.exportFile},

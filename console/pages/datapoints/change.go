@@ -10,10 +10,14 @@ import (
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/instant"
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/projections/why"
 )
+
+// anInstant is how a time is written.
+const anInstant = "2026-11-30T14:00:00Z, or a day as in 2026-11-30"
 
 // form is the fields of a data point as a person edits them.
 type form struct {
@@ -45,6 +49,9 @@ func (f form) point() (commands.DataPoint, error) {
 		if value != "" {
 			body[name] = value
 		}
+	}
+	if _, err := instant.Parse(f.Timestamp); f.Timestamp != "" && err != nil {
+		return commands.DataPoint{}, fields.Invalid("the time \"Occurred\"", "is none: write one as in %s", anInstant)
 	}
 	if f.Metadata != "" {
 		if !json.Valid([]byte(f.Metadata)) {

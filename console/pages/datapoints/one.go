@@ -4,8 +4,12 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/google/uuid"
+
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/projections/history"
 	"github.com/annals-project/annals/projections/why"
 )
 
@@ -18,7 +22,51 @@ func (p *pages) one(r *web.Request) error {
 	if err != nil {
 		return err
 	}
-	return r.Render("one.html", found)
+	page := onePage{Point: found}
+	if err := p.name(r, &page); err != nil {
+		return err
+	}
+	return r.Render("one.html", page)
+}
+
+// onePage is a data point with who did what to it.
+type onePage struct {
+	why.Point
+
+	// Who are the principals of its events, Logged the requests that the request log has.
+	Who    map[string]history.Principal `json:"who,omitempty"`
+	Logged map[uuid.UUID]bool           `json:"-"`
+	// History is what people changed of it, or its deletion.
+	History []history.Event `json:"history"`
+	Thing   string          `json:"-"`
+}
+
+// IsLogged reports whether the request log has the request of the deletion.
+func (p onePage) IsLogged(request *uuid.UUID) bool { return p.Logged[*request] }
+
+// lastEvents is how many events of history a page shows of a data point.
+const lastEvents = 10
+
+// name adds who did what.
+func (p *pages) name(r *web.Request, page *onePage) (err error) {
+	project := r.Project.Project
+	page.Thing = history.OfDataPoint + ":" + stream.DataPointID(project.Namespace, page.SourceID).String()
+	if page.History, err = p.History.Latest(r.Context(), r.HistoryViewer(), page.Thing, lastEvents); err != nil {
+		return err
+	}
+	var requests []uuid.UUID
+	var principals []string
+	for _, e := range page.Events {
+		requests, principals = append(requests, e.Request), append(principals, e.Principal)
+	}
+	if page.Deleted != nil && page.Deleted.Request != nil {
+		requests = append(requests, *page.Deleted.Request)
+	}
+	if page.Logged, err = p.Log.Logged(r.Context(), project.ID, requests); err != nil {
+		return err
+	}
+	page.Who, err = p.History.Principals(r.Context(), principals)
+	return err
 }
 
 // point reads the data point of the path. An id that no data point can have is not found.

@@ -10,6 +10,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/fields"
 	points "github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/history"
 	"github.com/annals-project/annals/projections/why"
 )
 
@@ -59,6 +60,9 @@ type sendPage struct {
 	// Open is true while more happens by itself: then Done of the items that are shown are searchable.
 	Open bool
 	Done int
+	// By is who sent it, nil if that is not known any more. IsLogged reports that the request log has the call.
+	By       *history.Principal
+	IsLogged bool
 }
 
 // sendOf is the send in the path. An id that is no UUID names none.
@@ -89,7 +93,28 @@ func (p *pages) send(r *web.Request) error {
 			page.Done++
 		}
 	}
+	if err := p.sentBy(r, &page); err != nil {
+		return err
+	}
 	return r.Render("send.html", page)
+}
+
+// sentBy adds who sent a send.
+func (p *pages) sentBy(r *web.Request, page *sendPage) error {
+	first := uuid.Nil
+	if len(page.Send.Items) > 0 {
+		first = page.Send.Items[0].DataPoint
+	}
+	by, known, err := p.History.SentBy(r.Context(), page.Send.ID, first)
+	if err != nil {
+		return err
+	}
+	if known {
+		page.By = &by
+	}
+	logged, err := p.Log.Logged(r.Context(), r.Project.Project.ID, []uuid.UUID{page.Send.RequestID})
+	page.IsLogged = logged[page.Send.RequestID]
+	return err
 }
 
 func (p *pages) failed(r *web.Request) error {

@@ -57,18 +57,18 @@ func Area(d Deps) web.Area {
 	return web.Area{Templates: templates, Routes: []web.Route{
 		{Pattern: "GET " + p + "identities", Needs: web.Read, Auditors: web.Audited, Serve: d.identities},
 		{Pattern: "GET " + p + "identities/{identity}", Needs: web.Read, Auditors: web.AuditedTexts, Serve: d.identity},
-		{Pattern: "GET " + p + "new-identity", Needs: web.Write, Serve: d.newIdentity},
+		{Pattern: "GET " + p + "new-identity", Needs: web.Write, Live: true, Serve: d.newIdentity},
 		{Pattern: "POST " + p + "identity", Needs: web.Write, Live: true, Body: traitsForm, Serve: d.saveIdentity},
 		{Pattern: "POST " + p + "identity/delete", Needs: web.Write, Live: true, Serve: d.deleteIdentity},
-		{Pattern: "GET " + p + "import-identities", Needs: web.Write, Serve: d.importForm},
+		{Pattern: "GET " + p + "import-identities", Needs: web.Write, Live: true, Serve: d.importForm},
 		{
 			Pattern: "POST " + p + "import-identities", Needs: web.Write, Live: true, Body: fileForm, Time: longTime,
 			Serve: d.importFile,
 		},
 		{Pattern: "GET " + p + "audiences", Needs: web.Read, Auditors: web.Audited, Serve: d.audiences},
 		{Pattern: "GET " + p + "audiences/{slug}", Needs: web.Read, Auditors: web.AuditedTexts, Serve: d.audience},
-		{Pattern: "GET " + p + "audiences/{slug}/edit", Needs: web.Write, Serve: d.editAudience},
-		{Pattern: "GET " + p + "new-audience", Needs: web.Write, Serve: d.newAudience},
+		{Pattern: "GET " + p + "audiences/{slug}/edit", Needs: web.Write, Live: true, Serve: d.editAudience},
+		{Pattern: "GET " + p + "new-audience", Needs: web.Write, Live: true, Serve: d.newAudience},
 		{
 			Pattern: "POST " + p + "new-audience", Needs: web.Write, Live: true, Body: listForm, Time: longTime,
 			Serve: d.saveAudience,

@@ -1,16 +1,19 @@
 package directory
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
 )
 
@@ -28,12 +31,28 @@ type audienceForm struct {
 	// Preview is what the rule of the form reaches, and Listed what its list would be. Nil before that is asked.
 	Preview *directory.RulePreview
 	Listed  *listed
+	// Change is who gains and who loses by a change, nil for a new audience and before that is asked.
+	Change *change
+	// Confirm is what was previewed: a change of who reads is saved once the person has seen it.
+	Confirm string
 	// Wrong is why there is no preview.
 	Wrong string
 }
 
 // listed is what a list of identities would be: Members in all, of which Unknown get a record.
 type listed struct{ Members, Unknown int }
+
+// change is who gains and who loses if an audience is saved, and how many data points carry it. Gained and Lost are
+// some of them. IsPart is true if not all identities were looked at.
+type change struct {
+	Gains, Losses int
+	Points        int64
+	Gained, Lost  []string
+	IsPart        bool
+}
+
+// changesReaders reports whether somebody may gain or lose.
+func (c change) changesReaders() bool { return c.Gains > 0 || c.Losses > 0 || c.IsPart }
 
 // showForm shows a form with some conditions more, and with what is wrong with it.
 func (d Deps) showForm(r *web.Request, f audienceForm, more int, wrong error) (err error) {
@@ -77,12 +96,13 @@ func (d Deps) saveAudience(r *web.Request) (err error) {
 		in.Rule = nil
 		in.Identities, err = d.members(r, &f)
 	case do == "preview":
-		var preview directory.RulePreview
-		if preview, err = d.Directory.PreviewRule(r.Context(), r.Project.Project, f.Rule); err == nil {
-			f.Preview = &preview
-		}
+		err = d.previewNew(r, &f)
 	}
-	if err == nil && do == "save" {
+	seen := f.IsNew
+	if err == nil && !f.IsNew && do != "more" {
+		seen, err = d.compare(r, &f, do == "save")
+	}
+	if err == nil && do == "save" && seen {
 		if err = d.put(r, f, in); err == nil {
 			return r.Done(r.ProjectPath("audiences", f.Slug), "saved")
 		}
@@ -92,6 +112,51 @@ func (d Deps) saveAudience(r *web.Request) (err error) {
 		f.Wrong, err = httpx.Fault(err).Msg, nil
 	}
 	return d.showForm(r, f, more, err)
+}
+
+// previewNew adds to the form of a new rule what it reaches.
+func (d Deps) previewNew(r *web.Request, f *audienceForm) error {
+	if !f.IsNew {
+		return nil // it is compared
+	}
+	preview, err := d.Directory.PreviewRule(r.Context(), r.Project.Project, f.Rule)
+	f.Preview = &preview
+	return err
+}
+
+// compare adds to a form who gains and who loses by it. seen is true if the person was shown that, or nobody does.
+func (d Deps) compare(r *web.Request, f *audienceForm, saves bool) (seen bool, err error) {
+	a, ok, err := d.Directory.AudienceHead(r.Context(), r.Project.Project, f.Slug)
+	if err = notFound(err, ok, words.noAudience, f.Slug); err != nil {
+		return false, err
+	}
+	form, err := json.Marshal([]any{a.PutAt, f.Kind, f.Rule, f.Add, f.Remove})
+	if err != nil {
+		return false, err
+	}
+	f.Confirm = datapoint.Digest(form)
+	if saves && r.Field("confirm") == f.Confirm {
+		return true, nil
+	}
+	if f.Kind == audience.KindRule {
+		was, err := a.Definition()
+		if err != nil {
+			return false, err
+		}
+		p, err := d.Directory.PreviewChange(r.Context(), r.Project.Project, &was, f.Rule)
+		if err != nil {
+			return false, err
+		}
+		f.Preview = &p
+		f.Change = &change{Gains: int(p.Gains), Losses: int(p.Losses), Gained: p.Gained, Lost: p.Lost, IsPart: p.More}
+	}
+	if f.Change == nil {
+		return true, nil
+	}
+	carry := datapoints.ListQuery{Filter: datapoints.Filter{Audience: f.Slug}, Limit: 1}
+	list, err := d.Points.List(r.Context(), r.Project.Project.ID, carry)
+	f.Change.Points = list.Total
+	return !f.Change.changesReaders(), err
 }
 
 // put puts the audience of a form. A new one must not replace another.
@@ -141,6 +206,19 @@ func lines(text string) (list []string) {
 	return list
 }
 
+// namedChanges is how many of those who gain or lose are named.
+const namedChanges = 20
+
+// without returns the names of one list that another one does not have. Both are sorted.
+func without(list, other []string) (rest []string) {
+	for _, name := range list {
+		if _, has := slices.BinarySearch(other, name); !has {
+			rest = append(rest, name)
+		}
+	}
+	return rest
+}
+
 // members are those that a fixed audience has after the changes of the form. It is not nil.
 func (d Deps) members(r *web.Request, f *audienceForm) (list []string, err error) {
 	for _, name := range lines(f.Add) {
@@ -155,7 +233,7 @@ func (d Deps) members(r *web.Request, f *audienceForm) (list []string, err error
 		}
 		list = append(list, a.Identities...)
 	}
-	removed := map[string]bool{}
+	was, removed := slices.Sorted(slices.Values(list)), map[string]bool{}
 	for _, name := range lines(f.Remove) {
 		removed[name] = true
 	}
@@ -164,6 +242,13 @@ func (d Deps) members(r *web.Request, f *audienceForm) (list []string, err error
 	slices.Sort(list)
 	if list = slices.Compact(list); len(list) > limit.AudienceMembers {
 		return nil, invalid(words.tooMany, limit.AudienceMembers)
+	}
+	if !f.IsNew {
+		gained, lost := without(list, was), without(was, list)
+		f.Change = &change{
+			Gains: len(gained), Losses: len(lost), Gained: gained[:min(len(gained), namedChanges)],
+			Lost: lost[:min(len(lost), namedChanges)],
+		}
 	}
 	f.Listed = &listed{Members: len(list)}
 	f.Listed.Unknown, err = d.Directory.Unknown(r.Context(), r.Project.Project, list)

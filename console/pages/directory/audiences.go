@@ -110,6 +110,9 @@ func (d Deps) recomputeAudience(r *web.Request) error {
 }
 
 func (d Deps) deleteAudience(r *web.Request) error {
+	if err := r.AskFirst("delete-audience"); err != nil {
+		return err
+	}
 	err := d.Commands.DeleteAudience(r.Context(), r.Command(), r.PathValue("slug"))
 	return r.Did(err, r.ProjectPath("audiences"), "deleted")
 }

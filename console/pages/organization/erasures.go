@@ -11,6 +11,7 @@ import (
 	process "github.com/annals-project/annals/domain/erasure"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/erasures"
+	"github.com/annals-project/annals/projections/history"
 	"github.com/annals-project/annals/projections/why"
 )
 
@@ -25,6 +26,10 @@ type erasureList struct {
 	Taken *why.Taken `json:"taken,omitempty"`
 	// Replayed is what a replay of the dropped events did, nil for none.
 	Replayed *webhooks.Replayed `json:"-"`
+	// By is who began the erasure of Status.
+	By *history.Principal `json:"by,omitempty"`
+	// Stays is what no erasure takes, with the reason.
+	Stays []string `json:"stays,omitempty"`
 	// Step of Steps is how far the erasure of Status is, DataPoints how many it deleted.
 	Step       int  `json:"-"`
 	Steps      int  `json:"-"`
@@ -90,7 +95,21 @@ func (d Deps) erasure(r *web.Request) (v erasureList, err error) {
 	for _, receipt := range status.Receipts {
 		v.DataPoints += receipt.DataPoints
 	}
+	named, err := d.History.Principals(r.Context(), []string{status.By})
+	if err != nil {
+		return v, err
+	}
+	v.By, v.Stays = new(named[status.By]), stays
 	return v, d.list(r, &v)
+}
+
+// stays is what an erasure of a person leaves, with the reason.
+var stays = []string{
+	"ids, sizes, times and credits of the deleted data points: usage is counted by them, and they hold no text",
+	"the leaf record of each event that went: it proves that the event was there, and does not show its content",
+	"texts of others, also those that name the person: they are theirs; search the name and correct or delete them",
+	"what other projects have of the identity: each project is erased for itself",
+	"backups from before: they go when they are deleted",
 }
 
 // erase begins an erasure. The name is written a second time, since nothing brings back what is erased.

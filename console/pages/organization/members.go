@@ -209,7 +209,9 @@ func (d Deps) change(r *web.Request) error {
 	case do == "access":
 		err = d.Commands.SetAccess(r.Context(), r.Command(), m.Organization, p.ID, accessOf(r))
 	case do == "remove":
-		err, done, path = d.remove(r, p, m), "deleted", membersPath
+		if err = r.AskFirst("remove-member"); err == nil {
+			err, done, path = d.remove(r, p, m), "deleted", membersPath
+		}
 	default:
 		made, err = d.reset(r, p, m, organization.Reset(do))
 	}
@@ -247,6 +249,9 @@ func (d Deps) reset(
 		return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest, "there is no such change of a member")
 	case len(p.Memberships) != 1:
 		return nil, fault.New(fault.Conflict, fault.CodeConflict, "%s", onlyHere)
+	}
+	if err := r.AskFirst(string(what)); err != nil {
+		return nil, err
 	}
 	if err := d.Commands.RecordReset(r.Context(), r.Command(), m.Organization, p.ID, what); err != nil {
 		return nil, err

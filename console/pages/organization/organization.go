@@ -55,6 +55,8 @@ type Links interface {
 	Revoke(ctx context.Context, of, person uuid.UUID) error
 	// ResetSecondFactor ends the second factor of a person, all sessions, and what programs may do for the person.
 	ResetSecondFactor(ctx context.Context, person uuid.UUID) error
+	// CountSecondFactors counts the people who have a second factor.
+	CountSecondFactors(ctx context.Context, people []uuid.UUID) (int, error)
 	// End ends all with which a person signs in, and the sessions at once.
 	End(ctx context.Context, person uuid.UUID) error
 }
@@ -85,18 +87,21 @@ const settingsPath = "/settings/organization"
 
 // settings is the page of the organization. Rotated is set on the one page that shows a new management key.
 type settings struct {
-	ID                string                `json:"id"`
-	Name              string                `json:"name"`
-	Plan              metering.Plan         `json:"plan"`
-	Terms             metering.Terms        `json:"terms"`
-	SpendCap          string                `json:"spendCap"`
-	NeedsSecondFactor bool                  `json:"needsSecondFactor"`
-	HasManagementKey  bool                  `json:"hasManagementKey"`
-	VisitDays         int                   `json:"visitDays"`
-	AuditorTexts      bool                  `json:"auditorTexts"`
-	Events            []history.Event       `json:"events"`
-	IsOwner           bool                  `json:"-"`
-	Rotated           *tenants.Organization `json:"-"`
+	ID                string         `json:"id"`
+	Name              string         `json:"name"`
+	Plan              metering.Plan  `json:"plan"`
+	Terms             metering.Terms `json:"terms"`
+	SpendCap          string         `json:"spendCap"`
+	NeedsSecondFactor bool           `json:"needsSecondFactor"`
+	// WithSecondFactor is how many of the Members have one.
+	WithSecondFactor int                   `json:"withSecondFactor"`
+	Members          int                   `json:"members"`
+	HasManagementKey bool                  `json:"hasManagementKey"`
+	VisitDays        int                   `json:"visitDays"`
+	AuditorTexts     bool                  `json:"auditorTexts"`
+	Events           []history.Event       `json:"events"`
+	IsOwner          bool                  `json:"-"`
+	Rotated          *tenants.Organization `json:"-"`
 }
 
 // lastEvents is how many changes a page shows of a thing.
@@ -117,6 +122,18 @@ func (d Deps) settings(r *web.Request) (v settings, err error) {
 	}
 	if o.SpendCapTenths != nil {
 		v.SpendCap = metering.Credits(*o.SpendCapTenths).String()
+	}
+	members, err := d.Access.Members(r.Context(), o.ID)
+	if err != nil {
+		return v, err
+	}
+	ids := make([]uuid.UUID, len(members))
+	for i, m := range members {
+		ids[i] = m.PersonID
+	}
+	v.Members = len(members)
+	if v.WithSecondFactor, err = d.Links.CountSecondFactors(r.Context(), ids); err != nil {
+		return v, err
 	}
 	if v.Rotated, err = web.Once[*tenants.Organization](r); err != nil {
 		return v, err
@@ -157,6 +174,9 @@ func (d Deps) setAuditorTexts(r *web.Request) (path string, err error) {
 
 // rotateKey leads to the settings, which show the new key once.
 func (d Deps) rotateKey(r *web.Request) error {
+	if err := r.AskFirst("management-key"); err != nil {
+		return err
+	}
 	rotated, err := d.Commands.RotateManagementKey(r.Context(), r.Command(), r.Membership.Organization.String())
 	if err != nil {
 		return err

@@ -55,7 +55,7 @@ func (d Deps) allKeys(r *web.Request) ([]key, error) {
 	return list, err
 }
 
-// created is a key that was just created, as the list shows it once. It takes the place of the one with the id Replaces.
+// created is a key that was just created, as the list shows it once. It replaces the one with the id Replaces.
 type created struct{ ID, Key, Replaces string }
 
 func (d Deps) keys(r *web.Request) (keysPage, error) {

@@ -201,6 +201,11 @@ func (d Deps) archive(r *web.Request) (path string, err error) {
 	if archived != "true" && archived != "false" {
 		return "", fault.New(fault.Invalid, fault.CodeInvalidRequest, "archived is true or false")
 	}
+	if archived == "true" {
+		if err := r.AskFirst("archive"); err != nil {
+			return "", err
+		}
+	}
 	_, err = d.Commands.SetArchived(
 		r.Context(), r.Command(), r.Membership.Organization.String(), r.Project.Project.Slug, archived == "true",
 	)

@@ -42,7 +42,7 @@ func Area(d Deps) web.Area {
 	setting := web.NewPage("setting.html", d.setting)
 	return web.Area{Templates: templates, Routes: []web.Route{
 		{Pattern: "GET /p/{project}/reads", Needs: web.Manage, Auditors: web.Audited, Serve: d.list},
-		{Pattern: "GET /p/{project}/reads/{request}/{part}", Needs: web.Manage, Auditors: web.Audited, Serve: d.one},
+		{Pattern: "GET /p/{project}/reads/{request}", Needs: web.Manage, Auditors: web.Audited, Serve: d.one},
 		{Pattern: "GET /p/{project}/reads/setting", Needs: web.Manage, Auditors: web.Audited, Serve: setting.Show},
 		{Pattern: "POST /p/{project}/reads/setting", Needs: web.Owner, Serve: setting.After("saved", d.set)},
 	}}
@@ -186,22 +186,24 @@ type onePage struct {
 	Texts   []reads.Text `json:"texts"`
 }
 
-func (d Deps) one(r *web.Request) error {
-	missing := fault.New(fault.NotFound, fault.CodeNotFound, "the project has no such record, or no longer")
-	id, err := uuid.Parse(r.PathValue("request"))
-	if err != nil {
-		return missing
+// one shows what a request was shown.
+func (d Deps) one(r *web.Request) (err error) {
+	var page onePage
+	if page.Request, err = uuid.Parse(r.PathValue("request")); err != nil {
+		return fault.New(fault.NotFound, fault.CodeNotFound, "the id of a request is a UUID")
 	}
-	part, err := strconv.Atoi(r.PathValue("part"))
-	if err != nil || part < 0 || part > 1<<30 {
-		return missing
+	if text := r.URL.Query().Get("part"); text != "" {
+		if page.Part, err = strconv.Atoi(text); err != nil || page.Part < 0 || page.Part > 1<<30 {
+			return web.WrongPlace()
+		}
 	}
-	texts, ok, err := d.Reads.Texts(r.Context(), r.Project.Project, id, part)
-	if err == nil && !ok {
-		err = missing
+	var found bool
+	page.Texts, found, err = d.Reads.Texts(r.Context(), r.Project.Project, page.Request, page.Part)
+	if err == nil && !found {
+		err = fault.New(fault.NotFound, fault.CodeNotFound, "the project has no record of this request, or no longer")
 	}
 	if err != nil {
 		return err
 	}
-	return r.Render("one.html", onePage{id, part, texts})
+	return r.Render("one.html", page)
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"embed"
 	"encoding/json"
+	"fmt"
 	"html/template"
 	"log/slog"
 	"net/url"
@@ -114,6 +115,19 @@ func (d Deps) page(r *web.Request, from url.Values) (page, []byte, error) {
 		`  -H 'Content-Type: application/json' -d '` + strings.ReplaceAll(strings.TrimSpace(body.String()), "'", `'\''`) + "'"
 	return p, bytes.TrimSpace(body.Bytes()), err
 }
+
+// Word is a term of the explanation as people read it: the stem of a word stands for other forms of it.
+func (p page) Word(term string) string {
+	for _, t := range p.Explained.Question.Terms {
+		if t.Term == term && t.StemOf != "" {
+			return fmt.Sprintf(otherForms, t.StemOf)
+		}
+	}
+	return term
+}
+
+// otherForms names the stem of a word.
+const otherForms = "other forms of %s"
 
 // Mark marks the words of the question, and other forms of them, in a text.
 func (p page) Mark(text string) template.HTML {

@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"context"
 	"embed"
 	"net/url"
 
@@ -22,6 +23,10 @@ type Deps struct {
 	Calls   why.Calls
 	Explain why.Explainer
 	Trace   *why.Trace
+	// Names finds the names of people. Who is removed is not in it.
+	Names interface {
+		Names(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]string, error)
+	}
 }
 
 // Area returns the pages.

@@ -2,16 +2,20 @@ package trace
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/console/svg"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/person"
 	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/why"
@@ -37,8 +41,8 @@ func (d Deps) requests(r *web.Request) error {
 	page := requestList{From: q.From, To: q.To}
 	return web.List[why.Call]{
 		Name: "requests-" + project.Slug, Columns: []string{
-			"receivedAt", "requestId", "endpoint", "path", "status", "errorCode", "outcome", "durationMs", "key", "identity",
-			"ingestionId", "phase", "credits",
+			"receivedAt", "requestId", "endpoint", "path", "status", "errorCode", "outcome", "durationMs", "key", "person",
+			"identity", "ingestionId", "phase", "credits",
 		},
 		Cells: func(c why.Call) []any {
 			var credits *json.Number
@@ -47,7 +51,7 @@ func (d Deps) requests(r *web.Request) error {
 			}
 			return []any{
 				c.ReceivedAt, c.RequestID, c.Endpoint, c.Path, c.Status, c.ErrorCode, c.Outcome, c.Duration.Milliseconds(),
-				c.Key.Name, c.Identity, c.IngestionID, c.Phase, credits,
+				c.Key.Name, c.By, c.Identity, c.IngestionID, c.Phase, credits,
 			}
 		},
 		Read: func(after, before string, most int) (web.Part[why.Call], error) {
@@ -59,6 +63,9 @@ func (d Deps) requests(r *web.Request) error {
 					return nil, "", err
 				}
 				found, err := d.Calls.List(r.Context(), project, q)
+				if err == nil {
+					err = d.name(r, found.Calls)
+				}
 				if err != nil || !found.HasMore {
 					return found.Calls, "", err
 				}
@@ -71,6 +78,26 @@ func (d Deps) requests(r *web.Request) error {
 		page.Calls.Pager.Total = web.Total(counts.Totals.Accepted + counts.Totals.FailedLater + counts.Totals.Rejected)
 		return err
 	})
+}
+
+// name finds the names of the people who made calls.
+func (d Deps) name(r *web.Request, calls []why.Call) error {
+	var ids []uuid.UUID
+	for _, c := range calls {
+		if c.Person != nil {
+			ids = append(ids, *c.Person)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	names, err := d.Names.Names(r.Context(), ids)
+	for i, c := range calls {
+		if c.Person != nil {
+			calls[i].By = cmp.Or(names[*c.Person], person.RemovedName)
+		}
+	}
+	return err
 }
 
 // chart draws the calls of a window. A bar narrows it.
@@ -135,6 +162,11 @@ func (d Deps) request(r *web.Request) error {
 	if err != nil {
 		return err
 	}
+	named := []why.Call{found.Call}
+	if err := d.name(r, named); err != nil {
+		return err
+	}
+	found.Call = named[0]
 	explained, err := d.Explain.Explain(r.Context(), r.Project.Project, found.RequestID)
 	if err != nil {
 		return err

@@ -25,8 +25,8 @@ type Replayed struct {
 	Stopped string
 }
 
-// replayDropped sends the oldest dropped events of the project again, and leads back to the page of erasures. A refusal,
-// such as by the limit of a minute, stops it: what is left is sent by another form.
+// replayDropped sends the oldest dropped events of the project again, and leads back to the page of erasures. A
+// refusal, such as by the limit of a minute, stops it: what is left is sent by another form.
 func (d Deps) replayDropped(r *web.Request) error {
 	hooks, err := d.Access.Webhooks(r.Context(), r.Project.Project)
 	if err != nil {

@@ -50,7 +50,7 @@ func Area(d Deps) web.Area {
 	const event = hooks + "/{webhook}/events/{request}"
 	return web.Area{Templates: templates, Routes: []web.Route{
 		{Pattern: "GET " + hooks, Needs: web.Read, Auditors: web.Audited, Serve: web.NewPage("list.html", d.list).Show},
-		{Pattern: "GET " + hooks + "/new", Needs: web.Write, Serve: d.show},
+		{Pattern: "GET " + hooks + "/new", Needs: web.Write, Live: true, Serve: d.show},
 		{Pattern: "GET " + hooks + "/{webhook}", Needs: web.Read, Auditors: web.Audited, Serve: d.show},
 		{Pattern: "POST " + hooks + "/{webhook}", Needs: web.Write, Live: true, Body: formBytes, Serve: d.change},
 		{Pattern: "GET " + hooks + "/{webhook}/events", Needs: web.Read, Auditors: web.AuditedTexts, Serve: d.events},

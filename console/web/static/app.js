@@ -13,6 +13,11 @@
     link.scrollIntoView({block: "nearest", inline: "center"});
   });
 
+  // Forms from another address than that of the console are refused: name it before somebody types a password.
+  document.querySelectorAll("[data-console]").forEach(function (note) {
+    note.hidden = location.origin === note.dataset.console;
+  });
+
   function copyButtons(root) {
     root.querySelectorAll(".copy:not([data-ready])").forEach(function (box) {
       box.setAttribute("data-ready", "");
@@ -32,7 +37,13 @@
   // Forms with data-confirm ask first; without scripts the page has a step of its own.
   document.addEventListener("submit", function (e) {
     var text = e.target.getAttribute("data-confirm");
-    if (text && !window.confirm(text)) e.preventDefault();
+    if (!text) return;
+    if (!window.confirm(text)) return e.preventDefault();
+    var sure = document.createElement("input");
+    sure.type = "hidden";
+    sure.name = "sure";
+    sure.value = "yes";
+    e.target.appendChild(sure);
   });
 
   // A link with data-drawer opens that part of its page beside the list.

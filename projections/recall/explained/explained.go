@@ -74,11 +74,12 @@ type Search struct {
 	Memories    int `json:"memories"`
 	ByEmbedding int `json:"byEmbedding"`
 	DataPoints  int `json:"dataPoints"`
-	// Checked is how many of the data points, best first, the gate was asked about. Passed is how many
-	// passed, with the neighbours that it let pass, and Ranked how many of those have a score.
-	Checked int `json:"checked"`
-	Passed  int `json:"passed"`
-	Ranked  int `json:"ranked"`
+	// Checked is how many of the data points, best first, the gate was asked about, and Readable how many of these passed.
+	// Passed is these with their neighbours that passed too, and Ranked how many of those have a score.
+	Checked  int `json:"checked"`
+	Readable int `json:"readable"`
+	Passed   int `json:"passed"`
+	Ranked   int `json:"ranked"`
 }
 
 // Scored is what makes a score: the sum of the signals' values, each times its weight, times
@@ -273,6 +274,9 @@ func (e *explainer) countSteps() Search {
 	for _, id := range e.Found.Order {
 		if e.Checked(id) {
 			s.Checked++
+			if e.HasPassed(id) {
+				s.Readable++
+			}
 		}
 		if passages, memories := e.hits(id); len(passages)+len(memories) == 0 {
 			s.ByEmbedding++

@@ -33,7 +33,7 @@ func TestReturn_WakesNothing(t *testing.T) {
 	}
 	program := h.connect(h.as("admin"), "default")
 	program.must("recall", map[string]any{"query": "When is the launch?"}, nil)
-	h.postForm("owner", "/settings/members/"+h.ids["admin"].String(), url.Values{"do": {"remove"}}, 303)
+	h.postForm("owner", "/settings/members/"+h.ids["admin"].String(), url.Values{"do": {"remove"}, "sure": {"yes"}}, 303)
 	service, call := h.people()
 	first := h.organizations()[0].ID
 	call.Principal.OrganizationID = first

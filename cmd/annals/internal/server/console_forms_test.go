@@ -52,6 +52,8 @@ var sentForms = []struct {
 	{"POST /settings/offers/{offer}", "", refused},
 	{"POST /settings/members/{member}", "do=password&sure=yes", leads},
 	{"POST /p/{project}", "name=Default", leads},
+	{"POST /p/{project}/reads/setting", "mode=kept&days=90", leads},
+	{"POST /p/{project}/reads/setting", "mode=kept&days=none", refused},
 	{"POST /p/{project}/caps", "ingestionCap=100000", leads},
 	{"POST /p/{project}/keys", "name=made+once", leads},
 	{"POST /p/{project}/keys/{key}/reveal", "", leads},

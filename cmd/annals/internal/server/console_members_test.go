@@ -135,13 +135,13 @@ func TestConsole_Members(t *testing.T) {
 	runtest.Must(t, err)
 	theirs, _, err := h.memberLinks().Reset(t.Context(), elsewhere.Memberships[0].Organization, foreign, "foreign@other.example")
 	runtest.Must(t, err)
-	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"password"}}, 409)
-	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"second-factor"}}, 409)
+	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"password"}, "sure": {"yes"}}, 409)
+	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"second-factor"}, "sure": {"yes"}}, 409)
 	path := strings.TrimPrefix(theirs, h.urls.Console)
 	if got := stranger.Ask(http.MethodPost, path, password); got.Status != 409 {
 		t.Errorf("the use of a reset for a member of two organizations is %d", got.Status)
 	}
-	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"remove"}}, 303)
+	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"remove"}, "sure": {"yes"}}, 303)
 	if _, ok := h.lives(strings.TrimPrefix(path, "/link/")); !ok {
 		t.Error("the removal from one organization ends the link of another")
 	}
@@ -158,7 +158,7 @@ func TestConsole_Members(t *testing.T) {
 		h.postForm("foreign", members+"/"+ids("read"), url.Values{"do": {do}, "role": {"admin"}}, 404)
 	}
 	h.postForm("admin", members+"/"+ids("member"), url.Values{"do": {"promote"}}, 400)
-	h.postForm("admin", members+"/"+uuid.NewString(), url.Values{"do": {"remove"}}, 404)
+	h.postForm("admin", members+"/"+uuid.NewString(), url.Values{"do": {"remove"}, "sure": {"yes"}}, 404)
 
 	t.Log("access")
 	access := func(to string) url.Values {
@@ -178,11 +178,11 @@ func TestConsole_Members(t *testing.T) {
 	h.postForm("owner", members+"/"+ids("read"), access("read"), 409)
 
 	t.Log("sign-in")
-	reset := h.linkOf(h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"password"}}, 200).Body)
+	reset := h.linkOf(h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"password"}, "sure": {"yes"}}, 200).Body)
 	if link, ok := h.lives(reset); !ok || link.Purpose != signin.Reset || link.Person != h.ids["write"] {
 		t.Errorf("the link is %+v, %t", link, ok)
 	}
-	h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"second-factor"}}, 303)
+	h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"second-factor"}, "sure": {"yes"}}, 303)
 	events := h.as("owner").Open("/settings/history").Text()
 	for _, text := range []string{"reset the password of write@acme.example", "reset the second factor of write@acme.example"} {
 		if !strings.Contains(events, text) {
@@ -196,7 +196,7 @@ func TestConsole_Members(t *testing.T) {
 	runtest.Must(t, err)
 	in, err := h.signIn("write@acme.example", "correct horse battery")
 	runtest.Must(t, err)
-	h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"remove"}}, 303)
+	h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"remove"}, "sure": {"yes"}}, 303)
 	if got := writer.Ask(http.MethodGet, "/", nil); got.Status != 303 || got.Location != "/offers" {
 		t.Errorf("after the removal, the projects are %d at %q", got.Status, got.Location)
 	}

@@ -327,7 +327,7 @@ func TestOffers_End(t *testing.T) {
 		commands.NewMember{Email: "bo@people.example", Role: organization.Member})
 	runtest.Must(t, err)
 	resetOf := func() string {
-		return linkIn.FindString(o.posts(o.alpha.owner, membersPage+"/"+member.String(), 200, "do", "password").Body)
+		return linkIn.FindString(o.posts(o.alpha.owner, membersPage+"/"+member.String(), 200, "do", "password", "sure", "yes").Body)
 	}
 	reset := resetOf()
 	o.invites(o.beta, "bo@people.example")
@@ -350,8 +350,8 @@ func TestOffers_End(t *testing.T) {
 	if !strings.Contains(body, "Forgot your password?") {
 		t.Errorf("the page names no way: %.900s", body)
 	}
-	o.posts(o.alpha.owner, membersPage+"/"+member.String(), 409, "do", "password")
-	o.posts(o.beta.owner, membersPage+"/"+member.String(), 303, "do", "remove", "sure", "1")
+	o.posts(o.alpha.owner, membersPage+"/"+member.String(), 409, "do", "password", "sure", "yes")
+	o.posts(o.beta.owner, membersPage+"/"+member.String(), 303, "do", "remove", "sure", "yes")
 	if !o.opens(bo, o.alpha) {
 		t.Error("the removal from one organization ends the session in another")
 	}
@@ -501,7 +501,7 @@ func TestReset_OfTheSecondFactorEndsGrants(t *testing.T) {
 	h := startAgents(t)
 	read, admin := h.letIn("read"), h.letIn("admin")
 	h.works("before", read, true)
-	h.postForm("owner", membersPage+"/"+h.ids["read"].String(), url.Values{"do": {"second-factor"}}, http.StatusSeeOther)
+	h.postForm("owner", membersPage+"/"+h.ids["read"].String(), url.Values{"do": {"second-factor"}, "sure": {"yes"}}, http.StatusSeeOther)
 	h.ended("after a reset of the second factor", read)
 	h.works("of somebody else", admin, true)
 	if n := h.live("read"); n != 0 {

@@ -63,6 +63,8 @@ func TestConsole_SettingsOfAnOrganization(t *testing.T) {
 		t.Error("an admin may change the cap")
 	}
 	admin.Submit("Replace the management key", nil)
+	admin.See("The present one is refused at once. Nothing is done yet.")
+	admin.Submit("Yes, do it", nil)
 	shown := admin.At.Secrets()
 	if len(shown) != 1 || shown[0] == before {
 		t.Fatalf("the page shows %d keys", len(shown))

@@ -140,6 +140,8 @@ func TestConsole_CapsAndArchive(t *testing.T) {
 	}
 	admin.Open("/p/default")
 	admin.Submit("Archive", nil)
+	admin.See("Nothing is done yet.")
+	admin.Submit("Yes, do it", nil)
 	admin.See("This project is archived")
 	if got := h.recallStatus(key); got != http.StatusForbidden {
 		t.Errorf("a key of an archived project: %d", got)

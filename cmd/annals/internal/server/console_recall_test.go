@@ -52,12 +52,39 @@ func TestConsole_Recall(t *testing.T) {
 		t.Errorf("the link is %s", link)
 	}
 	runtest.Await(t, "the question is logged", func() bool { return h.rowsOfConsole() == 1 })
+	call := page.URL.RequestURI()
+	if !strings.HasPrefix(call, "/p/default/recall?call=") || len(call) != len("/p/default/recall?call=")+36 {
+		t.Errorf("the address of the answer is %s", call)
+	}
+	for range 2 {
+		later := r.Open(call)
+		if later.Find("article").Length() != page.Find("article").Length() ||
+			later.Find("#query").AttrOr("value", "") != "Is it gil's favourite city Lyon?" {
+			t.Errorf("the answer later: %d %s", later.Status, later.Text())
+		}
+	}
+	if n := h.rowsOfConsole(); n != 1 {
+		t.Errorf("to look at an answer asks again: %d questions", n)
+	}
+	h.exec(`delete from ops.request_payloads`)
+	if gone := r.Open(call); gone.Status != http.StatusOK || gone.Find("article").Length() != 0 ||
+		!containsAll(gone.Text(), []string{"is not stored, or no longer", "ask again with the form above"}) {
+		t.Errorf("without the stored answer: %d %s", gone.Status, gone.Text())
+	}
+	for _, path := range []string{"/p/default/recall?call=none", "/p/default/recall?call=" + h.hook.ID} {
+		if got := r.Open(path); got.Status != http.StatusNotFound {
+			t.Errorf("%s is answered %d", path, got.Status)
+		}
+	}
+	if calls := r.Open("/p/default/requests").Text(); !strings.Contains(calls, "console read@acme.example") {
+		t.Errorf("the request log does not name who asked: %s", calls)
+	}
 
 	r.Open("/p/default/recall")
 	page = r.Submit("Explain", map[string]string{
 		"Question": "What may the launch cost?", "As identity": "ben" + markup, "Source ids": "budget" + markup + "\nnote-01" + markup + "\nnowhere",
 	})
-	if text := page.Text(); page.Status != http.StatusOK || !containsAll(text, []string{"refused by the gate", "nowhere: not stored", "Readable by"}) {
+	if text := page.Text(); page.Status != http.StatusOK || !containsAll(text, []string{"not readable, audience not reached", "nowhere: not stored", "Readable by"}) {
 		t.Errorf("explained: %d %s", page.Status, text)
 	}
 	for _, c := range []struct{ field, value, message string }{

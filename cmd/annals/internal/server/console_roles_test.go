@@ -44,6 +44,8 @@ var openingsOf = map[string][7]int{
 	"GET /p/{project}/recall/explain":             {303, 404, 404, 400, 400, 400, 400}, // asks for nothing
 	"POST /offers/{offer}":                        {303, 404, 404, 404, 404, 404, 404},
 	"POST /settings/offers/{offer}":               {303, 404, 403, 403, 403, 404, 404},
+	"GET /p/{project}/reads/{request}":            {303, 404, 404, 403, 403, 404, 404}, // no record
+	"POST /p/{project}/reads/setting":             {303, 404, 404, 403, 403, 403, 200},
 	"GET /.well-known/jwks.json":                  {200, 200, 200, 200, 200, 200, 200},
 	"GET /.well-known/oauth-authorization-server": {200, 200, 200, 200, 200, 200, 200},
 	"GET /.well-known/{document...}":              {404, 404, 404, 404, 404, 404, 404},

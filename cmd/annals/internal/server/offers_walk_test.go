@@ -246,11 +246,11 @@ func (w *offersWalk) manage(by *walker) {
 		}
 	case 4, 5:
 		if id := pick(w.rng, w.hrefs(by, membersPage, membersPage+"/")); id != "" {
-			w.post(by, "reset", membersPage+"/"+id, "do", "password")
+			w.post(by, "reset", membersPage+"/"+id, "do", "password", "sure", "yes")
 		}
 	case 6:
 		if id := pick(w.rng, w.hrefs(by, membersPage, membersPage+"/")); id != "" {
-			w.post(by, "remove", membersPage+"/"+id, "do", "remove", "sure", "1")
+			w.post(by, "remove", membersPage+"/"+id, "do", "remove", "sure", "yes")
 		}
 	}
 }

@@ -91,6 +91,17 @@ func (l memberLinks) ResetSecondFactor(ctx context.Context, person uuid.UUID) er
 	return l.signIn.ResetSecondFactor(ctx, person)
 }
 
+// CountSecondFactors implements organization.Links.
+func (l memberLinks) CountSecondFactors(ctx context.Context, people []uuid.UUID) (n int, err error) {
+	states, err := l.signIn.States(ctx, people...)
+	for _, s := range states {
+		if s.SecondFactor {
+			n++
+		}
+	}
+	return n, err
+}
+
 // End implements organization.Links.
 func (l memberLinks) End(ctx context.Context, person uuid.UUID) error {
 	return l.signIn.EndPerson(ctx, person)

@@ -33,7 +33,7 @@ func (s *Server) areas() []web.Area {
 			Sends: s.read.dataPoints,
 			Calls: s.calls(), History: s.history(), Projections: s.health.projections, Commands: s.write.service,
 		}),
-		trace.Area(trace.Deps{Calls: s.calls(), Explain: s.explain(), Trace: s.trace()}),
+		trace.Area(trace.Deps{Calls: s.calls(), Explain: s.explain(), Trace: s.trace(), Names: s.read.access}),
 		webhooks.Area(webhooks.Deps{
 			Commands: s.write.service, Access: s.read.access, URLs: access.Webhooks{Vault: s.write.vault, URLs: s.urls},
 			Audiences: s.read.directory, Calls: s.calls(), History: s.history(), API: s.inner, Plans: s.cfg.PlanTerms,
@@ -79,7 +79,8 @@ func (s *Server) pointPages() web.Area {
 		Commands: s.write.service, Points: read.dataPoints, Trace: s.trace(), Explain: s.explain(),
 		Find:    why.Finder{DB: s.storage.db, Head: s.head(), Calls: s.requestLog()},
 		Stopped: points.StoppedSends{Queries: read.dataPoints, Projects: read.access},
-		Rooms:   s.accounts(), Export: s.export(), People: s.personCopies(),
+		Rooms:   s.accounts(), Export: s.export(), History: s.history(), Log: s.requestLog(),
+		People: s.personCopies(),
 	}
 	return datapoints.Area(deps)
 }

@@ -37,11 +37,11 @@ func names(t *testing.T, roles Roles) []string {
 func TestParts_OfRoles(t *testing.T) {
 	every := "storage log probes embeddings projections backpressure inventory health api start"
 	for roles, more := range map[string]string{
-		"write": "writes,visits,administration,request log,signing keys,seal keys", "read": "index,recall,request log,signing keys", "projector": "index",
+		"write": "writes,visits,administration,read records,request log,signing keys,seal keys", "read": "index,recall,read records,request log,signing keys", "projector": "index",
 		"pipeline":   "index,pipeline",
-		"console":    "index,writes,visits,recall,request log,signing keys,hello,sign-in,seal keys,authorization server,pages,console",
-		"read,write": "index,writes,visits,administration,recall,request log,signing keys,seal keys",
-		"": "index,writes,visits,pipeline,administration,recall,request log,signing keys,hello,sign-in,seal keys,authorization server," +
+		"console":    "index,writes,visits,recall,read records,request log,signing keys,hello,sign-in,seal keys,authorization server,pages,console",
+		"read,write": "index,writes,visits,administration,recall,read records,request log,signing keys,seal keys",
+		"": "index,writes,visits,pipeline,administration,recall,read records,request log,signing keys,hello,sign-in,seal keys,authorization server," +
 			"pages,console",
 	} {
 		parsed, err := ParseRoles(roles)
@@ -107,7 +107,7 @@ func TestParts_Example(t *testing.T) {
 	}{
 		"/hello":         {200, "<p>Hello. Identities to remove: 0."},
 		"/failing/a/b":   {409, "<p>it fails"},
-		"/hello/more":    {404, "<h1>404: not-found</h1>"},
+		"/hello/more":    {404, "<h1>There is no such page</h1>"},
 		"/api/v1/recall": {404, `"code":"not-found"`},
 	} {
 		got := h.fetch(http.MethodGet, h.urls.Console+path, "", "")

@@ -114,6 +114,9 @@ func (h *consoleHarness) readsOfPages() {
 		return json.Unmarshal([]byte(h.get("admin", page+"?format=json").Body), &list) == nil && len(list.Items) == len(h.readRecords())
 	})
 	h.get("read", page).want(h.t, http.StatusForbidden)
+	first := h.readRecords()[0]
+	h.get("admin", page+"/"+first.ID.String()).want(h.t, http.StatusOK, "tea/1")
+	h.get("admin", page+"/"+first.ID.String()+"?part=7").want(h.t, http.StatusNotFound)
 	h.get("admin", page+"?as=ana&data=tea%2F1").want(h.t, http.StatusOK, "recall", "newest")
 	h.get("admin", page+"?by=nobody").want(h.t, http.StatusOK, "No record matches")
 	h.get("admin", page+"?from=never").want(h.t, http.StatusBadRequest)

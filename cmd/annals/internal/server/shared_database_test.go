@@ -48,7 +48,7 @@ func state(t *testing.T, db *pgxpool.Pool) map[string]string {
 	}
 	add("schemas", `select string_agg(oid::text || ' ' || nspname || ' ' || coalesce(obj_description(oid, 'pg_namespace'), ''), ','
 		order by nspname) from pg_namespace where nspname = any($1) or nspname ~ $2`, names, prefix.Projections())
-	for _, projection := range []string{"access", "datapoints", "directory", "memories", "recallindex", "trace", "usage"} {
+	for _, projection := range []string{"access", "datapoints", "directory", "memories", "reads", "recallindex", "trace", "usage"} {
 		add("epoch of "+projection, `select epoch::text from `+pgx.Identifier{projection}.Sanitize()+`.checkpoint`)
 	}
 	for _, table := range []string{"datapoints.data_points", "memories.memories", "ops.sealed_keys"} {
