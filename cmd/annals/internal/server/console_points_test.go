@@ -276,7 +276,7 @@ func TestPointPages_FailedSendsBothWays(t *testing.T) {
 	third := follow(follow(first, "next"), "next").want(t, http.StatusOK, "code 101:", "code 120:")
 	second := follow(third, "prev").want(t, http.StatusOK, "code 51:", "code 100:")
 	follow(second, "prev").want(t, http.StatusOK, "code 1:", "code 50:")
-	csv := b.get("read", "/p/default/failed?format=csv").want(t, http.StatusOK, "code 120,no")
+	csv := b.get("admin", "/p/default/failed?format=csv").want(t, http.StatusOK, "code 120,no")
 	if n := strings.Count(csv.Body, "\n"); n != 121 {
 		t.Errorf("%d lines of CSV", n)
 	}

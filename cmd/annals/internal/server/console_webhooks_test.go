@@ -316,7 +316,7 @@ func TestConsole_WebhookLogPages(t *testing.T) {
 	if firstRow() != first || r.At.Find("tbody tr").Length() != 50 || r.At.Find("a[rel=prev]").Length() > 0 {
 		t.Errorf("Previous leads to %s with %s, not %s", r.At.URL, firstRow(), first)
 	}
-	csv := r.Ask(http.MethodGet, log+"&format=csv", nil)
+	csv := h.as("admin").Ask(http.MethodGet, log+"&format=csv", nil)
 	if lines := strings.Count(csv.Body, "\n"); csv.Status != http.StatusOK || lines != 53 {
 		t.Errorf("the file: %d, %d lines", csv.Status, lines)
 	}
