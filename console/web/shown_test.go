@@ -42,7 +42,9 @@ func TestSite_OtherNameOfThisMachine(t *testing.T) {
 	for _, c := range []struct{ host, path, to string }{
 		{"localhost:8081", "/sign-in?next=/a", "http://127.0.0.1:8081/sign-in?next=/a"},
 		{"[::1]:8081", "/sign-in", "http://127.0.0.1:8081/sign-in"},
-		{"127.0.0.1:8081", "/sign-in", ""}, {"localhost:9000", "/sign-in", ""}, {"annals.example:8081", "/sign-in", ""},
+		{"127.0.0.1:8081", "/sign-in", ""},
+		{"localhost:9000", "/sign-in", ""},
+		{"annals.example:8081", "/sign-in", ""},
 		{"localhost:8081", "/public", ""},
 	} {
 		got, _ := s.do(t, http.MethodGet, c.path, func(r *http.Request) { r.Host = c.host })

@@ -63,7 +63,8 @@ func (h *consoleHarness) checkAuditor(values map[string]string, want func(web.Ro
 	}
 }
 
-// customerTexts are parts of what customers wrote in the first project: contents, labels, metadata, values of traits, questions.
+// customerTexts are parts of what customers wrote in the first project: contents, labels, metadata, values of traits,
+// questions.
 var customerTexts = []string{
 	"asked for an offer", "Planning call", "Ticket 8820", "phone", "Lyon", "sales", "When is the launch",
 	"The lift is broken",

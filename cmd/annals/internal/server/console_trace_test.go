@@ -89,7 +89,7 @@ func TestConsole_RequestsAreFilteredAndShown(t *testing.T) {
 		t.Errorf("the whole body has %d bytes as %q", len(whole.Body), whole.Header)
 	}
 
-	file := r.Ask(http.MethodGet, "/p/default/requests?format=csv", nil)
+	file := h.as("admin").Ask(http.MethodGet, "/p/default/requests?format=csv", nil)
 	lines, err := csv.NewReader(strings.NewReader(strings.TrimPrefix(file.Body, "\ufeff"))).ReadAll()
 	runtest.Must(t, err)
 	if len(lines) < 52 || lines[0][0] != "receivedAt" {
@@ -135,7 +135,7 @@ func TestConsole_TraceBeginsAtMemoriesAndSources(t *testing.T) {
 	if again := hrefOf(r, rowsOf(r, "Nodes")).Path; again != newest {
 		t.Errorf("the page before begins with %s, not with %s", again, newest)
 	}
-	file := r.Ask(http.MethodGet, "/p/default/trace?format=csv&kind=sources&search=walnut", nil)
+	file := h.as("admin").Ask(http.MethodGet, "/p/default/trace?format=csv&kind=sources&search=walnut", nil)
 	if lines := strings.Count(file.Body, "source,"); lines != 60 {
 		t.Errorf("the file has %d of 60 sources: %.300s", lines, file.Body)
 	}
