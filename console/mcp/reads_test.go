@@ -13,7 +13,8 @@ import (
 	"github.com/annals-project/annals/projections/recall"
 )
 
-// Of a recall those texts are recorded that are left in the answer, with the passages that take the place of a long one.
+// Of a recall those texts are recorded that are left in the answer, with the passages that take the place of a long
+// one.
 func TestLeftOf_WhatTheAnswerHas(t *testing.T) {
 	source, memory, long, part, gone := uuid.New(), uuid.New(), uuid.New(), uuid.New(), uuid.New()
 	u := &use{read: &readlog.Read{}}

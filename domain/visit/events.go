@@ -104,8 +104,9 @@ type (
 type OperatorRead struct {
 	OrganizationID uuid.UUID `json:"organizationId"`
 	ProjectID      uuid.UUID `json:"projectId,omitzero"`
-	// Command is what was read, Call the route of the operator's address.
+	// Command is what was read, Reason why, as the operator wrote it.
 	Command   string    `json:"command"`
+	Reason    string    `json:"reason,omitempty"`
 	VisitedAt time.Time `json:"visitedAt"`
 }
 

@@ -73,7 +73,7 @@ func Exceptions() []Exception {
 	return []Exception{
 		{
 			"calls", "the request log has the bodies and headers of all callers for some weeks; an erasure removes those of the " +
-				"whole project", []string{"ops.requests*", "ops.request_payloads*"},
+				"whole project", []string{"ops.request*"},
 		},
 		{
 			"derived values", "hashes, vectors and the search index are computed from what is in the copy",

@@ -47,6 +47,6 @@ var visitEntries = map[string]Entry{
 		About: "member=personId",
 	},
 	"visit.operator-read.v1": {
-		Text: "An operator read what {command} shows", Needs: Manage,
+		Text: "{by} read what {command} shows", Needs: Manage,
 	},
 }

@@ -58,15 +58,26 @@ func (o Operation[In, Out]) ServeAs(
 		if err := json.Unmarshal(body, &remark); err != nil {
 			return out, &refusedError{errInvalid, "the request cannot be read: " + err.Error()}
 		}
-		who := whoIn(r.Header)
-		name, err := by(r.Context(), cmp.Or(who.As, remark.By))
+		call, err := callOf(r, remark.By, now())
 		if err != nil {
 			return out, &refusedError{errUnknownPeer, err.Error()}
 		}
-		call := CallBy(name, now())
-		call.Reason = who.Reason
 		return do(r.Context(), call, in)
 	})
+}
+
+// CallOf returns the call of the operator at the other end of the socket.
+func CallOf(r *http.Request, at time.Time) (commands.Call, error) { return callOf(r, "", at) }
+
+func callOf(r *http.Request, remark string, at time.Time) (commands.Call, error) {
+	who := whoIn(r.Header)
+	name, err := by(r.Context(), cmp.Or(who.As, remark))
+	if err != nil {
+		return commands.Call{}, err
+	}
+	call := CallBy(name, at)
+	call.Reason = who.Reason
+	return call, nil
 }
 
 func (o Operation[In, Out]) serve(do func(*http.Request) (Out, error)) Route {

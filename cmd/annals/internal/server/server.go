@@ -124,7 +124,7 @@ func (s *Server) operator() http.Handler {
 		routes = append(routes, operatorapi.Otherwise("this process has only the roles "+roles.String()+
 			": run the command on the data folder of a process with the role that it needs"))
 	}
-	served := operatorapi.Handler(s.cfg.Logger, routes...)
+	served := s.recordReads(operatorapi.Handler(s.cfg.Logger, routes...))
 	if s.cfg.RequireReason {
 		return operatorapi.RequireReason(s.cfg.Logger, served)
 	}
