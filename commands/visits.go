@@ -35,6 +35,8 @@ type Visits struct {
 	}
 	// MembersOf returns the organizations of which a person is a member.
 	MembersOf func(ctx context.Context, person uuid.UUID) ([]uuid.UUID, error)
+	// Now is the clock by which entries are due.
+	Now func() time.Time
 }
 
 // Run appends until the context ends.
@@ -57,7 +59,7 @@ func (v *Visits) Run(ctx context.Context) error {
 // Flush appends everything that is due.
 func (v *Visits) Flush(ctx context.Context) error {
 	for ctx.Err() == nil {
-		taken, err := v.Queue.Take(ctx, v.Journal.Now(), v.append)
+		taken, err := v.Queue.Take(ctx, v.Now(), v.append)
 		if err != nil || !taken {
 			return err
 		}

@@ -24,14 +24,19 @@ func TestLeftOf_WhatTheAnswerHas(t *testing.T) {
 		return object{"id": id.String(), "artifact": object{"kind": kind}}
 	}
 	got := u.leftOf([]reads.Shown{
-		{Node: source}, {Node: gone}, {Node: memory, Spans: []reads.Span{{1, 2}}}, {Node: long},
+		{Node: source},
+		{Node: gone},
+		{Node: memory, Spans: []reads.Span{{1, 2}}},
+		{Node: long},
 		{Node: part, Spans: []reads.Span{{3, 4}}},
 	}, []any{
 		result(source, recall.KindSource), result(memory, "claim"), result(long, recall.KindSource),
 		result(datapoint.PassageID(part, 7), "observation"),
 	})
 	want := []reads.Shown{
-		{Node: source}, {Node: memory, Spans: []reads.Span{{1, 2}}}, {Node: long, Spans: []reads.Span{{20, 31}}},
+		{Node: source},
+		{Node: memory, Spans: []reads.Span{{1, 2}}},
+		{Node: long, Spans: []reads.Span{{20, 31}}},
 		{Node: part, Spans: []reads.Span{{3, 4}}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -97,6 +97,9 @@ func (b *Blanker) remove(ctx context.Context, ids []uuid.UUID) error {
 	return nil
 }
 
+// TextTables are the tables that hold what calls carried; an asterisk ends the beginning of the names of partitions.
+func TextTables() []string { return []string{"ops.requests*", "ops.request_payloads*"} }
+
 // Tables returns the partitions with dead rows of blanked calls, and forgets them. If they are not
 // vacuumed, another Blank of the same data points names them again.
 func (b *Blanker) Tables(ctx context.Context) ([]pgx.Identifier, error) {

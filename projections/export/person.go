@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/projection"
+	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/reads"
 )
@@ -73,7 +74,7 @@ func Exceptions() []Exception {
 	return []Exception{
 		{
 			"calls", "the request log has the bodies and headers of all callers for some weeks; an erasure removes those of the " +
-				"whole project", []string{"ops.request*"},
+				"whole project", requestlog.TextTables(),
 		},
 		{
 			"derived values", "hashes, vectors and the search index are computed from what is in the copy",

@@ -164,7 +164,7 @@ func (s *Service) Recall(ctx context.Context, q Query) (page Response, err error
 	read, shown := readlog.From(ctx), []reads.Shown(nil)
 	var finished func(context.Context, *Pass) error
 	if read != nil {
-		finished = func(_ context.Context, p *Pass) error {
+		finished = func(_ context.Context, p *Pass) error { //nolint:unparam // another one may fail
 			shown = p.Shown()
 			return nil
 		}

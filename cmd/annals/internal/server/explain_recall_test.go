@@ -13,8 +13,8 @@ import (
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/domain/stream"
-	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/recall/explained"
 )
 
@@ -40,7 +40,8 @@ func shown(results []client.RecallResult) (list []string) {
 	return list
 }
 
-// An explanation shows what the API returns, writes nothing but that an operator read it, and names no data point of another project.
+// An explanation shows what the API returns, writes nothing but that an operator read it, and names no data point of
+// another project.
 func TestServer_ExplainARecall(t *testing.T) {
 	unraced(t)
 	t.Parallel()

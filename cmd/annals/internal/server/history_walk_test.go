@@ -27,7 +27,7 @@ type historyWalk struct {
 	step   int
 	// values are those of each setting now, by what History calls it.
 	values map[string]string
-	// changes are who changed what from what to what, oldest first, reads who read as whom.
+	// changes are who changed what from what to what, oldest first, reads who read as which identity.
 	changes, reads []string
 	texts          []string
 }

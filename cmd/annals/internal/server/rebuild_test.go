@@ -186,6 +186,7 @@ func (h *harness) walk(own, management string) (other string) {
 	}, {"id": "y", "content": "Two fish."}}})
 	h.direct()
 	h.manage(own, created.Slug)
+	h.manageAudit(own)
 
 	h.tracePaths(own) // keeps the nodes of what is deleted now
 	h.tracePaths(key.Key)

@@ -22,7 +22,7 @@ func buildVisits(_ context.Context, s *Server) (adds, error) {
 			return s.storage.codec.Decode(eventstore.Recorded{Type: name, Data: payload})
 		},
 	}
-	writer := commands.Visits{Journal: s.journal, Queue: s.visits, MembersOf: s.membersOf}
+	writer := commands.Visits{Journal: s.journal, Queue: s.visits, MembersOf: s.membersOf, Now: s.cfg.now}
 	return adds{work: []task{{"visits", writer.Run}}}, nil
 }
 

@@ -1,0 +1,49 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/project"
+	"github.com/annals-project/annals/domain/visit"
+	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/visits"
+)
+
+// manageAudit writes the events about who read what, and what people did without a change.
+func (h *harness) manageAudit(own string) {
+	h.t.Helper()
+	service, call := h.people()
+	organization := h.organizations()[0].ID
+	runtest.Must(h.t, service.SetVisitsKept(h.t.Context(), call, organization, 90))
+	runtest.Must(h.t, service.SetAuditorTexts(h.t.Context(), call, organization, true))
+	owner, _, err := service.FindPerson(h.t.Context(), h.credentials()["ANNALS_OWNER_EMAIL"])
+	runtest.Must(h.t, err)
+	for _, e := range []event.Event{
+		&visit.SignedIn{Way: visit.Password}, &visit.SignInRefused{}, &visit.LinkMade{Purpose: visit.Recovery},
+		&visit.LinkUsed{Purpose: visit.Recovery}, &visit.PasswordChanged{}, &visit.SecondFactorChanged{},
+		&visit.SessionsEnded{}, &visit.Exported{What: "data", Format: "csv"},
+	} {
+		runtest.Must(h.t, h.visits.Add(h.t.Context(), visits.Entry{
+			Organization: organization, Person: owner, RequestID: uuid.New(), At: h.cfg.now(), Event: e,
+		}))
+	}
+	runtest.Must(h.t, h.visits.Add(h.t.Context(), visits.Entry{
+		Organization: organization, Principal: "operator test", RequestID: uuid.New(), At: h.cfg.now(),
+		Event: &visit.OperatorRead{Command: "annals export"},
+	}))
+
+	h.ahead.Add(int64(visit.RefusedTime)) // what strangers cause is gathered for so long
+	runtest.Must(h.t, h.storage.db.QueryRow(h.t.Context(), "select id from access.projects where slug = 'default'").
+		Scan(&call.Principal.Project.ID))
+	runtest.Must(h.t, service.SetReads(h.t.Context(), call, project.Reads{Mode: project.ReadsKept, Days: 30}))
+	h.must(own, http.MethodPost, api+"/recall", point{"query": "Which editor does Ana like?", "identity": "Ana"}, nil)
+	runtest.Must(h.t, service.SetReads(h.t.Context(), call, project.Reads{Mode: project.ReadsOff, Days: 30}))
+	for _, name := range []string{
+		"reads.recorded.v1", "visit.exported.v1", "visit.operator-read.v1", "visit.sign-in-refused.v1", "visit.link-made.v1",
+	} {
+		runtest.Await(h.t, name+" is in the log", func() bool { return h.count(name) > 0 })
+	}
+}
