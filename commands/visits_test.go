@@ -46,9 +46,8 @@ func (q *visitQueue) Take(
 
 // visitors appends the visits of a queue. Everybody is a member of some organizations.
 func (w *fixture) visitors(q *visitQueue, organizations ...uuid.UUID) *commands.Visits {
-	return &commands.Visits{Journal: w.log, Queue: q, Now: w.log.Now, MembersOf: func(context.Context, uuid.UUID) ([]uuid.UUID, error) {
-		return organizations, nil
-	}}
+	members := func(context.Context, uuid.UUID) ([]uuid.UUID, error) { return organizations, nil }
+	return &commands.Visits{Journal: w.log, Queue: q, MembersOf: members, Now: w.log.Now}
 }
 
 func (w *fixture) visited(organization, person uuid.UUID, at time.Time) []eventstore.DecodedEvent {
