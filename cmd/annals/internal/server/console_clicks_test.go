@@ -61,7 +61,7 @@ func TestConsole_ThreeClicks(t *testing.T) {
 	read.Submit("Filter", map[string]string{"As identity": "ana"})
 	read.SeeLater("read@acme.example")
 
-	exported := reader() // who exported, and what?
+	exported := reader()               // who exported, and what?
 	exported.Open("/settings/history") // *History* of the organization
 	exported.Submit("Show", map[string]string{"Kind": "visit.exported"})
 	exported.SeeLater("admin@acme.example")

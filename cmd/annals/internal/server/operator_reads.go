@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -29,22 +30,41 @@ const (
 	recordTime = 2 * time.Second
 )
 
-// recordReads records what operators read, before it is shown. A read that cannot be recorded is in the log of the
-// process: an operator must be able to look while Postgres is away.
+// recordReads records what operators read, before it is shown. What cannot be recorded now is a line of the operator
+// log, since an operator must be able to look while Postgres is away.
 func (s *Server) recordReads(serve http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if command := operatorReads[r.URL.Path]; command != "" && s.visits.DB != nil {
-			body, err := io.ReadAll(io.LimitReader(r.Body, maxOperatorRequest))
-			r.Body = readCloser{io.MultiReader(bytes.NewReader(body), r.Body), r.Body}
-			if err == nil {
-				err = s.recordRead(r, command, body)
-			}
-			if err != nil {
-				s.cfg.Logger.WarnContext(r.Context(), "a read of an operator is not recorded", "command", command, "err", err)
+			if err := s.recordOperator(r, command); err != nil {
+				s.cfg.Logger.ErrorContext(r.Context(), "a read of an operator is not recorded", "command", command, "err", err)
 			}
 		}
 		serve.ServeHTTP(w, r)
 	})
+}
+
+// recordOperator records a read of the operator at the other end of the socket. It leaves the body of the request to be
+// read again.
+func (s *Server) recordOperator(r *http.Request, command string) error {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxOperatorRequest))
+	r.Body = readCloser{io.MultiReader(bytes.NewReader(body), r.Body), r.Body}
+	if err != nil {
+		return err
+	}
+	call, err := operatorapi.CallOf(r, s.cfg.now())
+	if err != nil {
+		return err
+	}
+	line := operatorLine{
+		At: call.ReceivedAt, Principal: call.Principal.Name(), Reason: call.Reason, RequestID: call.RequestID, Command: command,
+	}
+	if err := json.Unmarshal(body, &line.Of); err != nil {
+		return nil //nolint:nilerr // the route refuses it
+	}
+	if err := s.recordRead(r.Context(), line); err != nil {
+		return s.operatorLog.add(line)
+	}
+	return nil
 }
 
 // readCloser reads from one and closes another.
@@ -55,21 +75,16 @@ type readCloser struct {
 
 // recordRead records a read for the organization that it concerns: that of the project or of the stream, and the first
 // one, whose owners are the operators, if neither names one.
-func (s *Server) recordRead(r *http.Request, command string, body []byte) error {
-	var of struct{ Organization, Project, Stream string }
-	if err := json.Unmarshal(body, &of); err != nil {
-		return nil //nolint:nilerr // the route refuses it
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), recordTime)
+func (s *Server) recordRead(ctx context.Context, line operatorLine) error {
+	ctx, cancel := context.WithTimeout(ctx, recordTime)
 	defer cancel()
-	call, err := operatorapi.CallOf(r, s.cfg.now())
+	read, of := &visit.OperatorRead{Command: line.Command, Reason: line.Reason}, line.Of
+	list, err := access.Tenancy{Queries: s.read.access, Head: s.head()}.Organizations(ctx, "")
 	if err != nil {
 		return err
 	}
-	read := &visit.OperatorRead{Command: command, Reason: call.Reason}
-	list, err := access.Tenancy{Queries: s.read.access, Head: s.head()}.Organizations(ctx, "")
-	if err != nil || len(list) == 0 {
-		return err
+	if len(list) == 0 {
+		return errors.New("there is no organization yet")
 	}
 	id := list[0].ID
 	if category := stream.Category(of.Stream); category == stream.Organization || category == stream.Visits {
@@ -90,6 +105,6 @@ func (s *Server) recordRead(r *http.Request, command string, body []byte) error 
 		}
 	}
 	return s.visits.Add(ctx, visits.Entry{
-		Organization: id, Principal: call.Principal.Name(), RequestID: call.RequestID, At: call.ReceivedAt, Event: read,
+		Organization: id, Principal: line.Principal, RequestID: line.RequestID, At: line.At, Event: read,
 	})
 }

@@ -58,6 +58,7 @@ type Server struct {
 	background   *background
 	write        *writeSide
 	visits       visits.Queue
+	operatorLog  *operatorLog
 	backups      datafolder.Backup
 	recall       localRecall
 	requests     *requestlog.Writer // nil if no calls are logged

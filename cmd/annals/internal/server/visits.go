@@ -23,7 +23,8 @@ func buildVisits(_ context.Context, s *Server) (adds, error) {
 		},
 	}
 	writer := commands.Visits{Journal: s.journal, Queue: s.visits, MembersOf: s.membersOf, Now: s.cfg.now}
-	return adds{work: []task{{"visits", writer.Run}}}, nil
+	s.operatorLog = newOperatorLog(s.cfg.Data.Dir)
+	return adds{work: []task{{"visits", writer.Run}, {"operator log", s.recordEarlierReads}}}, nil
 }
 
 // membersOf returns the organizations of which a person is a member.
