@@ -66,7 +66,7 @@ func (r *Request) links(of []Link) (list []Link) {
 			pattern = "/{$}"
 		}
 		page, ok := r.site.paths[pattern]
-		if !ok || page.Needs != Nothing && !r.SignedIn() || !r.mayOpen(page) {
+		if !ok || page.Needs != Nothing && !r.SignedIn() || !r.mayOpen(page) || page.Live && r.Project.Archived {
 			continue
 		}
 		link.Path = strings.Replace(link.Path, "{project}", r.Project.Project.Slug, 1)

@@ -155,7 +155,7 @@ alter table identities alter identity set statistics 0, alter traits set statist
 -- most are rare.
 alter table marks alter mark set statistics 0, alter mark set (n_distinct = -0.2);
 alter table past_traits alter traits set statistics 0, alter marks set statistics 0;
-alter table past_audiences alter slug set statistics 0, alter rule set statistics 0;
+alter table past_audiences alter slug set statistics 0, alter rule set statistics 0, alter sum set statistics 0;
 alter table past_lists alter members set statistics 0;
 alter table audiences alter slug set statistics 0, alter name set statistics 0, alter rule set statistics 0,
 	alter compiled set statistics 0;

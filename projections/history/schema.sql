@@ -46,3 +46,7 @@ create table projects (
 	id              uuid primary key,
 	organization_id uuid not null
 );
+
+-- No statistics of names, nor of what confirms a guess of values: Postgres would keep some of them.
+alter table names alter name set statistics 0;
+alter table settings alter hash set statistics 0;

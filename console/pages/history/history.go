@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/instant"
 	"github.com/annals-project/annals/internal/fields"
+	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/history"
 )
@@ -24,6 +25,7 @@ var templates embed.FS
 type Deps struct {
 	Access  access.Queries
 	History history.Reader
+	Log     *requestlog.Log
 }
 
 // Area returns the pages.
@@ -186,8 +188,27 @@ func (d Deps) event(r *web.Request) (v eventPage, err error) {
 	if v.Whole, err = d.History.One(r.Context(), r.HistoryViewer(), id); err != nil {
 		return v, err
 	}
+	if v.Event.IsLogged {
+		if v.Event.IsLogged, err = d.isLogged(r, v.Event); err != nil {
+			return v, err
+		}
+	}
 	v.MetadataText, v.PayloadText = web.Cut(string(v.Metadata), maxShown), web.Cut(string(v.Payload), maxShown)
 	return v, nil
+}
+
+// isLogged reports whether the request log has the request of an event: not after its time, and not each of a key.
+func (d Deps) isLogged(r *web.Request, e history.Event) (bool, error) {
+	project := r.Project.Project.ID
+	if project == uuid.Nil {
+		p, _, err := d.Access.ProjectBySlug(r.Context(), r.Membership.Organization, e.Project)
+		if err != nil {
+			return false, err
+		}
+		project = p.ID
+	}
+	logged, err := d.Log.Logged(r.Context(), project, []uuid.UUID{e.RequestID})
+	return logged[e.RequestID], err
 }
 
 // maxShown is how much of a payload the page shows; its JSON has all of it.

@@ -18,5 +18,6 @@ create unlogged table ops.console_shown (
 	until      timestamptz not null
 );
 create index console_shown_by_end on ops.console_shown (until);
--- No statistics of sealed values: Postgres would keep some of them.
-alter table ops.console_shown alter sealed set statistics 0;
+-- No statistics of sealed values and of addresses of pages: Postgres would keep some of them.
+alter table ops.console_shown alter sealed set statistics 0, alter path set statistics 0;
+alter table ops.console_forms alter answer set statistics 0;

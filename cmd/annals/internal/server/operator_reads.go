@@ -56,7 +56,8 @@ func (s *Server) recordOperator(r *http.Request, command string) error {
 		return err
 	}
 	line := operatorLine{
-		At: call.ReceivedAt, Principal: call.Principal.Name(), Reason: call.Reason, RequestID: call.RequestID, Command: command,
+		At: call.ReceivedAt, Principal: call.Principal.Name(), Reason: call.Reason, RequestID: call.RequestID,
+		Command: command,
 	}
 	if err := json.Unmarshal(body, &line.Of); err != nil {
 		return nil //nolint:nilerr // the route refuses it

@@ -60,7 +60,9 @@ func (s *Server) areas() []web.Area {
 			},
 			History: s.history(), Calls: s.requestLog(),
 		}),
-		s.organizationPages(), historypages.Area(historypages.Deps{Access: s.read.access, History: s.history()}),
+		s.organizationPages(), historypages.Area(historypages.Deps{
+			Access: s.read.access, History: s.history(), Log: s.requestLog(),
+		}),
 		s.authServer.Area(), s.agents.Area(),
 	}
 }
