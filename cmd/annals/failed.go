@@ -14,6 +14,7 @@ import (
 // FailedCmd is "annals failed". It calls the server through the socket in the data folder, so it
 // needs no key, but the rights of the user that runs the server.
 type FailedCmd struct {
+	operatorapi.WhoFlags
 	DataDir string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder of the running server."`
 	Retry   bool   `name:"retry" help:"Put back the stopped sends that a retry can help."`
 	JSON    bool   `name:"json" help:"Print the list as one JSON value."`
