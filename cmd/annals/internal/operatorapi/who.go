@@ -76,16 +76,26 @@ func cleaned(text string, most int) string {
 	return text
 }
 
-// showing are the paths of the operations that show texts or secrets.
-var showing = []string{
-	pathExport, "/operator/keys/reveal", "/operator/keys/create", "/operator/organizations/rotate-management-key",
-	LinkPerson.path, tailLog.path, readEvents.path, ExplainRecall.path, MakeBackup.path,
-}
+// texts are the commands that show texts, by the paths of their operations, and secrets are the paths of those that show
+// secrets.
+var (
+	texts = map[string]string{
+		pathExport: "annals export", pathExportPerson: "annals export --identity", tailLog.path: "annals events tail",
+		readEvents.path: "annals events read", ExplainRecall.path: "annals recall --explain",
+		MakeBackup.path: "annals backup",
+	}
+	secrets = []string{
+		"/operator/keys/reveal", "/operator/keys/create", "/operator/organizations/rotate-management-key", LinkPerson.path,
+	}
+)
+
+// ShowsTexts returns the command that a call of the socket is of if it shows texts, else "".
+func ShowsTexts(r *http.Request) string { return texts[r.URL.Path] }
 
 // RequireReason refuses calls without a reason that show texts or secrets. Handler made next.
 func RequireReason(logger *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if slices.Contains(showing, r.URL.Path) && whoIn(r.Header).Reason == "" {
+		if (ShowsTexts(r) != "" || slices.Contains(secrets, r.URL.Path)) && whoIn(r.Header).Reason == "" {
 			answers{logger}.refuse(w, r, Refuse("this shows texts or secrets: give the reason with --reason"))
 			return
 		}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -43,7 +45,7 @@ func TestRequireReason(t *testing.T) {
 		}
 		return w.Code, string(text)
 	}
-	for _, path := range showing {
+	for _, path := range slices.Concat(secrets, slices.Collect(maps.Keys(texts))) {
 		if status, body := ask(path, " "); status/100 != 4 || !strings.Contains(body, "--reason") {
 			t.Errorf("%s without a reason: %d %s", path, status, body)
 		}

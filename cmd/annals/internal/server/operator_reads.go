@@ -17,12 +17,6 @@ import (
 	"github.com/annals-project/annals/projections/access"
 )
 
-// operatorReads are the routes of the operator socket that show texts, with what the command is called.
-var operatorReads = map[string]string{
-	"/operator/tail": "annals events tail", "/operator/events": "annals events read",
-	"/operator/export": "annals export", "/operator/recall/explain": "annals recall --explain",
-}
-
 const (
 	// maxOperatorRequest bounds what is read of a request to know the organization that it concerns.
 	maxOperatorRequest = 1 << 20
@@ -34,7 +28,7 @@ const (
 // log, since an operator must be able to look while Postgres is away.
 func (s *Server) recordReads(serve http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if command := operatorReads[r.URL.Path]; command != "" && s.visits.DB != nil {
+		if command := operatorapi.ShowsTexts(r); command != "" && s.visits.DB != nil {
 			if err := s.recordOperator(r, command); err != nil {
 				s.cfg.Logger.ErrorContext(r.Context(), "a read of an operator is not recorded", "command", command, "err", err)
 			}
