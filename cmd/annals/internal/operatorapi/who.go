@@ -76,7 +76,7 @@ func cleaned(text string, most int) string {
 	return text
 }
 
-// texts are the commands that show texts, by the paths of their operations, and secrets are the paths of those that show
+// texts are the commands that show texts, by the paths of their operations. secrets are the paths of those that show
 // secrets.
 var (
 	texts = map[string]string{
