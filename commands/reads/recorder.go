@@ -218,17 +218,7 @@ func (r *Recorder) flush(ctx context.Context, limit time.Duration, looks int) er
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := panics.Call(ctx, r.Logger, "flush of read records panicked", func() error {
-		r.mu.Lock()
-		taken := r.queue
-		r.queue = nil
-		r.mu.Unlock()
-		ready, wait := r.lookUp(ctx, taken, looks)
-		made, err := r.batch(ready)
-		r.batches = append(r.batches, made...)
-		r.mu.Lock()
-		r.queue = append(wait, r.queue...)
-		r.mu.Unlock()
-		return errors.Join(err, r.append(ctx))
+		return errors.Join(r.batchQueue(ctx, looks), r.append(ctx))
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -250,6 +240,27 @@ func (r *Recorder) flush(ctx context.Context, limit time.Duration, looks int) er
 	close(r.taken)
 	r.taken = make(chan struct{})
 	return err
+}
+
+// batchQueue makes batches of the records that wait. After an error or a panic all of them wait on.
+func (r *Recorder) batchQueue(ctx context.Context, looks int) error {
+	r.mu.Lock()
+	taken := r.queue
+	r.queue = nil
+	r.mu.Unlock()
+	wait := taken
+	defer func() {
+		r.mu.Lock()
+		r.queue = append(wait, r.queue...)
+		r.mu.Unlock()
+	}()
+	ready, later := r.lookUp(ctx, taken, looks)
+	made, err := r.batch(ready)
+	if err != nil {
+		return err
+	}
+	wait, r.batches = later, append(r.batches, made...)
+	return nil
 }
 
 // waits notes that a record is not in the log.

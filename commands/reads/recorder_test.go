@@ -67,12 +67,17 @@ type known struct {
 	mu    sync.Mutex
 	nodes map[uuid.UUID]readrecords.Shown
 	looks int
+	// panics lets the next look-up panic.
+	panics bool
 }
 
 func (k *known) Leaves(_ context.Context, nodes []uuid.UUID) (map[uuid.UUID]readrecords.Shown, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.looks++
+	if k.looks++; k.panics {
+		k.panics = false
+		panic("a look-up panics")
+	}
 	found := map[uuid.UUID]readrecords.Shown{}
 	for _, id := range nodes {
 		if s, is := k.nodes[id]; is {
@@ -222,6 +227,22 @@ func TestRecorder_TextIsNotProjected(t *testing.T) {
 	f.read(f.Recorder, uuid.New(), readrecords.Shown{Node: node})
 	if got := f.eventually(1)[0]; len(got.Shown) != 1 || got.Shown[0].Node != node || got.Shown[0].Leaf != nil {
 		t.Errorf("record %+v", got)
+	}
+}
+
+// A record whose look-up panics is appended later.
+func TestRecorder_Panic(t *testing.T) {
+	f := newFixture(t)
+	f.leaves.panics = true
+	stop := f.run(f.Recorder)
+	node := uuid.New()
+	f.read(f.Recorder, uuid.New(), readrecords.Shown{Node: node})
+	if got := f.eventually(1)[0]; len(got.Shown) != 1 || got.Shown[0].Node != node {
+		t.Errorf("record %+v", got)
+	}
+	stop()
+	if f.leaves.panics {
+		t.Error("nothing panicked")
 	}
 }
 
