@@ -2,8 +2,7 @@
 //
 // A request reserves room for its record before it is answered, and the record is appended within a second of the
 // answer, together with those of other requests of the project. While the log does not take them, no other request of
-// a project whose reads are recorded is answered: it waits, and then it is refused. So a crash loses the records of
-// that second at most.
+// that project is answered: it waits, and then it is refused. So a crash loses the records of that second at most.
 package reads
 
 import (
@@ -67,9 +66,9 @@ type Recorder struct {
 
 	mu    sync.Mutex
 	queue []entry
-	// oldest is since when the first record waits that is not in the log, zero if none does. taken is closed once a flush
+	// oldest is since when the first record of a project waits that is not in the log. taken is closed once a flush
 	// has ended.
-	oldest time.Time
+	oldest map[uuid.UUID]time.Time
 	taken  chan struct{}
 
 	// The rest is used by Run alone: batches that are made and not known to be in the log, where streams end, and what
@@ -95,7 +94,8 @@ type entry struct {
 func New(cfg Config) *Recorder {
 	return &Recorder{
 		Config: cfg, room: admission.ReadRecords.New(), wake: make(chan struct{}, 1), taken: make(chan struct{}),
-		heads: map[string]eventstore.Revision{}, known: lru.New[uuid.UUID, reads.Shown](knownLeaves),
+		oldest: map[uuid.UUID]time.Time{}, heads: map[string]eventstore.Revision{},
+		known: lru.New[uuid.UUID, reads.Shown](knownLeaves),
 		records: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "annals_read_records_total", Help: "Read records appended to the log.",
 		}),
@@ -109,7 +109,7 @@ func New(cfg Config) *Recorder {
 func (r *Recorder) Register(registry prometheus.Registerer) error {
 	age := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "annals_read_records_oldest_seconds", Help: "Age of the oldest read record that is not in the log, 0 for none.",
-	}, func() float64 { return r.age().Seconds() })
+	}, func() float64 { return r.longest().Seconds() })
 	return errors.Join(registry.Register(r.records), registry.Register(r.failures), registry.Register(age))
 }
 
@@ -133,7 +133,7 @@ func (r *Recorder) Open(
 	if p.Project.Reads.Recorded() == "" {
 		return nil, nil //nolint:nilnil // a nil read records nothing
 	}
-	if err := r.awaitLog(ctx); err != nil {
+	if err := r.awaitLog(ctx, p.Project.ID); err != nil {
 		return nil, err
 	}
 	if at.IsZero() {
@@ -142,11 +142,11 @@ func (r *Recorder) Open(
 	return readlog.Open(ctx, r, p, request, at)
 }
 
-// awaitLog waits while a record has waited too long.
-func (r *Recorder) awaitLog(ctx context.Context) error {
+// awaitLog waits while a record of a project has waited too long. Others are not held up by it.
+func (r *Recorder) awaitLog(ctx context.Context, project uuid.UUID) error {
 	timeout := time.NewTimer(lateWait)
 	defer timeout.Stop()
-	for r.age() > late {
+	for r.age(project) > late {
 		r.mu.Lock()
 		taken := r.taken
 		r.mu.Unlock()
@@ -162,24 +162,34 @@ func (r *Recorder) awaitLog(ctx context.Context) error {
 	return nil
 }
 
-// age is how long the oldest record waits.
-func (r *Recorder) age() time.Duration {
+// age is how long the oldest record of a project waits.
+func (r *Recorder) age(project uuid.UUID) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.oldest.IsZero() {
+	since, waits := r.oldest[project]
+	if !waits {
 		return 0
 	}
-	return time.Since(r.oldest)
+	return time.Since(since)
+}
+
+// longest is how long the oldest record of any project waits.
+func (r *Recorder) longest() (age time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, since := range r.oldest {
+		age = max(age, time.Since(since))
+	}
+	return age
 }
 
 // Keep implements readlog.Keeper.
 func (r *Recorder) Keep(o allowance.Owner, record reads.Record, hold *allowance.Hold) {
 	now := time.Now()
 	r.mu.Lock()
-	r.queue = append(r.queue, entry{owner: o, record: record, hold: hold, since: now})
-	if r.oldest.IsZero() {
-		r.oldest = now
-	}
+	e := entry{owner: o, record: record, hold: hold, since: now}
+	r.queue = append(r.queue, e)
+	r.waits(e)
 	r.mu.Unlock()
 	select {
 	case r.wake <- struct{}{}:
@@ -222,7 +232,7 @@ func (r *Recorder) flush(ctx context.Context, limit time.Duration, looks int) er
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.oldest = time.Time{}
+	clear(r.oldest)
 	for _, e := range r.queue {
 		r.waits(e)
 	}
@@ -231,7 +241,7 @@ func (r *Recorder) flush(ctx context.Context, limit time.Duration, looks int) er
 			r.waits(e)
 		}
 	}
-	if !r.oldest.IsZero() {
+	if len(r.oldest) > 0 {
 		select {
 		case r.wake <- struct{}{}:
 		default:
@@ -265,7 +275,7 @@ func (r *Recorder) batchQueue(ctx context.Context, looks int) error {
 
 // waits notes that a record is not in the log.
 func (r *Recorder) waits(e entry) {
-	if r.oldest.IsZero() || e.since.Before(r.oldest) {
-		r.oldest = e.since
+	if since, waits := r.oldest[e.owner.Project]; !waits || e.since.Before(since) {
+		r.oldest[e.owner.Project] = e.since
 	}
 }

@@ -317,6 +317,13 @@ func TestRecorder_LogIsAway(t *testing.T) {
 		read.End(false)
 		refused = err
 	}
+	other := caller
+	other.Project.ID = uuid.New()
+	read, err := f.Open(t.Context(), other, uuid.New(), noon)
+	if err != nil {
+		t.Errorf("another project, of which no record waits, is held up: %v", err)
+	}
+	read.End(false)
 	if problem, is := errors.AsType[*fault.Error](refused); !is || problem.Code != fault.CodeServiceUnavailable {
 		t.Fatalf("refused by %v", refused)
 	}
