@@ -147,7 +147,7 @@ func isOfStream(r Recorded) bool {
 	case "audience":
 		return category == stream.Audiences
 	case "audit":
-		return category == stream.Records
+		return category == stream.Records || category == stream.Audit
 	default:
 		return kind == category
 	}

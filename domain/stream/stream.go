@@ -33,6 +33,7 @@ const (
 	Erasure      = "erasure" // of a person
 	Blob         = "blob"
 	Records      = "records"
+	Audit        = "audit"    // checkpoints of the tree of an organization, and the keys that sign them
 	Reads        = "reads"    // who was shown which texts of a project
 	Visits       = "visits"   // of a person to an organization, in a month
 	Pipeline     = "pipeline" // one stream for the whole log
@@ -161,7 +162,7 @@ func isReads(of string) bool {
 func isOfID(family string) bool {
 	switch family {
 	case Organization, Person, Offer, Project, Identity, Bulk, Audiences,
-		DataPoint, Memory, Ingestion, Deletion, Erasure:
+		DataPoint, Memory, Ingestion, Deletion, Erasure, Audit:
 		return true
 	}
 	return false

@@ -34,7 +34,7 @@ func TestCategory(t *testing.T) {
 	}
 	for _, category := range []string{
 		stream.Organization, stream.Person, stream.Offer, stream.Project, stream.Identity, stream.Bulk, stream.Audiences,
-		stream.DataPoint, stream.Memory, stream.Ingestion, stream.Deletion, stream.Erasure,
+		stream.DataPoint, stream.Memory, stream.Ingestion, stream.Deletion, stream.Erasure, stream.Audit,
 	} {
 		ours[stream.Name(category, id)] = category
 	}

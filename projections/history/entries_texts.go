@@ -59,5 +59,8 @@ var internalEntries = map[string]Entry{
 	"reads.rooted.v1":              {Elsewhere: "who was shown what; stays in the records of reads"},
 	"reads.recorded.v1":            {Elsewhere: "who was shown what; stays in the records of reads"},
 	"audit.records-kept.v1":        {Elsewhere: "leaf records of what left the log; the removal has a row"},
+	"audit.key-added.v1":           {Elsewhere: "a key of checkpoints; stays in the audit log"},
+	"audit.checkpoint-signed.v1":   {Elsewhere: "a checkpoint; stays in the audit log"},
+	"audit.checkpoint-cosigned.v1": {Elsewhere: "what witnesses signed; stays in the audit log"},
 	"blob.opened.v1":               {Elsewhere: "a part of the event that refers to it"},
 }
