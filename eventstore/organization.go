@@ -1,0 +1,45 @@
+package eventstore
+
+import (
+	"encoding/json"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/audit"
+	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/offer"
+	"github.com/annals-project/annals/domain/stream"
+)
+
+// LeafOwner returns what the leaf of the event belongs to: an organization, or a project, whose organization it is.
+// Both are zero for an event of none. It follows from the stream and the stored bytes alone, so it is the same whether
+// the event can be decoded or is set aside, and in every version of the program.
+func (f DecodedEvent) LeafOwner() (organization, project uuid.UUID) {
+	category := stream.Category(f.Stream)
+	switch category {
+	case stream.Registry, stream.Pipeline, stream.Person, stream.Address:
+		return uuid.Nil, uuid.Nil
+	case stream.Organization, stream.Visits, stream.Audit:
+		return stream.Owner(f.Stream), uuid.Nil
+	}
+	var named struct {
+		OrganizationID uuid.UUID `json:"organizationId"`
+		ProjectID      uuid.UUID `json:"projectId"`
+	}
+	switch e := f.Event.(type) {
+	case *offer.Addressed:
+		named.OrganizationID = e.OrganizationID
+	case *audit.RecordsKept:
+		named.OrganizationID = e.OrganizationID
+	case nil, PassedOver:
+		if json.Unmarshal(f.Data, &named) != nil {
+			return uuid.Nil, uuid.Nil
+		}
+	default:
+		named.ProjectID = event.ProjectOf(e)
+	}
+	if category == stream.Offer || category == stream.Records {
+		return named.OrganizationID, uuid.Nil
+	}
+	return uuid.Nil, named.ProjectID
+}
