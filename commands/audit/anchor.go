@@ -39,6 +39,13 @@ type Anchor struct {
 	To Place
 }
 
+// NewAnchor makes an Anchor with what a copier has.
+func NewAnchor(c *Copier, to Place) *Anchor {
+	return &Anchor{
+		Copier: Copier{Trees: c.Trees, Kept: c.Kept, Holder: c.Holder, Logger: c.Logger, Now: c.Now}, To: to,
+	}
+}
+
 // place is the name of the anchor's rows: another place is filled from the beginning.
 func (a *Anchor) place() string { return "anchor " + a.To.String() }
 

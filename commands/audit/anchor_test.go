@@ -80,7 +80,8 @@ func (read anchored) check(t *testing.T, verifier string) (size int64) {
 }
 
 func (s *scene) anchor(to audit.Place) *audit.Anchor {
-	return &audit.Anchor{Copier: s.copier(), To: to}
+	c := s.copier()
+	return audit.NewAnchor(&c, to)
 }
 
 func inFolder(dir, origin string) anchored {
