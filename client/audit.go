@@ -54,9 +54,10 @@ func (c *Client) GetProofs(ctx context.Context, what ProofsRequest) ([]byte, err
 
 // bytes reads an answer that is no JSON.
 func (c *Client) bytes(ctx context.Context, path string, query url.Values) (answer []byte, err error) {
-	_, err = c.do(ctx, call{method: http.MethodGet, path: path, query: query, repeat: safe, read: func(body io.Reader) error {
+	read := func(body io.Reader) error {
 		answer, err = io.ReadAll(&bounded{body, maxResponse})
 		return err
-	}})
+	}
+	_, err = c.do(ctx, call{method: http.MethodGet, path: path, query: query, repeat: safe, read: read})
 	return answer, err
 }

@@ -209,11 +209,13 @@ func tileOf(c echo.Context) (tlog.Tile, error) {
 	if err != nil {
 		return tlog.Tile{}, err
 	}
-	if len(level) > len(entries) || len(rest) > maxTilePath || strings.Trim(level, "0123456789") != "" && level != entries {
+	switch {
+	case len(level) > len(entries) || len(rest) > maxTilePath:
 		return tlog.Tile{}, bad
-	}
-	if level == entries {
+	case level == entries:
 		level = "data"
+	case strings.Trim(level, "0123456789") != "":
+		return tlog.Tile{}, bad
 	}
 	t, err := tlog.ParseTilePath(fmt.Sprintf("tile/%d/%s/%s", tileHeight, level, rest))
 	if err != nil {

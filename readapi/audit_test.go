@@ -35,7 +35,9 @@ func (f *fakeTrees) Tree(_ context.Context, organization uuid.UUID) (audit.Tree,
 	return f.tree, organization == f.tree.Organization, f.err
 }
 
-func (f *fakeTrees) Tile(_ context.Context, organization uuid.UUID, level int, n int64, width int) ([]byte, bool, error) {
+func (f *fakeTrees) Tile(
+	_ context.Context, organization uuid.UUID, level int, n int64, width int,
+) ([]byte, bool, error) {
 	f.tiles = append(f.tiles, tileName{level, n, width})
 	return []byte{0, 255, byte(width)}, organization == f.tree.Organization && n < 100_000, f.err
 }
@@ -173,10 +175,12 @@ func TestAudit_Keys(t *testing.T) {
 func TestAudit_Proofs(t *testing.T) {
 	var asked []readapi.ProofRequest
 	var refusal error
-	api := serveAudit(t, false, readapi.Audit{Prove: func(_ context.Context, what readapi.ProofRequest) ([]readapi.ProofFile, error) {
+	prove := func(_ context.Context, what readapi.ProofRequest) ([]readapi.ProofFile, error) {
 		asked = append(asked, what)
-		return []readapi.ProofFile{{Name: "a.tlog-proof", Data: []byte("one")}, {Name: "b.tlog-proof", Data: []byte("two")}}, refusal
-	}})
+		one, two := []byte("one"), []byte("two")
+		return []readapi.ProofFile{{Name: "a.tlog-proof", Data: one}, {Name: "b.tlog-proof", Data: two}}, refusal
+	}
+	api := serveAudit(t, false, readapi.Audit{Prove: prove})
 	call := func(query string) apitest.Response {
 		return api.Call(http.MethodGet, ownAudit+"/proofs"+query, apitest.ManagementKey, "")
 	}

@@ -32,7 +32,7 @@ func PathParam(c echo.Context, name string) (string, error) {
 	return "", fault.New(fault.Internal, fault.CodeInternal, "the route has no parameter %s", name)
 }
 
-// PathRest returns what stands in a path for the "*" at the end of its template, percent-decoded once.
+// PathRest returns the part of a path for the "*" at the end of its template, percent-decoded once.
 func PathRest(c echo.Context) (string, error) {
 	above := strings.Count(c.Path(), "/")
 	segments := strings.SplitN(c.Request().URL.EscapedPath(), "/", above+1)

@@ -41,7 +41,9 @@ func buildAPI(_ context.Context, s *Server) (adds, error) {
 		Calls: calls, Log: logger, Bodies: httpx.NewBodies(admission.Bodies), Answers: admission.Answers.New(),
 		Metrics: metrics, Keys: s.read.keys, Admit: s.health.admission.admit,
 		Writes: s.backpressure.admit, Limit: newRateLimits(cfg.RateLimit, cfg.PlanTerms, cfg.Clock).allow,
-		Published: cfg.AuditPublic, Tokens: s.tokenKeys(), URLs: s.urls, Proxies: cfg.Proxies, Now: cfg.Clock, Events: newEventAdmission(cfg, s.storage),
+		Published: cfg.AuditPublic,
+		Tokens:    s.tokenKeys(), URLs: s.urls, Proxies: cfg.Proxies, Now: cfg.Clock,
+		Events: newEventAdmission(cfg, s.storage),
 	}
 	if s.reads != nil {
 		edge.Reads = s.reads
