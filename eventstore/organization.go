@@ -5,9 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/domain/audit"
 	"github.com/annals-project/annals/domain/event"
-	"github.com/annals-project/annals/domain/offer"
 	"github.com/annals-project/annals/domain/stream"
 )
 
@@ -22,21 +20,15 @@ func (f DecodedEvent) LeafOwner() (organization, project uuid.UUID) {
 	case stream.Organization, stream.Visits, stream.Audit:
 		return stream.Owner(f.Stream), uuid.Nil
 	}
+	if f.Event != nil && !f.IsPassedOver() && category != stream.Offer && category != stream.Records {
+		return uuid.Nil, event.ProjectOf(f.Event)
+	}
 	var named struct {
 		OrganizationID uuid.UUID `json:"organizationId"`
 		ProjectID      uuid.UUID `json:"projectId"`
 	}
-	switch e := f.Event.(type) {
-	case *offer.Addressed:
-		named.OrganizationID = e.OrganizationID
-	case *audit.RecordsKept:
-		named.OrganizationID = e.OrganizationID
-	case nil, PassedOver:
-		if json.Unmarshal(f.Data, &named) != nil {
-			return uuid.Nil, uuid.Nil
-		}
-	default:
-		named.ProjectID = event.ProjectOf(e)
+	if json.Unmarshal(f.Data, &named) != nil {
+		return uuid.Nil, uuid.Nil
 	}
 	if category == stream.Offer || category == stream.Records {
 		return named.OrganizationID, uuid.Nil
