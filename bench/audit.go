@@ -45,8 +45,8 @@ type auditRun struct {
 	to   *client.Client
 }
 
-// Audit measures what the audit log costs on a separate server: how far checkpoints lag during sends, how fast the trees
-// are built again, how long a proof takes, and what recall costs in a project whose reads are proved.
+// Audit measures what the audit log costs on a separate server: how far checkpoints lag during sends, how fast the
+// trees are built again, how long a proof takes, and what recall costs in a project whose reads are proved.
 func Audit(ctx context.Context, cfg Config, opts AuditOptions) ([]load.Row, error) {
 	if cfg.Manager != nil {
 		return nil, errors.New("annals-bench audit changes settings of the server, so it measures one of its own alone")
