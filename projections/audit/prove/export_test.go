@@ -16,7 +16,7 @@ import (
 // A bundle is right by the keys that it has, by the first one alone, and lists what there is.
 func TestExport(t *testing.T) {
 	s := newStory(t)
-	for i := range 300 {
+	for i := range 130 {
 		s.send(s.here, uuid.New(), 0, 1, fmt.Sprintf("more %d", i), 1)
 	}
 	s.rotate(s.here)

@@ -84,8 +84,9 @@ func (s *fakeTrees) leaves(of uuid.UUID) (list []audit.Leaf, hashes stored) {
 	defer func() { s.of, s.events, s.list, s.hashes = of, s.f.events, list, hashes }()
 	for _, r := range s.f.store.Ever() {
 		owner := uuid.Nil
+		e := s.f.Journal.Codec.DecodeRecorded(r).Event
 		for _, t := range []*tenant{s.f.here, s.f.there} {
-			if e := s.f.Journal.Codec.DecodeRecorded(r); event.ProjectOf(e.Event) == t.project || r.Stream == stream.Name(stream.Audit, t.id) {
+			if event.ProjectOf(e) == t.project || r.Stream == stream.Name(stream.Audit, t.id) {
 				owner = t.id
 			}
 		}
@@ -140,7 +141,9 @@ func (s *fakeTrees) IndexOf(_ context.Context, of uuid.UUID, at eventstore.Posit
 	return 0, false, nil
 }
 
-func (s *fakeTrees) Tile(_ context.Context, of uuid.UUID, level int, n int64, width int) (tile []byte, ok bool, err error) {
+func (s *fakeTrees) Tile(
+	_ context.Context, of uuid.UUID, level int, n int64, width int,
+) (tile []byte, ok bool, err error) {
 	list, hashes := s.leaves(of)
 	if level >= 0 {
 		tile, err = tlog.ReadTileData(tlog.Tile{H: 8, L: level, N: n, W: width}, hashes)
@@ -299,7 +302,9 @@ func (f *fixture) rotate(to *tenant) {
 		f.t.Fatal(err)
 	}
 	to.keys, to.verifiers = append(to.keys, private), append(to.verifiers, public)
-	f.append(stream.Name(stream.Audit, to.id), &domain.KeyAdded{OrganizationID: to.id, Origin: to.origin, Verifier: public})
+	f.append(stream.Name(stream.Audit, to.id), &domain.KeyAdded{
+		OrganizationID: to.id, Origin: to.origin, Verifier: public,
+	})
 }
 
 // sign signs a checkpoint of all leaves with the last so many keys.
