@@ -77,6 +77,8 @@ func (m meter) Charge(_ context.Context, p auth.Principal, identity string, at t
 	return search()
 }
 
+func (m meter) Refund(context.Context, auth.Principal, time.Time) {}
+
 func (m meter) Ceiling(plan metering.Plan) int { return cmp.Or(m.ceilings[plan], 32000) }
 
 func (f *fake) Usage(_ context.Context, p auth.Principal, at time.Time) (account.Usage, error) {

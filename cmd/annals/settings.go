@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/annals-project/annals/cmd/annals/internal/auditlog"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/grammar"
 	"github.com/annals-project/annals/cmd/annals/internal/logging"
@@ -76,6 +77,7 @@ type Settings struct {
 	LogFormat   string `name:"log-format" setting:"ANNALS_LOG_FORMAT" group:"Log and profiles" default:"auto" help:"Form of the log: auto, which is text at a terminal and JSON elsewhere; text; or json."`
 	StopDelay   int    `name:"stop-delay-seconds" setting:"ANNALS_STOP_DELAY_SECONDS" group:"Addresses" default:"0" help:"Seconds before a stop in which /readyz answers 503 and calls are still served, so that proxies notice it, 0 to 300."`
 	people.Settings
+	auditlog.Audit
 	LogLevel string `name:"log-level" setting:"ANNALS_LOG_LEVEL" group:"Log and profiles" default:"info" help:"Least level that is logged: debug, info, warn or error."`
 }
 
@@ -148,6 +150,7 @@ func (s *Settings) Check() error {
 		bad("EMBEDDINGS_MODEL", "is set, but ANNALS_EMBEDDINGS is none: remove one of them")
 	}
 	s.ValidatePeople(bad)
+	s.ValidateAudit(bad)
 	validateModel("MODEL", s.model(), bad)
 	validateModel("EMBEDDINGS", s.embeddings(), bad)
 	if _, _, setting, err := s.embeddingModels(); err != nil {
@@ -363,6 +366,6 @@ func (s *Settings) config() (server.Config, error) {
 		StopDelay: time.Duration(s.StopDelay) * time.Second,
 		BulkItems: s.BulkItems, BulkBytes: int64(s.BulkMiB) << 20,
 		MinFreeDisk: uint64(s.MinFreeDisk) << 20, RateLimit: s.RateLimit, PlanTerms: terms, SignIn: s.SignIn(),
-		MemberLimits: s.MemberLimits(),
+		MemberLimits: s.MemberLimits(), Audit: s.AuditConfig(),
 	}, nil
 }

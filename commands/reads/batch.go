@@ -1,6 +1,7 @@
 package reads
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,30 +42,23 @@ type batch struct {
 	meta  event.Meta
 	at    eventstore.Revision
 	tried bool
-	done  bool
+	// done reports that it is in the log, or lost, since its stream has ended.
+	done, lost bool
 }
 
 // lookUp completes the texts of records. It returns those that are ready or were looked up so often, and those that
 // wait for the projection.
 func (r *Recorder) lookUp(ctx context.Context, taken []entry, looks int) (ready, wait []entry) {
-	var missing []uuid.UUID
-	asked := map[uuid.UUID]bool{}
-	for _, e := range taken {
-		for _, s := range e.record.Shown {
-			if _, known := r.known.Get(s.Node); !known && s.Node != uuid.Nil && !asked[s.Node] {
-				asked[s.Node] = true
-				missing = append(missing, s.Node)
-			}
-		}
-	}
-	if len(missing) > 0 {
+	if missing := r.unknown(taken); len(missing) > 0 {
 		found, err := r.Leaves.Leaves(ctx, missing)
 		if err != nil {
 			r.Logger.WarnContext(ctx, "events of texts that were read cannot be looked up", "err", err)
 		}
+		r.mu.Lock()
 		for id, s := range found {
 			r.known.Add(id, s)
 		}
+		r.mu.Unlock()
 	}
 	for _, e := range taken {
 		e.looks++
@@ -77,8 +71,26 @@ func (r *Recorder) lookUp(ctx context.Context, taken []entry, looks int) (ready,
 	return ready, wait
 }
 
+// unknown returns the nodes of records of which nothing is known.
+func (r *Recorder) unknown(taken []entry) (missing []uuid.UUID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	asked := map[uuid.UUID]bool{uuid.Nil: true}
+	for _, e := range taken {
+		for _, s := range e.record.Shown {
+			if _, known := r.known.Get(s.Node); !known && !asked[s.Node] {
+				asked[s.Node] = true
+				missing = append(missing, s.Node)
+			}
+		}
+	}
+	return missing
+}
+
 // complete sets what is known of texts, and reports whether that is all of them.
 func (r *Recorder) complete(texts []reads.Shown) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	all := true
 	for i, s := range texts {
 		known, is := r.known.Get(s.Node)
@@ -171,10 +183,12 @@ func (r *Recorder) appendBatch(ctx context.Context, b *batch) error {
 			}
 			b.at, b.tried = at, true
 		}
+		begun := time.Now()
 		done, err := r.Journal.Append(ctx, b.name, b.at, b.meta, b.rooted, b.records)
 		switch {
 		case err == nil:
 			b.done = true
+			r.took.Store((7*cmp.Or(r.took.Load(), int64(time.Since(begun))) + int64(time.Since(begun))) / 8)
 			r.setHead(b.name, done.Revision)
 			return nil
 		case errors.Is(err, eventstore.ErrConflict):
@@ -186,7 +200,7 @@ func (r *Recorder) appendBatch(ctx context.Context, b *batch) error {
 			}
 		case errors.Is(err, eventstore.ErrDeleted):
 			// The clock was set back to a day whose records have left the log.
-			b.done = true
+			b.done, b.lost = true, true
 			r.Logger.ErrorContext(ctx, "read records are of a day whose stream has ended, they are lost", "stream", b.name)
 			return nil
 		default:

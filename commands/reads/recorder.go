@@ -3,6 +3,7 @@
 // A request reserves room for its record before it is answered, and the record is appended within a second of the
 // answer, together with those of other requests of the project. While the log does not take them, no other request of
 // that project is answered: it waits, and then it is refused. So a crash loses the records of that second at most.
+// Where reads are proved, the record is appended before the answer, and a crash loses none.
 package reads
 
 import (
@@ -10,12 +11,12 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
@@ -57,7 +58,8 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Recorder appends the read records of a process, in a goroutine of its own (Run).
+// Recorder appends the read records of a process: those of a project whose reads are kept in a goroutine of its own
+// (Run), and those that prove an answer before it is given.
 type Recorder struct {
 	Config
 
@@ -70,12 +72,17 @@ type Recorder struct {
 	// has ended.
 	oldest map[uuid.UUID]time.Time
 	taken  chan struct{}
+	// lanes are the answers that wait for their records, by project. heads are where streams end, and known is what is
+	// known of nodes.
+	lanes map[uuid.UUID]*lane
+	heads map[string]eventstore.Revision
+	known *lru.Map[uuid.UUID, reads.Shown]
 
-	// The rest is used by Run alone: batches that are made and not known to be in the log, where streams end, and what
-	// is known of nodes.
+	// batches are made and not known to be in the log. They are used by Run alone.
 	batches []*batch
-	heads   map[string]eventstore.Revision
-	known   *lru.Map[uuid.UUID, reads.Shown]
+
+	// took is about what the last appends took, in nanoseconds.
+	took atomic.Int64
 
 	records, failures prometheus.Counter
 }
@@ -94,7 +101,7 @@ type entry struct {
 func New(cfg Config) *Recorder {
 	return &Recorder{
 		Config: cfg, room: admission.ReadRecords.New(), wake: make(chan struct{}, 1), taken: make(chan struct{}),
-		oldest: map[uuid.UUID]time.Time{}, heads: map[string]eventstore.Revision{},
+		oldest: map[uuid.UUID]time.Time{}, lanes: map[uuid.UUID]*lane{}, heads: map[string]eventstore.Revision{},
 		known: lru.New[uuid.UUID, reads.Shown](knownLeaves),
 		records: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "annals_read_records_total", Help: "Read records appended to the log.",
@@ -112,6 +119,9 @@ func (r *Recorder) Register(registry prometheus.Registerer) error {
 	}, func() float64 { return r.longest().Seconds() })
 	return errors.Join(registry.Register(r.records), registry.Register(r.failures), registry.Register(age))
 }
+
+// AppendTime is about what the last appends of this process took, 0 before the first one.
+func (r *Recorder) AppendTime() time.Duration { return time.Duration(r.took.Load()) }
 
 // Room implements readlog.Keeper.
 func (r *Recorder) Room() *allowance.Allowance { return r.room }
@@ -153,8 +163,7 @@ func (r *Recorder) awaitLog(ctx context.Context, project uuid.UUID) error {
 		select {
 		case <-taken:
 		case <-timeout.C:
-			return fault.New(fault.Unavailable, fault.CodeServiceUnavailable,
-				"what is read in this project is recorded, and the records cannot be stored now; send the request again")
+			return notStored()
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -90,7 +90,9 @@ func (s *Service) run(
 	if err != nil {
 		return refused(s.fault(ctx, t.name, err), from.path)
 	}
-	u.cutRead(answer)
+	if err := u.cutRead(ctx, answer); err != nil {
+		return refused(s.fault(ctx, t.name, err), from.path)
+	}
 	answered = true
 	if len(o.Counts) > 0 {
 		answer[omittedName] = o

@@ -24,24 +24,25 @@ func (u *use) openRead(ctx context.Context) (context.Context, error) {
 	if u.read, err = u.Reads.Open(ctx, u.p, id, time.Time{}); err != nil {
 		return ctx, err
 	}
+	u.read.Compose()
 	return readlog.NewContext(ctx, u.read), nil
 }
 
-// cutRead leaves those texts in the read that are in the answer, with the parts of them that are.
-func (u *use) cutRead(answer object) {
+// cutRead leaves those texts in the read that are in the answer, with the parts of them that are. It returns once they
+// are in the log, if the project wants that.
+func (u *use) cutRead(ctx context.Context, answer object) error {
 	results, isRecall := answer["results"].([]any)
-	switch {
-	case u.read == nil:
-	case isRecall:
-		u.read.Cut(func(texts []reads.Shown) []reads.Shown { return u.leftOf(texts, results) })
-	case u.spans != nil:
-		u.read.Cut(func(texts []reads.Shown) []reads.Shown {
+	return u.read.Cut(ctx, func(texts []reads.Shown) []reads.Shown {
+		switch {
+		case isRecall:
+			return u.leftOf(texts, results)
+		case u.spans != nil:
 			for i := range texts {
 				texts[i].Spans = u.spans[0]
 			}
-			return texts
-		})
-	}
+		}
+		return texts
+	})
 }
 
 // leftOf returns the texts of a recall that are among the results of its answer.

@@ -77,8 +77,12 @@ func (b *buffer) Write(p []byte) (int, error) { return b.body.Write(p) }
 // Flush implements http.Flusher: all is written at the end.
 func (b *buffer) Flush() {}
 
-// deliver returns the place of the work, and counts n bytes of an answer until it is read.
+// deliver returns the place of the work, and counts n bytes of an answer until it is read. What the answer shows is in
+// the log then, if the reads of the project are proved.
 func (r *Request) deliver(n int) (io.Writer, error) {
+	if err := r.Store(); err != nil {
+		return nil, err
+	}
 	r.leave()
 	hold := r.open(r.site.places.unread)
 	if n > freeAnswer {

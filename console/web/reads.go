@@ -22,3 +22,7 @@ func (r *Request) recorded() error {
 	answered = err == nil || errors.Is(err, errAnswered)
 	return err
 }
+
+// Store returns once what the answer shows so far is in the log, if the reads of the project are proved.
+// What writes an answer by Writer calls it first; the methods of Request that write one do it themselves.
+func (r *Request) Store() error { return readlog.From(r.Context()).Store(r.Context()) }

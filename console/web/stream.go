@@ -43,13 +43,17 @@ type stream struct {
 	asked             time.Time
 }
 
-// Write implements io.Writer. After rightTime it asks for the right again.
+// Write implements io.Writer. After rightTime it asks for the right again. If the reads of the project are proved, what
+// a part shows is in the log before it.
 func (s *stream) Write(p []byte) (int, error) {
 	if time.Since(s.asked) > rightTime {
 		if err := s.r.Again(); err != nil {
 			return 0, err
 		}
 		s.asked = time.Now()
+	}
+	if err := s.r.Store(); err != nil {
+		return 0, err
 	}
 	if !s.begun {
 		s.begun = true

@@ -18,10 +18,12 @@ const (
 	ReadsOff ReadsMode = "off"
 	// ReadsKept appends a read record within a second of the answer.
 	ReadsKept ReadsMode = "kept"
+	// ReadsProved appends it before the answer.
+	ReadsProved ReadsMode = "proved"
 )
 
 // Valid reports whether a project may be set to the mode.
-func (m ReadsMode) Valid() bool { return m == ReadsOff || m == ReadsKept }
+func (m ReadsMode) Valid() bool { return m == ReadsOff || m == ReadsKept || m == ReadsProved }
 
 // Recorded is the mode of projects whose reads are recorded, "" for the others: for what is asked at each call.
 func (m ReadsMode) Recorded() ReadsMode {
@@ -55,8 +57,8 @@ func (ReadsSet) EventType() string { return "project.reads-set.v1" }
 func (s State) SetReads(project uuid.UUID, reads Reads, at time.Time) ([]event.Event, error) {
 	switch {
 	case !reads.Mode.Valid():
-		return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest, "reads is %.20q: want %s or %s",
-			reads.Mode, ReadsOff, ReadsKept)
+		return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest, "reads is %.20q: want %s, %s or %s",
+			reads.Mode, ReadsOff, ReadsKept, ReadsProved)
 	case reads.Days < limit.LeastReadDays || reads.Days > limit.MostReadDays:
 		return nil, fault.New(fault.Invalid, fault.CodeInvalidRequest, "read records are kept for %d to %d days, not %d",
 			limit.LeastReadDays, limit.MostReadDays, reads.Days)

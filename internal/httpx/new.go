@@ -117,6 +117,9 @@ func RefuseRoutes(e *echo.Echo, refusal func(auth.Route) error) {
 type serializer struct{}
 
 func (serializer) Serialize(c echo.Context, v any, _ string) error {
+	if err := store(c); err != nil {
+		return err
+	}
 	enc := json.NewEncoder(c.Response())
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {

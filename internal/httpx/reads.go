@@ -36,7 +36,16 @@ func (e edge) recorded(c echo.Context, r *request, next echo.HandlerFunc) (err e
 	answered := false
 	defer func() { read.End(answered || c.Response().Committed) }() // also of an answer that breaks off
 	c.SetRequest(c.Request().WithContext(readlog.NewContext(ctx, read)))
-	err = next(c)
+	if err = next(c); err == nil {
+		err = store(c) // what a call in the process took without an answer
+	}
 	answered = err == nil
 	return err
+}
+
+// store returns once what an answer shows so far is in the log, if the reads of the project are proved. All that
+// writes JSON calls it first.
+func store(c echo.Context) error {
+	ctx := c.Request().Context()
+	return readlog.From(ctx).Store(ctx)
 }

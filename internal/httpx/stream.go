@@ -52,7 +52,7 @@ func StreamLists(c echo.Context, shell any, lists ...List) error {
 	if err != nil {
 		return err
 	}
-	w := streamWriter{res: c.Response()}
+	w := streamWriter{c: c, res: c.Response()}
 	for _, list := range lists {
 		// Quotes within a string are escaped, so the first match is the member.
 		before, after, ok := bytes.Cut(rest, []byte(`"`+list.name+`":[]`))
@@ -85,12 +85,16 @@ func StreamLists(c echo.Context, shell any, lists ...List) error {
 
 // streamWriter begins the response with its first part.
 type streamWriter struct {
+	c   echo.Context
 	res *echo.Response
 	// due is what comes before the next part.
 	due []byte
 }
 
 func (w *streamWriter) write(part []byte) error {
+	if err := store(w.c); err != nil {
+		return err
+	}
 	if !w.res.Committed {
 		w.res.Header().Set(echo.HeaderContentType, echo.MIMEApplicationJSON)
 		w.res.WriteHeader(http.StatusOK)

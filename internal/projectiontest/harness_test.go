@@ -99,6 +99,8 @@ func (free) Charge(_ context.Context, _ auth.Principal, _ string, _ time.Time, s
 	return search()
 }
 
+func (free) Refund(context.Context, auth.Principal, time.Time) {}
+
 func (free) Ceiling(metering.Plan) int { return 32000 }
 
 // sends replaces the sends of the projection, which no call of this test reads.

@@ -67,6 +67,8 @@ type Answer struct {
 	Status   int
 	Location string
 	Body     string
+	// RetryAfter is that of a refusal, "" for none.
+	RetryAfter string
 }
 
 // Ask makes one request as a browser does, and follows no redirect. Headers are names and values in turn; an empty
@@ -79,7 +81,7 @@ func (r *Reader) Ask(method, path string, form url.Values, headers ...string) An
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	//nolint:bodyclose // send closes it
 	res, body := r.send(&client, method, target, form.Encode(), "same-origin", headers...)
-	return Answer{res.StatusCode, res.Header.Get("Location"), body}
+	return Answer{res.StatusCode, res.Header.Get("Location"), body, res.Header.Get("Retry-After")}
 }
 
 // Post sends a form as a browser does, and follows one redirect: the answer is the page to which the form leads.

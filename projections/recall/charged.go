@@ -6,6 +6,7 @@ import (
 
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/readlog"
 )
 
 // meter charges recalls.
@@ -13,6 +14,8 @@ type meter interface {
 	// Charge reserves the price of a recall, searches, and counts the recall. Its faults are those of
 	// the search, spend-cap-reached, out-of-credits, and service-unavailable if it cannot be counted.
 	Charge(ctx context.Context, p auth.Principal, identity string, at time.Time, search func() error) error
+	// Refund subtracts a recall that was counted, and is not shown.
+	Refund(ctx context.Context, p auth.Principal, at time.Time)
 	// Ceiling returns the most tokens of a recall response under a plan.
 	Ceiling(plan metering.Plan) int
 }
@@ -39,5 +42,8 @@ func (c Charged) Recall(ctx context.Context, p auth.Principal, q Query, at time.
 		found, err = c.Recalls.Recall(ctx, q)
 		return err
 	})
+	if err == nil {
+		readlog.From(ctx).Unless(func() { c.Meter.Refund(ctx, p, at) })
+	}
 	return found, err
 }

@@ -177,7 +177,11 @@ func (s *Service) Recall(ctx context.Context, q Query) (page Response, err error
 		return Response{}, err
 	}
 	read.Asked(reads.Recall, q.Identity, q.Text)
-	if err := read.Show(ctx, reads.Recall, shown...); err != nil {
+	err = read.Show(ctx, reads.Recall, shown...)
+	if err == nil {
+		err = read.Store(ctx) // before it is counted: an answer that cannot be given costs nothing
+	}
+	if err != nil {
 		return Response{}, err
 	}
 	return page, nil

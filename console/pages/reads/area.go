@@ -35,6 +35,8 @@ type Deps struct {
 	Accounts account.Queries
 	History  history.Reader
 	Commands *commands.Service
+	// AppendTime is about what an append of records takes, 0 if none was made yet.
+	AppendTime func() time.Duration
 }
 
 // Area returns the pages.
@@ -54,11 +56,14 @@ type settingPage struct {
 	Days int               `json:"days"`
 	// Bytes is what a record has, on average of the newest Sampled ones or, without any, about, and Year what the recalls
 	// of a year take if they go on as in this month.
-	Bytes   int64           `json:"bytesARead"`
-	Sampled int             `json:"sampled"`
-	Recalls int64           `json:"recallsOfTheMonth"`
-	Year    int64           `json:"bytesAYear"`
-	Events  []history.Event `json:"events"`
+	Bytes   int64 `json:"bytesARead"`
+	Sampled int   `json:"sampled"`
+	Recalls int64 `json:"recallsOfTheMonth"`
+	Year    int64 `json:"bytesAYear"`
+	// AppendMillis is about what an answer waits for its record if reads are proved, 0 if it is not known.
+	AppendMillis float64 `json:"appendMs,omitempty"`
+
+	Events []history.Event `json:"events"`
 	// Least and Most are the days that may be set.
 	Least   int  `json:"-"`
 	Most    int  `json:"-"`
@@ -82,6 +87,7 @@ func (d Deps) setting(r *web.Request) (page settingPage, err error) {
 	page = settingPage{
 		Mode: cmp.Or(p.Reads, project.ReadsOff), Days: p.ReadDays, Bytes: usualBytes, Least: limit.LeastReadDays,
 		Most: limit.MostReadDays, IsOwner: r.May(web.Owner),
+		AppendMillis: float64(d.AppendTime().Microseconds()) / 1000,
 	}
 	cost, err := d.Reads.Cost(r.Context(), p.ID)
 	if err != nil {

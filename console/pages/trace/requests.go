@@ -216,6 +216,9 @@ func (d Deps) body(r *web.Request) error {
 	if !ok {
 		return fault.New(fault.NotFound, fault.CodeNotFound, noSuch, r.PathValue("body"))
 	}
+	if err := r.Store(); err != nil {
+		return err
+	}
 	h := r.Writer().Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("Content-Disposition", `attachment; filename="`+r.PathValue("body")+"-"+found.RequestID.String()+`.txt"`)

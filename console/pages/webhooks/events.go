@@ -255,6 +255,9 @@ func (d Deps) body(r *web.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := r.Store(); err != nil {
+		return err
+	}
 	h := r.Writer().Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Disposition", `attachment; filename="`+out.EventID+`"`)

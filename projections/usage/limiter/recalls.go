@@ -36,11 +36,7 @@ func (r *Recalls) Ceiling(plan metering.Plan) int { return r.limiter.terms.Of(pl
 func (r *Recalls) Charge(
 	ctx context.Context, p auth.Principal, identity string, at time.Time, search func() error,
 ) error {
-	charge := call{
-		monthKey:     monthKey{p.Project.ID, metering.Month(at)},
-		organization: p.OrganizationID,
-		amounts:      amounts{recalls: 1, recallTenths: r.limiter.terms.Of(p.Limits.Plan).RecallTenths},
-	}
+	charge := r.priced(p, at)
 	seen := charge
 	seen.identity, seen.at = stream.IdentityID(p.Project.Namespace, identity), at
 	if charge.recallTenths == 0 {
@@ -53,6 +49,20 @@ func (r *Recalls) Charge(
 		seen.amounts = amounts{}
 		return r.counter.workAndCount(ctx, seen, search)
 	})
+}
+
+// Refund subtracts a recall that Charge counted, and whose answer could not be given.
+func (r *Recalls) Refund(ctx context.Context, p auth.Principal, at time.Time) {
+	r.counter.refund(ctx, r.priced(p, at))
+}
+
+// priced is a recall with its price.
+func (r *Recalls) priced(p auth.Principal, at time.Time) call {
+	return call{
+		monthKey:     monthKey{p.Project.ID, metering.Month(at)},
+		organization: p.OrganizationID,
+		amounts:      amounts{recalls: 1, recallTenths: r.limiter.terms.Of(p.Limits.Plan).RecallTenths},
+	}
 }
 
 // charge counts a recall with its price, unless a limit of the organization refuses it.

@@ -90,6 +90,7 @@ type Config struct {
 	// NoRequestLog logs no calls. Only benchmarks set it, to measure what the log costs.
 	NoRequestLog bool
 	SignIn       SignIn
+	Audit        AuditConfig
 	Logger       *slog.Logger
 	// Clock may be nil for the clock of the machine.
 	Clock func() time.Time

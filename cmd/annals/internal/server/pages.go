@@ -50,7 +50,7 @@ func (s *Server) areas() []web.Area {
 		s.pointPages(),
 		readpages.Area(readpages.Deps{
 			Reads: reads.Queries{DB: s.storage.db}, Access: s.read.access, Accounts: s.accounts(), History: s.history(),
-			Commands: s.write.service,
+			Commands: s.write.service, AppendTime: s.reads.AppendTime,
 		}),
 		directory.Area(directory.Deps{
 			Directory: s.read.directory, Commands: s.write.service, Points: s.read.dataPoints,

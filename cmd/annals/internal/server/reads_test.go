@@ -1,15 +1,19 @@
 package server
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/reads"
+	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -44,44 +48,18 @@ func TestReads_EachWayIsRecorded(t *testing.T) {
 	if n := len(h.readRecords()); n != 0 {
 		t.Fatalf("%d records before", n)
 	}
-	var found struct {
-		Results []struct{ ID string }
-	}
-	ways := map[reads.Way]func(){
-		reads.Recall: func() {
-			h.must(key, http.MethodPost, api+"/recall", point{"query": "oolong", "identity": "ana"}, &found)
-		},
-	}
-	ways[reads.Recall]()
-	id := found.Results[0].ID
-	for way, do := range map[reads.Way]func(){
-		reads.Node:     func() { h.must(key, http.MethodGet, api+"/trace/nodes/"+id, nil, nil) },
-		reads.Lineage:  func() { h.get("read", "/p/default/trace/"+id+"/lineage").want(t, http.StatusOK) },
-		reads.Timeline: func() { h.must(key, http.MethodGet, api+"/trace/timeline/"+id, nil, nil) },
-		reads.Roots:    func() { h.get("read", "/p/default/trace").want(t, http.StatusOK) },
-		reads.Point:    func() { h.get("read", "/p/default/data/tea%2F1").want(t, http.StatusOK, "oolong") },
-		reads.List:     func() { h.get("read", "/p/default/data").want(t, http.StatusOK, "oolong") },
-		reads.Export:   func() { h.get("admin", "/p/default/export/with-memories.jsonl").want(t, http.StatusOK, "oolong") },
-		reads.Explain: func() {
-			h.get("read", "/p/default/recall/explain?query=oolong&identity=ana").want(t, http.StatusOK, "oolong")
-		},
-		reads.Text: func() {
-			h.agent(key).must("read", map[string]any{"sourceId": "tea/1", "identity": "ana", "offset": 4}, nil)
-		},
-		reads.Newest: func() { h.agent(key).must("recall", map[string]any{"query": "*", "identity": "ana"}, nil) },
-		reads.Body: func() {
-			var list struct{ Requests []struct{ RequestID string } }
-			h.must(key, http.MethodGet, api+"/requests?endpoint=POST+/api/v1/recall", nil, &list)
-			h.must(key, http.MethodGet, api+"/requests/"+list.Requests[0].RequestID, nil, nil)
-		},
-	} {
-		ways[way] = do
-		do()
+	ways := h.waysToTexts(key)
+	for way, ask := range ways {
+		if a := ask(); a.status != http.StatusOK || !a.shows && way != reads.Roots && way != reads.Body {
+			t.Errorf("%s: %+v", way, a)
+		}
 	}
 	var records []reads.Record
 	runtest.Await(t, "each way is recorded", func() bool {
 		records = h.readRecords()
-		return len(records) >= len(ways)
+		return !slices.ContainsFunc(reads.Ways(), func(way reads.Way) bool {
+			return !slices.ContainsFunc(records, func(r reads.Record) bool { return r.Way == way })
+		})
 	})
 	for _, way := range reads.Ways() {
 		n := slices.IndexFunc(records, func(r reads.Record) bool { return r.Way == way })
@@ -103,6 +81,114 @@ func TestReads_EachWayIsRecorded(t *testing.T) {
 		}
 	}
 	h.readsOfPages()
+	h.provesReads(key, ways)
+}
+
+// provesReads asks in each way while reads are proved: the record is in the log once there is an answer, and with the
+// log away there is none.
+func (h *consoleHarness) provesReads(key string, ways map[reads.Way]func() textAnswer) {
+	h.t.Helper()
+	log := &cutLog{Store: h.reads.Journal.Store}
+	h.reads.Journal.Store = log
+	h.submit("owner", "/p/default/reads/setting", "mode", "proved", "days", "30").want(h.t, http.StatusSeeOther)
+	h.get("owner", "/p/default/reads/setting").want(h.t, http.StatusOK, "An append takes")
+	ways["a recall of an agent"] = func() textAnswer {
+		text, refusal := h.agent(key).use("recall", map[string]any{"query": "oolong", "identity": "ana"}, nil)
+		if strings.HasPrefix(refusal, "service-unavailable: ") {
+			return textAnswer{http.StatusServiceUnavailable, false, true}
+		}
+		return textAnswer{http.StatusOK, strings.Contains(text, "drinks"), false}
+	}
+	for way, ask := range ways {
+		before := len(h.readRecords())
+		a := ask()
+		after := h.readRecords()
+		if a.status != http.StatusOK || len(after) == before {
+			h.t.Errorf("%s: %+v, %d records before and %d after", way, a, before, len(after))
+		}
+	}
+	charged, _ := h.usage(key).Project["recalls"].(float64)
+	before := len(h.readRecords())
+	log.cut.Store(true)
+	for way, ask := range ways {
+		if a := ask(); a.status != http.StatusServiceUnavailable || a.shows || !a.waits {
+			h.t.Errorf("%s with the log away: %+v", way, a)
+		}
+	}
+	log.cut.Store(false)
+	if now, _ := h.usage(key).Project["recalls"].(float64); now != charged {
+		h.t.Errorf("%v recalls were charged that were not answered", now-charged)
+	}
+	if n := len(h.readRecords()); n != before {
+		h.t.Errorf("%d records of what was not shown", n-before)
+	}
+}
+
+// cutLog is a log that can be cut off.
+type cutLog struct {
+	eventstore.Store
+
+	cut atomic.Bool
+}
+
+func (l *cutLog) Append(
+	ctx context.Context, name string, at eventstore.Revision, events []eventstore.Proposed,
+) (eventstore.Appended, error) {
+	if l.cut.Load() {
+		return eventstore.Appended{}, eventstore.ErrUnavailable
+	}
+	return l.Store.Append(ctx, name, at, events)
+}
+
+// textAnswer is an answer: its status, and whether it shows the text or refuses with the time to wait.
+type textAnswer struct {
+	status       int
+	shows, waits bool
+}
+
+// waysToTexts asks for a text in each way.
+func (h *consoleHarness) waysToTexts(key string) map[reads.Way]func() textAnswer {
+	h.t.Helper()
+	call := func(method, path string, body any) textAnswer {
+		status, header, answer := h.callWithHeader(key, method, path, body)
+		return textAnswer{status, bytes.Contains(answer, []byte("drinks")), header.Get("Retry-After") != ""}
+	}
+	open := func(role, path string) func() textAnswer {
+		return func() textAnswer {
+			p := h.get(role, path)
+			return textAnswer{p.Status, strings.Contains(p.Body, "drinks"), p.RetryAfter != ""}
+		}
+	}
+	use := func(tool string, args map[string]any) func() textAnswer {
+		a := h.agent(key)
+		return func() textAnswer {
+			text, refusal := a.use(tool, args, nil)
+			if strings.HasPrefix(refusal, "service-unavailable: ") {
+				return textAnswer{http.StatusServiceUnavailable, strings.Contains(refusal, "drinks"), true}
+			}
+			return textAnswer{http.StatusOK, strings.Contains(text, "drinks"), false}
+		}
+	}
+	var found struct{ Results []struct{ ID string } }
+	var list struct{ Requests []struct{ RequestID string } }
+	recall := point{"query": "oolong", "identity": "ana"}
+	h.must(key, http.MethodPost, api+"/recall", recall, &found)
+	h.must(key, http.MethodGet, api+"/requests?endpoint=POST+/api/v1/recall", nil, &list)
+	id, asked := found.Results[0].ID, list.Requests[0].RequestID
+	return map[reads.Way]func() textAnswer{
+		reads.Recall:   func() textAnswer { return call(http.MethodPost, api+"/recall", recall) },
+		reads.Node:     func() textAnswer { return call(http.MethodGet, api+"/trace/nodes/"+id, nil) },
+		reads.Timeline: func() textAnswer { return call(http.MethodGet, api+"/trace/timeline/"+id, nil) },
+		reads.Body:     func() textAnswer { return call(http.MethodGet, api+"/requests/"+asked, nil) },
+		reads.Lineage:  open("read", "/p/default/trace/"+id+"/lineage"),
+		reads.Roots:    open("read", "/p/default/trace"),
+		reads.Point:    open("read", "/p/default/data/tea%2F1"),
+		reads.List:     open("read", "/p/default/data"),
+		reads.Export:   open("admin", "/p/default/export/with-memories.jsonl"),
+		reads.Explain:  open("read", "/p/default/recall/explain?query=oolong&identity=ana"),
+		reads.Text:     use("read", map[string]any{"sourceId": "tea/1", "identity": "ana", "offset": 4}),
+		reads.Newest:   use("recall", map[string]any{"query": "*", "identity": "ana"}),
+	}
 }
 
 // readsOfPages looks at the records as an Admin does.
