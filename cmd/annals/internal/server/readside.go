@@ -87,6 +87,7 @@ func buildProjections(ctx context.Context, s *Server) (a adds, err error) {
 	a.base = []task{{"projections", s.read.runtime.Run}}
 	a.watch = []task{{"comparison of the log", applied.run}}
 	a.operator = []operatorapi.Route{operatorapi.ExportRoute(s.export()), operatorapi.ExportPersonRoute(s.personCopies())}
+	a.operator = append(a.operator, operatorapi.AuditRoutes(s.auditOperations())...)
 	if cfg.Roles.Has(RoleProjector) {
 		asides := commands.EventAsides{Journal: s.journal, Projections: s.read.runtime, IsStuck: s.isStuckAt}
 		a.operator = append(a.operator, operatorapi.ProjectionRoutes(s.read.runtime, asides, cfg.now)...)
