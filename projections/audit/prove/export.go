@@ -180,11 +180,7 @@ func (x *exporter) leaves(ctx context.Context, first, end int64) (erased int, er
 			if err != nil {
 				return erased, err
 			}
-			stored := domain.Event{
-				Organization: x.organization, ID: e.ID, Stream: e.Stream, Revision: int64(e.Revision), Type: e.Type,
-				Meta: e.Meta, Data: e.Data,
-			}
-			if bytes, err := stored.Leaf(); ok && err == nil {
+			if bytes, err := leafOf(e, x.organization).Leaf(); ok && err == nil {
 				fields, err := domain.ParseLeaf(bytes)
 				if err != nil {
 					return erased, err

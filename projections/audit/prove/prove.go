@@ -3,9 +3,9 @@
 package prove
 
 import (
-	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -104,9 +104,6 @@ func (p *Prover) Prove(ctx context.Context, r Request) ([]File, error) {
 	if err := c.collect(ctx); err != nil {
 		return nil, err
 	}
-	if len(c.list) == 0 {
-		return nil, c.notFound()
-	}
 	slices.SortFunc(c.list, func(a, b subject) int {
 		return cmp.Or(cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.Revision, b.Revision), cmp.Compare(a.part, b.part))
 	})
@@ -115,20 +112,27 @@ func (p *Prover) Prove(ctx context.Context, r Request) ([]File, error) {
 
 // files makes the files of events of one organization, all under one checkpoint.
 func (p *Prover) files(ctx context.Context, organization uuid.UUID, list []subject, full bool) ([]File, error) {
-	tree, ok, err := p.Trees.Tree(ctx, organization)
+	tree, _, err := p.Trees.Tree(ctx, organization)
 	if err != nil {
 		return nil, err
 	}
-	numbers, last := make([]int64, len(list)), int64(-1)
-	for i, s := range list {
-		if numbers[i], ok, err = p.Trees.IndexOf(ctx, organization, s.Position); err != nil {
+	numbers := make([]int64, 0, len(list))
+	var covered []subject
+	for _, s := range list {
+		n, ok, err := p.Trees.IndexOf(ctx, organization, s.Position)
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if !ok {
+		case ok:
+			covered, numbers = append(covered, s), append(numbers, n)
+		case s.Position > tree.Position:
 			return nil, errUncovered
-		}
-		last = max(last, numbers[i])
+		} // an event that was set aside may be of the tree of the deployment
 	}
+	if len(covered) == 0 {
+		return nil, errNotFound
+	}
+	last := slices.Max(numbers)
 	checkpoint, size := tree.Cosigned, tree.CosignedSize
 	if checkpoint == "" || size <= last {
 		checkpoint, size = tree.Checkpoint, tree.CheckpointSize
@@ -139,7 +143,7 @@ func (p *Prover) files(ctx context.Context, organization uuid.UUID, list []subje
 	t := signed{organization, []byte(checkpoint), size}
 	var files []File
 	total := 0
-	for i, s := range list {
+	for i, s := range covered {
 		data, err := p.file(ctx, t, s, numbers[i], full)
 		if err != nil {
 			return nil, err
@@ -172,37 +176,27 @@ func fileName(s subject, full bool) string {
 	return name + proof.Ending
 }
 
-// file makes the file of an event. What the tree has of it is the record of the event or nothing is made: else the
-// file would not verify.
+// file makes the file of an event. It fails if the tree has another one at its place.
 func (p *Prover) file(ctx context.Context, t signed, s subject, n int64, full bool) ([]byte, error) {
 	leaves, err := p.Trees.Leaves(ctx, t.organization, n, n+1)
-	if err == nil && len(leaves) != 1 {
-		err = fmt.Errorf("leaf %d of %s is not there", n, t.organization)
-	}
 	if err != nil {
 		return nil, err
 	}
-	record := leaves[0].Record
 	e := proof.Extra{Read: s.read, Kept: s.kept}
-	if s.kept == nil {
-		stored := domain.Event{
-			Organization: t.organization, ID: s.ID, Stream: s.Stream, Revision: int64(s.Revision), Type: s.Type,
-			Meta: s.Meta, Data: s.Data,
+	var record domain.Record
+	if s.kept != nil {
+		record = domain.Record(s.kept.Record)
+	} else {
+		if e.Leaf, err = leafOf(s.Recorded, t.organization).Leaf(); err != nil {
+			return nil, err
 		}
-		switch mine, err := stored.Record(); {
-		case err == nil && mine == record:
-			e.Leaf, err = stored.Leaf()
-			if err != nil {
-				return nil, err
-			}
-			if full || s.read != nil {
-				e.Metadata, e.Data = s.Meta, s.Data
-			}
-		default: // an event that was set aside has a record of its place alone
-			e.Kept = &proof.Kept{Record: record[:], Stream: s.Stream, Revision: int64(s.Revision), EventID: s.ID}
+		record = sha256.Sum256(e.Leaf)
+		if full || s.read != nil {
+			e.Metadata, e.Data = s.Meta, s.Data
 		}
-	} else if !bytes.Equal(s.kept.Record, record[:]) {
-		return nil, fmt.Errorf("the record that was kept of %s, revision %d, is not that of leaf %d", s.Stream, s.Revision, n)
+	}
+	if len(leaves) != 1 || leaves[0].Record != record {
+		return nil, fmt.Errorf("leaf %d of %s is not that of event %d of %s", n, t.organization, s.Revision, s.Stream)
 	}
 	path, err := tlog.ProveRecord(t.size, n, p.Trees.Reader(ctx, t.organization))
 	if err != nil {
@@ -213,6 +207,14 @@ func (p *Prover) file(ctx context.Context, t signed, s subject, n int64, full bo
 		return nil, err
 	}
 	return proof.Proof{Index: n, Path: path, Checkpoint: t.checkpoint, Extra: extra}.Encode(), nil
+}
+
+// leafOf is an event as its leaf is made of it.
+func leafOf(r eventstore.Recorded, organization uuid.UUID) domain.Event {
+	return domain.Event{
+		Organization: organization, ID: r.ID, Stream: r.Stream, Revision: int64(r.Revision), Type: r.Type,
+		Meta: r.Meta, Data: r.Data,
+	}
 }
 
 // policy returns the policy of a tree: its keys, and the witnesses of the operator if they signed the checkpoint.
