@@ -234,7 +234,7 @@ func (x *exporter) keys(ctx context.Context) error {
 		if e, is := added.Event.(*domain.KeyAdded); !ok || !is || e.Verifier != key {
 			return fmt.Errorf("%s has no event that added the key %s", name, key)
 		}
-		if err := x.key(ctx, name, added.Recorded); err != nil {
+		if err := x.key(ctx, name, added.Recorded, i == 0); err != nil {
 			return err
 		}
 	}
@@ -262,31 +262,24 @@ func (x *exporter) signedBy(
 	return false, nil
 }
 
-// key writes the proof of the event that added a key. Nothing is written before a checkpoint covers it.
-func (x *exporter) key(ctx context.Context, name string, added eventstore.Recorded) error {
+// key writes the proof of the event that added a key. Nothing is written before a checkpoint covers it. No key signed
+// for the first one.
+func (x *exporter) key(ctx context.Context, name string, added eventstore.Recorded, first bool) error {
 	n, ok, err := x.Trees.IndexOf(ctx, x.organization, added.Position)
 	if err != nil || !ok {
 		return err
 	}
 	under := signed{organization: x.organization}
-	err = x.Journal.Scan(ctx, name, added.Revision+1, func(e eventstore.DecodedEvent) (bool, error) {
-		switch e := e.Event.(type) {
-		case *domain.KeyAdded:
-			return under.size == 0, nil
-		case *domain.CheckpointSigned:
-			if under.size > 0 {
-				return false, nil
-			}
-			if e.Size > n {
+	if first && n < x.size {
+		under = x.signed
+	} else {
+		err = x.Journal.Scan(ctx, name, added.Revision+1, func(e eventstore.DecodedEvent) (bool, error) {
+			if e, is := e.Event.(*domain.CheckpointSigned); is && e.Size > n {
 				under.checkpoint, under.size = []byte(e.Note), e.Size
 			}
-		case *domain.CheckpointCosigned:
-			if e.Size == under.size {
-				under.checkpoint = append(under.checkpoint, e.Signatures...)
-			}
-		}
-		return true, nil
-	})
+			return under.size == 0, nil
+		})
+	}
 	if err != nil || under.size == 0 {
 		return err
 	}
