@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sort"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,13 +19,45 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// subject is an event to prove: as it is stored, or what was kept of it.
+// subject is an event to prove, with what its file holds: of an event of the log its leaf, of another what was kept.
 type subject struct {
-	eventstore.Recorded
-	kept *proof.Kept
-	read *proof.Read
+	stream   string
+	revision int64
+	position eventstore.Position
 	// part is the number of the file among those of one event, from 0.
 	part int
+	proof.Extra
+}
+
+// subjectOf returns an event, and with full its metadata and data.
+func subjectOf(r eventstore.Recorded, organization uuid.UUID, full bool) (s subject, err error) {
+	s = subject{stream: r.Stream, revision: int64(r.Revision), position: r.Position}
+	if full {
+		s.Metadata, s.Data = r.Meta, r.Data
+	}
+	s.Leaf, err = leafOf(r, organization)
+	return s, err
+}
+
+// leafOf returns the leaf of an event.
+func leafOf(r eventstore.Recorded, organization uuid.UUID) ([]byte, error) {
+	return audit.Event{
+		Organization: organization, ID: r.ID, Stream: r.Stream, Revision: int64(r.Revision), Type: r.Type,
+		Meta: r.Meta, Data: r.Data,
+	}.Leaf()
+}
+
+// fileName is the name of the file of an event. What holds the event itself has it in its name; that of a root of read
+// records has no text.
+func (s subject) fileName() string {
+	name := s.stream + "." + strconv.FormatInt(s.revision, 10)
+	if s.part > 0 {
+		name += "." + strconv.Itoa(s.part)
+	}
+	if s.Metadata != nil && s.Read == nil {
+		name += proof.WithSalt
+	}
+	return name + proof.Ending
 }
 
 // collector collects the events of a request.
@@ -33,20 +66,26 @@ type collector struct {
 	Request
 	list []subject
 	seen map[string]bool
+	size int
 }
 
 func (c *collector) add(s subject) error {
-	if s.kept != nil {
-		s.Stream, s.Revision = s.kept.Stream, eventstore.Revision(s.kept.Revision)
-	}
-	if name := fileName(s, false); !c.seen[name] {
+	if name := s.fileName(); !c.seen[name] {
 		c.seen[name] = true
 		c.list = append(c.list, s)
 	}
-	if len(c.list) > MaxFiles {
+	if c.size += len(s.Metadata) + len(s.Data); len(c.list) > MaxFiles || c.size > maxBytes {
 		return errTooMany
 	}
 	return nil
+}
+
+func (c *collector) addEvent(r eventstore.Recorded) error {
+	s, err := subjectOf(r, c.Organization, c.WithSalt)
+	if err != nil {
+		return err
+	}
+	return c.add(s)
 }
 
 // scan adds the events of a stream that take accepts, and that are not set aside: those are of no organization. It
@@ -57,7 +96,7 @@ func (c *collector) scan(
 	return c.Journal.Scan(ctx, name, from, func(e eventstore.DecodedEvent) (more bool, err error) {
 		take, more := take(e)
 		if take && !e.IsPassedOver() {
-			err = c.add(subject{Recorded: e.Recorded})
+			err = c.addEvent(e.Recorded)
 		}
 		return more, err
 	})
@@ -175,14 +214,14 @@ func (c *collector) records(ctx context.Context, name string) error {
 // keep adds events that have left the log. What kept them is added too where files hold what confirms them.
 func (c *collector) keep(keeper eventstore.Recorded, name string, from int64, list audit.KeptList) error {
 	for i, k := range list {
-		s := subject{kept: &proof.Kept{Record: k.Record[:], Stream: name, Revision: from + int64(i), EventID: k.EventID}}
-		s.Position = eventstore.Position(k.Position)
+		s := subject{stream: name, revision: from + int64(i), position: eventstore.Position(k.Position)}
+		s.Kept = &proof.Kept{Record: k.Record[:], Stream: name, Revision: s.revision, EventID: k.EventID}
 		if err := c.add(s); err != nil {
 			return err
 		}
 	}
 	if c.WithSalt && len(list) > 0 {
-		return c.add(subject{Recorded: keeper})
+		return c.addEvent(keeper)
 	}
 	return nil
 }
@@ -262,8 +301,13 @@ func (c *collector) part(ctx context.Context, id uuid.UUID, part readPart) error
 			if err != nil {
 				return false, err
 			}
-			read := &proof.Read{Record: text, Number: int64(n), Size: int64(len(batch.Records)), Path: path}
-			return false, c.add(subject{Recorded: root, read: read, part: part.Part})
+			s, err := subjectOf(root, c.Organization, true)
+			if err != nil {
+				return false, err
+			}
+			s.part = part.Part
+			s.Read = &proof.Read{Record: text, Number: int64(n), Size: int64(len(batch.Records)), Path: path}
+			return false, c.add(s)
 		}
 		return true, nil
 	})

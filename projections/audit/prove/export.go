@@ -180,7 +180,7 @@ func (x *exporter) leaves(ctx context.Context, first, end int64) (erased int, er
 			if err != nil {
 				return erased, err
 			}
-			if bytes, err := leafOf(e, x.organization).Leaf(); ok && err == nil {
+			if bytes, err := leafOf(e, x.organization); ok && err == nil {
 				fields, err := domain.ParseLeaf(bytes)
 				if err != nil {
 					return erased, err
@@ -283,11 +283,7 @@ func (x *exporter) key(ctx context.Context, name string, added eventstore.Record
 	if err != nil || under.size == 0 {
 		return err
 	}
-	data, err := x.file(ctx, under, subject{Recorded: added}, n, true)
-	if err != nil {
-		return err
-	}
-	return x.write("keys/"+fileName(subject{Recorded: added}, false), data)
+	return x.proof(ctx, "keys/", under, added, n)
 }
 
 // keepers writes the proofs of the events that kept records of leaves that are listed. They have no text.
@@ -336,9 +332,18 @@ func (x *exporter) keeper(ctx context.Context, r eventstore.Recorded, from, to u
 	if err != nil || !ok || n >= x.size {
 		return err
 	}
-	data, err := x.file(ctx, x.signed, subject{Recorded: r}, n, true)
+	return x.proof(ctx, "erased/", x.signed, r, n)
+}
+
+// proof writes the proof of an event that has no text, with its metadata and data.
+func (x *exporter) proof(ctx context.Context, folder string, under signed, r eventstore.Recorded, n int64) error {
+	s, err := subjectOf(r, x.organization, true)
 	if err != nil {
 		return err
 	}
-	return x.write("erased/"+fileName(subject{Recorded: r}, false), data)
+	data, err := x.file(ctx, under, s, n)
+	if err != nil {
+		return err
+	}
+	return x.write(folder+s.fileName(), data)
 }

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -105,13 +104,13 @@ func (p *Prover) Prove(ctx context.Context, r Request) ([]File, error) {
 		return nil, err
 	}
 	slices.SortFunc(c.list, func(a, b subject) int {
-		return cmp.Or(cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.Revision, b.Revision), cmp.Compare(a.part, b.part))
+		return cmp.Or(cmp.Compare(a.stream, b.stream), cmp.Compare(a.revision, b.revision), cmp.Compare(a.part, b.part))
 	})
-	return p.files(ctx, r.Organization, c.list, r.WithSalt)
+	return p.files(ctx, r.Organization, c.list)
 }
 
 // files makes the files of events of one organization, all under one checkpoint.
-func (p *Prover) files(ctx context.Context, organization uuid.UUID, list []subject, full bool) ([]File, error) {
+func (p *Prover) files(ctx context.Context, organization uuid.UUID, list []subject) ([]File, error) {
 	tree, _, err := p.Trees.Tree(ctx, organization)
 	if err != nil {
 		return nil, err
@@ -119,13 +118,13 @@ func (p *Prover) files(ctx context.Context, organization uuid.UUID, list []subje
 	numbers := make([]int64, 0, len(list))
 	var covered []subject
 	for _, s := range list {
-		n, ok, err := p.Trees.IndexOf(ctx, organization, s.Position)
+		n, ok, err := p.Trees.IndexOf(ctx, organization, s.position)
 		switch {
 		case err != nil:
 			return nil, err
 		case ok:
 			covered, numbers = append(covered, s), append(numbers, n)
-		case s.Position > tree.Position:
+		case s.position > tree.Position:
 			return nil, errUncovered
 		} // an event that was set aside may be of the tree of the deployment
 	}
@@ -144,14 +143,14 @@ func (p *Prover) files(ctx context.Context, organization uuid.UUID, list []subje
 	var files []File
 	total := 0
 	for i, s := range covered {
-		data, err := p.file(ctx, t, s, numbers[i], full)
+		data, err := p.file(ctx, t, s, numbers[i])
 		if err != nil {
 			return nil, err
 		}
 		if total += len(data); total > maxBytes {
 			return nil, errTooMany
 		}
-		files = append(files, File{fileName(s, full), data})
+		files = append(files, File{s.fileName(), data})
 	}
 	return files, nil
 }
@@ -163,58 +162,28 @@ type signed struct {
 	size         int64
 }
 
-// fileName is the name of the file of an event. What holds the event itself has it in its name; the event of a root of
-// read records has no text.
-func fileName(s subject, full bool) string {
-	name := s.Stream + "." + strconv.FormatInt(int64(s.Revision), 10)
-	if s.part > 0 {
-		name += "." + strconv.Itoa(s.part)
-	}
-	if full && s.kept == nil && s.read == nil {
-		name += proof.WithSalt
-	}
-	return name + proof.Ending
-}
-
 // file makes the file of an event. It fails if the tree has another one at its place.
-func (p *Prover) file(ctx context.Context, t signed, s subject, n int64, full bool) ([]byte, error) {
+func (p *Prover) file(ctx context.Context, t signed, s subject, n int64) ([]byte, error) {
 	leaves, err := p.Trees.Leaves(ctx, t.organization, n, n+1)
 	if err != nil {
 		return nil, err
 	}
-	e := proof.Extra{Read: s.read, Kept: s.kept}
-	var record domain.Record
-	if s.kept != nil {
-		record = domain.Record(s.kept.Record)
-	} else {
-		if e.Leaf, err = leafOf(s.Recorded, t.organization).Leaf(); err != nil {
-			return nil, err
-		}
-		record = sha256.Sum256(e.Leaf)
-		if full || s.read != nil {
-			e.Metadata, e.Data = s.Meta, s.Data
-		}
+	record := domain.Record(sha256.Sum256(s.Leaf))
+	if s.Kept != nil {
+		record = domain.Record(s.Kept.Record)
 	}
 	if len(leaves) != 1 || leaves[0].Record != record {
-		return nil, fmt.Errorf("leaf %d of %s is not that of event %d of %s", n, t.organization, s.Revision, s.Stream)
+		return nil, fmt.Errorf("leaf %d of %s is not that of event %d of %s", n, t.organization, s.revision, s.stream)
 	}
 	path, err := tlog.ProveRecord(t.size, n, p.Trees.Reader(ctx, t.organization))
 	if err != nil {
 		return nil, fmt.Errorf("prove leaf %d: %w", n, err)
 	}
-	extra, err := e.Encode()
+	extra, err := s.Encode()
 	if err != nil {
 		return nil, err
 	}
 	return proof.Proof{Index: n, Path: path, Checkpoint: t.checkpoint, Extra: extra}.Encode(), nil
-}
-
-// leafOf is an event as its leaf is made of it.
-func leafOf(r eventstore.Recorded, organization uuid.UUID) domain.Event {
-	return domain.Event{
-		Organization: organization, ID: r.ID, Stream: r.Stream, Revision: int64(r.Revision), Type: r.Type,
-		Meta: r.Meta, Data: r.Data,
-	}
 }
 
 // policy returns the policy of a tree: its keys, and the witnesses of the operator if they signed the checkpoint.
