@@ -14,6 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/apitest"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/zipped"
 	"github.com/annals-project/annals/projections/audit"
 	"github.com/annals-project/annals/readapi"
 )
@@ -175,10 +176,10 @@ func TestAudit_Keys(t *testing.T) {
 func TestAudit_Proofs(t *testing.T) {
 	var asked []readapi.ProofRequest
 	var refusal error
-	prove := func(_ context.Context, what readapi.ProofRequest) ([]readapi.ProofFile, error) {
+	prove := func(_ context.Context, what readapi.ProofRequest) ([]zipped.File, error) {
 		asked = append(asked, what)
 		one, two := []byte("one"), []byte("two")
-		return []readapi.ProofFile{{Name: "a.tlog-proof", Data: one}, {Name: "b.tlog-proof", Data: two}}, refusal
+		return []zipped.File{{Name: "a.tlog-proof", Data: one}, {Name: "b.tlog-proof", Data: two}}, refusal
 	}
 	api := serveAudit(t, false, readapi.Audit{Prove: prove})
 	call := func(query string) apitest.Response {

@@ -8,7 +8,6 @@ import (
 	"github.com/google/uuid"
 
 	domain "github.com/annals-project/annals/domain/audit"
-	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/projections/audit"
 )
 
@@ -66,15 +65,13 @@ type Reader struct {
 // pageTrees is how many trees are read at a time.
 const pageTrees = 256
 
-// One returns the state of the tree of an organization. The fault is not-found if it has no event.
+// One returns the state of the tree of an organization, one without events before it is built.
 func (r Reader) One(ctx context.Context, organization uuid.UUID) (State, error) {
-	tree, ok, err := r.Trees.Tree(ctx, organization)
-	if err == nil && !ok {
-		err = fault.New(fault.NotFound, fault.CodeNotFound, "the audit log of the organization is not built yet")
-	}
+	tree, _, err := r.Trees.Tree(ctx, organization)
 	if err != nil {
 		return State{}, err
 	}
+	tree.Organization = organization
 	list, err := r.states(ctx, []audit.Tree{tree})
 	if err != nil {
 		return State{}, err

@@ -6,9 +6,10 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/domain/audit"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/zipped"
 	"github.com/annals-project/annals/projections/access"
 	trees "github.com/annals-project/annals/projections/audit"
-	"github.com/annals-project/annals/projections/audit/state"
+	auditstate "github.com/annals-project/annals/projections/audit/state"
 	"github.com/annals-project/annals/readapi"
 )
 
@@ -24,10 +25,10 @@ func (s *Server) auditRoutes() readapi.Audit {
 func (s *Server) auditOperations() operatorapi.Audit {
 	return operatorapi.Audit{
 		Tenancy: access.Tenancy{Queries: s.read.access, Head: s.head()},
-		States:  state.Reader{Trees: s.trees(), Witnesses: audit.NoWitnesses},
+		States:  auditstate.Reader{Trees: s.trees(), Witnesses: audit.NoWitnesses},
 	}
 }
 
-func (s *Server) prove(context.Context, readapi.ProofRequest) ([]readapi.ProofFile, error) {
+func (s *Server) prove(context.Context, readapi.ProofRequest) ([]zipped.File, error) {
 	return nil, fault.New(fault.NotFound, fault.CodeNotFound, "no checkpoint covers it yet")
 }
