@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/internal/pg/replica"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/audit"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/embeddings"
@@ -184,7 +185,7 @@ func projectors(
 		access.New(), datapoints.New(journal), memories.New(journal, cfg.Logger),
 		recallindex.New(st.index, journal, analyzers, cfg.Logger), usage.New(),
 		directory.New(journal, namespaces, cfg.Logger),
-		trace.NewProjector(journal), reads.New(), history.New(),
+		trace.NewProjector(journal), reads.New(), history.New(), audit.New(st.store, st.codec),
 	}
 	if vectors {
 		list = append(list, embeddings.New())
