@@ -29,8 +29,8 @@ type trees interface {
 // Audit is what the routes of the audit log read.
 type Audit struct {
 	Trees trees
-	// Witnesses are the lines of the policy that name witnesses and their quorum.
-	Witnesses string
+	// Policy is that of the operator, which names witnesses; "" for none.
+	Policy string
 	// Prove makes the proofs. The fault is invalid-request, or not-found if there is no such thing, or no checkpoint
 	// covers it yet.
 	Prove func(ctx context.Context, what ProofRequest) ([]zipped.File, error)
@@ -101,7 +101,11 @@ func (a auditAPI) policy(c echo.Context) error {
 	if len(tree.Verifiers) == 0 {
 		return fault.New(fault.NotFound, fault.CodeNotFound, "the audit log has no key yet; ask again in some seconds")
 	}
-	return c.String(http.StatusOK, domain.PolicyText(tree.Verifiers, a.Witnesses))
+	witnesses := a.Policy
+	if tree.Cosigned == "" {
+		witnesses = ""
+	}
+	return c.String(http.StatusOK, domain.PolicyText(tree.Verifiers, witnesses))
 }
 
 // proofKinds are the parameters that name what is to be proved.

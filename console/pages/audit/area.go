@@ -60,20 +60,25 @@ const (
 // Area returns the pages.
 func Area(d Deps) web.Area {
 	log := web.NewPage("log.html", d.log)
-	return web.Area{Templates: templates, Routes: []web.Route{
+	routes := []web.Route{
 		{Pattern: "GET " + path, Needs: web.Admin, Auditors: web.Audited, Serve: log.Show},
-		{
+		{Pattern: "GET /p/{project}/proofs", Needs: web.Manage, Auditors: web.Audited, Serve: d.proofs},
+	}
+	if d.Verify != nil {
+		routes = append(routes, web.Route{
 			Pattern: "POST " + path + "/verify", Needs: web.Admin, Auditors: web.Audited, Time: requestTime,
 			Serve: d.verify(log),
-		},
-		{Pattern: "GET /p/{project}/proofs", Needs: web.Manage, Auditors: web.Audited, Serve: d.proofs},
-	}}
+		})
+	}
+	return web.Area{Templates: templates, Routes: routes}
 }
 
 // logPage is the tree of the organization, and that of the deployment for operators.
 type logPage struct {
 	Trees    []tree    `json:"trees"`
 	Verified *Verified `json:"-"`
+	// MayVerify shows the button.
+	MayVerify bool `json:"-"`
 }
 
 // tree is a tree with the policy that verifies it.
@@ -84,6 +89,7 @@ type tree struct {
 }
 
 func (d Deps) log(r *web.Request) (page logPage, err error) {
+	page.MayVerify = d.Verify != nil
 	list := []uuid.UUID{r.Membership.Organization}
 	if r.May(web.Operator) {
 		list = append(list, uuid.Nil)

@@ -58,8 +58,8 @@ type Reader struct {
 	Trees Trees
 	// Copies returns the copies of trees. Nil is none.
 	Copies func(ctx context.Context, organizations []uuid.UUID) (map[uuid.UUID][]Copy, error)
-	// Witnesses are the lines of the policy that name witnesses and their quorum.
-	Witnesses string
+	// Policy is that of the operator, which names witnesses; "" for none.
+	Policy string
 }
 
 // pageTrees is how many trees are read at a time.
@@ -117,8 +117,12 @@ func (r Reader) states(ctx context.Context, trees []audit.Tree) ([]State, error)
 			Organization: t.Organization, Events: t.Size, Uncovered: t.Size - t.CheckpointSize, Since: t.Since,
 			Origin: t.Origin, Keys: t.Verifiers, Copies: copies[t.Organization], Note: t.Checkpoint,
 		}
+		witnesses := r.Policy
+		if t.Cosigned == "" {
+			witnesses = ""
+		}
 		if len(t.Verifiers) > 0 {
-			list[i].Policy = domain.PolicyText(t.Verifiers, r.Witnesses)
+			list[i].Policy = domain.PolicyText(t.Verifiers, witnesses)
 		}
 		if t.Checkpoint != "" {
 			list[i].Checkpoint = &Checkpoint{t.CheckpointSize, t.CheckpointAt}

@@ -41,7 +41,7 @@ func TestReader_One(t *testing.T) {
 	}
 	copies := []state.Copy{{Place: "anchor x", Events: 7, Since: at}}
 	r := state.Reader{
-		Trees: list{tree}, Witnesses: "quorum none\n",
+		Trees: list{tree}, Policy: "quorum none\n",
 		Copies: func(_ context.Context, of []uuid.UUID) (map[uuid.UUID][]state.Copy, error) {
 			return map[uuid.UUID][]state.Copy{of[0]: copies}, nil
 		},
