@@ -220,7 +220,7 @@ func TestVerify_NamesTheLeaf(t *testing.T) {
 }
 
 // A tree whose rows and log were changed alike has not the root of its checkpoints, and a checkpoint must be signed by
-// key of the log, and be of its tree.
+// a key of the log, and be of its tree.
 func TestVerify_Checkpoints(t *testing.T) {
 	s := newSubject(t, 4, 30)
 	organization := s.Organizations[2]
