@@ -62,6 +62,10 @@ type Remarks struct {
 	StreamsRestored string `json:"streamsRestored,omitempty"`
 	// StreamsDamaged describes the streams that somebody else ended or hid in the event store, "" for none.
 	StreamsDamaged string `json:"streamsDamaged,omitempty"`
+	// AuditTreesDiffer describes the audit trees that do not match their checkpoints, "" for none.
+	AuditTreesDiffer string `json:"auditTreesDiffer,omitempty"`
+	// AuditLate describes what waits for long: events for a checkpoint, checkpoints for the anchor or for a witness.
+	AuditLate []string `json:"auditLate,omitempty"`
 	// SetAside are the events that projections ignore.
 	SetAside []SetAside `json:"setAside,omitempty"`
 }
@@ -84,9 +88,10 @@ func (r Remarks) Lines() []string {
 	add("recall is not answered here: ", r.RecallElsewhere)
 	add("", r.SemanticSearchOff)
 	lines = append(lines, r.ServersDown...)
-	for _, text := range []string{r.SendsFailed, r.LockAwaited, r.ErasureDenied, r.StreamsRestored, r.StreamsDamaged} {
+	for _, text := range []string{r.SendsFailed, r.LockAwaited, r.ErasureDenied, r.StreamsRestored, r.StreamsDamaged, r.AuditTreesDiffer} {
 		add("", text)
 	}
+	lines = append(lines, r.AuditLate...)
 	if n := r.BulkWritesLost; n > 0 {
 		writes := "bulk writes"
 		if n == 1 {

@@ -67,6 +67,7 @@ type Deps struct {
 	Explain  explainer
 	Trace    tracer
 	Requests requestLog
+	Audit    Audit
 	// PlanTerms are the prices of recalls, and how long bodies of calls are kept.
 	PlanTerms metering.PlanTerms
 }
@@ -92,5 +93,10 @@ func Register(e *echo.Echo, d Deps) {
 	e.GET(auth.Prefix+"/trace/nodes/:id", traces.node)
 	e.GET(auth.Prefix+"/trace/lineage/:rootId", traces.lineage)
 	e.GET(auth.Prefix+"/trace/timeline/:rootId", traces.timeline)
+	audits := auditAPI{d.Audit}
+	e.GET(auth.Prefix+"/audit/:organization/checkpoint", audits.checkpoint)
+	e.GET(auth.Prefix+"/audit/:organization/policy", audits.policy)
+	e.GET(auth.Prefix+"/audit/:organization/tile/:level/*", audits.tile)
+	e.GET(auth.Prefix+"/audit/:organization/proofs", audits.proofs)
 	e.GET("/openapi.yaml", func(c echo.Context) error { return c.Blob(http.StatusOK, "application/yaml", OpenAPI) })
 }

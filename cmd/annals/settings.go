@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/annals-project/annals/cmd/annals/internal/auditlog"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/grammar"
 	"github.com/annals-project/annals/cmd/annals/internal/logging"
@@ -40,6 +41,7 @@ type Settings struct {
 	Colour      string `name:"instance-colour" setting:"ANNALS_INSTANCE_COLOUR" group:"Addresses" help:"Colour under that name: red, amber, green or blue; default: none."`
 	MCPOrigins  string `name:"mcp-origins" setting:"ANNALS_MCP_ORIGINS" group:"Addresses" help:"Origins of other pages that may call /mcp, such as https://inspector.example.com, separated by commas; default: none."`
 	Proxies     string `name:"trusted-proxies" setting:"ANNALS_TRUSTED_PROXIES" group:"Addresses" help:"Networks of the proxies in front, such as 10.0.0.0/8, separated by commas: from these alone the last entry of X-Forwarded-For is the caller; default: none."`
+	AuditPublic string `name:"audit-public" setting:"ANNALS_AUDIT_PUBLIC" group:"Addresses" default:"off" help:"Whether the API serves checkpoints, tiles and keys of the audit logs of organizations without a key; never proofs."`
 	EventStore  string `name:"eventstore" setting:"ANNALS_EVENTSTORE" group:"Where the data is" default:"embedded" help:"Event store: embedded, or a server such as esdb://host:2113, or the cluster of some hosts: esdb+discover://user:password@host1:2113,host2:2113?tlsCAFile=ca.pem; better set in the environment than as a flag."`
 	Postgres    string `name:"postgres" setting:"ANNALS_POSTGRES" group:"Where the data is" default:"embedded" help:"Database: embedded, or postgres://user@host/database."`
 	Prefix      string `name:"postgres-schema-prefix" setting:"ANNALS_POSTGRES_SCHEMA_PREFIX" group:"Where the data is" help:"Start of the names of all schemas in the database, such as acme_, so that several services or other applications can share it; default: none."`
@@ -75,6 +77,7 @@ type Settings struct {
 	LogFormat   string `name:"log-format" setting:"ANNALS_LOG_FORMAT" group:"Log and profiles" default:"auto" help:"Form of the log: auto, which is text at a terminal and JSON elsewhere; text; or json."`
 	StopDelay   int    `name:"stop-delay-seconds" setting:"ANNALS_STOP_DELAY_SECONDS" group:"Addresses" default:"0" help:"Seconds before a stop in which /readyz answers 503 and calls are still served, so that proxies notice it, 0 to 300."`
 	people.Settings
+	auditlog.Audit
 	LogLevel string `name:"log-level" setting:"ANNALS_LOG_LEVEL" group:"Log and profiles" default:"info" help:"Least level that is logged: debug, info, warn or error."`
 }
 
@@ -147,6 +150,7 @@ func (s *Settings) Check() error {
 		bad("EMBEDDINGS_MODEL", "is set, but ANNALS_EMBEDDINGS is none: remove one of them")
 	}
 	s.ValidatePeople(bad)
+	s.ValidateAudit(bad)
 	validateModel("MODEL", s.model(), bad)
 	validateModel("EMBEDDINGS", s.embeddings(), bad)
 	if _, _, setting, err := s.embeddingModels(); err != nil {
@@ -352,9 +356,9 @@ func (s *Settings) config() (server.Config, error) {
 		Data:    datafolder.Folder{Dir: s.DataDir, HashKey: s.HashKey, SealKey: s.SealKey, SchemaPrefix: s.Prefix},
 		Roles:   roles,
 		APIAddr: s.APIAddr, ConsoleAddr: s.ConsoleAddr, OpsAddr: s.OpsAddr, Profile: s.Profile == "on",
-		RequireReason: s.RequireReason == "on",
-		URLs:          auth.URLs{API: s.APIURL, Console: s.ConsoleURL, Auth: s.AuthURL},
-		EventStore:    s.EventStore, Postgres: s.Postgres, SchemaPrefix: s.Prefix, PostgresReplica: s.Replica,
+		RequireReason: s.RequireReason == "on", AuditPublic: s.AuditPublic == "on",
+		URLs:       auth.URLs{API: s.APIURL, Console: s.ConsoleURL, Auth: s.AuthURL},
+		EventStore: s.EventStore, Postgres: s.Postgres, SchemaPrefix: s.Prefix, PostgresReplica: s.Replica,
 		Index: s.elastic(), Derive: s.Pipeline == "on",
 		Model: s.model(), Embeddings: s.embeddings(), EmbeddingsLeast: least, Builtin: builtin, BuiltinFile: s.EmbedModel,
 		NoRecallFloor: s.Floor == "off",
@@ -362,6 +366,6 @@ func (s *Settings) config() (server.Config, error) {
 		StopDelay: time.Duration(s.StopDelay) * time.Second,
 		BulkItems: s.BulkItems, BulkBytes: int64(s.BulkMiB) << 20,
 		MinFreeDisk: uint64(s.MinFreeDisk) << 20, RateLimit: s.RateLimit, PlanTerms: terms, SignIn: s.SignIn(),
-		MemberLimits: s.MemberLimits(),
+		MemberLimits: s.MemberLimits(), Audit: s.AuditConfig(),
 	}, nil
 }

@@ -15,6 +15,7 @@ func (s *Settings) validateSwitches(bad func(name, format string, args ...any)) 
 		{"OIDC_TRUST_EMAIL", s.TrustEmail},
 		{"SIGN_UP", s.SignUp},
 		{"REQUIRE_REASON", s.RequireReason},
+		{"AUDIT_PUBLIC", s.AuditPublic},
 	} {
 		if o.value != "on" && o.value != "off" && o.value != "" {
 			bad(o.name, "is %q: want on or off", o.value)

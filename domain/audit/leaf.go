@@ -8,7 +8,6 @@ package audit
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 
@@ -51,14 +50,9 @@ func (e Event) Leaf() ([]byte, error) {
 	if stored.At == "" {
 		return nil, fmt.Errorf("metadata of event %s: it has no time", e.ID)
 	}
-	leaf := []byte(head)
-	for _, field := range [][]byte{
-		e.Organization[:], e.ID[:], []byte(e.Stream), binary.BigEndian.AppendUint64(nil, uint64(e.Revision)),
-		[]byte(e.Type), []byte(stored.At), salted(salt, meta), salted(salt, e.Data),
-	} {
-		leaf = append(binary.BigEndian.AppendUint32(leaf, uint32(len(field))), field...)
-	}
-	return leaf, nil
+	return Fields{
+		e.Organization, e.ID, e.Stream, e.Revision, e.Type, stored.At, salted(salt, meta), salted(salt, e.Data),
+	}.Leaf(), nil
 }
 
 // Record returns the record of the event. It fails as Leaf does.

@@ -103,6 +103,12 @@ var (
 		Name: "debugging reads at work", Total: 8, Organization: 4, Project: 4, Wait: 5 * time.Second, Waiters: 64,
 		Refusal: "too many debugging reads of the organization are running; retry",
 	}
+	// Tiles are reads of checkpoints and tiles. Callers without a key share by network address.
+	Tiles = Resource{
+		Name:  "reads of checkpoints and tiles of the audit log, shared by address without a key",
+		Total: 8, Organization: 4, Project: 4, Wait: 5 * time.Second, Waiters: 64,
+		Refusal: "too many parts of the audit log are being read" + again,
+	}
 	// Sessions are shared between the addresses of callers, since their organization is not known yet.
 	Sessions = Resource{
 		Name: "look-ups at once of sessions at the console, shared by address", Total: 8, Organization: 4, Project: 4,
@@ -171,7 +177,7 @@ const (
 func Resources() []Resource {
 	return []Resource{
 		Serving, Strangers, Calls, LoggedCalls, ReadRecords, Bodies, LongBodies, LongestBodies, Answers, Recalls, Estimates,
-		SmallEstimates, Debugging, Sessions, Visiting, Forms, LongForms, Visitors, Known, Pages, Tools,
+		SmallEstimates, Debugging, Tiles, Sessions, Visiting, Forms, LongForms, Visitors, Known, Pages, Tools,
 		Exports, Unread,
 	}
 }

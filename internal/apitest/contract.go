@@ -290,6 +290,10 @@ func (c *Contract) route(method, path string) *routers.Route {
 
 func match(template, path string) (params int, ok bool) {
 	want, got := strings.Split(template, "/"), strings.Split(path, "/")
+	if rest := "/{path}"; strings.HasSuffix(template, rest) && len(got) >= len(want) { // it may have slashes, or be empty
+		want = want[:len(want)-1]
+		got, params = got[:len(want)], 1
+	}
 	if len(want) != len(got) {
 		return 0, false
 	}

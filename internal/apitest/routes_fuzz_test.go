@@ -22,6 +22,7 @@ import (
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/requestlog"
 	"github.com/annals-project/annals/projections/account"
+	"github.com/annals-project/annals/projections/audit"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/recall"
 	"github.com/annals-project/annals/projections/why"
@@ -93,6 +94,18 @@ func (okStub) Get(_ context.Context, _, id uuid.UUID) (requestlog.Call, error) {
 	return requestlog.Call{Entry: requestlog.Entry{RequestID: id, Status: 409, ErrorCode: "conflict"}}, nil
 }
 
+func (okStub) Tree(_ context.Context, organization uuid.UUID) (audit.Tree, bool, error) {
+	return audit.Tree{Organization: organization, Checkpoint: "a checkpoint"}, true, nil
+}
+
+func (okStub) Tile(_ context.Context, _ uuid.UUID, level int, _ int64, _ int) ([]byte, bool, error) {
+	return []byte{0}, level < 1, nil
+}
+
+func (okStub) Prove(context.Context, readapi.ProofRequest) ([]readapi.ProofFile, error) {
+	return []readapi.ProofFile{{Name: "a.tlog-proof"}}, nil
+}
+
 func (okStub) Projects(context.Context, uuid.UUID) ([]account.Project, error) { return nil, nil }
 
 func (okStub) Room(context.Context, auth.Principal, time.Time) (account.Room, error) {
@@ -118,7 +131,7 @@ func routes() http.Handler {
 		Statuses: okStub{}, Projects: okStub{}, Recall: okStub{}, Identities: okStub{}, Audiences: okStub{},
 		Usage:   okStub{},
 		Explain: why.Explainer{Sends: okStub{}, Progress: okStub{}, Calls: okStub{}},
-		Rooms:   okStub{},
+		Rooms:   okStub{}, Audit: readapi.Audit{Trees: okStub{}, Prove: okStub{}.Prove},
 	})
 	readapi.RegisterOperation(e, readapi.Operation{
 		Conditions: func(context.Context) condition.List { return nil }, Metrics: prometheus.NewRegistry(),
@@ -169,6 +182,10 @@ func FuzzRoutes(f *testing.F) {
 		{"DELETE /api/v1/audiences/team?project=other", "", ""},
 		{"POST /api/v1/audiences/team/recompute", "", ""},
 		{"GET /api/v1/usage", "", ""},
+		{"GET /api/v1/audit/22222222-2222-4222-8222-222222222222/tile/0/x001/067.p/12", "", ""},
+		{"GET /api/v1/audit/22222222-2222-4222-8222-222222222222/tile/entries//", "", ""},
+		{"GET /api/v1/audit/22222222-2222-4222-8222-222222222222/proofs?source=a&ingestion=b", "", ""},
+		{"GET /api/v1/audit/x/checkpoint", "", ""},
 		{"OPTIONS *", "", ""},
 		{"GET http://elsewhere/api/v1/projects", "", ""},
 		{"BREW /api/v1//recall;x=1", "Expect: 100-continue", ""},

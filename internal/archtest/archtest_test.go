@@ -64,6 +64,8 @@ func TestCheck_PlantedViolation(t *testing.T) {
 		"SQL with a clause":            {"writeapi/a.go", imports("fmt") + "const q = \"with old as (select 1) delete from t\"\n", "it has SQL"},
 		"SQL in a command":             {"cmd/annals/a.go", imports("fmt") + "const q = \"update ops.requests set body = null\"\n", "it has SQL"},
 		"database on the socket":       {"cmd/annals/internal/operatorapi/a.go", imports("github.com/jackc/pgx/v5/pgxpool"), "it imports github.com/jackc/pgx"},
+		"HTTP for a verifier":          {"cmd/annals-verify/a.go", imports(ours + "internal/httpx"), "may import"},
+		"database of a verifier":       {"internal/auditfiles/a.go", imports("github.com/jackc/pgx/v5"), "may import"},
 		"event store in a command":     {"cmd/annals/a.go", imports(ours + "eventstore/esdb"), "it imports"},
 		"type of the event store":      {"cmd/annals/a.go", imports(ours+"eventstore") + "var s eventstore.Store\n", "it uses eventstore.Store"},
 		"stream read":                  {"writeapi/a.go", imports("fmt") + "func f() { s.ReadLast(c.Request().Context(), n) }\n", "it reads the log with ReadLast"},

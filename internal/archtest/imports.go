@@ -10,6 +10,10 @@ import (
 // checkImport returns what is wrong with an import by a file of the folder dir, "" if it is allowed.
 func checkImport(dir, imported string, test bool) string {
 	top, _, _ := strings.Cut(dir, "/")
+	if few, is := narrow[dir]; is && !test && strings.Contains(strings.Split(imported, "/")[0], ".") &&
+		!slices.ContainsFunc(few, func(p string) bool { return below(imported, p) }) {
+		return fmt.Sprintf("%s may import %s only, not %s", dir, strings.Join(few, ", "), imported)
+	}
 	if ours, ok := strings.CutPrefix(imported, Module+"/"); ok {
 		return checkOurs(dir, top, ours, test)
 	}

@@ -33,11 +33,19 @@ var may = map[string][]string{
 
 // domainMay are the modules that domain may import besides the standard library. None of them does
 // input or output. The tokenizer of HTML, the tables of charsets and YAML read the files of an estimate; the tables
-// of Unicode and the stemmers analyse text, and the tree hashes read records.
+// of Unicode and the stemmers analyse text, the tree hashes read records, and notes and formats are those of proofs.
 var domainMay = []string{
 	"github.com/google/uuid", "github.com/kljensen/snowball", "github.com/clipperhouse/uax29", "golang.org/x/net/html",
 	"golang.org/x/text/encoding", "golang.org/x/text/cases", "golang.org/x/text/unicode/norm", "github.com/blevesearch/snowballstem",
-	"go.yaml.in/yaml/v3", "golang.org/x/mod/sumdb/tlog",
+	"go.yaml.in/yaml/v3", "golang.org/x/mod/sumdb/tlog", "golang.org/x/mod/sumdb/note",
+	"github.com/transparency-dev/formats",
+}
+
+// narrow lists the folders of the program that checks the audit log offline, with all that they may import besides the
+// standard library: it is small enough to be read, and has no client of a database, of the event store or of HTTP.
+var narrow = map[string][]string{
+	"cmd/annals-verify":   {Module + "/domain/audit", Module + "/internal/auditfiles"},
+	"internal/auditfiles": {Module + "/domain", "golang.org/x/mod/sumdb", "github.com/transparency-dev"},
 }
 
 // only maps an import path, and all below it, to the folders that may import it. The longest

@@ -26,7 +26,8 @@ func Scopes() []string { return []string{string(Read), string(Write)} }
 // Route is one route of the contract and the credentials that it accepts.
 type Route struct {
 	Method string
-	// Path is the template with ":name" for a parameter, from the root of the host.
+	// Path is the template with ":name" for a parameter, from the root of the host. One that ends in "/*" has all paths
+	// below it.
 	Path string
 	// Keys are the kinds of keys that the route accepts.
 	Keys []Kind
@@ -39,6 +40,8 @@ type Route struct {
 	ProjectQuery bool
 	// Query are the parameters that the route reads of its query, besides the project.
 	Query []string
+	// Publishable routes are served without a key where the deployment publishes its audit log.
+	Publishable bool
 	// Unlimited routes are outside the limit of requests per minute.
 	Unlimited bool
 	// Unlogged routes have no row in the request log, Bodiless ones a row without bodies.
@@ -137,6 +140,14 @@ func Routes() []Route {
 			Query: []string{"from", "to"},
 		},
 		{Method: get, Path: Prefix + "/usage", Keys: either, Agent: Read, Bodiless: true},
+
+		{Method: get, Path: Prefix + "/audit/:organization/checkpoint", Keys: management, Publishable: true},
+		{Method: get, Path: Prefix + "/audit/:organization/policy", Keys: management, Publishable: true},
+		{Method: get, Path: Prefix + "/audit/:organization/tile/:level/*", Keys: management, Publishable: true},
+		{
+			Method: get, Path: Prefix + "/audit/:organization/proofs", Keys: management,
+			Query: []string{"ingestion", "source", "request", "deletion", projectParam},
+		},
 
 		{Method: post, Path: Prefix + "/webhooks/:webhookId/:token", Open: true, Webhook: true, Unlimited: true},
 	}

@@ -26,7 +26,11 @@ POST /audiences/:slug/recompute`
 GET /projects
 POST /projects
 POST /projects/:slug/keys
-DELETE /projects/:slug/keys/:keyId`
+DELETE /projects/:slug/keys/:keyId
+GET /audit/:organization/checkpoint
+GET /audit/:organization/policy
+GET /audit/:organization/tile/:level/*
+GET /audit/:organization/proofs`
 	memoryRead = `
 POST /recall
 GET /ingest/:ingestionId

@@ -38,7 +38,7 @@ func (s *Strangers) KeyByHash(ctx context.Context, kind Kind, hash [32]byte) (Ho
 	if met {
 		return s.Keys.KeyByHash(ctx, kind, hash)
 	}
-	lookup := s.lookups.Open(allowance.Owner{Organization: peer(ctx)})
+	lookup := s.lookups.Open(allowance.Owner{Organization: Peer(ctx)})
 	if err := lookup.Reserve(ctx, 1); err != nil {
 		return Holder{}, false, err
 	}
@@ -59,8 +59,8 @@ func WithPeer(ctx context.Context, address netip.Addr) context.Context {
 	return context.WithValue(ctx, peerKey{}, address)
 }
 
-// peer returns the address that calls as an id.
-func peer(ctx context.Context) uuid.UUID {
+// Peer returns the address that calls as an id.
+func Peer(ctx context.Context) uuid.UUID {
 	address, _ := ctx.Value(peerKey{}).(netip.Addr)
 	if !address.IsValid() {
 		return uuid.Nil

@@ -24,6 +24,8 @@ const (
 	ErasureDenied     = "erasureDenied"
 	StreamsRestored   = "streamsRestored"
 	StreamsDamaged    = "streamsDamaged"
+	AuditTreesDiffer  = "auditTreesDiffer"
+	AuditLate         = "auditLate"
 	SetAside          = "setAside"
 )
 
@@ -73,7 +75,8 @@ func (l List) Remarks(private bool) (r Remarks) {
 		RecallElsewhere: &r.RecallElsewhere, RecallIncomplete: &r.RecallIncomplete,
 		SemanticSearchOff: &r.SemanticSearchOff, ServersDown: &r.ServersDown, SendsFailed: &r.SendsFailed,
 		BulkWritesLost: &r.BulkWritesLost, LockAwaited: &r.LockAwaited, ErasureDenied: &r.ErasureDenied,
-		StreamsRestored: &r.StreamsRestored, StreamsDamaged: &r.StreamsDamaged, SetAside: &r.SetAside,
+		StreamsRestored: &r.StreamsRestored, StreamsDamaged: &r.StreamsDamaged, AuditTreesDiffer: &r.AuditTreesDiffer,
+		AuditLate: &r.AuditLate, SetAside: &r.SetAside,
 	}
 	for _, c := range l {
 		text := string(c.Words)

@@ -98,8 +98,12 @@ func (g *gates) admit(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// owner is who shares: the organization and the project of a call, once they are known.
+// owner is who shares: the organization and the project of a call, once they are known, or the address of a caller
+// without a key.
 func (r *request) owner() allowance.Owner {
+	if r.principal.Kind == "" {
+		return allowance.Owner{Organization: r.peer, Project: r.peer}
+	}
 	return allowance.Owner{Organization: r.principal.OrganizationID, Project: r.principal.Project.ID}
 }
 
@@ -156,6 +160,10 @@ func (g *gates) authenticate(c echo.Context, r *request) (err error) {
 		return g.logCall(c, r)
 	}
 	header := c.Request().Header
+	if r.route.Publishable && g.cfg.Published && len(header.Values(echo.HeaderAuthorization)) == 0 {
+		r.peer = auth.Peer(ctx)
+		return nil
+	}
 	if r.principal, err = g.authenticator.Authenticate(ctx, r.route, header); err != nil {
 		r.invalidToken = auth.CarriesAgentToken(header)
 	}
@@ -179,7 +187,9 @@ func (g *gates) rate(_ echo.Context, r *request) error {
 	if g.cfg.Limit == nil || r.route.Unlimited || r.inner != nil && r.inner.call.Tool == "" {
 		return nil
 	}
-	if retry, ok := g.cfg.Limit(r.principal); !ok {
+	caller := r.principal
+	caller.OrganizationID = r.owner().Organization
+	if retry, ok := g.cfg.Limit(caller); !ok {
 		return rateError{retry}
 	}
 	return nil
@@ -285,9 +295,10 @@ func (r *request) end() {
 }
 
 // template returns the template of the request's route, "" if no route matches. Unlike the router,
-// the API accepts no slash in the last parameter.
+// the API accepts no slash in the last parameter unless that is "*".
 func template(c echo.Context) string {
-	if strings.Count(c.Path(), "/") != strings.Count(c.Request().URL.EscapedPath(), "/") {
+	all, named := strings.Count(c.Request().URL.EscapedPath(), "/"), strings.Count(c.Path(), "/")
+	if all != named && (all < named || !strings.HasSuffix(c.Path(), "/*")) {
 		return ""
 	}
 	return c.Path()

@@ -44,8 +44,11 @@ type Config struct {
 	// Writes is called before every call that writes, once the project is known, and returns once there is room
 	// for it; its error is the response. leave is called when the call ends. Nil admits all.
 	Writes func(ctx context.Context, w admission.Write) (leave func(), err error)
-	// Limit is called before every call of a known caller, except on exempt routes. If ok is false,
-	// the call is refused with Retry-After wait. Nil sets no limit.
+	// Published serves publishable routes also to callers without a key.
+	Published bool
+	// Limit is called before every call of a known caller, except on exempt routes, and of one without a key, which has
+	// no kind, and its address as the organization. If ok is false, the call is refused with Retry-After wait. Nil sets no
+	// limit.
 	Limit func(p auth.Principal) (retry time.Duration, ok bool)
 	// Events admits events of webhooks; nil admits all that have a webhook.
 	Events EventAdmission

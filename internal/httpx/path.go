@@ -32,6 +32,17 @@ func PathParam(c echo.Context, name string) (string, error) {
 	return "", fault.New(fault.Internal, fault.CodeInternal, "the route has no parameter %s", name)
 }
 
+// PathRest returns the part of a path for the "*" at the end of its template, percent-decoded once.
+func PathRest(c echo.Context) (string, error) {
+	above := strings.Count(c.Path(), "/")
+	segments := strings.SplitN(c.Request().URL.EscapedPath(), "/", above+1)
+	rest, err := url.PathUnescape(segments[len(segments)-1])
+	if err != nil {
+		return "", fault.New(fault.Invalid, fault.CodeInvalidRequest, "the path is not percent-encoded: %v", err)
+	}
+	return rest, nil
+}
+
 // PathUUID returns a path parameter that is a UUID in its usual form of 36 characters. Any other
 // text names nothing: 404 not-found.
 func PathUUID(c echo.Context, name string) (uuid.UUID, error) {

@@ -33,6 +33,8 @@ type request struct {
 	id         uuid.UUID
 	receivedAt time.Time
 	principal  auth.Principal
+	// peer is the address of a caller without a key, as an id.
+	peer uuid.UUID
 	// query are the parameters that the route knows.
 	query        url.Values
 	invalidToken bool

@@ -46,6 +46,7 @@ func Owners() []Owner {
 		{"tokens", "internal/tokens"},
 		{"authserver", "console/authserver"},
 		{"forms", "console/forms"},
+		{"audit", "internal/checkpoints"},
 	}
 }
 

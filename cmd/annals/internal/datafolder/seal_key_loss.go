@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/annals-project/annals/internal/checkpoints"
 	"github.com/annals-project/annals/internal/ops"
 	"github.com/annals-project/annals/internal/secret"
 )
@@ -36,6 +37,9 @@ func (f Folder) LoseSealKey(ctx context.Context, address string, accept bool) (l
 		}
 		if accept && !accepted && len(missing) > 0 {
 			if known, err = f.useSealKey(ctx, db, known); err != nil {
+				return err
+			}
+			if err := checkpoints.KeepKeysOf(ctx, db, secret.Names(known)); err != nil {
 				return err
 			}
 			accepted = true

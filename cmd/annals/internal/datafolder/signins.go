@@ -15,6 +15,7 @@ import (
 	"github.com/annals-project/annals/console/agents"
 	"github.com/annals-project/annals/console/authserver"
 	"github.com/annals-project/annals/console/signin"
+	"github.com/annals-project/annals/internal/checkpoints"
 	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/internal/pg/schemas"
 	"github.com/annals-project/annals/internal/sealedtables"
@@ -99,7 +100,7 @@ func tables() []sealedtables.Table {
 
 // SealedTables are the tables of schema ops that hold sealed values for longer than minutes.
 func SealedTables() []secret.Table {
-	return append(signin.SealedTables(), secret.VaultTable(), tokens.SealedTable())
+	return append(signin.SealedTables(), secret.VaultTable(), tokens.SealedTable(), checkpoints.SealedTable())
 }
 
 // DumpSignIns writes how people and agents sign in, sealed.

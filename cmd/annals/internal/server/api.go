@@ -41,7 +41,9 @@ func buildAPI(_ context.Context, s *Server) (adds, error) {
 		Calls: calls, Log: logger, Bodies: httpx.NewBodies(admission.Bodies), Answers: admission.Answers.New(),
 		Metrics: metrics, Keys: s.read.keys, Admit: s.health.admission.admit,
 		Writes: s.backpressure.admit, Limit: newRateLimits(cfg.RateLimit, cfg.PlanTerms, cfg.Clock).allow,
-		Tokens: s.tokenKeys(), URLs: s.urls, Proxies: cfg.Proxies, Now: cfg.Clock, Events: newEventAdmission(cfg, s.storage),
+		Published: cfg.AuditPublic,
+		Tokens:    s.tokenKeys(), URLs: s.urls, Proxies: cfg.Proxies, Now: cfg.Clock,
+		Events: newEventAdmission(cfg, s.storage),
 	}
 	if s.reads != nil {
 		edge.Reads = s.reads
@@ -134,6 +136,7 @@ func (s *Server) readRoutes() readapi.Deps {
 		Projects: accounts, Usage: accounts, Rooms: accounts,
 		Recall:  recall.Charged{Meter: limiter.NewRecalls(read.limits, cfg.Logger), Recalls: s.recall},
 		Explain: s.explain(), Requests: s.calls(), PlanTerms: cfg.PlanTerms, Trace: s.trace(),
+		Audit: s.auditRoutes(),
 	}
 }
 
@@ -221,10 +224,16 @@ func newRateLimits(every *int, terms metering.PlanTerms, clock func() time.Time)
 	return &rateLimits{windows: ratelimit.New(time.Minute, clock), terms: terms, every: every}
 }
 
+// keylessPerMinute is how many requests a network address without a key may send in any minute.
+const keylessPerMinute = 600
+
 // allow counts a request of a principal; see httpx.Config.Limit.
 func (l *rateLimits) allow(p auth.Principal) (retry time.Duration, ok bool) {
 	limit := l.terms[p.Limits.Plan].RequestsPerMinute
-	if l.every != nil {
+	switch {
+	case p.Kind == "":
+		limit = keylessPerMinute
+	case l.every != nil:
 		limit = *l.every
 	}
 	return l.windows.Allow(p.OrganizationID, limit)

@@ -35,6 +35,8 @@ type Config struct {
 	Profile bool
 	// RequireReason refuses calls of operators without a reason that show texts or secrets.
 	RequireReason bool
+	// AuditPublic serves checkpoints and tiles of the audit log without a key.
+	AuditPublic bool
 	// URLs are the public addresses. An empty one is derived from the address that is listened on.
 	URLs auth.URLs
 	// Proxies are those in front of the service that are trusted to name who calls them.
@@ -88,6 +90,7 @@ type Config struct {
 	// NoRequestLog logs no calls. Only benchmarks set it, to measure what the log costs.
 	NoRequestLog bool
 	SignIn       SignIn
+	Audit        AuditConfig
 	Logger       *slog.Logger
 	// Clock may be nil for the clock of the machine.
 	Clock func() time.Time

@@ -39,6 +39,7 @@ type health struct {
 	probes       *probes
 	stuck        func() []pipeline.Stuck
 	denied       func() *erasure.DeniedError
+	audit        func() condition.List
 	roles        Roles
 	admission    *opening
 	progress     *startProgress
@@ -51,6 +52,7 @@ func buildHealth(_ context.Context, s *Server) (adds, error) {
 	s.health = &health{
 		reading: newReading(s.storage, s.read.runtime, s.cfg), runtime: s.read.runtime, storage: s.storage, index: s.index,
 		backpressure: s.backpressure, semantic: s.semantic, probes: s.probes, stuck: s.stuck, denied: s.denied,
+		audit:     func() condition.List { return s.audit.conditions() },
 		roles:     s.cfg.Roles,
 		admission: &opening{wentBack: s.storage.wentBack}, progress: &startProgress{now: time.Now}, logger: s.cfg.Logger,
 	}

@@ -81,7 +81,9 @@ func TestServer_MisspeltNames(t *testing.T) {
 }
 
 // templateOf is a path of the document as the table of routes has it.
-func templateOf(path string) string { return strings.NewReplacer("{", ":", "}", "").Replace(path) }
+func templateOf(path string) string {
+	return strings.NewReplacer("{path}", "*", "{", ":", "}", "").Replace(path)
+}
 
 type misspeller struct {
 	*harness

@@ -53,6 +53,7 @@ func (s *Server) parts() []part {
 		{"visits", Roles{RoleWrite, RoleConsole}, needs{"writes"}, buildVisits},
 		{"signing keys", Roles{RoleWrite, RoleRead, RoleConsole}, needs{"storage"}, buildSigningKeys},
 		{"pipeline", Roles{RolePipeline}, needs{"log", "probes", "embeddings", "index", "backpressure"}, buildPipeline},
+		{"audit", Roles{RolePipeline}, needs{"log", "projections"}, buildAudit},
 		{"administration", Roles{RoleWrite}, needs{"writes"}, buildAdministration},
 		{"recall", Roles{RoleRead, RoleConsole}, needs{"embeddings", "projections", "index"}, buildRecall},
 		{"read records", Roles{RoleWrite, RoleRead, RoleConsole}, needs{"log", "projections"}, buildReads},

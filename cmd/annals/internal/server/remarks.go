@@ -67,6 +67,7 @@ func (h *health) remarks(now reading, starting bool) (list condition.List) {
 	if len(now.damaged) > 0 {
 		add(damagedRemark(now.damaged))
 	}
+	add(h.audit()...)
 	return append(list, setAsideRemarks(h.runtime.IsSetAside())...)
 }
 

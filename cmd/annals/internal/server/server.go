@@ -56,6 +56,7 @@ type Server struct {
 	index        *localIndex
 	backpressure *backpressure
 	background   *background
+	audit        *auditLog // nil without the role pipeline
 	write        *writeSide
 	visits       visits.Queue
 	operatorLog  *operatorLog

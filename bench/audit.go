@@ -1,0 +1,225 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	client "github.com/annals-project/annals/client"
+	"github.com/annals-project/annals/internal/bench/load"
+)
+
+// AuditOptions are flags: the sizes of Audit.
+type AuditOptions struct {
+	Passages int           `name:"passages" default:"10000" help:"Texts to recall from, in thousands: 1,000 to 1,000,000."`
+	Rate     int           `name:"rate" default:"500" help:"Single sends a second beside the checkpoints, 1 to 20,000."`
+	For      time.Duration `name:"for" default:"20s" help:"How long the sends last, at most 1h."`
+	Queries  int           `name:"queries" default:"200" help:"Recalls to measure with each setting of reads, 1 to 100,000."`
+	Proofs   int           `name:"proofs" default:"100" help:"Proofs to make, 1 to 1,000."`
+}
+
+// Validate is called by the parser.
+func (o AuditOptions) Validate() error {
+	if o.Passages < 1000 || o.Passages > 1_000_000 || o.Rate < 1 || o.Rate > 20_000 || o.For <= 0 || o.For > time.Hour ||
+		o.Queries < 1 || o.Queries > 100_000 || o.Proofs < 1 || o.Proofs > 1000 {
+		return errors.New("want --passages of 1000 to 1000000, --rate of 1 to 20000, --for of at most 1h, " +
+			"--queries of 1 to 100000, and --proofs of 1 to 1000")
+	}
+	return nil
+}
+
+// auditRun is one run of Audit.
+type auditRun struct {
+	measurement
+	opts AuditOptions
+	slug string
+	to   *client.Client
+	// sends are ids of sends to prove.
+	sends []string
+}
+
+// Audit measures what the audit log costs on a separate server: how far checkpoints lag during sends, how fast the trees
+// are built again, how long a proof takes, and what recall costs in a project whose reads are proved.
+func Audit(ctx context.Context, cfg Config, opts AuditOptions) ([]load.Row, error) {
+	if cfg.Manager != nil {
+		return nil, errors.New("annals-bench audit changes settings of the server, so it measures one of its own alone")
+	}
+	m := &auditRun{measurement: newMeasurement(cfg), opts: opts}
+	return m.measure(ctx, m.startOwn, m.fill, m.lag, m.build, m.prove, m.proved)
+}
+
+// fill sends the texts to recall from.
+func (m *auditRun) fill(ctx context.Context) error {
+	slug, key, err := m.newProject(ctx, "audit")
+	if err != nil {
+		return err
+	}
+	if m.to, err = clientOf(m.Manager.BaseURL(), key, client.WithTimeout(patience)); err != nil {
+		return err
+	}
+	m.slug = slug
+	if _, _, err := load.Batches(ctx, m.to, m.opts.Passages/1000, 1000, passageWords, 2, m.run); err != nil {
+		return err
+	}
+	_, err = m.awaitSettled(ctx, m.to)
+	return err
+}
+
+// The samples of the lag of checkpoints, and its bound: they are signed every five seconds.
+const (
+	lagEvery  = 500 * time.Millisecond
+	lagBound  = 10
+	lagMetric = "annals_audit_checkpoint_lag_seconds"
+)
+
+// lag watches how old the oldest event without a checkpoint gets during sends at a fixed rate.
+func (m *auditRun) lag(ctx context.Context) error {
+	watched, stop := context.WithCancel(ctx)
+	defer stop()
+	most := make(chan float64, 1)
+	go func() {
+		var longest float64
+		defer func() { most <- longest }()
+		tick := time.NewTicker(lagEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-watched.Done():
+				return
+			case <-tick.C:
+			}
+			// A sample that fails is left out: the sends below fail if the server is gone.
+			if seconds, err := m.metric(watched, lagMetric); err == nil {
+				longest = max(longest, seconds)
+			}
+		}
+	}()
+	before, err := m.processor(ctx)
+	if err != nil {
+		return err
+	}
+	got, err := load.Sustained{
+		To: []*client.Client{m.to}, PerSecond: float64(m.opts.Rate), Lasts: m.opts.For, UnderWay: 512,
+		Run: m.run + "/audit", Blind: true,
+	}.Start(ctx)
+	if err != nil {
+		return err
+	}
+	of := fmt.Sprintf(" at %s sends a second", humanize.Comma(int64(m.opts.Rate)))
+	if err := m.spent(ctx, "single sends"+of, "a send", before, got.Acknowledged); err != nil {
+		return err
+	}
+	m.row(load.Row{What: "due to receipt" + of + ", p99", Value: got.Receipts.Percentile(0.99), Unit: "ms"})
+	stop()
+	m.row(load.Row{What: "oldest event without a checkpoint" + of + ", most", Value: <-most, Unit: "s", Must: lagBound})
+	_, err = m.awaitSettled(ctx, m.to)
+	return err
+}
+
+// build builds the trees again while the server runs.
+func (m *auditRun) build(ctx context.Context) error {
+	var done []struct {
+		Events  int64   `json:"events"`
+		Seconds float64 `json:"seconds"`
+	}
+	if err := operate(ctx, m.own.program, m.own.dir, &done, "rebuild", "audit"); err != nil {
+		return fmt.Errorf("rebuild: %w", err)
+	}
+	for _, r := range done {
+		m.row(load.Row{
+			What: "trees built again, read from the log", Value: float64(r.Events) / max(r.Seconds, .001), Unit: "leaves/s",
+			AtLeast: true, Must: 20_000,
+		})
+	}
+	return nil
+}
+
+// provedRounds is how often recalls with each setting alternate, so that other work of the machine affects all.
+const provedRounds = 4
+
+// proved compares recall with and without proved reads.
+func (m *auditRun) proved(ctx context.Context) error {
+	session, err := ownerSession(ctx, m.own, m.own.console)
+	if err != nil {
+		return err
+	}
+	from, until := load.Window(m.opts.Passages)
+	one, several := map[string]load.Times{}, map[string]load.Times{}
+	var appends load.Times
+	for range provedRounds {
+		for _, mode := range []string{"off", "kept", "proved"} {
+			if err := m.setReads(ctx, session, mode); err != nil {
+				return err
+			}
+			times, err := load.Recalls(ctx, m.to, max(m.opts.Queries/provedRounds, 1), from, until)
+			if err != nil {
+				return err
+			}
+			one[mode] = append(one[mode], times...)
+			by, err := load.RecallsBy(ctx, m.to, pairRecallers, time.Second, from, until)
+			if err != nil {
+				return err
+			}
+			several[mode] = append(several[mode], by.Times...)
+		}
+		times, err := m.appends(ctx)
+		if err != nil {
+			return err
+		}
+		appends = append(appends, times...)
+	}
+	bare := appends.Percentile(0.50)
+	m.row(load.Row{What: "re-send of an unchanged text: a call with one append, p50", Value: bare, Unit: "ms"})
+	for _, mode := range []string{"off", "kept", "proved"} {
+		m.row(load.Row{What: "recall, reads " + mode + ", 1 client, p50", Value: one[mode].Percentile(0.50), Unit: "ms"})
+		what := fmt.Sprintf("recall, reads %s, %d clients, p50", mode, pairRecallers)
+		m.row(load.Row{What: what, Value: several[mode].Percentile(0.50), Unit: "ms"})
+	}
+	return nil
+}
+
+// appends times calls that append one event each.
+func (m *auditRun) appends(ctx context.Context) (times load.Times, err error) {
+	same := client.DataPoint{ID: m.run + "/same", Content: "The same text again."}
+	if _, err := m.to.Ingest(ctx, same); err != nil {
+		return nil, err
+	}
+	for range max(m.opts.Queries/provedRounds, 1) {
+		began := time.Now()
+		if _, err := m.to.Ingest(ctx, same); err != nil {
+			return nil, err
+		}
+		times = append(times, time.Since(began))
+	}
+	return times, nil
+}
+
+// setReads sets how the reads of the project are recorded, as its Owner does it in the console.
+func (m *auditRun) setReads(ctx context.Context, session *http.Cookie, mode string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	form := url.Values{"mode": {mode}, "days": {"365"}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, m.own.console+"/p/"+m.slug+"/reads/setting",
+		strings.NewReader(form.Encode()))
+	if err != nil {
+		return fmt.Errorf("make request: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Origin", m.own.console)
+	req.AddCookie(session)
+	res, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		return fmt.Errorf("set reads: %w", err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusSeeOther {
+		return fmt.Errorf("set reads to %s: status %d", mode, res.StatusCode)
+	}
+	return nil
+}

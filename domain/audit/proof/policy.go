@@ -1,0 +1,154 @@
+package proof
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/transparency-dev/formats/log"
+	cosignature "github.com/transparency-dev/formats/note"
+	"github.com/transparency-dev/formats/witness"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// maxPolicy and maxPolicyLines bound a policy.
+const (
+	maxPolicy      = 1 << 18
+	maxPolicyLines = 1 << 10
+)
+
+// Policy is whose signatures make a checkpoint valid: a key of a log, and the quorum of witnesses (C2SP tlog-policy).
+type Policy struct {
+	logs   []note.Verifier
+	quorum witness.Group
+}
+
+// ParsePolicy reads a policy. Witnesses need no address.
+func ParsePolicy(text []byte) (p Policy, err error) {
+	if len(text) > maxPolicy || strings.Count(string(text), "\n") > maxPolicyLines {
+		return p, errors.New("policy: it is too long")
+	}
+	var lines, keys []string
+	quorums := 0
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		switch key := ""; {
+		case fields[0] == "log" && len(fields) > 1 && len(fields) < 4:
+			key = fields[1]
+			v, err := cosignature.NewVerifier(key)
+			if err != nil {
+				return p, fmt.Errorf("policy: key of a log: %w", err)
+			}
+			p.logs, keys = append(p.logs, v), append(keys, key)
+			continue
+		case fields[0] == "witness" && len(fields) == 3: // the parser wants an address
+			fields = append(fields, "https://witness.invalid")
+			fallthrough
+		case fields[0] == "witness" && len(fields) == 4:
+			keys = append(keys, fields[2])
+		case fields[0] == "quorum":
+			quorums++
+		case fields[0] == "group" && len(fields) > 3 && strings.TrimLeft(fields[2], "0") != "" && !repeats(fields[3:]):
+		default:
+			return p, fmt.Errorf("policy: invalid line %q", strings.TrimSpace(line))
+		}
+		lines = append(lines, strings.Join(fields, " "))
+	}
+	for i, key := range keys {
+		keys[i] = key[strings.LastIndexByte(key, '+')+1:]
+	}
+	if quorums != 1 || len(p.logs) == 0 || repeats(keys) {
+		return p, errors.New("policy: it needs the key of a log and one quorum, and has no key twice")
+	}
+	if p.quorum, err = witness.ParsePolicy([]byte(strings.Join(lines, "\n"))); err != nil {
+		err = fmt.Errorf("policy: %w", err)
+	}
+	return p, err
+}
+
+func repeats(list []string) bool {
+	seen := map[string]bool{}
+	for _, s := range list {
+		if seen[s] {
+			return true
+		}
+		seen[s] = true
+	}
+	return false
+}
+
+// Checkpoint is a checkpoint whose signatures a policy accepts.
+type Checkpoint struct {
+	Origin string
+	Size   int64
+	Root   tlog.Hash
+	// Keys are the keys of the log that signed it, as name and hash. Witnesses counts the signatures of others.
+	Keys      []string
+	Witnesses int
+}
+
+// Open checks the signatures of a checkpoint: one of a key of the log, and those of the quorum.
+func (p Policy) Open(checkpoint []byte) (c Checkpoint, err error) {
+	n, err := note.Open(checkpoint, note.VerifierList(p.logs...))
+	if err != nil {
+		return c, fmt.Errorf("checkpoint: %w", err)
+	}
+	if err := checkSignatures(checkpoint, n); err != nil {
+		return c, err
+	}
+	var text log.Checkpoint
+	if _, err = text.Unmarshal([]byte(n.Text)); err != nil {
+		return c, fmt.Errorf("checkpoint: %w", err)
+	}
+	if text.Size > math.MaxInt64 || len(text.Hash) != tlog.HashSize {
+		return c, errors.New("checkpoint: its size or root is none")
+	}
+	c = Checkpoint{
+		Origin: text.Origin, Size: int64(text.Size), Root: tlog.Hash(text.Hash), Witnesses: len(n.UnverifiedSigs),
+	}
+	for _, s := range n.Sigs {
+		if s.Name != c.Origin {
+			return c, fmt.Errorf("checkpoint of %q: the key %q is of another log", c.Origin, s.Name)
+		}
+		c.Keys = append(c.Keys, fmt.Sprintf("%s+%08x", s.Name, s.Hash))
+	}
+	if !p.quorum.Satisfied(checkpoint) {
+		return c, fmt.Errorf("checkpoint of %q, size %d: not enough witnesses of the policy signed it", c.Origin, c.Size)
+	}
+	return c, nil
+}
+
+// checkSignatures refuses what is no signature in its one form, since package note passes over it.
+func checkSignatures(checkpoint []byte, n *note.Note) error {
+	all := append(n.Sigs, n.UnverifiedSigs...)
+	for _, s := range all {
+		if _, err := base64.StdEncoding.Strict().DecodeString(s.Base64); err != nil {
+			return fmt.Errorf("checkpoint: signature of %q: %w", s.Name, err)
+		}
+	}
+	if strings.Count(string(checkpoint[len(n.Text):]), "\n") != 1+len(all) {
+		return errors.New("checkpoint: it has a signature twice")
+	}
+	return nil
+}
+
+// with returns the policy with one more key of a log.
+func (p Policy) with(v note.Verifier) Policy {
+	return Policy{append(p.logs[:len(p.logs):len(p.logs)], v), p.quorum}
+}
+
+// knows reports whether the policy has a key of a log.
+func (p Policy) knows(v note.Verifier) bool {
+	for _, known := range p.logs {
+		if known.Name() == v.Name() && known.KeyHash() == v.KeyHash() {
+			return true
+		}
+	}
+	return false
+}

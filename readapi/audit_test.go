@@ -1,0 +1,215 @@
+package readapi_test
+
+import (
+	"archive/zip"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/apitest"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/projections/audit"
+	"github.com/annals-project/annals/readapi"
+)
+
+// fakeTrees has a tree of one organization. A tile of it is its path.
+type fakeTrees struct {
+	tree  audit.Tree
+	tiles []tileName
+	err   error
+}
+
+type tileName struct {
+	level int
+	n     int64
+	width int
+}
+
+func (f *fakeTrees) Tree(_ context.Context, organization uuid.UUID) (audit.Tree, bool, error) {
+	return f.tree, organization == f.tree.Organization, f.err
+}
+
+func (f *fakeTrees) Tile(
+	_ context.Context, organization uuid.UUID, level int, n int64, width int,
+) ([]byte, bool, error) {
+	f.tiles = append(f.tiles, tileName{level, n, width})
+	return []byte{0, 255, byte(width)}, organization == f.tree.Organization && n < 100_000, f.err
+}
+
+func serveAudit(t *testing.T, published bool, a readapi.Audit) *apitest.Client {
+	t.Helper()
+	cfg := apitest.EdgeConfig()
+	cfg.Published = published
+	e := httpx.New(cfg)
+	readapi.Register(e, readapi.Deps{Audit: a})
+	return apitest.Start(t, readapi.OpenAPI, e)
+}
+
+const audits = "/api/v1/audit/"
+
+var ownAudit = audits + apitest.Manager.OrganizationID.String()
+
+func newTrees() *fakeTrees {
+	return &fakeTrees{tree: audit.Tree{
+		Organization: apitest.Manager.OrganizationID, Checkpoint: "annals/x/y/1\n42\nAAAA\n\n— annals sig\n",
+		Verifiers: []string{"annals/x/y/1+1+A", "annals/x/y/1+2+B"},
+	}}
+}
+
+func TestAudit_CheckpointAndPolicy(t *testing.T) {
+	f := newTrees()
+	api := serveAudit(t, false, readapi.Audit{Trees: f, Witnesses: "quorum none\n"})
+	got := api.Call(http.MethodGet, ownAudit+"/checkpoint", apitest.ManagementKey, "")
+	if got.Status != 200 || got.Body != f.tree.Checkpoint || !strings.HasPrefix(got.Header.Get("Content-Type"), "text/plain") {
+		t.Errorf("%d %q of %q", got.Status, got.Body, got.Header.Get("Content-Type"))
+	}
+	if got.Header.Get("Cache-Control") != "no-store" {
+		t.Error("a checkpoint may be cached")
+	}
+	got = api.Call(http.MethodGet, ownAudit+"/policy", apitest.ManagementKey, "")
+	if want := "log annals/x/y/1+1+A\nlog annals/x/y/1+2+B\nquorum none\n"; got.Status != 200 || got.Body != want {
+		t.Errorf("%d %q, want %q", got.Status, got.Body, want)
+	}
+	f.tree.Checkpoint, f.tree.Verifiers = "", nil
+	api.Call(http.MethodGet, ownAudit+"/checkpoint", apitest.ManagementKey, "").Want(t, 404, "no checkpoint yet")
+	api.Call(http.MethodGet, ownAudit+"/policy", apitest.ManagementKey, "").Want(t, 404, "no key yet")
+	f.err = errors.New("no database")
+	api.Call(http.MethodGet, ownAudit+"/checkpoint", apitest.ManagementKey, "").Want(t, 500)
+}
+
+// Another organization, one that nobody has and the deployment are one answer.
+func TestAudit_OtherOrganization(t *testing.T) {
+	f := newTrees()
+	for _, published := range []bool{false, true} {
+		api := serveAudit(t, published, readapi.Audit{Trees: f})
+		other := uuid.New()
+		for _, of := range []string{other.String(), uuid.Nil.String(), "x"} {
+			for _, path := range []string{"/checkpoint", "/policy", "/tile/0/000", "/proofs?ingestion=x"} {
+				f.tree.Organization = other
+				got := api.Call(http.MethodGet, audits+of+path, apitest.ManagementKey, "")
+				got.Want(t, 404, `"code":"not-found"`, "there is no audit log of this organization")
+			}
+		}
+		if f.tree.Organization = uuid.Nil; published { // that of the deployment
+			api.Call(http.MethodGet, audits+uuid.Nil.String()+"/checkpoint", "", "").Want(t, 404)
+		}
+	}
+}
+
+func TestAudit_Tiles(t *testing.T) {
+	const forever = "private, max-age=31536000, immutable"
+	for path, want := range map[string]struct {
+		is    tileName
+		cache string
+	}{
+		"0/000":                 {tileName{0, 0, 256}, forever},
+		"1/x001/067":            {tileName{1, 1067, 256}, forever},
+		"0/x001/067.p/12":       {tileName{0, 1067, 12}, "no-store"},
+		"0/x001%2F067.p%2F12":   {tileName{0, 1067, 12}, "no-store"},
+		"entries/000.p/255":     {tileName{-1, 0, 255}, "no-store"},
+		"entries/x001/234":      {tileName{-1, 1234, 256}, forever},
+		"63/000.p/1":            {tileName{63, 0, 1}, "no-store"},
+		"entries/x001/x234/567": {tileName{-1, 1234567, 256}, ""},
+	} {
+		f := newTrees()
+		api := serveAudit(t, false, readapi.Audit{Trees: f})
+		got := api.Call(http.MethodGet, ownAudit+"/tile/"+path, apitest.ManagementKey, "")
+		if len(f.tiles) != 1 || f.tiles[0] != want.is {
+			t.Errorf("%s asks for %v, want %v", path, f.tiles, want.is)
+		}
+		if want.cache == "" {
+			got.Want(t, 404, "has no such tile")
+			continue
+		}
+		if got.Status != 200 || got.Body != string([]byte{0, 255, byte(want.is.width)}) {
+			t.Errorf("%s: %d %q", path, got.Status, got.Body)
+		}
+		if cache := got.Header.Get("Cache-Control"); cache != want.cache {
+			t.Errorf("%s may be cached as %q, want %q", path, cache, want.cache)
+		}
+	}
+}
+
+func TestAudit_BadPathsOfTiles(t *testing.T) {
+	f := newTrees()
+	api := serveAudit(t, false, readapi.Audit{Trees: f})
+	for _, path := range []string{
+		"0/", "0/0", "0/0000", "0/x000/001", "00/000", "-1/000", "data/000", "entries/x067", "0/000.p/0", "0/000.p/256", "0/000.p/01",
+		"0/000.p", "0/000/", "0//000", "0/000.p/1/2", "0/..%2f000", "0/%ff", "x/000", "+1/000", "0/x999/x999/x999/x999/x999/x999/x999/999",
+	} {
+		api.Call(http.MethodGet, ownAudit+"/tile/"+path, apitest.ManagementKey, "").Want(t, 400, `"code":"invalid-request"`)
+	}
+	if len(f.tiles) > 0 {
+		t.Errorf("%v were asked for", f.tiles)
+	}
+	api.Call(http.MethodGet, ownAudit+"/tile/0", apitest.ManagementKey, "").Want(t, 404)
+	api.Call(http.MethodPost, ownAudit+"/tile/0/000", apitest.ManagementKey, "").Want(t, 405)
+}
+
+func TestAudit_Keys(t *testing.T) {
+	f := newTrees()
+	api := serveAudit(t, false, readapi.Audit{Trees: f})
+	for _, path := range []string{"/checkpoint", "/policy", "/tile/0/000", "/proofs?ingestion=x"} {
+		api.Call(http.MethodGet, ownAudit+path, "", "").Want(t, 401, "missing-api-key")
+		api.Call(http.MethodGet, ownAudit+path, apitest.ProjectKey, "").Want(t, 401, `"code":"unauthorized"`)
+	}
+	api = serveAudit(t, true, readapi.Audit{Trees: f})
+	for _, path := range []string{"/checkpoint", "/policy", "/tile/0/000"} {
+		got := api.Call(http.MethodGet, ownAudit+path, "", "")
+		got.Want(t, 200)
+		if cache := got.Header.Get("Cache-Control"); strings.HasPrefix(cache, "public") != strings.HasPrefix(path, "/tile") {
+			t.Errorf("%s may be cached as %q", path, cache)
+		}
+		api.Call(http.MethodGet, ownAudit+path, apitest.UnknownManagement, "").Want(t, 401, `"code":"unauthorized"`)
+	}
+	api.Call(http.MethodGet, ownAudit+"/proofs?ingestion=x", "", "").Want(t, 401, "missing-api-key")
+	api.Call(http.MethodGet, "/api/v1/projects", "", "").Want(t, 401, "missing-api-key")
+}
+
+func TestAudit_Proofs(t *testing.T) {
+	var asked []readapi.ProofRequest
+	var refusal error
+	prove := func(_ context.Context, what readapi.ProofRequest) ([]readapi.ProofFile, error) {
+		asked = append(asked, what)
+		one, two := []byte("one"), []byte("two")
+		return []readapi.ProofFile{{Name: "a.tlog-proof", Data: one}, {Name: "b.tlog-proof", Data: two}}, refusal
+	}
+	api := serveAudit(t, false, readapi.Audit{Prove: prove})
+	call := func(query string) apitest.Response {
+		return api.Call(http.MethodGet, ownAudit+"/proofs"+query, apitest.ManagementKey, "")
+	}
+	got := call("?source=a%2Fb&project=default")
+	want := readapi.ProofRequest{Organization: apitest.Manager.OrganizationID, Project: "default", Kind: "source", ID: "a/b"}
+	if len(asked) != 1 || asked[0] != want || got.Header.Get("Content-Type") != "application/zip" {
+		t.Errorf("asked for %v, answered %d %q", asked, got.Status, got.Header.Get("Content-Type"))
+	}
+	from, err := zip.NewReader(strings.NewReader(got.Body), int64(len(got.Body)))
+	if err != nil || len(from.File) != 2 || from.File[1].Name != "b.tlog-proof" {
+		t.Fatalf("%v, %v", from, err)
+	}
+	file, err := from.File[1].Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(file); err != nil || string(text) != "two" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if again := call("?source=a%2Fb&project=default"); again.Body != got.Body {
+		t.Error("the same proofs are other bytes")
+	}
+	asked = nil
+	for _, query := range []string{"", "?source=", "?source=a&ingestion=b", "?source=a&source=b", "?project=default", "?deletoin=a"} {
+		call(query).Want(t, 400, `"code":"invalid-request"`)
+	}
+	if len(asked) > 0 {
+		t.Errorf("%v was asked for", asked)
+	}
+	refusal = fault.New(fault.NotFound, fault.CodeNotFound, "no checkpoint covers it yet")
+	call("?request=a").Want(t, 404, "no checkpoint covers it yet")
+}
