@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
+	"os/exec"
 	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
 
 	client "github.com/annals-project/annals/client"
+	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/bench/load"
 )
 
@@ -40,12 +43,10 @@ type auditRun struct {
 	opts AuditOptions
 	slug string
 	to   *client.Client
-	// sends are ids of sends to prove.
-	sends []string
 }
 
-// Audit measures what the audit log costs on a separate server: how far checkpoints lag during sends, how fast the trees
-// are built again, how long a proof takes, and what recall costs in a project whose reads are proved.
+// Audit measures what the audit log costs on a separate server: how far checkpoints lag during sends, how fast the
+// trees are built again, how long a proof takes, and what recall costs in a project whose reads are proved.
 func Audit(ctx context.Context, cfg Config, opts AuditOptions) ([]load.Row, error) {
 	if cfg.Manager != nil {
 		return nil, errors.New("annals-bench audit changes settings of the server, so it measures one of its own alone")
@@ -112,7 +113,7 @@ func (m *auditRun) lag(ctx context.Context) error {
 		return err
 	}
 	of := fmt.Sprintf(" at %s sends a second", humanize.Comma(int64(m.opts.Rate)))
-	if err := m.spent(ctx, "single sends"+of, "a send", before, got.Acknowledged); err != nil {
+	if err := m.spent(ctx, "single sends"+of, before, got.Acknowledged); err != nil {
 		return err
 	}
 	m.row(load.Row{What: "due to receipt" + of + ", p99", Value: got.Receipts.Percentile(0.99), Unit: "ms"})
@@ -124,20 +125,81 @@ func (m *auditRun) lag(ctx context.Context) error {
 
 // build builds the trees again while the server runs.
 func (m *auditRun) build(ctx context.Context) error {
-	var done []struct {
-		Events  int64   `json:"events"`
-		Seconds float64 `json:"seconds"`
-	}
-	if err := operate(ctx, m.own.program, m.own.dir, &done, "rebuild", "audit"); err != nil {
-		return fmt.Errorf("rebuild: %w", err)
-	}
-	for _, r := range done {
+	command := exec.CommandContext(ctx, m.own.program, "rebuild", "audit", "--json", "--data-dir", m.own.dir)
+	rebuilt, _, err := rebuilding(command)
+	for _, r := range rebuilt {
 		m.row(load.Row{
-			What: "trees built again, read from the log", Value: float64(r.Events) / max(r.Seconds, .001), Unit: "leaves/s",
-			AtLeast: true, Must: 20_000,
+			What: "trees built again, read from the log", Value: r.Rate(), Unit: "events/s", AtLeast: true, Must: 20_000,
 		})
 	}
+	return err
+}
+
+// prove makes proofs of sends, as an auditor with the management key gets them.
+func (m *auditRun) prove(ctx context.Context) error {
+	keys, err := Credentials(m.own.dir)
+	if err != nil {
+		return err
+	}
+	var organizations []struct {
+		ID string `json:"id"`
+	}
+	if err := operate(ctx, m.own.program, m.own.dir, &organizations, "org", "list"); err != nil {
+		return err
+	}
+	ids := make([]string, m.opts.Proofs)
+	for i := range ids {
+		receipt, err := m.to.Ingest(ctx, client.DataPoint{
+			ID: fmt.Sprintf("%s/proved-%d", m.run, i), Content: fmt.Sprintf("Text %d to prove.", i),
+		})
+		if err != nil {
+			return err
+		}
+		ids[i] = receipt.IngestionID
+	}
+	if _, err := m.awaitSettled(ctx, m.to); err != nil {
+		return err
+	}
+	var times load.Times
+	for _, id := range ids {
+		path := "/api/v1/audit/" + organizations[0].ID + "/proofs?project=" + m.slug + "&ingestion=" + id
+		took, err := m.proof(ctx, path, keys[managementKeyName])
+		if err != nil {
+			return err
+		}
+		times = append(times, took)
+	}
+	m.row(load.Row{What: "proofs of a send, p50", Value: times.Percentile(0.50), Unit: "ms", Must: 5})
+	m.row(load.Row{What: "proofs of a send, p99", Value: times.Percentile(0.99), Unit: "ms"})
 	return nil
+}
+
+// proof reads the proofs of a send, once a checkpoint covers it.
+func (m *auditRun) proof(ctx context.Context, path, key string) (took time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for pause := (backoff.Backoff{First: 100 * time.Millisecond, Longest: time.Second}); ; {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.own.url+path, nil)
+		if err != nil {
+			return 0, fmt.Errorf("make request: %w", err)
+		}
+		req.Header.Set("Authorization", "Bearer "+key)
+		began := time.Now()
+		res, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			return 0, fmt.Errorf("read proofs: %w", err)
+		}
+		body, err := io.ReadAll(io.LimitReader(res.Body, pageLimit))
+		if err = errors.Join(err, res.Body.Close()); err != nil {
+			return 0, fmt.Errorf("read proofs: %w", err)
+		}
+		if res.StatusCode == http.StatusOK {
+			return time.Since(began), nil
+		}
+		if pause.Wait(ctx) != nil {
+			return 0, fmt.Errorf("read proofs: status %d: %.300s", res.StatusCode, body)
+		}
+	}
 }
 
 // provedRounds is how often recalls with each setting alternate, so that other work of the machine affects all.

@@ -109,28 +109,39 @@ func (m *sustained) rebuild(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	rebuilding := exec.CommandContext(ctx, m.own.program, "rebuild", "all", "--json", "--data-dir", m.own.dir)
-	output, err := rebuilding.Output()
+	command := exec.CommandContext(ctx, m.own.program, "rebuild", "all", "--json", "--data-dir", m.own.dir)
+	rebuilt, used, err := rebuilding(command)
 	if err != nil {
-		if exit, is := errors.AsType[*exec.ExitError](err); is {
-			err = fmt.Errorf("%w: %s", err, exit.Stderr)
-		}
-		return fmt.Errorf("rebuild: %w", err)
+		return err
 	}
 	took := time.Since(began)
-	for lines := bufio.NewScanner(bytes.NewReader(output)); lines.Scan(); {
-		var r runner.RebuildProgress
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return fmt.Errorf("decode the output of the rebuild: %w", err)
-		}
-		if r.Done {
-			m.row(load.Row{What: "rebuild of " + r.Projection, Value: r.Rate(), Unit: "events/s", AtLeast: true})
-		}
+	for _, r := range rebuilt {
+		m.row(load.Row{What: "rebuild of " + r.Projection, Value: r.Rate(), Unit: "events/s", AtLeast: true})
 	}
 	scale := 100_000 / float64(m.sends)
-	used := rebuilding.ProcessState.UserTime() + rebuilding.ProcessState.SystemTime()
 	what := fmt.Sprintf("rebuild of all, for each 100,000 sends (of %s)", humanize.Comma(int64(m.sends)))
 	m.row(load.Row{What: what, Value: scale * took.Seconds(), Unit: "s"})
 	m.row(load.Row{What: what + ", processor time", Value: scale * used.Seconds(), Unit: "s"})
 	return nil
+}
+
+// rebuilding runs a rebuild of projections, and returns how each one ended and the processor time of the command.
+func rebuilding(command *exec.Cmd) (done []runner.RebuildProgress, used time.Duration, err error) {
+	output, err := command.Output()
+	if err != nil {
+		if exit, is := errors.AsType[*exec.ExitError](err); is {
+			err = fmt.Errorf("%w: %s", err, exit.Stderr)
+		}
+		return nil, 0, fmt.Errorf("rebuild: %w", err)
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(output)); lines.Scan(); {
+		var r runner.RebuildProgress
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			return nil, 0, fmt.Errorf("decode the output of the rebuild: %w", err)
+		}
+		if r.Done {
+			done = append(done, r)
+		}
+	}
+	return done, command.ProcessState.UserTime() + command.ProcessState.SystemTime(), nil
 }

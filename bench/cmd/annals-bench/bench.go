@@ -25,6 +25,7 @@ type BenchCmd struct {
 	Sustained SustainedCmd `cmd:"" help:"Measure a steady load and an overload against the budgets of the design."`
 	Needles   NeedlesCmd   `cmd:"" help:"Measure whether recall finds the one of many texts that a question names by a detail."`
 	Directory DirectoryCmd `cmd:"" help:"Measure what many identities and rules cost, against the budgets of the design."`
+	Audit     AuditCmd     `cmd:"" help:"Measure what the audit log and proved reads cost."`
 	Hostile   HostileCmd   `cmd:"" help:"Measure what a neighbour notices while one tenant misuses the service."`
 	Pair      PairCmd      `cmd:"" help:"Compare the service of the working tree with those of other commits."`
 	Size      SizeCmd      `cmd:"" help:"Measure recall, memory and start as the store grows, against the budgets of the design."`
