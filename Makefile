@@ -42,9 +42,10 @@ run: build ## Build and start the service with its data in ./data (DATA=folder f
 	@deploy/embeddings/install.sh --try ./bin/annals "$(DATA)"
 	./bin/annals serve --data-dir "$(DATA)"
 
-build: ## Build bin/annals.
+build: ## Build bin/annals, and bin/annals-verify, which checks files of the audit log offline.
 	@mkdir -p bin
 	$(GO) build -ldflags '$(if $(COMMIT),-X github.com/annals-project/annals/internal/build.commit=$(COMMIT))' -o bin/annals ./cmd/annals
+	$(GO) build -ldflags=-s -o bin/annals-verify ./cmd/annals-verify
 
 .PHONY: bin/annals-bench
 bin/annals-bench: ## Build the benchmarks, which drive bin/annals.

@@ -88,7 +88,9 @@ func (r Remarks) Lines() []string {
 	add("recall is not answered here: ", r.RecallElsewhere)
 	add("", r.SemanticSearchOff)
 	lines = append(lines, r.ServersDown...)
-	for _, text := range []string{r.SendsFailed, r.LockAwaited, r.ErasureDenied, r.StreamsRestored, r.StreamsDamaged, r.AuditTreesDiffer} {
+	for _, text := range []string{
+		r.SendsFailed, r.LockAwaited, r.ErasureDenied, r.StreamsRestored, r.StreamsDamaged, r.AuditTreesDiffer,
+	} {
 		add("", text)
 	}
 	lines = append(lines, r.AuditLate...)

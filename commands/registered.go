@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
@@ -89,12 +90,12 @@ func (l *Journal) AuthorID(ctx context.Context, project uuid.UUID, author string
 	return stream.IdentityID(namespace, author), nil
 }
 
-// OrganizationOf returns the organization of a project. It fails if the registry does not know the
+// OrganizationOf returns the organization of a project. It is erasure.ErrNoProject if the registry does not know the
 // project.
 func (l *Journal) OrganizationOf(ctx context.Context, project uuid.UUID) (uuid.UUID, error) {
 	p, ok, err := l.projectOf(ctx, project)
 	if err == nil && !ok {
-		err = fmt.Errorf("the registry has no project %s", project)
+		err = fmt.Errorf("project %s: %w", project, erasure.ErrNoProject)
 	}
 	return p.organization, err
 }

@@ -115,6 +115,12 @@ type Bounded interface {
 	Fit(events []eventstore.DecodedEvent) int
 }
 
+// Whole is a Projector that gets the events that are set aside too, and the stray ones: not decoded, or PassedOver.
+type Whole interface {
+	Projector
+	TakesSetAside()
+}
+
 // Continuing is a Projector that can go on with the rows of an earlier version while those of its own
 // are built in a shadow. Its queries read both.
 type Continuing interface {

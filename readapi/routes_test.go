@@ -112,12 +112,14 @@ func TestOperator_Reads(t *testing.T) {
 		{Name: condition.ErasureDenied, Words: "the right to delete is missing"},
 		{Name: condition.StreamsRestored, Words: "1 stream was hidden"},
 		{Name: condition.StreamsDamaged, Words: "1 stream was deleted"},
+		{Name: condition.AuditTreesDiffer, Words: "1 tree differs"},
+		{Name: condition.AuditLate, Words: "a witness is away"},
 		{Name: condition.SetAside, SetAside: &client.SetAside{
 			Position: 7, Type: "memory.derived.v1", Projections: []string{"memories"},
 		}},
 	}
 	f.conditions = append(parts, also...)
-	const remarks = `"semanticSearchOff":"the model small is missing","serversDown":["the model cannot be used"],"sendsFailed":"2 sends failed","lockAwaited":"a table is locked","erasureDenied":"the right to delete is missing","streamsRestored":"1 stream was hidden","streamsDamaged":"1 stream was deleted","setAside":[{"position":7,"type":"memory.derived.v1","projections":["memories"]}]`
+	const remarks = `"semanticSearchOff":"the model small is missing","serversDown":["the model cannot be used"],"sendsFailed":"2 sends failed","lockAwaited":"a table is locked","erasureDenied":"the right to delete is missing","streamsRestored":"1 stream was hidden","streamsDamaged":"1 stream was deleted","auditTreesDiffer":"1 tree differs","auditLate":["a witness is away"],"setAside":[{"position":7,"type":"memory.derived.v1","projections":["memories"]}]`
 	api.Call(http.MethodGet, "/readyz", "", "").Want(t, 503, `"notReady":[{"part":"datapoints"`, `"writesRefused":["the disk is nearly full"]`,
 		`"setAside":[{`, `"semanticSearchOff":"the model small is missing"`,
 		`"serversDown":["the model cannot be used"]`, `"sendsFailed":"2 sends failed"`, `"lockAwaited":"a table is locked"`, `"erasureDenied":"the right to delete is missing"`,

@@ -128,5 +128,9 @@ func showProof(out io.Writer, f auditfiles.Found) {
 
 // origin names a log and who signed for it.
 func origin(c proof.Checkpoint) string {
-	return fmt.Sprintf("%q signed by %q and %d witnesses", c.Origin, c.Keys, c.Witnesses)
+	by := fmt.Sprintf("%q signed by %q", c.Origin, c.Keys)
+	if len(c.Witnesses) > 0 {
+		by += fmt.Sprintf(", witnessed by %q", c.Witnesses)
+	}
+	return by
 }

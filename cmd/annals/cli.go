@@ -52,6 +52,7 @@ type CLI struct {
 	Restore     RestoreCmd      `cmd:"" help:"Create a data folder from a backup."`
 	Erase       EraseCmd        `cmd:"" help:"Show what waits to be erased, or erase it now."`
 	Events      EventsCmd       `cmd:"" help:"Read the event log, as the person who runs the server."`
+	Audit       AuditCmd        `cmd:"" help:"Verify the log, and prove to others what happened."`
 	Rebuild     RebuildCmd      `cmd:"" help:"Build a projection from the log in a shadow, and switch over to it."`
 	Org         OrgCmd          `cmd:"" help:"List and create organizations, and set their plan, credits, spend cap and management key."`
 	Project     ProjectCmd      `cmd:"" help:"List, create and archive projects, and set their caps."`

@@ -35,6 +35,7 @@ var examples = map[string][2]string{
 	"events set-aside": {
 		"annals events set-aside", `annals events set-aside 4711 --reason "a value that no table can hold"`,
 	},
+	"audit status":  {"annals audit status", "annals audit status --org acme --json"},
 	"rebuild":       {"annals rebuild recallindex", "annals rebuild all --rate 5000"},
 	"org list":      {"annals org list", "annals org list --json"},
 	"org show":      {"annals org show", "annals org show --org acme"},

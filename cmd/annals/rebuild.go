@@ -17,7 +17,7 @@ import (
 // RebuildCmd is "annals rebuild".
 type RebuildCmd struct {
 	Settings
-	Projection string `arg:"" help:"Projection to build from the log: access, datapoints, directory, embeddings, memories, recallindex, trace or usage; or all. Without a server on the data folder it takes the settings of annals serve."`
+	Projection string `arg:"" help:"Projection to build from the log: access, audit, datapoints, directory, embeddings, history, memories, reads, recallindex, trace or usage; or all. Without a server on the data folder it takes the settings of annals serve."`
 	Rate       int    `name:"rate" help:"Events a second at most, to spare the event store and the database; 0 is no limit."`
 	Restart    bool   `name:"restart" help:"Begin at position 0, although an interrupted rebuild could be continued."`
 	Force      bool   `name:"force" help:"Switch over although the rebuilt rows are not as many as the live ones."`

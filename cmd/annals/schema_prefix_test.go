@@ -48,7 +48,7 @@ func TestServe_SchemaPrefix(t *testing.T) {
 		return db.QueryRow(t.Context(), `select string_agg(nspname, ',' order by nspname) from pg_namespace
 			where nspname !~ '^pg_' and nspname not in ('public', 'information_schema')`).Scan(&made)
 	})
-	if err != nil || !strings.HasPrefix(made, "a_access,a_datapoints,") || strings.Count(made, "a_") != strings.Count(made, ",")+1 {
+	if err != nil || !strings.HasPrefix(made, "a_access,a_audit,a_datapoints,") || strings.Count(made, "a_") != strings.Count(made, ",")+1 {
 		t.Errorf("schemas %s, %v", made, err)
 	}
 }

@@ -84,6 +84,7 @@ func (s *Signer) Pass(ctx context.Context) error {
 	// Trees that differ stay due and must not take the places of others.
 	due, err := s.Trees.Due(ctx, passTrees+len(s.Differs()))
 	if err != nil {
+		s.unknown()
 		return fmt.Errorf("list the trees without a checkpoint: %w", err)
 	}
 	s.note(due)
@@ -99,6 +100,15 @@ func (s *Signer) Pass(ctx context.Context) error {
 		errs = append(errs, s.signBatch(ctx, batch))
 	}
 	return errors.Join(append(errs, s.Kept.Pass(ctx, mine))...)
+}
+
+// unknown counts what cannot be read as waiting, from the first failure on.
+func (s *Signer) unknown() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.since.IsZero() {
+		s.since = s.Now()
+	}
 }
 
 // note remembers since when an event waits, and forgets trees that are no longer due.

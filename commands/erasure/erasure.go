@@ -139,9 +139,12 @@ type rowCompleter interface {
 	CompleteRows(ctx context.Context, project, identity uuid.UUID, now time.Time) error
 }
 
+// ErrNoProject is returned for a project that the registry does not have.
+var ErrNoProject = errors.New("the registry has no such project")
+
 // projects knows the projects of the log.
 type projects interface {
-	// OrganizationOf returns the organization of a project. It fails if there is no such project.
+	// OrganizationOf returns the organization of a project. It is ErrNoProject if there is no such project.
 	OrganizationOf(ctx context.Context, project uuid.UUID) (uuid.UUID, error)
 	// AuthorID returns the identity record of an author, zero if there is none.
 	AuthorID(ctx context.Context, project uuid.UUID, author string) (uuid.UUID, error)

@@ -127,6 +127,9 @@ type retaining struct {
 	ended *ended
 }
 
+// owner is what the events of the data point belong to.
+func (r *retaining) owner() Owner { return Owner{r.organization, r.deleted.ProjectID} }
+
 // appendFacts appends events with as few appends as the store allows, and returns the new stream
 // revision.
 func (e *Eraser) appendFacts(
@@ -173,7 +176,16 @@ func (e *Eraser) nextFacts(ctx context.Context, r *retaining) (*deletion.FactsKe
 	}
 	name, from := stream.Name(stream.DataPoint, r.dataPoint), eventstore.Revision(r.Next)
 	err := e.Journal.Scan(ctx, name, from, func(f eventstore.DecodedEvent) (bool, error) {
-		kept, err := f.Kept(r.organization)
+		organization, err := e.organizationOf(ctx, f, r.owner())
+		if err != nil {
+			return false, err
+		}
+		if len(part.Records) == 0 {
+			part.OrganizationID = organization
+		} else if organization != part.OrganizationID {
+			return false, nil
+		}
+		kept, err := f.Kept(organization)
 		if err != nil {
 			return false, err
 		}
@@ -289,8 +301,18 @@ func (e *Eraser) addMemories(ctx context.Context, r *retaining, part *deletion.F
 			r.Complete = false
 			return false, nil
 		}
+		organization, err := e.organizationOf(ctx, f, r.owner())
+		if err != nil {
+			return false, err
+		}
+		if read == 0 && len(part.Records) == 0 {
+			part.OrganizationID = organization
+		} else if organization != part.OrganizationID {
+			r.Complete = false
+			return false, nil
+		}
 		read++
-		kept, err := f.Kept(r.organization)
+		kept, err := f.Kept(organization)
 		if err != nil {
 			return false, err
 		}

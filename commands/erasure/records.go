@@ -30,6 +30,23 @@ func (s Streams) ownerOf(ctx context.Context, project uuid.UUID) (Owner, error) 
 	return Owner{organization, project}, err
 }
 
+// organizationOf returns the organization of the leaf of an event, in a stream of an owner. It is that of the stream,
+// but perhaps not where an event is passed over.
+func (s Streams) organizationOf(ctx context.Context, f eventstore.DecodedEvent, of Owner) (uuid.UUID, error) {
+	organization, project := f.LeafOwner()
+	switch project {
+	case uuid.Nil:
+		return organization, nil
+	case of.Project:
+		return of.Organization, nil
+	}
+	organization, err := s.Projects.OrganizationOf(ctx, project)
+	if errors.Is(err, ErrNoProject) {
+		return uuid.Nil, nil // as a tree has it
+	}
+	return organization, err
+}
+
 // KeepRecords keeps the records of the events of a stream from a revision on and before another. They
 // are about to leave the log, which is safe once it has returned. The records are in a stream that is
 // never erased (stream.RecordsName), a bounded part in each event.
@@ -65,7 +82,7 @@ func (s Streams) KeepRecords(ctx context.Context, of Owner, name string, from, b
 	})
 }
 
-// nextRecords reads the next part of the records of a stream.
+// nextRecords reads the next part of the records of a stream, of one organization.
 func (s Streams) nextRecords(
 	ctx context.Context, of Owner, name string, from, before eventstore.Revision,
 ) (*audit.RecordsKept, error) {
@@ -76,7 +93,16 @@ func (s Streams) nextRecords(
 		if f.Revision >= before || f.Revision != eventstore.Revision(part.To()) {
 			return false, nil
 		}
-		kept, err := f.Kept(of.Organization)
+		organization, err := s.organizationOf(ctx, f, of)
+		if err != nil {
+			return false, err
+		}
+		if len(part.Records) == 0 {
+			part.OrganizationID = organization
+		} else if organization != part.OrganizationID {
+			return false, nil
+		}
+		kept, err := f.Kept(organization)
 		part.Records = append(part.Records, kept)
 		return len(part.Records) < partRecords, err
 	})

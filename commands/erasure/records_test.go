@@ -78,7 +78,7 @@ type tenants map[uuid.UUID]uuid.UUID
 func (p tenants) OrganizationOf(_ context.Context, project uuid.UUID) (uuid.UUID, error) {
 	organization, ok := p[project]
 	if !ok {
-		return uuid.Nil, fmt.Errorf("no project %s", project)
+		return uuid.Nil, fmt.Errorf("project %s: %w", project, erasure.ErrNoProject)
 	}
 	return organization, nil
 }
@@ -125,7 +125,8 @@ func newHistory(t *testing.T, seed uint64) *history {
 		Rand: rand.New(rand.NewPCG(seed, seed)), t: t, memory: eventstoretest.NewMemory(), projects: tenants{},
 		owners: map[uuid.UUID]uuid.UUID{}, deletions: map[uuid.UUID]uuid.UUID{},
 	}
-	h.log = eventstore.Journal{Store: h.memory, Codec: eventstoretest.Codec(t)}
+	codec := eventstoretest.Codec(t)
+	h.log = eventstore.Journal{Store: h.memory, Codec: codec, Aside: eventstore.NewSetAside(h.memory, codec)}
 	h.append(stream.Registry, &registry.LogOpened{LogID: uuid.New()})
 	for range 3 {
 		h.projects[uuid.New()] = uuid.New()
@@ -166,16 +167,12 @@ func (h *history) eraser(dies bool) *erasure.Eraser {
 // append appends to a stream that is not erased. ok is false for one that is.
 func (h *history) append(name string, events ...event.Event) (done eventstore.Appended, ok bool) {
 	h.t.Helper()
-	last, ok, err := h.log.Last(h.t.Context(), name)
+	last, _, err := h.log.Last(h.t.Context(), name)
 	if errors.Is(err, eventstore.ErrDeleted) {
 		return done, false
 	}
 	h.must(err)
-	at := eventstore.NoStream
-	if ok {
-		at = last.Revision
-	}
-	done, err = h.log.Append(h.t.Context(), name, at, event.NewMeta("test", time.Now()), events...)
+	done, err = h.log.Append(h.t.Context(), name, last.Revision, event.NewMeta("test", time.Now()), events...)
 	h.must(err)
 	return done, true
 }
@@ -226,6 +223,33 @@ func (h *history) store() {
 		events[i] = e
 	}
 	h.append(streamName, events...)
+}
+
+// strange stores an event that cannot be decoded, and sets it aside. Its leaf is of the organization that its bytes
+// name, if they name a project.
+func (h *history) strange() {
+	id := h.id()
+	category := []string{stream.DataPoint, stream.Memory, stream.Identity, stream.Person}[h.IntN(4)]
+	if category == stream.DataPoint && h.deletions[id] != uuid.Nil {
+		return
+	}
+	other := h.owners[h.id()].String()
+	data := []string{`{"projectId":"` + other + `"}`, `{"projectId":"` + uuid.NewString() + `"}`, `{"projectId":1}`, `{`}
+	meta := []byte(`{"schema":1,"at":"2026-11-05T12:00:00Z"}`)
+	if h.IntN(3) > 0 {
+		meta = event.WithSalt(meta, [event.SaltSize]byte{byte(h.Int())})
+	}
+	name := stream.Name(category, id)
+	last, _, err := h.log.Last(h.t.Context(), name)
+	if errors.Is(err, eventstore.ErrDeleted) {
+		return
+	}
+	h.must(err)
+	done, err := h.memory.Append(h.t.Context(), name, last.Revision, []eventstore.Proposed{
+		{ID: uuid.New(), Type: category + ".unheard-of.v1", Data: []byte(data[h.IntN(len(data))]), Meta: meta},
+	})
+	h.must(err)
+	h.append(stream.Registry, &registry.EventSetAside{Position: uint64(done.Position), Projections: []string{"audit"}})
 }
 
 func (h *history) deleteDataPoint() {
@@ -313,7 +337,7 @@ func TestRecords_OfEveryEventEverStored(t *testing.T) {
 	h := newHistory(t, seedtest.Of(t))
 	for range steps {
 		dies := h.IntN(3) > 0
-		switch h.IntN(13) {
+		switch h.IntN(14) {
 		case 0:
 			h.deleteDataPoint()
 		case 1:
@@ -333,6 +357,8 @@ func TestRecords_OfEveryEventEverStored(t *testing.T) {
 		case 8:
 			h.must(h.memory.Scavenge(t.Context()))
 			eventstoretest.CheckRecords(t, h.memory, h.memory.Ever())
+		case 9:
+			h.strange()
 		default:
 			h.store()
 		}

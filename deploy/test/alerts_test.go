@@ -54,6 +54,15 @@ func TestAlerts_FireOnFaultsOnly(t *testing.T) {
 		"AnnalsRequestLogLate": {
 			`annals_request_log_flush_failures_total{` + process + `} 0+1x30`, `annals_request_log_flush_failures_total{` + process + `} 3x20 4x9`,
 		},
+		"AnnalsAuditTreesDiffer": {`annals_audit_trees_differ{` + process + `} 1x30`, `annals_audit_trees_differ{` + process + `} 0x30`},
+		"AnnalsCheckpointLate": {
+			`annals_audit_checkpoint_lag_seconds{` + process + `} 0+60x30`, `annals_audit_checkpoint_lag_seconds{` + process + `} 6x30`,
+		},
+		"AnnalsAnchorLate": {`annals_audit_anchor_lag_seconds{` + process + `} 0+60x30`, `annals_audit_anchor_lag_seconds{` + process + `} 60x30`},
+		"AnnalsWitnessLate": {
+			`annals_audit_witness_lag_seconds{` + process + `,witness="rome"} 0+60x30` + "\n" + `annals_audit_witness_lag_seconds{` + process + `,witness="oslo"} 0x30`,
+			`annals_audit_witness_lag_seconds{` + process + `,witness="rome"} 60x30`,
+		},
 		"AnnalsErrorsLogged": {
 			`annals_log_lines_total{` + process + `,level="error"} 0+1x30`,
 			`annals_log_lines_total{` + process + `,level="error"} 5x30` + "\n" + `annals_log_lines_total{` + process + `,level="warn"} 0+1x30`,

@@ -9,8 +9,6 @@ import (
 
 	"github.com/annals-project/annals/domain/audit"
 	"github.com/annals-project/annals/domain/deletion"
-	"github.com/annals-project/annals/domain/event"
-	"github.com/annals-project/annals/domain/offer"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
@@ -70,7 +68,7 @@ func CheckRecords(t *testing.T, store eventstore.Store, ever []eventstore.Record
 		}
 		kept++
 		organization := organizations(r)
-		record, err := r.Kept(organization)
+		record, err := eventstore.DecodedEvent{Recorded: r, Event: eventstore.PassedOver{}}.Kept(organization)
 		want := Place{organization, r.Stream, int64(r.Revision), record}
 		for _, p := range places {
 			if err != nil || p != want {
@@ -98,7 +96,7 @@ func leavesIn(t *testing.T, log eventstore.Journal) (map[eventstore.Position]boo
 		if r.System() || !hasLeaf(r.Stream) {
 			continue
 		}
-		if _, err := r.Kept(uuid.Nil); err != nil {
+		if _, err := (eventstore.DecodedEvent{Recorded: r, Event: eventstore.PassedOver{}}).Kept(uuid.Nil); err != nil {
 			t.Error(err)
 		}
 		stands[r.Position] = true
@@ -127,20 +125,10 @@ func organizationsIn(log eventstore.Journal, events []eventstore.Recorded) func(
 		}
 	}
 	return func(r eventstore.Recorded) uuid.UUID {
-		e := log.Codec.DecodeRecorded(r).Event
-		if project := event.ProjectOf(e); project != uuid.Nil {
-			if r.Stream == stream.Registry {
-				return uuid.Nil
-			}
+		organization, project := log.Codec.DecodeRecorded(r).LeafOwner()
+		if project != uuid.Nil {
 			return ofProject[project]
 		}
-		if to, is := e.(*offer.Addressed); is {
-			return to.OrganizationID
-		}
-		switch stream.Category(r.Stream) {
-		case stream.Organization, stream.Visits:
-			return stream.Owner(r.Stream)
-		}
-		return uuid.Nil
+		return organization
 	}
 }

@@ -245,6 +245,8 @@ var withoutText = []string{
 	"*.follow_ups.cursor", "*.follow_ups.data", "*.follow_ups.kind",
 	"access.projects.reads", "access.visit_months.stream", "access.members.role", "access.offers.role", "access.grants.access", "access.organizations.plan",
 	"access.agents.scopes",
+	"audit.bundles.positions", "audit.bundles.records", "audit.kept.leaf", "audit.pending.leaves", "audit.tiles.hashes",
+	"audit.trees.checkpoint", "audit.trees.cosigned", "audit.trees.origin", "audit.trees.verifiers",
 	"datapoints.blobs.stream", "datapoints.damaged_streams.damage", "datapoints.damaged_streams.stream",
 	"datapoints.erasures.blobs",
 	"datapoints.items.due", "datapoints.items.failure_code", "datapoints.items.outcome", "datapoints.items.phase",

@@ -84,6 +84,12 @@ var inOrder = []example{
 	}},
 	{operation: "revokeProjectKey", status: 204},
 	{operation: "listProjects", status: 200},
+	{operation: "getCheckpoint", status: 200, before: func(x *examples) {
+		x.kept["organization"] = x.organizationID(ownOrganization)
+	}},
+	{operation: "getAuditPolicy", status: 200},
+	{operation: "getTile", status: 200},
+	{operation: "getProofs", status: 200, before: func(x *examples) { x.kept["ingestion"] = x.kept["ingestionId"] }},
 	{operation: "receiveEvent", status: 202, before: func(x *examples) {
 		x.kept["webhookId"], x.kept["token"] = x.newWebhook(ownOrganization, "default")
 	}},
@@ -183,7 +189,7 @@ func (x *examples) compare(e example, lines []string) []string {
 		if status != e.status {
 			x.t.Fatalf("%s: %d %s, want %d", e.operation, status, body, e.status)
 		}
-		if len(body) > 0 {
+		if media := op.Responses.Status(e.status).Value.Content; len(body) > 0 && media["application/json"] != nil {
 			answer = nil
 			runtest.Must(x.t, json.Unmarshal(body, &answer))
 		}

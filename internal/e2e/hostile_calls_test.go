@@ -156,6 +156,7 @@ func (w *hostileWorker) filled(template string) string {
 		kind := map[string]string{
 			":ingestionId": choose(w, "send", "send", "request"), ":sourceId": "source", ":identity": "identity", ":slug": "audience", ":keyId": "key",
 			":requestId": "request", ":id": "node", ":rootId": "node", ":webhookId": "webhook",
+			":organization": "organization", ":level": "level",
 		}[part]
 		if part == ":token" { // not that of another caller: who has it may store there
 			parts[i] = url.PathEscape(choose(w, w.caller.token, w.caller.token, w.caller.token, w.odd()))

@@ -116,6 +116,7 @@ func newHostileWalk(t *testing.T, seed uint64) *hostileWalk {
 		c.client = w.with(made.key)
 		id, token := w.newWebhook([]string{ownOrganization, otherOrganization}[organization], made.slug)
 		c.pools.add("webhook", id)
+		c.pools.add("organization", w.organizationID([]string{ownOrganization, otherOrganization}[organization]))
 		c.token = token
 		w.callers = append(w.callers, c)
 	}

@@ -87,6 +87,8 @@ func also(want int, call func(names, tenant) request) func(names, tenant) reques
 	}
 }
 
+func itsOrganization(n names) string { return n.organization }
+
 func itsSource(n names) string    { return n.source }
 func itsIngestion(n names) string { return n.ingestion }
 func itsIdentity(n names) string  { return n.identity }
@@ -181,5 +183,13 @@ var attacks = map[string]*attack{
 			{path: "/webhooks/" + n.webhook + "/" + own.key, body: `{"content":"hello there"}`, want: 404},
 		}
 	}},
+	"GET /audit/:organization/checkpoint":    only(404, at("/audit/", itsOrganization, "/checkpoint")),
+	"GET /audit/:organization/policy":        only(404, at("/audit/", itsOrganization, "/policy")),
+	"GET /audit/:organization/tile/:level/*": only(404, at("/audit/", itsOrganization, "/tile/0/000.p/1")),
+	"GET /audit/:organization/proofs": only(404, func(n names, _ tenant) request {
+		return request{path: "/audit/" + n.organization + "/proofs?ingestion=" + n.ingestion}
+	}, func(n names, _ tenant) request {
+		return request{path: "/audit/" + n.organization + "/proofs?source=" + n.source + "&project=" + n.project}
+	}),
 	"GET /usage": only(200, func(names, tenant) request { return request{path: "/usage", grows: true} }),
 }

@@ -31,7 +31,7 @@ type tenant struct {
 // those, which nobody else may read.
 type names struct {
 	source, ingestion, identity, audience, trait, project, keyID, cursor, idempotency string
-	value, label, words, title, node, request, webhook                                string
+	value, label, words, title, node, request, webhook, organization                  string
 	// far is of another organization.
 	far bool
 }
@@ -48,6 +48,7 @@ func someNames() names {
 		trait: "trait-" + tag, project: "secret-" + tag, keyID: uuid.NewString(), idempotency: "once-" + tag,
 		value: "value-" + tag, label: "label-" + tag, words: "zebra" + tag, title: "title-" + tag, node: uuid.NewString(),
 		request: uuid.Must(uuid.NewV7()).String(), webhook: "whk_12345678" + tag,
+		organization: uuid.NewString(),
 	}
 }
 
@@ -136,6 +137,17 @@ func (y *tenancy) organization(name string) string {
 	return created.ManagementKey
 }
 
+// organizationID is the id of an organization, by the command line.
+func (y *tenancy) organizationID(name string) string {
+	y.t.Helper()
+	out, err := exec.Command(binary, "org", "show", "--org", name, "--data-dir", y.dir, "--json").Output()
+	var shown struct{ ID uuid.UUID }
+	if err = errors.Join(err, json.Unmarshal(out, &shown)); err != nil || shown.ID == uuid.Nil {
+		y.t.Fatalf("show an organization: %v\n%s", err, out)
+	}
+	return shown.ID.String()
+}
+
 // newWebhook creates a webhook of a project by the command line. It returns the id and the token, the two last parts of
 // the URL.
 func (y *tenancy) newWebhook(organization, project string) (id, token string) {
@@ -160,6 +172,7 @@ func (y *tenancy) victim(management string) (tenant, names) {
 		organization = otherOrganization
 	}
 	n.webhook, _ = y.newWebhook(organization, v.slug)
+	n.organization = y.organizationID(organization)
 	y.must(management, http.MethodPost, "/projects", fmt.Sprintf(`{"name":"%s b"}`, n.project))
 	traits := fmt.Sprintf(`{"traits":{%q:%q}}`, n.trait, n.value)
 	y.must(v.key, http.MethodPut, "/identities/"+n.identity, traits)

@@ -4,6 +4,7 @@ package projection
 // The name of a projection is its schema, its topic, and what callers wait for.
 const (
 	Access      = "access"
+	Audit       = "audit"
 	DataPoints  = "datapoints"
 	Directory   = "directory"
 	Embeddings  = "embeddings"
@@ -20,5 +21,5 @@ const Recount = "recount"
 
 // Names are the names of all projections.
 func Names() []string {
-	return []string{Access, DataPoints, Directory, Embeddings, History, Memories, Reads, RecallIndex, Trace, Usage}
+	return []string{Access, Audit, DataPoints, Directory, Embeddings, History, Memories, Reads, RecallIndex, Trace, Usage}
 }

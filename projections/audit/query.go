@@ -4,10 +4,14 @@ package audit
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -25,7 +29,8 @@ type Tree struct {
 	// reason for another one. Since is the time of the first such leaf that no checkpoint covers, zero if there is none.
 	Happened int64
 	Since    time.Time
-	// Origin and Verifiers are those of the newest origin, its keys in their order. "" and none before the first key.
+	// Origin and Verifiers are those of the newest origin, its keys in their order. "" and none before the first key. An
+	// origin begins without a checkpoint: one of the origin before it is no longer here.
 	Origin    string
 	Verifiers []string
 	// Checkpoint is the newest signed note, with the signatures of witnesses that came since, and CheckpointSize and
@@ -41,30 +46,159 @@ type Tree struct {
 // Queries read the trees.
 type Queries struct{ DB *pgxpool.Pool }
 
-var errNotBuilt = errors.New("not built")
+const treeColumns = `select organization_id, size, position, happened, since, origin, verifiers, checkpoint,
+	checkpoint_size, case when checkpoint <> '' then checkpoint_at end, cosigned, cosigned_size, cosigned_at
+	from audit.trees where size > 0 `
+
+// trees reads trees by what follows the condition that they have leaves.
+func (q Queries) trees(ctx context.Context, sql string, args ...any) ([]Tree, error) {
+	rows, err := q.DB.Query(ctx, treeColumns+sql, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read trees: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Tree, err error) {
+		var since, checkpoint, cosigned *time.Time
+		err = row.Scan(&t.Organization, &t.Size, (*uint64)(&t.Position), &t.Happened, &since, &t.Origin, &t.Verifiers,
+			&t.Checkpoint, &t.CheckpointSize, &checkpoint, &t.Cosigned, &t.CosignedSize, &cosigned)
+		t.Since, t.CheckpointAt, t.CosignedAt = timeOrZero(since), timeOrZero(checkpoint), timeOrZero(cosigned)
+		return t, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read trees: %w", err)
+	}
+	return list, nil
+}
+
+func timeOrZero(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}
 
 // Tree returns the tree of an organization. ok is false if it has no leaf.
 func (q Queries) Tree(ctx context.Context, organization uuid.UUID) (t Tree, ok bool, err error) {
-	return Tree{}, false, errNotBuilt
+	list, err := q.trees(ctx, `and organization_id = $1`, organization)
+	if err != nil || len(list) == 0 {
+		return Tree{}, false, err
+	}
+	return list[0], true, nil
 }
 
 // Trees returns at most limit trees after that of an organization, by id; nil is before the first.
 func (q Queries) Trees(ctx context.Context, after *uuid.UUID, limit int) ([]Tree, error) {
-	return nil, errNotBuilt
+	return q.trees(ctx, `and ($1::uuid is null or organization_id > $1) order by organization_id limit $2`, after, limit)
 }
 
 // Due returns at most limit trees with something that no checkpoint covers, those that wait longest first.
-func (q Queries) Due(ctx context.Context, limit int) ([]Tree, error) { return nil, errNotBuilt }
+func (q Queries) Due(ctx context.Context, limit int) ([]Tree, error) {
+	return q.trees(ctx, `and since is not null order by since, organization_id limit $1`, limit)
+}
+
+// errBeyond is returned for what a tree does not have.
+var errBeyond = errors.New("the tree is smaller")
+
+// packed reads the records of bundles, by level 0, and the hashes of tiles, in one round trip.
+func (q Queries) packed(ctx context.Context, organization uuid.UUID, keys []tileKey) (map[tileKey][]byte, error) {
+	found := map[tileKey][]byte{}
+	b := &pgx.Batch{}
+	add := func(sql string, args ...any) {
+		b.Queue(sql, append([]any{organization}, args...)...).Query(func(rows pgx.Rows) error {
+			var level int
+			var n int64
+			var bytes []byte
+			_, err := pgx.ForEachRow(rows, []any{&level, &n, &bytes}, func() error {
+				found[tileKey{organization, level, n}] = slices.Clone(bytes)
+				return nil
+			})
+			return err
+		})
+	}
+	var bundles, tiles []int64
+	var levels []int32
+	for _, k := range keys {
+		if k.level == 0 {
+			bundles = append(bundles, k.n)
+		} else {
+			levels, tiles = append(levels, int32(k.level)), append(tiles, k.n)
+		}
+	}
+	if len(bundles) > 0 {
+		add(`select 0, n, records from audit.bundles where organization_id = $1 and n = any($2::bigint[])`, bundles)
+	}
+	if len(tiles) > 0 {
+		add(`select level, n, hashes from audit.tiles where organization_id = $1
+			and (level, n) in (select * from unnest($2::int[], $3::bigint[]))`, levels, tiles)
+	}
+	if err := q.DB.SendBatch(ctx, b).Close(); err != nil {
+		return nil, fmt.Errorf("read tiles: %w", err)
+	}
+	return found, nil
+}
 
 // Reader returns the hashes of a tree, as package tlog asks for them.
-func (q Queries) Reader(ctx context.Context, organization uuid.UUID) tlog.HashReader { return nil }
+func (q Queries) Reader(ctx context.Context, organization uuid.UUID) tlog.HashReader {
+	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
+		var keys []tileKey
+		for _, index := range indexes {
+			t := tlog.TileForIndex(height, index)
+			if key := (tileKey{organization, t.L, t.N}); !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+		tiles, err := q.packed(ctx, organization, keys)
+		if err != nil {
+			return nil, err
+		}
+		for key, records := range tiles {
+			if key.level == 0 {
+				tiles[key] = packHashes(recordHashes(records))
+			}
+		}
+		hashes := make([]tlog.Hash, len(indexes))
+		for n, index := range indexes {
+			t := tlog.TileForIndex(height, index)
+			data := tiles[tileKey{organization, t.L, t.N}]
+			if len(data) < t.W*tlog.HashSize {
+				return nil, errBeyond
+			}
+			if hashes[n], err = tlog.HashFromTile(t, data, index); err != nil {
+				return nil, fmt.Errorf("read tile: %w", err)
+			}
+		}
+		return hashes, nil
+	})
+}
+
+func packHashes(hashes []tlog.Hash) []byte {
+	packed := make([]byte, 0, len(hashes)*tlog.HashSize)
+	for _, h := range hashes {
+		packed = append(packed, h[:]...)
+	}
+	return packed
+}
 
 // Tile returns the bytes of a tile of C2SP tlog-tiles: its level, -1 for entries, its number, and how many hashes or
 // entries of it are asked for, 1 to 256. ok is false if the tree is smaller.
 func (q Queries) Tile(
 	ctx context.Context, organization uuid.UUID, level int, n int64, width int,
 ) (tile []byte, ok bool, err error) {
-	return nil, false, errNotBuilt
+	key := tileKey{organization, max(level, 0), n}
+	found, err := q.packed(ctx, organization, []tileKey{key})
+	if err != nil || level < -1 || width < 1 || len(found[key]) < width*recordSize {
+		return nil, false, err
+	}
+	packed := found[key][:width*recordSize]
+	switch level {
+	case 0:
+		return packHashes(recordHashes(packed)), true, nil
+	case -1:
+		for ; len(packed) > 0; packed = packed[recordSize:] {
+			tile = append(binary.BigEndian.AppendUint16(tile, uint16(recordSize)), packed[:recordSize]...)
+		}
+		return tile, true, nil
+	}
+	return packed, true, nil
 }
 
 // Leaf is a leaf with the position of its event in the log.
@@ -73,14 +207,53 @@ type Leaf struct {
 	Record   audit.Record
 }
 
+// maxLeaves is the most leaves that Leaves returns.
+const maxLeaves = 4096
+
 // Leaves returns the leaves of a tree from one on and before another, at most 4,096 of them.
 func (q Queries) Leaves(ctx context.Context, organization uuid.UUID, from, to int64) ([]Leaf, error) {
-	return nil, errNotBuilt
+	to = min(to, from+maxLeaves)
+	rows, err := q.DB.Query(ctx, `select n, records, positions from audit.bundles
+		where organization_id = $1 and n between $2 and $3 order by n`, organization, from/width, (to-1)/width)
+	if err != nil {
+		return nil, fmt.Errorf("read leaves: %w", err)
+	}
+	var list []Leaf
+	var n int64
+	var records, positions []byte
+	_, err = pgx.ForEachRow(rows, []any{&n, &records, &positions}, func() error {
+		for at := range len(records) / recordSize {
+			if index := n*width + int64(at); index >= from && index < to {
+				position := binary.BigEndian.Uint64(positions[at*positionSize:])
+				list = append(list, Leaf{eventstore.Position(position), audit.Record(records[at*recordSize:])})
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read leaves: %w", err)
+	}
+	return list, nil
 }
 
 // IndexOf returns the number of the leaf of the event at a position. ok is false if the tree has none.
 func (q Queries) IndexOf(
 	ctx context.Context, organization uuid.UUID, at eventstore.Position,
 ) (n int64, ok bool, err error) {
-	return 0, false, errNotBuilt
+	var positions []byte
+	err = q.DB.QueryRow(ctx, `select n, positions from audit.bundles
+		where organization_id = $1 and first_position <= $2 order by first_position desc limit 1`,
+		organization, int64(at)).Scan(&n, &positions)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("find the leaf of an event: %w", err)
+	}
+	for i := range len(positions) / positionSize {
+		if eventstore.Position(binary.BigEndian.Uint64(positions[i*positionSize:])) == at {
+			return n*width + int64(i), true, nil
+		}
+	}
+	return 0, false, nil
 }

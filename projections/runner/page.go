@@ -69,7 +69,7 @@ func (r *runner) handleMessage(msg *message.Message) error {
 // applyPage applies the projector's events of a page, up to the first that cannot be decoded.
 func (r *runner) applyPage(ctx context.Context, l *lease, page feed.Page) error {
 	p := r.partOf(page.After, page.Events)
-	bad := slices.IndexFunc(p.own, func(f eventstore.DecodedEvent) bool { return f.Err != nil })
+	bad := slices.IndexFunc(p.own, r.isUnreadable)
 	if bad < 0 {
 		return r.applyFitting(ctx, l, p)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/eventstore/feed"
@@ -351,11 +349,6 @@ func (r *runner) position(ctx context.Context) (eventstore.Position, error) {
 	r.progress.change(func(p *progress) { p.position = row.position })
 	l.rewind(row.position)
 	return row.position, nil
-}
-
-func (r *runner) owns(f eventstore.DecodedEvent) bool {
-	return slices.Contains(r.projector.Categories(), stream.Category(f.Stream)) &&
-		!f.IsPassedOver() && !r.setAside.Covers(f.Position, r.projector.Name())
 }
 
 // waitStopped waits while the projector is stopped, until its event is set aside or a rebuild

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/domain/registry"
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/backoff"
+	"github.com/annals-project/annals/projections"
 )
 
 // setAsidePoll is how often a process with a stopped projector refreshes what is set aside.
@@ -30,6 +32,18 @@ func (rt *Runtime) followSetAside(ctx context.Context) {
 			break
 		}
 	}
+}
+
+// owns reports whether the projector gets an event.
+func (r *runner) owns(f eventstore.DecodedEvent) bool {
+	_, isWhole := r.projector.(projections.Whole)
+	return slices.Contains(r.projector.Categories(), stream.Category(f.Stream)) &&
+		(isWhole || !f.IsPassedOver() && !r.setAside.Covers(f.Position, r.projector.Name()))
+}
+
+// isUnreadable reports whether an event stops the projector, since it cannot be decoded and is not set aside.
+func (r *runner) isUnreadable(f eventstore.DecodedEvent) bool {
+	return f.Err != nil && !r.setAside.Covers(f.Position, r.projector.Name())
 }
 
 // RefreshSetAside reads what was set aside until now.

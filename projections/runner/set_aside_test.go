@@ -1,10 +1,13 @@
 package runner
 
 import (
+	"context"
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/registry"
@@ -126,4 +129,45 @@ func TestCatchUp_StopsAtTheEvent(t *testing.T) {
 	if n := sum(); n != 6000 {
 		t.Errorf("%d are applied", n)
 	}
+}
+
+// whole is a tally that gets the events that are set aside too, and remembers them.
+type whole struct {
+	tally
+	undecoded chan eventstore.Position
+}
+
+func (whole) TakesSetAside() {}
+
+func (p whole) Apply(ctx context.Context, tx pgx.Tx, page []eventstore.DecodedEvent) error {
+	for n, f := range page {
+		if f.Err != nil {
+			p.undecoded <- f.Position
+			page = append(slices.Clone(page[:n]), page[n+1:]...)
+			return p.Apply(ctx, tx, page)
+		}
+	}
+	return p.tally.Apply(ctx, tx, page)
+}
+
+// A projector that takes what is set aside stops at an event that cannot be decoded, and gets it once it is set aside.
+func TestRunner_WholeProjector(t *testing.T) {
+	w := newWorld(t)
+	undecoded := make(chan eventstore.Position, 10)
+	w.add(t, "apple-1", 1)
+	bad := w.append(t, "apple-1", "apple.unheard-of.v1", struct{}{})
+	last := w.add(t, "apple-1", 2)
+	rt := w.runtime(t, nil, whole{tally{family: "apple"}, undecoded})
+	run(t, rt)
+	eventually(t, "it stops", func() bool { return status(t, rt, "apples").Stop != nil })
+	if len(undecoded) > 0 {
+		t.Error("it got the event before that was set aside")
+	}
+	w.setAside(t, bad)
+	eventually(t, "it goes on", func() bool { return status(t, rt, "apples").Stop == nil })
+	mustWait(t, rt.Waiter(), last, "apples")
+	if got := <-undecoded; got != bad {
+		t.Errorf("it got %d, want %d", got, bad)
+	}
+	w.wantTotals(t, "apples", total{"apple-1", 3, 2})
 }

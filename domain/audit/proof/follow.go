@@ -2,6 +2,7 @@ package proof
 
 import (
 	"encoding/json"
+	"slices"
 
 	"golang.org/x/mod/sumdb/note"
 
@@ -15,8 +16,8 @@ func (p Policy) Follow(proofs []Proof) Policy {
 	for added := true; added; {
 		added = false
 		for _, file := range proofs {
-			if v := p.added(file); v != nil && !p.knows(v) {
-				p, added = p.with(v), true
+			if v := p.added(file); v != nil && !(known{v.Name(), v.KeyHash()}).in(p.logs) {
+				p.logs, added = append(slices.Clone(p.logs), v), true
 			}
 		}
 	}

@@ -4,7 +4,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/transparency-dev/formats/log"
@@ -22,8 +24,8 @@ const (
 
 // Policy is whose signatures make a checkpoint valid: a key of a log, and the quorum of witnesses (C2SP tlog-policy).
 type Policy struct {
-	logs   []note.Verifier
-	quorum witness.Group
+	logs, witnesses []note.Verifier
+	quorum          witness.Group
 }
 
 // ParsePolicy reads a policy. Witnesses need no address.
@@ -48,7 +50,7 @@ func ParsePolicy(text []byte) (p Policy, err error) {
 			p.logs, keys = append(p.logs, v), append(keys, key)
 			continue
 		case fields[0] == "witness" && len(fields) == 3: // the parser wants an address
-			fields = append(fields, "https://witness.invalid")
+			fields = append(fields, "https://witness.invalid/"+fields[1])
 			fallthrough
 		case fields[0] == "witness" && len(fields) == 4:
 			keys = append(keys, fields[2])
@@ -67,9 +69,10 @@ func ParsePolicy(text []byte) (p Policy, err error) {
 		return p, errors.New("policy: it needs the key of a log and one quorum, and has no key twice")
 	}
 	if p.quorum, err = witness.ParsePolicy([]byte(strings.Join(lines, "\n"))); err != nil {
-		err = fmt.Errorf("policy: %w", err)
+		return p, fmt.Errorf("policy: %w", err)
 	}
-	return p, err
+	p.witnesses = slices.Collect(maps.Values(p.quorum.Endpoints()))
+	return p, nil
 }
 
 func repeats(list []string) bool {
@@ -88,14 +91,15 @@ type Checkpoint struct {
 	Origin string
 	Size   int64
 	Root   tlog.Hash
-	// Keys are the keys of the log that signed it, as name and hash. Witnesses counts the signatures of others.
-	Keys      []string
-	Witnesses int
+	// Keys are the keys of the log that signed it, as name and hash, and Witnesses those of the policy. Unknown counts
+	// signatures of others, which prove nothing.
+	Keys, Witnesses []string
+	Unknown         int
 }
 
 // Open checks the signatures of a checkpoint: one of a key of the log, and those of the quorum.
 func (p Policy) Open(checkpoint []byte) (c Checkpoint, err error) {
-	n, err := note.Open(checkpoint, note.VerifierList(p.logs...))
+	n, err := note.Open(checkpoint, note.VerifierList(slices.Concat(p.logs, p.witnesses)...))
 	if err != nil {
 		return c, fmt.Errorf("checkpoint: %w", err)
 	}
@@ -110,13 +114,18 @@ func (p Policy) Open(checkpoint []byte) (c Checkpoint, err error) {
 		return c, errors.New("checkpoint: its size or root is none")
 	}
 	c = Checkpoint{
-		Origin: text.Origin, Size: int64(text.Size), Root: tlog.Hash(text.Hash), Witnesses: len(n.UnverifiedSigs),
+		Origin: text.Origin, Size: int64(text.Size), Root: tlog.Hash(text.Hash), Unknown: len(n.UnverifiedSigs),
 	}
 	for _, s := range n.Sigs {
-		if s.Name != c.Origin {
-			return c, fmt.Errorf("checkpoint of %q: the key %q is of another log", c.Origin, s.Name)
+		key := fmt.Sprintf("%s+%08x", s.Name, s.Hash)
+		if by := (known{s.Name, s.Hash}); by.in(p.witnesses) {
+			c.Witnesses = append(c.Witnesses, key)
+		} else if s.Name == c.Origin {
+			c.Keys = append(c.Keys, key)
 		}
-		c.Keys = append(c.Keys, fmt.Sprintf("%s+%08x", s.Name, s.Hash))
+	}
+	if len(c.Keys) == 0 {
+		return c, fmt.Errorf("checkpoint of %q: no key of this log in the policy signed it", c.Origin)
 	}
 	if !p.quorum.Satisfied(checkpoint) {
 		return c, fmt.Errorf("checkpoint of %q, size %d: not enough witnesses of the policy signed it", c.Origin, c.Size)
@@ -138,17 +147,12 @@ func checkSignatures(checkpoint []byte, n *note.Note) error {
 	return nil
 }
 
-// with returns the policy with one more key of a log.
-func (p Policy) with(v note.Verifier) Policy {
-	return Policy{append(p.logs[:len(p.logs):len(p.logs)], v), p.quorum}
+// known is a key, by what signatures name it by.
+type known struct {
+	name string
+	hash uint32
 }
 
-// knows reports whether the policy has a key of a log.
-func (p Policy) knows(v note.Verifier) bool {
-	for _, known := range p.logs {
-		if known.Name() == v.Name() && known.KeyHash() == v.KeyHash() {
-			return true
-		}
-	}
-	return false
+func (k known) in(list []note.Verifier) bool {
+	return slices.ContainsFunc(list, func(v note.Verifier) bool { return v.Name() == k.name && v.KeyHash() == k.hash })
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/eventstore/continuity"
 	"github.com/annals-project/annals/eventstore/esdb"
 	"github.com/annals-project/annals/eventstore/inspect"
+	"github.com/annals-project/annals/internal/checkpoints"
 	"github.com/annals-project/annals/internal/ops"
 	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/projections"
@@ -68,6 +69,12 @@ func (r *Rebuilder) Projections(context.Context) ([]string, error) { return r.ru
 func (r *Rebuilder) RebuildAll(
 	ctx context.Context, names []string, options runner.RebuildOptions, report func(runner.RebuildProgress),
 ) error {
+	if options.OlderCopy {
+		// Some of what was signed is gone. The audit trees go on as other origins.
+		if err := checkpoints.Forget(ctx, r.st.work); err != nil {
+			return err
+		}
+	}
 	return r.runtime.RebuildAll(ctx, names, options, report)
 }
 

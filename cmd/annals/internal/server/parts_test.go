@@ -38,10 +38,10 @@ func TestParts_OfRoles(t *testing.T) {
 	every := "storage log probes embeddings projections backpressure inventory health api start"
 	for roles, more := range map[string]string{
 		"write": "writes,visits,administration,read records,request log,signing keys,seal keys", "read": "index,recall,read records,request log,signing keys", "projector": "index",
-		"pipeline":   "index,pipeline",
+		"pipeline":   "index,pipeline,audit",
 		"console":    "index,writes,visits,recall,read records,request log,signing keys,hello,sign-in,seal keys,authorization server,pages,console",
 		"read,write": "index,writes,visits,administration,recall,read records,request log,signing keys,seal keys",
-		"": "index,writes,visits,pipeline,administration,recall,read records,request log,signing keys,hello,sign-in,seal keys,authorization server," +
+		"": "index,writes,visits,pipeline,audit,administration,recall,read records,request log,signing keys,hello,sign-in,seal keys,authorization server," +
 			"pages,console",
 	} {
 		parsed, err := ParseRoles(roles)

@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/internal/pg/replica"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/audit"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/embeddings"
@@ -86,6 +87,7 @@ func buildProjections(ctx context.Context, s *Server) (a adds, err error) {
 	a.base = []task{{"projections", s.read.runtime.Run}}
 	a.watch = []task{{"comparison of the log", applied.run}}
 	a.operator = []operatorapi.Route{operatorapi.ExportRoute(s.export()), operatorapi.ExportPersonRoute(s.personCopies())}
+	a.operator = append(a.operator, operatorapi.AuditRoutes(s.auditOperations())...)
 	if cfg.Roles.Has(RoleProjector) {
 		asides := commands.EventAsides{Journal: s.journal, Projections: s.read.runtime, IsStuck: s.isStuckAt}
 		a.operator = append(a.operator, operatorapi.ProjectionRoutes(s.read.runtime, asides, cfg.now)...)
@@ -183,7 +185,7 @@ func projectors(
 		access.New(), datapoints.New(journal), memories.New(journal, cfg.Logger),
 		recallindex.New(st.index, journal, analyzers, cfg.Logger), usage.New(),
 		directory.New(journal, namespaces, cfg.Logger),
-		trace.NewProjector(journal), reads.New(), history.New(),
+		trace.NewProjector(journal), reads.New(), history.New(), audit.New(st.store, st.codec),
 	}
 	if vectors {
 		list = append(list, embeddings.New())

@@ -1,0 +1,269 @@
+package audit
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/annals-project/annals/domain/audit"
+	"github.com/annals-project/annals/internal/pgarray"
+	"github.com/annals-project/annals/projections/table"
+)
+
+const (
+	// height is that of a tile, which has width hashes: those of C2SP tlog-tiles.
+	height = 8
+	width  = 1 << height
+
+	recordSize   = len(audit.Record{})
+	positionSize = 8
+)
+
+// treeRow is a row of table trees.
+type treeRow struct {
+	Organization       uuid.UUID  `db:"organization_id"`
+	Size               int64      `db:"size"`
+	Position           int64      `db:"position"`
+	Happened           int64      `db:"happened"`
+	Since              *time.Time `db:"since"`
+	Origin             string     `db:"origin"`
+	Verifiers          []string   `db:"verifiers"`
+	Checkpoint         string     `db:"checkpoint"`
+	CheckpointSize     int64      `db:"checkpoint_size"`
+	CheckpointAt       *time.Time `db:"checkpoint_at"`
+	CheckpointPosition int64      `db:"checkpoint_position"`
+	Cosigned           string     `db:"cosigned"`
+	CosignedSize       int64      `db:"cosigned_size"`
+	CosignedAt         *time.Time `db:"cosigned_at"`
+}
+
+// bundleRow is a row of table bundles.
+type bundleRow struct {
+	Organization uuid.UUID `db:"organization_id"`
+	N            int64     `db:"n"`
+	First        int64     `db:"first_position,once"`
+	Records      []byte    `db:"records"`
+	Positions    []byte    `db:"positions"`
+}
+
+// tileRow is a row of table tiles.
+type tileRow struct {
+	Organization uuid.UUID `db:"organization_id"`
+	Level        int       `db:"level"`
+	N            int64     `db:"n"`
+	Hashes       []byte    `db:"hashes"`
+}
+
+var (
+	treeRows   = table.New[treeRow](Name, schema, "trees")
+	bundleRows = table.New[bundleRow](Name, schema, "bundles")
+	tileRows   = table.New[tileRow](Name, schema, "tiles")
+
+	selectTrees   = treeRows.Select(`trees where organization_id = any($1::uuid[])`)
+	selectBundles = bundleRows.Select(`bundles where (organization_id, n) in (select * from unnest($1::uuid[], $2::bigint[]))`)
+	selectTiles   = tileRows.Select(`tiles where (organization_id, level, n) in (
+		select * from unnest($1::uuid[], $2::int[], $3::bigint[]))`)
+)
+
+// tileKey names a bundle, at level 0, or a tile.
+type tileKey struct {
+	organization uuid.UUID
+	level        int
+	n            int64
+}
+
+// build has the rows of trees that grow.
+type build struct {
+	trees   map[uuid.UUID]*treeRow
+	bundles map[tileKey]*bundleRow
+	tiles   map[tileKey]*tileRow
+}
+
+// place adds leaves to their trees, in the order of the log, and changes checkpoints. It writes what is queued too.
+func place(ctx context.Context, tx pgx.Tx, queued *pgx.Batch, leaves []leaf, marks []mark) error {
+	leaves = inOrder(leaves)
+	b := build{map[uuid.UUID]*treeRow{}, map[tileKey]*bundleRow{}, map[tileKey]*tileRow{}}
+	if err := b.load(ctx, tx, leaves, marks); err != nil {
+		return fmt.Errorf("load trees: %w", err)
+	}
+	for _, m := range marks {
+		b.trees[m.organization].mark(m)
+	}
+	for _, l := range leaves {
+		b.add(l)
+	}
+	treeRows.Save(queued, slices.Collect(maps.Values(b.trees)))
+	bundleRows.Save(queued, slices.Collect(maps.Values(b.bundles)))
+	tileRows.Save(queued, slices.Collect(maps.Values(b.tiles)))
+	if err := pgarray.Flush(ctx, tx, queued); err != nil {
+		return fmt.Errorf("write trees: %w", err)
+	}
+	return nil
+}
+
+// load reads the trees of leaves and marks, and what they end with: the last bundle, and the last tile of each level if
+// the leaves may fill the bundle.
+func (b *build) load(ctx context.Context, tx pgx.Tx, leaves []leaf, marks []mark) error {
+	more := map[uuid.UUID]int64{}
+	for _, l := range leaves {
+		more[l.organization]++
+	}
+	for _, m := range marks {
+		more[m.organization] += 0
+	}
+	for organization := range more {
+		b.trees[organization] = &treeRow{Organization: organization, Verifiers: []string{}}
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(selectTrees, slices.Collect(maps.Keys(more))).Query(treeRows.Read(func(r *treeRow) {
+		b.trees[r.Organization] = r
+	}))
+	if err := pgarray.Flush(ctx, tx, batch); err != nil {
+		return err
+	}
+	var bundles, tiles []tileKey
+	for organization, t := range b.trees {
+		if t.Size%width != 0 {
+			bundles = append(bundles, tileKey{organization, 0, t.Size / width})
+		}
+		if t.Size%width+more[organization] < width {
+			continue
+		}
+		for level, hashes := 1, t.Size/width; hashes > 0; level, hashes = level+1, hashes/width {
+			if hashes%width != 0 {
+				tiles = append(tiles, tileKey{organization, level, hashes / width})
+			}
+		}
+	}
+	return b.loadEnds(ctx, tx, bundles, tiles)
+}
+
+func (b *build) loadEnds(ctx context.Context, tx pgx.Tx, bundles, tiles []tileKey) error {
+	organization := func(k tileKey) uuid.UUID { return k.organization }
+	n := func(k tileKey) int64 { return k.n }
+	batch := &pgx.Batch{}
+	if len(bundles) > 0 {
+		batch.Queue(selectBundles, pgarray.IDs(bundles, organization), pgarray.Column(bundles, n)).Query(
+			bundleRows.Read(func(r *bundleRow) { b.bundles[tileKey{r.Organization, 0, r.N}] = r }))
+	}
+	if len(tiles) > 0 {
+		levels := pgarray.Column(tiles, func(k tileKey) int32 { return int32(k.level) })
+		batch.Queue(selectTiles, pgarray.IDs(tiles, organization), levels, pgarray.Column(tiles, n)).Query(
+			tileRows.Read(func(r *tileRow) { b.tiles[tileKey{r.Organization, r.Level, r.N}] = r }))
+	}
+	return pgarray.Flush(ctx, tx, batch)
+}
+
+// add adds a leaf, unless the tree has it: a record that is kept of an event that was read, too.
+func (b *build) add(l leaf) {
+	t := b.trees[l.organization]
+	if l.position <= t.Position {
+		return
+	}
+	key := tileKey{l.organization, 0, t.Size / width}
+	bundle := b.bundles[key]
+	if bundle == nil {
+		bundle = &bundleRow{Organization: l.organization, N: key.n, First: l.position}
+		b.bundles[key] = bundle
+	}
+	bundle.Records = append(bundle.Records, l.record[:]...)
+	bundle.Positions = binary.BigEndian.AppendUint64(bundle.Positions, uint64(l.position))
+	t.grow(l)
+	if t.Size%width == 0 {
+		b.addHash(tileKey{l.organization, 1, key.n}, root(recordHashes(bundle.Records)))
+	}
+}
+
+// addHash adds a hash to a level: the n-th of it.
+func (b *build) addHash(at tileKey, hash tlog.Hash) {
+	key := tileKey{at.organization, at.level, at.n / width}
+	tile := b.tiles[key]
+	if tile == nil {
+		tile = &tileRow{Organization: key.organization, Level: key.level, N: key.n}
+		b.tiles[key] = tile
+	}
+	tile.Hashes = append(tile.Hashes, hash[:]...)
+	if len(tile.Hashes) == width*tlog.HashSize {
+		b.addHash(tileKey{at.organization, at.level + 1, key.n}, root(hashesOf(tile.Hashes)))
+	}
+}
+
+// root returns the hash of a full tile.
+func root(hashes []tlog.Hash) tlog.Hash {
+	for ; len(hashes) > 1; hashes = hashes[:len(hashes)/2] {
+		for n := range len(hashes) / 2 {
+			hashes[n] = tlog.NodeHash(hashes[2*n], hashes[2*n+1])
+		}
+	}
+	return hashes[0]
+}
+
+// recordHashes returns the hashes of level 0 of packed records.
+func recordHashes(records []byte) []tlog.Hash {
+	hashes := make([]tlog.Hash, len(records)/recordSize)
+	for n := range hashes {
+		hashes[n] = tlog.RecordHash(records[n*recordSize : (n+1)*recordSize])
+	}
+	return hashes
+}
+
+func hashesOf(packed []byte) []tlog.Hash {
+	hashes := make([]tlog.Hash, len(packed)/tlog.HashSize)
+	for n := range hashes {
+		hashes[n] = tlog.Hash(packed[n*tlog.HashSize:])
+	}
+	return hashes
+}
+
+// grow counts a leaf.
+func (t *treeRow) grow(l leaf) {
+	t.Size, t.Position = t.Size+1, l.position
+	if l.at == 0 {
+		return
+	}
+	t.Happened = t.Size
+	if t.Since == nil && t.Size > t.CheckpointSize {
+		at := time.UnixMicro(l.at).UTC()
+		if t.Since = &at; l.position < t.CheckpointPosition {
+			t.Since = t.CheckpointAt
+		}
+	}
+}
+
+// mark changes the checkpoint.
+func (t *treeRow) mark(m mark) {
+	switch e := m.event.(type) {
+	case *audit.KeyAdded:
+		if e.Origin != t.Origin {
+			t.Origin, t.Verifiers, t.Checkpoint, t.CheckpointSize = e.Origin, nil, "", 0
+			t.Cosigned, t.CosignedSize, t.CosignedAt = "", 0, nil
+			t.beginAt(m)
+		}
+		t.Verifiers = append(t.Verifiers, e.Verifier)
+	case *audit.CheckpointSigned:
+		t.Checkpoint, t.CheckpointSize = e.Note, e.Size
+		t.beginAt(m)
+	case *audit.CheckpointCosigned:
+		if e.Size == t.CheckpointSize && t.Checkpoint != "" {
+			t.Checkpoint += e.Signatures
+			t.Cosigned, t.CosignedSize, t.CosignedAt = t.Checkpoint, e.Size, pgarray.Optional(pgarray.Instant(m.at))
+		}
+	}
+}
+
+// beginAt records when and where the checkpoint is, or the begin of an origin, which has none yet. A leaf before that
+// event which the checkpoint does not cover waits since then.
+func (t *treeRow) beginAt(m mark) {
+	at := pgarray.Instant(m.at)
+	t.CheckpointAt, t.CheckpointPosition, t.Since = &at, m.position, nil
+	if t.Happened > t.CheckpointSize {
+		t.Since = &at
+	}
+}

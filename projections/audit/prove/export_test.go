@@ -1,0 +1,102 @@
+package prove
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/audit/proof"
+	"github.com/annals-project/annals/internal/auditfiles"
+)
+
+// A bundle is right by the keys that it has, by the first one alone, and lists what there is.
+func TestExport(t *testing.T) {
+	s := newStory(t)
+	for i := range 130 {
+		s.send(s.here, uuid.New(), 0, 1, fmt.Sprintf("more %d", i), 1)
+	}
+	s.rotate(s.here)
+	s.sign(s.here, 2)
+	s.erase(s.here, "more 7")
+	s.sign(s.here, 1)
+	bundle := sink{}
+	err := s.Export(t.Context(), ExportRequest{Organization: s.here.id, From: noon, To: noon.Add(time.Hour)}, bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := proof.ParsePolicy(bundle[auditfiles.PolicyFile].Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, err := auditfiles.CheckTree(fstest.MapFS(bundle), own, nil)
+	list, _ := s.tree.leaves(s.here.id)
+	if err != nil || tree.Size != int64(len(list))-1 || tree.Listed != tree.Size || tree.Erased != 6 {
+		t.Errorf("tree %+v of %d leaves, %v", tree, len(list), err)
+	}
+	var keys []proof.Proof
+	erased := 0
+	for name, file := range bundle {
+		if !strings.HasSuffix(name, proof.Ending) {
+			continue
+		}
+		p, err := proof.Parse(file.Data)
+		if err == nil {
+			_, err = p.Verify(own)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if strings.HasPrefix(name, "keys/") {
+			keys = append(keys, p)
+		} else {
+			erased++
+		}
+	}
+	if _, err := auditfiles.CheckTree(fstest.MapFS(bundle), s.policy(s.here), nil); err == nil {
+		t.Error("the first key alone accepts the checkpoint of the second")
+	}
+	if _, err := auditfiles.CheckTree(fstest.MapFS(bundle), s.policy(s.here).Follow(keys), nil); err != nil {
+		t.Error(err)
+	}
+	if len(keys) != 2 || erased != 2 {
+		t.Errorf("%d proofs of keys, %d of events that kept records", len(keys), erased)
+	}
+	for name, file := range bundle {
+		if strings.Contains(string(file.Data), "tea at five") {
+			t.Errorf("%s has a text", name)
+		}
+	}
+}
+
+// The list of a bundle has the events of the times of the request, and an hour around them.
+func TestExport_Times(t *testing.T) {
+	s := newStory(t)
+	first := s.n
+	s.n += 3 * 3600
+	s.send(s.here, uuid.New(), 0, 1, "later", 1)
+	s.n += 3 * 3600
+	s.send(s.here, uuid.New(), 0, 1, "last", 1)
+	s.sign(s.here, 1)
+	at := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Second) }
+	for _, c := range []struct {
+		from, to time.Time
+		listed   int64
+	}{
+		{at(first + 2*3600 + 1800), at(first + 4*3600), 2},
+		{at(first + 2*3600 + 1800), time.Time{}, 4},
+		{at(s.n + 2*3600), time.Time{}, 0},
+	} {
+		bundle := sink{}
+		if err := s.Export(t.Context(), ExportRequest{s.here.id, c.from, c.to}, bundle); err != nil {
+			t.Fatal(err)
+		}
+		tree, err := auditfiles.CheckTree(fstest.MapFS(bundle), s.policy(s.here), nil)
+		if err != nil || tree.Listed != c.listed {
+			t.Errorf("from %s to %s: %d leaves are listed, want %d, %v", c.from, c.to, tree.Listed, c.listed, err)
+		}
+	}
+}
