@@ -6,7 +6,7 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands/reads"
 	readrows "github.com/annals-project/annals/projections/reads"
-	"github.com/annals-project/annals/projections/reads/shown"
+	readtexts "github.com/annals-project/annals/projections/reads/shown"
 	"github.com/annals-project/annals/projections/trace"
 	"github.com/annals-project/annals/projections/why"
 )
@@ -24,8 +24,8 @@ func buildReads(_ context.Context, s *Server) (adds, error) {
 }
 
 // shown reads the texts that read records name.
-func (s *Server) shown() shown.Reader {
-	return shown.Reader{
+func (s *Server) shown() readtexts.Reader {
+	return readtexts.Reader{
 		Reads: readrows.Queries{DB: s.storage.db}, Log: s.storage.journal(), Texts: s.trace(), Access: s.accessOf(),
 		Projects: s.read.access,
 	}

@@ -1,4 +1,4 @@
-package main
+package auditcli
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/google/uuid"
 
@@ -14,57 +15,58 @@ import (
 	"github.com/annals-project/annals/projections/why"
 )
 
-// AuditShowCmd is "annals audit show".
-type AuditShowCmd struct {
-	operatorapi.WhoFlags
-	DataDir string    `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder of the running server."`
+// ShowCmd is "annals audit show".
+type ShowCmd struct {
+	Flags
 	Request uuid.UUID `arg:"" help:"Id of the request, as X-Request-Id has it."`
 	Part    int       `name:"part" help:"Part of a long record, from 0."`
 	From    int       `name:"from" help:"First text to show, from 0."`
-	JSON    bool      `name:"json" help:"Print the answer as one JSON value."`
 }
 
 // Run shows what the request was shown.
-func (c *AuditShowCmd) Run(ctx context.Context, env *Env) error {
-	found, err := operatorapi.ShowRead.Call(ctx, operatorapi.Dial(c.DataDir),
-		operatorapi.ShowReadRequest{Request: c.Request, Part: c.Part, From: c.From})
+func (c *ShowCmd) Run(ctx context.Context, to io.Writer) error {
+	in := operatorapi.ShowReadRequest{Request: c.Request, Part: c.Part, From: c.From}
+	found, err := operatorapi.ShowRead.Call(ctx, c.server(), in)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return printJSON(env.Stdout, found)
+		return printJSON(to, found)
 	}
-	return printShown(env.Stdout, found)
+	_, err = io.WriteString(to, wordsOf(found))
+	return err
 }
 
-// printShown prints what a request was shown.
-func printShown(out io.Writer, s shown.Shown) error {
+// wordsOf describes what a request was shown.
+func wordsOf(s shown.Shown) string {
 	var b strings.Builder
-	line := func(name, format string, args ...any) { fmt.Fprintf(&b, "%-9s "+format+"\n", append([]any{name}, args...)...) }
-	line("Request", "%s, part %d, at %s", s.ID, s.Part, s.At.Format(time.RFC3339Nano))
-	line("Project", "%s of organization %s", s.Project, s.OrganizationID)
-	line("Who", "%s", strings.TrimSpace(s.Principal+" "+clean(s.Name)))
+	line := func(name, format string, args ...any) {
+		_, _ = fmt.Fprintf(&b, "%-9s %s\n", name+":", fmt.Sprintf(format, args...))
+	}
+	line("request", "%s, part %d, at %s", s.ID, s.Part, s.At.Format(time.RFC3339Nano))
+	line("project", "%s of organization %s", s.Project, s.OrganizationID)
+	line("who", "%s", strings.TrimSpace(s.Principal+" "+clean(s.Name)))
 	switch {
 	case s.Identity != "":
-		line("As", "%s", clean(s.Identity))
+		line("as", "%s", clean(s.Identity))
 	case s.HasIdentity():
-		line("As", "%s, which was erased", s.IdentityID)
+		line("as", "%s, which was erased", s.IdentityID)
 	}
-	line("Way", "%s", s.Way)
+	line("way", "%s", s.Way)
 	checked := "it is in the tree of its batch"
 	if !s.Rooted {
 		checked = "DIFFERS: the tree of its batch has another root"
 	}
-	line("Record", "event %d of %s: %s", s.Revision, s.Stream, checked)
+	line("record", "event %d of %s: %s", s.Revision, s.Stream, checked)
 	for _, t := range s.Shown {
-		fmt.Fprintf(&b, "\n%s", shownName(t))
+		_, _ = fmt.Fprintf(&b, "\n%s", shownName(t))
 		if t.Reading != nil {
-			fmt.Fprintf(&b, "; then %s", readingOf(*t.Reading))
+			_, _ = fmt.Fprintf(&b, "; then %s", readingOf(*t.Reading))
 		}
 		b.WriteString("\n")
 		for _, text := range append([]string{t.Text}, t.Parts...) {
 			if text != "" {
-				fmt.Fprintf(&b, "  %s\n", strings.ReplaceAll(clean(text), "\n", "\n  "))
+				_, _ = fmt.Fprintf(&b, "  %s\n", strings.ReplaceAll(clean(text), "\n", "\n  "))
 			}
 		}
 		if t.Cut {
@@ -72,10 +74,9 @@ func printShown(out io.Writer, s shown.Shown) error {
 		}
 	}
 	if next := s.Next(); next > 0 {
-		fmt.Fprintf(&b, "\n%d of %d texts; go on with --from %d\n", next, s.Texts, next)
+		_, _ = fmt.Fprintf(&b, "\n%d of %d texts; go on with --from %d\n", next, s.Texts, next)
 	}
-	_, err := io.WriteString(out, b.String())
-	return err
+	return b.String()
 }
 
 // shownName names a text, and says whether it is as it was.
@@ -116,4 +117,14 @@ func readingOf(r why.Reading) string {
 		text += ", audience " + clean(r.Judgement.Audience.Slug)
 	}
 	return fmt.Sprintf("it could be read (%s)", text)
+}
+
+// clean is a text without what changes a terminal.
+func clean(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
 }
