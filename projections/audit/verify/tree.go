@@ -49,7 +49,8 @@ type tree struct {
 	kept   *keptCheckpoint
 }
 
-// line is a growing range of leaves. The hashes of its last leaves are held back, since a checkpoint may end among them.
+// line is a growing range of leaves. The hashes of its last leaves are held back, since a checkpoint may end among
+// them.
 type line struct {
 	merged *compact.Range
 	held   [][]byte

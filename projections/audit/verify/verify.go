@@ -1,7 +1,7 @@
 // Package verify compares the whole log with the trees of the audit log, and these with their checkpoints.
 //
-// It reads the log once, and each tree next to it: of a leaf it holds a bit, and of 256 leaves a hash. A leaf whose event
-// has left the log is covered by its kept record, which comes later in the log.
+// It reads the log once, and each tree next to it: of a leaf it holds a bit, and of 256 leaves a hash. A leaf whose
+// event has left the log is covered by its kept record, which comes later in the log.
 package verify
 
 import (

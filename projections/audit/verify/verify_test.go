@@ -103,7 +103,7 @@ func wantFinding(t *testing.T, report verify.Report, what string, organization u
 	return *f
 }
 
-// rounds returns how many rounds a test draws: that many, or what the environment says.
+// rounds returns how many rounds a test draws: that many, or what the environment has.
 func rounds(t *testing.T, usual int) int {
 	t.Helper()
 	text := os.Getenv("ANNALS_TEST_AUDIT")
@@ -133,7 +133,7 @@ func TestVerify_NothingWrong(t *testing.T) {
 	}
 }
 
-// Before the first key nothing is wrong, and the report says how many leaves no checkpoint covers.
+// Before the first key nothing is wrong, and the report counts how many leaves no checkpoint covers.
 func TestVerify_WithoutCheckpoints(t *testing.T) {
 	s := &subject{Log: audittest.New(t, 2)}
 	s.Grow(50)
@@ -219,8 +219,8 @@ func TestVerify_NamesTheLeaf(t *testing.T) {
 	}
 }
 
-// A tree whose rows and log were changed alike has not the root of its checkpoints, and a checkpoint must be signed by a
-// key of the log, and be of its tree.
+// A tree whose rows and log were changed alike has not the root of its checkpoints, and a checkpoint must be signed by
+// a key of the log, and be of its tree.
 func TestVerify_Checkpoints(t *testing.T) {
 	s := newSubject(t, 4, 30)
 	organization := s.Organizations[2]
