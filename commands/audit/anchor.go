@@ -17,10 +17,12 @@ const (
 	// tileHeight is that of C2SP tlog-tiles: 256 hashes.
 	tileHeight = 8
 	tileWidth  = 1 << tileHeight
-	// anchorLeaves bounds the leaves of one tree whose tiles one pass copies, so that a large tree holds up no other.
-	anchorLeaves = 512 * tileWidth
-	// anchorLimit bounds the copy of one tree, anchorFailures the failures after which a pass ends.
+	// anchorLeaves is after how many leaves the copy of a tree remembers how far it is.
+	anchorLeaves = 16 * tileWidth
+	// anchorLimit bounds the copy of one tree. After anchorTurn it leaves the rest to the next pass, so that a large tree
+	// holds up no other. anchorFailures are the failures after which a pass ends.
 	anchorLimit    = time.Minute
+	anchorTurn     = 10 * time.Second
 	anchorFailures = 4
 )
 
@@ -100,9 +102,12 @@ func (a *Anchor) Pass(ctx context.Context) error {
 func (a *Anchor) copy(ctx context.Context, t Tree, c *checkpoints.Copy) error {
 	ctx, cancel := context.WithTimeout(ctx, anchorLimit)
 	defer cancel()
-	size := t.CheckpointSize
+	size, began := t.CheckpointSize, time.Now()
 	for c.Tiles < size {
-		to := min(size, (c.Tiles/tileWidth+anchorLeaves/tileWidth)*tileWidth)
+		if time.Since(began) > anchorTurn {
+			return nil
+		}
+		to := min(size, c.Tiles-c.Tiles%anchorLeaves+anchorLeaves)
 		for _, tile := range tlog.NewTiles(tileHeight, c.Tiles, to) {
 			if err := a.put(ctx, t.Organization, c.Origin, tile); err != nil {
 				return err
@@ -114,9 +119,7 @@ func (a *Anchor) copy(ctx context.Context, t Tree, c *checkpoints.Copy) error {
 				}
 			}
 		}
-		if c.Tiles = to; to < size {
-			return nil // the next pass goes on
-		}
+		c.Tiles = to
 	}
 	if err := a.To.Put(ctx, c.Origin+"/checkpoint", []byte(t.Checkpoint), false); err != nil {
 		return err

@@ -97,7 +97,13 @@ func TestAnchor_Folder(t *testing.T) {
 	to, err := audit.OpenPlace(dir, "")
 	runtest.Must(t, err)
 	organization, signer, anchor := uuid.New(), s.signer(), s.anchor(to)
-	runtest.Must(t, anchor.Pass(t.Context()))
+	s.happens(organization, 1)
+	s.signed(signer, organization)
+	if err := anchor.Pass(t.Context()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("while the folder is missing: %v", err)
+	}
+	runtest.Must(t, os.Mkdir(dir, 0o700))
+	s.pass(time.Minute)
 	for _, more := range []int{1, 250, 8, 300, 1} {
 		s.happens(organization, more)
 		tree := s.signed(signer, organization)

@@ -252,7 +252,9 @@ func (s *Signer) check(ctx context.Context, t Tree, signed checkpoints.Signed) (
 		if err != nil {
 			return root, &differsError{"the last checkpoint cannot be read: " + err.Error()}
 		}
-		former = append(former, checkpoints.Signed{Size: int64(c.Size), Root: at})
+		if last := (checkpoints.Signed{Organization: t.Organization, Size: int64(c.Size), Root: at}); last != signed {
+			former = append(former, last)
+		}
 	}
 	for _, f := range former {
 		switch {

@@ -165,7 +165,9 @@ func (w *Witnesses) cosign(
 // append appends cosignatures. They hold whatever else the stream got meanwhile.
 func (w *Witnesses) append(ctx context.Context, t Tree, lines string) error {
 	name := stream.Name(stream.Audit, t.Organization)
-	e := audit.CheckpointCosigned{OrganizationID: t.Organization, Size: t.CheckpointSize, Signatures: lines}
+	e := audit.CheckpointCosigned{
+		OrganizationID: t.Organization, Size: t.CheckpointSize, Note: t.Checkpoint, Signatures: lines,
+	}
 	for tries := (backoff.Tries{}); ; {
 		last, _, err := w.Journal.Last(ctx, name)
 		if err != nil {

@@ -48,11 +48,12 @@ type CheckpointSigned struct {
 
 func (CheckpointSigned) EventType() string { return "audit.checkpoint-signed.v1" }
 
-// CheckpointCosigned has what witnesses signed of a checkpoint.
+// CheckpointCosigned has what witnesses signed of a checkpoint. A newer one may have been signed meanwhile.
 type CheckpointCosigned struct {
 	OrganizationID uuid.UUID `json:"organizationId"`
 	Size           int64     `json:"size"`
-	// Signatures are the lines that the witnesses added to the note.
+	// Note is the checkpoint, and Signatures the lines that the witnesses add to it.
+	Note       string `json:"note"`
 	Signatures string `json:"signatures"`
 }
 

@@ -133,6 +133,9 @@ func (s Store) Waiting(ctx context.Context, places []string) (map[string]time.Ti
 	return waiting, nil
 }
 
+// passTimeout bounds the end of a turn, which a stop waits for.
+const passTimeout = 2 * time.Second
+
 // Turn is one process at a time for a task. A process that ended in its turn holds it for a while.
 type Turn struct {
 	Task   string
@@ -151,8 +154,10 @@ func (s Store) Take(ctx context.Context, t Turn) (bool, error) {
 	return done.RowsAffected() > 0, nil
 }
 
-// Pass gives the turn to others.
+// Pass gives the turn to others, also of a task that is to stop.
 func (s Store) Pass(ctx context.Context, t Turn) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), passTimeout)
+	defer cancel()
 	_, err := s.DB.Exec(ctx, `delete from ops.audit_turns where task = $1 and holder = $2`, t.Task, t.Holder)
 	if err != nil {
 		return fmt.Errorf("pass the turn of task %s: %w", t.Task, err)

@@ -255,6 +255,8 @@ var withoutText = []string{
 	"datapoints.sends_without_items.failure_code", "datapoints.sends_without_items.final_phase",
 	"directory.past_audiences.kind", "history.about.thing", "history.entries.former_stream", "history.entries.principal",
 	"history.entries.stream", "history.entries.type", "history.names.thing", "history.settings.key", "history.settings.stream",
+	"ops.audit_copies.note", "ops.audit_copies.origin", "ops.audit_copies.place", "ops.audit_keys.origin",
+	"ops.audit_keys.seal_key", "ops.audit_keys.verifier", "ops.audit_signed.root", "ops.audit_turns.task",
 	"ops.console_forms.token", "ops.console_shown.seal_key", "ops.visits.principal", "ops.visits.window_key",
 	"reads.days.day", "reads.records.data_points", "reads.records.day", "reads.records.principal", "reads.records.way",
 	"trace.revisions.derived_leaf", "trace.revisions.leaf",

@@ -29,6 +29,8 @@ var keysWithoutText = map[string]string{
 	"history.entries.type":                     "a name of ours",
 	"history.names.thing":                      "a kind and an id",
 	"history.settings.key":                     "a setting and ids",
+	"ops.audit_copies.place":                   "a place that the operator set",
+	"ops.audit_turns.task":                     "a name of ours",
 	"ops.console_forms.token":                  "a hash of a random token",
 	"ops.visits.window_key":                    "a kind of ours",
 	"reads.days.day":                           "a day",

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -251,10 +252,22 @@ func (t *treeRow) mark(m mark) {
 		t.Checkpoint, t.CheckpointSize = e.Note, e.Size
 		t.beginAt(m)
 	case *audit.CheckpointCosigned:
-		if e.Size == t.CheckpointSize && t.Checkpoint != "" {
-			t.Checkpoint += e.Signatures
-			t.Cosigned, t.CosignedSize, t.CosignedAt = t.Checkpoint, e.Size, pgarray.Optional(pgarray.Instant(m.at))
-		}
+		t.cosign(e, m.at)
+	}
+}
+
+// cosign adds signatures of witnesses, unless a newer checkpoint, or one of another origin, has some.
+func (t *treeRow) cosign(e *audit.CheckpointCosigned, at time.Time) {
+	if e.Size < t.CosignedSize || !strings.HasPrefix(e.Note, t.Origin+"\n") {
+		return
+	}
+	if e.Size > t.CosignedSize {
+		t.Cosigned = e.Note
+	}
+	t.Cosigned += e.Signatures
+	t.CosignedSize, t.CosignedAt = e.Size, pgarray.Optional(pgarray.Instant(at))
+	if e.Size == t.CheckpointSize {
+		t.Checkpoint = t.Cosigned
 	}
 }
 

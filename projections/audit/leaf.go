@@ -15,6 +15,19 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
+// categories are those of the streams whose events have leaves. A blob has none: its hash is in the event that refers to
+// it.
+var categories = []string{
+	stream.Registry, stream.Organization, stream.Person, stream.Address, stream.Offer, stream.Project, stream.Identity,
+	stream.Bulk, stream.Audiences, stream.Usage, stream.DataPoint, stream.Memory, stream.Ingestion, stream.Deletion,
+	stream.Erasure, stream.Records, stream.Audit, stream.Reads, stream.Visits, stream.Pipeline,
+}
+
+// HasLeaf reports whether an event has a leaf. Those of the store and of other programs have none.
+func HasLeaf(r eventstore.Recorded) bool {
+	return !r.System() && slices.Contains(categories, stream.Category(r.Stream))
+}
+
 // leaf is a leaf that gets its place in a tree.
 type leaf struct {
 	position     int64

@@ -51,13 +51,9 @@ type Projector struct {
 func New(log Log, codec *eventstore.Codec) Projector {
 	return Projector{log: log, codec: codec, short: 4 << 20, Base: projections.NewBase(projections.Description{
 		Name: Name, Version: 1, Schema: schema + projections.FollowUpTable,
-		Categories: []string{
-			stream.Registry, stream.Organization, stream.Person, stream.Address, stream.Offer, stream.Project, stream.Identity,
-			stream.Bulk, stream.Audiences, stream.Usage, stream.DataPoint, stream.Memory, stream.Ingestion, stream.Deletion,
-			stream.Erasure, stream.Blob, stream.Records, stream.Audit, stream.Reads, stream.Visits, stream.Pipeline,
-		},
-		Counted: []string{"projects"},
-		Pace:    projections.Pace{Min: 500 * time.Millisecond, Max: time.Second},
+		Categories: append([]string{stream.Blob}, categories...),
+		Counted:    []string{"projects"},
+		Pace:       projections.Pace{Min: 500 * time.Millisecond, Max: time.Second},
 	})}
 }
 
@@ -174,7 +170,7 @@ func (f *fold) load(ctx context.Context, tx pgx.Tx, events []eventstore.DecodedE
 }
 
 func (f *fold) add(e eventstore.DecodedEvent) error {
-	if stream.Category(e.Stream) == stream.Blob {
+	if !HasLeaf(e.Recorded) {
 		return nil
 	}
 	organization, project := e.LeafOwner()

@@ -245,28 +245,40 @@ func TestProjector_Checkpoints(t *testing.T) {
 		t.Errorf("before the first key %+v", got)
 	}
 	origin := domain.Origin(log, organization, 0)
+	a, b := origin+"\na\n", origin+"\nb\n"
+	cosign := func(size int64, note, signatures string) {
+		l.Append(organization, name, domain.CheckpointCosigned{
+			OrganizationID: organization, Size: size, Note: note, Signatures: signatures,
+		})
+	}
 	l.Append(organization, name, domain.KeyAdded{OrganizationID: organization, Origin: origin, Verifier: "one"})
-	l.Append(organization, name, domain.CheckpointSigned{OrganizationID: organization, Size: 3, Note: "a\n"})
+	l.Append(organization, name, domain.CheckpointSigned{OrganizationID: organization, Size: 3, Note: a})
 	got := tree()
 	if got.Size != 4 || got.Happened != 2 || !got.Since.IsZero() || got.CheckpointSize != 3 || due() != 0 {
 		t.Errorf("with a checkpoint of all %+v", got)
 	}
-	l.Append(organization, name, domain.CheckpointCosigned{OrganizationID: organization, Size: 3, Signatures: "w\n"})
-	l.Append(organization, name, domain.CheckpointCosigned{OrganizationID: organization, Size: 2, Signatures: "late\n"})
+	cosign(3, a, "w\n")
+	cosign(2, origin+"\nearlier\n", "late\n")
+	cosign(9, domain.Origin(log, organization, 7)+"\nanother origin\n", "w\n")
 	second := something()
 	got = tree()
-	if got.Checkpoint != "a\nw\n" || got.Cosigned != "a\nw\n" || got.CosignedSize != 3 || !got.Since.Equal(second) || due() != 1 {
+	if got.Checkpoint != a+"w\n" || got.Cosigned != a+"w\n" || got.CosignedSize != 3 || !got.Since.Equal(second) || due() != 1 {
 		t.Errorf("with a witness, and something since %+v", got)
 	}
 	l.Append(organization, name, domain.KeyAdded{OrganizationID: organization, Origin: origin, Verifier: "two"})
-	l.Append(organization, name, domain.CheckpointSigned{OrganizationID: organization, Size: 4, Note: "b\n"})
+	l.Append(organization, name, domain.CheckpointSigned{OrganizationID: organization, Size: 4, Note: b})
 	got = tree()
-	if want := all[len(all)-1].Details.At; got.Checkpoint != "b\n" || got.Cosigned != "a\nw\n" || !got.Since.Equal(want) ||
+	if want := all[len(all)-1].Details.At; got.Checkpoint != b || got.Cosigned != a+"w\n" || !got.Since.Equal(want) ||
 		!slices.Equal(got.Verifiers, []string{"one", "two"}) || !got.CheckpointAt.Equal(want) {
 		t.Errorf("a checkpoint that lacks a leaf before it %+v", got)
 	}
+	cosign(3, a+"w\n", "slow\n")
+	got = tree()
+	if got.Checkpoint != b || got.Cosigned != a+"w\nslow\n" || got.CosignedSize != 3 {
+		t.Errorf("a witness that is slower than the next checkpoint %+v", got)
+	}
 	next := domain.Origin(log, organization, 1)
-	l.Append(organization, name, domain.KeyAdded{Origin: next, Verifier: "three", Former: "b\n"})
+	l.Append(organization, name, domain.KeyAdded{Origin: next, Verifier: "three", Former: b})
 	got = tree()
 	if got.Origin != next || got.Checkpoint != "" || got.CheckpointSize != 0 || got.Cosigned != "" || due() != 1 ||
 		!slices.Equal(got.Verifiers, []string{"three"}) || !got.CheckpointAt.IsZero() {

@@ -222,7 +222,7 @@ func (q Queries) Leaves(ctx context.Context, organization uuid.UUID, from, to in
 	var n int64
 	var records, positions []byte
 	_, err = pgx.ForEachRow(rows, []any{&n, &records, &positions}, func() error {
-		for at := range len(records) / recordSize {
+		for at := range min(len(records)/recordSize, len(positions)/positionSize) {
 			if index := n*width + int64(at); index >= from && index < to {
 				position := binary.BigEndian.Uint64(positions[at*positionSize:])
 				list = append(list, Leaf{eventstore.Position(position), audit.Record(records[at*recordSize:])})
@@ -236,24 +236,49 @@ func (q Queries) Leaves(ctx context.Context, organization uuid.UUID, from, to in
 	return list, nil
 }
 
+// Placed is a leaf with its number in its tree.
+type Placed struct {
+	Index  int64
+	Record audit.Record
+}
+
+// At returns the leaves of the events at positions. A position at which the tree has none is left out.
+func (q Queries) At(
+	ctx context.Context, organization uuid.UUID, positions []eventstore.Position,
+) (map[eventstore.Position]Placed, error) {
+	found := make(map[eventstore.Position]Placed, len(positions))
+	wanted := make(map[eventstore.Position]bool, len(positions))
+	places := make([]int64, len(positions))
+	for n, at := range positions {
+		wanted[at], places[n] = true, int64(at)
+	}
+	rows, err := q.DB.Query(ctx, `select n, records, positions from audit.bundles where organization_id = $1 and n in (
+		select (select n from audit.bundles where organization_id = $1 and first_position <= place
+			order by first_position desc limit 1) from unnest($2::bigint[]) place)`, organization, places)
+	if err != nil {
+		return nil, fmt.Errorf("find leaves of events: %w", err)
+	}
+	var n int64
+	var records, packed []byte
+	_, err = pgx.ForEachRow(rows, []any{&n, &records, &packed}, func() error {
+		for i := range min(len(packed)/positionSize, len(records)/recordSize) {
+			if at := eventstore.Position(binary.BigEndian.Uint64(packed[i*positionSize:])); wanted[at] {
+				found[at] = Placed{n*width + int64(i), audit.Record(records[i*recordSize:])}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("find leaves of events: %w", err)
+	}
+	return found, nil
+}
+
 // IndexOf returns the number of the leaf of the event at a position. ok is false if the tree has none.
 func (q Queries) IndexOf(
 	ctx context.Context, organization uuid.UUID, at eventstore.Position,
 ) (n int64, ok bool, err error) {
-	var positions []byte
-	err = q.DB.QueryRow(ctx, `select n, positions from audit.bundles
-		where organization_id = $1 and first_position <= $2 order by first_position desc limit 1`,
-		organization, int64(at)).Scan(&n, &positions)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, false, nil
-	}
-	if err != nil {
-		return 0, false, fmt.Errorf("find the leaf of an event: %w", err)
-	}
-	for i := range len(positions) / positionSize {
-		if eventstore.Position(binary.BigEndian.Uint64(positions[i*positionSize:])) == at {
-			return n*width + int64(i), true, nil
-		}
-	}
-	return 0, false, nil
+	found, err := q.At(ctx, organization, []eventstore.Position{at})
+	leaf, ok := found[at]
+	return leaf.Index, ok, err
 }

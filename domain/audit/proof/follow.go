@@ -11,7 +11,7 @@ import (
 )
 
 // Follow returns the policy with the keys that its logs have added since: each is proved by the event that added it,
-// under a checkpoint that a key known before and the new one have signed. Other proofs add none.
+// under a checkpoint that a key known before and the new one have signed (LogAlone). Other proofs add none.
 func (p Policy) Follow(proofs []Proof) Policy {
 	for added := true; added; {
 		added = false
@@ -26,7 +26,7 @@ func (p Policy) Follow(proofs []Proof) Policy {
 
 // added returns the key that the event of a proof added, nil if the proof shows none.
 func (p Policy) added(file Proof) note.Verifier {
-	s, err := file.Verify(p)
+	s, err := file.Verify(p.LogAlone())
 	if err != nil || s.Data == nil {
 		return nil
 	}

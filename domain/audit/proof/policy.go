@@ -147,6 +147,13 @@ func checkSignatures(checkpoint []byte, n *note.Note) error {
 	return nil
 }
 
+// LogAlone returns the policy without its quorum: that of a rotation, which needs no witness. Who has the key before
+// can sign any tree, and the checkpoint of that needs the quorum.
+func (p Policy) LogAlone() Policy {
+	p.quorum = witness.Group{}
+	return p
+}
+
 // known is a key, by what signatures name it by.
 type known struct {
 	name string

@@ -49,6 +49,7 @@ type Log struct {
 	ids           *rand.Rand
 	drawn         *rand.Rand
 	last          map[string]eventstore.Revision
+	signed        map[string]int64 // the sizes of the newest checkpoints, by origin
 }
 
 // owned is something of an organization, a project or a stream.
@@ -62,7 +63,8 @@ func New(t testing.TB, seed uint64) *Log {
 	l := &Log{
 		t: t, Store: eventstoretest.NewMemory(), Codec: eventstoretest.Codec(t), Leaves: map[uuid.UUID][]Leaf{},
 		at: time.Date(2026, 11, 5, 12, 0, 0, 0, time.UTC), last: map[string]eventstore.Revision{},
-		ids: rand.New(rand.NewPCG(seed, 1)), drawn: rand.New(rand.NewPCG(seed, 2)),
+		signed: map[string]int64{},
+		ids:    rand.New(rand.NewPCG(seed, 1)), drawn: rand.New(rand.NewPCG(seed, 2)),
 	}
 	l.Organizations = []uuid.UUID{uuid.Nil, l.id(), l.id()}
 	for _, o := range l.Organizations[1:] {

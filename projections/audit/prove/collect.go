@@ -3,8 +3,8 @@ package prove
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sort"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,13 +19,45 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// subject is an event to prove: as it is stored, or what was kept of it.
+// subject is an event to prove, with what its file holds: of an event of the log its leaf, of another what was kept.
 type subject struct {
-	eventstore.Recorded
-	kept *proof.Kept
-	read *proof.Read
+	stream   string
+	revision int64
+	position eventstore.Position
 	// part is the number of the file among those of one event, from 0.
 	part int
+	proof.Extra
+}
+
+// subjectOf returns an event, and with full its metadata and data.
+func subjectOf(r eventstore.Recorded, organization uuid.UUID, full bool) (s subject, err error) {
+	s = subject{stream: r.Stream, revision: int64(r.Revision), position: r.Position}
+	if full {
+		s.Metadata, s.Data = r.Meta, r.Data
+	}
+	s.Leaf, err = leafOf(r, organization)
+	return s, err
+}
+
+// leafOf returns the leaf of an event.
+func leafOf(r eventstore.Recorded, organization uuid.UUID) ([]byte, error) {
+	return audit.Event{
+		Organization: organization, ID: r.ID, Stream: r.Stream, Revision: int64(r.Revision), Type: r.Type,
+		Meta: r.Meta, Data: r.Data,
+	}.Leaf()
+}
+
+// fileName is the name of the file of an event. What holds the event itself has it in its name; that of a root of read
+// records has no text.
+func (s subject) fileName() string {
+	name := s.stream + "." + strconv.FormatInt(s.revision, 10)
+	if s.part > 0 {
+		name += "." + strconv.Itoa(s.part)
+	}
+	if s.Metadata != nil && s.Read == nil {
+		name += proof.WithSalt
+	}
+	return name + proof.Ending
 }
 
 // collector collects the events of a request.
@@ -34,30 +66,37 @@ type collector struct {
 	Request
 	list []subject
 	seen map[string]bool
+	size int
 }
 
 func (c *collector) add(s subject) error {
-	if s.kept != nil {
-		s.Stream, s.Revision = s.kept.Stream, eventstore.Revision(s.kept.Revision)
-	}
-	if name := fileName(s, false); !c.seen[name] {
+	if name := s.fileName(); !c.seen[name] {
 		c.seen[name] = true
 		c.list = append(c.list, s)
 	}
-	if len(c.list) > MaxFiles {
+	if c.size += len(s.Metadata) + len(s.Data); len(c.list) > MaxFiles || c.size > maxBytes {
 		return errTooMany
 	}
 	return nil
 }
 
-// scan adds the events of a stream that take accepts. It returns ErrDeleted for a stream that is ended.
+func (c *collector) addEvent(r eventstore.Recorded) error {
+	s, err := subjectOf(r, c.Organization, c.WithSalt)
+	if err != nil {
+		return err
+	}
+	return c.add(s)
+}
+
+// scan adds the events of a stream that take accepts, and that are not set aside: those are of no organization. It
+// returns ErrDeleted for a stream that is ended.
 func (c *collector) scan(
 	ctx context.Context, name string, from eventstore.Revision, take func(eventstore.DecodedEvent) (bool, bool),
 ) error {
 	return c.Journal.Scan(ctx, name, from, func(e eventstore.DecodedEvent) (more bool, err error) {
 		take, more := take(e)
-		if take {
-			err = c.add(subject{Recorded: e.Recorded})
+		if take && !e.IsPassedOver() {
+			err = c.addEvent(e.Recorded)
 		}
 		return more, err
 	})
@@ -67,29 +106,28 @@ func all(eventstore.DecodedEvent) (take, more bool) { return true, true }
 
 // collect finds the events of a request.
 func (c *collector) collect(ctx context.Context) error {
-	if c.Kind == Source {
+	id, err := uuid.Parse(c.ID)
+	switch {
+	case c.Kind == Source:
 		project, ok, err := c.Projects.ProjectBySlug(ctx, c.Organization, c.Project)
 		if err != nil || !ok {
-			return errors.Join(err, c.notFound())
+			return err
 		}
-		return c.source(ctx, stream.DataPointID(project.Namespace, c.ID), nil, nil)
-	}
-	id, err := uuid.Parse(c.ID)
-	if err != nil {
-		return c.notFound()
-	}
-	switch c.Kind {
-	case Ingestion:
+		return c.source(ctx, stream.DataPointID(project.Namespace, c.ID), nil)
+	case err != nil:
+		return nil // nothing has such an id
+	case c.Kind == Ingestion:
 		return c.send(ctx, id)
-	case Read:
+	case c.Kind == Read:
 		return c.request(ctx, id)
-	case Deletion:
+	case c.Kind == Deletion:
 		return c.deletion(ctx, id)
 	}
-	return c.notFound()
+	return nil
 }
 
-// send adds the events of a send, and of its items those that it appended to data points.
+// send adds the events of a send, and of its items those that it appended to data points. Of a data point that is
+// erased all is added: which of its events were of the send is not kept.
 func (c *collector) send(ctx context.Context, id uuid.UUID) error {
 	items, err := rows(ctx, c.Prover, selectItems, c.Request, id, pgx.RowToStructByPos[item])
 	if err != nil || len(items) == 0 {
@@ -99,21 +137,17 @@ func (c *collector) send(ctx context.Context, id uuid.UUID) error {
 		return err
 	}
 	for _, i := range items {
-		mine := func(send uuid.UUID, ordinal int) bool { return send == id && ordinal == i.Ordinal }
-		if i.Accepted == nil {
-			if err := c.source(ctx, i.DataPoint, nil, mine); err != nil {
-				return err
-			}
-			continue
+		err := eventstore.ErrDeleted
+		if i.Accepted != nil {
+			err = c.scan(ctx, stream.Name(stream.DataPoint, i.DataPoint), eventstore.Revision(*i.Accepted),
+				func(e eventstore.DecodedEvent) (take, more bool) {
+					send, _, ok := datapoint.SendOf(e.Event)
+					take = ok && send.IngestionID == id && send.Ordinal == i.Ordinal
+					return take, !take
+				})
 		}
-		name := stream.Name(stream.DataPoint, i.DataPoint)
-		err := c.scan(ctx, name, eventstore.Revision(*i.Accepted), func(e eventstore.DecodedEvent) (take, more bool) {
-			send, _, ok := datapoint.SendOf(e.Event)
-			take = ok && mine(send.IngestionID, send.Ordinal)
-			return take, !take
-		})
 		if errors.Is(err, eventstore.ErrDeleted) {
-			err = c.source(ctx, i.DataPoint, nil, mine)
+			err = c.source(ctx, i.DataPoint, nil)
 		}
 		if err != nil {
 			return err
@@ -123,29 +157,21 @@ func (c *collector) send(ctx context.Context, id uuid.UUID) error {
 }
 
 // source adds the events of a data point and its memories, and what was kept of those that have left the log. The
-// deletion that kept the facts is looked for unless it is known. With mine, only the items that it accepts are added.
-func (c *collector) source(ctx context.Context, id uuid.UUID, by []uuid.UUID, mine func(uuid.UUID, int) bool) error {
+// deletion that kept the facts is looked for unless it is given.
+func (c *collector) source(ctx context.Context, id uuid.UUID, by []uuid.UUID) error {
 	gone := map[string]bool{}
-	take := func(e eventstore.DecodedEvent) (take, more bool) {
-		send, _, ok := datapoint.SendOf(e.Event)
-		return mine == nil || ok && mine(send.IngestionID, send.Ordinal), true
-	}
 	for _, family := range []string{stream.DataPoint, stream.Memory} {
-		if family == stream.Memory && mine != nil {
-			continue
-		}
 		name := stream.Name(family, id)
-		err := c.scan(ctx, name, 0, take)
-		if gone[name] = errors.Is(err, eventstore.ErrDeleted); err != nil && !gone[name] {
+		err := c.scan(ctx, name, 0, all)
+		if errors.Is(err, eventstore.ErrDeleted) {
+			gone[name] = true
+			err = c.records(ctx, name)
+		}
+		if err != nil {
 			return err
 		}
-		if gone[name] {
-			if err := c.records(ctx, name); err != nil {
-				return err
-			}
-		}
 	}
-	if by == nil && (gone[stream.Name(stream.DataPoint, id)] || gone[stream.Name(stream.Memory, id)]) {
+	if by == nil && len(gone) > 0 {
 		var err error
 		if by, err = rows(ctx, c.Prover, selectDeletions, c.Request, id, pgx.RowTo[uuid.UUID]); err != nil {
 			return err
@@ -153,40 +179,23 @@ func (c *collector) source(ctx context.Context, id uuid.UUID, by []uuid.UUID, mi
 	}
 	for _, deletionID := range by {
 		name := stream.Name(stream.Deletion, deletionID)
-		err := c.Journal.Scan(ctx, name, 0, func(e eventstore.DecodedEvent) (bool, error) {
+		err := c.Journal.Scan(ctx, name, 0, func(e eventstore.DecodedEvent) (_ bool, err error) {
 			facts, is := e.Event.(*deletion.FactsKept)
 			if !is || facts.DataPoint != id {
 				return true, nil
 			}
-			return true, c.facts(e.Recorded, facts, gone, mine)
+			if name := stream.Name(stream.DataPoint, id); gone[name] {
+				err = c.keep(e.Recorded, name, facts.From, facts.Records)
+			}
+			if name := stream.Name(stream.Memory, id); gone[name] && err == nil {
+				first := facts.MemoriesTo - int64(len(facts.MemoryRecords))
+				err = c.keep(e.Recorded, name, first, facts.MemoryRecords)
+			}
+			return true, err
 		})
 		if err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// facts adds what a deletion kept of a data point. Each event of an item has a fact, in order, if none was set aside.
-func (c *collector) facts(
-	keeper eventstore.Recorded, e *deletion.FactsKept, gone map[string]bool, mine func(uuid.UUID, int) bool,
-) error {
-	if name := stream.Name(stream.DataPoint, e.DataPoint); gone[name] {
-		records, from := e.Records, e.From
-		if n := len(records) - len(e.Facts); mine != nil && (n == 0 || n == 1) {
-			for i, fact := range e.Facts {
-				if mine(fact.IngestionID, fact.Ordinal) {
-					if err := c.keep(keeper, name, from+int64(i), records[i:i+1]); err != nil {
-						return err
-					}
-				}
-			}
-		} else if err := c.keep(keeper, name, from, records); err != nil {
-			return err
-		}
-	}
-	if name := stream.Name(stream.Memory, e.DataPoint); gone[name] {
-		return c.keep(keeper, name, e.MemoriesTo-int64(len(e.MemoryRecords)), e.MemoryRecords)
 	}
 	return nil
 }
@@ -205,14 +214,14 @@ func (c *collector) records(ctx context.Context, name string) error {
 // keep adds events that have left the log. What kept them is added too where files hold what confirms them.
 func (c *collector) keep(keeper eventstore.Recorded, name string, from int64, list audit.KeptList) error {
 	for i, k := range list {
-		s := subject{kept: &proof.Kept{Record: k.Record[:], Stream: name, Revision: from + int64(i), EventID: k.EventID}}
-		s.Position = eventstore.Position(k.Position)
+		s := subject{stream: name, revision: from + int64(i), position: eventstore.Position(k.Position)}
+		s.Kept = &proof.Kept{Record: k.Record[:], Stream: name, Revision: s.revision, EventID: k.EventID}
 		if err := c.add(s); err != nil {
 			return err
 		}
 	}
 	if c.WithSalt && len(list) > 0 {
-		return c.add(subject{Recorded: keeper})
+		return c.addEvent(keeper)
 	}
 	return nil
 }
@@ -237,7 +246,7 @@ func (c *collector) deletion(ctx context.Context, id uuid.UUID) error {
 	})
 	for point := range points {
 		if err == nil {
-			err = c.source(ctx, point, []uuid.UUID{id}, nil)
+			err = c.source(ctx, point, []uuid.UUID{id})
 		}
 	}
 	return err
@@ -254,8 +263,8 @@ func (c *collector) request(ctx context.Context, id uuid.UUID) error {
 			err = c.part(ctx, id, part)
 		}
 	}
-	if errors.Is(err, eventstore.ErrDeleted) {
-		return c.notFound()
+	if errors.Is(err, eventstore.ErrDeleted) { // its time is over
+		return nil
 	}
 	return err
 }
@@ -292,8 +301,13 @@ func (c *collector) part(ctx context.Context, id uuid.UUID, part readPart) error
 			if err != nil {
 				return false, err
 			}
-			read := &proof.Read{Record: text, Number: int64(n), Size: int64(len(batch.Records)), Path: path}
-			return false, c.add(subject{Recorded: root, read: read, part: part.Part})
+			s, err := subjectOf(root, c.Organization, true)
+			if err != nil {
+				return false, err
+			}
+			s.part = part.Part
+			s.Read = &proof.Read{Record: text, Number: int64(n), Size: int64(len(batch.Records)), Path: path}
+			return false, c.add(s)
 		}
 		return true, nil
 	})
@@ -310,8 +324,4 @@ func search(n int64, is func(int64) (bool, error)) (first int64, err error) {
 		return yes
 	})
 	return int64(found), err
-}
-
-func (c *collector) notFound() error {
-	return fmt.Errorf("%w: %s %s", errNotFound, c.Kind, c.ID)
 }

@@ -180,11 +180,7 @@ func (x *exporter) leaves(ctx context.Context, first, end int64) (erased int, er
 			if err != nil {
 				return erased, err
 			}
-			stored := domain.Event{
-				Organization: x.organization, ID: e.ID, Stream: e.Stream, Revision: int64(e.Revision), Type: e.Type,
-				Meta: e.Meta, Data: e.Data,
-			}
-			if bytes, err := stored.Leaf(); ok && err == nil {
+			if bytes, err := leafOf(e, x.organization); ok && err == nil {
 				fields, err := domain.ParseLeaf(bytes)
 				if err != nil {
 					return erased, err
@@ -238,7 +234,7 @@ func (x *exporter) keys(ctx context.Context) error {
 		if e, is := added.Event.(*domain.KeyAdded); !ok || !is || e.Verifier != key {
 			return fmt.Errorf("%s has no event that added the key %s", name, key)
 		}
-		if err := x.key(ctx, name, added.Recorded); err != nil {
+		if err := x.key(ctx, name, added.Recorded, i == 0); err != nil {
 			return err
 		}
 	}
@@ -266,39 +262,28 @@ func (x *exporter) signedBy(
 	return false, nil
 }
 
-// key writes the proof of the event that added a key. Nothing is written before a checkpoint covers it.
-func (x *exporter) key(ctx context.Context, name string, added eventstore.Recorded) error {
+// key writes the proof of the event that added a key. Nothing is written before a checkpoint covers it. No key signed
+// for the first one.
+func (x *exporter) key(ctx context.Context, name string, added eventstore.Recorded, first bool) error {
 	n, ok, err := x.Trees.IndexOf(ctx, x.organization, added.Position)
 	if err != nil || !ok {
 		return err
 	}
 	under := signed{organization: x.organization}
-	err = x.Journal.Scan(ctx, name, added.Revision+1, func(e eventstore.DecodedEvent) (bool, error) {
-		switch e := e.Event.(type) {
-		case *domain.KeyAdded:
-			return under.size == 0, nil
-		case *domain.CheckpointSigned:
-			if under.size > 0 {
-				return false, nil
-			}
-			if e.Size > n {
+	if first && n < x.size {
+		under = x.signed
+	} else {
+		err = x.Journal.Scan(ctx, name, added.Revision+1, func(e eventstore.DecodedEvent) (bool, error) {
+			if e, is := e.Event.(*domain.CheckpointSigned); is && e.Size > n {
 				under.checkpoint, under.size = []byte(e.Note), e.Size
 			}
-		case *domain.CheckpointCosigned:
-			if e.Size == under.size {
-				under.checkpoint = append(under.checkpoint, e.Signatures...)
-			}
-		}
-		return true, nil
-	})
+			return under.size == 0, nil
+		})
+	}
 	if err != nil || under.size == 0 {
 		return err
 	}
-	data, err := x.file(ctx, under, subject{Recorded: added}, n, true)
-	if err != nil {
-		return err
-	}
-	return x.write("keys/"+fileName(subject{Recorded: added}, false), data)
+	return x.proof(ctx, "keys/", under, added, n)
 }
 
 // keepers writes the proofs of the events that kept records of leaves that are listed. They have no text.
@@ -347,9 +332,18 @@ func (x *exporter) keeper(ctx context.Context, r eventstore.Recorded, from, to u
 	if err != nil || !ok || n >= x.size {
 		return err
 	}
-	data, err := x.file(ctx, x.signed, subject{Recorded: r}, n, true)
+	return x.proof(ctx, "erased/", x.signed, r, n)
+}
+
+// proof writes the proof of an event that has no text, with its metadata and data.
+func (x *exporter) proof(ctx context.Context, folder string, under signed, r eventstore.Recorded, n int64) error {
+	s, err := subjectOf(r, x.organization, true)
 	if err != nil {
 		return err
 	}
-	return x.write("erased/"+fileName(subject{Recorded: r}, false), data)
+	data, err := x.file(ctx, under, s, n)
+	if err != nil {
+		return err
+	}
+	return x.write(folder+s.fileName(), data)
 }

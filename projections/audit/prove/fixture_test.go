@@ -2,7 +2,6 @@ package prove
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"testing"
@@ -59,100 +58,11 @@ type fixture struct {
 	db         *pgxpool.Pool
 	store      *eventstoretest.Memory
 	projectors []projectiontest.Projector
-	tree       *fakeTrees
+	trees      audit.Queries
 	here       *tenant
 	there      *tenant
-	n, events  int    // n is the time in seconds, events counts the appends
+	n          int    // the time in seconds
 	commit     uint64 // position of the commit of the batch
-}
-
-// fakeTrees are the trees of the log, made of all events that were ever stored.
-type fakeTrees struct {
-	f           *fixture
-	checkpoints map[uuid.UUID]audit.Tree
-	// list and hashes are those of an organization, made of so many events.
-	of     uuid.UUID
-	events int
-	list   []audit.Leaf
-	hashes stored
-}
-
-func (s *fakeTrees) leaves(of uuid.UUID) (list []audit.Leaf, hashes stored) {
-	if s.of == of && s.events == s.f.events {
-		return s.list, s.hashes
-	}
-	defer func() { s.of, s.events, s.list, s.hashes = of, s.f.events, list, hashes }()
-	for _, r := range s.f.store.Ever() {
-		owner := uuid.Nil
-		e := s.f.Journal.Codec.DecodeRecorded(r).Event
-		for _, t := range []*tenant{s.f.here, s.f.there} {
-			if event.ProjectOf(e) == t.project || r.Stream == stream.Name(stream.Audit, t.id) {
-				owner = t.id
-			}
-		}
-		if owner != of || r.System() || r.Stream == stream.Registry {
-			continue
-		}
-		kept, err := r.Kept(owner)
-		if err != nil {
-			s.f.t.Fatal(err)
-		}
-		more, err := tlog.StoredHashes(int64(len(list)), kept.Record[:], hashes)
-		if err != nil {
-			s.f.t.Fatal(err)
-		}
-		list, hashes = append(list, audit.Leaf{Position: r.Position, Record: kept.Record}), append(hashes, more...)
-	}
-	return list, hashes
-}
-
-type stored []tlog.Hash
-
-func (h stored) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
-	found := make([]tlog.Hash, len(indexes))
-	for i, n := range indexes {
-		found[i] = h[n]
-	}
-	return found, nil
-}
-
-func (s *fakeTrees) Tree(_ context.Context, of uuid.UUID) (audit.Tree, bool, error) {
-	t, ok := s.checkpoints[of]
-	return t, ok, nil
-}
-
-func (s *fakeTrees) Reader(_ context.Context, of uuid.UUID) tlog.HashReader {
-	_, hashes := s.leaves(of)
-	return hashes
-}
-
-func (s *fakeTrees) Leaves(_ context.Context, of uuid.UUID, from, to int64) ([]audit.Leaf, error) {
-	list, _ := s.leaves(of)
-	return list[from:min(to, int64(len(list)))], nil
-}
-
-func (s *fakeTrees) IndexOf(_ context.Context, of uuid.UUID, at eventstore.Position) (int64, bool, error) {
-	list, _ := s.leaves(of)
-	for n, l := range list {
-		if l.Position == at {
-			return int64(n), true, nil
-		}
-	}
-	return 0, false, nil
-}
-
-func (s *fakeTrees) Tile(
-	_ context.Context, of uuid.UUID, level int, n int64, width int,
-) (tile []byte, ok bool, err error) {
-	list, hashes := s.leaves(of)
-	if level >= 0 {
-		tile, err = tlog.ReadTileData(tlog.Tile{H: 8, L: level, N: n, W: width}, hashes)
-		return tile, err == nil, err
-	}
-	for _, l := range list[n*256:][:width] {
-		tile = append(binary.BigEndian.AppendUint16(tile, 32), l.Record[:]...)
-	}
-	return tile, true, nil
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -161,14 +71,15 @@ func newFixture(t *testing.T) *fixture {
 	journal := eventstore.Journal{Store: f.store, Codec: eventstoretest.Codec(t)}
 	f.projectors = []projectiontest.Projector{
 		access.New(), datapoints.New(journal), trace.NewProjector(journal), projectedreads.New(),
+		audit.New(f.store, journal.Codec),
 	}
 	for _, p := range f.projectors {
 		projectiontest.Make(t, f.db, p)
 	}
 	namespaces := stream.NewNamespaces(make([]byte, 32))
-	f.tree = &fakeTrees{f: f, checkpoints: map[uuid.UUID]audit.Tree{}}
+	f.trees = audit.Queries{DB: f.db}
 	f.Prover = &Prover{
-		DB: f.db, Journal: journal, Trees: f.tree, Head: projections.Head{Log: f.store, Waiter: applied{}},
+		DB: f.db, Journal: journal, Trees: f.trees, Head: projections.Head{Log: f.store, Waiter: applied{}},
 		Projects: access.Queries{DB: f.db, Namespaces: namespaces},
 	}
 	log := uuid.New()
@@ -199,7 +110,6 @@ func (f *fixture) append(name string, events ...event.Event) (last eventstore.De
 		at.Revision = eventstore.NoStream
 	}
 	f.n++
-	f.events++
 	meta := event.NewMeta("pipeline", noon.Add(time.Duration(f.n)*time.Second))
 	done, err := f.Journal.Append(f.t.Context(), name, at.Revision, meta, events...)
 	if err != nil {
@@ -310,8 +220,11 @@ func (f *fixture) rotate(to *tenant) {
 // sign signs a checkpoint of all leaves with the last so many keys.
 func (f *fixture) sign(to *tenant, keys int) {
 	f.t.Helper()
-	list, hashes := f.tree.leaves(to.id)
-	root, err := tlog.TreeHash(int64(len(list)), hashes)
+	tree, _, err := f.trees.Tree(f.t.Context(), to.id)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	root, err := tlog.TreeHash(tree.Size, f.trees.Reader(f.t.Context(), to.id))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -323,19 +236,14 @@ func (f *fixture) sign(to *tenant, keys int) {
 		}
 		signers = append(signers, s)
 	}
-	text := fmt.Sprintf("%s\n%d\n%s\n", to.origin, len(list), root)
+	text := fmt.Sprintf("%s\n%d\n%s\n", to.origin, tree.Size, root)
 	signed, err := note.Sign(&note.Note{Text: text}, signers...)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	size := int64(len(list))
 	f.append(stream.Name(stream.Audit, to.id), &domain.CheckpointSigned{
-		OrganizationID: to.id, Size: size, Note: string(signed),
+		OrganizationID: to.id, Size: tree.Size, Note: string(signed),
 	})
-	f.tree.checkpoints[to.id] = audit.Tree{
-		Organization: to.id, Size: size, Origin: to.origin, Verifiers: to.verifiers,
-		Checkpoint: string(signed), CheckpointSize: size,
-	}
 }
 
 // policy is that of who trusts the first key of an organization.

@@ -3,13 +3,12 @@
 package prove
 
 import (
-	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -103,31 +102,35 @@ func (p *Prover) Prove(ctx context.Context, r Request) ([]File, error) {
 	if err := c.collect(ctx); err != nil {
 		return nil, err
 	}
-	if len(c.list) == 0 {
-		return nil, c.notFound()
-	}
 	slices.SortFunc(c.list, func(a, b subject) int {
-		return cmp.Or(cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.Revision, b.Revision), cmp.Compare(a.part, b.part))
+		return cmp.Or(cmp.Compare(a.stream, b.stream), cmp.Compare(a.revision, b.revision), cmp.Compare(a.part, b.part))
 	})
-	return p.files(ctx, r.Organization, c.list, r.WithSalt)
+	return p.files(ctx, r.Organization, c.list)
 }
 
 // files makes the files of events of one organization, all under one checkpoint.
-func (p *Prover) files(ctx context.Context, organization uuid.UUID, list []subject, full bool) ([]File, error) {
-	tree, ok, err := p.Trees.Tree(ctx, organization)
+func (p *Prover) files(ctx context.Context, organization uuid.UUID, list []subject) ([]File, error) {
+	tree, _, err := p.Trees.Tree(ctx, organization)
 	if err != nil {
 		return nil, err
 	}
-	numbers, last := make([]int64, len(list)), int64(-1)
-	for i, s := range list {
-		if numbers[i], ok, err = p.Trees.IndexOf(ctx, organization, s.Position); err != nil {
+	numbers := make([]int64, 0, len(list))
+	var covered []subject
+	for _, s := range list {
+		n, ok, err := p.Trees.IndexOf(ctx, organization, s.position)
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if !ok {
+		case ok:
+			covered, numbers = append(covered, s), append(numbers, n)
+		case s.position > tree.Position:
 			return nil, errUncovered
-		}
-		last = max(last, numbers[i])
+		} // an event that was set aside may be of the tree of the deployment
 	}
+	if len(covered) == 0 {
+		return nil, errNotFound
+	}
+	last := slices.Max(numbers)
 	checkpoint, size := tree.Cosigned, tree.CosignedSize
 	if checkpoint == "" || size <= last {
 		checkpoint, size = tree.Checkpoint, tree.CheckpointSize
@@ -138,15 +141,15 @@ func (p *Prover) files(ctx context.Context, organization uuid.UUID, list []subje
 	t := signed{organization, []byte(checkpoint), size}
 	var files []File
 	total := 0
-	for i, s := range list {
-		data, err := p.file(ctx, t, s, numbers[i], full)
+	for i, s := range covered {
+		data, err := p.file(ctx, t, s, numbers[i])
 		if err != nil {
 			return nil, err
 		}
 		if total += len(data); total > maxBytes {
 			return nil, errTooMany
 		}
-		files = append(files, File{fileName(s, full), data})
+		files = append(files, File{s.fileName(), data})
 	}
 	return files, nil
 }
@@ -158,56 +161,24 @@ type signed struct {
 	size         int64
 }
 
-// fileName is the name of the file of an event. What holds the event itself has it in its name; the event of a root of
-// read records has no text.
-func fileName(s subject, full bool) string {
-	name := s.Stream + "." + strconv.FormatInt(int64(s.Revision), 10)
-	if s.part > 0 {
-		name += "." + strconv.Itoa(s.part)
-	}
-	if full && s.kept == nil && s.read == nil {
-		name += proof.WithSalt
-	}
-	return name + proof.Ending
-}
-
-// file makes the file of an event. What the tree has of it is the record of the event or nothing is made: else the
-// file would not verify.
-func (p *Prover) file(ctx context.Context, t signed, s subject, n int64, full bool) ([]byte, error) {
+// file makes the file of an event. It fails if the tree has another one at its place.
+func (p *Prover) file(ctx context.Context, t signed, s subject, n int64) ([]byte, error) {
 	leaves, err := p.Trees.Leaves(ctx, t.organization, n, n+1)
-	if err == nil && len(leaves) != 1 {
-		err = fmt.Errorf("leaf %d of %s is not there", n, t.organization)
-	}
 	if err != nil {
 		return nil, err
 	}
-	record := leaves[0].Record
-	e := proof.Extra{Read: s.read, Kept: s.kept}
-	if s.kept == nil {
-		stored := domain.Event{
-			Organization: t.organization, ID: s.ID, Stream: s.Stream, Revision: int64(s.Revision), Type: s.Type,
-			Meta: s.Meta, Data: s.Data,
-		}
-		switch mine, err := stored.Record(); {
-		case err == nil && mine == record:
-			e.Leaf, err = stored.Leaf()
-			if err != nil {
-				return nil, err
-			}
-			if full || s.read != nil {
-				e.Metadata, e.Data = s.Meta, s.Data
-			}
-		default: // an event that was set aside has a record of its place alone
-			e.Kept = &proof.Kept{Record: record[:], Stream: s.Stream, Revision: int64(s.Revision), EventID: s.ID}
-		}
-	} else if !bytes.Equal(s.kept.Record, record[:]) {
-		return nil, fmt.Errorf("the record that was kept of %s, revision %d, is not that of leaf %d", s.Stream, s.Revision, n)
+	record := domain.Record(sha256.Sum256(s.Leaf))
+	if s.Kept != nil {
+		record = domain.Record(s.Kept.Record)
+	}
+	if len(leaves) != 1 || leaves[0].Record != record {
+		return nil, fmt.Errorf("leaf %d of %s is not that of event %d of %s", n, t.organization, s.revision, s.stream)
 	}
 	path, err := tlog.ProveRecord(t.size, n, p.Trees.Reader(ctx, t.organization))
 	if err != nil {
 		return nil, fmt.Errorf("prove leaf %d: %w", n, err)
 	}
-	extra, err := e.Encode()
+	extra, err := s.Encode()
 	if err != nil {
 		return nil, err
 	}

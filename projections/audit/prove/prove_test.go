@@ -92,7 +92,8 @@ func TestProve(t *testing.T) {
 		}},
 		{Request{Kind: Ingestion, ID: s.single.String()}, []string{tea + ".0"}},
 		{Request{Kind: Ingestion, ID: s.batch.String()}, []string{
-			tea + ".1", milk + ".0", stream.Name(stream.Ingestion, s.batch) + ".0", stream.Name(stream.Ingestion, s.batch) + ".1",
+			tea + ".1", milk + ".0", milk + ".1", stream.Name(stream.Memory, s.milk) + ".0",
+			stream.Name(stream.Ingestion, s.batch) + ".0", stream.Name(stream.Ingestion, s.batch) + ".1",
 		}},
 		{Request{Kind: Deletion, ID: s.deletion.String()}, []string{
 			milk + ".0", milk + ".1", stream.Name(stream.Deletion, s.deletion) + ".0", stream.Name(stream.Memory, s.milk) + ".0",
@@ -122,12 +123,12 @@ func TestProve(t *testing.T) {
 // A file with salt holds the event, and comes with the event that kept what has left the log.
 func TestProve_WithSalt(t *testing.T) {
 	s := newStory(t)
-	names, stated := s.prove(Request{Kind: Source, Project: "notes", ID: "milk", WithSalt: true})
+	names, _ := s.prove(Request{Kind: Source, Project: "notes", ID: "milk", WithSalt: true})
 	keeper := stream.Name(stream.Deletion, s.deletion) + ".0" + proof.WithSalt + proof.Ending
 	if !slices.Contains(names, keeper) || len(names) != 4 {
 		t.Errorf("files %q, want %s among them", names, keeper)
 	}
-	_, stated = s.prove(Request{Kind: Ingestion, ID: s.single.String(), WithSalt: true})
+	_, stated := s.prove(Request{Kind: Ingestion, ID: s.single.String(), WithSalt: true})
 	if len(stated) != 1 || !strings.Contains(string(stated[0].Data), "tea at five") {
 		t.Errorf("states %+v", stated)
 	}

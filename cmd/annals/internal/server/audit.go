@@ -85,8 +85,10 @@ func buildAudit(ctx context.Context, s *Server) (a adds, err error) {
 		if err != nil {
 			return adds{}, err
 		}
-		s.audit.witnesses = audit.NewWitnesses(&of, s.journal.Journal, list)
-		add("witnesses", s.audit.witnesses.Pass)
+		if len(list) > 0 {
+			s.audit.witnesses = audit.NewWitnesses(&of, s.journal.Journal, list)
+			add("witnesses", s.audit.witnesses.Pass)
+		}
 	}
 	tenancy := access.Tenancy{Queries: s.read.access, Head: s.head()}
 	a.operator = append(a.operator, operatorapi.AuditKeyRoute(tenancy, s.audit.signer.Rotate))

@@ -41,6 +41,11 @@ func (h *harness) manageAudit(own string) {
 	runtest.Must(h.t, service.SetReads(h.t.Context(), call, project.Reads{Mode: project.ReadsKept, Days: 30}))
 	h.must(own, http.MethodPost, api+"/recall", point{"query": "Which editor does Ana like?", "identity": "Ana"}, nil)
 	runtest.Must(h.t, service.SetReads(h.t.Context(), call, project.Reads{Mode: project.ReadsOff, Days: 30}))
+	runtest.Await(h.t, "a checkpoint is cosigned", func() bool {
+		runtest.Must(h.t, h.audit.signer.Pass(h.t.Context()))
+		runtest.Must(h.t, h.audit.witnesses.Pass(h.t.Context()))
+		return h.count("audit.checkpoint-cosigned.v1") > 0
+	})
 	for _, name := range []string{
 		"reads.recorded.v1", "visit.exported.v1", "visit.operator-read.v1", "visit.sign-in-refused.v1", "visit.link-made.v1",
 	} {

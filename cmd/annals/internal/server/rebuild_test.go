@@ -29,6 +29,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/witnesstest"
 	"github.com/annals-project/annals/projections/runner"
 )
 
@@ -325,7 +326,9 @@ func wantCatalogue(t *testing.T, types map[string]bool) {
 // read.
 func TestServer_EveryAnswerIsRebuilt(t *testing.T) {
 	t.Parallel()
+	policy := witnesstest.Policy(t, witnesstest.New(t, "w.example/one"))
 	h := newHarness(t)
+	h.set = func(cfg *Config) { cfg.Audit.Policy = policy }
 	h.start()
 	// Collect the types as they arrive, because an erased stream is not in the log at the end.
 	types, followed := map[string]bool{}, make(chan struct{})
