@@ -230,6 +230,7 @@ chaos: ## Kill and freeze the processes of a deployment with an Elasticsearch un
 soak: export ANNALS_SEED := fresh
 soak: walk hostile chaos ## The long walks, whole: hostile calls, kills under load, crashes and random operations of the event store, reconnects, faults of a cluster.
 	ANNALS_KILLS=$(KILLS) $(TEST) -count=1 -timeout 60m -v -run '^TestKill' ./internal/e2e
+	ANNALS_PROVED_RECALLS=10000 $(TEST) -count=1 -timeout 60m -v -run '^TestReads_ProvedThroughAKill$$' ./cmd/annals
 	ANNALS_CLIENT_TEXTS=10000 $(TEST) -count=1 -timeout 30m -v -run '^TestClient_ServiceKilledTwice$$' ./internal/e2e
 	ANNALS_MAILBOX_MESSAGES=200000 $(TEST) -count=1 -timeout 60m -v -run '^TestImport_MailboxKilledTwice$$' ./internal/e2e
 	ANNALS_SMALL_MEMORY=20000 $(TEST) -count=1 -timeout 60m -v -run '^TestImport_SmallMemory$$' ./internal/e2e

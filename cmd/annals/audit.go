@@ -8,4 +8,5 @@ type AuditCmd struct {
 	Prove     auditcli.ProveCmd     `cmd:"" help:"Write the proofs of a send, a data point, a request or a deletion."`
 	Export    auditcli.ExportCmd    `cmd:"" help:"Write a bundle with a whole tree, which annals-verify checks without a service."`
 	RotateKey auditcli.RotateKeyCmd `cmd:"" name:"rotate-key" help:"Add a key to a tree, which signs its checkpoints from then on."`
+	Show      auditcli.ShowCmd      `cmd:"" help:"Show what a request was shown, by its read record: each text as the log has it, or that it was erased, and whether who asked could read it then."`
 }
