@@ -257,6 +257,7 @@ soak: walk hostile chaos ## The long walks, whole: hostile calls, kills under lo
 	ANNALS_TEST_EXPORT=100000 $(TEST) -count=1 -timeout 60m -run '^TestExport_ACopyRecallsTheSame$$' ./internal/e2e
 	ANNALS_SWEEPS=150 ANNALS_CRASHES=all $(TEST) -count=1 -timeout 30m -run '^Test(Sweep_Random|Operations_CrashAfterEachAppend$$)' ./commands/pipeline
 	ANNALS_TEST_RECORDS=5000 $(TEST) -count=1 -timeout 30m -v -run '^TestRecords_' ./commands/erasure
+	ANNALS_TEST_AUDIT=1000000 $(TEST) -count=1 -timeout 120m -run '^TestVerify_AnyDamage$$' ./projections/audit/verify
 	$(MAKE) --no-print-directory browser
 	ANNALS_TEST_BROWSER=required ANNALS_TEST_ROLES=all $(TEST) -count=1 -timeout 30m -v ./internal/e2e/browser
 	ANNALS_TEST_OPEN=10000000 $(TEST) -count=1 -timeout 60m -run '^TestOpen_Time' ./eventstore/node/storage

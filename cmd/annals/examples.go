@@ -4,6 +4,7 @@ package main
 const (
 	anIngestion = "0199a3c4-7d1e-7c52-9a37-5f0e4b6d2c11"
 	aKey        = "0199a3c4-8f60-7b14-8d25-6a1c7e9f3b42"
+	aRequest    = "0199a3c4-9b7c-7d56-8e10-3f2a5b8c7d61"
 	aWebhook    = "0199a3c4-9a2b-7e03-b1f8-2d4c6e8a0f53"
 )
 
@@ -35,14 +36,22 @@ var examples = map[string][2]string{
 	"events set-aside": {
 		"annals events set-aside", `annals events set-aside 4711 --reason "a value that no table can hold"`,
 	},
-	"audit status":  {"annals audit status", "annals audit status --org acme --json"},
-	"rebuild":       {"annals rebuild recallindex", "annals rebuild all --rate 5000"},
-	"org list":      {"annals org list", "annals org list --json"},
-	"org show":      {"annals org show", "annals org show --org acme"},
-	"org create":    {"annals org create acme", "annals org create acme --plan payg --owner-email ana@example.com"},
-	"org plan":      {"annals org plan flex", "annals org plan payg --org acme"},
-	"org credits":   {"annals org credits --grant 1000", "annals org credits --grant=-50 --org acme"},
-	"org spend-cap": {"annals org spend-cap 5000", "annals org spend-cap none --org acme"},
+	"audit status": {"annals audit status", "annals audit status --org acme --json"},
+	"audit prove": {
+		"annals audit prove ingestion " + anIngestion, "annals audit prove source call-1 --project default --out proofs",
+	},
+	"audit export": {
+		"annals audit export --from 2026-01-01 --to 2026-12-31 --out audit-2026", "annals audit export --deployment --out deployment.zip",
+	},
+	"audit rotate-key": {"annals audit rotate-key", "annals audit rotate-key --org acme"},
+	"audit show":       {"annals audit show " + aRequest, "annals audit show " + aRequest + " --from 100 --json"},
+	"rebuild":          {"annals rebuild recallindex", "annals rebuild all --rate 5000"},
+	"org list":         {"annals org list", "annals org list --json"},
+	"org show":         {"annals org show", "annals org show --org acme"},
+	"org create":       {"annals org create acme", "annals org create acme --plan payg --owner-email ana@example.com"},
+	"org plan":         {"annals org plan flex", "annals org plan payg --org acme"},
+	"org credits":      {"annals org credits --grant 1000", "annals org credits --grant=-50 --org acme"},
+	"org spend-cap":    {"annals org spend-cap 5000", "annals org spend-cap none --org acme"},
 	"org rotate-management-key": {
 		"annals org rotate-management-key", "annals org rotate-management-key --org acme",
 	},

@@ -15,8 +15,8 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// categories are those of the streams whose events have leaves. A blob has none: its hash is in the event that refers to
-// it.
+// categories are those of the streams whose events have leaves. A blob has none: the event that refers to it has its
+// hash.
 var categories = []string{
 	stream.Registry, stream.Organization, stream.Person, stream.Address, stream.Offer, stream.Project, stream.Identity,
 	stream.Bulk, stream.Audiences, stream.Usage, stream.DataPoint, stream.Memory, stream.Ingestion, stream.Deletion,

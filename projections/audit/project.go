@@ -211,8 +211,8 @@ func (p Projector) readRest(ctx context.Context, f *fold, head eventstore.Positi
 	return nil
 }
 
-// placing is the follow-up that gives their places to leaves that waited. Its data is the position up to which.
-const placing = "place"
+// Placing is the one follow-up, which gives their places to leaves that waited. Its data is the position up to which.
+const Placing = "place"
 
 // stash lets the leaves of a page wait, and ends the wait of those before which the log is known. All are if the rest
 // of the log was read.
@@ -232,13 +232,13 @@ func (f *fold) stash(b *pgx.Batch, head eventstore.Position, isRead bool) {
 			select from pending e where e.position < p.position and e.until > $1)`
 	}
 	b.Queue(`insert into follow_ups (kind, key, project_id, position, data, cursor)
-		select '`+placing+`', $2::uuid, $2::uuid, $1, upto.upto::text, '' from (`+upTo+`) upto (upto) where upto is not null
+		select '`+Placing+`', $2::uuid, $2::uuid, $1, upto.upto::text, '' from (`+upTo+`) upto (upto) where upto is not null
 		on conflict (kind, key) do update set data = excluded.data, position = excluded.position`,
-		int64(f.last), placingKey)
+		int64(f.last), PlacingKey)
 }
 
-// placingKey is that of the one follow-up. Its project is no zero id, since projects take turns from there on.
-var placingKey = uuid.NewSHA1(uuid.Nil, []byte(Name))
+// PlacingKey is its key, and its project, which is no zero id, since projects take turns from there on.
+var PlacingKey = uuid.NewSHA1(uuid.Nil, []byte(Name))
 
 // slicePages is how many pages that waited a slice places.
 const slicePages = 8
@@ -248,7 +248,7 @@ func (p Projector) Slice(
 	ctx context.Context, tx pgx.Tx, work projections.FollowUp,
 ) (cursor string, done bool, err error) {
 	upTo, err := strconv.ParseInt(work.Data, 10, 64)
-	if err != nil || work.Kind != placing {
+	if err != nil || work.Kind != Placing {
 		return "", false, fmt.Errorf("no rule for follow-up %s with %q", work.Kind, work.Data)
 	}
 	var pages []*pendingRow

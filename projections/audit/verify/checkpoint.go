@@ -37,16 +37,16 @@ func (t *tree) checkpoint(
 ) error {
 	c, err := t.keys.open([]byte(signed.Note))
 	if err != nil {
-		p.found(t.about(e, Checkpoint, "the checkpoint of %d leaves: %v", signed.Size, err))
+		p.found(t.about(e, "the checkpoint of %d leaves: %v", signed.Size, err))
 		return nil
 	}
 	size := int64(c.Size)
 	switch {
 	case c.Origin != t.keys.origin() || size != signed.Size || signed.OrganizationID != t.Organization:
-		p.found(t.about(e, Checkpoint, "the checkpoint of %d leaves is of another tree or size", signed.Size))
+		p.found(t.about(e, "the checkpoint of %d leaves is of another tree or size", signed.Size))
 		return nil
 	case size < t.report.Covered:
-		p.found(t.about(e, Checkpoint, "the checkpoint of %d leaves is after one of %d", size, t.report.Covered))
+		p.found(t.about(e, "the checkpoint of %d leaves is after one of %d", size, t.report.Covered))
 		return nil
 	}
 	want := tlog.Hash(c.Hash)
@@ -55,11 +55,11 @@ func (t *tree) checkpoint(
 		return err
 	}
 	if !ok || got != want {
-		p.found(t.about(e, Checkpoint, "the checkpoint of %d leaves has another root than the tree", size))
+		p.found(t.about(e, "the checkpoint of %d leaves has another root than the tree", size))
 	}
 	t.judge(p, size, want, ok && got == want)
 	t.report.Checkpoints, t.report.Covered, t.report.CoveredAt = t.report.Checkpoints+1, size, e.Details.At
-	t.newest = signed.Note
+	t.newest = c
 	return nil
 }
 

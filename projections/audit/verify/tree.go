@@ -8,8 +8,8 @@ import (
 	"maps"
 	"math/bits"
 	"slices"
-	"strings"
 
+	"github.com/transparency-dev/formats/log"
 	"github.com/transparency-dev/merkle/compact"
 	"github.com/transparency-dev/merkle/rfc6962"
 	"golang.org/x/mod/sumdb/note"
@@ -45,11 +45,11 @@ type tree struct {
 	tail []tlog.Hash // of those after them
 
 	keys   keys
-	newest string // the newest checkpoint of the origin, with what witnesses signed
+	newest *log.Checkpoint // of the origin
 	kept   *keptCheckpoint
 }
 
-// line is a growing range of leaves. The hashes of its last leaves are held back, since a checkpoint may end among them.
+// line is a growing range of leaves. The hashes of its last leaves are held back: a checkpoint may end among them.
 type line struct {
 	merged *compact.Range
 	held   [][]byte
@@ -179,18 +179,20 @@ func (t *tree) finish(ctx context.Context, p *pass) error {
 	}
 	if t.next < t.Size {
 		p.found(Finding{
-			Organization: t.Organization, Index: t.next, Position: t.last + 1, What: Tile,
+			Organization: t.Organization, Index: t.next, Position: p.head, What: Tile,
 			Detail: fmt.Sprintf("the tree has %d leaves, and rows of %d", t.Size, t.next),
 		})
 	}
 	if err := t.findLost(ctx, p); err != nil {
 		return err
 	}
-	if t.newest != "" && t.CheckpointSize == t.report.Covered && !strings.HasPrefix(t.Checkpoint, t.newest) {
-		p.found(Finding{
-			Organization: t.Organization, Index: t.CheckpointSize, Position: p.head, What: Tile,
-			Detail: "the newest checkpoint in the rows is not that of the log",
-		})
+	if t.newest != nil && t.CheckpointSize == t.report.Covered {
+		if c, err := t.keys.open([]byte(t.Checkpoint)); err != nil || !bytes.Equal(c.Marshal(), t.newest.Marshal()) {
+			p.found(Finding{
+				Organization: t.Organization, Index: t.CheckpointSize, Position: p.head, What: Tile,
+				Detail: "the newest checkpoint in the rows is not that of the log",
+			})
+		}
 	}
 	return t.compareTiles(ctx, p)
 }
@@ -324,20 +326,20 @@ func (k keys) origin() string {
 func (t *tree) keyAdded(p *pass, e eventstore.DecodedEvent, key *domain.KeyAdded) {
 	verifier, err := note.NewVerifier(key.Verifier)
 	if err != nil || verifier.Name() != key.Origin {
-		p.found(t.about(e, Checkpoint, "the key is not one of its origin"))
+		p.found(t.about(e, "the key is not one of its origin"))
 		return
 	}
 	if key.Origin != t.keys.origin() {
 		t.keys.origins = append(t.keys.origins, key.Origin)
 		t.keys.former, t.keys.begins, t.keys.began = key.Former, t.next-1, e
-		t.report.Origin, t.report.Covered, t.newest = key.Origin, 0, ""
+		t.report.Origin, t.report.Covered, t.newest = key.Origin, 0, nil
 	}
 	t.keys.verifiers = append(t.keys.verifiers, verifier)
 }
 
-// about is a finding about the event of the leaf that was passed last.
-func (t *tree) about(e eventstore.DecodedEvent, what, format string, args ...any) Finding {
-	f := of(e.Recorded, what, format, args...)
+// about is a finding about a checkpoint or a key, in the event of the leaf that was passed last.
+func (t *tree) about(e eventstore.DecodedEvent, format string, args ...any) Finding {
+	f := of(e.Recorded, Checkpoint, format, args...)
 	f.Organization, f.Index = t.Organization, t.next-1
 	return f
 }

@@ -1,7 +1,7 @@
 // Package verify compares the whole log with the trees of the audit log, and these with their checkpoints.
 //
-// It reads the log once, and each tree next to it: of a leaf it holds a bit, and of 256 leaves a hash. A leaf whose event
-// has left the log is covered by its kept record, which comes later in the log.
+// It reads the log once, and each tree next to it: of a leaf it holds a bit, and of 256 leaves a hash. A leaf whose
+// event has left the log is covered by its kept record, which comes later in the log.
 package verify
 
 import (
@@ -34,8 +34,24 @@ type Trees interface {
 type Verifier struct {
 	Log   eventstore.Journal
 	Trees Trees
-	// Applied waits until the trees have the leaves of all events up to a position. Nil does not wait.
+	// Applied waits until the trees have the leaves of all events up to a position (Waiting). Nil does not wait.
 	Applied func(ctx context.Context, up eventstore.Position) error
+}
+
+// Waiter waits for a projection: runner.Waiter.
+type Waiter interface {
+	Wait(ctx context.Context, position eventstore.Position, projections ...string) error
+	WaitFollowUp(ctx context.Context, name, kind string, key uuid.UUID) error
+}
+
+// Waiting returns what waits for the trees of the service.
+func Waiting(w Waiter) func(ctx context.Context, up eventstore.Position) error {
+	return func(ctx context.Context, up eventstore.Position) error {
+		if err := w.Wait(ctx, up, audit.Name); err != nil {
+			return err
+		}
+		return w.WaitFollowUp(ctx, audit.Name, audit.Placing, audit.PlacingKey)
+	}
 }
 
 // Request is what is verified.
@@ -285,11 +301,6 @@ func (p *pass) refersTo(ctx context.Context, t *tree, e eventstore.DecodedEvent)
 		return nil
 	case *domain.CheckpointSigned:
 		return t.checkpoint(ctx, p, e, of)
-	case *domain.CheckpointCosigned:
-		if of.Size == t.report.Covered {
-			t.newest += of.Signatures
-		}
-		return nil
 	case *reads.Rooted:
 		p.rooted[e.Stream] = rooted{of, e.Revision}
 		return nil
@@ -301,7 +312,9 @@ func (p *pass) refersTo(ctx context.Context, t *tree, e eventstore.DecodedEvent)
 }
 
 // kept covers the leaves of events whose records an event keeps.
-func (p *pass) kept(ctx context.Context, e eventstore.DecodedEvent, organization uuid.UUID, list domain.KeptList) error {
+func (p *pass) kept(
+	ctx context.Context, e eventstore.DecodedEvent, organization uuid.UUID, list domain.KeptList,
+) error {
 	if len(list) == 0 {
 		return nil
 	}

@@ -82,7 +82,8 @@ var (
 	texts = map[string]string{
 		pathExport: "annals export", pathExportPerson: "annals export --identity", tailLog.path: "annals events tail",
 		readEvents.path: "annals events read", ExplainRecall.path: "annals recall --explain",
-		MakeBackup.path: "annals backup", ShowRead.path: "annals audit show",
+		MakeBackup.path: "annals backup", ProveWithSalt.path: "annals audit prove --with-salt",
+		ShowRead.path: "annals audit show",
 	}
 	secrets = []string{
 		"/operator/keys/reveal", "/operator/keys/create", "/operator/organizations/rotate-management-key", LinkPerson.path,
