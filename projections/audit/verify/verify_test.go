@@ -133,6 +133,37 @@ func TestVerify_WithoutCheckpoints(t *testing.T) {
 	}
 }
 
+// busy is a log that goes on once its end was read.
+type busy struct {
+	*eventstoretest.Memory
+	goOn func()
+}
+
+func (b *busy) ReadAll(ctx context.Context, after eventstore.Position, limit int) ([]eventstore.Recorded, error) {
+	if b.goOn != nil {
+		b.goOn()
+		b.goOn = nil
+	}
+	return b.Memory.ReadAll(ctx, after, limit)
+}
+
+// An event that leaves the log while it is verified has its record after the end that was read first.
+func TestVerify_ErasedMeanwhile(t *testing.T) {
+	s := newSubject(t, 6, 40)
+	v := verify.Verifier{Trees: s.trees}
+	v.Log = eventstore.Journal{Codec: s.Codec, Store: &busy{s.Store, func() {
+		s.Grow(20)
+		for range 5 {
+			s.Erase()
+		}
+		s.Scavenge()
+	}}}
+	report, err := v.Verify(t.Context(), verify.Request{})
+	if err != nil || report.Finding != nil {
+		t.Errorf("found %+v, %v", report.Finding, err)
+	}
+}
+
 // Each kind of damage is named with its leaf, and whether the log or the rows of the tree were changed.
 func TestVerify_NamesTheLeaf(t *testing.T) {
 	s := newSubject(t, 3, 60)
