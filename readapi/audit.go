@@ -1,8 +1,6 @@
 package readapi
 
 import (
-	"archive/zip"
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -16,6 +14,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/zipped"
 	"github.com/annals-project/annals/projections/audit"
 )
 
@@ -30,23 +29,17 @@ type trees interface {
 // Audit is what the routes of the audit log read.
 type Audit struct {
 	Trees trees
-	// Witnesses are the lines of the policy that name witnesses and their quorum.
-	Witnesses string
+	// Policy is that of the operator, which names witnesses; "" for none.
+	Policy string
 	// Prove makes the proofs. The fault is invalid-request, or not-found if there is no such thing, or no checkpoint
 	// covers it yet.
-	Prove func(ctx context.Context, what ProofRequest) ([]ProofFile, error)
+	Prove func(ctx context.Context, what ProofRequest) ([]zipped.File, error)
 }
 
 // ProofRequest names what is to be proved: an ingestion, a source, a request or a deletion.
 type ProofRequest struct {
 	Organization      uuid.UUID
 	Project, Kind, ID string
-}
-
-// ProofFile is a proof with the name of its file.
-type ProofFile struct {
-	Name string
-	Data []byte
 }
 
 type auditAPI struct{ Audit }
@@ -108,7 +101,11 @@ func (a auditAPI) policy(c echo.Context) error {
 	if len(tree.Verifiers) == 0 {
 		return fault.New(fault.NotFound, fault.CodeNotFound, "the audit log has no key yet; ask again in some seconds")
 	}
-	return c.String(http.StatusOK, domain.PolicyText(tree.Verifiers, a.Witnesses))
+	witnesses := a.Policy
+	if tree.Cosigned == "" {
+		witnesses = ""
+	}
+	return c.String(http.StatusOK, domain.PolicyText(tree.Verifiers, witnesses))
 }
 
 // proofKinds are the parameters that name what is to be proved.
@@ -136,38 +133,15 @@ func (a auditAPI) proofs(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	size := int64(0)
-	for _, f := range files {
-		size += int64(len(f.Data))
-	}
-	if err := allowance.Reserve(c.Request().Context(), 2*size); err != nil {
+	if err := allowance.Reserve(c.Request().Context(), 2*zipped.Size(files)); err != nil {
 		return err
 	}
-	body, err := zipOf(files)
+	body, err := zipped.Pack(files)
 	if err != nil {
 		return err
 	}
 	c.Response().Header().Set(echo.HeaderContentDisposition, `attachment; filename="proofs.zip"`)
 	return c.Blob(http.StatusOK, "application/zip", body)
-}
-
-// zipOf packs files without times, so that the same proofs are the same bytes.
-func zipOf(files []ProofFile) ([]byte, error) {
-	var b bytes.Buffer
-	to := zip.NewWriter(&b)
-	for _, f := range files {
-		w, err := to.Create(f.Name)
-		if err == nil {
-			_, err = w.Write(f.Data)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("pack a proof: %w", err)
-		}
-	}
-	if err := to.Close(); err != nil {
-		return nil, fmt.Errorf("pack the proofs: %w", err)
-	}
-	return b.Bytes(), nil
 }
 
 // tile is GET /api/v1/audit/{organization}/tile/{level}/{path}.

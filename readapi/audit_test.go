@@ -8,12 +8,15 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/apitest"
+	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/zipped"
 	"github.com/annals-project/annals/projections/audit"
 	"github.com/annals-project/annals/readapi"
 )
@@ -64,7 +67,7 @@ func newTrees() *fakeTrees {
 
 func TestAudit_CheckpointAndPolicy(t *testing.T) {
 	f := newTrees()
-	api := serveAudit(t, false, readapi.Audit{Trees: f, Witnesses: "quorum none\n"})
+	api := serveAudit(t, false, readapi.Audit{Trees: f, Policy: "witness w w+1+C\nquorum w\n"})
 	got := api.Call(http.MethodGet, ownAudit+"/checkpoint", apitest.ManagementKey, "")
 	if got.Status != 200 || got.Body != f.tree.Checkpoint || !strings.HasPrefix(got.Header.Get("Content-Type"), "text/plain") {
 		t.Errorf("%d %q of %q", got.Status, got.Body, got.Header.Get("Content-Type"))
@@ -76,6 +79,8 @@ func TestAudit_CheckpointAndPolicy(t *testing.T) {
 	if want := "log annals/x/y/1+1+A\nlog annals/x/y/1+2+B\nquorum none\n"; got.Status != 200 || got.Body != want {
 		t.Errorf("%d %q, want %q", got.Status, got.Body, want)
 	}
+	f.tree.Cosigned = f.tree.Checkpoint
+	api.Call(http.MethodGet, ownAudit+"/policy", apitest.ManagementKey, "").Want(t, 200, "B\nwitness w w+1+C\nquorum w\n")
 	f.tree.Checkpoint, f.tree.Verifiers = "", nil
 	api.Call(http.MethodGet, ownAudit+"/checkpoint", apitest.ManagementKey, "").Want(t, 404, "no checkpoint yet")
 	api.Call(http.MethodGet, ownAudit+"/policy", apitest.ManagementKey, "").Want(t, 404, "no key yet")
@@ -172,13 +177,34 @@ func TestAudit_Keys(t *testing.T) {
 	api.Call(http.MethodGet, "/api/v1/projects", "", "").Want(t, 401, "missing-api-key")
 }
 
+// Calls without a key count for their address.
+func TestAudit_LimitWithoutAKey(t *testing.T) {
+	cfg, caller := apitest.EdgeConfig(), auth.Principal{}
+	cfg.Published = true
+	cfg.Limit = func(p auth.Principal) (time.Duration, bool) {
+		caller = p
+		return time.Second, false
+	}
+	e := httpx.New(cfg)
+	readapi.Register(e, readapi.Deps{Audit: readapi.Audit{Trees: newTrees()}})
+	api := apitest.Start(t, readapi.OpenAPI, e)
+	api.Call(http.MethodGet, ownAudit+"/checkpoint", "", "").Want(t, 429)
+	if caller.Kind != "" || caller.OrganizationID == uuid.Nil || caller.OrganizationID == apitest.Manager.OrganizationID {
+		t.Errorf("the caller is %+v", caller)
+	}
+	api.Call(http.MethodGet, ownAudit+"/checkpoint", apitest.ManagementKey, "").Want(t, 429)
+	if caller.Kind != auth.ManagementKey || caller.OrganizationID != apitest.Manager.OrganizationID {
+		t.Errorf("the caller is %+v", caller)
+	}
+}
+
 func TestAudit_Proofs(t *testing.T) {
 	var asked []readapi.ProofRequest
 	var refusal error
-	prove := func(_ context.Context, what readapi.ProofRequest) ([]readapi.ProofFile, error) {
+	prove := func(_ context.Context, what readapi.ProofRequest) ([]zipped.File, error) {
 		asked = append(asked, what)
 		one, two := []byte("one"), []byte("two")
-		return []readapi.ProofFile{{Name: "a.tlog-proof", Data: one}, {Name: "b.tlog-proof", Data: two}}, refusal
+		return []zipped.File{{Name: "a.tlog-proof", Data: one}, {Name: "b.tlog-proof", Data: two}}, refusal
 	}
 	api := serveAudit(t, false, readapi.Audit{Prove: prove})
 	call := func(query string) apitest.Response {
@@ -210,6 +236,10 @@ func TestAudit_Proofs(t *testing.T) {
 	if len(asked) > 0 {
 		t.Errorf("%v was asked for", asked)
 	}
-	refusal = fault.New(fault.NotFound, fault.CodeNotFound, "no checkpoint covers it yet")
-	call("?request=a").Want(t, 404, "no checkpoint covers it yet")
+	refusal = fault.New(fault.NotFound, fault.CodeNotFound, "there is no such thing")
+	call("?request=a").Want(t, 404, "there is no such thing")
+	refusal = fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "no checkpoint covers it yet")
+	call("?request=a").Want(t, 503, "no checkpoint covers it yet")
+	refusal = fault.New(fault.TooLarge, fault.CodeContentTooLarge, "too many")
+	call("?request=a").Want(t, 413, "too many")
 }

@@ -41,7 +41,6 @@ type Settings struct {
 	Colour      string `name:"instance-colour" setting:"ANNALS_INSTANCE_COLOUR" group:"Addresses" help:"Colour under that name: red, amber, green or blue; default: none."`
 	MCPOrigins  string `name:"mcp-origins" setting:"ANNALS_MCP_ORIGINS" group:"Addresses" help:"Origins of other pages that may call /mcp, such as https://inspector.example.com, separated by commas; default: none."`
 	Proxies     string `name:"trusted-proxies" setting:"ANNALS_TRUSTED_PROXIES" group:"Addresses" help:"Networks of the proxies in front, such as 10.0.0.0/8, separated by commas: from these alone the last entry of X-Forwarded-For is the caller; default: none."`
-	AuditPublic string `name:"audit-public" setting:"ANNALS_AUDIT_PUBLIC" group:"Addresses" default:"off" help:"Whether the API serves checkpoints, tiles and keys of the audit logs of organizations without a key; never proofs."`
 	EventStore  string `name:"eventstore" setting:"ANNALS_EVENTSTORE" group:"Where the data is" default:"embedded" help:"Event store: embedded, or a server such as esdb://host:2113, or the cluster of some hosts: esdb+discover://user:password@host1:2113,host2:2113?tlsCAFile=ca.pem; better set in the environment than as a flag."`
 	Postgres    string `name:"postgres" setting:"ANNALS_POSTGRES" group:"Where the data is" default:"embedded" help:"Database: embedded, or postgres://user@host/database."`
 	Prefix      string `name:"postgres-schema-prefix" setting:"ANNALS_POSTGRES_SCHEMA_PREFIX" group:"Where the data is" help:"Start of the names of all schemas in the database, such as acme_, so that several services or other applications can share it; default: none."`
@@ -356,9 +355,9 @@ func (s *Settings) config() (server.Config, error) {
 		Data:    datafolder.Folder{Dir: s.DataDir, HashKey: s.HashKey, SealKey: s.SealKey, SchemaPrefix: s.Prefix},
 		Roles:   roles,
 		APIAddr: s.APIAddr, ConsoleAddr: s.ConsoleAddr, OpsAddr: s.OpsAddr, Profile: s.Profile == "on",
-		RequireReason: s.RequireReason == "on", AuditPublic: s.AuditPublic == "on",
-		URLs:       auth.URLs{API: s.APIURL, Console: s.ConsoleURL, Auth: s.AuthURL},
-		EventStore: s.EventStore, Postgres: s.Postgres, SchemaPrefix: s.Prefix, PostgresReplica: s.Replica,
+		RequireReason: s.RequireReason == "on",
+		URLs:          auth.URLs{API: s.APIURL, Console: s.ConsoleURL, Auth: s.AuthURL},
+		EventStore:    s.EventStore, Postgres: s.Postgres, SchemaPrefix: s.Prefix, PostgresReplica: s.Replica,
 		Index: s.elastic(), Derive: s.Pipeline == "on",
 		Model: s.model(), Embeddings: s.embeddings(), EmbeddingsLeast: least, Builtin: builtin, BuiltinFile: s.EmbedModel,
 		NoRecallFloor: s.Floor == "off",

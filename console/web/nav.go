@@ -42,6 +42,7 @@ var (
 		{"Agents", "/settings/agents", false},
 		{"Connections", "/settings/connections", false},
 		{"History", "/settings/history", false},
+		{"Audit log", "/settings/audit", false},
 		{"Health", "/health", false},
 		{"Organizations", "/operator/organizations", false},
 		{"Documentation", "/docs", false},

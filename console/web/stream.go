@@ -63,6 +63,15 @@ func (s *stream) Write(p []byte) (int, error) {
 	return s.sender.Write(p)
 }
 
+// Attach writes a file that is made, which browsers save.
+func (r *Request) Attach(file, contentType string, body []byte) error {
+	if err := r.mayAnswer(); err != nil {
+		return err
+	}
+	r.name(file)
+	return r.send(contentType, body)
+}
+
 // name has browsers save the answer under a name, unless it is "".
 func (r *Request) name(file string) {
 	if file != "" {

@@ -21,6 +21,7 @@ import (
 	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/requestlog"
+	"github.com/annals-project/annals/internal/zipped"
 	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/projections/audit"
 	"github.com/annals-project/annals/projections/datapoints"
@@ -102,8 +103,8 @@ func (okStub) Tile(_ context.Context, _ uuid.UUID, level int, _ int64, _ int) ([
 	return []byte{0}, level < 1, nil
 }
 
-func (okStub) Prove(context.Context, readapi.ProofRequest) ([]readapi.ProofFile, error) {
-	return []readapi.ProofFile{{Name: "a.tlog-proof"}}, nil
+func (okStub) Prove(context.Context, readapi.ProofRequest) ([]zipped.File, error) {
+	return []zipped.File{{Name: "a.tlog-proof"}}, nil
 }
 
 func (okStub) Projects(context.Context, uuid.UUID) ([]account.Project, error) { return nil, nil }

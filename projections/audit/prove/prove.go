@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -188,20 +187,10 @@ func (p *Prover) file(ctx context.Context, t signed, s subject, n int64) ([]byte
 
 // policy returns the policy of a tree: its keys, and the witnesses of the operator if they signed the checkpoint.
 func (p *Prover) policy(t audit.Tree, cosigned bool) []byte {
-	var text strings.Builder
-	for _, key := range t.Verifiers {
-		text.WriteString("log " + key + "\n")
-	}
 	if !cosigned {
-		text.WriteString("quorum none\n")
-		return []byte(text.String())
+		return []byte(domain.PolicyText(t.Verifiers, ""))
 	}
-	for line := range strings.Lines(p.Policy) {
-		if fields := strings.Fields(line); len(fields) > 0 && fields[0] != "log" && !strings.HasPrefix(fields[0], "#") {
-			text.WriteString(strings.Join(fields, " ") + "\n")
-		}
-	}
-	return []byte(text.String())
+	return []byte(domain.PolicyText(t.Verifiers, p.Policy))
 }
 
 func line(v any) ([]byte, error) {

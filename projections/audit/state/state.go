@@ -8,7 +8,6 @@ import (
 	"github.com/google/uuid"
 
 	domain "github.com/annals-project/annals/domain/audit"
-	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/projections/audit"
 )
 
@@ -59,22 +58,20 @@ type Reader struct {
 	Trees Trees
 	// Copies returns the copies of trees. Nil is none.
 	Copies func(ctx context.Context, organizations []uuid.UUID) (map[uuid.UUID][]Copy, error)
-	// Witnesses are the lines of the policy that name witnesses and their quorum.
-	Witnesses string
+	// Policy is that of the operator, which names witnesses; "" for none.
+	Policy string
 }
 
 // pageTrees is how many trees are read at a time.
 const pageTrees = 256
 
-// One returns the state of the tree of an organization. The fault is not-found if it has no event.
+// One returns the state of the tree of an organization, one without events before it is built.
 func (r Reader) One(ctx context.Context, organization uuid.UUID) (State, error) {
-	tree, ok, err := r.Trees.Tree(ctx, organization)
-	if err == nil && !ok {
-		err = fault.New(fault.NotFound, fault.CodeNotFound, "the audit log of the organization is not built yet")
-	}
+	tree, _, err := r.Trees.Tree(ctx, organization)
 	if err != nil {
 		return State{}, err
 	}
+	tree.Organization = organization
 	list, err := r.states(ctx, []audit.Tree{tree})
 	if err != nil {
 		return State{}, err
@@ -120,8 +117,12 @@ func (r Reader) states(ctx context.Context, trees []audit.Tree) ([]State, error)
 			Organization: t.Organization, Events: t.Size, Uncovered: t.Size - t.CheckpointSize, Since: t.Since,
 			Origin: t.Origin, Keys: t.Verifiers, Copies: copies[t.Organization], Note: t.Checkpoint,
 		}
+		witnesses := r.Policy
+		if t.Cosigned == "" {
+			witnesses = ""
+		}
 		if len(t.Verifiers) > 0 {
-			list[i].Policy = domain.PolicyText(t.Verifiers, r.Witnesses)
+			list[i].Policy = domain.PolicyText(t.Verifiers, witnesses)
 		}
 		if t.Checkpoint != "" {
 			list[i].Checkpoint = &Checkpoint{t.CheckpointSize, t.CheckpointAt}

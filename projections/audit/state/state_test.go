@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/projections/audit"
 	"github.com/annals-project/annals/projections/audit/state"
 )
@@ -42,7 +41,7 @@ func TestReader_One(t *testing.T) {
 	}
 	copies := []state.Copy{{Place: "anchor x", Events: 7, Since: at}}
 	r := state.Reader{
-		Trees: list{tree}, Witnesses: "quorum none\n",
+		Trees: list{tree}, Policy: "quorum none\n",
 		Copies: func(_ context.Context, of []uuid.UUID) (map[uuid.UUID][]state.Copy, error) {
 			return map[uuid.UUID][]state.Copy{of[0]: copies}, nil
 		},
@@ -56,9 +55,9 @@ func TestReader_One(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	_, err = r.One(t.Context(), uuid.New())
-	if f, ok := errors.AsType[*fault.Error](err); !ok || f.Code != fault.CodeNotFound {
-		t.Errorf("an unknown tree: %v", err)
+	other := uuid.New()
+	if got, err = r.One(t.Context(), other); err != nil || got.Organization != other || got.Events != 0 {
+		t.Errorf("a tree that is not built: %+v, %v", got, err)
 	}
 	refused := errors.New("no database")
 	r.Copies = func(context.Context, []uuid.UUID) (map[uuid.UUID][]state.Copy, error) { return nil, refused }

@@ -33,7 +33,7 @@ type StatusCmd struct {
 // Run prints how far each tree is signed.
 func (c *StatusCmd) Run(ctx context.Context, to io.Writer) error {
 	list := []state.State{}
-	in := operatorapi.AuditRequest{Organization: c.Org}
+	in := operatorapi.AuditRequest{Organization: c.Org, All: true}
 	err := operatorapi.AuditStatus.Call(ctx, c.server(), in, func() {}, func(s state.State) error {
 		if list = append(list, s); c.JSON {
 			return nil

@@ -13,6 +13,7 @@ type Audit struct {
 	AuditAnchor  string `name:"audit-anchor" setting:"ANNALS_AUDIT_ANCHOR" group:"Audit log" help:"Where the files of the audit log are copied to: a folder on another machine, or https://host/path below which files are stored by PUT; default: nowhere."`
 	AuditToken   string `name:"audit-anchor-token-file" setting:"ANNALS_AUDIT_ANCHOR_TOKEN_FILE" group:"Audit log" help:"File with the bearer token for that server, if it needs one."`
 	AuditPolicy  string `name:"audit-policy" setting:"ANNALS_AUDIT_POLICY" group:"Audit log" placeholder:"FILE" help:"Policy file (C2SP tlog-policy) with the witnesses that cosign checkpoints, and their addresses; default: no witness."`
+	AuditPublic  string `name:"audit-public" setting:"ANNALS_AUDIT_PUBLIC" group:"Audit log" default:"off" help:"Whether the API serves checkpoints, tiles and keys of the audit logs of organizations without a key; never proofs."`
 	AuditSeconds int    `name:"audit-seconds" setting:"ANNALS_AUDIT_SECONDS" group:"Audit log" default:"5" help:"Seconds between two looks for events that no checkpoint covers, 1 to 3600."`
 }
 
@@ -39,6 +40,6 @@ func (a Audit) ValidateAudit(bad func(name, format string, args ...any)) {
 func (a Audit) AuditConfig() server.AuditConfig {
 	return server.AuditConfig{
 		Anchor: a.AuditAnchor, TokenFile: a.AuditToken, Policy: a.AuditPolicy,
-		Every: time.Duration(a.AuditSeconds) * time.Second,
+		Public: a.AuditPublic == "on", Every: time.Duration(a.AuditSeconds) * time.Second,
 	}
 }

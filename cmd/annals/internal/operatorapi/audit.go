@@ -2,44 +2,93 @@ package operatorapi
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/audit/prove"
 	"github.com/annals-project/annals/projections/audit/state"
 )
 
-// The operations on the audit log. AuditStatus returns the states of all trees, or that of an organization.
-var AuditStatus = Stream[AuditRequest, state.State]{"/operator/audit/status"}
+// The operations on the audit log. AuditStatus returns the states of all trees, or that of one. Prove returns the
+// proofs of a thing, and ProveWithSalt those that hold the events themselves. RotateAuditKey adds a key to a tree, and
+// returns its public part.
+var (
+	AuditStatus    = Stream[AuditRequest, state.State]{"/operator/audit/status"}
+	Prove          = Stream[ProveRequest, prove.File]{"/operator/audit/prove"}
+	ProveWithSalt  = Stream[ProveRequest, prove.File]{"/operator/audit/prove-with-salt"}
+	RotateAuditKey = Operation[AuditRequest, AuditKey]{http.MethodPost, "/operator/audit/rotate-key"}
+)
 
-// AuditRequest names an organization, "" for all and the deployment.
+// AuditRequest names a tree: that of an organization, of the only one, or of the deployment.
 type AuditRequest struct {
 	Organization string `json:"organization,omitempty"`
+	Deployment   bool   `json:"deployment,omitempty"`
+	// All asks for all trees if no organization is named.
+	All bool `json:"all,omitempty"`
+}
+
+// ProveRequest names a thing. A source needs its project.
+type ProveRequest struct {
+	Organization string     `json:"organization,omitempty"`
+	Project      string     `json:"project,omitempty"`
+	Kind         prove.Kind `json:"kind"`
+	ID           string     `json:"id"`
+}
+
+// AuditKey is the public part of a key.
+type AuditKey struct {
+	Organization uuid.UUID `json:"organization"`
+	Verifier     string    `json:"verifier"`
 }
 
 // Audit is what the operations call.
 type Audit struct {
 	Tenancy access.Tenancy
 	States  state.Reader
+	Prover  *prove.Prover
 }
 
-// AuditRoutes returns the routes of the operations.
+// AuditRoutes returns the routes of the operations that read.
 func AuditRoutes(a Audit) []Route {
-	return []Route{AuditStatus.Serve(a.status)}
+	return []Route{
+		AuditStatus.Serve(a.status), Prove.Serve(a.prove(false)), ProveWithSalt.Serve(a.prove(true)), a.exportRoute(),
+	}
+}
+
+// AuditKeyRoute returns the route of RotateAuditKey.
+func AuditKeyRoute(of access.Tenancy, rotate func(context.Context, uuid.UUID) (verifier string, err error)) Route {
+	return RotateAuditKey.Serve(func(ctx context.Context, in AuditRequest) (key AuditKey, err error) {
+		if key.Organization, _, err = treeOf(ctx, of, in); err != nil {
+			return key, err
+		}
+		key.Verifier, err = rotate(ctx, key.Organization)
+		return key, err
+	})
+}
+
+// treeOf finds the organization of a tree, with its name.
+func treeOf(ctx context.Context, of access.Tenancy, in AuditRequest) (id uuid.UUID, name string, err error) {
+	if in.Deployment {
+		return uuid.Nil, "", nil
+	}
+	o, err := of.Organization(ctx, in.Organization)
+	return o.ID, o.Name, err
 }
 
 func (a Audit) status(ctx context.Context, in AuditRequest, _ func(), emit func(state.State) error) error {
-	if in.Organization != "" {
-		o, err := a.Tenancy.Organization(ctx, in.Organization)
+	if in.Organization != "" || in.Deployment || !in.All {
+		id, name, err := treeOf(ctx, a.Tenancy, in)
 		if err != nil {
 			return err
 		}
-		one, err := a.States.One(ctx, o.ID)
+		one, err := a.States.One(ctx, id)
 		if err != nil {
 			return err
 		}
-		one.Name = o.Name
+		one.Name = name
 		return emit(one)
 	}
 	list, err := a.Tenancy.Organizations(ctx, "")
@@ -54,4 +103,25 @@ func (a Audit) status(ctx context.Context, in AuditRequest, _ func(), emit func(
 		one.Name = names[one.Organization].Name
 		return emit(one)
 	})
+}
+
+func (a Audit) prove(withSalt bool) func(context.Context, ProveRequest, func(), func(prove.File) error) error {
+	return func(ctx context.Context, in ProveRequest, _ func(), emit func(prove.File) error) error {
+		o, err := a.Tenancy.Organization(ctx, in.Organization)
+		if err != nil {
+			return err
+		}
+		files, err := a.Prover.Prove(ctx, prove.Request{
+			Organization: o.ID, Project: in.Project, Kind: in.Kind, ID: in.ID, WithSalt: withSalt,
+		})
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			if err := emit(f); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }

@@ -41,7 +41,7 @@ func buildAPI(_ context.Context, s *Server) (adds, error) {
 		Calls: calls, Log: logger, Bodies: httpx.NewBodies(admission.Bodies), Answers: admission.Answers.New(),
 		Metrics: metrics, Keys: s.read.keys, Admit: s.health.admission.admit,
 		Writes: s.backpressure.admit, Limit: newRateLimits(cfg.RateLimit, cfg.PlanTerms, cfg.Clock).allow,
-		Published: cfg.AuditPublic,
+		Published: cfg.Audit.Public,
 		Tokens:    s.tokenKeys(), URLs: s.urls, Proxies: cfg.Proxies, Now: cfg.Clock,
 		Events: newEventAdmission(cfg, s.storage),
 	}
@@ -136,7 +136,7 @@ func (s *Server) readRoutes() readapi.Deps {
 		Projects: accounts, Usage: accounts, Rooms: accounts,
 		Recall:  recall.Charged{Meter: limiter.NewRecalls(read.limits, cfg.Logger), Recalls: s.recall},
 		Explain: s.explain(), Requests: s.calls(), PlanTerms: cfg.PlanTerms, Trace: s.trace(),
-		Audit: s.auditRoutes(),
+		Audit: s.auditReads.routes(),
 	}
 }
 

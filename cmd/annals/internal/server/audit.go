@@ -11,10 +11,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands/audit"
 	"github.com/annals-project/annals/internal/checkpoints"
 	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/internal/secret"
+	"github.com/annals-project/annals/projections/access"
 	trees "github.com/annals-project/annals/projections/audit"
 	"github.com/annals-project/annals/projections/runner"
 )
@@ -26,6 +28,8 @@ type AuditConfig struct {
 	Anchor, TokenFile, Policy string
 	// Every is the time between two looks for what to sign and to copy, 0 for 5 s.
 	Every time.Duration
+	// Public serves checkpoints and tiles of organizations without a key.
+	Public bool
 }
 
 const (
@@ -86,6 +90,8 @@ func buildAudit(ctx context.Context, s *Server) (a adds, err error) {
 			add("witnesses", s.audit.witnesses.Pass)
 		}
 	}
+	tenancy := access.Tenancy{Queries: s.read.access, Head: s.head()}
+	a.operator = append(a.operator, operatorapi.AuditKeyRoute(tenancy, s.audit.signer.Rotate))
 	return a, s.registry.Register(s.audit)
 }
 

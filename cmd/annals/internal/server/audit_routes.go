@@ -2,32 +2,81 @@ package server
 
 import (
 	"context"
+	"os"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
-	"github.com/annals-project/annals/domain/audit"
-	"github.com/annals-project/annals/domain/fault"
+	auditpages "github.com/annals-project/annals/console/pages/audit"
+	"github.com/annals-project/annals/console/web"
+	"github.com/annals-project/annals/internal/zipped"
 	"github.com/annals-project/annals/projections/access"
 	trees "github.com/annals-project/annals/projections/audit"
-	"github.com/annals-project/annals/projections/audit/state"
+	"github.com/annals-project/annals/projections/audit/prove"
+	auditstate "github.com/annals-project/annals/projections/audit/state"
 	"github.com/annals-project/annals/readapi"
 )
 
-// trees are the trees of the audit log.
-func (s *Server) trees() trees.Queries { return trees.Queries{DB: s.storage.db} }
+// auditReads are what reads of the audit log call.
+type auditReads struct {
+	trees  trees.Queries
+	prover *prove.Prover
+	// policy is the text of the operator's policy, "" for none.
+	policy string
+}
 
-// auditRoutes returns what the routes of the audit log read.
-func (s *Server) auditRoutes() readapi.Audit {
-	return readapi.Audit{Trees: s.trees(), Witnesses: audit.NoWitnesses, Prove: s.prove}
+// newAuditReads makes what reads of the audit log call.
+func (s *Server) newAuditReads() (*auditReads, error) {
+	r := &auditReads{trees: trees.Queries{DB: s.storage.db}}
+	if file := s.cfg.Audit.Policy; file != "" {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		r.policy = string(text)
+	}
+	r.prover = &prove.Prover{
+		DB: s.storage.db, Journal: s.storage.journal(), Trees: r.trees, Projects: s.read.access, Head: s.head(),
+		Policy: r.policy,
+	}
+	return r, nil
+}
+
+// routes returns what the routes of the audit log read.
+func (r *auditReads) routes() readapi.Audit {
+	return readapi.Audit{Trees: r.trees, Policy: r.policy, Prove: r.prove}
+}
+
+func (r *auditReads) prove(ctx context.Context, what readapi.ProofRequest) ([]zipped.File, error) {
+	return r.files(ctx, prove.Request{
+		Organization: what.Organization, Project: what.Project, Kind: prove.Kind(what.Kind), ID: what.ID,
+	})
+}
+
+func (r *auditReads) files(ctx context.Context, what prove.Request) ([]zipped.File, error) {
+	proofs, err := r.prover.Prove(ctx, what)
+	files := make([]zipped.File, len(proofs))
+	for i, f := range proofs {
+		files[i] = zipped.File(f)
+	}
+	return files, err
+}
+
+func (r *auditReads) states() auditstate.Reader {
+	return auditstate.Reader{Trees: r.trees, Policy: r.policy}
+}
+
+// pages are the pages of the audit log.
+func (r *auditReads) pages() web.Area {
+	return auditpages.Area(auditpages.Deps{
+		States: r.states(), Prove: func(ctx context.Context, what auditpages.Thing) ([]zipped.File, error) {
+			return r.prove(ctx, readapi.ProofRequest(what))
+		},
+	})
 }
 
 // auditOperations are the operations of operators on the audit log.
 func (s *Server) auditOperations() operatorapi.Audit {
 	return operatorapi.Audit{
-		Tenancy: access.Tenancy{Queries: s.read.access, Head: s.head()},
-		States:  state.Reader{Trees: s.trees(), Witnesses: audit.NoWitnesses},
+		Tenancy: access.Tenancy{Queries: s.read.access, Head: s.head()}, States: s.auditReads.states(),
+		Prover: s.auditReads.prover,
 	}
-}
-
-func (s *Server) prove(context.Context, readapi.ProofRequest) ([]readapi.ProofFile, error) {
-	return nil, fault.New(fault.NotFound, fault.CodeNotFound, "no checkpoint covers it yet")
 }

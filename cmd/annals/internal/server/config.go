@@ -35,8 +35,6 @@ type Config struct {
 	Profile bool
 	// RequireReason refuses calls of operators without a reason that show texts or secrets.
 	RequireReason bool
-	// AuditPublic serves checkpoints and tiles of the audit log without a key.
-	AuditPublic bool
 	// URLs are the public addresses. An empty one is derived from the address that is listened on.
 	URLs auth.URLs
 	// Proxies are those in front of the service that are trusted to name who calls them.

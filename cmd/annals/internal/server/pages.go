@@ -63,7 +63,7 @@ func (s *Server) areas() []web.Area {
 		s.organizationPages(), historypages.Area(historypages.Deps{
 			Access: s.read.access, History: s.history(), Log: s.requestLog(),
 		}),
-		s.authServer.Area(), s.agents.Area(),
+		s.auditReads.pages(), s.authServer.Area(), s.agents.Area(),
 	}
 }
 

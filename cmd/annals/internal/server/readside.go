@@ -87,6 +87,9 @@ func buildProjections(ctx context.Context, s *Server) (a adds, err error) {
 	a.base = []task{{"projections", s.read.runtime.Run}}
 	a.watch = []task{{"comparison of the log", applied.run}}
 	a.operator = []operatorapi.Route{operatorapi.ExportRoute(s.export()), operatorapi.ExportPersonRoute(s.personCopies())}
+	if s.auditReads, err = s.newAuditReads(); err != nil {
+		return adds{}, err
+	}
 	a.operator = append(a.operator, operatorapi.AuditRoutes(s.auditOperations())...)
 	if cfg.Roles.Has(RoleProjector) {
 		asides := commands.EventAsides{Journal: s.journal, Projections: s.read.runtime, IsStuck: s.isStuckAt}

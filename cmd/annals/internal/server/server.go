@@ -57,6 +57,7 @@ type Server struct {
 	backpressure *backpressure
 	background   *background
 	audit        *auditLog // nil without the role pipeline
+	auditReads   *auditReads
 	write        *writeSide
 	visits       visits.Queue
 	operatorLog  *operatorLog

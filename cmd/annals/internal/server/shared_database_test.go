@@ -29,7 +29,8 @@ func newShared(t *testing.T, url, prefix string) *harness {
 	return h
 }
 
-// databaseState is what a service has in its database: which schemas, the epochs of its leases, and rows that its calls write.
+// databaseState is what a service has in its database: which schemas, the epochs of its leases, and rows that its calls
+// write.
 func databaseState(t *testing.T, db *pgxpool.Pool) map[string]string {
 	t.Helper()
 	all := map[string]string{}
