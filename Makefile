@@ -230,6 +230,7 @@ chaos: ## Kill and freeze the processes of a deployment with an Elasticsearch un
 soak: export ANNALS_SEED := fresh
 soak: walk hostile chaos ## The long walks, whole: hostile calls, kills under load, crashes and random operations of the event store, reconnects, faults of a cluster.
 	ANNALS_KILLS=$(KILLS) $(TEST) -count=1 -timeout 60m -v -run '^TestKill' ./internal/e2e
+	ANNALS_PROVED_RECALLS=10000 $(TEST) -count=1 -timeout 60m -v -run '^TestReads_ProvedThroughAKill$$' ./cmd/annals
 	ANNALS_CLIENT_TEXTS=10000 $(TEST) -count=1 -timeout 30m -v -run '^TestClient_ServiceKilledTwice$$' ./internal/e2e
 	ANNALS_MAILBOX_MESSAGES=200000 $(TEST) -count=1 -timeout 60m -v -run '^TestImport_MailboxKilledTwice$$' ./internal/e2e
 	ANNALS_SMALL_MEMORY=20000 $(TEST) -count=1 -timeout 60m -v -run '^TestImport_SmallMemory$$' ./internal/e2e
@@ -255,6 +256,8 @@ soak: walk hostile chaos ## The long walks, whole: hostile calls, kills under lo
 		./projections/datapoints ./commands/pipeline
 	ANNALS_TEST_EXPORT=100000 $(TEST) -count=1 -timeout 60m -run '^TestExport_ACopyRecallsTheSame$$' ./internal/e2e
 	ANNALS_SWEEPS=150 ANNALS_CRASHES=all $(TEST) -count=1 -timeout 30m -run '^Test(Sweep_Random|Operations_CrashAfterEachAppend$$)' ./commands/pipeline
+	ANNALS_TEST_AUDIT=1000000 $(TEST) -count=1 -timeout 120m -v -run '^TestCheck_Damage$$' ./internal/auditfiles
+	ANNALS_TEST_ERASURES=1000 $(TEST) -count=1 -timeout 60m -v -run '^TestErased_' ./projections/audit/prove
 	ANNALS_TEST_RECORDS=5000 $(TEST) -count=1 -timeout 30m -v -run '^TestRecords_' ./commands/erasure
 	ANNALS_TEST_AUDIT=1000000 $(TEST) -count=1 -timeout 120m -run '^TestVerify_AnyDamage$$' ./projections/audit/verify
 	$(MAKE) --no-print-directory browser

@@ -134,6 +134,7 @@ var Catalog = []Constructor{
 	of[visit.SecondFactorChanged],
 	of[visit.SessionsEnded],
 	of[visit.Exported],
+	of[visit.ReadOpened],
 	of[visit.OperatorRead],
 }
 

@@ -16,6 +16,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/google/uuid"
+
 	"github.com/annals-project/annals/domain/visit"
 	"github.com/annals-project/annals/internal/visits"
 )
@@ -104,17 +106,26 @@ func (r *Request) File(format string) string {
 
 // Exported records that the person gets a file of more than a page shows, or of a project. It is not sent before.
 func (r *Request) Exported(what, format string) error {
+	return r.visited(&visit.Exported{
+		Visit: r.visit(), ProjectID: r.Project.Project.ID, What: what, Format: format,
+	})
+}
+
+// ReadOpened records that the person opens the texts that a request was shown. They are not sent before.
+func (r *Request) ReadOpened(request uuid.UUID) error {
+	return r.visited(&visit.ReadOpened{Visit: r.visit(), ProjectID: r.Project.Project.ID, ReadID: request})
+}
+
+func (r *Request) visit() visit.Visit {
+	return visit.Visit{Network: visits.Clean(r.Caller().String()), Browser: visits.Clean(r.UserAgent())}
+}
+
+func (r *Request) visited(e visit.OfPerson) error {
 	if r.site.Visited == nil {
 		return nil
 	}
 	return r.site.Visited(r.Context(), visits.Entry{
-		Person: r.Person.ID, Organization: r.Membership.Organization, RequestID: r.ID(), At: r.Now(),
-		Event: &visit.Exported{
-			Visit: visit.Visit{
-				Network: visits.Clean(r.Caller().String()), Browser: visits.Clean(r.UserAgent()),
-			},
-			ProjectID: r.Project.Project.ID, What: what, Format: format,
-		},
+		Person: r.Person.ID, Organization: r.Membership.Organization, RequestID: r.ID(), At: r.Now(), Event: e,
 	})
 }
 

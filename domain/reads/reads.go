@@ -30,11 +30,12 @@ const (
 	Point    Way = "point" // a data point with its history
 	List     Way = "list"  // the beginnings of data points
 	Export   Way = "export"
+	Past     Way = "past" // the texts that a read record names
 )
 
 // Ways are all of them.
 func Ways() []Way {
-	return []Way{Recall, Newest, Text, Explain, Roots, Node, Lineage, Timeline, Body, Point, List, Export}
+	return []Way{Recall, Newest, Text, Explain, Roots, Node, Lineage, Timeline, Body, Point, List, Export, Past}
 }
 
 // Span is a part of a text, in bytes, or in characters where a client was shown a part that it chose: from the first

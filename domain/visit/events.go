@@ -98,6 +98,14 @@ type (
 		What      string    `json:"what"`
 		Format    string    `json:"format"`
 	}
+	// ReadOpened records that the texts that a read record names were shown.
+	ReadOpened struct {
+		Visit
+
+		ProjectID uuid.UUID `json:"projectId"`
+		// ReadID is the request of the record.
+		ReadID uuid.UUID `json:"readId"`
+	}
 )
 
 // OperatorRead records that an operator read what a command shows. Its person is not known.
@@ -163,5 +171,7 @@ func (SecondFactorChanged) EventType() string { return "visit.second-factor-chan
 func (SessionsEnded) EventType() string { return "visit.sessions-ended.v1" }
 
 func (Exported) EventType() string { return "visit.exported.v1" }
+
+func (ReadOpened) EventType() string { return "visit.read-opened.v1" }
 
 func (OperatorRead) EventType() string { return "visit.operator-read.v1" }

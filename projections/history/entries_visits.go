@@ -46,6 +46,10 @@ var visitEntries = map[string]Entry{
 		Text:  "{by} exported {what} ({format}) of {projectId|project}, from {network}", Needs: Manage,
 		About: "member=personId",
 	},
+	"visit.read-opened.v1": {
+		Text: "{by} opened the texts that request {readId} of {projectId|project} was shown, from {network}", Needs: Manage,
+		About: "member=personId",
+	},
 	"visit.operator-read.v1": {
 		Text: "{by} read what {command} shows", Needs: Manage,
 	},

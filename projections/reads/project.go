@@ -35,7 +35,7 @@ type Projector struct{ projections.Base }
 // New makes the projector. Pages are large, since nobody waits for these rows.
 func New() Projector {
 	return Projector{projections.NewBase(projections.Description{
-		Name: Name, Version: 1, Categories: []string{stream.Reads, stream.Records},
+		Name: Name, Version: 2, Categories: []string{stream.Reads, stream.Records},
 		Schema: schema + projections.FollowUpTable, Pace: projections.Pace{Min: time.Second, Max: 2 * time.Second},
 		Counted: []string{"days", "records", "shown"},
 	})}
@@ -54,6 +54,7 @@ type recordRow struct {
 	Part       int        `db:"part"`
 	Project    uuid.UUID  `db:"project_id,once"`
 	Day        string     `db:"day,once"`
+	Revision   int64      `db:"revision,once"`
 	At         time.Time  `db:"at,once"`
 	Way        string     `db:"way,once"`
 	Principal  string     `db:"principal,once"`
@@ -118,7 +119,9 @@ func (f *fold) apply(decoded eventstore.DecodedEvent) error {
 		key := dayKey{e.ProjectID, day}
 		f.days[key] = &dayRow{e.ProjectID, day, e.OrganizationID}
 		for _, r := range e.Records {
-			f.record(e.ProjectID, day, r, len(decoded.Data)/len(e.Records))
+			f.record(&recordRow{
+				Project: e.ProjectID, Day: day, Revision: int64(decoded.Revision), Bytes: len(decoded.Data) / len(e.Records),
+			}, r)
 		}
 	case *audit.RecordsKept:
 		if stream.Category(e.Stream) == stream.Reads {
@@ -130,13 +133,11 @@ func (f *fold) apply(decoded eventstore.DecodedEvent) error {
 	return nil
 }
 
-// record adds the rows of a record that takes about some bytes.
-func (f *fold) record(project uuid.UUID, day string, r reads.Record, bytes int) {
+// record adds the rows of a record, of which row says where it is and about how many bytes it takes.
+func (f *fold) record(row *recordRow, r reads.Record) {
 	at := pgarray.Instant(r.At)
-	row := &recordRow{
-		ID: r.ID, Part: r.Part, Project: project, Day: day, At: at, Way: string(r.Way), Principal: r.By,
-		Identity: orNull(r.As), Call: orNull(r.Call), Texts: len(r.Shown), Bytes: bytes, DataPoints: []byte{},
-	}
+	row.ID, row.Part, row.At, row.Way, row.Principal = r.ID, r.Part, at, string(r.Way), r.By
+	row.Identity, row.Call, row.Texts, row.DataPoints = orNull(r.As), orNull(r.Call), len(r.Shown), []byte{}
 	seen := map[uuid.UUID]bool{uuid.Nil: true}
 	for _, s := range r.Shown {
 		if !seen[s.DataPoint] {

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/work"
 	"github.com/annals-project/annals/projections/access"
@@ -113,12 +114,7 @@ func (q Queries) List(
 	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Read, err error) {
 		var identity, call *uuid.UUID
 		err = row.Scan(&r.ID, &r.Part, &r.At, &r.Way, &r.Principal, &identity, &r.Identity, &call, &r.Texts, &r.Bytes)
-		if r.At = r.At.UTC(); identity != nil {
-			r.IdentityID = *identity
-		}
-		if call != nil {
-			r.Call = *call
-		}
+		r.set(identity, call)
 		return r, err
 	})
 	if err != nil {
@@ -181,6 +177,51 @@ func statement(project auth.Project, f Filter, after string, most int) (sql stri
 	sql = fmt.Sprintf(`%s%s%s%s order by %[5]sat desc, %[5]sid desc, %[5]spart desc limit %s`,
 		columns, from, names, where.String(), order, arg(most+1))
 	return sql, args, nil
+}
+
+// Place is where the log has a record.
+type Place struct {
+	Project, Organization uuid.UUID
+	Slug                  string
+	Stream                string
+	Revision              eventstore.Revision
+	Read                  Read
+}
+
+// Find returns where the log has a part of the record of a request. ok is false if there is none.
+func (q Queries) Find(ctx context.Context, request uuid.UUID, part int) (at Place, ok bool, err error) {
+	var day string
+	var identity, call *uuid.UUID
+	r := &at.Read
+	err = q.DB.QueryRow(ctx, `select d.project_id, d.organization_id, p.slug, d.day, r.revision, r.id, r.part, r.at, r.way,
+			r.principal, r.identity, coalesce(i.identity, ''), r.call, r.texts, r.bytes
+		from reads.records r join reads.days d on d.project_id = r.project_id and d.day = r.day
+		join access.projects p on p.id = r.project_id
+		left join directory.identities i on i.id = r.identity where r.id = $1 and r.part = $2`, request, part).
+		Scan(&at.Project, &at.Organization, &at.Slug, &day, &at.Revision, &r.ID, &r.Part, &r.At, &r.Way, &r.Principal,
+			&identity, &r.Identity, &call, &r.Texts, &r.Bytes)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return at, false, nil
+	}
+	if err != nil {
+		return at, false, fmt.Errorf("find a read: %w", err)
+	}
+	r.set(identity, call)
+	at.Stream = stream.ReadsName(at.Project, day)
+	list := []Read{at.Read}
+	err = q.name(ctx, list)
+	at.Read = list[0]
+	return at, true, err
+}
+
+// set sets what a row may not have.
+func (r *Read) set(identity, call *uuid.UUID) {
+	if r.At = r.At.UTC(); identity != nil {
+		r.IdentityID = *identity
+	}
+	if call != nil {
+		r.Call = *call
+	}
 }
 
 // Text is a data point of which a text was shown.

@@ -13,6 +13,7 @@ create table records (
 	part        int not null,
 	project_id  uuid not null,
 	day         text not null,
+	revision    bigint not null,                -- of the event of the day that has it
 	at          timestamptz not null,
 	way         text not null,
 	principal   text not null,

@@ -23,6 +23,7 @@ import (
 	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/projections/history"
 	"github.com/annals-project/annals/projections/reads"
+	"github.com/annals-project/annals/projections/reads/shown"
 )
 
 //go:embed *.html
@@ -35,6 +36,8 @@ type Deps struct {
 	Accounts account.Queries
 	History  history.Reader
 	Commands *commands.Service
+	// Shown reads the texts that records name.
+	Shown shown.Reader
 	// AppendTime is about what an append of records takes, 0 if none was made yet.
 	AppendTime func() time.Duration
 }
@@ -45,6 +48,9 @@ func Area(d Deps) web.Area {
 	return web.Area{Templates: templates, Routes: []web.Route{
 		{Pattern: "GET /p/{project}/reads", Needs: web.Manage, Auditors: web.Audited, Serve: d.list},
 		{Pattern: "GET /p/{project}/reads/{request}", Needs: web.Manage, Auditors: web.Audited, Serve: d.one},
+		{
+			Pattern: "GET /p/{project}/reads/{request}/texts", Needs: web.Manage, Auditors: web.AuditedTexts, Serve: d.texts,
+		},
 		{Pattern: "GET /p/{project}/reads/setting", Needs: web.Manage, Auditors: web.Audited, Serve: setting.Show},
 		{Pattern: "POST /p/{project}/reads/setting", Needs: web.Owner, Serve: setting.After("saved", d.set)},
 	}}
@@ -193,16 +199,12 @@ type onePage struct {
 }
 
 // one shows what a request was shown.
-func (d Deps) one(r *web.Request) (err error) {
-	var page onePage
-	if page.Request, err = uuid.Parse(r.PathValue("request")); err != nil {
-		return fault.New(fault.NotFound, fault.CodeNotFound, "the id of a request is a UUID")
+func (d Deps) one(r *web.Request) error {
+	request, part, _, err := recordOf(r)
+	if err != nil {
+		return err
 	}
-	if text := r.URL.Query().Get("part"); text != "" {
-		if page.Part, err = strconv.Atoi(text); err != nil || page.Part < 0 || page.Part > 1<<30 {
-			return web.WrongPlace()
-		}
-	}
+	page := onePage{Request: request, Part: part}
 	var found bool
 	page.Texts, found, err = d.Reads.Texts(r.Context(), r.Project.Project, page.Request, page.Part)
 	if err == nil && !found {
@@ -212,4 +214,44 @@ func (d Deps) one(r *web.Request) (err error) {
 		return err
 	}
 	return r.Render("one.html", page)
+}
+
+// recordOf reads which part of which record a page shows, and from which text on.
+func recordOf(r *web.Request) (request uuid.UUID, part, from int, err error) {
+	if request, err = uuid.Parse(r.PathValue("request")); err != nil {
+		return request, 0, 0, fault.New(fault.NotFound, fault.CodeNotFound, "the id of a request is a UUID")
+	}
+	for name, into := range map[string]*int{"part": &part, "from": &from} {
+		text := r.URL.Query().Get(name)
+		if text == "" {
+			continue
+		}
+		if *into, err = strconv.Atoi(text); err != nil || *into < 0 || *into > 1<<30 {
+			return request, 0, 0, web.WrongPlace()
+		}
+	}
+	return request, part, from, nil
+}
+
+const (
+	// shownTexts is how many texts of a record a page shows, and shownBytes the most of each.
+	shownTexts = 15
+	shownBytes = 1000
+)
+
+// texts shows the texts that a request was shown, as the log has them. That is a visit.
+func (d Deps) texts(r *web.Request) error {
+	request, part, from, err := recordOf(r)
+	if err != nil {
+		return err
+	}
+	found, err := d.Shown.ReadOf(r.Context(), r.Project.Project,
+		shown.Query{Request: request, Part: part, From: from, Count: shownTexts, Bytes: shownBytes})
+	if err == nil {
+		err = r.ReadOpened(request)
+	}
+	if err != nil {
+		return err
+	}
+	return r.Render("texts.html", found)
 }

@@ -83,6 +83,7 @@ var (
 		pathExport: "annals export", pathExportPerson: "annals export --identity", tailLog.path: "annals events tail",
 		readEvents.path: "annals events read", ExplainRecall.path: "annals recall --explain",
 		MakeBackup.path: "annals backup", ProveWithSalt.path: "annals audit prove --with-salt",
+		ShowRead.path: "annals audit show",
 	}
 	secrets = []string{
 		"/operator/keys/reveal", "/operator/keys/create", "/operator/organizations/rotate-management-key", LinkPerson.path,

@@ -42,6 +42,8 @@ type readOf struct {
 	Organization string `json:"organization,omitempty"`
 	Project      string `json:"project,omitempty"`
 	Stream       string `json:"stream,omitempty"`
+	// Request is that of a read record.
+	Request uuid.UUID `json:"request,omitzero"`
 }
 
 func newOperatorLog(dir string) *operatorLog {

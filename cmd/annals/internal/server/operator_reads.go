@@ -10,11 +10,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/domain/visit"
 	"github.com/annals-project/annals/internal/visits"
 	"github.com/annals-project/annals/projections/access"
+	"github.com/annals-project/annals/projections/reads"
 )
 
 const (
@@ -82,6 +85,14 @@ func (s *Server) recordRead(ctx context.Context, line operatorLine) error {
 		return errors.New("there is no organization yet")
 	}
 	id := list[0].ID
+	if of.Request != uuid.Nil {
+		if at, found, err := (reads.Queries{DB: s.storage.db}).Find(ctx, of.Request, 0); err != nil || found {
+			id, read.ProjectID = at.Organization, at.Project
+			if err != nil {
+				return err
+			}
+		}
+	}
 	if category := stream.Category(of.Stream); category == stream.Organization || category == stream.Visits {
 		id = stream.Owner(of.Stream)
 	}

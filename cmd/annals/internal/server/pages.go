@@ -50,15 +50,11 @@ func (s *Server) areas() []web.Area {
 		s.pointPages(),
 		readpages.Area(readpages.Deps{
 			Reads: reads.Queries{DB: s.storage.db}, Access: s.read.access, Accounts: s.accounts(), History: s.history(),
-			Commands: s.write.service, AppendTime: s.reads.AppendTime,
+			Commands: s.write.service, AppendTime: s.reads.AppendTime, Shown: s.shown(),
 		}),
 		directory.Area(directory.Deps{
 			Directory: s.read.directory, Commands: s.write.service, Points: s.read.dataPoints,
-			Access: why.Access{
-				Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now,
-				Past: why.Past{DB: s.storage.db, Head: s.head(), Log: s.storage.journal()},
-			},
-			History: s.history(), Calls: s.requestLog(),
+			Access: s.accessOf(), History: s.history(), Calls: s.requestLog(),
 		}),
 		s.organizationPages(), historypages.Area(historypages.Deps{
 			Access: s.read.access, History: s.history(), Log: s.requestLog(),

@@ -12,9 +12,11 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/projections/why"
 )
 
 // readRecords returns the read records of the log.
@@ -81,7 +83,32 @@ func TestReads_EachWayIsRecorded(t *testing.T) {
 		}
 	}
 	h.readsOfPages()
+	h.opensReads()
 	h.provesReads(key, ways)
+}
+
+// opensReads opens the texts of a record: as an Admin, as those who may not, and as an operator. Each is a visit, and of
+// people another read.
+func (h *consoleHarness) opensReads() {
+	h.t.Helper()
+	records := h.readRecords()
+	first := records[slices.IndexFunc(records, func(r reads.Record) bool { return r.Way == reads.Recall })]
+	path := "/p/default/reads/" + first.ID.String() + "/texts"
+	h.get("read", path).want(h.t, http.StatusForbidden)
+	h.get("auditor", path).want(h.t, http.StatusForbidden) // the organization shows auditors no texts
+	h.get("foreign", path).want(h.t, http.StatusNotFound)
+	h.get("admin", "/p/default/reads/"+uuid.NewString()+"/texts").want(h.t, http.StatusNotFound)
+	h.get("admin", path).want(h.t, http.StatusOK, "as it was stored", "drinks", "ana could read it then", "checked")
+	found, err := operatorapi.ShowRead.Call(h.t.Context(), operatorapi.Dial(h.dir),
+		operatorapi.ShowReadRequest{Request: first.ID})
+	if err != nil || len(found.Shown) != len(first.Shown) || found.Shown[0].Kept != why.KeptAsStored || !found.Rooted ||
+		found.Shown[0].Reading == nil || !found.Shown[0].Reading.MayRead || found.Project != "default" {
+		h.t.Errorf("an operator is shown %+v, %v", found, err)
+	}
+	runtest.Await(h.t, "each is a visit, with the one of the ways, and what the page showed another read", func() bool {
+		return h.count("visit.read-opened.v1") == 2 && h.count("visit.operator-read.v1") == 1 &&
+			slices.ContainsFunc(h.readRecords(), func(r reads.Record) bool { return r.Way == reads.Past })
+	})
 }
 
 // provesReads asks in each way while reads are proved: the record is in the log once there is an answer, and with the
@@ -140,6 +167,24 @@ func (l *cutLog) Append(
 	return l.Store.Append(ctx, name, at, events)
 }
 
+// recorded waits until the page has the record of a recall, and returns its request.
+func (h *consoleHarness) recorded() (request string) {
+	h.t.Helper()
+	runtest.Await(h.t, "the record of a recall is projected", func() bool {
+		var list struct {
+			Items []struct{ RequestID, Way string }
+		}
+		runtest.Must(h.t, json.Unmarshal([]byte(h.get("admin", "/p/default/reads?format=json").Body), &list))
+		for _, r := range list.Items {
+			if r.Way == string(reads.Recall) {
+				request = r.RequestID
+			}
+		}
+		return request != ""
+	})
+	return request
+}
+
 // textAnswer is an answer: its status, and whether it shows the text or refuses with the time to wait.
 type textAnswer struct {
 	status       int
@@ -176,6 +221,7 @@ func (h *consoleHarness) waysToTexts(key string) map[reads.Way]func() textAnswer
 	h.must(key, http.MethodGet, api+"/requests?endpoint=POST+/api/v1/recall", nil, &list)
 	id, asked := found.Results[0].ID, list.Requests[0].RequestID
 	return map[reads.Way]func() textAnswer{
+		reads.Past:     open("admin", "/p/default/reads/"+h.recorded()+"/texts"),
 		reads.Recall:   func() textAnswer { return call(http.MethodPost, api+"/recall", recall) },
 		reads.Node:     func() textAnswer { return call(http.MethodGet, api+"/trace/nodes/"+id, nil) },
 		reads.Timeline: func() textAnswer { return call(http.MethodGet, api+"/trace/timeline/"+id, nil) },
