@@ -108,7 +108,8 @@ func TestVerify_NothingWrong(t *testing.T) {
 		checkpoints += tree.Checkpoints
 		leaves += size
 	}
-	if report.Finding != nil || len(report.Trees) != 3 || checkpoints != 5 || report.Uncovered() != 3 || report.Events < leaves/2 {
+	if report.Finding != nil || len(report.Trees) != 3 || checkpoints != 5 || report.Uncovered() != 3 ||
+		report.Events < leaves/2 {
 		t.Errorf("report %+v, %+v", report, report.Finding)
 	}
 }

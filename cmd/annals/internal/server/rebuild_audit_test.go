@@ -27,6 +27,7 @@ func (h *harness) manageAudit(own string) {
 		&visit.SignedIn{Way: visit.Password}, &visit.SignInRefused{}, &visit.LinkMade{Purpose: visit.Recovery},
 		&visit.LinkUsed{Purpose: visit.Recovery}, &visit.PasswordChanged{}, &visit.SecondFactorChanged{},
 		&visit.SessionsEnded{}, &visit.Exported{What: "data", Format: "csv"},
+		&visit.ReadOpened{ReadID: uuid.New()},
 	} {
 		runtest.Must(h.t, h.visits.Add(h.t.Context(), visits.Entry{
 			Organization: organization, Person: owner, RequestID: uuid.New(), At: h.cfg.now(), Event: e,
