@@ -59,8 +59,8 @@ type folder string
 
 func (f folder) String() string { return string(f) }
 
-// Put implements Place. It makes no folder that is missing as a whole, as that of a disk which is not there. A full tile
-// takes the place of its partial ones, of which there would be a file for each size.
+// Put implements Place. It makes no folder that is missing as a whole, as that of a disk which is not there. A full
+// tile takes the place of its partial ones, of which there would be a file for each size.
 func (f folder) Put(_ context.Context, path string, data []byte, full bool) error {
 	if _, err := os.Stat(string(f)); err != nil {
 		return err

@@ -2,7 +2,8 @@ package audit
 
 import "strings"
 
-// PolicyText is a tlog-policy file: the keys of a log, and the witnesses with the quorum of another policy, "" for none.
+// PolicyText is a tlog-policy file: the keys of a log, and the witnesses with the quorum of another policy, "" for
+// none.
 func PolicyText(verifiers []string, witnesses string) string {
 	var b strings.Builder
 	for _, key := range verifiers {

@@ -14,10 +14,10 @@ import (
 	"github.com/annals-project/annals/projections/audit/verify"
 )
 
-// The operations on the audit log. AuditStatus returns the states of all trees, or that of one. Prove returns the proofs
-// of a thing, and ProveWithSalt those that hold the events themselves. VerifyAudit compares the whole log with the trees
-// and their checkpoints: its last value has the report. RotateAuditKey adds a key to a tree, and returns
-// its public part.
+// The operations on the audit log. AuditStatus returns the states of all trees, or that of one. Prove returns the
+// proofs of a thing, and ProveWithSalt those that hold the events themselves. VerifyAudit compares the whole log with
+// the trees and their checkpoints: its last value has the report. RotateAuditKey adds a key to a tree, and returns its
+// public part.
 var (
 	AuditStatus    = Stream[AuditRequest, state.State]{"/operator/audit/status"}
 	Prove          = Stream[ProveRequest, prove.File]{"/operator/audit/prove"}

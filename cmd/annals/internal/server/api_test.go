@@ -16,7 +16,7 @@ func TestRateLimits_EveryPlan(t *testing.T) {
 	through := func(every *int, plan metering.Plan) int {
 		t.Helper()
 		l := newRateLimits(every, metering.DefaultPlanTerms(), func() time.Time { return at })
-		p := auth.Principal{OrganizationID: uuid.New(), Limits: metering.Caps{Plan: plan}}
+		p := auth.Principal{Kind: auth.ProjectKey, OrganizationID: uuid.New(), Limits: metering.Caps{Plan: plan}}
 		for n := range 3500 {
 			if retry, ok := l.allow(p); !ok {
 				if retry != time.Minute {

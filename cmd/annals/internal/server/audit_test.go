@@ -37,10 +37,10 @@ func (h *harness) signedTree(organization uuid.UUID, number, keys int, by *witne
 
 // A service signs what happens, copies it and has it cosigned, and each tree of a restored log is another origin.
 func TestServer_AuditLog(t *testing.T) {
+	unraced(t)
 	t.Parallel()
 	witness, anchor := witnesstest.New(t, "w.example/one"), t.TempDir()
 	h := newHarness(t)
-	h.postgres = Embedded
 	h.set = func(cfg *Config) {
 		cfg.Audit = AuditConfig{Every: 20 * time.Millisecond, Anchor: anchor, Policy: witnesstest.Policy(t, witness)}
 	}
@@ -75,7 +75,7 @@ func TestServer_AuditLog(t *testing.T) {
 	h.stop()
 
 	next := newHarness(t)
-	next.postgres, next.set = Embedded, h.set
+	next.set = h.set
 	_, err = datafolder.Restore(t.Context(), backup, next.dir)
 	runtest.Must(t, err)
 	next.start()

@@ -422,7 +422,7 @@ func (h *harness) rebuildsOffline() {
 		h.t.Fatal(err)
 	}
 	names, err := local.Projections(h.t.Context())
-	if err != nil || len(names) != 9 {
+	if err != nil || len(names) != 10 {
 		h.t.Errorf("projections %v, %v", names, err)
 	}
 	var mu sync.Mutex

@@ -29,8 +29,9 @@ func newShared(t *testing.T, url, prefix string) *harness {
 	return h
 }
 
-// state is what a service has in its database: which schemas, the epochs of its leases, and rows that its calls write.
-func state(t *testing.T, db *pgxpool.Pool) map[string]string {
+// databaseState is what a service has in its database: which schemas, the epochs of its leases, and rows that its calls
+// write.
+func databaseState(t *testing.T, db *pgxpool.Pool) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	add := func(key, sql string, args ...any) {
@@ -142,11 +143,11 @@ func TestServer_SharedDatabase(t *testing.T) {
 	for name, h := range services {
 		before := map[string]map[string]string{}
 		for other, db := range databases {
-			before[other] = state(t, db)
+			before[other] = databaseState(t, db)
 		}
 		h.use(name, 2)
 		for other, db := range databases {
-			diff := cmp.Diff(before[other], state(t, db))
+			diff := cmp.Diff(before[other], databaseState(t, db))
 			if (other == name) != strings.Contains(diff, "schemas") {
 				t.Errorf("after the work of %s, the difference of %s is %q", name, other, diff)
 			} else if other != name && diff != "" {
@@ -170,7 +171,7 @@ func TestServer_AnotherPrefix(t *testing.T) {
 	db, err := pg.OpenPool(t.Context(), url, pg.SchemaPrefix("a_"))
 	runtest.Must(t, err)
 	defer db.Close()
-	before := state(t, db)
+	before := databaseState(t, db)
 	for _, name := range schemas.Names() {
 		if name == projection.Embeddings {
 			continue // without a model there is none
@@ -181,7 +182,7 @@ func TestServer_AnotherPrefix(t *testing.T) {
 	h.set = func(cfg *Config) { cfg.SchemaPrefix = "b_" }
 	h.start()
 	h.finds("alpha", 1)
-	renamed := state(t, h.storage.db)
+	renamed := databaseState(t, h.storage.db)
 	h.stop()
 	if want := strings.ReplaceAll(before["schemas"], " a_", " b_"); renamed["schemas"] != want {
 		t.Errorf("schemas %s, want %s", renamed["schemas"], want)
@@ -196,17 +197,17 @@ func TestServer_AnotherPrefix(t *testing.T) {
 	// A rebuild of the service left it when it had that prefix.
 	_, err = db.Exec(t.Context(), `create schema trace_old_7; `+ownership.MarkStatement("trace_old_7", h.storage.logID))
 	runtest.Must(t, err)
-	renamed = state(t, db)
+	renamed = databaseState(t, db)
 	h.set = func(cfg *Config) { cfg.SchemaPrefix = "c_" }
 	h.start()
 	h.finds("alpha", 1)
 	if _, err := operatorapi.EraseNow.Call(t.Context(), operatorapi.Dial(h.dir), operatorapi.None{}); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff(renamed, state(t, db)); diff != "" {
+	if diff := cmp.Diff(renamed, databaseState(t, db)); diff != "" {
 		t.Errorf("what the old prefix names changes:\n%s", diff)
 	}
-	if oids := state(t, h.storage.db)["schemas"]; !strings.Contains(oids, " c_ops ") || !strings.Contains(oids, " c_access ") {
+	if oids := databaseState(t, h.storage.db)["schemas"]; !strings.Contains(oids, " c_ops ") || !strings.Contains(oids, " c_access ") {
 		t.Errorf("schemas %s", oids)
 	}
 }
