@@ -74,15 +74,20 @@ func open(name string) (s source, err error) {
 // Check checks files, folders and zip files against a policy, and calls report for each proof and checkpoint. Since is
 // a checkpoint that the tree of its origin must contain, nil for none.
 func Check(policy proof.Policy, paths []string, since []byte, report func(Found)) (err error) {
-	c := &check{policy: policy, report: report, kept: map[audit.Record]keeper{}}
+	var sources []source
 	for _, name := range paths {
 		s, err := open(name)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, s.close()) }()
-		c.sources = append(c.sources, s)
+		sources = append(sources, s)
 	}
+	return checkSources(policy, sources, since, report)
+}
+
+func checkSources(policy proof.Policy, sources []source, since []byte, report func(Found)) error {
+	c := &check{policy: policy, report: report, sources: sources, kept: map[audit.Record]keeper{}}
 	// Keys that were added, and what was kept, may be proved by any of the files.
 	for _, pass := range []func(source, string) error{c.readKey, c.readKept, c.check} {
 		if err := c.each(pass); err != nil {
