@@ -84,7 +84,8 @@ func verified(r verify.Report) string {
 		_, _ = fmt.Fprintf(&b, "%s: %d leaves, %d of them checked; %d checkpoints, the last one of %d leaves\n", name, t.Size,
 			t.Checked, t.Checkpoints, t.Covered)
 	}
-	_, _ = fmt.Fprintf(&b, "%d events were read, up to position %d; %d have no checkpoint yet\n", r.Events, r.Head, r.Uncovered())
+	_, _ = fmt.Fprintf(&b, "%d events were read, up to position %d; %d have no checkpoint yet\n", r.Events, r.Head,
+		r.Uncovered())
 	f := r.Finding
 	if f == nil {
 		b.WriteString("nothing is wrong\n")
