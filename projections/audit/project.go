@@ -43,7 +43,7 @@ type Projector struct {
 	projections.Base
 	log   Log
 	codec *eventstore.Codec
-	// rest is how many events a page reads after it, to the end of the log.
+	// rest is how many events with leaves a page passes after it, to the end of the log.
 	rest int
 }
 
@@ -196,15 +196,18 @@ func (p Projector) isShort(page []eventstore.DecodedEvent, head eventstore.Posit
 	return len(page) < large || float64(head-last)*float64(len(page)) <= float64(last-first)*float64(p.rest)
 }
 
-// readEvents is how many events a page reads at a time of the rest of the log.
-const readEvents = 500
+// A page reads so many events at a time of the rest of the log, so often: the store and other programs write some too.
+const (
+	readEvents = 500
+	maxReads   = 20
+)
 
 // readRest finds the kept records that come after the page, up to a head of the log. It reports whether the rest was
 // short enough.
 func (p Projector) readRest(ctx context.Context, f *fold, head eventstore.Position) (isRead bool, err error) {
 	after := f.last
-	for left := p.rest; left > 0 && after < head; {
-		events, err := p.log.ReadAll(ctx, after, min(readEvents, left))
+	for left, reads := p.rest, 0; left > 0 && reads < maxReads && after < head; reads++ {
+		events, err := p.log.ReadAll(ctx, after, readEvents)
 		if err != nil {
 			return false, fmt.Errorf("read the log after the page: %w", err)
 		}
@@ -212,11 +215,14 @@ func (p Projector) readRest(ctx context.Context, f *fold, head eventstore.Positi
 			return true, nil
 		}
 		for _, r := range events {
+			if HasLeaf(r) {
+				left--
+			}
 			if mayKeep(r) {
 				f.kept = keptIn(f.kept, p.codec.DecodeRecorded(r), f.last)
 			}
 		}
-		after, left = events[len(events)-1].Position, left-len(events)
+		after = events[len(events)-1].Position
 	}
 	return after >= head, nil
 }

@@ -325,6 +325,31 @@ func TestProjector_EventsThatAreSetAside(t *testing.T) {
 	}
 }
 
+// Leaves of a page far from the end of the log wait until the pages up to there are applied, or the rest is short.
+func TestQueries_Waits(t *testing.T) {
+	l := audittest.New(t, 6)
+	l.Grow(40)
+	l.Erase()
+	l.Scavenge()
+	l.Append(uuid.Nil, stream.Registry, domain.KeyAdded{})
+	p := audit.New(l.Store, l.Codec).Rest(0)
+	db, q := database(t, p)
+	events := l.Events(0)
+	wantWaits := func(up eventstore.Position, want bool) {
+		t.Helper()
+		if waits, err := q.Waits(t.Context(), up); err != nil || waits != want {
+			t.Errorf("up to %d it waits: %v, %v", up, waits, err)
+		}
+	}
+	wantWaits(events[0].Position, false)
+	apply(t, db, p, events[:20], 10)
+	wantWaits(events[0].Position-1, false)
+	wantWaits(events[0].Position, true)
+	apply(t, db, p, events[20:], 10)
+	wantWaits(events[len(events)-1].Position, false)
+	wantTrees(t, q, l)
+}
+
 func TestProjector_Fit(t *testing.T) {
 	p := audit.New(nil, nil)
 	kept := eventstore.DecodedEvent{Event: &domain.RecordsKept{Records: make(domain.KeptList, 5000)}}

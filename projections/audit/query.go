@@ -95,6 +95,18 @@ func (q Queries) Due(ctx context.Context, limit int) ([]Tree, error) {
 	return q.trees(ctx, `and since is not null order by since, organization_id limit $1`, limit)
 }
 
+// Waits reports whether a leaf of an event up to a position waits for its place. What is applied up to there has all
+// places once it returns false.
+func (q Queries) Waits(ctx context.Context, up eventstore.Position) (waits bool, err error) {
+	// The first leaf of the oldest page that waits begins with its position.
+	err = q.DB.QueryRow(ctx, `select coalesce((select ('x' || encode(substring(leaves from 1 for 8), 'hex'))::bit(64)::bigint
+		from audit.pending order by position limit 1) <= $1, false)`, int64(up)).Scan(&waits)
+	if err != nil {
+		return false, fmt.Errorf("look for leaves that wait: %w", err)
+	}
+	return waits, nil
+}
+
 // errBeyond is returned for what a tree does not have.
 var errBeyond = errors.New("the tree is smaller")
 

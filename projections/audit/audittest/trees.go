@@ -132,6 +132,9 @@ func (s Trees) Clone() Trees {
 	return clone
 }
 
+// Waits is that of audit.Queries.
+func (s Trees) Waits(context.Context, eventstore.Position) (bool, error) { return false, nil }
+
 // Trees is that of audit.Queries.
 func (s Trees) Trees(_ context.Context, after *uuid.UUID, limit int) (list []audit.Tree, err error) {
 	ids := slices.SortedFunc(maps.Keys(s), func(a, b uuid.UUID) int { return strings.Compare(a.String(), b.String()) })

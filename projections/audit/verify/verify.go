@@ -19,11 +19,13 @@ import (
 	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/projections/audit"
 )
 
 // Trees are the trees that are compared: audit.Queries.
 type Trees interface {
+	Waits(ctx context.Context, up eventstore.Position) (bool, error)
 	Trees(ctx context.Context, after *uuid.UUID, limit int) ([]audit.Tree, error)
 	Leaves(ctx context.Context, organization uuid.UUID, from, to int64) ([]audit.Leaf, error)
 	At(ctx context.Context, organization uuid.UUID, at []eventstore.Position) (map[eventstore.Position]audit.Placed, error)
@@ -35,7 +37,7 @@ type Trees interface {
 type Verifier struct {
 	Log   eventstore.Journal
 	Trees Trees
-	// Applied waits until the trees have the leaves of all events up to a position (Waiting). Nil does not wait.
+	// Applied waits until the projection has applied the log up to a position (Waiting). Nil does not wait.
 	Applied func(ctx context.Context, up eventstore.Position) error
 }
 
@@ -141,6 +143,7 @@ type pass struct {
 
 const (
 	pageEvents = 500
+	waitPause  = 100 * time.Millisecond
 	pageTrees  = 1000
 	// buffered is about how many leaves of all trees are held, of which each tree has its part.
 	buffered = 1 << 18
@@ -190,6 +193,16 @@ func (p *pass) begin(ctx context.Context, kept *keptCheckpoint) (err error) {
 			return err
 		}
 	}
+	for waits := true; waits; {
+		if waits, err = p.Trees.Waits(ctx, p.head); err != nil {
+			return err
+		}
+		if waits {
+			if err := backoff.Pause(ctx, waitPause, nil); err != nil {
+				return err
+			}
+		}
+	}
 	var after *uuid.UUID
 	for {
 		list, err := p.Trees.Trees(ctx, after, pageTrees)
@@ -222,6 +235,9 @@ func (p *pass) readLog(ctx context.Context, progress func(int64, eventstore.Posi
 	})
 	if err != nil {
 		return err
+	}
+	if progress != nil {
+		progress(p.events, p.head, p.head)
 	}
 	end, err := p.Log.Store.Head(ctx)
 	if err != nil {
