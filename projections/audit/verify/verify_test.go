@@ -18,7 +18,7 @@ import (
 
 // readable is a log whose whole order may be damaged.
 type readable struct {
-	*eventstoretest.Memory
+	eventstore.Store
 	all []eventstore.Recorded
 }
 
@@ -128,7 +128,7 @@ func TestVerify_WithoutCheckpoints(t *testing.T) {
 	if report := s.verify(t, ""); report.Finding != nil || report.Uncovered() != leaves {
 		t.Errorf("%d of %d leaves without a checkpoint, %+v", report.Uncovered(), leaves, report.Finding)
 	}
-	empty := &subject{Log: s.Log, store: &readable{Memory: eventstoretest.NewMemory()}, trees: audittest.Trees{}}
+	empty := &subject{Log: s.Log, store: &readable{Store: eventstoretest.NewMemory()}, trees: audittest.Trees{}}
 	if report := empty.verify(t, ""); report.Finding != nil || len(report.Trees) != 0 {
 		t.Errorf("an empty log: %+v", report)
 	}
@@ -136,7 +136,7 @@ func TestVerify_WithoutCheckpoints(t *testing.T) {
 
 // busy is a log that goes on once its end was read.
 type busy struct {
-	*eventstoretest.Memory
+	eventstore.Store
 	goOn func()
 }
 
@@ -145,7 +145,7 @@ func (b *busy) ReadAll(ctx context.Context, after eventstore.Position, limit int
 		b.goOn()
 		b.goOn = nil
 	}
-	return b.Memory.ReadAll(ctx, after, limit)
+	return b.Store.ReadAll(ctx, after, limit)
 }
 
 // An event that leaves the log while it is verified has its record after the end that was read first.
