@@ -4,6 +4,7 @@ package main
 const (
 	anIngestion = "0199a3c4-7d1e-7c52-9a37-5f0e4b6d2c11"
 	aKey        = "0199a3c4-8f60-7b14-8d25-6a1c7e9f3b42"
+	aRequest    = "0199a3c4-9b7c-7d56-8e10-3f2a5b8c7d61"
 	aWebhook    = "0199a3c4-9a2b-7e03-b1f8-2d4c6e8a0f53"
 )
 
@@ -44,6 +45,7 @@ var examples = map[string][2]string{
 		"annals audit export --from 2026-01-01 --to 2026-12-31 --out audit-2026", "annals audit export --deployment --out deployment.zip",
 	},
 	"audit rotate-key": {"annals audit rotate-key", "annals audit rotate-key --org acme"},
+	"audit show":       {"annals audit show " + aRequest, "annals audit show " + aRequest + " --from 100 --json"},
 	"rebuild":          {"annals rebuild recallindex", "annals rebuild all --rate 5000"},
 	"org list":         {"annals org list", "annals org list --json"},
 	"org show":         {"annals org show", "annals org show --org acme"},

@@ -15,9 +15,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/annals-project/annals/domain/fault"
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/visit"
 	"github.com/annals-project/annals/internal/visits"
 )

@@ -133,7 +133,7 @@ func (f *fold) apply(decoded eventstore.DecodedEvent) error {
 	return nil
 }
 
-// record adds the rows of a record, of which row says where it is and about how many bytes it takes.
+// record adds the rows of a record, of which row has where it is and about how many bytes it takes.
 func (f *fold) record(row *recordRow, r reads.Record) {
 	at := pgarray.Instant(r.At)
 	row.ID, row.Part, row.At, row.Way, row.Principal = r.ID, r.Part, at, string(r.Way), r.By

@@ -23,7 +23,8 @@ var templates embed.FS
 // Deps are what the pages read.
 type Deps struct {
 	States state.Reader
-	// Verify checks the log until it is done or the time of the context is over, and returns what concerns an organization.
+	// Verify checks the log until it is done or the time of the context is over, and returns what concerns an
+	// organization.
 	Verify func(ctx context.Context, organization uuid.UUID) (Verified, error)
 	// Prove makes the proofs of a thing of a project. The fault is not-found, or service-unavailable if no checkpoint
 	// covers it yet.

@@ -1,5 +1,5 @@
-// Package shown answers what a read record names: the texts as the log has them, who asked as whom, and whether that
-// identity could read them then.
+// Package shown answers what a read record names: the texts as the log has them, who asked as which identity, and
+// whether that identity could read them then.
 package shown
 
 import (

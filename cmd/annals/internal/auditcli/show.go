@@ -79,7 +79,7 @@ func wordsOf(s shown.Shown) string {
 	return b.String()
 }
 
-// shownName names a text, and says whether it is as it was.
+// shownName names a text, with whether it is as it was.
 func shownName(t shown.Text) string {
 	name := t.DataPoint.String()
 	if t.SourceID != "" {
@@ -104,7 +104,7 @@ func shownName(t shown.Text) string {
 	return name + ": " + is
 }
 
-// readingOf tells whether the identity could read a text.
+// readingOf describes whether the identity could read a text.
 func readingOf(r why.Reading) string {
 	switch {
 	case r.ErasedAt != nil || r.Reason == why.ReasonNotLooked:

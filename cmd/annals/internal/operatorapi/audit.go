@@ -14,10 +14,10 @@ import (
 	"github.com/annals-project/annals/projections/audit/verify"
 )
 
-// The operations on the audit log. AuditStatus returns the states of all trees, or that of one. Prove returns the proofs
-// of a thing, and ProveWithSalt those that hold the events themselves. VerifyAudit compares the whole log with the trees
-// and their checkpoints: its last value has the report. RotateAuditKey adds a key to a tree, and returns
-// its public part.
+// The operations on the audit log. AuditStatus returns the states of all trees, or that of one. Prove returns the
+// proofs of a thing, and ProveWithSalt those that hold the events themselves. VerifyAudit compares the whole log with
+// the trees and their checkpoints: its last value has the report. RotateAuditKey adds a key to a tree, and returns its
+// public part.
 var (
 	AuditStatus    = Stream[AuditRequest, state.State]{"/operator/audit/status"}
 	Prove          = Stream[ProveRequest, prove.File]{"/operator/audit/prove"}
@@ -74,7 +74,8 @@ type Audit struct {
 // AuditRoutes returns the routes of the operations that read.
 func AuditRoutes(a Audit) []Route {
 	return []Route{
-		AuditStatus.Serve(a.status), VerifyAudit.Serve(a.verify), Prove.Serve(a.prove(false)), ProveWithSalt.Serve(a.prove(true)), a.exportRoute(),
+		AuditStatus.Serve(a.status), VerifyAudit.Serve(a.verify), Prove.Serve(a.prove(false)),
+		ProveWithSalt.Serve(a.prove(true)), a.exportRoute(),
 	}
 }
 
@@ -129,11 +130,12 @@ func (a Audit) verify(ctx context.Context, in VerifyRequest, opened func(), emit
 	opened()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	report, err := a.Verify(ctx, verify.Request{Since: in.Since, Progress: func(events int64, at, head eventstore.Position) {
+	progress := func(events int64, at, head eventstore.Position) {
 		if err := emit(Verifying{Events: events, At: at, Head: head}); err != nil {
 			cancel(err) // the caller has gone away
 		}
-	}})
+	}
+	report, err := a.Verify(ctx, verify.Request{Since: in.Since, Progress: progress})
 	if err != nil {
 		return err
 	}

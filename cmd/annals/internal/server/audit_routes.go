@@ -13,6 +13,7 @@ import (
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/admission"
+	"github.com/annals-project/annals/internal/checkpoints"
 	"github.com/annals-project/annals/internal/zipped"
 	"github.com/annals-project/annals/projections/access"
 	trees "github.com/annals-project/annals/projections/audit"
@@ -72,7 +73,7 @@ func (r *auditReads) files(ctx context.Context, what prove.Request) ([]zipped.Fi
 }
 
 func (r *auditReads) states() auditstate.Reader {
-	return auditstate.Reader{Trees: r.trees, Policy: r.policy}
+	return auditstate.Reader{Trees: r.trees, Policy: r.policy, Copies: checkpoints.Store{DB: r.trees.DB}.Placed}
 }
 
 // pages are the pages of the audit log.

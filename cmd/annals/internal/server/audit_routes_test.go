@@ -122,7 +122,8 @@ func (h *consoleHarness) checkAuditOfOperators(organization uuid.UUID, size int6
 	for _, s := range states {
 		found[s.Organization] = s
 	}
-	if own := found[organization]; own.Events < size || own.Name == "" || own.Checkpoint == nil || found[uuid.Nil].Events == 0 {
+	own := found[organization]
+	if own.Events < size || own.Name == "" || own.Checkpoint == nil || found[uuid.Nil].Events == 0 {
 		h.t.Errorf("the states are %+v", states)
 	}
 	in := operatorapi.ProveRequest{Organization: organization.String(), Project: "default", Kind: prove.Source, ID: "a"}

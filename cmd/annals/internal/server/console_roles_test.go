@@ -45,6 +45,7 @@ var openingsOf = map[string][7]int{
 	"POST /offers/{offer}":                        {303, 404, 404, 404, 404, 404, 404},
 	"POST /settings/offers/{offer}":               {303, 404, 403, 403, 403, 404, 404},
 	"GET /p/{project}/reads/{request}":            {303, 404, 404, 403, 403, 404, 404}, // no record
+	"GET /p/{project}/reads/{request}/texts":      {303, 404, 404, 403, 403, 404, 404},
 	"POST /p/{project}/reads/setting":             {303, 404, 404, 403, 403, 403, 200},
 	"GET /.well-known/jwks.json":                  {200, 200, 200, 200, 200, 200, 200},
 	"GET /.well-known/oauth-authorization-server": {200, 200, 200, 200, 200, 200, 200},

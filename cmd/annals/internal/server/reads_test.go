@@ -87,8 +87,8 @@ func TestReads_EachWayIsRecorded(t *testing.T) {
 	h.provesReads(key, ways)
 }
 
-// opensReads opens the texts of a record: as an Admin, as those who may not, and as an operator. Each is a visit, and of
-// people another read.
+// opensReads opens the texts of a record: as an Admin, as those who may not, and as an operator. Each is a visit, and
+// of a person another read.
 func (h *consoleHarness) opensReads() {
 	h.t.Helper()
 	records := h.readRecords()
