@@ -256,6 +256,8 @@ soak: walk hostile chaos ## The long walks, whole: hostile calls, kills under lo
 		./projections/datapoints ./commands/pipeline
 	ANNALS_TEST_EXPORT=100000 $(TEST) -count=1 -timeout 60m -run '^TestExport_ACopyRecallsTheSame$$' ./internal/e2e
 	ANNALS_SWEEPS=150 ANNALS_CRASHES=all $(TEST) -count=1 -timeout 30m -run '^Test(Sweep_Random|Operations_CrashAfterEachAppend$$)' ./commands/pipeline
+	ANNALS_TEST_AUDIT=1000000 $(TEST) -count=1 -timeout 120m -v -run '^TestCheck_Damage$$' ./internal/auditfiles
+	ANNALS_TEST_ERASURES=1000 $(TEST) -count=1 -timeout 60m -v -run '^TestErased_' ./projections/audit/prove
 	ANNALS_TEST_RECORDS=5000 $(TEST) -count=1 -timeout 30m -v -run '^TestRecords_' ./commands/erasure
 	ANNALS_TEST_AUDIT=1000000 $(TEST) -count=1 -timeout 120m -run '^TestVerify_AnyDamage$$' ./projections/audit/verify
 	$(MAKE) --no-print-directory browser

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/annals-project/annals/domain/audit/proof"
 	"github.com/annals-project/annals/internal/auditfiles"
@@ -128,9 +129,13 @@ func showProof(out io.Writer, f auditfiles.Found) {
 
 // origin names a log and who signed for it.
 func origin(c proof.Checkpoint) string {
-	by := fmt.Sprintf("%q signed by %q", c.Origin, c.Keys)
-	if len(c.Witnesses) > 0 {
-		by += fmt.Sprintf(", witnessed by %q", c.Witnesses)
+	by := make([]string, len(c.Keys))
+	for i, key := range c.Keys {
+		by[i] = strings.TrimPrefix(key, c.Origin)
 	}
-	return by
+	said := fmt.Sprintf("%q signed by its key %q", c.Origin, by)
+	if len(c.Witnesses) > 0 {
+		said += fmt.Sprintf(", witnessed by %q", c.Witnesses)
+	}
+	return said
 }

@@ -37,6 +37,7 @@ var examples = map[string][2]string{
 		"annals events set-aside", `annals events set-aside 4711 --reason "a value that no table can hold"`,
 	},
 	"audit status": {"annals audit status", "annals audit status --org acme --json"},
+	"audit verify": {"annals audit verify", "annals audit verify --since checkpoint-of-may"},
 	"audit prove": {
 		"annals audit prove ingestion " + anIngestion, "annals audit prove source call-1 --project default --out proofs",
 	},

@@ -109,6 +109,11 @@ var (
 		Total: 8, Organization: 4, Project: 4, Wait: 5 * time.Second, Waiters: 64,
 		Refusal: "too many parts of the audit log are being read" + again,
 	}
+	// AuditChecks read the whole log.
+	AuditChecks = Resource{
+		Name: "checks of the audit log at the console", Total: 2, Organization: 1, Project: 1,
+		Refusal: "another check of the audit log runs" + again,
+	}
 	// Sessions are shared between the addresses of callers, since their organization is not known yet.
 	Sessions = Resource{
 		Name: "look-ups at once of sessions at the console, shared by address", Total: 8, Organization: 4, Project: 4,
@@ -177,7 +182,7 @@ const (
 func Resources() []Resource {
 	return []Resource{
 		Serving, Strangers, Calls, LoggedCalls, ReadRecords, Bodies, LongBodies, LongestBodies, Answers, Recalls, Estimates,
-		SmallEstimates, Debugging, Tiles, Sessions, Visiting, Forms, LongForms, Visitors, Known, Pages, Tools,
+		SmallEstimates, Debugging, Tiles, AuditChecks, Sessions, Visiting, Forms, LongForms, Visitors, Known, Pages, Tools,
 		Exports, Unread,
 	}
 }

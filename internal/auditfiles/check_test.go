@@ -6,13 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/google/uuid"
 
@@ -209,8 +212,8 @@ func TestCheck_Kept(t *testing.T) {
 			t.Fatal(err)
 		}
 		found, err := check(t, p, nil, file, to)
-		if (err == nil) != c.right || c.right && !strings.Contains(found[0].KeptBy, "erased/1") {
-			t.Errorf("%s: %+v, %v", c.name, found[0], err)
+		if last := found[len(found)-1]; (err == nil) != c.right || c.right && !strings.Contains(last.KeptBy, "erased/1") {
+			t.Errorf("%s: %+v, %v", c.name, last, err)
 		}
 		if found, err = check(t, p, nil, file); err != nil || found[0].KeptBy != "" {
 			t.Errorf("%s, alone: %+v, %v", c.name, found, err)
@@ -251,11 +254,18 @@ func TestCheck_Escapes(t *testing.T) {
 }
 
 // files are the files of a bundle in memory.
-type files map[string]*bytes.Buffer
+type files fstest.MapFS
+
+type file struct{ *fstest.MapFile }
+
+func (f file) Write(data []byte) (int, error) {
+	f.Data = append(f.Data, data...)
+	return len(data), nil
+}
 
 func (f files) Create(name string) (io.Writer, error) {
-	f[name] = &bytes.Buffer{}
-	return f[name], nil
+	f[name] = &fstest.MapFile{}
+	return file{f[name]}, nil
 }
 
 // plain leaves out who signed: a damaged signature of one of two keys counts for nothing.
@@ -272,68 +282,103 @@ func TestCheck_Damage(t *testing.T) {
 	bundle(t, l, made)
 	names := slices.Sorted(maps.Keys(made))
 	random := rand.New(rand.NewPCG(49, 2))
-	dir := t.TempDir()
-	write := func(name string, data []byte) {
-		path := filepath.Join(dir, filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, data, 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, data := range made {
-		write(name, data.Bytes())
-	}
-	// said is what is said of the bundle, by its own policy.
-	said := func() (list []string, err error) {
-		text, err := os.ReadFile(filepath.Join(dir, auditfiles.PolicyFile))
-		if err != nil {
-			return nil, err
-		}
-		p, err := proof.ParsePolicy(text)
-		if err != nil {
-			return nil, err
-		}
-		found, err := check(t, p, nil, dir)
-		for _, f := range found {
-			if f.Tree != nil {
-				tree := *f.Tree
-				tree.Checkpoint = plain(tree.Checkpoint)
-				list = append(list, fmt.Sprintf("%+v", tree))
-			} else if f.Proof != nil {
-				s := *f.Proof
-				fields := *s.Fields
-				s.Fields, s.Checkpoint = nil, plain(s.Checkpoint)
-				list = append(list, fmt.Sprintf("%+v %+v", s, fields))
-			}
-		}
-		return list, err
-	}
-	want, err := said()
+	want, err := said(made)
 	if err != nil {
 		t.Fatal(err)
 	}
-	passed := 0
-	for range 500 {
-		name := names[random.IntN(len(names))]
-		data := made[name].Bytes()
-		switch other := names[random.IntN(len(names))]; random.IntN(10) {
+	rounds, passed := rounds(t), 0
+	for range rounds {
+		name, other := names[random.IntN(len(names))], names[random.IntN(len(names))]
+		damaged := maps.Clone(made)
+		switch random.IntN(10) {
 		case 0:
-			if err := os.Remove(filepath.Join(dir, filepath.FromSlash(name))); err != nil {
-				t.Fatal(err)
-			}
+			delete(damaged, name)
 		case 1:
-			write(name, made[other].Bytes())
+			damaged[name], damaged[other] = made[other], made[name]
 		default:
-			write(name, auditfilestest.Damage(random, data))
+			damaged[name] = &fstest.MapFile{Data: auditfilestest.Damage(random, made[name].Data)}
 		}
-		if got, err := said(); err == nil {
-			passed++
-			for _, line := range got {
-				if !slices.Contains(want, line) {
-					t.Fatalf("%s is damaged, and said is\n%s, not among\n%s", name, line, want)
-				}
+		got, err := said(damaged)
+		if err != nil {
+			continue
+		}
+		passed++
+		for _, line := range got {
+			if !slices.Contains(want, line) {
+				t.Fatalf("%s is damaged, and said is\n%s, not among\n%s", name, line, want)
 			}
 		}
-		write(name, data)
 	}
-	t.Logf("%d of 500 damages changed nothing that was said", passed)
+	t.Logf("%d of %d damages changed nothing that was said", passed, rounds)
+}
+
+// rounds is how many bundles are damaged: ANNALS_TEST_AUDIT, or few.
+func rounds(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("ANNALS_TEST_AUDIT")
+	if text == "" && testing.Short() {
+		return 200
+	}
+	if text == "" {
+		return 2000
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// said is what is said of a bundle, by its own policy.
+func said(bundle files) (list []string, err error) {
+	file := bundle[auditfiles.PolicyFile]
+	if file == nil {
+		return nil, fs.ErrNotExist
+	}
+	p, err := proof.ParsePolicy(file.Data)
+	if err != nil {
+		return nil, err
+	}
+	failed := auditfiles.CheckFiles(p, fstest.MapFS(bundle), func(f auditfiles.Found) {
+		if err = errors.Join(err, f.Err); f.Tree != nil {
+			tree := *f.Tree
+			tree.Checkpoint = plain(tree.Checkpoint)
+			list = append(list, fmt.Sprintf("%+v", tree))
+		} else if f.Proof != nil {
+			s := *f.Proof
+			fields := *s.Fields
+			s.Fields, s.Checkpoint = nil, plain(s.Checkpoint)
+			list = append(list, fmt.Sprintf("%+v %+v", s, fields))
+		}
+	})
+	return list, errors.Join(err, failed)
+}
+
+// Files that are longer than any may be, or cut, are errors.
+func TestCheck_Hostile(t *testing.T) {
+	l := auditfilestest.New(t, 8)
+	l.Some(t, 300)
+	p := policy(t, auditfilestest.Policy(l.Verifiers))
+	long := func(n int) *fstest.MapFile { return &fstest.MapFile{Data: make([]byte, n)} }
+	for name, hostile := range map[string]*fstest.MapFile{
+		auditfiles.CheckpointFile:       long(1<<20 + 1),
+		auditfiles.TilePath(-1, 0, 256): long(256*(2+1<<16) + 1),
+		auditfiles.TilePath(-1, 1, 44):  {Data: []byte{0xff, 0xff}},
+		auditfiles.TilePath(0, 1, 44):   long(45 * 32),
+		auditfiles.TilePath(1, 0, 1):    {},
+		auditfiles.LeavesFile:           long(1<<16 + 1),
+		"a/b" + proof.Ending:            long(proof.MaxFile + 1),
+	} {
+		made := files{}
+		l.WriteTree(t, made, 300, l.Checkpoint(t, 300, l.Keys))
+		made[name] = hostile
+		wrong := 0
+		if err := auditfiles.CheckFiles(p, fstest.MapFS(made), func(f auditfiles.Found) {
+			if f.Err != nil {
+				wrong++
+			}
+		}); err != nil || wrong == 0 {
+			t.Errorf("%s: %d are wrong, %v", name, wrong, err)
+		}
+	}
 }

@@ -107,7 +107,7 @@ func (f *Folder) end() error {
 	if f.open == nil {
 		return nil
 	}
-	err := errors.Join(f.open.Sync(), f.open.Close())
+	err := f.open.Close()
 	f.open = nil
 	return err
 }

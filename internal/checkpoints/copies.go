@@ -97,6 +97,35 @@ func (s Store) Copies(ctx context.Context, place string, organizations []uuid.UU
 	return copies, nil
 }
 
+// Placed is a copy with the place that has it.
+type Placed struct {
+	Copy
+
+	Place string
+}
+
+// Placed returns how far each place has the trees of some organizations, by place.
+func (s Store) Placed(ctx context.Context, organizations []uuid.UUID) (map[uuid.UUID][]Placed, error) {
+	rows, err := s.DB.Query(ctx, `select organization_id, place, origin, size, waits_since from ops.audit_copies
+		where organization_id = any($1) order by organization_id, place`, organizations)
+	if err != nil {
+		return nil, fmt.Errorf("read the copies of the audit log: %w", err)
+	}
+	copies, since := map[uuid.UUID][]Placed{}, (*time.Time)(nil)
+	var c Placed
+	_, err = pgx.ForEachRow(rows, []any{&c.Organization, &c.Place, &c.Origin, &c.Size, &since}, func() error {
+		if c.Since = (time.Time{}); since != nil {
+			c.Since = since.UTC()
+		}
+		copies[c.Organization] = append(copies[c.Organization], c)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the copies of the audit log: %w", err)
+	}
+	return copies, nil
+}
+
 // KeepCopies stores how far a place has trees.
 func (s Store) KeepCopies(ctx context.Context, place string, copies []Copy) error {
 	batch := &pgx.Batch{}

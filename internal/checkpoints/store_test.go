@@ -108,6 +108,14 @@ func TestCopies(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%s, %v", diff, err)
 	}
+	placed, err := s.Placed(t.Context(), []uuid.UUID{late.Organization, uuid.New()})
+	of := []checkpoints.Placed{
+		{Copy: checkpoints.Copy{Organization: late.Organization, Origin: "b", Size: 3}, Place: "x"},
+		{Copy: checkpoints.Copy{Organization: late.Organization, Origin: "b", Since: later.Since}, Place: "y"},
+	}
+	if diff := cmp.Diff(map[uuid.UUID][]checkpoints.Placed{late.Organization: of}, placed); diff != "" || err != nil {
+		t.Errorf("%s, %v", diff, err)
+	}
 	if waiting, err := s.Waiting(t.Context(), []string{"x"}); len(waiting) > 0 || err != nil {
 		t.Errorf("%v wait, %v", waiting, err)
 	}

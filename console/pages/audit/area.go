@@ -23,8 +23,8 @@ var templates embed.FS
 // Deps are what the pages read.
 type Deps struct {
 	States state.Reader
-	// Verify checks the tree of an organization until it is done or the context ends. The fault is service-unavailable if
-	// another check of it runs.
+	// Verify checks the log until it is done or the time of the context is over, and returns what concerns an
+	// organization.
 	Verify func(ctx context.Context, organization uuid.UUID) (Verified, error)
 	// Prove makes the proofs of a thing of a project. The fault is not-found, or service-unavailable if no checkpoint
 	// covers it yet.
@@ -38,7 +38,8 @@ type Verified struct {
 	// Events are those that were checked, Uncovered those of the tree without a checkpoint.
 	Events    int64 `json:"events"`
 	Uncovered int64 `json:"uncovered"`
-	// Finding is the first thing that is wrong, "" for none. Unfinished is true if the time was over before the end.
+	// Finding is the first thing that is wrong, "" for none. Unfinished is true if the time was over before the end: then
+	// it is not known what is wrong.
 	Finding    string    `json:"finding,omitempty"`
 	Unfinished bool      `json:"unfinished"`
 	At         time.Time `json:"at"`
@@ -60,25 +61,20 @@ const (
 // Area returns the pages.
 func Area(d Deps) web.Area {
 	log := web.NewPage("log.html", d.log)
-	routes := []web.Route{
+	return web.Area{Templates: templates, Routes: []web.Route{
 		{Pattern: "GET " + path, Needs: web.Admin, Auditors: web.Audited, Serve: log.Show},
-		{Pattern: "GET /p/{project}/proofs", Needs: web.Manage, Auditors: web.Audited, Serve: d.proofs},
-	}
-	if d.Verify != nil {
-		routes = append(routes, web.Route{
+		{
 			Pattern: "POST " + path + "/verify", Needs: web.Admin, Auditors: web.Audited, Time: requestTime,
 			Serve: d.verify(log),
-		})
-	}
-	return web.Area{Templates: templates, Routes: routes}
+		},
+		{Pattern: "GET /p/{project}/proofs", Needs: web.Manage, Auditors: web.Audited, Serve: d.proofs},
+	}}
 }
 
 // logPage is the tree of the organization, and that of the deployment for operators.
 type logPage struct {
 	Trees    []tree    `json:"trees"`
 	Verified *Verified `json:"-"`
-	// MayVerify shows the button.
-	MayVerify bool `json:"-"`
 }
 
 // tree is a tree with the policy that verifies it.
@@ -89,7 +85,6 @@ type tree struct {
 }
 
 func (d Deps) log(r *web.Request) (page logPage, err error) {
-	page.MayVerify = d.Verify != nil
 	list := []uuid.UUID{r.Membership.Organization}
 	if r.May(web.Operator) {
 		list = append(list, uuid.Nil)
@@ -116,7 +111,7 @@ func (d Deps) verify(log web.Page[logPage]) func(*web.Request) error {
 		defer check.Release()
 		if err := check.Reserve(r.Context(), 1); err != nil {
 			return log.Again(r, fault.New(fault.Conflict, fault.CodeConflict,
-				"another check runs; its result is on the page of who began it"))
+				"another check runs: who began it gets the result; try again in a minute"))
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), checkTime)
 		defer cancel()

@@ -232,6 +232,21 @@ func TestPolicy_Witnesses(t *testing.T) {
 	}
 }
 
+// A witness that was asked twice has two signatures, which count once.
+func TestPolicy_WitnessTwice(t *testing.T) {
+	l := auditfilestest.New(t, 12)
+	l.Some(t, 3)
+	a, line := l.NewWitness(t, "a")
+	_, other := l.NewWitness(t, "b")
+	signed := l.Checkpoint(t, 3, l.Keys, a, a)
+	if c, err := policy(t, l.Verifiers, line, "quorum a").Open(signed); err != nil || len(c.Witnesses) != 1 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if _, err := policy(t, l.Verifiers, line, other, "group g 2 a b", "quorum g").Open(signed); err == nil {
+		t.Error("one witness counts as two")
+	}
+}
+
 func TestParsePolicy_Refused(t *testing.T) {
 	l := auditfilestest.New(t, 8)
 	_, w := l.NewWitness(t, "w")

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	domain "github.com/annals-project/annals/domain/audit"
+	"github.com/annals-project/annals/domain/audit/proof"
 	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
@@ -55,7 +56,7 @@ func (p *Prover) Export(ctx context.Context, r ExportRequest, to Sink) error {
 		return errUncovered
 	}
 	x := &exporter{p, signed{r.Organization, []byte(tree.Checkpoint), tree.CheckpointSize}, tree, to, nil}
-	cosigned := p.Policy != "" && tree.Cosigned != ""
+	cosigned := p.witnessed(tree)
 	if cosigned {
 		x.checkpoint, x.size = []byte(tree.Cosigned), tree.CosignedSize
 	}
@@ -89,6 +90,18 @@ func (p *Prover) Export(ctx context.Context, r ExportRequest, to Sink) error {
 	return x.keepers(ctx, first, end)
 }
 
+// witnessed reports whether the witnesses of the operator's policy signed a checkpoint of a tree.
+func (p *Prover) witnessed(t audit.Tree) bool {
+	if p.Policy == "" || t.Cosigned == "" {
+		return false
+	}
+	policy, err := proof.ParsePolicy(p.policy(t, true))
+	if err == nil {
+		_, err = policy.Open([]byte(t.Cosigned))
+	}
+	return err == nil
+}
+
 func (x *exporter) write(name string, data []byte) error {
 	w, err := x.to.Create(name)
 	if err == nil {
@@ -97,7 +110,7 @@ func (x *exporter) write(name string, data []byte) error {
 	return err
 }
 
-// at is the position of a leaf.
+// leaf reads a leaf, for its position.
 func (x *exporter) leaf(ctx context.Context, n int64) (audit.Leaf, error) {
 	list, err := x.Trees.Leaves(ctx, x.organization, n, n+1)
 	if err == nil && len(list) == 0 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/mod/sumdb/note"
 
 	"github.com/annals-project/annals/domain/audit/proof"
 	"github.com/annals-project/annals/internal/auditfiles"
@@ -97,6 +98,42 @@ func TestExport_Times(t *testing.T) {
 		tree, err := auditfiles.CheckTree(fstest.MapFS(bundle), s.policy(s.here), nil)
 		if err != nil || tree.Listed != c.listed {
 			t.Errorf("from %s to %s: %d leaves are listed, want %d, %v", c.from, c.to, tree.Listed, c.listed, err)
+		}
+	}
+}
+
+// A bundle names the witnesses of the operator's policy only if enough of them signed, so that it is right by its own
+// policy.
+func TestExport_Witnesses(t *testing.T) {
+	s := newStory(t)
+	var lines, keys []string
+	for _, name := range []string{"a", "b"} {
+		private, public, err := note.GenerateKey(nil, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines, keys = append(lines, "witness "+name+" "+public+" https://"+name+".example"), append(keys, private)
+	}
+	s.Policy = "log ignored\n# both\n" + strings.Join(lines, "\n") + "\ngroup g all a b\nquorum g\n"
+	for signed := range 3 {
+		if signed > 0 {
+			s.cosign(s.here, keys[:signed])
+		}
+		bundle := sink{}
+		if err := s.Export(t.Context(), ExportRequest{Organization: s.here.id}, bundle); err != nil {
+			t.Fatal(err)
+		}
+		own, err := proof.ParsePolicy(bundle[auditfiles.PolicyFile].Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := 0
+		if signed == 2 {
+			want = 2
+		}
+		tree, err := auditfiles.CheckTree(fstest.MapFS(bundle), own, nil)
+		if err != nil || len(tree.Witnesses) != want {
+			t.Errorf("%d witnesses signed: %+v, %v", signed, tree, err)
 		}
 	}
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+	cosignature "github.com/transparency-dev/formats/note"
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -244,6 +246,30 @@ func (f *fixture) sign(to *tenant, keys int) {
 	f.append(stream.Name(stream.Audit, to.id), &domain.CheckpointSigned{
 		OrganizationID: to.id, Size: tree.Size, Note: string(signed),
 	})
+}
+
+// cosign signs the newest checkpoint with the keys of witnesses.
+func (f *fixture) cosign(of *tenant, keys []string) {
+	f.t.Helper()
+	tree, _, err := f.trees.Tree(f.t.Context(), of.id)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	e := &domain.CheckpointCosigned{OrganizationID: of.id, Size: tree.CheckpointSize, Note: tree.Checkpoint}
+	text, _, _ := strings.Cut(tree.Checkpoint, "\n\n")
+	for _, key := range keys {
+		signer, err := cosignature.NewSignerForCosignatureV1(key)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		signed, err := note.Sign(&note.Note{Text: text + "\n"}, signer)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		_, line, _ := strings.Cut(string(signed), "\n\n")
+		e.Signatures += line
+	}
+	f.append(stream.Name(stream.Audit, of.id), e)
 }
 
 // policy is that of who trusts the first key of an organization.

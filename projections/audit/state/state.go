@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	domain "github.com/annals-project/annals/domain/audit"
+	"github.com/annals-project/annals/internal/checkpoints"
 	"github.com/annals-project/annals/projections/audit"
 )
 
@@ -56,8 +57,8 @@ type Trees interface {
 // Reader reads states.
 type Reader struct {
 	Trees Trees
-	// Copies returns the copies of trees. Nil is none.
-	Copies func(ctx context.Context, organizations []uuid.UUID) (map[uuid.UUID][]Copy, error)
+	// Copies returns the copies of trees: checkpoints.Store.Placed. Nil is none.
+	Copies func(ctx context.Context, organizations []uuid.UUID) (map[uuid.UUID][]checkpoints.Placed, error)
 	// Policy is that of the operator, which names witnesses; "" for none.
 	Policy string
 }
@@ -100,7 +101,7 @@ func (r Reader) Each(ctx context.Context, emit func(State) error) error {
 }
 
 func (r Reader) states(ctx context.Context, trees []audit.Tree) ([]State, error) {
-	var copies map[uuid.UUID][]Copy
+	var copies map[uuid.UUID][]checkpoints.Placed
 	if r.Copies != nil {
 		organizations := make([]uuid.UUID, len(trees))
 		for i, t := range trees {
@@ -115,7 +116,10 @@ func (r Reader) states(ctx context.Context, trees []audit.Tree) ([]State, error)
 	for i, t := range trees {
 		list[i] = State{
 			Organization: t.Organization, Events: t.Size, Uncovered: t.Size - t.CheckpointSize, Since: t.Since,
-			Origin: t.Origin, Keys: t.Verifiers, Copies: copies[t.Organization], Note: t.Checkpoint,
+			Origin: t.Origin, Keys: t.Verifiers, Note: t.Checkpoint,
+		}
+		for _, c := range copies[t.Organization] {
+			list[i].Copies = append(list[i].Copies, Copy{c.Place, c.Size, c.Since})
 		}
 		witnesses := r.Policy
 		if t.Cosigned == "" {

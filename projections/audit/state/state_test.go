@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/internal/checkpoints"
 	"github.com/annals-project/annals/projections/audit"
 	"github.com/annals-project/annals/projections/audit/state"
 )
@@ -42,8 +43,9 @@ func TestReader_One(t *testing.T) {
 	copies := []state.Copy{{Place: "anchor x", Events: 7, Since: at}}
 	r := state.Reader{
 		Trees: list{tree}, Policy: "quorum none\n",
-		Copies: func(_ context.Context, of []uuid.UUID) (map[uuid.UUID][]state.Copy, error) {
-			return map[uuid.UUID][]state.Copy{of[0]: copies}, nil
+		Copies: func(_ context.Context, of []uuid.UUID) (map[uuid.UUID][]checkpoints.Placed, error) {
+			placed := checkpoints.Placed{Copy: checkpoints.Copy{Organization: of[0], Size: 7, Since: at}, Place: "anchor x"}
+			return map[uuid.UUID][]checkpoints.Placed{of[0]: {placed}}, nil
 		},
 	}
 	got, err := r.One(t.Context(), id)
@@ -60,7 +62,7 @@ func TestReader_One(t *testing.T) {
 		t.Errorf("a tree that is not built: %+v, %v", got, err)
 	}
 	refused := errors.New("no database")
-	r.Copies = func(context.Context, []uuid.UUID) (map[uuid.UUID][]state.Copy, error) { return nil, refused }
+	r.Copies = func(context.Context, []uuid.UUID) (map[uuid.UUID][]checkpoints.Placed, error) { return nil, refused }
 	if _, err := r.One(t.Context(), id); !errors.Is(err, refused) {
 		t.Errorf("without copies: %v", err)
 	}

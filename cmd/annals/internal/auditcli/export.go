@@ -122,7 +122,7 @@ func (c *RotateKeyCmd) Run(ctx context.Context, to io.Writer) error {
 	if c.JSON {
 		return printJSON(to, made)
 	}
-	_, err = fmt.Fprintf(to, "%s\nThe next checkpoint is signed with this key and the one before it, later ones with this "+
-		"one alone. Add it to the copies of the policy that are elsewhere.\n", made.Verifier)
+	_, err = fmt.Fprintf(to, "%s\nThe next checkpoint is signed with this key and the one before it, later ones with "+
+		"this one alone. Add it to the copies of the policy that are elsewhere.\n", made.Verifier)
 	return err
 }

@@ -6,19 +6,23 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/audit/prove"
 	"github.com/annals-project/annals/projections/audit/state"
+	"github.com/annals-project/annals/projections/audit/verify"
 )
 
 // The operations on the audit log. AuditStatus returns the states of all trees, or that of one. Prove returns the
-// proofs of a thing, and ProveWithSalt those that hold the events themselves. RotateAuditKey adds a key to a tree, and
-// returns its public part.
+// proofs of a thing, and ProveWithSalt those that hold the events themselves. VerifyAudit compares the whole log with
+// the trees and their checkpoints: its last value has the report. RotateAuditKey adds a key to a tree, and returns its
+// public part.
 var (
 	AuditStatus    = Stream[AuditRequest, state.State]{"/operator/audit/status"}
 	Prove          = Stream[ProveRequest, prove.File]{"/operator/audit/prove"}
 	ProveWithSalt  = Stream[ProveRequest, prove.File]{"/operator/audit/prove-with-salt"}
+	VerifyAudit    = Stream[VerifyRequest, Verifying]{"/operator/audit/verify"}
 	RotateAuditKey = Operation[AuditRequest, AuditKey]{http.MethodPost, "/operator/audit/rotate-key"}
 )
 
@@ -38,6 +42,20 @@ type ProveRequest struct {
 	ID           string     `json:"id"`
 }
 
+// VerifyRequest has a checkpoint that the caller kept, none if it is empty.
+type VerifyRequest struct {
+	Since []byte `json:"since,omitempty"`
+}
+
+// Verifying is the progress of a verification, or its report.
+type Verifying struct {
+	// Events is how many events were read, and At up to which position, of Head.
+	Events int64               `json:"events"`
+	At     eventstore.Position `json:"at"`
+	Head   eventstore.Position `json:"head"`
+	Report *verify.Report      `json:"report,omitempty"`
+}
+
 // AuditKey is the public part of a key.
 type AuditKey struct {
 	Organization uuid.UUID `json:"organization"`
@@ -49,12 +67,15 @@ type Audit struct {
 	Tenancy access.Tenancy
 	States  state.Reader
 	Prover  *prove.Prover
+	// Verify is verify.Verifier.Verify.
+	Verify func(ctx context.Context, in verify.Request) (verify.Report, error)
 }
 
 // AuditRoutes returns the routes of the operations that read.
 func AuditRoutes(a Audit) []Route {
 	return []Route{
-		AuditStatus.Serve(a.status), Prove.Serve(a.prove(false)), ProveWithSalt.Serve(a.prove(true)), a.exportRoute(),
+		AuditStatus.Serve(a.status), VerifyAudit.Serve(a.verify), Prove.Serve(a.prove(false)),
+		ProveWithSalt.Serve(a.prove(true)), a.exportRoute(),
 	}
 }
 
@@ -103,6 +124,22 @@ func (a Audit) status(ctx context.Context, in AuditRequest, _ func(), emit func(
 		one.Name = names[one.Organization].Name
 		return emit(one)
 	})
+}
+
+func (a Audit) verify(ctx context.Context, in VerifyRequest, opened func(), emit func(Verifying) error) error {
+	opened()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	progress := func(events int64, at, head eventstore.Position) {
+		if err := emit(Verifying{Events: events, At: at, Head: head}); err != nil {
+			cancel(err) // the caller has gone away
+		}
+	}
+	report, err := a.Verify(ctx, verify.Request{Since: in.Since, Progress: progress})
+	if err != nil {
+		return err
+	}
+	return emit(Verifying{Events: report.Events, At: report.Head, Head: report.Head, Report: &report})
 }
 
 func (a Audit) prove(withSalt bool) func(context.Context, ProveRequest, func(), func(prove.File) error) error {
