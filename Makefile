@@ -260,6 +260,7 @@ soak: walk hostile chaos ## The long walks, whole: hostile calls, kills under lo
 	ANNALS_TEST_ERASURES=1000 $(TEST) -count=1 -timeout 60m -v -run '^TestErased_' ./projections/audit/prove
 	ANNALS_TEST_RECORDS=5000 $(TEST) -count=1 -timeout 30m -v -run '^TestRecords_' ./commands/erasure
 	ANNALS_TEST_AUDIT=1000000 $(TEST) -count=1 -timeout 120m -run '^TestVerify_AnyDamage$$' ./projections/audit/verify
+	ANNALS_TEST_AUDIT=10000 $(TEST) -count=1 -timeout 30m -run '^TestNode_NoFalseAlarm$$' ./projections/audit/verify
 	$(MAKE) --no-print-directory browser
 	ANNALS_TEST_BROWSER=required ANNALS_TEST_ROLES=all $(TEST) -count=1 -timeout 30m -v ./internal/e2e/browser
 	ANNALS_TEST_OPEN=10000000 $(TEST) -count=1 -timeout 60m -run '^TestOpen_Time' ./eventstore/node/storage

@@ -60,7 +60,7 @@ func run(args []string, out, problems io.Writer) int {
 		fmt.Fprintf(problems, "annals-verify: %d of %d are wrong\n", failed, found)
 		return wrong
 	}
-	fmt.Fprintf(out, "all %d are right\n", found)
+	fmt.Fprintf(out, "nothing is wrong: %d checked\n", found)
 	return right
 }
 
@@ -96,7 +96,7 @@ func show(out io.Writer, f auditfiles.Found) {
 	case f.Tree != nil:
 		t := f.Tree
 		fmt.Fprintf(out, "%q is right: %s, %d leaves, root %s\n", f.Name, origin(t.Checkpoint), t.Size, t.Root)
-		fmt.Fprintf(out, "  made again from its entries: %d tiles; leaves listed: %d, of events that have left the log: %d\n",
+		fmt.Fprintf(out, "  tiles made again from its entries: %d; leaves listed: %d, of events that have left the log: %d\n",
 			t.Tiles, t.Listed, t.Erased)
 	default:
 		showProof(out, f)

@@ -131,6 +131,9 @@ func (s *Signer) addKey(
 // Rotate adds a key to the tree of an organization and returns its public part. The next checkpoint is signed by the
 // former key too, later ones by this one alone.
 func (s *Signer) Rotate(ctx context.Context, organization uuid.UUID) (verifier string, err error) {
+	if s.Kept.Sealer == nil {
+		return "", fault.New(fault.Conflict, fault.CodeConflict, "this process has no seal key: set ANNALS_SEAL_KEY")
+	}
 	ctx, cancel := context.WithTimeout(ctx, treeLimit)
 	defer cancel()
 	for pause := backoff.Conflict(); ; {

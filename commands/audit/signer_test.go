@@ -241,6 +241,23 @@ func TestSigner_SealKeyIsLost(t *testing.T) {
 	}
 }
 
+// A process without any seal key knows what waits, and neither signs nor makes keys.
+func TestSigner_NoSealKey(t *testing.T) {
+	s := newScene(t)
+	organization := uuid.New()
+	s.happens(organization, 1)
+	signer := s.signer()
+	s.signed(signer, organization)
+	s.happens(organization, 1)
+	s.kept.Sealer = nil
+	without := s.signer()
+	runtest.Must(t, without.Pass(t.Context()))
+	if _, err := without.Rotate(t.Context(), organization); !isConflict(err) || without.Waiting() != noon ||
+		s.count(organization, added) != 1 || s.count(organization, signedV1) != 1 {
+		t.Errorf("%v, waiting since %s", err, without.Waiting())
+	}
+}
+
 // A projection that lags signs nothing, whatever it has.
 func TestSigner_ProjectionLags(t *testing.T) {
 	s := newScene(t)

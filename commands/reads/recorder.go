@@ -107,7 +107,8 @@ func New(cfg Config) *Recorder {
 			Name: "annals_read_records_total", Help: "Read records appended to the log.",
 		}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "annals_read_record_failures_total", Help: "Appends of read records that failed and are tried again.",
+			Name: "annals_read_record_failures_total",
+			Help: "Appends of read records that failed: kept ones are tried again, proved answers are refused.",
 		}),
 	}
 }

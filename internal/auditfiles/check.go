@@ -87,22 +87,25 @@ func Check(policy proof.Policy, paths []string, since []byte, report func(Found)
 }
 
 func checkSources(policy proof.Policy, sources []source, since []byte, report func(Found)) error {
-	c := &check{policy: policy, report: report, sources: sources, kept: map[audit.Record]keeper{}}
-	// Keys that were added, and what was kept, may be proved by any of the files.
-	for _, pass := range []func(source, string) error{c.readKey, c.readKept, c.check} {
-		if err := c.each(pass); err != nil {
-			return err
+	c := &check{report: report, sources: sources, kept: map[audit.Record]keeper{}}
+	// Keys that were added may be proved by any of the files, and so may what was kept.
+	if err := c.each(c.expect); err != nil {
+		return err
+	}
+	c.policy = policy.Follow(c.keys)
+	if since != nil {
+		opened, err := c.policy.Open(since)
+		if err != nil {
+			return fmt.Errorf("the earlier checkpoint: %w", err)
 		}
-		if c.keys != nil {
-			c.policy, c.keys = policy.Follow(c.keys), nil
-		}
-		if since != nil && c.since == nil {
-			opened, err := c.policy.Open(since)
-			if err != nil {
-				return fmt.Errorf("the earlier checkpoint: %w", err)
-			}
-			c.since = &opened
-		}
+		c.since = &opened
+	}
+	if err := c.each(c.check); err != nil {
+		return err
+	}
+	for _, found := range c.waiting {
+		found.KeptBy, found.Err = c.confirm(*found.Proof)
+		report(found)
 	}
 	if c.since != nil && !c.met {
 		report(Found{Name: c.since.Origin, Err: errors.New("no tree of the origin of the earlier checkpoint is there")})
@@ -117,8 +120,10 @@ type check struct {
 	keys    []proof.Proof
 	since   *proof.Checkpoint
 	met     bool
-	// kept are the records of events that have left the log, with the file that proves where they were.
-	kept map[audit.Record]keeper
+	// kept are the records of events that have left the log, with the file that proves where they were, and waiting the
+	// proofs that state them.
+	kept    map[audit.Record]keeper
+	waiting []Found
 }
 
 type keeper struct {
@@ -177,9 +182,9 @@ func extra(p proof.Proof) (e proof.Extra, f audit.Fields, ok bool) {
 	return e, f, err == nil
 }
 
-// readKey takes the proofs of keys that were added, and notes of which records the files want to know the place. What
+// expect takes the proofs of keys that were added, and notes of which records the files want to know the place. What
 // cannot be read is reported by check.
-func (c *check) readKey(s source, name string) error {
+func (c *check) expect(s source, name string) error {
 	p, err := parse(s, name)
 	if err != nil {
 		return nil //nolint:nilerr // check reports it
@@ -195,45 +200,6 @@ func (c *check) readKey(s source, name string) error {
 	return nil
 }
 
-// readKept finds the places of the records that the files want to know in the proofs of the events that kept them.
-func (c *check) readKept(s source, name string) error {
-	if len(c.kept) == 0 {
-		return nil
-	}
-	p, err := parse(s, name)
-	if err != nil {
-		return nil //nolint:nilerr // check reports it
-	}
-	said, err := p.Verify(c.policy)
-	if err != nil || said.Data == nil {
-		return nil //nolint:nilerr // check reports it
-	}
-	keep := func(of string, from int64, list audit.KeptList) {
-		for i, k := range list {
-			if _, wanted := c.kept[k.Record]; wanted {
-				c.kept[k.Record] = keeper{s.nameOf(name), said.Origin, proof.Kept{
-					Record: k.Record[:], Stream: of, Revision: from + int64(i), EventID: k.EventID,
-				}}
-			}
-		}
-	}
-	var records audit.RecordsKept
-	var facts deletion.FactsKept
-	switch said.Fields.Type {
-	case records.EventType():
-		if err = json.Unmarshal(said.Data, &records); err == nil {
-			keep(records.Stream, records.From, records.Records)
-		}
-	case facts.EventType():
-		if err = json.Unmarshal(said.Data, &facts); err == nil {
-			keep(stream.Name(stream.DataPoint, facts.DataPoint), facts.From, facts.Records)
-			first := facts.MemoriesTo - int64(len(facts.MemoryRecords))
-			keep(stream.Name(stream.Memory, facts.DataPoint), first, facts.MemoryRecords)
-		}
-	}
-	return err
-}
-
 // check checks a file, and reports it.
 func (c *check) check(s source, name string) error {
 	found := Found{Name: s.nameOf(name)}
@@ -246,12 +212,43 @@ func (c *check) check(s source, name string) error {
 		found.Err = err
 	} else {
 		found.Proof = &said
-		if said.Kept != nil {
-			found.KeptBy, found.Err = c.confirm(said)
+		if said.Kept != nil && len(c.waiting) < maxKept {
+			c.waiting = append(c.waiting, found)
+			return nil
 		}
+		found.Err = c.keepers(found.Name, said)
 	}
 	c.report(found)
 	return nil
+}
+
+// keepers takes the places of the records that the files want to know, if a proof is of an event that kept them.
+func (c *check) keepers(file string, said proof.Statement) (err error) {
+	keep := func(of string, from int64, list audit.KeptList) {
+		for i, k := range list {
+			if _, wanted := c.kept[k.Record]; wanted {
+				c.kept[k.Record] = keeper{file, said.Origin, proof.Kept{
+					Record: k.Record[:], Stream: of, Revision: from + int64(i), EventID: k.EventID,
+				}}
+			}
+		}
+	}
+	if said.Data == nil || len(c.kept) == 0 {
+		return nil
+	}
+	var records audit.RecordsKept
+	var facts deletion.FactsKept
+	switch said.Fields.Type {
+	case records.EventType():
+		err = json.Unmarshal(said.Data, &records)
+		keep(records.Stream, records.From, records.Records)
+	case facts.EventType():
+		err = json.Unmarshal(said.Data, &facts)
+		keep(stream.Name(stream.DataPoint, facts.DataPoint), facts.From, facts.Records)
+		first := facts.MemoriesTo - int64(len(facts.MemoryRecords))
+		keep(stream.Name(stream.Memory, facts.DataPoint), first, facts.MemoryRecords)
+	}
+	return err
 }
 
 // policyOf is the policy that a proof must keep. That of a key that was added needs no witness.
@@ -278,11 +275,8 @@ func (c *check) tree(s source, dir string) (*Tree, error) {
 // confirm compares what a file states of an event that has left the log with what another file proves of it.
 func (c *check) confirm(said proof.Statement) (file string, err error) {
 	k := c.kept[said.Record]
-	if k.file == "" {
-		return "", nil
-	}
-	if k.origin != said.Origin || k.Stream != said.Kept.Stream || k.Revision != said.Kept.Revision ||
-		k.EventID != said.Kept.EventID {
+	if k.file != "" && (k.origin != said.Origin || k.Stream != said.Kept.Stream || k.Revision != said.Kept.Revision ||
+		k.EventID != said.Kept.EventID) {
 		return "", fmt.Errorf("%s proves another place of the event", k.file)
 	}
 	return k.file, nil

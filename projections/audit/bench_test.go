@@ -52,7 +52,7 @@ func BenchmarkProjector(b *testing.B) {
 	for name, c := range map[string]struct {
 		audit.Projector
 		page int
-	}{"rebuild": {p.Short(0), 4096}, "pages": {audit.New(ended{l.Store}, l.Codec), 512}} {
+	}{"rebuild": {p, 4096}, "pages": {audit.New(ended{l.Store}, l.Codec), 512}} {
 		b.Run(name, func(b *testing.B) {
 			for range b.N {
 				b.StopTimer()

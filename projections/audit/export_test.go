@@ -1,9 +1,7 @@
 package audit
 
-import "github.com/annals-project/annals/eventstore"
-
-// Short returns the projector with another length of the rest of the log that a page reads.
-func (p Projector) Short(positions eventstore.Position) Projector {
-	p.short = positions
+// Rest returns the projector with another number of events that a page reads of the rest of the log.
+func (p Projector) Rest(events int) Projector {
+	p.rest = events
 	return p
 }

@@ -43,13 +43,13 @@ type Projector struct {
 	projections.Base
 	log   Log
 	codec *eventstore.Codec
-	// short is how long a rest of the log is that a page reads, in positions, which are bytes where the log is large.
-	short eventstore.Position
+	// rest is how many events a page reads after it, to the end of the log.
+	rest int
 }
 
 // New makes the projector. It takes blobs too, which have no leaves, so that a page that waits for them ends.
 func New(log Log, codec *eventstore.Codec) Projector {
-	return Projector{log: log, codec: codec, short: 4 << 20, Base: projections.NewBase(projections.Description{
+	return Projector{log: log, codec: codec, rest: 1000, Base: projections.NewBase(projections.Description{
 		Name: Name, Version: 1, Schema: schema + projections.FollowUpTable,
 		Categories: append([]string{stream.Blob}, categories...),
 		Counted:    []string{"projects"},
@@ -129,18 +129,18 @@ func (p Projector) Apply(ctx context.Context, tx pgx.Tx, events []eventstore.Dec
 	if err != nil {
 		return fmt.Errorf("read the head of the log: %w", err)
 	}
-	isNear := head <= f.last+p.short
-	if isNear {
-		if err := p.readRest(ctx, f, head); err != nil {
+	isKnown := head <= f.last
+	if !isKnown && p.isShort(events, head) {
+		if isKnown, err = p.readRest(ctx, f, head); err != nil {
 			return err
 		}
 	}
 	b := &pgx.Batch{}
 	projectRows.Insert(b, f.created)
-	if isNear && !f.waiting {
+	if isKnown && !f.waiting {
 		return place(ctx, tx, b, append(f.leaves, f.kept...), f.marks)
 	}
-	f.stash(b, head, isNear)
+	f.stash(b, head, isKnown)
 	return place(ctx, tx, b, nil, f.marks)
 }
 
@@ -188,35 +188,45 @@ func (f *fold) add(e eventstore.DecodedEvent) error {
 	return nil
 }
 
+// isShort guesses whether the rest of the log may be read. Positions are numbers of events in one store and bytes in
+// another, so what is far follows from a large page itself.
+func (p Projector) isShort(page []eventstore.DecodedEvent, head eventstore.Position) bool {
+	const large = 64
+	first, last := page[0].Position, page[len(page)-1].Position
+	return len(page) < large || float64(head-last)*float64(len(page)) <= float64(last-first)*float64(p.rest)
+}
+
 // readEvents is how many events a page reads at a time of the rest of the log.
 const readEvents = 500
 
-// readRest finds the kept records that come after the page, up to a head of the log.
-func (p Projector) readRest(ctx context.Context, f *fold, head eventstore.Position) error {
-	for after := f.last; after < head; {
-		events, err := p.log.ReadAll(ctx, after, readEvents)
+// readRest finds the kept records that come after the page, up to a head of the log. It reports whether the rest was
+// short enough.
+func (p Projector) readRest(ctx context.Context, f *fold, head eventstore.Position) (isRead bool, err error) {
+	after := f.last
+	for left := p.rest; left > 0 && after < head; {
+		events, err := p.log.ReadAll(ctx, after, min(readEvents, left))
 		if err != nil {
-			return fmt.Errorf("read the log after the page: %w", err)
+			return false, fmt.Errorf("read the log after the page: %w", err)
 		}
 		if len(events) == 0 {
-			return nil
+			return true, nil
 		}
 		for _, r := range events {
 			if mayKeep(r) {
 				f.kept = keptIn(f.kept, p.codec.DecodeRecorded(r), f.last)
 			}
 		}
-		after = events[len(events)-1].Position
+		after, left = events[len(events)-1].Position, left-len(events)
 	}
-	return nil
+	return after >= head, nil
 }
 
 // Placing is the one follow-up, which gives their places to leaves that waited. Its data is the position up to which.
 const Placing = "place"
 
-// stash lets the leaves of a page wait, and ends the wait of those before which the log is known. All are if the rest
-// of the log was read.
-func (f *fold) stash(b *pgx.Batch, head eventstore.Position, isRead bool) {
+// stash lets the leaves of a page wait, and ends the wait of those before which the log is known: of all, if the rest
+// of the log is.
+func (f *fold) stash(b *pgx.Batch, head eventstore.Position, isKnown bool) {
 	if len(f.leaves) > 0 {
 		pendingRows.Insert(b, []*pendingRow{{int64(f.last), int64(head), pack(f.leaves)}})
 	}
@@ -226,7 +236,7 @@ func (f *fold) stash(b *pgx.Batch, head eventstore.Position, isRead bool) {
 	}
 	keptRows.Insert(b, rows)
 	upTo := `select $1::bigint`
-	if !isRead {
+	if !isKnown {
 		// The head that one process reads may be older than that of another before it.
 		upTo = `select max(position) from pending p where until <= $1 and not exists (
 			select from pending e where e.position < p.position and e.until > $1)`

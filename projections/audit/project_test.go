@@ -162,7 +162,7 @@ func TestProjector_AnyPagesAndRebuilds(t *testing.T) {
 			// Some of the log is not read yet when it goes on.
 			if n := draw.IntN(len(events) + 1); n > 0 {
 				read = events[n-1].Position
-				apply(t, db, now.Short(eventstore.Position(draw.IntN(3)*1000)), events[:n], 1+draw.IntN(40))
+				apply(t, db, now.Rest(draw.IntN(3)*20), events[:n], 1+draw.IntN(40))
 			}
 		}
 		for range 20 {
@@ -183,7 +183,7 @@ func TestProjector_AnyPagesAndRebuilds(t *testing.T) {
 		if err != nil || live["bundles"] == nil || live["pending"] != nil || live["kept"] != nil || live["follow_ups"] != nil {
 			t.Fatalf("rows %v, %v", live, err)
 		}
-		for _, again := range []audit.Projector{now, now.Short(0), now.Short(300)} {
+		for _, again := range []audit.Projector{now, now.Rest(0), now.Rest(30)} {
 			for _, size := range []int{1, 7, 100_000} {
 				var pages [][]eventstore.DecodedEvent
 				for page := range slices.Chunk(l.Events(0), size) {
@@ -221,7 +221,7 @@ func TestProjector_Checkpoints(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, cut := range []audit.Projector{p, p.Short(0)} {
+		for _, cut := range []audit.Projector{p, p.Rest(0)} {
 			projectiontest.Empty(t, db, p)
 			apply(t, db, cut, all, 1)
 			single, _, err := q.Tree(t.Context(), organization)

@@ -37,9 +37,10 @@ type Leaf struct {
 
 // Log is a log of some organizations, with the leaves that it must give.
 type Log struct {
-	t     testing.TB
-	Store *eventstoretest.Memory
-	Codec *eventstore.Codec
+	t        testing.TB
+	Store    eventstore.Store
+	scavenge func(context.Context) error
+	Codec    *eventstore.Codec
 	// Organizations begin with the deployment, which is zero.
 	Organizations []uuid.UUID
 	Leaves        map[uuid.UUID][]Leaf
@@ -58,10 +59,16 @@ type owned struct {
 	stream                string
 }
 
-// New returns a log of two organizations with two projects each. What it draws follows from the seed.
+// New returns a log of two organizations with two projects each, in memory. What it draws follows from the seed.
 func New(t testing.TB, seed uint64) *Log {
+	store := eventstoretest.NewMemory()
+	return On(t, seed, store, store.Scavenge)
+}
+
+// On is New on an empty store.
+func On(t testing.TB, seed uint64, store eventstore.Store, scavenge func(context.Context) error) *Log {
 	l := &Log{
-		t: t, Store: eventstoretest.NewMemory(), Codec: eventstoretest.Codec(t), Leaves: map[uuid.UUID][]Leaf{},
+		t: t, Store: store, scavenge: scavenge, Codec: eventstoretest.Codec(t), Leaves: map[uuid.UUID][]Leaf{},
 		at: time.Date(2026, 11, 5, 12, 0, 0, 0, time.UTC), last: map[string]eventstore.Revision{},
 		signed: map[string]int64{},
 		ids:    rand.New(rand.NewPCG(seed, 1)), drawn: rand.New(rand.NewPCG(seed, 2)),
@@ -240,7 +247,7 @@ func (l *Log) end(name string) {
 // Scavenge removes what is erased.
 func (l *Log) Scavenge() {
 	l.t.Helper()
-	if err := l.Store.Scavenge(context.Background()); err != nil {
+	if err := l.scavenge(context.Background()); err != nil {
 		l.t.Fatal(err)
 	}
 }

@@ -155,7 +155,11 @@ func (s Trees) At(
 	_ context.Context, organization uuid.UUID, positions []eventstore.Position,
 ) (map[eventstore.Position]audit.Placed, error) {
 	found := map[eventstore.Position]audit.Placed{}
-	for n, leaf := range s[organization].Leaves {
+	tree, is := s[organization]
+	if !is {
+		return found, nil
+	}
+	for n, leaf := range tree.Leaves {
 		if slices.Contains(positions, leaf.Position) {
 			found[leaf.Position] = audit.Placed{Index: int64(n), Record: leaf.Record}
 		}

@@ -159,9 +159,9 @@ func TestVerify_AnyDamage(t *testing.T) {
 	const ofOne = 500
 	total := rounds(t, 10_000)
 	for seed := uint64(0); total > 0; seed++ {
-		s := newSubject(t, 100+seed, 24+int(seed%4)*12)
-		if seed%20 == 19 {
-			s = newSubject(t, 100+seed, 900) // with tiles
+		s, rounds := newSubject(t, 100+seed, 24+int(seed%4)*8), ofOne
+		if seed%20 == 10 {
+			s, rounds = newSubject(t, 100+seed, 900), ofOne/10 // with tiles
 		}
 		if f := s.verify(t, "").Finding; f != nil {
 			t.Fatalf("seed %d: it is damaged before: %+v", seed, f)
@@ -180,7 +180,7 @@ func TestVerify_AnyDamage(t *testing.T) {
 			}
 		}
 		draw := rand.New(rand.NewPCG(seed, 9))
-		for range min(ofOne, total) {
+		for range min(rounds, total) {
 			total--
 			d, said := s.damaged(), ""
 			switch draw.IntN(5) {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -209,8 +210,34 @@ func (p *pass) begin(ctx context.Context, kept *keptCheckpoint) (err error) {
 	return nil
 }
 
+// readLog reads the log up to the head, and then what came meanwhile for kept records alone: an event may have left the
+// log since the begin.
 func (p *pass) readLog(ctx context.Context, progress func(int64, eventstore.Position, eventstore.Position)) error {
-	for after := eventstore.Position(0); after < p.head; {
+	err := p.readTo(ctx, 0, p.head, func(r eventstore.Recorded) error {
+		p.events++
+		if progress != nil && p.events%pageEvents == 0 {
+			progress(p.events, r.Position, p.head)
+		}
+		return p.event(ctx, r)
+	})
+	if err != nil {
+		return err
+	}
+	end, err := p.Log.Store.Head(ctx)
+	if err != nil {
+		return fmt.Errorf("read the head of the log: %w", err)
+	}
+	return p.readTo(ctx, p.head, end, func(r eventstore.Recorded) error {
+		if !audit.HasLeaf(r) {
+			return nil
+		}
+		return p.keptIn(ctx, p.Log.Codec.DecodeRecorded(r))
+	})
+}
+
+// readTo reads the log after a position and up to another.
+func (p *pass) readTo(ctx context.Context, after, to eventstore.Position, do func(eventstore.Recorded) error) error {
+	for after < to {
 		events, err := p.Log.Store.ReadAll(ctx, after, pageEvents)
 		if err != nil {
 			return fmt.Errorf("read the log: %w", err)
@@ -219,17 +246,13 @@ func (p *pass) readLog(ctx context.Context, progress func(int64, eventstore.Posi
 			return nil
 		}
 		for _, r := range events {
-			if r.Position > p.head {
+			if r.Position > to {
 				return nil
 			}
-			p.events++
-			if err := p.event(ctx, r); err != nil {
+			if err := do(r); err != nil {
 				return err
 			}
 			after = max(after, r.Position)
-		}
-		if progress != nil {
-			progress(p.events, after, p.head)
 		}
 	}
 	return nil
@@ -291,11 +314,8 @@ func (p *pass) tree(organization uuid.UUID) *tree {
 // refersTo checks what an event refers to: kept records, checkpoints, blobs and read records.
 func (p *pass) refersTo(ctx context.Context, t *tree, e eventstore.DecodedEvent) error {
 	switch of := e.Event.(type) {
-	case *domain.RecordsKept:
-		return p.kept(ctx, e, of.OrganizationID, of.Records)
-	case *deletion.FactsKept:
-		return errors.Join(p.kept(ctx, e, of.OrganizationID, of.Records),
-			p.kept(ctx, e, of.OrganizationID, of.MemoryRecords))
+	case *domain.RecordsKept, *deletion.FactsKept:
+		return p.keptIn(ctx, e)
 	case *domain.KeyAdded:
 		t.keyAdded(p, e, of)
 		return nil
@@ -311,10 +331,23 @@ func (p *pass) refersTo(ctx context.Context, t *tree, e eventstore.DecodedEvent)
 	return p.checkBlobs(ctx, e)
 }
 
+// keptIn covers the leaves of the records in an event.
+func (p *pass) keptIn(ctx context.Context, e eventstore.DecodedEvent) error {
+	switch of := e.Event.(type) {
+	case *domain.RecordsKept:
+		return p.kept(ctx, e, of.OrganizationID, of.Records)
+	case *deletion.FactsKept:
+		return errors.Join(p.kept(ctx, e, of.OrganizationID, of.Records),
+			p.kept(ctx, e, of.OrganizationID, of.MemoryRecords))
+	}
+	return nil
+}
+
 // kept covers the leaves of events whose records an event keeps.
 func (p *pass) kept(
 	ctx context.Context, e eventstore.DecodedEvent, organization uuid.UUID, list domain.KeptList,
 ) error {
+	list = slices.DeleteFunc(slices.Clone(list), func(k domain.Kept) bool { return k.Position > uint64(p.head) })
 	if len(list) == 0 {
 		return nil
 	}

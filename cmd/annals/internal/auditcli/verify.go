@@ -81,10 +81,10 @@ func verified(r verify.Report) string {
 		if t.Organization == uuid.Nil {
 			name = "the deployment"
 		}
-		_, _ = fmt.Fprintf(&b, "%s: %d leaves, %d of them checked; %d checkpoints, the last one of %d leaves\n", name, t.Size,
+		_, _ = fmt.Fprintf(&b, "%s: leaves %d, checked %d; checkpoints %d, the newest covers %d\n", name, t.Size,
 			t.Checked, t.Checkpoints, t.Covered)
 	}
-	_, _ = fmt.Fprintf(&b, "%d events were read, up to position %d; %d have no checkpoint yet\n", r.Events, r.Head,
+	_, _ = fmt.Fprintf(&b, "events read: %d, up to position %d; without a checkpoint yet: %d\n", r.Events, r.Head,
 		r.Uncovered())
 	f := r.Finding
 	if f == nil {

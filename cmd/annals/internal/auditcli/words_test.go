@@ -44,8 +44,8 @@ func TestVerify_Words(t *testing.T) {
 	}}
 	got := verified(report)
 	for _, want := range []string{
-		"the deployment: 3 leaves, 3 of them checked; 1 checkpoints, the last one of 2 leaves\n",
-		id.String() + ": 5 leaves", "9 events were read, up to position 77; 6 have no checkpoint yet\n", "nothing is wrong\n",
+		"the deployment: leaves 3, checked 3; checkpoints 1, the newest covers 2\n",
+		id.String() + ": leaves 5", "events read: 9, up to position 77; without a checkpoint yet: 6\n", "nothing is wrong\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s lacks %s", got, want)

@@ -124,12 +124,14 @@ func TestServer_StorePutBackFromAnOlderCopy(t *testing.T) {
 	key, _ := h.keys()
 	kept := h.sendAll(key, "kept-", 20)
 	h.awaitPoints(key, kept)
+	h.signs("/1")
 	putBack := log.keep()
 	lost := h.sendAll(key, "lost-", 30)
 	if len(kept) != 20 || len(lost) != 30 {
 		t.Fatalf("%d and %d sends were acknowledged", len(kept), len(lost))
 	}
 	h.awaitPoints(key, lost)
+	h.signs("/1")
 	// It has no lease, follows nothing and writes nothing.
 	reader := h.alongside(RoleRead)
 	putBack()
@@ -158,6 +160,19 @@ func TestServer_StorePutBackFromAnOlderCopy(t *testing.T) {
 	if status != http.StatusOK || strings.Contains(string(answer), "lost-") {
 		t.Errorf("what the older copy does not have: %d %s", status, answer)
 	}
+	h.signs("/2") // what was signed of the first origin is not all there
+}
+
+// signs signs what happened to the first organization, whose origin has an end.
+func (h *harness) signs(end string) {
+	h.t.Helper()
+	organization := h.organizations()[0].ID
+	runtest.Await(h.t, "the tree of an origin that ends with "+end+" is signed", func() bool {
+		runtest.Must(h.t, h.audit.signer.Pass(h.t.Context()))
+		tree, ok, err := h.audit.signer.Trees.Tree(h.t.Context(), organization)
+		runtest.Must(h.t, err)
+		return ok && strings.HasSuffix(tree.Origin, end) && tree.Since.IsZero() && len(h.audit.signer.Differs()) == 0
+	})
 }
 
 // alongside starts a process with some roles on the same stores.

@@ -10,6 +10,8 @@ import (
 	"github.com/annals-project/annals/domain/visit"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/visits"
+	"github.com/annals-project/annals/projections/audit"
+	"github.com/annals-project/annals/projections/audit/verify"
 )
 
 // manageAudit writes the events about who read what, and what people did without a change.
@@ -25,6 +27,7 @@ func (h *harness) manageAudit(own string) {
 		&visit.SignedIn{Way: visit.Password}, &visit.SignInRefused{}, &visit.LinkMade{Purpose: visit.Recovery},
 		&visit.LinkUsed{Purpose: visit.Recovery}, &visit.PasswordChanged{}, &visit.SecondFactorChanged{},
 		&visit.SessionsEnded{}, &visit.Exported{What: "data", Format: "csv"},
+		&visit.ReadOpened{ReadID: uuid.New()},
 	} {
 		runtest.Must(h.t, h.visits.Add(h.t.Context(), visits.Entry{
 			Organization: organization, Person: owner, RequestID: uuid.New(), At: h.cfg.now(), Event: e,
@@ -50,5 +53,17 @@ func (h *harness) manageAudit(own string) {
 		"reads.recorded.v1", "visit.exported.v1", "visit.operator-read.v1", "visit.sign-in-refused.v1", "visit.link-made.v1",
 	} {
 		runtest.Await(h.t, name+" is in the log", func() bool { return h.count(name) > 0 })
+	}
+}
+
+// wantVerified compares the trees of the audit log with the log and its checkpoints.
+func (h *harness) wantVerified(when string) {
+	h.t.Helper()
+	v := verify.Verifier{
+		Log: h.storage.journal(), Trees: audit.Queries{DB: h.storage.db}, Applied: verify.Waiting(h.read.waiter),
+	}
+	report, err := v.Verify(h.t.Context(), verify.Request{})
+	if err != nil || report.Finding != nil || len(report.Trees) < 2 {
+		h.t.Errorf("%s: %+v, %+v, %v", when, report, report.Finding, err)
 	}
 }

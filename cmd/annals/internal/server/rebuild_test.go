@@ -368,6 +368,7 @@ func TestServer_EveryAnswerIsRebuilt(t *testing.T) {
 			t.Errorf("%s (-before +after):\n%s", when, diff)
 		}
 		h.wantRecalls(when, own, other)
+		h.wantVerified(when)
 	}
 	same("asked again")
 
@@ -382,6 +383,7 @@ func TestServer_EveryAnswerIsRebuilt(t *testing.T) {
 			}
 		}
 	})
+	h.wantVerified("rebuilt under load")
 	if testing.Short() {
 		return // what follows happens one after the other, without load
 	}
@@ -389,7 +391,7 @@ func TestServer_EveryAnswerIsRebuilt(t *testing.T) {
 
 	t.Log("drop everything but the log")
 	if _, err := h.storage.db.Exec(t.Context(), `do $$ declare s text; begin for s in select nspname from pg_namespace 
-		where nspname in (select annals_schema_prefix() || unnest(array['access', 'datapoints', 'directory', 'memories', 'recallindex', 'trace', 'usage'])) loop
+		where nspname in (select annals_schema_prefix() || unnest(array['access', 'audit', 'datapoints', 'directory', 'memories', 'recallindex', 'trace', 'usage'])) loop
 		execute 'alter schema ' || s || ' rename to gone_' || s; end loop; end $$`); err != nil {
 		t.Fatal(err)
 	}
