@@ -143,7 +143,7 @@ func TestExamples(t *testing.T) {
 	contract := apitest.Load(t, readapi.OpenAPI)
 	x := &examples{
 		tenancy: &tenancy{
-			service: newService(t, sharedPostgres(t)),
+			service: newService(t, sharedPostgres(t), "ANNALS_AUDIT_SECONDS=1"),
 			http:    &http.Client{Transport: contract.Transport(t, transport)},
 		},
 		operations: map[string]operation{},
