@@ -128,7 +128,12 @@ type retaining struct {
 }
 
 // owner is what the events of the data point belong to.
-func (r *retaining) owner() Owner { return Owner{r.organization, r.deleted.ProjectID} }
+func (r *retaining) owner() Owner {
+	if r.ended != nil {
+		return Owner{r.organization, r.ended.project}
+	}
+	return Owner{r.organization, r.deleted.ProjectID}
+}
 
 // appendFacts appends events with as few appends as the store allows, and returns the new stream
 // revision.

@@ -47,6 +47,7 @@ var sentForms = []struct {
 	{"POST /settings/organization/visits", "days=90", leads},
 	{"POST /settings/organization/visits", "days=29", refused},
 	{"POST /settings/organization/auditor-texts", "allowed=yes", leads},
+	{"POST /settings/audit/verify", "", leads},
 	{"POST /settings/organization/management-key", "sure=yes", leads},
 	{"POST /settings/members", "email=new@acme.example&role=member", leads},
 	{"POST /settings/offers/{offer}", "", refused},
