@@ -63,7 +63,8 @@ test: ## Run every test (T=./folder/... for some of them).
 
 test-deploy: ## Check what is in deploy/: Compose file, Helm chart, dashboards, alerts, the image without Docker, and the files of the audit log with programs of others.
 	cd deploy/test && $(TEST) -vet=all -timeout 20m ./...
-	cd deploy/interop && $(TEST) -vet=all -timeout 10m ./...
+	@cd deploy/interop && if $(GO) mod download; then $(TEST) -vet=all -timeout 10m ./...; \
+	else echo "the programs of others cannot be fetched here: the files of the audit log are not tried with them"; fi
 	ANNALS_TEST_IMAGE=1 $(UNVETTED) -count=1 -timeout 20m -run '^TestImage_' ./internal/e2e
 
 # Each part is fetched once, by pip or npm, into bin/clients. Where that is not possible, it is left out with words.
