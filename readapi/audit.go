@@ -141,7 +141,7 @@ func (a auditAPI) proofs(c echo.Context) error {
 		return err
 	}
 	c.Response().Header().Set(echo.HeaderContentDisposition, `attachment; filename="proofs.zip"`)
-	return c.Blob(http.StatusOK, "application/zip", body)
+	return c.Blob(http.StatusOK, echo.MIMEOctetStream, body)
 }
 
 // tile is GET /api/v1/audit/{organization}/tile/{level}/{path}.

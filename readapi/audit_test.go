@@ -212,7 +212,7 @@ func TestAudit_Proofs(t *testing.T) {
 	}
 	got := call("?source=a%2Fb&project=default")
 	want := readapi.ProofRequest{Organization: apitest.Manager.OrganizationID, Project: "default", Kind: "source", ID: "a/b"}
-	if len(asked) != 1 || asked[0] != want || got.Header.Get("Content-Type") != "application/zip" {
+	if len(asked) != 1 || asked[0] != want || got.Header.Get("Content-Type") != "application/octet-stream" {
 		t.Errorf("asked for %v, answered %d %q", asked, got.Status, got.Header.Get("Content-Type"))
 	}
 	from, err := zip.NewReader(strings.NewReader(got.Body), int64(len(got.Body)))
