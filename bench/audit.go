@@ -8,10 +8,13 @@ import (
 	"net/http"
 	"net/url"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
+	"golang.org/x/sync/errgroup"
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/eventstore/backoff"
@@ -213,7 +216,7 @@ func (m *auditRun) proved(ctx context.Context) error {
 	}
 	from, until := load.Window(m.opts.Passages)
 	one, several := map[string]load.Times{}, map[string]load.Times{}
-	var appends load.Times
+	appends := map[int]load.Times{}
 	for range provedRounds {
 		for _, mode := range []string{"off", "kept", "proved"} {
 			if err := m.setReads(ctx, session, mode); err != nil {
@@ -230,14 +233,19 @@ func (m *auditRun) proved(ctx context.Context) error {
 			}
 			several[mode] = append(several[mode], by.Times...)
 		}
-		times, err := m.appends(ctx)
-		if err != nil {
-			return err
+		for _, clients := range []int{1, pairRecallers} {
+			times, err := m.appends(ctx, clients)
+			if err != nil {
+				return err
+			}
+			appends[clients] = append(appends[clients], times...)
 		}
-		appends = append(appends, times...)
 	}
-	bare := appends.Percentile(0.50)
-	m.row(load.Row{What: "re-send of an unchanged text: a call with one append, p50", Value: bare, Unit: "ms"})
+	for _, clients := range []int{1, pairRecallers} {
+		what := fmt.Sprintf("re-send of an unchanged text: a call with one append, %s, p50",
+			english.Plural(clients, "client", "clients"))
+		m.row(load.Row{What: what, Value: appends[clients].Percentile(0.50), Unit: "ms"})
+	}
 	for _, mode := range []string{"off", "kept", "proved"} {
 		m.row(load.Row{What: "recall, reads " + mode + ", 1 client, p50", Value: one[mode].Percentile(0.50), Unit: "ms"})
 		what := fmt.Sprintf("recall, reads %s, %d clients, p50", mode, pairRecallers)
@@ -246,20 +254,27 @@ func (m *auditRun) proved(ctx context.Context) error {
 	return nil
 }
 
-// appends times calls that append one event each.
-func (m *auditRun) appends(ctx context.Context) (times load.Times, err error) {
-	same := client.DataPoint{ID: m.run + "/same", Content: "The same text again."}
-	if _, err := m.to.Ingest(ctx, same); err != nil {
-		return nil, err
+// appends times calls that append one event each, from some clients at once.
+func (m *auditRun) appends(ctx context.Context, clients int) (load.Times, error) {
+	times := make([]load.Times, clients)
+	group, ctx := errgroup.WithContext(ctx)
+	for c := range clients {
+		group.Go(func() error {
+			same := client.DataPoint{ID: fmt.Sprintf("%s/same-%d", m.run, c), Content: "The same text again."}
+			for i := range max(m.opts.Queries/provedRounds, 1) + 1 {
+				began := time.Now()
+				if _, err := m.to.Ingest(ctx, same); err != nil {
+					return err
+				}
+				if i > 0 { // the first one may store the text
+					times[c] = append(times[c], time.Since(began))
+				}
+			}
+			return nil
+		})
 	}
-	for range max(m.opts.Queries/provedRounds, 1) {
-		began := time.Now()
-		if _, err := m.to.Ingest(ctx, same); err != nil {
-			return nil, err
-		}
-		times = append(times, time.Since(began))
-	}
-	return times, nil
+	err := group.Wait()
+	return slices.Concat(times...), err
 }
 
 // setReads sets how the reads of the project are recorded, as its Owner does it in the console.
