@@ -1,7 +1,6 @@
 package archtest_test
 
 import (
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -93,28 +92,6 @@ func TestCheck_PlantedViolation(t *testing.T) {
 				t.Fatalf("got %v, want one violation in %s with %q", found, c.file, c.want)
 			}
 		})
-	}
-}
-
-func TestCheck_LinesOfMain(t *testing.T) {
-	for lines, want := range map[int]int{archtest.MaxMainLines: 0, archtest.MaxMainLines + 1: 1} {
-		head := "// Command a is planted.\npackage main\n"
-		tree := fstest.MapFS{
-			"cmd/a/long_test.go":    {Data: []byte("package main\n" + strings.Repeat("\n", 100))},
-			"cmd/a/internal/b/b.go": {Data: []byte("// Package b is planted.\npackage b\n" + strings.Repeat("\n", 100))},
-		}
-		for i := 0; lines > 0; i++ {
-			n := min(lines, archtest.MaxLines)
-			tree[fmt.Sprintf("cmd/a/%d.go", i)] = &fstest.MapFile{Data: []byte(head + strings.Repeat("\n", n-2))}
-			lines -= n
-		}
-		found, err := archtest.Check(tree)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(found) != want || want > 0 && (found[0].File != "cmd/a" || !strings.Contains(found[0].What, "3000 lines are")) {
-			t.Errorf("got %v, want %d", found, want)
-		}
 	}
 }
 

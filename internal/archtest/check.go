@@ -38,7 +38,6 @@ var pathOfAMachine = regexp.MustCompile(forbidden)
 func Check(tree fs.FS) ([]Violation, error) {
 	var found []Violation
 	documented, seeded := map[string]bool{}, map[string]bool{}
-	programs := map[string]int{} // lines by folder
 	err := fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -66,9 +65,6 @@ func Check(tree fs.FS) ([]Violation, error) {
 			return err
 		}
 		found = append(found, more...)
-		if dir := path.Dir(name); path.Dir(dir) == "cmd" && !strings.HasSuffix(name, "_test.go") {
-			programs[dir] += bytes.Count(src, []byte("\n"))
-		}
 		return nil
 	})
 	if err != nil {
@@ -82,13 +78,6 @@ func Check(tree fs.FS) ([]Violation, error) {
 	for dir, ok := range seeded {
 		if !ok {
 			found = append(found, Violation{dir, 0, "its tests use rapid: one file imports " + seeds + ", for a fixed seed"})
-		}
-	}
-	for dir, n := range programs {
-		if n > MaxMainLines {
-			what := fmt.Sprintf("%d lines are too many for commands, flags and printing (at most %d): "+
-				"move what a command does to a package below internal", n, MaxMainLines)
-			found = append(found, Violation{dir, 0, what})
 		}
 	}
 	slices.SortFunc(found, func(a, b Violation) int { return strings.Compare(a.String(), b.String()) })
