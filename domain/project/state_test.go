@@ -3,6 +3,7 @@ package project_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +16,70 @@ import (
 	"github.com/annals-project/annals/domain/project"
 	"github.com/annals-project/annals/domain/webhook"
 )
+
+func TestSlug(t *testing.T) {
+	for name, want := range map[string]string{
+		"Support desk":        "support-desk",
+		"  R&D -- 2026!  ":    "r-d-2026",
+		"Überraschung":        "berraschung",
+		"日本語":                 "project",
+		"a":                   "a",
+		"Already-Dashed_Name": "already-dashed-name",
+	} {
+		if got := project.Slug(name); got != want {
+			t.Errorf("Slug(%q) = %q, want %q", name, got, want)
+		}
+	}
+	taken := map[string]bool{"support-desk": true, "support-desk-2": true}
+	if got := project.FreeSlug("Support Desk", func(s string) bool { return taken[s] }); got != "support-desk-3" {
+		t.Errorf("a taken slug became %q", got)
+	}
+}
+
+func TestName_Valid(t *testing.T) {
+	for name, want := range map[string]bool{
+		"ab": true, "a": false, "a!": false, "é1": true, "": false, "--": false,
+		strings.Repeat("é", 255): true, strings.Repeat("é", 256): false, "a\x00b": false,
+	} {
+		if got := project.ValidName(name); got != want {
+			t.Errorf("ValidName(%.20q) = %v", name, got)
+		}
+	}
+}
+
+func TestState_SetReads(t *testing.T) {
+	set := func(mode project.ReadsMode, days int) *project.ReadsSet {
+		return &project.ReadsSet{ProjectID: id, Mode: mode, Days: days, SetAt: at}
+	}
+	kept := set(project.ReadsKept, 365)
+	for name, c := range map[string]struct {
+		given []event.Event
+		when  project.Reads
+		then  []event.Event
+		bad   bool
+	}{
+		"on":                       {nil, project.Reads{Mode: project.ReadsKept, Days: 365}, []event.Event{kept}, false},
+		"what a new project has":   {nil, project.Reads{Mode: project.ReadsOff, Days: 365}, nil, false},
+		"again":                    {[]event.Event{kept}, project.Reads{Mode: project.ReadsKept, Days: 365}, nil, false},
+		"the least time":           {[]event.Event{kept}, project.Reads{Mode: project.ReadsKept, Days: 30}, []event.Event{set(project.ReadsKept, 30)}, false},
+		"the most time":            {nil, project.Reads{Mode: project.ReadsOff, Days: 3650}, []event.Event{set(project.ReadsOff, 3650)}, false},
+		"off":                      {[]event.Event{kept}, project.Reads{Mode: project.ReadsOff, Days: 365}, []event.Event{set(project.ReadsOff, 365)}, false},
+		"too short":                {nil, project.Reads{Mode: project.ReadsKept, Days: 29}, nil, true},
+		"too long":                 {nil, project.Reads{Mode: project.ReadsKept, Days: 3651}, nil, true},
+		"a mode that is not known": {nil, project.Reads{Mode: "proven", Days: 365}, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := given(c.given...).SetReads(id, c.when, at)
+			f, _ := errors.AsType[*fault.Error](err)
+			if (f != nil && f.Code == fault.CodeInvalidRequest) != c.bad || (err != nil) != c.bad {
+				t.Fatalf("error %v", err)
+			}
+			if diff := cmp.Diff(c.then, got); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
 
 var (
 	id       = uuid.MustParse("5d5ab3a4-3b3f-4f04-9a35-1c1b2f6d9a10")
