@@ -142,3 +142,118 @@ func FuzzState(f *testing.F) {
 		}
 	})
 }
+
+// $tb is set in metadata without any other change to its text.
+func TestTruncatedJSON(t *testing.T) {
+	for _, tt := range []struct{ name, metadata, want string }{
+		{"in its place", `{"a":1,"$tb":9223372036854775807,"b":2}`, `{"a":1,"$tb":7,"b":2}`},
+		{"spaces", " {\n \"$tb\" : 1 ,\t\"b\" : [ ] }\n", " {\n \"$tb\" : 7 ,\t\"b\" : [ ] }\n"},
+		{"numbers", `{"n":1.50,"e":1E+2,"big":123456789012345678901,"$tb":1}`, `{"n":1.50,"e":1E+2,"big":123456789012345678901,"$tb":7}`},
+		{"text", `{"é":"\u00e9<&","$tb":1}`, `{"é":"\u00e9<&","$tb":7}`},
+		{"twice", `{"$tb":1,"$tb":2}`, `{"$tb":7,"$tb":7}`},
+		{"an escaped key", `{"\u0024tb":1}`, `{"\u0024tb":7}`},
+		{"another key that looks like it", `{"$TB":1,"x":{"$tb":2}}`, `{"$TB":1,"x":{"$tb":2},"$tb":7}`},
+		{"missing", `{"a":{}}`, `{"a":{},"$tb":7}`},
+		{"no keys", ` { } `, ` { "$tb":7} `},
+		{"not a number", `{"$tb":null}`, `{"$tb":7}`},
+		{"no object", `[1]`, `{"$tb":7}`},
+		{"null", `null`, `{"$tb":7}`},
+		{"nothing", ``, `{"$tb":7}`},
+		{"not JSON", `{"a":1`, `{"$tb":7}`},
+	} {
+		got := string(truncatedJSON([]byte(tt.metadata), 7))
+		if got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+		}
+		if m := parseMeta([]byte(got)); m.truncateBefore != 7 {
+			t.Errorf("%s: %s is %+v", tt.name, got, m)
+		}
+	}
+}
+
+// A key has an effect only as it is spelled; one invalid value makes all metadata count as empty.
+func TestParseMeta(t *testing.T) {
+	for _, tt := range []struct {
+		metadata string
+		want     streamMeta
+	}{
+		{`{"$tb":3,"$maxCount":2,"$maxAge":1}`, streamMeta{truncateBefore: 3, maxCount: 2, maxAge: 1e9}},
+		{`{"$TB":3,"$MaxCount":2}`, streamMeta{}},
+		{`{"$tb":null,"$maxCount":2}`, streamMeta{maxCount: 2}},
+		{`{"$tb":1,"$tb":3}`, streamMeta{truncateBefore: 3}},
+		{`{"$tb":3,"$maxCount":0}`, streamMeta{}},
+		{`{"$tb":3,"$maxAge":"1"}`, streamMeta{}},
+		{`{"$tb":-1,"$maxCount":2}`, streamMeta{}},
+		{`{"$tb":1.5,"$maxCount":2}`, streamMeta{}},
+		{`[]`, streamMeta{}},
+	} {
+		if diff := cmp.Diff(tt.want, parseMeta([]byte(tt.metadata)), cmp.AllowUnexported(streamMeta{})); diff != "" {
+			t.Errorf("%s: %s", tt.metadata, diff)
+		}
+	}
+}
+
+// The tail stays within its bounds, whatever is pushed, and returns exactly the newest events.
+func TestTail_Bounds(t *testing.T) {
+	tl := newTail(10)
+	position := uint64(10)
+	push := func(events, size int) {
+		var out []Entry
+		for range events {
+			position++
+			out = append(out, Entry{Position: position, Record: make([]byte, size)})
+		}
+		tl.push(out)
+	}
+	for range 3 {
+		push(tailEvents-1, 1)
+		push(3, tailBytes/2)
+		push(1, 2*tailBytes)
+		push(2, 10)
+		if tl.bytes > tailBytes || position-tl.first+1 > tailEvents {
+			t.Fatalf("the tail holds %d bytes, %d events", tl.bytes, position-tl.first+1)
+		}
+	}
+	got, _, evicted := tl.after(position-2, make([]Entry, 0, 5))
+	if evicted || len(got) != 2 || got[1].Position != position {
+		t.Errorf("got %v, evicted %v", got, evicted)
+	}
+	if _, _, evicted := tl.after(position-3, nil); !evicted {
+		t.Error("an event larger than the bound was kept")
+	}
+	push(4, pageBytes/2)
+	if got, _, _ := tl.after(position-4, make([]Entry, 0, 5)); len(got) != 2 {
+		t.Errorf("a subscriber takes %d large events at once", len(got))
+	}
+	got, changed, _ := tl.after(position, nil)
+	if len(got) != 0 {
+		t.Errorf("after the head: %v", got)
+	}
+	push(1, 1)
+	<-changed
+}
+
+// Events older than the maximum age are not returned.
+func TestRead_MaxAge(t *testing.T) {
+	n := open(t, memoryConfig())
+	c := clientOf(t, n)
+	c.append("s", none, newEvents(2)...)
+	c.append("$$s", none, metadataEvent(`{"$maxAge":60}`))
+	for age, want := range map[time.Duration]int{0: 2, 59 * time.Second: 2, 2 * time.Minute: 0} {
+		v, err := n.views.acquire()
+		if err != nil {
+			t.Fatal(err)
+		}
+		state, err := v.state("s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := v.stream(state, 0, false, 10, time.Now().Add(age))
+		if err != nil || len(p.Events) != want || !p.End {
+			t.Errorf("%v later: %d events, %v", age, len(p.Events), err)
+		}
+		if err := v.release(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -3,13 +3,45 @@ package esdb
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	driver "github.com/EventStore/EventStore-Client-Go/v4/esdb"
+	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/annals-project/annals/eventstore"
 )
+
+// TestClassify_Refusals covers the errors that a test cannot provoke in a server.
+func TestClassify_Refusals(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		err  error
+		want errorKind
+	}{
+		{"no error", nil, none},
+		{"a search that failed for whatever reason", fmt.Errorf("maximum discovery attempt count reached: 10. Last Error: %w", status.Error(codes.Unauthenticated, "who?")), neverSent},
+		{"no server, though the search failed for a refusal", fmt.Errorf("%w: %w", errNotConnected, status.Error(codes.PermissionDenied, "no")), noServer},
+		{"an append that was cut off", fmt.Errorf("could not send append request. Reason: %w", io.EOF), cutOff},
+		{"a status within a dropped subscription", errors.Join(errDropped, status.Error(codes.Unavailable, "gone")), unreachable},
+		{"a precondition of another kind", status.Error(codes.FailedPrecondition, "something else"), refused},
+		{"an argument of another kind", status.Error(codes.InvalidArgument, "something else"), refused},
+		{"a full disk", status.Error(codes.ResourceExhausted, "The disk of the event store is full: nothing was written."), full},
+		{"an answer too large for gRPC", status.Error(codes.ResourceExhausted, "grpc: received message larger than max (9 vs. 8)"), unclear},
+		{"a closed store", fmt.Errorf("read: %w", errClosed), refused},
+	} {
+		if got := classify(c.err); got != c.want {
+			t.Errorf("%s: got %d, want %d", c.name, got, c.want)
+		}
+	}
+}
 
 var errCommitTimeout = status.Error(codes.Aborted, "Operation timed out: Commit phase timeout.")
 
@@ -132,5 +164,73 @@ func TestRepeat_LaterAnswers(t *testing.T) {
 				t.Errorf("%s: %v (%d, want %d) after %d tries", c.name, err, got, c.want, tries)
 			}
 		})
+	}
+}
+
+// deaf is a call whose server accepts everything and answers nothing.
+type deaf struct {
+	grpc.ClientStream
+	ctx context.Context
+}
+
+func (d deaf) Send(*streams.BatchAppendReq) error { return nil }
+
+func (d deaf) Recv() (*streams.BatchAppendResp, error) {
+	<-d.ctx.Done()
+	return nil, io.ErrUnexpectedEOF
+}
+
+func (d deaf) CloseSend() error { return nil }
+
+// A call that does not answer an append in time is ended, and every append that waits on it
+// returns.
+func TestBatchCall_SilentServer(t *testing.T) {
+	ctx, fail := context.WithCancelCause(t.Context())
+	c := newBatchCall(ctx, fail, deaf{ctx: ctx})
+	c.answerTimeout = time.Millisecond
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.run()
+		ended <- err
+	}()
+	if got := c.append(t.Context(), "a-1", eventstore.NoStream, nil); got != nil {
+		t.Errorf("answered %v", got)
+	}
+	if err := <-ended; !errors.Is(err, errNoAnswer) {
+		t.Errorf("ended for %v", err)
+	}
+	if len(c.waiting) != 0 {
+		t.Errorf("%d wait still", len(c.waiting))
+	}
+}
+
+// The pause before the next common call grows while the server ends each one.
+func TestBatchAppender_PauseGrows(t *testing.T) {
+	conf, err := driver.ParseConnectionString("esdb://127.0.0.1:1?tls=false")
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := newBatchAppender(conf, slog.New(slog.DiscardHandler))
+	conn, err := grpc.NewClient(both.address, both.options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	both.conn = conn
+	want := firstBatchPause
+	for range 10 {
+		if both.pause != want {
+			t.Errorf("the next pause is %s, want %s", both.pause, want)
+		}
+		both.run(conn)
+		want = min(2*want, longestBatchPause)
+	}
+	if both.pause != longestBatchPause {
+		t.Errorf("the pause has come to %s", both.pause)
+	}
+	if err := both.close(); err != nil {
+		t.Error(err)
+	}
+	if call := both.current(); call != nil {
+		t.Error("a call after the close")
 	}
 }
