@@ -5,11 +5,16 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"math"
+	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/stream"
 )
 
 // Codec encodes events for the store and decodes stored ones, by a catalogue.
@@ -135,4 +140,75 @@ func marshal(v any) ([]byte, error) {
 		return nil, err
 	}
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
+}
+
+// metadataPrefix begins the name of the stream that holds the metadata of another one.
+const metadataPrefix = "$$"
+
+// MetadataWritten is the decoded event that metadata of a stream of ours was written, which may hide events of it. The
+// service writes it to truncate an identity and to restore a stream; everything else is somebody else's.
+type MetadataWritten struct {
+	// Stream is the one that the metadata is of.
+	Stream string
+	// TruncatedBefore is the revision before which events are hidden, 0 for none, SoftDeleted for all.
+	TruncatedBefore Revision
+	// Aged and Counted report that the store hides events by their age, and more than a number of them.
+	Aged, Counted bool
+}
+
+// SoftDeleted is MetadataWritten.TruncatedBefore of a stream that was soft-deleted.
+const SoftDeleted Revision = math.MaxInt64
+
+func (MetadataWritten) EventType() string { return MetadataType }
+
+// MetadataOf decodes the metadata of a stream of ours. ok is false for another event. Fields that a store would not
+// take for a limit are none.
+func MetadataOf(r Recorded) (m *MetadataWritten, ok bool) {
+	name, found := strings.CutPrefix(r.Stream, metadataPrefix)
+	if r.Type != MetadataType || !found || !stream.IsOurs(name) {
+		return nil, false
+	}
+	var fields struct {
+		TruncatedBefore json.Number     `json:"$tb"`
+		MaxAge          json.RawMessage `json:"$maxAge"`
+		MaxCount        json.RawMessage `json:"$maxCount"`
+	}
+	m = &MetadataWritten{Stream: name}
+	if json.Unmarshal(r.Data, &fields) != nil {
+		return m, true
+	}
+	if before, err := fields.TruncatedBefore.Int64(); err == nil {
+		m.TruncatedBefore = Revision(before)
+	}
+	m.Aged, m.Counted = isSet(fields.MaxAge), isSet(fields.MaxCount)
+	return m, true
+}
+
+func isSet(value json.RawMessage) bool { return len(value) > 0 && string(value) != "null" }
+
+// LeafOwner returns what the leaf of the event belongs to: an organization, or a project, whose organization it is.
+// Both are zero for an event of none. It follows from the stream and the stored bytes alone, so it is the same whether
+// the event can be decoded or is set aside, and in every version of the program.
+func (f DecodedEvent) LeafOwner() (organization, project uuid.UUID) {
+	category := stream.Category(f.Stream)
+	switch category {
+	case stream.Registry, stream.Pipeline, stream.Person, stream.Address:
+		return uuid.Nil, uuid.Nil
+	case stream.Organization, stream.Visits, stream.Audit:
+		return stream.Owner(f.Stream), uuid.Nil
+	}
+	if f.Event != nil && !f.IsPassedOver() && category != stream.Offer && category != stream.Records {
+		return uuid.Nil, event.ProjectOf(f.Event)
+	}
+	var named struct {
+		OrganizationID uuid.UUID `json:"organizationId"`
+		ProjectID      uuid.UUID `json:"projectId"`
+	}
+	if json.Unmarshal(f.Data, &named) != nil {
+		return uuid.Nil, uuid.Nil
+	}
+	if category == stream.Offer || category == stream.Records {
+		return named.OrganizationID, uuid.Nil
+	}
+	return uuid.Nil, named.ProjectID
 }

@@ -395,3 +395,128 @@ func (c *calendar) monthAlone(r *dateReader, i int) (dated, bool) {
 	}
 	return r.namedMonth(i, at+1, time.Month(month), sign)
 }
+
+// calendarTables are the words of time of the languages that have stems, besides English. Words of one column are
+// separated by spaces, forms of one word by |, and an underscore stands for a space. Marks may be left out.
+//
+// What also means something else is not here: "morgen" is a morning and a name, "mañana" a morning, and "sett" a
+// form of a verb. Names of months and weekdays, which are also names of people, need a word before them that makes
+// them days.
+var calendarTables = []calendarTable{
+	{
+		days:      `heute=0 gestern=-1 vorgestern=-2 übermorgen=2`,
+		parts:     `morgen vormittag mittag nachmittag abend nacht früh`,
+		months:    `januar|jänner februar|feber märz april mai juni juli august september oktober november dezember`,
+		short:     `jan feb mär|mrz apr mai jun jul aug sep|sept okt nov dez`,
+		weekdays:  `sonntag montag dienstag mittwoch donnerstag freitag samstag|sonnabend`,
+		day:       `tag|tage|tagen`,
+		week:      `woche|wochen`,
+		weekend:   `wochenende|wochenenden`,
+		month:     `monat|monate|monaten|monats`,
+		quarter:   `quartal|quartals`,
+		year:      `jahr|jahre|jahren|jahres`,
+		numbers:   `ein|eine|einem|einer|einen zwei drei vier fünf sechs sieben acht neun zehn elf zwölf`,
+		last:      `letzte letzten letzter letztes letztem vorige vorigen voriger voriges vergangene vergangenen vergangenes`,
+		this:      `diese diesen dieser dieses diesem`,
+		next:      `nächste nächsten nächster nächstes nächstem kommende kommenden kommendes`,
+		inMonth:   `im in seit bis ab anfang mitte ende`,
+		onDay:     `am seit bis ab vom vor nach`,
+		inYear:    `jahr jahre seit`,
+		agoBefore: `vor`,
+		since:     `seit ab`,
+		joins:     `bis und`,
+		future:    `wird werden werde wirst`,
+	},
+	{
+		days:   `aujourd'hui=0 hier=-1 avant-hier=-2 demain=1 après-demain=2 ce_matin=0 ce_soir=0 cet_après-midi=0`,
+		parts:  `matin midi après-midi soir nuit au_matin au_soir`,
+		months: `janvier février mars avril mai juin juillet août septembre octobre novembre décembre`,
+		short:  `janv févr mars avr mai juin juil août sept oct nov déc`, weekdays: `dimanche lundi mardi mercredi jeudi vendredi samedi`,
+		day: `jour|jours`, week: `semaine|semaines`, weekend: `week-end|weekend`, month: `mois`, quarter: `trimestre`,
+		year: `an|ans|année|années`, numbers: `un|une deux trois quatre cinq six sept huit neuf dix onze douze`,
+		last: `dernier dernière derniers dernières`, after: `passé passée précédent précédente`,
+		this: `ce cet cette`, next: `prochain prochaine prochains prochaines`,
+		inMonth: `en depuis dès début fin mi`, onDay: `depuis dès avant après jusqu'à ce`, inYear: `en depuis l'an`,
+		alone: true, notAfter: `le les chaque tous un du au des mercredis`, notBefore: `gras saint`,
+		agoBefore: `il_y_a y_a`, since: `depuis dès`, joins: `à au et`, firstDay: `1er`, isFrench: true,
+	},
+	{
+		days:   `hoy=0 ayer=-1 anteayer=-2 antier=-2 anoche=-1 pasado_mañana=2`,
+		parts:  `por_la_mañana por_la_tarde por_la_noche a_la_noche en_la_noche en_la_mañana al_mediodía`,
+		months: `enero febrero marzo abril mayo junio julio agosto septiembre|setiembre octubre noviembre diciembre`,
+		short:  `ene feb mar abr may jun jul ago sept|sep oct nov dic`, weekdays: `domingo lunes martes miércoles jueves viernes sábado`,
+		day: `día|días`, week: `semana|semanas`, weekend: `fin_de_semana|finde`, month: `mes|meses`, quarter: `trimestre`,
+		year: `año|años`, numbers: `un|una dos tres cuatro cinco seis siete ocho nueve diez once doce`,
+		last: `último última últimos últimas`, the: `el la los las del`, after: `pasado pasada pasados pasadas anterior`,
+		this: `este esta`, next: `próximo próxima próximos próximas`, nextAfter: `que_viene siguiente`,
+		of: `de del`, inMonth: `en desde hasta durante`, onDay: `el del desde al hasta`, inYear: `en desde año`,
+		agoBefore: `hace`, since: `desde`, joins: `al a y hasta`,
+	},
+	{
+		days:   `oggi=0 ieri=-1 altro_ieri=-2 altroieri=-2 avantieri=-2 domani=1 dopodomani=2 stamattina=0 stasera=0`,
+		parts:  `mattina pomeriggio sera notte`,
+		months: `gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre`,
+		short:  `gen feb mar apr mag giu lug ago set ott nov dic`, weekdays: `domenica lunedì martedì mercoledì giovedì venerdì sabato`,
+		day: `giorno|giorni`, week: `settimana|settimane`, weekend: `fine_settimana|weekend`, month: `mese|mesi`, quarter: `trimestre`,
+		year: `anno|anni`, numbers: `un|uno|una due tre quattro cinque sei sette otto nove dieci undici dodici`,
+		last: `scorso scorsa scorsi scorse ultimo ultima ultimi ultime`, after: `passato passata`,
+		this: `questo questa`, next: `prossimo prossima prossimi prossime`,
+		inMonth: `in a ad nel da dal`, onDay: `da dal dalla entro prima dopo`, inYear: `nel dal`,
+		alone: true, notAfter: `il la ogni di del le`, agoAfter: `fa`, since: `da dal dalla`, joins: `al a e`,
+	},
+	{
+		days:     `hoje=0 ontem=-1 anteontem=-2 amanhã=1 depois_de_amanhã=2`,
+		parts:    `de_manhã à_noite à_tarde`,
+		months:   `janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro`,
+		short:    `jan fev mar abr mai jun jul ago set out nov dez`,
+		weekdays: `domingo segunda-feira terça-feira quarta-feira quinta-feira sexta-feira sábado`,
+		day:      `dia|dias`, week: `semana|semanas`, weekend: `fim_de_semana|final_de_semana`, month: `mês|meses`, quarter: `trimestre`,
+		year: `ano|anos`, numbers: `um|uma dois|duas três quatro cinco seis sete oito nove dez onze doze`,
+		last: `último última últimos últimas`, after: `passado passada anterior`,
+		this: `este esta neste nesta esse essa`, next: `próximo próxima próximos próximas`, nextAfter: `que_vem seguinte`,
+		of: `de`, inMonth: `em desde até durante`, onDay: `no na desde até`, inYear: `em desde ano`,
+		agoBefore: `há faz`, agoAfter: `atrás`, since: `desde`, joins: `a ao e até`,
+	},
+	{
+		days:   `vandaag=0 gisteren=-1 eergisteren=-2 overmorgen=2 gisteravond=-1 vanochtend=0 vanmorgen=0 vanmiddag=0 vanavond=0`,
+		parts:  `ochtend morgen middag avond nacht`,
+		months: `januari februari maart april mei juni juli augustus september oktober november december`,
+		short:  `jan feb mrt apr mei jun jul aug sep|sept okt nov dec`, weekdays: `zondag maandag dinsdag woensdag donderdag vrijdag zaterdag`,
+		day: `dag|dagen`, week: `week|weken`, weekend: `weekend|weekeinde`, month: `maand|maanden`, quarter: `kwartaal`,
+		year: `jaar|jaren`, numbers: `een|één twee drie vier vijf zes zeven acht negen tien elf twaalf`,
+		last: `vorige vorig afgelopen laatste voorbije`, this: `deze dit`, next: `volgende volgend komende komend aanstaande`,
+		inMonth: `in sinds tot begin eind vanaf`, onDay: `op sinds vanaf tot van`, inYear: `sinds jaar`,
+		agoAfter: `geleden`, since: `sinds vanaf`, joins: `tot en t/m`, future: `zal zullen`,
+	},
+	{
+		days:   `idag=0 i_dag=0 igår=-1 i_går=-1 förrgår=-2 imorgon=1 i_morgon=1 övermorgon=2 ikväll=0 i_kväll=0 imorse=0 i_morse=0`,
+		parts:  `morse kväll förmiddag eftermiddag natt`,
+		months: `januari februari mars april maj juni juli augusti september oktober november december`,
+		short:  `jan feb mars apr maj jun jul aug sep|sept okt nov dec`,
+		weekdays: `söndag|söndags|söndagen måndag|måndags|måndagen tisdag|tisdags|tisdagen onsdag|onsdags|onsdagen ` +
+			`torsdag|torsdags|torsdagen fredag|fredags|fredagen lördag|lördags|lördagen`,
+		day: `dag|dagen|dagar|dagarna`, week: `vecka|veckan|veckor|veckorna`, weekend: `helg|helgen`,
+		month: `månad|månaden|månader|månaderna`, quarter: `kvartal|kvartalet`, year: `år|året|åren`,
+		numbers: `en|ett två tre fyra fem sex sju åtta nio tio elva tolv`,
+		last:    `förra senaste föregående`, this: `denna detta`, next: `nästa kommande`,
+		inMonth: `i under sedan till`, onDay: `i på sedan från`, inYear: `år under sedan`,
+		agoAfter: `sedan`, since: `sedan`, joins: `till och`, future: `ska`,
+	},
+	{
+		days: `сегодня=0 вчера=-1 позавчера=-2 завтра=1 послезавтра=2`, parts: `утром днём днем вечером ночью`,
+		months: `январь|января|январе февраль|февраля|феврале март|марта|марте апрель|апреля|апреле май|мая|мае июнь|июня|июне ` +
+			`июль|июля|июле август|августа|августе сентябрь|сентября|сентябре октябрь|октября|октябре ` +
+			`ноябрь|ноября|ноябре декабрь|декабря|декабре`,
+		short: `янв фев мар апр мая июн июл авг сен|сент окт ноя|нояб дек`,
+		weekdays: `воскресенье|воскресенья понедельник|понедельника вторник|вторника среду|среды четверг|четверга ` +
+			`пятницу|пятницы субботу|субботы`,
+		day: `день|дня|дней|дни`, week: `неделя|неделю|неделе|недели|недель`, weekend: `выходные|выходных`,
+		month: `месяц|месяца|месяце|месяцев`, quarter: `квартал|квартале|квартала`, year: `год|года|году|лет`,
+		numbers: `один|одну|одна два|две три четыре пять шесть семь восемь девять десять`,
+		last: `прошлый прошлая прошлую прошлой прошлом прошлого прошлое прошлые последний последнюю последние последних ` +
+			`минувший минувшую`,
+		this: `этот эта эту этой этом`, next: `следующий следующую следующей следующем ближайшие`,
+		inMonth: `в с со до`, onDay: `в во с со до`, inYear: `в с`, agoAfter: `назад`, since: `с со`, joins: `по до и`,
+		future: `будет будем будут`,
+	},
+}

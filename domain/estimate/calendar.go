@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -285,4 +286,182 @@ func (e event) text() string {
 	line("Attached", strings.Join(e.files, ", "))
 	line("", strings.Join(e.descriptions, "\n"))
 	return b.String()
+}
+
+// rulePeriods name the frequencies of a series: each, and with a number.
+var rulePeriods = map[string][2]string{
+	"SECONDLY": {"every second", "seconds"}, "MINUTELY": {"every minute", "minutes"}, "HOURLY": {"hourly", "hours"},
+	"DAILY": {"daily", "days"}, "WEEKLY": {"weekly", "weeks"}, "MONTHLY": {"monthly", "months"}, "YEARLY": {"yearly", "years"},
+}
+
+var ruleDays = map[string]string{
+	"MO": "Monday", "TU": "Tuesday", "WE": "Wednesday", "TH": "Thursday", "FR": "Friday", "SA": "Saturday", "SU": "Sunday",
+}
+
+var rulePlaces = map[string]string{
+	"1": "first ", "2": "second ", "3": "third ", "4": "fourth ", "5": "fifth ", "-1": "last ", "-2": "second last ",
+}
+
+// ruleText writes a rule of RFC 5545 in words. Parts that have none stay as they are, and so does what is no such rule.
+func (c *cut) ruleText(rule string) string {
+	parts := map[string]string{}
+	var other []string
+	for part := range strings.SplitSeq(strings.ToUpper(rule), ";") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		parts[name] = value
+		switch name {
+		case "FREQ", "INTERVAL", "COUNT", "UNTIL", "BYDAY", "BYMONTHDAY", "BYMONTH", "WKST", "":
+		default:
+			other = append(other, name+"="+value)
+		}
+	}
+	period, known := rulePeriods[parts["FREQ"]]
+	if !known {
+		return rule
+	}
+	words := []string{period[0]}
+	if n := number(parts["INTERVAL"]); n > 1 {
+		words = []string{"every " + parts["INTERVAL"] + " " + period[1]}
+	}
+	if days := parts["BYDAY"]; days != "" {
+		words = append(words, "on "+eachOf(days, ruleDay))
+	}
+	if days := parts["BYMONTHDAY"]; days != "" {
+		words = append(words, "on day "+eachOf(days, func(day string) string {
+			return strings.Replace(day, "-1", "last", 1)
+		}))
+	}
+	if months := parts["BYMONTH"]; months != "" {
+		words = append(words, "in "+eachOf(months, func(month string) string {
+			if n := number(month); n >= 1 && n <= 12 {
+				return time.Month(n).String()
+			}
+			return month
+		}))
+	}
+	if count := parts["COUNT"]; count != "" {
+		words = append(words, count+" times")
+	}
+	if until := parts["UNTIL"]; until != "" {
+		words = append(words, "until "+c.written(property{value: until}))
+	}
+	return strings.Join(slices.Concat(words, other), " ")
+}
+
+func eachOf(list string, word func(string) string) string {
+	items := strings.Split(list, ",")
+	for i, item := range items {
+		items[i] = word(strings.TrimSpace(item))
+	}
+	return strings.Join(items, ", ")
+}
+
+// ruleDay names a day of a rule, such as TU, 2TU and -1FR.
+func ruleDay(day string) string {
+	if len(day) < 2 {
+		return day
+	}
+	place, name := day[:len(day)-2], ruleDays[day[len(day)-2:]]
+	if before, known := rulePlaces[strings.TrimPrefix(place, "+")]; known && name != "" {
+		return before + name
+	}
+	if place != "" || name == "" {
+		return day
+	}
+	return name
+}
+
+// property is a line "NAME;PARAMETER=value:value" of a calendar or a vCard.
+type property struct {
+	// name is in upper case, without the group of a vCard, which is group.
+	name   string
+	group  string
+	params string
+	value  string
+}
+
+// maxProperty bounds a property after its lines are joined; the rest of a longer one, such as a picture, is not kept.
+const maxProperty = 256 << 10
+
+// properties reads the properties of a text and joins those that were folded. It calls yield with each, and for a line
+// that is none with an empty name. The library that reads calendars stops at such a line; exports have many.
+func (w *watch) properties(text string, yield func(property)) {
+	var b strings.Builder
+	soft := false // the line goes on after "=", as those of vCard 2.1 do
+	flush := func() {
+		if b.Len() > 0 {
+			yield(propertyOf(b.String()))
+		}
+		b.Reset()
+		soft = false
+	}
+	for text != "" {
+		var line string
+		line, text = w.line(text)
+		folded := line != "" && (line[0] == ' ' || line[0] == '\t')
+		switch {
+		case soft:
+			line = strings.TrimSuffix(line, "=")
+			soft = strings.HasSuffix(strings.TrimRight(line, " "), "=") && text != ""
+		case folded:
+			line = line[1:]
+		default:
+			flush()
+			begin := strings.ToUpper(line[:min(len(line), 200)])
+			if soft = strings.HasSuffix(line, "=") && strings.Contains(begin, "QUOTED-PRINTABLE"); soft {
+				line = strings.TrimSuffix(line, "=")
+			}
+		}
+		if b.Len()+len(line) <= maxProperty {
+			b.WriteString(line)
+		}
+	}
+	flush()
+}
+
+// propertyOf splits a line at the first colon that is not in quotes.
+func propertyOf(line string) property {
+	quoted := false
+	for i := range len(line) {
+		switch line[i] {
+		case '"':
+			quoted = !quoted
+		case ':':
+			if quoted {
+				continue
+			}
+			name, params, _ := strings.Cut(line[:i], ";")
+			group := ""
+			if dot := strings.LastIndexByte(name, '.'); dot >= 0 {
+				group, name = name[:dot], name[dot+1:]
+			}
+			if name == "" || strings.ContainsAny(name, " \t") {
+				return property{}
+			}
+			return property{strings.ToUpper(name), strings.ToUpper(group), params, line[i+1:]}
+		}
+	}
+	return property{}
+}
+
+// param returns a parameter without its quotes, "" for none.
+func (p property) param(name string) string {
+	for part := range strings.SplitSeq(p.params, ";") {
+		if key, value, ok := strings.Cut(part, "="); ok && strings.EqualFold(key, name) {
+			return strings.Trim(value, `"`)
+		}
+	}
+	return ""
+}
+
+// plainValue reads the escapes of a value.
+var plainValue = strings.NewReplacer(`\n`, "\n", `\N`, "\n", `\,`, ",", `\;`, ";", `\\`, `\`, `\:`, ":")
+
+// text returns the value for people.
+func (p property) text(c *cut) string {
+	value := p.value
+	if strings.Contains(strings.ToUpper(p.params), "QUOTED-PRINTABLE") {
+		value = c.decodeAs(strings.TrimRight(c.decodeQuoted(value), "\n"), p.param("CHARSET"))
+	}
+	return strings.TrimSpace(c.normalize(withoutZero(plainValue.Replace(value))))
 }

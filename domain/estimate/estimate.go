@@ -1,278 +1,339 @@
-// Package estimate cuts files into the data points that an import would send, and prices them.
-//
-// Each kind of file has a cutter of its own. Cutters are pure: the same file and time zone give the same
-// data points, with the same ids. They run in linear time, hold one file in memory, and end within 64 KiB of
-// the end of their context. A Plan orders the data points of many files, cuts them into batches, and computes
-// which of them fit a balance.
 package estimate
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
-	"fmt"
-	"path"
+	"iter"
+	"math"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/metering"
 )
 
-// Kind is what a file is, which decides where it is cut.
-type Kind string
-
-// The kinds of files, as the API names them.
-const (
-	Email         Kind = "email"
-	Chat          Kind = "chat"
-	Transcript    Kind = "transcript"
-	Table         Kind = "table"
-	Records       Kind = "records"
-	Code          Kind = "code"
-	Documentation Kind = "documentation"
-	Notes         Kind = "notes"
-)
-
-// Kinds lists every kind.
-func Kinds() []Kind {
-	return []Kind{Email, Chat, Transcript, Table, Records, Code, Documentation, Notes}
+// Batch is a part of an import that is sent in one call.
+type Batch struct {
+	// From and To are the first and the last time of its data points, the zero time for none.
+	From, To     time.Time
+	Points       int
+	Bytes        int64
+	CreditTenths int64
+	// IdempotencyKey depends on everything that is sent, and on nothing else.
+	IdempotencyKey string
 }
 
-// KindNames returns the names of the kinds.
-func KindNames() []string {
-	names := make([]string, 0, len(Kinds()))
-	for _, k := range Kinds() {
-		names = append(names, string(k))
-	}
-	return names
+// Room is what a project may still ingest. A nil field does not bind.
+type Room struct {
+	CreditTenths *int64
+	Points       *int64
 }
 
-// IsKind reports whether a name is that of a kind.
-func IsKind(name string) bool { return slices.Contains(Kinds(), Kind(name)) }
+// Estimate is what a plan costs.
+type Estimate struct {
+	Files        []FileTotal
+	Points       int
+	Bytes        int64
+	CreditTenths int64
+	// Shown is how many data points are shown, the first in the order of the plan.
+	Shown int
+	// FitsFirst is how many data points in the order of the plan fit the room.
+	FitsFirst int
 
-// File is a file to be cut.
-type File struct {
-	// Path is the name under which the caller knows the file. It is part of the ids.
-	Path string
-	// Content is the text of the file in UTF-8.
-	Content string
-	// Kind skips the detection; "" detects.
-	Kind Kind
-	// Skipped is why the file has no text, "" if it has, and Guess a remark of how it was decoded, or nil.
-	Skipped string
-	Guess   *Remark
+	plan *Plan
+	// order holds the places of the data points in the order of the plan.
+	order []int32
 }
 
-// Decoded returns a file of some bytes. The error is that of the context.
-func Decoded(ctx context.Context, path string, kind Kind, raw []byte) (f File, err error) {
-	f = File{Path: path, Kind: kind}
-	f.Content, f.Guess, err = Text(ctx, path, kind, raw)
-	if skipped, ok := errors.AsType[*Skip](err); ok {
-		f.Skipped, err = skipped.Reason, nil
-	}
-	return f, err
-}
+// Fits reports whether all of it fits.
+func (e *Estimate) Fits() bool { return e.FitsFirst == e.Points }
 
-// Point is a data point that an import would send. Its fields are within the limits of a send.
-type Point struct {
-	ID      string
-	Content string
-	// Label, Identity and Audience are "" for none.
-	Label    string
-	Identity string
-	Audience string
-	// At is in UTC, cut to microseconds; the zero time is none.
-	At time.Time
-	// Metadata is a JSON value, nil for none.
-	Metadata json.RawMessage
-}
-
-// Skip is the reason why a file becomes no data points.
-type Skip struct{ Reason string }
-
-func (s *Skip) Error() string { return s.Reason }
-
-func skip(format string, args ...any) error { return &Skip{fmt.Sprintf(format, args...)} }
-
-// unparseable is the reason of a file that is not of its kind.
-func unparseable(kind Kind, format string, args ...any) error {
-	return skip("cannot be read as %s: %s", kind, fmt.Sprintf(format, args...))
-}
-
-// Origin is what a file was taken for.
-type Origin struct {
-	// Kind is "" for a file that was skipped before its kind was known.
-	Kind Kind
-	By   DetectedBy
-	// Remarks are what was left out of it.
-	Remarks []Remark
-}
-
-// Cut calls yield for each data point of a file, in the order of the file. Times without a zone are in
-// zone. The error is a *Skip if the file becomes no data points: those that were yielded before do not
-// count. Any other error is that of yield or of the context.
-func Cut(ctx context.Context, f File, zone *time.Location, yield func(Point) error) (Origin, error) {
-	switch {
-	case f.Skipped != "":
-		return Origin{Kind: f.Kind}, &Skip{f.Skipped}
-	case len(f.Content) > limit.EstimateFileBytes:
-		return Origin{Kind: f.Kind}, skip("has %d bytes: want at most %d", len(f.Content), limit.EstimateFileBytes)
-	case strings.IndexByte(f.Content, 0) >= 0:
-		return Origin{Kind: f.Kind}, skip("is not text: it holds U+0000")
-	}
+// Estimate orders the data points and compares them with the room. The error is that of the context.
+func (p *Plan) Estimate(ctx context.Context, room Room) (*Estimate, error) {
 	w := watch{ctx: ctx, ended: ctx.Err()}
-	text := w.normalize(f.Content)
-	if w.ended != nil {
-		return Origin{Kind: f.Kind}, w.ended
+	e := &Estimate{Files: p.files, Points: p.facts.count, Shown: p.facts.count, plan: p, order: p.sorted(&w)}
+	if p.Rows >= 0 {
+		e.Shown = min(p.Rows, e.Points)
 	}
-	if strings.TrimSpace(text) == "" {
-		return Origin{Kind: f.Kind}, skip("is empty or white space")
-	}
-	origin := Origin{Kind: f.Kind, By: Given}
-	if f.Kind == "" {
-		origin = detect(f.Path, text)
-		if program := unreadExport(origin, text); program != "" {
-			return origin, skip("looks like an export of %s, which is not read; with a given kind it is", program)
+	fits := true
+	for i, place := range e.order {
+		if w.over(keptPoint) {
+			break
+		}
+		f := p.facts.get(int(place))
+		e.Bytes += int64(f.bytes)
+		e.CreditTenths += metering.IngestTenths(int64(f.bytes))
+		fits = fits && (room.CreditTenths == nil || e.CreditTenths <= *room.CreditTenths) &&
+			(room.Points == nil || int64(i) < *room.Points)
+		if fits {
+			e.FitsFirst++
 		}
 	}
-	c := &cut{
-		watch: w, path: f.Path, text: text, zone: zone, yield: yield, most: maxGrowth*int64(len(text)) + growthSpare,
-		base: baseOf(f.Path), ids: newIDs(f.Path), pathJSON: encodeJSON(map[string]string{"path": f.Path}),
+	if w.ended != nil {
+		return nil, w.ended
 	}
-	if f.Guess != nil {
-		c.remarks = append(c.remarks, *f.Guess)
-	}
-	err := cutters[origin.Kind](c)
-	if c.ended != nil {
-		return origin, c.ended // whatever the cutter made of a text that ended too early
-	}
-	if err != nil {
-		return origin, err
-	}
-	if c.points == 0 {
-		return origin, unparseable(origin.Kind, "it has nothing to remember")
-	}
-	origin.Remarks = c.remarks.list()
-	return origin, nil
+	return e, nil
 }
 
-var cutters = map[Kind]func(*cut) error{
-	Email: cutEmail, Chat: cutChat, Transcript: cutTranscript, Table: cutTable, Records: cutRecords, Code: cutCode,
-	Documentation: cutDocumentation, Notes: cutNotes,
+// sorted returns the places of the data points by time, then as they were added. Those without a time come
+// last: a send gives them the time at which it is accepted.
+func (p *Plan) sorted(w *watch) []int32 {
+	places := make([]int32, p.facts.count)
+	for i := range places {
+		places[i] = int32(i) //nolint:gosec // at most limit.EstimatePoints
+	}
+	slices.SortFunc(places, func(a, b int32) int {
+		if w.over(1) {
+			return 0
+		}
+		return cmp.Or(cmp.Compare(p.facts.get(int(a)).at, p.facts.get(int(b)).at), cmp.Compare(a, b))
+	})
+	return places
 }
 
-const (
-	// maxGrowth bounds the content of all data points of a file, as a multiple of its size: the names of
-	// columns are repeated in each row. growthSpare is for small files.
-	maxGrowth   = 16
-	growthSpare = 1 << 20
-	// partBytes is the size beyond which text without natural breaks is cut into parts. The smallest
-	// budget of a recall holds several of them.
-	partBytes = 12_000
+// Batches cuts the data points into batches, in the order of the plan.
+func (e *Estimate) Batches() iter.Seq[Batch] {
+	return func(yield func(Batch) bool) {
+		b := batching{ids: map[uint64]bool{}}
+		for _, place := range e.order {
+			f := e.plan.facts.get(int(place))
+			if !b.takes(f) && !yield(b.close()) {
+				return
+			}
+			b.add(f)
+		}
+		if b.batch.Points > 0 {
+			yield(b.close())
+		}
+	}
+}
+
+// batching is the batch that is being filled.
+type batching struct {
+	batch  Batch
+	weight int64
+	ids    map[uint64]bool
+	sums   []byte
+}
+
+// takes reports whether a data point still belongs to the batch. One that exceeds the size of a batch is
+// alone in its own.
+func (b *batching) takes(f *fact) bool {
+	return b.batch.Points == 0 ||
+		b.batch.Points < limit.EstimateBatch && b.weight+f.weight() <= limit.EstimateBatchBytes && !b.ids[f.id]
+}
+
+func (b *batching) add(f *fact) {
+	b.batch.Points++
+	b.batch.Bytes += int64(f.bytes)
+	b.batch.CreditTenths += metering.IngestTenths(int64(f.bytes))
+	b.weight += f.weight()
+	b.ids[f.id] = true
+	b.sums = append(b.sums, f.sum[:]...)
+	if f.at != math.MaxInt64 {
+		b.batch.To = time.UnixMicro(f.at).UTC()
+		if b.batch.From.IsZero() {
+			b.batch.From = b.batch.To
+		}
+	}
+}
+
+// close returns the batch, and begins the next.
+func (b *batching) close() Batch {
+	sum := sha256.Sum256(b.sums)
+	done := b.batch
+	done.IdempotencyKey = "estimate-" + hex.EncodeToString(sum[:])
+	clear(b.ids)
+	b.batch, b.weight, b.sums = Batch{}, 0, b.sums[:0]
+	return done
+}
+
+// Row is a data point as it is shown. Kind and Path are "" for an item. Content and metadata are there
+// only if the plan shows all data points.
+type Row struct {
+	Point
+	Kind         Kind
+	Path         string
+	Preview      string
+	Bytes        int
+	CreditTenths int64
+}
+
+// Source reads the files or the items of a plan again, by the order in which they were added.
+type Source struct {
+	File func(i int) (File, error)
+	Item func(i int) (Point, error)
+}
+
+// windowBytes is the size of the rows that are made at once.
+const windowBytes = 32 << 20
+
+// windowEnd returns the end of the rows from one on that are made at once, at least one, and their size.
+func (e *Estimate) windowEnd(from int) (to int, size int64) {
+	for to = from; to < e.Shown; to++ {
+		f := e.plan.facts.get(int(e.order[to]))
+		n := f.size()
+		if e.plan.Rows >= 0 {
+			n = int64(f.others) + min(int64(f.bytes), 4*limit.EstimatePreview)
+		}
+		if to > from && size+n > e.plan.window {
+			break
+		}
+		size += n
+	}
+	return to, size
+}
+
+// WindowBytes returns the size of the biggest window.
+func (e *Estimate) WindowBytes() (most int64) {
+	for from := 0; from < e.Shown; {
+		to, size := e.windowEnd(from)
+		most, from = max(most, size), to
+	}
+	return most
+}
+
+// wantedRow is a row of a window: the place of its data point, and its own within the window.
+type wantedRow struct {
+	place int32
+	at    int
+}
+
+// errEnough ends a cut of which all rows are there, errDiffers is of a file that was another one before.
+var (
+	errEnough  = errors.New("all rows are there")
+	errDiffers = errors.New("a second cut of a file differs from the first")
 )
 
-// cut is one file while it is cut.
-type cut struct {
-	watch
-	path string
-	// base is the name of the file as a label, pathJSON the path as metadata.
-	base     string
-	pathJSON json.RawMessage
-	text     string // without a byte order mark, lines end with \n
-	zone     *time.Location
-	yield    func(Point) error
-
-	ids ids
-	// label is the last one, and fitted as it fits.
-	label, fitted string
-	// begin is the last text with which labels begin, and room how many characters fit after it, -1 for one that does not
-	// fit itself.
-	begin string
-	room  int
-
-	remarks remarks
-	points  int
-	// size and most are the content so far and its bound.
-	size, most int64
-}
-
-// baseOf returns the name of a file without its folders and its extension, as a label.
-func baseOf(file string) string {
-	name := path.Base(strings.ReplaceAll(file, `\`, "/"))
-	if ext := path.Ext(name); ext != name {
-		name = strings.TrimSuffix(name, ext)
+// Rows returns the rows that are shown, once and a window at a time: the files of the next window are cut when those
+// before it were taken. The first window is made before Rows returns. cut is called when the last one is made.
+func (e *Estimate) Rows(ctx context.Context, source Source, cut func()) (iter.Seq2[*Row, error], error) {
+	next := 0
+	read := func() ([]Row, error) {
+		window, err := e.Window(ctx, next, source)
+		if next += len(window); err == nil && next >= e.Shown {
+			cut()
+		}
+		return window, err
 	}
-	return fitName(name, limit.Label)
-}
-
-// id returns an id within the file, and within its limit.
-func (c *cut) id(parts ...string) string {
-	if len(parts) == 0 {
-		return c.ids.of("")
+	window, err := read()
+	if err != nil {
+		return nil, err
 	}
-	return c.ids.of("#" + strings.Join(parts, "/"))
-}
-
-// emit yields a data point after it is brought within the limits of a send. Its id is one of id. Blank content yields
-// nothing.
-func (c *cut) emit(p Point) error {
-	p.Content = strings.Trim(p.Content, "\n")
-	if strings.TrimSpace(p.Content) == "" {
-		return nil
-	}
-	if len(p.Content) > limit.ContentBytes {
-		return skip("a data point would have %d bytes: want at most %d", len(p.Content), limit.ContentBytes)
-	}
-	if c.size += int64(len(p.Content)); c.size > c.most {
-		return skip("its data points would have more than %d times its bytes", maxGrowth)
-	}
-	if p.Label != c.label {
-		c.label, c.fitted = p.Label, fitName(p.Label, limit.Label)
-	}
-	p.Label = c.fitted
-	p.Identity = fitName(p.Identity, limit.Identity)
-	if p.At = fitTime(p.At); p.At.IsZero() {
-		c.remarks.add(NoTime, p.ID)
-	}
-	if len(p.Metadata) > limit.MetadataBytes {
-		p.Metadata = nil
-		c.remarks.add(NoMetadata, p.ID)
-	}
-	if strings.ContainsRune(p.Content, utf8.RuneError) {
-		c.remarks.add(BadBytes, p.ID)
-	}
-	c.points++
-	if c.over(len(p.ID) + len(p.Content) + len(p.Label) + len(p.Metadata)) {
-		return c.ended
-	}
-	return c.yield(p)
-}
-
-// metadata encodes pairs of a key and a value; empty values are left out. The path always comes first.
-func (c *cut) metadata(pairs ...any) json.RawMessage {
-	if len(pairs) == 0 {
-		return c.pathJSON
-	}
-	var b strings.Builder
-	b.Write(c.pathJSON[:len(c.pathJSON)-1])
-	for i := 0; i+1 < len(pairs); i += 2 {
-		switch v := pairs[i+1].(type) {
-		case string:
-			if v == "" {
-				continue
+	return func(yield func(*Row, error) bool) {
+		for {
+			for i := range window {
+				if !yield(&window[i], nil) {
+					return
+				}
 			}
-		case []string:
-			if len(v) == 0 {
-				continue
+			if next >= e.Shown {
+				return
+			}
+			window = nil // two of them would be more than is reserved
+			if window, err = read(); err != nil {
+				yield(nil, err)
+				return
 			}
 		}
-		b.WriteByte(',')
-		b.Write(encodeJSON(pairs[i]))
-		b.WriteByte(':')
-		b.Write(encodeJSON(pairs[i+1]))
+	}, nil
+}
+
+// Window returns the rows from one on that are made at once. The files that they come from are cut again.
+func (e *Estimate) Window(ctx context.Context, from int, source Source) ([]Row, error) {
+	to, _ := e.windowEnd(from)
+	rows := make([]Row, to-from)
+	wanted := make([]wantedRow, len(rows))
+	for i, place := range e.order[from:to] {
+		wanted[i] = wantedRow{place, i}
 	}
-	b.WriteByte('}')
-	return json.RawMessage(b.String())
+	if len(e.Files) == 0 {
+		return rows, e.items(ctx, wanted, rows, source)
+	}
+	slices.SortFunc(wanted, func(a, b wantedRow) int { return cmp.Compare(a.place, b.place) })
+	for i, total := range e.Files {
+		n := 0
+		for n < len(wanted) && int(wanted[n].place) < total.first+total.Points {
+			n++
+		}
+		if n == 0 {
+			continue
+		}
+		f, err := source.File(i)
+		if err == nil {
+			err = e.cutAgain(ctx, f, total, wanted[:n], rows)
+		}
+		if err != nil {
+			return nil, err
+		}
+		wanted = wanted[n:]
+	}
+	return rows, nil
+}
+
+// cutAgain sets the rows that are wanted of a file.
+func (e *Estimate) cutAgain(ctx context.Context, f File, total FileTotal, wanted []wantedRow, rows []Row) error {
+	place := total.first
+	_, err := Cut(ctx, f, e.plan.Zone, func(point Point) error {
+		if place == total.first+total.Points {
+			return errDiffers
+		}
+		fresh, ok := e.plan.again(point, place)
+		if !ok {
+			return nil
+		}
+		if place == int(wanted[0].place) {
+			rows[wanted[0].at] = e.row(fresh, total)
+			wanted = wanted[1:]
+		}
+		place++
+		if len(wanted) == 0 {
+			return errEnough
+		}
+		return nil
+	})
+	_, skipped := errors.AsType[*Skip](err)
+	switch {
+	case errors.Is(err, errEnough):
+		return nil
+	case err == nil, skipped:
+		return errDiffers
+	default:
+		return err
+	}
+}
+
+// items sets the rows of items.
+func (e *Estimate) items(ctx context.Context, wanted []wantedRow, rows []Row, source Source) error {
+	for _, row := range wanted {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		point, err := source.Item(int(row.place))
+		if err != nil {
+			return err
+		}
+		rows[row.at] = e.row(point, FileTotal{})
+	}
+	return nil
+}
+
+// row returns the row of a data point. A part of the text of a file would keep all of it in memory.
+func (e *Estimate) row(point Point, of FileTotal) Row {
+	r := Row{
+		Point: Point{
+			ID: strings.Clone(point.ID), Label: strings.Clone(point.Label), Identity: strings.Clone(point.Identity),
+			Audience: strings.Clone(point.Audience), At: point.At,
+		},
+		Kind: of.Kind, Path: of.Path, Preview: strings.Clone(cutRunes(point.Content, limit.EstimatePreview)),
+		Bytes: len(point.Content), CreditTenths: metering.IngestTenths(int64(len(point.Content))),
+	}
+	if e.plan.Rows < 0 {
+		r.Content, r.Metadata = strings.Clone(point.Content), slices.Clone(point.Metadata)
+	}
+	return r
 }

@@ -325,3 +325,74 @@ func join(outer, inner string) string {
 	}
 	return name
 }
+
+// maxExtended is the longest value that is looked at for a type.
+const maxExtended = 4096
+
+// isExtended reports whether an object is a value with its type, as the exports of MongoDB write it.
+func isExtended(object json.RawMessage) bool {
+	return len(object) <= maxExtended && bytes.HasPrefix(trimSpace(object[1:]), []byte(`"$`))
+}
+
+// extendedParts are names within such values: of a time, of bytes, of an expression.
+var extendedParts = map[string]bool{"t": true, "base64": true, "pattern": true}
+
+// extended returns what such an object stands for: {"$oid": "…"}, {"$date": …}, {"$numberLong": "…"} and the like.
+func extended(object json.RawMessage) (text string, ok bool) {
+	if !isExtended(object) {
+		return "", false
+	}
+	for range 4 {
+		var name string // of the member that has the value
+		var value json.RawMessage
+		members := 0
+		for n, v := range rawjson.Each(object) {
+			// A reference and a time of the log have more members, of which one is what people mean.
+			if members++; members == 1 || n == "$id" || n == "t" {
+				name, value = n, v
+			}
+		}
+		if !strings.HasPrefix(name, "$") && !extendedParts[name] || len(value) == 0 {
+			return "", false
+		}
+		if value[0] != '{' {
+			return scalar(value), value[0] != '['
+		}
+		object = value
+	}
+	return "", false
+}
+
+// The depth to which text nests that is read level by level. Other forms of nesting, such as quotations in
+// quotations, lists in lists and elements of HTML, are read without a level of their own.
+const (
+	// maxJSONDepth is that of arrays and objects; a text that is deeper is skipped.
+	maxJSONDepth = 1000
+	// maxNesting is that of multiparts and attached messages; what is deeper is not read.
+	maxNesting = 16
+)
+
+// nesting returns an error if a JSON text nests too deep. Whether it is JSON is for a parser to tell.
+func (c *cut) nesting(kind Kind, text string) error {
+	depth, quoted, escaped := 0, false, false
+	for i := range len(text) {
+		if i%checkBytes == 0 && c.over(min(checkBytes, len(text)-i)) {
+			return c.ended
+		}
+		switch b := text[i]; {
+		case escaped:
+			escaped = false
+		case quoted:
+			escaped, quoted = b == '\\', b != '"'
+		case b == '"':
+			quoted = true
+		case b == '[' || b == '{':
+			if depth++; depth > maxJSONDepth {
+				return unparseable(kind, "it nests more than %d levels deep", maxJSONDepth)
+			}
+		case b == ']' || b == '}':
+			depth--
+		}
+	}
+	return nil
+}

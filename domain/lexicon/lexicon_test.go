@@ -102,3 +102,44 @@ func TestStopWords_English(t *testing.T) {
 		}
 	}
 }
+
+func TestStopWords(t *testing.T) {
+	cases := map[string]string{
+		"de": "der und nicht für", "fr": "le et été", "es": "el está y", "it": "il perché è", "pt": "não os à",
+		"nl": "het een niet", "ru": "и не она", "sv": "och på är", "en": "the of who",
+	}
+	for language, want := range cases {
+		words := lexicon.StopWords(language)
+		for word := range strings.FieldsSeq(want) {
+			if _, ok := words[word]; !ok {
+				t.Errorf("%s: %q is missing", language, word)
+			}
+		}
+		for word := range words {
+			if strings.ToLower(word) != word || strings.ContainsAny(word, "|#") {
+				t.Errorf("%s: %q is no word in lower case", language, word)
+			}
+		}
+	}
+	if n := len(lexicon.StopWords("xx")); n != 0 {
+		t.Errorf("%d words of an unknown language", n)
+	}
+}
+
+func TestHanVariants(t *testing.T) {
+	for of, want := range map[rune][]rune{
+		'電': {'电'}, '电': {'電'}, '腦': {'脑'}, '发': {'發', '髮'}, '髮': {'发'}, '發': {'发'}, '后': {'後'}, '後': {'后'},
+		'臺': {'台'}, '裡': {'里'}, '項': {'项'}, '目': nil, 'a': nil, 'カ': nil,
+	} {
+		if got := lexicon.HanVariants(of); !slices.Equal(got, want) {
+			t.Errorf("%c: %q, want %q", of, got, want)
+		}
+	}
+	for of := rune(0x4E00); of < 0xA000; of++ {
+		for _, variant := range lexicon.HanVariants(of) {
+			if !slices.Contains(lexicon.HanVariants(variant), of) {
+				t.Errorf("%c is a form of %c, and not the other way around", variant, of)
+			}
+		}
+	}
+}

@@ -7,12 +7,14 @@ package memory
 
 import (
 	"encoding/json"
+	"math"
 	"strconv"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/event"
 )
 
 // Memory is one readable line derived from one revision, with the exact span of the source that
@@ -105,4 +107,78 @@ func Decode(data []byte) ([]Memory, error) {
 	var memories []Memory
 	err := json.Unmarshal(data, &memories)
 	return memories, err
+}
+
+// Embedded is what a model makes of the meaning of a revision: a vector for each passage and each
+// memory. It is stored once, in so many parts as it takes to keep each event small; a replay asks
+// no model. One without vectors records that the model accepts none of the texts.
+type Embedded struct {
+	ProjectID uuid.UUID `json:"projectId"`
+	Revision  int       `json:"revision"`
+	// Model names what made the vectors; vectors of different models do not compare.
+	Model string `json:"model"`
+	Dims  int    `json:"dims"`
+	// Part counts from 1 to Parts. A first part replaces earlier ones.
+	Part       int       `json:"part"`
+	Parts      int       `json:"parts"`
+	Vectors    []Vector  `json:"vectors,omitempty"`
+	EmbeddedAt time.Time `json:"embeddedAt"`
+}
+
+func (Embedded) EventType() string { return "memory.embedded.v1" }
+
+// Vector is the direction of the meaning of one text: a passage of the revision, or one of its
+// memories.
+type Vector struct {
+	// Passage counts from 0; Memory is set instead for a memory.
+	Passage int       `json:"passage"`
+	Memory  uuid.UUID `json:"memory,omitzero"`
+	// Hash is that of the text that was embedded, SHA-256 in hex.
+	Hash string `json:"hash"`
+	// Code holds a signed byte for each dimension; Scale times these is the vector, whose length is 1.
+	Scale float32 `json:"scale"`
+	Code  []byte  `json:"code"`
+}
+
+// Quantize reduces the direction of a vector to a byte for each dimension: scale times the signed
+// bytes of code has a length of about 1. ok is false if the vector has no direction.
+func Quantize(vector []float32) (scale float32, code []byte, ok bool) {
+	var square, most float64
+	for _, x := range vector {
+		square += float64(x) * float64(x)
+		most = max(most, math.Abs(float64(x)))
+	}
+	if !(square > 0) || math.IsInf(square, 0) {
+		return 0, nil, false
+	}
+	const steps = 127
+	code = make([]byte, len(vector))
+	for i, x := range vector {
+		code[i] = byte(int8(math.Round(float64(x) / most * steps)))
+	}
+	return float32(most / steps / math.Sqrt(square)), code, true
+}
+
+// NextAttempt decides the number of the next attempt to derive a revision in a round of its send,
+// after the last attempt that the stream of the data point's memories records, nil for none. ended
+// reports that the revision needs no further attempt: it is derived, it failed for good, or a later
+// revision was begun. A retry of the send, which is a round above 0, derives an earlier revision
+// too.
+func NextAttempt(last event.Event, revision, round int) (number int, ended bool) {
+	switch e := last.(type) {
+	case *DerivationStarted:
+		if e.Revision == revision && e.Round == round {
+			return e.Attempt + 1, false
+		}
+		return 1, e.Revision > revision && round == 0
+	case *Failed:
+		if e.Revision == revision && e.Round == round {
+			return e.Attempt + 1, e.Final
+		}
+		return 1, e.Revision > revision && round == 0
+	case *Derived:
+		return 1, e.Revision == revision || (e.Revision > revision && round == 0)
+	default:
+		return 1, false
+	}
 }

@@ -3,6 +3,7 @@ package organization
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -10,6 +11,7 @@ import (
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/person"
 )
 
 // Roles are all roles.
@@ -182,4 +184,186 @@ func noMember() error {
 func lastOwner() error {
 	return fault.New(fault.Conflict, fault.CodeConflict,
 		"the last owner of an organization stays its owner; make another member an owner first")
+}
+
+// The starting credits in tenths, and those of an owner with a work email.
+const (
+	startingTenths     = 150_000 * 10
+	startingWorkTenths = 400_000 * 10
+)
+
+// StartingTenths returns the starting credits of an organization on a metered plan, in tenths of a
+// credit. workEmail is true if its owner had a work email when it was created.
+func StartingTenths(workEmail bool) int64 {
+	if workEmail {
+		return startingWorkTenths
+	}
+	return startingTenths
+}
+
+// WorkEmail reports whether an address is one of an employer: its domain is not that of a free-mail
+// provider, nor below one.
+func WorkEmail(email string) bool {
+	if !person.ValidEmail(email) {
+		return false
+	}
+	domain := strings.ToLower(email[strings.LastIndexByte(email, '@')+1:])
+	for {
+		if freeMail(domain) {
+			return false
+		}
+		_, parent, ok := strings.Cut(domain, ".")
+		if !ok {
+			return true
+		}
+		domain = parent
+	}
+}
+
+// freeMail reports whether a domain is that of a free-mail provider.
+func freeMail(domain string) bool {
+	switch domain {
+	case "gmail.com", "googlemail.com",
+		"outlook.com", "hotmail.com", "live.com", "msn.com", "passport.com",
+		"hotmail.co.uk", "hotmail.de", "hotmail.es", "hotmail.fr", "hotmail.it", "live.co.uk", "live.de", "live.fr", "live.it", "live.nl",
+		"outlook.de", "outlook.es", "outlook.fr", "outlook.it", "outlook.jp", "outlook.com.br",
+		"yahoo.com", "ymail.com", "rocketmail.com", "yahoo.ca", "yahoo.co.in", "yahoo.co.jp", "yahoo.co.uk", "yahoo.com.ar", "yahoo.com.au",
+		"yahoo.com.br", "yahoo.com.mx", "yahoo.de", "yahoo.es", "yahoo.fr", "yahoo.in", "yahoo.it", "aol.com", "aim.com",
+		"icloud.com", "me.com", "mac.com",
+		"proton.me", "protonmail.com", "protonmail.ch", "pm.me", "tutanota.com", "tutanota.de", "tuta.io", "tuta.com", "hey.com",
+		"fastmail.com", "fastmail.fm", "hushmail.com", "mailbox.org", "posteo.de", "posteo.net", "runbox.com", "startmail.com", "zoho.com", "zohomail.com",
+		"gmx.com", "gmx.net", "gmx.de", "gmx.at", "gmx.ch", "gmx.fr", "web.de", "freenet.de", "t-online.de", "mail.com", "email.com", "inbox.com",
+		"orange.fr", "wanadoo.fr", "free.fr", "laposte.net", "sfr.fr", "libero.it", "virgilio.it", "tiscali.it", "terra.es", "telefonica.net",
+		"btinternet.com", "sky.com", "virginmedia.com", "talktalk.net", "comcast.net", "verizon.net", "att.net", "sbcglobal.net", "bellsouth.net", "cox.net",
+		"charter.net", "earthlink.net", "juno.com", "optonline.net", "rogers.com", "shaw.ca", "sympatico.ca", "bigpond.com", "optusnet.com.au",
+		"mail.ru", "bk.ru", "inbox.ru", "list.ru", "internet.ru", "yandex.ru", "yandex.com", "ya.ru", "rambler.ru", "ukr.net", "seznam.cz", "wp.pl", "o2.pl",
+		"onet.pl", "interia.pl", "abv.bg", "centrum.cz", "azet.sk",
+		"qq.com", "foxmail.com", "163.com", "126.com", "yeah.net", "sina.com", "sina.cn", "sohu.com", "aliyun.com", "naver.com", "daum.net", "hanmail.net",
+		"rediffmail.com", "uol.com.br", "bol.com.br", "terra.com.br", "ig.com.br",
+		"mailinator.com", "guerrillamail.com", "10minutemail.com", "yopmail.com", "sharklasers.com", "tempmail.com", "temp-mail.org", "trashmail.com",
+		"duck.com", "simplelogin.com", "anonaddy.com", "privaterelay.appleid.com":
+		return true
+	default:
+		return false
+	}
+}
+
+// Agent is what decisions need of an agent of an organization.
+type Agent struct {
+	Member  uuid.UUID
+	Scopes  []string
+	Project uuid.UUID
+	// Revoked and Stopped are as in AgentRevoked and AgentStopped. A denied agent is both.
+	Revoked, Stopped bool
+}
+
+// Of returns what a role may do in a project, given the access of a member.
+func (a Access) Of(r Role) Access {
+	switch r {
+	case Owner, Admin:
+		return WriteAccess
+	case Member:
+		return a
+	default:
+		return NoAccess
+	}
+}
+
+func (s *State) setAgent(id uuid.UUID, a Agent) {
+	if s.Agents == nil {
+		s.Agents = make(map[uuid.UUID]Agent)
+	}
+	s.Agents[id] = a
+}
+
+func (s *State) endAgent(id uuid.UUID, stopped bool) {
+	a := s.Agents[id]
+	a.Revoked, a.Stopped = true, a.Stopped || stopped
+	s.setAgent(id, a)
+}
+
+// endAgentsOf stops the agents of a member who left. They do not come back with the member.
+func (s *State) endAgentsOf(member uuid.UUID) {
+	for id, a := range s.Agents {
+		if a.Member == member {
+			s.endAgent(id, true)
+		}
+	}
+}
+
+// ApproveAgent lets an agent call for a member, once. Its faults are not-found for somebody who is no member, and
+// conflict for an agent that was decided on otherwise and for more than limit.OrganizationAgents agents.
+func (s *State) ApproveAgent(a AgentApproved) ([]event.Event, error) {
+	known, is := s.Agents[a.AgentID]
+	switch {
+	case s.Members[a.MemberID] == "":
+		return nil, noMember()
+	case is && (known.Revoked || known.Member != a.MemberID || known.Project != a.ProjectID ||
+		!slices.Equal(known.Scopes, a.Scopes)):
+		return nil, fault.New(fault.Conflict, fault.CodeConflict, "the agent was decided on already; let it register again")
+	case is:
+		return nil, nil
+	case s.liveAgents() >= limit.OrganizationAgents:
+		return nil, fault.New(fault.Conflict, fault.CodeConflict,
+			"an organization has at most %d agents; revoke one first", limit.OrganizationAgents)
+	default:
+		return []event.Event{a}, nil
+	}
+}
+
+func (s *State) liveAgents() (n int) {
+	for _, a := range s.Agents {
+		if !a.Revoked {
+			n++
+		}
+	}
+	return n
+}
+
+// DenyAgent refuses an agent, or revokes it if the member approved it before. Its fault is not-found for somebody who
+// is no member.
+func (s *State) DenyAgent(d AgentDenied) ([]event.Event, error) {
+	known, is := s.Agents[d.AgentID]
+	switch {
+	case s.Members[d.MemberID] == "":
+		return nil, noMember()
+	case !is:
+		return []event.Event{d}, nil
+	case known.Revoked:
+		return nil, nil
+	default:
+		return s.RevokeAgent(AgentRevoked{OrganizationID: d.OrganizationID, AgentID: d.AgentID, RevokedAt: d.DeniedAt},
+			d.MemberID)
+	}
+}
+
+// RevokeAgent ends the registration of an agent. of is the member whose agent it must be, zero for anybody's. Its fault
+// is not-found.
+func (s *State) RevokeAgent(r AgentRevoked, of uuid.UUID) ([]event.Event, error) {
+	known, is := s.Agents[r.AgentID]
+	switch {
+	case !is || of != uuid.Nil && known.Member != of:
+		return nil, noAgent()
+	case known.Revoked:
+		return nil, nil
+	default:
+		return []event.Event{r}, nil
+	}
+}
+
+// StopAgent ends the registration of an agent and its tokens. Its fault is not-found.
+func (s *State) StopAgent(e AgentStopped) ([]event.Event, error) {
+	known, is := s.Agents[e.AgentID]
+	switch {
+	case !is:
+		return nil, noAgent()
+	case known.Stopped:
+		return nil, nil
+	default:
+		return []event.Event{e}, nil
+	}
+}
+
+func noAgent() error {
+	return fault.New(fault.NotFound, fault.CodeNotFound, "the organization has no such agent")
 }

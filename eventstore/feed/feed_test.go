@@ -2,9 +2,11 @@ package feed_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -332,4 +334,221 @@ func (r *fixture) hold(messages <-chan *message.Message) *message.Message {
 	r.append(1)
 	msg, _ := r.take(messages)
 	return msg
+}
+
+func TestClose_PageInProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newFixture(t, nil)
+		r.append(1)
+		messages := r.subscribe(r.ctx, "access")
+		msg, _ := r.take(messages)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r.close()
+		}()
+		synctest.Wait()
+		select {
+		case <-done:
+			t.Error("closed with a page out")
+		case <-messages:
+			t.Error("the channel was closed, or gave another page")
+		default:
+		}
+		if err := msg.Context().Err(); err != nil {
+			t.Errorf("the message was ended: %v", err)
+		}
+		msg.Ack()
+		<-done
+		if _, open := <-messages; open {
+			t.Error("the channel is still open")
+		}
+		if _, err := r.feed.Subscribe(r.ctx, "access"); !errors.Is(err, feed.ErrClosed) {
+			t.Errorf("subscribe after close: %v", err)
+		}
+	})
+}
+
+func TestSubscribe_ContextEnds(t *testing.T) {
+	r := newFixture(t, nil)
+	r.append(1)
+	ctx, cancel := context.WithCancel(r.ctx)
+	busy, idle := r.subscribe(ctx, "busy"), r.subscribe(ctx, "idle")
+	r.ack(idle)
+	msg, _ := r.take(busy)
+	stays := r.subscribe(r.ctx, "stays")
+	r.ack(stays)
+	cancel()
+	r.closed(idle)
+	<-msg.Context().Done()
+	msg.Nack()
+	r.closed(busy)
+	r.append(1)
+	if page := r.ack(stays); len(page.Events) != 1 {
+		t.Errorf("%d events", len(page.Events))
+	}
+}
+
+func TestSubscribe_AfterLastTopicEnded(t *testing.T) {
+	r := newFixture(t, nil)
+	for i := range 5 {
+		ctx, cancel := context.WithCancel(r.ctx)
+		messages := r.subscribe(ctx, "access")
+		r.append(1)
+		page := r.ack(messages)
+		if diff := cmp.Diff(1, len(page.Events)); diff != "" {
+			t.Errorf("round %d: %s", i, diff)
+		}
+		r.setCheckpoint("access", page.Next)
+		cancel()
+		r.closed(messages)
+	}
+}
+
+func TestNack_SamePageAgain(t *testing.T) {
+	r := newFixture(t, nil)
+	r.append(3)
+	messages := r.subscribe(r.ctx, "access")
+	msg, first := r.take(messages)
+	msg.Nack()
+	r.append(1)
+	for range 3 {
+		msg, again := r.take(messages)
+		if again.After != first.After || again.Next != first.Next || len(again.Events) != 3 {
+			t.Fatalf("page after %d up to %d, want after %d up to %d", again.After, again.Next, first.After, first.Next)
+		}
+		if msg.Context().Err() != nil {
+			t.Error("the message has ended before it was answered")
+		}
+		msg.Nack()
+	}
+	if again := r.ack(messages); again.Next != first.Next {
+		t.Errorf("page up to %d, want %d", again.Next, first.Next)
+	}
+	if next := r.ack(messages); next.After != first.Next || len(next.Events) != 1 {
+		t.Errorf("page after %d with %d events, want after %d with 1", next.After, len(next.Events), first.Next)
+	}
+	if r.asked["access"] != 1 {
+		t.Errorf("the checkpoint was read %d times", r.asked["access"])
+	}
+}
+
+func TestRewind_ContinuesFromCheckpoint(t *testing.T) {
+	r := newFixture(t, nil)
+	for range 3 {
+		r.append(600)
+	}
+	messages := r.subscribe(r.ctx, "access")
+	var built reader
+	for range 2 {
+		if err := built.apply(r.ack(messages)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The database fell back to the first page.
+	fallen := reader{ids: slices.Clone(built.ids[:512])}
+	fallen.at = r.positionOf(fallen.ids[511])
+	r.setCheckpoint("access", fallen.at)
+	msg, page := r.take(messages)
+	if page.After != built.at {
+		t.Fatalf("page after %d, want %d", page.After, built.at)
+	}
+	feed.Rewind(msg)
+	msg.Nack()
+	for len(fallen.ids) < 1800 {
+		if err := fallen.apply(r.ack(messages)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(r.written(), fallen.ids); diff != "" {
+		t.Error(diff)
+	}
+	// And once more at the head, where pages come from the shared subscription.
+	r.append(5)
+	at := fallen.at
+	msg, _ = r.take(messages)
+	r.setCheckpoint("access", 0)
+	feed.Rewind(msg)
+	msg.Nack()
+	if page := r.ack(messages); page.After != 0 || len(page.Events) != feed.PageEvents {
+		t.Errorf("page after %d (head was %d) with %d events", page.After, at, len(page.Events))
+	}
+}
+
+func TestRewind_BeforeAck(t *testing.T) {
+	r := newFixture(t, nil)
+	messages := r.subscribe(r.ctx, "access")
+	r.append(1)
+	msg, page := r.take(messages)
+	feed.Rewind(msg)
+	msg.Ack()
+	r.append(1)
+	if next := r.ack(messages); next.After != page.Next {
+		t.Errorf("page after %d, want %d", next.After, page.Next)
+	}
+}
+
+func (r *fixture) positionOf(id uuid.UUID) eventstore.Position {
+	r.Helper()
+	for after := eventstore.Position(0); ; {
+		page, err := r.memory.ReadAll(r.ctx, after, 1000)
+		if err != nil || len(page) == 0 {
+			r.Fatalf("event %s is not in the log: %v", id, err)
+		}
+		for _, e := range page {
+			if e.ID == id {
+				return e.Position
+			}
+		}
+		after = page[len(page)-1].Position
+	}
+}
+
+// observer records what it is called with.
+type observer struct {
+	mu        sync.Mutex
+	begins    []eventstore.Position
+	positions []eventstore.Position
+}
+
+func (o *observer) Begins(after eventstore.Position) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.begins = append(o.begins, after)
+}
+
+func (o *observer) Arrived(f eventstore.DecodedEvent) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.positions = append(o.positions, f.Position)
+}
+
+func TestObserver_NoTopics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newFixture(t, nil)
+		r.append(3)
+		began := r.head()
+		o := &observer{}
+		r.feed.Observe(o)
+		synctest.Wait()
+		r.append(5)
+		synctest.Wait()
+		ctx, stop := context.WithCancel(r.ctx)
+		messages := r.subscribe(ctx, "access")
+		r.ack(messages)
+		stop()
+		r.closed(messages)
+		synctest.Wait()
+		r.append(feed.PageEvents) // no topic is left
+		synctest.Wait()
+		r.close()
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if len(o.begins) != 1 || o.begins[0] != began {
+			t.Errorf("it began after %v, want %d", o.begins, began)
+		}
+		if n := len(o.positions); n != 5+feed.PageEvents || !slices.IsSorted(o.positions) || o.positions[n-1] != r.head() {
+			t.Errorf("it saw %d events, want %d in order", n, 5+feed.PageEvents)
+		}
+	})
 }

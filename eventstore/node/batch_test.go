@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -22,6 +24,7 @@ import (
 
 	"github.com/annals-project/annals/eventstore/node/storage"
 	"github.com/annals-project/annals/eventstore/node/wire"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // Each append of a call is answered under its own id, and the log holds the same events as after
@@ -344,4 +347,237 @@ func TestBatchAppend_Idempotent(t *testing.T) {
 		}
 	}
 	b.end()
+}
+
+// batchCall is a BatchAppend call of a test.
+type batchCall struct {
+	t      runtest.T
+	call   streams.Streams_BatchAppendClient
+	cancel context.CancelFunc
+}
+
+func (c client) batchAppend() batchCall {
+	c.t.Helper()
+	ctx, cancel := context.WithCancel(runtest.Context(c.t))
+	call, err := c.BatchAppend(ctx)
+	if err != nil {
+		cancel()
+		c.t.Fatal(err)
+	}
+	return batchCall{c.t, call, cancel}
+}
+
+func (b batchCall) send(part *streams.BatchAppendReq) {
+	b.t.Helper()
+	if err := b.call.Send(part); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b batchCall) receive() *streams.BatchAppendResp {
+	b.t.Helper()
+	resp, err := b.call.Recv()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return resp
+}
+
+// end closes the sending side and expects no further answer.
+func (b batchCall) end() {
+	b.t.Helper()
+	defer b.cancel()
+	if err := b.call.CloseSend(); err != nil {
+		b.t.Fatal(err)
+	}
+	if resp, err := b.call.Recv(); !errors.Is(err, io.EOF) {
+		b.t.Fatalf("one more answer: %v, %v", resp, err)
+	}
+}
+
+// stop ends the call and expects no further answer. A genuine EventStoreDB goes on after the client closed its side.
+func (b batchCall) stop() {
+	b.t.Helper()
+	if err := b.call.CloseSend(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.cancel()
+	if resp, err := b.call.Recv(); err == nil {
+		b.t.Fatalf("one more answer: %v", resp)
+	}
+}
+
+// one sends an append and receives its answer.
+func (b batchCall) one(part *streams.BatchAppendReq) *streams.BatchAppendResp {
+	b.t.Helper()
+	b.send(part)
+	resp := b.receive()
+	if !proto.Equal(resp.GetCorrelationId(), part.GetCorrelationId()) {
+		b.t.Fatalf("answer to %v, want %v", resp.GetCorrelationId(), part.GetCorrelationId())
+	}
+	return resp
+}
+
+// part is a whole append with an id of its own; options is nil for a later part.
+func part(stream string, expected storage.Expectation, events ...event) *streams.BatchAppendReq {
+	o := &streams.BatchAppendReq_Options{StreamIdentifier: nameOf(stream)}
+	switch {
+	case expected.Kind == storage.ExpectAny:
+		o.ExpectedStreamPosition = &streams.BatchAppendReq_Options_Any{Any: &emptypb.Empty{}}
+	case expected.Kind == storage.ExpectExists:
+		o.ExpectedStreamPosition = &streams.BatchAppendReq_Options_StreamExists{StreamExists: &emptypb.Empty{}}
+	case expected.Revision < 0:
+		o.ExpectedStreamPosition = &streams.BatchAppendReq_Options_NoStream{NoStream: &emptypb.Empty{}}
+	default:
+		o.ExpectedStreamPosition = &streams.BatchAppendReq_Options_StreamPosition{StreamPosition: uint64(expected.Revision)}
+	}
+	return &streams.BatchAppendReq{
+		CorrelationId:    structuredID(uuid.New()),
+		Options:          o,
+		ProposedMessages: batchMessages(events),
+		IsFinal:          true,
+	}
+}
+
+// more is a later part of an append.
+func more(of *streams.BatchAppendReq, final bool, events ...event) *streams.BatchAppendReq {
+	return &streams.BatchAppendReq{
+		CorrelationId:    of.GetCorrelationId(),
+		ProposedMessages: batchMessages(events),
+		IsFinal:          final,
+	}
+}
+
+func batchMessages(events []event) []*streams.BatchAppendReq_ProposedMessage {
+	var out []*streams.BatchAppendReq_ProposedMessage
+	for _, e := range events {
+		m := e.message().GetProposedMessage()
+		out = append(out, &streams.BatchAppendReq_ProposedMessage{
+			Id:             m.GetId(),
+			Metadata:       m.GetMetadata(),
+			CustomMetadata: m.GetCustomMetadata(),
+			Data:           m.GetData(),
+		})
+	}
+	return out
+}
+
+func unfinished(p *streams.BatchAppendReq) *streams.BatchAppendReq {
+	p.IsFinal = false
+	return p
+}
+
+// detail returns the details of a refusal.
+func detail(t runtest.T, resp *streams.BatchAppendResp) (codes.Code, proto.Message) {
+	t.Helper()
+	if resp.GetError() == nil {
+		t.Fatalf("not refused: %v", resp)
+	}
+	s := status.FromProto(resp.GetError())
+	if len(s.Details()) != 1 {
+		t.Fatalf("details %v", s.Details())
+	}
+	m, ok := s.Details()[0].(proto.Message)
+	if !ok {
+		t.Fatalf("detail %v", s.Details()[0])
+	}
+	return s.Code(), m
+}
+
+// The parts that a call holds in memory are bounded. An append beyond the bound is refused, and its
+// memory is free again for others.
+func TestBatchAppend_PartsBounded(t *testing.T) {
+	c := dial(t, startNode(t, memoryConfig()))
+	b := c.batchAppend()
+	big := strings.Repeat("x", maxAppend-64)
+	var open []*streams.BatchAppendReq
+	for i := 0; ; i++ {
+		p := unfinished(part(fmt.Sprintf("s%d", i), none, newEvent(big)))
+		b.send(p)
+		open = append(open, p)
+		if (i+1)*len(big) > batchPartBytes {
+			break
+		}
+	}
+	code, got := detail(t, b.receive())
+	if _, ok := got.(*emptypb.Empty); !ok || code != codes.Unavailable {
+		t.Errorf("got %v, %v", code, got)
+	}
+	for _, p := range open {
+		b.send(more(p, true))
+	}
+	for range len(open) - 1 {
+		if got := b.receive(); got.GetSuccess() == nil {
+			t.Fatalf("got %v", got)
+		}
+	}
+	for i := range batchParts + 1 {
+		b.send(unfinished(part(fmt.Sprintf("t%d", i), none)))
+	}
+	if code, _ := detail(t, b.receive()); code != codes.Unavailable {
+		t.Errorf("got %v", code)
+	}
+	b.end()
+}
+
+// A part that names no append ends the call, after the answers to the earlier parts.
+func TestBatchAppend_WithoutID(t *testing.T) {
+	c := dial(t, startNode(t, memoryConfig()))
+	for _, id := range []*shared.UUID{nil, {}, textID("not a uuid")} {
+		b := c.batchAppend()
+		b.send(part("s", anyRevision, newEvents(1)...))
+		lost := part("s", anyRevision, newEvents(1)...)
+		lost.CorrelationId = id
+		b.send(lost)
+		if got := b.receive(); got.GetSuccess() == nil {
+			t.Errorf("got %v", got)
+		}
+		if _, err := b.call.Recv(); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("id %v: %v", id, err)
+		}
+	}
+}
+
+// A node that closes ends the call. Acknowledged appends are there after the restart.
+func TestBatchAppend_NodeCloses(t *testing.T) {
+	cfg := memoryConfig()
+	n := startNode(t, cfg)
+	b := dial(t, n).batchAppend()
+	if got := b.one(part("s", none, newEvents(2)...)); got.GetSuccess() == nil {
+		t.Fatalf("got %v", got)
+	}
+	b.send(unfinished(part("t", none, newEvents(1)...)))
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.call.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("got %v", err)
+	}
+	if got := dial(t, startNode(t, cfg)).read(ofAll()); len(got) != 2 {
+		t.Errorf("%d events after the restart", len(got))
+	}
+}
+
+// When a client disconnects, its unfinished appends are dropped and the places of its large appends
+// are free again.
+func TestBatchAppend_ClientDisconnects(t *testing.T) {
+	n := startNode(t, memoryConfig())
+	c := dial(t, n)
+	big := strings.Repeat("x", smallAppend+1)
+	for range 3 {
+		b := c.batchAppend()
+		for range largeAppends {
+			b.send(part("s", anyRevision, newEvent(big)))
+		}
+		b.receive()
+		if err := b.call.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		for err := error(nil); err == nil; {
+			_, err = b.call.Recv()
+		}
+	}
+	if got := c.read(limited(ofStream("s"), 1000)); len(got) != 3*largeAppends {
+		t.Errorf("%d events", len(got))
+	}
 }

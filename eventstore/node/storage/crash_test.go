@@ -13,7 +13,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/annals-project/annals/internal/runtest"
@@ -209,4 +211,167 @@ func checkCrashed(t *testing.T, round int, fs *vfs.MemFS, want *acknowledged) {
 			}
 		}
 	}
+}
+
+// panics fails the test unless the engine has stopped writing because of a panic.
+func panics(t *testing.T, e *Engine, of string) {
+	t.Helper()
+	select {
+	case <-e.Failed():
+	case <-runtest.Context(t).Done():
+		t.Fatal("the engine has not failed")
+	}
+	if err := e.Err(); err == nil || !strings.Contains(err.Error(), of+" panicked: out of order") {
+		t.Errorf("the engine failed with %v", err)
+	}
+}
+
+// A panic of the writer fails the engine and does not end the process: the append that it happened
+// in and all later ones get the error, reads continue, and the next start finds what was written.
+func TestWriter_Panic(t *testing.T) {
+	cfg := memoryConfig()
+	cfg.ManualScavenge = true
+	e := open(t, cfg)
+	c := clientOf(t, e)
+	_, position := c.append("kept-1", none, newEvent(`{}`))
+	sound := e.writer.short
+	e.writer.short = func() bool { panic("out of order") }
+	for range 2 {
+		if d, err := c.tryAppend(runtest.Context(t), "lost-1", none, newEvent(`{}`)); err == nil || !errors.Is(err, e.Err()) {
+			t.Errorf("append: %+v, %v", d, err)
+		}
+	}
+	panics(t, e, "the writer")
+	e.writer.short = sound
+	if p, _, err := e.ReadAll(0, false, 10); err != nil || len(p.Events) != 1 {
+		t.Errorf("read: %+v, %v", p, err)
+	}
+	if err := e.Scavenge(runtest.Context(t)); !errors.Is(err, e.Err()) {
+		t.Errorf("scavenge: %v", err)
+	}
+	runtest.Must(t, e.Close())
+	if again := open(t, cfg); again.Head() != position {
+		t.Errorf("after a new start the head is %d, want %d", again.Head(), position)
+	}
+}
+
+// A panic while the scavenger waits for the writer ends both.
+func TestWriter_PanicDuringScavenge(t *testing.T) {
+	cfg := memoryConfig()
+	cfg.ManualScavenge = true
+	e := open(t, cfg)
+	vs := e.writer.views
+	e.writer.views = nil
+	if err := e.writer.republishAndDrain(runtest.Context(t)); err == nil || !errors.Is(err, e.Err()) {
+		t.Errorf("drain: %v", err)
+	}
+	e.writer.views = vs
+	runtest.Must(t, e.Close())
+}
+
+// A panic of the commit itself, which is in a goroutine of its own.
+func TestWriter_PanicOfCommit(t *testing.T) {
+	cfg := memoryConfig()
+	cfg.ManualScavenge = true
+	e := open(t, cfg)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = e.writer.commitBatch() // without a batch; the goroutine ends here, as the writer does
+	}()
+	<-ended
+	if err := e.Err(); err == nil || !strings.Contains(err.Error(), "a commit panicked") {
+		t.Errorf("the engine failed with %v", err)
+	}
+	if d, err := clientOf(t, e).tryAppend(runtest.Context(t), "lost-1", none, newEvent(`{}`)); !errors.Is(err, e.Err()) {
+		t.Errorf("append: %+v, %v", d, err)
+	}
+	runtest.Must(t, e.Close())
+}
+
+// A panic of the scavenger fails the engine too: a scavenge that is waited for ends with the error.
+func TestScavenger_Panic(t *testing.T) {
+	cfg := memoryConfig()
+	cfg.ManualScavenge = true
+	e := open(t, cfg)
+	c := clientOf(t, e)
+	c.append("kept-1", none, newEvent(`{}`))
+	e.scavenger.drainReaders = func(context.Context) error { panic("out of order") }
+	if err := e.Scavenge(runtest.Context(t)); err == nil || !errors.Is(err, e.Err()) {
+		t.Errorf("scavenge: %v", err)
+	}
+	panics(t, e, "the scavenger")
+	if d, err := c.tryAppend(runtest.Context(t), "lost-1", none, newEvent(`{}`)); !errors.Is(err, e.Err()) {
+		t.Errorf("append: %+v, %v", d, err)
+	}
+	if p, _, err := e.ReadAll(0, false, 10); err != nil || len(p.Events) == 0 || len(p.Events) > 2 {
+		t.Errorf("read: %+v, %v", p, err)
+	}
+	runtest.Must(t, e.Close())
+}
+
+// gated is a disk that writes no tables while its gate is closed.
+type gated struct {
+	vfs.FS
+	gate chan struct{}
+}
+
+func (g gated) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if strings.HasSuffix(name, ".sst") {
+		<-g.gate
+	}
+	return g.FS.Create(name, category)
+}
+
+// The bytes of the write-ahead logs that a start must read are bounded, however much is written and
+// however slowly tables are flushed.
+func TestReplay_Bounded(t *testing.T) {
+	// Besides what the tables in memory count, the log holds the frames of its records.
+	const most = (memtablesKept+1)*memtableBytes + memtableBytes/8
+	disk := gated{vfs.NewMem(), make(chan struct{})}
+	st, err := openStore(Config{Dir: "log", FS: disk, Logger: runtest.Logger(t)})
+	runtest.Must(t, err)
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		value := []byte(noise(32 << 10))
+		for i := range 2 * most / len(value) {
+			if err := st.db.Set(eventKey(uint64(i+1)), value, pebble.NoSync); err != nil {
+				t.Error(err)
+				return
+			}
+			if size := st.db.Metrics().WAL.Size; size > most {
+				t.Errorf("after %d events %d bytes are to be read at a start", i, size)
+				return
+			}
+		}
+	})
+	deadline := time.Now().Add(runtest.Timeout)
+	for st.db.Metrics().WAL.Size < memtablesKept*memtableBytes { // the writer comes to wait
+		if time.Now().After(deadline) {
+			t.Fatal("the log does not grow: this test tests nothing")
+		}
+	}
+	close(disk.gate)
+	writing.Wait()
+	runtest.Must(t, st.close())
+}
+
+// A node that was closed leaves nothing in the write-ahead log.
+func TestReplay_AfterClose(t *testing.T) {
+	disk := vfs.NewMem()
+	n := open(t, Config{Dir: "log", FS: disk})
+	c := clientOf(t, n)
+	for i := range 20 {
+		c.append(fmt.Sprintf("s%d", i), none, newEvent(noise(1000)))
+	}
+	runtest.Must(t, n.Close())
+	st, err := openStore(Config{Dir: "log", FS: disk, Logger: runtest.Logger(t)})
+	runtest.Must(t, err)
+	head, err := st.head()
+	runtest.Must(t, err)
+	m := st.db.Metrics()
+	if replayed := m.Levels[0].TablesFlushed; replayed != 0 || head != 20 {
+		t.Errorf("%d tables were made of what was in the log, and the head is %d", replayed, head)
+	}
+	runtest.Must(t, st.close())
 }

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -287,4 +290,219 @@ func (l pebbleLog) park(err error) {
 	l.log.Error("event store engine stopped without a next write-ahead log, restart the process", "err", err)
 	l.failure.set(fmt.Errorf("the log can be written no more, until a new start: next write-ahead log: %w", err))
 	select {}
+}
+
+// vanishTime is how long a scavenge waits for the engine to delete files: readers use them for
+// moments only.
+const vanishTime = 5 * time.Minute
+
+// lockFiles prevents concurrent deletions and copies of files.
+func (s *store) lockFiles(ctx context.Context) error {
+	select {
+	case s.files <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.failure.done:
+		return s.failure.get()
+	}
+}
+
+func (s *store) unlockFiles() { <-s.files }
+
+// commit writes a batch with an fsync, and closes it.
+func (s *store) commit(batch *pebble.Batch) error {
+	if err := s.failure.get(); err != nil {
+		return errors.Join(err, batch.Close())
+	}
+	if err := errors.Join(s.write(batch), batch.Close()); err != nil {
+		return fmt.Errorf("write the log: %w", err)
+	}
+	return nil
+}
+
+// write writes a batch with an fsync. Every write of the log goes through here.
+func (s *store) write(batch *pebble.Batch) error {
+	s.writes.RLock()
+	defer s.writes.RUnlock()
+	return batch.Commit(pebble.Sync)
+}
+
+// flush writes the memory to tables and begins a new write-ahead log. The logs before it are no
+// longer needed when it returns.
+func (s *store) flush(ctx context.Context) error {
+	flushed, err := s.db.AsyncFlush()
+	if err != nil {
+		return fmt.Errorf("flush the log: %w", err)
+	}
+	select {
+	case <-flushed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.failure.done:
+		return s.failure.get()
+	}
+}
+
+// tables returns the numbers of the files that the engine uses.
+func (s *store) tables() (map[uint64]struct{}, error) {
+	levels, err := s.db.SSTables()
+	if err != nil {
+		return nil, fmt.Errorf("list files: %w", err)
+	}
+	out := map[uint64]struct{}{}
+	for _, level := range levels {
+		for _, t := range level {
+			out[uint64(t.BackingSSTNum)] = struct{}{}
+		}
+	}
+	return out, nil
+}
+
+func (s *store) newestTable() (newest uint64, err error) {
+	live, err := s.tables()
+	for n := range live {
+		newest = max(newest, n)
+	}
+	return newest, err
+}
+
+// staleTables returns the files in the folder that the engine does not use: it will delete them, or
+// is still writing them.
+func (s *store) staleTables() (map[uint64]struct{}, error) {
+	names, err := s.disk.List(s.disk.dir)
+	if err != nil {
+		return nil, fmt.Errorf("list files: %w", err)
+	}
+	live, err := s.tables()
+	if err != nil {
+		return nil, err
+	}
+	out := map[uint64]struct{}{}
+	for _, name := range names {
+		stem, ok := strings.CutSuffix(name, ".sst")
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseUint(stem, 10, 64)
+		if _, used := live[n]; err == nil && !used {
+			out[n] = struct{}{}
+		}
+	}
+	return out, nil
+}
+
+// awaitDeleted waits until the files that the engine no longer uses are deleted: it deletes them in
+// the background, once no reader has them open.
+func (s *store) awaitDeleted(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, vanishTime, errors.New("a reader still uses them"))
+	defer cancel()
+	var waiting map[uint64]struct{}
+	for {
+		changed := s.jobs.next()
+		stale, err := s.staleTables()
+		if err != nil {
+			return err
+		}
+		if waiting == nil {
+			waiting = stale
+		}
+		maps.DeleteFunc(waiting, func(n uint64, _ struct{}) bool {
+			_, still := stale[n]
+			return !still
+		})
+		if len(waiting) == 0 {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-s.failure.done:
+			return s.failure.get()
+		case <-ctx.Done():
+			return fmt.Errorf("%d old files are not deleted: %w", len(waiting), context.Cause(ctx))
+		}
+	}
+}
+
+// jobs tracks the flushes and compactions of the engine. A compaction keeps what an open snapshot
+// sees, so a scavenge waits for those that began before its own snapshots ended.
+type jobs struct {
+	mu      sync.Mutex
+	running map[int]struct{}
+	changed chan struct{} // closed and replaced whenever a job ends or a file is deleted
+}
+
+func newJobs() *jobs { return &jobs{running: map[int]struct{}{}, changed: make(chan struct{})} }
+
+func (j *jobs) began(id int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.running[id] = struct{}{}
+}
+
+func (j *jobs) ended(id int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.running, id)
+	j.notify()
+}
+
+func (j *jobs) notify() {
+	close(j.changed)
+	j.changed = make(chan struct{})
+}
+
+// next returns a channel that is closed when the next job ends or the next file is deleted.
+func (j *jobs) next() <-chan struct{} {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.changed
+}
+
+// awaitRunning waits until the jobs that are running now have ended.
+func (j *jobs) awaitRunning(ctx context.Context) error {
+	j.mu.Lock()
+	waiting := map[int]struct{}{}
+	for id := range j.running {
+		waiting[id] = struct{}{}
+	}
+	j.mu.Unlock()
+	for {
+		j.mu.Lock()
+		for id := range waiting {
+			if _, on := j.running[id]; !on {
+				delete(waiting, id)
+			}
+		}
+		changed := j.changed
+		j.mu.Unlock()
+		if len(waiting) == 0 {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// listener returns the callbacks of the engine.
+func (j *jobs) listener(log *slog.Logger) *pebble.EventListener {
+	return &pebble.EventListener{
+		// Reads of the file fail; the rest of the log is intact.
+		DataCorruption: func(i pebble.DataCorruptionInfo) {
+			log.Error("a file of the log is damaged", "path", i.Path, "err", i.Details)
+		},
+		CompactionBegin: func(i pebble.CompactionInfo) { j.began(i.JobID) },
+		CompactionEnd:   func(i pebble.CompactionInfo) { j.ended(i.JobID) },
+		FlushBegin:      func(i pebble.FlushInfo) { j.began(i.JobID) },
+		FlushEnd:        func(i pebble.FlushInfo) { j.ended(i.JobID) },
+		TableDeleted: func(pebble.TableDeleteInfo) {
+			j.mu.Lock()
+			defer j.mu.Unlock()
+			j.notify()
+		},
+	}
 }
