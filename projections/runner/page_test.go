@@ -2,14 +2,22 @@ package runner
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain"
+	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/registry"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/feed"
 	"github.com/annals-project/annals/projections"
 )
 
@@ -349,4 +357,173 @@ func TestRunner_PageThatFailsForAMomentCountsAsRunning(t *testing.T) {
 		t.Errorf("stopped: %v", err)
 	}
 	mustWait(t, rt.Waiter(), last, "apples")
+}
+
+// counted is a tally that counts how often it is asked for its categories.
+type counted struct {
+	tally
+	asked *atomic.Int64
+}
+
+func (p counted) Categories() []string {
+	p.asked.Add(1)
+	return p.tally.Categories()
+}
+
+func TestApplyPage_DecidesOnceWhichEventsAreItsOwn(t *testing.T) {
+	w := newWorld(t)
+	var asked atomic.Int64
+	apply := func(_ context.Context, page []eventstore.DecodedEvent) error {
+		if len(page) > 2 {
+			return errors.New("only two events fit") // so that the page is applied in halves
+		}
+		return nil
+	}
+	r := w.runtime(t, nil, counted{tally: tally{family: "apple", apply: apply}, asked: &asked}).runners[0]
+	l, err := r.takeLease(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.end()
+	var events []eventstore.DecodedEvent
+	for i := range 24 {
+		name := "apple-1"
+		if i%3 == 0 {
+			name = "pear-1"
+		}
+		events = append(events, eventstore.DecodedEvent{
+			Recorded: eventstore.Recorded{
+				Stream: name, Position: eventstore.Position(10 * (i + 1)), Type: "tally.added.v1", ID: uuid.New(),
+			},
+			Event: &added{N: 1},
+		})
+	}
+	asked.Store(0)
+	if err := r.applyPage(t.Context(), l, feed.Page{Next: 240, Events: events}); err != nil {
+		t.Fatal(err)
+	}
+	if n := asked.Load(); n != int64(len(events)) {
+		t.Errorf("the categories were asked for %d times, want once for each of %d events", n, len(events))
+	}
+	w.wantTotals(t, "apples", total{"apple-1", 16, 16})
+	if _, reached, _ := l.at(); reached != 240 {
+		t.Errorf("the lease is at %d, want 240, the end of the page", reached)
+	}
+}
+
+func TestPart_Cut(t *testing.T) {
+	// The projector owns those at 20, 40 and 50.
+	var events []eventstore.DecodedEvent
+	for n := range 6 {
+		at := eventstore.Position(10 * (n + 1))
+		events = append(events, eventstore.DecodedEvent{Recorded: eventstore.Recorded{Position: at}})
+	}
+	at := []int{1, 3, 4}
+	whole := part{after: 5, events: events, at: at}
+	for _, i := range at {
+		whole.own = append(whole.own, events[i])
+	}
+	for n := range len(at) + 1 {
+		first, rest := whole.cut(n)
+		for m := range len(rest.own) + 1 { // a rest is cut as the whole is
+			middle, end := rest.cut(m)
+			var got []eventstore.Position
+			after := whole.after
+			for _, p := range []part{first, middle, end} {
+				if len(p.events) == 0 {
+					continue
+				}
+				if p.after != after {
+					t.Errorf("cut(%d) and cut(%d): a part begins after %d, want %d", n, m, p.after, after)
+				}
+				for i, own := range p.own {
+					if is := p.events[p.at[i]-p.from].Position; is != own.Position {
+						t.Errorf("cut(%d) and cut(%d): own event %d is at %d, want %d", n, m, i, is, own.Position)
+					}
+				}
+				for _, f := range p.events {
+					got = append(got, f.Position)
+					after = f.Position
+				}
+			}
+			if len(got) != len(events) || len(first.own) != n || len(middle.own) != m {
+				t.Errorf("cut(%d) and cut(%d) have %d events, of them %d and %d own; want %d, %d and %d",
+					n, m, len(got), len(first.own), len(middle.own), len(events), n, m)
+			}
+		}
+	}
+}
+
+// panicStore panics in its next calls of Head and ReadAll, as often as its counters are set to.
+type panicStore struct {
+	eventstore.Store
+	head, readAll atomic.Int64 // panics left
+}
+
+func (s *panicStore) Head(ctx context.Context) (eventstore.Position, error) {
+	if s.head.Add(-1) >= 0 {
+		panic("head")
+	}
+	return s.Store.Head(ctx)
+}
+
+func (s *panicStore) ReadAll(ctx context.Context, after eventstore.Position, limit int) ([]eventstore.Recorded, error) {
+	if s.readAll.Add(-1) >= 0 {
+		panic("read all")
+	}
+	return s.Store.ReadAll(ctx, after, limit)
+}
+
+func TestRuntime_PanicOfTheStoreIsSurvived(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	store := &panicStore{Store: w.store}
+	w.store = store
+	sum := int64(0)
+	for range 3 {
+		last := w.add(t, "apple-1", ones(700)...) // read by the runner itself
+		sum += 700
+		store.head.Store(2)
+		store.readAll.Store(3)
+		rt := w.runtime(t, nil, tally{family: "apple"})
+		stop := run(t, rt)
+		mustWait(t, rt.Waiter(), last, "apples")
+		mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
+		sum++
+		w.wantTotals(t, "apples", total{"apple-1", sum, sum})
+		stop()
+	}
+}
+
+// cursed panics when it is decoded.
+type cursed struct{}
+
+func (cursed) EventType() string           { return "tally.cursed.v1" }
+func (*cursed) UnmarshalJSON([]byte) error { panic("cursed") }
+
+func TestRunner_PanicOfADecoderStopsAtTheEvent(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]int{"from the feed": 1, "far behind": 3000} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			var err error
+			if w.codec, err = eventstore.NewCodec([]domain.Constructor{
+				func() event.Event { return new(added) },
+				func() event.Event { return new(cursed) },
+				func() event.Event { return new(registry.EventSetAside) },
+			}); err != nil {
+				t.Fatal(err)
+			}
+			last := w.add(t, "apple-1", ones(before)...)
+			bad := w.append(t, "apple-1", "tally.cursed.v1", json.RawMessage(`{}`))
+			rt := w.runtime(t, nil, tally{family: "apple"})
+			run(t, rt)
+			mustWait(t, rt.Waiter(), last, "apples")
+			eventually(t, "it stops", func() bool { return status(t, rt, "apples").Stop != nil })
+			stop, is := errors.AsType[*Stop](rt.Waiter().Stopped(t.Context(), "apples"))
+			if !is || stop.Position != bad || !strings.Contains(stop.Error(), "panic: a value of type string") {
+				t.Errorf("it stopped with %v, want the panic at %d", stop, bad)
+			}
+		})
+	}
 }
