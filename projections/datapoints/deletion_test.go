@@ -1,21 +1,30 @@
 package datapoints_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
@@ -265,5 +274,205 @@ func TestFit(t *testing.T) {
 	}
 	if n := p.Fit(page(&ingestion.Retried{})); n < 1 || n > 40 {
 		t.Errorf("%d retries fit", n)
+	}
+}
+
+// The deletion of a data point that was often sent unchanged changes only the items with a
+// revision.
+func TestDeleted_UnchangedSendsAreNotTouched(t *testing.T) {
+	const resends = 500
+	w := newFixture(t)
+	w.revised("s", "a", alone)
+	facts := []deletion.RetainedFact{
+		{IngestionID: id("s"), RequestID: id("request of s"), AcceptedAt: at(0), Items: 1, Bytes: 7, CreditTenths: 10, Month: "2026-11", Outcome: ingestion.Created, Revision: 1},
+	}
+	for n := range resends {
+		name := fmt.Sprint("again ", n)
+		facts = append(facts, deletion.RetainedFact{
+			IngestionID: id(name), RequestID: id("request of " + name), AcceptedAt: w.at(), Items: 1, Bytes: 7, CreditTenths: 10,
+			Month: "2026-11", Outcome: ingestion.Unchanged, Revision: 1,
+		})
+		w.resent(name, "a", alone)
+	}
+	w.apply()
+	read := func() string {
+		var tables string
+		if err := w.Queries.DB.QueryRow(t.Context(), `select string_agg(row, ' ' order by row) from (
+				select 'item ' || ctid::text || xmin::text as row from datapoints.items where outcome = 'unchanged'
+				union all select 'send ' || ctid::text || xmin::text from datapoints.sends
+					where phase = 'nothing-changed') r`).Scan(&tables); err != nil {
+			t.Fatal(err)
+		}
+		return tables
+	}
+	before := read()
+	outcome := func() string {
+		items := w.shown("again 7")
+		if len(items) != 1 {
+			t.Fatalf("items are %+v", items)
+		}
+		return items[0].Outcome
+	}
+	if got := outcome(); got != ingestion.Unchanged {
+		t.Errorf("before its deletion it is %s", got)
+	}
+	w.deleted("d", "a", true)
+	w.apply()
+	if diff := cmp.Diff(before, read()); diff != "" {
+		t.Error("the deletion writes rows of unchanged sends")
+	}
+	if got := outcome(); got != ingestion.Deleted {
+		t.Errorf("after its deletion it is %s", got)
+	}
+	// In parts, as the finisher retains them.
+	w.kept("d", "a", facts[:300]...)
+	w.kept("d", "a", append([]deletion.RetainedFact{facts[0]}, facts[300:]...)...)
+	w.apply()
+	if diff := cmp.Diff(before, read()); diff != "" {
+		t.Error("retaining the facts writes rows of unchanged sends")
+	}
+	s, err := w.Queries.Status(t.Context(), project, id("again 7"))
+	if err != nil || s.Status != datapoints.StatusCompleted {
+		t.Errorf("an unchanged send is %+v, %v", s, err)
+	}
+}
+
+// used returns what the pages of an index hold in their items, the separators of inner pages and the high keys
+// included. It leaves out the unused part of a page.
+func used(t *testing.T, db *pgxpool.Pool, index string) (items []byte) {
+	t.Helper()
+	const pageSize, headerSize, deleted = 8192, 24, 1 << 2
+	var file []byte
+	if err := db.QueryRow(t.Context(), "select pg_read_binary_file(pg_relation_filepath($1::regclass))", index).
+		Scan(&file); err != nil {
+		t.Fatal(err)
+	}
+	for page := range slices.Chunk(file, pageSize) {
+		lower, special := binary.LittleEndian.Uint16(page[12:]), binary.LittleEndian.Uint16(page[16:])
+		if lower < headerSize || binary.LittleEndian.Uint16(page[special+12:])&deleted != 0 {
+			continue
+		}
+		for pointer := range slices.Chunk(page[headerSize:lower], 4) {
+			item := binary.LittleEndian.Uint32(pointer)
+			from, length, isUsed := item&0x7fff, item>>17, item>>15&3 != 0
+			if isUsed && from+length <= pageSize {
+				items = append(items, page[from:from+length]...)
+			}
+		}
+	}
+	return items
+}
+
+// A B-tree keeps keys of deleted rows as the bounds of its pages, however often it is vacuumed: so no key is a text of
+// customers. What the leaves include besides leaves with the row.
+func TestIndexes_KeepNoTextOfDeletedRows(t *testing.T) {
+	t.Parallel()
+	w := newListFixture(t)
+	fillPoints(t, w, 5_000)
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := w.Queries.DB.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Each page has rows that stay.
+	exec(`update datapoints.data_points set source_id = id || name, label_key = id || name, author = id || name
+		from (values (true, ' deleted'), (false, ' kept')) names (goes, name) where goes = (position % 20 > 0)`)
+	rows, err := w.Queries.DB.Query(t.Context(), `select indexrelid::regclass::text from pg_index
+		where indrelid = 'datapoints.data_points'::regclass`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	indexes, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(indexes) < 4 {
+		t.Fatalf("indexes %v, %v", indexes, err)
+	}
+	exec("checkpoint")
+	held := 0
+	for _, index := range indexes {
+		held += bytes.Count(used(t, w.Queries.DB, index), []byte(" deleted"))
+	}
+	if held < 1_000 {
+		t.Fatalf("the test finds %d texts before the rows are deleted", held)
+	}
+	exec("delete from datapoints.data_points where position % 20 > 0")
+	exec("vacuum (index_cleanup on, truncate off) datapoints.data_points")
+	exec("checkpoint")
+	for _, index := range indexes {
+		if n := bytes.Count(used(t, w.Queries.DB, index), []byte(" deleted")); n > 0 {
+			t.Errorf("index %s holds %d texts of deleted rows", index, n)
+		}
+	}
+}
+
+// Blobs of identities, bulk writes and audiences are swept only without a reference; the rows of a
+// bulk write also once it is fanned out.
+func TestBlobs_DirectoryReferences(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	ref := func(name string) *blob.Ref { return &blob.Ref{Stream: "blob-" + name} }
+	begun := func(owner string, names ...string) {
+		for _, name := range names {
+			w.Append("blob-"+name, &blob.Opened{ProjectID: w.project, Owner: id(owner), Deadline: noon})
+		}
+	}
+	add := func(family, owner string, e event.Event) { w.last = w.Append(stream.Name(family, id(owner)), e) }
+	traits := func(name string) identity.Record { return identity.Record{Traits: identity.Traits{Blob: ref(name)}} }
+	row := traits("row")
+
+	begun("ana", "replaced", "patch", "merged", "row", "never")
+	begun("bulk", "rows")
+	begun("other bulk", "other rows")
+	begun("project", "members", "rule")
+	add(stream.Identity, "ana", &identity.Appeared{ProjectID: w.project, Identity: "ana"})
+	add(stream.Identity, "ana", &identity.TraitsReplaced{ProjectID: w.project, Record: traits("replaced")})
+	add(stream.Identity, "ana",
+		&identity.TraitsMerged{ProjectID: w.project, Patch: identity.Patch{Blob: ref("patch")}, Record: traits("merged")})
+	add(stream.Bulk, "bulk", &identity.BulkAccepted{ProjectID: w.project, Rows: *ref("rows")})
+	add(stream.Bulk, "other bulk", &identity.BulkAccepted{ProjectID: w.project, Rows: *ref("other rows")})
+	add(stream.Identity, "ana", &identity.BulkRowApplied{ProjectID: w.project, Record: &row})
+	add(stream.Identity, "ben", &identity.BulkRowApplied{ProjectID: w.project, History: true})
+	add(stream.Bulk, "bulk", &identity.BulkFannedOut{ProjectID: w.project})
+	add(stream.Audiences, "project",
+		&audience.Put{ProjectID: w.project, MembersBlob: ref("members"), RuleBlob: ref("rule")})
+	add(stream.Audiences, "project", &audience.Recomputed{ProjectID: w.project})
+	add(stream.Audiences, "project", &audience.Removed{ProjectID: w.project})
+	add(stream.Identity, "ana", &identity.Removed{ProjectID: w.project})
+	add(stream.Identity, "ana", &identity.Cleared{ProjectID: w.project})
+
+	var single, twice [][]eventstore.DecodedEvent
+	for _, f := range w.Facts {
+		single = append(single, []eventstore.DecodedEvent{f})
+		twice = append(twice, []eventstore.DecodedEvent{f}, []eventstore.DecodedEvent{f})
+	}
+	for name, pages := range map[string][][]eventstore.DecodedEvent{
+		"one page": {w.Facts}, "single events": single, "each twice": twice,
+	} {
+		err := projectiontest.Inspect(t.Context(), w.Queries.DB, datapoints.New(nil), pages, func(tx pgx.Tx) error {
+			rows, err := tx.Query(t.Context(), `select stream from datapoints.blobs where not referred order by stream`)
+			if err != nil {
+				return err
+			}
+			loose, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if diff := cmp.Diff([]string{"blob-never", "blob-rows"}, loose); diff != "" {
+				t.Errorf("%s: loose (-want +got):\n%s", name, diff)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.apply()
+	blobs, err := w.Queries.UnreferencedBlobs(t.Context(), noon.Add(time.Second), noon, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var swept []string
+	for _, b := range blobs {
+		swept = append(swept, b.Stream)
+	}
+	if diff := cmp.Diff([]string{"blob-never", "blob-rows"}, swept); diff != "" {
+		t.Errorf("to be swept (-want +got):\n%s", diff)
 	}
 }
