@@ -195,16 +195,14 @@ func Transient(err error) error {
 	return &transientError{err}
 }
 
-// IsTransient reports whether Transient marked an error.
-func IsTransient(err error) bool {
-	_, marked := errors.AsType[*transientError](err)
-	return marked
-}
+// ErrTransient is what an error is that Transient marked.
+var ErrTransient = errors.New("not caused by the events")
 
 type transientError struct{ err error }
 
-func (e *transientError) Error() string { return e.err.Error() }
-func (e *transientError) Unwrap() error { return e.err }
+func (e *transientError) Error() string      { return e.err.Error() }
+func (e *transientError) Unwrap() error      { return e.err }
+func (*transientError) Is(target error) bool { return target == ErrTransient }
 
 // EventError is why the fold of a projector refuses an event.
 type EventError struct {

@@ -4,16 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/person"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/replica"
+	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/internal/tenants"
+	"github.com/annals-project/annals/projections"
 )
 
 // Queries reads the tables of this projection.
@@ -248,4 +254,261 @@ func (q Queries) Owners(ctx context.Context, projects []uuid.UUID) (map[uuid.UUI
 		return nil, fmt.Errorf("find owners of projects: %w", err)
 	}
 	return owners, nil
+}
+
+// Organization is an organization as its events left it.
+type Organization struct {
+	ID   uuid.UUID
+	Name string
+	Plan metering.Plan
+	// SpendCapTenths bounds a month's charges in tenths of a credit; nil is no bound.
+	SpendCapTenths *int64
+	// OwnerID and OwnerEmail are of the newest owner. OwnerEmail is person.RemovedName if that one, or
+	// the last of all, was erased, and "" if there never was an owner.
+	OwnerID    *uuid.UUID
+	OwnerEmail string
+	// Prepared organizations are served.
+	Prepared bool
+	// ManagementKeyID is nil if no management key was ever set.
+	ManagementKeyID *uuid.UUID
+	CreatedAt       time.Time
+	// VisitDays is for how many days visits are kept.
+	VisitDays int
+}
+
+const selectOrganizations = `select o.id, o.name, o.plan, o.spend_cap_tenths, m.person_id, ` + ownerEmail + `,
+		o.prepared, o.management_key_id, o.created_at, o.visit_days ` + ownedOrganizations
+
+// ownedOrganizations are organizations o with the member m that is their newest owner, and that person p.
+const (
+	ownedOrganizations = ` from access.organizations o
+	left join lateral (select person_id from access.members where organization_id = o.id and role = 'owner'
+		order by position desc limit 1) m on true
+	left join access.people p on p.id = m.person_id `
+	ownerEmail = `case when o.owned then coalesce(p.email, '` + person.RemovedName + `') else '' end`
+)
+
+// OrganizationByID finds one organization.
+func (q Queries) OrganizationByID(ctx context.Context, id uuid.UUID) (o Organization, ok bool, err error) {
+	rows, err := q.DB.Query(ctx, selectOrganizations+`where o.id = $1`, id)
+	if err != nil {
+		return Organization{}, false, fmt.Errorf("find organization: %w", err)
+	}
+	o, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Organization])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Organization{}, false, nil
+	}
+	if err != nil {
+		return Organization{}, false, fmt.Errorf("find organization: %w", err)
+	}
+	return o, true, nil
+}
+
+// Names returns addresses of people, names of keys and slugs of projects, by their ids. Who is removed is not in it.
+func (q Queries) Names(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]string, error) {
+	rows, err := q.DB.Query(ctx, `select id, email from access.people where id = any($1) and email is not null
+		union all select id, name from access.keys where id = any($1)
+		union all select id, slug from access.projects where id = any($1)`, ids)
+	if err != nil {
+		return nil, fmt.Errorf("find names: %w", err)
+	}
+	names := make(map[uuid.UUID]string, len(ids))
+	var id uuid.UUID
+	var name string
+	if _, err = pgx.ForEachRow(rows, []any{&id, &name}, func() error {
+		names[id] = name
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("find names: %w", err)
+	}
+	return names, nil
+}
+
+// LiveKeys returns those of the project keys that are created and not revoked in the projection, and of the
+// tokens of webhooks that are in use.
+func (q Queries) LiveKeys(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]struct{}, error) {
+	rows, err := q.DB.Query(ctx, `select id from access.keys where id = any($1) and revoked_at is null
+		union all select token_id from access.webhooks where token_id = any($1)`, ids)
+	if err != nil {
+		return nil, fmt.Errorf("find live keys: %w", err)
+	}
+	live, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("find live keys: %w", err)
+	}
+	set := make(map[uuid.UUID]struct{}, len(live))
+	for _, id := range live {
+		set[id] = struct{}{}
+	}
+	return set, nil
+}
+
+// Preparing returns the organizations that are not prepared in the projection.
+func (q Queries) Preparing(ctx context.Context) ([]uuid.UUID, error) {
+	rows, err := q.DB.Query(ctx, `select id from access.organizations where not prepared order by created_at, id`)
+	if err != nil {
+		return nil, fmt.Errorf("list organizations that are preparing: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("list organizations that are preparing: %w", err)
+	}
+	return ids, nil
+}
+
+// The most organizations and projects of one list, the oldest first.
+const (
+	MaxOrganizations = 1000
+	MaxProjects      = 50_000
+)
+
+// Tenancy finds organizations, projects and keys by the names that people use, of any organization: for operators. It
+// waits until the tables show what was answered before. An organization is named by name or id, "" is any; a project
+// by slug, a key by id. The faults are not-found, conflict for a name that is not enough, and service-unavailable.
+type Tenancy struct {
+	Queries Queries
+	Head    projections.Head
+}
+
+// Organizations lists the organization with a name or id, or the oldest MaxOrganizations.
+func (t Tenancy) Organizations(ctx context.Context, organization string) ([]tenants.ListedOrganization, error) {
+	if err := t.Head.Await(ctx, projection.Access); err != nil {
+		return nil, err
+	}
+	found, err := t.Queries.listOrganizations(ctx, organization)
+	if err == nil && len(found) == 0 {
+		err = fault.New(fault.NotFound, fault.CodeNotFound, "there is no organization %q", organization)
+	}
+	return found, err
+}
+
+// Organization finds the organization with a name or id, or the only one.
+func (t Tenancy) Organization(ctx context.Context, organization string) (o tenants.ListedOrganization, err error) {
+	found, err := t.Organizations(ctx, organization)
+	if err == nil && len(found) > 1 {
+		err = fault.New(fault.Conflict, fault.CodeConflict, "there are several organizations: name one with --org")
+	}
+	if err != nil {
+		return o, err
+	}
+	return found[0], nil
+}
+
+// Projects lists the oldest MaxProjects projects, archived ones too, by organization.
+func (t Tenancy) Projects(ctx context.Context, organization string) ([]tenants.ListedProject, error) {
+	if _, err := t.Organizations(ctx, organization); err != nil {
+		return nil, err
+	}
+	return t.Queries.listProjects(ctx, organization, "")
+}
+
+// Project finds the only project with a slug.
+func (t Tenancy) Project(ctx context.Context, organization, slug string) (p tenants.ListedProject, err error) {
+	if _, err = t.Organizations(ctx, organization); err != nil {
+		return p, err
+	}
+	found, err := t.Queries.listProjects(ctx, organization, slug)
+	if err != nil {
+		return p, err
+	}
+	return only(found, organization, slug)
+}
+
+// Keys lists the keys of a project, revoked ones too, oldest first.
+func (t Tenancy) Keys(ctx context.Context, organization, slug string) ([]tenants.Key, error) {
+	p, err := t.Project(ctx, organization, slug)
+	if err != nil {
+		return nil, err
+	}
+	return t.Queries.Keys(ctx, p.ID)
+}
+
+// Key finds a key of a project, also a revoked one.
+func (t Tenancy) Key(
+	ctx context.Context, organization, slug, id string,
+) (p tenants.ListedProject, k tenants.Key, err error) {
+	if p, err = t.Project(ctx, organization, slug); err != nil {
+		return p, k, err
+	}
+	keys, err := t.Queries.Keys(ctx, p.ID)
+	if err != nil {
+		return p, k, err
+	}
+	i := slices.IndexFunc(keys, func(k tenants.Key) bool { return k.ID == id })
+	if i < 0 {
+		return p, k, fault.New(fault.NotFound, fault.CodeNotFound,
+			"project %s has no key %q: annals key list %s shows the ids", p.Slug, id, p.Slug)
+	}
+	return p, keys[i], nil
+}
+
+// OnlyProject finds the only project with a slug: of the organization with a name or an id, or of any if that is "". It
+// waits for nothing. The faults are not-found and conflict.
+func (q Queries) OnlyProject(ctx context.Context, organization, slug string) (Project, error) {
+	found, err := q.FindProjects(ctx, organization, slug)
+	if err != nil {
+		return Project{}, err
+	}
+	return only(found, organization, slug)
+}
+
+// only returns the only one of the projects with a slug.
+func only[P any](found []P, organization, slug string) (p P, err error) {
+	switch {
+	case len(found) == 0 && organization != "":
+		err = fault.New(fault.NotFound, fault.CodeNotFound, "organization %q has no project %q", organization, slug)
+	case len(found) == 0:
+		err = fault.New(fault.NotFound, fault.CodeNotFound, "there is no project %q", slug)
+	case len(found) > 1:
+		err = fault.New(fault.Conflict, fault.CodeConflict,
+			"several organizations have a project %q, name one with --org", slug)
+	default:
+		p = found[0]
+	}
+	return p, err
+}
+
+// named selects the organization with the name or id $1, or all if that is "".
+const named = `($1 = '' or o.name = $1 or o.id::text = lower($1))`
+
+func (q Queries) listOrganizations(ctx context.Context, organization string) ([]tenants.ListedOrganization, error) {
+	rows, err := q.DB.Query(ctx, `select o.id, o.name, o.plan, `+ownerEmail+`, o.created_at, o.spend_cap_tenths, o.prepared,
+			(select count(*) from access.projects where organization_id = o.id) `+ownedOrganizations+`
+		where `+named+` order by o.created_at, o.id limit $2`, organization, MaxOrganizations)
+	if err != nil {
+		return nil, fmt.Errorf("list organizations: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (o tenants.ListedOrganization, err error) {
+		var tenths *int64
+		err = row.Scan(&o.ID, &o.Name, &o.Plan, &o.OwnerEmail, &o.CreatedAt, &tenths, &o.IsPrepared, &o.Projects)
+		o.SpendCap = tenants.Cap(tenths)
+		return o, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list organizations: %w", err)
+	}
+	return found, nil
+}
+
+// listProjects lists projects, or those with a slug if that is not "".
+func (q Queries) listProjects(ctx context.Context, organization, slug string) ([]tenants.ListedProject, error) {
+	rows, err := q.DB.Query(ctx, `select p.id, o.name, p.slug, p.name, p.archived, p.ingestion_cap, p.credit_cap_tenths,
+			p.created_at, o.id
+		from access.projects p join access.organizations o on o.id = p.organization_id
+		where `+named+` and ($2 = '' or p.slug = $2) order by o.created_at, o.id, p.number limit $3`,
+		organization, slug, MaxProjects)
+	if err != nil {
+		return nil, fmt.Errorf("list projects: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p tenants.ListedProject, err error) {
+		var tenths *int64
+		err = row.Scan(&p.ID, &p.Organization, &p.Slug, &p.Name, &p.IsArchived, &p.IngestionCap, &tenths, &p.CreatedAt,
+			&p.OrganizationID)
+		p.CreditCap = tenants.Cap(tenths)
+		return p, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list projects: %w", err)
+	}
+	return found, nil
 }

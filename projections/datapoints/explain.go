@@ -105,3 +105,81 @@ func (q Queries) Explain(
 	}
 	return s, true, nil
 }
+
+// Placement is what decides who reads a data point: its audience, and the time of its newest revision.
+type Placement struct {
+	// Deleted is true if it was deleted: all else is zero then.
+	Deleted  bool `json:"isDeleted"`
+	Revision int  `json:"revision,omitempty"`
+	// Captured is the newest revision whose memories are derived, 0 for none.
+	Captured int `json:"captured"`
+	// Audience is zero for what is project-visible.
+	Audience   uuid.UUID `json:"audienceId"`
+	OccurredAt time.Time `json:"occurredAt"`
+}
+
+// The items of a data point outlive it, and a deletion is there at once.
+const selectPlacement = `select d.id is null, coalesce(d.revision, 0), coalesce(d.captured, 0),
+		coalesce(d.audience, '00000000-0000-0000-0000-000000000000'), coalesce(d.occurred_at, 'epoch')
+	from (select) one left join datapoints.data_points d on d.id = $2 and d.project_id = $1
+	where d.id is not null
+		or exists (select from datapoints.items i where i.data_point = $2 and i.project_id = $1
+			and i.outcome not in ('unchanged', 'moved'))
+		or exists (select from datapoints.erasures e where e.data_point = $2 and e.project_id = $1)`
+
+// Placement finds a data point of a project, as the projection is once it has passed the head of the log. ok is false
+// if none was sent.
+func (q Queries) Placement(ctx context.Context, project auth.Project, id uuid.UUID) (p Placement, ok bool, err error) {
+	if err := q.CatchUp(ctx); err != nil {
+		return p, false, err
+	}
+	rows, err := q.DB.Query(ctx, selectPlacement, project.ID, id)
+	if err != nil {
+		return p, false, fmt.Errorf("find the audience of a data point: %w", err)
+	}
+	defer rows.Close()
+	if ok = rows.Next(); ok {
+		err = rows.Scan(&p.Deleted, &p.Revision, &p.Captured, &p.Audience, &p.OccurredAt)
+		p.OccurredAt = p.OccurredAt.UTC()
+	}
+	if rows.Close(); err == nil {
+		err = rows.Err()
+	}
+	if err != nil {
+		return p, false, fmt.Errorf("find the audience of a data point: %w", err)
+	}
+	return p, ok, nil
+}
+
+// Brought is a data point of a send. The zero value is one that was deleted since.
+type Brought struct {
+	SourceID string
+	// Newest reports that the send brought the newest revision.
+	Newest bool
+	// Author wrote the newest revision, SentBy the one that the send brought or repeated; "" for none.
+	Author, SentBy string
+}
+
+// Brought returns the data points that a send names, in its order. found is false if the project has no such send,
+// after the projection has applied the head of the log.
+func (q Queries) Brought(
+	ctx context.Context, project auth.Project, send uuid.UUID,
+) (list []Brought, found bool, err error) {
+	if _, found, err = q.Targets(ctx, project, send); err != nil || !found {
+		return nil, false, err
+	}
+	rows, err := q.DB.Query(ctx, `select coalesce(d.source_id, ''), coalesce(d.ingestion_id = i.ingestion_id, false),
+			coalesce(d.author, ''), case when d.id is not null then coalesce(r.author, '') else '' end
+		from datapoints.items i
+		left join datapoints.data_points d on d.id = i.data_point and d.project_id = i.project_id
+		left join datapoints.revisions r on r.data_point = i.data_point and r.number = i.revision
+		where i.ingestion_id = $1 and i.project_id = $2 order by i.ordinal`, send, project.ID)
+	if err != nil {
+		return nil, false, fmt.Errorf("read what a send brought: %w", err)
+	}
+	list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Brought])
+	if err != nil {
+		return nil, false, fmt.Errorf("read what a send brought: %w", err)
+	}
+	return list, true, nil
+}

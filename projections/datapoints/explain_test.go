@@ -6,12 +6,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/projectiontest"
 	"github.com/annals-project/annals/projections/datapoints"
 )
@@ -163,4 +165,114 @@ func TestExplain_NothingChanged(t *testing.T) {
 		ID: id("s"), RequestID: id("request of s"), AcceptedAt: at, SettledAt: &at, Phase: "nothing-changed", CreditTenths: 0,
 		Items: []datapoints.Item{{DataPoint: id("a"), SourceID: "a", Revision: 1, Outcome: "unchanged", Phase: "done"}},
 	}, w.explained("s", 100, everything))
+}
+
+func TestPlacement(t *testing.T) {
+	w := newFixture(t)
+	for _, source := range []string{"a", "b", "gone", "erased"} {
+		w.revised("first "+source, source, location{})
+	}
+	w.revised("second", "a", location{})
+	w.moved("third", "b", id("audience"), location{})
+	w.derived("first a", "a", 0, 1)
+	w.deleted("d", "gone", true)
+	w.deleted("e", "erased", true)
+	w.kept("e", "erased")
+	w.cleaned("e")
+	for name, c := range map[string]struct {
+		project auth.Project
+		sent    bool
+		want    datapoints.Placement
+	}{
+		"a":      {project, true, datapoints.Placement{Revision: 2, Captured: 1}},
+		"b":      {project, true, datapoints.Placement{Revision: 1, Audience: id("audience")}},
+		"gone":   {project, true, datapoints.Placement{Deleted: true}},
+		"erased": {project, true, datapoints.Placement{Deleted: true}},
+		"never":  {project, false, datapoints.Placement{}},
+	} {
+		for _, of := range []auth.Project{c.project, neighbour} {
+			sent, want := c.sent, c.want
+			if of == neighbour {
+				sent, want = false, datapoints.Placement{}
+			}
+			got, ok, err := w.Queries.Placement(t.Context(), of, id(name))
+			if err != nil || ok != sent {
+				t.Fatalf("%s in %s: %v, %v", name, of.Slug, ok, err)
+			}
+			if got.Deleted != want.Deleted || got.Revision != want.Revision || got.Captured != want.Captured ||
+				got.Audience != want.Audience || ok && !got.Deleted && got.OccurredAt.IsZero() {
+				t.Errorf("%s in %s: %+v, want %+v", name, of.Slug, got, want)
+			}
+		}
+	}
+	if _, ok, err := w.Queries.Placement(t.Context(), project, uuid.Nil); ok || err != nil {
+		t.Errorf("no id: %v, %v", ok, err)
+	}
+}
+
+// audiences reads the last audience of each revision while it was the newest; "?" is unknown.
+func (w *fixture) audiences(source string) map[int]string {
+	w.t.Helper()
+	w.apply()
+	rows, err := w.Queries.DB.Query(w.t.Context(), `select number, audience from datapoints.revisions
+		where data_point = $1`, id(source))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	got := map[int]string{}
+	var number int
+	var audience *uuid.UUID
+	if _, err := pgx.ForEachRow(rows, []any{&number, &audience}, func() error {
+		got[number] = "?"
+		if audience != nil {
+			got[number] = names[*audience]
+		}
+		return nil
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	return got
+}
+
+var names = map[uuid.UUID]string{uuid.Nil: "project", id("team"): "team", id("board"): "board"}
+
+// movedLate stores a historic move: one of a batch, after effects that followed its commit.
+func (w *fixture) movedLate(send, source string, revision int, audience uuid.UUID) {
+	current := w.states[source]
+	effect := current
+	effect.Revision, effect.Audience = revision, audience
+	w.last = w.Append(stream.Name(stream.DataPoint, id(source)), &datapoint.Moved{
+		Send: w.send(send, location{items: 1, commit: 1}), States: datapoint.States{Effect: effect, Current: &current},
+	})
+}
+
+func (w *fixture) wantAudiences(source string, want map[int]string) {
+	w.t.Helper()
+	if diff := cmp.Diff(want, w.audiences(source)); diff != "" {
+		w.t.Errorf("audiences (-want +got):\n%s", diff)
+	}
+}
+
+func TestRevision_LastAudience(t *testing.T) {
+	t.Parallel()
+	w := newFixture(t)
+	w.revised("s1", "a", alone)
+	w.moved("s2", "a", id("board"), alone)
+	w.wantAudiences("a", map[int]string{1: "board"})
+	w.moved("s3", "a", id("team"), alone)
+	w.moved("s4", "a", id("board"), alone)
+	w.revised("s5", "a", alone) // keeps the audience
+	w.moved("s6", "a", uuid.Nil, alone)
+	w.wantAudiences("a", map[int]string{1: "board", 2: "project"})
+}
+
+func TestRevision_HistoricMove(t *testing.T) {
+	w := newFixture(t)
+	w.revised("s1", "a", alone)
+	w.moved("s2", "a", id("board"), alone)
+	w.movedLate("s3", "a", 1, id("team"))
+	w.wantAudiences("a", map[int]string{1: "board"}) // the later move wins
+	w.revised("s4", "a", alone)
+	w.movedLate("s5", "a", 1, id("team"))
+	w.wantAudiences("a", map[int]string{1: "?", 2: "board"})
 }

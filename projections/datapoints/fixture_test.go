@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/blob"
@@ -258,4 +259,49 @@ func (w *fixture) keptOf(deletedAt time.Time, operation, source string, facts ..
 func (w *fixture) cleaned(operation string) {
 	w.last = w.Append(stream.Name(stream.Deletion, id(operation)),
 		&deletion.Cleaned{ProjectID: w.project, CleanedAt: w.at()})
+}
+
+// sendRow is what a test expects of a send.
+type sendRow struct {
+	Phase       string
+	Settled     time.Time // zero for none
+	Code        string
+	FailureOpen bool
+	Round       int
+}
+
+func (w *fixture) sends() map[uuid.UUID]sendRow {
+	w.t.Helper()
+	rows, err := w.Queries.DB.Query(w.t.Context(), `select id, phase, coalesce(settled_at, '0001-01-01Z'),
+		coalesce(failure_code, ''), failure_open, round from datapoints.sends`)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	sends := map[uuid.UUID]sendRow{}
+	var (
+		send uuid.UUID
+		row  sendRow
+	)
+	if _, err := pgx.ForEachRow(rows, []any{
+		&send, &row.Phase, &row.Settled, &row.Code, &row.FailureOpen, &row.Round,
+	}, func() error {
+		sends[send] = row
+		return nil
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	return sends
+}
+
+// shown returns the items of a send, with what the fold derives.
+func (w *fixture) shown(send string) []datapoints.Item {
+	w.t.Helper()
+	s, _, err := w.Queries.Explain(w.t.Context(), project, id(send), 100, 0)
+	if err != nil {
+		w.t.Fatalf("items of %s: %v", send, err)
+	}
+	for n := range s.Items { // these are of TestExplain
+		s.Items[n].SourceID, s.Items[n].Searchable, s.Items[n].Memories = "", false, 0
+	}
+	return s.Items
 }

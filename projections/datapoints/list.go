@@ -19,6 +19,9 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/reads"
+	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/readlog"
 )
 
@@ -384,4 +387,131 @@ func ParsePlace(text string) (*Place, error) {
 		return nil, errors.New("not a place in a list")
 	}
 	return &Place{OccurredAt: time.UnixMicro(at).UTC(), ID: uuid.UUID(raw[8:])}, nil
+}
+
+// Item is an item of a send as clients see it.
+type Item struct {
+	Ordinal   int
+	DataPoint uuid.UUID
+	// SourceID is "" if the data point was deleted.
+	SourceID string
+	// Revision is the revision of the data point after the item, 0 if it was deleted before.
+	Revision int
+	// Outcome is created, updated, unchanged or moved, or deleted if its data point was deleted
+	// since.
+	Outcome string
+	// Phase is queued, processing, captured, failed, done, or unindexed if the send failed on the
+	// index.
+	Phase string
+	// Searchable reports whether recall can find the revision now. Memories counts what was derived
+	// from it.
+	Searchable bool
+	Memories   int
+}
+
+// inSendList selects the items that a send lists. Once the send is deleted, it no longer lists
+// items that were unchanged, or revised by another send since, even if they are deleted later.
+const inSendList = `(s.deleted_at is null or i.outcome = 'deleted' or (i.deleted_at is not null
+	and not i.outdated) or i.deleted_at is null and exists (select from datapoints.follow_ups w
+		where w.kind = 'delete' and w.key = i.data_point and (w.data::jsonb->>'newest')::int = i.revision))`
+
+// clientOutcome is the outcome that a client reads. A deletion is recorded only with the items that
+// created a revision, since a data point may have far more unchanged ones, and with those not at once.
+const clientOutcome = `case when i.deleted_at is not null
+		or not exists (select from datapoints.data_points d where d.id = i.data_point)
+	then 'deleted' else i.outcome end`
+
+// clientPhase is the phase that a client reads. If a watermark preceded the failure of the index,
+// the item counts as captured.
+const clientPhase = `case when i.phase = 'unindexed' and s.phase = 'indexed' then 'captured'
+	when i.phase <> 'erased' and not exists (select from datapoints.data_points d where d.id = i.data_point) then 'done'
+	else i.phase end`
+
+// waitingItems counts, for a row s of sends, the items whose deletion a follow-up has yet to apply, with
+// the time of the last deletion. It reads no item if there are no follow-ups.
+const waitingItems = ` cross join lateral (
+		select count(*) as items, max((w.data::jsonb->>'deletedAt')::timestamptz) as at
+		from datapoints.items i join datapoints.follow_ups w on w.kind = 'delete' and w.key = i.data_point
+		where exists (select from datapoints.follow_ups) and i.ingestion_id = s.id and i.deleted_at is null
+			and i.outcome in ('created', 'updated')
+	) w `
+
+// endedByDeletion reports that no item of a send is left but for deletions that a follow-up has yet to
+// apply: the send counts as indexed, as in derivePhase.
+const endedByDeletion = `(w.items > 0 and s.fanned_out and s.phase not in ('indexed', 'nothing-changed')
+	and s.unchanged + s.deleted + w.items = s.item_count)`
+
+// CountAuthored counts the live data points of a project with a revision of an author: those whose newest revision is
+// the author's, and those of which only earlier ones are.
+func (q Queries) CountAuthored(ctx context.Context, project uuid.UUID, author string) (newest, earlier int, err error) {
+	err = q.DB.QueryRow(ctx, `select count(*) filter (where newest), count(*) filter (where not newest) from (
+			select bool_or(r.number = d.revision) as newest from datapoints.data_points d
+			join datapoints.revisions r on r.data_point = d.id
+			where d.project_id = $1 and r.project_id = $1 and r.author = $2 group by d.id
+		) found`, project, author).Scan(&newest, &earlier)
+	if err != nil {
+		return 0, 0, fmt.Errorf("count the data points of an author: %w", err)
+	}
+	return newest, earlier, nil
+}
+
+// CountOfOthers counts those of some data points of a project that are live and whose newest revision an author did not
+// write.
+func (q Queries) CountOfOthers(
+	ctx context.Context, project uuid.UUID, ids []uuid.UUID, author string,
+) (n int, err error) {
+	err = q.DB.QueryRow(ctx, `select count(*) from datapoints.data_points d
+		join datapoints.revisions r on r.data_point = d.id and r.number = d.revision
+		where d.project_id = $1 and d.id = any($2) and r.author is distinct from $3`, project, ids, author).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("count the data points of others: %w", err)
+	}
+	return n, nil
+}
+
+// ListAuthored returns the source ids of some live data points with a revision of an author.
+func (q Queries) ListAuthored(ctx context.Context, project uuid.UUID, author string, limit int) ([]string, error) {
+	rows, err := q.DB.Query(ctx, `select d.source_id from datapoints.data_points d
+		where d.project_id = $1 and d.id in (select data_point from datapoints.revisions where project_id = $1 and author = $2)
+		limit $3`, project, author, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list the data points of an author: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("list the data points of an author: %w", err)
+	}
+	return ids, nil
+}
+
+// Authors returns the authors of the newest revisions of live data points, by their source ids.
+func (q Queries) Authors(ctx context.Context, project auth.Project, sources []string) (map[string]string, error) {
+	ids := make([]uuid.UUID, len(sources))
+	for i, source := range sources {
+		ids[i] = stream.DataPointID(project.Namespace, source)
+	}
+	rows, err := q.DB.Query(ctx, `select source_id, author from datapoints.data_points
+		where id = any($2::uuid[]) and project_id = $1 and author is not null`, project.ID, ids)
+	if err != nil {
+		return nil, fmt.Errorf("find authors: %w", err)
+	}
+	authors := make(map[string]string, len(sources))
+	var source, author string
+	if _, err = pgx.ForEachRow(rows, []any{&source, &author}, func() error {
+		authors[source] = author
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("find authors: %w", err)
+	}
+	return authors, nil
+}
+
+// CountUncleaned counts the deletions of a project up to a position that are not recorded as cleaned.
+func (q Queries) CountUncleaned(ctx context.Context, project uuid.UUID, to eventstore.Position) (n int, err error) {
+	err = q.DB.QueryRow(ctx, `select count(*) from datapoints.deletions
+		where project_id = $1 and not cleaned and position <= $2`, project, int64(to)).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("count deletions: %w", err)
+	}
+	return n, nil
 }

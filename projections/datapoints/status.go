@@ -1,18 +1,22 @@
 package datapoints
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/replica"
+	"github.com/annals-project/annals/internal/pgarray"
 )
 
 // headReader reads the head of the log.
@@ -226,4 +230,269 @@ func snapshot(
 		}
 	}
 	return s, r, true, nil
+}
+
+// FailedSendIDs is a query of the ids of the failed sends of project $1 whose failure still counts.
+const FailedSendIDs = `select id from datapoints.sends where failure_open and project_id = $1`
+
+// SendPhase is the phase of a send, as the request log shows it.
+type SendPhase struct {
+	Phase string
+	// Failed is true if the send failed, and neither a newer revision nor a deletion overtook that.
+	Failed bool
+}
+
+// Phases reads the phases of sends at the position of the projection. A send that the project does
+// not have up to there is not in the map.
+func (q Queries) Phases(
+	ctx context.Context, project auth.Project, sends []uuid.UUID,
+) (map[uuid.UUID]SendPhase, error) {
+	phases := make(map[uuid.UUID]SendPhase, len(sends))
+	if len(sends) == 0 {
+		return phases, nil
+	}
+	rows, err := q.DB.Query(ctx, `select s.id,
+			case when `+endedByDeletion+` then 'indexed' else s.phase end, s.failure_open and not `+endedByDeletion+`
+		from datapoints.sends s`+waitingItems+`where s.id = any($2::uuid[]) and s.project_id = $1`, project.ID, sends)
+	if err != nil {
+		return nil, fmt.Errorf("read phases of sends: %w", err)
+	}
+	var id uuid.UUID
+	var p SendPhase
+	_, err = pgx.ForEachRow(rows, []any{&id, &p.Phase, &p.Failed}, func() error { phases[id] = p; return nil })
+	if err != nil {
+		return nil, fmt.Errorf("read phases of sends: %w", err)
+	}
+	return phases, nil
+}
+
+// Deleted returns which of some data points of the project are deleted, at the position of the projection.
+func (q Queries) Deleted(
+	ctx context.Context, project auth.Project, dataPoints []uuid.UUID,
+) (map[uuid.UUID]bool, error) {
+	if len(dataPoints) == 0 {
+		return map[uuid.UUID]bool{}, nil
+	}
+	rows, err := q.DB.Query(ctx, `select distinct data_point from datapoints.items
+		where data_point = any($2::uuid[]) and outcome not in ('unchanged', 'moved') and project_id = $1
+			and deleted_at is not null`, project.ID, dataPoints)
+	if err != nil {
+		return nil, fmt.Errorf("look for deleted data points: %w", err)
+	}
+	deleted := map[uuid.UUID]bool{}
+	var id uuid.UUID
+	if _, err := pgx.ForEachRow(rows, []any{&id}, func() error { deleted[id] = true; return nil }); err != nil {
+		return nil, fmt.Errorf("look for deleted data points: %w", err)
+	}
+	return deleted, nil
+}
+
+// SourceIDs returns the source ids of those of some data points of the project that are live, at the position of the
+// projection.
+func (q Queries) SourceIDs(
+	ctx context.Context, project auth.Project, dataPoints []uuid.UUID,
+) (map[uuid.UUID]string, error) {
+	ids := map[uuid.UUID]string{}
+	if len(dataPoints) == 0 {
+		return ids, nil
+	}
+	rows, err := q.DB.Query(ctx, `select id, source_id from datapoints.data_points
+		where id = any($2::uuid[]) and project_id = $1`, project.ID, dataPoints)
+	if err != nil {
+		return nil, fmt.Errorf("read source ids: %w", err)
+	}
+	var id uuid.UUID
+	var source string
+	if _, err := pgx.ForEachRow(rows, []any{&id, &source}, func() error { ids[id] = source; return nil }); err != nil {
+		return nil, fmt.Errorf("read source ids: %w", err)
+	}
+	return ids, nil
+}
+
+// AnyDeleted reports whether one of some data points of the project is deleted, at the position of the
+// projection.
+func (q Queries) AnyDeleted(
+	ctx context.Context, project auth.Project, dataPoints []uuid.UUID,
+) (deleted bool, err error) {
+	if len(dataPoints) == 0 {
+		return false, nil
+	}
+	err = q.DB.QueryRow(ctx, `select exists (select from datapoints.items
+		where data_point = any($2::uuid[]) and outcome not in ('unchanged', 'moved') and project_id = $1
+			and deleted_at is not null)
+		or exists (select from datapoints.follow_ups where kind in ('delete', 'text') and key = any($2::uuid[])
+			and project_id = $1)`, project.ID, dataPoints).Scan(&deleted)
+	if err != nil {
+		return false, fmt.Errorf("look for deleted data points: %w", err)
+	}
+	return deleted, nil
+}
+
+// FailedSend is a failed send whose failure still counts.
+type FailedSend struct {
+	ProjectID   uuid.UUID
+	IngestionID uuid.UUID
+	Failure     Failure
+	// Items counts the items of the send, Failed those that failed; Sources are the source ids of
+	// the first FailedSources failed ones.
+	Items, Failed int
+	Sources       []string
+	AcceptedAt    time.Time
+	FailedAt      time.Time
+}
+
+// FailedSources is the most source ids of a FailedSend.
+const FailedSources = 10
+
+// FailedSends lists at most limit failed sends whose failure still counts, by acceptance, after the
+// send of id after; uuid.Nil begins. project limits the list to one project; uuid.Nil is all.
+func (q Queries) FailedSends(ctx context.Context, project uuid.UUID, limit int, after uuid.UUID) ([]FailedSend, error) {
+	rows, err := q.DB.Query(ctx, `select s.project_id, s.id, s.failure_code, s.failure_message, s.item_count,
+		s.open_failures, s.accepted_at, s.settled_at,
+			coalesce((select array_agg(d.source_id order by i.ordinal) from (
+				select * from datapoints.items i where i.ingestion_id = s.id and i.phase in ('failed', 'unindexed') and not i.overtaken
+				order by i.ordinal limit $4
+			) i join datapoints.data_points d on d.id = i.data_point), '{}')
+		from datapoints.sends s`+waitingItems+`
+		where s.failure_open and not `+endedByDeletion+` and ($1::uuid is null or s.project_id = $1)
+			and ($3::uuid is null or (s.accepted_at, s.id) > (select a.accepted_at, a.id from datapoints.sends a
+				where a.id = $3))
+		order by s.accepted_at, s.id limit $2`, pgarray.Optional(project), limit, pgarray.Optional(after), FailedSources)
+	if err != nil {
+		return nil, fmt.Errorf("list failed sends: %w", err)
+	}
+	sends, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s FailedSend, err error) {
+		err = row.Scan(&s.ProjectID, &s.IngestionID, &s.Failure.Code, &s.Failure.Message, &s.Items, &s.Failed,
+			&s.AcceptedAt, &s.FailedAt, &s.Sources)
+		return s, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list failed sends: %w", err)
+	}
+	return sends, nil
+}
+
+// RecentFailures are the sends that failed after a time and whose failure still counts.
+type RecentFailures struct {
+	// Sends is their number. More is true if only some of them were counted.
+	Sends  int
+	More   bool
+	Newest Failure
+}
+
+// maxRecent is how many failed sends RecentFailures reads, those that were accepted last.
+const maxRecent = 1000
+
+// RecentFailures counts the sends that failed after a time and whose failure still counts, among the last maxRecent
+// failed ones by their acceptance.
+func (q Queries) RecentFailures(ctx context.Context, after time.Time) (r RecentFailures, err error) {
+	var code, message *string
+	var read int
+	err = q.DB.QueryRow(ctx, `with newest as materialized (
+			select failure_code, failure_message, settled_at from datapoints.sends
+			where failure_open order by accepted_at desc, id desc limit $2
+		), recent as (select * from newest where settled_at > $1)
+		select (select count(*) from newest), (select count(*) from recent),
+			(select failure_code from recent order by settled_at desc limit 1),
+			(select failure_message from recent order by settled_at desc limit 1)`, after, maxRecent).
+		Scan(&read, &r.Sends, &code, &message)
+	if err != nil {
+		return RecentFailures{}, fmt.Errorf("count failed sends: %w", err)
+	}
+	r.More = read == maxRecent && r.Sends == read
+	if code != nil && message != nil {
+		r.Newest = Failure{Code: *code, Message: *message}
+	}
+	return r, nil
+}
+
+// OldestErasure returns when the oldest deletion that is not cleaned was accepted, zero if there is none.
+func (q Queries) OldestErasure(ctx context.Context) (time.Time, error) {
+	var at *time.Time
+	err := q.DB.QueryRow(ctx, `select (select accepted_at from datapoints.deletions where not cleaned
+		order by position limit 1)`).Scan(&at)
+	if err != nil || at == nil {
+		return time.Time{}, err
+	}
+	return at.UTC(), nil
+}
+
+// StoppedSend is a failed send whose failure still counts, for the person who may retry it.
+type StoppedSend struct {
+	IngestionID uuid.UUID `json:"ingestionId"`
+	// Project is the slug of its project.
+	Project string `json:"project"`
+	// Code and Message are the failure of the send as its status shows them.
+	Code       string    `json:"code"`
+	Message    string    `json:"message"`
+	Items      int       `json:"items"`
+	AcceptedAt time.Time `json:"acceptedAt"`
+	FailedAt   time.Time `json:"failedAt"`
+	// Retryable is false if a retry would stop the same way.
+	Retryable bool `json:"retryable"`
+}
+
+// StoppedList is some stopped sends, oldest first.
+type StoppedList struct {
+	Failed []StoppedSend `json:"failed"`
+	// After requests those that follow, "" if there are none.
+	After string `json:"after,omitempty"`
+}
+
+// MaxStopped is the most sends of a StoppedList.
+const MaxStopped = 500
+
+// StoppedSends lists stopped sends.
+type StoppedSends struct {
+	Queries  Queries
+	Projects interface {
+		// SlugOf returns the slug of a project, "" if there is none.
+		SlugOf(ctx context.Context, project uuid.UUID) (string, error)
+	}
+	// AtOnce is how many sends Each reads at once, MaxStopped by default.
+	AtOnce int
+}
+
+// List lists at most limit stopped sends of a project, or of all if that is uuid.Nil, after a send; uuid.Nil begins.
+func (s StoppedSends) List(ctx context.Context, project uuid.UUID, limit int, after uuid.UUID) (StoppedList, error) {
+	limit = min(limit, MaxStopped)
+	found, err := s.Queries.FailedSends(ctx, project, limit, after)
+	list, slugs := StoppedList{Failed: make([]StoppedSend, len(found))}, make(map[uuid.UUID]string)
+	for i, f := range found {
+		slug, known := slugs[f.ProjectID]
+		if !known {
+			if slug, err = s.Projects.SlugOf(ctx, f.ProjectID); err != nil {
+				return StoppedList{}, err
+			}
+			slugs[f.ProjectID] = slug
+		}
+		list.Failed[i] = StoppedSend{
+			IngestionID: f.IngestionID, Project: slug, Code: f.Failure.Code, Message: f.Failure.Message, Items: f.Items,
+			AcceptedAt: f.AcceptedAt, FailedAt: f.FailedAt, Retryable: f.Failure.Code != ingestion.ContentRejected,
+		}
+	}
+	if len(found) > 0 && len(found) == limit {
+		list.After = found[len(found)-1].IngestionID.String()
+	}
+	return list, err
+}
+
+// Each passes on the stopped sends of a project, or of all if that is uuid.Nil, oldest first. It holds at most
+// AtOnce of them.
+func (s StoppedSends) Each(ctx context.Context, project uuid.UUID, emit func(StoppedSend) error) error {
+	for after := uuid.Nil; ; {
+		page, err := s.List(ctx, project, cmp.Or(s.AtOnce, MaxStopped), after)
+		if err != nil {
+			return err
+		}
+		for _, f := range page.Failed {
+			if err := emit(f); err != nil {
+				return err
+			}
+		}
+		if page.After == "" {
+			return nil
+		}
+		after = page.Failed[len(page.Failed)-1].IngestionID
+	}
 }

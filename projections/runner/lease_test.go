@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/feed"
 )
@@ -232,4 +234,206 @@ func (w *fixture) awaitProlonged(t *testing.T) {
 		}
 		return later
 	})
+}
+
+// stoppingStore ends the process while it reads the head of the log.
+type stoppingStore struct {
+	eventstore.Store
+	stop context.CancelFunc
+}
+
+func (s *stoppingStore) Head(ctx context.Context) (eventstore.Position, error) {
+	s.stop()
+	<-ctx.Done()
+	return 0, context.Cause(ctx)
+}
+
+// A process that ends between taking a lease and using it gives it back: nobody waits for the end of the lease.
+func TestRunner_LeaseIsGivenBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	last := w.add(t, "apple-1", 1, 2)
+	stop := run(t, w.runtime(t, nil, tally{family: "apple"}))
+	long := func(cfg *Config) { cfg.Lease = time.Hour }
+	rt := w.runtime(t, long, tally{family: "apple"})
+	mustWait(t, rt.Waiter(), last, "apples")
+	stop()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	ending := w.runtime(t, func(cfg *Config) {
+		cfg.Lease, cfg.Store = time.Hour, &stoppingStore{w.store, cancel}
+	}, tally{family: "apple"})
+	r := ending.runners[0]
+	if l, err := r.takeLease(ctx); err == nil {
+		t.Fatalf("a lease without a head of the log: %+v", l)
+	}
+	row, err := r.table.read(t.Context())
+	if err != nil || row.holder != "" {
+		t.Errorf("the lease is held by %q: %v", row.holder, err)
+	}
+	next, err := rt.runners[0].takeLease(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.end()
+	// What a process gives back by its name is its own lease only.
+	holder := rt.runners[0].holder
+	for _, c := range []struct{ by, want string }{{r.holder, holder}, {holder, ""}} {
+		if err := r.table.releaseOf(t.Context(), c.by); err != nil {
+			t.Fatal(err)
+		}
+		if row, err := r.table.read(t.Context()); err != nil || row.holder != c.want {
+			t.Errorf("after %s has given its lease back, it is held by %q: %v", c.by, row.holder, err)
+		}
+	}
+}
+
+// strict returns a runtime that never trusts its memory, with two pages applied; first and last are
+// their ends.
+func strict(t *testing.T, w *fixture) (rt *Runtime, stop func(), first, last eventstore.Position) {
+	t.Helper()
+	rt = w.runtime(t, func(c *Config) { c.Lease = time.Hour }, tally{family: "apple"})
+	for _, r := range rt.runners {
+		r.trust = 0
+	}
+	stop = run(t, rt)
+	first = w.add(t, "apple-1", 1)
+	mustWait(t, rt.Waiter(), first, "apples")
+	last = w.add(t, "apple-1", 2, 3)
+	mustWait(t, rt.Waiter(), last, "apples")
+	return rt, stop, first, last
+}
+
+// fallBack resets rows and checkpoint to a position, as if an older copy of the database replaced
+// it; also is a further change of the checkpoint.
+func (w *fixture) fallBack(t *testing.T, at eventstore.Position, also string) {
+	t.Helper()
+	w.exec(t, `with fallen as (update apples.totals set total = 1, events = 1)
+		update apples.checkpoint set position = $1, last_event_id = null`+also, int64(at))
+}
+
+func wantLate(t *testing.T, waiter *Waiter, pos eventstore.Position) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	wantUnavailable(t, waiter.Wait(ctx, pos, "apples"), "late")
+}
+
+func TestWait_DatabaseRestoredToOlderState(t *testing.T) {
+	w := newWorld(t)
+	rt, _, first, last := strict(t, w)
+	w.fallBack(t, first, "")
+	mustWait(t, rt.Waiter(), last, "apples")
+	w.wantTotals(t, "apples", total{"apple-1", 6, 3})
+}
+
+func TestPosition_LeaseTaken(t *testing.T) {
+	w := newWorld(t)
+	rt, _, first, last := strict(t, w)
+	w.fallBack(t, first, `, epoch = epoch + 1, holder = 'another', until = clock_timestamp() + interval '1 hour'`)
+	if at, err := rt.Waiter().Position(t.Context(), "apples"); err != nil || at != first {
+		t.Errorf("position is %d, %v, and the rows are at %d", at, err, first)
+	}
+	wantLate(t, rt.Waiter(), last)
+	w.exec(t, `update apples.checkpoint set until = clock_timestamp()`)
+	mustWait(t, rt.Waiter(), last, "apples")
+	w.wantTotals(t, "apples", total{"apple-1", 6, 3})
+}
+
+func TestPosition_LeaseExpired(t *testing.T) {
+	w := newWorld(t)
+	rt, stop, first, last := strict(t, w)
+	stop()
+	mustWait(t, rt.Waiter(), last, "apples")
+	w.fallBack(t, first, "")
+	wantLate(t, rt.Waiter(), last)
+}
+
+func TestWait_CheckpointCannotBeRead(t *testing.T) {
+	w := newWorld(t)
+	rt, _, _, last := strict(t, w)
+	tx, err := w.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `lock table apples.checkpoint in access exclusive mode`); err != nil {
+		t.Fatal(err)
+	}
+	wantLate(t, rt.Waiter(), last)
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustWait(t, rt.Waiter(), last, "apples")
+}
+
+// While pages are committed, no waiter reads the database.
+func TestPosition_RecentCheckIsTrusted(t *testing.T) {
+	turn := newLease(1, 7, time.Now())
+	if !turn.confirmedWithin(time.Minute, time.Time{}) {
+		t.Error("a check of now is not trusted")
+	}
+	turn = newLease(1, 7, time.Now().Add(-time.Hour))
+	if turn.confirmedWithin(time.Minute, time.Time{}) {
+		t.Error("a check of an hour ago is trusted")
+	}
+	if now := time.Now(); newLease(1, 7, now).confirmedWithin(time.Minute, now.Add(time.Second)) {
+		t.Error("a check of before the connection was watched is trusted")
+	}
+	// After a suspension of the machine the monotonic clock has stopped meanwhile, the wall clock
+	// has not.
+	turn.confirmed(time.Now().Round(0).Add(-time.Hour))
+	if turn.confirmedWithin(time.Minute, time.Time{}) {
+		t.Error("a check of before the machine was suspended is trusted")
+	}
+}
+
+// A lease, and the pause between the looks of a standby, are together shorter than the time in which a
+// standby takes over. A lease is renewed several times before it is over.
+func TestLease_TakeOverLimit(t *testing.T) {
+	if longest := defaultLease + standbyPoll; longest >= takeOverLimit {
+		t.Errorf("a standby takes over after up to %s, want less than %s", longest, takeOverLimit)
+	}
+	if pause := defaultLease / renewals; 3*pause > defaultLease || pause < 2*idleFlush {
+		t.Errorf("a lease of %s is renewed every %s", defaultLease, pause)
+	}
+}
+
+// A process that is frozen in the middle of a page keeps the locks of the page. The next holder of the lease
+// ends that session, and the page is applied once.
+func TestLease_HolderFrozenInAPage(t *testing.T) {
+	t.Parallel()
+	for name, locked := range map[string]string{
+		"rows":       `update apples.totals set total = total + 100`,
+		"checkpoint": `update apples.checkpoint set position = position + 1`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			first := w.runtime(t, nil, tally{family: "apple"})
+			stop := run(t, first)
+			mustWait(t, first.Waiter(), w.add(t, "apple-1", 1), "apples")
+			stop()
+			// The lease is not over yet: a standby that looks at it meanwhile must not wait for the lock.
+			w.exec(t, `update apples.checkpoint set holder = 'frozen', until = clock_timestamp() + interval '2 s'`)
+			frozen, err := pgx.ConnectConfig(t.Context(), w.db.Config().ConnConfig.Copy())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = frozen.Close(t.Context()) })
+			tx, err := frozen.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tx.Exec(t.Context(), locked); err != nil {
+				t.Fatal(err)
+			}
+			second := w.runtime(t, nil, tally{family: "apple"})
+			run(t, second)
+			mustWait(t, second.Waiter(), w.add(t, "apple-1", 2), "apples")
+			if err := tx.Commit(t.Context()); err == nil {
+				t.Error("the page of the frozen process is committed")
+			}
+			w.wantTotals(t, "apples", total{"apple-1", 3, 2})
+		})
+	}
 }

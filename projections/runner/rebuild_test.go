@@ -3,13 +3,18 @@ package runner
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/pg/ownership"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/projections"
 )
 
 // schemas are the schemas of a projection, live and other.
@@ -319,4 +324,217 @@ func TestRebuild_OldRowsInUse(t *testing.T) {
 		t.Errorf("%d schemas are left of apples", n)
 	}
 	w.wantTotals(t, "apples", total{"apple-1", 6, 3})
+}
+
+// killedRebuild leaves the shadow of a process that was killed a moment ago, with a row in it.
+func (w *fixture) killedRebuild(t *testing.T, p projections.Projector) {
+	t.Helper()
+	shadow := newCheckpoints(w.db, p.Name()+shadowSuffix)
+	live, err := newCheckpoints(w.db, p.Name()).read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pgx.BeginFunc(t.Context(), w.db, func(tx pgx.Tx) error {
+		if _, err := shadow.create(t.Context(), tx, p, 0, live.logID); err != nil {
+			return err
+		}
+		_, err := shadow.takeLease(t.Context(), tx, "killed", time.Hour)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A vacuum retains the shadow of a killed process until its lease is over, and then drops it.
+func TestVacuum_RebuildOfAKilledProcess(t *testing.T) {
+	for name, hooked := range map[string]bool{"of this process's projection": true, "of a projection that this process does not run": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			apples := tally{family: "apple"}
+			rt := w.runtime(t, nil, apples)
+			run(t, rt)
+			mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
+			w.killedRebuild(t, apples)
+			v := Vacuum{DB: w.db, LogID: w.id}
+			if hooked {
+				v.Leftovers = rt.DropLeftovers
+			}
+			short, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if _, err := v.Vacuum(short); err == nil {
+				t.Fatal("vacuumed within the lease of a rebuild")
+			}
+			if n := w.schemas(t, "apples"); n != 2 {
+				t.Fatalf("%d schemas, want that of a rebuild that may be at work among them", n)
+			}
+			w.exec(t, `update apples_next.checkpoint set until = clock_timestamp()`)
+			if _, err := v.Vacuum(t.Context()); err != nil {
+				t.Fatalf("after the lease: %v", err)
+			}
+			if n := w.schemas(t, "apples"); n != 1 {
+				t.Errorf("%d schemas are left", n)
+			}
+		})
+	}
+}
+
+// The shadow of a rebuild in progress is not a leftover, even if its lease is over.
+func TestDropLeftovers_RebuildAtWork(t *testing.T) {
+	w := newWorld(t)
+	rt := w.runtime(t, nil, tally{family: "apple"})
+	run(t, rt)
+	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
+	built := false
+	if err := rt.Rebuild(t.Context(), "apples", func(p RebuildProgress) {
+		if built || p.Done {
+			return
+		}
+		built = true
+		if err := rt.DropLeftovers(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if n := w.schemas(t, "apples"); n != 2 {
+			t.Errorf("%d schemas during a rebuild", n)
+		}
+		at, err := Rebuilds(t.Context(), rt.db, w.id)
+		if err != nil || len(at) != 1 || at[0].Projection != "apples" || !at[0].IsRunning {
+			t.Errorf("the rebuilds are %+v, %v", at, err)
+		}
+	}); err != nil || !built {
+		t.Fatalf("rebuilt %t, %v", built, err)
+	}
+	w.wantTotals(t, "apples", total{"apple-1", 1, 1})
+}
+
+// A process that starts while the lease of a killed rebuild lasts drops its shadow later, by
+// itself.
+func TestRuntime_DropsLeftoversAfterTheirLease(t *testing.T) {
+	w := newWorld(t)
+	apples := tally{family: "apple"}
+	rt := w.runtime(t, nil, apples)
+	stop := run(t, rt)
+	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
+	stop()
+	w.killedRebuild(t, apples)
+	next := w.runtime(t, nil, apples)
+	run(t, next)
+	mustWait(t, next.Waiter(), w.add(t, "apple-1", 1), "apples")
+	if n := w.schemas(t, "apples"); n != 2 {
+		t.Fatalf("%d schemas within the lease, want 2", n)
+	}
+	w.exec(t, `update apples_next.checkpoint set until = clock_timestamp()`)
+	eventually(t, "the shadow is dropped", func() bool { return w.schemas(t, "apples") == 1 })
+}
+
+// An interrupted rebuild is continued where it stopped, by another process too. With Restart, or once a
+// round of erasure has dropped what it left, it begins at position 0.
+func TestRebuild_ContinuesAfterAnInterruption(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	rt := w.runtime(t, nil, tally{family: "apple"})
+	stop := run(t, rt)
+	const events = 6000 // more than one page of a rebuild
+	for range events - 2 {
+		w.add(t, "apple-1", 1)
+	}
+	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
+	interrupt := func(options RebuildOptions) (last RebuildProgress) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		err := rt.RebuildWith(ctx, "apples", options, func(p RebuildProgress) { last = p; cancel() })
+		if !errors.Is(err, context.Canceled) || last.Position == 0 || last.Position == last.Head {
+			t.Fatalf("interrupted at %+v with %v", last, err)
+		}
+		if last.LeftSeconds == 0 {
+			t.Errorf("no estimate in %+v", last)
+		}
+		return last
+	}
+	at := interrupt(RebuildOptions{})
+	stop()
+	rt = w.runtime(t, nil, tally{family: "apple"}) // the next process keeps what was left
+	run(t, rt)
+	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
+	if n := w.schemas(t, "apples"); n != 2 {
+		t.Fatalf("%d schemas, want the live one and the interrupted one", n)
+	}
+	var end RebuildProgress
+	keep := func(p RebuildProgress) { end = p }
+	if err := rt.Rebuild(t.Context(), "apples", keep); err != nil {
+		t.Fatal(err)
+	}
+	if end.Resumed != at.Position || end.Events != events-at.Events || !end.Compared || !end.Done {
+		t.Errorf("interrupted at %+v, ended with %+v", at, end)
+	}
+	w.wantTotals(t, "apples", total{"apple-1", events, events})
+
+	interrupt(RebuildOptions{})
+	if err := rt.RebuildWith(t.Context(), "apples", RebuildOptions{Restart: true}, keep); err != nil || end.Events != events {
+		t.Errorf("with restart it ended with %+v, %v", end, err)
+	}
+	interrupt(RebuildOptions{})
+	if err := rt.DropLeftovers(t.Context()); err != nil || w.schemas(t, "apples") != 1 {
+		t.Errorf("after a round of erasure %d schemas are left, %v", w.schemas(t, "apples"), err)
+	}
+	interrupt(RebuildOptions{})
+	w.exec(t, `update apples_next.checkpoint set until = clock_timestamp() - interval '25 hours'`)
+	eventually(t, "what nobody continues is dropped", func() bool { return w.schemas(t, "apples") == 1 })
+}
+
+// An event that was set aside after an interrupted rebuild had applied it is not in the rebuilt rows.
+func TestRebuild_SetAsideAfterAnInterruption(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	rt := w.runtime(t, nil, tally{family: "apple"})
+	run(t, rt)
+	first := w.add(t, "apple-1", 5)
+	for range 1500 {
+		w.add(t, "apple-1", 1)
+	}
+	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := rt.Rebuild(ctx, "apples", func(RebuildProgress) { cancel() }); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	w.setAside(t, first)
+	if err := rt.Rebuild(t.Context(), "apples", nil); err != nil {
+		t.Fatal(err)
+	}
+	w.wantTotals(t, "apples", total{"apple-1", 1501, 1501})
+}
+
+// Rows that are lost, or too many, stop the switch-over until an operator forces it.
+func TestRebuild_CountsDiffer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	rt := w.runtime(t, nil, tally{family: "apple"})
+	run(t, rt)
+	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1, 2), "apples")
+	w.exec(t, `insert into apples.totals values ('apple-9', 1, 1)`)
+	err := rt.Rebuild(t.Context(), "apples", nil)
+	if !errors.Is(err, ErrCounts) || !strings.Contains(err.Error(), "totals has 2 rows and 1 rebuilt") {
+		t.Fatalf("rebuilt with %v", err)
+	}
+	w.wantTotals(t, "apples", total{"apple-1", 3, 2}, total{"apple-9", 1, 1})
+	if err := rt.RebuildWith(t.Context(), "apples", RebuildOptions{Force: true}, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.wantTotals(t, "apples", total{"apple-1", 3, 2})
+}
+
+// A rebuild with a rate takes at least the time of its events.
+func TestRebuild_Rate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	rt := w.runtime(t, nil, tally{family: "apple"})
+	run(t, rt)
+	for range 99 {
+		w.add(t, "apple-1", 1)
+	}
+	mustWait(t, rt.Waiter(), w.add(t, "apple-1", 1), "apples")
+	var last RebuildProgress
+	err := rt.RebuildWith(t.Context(), "apples", RebuildOptions{Rate: 200}, func(p RebuildProgress) { last = p })
+	if least := 0.5; err != nil || last.Seconds < least {
+		t.Errorf("%d events took %f s, want at least %f: %v", last.Events, last.Seconds, least, err)
+	}
 }

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -244,4 +246,232 @@ func LogIDOf(store eventstore.Store, codec *eventstore.Codec) func(context.Conte
 		}
 		return opened.LogID, nil
 	}
+}
+
+// Status is the state of a projection of this process.
+type Status struct {
+	Name    string
+	Version int
+	// Everything up to Position is applied. Head is the newest position that this process knows, 0 if
+	// none.
+	Position eventstore.Position
+	Head     eventstore.Position
+	// IsUnread is true if the checkpoint could not be read: Position is not known then.
+	IsUnread bool
+	// Active is true if this process has the lease.
+	Active bool
+	// Stop is set if the projection stopped, here or elsewhere, and no process continued.
+	Stop *Stop
+	// Repeat is the page that failed last, set until it passes.
+	Repeat *Repeat
+	// LastErr is a failure that may pass, such as a database that cannot be reached.
+	LastErr error
+}
+
+// Lag is how far a projection lags, in positions of the log; 0 is up to date, or not known.
+func (s Status) Lag() eventstore.Position {
+	if s.IsUnread || s.Head <= s.Position {
+		return 0
+	}
+	return s.Head - s.Position
+}
+
+// FeedStalls counts how often the live subscription to the log stalled while the log grew, and was
+// restarted.
+func (rt *Runtime) FeedStalls() uint64 { return rt.feed.Stalls() }
+
+// Health returns the state of each projection of this process.
+func (rt *Runtime) Health(ctx context.Context) []Status { return rt.health(ctx, rt.background) }
+
+// HealthOn is Health, with the checkpoints read over a pool that neither calls nor background work use.
+func (rt *Runtime) HealthOn(ctx context.Context, db *pgxpool.Pool) []Status {
+	waiter := *rt.background
+	waiter.db = db
+	return rt.health(ctx, &waiter)
+}
+
+func (rt *Runtime) health(ctx context.Context, waiter *Waiter) []Status {
+	var head eventstore.Position
+	unread := map[string]error{}
+	for _, topic := range rt.feed.Status() {
+		head = max(head, topic.Known)
+		unread[topic.Topic] = topic.Err
+	}
+	all := make([]Status, 0, len(rt.runners))
+	for _, r := range rt.runners {
+		now, err := waiter.state(ctx, r.projector.Name(), 0)
+		s := Status{
+			Name: r.projector.Name(), Version: r.projector.Version(), Position: now.position, Head: head,
+			Active: now.active, Stop: now.stop, LastErr: now.lastErr, Repeat: now.repeat,
+		}
+		if s.LastErr == nil && now.active {
+			s.LastErr = now.followUp
+		}
+		if s.LastErr == nil {
+			s.LastErr = unread[r.topic()]
+		}
+		if err != nil {
+			s.LastErr, s.IsUnread = err, true
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// setAsidePoll is how often a process with a stopped projector refreshes what is set aside.
+const setAsidePoll = 500 * time.Millisecond
+
+// followSetAside polls for events set aside while a projector is stopped or repeats a page: no page
+// refreshes them then.
+func (rt *Runtime) followSetAside(ctx context.Context) {
+	for ctx.Err() == nil {
+		_ = backoff.Pause(ctx, setAsidePoll, nil)
+		for _, r := range rt.runners {
+			if now := r.progress.snapshot(); now.stop == nil && now.repeat == nil {
+				continue
+			}
+			if err := rt.setAside.Refresh(ctx); err != nil && ctx.Err() == nil {
+				rt.log.WarnContext(ctx, "read of events set aside failed, will retry", "err", err)
+			}
+			break
+		}
+	}
+}
+
+// RefreshSetAside reads what was set aside until now.
+func (rt *Runtime) RefreshSetAside(ctx context.Context) error { return rt.setAside.Refresh(ctx) }
+
+// IsSetAside returns what is set aside, by position.
+func (rt *Runtime) IsSetAside() map[eventstore.Position]registry.EventSetAside {
+	return rt.setAside.All()
+}
+
+// ListSetAside returns what was set aside until now, by position.
+func (rt *Runtime) ListSetAside(ctx context.Context) ([]registry.EventSetAside, error) {
+	if err := rt.RefreshSetAside(ctx); err != nil {
+		return nil, err
+	}
+	list := slices.AppendSeq([]registry.EventSetAside{}, maps.Values(rt.setAside.All()))
+	slices.SortFunc(list, func(a, b registry.EventSetAside) int { return cmp.Compare(a.Position, b.Position) })
+	return list, nil
+}
+
+// HeldUpAt returns the projections that are stopped by the event at a position, and those that do not reach or apply
+// it for a cause outside the event.
+func (rt *Runtime) HeldUpAt(ctx context.Context, at eventstore.Position) (stopped []string, outside map[string]error) {
+	outside = map[string]error{}
+	for _, h := range rt.Health(ctx) {
+		switch {
+		case h.Stop != nil && h.Stop.Position == at, h.Repeat != nil && h.Repeat.OfEvent && h.Repeat.Next == at:
+			stopped = append(stopped, h.Name)
+		case h.Stop == nil && h.Repeat != nil && !h.Repeat.OfEvent && h.Repeat.holds(at, h.Position):
+			outside[h.Name] = h.Repeat
+		}
+	}
+	return stopped, outside
+}
+
+const (
+	// othersPoll is how often a process reads the checkpoints that its watchers wait for and other
+	// processes move.
+	othersPoll = 100 * time.Millisecond
+	// othersLimit bounds one such read.
+	othersLimit = 5 * time.Second
+	// remoteSetAsidePoll is how often a process without projectors reads what was set aside.
+	remoteSetAsidePoll = 5 * time.Second
+)
+
+// runRemote is Run of a process whose projectors run in others.
+func (rt *Runtime) runRemote(ctx context.Context) error {
+	if rt.observer != nil {
+		rt.feed.Observe(rt.observer)
+	}
+	rt.watch(ctx, rt.followOthers, rt.pollSetAside)()
+	if err := rt.feed.Close(); err != nil {
+		return fmt.Errorf("runner: %w", err)
+	}
+	return nil
+}
+
+// followOthers wakes the watchers of projections that another process moves. Without a watcher it
+// reads nothing.
+func (rt *Runtime) followOthers(ctx context.Context) {
+	seen := map[string]eventstore.Position{}
+	for ctx.Err() == nil {
+		_ = backoff.Pause(ctx, othersPoll, nil)
+		for _, r := range rt.runners {
+			if !r.progress.isWatchedElsewhere() {
+				continue
+			}
+			limited, cancel := context.WithTimeout(ctx, othersLimit)
+			row, err := r.table.read(limited)
+			cancel()
+			// A failed read is not logged: the watchers poll too, and log theirs.
+			if name := r.projector.Name(); err == nil && row.position != seen[name] {
+				seen[name] = row.position
+				r.progress.change(func(*progress) {})
+			}
+		}
+	}
+}
+
+// pollSetAside reads what was set aside, since no page does.
+func (rt *Runtime) pollSetAside(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := rt.setAside.Refresh(ctx); err != nil && ctx.Err() == nil {
+			rt.log.WarnContext(ctx, "read of events set aside failed, will retry", "err", err)
+		}
+		_ = backoff.Pause(ctx, remoteSetAsidePoll, nil)
+	}
+}
+
+// watchConnection ends all leases as soon as the database closes a connection: it may have crashed
+// and lost the newest checkpoints and rows, whose commits do not wait for the disk. The next leases
+// begin at what is left. Until then no wait for a lost page succeeds: waits rely on what this
+// process knows only while a connection is watched.
+func (rt *Runtime) watchConnection(ctx context.Context) {
+	defer rt.watchedSince.Store(nil) // also after a panic
+	for p := (backoff.Backoff{First: 20 * time.Millisecond, Longest: time.Second}); ctx.Err() == nil; _ = p.Wait(ctx) {
+		conn, err := rt.db.Acquire(ctx)
+		if err != nil {
+			continue // the runners log it
+		}
+		if err = conn.Ping(ctx); err == nil {
+			p.Reset()
+			now := time.Now()
+			rt.watchedSince.Store(&now)
+			// No process notifies this connection: the wait ends with it.
+			_, err = conn.Conn().WaitForNotification(ctx)
+			rt.watchedSince.Store(nil)
+		}
+		conn.Release()
+		if ctx.Err() != nil {
+			return
+		}
+		rt.log.WarnContext(ctx, "database connection lost, will take the leases again", "err", err)
+		for _, r := range rt.runners {
+			if l := r.current.Load(); l != nil {
+				l.end()
+			}
+		}
+	}
+}
+
+// NewestApplied returns the newest event of a log that any process has applied, as the checkpoints name it; position 0
+// if none does.
+func (rt *Runtime) NewestApplied(ctx context.Context, logID uuid.UUID) (eventstore.Position, uuid.UUID, error) {
+	var (
+		at eventstore.Position
+		id uuid.UUID
+	)
+	for _, r := range rt.runners {
+		row, err := r.table.read(ctx)
+		if err != nil {
+			return 0, uuid.Nil, err
+		}
+		if row.logID == logID && row.last != nil && row.position > at {
+			at, id = row.position, *row.last
+		}
+	}
+	return at, id, nil
 }

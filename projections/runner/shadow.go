@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/projections"
 )
 
@@ -289,4 +292,218 @@ func (b *shadowBuild) close(ctx context.Context, switched bool) error {
 	}
 	_, err = b.live.dropLeftovers(limited, keep)
 	return errors.Join(err, closed)
+}
+
+// errShadowLags means that the shadow lags too far to catch up within holdLimit.
+var errShadowLags = errors.New("shadow lags the live projection")
+
+// Pages of the live projection wait while a switch-over locks the live checkpoint.
+const (
+	switchLimit = 20 * time.Second
+	// holdLimit bounds the catch-up of the shadow while the live projection waits.
+	holdLimit = time.Second
+)
+
+// switchOver makes the shadow live in one transaction: it locks both checkpoints, requires that the
+// shadow has caught up, and renames the schemas. It raises the epoch, so that a running page of the
+// live projector, which has written to tables that are no longer live, fails to commit and comes
+// again.
+func (b *shadowBuild) switchOver(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, switchLimit)
+	defer cancel()
+	var epoch int64
+	begin := pgx.TxOptions{
+		BeginQuery: "begin; set local synchronous_commit = on; set local idle_in_transaction_session_timeout = '5s'",
+	}
+	err := pgx.BeginTxFunc(ctx, b.next.db, begin, func(tx pgx.Tx) (err error) {
+		epoch, err = b.rename(ctx, tx)
+		return err
+	})
+	if err != nil && epoch > 0 && b.switched(ctx) {
+		err = nil // the commit succeeded, its reply was lost
+	}
+	if err != nil {
+		return err
+	}
+	if external, ok := b.live.projector.(projections.External); ok {
+		if _, err := external.Promote(ctx, projections.TargetOf(b.next.projector)); err != nil {
+			return fmt.Errorf("promote the external target: %w", err)
+		}
+	}
+	if l := b.live.current.Load(); l != nil {
+		l.end() // the epoch has ended it; now the live projector continues at once
+	}
+	return nil
+}
+
+// rename is the transaction of switchOver. It returns the new epoch.
+func (b *shadowBuild) rename(ctx context.Context, tx pgx.Tx) (epoch int64, err error) {
+	live, next := b.live.table, b.next.table
+	row, found, err := live.find(ctx, tx, "", b.logID)
+	if _, held := errors.AsType[*heldError](err); err != nil && !held {
+		return 0, err
+	}
+	if found {
+		if err := b.catchUpTo(ctx, row.position); err != nil {
+			return 0, err
+		}
+	}
+	if err := b.next.flush(ctx, b.lease); err != nil {
+		return 0, err
+	}
+	epoch = max(row.epoch, b.lease.epoch) + 1
+	tag, err := tx.Exec(ctx, `update `+next.schema+`.checkpoint
+		set epoch = $1, holder = '', until = clock_timestamp(), stopped = null where epoch = $2 and position >= $3`,
+		epoch, b.lease.epoch, int64(row.position))
+	if err := staleUnlessOne(tag, err); err != nil {
+		return 0, err
+	}
+	statements := []string{"alter schema " + next.schema + " rename to " + live.schema}
+	if found {
+		// The holder of the live lease keeps it, if it runs this version.
+		if _, err := tx.Exec(ctx, `update `+next.schema+`.checkpoint n
+			set holder = l.holder, until = l.until, server = l.server
+			from `+live.schema+`.checkpoint l where l.version = n.version or l.holder = $1`, b.live.holder); err != nil {
+			return 0, err
+		}
+		if _, err := tx.Exec(ctx, `update `+live.schema+`.checkpoint set epoch = $1`, epoch); err != nil {
+			return 0, err
+		}
+		old := pgx.Identifier{live.name + oldSuffix + strconv.FormatInt(epoch, 10)}.Sanitize()
+		statements = append([]string{"alter schema " + live.schema + " rename to " + old}, statements...)
+	}
+	for _, s := range statements {
+		if _, err := tx.Exec(ctx, s); err != nil {
+			return 0, fmt.Errorf("%s: %w", s, err)
+		}
+	}
+	return epoch, nil
+}
+
+// catchUpTo applies the log up to the position at which the live projection waits.
+func (b *shadowBuild) catchUpTo(ctx context.Context, live eventstore.Position) error {
+	if _, reached, _ := b.lease.at(); reached >= live {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, holdLimit)
+	defer cancel()
+	err := b.next.catchUp(limited, b.lease, logEnd{at: live}, nil)
+	if _, reached, _ := b.lease.at(); reached >= live {
+		return nil
+	}
+	if err == nil || limited.Err() != nil && ctx.Err() == nil {
+		return errShadowLags
+	}
+	return err
+}
+
+// switched reports whether a switch-over happened whose reply was lost.
+func (b *shadowBuild) switched(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), switchLimit)
+	defer cancel()
+	for p := (backoff.Backoff{First: 20 * time.Millisecond, Longest: time.Second}); ctx.Err() == nil; _ = p.Wait(ctx) {
+		// Without a switch-over the shadow still has its schema.
+		if row, err := b.next.table.read(ctx); err == nil {
+			return row.epoch == 0
+		}
+	}
+	return false
+}
+
+// querier reads one row.
+type querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// compareLimit bounds the wait for the follow-ups of the live projection.
+const compareLimit = time.Minute
+
+// compare builds up to the position of the live projection and compares how many rows both have
+// there. It compares nothing if the live rows are of another version, or before the shadow.
+func (b *shadowBuild) compare(passed func(events int, at eventstore.Position)) error {
+	ctx := b.lease.ctx
+	row, err := b.live.table.read(ctx)
+	if err != nil {
+		return err
+	}
+	if row.position == 0 || row.version != b.next.projector.Version() || b.options.Force {
+		return nil
+	}
+	if err := b.next.catchUp(ctx, b.lease, logEnd{row.position, true}, passed); err != nil {
+		return err
+	}
+	// The live projection has moved on a little meanwhile.
+	at, live, left, err := b.countLive(ctx)
+	limited, cancel := context.WithTimeout(ctx, compareLimit)
+	defer cancel()
+	for p := (backoff.Backoff{First: firstPoll, Longest: time.Second}); left && err == nil; {
+		if p.Wait(limited) != nil {
+			b.live.log.WarnContext(ctx, "rows of a rebuild not compared, the live projection has follow-ups", "position", at)
+			return ctx.Err()
+		}
+		at, live, left, err = b.countLive(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	if _, reached, _ := b.lease.at(); at < reached {
+		b.live.log.WarnContext(ctx, "rows of a rebuild not compared, the live projection lags it",
+			"position", reached, "live", at)
+		return nil
+	}
+	if err := b.next.catchUp(ctx, b.lease, logEnd{at, true}, passed); err != nil {
+		return err
+	}
+	if err := b.next.doAllFollowUps(b.lease); err != nil {
+		return err
+	}
+	tables := b.next.projector.Counted()
+	next, err := countRows(ctx, b.next.db, b.next.table.schema, tables)
+	if err != nil {
+		return err
+	}
+	var differ []string
+	for n, table := range tables {
+		if live[n] != next[n] {
+			differ = append(differ, fmt.Sprintf("%s has %d rows and %d rebuilt", table, live[n], next[n]))
+		}
+	}
+	if len(differ) > 0 {
+		return fmt.Errorf("%w: at position %d %s", ErrCounts, at, strings.Join(differ, ", "))
+	}
+	b.compared = len(tables) > 0
+	return nil
+}
+
+// countLive counts the live rows, and returns the position that they are of. left is true if follow-ups still
+// change them: then nothing is counted.
+func (b *shadowBuild) countLive(ctx context.Context) (at eventstore.Position, counts []int64, left bool, err error) {
+	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err = pgx.BeginTxFunc(ctx, b.next.db, snapshot, func(tx pgx.Tx) error {
+		var position int64
+		err := tx.QueryRow(ctx, `select position from `+b.live.table.schema+`.checkpoint`).Scan(&position)
+		if err != nil {
+			return fmt.Errorf("read checkpoint of %s: %w", b.live.table.name, err)
+		}
+		at = eventstore.Position(position)
+		if _, follows := b.live.projector.(projections.Following); follows {
+			if left, err = hasFollowUps(ctx, tx, b.live.table.schema); err != nil || left {
+				return err
+			}
+		}
+		counts, err = countRows(ctx, tx, b.live.table.schema, b.live.projector.Counted())
+		return err
+	})
+	return at, counts, left, err
+}
+
+// countRows counts the rows of tables in a schema.
+func countRows(ctx context.Context, db querier, schema string, tables []string) ([]int64, error) {
+	counts := make([]int64, len(tables))
+	for n, table := range tables {
+		if err := db.QueryRow(ctx, `select count(*) from `+schema+"."+table).Scan(&counts[n]); err != nil {
+			return nil, fmt.Errorf("count %s.%s: %w", schema, table, err)
+		}
+	}
+	return counts, nil
 }
