@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -311,5 +313,122 @@ func resourceDocuments(t *testing.T, api *apitest.Client, console bool) {
 			t.Errorf("headers %v", got.Header)
 		}
 		api.Call(http.MethodOptions, path, "", "").Want(t, 204)
+	}
+}
+
+func TestProject_NamedInTheQuery(t *testing.T) {
+	const mismatch, required, missing = `"code":"project-mismatch"`, `"code":"project-required"`, `"code":"not-found"`
+	api, _ := start(t, httpx.Config{}, nil)
+	for _, r := range auth.Routes() {
+		if r.Open {
+			continue
+		}
+		t.Run(r.Method+" "+r.Path, func(t *testing.T) {
+			call := func(key, query string) apitest.Response { return api.Call(r.Method, pathOf(r.Path)+query, key, "") }
+			if r.Takes(auth.ProjectKey) {
+				// Nothing is built here: 404 is the answer after the check.
+				for _, query := range []string{"", "?project=", "?project=default", "?project=default&project=default"} {
+					call(apitest.ProjectKey, query).Want(t, 404, "nothing is served")
+				}
+				for _, query := range []string{"?project=other", "?project=Default", "?project=default%20", "?project=default&project=other", "?project=%00"} {
+					call(apitest.ProjectKey, query).Want(t, 400, mismatch)
+				}
+				call(apitest.ArchivedKey, "?project=other").Want(t, 403, `"code":"project-archived"`)
+			}
+			if !r.Takes(auth.ManagementKey) {
+				return
+			}
+			if !r.ProjectQuery {
+				for _, query := range []string{"", "?project=default", "?project=other"} {
+					call(apitest.ManagementKey, query).Want(t, 404, "nothing is served")
+				}
+				return
+			}
+			for _, query := range []string{"", "?project=", "?project"} {
+				call(apitest.ManagementKey, query).Want(t, 400, required)
+			}
+			for _, query := range []string{"?project=other", "?project=Default", "?project=%00", "?project=%FF", "?project=" + url.QueryEscape("a/b")} {
+				call(apitest.ManagementKey, query).Want(t, 404, missing, "no project of this slug")
+			}
+			call(apitest.ManagementKey, "?project=default&project=other").Want(t, 400, `"code":"invalid-request"`)
+			call(apitest.ManagementKey, "?project="+apitest.ArchivedSlug).Want(t, 403, `"code":"project-archived"`)
+			call(apitest.ManagementKey, "?project="+apitest.UnreachableSlug).Want(t, 503, `"code":"service-unavailable"`)
+			call(apitest.ManagementKey, "?project=default").Want(t, 404, "nothing is served")
+			call(apitest.UnknownManagement, "?project=other").Want(t, 401, `"code":"unauthorized"`)
+		})
+	}
+}
+
+func TestProject_NamedByAManagementKey(t *testing.T) {
+	var got auth.Principal
+	api, _ := start(t, httpx.Config{}, at(http.MethodGet, "/identities", func(c echo.Context) error {
+		got = httpx.Principal(c)
+		return c.NoContent(http.StatusNoContent)
+	}))
+	api.Call(http.MethodGet, "/api/v1/identities?project=default", apitest.ManagementKey, "").Want(t, 204)
+	want := apitest.Manager
+	want.Project = apitest.Principal.Project
+	if got != want {
+		t.Errorf("principal %+v, want %+v", got, want)
+	}
+}
+
+func TestProject_UnknownRouteComesFirst(t *testing.T) {
+	api, _ := start(t, httpx.Config{}, nil)
+	api.Call(http.MethodGet, "/api/v1/nothing?project=other", apitest.ProjectKey, "").Want(t, 404, `"code":"not-found"`)
+	api.Call(http.MethodGet, "/api/v1/identities/a/b?project=other", apitest.ProjectKey, "").
+		Want(t, 404, `"code":"not-found"`)
+	api.Call(http.MethodPut, "/api/v1/identities?project=other", apitest.ProjectKey, "").
+		Want(t, 405, `"code":"method-not-allowed"`)
+}
+
+// TestRateLimit_EveryRoute calls every route past the limit: only those that are outside of it hear
+// anything else than an empty 429.
+func TestRateLimit_EveryRoute(t *testing.T) {
+	api, _ := start(t,
+		httpx.Config{Limit: func(auth.Principal) (time.Duration, bool) { return 1500 * time.Millisecond, false }}, nil)
+	var outside []string
+	for _, r := range auth.Routes() {
+		key := apitest.ProjectKey
+		if !r.Takes(auth.ProjectKey) {
+			key = apitest.ManagementKey
+		}
+		path := pathOf(r.Path) + "?project=other" // the limit comes before what the call asks for
+		got := api.Call(r.Method, path, key, "")
+		if got.Status != http.StatusTooManyRequests {
+			outside = append(outside, r.Method+" "+strings.TrimPrefix(r.Path, auth.Prefix))
+			continue
+		}
+		if got.Body != "" || got.Header.Get("Retry-After") != "2" || got.Header.Get("Content-Type") != "" {
+			t.Errorf("%s: body %q, headers %v", path, got.Body, got.Header)
+		}
+	}
+	if got := strings.Join(outside, ", "); got != "GET /ingest/:ingestionId, POST /webhooks/:webhookId/:token" {
+		t.Errorf("outside of the limit are %s", got)
+	}
+	for key, status := range map[string]int{
+		"": 401, apitest.UnknownKey: 401, apitest.ArchivedKey: 403, apitest.PreparingKey: 503,
+	} {
+		api.Call(http.MethodPost, "/api/v1/recall", key, "{}").Want(t, status, `"code"`)
+	}
+	api.Call(http.MethodGet, "/api/v1/nothing", apitest.ProjectKey, "").Want(t, 429)
+	api.Call(http.MethodGet, "/.well-known/oauth-protected-resource", "", "").Want(t, 200)
+}
+
+func TestRateLimit_KnownCallersOnly(t *testing.T) {
+	var asked []auth.Principal
+	api, _ := start(t, httpx.Config{Limit: func(p auth.Principal) (time.Duration, bool) {
+		asked = append(asked, p)
+		return 0, true
+	}}, func(e *echo.Echo) {
+		e.POST("/api/v1/recall", noContent)
+		e.GET("/api/v1/ingest/:ingestionId", noContent)
+	})
+	for _, key := range []string{apitest.ProjectKey, apitest.UnknownKey, apitest.ArchivedKey, apitest.PreparingKey} {
+		api.Call(http.MethodPost, "/api/v1/recall", key, "{}")
+		api.Call(http.MethodGet, "/api/v1/ingest/x", key, "")
+	}
+	if len(asked) != 1 || asked[0] != apitest.Principal {
+		t.Errorf("asked for %+v, want one call of the project key", asked)
 	}
 }
