@@ -2,11 +2,14 @@ package auth
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/lru"
 )
 
@@ -134,4 +137,113 @@ func (c *Cache) Forget() {
 	c.unknown.Purge()
 	c.named.Purge()
 	c.agents.Purge()
+}
+
+// lookUpTimeout bounds a look-up: a table may be locked by somebody else.
+const lookUpTimeout = 10 * time.Second
+
+// failClosed refuses to look keys up while their projection is stopped, and gives a look-up up that takes too long.
+type failClosed struct {
+	keys    Keys
+	stopped func(context.Context) error
+}
+
+// FailClosed returns keys that are refused with service-unavailable while stopped returns an error: the projection of
+// keys has stopped, and a key could have been revoked since.
+func FailClosed(keys Keys, stopped func(context.Context) error) Keys {
+	return failClosed{keys, stopped}
+}
+
+// KeyByHash implements Keys.
+func (k failClosed) KeyByHash(ctx context.Context, kind Kind, hash [32]byte) (Holder, bool, error) {
+	if err := k.check(ctx); err != nil {
+		return Holder{}, false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	defer cancel()
+	return k.keys.KeyByHash(ctx, kind, hash)
+}
+
+// ProjectNamed implements Keys.
+func (k failClosed) ProjectNamed(ctx context.Context, organizationID uuid.UUID, slug string) (Named, bool, error) {
+	if err := k.check(ctx); err != nil {
+		return Named{}, false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	defer cancel()
+	return k.keys.ProjectNamed(ctx, organizationID, slug)
+}
+
+// Agent implements Keys.
+func (k failClosed) Agent(ctx context.Context, id uuid.UUID) (AgentHolder, bool, error) {
+	if err := k.check(ctx); err != nil {
+		return AgentHolder{}, false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	defer cancel()
+	return k.keys.Agent(ctx, id)
+}
+
+func (k failClosed) check(ctx context.Context) error {
+	if k.stopped(ctx) != nil {
+		return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "keys cannot be checked; /readyz shows why")
+	}
+	return nil
+}
+
+// Strangers bounds the look-ups of keys that were never found, so that calls with made-up keys
+// leave the database to the others. The look-ups are shared in turn between the addresses of peers, so that one
+// peer does not use them up. A key that was found once is looked up at once from then on.
+type Strangers struct {
+	Keys
+	lookups *allowance.Allowance
+
+	mu  sync.Mutex
+	met *lru.Map[cached, struct{}]
+}
+
+var _ Keys = (*Strangers)(nil)
+
+// NewStrangers bounds the look-ups of keys.
+func NewStrangers(keys Keys, lookups *allowance.Allowance) *Strangers {
+	return &Strangers{Keys: keys, lookups: lookups, met: lru.New[cached, struct{}](maxCached)}
+}
+
+// KeyByHash implements Keys. Its error also means that too many unknown keys are being looked up.
+func (s *Strangers) KeyByHash(ctx context.Context, kind Kind, hash [32]byte) (Holder, bool, error) {
+	key := cached{kind, hash}
+	s.mu.Lock()
+	_, met := s.met.Get(key)
+	s.mu.Unlock()
+	if met {
+		return s.Keys.KeyByHash(ctx, kind, hash)
+	}
+	lookup := s.lookups.Open(allowance.Owner{Organization: Peer(ctx)})
+	if err := lookup.Reserve(ctx, 1); err != nil {
+		return Holder{}, false, err
+	}
+	defer lookup.Release()
+	h, ok, err := s.Keys.KeyByHash(ctx, kind, hash)
+	if err == nil && ok {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.met.Add(key, struct{}{})
+	}
+	return h, ok, err
+}
+
+type peerKey struct{}
+
+// WithPeer returns a context with the address of the caller, for the look-up of its key.
+func WithPeer(ctx context.Context, address netip.Addr) context.Context {
+	return context.WithValue(ctx, peerKey{}, address)
+}
+
+// Peer returns the address that calls as an id.
+func Peer(ctx context.Context) uuid.UUID {
+	address, _ := ctx.Value(peerKey{}).(netip.Addr)
+	if !address.IsValid() {
+		return uuid.Nil
+	}
+	return address.As16()
 }
