@@ -2,6 +2,7 @@ package projectiontest
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -11,6 +12,169 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 )
+
+// take deletes a data point.
+func (h *History) take(p *point, w *wipe, single bool) {
+	p.deletion, p.deleted, p.single = w, w.at, single
+	h.Deleted[p.id] = true
+	w.taken = append(w.taken, p)
+	h.Append(stream.Name(stream.DataPoint, p.id), &datapoint.Deleted{
+		ProjectID: p.project, DeletionID: w.id, RequestID: w.request, DeletedAt: w.at,
+		IngestionID: p.state.IngestionID, Single: single,
+	})
+}
+
+func countsItem(p *point) bool { return live(p) && p.exists }
+
+// deletable reports whether a data point can be deleted by its id: it exists, or a batch that is
+// not fanned out brings it.
+func (h *History) deletable(p *point) bool {
+	return countsItem(p) || live(p) && slices.ContainsFunc(h.sends, func(s *send) bool {
+		return !s.fanned && s.verdict == "" && slices.Contains(s.dataPoints, p)
+	})
+}
+
+func (h *History) deleteOne() {
+	p, ok := some(h, "delete", h.dataPoints, h.deletable)
+	if !ok {
+		return
+	}
+	w := &wipe{project: p.project, id: h.id(), request: h.id(), at: h.now(), fanned: true}
+	h.wipes = append(h.wipes, w)
+	h.take(p, w, true)
+}
+
+func (h *History) deleteSome() {
+	project := h.dataPoints[h.pick("project", len(h.dataPoints))].project
+	w := &wipe{project: project, id: h.id(), request: h.id(), at: h.now()}
+	for _, p := range h.dataPoints {
+		if p.project == w.project && h.deletable(p) && h.chance("target") {
+			w.targets = append(w.targets, p)
+		}
+	}
+	h.accept(w)
+}
+
+func (h *History) deleteSend() {
+	s, ok := some(h, "delete send", h.sends, func(s *send) bool { return s.fanned && !s.gone })
+	if !ok {
+		return
+	}
+	w := &wipe{project: s.project, id: h.id(), request: h.id(), at: h.now(), send: s}
+	for _, p := range s.dataPoints {
+		if countsItem(p) && p.state.IngestionID == s.id {
+			w.targets = append(w.targets, p)
+		}
+	}
+	h.accept(w)
+}
+
+func (h *History) accept(w *wipe) {
+	if len(w.targets) == 0 {
+		return
+	}
+	accepted := &deletion.Accepted{ProjectID: w.project, RequestID: w.request, AcceptedAt: w.at}
+	if w.send != nil {
+		accepted.IngestionID = w.send.id
+		w.send.gone = true
+	}
+	for _, p := range w.targets {
+		accepted.Targets = append(accepted.Targets, deletion.Target{DataPoint: p.id})
+	}
+	h.Append(stream.Name(stream.Deletion, w.id), accepted)
+	h.wipes = append(h.wipes, w)
+}
+
+// wipeNext does the next piece of a deletion's fan-out: a target, or its end.
+func (h *History) wipeNext() {
+	w, ok := some(h, "wipe", h.wipes, func(w *wipe) bool { return !w.fanned })
+	if !ok {
+		return
+	}
+	for w.next < len(w.targets) {
+		p := w.targets[w.next]
+		w.next++
+		if live(p) && w.send != nil && p.state.IngestionID != w.send.id {
+			w.kept = append(w.kept, p.id)
+			continue
+		}
+		if live(p) {
+			h.take(p, w, false)
+			return
+		}
+	}
+	done := &deletion.FannedOut{ProjectID: w.project, Kept: w.kept}
+	for _, p := range w.targets {
+		if !live(p) {
+			done.Deleted = append(done.Deleted, p.id)
+		}
+	}
+	h.Append(stream.Name(stream.Deletion, w.id), done)
+	w.fanned = true
+}
+
+func (h *History) keepFacts() {
+	unretained := func(p *point) bool { return p.deletion != nil && p.deletion.fanned && !p.kept }
+	p, ok := some(h, "keep", h.dataPoints, unretained)
+	if !ok {
+		return
+	}
+	for _, e := range h.factsOf(p) {
+		h.Append(stream.Name(stream.Deletion, p.deletion.id), e)
+	}
+	p.kept = true
+	h.Erased[p.id] = true
+}
+
+func (h *History) clean() {
+	w, ok := some(h, "clean", h.wipes, func(w *wipe) bool {
+		for _, p := range w.taken {
+			if !p.kept {
+				return false
+			}
+		}
+		return w.fanned && !w.cleaned
+	})
+	if !ok {
+		return
+	}
+	for _, p := range w.taken {
+		p.closed = true
+		for _, name := range p.blobs {
+			h.end(name)
+		}
+	}
+	w.cleaned = true
+	h.Append(stream.Name(stream.Deletion, w.id), &deletion.Cleaned{ProjectID: w.project, CleanedAt: h.now()})
+}
+
+// factsOf returns the retained facts of a data point, in one part or two.
+func (h *History) factsOf(p *point) []*deletion.FactsKept {
+	all := deletion.FactsKept{
+		ProjectID: p.project, DataPoint: p.id, Facts: slices.Clone(p.events), DeletedAt: p.deleted,
+		RequestID: p.deletion.request, Memories: slices.Clone(p.derived), Single: p.single,
+	}
+	for n, fact := range all.Facts {
+		if fact.CreatedRevision() {
+			all.Facts[n].SearchableAt = h.sendByID(fact.IngestionID).searchableAt
+		}
+	}
+	for _, fact := range all.Facts {
+		if fact.CreatedRevision() && !fact.Historic {
+			all.Newest = max(all.Newest, fact.Revision)
+		}
+	}
+	all.To, all.Complete = int64(len(all.Facts)), true
+	if len(all.Facts) < 2 || !h.chance("in two parts") {
+		all.Blobs = slices.Clone(p.blobs)
+		return []*deletion.FactsKept{&all}
+	}
+	first, second := all, all
+	cut := 1 + h.pick("facts in the first part", len(all.Facts)-1)
+	first.Facts, first.Memories, first.To, first.Complete = all.Facts[:cut], nil, int64(cut), false
+	second.Facts, second.From, second.Blobs = all.Facts[cut:], int64(cut), slices.Clone(p.blobs)
+	return []*deletion.FactsKept{&first, &second}
+}
 
 // next returns the lowest open revision of a data point. A worker without news of a deletion
 // continues until the stream ends.
