@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/apitest"
 )
@@ -277,5 +278,157 @@ func TestRetry(t *testing.T) {
 	api.Call(http.MethodPost, "/api/v1/ingest/nothing/retry", apitest.ProjectKey, "").Want(t, 404, `"code":"not-found"`)
 	if f.id != uuid.Nil {
 		t.Error("the command was given all the same")
+	}
+}
+
+// itemsOf returns the JSON of n items with distinct ids.
+func itemsOf(n int) string {
+	items := make([]string, n)
+	for i := range items {
+		items[i] = fmt.Sprintf(`{"content":"x","id":"i%d"}`, i)
+	}
+	return "[" + strings.Join(items, ",") + "]"
+}
+
+func TestBatch_Faults(t *testing.T) {
+	digest := datapoint.Digest([]byte("x"))
+	for name, c := range map[string]struct {
+		body   string
+		status int
+		says   []string
+	}{
+		"one":                           {`{"items":` + itemsOf(1) + `}`, 202, []string{`"items":[{"ordinal":0,"sourceId":"s","status":"queued","unchanged":null}]`}},
+		"1,000":                         {`{"items":` + itemsOf(1000) + `}`, 202, []string{`"ordinal":999`}},
+		"1,001":                         {`{"items":` + itemsOf(1001) + `}`, 400, []string{`"code":"invalid-ingestion"`, "1001 items"}},
+		"1,001 of junk":                 {`{"items":[` + strings.Repeat("7,", 1000) + `7]}`, 400, []string{`"code":"invalid-ingestion"`}},
+		"empty":                         {`{"items":[]}`, 400, []string{`"code":"invalid-ingestion"`, "no items"}},
+		"missing":                       {`{}`, 400, []string{`"code":"invalid-request"`, `{"field":"items","message":"is required"}`}},
+		"null":                          {`{"items":null}`, 400, []string{`"code":"invalid-request"`, "items: is required"}},
+		"object":                        {`{"items":{}}`, 400, []string{`"code":"invalid-request"`, "items: want an array, got an object"}},
+		"item is null":                  {`{"items":[{"content":"x"},null]}`, 400, []string{`"code":"invalid-request"`, "items[1]: want an object, got null", `"item":1`}},
+		"item is text":                  {`{"items":["x"]}`, 400, []string{`"code":"invalid-request"`, "items[0]: want an object, got a string"}},
+		"repeated id":                   {`{"items":[{"content":"x","id":"a"},{"content":"y"},{"content":"z","id":"a"}]}`, 400, []string{`"code":"invalid-ingestion"`, "items[2] repeats the source id of items[0]", `"item":2`}},
+		"repeated content":              {`{"items":[{"content":"x"},{"content":"x"}]}`, 400, []string{`"code":"invalid-ingestion"`, "items[1] repeats"}},
+		"id that is the other's digest": {`{"items":[{"content":"x"},{"content":"y","id":"` + digest + `"}]}`, 400, []string{`"code":"invalid-ingestion"`, "items[1] repeats"}},
+		"digest in capitals":            {`{"items":[{"content":"x"},{"content":"y","id":"` + strings.ToUpper(digest) + `"}]}`, 202, nil},
+		"equal contents, other ids":     {`{"items":[{"content":"x","id":"a"},{"content":"x","id":"b"},{"content":"x"}]}`, 202, nil},
+		"key of 200":                    {`{"items":` + itemsOf(1) + `,"idempotencyKey":"` + text(200) + `"}`, 202, nil},
+		"key of 201":                    {`{"items":` + itemsOf(1) + `,"idempotencyKey":"` + text(201) + `"}`, 400, []string{`"code":"invalid-request"`, `"field":"idempotencyKey"`}},
+		"the first wrong item is named": {`{"items":[{"content":"x"},{"content":""},{"content":7}]}`, 400, []string{"items[1].content", `"item":1`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{}
+			serve(t, f).Call(http.MethodPost, "/api/v1/ingest/batch", apitest.ProjectKey, c.body).Want(t, c.status, c.says...)
+			if accepted := f.calls == 1; accepted != (c.status == 202) {
+				t.Errorf("%d commands were given", f.calls)
+			}
+		})
+	}
+}
+
+func TestBatch_DecodesFields(t *testing.T) {
+	f := &fake{}
+	serve(t, f).Call(http.MethodPost, "/api/v1/ingest/batch", apitest.ProjectKey,
+		`{"idempotencyKey":"k","items":[{"content":"b","id":"2","identity":"ana"},{"content":"a","metadata":null,"label":"L","idempotencyKey":"ignored"}]}`).Want(t, 202)
+	want := []commands.DataPoint{
+		{Content: "b", ID: ptr("2"), Identity: ptr("ana")},
+		{Content: "a", Label: ptr("L"), Metadata: []byte("null")},
+	}
+	if diff := cmp.Diff(want, f.items); diff != "" {
+		t.Error(diff)
+	}
+	if f.key != "k" || f.call.Principal != apitest.Principal {
+		t.Errorf("key %q, call %+v", f.key, f.call)
+	}
+}
+
+// idsOf returns the JSON of n ids.
+func idsOf(n int) string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("%q", fmt.Sprint("i", i))
+	}
+	return strings.Join(ids, ",")
+}
+
+func TestDeleteSend(t *testing.T) {
+	f := &fake{}
+	api := serve(t, f)
+	if got := api.Call(http.MethodDelete, "/api/v1/ingest/"+sendID.String(), apitest.ProjectKey, ""); got.Status != 204 ||
+		got.Body != "" ||
+		f.id != sendID {
+		t.Errorf("%d %q, id %s", got.Status, got.Body, f.id)
+	}
+	f.calls = 0
+	for _, id := range []string{"x", "batch", strings.ReplaceAll(sendID.String(), "-", "")} {
+		api.Call(http.MethodDelete, "/api/v1/ingest/"+id, apitest.ProjectKey, "").Want(t, 404, `"code":"not-found"`)
+	}
+	if f.calls != 0 {
+		t.Error("the command was given all the same")
+	}
+}
+
+func TestDeleteDataPoint(t *testing.T) {
+	f := &fake{}
+	api := serve(t, f)
+	for sent, want := range map[string]string{
+		"call-1": "call-1", "delete": "delete", "a%40b": "a@b", "a%20b": "a b", "a%2Fb": "a/b", "%252F": "%2F", "%E2%82%AC": "€", strings.Repeat("%E2%82%AC", 1000): text(1000),
+	} {
+		api.Call(http.MethodDelete, "/api/v1/data-points/"+sent, apitest.ProjectKey, "").
+			Want(t, 202, `"operationId":"`+operationID.String()+`"`, `"ids":["`+want+`"]`)
+		if diff := cmp.Diff([]string{want}, f.ids); diff != "" {
+			t.Error(diff)
+		}
+	}
+	f.calls = 0
+	for _, sent := range []string{strings.Repeat("%E2%82%AC", 1001), "%00", "%FF"} {
+		api.Call(http.MethodDelete, "/api/v1/data-points/"+sent, apitest.ProjectKey, "").
+			Want(t, 400, `"code":"invalid-request"`)
+	}
+	api.Call(http.MethodDelete, "/api/v1/data-points/a/b", apitest.ProjectKey, "").Want(t, 404, `"code":"not-found"`)
+	if f.calls != 0 {
+		t.Error("the command was given all the same")
+	}
+}
+
+func TestBulkDeletion(t *testing.T) {
+	long := `"` + text(1000) + `"`
+	escaped := func(i int) string { return `"` + strings.Repeat(`\ud83d\udca1`, 996) + fmt.Sprintf("%04d", i) + `"` }
+	var widest []string
+	for i := range 1000 {
+		widest = append(widest, escaped(i))
+	}
+	for name, c := range map[string]struct {
+		body   string
+		status int
+		says   []string
+	}{
+		"one":                  {`{"ids":["a"]}`, 202, []string{`"ids":["a"]`}},
+		"order and repeats":    {`{"ids":["b","a","b","c","a"]}`, 202, []string{`"ids":["b","a","c"]`}},
+		"1,000":                {`{"ids":[` + idsOf(1000) + `]}`, 202, []string{`"i999"`}},
+		"1,000, and repeats":   {`{"ids":[` + idsOf(1000) + `,` + idsOf(1000) + `]}`, 202, []string{`"i999"]`}},
+		"1,001":                {`{"ids":[` + idsOf(1001) + `]}`, 400, []string{`"code":"invalid-deletion"`}},
+		"1,000 of the longest": {`{"ids":[` + strings.Join(widest, ",") + `]}`, 202, nil},
+		"empty":                {`{"ids":[]}`, 400, []string{`"code":"invalid-deletion"`}},
+		"missing":              {`{}`, 400, []string{`"code":"invalid-request"`, "ids: is required"}},
+		"null":                 {`{"ids":null}`, 400, []string{`"code":"invalid-request"`, "ids: is required"}},
+		"no array":             {`{"ids":"a"}`, 400, []string{`"code":"invalid-request"`, "ids: want an array, got a string"}},
+		"a number":             {`{"ids":["a",7]}`, 400, []string{`"code":"invalid-request"`, "ids[1]: want a string, got a number"}},
+		"null in it":           {`{"ids":[null]}`, 400, []string{`"code":"invalid-request"`, "ids[0]: want a string, got null"}},
+		"an empty id":          {`{"ids":[""]}`, 400, []string{`"code":"invalid-request"`, "ids[0]: is empty"}},
+		"an id of 1,000":       {`{"ids":[` + long + `]}`, 202, nil},
+		"an id of 1,001":       {`{"ids":["x",` + long[:len(long)-1] + `x"]}`, 400, []string{`"code":"invalid-request"`, "ids[1]: has 1001 characters"}},
+		"U+0000":               {`{"ids":["\u0000"]}`, 400, []string{`"code":"invalid-request"`, "ids[0]: holds U+0000"}},
+		"a slash":              {`{"ids":["a/b"]}`, 202, []string{`"ids":["a/b"]`}},
+		"too many bytes":       {`{"ids":["a"],"x":"` + strings.Repeat("x", 16*mib) + `"}`, 413, []string{`"code":"content-too-large"`, `"limitBytes":16777216`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{}
+			serve(t, f).Call(http.MethodPost, "/api/v1/data-points/delete", apitest.ProjectKey, c.body).
+				Want(t, c.status, c.says...)
+			if accepted := f.calls == 1; accepted != (c.status == 202) {
+				t.Errorf("%d commands were given", f.calls)
+			}
+		})
 	}
 }

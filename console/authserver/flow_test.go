@@ -1,6 +1,7 @@
 package authserver
 
 import (
+	"bytes"
 	"net/http"
 	"slices"
 	"strings"
@@ -8,11 +9,13 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/sealedtables"
 )
 
 func TestDocuments_AreByteExact(t *testing.T) {
@@ -279,4 +282,110 @@ func TestTidy_Clients(t *testing.T) {
 	if n := count(); n != 0 {
 		t.Errorf("30 days after the last grant: %d clients", n)
 	}
+}
+
+// opens reports whether an access token opens /mcp.
+func (s *scene) opens(token string) bool {
+	s.t.Helper()
+	_, err := s.Authenticate(s.t.Context(), token)
+	if err != nil && err != ErrToken { //nolint:errorlint // as it is
+		s.t.Error(err)
+	}
+	return err == nil
+}
+
+// A grant that was made without a second factor is refused while the organization requires one, and not after another
+// consent with one. What it gave before stays refused then.
+func TestGrant_WithoutSecondFactor(t *testing.T) {
+	s := newScene(t)
+	client, before := s.connected(s.ana)
+	code := s.code(s.ana, client)
+	s.people[s.ana].Memberships[0].SecondFactor = true
+	if s.opens(before.AccessToken) {
+		t.Error("a grant without a second factor opens what requires one")
+	}
+	refused(t, "a refresh", s.refreshes(client, before.RefreshToken), 400, invalidGrant)
+	refused(t, "a code", s.redeems(client, code), 400, invalidGrant)
+	s.people[s.ana].Memberships[0].SecondFactor = false
+	if !s.opens(before.AccessToken) {
+		t.Error("a grant stays refused")
+	}
+	s.tokens(s.redeems(client, code))
+	before = s.tokens(s.refreshes(client, before.RefreshToken))
+	s.people[s.ana].Memberships[0].SecondFactor = true
+	s.second = true
+	if got := s.send(http.MethodGet, "/oauth2/consent?"+asks(client).Encode(), s.ana, "", ""); got.status != http.StatusOK {
+		t.Errorf("a consent without a second factor is remembered for a session with one: %d", got.status)
+	}
+	after := s.tokens(s.redeems(client, s.code(s.ana, client)))
+	if !s.opens(after.AccessToken) || s.opens(before.AccessToken) {
+		t.Error("the consent with a second factor does not count, or the one without does")
+	}
+	refused(t, "a refresh of before", s.refreshes(client, before.RefreshToken), 400, invalidGrant)
+	s.tokens(s.refreshes(client, after.RefreshToken))
+}
+
+// What ended with all of the person is refused at once, also if the process ends before the log has it.
+func TestEndAll(t *testing.T) {
+	s := newScene(t)
+	client, has := s.connected(s.ana)
+	code := s.code(s.ana, client)
+	_, bens := s.connected(s.ben)
+	runtest.Must(t, pgx.BeginFunc(t.Context(), s.DB, func(tx pgx.Tx) error { return s.EndAll(t.Context(), tx, s.ana) }))
+	if s.opens(has.AccessToken) || !s.opens(bens.AccessToken) {
+		t.Error("a token of Ana opens, or one of Ben does not")
+	}
+	refused(t, "a refresh", s.refreshes(client, has.RefreshToken), 400, invalidGrant)
+	refused(t, "a code", s.redeems(client, code), 400, invalidGrant)
+	revoked := func() (people []uuid.UUID) {
+		for _, e := range s.log.all() {
+			if e, is := e.(organization.GrantRevoked); is {
+				people = append(people, e.MemberID)
+			}
+		}
+		return people
+	}
+	if list := revoked(); len(list) != 0 {
+		t.Errorf("recorded %v", list)
+	}
+	again := s.tokens(s.redeems(client, s.code(s.ana, client)))
+	runtest.Must(t, s.Tidy(t.Context()))
+	runtest.Must(t, s.Tidy(t.Context()))
+	if list := revoked(); len(list) != 1 || list[0] != s.ana || !s.opens(again.AccessToken) {
+		t.Errorf("recorded %v, and what was given since opens: %t", list, s.opens(again.AccessToken))
+	}
+}
+
+// After a restore a client keeps its id and what people let it do, with the second factor, and has to ask for tokens
+// again. What ended with all of a person is still to be recorded.
+func TestBackup_KeepsClientsAndGrants(t *testing.T) {
+	s := newScene(t)
+	s.second = true
+	s.connected(s.ben)
+	runtest.Must(t, pgx.BeginFunc(t.Context(), s.DB, func(tx pgx.Tx) error { return s.EndAll(t.Context(), tx, s.ben) }))
+	client, has := s.connected(s.ana)
+	before, err := s.Grants(t.Context(), s.ana)
+	runtest.Must(t, err)
+	var dump bytes.Buffer
+	runtest.Must(t, sealedtables.Dump(t.Context(), s.DB, s.Sealer, &dump, Tables()...))
+	if bytes.Contains(dump.Bytes(), []byte("app.example")) {
+		t.Error("the backup is not sealed")
+	}
+	_, err = s.DB.Exec(t.Context(), `delete from ops.oauth_grants; delete from ops.oauth_clients;
+		delete from ops.oauth_endings`)
+	runtest.Must(t, err)
+	runtest.Must(t, sealedtables.Load(t.Context(), s.DB, s.Sealer, &dump, Tables()...))
+	after, err := s.Grants(t.Context(), s.ana)
+	runtest.Must(t, err)
+	if len(after) != 1 || len(before) != 1 || after[0].ID != before[0].ID || after[0].ClientID != client {
+		t.Errorf("%+v, want %+v", after, before)
+	}
+	s.people[s.ana].Memberships[0].SecondFactor = true
+	runtest.Must(t, s.Tidy(t.Context()))
+	if e, is := s.log.all()[len(s.log.all())-1].(organization.GrantRevoked); !is || e.MemberID != s.ben {
+		t.Errorf("the last event is %+v", e)
+	}
+	refused(t, "refresh", s.refreshes(client, has.RefreshToken), 400, invalidGrant)
+	got := s.send("GET", "/oauth2/consent?"+asks(client).Encode(), s.ana, "", "")
+	s.tokens(s.redeems(client, back(t, got).Get("code")))
 }

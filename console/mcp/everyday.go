@@ -1,7 +1,26 @@
 package mcp
 
 import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/projections/datapoints"
 )
 
 // metadataSchema has one type, since some clients drop a tool with a property that has none.
@@ -117,4 +136,215 @@ func progressTool() tool {
 		},
 		act: actProgress, write: (*writer).progress,
 	}
+}
+
+// maxTries is how many ids of one text are tried before one that nothing can have.
+const maxTries = 8
+
+// actRemember sends a text. Without an id it gets a short one, which is keyed by the identity and the text: a repeat
+// changes nothing, and nobody learns by it what another wrote. An id that is taken or was deleted is passed over.
+func actRemember(ctx context.Context, u *use) (answer object, o omitted, err error) {
+	with, err := u.sendsTo()
+	if err != nil {
+		return nil, o, err
+	}
+	if err := u.checkAudience(ctx); err != nil {
+		return nil, o, err
+	}
+	if _, named := u.args["id"]; named {
+		if answer, o, err = u.ask(ctx, with); err == nil {
+			u.readers, err = u.readersOf(ctx)
+		}
+		return answer, o, err
+	}
+	with.Own = &u.identity
+	content, err := u.args.string("content")
+	if err != nil {
+		return nil, o, err
+	}
+	for try := range maxTries + 1 {
+		u.args["id"], _ = json.Marshal(u.shortID(content, try)) // a text
+		answer, o, err = u.ask(ctx, with)
+		if f, is := errors.AsType[*fault.Error](err); !is || f.Code != commands.CodeIDTaken {
+			break
+		}
+	}
+	if err == nil {
+		u.readers, err = u.readersOf(ctx)
+	}
+	return answer, o, err
+}
+
+// onlyMe is the audience that a model names for the identity alone. The API has no such word.
+const onlyMe = "me"
+
+// sendsTo is how the call of a send finds its audience. A slug that the call names stays in the arguments.
+func (u *use) sendsTo() (with httpx.InnerCall, err error) {
+	with = httpx.InnerCall{Own: u.own(), KeepAudience: true, Placed: func(to uuid.UUID) { u.placed = &to }}
+	if u.path != auth.MCPPath {
+		return with, nil
+	}
+	slug, err := u.args.string(audienceArgument)
+	if err != nil {
+		return with, err
+	}
+	if with.Private = slug == onlyMe; with.Private {
+		if u.identity == "" {
+			return with, fault.New(fault.Invalid, fault.CodeIdentityRequired, "audience me is for an identity")
+		}
+		delete(u.args, audienceArgument)
+	}
+	with.PrivateIfNew = !u.caller.isKey()
+	return with, nil
+}
+
+// readersOf names who can read a text that was sent.
+func (u *use) readersOf(ctx context.Context) (string, error) {
+	switch {
+	case u.placed == nil:
+		return "Readers: as before.", nil
+	case *u.placed == uuid.Nil:
+		return "Readers: everybody in the project.", nil
+	}
+	slug, private, err := u.Readers(ctx, u.p.Project, *u.placed)
+	if err != nil {
+		return "", err
+	}
+	named, err := u.args.string(audienceArgument)
+	takes := u.path == auth.MCPOperatorPath || u.caller.bound == ""
+	switch {
+	case err != nil:
+		return "", err
+	case private != "" && private == u.identity && (u.caller.bound != "" || private == u.caller.person.Email):
+		return "Readers: you alone; members with Read see it in the console.", nil
+	case private != "" && (takes || private == u.identity):
+		return "Readers: " + shownID(private) + " alone; members with Read see it in the console.", nil
+	case slug != "" && (takes || slug == named):
+		return "Readers: the audience " + shownID(slug) + ".", nil
+	default:
+		return "Readers: as before.", nil
+	}
+}
+
+// shortID is the id of a text that has none: 12 characters.
+func (u *use) shortID(content string, try int) string {
+	if try == maxTries {
+		content = uuid.NewString()
+	}
+	mac := hmac.New(sha256.New, u.HashKey)
+	for _, part := range []string{"id of a text", u.p.Project.ID.String(), u.identity, content} {
+		fmt.Fprintf(mac, "%d:%s", len(part), part)
+	}
+	fmt.Fprintf(mac, "%d", try)
+	const length = 12
+	return strings.ToLower(base32.StdEncoding.EncodeToString(mac.Sum(nil))[:length])
+}
+
+// checkAudience refuses an audience that a bound identity does not belong to, as one that is unknown.
+func (u *use) checkAudience(ctx context.Context) error {
+	slug, err := u.args.string(audienceArgument)
+	if err != nil || slug == "" || slug == audience.Default || u.caller.bound == "" {
+		return err
+	}
+	in, err := u.Reaches(ctx, u.p.Project, u.caller.bound, slug)
+	if err == nil && !in {
+		err = fault.New(fault.Invalid, fault.CodeAudienceUnknown, "the project has no audience %q", slug)
+	}
+	return err
+}
+
+// sent reads the id of a send. A bound identity may name those alone that it wrote; any other is unknown.
+func (u *use) sent(ctx context.Context) (id uuid.UUID, brought []datapoints.Brought, err error) {
+	text, err := u.args.string("ingestionId")
+	if err != nil {
+		return id, nil, err
+	}
+	if !isUUID(text) {
+		return id, nil, notUUID("ingestionId")
+	}
+	id = uuid.MustParse(text)
+	brought, found, err := u.DataPoints.Brought(ctx, u.p.Project, id)
+	if err != nil {
+		return id, nil, err
+	}
+	other := func(b datapoints.Brought) bool {
+		return b.SourceID == "" || b.Author != u.caller.bound || b.SentBy != u.caller.bound
+	}
+	if !found || u.caller.bound != "" && (len(brought) == 0 || slices.ContainsFunc(brought, other)) {
+		return id, nil, fault.New(fault.NotFound, fault.CodeNotFound, "nothing was remembered under this ingestionId")
+	}
+	return id, brought, nil
+}
+
+// actProgress polls a send.
+func actProgress(ctx context.Context, u *use) (object, omitted, error) {
+	id, _, err := u.sent(ctx)
+	if err != nil {
+		return nil, omitted{}, err
+	}
+	status, o, err := u.ask(ctx, httpx.InnerCall{})
+	if err != nil {
+		return nil, o, err
+	}
+	answer := object{"ingestionId": id.String(), "status": status["status"]}
+	if failure, ok := status["failure"].(object); ok {
+		answer["failure"] = failure
+	}
+	return answer, o, nil
+}
+
+// actForget deletes a text by its source id, or what a send brought.
+func actForget(ctx context.Context, u *use) (object, omitted, error) {
+	source, err := u.args.string("sourceId")
+	_, bySource := u.args["sourceId"]
+	_, bySend := u.args["ingestionId"]
+	switch {
+	case err != nil:
+		return nil, omitted{}, err
+	case bySource == bySend:
+		return nil, omitted{}, fault.New(fault.Invalid, fault.CodeInvalidRequest,
+			"forget needs one of sourceId and ingestionId")
+	case bySend:
+		return u.forgetSend(ctx)
+	}
+	const route = prefix + "/data-points/"
+	_, o, err := u.do(ctx, u.p, httpx.InnerCall{
+		Method: http.MethodDelete, Path: route + url.PathEscape(source), Route: route + ":sourceId", Tool: u.tool.name,
+		Own: u.own(),
+	})
+	if f, is := errors.AsType[*fault.Error](err); is && f.Code == fault.CodeDataPointNotFound {
+		err = fault.New(f.Kind, f.Code, "nothing was deleted: there is no text with this source id")
+	}
+	return object{"deleted": []any{source}, "kept": []any{}, "gone": 0}, o, err
+}
+
+// forgetSend deletes the texts whose newest revision a send brought. The others are kept, and named.
+func (u *use) forgetSend(ctx context.Context) (object, omitted, error) {
+	id, before, err := u.sent(ctx)
+	if err != nil {
+		return nil, omitted{}, err
+	}
+	_, o, err := u.do(ctx, u.p, httpx.InnerCall{
+		Method: http.MethodDelete, Path: prefix + "/ingest/" + id.String(), Route: prefix + "/ingest/:ingestionId",
+		Tool: u.tool.name,
+	})
+	if err != nil {
+		return nil, o, err
+	}
+	after, _, err := u.DataPoints.Brought(ctx, u.p.Project, id)
+	if err != nil {
+		return nil, o, err
+	}
+	deleted, kept, gone := []any{}, []any{}, 0
+	for _, b := range before {
+		switch {
+		case b.SourceID == "":
+			gone++
+		case slices.ContainsFunc(after, func(a datapoints.Brought) bool { return a.SourceID == b.SourceID }):
+			kept = append(kept, b.SourceID)
+		default:
+			deleted = append(deleted, b.SourceID)
+		}
+	}
+	return object{"deleted": deleted, "kept": kept, "gone": gone}, o, nil
 }

@@ -3,6 +3,8 @@ package signin
 import (
 	"context"
 	"encoding/base64"
+	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -178,4 +180,192 @@ func endSessions(ctx context.Context, on querier, person, but uuid.UUID) error {
 func (s *Service) SignOut(ctx context.Context, token string) error {
 	_, err := exec(ctx, s.DB, `delete from ops.signin_sessions where token = $1`, hashToken(token))
 	return err
+}
+
+const (
+	// FreshLife is how long a proof is fresh.
+	FreshLife = 10 * time.Minute
+	// authTimeSlack is how far the clock of the provider may be off.
+	authTimeSlack = time.Minute
+)
+
+// What may be wrong with a proof.
+var (
+	// ErrProof means that the session alone does not suffice.
+	ErrProof = errors.New("confirm that it is you first")
+	// ErrOtherAccount is for a proof with the account of somebody else, or with one that nobody linked.
+	ErrOtherAccount = errors.New("this account at the provider is not linked to you: choose your own there")
+)
+
+// Fresh reports whether the person of a session proved to be that person in the last FreshLife: by signing in, or by
+// Prove or StartProof since. What gives a new way to sign in needs it, so that a session that somebody left
+// open does not suffice.
+func (s *Service) Fresh(in Session) bool {
+	return s.now().Sub(in.ProvedAt) < FreshLife
+}
+
+// Prove makes the proof of a session fresh, by a code of the second factor or, if code is "", by the password. It
+// hashes in the slots of the organization that the session shows. Its errors are ErrRefused, ErrCode and
+// *ThrottledError.
+func (s *Service) Prove(ctx context.Context, in Session, organization uuid.UUID, password, code string) error {
+	if code != "" {
+		return s.withCode(ctx, in.Person, code, func(tx pgx.Tx) error { return s.prove(ctx, tx, in) })
+	}
+	return s.guardedPassword(ctx, in.Person, organization, func(h hasher) error {
+		stored, err := s.passwordOf(ctx, in.Person)
+		if err != nil {
+			return err
+		}
+		matches, err := h.matches(ctx, password[:min(len(password), 4*MaxPassword)], stored.Hash)
+		if err == nil && !matches {
+			err = ErrRefused
+		}
+		if err != nil {
+			return err
+		}
+		return s.prove(ctx, s.DB, in)
+	})
+}
+
+// prove records that the person of a session proved to be that person now.
+func (s *Service) prove(ctx context.Context, on querier, in Session) error {
+	_, err := exec(ctx, on, `update ops.signin_sessions set proved_at = $3 where id = $1 and person_id = $2`,
+		in.ID, in.Person, s.now())
+	return err
+}
+
+// StartProof begins a proof of a session at the provider, which asks the person again. It returns what Start returns,
+// and Finish ends it. Its error is ErrProvider.
+func (s *Service) StartProof(ctx context.Context, in Session) (redirect, cookie string, err error) {
+	return s.begun(ctx, attempt{Proof: in.ID})
+}
+
+// finishProof ends a proof at the provider. The session must be that of the attempt, the account one of its person, and
+// the person must have signed in there since the attempt began.
+func (s *Service) finishProof(ctx context.Context, a attempt, back Callback) (SignedIn, error) {
+	c, err := s.exchange(ctx, a, back)
+	if err != nil {
+		return SignedIn{}, err
+	}
+	at := time.Unix(c.AuthTime, 0)
+	if began := a.Until.Add(-AttemptLife); c.AuthTime == 0 || at.Before(began.Truncate(time.Second).Add(-authTimeSlack)) ||
+		at.After(s.now().Add(authTimeSlack)) {
+		return SignedIn{}, fmt.Errorf("%w: its auth_time %d is not within the attempt", ErrProvider, c.AuthTime)
+	}
+	in, found, err := s.Session(ctx, back.Former)
+	if err != nil {
+		return SignedIn{}, err
+	}
+	if !found || in.ID != a.Proof {
+		return SignedIn{}, ErrAttempt
+	}
+	holder, linked, err := one(ctx, s.DB, pgx.RowTo[uuid.UUID], `select person_id from ops.signin_accounts
+		where account = $1`, s.accountName(c.Subject))
+	if err != nil {
+		return SignedIn{}, err
+	}
+	if !linked || holder != in.Person {
+		return SignedIn{}, ErrOtherAccount
+	}
+	return SignedIn{Person: in.Person, Proved: true}, s.prove(ctx, s.DB, in)
+}
+
+// Grants are what a person lets programs do: clients and agents, in all organizations.
+type Grants interface {
+	// End ends all of a person in a transaction that ended the sessions before, so that a crash leaves none alive.
+	End(ctx context.Context, tx pgx.Tx, person uuid.UUID) error
+	// Record writes to the log what End ended. It logs what fails, which is repeated later.
+	Record(ctx context.Context, person uuid.UUID)
+}
+
+// Hold keeps a session until a transaction ends, which lets a program in. live is false for a session that has ended:
+// End did not see what the transaction makes.
+func (s *Service) Hold(ctx context.Context, tx pgx.Tx, session uuid.UUID) (live bool, err error) {
+	_, live, err = one(ctx, tx, pgx.RowTo[uuid.UUID], `select id from ops.signin_sessions where id = $1 for share`, session)
+	return live, err
+}
+
+// NoGrants are those of a service that lets no programs in.
+type NoGrants struct{}
+
+// End implements Grants.
+func (NoGrants) End(context.Context, pgx.Tx, uuid.UUID) error { return nil }
+
+// Record implements Grants.
+func (NoGrants) Record(context.Context, uuid.UUID) {}
+
+// SignOutEverywhere ends all sessions of a person, and what is known of the browsers. programs ends what the person
+// lets programs do too.
+func (s *Service) SignOutEverywhere(ctx context.Context, person uuid.UUID, programs bool) error {
+	err := pgx.BeginFunc(ctx, s.DB, func(tx pgx.Tx) error {
+		err := forget(ctx, tx, person, "ops.signin_sessions", "ops.signin_browsers")
+		if err == nil && programs {
+			err = s.Grants.End(ctx, tx, person)
+		}
+		return err
+	})
+	if err == nil && programs {
+		s.Grants.Record(ctx, person)
+	}
+	return err
+}
+
+// State is how a person signs in.
+type State struct {
+	Person uuid.UUID
+	// Password is whether there is one, Generated whether the first start made it.
+	Password, Generated bool
+	SecondFactor        bool
+	// RecoveryCodes and Accounts count those that are left, and those at a provider.
+	RecoveryCodes, Accounts int
+	Zone                    string
+	proofs                  [][]byte
+}
+
+// States returns how people sign in. Those who never could are missing.
+func (s *Service) States(ctx context.Context, people ...uuid.UUID) (map[uuid.UUID]State, error) {
+	list, err := all(ctx, s.DB, func(row pgx.CollectableRow) (st State, err error) {
+		err = row.Scan(&st.Person, &st.Password, &st.Generated, &st.SecondFactor, &st.RecoveryCodes, &st.Accounts, &st.Zone,
+			&st.proofs)
+		return st, err
+	}, `select person_id, password is not null, generated, totp is not null,
+			(select count(*) from ops.signin_recovery_codes c where c.person_id = p.person_id),
+			(select count(*) from ops.signin_accounts a where a.person_id = p.person_id), zone, `+proofsOf+`
+		from ops.signin_people p where person_id = any($1)`, people)
+	states := make(map[uuid.UUID]State, len(people))
+	for _, st := range list {
+		states[st.Person] = st
+	}
+	return states, err
+}
+
+// LastSeen returns when people last signed in, or used a session that shows an organization, or none yet. It knows what
+// open sessions and known browsers show.
+func (s *Service) LastSeen(
+	ctx context.Context, organization uuid.UUID, people []uuid.UUID,
+) (map[uuid.UUID]time.Time, error) {
+	type use struct {
+		Person uuid.UUID
+		At     time.Time
+	}
+	list, err := all(ctx, s.DB, pgx.RowToStructByPos[use], `select person_id, max(used_at) from (
+			select person_id, used_at from ops.signin_sessions where person_id = any($1) and not pending
+				and (organization_id is null or organization_id = $2)
+			union all select person_id, used_at from ops.signin_browsers where person_id = any($1)) u
+		group by person_id`, people, organization)
+	uses := make(map[uuid.UUID]time.Time, len(list))
+	for _, u := range list {
+		uses[u.Person] = u.At.UTC()
+	}
+	return uses, err
+}
+
+// SetZone sets the time zone of a person; "" is none. known is false for a name that is no time zone.
+func (s *Service) SetZone(ctx context.Context, id uuid.UUID, zone string) (known bool, err error) {
+	if _, err := time.LoadLocation(zone); err != nil || zone == "Local" {
+		return false, nil
+	}
+	_, err = exec(ctx, s.DB, `insert into ops.signin_people (person_id, zone) values ($1, $2)
+		on conflict (person_id) do update set zone = excluded.zone`, id, zone)
+	return err == nil, err
 }

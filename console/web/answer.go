@@ -2,6 +2,8 @@ package web
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/readlog"
 )
 
 const (
@@ -131,3 +134,159 @@ func (r *Request) Again() error {
 		}
 	}
 }
+
+const (
+	// freePage is the size up to which a page is made without a reservation. Longer ones are made in parts of it.
+	freePage = 256 << 10
+	// jsonCopies is the memory of a byte of JSON while it is indented: as it is, and twice in a buffer that grows.
+	jsonCopies = 4
+)
+
+// remember has what the request reads and makes reserved of the bytes of answers, as an answer of the API is, until it
+// is written: what the queries reserve by its context, too.
+func (r *Request) remember() {
+	o := r.owner()
+	if r.SignedIn() {
+		o.Project = r.Project.Project.ID
+	}
+	if r.site.Answers != nil {
+		r.memory = r.site.Answers.Open(o)
+		r.holds = append(r.holds, r.memory)
+	}
+	r.Request = r.WithContext(allowance.NewContext(r.Context(), r.memory))
+}
+
+// Reserve reserves bytes of memory that the handler makes of what it read, until the answer is written.
+func (r *Request) Reserve(n int64) error { return r.memory.Reserve(r.Context(), n) }
+
+// made is a page that is being made, in parts of about freePage.
+type made struct {
+	r      *Request
+	parts  []*bytes.Buffer
+	length int
+}
+
+// Write implements io.Writer.
+func (m *made) Write(p []byte) (int, error) {
+	last := len(m.parts) - 1
+	if last < 0 || m.parts[last].Len()+len(p) > freePage {
+		if last >= 0 || len(p) > freePage {
+			if err := m.r.Reserve(int64(max(len(p), freePage))); err != nil {
+				return 0, err
+			}
+		}
+		m.parts, last = append(m.parts, &bytes.Buffer{}), last+1
+	}
+	m.length += len(p)
+	return m.parts[last].Write(p)
+}
+
+// indented is data as JSON for people.
+func (r *Request) indented(data any) ([]byte, error) {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > freePage {
+		if err := r.Reserve(jsonCopies * int64(len(text))); err != nil {
+			return nil, err
+		}
+	}
+	var out bytes.Buffer
+	err = json.Indent(&out, text, "", "  ")
+	return out.Bytes(), err
+}
+
+// Stream writes an answer of any length, as a file to save if it has a name. It holds no place of pages but one of an
+// organization and person among exports, and ends when the client leaves or the person loses the right. An error after
+// the first byte breaks the answer off, so that the reader notices.
+func (r *Request) Stream(contentType, file string, write func(io.Writer) error) error {
+	if err := r.mayAnswer(); err != nil {
+		return err
+	}
+	r.leave()
+	o := r.owner()
+	o.Project = r.Person.ID
+	out := &stream{
+		sender: sender{r, r.site.places.exports.Open(o)}, contentType: contentType, file: file, asked: time.Now(),
+	}
+	defer out.hold.Release()
+	if err := out.hold.Reserve(r.Context(), 1); err != nil {
+		return err
+	}
+	err := write(out)
+	if err == nil {
+		_, err = out.Write(nil)
+	}
+	if err != nil && out.begun {
+		r.site.Logger.WarnContext(r.Context(), "page aborted", "requestId", r.ID(), "route", r.route.Pattern, "err", err)
+		panic(http.ErrAbortHandler)
+	}
+	return err
+}
+
+// stream writes the headers before the first byte.
+type stream struct {
+	sender
+
+	contentType, file string
+	begun             bool
+	asked             time.Time
+}
+
+// Write implements io.Writer. After rightTime it asks for the right again. If the reads of the project are proved, what
+// a part shows is in the log before it.
+func (s *stream) Write(p []byte) (int, error) {
+	if time.Since(s.asked) > rightTime {
+		if err := s.r.Again(); err != nil {
+			return 0, err
+		}
+		s.asked = time.Now()
+	}
+	if err := s.r.Store(); err != nil {
+		return 0, err
+	}
+	if !s.begun {
+		s.begun = true
+		s.r.name(s.file)
+		s.r.header(s.contentType, 0)
+	}
+	return s.sender.Write(p)
+}
+
+// Attach writes a file that is made, which browsers save.
+func (r *Request) Attach(file, contentType string, body []byte) error {
+	if err := r.mayAnswer(); err != nil {
+		return err
+	}
+	r.name(file)
+	return r.send(contentType, body)
+}
+
+// name has browsers save the answer under a name, unless it is "".
+func (r *Request) name(file string) {
+	if file != "" {
+		r.w.Header().Set("Content-Disposition", `attachment; filename="`+notInFiles.ReplaceAllString(file, "-")+`"`)
+	}
+}
+
+// recorded serves the page, and records what it shows of a project that wants that.
+func (r *Request) recorded() error {
+	if r.site.Reads == nil || r.Project.Project.Reads == "" {
+		return r.route.Serve(r)
+	}
+	read, err := r.site.Reads.Open(r.Context(), r.principal(), r.ID(), r.Now())
+	if err != nil {
+		return err
+	}
+	answered := true // also if the answer breaks off, which is a panic
+	defer func() { read.End(answered) }()
+	r.Request = r.WithContext(readlog.NewContext(r.Context(), read))
+	err = r.route.Serve(r)
+	answered = err == nil || errors.Is(err, errAnswered)
+	return err
+}
+
+// Store returns once what the answer shows so far is in the log, if the reads of the project are proved.
+// What writes an answer by Writer calls it first; the methods of Request that write one do it themselves.
+func (r *Request) Store() error { return readlog.From(r.Context()).Store(r.Context()) }

@@ -1,14 +1,21 @@
 package web
 
 import (
+	"cmp"
 	"embed"
+	"encoding/json"
 	"fmt"
 	"html/template"
 	"io/fs"
+	"math"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/httpx"
@@ -212,4 +219,227 @@ func (r *Request) fail(err error) {
 	if err := r.Render("error.html", data); err != nil {
 		http.Error(r.w, f.Msg, r.status)
 	}
+}
+
+// Page is a page of a template, whose data is loaded for each request.
+type Page[T any] struct {
+	file string
+	load func(*Request) (T, error)
+}
+
+// NewPage returns the page of a template of the area.
+func NewPage[T any](file string, load func(*Request) (T, error)) Page[T] { return Page[T]{file, load} }
+
+// Show writes the page.
+func (p Page[T]) Show(r *Request) error { return p.Again(r, nil) }
+
+// Again writes the page with what is wrong with a form of it, nil for nothing. It returns errors that are no fault of
+// the input.
+func (p Page[T]) Again(r *Request, wrong error) error {
+	if wrong != nil && httpx.Status(httpx.Fault(wrong).Kind) >= http.StatusInternalServerError {
+		return wrong
+	}
+	data, err := p.load(r)
+	if err != nil {
+		return err
+	}
+	return r.Form(wrong, p.file, data)
+}
+
+// After serves a form of the page: do makes the change and returns where to go on to. There a notice shows what was
+// done, by a key of words. If do fails, the page is shown again.
+func (p Page[T]) After(done string, do func(*Request) (path string, err error)) func(*Request) error {
+	return func(r *Request) error {
+		path, err := do(r)
+		if err != nil {
+			return p.Again(r, err)
+		}
+		return r.Done(path, done)
+	}
+}
+
+// funcs are what templates call besides the methods of a view.
+func (s *Site) funcs() template.FuncMap {
+	return template.FuncMap{
+		"path":   Path,
+		"asset":  s.static.url,
+		"count":  count,
+		"total":  Total[int64],
+		"cut":    Cut,
+		"join":   strings.Join,
+		"bytes":  size,
+		"credit": credits,
+		"list":   func(items ...string) []string { return items },
+		"dict":   dict,
+		"once":   onceField,
+		"token":  formToken,
+		"ask":    func(key string) string { return words.ask[key] },
+		"plural": func(n int, one, many string) string {
+			if n == 1 {
+				return one
+			}
+			return many
+		},
+	}
+}
+
+// dict makes the data of a shared part from names and values in turn.
+func dict(pairs ...any) (map[string]any, error) {
+	d := make(map[string]any, len(pairs)/2)
+	for pair := range slices.Chunk(pairs, 2) {
+		name, ok := pair[0].(string)
+		if !ok || len(pair) < 2 {
+			return nil, fmt.Errorf("dict wants names and values, and got %v", pairs)
+		}
+		d[name] = pair[1]
+	}
+	return d, nil
+}
+
+// none is what is shown where there is no value.
+const none = "–"
+
+// value is what a pointer points to, or a value itself; nil for a pointer to nothing.
+func value(of any) any {
+	if v := reflect.Indirect(reflect.ValueOf(of)); v.IsValid() {
+		return v.Interface()
+	}
+	return nil
+}
+
+// count shows a number with separators of thousands.
+func count(n any) string {
+	switch n := value(n).(type) {
+	case int:
+		return humanize.Comma(int64(n))
+	case int64:
+		return humanize.Comma(n)
+	case uint64:
+		return humanize.Comma(int64(min(n, math.MaxInt64))) //nolint:gosec // not above
+	}
+	return none
+}
+
+// size shows a number of bytes.
+func size(n any) string {
+	switch n := value(n).(type) {
+	case int:
+		return size(int64(n))
+	case int64:
+		return humanize.IBytes(uint64(max(n, 0))) //nolint:gosec // not negative
+	case uint64:
+		return humanize.IBytes(n)
+	}
+	return none
+}
+
+// credits shows credits from tenths or from the decimal of an answer.
+func credits(n any) string {
+	switch n := value(n).(type) {
+	case int64:
+		if n%10 != 0 {
+			return humanize.Comma(n/10) + "." + strconv.FormatInt(max(n%10, -n%10), 10)
+		}
+		return humanize.Comma(n / 10)
+	case json.Number:
+		return cmp.Or(n.String(), none)
+	}
+	return none
+}
+
+// timeTag shows an instant in a zone, and in UTC when pointed at.
+func timeTag(at any, zone *time.Location) template.HTML {
+	t, _ := value(at).(time.Time)
+	if t.IsZero() {
+		return none
+	}
+	utc, shown := t.UTC().Format("2006-01-02 15:04:05.999")+" UTC", t.In(zone).Format("2006-01-02 15:04:05")
+	if zone == time.UTC {
+		shown += " UTC"
+	}
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, //nolint:gosec // digits alone
+		t.UTC().Format(time.RFC3339Nano), utc, shown))
+}
+
+// Cut shortens a text to some characters for a table.
+func Cut(text string, most int) string {
+	n := 0
+	for i := range text {
+		if n++; n > most {
+			return strings.TrimSpace(text[:i]) + "…"
+		}
+	}
+	return text
+}
+
+type messages struct {
+	foreignForm, signInFirst, needs, unverified, guest, wrongPlace, formSent, away, noTexts string
+	// headings are those of pages of faults, by status.
+	headings map[int]string
+	// ask is what is asked before a change, by the key that Request.AskFirst takes.
+	ask map[string]string
+	// done is the notice of a page after a change, by the key that Request.Done takes.
+	done map[string]string
+	// help is what to do after a fault, by its code.
+	help map[string]string
+}
+
+// words are the messages of the console that are in no template. A translation replaces them and the templates.
+var words = messages{
+	foreignForm: "this form was not sent from a page of this console, so nothing was changed. This console is at %s: " +
+		"open it there, and send the form again",
+	away: "the database does not answer. Nothing was changed. This page tries again every few seconds",
+	headings: map[int]string{
+		http.StatusBadRequest:            "This cannot be done as it was sent",
+		http.StatusUnauthorized:          "Sign in first",
+		http.StatusForbidden:             "You may not do this",
+		http.StatusNotFound:              "There is no such page",
+		http.StatusMethodNotAllowed:      "This address takes no such request",
+		http.StatusConflict:              "It is not as it was",
+		http.StatusRequestEntityTooLarge: "That is too much at once",
+		http.StatusTooManyRequests:       "Too often",
+		http.StatusInternalServerError:   "It failed",
+		http.StatusServiceUnavailable:    "Not available now",
+	},
+	ask: map[string]string{
+		"archive":         "Archive this project? Its keys and webhooks are refused until it is unarchived.",
+		"remove-member":   "Remove this person from the organization? It ends at once.",
+		"password":        "Make a link by which another password is set? What the person signs in with ends when it is used.",
+		"second-factor":   "End the second factor and all sessions of this person?",
+		"management-key":  "Replace the management key? The present one is refused at once.",
+		"delete-audience": "Delete this audience? Nobody reads its data points then.",
+	},
+	signInFirst: "you are not signed in: sign in, then send the form again",
+	needs:       "you may not do this: it needs the right %q here. An Admin of the organization can give it to you",
+	unverified: "you did not prove the address that your organization invited, and another one let you in: use \"Forgot " +
+		"your password?\" on the page to sign in, or ask an Admin of yours or who operates this service for a link",
+	guest: "you are a member of no organization: accept an offer first, on the page \"Offers\"",
+	noTexts: "auditors of this organization see no texts, and this page has some: an Owner can allow it under " +
+		"\"Organization\"",
+	formSent: "this form was sent already, so it did nothing again: it may still be worked on. Look at the page of what " +
+		"it changes before you fill it in once more",
+	wrongPlace: "the place in the list is wrong: open the list again",
+	done: map[string]string{
+		"saved":    "Saved.",
+		"created":  "Created.",
+		"deleted":  "Deleted.",
+		"revoked":  "Revoked. It is refused from now on.",
+		"sent":     "Sent.",
+		"retried":  "It is being tried again.",
+		"ended":    "Ended.",
+		"left":     "You left the organization.",
+		"declined": "Declined.",
+	},
+	help: map[string]string{
+		fault.CodeNotFound:             "Check the address, or look for an id with the search box.",
+		fault.CodeInsufficientScope:    "Ask an Admin of the organization.",
+		fault.CodeServiceUnavailable:   "Nothing was changed. Try again in a moment; Health shows what is wrong.",
+		fault.CodeTimeout:              "It is not known whether it took effect. Open the page again to see.",
+		fault.CodeInternal:             "Quote the id of the request to who runs this service.",
+		fault.CodeConflict:             "Open the page again: it has changed since you opened it.",
+		fault.CodeContentTooLarge:      "Send less at once.",
+		fault.CodeProjectArchived:      "Unarchive the project first.",
+		fault.CodeOrganizationNotReady: "The organization is still being created. Try again in a moment.",
+		codeSignIn:                     "Sign in, then send the form again.",
+	},
 }

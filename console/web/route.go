@@ -8,6 +8,7 @@
 package web
 
 import (
+	"context"
 	"io/fs"
 	"maps"
 	"net/http"
@@ -15,7 +16,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/internal/allowance"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/projections/access"
 )
 
 // Area is some pages with their templates. A template defines "title" and "main"; Request.Render names its file.
@@ -94,4 +101,205 @@ func AnyOrigin(routes ...Route) []Route {
 		}})
 	}
 	return routes
+}
+
+// Needs is what a person must be to open a page. Each request decides it again, from what the tables hold then.
+type Needs int
+
+// The needs. Those from Read to Manage are of the project in the path, the others of the current organization.
+const (
+	Nothing  Needs = iota // no session: sign-in
+	SignedIn              // a session: one's own account
+	Member                // a member of the organization
+	Read                  // may read the project
+	Write                 // may change data of the project
+	Manage                // Admin or Owner, in the project: keys, caps, export, erasure
+	Admin                 // Admin or Owner
+	Owner
+	Operator // Owner of the first organization: the deployment
+)
+
+// String is the need as pages and tests name it.
+func (n Needs) String() string {
+	return [...]string{"nothing", "signed in", "member", "read", "write", "manage", "admin", "owner", "operator"}[n]
+}
+
+// OfProject reports whether the need is one of the project in the path.
+func (n Needs) OfProject() bool { return n >= Read && n <= Manage }
+
+// Allows reports whether a member may do what needs n in a project of the organization, for programs that act for a
+// person.
+func Allows(m access.Membership, project uuid.UUID, n Needs) bool {
+	return allows(m, m.Access[project], n)
+}
+
+// allows reports whether a member may do what needs n, with the access that the member has to the project of the
+// request. It is the only place that compares roles.
+func allows(m access.Membership, projectAccess organization.Access, n Needs) bool {
+	admin := m.Role == organization.Owner || m.Role == organization.Admin
+	if m.Role != organization.Member {
+		projectAccess = organization.NoAccess // it is for that role alone
+	}
+	switch n {
+	case Nothing, SignedIn:
+		return true
+	case Member:
+		return m.Role.Valid()
+	case Read:
+		return admin || projectAccess == organization.ReadAccess || projectAccess == organization.WriteAccess
+	case Write:
+		return admin || projectAccess == organization.WriteAccess
+	case Manage, Admin:
+		return admin
+	case Owner:
+		return m.Role == organization.Owner
+	case Operator:
+		return m.Role == organization.Owner && m.First
+	default:
+		return false
+	}
+}
+
+// Auditing is what an auditor may open. A route is closed to auditors unless it names one of these.
+type Auditing int
+
+// What auditors may open: nothing, what shows no text, and what shows texts, if the organization allows it.
+const (
+	Unaudited Auditing = iota
+	Audited
+	AuditedTexts
+)
+
+// isAuditor reports whether a member may open nothing but what Auditing opens.
+func isAuditor(m access.Membership) bool { return m.Role == organization.Auditor }
+
+// sees reports whether a project exists for a member: who may read it, and auditors.
+func sees(m access.Membership, project uuid.UUID) bool {
+	return isAuditor(m) || allows(m, m.Access[project], Read)
+}
+
+// seesTexts reports whether a member may see texts, where it may see what has them.
+func seesTexts(m access.Membership) bool { return !isAuditor(m) || m.AuditorTexts }
+
+// audits reports whether an auditor may open a route. What is for operators stays closed.
+func audits(m access.Membership, route Route) bool {
+	switch {
+	case route.Needs <= SignedIn:
+		return true
+	case route.Needs > Owner:
+		return false
+	default:
+		return route.Auditors == Audited || route.Auditors == AuditedTexts && seesTexts(m)
+	}
+}
+
+// mayOpen reports whether the person may open a page, in the current organization and project.
+func (r *Request) mayOpen(route Route) bool {
+	if isAuditor(r.Membership) {
+		return audits(r.Membership, route)
+	}
+	return r.May(route.Needs)
+}
+
+// Sees reports whether another project of the current organization exists for the person.
+func (r *Request) Sees(project uuid.UUID) bool { return sees(r.Membership, project) }
+
+// Audits reports whether the person is an auditor.
+func (r *Request) Audits() bool { return isAuditor(r.Membership) }
+
+// NoTexts is the fault of an auditor who asks for texts that the organization does not show.
+func NoTexts() error {
+	return fault.New(fault.Forbidden, fault.CodeInsufficientScope, "%s", words.noTexts)
+}
+
+// SeesTexts reports whether the person may see texts: contents, labels, metadata, memories and values of traits. An
+// auditor does if the organization allows it.
+func (r *Request) SeesTexts() bool { return seesTexts(r.Membership) }
+
+// MayExport reports whether the person may have more of a list than a page shows.
+func (r *Request) MayExport() bool {
+	if r.Project.Project.ID != uuid.Nil {
+		return r.May(Manage) || isAuditor(r.Membership)
+	}
+	return r.May(Admin) || isAuditor(r.Membership)
+}
+
+// maxPlaces bounds how many projects of an organization a page offers.
+const maxPlaces = 200
+
+// Place is where a program may act for a person: in one project of an organization, or in all that the person may see.
+type Place struct {
+	// Value is what a form sends. Scopes are what the person may do there.
+	Value, Label string
+	Scopes       []string
+	// Project is zero for all.
+	Organization, Project uuid.UUID
+}
+
+// Offer is an organization with its places, that of all projects first.
+type Offer struct {
+	Name   string
+	Places []Place
+}
+
+// Offers returns where the person may let a program act now. It leaves out organizations that require a second factor
+// if the session has shown none, and those in which the person is an auditor.
+func (r *Request) Offers(
+	projects func(ctx context.Context, organization uuid.UUID) ([]access.Project, error),
+) (offers []Offer, err error) {
+	for _, m := range r.Person.Memberships {
+		if m.SecondFactor && !r.Session.SecondFactor || isAuditor(m) {
+			continue
+		}
+		of := m.Organization
+		list, err := projects(r.Context(), of)
+		if err != nil {
+			return nil, err
+		}
+		places := []Place{{of.String(), "all my projects", BestScopes(m), of, uuid.Nil}}
+		for _, p := range list {
+			if may := scopesIn(m, p.ID); !p.Archived && len(may) > 0 && len(places) <= maxPlaces {
+				places = append(places, Place{of.String() + "/" + p.ID.String(), p.Slug, may, of, p.ID})
+			}
+		}
+		offers = append(offers, Offer{m.Name, places})
+	}
+	return offers, nil
+}
+
+// Chosen returns the place that the form of a request names. It is false if that is not offered.
+func (r *Request) Chosen(offers []Offer) (Place, bool) {
+	for _, o := range offers {
+		for _, p := range o.Places {
+			if p.Value == r.Field("place") {
+				return p, true
+			}
+		}
+	}
+	return Place{}, false
+}
+
+// scopesIn are the scopes that a member may give in a project.
+func scopesIn(m access.Membership, project uuid.UUID) (list []string) {
+	if Allows(m, project, Read) {
+		list = append(list, string(auth.Read))
+	}
+	if Allows(m, project, Write) {
+		list = append(list, string(auth.Write))
+	}
+	if Allows(m, project, Admin) {
+		list = append(list, string(auth.Operate))
+	}
+	return list
+}
+
+// BestScopes are the scopes that a member may give in any project.
+func BestScopes(m access.Membership) []string {
+	list := scopesIn(m, uuid.Nil) // of an Admin
+	for project := range m.Access {
+		if more := scopesIn(m, project); len(more) > len(list) {
+			list = more
+		}
+	}
+	return list
 }

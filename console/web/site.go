@@ -2,13 +2,20 @@ package web
 
 import (
 	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/klauspost/compress/gzhttp"
@@ -205,3 +212,97 @@ func (s *Site) fault(r *Request, err error) *fault.Error {
 	}
 	return f
 }
+
+//go:embed static
+var staticFiles embed.FS
+
+// static serves the style, the scripts and the icon below a path that holds their sum, so that browsers keep them.
+type static struct{ sum string }
+
+func newStatic() (static, error) {
+	files, err := staticFiles.ReadDir("static")
+	all := sha256.New()
+	for _, file := range files {
+		content, readErr := staticFiles.ReadFile("static/" + file.Name())
+		if readErr != nil {
+			return static{}, readErr
+		}
+		all.Write(content)
+	}
+	return static{hex.EncodeToString(all.Sum(nil)[:6])}, err
+}
+
+func (s static) url(file string) string { return "/static/" + s.sum + "/" + file }
+
+// ServeHTTP implements http.Handler.
+func (s static) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.PathValue("sum") != s.sum {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	http.ServeFileFS(w, r, staticFiles, "static/"+r.PathValue("file"))
+}
+
+// Instance distinguishes one deployment from another, such as staging from production. Both may be empty.
+type Instance struct{ Name, Colour string }
+
+// maxInstance is the most characters of the name of an instance, which has one line of a phone.
+const maxInstance = 40
+
+// colours are those that app.css has.
+var colours = []string{"", "red", "amber", "green", "blue"}
+
+// Check returns why an instance cannot be shown, and which of NAME and COLOUR is wrong.
+func (i Instance) Check() (setting string, err error) {
+	switch {
+	case !slices.Contains(colours, i.Colour):
+		return "COLOUR", fmt.Errorf("is %q: want red, amber, green or blue", i.Colour)
+	case i.Colour != "" && i.Name == "":
+		return "NAME", fmt.Errorf("is not set, but ANNALS_INSTANCE_COLOUR is: there is no name to colour")
+	case utf8.RuneCountInString(i.Name) > maxInstance, !utf8.ValidString(i.Name),
+		strings.ContainsFunc(i.Name, unicode.IsControl):
+		return "NAME", fmt.Errorf("is %q: want one line of at most %d characters", i.Name, maxInstance)
+	}
+	return "", nil
+}
+
+// Cookies names the cookies of a console. Over https they are bound to the host (__Host-). The names hold the id of the
+// log, so that two consoles on one host do not end each other's sessions.
+type Cookies struct{ prefix string }
+
+// NewCookies makes the names for the public address of a console and the id of its log.
+func NewCookies(address string, log uuid.UUID) Cookies {
+	prefix := "annals-" + log.String()[:8] + "-"
+	if strings.HasPrefix(address, "https:") {
+		prefix = "__Host-" + prefix
+	}
+	return Cookies{prefix}
+}
+
+// Value returns the value of a cookie of a request, "" for none.
+func (c Cookies) Value(r *http.Request, name string) string {
+	cookie, err := r.Cookie(c.prefix + name)
+	if err != nil {
+		return ""
+	}
+	return cookie.Value
+}
+
+// Set sets a cookie that scripts cannot read, for some time; 0 ends it.
+func (c Cookies) Set(w http.ResponseWriter, name, value string, lives time.Duration) {
+	cookie := &http.Cookie{
+		Name: c.prefix + name, Value: value, Path: "/", MaxAge: int(lives.Seconds()), HttpOnly: true,
+		SameSite: http.SameSiteLaxMode, Secure: strings.HasPrefix(c.prefix, "__Host-"),
+	}
+	if lives <= 0 {
+		cookie.MaxAge = -1
+	}
+	http.SetCookie(w, cookie)
+}
+
+// SessionCookie is the name of the cookie with the token of a session.
+const SessionCookie = "session"
+
+// KnownCookie is the name of the cookie with the marks of a known browser. It stays after the session.
+const KnownCookie = "known"

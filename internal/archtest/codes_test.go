@@ -29,7 +29,7 @@ func TestCodes_ClientNamesThemAll(t *testing.T) {
 	if len(service) == 0 {
 		t.Fatal("the service has no codes")
 	}
-	if diff := cmp.Diff(service, codes("client/codes.go")); diff != "" {
+	if diff := cmp.Diff(service, codes("client/errors.go")); diff != "" {
 		t.Errorf("codes of the service (-) and of the client (+):\n%s", diff)
 	}
 }

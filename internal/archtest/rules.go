@@ -89,7 +89,7 @@ var removers = map[string][]string{
 
 // temporary are the calls that make a temporary file with a name, and the files that may make them.
 var temporary = map[string][]string{
-	"CreateTemp":         {"internal/fsx/fsx.go", "internal/fsx/unnamed.go"},
+	"CreateTemp":         {"internal/fsx/fsx.go"},
 	"ParseMultipartForm": {},
 	"ReadForm":           {},
 	"FormFile":           {},

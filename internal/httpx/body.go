@@ -16,6 +16,7 @@ import (
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/rawjson"
+	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/fields"
 )
@@ -299,4 +300,173 @@ func checkMediaType(header http.Header) error {
 	}
 	return fault.New(fault.UnsupportedMedia, fault.CodeUnsupportedMediaType,
 		"the Content-Type is %.100q: want application/json", sent)
+}
+
+const (
+	// FreeBody is the size up to which bodies are read without a reservation.
+	FreeBody = 16 << 10
+	// longBody is the size above which a body takes a slot of admission.LongBodies.
+	longBody = 16 << 20
+	// valueBytes is the memory of one decoded JSON value, without its text.
+	valueBytes = 64
+
+	// bodyGrace and leastRate bound how slowly a body may arrive: at least leastRate bytes a second
+	// on average, after bodyGrace. The same applies to how fast a client must read a response.
+	bodyGrace = 10 * time.Second
+	leastRate = 16 << 10
+	// bodyTime is the longest time in which a body may arrive.
+	bodyTime = 5 * time.Minute
+	// A body with a slot keeps it while longRate bytes a second arrive in any longWindow, and wantedRate
+	// while another body waits for a slot.
+	longRate   = 256 << 10
+	wantedRate = 1 << 20
+	longWindow = 10 * time.Second
+)
+
+// Bodies is the allowance of bytes of request bodies in flight.
+type Bodies struct {
+	bytes, long, longest *allowance.Allowance
+	wait                 time.Duration
+}
+
+// NewBodies makes an allowance of bytes, with those of admission.LongBodies and admission.LongestBodies.
+func NewBodies(bytes admission.Resource) *Bodies {
+	long, longest := admission.LongBodies, admission.LongestBodies
+	return &Bodies{
+		bytes: bytes.New(), long: long.New(), longest: longest.New(), wait: bytes.Wait + long.Wait + longest.Wait,
+	}
+}
+
+// InFlight returns how many bytes are reserved.
+func (b *Bodies) InFlight() int64 { return b.bytes.InUse() }
+
+// timeOf is how long the body of a request may take to arrive, before it is known which route it
+// is for.
+func (b *Bodies) timeOf(req *http.Request) time.Duration {
+	if req.ContentLength == 0 {
+		return 0
+	}
+	return bodyTime + 2*b.wait
+}
+
+// hold is the reservation of one body.
+type hold struct {
+	bytes, long, longest *allowance.Hold
+}
+
+func (b *Bodies) open(o allowance.Owner) hold {
+	return hold{b.bytes.Open(o), b.long.Open(o), b.longest.Open(o)}
+}
+
+// upTo raises the reservation to n bytes.
+func (h hold) upTo(ctx context.Context, n int64) error {
+	if n > longBody {
+		if err := h.long.Reserve(ctx, 1); err != nil {
+			return err
+		}
+	}
+	if n > IngestLimit+1 { // a body of unknown length has room for the byte beyond its limit
+		if err := h.longest.Reserve(ctx, 1); err != nil {
+			return err
+		}
+	}
+	return h.bytes.Reserve(ctx, n-h.bytes.Held())
+}
+
+// await reports that the body waits for its peer, until moved: see allowance.Hold.
+func (h hold) await(revoke func()) {
+	h.longest.Await(revoke)
+	h.bytes.Await(revoke)
+	h.long.Await(revoke)
+}
+
+// moved reports that n bytes arrived. It returns false if others took the room of the body.
+func (h hold) moved(n int) bool {
+	longest, bytes, long := h.longest.Moved(n), h.bytes.Moved(n), h.long.Moved(n)
+	return longest && bytes && long
+}
+
+func (h hold) release() {
+	h.longest.Release()
+	h.bytes.Release()
+	h.long.Release()
+}
+
+// Arriving is the body of a request to a page while it arrives, at the rate that bodies of the API must have. What has
+// arrived is reserved, but for the first bytes: a silent peer holds nothing. Its errors are faults.
+type Arriving struct {
+	ctx    context.Context //nolint:containedctx // of the one request
+	body   io.Reader
+	hold   *allowance.Hold
+	paced  bodyReader
+	read   int64
+	free   int64
+	failed error
+}
+
+// NewArriving returns the body of a request, at most limit bytes, whose bytes beyond free are reserved in a hold.
+func NewArriving(
+	ctx context.Context, w http.ResponseWriter, body io.ReadCloser, limit int64, hold *allowance.Hold, free int64,
+) *Arriving {
+	return &Arriving{
+		ctx: ctx, body: http.MaxBytesReader(nil, body, limit), hold: hold, free: free,
+		paced: bodyReader{controller: http.NewResponseController(w), started: time.Now()},
+	}
+}
+
+// Reserve has the bytes that were read, and those to come, reserved in another hold instead.
+func (a *Arriving) Reserve(hold *allowance.Hold) error {
+	a.hold.Release()
+	a.hold, a.free = hold, 0
+	return a.reserve()
+}
+
+// Read implements io.Reader.
+func (a *Arriving) Read(p []byte) (n int, err error) {
+	if a.failed != nil {
+		return 0, a.failed
+	}
+	defer func() {
+		if err != nil {
+			a.failed = err
+		}
+	}()
+	if err := a.paced.deadline(a.paced.due(int(a.read))); err != nil {
+		return 0, err
+	}
+	a.hold.Await(func() { _ = a.paced.deadline(time.Unix(0, 0)) }) // the read ends
+	n, err = a.body.Read(p[:min(len(p), readStep)])
+	if !a.hold.Moved(n) {
+		return 0, unread(os.ErrDeadlineExceeded)
+	}
+	a.read += int64(n)
+	if full := a.reserve(); full != nil {
+		return 0, full
+	}
+	if large, is := errors.AsType[*http.MaxBytesError](err); is {
+		return n, tooLarge(large.Limit)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return n, unread(err)
+	}
+	return n, err
+}
+
+func (a *Arriving) reserve() error {
+	began := time.Now()
+	err := a.hold.Reserve(a.ctx, a.read-a.free-a.hold.Held())
+	a.paced.waited += time.Since(began)
+	return err
+}
+
+// End ends the reading: from now on a client that leaves is noticed, and no deadline of the body holds.
+func (a *Arriving) End() error { return a.paced.deadline(time.Time{}) }
+
+// HangUp returns a function that ends the answer to a request at once, also one that the client does not read.
+func HangUp(w http.ResponseWriter, r *http.Request) func() {
+	if counted := connectionOf(r); counted != nil {
+		return func() { _ = counted.Conn.Close() } // its server notices
+	}
+	controller := http.NewResponseController(w)
+	return func() { _ = controller.SetWriteDeadline(time.Unix(0, 0)) }
 }

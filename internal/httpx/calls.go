@@ -1,19 +1,24 @@
 package httpx
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"regexp"
 	"slices"
+	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/readlog"
 	"github.com/annals-project/annals/internal/requestlog"
 )
 
@@ -196,4 +201,130 @@ func keyOf(p auth.Principal) requestlog.Key {
 		return requestlog.Key{Name: managementName, Prefix: p.KeyPrefix}
 	}
 	return requestlog.Key{Name: p.KeyName, Prefix: p.KeyPrefix}
+}
+
+// Metrics counts the requests of one HTTP surface. A nil *Metrics counts nothing.
+type Metrics struct {
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	inFlight prometheus.Gauge
+	// bodies and answers are what the gauges of bytes in flight read, once there are some.
+	bodies  atomic.Pointer[Bodies]
+	answers atomic.Pointer[allowance.Allowance]
+}
+
+// NewMetrics registers the metrics of the API with a registry.
+func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "annals_http_requests_total", Help: "Requests answered, by route template, status and error code.",
+		}, []string{"method", "route", "status", "code"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "annals_http_request_duration_seconds", Help: "Time from the headers of a request to the end of its response.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		}, []string{"method", "route"}),
+		inFlight: prometheus.NewGauge(
+			prometheus.GaugeOpts{Name: "annals_http_requests_in_flight", Help: "Requests being served."},
+		),
+	}
+	bodies := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "annals_http_body_bytes_in_flight", Help: "Bytes that request bodies have reserved of their allowance.",
+	}, func() float64 {
+		if b := m.bodies.Load(); b != nil {
+			return float64(b.InFlight())
+		}
+		return 0
+	})
+	answers := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "annals_http_answer_bytes_in_flight", Help: "Bytes that answers have reserved of their allowance.",
+	}, func() float64 {
+		if a := m.answers.Load(); a != nil {
+			return float64(a.InUse())
+		}
+		return 0
+	})
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.inFlight, bodies, answers} {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// watch sets the allowances whose bytes in flight are shown.
+func (m *Metrics) watch(bodies *Bodies, answers *allowance.Allowance) {
+	if m != nil {
+		m.bodies.Store(bodies)
+		m.answers.Store(answers)
+	}
+}
+
+func (m *Metrics) begin() {
+	if m != nil {
+		m.inFlight.Inc()
+	}
+}
+
+func (m *Metrics) end(method, route string, status int, code string, took time.Duration) {
+	if m == nil {
+		return
+	}
+	m.inFlight.Dec()
+	// Both labels come from closed sets: callers cannot make series.
+	if !slices.Contains(
+		[]string{
+			http.MethodGet,
+			http.MethodHead,
+			http.MethodPost,
+			http.MethodPut,
+			http.MethodPatch,
+			http.MethodDelete,
+			http.MethodOptions,
+		},
+		method,
+	) {
+		method = "other"
+	}
+	route = cmp.Or(route, "none")
+	m.requests.WithLabelValues(method, route, strconv.Itoa(status), code).Inc()
+	m.duration.WithLabelValues(method, route).Observe(took.Seconds())
+}
+
+// Reads records what calls are shown.
+type Reads interface {
+	// Open makes the read of a request at a time, zero for now; nil if the reads of the project of the caller are not
+	// recorded. The error is service-unavailable while records cannot be stored.
+	Open(ctx context.Context, p auth.Principal, request uuid.UUID, at time.Time) (*readlog.Read, error)
+}
+
+// recorded serves a call, and records what it shows if its project wants that. A read of the caller of a call in the
+// process is that of the call too.
+func (e edge) recorded(c echo.Context, r *request, next echo.HandlerFunc) (err error) {
+	if e.cfg.Reads == nil || r.principal.Project.Reads == "" || r.route.Writes() {
+		return next(c)
+	}
+	ctx := c.Request().Context()
+	if read := readlog.From(ctx); read != nil {
+		read.Within(r.id)
+		return next(c)
+	}
+	read, err := e.cfg.Reads.Open(ctx, r.principal, r.id, r.receivedAt)
+	if err != nil {
+		return err
+	}
+	answered := false
+	defer func() { read.End(answered || c.Response().Committed) }() // also of an answer that breaks off
+	c.SetRequest(c.Request().WithContext(readlog.NewContext(ctx, read)))
+	if err = next(c); err == nil {
+		err = store(c) // what a call in the process took without an answer
+	}
+	answered = err == nil
+	return err
+}
+
+// store returns once what an answer shows so far is in the log, if the reads of the project are proved. All that
+// writes JSON calls it first.
+func store(c echo.Context) error {
+	ctx := c.Request().Context()
+	return readlog.From(ctx).Store(ctx)
 }

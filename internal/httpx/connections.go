@@ -4,11 +4,20 @@ import (
 	"container/list"
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/labstack/echo/v4"
 )
@@ -220,4 +229,220 @@ func remoteOf(c net.Conn) netip.Addr {
 		return tcp.AddrPort().Addr().Unmap()
 	}
 	return netip.Addr{}
+}
+
+const (
+	// drainBytes and drainTime bound what is read of a body after its call was answered, and thrown away. Many
+	// clients write the whole body before they read: if the connection were closed, they would see it broken
+	// instead of the answer.
+	drainBytes = 256 << 20
+	drainTime  = 10 * time.Second
+)
+
+// watchedBody is the body of a request. It notices whether all of it was read. While a read waits, the connection
+// counts as one without a request, so that a peer that is silent makes place for others.
+type watchedBody struct {
+	io.ReadCloser
+	connection *connection
+	// expected is true until the service asks for a body that the client keeps back until then.
+	expected, ended bool
+}
+
+// watchBody returns the body of a request that may have one, else nil.
+func watchBody(c echo.Context) *watchedBody {
+	req := c.Request()
+	if req.ContentLength == 0 {
+		return nil
+	}
+	b := &watchedBody{ReadCloser: req.Body, connection: connectionOf(req), expected: req.Header.Get("Expect") != ""}
+	// A copy of the request, since net/http looks at the body of its own one when it writes the answer.
+	watched := req.WithContext(req.Context())
+	watched.Body = b
+	c.SetRequest(watched)
+	return b
+}
+
+// Read implements io.Reader.
+func (b *watchedBody) Read(p []byte) (int, error) {
+	b.expected = false
+	b.connection.serving(false)
+	defer b.connection.serving(true)
+	n, err := b.ReadCloser.Read(p)
+	b.ended = b.ended || errors.Is(err, io.EOF)
+	return n, err
+}
+
+// drain sends the answer, and reads what is left of the body. Meanwhile the connection counts as one without a
+// request, so that it makes place for others. An answer without a length would end only afterwards: it is not for a
+// client that still writes.
+func (b *watchedBody) drain(c echo.Context) {
+	if b == nil || b.ended || b.expected || c.Response().Header().Get(echo.HeaderContentLength) == "" {
+		return
+	}
+	controller := http.NewResponseController(c.Response())
+	if controller.Flush() != nil || controller.SetReadDeadline(time.Now().Add(drainTime)) != nil {
+		return
+	}
+	releaseConnection(c)
+	_, _ = io.CopyN(io.Discard, b.ReadCloser, drainBytes) // the client is gone or too slow: the connection ends
+}
+
+// Proxies are the networks of the proxies that are trusted to name who calls them.
+type Proxies []netip.Prefix
+
+// maxProxies bounds how many networks each request is compared with.
+const maxProxies = 64
+
+// ParseProxies reads networks such as 10.0.0.0/8, or single addresses, separated by commas. An empty text is none.
+func ParseProxies(text string) (Proxies, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	var proxies Proxies
+	for _, entry := range strings.Split(text, ",") {
+		entry = strings.TrimSpace(entry)
+		network, err := netip.ParsePrefix(entry)
+		if address, bad := netip.ParseAddr(entry); bad == nil && address.Zone() == "" {
+			network, err = netip.PrefixFrom(address, address.BitLen()), nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("names %q: want networks such as 10.0.0.0/8, separated by commas", entry)
+		}
+		if network.Addr().Is4In6() {
+			return nil, fmt.Errorf("names %q: write an IPv4 network as IPv4", entry)
+		}
+		proxies = append(proxies, network.Masked())
+	}
+	if len(proxies) > maxProxies {
+		return nil, fmt.Errorf("names %d networks: want at most %d", len(proxies), maxProxies)
+	}
+	return proxies, nil
+}
+
+// Caller returns the address of who sent a request: of the peer, or what a trusted proxy put last into
+// X-Forwarded-For. What stands before that may come from anybody. All of a network of IPv6 count as one caller. The
+// address is invalid if the peer has none.
+func (p Proxies) Caller(req *http.Request) netip.Addr {
+	at, err := netip.ParseAddrPort(req.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	caller := at.Addr().Unmap().WithZone("")
+	if slices.ContainsFunc(p, func(network netip.Prefix) bool { return network.Contains(caller) }) {
+		if named, err := forwarded(req.Header); err == nil {
+			caller = named
+		}
+	}
+	if network, err := caller.Prefix(64); caller.Is6() && err == nil {
+		return network.Addr()
+	}
+	return caller
+}
+
+// forwarded returns the last address of X-Forwarded-For. Some proxies write it with a port.
+func forwarded(header http.Header) (netip.Addr, error) {
+	lines := header.Values("X-Forwarded-For")
+	if len(lines) == 0 {
+		return netip.Addr{}, errors.New("there is none")
+	}
+	last := lines[len(lines)-1]
+	last = strings.TrimSpace(last[strings.LastIndexByte(last, ',')+1:])
+	if at, err := netip.ParseAddrPort(last); err == nil {
+		return at.Addr().Unmap().WithZone(""), nil
+	}
+	address, err := netip.ParseAddr(last)
+	return address.Unmap().WithZone(""), err
+}
+
+// certificateCheck is the least time between two looks at the files of a certificate.
+const certificateCheck = time.Second
+
+// Certificate is a certificate with its key, which is read again when its files change. It is safe for
+// concurrent use.
+type Certificate struct {
+	cert, key string
+	log       *slog.Logger
+	now       func() time.Time
+
+	pair atomic.Pointer[tls.Certificate]
+
+	mu      sync.Mutex // guards what is below
+	checked time.Time
+	// loaded is what the files were when pair was read, refused what they were when they could not be used.
+	loaded, refused [2]fileState
+}
+
+// fileState differs after each change of a file. It is the zero value for a file that cannot be read.
+type fileState struct{ modified, size int64 }
+
+// LoadCertificate reads a certificate and its key from PEM files.
+func LoadCertificate(cert, key string, log *slog.Logger) (*Certificate, error) {
+	c := &Certificate{cert: cert, key: key, log: log, now: time.Now, checked: time.Now()}
+	state, pair, err := c.read()
+	if err != nil {
+		return nil, err
+	}
+	c.loaded = state
+	c.pair.Store(pair)
+	return c, nil
+}
+
+// Get returns the current certificate, for tls.Config.GetCertificate. A changed pair that cannot be used, such as one
+// that is half written, is logged once, and the one before stays.
+func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if c.mu.TryLock() { // else another handshake looks
+		defer c.mu.Unlock()
+		if now := c.now(); now.Sub(c.checked) >= certificateCheck {
+			c.checked = now
+			c.refresh()
+		}
+	}
+	return c.pair.Load(), nil
+}
+
+func (c *Certificate) refresh() {
+	if c.state() == c.loaded {
+		return
+	}
+	state, pair, err := c.read()
+	if err == nil {
+		c.loaded = state
+		c.pair.Store(pair)
+		c.log.Info("certificate changed, new connections get it", "file", c.cert, "expires", pair.Leaf.NotAfter)
+		return
+	}
+	if state != c.refused {
+		c.log.Warn("changed certificate cannot be used, the one before stays, will retry", "file", c.cert, "err", err)
+	}
+	c.refused = state
+}
+
+// read reads the pair. The state is that before, so that a change during the read is noticed by the next check.
+func (c *Certificate) read() (state [2]fileState, pair *tls.Certificate, err error) {
+	state = c.state()
+	read, err := tls.LoadX509KeyPair(c.cert, c.key)
+	if err != nil {
+		return state, nil, fmt.Errorf("load the certificate: %w", err)
+	}
+	return state, &read, nil
+}
+
+func (c *Certificate) state() (state [2]fileState) {
+	for i, name := range []string{c.cert, c.key} {
+		if info, err := os.Stat(name); err == nil {
+			state[i] = fileState{info.ModTime().UnixNano(), info.Size()}
+		}
+	}
+	return state
+}
+
+// strictTransport has browsers use HTTPS alone with this host, for a year from each answer (RFC 6797).
+const strictTransport = "max-age=31536000"
+
+// StrictTransport serves a handler over TLS. Over plain HTTP browsers ignore the header; a proxy in front sets its own.
+func StrictTransport(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Strict-Transport-Security", strictTransport)
+		handler.ServeHTTP(w, r)
+	})
 }

@@ -8,15 +8,20 @@ package ops
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/internal/pg"
+	"github.com/annals-project/annals/internal/pg/ownership"
 	"github.com/annals-project/annals/internal/pg/schemas"
+	"github.com/annals-project/annals/internal/projection"
 )
 
 //go:embed */*.sql
@@ -106,4 +111,188 @@ func apply(ctx context.Context, tx pgx.Tx, file string) error {
 	}
 	_, err = tx.Exec(ctx, string(sql))
 	return err
+}
+
+// CheckOwner returns an *ownership.ForeignError for the first schema of a database that has the name of one of ours, or
+// of what a rebuild leaves, and is not proved to be of a log; uuid.Nil is a log that has no event yet. It only reads.
+func CheckOwner(ctx context.Context, db *pgxpool.Pool, logID uuid.UUID) error {
+	prefix := pg.SchemaPrefixOf(db)
+	schema := prefix.Name(schemas.Ops)
+	all, err := ownSchemas(ctx, db, prefix)
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		if s.Name == schema && !s.Marked {
+			err = takeOver(ctx, db, all, schema, logID)
+		} else {
+			err = s.Require(logID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ownSchemas returns the schemas with a name of ours: ops, that of a projection, of its shadow or of one that was live
+// before.
+func ownSchemas(ctx context.Context, db ownership.Querier, prefix schemas.Prefix) ([]ownership.Schema, error) {
+	return ownership.Find(ctx, db, []string{prefix.Name(schemas.Ops)}, prefix.Projections())
+}
+
+// takeOver returns nil if schema ops, which has no mark, was made by an earlier version and belongs to a log: the
+// projections in the database are of that log, or the tables are empty.
+func takeOver(
+	ctx context.Context, db ownership.Querier, all []ownership.Schema, schema string, logID uuid.UUID,
+) error {
+	foreign := ownership.Schema{Name: schema}.Require(logID)
+	tables, err := tablesOf(ctx, db, schema)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(tables, "migrations") {
+		return foreign
+	}
+	for _, s := range all {
+		if s.Name != schema && s.Require(logID) == nil {
+			return nil
+		}
+	}
+	for _, table := range tables {
+		var filled bool
+		name := pgx.Identifier{schema, table}.Sanitize()
+		if err := db.QueryRow(ctx, `select exists (select from `+name+`)`).Scan(&filled); err != nil {
+			return fmt.Errorf("look into %s: %w", name, err)
+		}
+		if filled && table != "migrations" {
+			return fmt.Errorf("%w; if an earlier version of this program made it for the log of the event store, run: %s",
+				foreign, ownership.MarkStatement(schema, logID))
+		}
+	}
+	return nil
+}
+
+// tablesOf returns the tables of schema ops that can be read. It has ops.migrations only if a migration of ours ran.
+func tablesOf(ctx context.Context, db ownership.Querier, schema string) ([]string, error) {
+	rows, err := db.Query(ctx, `select c.relname::text from pg_class c
+		where c.relnamespace = to_regnamespace($1) and c.relkind in ('r', 'p')
+			and has_schema_privilege(c.relnamespace, 'usage') and has_table_privilege(c.oid, 'select')
+			and (c.relname <> 'migrations' or exists (select from pg_attribute a
+				where a.attrelid = c.oid and a.attname = 'applied_at'))`, schema)
+	if err != nil {
+		return nil, fmt.Errorf("list the tables of schema %s: %w", schema, err)
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// own makes schema ops for a log, or checks that it is of the log. It marks what an earlier version made. With uuid.Nil
+// a new schema gets no mark, and an existing one may be of any log.
+func own(ctx context.Context, tx pgx.Tx, prefix schemas.Prefix, logID uuid.UUID) error {
+	schema := prefix.Name(schemas.Ops)
+	all, err := ownSchemas(ctx, tx, prefix)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(s ownership.Schema) bool { return s.Name == schema })
+	if i < 0 {
+		if _, err := tx.Exec(ctx, "create schema "+schema); err != nil {
+			return err
+		}
+		all = append(all, ownership.Schema{Name: schema, Owned: true})
+	} else if logID == uuid.Nil {
+		return ofProgram(ctx, tx, all[i])
+	} else if all[i].Marked {
+		return all[i].Require(logID)
+	} else if err := takeOver(ctx, tx, all, schema, logID); err != nil {
+		return err
+	}
+	if logID == uuid.Nil {
+		return nil
+	}
+	var live []string
+	for _, name := range projection.Names() {
+		live = append(live, prefix.Name(name))
+	}
+	for _, s := range all {
+		ours := s.Name == schema || slices.Contains(live, s.Name) && s.Require(logID) == nil
+		if s.Marked || !s.Owned || !ours {
+			continue
+		}
+		if _, err := tx.Exec(ctx, ownership.MarkStatement(s.Name, logID)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ofProgram returns an error unless this program made schema ops, for whatever log.
+func ofProgram(ctx context.Context, db ownership.Querier, ops ownership.Schema) error {
+	if ops.Marked {
+		return nil
+	}
+	tables, err := tablesOf(ctx, db, ops.Name)
+	if err == nil && !slices.Contains(tables, "migrations") {
+		err = ops.Require(uuid.Nil)
+	}
+	return err
+}
+
+// Problem is why the tables of schema ops cannot be used, though the server answers.
+type Problem struct{ text string }
+
+func (p *Problem) Error() string { return p.text }
+
+// denied lists the tables of schema ops that the role may not read and write. Each name of a privilege is asked for
+// separately: of several at once, one is enough. It fails if the schema is missing or may not be used.
+const denied = `with migrated as (select count(*) from ops.migrations)
+	select coalesce((select string_agg(c.relname, ', ' order by c.relname)
+	from pg_class c
+	where c.relnamespace = to_regnamespace('ops') and c.relkind in ('r', 'p') and not (has_table_privilege(c.oid, 'select')
+		and has_table_privilege(c.oid, 'insert') and has_table_privilege(c.oid, 'update')
+		and has_table_privilege(c.oid, 'delete'))), '') from migrated`
+
+// Check reports whether schema ops can be read and written. The error is a *Problem if the server answers.
+func Check(ctx context.Context, db *pgxpool.Pool) error {
+	var tables string
+	schema := pg.SchemaPrefixOf(db).Name(schemas.Ops)
+	err := db.QueryRow(ctx, denied).Scan(&tables)
+	if refused, is := errors.AsType[*pgconn.PgError](err); is {
+		text := "schema " + schema + ": the database returned error " + refused.Code
+		if cause := pg.Cause(refused); cause != "" {
+			text += " (" + cause + ")"
+		}
+		return &Problem{text}
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("check schema %s: %w", schema, err)
+	case tables != "":
+		return &Problem{"schema " + schema + ": the role of ANNALS_POSTGRES may not read and write " + tables}
+	}
+	return nil
+}
+
+// awaited names a table of some schemas for which sessions of the role have waited for seconds, and a session that
+// holds it. A wait for a row is none: those are short.
+const awaited = `select coalesce((select l.relation::regclass::text || coalesce(', which session ' ||
+		(pg_blocking_pids(l.pid))[1] || ' has locked', '')
+	from pg_locks l join pg_stat_activity a on a.pid = l.pid
+		join pg_class c on c.oid = l.relation join pg_namespace n on n.oid = c.relnamespace
+	where not l.granted and l.locktype = 'relation' and a.usename = current_user and n.nspname::text = any($1::text[])
+		and l.database = (select oid from pg_database where datname = current_database())
+		and l.waitstart < clock_timestamp() - interval '5 seconds'
+	order by l.waitstart limit 1), '')`
+
+// AwaitedLock returns the table for which statements of the service have waited the longest, "" if none has for five
+// seconds: somebody else holds a lock on it.
+func AwaitedLock(ctx context.Context, db *pgxpool.Pool) (table string, err error) {
+	prefix, names := pg.SchemaPrefixOf(db), schemas.Names()
+	for i, name := range names {
+		names[i] = prefix.Name(name)
+	}
+	if err := db.QueryRow(ctx, awaited, names).Scan(&table); err != nil {
+		return "", fmt.Errorf("look for awaited locks: %w", err)
+	}
+	return table, nil
 }

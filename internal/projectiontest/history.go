@@ -7,10 +7,12 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
+	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/deletion"
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/pipeline"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 )
@@ -331,4 +333,150 @@ func (h *History) fanOut() {
 	if h.chance("stage dropped") {
 		h.end(s.stage)
 	}
+}
+
+// begin begins a blob.
+func (h *History) begin(project, owner uuid.UUID) string {
+	name := stream.BlobName(owner, h.id())
+	h.Append(name, &blob.Opened{ProjectID: project, Owner: owner, Deadline: h.now()})
+	return name
+}
+
+// put stores a text of a data point in a separate blob, if drawn, before an event refers to it.
+func (h *History) put(p *point, data []byte) *blob.Ref {
+	if h.Blobs == nil || !h.chance("blob") {
+		return nil
+	}
+	name := h.begin(p.project, p.id)
+	h.Blobs[name] = data
+	p.blobs = append(p.blobs, name)
+	return &blob.Ref{Stream: name, Size: int64(len(data))}
+}
+
+func (h *History) text(p *point, content string) datapoint.Text {
+	if ref := h.put(p, []byte(content)); ref != nil {
+		return datapoint.Text{Blob: ref}
+	}
+	return datapoint.Text{Inline: content}
+}
+
+// holds reports whether a data point has blobs that are not ended.
+func (h *History) holds(id uuid.UUID) bool {
+	for _, p := range h.dataPoints {
+		for _, name := range p.blobs {
+			if p.id == id && !h.Ended[name] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// LeftBlobs returns the content of the blobs that are not ended: a replay of the log can read it.
+func (h *History) LeftBlobs() map[string][]byte {
+	left := map[string][]byte{}
+	for name, data := range h.Blobs {
+		if !h.Ended[name] {
+			left[name] = data
+		}
+	}
+	return left
+}
+
+// end ends a blob: its content may be gone from the log.
+func (h *History) end(name string) {
+	h.Append(eventstore.SystemStream, &eventstore.Tombstoned{Stream: name})
+	h.Ended[name] = true
+}
+
+// giveUp ends a batch whose stage is lost.
+func (h *History) giveUp() {
+	s, ok := some(h, "give up", h.sends, func(s *send) bool { return !s.fanned && s.verdict == "" })
+	if !ok {
+		return
+	}
+	s.verdict = "failed"
+	h.Append(stream.Name(stream.Ingestion, s.id),
+		&ingestion.Failed{ProjectID: s.project, Code: ingestion.Internal, Message: "it was lost", FailedAt: h.now()})
+}
+
+// loose begins a blob that no event refers to.
+func (h *History) loose() {
+	p := h.dataPoints[h.pick("loose", len(h.dataPoints))]
+	h.blobs = append(h.blobs, h.begin(p.project, p.id))
+}
+
+// sweep ends a blob that no event refers to.
+func (h *History) sweep() {
+	if name, ok := some(h, "sweep", h.blobs, func(name string) bool { return !h.Ended[name] }); ok {
+		h.end(name)
+	}
+}
+
+// endStep records which sends a step captured.
+func (h *History) endStep() {
+	at := h.Next() - 1
+	h.ends = append(h.ends, at)
+	for _, s := range h.sends {
+		switch {
+		case h.phaseOf(s) != "captured":
+			s.capturedAt = 0
+		case s.capturedAt == 0:
+			s.capturedAt = at
+		}
+	}
+}
+
+// watermark declares everything searchable that was captured up to the end of some step.
+func (h *History) watermark() {
+	if len(h.ends) == 0 {
+		return
+	}
+	h.searchable = len(h.ends) - 1 - h.pick("steps that are not searchable", len(h.ends)-h.searchable)
+	e := &pipeline.Searchable{Position: uint64(h.ends[h.searchable]), SearchableAt: h.now()}
+	h.Append(stream.Pipeline, e)
+	for _, s := range h.sends {
+		count := countOf(s)
+		if s.capturedAt > 0 && uint64(s.capturedAt) <= e.Position && count["failed"]+count["deleted"] == 0 {
+			s.searchableAt = e.SearchableAt
+		}
+	}
+}
+
+// late stores memories that one worker derived while another recorded the failure of the revision.
+func (h *History) late() {
+	p, ok := some(h, "late", h.dataPoints, func(p *point) bool { return !p.closed && len(p.work) > 0 })
+	if !ok {
+		return
+	}
+	w, ok := some(h, "given up", p.work, func(w *work) bool { return w.phase == "failed" })
+	if !ok {
+		return
+	}
+	if live(p) {
+		w.phase = "captured"
+		w.send.capturedAt = 0 // the whole send must be searchable again
+	}
+	h.Append(stream.Name(stream.Memory, p.id), h.derived(w))
+}
+
+// overtaken stores the failure of a send that another process had found searchable.
+func (h *History) overtaken() {
+	s, ok := some(h, "overtaken", h.sends, func(s *send) bool { return !s.searchableAt.IsZero() && !s.stale })
+	if !ok {
+		return
+	}
+	s.stale, s.verdict, s.unindexed = true, "failed", true
+	h.Append(stream.Name(stream.Ingestion, s.id), &ingestion.Failed{
+		ProjectID: s.project, Code: ingestion.IndexUnavailable, Message: "it came too late", FailedAt: h.now(),
+	})
+}
+
+func (h *History) sendByID(id uuid.UUID) *send {
+	for _, s := range h.sends {
+		if s.id == id {
+			return s
+		}
+	}
+	return nil
 }

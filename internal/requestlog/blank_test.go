@@ -207,3 +207,170 @@ func TestPartition_Statistics(t *testing.T) {
 		t.Errorf("there are statistics of %v, %v", names, err)
 	}
 }
+
+// blankPerson takes all slices of a run, and returns its counts and how many slices it took.
+func blankPerson(t *testing.T, b *Blanker, project uuid.UUID) (calls int, called bool, slices int) {
+	t.Helper()
+	r := PersonRun{Project: project, Identity: "ana"}
+	for done := false; !done; slices++ {
+		var err error
+		if done, err = b.BlankPerson(t.Context(), &r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r.Calls, r.Called, slices
+}
+
+// No text is searched: the name may be in it in any spelling.
+func TestBlankPerson_StoredCalls(t *testing.T) {
+	h := newHarness(t)
+	project, other := uuid.New(), uuid.New()
+	dropped := "$.author is An\u0061 M\u00fcller"
+	var records []Record
+	add := func(change func(*Record)) {
+		r := recordAt(project, noon.AddDate(0, 0, len(records)%3).Add(time.Duration(len(records))*time.Second))
+		change(&r)
+		records = append(records, r)
+	}
+	add(func(r *Record) { r.Identity = "ana" })
+	add(func(r *Record) { r.Endpoint, r.Path = "GET /api/v1/identities/{identity}", "/api/v1/identities/%61na" })
+	add(func(r *Record) { r.RequestHeader = map[string][]string{"User-Agent": {"curl of ana"}} })
+	add(func(r *Record) { r.Payload.Request = []byte(`[{"identity":"a n a"}]`) })
+	add(func(r *Record) { r.Status, r.Payload.Request = 400, []byte("\xff\xfea\x00n\x00a\x00") }) // a late refused send in UTF-16
+	add(func(r *Record) { r.Payload.RequestTruncated = true })
+	add(func(r *Record) {
+		r.Payload, r.Webhook = nil, &Webhook{ID: "whk_1", Name: "CI", EventID: "evt_1", Verdict: "dropped", DroppedBy: &dropped}
+	})
+	add(func(r *Record) { r.Identity, r.Payload = "bo", nil })
+	add(func(r *Record) { r.Project, r.Identity = other, "ana" })
+	h.add(t, records...)
+	b := &Blanker{DB: h.db}
+	for run := range 2 {
+		calls, called, _ := blankPerson(t, b, project)
+		if want := []int{7, 0}[run]; calls != want || called != (run == 0) {
+			t.Fatalf("run %d: %d calls, as the person %v", run, calls, called)
+		}
+		if err := b.DirtyAll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		tables, err := b.Tables(t.Context())
+		if err != nil || len(tables) < 6 {
+			t.Errorf("run %d: tables %v, %v", run, tables, err)
+		}
+	}
+	if has := h.payloads(t, records); slices.Contains(has[:8], true) || !has[8] {
+		t.Errorf("calls with bodies: %v", has)
+	}
+	for n, r := range records {
+		call, err := h.Get(t.Context(), r.Project, r.RequestID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, template, _ := strings.Cut(r.Endpoint, " ")
+		blank := call.Path == template && string(call.RequestHeaders) == "{}" && (call.Identity == nil || *call.Identity == "bo") &&
+			(call.Webhook == nil || call.Webhook.DroppedBy == nil && call.Webhook.Verdict == "dropped" && call.Webhook.Name == "CI")
+		if kept := n == 8; kept == blank {
+			t.Errorf("call %d: %+v", n, call.Entry)
+		}
+		if n == 7 && call.Identity == nil {
+			t.Error("the identity of another person is blanked")
+		}
+	}
+}
+
+// The recalls as an identity are found until the person is erased, and those of others after it.
+func TestRecalledAs_UntilErased(t *testing.T) {
+	h := newHarness(t)
+	project, other := uuid.New(), uuid.New()
+	var records []Record
+	for n := range 12 {
+		r := recordAt(project, noon.Add(time.Duration(n)*13*time.Hour))
+		r.Endpoint, r.Identity = "POST /api/v1/recall", []string{"ana", "bo"}[n%2]
+		switch n {
+		case 2:
+			r.Endpoint = "POST /api/v1/ingest" // as the author
+		case 4:
+			r.Project = other
+		case 6:
+			r.Hits = []uuid.UUID{uuid.New()}
+		}
+		records = append(records, r)
+	}
+	h.add(t, records...)
+	found := func(in uuid.UUID, as string, limit int) (at []int) {
+		t.Helper()
+		hits, err := h.RecalledAs(t.Context(), in, as, noon.Add(time.Hour), noon.AddDate(0, 0, 30), limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, hit := range hits {
+			at = append(at, slices.IndexFunc(records, func(r Record) bool { return r.RequestID == hit.RequestID }))
+		}
+		return at
+	}
+	want := func(in uuid.UUID, as string, limit int, want ...int) {
+		t.Helper()
+		if got := found(in, as, limit); !slices.Equal(got, want) {
+			t.Errorf("recalls as %s: %v, want %v", as, got, want)
+		}
+	}
+	want(project, "ana", 9, 10, 8, 6)
+	want(project, "ana", 2, 10, 8)
+	want(other, "ana", 9, 4)
+	want(project, "none", 9)
+	blankPerson(t, &Blanker{DB: h.db}, project)
+	want(project, "ana", 9)
+	want(other, "ana", 9, 4)
+	want(project, "bo", 9, 11, 9, 7, 5, 3, 1)
+	var keys int
+	if err := h.db.QueryRow(t.Context(), `select count(identity_key) from ops.requests`).Scan(&keys); err != nil || keys != 7 {
+		t.Errorf("%d calls are found by a key, %v", keys, err)
+	}
+}
+
+// More calls than one slice blanks.
+func TestBlankPerson_Slices(t *testing.T) {
+	h := newHarness(t)
+	project := uuid.New()
+	var records []Record
+	for i := range 2*blankedRows + 1 {
+		records = append(records, recordAt(project, noon.Add(time.Duration(i/3)*time.Second)))
+	}
+	for part := range slices.Chunk(records, 500) { // fewer than wait for room at once
+		h.add(t, part...)
+	}
+	calls, called, n := blankPerson(t, &Blanker{DB: h.db}, project)
+	if calls != len(records) || called || n != 3 {
+		t.Errorf("%d calls of %d in %d slices, as the person %v", calls, len(records), n, called)
+	}
+	if has := h.payloads(t, records); slices.Contains(has, true) {
+		t.Error("a body is left")
+	}
+}
+
+// A call waits in the memory of another process while a person of its project is erased.
+func TestBlankPerson_CallInMemory(t *testing.T) {
+	h := newHarness(t)
+	writer := NewWriter(h.db, metering.DefaultPlanTerms(), slog.New(slog.DiscardHandler))
+	project := uuid.New()
+	records := []Record{recordAt(project, noon), recordAt(uuid.New(), noon), recordAt(project, noon)}
+	for i := range records {
+		records[i].Identity, records[i].Endpoint, records[i].Path = "ana", "GET /api/v1/identities/{identity}", "/api/v1/identities/ana"
+		records[i].Webhook = &Webhook{ID: "whk_1", DroppedBy: &records[i].Identity}
+	}
+	writer.Add(records[0])
+	writer.Add(records[1])
+	if _, _, n := blankPerson(t, &Blanker{DB: h.db}, project); n != 1 {
+		t.Errorf("%d slices of nothing", n)
+	}
+	writer.drain(t.Context())
+	writer.Add(records[2]) // a later call
+	writer.drain(t.Context())
+	if has := h.payloads(t, records); !slices.Equal(has, []bool{false, true, true}) {
+		t.Errorf("calls with bodies: %v", has)
+	}
+	call, err := h.Get(t.Context(), project, records[0].RequestID)
+	if err != nil || call.Identity != nil || call.Webhook == nil || call.Webhook.DroppedBy != nil || call.Path != "/api/v1/identities/{identity}" {
+		t.Errorf("%+v, %v", call.Entry, err)
+	}
+}

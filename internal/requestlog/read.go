@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/google/uuid"
@@ -205,4 +206,215 @@ func (l *Log) Recalled(
 		return nil, fmt.Errorf("read recalls that returned a data point: %w", err)
 	}
 	return hits, nil
+}
+
+// EventEndpoint is the endpoint of the events of webhooks. The key of such a call has the id of the webhook as prefix.
+const EventEndpoint = "POST /api/v1/webhooks/{webhookId}/{token}"
+
+// The statuses of events that were not refused.
+const (
+	Ingested = http.StatusAccepted
+	Dropped  = http.StatusOK
+)
+
+// Activity is what a webhook received. Events beyond the limit of a minute have no row, and are in no count.
+type Activity struct {
+	// LastAt is when the last event came, nil if there is none in the log.
+	LastAt   *time.Time `json:"lastAt"`
+	Ingested int64      `json:"ingested"`
+	Dropped  int64      `json:"dropped"`
+	Refused  int64      `json:"refused"`
+}
+
+// Activity returns what webhooks of a project received: their last event, and their events in [from, to), both widened
+// to whole minutes. A webhook without any event in the log is not in the map.
+func (l *Log) Activity(
+	ctx context.Context, project uuid.UUID, webhooks []string, from, to time.Time,
+) (map[string]Activity, error) {
+	minute := steps[0]
+	var since, until []time.Time
+	var lengths []int
+	for _, s := range segmentsOf(minute.floor(from), minute.floor(to.Add(minute.duration()-1)), steps[len(steps)-1]) {
+		since, until, lengths = append(since, s.from), append(until, s.to), append(lengths, int(s.step))
+	}
+	rows, err := l.DB.Query(ctx, `with kinds as materialized (
+			select kind, key_prefix, status from ops.request_kinds
+			where project_id = $1 and endpoint = $2 and key_prefix = any($3::text[])
+		), counted as (
+			select kind, sum(calls)::bigint as calls
+			from unnest($4::timestamptz[], $5::timestamptz[], $6::int[]) s (since, until, step)
+			join ops.request_counts c on c.project_id = $1 and c.step = s.step and c.start >= since and c.start < until
+			where kind in (select kind from kinds) group by kind
+		)
+		select k.key_prefix, max(r.received_at), coalesce(sum(calls) filter (where status = $7), 0)::bigint,
+			coalesce(sum(calls) filter (where status = $8), 0)::bigint, coalesce(sum(calls) filter (where status >= 400), 0)::bigint
+		from kinds k left join counted using (kind) left join lateral (
+			select received_at from ops.requests r where r.kind = k.kind and r.project_id = $1
+			order by received_at desc limit 1
+		) r on true group by k.key_prefix`,
+		project, EventEndpoint, list(webhooks), list(since), list(until), list(lengths), Ingested, Dropped)
+	if err != nil {
+		return nil, fmt.Errorf("count events of webhooks: %w", err)
+	}
+	of := map[string]Activity{}
+	var id string
+	var a Activity
+	_, err = pgx.ForEachRow(rows, []any{&id, &a.LastAt, &a.Ingested, &a.Dropped, &a.Refused}, func() error {
+		of[id] = a
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("count events of webhooks: %w", err)
+	}
+	return of, nil
+}
+
+// Event is a logged event of a webhook, without its body.
+type Event struct {
+	Entry
+	// Bytes are those of the body as it came. Stored is false if the body is not kept, or no longer; Cut is true if only
+	// its beginning is, and Empty if nothing of it is.
+	Bytes              int64
+	Stored, Cut, Empty bool
+	// Plan decides how long the body is kept.
+	Plan string
+}
+
+// Events returns the newest events of a webhook, at most limit.
+func (l *Log) Events(ctx context.Context, project uuid.UUID, webhook string, limit int) (events []Event, err error) {
+	rows, err := l.DB.Query(ctx, `select `+entryColumns+`, r.request_bytes, r.plan, p.request_id is not null,
+			coalesce(p.request_truncated, false), p.request is null
+		from (select kind from ops.request_kinds where project_id = $1 and endpoint = $2 and key_prefix = $3) w
+		cross join lateral (
+			select * from ops.requests r where r.kind = w.kind and r.project_id = $1
+			order by received_at desc, request_id desc limit $4
+		) r join ops.request_kinds k on k.kind = r.kind
+		left join ops.request_payloads p on p.project_id = $1 and p.received_at = r.received_at
+			and p.request_id = r.request_id
+		order by r.received_at desc, r.request_id desc limit $4`, project, EventEndpoint, webhook, limit)
+	if err == nil {
+		events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Event, err error) {
+			return e, e.scan(row, &e.Bytes, &e.Plan, &e.Stored, &e.Cut, &e.Empty)
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list events of a webhook: %w", err)
+	}
+	return events, nil
+}
+
+// CountBodies counts the calls of a project whose bodies are stored, up to a number.
+func (l *Log) CountBodies(ctx context.Context, project uuid.UUID, most int) (n int, err error) {
+	err = l.DB.QueryRow(ctx, `select count(*) from (select from ops.request_payloads where project_id = $1 limit $2) p`,
+		project, most).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("count bodies of calls: %w", err)
+	}
+	return n, nil
+}
+
+// DroppedEvents returns events of some webhooks of a project that were dropped since a time and can be replayed: their
+// body is stored whole, and no replay of them is marked. The oldest are first, at most limit.
+func (l *Log) DroppedEvents(
+	ctx context.Context, project uuid.UUID, webhooks []string, since time.Time, limit int,
+) (events []Event, err error) {
+	rows, err := l.DB.Query(ctx, `select `+entryColumns+`, r.request_bytes, r.plan, true, false, p.request is null
+		from ops.requests r join ops.request_kinds k using (kind)
+		join ops.request_payloads p on p.project_id = r.project_id and p.received_at = r.received_at
+			and p.request_id = r.request_id and p.received_at >= $4
+		where r.project_id = $1 and r.received_at >= $4 and not p.request_truncated and r.kind in (
+			select kind from ops.request_kinds where project_id = $1 and endpoint = $2 and status = $3
+				and key_prefix = any($6::text[])
+		) and r.webhook::jsonb ->> 'replayedAs' is null
+		order by r.received_at, r.request_id limit $5`, project, EventEndpoint, Dropped, since, limit, list(webhooks))
+	if err == nil {
+		events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Event, err error) {
+			return e, e.scan(row, &e.Bytes, &e.Plan, &e.Stored, &e.Cut, &e.Empty)
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list dropped events: %w", err)
+	}
+	return events, nil
+}
+
+// MarkReplayed notes at an event of a webhook by which call it was replayed.
+func (l *Log) MarkReplayed(ctx context.Context, event Entry, as uuid.UUID) error {
+	_, err := l.DB.Exec(ctx, `update ops.requests
+		set webhook = jsonb_set(webhook::jsonb, '{replayedAs}', to_jsonb($4::text))::text
+		where project_id = $1 and received_at = $2 and request_id = $3 and webhook is not null`,
+		event.Project, event.ReceivedAt, event.RequestID, as.String())
+	if err != nil {
+		return fmt.Errorf("mark a replayed event: %w", err)
+	}
+	return nil
+}
+
+// Cost is what the calls of a project with a key were charged on a day (UTC).
+type Cost struct {
+	Day       time.Time
+	Project   uuid.UUID
+	Key       Key
+	CallCount int64
+	// CreditTenths is 0 without metering.
+	CreditTenths int64
+}
+
+// maxCosts bounds a list of costs.
+const maxCosts = 10_000
+
+// Costs lists what the calls of some projects were charged on the days that hold from, to, or are between them, by day,
+// the highest charges first. more is true if there are others, after the last one listed. The fault is range-too-wide.
+func (l *Log) Costs(
+	ctx context.Context, projects []uuid.UUID, from, to time.Time,
+) (list []Cost, more bool, err error) {
+	first, last := dayOf(from), dayOf(to)
+	if last.Sub(first) > MaxRange {
+		return nil, false, fault.New(fault.Invalid, fault.CodeRangeTooWide, "the days are more than 31: choose fewer")
+	}
+	rows, err := l.DB.Query(ctx, `
+		select date_trunc('day', c.start at time zone 'UTC') at time zone 'UTC', c.project_id, k.key_name, k.key_prefix,
+			sum(c.calls)::bigint, sum(c.credit_tenths)::bigint
+		from ops.request_counts c join ops.request_kinds k using (kind)
+		where c.project_id = any($1) and c.step = $2 and c.start >= $3 and c.start < $4
+		group by 1, 2, 3, 4 order by 1, 6 desc, 5 desc, 2, 3, 4 limit $5`,
+		projects, int(steps[len(steps)-1]), first, last.AddDate(0, 0, 1), maxCosts+1)
+	if err == nil {
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Cost, err error) {
+			err = row.Scan(&c.Day, &c.Project, &c.Key.Name, &c.Key.Prefix, &c.CallCount, &c.CreditTenths)
+			c.Day = c.Day.UTC()
+			return c, err
+		})
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("sum the costs of calls: %w", err)
+	}
+	return list[:min(len(list), maxCosts)], len(list) > maxCosts, nil
+}
+
+// maxUses is the most kinds of calls whose last call LastUses looks for.
+const maxUses = 5000
+
+// LastUses returns when each key of a project was used last, within the retention. Keys of one name whose values also
+// begin alike are one. Refused calls count: who has the key tries it.
+func (l *Log) LastUses(ctx context.Context, project uuid.UUID) (map[Key]time.Time, error) {
+	rows, err := l.DB.Query(ctx, `select k.key_name, k.key_prefix, max(r.received_at)
+		from (select kind, key_name, key_prefix from ops.request_kinds where project_id = $1 and key_prefix <> ''
+			order by kind desc limit $2) k
+		cross join lateral (select received_at from ops.requests where kind = k.kind order by received_at desc limit 1) r
+		group by 1, 2`, project, maxUses)
+	if err != nil {
+		return nil, fmt.Errorf("read last uses of keys: %w", err)
+	}
+	uses := map[Key]time.Time{}
+	var key Key
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&key.Name, &key.Prefix, &at}, func() error {
+		uses[key] = at.UTC()
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read last uses of keys: %w", err)
+	}
+	return uses, nil
 }

@@ -4,11 +4,14 @@ package runtest
 import (
 	"bytes"
 	"context"
+	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Part runs a part of the service until the test ends, and fails the test with its error. Parts stop
@@ -88,4 +91,104 @@ func Word() string {
 		letters[i] = "bcdfghjklmnpqrtvwxz"[rand.IntN(19)] //nolint:gosec // it is to differ, not to be secret
 	}
 	return string(letters)
+}
+
+// Timeout is how long a test waits for anything at all; nothing waits that long unless it hangs.
+const Timeout = 5 * time.Minute
+
+// T is what a test, a benchmark and a property check have in common.
+type T interface {
+	Helper()
+	Context() context.Context
+	Cleanup(func())
+	Output() io.Writer
+	Error(...any)
+	Errorf(string, ...any)
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
+
+// Logger writes to the output of the test.
+func Logger(t T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
+
+// Context returns a context that ends after Timeout, and not with the context of the test, so that
+// cleanups can use it.
+func Context(t T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), Timeout)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Must ends the test if there is an error.
+func Must(t T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Await waits for a condition, or ends the test after Timeout.
+func Await(t T, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(Timeout)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("not within %s: %s", Timeout, what)
+		}
+	}
+}
+
+// repeatsShown is how often Warnings writes one message. What failed must not drown in what is retried.
+const repeatsShown = 3
+
+// Warnings writes warnings and errors to the output of the test, the first ones of each message.
+func Warnings(t T) *slog.Logger {
+	text := slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})
+	return slog.New(&firstOnes{text, &tally{seen: map[string]int{}}})
+}
+
+// firstOnes is a handler that drops the repeats of a message.
+type firstOnes struct {
+	slog.Handler
+	messages *tally
+}
+
+// tally counts messages.
+type tally struct {
+	mu   sync.Mutex
+	seen map[string]int
+}
+
+func (t *tally) add(message string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.seen[message]++
+	return t.seen[message]
+}
+
+// Handle implements slog.Handler.
+func (f *firstOnes) Handle(ctx context.Context, r slog.Record) error {
+	n := f.messages.add(r.Message)
+	if n > repeatsShown {
+		return nil
+	}
+	if n == repeatsShown {
+		r.AddAttrs(slog.String("repeats", "not shown"))
+	}
+	return f.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (f *firstOnes) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &firstOnes{f.Handler.WithAttrs(attrs), f.messages}
+}
+
+// WithGroup implements slog.Handler.
+func (f *firstOnes) WithGroup(name string) slog.Handler {
+	return &firstOnes{f.Handler.WithGroup(name), f.messages}
 }

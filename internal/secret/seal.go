@@ -1,6 +1,7 @@
 package secret
 
 import (
+	"context"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
@@ -8,8 +9,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // SealKeyBytes is the length of a seal key in bytes, as AES-256 needs it.
@@ -88,4 +92,200 @@ func (s *Sealer) Open(keyID uuid.UUID, sealed Sealed) (string, error) {
 		return "", errors.New("the sealed value of the key is damaged, or another key's")
 	}
 	return string(clear), nil
+}
+
+// Vault stores the clear values of project keys, sealed, in ops.sealed_keys. Without it, keys still
+// work but cannot be shown again.
+type Vault struct {
+	DB     *pgxpool.Pool
+	Sealer *Sealer
+}
+
+// Keep seals and stores the clear value of a key. It does not replace a stored value.
+func (v Vault) Keep(ctx context.Context, keyID uuid.UUID, clear string) error {
+	sealed, err := v.Sealer.Seal(keyID, clear)
+	if err != nil {
+		return err
+	}
+	_, err = v.DB.Exec(ctx,
+		`insert into ops.sealed_keys (key_id, seal_key, sealed) values ($1, $2, $3) on conflict (key_id) do nothing`, keyID,
+		sealed.Key, sealed.Data)
+	if err != nil {
+		return fmt.Errorf("keep a sealed key: %w", err)
+	}
+	return nil
+}
+
+// Reveal returns the clear value of a key; ok is false if none is stored.
+func (v Vault) Reveal(ctx context.Context, keyID uuid.UUID) (clear string, ok bool, err error) {
+	var sealed Sealed
+	err = v.DB.QueryRow(ctx, `select seal_key, sealed from ops.sealed_keys where key_id = $1`, keyID).
+		Scan(&sealed.Key, &sealed.Data)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("find a sealed key: %w", err)
+	}
+	clear, err = v.Sealer.Open(keyID, sealed)
+	return clear, err == nil, err
+}
+
+// Drop deletes the values of keys, so that a revoked key cannot be shown.
+func (v Vault) Drop(ctx context.Context, keyIDs ...uuid.UUID) error {
+	if _, err := v.DB.Exec(ctx, `delete from ops.sealed_keys where key_id = any($1)`, keyIDs); err != nil {
+		return fmt.Errorf("drop sealed keys: %w", err)
+	}
+	return nil
+}
+
+// Tidy deletes the values of keys that are not live: revoked while the vault was unreachable, or
+// never created. live returns the live ones of the given keys. Tidy retains a value younger than
+// age, whose key may be about to be created.
+func (v Vault) Tidy(
+	ctx context.Context, age time.Duration, live func(context.Context, []uuid.UUID) (map[uuid.UUID]struct{}, error),
+) (dropped int, err error) {
+	after := uuid.Nil
+	for {
+		ids, err := v.page(ctx, age, after)
+		if err != nil {
+			return dropped, err
+		}
+		alive, err := live(ctx, ids)
+		if err != nil {
+			return dropped, err
+		}
+		var gone []uuid.UUID
+		for _, id := range ids {
+			if _, ok := alive[id]; !ok {
+				gone = append(gone, id)
+			}
+		}
+		if len(gone) > 0 {
+			if err := v.Drop(ctx, gone...); err != nil {
+				return dropped, err
+			}
+			dropped += len(gone)
+		}
+		if len(ids) < sealPage {
+			return dropped, nil
+		}
+		after = ids[len(ids)-1]
+	}
+}
+
+// page returns the ids of values of at least an age.
+func (v Vault) page(ctx context.Context, age time.Duration, after uuid.UUID) ([]uuid.UUID, error) {
+	rows, err := v.DB.Query(ctx, `select key_id from ops.sealed_keys
+		where kept_at < now() - $1::interval and key_id > $2 order by key_id limit $3`, age, after, sealPage)
+	if err != nil {
+		return nil, fmt.Errorf("list sealed keys: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("list sealed keys: %w", err)
+	}
+	return ids, nil
+}
+
+// Table is a table of schema ops whose rows hold a sealed value, or null.
+type Table struct {
+	Name string
+	// Values are what the table holds, for people. Lost is what follows for them from a lost seal key.
+	Values, Lost string
+	// ID is an expression for the id that a value is sealed for. Key is the column with the name of its seal key, and
+	// Data that of the value.
+	ID, Key, Data string
+}
+
+// VaultTable is the table of a Vault.
+func VaultTable() Table {
+	return Table{
+		Name: "ops.sealed_keys", Values: "project keys and webhooks",
+		Lost: "they still work, but keys cannot be revealed, and addresses of webhooks cannot be shown",
+		ID:   "key_id", Key: "seal_key", Data: "sealed",
+	}
+}
+
+// sealPage is the number of values that one statement reads.
+const sealPage = 500
+
+// Reseal seals values of other seal keys with the first one, so that the others can be retired. unopened counts the
+// values that no key of the sealer opens; Reseal does not change them.
+func (t Table) Reseal(ctx context.Context, db *pgxpool.Pool, s *Sealer) (done, unopened int, err error) {
+	for after := uuid.Nil; ; {
+		page, err := t.page(ctx, db, s.First(), after)
+		if err != nil {
+			return done, unopened, err
+		}
+		var ids []uuid.UUID
+		var before, now [][]byte
+		for _, row := range page {
+			clear, err := s.Open(row.ID, row.Sealed)
+			if err != nil {
+				unopened++
+				continue
+			}
+			sealed, err := s.Seal(row.ID, clear)
+			if err != nil {
+				return done, unopened, err
+			}
+			ids, before, now = append(ids, row.ID), append(before, row.Sealed.Data), append(now, sealed.Data)
+		}
+		// A value that changed meanwhile stays as it is.
+		changed, err := db.Exec(ctx, fmt.Sprintf(`update %s as t set %s = $1, %s = v.now_data
+			from unnest($2::uuid[], $3::bytea[], $4::bytea[]) as v (sealed_for, former_data, now_data)
+			where %s = v.sealed_for and t.%s = v.former_data`, t.Name, t.Key, t.Data, t.ID, t.Data),
+			s.First(), ids, before, now)
+		if err != nil {
+			return done, unopened, fmt.Errorf("reseal %s: %w", t.Name, err)
+		}
+		if done += int(changed.RowsAffected()); len(page) < sealPage {
+			return done, unopened, nil
+		}
+		after = page[len(page)-1].ID
+	}
+}
+
+type sealedRow struct {
+	ID     uuid.UUID
+	Sealed Sealed
+}
+
+// page reads values of other seal keys than one, by id.
+func (t Table) page(ctx context.Context, db *pgxpool.Pool, than string, after uuid.UUID) ([]sealedRow, error) {
+	rows, err := db.Query(ctx, fmt.Sprintf(`select %[1]s, %[2]s, %[3]s from %[4]s
+		where %[2]s <> $1 and %[1]s > $2 order by 1 limit $3`, t.ID, t.Key, t.Data, t.Name), than, after, sealPage)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", t.Name, err)
+	}
+	page, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r sealedRow, err error) {
+		err = row.Scan(&r.ID, &r.Sealed.Key, &r.Sealed.Data)
+		return r, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", t.Name, err)
+	}
+	return page, nil
+}
+
+// Count counts the values of each seal key, by its name.
+func (t Table) Count(ctx context.Context, db querier) (map[string]int, error) {
+	rows, err := db.Query(ctx, fmt.Sprintf(`select %[1]s, count(*) from %[2]s where %[1]s is not null group by 1`, t.Key, t.Name))
+	if err != nil {
+		return nil, fmt.Errorf("count the values of %s: %w", t.Name, err)
+	}
+	counts, name, count := map[string]int{}, "", 0
+	if _, err = pgx.ForEachRow(rows, []any{&name, &count}, func() error {
+		counts[name] = count
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("count the values of %s: %w", t.Name, err)
+	}
+	return counts, nil
+}
+
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }

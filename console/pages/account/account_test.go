@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/google/uuid"
@@ -393,4 +394,8 @@ func (s *scene) code(key string) string {
 	code, err := totp.GenerateCode(key, s.clock)
 	runtest.Must(s.t, err)
 	return fmt.Sprint(code)
+}
+
+var homeTemplate = fstest.MapFS{
+	"home.html": {Data: []byte(`{{define "title"}}Home{{end}}{{define "main"}}<h1>Home</h1>{{end}}`)},
 }

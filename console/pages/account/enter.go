@@ -9,6 +9,7 @@ import (
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/visit"
+	"github.com/annals-project/annals/projections/access"
 )
 
 // entrance is what the pages for people who are not signed in show.
@@ -147,4 +148,103 @@ func splitCookie(value string) (attempt, next string) {
 		next = ""
 	}
 	return attempt, localPath(next)
+}
+
+// confirmation is what the page that asks for a fresh proof shows: the ways in which the person can give one.
+type confirmation struct {
+	Email        string `json:"email"`
+	Next         string `json:"next"`
+	Password     bool   `json:"password"`
+	SecondFactor bool   `json:"secondFactor"`
+	Provider     bool   `json:"provider"`
+}
+
+func (d Deps) confirmation(r *web.Request, next string) (confirmation, error) {
+	states, err := d.SignIn.States(r.Context(), r.Person.ID)
+	state := states[r.Person.ID]
+	return confirmation{
+		r.Person.Email, next, state.Password, state.SecondFactor, d.SignIn.HasProvider() && state.Accounts > 0,
+	}, err
+}
+
+func (d Deps) confirmPage(r *web.Request) error {
+	data, err := d.confirmation(r, nextOf(r))
+	if err != nil {
+		return err
+	}
+	return r.Render("confirm.html", data)
+}
+
+func (d Deps) confirm(r *web.Request) error {
+	err := d.SignIn.Prove(r.Context(), r.Session, r.Membership.Organization, r.Raw("password"), r.Field("code"))
+	if err != nil {
+		return d.unconfirmed(r, err, nextOf(r))
+	}
+	r.Redirect(nextOf(r))
+	return nil
+}
+
+// confirmAtProvider has the provider ask the person again.
+func (d Deps) confirmAtProvider(r *web.Request) error {
+	to, attempt, err := d.SignIn.StartProof(r.Context(), r.Session)
+	if err != nil {
+		return d.unconfirmed(r, err, nextOf(r))
+	}
+	d.toProvider(r, to, attempt)
+	return nil
+}
+
+// unconfirmed shows the page again, with what went wrong.
+func (d Deps) unconfirmed(r *web.Request, err error, next string) error {
+	data, unread := d.confirmation(r, next)
+	if unread != nil {
+		return errors.Join(err, unread)
+	}
+	shown := described(r, err)
+	if errors.Is(err, signin.ErrProvider) {
+		d.Logger.WarnContext(r.Context(), "a proof at the provider failed", "requestId", r.ID(), "err", err)
+	}
+	return r.Invalid(shown, "confirm.html", data)
+}
+
+// toConfirm leads to the page that asks for a fresh proof, and from there to another one.
+func toConfirm(r *web.Request, next string) error {
+	r.Redirect("/account/confirm?next=" + url.QueryEscape(next))
+	return nil
+}
+
+// leave ends a membership of the person. Who is a member of nothing then is signed out at once.
+func (d Deps) leave(r *web.Request) error {
+	m, err := leaves(r)
+	if err == nil {
+		err = d.Commands.RemoveMember(r.Context(), r.Command(), m.Organization, r.Person.ID)
+	}
+	if err != nil {
+		return d.change(r, func() (string, error) { return "", err })
+	}
+	left, err := d.SignIn.IsMember(r.Context(), r.Person.ID)
+	if err != nil {
+		return err
+	}
+	if left {
+		return r.Done("/account", "left")
+	}
+	if err := d.SignIn.EndPerson(r.Context(), r.Person.ID); err != nil {
+		return err
+	}
+	return d.signOut(r)
+}
+
+// leaves is the membership that a form ends.
+func leaves(r *web.Request) (access.Membership, error) {
+	for _, m := range r.Person.Memberships {
+		if m.Organization.String() != r.Field("organization") {
+			continue
+		}
+		if r.Field("sure") == "" {
+			return m, fault.New(fault.Invalid, fault.CodeInvalidRequest, "tick the box to leave %s", m.Name)
+		}
+		return m, nil
+	}
+	return access.Membership{}, fault.New(fault.NotFound, fault.CodeNotFound, "you are not a member of this organization")
 }

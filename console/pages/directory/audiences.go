@@ -1,11 +1,20 @@
 package directory
 
 import (
+	"encoding/json"
+	"slices"
+	"strings"
+
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/datapoint"
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/internal/fields"
+	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/projections/datapoints"
 	"github.com/annals-project/annals/projections/directory"
 	"github.com/annals-project/annals/projections/history"
@@ -115,4 +124,242 @@ func (d Deps) deleteAudience(r *web.Request) error {
 	}
 	err := d.Commands.DeleteAudience(r.Context(), r.Command(), r.PathValue("slug"))
 	return r.Did(err, r.ProjectPath("audiences"), "deleted")
+}
+
+// audienceForm is the form of an audience: of a new one, or of the one with the slug.
+type audienceForm struct {
+	IsNew      bool
+	Slug, Name string
+	Kind       audience.Kind
+	// Add and Remove are identities, one a line. A list may be too long for a page, so the form changes it.
+	Add, Remove string
+	Rule        audience.Rule
+	// Operators and TraitKeys are what the form suggests.
+	Operators []audience.Operator
+	TraitKeys []string
+	// Preview is what the rule of the form reaches, and Listed what its list would be. Nil before that is asked.
+	Preview *directory.RulePreview
+	Listed  *listed
+	// Change is who gains and who loses by a change, nil for a new audience and before that is asked.
+	Change *change
+	// Confirm is what was previewed: a change of who reads is saved once the person has seen it.
+	Confirm string
+	// Wrong is why there is no preview.
+	Wrong string
+}
+
+// listed is what a list of identities would be: Members in all, of which Unknown get a record.
+type listed struct{ Members, Unknown int }
+
+// change is who gains and who loses if an audience is saved, and how many data points carry it. Gained and Lost are
+// some of them. IsPart is true if not all identities were looked at.
+type change struct {
+	Gains, Losses int
+	Points        int64
+	Gained, Lost  []string
+	IsPart        bool
+}
+
+// changesReaders reports whether somebody may gain or lose.
+func (c change) changesReaders() bool { return c.Gains > 0 || c.Losses > 0 || c.IsPart }
+
+// showForm shows a form with some conditions more, and with what is wrong with it.
+func (d Deps) showForm(r *web.Request, f audienceForm, more int, wrong error) (err error) {
+	f.Operators = audience.Operators()
+	f.Rule.Conditions = append(f.Rule.Conditions, make([]audience.Condition, more)...)
+	if f.TraitKeys, err = d.Directory.TraitKeys(r.Context(), r.Project.Project); err != nil {
+		return err
+	}
+	return r.Form(wrong, "audience_form.html", f)
+}
+
+func (d Deps) newAudience(r *web.Request) error {
+	f := audienceForm{IsNew: true, Kind: audience.KindRule}
+	if r.URL.Query().Get("kind") == string(audience.KindFixed) {
+		f.Kind = audience.KindFixed
+	}
+	return d.showForm(r, f, 1, nil)
+}
+
+func (d Deps) editAudience(r *web.Request) error {
+	a, err := d.found(r)
+	if err != nil {
+		return err
+	}
+	f := audienceForm{Slug: a.Slug, Name: a.Name, Kind: a.Kind}
+	if f.Rule, err = a.Definition(); err != nil {
+		return err
+	}
+	return d.showForm(r, f, 1, nil)
+}
+
+// saveAudience puts the audience of the form, or shows the form again with its preview.
+func (d Deps) saveAudience(r *web.Request) (err error) {
+	f, more, do := formOf(r), 1, r.Field("do")
+	in := commands.AudiencePut{Slug: f.Slug, Kind: f.Kind, Name: &f.Name, Rule: &f.Rule}
+	if do == "more" {
+		more = 2
+	}
+	switch {
+	case f.Kind == audience.KindFixed:
+		in.Rule = nil
+		in.Identities, err = d.members(r, &f)
+	case do == "preview":
+		err = d.previewNew(r, &f)
+	}
+	seen := f.IsNew
+	if err == nil && !f.IsNew && do != "more" {
+		seen, err = d.compare(r, &f, do == "save")
+	}
+	if err == nil && do == "save" && seen {
+		if err = d.put(r, f, in); err == nil {
+			return r.Done(r.ProjectPath("audiences", f.Slug), "saved")
+		}
+	}
+	if err != nil && do != "save" && httpx.Fault(err).Kind == fault.Invalid {
+		// Where scripts run, only the preview is shown, and none of a refused form.
+		f.Wrong, err = httpx.Fault(err).Msg, nil
+	}
+	return d.showForm(r, f, more, err)
+}
+
+// previewNew adds to the form of a new rule what it reaches.
+func (d Deps) previewNew(r *web.Request, f *audienceForm) error {
+	if !f.IsNew {
+		return nil // it is compared
+	}
+	preview, err := d.Directory.PreviewRule(r.Context(), r.Project.Project, f.Rule)
+	f.Preview = &preview
+	return err
+}
+
+// compare adds to a form who gains and who loses by it. seen is true if the person was shown that, or nobody does.
+func (d Deps) compare(r *web.Request, f *audienceForm, saves bool) (seen bool, err error) {
+	a, ok, err := d.Directory.AudienceHead(r.Context(), r.Project.Project, f.Slug)
+	if err = notFound(err, ok, words.noAudience, f.Slug); err != nil {
+		return false, err
+	}
+	form, err := json.Marshal([]any{a.PutAt, f.Kind, f.Rule, f.Add, f.Remove})
+	if err != nil {
+		return false, err
+	}
+	f.Confirm = datapoint.Digest(form)
+	if saves && r.Field("confirm") == f.Confirm {
+		return true, nil
+	}
+	if f.Kind == audience.KindRule {
+		was, err := a.Definition()
+		if err != nil {
+			return false, err
+		}
+		p, err := d.Directory.PreviewChange(r.Context(), r.Project.Project, &was, f.Rule)
+		if err != nil {
+			return false, err
+		}
+		f.Preview = &p
+		f.Change = &change{Gains: int(p.Gains), Losses: int(p.Losses), Gained: p.Gained, Lost: p.Lost, IsPart: p.More}
+	}
+	if f.Change == nil {
+		return true, nil
+	}
+	carry := datapoints.ListQuery{Filter: datapoints.Filter{Audience: f.Slug}, Limit: 1}
+	list, err := d.Points.List(r.Context(), r.Project.Project.ID, carry)
+	f.Change.Points = list.Total
+	return !f.Change.changesReaders(), err
+}
+
+// put puts the audience of a form. A new one must not replace another.
+func (d Deps) put(r *web.Request, f audienceForm, in commands.AudiencePut) error {
+	if err := fields.CheckName(f.Name, 0, limit.AudienceName); err != nil {
+		return fields.Invalid("name", "%v", err)
+	}
+	if f.IsNew {
+		_, exists, err := d.Directory.AudienceHead(r.Context(), r.Project.Project, f.Slug)
+		if err = notNew(err, exists, f.Slug); err != nil {
+			return err
+		}
+	}
+	if f.Name == "" {
+		in.Name = nil
+	}
+	_, err := d.Commands.PutAudience(r.Context(), r.Command(), in)
+	return err
+}
+
+// formOf reads the form. Conditions without a trait and values are left out.
+func formOf(r *web.Request) audienceForm {
+	f := audienceForm{
+		IsNew: r.PostForm.Has("new"), Slug: r.Field("slug"), Name: r.Field("name"), Kind: audience.Kind(r.Field("kind")),
+		Add: r.Raw("add"), Remove: r.Raw("remove"), Rule: audience.Rule{Match: audience.Match(r.Field("match"))},
+	}
+	for n, key := range r.PostForm["trait"] {
+		c := audience.Condition{Trait: key, Operator: audience.Operator(at(r, "operator", n)), Values: []string{}}
+		if c.Operator != audience.Exists && c.Operator != audience.DoesNotExist {
+			c.Values = append(c.Values, lines(at(r, "values", n))...)
+		}
+		if (key != "" || at(r, "values", n) != "") && len(f.Rule.Conditions) <= limit.RuleConditions {
+			f.Rule.Conditions = append(f.Rule.Conditions, c)
+		}
+	}
+	return f
+}
+
+// lines are the lines of a text that are not empty, each once.
+func lines(text string) (list []string) {
+	seen := map[string]bool{}
+	for line := range strings.Lines(text) {
+		if line = strings.TrimRight(line, "\r\n"); line != "" && !seen[line] {
+			list, seen[line] = append(list, line), true
+		}
+	}
+	return list
+}
+
+// namedChanges is how many of those who gain or lose are named.
+const namedChanges = 20
+
+// without returns the names of one list that another one does not have. Both are sorted.
+func without(list, other []string) (rest []string) {
+	for _, name := range list {
+		if _, has := slices.BinarySearch(other, name); !has {
+			rest = append(rest, name)
+		}
+	}
+	return rest
+}
+
+// members are those that a fixed audience has after the changes of the form. It is not nil.
+func (d Deps) members(r *web.Request, f *audienceForm) (list []string, err error) {
+	for _, name := range lines(f.Add) {
+		if err := fields.CheckName(name, 1, limit.Identity); err != nil {
+			return nil, fields.Invalid("an identity", "%v", err)
+		}
+	}
+	if list = []string{}; !f.IsNew {
+		a, ok, err := d.Directory.Audience(r.Context(), r.Project.Project, f.Slug)
+		if err = notFound(err, ok, words.noAudience, f.Slug); err != nil {
+			return nil, err
+		}
+		list = append(list, a.Identities...)
+	}
+	was, removed := slices.Sorted(slices.Values(list)), map[string]bool{}
+	for _, name := range lines(f.Remove) {
+		removed[name] = true
+	}
+	list = slices.DeleteFunc(list, func(name string) bool { return removed[name] })
+	list = append(list, lines(f.Add)...)
+	slices.Sort(list)
+	if list = slices.Compact(list); len(list) > limit.AudienceMembers {
+		return nil, invalid(words.tooMany, limit.AudienceMembers)
+	}
+	if !f.IsNew {
+		gained, lost := without(list, was), without(was, list)
+		f.Change = &change{
+			Gains: len(gained), Losses: len(lost), Gained: gained[:min(len(gained), namedChanges)],
+			Lost: lost[:min(len(lost), namedChanges)],
+		}
+	}
+	f.Listed = &listed{Members: len(list)}
+	f.Listed.Unknown, err = d.Directory.Unknown(r.Context(), r.Project.Project, list)
+	return list, err
 }
