@@ -2,9 +2,15 @@ package operatorapi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/eventstore/inspect"
+	"github.com/annals-project/annals/internal/secret"
+	"github.com/annals-project/annals/projections/recall/explained"
 )
 
 // The streams of stored events.
@@ -33,3 +39,23 @@ func (c *Client) Tail(ctx context.Context, t inspect.Tail, opened func(), emit f
 func (c *Client) Events(ctx context.Context, in inspect.Range, emit func(inspect.Event) error) error {
 	return readEvents.Call(ctx, c, in, func() {}, emit)
 }
+
+// ExplainRecall explains how a recall is answered, and where sources were lost.
+var ExplainRecall = Operation[explained.Request, explained.Explanation]{http.MethodPost, "/operator/recall/explain"}
+
+// NewExplainRequest returns the request for a recall, in the project of a key.
+func NewExplainRequest(q client.RecallRequest, key string, sourceIDs []string) (explained.Request, error) {
+	in := explained.Request{SourceIDs: sourceIDs}
+	if key != "" {
+		hash := secret.Hash(key)
+		in.KeyHash = hash[:]
+	}
+	var err error
+	if in.Recall, err = json.Marshal(q); err != nil {
+		return in, fmt.Errorf("encode query: %w", err)
+	}
+	return in, nil
+}
+
+// ExplainRoute returns the route of ExplainRecall.
+func ExplainRoute(by explained.Explainer) Route { return ExplainRecall.Serve(by.Explain) }

@@ -1,6 +1,10 @@
+// Package operatorapi is the API that the person who runs the service uses through a socket in the
+// data folder: the operations with their routes, and a client. It translates requests into commands and queries, whose
+// types are its JSON, and nothing else. Root and the user of the service may connect.
 package operatorapi
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -8,7 +12,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"log/slog"
+	"net"
 	"net/http"
+	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,7 +26,53 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/peersocket"
 )
+
+// Route is one route of the socket: an Operation with Serve, or a stream of lines.
+type Route struct {
+	pattern string
+	handler func(answers) http.HandlerFunc
+}
+
+// Handler serves routes. It requires no credential: serve it on the socket only.
+func Handler(logger *slog.Logger, routes ...Route) http.Handler {
+	mux := http.NewServeMux()
+	for _, r := range routes {
+		mux.HandleFunc(r.pattern, r.handler(answers{logger}))
+	}
+	return mux
+}
+
+// Otherwise refuses every request that no other route serves.
+func Otherwise(reason string) Route {
+	return Route{"/", func(out answers) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) { out.refuse(w, r, Refuse("%s", reason)) }
+	}}
+}
+
+// answers writes the answers that are common to all routes.
+type answers struct{ logger *slog.Logger }
+
+func (a answers) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	status, body := refusalOf(err)
+	if status == http.StatusInternalServerError {
+		a.logger.ErrorContext(r.Context(), "operator request failed", "path", r.URL.Path, "err", err)
+	}
+	a.write(w, r, status, body)
+}
+
+func (a answers) write(w http.ResponseWriter, r *http.Request, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	if err := json.NewEncoder(w).Encode(body); err != nil {
+		a.notWritten(r, err)
+	}
+}
+
+func (a answers) notWritten(r *http.Request, err error) {
+	a.logger.DebugContext(r.Context(), "operator answer not written", "path", r.URL.Path, "err", err)
+}
 
 // Operation is a request of an operator with its answer: a route, and the types of their JSON. The
 // body of the request is In, that of a 200 is Out.
@@ -261,4 +316,110 @@ func refusedBy(status int, body []byte) error {
 		return fmt.Errorf("the server answered %d: %s", status, r.Message)
 	}
 	return r.err()
+}
+
+// Stream is a request of an operator whose answer is a sequence of values, which may be endless: a route, and the types
+// of their JSON.
+type Stream[In, Out any] struct{ path string }
+
+// line is one line of the answer: a value, or the failure that ends the answer early.
+type line[Out any] struct {
+	Value   *Out     `json:"value,omitempty"`
+	Failure *refusal `json:"failure,omitempty"`
+}
+
+// Serve returns the route of the stream. do passes on the values: emit sends one at once, and opened lets the caller
+// know before the first one that the stream is open.
+func (s Stream[In, Out]) Serve(do func(ctx context.Context, in In, opened func(), emit func(Out) error) error) Route {
+	return Route{http.MethodPost + " " + s.path, func(out answers) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			in, _, err := readRequest[In](r)
+			if err != nil {
+				out.refuse(w, r, err)
+				return
+			}
+			w.Header().Set("Content-Type", "application/x-ndjson")
+			to, flush := json.NewEncoder(w), http.NewResponseController(w).Flush
+			to.SetEscapeHTML(false) // values are passed on as they are
+			write := func(l line[Out]) error { return errors.Join(to.Encode(l), flush()) }
+			opened := func() { _ = flush() } // if the caller is gone, the next line fails
+			err = do(r.Context(), in, opened, func(v Out) error { return write(line[Out]{Value: &v}) })
+			if err != nil && r.Context().Err() == nil {
+				_, failure := refusalOf(err)
+				err = write(line[Out]{Failure: &failure})
+			}
+			if err != nil {
+				out.notWritten(r, err)
+			}
+		}
+	}}
+}
+
+// Call calls the stream of a running server and passes on its values. opened is called once the answer has begun. It
+// returns nil at the end of the answer. What the server refuses is one of the refusals.
+func (s Stream[In, Out]) Call(ctx context.Context, c *Client, in In, opened func(), emit func(Out) error) error {
+	res, err := c.send(ctx, http.MethodPost, s.path, in)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	opened()
+	for dec := json.NewDecoder(bufio.NewReader(res.Body)); ; {
+		var l line[Out]
+		err := dec.Decode(&l)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return fmt.Errorf("the response of the server is truncated: %w", err)
+		case l.Failure != nil:
+			return l.Failure.err()
+		}
+		if err := emit(*l.Value); err != nil {
+			return err
+		}
+	}
+}
+
+// Socket returns the path of the socket of a data folder. Who listens there holds the lock of the folder.
+func Socket(dataDir string) string { return filepath.Join(dataDir, "annals.sock") }
+
+// Client calls a running server through its socket.
+type Client struct {
+	path string
+	http *http.Client
+}
+
+// Dial returns a client of the server that runs on a data folder. It opens no connection: without a
+// server the first call fails.
+func Dial(dataDir string) *Client {
+	path := Socket(dataDir)
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return peersocket.Dial(ctx, path) }
+	return &Client{path, &http.Client{Transport: &http.Transport{DialContext: dial}}}
+}
+
+// Running reports whether a server responds on the data folder.
+func (c *Client) Running(ctx context.Context) bool {
+	conn, err := peersocket.Dial(ctx, c.path)
+	if err != nil {
+		return false
+	}
+	return conn.Close() == nil
+}
+
+// ErrNotRunning is the error of a call on a data folder that no server listens on.
+var ErrNotRunning = errors.New("no server is running")
+
+// unreachable explains to the operator why the socket does not respond.
+func (c *Client) unreachable(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("%w on data folder %s (is --data-dir right?)", ErrNotRunning, filepath.Dir(c.path))
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s may only be opened by the user that runs the server", c.path)
+	default:
+		return fmt.Errorf("call the server through %s: %w", c.path, err)
+	}
 }

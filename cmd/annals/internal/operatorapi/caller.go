@@ -2,12 +2,15 @@ package operatorapi
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/annals-project/annals/internal/peersocket"
 )
 
 // WhoFlags are flags of the commands of an operator. A command without --as names the user of this system.
@@ -103,3 +106,21 @@ func RequireReason(logger *slog.Logger, next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
+
+// by returns the name for events: that of the peer, and the name that the client sent as a remark
+// if it differs.
+func by(ctx context.Context, remark string) (string, error) {
+	p, known := peersocket.Of(ctx)
+	if !known {
+		return "", errors.New("the user at the other end of the socket is not known")
+	}
+	name := "operator " + p.Name()
+	remark = cleaned(remark, maxRemark)
+	if remark == "" || remark == name {
+		return name, nil
+	}
+	return name + " (says: " + remark + ")", nil
+}
+
+// maxRemark is the longest remark in characters.
+const maxRemark = 100
