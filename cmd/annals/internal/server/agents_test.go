@@ -148,7 +148,7 @@ func (h *consoleHarness) recallAs(token string) (int, string) {
 	return status, at(out, "code")
 }
 
-func want(t *testing.T, what string, status int, out map[string]any, wantStatus int, code string) {
+func want(t testing.TB, what string, status int, out map[string]any, wantStatus int, code string) {
 	t.Helper()
 	if status != wantStatus || at(out, "error") != code {
 		t.Errorf("%s: %d %v, want %d %s", what, status, out, wantStatus, code)

@@ -61,7 +61,7 @@ func TestServer_AuditLogIsServed(t *testing.T) {
 }
 
 // verifyProofs verifies the proofs in a zip.
-func verifyProofs(t *testing.T, policy proof.Policy, files []byte) {
+func verifyProofs(t testing.TB, policy proof.Policy, files []byte) {
 	t.Helper()
 	from, err := zip.NewReader(bytes.NewReader(files), int64(len(files)))
 	if err != nil || len(from.File) == 0 {

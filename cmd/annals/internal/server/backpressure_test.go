@@ -53,7 +53,7 @@ func newPressureFixture() *pressureFixture {
 // reasons returns why writes are refused, for the operator.
 func (p *backpressure) reasons() []string { return p.conditions().Remarks(true).WritesRefused }
 
-func (s *pressureFixture) want(t *testing.T, when string, sends, deletions bool) {
+func (s *pressureFixture) want(t testing.TB, when string, sends, deletions bool) {
 	t.Helper()
 	s.check(t.Context())
 	for lane, taken := range map[admission.Lane]bool{

@@ -41,13 +41,6 @@ func (h *consoleHarness) linkOf(body string) string {
 	return token
 }
 
-// projectID is the id of a project.
-func (h *consoleHarness) projectID(slug string) (id uuid.UUID) {
-	h.t.Helper()
-	runtest.Must(h.t, h.storage.db.QueryRow(h.t.Context(), "select id from access.projects where slug = $1", slug).Scan(&id))
-	return id
-}
-
 // lives reports whether a link can be used.
 func (h *consoleHarness) lives(token string) (signin.Link, bool) {
 	h.t.Helper()

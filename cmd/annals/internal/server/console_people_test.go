@@ -104,19 +104,21 @@ func (h *consoleHarness) furnish() {
 	runtest.Must(h.t, err)
 }
 
-// sessionsByID finds the session whose token is the id of a person.
-type sessionsByID struct{}
-
-// KnownBrowser implements web.Config.Sessions.
-func (sessionsByID) KnownBrowser(context.Context, string) (uuid.UUID, error) { return uuid.Nil, nil }
+// sessionsByID finds the session whose token is the id of a person, besides those that are there.
+type sessionsByID struct{ *signin.Service }
 
 // Opens implements web.Config.Sessions.
-func (sessionsByID) Opens(signin.Session, string, uuid.UUID) bool { return true }
+func (s sessionsByID) Opens(session signin.Session, given string, organization uuid.UUID) bool {
+	return session.ID == session.Person || s.Service.Opens(session, given, organization)
+}
 
 // Session implements web.Config.Sessions.
-func (sessionsByID) Session(_ context.Context, token string) (signin.Session, bool, error) {
+func (s sessionsByID) Session(ctx context.Context, token string) (signin.Session, bool, error) {
 	id, err := uuid.Parse(token)
-	return signin.Session{ID: id, Person: id, CreatedAt: time.Now(), ProvedAt: time.Now()}, err == nil, nil
+	if err != nil {
+		return s.Service.Session(ctx, token)
+	}
+	return signin.Session{ID: id, Person: id, CreatedAt: time.Now(), ProvedAt: time.Now()}, true, nil
 }
 
 // as is the browser of somebody with a role.

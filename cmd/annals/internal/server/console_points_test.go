@@ -44,7 +44,7 @@ func (h *consoleHarness) submit(role, path string, fields ...string) page {
 }
 
 // want checks an answer.
-func (p page) want(t *testing.T, status int, has ...string) page {
+func (p page) want(t testing.TB, status int, has ...string) page {
 	t.Helper()
 	if p.Status != status {
 		t.Fatalf("status %d, want %d: %s", p.Status, status, problemOf(p.Body))

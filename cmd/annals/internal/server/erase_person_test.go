@@ -26,7 +26,7 @@ func TestErasePerson_Resends(t *testing.T) {
 	h.must(own, http.MethodPost, api+"/ingest", point{"id": "note", "content": "Bo wrote this.", "identity": "ana"}, nil)
 
 	server := operatorapi.Dial(h.dir)
-	in := operatorapi.PersonRequest{Target: target(""), Project: "default", Identity: "ana"}
+	in := operatorapi.PersonRequest{Target: h.target(""), Project: "default", Identity: "ana"}
 	found, err := operatorapi.FindPerson.Call(t.Context(), server, in)
 	if err != nil || found.Newest+found.Earlier != 0 || !found.HasRecord {
 		t.Errorf("found %+v, %v", found, err)
@@ -106,7 +106,7 @@ func TestErasePerson_GoesOnAfterARestart(t *testing.T) {
 	h.send(own, "/ingest", "completed", point{"id": "mine", "content": "I like tea.", "identity": name})
 	h.send(own, "/ingest", "completed", point{"id": "of bo", "content": "Bo likes tea.", "identity": "bo"})
 	h.must(own, http.MethodPut, api+"/identities/"+name, point{"traits": point{"city": "Lisbon"}}, nil)
-	in := operatorapi.PersonRequest{Target: target(""), Project: "default", Identity: name}
+	in := operatorapi.PersonRequest{Target: h.target(""), Project: "default", Identity: name}
 	begun, err := operatorapi.ErasePerson.Call(t.Context(), operatorapi.Dial(h.dir), in)
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,13 +24,13 @@ import (
 	"github.com/annals-project/annals/internal/runtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
-
 // harness is a service in this process, whose parts a test can reach.
 type harness struct {
 	*Server
-	t   *testing.T
+	t   testing.TB
 	dir string
+	// place is the organization of the test on the shared service, nil on a service of its own.
+	place *place
 	// postgres is the database, by default one of the tests' server.
 	postgres string
 	stop     func()
@@ -49,7 +50,7 @@ type harness struct {
 }
 
 // newHarness is a service on a data folder that does not exist yet.
-func newHarness(t *testing.T) *harness {
+func newHarness(t testing.TB) *harness {
 	return &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
 }
 
@@ -62,9 +63,12 @@ func unraced(t *testing.T) {
 	}
 }
 
-// credentials are the keys that the service wrote into its data folder, by name.
+// credentials are the keys of the test, by name: on a service of its own those that it wrote into its data folder.
 func (h *harness) credentials() map[string]string {
 	h.t.Helper()
+	if h.place != nil {
+		return h.place.keys
+	}
 	values, err := datafolder.ReadCredentials(h.dir)
 	if err != nil {
 		h.t.Fatal(err)
@@ -286,10 +290,15 @@ func (h *harness) await(key, id, end string) {
 	})
 }
 
-// events returns every event of the log.
+// events returns every event of the log, on the shared service those of the test.
 func (h *harness) events() []eventstore.Recorded {
 	h.t.Helper()
-	return eventstoretest.All(h.t, h.storage.store, 0)
+	if h.place == nil {
+		return eventstoretest.All(h.t, h.storage.store, 0)
+	}
+	mine := h.belongs()
+	return slices.DeleteFunc(eventstoretest.All(h.t, h.storage.store, h.place.before),
+		func(e eventstore.Recorded) bool { return !mine(e) })
 }
 
 func (h *harness) count(typ string) (n int) {

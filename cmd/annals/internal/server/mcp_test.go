@@ -31,7 +31,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 // agent is a client of the Model Context Protocol.
 type agent struct {
 	*mcp.ClientSession
-	t *testing.T
+	t testing.TB
 }
 
 // agent connects a client to /mcp with a key or a token.
@@ -103,8 +103,7 @@ func (a agent) must(name string, args map[string]any, out any) string {
 // An agent with the key of a project remembers and recalls, and its calls are in the request log.
 func TestMCP_Key(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.start()
+	h := newTenant(t)
 	own, _ := h.keys()
 	a := h.agent(own)
 	if names := a.tools(); !slices.Equal(names, []string{"forget", "get_ingestion", "read", "recall", "remember"}) {

@@ -128,7 +128,7 @@ func TestPersonCopy_HasWhatAnErasureRemoves(t *testing.T) {
 	for word := range l.words {
 		before[word] = l.places(word)
 	}
-	if s := l.erasePerson(operatorapi.PersonRequest{Target: target(""), Project: "default", Identity: name}); len(s.Receipts) != 1 {
+	if s := l.erasePerson(operatorapi.PersonRequest{Target: l.target(""), Project: "default", Identity: name}); len(s.Receipts) != 1 {
 		t.Fatalf("erased: %+v", s)
 	}
 	removed := 0

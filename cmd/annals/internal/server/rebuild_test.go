@@ -195,7 +195,7 @@ func (h *harness) walk(own, management string) (other string) {
 	h.must(own, http.MethodDelete, api+"/data-points/worse", nil, nil)
 	h.must(key.Key, http.MethodDelete, api+"/ingest/"+whole, nil, nil)
 	h.send(key.Key, "/ingest", "completed", point{"id": "leaves", "content": "I leave.", "identity": "zoe"})
-	h.erasePerson(operatorapi.PersonRequest{Target: target(""), Project: created.Slug, Identity: "zoe"})
+	h.erasePerson(operatorapi.PersonRequest{Target: h.target(""), Project: created.Slug, Identity: "zoe"})
 	runtest.Await(h.t, "the deletions are cleaned", func() bool { return h.count("deletion.cleaned.v1") >= 3 })
 	at := h.events()
 	odd := at[slices.IndexFunc(at, func(e eventstore.Recorded) bool { return e.Type == "identity.appeared.v1" })]

@@ -53,7 +53,7 @@ func (h *harness) refusedRecall(key string) (status int, code string, data map[s
 	return status, answer.Code, answer.Data
 }
 
-func wantFields(t *testing.T, what string, got map[string]any, want map[string]any) {
+func wantFields(t testing.TB, what string, got map[string]any, want map[string]any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)

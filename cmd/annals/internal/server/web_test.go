@@ -14,8 +14,7 @@ import (
 // agent does.
 func TestServer_ChallengeNamesDocument(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.start()
+	h := newTenant(t)
 	header := h.fetch(http.MethodGet, h.urls.API+"/api/v1/usage", "", "").header
 	named, ok := strings.CutPrefix(header.Get("WWW-Authenticate"), `Bearer resource_metadata="`)
 	named = strings.TrimSuffix(named, `"`)

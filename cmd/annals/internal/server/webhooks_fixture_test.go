@@ -22,7 +22,7 @@ func (h *harness) createWebhook(organization, project string, s webhook.Settings
 		s.Name = "Tickets"
 	}
 	return h.onWebhook(operatorapi.CreateWebhook, operatorapi.WebhookRequest{
-		Target: target(organization), Project: project, Settings: s,
+		Target: h.target(organization), Project: project, Settings: s,
 	})
 }
 
@@ -38,7 +38,7 @@ func (h *harness) onWebhook(
 	return w
 }
 
-func filterOf(t *testing.T, expression string) webhook.Filter {
+func filterOf(t testing.TB, expression string) webhook.Filter {
 	t.Helper()
 	f, err := webhook.ParseFilter(expression)
 	if err != nil {

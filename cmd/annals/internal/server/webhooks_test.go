@@ -22,8 +22,7 @@ import (
 
 func TestWebhook_Events(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.start()
+	h := newTenant(t)
 	own, _ := h.keys()
 	h.must(own, http.MethodPut, api+"/audiences/team", point{"kind": "fixed", "identities": []string{"ana"}}, nil)
 	w := h.createWebhook("", "default", webhook.Settings{
@@ -102,8 +101,7 @@ func TestWebhook_Events(t *testing.T) {
 
 func TestWebhook_Refusals(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.start()
+	h := newTenant(t)
 	own, _ := h.keys()
 	h.must(own, http.MethodPut, api+"/audiences/team", point{"kind": "fixed", "identities": []string{"ana"}}, nil)
 	w := h.createWebhook("", "default", webhook.Settings{ContentPath: "$.text", IDPath: "$.id", Audience: "team"})
@@ -181,7 +179,7 @@ func TestWebhook_Refusals(t *testing.T) {
 	h.onWebhook(operatorapi.DeleteWebhook, operatorapi.WebhookRequest{ID: w.ID})
 	h.refused(rotated.URL, `{"text":"a"}`, http.StatusNotFound, "not-found")
 	if _, err := operatorapi.ShowWebhook.Call(t.Context(), operatorapi.Dial(h.dir), operatorapi.WebhookRequest{
-		Target: target(""), ID: w.ID,
+		Target: h.target(""), ID: w.ID,
 	}); err == nil {
 		t.Error("a deleted webhook is shown")
 	}
@@ -190,8 +188,7 @@ func TestWebhook_Refusals(t *testing.T) {
 // Senders of one mapped id make one data point, with their revisions in the order of the log.
 func TestWebhook_OneIDAtOnce(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.start()
+	h := newTenant(t)
 	own, _ := h.keys()
 	w := h.createWebhook("", "default", webhook.Settings{ContentPath: "$.text", IDPath: "$.id", OccurredAtPath: "$.at"})
 	const senders, each = 32, 4
@@ -210,7 +207,7 @@ func TestWebhook_OneIDAtOnce(t *testing.T) {
 	last := h.ingested(own, w.URL, `{"id":"one","at":0,"text":"The last one writes of peonies."}`)
 	var points, revisions int
 	if err := h.storage.db.QueryRow(t.Context(), `select count(*), max(revision)
-		from datapoints.data_points where source_id = 'one'`).
+		from datapoints.data_points where source_id = 'one' and project_id = $1`, h.projectID("default")).
 		Scan(&points, &revisions); err != nil {
 		t.Fatal(err)
 	}
@@ -235,8 +232,7 @@ func TestWebhook_OneIDAtOnce(t *testing.T) {
 // At most 600 events of a webhook are taken in a minute. What is refused has no body and no row.
 func TestWebhook_TooManyEvents(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.start()
+	h := newTenant(t)
 	own, _ := h.keys()
 	w := h.createWebhook("", "default", webhook.Settings{ContentPath: "$.text", Filters: []webhook.Filter{filterOf(t, "$.a exists")}})
 	other := h.createWebhook("", "default", webhook.Settings{ContentPath: "$"})
@@ -271,8 +267,7 @@ func TestWebhook_TooManyEvents(t *testing.T) {
 // A webhook writes into its own project only, and its operator must name the right organization.
 func TestWebhook_Neighbours(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.start()
+	h := newTenant(t)
 	own, _ := h.keys()
 	acme := h.createAcme()
 	h.setPlan("Acme", "flex")
@@ -293,7 +288,7 @@ func TestWebhook_Neighbours(t *testing.T) {
 			"delete": operatorapi.DeleteWebhook, "change": operatorapi.ChangeWebhook,
 		} {
 			in := operatorapi.WebhookRequest{
-				Target: target(organization), ID: mine.ID, Pause: true, Settings: webhook.Settings{Name: "a", ContentPath: "$"},
+				Target: h.target(organization), ID: mine.ID, Pause: true, Settings: webhook.Settings{Name: "a", ContentPath: "$"},
 			}
 			if w, err := do.Call(t.Context(), operatorapi.Dial(h.dir), in); err == nil {
 				t.Errorf("%s by %s: %+v", name, organization, w)
@@ -386,8 +381,7 @@ func TestWebhook_Charges(t *testing.T) {
 // An operator sees credits only where they are metered, and that a deleted webhook is deleted.
 func TestWebhook_TriedAndDeleted(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.start()
+	h := newTenant(t)
 	h.createAcme()
 	h.setPlan("Acme", "flex")
 	for organization, want := range map[string]struct{ ingested, dropped string }{
@@ -403,7 +397,7 @@ func TestWebhook_TriedAndDeleted(t *testing.T) {
 		for body, want := range map[string]string{`{"text":"Tea."}`: want.ingested, `{}`: want.dropped} {
 			var printed strings.Builder
 			tried, err := operatorapi.TryWebhook.Call(t.Context(), operatorapi.Dial(h.dir), operatorapi.WebhookRequest{
-				Target: target(organization), ID: w.ID, Body: []byte(body),
+				Target: h.target(organization), ID: w.ID, Body: []byte(body),
 			})
 			err = errors.Join(err, webhookview.PrintTried(&printed, tried))
 			if err != nil || !strings.HasSuffix(printed.String(), want) {
