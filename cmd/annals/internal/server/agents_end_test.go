@@ -35,7 +35,7 @@ func TestReturn_WakesNothing(t *testing.T) {
 	program.must("recall", map[string]any{"query": "When is the launch?"}, nil)
 	h.postForm("owner", "/settings/members/"+h.ids["admin"].String(), url.Values{"do": {"remove"}, "sure": {"yes"}}, 303)
 	service, call := h.people()
-	first := h.organizations()[0].ID
+	first := h.home()
 	call.Principal.OrganizationID = first
 	back, err := service.AddMember(t.Context(), call, first,
 		commands.NewMember{Email: "admin@acme.example", Role: organization.Admin})

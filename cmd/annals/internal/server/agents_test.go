@@ -22,7 +22,7 @@ import (
 // startAgents is a console whose people have verified addresses, but for the role write.
 func startAgents(t *testing.T) *consoleHarness {
 	t.Helper()
-	h := newConsole(t)
+	h := startConsole(t)
 	h.agents.Verified = func(_ context.Context, _ uuid.UUID, email string) (bool, error) {
 		return email != "write@acme.example", nil
 	}
@@ -95,7 +95,7 @@ func (h *consoleHarness) decide(role, link, decision string) (status int, code s
 		return page.Status, page.Body
 	}
 	form := url.Values{
-		"token": {target.Query().Get("token")}, "decision": {decision}, "place": {h.organizations()[0].ID.String()},
+		"token": {target.Query().Get("token")}, "decision": {decision}, "place": {h.home().String()},
 	}
 	if answer := r.Ask(http.MethodPost, target.Path, form); answer.Status != http.StatusSeeOther {
 		return answer.Status, answer.Body

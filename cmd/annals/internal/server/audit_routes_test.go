@@ -30,7 +30,7 @@ import (
 func TestServer_AuditLogIsServed(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newConsole(t)
+	h := startConsole(t)
 	project, management := h.keys()
 	organization := h.organizations()[0].ID
 	send := h.send(project, "/ingest", "completed", point{"id": "a", "content": "Ana likes tea."})

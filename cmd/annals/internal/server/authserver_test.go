@@ -112,7 +112,7 @@ func TestOAuth_ClientOfGoSDK(t *testing.T) {
 func TestOAuth_Documents(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newConsole(t)
+	h := newTenant(t)
 	for path, want := range map[string]string{
 		"/.well-known/oauth-protected-resource/mcp": `{"resource":"` + h.urls.Console + `/mcp",`,
 		"/.well-known/oauth-protected-resource":     `{"resource":"` + h.urls.Console + `/mcp",`,

@@ -17,7 +17,7 @@ func (h *consoleHarness) checkAuditor(values map[string]string, want func(web.Ro
 	service, call := h.people()
 	r := h.as("auditor")
 	for _, texts := range []bool{false, true} {
-		runtest.Must(h.t, service.SetAuditorTexts(h.t.Context(), call, h.organizations()[0].ID, texts))
+		runtest.Must(h.t, service.SetAuditorTexts(h.t.Context(), call, h.home(), texts))
 		audited, read := 0, 0
 		for _, route := range h.site.Routes() {
 			method, path := h.address(route.Pattern, values)
@@ -56,7 +56,7 @@ func (h *consoleHarness) checkAuditor(values map[string]string, want func(web.Ro
 		}
 	}
 	for _, path := range []string{"/p/default/data?label=x", "/p/default/identities?trait=note&value=x"} {
-		runtest.Must(h.t, service.SetAuditorTexts(h.t.Context(), call, h.organizations()[0].ID, false))
+		runtest.Must(h.t, service.SetAuditorTexts(h.t.Context(), call, h.home(), false))
 		if got := r.Ask(http.MethodGet, path, nil); got.Status != http.StatusForbidden {
 			h.t.Errorf("an auditor without texts filters by %s: %d", path, got.Status)
 		}

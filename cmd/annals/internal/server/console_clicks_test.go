@@ -14,7 +14,7 @@ import (
 func TestConsole_ThreeClicks(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newConsole(t)
+	h := startConsole(t)
 	key, _ := h.keys()
 	rule := func(values ...string) point {
 		return point{"kind": "rule", "rule": point{
@@ -47,7 +47,7 @@ func TestConsole_ThreeClicks(t *testing.T) {
 
 	who := reader() // deleted this text?
 	who.Open("/p/default/search?q=gone")
-	who.SeeLater("write@acme.example")
+	who.SeeLater(h.mail("write"))
 
 	said := reader() // what did the rule say then?
 	said.Follow("Audiences")
@@ -59,17 +59,17 @@ func TestConsole_ThreeClicks(t *testing.T) {
 	read := reader() // who read as ana?
 	read.Follow("Reads")
 	read.Submit("Filter", map[string]string{"As identity": "ana"})
-	read.SeeLater("read@acme.example")
+	read.SeeLater(h.mail("read"))
 
 	exported := reader()               // who exported, and what?
 	exported.Open("/settings/history") // *History* of the organization
 	exported.Submit("Show", map[string]string{"Kind": "visit.exported"})
-	exported.SeeLater("admin@acme.example")
+	exported.SeeLater(h.mail("admin"))
 
 	factor := reader() // has no second factor?
 	factor.Follow("Members")
 	factor.Submit("Show", map[string]string{"Show": "no-second-factor"})
-	factor.See("write@acme.example")
+	factor.See(h.mail("write"))
 
 	could := reader() // Ben read it then?
 	could.Follow("Who sees what")

@@ -133,7 +133,8 @@ func TestConsole_FormsLeadToAPage(t *testing.T) {
 		}
 	}
 	var n int
-	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select count(*) from access.keys where name = 'made once'`).Scan(&n))
+	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select count(*) from access.keys where name = 'made once' and project_id = $1`,
+		h.projectID("default")).Scan(&n))
 	if n != 1 {
 		t.Errorf("one form made %d keys", n)
 	}

@@ -13,7 +13,7 @@ import (
 // Everybody sees the own projects and whether the service works, operators also what it consists of and the causes.
 func TestConsole_Health(t *testing.T) {
 	t.Parallel()
-	h := newConsole(t)
+	h := startConsole(t)
 	for role, want := range map[string]struct{ has, hasNot []string }{
 		"owner":   {[]string{"default", "old-pilot", "This deployment", "Request log", "Open work", "annals rebuild"}, []string{"theirs"}},
 		"admin":   {[]string{"default", "old-pilot", "datapoints", "settled"}, []string{"This deployment", "theirs"}},
@@ -53,7 +53,7 @@ func TestConsole_Health(t *testing.T) {
 // A projection that stops is shown to everybody with the constant reason, and to operators with the cause.
 func TestConsole_HealthOfAStoppedProjection(t *testing.T) {
 	t.Parallel()
-	h := newConsole(t)
+	h := startConsole(t)
 	if _, err := h.storage.db.Exec(t.Context(), `alter table directory.identities rename to hidden`); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestConsole_HealthOfAStoppedProjection(t *testing.T) {
 
 func TestConsole_Organizations(t *testing.T) {
 	t.Parallel()
-	h := newConsole(t)
+	h := startConsole(t)
 	owner := h.as("owner")
 	for path, want := range map[string]struct{ has, hasNot string }{
 		"/operator/organizations":                     {"foreign@other.example", "No organization"},

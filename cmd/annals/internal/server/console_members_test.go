@@ -59,11 +59,11 @@ func TestConsole_Members(t *testing.T) {
 
 	t.Log("an admin offers a membership to somebody new")
 	invited := url.Values{
-		"email": {"new@acme.example"}, "role": {"member"}, "project": {project.String()}, "access": {"read"},
+		"email": {h.mail("new")}, "role": {"member"}, "project": {project.String()}, "access": {"read"},
 	}
 	first := h.linkOf(h.postForm("admin", members, invited, 200).Body)
 	link, ok := h.lives(first)
-	if !ok || link.Purpose != signin.Invite || link.Email != "new@acme.example" || link.Person != uuid.Nil {
+	if !ok || link.Purpose != signin.Invite || link.Email != h.mail("new") || link.Person != uuid.Nil {
 		t.Fatalf("the link is %+v, %t", link, ok)
 	}
 	second := h.linkOf(h.postForm("admin", members, invited, 200).Body)
@@ -78,13 +78,13 @@ func TestConsole_Members(t *testing.T) {
 		t.Fatalf("the use of the link is %d: %.600s", got.Status, got.Body)
 	}
 	var err error
-	h.ids["new"], _, err = h.write.service.FindPerson(t.Context(), "new@acme.example")
+	h.ids["new"], _, err = h.write.service.FindPerson(t.Context(), h.mail("new"))
 	runtest.Must(t, err)
 	if got := h.as("new").Ask(http.MethodGet, "/p/default", nil); got.Status != 200 {
 		t.Errorf("the new member opens the project: %d", got.Status)
 	}
 	page := h.as("admin").Open(members + "/" + ids("new"))
-	for _, text := range []string{" gave new@acme.example read in ", "access: read", "new@acme.example accepted an offer"} {
+	for _, text := range []string{" gave " + h.mail("new") + " read in ", "access: read", h.mail("new") + " accepted an offer"} {
 		if !strings.Contains(page.Text(), text) {
 			t.Errorf("the page of the new member lacks %q: %.900s", text, page.Text())
 		}
@@ -100,7 +100,7 @@ func TestConsole_Members(t *testing.T) {
 		return regexp.MustCompile(`/settings/offers/[0-9a-f-]+|name="form" value="[A-Z0-9]+"|Request [0-9a-f-]+|[0-9]{2}:[0-9]{2}[0-9:.]*`).
 			ReplaceAllString(same.Replace(page), ""), token
 	}
-	known, mine := offered("foreign@other.example")
+	known, mine := offered("foreign@" + h.domain("other"))
 	withdrawn := h.as("admin").Open(members).Find(`form[action^="/settings/offers/"]`).AttrOr("action", "none")
 	h.postForm("foreign", withdrawn, nil, 404)
 	h.postForm("admin", withdrawn, nil, 303)
@@ -108,10 +108,10 @@ func TestConsole_Members(t *testing.T) {
 	if got := stranger.Ask(http.MethodGet, "/link/"+mine, nil); got.Status != 404 {
 		t.Errorf("the page of the link of a withdrawn offer is %d", got.Status)
 	}
-	if unknown, _ := offered("nobody@other.example"); known != unknown {
+	if unknown, _ := offered("nobody@" + h.domain("other")); known != unknown {
 		t.Errorf("the page shows who is known (-known +unknown):\n%s", cmp.Diff(known, unknown))
 	}
-	_, mine = offered("foreign@other.example")
+	_, mine = offered("foreign@" + h.domain("other"))
 	if p, _, err := h.read.access.Memberships(t.Context(), foreign); err != nil || len(p.Memberships) != 1 {
 		t.Errorf("an offer makes a member: %+v, %v", p, err)
 	}
@@ -126,7 +126,7 @@ func TestConsole_Members(t *testing.T) {
 	_, call := h.people()
 	_, err = h.write.service.AcceptOffer(t.Context(), call, link.Organization, link.Offer, link.Email)
 	runtest.Must(t, err)
-	theirs, _, err := h.memberLinks().Reset(t.Context(), elsewhere.Memberships[0].Organization, foreign, "foreign@other.example")
+	theirs, _, err := h.memberLinks().Reset(t.Context(), elsewhere.Memberships[0].Organization, foreign, "foreign@"+h.domain("other"))
 	runtest.Must(t, err)
 	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"password"}, "sure": {"yes"}}, 409)
 	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"second-factor"}, "sure": {"yes"}}, 409)
@@ -140,7 +140,7 @@ func TestConsole_Members(t *testing.T) {
 	}
 
 	t.Log("only an owner makes owners and changes one")
-	h.postForm("admin", members, url.Values{"email": {"boss@acme.example"}, "role": {"owner"}}, 403)
+	h.postForm("admin", members, url.Values{"email": {h.mail("boss")}, "role": {"owner"}}, 403)
 	h.postForm("admin", members+"/"+ids("admin"), url.Values{"do": {"role"}, "role": {"owner"}}, 403)
 	for _, do := range []string{"role", "access", "remove", "password", "second-factor"} {
 		h.postForm("admin", members+"/"+ids("owner"), url.Values{"do": {do}, "role": {"admin"}}, 403)
@@ -177,7 +177,7 @@ func TestConsole_Members(t *testing.T) {
 	}
 	h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"second-factor"}, "sure": {"yes"}}, 303)
 	events := h.as("owner").Open("/settings/history").Text()
-	for _, text := range []string{"reset the password of write@acme.example", "reset the second factor of write@acme.example"} {
+	for _, text := range []string{"reset the password of " + h.mail("write"), "reset the second factor of " + h.mail("write")} {
 		if !strings.Contains(events, text) {
 			t.Errorf("the events lack %q: %.900s", text, events)
 		}
@@ -185,9 +185,9 @@ func TestConsole_Members(t *testing.T) {
 
 	t.Log("a member is removed")
 	writer := h.as("write")
-	_, err = h.signin.GeneratePassword(t.Context(), h.ids["write"], "write@acme.example", "correct horse battery")
+	_, err = h.signin.GeneratePassword(t.Context(), h.ids["write"], h.mail("write"), "correct horse battery")
 	runtest.Must(t, err)
-	in, err := h.signIn("write@acme.example", "correct horse battery")
+	in, err := h.signIn(h.mail("write"), "correct horse battery")
 	runtest.Must(t, err)
 	h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"remove"}, "sure": {"yes"}}, 303)
 	if got := writer.Ask(http.MethodGet, "/", nil); got.Status != 303 || got.Location != "/offers" {
@@ -201,14 +201,14 @@ func TestConsole_Members(t *testing.T) {
 	}
 	h.checkMemberList(members)
 	h.checkVisits(h.ids["new"], "visit.link-used.v1", "visit.signed-in.v1")
-	h.postForm("owner", members, url.Values{"email": {"a@acme.example"}, "role": {"boss"}}, 400)
+	h.postForm("owner", members, url.Values{"email": {h.mail("a")}, "role": {"boss"}}, 400)
 	h.postForm("owner", members, url.Values{"email": {`"><zebra-x>`}, "role": {"member"}}, 400)
 }
 
 // checkMemberList checks what the list of members shows of people and of offers, and that it can be had as CSV.
 func (h *consoleHarness) checkMemberList(path string) {
 	h.t.Helper()
-	h.postForm("admin", path, url.Values{"email": {"open@acme.example"}, "role": {"auditor"}}, 200)
+	h.postForm("admin", path, url.Values{"email": {h.mail("open")}, "role": {"auditor"}}, 200)
 	row := func(query, email string) string {
 		list := h.as("auditor").Ask(http.MethodGet, path+"?format=csv"+query, nil)
 		for line := range strings.Lines(list.Body) {
@@ -221,22 +221,22 @@ func (h *consoleHarness) checkMemberList(path string) {
 	_, err := h.storage.db.Exec(h.t.Context(), `update ops.signin_people set totp = 'x' where person_id = $1`, h.ids["new"])
 	runtest.Must(h.t, err)
 	for email, want := range map[string]string{
-		"new@acme.example": "new@acme.example,member,active,true,password,", "open@acme.example": "open@acme.example,auditor,offered,false,,",
-		"admin@acme.example": "admin@acme.example,admin,active,false,,,writes in all,", "auditor@acme.example": "auditor@acme.example,auditor,active,false,,,sees all,",
+		h.mail("new"): h.mail("new") + ",member,active,true,password,", h.mail("open"): h.mail("open") + ",auditor,offered,false,,",
+		h.mail("admin"): h.mail("admin") + ",admin,active,false,,,writes in all,", h.mail("auditor"): h.mail("auditor") + ",auditor,active,false,,,sees all,",
 	} {
 		if got := row("", email); !strings.HasPrefix(got, want) {
 			h.t.Errorf("the list has %q, want %q", got, want)
 		}
 	}
-	if got := row("", "new@acme.example"); !strings.Contains(got, "default: read,") {
+	if got := row("", h.mail("new")); !strings.Contains(got, "default: read,") {
 		h.t.Errorf("the list has no access of a member: %q", got)
 	}
 	const without = "&filter=no-second-factor"
-	if row(without, "admin@acme.example") == "" || row(without, "new@acme.example") != "" || row(without, "open@acme.example") != "" {
+	if row(without, h.mail("admin")) == "" || row(without, h.mail("new")) != "" || row(without, h.mail("open")) != "" {
 		h.t.Error("the list of who has no second factor is wrong")
 	}
 	page := h.as("auditor").Open(path)
-	if !strings.Contains(page.Text(), "open@acme.example") || page.Find("form[method=post]").Length() > 1 {
+	if !strings.Contains(page.Text(), h.mail("open")) || page.Find("form[method=post]").Length() > 1 {
 		h.t.Errorf("the page of an auditor has forms, or lacks an offer: %.900s", page.Text())
 	}
 }
@@ -244,7 +244,7 @@ func (h *consoleHarness) checkMemberList(path string) {
 // checkVisits waits until the log has events of what a person did with the first organization, in order.
 func (h *consoleHarness) checkVisits(person uuid.UUID, want ...string) {
 	h.t.Helper()
-	name := stream.VisitsName(h.organizations()[0].ID, person, h.cfg.now().UTC().Format("2006-01"))
+	name := stream.VisitsName(h.home(), person, h.cfg.now().UTC().Format("2006-01"))
 	runtest.Await(h.t, "the visits of a person are in the log", func() bool {
 		list, err := h.journal.ReadFrom(h.t.Context(), name, 0)
 		runtest.Must(h.t, err)

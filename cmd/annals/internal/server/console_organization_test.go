@@ -26,7 +26,7 @@ func TestConsole_SettingsOfAnOrganization(t *testing.T) {
 		t.Errorf("the cap is %q: %.500s", got, owner.At.Text())
 	}
 	owner.See("set the spend cap to 1200.5 credits a month")
-	owner.See("owner@acme.example")
+	owner.See(h.mail("owner"))
 	for _, wrong := range []string{"-1", "1.25", "many", "NaN", "1e30", "<b>"} {
 		owner.Open(page)
 		owner.Submit("Save the cap", map[string]string{"Credits in a month": wrong})
@@ -157,7 +157,8 @@ func TestConsole_ErasureOfAPerson(t *testing.T) {
 	key, _ := h.keys()
 	h.send(key, "/ingest", "completed", point{"id": "about", "content": "Ana asked ben." + markup, "identity": "ben"})
 	var other string
-	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select slug from access.projects where slug like 'support-desk%'`).
+	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select slug from access.projects where slug like 'support-desk%' and organization_id = $1`,
+		h.home()).
 		Scan(&other))
 	sent := admin.Ask(http.MethodPost, "/p/"+other+"/identity", url.Values{
 		"new": {"1"}, "identity": {ana}, "key": {"team"}, "value": {"x"},

@@ -28,8 +28,9 @@ const markup = `"'><zebra-x zebra=1></textarea></title></script><script>zebra()<
 // consoleHarness is a service whose console has people of every role.
 type consoleHarness struct {
 	*harness
-	// ids are the people by their role, see roles.
-	ids map[string]uuid.UUID
+	// ids are the people by their role, see roles. theirs is the organization of foreign.
+	ids    map[string]uuid.UUID
+	theirs uuid.UUID
 	// hook is a webhook of the first project, and hookEvent an event that it received.
 	hook      tenants.Webhook
 	hookEvent received
@@ -38,36 +39,38 @@ type consoleHarness struct {
 // roles are who opens pages: the first owner is the operator of the deployment, foreign owns another organization.
 var roles = []string{"nobody", "foreign", "member", "read", "write", "admin", "owner"}
 
-// newConsole is startConsole for a test of some pages. The race detector looks at the tests that open all of them.
+// newConsole is a furnished organization on the shared service. The race detector looks at the tests that open all pages.
 func newConsole(t *testing.T) *consoleHarness {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("TestConsole_EveryPageForEveryRole and TestConsole_StoredMarkupIsText open these pages too")
 	}
-	return startConsole(t)
+	return furnished(newTenant(t))
 }
 
-// startConsole starts a service with a furnished project, and with a person of each role. A session of theirs has their
-// id as its token, so that no password is hashed.
+// startConsole is newConsole on a service of its own, whose owner operates it.
 func startConsole(t *testing.T) *consoleHarness {
 	t.Helper()
-	h := &consoleHarness{harness: newHarness(t), ids: map[string]uuid.UUID{}}
-	h.arrange = func(s *Server) {
-		s.site.Sessions = sessionsByID{}
-		s.authServer.Hold, s.agents.Hold = nil, nil // there are no rows of these sessions
-	}
+	h := newHarness(t)
+	h.arrange = letPeopleIn
 	h.start()
+	return furnished(h)
+}
+
+// furnished fills the project of a test, and makes a person of each role.
+func furnished(of *harness) *consoleHarness {
+	t := of.t
+	t.Helper()
+	h := &consoleHarness{harness: of, ids: map[string]uuid.UUID{}}
 	h.furnish()
 	service, call := h.people()
-	first := h.organizations()[0].ID
+	first, project := h.home(), h.projectID("default")
 	call.Principal.OrganizationID = first
-	var project uuid.UUID
-	runtest.Must(t, h.storage.db.QueryRow(t.Context(), "select id from access.projects where slug = 'default'").Scan(&project))
 	for role, as := range map[string]organization.Role{
 		"member": organization.Member, "read": organization.Member, "write": organization.Member,
 		"admin": organization.Admin, "owner": organization.Owner, "auditor": organization.Auditor,
 	} {
-		id, err := service.AddMember(t.Context(), call, first, commands.NewMember{Email: role + "@acme.example", Role: as})
+		id, err := service.AddMember(t.Context(), call, first, commands.NewMember{Email: h.mail(role), Role: as})
 		runtest.Must(t, err)
 		h.ids[role] = id
 	}
@@ -75,11 +78,11 @@ func startConsole(t *testing.T) *consoleHarness {
 		runtest.Must(t, service.SetProjectAccess(t.Context(), call, first, h.ids[role], project, access))
 	}
 	other, err := service.CreateOrganization(t.Context(), call,
-		commands.NewOrganization{Name: "Other", Plan: metering.Flex, OwnerEmail: "foreign@other.example"})
+		commands.NewOrganization{Name: h.name("Other"), Plan: metering.Flex, OwnerEmail: "foreign@" + h.domain("other")})
 	runtest.Must(t, err)
-	found, _, err := service.FindPerson(t.Context(), "foreign@other.example")
+	found, _, err := service.FindPerson(t.Context(), "foreign@"+h.domain("other"))
 	runtest.Must(t, err)
-	h.ids["foreign"] = found
+	h.ids["foreign"], h.theirs = found, other.ID
 	call.Principal.OrganizationID = other.ID
 	_, err = service.CreateProject(t.Context(), call, "Theirs")
 	runtest.Must(t, err)
@@ -104,7 +107,14 @@ func (h *consoleHarness) furnish() {
 	runtest.Must(h.t, err)
 }
 
-// sessionsByID finds the session whose token is the id of a person, besides those that are there.
+// letPeopleIn lets a person act by the own id: in the console without a password, as an agent without a consent.
+func letPeopleIn(s *Server) {
+	s.site.Sessions = sessionsByID{s.signin}
+	s.authServer.Hold, s.agents.Hold = nil, nil // there are no rows of these sessions
+	s.tools.Tokens = tokensByID(s, s.tools.Tokens)
+}
+
+// sessionsByID finds the session whose token is the id of a person, and those that are there.
 type sessionsByID struct{ *signin.Service }
 
 // Opens implements web.Config.Sessions.

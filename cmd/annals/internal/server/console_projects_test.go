@@ -47,7 +47,7 @@ func TestConsole_ProjectAndItsKeys(t *testing.T) {
 	admin.Submit("Save", map[string]string{"Name": "About us", "Description": "What we are <i>"})
 	admin.See("Saved.")
 	admin.See("What we are <i>")
-	for _, text := range []string{"created the project", "described the project", "admin@acme.example"} {
+	for _, text := range []string{"created the project", "described the project", h.mail("admin")} {
 		admin.See(text)
 	}
 
@@ -72,7 +72,7 @@ func TestConsole_ProjectAndItsKeys(t *testing.T) {
 	}
 	admin.Open(path)
 	admin.See("revealed the key")
-	admin.See("admin@acme.example")
+	admin.See(h.mail("admin"))
 	admin.Submit("Create the replacement", map[string]string{"Name": "bot 2"})
 	replacement := admin.At.Secrets()[0]
 	admin.Follow("see whether the old one is still used")
@@ -125,7 +125,7 @@ func TestConsole_CapsAndArchive(t *testing.T) {
 	admin.See("Saved.")
 	admin.See("of 40")
 	admin.See("set the caps of")
-	admin.See("admin@acme.example")
+	admin.See(h.mail("admin"))
 	if _, meta := h.lastEvent("project.caps-set.v1"); !strings.Contains(meta, "person:"+h.ids["admin"].String()) {
 		t.Errorf("who set the caps is not recorded: %s", meta)
 	}

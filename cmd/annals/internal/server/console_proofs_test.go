@@ -24,23 +24,23 @@ type takeover struct {
 	*harness
 	attacker, victim tenants.Organization
 	vera             uuid.UUID
-	browser          *webtest.Reader
+	// veras is the address, evils one of the attacker.
+	veras, evils string
+	browser      *webtest.Reader
 }
-
-const veras, evils = "vera@victim.example", "evil@attacker.example"
 
 func newTakeover(t *testing.T) *takeover {
 	t.Helper()
-	s := &takeover{harness: newHarness(t)}
-	s.start()
+	s := &takeover{harness: newTenant(t)}
+	s.veras, s.evils = "vera@"+s.domain("victim"), "evil@"+s.domain("attacker")
 	service, call := s.people()
 	var err error
 	for _, o := range []struct {
 		*tenants.Organization
 		name, owner string
-	}{{&s.attacker, "Attackers", "eve@attacker.example"}, {&s.victim, "Victims", "boss@victim.example"}} {
+	}{{&s.attacker, "Attackers", "eve@" + s.domain("attacker")}, {&s.victim, "Victims", "boss@" + s.domain("victim")}} {
 		*o.Organization, err = service.CreateOrganization(t.Context(), call,
-			commands.NewOrganization{Name: o.name, Plan: metering.Flex, OwnerEmail: o.owner})
+			commands.NewOrganization{Name: s.name(o.name), Plan: metering.Flex, OwnerEmail: o.owner})
 		runtest.Must(t, err)
 		call.Principal.OrganizationID = o.ID
 		_, err = service.CreateProject(t.Context(), call, o.name)
@@ -48,15 +48,15 @@ func newTakeover(t *testing.T) *takeover {
 	}
 	s.browser = webtest.NewReader(t, s.urls.Console)
 	offer, err := service.OfferMembership(t.Context(), call, s.attacker.ID,
-		commands.NewOffer{Email: veras, Role: organization.Admin}, time.Hour)
+		commands.NewOffer{Email: s.veras, Role: organization.Admin}, time.Hour)
 	runtest.Must(t, err)
 	link, _, _, err := s.memberLinks().Invite(t.Context(), signin.Link{
-		Purpose: signin.Invite, Offer: offer.ID, Email: veras, Organization: s.attacker.ID,
+		Purpose: signin.Invite, Offer: offer.ID, Email: s.veras, Organization: s.attacker.ID,
 	})
 	runtest.Must(t, err)
 	s.use(strings.TrimPrefix(link, s.urls.Console))
 	s.vera, err = service.AddMember(t.Context(), call, s.victim.ID,
-		commands.NewMember{Email: veras, Role: organization.Admin})
+		commands.NewMember{Email: s.veras, Role: organization.Admin})
 	runtest.Must(t, err)
 	return s
 }
@@ -81,7 +81,7 @@ func (s *takeover) mailed(purpose signin.Purpose, email string) (path string) {
 func (s *takeover) opens(o tenants.Organization) bool {
 	s.t.Helper()
 	chosen := s.browser.Ask(http.MethodPost, "/organization", url.Values{"organization": {o.ID.String()}}).Status == 303
-	project := s.browser.Ask(http.MethodGet, "/p/"+strings.ToLower(o.Name)+"/keys", nil).Status == 200
+	project := s.browser.Ask(http.MethodGet, "/p/"+strings.ToLower(strings.Fields(o.Name)[0])+"/keys", nil).Status == 200
 	if chosen != project {
 		s.t.Errorf("%s: chosen %t, project %t", o.Name, chosen, project)
 	}
@@ -97,17 +97,17 @@ func TestTakeover_ByAnotherAddress(t *testing.T) {
 	if !s.opens(s.attacker) || s.opens(s.victim) {
 		t.Fatal("the link of one organization opens another, or not its own")
 	}
-	s.use(s.mailed(signin.Verification, evils))
+	s.use(s.mailed(signin.Verification, s.evils))
 	p, _, err := s.read.access.Memberships(t.Context(), s.vera)
 	runtest.Must(t, err)
-	if p.Email != evils || len(p.Memberships) != 2 || p.Memberships[1].Given != veras {
+	if p.Email != s.evils || len(p.Memberships) != 2 || p.Memberships[1].Given != s.veras {
 		t.Fatalf("person %+v", p)
 	}
 	if !s.opens(s.attacker) || s.opens(s.victim) {
 		t.Error("a change of the address opens another organization")
 	}
 	s.browser = webtest.NewReader(t, s.urls.Console)
-	s.use(s.mailed(signin.Recovery, evils))
+	s.use(s.mailed(signin.Recovery, s.evils))
 	if s.opens(s.victim) {
 		t.Error("a forgotten password opens another organization")
 	}
@@ -120,7 +120,7 @@ func TestTakeover_OwnerOfTheAddressComes(t *testing.T) {
 	s := newTakeover(t)
 	attacker := s.browser
 	s.browser = webtest.NewReader(t, s.urls.Console)
-	s.use(s.mailed(signin.Recovery, veras))
+	s.use(s.mailed(signin.Recovery, s.veras))
 	if !s.opens(s.attacker) || !s.opens(s.victim) {
 		t.Error("who proved the address does not open what was given to it")
 	}

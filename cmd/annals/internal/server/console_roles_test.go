@@ -79,12 +79,11 @@ func (h *consoleHarness) parameters() map[string]string {
 	h.must(project, http.MethodGet, "/api/v1/trace/roots", nil, &roots)
 	var key string
 	runtest.Must(h.t, h.storage.db.QueryRow(h.t.Context(), `select k.id::text from access.keys k
-		join access.projects p on p.id = k.project_id where p.slug = 'default'`).Scan(&key))
+		join access.projects p on p.id = k.project_id where p.id = $1`, h.projectID("default")).Scan(&key))
 	var event string
 	runtest.Must(h.t, h.head().Await(h.t.Context(), history.Name))
 	runtest.Must(h.t, h.storage.db.QueryRow(h.t.Context(), `select e.id::text from history.entries e
-		join access.projects p on p.id = e.project_id where p.slug = 'default' and e.type = 'audience.put.v1' limit 1`).
-		Scan(&event))
+		where e.project_id = $1 and e.type = 'audience.put.v1' limit 1`, h.projectID("default")).Scan(&event))
 	send := h.send(project, "/ingest", "completed", point{"id": "a/b", "content": "A text" + markup})
 	return map[string]string{
 		"{$}":           "",

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/PuerkitoBio/goquery"
-	"github.com/google/uuid"
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/metering"
@@ -202,13 +201,7 @@ func TestConsole_UsageNamesTheKeyThatCost(t *testing.T) {
 	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
-	var first uuid.UUID
-	for _, o := range h.organizations() {
-		if o.Name != "Other" {
-			first = o.ID
-		}
-	}
-	h.setPlan(first.String(), string(metering.Flex))
+	h.setPlan("Annals", string(metering.Flex))
 	_, management := h.keys()
 	var made client.ProjectKey
 	h.must(management, http.MethodPost, "/api/v1/projects/default/keys", map[string]any{"name": "nightly import"}, &made)
@@ -246,7 +239,7 @@ func TestConsole_UsageNamesTheKeyThatCost(t *testing.T) {
 
 	// Who may read one project sees nothing of another one, nor the spend cap.
 	most := int64(5_000_000)
-	h.setSpendCap(first.String(), &most)
+	h.setSpendCap("Annals", &most)
 	r.Open("/usage")
 	r.See("spend cap")
 	reader := h.as("read")

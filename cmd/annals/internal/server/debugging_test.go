@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -28,9 +27,7 @@ type debugged struct {
 
 func newDebugged(t *testing.T) *debugged {
 	t.Helper()
-	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
-	h.set = func(c *Config) { c.RateLimit = new(0) }
-	h.start()
+	h := newTenant(t)
 	d := &debugged{harness: h, management: h.createAcme().ManagementKey}
 	d.key, d.other = h.newProject(d.management, "Tea"), h.newProject(d.management, "Coffee")
 	d.send, d.request = h.sendOnce(d.key, "/ingest", 202, point{

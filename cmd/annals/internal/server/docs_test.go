@@ -13,7 +13,7 @@ import (
 func TestDocs_ArePublic(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := startConsole(t)
+	h := newTenant(t)
 	for _, c := range []struct{ method, path, body, want string }{
 		{http.MethodGet, "/docs", "", "<h1>Documentation</h1>"},
 		{http.MethodGet, "/docs/console.md", "", "# The console"},

@@ -45,9 +45,7 @@ func shown(results []client.RecallResult) (list []string) {
 func TestServer_ExplainARecall(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newHarness(t)
-	h.set = func(c *Config) { c.RateLimit = new(0) }
-	h.start()
+	h := newTenant(t)
 	management := h.createAcme().ManagementKey
 	key, other := h.newProject(management, "Tea"), h.newProject(management, "Coffee")
 	h.must(key, http.MethodPut, api+"/identities/ana", point{"traits": point{"team": "tea"}}, nil)
@@ -131,8 +129,7 @@ func TestServer_ExplainNoRecallOverTheAPI(t *testing.T) {
 			t.Errorf("the contract has %s %s", r.Method, r.Path)
 		}
 	}
-	h := newHarness(t)
-	h.start()
+	h := newTenant(t)
 	key, management := h.keys()
 	h.send(key, "/ingest", "completed", point{"id": "a", "content": "Ana likes tea."})
 	q := point{"query": "tea", "identity": "ana", "explain": true, "sourceIds": []string{"a"}}

@@ -4,13 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 )
 
 // explainedCall is the answer of explain.
@@ -61,9 +62,8 @@ func (h *harness) sendOnce(key, path string, status int, body any) (ingestion, r
 func TestServer_ExplainASend(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
-	h.start()
-	key, management := h.credentials()["ANNALS_PROJECT_KEY"], h.createAcme().ManagementKey
+	h := newTenant(t)
+	key, management := h.credentials()[datafolder.ProjectKeyName], h.createAcme().ManagementKey
 	other := h.newProject(management, "Tea")
 
 	id, request := h.sendOnce(key, "/ingest", 202, point{"id": "a/b", "content": "Ana likes tea. Bo lives in Rome.", "identity": "Ana"})
@@ -114,8 +114,7 @@ func TestServer_ExplainASend(t *testing.T) {
 func TestServer_ExplainABatch(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
-	h.start()
+	h := newTenant(t)
 	key := h.newProject(h.createAcme().ManagementKey, "Tea")
 	items := make([]point, 130)
 	for n := range items {

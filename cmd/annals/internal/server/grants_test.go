@@ -35,7 +35,7 @@ func (h *consoleHarness) letIn(role string) (l let) {
 		"code_challenge_method": {"S256"}, "resource": {h.urls.Console + "/mcp"},
 	}.Encode()
 	answer := h.as(role).Ask(http.MethodPost, consent,
-		url.Values{"decision": {"approve"}, "place": {h.organizations()[0].ID.String()}})
+		url.Values{"decision": {"approve"}, "place": {h.home().String()}})
 	to, err := url.Parse(answer.Location)
 	runtest.Must(h.t, err)
 	status, out = h.token(url.Values{
@@ -154,7 +154,7 @@ func TestGrants_NeedTheSecondFactor(t *testing.T) {
 	l := h.letIn("admin")
 	h.works("before", l, true)
 	service, call := h.people()
-	of := h.organizations()[0].ID
+	of := h.home()
 	call.Principal.OrganizationID = of
 	runtest.Must(t, service.SetSecondFactor(t.Context(), call, of, true))
 	h.ended("while it is required", l)
@@ -175,7 +175,7 @@ func TestLeave_EndsGrants(t *testing.T) {
 	unraced(t)
 	t.Parallel()
 	h := startAgents(t)
-	of := h.organizations()[0].ID.String()
+	of := h.home().String()
 	owner, read := h.letIn("owner"), h.letIn("read")
 	got := h.postForm("owner", "/account/leave", url.Values{"organization": {of}, "sure": {"yes"}}, http.StatusConflict)
 	if !strings.Contains(got.Body, "last owner") {
@@ -219,7 +219,7 @@ func TestConsent_InASessionThatEnded(t *testing.T) {
 		"code_challenge": {strings.Repeat("x", 43)}, "code_challenge_method": {"S256"}, "resource": {h.urls.Console + "/mcp"},
 	}.Encode()
 	answer := h.as("admin").Ask(http.MethodPost, consent,
-		url.Values{"decision": {"approve"}, "place": {h.organizations()[0].ID.String()}})
+		url.Values{"decision": {"approve"}, "place": {h.home().String()}})
 	if answer.Status != http.StatusUnauthorized || answer.Location != "" {
 		t.Errorf("registered with %d, a client is let in: %d %s", status, answer.Status, answer.Location)
 	}

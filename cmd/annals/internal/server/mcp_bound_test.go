@@ -25,8 +25,7 @@ func (h *harness) neighbours(key string, names ...string) {
 // herself is as if it were not there.
 func TestMCP_Bound(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.start()
+	h := newTenant(t)
 	key, _ := h.keys()
 	h.neighbours(key, "ana", "ben")
 	ana, ben := h.boundAgent("/mcp", key, "ana"), h.boundAgent("/mcp", key, "ben")
@@ -157,8 +156,7 @@ func (h *harness) keepsAudience(key string, ana, ben agent) {
 // ended and what not.
 func TestMCP_RememberAndForget(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t)
-	h.start()
+	h := newTenant(t)
 	key, _ := h.keys()
 	ana, ben := h.boundAgent("/mcp", key, "ana"), h.boundAgent("/mcp", key, "ben")
 	type args = map[string]any

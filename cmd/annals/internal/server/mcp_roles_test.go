@@ -19,27 +19,27 @@ import (
 	"github.com/annals-project/annals/internal/runtest"
 )
 
-// grants lets the people of a console act by tokens such as svc_oat_read/memory:read,memory:write/default: the role,
-// the scopes, and the project of the consent.
-func (h *consoleHarness) grants() {
-	h.t.Helper()
-	organizations := map[uuid.UUID]uuid.UUID{}
-	for _, id := range h.ids {
-		person, _, err := h.read.access.Memberships(h.t.Context(), id)
-		runtest.Must(h.t, err)
-		organizations[id] = person.Memberships[0].Organization
-	}
-	h.tools.Tokens = func(_ context.Context, token string) (g mcp.Grant, ok bool, err error) {
+// tokensByID finds the grants of tokens that name a person, an organization, scopes, and the project of the consent, and
+// those that are there.
+func tokensByID(
+	s *Server, stored func(context.Context, string) (mcp.Grant, bool, error),
+) func(context.Context, string) (mcp.Grant, bool, error) {
+	return func(ctx context.Context, token string) (g mcp.Grant, ok bool, err error) {
 		parts := strings.Split(strings.TrimPrefix(token, mcp.TokenPrefix), "/")
-		if g.Person, ok = h.ids[parts[0]]; !ok || len(parts) != 3 {
-			return g, false, nil
+		if len(parts) != 4 {
+			return stored(ctx, token)
 		}
-		g.Organization, g.Project, g.ClientName = organizations[g.Person], parts[2], "Desk <b>"
-		g.Resource = h.urls.Console + "/mcp"
-		if strings.Contains(parts[1], operateScope) {
+		if g.Person, err = uuid.Parse(parts[0]); err != nil {
+			return g, false, err
+		}
+		if g.Organization, err = uuid.Parse(parts[1]); err != nil {
+			return g, false, err
+		}
+		g.Project, g.ClientName, g.Resource = parts[3], "Desk <b>", s.urls.Console+"/mcp"
+		if strings.Contains(parts[2], operateScope) {
 			g.Resource += "/operator"
 		}
-		for scope := range strings.SplitSeq(parts[1], ",") {
+		for scope := range strings.SplitSeq(parts[2], ",") {
 			g.Scopes = append(g.Scopes, auth.Scope(scope))
 		}
 		return g, true, nil
@@ -56,8 +56,13 @@ const (
 	allScopes    = bothScopes + "," + operateScope
 )
 
-func token(role, scopes, project string) string {
-	return mcp.TokenPrefix + role + "/" + scopes + "/" + project
+// idToken is a token of somebody with a role, see tokensByID.
+func (h *consoleHarness) idToken(role, scopes, project string) string {
+	of := h.home()
+	if role == "foreign" {
+		of = h.theirs
+	}
+	return mcp.TokenPrefix + strings.Join([]string{h.ids[role].String(), of.String(), scopes, project}, "/")
 }
 
 // writing are the tools that need the scope memory:write.
@@ -88,16 +93,15 @@ func TestMCP_EveryToolForEveryRoleAndScope(t *testing.T) {
 	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
-	h.grants()
 	tools := h.toolArguments()
 	for _, role := range roles[1:] {
 		for _, scopes := range []string{bothScopes, readScope, writeScope} {
-			a := h.agent(token(role, scopes, ""))
+			a := h.agent(h.idToken(role, scopes, ""))
 			schemas := a.schemas()
 			for _, name := range everyday {
 				h.listed(a, role, scopes, name, schemas)
 				if scope := scopeOf(name); !strings.Contains(scopes, scope) {
-					h.stepUp("/mcp", token(role, scopes, ""), name, scope)
+					h.stepUp("/mcp", h.idToken(role, scopes, ""), name, scope)
 				} else if schema, ok := schemas[name]; ok {
 					h.used(a, role, name, tools[name], schema)
 				}
@@ -107,10 +111,10 @@ func TestMCP_EveryToolForEveryRoleAndScope(t *testing.T) {
 			}
 		}
 		if admin := slices.Contains([]string{"admin", "owner", "foreign"}, role); !admin {
-			h.stepUp("/mcp/operator", token(role, allScopes, ""), "whoami", operateScope)
+			h.stepUp("/mcp/operator", h.idToken(role, allScopes, ""), "whoami", operateScope)
 			continue
 		}
-		a := h.operator(token(role, allScopes, ""))
+		a := h.operator(h.idToken(role, allScopes, ""))
 		schemas := a.schemas()
 		for name, args := range tools {
 			h.listed(a, role, allScopes, name, schemas)
@@ -275,12 +279,11 @@ func TestMCP_Person(t *testing.T) {
 	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
-	h.grants()
 	own, management := h.keys()
-	a := h.agent(token("write", bothScopes, ""))
+	a := h.agent(h.idToken("write", bothScopes, ""))
 	a.must("recall", map[string]any{"query": "zebra"}, nil)
 	var who struct{ Origin string }
-	h.must(own, http.MethodGet, api+"/identities/write@acme.example", nil, &who)
+	h.must(own, http.MethodGet, api+"/identities/"+h.mail("write"), nil, &who)
 	if who.Origin != "login" {
 		t.Errorf("origin %q", who.Origin)
 	}
@@ -294,7 +297,7 @@ func TestMCP_Person(t *testing.T) {
 	if text := ben.must("recall", map[string]any{"query": "lamp"}, nil); strings.Contains(text, "green") {
 		t.Errorf("what a person remembers without an audience is found by another: %s", text)
 	}
-	if text := a.must("recall", map[string]any{"query": "lamp"}, nil); !strings.Contains(text, `, write@acme.example: The lamp is green. [`) {
+	if text := a.must("recall", map[string]any{"query": "lamp"}, nil); !strings.Contains(text, ", "+h.mail("write")+": The lamp is green. [") {
 		t.Errorf("%s", text)
 	}
 	runtest.Await(t, "the call is logged under the name of the client", func() bool {
@@ -315,13 +318,13 @@ func TestMCP_Person(t *testing.T) {
 		})
 	})
 	h.must(management, http.MethodPost, api+"/projects", map[string]any{"name": "Second"}, nil)
-	owner := h.operator(token("owner", allScopes, ""))
+	owner := h.operator(h.idToken("owner", allScopes, ""))
 	_, refusal := owner.use("get_usage", nil, nil)
 	if !strings.HasPrefix(refusal, "project-required: ") || !strings.Contains(refusal, "default") ||
 		!strings.Contains(refusal, "second") {
 		t.Errorf("two projects and none named: %q", refusal)
 	}
-	pinned := h.operator(token("owner", allScopes, "second"))
+	pinned := h.operator(h.idToken("owner", allScopes, "second"))
 	if text := pinned.must("get_usage", nil, nil); !strings.Contains(text, "slug: second") {
 		t.Errorf("%s", text)
 	}
@@ -335,16 +338,15 @@ func TestMCP_RemovedPerson(t *testing.T) {
 	unraced(t)
 	t.Parallel()
 	h := newConsole(t)
-	h.grants()
-	a := h.agent(token("write", bothScopes, ""))
+	a := h.agent(h.idToken("write", bothScopes, ""))
 	a.must("recall", map[string]any{"query": "zebra"}, nil)
 	service, call := h.people()
-	call.Principal.OrganizationID = h.organizations()[0].ID
+	call.Principal.OrganizationID = h.home()
 	runtest.Must(t, service.RemoveMember(t.Context(), call, call.Principal.OrganizationID, h.ids["write"]))
 	if _, err := a.CallTool(t.Context(), &sdk.CallToolParams{Name: "recall"}); err == nil {
 		t.Error("a removed person is answered")
 	}
-	status, header, _ := h.ask(http.MethodPost, token("write", bothScopes, ""), nil)
+	status, header, _ := h.ask(http.MethodPost, h.idToken("write", bothScopes, ""), nil)
 	if status != http.StatusUnauthorized || !strings.Contains(header.Get("WWW-Authenticate"), `error="invalid_token"`) {
 		t.Errorf("%d %v", status, header)
 	}

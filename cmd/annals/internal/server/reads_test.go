@@ -40,7 +40,7 @@ func (h *harness) readRecords() (list []reads.Record) {
 func TestReads_EachWayIsRecorded(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newConsole(t)
+	h := startConsole(t)
 	key, _ := h.keys()
 	h.send(key, "/ingest", "completed", point{"id": "tea/1", "content": "Ana drinks oolong tea.", "identity": "ana"})
 	h.sendTeaAndRecall()

@@ -43,8 +43,7 @@ func TestRequestLog_DeletedSourceIsNotListed(t *testing.T) {
 func TestRequestLog_BodyOfRefusedSend(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newHarness(t)
-	h.start()
+	h := newTenant(t)
 	own, _ := h.keys()
 	var refused []string
 	for path, bodies := range map[string][]point{

@@ -83,6 +83,9 @@ func (l *life) end() int {
 	return 0
 }
 
+// otherOrigin is the origin, besides the console, whose pages may call the shared service.
+const otherOrigin = "https://inspector.example"
+
 // theService is started by the first test that asks for it.
 var theService = sync.OnceValue(func() *harness {
 	dir, err := os.MkdirTemp("", "annals-server-")
@@ -95,11 +98,8 @@ var theService = sync.OnceValue(func() *harness {
 		}
 	})
 	h := &harness{t: theLife, dir: filepath.Join(dir, "data"), sends: map[string][]string{}}
-	h.set = func(cfg *Config) { cfg.RateLimit = new(0) }
-	h.arrange = func(s *Server) {
-		s.site.Sessions = sessionsByID{s.signin}
-		s.authServer.Hold, s.agents.Hold = holdByID(s.signin.Hold), holdByID(s.signin.Hold)
-	}
+	h.set = func(cfg *Config) { cfg.RateLimit, cfg.MCPOrigins = new(0), otherOrigin }
+	h.arrange = letPeopleIn
 	h.start()
 	return h
 })
@@ -193,19 +193,5 @@ func (h *harness) belongs() func(eventstore.Recorded) bool {
 		return slices.ContainsFunc(ids, func(id string) bool {
 			return strings.Contains(e.Stream, id) || bytes.Contains(e.Data, []byte(id)) || bytes.Contains(e.Meta, []byte(id))
 		})
-	}
-}
-
-// holdByID is the hold on a session that lets pass the sessions of sessionsByID, of which there are no rows.
-func holdByID(
-	hold func(context.Context, pgx.Tx, uuid.UUID) (bool, error),
-) func(context.Context, pgx.Tx, uuid.UUID) (bool, error) {
-	return func(ctx context.Context, tx pgx.Tx, session uuid.UUID) (bool, error) {
-		if live, err := hold(ctx, tx, session); live || err != nil {
-			return live, err
-		}
-		var person bool
-		err := tx.QueryRow(ctx, "select exists (select from access.members where person_id = $1)", session).Scan(&person)
-		return person, err
 	}
 }
