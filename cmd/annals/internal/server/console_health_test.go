@@ -13,7 +13,7 @@ import (
 // Everybody sees the own projects and whether the service works, operators also what it consists of and the causes.
 func TestConsole_Health(t *testing.T) {
 	t.Parallel()
-	h := startConsole(t)
+	h := seeConsole(t)
 	for role, want := range map[string]struct{ has, hasNot []string }{
 		"owner":   {[]string{"default", "old-pilot", "This deployment", "Request log", "Open work", "annals rebuild"}, []string{"theirs"}},
 		"admin":   {[]string{"default", "old-pilot", "datapoints", "settled"}, []string{"This deployment", "theirs"}},
@@ -73,7 +73,7 @@ func TestConsole_HealthOfAStoppedProjection(t *testing.T) {
 
 func TestConsole_Organizations(t *testing.T) {
 	t.Parallel()
-	h := startConsole(t)
+	h := seeConsole(t)
 	owner := h.as("owner")
 	for path, want := range map[string]struct{ has, hasNot string }{
 		"/operator/organizations":                     {"foreign@other.example", "No organization"},

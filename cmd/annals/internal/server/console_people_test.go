@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"sync"
 	"testing"
 	"time"
 
@@ -55,6 +56,19 @@ func startConsole(t *testing.T) *consoleHarness {
 	h.arrange = letPeopleIn
 	h.start()
 	return furnished(h)
+}
+
+// theConsole is startConsole for the tests that change nothing.
+var theConsole = sync.OnceValue(func() *consoleHarness { return furnished(newLasting(nil)) })
+
+// seeConsole is theConsole for a test.
+func seeConsole(t *testing.T) *consoleHarness {
+	t.Helper()
+	c := theConsole()
+	return &consoleHarness{
+		harness: &harness{Server: c.Server, t: t, dir: c.dir, postgres: c.postgres, sends: map[string][]string{}},
+		ids:     c.ids, theirs: c.theirs, hook: c.hook, hookEvent: c.hookEvent,
+	}
 }
 
 // furnished fills the project of a test, and makes a person of each role.

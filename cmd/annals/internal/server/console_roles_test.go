@@ -126,7 +126,7 @@ func (h *consoleHarness) address(pattern string, values map[string]string) (meth
 func TestConsole_EveryPageForEveryRole(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := startConsole(t)
+	h := seeConsole(t)
 	values := h.parameters()
 	readers := map[string]*webtest.Reader{}
 	for _, role := range roles {
@@ -237,7 +237,7 @@ func (h *consoleHarness) changes(r *webtest.Reader, role string, route web.Route
 func TestConsole_StoredMarkupIsText(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := startConsole(t)
+	h := seeConsole(t)
 	pages, shown := 0, 0
 	h.as("owner").Crawl("/", func(page webtest.Document, from string) {
 		where := page.URL.RequestURI()

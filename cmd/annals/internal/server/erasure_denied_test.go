@@ -24,9 +24,9 @@ func newGuardedHarness(t *testing.T) (*harness, *clustertest.Guard) {
 	return h, guard
 }
 
-// A user without the right to delete: the deletion is answered, the missing right is named and counted, also by
-// erase --now, and all of it ends once the right is given.
-func TestErasure_Denied(t *testing.T) {
+// A user of the event store without the right to delete: the deletion is answered, the missing right is named and counted, also by
+// erase --now, and all of it ends once the right is given. Then one without the right to write.
+func TestServer_Denied(t *testing.T) {
 	t.Parallel()
 	h, guard := newGuardedHarness(t)
 	h.start()
@@ -62,22 +62,19 @@ func TestErasure_Denied(t *testing.T) {
 	if !strings.Contains(h.metrics(), "annals_deletions_stuck 0\n") {
 		t.Error("with the right, annals_deletions_stuck is not 0")
 	}
+	h.sendsDenied(guard, key)
 }
 
-// A user without the right to write: sends are refused with 503 and the reason, and taken once the right is given.
-func TestSend_Denied(t *testing.T) {
-	t.Parallel()
-	h, guard := newGuardedHarness(t)
-	h.start()
-	key, _ := h.keys()
-	h.sendTeaAndRecall()
+// sendsDenied takes the right to write: sends are refused with 503 and the reason, and taken once the right is given.
+func (h *harness) sendsDenied(guard *clustertest.Guard, key string) {
+	h.t.Helper()
 	guard.Deny(eventstore.MayWrite)
 	status, answer := h.call(key, http.MethodPost, api+"/ingest", point{"id": "b", "content": "Ana likes milk."})
 	if status != http.StatusServiceUnavailable || !strings.Contains(string(answer), "denies the service a right") {
-		t.Errorf("%d %s", status, answer)
+		h.t.Errorf("%d %s", status, answer)
 	}
 	guard.Deny()
 	if sent := h.sendAll(key, "c", 2); !slices.Equal(sent, []string{"c0", "c1"}) {
-		t.Errorf("acknowledged are %v", sent)
+		h.t.Errorf("acknowledged are %v", sent)
 	}
 }

@@ -224,3 +224,18 @@ func TestConsent_InASessionThatEnded(t *testing.T) {
 		t.Errorf("registered with %d, a client is let in: %d %s", status, answer.Status, answer.Location)
 	}
 }
+
+// An Admin's reset of the second factor ends what the person let in.
+func TestReset_OfTheSecondFactorEndsGrants(t *testing.T) {
+	unraced(t)
+	t.Parallel()
+	h := startAgents(t)
+	read, admin := h.letIn("read"), h.letIn("admin")
+	h.works("before", read, true)
+	h.postForm("owner", membersPage+"/"+h.ids["read"].String(), url.Values{"do": {"second-factor"}, "sure": {"yes"}}, http.StatusSeeOther)
+	h.ended("after a reset of the second factor", read)
+	h.works("of somebody else", admin, true)
+	if n := h.live("read"); n != 0 {
+		t.Errorf("the log lets %d in", n)
+	}
+}

@@ -29,14 +29,10 @@ func TestFolderBytes_ByPart(t *testing.T) {
 	}
 }
 
-// What is stored is in the metrics, and a backup is once it was made.
-func TestServer_MetricsOfWhatIsStored(t *testing.T) {
-	unraced(t)
-	t.Parallel()
-	h := newHarness(t)
-	h.set = func(cfg *Config) { cfg.MinFreeDisk = 1 << 20 }
-	h.start()
-	h.sendTeaAndRecall()
+// metersWhatIsStored checks that what is stored is in the metrics, and a backup is once it was made.
+func (h *harness) metersWhatIsStored() {
+	t := h.t
+	t.Helper()
 	h.inventory.count(t.Context())
 	got := h.metrics()
 	for _, want := range []string{

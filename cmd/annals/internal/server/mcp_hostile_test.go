@@ -348,22 +348,3 @@ func (h *harness) everyIdentity(a agent, first int, cursor *string, all int) {
 		h.t.Errorf("the first page has %d identities, all pages %d", first, n)
 	}
 }
-
-// Calls count for the limit of the organization, as those of the API do.
-func TestMCP_RateLimit(t *testing.T) {
-	unraced(t)
-	t.Parallel()
-	h := newHarness(t)
-	h.set = func(c *Config) { c.RateLimit = new(2) }
-	h.start()
-	own, _ := h.keys()
-	a := h.operator(own)
-	a.must("get_usage", nil, nil)
-	a.must("get_usage", nil, nil)
-	if _, refusal := a.use("get_usage", nil, nil); !strings.HasPrefix(refusal, "rate-limited: ") {
-		t.Errorf("the third call in a minute: %q", refusal)
-	}
-	if status, _ := h.call(own, http.MethodGet, api+"/usage", nil); status != http.StatusTooManyRequests {
-		t.Errorf("the API in the same minute: %d", status)
-	}
-}

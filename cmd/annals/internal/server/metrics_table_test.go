@@ -14,11 +14,13 @@ type metricRow struct {
 	labels []string
 }
 
-// What /metrics exposes has the types and the labels that docs/metrics.md states.
+// What /metrics exposes has the types and the labels that docs/metrics.md states. They show what is stored, and /readyz a start.
 func TestMetrics_AsDocumented(t *testing.T) {
 	unraced(t)
+	t.Parallel()
 	rows := metricRows(t)
 	h := newHarness(t)
+	h.set = func(cfg *Config) { cfg.MinFreeDisk = 1 << 20 }
 	h.start()
 	h.sendTeaAndRecall()
 	exposed := 0
@@ -58,6 +60,8 @@ func TestMetrics_AsDocumented(t *testing.T) {
 			t.Errorf("a ready service without load does not expose %s", line)
 		}
 	}
+	h.metersWhatIsStored()
+	h.showsTheStart()
 }
 
 // sample returns the name and the labels of a line such as `name{a="x",b="y"} 1`.

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +13,9 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/tenants"
 )
 
 const ownerEmail = "owner@annals.local"
@@ -135,51 +138,58 @@ func TestOwners_InterruptedStart(t *testing.T) {
 
 func TestPersonLink_OfTheOperator(t *testing.T) {
 	unraced(t)
-	h := newHarness(t)
-	h.start()
+	t.Parallel()
+	h := newTenant(t)
 	ask := func(email, organization string) (operatorapi.PersonLink, error) {
 		return operatorapi.LinkPerson.Call(t.Context(), operatorapi.Dial(h.dir), operatorapi.PersonLinkRequest{
-			Target: operatorapi.Target{Organization: organization, By: "operator"}, Email: email,
+			Target: h.target(organization), Email: email,
 		})
 	}
-	made, err := ask("ana@acme.example", "")
+	owner := func() string {
+		list := h.organizations()
+		return list[slices.IndexFunc(list, func(o tenants.ListedOrganization) bool { return o.ID == h.home() })].OwnerEmail
+	}
+	made, err := ask(h.mail("ana"), "")
 	runtest.Must(t, err)
 	token := made.Link[strings.LastIndex(made.Link, "/")+1:]
 	in, err := h.signin.SetPassword(t.Context(), token, signin.Attempt{Password: "a password of my own"})
 	runtest.Must(t, err)
 	states, err := h.signin.States(t.Context(), in.Person)
 	runtest.Must(t, err)
-	if !h.signin.Verified(states[in.Person], "ana@acme.example") || h.organizations()[0].OwnerEmail != "ana@acme.example" {
-		t.Errorf("state %+v, organizations %+v", states, h.organizations())
+	if !h.signin.Verified(states[in.Person], h.mail("ana")) || owner() != h.mail("ana") {
+		t.Errorf("state %+v, the owner is %q", states, owner())
 	}
-	if _, err := ask("ana@acme.example", ""); err != nil {
+	if _, err := ask(h.mail("ana"), ""); err != nil {
 		t.Errorf("a second link: %v", err)
 	}
-	if _, err := ask("bo@acme.example", ""); err == nil || !strings.Contains(err.Error(), "has an owner") {
+	if _, err := ask(h.mail("bo"), ""); err == nil || !strings.Contains(err.Error(), "has an owner") {
 		t.Errorf("a stranger: %v", err)
 	}
-	if _, err := ask("bo@acme.example", "Nobody's"); err == nil {
+	if _, err := ask(h.mail("bo"), "Nobody's"); err == nil {
 		t.Error("an organization that does not exist has a new owner")
 	}
-	h.stop()
 }
 
 // Credentials of people go with them.
 func TestSignIn_OfRemovedPeople(t *testing.T) {
 	unraced(t)
-	h, _ := withOwner(t)
-	h.start()
-	in, err := h.signIn(ownerEmail, h.credentials()[datafolder.OwnerPasswordName])
+	t.Parallel()
+	h := newTenant(t)
+	service, call := h.people()
+	person, err := service.AddMember(t.Context(), call, h.home(),
+		commands.NewMember{Email: h.mail("ana"), Role: organization.Owner})
+	runtest.Must(t, err)
+	_, err = h.signin.GeneratePassword(t.Context(), person, h.mail("ana"), "a password of my own")
+	runtest.Must(t, err)
+	in, err := h.signIn(h.mail("ana"), "a password of my own")
 	runtest.Must(t, err)
 	runtest.Must(t, h.signin.Tidy(t.Context()))
 	if states, err := h.signin.States(t.Context(), in.Person); err != nil || len(states) != 1 {
 		t.Fatalf("the credentials of a person who lives: %v, %v", states, err)
 	}
-	service, call := h.people()
 	runtest.Must(t, service.RemovePerson(t.Context(), call, in.Person))
 	runtest.Must(t, h.signin.Tidy(t.Context()))
 	if states, err := h.signin.States(t.Context(), in.Person); err != nil || len(states) != 0 {
 		t.Errorf("the credentials of a removed person: %v, %v", states, err)
 	}
-	h.stop()
 }

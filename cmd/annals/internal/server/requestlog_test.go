@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/internal/runtest"
 )
@@ -87,8 +89,7 @@ func TestRequestLog_BodyOfRefusedSend(t *testing.T) {
 func TestRequestLog_NoTokenInAnySpelling(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newHarness(t)
-	h.start()
+	h := newTenant(t)
 	own, _ := h.keys()
 	w := h.createWebhook("", "default", webhook.Settings{Name: "CI", ContentPath: "$.text"})
 	base, token, _ := strings.Cut(w.URL, "/webhooks/"+w.ID+"/")
@@ -117,10 +118,12 @@ func TestRequestLog_NoTokenInAnySpelling(t *testing.T) {
 			}
 		}
 	}
-	h.stop() // writes the rows
-	h.start()
+	last, err := uuid.Parse(h.fetch(http.MethodGet, h.urls.API+api+"/audiences", own, "").header.Get("X-Request-Id"))
+	runtest.Must(t, err)
+	h.loggedAs(own, last) // and so are the calls before it
 	rows, err := h.storage.db.Query(t.Context(), `select r.path, r::text || coalesce(convert_from(substr(p.response, 2), 'UTF8'), '')
-		from ops.requests r left join ops.request_payloads p using (project_id, received_at, request_id)`)
+		from ops.requests r left join ops.request_payloads p using (project_id, received_at, request_id)
+		where project_id = $1`, h.projectID("default"))
 	runtest.Must(t, err)
 	defer rows.Close()
 	read := 0

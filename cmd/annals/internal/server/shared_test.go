@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -88,6 +89,11 @@ const otherOrigin = "https://inspector.example"
 
 // theService is started by the first test that asks for it.
 var theService = sync.OnceValue(func() *harness {
+	return newLasting(func(cfg *Config) { cfg.RateLimit, cfg.MCPOrigins = new(0), otherOrigin })
+})
+
+// newLasting starts a service that ends after all tests.
+func newLasting(set func(*Config)) *harness {
 	dir, err := os.MkdirTemp("", "annals-server-")
 	if err != nil {
 		panic(err)
@@ -97,12 +103,15 @@ var theService = sync.OnceValue(func() *harness {
 			theLife.Error(err)
 		}
 	})
-	h := &harness{t: theLife, dir: filepath.Join(dir, "data"), sends: map[string][]string{}}
-	h.set = func(cfg *Config) { cfg.RateLimit, cfg.MCPOrigins = new(0), otherOrigin }
-	h.arrange = letPeopleIn
+	h := &harness{t: theLife, dir: filepath.Join(dir, "data"), sends: map[string][]string{}, set: set}
+	h.arrange = func(s *Server) {
+		letPeopleIn(s)
+		// All tests sign in from one network.
+		s.signin.FailureTime, s.signin.AddressFailures = time.Nanosecond, 1<<20
+	}
 	h.start()
 	return h
-})
+}
 
 // place is the organization of a test that shares the service. Every name of the test ends in its mark.
 type place struct {
@@ -119,7 +128,12 @@ var places atomic.Int64
 // neither stops the service, nor changes its clock or settings, nor looks at what all organizations have together.
 func newTenant(t *testing.T) *harness {
 	t.Helper()
-	s := theService()
+	return newTenantOf(t, theService())
+}
+
+// newTenantOf is newTenant on a service that other tests of a kind share.
+func newTenantOf(t *testing.T, s *harness) *harness {
+	t.Helper()
 	mark := strconv.FormatInt(places.Add(1), 10)
 	h := &harness{
 		Server: s.Server, t: t, dir: s.dir, postgres: s.postgres, sends: map[string][]string{}, place: &place{mark: mark},

@@ -51,16 +51,13 @@ func TestStartProgress_SlowestProjection(t *testing.T) {
 	}
 }
 
-// A service that starts shows how far it has read the log, and not what waits meanwhile.
-func TestServer_ReadyzShowsTheStart(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.start()
-	h.sendTeaAndRecall()
+// showsTheStart checks that a service that starts shows how far it has read the log, and not what waits meanwhile.
+func (h *harness) showsTheStart() {
+	h.t.Helper()
 	h.health.progress.done = false
 	h.health.progress.begin(1 << 40) // as if the log were longer
 	h.web.admission.open.Store(false)
-	runtest.Await(t, "the progress is shown", func() bool {
+	runtest.Await(h.t, "the progress is shown", func() bool {
 		got := h.readyz()
 		return got.status == http.StatusServiceUnavailable && strings.Contains(got.body, `"catchingUp":"the projection `) &&
 			strings.Contains(got.body, "of the log (position ")

@@ -37,7 +37,7 @@ func TestServer_ChallengeNamesDocument(t *testing.T) {
 }
 
 // TestServer_RateLimitOfOrganization calls with both keys of an organization: together they have
-// the limit of one.
+// the limit of one. Calls of agents count as well.
 func TestServer_RateLimitOfOrganization(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -63,5 +63,14 @@ func TestServer_RateLimitOfOrganization(t *testing.T) {
 		if c.status == http.StatusTooManyRequests && len(body) > 0 {
 			t.Errorf("call %d: %s", n+1, body)
 		}
+	}
+	acme := h.newProject(h.createAcme().ManagementKey, "Tea") // two calls of the three
+	a := h.operator(acme)
+	a.must("get_usage", nil, nil)
+	if _, refusal := a.use("get_usage", nil, nil); !strings.HasPrefix(refusal, "rate-limited: ") {
+		t.Errorf("the call of an agent after three in a minute: %q", refusal)
+	}
+	if status, _ := h.call(acme, http.MethodGet, api+"/usage", nil); status != http.StatusTooManyRequests {
+		t.Errorf("the API in the same minute: %d", status)
 	}
 }
