@@ -24,7 +24,7 @@ func (h *consoleHarness) renewAgent(refresh string) (int, map[string]any) {
 // programs.
 func TestReturn_WakesNothing(t *testing.T) {
 	t.Parallel()
-	h := startAgents(t)
+	h := newConsole(t)
 	assertion, refresh := h.admit("admin")
 	_, out := h.exchange(assertion)
 	token := at(out, "access_token")
@@ -38,13 +38,14 @@ func TestReturn_WakesNothing(t *testing.T) {
 	first := h.home()
 	call.Principal.OrganizationID = first
 	back, err := service.AddMember(t.Context(), call, first,
-		commands.NewMember{Email: "admin@acme.example", Role: organization.Admin})
+		commands.NewMember{Email: h.mail("admin"), Role: organization.Admin})
 	runtest.Must(t, err)
 	if back != h.ids["admin"] {
 		t.Fatalf("%s returns as %s", h.ids["admin"], back)
 	}
 	var live int
-	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select count(*) from access.client_grants where not ended`).Scan(&live))
+	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select count(*) from access.client_grants
+		where not ended and person_id = $1`, back).Scan(&live))
 	if live != 0 {
 		t.Errorf("%d programs are connected", live)
 	}
@@ -65,7 +66,7 @@ func TestReturn_WakesNothing(t *testing.T) {
 	program.must("recall", map[string]any{"query": "launch"}, nil)
 	var ended int
 	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select count(*) filter (where ended), count(*) filter (where not ended)
-		from access.client_grants`).Scan(&ended, &live))
+		from access.client_grants where person_id = $1`, back).Scan(&ended, &live))
 	if ended != 1 || live != 1 {
 		t.Errorf("the program recalls without another consent: %d grants have ended, %d live", ended, live)
 	}
@@ -76,7 +77,7 @@ func TestReturn_WakesNothing(t *testing.T) {
 // denied nor a stopped one.
 func TestAgents_RefreshAtOnce(t *testing.T) {
 	t.Parallel()
-	h := startAgents(t)
+	h := startConsole(t)
 	assertion, refresh := h.admit("admin")
 	answers := make([]map[string]any, 2)
 	var both sync.WaitGroup

@@ -2,7 +2,6 @@ package server
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -14,20 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/uuid"
-
 	"github.com/annals-project/annals/internal/runtest"
 )
-
-// startAgents is a console whose people have verified addresses, but for the role write.
-func startAgents(t *testing.T) *consoleHarness {
-	t.Helper()
-	h := startConsole(t)
-	h.agents.Verified = func(_ context.Context, _ uuid.UUID, email string) (bool, error) {
-		return email != "write@acme.example", nil
-	}
-	return h
-}
 
 // send sends a body to an endpoint of the console, or of the API with a token.
 func (h *consoleHarness) sendAs(token, method, address, contentType, body string) (int, map[string]any) {
@@ -38,6 +25,9 @@ func (h *consoleHarness) sendAs(token, method, address, contentType, body string
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 		req.Header.Set("X-Service-Project", "default")
+	}
+	if h.place != nil { // each network may register some agents only
+		req.Header.Set("X-Forwarded-For", h.network())
 	}
 	res, err := http.DefaultClient.Do(req)
 	runtest.Must(h.t, err)
@@ -74,7 +64,7 @@ type registeredAgent struct{ claim, link, email string }
 
 func (h *consoleHarness) register(role string) registeredAgent {
 	h.t.Helper()
-	email := role + "@acme.example"
+	email := h.mail(role)
 	status, out := h.askAgent("/agent/identity", map[string]string{"type": "service_auth", "login_hint": email, "client_name": "Helper"})
 	if status != http.StatusOK {
 		h.t.Fatalf("registered with %d %v", status, out)
@@ -158,7 +148,7 @@ func want(t testing.TB, what string, status int, out map[string]any, wantStatus 
 func TestAgents_Attacks(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := startAgents(t)
+	h := startConsole(t)
 	t.Run("bad registrations", func(t *testing.T) {
 		for kind, c := range map[string]struct {
 			status int
@@ -196,10 +186,10 @@ func TestAgents_Attacks(t *testing.T) {
 		want(t, "too fast", status, out, 429, "rate_limit_exceeded")
 		status, out = h.try("clm_x", "1")
 		want(t, "an unknown claim", status, out, 401, "invalid_claim_token")
-		hint := map[string]string{"type": "service_auth", "claim_token": a.claim, "login_hint": "admin@acme.example"}
+		hint := map[string]string{"type": "service_auth", "claim_token": a.claim, "login_hint": h.mail("admin")}
 		status, out = h.askAgent("/agent/identity/claim", hint)
 		want(t, "an attempt for another address", status, out, 400, "invalid_login_hint")
-		hint["login_hint"] = "OWNER@acme.example"
+		hint["login_hint"] = strings.ToUpper(h.mail("owner"))
 		for range 2 {
 			status, out = h.askAgent("/agent/identity/claim", hint)
 			want(t, "another attempt", status, out, 200, "")
@@ -342,7 +332,7 @@ var fenced = regexp.MustCompile("(?s)```bash\n(.*?)```")
 func TestAuthMD_EveryCommand(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := startAgents(t)
+	h := newConsole(t)
 	res, err := http.Get(h.urls.API + "/auth.md") //nolint:noctx // the test ends it
 	runtest.Must(t, err)
 	defer res.Body.Close()
@@ -356,7 +346,7 @@ func TestAuthMD_EveryCommand(t *testing.T) {
 	}
 	store := filepath.Join(t.TempDir(), "store")
 	bash := exec.CommandContext(t.Context(), "bash", "--noprofile", "--norc")
-	bash.Env = append(os.Environ(), "EMAIL=owner@acme.example", "STORE="+store, "PROJECT=default")
+	bash.Env = append(os.Environ(), "EMAIL="+h.mail("owner"), "STORE="+store, "PROJECT=default")
 	bash.Stderr = os.Stderr
 	in, err := bash.StdinPipe()
 	runtest.Must(t, err)

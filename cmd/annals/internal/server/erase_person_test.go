@@ -19,8 +19,7 @@ import (
 func TestErasePerson_Resends(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newHarness(t)
-	h.start()
+	h := newTenant(t)
 	own, _ := h.keys()
 	h.send(own, "/ingest", "completed", point{"id": "note", "content": "Bo wrote this.", "identity": "bo"})
 	h.must(own, http.MethodPost, api+"/ingest", point{"id": "note", "content": "Bo wrote this.", "identity": "ana"}, nil)
@@ -60,7 +59,7 @@ func TestErasePerson_Resends(t *testing.T) {
 	h.wants(own, http.MethodDelete, api+"/data-points/own", nil, http.StatusNotFound, "data-point-not-found")
 	var left int
 	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select count(*) from directory.identities
-		where identity = 'eve'`).Scan(&left))
+		where identity = 'eve' and project_id = $1`, h.projectID("default")).Scan(&left))
 	if left != 0 {
 		t.Error("the record with its audience is there")
 	}

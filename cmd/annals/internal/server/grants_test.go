@@ -107,7 +107,7 @@ func (h *consoleHarness) live(role string) (n int) {
 func TestGrants_EndWithWhatLetThemIn(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := startAgents(t)
+	h := newConsole(t)
 	owner, admin, read := h.letIn("owner"), h.letIn("admin"), h.letIn("read")
 	for role, l := range map[string]let{"owner": owner, "admin": admin, "read": read} {
 		h.works("before, "+role, l, true)
@@ -118,7 +118,7 @@ func TestGrants_EndWithWhatLetThemIn(t *testing.T) {
 	h.ended("after everything", read)
 
 	token, err := h.signin.NewLink(t.Context(), signin.Link{
-		Purpose: signin.Owner, Person: h.ids["admin"], Email: "admin@acme.example",
+		Purpose: signin.Owner, Person: h.ids["admin"], Email: h.mail("admin"),
 	})
 	runtest.Must(t, err)
 	h.postForm("nobody", "/link/"+token, url.Values{"password": {"correct horse battery"}}, http.StatusSeeOther)
@@ -150,7 +150,7 @@ func TestGrants_EndWithWhatLetThemIn(t *testing.T) {
 func TestGrants_NeedTheSecondFactor(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := startAgents(t)
+	h := newConsole(t)
 	l := h.letIn("admin")
 	h.works("before", l, true)
 	service, call := h.people()
@@ -164,8 +164,8 @@ func TestGrants_NeedTheSecondFactor(t *testing.T) {
 		text, _ := json.Marshal(out) // of text
 		t.Errorf("the agent's refresh once it is not: %d %s", status, text)
 	}
-	h.exec(`update ops.agent_registrations set second_factor = true`)
-	h.exec(`update ops.oauth_grants set second_factor = true`)
+	h.exec(`update ops.agent_registrations set second_factor = true where person_id = $1`, h.ids["admin"])
+	h.exec(`update ops.oauth_grants set second_factor = true where person_id = $1`, h.ids["admin"])
 	runtest.Must(t, service.SetSecondFactor(t.Context(), call, of, true))
 	h.works("with one", l, true)
 }
@@ -174,7 +174,7 @@ func TestGrants_NeedTheSecondFactor(t *testing.T) {
 func TestLeave_EndsGrants(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := startAgents(t)
+	h := newConsole(t)
 	of := h.home().String()
 	owner, read := h.letIn("owner"), h.letIn("read")
 	got := h.postForm("owner", "/account/leave", url.Values{"organization": {of}, "sure": {"yes"}}, http.StatusConflict)
@@ -202,7 +202,7 @@ func TestLeave_EndsGrants(t *testing.T) {
 func TestConsent_InASessionThatEnded(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := startAgents(t)
+	h := startConsole(t)
 	h.authServer.Hold, h.agents.Hold = h.signin.Hold, h.signin.Hold
 	h.exec(`insert into ops.signin_sessions (id, token, person_id, pending, second_factor, browser, address, created_at,
 		used_at, expires_at) values ($1, 'x', $1, false, false, '', '', now(), now(), now())`, h.ids["admin"])
@@ -229,7 +229,7 @@ func TestConsent_InASessionThatEnded(t *testing.T) {
 func TestReset_OfTheSecondFactorEndsGrants(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := startAgents(t)
+	h := newConsole(t)
 	read, admin := h.letIn("read"), h.letIn("admin")
 	h.works("before", read, true)
 	h.postForm("owner", membersPage+"/"+h.ids["read"].String(), url.Values{"do": {"second-factor"}, "sure": {"yes"}}, http.StatusSeeOther)

@@ -40,7 +40,7 @@ func (h *harness) remarks(private bool) client.Remarks {
 func (h *harness) readyz() answer { return h.fetch(http.MethodGet, h.urls.API+"/readyz", "", "") }
 
 // However often the operation routes are called, the servers are read once a second, on a connection that neither
-// calls nor background work use.
+// calls nor background work use. A stop, and connections that are in use for long, are shown all the same.
 func TestServer_OperationRoutesShareOneReading(t *testing.T) {
 	t.Parallel()
 	h, pass := startFrozen(t)
@@ -70,37 +70,39 @@ func TestServer_OperationRoutesShareOneReading(t *testing.T) {
 	if h.storage.checks.Stat().AcquireCount() == checks {
 		t.Error("a second later the database is not read")
 	}
+	h.stopIsNotHidden()
+	h.allConnectionsInUse(pass)
 }
 
-// A stop is shown at once, whatever is remembered.
-func TestServer_StopIsNotHiddenByTheReading(t *testing.T) {
-	t.Parallel()
-	h, _ := startFrozen(t)
+// stopIsNotHidden checks that a stop is shown at once, whatever is remembered.
+func (h *harness) stopIsNotHidden() {
+	h.t.Helper()
 	if got := h.readyz(); got.status != http.StatusOK {
-		t.Fatalf("readyz: %d %s", got.status, got.body)
+		h.t.Fatalf("readyz: %d %s", got.status, got.body)
 	}
 	h.web.admission.draining.Store(true)
 	if got := h.readyz(); got.status != http.StatusServiceUnavailable || !strings.Contains(got.body, "the service is stopping") {
-		t.Errorf("readyz of a service that stops: %d %s", got.status, got.body)
+		h.t.Errorf("readyz of a service that stops: %d %s", got.status, got.body)
 	}
+	h.web.admission.draining.Store(false)
 }
 
-func TestServer_ReadyzWhileAllConnectionsAreInUse(t *testing.T) {
-	t.Parallel()
-	h, pass := startFrozen(t)
+// allConnectionsInUse checks that connections are missed only if they are in use for long.
+func (h *harness) allConnectionsInUse(pass func(time.Duration)) {
+	h.t.Helper()
 	for range callConnections {
-		conn, err := h.storage.db.Acquire(t.Context())
-		runtest.Must(t, err)
-		t.Cleanup(conn.Release)
+		conn, err := h.storage.db.Acquire(h.t.Context())
+		runtest.Must(h.t, err)
+		h.t.Cleanup(conn.Release)
 	}
 	pass(memoTime)
 	if got := h.readyz(); got.status != http.StatusOK {
-		t.Errorf("connections that are in use for a moment: %d %s", got.status, got.body)
+		h.t.Errorf("connections that are in use for a moment: %d %s", got.status, got.body)
 	}
 	pass(checkTimeout)
 	if got := h.readyz(); got.status != http.StatusServiceUnavailable ||
 		!strings.Contains(got.body, `{"part":"postgres","reason":"`+string(poolUsedUp)+`","since":"1970-`) {
-		t.Errorf("connections that are in use for long: %d %s", got.status, got.body)
+		h.t.Errorf("connections that are in use for long: %d %s", got.status, got.body)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +24,7 @@ import (
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/httpx"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
 )
@@ -103,7 +105,11 @@ func newLasting(set func(*Config)) *harness {
 			theLife.Error(err)
 		}
 	})
-	h := &harness{t: theLife, dir: filepath.Join(dir, "data"), sends: map[string][]string{}, set: set}
+	h := &harness{t: theLife, dir: filepath.Join(dir, "data"), sends: map[string][]string{}}
+	h.set = func(cfg *Config) {
+		cfg.Proxies = httpx.Proxies{netip.MustParsePrefix("127.0.0.0/8")}
+		set(cfg)
+	}
 	h.arrange = func(s *Server) {
 		letPeopleIn(s)
 		// All tests sign in from one network.
@@ -148,7 +154,7 @@ func newTenantOf(t *testing.T, s *harness) *harness {
 		commands.NewOrganization{Name: h.name("Annals"), Plan: metering.SelfHosted})
 	runtest.Must(t, err)
 	h.place.id, call.Principal.OrganizationID = made.ID, made.ID
-	project, err := h.write.service.CreateProject(t.Context(), call, "Default")
+	project, err := h.write.service.CreateProject(t.Context(), call, "default")
 	runtest.Must(t, err)
 	key, err := h.write.service.CreateKey(t.Context(), call, project.Slug, "default")
 	runtest.Must(t, err)
@@ -176,6 +182,12 @@ func (h *harness) domain(name string) string {
 
 // mail is the address of somebody of the organization of the test.
 func (h *harness) mail(who string) string { return who + "@" + h.domain("acme") }
+
+// network is the address from which the test calls what counts callers.
+func (h *harness) network() string {
+	n, _ := strconv.Atoi(h.place.mark)
+	return fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255)
+}
 
 // home is the organization of the test.
 func (h *harness) home() uuid.UUID {
