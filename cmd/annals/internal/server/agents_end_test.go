@@ -24,7 +24,7 @@ func (h *consoleHarness) renewAgent(refresh string) (int, map[string]any) {
 // programs.
 func TestReturn_WakesNothing(t *testing.T) {
 	t.Parallel()
-	h := newConsole(t)
+	h := newStaff(t)
 	assertion, refresh := h.admit("admin")
 	_, out := h.exchange(assertion)
 	token := at(out, "access_token")
@@ -74,10 +74,10 @@ func TestReturn_WakesNothing(t *testing.T) {
 
 // Refreshes at the same time, and one that is 60 s late, have the same successor. After five minutes the registration
 // ends. The page shows a revoked agent, and neither a
-// denied nor a stopped one.
+// denied nor a stopped one. A session that ended lets none in.
 func TestAgents_RefreshAtOnce(t *testing.T) {
 	t.Parallel()
-	h := startConsole(t)
+	h := startStaff(t)
 	assertion, refresh := h.admit("admin")
 	answers := make([]map[string]any, 2)
 	var both sync.WaitGroup
@@ -126,6 +126,7 @@ func TestAgents_RefreshAtOnce(t *testing.T) {
 	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select id::text from access.agents`).Scan(&id))
 	h.postForm("owner", "/settings/agents/stop", url.Values{"agent": {id}}, 303)
 	listed("stopped", 0)
+	h.refusesEndedSessions()
 }
 
 // restoreAgents replaces the rows of agents by those of a backup.
@@ -138,4 +139,30 @@ func (h *consoleHarness) restoreAgents(t *testing.T) {
 	}
 	h.exec(`delete from ops.agent_registrations`)
 	runtest.Must(t, sealedtables.Load(t.Context(), h.storage.db, h.agents.Sealer, &dump, agents.Tables()...))
+}
+
+// refusesEndedSessions checks that a session that ended while its person decided lets nothing in.
+func (h *consoleHarness) refusesEndedSessions() {
+	t := h.t
+	t.Helper()
+	h.authServer.Hold, h.agents.Hold = h.signin.Hold, h.signin.Hold
+	h.exec(`insert into ops.signin_sessions (id, token, person_id, pending, second_factor, browser, address, created_at,
+		used_at, expires_at) values ($1, 'x', $1, false, false, '', '', now(), now(), now())`, h.ids["admin"])
+	h.works("in a session", h.letIn("admin"), true)
+	h.exec(`delete from ops.signin_sessions`)
+	a := h.register("admin")
+	if status, _ := h.decide("admin", a.link, "approve"); status != http.StatusUnauthorized {
+		t.Errorf("an agent is let in: %d", status)
+	}
+	status, out := h.sendAs("", http.MethodPost, h.urls.Auth+"/oauth2/register", "application/json",
+		`{"client_name":"Desk","redirect_uris":["`+oauthCallback+`"]}`)
+	consent := "/oauth2/consent?" + url.Values{
+		"response_type": {"code"}, "client_id": {at(out, "client_id")}, "redirect_uri": {oauthCallback}, "scope": {"memory:read"},
+		"code_challenge": {strings.Repeat("x", 43)}, "code_challenge_method": {"S256"}, "resource": {h.urls.Console + "/mcp"},
+	}.Encode()
+	answer := h.as("admin").Ask(http.MethodPost, consent,
+		url.Values{"decision": {"approve"}, "place": {h.home().String()}})
+	if answer.Status != http.StatusUnauthorized || answer.Location != "" {
+		t.Errorf("registered with %d, a client is let in: %d %s", status, answer.Status, answer.Location)
+	}
 }

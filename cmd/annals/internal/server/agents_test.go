@@ -26,7 +26,7 @@ func (h *consoleHarness) sendAs(token, method, address, contentType, body string
 		req.Header.Set("Authorization", "Bearer "+token)
 		req.Header.Set("X-Service-Project", "default")
 	}
-	if h.place != nil { // each network may register some agents only
+	if h.place != nil { // a network may register a few agents only
 		req.Header.Set("X-Forwarded-For", h.network())
 	}
 	res, err := http.DefaultClient.Do(req)
@@ -100,7 +100,7 @@ func (h *consoleHarness) decide(role, link, decision string) (status int, code s
 // try sends a code, without the pause between two of them.
 func (h *consoleHarness) try(claim, code string) (int, map[string]any) {
 	h.t.Helper()
-	h.exec(`update ops.agent_registrations set tried_at = null`)
+	h.exec(`update ops.agent_registrations set tried_at = null where address = $1`, h.network())
 	return h.askAgent("/agent/identity/claim/complete", map[string]string{"claim_token": claim, "user_code": code})
 }
 
@@ -148,7 +148,7 @@ func want(t testing.TB, what string, status int, out map[string]any, wantStatus 
 func TestAgents_Attacks(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := startConsole(t)
+	h := newStaff(t)
 	t.Run("bad registrations", func(t *testing.T) {
 		for kind, c := range map[string]struct {
 			status int
@@ -196,13 +196,15 @@ func TestAgents_Attacks(t *testing.T) {
 		}
 		status, out = h.askAgent("/agent/identity/claim", hint)
 		want(t, "a fourth attempt", status, out, 429, "too_many_attempts")
-		h.exec(`update ops.agent_attempts set ends_at = now() - interval '1 second'`)
+		h.exec(`update ops.agent_attempts set ends_at = now() - interval '1 second'
+			where registration_id in (select id from ops.agent_registrations where address = $1)`, h.network())
 		status, out = h.try(a.claim, "123456")
 		want(t, "expired links", status, out, 410, "user_code_expired")
 		if got, _ := h.decide("owner", a.link, "approve"); got != 404 {
 			t.Errorf("an expired link opens: %d", got)
 		}
-		h.exec(`update ops.agent_registrations set ends_at = now() - interval '1 second' where claimed_at is null`)
+		h.exec(`update ops.agent_registrations set ends_at = now() - interval '1 second'
+			where claimed_at is null and address = $1`, h.network())
 		status, out = h.try(a.claim, "123456")
 		want(t, "an expired claim", status, out, 410, "claim_expired")
 	})
@@ -283,7 +285,8 @@ func (h *consoleHarness) agentTokens(t *testing.T) {
 		at(second, "identity.refresh_token.value") != next {
 		t.Errorf("refreshed as %v, and again as %d %v", first, status, second)
 	}
-	h.exec(`update ops.agent_refresh_tokens set spent_at = spent_at - interval '5 minutes' where spent_at is not null`)
+	h.exec(`update ops.agent_refresh_tokens set spent_at = spent_at - interval '5 minutes'
+		where registration_id in (select id from ops.agent_registrations where address = $1)`, h.network())
 	status, out = renew()
 	want(t, "a spent refresh token", status, out, 401, "invalid_refresh_token")
 	status, out = h.askAgent("/agent/identity", map[string]string{
@@ -297,7 +300,8 @@ func (h *consoleHarness) agentTokens(t *testing.T) {
 	}
 	r := h.as("owner")
 	var id string
-	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select id::text from access.agents where revoked limit 1`).Scan(&id))
+	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select id::text from access.agents
+		where revoked and person_id = $1`, h.ids["owner"]).Scan(&id))
 	if got := h.as("admin").Ask(http.MethodPost, "/settings/agents/stop", url.Values{"agent": {id}}); got.Status != 403 {
 		t.Errorf("an admin stops an agent: %d", got.Status)
 	}
@@ -332,7 +336,7 @@ var fenced = regexp.MustCompile("(?s)```bash\n(.*?)```")
 func TestAuthMD_EveryCommand(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newConsole(t)
+	h := newStaff(t)
 	res, err := http.Get(h.urls.API + "/auth.md") //nolint:noctx // the test ends it
 	runtest.Must(t, err)
 	defer res.Body.Close()

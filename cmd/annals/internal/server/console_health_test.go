@@ -53,7 +53,7 @@ func TestConsole_Health(t *testing.T) {
 // A projection that stops is shown to everybody with the constant reason, and to operators with the cause.
 func TestConsole_HealthOfAStoppedProjection(t *testing.T) {
 	t.Parallel()
-	h := startConsole(t)
+	h := startStaff(t)
 	if _, err := h.storage.db.Exec(t.Context(), `alter table directory.identities rename to hidden`); err != nil {
 		t.Fatal(err)
 	}

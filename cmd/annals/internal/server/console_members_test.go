@@ -52,7 +52,7 @@ func (h *consoleHarness) lives(token string) (signin.Link, bool) {
 func TestConsole_Members(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newConsole(t)
+	h := newStaff(t)
 	const members = "/settings/members"
 	project := h.projectID("default")
 	ids := func(role string) string { return h.ids[role].String() }

@@ -15,7 +15,7 @@ import (
 func TestConsole_SettingsOfAnOrganization(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newConsole(t)
+	h := newStaff(t)
 	const page = "/settings/organization"
 	owner := h.as("owner")
 	owner.Open(page)

@@ -44,23 +44,43 @@ var roles = []string{"nobody", "foreign", "member", "read", "write", "admin", "o
 // newConsole is a furnished organization on the shared service. The race detector looks at the tests that open all pages.
 func newConsole(t *testing.T) *consoleHarness {
 	t.Helper()
+	h := newStaff(t)
+	h.furnish()
+	return h
+}
+
+// newStaff is newConsole without texts.
+func newStaff(t *testing.T) *consoleHarness {
+	t.Helper()
 	if testing.Short() {
-		t.Skip("TestConsole_EveryPageForEveryRole and TestConsole_StoredMarkupIsText open these pages too")
+		t.Skip("the race detector looks at the tests that open all pages")
 	}
-	return furnished(newTenant(t))
+	return staffed(newTenant(t))
 }
 
 // startConsole is newConsole on a service of its own, whose owner operates it.
 func startConsole(t *testing.T) *consoleHarness {
 	t.Helper()
+	h := startStaff(t)
+	h.furnish()
+	return h
+}
+
+// startStaff is startConsole without texts.
+func startStaff(t *testing.T) *consoleHarness {
+	t.Helper()
 	h := newHarness(t)
 	h.arrange = letPeopleIn
 	h.start()
-	return furnished(h)
+	return staffed(h)
 }
 
 // theConsole is startConsole for the tests that change nothing.
-var theConsole = sync.OnceValue(func() *consoleHarness { return furnished(newLasting(func(*Config) {})) })
+var theConsole = sync.OnceValue(func() *consoleHarness {
+	h := staffed(newLasting(func(*Config) {}))
+	h.furnish()
+	return h
+})
 
 // seeConsole is theConsole for a test.
 func seeConsole(t *testing.T) *consoleHarness {
@@ -72,12 +92,11 @@ func seeConsole(t *testing.T) *consoleHarness {
 	}
 }
 
-// furnished fills the project of a test, and makes a person of each role.
-func furnished(of *harness) *consoleHarness {
+// staffed makes a person of each role.
+func staffed(of *harness) *consoleHarness {
 	t := of.t
 	t.Helper()
 	h := &consoleHarness{harness: of, ids: map[string]uuid.UUID{}}
-	h.furnish()
 	service, call := h.people()
 	first, project := h.home(), h.projectID("default")
 	call.Principal.OrganizationID = first

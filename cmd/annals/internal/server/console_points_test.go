@@ -69,7 +69,7 @@ func problemOf(body string) string {
 // pagesOfTest is a console, a key of its first project, and an audience of ana there.
 func pagesOfTest(t *testing.T) (h *consoleHarness, key string) {
 	t.Helper()
-	h = newConsole(t)
+	h = newStaff(t)
 	key, _ = h.keys()
 	h.must(key, http.MethodPut, api+"/identities/ana", map[string]any{}, nil)
 	h.must(key, http.MethodPut, api+"/audiences/team", map[string]any{"kind": "fixed", "identities": []string{"ana"}}, nil)

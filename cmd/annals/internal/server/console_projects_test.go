@@ -32,7 +32,7 @@ func (h *consoleHarness) lastEvent(typ string) (data, meta string) {
 func TestConsole_ProjectAndItsKeys(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newConsole(t)
+	h := newStaff(t)
 	admin := h.as("admin")
 	admin.Open("/")
 	admin.Submit("Create project", map[string]string{"Name": "!"})
@@ -104,7 +104,7 @@ func between(text, before, after string) string {
 func TestConsole_CapsAndArchive(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newConsole(t)
+	h := newStaff(t)
 	admin := h.as("admin")
 	for _, wrong := range []url.Values{
 		{"ingestionCap": {"-1"}},

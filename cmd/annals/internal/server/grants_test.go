@@ -107,7 +107,7 @@ func (h *consoleHarness) live(role string) (n int) {
 func TestGrants_EndWithWhatLetThemIn(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newConsole(t)
+	h := newStaff(t)
 	owner, admin, read := h.letIn("owner"), h.letIn("admin"), h.letIn("read")
 	for role, l := range map[string]let{"owner": owner, "admin": admin, "read": read} {
 		h.works("before, "+role, l, true)
@@ -150,7 +150,7 @@ func TestGrants_EndWithWhatLetThemIn(t *testing.T) {
 func TestGrants_NeedTheSecondFactor(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newConsole(t)
+	h := newStaff(t)
 	l := h.letIn("admin")
 	h.works("before", l, true)
 	service, call := h.people()
@@ -174,7 +174,7 @@ func TestGrants_NeedTheSecondFactor(t *testing.T) {
 func TestLeave_EndsGrants(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newConsole(t)
+	h := newStaff(t)
 	of := h.home().String()
 	owner, read := h.letIn("owner"), h.letIn("read")
 	got := h.postForm("owner", "/account/leave", url.Values{"organization": {of}, "sure": {"yes"}}, http.StatusConflict)
@@ -198,38 +198,11 @@ func TestLeave_EndsGrants(t *testing.T) {
 	}
 }
 
-// A session that ended while its person decided lets nothing in.
-func TestConsent_InASessionThatEnded(t *testing.T) {
-	unraced(t)
-	t.Parallel()
-	h := startConsole(t)
-	h.authServer.Hold, h.agents.Hold = h.signin.Hold, h.signin.Hold
-	h.exec(`insert into ops.signin_sessions (id, token, person_id, pending, second_factor, browser, address, created_at,
-		used_at, expires_at) values ($1, 'x', $1, false, false, '', '', now(), now(), now())`, h.ids["admin"])
-	h.works("in a session", h.letIn("admin"), true)
-	h.exec(`delete from ops.signin_sessions`)
-	a := h.register("admin")
-	if status, _ := h.decide("admin", a.link, "approve"); status != http.StatusUnauthorized {
-		t.Errorf("an agent is let in: %d", status)
-	}
-	status, out := h.sendAs("", http.MethodPost, h.urls.Auth+"/oauth2/register", "application/json",
-		`{"client_name":"Desk","redirect_uris":["`+oauthCallback+`"]}`)
-	consent := "/oauth2/consent?" + url.Values{
-		"response_type": {"code"}, "client_id": {at(out, "client_id")}, "redirect_uri": {oauthCallback}, "scope": {"memory:read"},
-		"code_challenge": {strings.Repeat("x", 43)}, "code_challenge_method": {"S256"}, "resource": {h.urls.Console + "/mcp"},
-	}.Encode()
-	answer := h.as("admin").Ask(http.MethodPost, consent,
-		url.Values{"decision": {"approve"}, "place": {h.home().String()}})
-	if answer.Status != http.StatusUnauthorized || answer.Location != "" {
-		t.Errorf("registered with %d, a client is let in: %d %s", status, answer.Status, answer.Location)
-	}
-}
-
 // An Admin's reset of the second factor ends what the person let in.
 func TestReset_OfTheSecondFactorEndsGrants(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newConsole(t)
+	h := newStaff(t)
 	read, admin := h.letIn("read"), h.letIn("admin")
 	h.works("before", read, true)
 	h.postForm("owner", membersPage+"/"+h.ids["read"].String(), url.Values{"do": {"second-factor"}, "sure": {"yes"}}, http.StatusSeeOther)

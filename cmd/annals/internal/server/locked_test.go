@@ -11,7 +11,8 @@ import (
 )
 
 // A table that the look-up of each key reads is locked by somebody else: /readyz shows it, a call is
-// answered with 503, operators read the table and the session, and all of it goes by itself.
+// answered with 503, operators read the table and the session, and all of it goes by itself. Then one that the index
+// writes.
 func TestServer_KeysLocked(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
@@ -47,4 +48,5 @@ func TestServer_KeysLocked(t *testing.T) {
 		return got.status == http.StatusOK && !strings.Contains(got.body, "lockAwaited")
 	})
 	h.must(key, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
+	h.movesWhileIndexIsLate(key)
 }

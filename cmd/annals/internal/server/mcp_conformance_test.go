@@ -36,7 +36,7 @@ func TestMCP_ConformanceOfAuthorization(t *testing.T) {
 	unraced(t)
 	t.Parallel()
 	mcptest.Suite(t, root)
-	h := newConsole(t)
+	h := newStaff(t)
 	_, port, _ := strings.Cut(runtest.FreeAddress(t), ":")
 	status, client := h.sendAs("", http.MethodPost, h.urls.Auth+"/oauth2/register", "application/json",
 		`{"client_name":"Suite","redirect_uris":["http://127.0.0.1:`+port+`/callback"]}`)

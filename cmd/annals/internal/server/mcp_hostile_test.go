@@ -295,7 +295,7 @@ func TestMCP_AnswersFit(t *testing.T) {
 func TestMCP_LongMetadata(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newConsole(t)
+	h := newStaff(t)
 	key, _ := h.keys()
 	const documents = 18
 	send := ""

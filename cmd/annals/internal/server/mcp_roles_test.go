@@ -337,7 +337,7 @@ func TestMCP_Person(t *testing.T) {
 func TestMCP_RemovedPerson(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newConsole(t)
+	h := newStaff(t)
 	a := h.agent(h.idToken("write", bothScopes, ""))
 	a.must("recall", map[string]any{"query": "zebra"}, nil)
 	service, call := h.people()

@@ -9,11 +9,17 @@ import (
 	"github.com/annals-project/annals/internal/runtest"
 )
 
+func plan(audience string) point {
+	return point{"id": "plan", "content": "The plan is to grow marigold.", "audience": audience}
+}
+
+var note = point{"id": "note", "content": "Cy likes figs."}
+
 // Once a send that moves a data point to another audience returns, the new reader finds it.
 func TestServer_MoveIsVisible(t *testing.T) {
 	unraced(t)
-	h := newHarness(t)
-	h.start()
+	t.Parallel()
+	h := newTenant(t)
 	key := h.credentials()[datafolder.ProjectKeyName]
 	reader := map[string]string{"red": "ana", "blue": "bo"}
 	for audience, identity := range reader {
@@ -21,10 +27,6 @@ func TestServer_MoveIsVisible(t *testing.T) {
 		fixed := point{"kind": "fixed", "name": audience, "identities": []string{identity}}
 		h.must(key, http.MethodPut, api+"/audiences/"+audience, fixed, nil)
 	}
-	plan := func(audience string) point {
-		return point{"id": "plan", "content": "The plan is to grow marigold.", "audience": audience}
-	}
-	note := point{"id": "note", "content": "Cy likes figs."}
 	h.send(key, "/ingest", "completed", plan("red"))
 	h.send(key, "/ingest", "completed", note)
 	checked := 0
@@ -53,9 +55,19 @@ func TestServer_MoveIsVisible(t *testing.T) {
 	if checked == 0 {
 		t.Error("no move was completed within its time")
 	}
+}
 
-	// While the index accepts no writes, a move is stored but not completed, and an unchanged item
-	// waits for nothing.
+// movesWhileIndexIsLate moves a data point while the index accepts no writes: the move is stored but not completed, and
+// an unchanged item waits for nothing.
+func (h *harness) movesWhileIndexIsLate(key string) {
+	t := h.t
+	t.Helper()
+	h.must(key, http.MethodPut, api+"/identities/ana", point{"traits": point{}}, nil)
+	for _, audience := range []string{"red", "blue"} {
+		h.must(key, http.MethodPut, api+"/audiences/"+audience, point{"kind": "fixed", "identities": []string{"ana"}}, nil)
+	}
+	h.send(key, "/ingest", "completed", plan("red"))
+	h.send(key, "/ingest", "completed", note)
 	held, err := h.storage.db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)

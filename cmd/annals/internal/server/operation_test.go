@@ -30,11 +30,10 @@ func TestServer_Profiler(t *testing.T) {
 	}
 }
 
-func TestServer_OpsAddress(t *testing.T) {
-	t.Parallel()
-	h := newHarness(t)
-	h.set = func(s *Config) { s.OpsAddr = "127.0.0.1:0" }
-	h.start()
+// servesOperation checks what the address of operation serves, and that no other address does.
+func (h *harness) servesOperation() {
+	t := h.t
+	t.Helper()
 	ops := "http://" + h.Server.listeners.ops.Addr().String()
 	for url, want := range map[string]struct {
 		status int

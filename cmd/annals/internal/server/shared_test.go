@@ -185,6 +185,9 @@ func (h *harness) mail(who string) string { return who + "@" + h.domain("acme") 
 
 // network is the address from which the test calls what counts callers.
 func (h *harness) network() string {
+	if h.place == nil {
+		return "127.0.0.1"
+	}
 	n, _ := strconv.Atoi(h.place.mark)
 	return fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255)
 }

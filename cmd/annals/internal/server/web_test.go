@@ -37,12 +37,13 @@ func TestServer_ChallengeNamesDocument(t *testing.T) {
 }
 
 // TestServer_RateLimitOfOrganization calls with both keys of an organization: together they have
-// the limit of one. Calls of agents count as well.
+// the limit of one. Calls of agents count as well, and those of the operation's address do not.
 func TestServer_RateLimitOfOrganization(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t)
-	h.set = func(s *Config) { s.RateLimit = new(3) }
+	h.set = func(s *Config) { s.RateLimit, s.OpsAddr = new(3), "127.0.0.1:0" }
 	h.start()
+	h.servesOperation()
 	own, management := h.keys()
 	for n, c := range []struct {
 		key, path string
