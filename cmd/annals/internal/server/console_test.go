@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -18,6 +20,7 @@ import (
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/organization"
+	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/internal/webtest"
@@ -185,4 +188,151 @@ func (h *consoleHarness) as(role string) *webtest.Reader {
 	runtest.Must(h.t, err)
 	r.HTTP.Jar.SetCookies(at, (&http.Response{Header: set.Header()}).Cookies())
 	return r
+}
+
+// What an auditor asks is at most three clicks from the overview of a project: each line below is one. A word that is
+// typed into the box on each page is one, too.
+func TestConsole_ThreeClicks(t *testing.T) {
+	unraced(t)
+	t.Parallel()
+	h := startConsole(t)
+	key, _ := h.keys()
+	rule := func(values ...string) point {
+		return point{"kind": "rule", "rule": point{
+			"match": "all", "conditions": []point{{"trait": "team", "operator": "is", "values": values}},
+		}}
+	}
+	h.must(key, http.MethodPut, api+"/identities/ben", point{"traits": point{"team": "red"}}, nil)
+	h.must(key, http.MethodPut, api+"/audiences/crew", rule("red"), nil)
+	items := []point{{"id": "gone", "content": "Bo waters the plants."}, {"id": "plan", "content": "The plan.", "audience": "crew"}}
+	for n := range 60 {
+		items = append(items, point{"id": fmt.Sprint("note-", n), "content": fmt.Sprint("Note ", n)})
+	}
+	h.send(key, "/ingest/batch", "completed", point{"items": items})
+	h.ahead.Add(int64(time.Hour))
+	at := h.cfg.now().UTC().Format("2006-01-02T15:04:05Z")
+	h.ahead.Add(int64(time.Hour))
+	h.must(key, http.MethodPut, api+"/audiences/crew", rule("blue"), nil)
+	h.submit("write", "/p/default/data/gone/delete").want(t, http.StatusSeeOther)
+	h.submit("owner", "/p/default/reads/setting", "mode", "kept", "days", "365").want(t, http.StatusSeeOther)
+	h.submit("read", "/p/default/recall", "query", "Who waters the plants?", "identity", "ana").
+		want(t, http.StatusSeeOther)
+	h.get("admin", "/p/default/data?format=csv").want(t, http.StatusOK, "note-59")
+
+	reader := func() *webtest.Reader {
+		r := h.as("auditor")
+		r.Open("/p/default")
+		return r
+	}
+	h.submit("owner", "/settings/organization/auditor-texts", "allowed", "yes").want(t, http.StatusSeeOther)
+
+	who := reader() // deleted this text?
+	who.Open("/p/default/search?q=gone")
+	who.SeeLater(h.mail("write"))
+
+	said := reader() // what did the rule say then?
+	said.Follow("Audiences")
+	said.Follow("crew")
+	said.Submit("Show", map[string]string{"As of": at})
+	said.See("It was a rule then")
+	said.See("red")
+
+	read := reader() // who read as ana?
+	read.Follow("Reads")
+	read.Submit("Filter", map[string]string{"As identity": "ana"})
+	read.SeeLater(h.mail("read"))
+
+	exported := reader()               // who exported, and what?
+	exported.Open("/settings/history") // *History* of the organization
+	exported.Submit("Show", map[string]string{"Kind": "visit.exported"})
+	exported.SeeLater(h.mail("admin"))
+
+	factor := reader() // has no second factor?
+	factor.Follow("Members")
+	factor.Submit("Show", map[string]string{"Show": "no-second-factor"})
+	factor.See(h.mail("write"))
+
+	could := reader() // Ben read it then?
+	could.Follow("Who sees what")
+	could.Submit("Explain", map[string]string{"Identity": "ben", "Id of the data point": "plan", "As of": at})
+	could.See("could read plan")
+}
+
+// Everybody sees the own projects and whether the service works, operators also what it consists of and the causes.
+func TestConsole_Health(t *testing.T) {
+	t.Parallel()
+	h := seeConsole(t)
+	for role, want := range map[string]struct{ has, hasNot []string }{
+		"owner":   {[]string{"default", "old-pilot", "This deployment", "Request log", "Open work", "annals rebuild"}, []string{"theirs"}},
+		"admin":   {[]string{"default", "old-pilot", "datapoints", "settled"}, []string{"This deployment", "theirs"}},
+		"read":    {[]string{"default", "settled"}, []string{"old-pilot", "This deployment"}},
+		"member":  {[]string{"There is no project that you may read"}, []string{"default", "This deployment"}},
+		"foreign": {[]string{"theirs"}, []string{"default", "This deployment"}},
+	} {
+		r := h.as(role)
+		r.Open("/health")
+		r.Answered(http.StatusOK)
+		r.SeeLater("ready")
+		for _, text := range want.has {
+			r.SeeLater(text)
+		}
+		main := r.At.Find("main").Text()
+		for _, text := range want.hasNot {
+			if strings.Contains(main, text) {
+				t.Errorf("%s sees %q: %s", role, text, webtest.Plain(main))
+			}
+		}
+	}
+	var got struct {
+		IsReady     bool                   `json:"isReady"`
+		Projections []condition.Projection `json:"projections"`
+		Operator    *condition.Details     `json:"operator"`
+	}
+	answer := h.as("owner").Ask(http.MethodGet, "/health?format=json", nil)
+	if err := json.Unmarshal([]byte(answer.Body), &got); err != nil || !got.IsReady || len(got.Projections) < 7 ||
+		got.Operator == nil || got.Operator.Open == nil || got.Operator.RequestLogBytes == nil {
+		t.Errorf("%v %s", err, answer.Body)
+	}
+	if answer := h.as("admin").Ask(http.MethodGet, "/health?format=json", nil); strings.Contains(answer.Body, "operator") {
+		t.Errorf("an Admin reads %s", answer.Body)
+	}
+}
+
+// A projection that stops is shown to everybody with the constant reason, and to operators with the cause.
+func TestConsole_HealthOfAStoppedProjection(t *testing.T) {
+	t.Parallel()
+	h := startStaff(t)
+	if _, err := h.storage.db.Exec(t.Context(), `alter table directory.identities rename to hidden`); err != nil {
+		t.Fatal(err)
+	}
+	key, _ := h.keys()
+	h.call(key, http.MethodPut, api+"/identities/zoe", point{"traits": point{"team": "x"}})
+	owner, read := h.as("owner"), h.as("read")
+	owner.Open("/health")
+	owner.SeeLater("not ready")
+	owner.SeeLater("projection directory: ")
+	owner.SeeLater("42P01")
+	read.Open("/health")
+	read.SeeLater("projection directory: ")
+	if strings.Contains(read.At.Text(), "42P01") {
+		t.Errorf("a member reads the cause: %s", read.At.Text())
+	}
+}
+
+func TestConsole_Organizations(t *testing.T) {
+	t.Parallel()
+	h := seeConsole(t)
+	owner := h.as("owner")
+	for path, want := range map[string]struct{ has, hasNot string }{
+		"/operator/organizations":                     {"foreign@other.example", "No organization"},
+		"/operator/organizations?q=OTHER":             {"foreign@other.example", ">Annals</td>"},
+		"/operator/organizations?q=zzz":               {"No organization has that", "foreign@"},
+		"/operator/organizations?format=csv":          {",Other,flex,foreign@other.example,1,", "<"},
+		"/operator/organizations?format=json&q=other": {`"ownerEmail": "foreign@other.example"`, "<"},
+	} {
+		got := owner.Ask(http.MethodGet, path, nil)
+		if got.Status != http.StatusOK || !strings.Contains(got.Body, want.has) || strings.Contains(got.Body, want.hasNot) {
+			t.Errorf("%s: %d %s", path, got.Status, got.Body)
+		}
+	}
 }
