@@ -6,8 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"testing"
-	"time"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/internal/tenants"
@@ -37,14 +35,12 @@ func (s *served) wants(key, method, path, body string, status int, code string) 
 	return answer
 }
 
-// What one process changes is visible on the other from its next call on. If no server runs on the
-// data folder, the commands work on the configured event store and database.
-func TestOrganizations_TwoProcesses(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t, time.Now(), 2)
+// managesOrganizations checks that what one process changes is visible on the other from its next call on. If no server
+// runs on the data folder, the commands work on the configured event store and database.
+func (d *deployment) managesOrganizations() {
+	t := d.t
+	t.Helper()
 	one, two := d.processes[0], d.processes[1]
-	one.start()
-	two.start()
 	values, err := datafolder.ReadCredentials(one.dir)
 	if err != nil {
 		t.Fatal(err)

@@ -165,3 +165,20 @@ func (s *served) operate(args ...string) {
 		s.d.t.Fatalf("annals %s: exit code %d, %s", strings.Join(args, " "), code, failed.String())
 	}
 }
+
+// Two processes share a database: their calls, webhooks and organizations.
+func TestProcesses_Two(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t, time.Now(), 2)
+	for _, s := range d.processes {
+		s.start()
+	}
+	d.logsCalls() // first, since it counts calls
+	d.blanksElsewhere()
+	w := &webhookTest{deployment: d}
+	t.Run("webhooks by commands", w.commands)
+	t.Run("webhooks, wrong use", w.wrongUse)
+	t.Run("webhooks, limit", w.limit)
+	t.Run("webhooks, kill", w.kill)
+	d.managesOrganizations() // last, since it replaces keys
+}

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
@@ -77,15 +76,12 @@ func (s *served) logged() (count int) {
 	return page.TotalCount
 }
 
-// Each of two processes reads the calls of the other. A process that ends writes what it has not
+// logsCalls checks that each of two processes reads the calls of the other. A process that ends writes what it has not
 // written yet; one that is killed loses no call that could be read once, and doubles none.
-func TestRequestLog_TwoProcesses(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t, time.Now(), 2)
+func (d *deployment) logsCalls() {
+	t := d.t
+	t.Helper()
 	first, second := d.processes[0], d.processes[1]
-	first.start()
-	second.start()
-
 	ids := first.sendMany("first", 40)
 	runtest.Await(t, "the second process reads the calls of the first", func() bool { return second.logged() == 40 })
 
@@ -111,13 +107,12 @@ func TestRequestLog_TwoProcesses(t *testing.T) {
 	}
 }
 
-// A deletion in one process blanks the body of a call that another process has not written yet.
-func TestRequestLog_DeletedElsewhere(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t, time.Now(), 2)
+// blanksElsewhere checks that a deletion in one process blanks the body of a call that another process has not written
+// yet.
+func (d *deployment) blanksElsewhere() {
+	t := d.t
+	t.Helper()
 	first, second := d.processes[0], d.processes[1]
-	first.start()
-	second.start()
 	const word = "chrysoprase"
 	status, header, answer := second.send("POST", "/ingest", `{"id":"stone","content":"The stone is called `+word+`."}`)
 	if status/100 != 2 {

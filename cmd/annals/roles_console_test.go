@@ -46,20 +46,7 @@ func (d *deployment) wantConsole(console, writer *served, url string) {
 	r.Answered(http.StatusOK)
 }
 
-// A process with the console and without role write changes what its pages change.
-func TestRoles_ConsoleWithoutWrite(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t, time.Now(), 2)
-	writer, rest := d.processes[0], d.processes[1]
-	writer.args = []string{"--roles=write"}
-	url := rest.consoleAt("read,projector,pipeline,console")
-	rest.begin()
-	writer.start()
-	rest.ready()
-	d.wantConsole(rest, writer, url)
-}
-
-// A process with the role console alone does the same.
+// A process with the role console alone changes what its pages change.
 func TestRoles_ConsoleApart(t *testing.T) {
 	t.Parallel()
 	index := elastictest.Options(t)

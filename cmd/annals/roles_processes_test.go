@@ -33,13 +33,14 @@ func (s *served) get(path string) (status int, body string) {
 }
 
 // A process with role write takes what the others recall. Its answers wait for their projections, and each
-// process refuses the calls of the other's role in words that name it.
+// process refuses the calls of the other's role in words that name it. The pages of one without role write change what
+// they change.
 func TestRoles_WriteApart(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t, time.Now(), 2)
 	writer, rest := d.processes[0], d.processes[1]
 	writer.args = []string{"--role", "write"}
-	rest.args = []string{"--roles=read,projector,pipeline"}
+	console := rest.consoleAt("read,projector,pipeline,console")
 	rest.begin() // it waits for the first start of the other
 	writer.start()
 	rest.ready()
@@ -75,18 +76,14 @@ func TestRoles_WriteApart(t *testing.T) {
 	if page, code := rest.recall("marigold"); code != "" || len(page.Results) > 0 {
 		t.Errorf("recalled after its deletion was acknowledged: %+v, %q", page, code)
 	}
+	d.operatesElsewhere(writer, rest)
+	d.wantConsole(rest, writer, console)
 }
 
-// An operator's command names the process that it needs.
-func TestRoles_OperatorCommandElsewhere(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t, time.Now(), 2)
-	writer, rest := d.processes[0], d.processes[1]
-	writer.args = []string{"--role", "write"}
-	rest.args = []string{"--roles=read,projector,pipeline"}
-	rest.begin()
-	writer.start()
-	rest.ready()
+// operatesElsewhere checks that an operator's command names the process that it needs.
+func (d *deployment) operatesElsewhere(writer, rest *served) {
+	t := d.t
+	t.Helper()
 	var out, failed bytes.Buffer
 	none := func(string) string { return "" }
 	code := run(t.Context(), []string{"rebuild", "access", "--data-dir", writer.dir}, none, strings.NewReader(""), &out, &failed)

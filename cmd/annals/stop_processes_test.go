@@ -20,7 +20,7 @@ import (
 )
 
 // A process that is asked to stop is no longer ready, and serves calls until the delay is over. A second signal ends it
-// at once.
+// at once. A delay ends by itself, and the process ends well.
 func TestServe_StopDelay(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t, time.Now(), 1)
@@ -43,15 +43,8 @@ func TestServe_StopDelay(t *testing.T) {
 	case <-s.done: //nolint:errcheck // a signal ended it
 		s.cmd = nil
 	case <-time.After(runtest.Timeout):
-		t.Error("a second signal did not end the process")
+		t.Fatal("a second signal did not end the process")
 	}
-}
-
-// The delay ends by itself, and the process ends well.
-func TestServe_StopDelayEnds(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t, time.Now(), 1)
-	s := d.processes[0]
 	s.args = []string{"--stop-delay-seconds", "1", "--log-level", "info"}
 	s.start()
 	s.signal(os.Interrupt)

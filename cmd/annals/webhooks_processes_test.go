@@ -19,20 +19,6 @@ import (
 	"github.com/annals-project/annals/internal/tenants"
 )
 
-// TestWebhooks_TwoProcesses manages webhooks by the command line, and sends events to two processes.
-func TestWebhooks_TwoProcesses(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t, time.Now(), 2)
-	one, two := d.processes[0], d.processes[1]
-	one.start()
-	two.start()
-	w := &webhookTest{deployment: d}
-	t.Run("commands", w.commands)
-	t.Run("wrong use", w.wrongUse)
-	t.Run("limit", w.limit)
-	t.Run("kill", w.kill)
-}
-
 // webhookTest are the tests of webhooks on one deployment.
 type webhookTest struct {
 	*deployment

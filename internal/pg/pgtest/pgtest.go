@@ -68,10 +68,10 @@ func folder() string {
 
 // Main runs the tests and exits: func TestMain(m *testing.M) { pgtest.Main(m) }. The first test of a
 // run that asks for a database starts the server, the end of its last package stops and removes it.
-func Main(m *testing.M) { os.Exit(Run(m)) }
+func Main(m interface{ Run() int }) { os.Exit(Run(m)) }
 
 // Run is Main for a TestMain that has more to do; it returns the exit code.
-func Run(m *testing.M) int {
+func Run(m interface{ Run() int }) int {
 	shared.running = true
 	code := m.Run()
 	if err := stop(); err != nil {

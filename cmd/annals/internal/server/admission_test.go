@@ -2,9 +2,12 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,13 +16,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	client "github.com/annals-project/annals/client"
+	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/admission"
+	"github.com/annals-project/annals/internal/apitest"
+	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/readapi"
 )
 
 // heldQueue is a queue of derivation in which single sends of one project wait for long, while there is one.
@@ -188,5 +197,307 @@ func TestAdmission_Import(t *testing.T) {
 		float64(clients*batches*items)/took.Seconds(), waited.Load())
 	if h.backpressure.room.Waiting() != 0 {
 		t.Error("a write waits after the end")
+	}
+}
+
+// fakePressure is a fake of the conditions under which a service refuses writes.
+type fakePressure struct {
+	free    atomic.Uint64
+	lagging atomic.Bool
+	looks   atomic.Int64
+}
+
+// arrange replaces the disk and the log of a service with the fake.
+func (s *fakePressure) arrange(p *Server) {
+	s.free.Store(math.MaxUint64)
+	head := p.backpressure.head
+	p.backpressure.minFree = 1000
+	p.backpressure.free = func() (uint64, error) { return s.free.Load(), nil }
+	p.backpressure.head = func(ctx context.Context) (eventstore.Position, error) {
+		if s.lagging.Load() {
+			return math.MaxInt64, nil
+		}
+		return head(ctx)
+	}
+	p.backpressure.countAfter = func(_ context.Context, _ eventstore.Position, limit int) (int, error) {
+		if s.lagging.Load() {
+			return limit, nil
+		}
+		return 0, nil
+	}
+	// Each check is an hour after the one before.
+	p.backpressure.now = func() time.Time { return time.Unix(s.looks.Add(1)*3600, 0) }
+}
+
+// refusal calls every route of the contract while writes are refused.
+type refusal struct {
+	*harness
+	own, management string
+	// baseline are the answers to reads while writes are taken.
+	baseline map[string]string
+	contract *apitest.Contract
+	// names fills in the parameters of a path. unknown fills in what no deletion can find.
+	names, unknown *strings.Replacer
+}
+
+const eventRoute = api + "/webhooks/:webhookId/:token"
+
+var refusedBodies = map[string]string{
+	api + "/recall":             `{"query":"tea","identity":"bo"}`,
+	api + "/data-points/delete": `{"ids":["nothing of this kind"]}`,
+	api + "/ingest":             `{"content":"never stored"}`,
+	api + "/ingest/batch":       `{"items":[{"content":"never stored"}]}`,
+	api + "/projects":           `{"name":"never made"}`,
+	eventRoute:                  `{"content":"never stored"}`,
+}
+
+func newRefusal(h *harness) *refusal {
+	h.t.Helper()
+	r := &refusal{harness: h, contract: apitest.Load(h.t, readapi.OpenAPI)}
+	r.own, r.management = h.keys()
+	sent := h.send(r.own, "/ingest", "completed", point{"id": "tea", "content": "I like green tea.", "identity": "bo"})
+	r.baseline = h.answers(r.management, r.own)
+	hook := h.createWebhook("", "default", webhook.Settings{ContentPath: "$.content"})
+	r.names = strings.NewReplacer(":ingestionId", sent, ":sourceId", "unknown", ":slug", "default", ":keyId", "unknown",
+		":webhookId", hook.ID, ":token", path.Base(hook.URL))
+	r.unknown = strings.NewReplacer(":ingestionId", uuid.NewString(), ":sourceId", "unknown", ":slug", "default",
+		":keyId", "unknown")
+	return r
+}
+
+// ask makes a call and holds its answer against the contract.
+func (r *refusal) ask(method, target, key, body string) answer {
+	r.t.Helper()
+	got := r.fetch(method, r.urls.API+target, key, body)
+	// The document does not describe a route that does not exist. Its error is an envelope too.
+	if err := r.contract.Check(got.request, got.status, got.header, []byte(got.body)); err != nil &&
+		!strings.Contains(err.Error(), "no such route") {
+		r.t.Errorf("%s %s: %v", method, target, err)
+	}
+	return got
+}
+
+// callRoute asks a route with the key that it takes.
+func (r *refusal) callRoute(route auth.Route) answer {
+	r.t.Helper()
+	key, body := "", ""
+	if !route.Open {
+		key = map[auth.Kind]string{auth.ProjectKey: r.own, auth.ManagementKey: r.management}[route.Keys[0]]
+	}
+	if route.Method != http.MethodGet {
+		body = refusedBodies[route.Path]
+	}
+	target := r.names.Replace(route.Path)
+	if route.Deletes() {
+		target = r.unknown.Replace(route.Path)
+	}
+	return r.ask(route.Method, target, key, body)
+}
+
+// wantRefused checks that writes, and deletions too if it is said, are refused for a reason, and
+// that everything else is served as before.
+func (r *refusal) wantRefused(why string, deletions bool) {
+	r.t.Helper()
+	if diff := cmp.Diff(r.baseline, r.answers(r.management, r.own)); diff != "" {
+		r.t.Errorf("reads answer otherwise while %s (-before +now):\n%s", why, diff)
+	}
+	writes, reads := 0, 0
+	for _, route := range auth.Routes() {
+		what := fmt.Sprintf("%s %s", route.Method, route.Path)
+		got := r.callRoute(route)
+		if route.Writes() && (!route.Deletes() || deletions) {
+			writes++
+			if got.status != http.StatusServiceUnavailable || !strings.Contains(got.body, `"code":"service-unavailable"`) ||
+				!strings.Contains(got.body, why) || got.header.Get("Retry-After") == "" {
+				r.t.Errorf("%s while %s: %d, Retry-After %q, %s", what, why, got.status, got.header.Get("Retry-After"), got.body)
+			}
+			continue
+		}
+		reads++
+		if got.status >= 500 {
+			r.t.Errorf("%s while %s: %d %s", what, why, got.status, got.body)
+		}
+		switch what {
+		case "GET " + api + "/ingest/:ingestionId", "GET " + api + "/projects", "POST " + api + "/recall":
+			if got.status != http.StatusOK {
+				r.t.Errorf("%s while %s: %d %s", what, why, got.status, got.body)
+			}
+		}
+	}
+	if writes < 5 || reads < 5 {
+		r.t.Errorf("%d routes write and %d read", writes, reads)
+	}
+	r.wantStated(why)
+}
+
+// wantStated checks that readiness and the client name the reason, and that an unknown key is
+// refused first, whatever the state of the service.
+func (r *refusal) wantStated(why string) {
+	r.t.Helper()
+	if got := r.ask(http.MethodPost, api+"/ingest", apitest.UnknownKey,
+		refusedBodies[api+"/ingest"]); got.status != http.StatusUnauthorized {
+		r.t.Errorf("an unknown key while %s: %d %s", why, got.status, got.body)
+	}
+	if got := r.ask(http.MethodGet, "/readyz", "", ""); got.status != http.StatusOK ||
+		!strings.Contains(got.body, `"writesRefused":["`) || !strings.Contains(got.body, why) {
+		r.t.Errorf("readyz while %s: %d %s", why, got.status, got.body)
+	}
+	c, err := client.New(r.urls.API, r.own)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if is, err := c.Ready(r.t.Context()); err != nil || !is.Ready ||
+		!strings.Contains(strings.Join(is.WritesRefused, "; "), why) {
+		r.t.Errorf("status while %s: %+v, %v", why, is, err)
+	}
+}
+
+// waitUntil waits until the service has noticed the state of the disk and of the projections.
+func (r *refusal) waitUntil(nearlyFull, full, lagging bool) {
+	r.t.Helper()
+	runtest.Await(r.t, "the fakePressure is noticed", func() bool {
+		found := r.backpressure.state()
+		refused := found.refuse(admission.NoRoom) != nil
+		return found.has(diskFull) == nearlyFull && refused == full && found.has(behind) == lagging
+	})
+}
+
+// TestServer_RefusedWrites calls every route of the contract while writes are refused.
+func TestServer_RefusedWrites(t *testing.T) {
+	t.Parallel()
+	s := &fakePressure{}
+	h := newHarness(t)
+	h.arrange = s.arrange
+	h.start()
+	r := newRefusal(h)
+
+	s.free.Store(0)
+	r.waitUntil(true, true, false)
+	r.wantRefused("nearly full", true)
+	s.free.Store(math.MaxUint64)
+	s.lagging.Store(true)
+	r.waitUntil(false, false, true)
+	r.wantRefused("lags the log", false)
+
+	s.lagging.Store(false)
+	s.free.Store(999)
+	r.waitUntil(true, false, false)
+	r.wantRefused("nearly full", false)
+	h.must(r.own, http.MethodDelete, api+"/data-points/tea", nil, nil)
+
+	s.free.Store(math.MaxUint64)
+	r.waitUntil(false, false, false)
+	h.send(r.own, "/ingest", "completed", point{"id": "later", "content": "Writes are taken again."})
+	if got := r.ask(http.MethodGet, "/readyz", "", ""); got.status != http.StatusOK ||
+		strings.Contains(got.body, "writesRefused") {
+		t.Errorf("readyz at the end: %d %s", got.status, got.body)
+	}
+	for _, e := range h.events() {
+		if strings.Contains(string(e.Data), "never") {
+			t.Errorf("a refused call wrote %s", e.Type)
+		}
+	}
+}
+
+// TestRateLimits_EveryPlan calls until a call is refused, at an instant that does not pass.
+func TestRateLimits_EveryPlan(t *testing.T) {
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	through := func(every *int, plan metering.Plan) int {
+		t.Helper()
+		l := newRateLimits(every, metering.DefaultPlanTerms(), func() time.Time { return at })
+		p := auth.Principal{Kind: auth.ProjectKey, OrganizationID: uuid.New(), Limits: metering.Caps{Plan: plan}}
+		for n := range 3500 {
+			if retry, ok := l.allow(p); !ok {
+				if retry != time.Minute {
+					t.Errorf("%s: retry after %s", plan, retry)
+				}
+				p.OrganizationID = uuid.New()
+				if _, ok := l.allow(p); !ok {
+					t.Errorf("%s: the calls of a neighbour count", plan)
+				}
+				return n
+			}
+		}
+		return -1
+	}
+	for plan, want := range map[metering.Plan]int{
+		metering.SelfHosted: -1, metering.PayAsYouGo: 120,
+		metering.Flex: 600, metering.Enterprise: 3000,
+	} {
+		if got := through(nil, plan); got != want {
+			t.Errorf("%s: %d calls come through, want %d", plan, got, want)
+		}
+		if got := through(new(7), plan); got != 7 {
+			t.Errorf("%s, set to 7: %d calls come through", plan, got)
+		}
+		if got := through(new(0), plan); got != -1 {
+			t.Errorf("%s, set to 0: %d calls come through", plan, got)
+		}
+	}
+}
+
+// TestServer_ChallengeNamesDocument follows the challenge of a call without a credential, as an
+// agent does.
+func TestServer_ChallengeNamesDocument(t *testing.T) {
+	t.Parallel()
+	h := newTenant(t)
+	header := h.fetch(http.MethodGet, h.urls.API+"/api/v1/usage", "", "").header
+	named, ok := strings.CutPrefix(header.Get("WWW-Authenticate"), `Bearer resource_metadata="`)
+	named = strings.TrimSuffix(named, `"`)
+	if !ok || named != h.urls.Console+auth.ResourcePath || h.urls.Console == h.urls.API {
+		t.Fatalf("challenge %q", header.Get("WWW-Authenticate"))
+	}
+	for _, url := range []string{named, h.urls.API + auth.ResourcePath} {
+		got := h.fetch(http.MethodGet, url, "", "")
+		var document auth.Resource
+		if err := json.Unmarshal([]byte(got.body), &document); err != nil || got.status != http.StatusOK {
+			t.Fatalf("%s: %d %s, %v", url, got.status, got.body, err)
+		}
+		if document.Resource != h.urls.API+"/api/v1" || fmt.Sprint(document.AuthorizationServers) != "["+h.urls.Auth+"]" {
+			t.Errorf("%s: %s", url, got.body)
+		}
+	}
+	if got := h.fetch(http.MethodGet, h.urls.Console+"/api/v1/usage", "", ""); got.status != http.StatusNotFound {
+		t.Errorf("the console's address serves the API: %d %s", got.status, got.body)
+	}
+}
+
+// TestServer_RateLimitOfOrganization calls with both keys of an organization: together they have
+// the limit of one. Calls of agents count as well, and those of the operation's address do not.
+func TestServer_RateLimitOfOrganization(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.set = func(s *Config) { s.RateLimit, s.OpsAddr = new(3), "127.0.0.1:0" }
+	h.start()
+	h.servesOperation()
+	own, management := h.keys()
+	for n, c := range []struct {
+		key, path string
+		status    int
+	}{
+		{own, "/api/v1/recall", 405},
+		{management, "/api/v1/projects", 200},
+		{"svc_sk_unknown", "/api/v1/usage", 401},
+		{own, "/api/v1/nothing", 404},
+		{own, "/api/v1/nothing", 429},
+		{management, "/api/v1/projects", 429},
+		{own, "/api/v1/ingest/01890000-0000-7000-8000-00000000000a", 404},
+	} {
+		status, body := h.call(c.key, http.MethodGet, c.path, nil)
+		if status != c.status {
+			t.Errorf("call %d of %s: %d, want %d", n+1, c.path, status, c.status)
+		}
+		if c.status == http.StatusTooManyRequests && len(body) > 0 {
+			t.Errorf("call %d: %s", n+1, body)
+		}
+	}
+	acme := h.newProject(h.createAcme().ManagementKey, "Tea") // two calls of the three
+	a := h.operator(acme)
+	a.must("get_usage", nil, nil)
+	if _, refusal := a.use("get_usage", nil, nil); !strings.HasPrefix(refusal, "rate-limited: ") {
+		t.Errorf("the call of an agent after three in a minute: %q", refusal)
+	}
+	if status, _ := h.call(acme, http.MethodGet, api+"/usage", nil); status != http.StatusTooManyRequests {
+		t.Errorf("the API in the same minute: %d", status)
 	}
 }

@@ -2,7 +2,7 @@ package server
 
 import (
 	"bufio"
-	"context"
+	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -12,22 +12,15 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
-	"github.com/google/uuid"
-
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/console/agents"
+	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/sealedtables"
 )
-
-// startAgents is a console whose people have verified addresses, but for the role write.
-func startAgents(t *testing.T) *consoleHarness {
-	t.Helper()
-	h := newConsole(t)
-	h.agents.Verified = func(_ context.Context, _ uuid.UUID, email string) (bool, error) {
-		return email != "write@acme.example", nil
-	}
-	return h
-}
 
 // send sends a body to an endpoint of the console, or of the API with a token.
 func (h *consoleHarness) sendAs(token, method, address, contentType, body string) (int, map[string]any) {
@@ -38,6 +31,9 @@ func (h *consoleHarness) sendAs(token, method, address, contentType, body string
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 		req.Header.Set("X-Service-Project", "default")
+	}
+	if h.place != nil { // a network may register a few agents only
+		req.Header.Set("X-Forwarded-For", h.network())
 	}
 	res, err := http.DefaultClient.Do(req)
 	runtest.Must(h.t, err)
@@ -74,7 +70,7 @@ type registeredAgent struct{ claim, link, email string }
 
 func (h *consoleHarness) register(role string) registeredAgent {
 	h.t.Helper()
-	email := role + "@acme.example"
+	email := h.mail(role)
 	status, out := h.askAgent("/agent/identity", map[string]string{"type": "service_auth", "login_hint": email, "client_name": "Helper"})
 	if status != http.StatusOK {
 		h.t.Fatalf("registered with %d %v", status, out)
@@ -95,7 +91,7 @@ func (h *consoleHarness) decide(role, link, decision string) (status int, code s
 		return page.Status, page.Body
 	}
 	form := url.Values{
-		"token": {target.Query().Get("token")}, "decision": {decision}, "place": {h.organizations()[0].ID.String()},
+		"token": {target.Query().Get("token")}, "decision": {decision}, "place": {h.home().String()},
 	}
 	if answer := r.Ask(http.MethodPost, target.Path, form); answer.Status != http.StatusSeeOther {
 		return answer.Status, answer.Body
@@ -110,7 +106,7 @@ func (h *consoleHarness) decide(role, link, decision string) (status int, code s
 // try sends a code, without the pause between two of them.
 func (h *consoleHarness) try(claim, code string) (int, map[string]any) {
 	h.t.Helper()
-	h.exec(`update ops.agent_registrations set tried_at = null`)
+	h.exec(`update ops.agent_registrations set tried_at = null where address = $1`, h.network())
 	return h.askAgent("/agent/identity/claim/complete", map[string]string{"claim_token": claim, "user_code": code})
 }
 
@@ -148,7 +144,7 @@ func (h *consoleHarness) recallAs(token string) (int, string) {
 	return status, at(out, "code")
 }
 
-func want(t *testing.T, what string, status int, out map[string]any, wantStatus int, code string) {
+func want(t testing.TB, what string, status int, out map[string]any, wantStatus int, code string) {
 	t.Helper()
 	if status != wantStatus || at(out, "error") != code {
 		t.Errorf("%s: %d %v, want %d %s", what, status, out, wantStatus, code)
@@ -158,7 +154,7 @@ func want(t *testing.T, what string, status int, out map[string]any, wantStatus 
 func TestAgents_Attacks(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := startAgents(t)
+	h := newStaff(t)
 	t.Run("bad registrations", func(t *testing.T) {
 		for kind, c := range map[string]struct {
 			status int
@@ -196,23 +192,25 @@ func TestAgents_Attacks(t *testing.T) {
 		want(t, "too fast", status, out, 429, "rate_limit_exceeded")
 		status, out = h.try("clm_x", "1")
 		want(t, "an unknown claim", status, out, 401, "invalid_claim_token")
-		hint := map[string]string{"type": "service_auth", "claim_token": a.claim, "login_hint": "admin@acme.example"}
+		hint := map[string]string{"type": "service_auth", "claim_token": a.claim, "login_hint": h.mail("admin")}
 		status, out = h.askAgent("/agent/identity/claim", hint)
 		want(t, "an attempt for another address", status, out, 400, "invalid_login_hint")
-		hint["login_hint"] = "OWNER@acme.example"
+		hint["login_hint"] = strings.ToUpper(h.mail("owner"))
 		for range 2 {
 			status, out = h.askAgent("/agent/identity/claim", hint)
 			want(t, "another attempt", status, out, 200, "")
 		}
 		status, out = h.askAgent("/agent/identity/claim", hint)
 		want(t, "a fourth attempt", status, out, 429, "too_many_attempts")
-		h.exec(`update ops.agent_attempts set ends_at = now() - interval '1 second'`)
+		h.exec(`update ops.agent_attempts set ends_at = now() - interval '1 second'
+			where registration_id in (select id from ops.agent_registrations where address = $1)`, h.network())
 		status, out = h.try(a.claim, "123456")
 		want(t, "expired links", status, out, 410, "user_code_expired")
 		if got, _ := h.decide("owner", a.link, "approve"); got != 404 {
 			t.Errorf("an expired link opens: %d", got)
 		}
-		h.exec(`update ops.agent_registrations set ends_at = now() - interval '1 second' where claimed_at is null`)
+		h.exec(`update ops.agent_registrations set ends_at = now() - interval '1 second'
+			where claimed_at is null and address = $1`, h.network())
 		status, out = h.try(a.claim, "123456")
 		want(t, "an expired claim", status, out, 410, "claim_expired")
 	})
@@ -293,7 +291,8 @@ func (h *consoleHarness) agentTokens(t *testing.T) {
 		at(second, "identity.refresh_token.value") != next {
 		t.Errorf("refreshed as %v, and again as %d %v", first, status, second)
 	}
-	h.exec(`update ops.agent_refresh_tokens set spent_at = spent_at - interval '5 minutes' where spent_at is not null`)
+	h.exec(`update ops.agent_refresh_tokens set spent_at = spent_at - interval '5 minutes'
+		where registration_id in (select id from ops.agent_registrations where address = $1)`, h.network())
 	status, out = renew()
 	want(t, "a spent refresh token", status, out, 401, "invalid_refresh_token")
 	status, out = h.askAgent("/agent/identity", map[string]string{
@@ -307,7 +306,8 @@ func (h *consoleHarness) agentTokens(t *testing.T) {
 	}
 	r := h.as("owner")
 	var id string
-	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select id::text from access.agents where revoked limit 1`).Scan(&id))
+	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select id::text from access.agents
+		where revoked and person_id = $1`, h.ids["owner"]).Scan(&id))
 	if got := h.as("admin").Ask(http.MethodPost, "/settings/agents/stop", url.Values{"agent": {id}}); got.Status != 403 {
 		t.Errorf("an admin stops an agent: %d", got.Status)
 	}
@@ -342,7 +342,7 @@ var fenced = regexp.MustCompile("(?s)```bash\n(.*?)```")
 func TestAuthMD_EveryCommand(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := startAgents(t)
+	h := newStaff(t)
 	res, err := http.Get(h.urls.API + "/auth.md") //nolint:noctx // the test ends it
 	runtest.Must(t, err)
 	defer res.Body.Close()
@@ -356,7 +356,7 @@ func TestAuthMD_EveryCommand(t *testing.T) {
 	}
 	store := filepath.Join(t.TempDir(), "store")
 	bash := exec.CommandContext(t.Context(), "bash", "--noprofile", "--norc")
-	bash.Env = append(os.Environ(), "EMAIL=owner@acme.example", "STORE="+store, "PROJECT=default")
+	bash.Env = append(os.Environ(), "EMAIL="+h.mail("owner"), "STORE="+store, "PROJECT=default")
 	bash.Stderr = os.Stderr
 	in, err := bash.StdinPipe()
 	runtest.Must(t, err)
@@ -415,5 +415,157 @@ func TestAuthMD_EveryCommand(t *testing.T) {
 	}
 	if _, err := os.Stat(store); !os.IsNotExist(err) {
 		t.Errorf("the store is left: %v", err)
+	}
+}
+
+func (h *consoleHarness) renewAgent(refresh string) (int, map[string]any) {
+	h.t.Helper()
+	return h.askAgent("/agent/identity", map[string]string{"type": "refresh", "refresh_token": refresh})
+}
+
+// What a member let in ends with the membership, and stays so for a member who returns: agents with their tokens, and
+// programs.
+func TestReturn_WakesNothing(t *testing.T) {
+	t.Parallel()
+	h := newStaff(t)
+	assertion, refresh := h.admit("admin")
+	_, out := h.exchange(assertion)
+	token := at(out, "access_token")
+	if status, code := h.recallAs(token); status != 200 {
+		t.Fatalf("a recall of the agent: %d %s", status, code)
+	}
+	program := h.connect(h.as("admin"), "default")
+	program.must("recall", map[string]any{"query": "When is the launch?"}, nil)
+	h.postForm("owner", "/settings/members/"+h.ids["admin"].String(), url.Values{"do": {"remove"}, "sure": {"yes"}}, 303)
+	service, call := h.people()
+	first := h.home()
+	call.Principal.OrganizationID = first
+	back, err := service.AddMember(t.Context(), call, first,
+		commands.NewMember{Email: h.mail("admin"), Role: organization.Admin})
+	runtest.Must(t, err)
+	if back != h.ids["admin"] {
+		t.Fatalf("%s returns as %s", h.ids["admin"], back)
+	}
+	var live int
+	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select count(*) from access.client_grants
+		where not ended and person_id = $1`, back).Scan(&live))
+	if live != 0 {
+		t.Errorf("%d programs are connected", live)
+	}
+	if page := h.as("admin").Ask(http.MethodGet, "/settings/connections", nil); page.Status != 200 ||
+		!strings.Contains(page.Body, "No program is connected") {
+		t.Errorf("connections: %d %.2000s", page.Status, page.Body)
+	}
+	if page := h.as("owner").Ask(http.MethodGet, "/settings/agents", nil); strings.Contains(page.Body, "Helper") {
+		t.Error("the agent of somebody who left is listed")
+	}
+	status, out := h.renewAgent(refresh)
+	want(t, "refresh", status, out, 401, "invalid_refresh_token")
+	status, out = h.exchange(assertion)
+	want(t, "exchange", status, out, 400, "invalid_grant")
+	if status, code := h.recallAs(token); status != 401 {
+		t.Errorf("the token of before: %d %s", status, code)
+	}
+	program.must("recall", map[string]any{"query": "launch"}, nil)
+	var ended int
+	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select count(*) filter (where ended), count(*) filter (where not ended)
+		from access.client_grants where person_id = $1`, back).Scan(&ended, &live))
+	if ended != 1 || live != 1 {
+		t.Errorf("the program recalls without another consent: %d grants have ended, %d live", ended, live)
+	}
+}
+
+// Refreshes at the same time, and one that is 60 s late, have the same successor. After five minutes the registration
+// ends. The page shows a revoked agent, and neither a
+// denied nor a stopped one. A session that ended lets none in.
+func TestAgents_RefreshAtOnce(t *testing.T) {
+	t.Parallel()
+	h := startStaff(t)
+	assertion, refresh := h.admit("admin")
+	answers := make([]map[string]any, 2)
+	var both sync.WaitGroup
+	for i := range answers {
+		both.Go(func() { _, answers[i] = h.renewAgent(refresh) })
+	}
+	both.Wait()
+	next := at(answers[0], "identity.refresh_token.value")
+	h.exec(`update ops.agent_refresh_tokens set spent_at = spent_at - interval '60 seconds' where spent_at is not null`)
+	status, late := h.renewAgent(refresh)
+	if next == "" || next == refresh || at(answers[1], "identity.refresh_token.value") != next || status != 200 ||
+		at(late, "identity.refresh_token.value") != next {
+		t.Fatalf("refreshed as %v, and late as %d %v", answers, status, late)
+	}
+	h.restoreAgents(t)
+	if status, out := h.renewAgent(next); status != 200 {
+		t.Errorf("after a restore: %d %v", status, out)
+	}
+	_, out := h.exchange(assertion)
+	key, _ := h.keys()
+	before, _ := h.usage(key).Project["recalls"].(float64)
+	if status, code := h.recallAs(at(out, "access_token")); status != 200 {
+		t.Errorf("a recall after a restore: %d %s", status, code)
+	}
+	if after, _ := h.usage(key).Project["recalls"].(float64); after != before+1 {
+		t.Errorf("a recall of an agent is counted as %v", after-before)
+	}
+	h.exec(`update ops.agent_refresh_tokens set spent_at = spent_at - interval '5 minutes' where spent_at is not null`)
+	status, out = h.renewAgent(refresh)
+	want(t, "five minutes late", status, out, 401, "invalid_refresh_token")
+	status, out = h.exchange(assertion)
+	want(t, "the assertion of the family", status, out, 400, "invalid_grant")
+	a := h.register("owner")
+	if status, _ := h.decide("owner", a.link, "deny"); status != 200 {
+		t.Errorf("denied with %d", status)
+	}
+	listed := func(state string, agents int) {
+		page := h.as("owner").Ask(http.MethodGet, "/settings/agents", nil)
+		if n := strings.Count(page.Body, "Helper"); page.Status != 200 || n != agents ||
+			strings.Count(page.Body, "<td>revoked\n") != agents {
+			t.Errorf("%s: %d with %d agents: %s", state, page.Status, n, page.Body)
+		}
+	}
+	listed("revoked", 1)
+	var id string
+	runtest.Must(t, h.storage.db.QueryRow(t.Context(), `select id::text from access.agents`).Scan(&id))
+	h.postForm("owner", "/settings/agents/stop", url.Values{"agent": {id}}, 303)
+	listed("stopped", 0)
+	h.refusesEndedSessions()
+}
+
+// restoreAgents replaces the rows of agents by those of a backup.
+func (h *consoleHarness) restoreAgents(t *testing.T) {
+	t.Helper()
+	var dump bytes.Buffer
+	runtest.Must(t, sealedtables.Dump(t.Context(), h.storage.db, h.agents.Sealer, &dump, agents.Tables()...))
+	if bytes.Contains(dump.Bytes(), []byte("Helper")) {
+		t.Error("the backup is not sealed")
+	}
+	h.exec(`delete from ops.agent_registrations`)
+	runtest.Must(t, sealedtables.Load(t.Context(), h.storage.db, h.agents.Sealer, &dump, agents.Tables()...))
+}
+
+// refusesEndedSessions checks that a session that ended while its person decided lets nothing in.
+func (h *consoleHarness) refusesEndedSessions() {
+	t := h.t
+	t.Helper()
+	h.authServer.Hold, h.agents.Hold = h.signin.Hold, h.signin.Hold
+	h.exec(`insert into ops.signin_sessions (id, token, person_id, pending, second_factor, browser, address, created_at,
+		used_at, expires_at) values ($1, 'x', $1, false, false, '', '', now(), now(), now())`, h.ids["admin"])
+	h.works("in a session", h.letIn("admin"), true)
+	h.exec(`delete from ops.signin_sessions`)
+	a := h.register("admin")
+	if status, _ := h.decide("admin", a.link, "approve"); status != http.StatusUnauthorized {
+		t.Errorf("an agent is let in: %d", status)
+	}
+	status, out := h.sendAs("", http.MethodPost, h.urls.Auth+"/oauth2/register", "application/json",
+		`{"client_name":"Desk","redirect_uris":["`+oauthCallback+`"]}`)
+	consent := "/oauth2/consent?" + url.Values{
+		"response_type": {"code"}, "client_id": {at(out, "client_id")}, "redirect_uri": {oauthCallback}, "scope": {"memory:read"},
+		"code_challenge": {strings.Repeat("x", 43)}, "code_challenge_method": {"S256"}, "resource": {h.urls.Console + "/mcp"},
+	}.Encode()
+	answer := h.as("admin").Ask(http.MethodPost, consent,
+		url.Values{"decision": {"approve"}, "place": {h.home().String()}})
+	if answer.Status != http.StatusUnauthorized || answer.Location != "" {
+		t.Errorf("registered with %d, a client is let in: %d %s", status, answer.Status, answer.Location)
 	}
 }

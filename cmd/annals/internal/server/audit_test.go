@@ -1,7 +1,12 @@
 package server
 
 import (
+	"archive/zip"
+	"bytes"
+	"errors"
+	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,12 +15,19 @@ import (
 
 	"github.com/google/uuid"
 
+	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands/audit"
 	auditlog "github.com/annals-project/annals/domain/audit"
+	"github.com/annals-project/annals/domain/audit/proof"
 	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/internal/auditfiles"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/witnesstest"
+	"github.com/annals-project/annals/projections/audit/prove"
+	auditstate "github.com/annals-project/annals/projections/audit/state"
+	"github.com/annals-project/annals/projections/audit/verify"
 	"github.com/annals-project/annals/projections/runner"
 )
 
@@ -91,5 +103,197 @@ func TestServer_AuditLog(t *testing.T) {
 	}
 	if !strings.HasPrefix(former, trees[organization].Origin+"\n") {
 		t.Errorf("the origin begins after the checkpoint %q", former)
+	}
+}
+
+// What a management key gets of the audit log verifies by itself, what the commands of operators write too, and the
+// pages show the same tree.
+func TestServer_AuditLogIsServed(t *testing.T) {
+	unraced(t)
+	t.Parallel()
+	h := startConsole(t)
+	project, management := h.keys()
+	organization := h.organizations()[0].ID
+	send := h.send(project, "/ingest", "completed", point{"id": "a", "content": "Ana likes tea."})
+	h.checkBeforeTheFirstCheckpoint(organization)
+	c, err := client.New(h.urls.API, management, client.WithMaxAttempts(1))
+	runtest.Must(t, err)
+	var files []byte
+	runtest.Await(t, "a checkpoint covers the send", func() bool {
+		runtest.Must(t, h.audit.signer.Pass(t.Context()))
+		files, err = c.GetProofs(t.Context(), client.ProofsRequest{Organization: organization.String(), Ingestion: send})
+		return err == nil
+	})
+	text, err := c.GetAuditPolicy(t.Context(), organization.String())
+	runtest.Must(t, err)
+	policy, err := proof.ParsePolicy(text)
+	runtest.Must(t, err)
+	verifyProofs(t, policy, files)
+	checkpoint, err := c.GetCheckpoint(t.Context(), organization.String())
+	runtest.Must(t, err)
+	signed, err := policy.Open(checkpoint)
+	runtest.Must(t, err)
+	first := client.TileRequest{Organization: organization.String(), Level: "entries", Path: "000.p/1"}
+	if tile, err := c.GetTile(t.Context(), first); err != nil || len(tile) != 34 || signed.Size < 2 {
+		t.Errorf("a bundle of one entry has %d bytes, of %d leaves, %v", len(tile), signed.Size, err)
+	}
+	h.checkAuditOfOperators(organization, signed.Size, checkpoint)
+	h.checkAuditPages(policy, send)
+}
+
+// verifyProofs verifies the proofs in a zip.
+func verifyProofs(t testing.TB, policy proof.Policy, files []byte) {
+	t.Helper()
+	from, err := zip.NewReader(bytes.NewReader(files), int64(len(files)))
+	if err != nil || len(from.File) == 0 {
+		t.Fatalf("%v, %v", from, err)
+	}
+	for _, f := range from.File {
+		file, err := f.Open()
+		runtest.Must(t, err)
+		text, err := io.ReadAll(file)
+		runtest.Must(t, errors.Join(err, file.Close()))
+		one, err := proof.Parse(text)
+		runtest.Must(t, err)
+		if said, err := one.Verify(policy); err != nil {
+			t.Errorf("%s: %+v, %v", f.Name, said, err)
+		}
+	}
+}
+
+// checkBeforeTheFirstCheckpoint verifies a log that nothing signed yet.
+func (h *consoleHarness) checkBeforeTheFirstCheckpoint(organization uuid.UUID) {
+	h.t.Helper()
+	report := h.verifiedAudit(nil)
+	if report.Finding != nil || report.Uncovered() == 0 || len(report.Trees) < 2 {
+		h.t.Errorf("before the first checkpoint: %+v", report)
+	}
+	page := h.as("admin").Ask(http.MethodGet, "/settings/audit", nil)
+	if page.Status != http.StatusOK || !strings.Contains(page.Body, "none yet") {
+		h.t.Errorf("the page before the first checkpoint: %d %.500s", page.Status, page.Body)
+	}
+	path := h.urls.API + api + "/audit/" + organization.String() + "/checkpoint"
+	if got := h.fetch(http.MethodGet, path, "", ""); got.status != http.StatusUnauthorized {
+		h.t.Errorf("without a key: %d", got.status)
+	}
+}
+
+// verifiedAudit verifies by the socket.
+func (h *harness) verifiedAudit(since []byte) (report verify.Report) {
+	h.t.Helper()
+	err := operatorapi.VerifyAudit.Call(h.t.Context(), operatorapi.Dial(h.dir), operatorapi.VerifyRequest{Since: since},
+		func() {}, func(v operatorapi.Verifying) error {
+			if v.Report != nil {
+				report = *v.Report
+			}
+			return nil
+		})
+	runtest.Must(h.t, err)
+	return report
+}
+
+// checkAuditOfOperators calls each operation of the socket.
+func (h *consoleHarness) checkAuditOfOperators(organization uuid.UUID, size int64, checkpoint []byte) {
+	h.t.Helper()
+	ctx, socket := h.t.Context(), operatorapi.Dial(h.dir)
+	var states []auditstate.State
+	runtest.Must(h.t, operatorapi.AuditStatus.Call(ctx, socket, operatorapi.AuditRequest{All: true}, func() {},
+		func(s auditstate.State) error { states = append(states, s); return nil }))
+	found := map[uuid.UUID]auditstate.State{}
+	for _, s := range states {
+		found[s.Organization] = s
+	}
+	own := found[organization]
+	if own.Events < size || own.Name == "" || own.Checkpoint == nil || found[uuid.Nil].Events == 0 {
+		h.t.Errorf("the states are %+v", states)
+	}
+	in := operatorapi.ProveRequest{Organization: organization.String(), Project: "default", Kind: prove.Source, ID: "a"}
+	proofs := map[bool][]prove.File{}
+	for salted, do := range map[bool]operatorapi.Stream[operatorapi.ProveRequest, prove.File]{
+		false: operatorapi.Prove, true: operatorapi.ProveWithSalt,
+	} {
+		runtest.Must(h.t, do.Call(ctx, socket, in, func() {}, func(f prove.File) error {
+			proofs[salted] = append(proofs[salted], f)
+			return nil
+		}))
+	}
+	if n := len(proofs[false]); n == 0 || n != len(proofs[true]) || proofs[false][0].Name == proofs[true][0].Name {
+		h.t.Errorf("%d proofs, with the salt %d", n, len(proofs[true]))
+	}
+	in.ID = "none"
+	err := operatorapi.Prove.Call(ctx, socket, in, func() {}, func(prove.File) error { return nil })
+	if !errors.Is(err, operatorapi.ErrRefused) {
+		h.t.Errorf("the proof of nothing: %v", err)
+	}
+	key, err := operatorapi.RotateAuditKey.Call(ctx, socket, operatorapi.AuditRequest{Organization: organization.String()})
+	runtest.Must(h.t, err)
+	runtest.Await(h.t, "the new key signs", func() bool {
+		runtest.Must(h.t, h.audit.signer.Pass(ctx))
+		tree, _, err := h.auditReads.trees.Tree(ctx, organization)
+		runtest.Must(h.t, err)
+		return len(tree.Verifiers) == 2 && tree.Verifiers[1] == key.Verifier
+	})
+	if report := h.verifiedAudit(checkpoint); report.Finding != nil {
+		h.t.Errorf("since the checkpoint: %+v", report.Finding)
+	}
+	for _, of := range []operatorapi.AuditRequest{{Organization: organization.String()}, {Deployment: true}} {
+		dir := filepath.Join(h.t.TempDir(), "bundle")
+		to, err := auditfiles.NewFolder(dir)
+		runtest.Must(h.t, err)
+		bundle := operatorapi.AuditExport{AuditRequest: of, To: time.Now().Add(time.Hour)}
+		runtest.Must(h.t, errors.Join(socket.ExportAudit(ctx, bundle, to), to.Close()))
+		text, err := os.ReadFile(filepath.Join(dir, auditfiles.PolicyFile))
+		runtest.Must(h.t, err)
+		policy, err := proof.ParsePolicy(text)
+		runtest.Must(h.t, err)
+		runtest.Must(h.t, auditfiles.Check(policy, []string{dir}, nil, func(auditfiles.Found) {}))
+	}
+	unknown := operatorapi.AuditExport{AuditRequest: operatorapi.AuditRequest{Organization: "none"}}
+	if err := socket.ExportAudit(ctx, unknown, nil); !errors.Is(err, operatorapi.ErrRefused) {
+		h.t.Errorf("the bundle of no organization: %v", err)
+	}
+}
+
+// checkAuditPages opens the pages as an auditor, who may verify, and as others.
+func (h *consoleHarness) checkAuditPages(policy proof.Policy, send string) {
+	h.t.Helper()
+	auditor := h.as("auditor")
+	log := auditor.Ask(http.MethodGet, "/settings/audit", nil)
+	for _, want := range []string{"Verify now", "log annals/", "Without a checkpoint"} {
+		if log.Status != http.StatusOK || !strings.Contains(log.Body, want) {
+			h.t.Errorf("the page lacks %s: %d %.500s", want, log.Status, log.Body)
+		}
+	}
+	if strings.Contains(log.Body, "The deployment") {
+		h.t.Error("an auditor sees the tree of the deployment")
+	}
+	if owner := h.as("owner").Ask(http.MethodGet, "/settings/audit", nil); !strings.Contains(owner.Body, "The deployment") {
+		h.t.Error("an operator does not see the tree of the deployment")
+	}
+	sent := auditor.Ask(http.MethodPost, "/settings/audit/verify", url.Values{})
+	if sent.Status != http.StatusSeeOther {
+		h.t.Fatalf("a check is answered %d %.500s", sent.Status, sent.Body)
+	}
+	if shown := auditor.Ask(http.MethodGet, sent.Location, nil); !strings.Contains(shown.Body, "Nothing is wrong") {
+		h.t.Errorf("the result is %d %.1000s", shown.Status, shown.Body)
+	}
+	if got := h.as("write").Ask(http.MethodPost, "/settings/audit/verify", url.Values{}); got.Status != http.StatusForbidden {
+		h.t.Errorf("a member starts a check: %d", got.Status)
+	}
+	proofs := "/p/default/proofs?kind=ingestion&id=" + send
+	if page := auditor.Ask(http.MethodGet, proofs, nil); page.Status != http.StatusOK || !strings.Contains(page.Body, ".tlog-proof") {
+		h.t.Errorf("the proofs are %d %.500s", page.Status, page.Body)
+	}
+	verifyProofs(h.t, policy, []byte(auditor.Ask(http.MethodGet, proofs+"&format=zip", nil).Body))
+	for _, none := range []string{"?kind=request&id=" + uuid.NewString(), "?kind=source&id=none", "?kind=x&id=y", ""} {
+		if page := auditor.Ask(http.MethodGet, "/p/default/proofs"+none, nil); page.Status != http.StatusOK {
+			h.t.Errorf("the proofs of nothing, %s, are %d %.500s", none, page.Status, page.Body)
+		}
+	}
+	if page := auditor.Ask(http.MethodGet, "/p/default/sends/"+send, nil); !strings.Contains(page.Body, "kind=ingestion&amp;id="+send) {
+		h.t.Errorf("the page of a send has no proofs: %d", page.Status)
+	}
+	if page := h.as("read").Ask(http.MethodGet, "/p/default/sends/"+send, nil); strings.Contains(page.Body, "/proofs") {
+		h.t.Error("a member sees a link to proofs")
 	}
 }

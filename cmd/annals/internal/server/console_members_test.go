@@ -7,14 +7,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/console/signin"
+	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/organization"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/tenants"
 	"github.com/annals-project/annals/internal/webtest"
 )
 
@@ -41,13 +45,6 @@ func (h *consoleHarness) linkOf(body string) string {
 	return token
 }
 
-// projectID is the id of a project.
-func (h *consoleHarness) projectID(slug string) (id uuid.UUID) {
-	h.t.Helper()
-	runtest.Must(h.t, h.storage.db.QueryRow(h.t.Context(), "select id from access.projects where slug = $1", slug).Scan(&id))
-	return id
-}
-
 // lives reports whether a link can be used.
 func (h *consoleHarness) lives(token string) (signin.Link, bool) {
 	h.t.Helper()
@@ -59,18 +56,18 @@ func (h *consoleHarness) lives(token string) (signin.Link, bool) {
 func TestConsole_Members(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newConsole(t)
+	h := newStaff(t)
 	const members = "/settings/members"
 	project := h.projectID("default")
 	ids := func(role string) string { return h.ids[role].String() }
 
 	t.Log("an admin offers a membership to somebody new")
 	invited := url.Values{
-		"email": {"new@acme.example"}, "role": {"member"}, "project": {project.String()}, "access": {"read"},
+		"email": {h.mail("new")}, "role": {"member"}, "project": {project.String()}, "access": {"read"},
 	}
 	first := h.linkOf(h.postForm("admin", members, invited, 200).Body)
 	link, ok := h.lives(first)
-	if !ok || link.Purpose != signin.Invite || link.Email != "new@acme.example" || link.Person != uuid.Nil {
+	if !ok || link.Purpose != signin.Invite || link.Email != h.mail("new") || link.Person != uuid.Nil {
 		t.Fatalf("the link is %+v, %t", link, ok)
 	}
 	second := h.linkOf(h.postForm("admin", members, invited, 200).Body)
@@ -85,13 +82,13 @@ func TestConsole_Members(t *testing.T) {
 		t.Fatalf("the use of the link is %d: %.600s", got.Status, got.Body)
 	}
 	var err error
-	h.ids["new"], _, err = h.write.service.FindPerson(t.Context(), "new@acme.example")
+	h.ids["new"], _, err = h.write.service.FindPerson(t.Context(), h.mail("new"))
 	runtest.Must(t, err)
 	if got := h.as("new").Ask(http.MethodGet, "/p/default", nil); got.Status != 200 {
 		t.Errorf("the new member opens the project: %d", got.Status)
 	}
 	page := h.as("admin").Open(members + "/" + ids("new"))
-	for _, text := range []string{" gave new@acme.example read in ", "access: read", "new@acme.example accepted an offer"} {
+	for _, text := range []string{" gave " + h.mail("new") + " read in ", "access: read", h.mail("new") + " accepted an offer"} {
 		if !strings.Contains(page.Text(), text) {
 			t.Errorf("the page of the new member lacks %q: %.900s", text, page.Text())
 		}
@@ -107,7 +104,7 @@ func TestConsole_Members(t *testing.T) {
 		return regexp.MustCompile(`/settings/offers/[0-9a-f-]+|name="form" value="[A-Z0-9]+"|Request [0-9a-f-]+|[0-9]{2}:[0-9]{2}[0-9:.]*`).
 			ReplaceAllString(same.Replace(page), ""), token
 	}
-	known, mine := offered("foreign@other.example")
+	known, mine := offered("foreign@" + h.domain("other"))
 	withdrawn := h.as("admin").Open(members).Find(`form[action^="/settings/offers/"]`).AttrOr("action", "none")
 	h.postForm("foreign", withdrawn, nil, 404)
 	h.postForm("admin", withdrawn, nil, 303)
@@ -115,10 +112,10 @@ func TestConsole_Members(t *testing.T) {
 	if got := stranger.Ask(http.MethodGet, "/link/"+mine, nil); got.Status != 404 {
 		t.Errorf("the page of the link of a withdrawn offer is %d", got.Status)
 	}
-	if unknown, _ := offered("nobody@other.example"); known != unknown {
+	if unknown, _ := offered("nobody@" + h.domain("other")); known != unknown {
 		t.Errorf("the page shows who is known (-known +unknown):\n%s", cmp.Diff(known, unknown))
 	}
-	_, mine = offered("foreign@other.example")
+	_, mine = offered("foreign@" + h.domain("other"))
 	if p, _, err := h.read.access.Memberships(t.Context(), foreign); err != nil || len(p.Memberships) != 1 {
 		t.Errorf("an offer makes a member: %+v, %v", p, err)
 	}
@@ -133,7 +130,7 @@ func TestConsole_Members(t *testing.T) {
 	_, call := h.people()
 	_, err = h.write.service.AcceptOffer(t.Context(), call, link.Organization, link.Offer, link.Email)
 	runtest.Must(t, err)
-	theirs, _, err := h.memberLinks().Reset(t.Context(), elsewhere.Memberships[0].Organization, foreign, "foreign@other.example")
+	theirs, _, err := h.memberLinks().Reset(t.Context(), elsewhere.Memberships[0].Organization, foreign, "foreign@"+h.domain("other"))
 	runtest.Must(t, err)
 	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"password"}, "sure": {"yes"}}, 409)
 	h.postForm("owner", members+"/"+ids("foreign"), url.Values{"do": {"second-factor"}, "sure": {"yes"}}, 409)
@@ -147,7 +144,7 @@ func TestConsole_Members(t *testing.T) {
 	}
 
 	t.Log("only an owner makes owners and changes one")
-	h.postForm("admin", members, url.Values{"email": {"boss@acme.example"}, "role": {"owner"}}, 403)
+	h.postForm("admin", members, url.Values{"email": {h.mail("boss")}, "role": {"owner"}}, 403)
 	h.postForm("admin", members+"/"+ids("admin"), url.Values{"do": {"role"}, "role": {"owner"}}, 403)
 	for _, do := range []string{"role", "access", "remove", "password", "second-factor"} {
 		h.postForm("admin", members+"/"+ids("owner"), url.Values{"do": {do}, "role": {"admin"}}, 403)
@@ -184,7 +181,7 @@ func TestConsole_Members(t *testing.T) {
 	}
 	h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"second-factor"}, "sure": {"yes"}}, 303)
 	events := h.as("owner").Open("/settings/history").Text()
-	for _, text := range []string{"reset the password of write@acme.example", "reset the second factor of write@acme.example"} {
+	for _, text := range []string{"reset the password of " + h.mail("write"), "reset the second factor of " + h.mail("write")} {
 		if !strings.Contains(events, text) {
 			t.Errorf("the events lack %q: %.900s", text, events)
 		}
@@ -192,9 +189,9 @@ func TestConsole_Members(t *testing.T) {
 
 	t.Log("a member is removed")
 	writer := h.as("write")
-	_, err = h.signin.GeneratePassword(t.Context(), h.ids["write"], "write@acme.example", "correct horse battery")
+	_, err = h.signin.GeneratePassword(t.Context(), h.ids["write"], h.mail("write"), "correct horse battery")
 	runtest.Must(t, err)
-	in, err := h.signIn("write@acme.example", "correct horse battery")
+	in, err := h.signIn(h.mail("write"), "correct horse battery")
 	runtest.Must(t, err)
 	h.postForm("admin", members+"/"+ids("write"), url.Values{"do": {"remove"}, "sure": {"yes"}}, 303)
 	if got := writer.Ask(http.MethodGet, "/", nil); got.Status != 303 || got.Location != "/offers" {
@@ -208,14 +205,14 @@ func TestConsole_Members(t *testing.T) {
 	}
 	h.checkMemberList(members)
 	h.checkVisits(h.ids["new"], "visit.link-used.v1", "visit.signed-in.v1")
-	h.postForm("owner", members, url.Values{"email": {"a@acme.example"}, "role": {"boss"}}, 400)
+	h.postForm("owner", members, url.Values{"email": {h.mail("a")}, "role": {"boss"}}, 400)
 	h.postForm("owner", members, url.Values{"email": {`"><zebra-x>`}, "role": {"member"}}, 400)
 }
 
 // checkMemberList checks what the list of members shows of people and of offers, and that it can be had as CSV.
 func (h *consoleHarness) checkMemberList(path string) {
 	h.t.Helper()
-	h.postForm("admin", path, url.Values{"email": {"open@acme.example"}, "role": {"auditor"}}, 200)
+	h.postForm("admin", path, url.Values{"email": {h.mail("open")}, "role": {"auditor"}}, 200)
 	row := func(query, email string) string {
 		list := h.as("auditor").Ask(http.MethodGet, path+"?format=csv"+query, nil)
 		for line := range strings.Lines(list.Body) {
@@ -228,22 +225,22 @@ func (h *consoleHarness) checkMemberList(path string) {
 	_, err := h.storage.db.Exec(h.t.Context(), `update ops.signin_people set totp = 'x' where person_id = $1`, h.ids["new"])
 	runtest.Must(h.t, err)
 	for email, want := range map[string]string{
-		"new@acme.example": "new@acme.example,member,active,true,password,", "open@acme.example": "open@acme.example,auditor,offered,false,,",
-		"admin@acme.example": "admin@acme.example,admin,active,false,,,writes in all,", "auditor@acme.example": "auditor@acme.example,auditor,active,false,,,sees all,",
+		h.mail("new"): h.mail("new") + ",member,active,true,password,", h.mail("open"): h.mail("open") + ",auditor,offered,false,,",
+		h.mail("admin"): h.mail("admin") + ",admin,active,false,,,writes in all,", h.mail("auditor"): h.mail("auditor") + ",auditor,active,false,,,sees all,",
 	} {
 		if got := row("", email); !strings.HasPrefix(got, want) {
 			h.t.Errorf("the list has %q, want %q", got, want)
 		}
 	}
-	if got := row("", "new@acme.example"); !strings.Contains(got, "default: read,") {
+	if got := row("", h.mail("new")); !strings.Contains(got, "default: read,") {
 		h.t.Errorf("the list has no access of a member: %q", got)
 	}
 	const without = "&filter=no-second-factor"
-	if row(without, "admin@acme.example") == "" || row(without, "new@acme.example") != "" || row(without, "open@acme.example") != "" {
+	if row(without, h.mail("admin")) == "" || row(without, h.mail("new")) != "" || row(without, h.mail("open")) != "" {
 		h.t.Error("the list of who has no second factor is wrong")
 	}
 	page := h.as("auditor").Open(path)
-	if !strings.Contains(page.Text(), "open@acme.example") || page.Find("form[method=post]").Length() > 1 {
+	if !strings.Contains(page.Text(), h.mail("open")) || page.Find("form[method=post]").Length() > 1 {
 		h.t.Errorf("the page of an auditor has forms, or lacks an offer: %.900s", page.Text())
 	}
 }
@@ -251,7 +248,7 @@ func (h *consoleHarness) checkMemberList(path string) {
 // checkVisits waits until the log has events of what a person did with the first organization, in order.
 func (h *consoleHarness) checkVisits(person uuid.UUID, want ...string) {
 	h.t.Helper()
-	name := stream.VisitsName(h.organizations()[0].ID, person, h.cfg.now().UTC().Format("2006-01"))
+	name := stream.VisitsName(h.home(), person, h.cfg.now().UTC().Format("2006-01"))
 	runtest.Await(h.t, "the visits of a person are in the log", func() bool {
 		list, err := h.journal.ReadFrom(h.t.Context(), name, 0)
 		runtest.Must(h.t, err)
@@ -261,4 +258,116 @@ func (h *consoleHarness) checkVisits(person uuid.UUID, want ...string) {
 		}
 		return slices.Equal(names, want)
 	})
+}
+
+// takeover is a person whose address an organization of an attacker invited. The operator then added it to one of
+// a victim. Only the attacker has a link.
+type takeover struct {
+	*harness
+	attacker, victim tenants.Organization
+	vera             uuid.UUID
+	// veras is the address, evils one of the attacker.
+	veras, evils string
+	browser      *webtest.Reader
+}
+
+func newTakeover(t *testing.T) *takeover {
+	t.Helper()
+	s := &takeover{harness: newTenant(t)}
+	s.veras, s.evils = "vera@"+s.domain("victim"), "evil@"+s.domain("attacker")
+	service, call := s.people()
+	var err error
+	for _, o := range []struct {
+		*tenants.Organization
+		name, owner string
+	}{{&s.attacker, "Attackers", "eve@" + s.domain("attacker")}, {&s.victim, "Victims", "boss@" + s.domain("victim")}} {
+		*o.Organization, err = service.CreateOrganization(t.Context(), call,
+			commands.NewOrganization{Name: s.name(o.name), Plan: metering.Flex, OwnerEmail: o.owner})
+		runtest.Must(t, err)
+		call.Principal.OrganizationID = o.ID
+		_, err = service.CreateProject(t.Context(), call, o.name)
+		runtest.Must(t, err)
+	}
+	s.browser = webtest.NewReader(t, s.urls.Console)
+	offer, err := service.OfferMembership(t.Context(), call, s.attacker.ID,
+		commands.NewOffer{Email: s.veras, Role: organization.Admin}, time.Hour)
+	runtest.Must(t, err)
+	link, _, _, err := s.memberLinks().Invite(t.Context(), signin.Link{
+		Purpose: signin.Invite, Offer: offer.ID, Email: s.veras, Organization: s.attacker.ID,
+	})
+	runtest.Must(t, err)
+	s.use(strings.TrimPrefix(link, s.urls.Console))
+	s.vera, err = service.AddMember(t.Context(), call, s.victim.ID,
+		commands.NewMember{Email: s.veras, Role: organization.Admin})
+	runtest.Must(t, err)
+	return s
+}
+
+// use sets a password by a link, in the browser.
+func (s *takeover) use(path string) {
+	s.t.Helper()
+	got := s.browser.Ask(http.MethodPost, path, url.Values{"password": {"correct horse battery"}})
+	if got.Status != 303 || got.Location != "/" {
+		s.t.Fatalf("POST %s: %d to %s: %.600s", path, got.Status, got.Location, got.Body)
+	}
+}
+
+func (s *takeover) mailed(purpose signin.Purpose, email string) (path string) {
+	s.t.Helper()
+	token, err := s.signin.NewLink(s.t.Context(), signin.Link{Purpose: purpose, Person: s.vera, Email: email})
+	runtest.Must(s.t, err)
+	return "/link/" + token
+}
+
+// opens reports whether the browser opens the pages of an organization, by all ways in.
+func (s *takeover) opens(o tenants.Organization) bool {
+	s.t.Helper()
+	chosen := s.browser.Ask(http.MethodPost, "/organization", url.Values{"organization": {o.ID.String()}}).Status == 303
+	project := s.browser.Ask(http.MethodGet, "/p/"+strings.ToLower(strings.Fields(o.Name)[0])+"/keys", nil).Status == 200
+	if chosen != project {
+		s.t.Errorf("%s: chosen %t, project %t", o.Name, chosen, project)
+	}
+	return project
+}
+
+// An account that was made before the victim's invitation never opens the victim's organization, whatever address its
+// holder proves.
+func TestTakeover_ByAnotherAddress(t *testing.T) {
+	unraced(t)
+	t.Parallel()
+	s := newTakeover(t)
+	if !s.opens(s.attacker) || s.opens(s.victim) {
+		t.Fatal("the link of one organization opens another, or not its own")
+	}
+	s.use(s.mailed(signin.Verification, s.evils))
+	p, _, err := s.read.access.Memberships(t.Context(), s.vera)
+	runtest.Must(t, err)
+	if p.Email != s.evils || len(p.Memberships) != 2 || p.Memberships[1].Given != s.veras {
+		t.Fatalf("person %+v", p)
+	}
+	if !s.opens(s.attacker) || s.opens(s.victim) {
+		t.Error("a change of the address opens another organization")
+	}
+	s.browser = webtest.NewReader(t, s.urls.Console)
+	s.use(s.mailed(signin.Recovery, s.evils))
+	if s.opens(s.victim) {
+		t.Error("a forgotten password opens another organization")
+	}
+}
+
+// Who proves the address has what both gave to it, and the attacker nothing any more.
+func TestTakeover_OwnerOfTheAddressComes(t *testing.T) {
+	unraced(t)
+	t.Parallel()
+	s := newTakeover(t)
+	attacker := s.browser
+	s.browser = webtest.NewReader(t, s.urls.Console)
+	s.use(s.mailed(signin.Recovery, s.veras))
+	if !s.opens(s.attacker) || !s.opens(s.victim) {
+		t.Error("who proved the address does not open what was given to it")
+	}
+	s.browser = attacker
+	if s.opens(s.attacker) || s.opens(s.victim) {
+		t.Error("the session of before the proof lives")
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +27,8 @@ type offering struct {
 	*harness
 	mails       *mailboxes
 	alpha, beta *offerer
+	// ana and bo are addresses of people who are not known.
+	ana, bo string
 }
 
 // offerer is an organization, with the browser of its owner.
@@ -34,35 +37,51 @@ type offerer struct {
 	owner *webtest.Reader
 }
 
-const anasAddress, anasPassword = "ana@people.example", "a password of Ana's own"
+const anasPassword = "a password of Ana's own"
 
+// theMails are the mails of theMailer.
+var theMails = &mailboxes{mails: map[string][]string{}}
+
+// theMailer is the service that tests with mails share.
+var theMailer = sync.OnceValue(func() *harness {
+	return newLasting(func(cfg *Config) { cfg.SignIn.Mail = theMails })
+})
+
+// newOffering shares a service. With a change of the settings it has its own.
 func newOffering(t *testing.T, change func(*Config)) *offering {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("the race detector looks at the tests of each page")
 	}
 	t.Parallel()
-	o := &offering{harness: newHarness(t), mails: &mailboxes{mails: map[string][]string{}}}
-	o.set = func(c *Config) {
-		c.SignIn.Mail = o.mails
-		if change != nil {
-			change(c)
-		}
+	o := &offering{mails: theMails}
+	if change == nil {
+		o.harness = newTenantOf(t, theMailer())
+	} else {
+		o.harness, o.mails = newHarness(t), &mailboxes{mails: map[string][]string{}}
+		o.set = func(c *Config) { c.SignIn.Mail = o.mails; change(c) }
+		o.arrange = func(s *Server) { s.signin.HashMemory, s.signin.FailureTime = 64, time.Nanosecond }
+		o.start()
 	}
-	o.arrange = func(s *Server) { s.signin.HashMemory, s.signin.FailureTime = 64, time.Nanosecond }
-	o.start()
+	o.ana, o.bo = o.someone("ana"), o.someone("bo")
 	o.alpha, o.beta = o.organization("Alpha"), o.organization("Beta")
 	return o
 }
+
+// someone is an address of somebody whom no organization knows.
+func (o *offering) someone(name string) string { return name + "@" + o.domain("people") }
+
+// ownerOf is the address of the owner of an organization.
+func (o *offering) ownerOf(name string) string { return "owner@" + o.domain(strings.ToLower(name)) }
 
 func (o *offering) organization(name string) *offerer {
 	o.t.Helper()
 	service, call := o.people()
 	made, err := service.CreateOrganization(o.t.Context(), call, commands.NewOrganization{
-		Name: name, Plan: metering.Flex, OwnerEmail: "owner@" + strings.ToLower(name) + ".example",
+		Name: o.name(name), Plan: metering.Flex, OwnerEmail: o.ownerOf(name),
 	})
 	runtest.Must(o.t, err)
-	return &offerer{made, o.knownPerson("owner@" + strings.ToLower(name) + ".example")}
+	return &offerer{made, o.knownPerson(o.ownerOf(name))}
 }
 
 // knownPerson gives the person of an address a password and signs the person in.
@@ -178,16 +197,16 @@ func (o *offering) recovers(email string) *webtest.Reader {
 func TestOffers_Link(t *testing.T) {
 	unraced(t)
 	o := newOffering(t, nil)
-	link := o.invites(o.alpha, anasAddress)
-	if got := o.memberships(anasAddress); got != nil {
+	link := o.invites(o.alpha, o.ana)
+	if got := o.memberships(o.ana); got != nil {
 		t.Errorf("before the acceptance: %v", got)
 	}
-	if mail := strings.Join(o.mails.take(anasAddress), ""); !strings.Contains(mail, "/offers") || linkIn.MatchString(mail) {
+	if mail := strings.Join(o.mails.take(o.ana), ""); !strings.Contains(mail, "/offers") || linkIn.MatchString(mail) {
 		t.Errorf("the mail is %q", mail)
 	}
-	o.shows(o.alpha.owner, membersPage, true, anasAddress, "Open offers", "/settings/offers/"+o.offer(o.alpha, anasAddress).String())
+	o.shows(o.alpha.owner, membersPage, true, o.ana, "Open offers", "/settings/offers/"+o.offer(o.alpha, o.ana).String())
 	ana := webtest.NewReader(t, o.urls.Console)
-	o.shows(ana, link, true, "Alpha", anasAddress, `href="/offers"`)
+	o.shows(ana, link, true, "Alpha", o.ana, `href="/offers"`)
 	o.posts(ana, link, 400, "password", "short")
 	o.posts(ana, link, 303, "password", anasPassword)
 	if !o.opens(ana, o.alpha) || o.opens(ana, o.beta) {
@@ -195,13 +214,13 @@ func TestOffers_Link(t *testing.T) {
 	}
 	o.posts(webtest.NewReader(t, o.urls.Console), link, 404, "password", "a password of another one")
 	o.shows(o.alpha.owner, membersPage, false, "Open offers")
-	o.posts(o.alpha.owner, membersPage, 409, "email", "ANA@people.example", "role", "admin")
+	o.posts(o.alpha.owner, membersPage, 409, "email", strings.ToUpper(o.ana), "role", "admin")
 
 	t.Log("the second link of two never opens the second organization for who used the first")
-	o.posts(ana, o.invites(o.beta, anasAddress), 409, "password", anasPassword)
+	o.posts(ana, o.invites(o.beta, o.ana), 409, "password", anasPassword)
 	o.shows(ana, "/offers", false, "Beta")
-	o.posts(ana, "/offers/"+o.offer(o.beta, anasAddress).String(), 404, "do", "accept")
-	if got := o.memberships(anasAddress); len(got) != 1 {
+	o.posts(ana, "/offers/"+o.offer(o.beta, o.ana).String(), 404, "do", "accept")
+	if got := o.memberships(o.ana); len(got) != 1 {
 		t.Errorf("members of %v", got)
 	}
 }
@@ -210,9 +229,9 @@ func TestOffers_Link(t *testing.T) {
 func TestOffers_LinkAgain(t *testing.T) {
 	unraced(t)
 	o := newOffering(t, nil)
-	link := o.invites(o.alpha, anasAddress)
+	link := o.invites(o.alpha, o.ana)
 	service, call := o.people()
-	_, err := service.AcceptOffer(t.Context(), call, o.alpha.ID, o.offer(o.alpha, anasAddress), anasAddress)
+	_, err := service.AcceptOffer(t.Context(), call, o.alpha.ID, o.offer(o.alpha, o.ana), o.ana)
 	runtest.Must(t, err)
 	ana := webtest.NewReader(t, o.urls.Console)
 	o.posts(ana, link, 303, "password", anasPassword)
@@ -222,7 +241,7 @@ func TestOffers_LinkAgain(t *testing.T) {
 }
 
 var (
-	anyAddress = regexp.MustCompile(`[a-z]+@people\.example`)
+	anyAddress = regexp.MustCompile(`[a-z]+@people\d*\.example`)
 	anyID      = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`)
 	anyToken   = regexp.MustCompile(`name="form" value="[A-Z0-9]+"`)
 	anyTime    = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ][\d:.Z]+`)
@@ -234,11 +253,11 @@ func TestOffers_SameForEverybody(t *testing.T) {
 	o := newOffering(t, nil)
 	service, call := o.people()
 	_, err := service.AddMember(t.Context(), call, o.beta.ID,
-		commands.NewMember{Email: "known@people.example", Role: organization.Member})
+		commands.NewMember{Email: o.someone("known"), Role: organization.Member})
 	runtest.Must(t, err)
-	o.knownPerson("known@people.example")
+	o.knownPerson(o.someone("known"))
 	seen := map[string]string{}
-	for _, email := range []string{"known@people.example", "other@people.example"} {
+	for _, email := range []string{o.someone("known"), o.someone("other")} {
 		page := o.posts(o.alpha.owner, membersPage, 200, "email", email, "role", "admin").Body
 		link := linkIn.FindString(page)
 		o.posts(o.alpha.owner, "/settings/offers/"+o.offer(o.alpha, email).String(), 303)
@@ -253,8 +272,8 @@ func TestOffers_SameForEverybody(t *testing.T) {
 		}
 		seen[email] = all
 	}
-	if seen["known@people.example"] != seen["other@people.example"] {
-		t.Errorf("the pages differ:\n%s\n\n%s", seen["known@people.example"], seen["other@people.example"])
+	if seen[o.someone("known")] != seen[o.someone("other")] {
+		t.Errorf("the pages differ:\n%s\n\n%s", seen[o.someone("known")], seen[o.someone("other")])
 	}
 }
 
@@ -263,22 +282,22 @@ func TestOffers_Page(t *testing.T) {
 	unraced(t)
 	o := newOffering(t, nil)
 	service, call := o.people()
-	for _, email := range []string{anasAddress, "bo@people.example"} {
+	for _, email := range []string{o.ana, o.bo} {
 		_, err := service.AddMember(t.Context(), call, o.beta.ID, commands.NewMember{Email: email, Role: organization.Member})
 		runtest.Must(t, err)
 	}
-	ana, bo := o.knownPerson(anasAddress), o.knownPerson("bo@people.example")
-	link := o.invites(o.alpha, anasAddress)
+	ana, bo := o.knownPerson(o.ana), o.knownPerson(o.bo)
+	link := o.invites(o.alpha, o.ana)
 	body := o.posts(webtest.NewReader(t, o.urls.Console), link, 409, "password", "a password of the Admin").Body
 	for _, way := range []string{"sign in", "Offers", "Forgot your password?", "who operates this service"} {
 		if !strings.Contains(body, way) {
 			t.Errorf("the page does not name the way %q: %.900s", way, body)
 		}
 	}
-	if got := o.memberships(anasAddress); len(got) != 1 {
+	if got := o.memberships(o.ana); len(got) != 1 {
 		t.Fatalf("the link of who has an account accepts: %v", got)
 	}
-	path := "/offers/" + o.offer(o.alpha, anasAddress).String()
+	path := "/offers/" + o.offer(o.alpha, o.ana).String()
 	o.shows(bo, "/offers", false, "Alpha")
 	o.posts(bo, path, 404, "do", "accept")
 	o.posts(bo, path, 404, "do", "decline")
@@ -291,8 +310,8 @@ func TestOffers_Page(t *testing.T) {
 	if got := statusOf(ana, link); got != 404 {
 		t.Errorf("the link of a declined offer: %d", got)
 	}
-	o.invites(o.alpha, anasAddress)
-	if got := o.posts(ana, "/offers/"+o.offer(o.alpha, anasAddress).String(), 303, "do", "accept"); got.Location != "/" {
+	o.invites(o.alpha, o.ana)
+	if got := o.posts(ana, "/offers/"+o.offer(o.alpha, o.ana).String(), 303, "do", "accept"); got.Location != "/" {
 		t.Errorf("the acceptance leads to %q", got.Location)
 	}
 	o.shows(ana, "/", true, "Alpha")
@@ -304,13 +323,13 @@ func TestOffers_Page(t *testing.T) {
 // An offer ends with its link, and nothing that one organization does ends an offer, a link or a reset of another.
 func TestOffers_End(t *testing.T) {
 	unraced(t)
-	o := newOffering(t, nil)
+	o := newOffering(t, func(*Config) {}) // the clock moves
 	stranger := webtest.NewReader(t, o.urls.Console)
-	replaced := o.invites(o.alpha, anasAddress)
-	withdrawn := o.invites(o.alpha, anasAddress)
-	kept := o.invites(o.beta, anasAddress)
-	o.posts(o.alpha.owner, "/settings/offers/"+o.offer(o.beta, anasAddress).String(), 404)
-	o.posts(o.alpha.owner, "/settings/offers/"+o.offer(o.alpha, anasAddress).String(), 303)
+	replaced := o.invites(o.alpha, o.ana)
+	withdrawn := o.invites(o.alpha, o.ana)
+	kept := o.invites(o.beta, o.ana)
+	o.posts(o.alpha.owner, "/settings/offers/"+o.offer(o.beta, o.ana).String(), 404)
+	o.posts(o.alpha.owner, "/settings/offers/"+o.offer(o.alpha, o.ana).String(), 303)
 	for _, link := range []string{replaced, withdrawn} {
 		if got := statusOf(stranger, link); got != 404 {
 			t.Errorf("a link of an offer that has ended: %d", got)
@@ -324,15 +343,15 @@ func TestOffers_End(t *testing.T) {
 	t.Log("a reset lives while another organization offers, withdraws, and removes")
 	service, call := o.people()
 	member, err := service.AddMember(t.Context(), call, o.alpha.ID,
-		commands.NewMember{Email: "bo@people.example", Role: organization.Member})
+		commands.NewMember{Email: o.bo, Role: organization.Member})
 	runtest.Must(t, err)
 	resetOf := func() string {
 		return linkIn.FindString(o.posts(o.alpha.owner, membersPage+"/"+member.String(), 200, "do", "password", "sure", "yes").Body)
 	}
 	reset := resetOf()
-	o.invites(o.beta, "bo@people.example")
-	o.posts(o.beta.owner, "/settings/offers/"+o.offer(o.beta, "bo@people.example").String(), 303)
-	o.invites(o.beta, "bo@people.example")
+	o.invites(o.beta, o.bo)
+	o.posts(o.beta.owner, "/settings/offers/"+o.offer(o.beta, o.bo).String(), 303)
+	o.invites(o.beta, o.bo)
 	o.posts(stranger, reset, 303, "password", anasPassword)
 	if !o.opens(stranger, o.alpha) || o.opens(stranger, o.beta) {
 		t.Error("the reset does not open its organization alone")
@@ -340,12 +359,12 @@ func TestOffers_End(t *testing.T) {
 
 	t.Log("a reset sets no password once the person is a member elsewhere")
 	reset = resetOf()
-	bo := o.recovers("bo@people.example")
+	bo := o.recovers(o.bo)
 	if got := statusOf(stranger, reset); got != 404 {
 		t.Fatalf("a reset outlives a recovery: %d", got)
 	}
 	reset = resetOf()
-	o.posts(bo, "/offers/"+o.offer(o.beta, "bo@people.example").String(), 303, "do", "accept")
+	o.posts(bo, "/offers/"+o.offer(o.beta, o.bo).String(), 303, "do", "accept")
 	body := o.posts(stranger, reset, 409, "password", "a password of the Admin").Body
 	if !strings.Contains(body, "Forgot your password?") {
 		t.Errorf("the page names no way: %.900s", body)
@@ -363,7 +382,7 @@ func TestOffers_End(t *testing.T) {
 		t.Errorf("the link of an expired offer: %d", got)
 	}
 	o.posts(stranger, kept, 404, "password", anasPassword)
-	ana := o.forgot(anasAddress)
+	ana := o.forgot(o.ana)
 	if ana != "" {
 		t.Errorf("an expired offer lets sign in: %s", ana)
 	}
@@ -382,14 +401,14 @@ func (o *offering) forgot(email string) string {
 func TestOffers_OnlyAnOffer(t *testing.T) {
 	unraced(t)
 	o := newOffering(t, nil)
-	if link := o.forgot(anasAddress); link != "" {
+	if link := o.forgot(o.ana); link != "" {
 		t.Fatalf("a stranger gets %s", link)
 	}
-	own := o.invites(o.alpha, anasAddress)
-	o.invites(o.beta, anasAddress)
+	own := o.invites(o.alpha, o.ana)
+	o.invites(o.beta, o.ana)
 	service, _ := o.people()
-	link := o.forgot(anasAddress)
-	if _, found, err := service.FindPerson(t.Context(), anasAddress); found || err != nil {
+	link := o.forgot(o.ana)
+	if _, found, err := service.FindPerson(t.Context(), o.ana); found || err != nil {
 		t.Errorf("the request for a link registers a person: %v", err)
 	}
 	ana := webtest.NewReader(t, o.urls.Console)
@@ -400,27 +419,27 @@ func TestOffers_OnlyAnOffer(t *testing.T) {
 		}
 	}
 	o.posts(ana, "/account/zone", 403, "zone", "Europe/Vienna")
-	o.posts(ana, membersPage, 403, "email", "bo@people.example", "role", "admin")
+	o.posts(ana, membersPage, 403, "email", o.bo, "role", "admin")
 	o.shows(ana, "/offers", true, "Alpha", "Beta")
 
 	t.Log("nobody accepts for a person with a password by a link that another one has")
 	o.posts(webtest.NewReader(t, o.urls.Console), own, 409, "password", "a password of the Admin")
-	if got := o.memberships(anasAddress); got != nil {
+	if got := o.memberships(o.ana); got != nil {
 		t.Errorf("an own link makes a person with a password a member of %v", got)
 	}
-	o.posts(ana, "/offers/"+o.offer(o.alpha, anasAddress).String(), 303, "do", "decline")
-	again := o.signsIn(anasAddress)
-	o.posts(again, "/offers/"+o.offer(o.beta, anasAddress).String(), 303, "do", "accept")
+	o.posts(ana, "/offers/"+o.offer(o.alpha, o.ana).String(), 303, "do", "decline")
+	again := o.signsIn(o.ana)
+	o.posts(again, "/offers/"+o.offer(o.beta, o.ana).String(), 303, "do", "accept")
 	if o.opens(again, o.alpha) || !o.opens(again, o.beta) {
 		t.Error("the session does not open what was accepted alone")
 	}
 
 	t.Log("who has neither a membership nor an offer cannot sign in")
-	o.invites(o.alpha, "bo@people.example")
-	bo := o.recovers("bo@people.example")
-	o.posts(bo, "/offers/"+o.offer(o.alpha, "bo@people.example").String(), 303, "do", "decline")
+	o.invites(o.alpha, o.bo)
+	bo := o.recovers(o.bo)
+	o.posts(bo, "/offers/"+o.offer(o.alpha, o.bo).String(), 303, "do", "decline")
 	o.shows(bo, "/offers", true, "There is no open offer")
-	o.posts(webtest.NewReader(t, o.urls.Console), "/sign-in", 403, "email", "bo@people.example", "password", anasPassword)
+	o.posts(webtest.NewReader(t, o.urls.Console), "/sign-in", 403, "email", o.bo, "password", anasPassword)
 }
 
 // The same by a provider with a verified address.
@@ -471,40 +490,25 @@ func TestOffers_Limits(t *testing.T) {
 	o := newOffering(t, func(c *Config) {
 		c.MemberLimits = organization.Limits{Members: 2, OpenOffers: 2, OffersPerHour: 4}
 	})
-	link := o.invites(o.alpha, anasAddress)
-	late := o.invites(o.alpha, "bo@people.example")
-	o.posts(o.alpha.owner, membersPage, 409, "email", "cy@people.example", "role", "admin")
+	link := o.invites(o.alpha, o.ana)
+	late := o.invites(o.alpha, o.bo)
+	o.posts(o.alpha.owner, membersPage, 409, "email", o.someone("cy"), "role", "admin")
 	o.posts(webtest.NewReader(t, o.urls.Console), link, 303, "password", anasPassword)
 	o.posts(webtest.NewReader(t, o.urls.Console), late, 409, "password", anasPassword)
-	if got := o.memberships("bo@people.example"); got != nil {
+	if got := o.memberships(o.bo); got != nil {
 		t.Errorf("one member more than allowed: %v", got)
 	}
-	o.invites(o.alpha, "cy@people.example")
-	o.invites(o.alpha, "bo@people.example") // in the place of the one before
-	o.posts(o.alpha.owner, membersPage, 429, "email", "bo@people.example", "role", "admin")
-	o.invites(o.beta, "bo@people.example")
+	o.invites(o.alpha, o.someone("cy"))
+	o.invites(o.alpha, o.bo) // in the place of the one before
+	o.posts(o.alpha.owner, membersPage, 429, "email", o.bo, "role", "admin")
+	o.invites(o.beta, o.bo)
 	o.ahead.Add(int64(time.Hour))
 	o.owns(o.alpha)
-	o.invites(o.alpha, "bo@people.example")
+	o.invites(o.alpha, o.bo)
 }
 
 // owns signs the owner of an organization in again.
 func (o *offering) owns(of *offerer) {
 	o.t.Helper()
-	of.owner = o.signsIn("owner@" + strings.ToLower(of.Name) + ".example")
-}
-
-// An Admin's reset of the second factor ends what the person let in.
-func TestReset_OfTheSecondFactorEndsGrants(t *testing.T) {
-	unraced(t)
-	t.Parallel()
-	h := startAgents(t)
-	read, admin := h.letIn("read"), h.letIn("admin")
-	h.works("before", read, true)
-	h.postForm("owner", membersPage+"/"+h.ids["read"].String(), url.Values{"do": {"second-factor"}, "sure": {"yes"}}, http.StatusSeeOther)
-	h.ended("after a reset of the second factor", read)
-	h.works("of somebody else", admin, true)
-	if n := h.live("read"); n != 0 {
-		t.Errorf("the log lets %d in", n)
-	}
+	of.owner = o.signsIn(o.ownerOf(of.Name))
 }

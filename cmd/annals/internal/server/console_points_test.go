@@ -44,7 +44,7 @@ func (h *consoleHarness) submit(role, path string, fields ...string) page {
 }
 
 // want checks an answer.
-func (p page) want(t *testing.T, status int, has ...string) page {
+func (p page) want(t testing.TB, status int, has ...string) page {
 	t.Helper()
 	if p.Status != status {
 		t.Fatalf("status %d, want %d: %s", p.Status, status, problemOf(p.Body))
@@ -69,7 +69,7 @@ func problemOf(body string) string {
 // pagesOfTest is a console, a key of its first project, and an audience of ana there.
 func pagesOfTest(t *testing.T) (h *consoleHarness, key string) {
 	t.Helper()
-	h = newConsole(t)
+	h = newStaff(t)
 	key, _ = h.keys()
 	h.must(key, http.MethodPut, api+"/identities/ana", map[string]any{}, nil)
 	h.must(key, http.MethodPut, api+"/audiences/team", map[string]any{"kind": "fixed", "identities": []string{"ana"}}, nil)
@@ -81,6 +81,7 @@ const script = `<script>alert("x")</script>`
 // Ids are customer text: any of them has a page, and markup in any field is shown as text.
 func TestPointPages_AnyIdAndMarkup(t *testing.T) {
 	unraced(t)
+	t.Parallel()
 	b, key := pagesOfTest(t)
 	for _, id := range []string{"a/b", "a//b", "..", ".", "~..", "%2F", "ä ?#&+", script, "../../x", `"><img src=x>`} {
 		b.must(key, http.MethodPost, api+"/ingest", point{
@@ -127,6 +128,7 @@ func timeOf(body string) string {
 
 func TestPointPages_CorrectAndDelete(t *testing.T) {
 	unraced(t)
+	t.Parallel()
 	b, key := pagesOfTest(t)
 	b.send(key, "/ingest", "completed", point{
 		"id": "s", "content": "one\r\ntwo", "audience": "team", "identity": "ana", "label": "l", "timestamp": "2020-01-02T03:04:05Z",
@@ -152,19 +154,19 @@ func TestPointPages_CorrectAndDelete(t *testing.T) {
 		t.Error("a reader sees how to correct")
 	}
 	// What the person did is an event with the person, on the page of the thing.
-	if !strings.Contains(one.Body, "<td>write@acme.example</td>") || strings.Contains(one.Body, "person:") {
+	if !strings.Contains(one.Body, "<td>"+b.mail("write")+"</td>") || strings.Contains(one.Body, "person:") {
 		t.Errorf("the events do not name the person: %s", one.Body)
 	}
 	b.submit("write", path+"/correct", with("content", "lost")...).
 		want(t, http.StatusConflict, "The newest revision is 2", "<pre>three</pre>", "\nlost</textarea>", `name="revision" value="2"`)
 	b.get("write", path+"/delete").want(t, http.StatusOK, "three")
 	b.submit("write", path+"/delete").want(t, http.StatusSeeOther)
-	gone := b.get("read", path).want(t, http.StatusOK, "was deleted", "by write@acme.example", "deleted a text")
+	gone := b.get("read", path).want(t, http.StatusOK, "was deleted", "by "+b.mail("write"), "deleted a text")
 	if strings.Contains(gone.Body, "/requests/") {
 		t.Errorf("the page leads to a request that is not logged: %s", gone.Body)
 	}
-	b.get("read", "/p/default/history?kind=datapoint.deleted&by=write@acme.example").want(t, http.StatusOK, "deleted a text")
-	if list := b.get("read", "/p/default/history?kind=datapoint.deleted&by=owner@acme.example"); strings.Contains(list.Body, "a text") {
+	b.get("read", "/p/default/history?kind=datapoint.deleted&by="+b.mail("write")).want(t, http.StatusOK, "deleted a text")
+	if list := b.get("read", "/p/default/history?kind=datapoint.deleted&by="+b.mail("owner")); strings.Contains(list.Body, "a text") {
 		t.Errorf("the filter by a person finds what another did: %s", list.Body)
 	}
 	b.get("write", path+"/correct").want(t, http.StatusConflict, "deleted")
@@ -178,6 +180,7 @@ func TestPointPages_CorrectAndDelete(t *testing.T) {
 
 func TestPointPages_List(t *testing.T) {
 	unraced(t)
+	t.Parallel()
 	b, key := pagesOfTest(t)
 	var items []point
 	for n := range 120 {
@@ -221,6 +224,7 @@ func TestPointPages_List(t *testing.T) {
 
 func TestPointPages_SearchFindsEveryKind(t *testing.T) {
 	unraced(t)
+	t.Parallel()
 	b, key := pagesOfTest(t)
 	send := b.send(key, "/ingest", "completed", point{"id": "s", "content": "Ana moved to Rome.", "identity": "ana"})
 	found := func(q string) string { return b.get("read", "/p/default/search?q="+url.QueryEscape(q)).Location }
@@ -257,6 +261,7 @@ func TestPointPages_SearchFindsEveryKind(t *testing.T) {
 
 func TestPointPages_FailedSendsBothWays(t *testing.T) {
 	unraced(t)
+	t.Parallel()
 	b, key := pagesOfTest(t)
 	send := b.send(key, "/ingest", "completed", point{"id": "s", "content": "Ana moved to Rome."})
 	_, err := b.storage.db.Exec(t.Context(), `insert into datapoints.sends
@@ -285,6 +290,7 @@ func TestPointPages_FailedSendsBothWays(t *testing.T) {
 
 func TestPointPages_IngestIsEstimatedFirst(t *testing.T) {
 	unraced(t)
+	t.Parallel()
 	h, _ := pagesOfTest(t)
 	const path = "/p/default/ingest"
 	fields := []string{"content", "Ana moved to Rome.", "id", "x/y", "label", "", "timestamp", "", "identity", "ana", "audience", "team"}
@@ -350,6 +356,7 @@ func hiddenOf(body, name string) string {
 
 func TestPointPages_ImportGoesOn(t *testing.T) {
 	unraced(t)
+	t.Parallel()
 	h, key := pagesOfTest(t)
 	var file strings.Builder
 	for n := range 1200 {
@@ -383,6 +390,7 @@ func TestPointPages_ImportGoesOn(t *testing.T) {
 // An import that stopped goes on after what was sent.
 func TestPointPages_ImportFromAState(t *testing.T) {
 	unraced(t)
+	t.Parallel()
 	h, _ := pagesOfTest(t)
 	var file strings.Builder
 	for n := range 700 {
@@ -417,6 +425,7 @@ func TestPointPages_ImportFromAState(t *testing.T) {
 
 func TestPointPages_ImportOfFiles(t *testing.T) {
 	unraced(t)
+	t.Parallel()
 	h, _ := pagesOfTest(t)
 	files := map[string]string{"notes.md": "# Trip\n\nAna flies to Rome.\n", "empty.txt": ""}
 	seen := h.upload("write", map[string]string{"as": "files", "audience": "team"}, files).
@@ -432,6 +441,7 @@ func TestPointPages_ImportOfFiles(t *testing.T) {
 
 func TestPointPages_Export(t *testing.T) {
 	unraced(t)
+	t.Parallel()
 	h, key := pagesOfTest(t)
 	h.send(key, "/ingest", "completed", point{"id": "=1+1", "content": "Ana likes tea."})
 	var lines bytes.Buffer

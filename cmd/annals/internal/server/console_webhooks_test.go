@@ -128,7 +128,7 @@ func TestConsole_WebhookFromCreationToDeletion(t *testing.T) {
 	r.Open(show)
 	r.Submit("Resume", nil)
 	page = r.Submit("Rotate the token", nil)
-	if text := page.Text(); !containsAll(text, []string{"replaced the address of the webhook", "created the webhook", "write@acme.example"}) {
+	if text := page.Text(); !containsAll(text, []string{"replaced the address of the webhook", "created the webhook", h.mail("write")}) {
 		t.Errorf("the page lacks what was changed: %s", text)
 	}
 	rotated := webtest.Plain(page.Find(".copy code").First().Text())

@@ -7,15 +7,21 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	client "github.com/annals-project/annals/client"
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/projections/recall/explained"
 )
 
 // debugged is a project with something of every kind to look at.
@@ -28,9 +34,7 @@ type debugged struct {
 
 func newDebugged(t *testing.T) *debugged {
 	t.Helper()
-	h := &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
-	h.set = func(c *Config) { c.RateLimit = new(0) }
-	h.start()
+	h := newTenant(t)
 	d := &debugged{harness: h, management: h.createAcme().ManagementKey}
 	d.key, d.other = h.newProject(d.management, "Tea"), h.newProject(d.management, "Coffee")
 	d.send, d.request = h.sendOnce(d.key, "/ingest", 202, point{
@@ -281,5 +285,257 @@ func TestRoutes_DebuggingReadsAreLimited(t *testing.T) {
 		if r.Unlimited != (polls || r.Open) {
 			t.Errorf("%s %s: unlimited is %t", r.Method, r.Path, r.Unlimited)
 		}
+	}
+}
+
+// explainedCall is the answer of explain.
+type explainedCall struct {
+	IngestionID  *string        `json:"ingestionId"`
+	RequestID    string         `json:"requestId"`
+	Status       int            `json:"status"`
+	ErrorCode    *string        `json:"errorCode"`
+	AcceptedAt   time.Time      `json:"acceptedAt"`
+	SettledAt    *time.Time     `json:"settledAt"`
+	Phase        string         `json:"phase"`
+	Failure      map[string]any `json:"failure"`
+	Items        []explainedItem
+	ItemsOmitted int      `json:"itemsOmitted"`
+	Credits      *float64 `json:"credits"`
+	Next         string   `json:"next"`
+}
+
+type explainedItem struct {
+	DataPointID *string `json:"dataPointId"`
+	Revision    int     `json:"revision"`
+	Status      string  `json:"status"`
+	Searchable  bool    `json:"searchable"`
+	Memories    int     `json:"memories"`
+	SourceID    *string `json:"sourceId"`
+}
+
+func (h *harness) explain(key, id string) (e explainedCall) {
+	h.t.Helper()
+	h.must(key, http.MethodGet, api+"/ingest/"+id+"/explain", nil, &e)
+	return e
+}
+
+// sendOnce sends without waiting, and returns the ids of the send and of the request.
+func (h *harness) sendOnce(key, path string, status int, body any) (ingestion, request string) {
+	h.t.Helper()
+	got, header, answer := h.callWithHeader(key, http.MethodPost, api+path, body)
+	var receipt struct {
+		IngestionID string `json:"ingestionId"`
+	}
+	if err := json.Unmarshal(answer, &receipt); err != nil || got != status {
+		h.t.Fatalf("%d %s, %v", got, answer, err)
+	}
+	return receipt.IngestionID, header.Get("X-Request-Id")
+}
+
+// A send is explained from the moment that it is answered until after its deletion.
+func TestServer_ExplainASend(t *testing.T) {
+	unraced(t)
+	t.Parallel()
+	h := newTenant(t)
+	key, management := h.credentials()[datafolder.ProjectKeyName], h.createAcme().ManagementKey
+	other := h.newProject(management, "Tea")
+
+	id, request := h.sendOnce(key, "/ingest", 202, point{"id": "a/b", "content": "Ana likes tea. Bo lives in Rome.", "identity": "Ana"})
+	at := h.explain(key, id)
+	if at.RequestID != request || *at.IngestionID != id || at.Status != 202 || at.ErrorCode != nil ||
+		at.Credits != nil || at.Next == "" {
+		t.Errorf("at once: %+v", at)
+	}
+	h.await(key, id, "completed")
+	done := h.explain(key, request)
+	if done.Phase != "indexed" || done.SettledAt == nil || done.SettledAt.Before(done.AcceptedAt) || len(done.Items) != 1 {
+		t.Fatalf("indexed: %+v", done)
+	}
+	item := done.Items[0]
+	if item.Memories == 0 || item.SourceID == nil || !item.Searchable || *item.DataPointID != "a/b" || item.Status != "created" {
+		t.Errorf("item %+v", item)
+	}
+	node := *item.SourceID
+	for _, stranger := range []string{other, management} {
+		status, code := 404, "not-found"
+		if stranger == management {
+			status, code = 401, "unauthorized"
+		}
+		h.wants(stranger, http.MethodGet, api+"/ingest/"+id+"/explain", nil, status, code)
+		h.wants(stranger, http.MethodGet, api+"/ingest/"+request+"/explain", nil, status, code)
+	}
+	h.wants(key, http.MethodGet, api+"/ingest/"+uuid.NewString()+"/explain", nil, 404, "not-found")
+
+	same, _ := h.sendOnce(key, "/ingest", 200, point{"id": "a/b", "content": "Ana likes tea. Bo lives in Rome.", "identity": "Ana"})
+	unchanged := h.explain(key, same)
+	if unchanged.Phase != "nothing-changed" || unchanged.Status != 200 || unchanged.Items[0].Status != "unchanged" ||
+		*unchanged.Items[0].SourceID != node || unchanged.Items[0].Memories != item.Memories {
+		t.Errorf("unchanged: %+v", unchanged)
+	}
+
+	h.must(key, http.MethodDelete, api+"/ingest/"+id, nil, nil)
+	gone := h.explain(key, request)
+	want := []explainedItem{{Revision: 1, Status: "deleted", SourceID: &node}}
+	if diff := cmp.Diff(want, gone.Items); diff != "" || !strings.HasPrefix(gone.Next, "Nothing: what was sent is deleted") {
+		t.Errorf("deleted (-want +got):\n%s%+v", diff, gone)
+	}
+	if again := h.explain(key, same); again.Items[0].Status != "deleted" || again.Items[0].DataPointID != nil {
+		t.Errorf("the unchanged item of a deleted data point: %+v", again.Items)
+	}
+}
+
+// The first 100 items of a batch are listed, and what it cost.
+func TestServer_ExplainABatch(t *testing.T) {
+	unraced(t)
+	t.Parallel()
+	h := newTenant(t)
+	key := h.newProject(h.createAcme().ManagementKey, "Tea")
+	items := make([]point, 130)
+	for n := range items {
+		items[n] = point{"id": fmt.Sprint(n), "content": fmt.Sprintf("Ana likes tea number %d.", n)}
+	}
+	id, _ := h.sendOnce(key, "/ingest/batch", 202, point{"items": items})
+	h.await(key, id, "completed")
+	e := h.explain(key, id)
+	if len(e.Items) != 100 || e.ItemsOmitted != 30 || e.Credits == nil || *e.Credits != 130 {
+		t.Fatalf("%d items, %d omitted, credits %v", len(e.Items), e.ItemsOmitted, e.Credits)
+	}
+	for n, item := range e.Items {
+		if *item.DataPointID != fmt.Sprint(n) || !item.Searchable || item.Revision != 1 || item.Memories == 0 {
+			t.Errorf("item %d: %+v", n, item)
+		}
+	}
+}
+
+// explainRecall explains a recall through the operator socket.
+func (h *harness) explainRecall(q client.RecallRequest, key string, ids ...string) explained.Explanation {
+	h.t.Helper()
+	in, err := operatorapi.NewExplainRequest(q, key, ids)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	e, err := operatorapi.ExplainRecall.Call(h.t.Context(), operatorapi.Dial(h.dir), in)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return e
+}
+
+// shown are the ranks and sources of a recall, in its order.
+func shown(results []client.RecallResult) (list []string) {
+	for _, r := range results {
+		list = append(list, fmt.Sprint(r.Rank, " ", r.ID, " ", r.Artifact.Kind, " ", r.Sources[0].SourceID))
+	}
+	return list
+}
+
+// An explanation shows what the API returns, writes nothing but that an operator read it, and names no data point of
+// another project.
+func TestServer_ExplainARecall(t *testing.T) {
+	unraced(t)
+	t.Parallel()
+	h := newHarness(t) // what an operator reads by a key is a visit of the first organization
+	h.set = func(c *Config) { c.RateLimit = new(0) }
+	h.start()
+	management := h.createAcme().ManagementKey
+	key, other := h.newProject(management, "Tea"), h.newProject(management, "Coffee")
+	h.must(key, http.MethodPut, api+"/identities/ana", point{"traits": point{"team": "tea"}}, nil)
+	h.must(key, http.MethodPut, api+"/audiences/tasters", point{"kind": "fixed", "identities": []string{"ana"}}, nil)
+	h.send(key, "/ingest/batch", "completed", point{"items": []point{
+		{"id": "likes", "content": "Ana likes tea. Bo lives in Rome.", "identity": "Ana"},
+		{"id": "secret", "content": "The tea of the tasters is oolong.", "audience": "tasters"},
+		{"id": "rain", "content": "It rained."},
+	}})
+	h.send(other, "/ingest", "completed", point{"id": "foreign", "content": "Tea of the neighbour."})
+
+	for _, identity := range []string{"ana", "ben"} {
+		q := client.RecallRequest{Query: "Which tea?", Identity: identity}
+		var page client.RecallResponse
+		h.must(key, http.MethodPost, api+"/recall", q, &page)
+		before, usage := h.events(), h.usage(key)
+		e := h.explainRecall(q, key, "likes", "secret", "rain", "foreign")
+		var results []client.RecallResult
+		for _, r := range e.Results {
+			results = append(results, client.RecallResult{
+				ID: r.ID.String(), Rank: r.Rank, Artifact: client.Artifact{Kind: r.Kind},
+				Sources: []client.RecallSource{{SourceID: r.SourceID}},
+			})
+		}
+		if diff := cmp.Diff(shown(page.Results), shown(results)); diff != "" || len(results) == 0 {
+			t.Errorf("%s (-want +got):\n%s", identity, diff)
+		}
+		verdicts := map[string]explained.Verdict{}
+		for _, s := range e.Sources {
+			verdicts[s.SourceID] = s.Verdict
+			if s.SourceID == "secret" && s.Gate.Audience != "tasters" {
+				t.Errorf("gate %+v", s.Gate)
+			}
+		}
+		want := map[string]explained.Verdict{
+			"likes": explained.Returned, "secret": explained.Returned, "rain": explained.NotCandidate, "foreign": explained.NotStored,
+		}
+		if identity == "ben" {
+			want["secret"] = explained.Refused
+		}
+		if diff := cmp.Diff(want, verdicts); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", identity, diff)
+		}
+		for _, e := range h.events() { // the pipeline may still note what is searchable, and what an operator read is noted
+			if e.Position > before[len(before)-1].Position && e.Stream != stream.Pipeline &&
+				stream.Category(e.Stream) != stream.Visits {
+				t.Errorf("%s was appended to %s", e.Type, e.Stream)
+			}
+		}
+		if diff := cmp.Diff(usage, h.usage(key)); diff != "" {
+			t.Errorf("it is charged:\n%s", diff)
+		}
+	}
+	for _, s := range h.explainRecall(client.RecallRequest{Query: "tea", Identity: "ana"}, other, "likes", "secret").Sources {
+		if s.Verdict != explained.NotStored {
+			t.Errorf("in the project of the neighbour: %+v", s)
+		}
+	}
+	runtest.Await(t, "what the operator read is in the log", func() bool { return h.count("visit.operator-read.v1") == 3 })
+	d := &debugged{harness: h, key: key}
+	if logged := d.logged(); logged["POST "+api+"/recall"] != 2 || slices.ContainsFunc(keysOf(logged), func(call string) bool {
+		return strings.Contains(call, "explain")
+	}) {
+		t.Errorf("logged %v", logged)
+	}
+}
+
+func keysOf(counts map[string]int) (keys []string) {
+	for key := range counts {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// The API explains no recall: it has no such route, and the body of a recall has no such field.
+func TestServer_ExplainNoRecallOverTheAPI(t *testing.T) {
+	unraced(t)
+	t.Parallel()
+	for _, r := range auth.Routes() {
+		if strings.Contains(r.Path, "recall") && strings.Contains(r.Path, "explain") {
+			t.Errorf("the contract has %s %s", r.Method, r.Path)
+		}
+	}
+	h := newTenant(t)
+	key, management := h.keys()
+	h.send(key, "/ingest", "completed", point{"id": "a", "content": "Ana likes tea."})
+	q := point{"query": "tea", "identity": "ana", "explain": true, "sourceIds": []string{"a"}}
+	for _, with := range []string{key, management} {
+		for _, path := range []string{"/operator/recall/explain", api + "/operator/recall/explain", api + "/recall/explain"} {
+			for _, url := range []string{h.urls.API, h.urls.Console} {
+				if got := h.fetch(http.MethodPost, url+path, with, `{"recall":{"query":"tea","identity":"ana"}}`); got.status/100 == 2 {
+					t.Errorf("%s%s: %s", url, path, got.body)
+				}
+			}
+		}
+	}
+	status, body := h.call(key, http.MethodPost, api+"/recall", q)
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(body, &members); err != nil || status != 200 || len(members) != 3 {
+		t.Errorf("%d %s, %v", status, body, err)
 	}
 }

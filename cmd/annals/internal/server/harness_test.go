@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,21 +18,24 @@ import (
 	"time"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/tenants"
 )
-
-func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // harness is a service in this process, whose parts a test can reach.
 type harness struct {
 	*Server
-	t   *testing.T
+	t   testing.TB
 	dir string
+	// place is the organization of the test on the shared service, nil on a service of its own.
+	place *place
 	// postgres is the database, by default one of the tests' server.
 	postgres string
 	stop     func()
@@ -49,7 +55,7 @@ type harness struct {
 }
 
 // newHarness is a service on a data folder that does not exist yet.
-func newHarness(t *testing.T) *harness {
+func newHarness(t testing.TB) *harness {
 	return &harness{t: t, dir: filepath.Join(t.TempDir(), "data"), sends: map[string][]string{}}
 }
 
@@ -62,9 +68,12 @@ func unraced(t *testing.T) {
 	}
 }
 
-// credentials are the keys that the service wrote into its data folder, by name.
+// credentials are the keys of the test, by name: on a service of its own those that it wrote into its data folder.
 func (h *harness) credentials() map[string]string {
 	h.t.Helper()
+	if h.place != nil {
+		return h.place.keys
+	}
 	values, err := datafolder.ReadCredentials(h.dir)
 	if err != nil {
 		h.t.Fatal(err)
@@ -286,10 +295,15 @@ func (h *harness) await(key, id, end string) {
 	})
 }
 
-// events returns every event of the log.
+// events returns every event of the log, on the shared service those of the test.
 func (h *harness) events() []eventstore.Recorded {
 	h.t.Helper()
-	return eventstoretest.All(h.t, h.storage.store, 0)
+	if h.place == nil {
+		return eventstoretest.All(h.t, h.storage.store, 0)
+	}
+	mine := h.belongs()
+	return slices.DeleteFunc(eventstoretest.All(h.t, h.storage.store, h.place.before),
+		func(e eventstore.Recorded) bool { return !mine(e) })
 }
 
 func (h *harness) count(typ string) (n int) {
@@ -340,4 +354,103 @@ func (h *harness) underLoad(key string, do func()) {
 		return s.Readiness.Raw == 0 && s.Readiness.Comprehension == 0
 	})
 	h.t.Logf("%d sends during it", len(h.sends[key]))
+}
+
+// operate makes a request of an operator to the running service and returns its answer.
+func operate[In, Out any](h *harness, operation operatorapi.OrganizationCommand[In, Out], in In) Out {
+	h.t.Helper()
+	out, err := operation.Call(h.t.Context(), operatorapi.Dial(h.dir), in)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return out
+}
+
+// target names an organization of the test, "" its own.
+func (h *harness) target(organization string) operatorapi.Target {
+	if organization == "" && h.place != nil {
+		organization = "Annals"
+	}
+	return operatorapi.Target{Organization: h.name(organization), By: "operator test"}
+}
+
+func (h *harness) createAcme() tenants.Organization {
+	h.t.Helper()
+	return operate(h, operatorapi.CreateOrganization,
+		operatorapi.NewOrganization{
+			NewOrganization: commands.NewOrganization{Name: h.name("Acme"), Plan: "payg", OwnerEmail: h.mail("ana")}, By: "operator test",
+		})
+}
+
+func (h *harness) setPlan(organization, plan string) {
+	h.t.Helper()
+	operate(h, operatorapi.SetPlan, operatorapi.PlanRequest{Target: h.target(organization), Plan: metering.Plan(plan)})
+}
+
+func (h *harness) grant(organization string, tenths int64) {
+	h.t.Helper()
+	operate(h, operatorapi.GrantCredits, operatorapi.CreditsRequest{Target: h.target(organization), Tenths: tenths})
+}
+
+func (h *harness) setSpendCap(organization string, tenths *int64) {
+	h.t.Helper()
+	operate(h, operatorapi.SetSpendCap, operatorapi.SpendCapRequest{Target: h.target(organization), Tenths: tenths})
+}
+
+func (h *harness) rotateKey(organization string) tenants.Organization {
+	h.t.Helper()
+	return operate(h, operatorapi.RotateManagementKey, h.target(organization))
+}
+
+func (h *harness) setArchived(organization, slug string, archived bool) {
+	h.t.Helper()
+	operate(h, operatorapi.SetArchived,
+		operatorapi.ArchiveRequest{Target: h.target(organization), Slug: slug, Archived: archived})
+}
+
+// setCaps sets the caps that are not nil.
+func (h *harness) setCaps(organization, slug string, ingestion, creditTenths *int64) {
+	h.t.Helper()
+	operate(h, operatorapi.SetCaps, operatorapi.CapsRequest{
+		Target: h.target(organization), Slug: slug, Caps: commands.Caps{SetIngestion: ingestion != nil, Ingestion: ingestion, SetCredit: creditTenths != nil, CreditTenths: creditTenths},
+	})
+}
+
+var (
+	errSilent  = errors.New("no answer")
+	errRefused = errors.New("wrong password")
+)
+
+func TestAwaitServer(t *testing.T) {
+	isRefusal := func(err error) bool { return errors.Is(err, errRefused) }
+	for name, test := range map[string]struct {
+		answers []error
+		want    error
+	}{
+		"answers at once":  {[]error{nil}, nil},
+		"starts meanwhile": {[]error{errSilent, nil}, nil},
+		"refuses":          {[]error{errRefused}, errRefused},
+		"starts to refuse": {[]error{errSilent, errRefused}, errRefused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tries := 0
+			err := awaitServer(t.Context(), slog.New(slog.DiscardHandler), "it", func() error {
+				tries++
+				return test.answers[tries-1]
+			}, isRefusal)
+			if !errors.Is(err, test.want) || tries != len(test.answers) {
+				t.Errorf("%d tries, %v; want %d, %v", tries, err, len(test.answers), test.want)
+			}
+		})
+	}
+}
+
+func TestAwaitServer_ContextEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	err := awaitServer(ctx, slog.New(slog.DiscardHandler), "it", func() error { cancel(); return errSilent },
+		func(error) bool { return false })
+	if !errors.Is(err, errSilent) || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want both why it was tried again and why it ended", err)
+	}
 }

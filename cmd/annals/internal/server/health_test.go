@@ -1,9 +1,14 @@
 package server
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,6 +18,7 @@ import (
 	"time"
 
 	client "github.com/annals-project/annals/client"
+	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/internal/pg"
 	"github.com/annals-project/annals/internal/pg/pgtest"
@@ -40,7 +46,7 @@ func (h *harness) remarks(private bool) client.Remarks {
 func (h *harness) readyz() answer { return h.fetch(http.MethodGet, h.urls.API+"/readyz", "", "") }
 
 // However often the operation routes are called, the servers are read once a second, on a connection that neither
-// calls nor background work use.
+// calls nor background work use. A stop, and connections that are in use for long, are shown all the same.
 func TestServer_OperationRoutesShareOneReading(t *testing.T) {
 	t.Parallel()
 	h, pass := startFrozen(t)
@@ -70,37 +76,39 @@ func TestServer_OperationRoutesShareOneReading(t *testing.T) {
 	if h.storage.checks.Stat().AcquireCount() == checks {
 		t.Error("a second later the database is not read")
 	}
+	h.stopIsNotHidden()
+	h.allConnectionsInUse(pass)
 }
 
-// A stop is shown at once, whatever is remembered.
-func TestServer_StopIsNotHiddenByTheReading(t *testing.T) {
-	t.Parallel()
-	h, _ := startFrozen(t)
+// stopIsNotHidden checks that a stop is shown at once, whatever is remembered.
+func (h *harness) stopIsNotHidden() {
+	h.t.Helper()
 	if got := h.readyz(); got.status != http.StatusOK {
-		t.Fatalf("readyz: %d %s", got.status, got.body)
+		h.t.Fatalf("readyz: %d %s", got.status, got.body)
 	}
 	h.web.admission.draining.Store(true)
 	if got := h.readyz(); got.status != http.StatusServiceUnavailable || !strings.Contains(got.body, "the service is stopping") {
-		t.Errorf("readyz of a service that stops: %d %s", got.status, got.body)
+		h.t.Errorf("readyz of a service that stops: %d %s", got.status, got.body)
 	}
+	h.web.admission.draining.Store(false)
 }
 
-func TestServer_ReadyzWhileAllConnectionsAreInUse(t *testing.T) {
-	t.Parallel()
-	h, pass := startFrozen(t)
+// allConnectionsInUse checks that connections are missed only if they are in use for long.
+func (h *harness) allConnectionsInUse(pass func(time.Duration)) {
+	h.t.Helper()
 	for range callConnections {
-		conn, err := h.storage.db.Acquire(t.Context())
-		runtest.Must(t, err)
-		t.Cleanup(conn.Release)
+		conn, err := h.storage.db.Acquire(h.t.Context())
+		runtest.Must(h.t, err)
+		h.t.Cleanup(conn.Release)
 	}
 	pass(memoTime)
 	if got := h.readyz(); got.status != http.StatusOK {
-		t.Errorf("connections that are in use for a moment: %d %s", got.status, got.body)
+		h.t.Errorf("connections that are in use for a moment: %d %s", got.status, got.body)
 	}
 	pass(checkTimeout)
 	if got := h.readyz(); got.status != http.StatusServiceUnavailable ||
 		!strings.Contains(got.body, `{"part":"postgres","reason":"`+string(poolUsedUp)+`","since":"1970-`) {
-		t.Errorf("connections that are in use for long: %d %s", got.status, got.body)
+		h.t.Errorf("connections that are in use for long: %d %s", got.status, got.body)
 	}
 }
 
@@ -234,5 +242,235 @@ func TestHealth_ReasonsHoldNoTextOfErrors(t *testing.T) {
 	runtest.Must(t, err)
 	if strings.Contains(string(public), text) || !strings.Contains(string(public), `"position":7`) {
 		t.Errorf("every client reads %s", public)
+	}
+}
+
+func TestStartProgress_SlowestProjection(t *testing.T) {
+	clock := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	s := &startProgress{now: func() time.Time { return clock }}
+	states := []runner.Status{
+		{Name: "access", Position: 1000},
+		{Name: "datapoints", Position: 100},
+		{Name: "memories", Position: 500},
+		{Name: "trace", Position: 0}, // no start waits for it
+		{Name: "usage", Position: 0, Stop: &runner.Stop{}},
+	}
+	if _, ok := s.of(states); ok {
+		t.Error("shown before the head is known")
+	}
+	s.begin(1000)
+	if c, ok := s.of(states); !ok || c.String() != "the projection datapoints has read 10 % of the log (position 100 of 1000)" {
+		t.Errorf("at first: %q, %v", c, ok)
+	}
+	clock = clock.Add(10 * time.Second)
+	states[1].Position = 400
+	want := "the projection datapoints has read 40 % of the log (position 400 of 1000), 30 positions/s, 20s left"
+	if c, ok := s.of(states); !ok || c.String() != want {
+		t.Errorf("ten seconds later: %q, %v", c, ok)
+	}
+	states[1].IsUnread = true
+	if c, ok := s.of(states); ok || s.isDone() {
+		t.Errorf("while a checkpoint cannot be read: %q, done: %t", c, s.isDone())
+	}
+	states[1].IsUnread, states[1].Position = false, 1000
+	if c, ok := s.of(states); !ok || c.projection != "memories" {
+		t.Errorf("then: %q, %v", c, ok)
+	}
+	states[2].Position = 1200
+	if _, ok := s.of(states); ok || !s.isDone() {
+		t.Error("shown at the goal")
+	}
+	states[2].Position = 900
+	if _, ok := s.of(states); ok {
+		t.Error("shown again after the start")
+	}
+}
+
+// showsTheStart checks that a service that starts shows how far it has read the log, and not what waits meanwhile.
+func (h *harness) showsTheStart() {
+	h.t.Helper()
+	h.health.progress.done = false
+	h.health.progress.begin(1 << 40) // as if the log were longer
+	h.web.admission.open.Store(false)
+	runtest.Await(h.t, "the progress is shown", func() bool {
+		got := h.readyz()
+		return got.status == http.StatusServiceUnavailable && strings.Contains(got.body, `"catchingUp":"the projection `) &&
+			strings.Contains(got.body, "of the log (position ")
+	})
+}
+
+// A table that the look-up of each key reads is locked by somebody else: /readyz shows it, a call is
+// answered with 503, operators read the table and the session, and all of it goes by itself. Then one that the index
+// writes.
+func TestServer_KeysLocked(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.start()
+	h.sendTeaAndRecall()
+	tx, err := h.database().Begin(t.Context())
+	runtest.Must(t, err)
+	_, err = tx.Exec(t.Context(), `lock table access.organizations in access exclusive mode`)
+	runtest.Must(t, err)
+	runtest.Await(t, "/readyz shows that keys cannot be looked up", func() bool {
+		got := h.readyz()
+		return got.status == http.StatusServiceUnavailable && strings.Contains(got.body, string(keysAway))
+	})
+	key, management := h.keys()
+	answered := make(chan string, 1)
+	go func() { // its key is not remembered yet
+		status, answer := h.call(management, http.MethodGet, api+"/usage", nil)
+		answered <- fmt.Sprint(status, " ", string(answer))
+	}()
+	runtest.Await(t, "operators read the table and the session", func() bool {
+		text := h.remarks(true).LockAwaited
+		return strings.Contains(text, "access.organizations, which session ")
+	})
+	if text := h.remarks(false).LockAwaited; text != string(lockAwaited) {
+		t.Errorf("everybody reads %q", text)
+	}
+	if got := <-answered; !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "could not be looked up") {
+		t.Errorf("a call is answered with %s", got)
+	}
+	runtest.Must(t, tx.Rollback(context.WithoutCancel(t.Context())))
+	runtest.Await(t, "/readyz shows that the service is ready", func() bool {
+		got := h.readyz()
+		return got.status == http.StatusOK && !strings.Contains(got.body, "lockAwaited")
+	})
+	h.must(key, http.MethodPost, api+"/recall", point{"query": "tea", "identity": "ana"}, nil)
+	h.movesWhileIndexIsLate(key)
+}
+
+func TestMemo_OneReadingForAllCallers(t *testing.T) {
+	var reads, clock atomic.Int64
+	m := newMemo(func(context.Context) int64 { return reads.Add(1) })
+	m.now = func() time.Time { return time.Unix(100, clock.Load()) }
+	all := func(want int64) {
+		t.Helper()
+		var callers sync.WaitGroup
+		for range 1000 {
+			callers.Go(func() {
+				if got := m.get(); got != want {
+					t.Errorf("a caller got reading %d, want %d", got, want)
+				}
+			})
+		}
+		callers.Wait()
+	}
+	all(1)
+	clock.Add(int64(memoTime - 1))
+	all(1)
+	clock.Add(1)
+	all(2)
+	if reads.Load() != 2 {
+		t.Errorf("%d readings in a second, want 2", reads.Load())
+	}
+}
+
+// A server that does not answer makes a reading last longer than it is kept. Those that waited for it share it.
+func TestMemo_SlowReadingIsShared(t *testing.T) {
+	var reads, clock atomic.Int64
+	m := newMemo(func(context.Context) int64 {
+		clock.Add(int64(2 * memoTime))
+		return reads.Add(1)
+	})
+	m.now = func() time.Time { return time.Unix(100, clock.Load()) }
+	for range 3 {
+		if got := m.get(); got != 1 {
+			t.Errorf("a caller got reading %d, want 1", got)
+		}
+	}
+	clock.Add(int64(memoTime))
+	if got := m.get(); got != 2 {
+		t.Errorf("after %s a caller got reading %d, want 2", memoTime, got)
+	}
+}
+
+// A key that the model refuses is named in the log before the first send, on the operations address and in the
+// metrics; so are the sends that fail because of it, and that it works again.
+func TestServer_WrongKeyOfModel(t *testing.T) {
+	t.Parallel()
+	var right atomic.Bool
+	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !right.Load() {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		_, _ = w.Write([]byte(`{"choices":[{"message":{"content":"{\"memories\":[]}"}}]}`))
+	}))
+	t.Cleanup(model.Close)
+	log := &runtest.Output{}
+	h := newHarness(t)
+	h.set = func(cfg *Config) {
+		cfg.Model.URL, cfg.Model.Name, cfg.Model.Key = model.URL, "small", "wrong-key"
+		cfg.OpsAddr = "127.0.0.1:0"
+		cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
+	}
+	h.start()
+	ops := "http://" + h.Server.listeners.ops.Addr().String()
+	awaitText := func(what string, text func() string, wants ...string) {
+		t.Helper()
+		runtest.Await(t, what, func() bool {
+			got := text()
+			for _, want := range wants {
+				if !strings.Contains(got, want) {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	readyz := func() string { return h.fetch(http.MethodGet, ops+"/readyz", "", "").body }
+	awaitText("the log names the setting", log.String, "a server cannot be used", "ANNALS_MODEL_KEY", "status 403")
+	awaitText("/readyz names it", readyz, `"status":"ready"`,
+		"the model that derives memory cannot be used", "status 403 (ANNALS_MODEL_KEY)")
+	awaitText("a metric shows it", h.metrics, `annals_server_up{server="model"} 0`,
+		`annals_sends_failed_total{code="content-rejected"} 0`)
+
+	key, _ := h.keys()
+	h.send(key, "/ingest", "failed", point{"id": "a", "content": "Ana likes tea."})
+	awaitText("the failed send is logged", log.String, "sends failed", "code=content-rejected")
+	awaitText("the failed send is counted", h.metrics, `annals_sends_failed_total{code="content-rejected"} 1`)
+	awaitText("/readyz shows the failed send", readyz, "1 send failed in the last hour", "status 403")
+	if strings.Contains(log.String(), "wrong-key") || strings.Contains(readyz(), "wrong-key") {
+		t.Error("the key is shown")
+	}
+	right.Store(true)
+	h.send(key, "/ingest", "completed", point{"id": "b", "content": "Bo likes tea."})
+	awaitText("the log says that it works", log.String, "a server is reachable again")
+	awaitText("the metric shows it", h.metrics, `annals_server_up{server="model"} 1`)
+}
+
+// Anybody reads that sends fail on the address of the API, and not why.
+func TestRemarks_AreShortInPublic(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	h.set = func(cfg *Config) { cfg.Model.URL, cfg.Model.Name = "http://127.0.0.1:1/v1", "small" }
+	h.start()
+	runtest.Await(t, "the model is shown", func() bool { return len(h.remarks(false).ServersDown) == 1 })
+	if got := h.readyz().body; !strings.Contains(got, `"the model that derives memory cannot be used: check ANNALS_MODEL_URL; the log has the cause"`) {
+		t.Errorf("readyz: %s", got)
+	}
+	if got := h.remarks(true).ServersDown[0]; !strings.Contains(got, "(ANNALS_MODEL_URL)") {
+		t.Errorf("operators read %q", got)
+	}
+}
+
+// Failed sends of a code are logged once a minute, with how many there were.
+func TestSendFailures_LoggedOnceAMinute(t *testing.T) {
+	log := &bytes.Buffer{}
+	f := newSendFailures(func(context.Context, string) []string { return nil }, slog.New(slog.NewTextHandler(log, nil)))
+	now := time.Date(2026, 5, 12, 9, 0, 0, 0, time.UTC)
+	f.now = func() time.Time { return now }
+	for range 100 {
+		f.failed(t.Context(), ingestion.ModelUnavailable, "the model returned status 401")
+		f.failed(t.Context(), ingestion.Internal, "the stored text cannot be read")
+	}
+	if n := strings.Count(log.String(), "\n"); n != 2 {
+		t.Errorf("%d lines about two causes:\n%s", n, log)
+	}
+	now = now.Add(failureLogEvery)
+	f.failed(t.Context(), ingestion.ModelUnavailable, "the model returned status 401")
+	if !strings.Contains(log.String(), "sends=100 ") {
+		t.Errorf("a minute later:\n%s", log)
 	}
 }

@@ -55,27 +55,27 @@ func (w *historyWalk) do() {
 	switch w.random.IntN(9) {
 	case 0:
 		sent(w.submit(changer, "/p/default", "name", "default", "description", "About "+value))
-		w.change(address(changer), "project.described", "description", "About "+value)
+		w.change(w.mail(changer), "project.described", "description", "About "+value)
 	case 1:
 		sent(w.submit(changer, "/p/default/caps", "ingestionCap", value, "creditCap", ""))
-		w.change(address(changer), "project.caps-set", "ingestion cap", value)
+		w.change(w.mail(changer), "project.caps-set", "ingestion cap", value)
 	case 2:
 		n := int64(w.random.IntN(9) + 30)
 		w.setCaps("Annals", "default", &n, nil)
 		w.change("operator", "project.caps-set", "ingestion cap", strconv.FormatInt(n, 10))
 	case 3:
 		sent(w.submit(writer, "/p/default/identity", "identity", "ana", "key", "desk", "value", value, "was", "", "before", ""))
-		w.change(address(writer), "identity.traits-merged", "trait desk", value)
+		w.change(w.mail(writer), "identity.traits-merged", "trait desk", value)
 	case 4:
 		w.must(w.key, http.MethodPut, api+"/identities/bo", point{"traits": point{"room": value}}, nil)
 		w.change("key default", "identity.traits-replaced", "trait room", value)
 	case 5:
 		sent(w.submit("owner", "/settings/organization/visits", "days", value))
-		w.change(address("owner"), "organization.visits-kept-set", "days", value)
+		w.change(w.mail("owner"), "organization.visits-kept-set", "days", value)
 	case 6:
 		mode := w.one("off", "kept")
 		sent(w.submit("owner", "/p/default/reads/setting", "mode", mode, "days", "365"))
-		w.change(address("owner"), "project.reads-set", "mode", mode)
+		w.change(w.mail("owner"), "project.reads-set", "mode", mode)
 	case 7:
 		if len(w.texts) == 0 {
 			return
@@ -83,17 +83,15 @@ func (w *historyWalk) do() {
 		id := w.texts[0]
 		w.texts = w.texts[1:]
 		sent(w.submit(writer, "/p/default/data/"+id+"/delete"))
-		w.changes = append(w.changes, address(writer)+" datapoint.deleted ")
+		w.changes = append(w.changes, w.mail(writer)+" datapoint.deleted ")
 	case 8:
 		reader, as := w.one("admin", "owner", "write", "read"), w.one("ana", "bo")
 		sent(w.submit(reader, "/p/default/recall", "query", "Who waters the plants?", "identity", as))
 		if w.values["mode"] == "kept" {
-			w.reads = append(w.reads, address(reader)+" as "+as)
+			w.reads = append(w.reads, w.mail(reader)+" as "+as)
 		}
 	}
 }
-
-func address(role string) string { return role + "@acme.example" }
 
 // rows are those of a list as a file of an Owner, oldest first, by the names of the columns.
 func (w *historyWalk) rows(path string) (rows []map[string]string) {

@@ -283,17 +283,16 @@ func (lateWaiter) Wait(ctx context.Context, _ eventstore.Position, _ ...string) 
 func TestOrganizations_NewKeyWhileProjectionsLag(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newHarness(t)
-	h.start()
+	h := newTenant(t)
 	service := commands.New(commands.Config{
 		Journal: h.journal, Waiter: lateWaiter{}, Credentials: datafolder.Credentials{Dir: h.dir},
 	})
 	call := operatorapi.CallBy("operator", h.cfg.now())
-	rotated, err := service.RotateManagementKey(t.Context(), call, "")
+	rotated, err := service.RotateManagementKey(t.Context(), call, "Annals")
 	if err != nil || rotated.Warning == "" || rotated.CredentialsFile == "" {
 		t.Errorf("rotated %+v, %v", rotated, err)
 	}
-	made, err := service.CreateOrganization(t.Context(), call, commands.NewOrganization{Name: "Acme", Plan: "flex"})
+	made, err := service.CreateOrganization(t.Context(), call, commands.NewOrganization{Name: h.name("Acme"), Plan: "flex"})
 	if err != nil || made.Warning == "" {
 		t.Errorf("created %+v, %v", made, err)
 	}
@@ -369,31 +368,37 @@ func (h *harness) reveals(seal [][]byte, want ...string) {
 func TestServer_OperatorListsProjectsAndKeys(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newHarness(t)
-	h.start()
-	socket := operatorapi.Dial(h.config().Data.Dir)
+	h := newTenant(t)
+	socket := operatorapi.Dial(h.dir)
 	own := h.credentials()[datafolder.ProjectKeyName]
 	acme := h.createAcme()
 	type request = operatorapi.TenancyRequest
 	all := must(operatorapi.ListOrganizations.Call(t.Context(), socket, request{}))(t)
-	if len(all) != 2 || all[1].ID != acme.ID || all[0].Projects != 1 || all[1].Projects != 0 || !all[1].IsPrepared {
-		t.Errorf("organizations %+v", all)
+	projects := map[uuid.UUID]int{h.home(): 1, acme.ID: 0}
+	for _, o := range all {
+		if n, mine := projects[o.ID]; mine && (o.Projects != n || !o.IsPrepared) {
+			t.Errorf("organization %+v", o)
+		}
+		delete(projects, o.ID)
 	}
-	of := operatorapi.Target{Organization: acme.Name}
+	if len(projects) > 0 {
+		t.Errorf("not listed: %v", projects)
+	}
+	of, home := operatorapi.Target{Organization: acme.Name}, operatorapi.Target{Organization: h.name("Annals")}
 	project := must(operatorapi.CreateProject.Call(t.Context(), socket, request{Target: of, Name: "Road map"}))(t)
-	projects := must(operatorapi.ListProjects.Call(t.Context(), socket, request{Target: of}))(t)
-	if len(projects) != 1 || projects[0].Slug != project.Slug || projects[0].Organization != acme.Name {
-		t.Errorf("projects %+v", projects)
+	listed := must(operatorapi.ListProjects.Call(t.Context(), socket, request{Target: of}))(t)
+	if len(listed) != 1 || listed[0].Slug != project.Slug || listed[0].Organization != acme.Name {
+		t.Errorf("projects %+v", listed)
 	}
-	created := must(operatorapi.CreateKey.Call(t.Context(), socket, request{Project: project.Slug, Name: "app"}))(t)
+	created := must(operatorapi.CreateKey.Call(t.Context(), socket, request{Target: of, Project: project.Slug, Name: "app"}))(t)
 	question := point{"query": "anything", "identity": "ana"}
 	h.must(created.Key, http.MethodPost, api+"/recall", question, nil)
-	named := request{Project: project.Slug, Key: created.ID}
+	named := request{Target: of, Project: project.Slug, Key: created.ID}
 	revealed := must(operatorapi.RevealKey.Call(t.Context(), socket, named))(t)
 	if revealed.Key != created.Key {
 		t.Errorf("revealed %+v", revealed)
 	}
-	list := must(operatorapi.ListKeys.Call(t.Context(), socket, request{Project: "default"}))(t)
+	list := must(operatorapi.ListKeys.Call(t.Context(), socket, request{Target: home, Project: "default"}))(t)
 	if len(list) != 1 || !strings.HasSuffix(own, list[0].Suffix) || list[0].Key != "" {
 		t.Errorf("keys %+v", list)
 	}
@@ -401,8 +406,8 @@ func TestServer_OperatorListsProjectsAndKeys(t *testing.T) {
 	h.wants(created.Key, http.MethodPost, api+"/recall", question, 401, "unauthorized")
 
 	_, several := operatorapi.ShowOrganization.Call(t.Context(), socket, request{})
-	_, nameless := operatorapi.CreateKey.Call(t.Context(), socket, request{Project: project.Slug})
-	_, foreign := operatorapi.RevealKey.Call(t.Context(), socket, request{Project: "default", Key: created.ID})
+	_, nameless := operatorapi.CreateKey.Call(t.Context(), socket, request{Target: of, Project: project.Slug})
+	_, foreign := operatorapi.RevealKey.Call(t.Context(), socket, request{Target: home, Project: "default", Key: created.ID})
 	_, revoked := operatorapi.RevealKey.Call(t.Context(), socket, named)
 	_, again := operatorapi.RevokeKey.Call(t.Context(), socket, named)
 	for what, err := range map[string]error{

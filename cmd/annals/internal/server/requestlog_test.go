@@ -1,13 +1,29 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
+	"log/slog"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	client "github.com/annals-project/annals/client"
+	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/domain/webhook"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/bench/load"
+	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
 )
 
@@ -43,8 +59,7 @@ func TestRequestLog_DeletedSourceIsNotListed(t *testing.T) {
 func TestRequestLog_BodyOfRefusedSend(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newHarness(t)
-	h.start()
+	h := newTenant(t)
 	own, _ := h.keys()
 	var refused []string
 	for path, bodies := range map[string][]point{
@@ -88,8 +103,7 @@ func TestRequestLog_BodyOfRefusedSend(t *testing.T) {
 func TestRequestLog_NoTokenInAnySpelling(t *testing.T) {
 	unraced(t)
 	t.Parallel()
-	h := newHarness(t)
-	h.start()
+	h := newTenant(t)
 	own, _ := h.keys()
 	w := h.createWebhook("", "default", webhook.Settings{Name: "CI", ContentPath: "$.text"})
 	base, token, _ := strings.Cut(w.URL, "/webhooks/"+w.ID+"/")
@@ -118,10 +132,12 @@ func TestRequestLog_NoTokenInAnySpelling(t *testing.T) {
 			}
 		}
 	}
-	h.stop() // writes the rows
-	h.start()
+	last, err := uuid.Parse(h.fetch(http.MethodGet, h.urls.API+api+"/audiences", own, "").header.Get("X-Request-Id"))
+	runtest.Must(t, err)
+	h.loggedAs(own, last) // and so are the calls before it
 	rows, err := h.storage.db.Query(t.Context(), `select r.path, r::text || coalesce(convert_from(substr(p.response, 2), 'UTF8'), '')
-		from ops.requests r left join ops.request_payloads p using (project_id, received_at, request_id)`)
+		from ops.requests r left join ops.request_payloads p using (project_id, received_at, request_id)
+		where project_id = $1`, h.projectID("default"))
 	runtest.Must(t, err)
 	defer rows.Close()
 	read := 0
@@ -136,4 +152,243 @@ func TestRequestLog_NoTokenInAnySpelling(t *testing.T) {
 	if read < asked/4 {
 		t.Errorf("only %d rows of %d calls", read, asked)
 	}
+}
+
+// The request log lists each event, and its body until the data point is deleted. The token is nowhere in
+// clear.
+func TestWebhook_RequestLog(t *testing.T) {
+	unraced(t)
+	t.Parallel()
+	h := newHarness(t)
+	var logged runtest.Output
+	h.set = func(c *Config) {
+		c.Logger = slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	h.start()
+	own, _ := h.keys()
+	w := h.createWebhook("", "default", webhook.Settings{
+		Name: "CI", ContentPath: "$.text", IDPath: "$.id", Filters: []webhook.Filter{filterOf(t, "$.text exists")},
+	})
+	_, token, _ := strings.Cut(w.URL, w.ID+"/")
+	ingested := h.ingested(own, w.URL, `{"id":"b-1","text":"The build of the greenhouse failed."}`)
+	dropped := h.event(w.URL, strings.NewReader(`{"id":"b-2"}`))
+	h.onWebhook(operatorapi.PauseWebhook, operatorapi.WebhookRequest{ID: w.ID, Pause: true})
+	refused := h.refused(w.URL, `{"id":"b-3","text":"x"}`, http.StatusConflict, "webhook-paused")
+
+	type row struct {
+		RequestID, Path, Outcome string
+		Status                   int
+		IngestionID, Verdict     *string
+		Key                      struct{ Name, Prefix string }
+		Webhook                  struct {
+			ID, Name           string
+			EventID, DroppedBy *string
+		}
+		Payload *struct{ Request, Response string }
+	}
+	read := func(r received) (got row) {
+		t.Helper()
+		id := r.header.Get("X-Request-Id")
+		runtest.Await(t, "the row is written", func() bool {
+			status, _ := h.call(own, http.MethodGet, api+"/requests/"+id, nil)
+			return status == http.StatusOK
+		})
+		h.must(own, http.MethodGet, api+"/requests/"+id, nil, &got)
+		if got.Path != api+"/webhooks/"+w.ID || got.Key.Name != "CI" || got.Key.Prefix != w.ID || got.Webhook.ID != w.ID ||
+			got.Webhook.Name != "CI" || got.Webhook.EventID == nil || r.EventID != "" && *got.Webhook.EventID != r.EventID {
+			t.Errorf("row %+v", got)
+		}
+		return got
+	}
+	text := func(s *string) string {
+		if s == nil {
+			return ""
+		}
+		return *s
+	}
+	if r := read(ingested); r.Outcome != "Accepted" || text(r.Verdict) != "ingested" || text(r.IngestionID) != ingested.IngestionID.String() ||
+		r.Payload == nil || !strings.Contains(r.Payload.Request, "greenhouse") || r.Webhook.DroppedBy != nil {
+		t.Errorf("ingested: %+v", r)
+	}
+	if r := read(dropped); r.Outcome != "Dropped" || text(r.Verdict) != "dropped" || text(r.Webhook.DroppedBy) != "$.text exists" ||
+		r.IngestionID != nil || r.Payload == nil {
+		t.Errorf("dropped: %+v", r)
+	}
+	if r := read(refused); r.Outcome != "Rejected" || r.Verdict != nil || r.Status != http.StatusConflict {
+		t.Errorf("refused: %+v", r)
+	}
+	var list struct{ Requests []row }
+	h.must(own, http.MethodGet, api+"/requests?endpoint=POST+/api/v1/webhooks/%7BwebhookId%7D/%7Btoken%7D", nil, &list)
+	if len(list.Requests) != 3 {
+		t.Errorf("%d rows, want the three events", len(list.Requests))
+	}
+	h.must(own, http.MethodDelete, api+"/data-points/b-1", nil, nil)
+	if r := read(ingested); r.Payload != nil {
+		t.Errorf("the body is kept after the deletion: %+v", r.Payload)
+	}
+	h.tokenNowhere(token, &logged)
+}
+
+// tokenNowhere checks that a token is in no event, no row of any table and no line of the log.
+func (h *harness) tokenNowhere(token string, logged *runtest.Output) {
+	h.t.Helper()
+	h.nowhereInClear(token)
+	rows, err := h.storage.db.Query(h.t.Context(), `select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables
+		where schemaname not in ('pg_catalog', 'information_schema')`)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var tables []string
+	for rows.Next() {
+		var table string
+		if err := rows.Scan(&table); err != nil {
+			h.t.Fatal(err)
+		}
+		tables = append(tables, table)
+	}
+	for _, table := range tables {
+		var n int
+		err := h.storage.db.QueryRow(h.t.Context(), `select count(*) from `+table+` x where strpos(x::text, $1) > 0
+			or strpos(x::text, encode($1::bytea, 'hex')) > 0`, token).Scan(&n)
+		if err != nil || n > 0 {
+			h.t.Errorf("%d rows of %s hold the token, %v", n, table, err)
+		}
+	}
+	if len(tables) < 20 {
+		h.t.Errorf("only %d tables were searched", len(tables))
+	}
+	if text := logged.String(); !strings.Contains(text, "/webhooks/:webhookId/:token") || strings.Contains(text, token) {
+		h.t.Error("the log of the process holds the token, or no event")
+	}
+	if strings.Contains(h.metrics(), token) {
+		h.t.Error("the metrics hold the token")
+	}
+}
+
+// Callers at once, and how long each load of a round lasts.
+const (
+	logBenchCallers = 16
+	logBenchLasts   = 4 * time.Second
+)
+
+// BenchmarkRequestLog measures the throughput of ingest and of recall of a service that logs its calls
+// as a ratio to one that does not. Both run in this process, each on a data folder and a database of
+// its own, and take turns, so that what else happens on the machine meets both. An iteration is one
+// turn of each; the ratios are medians over all iterations.
+func BenchmarkRequestLog(b *testing.B) {
+	logged, unlogged := newLogBench(b, false), newLogBench(b, true)
+	var ingest, recall, ingestRates, recallRates []float64
+	for n := 0; b.Loop(); n++ {
+		turns := []*logBench{logged, unlogged}
+		if n%2 == 1 {
+			slices.Reverse(turns)
+		}
+		for _, s := range turns {
+			s.sends = s.single(b, n)
+		}
+		for _, s := range turns {
+			s.recalls = s.recallFor(b, logBenchLasts)
+		}
+		ingest, ingestRates = append(ingest, logged.sends/unlogged.sends), append(ingestRates, logged.sends)
+		recall, recallRates = append(recall, logged.recalls/unlogged.recalls), append(recallRates, logged.recalls)
+	}
+	for unit, values := range map[string][]float64{
+		"ingest-ratio": ingest, "recall-ratio": recall, "sends/s": ingestRates, "recalls/s": recallRates,
+	} {
+		slices.Sort(values)
+		b.ReportMetric(values[len(values)/2], unit)
+	}
+}
+
+// logBench is one of the two services.
+type logBench struct {
+	*client.Client
+	// sends and recalls are calls a second of the last turn.
+	sends, recalls float64
+}
+
+func newLogBench(b *testing.B, unlogged bool) *logBench {
+	b.Helper()
+	dir := filepath.Join(b.TempDir(), "data")
+	ready, done := make(chan auth.URLs, 1), make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(b.Context()))
+	s, err := New(ctx, Config{
+		Data: datafolder.Folder{Dir: dir}, APIAddr: "127.0.0.1:0", ConsoleAddr: "127.0.0.1:0", EventStore: Embedded,
+		Postgres: pgtest.URL(b), Derive: true, PlanTerms: metering.DefaultPlanTerms(), RateLimit: new(int),
+		NoRequestLog: unlogged, Logger: runtest.Warnings(b), Ready: func(urls auth.URLs) { ready <- urls },
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	go func() { done <- s.Run(ctx) }()
+	b.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
+		if err := s.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	var urls auth.URLs
+	select {
+	case urls = <-ready:
+	case <-time.After(runtest.Timeout):
+		b.Fatalf("the service is not ready after %s", runtest.Timeout)
+	}
+	keys, err := datafolder.ReadCredentials(dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c, err := client.New(urls.API, keys[datafolder.ProjectKeyName])
+	if err != nil {
+		b.Fatal(err)
+	}
+	return &logBench{Client: c}
+}
+
+// single sends for a while and waits until all of it is derived.
+func (s *logBench) single(b *testing.B, round int) (perSecond float64) {
+	b.Helper()
+	rate, err := load.Single(b.Context(), s.Client, logBenchCallers, logBenchLasts, fmt.Sprint("round ", round))
+	if err != nil {
+		b.Fatal(err)
+	}
+	last, err := s.Ingest(b.Context(), client.DataPoint{ID: fmt.Sprint("last of ", round), Content: "The end."})
+	if err == nil {
+		_, err = s.WaitSettled(b.Context(), last.IngestionID, nil)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	return rate.PerSecond
+}
+
+func (s *logBench) recallFor(b *testing.B, lasts time.Duration) (perSecond float64) {
+	b.Helper()
+	var answered atomic.Int64
+	group, ctx := errgroup.WithContext(b.Context())
+	began := time.Now()
+	for c := range logBenchCallers {
+		group.Go(func() error {
+			texts := load.NewTexts(uint64(c) + 1)
+			for time.Since(began) < lasts {
+				page, err := s.Recall(ctx, client.RecallRequest{Query: texts.Query(), Identity: "load", Limit: 10})
+				if err != nil {
+					return fmt.Errorf("recall: %w", err)
+				}
+				if len(page.Results) > 0 {
+					answered.Add(1)
+				}
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		b.Fatal(err)
+	}
+	if answered.Load() == 0 {
+		b.Fatal("no recall found anything: nothing was measured")
+	}
+	return float64(answered.Load()) / time.Since(began).Seconds()
 }

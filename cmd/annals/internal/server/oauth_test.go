@@ -1,0 +1,444 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	oauth "github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/modelcontextprotocol/go-sdk/oauthex"
+
+	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/console/signin"
+	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/mcptest"
+	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/webtest"
+)
+
+const oauthCallback = "http://127.0.0.1:7777/callback"
+
+// consents is a person who is sent to the page of consent, and allows what it asks for in a place that is offered: the
+// first whose name begins so. times counts it, unless it is nil.
+func (h *consoleHarness) consents(reader *webtest.Reader, place string, times *int) oauth.AuthorizationCodeFetcher {
+	return func(_ context.Context, args *oauth.AuthorizationArgs) (*oauth.AuthorizationResult, error) {
+		if times != nil {
+			*times++
+		}
+		_, query, _ := strings.Cut(args.URL, "?")
+		at := "/oauth2/consent?" + query
+		value := ""
+		for _, option := range reader.Open(at).Find("option").EachIter() {
+			if value == "" && strings.HasPrefix(option.Text(), place) {
+				value = option.AttrOr("value", "")
+			}
+		}
+		answer := reader.Ask(http.MethodPost, at, url.Values{"decision": {"approve"}, "place": {value}})
+		to, err := url.Parse(answer.Location)
+		if err == nil && to.Query().Get("code") == "" {
+			err = fmt.Errorf("%s: %d %q %s: %.3000s", at, answer.Status, value, answer.Location, webtest.Plain(answer.Body))
+		}
+		return &oauth.AuthorizationResult{
+			Code: to.Query().Get("code"), State: to.Query().Get("state"), Iss: to.Query().Get("iss"),
+		}, err
+	}
+}
+
+// connect connects go-sdk's client with its whole flow: discovery, registration, consent, tokens.
+func (h *consoleHarness) connect(reader *webtest.Reader, place string) agent {
+	h.t.Helper()
+	handler, err := oauth.NewAuthorizationCodeHandler(&oauth.AuthorizationCodeHandlerConfig{
+		DynamicClientRegistrationConfig: &oauth.DynamicClientRegistrationConfig{Metadata: &oauthex.ClientRegistrationMetadata{
+			ClientName: "Sdk" + markup, RedirectURIs: []string{oauthCallback}, TokenEndpointAuthMethod: "none",
+		}},
+		RedirectURL: oauthCallback, AuthorizationCodeFetcher: h.consents(reader, place, nil), RequestRefreshToken: true,
+	})
+	runtest.Must(h.t, err)
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	session, err := client.Connect(h.t.Context(), &mcp.StreamableClientTransport{
+		Endpoint: h.urls.Console + "/mcp", OAuthHandler: handler, DisableStandaloneSSE: true,
+	}, nil)
+	runtest.Must(h.t, err)
+	h.t.Cleanup(func() { _ = session.Close() })
+	return agent{session, h.t}
+}
+
+// A client of go-sdk gets in by a person's consent, does what the person may, and has to ask again
+// once the person ends it.
+func TestOAuth_ClientOfGoSDK(t *testing.T) {
+	unraced(t)
+	t.Parallel()
+	h := newConsole(t)
+	admin := h.connect(h.as("admin"), "default")
+	if tools := admin.tools(); !slices.Contains(tools, "recall") || !slices.Contains(tools, "remember") {
+		t.Errorf("an Admin's client has %v", tools)
+	}
+	var found struct{ Results []any }
+	if text, refusal := admin.use("recall", map[string]any{"query": "When is the launch?"}, &found); refusal != "" {
+		t.Errorf("%s %s", text, refusal)
+	}
+	reads := h.connect(h.as("read"), "all my projects")
+	if tools := reads.tools(); !slices.Contains(tools, "recall") || slices.Contains(tools, "remember") {
+		t.Errorf("a reader's client has %v", tools)
+	}
+	data, meta := h.lastEvent("organization.grant-approved.v1")
+	if !strings.Contains(meta, "person:"+h.ids["read"].String()) || !strings.Contains(data, `"scopes":["memory:read"]`) ||
+		strings.Contains(data, "Sdk") || strings.Contains(data, "127.0.0.1") {
+		t.Errorf("the event is %s %s", data, meta)
+	}
+	grants, err := h.authServer.Grants(t.Context(), h.ids["admin"])
+	runtest.Must(t, err)
+	if len(grants) != 1 || grants[0].ClientName != "Sdk"+markup || grants[0].UsedAt == nil {
+		t.Fatalf("%+v", grants)
+	}
+	call := commands.Call{
+		Principal: auth.Principal{Kind: auth.Person, KeyID: h.ids["admin"]}, RequestID: uuid.New(), ReceivedAt: time.Now(),
+	}
+	_, err = h.authServer.RevokeGrant(t.Context(), call, h.ids["admin"], grants[0].ID)
+	runtest.Must(t, err)
+	admin.use("recall", map[string]any{"query": "zebra"}, nil) // sends the person to the page of consent again
+	again, err := h.authServer.Grants(t.Context(), h.ids["admin"])
+	runtest.Must(t, err)
+	if len(again) != 1 || again[0].ID == grants[0].ID {
+		t.Errorf("a revoked client is served: %+v", again)
+	}
+}
+
+// The documents are those of the settings, whatever name a client calls by.
+func TestOAuth_Documents(t *testing.T) {
+	unraced(t)
+	t.Parallel()
+	h := newTenant(t)
+	for path, want := range map[string]string{
+		"/.well-known/oauth-protected-resource/mcp": `{"resource":"` + h.urls.Console + `/mcp",`,
+		"/.well-known/oauth-protected-resource":     `{"resource":"` + h.urls.Console + `/mcp",`,
+		"/.well-known/oauth-authorization-server":   `{"issuer":"` + h.urls.Auth + `","authorization_endpoint":"` + h.urls.Auth + `/oauth2/authorize",`,
+		"/.well-known/jwks.json":                    `{"keys":[{"kty":"EC",`,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.urls.Console+path, nil)
+		runtest.Must(t, err)
+		req.Host = "evil.example"
+		res, err := http.DefaultClient.Do(req)
+		runtest.Must(t, err)
+		body, err := io.ReadAll(res.Body)
+		runtest.Must(t, err)
+		runtest.Must(t, res.Body.Close())
+		if res.StatusCode != http.StatusOK || !strings.HasPrefix(string(body), want) || strings.Contains(string(body), "evil") ||
+			res.Header.Get("Access-Control-Allow-Origin") != "*" {
+			t.Errorf("%s: %d %s", path, res.StatusCode, body)
+		}
+	}
+}
+
+// let is what a person let in: a client with its tokens, and an agent with its own.
+type let struct{ client, access, refresh, assertion, renewal string }
+
+// letIn has somebody of a role let a client and an agent in.
+func (h *consoleHarness) letIn(role string) (l let) {
+	h.t.Helper()
+	const verifier = "dBjFtJeZ4CVP-mB92K27uhbUUP1mD2aLxMvE6J3qxYz"
+	sum := sha256.Sum256([]byte(verifier))
+	status, out := h.sendAs("", http.MethodPost, h.urls.Auth+"/oauth2/register", "application/json",
+		`{"client_name":"Desk","redirect_uris":["`+oauthCallback+`"]}`)
+	if l.client = at(out, "client_id"); l.client == "" {
+		h.t.Fatalf("registered: %d %v", status, out)
+	}
+	consent := "/oauth2/consent?" + url.Values{
+		"response_type": {"code"}, "client_id": {l.client}, "redirect_uri": {oauthCallback}, "state": {"st"},
+		"scope": {"memory:read"}, "code_challenge": {base64.RawURLEncoding.EncodeToString(sum[:])},
+		"code_challenge_method": {"S256"}, "resource": {h.urls.Console + "/mcp"},
+	}.Encode()
+	answer := h.as(role).Ask(http.MethodPost, consent,
+		url.Values{"decision": {"approve"}, "place": {h.home().String()}})
+	to, err := url.Parse(answer.Location)
+	runtest.Must(h.t, err)
+	status, out = h.token(url.Values{
+		"grant_type": {"authorization_code"}, "code": {to.Query().Get("code")}, "client_id": {l.client},
+		"redirect_uri": {oauthCallback}, "code_verifier": {verifier}, "resource": {h.urls.Console + "/mcp"},
+	})
+	if l.access, l.refresh = at(out, "access_token"), at(out, "refresh_token"); l.refresh == "" {
+		h.t.Fatalf("no tokens: %d %v, %d %.2000s", status, out, answer.Status, answer.Body)
+	}
+	l.assertion, l.renewal = h.admit(role)
+	return l
+}
+
+func (h *consoleHarness) token(form url.Values) (int, map[string]any) {
+	h.t.Helper()
+	return h.sendAs("", http.MethodPost, h.urls.Auth+"/oauth2/token", "application/x-www-form-urlencoded", form.Encode())
+}
+
+// initialize is the status of /mcp for an access token.
+func (h *consoleHarness) initialize(token string) int {
+	h.t.Helper()
+	req, err := http.NewRequestWithContext(h.t.Context(), http.MethodPost, h.urls.Console+"/mcp", strings.NewReader(
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},`+
+			`"clientInfo":{"name":"desk","version":"1"}}}`))
+	runtest.Must(h.t, err)
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	res, err := http.DefaultClient.Do(req)
+	runtest.Must(h.t, err)
+	_, err = io.Copy(io.Discard, res.Body)
+	runtest.Must(h.t, err)
+	runtest.Must(h.t, res.Body.Close())
+	return res.StatusCode
+}
+
+// works fails unless what a person let in works, or does not.
+func (h *consoleHarness) works(when string, l let, is bool) {
+	h.t.Helper()
+	want := map[bool]int{true: http.StatusOK, false: http.StatusUnauthorized}[is]
+	if status := h.initialize(l.access); status != want {
+		h.t.Errorf("%s: /mcp answers %d, want %d", when, status, want)
+	}
+	if status, out := h.exchange(l.assertion); (status == http.StatusOK) != is || !is && at(out, "error") != "invalid_grant" {
+		h.t.Errorf("%s: the agent exchanges its assertion: %d %v", when, status, out)
+	}
+}
+
+// ended fails unless nothing can be renewed of what a person let in.
+func (h *consoleHarness) ended(when string, l let) {
+	h.t.Helper()
+	h.works(when, l, false)
+	status, out := h.token(url.Values{"grant_type": {"refresh_token"}, "refresh_token": {l.refresh}, "client_id": {l.client}})
+	want(h.t, when+": refresh", status, out, 400, "invalid_grant")
+	status, out = h.renewAgent(l.renewal)
+	want(h.t, when+": the agent's refresh", status, out, 401, "invalid_refresh_token")
+}
+
+// live counts what the log lets in for people of a role.
+func (h *consoleHarness) live(role string) (n int) {
+	h.t.Helper()
+	runtest.Must(h.t, h.storage.db.QueryRow(h.t.Context(), `select
+		(select count(*) from access.client_grants where person_id = $1 and not ended) +
+		(select count(*) from access.agents where person_id = $1 and not revoked)`, h.ids[role]).Scan(&n))
+	return n
+}
+
+// What a session let in ends with a reset of the password, and with all sessions if the person asks for it.
+func TestGrants_EndWithWhatLetThemIn(t *testing.T) {
+	unraced(t)
+	t.Parallel()
+	h := newStaff(t)
+	owner, admin, read := h.letIn("owner"), h.letIn("admin"), h.letIn("read")
+	for role, l := range map[string]let{"owner": owner, "admin": admin, "read": read} {
+		h.works("before, "+role, l, true)
+	}
+	h.postForm("read", "/account/sessions", url.Values{}, http.StatusSeeOther)
+	h.works("after all sessions", read, true)
+	h.postForm("read", "/account/sessions", url.Values{"programs": {"yes"}}, http.StatusSeeOther)
+	h.ended("after everything", read)
+
+	token, err := h.signin.NewLink(t.Context(), signin.Link{
+		Purpose: signin.Owner, Person: h.ids["admin"], Email: h.mail("admin"),
+	})
+	runtest.Must(t, err)
+	h.postForm("nobody", "/link/"+token, url.Values{"password": {"correct horse battery"}}, http.StatusSeeOther)
+	h.ended("after a reset", admin)
+	h.works("of somebody else", owner, true)
+	for _, role := range []string{"read", "admin"} {
+		if n := h.live(role); n != 0 {
+			t.Errorf("the log lets %d in for %s", n, role)
+		}
+	}
+
+	// The process ends after the transaction: nothing is alive, and the tidying writes the rest.
+	runtest.Must(t, pgx.BeginFunc(t.Context(), h.storage.db, func(tx pgx.Tx) error {
+		return grantsOf{h.Server}.End(t.Context(), tx, h.ids["owner"])
+	}))
+	h.ended("after a crash", owner)
+	if n := h.live("owner"); n != 2 {
+		t.Errorf("the log lets %d in before the tidying", n)
+	}
+	runtest.Must(t, h.authServer.Tidy(t.Context()))
+	runtest.Must(t, h.agents.Tidy(t.Context()))
+	if n := h.live("owner"); n != 0 {
+		t.Errorf("the log lets %d in after the tidying", n)
+	}
+	h.ended("after the tidying", owner)
+}
+
+// What was let in without a second factor is refused while the organization requires one.
+func TestGrants_NeedTheSecondFactor(t *testing.T) {
+	unraced(t)
+	t.Parallel()
+	h := newStaff(t)
+	l := h.letIn("admin")
+	h.works("before", l, true)
+	service, call := h.people()
+	of := h.home()
+	call.Principal.OrganizationID = of
+	runtest.Must(t, service.SetSecondFactor(t.Context(), call, of, true))
+	h.ended("while it is required", l)
+	runtest.Must(t, service.SetSecondFactor(t.Context(), call, of, false))
+	h.works("once it is not", l, true)
+	if status, out := h.renewAgent(l.renewal); status != http.StatusOK {
+		text, _ := json.Marshal(out) // of text
+		t.Errorf("the agent's refresh once it is not: %d %s", status, text)
+	}
+	h.exec(`update ops.agent_registrations set second_factor = true where person_id = $1`, h.ids["admin"])
+	h.exec(`update ops.oauth_grants set second_factor = true where person_id = $1`, h.ids["admin"])
+	runtest.Must(t, service.SetSecondFactor(t.Context(), call, of, true))
+	h.works("with one", l, true)
+}
+
+// Who leaves an organization takes along what was let in there. The last Owner stays.
+func TestLeave_EndsGrants(t *testing.T) {
+	unraced(t)
+	t.Parallel()
+	h := newStaff(t)
+	of := h.home().String()
+	owner, read := h.letIn("owner"), h.letIn("read")
+	got := h.postForm("owner", "/account/leave", url.Values{"organization": {of}, "sure": {"yes"}}, http.StatusConflict)
+	if !strings.Contains(got.Body, "last owner") {
+		t.Errorf("the last Owner is shown %.3000s", got.Body)
+	}
+	h.postForm("read", "/account/leave", url.Values{"organization": {of}}, http.StatusBadRequest)
+	h.works("before", read, true)
+	got = h.postForm("read", "/account/leave", url.Values{"organization": {of}, "sure": {"yes"}}, http.StatusSeeOther)
+	if got.Location != "/sign-in" {
+		t.Errorf("leads to %s", got.Location)
+	}
+	h.ended("after leaving", read)
+	h.works("of who stays", owner, true)
+	if data, meta := h.lastEvent("organization.member-removed.v1"); !strings.Contains(data, h.ids["read"].String()) ||
+		!strings.Contains(meta, "person:"+h.ids["read"].String()) {
+		t.Errorf("the event is %s %s", data, meta)
+	}
+	if got := h.as("read").Ask(http.MethodGet, "/", nil); got.Status != http.StatusSeeOther {
+		t.Errorf("who left opens the console: %d", got.Status)
+	}
+}
+
+// An Admin's reset of the second factor ends what the person let in.
+func TestReset_OfTheSecondFactorEndsGrants(t *testing.T) {
+	unraced(t)
+	t.Parallel()
+	h := newStaff(t)
+	read, admin := h.letIn("read"), h.letIn("admin")
+	h.works("before", read, true)
+	h.postForm("owner", membersPage+"/"+h.ids["read"].String(), url.Values{"do": {"second-factor"}, "sure": {"yes"}}, http.StatusSeeOther)
+	h.ended("after a reset of the second factor", read)
+	h.works("of somebody else", admin, true)
+	if n := h.live("read"); n != 0 {
+		t.Errorf("the log lets %d in", n)
+	}
+}
+
+// A client that knows the address alone finds the authorization server, registers, asks a person, and gets tokens with
+// which it remembers and recalls. Nothing of it opens the API.
+func TestMCP_OAuth(t *testing.T) {
+	unraced(t)
+	t.Parallel()
+	h := newConsole(t)
+	for role, tools := range map[string]int{"write": 5, "read": 3} {
+		asked := 0
+		const callback = "http://127.0.0.1:11953/callback"
+		handler, err := oauth.NewAuthorizationCodeHandler(&oauth.AuthorizationCodeHandlerConfig{
+			DynamicClientRegistrationConfig: &oauth.DynamicClientRegistrationConfig{Metadata: &oauthex.ClientRegistrationMetadata{
+				ClientName: "Desk", RedirectURIs: []string{callback}, GrantTypes: []string{"authorization_code", "refresh_token"},
+			}},
+			RedirectURL: callback, AuthorizationCodeFetcher: h.consents(h.as(role), "", &asked), RequestRefreshToken: true,
+		})
+		runtest.Must(t, err)
+		client := mcp.NewClient(&mcp.Implementation{Name: "desk", Version: "1"}, nil)
+		session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{
+			Endpoint: h.urls.Console + "/mcp", OAuthHandler: handler, DisableStandaloneSSE: true,
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = session.Close() })
+		a := agent{session, t}
+		if names := a.tools(); len(names) != tools || asked != 1 {
+			t.Errorf("%s is shown %q after %d consents", role, names, asked)
+		}
+		if role == "write" {
+			a.must("remember", map[string]any{"content": "The lamp is green."}, nil)
+		}
+		if text := a.must("recall", map[string]any{"query": "zebra"}, nil); !strings.Contains(text, ": ") {
+			t.Errorf("%s recalls %s", role, text)
+		}
+		source, err := handler.TokenSource(t.Context())
+		runtest.Must(t, err)
+		token, err := source.Token()
+		runtest.Must(t, err)
+		if status, _ := h.call(token.AccessToken, http.MethodGet, api+"/usage", nil); status != http.StatusUnauthorized {
+			t.Errorf("the API answers a token of /mcp with %d", status)
+		}
+	}
+}
+
+const root = "../../../.."
+
+// The service does what each revision of the protocol requires of a server, but for what the baseline names.
+func TestMCP_Conformance(t *testing.T) {
+	unraced(t)
+	t.Parallel()
+	mcptest.Suite(t, root)
+	h, key := newHarness(t), ""
+	proxy := mcptest.Proxy(t, func() string { return key }, func() string { return h.urls.Console })
+	// The suite calls as a page of the address that it knows.
+	h.set = func(c *Config) { c.MCPOrigins = proxy.URL }
+	h.start()
+	key, _ = h.keys()
+	for _, revision := range mcptest.Revisions {
+		mcptest.Server(t, root, proxy.URL+"/mcp", revision, "testdata/mcp-"+revision+".yaml")
+	}
+}
+
+// A client that registered before gets a code and a token as the suite wants them. A person consents, nothing else.
+func TestMCP_ConformanceOfAuthorization(t *testing.T) {
+	unraced(t)
+	t.Parallel()
+	mcptest.Suite(t, root)
+	h := newStaff(t)
+	_, port, _ := strings.Cut(runtest.FreeAddress(t), ":")
+	status, client := h.sendAs("", http.MethodPost, h.urls.Auth+"/oauth2/register", "application/json",
+		`{"client_name":"Suite","redirect_uris":["http://127.0.0.1:`+port+`/callback"]}`)
+	id, _ := client["client_id"].(string)
+	if status != http.StatusCreated || id == "" {
+		t.Fatalf("%d %v", status, client)
+	}
+	var out, problems strings.Builder
+	suite := mcptest.Suite(t, root, "authorization", "--url", h.urls.Auth, "--client-id", id, "--port", port,
+		"--resource", h.urls.Console+"/mcp")
+	suite.Stderr = &problems
+	lines, err := suite.StdoutPipe()
+	runtest.Must(t, err)
+	runtest.Must(t, suite.Start())
+	consents := 0
+	consent := h.consents(h.as("write"), "", &consents)
+	for lines := bufio.NewScanner(lines); lines.Scan(); {
+		out.WriteString(lines.Text() + "\n")
+		if strings.HasPrefix(lines.Text(), h.urls.Auth+"/oauth2/authorize?") {
+			given, err := consent(t.Context(), &oauth.AuthorizationArgs{URL: lines.Text()})
+			runtest.Must(t, err)
+			back := "http://127.0.0.1:" + port + "/callback?" + url.Values{
+				"code": {given.Code}, "state": {given.State}, "iss": {given.Iss},
+			}.Encode()
+			runtest.Await(t, "the suite listens", func() bool { // it may print the address before
+				res, err := http.Get(back)
+				return err == nil && res.Body.Close() == nil
+			})
+		}
+	}
+	if err := suite.Wait(); err != nil || consents != 1 || !strings.Contains(out.String(), "✓ authorization-code-grant: 1 passed") {
+		t.Errorf("%v after %d consents\n%s%s", err, consents, out.String(), problems.String())
+	}
+}
