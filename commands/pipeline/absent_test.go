@@ -11,6 +11,7 @@ import (
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/internal/minilm"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // storeVariable names the environment variable with the size of the largest store of TestLeastCosine_Absent.
@@ -45,9 +46,7 @@ func everyday(count int) (texts []string) {
 func linesOf(t *testing.T, name string) (lines []string) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for line := range strings.Lines(string(text)) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
 			lines = append(lines, line)

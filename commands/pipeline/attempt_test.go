@@ -21,6 +21,7 @@ import (
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 )
 
@@ -63,9 +64,7 @@ func newFixture(t *testing.T, content string, answers ...error) *fixture {
 	id, label, author := "s", "standup", "ana"
 	r, err := write.Ingest(t.Context(), commands.Call{Principal: auth.Principal{Project: project}, ReceivedAt: at},
 		commands.DataPoint{Content: content, ID: &id, Label: &label, Identity: &author, Metadata: []byte(`{"k":1}`)}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	b := &fixture{t: t, extractor: &scripted{answers: answers}}
 	b.Worker = &Worker{
 		LoadGauge: idle{}, Age: noAge, Journal: log, Extractor: b.extractor, Logger: quiet,
@@ -83,26 +82,20 @@ func (b *fixture) deleted() {
 	b.t.Helper()
 	_, err := b.Journal.Append(b.t.Context(), stream.Name(stream.DataPoint, b.item.DataPoint), 0,
 		event.NewMeta("test", at), datapoint.Deleted{ProjectID: b.item.ProjectID, DeletionID: uuid.New(), DeletedAt: at})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	runtest.Must(b.t, err)
 }
 
 func (b *fixture) attempt() result {
 	b.t.Helper()
 	r, err := b.derive(b.t.Context(), b.item)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	runtest.Must(b.t, err)
 	return r
 }
 
 func (b *fixture) history() []eventstore.DecodedEvent {
 	b.t.Helper()
 	facts, err := b.Journal.ReadFrom(b.t.Context(), stream.Name(stream.Memory, b.item.DataPoint), 0)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	runtest.Must(b.t, err)
 	return facts
 }
 
@@ -222,9 +215,7 @@ func TestAttempts_CrashLoop(t *testing.T) {
 			Attempt: n + 1, StartedAt: at,
 		}
 		proposed, err := b.Journal.Codec.Encode(started, 0, event.NewMeta("test", time.Now()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if _, err := b.Journal.Store.Append(t.Context(), name, eventstore.Revision(n-1),
 			[]eventstore.Proposed{proposed}); err != nil {
 			t.Fatal(err)
@@ -250,9 +241,7 @@ func TestDerive_ManyMemories(t *testing.T) {
 		t.Fatalf("derived inline: %d memories", len(e.Memories))
 	}
 	data, err := b.Journal.ReadBlob(t.Context(), *e.Blob)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if found, err := memory.Decode(data); err != nil || len(found) != 3000 {
 		t.Errorf("%d memories read back: %v", len(found), err)
 	}

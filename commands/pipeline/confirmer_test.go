@@ -18,6 +18,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/projection"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 )
 
@@ -78,9 +79,7 @@ func newConfirming(b *fixture, list listed, progress stalled) *confirming {
 func (c *confirming) mustRound() (worked bool) {
 	c.b.t.Helper()
 	worked, err := c.round(c.b.t.Context())
-	if err != nil {
-		c.b.t.Fatal(err)
-	}
+	runtest.Must(c.b.t, err)
 	return worked
 }
 
@@ -88,9 +87,7 @@ func (c *confirming) want(name string, types ...string) {
 	c.b.t.Helper()
 	c.mustRound()
 	facts, err := c.b.Journal.ReadFrom(c.b.t.Context(), name, 0)
-	if err != nil {
-		c.b.t.Fatal(err)
-	}
+	runtest.Must(c.b.t, err)
 	var got []string
 	for _, f := range facts {
 		got = append(got, f.Type)
@@ -104,9 +101,7 @@ func (c *confirming) want(name string, types ...string) {
 func (b *fixture) marks() []uint64 {
 	b.t.Helper()
 	facts, err := b.Journal.ReadFrom(b.t.Context(), stream.Pipeline, 0)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	runtest.Must(b.t, err)
 	var marks []uint64
 	for _, f := range facts {
 		marks = append(marks, f.Event.(*pipeline.Searchable).Position)
@@ -306,9 +301,7 @@ func TestConfirmer_FailureOfAnEarlierRound(t *testing.T) {
 			_, err = b.Journal.Append(t.Context(), streamOf(send), last.Revision, event.NewMeta("test", time.Now()),
 				ingestion.Retried{ProjectID: send.ProjectID, Round: round})
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 	}
 	retry(1)
 	clear(c.ended) // as in another process, whose list is old

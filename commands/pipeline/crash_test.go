@@ -22,6 +22,7 @@ import (
 	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // scene is one run of an operation, in a project of its own.
@@ -68,23 +69,11 @@ var big = strings.Repeat("A text that does not fit into its event. ", 8_000)
 
 func (s *scene) must(err error) {
 	s.t.Helper()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	runtest.Must(s.t, err)
 }
 
-func (s *scene) ingest(items ...commands.DataPoint) {
-	s.t.Helper()
-	r, err := s.write.IngestBatch(s.t.Context(), s.call, items, "")
-	s.must(err)
-	s.send = r.IngestionID
-}
-
-func (s *scene) remove(ids ...string) {
-	s.t.Helper()
-	_, err := s.write.DeleteDataPoints(s.t.Context(), s.call, ids)
-	s.must(err)
-}
+// ingestBatch sends a batch, which is the last one from then on.
+func (s *scene) ingestBatch(items ...commands.DataPoint) { s.send = s.harness.ingestBatch(items...) }
 
 // remember derives memories of a data point of the last batch, as a worker would; those of one
 // whose text is long lie in a blob.
@@ -121,12 +110,12 @@ func (s *scene) remember(id string, ordinal int, inBlob bool) {
 func operations() []operation {
 	batch := []commands.DataPoint{item("new", "one"), item("same", "two"), item("changed", "four"), item("large", big)}
 	known := func(s *scene) {
-		s.ingest(item("same", "two"), item("changed", "three"))
+		s.ingestBatch(item("same", "two"), item("changed", "three"))
 		s.remember("same", 0, false)
 		s.remember("changed", 1, true)
 	}
 	all := func(s *scene) {
-		s.ingest(batch...)
+		s.ingestBatch(batch...)
 		for ordinal, in := range batch {
 			s.remember(*in.ID, ordinal, *in.ID == "large")
 		}
@@ -177,7 +166,7 @@ func operations() []operation {
 		{name: "deletion of a send", method: "DeleteSend", prepare: func(s *scene) {
 			all(s)
 			send := s.send
-			s.ingest(item("changed", "five")) // stays: a later send revised it
+			s.ingestBatch(item("changed", "five")) // stays: a later send revised it
 			s.send = send
 		}, act: func(s *scene, c *commands.Service, _ *Finisher) error {
 			return c.DeleteSend(s.t.Context(), s.call, s.send)
@@ -199,10 +188,8 @@ func operations() []operation {
 		{name: "completing a batch and its deletion", prepare: func(s *scene) {
 			known(s)
 			s.commitBatch("open", batch...)
-			if err := s.stop(1).DeleteSend(s.t.Context(), s.call,
-				stream.IngestionID(s.call.Principal.Project.Namespace, "open")); err == nil {
-				s.t.Fatal("the call succeeded after its store died")
-			}
+			s.dead(nil, s.stop(1).DeleteSend(s.t.Context(), s.call,
+				stream.IngestionID(s.call.Principal.Project.Namespace, "open")))
 			s.passHead()
 		}, act: finish},
 		{name: "retry", method: "Retry", prepare: func(s *scene) {
@@ -217,25 +204,17 @@ func operations() []operation {
 			s.remove("same")
 		}, act: finish},
 		{name: "completing and giving up", prepare: func(s *scene) {
-			if _, err := s.stop(3).IngestBatch(s.t.Context(), s.call, batch, "whole"); err == nil {
-				s.t.Fatal("the call succeeded after its store died")
-			}
-			if _, err := s.stop(2).IngestBatch(s.t.Context(), s.call, []commands.DataPoint{item("lost", "one")},
-				"lost"); err == nil {
-				s.t.Fatal("the call succeeded after its store died")
-			}
+			s.dead(s.stop(3).IngestBatch(s.t.Context(), s.call, batch, "whole"))
+			s.dead(s.stop(2).IngestBatch(s.t.Context(), s.call, []commands.DataPoint{item("lost", "one")},
+				"lost"))
 			s.loseStage(stream.IngestionID(s.call.Principal.Project.Namespace, "lost"))
 			s.passHead()
 		}, act: finish},
 		{name: "sweep", prepare: func(s *scene) {
 			for range 3 {
-				if _, err := s.stop(1).IngestBatch(s.t.Context(), s.call, batch, ""); err == nil {
-					s.t.Fatal("the call succeeded after its store died")
-				}
+				s.dead(s.stop(1).IngestBatch(s.t.Context(), s.call, batch, ""))
 			}
-			if _, err := s.stop(1).Ingest(s.t.Context(), s.call, item("large", big), ""); err == nil {
-				s.t.Fatal("the call succeeded after its store died")
-			}
+			s.dead(s.stop(1).Ingest(s.t.Context(), s.call, item("large", big), ""))
 			s.passHead()
 		}, act: finish},
 	}...)
@@ -245,26 +224,20 @@ func operations() []operation {
 func (w *harness) loseStage(send uuid.UUID) {
 	w.t.Helper()
 	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Ingestion, send), 0)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	stage := facts[0].Event.(*ingestion.Accepted).Stage.Stream
 	last, _, err := w.store.ReadLast(w.t.Context(), stage)
 	if err == nil {
 		_, err = w.store.Tombstone(w.t.Context(), stage, last.Revision)
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 }
 
 // begin makes a project, and what an operation finds in it.
 func (w *harness) begin(op operation) *scene {
 	w.t.Helper()
 	head, err := w.store.Head(w.t.Context())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	s := &scene{harness: w, start: head}
 	w.openProject()
 	if op.prepare != nil {
@@ -291,9 +264,7 @@ func (s *scene) settle() {
 	s.t.Helper()
 	s.passHead()
 	_, finisher := s.services(s.store)
-	if err := finisher.CatchUp(s.t.Context()); err != nil {
-		s.t.Fatal(err)
-	}
+	runtest.Must(s.t, finisher.CatchUp(s.t.Context()))
 	if done, err := finisher.EraseNow(s.t.Context()); err != nil ||
 		done.Left.Deletions+done.Left.Blobs+done.Left.FanOuts > 0 {
 		s.t.Fatalf("left %+v, %v", done.Left, err)
@@ -337,9 +308,7 @@ func TestOperations_CrashAfterEachAppend(t *testing.T) {
 
 			whole := w.begin(op)
 			service, finisher := w.services(w.store)
-			if err := op.act(whole, service, finisher); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, op.act(whole, service, finisher))
 			whole.settle()
 			after := whole.outcome()
 			compared += strings.Join(slices.Concat(before, after), "\n") + "\n"

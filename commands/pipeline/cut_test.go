@@ -39,21 +39,20 @@ func (w *harness) metadata(name, fields string) {
 // Somebody soft-deletes, truncates or ages a stream of ours. Sends to it complete, and it can be deleted and erased.
 func TestCut_GoesOn(t *testing.T) {
 	t.Parallel()
+	w := newNodeHarness(t)
 	for name, fields := range map[string]string{
 		"soft-deleted": `{"$tb":9223372036854775807}`, "truncated": `{"$tb":90}`, "aged": `{"$maxAge":1}`,
 	} {
 		for _, category := range []string{stream.DataPoint, stream.Memory} {
 			t.Run(name+" "+category, func(t *testing.T) {
-				t.Parallel()
-				w := newNodeHarness(t)
+				w.part(t)
 				point := stream.DataPointID(w.call.Principal.Project.Namespace, "a")
 				send := func(text string) {
 					t.Helper()
-					r, err := w.write.Ingest(t.Context(), w.call, item("a", text), "")
-					runtest.Must(t, err)
+					r := w.ingest(item("a", text))
 					w.until(text+" is completed", func() bool {
 						var phase string
-						err := w.db.QueryRow(t.Context(), `select phase from datapoints.sends where id = $1`, r.IngestionID).Scan(&phase)
+						err := w.db.QueryRow(t.Context(), `select phase from datapoints.sends where id = $1`, r).Scan(&phase)
 						return err == nil && phase == "indexed"
 					})
 				}
@@ -63,8 +62,7 @@ func TestCut_GoesOn(t *testing.T) {
 				send("three")
 				send("four")
 				w.hide(stream.Name(category, point), fields)
-				_, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{"a"})
-				runtest.Must(t, err)
+				w.remove("a")
 				done, err := w.finisher.EraseNow(t.Context())
 				runtest.Must(t, err)
 				if done.Left.Deletions != 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // guarded is a store that denies its user rights, and counts what it denied.
@@ -77,21 +78,13 @@ func TestErasure_Denied(t *testing.T) {
 	journal.Namespaces = w.log.Namespaces
 	w.finishOver(journal)
 	for _, id := range []string{"a", "b", "c"} {
-		if _, err := w.write.Ingest(t.Context(), w.call, item(id, "text of "+id), ""); err != nil {
-			t.Fatal(err)
-		}
+		w.ingest(item(id, "text of "+id))
 	}
 	for _, ids := range [][]string{{"a", "b"}, {"c"}} {
-		if _, err := w.write.DeleteDataPoints(t.Context(), w.call, ids); err != nil {
-			t.Fatal(err)
-		}
+		w.remove(ids...)
 	}
-	if _, err := w.write.BulkIdentities(t.Context(), w.call, []identity.Row{{Identity: "ana"}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.over(g).DeleteIdentity(t.Context(), w.call, "ana"); err != nil {
-		t.Fatal(err)
-	}
+	w.ok(w.write.BulkIdentities(t.Context(), w.call, []identity.Row{{Identity: "ana"}}))
+	runtest.Must(t, w.over(g).DeleteIdentity(t.Context(), w.call, "ana"))
 	w.passHead()
 	w.clock.move(time.Hour)
 

@@ -52,16 +52,15 @@ func (w *harness) damaged(want ...string) {
 // and the data point can be deleted and erased.
 func TestEnded_GoesOn(t *testing.T) {
 	t.Parallel()
+	w := newNodeHarness(t)
 	for name, ended := range map[string][]string{
 		"data point": {stream.DataPoint}, "memories": {stream.Memory}, "both": {stream.DataPoint, stream.Memory},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newNodeHarness(t)
+			w.part(t)
 			point := stream.DataPointID(w.call.Principal.Project.Namespace, "a")
-			first, err := w.write.Ingest(t.Context(), w.call, item("a", "Ana met Zoe"), "")
-			runtest.Must(t, err)
-			if phase, message := w.phase(first.IngestionID); phase != "indexed" {
+			first := w.ingest(item("a", "Ana met Zoe"))
+			if phase, message := w.phase(first); phase != "indexed" {
 				t.Fatalf("%s: %s", phase, message)
 			}
 			w.damaged()
@@ -90,8 +89,7 @@ func TestEnded_GoesOn(t *testing.T) {
 					return err == nil && again
 				})
 			}
-			_, err = w.write.DeleteDataPoints(t.Context(), w.call, []string{"a"})
-			runtest.Must(t, err)
+			w.remove("a")
 			w.damaged()
 			if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{"a"}); err == nil {
 				t.Error("it was deleted twice")
@@ -107,9 +105,7 @@ func TestEnded_GoesOn(t *testing.T) {
 				}
 			}
 			for _, text := range []string{"Zoe", "Ben"} {
-				if found := w.places(text); len(found) > 0 {
-					t.Errorf("cleaned, %q is in %v", text, found)
-				}
+				w.gone(text)
 			}
 			var open int
 			err = w.db.QueryRow(t.Context(), `select count(*) from datapoints.items where deleted_at is null`).Scan(&open)

@@ -47,9 +47,7 @@ func (w *harness) blobsOf(name string) (blobs []text) {
 	w.t.Helper()
 	facts, err := w.log.ReadFrom(w.t.Context(), stream.Name(stream.Identity,
 		stream.IdentityID(w.call.Principal.Project.Namespace, name)), 0)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	for _, f := range facts {
 		var refs []*blob.Ref
 		switch e := f.Event.(type) {
@@ -63,9 +61,7 @@ func (w *harness) blobsOf(name string) (blobs []text) {
 				continue
 			}
 			data, err := w.log.ReadBlob(w.t.Context(), *ref)
-			if err != nil {
-				w.t.Fatal(err)
-			}
+			runtest.Must(w.t, err)
 			blobs = append(blobs, text{ref.Stream, string(data)})
 		}
 	}
@@ -89,29 +85,18 @@ func TestRemovedIdentity_TraitsAreNowhere(t *testing.T) {
 		}
 		return traits
 	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	put := func(name string, traits map[string]string) {
 		t.Helper()
-		_, err := w.write.PutIdentity(t.Context(), w.call, name, traits)
-		must(err)
+		w.ok(w.write.PutIdentity(t.Context(), w.call, name, traits))
 	}
 	put("ana", map[string]string{"city": replaced})
 	put("ana", large(big))
 	put("ana", nil)
-	_, err := w.write.PatchIdentity(t.Context(), w.call, "ana", map[string]string{"city": patched}, nil)
-	must(err)
-	_, err = w.write.PatchIdentity(t.Context(), w.call, "ana", large(bigPatch), nil)
-	must(err)
-	_, err = w.write.BulkIdentities(t.Context(), w.call, []identity.Row{{
-		Identity: "ana",
-		Traits:   map[string]string{"city": bulk},
-	}, {Identity: "bo", Traits: map[string]string{"city": lives}}})
-	must(err)
+	w.ok(w.write.PatchIdentity(t.Context(), w.call, "ana", map[string]string{"city": patched}, nil))
+	w.ok(w.write.PatchIdentity(t.Context(), w.call, "ana", large(bigPatch), nil))
+	w.ok(w.write.BulkIdentities(t.Context(), w.call, []identity.Row{
+		{Identity: "ana", Traits: map[string]string{"city": bulk}}, {Identity: "bo", Traits: map[string]string{"city": lives}},
+	}))
 	put("bo", map[string]string{"city": "Porto"})
 	// One dies before its commit, one within its fan-out.
 	for _, died := range []struct {
@@ -121,9 +106,7 @@ func TestRemovedIdentity_TraitsAreNowhere(t *testing.T) {
 		{1, []identity.Row{{Identity: "ana", Traits: map[string]string{"city": unstored}}}},
 		{3, []identity.Row{{Identity: "bo"}, {Identity: "ana", Traits: map[string]string{"city": staged}}}},
 	} {
-		if _, err := w.stop(died.after).BulkIdentities(t.Context(), w.call, died.rows); err == nil {
-			t.Fatal("the call succeeded after its store died")
-		}
+		w.dead(w.stop(died.after).BulkIdentities(t.Context(), w.call, died.rows))
 	}
 	w.passHead()
 	for word, want := range map[string]string{
@@ -141,7 +124,7 @@ func TestRemovedIdentity_TraitsAreNowhere(t *testing.T) {
 	}
 	// The node may remove the events by itself at any time after the removal, so they are read before it.
 	ever := eventstoretest.All(t, w.store, 0)
-	must(w.write.DeleteIdentity(t.Context(), w.call, "ana"))
+	runtest.Must(t, w.write.DeleteIdentity(t.Context(), w.call, "ana"))
 	w.passHead()
 	ever = append(ever, eventstoretest.All(t, w.store, ever[len(ever)-1].Position)...)
 	for _, b := range blobs {
@@ -184,17 +167,13 @@ func TestFinisher_ClearsRemovals(t *testing.T) {
 		rows[n] = identity.Row{Identity: fmt.Sprint("identity ", n)}
 	}
 	rows[0].Traits = map[string]string{"city": runtest.Word()}
-	if _, err := w.write.BulkIdentities(t.Context(), w.call, rows); err != nil {
-		t.Fatal(err)
-	}
+	w.ok(w.write.BulkIdentities(t.Context(), w.call, rows))
 	for n, row := range rows {
 		service := w.write
 		if n == 0 {
 			service = w.stop(1) // dies after the removal
 		}
-		if err := service.DeleteIdentity(t.Context(), w.call, row.Identity); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, service.DeleteIdentity(t.Context(), w.call, row.Identity))
 	}
 	w.passHead()
 	round := func() (done erasure.Report) {

@@ -29,9 +29,7 @@ func (w *harness) places(word string) []string {
 	var places []string
 	rows, err := w.db.Query(w.t.Context(),
 		`select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables where schemaname not in ('pg_catalog', 'information_schema')`)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(tables) < 15 {
 		w.t.Fatalf("tables %v: %v", tables, err)
@@ -39,9 +37,7 @@ func (w *harness) places(word string) []string {
 	for _, table := range tables {
 		var found bool
 		query := fmt.Sprintf(`select exists (select from %s r where strpos(lower(r::text), $1) > 0 or strpos(r::text, $2) > 0)`, table)
-		if err := w.db.QueryRow(w.t.Context(), query, word, hex.EncodeToString([]byte(word))).Scan(&found); err != nil {
-			w.t.Fatal(err)
-		}
+		runtest.Must(w.t, w.db.QueryRow(w.t.Context(), query, word, hex.EncodeToString([]byte(word))).Scan(&found))
 		if found {
 			places = append(places, table)
 		}
@@ -56,6 +52,14 @@ func (w *harness) places(word string) []string {
 		places = append(places, "file "+file)
 	}
 	return places
+}
+
+// gone fails the test where a word is anywhere.
+func (w *harness) gone(word string) {
+	w.t.Helper()
+	if found := w.places(word); len(found) > 0 {
+		w.t.Errorf("%q is in %v", word, found)
+	}
 }
 
 // stop is a process that dies after so many appends and tombstones.
@@ -90,9 +94,7 @@ func TestErasedText_IsNowhere(t *testing.T) {
 	send := func(items ...commands.DataPoint) {
 		t.Helper()
 		r, err := w.write.IngestBatch(t.Context(), w.call, items, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		sends = append(sends, r.IngestionID)
 	}
 	send(note, text("long note", strings.Repeat(long+" rests.\n", 20_000)))
@@ -100,20 +102,14 @@ func TestErasedText_IsNowhere(t *testing.T) {
 	// A crash after the fan-out leaves the stage. A crash after the stage leaves a send that is not stored.
 	r, err := w.stop(5).IngestBatch(t.Context(), w.call,
 		[]commands.DataPoint{text("c", "Cy met "+staged), text("d", "Di met "+staged)}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	sends = append(sends, r.IngestionID)
-	if _, err := w.stop(1).IngestBatch(t.Context(), w.call, []commands.DataPoint{text("e", "Ed met "+unstored)},
-		""); err == nil {
-		t.Fatal("the call succeeded after its store died")
-	}
+	w.dead(w.stop(1).IngestBatch(t.Context(), w.call, []commands.DataPoint{text("e", "Ed met "+unstored)},
+		""))
 	w.until("all is indexed", func() bool {
 		for _, id := range sends {
 			s, err := w.queries.Status(t.Context(), w.call.Principal.Project, id)
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			if s.Status != "completed" {
 				return false
 			}
@@ -135,9 +131,7 @@ func TestErasedText_IsNowhere(t *testing.T) {
 		}
 	}
 	ever := eventstoretest.All(t, w.store, 0) // before the deletion, after which the node may remove events by itself
-	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{"note", "long note", "c", "d"}); err != nil {
-		t.Fatal(err)
-	}
+	w.remove("note", "long note", "c", "d")
 	ever = append(ever, eventstoretest.All(t, w.store, ever[len(ever)-1].Position)...)
 	// The stage of a send that was never stored holds nothing of what was deleted, and withholds nothing.
 	done, err := w.finisher.EraseNow(t.Context())
@@ -146,18 +140,14 @@ func TestErasedText_IsNowhere(t *testing.T) {
 		t.Fatalf("before the blob of the lost send is loose: %+v, %v", done, err)
 	}
 	for _, word := range []string{short, long, label, metadata, staged} {
-		if found := w.places(word); len(found) > 0 {
-			t.Errorf("erased, a word is in %v", found)
-		}
+		w.gone(word)
 	}
 	w.clock.move(blob.Keep + time.Second)
 	if done, err = w.finisher.EraseNow(t.Context()); err != nil || done.Blobs != 1 || done.Left.Blobs != 0 {
 		t.Fatalf("a day later: %+v, %v", done, err)
 	}
 	for _, word := range []string{short, long, label, metadata, staged, unstored} {
-		if found := w.places(word[:20]); len(found) > 0 {
-			t.Errorf("cleaned, a word is in %v", found)
-		}
+		w.gone(word[:20])
 	}
 	if found := strings.Join(w.places(kept), " "); !strings.Contains(found, "datapoints.revisions") ||
 		!strings.Contains(found, ".zap") {
@@ -173,13 +163,8 @@ func TestCleaned_RequiresRemoval(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
 	id := "a"
-	if _, err := w.write.Ingest(t.Context(), w.call, commands.DataPoint{ID: &id, Content: "Ana likes tea"},
-		""); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{id}); err != nil {
-		t.Fatal(err)
-	}
+	w.ingest(commands.DataPoint{ID: &id, Content: "Ana likes tea"})
+	w.remove(id)
 	sound := w.finisher.Eraser.Store
 	w.finisher.Eraser.Store = refusing{}
 	if done, err := w.finisher.EraseNow(t.Context()); err == nil || done.Deletions != 0 || done.Left.Deletions != 1 ||
@@ -212,26 +197,17 @@ func TestErasure_ManyDeletionsAtOnce(t *testing.T) {
 		ids[i] = fmt.Sprint("id ", i)
 		items[i] = commands.DataPoint{ID: &ids[i], Content: fmt.Sprint("Ana likes tea ", i)}
 	}
-	if _, err := w.write.IngestBatch(t.Context(), w.call, items, ""); err != nil {
-		t.Fatal(err)
-	}
+	w.ingestBatch(items...)
 	for _, id := range ids {
-		if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{id}); err != nil {
-			t.Fatal(err)
-		}
+		w.remove(id)
 	}
 	var done erasure.Report
 	w.finisher.round(t.Context(), false, &done)
 	if len(done.Errs()) > 0 || done.Deletions != len(ids) || counting.n != 1 {
 		t.Errorf("cleaned %d of %d deletions in %d removals, errors %v", done.Deletions, len(ids), counting.n, done.Errs())
 	}
-	if _, err := w.write.Ingest(t.Context(), w.call, commands.DataPoint{Content: "Bo likes tea"}, ""); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.write.DeleteDataPoints(t.Context(), w.call,
-		[]string{datapoint.Digest([]byte("Bo likes tea"))}); err != nil {
-		t.Fatal(err)
-	}
+	w.ingest(commands.DataPoint{Content: "Bo likes tea"})
+	w.remove(datapoint.Digest([]byte("Bo likes tea")))
 	w.finisher.round(t.Context(), false, &done)
 	if counting.n != 1 {
 		t.Error("the disk was cleaned again at once")

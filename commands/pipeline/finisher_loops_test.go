@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/internal/runtest"
@@ -34,15 +33,9 @@ func TestFinisher_FanOutsDuringAScavenge(t *testing.T) {
 	w.clock.move(finishAfter)
 	held := heldStore{make(chan struct{}, 1), make(chan struct{})}
 	w.finisher.Eraser.Store = held
-	if _, err := w.write.IngestBatch(t.Context(), w.call, []commands.DataPoint{
-		item("a", "one"), item("b", "two"),
-		item("c", "three"),
-	}, ""); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{"a"}); err != nil {
-		t.Fatal(err)
-	}
+	w.ingestBatch(item("a", "one"), item("b", "two"),
+		item("c", "three"))
+	w.remove("a")
 	runtest.Part(t, w.finisher.Run)
 	<-held.begun
 	w.commitDeletion("b", "c")
@@ -51,9 +44,7 @@ func TestFinisher_FanOutsDuringAScavenge(t *testing.T) {
 		w.until(id+" is finished", func() bool {
 			last, ok, err := w.log.Last(t.Context(), stream.Name(stream.DataPoint,
 				stream.DataPointID(w.call.Principal.Project.Namespace, id)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, err)
 			_, deleted := last.Event.(*datapoint.Deleted)
 			return ok && deleted != want
 		})
@@ -67,9 +58,7 @@ func TestFinisher_FanOutsDuringAScavenge(t *testing.T) {
 	w.until("all is cleaned", func() bool {
 		w.clock.move(time.Minute) // the disk is not cleaned again at once
 		open, err := w.queries.Open(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		return open.Deletions == 0
 	})
 }

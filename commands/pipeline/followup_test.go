@@ -9,6 +9,7 @@ import (
 
 	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/internal/projection"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections"
 )
 
@@ -18,9 +19,7 @@ func TestErase_WaitsForFollowUps(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
 	for _, source := range []string{"a", "b"} {
-		if _, err := w.write.Ingest(t.Context(), w.call, item(source, "text"), ""); err != nil {
-			t.Fatal(err)
-		}
+		w.ingest(item(source, "text"))
 	}
 	var dataPoint string
 	w.until("the data points are projected", func() bool {
@@ -28,9 +27,7 @@ func TestErase_WaitsForFollowUps(t *testing.T) {
 			and exists (select from datapoints.data_points where source_id = 'b')`).Scan(&dataPoint) == nil
 	})
 	for _, source := range []string{"a", "b"} {
-		if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{source}); err != nil {
-			t.Fatal(err)
-		}
+		w.remove(source)
 	}
 	for n, schema := range []string{"datapoints", "memories"} {
 		// As if the slices went on: no projector knows this kind of follow-up.
@@ -38,18 +35,14 @@ func TestErase_WaitsForFollowUps(t *testing.T) {
 			values ('test', $1::uuid, '00000000-0000-0000-0000-000000000000', 1, '', '')`, dataPoint); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.finisher.waitHead(t.Context(), projection.DataPoints, projection.Memories); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, w.finisher.waitHead(t.Context(), projection.DataPoints, projection.Memories))
 		var done erasure.Report
 		w.finisher.round(t.Context(), true, &done)
 		left, err := w.finisher.Pending(t.Context())
 		if err = errors.Join(append(done.Errs(), err)...); err != nil || done.Deletions != 1-n || left.Deletions != 1 {
 			t.Errorf("with a follow-up of %s: %+v, %d left, %v", schema, done, left.Deletions, err)
 		}
-		if _, err := w.db.Exec(t.Context(), `delete from `+schema+`.follow_ups`); err != nil {
-			t.Fatal(err)
-		}
+		w.ok(w.db.Exec(t.Context(), `delete from `+schema+`.follow_ups`))
 	}
 	done, err := w.finisher.EraseNow(t.Context())
 	if err != nil || done.Deletions != 1 || done.Left.Deletions != 0 {
@@ -70,42 +63,32 @@ func TestErase_ManyRevisions(t *testing.T) {
 		}
 	}
 	for n := range revisions {
-		if _, err := w.write.Ingest(t.Context(), w.call, item("a", "text "+strconv.Itoa(n)), ""); err != nil {
-			t.Fatal(err)
-		}
+		w.ingest(item("a", "text "+strconv.Itoa(n)))
 	}
-	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{"a"}); err != nil {
-		t.Fatal(err)
-	}
+	w.remove("a")
 	var live int
 	if err := w.db.QueryRow(t.Context(), `select count(*) from datapoints.data_points`).Scan(&live); err != nil || live != 0 {
 		t.Errorf("%d data points are live after the answer, %v", live, err)
 	}
 	w.until("the deletion is cleaned", func() bool {
 		done, err := w.finisher.EraseNow(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		return done.Left.Deletions == 0
 	})
 	counts := func() (all string) {
 		t.Helper()
-		if err := w.db.QueryRow(t.Context(), `select format('%s revisions, %s items, %s deleted, %s indexed, %s ready',
+		runtest.Must(t, w.db.QueryRow(t.Context(), `select format('%s revisions, %s items, %s deleted, %s indexed, %s ready',
 			(select count(*) from datapoints.revisions), (select count(*) from datapoints.items),
 			(select count(*) from datapoints.items where deleted_at is not null and phase = 'done'),
 			(select count(*) from datapoints.sends where phase = 'indexed' and deleted = 1),
-			(select sum(raw + comprehension + failed) from datapoints.readiness))`).Scan(&all); err != nil {
-			t.Fatal(err)
-		}
+			(select sum(raw + comprehension + failed) from datapoints.readiness))`).Scan(&all))
 		return all
 	}
 	want := fmt.Sprintf("0 revisions, %[1]d items, %[1]d deleted, %[1]d indexed, 0 ready", revisions)
 	if got := counts(); got != want {
 		t.Errorf("erased: %s, want %s", got, want)
 	}
-	if err := w.runtime.Rebuild(t.Context(), projection.DataPoints, nil); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.runtime.Rebuild(t.Context(), projection.DataPoints, nil))
 	if got := counts(); got != want {
 		t.Errorf("rebuilt: %s, want %s", got, want)
 	}

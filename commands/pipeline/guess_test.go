@@ -22,6 +22,7 @@ import (
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // What was erased cannot be guessed from a copy of the log without the hash key: neither an
@@ -55,9 +56,7 @@ func (w *harness) sendAndErase() (guesses, stages map[string]string) {
 	w.t.Helper()
 	must := func(err error) {
 		w.t.Helper()
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		runtest.Must(w.t, err)
 	}
 	ctx, mail := w.t.Context(), "ana.ruiz@example.org"
 	single, batch, big := "The salary of Ana is 51,000.", "The salary of Bo is 48,000.",
@@ -75,19 +74,15 @@ func (w *harness) sendAndErase() (guesses, stages map[string]string) {
 		{commands.DataPoint{Content: big}, ""},
 		{commands.DataPoint{Content: "x", ID: &id}, ""},
 	} {
-		_, err := w.write.Ingest(ctx, w.call, in.p, in.key)
-		must(err)
+		w.ok(w.write.Ingest(ctx, w.call, in.p, in.key))
 	}
-	_, err := w.write.IngestBatch(ctx, w.call, []commands.DataPoint{{Content: batch}}, "import-2")
-	must(err)
-	_, err = w.write.PutAudience(ctx, w.call,
-		commands.AudiencePut{Slug: "payroll", Kind: audience.KindFixed, Identities: []string{mail}})
-	must(err)
+	w.ok(w.write.IngestBatch(ctx, w.call, []commands.DataPoint{{Content: batch}}, "import-2"))
+	w.ok(w.write.PutAudience(ctx, w.call,
+		commands.AudiencePut{Slug: "payroll", Kind: audience.KindFixed, Identities: []string{mail}}))
 	row := identity.Row{Identity: mail, Traits: map[string]string{"city": "Lisbon"}}
-	_, err = w.write.BulkIdentities(ctx, w.call, []identity.Row{row})
-	must(err)
+	w.ok(w.write.BulkIdentities(ctx, w.call, []identity.Row{row}))
 	project := w.call.Principal.Project
-	_, err = w.log.Append(ctx, stream.UsageName(project.ID, "2026-11"), eventstore.NoStream,
+	_, err := w.log.Append(ctx, stream.UsageName(project.ID, "2026-11"), eventstore.NoStream,
 		event.NewMeta("test", time.Now()),
 		metering.Charged{
 			ProjectID: project.ID, FlushID: uuid.New(), Month: "2026-11",
@@ -112,8 +107,7 @@ func (w *harness) sendAndErase() (guesses, stages map[string]string) {
 		sum := sha256.Sum256([]byte(content))
 		ids = append(ids, hex.EncodeToString(sum[:]))
 	}
-	_, err = w.write.DeleteDataPoints(ctx, w.call, ids)
-	must(err)
+	w.ok(w.write.DeleteDataPoints(ctx, w.call, ids))
 	must(w.write.DeleteIdentity(ctx, w.call, mail))
 	w.passHead()
 	done, err := w.finisher.EraseNow(ctx)

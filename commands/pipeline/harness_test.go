@@ -100,19 +100,27 @@ func newNodeHarness(t *testing.T) *harness {
 }
 
 func (w *harness) derive() {
-	worker := &Worker{
-		LoadGauge: idle{}, Age: noAge, Journal: w.log, Queue: w.queries, Progress: w.waiter,
-		Extractor: Builtin{}, Logger: w.log.Logger, Holder: "test", Now: time.Now,
-	}
+	worker := w.worker("test")
+	worker.Now = time.Now
 	runtest.Part(w.t, worker.Run)
 }
 
-func (w *harness) confirm() {
-	confirmer := &Confirmer{
+func (w *harness) confirm() { runtest.Part(w.t, w.confirmer().Run) }
+
+// worker returns a worker on the clock of the harness that does not run.
+func (w *harness) worker(name string) *Worker {
+	return &Worker{
+		Journal: w.log, Queue: w.queries, Progress: w.waiter, Extractor: Builtin{}, Logger: w.log.Logger,
+		LoadGauge: idle{}, Age: noAge, Holder: name, Now: w.clock.now,
+	}
+}
+
+// confirmer returns a confirmer that does not run.
+func (w *harness) confirmer() *Confirmer {
+	return &Confirmer{
 		Journal: w.log, Sends: w.queries, Progress: w.waiter, IndexErr: func(context.Context) error { return nil },
 		Logger: w.log.Logger, Now: time.Now,
 	}
-	runtest.Part(w.t, confirmer.Run)
 }
 
 // newIdleHarness is a harness without derivation, as with the pipeline switched off. Its log is in memory, which the
@@ -231,15 +239,19 @@ func (w *harness) finishOver(log *commands.Journal) {
 	w.finisher.Eraser.Rows = commands.BulkRows{Journal: log, Directory: w.directory}
 }
 
+// part begins a part of the test, in a project of its own.
+func (w *harness) part(t *testing.T) {
+	w.t = t
+	w.openProject()
+}
+
 // openProject makes a project, and the caller one of its callers.
 func (w *harness) openProject() {
 	w.t.Helper()
 	stored := uuid.New()
 	project := &w.call.Principal.Project
 	namespace, err := w.log.Namespaces.Of(stored)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	project.ID, project.Namespace = uuid.New(), namespace
 	last, _, err := w.log.Last(w.t.Context(), stream.Registry)
 	if err == nil {
@@ -250,17 +262,49 @@ func (w *harness) openProject() {
 				Slug: project.ID.String(), Namespace: stored, CreatedAt: at,
 			})
 	}
-	if err != nil {
-		w.t.Fatal(err)
+	runtest.Must(w.t, err)
+}
+
+// ok ends the test where a command failed.
+func (w *harness) ok(_ any, err error) {
+	w.t.Helper()
+	runtest.Must(w.t, err)
+}
+
+// dead ends the test where a process was answered after its store died.
+func (w *harness) dead(_ any, err error) {
+	w.t.Helper()
+	if err == nil {
+		w.t.Fatal("the call succeeded after its store died")
 	}
+}
+
+// ingest sends one data point, and returns the id of the send.
+func (w *harness) ingest(in commands.DataPoint) uuid.UUID {
+	w.t.Helper()
+	r, err := w.write.Ingest(w.t.Context(), w.call, in, "")
+	runtest.Must(w.t, err)
+	return r.IngestionID
+}
+
+// ingestBatch sends data points as a batch, and returns the id of the send.
+func (w *harness) ingestBatch(items ...commands.DataPoint) uuid.UUID {
+	w.t.Helper()
+	r, err := w.write.IngestBatch(w.t.Context(), w.call, items, "")
+	runtest.Must(w.t, err)
+	return r.IngestionID
+}
+
+// remove deletes data points by their ids.
+func (w *harness) remove(ids ...string) {
+	w.t.Helper()
+	w.ok(w.write.DeleteDataPoints(w.t.Context(), w.call, ids))
 }
 
 func (w *harness) passHead() {
 	w.t.Helper()
 	head, err := w.store.Head(w.t.Context())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)
 	defer cancel()
 	for _, name := range []string{datapoints.Name, derived.Name, recallindex.Name, people.Name, access.Name} {
@@ -291,9 +335,7 @@ func (w *harness) holders(word string) []string {
 	rows, err := w.db.Query(w.t.Context(),
 		`select schemaname || '.' || tablename from pg_tables where schemaname in (
 			select annals_schema_prefix() || unnest(array['datapoints', 'memories', 'recallindex', 'ops']))`)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(tables) < 10 {
 		w.t.Fatalf("tables %v: %v", tables, err)
@@ -302,9 +344,7 @@ func (w *harness) holders(word string) []string {
 		var found bool
 		// A text column holds the word itself, a column of bytes its hexadecimal digits.
 		query := fmt.Sprintf(`select exists (select from %s r where r::text ilike '%%' || $1 || '%%' or r::text ilike '%%' || encode(convert_to($1, 'UTF8'), 'hex') || '%%')`, table)
-		if err := w.db.QueryRow(w.t.Context(), query, word).Scan(&found); err != nil {
-			w.t.Fatal(err)
-		}
+		runtest.Must(w.t, w.db.QueryRow(w.t.Context(), query, word).Scan(&found))
 		if found {
 			holders = append(holders, table)
 		}
@@ -314,9 +354,7 @@ func (w *harness) holders(word string) []string {
 		Project:  w.call.Principal.Project.ID, Sources: 10, Memories: 10, Terms: recall.NewAnalyzer().Query(word),
 		Audiences: []uuid.UUID{uuid.Nil},
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	for _, part := range []recallindex.Part{recallindex.Sources, recallindex.Memories} {
 		if len(found.Of(part).Hits) > 0 {
 			holders = append(holders, "index of "+string(part))
@@ -340,14 +378,10 @@ func TestDeletedText_IsGone(t *testing.T) {
 		{ID: &short, Label: &label, Content: "Ana's favourite editor is quokkazebra.", Metadata: []byte(`{"tag":"quokkazebra"}`)},
 		{ID: &long, Content: strings.Repeat("quokkazebra rests.\n", 20_000)},
 	}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	status := func() datapoints.Status {
 		s, err := w.queries.Status(t.Context(), w.call.Principal.Project, r.IngestionID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		return s
 	}
 	w.until("the send is indexed", func() bool { return status().Status == datapoints.StatusCompleted })
@@ -357,16 +391,12 @@ func TestDeletedText_IsGone(t *testing.T) {
 		!strings.Contains(found, "stream of memory") {
 		t.Fatalf("before its deletion the text is in: %s", found)
 	}
-	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{short, long}); err != nil {
-		t.Fatal(err)
-	}
+	w.remove(short, long)
 	runtest.Part(w.t, w.finisher.Run)
 	w.until("the deletion is cleaned", func() bool {
 		var cleaned bool
-		if err := w.db.QueryRow(t.Context(),
-			`select coalesce(bool_and(cleaned), false) from datapoints.deletions`).Scan(&cleaned); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, w.db.QueryRow(t.Context(),
+			`select coalesce(bool_and(cleaned), false) from datapoints.deletions`).Scan(&cleaned))
 		return cleaned
 	})
 	for _, word := range []string{"quokkazebra", "quokkalabel"} {
@@ -419,19 +449,13 @@ func TestCatchUp_LeftByACrash(t *testing.T) {
 	})
 	a, b := "a", "b"
 	items := []commands.DataPoint{{ID: &a, Content: "Bo moved to Lisbon"}, {ID: &b, Content: "Cy lives in Porto"}}
-	if _, err := victim.IngestBatch(t.Context(), w.call, items, "key"); err == nil {
-		t.Fatal("the call succeeded after its store died")
-	}
+	w.dead(victim.IngestBatch(t.Context(), w.call, items, "key"))
 	w.passHead()
-	if err := w.finisher.CatchUp(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.finisher.CatchUp(t.Context()))
 	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
 	w.until("the batch is indexed", func() bool {
 		s, err := w.queries.Status(t.Context(), w.call.Principal.Project, id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		return s.Status == datapoints.StatusCompleted
 	})
 	for _, word := range []string{"lisbon", "porto"} {

@@ -3,7 +3,6 @@ package pipeline
 import (
 	"testing"
 
-	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/commands/erasure"
 )
 
@@ -12,12 +11,8 @@ import (
 func TestCleaned_ProcessWithTheIndex(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
-	if _, err := w.write.IngestBatch(t.Context(), w.call, []commands.DataPoint{item("a", "one")}, ""); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{"a"}); err != nil {
-		t.Fatal(err)
-	}
+	w.ingestBatch(item("a", "one"))
+	w.remove("a")
 	has := false
 	w.finisher.Eraser.HasIndex = func() bool { return has }
 	w.passHead()

@@ -161,18 +161,13 @@ func TestWorker_LanesOfTwoProcesses(t *testing.T) {
 			items[n] = item(fmt.Sprint("text ", n), fmt.Sprintf("Ana likes %s %d.", text, n))
 		}
 		r, err := w.write.IngestBatch(t.Context(), w.call, items, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		sends = append(sends, r.IngestionID)
 	}
 	single := func(n int, text string) {
 		t.Helper()
-		r, err := w.write.Ingest(t.Context(), w.call, item(fmt.Sprint("text ", n), text), "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		sends = append(sends, r.IngestionID)
+		r := w.ingest(item(fmt.Sprint("text ", n), text))
+		sends = append(sends, r)
 	}
 	batch("tea")
 	for n := 0; n < points; n += 3 {
@@ -182,11 +177,8 @@ func TestWorker_LanesOfTwoProcesses(t *testing.T) {
 	w.confirm()
 	process := func(name string) (kill func()) {
 		ctx, cancel := context.WithCancel(t.Context())
-		worker := &Worker{
-			LoadGauge: idle{}, Age: noAge, Journal: w.log, Queue: w.queries, Progress: w.waiter, Extractor: Builtin{},
-			Pace:   commands.NewBatchPace(w.waiter, w.log.Logger, time.Now),
-			Logger: w.log.Logger, Holder: name, Now: time.Now,
-		}
+		worker := w.worker(name)
+		worker.Pace, worker.Now = commands.NewBatchPace(w.waiter, w.log.Logger, time.Now), time.Now
 		ended := make(chan error, 1)
 		go func() { ended <- worker.Run(ctx) }()
 		return func() {

@@ -5,24 +5,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 )
-
-// worker returns a worker on the clock of the harness that does not run.
-func (w *harness) worker(name string) *Worker {
-	return &Worker{
-		Journal: w.log, Queue: w.queries, Progress: w.waiter, Extractor: Builtin{}, Logger: w.log.Logger,
-		LoadGauge: idle{}, Age: noAge, Holder: name, Now: w.clock.now,
-	}
-}
 
 // accept accepts texts that nobody derives.
 func (w *harness) accept(count int) {
 	w.t.Helper()
 	for n := range count {
-		if _, err := w.write.Ingest(w.t.Context(), w.call, item(fmt.Sprint("text ", n), "Ana likes tea."), ""); err != nil {
-			w.t.Fatal(err)
-		}
+		w.ingest(item(fmt.Sprint("text ", n), "Ana likes tea."))
 	}
 	w.passHead()
 }
@@ -47,16 +38,12 @@ func TestWorker_RenewsLeases(t *testing.T) {
 		} else if !w.clock.now().Before(at.Add(leaseDuration)) && (len(items) != 1 || !items[0].Suspect) {
 			t.Fatalf("leased %v, want the item of the killed process as a suspect", items)
 		}
-		if err := works.renewOnce(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, works.renewOnce(t.Context()))
 	}
 	// A lease that is never released is renewed only up to the limit.
 	for elapsed := leaseDuration; elapsed < renewLimit; elapsed += leaseDuration / 2 {
 		w.clock.move(leaseDuration / 2)
-		if err := works.renewOnce(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, works.renewOnce(t.Context()))
 	}
 	w.clock.move(leaseDuration)
 	if items := other.lease(t.Context(), work.LaneLive, leaseSize); len(items) != 3 {

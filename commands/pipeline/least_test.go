@@ -19,6 +19,7 @@ import (
 	"github.com/annals-project/annals/internal/bench/score"
 	"github.com/annals-project/annals/internal/minilm"
 	"github.com/annals-project/annals/internal/quantized"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
 )
 
@@ -66,9 +67,7 @@ func newEncoder(t *testing.T) *encoder {
 		t.Skip("ANNALS_TEST_MODEL names no folder with the model")
 	}
 	opened, err := minilm.Open(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return &encoder{t: t, model: opened, analyzer: recall.NewAnalyzer(), vectors: make(map[string]memory.Vector)}
 }
 
@@ -76,9 +75,7 @@ func (m *encoder) encode(text string) memory.Vector {
 	v, known := m.vectors[text]
 	if !known {
 		direction, err := m.model.Embed(m.t.Context(), text)
-		if err != nil {
-			m.t.Fatal(err)
-		}
+		runtest.Must(m.t, err)
 		v.Scale, v.Code, _ = memory.Quantize(direction)
 		m.vectors[text] = v
 	}
@@ -88,9 +85,7 @@ func (m *encoder) encode(text string) memory.Vector {
 // text encodes a data point as the embedder does.
 func (m *encoder) text(p client.DataPoint) encodedText {
 	at, err := time.Parse(time.RFC3339, p.Timestamp)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	runtest.Must(m.t, err)
 	const passages = 32 // as model.Builtin
 	var prepared embedding
 	prepared.add(&work.Text{Content: p.Content, Label: p.Label, Author: p.Identity, OccurredAt: at}, nil, passages)
@@ -287,21 +282,15 @@ func leastDialogues(t *testing.T) (short, long []score.Dialogue) {
 	}
 	for _, name := range glob(t, locomos, "*.json") {
 		file, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		c, err := locomo.Read(file)
 		_ = file.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		short = append(short, c.Dialogue())
 	}
 	for _, name := range glob(t, beams, "*") {
 		d, err := beam.Read(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		long = append(long, d)
 	}
 	return short, long

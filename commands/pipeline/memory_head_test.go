@@ -108,15 +108,12 @@ func TestDerive_HeadOfTheWorkList(t *testing.T) {
 			name := stream.Name(stream.Memory, b.item.DataPoint)
 			for i, e := range tt.stored {
 				_, err := b.Journal.Append(t.Context(), name, eventstore.Revision(i-1), event.NewMeta("test", time.Now()), e(b))
-				if err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, err)
 			}
 			if tt.deleted {
 				b.deleted()
-				if _, err := b.Journal.Store.Tombstone(t.Context(), name, eventstore.Revision(len(tt.stored)-1)); err != nil {
-					t.Fatal(err)
-				}
+				_, err := b.Journal.Store.Tombstone(t.Context(), name, eventstore.Revision(len(tt.stored)-1))
+				runtest.Must(t, err)
 			}
 			counter := &readCounter{Store: b.Journal.Store}
 			b.Journal.Store = counter
@@ -170,15 +167,11 @@ func TestWorker_TextOfTheRevision(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newIdleHarness(t)
 			for _, content := range []string{"Ana likes tea.", "Ana likes coffee."} {
-				if _, err := w.write.Ingest(t.Context(), w.call, item("a", content), ""); err != nil {
-					t.Fatal(err)
-				}
+				w.ingest(item("a", content))
 			}
 			w.passHead()
 			if missing {
-				if _, err := w.db.Exec(t.Context(), `delete from datapoints.revisions where number = 1`); err != nil {
-					t.Fatal(err)
-				}
+				w.ok(w.db.Exec(t.Context(), `delete from datapoints.revisions where number = 1`))
 			}
 			leased := w.lease()
 			if leased.Revision != 1 || (leased.Text == nil) != missing || leased.MemoryHead != nil {
@@ -187,9 +180,7 @@ func TestWorker_TextOfTheRevision(t *testing.T) {
 			asked := &scripted{}
 			worker := w.pureWorker()
 			worker.Extractor = asked
-			if _, err := worker.derive(t.Context(), leased); err != nil {
-				t.Fatal(err)
-			}
+			w.ok(worker.derive(t.Context(), leased))
 			if len(asked.asked) != 1 || asked.asked[0].Content != "Ana likes tea." {
 				t.Errorf("derived from %+v", asked.asked)
 			}
@@ -205,29 +196,21 @@ func TestWorker_StalledWithALaterRevisionUntilTheDeletionIsCleaned(t *testing.T)
 	worker, secret := w.pureWorker(), runtest.Word()
 	var leased work.Item
 	for n, content := range []string{"Ana likes tea.", strings.Repeat("Ana's favourite editor is "+secret+". ", 1000)} {
-		if _, err := w.write.Ingest(t.Context(), w.call, item("a", content), ""); err != nil {
-			t.Fatal(err)
-		}
+		w.ingest(item("a", content))
 		if leased = w.lease(); n > 0 {
 			break
 		}
-		if _, err := worker.derive(t.Context(), leased); err != nil {
-			t.Fatal(err)
-		}
+		w.ok(worker.derive(t.Context(), leased))
 		runtest.Must(t, w.queries.Release(t.Context(), "stalled", []uuid.UUID{leased.DataPoint}))
 	}
 	if leased.Revision != 2 || leased.Text == nil || leased.MemoryHead == nil || *leased.MemoryHead != 0 {
 		t.Fatalf("leased %+v", leased)
 	}
 	w.deleteAndClean("a")
-	if _, err := worker.derive(t.Context(), leased); err != nil {
-		t.Fatal(err)
-	}
+	w.ok(worker.derive(t.Context(), leased))
 	name := stream.Name(stream.Memory, leased.DataPoint)
 	if _, _, err := w.store.ReadLast(t.Context(), name); !errors.Is(err, eventstore.ErrDeleted) {
 		t.Errorf("the memory stream of an erased data point: %v, want a tombstone", err)
 	}
-	if found := w.places(secret); len(found) > 0 {
-		t.Errorf("cleaned, the text is in %v", found)
-	}
+	w.gone(secret)
 }

@@ -20,16 +20,10 @@ import (
 func (w *harness) commitDeletion(ids ...string) uuid.UUID {
 	w.t.Helper()
 	head, err := w.store.Head(w.t.Context())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if _, err := w.stop(1).DeleteDataPoints(w.t.Context(), w.call, ids); err == nil {
-		w.t.Fatal("answered by a dead process")
-	}
+	runtest.Must(w.t, err)
+	w.dead(w.stop(1).DeleteDataPoints(w.t.Context(), w.call, ids))
 	page, err := w.store.ReadAll(w.t.Context(), head, 100)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	for _, r := range page {
 		if r.Type == "deletion.accepted.v1" {
 			return stream.Owner(r.Stream)
@@ -69,9 +63,7 @@ func (w *harness) resumeFor(deletion uuid.UUID, ids ...string) {
 	for _, name := range names {
 		w.until("the data point is taken", func() bool {
 			last, _, err := w.log.Last(w.t.Context(), name)
-			if err != nil {
-				w.t.Fatal(err)
-			}
+			runtest.Must(w.t, err)
 			_, taken := last.Event.(*datapoint.Deleted)
 			return taken
 		})
@@ -95,9 +87,7 @@ func TestEraseNow_TenPairsOfOverlappingDeletions(t *testing.T) {
 			ids[i] = fmt.Sprintf("%d of pair %d", i, pair)
 			items[i] = item(ids[i], "Ana met "+secret)
 		}
-		if _, err := w.write.IngestBatch(t.Context(), w.call, items, ""); err != nil {
-			t.Fatal(err)
-		}
+		w.ingestBatch(items...)
 		one, other := w.commitDeletion(ids[:5]...), w.commitDeletion(ids[1:]...)
 		w.resumeFor(one, ids[:3]...)
 		w.resumeFor(other, ids[3:]...)
@@ -108,9 +98,7 @@ func TestEraseNow_TenPairsOfOverlappingDeletions(t *testing.T) {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	for _, secret := range words {
-		if found := w.places(secret); len(found) > 0 {
-			t.Errorf("cleaned, the text is in %v", found)
-		}
+		w.gone(secret)
 	}
 }
 
@@ -120,12 +108,8 @@ func TestErase_DeletionThatWaitsForAnother(t *testing.T) {
 	w := newIdleHarness(t)
 	counting := &countingStore{}
 	w.finisher.Eraser.Store = counting
-	if _, err := w.write.IngestBatch(t.Context(), w.call, []commands.DataPoint{
-		item("a", "one"), item("b", "two"),
-		item("c", "three"),
-	}, ""); err != nil {
-		t.Fatal(err)
-	}
+	w.ingestBatch(item("a", "one"), item("b", "two"),
+		item("c", "three"))
 	one, other := w.commitDeletion("a", "b"), w.commitDeletion("b", "c")
 	w.resumeFor(other, "b")
 	if _, err := w.log.ResumeDeletion(t.Context(), one, at); err != nil {
@@ -138,9 +122,7 @@ func TestErase_DeletionThatWaitsForAnother(t *testing.T) {
 			t.Fatal(err)
 		}
 		if round == 0 {
-			if err := w.finisher.Eraser.RetainAll(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, w.finisher.Eraser.RetainAll(t.Context()))
 		}
 		if done.Deletions != 0 {
 			t.Fatalf("round %d: %d deletions are cleaned", round, done.Deletions)

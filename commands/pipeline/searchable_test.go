@@ -12,6 +12,7 @@ import (
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
@@ -19,22 +20,16 @@ import (
 func (w *harness) sendRows() []string {
 	w.t.Helper()
 	rows, err := w.db.Query(w.t.Context(), `select (to_jsonb(s) - 'position')::text from datapoints.sends s order by s.id`)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return list
 }
 
 func (w *harness) phaseOf(send uuid.UUID) string {
 	w.t.Helper()
 	s, _, err := w.queries.Send(w.t.Context(), w.call.Principal.Project, send)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return s.Phase
 }
 
@@ -42,9 +37,7 @@ func (w *harness) phaseOf(send uuid.UUID) string {
 func (w *harness) indexedAlone(send uuid.UUID) bool {
 	w.t.Helper()
 	last, _, err := w.log.Last(w.t.Context(), stream.Name(stream.Ingestion, send))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	_, is := last.Event.(*ingestion.Indexed)
 	return is
 }
@@ -54,27 +47,13 @@ func (w *harness) indexedAlone(send uuid.UUID) bool {
 func TestErasedSends_SearchableSince(t *testing.T) {
 	w := newIdleHarness(t)
 	w.derive()
-	ingest := func(ids ...string) uuid.UUID {
-		t.Helper()
-		s := &scene{harness: w}
-		for _, id := range ids {
-			s.ingest(item(id, "Ana likes "+id))
-		}
-		return s.send
-	}
-	batch := func(ids ...string) uuid.UUID {
-		t.Helper()
-		s := &scene{harness: w}
-		s.ingest(item(ids[0], "Bo likes "+ids[0]), item(ids[1], "Cy likes "+ids[1]))
-		return s.send
-	}
-	remove := func(ids ...string) {
-		t.Helper()
-		(&scene{harness: w}).remove(ids...)
+	ingest := func(id string) uuid.UUID { return w.ingestBatch(item(id, "Ana likes "+id)) }
+	batch := func(one, two string) uuid.UUID {
+		return w.ingestBatch(item(one, "Bo likes "+one), item(two, "Cy likes "+two))
 	}
 	halved := batch("halved one", "halved two")
 	w.until("the batch is captured", func() bool { return w.phaseOf(halved) == "captured" })
-	remove("halved one")
+	w.remove("halved one")
 	w.confirm()
 	sends := []uuid.UUID{
 		halved, ingest("single"), batch("half one", "half two"),
@@ -88,9 +67,9 @@ func TestErasedSends_SearchableSince(t *testing.T) {
 			t.Errorf("a send has an event of its own: %t", alone)
 		}
 	}
-	remove("single")
-	remove("half one")
-	remove("whole one", "whole two")
+	w.remove("single")
+	w.remove("half one")
+	w.remove("whole one", "whole two")
 	want := w.sendRows()
 	if done, err := w.finisher.EraseNow(t.Context()); err != nil || done.Deletions != 4 || done.Left.Deletions != 0 {
 		t.Fatalf("erased %+v, %v", done, err)
@@ -104,9 +83,7 @@ func TestErasedSends_SearchableSince(t *testing.T) {
 	if diff := cmp.Diff(want, w.sendRows()); diff != "" {
 		t.Errorf("the erasure changes sends (-before +after):\n%s", diff)
 	}
-	if err := w.runtime.Rebuild(t.Context(), datapoints.Name, nil); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.runtime.Rebuild(t.Context(), datapoints.Name, nil))
 	if diff := cmp.Diff(want, w.sendRows()); diff != "" {
 		t.Errorf("after a rebuild, sends differ (-before +after):\n%s", diff)
 	}

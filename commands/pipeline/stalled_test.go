@@ -35,9 +35,7 @@ func (w *harness) lease() work.Item {
 // deleteAndClean deletes the data points and returns once their deletion is cleaned.
 func (w *harness) deleteAndClean(ids ...string) {
 	w.t.Helper()
-	if _, err := w.write.DeleteDataPoints(w.t.Context(), w.call, ids); err != nil {
-		w.t.Fatal(err)
-	}
+	w.remove(ids...)
 	if done, err := w.finisher.EraseNow(w.t.Context()); err != nil || done.Deletions != 1 || done.Left.Deletions != 0 {
 		w.t.Fatalf("%+v, %v", done, err)
 	}
@@ -70,25 +68,15 @@ func TestWorker_StalledBeforeItsAttemptUntilTheDeletionIsCleaned(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
 	secret := runtest.Word()
-	if _, err := w.write.Ingest(t.Context(), w.call, item("a", "Ana's favourite editor is "+secret+"."), ""); err != nil {
-		t.Fatal(err)
-	}
+	w.ingest(item("a", "Ana's favourite editor is "+secret+"."))
 	leased := w.lease()
 	w.deleteAndClean("a")
-	worker := &Worker{
-		LoadGauge: idle{}, Age: noAge, Journal: w.log, Queue: w.queries, Progress: w.waiter,
-		Extractor: Builtin{}, Logger: w.log.Logger, Holder: "stalled", Now: time.Now,
-	}
-	if _, err := worker.derive(t.Context(), leased); err != nil {
-		t.Fatal(err)
-	}
+	w.ok(w.worker("stalled").derive(t.Context(), leased))
 	name := stream.Name(stream.Memory, leased.DataPoint)
 	if _, _, err := w.store.ReadLast(t.Context(), name); !errors.Is(err, eventstore.ErrDeleted) {
 		t.Errorf("the memory stream of an erased data point: %v, want a tombstone", err)
 	}
-	if found := w.places(secret); len(found) > 0 {
-		t.Errorf("cleaned, the text is in %v", found)
-	}
+	w.gone(secret)
 }
 
 func TestWorker_StalledWithinItsAttemptUntilTheDeletionIsCleaned(t *testing.T) {
@@ -99,14 +87,10 @@ func TestWorker_StalledWithinItsAttemptUntilTheDeletionIsCleaned(t *testing.T) {
 			held := heldExtractor{
 				begun: make(chan struct{}), release: make(chan struct{}), word: runtest.Word(), memories: memories,
 			}
-			if _, err := w.write.Ingest(t.Context(), w.call, item("a", "Ana met "+held.word), ""); err != nil {
-				t.Fatal(err)
-			}
+			w.ingest(item("a", "Ana met "+held.word))
 			leased := w.lease()
-			worker := &Worker{
-				LoadGauge: idle{}, Age: noAge, Journal: w.log, Queue: w.queries, Progress: w.waiter,
-				Extractor: held, Logger: w.log.Logger, Holder: "stalled", Now: time.Now,
-			}
+			worker := w.worker("stalled")
+			worker.Extractor = held
 			ended := make(chan error, 1)
 			go func() {
 				_, err := worker.derive(context.WithoutCancel(t.Context()), leased)
@@ -115,18 +99,12 @@ func TestWorker_StalledWithinItsAttemptUntilTheDeletionIsCleaned(t *testing.T) {
 			<-held.begun
 			w.deleteAndClean("a")
 			close(held.release)
-			if err := <-ended; err != nil {
-				t.Fatal(err)
-			}
+			runtest.Must(t, <-ended)
 			if n := w.blobs(); n != 0 {
 				t.Errorf("%d blobs are left of an attempt that was refused", n)
 			}
-			if _, err := w.finisher.EraseNow(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if found := w.places(held.word); len(found) > 0 {
-				t.Errorf("the text is in %v", found)
-			}
+			w.ok(w.finisher.EraseNow(t.Context()))
+			w.gone(held.word)
 		})
 	}
 }
@@ -137,18 +115,14 @@ func TestSweep_BlobOfAnErasedDataPoint(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
 	secret := runtest.Word()
-	if _, err := w.write.Ingest(t.Context(), w.call, item("a", "Ana met "+secret), ""); err != nil {
-		t.Fatal(err)
-	}
+	w.ingest(item("a", "Ana met "+secret))
 	point := w.lease().DataPoint
 	w.deleteAndClean("a")
 	w.orphan(point, "late "+secret)
 	if done, err := w.finisher.EraseNow(t.Context()); err != nil || done.Blobs != 1 || done.Left.Blobs != 0 {
 		t.Fatalf("%+v, %v", done, err)
 	}
-	if found := w.places(secret); len(found) > 0 {
-		t.Errorf("the text is in %v", found)
-	}
+	w.gone(secret)
 }
 
 // orphan writes a blob that nothing will refer to, as a process that is killed right after it.
@@ -156,9 +130,7 @@ func (w *harness) orphan(owner uuid.UUID, text string, holds ...uuid.UUID) {
 	w.t.Helper()
 	_, err := w.log.WriteBlob(w.t.Context(), owner, uuid.New(), w.call.Principal.Project.ID, at.Add(blob.Keep),
 		event.NewMeta("test", time.Now()), []byte(text), holds...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 }
 
 // A stage that was never committed withholds only the end of deletions whose text it holds, and those for some minutes.
@@ -166,20 +138,12 @@ func TestErase_StageThatWasNeverCommitted(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
 	secret := runtest.Word()
-	if _, err := w.write.IngestBatch(t.Context(), w.call, []commands.DataPoint{
-		item("staged", secret),
-		item("other", "two"),
-	}, ""); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.stop(1).IngestBatch(t.Context(), w.call,
-		[]commands.DataPoint{item("staged", "again "+secret), item("new", "three")}, ""); err == nil {
-		t.Fatal("answered by a dead process")
-	}
+	w.ingestBatch(item("staged", secret),
+		item("other", "two"))
+	w.dead(w.stop(1).IngestBatch(t.Context(), w.call,
+		[]commands.DataPoint{item("staged", "again "+secret), item("new", "three")}, ""))
 	w.deleteAndClean("other")
-	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{"staged"}); err != nil {
-		t.Fatal(err)
-	}
+	w.remove("staged")
 	w.clock.move(blob.StageKeep - time.Second)
 	if done, err := w.finisher.EraseNow(t.Context()); err != nil || done.Deletions != 0 || done.Left.Deletions != 1 ||
 		done.Left.Blobs != 1 {
@@ -190,9 +154,7 @@ func TestErase_StageThatWasNeverCommitted(t *testing.T) {
 		done.Left.Blobs != 0 {
 		t.Fatalf("after it: %+v, %v", done, err)
 	}
-	if found := w.places(secret); len(found) > 0 {
-		t.Errorf("cleaned, the text is in %v", found)
-	}
+	w.gone(secret)
 }
 
 // The stage of a try whose key another try used first is of no use at once.
@@ -200,12 +162,8 @@ func TestSweep_StageOfAnotherTry(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
 	items := []commands.DataPoint{item("a", "one")}
-	if _, err := w.stop(1).IngestBatch(t.Context(), w.call, items, "key"); err == nil {
-		t.Fatal("answered by a dead process")
-	}
-	if _, err := w.write.IngestBatch(t.Context(), w.call, items, "key"); err != nil {
-		t.Fatal(err)
-	}
+	w.dead(w.stop(1).IngestBatch(t.Context(), w.call, items, "key"))
+	w.ok(w.write.IngestBatch(t.Context(), w.call, items, "key"))
 	if n := w.swept(); n != 1 || w.blobs() != 0 {
 		t.Errorf("%d stages were swept, %d are left", n, w.blobs())
 	}

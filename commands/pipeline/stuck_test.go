@@ -10,6 +10,7 @@ import (
 	"github.com/annals-project/annals/commands/erasure"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // garbled is a store in which the last event of some streams cannot be decoded, and reads of other
@@ -53,9 +54,7 @@ func TestDeletion_Unreadable(t *testing.T) {
 	w := newIdleHarness(t)
 	w.clock.move(finishAfter)
 	for _, id := range []string{"a", "b", "c", "d"} {
-		if _, err := w.write.Ingest(t.Context(), w.call, item(id, "text of "+id), ""); err != nil {
-			t.Fatal(err)
-		}
+		w.ingest(item(id, "text of "+id))
 	}
 	stuck := w.commitDeletion("a", "b")
 	w.commitDeletion("c", "d")
@@ -101,25 +100,19 @@ func TestDeletion_Unreadable(t *testing.T) {
 func TestDeletion_SetAside(t *testing.T) {
 	w := newIdleHarness(t)
 	for _, id := range []string{"a", "b"} {
-		if _, err := w.write.Ingest(t.Context(), w.call, item(id, "text of "+id), ""); err != nil {
-			t.Fatal(err)
-		}
+		w.ingest(item(id, "text of "+id))
 	}
 	w.commitDeletion("a", "b")
 	w.commitBatch("key", item("e", "five"), item("f", "six"))
 	w.passHead()
 	w.garble("a")
-	if err := w.finisher.CatchUp(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.finisher.CatchUp(t.Context()))
 	list := w.finisher.Stuck()
 	if len(list) != 1 {
 		t.Fatalf("stuck are %+v", list)
 	}
 	w.finisher.IsSetAside = func(at eventstore.Position) bool { return at == list[0].Position }
-	if err := w.finisher.CatchUp(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.finisher.CatchUp(t.Context()))
 	if list := w.finisher.Stuck(); len(list) != 0 {
 		t.Errorf("set aside, stuck are %+v", list)
 	}
@@ -131,12 +124,8 @@ func TestDeletion_SetAside(t *testing.T) {
 // A failure that may pass still prevents the start, so that deleted text is not served.
 func TestDeletion_NotCompletedForNow(t *testing.T) {
 	w := newIdleHarness(t)
-	if _, err := w.write.Ingest(t.Context(), w.call, item("a", "one"), ""); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.write.Ingest(t.Context(), w.call, item("b", "two"), ""); err != nil {
-		t.Fatal(err)
-	}
+	w.ingest(item("a", "one"))
+	w.ingest(item("b", "two"))
 	w.commitDeletion("a", "b")
 	w.passHead()
 	g := w.garble()

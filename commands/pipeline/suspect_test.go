@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // mortal is a process that dies of a text with the word in it: from then on it appends nothing and
@@ -60,24 +60,17 @@ func (m *mortal) Extract(ctx context.Context, in comprehend.Input) ([]memory.Mem
 func (w *harness) process(name string, done func() bool) (died bool) {
 	w.t.Helper()
 	err := errors.Join(w.queries.AbandonLeases(w.t.Context(), at), w.queries.ForgetLeases(w.t.Context(), at))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	ctx, cancel := context.WithCancel(w.t.Context())
 	defer cancel()
 	m := &mortal{Store: w.store, queue: w.queries, word: "poison", die: cancel}
-	worker := &Worker{
-		LoadGauge: idle{}, Age: noAge, Journal: commands.NewJournal(m, w.log.Codec, w.log.Logger), Queue: m,
-		Progress: w.waiter, Extractor: m,
-		Logger: w.log.Logger, Holder: name, Now: func() time.Time { return at },
-	}
+	worker := w.worker(name)
+	worker.Journal, worker.Queue, worker.Extractor = commands.NewJournal(m, w.log.Codec, w.log.Logger), m, m
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(ctx) }()
 	w.until("the process dies, or all is done", func() bool { return m.dead.Load() || done() })
 	cancel()
-	if err := <-ended; err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, <-ended)
 	return m.dead.Load()
 }
 
@@ -92,17 +85,13 @@ func TestWorker_ATextKillsTheProcess(t *testing.T) {
 		if n == poisoned {
 			content = "poison"
 		}
-		if _, err := w.write.Ingest(t.Context(), w.call, item(id, content), ""); err != nil {
-			t.Fatal(err)
-		}
+		w.ingest(item(id, content))
 		names[n] = stream.Name(stream.Memory, stream.DataPointID(w.call.Principal.Project.Namespace, id))
 	}
 	w.passHead()
 	types := func(name string) (list []string) {
 		facts, err := w.log.ReadFrom(t.Context(), name, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		for _, f := range facts {
 			list = append(list, strings.TrimSuffix(strings.TrimPrefix(f.Type, "memory."), ".v1"))
 		}
@@ -136,9 +125,7 @@ func TestWorker_ATextKillsTheProcess(t *testing.T) {
 		}
 	}
 	last, _, err := w.log.Last(t.Context(), names[poisoned])
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	if e := last.Event.(*memory.Failed); !e.Final || e.Code != ingestion.Internal {
 		t.Errorf("it ends with %+v", e)
 	}
@@ -172,26 +159,19 @@ func TestDerive_PureExtractor(t *testing.T) {
 // A worker that stops in order leaves no lease, so the next process suspects nothing.
 func TestWorker_StopsWithoutALease(t *testing.T) {
 	w := newIdleHarness(t)
-	if _, err := w.write.Ingest(t.Context(), w.call, item("a", "Ana likes tea."), ""); err != nil {
-		t.Fatal(err)
-	}
+	w.ingest(item("a", "Ana likes tea."))
 	w.passHead()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	held := heldExtractor{begun: make(chan struct{}), release: make(chan struct{}), word: "tea"}
-	worker := &Worker{
-		LoadGauge: idle{}, Age: noAge, Journal: w.log, Queue: w.queries, Progress: w.waiter, Extractor: held,
-		Logger: w.log.Logger, Holder: "test",
-		Now: time.Now,
-	}
+	worker := w.worker("test")
+	worker.Extractor = held
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(ctx) }()
 	<-held.begun
 	cancel()
 	close(held.release)
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, <-ended)
 	var left int
 	if err := w.db.QueryRow(t.Context(), `select count(*) from ops.leases`).Scan(&left); err != nil || left != 0 {
 		t.Errorf("%d leases are left, %v", left, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/annals-project/annals/domain/ingestion"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/datapoints"
 )
 
@@ -25,9 +26,7 @@ func (w *harness) blobs() int {
 	w.t.Helper()
 	w.passHead()
 	var n int
-	if err := w.db.QueryRow(w.t.Context(), `select count(*) from datapoints.blobs`).Scan(&n); err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, w.db.QueryRow(w.t.Context(), `select count(*) from datapoints.blobs`).Scan(&n))
 	return n
 }
 
@@ -48,12 +47,8 @@ func (w *harness) swept() int {
 func TestSweep_UnreferencedBlobsADayLater(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
-	if _, err := w.stop(1).IngestBatch(t.Context(), w.call, []commands.DataPoint{item("a", "one")}, ""); err == nil {
-		t.Fatal("the call succeeded after its store died")
-	}
-	if _, err := w.stop(1).Ingest(t.Context(), w.call, item("b", big), ""); err == nil {
-		t.Fatal("the call succeeded after its store died")
-	}
+	w.dead(w.stop(1).IngestBatch(t.Context(), w.call, []commands.DataPoint{item("a", "one")}, ""))
+	w.dead(w.stop(1).Ingest(t.Context(), w.call, item("b", big), ""))
 	if n := w.blobs(); n != 2 {
 		t.Fatalf("%d blobs, want a stage and a text", n)
 	}
@@ -77,20 +72,12 @@ func TestSweep_ReferencedBlobs(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
 	for _, in := range []commands.DataPoint{item("a", big), item("a", big+"and more"), item("b", "two")} {
-		if _, err := w.write.Ingest(t.Context(), w.call, in, ""); err != nil {
-			t.Fatal(err)
-		}
+		w.ingest(in)
 	}
 	items := []commands.DataPoint{item("c", big), item("d", "four")}
-	if _, err := w.stop(3).IngestBatch(t.Context(), w.call, items, "key"); err == nil { // stage, commit, a blob or an item
-		t.Fatal("the call succeeded after its store died")
-	}
-	if _, err := w.stop(1).Ingest(t.Context(), w.call, item("b", big), ""); err == nil { // a blob
-		t.Fatal("the call succeeded after its store died")
-	}
-	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{"b"}); err != nil {
-		t.Fatal(err)
-	}
+	w.dead(w.stop(3).IngestBatch(t.Context(), w.call, items, "key"))
+	w.dead(w.stop(1).Ingest(t.Context(), w.call, item("b", big), ""))
+	w.remove("b")
 	before := w.blobs()
 	w.clock.move(30 * blob.Keep)
 	if n := w.swept(); n != 1 || w.blobs() != before-1 {
@@ -109,9 +96,7 @@ func TestSweep_ReferencedBlobs(t *testing.T) {
 	for _, name := range []string{"a", "c"} {
 		facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.DataPoint,
 			stream.DataPointID(w.call.Principal.Project.Namespace, name)), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		for _, f := range facts {
 			text := textOf(f)
 			if text == nil || text.Blob == nil {
@@ -136,25 +121,19 @@ func TestSweep_ReferencedBlobs(t *testing.T) {
 func TestBatch_StageIsLost(t *testing.T) {
 	w := newIdleHarness(t)
 	items := []commands.DataPoint{item("a", "one"), item("b", "two")}
-	if _, err := w.stop(2).IngestBatch(t.Context(), w.call, items, "key"); err == nil {
-		t.Fatal("the call succeeded after its store died")
-	}
+	w.dead(w.stop(2).IngestBatch(t.Context(), w.call, items, "key"))
 	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
 	w.loseStage(id)
 	finish := func() {
 		t.Helper()
 		w.passHead()
-		if _, err := w.finisher.EraseNow(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		w.ok(w.finisher.EraseNow(t.Context()))
 		w.passHead()
 	}
 	status := func() datapoints.Status {
 		t.Helper()
 		s, err := w.queries.Status(t.Context(), w.call.Principal.Project, id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		return s
 	}
 	if s := status(); s.Status != datapoints.StatusProcessing {
@@ -173,9 +152,7 @@ func TestBatch_StageIsLost(t *testing.T) {
 		if err != nil || r.IngestionID != id || r.Status != commands.StatusQueued || len(r.Items) != 2 {
 			t.Fatalf("its key answers %+v, %v", r, err)
 		}
-		if err := w.write.Retry(t.Context(), w.call, id); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, w.write.Retry(t.Context(), w.call, id))
 		if s := status(); s.Status != datapoints.StatusProcessing {
 			t.Fatalf("put back: %+v", s)
 		}
@@ -185,9 +162,7 @@ func TestBatch_StageIsLost(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if err := w.write.DeleteSend(t.Context(), w.call, id); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, w.write.DeleteSend(t.Context(), w.call, id))
 	}
 	finish()
 	if s := status(); s.Status != datapoints.StatusCompleted || !s.Settled {
@@ -198,9 +173,7 @@ func TestBatch_StageIsLost(t *testing.T) {
 	events := func() int {
 		t.Helper()
 		facts, err := w.log.ReadFrom(t.Context(), name, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		return len(facts)
 	}
 	said := events()
@@ -217,30 +190,22 @@ func TestBatch_StageIsLost(t *testing.T) {
 // stage can be read again.
 func TestRetry_CrossesADeletion(t *testing.T) {
 	w := newIdleHarness(t)
-	if _, err := w.stop(2).IngestBatch(t.Context(), w.call, []commands.DataPoint{item("a", "one")}, "key"); err == nil {
-		t.Fatal("the call succeeded after its store died")
-	}
+	w.dead(w.stop(2).IngestBatch(t.Context(), w.call, []commands.DataPoint{item("a", "one")}, "key"))
 	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
 	name := stream.Name(stream.Ingestion, id)
 	say := func(at eventstore.Revision, e event.Event) {
 		t.Helper()
-		if _, err := w.log.Append(t.Context(), name, at, event.NewMeta("test", time.Now()), e); err != nil {
-			t.Fatal(err)
-		}
+		w.ok(w.log.Append(t.Context(), name, at, event.NewMeta("test", time.Now()), e))
 	}
 	project := w.call.Principal.Project.ID
 	say(0, ingestion.Failed{ProjectID: project, Code: ingestion.Internal, FailedAt: at})
 	w.passHead()
-	if err := w.write.DeleteSend(t.Context(), w.call, id); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, w.write.DeleteSend(t.Context(), w.call, id))
 	say(1, ingestion.Retried{ProjectID: project, Round: 1, RetriedAt: at}) // decided before the deletion, stored after it
 	w.clock.move(blob.Keep + time.Second)
 	for range 2 {
 		w.passHead()
-		if _, err := w.finisher.EraseNow(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		w.ok(w.finisher.EraseNow(t.Context()))
 	}
 	point := stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, "a"))
 	if _, ok, err := w.log.Last(t.Context(), point); ok || err != nil {
@@ -263,18 +228,14 @@ func TestRetainedFacts_ManySends(t *testing.T) {
 			t.Fatalf("send %d: %v", i, err)
 		}
 	}
-	if _, err := w.write.DeleteDataPoints(t.Context(), w.call, []string{"a"}); err != nil {
-		t.Fatal(err)
-	}
+	w.remove("a")
 	w.passHead()
 	rows := func() (n, outdated int) {
 		t.Helper()
 		w.passHead()
-		if err := w.db.QueryRow(t.Context(), `select
+		runtest.Must(t, w.db.QueryRow(t.Context(), `select
 			count(*) filter (where i.deleted_at is not null or i.outcome = 'unchanged' and not exists (select from datapoints.data_points d where d.id = i.data_point)),
-			count(*) filter (where outdated) from datapoints.items i`).Scan(&n, &outdated); err != nil {
-			t.Fatal(err)
-		}
+			count(*) filter (where outdated) from datapoints.items i`).Scan(&n, &outdated))
 		return n, outdated
 	}
 	deleted, outdated := rows()
@@ -286,9 +247,7 @@ func TestRetainedFacts_ManySends(t *testing.T) {
 	}
 	w.passHead()
 	for range 2 {
-		if _, err := w.finisher.EraseNow(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		w.ok(w.finisher.EraseNow(t.Context()))
 		w.clock.move(time.Hour)
 	}
 	if n, s := rows(); n != deleted || s != outdated || n != sends {
@@ -298,9 +257,7 @@ func TestRetainedFacts_ManySends(t *testing.T) {
 		t.Errorf("left %+v, %v", open, err)
 	}
 	page, err := w.store.ReadAll(t.Context(), 0, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	kept := map[uuid.UUID]bool{}
 	for _, r := range page {
 		if r.Type == "deletion.facts-kept.v1" {
@@ -325,9 +282,7 @@ func textOf(f eventstore.DecodedEvent) *datapoint.Text {
 func factsIn(t *testing.T, w *harness, r eventstore.Recorded) (sends []uuid.UUID) {
 	t.Helper()
 	e, err := w.log.Codec.Decode(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	for _, f := range e.(*deletion.FactsKept).Facts {
 		sends = append(sends, f.IngestionID)
 	}

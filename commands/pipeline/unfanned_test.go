@@ -22,9 +22,7 @@ import (
 // commitBatch commits a batch under a key; its process dies before the fan-out.
 func (w *harness) commitBatch(key string, items ...commands.DataPoint) uuid.UUID {
 	w.t.Helper()
-	if _, err := w.stop(2).IngestBatch(w.t.Context(), w.call, items, key); err == nil { // stage and commit
-		w.t.Fatal("answered by a dead process")
-	}
+	w.dead(w.stop(2).IngestBatch(w.t.Context(), w.call, items, key))
 	return stream.IngestionID(w.call.Principal.Project.Namespace, key)
 }
 
@@ -34,13 +32,9 @@ func (w *harness) live() []string {
 	w.passHead()
 	rows, err := w.db.Query(w.t.Context(),
 		`select source_id from datapoints.data_points where project_id = $1 order by source_id`, w.call.Principal.Project.ID)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, err)
 	return ids
 }
 
@@ -60,9 +54,7 @@ func (w *harness) accepted(id string) (n int) {
 func (w *harness) finish() {
 	w.t.Helper()
 	w.passHead()
-	if err := w.finisher.CatchUp(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
+	runtest.Must(w.t, w.finisher.CatchUp(w.t.Context()))
 	if done, err := w.finisher.EraseNow(w.t.Context()); err != nil ||
 		done.Left.FanOuts+done.Left.Deletions+done.Left.DataPoints != 0 {
 		w.t.Fatalf("left %+v, %v", done.Left, err)
@@ -84,15 +76,13 @@ func (w *harness) wantLive(ids ...string) {
 // A batch of every kind of item, of which nothing or some was fanned out.
 func TestDeleteSend_BatchThatIsNotFannedOut(t *testing.T) {
 	t.Parallel()
+	w := newIdleHarness(t)
 	// stage, commit, a blob, four items, the end, the stage's tombstone
 	for survived := int64(2); survived < 9; survived++ {
 		t.Run(fmt.Sprintf("after %d writes", survived), func(t *testing.T) {
-			w := newIdleHarness(t)
+			w.part(t)
 			secret := runtest.Word()
-			if _, err := w.write.IngestBatch(t.Context(), w.call,
-				[]commands.DataPoint{item("same", "two"), item("changed", "three")}, ""); err != nil {
-				t.Fatal(err)
-			}
+			w.ingestBatch(item("same", "two"), item("changed", "three"))
 			items := []commands.DataPoint{
 				item("new", secret), item("same", "two"), item("changed", "four "+secret),
 				item("large", big+secret),
@@ -100,9 +90,7 @@ func TestDeleteSend_BatchThatIsNotFannedOut(t *testing.T) {
 			_, _ = w.stop(survived).IngestBatch(t.Context(), w.call, items, "key")
 			id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
 			for range 2 {
-				if err := w.write.DeleteSend(t.Context(), w.call, id); err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, w.write.DeleteSend(t.Context(), w.call, id))
 			}
 			if survived == 2 && w.accepted("new")+w.accepted("large") != 0 {
 				t.Error("an item of a deleted batch came alive")
@@ -112,9 +100,7 @@ func TestDeleteSend_BatchThatIsNotFannedOut(t *testing.T) {
 				!s.Settled && survived == 9 {
 				t.Errorf("the send reads %+v, %v", s, err)
 			}
-			if found := w.places(secret); len(found) > 0 {
-				t.Errorf("cleaned, the text is in %v", found)
-			}
+			w.gone(secret)
 			var f *fault.Error
 			if _, err := w.write.Ingest(t.Context(), w.call, item("new", "again"), ""); !errors.As(err, &f) ||
 				f.Code != fault.CodeDataPointDeleted {
@@ -126,16 +112,15 @@ func TestDeleteSend_BatchThatIsNotFannedOut(t *testing.T) {
 
 func TestDeleteDataPoints_ItemsThatAreNotFannedOut(t *testing.T) {
 	t.Parallel()
+	w := newIdleHarness(t)
 	for name, ids := range map[string][]string{
 		"one id": {"new"}, "two ids": {"new", "large"},
 		"with one that is there": {"new", "changed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newIdleHarness(t)
+			w.part(t)
 			secret := runtest.Word()
-			if _, err := w.write.Ingest(t.Context(), w.call, item("changed", "three"), ""); err != nil {
-				t.Fatal(err)
-			}
+			w.ingest(item("changed", "three"))
 			all := []string{"changed", "large", "new", "stays"}
 			w.commitBatch("key", item("new", secret), item("large", big+secret), item("changed", "four"), item("stays", "five"))
 			var f *fault.Error
@@ -144,9 +129,7 @@ func TestDeleteDataPoints_ItemsThatAreNotFannedOut(t *testing.T) {
 				f.Code != fault.CodeDataPointNotFound || fmt.Sprint(f.Data["ids"]) != "[unknown]" {
 				t.Fatalf("with an unknown id: %v", err)
 			}
-			if _, err := w.write.DeleteDataPoints(t.Context(), w.call, ids); err != nil {
-				t.Fatal(err)
-			}
+			w.remove(ids...)
 			if _, err := w.write.DeleteDataPoints(t.Context(), w.call, ids); !errors.As(err, &f) ||
 				f.Code != fault.CodeDataPointNotFound {
 				t.Errorf("deleted again: %v", err)
@@ -156,8 +139,8 @@ func TestDeleteDataPoints_ItemsThatAreNotFannedOut(t *testing.T) {
 			if got := w.live(); !slices.Equal(got, want) {
 				t.Errorf("live are %v, want %v", got, want)
 			}
-			if found := w.places(secret); len(ids) == 2 && ids[1] == "large" && len(found) > 0 {
-				t.Errorf("cleaned, the text is in %v", found)
+			if slices.Contains(ids, "large") {
+				w.gone(secret)
 			}
 		})
 	}
@@ -195,6 +178,7 @@ func (h held) Append(ctx context.Context, name string, expected eventstore.Revis
 // The process that committed the batch stalls within its fan-out, while another deletes; then it goes on.
 func TestDelete_FanOutThatStallsInAnotherProcess(t *testing.T) {
 	t.Parallel()
+	w := newIdleHarness(t)
 	items := []commands.DataPoint{item("a", "one"), item("b", "two"), item("c", "three")}
 	for name, remove := range map[string]func(*harness, uuid.UUID) error{
 		"by send": func(w *harness, id uuid.UUID) error { return w.write.DeleteSend(w.t.Context(), w.call, id) },
@@ -205,7 +189,7 @@ func TestDelete_FanOutThatStallsInAnotherProcess(t *testing.T) {
 	} {
 		for passes := range 3 {
 			t.Run(fmt.Sprintf("%s, %d items stored", name, passes), func(t *testing.T) {
-				w := newIdleHarness(t)
+				w.part(t)
 				h := newHeld(w.store, passes)
 				ended := make(chan error, 1)
 				go func() {
@@ -215,9 +199,7 @@ func TestDelete_FanOutThatStallsInAnotherProcess(t *testing.T) {
 				for range len(items) - passes {
 					<-h.waiting
 				}
-				if err := remove(w, stream.IngestionID(w.call.Principal.Project.Namespace, "key")); err != nil {
-					t.Fatal(err)
-				}
+				runtest.Must(t, remove(w, stream.IngestionID(w.call.Principal.Project.Namespace, "key")))
 				if got := w.live(); len(got) != 0 {
 					t.Errorf("live are %s", strings.Join(got, ", "))
 				}
