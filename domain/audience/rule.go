@@ -121,22 +121,8 @@ func (s *State) checkRoom(replaced Live, exists bool, definition int64) error {
 	return nil
 }
 
-// ValidSlug reports whether a text can name an audience: 2 to 40 lower-case letters, digits and
-// dashes, with a letter or digit at each end. The default slug is valid.
-func ValidSlug(slug string) bool {
-	if len(slug) < limit.MinAudienceSlug || len(slug) > limit.AudienceSlug {
-		return false
-	}
-	for i := range len(slug) {
-		switch c := slug[i]; {
-		case c >= 'a' && c <= 'z', c >= '0' && c <= '9':
-		case c == '-' && i > 0 && i < len(slug)-1:
-		default:
-			return false
-		}
-	}
-	return true
-}
+// ValidSlug reports whether a text can name an audience. The default slug is valid.
+func ValidSlug(slug string) bool { return limit.IsAudienceSlug(slug) }
 
 // CheckSlug returns the fault audience-slug-invalid or audience-slug-reserved for a slug that
 // cannot be put.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/instant"
 	"github.com/annals-project/annals/domain/memory"
 )
@@ -76,7 +75,7 @@ func Extract(in Input) []memory.Memory {
 		return len(out.drafts) < MaxMemories
 	})
 	out.addMentions()
-	return out.memories(in, datapoint.NodeID(in.DataPoint, in.Revision), doc.excerpt)
+	return out.memories(in, memory.SourceID(in.DataPoint, in.Revision), doc.excerpt)
 }
 
 // draft is a memory before it has an id.

@@ -15,7 +15,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/annals-project/annals/domain/comprehend"
-	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/memory"
 )
 
@@ -191,7 +190,7 @@ func TestInputs(t *testing.T) {
 		}
 		return got[i]
 	}
-	source, anchor, event, claim := datapoint.NodeID(dataPoint,
+	source, anchor, event, claim := memory.SourceID(dataPoint,
 		1), find(memory.TemporalAnchor), find(memory.Observation), find(memory.Claim)
 	if !slices.Contains(event.Inputs, source) || !slices.Contains(event.Inputs, anchor.ID) {
 		t.Errorf("the event is built from %v", event.Inputs)
@@ -241,7 +240,7 @@ func obey(t failer, in comprehend.Input, got []memory.Memory) {
 	) {
 		t.Errorf("%d memories from %d bytes", len(got), len(in.Content))
 	}
-	source := datapoint.NodeID(in.DataPoint, in.Revision)
+	source := memory.SourceID(in.DataPoint, in.Revision)
 	lines, ids := map[string]bool{}, map[uuid.UUID]bool{source: true}
 	for n, m := range got {
 		if m.ID != memory.ID(in.DataPoint, in.Revision, n) {

@@ -7,12 +7,12 @@ package datapoint
 
 import (
 	"encoding/binary"
-	"strconv"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/memory"
 )
 
 // Text is a piece of customer text, inline, or in a blob if the event would exceed blob.InlineLimit.
@@ -146,9 +146,7 @@ func (Deleted) EventType() string { return "datapoint.deleted.v1" }
 
 // NodeID is the id under which a revision appears as a document of recall and as a node of the
 // trace.
-func NodeID(dataPoint uuid.UUID, revision int) uuid.UUID {
-	return uuid.NewSHA1(dataPoint, []byte("revision:"+strconv.Itoa(revision)))
-}
+func NodeID(dataPoint uuid.UUID, revision int) uuid.UUID { return memory.SourceID(dataPoint, revision) }
 
 // passageVersion is the version of the ids of passages. Nodes have version 5, so the two never meet.
 const passageVersion = 8

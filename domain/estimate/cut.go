@@ -1,9 +1,3 @@
-// Package estimate cuts files into the data points that an import would send, and prices them.
-//
-// Each kind of file has a cutter of its own. Cutters are pure: the same file and time zone give the same
-// data points, with the same ids. They run in linear time, hold one file in memory, and end within 64 KiB of
-// the end of their context. A Plan orders the data points of many files, cuts them into batches, and computes
-// which of them fit a balance.
 package estimate
 
 import (

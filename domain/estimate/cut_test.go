@@ -15,7 +15,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/estimate"
 	"github.com/annals-project/annals/domain/limit"
 )
@@ -96,7 +95,7 @@ func checkPoint(p estimate.Point) error {
 	if strings.TrimSpace(p.Content) == "" || len(p.Content) > limit.ContentBytes || !utf8.ValidString(p.Content) {
 		err = errors.Join(err, fmt.Errorf("the content is %.100q", p.Content))
 	}
-	if p.Audience != "" && !audience.ValidSlug(p.Audience) {
+	if p.Audience != "" && !limit.IsAudienceSlug(p.Audience) {
 		err = errors.Join(err, fmt.Errorf("the audience is %q", p.Audience))
 	}
 	if p.Metadata != nil && (!json.Valid(p.Metadata) || len(p.Metadata) > limit.MetadataBytes) {

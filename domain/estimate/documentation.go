@@ -10,7 +10,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/rawjson"
 )
 
@@ -38,7 +38,7 @@ func cutDocumentation(c *cut) error {
 	if err != nil {
 		return err
 	}
-	if d.audience != "" && !audience.ValidSlug(d.audience) {
+	if d.audience != "" && !limit.IsAudienceSlug(d.audience) {
 		return skip("names the audience %.100q, which is no slug: nobody is known who may read it", d.audience)
 	}
 	var at time.Time

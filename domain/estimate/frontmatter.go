@@ -6,7 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/limit"
 )
 
 const (
@@ -182,7 +182,7 @@ func (f front) add(name string, node *yaml.Node, depth int) {
 		if name != "" && f[name] == "" {
 			f[name] = f[name+"name"] // author: {name: Petra}
 		}
-		if isAudience && !audience.ValidSlug(f[name]) {
+		if isAudience && !limit.IsAudienceSlug(f[name]) {
 			f[name] = unreadValue
 		}
 	case yaml.AliasNode:

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/rawjson"
 )
 
@@ -171,7 +171,7 @@ func (r *records) add(element json.RawMessage) error {
 	p := Point{
 		Content: content, Label: r.field(labelNames...), Identity: r.field(authorNames...), Metadata: r.cut.metadata(),
 	}
-	if slug := r.field(audienceNames...); audience.ValidSlug(slug) {
+	if slug := r.field(audienceNames...); limit.IsAudienceSlug(slug) {
 		p.Audience = slug
 	}
 	for _, name := range timeNames {

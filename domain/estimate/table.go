@@ -10,7 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/limit"
 )
 
 const (
@@ -133,7 +133,7 @@ func (t *table) row(row []string) error {
 	}
 	p.Label = cmp.Or(p.Label, t.cut.base)
 	p.At, _ = timeOf(t.field(row, t.time), t.cut.zone, t.monthFirst)
-	if slug := t.field(row, t.audience); audience.ValidSlug(slug) {
+	if slug := t.field(row, t.audience); limit.IsAudienceSlug(slug) {
 		p.Audience = slug
 	}
 	p.ID = t.cut.id(t.names.unique(t.field(row, t.id), p.Content))

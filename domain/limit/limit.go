@@ -155,3 +155,20 @@ const (
 	// WebhookEvents is that of one webhook in a minute.
 	WebhookEvents = 600
 )
+
+// IsAudienceSlug reports whether a text can name an audience: MinAudienceSlug to AudienceSlug lower-case letters,
+// digits and dashes, with a letter or digit at each end.
+func IsAudienceSlug(slug string) bool {
+	if len(slug) < MinAudienceSlug || len(slug) > AudienceSlug {
+		return false
+	}
+	for i := range len(slug) {
+		switch c := slug[i]; {
+		case c >= 'a' && c <= 'z', c >= '0' && c <= '9':
+		case c == '-' && i > 0 && i < len(slug)-1:
+		default:
+			return false
+		}
+	}
+	return true
+}

@@ -43,6 +43,11 @@ type Memory struct {
 	Inputs []uuid.UUID `json:"inputs"`
 }
 
+// SourceID is the id of the node of a revision, from which its memories are derived.
+func SourceID(dataPoint uuid.UUID, revision int) uuid.UUID {
+	return uuid.NewSHA1(dataPoint, []byte("revision:"+strconv.Itoa(revision)))
+}
+
 // ID is the id of the n-th memory of a revision.
 func ID(dataPoint uuid.UUID, revision, n int) uuid.UUID {
 	return uuid.NewSHA1(dataPoint, []byte("memory:"+strconv.Itoa(revision)+":"+strconv.Itoa(n)))

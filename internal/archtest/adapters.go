@@ -41,7 +41,7 @@ var (
 
 // checkAdapter reports where a file of an adapter does more than translate: SQL, a read of the log, a loop over pages.
 func checkAdapter(name, dir string, files *token.FileSet, file *ast.File) (found []Violation) {
-	if !within(dir, adapters) || within(dir, notAdapters) || forTests(dir) {
+	if !isBelow(dir, adapters) || isBelow(dir, notAdapters) || forTests(dir) {
 		return nil
 	}
 	add := func(p token.Pos, format string, args ...any) {

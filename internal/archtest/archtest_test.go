@@ -37,11 +37,15 @@ func TestCheck_PlantedViolation(t *testing.T) {
 		"client imports a module":      {"client/a.go", imports("github.com/google/uuid"), "client may import the standard library alone"},
 		"domain calls the API":         {"domain/a/a.go", imports(ours + "client"), "domain may not import client"},
 		"unknown folder":               {"util/a.go", imports(ours + "domain"), "folder util is not in the table"},
-		"client outside the adapter":   {"eventstore/node/a.go", imports("github.com/EventStore/EventStore-Client-Go/v4/esdb"), "eventstore/esdb only"},
+		"client outside the adapter":   {"eventstore/feed/a.go", imports("github.com/EventStore/EventStore-Client-Go/v4/esdb"), "eventstore/esdb only"},
 		"protos outside the node":      {"commands/a.go", imports("github.com/EventStore/EventStore-Client-Go/v4/protos/streams"), "eventstore/node only"},
 		"echo in commands":             {"commands/a.go", imports("github.com/labstack/echo/v4"), "may be imported in writeapi"},
 		"test module in the product":   {"commands/a.go", imports("github.com/google/go-cmp/cmp"), "is for tests"},
 		"suite in the product":         {"commands/a.go", imports(ours + "eventstore/eventstoretest"), "is for tests"},
+		"below a suite":                {"commands/a.go", imports(ours + "eventstore/eventstoretest/faults"), "is for tests"},
+		"kit by another name":          {"commands/a.go", imports(ours + "internal/mailboxes"), "is for tests"},
+		"testing in the product":       {"internal/a/a.go", imports("testing/fstest"), "testing/fstest is for tests"},
+		"server of tests":              {"console/a.go", imports("net/http/httptest"), "is for tests"},
 		"testify":                      {"commands/a_test.go", imports("github.com/stretchr/testify/require"), "tests use the standard library"},
 		"long file":                    {"commands/a.go", imports("fmt") + strings.Repeat("\n", archtest.MaxLines), "split the file"},
 		"long function":                {"commands/a.go", imports("fmt") + "func f() {" + strings.Repeat("\n", 80) + "}\n", "81 lines are too many"},
@@ -65,6 +69,12 @@ func TestCheck_PlantedViolation(t *testing.T) {
 		"database on the socket":       {"cmd/annals/internal/operatorapi/a.go", imports("github.com/jackc/pgx/v5/pgxpool"), "it imports github.com/jackc/pgx"},
 		"HTTP for a verifier":          {"cmd/annals-verify/a.go", imports(ours + "internal/httpx"), "may import"},
 		"database of a verifier":       {"internal/auditfiles/a.go", imports("github.com/jackc/pgx/v5"), "may import"},
+		"service in the node":          {"eventstore/node/storage/a.go", imports(ours + "eventstore"), "eventstore/node may import"},
+		"module in the node":           {"eventstore/node/a.go", imports("github.com/jackc/pgx/v5"), "eventstore/node may import"},
+		"event in the extractor":       {"domain/comprehend/a.go", imports(ours + "domain/datapoint"), "domain/comprehend may import"},
+		"more in what it is made of":   {"domain/memory/a.go", imports(ours + "domain/ingestion"), "domain/memory may import"},
+		"audience in the file cutter":  {"domain/estimate/a.go", imports(ours + "domain/audience"), "domain/estimate may import"},
+		"service in the small model":   {"internal/minilm/a.go", imports(ours + "internal/httpx"), "internal/minilm may import"},
 		"event store in a command":     {"cmd/annals/a.go", imports(ours + "eventstore/esdb"), "it imports"},
 		"type of the event store":      {"cmd/annals/a.go", imports(ours+"eventstore") + "var s eventstore.Store\n", "it uses eventstore.Store"},
 		"stream read":                  {"writeapi/a.go", imports("fmt") + "func f() { s.ReadLast(c.Request().Context(), n) }\n", "it reads the log with ReadLast"},
@@ -112,6 +122,8 @@ func TestCheck_AllowedSource(t *testing.T) {
 		"writeapi/a.go":                      imports("io") + "func f() { for { io.ReadAll(r); context.Cause(ctx) } }\nvar help = \"with --identity: delete from now on, select what is, update it\"\n",
 		"cmd/annals/internal/server/a.go":    imports("github.com/jackc/pgx/v5", ours+"eventstore/esdb") + "func f() { for { s.ReadLast(ctx, n) } }\n",
 		"internal/importer/a.go":             imports(ours + "client"),
+		"eventstore/node/nodetest/a.go":      imports(ours+"eventstore/esdb", "testing"),
+		"eventstore/node/storage/a.go":       imports("github.com/cockroachdb/pebble/v2/vfs", ours+"eventstore/backoff"),
 		"cmd/annals/a.go":                    imports(ours+"commands", ours+"projections", ours+"readapi", "github.com/alecthomas/kong"),
 		"docs/a.md": "It is `behind`, see [there](" + strings.Repeat("a", 120) + ") and https://" + strings.Repeat("a", 120) +
 			".\n\n| " + strings.Repeat("a", 120) + " |\n",
@@ -127,6 +139,22 @@ func TestCheck_AllowedSource(t *testing.T) {
 	}
 	for _, v := range found {
 		t.Error(v)
+	}
+}
+
+func TestCheck_KitWithAnotherName(t *testing.T) {
+	tree := fstest.MapFS{
+		"internal/fakes/a.go":     {Data: []byte(imports("fmt"))},
+		"commands/a_test.go":      {Data: []byte(imports(archtest.Module + "/internal/fakes"))},
+		"internal/apitest/api.go": {Data: []byte(imports(archtest.Module + "/internal/fakes"))},
+	}
+	found, err := archtest.Check(tree)
+	if err != nil || len(found) != 1 || !strings.Contains(found[0].String(), "internal/fakes:0: only tests import it") {
+		t.Fatalf("got %v, %v, want that only tests import internal/fakes", found, err)
+	}
+	tree["commands/a.go"] = &fstest.MapFile{Data: []byte(imports(archtest.Module + "/internal/fakes"))}
+	if found, err := archtest.Check(tree); err != nil || len(found) > 0 {
+		t.Fatalf("got %v, %v of a package that the product imports", found, err)
 	}
 }
 

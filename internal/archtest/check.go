@@ -37,7 +37,9 @@ var pathOfAMachine = regexp.MustCompile(forbidden)
 // It skips hidden folders, testdata and folders without source.
 func Check(tree fs.FS) ([]Violation, error) {
 	var found []Violation
-	documented, seeded := map[string]bool{}, map[string]bool{}
+	seen := packages{
+		documented: map[string]bool{}, seeded: map[string]bool{}, product: map[string]bool{}, tests: map[string]bool{},
+	}
 	err := fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -60,7 +62,7 @@ func Check(tree fs.FS) ([]Violation, error) {
 		if !strings.HasSuffix(name, ".go") {
 			return nil
 		}
-		more, err := checkGo(name, src, documented, seeded)
+		more, err := checkGo(name, src, seen)
 		if err != nil {
 			return err
 		}
@@ -70,18 +72,47 @@ func Check(tree fs.FS) ([]Violation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("walk the source tree: %w", err)
 	}
-	for dir, ok := range documented {
+	found = append(found, seen.check()...)
+	slices.SortFunc(found, func(a, b Violation) int { return strings.Compare(a.String(), b.String()) })
+	return found, nil
+}
+
+// packages is what the files of each folder have together.
+type packages struct {
+	// documented reports whether a package has a comment, seeded whether one whose tests use rapid has a fixed seed.
+	documented, seeded map[string]bool
+	// product are the folders that the product imports, tests those that a test or a kit imports.
+	product, tests map[string]bool
+}
+
+func (s packages) check() (found []Violation) {
+	for dir, ok := range s.documented {
 		if !ok {
 			found = append(found, Violation{dir, 0, "the package has no package comment"})
 		}
+		if s.tests[dir] && !s.product[dir] && !forTests(dir) {
+			found = append(found, Violation{dir, 0, "only tests import it: let its name end with test"})
+		}
 	}
-	for dir, ok := range seeded {
+	for dir, ok := range s.seeded {
 		if !ok {
 			found = append(found, Violation{dir, 0, "its tests use rapid: one file imports " + seeds + ", for a fixed seed"})
 		}
 	}
-	slices.SortFunc(found, func(a, b Violation) int { return strings.Compare(a.String(), b.String()) })
-	return found, nil
+	return found
+}
+
+func (s packages) addImport(dir, imported string, test bool) {
+	if ours, is := strings.CutPrefix(imported, Module+"/"); is && ours != dir {
+		if test || forTests(dir) {
+			s.tests[ours] = true
+		} else {
+			s.product[ours] = true
+		}
+	}
+	if imported == rapid || imported == Module+"/"+seeds {
+		s.seeded[dir] = s.seeded[dir] || imported != rapid || dir == seeds
+	}
 }
 
 func isSkipped(dir string) bool {
@@ -109,9 +140,8 @@ func checkText(name string, src []byte) []Violation {
 	return found
 }
 
-// checkGo checks one Go file and notes in documented whether its package has a comment, and in seeded whether a package
-// that uses rapid has a fixed seed.
-func checkGo(name string, src []byte, documented, seeded map[string]bool) ([]Violation, error) {
+// checkGo checks one Go file and adds to seen what it knows of its package.
+func checkGo(name string, src []byte, seen packages) ([]Violation, error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, name, src, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
@@ -131,12 +161,10 @@ func checkGo(name string, src []byte, documented, seeded map[string]bool) ([]Vio
 		if what := checkImport(path.Dir(name), imported, test); what != "" {
 			add(spec.Pos(), "%s", what)
 		}
-		if dir := path.Dir(name); imported == rapid || imported == Module+"/"+seeds {
-			seeded[dir] = seeded[dir] || imported != rapid || dir == seeds
-		}
+		seen.addImport(path.Dir(name), imported, test)
 	}
 	if !test {
-		documented[path.Dir(name)] = documented[path.Dir(name)] || file.Doc != nil
+		seen.documented[path.Dir(name)] = seen.documented[path.Dir(name)] || file.Doc != nil
 		if n := bytes.Count(src, []byte("\n")); n > MaxLines && !ast.IsGenerated(file) && !forTests(path.Dir(name)) {
 			add(file.End(), "%d lines are too many for one concept: split the file (at most %d)", n, MaxLines)
 		}

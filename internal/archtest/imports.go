@@ -2,7 +2,6 @@ package archtest
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 )
@@ -10,14 +9,17 @@ import (
 // checkImport returns what is wrong with an import by a file of the folder dir, "" if it is allowed.
 func checkImport(dir, imported string, test bool) string {
 	top, _, _ := strings.Cut(dir, "/")
-	if few, is := narrow[dir]; is && !test && strings.Contains(strings.Split(imported, "/")[0], ".") &&
-		!slices.ContainsFunc(few, func(p string) bool { return below(imported, p) }) {
-		return fmt.Sprintf("%s may import %s only, not %s", dir, strings.Join(few, ", "), imported)
+	outside := strings.Contains(strings.Split(imported, "/")[0], ".")
+	if folder, is := longest(narrow, dir); is && outside && !test && !forTests(dir) && !isBelow(imported, narrow[folder]) {
+		return fmt.Sprintf("%s may import what narrow lists, not %s", folder, imported)
 	}
 	if ours, ok := strings.CutPrefix(imported, Module+"/"); ok {
 		return checkOurs(dir, top, ours, test)
 	}
-	if !strings.Contains(strings.Split(imported, "/")[0], ".") {
+	if !test && !forTests(dir) && isBelow(imported, testOnly) {
+		return imported + " is for tests"
+	}
+	if !outside {
 		return ""
 	}
 	if test {
@@ -27,17 +29,14 @@ func checkImport(dir, imported string, test bool) string {
 		}
 		return ""
 	}
-	if folders, ok := bound(imported); ok && !within(dir, folders) {
-		return fmt.Sprintf("%s may be imported in %s only", imported, strings.Join(folders, ", "))
+	if path, ok := longest(only, imported); ok && !isBelow(dir, only[path]) {
+		return fmt.Sprintf("%s may be imported in %s only", imported, strings.Join(only[path], ", "))
 	}
 	if top == "client" {
 		return "client may import the standard library alone, not " + imported
 	}
-	if top == "domain" && !slices.ContainsFunc(domainMay, func(p string) bool { return below(imported, p) }) {
+	if top == "domain" && !isBelow(imported, domainMay) {
 		return fmt.Sprintf("domain may import the standard library and %s, not %s", strings.Join(domainMay, ", "), imported)
-	}
-	if slices.ContainsFunc(testOnly, func(p string) bool { return below(imported, p) }) && !forTests(dir) {
-		return imported + " is for tests"
 	}
 	return ""
 }
@@ -60,25 +59,25 @@ func checkOurs(dir, top, ours string, test bool) string {
 	return ""
 }
 
-// bound finds the folders that an import is bound to.
-func bound(imported string) ([]string, bool) {
-	var longest string
-	for p := range only {
-		if below(imported, p) && len(p) > len(longest) {
-			longest = p
+// longest finds the row of a table by paths that a path is below.
+func longest(table map[string][]string, of string) (row string, ok bool) {
+	for p := range table {
+		if below(of, p) && len(p) >= len(row) {
+			row, ok = p, true
 		}
 	}
-	return only[longest], longest != ""
+	return row, ok
 }
 
-// forTests reports whether a folder holds a package of tests: a conformance suite or the test kit.
+// forTests reports whether a folder holds a package of tests, such as a conformance suite, or is below one.
 func forTests(dir string) bool {
-	base := path.Base(dir)
-	return strings.HasSuffix(base, "test") || base == "testkit" || strings.Contains(dir, "/testkit/")
+	isKit := func(name string) bool { return strings.HasSuffix(name, "test") }
+	return isBelow(dir, kits) || slices.ContainsFunc(strings.Split(dir, "/"), isKit)
 }
 
-func within(dir string, folders []string) bool {
-	return slices.ContainsFunc(folders, func(f string) bool { return below(dir, f) })
+// isBelow reports whether a path is one of others, or below one.
+func isBelow(p string, others []string) bool {
+	return slices.ContainsFunc(others, func(parent string) bool { return below(p, parent) })
 }
 
 func below(p, parent string) bool { return p == parent || strings.HasPrefix(p, parent+"/") }

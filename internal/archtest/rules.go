@@ -37,11 +37,47 @@ var domainMay = []string{
 	"github.com/transparency-dev/formats",
 }
 
-// narrow lists the folders of the program that checks the audit log offline, with all that they may import besides the
-// standard library: it is small enough to be read, and has no client of a database, of the event store or of HTTP.
+// narrow lists, per folder, all that the folder and those below it may import besides the standard library; the longest
+// matching folder decides, and tests and their kits are free. They are the program that checks the audit log offline,
+// which is small enough to be read and has no client of a database, of the event store or of HTTP, and the packages
+// apart, with all packages of ours that they are made of.
 var narrow = map[string][]string{
 	"cmd/annals-verify":   {Module + "/domain/audit", Module + "/internal/auditfiles"},
 	"internal/auditfiles": {Module + "/domain", "golang.org/x/mod/sumdb", "github.com/transparency-dev"},
+
+	"eventstore/node": {
+		Module + "/eventstore/node", Module + "/eventstore/backoff", "github.com/EventStore/EventStore-Client-Go/v4/protos",
+		"github.com/cockroachdb/pebble", "github.com/dlclark/regexp2", "github.com/google/uuid", "golang.org/x/net/http2",
+		"google.golang.org/grpc", "google.golang.org/protobuf",
+	},
+	"eventstore/backoff": {},
+
+	"domain/comprehend": {
+		Module + "/domain/instant", Module + "/domain/lexicon", Module + "/domain/memory", "github.com/google/uuid",
+		"github.com/clipperhouse/uax29", "github.com/kljensen/snowball", "golang.org/x/text/unicode/norm",
+	},
+	"domain/memory":  {Module + "/domain/blob", Module + "/domain/event", "github.com/google/uuid"},
+	"domain/blob":    {"github.com/google/uuid"},
+	"domain/event":   {"github.com/google/uuid"},
+	"domain/instant": {},
+	"domain/lexicon": {},
+
+	"domain/estimate": {
+		Module + "/domain/charset", Module + "/domain/instant", Module + "/domain/limit", Module + "/domain/metering",
+		Module + "/domain/rawjson", "go.yaml.in/yaml", "golang.org/x/net/html", "golang.org/x/text/encoding",
+	},
+	"domain/charset":  {"golang.org/x/text/encoding"},
+	"domain/metering": {Module + "/domain/fault", Module + "/domain/limit", "github.com/google/uuid"},
+	"domain/fault":    {},
+	"domain/limit":    {},
+	"domain/rawjson":  {},
+
+	"internal/minilm": {
+		Module + "/internal/fsx", Module + "/internal/quantized", "github.com/viterin/vek", "golang.org/x/text/unicode/norm",
+		"google.golang.org/protobuf/encoding/protowire",
+	},
+	"internal/fsx":       {},
+	"internal/quantized": {"golang.org/x/sys/cpu"},
 }
 
 // only maps an import path, and all below it, to the folders that may import it. The longest
@@ -59,8 +95,11 @@ var only = map[string][]string{
 	"github.com/viterin/vek":                               {"internal/minilm"},
 }
 
-// testOnly are modules that no file but a test, or a package of tests, may import.
+// testOnly are packages that no file but a test, or a package of tests, may import.
 var testOnly = []string{
+	"net/http/httptest",
+	"testing",
+
 	"github.com/PuerkitoBio/goquery",
 	"github.com/chromedp",
 	"github.com/google/go-cmp",
@@ -68,6 +107,9 @@ var testOnly = []string{
 	"go.uber.org/goleak",
 	"pgregory.net/rapid",
 }
+
+// kits are the packages of tests that do not have "test" at the end of their name.
+var kits = []string{"internal/mailboxes"}
 
 // rapid draws another seed in each run, unless the package that fixes it is imported too.
 const (

@@ -1,10 +1,3 @@
-// Package minilm runs the sentence encoder all-MiniLM-L6-v2 in pure Go.
-//
-// The encoder maps a text to a vector of 384 numbers; texts of similar meaning have a high cosine.
-// The model files are not part of the program: Install copies them from a source that the operator
-// provides, and Open loads them. The weights are those of the quantized ONNX file. Activations are
-// rounded to 14 bits or more, while an ONNX runtime rounds them to 8: the vectors are those of float
-// arithmetic with the same weights. Their cosine to those of onnxruntime is about 0.995, at least 0.98.
 package minilm
 
 import (
