@@ -150,8 +150,8 @@ type RootPage struct {
 type Root struct {
 	ID         string  `json:"id"`
 	Kind       string  `json:"kind"`
-	Headline   string  `json:"headline"`
 	MemoryKind *string `json:"memoryKind"`
+	Headline   string  `json:"headline"`
 	// DataPointID is the source id.
 	DataPointID string     `json:"dataPointId"`
 	Revision    int        `json:"revision"`

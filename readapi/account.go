@@ -125,54 +125,10 @@ type requestLog interface {
 	Histogram(ctx context.Context, project auth.Project, q requestlog.Query) (requestlog.Histogram, error)
 }
 
-// requestEntry is the JSON of a logged call in a list.
-type requestEntry struct {
-	RequestID  uuid.UUID         `json:"requestId"`
-	ReceivedAt time.Time         `json:"receivedAt"`
-	Method     string            `json:"method"`
-	Path       string            `json:"path"`
-	Status     int               `json:"status"`
-	ErrorCode  *string           `json:"errorCode"`
-	Outcome    string            `json:"outcome"`
-	DurationMs float64           `json:"durationMs"`
-	Key        client.RequestKey `json:"key"`
-	Identity   *string           `json:"identity"`
-	// IngestionID is the send that the call made or queued again, Phase its phase now.
-	IngestionID *uuid.UUID `json:"ingestionId"`
-	Phase       *string    `json:"phase"`
-	// Credits is null without metering.
-	Credits *json.Number    `json:"credits"`
-	Webhook *requestWebhook `json:"webhook"`
-	Verdict *string         `json:"verdict"`
-}
-
-// requestWebhook is the JSON of the webhook of an event; a list has the first two alone.
-type requestWebhook struct {
-	ID        string  `json:"id"`
-	Name      string  `json:"name"`
-	EventID   *string `json:"eventId,omitempty"`
-	Verdict   *string `json:"verdict,omitempty"`
-	DroppedBy *string `json:"droppedBy,omitempty"`
-	Test      bool    `json:"test,omitempty"`
-	Replay    bool    `json:"replay,omitempty"`
-}
-
-// requestList is the JSON of GET /api/v1/requests. EndCursor is null if it is empty.
-type requestList struct {
-	Project              string         `json:"project"`
-	From                 time.Time      `json:"from"`
-	To                   time.Time      `json:"to"`
-	TotalCount           int64          `json:"totalCount"`
-	HasMore              bool           `json:"hasMore"`
-	EndCursor            *string        `json:"endCursor"`
-	PayloadRetentionDays int            `json:"payloadRetentionDays"`
-	Requests             []requestEntry `json:"requests"`
-}
-
 // requestDetail is the JSON of GET /api/v1/requests/:requestId. Payload is null, and PayloadExpired
 // true, if the bodies are not stored, or no longer.
 type requestDetail struct {
-	requestEntry
+	client.RequestEntry
 	RequestBytes     int64                  `json:"requestBytes"`
 	ResponseBytes    int64                  `json:"responseBytes"`
 	RequestHeaders   json.RawMessage        `json:"requestHeaders"`
@@ -199,13 +155,12 @@ func (a requestAPI) list(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	views := make([]requestEntry, len(page.Calls))
-	for i, call := range page.Calls {
-		views[i] = requestEntryOf(call)
+	answer := client.RequestList{
+		Project: p.Project.Slug, From: q.From, To: q.To, TotalCount: int(page.TotalCount), HasMore: page.HasMore,
+		PayloadRetentionDays: a.terms.Of(p.Limits.Plan).RetentionDays, Requests: make([]client.RequestEntry, len(page.Calls)),
 	}
-	answer := requestList{
-		Project: p.Project.Slug, From: q.From, To: q.To, TotalCount: page.TotalCount, HasMore: page.HasMore,
-		PayloadRetentionDays: a.terms.Of(p.Limits.Plan).RetentionDays, Requests: views,
+	for i, call := range page.Calls {
+		answer.Requests[i] = requestEntryOf(call)
 	}
 	if page.EndCursor != nil {
 		cursor := page.EndCursor.String()
@@ -214,15 +169,18 @@ func (a requestAPI) list(c echo.Context) error {
 	return c.JSON(http.StatusOK, answer)
 }
 
-func requestEntryOf(e why.Call) requestEntry {
-	v := requestEntry{
-		RequestID: e.RequestID, ReceivedAt: e.ReceivedAt, Method: e.Method, Path: e.Path, Status: e.Status,
+func requestEntryOf(e why.Call) client.RequestEntry {
+	v := client.RequestEntry{
+		RequestID: e.RequestID.String(), ReceivedAt: e.ReceivedAt, Method: e.Method, Path: e.Path, Status: e.Status,
 		ErrorCode: optional(e.ErrorCode), Outcome: e.Outcome, DurationMs: float64(e.Duration.Microseconds()) / 1000,
-		Key: client.RequestKey(e.Key), Identity: e.Identity, IngestionID: e.IngestionID, Phase: e.Phase,
+		Key: client.RequestKey(e.Key), Identity: e.Identity, Phase: e.Phase,
 		Credits: credits(e.CreditTenths),
 	}
+	if e.IngestionID != nil {
+		v.IngestionID = new(e.IngestionID.String())
+	}
 	if e.Webhook != nil {
-		v.Webhook = &requestWebhook{ID: e.Webhook.ID, Name: e.Webhook.Name}
+		v.Webhook = &client.RequestWebhook{ID: e.Webhook.ID, Name: e.Webhook.Name}
 		v.Verdict = optional(e.Webhook.Verdict) // null for an event that was refused
 	}
 	return v
@@ -240,13 +198,17 @@ func (a requestAPI) get(c echo.Context) error {
 	}
 	call := found.Logged
 	detail := requestDetail{
-		requestEntry: requestEntryOf(found.Call), RequestBytes: call.RequestBytes, ResponseBytes: call.ResponseBytes,
+		RequestEntry: requestEntryOf(found.Call), RequestBytes: call.RequestBytes, ResponseBytes: call.ResponseBytes,
 		RequestHeaders: call.RequestHeaders, ResponseHeaders: call.ResponseHeaders,
 		PayloadExpired: call.Payload == nil, PayloadExpiresAt: found.ExpiresAt,
 	}
 	if w := call.Webhook; w != nil {
-		detail.Webhook.EventID, detail.Webhook.Verdict, detail.Webhook.DroppedBy = &w.EventID, detail.Verdict, w.DroppedBy
-		detail.Webhook.Test, detail.Webhook.Replay = w.Test, w.Replay
+		detail.Webhook = &client.RequestWebhook{
+			ID: w.ID, Name: w.Name, EventID: w.EventID, Verdict: w.Verdict, Test: w.Test, Replay: w.Replay,
+		}
+		if w.DroppedBy != nil {
+			detail.Webhook.DroppedBy = *w.DroppedBy
+		}
 	}
 	if call.Payload != nil {
 		detail.Payload = &client.RequestPayload{

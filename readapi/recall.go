@@ -137,7 +137,7 @@ func (a traceAPI) roots(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, rootsView{Memories: rootPageOf(found.Memories), Sources: rootPageOf(found.Sources)})
+	return c.JSON(http.StatusOK, client.Roots{Memories: rootPageOf(found.Memories), Sources: rootPageOf(found.Sources)})
 }
 
 // node is GET /api/v1/trace/nodes/:id.
@@ -197,19 +197,6 @@ func (a traceAPI) timeline(c echo.Context) error {
 	return c.JSON(http.StatusOK, timelineViewOf(found))
 }
 
-// briefView is what every list shows of a node. The headline of a node whose data point was deleted is
-// null.
-type briefView struct {
-	ID         uuid.UUID `json:"id"`
-	Kind       string    `json:"kind"`
-	MemoryKind *string   `json:"memoryKind"`
-	Headline   *string   `json:"headline"`
-}
-
-func briefOf(b why.Brief) briefView {
-	return briefView{ID: b.ID, Kind: b.Kind, MemoryKind: optional(b.MemoryKind), Headline: &b.Headline}
-}
-
 // optional is nil for "".
 func optional(text string) *string {
 	if text == "" {
@@ -218,34 +205,12 @@ func optional(text string) *string {
 	return &text
 }
 
-// rootsView is the JSON of the roots.
-type rootsView struct {
-	Memories rootPage `json:"memories"`
-	Sources  rootPage `json:"sources"`
-}
-
-type rootPage struct {
-	Nodes     []rootView `json:"nodes"`
-	HasMore   bool       `json:"hasMore"`
-	EndCursor *string    `json:"endCursor"`
-}
-
-type rootView struct {
-	briefView
-	DataPointID string     `json:"dataPointId"`
-	Revision    int        `json:"revision"`
-	OccurredAt  time.Time  `json:"occurredAt"`
-	CreatedAt   time.Time  `json:"createdAt"`
-	ReadyAt     *time.Time `json:"readyAt"`
-	Current     bool       `json:"current"`
-	Phase       string     `json:"phase"`
-}
-
-func rootPageOf(p why.RootPage) rootPage {
-	page := rootPage{Nodes: make([]rootView, len(p.Nodes)), HasMore: p.More}
+func rootPageOf(p why.RootPage) client.RootPage {
+	page := client.RootPage{Nodes: make([]client.Root, len(p.Nodes)), HasMore: p.More}
 	for n, r := range p.Nodes {
-		page.Nodes[n] = rootView{
-			briefView: briefOf(r.Brief), DataPointID: r.SourceID, Revision: r.Revision, OccurredAt: r.OccurredAt,
+		page.Nodes[n] = client.Root{
+			ID: r.ID.String(), Kind: r.Kind, MemoryKind: optional(r.MemoryKind), Headline: r.Headline,
+			DataPointID: r.SourceID, Revision: r.Revision, OccurredAt: r.OccurredAt,
 			CreatedAt: r.CreatedAt, ReadyAt: r.ReadyAt, Current: r.Current, Phase: r.Phase,
 		}
 	}
@@ -259,7 +224,10 @@ func rootPageOf(p why.RootPage) rootPage {
 // nodeView is the JSON of a node. Of a node whose data point was deleted only the id, the kind, the
 // revision and the deletion remain.
 type nodeView struct {
-	briefView
+	ID           uuid.UUID  `json:"id"`
+	Kind         string     `json:"kind"`
+	MemoryKind   *string    `json:"memoryKind"`
+	Headline     *string    `json:"headline"`
 	DataPointID  *string    `json:"dataPointId"`
 	Revision     int        `json:"revision"`
 	OccurredAt   *time.Time `json:"occurredAt"`
@@ -296,12 +264,14 @@ func deletedOf(d *why.Deleted) *deletedView {
 }
 
 func nodeViewOf(n why.Node) nodeView {
-	v := nodeView{briefView: briefOf(n.Brief), Revision: n.Revision, Phase: n.Phase, deletedView: deletedOf(n.Deleted)}
+	v := nodeView{
+		ID: n.ID, Kind: n.Kind, MemoryKind: optional(n.MemoryKind), Revision: n.Revision, Phase: n.Phase,
+		deletedView: deletedOf(n.Deleted),
+	}
 	if n.Deleted != nil {
-		v.Headline = nil
 		return v
 	}
-	v.DataPointID, v.RequestID, v.IngestionID = &n.SourceID, &n.Request, &n.Ingestion
+	v.Headline, v.DataPointID, v.RequestID, v.IngestionID = &n.Headline, &n.SourceID, &n.Request, &n.Ingestion
 	v.OccurredAt, v.CreatedAt, v.ReadyAt = &n.OccurredAt, &n.CreatedAt, n.ReadyAt
 	v.ValidFrom, v.ValidTo, v.Current = &n.ValidFrom, n.ValidTo, n.Current
 	v.ReplacedID, v.ReplacedByID = n.Replaced, n.ReplacedBy
@@ -330,18 +300,20 @@ func rootBriefOf(b why.Brief, deleted *why.Deleted) rootBrief {
 
 type lineageView struct {
 	Root        rootBrief            `json:"root"`
-	Nodes       []briefView          `json:"nodes"`
+	Nodes       []client.LineageNode `json:"nodes"`
 	Edges       []client.LineageEdge `json:"edges"`
 	HiddenCount int                  `json:"hiddenCount"`
 }
 
 func lineageViewOf(l why.Lineage) lineageView {
 	v := lineageView{
-		Root: rootBriefOf(l.Root, l.Deleted), Nodes: make([]briefView, len(l.Nodes)),
+		Root: rootBriefOf(l.Root, l.Deleted), Nodes: make([]client.LineageNode, len(l.Nodes)),
 		Edges: make([]client.LineageEdge, len(l.Edges)), HiddenCount: l.Hidden,
 	}
 	for n, b := range l.Nodes {
-		v.Nodes[n] = briefOf(b)
+		v.Nodes[n] = client.LineageNode{
+			ID: b.ID.String(), Kind: b.Kind, MemoryKind: optional(b.MemoryKind), Headline: b.Headline,
+		}
 	}
 	for n, e := range l.Edges {
 		v.Edges[n] = client.LineageEdge{InputID: e.Input.String(), DerivedID: e.Derived.String()}
@@ -353,37 +325,25 @@ type timelineView struct {
 	Root         rootBrief               `json:"root"`
 	From         time.Time               `json:"from"`
 	To           time.Time               `json:"to"`
-	Nodes        []momentView            `json:"nodes"`
+	Nodes        []client.TimelineNode   `json:"nodes"`
 	Sends        []client.TimelineSend   `json:"sends"`
 	Recalls      []client.TimelineRecall `json:"recalls"`
 	Replacements []client.Replacement    `json:"replacements"`
 	Truncated    bool                    `json:"truncated"`
 }
 
-type momentView struct {
-	briefView
-	Section      string     `json:"section"`
-	OccurredAt   time.Time  `json:"occurredAt"`
-	ArrivedAt    time.Time  `json:"arrivedAt"`
-	SearchableAt *time.Time `json:"searchableAt"`
-	Current      bool       `json:"current"`
-	DataPointID  string     `json:"dataPointId"`
-	Revision     int        `json:"revision"`
-	IngestionID  uuid.UUID  `json:"ingestionId"`
-}
-
 func timelineViewOf(t why.Timeline) timelineView {
 	v := timelineView{
 		Root: rootBriefOf(t.Root, t.Deleted), From: t.From, To: t.To, Truncated: t.Truncated,
-		Nodes: make([]momentView, len(t.Nodes)), Sends: make([]client.TimelineSend, len(t.Sends)),
+		Nodes: make([]client.TimelineNode, len(t.Nodes)), Sends: make([]client.TimelineSend, len(t.Sends)),
 		Recalls:      make([]client.TimelineRecall, len(t.Recalls)),
 		Replacements: make([]client.Replacement, len(t.Replacements)),
 	}
 	for n, m := range t.Nodes {
-		v.Nodes[n] = momentView{
-			briefView: briefOf(m.Brief), Section: m.Section, OccurredAt: m.OccurredAt, ArrivedAt: m.ArrivedAt,
+		v.Nodes[n] = client.TimelineNode{
+			ID: m.ID.String(), Kind: m.Kind, MemoryKind: optional(m.MemoryKind), Headline: m.Headline, Section: m.Section, OccurredAt: m.OccurredAt, ArrivedAt: m.ArrivedAt,
 			SearchableAt: m.SearchableAt, Current: m.Current, DataPointID: m.SourceID, Revision: m.Revision,
-			IngestionID: m.Ingestion,
+			IngestionID: m.Ingestion.String(),
 		}
 	}
 	for n, s := range t.Sends {

@@ -60,7 +60,7 @@ func newFixed(t *testing.T, answer func(c echo.Context) error) *fixed {
 	document, err := os.ReadFile("../../readapi/openapi.yaml")
 	runtest.Must(t, err)
 	f.Service, err = New(Config{
-		URLs: apitest.URLs, Version: "1", Document: document, API: httpx.Inner{API: e, Answers: f.answers}, Keys: oneKey{},
+		URLs: apitest.URLs, Version: "1", Document: document, API: httpx.Inner{API: e, Answers: f.answers}, Keys: apitest.Keys{},
 		DataPoints: noPoints{}, Logger: runtest.Warnings(t),
 	})
 	runtest.Must(t, err)
@@ -96,8 +96,11 @@ func (f *fixed) callAt(
 	sent, err := json.Marshal(args)
 	runtest.Must(f.t, err)
 	tool := f.tools[path][name]
-	op, err := f.contract.operation(tool.route)
-	runtest.Must(f.t, err)
+	op := operation{fields: map[string]field{}}
+	if tool.route != "" {
+		op, err = f.contract.operation(tool.route)
+		runtest.Must(f.t, err)
+	}
 	c := &caller{principal: apitest.Principal, scopes: []auth.Scope{auth.Read, auth.Write, auth.Operate}}
 	c.principal.Kind, c.bound = auth.ProjectKey, f.bound
 	from := incoming{caller: c, path: path, reserved: reserved, request: ctx}
@@ -282,5 +285,71 @@ func TestRun_LongList(t *testing.T) {
 	}
 	if held := f.answers.InUse(); held > decodedBytes*maxAsked/2 {
 		t.Errorf("%d bytes are reserved, those of the first answer too", held)
+	}
+}
+
+// An id leads to the route of its tool or nowhere, whatever it is, and an id that may be reaches its route unchanged.
+func TestIDs(t *testing.T) {
+	got := ""
+	var parameter string
+	f := newFixed(t, func(c echo.Context) (err error) {
+		if parameter != "" {
+			got, err = httpx.PathParam(c, parameter)
+			runtest.Must(t, err)
+		}
+		return c.Blob(http.StatusOK, "application/json", []byte(`{}`))
+	})
+	const id = "01890a5d-ac96-774b-bcce-b302099a8057"
+	words := []string{
+		"", ".", "..", "/", "%2f", "%2F..", "../projects", "a/../b", "..%2f", "?x=1", "a?project=other", "#", "a b", "\\", "é",
+		"a\x00b", strings.Repeat("x", maxID), strings.Repeat("x", maxID+1), id, strings.ToUpper(id), "{" + id + "}",
+		strings.ReplaceAll(id, "-", ""), id + "/retry", "01890a5d-ac96-774b-bcce-b302099a805/",
+	}
+	for _, r := range auth.Routes() { // the words of all routes
+		words = append(words, strings.Split(strings.TrimPrefix(r.Path, "/"), "/")...)
+	}
+	tested := 0
+	for name, tool := range f.tools[auth.MCPOperatorPath] {
+		if tool.route == "" || tool.own != nil || tool.act != nil {
+			continue
+		}
+		op, err := f.contract.operation(tool.route)
+		runtest.Must(t, err)
+		args := map[string]any{"identity": "ana"}
+		var path argument
+		for _, a := range tool.args {
+			if a.required {
+				args[a.name] = map[string]any{}
+			}
+			if op.fields[a.field()].in == inPath {
+				path = a
+			}
+		}
+		if path.name == "" {
+			continue
+		}
+		if !strings.HasPrefix(name, "get_id") && !strings.HasPrefix(name, "set_id") {
+			delete(args, "identity")
+		}
+		tested++
+		parameter = path.field()
+		for _, word := range words {
+			f.called, got, args[path.name] = nil, "", word
+			r, done := f.call(t.Context(), name, args)
+			done()
+			isUUID := len(word) == len(id) && strings.EqualFold(word, id)
+			free := parameter == "identity"
+			may := isUUID || free && word != "" && !strings.Contains(word, "\x00") && len(word) <= maxID
+			text := r.Content[0].(*sdk.TextContent).Text
+			switch {
+			case may && (r.IsError || got != word || len(f.called) != 1 || f.called[0] != op.method+" "+op.route()):
+				t.Errorf("%s of %.60q: %s reached %q with %q", name, word, text, f.called, got)
+			case !may && (!r.IsError || len(f.called) > 0):
+				t.Errorf("%s of %.60q: %s reached %q", name, word, text, f.called)
+			}
+		}
+	}
+	if tested < 9 {
+		t.Errorf("%d tools with an id in a path", tested)
 	}
 }
