@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/annals-project/annals/cmd/annals/internal/environment"
+	"github.com/annals-project/annals/cmd/annals/internal/grammar"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/server"
 	"github.com/annals-project/annals/projections/datapoints"
@@ -52,7 +52,7 @@ type Config struct {
 	Service server.Config
 	// Wrong are the settings that cannot work, each as a line. Unknown are variables that no setting reads.
 	Wrong   []string
-	Unknown []environment.Unknown
+	Unknown []grammar.Unknown
 	Getenv  func(string) string
 	Now     func() time.Time
 }

@@ -1,4 +1,4 @@
-package tenancy
+package main
 
 import (
 	"bytes"
@@ -18,35 +18,35 @@ import (
 	"github.com/annals-project/annals/internal/tenants"
 )
 
-var at = time.Date(2026, 5, 12, 9, 30, 0, 0, time.UTC)
+var listedAt = time.Date(2026, 5, 12, 9, 30, 0, 0, time.UTC)
 
-// serve serves what every operation returns, and the requests that it got.
-func serve(t *testing.T) (flags Flags, asked *operatorapi.TenancyRequest) {
+// serveTenancy serves what every operation returns, and the requests that it got.
+func serveTenancy(t *testing.T) (flags TenancyFlags, asked *operatorapi.TenancyRequest) {
 	t.Helper()
 	asked = &operatorapi.TenancyRequest{}
 	organization := tenants.ListedOrganization{
-		Organization: tenants.Organization{ID: uuid.UUID{7}, Name: "Acme", Plan: "payg", CreatedAt: &at}, Projects: 3,
+		Organization: tenants.Organization{ID: uuid.UUID{7}, Name: "Acme", Plan: "payg", CreatedAt: &listedAt}, Projects: 3,
 	}
 	project := tenants.ListedProject{
-		Project: tenants.Project{ID: uuid.UUID{8}, Slug: "road-map", Name: "Road map", Organization: "Acme"}, CreatedAt: at,
+		Project: tenants.Project{ID: uuid.UUID{8}, Slug: "road-map", Name: "Road map", Organization: "Acme"}, CreatedAt: listedAt,
 	}
-	key := tenants.Key{ID: "k", Project: "road-map", Name: "app", Prefix: "svc_sk_ab", Suffix: "yz", CreatedAt: at}
+	key := tenants.Key{ID: "k", Project: "road-map", Name: "app", Prefix: "svc_sk_ab", Suffix: "yz", CreatedAt: listedAt}
 	revoked, clear := key, key
-	revoked.RevokedAt, clear.Key = &at, "svc_sk_abxyz"
+	revoked.RevokedAt, clear.Key = &listedAt, "svc_sk_abxyz"
 	dir := t.TempDir()
 	operatortest.Serve(t, dir,
-		returns(asked, operatorapi.ListOrganizations, []tenants.ListedOrganization{organization}),
-		returns(asked, operatorapi.ShowOrganization, organization),
-		returns(asked, operatorapi.ListProjects, []tenants.ListedProject{project}),
-		returns(asked, operatorapi.CreateProject, project), returns(asked, operatorapi.ShowProject, project),
-		returns(asked, operatorapi.ListKeys, []tenants.Key{key, revoked}),
-		returns(asked, operatorapi.CreateKey, clear), returns(asked, operatorapi.RevealKey, clear),
-		returns(asked, operatorapi.RevokeKey, revoked),
+		returnsTenancy(asked, operatorapi.ListOrganizations, []tenants.ListedOrganization{organization}),
+		returnsTenancy(asked, operatorapi.ShowOrganization, organization),
+		returnsTenancy(asked, operatorapi.ListProjects, []tenants.ListedProject{project}),
+		returnsTenancy(asked, operatorapi.CreateProject, project), returnsTenancy(asked, operatorapi.ShowProject, project),
+		returnsTenancy(asked, operatorapi.ListKeys, []tenants.Key{key, revoked}),
+		returnsTenancy(asked, operatorapi.CreateKey, clear), returnsTenancy(asked, operatorapi.RevealKey, clear),
+		returnsTenancy(asked, operatorapi.RevokeKey, revoked),
 	)
-	return Flags{DataDir: dir, Org: "acme"}, asked
+	return TenancyFlags{DataDir: dir, Org: "acme"}, asked
 }
 
-func returns[Out any](
+func returnsTenancy[Out any](
 	asked *operatorapi.TenancyRequest, o operatorapi.Operation[operatorapi.TenancyRequest, Out], out Out,
 ) operatorapi.Route {
 	return o.ServeAs(time.Now, func(_ context.Context, call commands.Call, in operatorapi.TenancyRequest) (Out, error) {
@@ -56,9 +56,9 @@ func returns[Out any](
 	})
 }
 
-func TestCommands(t *testing.T) {
-	flags, asked := serve(t)
-	one := keyFlags{Flags: flags, Project: "road-map", ID: "k"}
+func TestTenancyCommands(t *testing.T) {
+	flags, asked := serveTenancy(t)
+	one := keyFlags{TenancyFlags: flags, Project: "road-map", ID: "k"}
 	asJSON := flags
 	asJSON.JSON = true
 	for name, c := range map[string]struct {

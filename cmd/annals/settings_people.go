@@ -1,5 +1,4 @@
-// Package people is the settings of how people sign in, and the commands on people.
-package people
+package main
 
 import (
 	"cmp"
@@ -14,8 +13,8 @@ import (
 	"github.com/annals-project/annals/projections/access"
 )
 
-// Settings are the settings of "serve" about people.
-type Settings struct {
+// PeopleSettings are the settings of "serve" about people.
+type PeopleSettings struct {
 	OwnerEmail    string `name:"owner-email" setting:"ANNALS_OWNER_EMAIL" group:"People" default:"owner@annals.local" help:"Address of the person who becomes the Owner of organizations without one at a start."`
 	Issuer        string `name:"oidc-issuer" setting:"ANNALS_OIDC_ISSUER" group:"People" help:"Issuer of the OpenID Connect provider by which members sign in, such as https://login.example.com."`
 	ClientID      string `name:"oidc-client-id" setting:"ANNALS_OIDC_CLIENT_ID" group:"People" help:"Client id of the console at the provider, whose redirect address is that of the console with /sign-in/oidc/callback."`
@@ -31,8 +30,8 @@ type Settings struct {
 	SMTP          string `name:"smtp-url" setting:"ANNALS_SMTP_URL" group:"People" help:"Mail server for links that verify addresses, such as smtps://user:password@mail.example.com?from=annals@example.com, or smtp:// for STARTTLS; better set in the environment than as a flag."`
 }
 
-// ValidatePeople reports settings that cannot work. It does not repeat values that may hold a password.
-func (s Settings) ValidatePeople(bad func(name, format string, args ...any)) {
+// validatePeople reports settings that cannot work. It does not repeat values that may hold a password.
+func (s PeopleSettings) validatePeople(bad func(name, format string, args ...any)) {
 	if s.OwnerEmail != "" && !person.ValidEmail(s.OwnerEmail) {
 		bad("OWNER_EMAIL", "is %q: want an address such as owner@example.com", s.OwnerEmail)
 	}
@@ -52,13 +51,13 @@ func (s Settings) ValidatePeople(bad func(name, format string, args ...any)) {
 	if _, err := mail.Parse(s.SMTP); s.SMTP != "" && err != nil {
 		bad("SMTP_URL", "%v", err)
 	}
-	s.validateLimits(bad)
+	s.validatePeopleLimits(bad)
 	if s.SignUp == "on" && s.Issuer == "" && s.SMTP == "" {
 		bad("SIGN_UP", "is on, but nothing verifies addresses: set ANNALS_OIDC_ISSUER or ANNALS_SMTP_URL, or turn it off")
 	}
 }
 
-func (s Settings) validateLimits(bad func(name, format string, args ...any)) {
+func (s PeopleSettings) validatePeopleLimits(bad func(name, format string, args ...any)) {
 	for _, n := range []struct {
 		name       string
 		value, max int
@@ -80,8 +79,8 @@ const maxHourOffers = 10_000
 // maxHourClients is the most registrations of programs an hour that can be set.
 const maxHourClients = 100_000
 
-// MemberLimits bound the members and the offers of each organization.
-func (s Settings) MemberLimits() organization.Limits {
+// memberLimits bound the members and the offers of each organization.
+func (s PeopleSettings) memberLimits() organization.Limits {
 	usual := organization.DefaultLimits()
 	return organization.Limits{
 		Members: cmp.Or(s.Members, usual.Members), OpenOffers: cmp.Or(s.OpenOffers, usual.OpenOffers),
@@ -89,8 +88,8 @@ func (s Settings) MemberLimits() organization.Limits {
 	}
 }
 
-// SignIn returns the configuration of the service. The settings must be valid.
-func (s Settings) SignIn() server.SignIn {
+// signIn returns the configuration of the service. The settings must be valid.
+func (s PeopleSettings) signIn() server.SignIn {
 	in := server.SignIn{
 		OwnerEmail: s.OwnerEmail, SignUp: s.SignUp == "on", Registrations: s.Clients,
 		Provider: signin.Provider{

@@ -1,4 +1,4 @@
-package erasure
+package main
 
 import (
 	"bytes"
@@ -14,22 +14,22 @@ import (
 	"github.com/annals-project/annals/domain/erasure"
 )
 
-func run(ctx context.Context, t *testing.T, f *operatortest.People) (PersonSummary, string, error) {
+func watchErasure(ctx context.Context, t *testing.T, f *operatortest.People) (personErasureSummary, string, error) {
 	t.Helper()
 	f.Erased = erasing.Report{Deletions: 2, Store: "scavenged"}
 	dir := t.TempDir()
 	operatortest.Serve(t, dir, f.Routes()...)
 	var deleted bytes.Buffer
-	sum, err := OfPerson{
+	sum, err := personErasure{
 		Server: operatorapi.Dial(dir), Person: operatorapi.PersonRequest{Project: "default", Identity: "ana"},
 		Yes: true, Terminal: terminal.Streams{In: strings.NewReader(""), Out: io.Discard}, Deleted: &deleted,
 	}.Run(ctx)
 	return sum, deleted.String(), err
 }
 
-func TestOfPerson_WhoGoesOnWriting(t *testing.T) {
+func TestPersonErasure_WhoGoesOnWriting(t *testing.T) {
 	f := &operatortest.People{Points: 1, Writes: 1}
-	_, deleted, err := run(t.Context(), t, f)
+	_, deleted, err := watchErasure(t.Context(), t, f)
 	if err == nil || !strings.Contains(err.Error(), "ana wrote again") || f.Begun != 1 || f.Rounds != erasure.Rounds {
 		t.Errorf("%v after %d rounds of %d erasures", err, f.Rounds, f.Begun)
 	}
@@ -38,8 +38,8 @@ func TestOfPerson_WhoGoesOnWriting(t *testing.T) {
 	}
 }
 
-func TestOfPerson_Waits(t *testing.T) {
-	sum, _, err := run(t.Context(), t, &operatortest.People{Points: 3, Waits: 2})
+func TestPersonErasure_Waits(t *testing.T) {
+	sum, _, err := watchErasure(t.Context(), t, &operatortest.People{Points: 3, Waits: 2})
 	if err != nil || sum.DataPoints != 3 {
 		t.Errorf("%+v, %v", sum, err)
 	}
@@ -48,12 +48,12 @@ func TestOfPerson_Waits(t *testing.T) {
 	}
 }
 
-func TestOfPerson_Failures(t *testing.T) {
+func TestPersonErasure_Failures(t *testing.T) {
 	for name, f := range map[string]*operatortest.People{
 		"a step":     {Points: 1, Failure: "the disk is full"},
 		"the status": {Points: 1, Eraser: operatortest.Eraser{Refuse: operatorapi.Refuse("the disk is full")}},
 	} {
-		if _, _, err := run(t.Context(), t, f); err == nil || !strings.HasPrefix(err.Error(), "the disk is full; the service ") {
+		if _, _, err := watchErasure(t.Context(), t, f); err == nil || !strings.HasPrefix(err.Error(), "the disk is full; the service ") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -67,12 +67,12 @@ func (i interrupting) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func TestOfPerson_Interrupted(t *testing.T) {
+func TestPersonErasure_Interrupted(t *testing.T) {
 	f := &operatortest.People{Points: 3}
 	dir := t.TempDir()
 	operatortest.Serve(t, dir, f.Routes()...)
 	ctx, end := context.WithCancel(t.Context())
-	_, err := OfPerson{
+	_, err := personErasure{
 		Server: operatorapi.Dial(dir), Person: operatorapi.PersonRequest{Project: "default", Identity: "ana"},
 		Yes: true, Terminal: terminal.Streams{In: strings.NewReader(""), Out: io.Discard}, Deleted: interrupting{end},
 	}.Run(ctx)
