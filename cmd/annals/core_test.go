@@ -10,12 +10,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/annals-project/annals/cmd/annals/internal/memory"
 )
 
 func TestNoCoreDumps_HereAndInChildren(t *testing.T) {
-	if err := memory.NoCoreDumps(); err != nil {
+	if err := noCoreDumps(); err != nil {
 		t.Fatal(err)
 	}
 	var limit syscall.Rlimit

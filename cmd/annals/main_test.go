@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/annals-project/annals/cmd/annals/internal/signals"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 )
 
@@ -25,7 +24,7 @@ func TestMain(m *testing.M) {
 		}
 		pgtest.Main(m)
 	}
-	code := runIn(signals.UntilStop(), os.Args[1:], &Env{
+	code := runIn(untilStop(), os.Args[1:], &Env{
 		Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Now: func() time.Time {
 			ahead, err := readClock(file)
 			if err != nil {

@@ -6,16 +6,16 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
-	"github.com/annals-project/annals/cmd/annals/internal/environment"
 	"github.com/annals-project/annals/cmd/annals/internal/logging"
-	"github.com/annals-project/annals/cmd/annals/internal/memory"
-	"github.com/annals-project/annals/cmd/annals/internal/signals"
 	"github.com/annals-project/annals/eventstore/node"
 )
 
@@ -32,8 +32,8 @@ type NodeCmd struct {
 
 // Run serves until the context ends or the disk fails.
 func (c *NodeCmd) Run(ctx context.Context, env *Env) (err error) {
-	signals.OutliveOutput()
-	if err := memory.NoCoreDumps(); err != nil {
+	outliveOutput()
+	if err := noCoreDumps(); err != nil {
 		return err
 	}
 	if err := (datafolder.Folder{Dir: c.DataDir}).RefuseBackup(); err != nil {
@@ -92,7 +92,7 @@ func (c *NodeCmd) secure(cfg *node.Config) (err error) {
 		return fmt.Errorf("load the certificate: %w", err)
 	}
 	cfg.Certificate = &certificate
-	cfg.Password, err = environment.ReadPassword(c.PasswordFile)
+	cfg.Password, err = readPassword(c.PasswordFile)
 	return err
 }
 
@@ -113,4 +113,34 @@ func (c *NodeCmd) address(conn node.Connection, certificate *tls.Certificate) st
 func selfSigned(certificate *tls.Certificate) bool {
 	leaf, err := x509.ParseCertificate(certificate.Certificate[0])
 	return err == nil && leaf.CheckSignature(leaf.SignatureAlgorithm, leaf.RawTBSCertificate, leaf.Signature) == nil
+}
+
+// longestPassword bounds what is read of a password file.
+const longestPassword = 4096
+
+// readPassword reads the one line of a file that other users cannot read.
+func readPassword(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("read the password: %w", err)
+	}
+	defer func() { _ = f.Close() }() // only read
+	info, err := f.Stat()
+	if err != nil {
+		return "", fmt.Errorf("read the password: %w", err)
+	}
+	const others fs.FileMode = 0o007
+	if info.Mode().Perm()&others != 0 {
+		return "", fmt.Errorf("every user of this machine may open the password file %s (mode %#o): chmod 600 it", path,
+			info.Mode().Perm())
+	}
+	text, err := io.ReadAll(io.LimitReader(f, longestPassword))
+	if err != nil {
+		return "", fmt.Errorf("read the password: %w", err)
+	}
+	password := strings.TrimRight(string(text), "\r\n")
+	if password == "" || strings.ContainsAny(password, "\r\n") {
+		return "", fmt.Errorf("the password file %s holds no password, or more than one line", path)
+	}
+	return password, nil
 }

@@ -2,12 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os/user"
 	"strings"
+	"text/tabwriter"
+	"time"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
-	"github.com/annals-project/annals/cmd/annals/internal/tenancy"
+	"github.com/annals-project/annals/cmd/annals/internal/server"
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/instant"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/amounts"
 	"github.com/annals-project/annals/internal/tenants"
@@ -15,13 +21,47 @@ import (
 
 // OrgCmd is the group "annals org".
 type OrgCmd struct {
-	List     tenancy.OrgListCmd `cmd:"" help:"List the organizations."`
-	Show     tenancy.OrgShowCmd `cmd:"" help:"Show an organization."`
-	Create   OrgCreateCmd       `cmd:"" help:"Create an organization and print its management key."`
-	Plan     OrgPlanCmd         `cmd:"" help:"Put an organization on a plan."`
-	Credits  OrgCreditsCmd      `cmd:"" help:"Grant credits, or take some back."`
-	SpendCap OrgSpendCapCmd     `cmd:"" name:"spend-cap" help:"Bound what an organization is charged in a month."`
-	Rotate   OrgRotateCmd       `cmd:"" name:"rotate-management-key" help:"Replace the management key and print the new one."`
+	List     OrgListCmd     `cmd:"" help:"List the organizations."`
+	Show     OrgShowCmd     `cmd:"" help:"Show an organization."`
+	Create   OrgCreateCmd   `cmd:"" help:"Create an organization and print its management key."`
+	Plan     OrgPlanCmd     `cmd:"" help:"Put an organization on a plan."`
+	Credits  OrgCreditsCmd  `cmd:"" help:"Grant credits, or take some back."`
+	SpendCap OrgSpendCapCmd `cmd:"" name:"spend-cap" help:"Bound what an organization is charged in a month."`
+	Rotate   OrgRotateCmd   `cmd:"" name:"rotate-management-key" help:"Replace the management key and print the new one."`
+}
+
+// OrgListCmd is "annals org list".
+type OrgListCmd struct{ TenancyFlags }
+
+// Run lists the organizations.
+func (c *OrgListCmd) Run(ctx context.Context, to io.Writer) error {
+	return runTenancy(ctx, c.TenancyFlags, to, operatorapi.ListOrganizations, operatorapi.TenancyRequest{},
+		func(w io.Writer, list []tenants.ListedOrganization) {
+			tableRow(w, "NAME", "PLAN", "PROJECTS", "CREATED", "ID")
+			for _, o := range list {
+				tableRow(w, o.Name, o.Plan, o.Projects, day(*o.CreatedAt), o.ID)
+			}
+		})
+}
+
+// OrgShowCmd is "annals org show".
+type OrgShowCmd struct{ TenancyFlags }
+
+// Run shows an organization.
+func (c *OrgShowCmd) Run(ctx context.Context, to io.Writer) error {
+	return runTenancy(ctx, c.TenancyFlags, to, operatorapi.ShowOrganization, operatorapi.TenancyRequest{},
+		func(w io.Writer, o tenants.ListedOrganization) {
+			tableRow(w, "name:", o.Name)
+			tableRow(w, "id:", o.ID)
+			tableRow(w, "plan:", o.Plan)
+			tableRow(w, "owner:", o.OwnerEmail)
+			tableRow(w, "spend cap:", limitOf(o.SpendCap))
+			tableRow(w, "projects:", o.Projects)
+			tableRow(w, "created:", o.CreatedAt.UTC().Format(time.RFC3339))
+			if !o.IsPrepared {
+				tableRow(w, "state:", "being prepared: its calls are refused")
+			}
+		})
 }
 
 // OrgCreateCmd is "annals org create".
@@ -178,4 +218,123 @@ func (o ServiceFlags) print(env *Env, answer any, words func(*strings.Builder)) 
 		return fmt.Errorf("write answer: %w", err)
 	}
 	return nil
+}
+
+// ServiceFlags name the service of a command of an operator: a server that runs on a data
+// folder, through its socket, else the event store and the database that servers elsewhere work on.
+type ServiceFlags struct {
+	operatorapi.WhoFlags
+	DataDir    string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder of the running server."`
+	EventStore string `name:"eventstore" setting:"ANNALS_EVENTSTORE" default:"embedded" help:"Event store, if no server runs on the data folder: esdb://host:2113."`
+	Postgres   string `name:"postgres" setting:"ANNALS_POSTGRES" default:"embedded" help:"Database, if no server runs on the data folder: postgres://user@host/database."`
+	Prefix     string `name:"postgres-schema-prefix" setting:"ANNALS_POSTGRES_SCHEMA_PREFIX" help:"Start of the names of all schemas in the database, if no server runs on the data folder."`
+	Plans      string `name:"plans" setting:"ANNALS_PLANS" help:"Terms of plans that differ from the default, as JSON by plan, if no server runs on the data folder."`
+	JSON       bool   `name:"json" help:"Print the result as one JSON value."`
+}
+
+// OrgFlag names the organization of a command.
+type OrgFlag struct {
+	Org string `name:"org" placeholder:"NAME|ID" help:"Organization; default the only one."`
+}
+
+func (f OrgFlag) target() (operatorapi.Target, error) {
+	by, err := operatorName()
+	return operatorapi.Target{Organization: f.Org, By: by}, err
+}
+
+// operatorName returns the name of the operator for events.
+func operatorName() (string, error) {
+	current, err := user.Current()
+	if err != nil {
+		return "", fmt.Errorf("find the user of this process: %w", err)
+	}
+	return "operator " + current.Username, nil
+}
+
+// runCommand lets the server that runs on the data folder perform a command. If the event store and the
+// database are elsewhere and no server runs on the folder, this process performs it.
+func runCommand[In, Out any](
+	ctx context.Context, f ServiceFlags, command operatorapi.OrganizationCommand[In, Out], in In,
+) (out Out, err error) {
+	running := operatorapi.Dial(f.DataDir)
+	if f.EventStore == server.Embedded || f.Postgres == server.Embedded || running.Running(ctx) {
+		return command.Call(ctx, running, in)
+	}
+	terms, err := (&Settings{Plans: f.Plans}).planTerms()
+	if err != nil {
+		return out, fmt.Errorf("ANNALS_PLANS %w", err)
+	}
+	by, err := operatorName()
+	if err != nil {
+		return out, err
+	}
+	service, done, err := server.OpenCommands(ctx, f.EventStore, f.Postgres, f.Prefix, f.DataDir, terms)
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	who := operatorapi.WhoOf(ctx)
+	if who.As != "" {
+		by += " (says: " + who.As + ")"
+	}
+	call := operatorapi.CallBy(by, instant.Truncate(time.Now()))
+	call.Reason = who.Reason
+	return command.On(ctx, service, call, in)
+}
+
+// runChange performs a command on an organization or on one of its projects, and prints the result.
+func runChange[In, Out any](
+	ctx context.Context, env *Env, f ServiceFlags, command operatorapi.OrganizationCommand[In, Out], in In,
+	describe func(*strings.Builder, Out),
+) error {
+	changed, err := runCommand(ctx, f, command, in)
+	if err != nil {
+		return err
+	}
+	return f.print(env, changed, func(b *strings.Builder) { describe(b, changed) })
+}
+
+// TenancyFlags are those of every command.
+type TenancyFlags struct {
+	operatorapi.WhoFlags
+	DataDir string `name:"data-dir" setting:"ANNALS_DATA_DIR" default:"./data" help:"Data folder of the running server."`
+	Org     string `name:"org" placeholder:"NAME|ID" help:"Organization; default the only one, or all in a list."`
+	JSON    bool   `name:"json" help:"Print the result as one JSON value."`
+}
+
+// runTenancy performs an operation and prints its result: as JSON, or by words.
+func runTenancy[Out any](
+	ctx context.Context, f TenancyFlags, to io.Writer, do operatorapi.Operation[operatorapi.TenancyRequest, Out],
+	in operatorapi.TenancyRequest, words func(io.Writer, Out),
+) error {
+	in.Organization = f.Org
+	out, err := do.Call(ctx, operatorapi.Dial(f.DataDir), in)
+	if err != nil {
+		return err
+	}
+	if f.JSON {
+		return printJSON(to, out)
+	}
+	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	words(table, out)
+	return table.Flush()
+}
+
+// tableRow writes a line of a table.
+func tableRow(to io.Writer, cells ...any) {
+	texts := make([]string, len(cells))
+	for i, cell := range cells {
+		texts[i] = fmt.Sprint(cell)
+	}
+	_, _ = fmt.Fprintln(to, strings.Join(texts, "\t")) // Flush returns the error
+}
+
+func day(at time.Time) string { return at.UTC().Format(time.DateOnly) }
+
+// limitOf shows a cap, of which nil is none.
+func limitOf[T any](cap *T) string {
+	if cap == nil {
+		return "none"
+	}
+	return fmt.Sprint(*cap)
 }

@@ -2,14 +2,21 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
+	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
+	"github.com/annals-project/annals/cmd/annals/internal/recallview"
+	"github.com/annals-project/annals/internal/mcpbridge"
 )
 
 // Remote names the server that a command calls, and the key. The credentials file of the data
@@ -99,4 +106,113 @@ func printSummary(out io.Writer, s summary, asJSON bool) error {
 		return err
 	}
 	return s.Err()
+}
+
+// RecallCmd is "annals recall".
+type RecallCmd struct {
+	operatorapi.WhoFlags
+	Remote
+	OrgFlag
+	Query         string   `arg:"" help:"The question."`
+	Identity      string   `name:"identity" required:"" help:"Customer id to answer as."`
+	Limit         int      `name:"limit" help:"Most results, 1 to 200; default 100."`
+	Level         string   `name:"level" help:"Budget: low, medium, high or extra-high."`
+	MaxTokens     int      `name:"max-tokens" help:"Budget in tokens, instead of a level."`
+	At            string   `name:"at" placeholder:"TIME" help:"Answer as of this time (ISO 8601); \"yesterday\" is a day at its offset, default UTC."`
+	From          string   `name:"from" placeholder:"TIME" help:"Only what occurred at or after this time."`
+	To            string   `name:"to" placeholder:"TIME" help:"Only what occurred at or before this time; a date alone is that UTC day to its end."`
+	Chronological bool     `name:"chronological" help:"Oldest first, instead of best first."`
+	Full          bool     `name:"full" help:"Print long texts whole, not only their lines with words of the question."`
+	Explain       bool     `name:"explain" help:"Show why each result is there; asks the server that runs on the data folder, as its operator."`
+	Missing       []string `name:"missing" sep:"none" placeholder:"SOURCE_ID" help:"With --explain: show where recall lost this source; may be repeated."`
+	Project       string   `name:"project" placeholder:"SLUG" help:"With --explain: project to ask; default that of the key."`
+	JSON          bool     `name:"json" help:"Print the answer as one JSON value."`
+}
+
+// Validate is called by the parser.
+func (c *RecallCmd) Validate() error {
+	if !c.Explain && (len(c.Missing) > 0 || c.Project != "" || c.Org != "") {
+		return errors.New("--missing, --project and --org need --explain")
+	}
+	return nil
+}
+
+// Run sends the query.
+func (c *RecallCmd) Run(ctx context.Context, env *Env) error {
+	q := client.RecallRequest{
+		Query: c.Query, Identity: c.Identity, Limit: c.Limit, Level: c.Level, MaxTokens: c.MaxTokens,
+		QueryTimestamp: c.At, OccurredFrom: c.From, OccurredTo: c.To,
+	}
+	if c.Chronological {
+		q.Sort = "chronological"
+	}
+	if c.Explain {
+		return c.explain(ctx, env, q)
+	}
+	to, err := c.client()
+	if err != nil {
+		return err
+	}
+	page, err := to.Recall(ctx, q)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(env.Stdout, page)
+	}
+	return recallview.PrintResponse(env.Stdout, *page, c.Query, c.Full)
+}
+
+// explain explains the query through the socket of the data folder.
+func (c *RecallCmd) explain(ctx context.Context, env *Env, q client.RecallRequest) error {
+	if c.Project == "" {
+		if _, err := c.client(); err != nil { // finds the key
+			return err
+		}
+	}
+	in, err := operatorapi.NewExplainRequest(q, c.Key, c.Missing)
+	if err != nil {
+		return err
+	}
+	in.Organization, in.Project = c.Org, c.Project
+	explained, err := operatorapi.ExplainRecall.Call(ctx, operatorapi.Dial(c.DataDir), in)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(env.Stdout, explained)
+	}
+	return recallview.PrintExplanation(env.Stdout, explained)
+}
+
+// MCPCmd is "annals mcp".
+type MCPCmd struct {
+	Remote
+	ConsoleURL string  `name:"console-url" setting:"ANNALS_CONSOLE_URL" help:"Address of the console, which serves /mcp."`
+	Identity   *string `help:"The one identity that all calls act as. Without it the model names one in each call."`
+}
+
+// Run carries messages until the client ends.
+func (c *MCPCmd) Run(ctx context.Context, env *Env) error {
+	file, err := c.fill()
+	if err != nil {
+		return err
+	}
+	if c.Key == "" {
+		return errors.New("no project key: set ANNALS_PROJECT_KEY, or name the data folder of the server with --data-dir")
+	}
+	url := cmp.Or(c.ConsoleURL, file["ANNALS_CONSOLE_URL"])
+	if url == "" {
+		if filepath.Clean(c.DataDir) != defaultDir {
+			return c.noServer()
+		}
+		url = "http://127.0.0.1:8081"
+	}
+	bridge := mcpbridge.Bridge{URL: url + "/mcp", Key: c.Key, HTTP: http.DefaultClient}
+	if c.Identity != nil {
+		if bridge.Identity = *c.Identity; strings.TrimSpace(bridge.Identity) == "" {
+			return errors.New("--identity is empty: name the identity that the calls act as, or leave it out")
+		}
+	}
+	return bridge.Run(ctx, env.Stdin, env.Stdout)
 }

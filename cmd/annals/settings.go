@@ -12,18 +12,19 @@ import (
 	"strings"
 	"time"
 
-	"github.com/annals-project/annals/cmd/annals/internal/auditlog"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/grammar"
 	"github.com/annals-project/annals/cmd/annals/internal/logging"
-	"github.com/annals-project/annals/cmd/annals/internal/people"
 	"github.com/annals-project/annals/cmd/annals/internal/server"
+	"github.com/annals-project/annals/commands/audit"
 	"github.com/annals-project/annals/commands/pipeline/model"
 	"github.com/annals-project/annals/console/mcp"
 	"github.com/annals-project/annals/console/web"
 	"github.com/annals-project/annals/domain/metering"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/pg/replica"
+	"github.com/annals-project/annals/internal/pg/schemas"
 	"github.com/annals-project/annals/projections/recallindex/elastic"
 )
 
@@ -75,8 +76,8 @@ type Settings struct {
 	Plans       string `name:"plans" setting:"ANNALS_PLANS" group:"Limits" help:"Terms of plans that differ from the default, as JSON by plan."`
 	LogFormat   string `name:"log-format" setting:"ANNALS_LOG_FORMAT" group:"Log and profiles" default:"auto" help:"Form of the log: auto, which is text at a terminal and JSON elsewhere; text; or json."`
 	StopDelay   int    `name:"stop-delay-seconds" setting:"ANNALS_STOP_DELAY_SECONDS" group:"Addresses" default:"0" help:"Seconds before a stop in which /readyz answers 503 and calls are still served, so that proxies notice it, 0 to 300."`
-	people.Settings
-	auditlog.Audit
+	PeopleSettings
+	AuditSettings
 	LogLevel string `name:"log-level" setting:"ANNALS_LOG_LEVEL" group:"Log and profiles" default:"info" help:"Least level that is logged: debug, info, warn or error."`
 }
 
@@ -148,8 +149,8 @@ func (s *Settings) Check() error {
 	if s.EmbedModel != "" && s.Embeddings == "none" {
 		bad("EMBEDDINGS_MODEL", "is set, but ANNALS_EMBEDDINGS is none: remove one of them")
 	}
-	s.ValidatePeople(bad)
-	s.ValidateAudit(bad)
+	s.validatePeople(bad)
+	s.validateAudit(bad)
 	validateModel("MODEL", s.model(), bad)
 	validateModel("EMBEDDINGS", s.embeddings(), bad)
 	if _, _, setting, err := s.embeddingModels(); err != nil {
@@ -364,7 +365,107 @@ func (s *Settings) config() (server.Config, error) {
 		TLSCert:       s.TLSCert, TLSKey: s.TLSKey,
 		StopDelay: time.Duration(s.StopDelay) * time.Second,
 		BulkItems: s.BulkItems, BulkBytes: int64(s.BulkMiB) << 20,
-		MinFreeDisk: uint64(s.MinFreeDisk) << 20, RateLimit: s.RateLimit, PlanTerms: terms, SignIn: s.SignIn(),
-		MemberLimits: s.MemberLimits(), Audit: s.AuditConfig(),
+		MinFreeDisk: uint64(s.MinFreeDisk) << 20, RateLimit: s.RateLimit, PlanTerms: terms, SignIn: s.signIn(),
+		MemberLimits: s.memberLimits(), Audit: s.auditConfig(),
 	}, nil
+}
+
+// validateDatabase does not repeat an address, which may hold a password.
+func (s *Settings) validateDatabase(bad func(name, format string, args ...any)) {
+	if s.Postgres != server.Embedded && !hasScheme(s.Postgres, "postgres", "postgresql") {
+		bad("POSTGRES", `is neither "embedded" nor an address such as postgres://user@host:5432/annals`)
+	}
+	if _, err := schemas.Parse(s.Prefix); err != nil {
+		bad("POSTGRES_SCHEMA_PREFIX", "%v", err)
+	}
+	if s.Replica == "" {
+		return
+	}
+	if s.Postgres == server.Embedded {
+		bad("POSTGRES_REPLICA", "is set, but ANNALS_POSTGRES is embedded: set that to the address of the primary")
+		return
+	}
+	if err := replica.CheckURL(s.Replica); err != nil {
+		bad("POSTGRES_REPLICA", "%v", err)
+	}
+}
+
+// maxStopDelay is the longest delay of a stop, in seconds.
+const maxStopDelay = 300
+
+// maxRetentionDays is the most days that bodies of calls are kept.
+const maxRetentionDays = 365
+
+// validateSwitches reports what is neither on nor off. Empty is the default of each.
+func (s *Settings) validateSwitches(bad func(name, format string, args ...any)) {
+	for _, o := range []struct{ name, value string }{
+		{"PIPELINE", s.Pipeline},
+		{"PROFILE", s.Profile},
+		{"RECALL_FLOOR", s.Floor},
+		{"OIDC_TRUST_EMAIL", s.TrustEmail},
+		{"SIGN_UP", s.SignUp},
+		{"REQUIRE_REASON", s.RequireReason},
+		{"AUDIT_PUBLIC", s.AuditPublic},
+	} {
+		if o.value != "on" && o.value != "off" && o.value != "" {
+			bad(o.name, "is %q: want on or off", o.value)
+		}
+	}
+}
+
+func (s *Settings) validateAmounts(bad func(name, format string, args ...any)) {
+	if s.MinFreeDisk < 0 {
+		bad("MIN_FREE_DISK", "is %d: want a number of MiB, 0 for none", s.MinFreeDisk)
+	}
+	if s.BulkItems < 0 {
+		bad("BULK_BACKLOG_ITEMS", "is %d: want a number of items, 0 for the default", s.BulkItems)
+	}
+	if s.BulkMiB < 0 {
+		bad("BULK_BACKLOG_MIB", "is %d: want a number of MiB, 0 for the default", s.BulkMiB)
+	}
+	if s.RateLimit != nil && *s.RateLimit < 0 {
+		bad("RATE_LIMIT_PER_MINUTE", "is %d: want a number of requests, 0 for no limit", *s.RateLimit)
+	}
+	if s.Retention != nil && (*s.Retention < 0 || *s.Retention > maxRetentionDays) {
+		bad("PAYLOAD_RETENTION_DAYS", "is %d: want 0 to %d days", *s.Retention, maxRetentionDays)
+	}
+	if s.StopDelay < 0 || s.StopDelay > maxStopDelay {
+		bad("STOP_DELAY_SECONDS", "is %d: want 0 to %d seconds", s.StopDelay, maxStopDelay)
+	}
+}
+
+// AuditSettings are the settings of "serve" about the audit log.
+type AuditSettings struct {
+	AuditAnchor  string `name:"audit-anchor" setting:"ANNALS_AUDIT_ANCHOR" group:"Audit log" help:"Where the files of the audit log are copied to: a folder on another machine, or https://host/path below which files are stored by PUT; default: nowhere."`
+	AuditToken   string `name:"audit-anchor-token-file" setting:"ANNALS_AUDIT_ANCHOR_TOKEN_FILE" group:"Audit log" help:"File with the bearer token for that server, if it needs one."`
+	AuditPolicy  string `name:"audit-policy" setting:"ANNALS_AUDIT_POLICY" group:"Audit log" placeholder:"FILE" help:"Policy file (C2SP tlog-policy) with the witnesses that cosign checkpoints, and their addresses; default: no witness."`
+	AuditPublic  string `name:"audit-public" setting:"ANNALS_AUDIT_PUBLIC" group:"Audit log" default:"off" help:"Whether the API serves checkpoints, tiles and keys of the audit logs of organizations without a key; never proofs."`
+	AuditSeconds int    `name:"audit-seconds" setting:"ANNALS_AUDIT_SECONDS" group:"Audit log" default:"5" help:"Seconds between two looks for events that no checkpoint covers, 1 to 3600."`
+}
+
+// maxAuditSeconds is the longest time between two looks, in seconds.
+const maxAuditSeconds = 3600
+
+// validateAudit reports settings that cannot work.
+func (a AuditSettings) validateAudit(bad func(name, format string, args ...any)) {
+	if _, err := audit.OpenPlace(a.AuditAnchor, a.AuditToken); a.AuditAnchor != "" && err != nil {
+		bad("AUDIT_ANCHOR", "cannot be used: %v", err)
+	}
+	if a.AuditAnchor == "" && a.AuditToken != "" {
+		bad("AUDIT_ANCHOR_TOKEN_FILE", "is set, but ANNALS_AUDIT_ANCHOR is not: remove it, or set that too")
+	}
+	if _, err := audit.ReadPolicy(a.AuditPolicy); a.AuditPolicy != "" && err != nil {
+		bad("AUDIT_POLICY", "cannot be used: %v", err)
+	}
+	if a.AuditSeconds < 0 || a.AuditSeconds > maxAuditSeconds {
+		bad("AUDIT_SECONDS", "is %d: want 1 to %d seconds, 0 for the default", a.AuditSeconds, maxAuditSeconds)
+	}
+}
+
+// auditConfig returns the configuration of the service.
+func (a AuditSettings) auditConfig() server.AuditConfig {
+	return server.AuditConfig{
+		Anchor: a.AuditAnchor, TokenFile: a.AuditToken, Policy: a.AuditPolicy,
+		Public: a.AuditPublic == "on", Every: time.Duration(a.AuditSeconds) * time.Second,
+	}
 }

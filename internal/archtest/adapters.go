@@ -23,9 +23,8 @@ var (
 
 // notAdapting are the files of adapters that may do more, each with the reason. A file that does no more is taken off.
 var notAdapting = map[string]string{
-	"cmd/annals/node.go": "it runs the event store alone",
-
-	"cmd/annals/internal/erasure/person.go": "it watches the erasure of a person",
+	"cmd/annals/node.go":  "it runs the event store alone",
+	"cmd/annals/erase.go": "it watches the erasure of a person",
 }
 
 var (

@@ -28,7 +28,7 @@ func TestLimitsTable_NamesExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	codes, settings := readAll(t, root, "domain/fault"), readAll(t, root, "cmd/annals")+readAll(t, root, "cmd/annals/internal/people")
+	codes, settings := readAll(t, root, "domain/fault"), readAll(t, root, "cmd/annals")
 	declared := map[string][]string{}
 	rows := 0
 	for line := range strings.Lines(string(table)) {

@@ -25,7 +25,7 @@ import (
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
-	"github.com/annals-project/annals/cmd/annals/internal/environment"
+	"github.com/annals-project/annals/cmd/annals/internal/grammar"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
 	"github.com/annals-project/annals/cmd/annals/internal/server"
@@ -287,7 +287,7 @@ func TestExamine_OtherService(t *testing.T) {
 // Notes are no failure: variables that nothing reads, settings that the running service does not have, remarks.
 func TestExamine_Notes(t *testing.T) {
 	c := sound(t)
-	c.Unknown = []environment.Unknown{{Name: "ANNALS_API_ADR", Nearest: "ANNALS_API_ADDR"}, {Name: "ANNALS_SPEED"}}
+	c.Unknown = []grammar.Unknown{{Name: "ANNALS_API_ADR", Nearest: "ANNALS_API_ADDR"}, {Name: "ANNALS_SPEED"}}
 	c.Service.InForce = map[string]string{"ANNALS_LOG_LEVEL": "debug", "ANNALS_PIPELINE": "off", "ANNALS_DATA_DIR": "x"}
 	operatortest.Serve(t, c.Service.Data.Dir, append(operatorapi.DamageRoutes(damaged{}),
 		operatorapi.StatusRoute(func(context.Context) operatorapi.Status {

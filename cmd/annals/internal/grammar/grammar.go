@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -110,3 +111,133 @@ func showVariable(value *kong.Value) string {
 	}
 	return value.Help
 }
+
+const settingPrefix = "ANNALS_"
+
+// foreignNames are names that others set: Kubernetes for each service whose name begins with "annals", tests, and who
+// loads the credentials file.
+var foreignNames = regexp.MustCompile(`^ANNALS_(.+_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_.*)?)?)$|^ANNALS_TEST_|^ANNALS_(OWNER_PASSWORD|MANAGEMENT_KEY)$`)
+
+// Unknown is a variable that no setting reads.
+type Unknown struct {
+	Name string
+	// Nearest is the setting with the most similar name, "" if none is similar.
+	Nearest string
+}
+
+// FindUnknown returns the variables of an environment that begin like those of the service and that no setting reads.
+func FindUnknown(environment, known []string) []Unknown {
+	var found []Unknown
+	for _, variable := range environment {
+		name, _, _ := strings.Cut(variable, "=")
+		if !strings.HasPrefix(name, settingPrefix) || slices.Contains(known, name) || foreignNames.MatchString(name) {
+			continue
+		}
+		found = append(found, Unknown{name, nearest(name, known)})
+	}
+	slices.SortFunc(found, func(a, b Unknown) int { return strings.Compare(a.Name, b.Name) })
+	return found
+}
+
+// nearest returns the known name that the fewest edits make of a name, if they are a third of its letters or fewer.
+func nearest(name string, known []string) (best string) {
+	least := (len(name)-len(settingPrefix))/3 + 1
+	for _, other := range known {
+		if n := editsOf(name, other); n < least {
+			best, least = other, n
+		}
+	}
+	return best
+}
+
+// editsOf counts the insertions, deletions and replacements that make one name of another. Underscores and the case of
+// letters do not count.
+func editsOf(a, b string) int {
+	bare := func(s string) string { return strings.ToUpper(strings.ReplaceAll(s, "_", "")) }
+	a, b = bare(a), bare(b)
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := before
+			if a[i] != b[j] {
+				replaced++
+			}
+			before = row[j+1]
+			row[j+1] = min(replaced, before+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// hidden stands for a secret.
+const hidden = "(set)"
+
+var (
+	// secretNames are settings that hold a secret. Those of files of TLS hold paths.
+	secretNames = regexp.MustCompile(`(PASSWORD|SECRET|[A-Z]_KEY)$`)
+	fileNames   = regexp.MustCompile(`TLS_KEY$`)
+	// inAddress are the credentials in an address.
+	inAddress = regexp.MustCompile(`://[^@/?]*@`)
+	inQuery   = regexp.MustCompile(`(?i)([?&;](ssl)?password=)[^&]*`)
+)
+
+// InForce returns the settings of a command that differ from their defaults, by their variables. Secrets are masked.
+func InForce(settings any) map[string]string {
+	values := map[string]string{}
+	of := reflect.Indirect(reflect.ValueOf(settings))
+	for _, field := range reflect.VisibleFields(of.Type()) {
+		name, value := field.Tag.Get(settingTag), of.FieldByIndex(field.Index)
+		if value.Kind() == reflect.Pointer {
+			if value.IsNil() {
+				continue
+			}
+			value = value.Elem()
+		}
+		if text := fmt.Sprint(value); name != "" && text != "" && text != field.Tag.Get("default") {
+			values[name] = mask(name, text)
+		}
+	}
+	return values
+}
+
+func mask(name, value string) string {
+	if secretNames.MatchString(name) && !fileNames.MatchString(name) {
+		return hidden
+	}
+	if strings.Contains(value, "://") {
+		value = inQuery.ReplaceAllString(inAddress.ReplaceAllString(value, "://…@"), "${1}…")
+	}
+	return value
+}
+
+// ShowExamples adds examples to the help of each command, by its path, and to that of a group of commands the first
+// one of each of its commands, at most two.
+func ShowExamples(model *kong.Application, examples map[string][2]string) {
+	for _, leaf := range model.Leaves(false) {
+		if shown, ok := examples[leaf.Path()]; ok {
+			leaf.Detail = detail(shown[:])
+		}
+	}
+	for _, node := range model.Children {
+		if node.Leaf() {
+			continue
+		}
+		var first, second []string
+		for _, child := range node.Children {
+			if of, ok := examples[child.Path()]; ok {
+				first, second = append(first, of[0]), append(second, of[1])
+			}
+		}
+		if shown := append(first, second...); len(shown) > 1 {
+			node.Detail = detail(shown[:2])
+		}
+	}
+}
+
+// detail is a list of calls that the help does not wrap.
+func detail(calls []string) string { return "Examples:\n\n\t" + strings.Join(calls, "\n\t") }

@@ -4,18 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
+	recording "github.com/annals-project/annals/commands/reads"
 	domainrecall "github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/pg/replica"
+	"github.com/annals-project/annals/internal/sharedread"
 	"github.com/annals-project/annals/projections"
 	"github.com/annals-project/annals/projections/access"
 	"github.com/annals-project/annals/projections/audit"
@@ -26,11 +30,13 @@ import (
 	"github.com/annals-project/annals/projections/history"
 	"github.com/annals-project/annals/projections/memories"
 	"github.com/annals-project/annals/projections/reads"
+	readtexts "github.com/annals-project/annals/projections/reads/shown"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/runner"
 	"github.com/annals-project/annals/projections/trace"
 	"github.com/annals-project/annals/projections/usage"
 	"github.com/annals-project/annals/projections/usage/limiter"
+	"github.com/annals-project/annals/projections/why"
 )
 
 // readSide is the projections and the queries on their tables.
@@ -220,4 +226,93 @@ func (r *readSide) indexErr(ctx context.Context) error {
 		return s.LastErr
 	}
 	return errors.New("the recall index is not fed by this process")
+}
+
+// sharedKeys looks up the keys of projects that calls bring at the same time with one statement. It caches none, since
+// another process could revoke it.
+type sharedKeys struct {
+	access.Queries
+	reads *sharedread.Reads[[32]byte, access.ProjectKey]
+}
+
+func newSharedKeys(queries access.Queries, logger *slog.Logger) sharedKeys {
+	return sharedKeys{queries, sharedread.New(logger, queries.ProjectKeys)}
+}
+
+// KeyByHash implements auth.Keys.
+func (k sharedKeys) KeyByHash(ctx context.Context, kind auth.Kind, hash [32]byte) (auth.Holder, bool, error) {
+	if kind != auth.ProjectKey {
+		return k.Queries.KeyByHash(ctx, kind, hash)
+	}
+	found, err := k.reads.Get(ctx, hash)
+	if err != nil {
+		return auth.Holder{}, false, err
+	}
+	key, ok := found[hash]
+	return key.Holder, ok && key.Err == nil, key.Err
+}
+
+// sharedRecords looks up the identity records of the authors of sends that come at the same time with one statement.
+type sharedRecords struct {
+	directory *directory.Queries
+	reads     *sharedread.Reads[directory.Record, struct{}]
+}
+
+func newSharedRecords(queries *directory.Queries, logger *slog.Logger) sharedRecords {
+	return sharedRecords{queries, sharedread.New(logger, queries.KnownRecords)}
+}
+
+// mostShared is the most records of one call that are looked up with those of others.
+const mostShared = 16
+
+// Known implements commands.Records.
+func (r sharedRecords) Known(
+	ctx context.Context, project auth.Project, ids []uuid.UUID,
+) (map[uuid.UUID]struct{}, error) {
+	if len(ids) > mostShared {
+		return r.directory.Known(ctx, project, ids)
+	}
+	records := make([]directory.Record, len(ids))
+	for n, id := range ids {
+		records[n] = directory.Record{ProjectID: project.ID, ID: id}
+	}
+	found, err := r.reads.Get(ctx, records...)
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[uuid.UUID]struct{}, len(ids))
+	for n, record := range records {
+		if _, is := found[record]; is {
+			known[ids[n]] = struct{}{}
+		}
+	}
+	return known, nil
+}
+
+// buildReads makes what records who was shown which texts.
+func buildReads(_ context.Context, s *Server) (adds, error) {
+	s.reads = recording.New(recording.Config{
+		Journal: s.journal.Journal, Namespaces: s.journal.Namespaces, Leaves: trace.Leaves{DB: s.storage.work},
+		Logger: s.cfg.Logger, Now: s.cfg.now,
+	})
+	return adds{
+		watch:    []task{{"read records", s.reads.Run}},
+		operator: []operatorapi.Route{operatorapi.ShowReadRoute(s.shown())},
+	}, s.reads.Register(s.registry)
+}
+
+// shown reads the texts that read records name.
+func (s *Server) shown() readtexts.Reader {
+	return readtexts.Reader{
+		Reads: reads.Queries{DB: s.storage.db}, Log: s.storage.journal(), Texts: s.trace(), Access: s.accessOf(),
+		Projects: s.read.access,
+	}
+}
+
+// accessOf explains who may read what.
+func (s *Server) accessOf() why.Access {
+	return why.Access{
+		Points: s.read.dataPoints, Directory: s.read.directory, Now: s.cfg.now,
+		Past: why.Past{DB: s.storage.db, Head: s.head(), Log: s.storage.journal()},
+	}
 }

@@ -8,14 +8,18 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi"
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/console/agents"
 	"github.com/annals-project/annals/console/authserver"
 	"github.com/annals-project/annals/console/forms"
 	"github.com/annals-project/annals/console/signin"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/secret"
+	"github.com/annals-project/annals/internal/tokens"
 	"github.com/annals-project/annals/projections/access"
 )
 
@@ -171,4 +175,89 @@ func (s *Server) removedPeople(ctx context.Context, people []uuid.UUID) (removed
 		}
 	}
 	return removed, nil
+}
+
+// buildAuthServer makes the authorization server of the people of this service.
+func buildAuthServer(_ context.Context, s *Server) (adds, error) {
+	exchange, err := s.newAgents()
+	if err != nil {
+		return adds{}, err
+	}
+	s.authServer = authserver.New(authserver.Config{
+		Exchange: exchange,
+		DB:       s.storage.db, Sealer: s.write.vault.Sealer, URLs: s.urls, Keys: s.tokens, Access: s.read.access,
+		HashKey:  s.hashKey,
+		Commands: s.write.service, Removed: s.removedPeople, Documents: s.cfg.SignIn.Documents, Logger: s.cfg.Logger,
+		Registrations: s.cfg.SignIn.Registrations,
+		Now:           s.cfg.Clock, Hold: s.signin.Hold,
+	})
+	s.agents, exchange.Connections = exchange, s.authServer
+	return adds{work: []task{{"authorization server", s.tidyAuthServer}}}, nil
+}
+
+func (s *Server) tidyAuthServer(ctx context.Context) error {
+	for sleep(ctx, tidyEvery) {
+		err := errors.Join(s.authServer.Tidy(ctx), s.agents.Tidy(ctx))
+		if err != nil && ctx.Err() == nil {
+			s.cfg.Logger.WarnContext(ctx, "what has ended of OAuth is not deleted, will retry", "err", err)
+		}
+	}
+	return nil
+}
+
+// newAgents makes what registers agents.
+func (s *Server) newAgents() (*agents.Service, error) {
+	sealer, err := secret.NewSealer(s.write.sealKeys...)
+	if err != nil {
+		return nil, err
+	}
+	return agents.New(agents.Config{
+		DB: s.storage.db, Sealer: sealer, HashKey: s.hashKey, URLs: s.urls, Keys: s.tokens, Access: s.read.access,
+		Commands: s.write.service, Logger: s.cfg.Logger, Now: s.cfg.now, Hold: s.signin.Hold,
+		Verified: func(ctx context.Context, person uuid.UUID, email string) (bool, error) {
+			states, err := s.signin.States(ctx, person)
+			return err == nil && s.signin.Verified(states[person], email), err
+		},
+	}), nil
+}
+
+// tokenKeys verify tokens of agents, nil where no role of the process takes calls.
+func (s *Server) tokenKeys() auth.TokenKeys {
+	if s.tokens == nil {
+		return nil
+	}
+	return s.tokens
+}
+
+// grantsOf are the clients and the agents that people let in. It implements signin.Grants.
+type grantsOf struct{ *Server }
+
+// End implements signin.Grants.
+func (g grantsOf) End(ctx context.Context, tx pgx.Tx, person uuid.UUID) error {
+	if err := g.authServer.EndAll(ctx, tx, person); err != nil {
+		return err
+	}
+	return g.agents.EndAll(ctx, tx, person)
+}
+
+// Record implements signin.Grants. What it does not record, tidyAuthServer does.
+func (g grantsOf) Record(ctx context.Context, person uuid.UUID) {
+	err := errors.Join(g.authServer.RecordEndings(ctx, person), g.agents.RecordEndings(ctx, person))
+	if err != nil {
+		g.cfg.Logger.WarnContext(ctx, "ended connections are not in the log yet, will retry", "err", err)
+	}
+}
+
+// buildSigningKeys makes the keys that sign tokens. A process without the seal keys of the commands only verifies.
+func buildSigningKeys(_ context.Context, s *Server) (a adds, err error) {
+	cfg := tokens.Config{DB: s.storage.db, Now: s.cfg.Clock}
+	if s.write != nil {
+		cfg.Sealer = s.write.vault.Sealer
+	}
+	s.tokens = tokens.New(cfg)
+	if s.write != nil {
+		a.operator = []operatorapi.Route{operatorapi.RotateSigningKeys.Serve(
+			func(ctx context.Context, _ operatorapi.None) ([]tokens.Key, error) { return s.tokens.Rotate(ctx) })}
+	}
+	return a, nil
 }

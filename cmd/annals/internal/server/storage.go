@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
@@ -31,6 +33,7 @@ import (
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
 	"github.com/annals-project/annals/projections/recallindex/elastic"
+	"github.com/annals-project/annals/projections/runner"
 )
 
 // connections is how many connections to the event store share the calls, because one HTTP/2
@@ -348,4 +351,102 @@ func (st *storage) watchPostgres(ctx context.Context) error {
 		return nil
 	}
 	return st.postgres.Supervise(ctx)
+}
+
+// openPool opens a pool once the server answers and has a free connection.
+func (st *storage) openPool(
+	ctx context.Context, url string, logger *slog.Logger, configure ...func(*pgxpool.Config),
+) (pool *pgxpool.Pool, err error) {
+	err = awaitServer(ctx, logger, "postgres", func() (err error) {
+		pool, err = pg.OpenPool(ctx, url, configure...)
+		return err
+	}, pg.IsRefusal)
+	if st.postgres == nil {
+		err = pg.Explained(err, "ANNALS_POSTGRES")
+	}
+	if refused, is := errors.AsType[*pgconn.PgError](err); is && refused.Code == tooManyConnections {
+		err = fmt.Errorf("%w (the server or the role of ANNALS_POSTGRES allows too few connections: this process opens up "+
+			"to %d, or what pool_max_conns in ANNALS_POSTGRES allows)", err, callConnections+workConnections+checkConnections)
+	}
+	return pool, err
+}
+
+// shares divides what pool_max_conns allows a process among its pools; 0 is no bound.
+func shares(most int32) (calls, work int32, err error) {
+	switch {
+	case most == 0:
+		return callConnections, workConnections, nil
+	case most < leastConnections:
+		return 0, 0, fmt.Errorf("pool_max_conns in ANNALS_POSTGRES is %d and must be at least %d", most, leastConnections)
+	}
+	rest := most - checkConnections
+	calls = min(rest*callConnections/(callConnections+workConnections), callConnections)
+	return calls, min(rest-calls, workConnections), nil
+}
+
+// The SQLSTATEs of a start that an operator of Postgres ends.
+const (
+	tooManyConnections = "53300"
+	missingRight       = "42501"
+	readOnly           = "25006"
+)
+
+// withCure adds to a missing right the statement that grants it, and to a read-only session what makes it so.
+func withCure(db *pgxpool.Pool, err error) error {
+	refused, is := errors.AsType[*pgconn.PgError](err)
+	if is && refused.Code == readOnly {
+		return fmt.Errorf("the database that ANNALS_POSTGRES names is read-only: %w (it is a standby, or "+
+			"default_transaction_read_only is on, or was when a pooler opened the session: RECONNECT there)", err)
+	}
+	if !is || refused.Code != missingRight {
+		return err
+	}
+	of := db.Config().ConnConfig
+	return fmt.Errorf("the role that ANNALS_POSTGRES names lacks a right: %w (it must own its schemas and may make them: "+
+		"GRANT CREATE ON DATABASE %s TO %s)", err,
+		pgx.Identifier{of.Database}.Sanitize(), pgx.Identifier{of.User}.Sanitize())
+}
+
+// compareEvery is how often a process compares the log with what was applied. A process that follows the log, or
+// writes to it, notices an older copy at once.
+const compareEvery = 5 * time.Second
+
+// comparison compares the log with what the projections of all processes have applied.
+type comparison struct {
+	log     *continuity.Store
+	runtime *runner.Runtime
+	logID   func(context.Context) (uuid.UUID, error)
+	logger  *slog.Logger
+	// id is the id of the log, once it was read.
+	id uuid.UUID
+}
+
+// run compares until the context ends.
+func (c *comparison) run(ctx context.Context) error {
+	for sleep(ctx, compareEvery) {
+		c.compare(ctx)
+	}
+	return nil
+}
+
+// compare compares once. A log that cannot be read is seen elsewhere; a log that went back is reported by the store.
+func (c *comparison) compare(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, compareEvery)
+	defer cancel()
+	err := func() (err error) {
+		if c.id == uuid.Nil {
+			if c.id, err = c.logID(ctx); err != nil {
+				return err
+			}
+		}
+		at, id, err := c.runtime.NewestApplied(ctx, c.id)
+		if err != nil {
+			return err
+		}
+		c.log.Applied(at, id)
+		return c.log.Check(ctx)
+	}()
+	if err != nil && c.log.Err() == nil {
+		c.logger.DebugContext(ctx, "log not compared with what was applied, will retry", "err", err)
+	}
 }

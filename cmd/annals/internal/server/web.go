@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/condition"
 	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/panics"
 )
 
 // drainTimeout is how long open requests may take once the service stops.
@@ -156,4 +158,73 @@ func (w *webServer) serve(l net.Listener, handler http.Handler) func(context.Con
 		<-served // http.ErrServerClosed
 		return err
 	}
+}
+
+// what is the sentence that the pages at / begin with.
+const what = "Annals is a memory service: it takes timestamped text and returns what is remembered, with its sources. "
+
+// operationLinks are the links of the address that serves the operation routes.
+var operationLinks = []httpx.Link{
+	{Target: "/healthz", Text: "Whether the service runs"},
+	{Target: "/readyz", Text: "Whether it takes calls, and why not"},
+	{Target: "/metrics", Text: "Metrics"},
+}
+
+// homeOfAPI is the page at / of the API's address.
+func homeOfAPI(roles Roles, ownOps bool) httpx.Home {
+	page := httpx.Home{
+		Title: "Annals: API", Text: what + "Programs call this address under /api/v1 with a project key.",
+	}
+	if roles.Has(RoleRead) {
+		page.Links = append(page.Links, httpx.Link{Target: "/openapi.yaml", Text: "Every call of the API (OpenAPI)"})
+	}
+	if ownOps {
+		page.Links = append(page.Links, operationLinks[0])
+	} else {
+		page.Links = append(page.Links, operationLinks...)
+	}
+	return page
+}
+
+// homeOfOperation is the page at / of the operators' address.
+func homeOfOperation() httpx.Home {
+	return httpx.Home{Title: "Annals: operation", Text: what + "This address is for operators.", Links: operationLinks}
+}
+
+const (
+	// longestProfile bounds a profile, which otherwise takes as long as its caller asks for.
+	longestProfile = 5 * time.Minute
+	// maxProfileBody is the most bytes of the addresses that a caller asks the names of.
+	maxProfileBody = 1 << 20
+)
+
+// profiler serves the profiler of Go. It does not serve the command line of the process, which may hold passwords.
+type profiler struct {
+	log     *slog.Logger
+	longest time.Duration
+}
+
+// withOperation adds the profiler to the operation routes.
+func (p profiler) withOperation(operation http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", operation)
+	mux.Handle("/debug/pprof/", p.guard(pprof.Index))
+	mux.Handle("/debug/pprof/profile", p.guard(pprof.Profile))
+	mux.Handle("/debug/pprof/symbol", p.guard(pprof.Symbol))
+	mux.Handle("/debug/pprof/trace", p.guard(pprof.Trace))
+	return mux
+}
+
+// guard bounds a call in time and in bytes, and aborts it if it panics.
+func (p profiler) guard(serve http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), p.longest)
+		defer cancel()
+		r = r.WithContext(ctx)
+		r.Body = http.MaxBytesReader(w, r.Body, maxProfileBody)
+		err := panics.Call(ctx, p.log, "profile failed", func() error { serve(w, r); return nil })
+		if err != nil {
+			panic(http.ErrAbortHandler) // the answer may have begun, so it must not look complete
+		}
+	})
 }
