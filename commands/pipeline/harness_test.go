@@ -3,7 +3,6 @@ package pipeline
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -265,6 +264,30 @@ func (w *harness) openProject() {
 	runtest.Must(w.t, err)
 }
 
+func (w *harness) pointID(id string) uuid.UUID {
+	return stream.DataPointID(w.call.Principal.Project.Namespace, id)
+}
+
+func (w *harness) pointName(id string) string { return stream.Name(stream.DataPoint, w.pointID(id)) }
+
+// recordName is the stream of an identity.
+func (w *harness) recordName(name string) string {
+	return stream.Name(stream.Identity, stream.IdentityID(w.call.Principal.Project.Namespace, name))
+}
+
+// sendID is the id of the send with an idempotency key.
+func (w *harness) sendID(key string) uuid.UUID {
+	return stream.IngestionID(w.call.Principal.Project.Namespace, key)
+}
+
+// sendStatus is the status of a send.
+func (w *harness) sendStatus(id uuid.UUID) datapoints.Status {
+	w.t.Helper()
+	s, err := w.queries.Status(w.t.Context(), w.call.Principal.Project, id)
+	runtest.Must(w.t, err)
+	return s
+}
+
 // ok ends the test where a command failed.
 func (w *harness) ok(_ any, err error) {
 	w.t.Helper()
@@ -407,56 +430,17 @@ func TestDeletedText_IsGone(t *testing.T) {
 	}
 }
 
-// dying is a store that takes some more appends and then none, as for a process that is killed there.
-type dying struct {
-	eventstore.Store
-	left atomic.Int64
-}
-
-func (d *dying) Append(ctx context.Context, name string, expected eventstore.Revision,
-	events []eventstore.Proposed,
-) (eventstore.Appended, error) {
-	if d.left.Add(-1) < 0 {
-		return eventstore.Appended{}, errors.New("killed")
-	}
-	return d.Store.Append(ctx, name, expected, events)
-}
-
-func (d *dying) Tombstone(ctx context.Context, name string, expected eventstore.Revision) (eventstore.Position, error) {
-	if d.left.Add(-1) < 0 {
-		return 0, errors.New("killed")
-	}
-	return d.Store.Tombstone(ctx, name, expected)
-}
-
-func (d *dying) Truncate(ctx context.Context, name string, before eventstore.Revision) error {
-	if d.left.Add(-1) < 0 {
-		return errors.New("killed")
-	}
-	return d.Store.Truncate(ctx, name, before)
-}
-
 // A batch whose process died after its commit is completed before calls are taken, and then
 // derived and indexed like any other.
 func TestCatchUp_LeftByACrash(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
-	d := &dying{Store: w.store}
-	d.left.Store(2) // stage and commit
-	victim := commands.New(commands.Config{
-		Journal: commands.NewJournal(d, w.log.Codec, w.log.Logger), Waiter: w.waiter, Sends: w.queries,
-		HashKey: make([]byte, 32),
-	})
-	a, b := "a", "b"
-	items := []commands.DataPoint{{ID: &a, Content: "Bo moved to Lisbon"}, {ID: &b, Content: "Cy lives in Porto"}}
-	w.dead(victim.IngestBatch(t.Context(), w.call, items, "key"))
+	w.commitBatch("key", item("a", "Bo moved to Lisbon"), item("b", "Cy lives in Porto"))
 	w.passHead()
 	runtest.Must(t, w.finisher.CatchUp(t.Context()))
-	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
+	id := w.sendID("key")
 	w.until("the batch is indexed", func() bool {
-		s, err := w.queries.Status(t.Context(), w.call.Principal.Project, id)
-		runtest.Must(t, err)
-		return s.Status == datapoints.StatusCompleted
+		return w.sendStatus(id).Status == datapoints.StatusCompleted
 	})
 	for _, word := range []string{"lisbon", "porto"} {
 		if found := strings.Join(w.holders(word), " "); !strings.Contains(found, "index of source") {

@@ -254,8 +254,8 @@ func TestErasePerson_CrashAfterEachAppend(t *testing.T) {
 			w.openProject()
 			w.writes("quokka", "own", "second")
 			w.writes("bo", "of bo")
-			v := &victim{Store: w.store, left: n, stored: stored}
-			_, dies := w.services(serial{v, make(chan struct{}, 1)})
+			v := &victim{left: n, stored: stored}
+			_, dies := w.services(v.over(w.store))
 			_, err := dies.People.Start(t.Context(), w.person("quokka"))
 			if err == nil {
 				err = w.finishPeople(dies)
