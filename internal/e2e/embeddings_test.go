@@ -67,18 +67,14 @@ func TestEmbeddings_Builtin(t *testing.T) {
 		receipt, err := c.Ingest(t.Context(), client.DataPoint{
 			ID: id, Content: content, Identity: "ana", Timestamp: "2025-05-12T09:00:00Z",
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		completed(t.Context(), t, c, receipt.IngestionID)
 	}
 	s.embedded(int64(len(texts)))
 	first := func(query string) string {
 		t.Helper()
 		found, err := c.Recall(t.Context(), client.RecallRequest{Query: query, Identity: "ben"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if len(found.Results) == 0 {
 			return ""
 		}
@@ -134,9 +130,7 @@ func TestEmbeddings_Default(t *testing.T) {
 	receipt, err := c.Ingest(t.Context(), client.DataPoint{
 		ID: "loan", Content: "The bank refused to lend us the money", Identity: "ana", Timestamp: "2025-05-12T09:00:00Z",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	completed(t.Context(), t, c, receipt.IngestionID)
 	s.embedded(1)
 	restart := func() (status string, results int) {
@@ -147,9 +141,7 @@ func TestEmbeddings_Default(t *testing.T) {
 		found, err := c.Recall(t.Context(), client.RecallRequest{
 			Query: "Could they borrow from a financial institution?", Identity: "ben",
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		status, err = s.run("status", "--data-dir", s.dir)
 		if err != nil {
 			t.Fatalf("status: %s, %v", status, err)
@@ -157,9 +149,7 @@ func TestEmbeddings_Default(t *testing.T) {
 		return status, len(found.Results)
 	}
 	model := filepath.Join(s.dir, "models")
-	if err := os.Rename(model, model+".away"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.Rename(model, model+".away"))
 	if status, results := restart(); !strings.Contains(status, "by words alone") || !strings.Contains(status, "make model") ||
 		results != 0 {
 		t.Errorf("removed: %d results, status %s", results, status)
@@ -168,9 +158,7 @@ func TestEmbeddings_Default(t *testing.T) {
 		!strings.Contains(log, "all-MiniLM-L6-v2-q@") {
 		t.Errorf("removed: log %s", log)
 	}
-	if err := os.Rename(model+".away", model); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.Rename(model+".away", model))
 	if status, results := restart(); strings.Contains(status, "by words alone") || results != 1 {
 		t.Errorf("installed again: %d results, status %s", results, status)
 	}
@@ -179,7 +167,7 @@ func TestEmbeddings_Default(t *testing.T) {
 // Without the model the service starts with a warning, and searches by words.
 func TestEmbeddings_NotInstalled(t *testing.T) {
 	t.Parallel()
-	s := newService(t, "ANNALS_EMBEDDINGS=builtin")
+	s := newService(t, sharedPostgres(t), "ANNALS_EMBEDDINGS=builtin")
 	s.start()
 	if log := s.log.String(); !strings.Contains(log, "the built-in embedding model is not installed") ||
 		!strings.Contains(log, "make model") {
