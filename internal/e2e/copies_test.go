@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,18 +20,6 @@ import (
 	"github.com/annals-project/annals/internal/importer"
 	"github.com/annals-project/annals/internal/runtest"
 )
-
-// annals runs a command on the data folder, and returns what it prints.
-func (s *service) annals(args ...string) string {
-	s.t.Helper()
-	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(s.t.Context(), binary, append(args, "--data-dir", s.dir)...)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		s.t.Fatalf("annals %s: %v\n%s", strings.Join(args, " "), err, &stderr)
-	}
-	return stdout.String()
-}
 
 // exported are the lines of an export: of data points, and of memories without our ids.
 func exported(t *testing.T, text string) (points []string, memories []map[string]any) {
@@ -240,9 +227,9 @@ func TestExport_ACopyRecallsTheSame(t *testing.T) {
 	s.audiences(copied.key)
 	removed := s.removedAudience(copied.key, lines)
 	var sum struct{ Points, Sent, Skipped int }
-	out := s.annals("import", "--points", file, "--wait", "--json", "--key", copied.key)
-	if err := json.Unmarshal([]byte(out), &sum); err != nil || sum.Sent != len(lines) || sum.Skipped != len(memories) {
-		t.Fatalf("import: %v\n%s", err, out)
+	s.decoded(&sum, "import", "--points", file, "--wait", "--key", copied.key)
+	if sum.Sent != len(lines) || sum.Skipped != len(memories) {
+		t.Fatalf("import: %+v", sum)
 	}
 	again := s.annals("export", "--project", copied.slug, "--memories")
 	copyLines, copyMemories := exported(t, again)
@@ -321,7 +308,7 @@ func TestExport_ContinuesAfterAKill(t *testing.T) {
 	runtest.Must(t, err)
 
 	var sum struct{ Points int }
-	runtest.Must(t, json.Unmarshal([]byte(s.annals("export", "--project", c.slug, "--out", file, "--json")), &sum))
+	s.decoded(&sum, "export", "--project", c.slug, "--out", file)
 	text, err := os.ReadFile(file)
 	runtest.Must(t, err)
 	got, _ := exported(t, string(text))
@@ -339,12 +326,10 @@ func TestExport_ContinuesAfterAKill(t *testing.T) {
 			t.Errorf("%s is left", left)
 		}
 	}
-	again := exec.Command(binary, "export", "--project", c.slug, "--out", file, "--data-dir", s.dir)
-	if out, err := again.CombinedOutput(); err == nil || !strings.Contains(string(out), "exists") {
+	if out, err := s.try("export", "--project", c.slug, "--out", file); err == nil || !strings.Contains(out, "exists") {
 		t.Errorf("a file was replaced: %v %s", err, out)
 	}
-	again = exec.Command(binary, "export", "--project", "nobody's", "--data-dir", s.dir)
-	if out, err := again.CombinedOutput(); err == nil || !strings.Contains(string(out), `there is no project "nobody's"`) {
+	if out, err := s.try("export", "--project", "nobody's"); err == nil || !strings.Contains(out, `there is no project "nobody's"`) {
 		t.Errorf("an unknown project: %v %s", err, out)
 	}
 }
@@ -381,19 +366,16 @@ func TestBackup_UnderLoadThenRestore(t *testing.T) {
 		})
 	}
 	backup := filepath.Join(t.TempDir(), "backup")
-	out, err := exec.CommandContext(t.Context(), binary, "backup", backup, "--data-dir", s.dir).CombinedOutput()
+	out, err := s.try("backup", backup)
 	stop()
 	load.Wait()
-	if err != nil || !strings.Contains(string(out), "backed up to "+backup) {
+	if err != nil || !strings.Contains(out, "backed up to "+backup) {
 		t.Fatalf("annals backup: %v\n%s", err, out)
 	}
 	s.stop()
 
 	restored := newService(t)
-	out, err = exec.CommandContext(t.Context(), binary, "restore", backup, "--data-dir", restored.dir).CombinedOutput()
-	if err != nil {
-		t.Fatalf("annals restore: %v\n%s", err, out)
-	}
+	restored.annals("restore", backup)
 	restored.start()
 	rc := restored.client()
 	for i := range 12 {
@@ -405,9 +387,7 @@ func TestBackup_UnderLoadThenRestore(t *testing.T) {
 			t.Errorf("recall of %s: %+v, %v", id, page, err)
 		}
 	}
-	r, err := rc.Ingest(t.Context(), client.DataPoint{ID: "after", Content: "Anna moved to Porto"})
-	runtest.Must(t, err)
-	completed(t.Context(), t, rc, r.IngestionID)
+	store(t, rc, client.DataPoint{ID: "after", Content: "Anna moved to Porto"})
 }
 
 // Nothing that uses a data folder depends on the characters of its name: the private Postgres, the index, the operator
@@ -428,26 +408,19 @@ func TestBackup_FolderWithSpecialCharacters(t *testing.T) {
 	r, err := s.client().Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Anna likes tea"})
 	runtest.Must(t, err)
 	backup := filepath.Join(root, "2", name)
-	for _, args := range [][]string{
-		{"status", "--data-dir", s.dir}, {"failed", "--data-dir", s.dir}, {"backup", backup, "--data-dir", s.dir},
-	} {
-		if out, err := exec.CommandContext(t.Context(), binary, args...).CombinedOutput(); err != nil {
-			t.Fatalf("annals %s: %v\n%s", args[0], err, out)
-		}
+	for _, args := range [][]string{{"status"}, {"failed"}, {"backup", backup}} {
+		s.annals(args...)
 	}
 	// A mistake of the person is no failure of the server.
-	again, err := exec.CommandContext(t.Context(), binary, "backup", backup, "--data-dir", s.dir).CombinedOutput()
-	if err == nil || !strings.HasPrefix(string(again), "annals: back up into ") || !strings.Contains(string(again), "not empty") {
+	again, err := s.try("backup", backup)
+	if err == nil || !strings.HasPrefix(again, "annals: back up into ") || !strings.Contains(again, "not empty") {
 		t.Errorf("a second backup into the folder: %v\n%s", err, again)
 	}
 	s.stop()
 
 	restored := newService(t)
 	restored.dir = filepath.Join(root, "3", name)
-	out, err := exec.CommandContext(t.Context(), binary, "restore", backup, "--data-dir", restored.dir).CombinedOutput()
-	if err != nil {
-		t.Fatalf("annals restore: %v\n%s", err, out)
-	}
+	restored.annals("restore", backup)
 	restored.start()
 	c := restored.client()
 	completed(t.Context(), t, c, r.IngestionID)

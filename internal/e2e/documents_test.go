@@ -356,12 +356,10 @@ func TestTrace_Documented(t *testing.T) {
 	}
 	s := documented.of(t)
 	c := s.project("Documented")
-	receipt, err := c.Ingest(t.Context(), client.DataPoint{
+	store(t, c.Client, client.DataPoint{
 		ID: "call-2025-05-12", Label: "Planning call", Timestamp: "2025-05-12T09:30:00Z", Identity: "ana",
 		Content: "Ana moved the launch to 3 June 2025. Never deploy on Fridays.",
 	})
-	runtest.Must(t, err)
-	completed(t.Context(), t, c.Client, receipt.IngestionID)
 	found, err := c.Recall(t.Context(), client.RecallRequest{Query: "When is the launch?", Identity: "ben"})
 	runtest.Must(t, err)
 	ids := map[string]string{}

@@ -168,9 +168,7 @@ func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 	if text := strings.Join(all, " "); !strings.Contains(text, "datapoints.") || !strings.Contains(text, "log/") {
 		t.Fatalf("before the deletion a word is in %v", all)
 	}
-	if _, err := db.Exec(t.Context(), "analyze"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(db.Exec(t.Context(), "analyze")))
 	s.killWithinRebuild(db, "datapoints")
 	s.start() // within the lease of the rebuild
 	send("stalled")
@@ -195,13 +193,9 @@ func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 	s.eraseNow()
 	// What the worker derives now has no stream to go to.
 	close(m.release)
-	last, err := c.Ingest(t.Context(), client.DataPoint{ID: "last", Content: "Bo met nobody"})
-	runtest.Must(t, err)
-	completed(t.Context(), t, c, last.IngestionID)
+	store(t, c, client.DataPoint{ID: "last", Content: "Bo met nobody"})
 	s.eraseNow()
-	if _, err := db.Exec(t.Context(), "analyze"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(db.Exec(t.Context(), "analyze")))
 	for n, word := range words {
 		in := holding(t, s, db, word)
 		if n < aboutPerson {

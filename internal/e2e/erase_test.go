@@ -30,9 +30,7 @@ func (s *service) eraseTexts() {
 	t, c := s.t, s.client()
 	gone, stays := runtest.Word(), runtest.Word()
 	for id, word := range map[string]string{"gone": gone, "stays": stays} {
-		r, err := c.Ingest(t.Context(), client.DataPoint{ID: id, Content: "The password of " + id + " is " + word + "."})
-		runtest.Must(t, err)
-		completed(t.Context(), t, c, r.IngestionID)
+		store(t, c, client.DataPoint{ID: id, Content: "The password of " + id + " is " + word + "."})
 	}
 	// A stem of a word may be in the index.
 	files := func(word string) (in []string) {
@@ -50,9 +48,7 @@ func (s *service) eraseTexts() {
 	if !both(gone) || !both(stays) {
 		t.Fatalf("before the deletion: %v, %v", files(gone), files(stays))
 	}
-	if _, err := c.DeleteDataPoints(t.Context(), []string{"gone"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(c.DeleteDataPoints(t.Context(), []string{"gone"})))
 	s.eraseNow()
 	if in := files(gone); len(in) > 0 {
 		t.Errorf("erased, and still in %v", in)
@@ -60,7 +56,7 @@ func (s *service) eraseTexts() {
 	if !both(stays) {
 		t.Errorf("what was not deleted is in %v only", files(stays))
 	}
-	if out := s.waiting(); out != "nothing waits to be erased\n" {
+	if out := s.annals("erase"); out != "nothing waits to be erased\n" {
 		t.Errorf("annals erase: %s", out)
 	}
 	page, err := c.Recall(t.Context(), client.RecallRequest{Query: "What is the password? " + stays, Identity: "x"})
@@ -77,31 +73,13 @@ func (s *service) eraseTexts() {
 // eraseNow runs "annals erase --now", which leaves nothing that was deleted, and damages no stream.
 func (s *service) eraseNow() {
 	s.t.Helper()
-	out, err := exec.CommandContext(s.t.Context(), binary, "erase", "--now", "--json", "--data-dir", s.dir).Output()
-	if err != nil {
-		s.t.Fatalf("annals erase --now: %v\n%s", err, out)
-	}
 	var done struct {
 		Left struct{ Deletions, Identities, FanOuts, Blobs int }
 	}
-	if err := json.Unmarshal(out, &done); err != nil ||
-		done.Left.Deletions+done.Left.Identities+done.Left.FanOuts+done.Left.Blobs != 0 {
-		s.t.Fatalf("annals erase --now: %v\n%s", err, out)
+	if s.decoded(&done, "erase", "--now"); done.Left != (struct{ Deletions, Identities, FanOuts, Blobs int }{}) {
+		s.t.Fatalf("annals erase --now: %+v", done)
 	}
-	out, err = exec.CommandContext(s.t.Context(), binary, "doctor", "--data-dir", s.dir).CombinedOutput()
-	if err != nil {
-		s.t.Errorf("annals doctor: %v\n%s", err, out)
-	}
-}
-
-// waiting is the output of "annals erase".
-func (s *service) waiting() string {
-	s.t.Helper()
-	out, err := exec.CommandContext(s.t.Context(), binary, "erase", "--data-dir", s.dir).Output()
-	if err != nil {
-		s.t.Fatalf("annals erase: %v\n%s", err, out)
-	}
-	return string(out)
+	s.annals("doctor")
 }
 
 // eraseTraits removes identities: their traits go, and those of an identity that exists stay with their history.
@@ -151,7 +129,7 @@ func (s *service) eraseTraits() {
 		t.Errorf("erased, and %d words are in the log", n)
 	}
 	call(204, "DELETE", "/identities/later", nil)
-	runtest.Await(t, "nothing waits to be erased", func() bool { return s.waiting() == "nothing waits to be erased\n" })
+	runtest.Await(t, "nothing waits to be erased", func() bool { return s.annals("erase") == "nothing waits to be erased\n" })
 	if n := found("later"); n > 0 {
 		t.Errorf("nothing waits to be erased, and %d words are in the log", n)
 	}

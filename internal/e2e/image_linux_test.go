@@ -70,9 +70,7 @@ func TestImage_ServesFromItsRoot(t *testing.T) {
 	installed := &service{t: t, dir: filepath.Join(i.root, i.data)}
 	c, err := client.New("http://"+api, installed.credentials()["ANNALS_PROJECT_KEY"])
 	runtest.Must(t, err)
-	if _, err := c.Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Ana likes green tea."}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(c.Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Ana likes green tea."})))
 	eventually(t, "the text is recalled", func() error {
 		found, err := c.Recall(t.Context(), client.RecallRequest{Query: "tea", Identity: "ana"})
 		if err == nil && len(found.Results) == 0 {

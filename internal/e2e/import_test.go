@@ -43,11 +43,7 @@ func TestImport_ContinuesAfterAKill(t *testing.T) {
 	runtest.Must(t, os.WriteFile(file, lines.Bytes(), 0o600))
 	s := newService(t, sharedPostgres(t))
 	s.start()
-	command := func(args ...string) *exec.Cmd {
-		return exec.Command(binary, append([]string{"import", "--data-dir", s.dir, "--points", file, "--json"}, args...)...)
-	}
-
-	first := command()
+	first := s.command("import", "--points", file)
 	runtest.Must(t, first.Start())
 	progress := file + ".progress"
 	runtest.Await(t, "the import has sent something", func() bool {
@@ -59,16 +55,15 @@ func TestImport_ContinuesAfterAKill(t *testing.T) {
 	_ = first.Wait() // it was killed, or had ended just before
 	s.start()
 
-	sum := runImport(t, command())
-	if sum.Points != points || sum.Sent >= points {
+	var sum imported
+	if s.decoded(&sum, "import", "--points", file); sum.Points != points || sum.Sent >= points {
 		t.Errorf("the second run ended with %+v", sum)
 	}
 	// The newest text of each id stands: sent once more, it is unchanged.
 	newest := filepath.Join(t.TempDir(), "newest.jsonl")
 	half := bytes.Join(bytes.SplitAfter(lines.Bytes(), []byte("\n"))[points/2:], nil)
 	runtest.Must(t, os.WriteFile(newest, half, 0o600))
-	file = newest
-	if sum := runImport(t, command()); sum.Sent != points/2 || sum.Unchanged != points/2 {
+	if s.decoded(&sum, "import", "--points", newest); sum.Sent != points/2 || sum.Unchanged != points/2 {
 		t.Errorf("the newest texts are not what stands: %+v", sum)
 	}
 }
@@ -88,7 +83,7 @@ func TestImport_IntoANewStore(t *testing.T) {
 		s.start()
 		for run, want := range []int{1, 0} {
 			for form, args := range map[string][]string{"points": {"--points", points}, "files": {note, "--yes"}} {
-				cmd := exec.Command(binary, append([]string{"import", "--data-dir", s.dir, "--json"}, args...)...)
+				cmd := s.command(append([]string{"import", "--json"}, args...)...)
 				var stderr bytes.Buffer
 				cmd.Stderr = &stderr
 				out, err := cmd.Output()
@@ -107,20 +102,6 @@ func TestImport_IntoANewStore(t *testing.T) {
 		}
 		s.stop()
 	}
-}
-
-func runImport(t *testing.T, cmd *exec.Cmd) imported {
-	t.Helper()
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v: %s", err, stderr.String())
-	}
-	var sum imported
-	if err := json.Unmarshal(stdout.Bytes(), &sum); err != nil {
-		t.Fatalf("%v: %s", err, stdout.String())
-	}
-	return sum
 }
 
 // mixedFiles makes a folder with files of several kinds, and one that is no text.

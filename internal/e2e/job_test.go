@@ -219,13 +219,10 @@ func TestSend_Stopped(t *testing.T) {
 	if err != nil || page.Results[0].Sources[0].SourceID != "good" {
 		t.Errorf("recall of the other text: %+v, %v", page, err)
 	}
-	out, err := exec.Command(binary, "failed", "--data-dir", s.dir).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), r.IngestionID) || !strings.Contains(string(out), "content-rejected") {
-		t.Errorf("annals failed: %v\n%s", err, out)
+	if out := s.annals("failed"); !strings.Contains(out, r.IngestionID) || !strings.Contains(out, "content-rejected") {
+		t.Errorf("annals failed: %s", out)
 	}
-	if _, err := c.RetryIngestion(t.Context(), r.IngestionID); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(c.RetryIngestion(t.Context(), r.IngestionID)))
 	stopped(t.Context(), t, c, r.IngestionID) // the same content stops the same way
 	// Changed and sent as a new revision, it completes, and the failure does not count any more.
 	fixed, err := c.Ingest(t.Context(), client.DataPoint{ID: "bad", Content: "Now with words"})
@@ -424,9 +421,7 @@ func TestModel(t *testing.T) {
 	}
 
 	m.setDown(false)
-	if _, err := c.RetryIngestion(t.Context(), good); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(c.RetryIngestion(t.Context(), good)))
 	completed(t.Context(), t, c, good)
 	recalled := func() []client.RecallResult {
 		t.Helper()
@@ -452,9 +447,7 @@ func TestModel(t *testing.T) {
 
 	calls := m.asked("")
 	answered := recalled()
-	if out, err := exec.CommandContext(t.Context(), binary, "rebuild", "all", "--data-dir", s.dir).CombinedOutput(); err != nil {
-		t.Fatalf("annals rebuild all: %v\n%s", err, out)
-	}
+	s.annals("rebuild", "all")
 	wantClaim(recalled())
 	s.stop()
 	s.start()

@@ -40,9 +40,7 @@ func eachOf[V any](list []V, work func(V)) {
 func barrier(t *testing.T, m *model, c *client.Client) {
 	t.Helper()
 	word := fmt.Sprintf("m%dx0", m.next())
-	if _, err := c.Ingest(t.Context(), client.DataPoint{ID: "marker-" + word, Content: "Marker " + word + "."}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(c.Ingest(t.Context(), client.DataPoint{ID: "marker-" + word, Content: "Marker " + word + "."})))
 	m.locked(func() { m.markers = append(m.markers, "Marker "+word+".") })
 	runtest.Await(t, "marker "+word+" is recalled", func() bool {
 		got, err := observe(t.Context(), c, "marker-"+word, word)

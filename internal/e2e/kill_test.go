@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -344,9 +343,8 @@ func (p *capped) raise(by int) {
 	p.t.Helper()
 	p.cap += by
 	runtest.Await(p.t, "the cap is raised", func() bool {
-		out, err := exec.CommandContext(p.t.Context(), binary, "project", "caps", p.slug,
-			"--ingestion-cap", strconv.Itoa(p.cap), "--data-dir", p.s.dir).CombinedOutput()
-		if err != nil && !strings.Contains(string(out), "shortly") { // stored, and not visible everywhere yet
+		out, err := p.s.try("project", "caps", p.slug, "--ingestion-cap", strconv.Itoa(p.cap))
+		if err != nil && !strings.Contains(out, "shortly") { // stored, and not visible everywhere yet
 			p.t.Fatalf("annals project caps: %v\n%s", err, out)
 		}
 		return err == nil

@@ -282,22 +282,17 @@ func TestElasticsearch_ErasedRebuiltAndLost(t *testing.T) {
 	if !recalls("gone", gone) || !recalls("stays", stays) {
 		t.Fatal("what was sent is not recalled")
 	}
-	if _, err := c.DeleteDataPoints(t.Context(), []string{"gone"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(c.DeleteDataPoints(t.Context(), []string{"gone"})))
 	deleted = true
 	if recalls("gone", gone) {
 		t.Fatal("what was deleted is recalled")
 	}
 	s.eraseNow()
-	if out := s.waiting(); out != "nothing waits to be erased\n" {
+	if out := s.annals("erase"); out != "nothing waits to be erased\n" {
 		t.Errorf("annals erase: %s", out)
 	}
 	before := elastictest.Indexes(t, options)
-	out, err := exec.CommandContext(t.Context(), binary, "rebuild", "recallindex", "--data-dir", s.dir).CombinedOutput()
-	if err != nil {
-		t.Fatalf("annals rebuild: %v\n%s", err, out)
-	}
+	s.annals("rebuild", "recallindex")
 	after := elastictest.Indexes(t, options)
 	if len(before) != 1 || len(after) != 1 || before[0] == after[0] {
 		t.Errorf("a rebuild replaced %v by %v", before, after)

@@ -213,6 +213,34 @@ func (s *service) credentials() map[string]string {
 	return servicetest.Credentials(s.t, s.dir)
 }
 
+// command is a command of the operator on the data folder.
+func (s *service) command(args ...string) *exec.Cmd {
+	return exec.CommandContext(s.t.Context(), binary, append(args, "--data-dir", s.dir)...)
+}
+
+// try runs a command, and returns all that it prints.
+func (s *service) try(args ...string) (string, error) {
+	out, err := s.command(args...).CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+// annals runs a command that succeeds, and returns its output.
+func (s *service) annals(args ...string) string {
+	s.t.Helper()
+	out, err := s.command(args...).Output()
+	if failed, is := errors.AsType[*exec.ExitError](err); is {
+		s.t.Fatalf("annals %s: %v\n%s%s", strings.Join(args, " "), err, out, failed.Stderr)
+	}
+	runtest.Must(s.t, err)
+	return string(out)
+}
+
+// decoded runs a command that succeeds, and decodes its JSON.
+func (s *service) decoded(into any, args ...string) {
+	s.t.Helper()
+	runtest.Must(s.t, json.Unmarshal([]byte(s.annals(append(args, "--json")...)), into))
+}
+
 // client is a client with the project key of the first start, management one with the management key.
 func (s *service) client(options ...client.Option) *client.Client {
 	return s.with(s.credentials()["ANNALS_PROJECT_KEY"], options...)
@@ -252,6 +280,15 @@ func (s *service) project(name string) project {
 	key, err := m.CreateProjectKey(s.t.Context(), client.NewProjectKey{Project: made.Slug, Name: "agent"})
 	runtest.Must(s.t, err)
 	return project{s.with(key.Key), made.Slug, key.Key, key.ID}
+}
+
+// store sends a data point, and waits until it is derived.
+func store(t *testing.T, c *client.Client, p client.DataPoint) (send string) {
+	t.Helper()
+	r, err := c.Ingest(t.Context(), p)
+	runtest.Must(t, err)
+	completed(t.Context(), t, c, r.IngestionID)
+	return r.IngestionID
 }
 
 // completed waits until a send is completed.

@@ -390,12 +390,11 @@ const ownOrganization, otherOrganization = "Annals", "Next door"
 // organization makes one by the command line, and returns its management key.
 func (y *tenancy) organization(name string) string {
 	y.t.Helper()
-	out, err := exec.Command(binary, "org", "create", name, "--data-dir", y.dir, "--json").Output()
 	var created struct {
 		ManagementKey string `json:"managementKey"`
 	}
-	if err = errors.Join(err, json.Unmarshal(out, &created)); err != nil || created.ManagementKey == "" {
-		y.t.Fatalf("create an organization: %v\n%s", err, out)
+	if y.decoded(&created, "org", "create", name); created.ManagementKey == "" {
+		y.t.Fatal("an organization without a management key")
 	}
 	return created.ManagementKey
 }
@@ -403,10 +402,9 @@ func (y *tenancy) organization(name string) string {
 // organizationID is the id of an organization, by the command line.
 func (y *tenancy) organizationID(name string) string {
 	y.t.Helper()
-	out, err := exec.Command(binary, "org", "show", "--org", name, "--data-dir", y.dir, "--json").Output()
 	var shown struct{ ID uuid.UUID }
-	if err = errors.Join(err, json.Unmarshal(out, &shown)); err != nil || shown.ID == uuid.Nil {
-		y.t.Fatalf("show an organization: %v\n%s", err, out)
+	if y.decoded(&shown, "org", "show", "--org", name); shown.ID == uuid.Nil {
+		y.t.Fatal("an organization without an id")
 	}
 	return shown.ID.String()
 }
@@ -415,11 +413,11 @@ func (y *tenancy) organizationID(name string) string {
 // the URL.
 func (y *tenancy) newWebhook(organization, project string) (id, token string) {
 	y.t.Helper()
-	out, err := exec.Command(binary, "webhook", "create", "--org", organization, "--project", project, "--name", "Tickets",
-		"--content-path", "$.content", "--id-path", "$.id", "--data-dir", y.dir, "--json").Output()
 	var created struct{ ID, URL string }
-	if err = errors.Join(err, json.Unmarshal(out, &created)); err != nil || created.ID == "" {
-		y.t.Fatalf("create a webhook: %v\n%s", err, out)
+	y.decoded(&created, "webhook", "create", "--org", organization, "--project", project, "--name", "Tickets",
+		"--content-path", "$.content", "--id-path", "$.id")
+	if created.ID == "" {
+		y.t.Fatal("a webhook without an id")
 	}
 	return created.ID, path.Base(created.URL)
 }
