@@ -93,6 +93,23 @@ func (b *fixture) attempt() result {
 	return r
 }
 
+// race lets eight workers derive the item at once.
+func (b *fixture) race(worker func() *Worker) {
+	b.t.Helper()
+	results := make(chan error, 8)
+	for range cap(results) {
+		go func(w *Worker) {
+			_, err := w.derive(context.WithoutCancel(b.t.Context()), b.item)
+			results <- err
+		}(worker())
+	}
+	for range cap(results) {
+		if err := <-results; err != nil {
+			b.t.Error(err)
+		}
+	}
+}
+
 func (b *fixture) history() []eventstore.DecodedEvent {
 	b.t.Helper()
 	facts, err := b.Journal.ReadFrom(b.t.Context(), stream.Name(stream.Memory, b.item.DataPoint), 0)
@@ -264,22 +281,11 @@ func TestDerive_ErasedMeanwhile(t *testing.T) {
 // Of two workers that take the same item, one works.
 func TestAttempts_StartIsTheLock(t *testing.T) {
 	b := newFixture(t, "text")
-	results := make(chan error, 8)
-	for range 8 {
-		other := &Worker{
-			LoadGauge: idle{}, Age: noAge, Journal: b.Journal, Extractor: &scripted{}, Logger: b.Logger,
-			Now: b.Now,
+	b.race(func() *Worker {
+		return &Worker{
+			LoadGauge: idle{}, Age: noAge, Journal: b.Journal, Extractor: &scripted{}, Logger: b.Logger, Now: b.Now,
 		}
-		go func() {
-			_, err := other.derive(context.WithoutCancel(t.Context()), b.item)
-			results <- err
-		}()
-	}
-	for range 8 {
-		if err := <-results; err != nil {
-			t.Error(err)
-		}
-	}
+	})
 	derived := 0
 	for _, f := range b.history() {
 		if _, ok := f.Event.(*memory.Derived); ok {
@@ -490,27 +496,8 @@ func TestDerive_HeadOfTheWorkListRaces(t *testing.T) {
 	head := eventstore.Revision(0)
 	b.item.Revision, b.item.MemoryHead = 2, &head
 	b.item.Text = &work.Text{Content: "Ana likes coffee", OccurredAt: at}
-	results := make(chan error, 8)
-	for range 8 {
-		go func() {
-			_, err := b.derive(context.WithoutCancel(t.Context()), b.item)
-			results <- err
-		}()
-	}
-	for range 8 {
-		if err := <-results; err != nil {
-			t.Error(err)
-		}
-	}
+	b.race(func() *Worker { return b.Worker })
 	b.wantTypes("derived", "derived")
-}
-
-// pureWorker derives what the test leases.
-func (w *harness) pureWorker() *Worker {
-	return &Worker{
-		LoadGauge: idle{}, Age: noAge, Journal: w.log, Queue: w.queries, Progress: w.waiter,
-		Extractor: Builtin{}, Logger: w.log.Logger, Holder: "stalled", Now: w.clock.now,
-	}
 }
 
 // A text comes with its item, that of the item's revision though a later one is the newest. If its row is
@@ -532,7 +519,7 @@ func TestWorker_TextOfTheRevision(t *testing.T) {
 				t.Fatalf("leased %+v", leased)
 			}
 			asked := &scripted{}
-			worker := w.pureWorker()
+			worker := w.worker("stalled")
 			worker.Extractor = asked
 			w.ok(worker.derive(t.Context(), leased))
 			if len(asked.asked) != 1 || asked.asked[0].Content != "Ana likes tea." {
@@ -547,7 +534,7 @@ func TestWorker_TextOfTheRevision(t *testing.T) {
 func TestWorker_StalledWithALaterRevisionUntilTheDeletionIsCleaned(t *testing.T) {
 	t.Parallel()
 	w := newIdleHarness(t)
-	worker, secret := w.pureWorker(), runtest.Word()
+	worker, secret := w.worker("stalled"), runtest.Word()
 	var leased work.Item
 	for n, content := range []string{"Ana likes tea.", strings.Repeat("Ana's favourite editor is "+secret+". ", 1000)} {
 		w.ingest(item("a", content))

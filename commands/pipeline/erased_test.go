@@ -18,17 +18,28 @@ import (
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/identity"
+	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve/blevetest"
+	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
-// places are the tables of every schema, the events, the keys of the log and the files of log and
-// index that hold a word. Of a word that was stemmed, its beginning is looked for.
+// places are the tables of every schema, the events, the keys of the log, the parts of the index and the files of log
+// and index that hold a word. Of a word that was stemmed, its beginning is looked for.
 func (w *harness) places(word string) []string {
+	places := w.holders(word)
+	for _, file := range blevetest.Holding(w.t, w.folder, word) {
+		places = append(places, "file "+file)
+	}
+	return places
+}
+
+// holders are the places but for files.
+func (w *harness) holders(word string) (places []string) {
 	w.t.Helper()
-	var places []string
 	rows, err := w.db.Query(w.t.Context(),
 		`select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables where schemaname not in ('pg_catalog', 'information_schema')`)
 	runtest.Must(w.t, err)
@@ -50,8 +61,16 @@ func (w *harness) places(word string) []string {
 			places = append(places, "event "+r.Type)
 		}
 	}
-	for _, file := range blevetest.Holding(w.t, w.folder, word) {
-		places = append(places, "file "+file)
+	found, err := w.index.Search(w.t.Context(), recallindex.Query{
+		Analysis: indextest.Analysis,
+		Project:  w.call.Principal.Project.ID, Sources: 10, Memories: 10, Terms: recall.NewAnalyzer().Query(word),
+		Audiences: []uuid.UUID{uuid.Nil},
+	})
+	runtest.Must(w.t, err)
+	for _, part := range []recallindex.Part{recallindex.Sources, recallindex.Memories} {
+		if len(found.Of(part).Hits) > 0 {
+			places = append(places, "index:"+string(part))
+		}
 	}
 	return places
 }
@@ -121,12 +140,7 @@ func TestErasedText_IsNowhere(t *testing.T) {
 		staged:   "blob.chunk datapoints.revisions .zap .log",
 		unstored: "blob.chunk .log", kept: "datapoints.revisions datapoint.revision-accepted .zap .log",
 	} {
-		found := strings.Join(w.places(word), " ")
-		for _, place := range strings.Fields(want) {
-			if !strings.Contains(found, place) {
-				t.Fatalf("before the deletion a word is not in %s, but in: %s", place, found)
-			}
-		}
+		w.everywhere(word, want)
 	}
 	ever := eventstoretest.All(t, w.store, 0) // before the deletion, after which the node may remove events by itself
 	w.remove("note", "long note", "c", "d")

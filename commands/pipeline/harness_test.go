@@ -1,9 +1,7 @@
 package pipeline
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -12,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/commands"
@@ -40,7 +37,6 @@ import (
 	derived "github.com/annals-project/annals/projections/memories"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
-	"github.com/annals-project/annals/projections/recallindex/indextest"
 	"github.com/annals-project/annals/projections/runner"
 )
 
@@ -342,53 +338,7 @@ func (w *harness) passHead() {
 
 func (w *harness) until(what string, condition func() bool) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)
-	defer cancel()
-	for !condition() {
-		if backoff.Pause(ctx, 10*time.Millisecond, nil) != nil {
-			w.t.Fatalf("%s: it does not come about", what)
-		}
-	}
-}
-
-// holders are the tables, the index and the streams that hold a word.
-func (w *harness) holders(word string) []string {
-	w.t.Helper()
-	var holders []string
-	rows, err := w.db.Query(w.t.Context(),
-		`select schemaname || '.' || tablename from pg_tables where schemaname in (
-			select annals_schema_prefix() || unnest(array['datapoints', 'memories', 'recallindex', 'ops']))`)
-	runtest.Must(w.t, err)
-	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil || len(tables) < 10 {
-		w.t.Fatalf("tables %v: %v", tables, err)
-	}
-	for _, table := range tables {
-		var found bool
-		// A text column holds the word itself, a column of bytes its hexadecimal digits.
-		query := fmt.Sprintf(`select exists (select from %s r where r::text ilike '%%' || $1 || '%%' or r::text ilike '%%' || encode(convert_to($1, 'UTF8'), 'hex') || '%%')`, table)
-		runtest.Must(w.t, w.db.QueryRow(w.t.Context(), query, word).Scan(&found))
-		if found {
-			holders = append(holders, table)
-		}
-	}
-	found, err := w.index.Search(w.t.Context(), recallindex.Query{
-		Analysis: indextest.Analysis,
-		Project:  w.call.Principal.Project.ID, Sources: 10, Memories: 10, Terms: recall.NewAnalyzer().Query(word),
-		Audiences: []uuid.UUID{uuid.Nil},
-	})
-	runtest.Must(w.t, err)
-	for _, part := range []recallindex.Part{recallindex.Sources, recallindex.Memories} {
-		if len(found.Of(part).Hits) > 0 {
-			holders = append(holders, "index of "+string(part))
-		}
-	}
-	for _, r := range eventstoretest.All(w.t, w.store, 0) {
-		if bytes.Contains(bytes.ToLower(r.Data), []byte(word)) {
-			holders = append(holders, "stream of "+stream.Category(r.Stream))
-		}
-	}
-	return holders
+	runtest.Await(w.t, what, condition)
 }
 
 // What is deleted is gone from every table, from the index and from the log once the deletion is
@@ -408,12 +358,7 @@ func TestDeletedText_IsGone(t *testing.T) {
 		return s
 	}
 	w.until("the send is indexed", func() bool { return status().Status == datapoints.StatusCompleted })
-	if found := strings.Join(w.holders("quokkazebra"), " "); !strings.Contains(found, "datapoints.revisions") ||
-		!strings.Contains(found, "memories.memories") ||
-		!strings.Contains(found, "index of source") || !strings.Contains(found, "stream of blob") ||
-		!strings.Contains(found, "stream of memory") {
-		t.Fatalf("before its deletion the text is in: %s", found)
-	}
+	w.everywhere("quokkazebra", "datapoints.revisions memories.memories index:source blob.chunk memory.derived")
 	w.remove(short, long)
 	runtest.Part(w.t, w.finisher.Run)
 	w.until("the deletion is cleaned", func() bool {
@@ -423,7 +368,7 @@ func TestDeletedText_IsGone(t *testing.T) {
 		return cleaned
 	})
 	for _, word := range []string{"quokkazebra", "quokkalabel"} {
-		w.until("the text is gone", func() bool { return len(w.holders(word)) == 0 })
+		w.until("the text is gone", func() bool { return len(w.places(word)) == 0 })
 	}
 	if s := status(); s.Status != datapoints.StatusCompleted || !s.Settled {
 		t.Errorf("the send reads %+v", s)
@@ -443,8 +388,6 @@ func TestCatchUp_LeftByACrash(t *testing.T) {
 		return w.sendStatus(id).Status == datapoints.StatusCompleted
 	})
 	for _, word := range []string{"lisbon", "porto"} {
-		if found := strings.Join(w.holders(word), " "); !strings.Contains(found, "index of source") {
-			t.Errorf("%s is in: %s", word, found)
-		}
+		w.everywhere(word, "index:source")
 	}
 }

@@ -217,30 +217,6 @@ func TestConfirmer_EndOfASendPanicsAlways(t *testing.T) {
 	}
 }
 
-func TestEmbedder_ClientPanicsAtOneText(t *testing.T) {
-	b := newFixture(t, strings.Repeat("Fine words. ", 150)+strings.Repeat("Bad words. ",
-		150)+strings.Repeat("Fine words. ", 150))
-	b.attempt()
-	e, p := newEmbedder(b, func([]string) error { panic("client") })
-	if _, err := e.round(t.Context(), map[uuid.UUID]time.Time{}); err == nil {
-		t.Error("a client that always panics is believed")
-	}
-	b.wantTypes("derivation-started", "derived")
-	p.fails = func(texts []string) error {
-		if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(text, "Bad") }) {
-			panic("client")
-		}
-		return nil
-	}
-	if _, err := e.round(t.Context(), map[uuid.UUID]time.Time{}); err != nil {
-		t.Fatal(err)
-	}
-	got := b.history()[2].Event.(*memory.Embedded)
-	if len(got.Vectors) == 0 || got.Vectors[0].Passage != 0 || got.Vectors[len(got.Vectors)-1].Passage < len(got.Vectors) {
-		t.Errorf("vectors %+v", got.Vectors)
-	}
-}
-
 func TestEmbedder_OneDataPointPanics(t *testing.T) {
 	b := newFixture(t, "text")
 	b.attempt()
@@ -480,18 +456,7 @@ func TestWorker_ATextKillsTheProcess(t *testing.T) {
 func TestDerive_PureExtractor(t *testing.T) {
 	b := newFixture(t, "Ana likes tea")
 	b.Extractor = Builtin{}
-	results := make(chan error, 8)
-	for range 8 {
-		go func() {
-			_, err := b.derive(context.WithoutCancel(t.Context()), b.item)
-			results <- err
-		}()
-	}
-	for range 8 {
-		if err := <-results; err != nil {
-			t.Error(err)
-		}
-	}
+	b.race(func() *Worker { return b.Worker })
 	b.wantTypes("derived")
 	b.item.Round = 1 // a send that was retried while its memories were stored
 	if r := b.attempt(); r.position == 0 {
