@@ -173,14 +173,15 @@ type view struct {
 	Recalled map[string]string
 }
 
-func (t directoryModel) view(everybody, cities []string) view {
-	v := view{
-		People:    map[string]string{},
-		Alone:     map[string]string{},
-		Marked:    map[string]string{},
-		Audiences: map[string]string{},
-		Recalled:  map[string]string{},
+func newView() view {
+	return view{
+		People: map[string]string{}, Alone: map[string]string{}, Marked: map[string]string{}, Audiences: map[string]string{},
+		Recalled: map[string]string{},
 	}
+}
+
+func (t directoryModel) view(everybody, cities []string) view {
+	v := newView()
 	for person, record := range t.people {
 		v.People[person] = shownTraits(record)
 		v.Alone[person] = fmt.Sprint(v.People[person], " ", t.belongs(person))
