@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"reflect"
@@ -11,18 +12,26 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/annals-project/annals/commands"
+	"github.com/annals-project/annals/domain/audience"
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/datapoint"
 	"github.com/annals-project/annals/domain/event"
+	"github.com/annals-project/annals/domain/identity"
 	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/limit"
 	"github.com/annals-project/annals/domain/memory"
+	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/domain/webhook"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
 // scene is one run of an operation, in a project of its own.
@@ -79,7 +88,7 @@ func (s *scene) ingestBatch(items ...commands.DataPoint) { s.send = s.harness.in
 // whose text is long lie in a blob.
 func (s *scene) remember(id string, ordinal int, inBlob bool) {
 	s.t.Helper()
-	point := stream.DataPointID(s.call.Principal.Project.Namespace, id)
+	point := s.pointID(id)
 	name, meta := stream.Name(stream.DataPoint, point), event.NewMeta("test", time.Now())
 	last, _, err := s.log.Last(s.t.Context(), name)
 	s.must(err)
@@ -175,7 +184,7 @@ func operations() []operation {
 			known(s)
 			s.commitBatch("open", batch...)
 		}, act: func(s *scene, c *commands.Service, _ *Finisher) error {
-			return c.DeleteSend(s.t.Context(), s.call, stream.IngestionID(s.call.Principal.Project.Namespace, "open"))
+			return c.DeleteSend(s.t.Context(), s.call, s.sendID("open"))
 		}},
 		{name: "deletion of one id that is not fanned out", method: "DeleteDataPoints", prepare: func(s *scene) {
 			known(s)
@@ -189,7 +198,7 @@ func operations() []operation {
 			known(s)
 			s.commitBatch("open", batch...)
 			s.dead(nil, s.stop(1).DeleteSend(s.t.Context(), s.call,
-				stream.IngestionID(s.call.Principal.Project.Namespace, "open")))
+				s.sendID("open")))
 			s.passHead()
 		}, act: finish},
 		{name: "retry", method: "Retry", prepare: func(s *scene) {
@@ -207,7 +216,7 @@ func operations() []operation {
 			s.dead(s.stop(3).IngestBatch(s.t.Context(), s.call, batch, "whole"))
 			s.dead(s.stop(2).IngestBatch(s.t.Context(), s.call, []commands.DataPoint{item("lost", "one")},
 				"lost"))
-			s.loseStage(stream.IngestionID(s.call.Principal.Project.Namespace, "lost"))
+			s.loseStage(s.sendID("lost"))
 			s.passHead()
 		}, act: finish},
 		{name: "sweep", prepare: func(s *scene) {
@@ -273,7 +282,7 @@ func (s *scene) settle() {
 }
 
 // crashes returns at which writes a process dies: at every one, before it is stored and after, with ANNALS_CRASHES=all;
-// otherwise at every third, before and after at different ones, and under the race detector at fewer.
+// otherwise at every fourth, before and after at different ones, and under the race detector at fewer.
 func crashes() (every int, from func(stored bool) int) {
 	none := func(bool) int { return 0 }
 	switch {
@@ -282,9 +291,9 @@ func crashes() (every int, from func(stored bool) int) {
 	case testing.Short():
 		return 8, none
 	}
-	return 3, func(stored bool) int {
+	return 4, func(stored bool) int {
 		if stored {
-			return 1
+			return 2
 		}
 		return 0
 	}
@@ -317,8 +326,8 @@ func TestOperations_CrashAfterEachAppend(t *testing.T) {
 			for _, stored := range []bool{false, true} {
 				for n := from(stored); ; n += every {
 					s := w.begin(op)
-					v := &victim{Store: w.store, left: n, stored: stored}
-					service, finisher := w.services(serial{v, make(chan struct{}, 1)})
+					v := &victim{left: n, stored: stored}
+					service, finisher := w.services(v.over(w.store))
 					err := op.act(s, service, finisher)
 					s.settle()
 					got := s.outcome()
@@ -357,4 +366,203 @@ func TestOperations_CrashAfterEachAppend(t *testing.T) {
 			t.Errorf("command %s has no case", m.Name)
 		}
 	}
+}
+
+// people that the operations on identities are about.
+var actors = []string{"ana", "bo", "cy"}
+
+// wide is traits that do not fit into an event.
+func wide(n int) map[string]string {
+	traits := make(map[string]string, n)
+	for i := range n {
+		traits[fmt.Sprint("key", i)] = strings.Repeat("x", limit.TraitValue)
+	}
+	return traits
+}
+
+func identityOperations() []operation {
+	known := func(s *scene) {
+		for _, name := range []string{"ana", "bo"} {
+			s.ok(s.write.PutIdentity(s.t.Context(), s.call, name, wide(130)))
+		}
+	}
+	member := func(s *scene) {
+		known(s)
+		s.ok(s.write.PutAudience(s.t.Context(), s.call,
+			commands.AudiencePut{Slug: "team", Kind: audience.KindFixed, Identities: []string{"ana"}}))
+	}
+	return []operation{
+		{name: "put of an identity", method: "PutIdentity", act: func(s *scene, c *commands.Service, _ *Finisher) error {
+			_, err := c.PutIdentity(s.t.Context(), s.call, "ana", wide(130))
+			return err
+		}},
+		{name: "sign-in of a person", method: "EnsureSignedIn", act: func(s *scene, c *commands.Service, _ *Finisher) error {
+			return c.EnsureSignedIn(s.t.Context(), s.call, "ana")
+		}},
+		{name: "patch of an identity", method: "PatchIdentity", prepare: known, act: func(s *scene, c *commands.Service, _ *Finisher) error {
+			_, err := c.PatchIdentity(s.t.Context(), s.call, "ana", map[string]string{"key0": "other"}, []string{"key1"})
+			return err
+		}},
+		{name: "removal of an identity", method: "DeleteIdentity", prepare: member, act: func(s *scene, c *commands.Service, _ *Finisher) error {
+			return c.DeleteIdentity(s.t.Context(), s.call, "ana")
+		}},
+		{name: "bulk write of identities", method: "BulkIdentities", prepare: member, act: func(s *scene, c *commands.Service, _ *Finisher) error {
+			_, err := c.BulkIdentities(s.t.Context(), s.call, []identity.Row{
+				{Identity: "ana", Traits: map[string]string{"a": "1"}}, {Identity: "cy", Traits: wide(130)}, {Identity: "bo"}, {Identity: "ana", Traits: map[string]string{"a": "2"}},
+			})
+			return err
+		}},
+		{name: "put of an audience", method: "PutAudience", prepare: func(s *scene) {
+			known(s)
+			s.ok(s.write.PutIdentity(s.t.Context(), s.call, "cy", nil))
+		}, act: func(s *scene, c *commands.Service, _ *Finisher) error {
+			_, err := c.PutAudience(s.t.Context(), s.call,
+				commands.AudiencePut{Slug: "team", Kind: audience.KindFixed, Identities: actors})
+			return err
+		}},
+		{name: "finishing bulk writes and removals", prepare: func(s *scene) {
+			member(s)
+			// A write more or less, and the process dies within the fan-out, or after the removal.
+			s.dead(s.stop(3).BulkIdentities(s.t.Context(), s.call,
+				[]identity.Row{{Identity: "bo"}, {Identity: "cy", Traits: map[string]string{"c": "3"}}}))
+			s.must(s.stop(1).DeleteIdentity(s.t.Context(), s.call, "ana"))
+			s.passHead()
+		}, act: func(s *scene, _ *commands.Service, f *Finisher) error {
+			_, err := f.EraseNow(s.t.Context())
+			return err
+		}},
+	}
+}
+
+// directory is what stands of the identities and audiences, without ids, positions and times.
+func (s *scene) people() []string {
+	s.t.Helper()
+	project := s.call.Principal.Project
+	var all []string
+	for _, name := range actors {
+		facts, err := s.log.ReadFrom(s.t.Context(), stream.Name(stream.Identity,
+			stream.IdentityID(project.Namespace, name)), 0)
+		s.must(err)
+		types := make([]string, len(facts))
+		for i, f := range facts {
+			types[i] = f.Type
+		}
+		// The author of a send appears before it, whether or not that comes to stand.
+		if len(types) > 0 && !slices.Equal(types, []string{"identity.appeared.v1"}) {
+			all = append(all, fmt.Sprint("record of ", name, ": ", strings.Join(types, " ")))
+		}
+	}
+	for table, where := range map[string]string{
+		"identities": "origin <> 'ingest'", "audiences": "true",
+		"removals": "true", "bulks": "true", "bulk_rows": "true",
+	} {
+		rows, err := s.db.Query(s.t.Context(),
+			fmt.Sprintf(`select (to_jsonb(r) - $2::text[])::text from directory.%s r where project_id = $1 and %s`, table,
+				where),
+			project.ID, []string{"id", "project_id", "position", "bulk_id", "identity_id", "marks", "private", "born"})
+		s.must(err)
+		list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		s.must(err)
+		for _, row := range list {
+			all = append(all, "directory."+table+" "+row)
+		}
+	}
+	audiences, err := s.harness.directory.AudienceList(s.t.Context(), project)
+	s.must(err)
+	for _, a := range audiences {
+		if a.Slug == audience.Default {
+			continue // counts such an author
+		}
+		all = append(all, fmt.Sprintf("audiences %s: %d members, %v", a.Slug, a.MemberCount, a.Identities))
+	}
+	rows, err := s.db.Query(s.t.Context(), `select private from directory.identities where project_id = $1`, project.ID)
+	s.must(err)
+	private, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	s.must(err)
+	for _, name := range actors {
+		reached, err := s.harness.directory.Reach(s.t.Context(), project, name)
+		s.must(err)
+		// Without what is its own: an author has that before its send, whether or not that comes to stand.
+		all = append(all, fmt.Sprintf("%s reaches %d", name, len(slices.DeleteFunc(reached.Audiences,
+			func(id uuid.UUID) bool { return id == uuid.Nil || slices.Contains(private, id) }))))
+	}
+	return all
+}
+
+// outcome is what is left in the end, without ids, positions and times: the streams, the rows of
+// the project, and the documents of its index. A claim alone is no send, and of a blob that is
+// ended nothing is left.
+func (s *scene) outcome() []string {
+	s.t.Helper()
+	labels, streams := map[uuid.UUID]string{}, map[string][]string{}
+	for _, id := range []string{"new", "same", "changed", "large", "lost"} {
+		point := s.pointID(id)
+		labels[point] = id
+		// What an ended stream held may be gone from the log already.
+		streams[stream.Name(stream.DataPoint, point)] = nil
+		streams[stream.Name(stream.Memory, point)] = nil
+	}
+	for _, r := range eventstoretest.All(s.t, s.store, s.start) {
+		if !r.System() {
+			streams[r.Stream] = append(streams[r.Stream], r.Type)
+		}
+	}
+	var all []string
+	for name, types := range streams {
+		family := stream.Category(name)
+		if _, _, err := s.store.ReadLast(s.t.Context(), name); errors.Is(err, eventstore.ErrDeleted) {
+			types = []string{"ended"}
+		} else {
+			s.must(err)
+		}
+		if len(types) == 0 || family == stream.Blob && types[0] == "ended" || family == stream.Ingestion &&
+			slices.Equal(types, []string{"ingestion.claimed.v1"}) || family == stream.Identity {
+			continue
+		}
+		all = append(all, fmt.Sprint(family, " ", labels[stream.Owner(name)], ": ", strings.Join(types, " ")))
+	}
+	for _, table := range []string{
+		"datapoints.data_points", "datapoints.revisions", "datapoints.sends", "datapoints.items", "datapoints.deletions", "datapoints.erasures",
+		"datapoints.blobs", "datapoints.readiness", "datapoints.sends_without_items", "memories.memories", "memories.edges", "memories.captured", "memories.gone",
+		"recallindex.data_points",
+	} {
+		rows, err := s.db.Query(s.t.Context(),
+			fmt.Sprintf(`select (to_jsonb(r) - $2::text[])::text from %s r where project_id = $1`, table),
+			s.call.Principal.Project.ID, []string{
+				"id", "project_id", "ingestion_id", "data_point", "node_id", "request_id", "deletion_id", "owner", "stream", "send", "position", "content_blob",
+				"metadata_blob", "blobs", "deadline", "accepted_at", "deleted_at", "settled_at", "verdict_at", "last_deleted_at", "occurred_at",
+				"input_id", "derived_id", "derived_at", "memories", "author_key", "subject", "attribute",
+			})
+		s.must(err)
+		list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		s.must(err)
+		for _, row := range list {
+			all = append(all, table+" "+row)
+		}
+	}
+	all = append(all, s.documents(labels)...)
+	all = append(all, s.people()...)
+	slices.Sort(all)
+	return all
+}
+
+// documents are those of the index: how many, and what a search finds that asks for every text of the test.
+func (s *scene) documents(labels map[uuid.UUID]string) []string {
+	s.t.Helper()
+	project := s.call.Principal.Project.ID
+	n, err := s.index.Count(s.t.Context(), project)
+	s.must(err)
+	all := []string{fmt.Sprint("index: ", n, " documents")}
+	found, err := s.index.Search(s.t.Context(), recallindex.Query{
+		Analysis: indextest.Analysis, Project: project, Sources: 1000, Memories: 1000,
+		Terms: recall.NewAnalyzer().Query("one two three four five text memory"), Audiences: []uuid.UUID{uuid.Nil},
+	})
+	s.must(err)
+	for _, part := range []recallindex.Part{recallindex.Sources, recallindex.Memories} {
+		for _, hit := range found.Of(part).Hits {
+			all = append(all, fmt.Sprintf("%s of %s: revision %d, %d, length %d, %v", part, labels[hit.DataPoint],
+				hit.Revision, hit.N, hit.Length, hit.Counts))
+		}
+	}
+	return all
 }

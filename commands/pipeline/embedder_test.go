@@ -119,30 +119,37 @@ func TestEmbedder_CapturedRevision(t *testing.T) {
 	b.wantTypes("derivation-started", "derived", "embedded", "derivation-started", "derived")
 }
 
-// A text that the model refuses has no vector, and costs no other its own. One that refuses all
+// A text that the model refuses, or panics at, has no vector, and costs no other its own. A model that does so with all
 // of them is not believed.
 func TestEmbedder_RefusedTexts(t *testing.T) {
-	refused := &Failure{Code: ingestion.ContentRejected, Message: "refused"}
-	b := newFixture(t, strings.Repeat("Fine words. ", 150)+strings.Repeat("Bad words. ",
-		150)+strings.Repeat("Fine words. ", 150))
-	b.attempt()
-	e, p := newEmbedder(b, func([]string) error { return refused })
-	if _, err := e.round(t.Context(), map[uuid.UUID]time.Time{}); err == nil {
-		t.Error("an endpoint that refuses everything is believed")
-	}
-	b.wantTypes("derivation-started", "derived")
-	p.fails = func(texts []string) error {
-		if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(text, "Bad") }) {
-			return refused
-		}
-		return nil
-	}
-	if _, err := e.round(t.Context(), map[uuid.UUID]time.Time{}); err != nil {
-		t.Fatal(err)
-	}
-	got := b.history()[2].Event.(*memory.Embedded)
-	if len(got.Vectors) == 0 || got.Vectors[0].Passage != 0 || got.Vectors[len(got.Vectors)-1].Passage < len(got.Vectors) {
-		t.Errorf("vectors %+v", got.Vectors)
+	for name, refuse := range map[string]func() error{
+		"refused": func() error { return &Failure{Code: ingestion.ContentRejected, Message: "refused"} },
+		"panics":  func() error { panic("client") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			fine, bad := strings.Repeat("Fine words. ", 150), strings.Repeat("Bad words. ", 150)
+			b := newFixture(t, fine+bad+fine)
+			b.attempt()
+			e, p := newEmbedder(b, func([]string) error { return refuse() })
+			if _, err := e.round(t.Context(), map[uuid.UUID]time.Time{}); err == nil {
+				t.Error("a model that refuses everything is believed")
+			}
+			b.wantTypes("derivation-started", "derived")
+			p.fails = func(texts []string) error {
+				if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(text, "Bad") }) {
+					return refuse()
+				}
+				return nil
+			}
+			if _, err := e.round(t.Context(), map[uuid.UUID]time.Time{}); err != nil {
+				t.Fatal(err)
+			}
+			got := b.history()[2].Event.(*memory.Embedded)
+			if len(got.Vectors) == 0 || got.Vectors[0].Passage != 0 ||
+				got.Vectors[len(got.Vectors)-1].Passage < len(got.Vectors) {
+				t.Errorf("vectors %+v", got.Vectors)
+			}
+		})
 	}
 }
 

@@ -1,10 +1,7 @@
 package pipeline
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -13,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/commands"
@@ -41,7 +37,6 @@ import (
 	derived "github.com/annals-project/annals/projections/memories"
 	"github.com/annals-project/annals/projections/recallindex"
 	"github.com/annals-project/annals/projections/recallindex/bleve"
-	"github.com/annals-project/annals/projections/recallindex/indextest"
 	"github.com/annals-project/annals/projections/runner"
 )
 
@@ -265,6 +260,30 @@ func (w *harness) openProject() {
 	runtest.Must(w.t, err)
 }
 
+func (w *harness) pointID(id string) uuid.UUID {
+	return stream.DataPointID(w.call.Principal.Project.Namespace, id)
+}
+
+func (w *harness) pointName(id string) string { return stream.Name(stream.DataPoint, w.pointID(id)) }
+
+// recordName is the stream of an identity.
+func (w *harness) recordName(name string) string {
+	return stream.Name(stream.Identity, stream.IdentityID(w.call.Principal.Project.Namespace, name))
+}
+
+// sendID is the id of the send with an idempotency key.
+func (w *harness) sendID(key string) uuid.UUID {
+	return stream.IngestionID(w.call.Principal.Project.Namespace, key)
+}
+
+// sendStatus is the status of a send.
+func (w *harness) sendStatus(id uuid.UUID) datapoints.Status {
+	w.t.Helper()
+	s, err := w.queries.Status(w.t.Context(), w.call.Principal.Project, id)
+	runtest.Must(w.t, err)
+	return s
+}
+
 // ok ends the test where a command failed.
 func (w *harness) ok(_ any, err error) {
 	w.t.Helper()
@@ -319,53 +338,7 @@ func (w *harness) passHead() {
 
 func (w *harness) until(what string, condition func() bool) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Minute)
-	defer cancel()
-	for !condition() {
-		if backoff.Pause(ctx, 10*time.Millisecond, nil) != nil {
-			w.t.Fatalf("%s: it does not come about", what)
-		}
-	}
-}
-
-// holders are the tables, the index and the streams that hold a word.
-func (w *harness) holders(word string) []string {
-	w.t.Helper()
-	var holders []string
-	rows, err := w.db.Query(w.t.Context(),
-		`select schemaname || '.' || tablename from pg_tables where schemaname in (
-			select annals_schema_prefix() || unnest(array['datapoints', 'memories', 'recallindex', 'ops']))`)
-	runtest.Must(w.t, err)
-	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil || len(tables) < 10 {
-		w.t.Fatalf("tables %v: %v", tables, err)
-	}
-	for _, table := range tables {
-		var found bool
-		// A text column holds the word itself, a column of bytes its hexadecimal digits.
-		query := fmt.Sprintf(`select exists (select from %s r where r::text ilike '%%' || $1 || '%%' or r::text ilike '%%' || encode(convert_to($1, 'UTF8'), 'hex') || '%%')`, table)
-		runtest.Must(w.t, w.db.QueryRow(w.t.Context(), query, word).Scan(&found))
-		if found {
-			holders = append(holders, table)
-		}
-	}
-	found, err := w.index.Search(w.t.Context(), recallindex.Query{
-		Analysis: indextest.Analysis,
-		Project:  w.call.Principal.Project.ID, Sources: 10, Memories: 10, Terms: recall.NewAnalyzer().Query(word),
-		Audiences: []uuid.UUID{uuid.Nil},
-	})
-	runtest.Must(w.t, err)
-	for _, part := range []recallindex.Part{recallindex.Sources, recallindex.Memories} {
-		if len(found.Of(part).Hits) > 0 {
-			holders = append(holders, "index of "+string(part))
-		}
-	}
-	for _, r := range eventstoretest.All(w.t, w.store, 0) {
-		if bytes.Contains(bytes.ToLower(r.Data), []byte(word)) {
-			holders = append(holders, "stream of "+stream.Category(r.Stream))
-		}
-	}
-	return holders
+	runtest.Await(w.t, what, condition)
 }
 
 // What is deleted is gone from every table, from the index and from the log once the deletion is
@@ -385,12 +358,7 @@ func TestDeletedText_IsGone(t *testing.T) {
 		return s
 	}
 	w.until("the send is indexed", func() bool { return status().Status == datapoints.StatusCompleted })
-	if found := strings.Join(w.holders("quokkazebra"), " "); !strings.Contains(found, "datapoints.revisions") ||
-		!strings.Contains(found, "memories.memories") ||
-		!strings.Contains(found, "index of source") || !strings.Contains(found, "stream of blob") ||
-		!strings.Contains(found, "stream of memory") {
-		t.Fatalf("before its deletion the text is in: %s", found)
-	}
+	w.everywhere("quokkazebra", "datapoints.revisions memories.memories index:source blob.chunk memory.derived")
 	w.remove(short, long)
 	runtest.Part(w.t, w.finisher.Run)
 	w.until("the deletion is cleaned", func() bool {
@@ -400,40 +368,11 @@ func TestDeletedText_IsGone(t *testing.T) {
 		return cleaned
 	})
 	for _, word := range []string{"quokkazebra", "quokkalabel"} {
-		w.until("the text is gone", func() bool { return len(w.holders(word)) == 0 })
+		w.until("the text is gone", func() bool { return len(w.places(word)) == 0 })
 	}
 	if s := status(); s.Status != datapoints.StatusCompleted || !s.Settled {
 		t.Errorf("the send reads %+v", s)
 	}
-}
-
-// dying is a store that takes some more appends and then none, as for a process that is killed there.
-type dying struct {
-	eventstore.Store
-	left atomic.Int64
-}
-
-func (d *dying) Append(ctx context.Context, name string, expected eventstore.Revision,
-	events []eventstore.Proposed,
-) (eventstore.Appended, error) {
-	if d.left.Add(-1) < 0 {
-		return eventstore.Appended{}, errors.New("killed")
-	}
-	return d.Store.Append(ctx, name, expected, events)
-}
-
-func (d *dying) Tombstone(ctx context.Context, name string, expected eventstore.Revision) (eventstore.Position, error) {
-	if d.left.Add(-1) < 0 {
-		return 0, errors.New("killed")
-	}
-	return d.Store.Tombstone(ctx, name, expected)
-}
-
-func (d *dying) Truncate(ctx context.Context, name string, before eventstore.Revision) error {
-	if d.left.Add(-1) < 0 {
-		return errors.New("killed")
-	}
-	return d.Store.Truncate(ctx, name, before)
 }
 
 // A batch whose process died after its commit is completed before calls are taken, and then
@@ -441,26 +380,14 @@ func (d *dying) Truncate(ctx context.Context, name string, before eventstore.Rev
 func TestCatchUp_LeftByACrash(t *testing.T) {
 	t.Parallel()
 	w := newHarness(t)
-	d := &dying{Store: w.store}
-	d.left.Store(2) // stage and commit
-	victim := commands.New(commands.Config{
-		Journal: commands.NewJournal(d, w.log.Codec, w.log.Logger), Waiter: w.waiter, Sends: w.queries,
-		HashKey: make([]byte, 32),
-	})
-	a, b := "a", "b"
-	items := []commands.DataPoint{{ID: &a, Content: "Bo moved to Lisbon"}, {ID: &b, Content: "Cy lives in Porto"}}
-	w.dead(victim.IngestBatch(t.Context(), w.call, items, "key"))
+	w.commitBatch("key", item("a", "Bo moved to Lisbon"), item("b", "Cy lives in Porto"))
 	w.passHead()
 	runtest.Must(t, w.finisher.CatchUp(t.Context()))
-	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
+	id := w.sendID("key")
 	w.until("the batch is indexed", func() bool {
-		s, err := w.queries.Status(t.Context(), w.call.Principal.Project, id)
-		runtest.Must(t, err)
-		return s.Status == datapoints.StatusCompleted
+		return w.sendStatus(id).Status == datapoints.StatusCompleted
 	})
 	for _, word := range []string{"lisbon", "porto"} {
-		if found := strings.Join(w.holders(word), " "); !strings.Contains(found, "index of source") {
-			t.Errorf("%s is in: %s", word, found)
-		}
+		w.everywhere(word, "index:source")
 	}
 }

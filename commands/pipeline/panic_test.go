@@ -89,24 +89,9 @@ func TestDerive_ExtractorPanics(t *testing.T) {
 	}
 }
 
-// panickingStore panics at each append of a stream.
-type panickingStore struct {
-	eventstore.Store
-	name string
-}
-
-func (s panickingStore) Append(ctx context.Context, name string, expected eventstore.Revision,
-	events []eventstore.Proposed,
-) (eventstore.Appended, error) {
-	if name == s.name {
-		panic("append")
-	}
-	return s.Store.Append(ctx, name, expected, events)
-}
-
 func TestWorker_AttemptCannotBeRecordedForAPanic(t *testing.T) {
 	b := newFixture(t, "text")
-	b.Worker.Journal = commands.NewJournal(panickingStore{b.Journal.Store, stream.Name(stream.Memory, b.item.DataPoint)},
+	b.Worker.Journal = commands.NewJournal(panicsAt(b.Journal.Store, stream.Name(stream.Memory, b.item.DataPoint)),
 		b.Journal.Codec, b.Logger)
 	if r := b.Worker.attempt(t.Context(), b.item); r.dataPoint != b.item.DataPoint || r.backoff != firstBackoff {
 		t.Errorf("result %+v", r)
@@ -146,7 +131,7 @@ func TestPipeline_OneTextPanics(t *testing.T) {
 			for _, text := range []string{"Ana likes tea.", "ok, poison", "Bo lives in Berlin."} {
 				ids = append(ids, w.ingest(item(text, text)))
 			}
-			poisoned := stream.Name(stream.Memory, stream.DataPointID(w.call.Principal.Project.Namespace, "ok, poison"))
+			poisoned := stream.Name(stream.Memory, w.pointID("ok, poison"))
 			w.until("the first attempt fails", func() bool {
 				last, _, err := w.log.Last(t.Context(), poisoned)
 				runtest.Must(t, err)
@@ -179,7 +164,7 @@ func TestConfirmer_EndOfASendPanics(t *testing.T) {
 	logger, seen := countStacks()
 	poisoned := work.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10}
 	other := work.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10}
-	log := commands.NewJournal(panickingStore{b.Journal.Store, stream.Name(stream.Ingestion, poisoned.IngestionID)},
+	log := commands.NewJournal(panicsAt(b.Journal.Store, stream.Name(stream.Ingestion, poisoned.IngestionID)),
 		b.Journal.Codec, b.Logger)
 	c := &Confirmer{
 		Journal: log, Sends: listed{others: []work.Send{poisoned, other}}, Logger: logger,
@@ -217,7 +202,7 @@ func TestConfirmer_EndOfASendPanicsAlways(t *testing.T) {
 	b := newFixture(t, "text")
 	logger, seen := countStacks()
 	poisoned := work.Send{ProjectID: b.item.ProjectID, IngestionID: uuid.New(), Position: 10}
-	log := commands.NewJournal(panickingStore{b.Journal.Store, stream.Name(stream.Ingestion, poisoned.IngestionID)},
+	log := commands.NewJournal(panicsAt(b.Journal.Store, stream.Name(stream.Ingestion, poisoned.IngestionID)),
 		b.Journal.Codec, b.Logger)
 	c := &Confirmer{
 		Journal: log, Sends: listed{others: []work.Send{poisoned}}, Logger: logger,
@@ -229,30 +214,6 @@ func TestConfirmer_EndOfASendPanicsAlways(t *testing.T) {
 	}
 	if seen.Load() != 2*maxAttempts {
 		t.Errorf("%d attempts", seen.Load())
-	}
-}
-
-func TestEmbedder_ClientPanicsAtOneText(t *testing.T) {
-	b := newFixture(t, strings.Repeat("Fine words. ", 150)+strings.Repeat("Bad words. ",
-		150)+strings.Repeat("Fine words. ", 150))
-	b.attempt()
-	e, p := newEmbedder(b, func([]string) error { panic("client") })
-	if _, err := e.round(t.Context(), map[uuid.UUID]time.Time{}); err == nil {
-		t.Error("a client that always panics is believed")
-	}
-	b.wantTypes("derivation-started", "derived")
-	p.fails = func(texts []string) error {
-		if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(text, "Bad") }) {
-			panic("client")
-		}
-		return nil
-	}
-	if _, err := e.round(t.Context(), map[uuid.UUID]time.Time{}); err != nil {
-		t.Fatal(err)
-	}
-	got := b.history()[2].Event.(*memory.Embedded)
-	if len(got.Vectors) == 0 || got.Vectors[0].Passage != 0 || got.Vectors[len(got.Vectors)-1].Passage < len(got.Vectors) {
-		t.Errorf("vectors %+v", got.Vectors)
 	}
 }
 
@@ -331,11 +292,11 @@ func TestFinisher_FanOutPanicsAlways(t *testing.T) {
 	w.dead(w.stop(2).BulkIdentities(t.Context(), w.call, []identity.Row{{Identity: "ana"}, {Identity: "bo"}}))
 	w.passHead()
 	names := []string{
-		w.pointName("a"), stream.Name(stream.Identity, stream.IdentityID(w.call.Principal.Project.Namespace, "ana")),
+		w.pointName("a"), w.recordName("ana"),
 	}
 	store := w.store
 	for _, name := range names {
-		store = panickingStore{store, name}
+		store = panicsAt(store, name)
 	}
 	logger, seen := countStacks()
 	log := commands.NewJournal(store, w.log.Codec, logger)
@@ -380,5 +341,148 @@ func TestFinisher_FanOutPanicsAlways(t *testing.T) {
 	w.finisher.complete(t.Context(), false, new(erasure.Report))
 	if live := w.live(); w.finisher.StuckFanOuts() != 0 || !slices.Equal(live, []string{"a", "b", "c", "d"}) {
 		t.Errorf("repaired, live are %v and %d are stuck", live, w.finisher.StuckFanOuts())
+	}
+}
+
+// mortal is a process that dies of a text with the word in it: from then on it appends nothing and
+// releases nothing.
+type mortal struct {
+	queue
+	Builtin
+	word string
+	dead atomic.Bool
+	die  context.CancelFunc
+}
+
+func (m *mortal) Release(ctx context.Context, holder string, dataPoints []uuid.UUID) error {
+	if m.dead.Load() {
+		return errDied
+	}
+	return m.queue.Release(ctx, holder, dataPoints)
+}
+
+func (m *mortal) Extract(ctx context.Context, in comprehend.Input) ([]memory.Memory, error) {
+	if strings.Contains(in.Content, m.word) {
+		m.dead.Store(true)
+		m.die()
+		return nil, errDied
+	}
+	return m.Builtin.Extract(ctx, in)
+}
+
+// process runs a worker in a separate process until it dies or all is done.
+func (w *harness) process(name string, done func() bool) (died bool) {
+	w.t.Helper()
+	err := errors.Join(w.queries.AbandonLeases(w.t.Context(), at), w.queries.ForgetLeases(w.t.Context(), at))
+	runtest.Must(w.t, err)
+	ctx, cancel := context.WithCancel(w.t.Context())
+	defer cancel()
+	m := &mortal{queue: w.queries, word: "poison", die: cancel}
+	worker := w.worker(name)
+	store := around{w.store, func(_ context.Context, _ write, store func() error) error {
+		if m.dead.Load() {
+			return errDied
+		}
+		return store()
+	}}
+	worker.Journal, worker.Queue, worker.Extractor = commands.NewJournal(store, w.log.Codec, w.log.Logger), m, m
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(ctx) }()
+	w.until("the process dies, or all is done", func() bool { return m.dead.Load() || done() })
+	cancel()
+	runtest.Must(w.t, <-ended)
+	return m.dead.Load()
+}
+
+// A text that kills the process again and again fails only its own send, after a bounded number of
+// attempts.
+func TestWorker_ATextKillsTheProcess(t *testing.T) {
+	w := newIdleHarness(t)
+	const poisoned = 7
+	names := make([]string, 20)
+	for n := range names {
+		id, content := fmt.Sprint("s", n), "Ana likes tea."
+		if n == poisoned {
+			content = "poison"
+		}
+		w.ingest(item(id, content))
+		names[n] = stream.Name(stream.Memory, w.pointID(id))
+	}
+	w.passHead()
+	types := func(name string) (list []string) {
+		facts, err := w.log.ReadFrom(t.Context(), name, 0)
+		runtest.Must(t, err)
+		for _, f := range facts {
+			list = append(list, strings.TrimSuffix(strings.TrimPrefix(f.Type, "memory."), ".v1"))
+		}
+		return list
+	}
+	done := func() bool {
+		for _, name := range names {
+			if list := types(name); len(list) == 0 || list[len(list)-1] != "derived" && list[len(list)-1] != "failed" {
+				return false
+			}
+		}
+		return true
+	}
+	deaths := 0
+	for w.process(fmt.Sprint("process ", deaths), done) {
+		if deaths++; deaths > 2*maxAttempts {
+			t.Fatal("the processes never cease to die")
+		}
+		w.passHead()
+	}
+	if deaths != maxAttempts+1 { // the first attempt is not recorded
+		t.Errorf("%d processes died", deaths)
+	}
+	want := append(slices.Repeat([]string{"derivation-started"}, maxAttempts), "failed")
+	for n, name := range names {
+		switch list := types(name); {
+		case n == poisoned && !slices.Equal(list, want):
+			t.Errorf("the poisoned one has %v, want %v", list, want)
+		case n != poisoned && list[len(list)-1] != "derived":
+			t.Errorf("neighbour %d has %v", n, list)
+		}
+	}
+	last, _, err := w.log.Last(t.Context(), names[poisoned])
+	runtest.Must(t, err)
+	if e := last.Event.(*memory.Failed); !e.Final || e.Code != ingestion.Internal {
+		t.Errorf("it ends with %+v", e)
+	}
+}
+
+// With a pure extractor, an attempt stores one event, and a worker that comes second stores
+// nothing.
+func TestDerive_PureExtractor(t *testing.T) {
+	b := newFixture(t, "Ana likes tea")
+	b.Extractor = Builtin{}
+	b.race(func() *Worker { return b.Worker })
+	b.wantTypes("derived")
+	b.item.Round = 1 // a send that was retried while its memories were stored
+	if r := b.attempt(); r.position == 0 {
+		t.Errorf("result %+v", r)
+	}
+	b.wantTypes("derived")
+}
+
+// A worker that stops in order leaves no lease, so the next process suspects nothing.
+func TestWorker_StopsWithoutALease(t *testing.T) {
+	w := newIdleHarness(t)
+	w.ingest(item("a", "Ana likes tea."))
+	w.passHead()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	held := heldExtractor{begun: make(chan struct{}), release: make(chan struct{}), word: "tea"}
+	worker := w.worker("test")
+	worker.Extractor = held
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(ctx) }()
+	<-held.begun
+	cancel()
+	close(held.release)
+	runtest.Must(t, <-ended)
+	var left int
+	if err := w.db.QueryRow(t.Context(), `select count(*) from ops.leases`).Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d leases are left, %v", left, err)
 	}
 }

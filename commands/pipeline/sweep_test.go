@@ -2,6 +2,10 @@ package pipeline
 
 import (
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -15,8 +19,10 @@ import (
 	"github.com/annals-project/annals/domain/event"
 	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/domain/ingestion"
+	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
 	"github.com/annals-project/annals/eventstore"
+	"github.com/annals-project/annals/eventstore/eventstoretest"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/projections/datapoints"
 )
@@ -87,15 +93,14 @@ func TestSweep_ReferencedBlobs(t *testing.T) {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	// The batch that was completed a month later has its text.
-	id := stream.DataPointID(w.call.Principal.Project.Namespace, "c")
+	id := w.pointID("c")
 	last, ok, err := w.log.Last(t.Context(), stream.Name(stream.DataPoint, id))
 	if err != nil || !ok {
 		t.Fatalf("the batch was not completed: %v", err)
 	}
 	var read int
 	for _, name := range []string{"a", "c"} {
-		facts, err := w.log.ReadFrom(t.Context(), stream.Name(stream.DataPoint,
-			stream.DataPointID(w.call.Principal.Project.Namespace, name)), 0)
+		facts, err := w.log.ReadFrom(t.Context(), w.pointName(name), 0)
 		runtest.Must(t, err)
 		for _, f := range facts {
 			text := textOf(f)
@@ -122,7 +127,7 @@ func TestBatch_StageIsLost(t *testing.T) {
 	w := newIdleHarness(t)
 	items := []commands.DataPoint{item("a", "one"), item("b", "two")}
 	w.dead(w.stop(2).IngestBatch(t.Context(), w.call, items, "key"))
-	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
+	id := w.sendID("key")
 	w.loseStage(id)
 	finish := func() {
 		t.Helper()
@@ -132,9 +137,7 @@ func TestBatch_StageIsLost(t *testing.T) {
 	}
 	status := func() datapoints.Status {
 		t.Helper()
-		s, err := w.queries.Status(t.Context(), w.call.Principal.Project, id)
-		runtest.Must(t, err)
-		return s
+		return w.sendStatus(id)
 	}
 	if s := status(); s.Status != datapoints.StatusProcessing {
 		t.Fatalf("before: %+v", s)
@@ -191,7 +194,7 @@ func TestBatch_StageIsLost(t *testing.T) {
 func TestRetry_CrossesADeletion(t *testing.T) {
 	w := newIdleHarness(t)
 	w.dead(w.stop(2).IngestBatch(t.Context(), w.call, []commands.DataPoint{item("a", "one")}, "key"))
-	id := stream.IngestionID(w.call.Principal.Project.Namespace, "key")
+	id := w.sendID("key")
 	name := stream.Name(stream.Ingestion, id)
 	say := func(at eventstore.Revision, e event.Event) {
 		t.Helper()
@@ -207,7 +210,7 @@ func TestRetry_CrossesADeletion(t *testing.T) {
 		w.passHead()
 		w.ok(w.finisher.EraseNow(t.Context()))
 	}
-	point := stream.Name(stream.DataPoint, stream.DataPointID(w.call.Principal.Project.Namespace, "a"))
+	point := w.pointName("a")
 	if _, ok, err := w.log.Last(t.Context(), point); ok || err != nil {
 		t.Errorf("the data point is there: %t, %v", ok, err)
 	}
@@ -240,8 +243,7 @@ func TestRetainedFacts_ManySends(t *testing.T) {
 	}
 	deleted, outdated := rows()
 	// The first append holds two parts of three.
-	v := &victim{Store: w.store, left: 1}
-	_, dies := w.services(v)
+	_, dies := w.services((&victim{left: 1}).over(w.store))
 	if _, err := dies.EraseNow(t.Context()); err == nil {
 		t.Fatal("the fan-out completed after its store died")
 	}
@@ -287,4 +289,249 @@ func factsIn(t *testing.T, w *harness, r eventstore.Recorded) (sends []uuid.UUID
 		sends = append(sends, f.IngestionID)
 	}
 	return sends
+}
+
+// story is a random history of a project whose texts lie in blobs, written by processes that die.
+type story struct {
+	*scene
+	rand  *rand.Rand
+	sends []uuid.UUID
+	swept int
+}
+
+// alive is a process: mostly one that dies at one of its next writes.
+func (s *story) alive() *commands.Service {
+	s.call.ReceivedAt = s.clock.now()
+	if s.rand.IntN(3) == 0 {
+		return s.write
+	}
+	service, _ := s.services(s.mortal(5))
+	return service
+}
+
+// mortal is a store that dies at one of its next writes.
+func (s *story) mortal(writes int) eventstore.Store {
+	return (&victim{left: s.rand.IntN(writes), stored: s.rand.IntN(2) == 0}).over(s.store)
+}
+
+// done looks at how an operation ended: a refusal is an answer, and so is death.
+func (s *story) done(err error) {
+	s.t.Helper()
+	if _, refused := errors.AsType[*fault.Error](err); err != nil && !refused && !errors.Is(err, errDied) {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *story) name() string { return fmt.Sprint("id ", s.rand.IntN(4)) }
+
+func (s *story) text() commands.DataPoint {
+	content := fmt.Sprint("text ", s.rand.IntN(3))
+	if s.rand.IntN(3) > 0 {
+		content = big + content
+	}
+	return item(s.name(), content)
+}
+
+func (s *story) key() string {
+	if s.rand.IntN(2) == 0 {
+		return ""
+	}
+	return fmt.Sprint("key ", s.rand.IntN(3))
+}
+
+func (s *story) single() {
+	r, err := s.alive().Ingest(s.t.Context(), s.call, s.text(), s.key())
+	s.sends = append(s.sends, r.IngestionID)
+	s.done(err)
+}
+
+func (s *story) batch() {
+	var items []commands.DataPoint
+	seen := map[string]bool{}
+	for range 1 + s.rand.IntN(3) {
+		if in := s.text(); !seen[*in.ID] {
+			seen[*in.ID] = true
+			items = append(items, in)
+		}
+	}
+	r, err := s.alive().IngestBatch(s.t.Context(), s.call, items, s.key())
+	s.sends = append(s.sends, r.IngestionID)
+	s.done(err)
+}
+
+func (s *story) deleteOne() {
+	_, err := s.alive().DeleteDataPoints(s.t.Context(), s.call, []string{s.name()})
+	s.done(err)
+}
+
+func (s *story) deleteSend() {
+	if len(s.sends) > 0 {
+		s.done(s.alive().DeleteSend(s.t.Context(), s.call, s.sends[s.rand.IntN(len(s.sends))]))
+	}
+}
+
+// derive stores memories in a blob; now and then the worker dies before it refers to it.
+func (s *story) derive() {
+	point := stream.DataPointID(s.call.Principal.Project.Namespace, s.name())
+	project, meta := s.call.Principal.Project.ID, event.NewMeta("test", time.Now())
+	ref, err := s.log.WriteBlob(s.t.Context(), point, meta.CommandID, project, s.clock.now().Add(blob.Keep), meta,
+		[]byte("[]"))
+	s.must(err)
+	name := stream.Name(stream.Memory, point)
+	last, ok, err := s.log.Last(s.t.Context(), name)
+	if errors.Is(err, eventstore.ErrDeleted) || s.rand.IntN(3) == 0 {
+		return
+	}
+	s.must(err)
+	expected := eventstore.NoStream
+	if ok {
+		expected = last.Revision
+	}
+	_, err = s.log.Append(s.t.Context(), name, expected, meta, memory.Derived{ProjectID: project, Revision: 1, Blob: &ref})
+	s.must(err)
+}
+
+func (s *story) wait() { s.clock.move(time.Duration(s.rand.Int64N(int64(3 * blob.Keep / 2)))) }
+
+// finish lets the finisher do all that it can, or lets it die in the middle.
+func (s *story) finish() {
+	s.passHead()
+	if s.rand.IntN(3) == 0 {
+		_, finisher := s.services(s.mortal(6))
+		finisher.Now, finisher.Eraser.Now = s.clock.now, s.clock.now
+		done, err := finisher.EraseNow(s.t.Context())
+		s.swept += done.Blobs
+		if err != nil && !errors.Is(err, errDied) {
+			s.t.Fatal(err)
+		}
+		return
+	}
+	done, err := s.finisher.EraseNow(s.t.Context())
+	s.swept += done.Blobs
+	s.must(err)
+}
+
+// sweepOnly sweeps without completing anything before.
+func (s *story) sweepOnly() { s.swept += s.harness.swept() }
+
+// race lets a sender and the finisher run at the same time.
+func (s *story) race() {
+	s.passHead()
+	finished := make(chan error, 1)
+	go func() {
+		done, err := s.finisher.EraseNow(s.t.Context())
+		s.swept += done.Blobs
+		finished <- err
+	}()
+	if s.rand.IntN(2) == 0 {
+		s.batch()
+	} else {
+		s.single()
+	}
+	s.must(<-finished)
+}
+
+// whatIsReferredTo are the blobs that an event of a stream that stands refers to, and the stages
+// of batches that are to be fanned out.
+func (s *story) whatIsReferredTo() []blob.Ref {
+	s.t.Helper()
+	names := map[string]bool{}
+	for _, r := range eventstoretest.All(s.t, s.store, s.start) {
+		names[r.Stream] = !r.System()
+	}
+	var refs []blob.Ref
+	for name, ours := range names {
+		family := stream.Category(name)
+		if !ours || family == stream.Blob {
+			continue
+		}
+		facts, err := s.log.ReadFrom(s.t.Context(), name, 0)
+		if errors.Is(err, eventstore.ErrDeleted) {
+			continue
+		}
+		s.must(err)
+		open := false
+		for _, f := range facts {
+			switch e := f.Event.(type) {
+			case *datapoint.RevisionAccepted:
+				if e.Content.Blob != nil {
+					refs = append(refs, *e.Content.Blob)
+				}
+			case *memory.Derived:
+				refs = append(refs, *e.Blob)
+			case *ingestion.Accepted:
+				open = true
+			case *ingestion.FannedOut:
+				open = false
+			}
+		}
+		if open {
+			refs = append(refs, facts[0].Event.(*ingestion.Accepted).Stage)
+		}
+	}
+	return refs
+}
+
+// Whatever sends, batches, deletions and derivations do and wherever they die, no blob is taken
+// that a stream refers to which stands, nor the stage of a batch that is still to be fanned out;
+// and once all is finished, none is left that nothing refers to.
+func TestSweep_RandomOperations(t *testing.T) {
+	t.Parallel()
+	runs := 8
+	if testing.Short() {
+		runs = 3
+	}
+	if text := os.Getenv("ANNALS_SWEEPS"); text != "" {
+		var err error
+		if runs, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := newIdleHarness(t)
+	swept, referred := 0, 0
+	for seed := range runs {
+		rng := rand.New(rand.NewPCG(uint64(seed), 7)) //nolint:gosec // a fixed seed repeats the walk
+		s := &story{scene: w.begin(operation{}), rand: rng}
+		steps := []func(){
+			s.single, s.single, s.batch, s.batch, s.batch, s.deleteOne, s.deleteSend, s.derive, s.derive,
+			s.wait, s.wait, s.race, s.race, s.finish, s.sweepOnly, s.sweepOnly,
+		}
+		held := func(when string) {
+			t.Helper()
+			refs := s.whatIsReferredTo()
+			referred += len(refs)
+			for _, ref := range refs {
+				if _, err := w.log.ReadBlob(t.Context(), ref); err != nil {
+					t.Fatalf("history %d, %s: %s is referred to: %v", seed, when, ref.Stream, err)
+				}
+			}
+		}
+		for n := range 14 {
+			steps[s.rand.IntN(len(steps))]()
+			held(fmt.Sprint("step ", n))
+		}
+		w.clock.move(2 * blob.Keep)
+		for range 2 {
+			s.finish()
+		}
+		_, err := w.finisher.EraseNow(t.Context())
+		s.must(err)
+		held("in the end")
+		used := map[string]bool{}
+		for _, ref := range s.whatIsReferredTo() {
+			used[ref.Stream] = true
+		}
+		w.passHead()
+		var left int
+		err = w.db.QueryRow(t.Context(), `select count(*) from datapoints.blobs where project_id = $1`,
+			w.call.Principal.Project.ID).Scan(&left)
+		if err != nil || left != len(used) {
+			t.Fatalf("history %d: %d blobs are left, %d are referred to, %v", seed, left, len(used), err)
+		}
+		swept += s.swept
+	}
+	if swept == 0 || referred == 0 {
+		t.Errorf("%d blobs were swept, %d references held", swept, referred)
+	}
+	t.Logf("%d histories: %d blobs were swept, %d references held", runs, swept, referred)
 }

@@ -3,15 +3,18 @@ package e2e
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/runtest"
@@ -105,20 +108,19 @@ func TestCases_Own(t *testing.T) { testCases(t, ownCases()) }
 func testCases(t *testing.T, cases []recallCase) {
 	t.Run("words", func(t *testing.T) {
 		t.Parallel()
-		s := newService(t, sharedPostgres(t))
-		runCases(t, s, "none", cases)
+		runCases(t, worked.of(t), "none", cases)
 	})
 	t.Run("built-in", func(t *testing.T) {
 		t.Parallel()
-		runCases(t, newModelService(t), "built-in", cases)
+		s := newModelService(t)
+		s.start()
+		runCases(t, s, "built-in", cases)
 	})
 }
 
 // runCases sends each case that counts under a setting to a project of its own, waits until all can be found, and makes
 // the requests.
 func runCases(t *testing.T, s *service, setting string, cases []recallCase) {
-	s.start()
-	m := s.management()
 	cases = slices.DeleteFunc(slices.Clone(cases), func(c recallCase) bool {
 		return c.Embeddings != "" && !strings.Contains(c.Embeddings, setting)
 	})
@@ -127,11 +129,7 @@ func runCases(t *testing.T, s *service, setting string, cases []recallCase) {
 	}
 	clients, points := make([]*client.Client, len(cases)), int64(0)
 	for i, c := range cases {
-		project, err := m.CreateProject(t.Context(), client.NewProject{Name: "Case " + c.Case})
-		runtest.Must(t, err)
-		key, err := m.CreateProjectKey(t.Context(), client.NewProjectKey{Project: project.Slug, Name: "agent"})
-		runtest.Must(t, err)
-		clients[i] = s.with(key.Key)
+		clients[i] = s.project("Case " + c.Case).Client
 		all := slices.Clone(c.Points)
 		if c.Generate != nil {
 			all = append(all, c.Generate.point())
@@ -309,4 +307,47 @@ func TestCases_Faults(t *testing.T) {
 	if empty := (&wanted{Empty: true}).faults(nil); len(empty) > 0 {
 		t.Error(empty)
 	}
+}
+
+// TestLocomo loads real dialogues, where a folder of them is named, and asks for the evidence of
+// their questions.
+func TestLocomo(t *testing.T) {
+	scoreRecall(t, newService(t), "locomo", "ANNALS_TEST_LOCOMO", "*.json", "--min-r10=0.78", "--min-r20=0.83", "--min-r100=0.92",
+		"--min-within-1000=0.78", "--min-within-8000=0.90", "--max-sources=1.5")
+}
+
+// TestBeam loads real chats with an assistant, where a folder of them is named, and asks for the
+// evidence of their questions.
+func TestBeam(t *testing.T) {
+	scoreRecall(t, newService(t), "beam", "ANNALS_TEST_BEAM", "*", "--min-gain=0.08")
+}
+
+// TestLocomo_Builtin is TestLocomo with the built-in embedding model.
+func TestLocomo_Builtin(t *testing.T) {
+	scoreRecall(t, newModelService(t), "locomo", "ANNALS_TEST_LOCOMO", "*.json", "--min-r10=0.82", "--min-r20=0.87",
+		"--min-r100=0.94")
+}
+
+func scoreRecall(t *testing.T, s *service, kind, variable, pattern string, bounds ...string) {
+	folder := os.Getenv(variable)
+	if folder == "" {
+		t.Skipf("%s names no folder", variable)
+	}
+	dialogues, err := filepath.Glob(filepath.Join(folder, pattern))
+	if err != nil || len(dialogues) == 0 {
+		t.Fatalf("no dialogues in %s: %v", folder, err)
+	}
+	s.start()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	benchmarks := filepath.Join(t.TempDir(), "annals-bench")
+	build := exec.CommandContext(ctx, "go", "build", "-o", benchmarks, "./cmd/annals-bench")
+	build.Dir = filepath.Join("..", "..", "bench") // a module of its own
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	args := append([]string{"recall", kind, "--service", binary, "--data-dir", s.dir}, append(bounds, dialogues...)...)
+	out, err := exec.CommandContext(ctx, benchmarks, args...).CombinedOutput()
+	t.Logf("%s", out)
+	runtest.Must(t, err)
 }

@@ -1,9 +1,7 @@
 package e2e
 
 import (
-	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,29 +22,16 @@ func newModelService(t *testing.T) *service {
 		t.Skipf("%s names no folder with the model", modelVariable)
 	}
 	s := newService(t, "ANNALS_EMBEDDINGS=builtin")
-	if out, err := s.run("embeddings", "install", folder, "--data-dir", s.dir); err != nil {
-		t.Fatalf("install: %s, %v", out, err)
-	}
+	s.annals("embeddings", "install", folder)
 	return s
-}
-
-func (s *service) run(args ...string) (string, error) {
-	out, err := exec.CommandContext(s.t.Context(), binary, args...).CombinedOutput()
-	return strings.TrimSpace(string(out)), err
 }
 
 // embedded waits until all of n data points are embedded.
 func (s *service) embedded(n int64) {
 	s.t.Helper()
 	runtest.Await(s.t, "all are embedded", func() bool {
-		out, err := s.run("embeddings", "status", "--json", "--data-dir", s.dir)
 		var p embeddings.Progress
-		if err == nil {
-			err = json.Unmarshal([]byte(out), &p)
-		}
-		if err != nil {
-			s.t.Fatalf("status: %s, %v", out, err)
-		}
+		s.decoded(&p, "embeddings", "status")
 		return p.Captured == n && p.Embedded == n
 	})
 }
@@ -64,21 +49,15 @@ func TestEmbeddings_Builtin(t *testing.T) {
 		"tea":    "A cup of Earl Grey in the afternoon is what she likes best",
 	}
 	for id, content := range texts {
-		receipt, err := c.Ingest(t.Context(), client.DataPoint{
+		store(t, c, client.DataPoint{
 			ID: id, Content: content, Identity: "ana", Timestamp: "2025-05-12T09:00:00Z",
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		completed(t.Context(), t, c, receipt.IngestionID)
 	}
 	s.embedded(int64(len(texts)))
 	first := func(query string) string {
 		t.Helper()
 		found, err := c.Recall(t.Context(), client.RecallRequest{Query: query, Identity: "ben"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		if len(found.Results) == 0 {
 			return ""
 		}
@@ -105,13 +84,9 @@ func TestEmbeddings_Builtin(t *testing.T) {
 	s.start()
 	c = s.client()
 	check("after a kill")
-	if out, err := s.run("rebuild", "embeddings", "--data-dir", s.dir); err != nil {
-		t.Fatalf("rebuild: %s, %v", out, err)
-	}
+	s.annals("rebuild", "embeddings")
 	check("after a rebuild")
-	if _, err := c.DeleteDataPoints(t.Context(), []string{"car"}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(c.DeleteDataPoints(t.Context(), []string{"car"})))
 	if got := first("Did the vehicle have engine trouble?"); got == "car" {
 		t.Error("a deleted data point is found")
 	}
@@ -126,18 +101,12 @@ func TestEmbeddings_Default(t *testing.T) {
 		t.Skipf("%s names no folder with the model", modelVariable)
 	}
 	s := newService(t)
-	if out, err := s.run("embeddings", "install", folder, "--data-dir", s.dir); err != nil {
-		t.Fatalf("install: %s, %v", out, err)
-	}
+	s.annals("embeddings", "install", folder)
 	s.start()
 	c := s.client()
-	receipt, err := c.Ingest(t.Context(), client.DataPoint{
+	store(t, c, client.DataPoint{
 		ID: "loan", Content: "The bank refused to lend us the money", Identity: "ana", Timestamp: "2025-05-12T09:00:00Z",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	completed(t.Context(), t, c, receipt.IngestionID)
 	s.embedded(1)
 	restart := func() (status string, results int) {
 		t.Helper()
@@ -147,19 +116,15 @@ func TestEmbeddings_Default(t *testing.T) {
 		found, err := c.Recall(t.Context(), client.RecallRequest{
 			Query: "Could they borrow from a financial institution?", Identity: "ben",
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		status, err = s.run("status", "--data-dir", s.dir)
+		runtest.Must(t, err)
+		status, err = s.try("status")
 		if err != nil {
 			t.Fatalf("status: %s, %v", status, err)
 		}
 		return status, len(found.Results)
 	}
 	model := filepath.Join(s.dir, "models")
-	if err := os.Rename(model, model+".away"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.Rename(model, model+".away"))
 	if status, results := restart(); !strings.Contains(status, "by words alone") || !strings.Contains(status, "make model") ||
 		results != 0 {
 		t.Errorf("removed: %d results, status %s", results, status)
@@ -168,9 +133,7 @@ func TestEmbeddings_Default(t *testing.T) {
 		!strings.Contains(log, "all-MiniLM-L6-v2-q@") {
 		t.Errorf("removed: log %s", log)
 	}
-	if err := os.Rename(model+".away", model); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, os.Rename(model+".away", model))
 	if status, results := restart(); strings.Contains(status, "by words alone") || results != 1 {
 		t.Errorf("installed again: %d results, status %s", results, status)
 	}
@@ -179,17 +142,17 @@ func TestEmbeddings_Default(t *testing.T) {
 // Without the model the service starts with a warning, and searches by words.
 func TestEmbeddings_NotInstalled(t *testing.T) {
 	t.Parallel()
-	s := newService(t, "ANNALS_EMBEDDINGS=builtin")
+	s := newService(t, sharedPostgres(t), "ANNALS_EMBEDDINGS=builtin")
 	s.start()
 	if log := s.log.String(); !strings.Contains(log, "the built-in embedding model is not installed") ||
 		!strings.Contains(log, "make model") {
 		t.Errorf("log %s", log)
 	}
-	if out, err := s.run("embeddings", "status", "--data-dir", s.dir); err != nil || !strings.Contains(out, "words alone") {
+	if out, err := s.try("embeddings", "status"); err != nil || !strings.Contains(out, "words alone") {
 		t.Errorf("status: %s, %v", out, err)
 	}
 	for source, want := range map[string]string{s.dir: "no such file", binary: "not"} {
-		if out, err := s.run("embeddings", "install", source, "--data-dir", s.dir); err == nil || !strings.Contains(out, want) {
+		if out, err := s.try("embeddings", "install", source); err == nil || !strings.Contains(out, want) {
 			t.Errorf("install from %s: %s", source, out)
 		}
 	}

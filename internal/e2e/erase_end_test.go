@@ -70,9 +70,7 @@ func holding(t *testing.T, s *service, db *pgxpool.Pool, word string) (in []stri
 		var found bool
 		sql := fmt.Sprintf(`select exists (select from %s r where strpos(lower(r::text), $1) > 0 or strpos(r::text, $2) > 0)`,
 			table)
-		if err := db.QueryRow(t.Context(), sql, word[:20], hex.EncodeToString([]byte(word[:20]))).Scan(&found); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, db.QueryRow(t.Context(), sql, word[:20], hex.EncodeToString([]byte(word[:20]))).Scan(&found))
 		if found {
 			in = append(in, table)
 		}
@@ -88,13 +86,9 @@ func holding(t *testing.T, s *service, db *pgxpool.Pool, word string) (in []stri
 func query[T any](t *testing.T, db *pgxpool.Pool, sql string) []T {
 	t.Helper()
 	rows, err := db.Query(t.Context(), sql)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	list, err := pgx.CollectRows(rows, pgx.RowTo[T])
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return list
 }
 
@@ -103,17 +97,13 @@ func query[T any](t *testing.T, db *pgxpool.Pool, sql string) []T {
 func (s *service) killWithinRebuild(db *pgxpool.Pool, name string) {
 	s.t.Helper()
 	tx, err := db.Begin(s.t.Context())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	runtest.Must(s.t, err)
 	defer func() { _ = tx.Rollback(s.t.Context()) }()
 	if _, err := tx.Exec(s.t.Context(), "select from "+name+".checkpoint for update"); err != nil {
 		s.t.Fatal(err)
 	}
 	rebuild := exec.CommandContext(s.t.Context(), binary, "rebuild", name, "--data-dir", s.dir)
-	if err := rebuild.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	runtest.Must(s.t, rebuild.Start())
 	runtest.Await(s.t, "the rebuild has begun", func() bool {
 		made := query[bool](s.t, db, `select to_regclass('`+name+`_next.checkpoint') is not null`)[0]
 		return made && query[int64](s.t, db, "select position from "+name+"_next.checkpoint")[0] > 0
@@ -126,7 +116,7 @@ func (s *service) killWithinRebuild(db *pgxpool.Pool, name string) {
 
 // Ten pairs of overlapping deletions, a stalled worker and a killed rebuild: "annals erase --now"
 // ends, and no word of it is in a file of log and index, in a table or in the statistics of the
-// database.
+// database, nor could it be a key of an index.
 func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 	t.Parallel()
 	m := &repeatingModel{t: t, asked: make(chan struct{}, 1), release: make(chan struct{})}
@@ -134,9 +124,7 @@ func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 	t.Cleanup(server.Close)
 	address := pgtest.URL(t)
 	db, err := pgxpool.New(t.Context(), address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	t.Cleanup(db.Close)
 	s := newService(t, "ANNALS_POSTGRES="+address, "ANNALS_MODEL_URL="+server.URL+"/v1", "ANNALS_MODEL_NAME=small",
 		"ANNALS_MODEL_KEY="+modelKey)
@@ -158,9 +146,7 @@ func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 		r, err := c.Ingest(t.Context(), client.DataPoint{
 			ID: id, Content: "Ana met " + fresh(), Label: fresh(), Metadata: json.RawMessage(`{"tag":"` + fresh() + `"}`), Identity: "ana@" + words[0],
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, err)
 		return r.IngestionID
 	}
 	person := fresh()
@@ -182,16 +168,12 @@ func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 	if text := strings.Join(all, " "); !strings.Contains(text, "datapoints.") || !strings.Contains(text, "log/") {
 		t.Fatalf("before the deletion a word is in %v", all)
 	}
-	if _, err := db.Exec(t.Context(), "analyze"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(db.Exec(t.Context(), "analyze")))
 	s.killWithinRebuild(db, "datapoints")
 	s.start() // within the lease of the rebuild
 	send("stalled")
 	stall, err := c.Ingest(t.Context(), client.DataPoint{ID: "stall", Content: "stall on " + fresh()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	<-m.asked
 	var deletions sync.WaitGroup
 	for _, pair := range ids {
@@ -211,15 +193,9 @@ func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 	s.eraseNow()
 	// What the worker derives now has no stream to go to.
 	close(m.release)
-	last, err := c.Ingest(t.Context(), client.DataPoint{ID: "last", Content: "Bo met nobody"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	completed(t.Context(), t, c, last.IngestionID)
+	store(t, c, client.DataPoint{ID: "last", Content: "Bo met nobody"})
 	s.eraseNow()
-	if _, err := db.Exec(t.Context(), "analyze"); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, errorOf(db.Exec(t.Context(), "analyze")))
 	for n, word := range words {
 		in := holding(t, s, db, word)
 		if n < aboutPerson {
@@ -236,6 +212,7 @@ func TestEraseNow_OverlapsAStalledWorkerAndAKilledRebuild(t *testing.T) {
 		t.Errorf("schemas %v are left of the rebuild", left)
 	}
 	wantNoStatistics(t, db)
+	wantNoTextAsKeys(t, db)
 }
 
 // withoutText are the columns of text, bytes or JSON that hold no text of customers: names of ours,
@@ -302,5 +279,100 @@ func wantNoStatistics(t *testing.T, db *pgxpool.Pool) {
 		more,
 	) > 0 {
 		t.Errorf("%v keep statistics of expressions", more)
+	}
+}
+
+// textTypes selects the columns a, with type y and its element type e, that may hold a text.
+const textTypes = `(y.typcategory = 'S' or y.typname in ('bytea', 'json', 'jsonb', 'xml', 'hstore', 'tsvector')
+	or e.typcategory = 'S' and y.typcategory = 'A' or e.typname in ('bytea', 'json', 'jsonb'))`
+
+// keysWithoutText are the keys of indexes that hold no text of customers, with the reason.
+var keysWithoutText = map[string]string{
+	"*.checkpoint.name":                        "a projection",
+	"*.follow_ups.kind":                        "a kind of ours",
+	"access.claims.address":                    "a stream, named by a keyed hash of the address",
+	"access.keys.hash":                         "a hash of a random key",
+	"access.offers.address":                    "a stream, named by a keyed hash of the address",
+	"access.organizations.management_key_hash": "a hash of a random key",
+	"access.projects.slug":                     "a slug, which stays: projects are archived, never deleted",
+	"access.visit_months.stream":               "a stream, named by ids",
+	"history.about.thing":                      "a kind and an id",
+	"history.entries.principal":                "a key, a person or an operator",
+	"history.entries.stream":                   "a stream, named by ids",
+	"history.entries.type":                     "a name of ours",
+	"history.names.thing":                      "a kind and an id",
+	"history.settings.key":                     "a setting and ids",
+	"ops.audit_copies.place":                   "a place that the operator set",
+	"ops.audit_turns.task":                     "a name of ours",
+	"ops.console_forms.token":                  "a hash of a random token",
+	"ops.visits.window_key":                    "a kind of ours",
+	"reads.days.day":                           "a day",
+	"reads.records.principal":                  "a key or a person",
+	"access.webhooks.id":                       "random",
+	"access.webhooks.token_hash":               "a hash of a random token",
+	"datapoints.blobs.stream":                  "a stream, named by ids",
+	"datapoints.damaged_streams.stream":        "a stream, named by ids",
+	"datapoints.items.due":                     "a lane: live or bulk",
+	"datapoints.month_usage.month":             "a month",
+	"ops.agent_attempts.hash":                  "a hash of a random token",
+	"ops.agent_refresh_tokens.hash":            "a hash of a random token",
+	"ops.agent_registrations.claim_hash":       "a hash of a random token",
+	"ops.agent_registrations.network":          "a keyed hash",
+	"ops.charges.month":                        "a month",
+	"ops.migrations.file":                      "a file of ours",
+	"ops.oauth_clients.id":                     "random",
+	"ops.oauth_clients.network":                "a keyed hash",
+	"ops.oauth_codes.code":                     "a hash of a random code",
+	"ops.oauth_grants.client_key":              "a hash",
+	"ops.oauth_grants.redirect_key":            "a hash",
+	"ops.oauth_tokens.access":                  "a hash of a random token",
+	"ops.oauth_tokens.refresh":                 "a hash of a random token",
+	"ops.person_erasures.identity_key":         "a hash",
+	"ops.request_kinds.endpoint":               "a method and a route of ours",
+	"ops.request_kinds.error_code":             "a code of ours",
+	"ops.request_kinds.key_prefix":             "the beginning of a random key",
+	"ops.request_kinds.name_key":               "a hash",
+	"ops.sealed_keys.seal_key":                 "the name of a key of the operator",
+	"ops.signin_accounts.account":              "a keyed hash",
+	"ops.signin_browsers.token":                "a hash of a random token",
+	"ops.signin_failures.who":                  "a keyed hash",
+	"ops.signin_links.purpose":                 "a purpose of ours",
+	"ops.signin_links.token":                   "a hash of a random token",
+	"ops.signin_proofs.address":                "a keyed hash",
+	"ops.signin_recovery_codes.code":           "a hash of a random code",
+	"ops.signin_sessions.token":                "a hash of a random token",
+	"ops.webhook_leases.webhook_id":            "random",
+	"usage.charges.month":                      "a month",
+	"usage.flushes.month":                      "a month",
+}
+
+// wantNoTextAsKeys wants no text of customers as the key of an index: a B-tree keeps keys of deleted rows as the bounds
+// of its pages, however often it is vacuumed. So a hash stands for a text, which may be an included column.
+func wantNoTextAsKeys(t *testing.T, db *pgxpool.Pool) {
+	t.Helper()
+	keys := query[string](t, db, `select distinct n.nspname || '.' || coalesce(c.relname || '.' || a.attname,
+			i.indexrelid::regclass || ' (expression)')
+		from pg_index i cross join unnest(i.indkey) with ordinality k (attribute, place)
+			join pg_class c on c.oid = i.indrelid join pg_namespace n on n.oid = c.relnamespace
+			left join pg_attribute a on a.attrelid = c.oid and a.attnum = k.attribute and k.attribute <> 0
+			left join pg_type y on y.oid = a.atttypid left join pg_type e on e.oid = y.typelem
+		where n.nspname !~ '^(pg_|information_schema)' and k.place <= i.indnkeyatts and (a.attnum is null or `+textTypes+`)
+		order by 1`)
+	found := map[string]bool{}
+	for _, key := range keys {
+		key = partitionDay.ReplaceAllString(key, ".")
+		_, inSchema, _ := strings.Cut(key, ".")
+		if _, all := keysWithoutText["*."+inSchema]; all {
+			key = "*." + inSchema
+		}
+		found[key] = true
+		if keysWithoutText[key] == "" {
+			t.Errorf("%s is a key of an index: use a hash of it, or list it with the reason if it holds no text of customers", key)
+		}
+	}
+	for key := range keysWithoutText {
+		if !found[key] {
+			t.Errorf("%s is listed, and no index has it as a key", key)
+		}
 	}
 }

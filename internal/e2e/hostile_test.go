@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -16,6 +17,7 @@ import (
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/apitest"
+	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/scrape"
 	"github.com/annals-project/annals/internal/seedtest"
 	"github.com/annals-project/annals/readapi"
@@ -30,8 +32,7 @@ const (
 	hostileWarm = 4
 	// hostileFailures ends a walk that is wrong all the time.
 	hostileFailures = 25
-	// hostileHang is how long a call, or a wait for the service to calm down, may take before it
-	// counts as hung.
+	// hostileHang is how long a call may take before it counts as hung.
 	hostileHang = 4 * time.Minute
 )
 
@@ -97,7 +98,7 @@ func newHostileWalk(t *testing.T, seed uint64) *hostileWalk {
 	transport.MaxIdleConnsPerHost, transport.DisableCompression = 32, true
 	t.Cleanup(transport.CloseIdleConnections)
 	w := &hostileWalk{
-		tenancy: &tenancy{service: newService(t)}, seed: seed, contract: apitest.Load(t, readapi.OpenAPI), answers: map[string]int{},
+		tenancy: &tenancy{service: newService(t, sharedPostgres(t))}, seed: seed, contract: apitest.Load(t, readapi.OpenAPI), answers: map[string]int{},
 		http: &http.Client{
 			Transport:     transport,
 			Timeout:       hostileHang,
@@ -143,12 +144,12 @@ func (w *hostileWalk) walk(lasts time.Duration) {
 		warm, rest = most, most
 	}
 	w.attack(0, warm, warmFor)
-	before, warmCalls := w.drain(nil), w.calls.Load()
+	before, warmCalls := w.drain(drained{}), w.calls.Load()
 	w.attack(1, rest, lasts-warmFor)
 	if w.calls.Load() == warmCalls {
 		w.t.Errorf("seed %d: no call was made after the first %d", w.seed, warmCalls)
 	}
-	after := w.drain(&before)
+	after := w.drain(before)
 	w.t.Logf("%d calls; goroutines %.0f then %.0f, heap %.0f then %.0f MiB, resident %.0f then %.0f MiB", w.calls.Load(),
 		before.goroutines, after.goroutines, before.heap/(1<<20), after.heap/(1<<20), before.resident/(1<<20),
 		after.resident/(1<<20))
@@ -161,7 +162,7 @@ func (w *hostileWalk) walk(lasts time.Duration) {
 	// What was stored does not stop the next start either.
 	w.stop()
 	w.start()
-	w.drain(nil)
+	w.calm()
 	w.estimatesLeftNothing()
 	for line := range strings.Lines(w.log.String()) {
 		if strings.Contains(line, "panic") {
@@ -225,32 +226,29 @@ func (w *hostileWalk) fail(format string, args ...any) {
 	}
 }
 
-// drain waits until nothing is in progress and, where there is something to compare with, until
-// what the calls took is given back.
-func (w *hostileWalk) drain(before *drained) drained {
+// calm waits until no send of any caller is in progress.
+func (w *hostileWalk) calm() {
 	w.t.Helper()
 	w.http.CloseIdleConnections()
-	deadline := time.NewTimer(hostileHang)
-	defer deadline.Stop()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
 	last := map[*hostileCaller]string{}
-	var now drained
-	for {
-		settled := w.settled(last)
+	runtest.Await(w.t, "no send is in progress", func() bool { return w.settled(last) })
+}
+
+// drain waits until the service is calm and, where there is something to compare with, until what the calls took is
+// given back.
+func (w *hostileWalk) drain(before drained) (now drained) {
+	w.t.Helper()
+	w.calm()
+	defer func() {
+		if w.t.Failed() {
+			w.t.Logf("seed %d: the service is left with %+v; warm it had %+v", w.seed, now, before)
+		}
+	}()
+	runtest.Await(w.t, "what the calls took is given back", func() bool {
 		now = w.measure()
-		if settled &&
-			(before == nil || now.goroutines <= before.goroutines+moreGoroutines && now.heap <= 2*before.heap+moreHeap) {
-			return now
-		}
-		select {
-		case <-deadline.C:
-			w.t.Errorf("seed %d: after all calls the service is left with %+v, settled %t; warm it had %+v", w.seed, now,
-				settled, before)
-			return now
-		case <-tick.C:
-		}
-	}
+		return before == drained{} || now.goroutines <= before.goroutines+moreGoroutines && now.heap <= 2*before.heap+moreHeap
+	})
+	return now
 }
 
 // settled is whether no send of any caller is in progress. last holds the send that each is asked
@@ -296,4 +294,132 @@ func (w *hostileWalk) measure() drained {
 	}
 	now.goroutines, now.resident = w.metric("go_goroutines"), w.metric("process_resident_memory_bytes")
 	return now
+}
+
+// newEstimator makes the project that stays empty. From then on no event is about it.
+func (w *hostileWalk) newEstimator() {
+	w.t.Helper()
+	made, _ := w.newTenant(w.management, "hostile estimates")
+	w.estimator = &hostileCaller{tenant: made, marker: "zmestimator"}
+	w.newTenant(w.management, walkBegins)
+}
+
+// item is a data point for an estimate. Its names are those of any caller, or odd ones.
+func (w *hostileWorker) item() map[string]any {
+	item := map[string]any{}
+	for _, kind := range []string{"source", "identity", "audience"} {
+		field, name := kind, choose(w, w.callers...).pools.some(w.rng, kind)
+		if kind == "source" {
+			field = "id"
+		}
+		if w.one(20) {
+			name = w.odd()
+		}
+		if name != "" {
+			item[field] = name
+		}
+	}
+	return item
+}
+
+// estimate is a step of who makes only estimates.
+func (w *hostileWorker) estimate() {
+	body, _ := w.estimates.next()
+	c := w.to(http.MethodPost, estimateRoute, "", body)
+	broken := func(c hostileCall) hostileCall { // still a call of the route
+		c.body = w.brokenBody(slices.Clone(c.body))
+		return c
+	}
+	switch w.rng.IntN(6) {
+	case 0:
+		w.send(broken(c))
+	case 1:
+		w.abort(c)
+	case 2:
+		w.burst(c, broken)
+	default:
+		w.send(c)
+	}
+}
+
+// estimatesLeftNothing estimates every hostile file once more. Then the project of the estimates still holds nothing:
+// no event is about it, no call of it is logged, nothing is charged, and nothing is recalled.
+func (w *hostileWalk) estimatesLeftNothing() {
+	w.t.Helper()
+	key, worker := w.estimator.key, w.worker(w.estimator, hostileWorkers, 2)
+	for _, points := range []string{"summary", "full", "none"} {
+		text := worker.encode(worker.estimates.all(points))
+		answer := w.must(key, http.MethodPost, estimateRoute, string(text))
+		if files, _ := answer["files"].([]any); len(files) != len(worker.estimates.files) || answer["dataPoints"] == 0.0 {
+			w.t.Errorf("%d files with %v data points", len(files), answer["dataPoints"])
+		}
+	}
+	w.untouched([]string{"estimates"}, func(string) string { return w.estimator.slug })
+	for _, look := range []struct {
+		path  string
+		wants []string
+	}{
+		{"/requests", []string{`"requests":[]`}}, // first, since the others are in the log
+		{"/identities", []string{`"identities":[]`}},
+		{"/trace/roots", []string{`"sources":{"nodes":[]`, `"memories":{"nodes":[]`}},
+		{"/audiences", []string{`"audiences":[{"slug":"project",`, `"memberCount":0,"memoryCount":0,`, `"rule":null}]}`}},
+		{"/usage", []string{`"ingestions":0,"recalls":0,`}},
+	} {
+		_, body := w.call(key, http.MethodGet, look.path, "")
+		for _, want := range look.wants {
+			if !strings.Contains(body, want) {
+				w.t.Errorf("%s of who made only estimates lacks %s: %.1000s", look.path, want, body)
+			}
+		}
+	}
+	query, err := json.Marshal(map[string]any{"query": "tea " + w.estimator.marker, "identity": "walk", "limit": 200})
+	runtest.Must(w.t, err)
+	if page := w.must(key, http.MethodPost, "/recall", string(query)); fmt.Sprint(page["results"]) != "[]" {
+		w.t.Errorf("who made only estimates recalls %v", page["results"])
+	}
+}
+
+// pools are the names that a caller has used or was given, newest last, each list bounded.
+type pools struct {
+	mu sync.Mutex
+	of map[string][]string
+}
+
+const poolSize = 40
+
+// add keeps a name, and drops the oldest where there are too many.
+func (p *pools) add(kind, name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of == nil {
+		p.of = map[string][]string{}
+	}
+	if list := p.of[kind]; len(list) >= poolSize {
+		p.of[kind] = list[1:]
+	}
+	p.of[kind] = append(p.of[kind], name)
+}
+
+// some is one of the names, "" for none.
+func (p *pools) some(rng *rand.Rand, kind string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := p.of[kind]
+	if len(list) == 0 {
+		return ""
+	}
+	return list[rng.IntN(len(list))]
+}
+
+// drop takes the oldest names out, all but so many.
+func (p *pools) drop(kind string, left int) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := p.of[kind]
+	if len(list) <= left {
+		return nil
+	}
+	old := list[:len(list)-left]
+	p.of[kind] = append([]string(nil), list[len(list)-left:]...)
+	return old
 }

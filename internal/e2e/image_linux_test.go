@@ -69,12 +69,8 @@ func TestImage_ServesFromItsRoot(t *testing.T) {
 	}
 	installed := &service{t: t, dir: filepath.Join(i.root, i.data)}
 	c, err := client.New("http://"+api, installed.credentials()["ANNALS_PROJECT_KEY"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Ana likes green tea."}); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
+	runtest.Must(t, errorOf(c.Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Ana likes green tea."})))
 	eventually(t, "the text is recalled", func() error {
 		found, err := c.Recall(t.Context(), client.RecallRequest{Query: "tea", Identity: "ana"})
 		if err == nil && len(found.Results) == 0 {
@@ -140,9 +136,7 @@ func unpackImage(t *testing.T) *image {
 	i.compile(build)
 	// A folder of the owner that nobody may write to, but for the volume.
 	for _, dir := range []string{i.data, "/etc/ssl/certs"} {
-		if err := os.MkdirAll(filepath.Join(i.root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		runtest.Must(t, os.MkdirAll(filepath.Join(i.root, dir), 0o755))
 	}
 	i.protect()
 	i.isolated = true
@@ -161,9 +155,7 @@ func unpackImage(t *testing.T) *image {
 func (i *image) compile(build string) {
 	i.t.Helper()
 	target := filepath.Join(i.root, i.entrypoint[0])
-	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-		i.t.Fatal(err)
-	}
+	runtest.Must(i.t, os.MkdirAll(filepath.Dir(target), 0o755))
 	found := regexp.MustCompile(`(?m)^RUN (CGO_ENABLED=0 go build .*)$`).FindStringSubmatch(build)
 	if found == nil || !strings.Contains(found[1], " -o /out/annals ") {
 		i.t.Fatalf("the build stage has no build of /out/annals: %s", build)
@@ -189,9 +181,7 @@ func (i *image) protect() {
 			return os.Chmod(name, mode)
 		})
 	}
-	if err := mode(0o555); err != nil {
-		i.t.Fatal(err)
-	}
+	runtest.Must(i.t, mode(0o555))
 	i.t.Cleanup(func() {
 		if err := mode(0o755); err != nil {
 			i.t.Error(err)
@@ -223,9 +213,7 @@ func (i *image) start(name string, settings []string, args ...string) {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = readyLimit
-	if err := cmd.Start(); err != nil {
-		i.t.Fatal(err)
-	}
+	runtest.Must(i.t, cmd.Start())
 	i.t.Cleanup(func() {
 		// The context of the test has ended, which asks the program to end.
 		if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 0 {
@@ -260,9 +248,7 @@ func (i *image) files() map[string]string {
 func readDockerfile(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "Dockerfile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	return string(text)
 }
 
@@ -280,13 +266,9 @@ func words(t *testing.T, value string) (list []string) {
 func postgresOverTCP(t *testing.T) string {
 	t.Helper()
 	server, err := pgx.ParseConfig(pgtest.URL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {

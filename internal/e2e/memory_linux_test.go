@@ -2,10 +2,8 @@ package e2e
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -33,13 +31,9 @@ func TestImport_SmallMemory(t *testing.T) {
 	}
 	points := filepath.Join(t.TempDir(), "points.jsonl")
 	runtest.Must(t, os.WriteFile(points, lines.Bytes(), 0o600))
-	out, err := exec.Command(binary, "import", "--data-dir", s.dir, "--points", points, "--wait", "--json").Output()
 	var sum imported
-	if err == nil {
-		err = json.Unmarshal(out, &sum)
-	}
-	if err != nil || uint64(sum.Sent) != texts {
-		t.Errorf("sent %d of %d, %v", sum.Sent, texts, err)
+	if s.decoded(&sum, "import", "--points", points, "--wait"); uint64(sum.Sent) != texts {
+		t.Errorf("sent %d of %d", sum.Sent, texts)
 	}
 	if n := killedForMemory(t, group); n != 0 {
 		t.Errorf("the system killed %d processes for memory", n)

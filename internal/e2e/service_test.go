@@ -3,20 +3,24 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/eventstore/node/clustertest"
 	"github.com/annals-project/annals/internal/apitest"
+	"github.com/annals-project/annals/internal/e2e/servicetest"
 	"github.com/annals-project/annals/internal/pg/pgtest"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/readapi"
@@ -27,29 +31,12 @@ var binary string
 
 func TestMain(m *testing.M) {
 	clustertest.Main()
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "annals-e2e-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		// Checkpoints come while nothing is to happen: tests that compare logs would see them.
-		if err := os.Setenv("ANNALS_AUDIT_SECONDS", "3600"); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		if binary = os.Getenv("ANNALS_TEST_BINARY"); binary != "" {
-			return pgtest.Run(m) // built by who has the modules; this user may not
-		}
-		binary = filepath.Join(dir, "annals")
-		build := exec.Command("go", "build", "-o", binary, "github.com/annals-project/annals/cmd/annals")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "%s\n%v\n", out, err)
-			return 1
-		}
-		return pgtest.Run(m)
-	}())
+	// Checkpoints come while nothing is to happen: tests that compare logs would see them.
+	if err := os.Setenv("ANNALS_AUDIT_SECONDS", "3600"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(servicetest.Run(m, &binary, worked.end, documented.end))
 }
 
 // readyLimit bounds a start and everything else that a test waits for. It catches what hangs, not
@@ -76,13 +63,53 @@ type service struct {
 func newService(t *testing.T, env ...string) *service {
 	t.Helper()
 	s := &service{t: t, dir: filepath.Join(t.TempDir(), "data"), addr: runtest.FreeAddress(t), env: env, log: &runtest.Output{}}
-	t.Cleanup(func() {
-		s.stop()
-		if t.Failed() {
-			t.Logf("the service said:\n%s", s.log.Tail(8<<10))
-		}
-	})
+	t.Cleanup(s.logIfFailed)
+	t.Cleanup(s.stop)
 	return s
+}
+
+func (s *service) logIfFailed() {
+	if s.t.Failed() {
+		s.t.Logf("the service said:\n%s", s.log.Tail(8<<10))
+	}
+}
+
+// common is a service of several tests, in projects of their own. The first of them starts it, and the end of the
+// package stops it.
+type common struct {
+	once sync.Once
+	s    *service
+}
+
+// worked is of tests that work, documented of those that type what the pages print, which load would disturb.
+var worked, documented common
+
+// of returns the service for a test.
+func (c *common) of(t *testing.T) *service {
+	t.Helper()
+	c.once.Do(func() {
+		dir, err := os.MkdirTemp("", "annals-e2e-") //nolint:usetesting // it outlives the test
+		runtest.Must(t, err)
+		s := &service{t: t, dir: filepath.Join(dir, "data"), addr: runtest.FreeAddress(t), log: &runtest.Output{}}
+		s.start()
+		c.s = s
+	})
+	if c.s == nil {
+		t.Fatal("the service of several tests did not start")
+	}
+	s := *c.s
+	s.t = t
+	t.Cleanup(s.logIfFailed)
+	return &s
+}
+
+// end stops the service, if it was started, and removes its data.
+func (c *common) end() error {
+	if c.s == nil {
+		return nil
+	}
+	err := errors.Join(c.s.cmd.Process.Signal(os.Interrupt), <-c.s.done)
+	return errors.Join(err, os.RemoveAll(filepath.Dir(c.s.dir)))
 }
 
 // sharedPostgres is a setting for a service whose database is not what the test is about: one server
@@ -97,9 +124,7 @@ func (s *service) begin() {
 	s.cmd = exec.Command(args[0], args[1:]...)
 	s.cmd.Env = append(append(os.Environ(), "ANNALS_LOG_LEVEL=warn"), s.env...)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
-	if err := s.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	runtest.Must(s.t, s.cmd.Start())
 	s.done = make(chan error, 1)
 	go func(cmd *exec.Cmd, done chan error) { done <- cmd.Wait() }(s.cmd, s.done)
 }
@@ -108,9 +133,7 @@ func (s *service) begin() {
 func (s *service) start() {
 	s.t.Helper()
 	s.begin()
-	if err := s.awaitReady(); err != nil {
-		s.t.Fatal(err)
-	}
+	runtest.Must(s.t, s.awaitReady())
 }
 
 func (s *service) awaitReady() error {
@@ -155,9 +178,7 @@ func (s *service) readiness() string {
 // kill ends the process as a crash does.
 func (s *service) kill() {
 	s.t.Helper()
-	if err := s.cmd.Process.Kill(); err != nil {
-		s.t.Fatal(err)
-	}
+	runtest.Must(s.t, s.cmd.Process.Kill())
 	<-s.done
 	s.cmd = nil
 }
@@ -189,16 +210,35 @@ func (s *service) stop() {
 // credentials are the values of the file that the first start writes.
 func (s *service) credentials() map[string]string {
 	s.t.Helper()
-	data, err := os.ReadFile(filepath.Join(s.dir, "credentials.env"))
-	if err != nil {
-		s.t.Fatal(err)
+	return servicetest.Credentials(s.t, s.dir)
+}
+
+// command is a command of the operator on the data folder.
+func (s *service) command(args ...string) *exec.Cmd {
+	return exec.CommandContext(s.t.Context(), binary, append(args, "--data-dir", s.dir)...)
+}
+
+// try runs a command, and returns all that it prints.
+func (s *service) try(args ...string) (string, error) {
+	out, err := s.command(args...).CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+// annals runs a command that succeeds, and returns its output.
+func (s *service) annals(args ...string) string {
+	s.t.Helper()
+	out, err := s.command(args...).Output()
+	if failed, is := errors.AsType[*exec.ExitError](err); is {
+		s.t.Fatalf("annals %s: %v\n%s%s", strings.Join(args, " "), err, out, failed.Stderr)
 	}
-	values := make(map[string]string)
-	for line := range strings.Lines(string(data)) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		values[name] = value
-	}
-	return values
+	runtest.Must(s.t, err)
+	return string(out)
+}
+
+// decoded runs a command that succeeds, and decodes its JSON.
+func (s *service) decoded(into any, args ...string) {
+	s.t.Helper()
+	runtest.Must(s.t, json.Unmarshal([]byte(s.annals(append(args, "--json")...)), into))
 }
 
 // client is a client with the project key of the first start, management one with the management key.
@@ -221,22 +261,34 @@ func (s *service) with(key string, options ...client.Option) *client.Client {
 		client.WithTransport(apitest.Load(s.t, readapi.OpenAPI).Transport(s.t, transport)),
 		client.WithTimeout(patience), client.WithConnectWait(0),
 	}, options...)...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	runtest.Must(s.t, err)
 	return c
 }
 
-// neighbour is a client of another project of the same organization, with the project's slug and the
-// id of its key.
-func (s *service) neighbour() (c *client.Client, slug, key string) {
+// project is a project, with a client and the key of it.
+type project struct {
+	*client.Client
+	slug, key, keyID string
+}
+
+// project makes another project of the organization.
+func (s *service) project(name string) project {
 	s.t.Helper()
 	m := s.management()
-	project, err := m.CreateProject(s.t.Context(), client.NewProject{Name: "Next door"})
+	made, err := m.CreateProject(s.t.Context(), client.NewProject{Name: name})
 	runtest.Must(s.t, err)
-	created, err := m.CreateProjectKey(s.t.Context(), client.NewProjectKey{Project: project.Slug, Name: "agent"})
+	key, err := m.CreateProjectKey(s.t.Context(), client.NewProjectKey{Project: made.Slug, Name: "agent"})
 	runtest.Must(s.t, err)
-	return s.with(created.Key), project.Slug, created.ID
+	return project{s.with(key.Key), made.Slug, key.Key, key.ID}
+}
+
+// store sends a data point, and waits until it is derived.
+func store(t *testing.T, c *client.Client, p client.DataPoint) (send string) {
+	t.Helper()
+	r, err := c.Ingest(t.Context(), p)
+	runtest.Must(t, err)
+	completed(t.Context(), t, c, r.IngestionID)
+	return r.IngestionID
 }
 
 // completed waits until a send is completed.
@@ -261,6 +313,34 @@ func completed(ctx context.Context, t *testing.T, c *client.Client, id string) {
 		case <-deadline.Done():
 			t.Fatalf("send %s is still %s: %+v", id, status.Status, status)
 		case <-tick.C:
+		}
+	}
+}
+
+// TestSources looks at every file that the program is built of. The program is built by a process
+// of its own, of which the cache of test results knows nothing: by this it knows that a result is
+// old once one of them changes.
+func TestSources(t *testing.T) {
+	found := map[string]bool{}
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := d.Name()
+		if d.IsDir() && (name == "bin" || name == "testdata" || strings.HasPrefix(name, ".") && name != "..") {
+			return filepath.SkipDir
+		}
+		if strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "go.") ||
+			strings.HasSuffix(name, ".sql") {
+			found[filepath.ToSlash(path)] = true
+			_, err = os.Stat(path)
+		}
+		return err
+	})
+	runtest.Must(t, err)
+	for _, name := range []string{"go.mod", "cmd/annals/main.go", "domain/catalog.go", "projections/access/schema.sql"} {
+		if !found["../../"+name] {
+			t.Errorf("%s is not among the %d files", name, len(found))
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/annals-project/annals/internal/bench/hostile"
 	"github.com/annals-project/annals/internal/bench/load"
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 func TestText_EqualSeeds(t *testing.T) {
@@ -36,9 +37,7 @@ func TestSizes_Scaled(t *testing.T) {
 		Connections: 500, Metadata: 200, Traits: 500, Texts: 5000, Projects: 300, Revisions: 100_000,
 		Hold: time.Minute, Scale: 0.01,
 	}
-	if err := full.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Must(t, full.Validate())
 	if got := full.Scaled(); got.Moves != 2 || got.Deletions != 1000 || got.Rules != 1 || got.Hold != 2*time.Second {
 		t.Errorf("scaled to %+v", got)
 	}
@@ -114,9 +113,7 @@ func TestAnswers_Wrong(t *testing.T) {
 			defer arena.Close()
 			for _, attack := range hostile.Attacks() {
 				if attack.Name == "rules" {
-					if err := attack.Run(t.Context(), arena); err != nil {
-						t.Fatal(err)
-					}
+					runtest.Must(t, attack.Run(t.Context(), arena))
 				}
 			}
 			if wrong := arena.Answers.Wrong() > 0; wrong != c.wrong {

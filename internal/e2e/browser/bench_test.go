@@ -47,7 +47,7 @@ func BenchmarkPages(b *testing.B) {
 	url := pgtest.URL(b)
 	s := start(b, "ANNALS_POSTGRES="+url, "ANNALS_RATE_LIMIT_PER_MINUTE=0")
 	s.fill(b, url)
-	r := webtest.NewReader(b, s.console)
+	r := webtest.NewReader(b, s.Console)
 	s.signIn(r)
 	files := filesOfPages(b, r)
 	idle := s.work(b)
@@ -89,7 +89,7 @@ func await(d time.Duration) { <-time.After(d) }
 // work is the processor time that the service has used, in seconds, without its database.
 func (s *service) work(b *testing.B) float64 {
 	b.Helper()
-	used, err := scrape.Metric(b.Context(), s.api, "process_cpu_seconds_total")
+	used, err := scrape.Metric(b.Context(), s.API, "process_cpu_seconds_total")
 	runtest.Must(b, err)
 	return used
 }

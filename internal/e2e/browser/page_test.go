@@ -5,7 +5,11 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +20,8 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"github.com/annals-project/annals/internal/runtest"
 )
 
 // patience bounds how long a page may take to show what is expected. It catches what never comes.
@@ -91,9 +97,7 @@ func (p *person) listen(ev any) {
 
 func (p *person) must(err error) {
 	p.t.Helper()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	runtest.Must(p.t, err)
 }
 
 // open goes to an address of the console, as somebody who types it.
@@ -300,4 +304,127 @@ func quote(text string) string {
 		panic(err)
 	}
 	return string(quoted)
+}
+
+// call makes a call of the browser's protocol whose result does not matter.
+func call[P, R any](ctx context.Context, command cdp.Command[P, R], params P) error {
+	_, err := chromedp.Call(ctx, command, params)
+	return err
+}
+
+// evaluate returns the value of an expression in the page, and waits if it is a promise.
+func evaluate[T any](ctx context.Context, expression string) (T, error) {
+	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+}
+
+// faults is what pages complain of, in order.
+type faults struct {
+	sync.Mutex
+	list []string
+}
+
+func (f *faults) add(fault string) {
+	f.Lock()
+	defer f.Unlock()
+	f.list = append(f.list, fault)
+}
+
+// take returns what was added since the last call.
+func (f *faults) take() []string {
+	f.Lock()
+	defer f.Unlock()
+	list := f.list
+	f.list = nil
+	return list
+}
+
+// statuses holds the status of the last document.
+type statuses struct {
+	sync.Mutex
+	last int64
+}
+
+func (s *statuses) set(status int64) {
+	s.Lock()
+	defer s.Unlock()
+	s.last = status
+}
+
+func (s *statuses) get() int64 {
+	s.Lock()
+	defer s.Unlock()
+	return s.last
+}
+
+// required is the value of ANNALS_TEST_BROWSER with which a browser or axe that is missing fails the tests.
+const required = "required"
+
+// chromium is the browser of this test process. All windows are of one process, so that it starts once.
+var chromium struct {
+	sync.Once
+	ctx    context.Context
+	cancel context.CancelFunc
+	// missing names what is not installed, "" if all is.
+	missing string
+	axe     string
+}
+
+// axeFile is where make browser installs axe-core.
+var axeFile = filepath.Join("..", "..", "..", "bin", "browser", "node_modules", "axe-core", "axe.min.js")
+
+// program finds the browser, "" if there is none.
+func program() string {
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return ""
+}
+
+// startChromium starts the browser once. Its data is removed when the tests end.
+func startChromium() {
+	path := program()
+	axe, err := os.ReadFile(axeFile)
+	switch {
+	case path == "":
+		chromium.missing = "no Chromium is installed here"
+		return
+	case err != nil:
+		chromium.missing = "axe-core is not installed here (make browser does it): " + err.Error()
+		return
+	}
+	chromium.axe = string(axe)
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("hide-scrollbars", true), chromedp.Flag("lang", "en-US"),
+	)
+	ctx, endAllocator := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, endBrowser := chromedp.NewContext(ctx)
+	chromium.ctx, chromium.cancel = ctx, func() { endBrowser(); endAllocator() }
+	if err := chromedp.Do(ctx); err != nil {
+		chromium.missing = "Chromium does not start: " + err.Error()
+	}
+}
+
+// needBrowser skips a test where there is no browser or no axe, unless they are required.
+func needBrowser(t *testing.T) {
+	t.Helper()
+	chromium.Do(startChromium)
+	switch {
+	case chromium.missing == "":
+	case os.Getenv("ANNALS_TEST_BROWSER") == required:
+		t.Fatal(chromium.missing)
+	default:
+		t.Skip("the console is not walked with a browser: ", chromium.missing)
+	}
+}
+
+// stopChromium ends the browser, if it was started.
+func stopChromium() error {
+	if chromium.cancel != nil {
+		chromium.cancel()
+	}
+	return nil
 }

@@ -127,7 +127,7 @@ func TestWalk_EveryPage(t *testing.T) {
 	needBrowser(t)
 	s := start(t)
 	s.furnish()
-	owner := webtest.NewReader(t, s.console)
+	owner := webtest.NewReader(t, s.Console)
 	s.signIn(owner)
 	files := filesOfPages(t, owner)
 	invitation, faulty := s.offers(owner), s.faulty()
@@ -136,19 +136,19 @@ func TestWalk_EveryPage(t *testing.T) {
 			break
 		}
 		t.Run(strings.Trim(who.role+"-"+who.access, "-"), func(t *testing.T) {
-			email, password := s.credentials[ownerEmail], s.credentials[ownerPassword]
+			email, password := s.Credentials[ownerEmail], s.Credentials[ownerPassword]
 			if i > 0 {
 				email, password = fmt.Sprintf("walker-%d@acme.example", i), "correct horse battery"
 				s.invite(owner, email, password, who.role, who.access)
 			}
-			r := webtest.NewReader(t, s.console)
+			r := webtest.NewReader(t, s.Console)
 			r.Open("/")
 			r.Submit("Sign in", map[string]string{"E-mail": email, "Password": password})
 			pages := crawl(t, r)
 			pages = append(pages, found{"/docs/limits", "/docs/limits"}, found{"/docs/search", "/docs/search?q=audience"},
 				found{"/account/confirm", "/account/confirm?next=/account"}) // which a fresh session is not led to
 			t.Logf("%d pages", len(pages))
-			p := newPerson(t, s.console)
+			p := newPerson(t, s.Console)
 			for _, path := range []string{"/docs", "/docs/start", invitation} { // for who is not signed in
 				p.open(path)
 				p.answered(http.StatusOK)
@@ -181,17 +181,17 @@ func (s *service) offers(owner *webtest.Reader) (link string) {
 	s.t.Helper()
 	second := s.secondOwner()
 	second.Open("/settings/members")
-	second.Submit("Invite", map[string]string{"E-mail address": s.credentials[ownerEmail], "Role": "admin"})
+	second.Submit("Invite", map[string]string{"E-mail address": s.Credentials[ownerEmail], "Role": "admin"})
 	second.See("The membership is offered")
 	owner.Open("/settings/members")
 	owner.Submit("Invite", map[string]string{"E-mail address": "new@acme.example", "Role": "member"})
-	return strings.TrimPrefix(strings.TrimSpace(owner.At.Find(".notice code").First().Text()), s.console)
+	return strings.TrimPrefix(strings.TrimSpace(owner.At.Find(".notice code").First().Text()), s.Console)
 }
 
 // faulty is the page of a faulty request of a client.
 func (s *service) faulty() string {
 	s.t.Helper()
-	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.console+"/oauth2/register",
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.Console+"/oauth2/register",
 		strings.NewReader(`{"client_name":"Desk","redirect_uris":["https://desk.example/back"]}`))
 	runtest.Must(s.t, err)
 	req.Header.Set("Content-Type", "application/json")

@@ -1,122 +1,95 @@
 package browser
 
 import (
-	"context"
-	"errors"
-	"fmt"
+	"encoding/json"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	client "github.com/annals-project/annals/client"
-	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/e2e/servicetest"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/webtest"
 )
 
 // binary is the built program.
 var binary string
 
-func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "annals-browser-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		defer stopChromium()
-		binary = filepath.Join(dir, "annals")
-		build := exec.Command("go", "build", "-o", binary, "github.com/annals-project/annals/cmd/annals")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "%s\n%v\n", out, err)
-			return 1
-		}
-		return pgtest.Run(m)
-	}())
-}
+func TestMain(m *testing.M) { os.Exit(servicetest.Run(m, &binary, stopChromium)) }
 
-// service is a running installation, as a first start makes it.
+// service is a running installation.
 type service struct {
-	t   testing.TB
-	dir string
-	// api and console are its addresses.
-	api, console string
-	credentials  map[string]string
+	*servicetest.Service
+
+	t testing.TB
 }
 
 // start starts an installation with settings of its own, and stops it when the test ends.
 func start(t testing.TB, env ...string) *service {
 	t.Helper()
-	dir, log := filepath.Join(t.TempDir(), "data"), &runtest.Output{}
-	api, console := runtest.FreeAddress(t), runtest.FreeAddress(t)
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), binary, "serve",
-		"--data-dir", dir, "--api-addr", api, "--console-addr", console)
-	cmd.Env = append(append(os.Environ(), "ANNALS_LOG_LEVEL=warn", "ANNALS_POSTGRES="+pgtest.URL(t)), env...)
-	cmd.Stdout, cmd.Stderr = log, log
-	runtest.Must(t, cmd.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		if err := <-ended; err != nil {
-			t.Errorf("the service ended with %v", err)
-		}
-		if t.Failed() {
-			t.Logf("the log of the service:\n%s", log.Tail(8<<10))
-		}
-	})
-	runtest.Await(t, "the service is ready", func() bool {
-		select {
-		case err := <-ended:
-			ended <- err
-			t.Fatalf("the service ended: %v\n%s", err, log)
-		default:
-		}
-		res, err := http.Get("http://" + api + "/readyz")
-		if err != nil {
-			return false
-		}
-		_ = res.Body.Close()
-		return res.StatusCode == http.StatusOK
-	})
-	return &service{
-		t: t, dir: dir, api: "http://" + api, console: "http://" + console,
-		credentials: readCredentials(t, filepath.Join(dir, "credentials.env")),
-	}
-}
-
-// readCredentials reads the file that the first start writes.
-func readCredentials(t testing.TB, file string) map[string]string {
-	t.Helper()
-	data, err := os.ReadFile(file)
-	runtest.Must(t, err)
-	values := map[string]string{}
-	for line := range strings.Lines(string(data)) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		values[name] = value
-	}
-	return values
+	return &service{servicetest.Start(t, binary, env...), t}
 }
 
 // client is a client of the API with a key of the credentials file.
 func (s *service) client(name string) *client.Client {
 	s.t.Helper()
-	c, err := client.New(s.api, s.credentials[name])
+	c, err := client.New(s.API, s.Credentials[name])
 	runtest.Must(s.t, err)
 	return c
 }
 
-// annals runs a command of the operator and returns what it printed.
-func (s *service) annals(args ...string) string {
+// furnish fills the first project with what a small team has after a while, a webhook with events, and an archived
+// project.
+func (s *service) furnish() {
 	s.t.Helper()
-	cmd := exec.CommandContext(s.t.Context(), binary, append(args, "--data-dir", s.dir)...)
-	out, err := cmd.Output()
-	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
-		s.t.Fatalf("annals %v: %v\n%s", args, err, failed.Stderr)
+	webtest.Furnish(s.t, s.client("ANNALS_PROJECT_KEY"), s.client("ANNALS_MANAGEMENT_KEY"), "")
+	s.Annals("project", "archive", "old-pilot")
+	var hook struct{ URL string }
+	runtest.Must(s.t, json.Unmarshal([]byte(s.Annals("webhook", "create", "--project", "default", "--name", "Issues",
+		"--content-path", "$.issue.body", "--id-path", "$.issue.node_id", "--filter", "$.action is-any-of opened edited", "--json")), &hook))
+	for _, event := range []string{
+		`{"action":"opened","issue":{"node_id":"I_1","body":"The export button does nothing in Firefox."}}`,
+		`{"action":"closed","issue":{"node_id":"I_1","body":"The export button does nothing in Firefox."}}`,
+		`{"action":"opened","issue":{"node_id":"I_2"}}`,
+	} {
+		s.event(hook.URL, event)
 	}
+}
+
+// event sends an event to a webhook.
+func (s *service) event(url, body string) {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, url, strings.NewReader(body))
 	runtest.Must(s.t, err)
-	return string(out)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	runtest.Must(s.t, err)
+	_ = res.Body.Close()
+	if res.StatusCode/100 != 2 {
+		s.t.Fatalf("an event was answered %d", res.StatusCode)
+	}
+}
+
+// The names of what the first start writes for the Owner.
+const (
+	ownerEmail    = "ANNALS_OWNER_EMAIL"
+	ownerPassword = "ANNALS_OWNER_PASSWORD"
+)
+
+// signIn signs in as the Owner that the first start made.
+func (s *service) signIn(r *webtest.Reader) {
+	s.t.Helper()
+	r.Open("/")
+	r.Submit("Sign in", map[string]string{"E-mail": s.Credentials[ownerEmail], "Password": s.Credentials[ownerPassword]})
+	r.Answered(http.StatusOK)
+}
+
+// signInAs signs in by the form.
+func (s *service) signInAs(p *person, email, password string) {
+	s.t.Helper()
+	p.open("/")
+	p.fill("E-mail", email)
+	p.fill("Password", password)
+	p.click("button", "Sign in")
 }

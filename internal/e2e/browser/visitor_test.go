@@ -79,7 +79,7 @@ type plainReader struct {
 }
 
 func newPlainReader(s *service) *plainReader {
-	return &plainReader{webtest.NewReader(s.t, s.console), map[string]string{}}
+	return &plainReader{webtest.NewReader(s.t, s.Console), map[string]string{}}
 }
 
 func (r *plainReader) open(path string) {

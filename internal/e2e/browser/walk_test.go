@@ -1,20 +1,22 @@
 package browser
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/internal/webtest"
 )
 
 // walk is what the Owner of a new service does on the first day. It returns the link for a person who may only read.
 func (s *service) walk(v visitor) (invitation string) {
 	s.t.Helper()
 	v.open("/")
-	v.fill("E-mail", s.credentials[ownerEmail])
-	v.fill("Password", s.credentials[ownerPassword])
+	v.fill("E-mail", s.Credentials[ownerEmail])
+	v.fill("Password", s.Credentials[ownerPassword])
 	v.button("Sign in")
 
 	v.fill("Name", "Walk")
@@ -29,7 +31,7 @@ func (s *service) walk(v visitor) (invitation string) {
 	v.link("Keys")
 	v.see("assistant")
 	v.lacks(key)
-	c, err := client.New(s.api, key)
+	c, err := client.New(s.API, key)
 	runtest.Must(s.t, err)
 	_, err = c.PutIdentity(s.t.Context(), client.IdentityRow{Identity: "ana", Traits: map[string]string{"team": "launch"}})
 	runtest.Must(s.t, err)
@@ -150,7 +152,7 @@ func (s *service) answerOffers(v visitor) {
 	second := s.secondOwner()
 	for _, button := range []string{"Decline", "Accept"} {
 		second.Open("/settings/members")
-		second.Submit("Invite", map[string]string{"E-mail address": s.credentials[ownerEmail], "Role": "admin"})
+		second.Submit("Invite", map[string]string{"E-mail address": s.Credentials[ownerEmail], "Role": "admin"})
 		second.See("The membership is offered")
 		v.open("/offers")
 		v.see("Second")
@@ -165,8 +167,8 @@ func (s *service) answerOffers(v visitor) {
 func (s *service) secondOwner() *plainReader {
 	s.t.Helper()
 	const email = "second@acme.example"
-	s.annals("org", "create", "Second", "--owner-email", email)
-	link, _, _ := strings.Cut(s.annals("person", "link", email), "\n")
+	s.Annals("org", "create", "Second", "--owner-email", email)
+	link, _, _ := strings.Cut(s.Annals("person", "link", email), "\n")
 	r := newPlainReader(s)
 	r.open(link)
 	r.fill("New password", "correct horse battery")
@@ -188,9 +190,114 @@ func TestWalk_InABrowser(t *testing.T) {
 	t.Parallel()
 	needBrowser(t)
 	s := start(t)
-	owner := newPerson(t, s.console)
+	owner := newPerson(t, s.Console)
 	invitation := s.walk(owner)
 	t.Logf("the first day takes %d clicks and %d fields", owner.clicks, owner.fields)
-	s.read(newPerson(t, s.console), invitation)
+	s.read(newPerson(t, s.Console), invitation)
 	s.answerOffers(owner)
+}
+
+// TestWalk_AStranger has somebody who knows no command and no document finish five tasks, and counts the clicks.
+func TestWalk_AStranger(t *testing.T) {
+	t.Parallel()
+	needBrowser(t)
+	s := start(t)
+	s.furnish()
+	p := newPerson(t, s.Console)
+	s.signInAs(p, s.Credentials[ownerEmail], s.Credentials[ownerPassword])
+	for _, task := range []struct {
+		name string
+		do   func()
+	}{
+		{"why did Ben not see the budget", func() {
+			p.link("default")
+			p.link("Who sees what")
+			p.fill("Identity", "ben")
+			p.fill("Id of the data point", "budget")
+			p.button("Explain")
+			p.see("ben may not read budget")
+			p.see("team")
+		}},
+		{"who reads the audience launch, and since when", func() {
+			p.link("default")
+			p.link("Audiences")
+			p.link("launch")
+			p.see("Member since")
+			p.see("ana")
+			p.see("dev")
+			p.lacks("chloe")
+		}},
+		{"what did last week cost, and which key caused it", func() {
+			p.link("Usage")
+			p.link("Last week")
+			p.see("No call was made in these days.")
+			p.link("This week")
+			p.see("Which key caused it")
+			calls := fmt.Sprint(s.callsWith("default"))
+			if key := p.grab("#keys ~ .scroll tbody tr:first-child td:first-child a"); key != "default" {
+				t.Errorf("the key with most calls is %q", key)
+			}
+			if shown := p.grab("#keys ~ .scroll tbody tr:first-child td:last-child"); shown != calls {
+				t.Errorf("the key made %s calls, the page shows %q", calls, shown)
+			}
+		}},
+		{"a mapping that failed is mended, and its events are replayed", func() {
+			p.link("default")
+			p.link("Webhooks")
+			p.link("Issues")
+			p.fill("Content path", "$.issue")
+			p.button("Save")
+			p.link("dropped")
+			p.link("UTC", "content path")
+			p.button("Replay")
+			p.seeLater("ingested")
+		}},
+		{"a leaked key is replaced", func() {
+			p.link("default")
+			p.link("Keys")
+			p.link("default")
+			p.button("Create the replacement")
+			if key := p.grab(".notice code"); len(key) < 20 {
+				t.Errorf("the new key is %q", key)
+			}
+			p.link("see whether the old one is still used")
+			p.tick("Refuse all calls with this key")
+			p.button("Revoke the key")
+			p.see("revoked")
+		}},
+	} {
+		p.open("/")
+		p.clicks, p.fields = 0, 0
+		task.do()
+		t.Logf("%s: %d clicks, %d fields", task.name, p.clicks, p.fields)
+	}
+}
+
+// callsWith counts the calls of a day with a key, as the API lists them.
+func (s *service) callsWith(key string) int {
+	s.t.Helper()
+	list, err := s.client("ANNALS_PROJECT_KEY").ListRequests(s.t.Context(), client.ListRequestsRequest{
+		RequestFilter: client.RequestFilter{KeyName: []string{key}},
+	})
+	runtest.Must(s.t, err)
+	return list.TotalCount
+}
+
+// TestWebhook_LiveDryRun changes a sample and then a path: what the event becomes follows without a button, each time.
+func TestWebhook_LiveDryRun(t *testing.T) {
+	t.Parallel()
+	needBrowser(t)
+	s := start(t)
+	r := webtest.NewReader(t, s.Console)
+	s.signIn(r)
+	r.Open("/p/default/webhooks/new")
+	show := r.Submit("Create", map[string]string{"Name": "Tickets", "Content path": "$.text"}).URL.Path
+	p := newPerson(t, s.Console)
+	s.signInAs(p, s.Credentials[ownerEmail], s.Credentials[ownerPassword])
+	p.open(show)
+	p.fill("Sample", `{"text":"live marigold","kind":"note"}`)
+	p.see("Content live marigold")
+	p.fill("Content path", `$.kind`)
+	p.see("Content note")
+	p.accessible()
 }

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/annals-project/annals/internal/pg/pgtest"
+	"github.com/annals-project/annals/internal/e2e/servicetest"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/webtest"
 )
@@ -22,23 +22,7 @@ import (
 // binary is the built program.
 var binary string
 
-func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "annals-mcp-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		binary = filepath.Join(dir, "annals")
-		build := exec.Command("go", "build", "-o", binary, "github.com/annals-project/annals/cmd/annals")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "%s\n%v\n", out, err)
-			return 1
-		}
-		return pgtest.Run(m)
-	}())
-}
+func TestMain(m *testing.M) { os.Exit(servicetest.Run(m, &binary)) }
 
 // installed is where make mcp-clients and make mcp-clients-python install the clients.
 var installed = filepath.Join("..", "..", "..", "bin", "mcp")
@@ -82,35 +66,14 @@ type service struct {
 // serve starts a new service, which ends with the test.
 func serve(t *testing.T) service {
 	t.Helper()
-	dir, api, console := filepath.Join(t.TempDir(), "data"), runtest.FreeAddress(t), runtest.FreeAddress(t)
-	process, log := exec.CommandContext(context.WithoutCancel(t.Context()), binary, "serve", "--data-dir", dir,
-		"--api-addr", api, "--console-addr", console), &runtest.Output{}
-	process.Env = append(os.Environ(), "ANNALS_LOG_LEVEL=warn", "ANNALS_POSTGRES="+pgtest.URL(t))
-	process.Stdout, process.Stderr = log, log
-	runtest.Must(t, process.Start())
-	t.Cleanup(func() {
-		_ = process.Process.Signal(os.Interrupt)
-		if err := process.Wait(); err != nil || t.Failed() {
-			t.Errorf("the service ended with %v\n%s", err, log.Tail(8<<10))
-		}
-	})
-	runtest.Await(t, "the service is ready", func() bool {
-		res, err := http.Get("http://" + api + "/readyz")
-		return err == nil && res.Body.Close() == nil && res.StatusCode == http.StatusOK
-	})
-	credentials, err := os.ReadFile(filepath.Join(dir, "credentials.env"))
-	runtest.Must(t, err)
-	value := func(name string) string {
-		_, rest, _ := strings.Cut(string(credentials), name+"=")
-		text, _, _ := strings.Cut(rest, "\n")
-		return strings.Trim(text, `'"`)
-	}
-	owner := webtest.NewReader(t, "http://"+console)
+	running := servicetest.Start(t, binary)
+	value := func(name string) string { return strings.Trim(running.Credentials[name], `'"`) }
+	owner := webtest.NewReader(t, running.Console)
 	owner.Open("/sign-in")
 	owner.Submit("Sign in", map[string]string{
 		"E-mail address": value("ANNALS_OWNER_EMAIL"), "Password": value("ANNALS_OWNER_PASSWORD"),
 	})
-	return service{"http://" + console + "/mcp", value("ANNALS_PROJECT_KEY"), owner}
+	return service{running.Console + "/mcp", value("ANNALS_PROJECT_KEY"), owner}
 }
 
 // client is a client, the command that runs it, and what it is configured with: a key, and an identity that it is bound
@@ -196,4 +159,31 @@ func consent(t *testing.T, owner *webtest.Reader, authorize string) string {
 	to, err := url.Parse(answer.Location)
 	runtest.Must(t, err)
 	return to.RawQuery
+}
+
+// Each client of Python does what those of npm do, in each of the three ways. They are many and slow to install, so
+// make soak alone runs them.
+func TestClients_Python(t *testing.T) {
+	if os.Getenv("ANNALS_TEST_MCP_CLIENTS") != "all" {
+		t.Skip("ANNALS_TEST_MCP_CLIENTS is not all: the clients of Python are left out")
+	}
+	folder, err := filepath.Abs(installed)
+	runtest.Must(t, err)
+	// One of them needs an older version of what the others need, so it has packages of its own.
+	python, older := filepath.Join(folder, "python"), filepath.Join(folder, "langchain")
+	for _, packages := range []string{python, older} {
+		if _, err := os.Stat(filepath.Join(packages, "requirements.txt")); err != nil {
+			t.Skipf("the clients of Python are not installed here: make mcp-clients-python does it (%v)", err)
+		}
+	}
+	s := serve(t)
+	for _, c := range []struct{ name, packages string }{
+		{"mcp", python}, {"fastmcp", python}, {"openai-agents", python}, {"pydantic-ai", python}, {"langchain", older},
+	} {
+		command := []string{filepath.Join(c.packages, "bin", "python"), "client.py", c.name}
+		for _, way := range []client{{key: s.key}, {key: s.key, identity: "eve"}, {}} {
+			way.name, way.command, way.structured = c.name, command, c.name == "pydantic-ai"
+			t.Run(way.id(), func(t *testing.T) { way.run(t, s) })
+		}
+	}
 }

@@ -1,7 +1,7 @@
 package e2e
 
 import (
-	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,18 +20,6 @@ import (
 	"github.com/annals-project/annals/internal/importer"
 	"github.com/annals-project/annals/internal/runtest"
 )
-
-// annals runs a command on the data folder, and returns what it prints.
-func (s *service) annals(args ...string) string {
-	s.t.Helper()
-	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(s.t.Context(), binary, append(args, "--data-dir", s.dir)...)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		s.t.Fatalf("annals %s: %v\n%s", strings.Join(args, " "), err, &stderr)
-	}
-	return stdout.String()
-}
 
 // exported are the lines of an export: of data points, and of memories without our ids.
 func exported(t *testing.T, text string) (points []string, memories []map[string]any) {
@@ -67,10 +56,10 @@ func vocabulary(points int) int { return max(500, points*2/5) }
 
 // history is what a project of the test holds: people of two audiences talk, revise and delete. So few texts share a
 // word that no question has more candidates than recall looks at.
-func (s *service) history(t *testing.T, key string, points int) {
+func (s *service) history(c project, points int) {
+	t, key := s.t, c.key
 	t.Helper()
-	c := s.with(key)
-	s.audiences(t, key)
+	s.audiences(key)
 	names, random := []string{"Ana", "Bo", "Cleo", "Dan"}, rand.New(rand.NewPCG(7, 7))
 	began := time.Date(2025, 3, 1, 9, 0, 0, 0, time.UTC)
 	var items []json.RawMessage
@@ -115,7 +104,7 @@ func (s *service) history(t *testing.T, key string, points int) {
 		last, err = c.IngestBatch(t.Context(), client.Batch{RawItems: some})
 		runtest.Must(t, err)
 	}
-	s.put(t, key, "/audiences/gone", map[string]any{"kind": "fixed", "identities": []string{"ana"}})
+	s.put(key, "/audiences/gone", map[string]any{"kind": "fixed", "identities": []string{"ana"}})
 	_, err := c.Ingest(t.Context(), client.DataPoint{ID: "gone", Content: "A zebra.", Timestamp: same, Audience: "gone"})
 	runtest.Must(t, err)
 	if status, answer, err := s.ask(t.Context(), key, "DELETE", "/audiences/gone", nil); err != nil || status != 204 {
@@ -130,60 +119,49 @@ func (s *service) history(t *testing.T, key string, points int) {
 	}
 	_, err = c.DeleteDataPoints(t.Context(), []string{"deleted"})
 	runtest.Must(t, err)
-	s.settled(t, c, last.IngestionID)
+	s.settled(c.Client, last.IngestionID)
 }
 
-func (s *service) audiences(t *testing.T, key string) {
-	t.Helper()
+func (s *service) audiences(key string) {
+	s.t.Helper()
 	for slug, body := range map[string]any{
 		"team":   map[string]any{"kind": "fixed", "identities": []string{"ana", "bo"}},
 		"others": map[string]any{"kind": "fixed", "identities": []string{"cleo"}},
 	} {
-		s.put(t, key, "/audiences/"+slug, body)
+		s.put(key, "/audiences/"+slug, body)
 	}
 }
 
-func (s *service) put(t *testing.T, key, path string, body any) {
-	t.Helper()
-	if status, answer, err := s.ask(t.Context(), key, "PUT", path, body); err != nil || status != 201 {
-		t.Fatalf("PUT %s: %d %s, %v", path, status, answer, err)
+func (s *service) put(key, path string, body any) {
+	s.t.Helper()
+	if status, answer, err := s.ask(s.t.Context(), key, "PUT", path, body); err != nil || status != 201 {
+		s.t.Fatalf("PUT %s: %d %s, %v", path, status, answer, err)
 	}
 }
 
 // removedAudience creates, without identities, the audience that an export names for one that was removed.
-func (s *service) removedAudience(t *testing.T, key string, lines []string) (slug string) {
-	t.Helper()
+func (s *service) removedAudience(key string, lines []string) (slug string) {
+	s.t.Helper()
 	for _, line := range lines {
 		var p struct{ ID, Audience string }
-		runtest.Must(t, json.Unmarshal([]byte(line), &p))
+		runtest.Must(s.t, json.Unmarshal([]byte(line), &p))
 		if p.ID == "gone" {
 			slug = p.Audience
 		}
 	}
 	if !strings.HasPrefix(slug, "removed-") {
-		t.Fatalf("the removed audience is %q", slug)
+		s.t.Fatalf("the removed audience is %q", slug)
 	}
-	s.put(t, key, "/audiences/"+slug, map[string]any{"kind": "fixed", "identities": []string{}})
+	s.put(key, "/audiences/"+slug, map[string]any{"kind": "fixed", "identities": []string{}})
 	return slug
 }
 
-func (s *service) settled(t *testing.T, c *client.Client, send string) {
-	t.Helper()
-	status, err := c.WaitSettled(t.Context(), send, nil)
-	if err != nil || !status.Settled {
-		t.Fatalf("not settled: %+v, %v", status, err)
-	}
-}
-
-// project is another project: its slug and a key.
-func (s *service) project(name string) (slug, key string) {
+func (s *service) settled(c *client.Client, send string) {
 	s.t.Helper()
-	m := s.management()
-	made, err := m.CreateProject(s.t.Context(), client.NewProject{Name: name})
-	runtest.Must(s.t, err)
-	created, err := m.CreateProjectKey(s.t.Context(), client.NewProjectKey{Project: made.Slug, Name: "key"})
-	runtest.Must(s.t, err)
-	return made.Slug, created.Key
+	status, err := c.WaitSettled(s.t.Context(), send, nil)
+	if err != nil || !status.Settled {
+		s.t.Fatalf("not settled: %+v, %v", status, err)
+	}
 }
 
 // answers are the recalls of 100 questions, without our ids.
@@ -222,12 +200,11 @@ func TestExport_ACopyRecallsTheSame(t *testing.T) {
 		_, err := fmt.Sscan(text, &points)
 		runtest.Must(t, err)
 	}
-	s := newService(t, sharedPostgres(t))
-	s.start()
-	key := s.credentials()["ANNALS_PROJECT_KEY"]
-	s.history(t, key, points)
-	first := s.annals("export", "--project", "default", "--memories")
-	if second := s.annals("export", "--project", "default", "--memories"); second != first {
+	s := worked.of(t)
+	original := s.project("The original")
+	s.history(original, points)
+	first := s.annals("export", "--project", original.slug, "--memories")
+	if second := s.annals("export", "--project", original.slug, "--memories"); second != first {
 		t.Error("a second export of the same project differs")
 	}
 	lines, memories := exported(t, first)
@@ -246,15 +223,15 @@ func TestExport_ACopyRecallsTheSame(t *testing.T) {
 
 	file := filepath.Join(t.TempDir(), "project.jsonl")
 	runtest.Must(t, os.WriteFile(file, []byte(first), 0o600))
-	slug, copied := s.project("The copy")
-	s.audiences(t, copied)
-	removed := s.removedAudience(t, copied, lines)
+	copied := s.project("The copy")
+	s.audiences(copied.key)
+	removed := s.removedAudience(copied.key, lines)
 	var sum struct{ Points, Sent, Skipped int }
-	out := s.annals("import", "--points", file, "--wait", "--json", "--key", copied)
-	if err := json.Unmarshal([]byte(out), &sum); err != nil || sum.Sent != len(lines) || sum.Skipped != len(memories) {
-		t.Fatalf("import: %v\n%s", err, out)
+	s.decoded(&sum, "import", "--points", file, "--wait", "--key", copied.key)
+	if sum.Sent != len(lines) || sum.Skipped != len(memories) {
+		t.Fatalf("import: %+v", sum)
 	}
-	again := s.annals("export", "--project", slug, "--memories")
+	again := s.annals("export", "--project", copied.slug, "--memories")
 	copyLines, copyMemories := exported(t, again)
 	if diff := cmp.Diff(lines, copyLines); diff != "" {
 		t.Errorf("data points of the copy: %s", diff)
@@ -262,17 +239,17 @@ func TestExport_ACopyRecallsTheSame(t *testing.T) {
 	if diff := cmp.Diff(memories, copyMemories); diff != "" {
 		t.Errorf("memories of the copy: %.2000s", diff)
 	}
-	page, err := s.with(copied).Recall(t.Context(), client.RecallRequest{Query: "zebra", Identity: "ana"})
+	page, err := copied.Recall(t.Context(), client.RecallRequest{Query: "zebra", Identity: "ana"})
 	if err != nil || len(page.Results) > 0 {
 		t.Errorf("audience %s of the copy has readers: %+v, %v", removed, page, err)
 	}
 	for identity, results := range map[string]int{"ana": 1, "bo": 0, "nobody": 0} {
-		page, err := s.with(copied).Recall(t.Context(), client.RecallRequest{Query: "quokka", Identity: identity})
+		page, err := copied.Recall(t.Context(), client.RecallRequest{Query: "quokka", Identity: identity})
 		if err != nil || len(page.Results) != results {
 			t.Errorf("%s recalls what is private to ana: %+v, %v", identity, page, err)
 		}
 	}
-	want, got := answers(t, s.with(key), points), answers(t, s.with(copied), points)
+	want, got := answers(t, original.Client, points), answers(t, copied.Client, points)
 	for n := range want {
 		if diff := cmp.Diff(want[n], got[n]); diff != "" {
 			t.Errorf("question %d: %.1000s", n, diff)
@@ -284,9 +261,8 @@ func TestExport_ACopyRecallsTheSame(t *testing.T) {
 // for what was deleted.
 func TestExport_ContinuesAfterAKill(t *testing.T) {
 	t.Parallel()
-	s := newService(t, sharedPostgres(t))
-	s.start()
-	c := s.client()
+	s := worked.of(t)
+	c := s.project("Killed exports")
 	const points = 24
 	send := func(i int, text string) {
 		_, err := c.Ingest(t.Context(), client.DataPoint{
@@ -297,7 +273,7 @@ func TestExport_ContinuesAfterAKill(t *testing.T) {
 	for i := range points {
 		send(i, fmt.Sprintf("Text %d of many. ", i)+strings.Repeat("\x01", 512<<10)) // a line of 3 MiB
 	}
-	want, _ := exported(t, s.annals("export", "--project", "default"))
+	want, _ := exported(t, s.annals("export", "--project", c.slug))
 	if len(want) != points {
 		t.Fatalf("%d lines", len(want))
 	}
@@ -306,7 +282,7 @@ func TestExport_ContinuesAfterAKill(t *testing.T) {
 	begun := 0
 	runtest.Await(t, "an export is killed after it began and before it ended", func() bool {
 		_ = os.Remove(file)
-		cmd := exec.Command(binary, "export", "--project", "default", "--out", file, "--data-dir", s.dir)
+		cmd := exec.Command(binary, "export", "--project", c.slug, "--out", file, "--data-dir", s.dir)
 		runtest.Must(t, cmd.Start())
 		runtest.Await(t, "the export has saved its progress", func() bool {
 			text, err := os.ReadFile(file + ".progress")
@@ -332,9 +308,7 @@ func TestExport_ContinuesAfterAKill(t *testing.T) {
 	runtest.Must(t, err)
 
 	var sum struct{ Points int }
-	if err := json.Unmarshal([]byte(s.annals("export", "--project", "default", "--out", file, "--json")), &sum); err != nil {
-		t.Fatal(err)
-	}
+	s.decoded(&sum, "export", "--project", c.slug, "--out", file)
 	text, err := os.ReadFile(file)
 	runtest.Must(t, err)
 	got, _ := exported(t, string(text))
@@ -352,12 +326,106 @@ func TestExport_ContinuesAfterAKill(t *testing.T) {
 			t.Errorf("%s is left", left)
 		}
 	}
-	again := exec.Command(binary, "export", "--project", "default", "--out", file, "--data-dir", s.dir)
-	if out, err := again.CombinedOutput(); err == nil || !strings.Contains(string(out), "exists") {
+	if out, err := s.try("export", "--project", c.slug, "--out", file); err == nil || !strings.Contains(out, "exists") {
 		t.Errorf("a file was replaced: %v %s", err, out)
 	}
-	again = exec.Command(binary, "export", "--project", "nobody's", "--data-dir", s.dir)
-	if out, err := again.CombinedOutput(); err == nil || !strings.Contains(string(out), `there is no project "nobody's"`) {
+	if out, err := s.try("export", "--project", "nobody's"); err == nil || !strings.Contains(out, `there is no project "nobody's"`) {
 		t.Errorf("an unknown project: %v %s", err, out)
+	}
+}
+
+// A backup made under load and restored elsewhere serves everything that was acknowledged before it
+// began: it is recalled, its status stands, and the keys that the first installation handed out are
+// good at the second. The first one goes on.
+func TestBackup_UnderLoadThenRestore(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.start()
+	c := s.client()
+	before := map[string]string{} // ingestion ids by source
+	for i := range 12 {
+		id := fmt.Sprintf("before-%d", i)
+		r, err := c.Ingest(t.Context(), client.DataPoint{ID: id, Content: fmt.Sprintf("Person%d lives in Town%d and likes tea", i, i)})
+		runtest.Must(t, err)
+		before[id] = r.IngestionID
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	for w := range 3 {
+		load.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				point := client.DataPoint{
+					ID:      fmt.Sprintf("during-%d-%d", w, i),
+					Content: fmt.Sprintf("Visitor%d saw House%d", w, i),
+				}
+				if _, err := c.Ingest(context.WithoutCancel(ctx), point); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	backup := filepath.Join(t.TempDir(), "backup")
+	out, err := s.try("backup", backup)
+	stop()
+	load.Wait()
+	if err != nil || !strings.Contains(out, "backed up to "+backup) {
+		t.Fatalf("annals backup: %v\n%s", err, out)
+	}
+	s.stop()
+
+	restored := newService(t)
+	restored.annals("restore", backup)
+	restored.start()
+	rc := restored.client()
+	for i := range 12 {
+		id := fmt.Sprintf("before-%d", i)
+		completed(t.Context(), t, rc, before[id])
+		page, err := rc.Recall(t.Context(),
+			client.RecallRequest{Query: fmt.Sprintf("Where does Person%d live? Town%d", i, i), Identity: "x"})
+		if err != nil || len(page.Results) == 0 || page.Results[0].Sources[0].SourceID != id {
+			t.Errorf("recall of %s: %+v, %v", id, page, err)
+		}
+	}
+	store(t, rc, client.DataPoint{ID: "after", Content: "Anna moved to Porto"})
+}
+
+// Nothing that uses a data folder depends on the characters of its name: the private Postgres, the index, the operator
+// socket, the credentials, a backup and a restore.
+func TestBackup_FolderWithSpecialCharacters(t *testing.T) {
+	t.Parallel()
+	const name = "ä b+c%20'"
+	root, err := os.MkdirTemp("/tmp", "annals-e2e-") //nolint:usetesting // its path is too long for a socket
+	runtest.Must(t, err)
+	t.Cleanup(func() {
+		if err := os.RemoveAll(root); err != nil {
+			t.Error(err)
+		}
+	})
+	s := newService(t)
+	s.dir = filepath.Join(root, "1", name)
+	s.start()
+	r, err := s.client().Ingest(t.Context(), client.DataPoint{ID: "a", Content: "Anna likes tea"})
+	runtest.Must(t, err)
+	backup := filepath.Join(root, "2", name)
+	for _, args := range [][]string{{"status"}, {"failed"}, {"backup", backup}} {
+		s.annals(args...)
+	}
+	// A mistake of the person is no failure of the server.
+	again, err := s.try("backup", backup)
+	if err == nil || !strings.HasPrefix(again, "annals: back up into ") || !strings.Contains(again, "not empty") {
+		t.Errorf("a second backup into the folder: %v\n%s", err, again)
+	}
+	s.stop()
+
+	restored := newService(t)
+	restored.dir = filepath.Join(root, "3", name)
+	restored.annals("restore", backup)
+	restored.start()
+	c := restored.client()
+	completed(t.Context(), t, c, r.IngestionID)
+	page, err := c.Recall(t.Context(), client.RecallRequest{Query: "What does Anna like?", Identity: "x"})
+	if err != nil || len(page.Results) == 0 || page.Results[0].Sources[0].SourceID != "a" {
+		t.Errorf("recall: %+v, %v", page, err)
 	}
 }

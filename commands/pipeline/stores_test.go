@@ -12,9 +12,50 @@ import (
 	"github.com/annals-project/annals/eventstore"
 )
 
-// victim is a store that dies at one of its writes: before it is stored, or after, without an answer.
-type victim struct {
+// write is a change of a stream.
+type write struct{ kind, stream string }
+
+// The kinds of writes.
+const (
+	appends    = "append"
+	tombstones = "tombstone"
+	truncates  = "truncate"
+)
+
+// around is a store whose writes a function makes, by a call of store, or does not.
+type around struct {
 	eventstore.Store
+	do func(ctx context.Context, w write, store func() error) error
+}
+
+func (a around) Append(ctx context.Context, name string, expected eventstore.Revision,
+	events []eventstore.Proposed,
+) (done eventstore.Appended, err error) {
+	err = a.do(ctx, write{appends, name}, func() (err error) {
+		done, err = a.Store.Append(ctx, name, expected, events)
+		return err
+	})
+	return done, err
+}
+
+func (a around) Tombstone(ctx context.Context, name string, expected eventstore.Revision) (at eventstore.Position,
+	err error,
+) {
+	err = a.do(ctx, write{tombstones, name}, func() (err error) {
+		at, err = a.Store.Tombstone(ctx, name, expected)
+		return err
+	})
+	return at, err
+}
+
+func (a around) Truncate(ctx context.Context, name string, before eventstore.Revision) error {
+	return a.do(ctx, write{truncates, name}, func() error { return a.Store.Truncate(ctx, name, before) })
+}
+
+// victim is a process that dies at one of its writes: before it is stored, or after, without an answer. It makes one
+// write at a time, so that the steps of an operation have an order.
+type victim struct {
+	mu     sync.Mutex
 	left   int
 	stored bool
 	died   bool
@@ -22,71 +63,35 @@ type victim struct {
 
 var errDied = errors.New("killed")
 
-// write counts a write; do is called where it is to be stored.
-func (v *victim) write(do func() error) error {
+// over is the store of the process.
+func (v *victim) over(store eventstore.Store) eventstore.Store { return around{store, v.write} }
+
+func (v *victim) write(_ context.Context, _ write, store func() error) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	switch {
 	case v.died:
 		return errDied
 	case v.left > 0:
 		v.left--
-		return do()
+		return store()
 	default:
 		v.died = true
 		if v.stored {
-			return errors.Join(errDied, do())
+			return errors.Join(errDied, store())
 		}
 		return errDied
 	}
 }
 
-func (v *victim) Append(ctx context.Context, name string, expected eventstore.Revision,
-	events []eventstore.Proposed,
-) (done eventstore.Appended, err error) {
-	err = v.write(func() (err error) {
-		done, err = v.Store.Append(ctx, name, expected, events)
-		return err
-	})
-	return done, err
-}
-
-func (v *victim) Tombstone(ctx context.Context, name string, expected eventstore.Revision) (at eventstore.Position,
-	err error,
-) {
-	err = v.write(func() (err error) {
-		at, err = v.Store.Tombstone(ctx, name, expected)
-		return err
-	})
-	return at, err
-}
-
-func (v *victim) Truncate(ctx context.Context, name string, before eventstore.Revision) error {
-	return v.write(func() error { return v.Store.Truncate(ctx, name, before) })
-}
-
-// serial is a store that takes one write at a time, so that the steps of an operation have an order.
-type serial struct {
-	*victim
-	turn chan struct{}
-}
-
-func (s serial) Append(ctx context.Context, name string, expected eventstore.Revision,
-	events []eventstore.Proposed,
-) (eventstore.Appended, error) {
-	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
-	return s.victim.Append(ctx, name, expected, events)
-}
-
-func (s serial) Tombstone(ctx context.Context, name string, expected eventstore.Revision) (eventstore.Position, error) {
-	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
-	return s.victim.Tombstone(ctx, name, expected)
-}
-
-func (s serial) Truncate(ctx context.Context, name string, before eventstore.Revision) error {
-	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
-	return s.victim.Truncate(ctx, name, before)
+// panicsAt is a store that panics at each append to a stream.
+func panicsAt(store eventstore.Store, name string) eventstore.Store {
+	return around{store, func(_ context.Context, w write, store func() error) error {
+		if w == (write{appends, name}) {
+			panic("append")
+		}
+		return store()
+	}}
 }
 
 // repeats is a store that checks what it takes again under the id of an event: the same bytes but

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,6 +16,7 @@ import (
 	"github.com/annals-project/annals/commands"
 	"github.com/annals-project/annals/domain/memory"
 	"github.com/annals-project/annals/domain/stream"
+	"github.com/annals-project/annals/eventstore/backoff"
 	"github.com/annals-project/annals/internal/projection"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/work"
@@ -160,15 +163,9 @@ func TestWorker_LanesOfTwoProcesses(t *testing.T) {
 		for n := range items {
 			items[n] = item(fmt.Sprint("text ", n), fmt.Sprintf("Ana likes %s %d.", text, n))
 		}
-		r, err := w.write.IngestBatch(t.Context(), w.call, items, "")
-		runtest.Must(t, err)
-		sends = append(sends, r.IngestionID)
+		sends = append(sends, w.ingestBatch(items...))
 	}
-	single := func(n int, text string) {
-		t.Helper()
-		r := w.ingest(item(fmt.Sprint("text ", n), text))
-		sends = append(sends, r)
-	}
+	single := func(n int, text string) { sends = append(sends, w.ingest(item(fmt.Sprint("text ", n), text))) }
 	batch("tea")
 	for n := 0; n < points; n += 3 {
 		single(n, "Ana likes coffee.")
@@ -187,9 +184,7 @@ func TestWorker_LanesOfTwoProcesses(t *testing.T) {
 		}
 	}
 	completed := func(id uuid.UUID) bool {
-		s, err := w.queries.Status(t.Context(), w.call.Principal.Project, id)
-		runtest.Must(t, err)
-		return s.Status == datapoints.StatusCompleted
+		return w.sendStatus(id).Status == datapoints.StatusCompleted
 	}
 	killFirst, killSecond := process("first"), process("second")
 	w.until("a single send ends", func() bool { return completed(sends[1]) })
@@ -226,5 +221,178 @@ func TestWorker_LanesOfTwoProcesses(t *testing.T) {
 	}
 	if backlog, err := w.queries.BulkByProject(t.Context()); err != nil || len(backlog) != 0 {
 		t.Errorf("backlog %v, %v", backlog, err)
+	}
+}
+
+// accept accepts texts that nobody derives.
+func (w *harness) accept(count int) {
+	w.t.Helper()
+	for n := range count {
+		w.ingest(item(fmt.Sprint("text ", n), "Ana likes tea."))
+	}
+	w.passHead()
+}
+
+// The items of a process that was killed are free within leaseDuration; those of one that works are
+// renewed.
+func TestWorker_RenewsLeases(t *testing.T) {
+	w := newIdleHarness(t)
+	w.accept(3)
+	killed, works, other := w.worker("killed"), w.worker("works"), w.worker("other")
+	if items := killed.lease(t.Context(), work.LaneLive, 1); len(items) != 1 {
+		t.Fatalf("leased %v", items)
+	}
+	if items := works.lease(t.Context(), work.LaneLive, 2); len(items) != 2 {
+		t.Fatalf("leased %v", items)
+	}
+	for range 2 {
+		w.clock.move(leaseDuration / 2)
+		items := other.lease(t.Context(), work.LaneLive, leaseSize)
+		if w.clock.now().Before(at.Add(leaseDuration)) && len(items) != 0 {
+			t.Fatalf("leased %v, which others hold", items)
+		} else if !w.clock.now().Before(at.Add(leaseDuration)) && (len(items) != 1 || !items[0].Suspect) {
+			t.Fatalf("leased %v, want the item of the killed process as a suspect", items)
+		}
+		runtest.Must(t, works.renewOnce(t.Context()))
+	}
+	// A lease that is never released is renewed only up to the limit.
+	for elapsed := leaseDuration; elapsed < renewLimit; elapsed += leaseDuration / 2 {
+		w.clock.move(leaseDuration / 2)
+		runtest.Must(t, works.renewOnce(t.Context()))
+	}
+	w.clock.move(leaseDuration)
+	if items := other.lease(t.Context(), work.LaneLive, leaseSize); len(items) != 3 {
+		t.Errorf("leased %d items after the limit, want 3", len(items))
+	}
+}
+
+// A lease that is released or given up is not renewed.
+func TestWorker_RenewsOnlyWhatItHolds(t *testing.T) {
+	w := newIdleHarness(t)
+	w.accept(2)
+	worker := w.worker("one")
+	items := worker.lease(t.Context(), work.LaneLive, 2)
+	if len(items) != 2 || len(worker.held.takenAfter(time.Time{})) != 2 {
+		t.Fatalf("leased %v", items)
+	}
+	worker.release(t.Context(), []result{{dataPoint: items[0].DataPoint}})
+	if held := worker.held.takenAfter(time.Time{}); len(held) != 1 || held[0] != items[1].DataPoint {
+		t.Errorf("held %v, want the second item", held)
+	}
+	worker.Progress = nil // its release panics, which is logged
+	worker.release(t.Context(), []result{{dataPoint: items[1].DataPoint}})
+	if held := worker.held.takenAfter(time.Time{}); len(held) != 0 {
+		t.Errorf("held %v after a release that failed", held)
+	}
+	again := worker.lease(t.Context(), work.LaneLive, 2)
+	if len(again) != 1 || again[0].DataPoint != items[0].DataPoint {
+		t.Errorf("leased %v, want the released item", again)
+	}
+}
+
+// What works takes a second each: so many seconds tell how many worked at once.
+func TestThrottle_NarrowsWhileBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var busy atomic.Bool
+		l := newThrottle(4, func() int {
+			if busy.Load() {
+				return 1
+			}
+			return 4
+		})
+		var working, most atomic.Int64
+		run := func(n int) time.Duration {
+			began := time.Now()
+			for range n {
+				if !l.acquire(t.Context()) {
+					t.Fatal("no lane")
+				}
+				most.Store(max(most.Load(), working.Add(1)))
+				go func() {
+					_ = backoff.Pause(context.WithoutCancel(t.Context()), time.Second, nil)
+					working.Add(-1)
+					l.release()
+				}()
+			}
+			for working.Load() > 0 {
+				_ = backoff.Pause(t.Context(), time.Millisecond, nil)
+			}
+			return time.Since(began).Round(100 * time.Millisecond)
+		}
+		if took := run(8); took != 2*time.Second || most.Load() != 4 {
+			t.Errorf("8 took %v with at most %d at once", took, most.Load())
+		}
+		busy.Store(true)
+		most.Store(0)
+		if took := run(3); took != 3*time.Second || most.Load() != 1 {
+			t.Errorf("while busy 3 took %v with at most %d at once", took, most.Load())
+		}
+		// It widens as soon as it is calm, though nobody left meanwhile.
+		if !l.acquire(t.Context()) {
+			t.Fatal("no lane")
+		}
+		time.AfterFunc(time.Minute, func() { busy.Store(false) })
+		began := time.Now()
+		if !l.acquire(t.Context()) {
+			t.Fatal("no lane")
+		}
+		if took := time.Since(began); took < time.Minute || took > time.Minute+busyPoll {
+			t.Errorf("the second lane opened after %v", took)
+		}
+	})
+}
+
+func TestThrottle_ContextEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	l := newThrottle(1, func() int { return 1 })
+	if !l.acquire(ctx) {
+		t.Fatal("no lane")
+	}
+	cancel()
+	if l.acquire(ctx) {
+		t.Error("a slot opened after the end")
+	}
+}
+
+func TestThrottle_ShareGrowsWithAge(t *testing.T) {
+	for age, want := range map[time.Duration]int{
+		-time.Second: 4, 0: 4, fullWidthAge / 4: 7, fullWidthAge / 2: 10, fullWidthAge - 1: 15, fullWidthAge: 16,
+		time.Hour: 16,
+	} {
+		if got := busyWidth(16, age); got != want {
+			t.Errorf("%d lanes at %v, want %d", got, age, want)
+		}
+	}
+	if busyWidth(1, 0) != 1 || busyWidth(2, 0) != 1 {
+		t.Error("no lane is open")
+	}
+}
+
+// idle is a load gauge of a service without callers.
+type idle struct{}
+
+func (idle) Busy() bool { return false }
+
+// noAge is the age of the oldest item in an empty queue.
+func noAge() time.Duration { return 0 }
+
+// busyGauge is a foreground that never pauses.
+type busyGauge struct{}
+
+func (busyGauge) Busy() bool { return true }
+
+func TestThrottle_ForegroundNeverPauses(t *testing.T) {
+	w := &Worker{LoadGauge: busyGauge{}, Age: noAge, Now: time.Now}
+	if got := w.currentWidth(); got != width/4 {
+		t.Errorf("%d lanes where no age is known", got)
+	}
+	age := fullWidthAge
+	w.Age = func() time.Duration { return age }
+	if got := w.currentWidth(); got != width {
+		t.Errorf("%d lanes where the oldest item waits for %v", got, age)
+	}
+	w.LoadGauge = idle{}
+	if age = 0; w.currentWidth() != width {
+		t.Errorf("%d lanes where nobody crowds", w.currentWidth())
 	}
 }

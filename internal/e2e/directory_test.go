@@ -16,7 +16,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	client "github.com/annals-project/annals/client"
 	audiences "github.com/annals-project/annals/domain/audience"
+	"github.com/annals-project/annals/domain/fault"
 	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/runtest"
 )
@@ -90,31 +92,6 @@ func (s *service) insist(key, method, path string, body any) (status int, answer
 
 // killed keeps no connection to a process that will be killed.
 var killed = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-
-// newProject makes a project and answers a key of it.
-func (s *service) newProject(name string) (slug, key string) {
-	s.t.Helper()
-	var made struct{ Slug, Key string }
-	for _, c := range []struct{ path, name string }{{"/projects", name}, {"/projects/%s/keys", "k"}} {
-		path := c.path
-		if strings.Contains(path, "%") {
-			path = fmt.Sprintf(path, made.Slug)
-		}
-		key := s.credentials()["ANNALS_MANAGEMENT_KEY"]
-		status, answer, err := s.insist(key, http.MethodPost, path, map[string]string{"name": c.name})
-		if err != nil || status != http.StatusCreated {
-			s.t.Fatalf("%s: %d %s, %v", path, status, answer, err)
-		}
-		slug := made.Slug
-		if err := json.Unmarshal(answer, &made); err != nil {
-			s.t.Fatal(err)
-		}
-		if slug != "" {
-			made.Slug = slug
-		}
-	}
-	return made.Slug, made.Key
-}
 
 func (c *directoryClient) people() (names []string) {
 	for n := range 6 {
@@ -387,4 +364,72 @@ func (c *directoryClient) resolve() {
 		return
 	}
 	c.directoryModel = between
+}
+
+// look reads all that is shown of the directory.
+func (c *directoryClient) look() view {
+	api, ctx := c.s.with(c.key), c.t.Context()
+	v := newView()
+	own := func(name string) bool { return strings.HasPrefix(name, fmt.Sprintf("c%d-", c.number)) }
+	list := func(r client.ListIdentitiesRequest, do func(client.Identity)) {
+		r.Limit = 1000
+		page, err := api.ListIdentities(ctx, r)
+		if err != nil {
+			c.t.Errorf("identities: %v", err)
+			return
+		}
+		for _, i := range page.Identities {
+			if own(i.Identity) {
+				do(i)
+			}
+		}
+	}
+	list(client.ListIdentitiesRequest{}, func(i client.Identity) { v.People[i.Identity] = shownTraits(i.Traits) })
+	for _, city := range c.cities() {
+		var found []string
+		list(client.ListIdentitiesRequest{TraitKey: "city", TraitValue: city}, func(i client.Identity) { found = append(found, i.Identity) })
+		slices.Sort(found)
+		v.Marked[city] = strings.Join(found, " ")
+	}
+	audiences, err := api.ListAudiences(ctx)
+	if err != nil {
+		c.t.Errorf("audiences: %v", err)
+		return v
+	}
+	for _, a := range audiences.Audiences {
+		switch {
+		case !own(a.Slug):
+		case a.Rule != nil:
+			v.Audiences[a.Slug] = shownAudience(a.Kind+" "+a.Rule.Conditions[0].Values[0], int(a.MemberCount), "")
+		default:
+			v.Audiences[a.Slug] = shownAudience(a.Kind, int(a.MemberCount), strings.Join(a.Identities, " "))
+		}
+	}
+	for _, person := range c.people() {
+		one, err := api.GetIdentity(ctx, person)
+		if err == nil {
+			v.Alone[person] = fmt.Sprint(shownTraits(one.Traits), " ", one.Audiences)
+		} else if !isRefused(err, http.StatusNotFound, fault.CodeNotFound) {
+			c.t.Errorf("identity %s: %v", person, err)
+		}
+		v.Recalled[person] = c.recalled(api, person)
+	}
+	return v
+}
+
+// recalled are the data points that recall shows somebody.
+func (c *directoryClient) recalled(api *client.Client, person string) string {
+	page, err := api.Recall(c.t.Context(), client.RecallRequest{Query: c.word(), Identity: person, Limit: 200, MaxTokens: 32000})
+	if err != nil {
+		c.t.Errorf("recall: %v", err)
+		return ""
+	}
+	var ids []string
+	for _, r := range page.Results {
+		if r.Artifact.Kind == "source" && !slices.Contains(ids, r.Sources[0].SourceID) {
+			ids = append(ids, r.Sources[0].SourceID)
+		}
+	}
+	slices.Sort(ids)
+	return strings.Join(ids, " ")
 }
