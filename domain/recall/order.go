@@ -253,7 +253,8 @@ func first(list []Placed, order []moved) []moved {
 // last moves restatements, and then what has only other spellings of the question's words, below all others that have a
 // word of it. None of them goes up.
 func last(list []Placed, order []moved) []moved {
-	var kept, restating, spelled []moved
+	kept := make([]moved, 0, len(order))
+	var restating, spelled []moved
 	after := 0
 	var said statements
 	for _, m := range order {

@@ -256,10 +256,13 @@ func answers(s *scene, turn int) float64 {
 
 // contextOverlap is how much of the question the turn and its neighbours contain together.
 func contextOverlap(s *scene, turn int) float64 {
-	score := 0.0
+	score, around := 0.0, [5]int{}
+	for i := range around {
+		around[i] = s.neighbour(turn, i-2)
+	}
 	for _, word := range s.content {
-		for steps := -2; steps <= 2; steps++ {
-			if near := s.neighbour(turn, steps); near != None && s.hasWord(near, word) {
+		for _, near := range around {
+			if near != None && s.hasWord(near, word) {
 				score += s.weights[word].text
 				break
 			}

@@ -40,6 +40,9 @@ type gate struct {
 	checkedMemories   map[uuid.UUID]struct{}
 	// texts are those of the response.
 	texts map[revisionKey]*body
+	// read is the row that is being read, spare are rows that were allocated with others.
+	read  readRow
+	spare []dataPointRow
 	// counted is how many bytes of texts were read to count tokens and to find passages, analysed how many of them were
 	// analysed.
 	counted, analysed int64
@@ -255,8 +258,9 @@ func (g *gate) setPerspective(row pgx.Row) error {
 }
 
 func (g *gate) readDataPoints(rows pgx.Rows) error {
+	columns := g.columns()
 	for rows.Next() {
-		p, err := g.readDataPoint(rows)
+		p, err := g.readDataPoint(rows, columns)
 		if err != nil {
 			return err
 		}
@@ -265,15 +269,36 @@ func (g *gate) readDataPoints(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// readDataPoint reads dataPointColumns, which come after other columns.
-func (g *gate) readDataPoint(row pgx.Row, before ...any) (*dataPointRow, error) {
-	p, traits := new(dataPointRow), int16(0)
-	if err := row.Scan(append(before, &p.id, &p.revision, &p.sourceID, &p.occurredAt, &p.label, &p.author, &p.size,
-		&p.big, &p.tokens, &p.metadataSize, &traits, &p.states.Stems, &p.states.Exact, &p.outline,
-		&p.audience, &p.conversation)...); err != nil {
+// readRow is where a row of dataPointColumns is read.
+type readRow struct {
+	dataPointRow
+
+	smallTraits int16
+}
+
+// columns are where to read other columns and dataPointColumns. All rows of a statement share them.
+func (g *gate) columns(others ...any) []any {
+	p := &g.read
+	return append(others, &p.id, &p.revision, &p.sourceID, &p.occurredAt, &p.label, &p.author, &p.size, &p.big, &p.tokens,
+		&p.metadataSize, &p.smallTraits, &p.states.Stems, &p.states.Exact, &p.outline, &p.audience, &p.conversation)
+}
+
+// rowsAtOnce is how many rows are allocated together.
+const rowsAtOnce = 64
+
+// readDataPoint reads a row of columns.
+func (g *gate) readDataPoint(row pgx.Row, columns []any) (*dataPointRow, error) {
+	g.read = readRow{}
+	if err := row.Scan(columns...); err != nil {
 		return nil, err
 	}
-	p.traits = recall.Traits(traits)
+	if len(g.spare) == 0 {
+		g.spare = make([]dataPointRow, rowsAtOnce)
+	}
+	p := &g.spare[0]
+	g.spare = g.spare[1:]
+	*p = g.read.dataPointRow
+	p.traits = recall.Traits(g.read.smallTraits)
 	p.node, p.occurredAt = datapoint.NodeID(p.id, p.revision), p.occurredAt.UTC()
 	p.inWindow = !p.occurredAt.After(g.perspective) &&
 		(g.q.From == nil || !p.occurredAt.Before(*g.q.From)) && (g.q.To == nil || !p.occurredAt.After(*g.q.To))

@@ -55,29 +55,33 @@ func (p *Pass) complete(ctx context.Context) error {
 // passage is the best passage of a data point, with its number and the score of its words. held are the words of the
 // question that any of its passages has.
 type passage struct {
-	recall.Turn
-	n     int
-	score float64
-	held  recall.Words
+	counts []recall.Count
+	length int
+	traits recall.Traits
+	n      int
+	score  float64
+	held   recall.Words
 }
 
-// better returns the passage, or another one of the same data point if that has a higher score. The passage may be nil.
-func (p *passage) better(q *recall.Question, turn recall.Turn, n int, score float64) *passage {
-	held := q.Held(turn.Counts)
-	if p == nil {
-		return &passage{Turn: turn, n: n, score: score, held: held}
+// take takes a passage of the data point if it has a higher score than the best one. held are those of the passage alone.
+func (m *match) take(q *recall.Question, p *passage) {
+	m.held |= q.HeldAnywhere(p.counts)
+	p.held = q.Held(p.counts)
+	if m.passage != nil {
+		p.held |= m.passage.held
+		if p.score <= m.passage.score {
+			m.passage.held = p.held
+			return
+		}
 	}
-	p.held |= held
-	if score > p.score {
-		p.Turn, p.n, p.score = turn, n, score
-	}
-	return p
+	m.passage = p
 }
 
 // matchPassages finds the best passage of each data point that passed and is in the window. If the index knows another
 // revision of it, its current text is scored.
 func (p *Pass) matchPassages(ctx context.Context) error {
 	stale := map[uuid.UUID]*dataPointRow{}
+	passages := make([]passage, len(p.Found.Sources.Hits))
 	for i, h := range p.Found.Sources.Hits {
 		row := p.gate.dataPoints[h.DataPoint]
 		if row == nil || !row.inWindow {
@@ -87,9 +91,8 @@ func (p *Pass) matchPassages(ctx context.Context) error {
 			stale[h.DataPoint] = row
 			continue
 		}
-		row.match.passage = row.match.passage.better(&p.Asked,
-			recall.Turn{Counts: h.Counts, Length: h.Length, Traits: h.Traits}, h.N, p.Found.SourceScores[i])
-		row.match.held |= p.Asked.HeldAnywhere(h.Counts)
+		passages[i] = passage{counts: h.Counts, length: h.Length, traits: h.Traits, n: h.N, score: p.Found.SourceScores[i]}
+		row.match.take(&p.Asked, &passages[i])
 	}
 	return p.matchLive(ctx, stale)
 }
@@ -171,9 +174,8 @@ func (p *Pass) matchText(id uuid.UUID, text string) {
 	for n, terms := range p.Analyzer.Passages(document) {
 		counts := recall.Counts(p.Asked.Terms, terms)
 		if score := p.Found.ChooseBy.Score(counts, len(terms.Text)); score > 0 {
-			row.match.passage = row.match.passage.better(&p.Asked,
-				recall.Turn{Counts: counts, Length: len(terms.Text), Traits: terms.Traits}, n, score)
-			row.match.held |= p.Asked.HeldAnywhere(counts)
+			row.match.take(&p.Asked,
+				&passage{counts: counts, length: len(terms.Text), traits: terms.Traits, n: n, score: score})
 		}
 	}
 }

@@ -155,10 +155,11 @@ func (g *gate) readNeighbours(
 		return err
 	}
 	defer rows.Close()
+	var id uuid.UUID
+	var n neighbour
+	columns := g.columns(&id, &n.later, &n.authors)
 	for rows.Next() {
-		var id uuid.UUID
-		var n neighbour
-		if n.dataPointRow, err = g.readDataPoint(rows, &id, &n.later, &n.authors); err != nil {
+		if n.dataPointRow, err = g.readDataPoint(rows, columns); err != nil {
 			return err
 		}
 		found[id] = append(found[id], n)

@@ -26,9 +26,9 @@ func (p *Pass) arrange(byWords []float64) {
 			list[i].NextTo = p.matchesNextTo(row)
 		}
 		if best := row.match.passage; best != nil {
-			exactly, spelled := p.Asked.Matched(best.Counts)
+			exactly, spelled := p.Asked.Matched(best.counts)
 			list[i].Held, list[i].Exactly, list[i].Spelled = best.held, list[i].Exactly || exactly, spelled
-			list[i].Negates, list[i].IsQuestion = best.Traits.Has(recall.Negates), best.Traits.Has(recall.IsQuestion)
+			list[i].Negates, list[i].IsQuestion = best.traits.Has(recall.Negates), best.traits.Has(recall.IsQuestion)
 		}
 	}
 	p.noteSuperseded(list)
@@ -176,11 +176,13 @@ func setOf(terms []string) map[string]struct{} {
 
 // noteStatements notes what the short texts state.
 func (p *Pass) noteStatements(list []recall.Placed) {
+	stated := make([]recall.Statement, len(list))
 	for i, row := range p.Ranking.DataPoints {
 		if row.states == (recall.States{}) || p.Ranking.Candidates[i].Hidden {
 			continue
 		}
-		list[i].States = &recall.Statement{States: row.states}
+		list[i].States = &stated[i]
+		list[i].States.States = row.states
 		if claim := p.Ranking.best(i, memory.Claim); claim != nil {
 			list[i].States.Claim = claim.content
 		}

@@ -121,8 +121,9 @@ func (g *gate) loadPeriods(ctx context.Context, spans []comprehend.Period, most 
 		return fmt.Errorf("find what occurred: %w", err)
 	}
 	defer rows.Close()
+	columns := g.columns()
 	for rows.Next() {
-		p, err := g.readDataPoint(rows)
+		p, err := g.readDataPoint(rows, columns)
 		if err != nil {
 			return fmt.Errorf("find what occurred: %w", err)
 		}

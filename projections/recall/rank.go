@@ -87,7 +87,7 @@ func (p *Pass) rank() {
 func (p *Pass) derived(c *recall.Candidate, row *dataPointRow) (shown []*memoryRow) {
 	own := 0.0
 	if best := row.match.passage; best != nil {
-		own = p.Found.ChooseBy.Score(best.Counts, best.Length)
+		own = p.Found.ChooseBy.Score(best.counts, best.length)
 	}
 	for _, i := range row.match.memories {
 		l := p.gate.memories[p.Found.Memories.Hits[i].Memory]
@@ -124,7 +124,7 @@ func (p *Pass) turns() ([]uuid.UUID, []recall.Turn) {
 		ids[i], row.rank.turn = row.id, i+1
 		turn := &turns[i]
 		if best := row.match.passage; best != nil {
-			*turn = best.Turn
+			turn.Counts, turn.Length, turn.Traits = best.counts, best.length, best.traits
 		} else {
 			turn.Traits = row.traits
 		}

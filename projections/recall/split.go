@@ -117,7 +117,7 @@ func (f *candidates) dropParts(question *question) {
 func (p *Pass) matchSplits(ctx context.Context) error {
 	var parted []*dataPointRow
 	for _, row := range p.gate.dataPoints {
-		if best := row.match.passage; best != nil && p.Asked.HasSplit(best.Counts) {
+		if best := row.match.passage; best != nil && p.Asked.HasSplit(best.counts) {
 			parted = append(parted, row)
 		}
 	}
@@ -139,7 +139,7 @@ func (p *Pass) matchSplits(ctx context.Context) error {
 	}
 	for _, row := range parted {
 		b, best := bodies[revisionKey{row.id, row.revision}], row.match.passage
-		if !p.Asked.KeepSplits(best.Counts, func(s recall.SplitWord) bool {
+		if !p.Asked.KeepSplits(best.counts, func(s recall.SplitWord) bool {
 			return b != nil && p.Analyzer.IsTogether(string(b.content), s.Parts)
 		}) {
 			row.match.passage = nil

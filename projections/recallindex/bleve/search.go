@@ -149,6 +149,7 @@ func (s *search) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer best.release()
 	return s.makeHits(best.candidates)
 }
 

@@ -45,17 +45,19 @@ func (s *search) spans() (all []span, work int) {
 }
 
 // walk scores the documents of all segments, and returns the best. If there are many, and a processor is free, a second
-// goroutine takes its part of the spans. The result is the same.
+// goroutine takes its part of the spans. The result is the same. The caller
+// releases it.
 func (s *search) walk(ctx context.Context, weights recall.Weights) (*topK, error) {
 	spans, work := s.spans()
-	taken, best := new(atomic.Int64), &topK{size: s.query.Size}
+	taken, best := new(atomic.Int64), newTopK(s.query.Size)
 	s.activity.running.Add(1)
 	defer s.activity.end()
 	if work < cmp.Or(s.activity.sharedFrom, sharedFrom) || len(spans) < 2 || !s.activity.begin() {
 		return best, s.take(ctx, spans, taken, s.newWalk(weights, best, nil))
 	}
 	defer s.activity.end()
-	shared, other := new(sharedBound), &topK{size: s.query.Size}
+	shared, other := new(sharedBound), newTopK(s.query.Size)
+	defer other.release()
 	shared.bits.Store(math.Float64bits(math.Inf(-1)))
 	group, ctx := errgroup.WithContext(ctx)
 	for _, top := range []*topK{best, other} {

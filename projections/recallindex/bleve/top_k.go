@@ -2,6 +2,7 @@ package bleve
 
 import (
 	"math"
+	"sync"
 
 	"github.com/annals-project/annals/domain/recall"
 )
@@ -20,8 +21,28 @@ type candidate struct {
 type topK struct {
 	size       int
 	candidates []candidate
-	// countsBuffer is memory for copies of counts, allocated for several candidates at a time.
-	countsBuffer []recall.Count
+	// counts is the memory for the counts of the candidates.
+	counts []recall.Count
+}
+
+// topKPool keeps the memory of the best for later searches.
+var topKPool = sync.Pool{New: func() any { return new(topK) }}
+
+// pooledCounts is the most counts that the memory of one may hold in the pool: a wide search gives its own up.
+const pooledCounts = 1 << 16
+
+// newTopK returns an empty one of a size. Its user releases it.
+func newTopK(size int) *topK {
+	b, _ := topKPool.Get().(*topK)
+	b.size, b.candidates, b.counts = size, b.candidates[:0], b.counts[:0]
+	return b
+}
+
+// release gives the memory back. No candidate may be used after it.
+func (b *topK) release() {
+	if cap(b.counts) <= pooledCounts {
+		topKPool.Put(b)
+	}
 }
 
 func (a *candidate) worse(b *candidate) bool {
@@ -53,13 +74,9 @@ func (b *topK) add(c candidate) (full bool) {
 		return false
 	}
 	if len(b.candidates) < b.size {
-		if len(b.countsBuffer) < len(c.counts) {
-			b.countsBuffer = make([]recall.Count, min(64, b.size-len(b.candidates))*len(c.counts))
-		}
-		own := b.countsBuffer[:len(c.counts):len(c.counts)]
-		b.countsBuffer = b.countsBuffer[len(c.counts):]
-		copy(own, c.counts)
-		c.counts = own
+		first := len(b.counts)
+		b.counts = append(b.counts, c.counts...)
+		c.counts = b.counts[first:]
 		b.candidates = append(b.candidates, c)
 		b.up(len(b.candidates) - 1)
 		return len(b.candidates) == b.size
