@@ -1,6 +1,13 @@
 package recall_test
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode"
@@ -8,11 +15,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/kljensen/snowball/english"
+	"golang.org/x/text/cases"
+	"golang.org/x/text/language"
+	"golang.org/x/text/unicode/norm"
 	"pgregory.net/rapid"
 
 	"github.com/annals-project/annals/domain/lexicon"
 	"github.com/annals-project/annals/domain/recall"
-	_ "github.com/annals-project/annals/internal/seedtest" // a fixed seed
+	_ "github.com/annals-project/annals/internal/seedtest"
 )
 
 func TestTerms(t *testing.T) {
@@ -234,4 +244,201 @@ func BenchmarkPassages(b *testing.B) {
 			}
 		})
 	}
+}
+
+// An index is asked with the analysis of its own version, and with the newest if nobody knows that.
+func TestAnalyzers(t *testing.T) {
+	a := recall.NewAnalyzers(recall.Analysis{Version: 1, Word: func(word string) string { return "x" + word }})
+	for version, want := range map[int][]string{
+		a.Newest().Version(): {"teapot", "~en:teapot", "~en"}, 1: {"xteapot", "~en:xteapot", "~en"},
+		99: {"teapot", "~en:teapot", "~en"},
+	} {
+		terms := a.Of(version).Terms("the Teapot")
+		asked := a.Of(version).Query("the Teapot")
+		for _, term := range want {
+			if !slices.Contains(terms, term) {
+				t.Errorf("version %d: a text has %q, want %q", version, terms, term)
+			}
+		}
+		if len(asked) == 0 || asked[0].Text != want[0] {
+			t.Errorf("version %d: a query asks for %+v, want %q", version, asked, want[0])
+		}
+	}
+	if got := a.Of(1).Version(); got != 1 {
+		t.Errorf("version %d, want 1", got)
+	}
+	if got := a.Of(99); got != a.Newest() {
+		t.Errorf("version %d, want the newest", got.Version())
+	}
+}
+
+// TestQuery_ContractionsHideNoWord: a stop word with an apostrophe is no reason to leave out a word that has the same
+// letters without it.
+func TestQuery_ContractionsHideNoWord(t *testing.T) {
+	a := recall.NewAnalyzer()
+	for _, word := range []string{"shed", "ill", "hell", "shell", "well", "wed", "id"} {
+		text := "Which one is the " + word + " of the year?"
+		if terms := a.Query(text); !slices.ContainsFunc(terms, func(term recall.Term) bool { return term.Text == word }) {
+			t.Errorf("%q is not asked for: %+v", word, terms)
+		}
+	}
+	for _, text := range []string{"Is it what she'd like?", "What can't the man like?", "Here's what they don’t like"} {
+		var words []string
+		for _, term := range a.Query(text) {
+			if term.Kind == recall.Whole {
+				words = append(words, term.Text)
+			}
+		}
+		words = slices.DeleteFunc(words, func(word string) bool { return word == "man" })
+		if !slices.Equal(words, []string{"like"}) {
+			t.Errorf("%q asks for %q", text, words)
+		}
+	}
+	// Letters that are stop words by themselves stay so.
+	if terms := a.Query("Est-ce que tu m as donné le vélo dans la rue"); slices.ContainsFunc(terms, func(term recall.Term) bool {
+		return term.Text == "m" || term.Text == "tu"
+	}) {
+		t.Errorf("a stop word of one letter is asked for: %+v", terms)
+	}
+}
+
+// TestTerms_NounOrVerb: a form that is an irregular noun and a regular verb is found as either.
+func TestTerms_NounOrVerb(t *testing.T) {
+	a := recall.NewAnalyzer()
+	for asked, text := range map[string]string{
+		"leave": "The flight leaves at noon", "leaf": "The leaves are red", "live": "Petra lives in Lund",
+		"life": "Both lives were long", "wolf": "The wolves are grey",
+	} {
+		terms := a.Terms(text)
+		if !slices.ContainsFunc(a.Query(asked), func(term recall.Term) bool {
+			return term.Kind == recall.Stem && slices.Contains(terms, term.Text)
+		}) {
+			t.Errorf("%q is not found in %q", asked, terms)
+		}
+	}
+}
+
+// alphabets are letters, marks and signs of many scripts, from which texts are made.
+var alphabets = []string{
+	"abcxyzABCXYZ0123456789", "äöüßÄÖÜẞéèêñçãõåæøłđðþœħıİŉŀĿǆǅﬁﬀſ", "ạệễữơưĐ\u0301\u0302\u0308\u0323\u031b", "ΑΒΣσςάΰῷᾳᾼὈ\u0345",
+	"йёЙЁїґўабвАБВ", "שלום\u05b8\u05bc\ufb2a\ufb4f", "\u0643\u0650\u062a\u0627\u0628آأإؤئةىیکگ\u0640\ufefb\ufdfa", "한강창고는\u1112\u1161\u11ab\u3131",
+	"東京都鍵〆々", "ガラスカーハバパｶﾞﾗｽ\u3099\u309a", "ชั้นสำ\u0e33", "ກຳໜ", "ភាសា\u17d2", "မြန်မာ", "हिन्दी\u095cक\u093c", "１２３ＡＢＣ－，．＃＋", "٤٢१२൪", "½²①⑴℀№™㍿",
+	" \n\t\u00a0\u2009\u202f\u3000", ".,-_:/+@'’#!?()$€·‐⁄", "\u00ad\u200b\u200d\ufe0f\u2060", "\xff\xc3",
+}
+
+func anyText() *rapid.Generator[string] {
+	piece := rapid.Custom(func(t *rapid.T) string {
+		letters := []rune(rapid.SampledFrom(alphabets).Draw(t, "alphabet"))
+		return string(rapid.SliceOfN(rapid.SampledFrom(letters), 1, 5).Draw(t, "letters"))
+	})
+	return rapid.Map(rapid.SliceOfN(rapid.OneOf(piece, piece, piece, rapid.String()), 0, 8),
+		func(pieces []string) string { return strings.Join(pieces, "") })
+}
+
+// TestTerms_NormalForms: each normal form of a text has the same terms, and asks for the same.
+func TestTerms_NormalForms(t *testing.T) {
+	a := recall.NewAnalyzer()
+	rapid.Check(t, func(t *rapid.T) {
+		text := anyText().Draw(t, "text")
+		terms, query := a.Terms(text), a.Query(text)
+		for _, form := range []norm.Form{norm.NFC, norm.NFD, norm.NFKC, norm.NFKD} {
+			other := form.String(text)
+			if diff := cmp.Diff(terms, a.Terms(other)); diff != "" {
+				t.Fatalf("form %d of %+q is %+q: %s", form, text, other, diff)
+			}
+			if diff := cmp.Diff(query, a.Query(other)); diff != "" {
+				t.Fatalf("query: form %d of %+q is %+q: %s", form, text, other, diff)
+			}
+		}
+	})
+}
+
+// TestTerms_Case: a text is found by its lower and its upper case. If it is written in one case, it has all words of
+// the other.
+func TestTerms_Case(t *testing.T) {
+	a := recall.NewAnalyzer()
+	rapid.Check(t, func(t *rapid.T) {
+		text := anyText().Draw(t, "text")
+		lower, upper := cases.Lower(language.Und).String(text), cases.Upper(language.Und).String(text)
+		for _, query := range []string{lower, upper} {
+			terms, asked := a.Terms(text), wholes(a.Query(query))
+			if len(asked) > 0 && !slices.ContainsFunc(asked, func(w string) bool { return slices.Contains(terms, w) }) {
+				t.Fatalf("%+q asks for %+q, not for %+q, the terms of %+q", query, asked, terms, text)
+			}
+		}
+		terms := a.Terms(lower)
+		for _, word := range a.Words(upper) {
+			if !slices.Contains(terms, word) {
+				t.Fatalf("%+q has %+q, not in %+q, the terms of %+q", upper, word, terms, lower)
+			}
+		}
+	})
+}
+
+func wholes(terms []recall.Term) (words []string) {
+	for _, term := range terms {
+		if term.Kind == recall.Whole {
+			words = append(words, term.Text)
+		}
+	}
+	return words
+}
+
+// longestList is one word more than a list without a named source may have.
+const longestList = 20
+
+// TestWordLists_Short checks that the lists of words in this package are short. A longer list is made of an open source
+// that its file names: it belongs to the package lexicon.
+func TestWordLists_Short(t *testing.T) {
+	entries, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := token.NewFileSet()
+	lists := 0
+	for _, e := range entries {
+		name := e.Name()
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(files, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			words := listOf(n)
+			if words > 4 {
+				lists++
+			}
+			if words >= longestList {
+				t.Errorf("%s: a list of %d words", files.Position(n.Pos()), words)
+			}
+			return true
+		})
+	}
+	if lists < 5 {
+		t.Errorf("found %d lists", lists)
+	}
+}
+
+var wordList = regexp.MustCompile(`^[a-z'\s-]+$`)
+
+// listOf returns how many words a literal lists, in one string or in many.
+func listOf(n ast.Node) (words int) {
+	switch n := n.(type) {
+	case *ast.BasicLit:
+		if text, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING && wordList.MatchString(text) {
+			return len(strings.Fields(text))
+		}
+	case *ast.CompositeLit:
+		for _, element := range n.Elts {
+			if pair, ok := element.(*ast.KeyValueExpr); ok {
+				element = pair.Key
+			}
+			if listOf(element) > 0 {
+				words++
+			}
+		}
+	}
+	return words
 }

@@ -6,8 +6,10 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/annals-project/annals/domain/comprehend"
+	"github.com/annals-project/annals/domain/lexicon"
 )
 
 // Question is the analysis of a query.
@@ -219,4 +221,320 @@ func answerOf(text string) Traits {
 		return NameEvidence
 	}
 	return 0
+}
+
+// wholeShare is what a word as it is written counts of its weight, if it has stems; they count the rest.
+const wholeShare = 0.08
+
+// Query analyses a query: its words and parts of words, each once and at most queryTerms of them, in order of
+// appearance; then the stems of each in all languages that it may be of. Stop words are left out if the language of the
+// query is certain, unless all are. Characters of scripts without spaces are asked for in pairs, unless one is alone.
+func (a *Analyzer) Query(text string) []Term {
+	text = cut(text, queryBytes)
+	p := a.read(text)
+	defer p.release()
+	if len(p.items) == 0 {
+		return Wholes(symbols(string(p.scanner.text))...)
+	}
+	speaks := p.evidence.question()
+	chosen := p.choose(func(i *item) bool { return !p.stops(i, speaks) })
+	if len(chosen) == 0 {
+		chosen = p.choose(func(*item) bool { return true })
+	}
+	terms := make([]Term, 0, 2*len(chosen))
+	known := make(map[string]struct{}, 4*len(chosen))
+	for n, item := range chosen {
+		terms = append(terms, Term{Text: item.word, For: n, Share: 1, Capitals: item.capitals})
+		known[item.word] = struct{}{}
+	}
+	for n, item := range chosen {
+		for _, stem := range stemsAsked(item, speaks) {
+			terms[n].Share = wholeShare
+			if _, twice := known[stem.Text]; !twice {
+				known[stem.Text] = struct{}{}
+				stem.For = n
+				terms = append(terms, stem)
+			}
+		}
+		for _, form := range variantsAsked(item) {
+			if _, twice := known[form.Text]; !twice {
+				known[form.Text] = struct{}{}
+				form.For = n
+				terms = append(terms, form)
+			}
+		}
+	}
+	for _, term := range a.joinedAsked(p, chosen) {
+		if _, twice := known[term.Text]; !twice {
+			known[term.Text] = struct{}{}
+			terms = append(terms, term)
+		}
+	}
+	return terms
+}
+
+// kindsOf returns the words of a question that are no stop words of English, and those that negate.
+func kindsOf(terms []Term) (content, denials Words) {
+	for i, t := range terms[:ownOf(terms)] {
+		if stop, is := stopWords[t.Text]; !is || !stop.in.has(inEnglish) {
+			content |= 1 << i
+		}
+		if _, negates := foldedNegations[t.Text]; negates {
+			denials |= 1 << i
+		}
+	}
+	return content &^ denials, denials
+}
+
+// choose returns the items of a query that it asks for and that keep holds for, each word once.
+func (p *reading) choose(keep func(*item) bool) []*item {
+	var chosen []*item
+	known := make(map[string]struct{}, len(p.items))
+	for i := range p.items {
+		item := &p.items[i]
+		if _, twice := known[item.word]; twice || item.kind == aUnit || !keep(item) {
+			continue
+		}
+		known[item.word] = struct{}{}
+		if chosen = append(chosen, item); len(chosen) == queryTerms {
+			break
+		}
+	}
+	return chosen
+}
+
+// stops reports whether a word of a query is a stop word.
+func (p *reading) stops(i *item, speaks spoken) bool {
+	l, certain := speaks.of(i.alphabet)
+	return certain && i.stops.has(l) && !p.name(i)
+}
+
+// stemsAsked returns the stems of a word of a query, in every language of its alphabet in which it is no stop word. A
+// stop word of English, of the language of the query or of Russian has none: texts have it as it is written.
+func stemsAsked(i *item, speaks spoken) (stems []Term) {
+	if i.short {
+		return nil
+	}
+	switch i.alphabet {
+	case korean:
+		prefixes := i.in(inKorean)
+		for n, prefix := range prefixes {
+			share := 1.0
+			if n > 0 { // the longer, the nearer
+				share = float64(n) / float64(len(prefixes))
+			}
+			stems = append(stems, Term{Text: prefix, Kind: Stem, Share: (1 - wholeShare) * share})
+		}
+		return stems
+	case cyrillic:
+		if i.stops.has(inRussian) {
+			return nil
+		}
+		return stemsIn(i.entry, inRussian, stems)
+	case latin:
+		if l, certain := speaks.of(latin); i.stops.has(inEnglish) || certain && i.stops.has(l) {
+			return nil
+		}
+		for l := range latinCount {
+			if !i.stops.has(l) {
+				stems = stemsIn(i.entry, l, stems)
+			}
+		}
+	case otherAlphabet:
+	}
+	return stems
+}
+
+// stemsIn appends the stem of a word in a language, and that of the word without its marks: either may be in a text.
+func stemsIn(e *entry, l language, stems []Term) []Term {
+	first := e.in(l)[0]
+	for _, stem := range e.in(l) {
+		stems = append(stems, Term{Text: stem, Kind: Stem, Share: 1 - wholeShare})
+	}
+	if e.spelled == e.word || l == inEnglish {
+		return stems
+	}
+	plain := entry{word: e.word, spelled: e.word}
+	if other := plain.makeStems(l)[0]; other != first {
+		stems = append(stems, Term{Text: other, Kind: Stem, Share: 1 - wholeShare})
+	}
+	return stems
+}
+
+// variantShare is what another form of characters counts of the weight of theirs; mostVariants is how many forms of two
+// characters are searched for.
+const (
+	variantShare = 0.8
+	mostVariants = 8
+)
+
+// variantsAsked returns the other forms of characters of a script without spaces: kana in the other script of kana, Han
+// in simplified or traditional forms, all of the characters first. A character may stand for several; each is tried,
+// since nothing shows which was meant.
+func variantsAsked(i *item) (forms []Term) {
+	if i.kind > aPair || !strings.ContainsFunc(i.word, func(r rune) bool { return len(variantsOf(r)) > 0 }) {
+		return nil
+	}
+	texts := []string{""}
+	for _, r := range i.word {
+		var longer []string
+		for _, other := range slices.Concat(variantsOf(r), []rune{r}) {
+			for _, text := range texts {
+				longer = append(longer, text+string(other))
+			}
+		}
+		texts = longer
+	}
+	texts = slices.DeleteFunc(texts, func(text string) bool { return text == i.word })
+	for _, text := range texts[:min(len(texts), mostVariants)] {
+		forms = append(forms, Term{Text: text, Kind: Stem, Share: variantShare})
+	}
+	return forms
+}
+
+// variantsOf returns the other forms of a character.
+func variantsOf(r rune) []rune {
+	switch {
+	case r < 0x3041:
+		return nil
+	case r <= 0x3096, r == 0x309D, r == 0x309E:
+		return []rune{r + 0x60}
+	case r >= 0x30A1 && r <= 0x30F6, r == 0x30FD, r == 0x30FE:
+		return []rune{r - 0x60}
+	}
+	return lexicon.HanVariants(r)
+}
+
+// Words are written together, with a hyphen or a dot, or apart: "notebook", "note-book", "note book". A text has no
+// postings for the other ways; a question looks for them.
+const (
+	// mostJoined is how many neighbouring words of a question are also searched for as one.
+	mostJoined = 8
+	// leastJoined is the fewest letters of a word of two parts, leastPart those of a part.
+	leastJoined = 5
+	leastPart   = 2
+	// mostSplit is the most letters of a word that is looked for in two parts, and splitsOfWord how many ways count.
+	mostSplit    = 24
+	splitsOfWord = 2
+)
+
+// joinedAsked returns the words that neighbouring words of a query are together, with their English stem, as other
+// spellings of the first of them.
+func (a *Analyzer) joinedAsked(p *reading, chosen []*item) (terms []Term) {
+	places := make(map[string]int, len(chosen))
+	for n, i := range chosen {
+		places[i.word] = n
+	}
+	var before *item
+	joined := 0
+	for n := range p.items {
+		i := &p.items[n]
+		if i.kind != aWord {
+			continue
+		}
+		place, asked := 0, false
+		if before != nil {
+			place, asked = places[before.word]
+		}
+		_, isChosen := places[i.word]
+		canJoin := isChosen && (i.alphabet == latin || i.alphabet == cyrillic) && !i.short
+		if word := ""; asked && canJoin && joined < mostJoined {
+			if word = before.word + i.word; utf8.RuneCountInString(word) >= leastJoined && len(word) <= termBytes {
+				joined++
+				terms = append(terms, Term{Text: word, Kind: Spelling, For: place, Share: spellingShare})
+				if i.alphabet == latin {
+					stem := newEntry(word, word).in(inEnglish)[0]
+					terms = append(terms, Term{Text: stem, Kind: Spelling, For: place, Share: spellingShare})
+				}
+			}
+		}
+		if before = nil; canJoin {
+			before = i
+		}
+	}
+	return terms
+}
+
+// SplitWord is a word of a question in two parts. First and Second are the indexes of their terms once they are added.
+type SplitWord struct {
+	Word          int
+	Parts         [2]string
+	First, Second int
+}
+
+// Splits returns the ways to split a word of a question: letters alone, of a script with case.
+func (t Term) Splits() (parts [][2]string) {
+	letters := 0
+	for _, r := range t.Text {
+		if !unicode.In(r, unicode.Latin, unicode.Cyrillic, unicode.Greek) {
+			return nil
+		}
+		letters++
+	}
+	if t.Kind != Whole || letters < leastJoined || letters > mostSplit {
+		return nil
+	}
+	n := 0
+	for at := range t.Text {
+		if n >= leastPart && letters-n >= leastPart {
+			parts = append(parts, [2]string{t.Text[:at], t.Text[at:]})
+		}
+		n++
+	}
+	return parts
+}
+
+// AddSplits adds the parts of words as other spellings of them, at most splitsOfWord ways of one. A part that is a term
+// of the question already is none. It reports whether it added any.
+func (q *Question) AddSplits(splits []SplitWord) (added bool) {
+	ways := map[int]int{}
+	for _, s := range splits {
+		known := slices.ContainsFunc(q.Terms, func(t Term) bool { return t.Text == s.Parts[0] || t.Text == s.Parts[1] })
+		if known || s.Parts[0] == s.Parts[1] || ways[s.Word] == splitsOfWord {
+			continue
+		}
+		ways[s.Word]++
+		s.First, s.Second = len(q.Terms), len(q.Terms)+1
+		for _, part := range s.Parts {
+			q.Terms = append(q.Terms, Term{Text: part, Kind: Spelling, For: s.Word, Share: spellingShare})
+		}
+		q.Splits = append(q.Splits, s)
+		added = true
+	}
+	return added
+}
+
+// HasSplit reports whether counts have a part of a word.
+func (q *Question) HasSplit(counts []Count) bool {
+	return slices.ContainsFunc(q.Splits, func(s SplitWord) bool {
+		return counts[s.First] != (Count{}) || counts[s.Second] != (Count{})
+	})
+}
+
+// KeepSplits clears the counts of the parts of words for which keep does not hold, and reports whether a count is left.
+// Keep is not called if only one part is there.
+func (q *Question) KeepSplits(counts []Count, keep func(SplitWord) bool) (some bool) {
+	for _, s := range q.Splits {
+		if counts[s.First].Text == 0 || counts[s.Second].Text == 0 || !keep(s) {
+			counts[s.First], counts[s.Second] = Count{}, Count{}
+		}
+	}
+	return slices.ContainsFunc(counts, func(c Count) bool { return c != (Count{}) })
+}
+
+// IsTogether reports whether a text has the parts of a word next to each other.
+func (a *Analyzer) IsTogether(text string, parts [2]string) bool {
+	p := a.read(text)
+	defer p.release()
+	before := ""
+	for i := range p.items {
+		if p.items[i].kind != aWord {
+			continue
+		}
+		if before == parts[0] && p.items[i].word == parts[1] {
+			return true
+		}
+		before = p.items[i].word
+	}
+	return false
 }

@@ -256,10 +256,13 @@ func answers(s *scene, turn int) float64 {
 
 // contextOverlap is how much of the question the turn and its neighbours contain together.
 func contextOverlap(s *scene, turn int) float64 {
-	score := 0.0
+	score, around := 0.0, [5]int{}
+	for i := range around {
+		around[i] = s.neighbour(turn, i-2)
+	}
 	for _, word := range s.content {
-		for steps := -2; steps <= 2; steps++ {
-			if near := s.neighbour(turn, steps); near != None && s.hasWord(near, word) {
+		for _, near := range around {
+			if near != None && s.hasWord(near, word) {
 				score += s.weights[word].text
 				break
 			}
@@ -358,4 +361,209 @@ func Signals() []string {
 		names = append(names, f.name)
 	}
 	return append(names, leastName, onlyHolder, Floor, spreadName)
+}
+
+// The floor drops what has little in common with the question: a recall on something that was never stored returns
+// little. A turn stays if its score without embeddings is a share of what a turn with each word of the question would
+// score by these words: floorShare if it has one of them, floorShareNear if only its conversation speaks for it. It
+// also stays if embeddings add floorMeaning usual weights. At most floorWords words count, the rarest, so that a long
+// question does not drop everything; and the best floorKeeps turns stay, since a question may have many words that
+// nobody used. A question for an order of events has no floor: it asks for more than its words.
+const (
+	floorShare     = 0.12
+	floorShareNear = 0.1
+	floorMeaning   = 1.6
+	floorWords     = 8
+	floorKeeps     = 16
+)
+
+// Floor is the name of the floor as a signal, by which a service leaves it out.
+const Floor = "floor"
+
+// floor sets the scores below the floor to 0. byWords are the scores without similarity, meanings are what similarity
+// added to them, before the factors.
+func (s *scene) floor(scores, byWords, meanings []float64, explained []ExplainedTurn) {
+	if len(scores) <= floorKeeps {
+		return
+	}
+	order := make([]int, len(scores))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(scores[b], scores[a]) })
+	most := s.most()
+	for _, i := range order[floorKeeps:] {
+		share := floorShare
+		if s.base[i] <= 0 {
+			share = floorShareNear
+		}
+		if byWords[i] >= share*most || meanings[i] >= s.inUsual(floorMeaning) {
+			continue
+		}
+		if explained != nil && scores[i] != 0 {
+			explained[i].addFactor(Floor, 0)
+		}
+		scores[i] = 0
+	}
+}
+
+// most is the sum of the weights of the question's own words that any turn has, at most floorWords of them.
+func (s *scene) most() (sum float64) {
+	var met Words
+	for _, held := range s.held {
+		met |= held
+	}
+	weights := make([]float64, 0, s.own)
+	for i := range s.own {
+		if met.Has(i) {
+			weights = append(weights, s.weights[i].text)
+		}
+	}
+	slices.SortFunc(weights, func(a, b float64) int { return cmp.Compare(b, a) })
+	for _, w := range weights[:min(len(weights), floorWords)] {
+		sum += w
+	}
+	return sum
+}
+
+// onlyHolder is the name of raise as a signal.
+const onlyHolder = "only holder"
+
+// raised is what a turn that is raised scores, in scores of the turn above which it goes.
+const raised = 1.0001
+
+// raise lets the order obey the question: context and similarity put no turn above the only one that holds what was
+// asked for.
+//
+//   - A turn that alone holds a word of the question goes above each turn that holds some of its words and no other;
+//     one that alone holds all words of the question that any turn holds goes above all. A turn that asks a
+//     question does not.
+//   - A turn that alone holds an id or a number of the question goes above each turn that only similarity puts above
+//     it.
+func (s *scene) raise(scores, byWords []float64, explained []ExplainedTurn) {
+	order := make([]int, len(scores))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.plain[a], s.plain[b]) })
+	once, all := s.heldOnce()
+	ids := s.identifiers()
+	for _, x := range order {
+		held := s.held[x]
+		if held == 0 || held&once == 0 && held != all {
+			continue
+		}
+		best := scores[x]
+		for y, score := range scores {
+			if score <= best || s.held[y].Contains(held) {
+				continue
+			}
+			fewer := (s.held[y] != 0 || held == all) && held.Contains(s.held[y]) && s.plain[x] > s.plain[y] &&
+				!s.turns[x].Traits.Has(IsQuestion)
+			if fewer || held&once&ids != 0 && byWords[y] <= byWords[x] {
+				best = raised * score
+			}
+		}
+		if explained != nil && best > scores[x] && scores[x] > 0 {
+			explained[x].addFactor(onlyHolder, best/scores[x])
+		}
+		scores[x] = best
+	}
+}
+
+// heldOnce returns the words that one turn alone holds, and the words that any turn holds if one turn alone holds them
+// all, else none.
+func (s *scene) heldOnce() (once, all Words) {
+	var several Words
+	for _, held := range s.held {
+		several |= all & held
+		all |= held
+	}
+	once = all &^ several
+	holders := 0
+	for _, held := range s.held {
+		if held == all {
+			holders++
+		}
+	}
+	if holders != 1 {
+		all = 0
+	}
+	return once, all
+}
+
+// identifiers returns the words of the question that are numbers or ids.
+func (s *scene) identifiers() (ids Words) {
+	for i, t := range s.question.Terms[:s.own] {
+		if t.IsIdentifier() {
+			ids |= 1 << i
+		}
+	}
+	return ids
+}
+
+// Contribution is what one signal adds to the score of a turn: its value, times its weight.
+type Contribution struct {
+	Signal string  `json:"signal"`
+	Value  float64 `json:"value"`
+	Weight float64 `json:"weight"`
+}
+
+// Factor is what a score is multiplied by.
+type Factor struct {
+	Name  string  `json:"factor"`
+	Value float64 `json:"value"`
+}
+
+// ExplainedTurn is what makes the score of a turn: the sum of its contributions, times its factors.
+// Contributions of 0 and factors of 1 are left out.
+type ExplainedTurn struct {
+	Score float64
+	// ByWords is the score without similarity.
+	ByWords       float64
+	Contributions []Contribution
+	Factors       []Factor
+}
+
+func (e *ExplainedTurn) addSignal(s signal, value float64) {
+	if s.weight != 0 && value != 0 {
+		e.Contributions = append(e.Contributions, Contribution{s.name, value, s.weight})
+	}
+}
+
+func (e *ExplainedTurn) addFactor(name string, value float64) {
+	if value != 1 {
+		e.Factors = append(e.Factors, Factor{name, value})
+	}
+}
+
+// Explained is a ranking with its reasons.
+type Explained struct {
+	// Turns are in the order of the ranked ones.
+	Turns []ExplainedTurn
+	// Named is the author that the question names, or that asks it; "" for none or several. Other is the asker of a
+	// question that addresses "you": it asks for texts of others. Usual is the weight of a usual term of the question.
+	// Content are the indexes of its own terms that are looked for in texts; the others name an author.
+	Named   string
+	Other   string
+	Usual   float64
+	Content []int
+}
+
+// RankExplained is Rank with its reasons.
+func (a *Analyzer) RankExplained(q Question, weights Weights, turns []Turn, without ...string) Explained {
+	s := newScene(a, q, weights, turns)
+	e := Explained{
+		Turns: make([]ExplainedTurn, len(turns)), Named: s.named, Other: s.other, Usual: s.usual, Content: s.content,
+	}
+	for i := range turns {
+		for _, f := range factors {
+			e.Turns[i].addFactor(f.name, f.of(&turns[i]))
+		}
+	}
+	scores, byWords := s.rank(leftOut(without), e.Turns)
+	for i := range e.Turns {
+		e.Turns[i].Score, e.Turns[i].ByWords = scores[i], byWords[i]
+	}
+	return e
 }

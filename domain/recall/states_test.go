@@ -3,6 +3,9 @@ package recall_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/text/unicode/norm"
+
 	"github.com/annals-project/annals/domain/recall"
 )
 
@@ -29,6 +32,59 @@ func TestStates(t *testing.T) {
 	for _, s := range []recall.States{first, statesOf(""), statesOf("!")} {
 		if s.Stems == 0 || s.Exact == 0 || max(s.Stems, s.Exact) >= 1<<56 {
 			t.Errorf("hashes %#v are not within 1 and 2^56", s)
+		}
+	}
+}
+
+func TestWordsOfTexts(t *testing.T) {
+	for _, c := range []struct {
+		what string
+		of   func(text string) []string
+		want map[string][]string
+	}{
+		{"negations", recall.Negations, map[string][]string{
+			"":                               nil,
+			"The valve leaks":                nil,
+			"It does not leak, not a bit":    {"not", "not"},
+			"It DOESN'T, doesn’t and cannot": {"not", "not", "not"},
+			"No, never without a knot":       {"no", "never", "without"},
+			"Das ist nicht kein Knoten":      {"nicht", "kein"},
+			"Он не нет":                      {"не"},
+			"nothing, another, notable, n't": {"not"},
+			"\xff not \xfe":                  {"not"},
+		}},
+		{"exact", recall.Exact, map[string][]string{
+			"":                                     nil,
+			"Ana met nobody":                       nil,
+			"Ana met Ben. On 12 May AB-12 and Ben": {"12", "ab", "ben", "may"},
+			"It leaks! Then? So\nAna: Ben [Cem] “Dee": nil,
+			"p40 and 3.5":          {"3", "5", "p40"},
+			"they saw Éva and Ανα": {"éva", "ανα"},
+			"die grüne Tür":        {"tür"},
+		}},
+		{"words", recall.WordsOf, map[string][]string{
+			"":                           nil,
+			"?! …":                       nil,
+			"Hello,  it's Ana's\n3.5 km": {"hello", "it's", "ana's", "3", "5", "km"},
+			"ΑΝΑ–Éva":                    {"ανα", "éva"},
+			"a\xffb":                     {"a", "b"},
+		}},
+	} {
+		for text, want := range c.want {
+			if diff := cmp.Diff(want, c.of(text)); diff != "" {
+				t.Errorf("%s of %q: %s", c.what, text, diff)
+			}
+		}
+	}
+}
+
+// A question in another normal form is the same text.
+func TestWordsOf_NormalForms(t *testing.T) {
+	const text = "Café Ångström 한강 ﬁne"
+	want := recall.WordsOf(text)
+	for _, form := range []norm.Form{norm.NFC, norm.NFD, norm.NFKC, norm.NFKD} {
+		if diff := cmp.Diff(want, recall.WordsOf(form.String(text))); diff != "" {
+			t.Error(diff)
 		}
 	}
 }

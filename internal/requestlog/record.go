@@ -147,7 +147,7 @@ func rowOf(r Record) row {
 		w.webhook = r.Webhook.encode()
 	}
 	if all := slices.Concat(r.IDs, r.Hits); len(all) > 0 {
-		slices.SortFunc(all, func(a, b uuid.UUID) int { return strings.Compare(string(a[:]), string(b[:])) })
+		slices.SortFunc(all, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
 		w.ids = slices.Compact(all)
 	}
 	return w

@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/annals-project/annals/domain/blob"
+	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/projections/recallindex"
 )
@@ -93,4 +94,28 @@ func (p *Pass) Content(ctx context.Context, dataPoint uuid.UUID, revision int) (
 // Search asks the index that the pass asked.
 func (p *Pass) Search(ctx context.Context, q recallindex.Query) (recallindex.Found, error) {
 	return p.service.config.Index.Search(ctx, q)
+}
+
+// Shown returns the texts of the response of a pass that has ended, for its read record.
+func (p *Pass) Shown() []reads.Shown {
+	list := make([]reads.Shown, 0, len(p.Composed.Entries))
+	for _, e := range p.Composed.Entries {
+		if b := p.gate.texts[p.texts.key(e)]; b == nil || b.gone {
+			continue
+		}
+		point := p.Ranking.DataPoints[e.Candidate]
+		s := reads.Shown{Node: point.node, DataPoint: p.Ranking.IDs[e.Candidate], Revision: point.revision}
+		switch e.Memory {
+		case recall.Source:
+		case recall.InPart:
+			if passage := p.texts.passage(e); passage != nil {
+				s.Spans = []reads.Span{{passage.start, passage.start + len(passage.content)}}
+			}
+		default:
+			memory := p.Ranking.Memories[e.Candidate][e.Memory]
+			s.Node, s.Revision = memory.ID, memory.revision
+		}
+		list = append(list, s)
+	}
+	return list
 }

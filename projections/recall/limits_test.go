@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/blob"
 	"github.com/annals-project/annals/domain/fault"
@@ -21,8 +23,10 @@ import (
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/projections/embeddings"
 	"github.com/annals-project/annals/projections/recall"
+	"github.com/annals-project/annals/projections/recall/explained"
 	"github.com/annals-project/annals/projections/recall/recalltest"
 	"github.com/annals-project/annals/projections/recallindex"
+	"github.com/annals-project/annals/projections/recallindex/indextest"
 )
 
 // counting counts the searches of an index, and calls before each of them.
@@ -316,5 +320,160 @@ func TestRecall_Panics(t *testing.T) {
 	}
 	if page := h.Recall(h.Ask("helix")); len(page.Results) != 1 {
 		t.Errorf("after the panics: %d results", len(page.Results))
+	}
+}
+
+type failing struct{ recallindex.Index }
+
+func (failing) Search(context.Context, recallindex.Query) (recallindex.Found, error) {
+	return recallindex.Found{}, recallindex.ErrDamaged
+}
+
+func (failing) Generation() string { return "failing" }
+func (failing) Analysis() int      { return 1 }
+
+type stopped struct{}
+
+func (stopped) Stopped(_ context.Context, name string) error {
+	if name == "memories" {
+		return errors.New("stopped")
+	}
+	return nil
+}
+
+func TestRecall_Unavailable(t *testing.T) {
+	h := recalltest.New(t, failing{})
+	config := h.Config()
+	config.Projections = stopped{}
+	services := map[string]*recall.Service{"index": h.Service(), "projection": recall.New(config)}
+	for name, service := range services {
+		_, err := service.Recall(t.Context(), h.Ask("helix"))
+		var f *fault.Error
+		if !errors.As(err, &f) || f.Code != fault.CodeServiceUnavailable {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := h.Service().Recall(ctx, h.Ask("helix")); err == nil {
+		t.Error("a recall without a caller succeeds")
+	}
+}
+
+// switching puts another generation into use before the first search.
+type switching struct {
+	recallindex.Index
+	analysis atomic.Int64
+	asked    atomic.Int64
+}
+
+func (x *switching) Analysis() int { return int(x.analysis.Load()) }
+
+func (x *switching) Search(ctx context.Context, q recallindex.Query) (recallindex.Found, error) {
+	x.asked.Add(1)
+	x.analysis.Store(int64(x.Index.Analysis()))
+	if q.Analysis != x.Index.Analysis() {
+		return recallindex.Found{}, recallindex.ErrOtherAnalysis
+	}
+	return x.Index.Search(ctx, q)
+}
+
+// A query that was analysed for the generation before is analysed again, and the recall is answered. So is
+// its explanation.
+func TestRecall_GenerationReplaced(t *testing.T) {
+	h := recalltest.New(t, indextest.NewMemory())
+	h.Send(recalltest.DataPoint{ID: "one", Content: "tern", OccurredAt: at(1)})
+	h.CatchUp()
+	earlier := domainrecall.Analysis{Version: 1, Word: func(word string) string { return "earlier" + word }}
+	config := h.Config()
+	config.Analyzers = domainrecall.NewAnalyzers(earlier)
+	for _, explains := range []bool{false, true} {
+		x := &switching{Index: h.Index}
+		x.analysis.Store(int64(earlier.Version))
+		config.Index = x
+		service := recall.New(config)
+		results := 0
+		if explains {
+			e, err := explained.Explain(t.Context(), service, h.Ask("tern"), []string{"one"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			results = len(e.Results)
+		} else {
+			page, err := service.Recall(t.Context(), h.Ask("tern"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			results = len(page.Results)
+		}
+		if results != 1 || x.asked.Load() != 2 {
+			t.Errorf("explained %t: %d results after %d searches", explains, results, x.asked.Load())
+		}
+	}
+}
+
+// statements counts the statements of a pool.
+type statements struct{ atomic.Int64 }
+
+func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	s.Add(1)
+	return ctx
+}
+
+func (*statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (*statements) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+
+func (s *statements) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) { s.Add(1) }
+
+func (*statements) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+// The number of statements of a recall does not grow with its limit: there is none for each document.
+func TestRecall_StatementsDoNotGrowWithTheLimit(t *testing.T) {
+	h := recalltest.New(t, nil)
+	for n := range 400 {
+		id := fmt.Sprint("turn/", n)
+		h.Send(recalltest.DataPoint{
+			ID: id, Content: fmt.Sprintf("The harbour of town %d has ropes and %d ships.", n, n%7), Author: []string{"Ana", "Ben"}[n%2],
+			Metadata: json.RawMessage(`{"m":"` + strings.Repeat("m", n) + `"}`), OccurredAt: at(1).Add(time.Duration(n) * time.Minute),
+		})
+		h.Derive(id, 1, at(1).Add(time.Duration(n)*time.Minute), false, recalltest.Line{
+			Kind: "claim", Content: fmt.Sprint("Town ", n, " has a harbour."), Excerpt: fmt.Sprint("The harbour of town ", n),
+			Subject: fmt.Sprint("town ", n), Attribute: "harbour",
+		})
+	}
+	h.CatchUp()
+	counted, config := new(statements), h.Config()
+	pool := config.DB.Config().Copy()
+	pool.ConnConfig.Tracer = counted
+	db, err := pgxpool.NewWithConfig(t.Context(), pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	config.DB = db
+	service := recall.New(config)
+	of := map[int]int64{}
+	for _, limit := range []int{1, 10, 100, 200} {
+		q := h.Ask("Which harbour has ropes and ships?")
+		q.Limit, q.Budget = limit, 32_000
+		before := counted.Load()
+		page, err := service.Recall(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page.Results) != limit {
+			t.Fatalf("%d results, want %d", len(page.Results), limit)
+		}
+		of[limit] = counted.Load() - before
+	}
+	// Of a small project more candidates are looked up, which is one look-up more of each kind.
+	const more = 2
+	for limit, n := range of {
+		if n == 0 || n > of[1]+more {
+			t.Errorf("limit %d: %d statements, of limit 1 %d", limit, n, of[1])
+		}
 	}
 }

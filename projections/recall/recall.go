@@ -8,18 +8,23 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/annals-project/annals/domain/fault"
+	"github.com/annals-project/annals/domain/limit"
+	"github.com/annals-project/annals/domain/metering"
+	"github.com/annals-project/annals/domain/rawjson"
 	"github.com/annals-project/annals/domain/reads"
 	"github.com/annals-project/annals/domain/recall"
 	"github.com/annals-project/annals/eventstore"
 	"github.com/annals-project/annals/internal/admission"
 	"github.com/annals-project/annals/internal/allowance"
 	"github.com/annals-project/annals/internal/auth"
+	"github.com/annals-project/annals/internal/fields"
 	"github.com/annals-project/annals/internal/panics"
 	"github.com/annals-project/annals/internal/pg/replica"
 	"github.com/annals-project/annals/internal/readlog"
@@ -229,4 +234,145 @@ func (s *Service) run(ctx context.Context, of allowance.Owner, answer func() err
 	}
 	s.config.Log.ErrorContext(ctx, "recall failed", "err", err)
 	return fault.New(fault.Unavailable, fault.CodeServiceUnavailable, "memory cannot be searched now; retry")
+}
+
+const (
+	defaultLimit = 100
+	defaultLevel = "low"
+)
+
+// levels are the budgets by name, in tokens.
+var levels = map[string]int{"low": 8000, "medium": 16000, "high": 24000, "extra-high": 32000}
+
+// The orders of a page.
+const (
+	sortRelevance     = "relevance"
+	sortChronological = "chronological"
+)
+
+// queryNames are the names of a recall.
+var queryNames = fields.NewNames(
+	"query", "identity", "limit", "level", "maxTokens", "queryTimestamp", "occurredFrom", "occurredTo", "sort")
+
+// ParseQuery reads the body of a recall, one checked JSON value. The query has no project yet. The fault is
+// recall-query-required, identity-required, recall-sort-invalid, recall-range-invalid, or invalid-request for whatever
+// else is wrong with it.
+func ParseQuery(body []byte) (Query, error) {
+	return fields.Decode(body, "", queryNames, queryOf)
+}
+
+func queryOf(f fields.Object) (Query, error) {
+	text, identity := f.Text("query"), f.Text("identity")
+	switch {
+	case isBlank(f, "query", text):
+		return Query{}, fault.New(fault.Invalid, fault.CodeRecallQueryRequired, "query is required, and not blank")
+	case isBlank(f, "identity", identity):
+		return Query{}, fault.New(fault.Invalid, fault.CodeIdentityRequired, "identity is required, and not blank")
+	}
+	chronological, err := isChronological(f)
+	if err != nil {
+		return Query{}, err
+	}
+	q := Query{Chronological: chronological, Limit: defaultLimit, Budget: budgetOf(f)}
+	if results := f.Integer("limit", 1, limit.RecallResults); results != nil {
+		q.Limit = *results
+	}
+	q.From = f.Instant("occurredFrom")
+	if asked := f.Written("queryTimestamp"); asked != nil {
+		q.At = &asked.At // in its zone, whose days the query names
+	}
+	if to := f.Written("occurredTo"); to != nil {
+		q.To = new(to.Last())
+	}
+	f.Name("identity", 1, limit.Identity)
+	if err := f.Err(); err != nil {
+		return Query{}, err
+	}
+	if q.From != nil && q.To != nil && q.From.After(*q.To) {
+		return Query{}, fault.New(fault.Invalid, fault.CodeRecallRangeInvalid, "occurredFrom is after occurredTo")
+	}
+	q.Text, q.Identity = *text, *identity
+	return q, nil
+}
+
+// isBlank reports whether a text is omitted or nothing but white space. What is no text at all is
+// a problem of its own.
+func isBlank(f fields.Object, name string, text *string) bool {
+	if text == nil {
+		return !f.Has(name)
+	}
+	return strings.TrimSpace(*text) == ""
+}
+
+func isChronological(f fields.Object) (bool, error) {
+	if !f.Has("sort") {
+		return false, nil
+	}
+	switch order, _ := rawjson.Text(f.Raw("sort")); order {
+	case sortRelevance:
+		return false, nil
+	case sortChronological:
+		return true, nil
+	}
+	return false, fault.New(fault.Invalid, fault.CodeRecallSortInvalid, "sort is %.100s: want %q or %q",
+		f.Raw("sort"), sortRelevance, sortChronological)
+}
+
+// budgetOf is the tokens of a page: those of the level, or maxTokens where it is sent.
+func budgetOf(f fields.Object) int {
+	if f.Has("level") && f.Has("maxTokens") {
+		f.Problem("maxTokens", "send level or maxTokens, not both")
+		return 0
+	}
+	if tokens := f.IntegerMax("maxTokens", 1, limit.EvidenceTokens); tokens != nil {
+		return *tokens
+	}
+	level := f.Text("level")
+	if level == nil {
+		return levels[defaultLevel]
+	}
+	tokens, ok := levels[*level]
+	if !ok {
+		f.Problem("level", "is %.100q: want low, medium, high or extra-high", *level)
+	}
+	return tokens
+}
+
+// meter charges recalls.
+type meter interface {
+	// Charge reserves the price of a recall, searches, and counts the recall. Its faults are those of
+	// the search, spend-cap-reached, out-of-credits, and service-unavailable if it cannot be counted.
+	Charge(ctx context.Context, p auth.Principal, identity string, at time.Time, search func() error) error
+	// Refund subtracts a recall that was counted, and is not shown.
+	Refund(ctx context.Context, p auth.Principal, at time.Time)
+	// Ceiling returns the most tokens of a recall response under a plan.
+	Ceiling(plan metering.Plan) int
+}
+
+// recaller searches the memory of a project.
+type recaller interface {
+	// Recall returns a response whose results are never nil.
+	Recall(ctx context.Context, q Query) (Response, error)
+}
+
+// Charged answers recalls for the callers of a project, and charges them.
+type Charged struct {
+	Meter   meter
+	Recalls recaller
+}
+
+// Recall recalls for a caller at an instant, in the project of the caller. A budget over the ceiling of the plan is
+// lowered to it. The faults are those of Service.Recall and, where the plan has a price, spend-cap-reached and
+// out-of-credits.
+func (c Charged) Recall(ctx context.Context, p auth.Principal, q Query, at time.Time) (found Response, err error) {
+	q.Project, q.Organization = p.Project, p.OrganizationID
+	q.Budget = min(q.Budget, c.Meter.Ceiling(p.Limits.Plan))
+	err = c.Meter.Charge(ctx, p, q.Identity, at, func() (err error) {
+		found, err = c.Recalls.Recall(ctx, q)
+		return err
+	})
+	if err == nil {
+		readlog.From(ctx).Unless(func() { c.Meter.Refund(ctx, p, at) })
+	}
+	return found, err
 }

@@ -288,7 +288,8 @@ func (t *texts) load(ctx context.Context) error {
 	if err := allowance.Reserve(ctx, bytes); err != nil {
 		return err
 	}
-	wanted, places := []part{}, map[revisionKey]int{}
+	most := len(t.Composed.Entries)
+	wanted, places := make([]part, 0, most), make(map[revisionKey]int, most)
 	for _, e := range t.Composed.Entries {
 		key := t.key(e)
 		if b := t.gate.texts[key]; b != nil && b.ready {

@@ -21,6 +21,7 @@ type BenchCmd struct {
 		Locomo LocomoCmd `cmd:"" help:"Score recall on dialogues of two people whose questions name the turns that answer them."`
 		Beam   BeamCmd   `cmd:"" help:"Score recall on chats with an assistant whose questions name the messages that answer them."`
 	} `cmd:"" help:"Measure how well recall finds what it should."`
+	Answers   AnswersCmd   `cmd:"" help:"Record what questions answer, and compare two recordings."`
 	Load      LoadCmd      `cmd:"" help:"Measure speed under load, against the budgets of the design."`
 	Sustained SustainedCmd `cmd:"" help:"Measure a steady load and an overload against the budgets of the design."`
 	Needles   NeedlesCmd   `cmd:"" help:"Measure whether recall finds the one of many texts that a question names by a detail."`

@@ -85,8 +85,9 @@ func (f *fakeServer) recall(key, query string) client.RecallResponse {
 			if strings.Contains(strings.ToLower(p.Content), strings.ToLower(word)) {
 				at := time.Date(2025, 5, 12, 9, 0, 0, 0, time.UTC)
 				page.Results = append(page.Results, client.RecallResult{
-					Rank: len(page.Results) + 1, Content: p.Content, OccurredAt: at, Artifact: client.Artifact{Kind: "source"},
-					Sources: []client.RecallSource{{SourceID: p.ID, Label: p.Label, Excerpts: []string{}}},
+					ID: "id-" + p.ID, Rank: len(page.Results) + 1, Content: p.Content, OccurredAt: at,
+					Artifact: client.Artifact{Kind: "source"},
+					Sources:  []client.RecallSource{{SourceID: p.ID, Label: p.Label, Excerpts: []string{}}},
 				})
 				break
 			}

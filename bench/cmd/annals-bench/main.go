@@ -107,12 +107,29 @@ func (r *Remote) management(key string) (*client.Client, error) {
 		return nil, errors.New("no management key: set ANNALS_MANAGEMENT_KEY, or name with --data-dir the data folder " +
 			"of the server (no key in " + r.DataDir + ")")
 	}
+	return r.client(key, file)
+}
+
+func (r *Remote) client(key string, file map[string]string) (*client.Client, error) {
 	c, err := client.New(cmp.Or(r.URL, file["ANNALS_API_URL"], "http://127.0.0.1:8080"), key,
 		client.WithUserAgent("annals-bench"), client.WithMaxAttempts(6), client.WithConnectWait(0))
 	if err != nil {
 		return nil, fmt.Errorf("address of the server: %w", err)
 	}
 	return c, nil
+}
+
+// project makes a client with the key of a project, given or read from the data folder.
+func (r *Remote) project() (*client.Client, error) {
+	file, err := bench.Credentials(r.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	key := cmp.Or(r.Key, file["ANNALS_PROJECT_KEY"])
+	if key == "" {
+		return nil, errors.New("no project key: set ANNALS_PROJECT_KEY, or name with --data-dir the data folder of the server")
+	}
+	return r.client(key, file)
 }
 
 // printJSON writes one JSON value and nothing else.

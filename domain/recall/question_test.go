@@ -165,3 +165,116 @@ func TestWords(t *testing.T) {
 		}
 	}
 }
+
+func TestQuery_Joined(t *testing.T) {
+	for query, want := range map[string][]string{
+		"the note book": {"notebook", "~en:notebook"}, "note-books": {"notebooks", "~en:notebook"},
+		"vue.js": {"vuejs", "~en:vuej"}, "note of the book": nil, "a b": nil, "note 4 book": nil, "записная книжка": {"записнаякнижка"},
+		"東京 note": nil, "the lift": nil, "red note book": {"rednote", "~en:rednot", "notebook", "~en:notebook"},
+	} {
+		var got []string
+		for _, term := range recall.Shared().Query(query) {
+			if term.Kind == recall.Spelling {
+				got = append(got, term.Text)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q is also searched for as %q, want %q", query, got, want)
+		}
+	}
+}
+
+func TestTerm_Splits(t *testing.T) {
+	for word, want := range map[string]int{"notebook": 5, "vuejs": 2, "note": 0, "kx31": 0, "東京都東京": 0, "блокнот": 4} {
+		got := recall.Wholes(word)[0].Splits()
+		if len(got) != want {
+			t.Errorf("%q: %q, want %d", word, got, want)
+		}
+		for _, parts := range got {
+			if parts[0]+parts[1] != word {
+				t.Errorf("%q: %q", word, parts)
+			}
+		}
+	}
+	if got := (recall.Term{Text: "~en:notebook", Kind: recall.Stem}).Splits(); got != nil {
+		t.Errorf("a stem: %q", got)
+	}
+}
+
+// Parts count only together, and if the text has one right after the other.
+func TestQuestion_Splits(t *testing.T) {
+	a := recall.Shared()
+	q := recall.Question{Terms: recall.Wholes("notebook", "note", "red")}
+	if q.AddSplits([]recall.SplitWord{{Parts: [2]string{"note", "book"}}}) {
+		t.Error("a part that is asked for is added")
+	}
+	q = recall.Question{Terms: recall.Wholes("notebook", "red")}
+	ways := []recall.SplitWord{{Parts: [2]string{"note", "book"}}, {Parts: [2]string{"no", "tebook"}}, {Parts: [2]string{"noteb", "ook"}}}
+	if !q.AddSplits(ways) || len(q.Splits) != 2 || len(q.Terms) != 6 {
+		t.Fatalf("%v, %v", q.Splits, q.Terms)
+	}
+	for text, want := range map[string]bool{
+		"a note book": true, "a note-book": true, "a note": false, "a book, a note": false, "a note in a book": false, "red": true,
+	} {
+		counts := recall.Counts(q.Terms, recall.Terms{Text: a.Terms(text)})
+		if some := q.KeepSplits(counts, func(s recall.SplitWord) bool { return a.IsTogether(text, s.Parts) }); some != want {
+			t.Errorf("%q: %v, want %v", text, some, want)
+		}
+		if q.HasSplit(counts) != (want && text != "red") {
+			t.Errorf("%q keeps %v", text, counts)
+		}
+	}
+}
+
+// Each query finds its text by a form of its characters, for less than the form that it is written in.
+func TestQuery_Variants(t *testing.T) {
+	a := recall.Shared()
+	for _, c := range []struct{ query, text string }{
+		{"电脑", "我們把鑰匙放在電腦旁邊。"},
+		{"電腦", "我们把钥匙放在电脑旁边。"},
+		{"リンゴ", "りんごを三つ買った。"},
+		{"りんご", "リンゴを三つ買った。"},
+		{"項目", "修改了项目配置"},
+		{"头发", "頭髮"},
+		{"出发", "出發"},
+		{"皇后", "皇后"},
+		{"以后", "以後"},
+		{"台灣", "臺灣"},
+		{"台湾", "臺灣"},
+		{"臺灣", "台湾"},
+		{"ラーメン", "らーめん"},
+		{"めがね", "メガネ"},
+		{"ﾒｶﾞﾈ", "めがね"},
+		{"理发店", "理髮店"},
+		{"簡體字", "简体字"},
+	} {
+		terms := a.Query(c.query)
+		counts := recall.Counts(terms, recall.Terms{Text: a.Terms(c.text)})
+		q := recall.Question{Terms: terms}
+		if held := q.Held(counts); held != recall.AllWords(q.Own()) {
+			t.Errorf("%q holds %b of %q, which are %v", c.text, held, c.query, terms)
+		}
+		for i, term := range terms {
+			if term.Kind == recall.Stem && term.Share >= 1 {
+				t.Errorf("%q: %v counts as much as the word", c.query, terms[i])
+			}
+		}
+	}
+	for _, c := range []struct{ query, text string }{
+		{"カラス", "ガラス"}, {"頭髮", "發頭"}, {"頭發", "頭髮"}, {"りんご", "リング"}, {"ㄓㄨ", "ㄓㄚ"}, {"東京", "京都"},
+	} {
+		q := recall.Question{Terms: a.Query(c.query)}
+		if q.Held(recall.Counts(q.Terms, recall.Terms{Text: a.Terms(c.text)})) == recall.AllWords(q.Own()) {
+			t.Errorf("%q holds all of %q", c.text, c.query)
+		}
+	}
+}
+
+// A query of many characters with several forms has a bounded number of terms.
+func TestQuery_VariantsBounded(t *testing.T) {
+	terms := recall.Shared().Query("台干后里发历复面系制余丑斗谷")
+	own := len(slices.DeleteFunc(slices.Clone(terms), func(t recall.Term) bool { return t.Kind != recall.Whole }))
+	if own < 13 || len(terms) > 9*own {
+		t.Errorf("%d words, %d terms", own, len(terms))
+	}
+}
