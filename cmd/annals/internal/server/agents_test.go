@@ -152,8 +152,6 @@ func want(t testing.TB, what string, status int, out map[string]any, wantStatus 
 }
 
 func TestAgents_Attacks(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newStaff(t)
 	t.Run("bad registrations", func(t *testing.T) {
 		for kind, c := range map[string]struct {
@@ -340,8 +338,6 @@ var fenced = regexp.MustCompile("(?s)```bash\n(.*?)```")
 
 // Every command of auth.md runs as it stands, in order. The person is played at the approval alone.
 func TestAuthMD_EveryCommand(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newStaff(t)
 	res, err := http.Get(h.urls.API + "/auth.md") //nolint:noctx // the test ends it
 	runtest.Must(t, err)
@@ -426,7 +422,6 @@ func (h *consoleHarness) renewAgent(refresh string) (int, map[string]any) {
 // What a member let in ends with the membership, and stays so for a member who returns: agents with their tokens, and
 // programs.
 func TestReturn_WakesNothing(t *testing.T) {
-	t.Parallel()
 	h := newStaff(t)
 	assertion, refresh := h.admit("admin")
 	_, out := h.exchange(assertion)

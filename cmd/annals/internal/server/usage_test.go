@@ -325,7 +325,6 @@ func estimateFiles(points string) point {
 // An estimate appends no event, costs nothing, is not logged, makes no identity, and returns the same again.
 func TestServer_EstimateLeavesNoTrace(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	d := newDebugged(t)
 	_ = d.logged() // what came before is flushed
 	events, usage, calls := len(d.events()), d.usage(d.key), d.logged()
@@ -360,7 +359,6 @@ func TestServer_EstimateLeavesNoTrace(t *testing.T) {
 // Hostile files of every kind, and a chat that nests without end, are estimated or skipped.
 func TestServer_EstimateOfHostileFiles(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	d := newDebugged(t)
 	files := []point{{"path": "chat.json", "kind": "chat", "content": strings.Repeat(`{"chats":{"list":[`, 100_000)}}
 	for _, f := range hostilefiles.Make(8, 1000) {
@@ -380,7 +378,6 @@ func TestServer_EstimateOfHostileFiles(t *testing.T) {
 // A batch of an estimate is accepted as it is, once, at the price of the estimate, and recall finds it.
 func TestServer_EstimateIsSent(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	d := newDebugged(t)
 	var e estimated
 	d.must(d.key, http.MethodPost, estimatePath, estimateFiles("full"), &e)
@@ -413,7 +410,6 @@ func TestServer_EstimateIsSent(t *testing.T) {
 // What fits follows the balance and the caps of the project and the organization.
 func TestServer_EstimateFitsCaps(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	d := newDebugged(t)
 	want := func(when string, fits bool, first int, balance point) {
 		t.Helper()
