@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/annals-project/annals/domain/metering"
-	"github.com/annals-project/annals/internal/hostilefiles"
 )
 
 // usageAnswer is the answer of GET /usage with either key.
@@ -353,25 +352,6 @@ func TestServer_EstimateLeavesNoTrace(t *testing.T) {
 		if !strings.HasPrefix(e.Type, "usage.") && !strings.HasPrefix(e.Type, "pipeline.") {
 			t.Errorf("an estimate appended %s", e.Type)
 		}
-	}
-}
-
-// Hostile files of every kind, and a chat that nests without end, are estimated or skipped.
-func TestServer_EstimateOfHostileFiles(t *testing.T) {
-	unraced(t)
-	d := newDebugged(t)
-	files := []point{{"path": "chat.json", "kind": "chat", "content": strings.Repeat(`{"chats":{"list":[`, 100_000)}}
-	for _, f := range hostilefiles.Make(8, 1000) {
-		files = append(files, point{"path": f.Path, "content": f.Content, "kind": string(f.Kind)})
-	}
-	var e struct {
-		Files  []struct{ Skipped *string }
-		Points []point
-	}
-	d.must(d.key, http.MethodPost, estimatePath, point{"files": files, "points": "full"}, &e)
-	if len(e.Files) != len(files) || len(e.Points) == 0 || e.Files[0].Skipped == nil ||
-		!strings.Contains(*e.Files[0].Skipped, "1000 levels") {
-		t.Errorf("%d files, %d data points, %+v", len(e.Files), len(e.Points), e.Files[:1])
 	}
 }
 
