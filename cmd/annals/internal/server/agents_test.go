@@ -290,7 +290,7 @@ func (h *consoleHarness) agentTokens(t *testing.T) {
 		t.Errorf("refreshed as %v, and again as %d %v", first, status, second)
 	}
 	h.exec(`update ops.agent_refresh_tokens set spent_at = spent_at - interval '5 minutes'
-		where registration_id in (select id from ops.agent_registrations where address = $1)`, h.network())
+		where registration_id in (select id from ops.agent_registrations where person_id = $1)`, h.ids["owner"])
 	status, out = renew()
 	want(t, "a spent refresh token", status, out, 401, "invalid_refresh_token")
 	status, out = h.askAgent("/agent/identity", map[string]string{
