@@ -448,8 +448,10 @@ func TestModels_EndpointLeast(t *testing.T) {
 			h.send(h.key, "/ingest", "completed", point{"id": "blue", "content": "My automobile turned blue", "label": "note", "identity": "Ana"})
 			h.embedded("small", 1)
 		}
-		if got := h.first("gizmotron"); got != c.want {
-			t.Errorf("least %v: by meaning %q, want %q", c.least, got, c.want)
+		if c.want != "" { // a slow machine answers by words alone
+			runtest.Await(t, "it is found by meaning", func() bool { return h.first("gizmotron") == c.want })
+		} else if got := h.first("gizmotron"); got != "" {
+			t.Errorf("least %v: by meaning %q", c.least, got)
 		}
 		if got := h.first("automobile"); got != "blue" {
 			t.Errorf("least %v: by words %q", c.least, got)
