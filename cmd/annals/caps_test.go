@@ -271,8 +271,8 @@ func TestCap_TwoProcesses(t *testing.T) {
 	}
 }
 
-// looksUnchanged checks that batches that look unchanged reserve nothing of a cap, so they create no revision if another
-// process changes their data points meanwhile. If nothing changes them, a reached cap refuses none of them.
+// looksUnchanged checks that batches that look unchanged reserve nothing of a cap, so they create no revision if
+// another process changes their data points meanwhile. If nothing changes them, a reached cap refuses none of them.
 func (s *capTest) looksUnchanged() {
 	d, t := s.d, s.d.t
 	t.Helper()

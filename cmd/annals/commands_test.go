@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	client "github.com/annals-project/annals/client"
@@ -22,8 +24,15 @@ import (
 	"github.com/annals-project/annals/cmd/annals/internal/operatorapi/operatortest"
 	"github.com/annals-project/annals/cmd/annals/internal/statusview"
 	"github.com/annals-project/annals/cmd/annals/internal/transfer"
+	"github.com/annals-project/annals/internal/apitest"
+	"github.com/annals-project/annals/internal/auth"
 	"github.com/annals-project/annals/internal/condition"
+	"github.com/annals-project/annals/internal/httpx"
+	"github.com/annals-project/annals/internal/runtest"
+	"github.com/annals-project/annals/projections/account"
 	"github.com/annals-project/annals/projections/datapoints"
+	"github.com/annals-project/annals/projections/recall/explained"
+	"github.com/annals-project/annals/readapi"
 )
 
 // points writes n lines.
@@ -375,5 +384,162 @@ func TestCredentials_Unreadable(t *testing.T) {
 	if got := annals(t.Context(), nil, "", "status", "i", "--data-dir", dir); got.code != exitFailed ||
 		!strings.Contains(got.stderr, "read credentials") {
 		t.Fatalf("got %+v", got)
+	}
+}
+
+// roomOf is the room of every project.
+type roomOf account.Room
+
+func (r roomOf) Room(context.Context, auth.Principal, time.Time) (account.Room, error) {
+	return account.Room(r), nil
+}
+
+// startEstimates serves the route of estimates, and returns the flags that name it.
+func startEstimates(t *testing.T, room account.Room) []string {
+	t.Helper()
+	e := httpx.New(httpx.Config{Log: slog.New(slog.DiscardHandler), Keys: apitest.Keys{}, URLs: apitest.URLs})
+	readapi.Register(e, readapi.Deps{Rooms: roomOf(room)})
+	server := httptest.NewServer(e)
+	t.Cleanup(server.Close)
+	return []string{"estimate", "--data-dir", t.TempDir(), "--url", server.URL, "--key", apitest.ProjectKey}
+}
+
+func estimateFolder(t *testing.T) string {
+	t.Helper()
+	root := filepath.Join(t.TempDir(), "old")
+	if err := os.MkdirAll(filepath.Join(root, "mail"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"mail/1.eml":    "From: ana@example.com\nSubject: Tea\nDate: Mon, 12 May 2025 10:15:00 +0200\n\nTea is ready.\n",
+		"mail/2.eml":    "no message",
+		"prices.csv":    "id,date,price\n1,2025-05-13,3\n2,2025-05-14," + strings.Repeat("9", 400) + "\n",
+		"picture.png":   "\x89PNG\x00\x00",
+		".secret":       "x",
+		"notes/none.md": "",
+	} {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func TestEstimate_Table(t *testing.T) {
+	flags := startEstimates(t, account.Room{Metered: true, LeftTenths: new(int64(35)), CreditTenths: new(int64(35))})
+	got := annals(t.Context(), nil, "", append(flags, estimateFolder(t))...)
+	want := `   kind  files  data points  no time  bytes  credits
+  email      1            1        0   13 B        1
+  table      1            2        0  461 B        3
+    all      2            3        0  474 B        4
+skipped: old/mail/2.eml cannot be read as email: it does not begin with the header of a message
+skipped: old/notes/none.md is empty or white space
+skipped: old/.secret is hidden
+skipped: old/picture.png is not text: it is a picture
+3 data points in 1 batch do not fit: the first 2 would pass of 3.5 credits that are left
+`
+	got.stdout = strings.ReplaceAll(got.stdout, "  \n", "\n")
+	if diff := cmp.Diff(want, got.stdout); got.code != exitOK || diff != "" {
+		t.Errorf("code %d, %s\n%s", got.code, got.stderr, diff)
+	}
+}
+
+func TestEstimate_JSON(t *testing.T) {
+	flags := startEstimates(t, account.Room{})
+	got := annals(t.Context(), nil, "", append(flags, "--json", "--kind", "notes", "--time-zone", "Europe/Rome", estimateFolder(t))...)
+	var e client.Estimate
+	if err := json.Unmarshal([]byte(got.stdout), &e); err != nil {
+		t.Fatalf("%v: %+v", err, got)
+	}
+	if e.DataPoints != 3 || e.TimeZone != "Europe/Rome" || !e.Fits || e.FitsFirst != 3 || e.Credits != nil || len(e.Files) != 6 ||
+		len(e.Points) != 3 || len(e.Batches) != 1 || *e.Files[0].DetectedBy != "given" {
+		t.Errorf("%s", got.stdout)
+	}
+	if again := annals(t.Context(), nil, "", append(flags, "--json", "--kind", "pdf", ".")...); again.code != exitUsage ||
+		!strings.Contains(again.stderr, `--kind is "pdf"`) {
+		t.Errorf("an unknown kind: %+v", again)
+	}
+	if again := annals(t.Context(), nil, "", append(flags, "--time-zone", "Rome", estimateFolder(t))...); again.code != exitFailed ||
+		!strings.Contains(again.stderr, "timeZone") {
+		t.Errorf("an unknown zone: %+v", again)
+	}
+	if again := annals(t.Context(), nil, "", append(flags, "no-such-file")...); again.code != exitFailed {
+		t.Errorf("a path that is not there: %+v", again)
+	}
+}
+
+func TestRecallExplain_WrongUse(t *testing.T) {
+	for _, args := range [][]string{{"--missing=a"}, {"--project=default"}, {"--org=Acme"}} {
+		got := annals(t.Context(), nil, "", append([]string{"recall", "tea", "--identity=ana"}, args...)...)
+		if got.code != exitUsage || !strings.Contains(got.stderr, "--missing, --project and --org need --explain") {
+			t.Errorf("%v: %+v", args, got)
+		}
+	}
+}
+
+func TestRecallExplain_WithoutServer(t *testing.T) {
+	_, dir := startFake(t) // it has an address and a key, and no socket
+	for _, args := range [][]string{{}, {"--project=default"}, {"--json", "--missing=a"}} {
+		got := annals(t.Context(), nil, "", append([]string{"recall", "tea", "--identity=ana", "--explain", "--data-dir", dir}, args...)...)
+		if got.code != exitFailed || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 ||
+			!strings.Contains(got.stderr, "no server is running on data folder "+dir) {
+			t.Errorf("%v: %+v", args, got)
+		}
+	}
+	got := annals(t.Context(), nil, "", "recall", "tea", "--identity=ana", "--explain", "--data-dir", t.TempDir())
+	if got.code != exitFailed || !strings.Contains(got.stderr, "no project key") {
+		t.Errorf("without a key: %+v", got)
+	}
+}
+
+// The commands explain recalls of a running service.
+func TestRecallExplain_Served(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t, time.Now(), 1)
+	s := d.processes[0]
+	s.start()
+	command := func(args ...string) outcome {
+		return annals(t.Context(), map[string]string{"ANNALS_API_URL": "http://" + s.addr}, "", append(args, "--data-dir", s.dir)...)
+	}
+	for id, content := range map[string]string{"call 1": "Ana moved the launch to 3 June 2025.", "rain": "It rained."} {
+		if _, err := s.client().Ingest(t.Context(), client.DataPoint{ID: id, Content: content}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtest.Await(t, "it is recalled", func() bool {
+		page, code := s.recall("launch")
+		return code == "" && len(page.Results) > 1 // the text and its memory
+	})
+	got := command("recall", "When is the launch?", "--identity=ben", "--explain", "--missing=rain", "--missing", "a, b")
+	for _, want := range []string{
+		"words: launch ", "asks for: a time\n", "call 1", "passed, project", "words, memory", " + time evidence ",
+		"not among the candidates", "it has none of the question's words", "a, b    not stored",
+	} {
+		if !strings.Contains(got.stdout, want) {
+			t.Errorf("it prints no %q: %+v", want, got)
+		}
+	}
+	got = command("recall", "When is the launch?", "--identity=ben", "--explain", "--project=default", "--missing=rain", "--json")
+	var e explained.Explanation
+	if err := json.Unmarshal([]byte(got.stdout), &e); err != nil || len(e.Results) == 0 || e.Results[0].Score <= 0 ||
+		len(e.Sources) != 1 || e.Sources[0].Verdict != explained.NotCandidate {
+		t.Errorf("as JSON: %+v, %v", got, err)
+	}
+	if got := command("recall", "launch", "--identity=ben", "--explain", "--limit=999"); got.code != exitFailed ||
+		!strings.Contains(got.stderr, "invalid-request: limit") {
+		t.Errorf("wrong limit: %+v", got)
+	}
+	if got := command("recall", "launch", "--identity=ben", "--explain", "--key=svc_sk_other"); got.code != exitFailed ||
+		!strings.Contains(got.stderr, "no project of this server has the key") {
+		t.Errorf("wrong key: %+v", got)
+	}
+
+	values, err := datafolder.ReadCredentials(s.dir)
+	if err != nil || strings.Contains(got.stdout+got.stderr, values[datafolder.ProjectKeyName]) {
+		t.Errorf("a key is in the output, %v", err)
 	}
 }

@@ -439,7 +439,6 @@ func TestRateLimits_EveryPlan(t *testing.T) {
 // TestServer_ChallengeNamesDocument follows the challenge of a call without a credential, as an
 // agent does.
 func TestServer_ChallengeNamesDocument(t *testing.T) {
-	t.Parallel()
 	h := newTenant(t)
 	header := h.fetch(http.MethodGet, h.urls.API+"/api/v1/usage", "", "").header
 	named, ok := strings.CutPrefix(header.Get("WWW-Authenticate"), `Bearer resource_metadata="`)

@@ -152,8 +152,6 @@ func want(t testing.TB, what string, status int, out map[string]any, wantStatus 
 }
 
 func TestAgents_Attacks(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newStaff(t)
 	t.Run("bad registrations", func(t *testing.T) {
 		for kind, c := range map[string]struct {
@@ -292,7 +290,7 @@ func (h *consoleHarness) agentTokens(t *testing.T) {
 		t.Errorf("refreshed as %v, and again as %d %v", first, status, second)
 	}
 	h.exec(`update ops.agent_refresh_tokens set spent_at = spent_at - interval '5 minutes'
-		where registration_id in (select id from ops.agent_registrations where address = $1)`, h.network())
+		where registration_id in (select id from ops.agent_registrations where person_id = $1)`, h.ids["owner"])
 	status, out = renew()
 	want(t, "a spent refresh token", status, out, 401, "invalid_refresh_token")
 	status, out = h.askAgent("/agent/identity", map[string]string{
@@ -340,8 +338,6 @@ var fenced = regexp.MustCompile("(?s)```bash\n(.*?)```")
 
 // Every command of auth.md runs as it stands, in order. The person is played at the approval alone.
 func TestAuthMD_EveryCommand(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newStaff(t)
 	res, err := http.Get(h.urls.API + "/auth.md") //nolint:noctx // the test ends it
 	runtest.Must(t, err)
@@ -426,7 +422,6 @@ func (h *consoleHarness) renewAgent(refresh string) (int, map[string]any) {
 // What a member let in ends with the membership, and stays so for a member who returns: agents with their tokens, and
 // programs.
 func TestReturn_WakesNothing(t *testing.T) {
-	t.Parallel()
 	h := newStaff(t)
 	assertion, refresh := h.admit("admin")
 	_, out := h.exchange(assertion)

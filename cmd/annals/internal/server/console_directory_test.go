@@ -16,8 +16,6 @@ const directoryOf = "/p/default/"
 
 // A person who may write makes identities and audiences and finds out who reads what, without scripts.
 func TestConsole_Directory(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newConsole(t)
 	r := h.as("write")
 	t.Run("identities", func(t *testing.T) { walkIdentities(t, r) })

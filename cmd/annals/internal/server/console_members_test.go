@@ -54,8 +54,6 @@ func (h *consoleHarness) lives(token string) (signin.Link, bool) {
 }
 
 func TestConsole_Members(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newStaff(t)
 	const members = "/settings/members"
 	project := h.projectID("default")
@@ -334,7 +332,6 @@ func (s *takeover) opens(o tenants.Organization) bool {
 // holder proves.
 func TestTakeover_ByAnotherAddress(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	s := newTakeover(t)
 	if !s.opens(s.attacker) || s.opens(s.victim) {
 		t.Fatal("the link of one organization opens another, or not its own")
@@ -358,7 +355,6 @@ func TestTakeover_ByAnotherAddress(t *testing.T) {
 // Who proves the address has what both gave to it, and the attacker nothing any more.
 func TestTakeover_OwnerOfTheAddressComes(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	s := newTakeover(t)
 	attacker := s.browser
 	s.browser = webtest.NewReader(t, s.urls.Console)

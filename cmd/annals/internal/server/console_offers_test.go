@@ -50,14 +50,12 @@ var theMailer = sync.OnceValue(func() *harness {
 // newOffering shares a service. With a change of the settings it has its own.
 func newOffering(t *testing.T, change func(*Config)) *offering {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("the race detector looks at the tests of each page")
-	}
-	t.Parallel()
+	unraced(t)
 	o := &offering{mails: theMails}
 	if change == nil {
 		o.harness = newTenantOf(t, theMailer())
 	} else {
+		t.Parallel()
 		o.harness, o.mails = newHarness(t), &mailboxes{mails: map[string][]string{}}
 		o.set = func(c *Config) { c.SignIn.Mail = o.mails; change(c) }
 		o.arrange = func(s *Server) { s.signin.HashMemory, s.signin.FailureTime = 64, time.Nanosecond }
@@ -68,7 +66,7 @@ func newOffering(t *testing.T, change func(*Config)) *offering {
 	return o
 }
 
-// someone is an address of somebody whom no organization knows.
+// someone is an address that no organization knows.
 func (o *offering) someone(name string) string { return name + "@" + o.domain("people") }
 
 // ownerOf is the address of the owner of an organization.
@@ -195,7 +193,6 @@ func (o *offering) recovers(email string) *webtest.Reader {
 
 // Somebody without an account accepts by the link, which works once, for the organization of the offer alone.
 func TestOffers_Link(t *testing.T) {
-	unraced(t)
 	o := newOffering(t, nil)
 	link := o.invites(o.alpha, o.ana)
 	if got := o.memberships(o.ana); got != nil {
@@ -227,7 +224,6 @@ func TestOffers_Link(t *testing.T) {
 
 // A use of the link that failed after the acceptance is repeated.
 func TestOffers_LinkAgain(t *testing.T) {
-	unraced(t)
 	o := newOffering(t, nil)
 	link := o.invites(o.alpha, o.ana)
 	service, call := o.people()
@@ -249,7 +245,6 @@ var (
 
 // Whether somebody has an address shows neither in the page, nor in the mail, nor in the page of the link.
 func TestOffers_SameForEverybody(t *testing.T) {
-	unraced(t)
 	o := newOffering(t, nil)
 	service, call := o.people()
 	_, err := service.AddMember(t.Context(), call, o.beta.ID,
@@ -279,7 +274,6 @@ func TestOffers_SameForEverybody(t *testing.T) {
 
 // A member of another organization accepts or declines on the page of offers, and nobody else does.
 func TestOffers_Page(t *testing.T) {
-	unraced(t)
 	o := newOffering(t, nil)
 	service, call := o.people()
 	for _, email := range []string{o.ana, o.bo} {
@@ -322,7 +316,6 @@ func TestOffers_Page(t *testing.T) {
 
 // An offer ends with its link, and nothing that one organization does ends an offer, a link or a reset of another.
 func TestOffers_End(t *testing.T) {
-	unraced(t)
 	o := newOffering(t, func(*Config) {}) // the clock moves
 	stranger := webtest.NewReader(t, o.urls.Console)
 	replaced := o.invites(o.alpha, o.ana)
@@ -399,7 +392,6 @@ func (o *offering) forgot(email string) string {
 // Who has only an offer proves the address by a mailed link, and opens nothing but the page of offers until one is
 // accepted.
 func TestOffers_OnlyAnOffer(t *testing.T) {
-	unraced(t)
 	o := newOffering(t, nil)
 	if link := o.forgot(o.ana); link != "" {
 		t.Fatalf("a stranger gets %s", link)
@@ -444,7 +436,6 @@ func TestOffers_OnlyAnOffer(t *testing.T) {
 
 // The same by a provider with a verified address.
 func TestOffers_Provider(t *testing.T) {
-	unraced(t)
 	company := oidctest.NewCompany(t)
 	o := newOffering(t, func(c *Config) {
 		c.SignIn.SignUp = true
@@ -486,7 +477,6 @@ func TestOffers_Provider(t *testing.T) {
 
 // Both sides of each limit, through the pages.
 func TestOffers_Limits(t *testing.T) {
-	unraced(t)
 	o := newOffering(t, func(c *Config) {
 		c.MemberLimits = organization.Limits{Members: 2, OpenOffers: 2, OffersPerHour: 4}
 	})

@@ -80,8 +80,6 @@ const script = `<script>alert("x")</script>`
 
 // Ids are customer text: any of them has a page, and markup in any field is shown as text.
 func TestPointPages_AnyIdAndMarkup(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	b, key := pagesOfTest(t)
 	for _, id := range []string{"a/b", "a//b", "..", ".", "~..", "%2F", "ä ?#&+", script, "../../x", `"><img src=x>`} {
 		b.must(key, http.MethodPost, api+"/ingest", point{
@@ -127,8 +125,6 @@ func timeOf(body string) string {
 }
 
 func TestPointPages_CorrectAndDelete(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	b, key := pagesOfTest(t)
 	b.send(key, "/ingest", "completed", point{
 		"id": "s", "content": "one\r\ntwo", "audience": "team", "identity": "ana", "label": "l", "timestamp": "2020-01-02T03:04:05Z",
@@ -179,8 +175,6 @@ func TestPointPages_CorrectAndDelete(t *testing.T) {
 }
 
 func TestPointPages_List(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	b, key := pagesOfTest(t)
 	var items []point
 	for n := range 120 {
@@ -223,8 +217,6 @@ func TestPointPages_List(t *testing.T) {
 }
 
 func TestPointPages_SearchFindsEveryKind(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	b, key := pagesOfTest(t)
 	send := b.send(key, "/ingest", "completed", point{"id": "s", "content": "Ana moved to Rome.", "identity": "ana"})
 	found := func(q string) string { return b.get("read", "/p/default/search?q="+url.QueryEscape(q)).Location }
@@ -260,8 +252,6 @@ func TestPointPages_SearchFindsEveryKind(t *testing.T) {
 }
 
 func TestPointPages_FailedSendsBothWays(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	b, key := pagesOfTest(t)
 	send := b.send(key, "/ingest", "completed", point{"id": "s", "content": "Ana moved to Rome."})
 	_, err := b.storage.db.Exec(t.Context(), `insert into datapoints.sends
@@ -289,8 +279,6 @@ func TestPointPages_FailedSendsBothWays(t *testing.T) {
 }
 
 func TestPointPages_IngestIsEstimatedFirst(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h, _ := pagesOfTest(t)
 	const path = "/p/default/ingest"
 	fields := []string{"content", "Ana moved to Rome.", "id", "x/y", "label", "", "timestamp", "", "identity", "ana", "audience", "team"}
@@ -355,8 +343,6 @@ func hiddenOf(body, name string) string {
 }
 
 func TestPointPages_ImportGoesOn(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h, key := pagesOfTest(t)
 	var file strings.Builder
 	for n := range 1200 {
@@ -389,8 +375,6 @@ func TestPointPages_ImportGoesOn(t *testing.T) {
 
 // An import that stopped goes on after what was sent.
 func TestPointPages_ImportFromAState(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h, _ := pagesOfTest(t)
 	var file strings.Builder
 	for n := range 700 {
@@ -424,8 +408,6 @@ func TestPointPages_ImportFromAState(t *testing.T) {
 }
 
 func TestPointPages_ImportOfFiles(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h, _ := pagesOfTest(t)
 	files := map[string]string{"notes.md": "# Trip\n\nAna flies to Rome.\n", "empty.txt": ""}
 	seen := h.upload("write", map[string]string{"as": "files", "audience": "team"}, files).
@@ -440,8 +422,6 @@ func TestPointPages_ImportOfFiles(t *testing.T) {
 }
 
 func TestPointPages_Export(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h, key := pagesOfTest(t)
 	h.send(key, "/ingest", "completed", point{"id": "=1+1", "content": "Ana likes tea."})
 	var lines bytes.Buffer

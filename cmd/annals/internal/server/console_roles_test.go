@@ -173,8 +173,6 @@ func TestConsole_EveryPageForEveryRole(t *testing.T) {
 // The owner of another organization, in the own project, does not find things of the first one by their ids: from the
 // table of routes.
 func TestConsole_IDsOfAnotherOrganization(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newConsole(t)
 	values := h.parameters()
 	values["{project}"] = "theirs"
@@ -440,8 +438,6 @@ var sentForms = []struct {
 // No form is answered with anything but a redirect, a fault, or the form again. What it makes is shown once, by the
 // page after it. Sent again it does nothing. From the table of routes.
 func TestConsole_FormsLeadToAPage(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newConsole(t)
 	values, owner := h.parameters(), h.as("owner")
 	known := map[string]bool{}

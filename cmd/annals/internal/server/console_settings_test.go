@@ -13,8 +13,6 @@ import (
 )
 
 func TestConsole_SettingsOfAnOrganization(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newStaff(t)
 	const page = "/settings/organization"
 	owner := h.as("owner")
@@ -90,8 +88,6 @@ func TestConsole_SettingsOfAnOrganization(t *testing.T) {
 }
 
 func TestConsole_History(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newConsole(t)
 	for n := range 60 {
 		h.setCaps("Annals", "default", new(int64(n)), nil)
@@ -148,8 +144,6 @@ func TestConsole_History(t *testing.T) {
 }
 
 func TestConsole_ErasureOfAPerson(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newConsole(t)
 	const page = "/p/default/erasures"
 	ana := "ana" + markup
@@ -241,8 +235,6 @@ func (h *consoleHarness) lastEvent(typ string) (data, meta string) {
 
 // An Admin makes a project, and replaces a key of it that leaked.
 func TestConsole_ProjectAndItsKeys(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newStaff(t)
 	admin := h.as("admin")
 	admin.Open("/")
@@ -313,8 +305,6 @@ func between(text, before, after string) string {
 }
 
 func TestConsole_CapsAndArchive(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newStaff(t)
 	admin := h.as("admin")
 	for _, wrong := range []url.Values{
@@ -368,8 +358,6 @@ func TestConsole_CapsAndArchive(t *testing.T) {
 
 // The list has what somebody may read, by a filter, as CSV that no spreadsheet runs, and as JSON.
 func TestConsole_ListOfProjects(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newConsole(t)
 	readers := map[string]*webtest.Reader{"admin": h.as("admin"), "read": h.as("read"), "member": h.as("member")}
 	admin := readers["admin"]

@@ -44,7 +44,8 @@ type consoleHarness struct {
 // roles are who opens pages: the first owner is the operator of the deployment, foreign owns another organization.
 var roles = []string{"nobody", "foreign", "member", "read", "write", "admin", "owner"}
 
-// newConsole is a furnished organization on the shared service. The race detector looks at the tests that open all pages.
+// newConsole is a furnished organization on the shared service. The race detector looks at the tests that open all
+// pages.
 func newConsole(t *testing.T) *consoleHarness {
 	t.Helper()
 	h := newStaff(t)
@@ -55,9 +56,7 @@ func newConsole(t *testing.T) *consoleHarness {
 // newStaff is newConsole without texts.
 func newStaff(t *testing.T) *consoleHarness {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("the race detector looks at the tests that open all pages")
-	}
+	unraced(t)
 	return staffed(newTenant(t))
 }
 

@@ -23,8 +23,6 @@ func rowsOf(r *webtest.Reader, region string) *goquery.Selection {
 }
 
 func TestConsole_RequestsAreFilteredAndShown(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newConsole(t)
 	key, _ := h.keys()
 	long := strings.Repeat("A sentence that makes the text long. ", 3000)
@@ -109,8 +107,6 @@ func hrefOf(r *webtest.Reader, part *goquery.Selection) *url.URL {
 }
 
 func TestConsole_TraceBeginsAtMemoriesAndSources(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newConsole(t)
 	key, _ := h.keys()
 	var points []point
@@ -153,8 +149,6 @@ func TestConsole_TraceBeginsAtMemoriesAndSources(t *testing.T) {
 }
 
 func TestConsole_TraceFollowsAMemoryToItsSource(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newConsole(t)
 	r := h.as("read")
 	r.Open("/p/default/trace/" + h.parameters()["{node}"])
@@ -198,8 +192,6 @@ func TestConsole_TraceFollowsAMemoryToItsSource(t *testing.T) {
 
 // What last week cost, and which key caused it, at the console alone.
 func TestConsole_UsageNamesTheKeyThatCost(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newConsole(t)
 	h.setPlan("Annals", string(metering.Flex))
 	_, management := h.keys()
@@ -266,8 +258,6 @@ func (h *consoleHarness) rowsOfConsole() int {
 // Somebody with the access Read asks as an identity, shares the question, and learns why a source is there or not. A
 // link asks nothing, and each question has its row in the request log.
 func TestConsole_Recall(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newConsole(t)
 	key, _ := h.keys()
 	for id, text := range map[string]string{"move-1": "My favourite city is Lyon.", "move-2": "My favourite city is Porto."} {
@@ -352,8 +342,6 @@ func TestConsole_Recall(t *testing.T) {
 
 // Texts, ids and labels that hold markup are text in an answer and in an explanation.
 func TestConsole_RecalledMarkupIsText(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newConsole(t)
 	r := h.as("read")
 	for _, button := range []string{"Recall", "Explain"} {

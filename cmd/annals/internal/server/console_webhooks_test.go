@@ -40,8 +40,6 @@ const hooks = "/p/default/webhooks"
 
 // A member with the access Write makes a webhook, tries it on a sample, sends a test event, replays it, and ends it.
 func TestConsole_WebhookFromCreationToDeletion(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newConsole(t)
 	r := h.as("write")
 	r.Open(hooks)
@@ -173,8 +171,6 @@ func (h *consoleHarness) hookPages() []string {
 
 // Somebody with the access Read sees settings and events, but no URL and nothing that changes.
 func TestConsole_WebhookForReaders(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newConsole(t)
 	_, token, _ := strings.Cut(h.hook.URL, h.hook.ID+"/")
 	for _, role := range []string{"read", "write"} {
@@ -213,8 +209,6 @@ func TestConsole_WebhookForReaders(t *testing.T) {
 
 // A webhook belongs to its project: another project of the organization neither shows nor changes it.
 func TestConsole_WebhookOfAnotherProject(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newConsole(t)
 	r := h.as("owner")
 	isOther := func(_ int, a *goquery.Selection) bool { return a.Text() != "default" }
@@ -255,8 +249,6 @@ func (h *consoleHarness) removeAudienceOfHook(r *webtest.Reader) {
 
 // An event whose body is not in the log as it came is neither a sample nor replayed, and its page has the reason.
 func TestConsole_WebhookBodiesThatAreLost(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newConsole(t)
 	key, _ := h.keys()
 	r := h.as("write")
@@ -291,8 +283,6 @@ func TestConsole_WebhookBodiesThatAreLost(t *testing.T) {
 
 // The log is read in pages: Previous leads back to where Next came from, inside the filter.
 func TestConsole_WebhookLogPages(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newConsole(t)
 	key, _ := h.keys()
 	var last received

@@ -113,7 +113,6 @@ func (d *debugged) readLog(id string) (counts map[string]int, found bool) {
 // logged.
 func TestServer_DebuggingReadsLeaveNoTrace(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	d := newDebugged(t)
 	seen := func() (at string) {
 		var i struct{ LastSeenAt string }
@@ -158,7 +157,6 @@ func TestServer_DebuggingReadsLeaveNoTrace(t *testing.T) {
 // alone.
 func TestServer_ExplainARefusedCall(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	d := newDebugged(t)
 	_, header, _ := d.callWithHeader(d.key, http.MethodPost, api+"/ingest", point{"content": "x", "audience": "none"})
 	for _, id := range []string{d.refused, header.Get("X-Request-Id")} {
@@ -205,10 +203,6 @@ func envelope(status int, body []byte) error {
 // another project, and stays small.
 func TestServer_DebuggingReadsUnderHostileQuestions(t *testing.T) {
 	unraced(t)
-	if testing.Short() {
-		t.Skip("thousands of calls, one after the other")
-	}
-	t.Parallel()
 	d := newDebugged(t)
 	values := []string{
 		"", "\x00", "a\x00b", "\xff", "-1", "0", "99999999999999999999", "1e3", "%", "_", "%%__", `\`, "'", "(a+)+$", "[",
@@ -335,7 +329,6 @@ func (h *harness) sendOnce(key, path string, status int, body any) (ingestion, r
 // A send is explained from the moment that it is answered until after its deletion.
 func TestServer_ExplainASend(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	h := newTenant(t)
 	key, management := h.credentials()[datafolder.ProjectKeyName], h.createAcme().ManagementKey
 	other := h.newProject(management, "Tea")
@@ -387,7 +380,6 @@ func TestServer_ExplainASend(t *testing.T) {
 // The first 100 items of a batch are listed, and what it cost.
 func TestServer_ExplainABatch(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	h := newTenant(t)
 	key := h.newProject(h.createAcme().ManagementKey, "Tea")
 	items := make([]point, 130)
@@ -514,7 +506,6 @@ func keysOf(counts map[string]int) (keys []string) {
 // The API explains no recall: it has no such route, and the body of a recall has no such field.
 func TestServer_ExplainNoRecallOverTheAPI(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	for _, r := range auth.Routes() {
 		if strings.Contains(r.Path, "recall") && strings.Contains(r.Path, "explain") {
 			t.Errorf("the contract has %s %s", r.Method, r.Path)

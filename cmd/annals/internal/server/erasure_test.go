@@ -32,7 +32,6 @@ import (
 // No event names who sent again what others wrote, so these data points stay when the person is erased.
 func TestErasePerson_Resends(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	h := newTenant(t)
 	own, _ := h.keys()
 	h.send(own, "/ingest", "completed", point{"id": "note", "content": "Bo wrote this.", "identity": "bo"})
@@ -162,8 +161,8 @@ func newGuardedHarness(t *testing.T) (*harness, *clustertest.Guard) {
 	return h, guard
 }
 
-// A user of the event store without the right to delete: the deletion is answered, the missing right is named and counted, also by
-// erase --now, and all of it ends once the right is given. Then one without the right to write.
+// A user of the event store without the right to delete: the deletion is answered, the missing right is named and
+// counted, also by erase --now, and all of it ends once the right is given. Then one without the right to write.
 func TestServer_Denied(t *testing.T) {
 	t.Parallel()
 	h, guard := newGuardedHarness(t)

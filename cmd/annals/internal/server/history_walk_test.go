@@ -112,8 +112,6 @@ func (w *historyWalk) rows(path string) (rows []map[string]string) {
 // For each change History names the person, the key or the operator, and both values; for each read the records name
 // the person and the identity.
 func TestHistory_Walk(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	w := &historyWalk{
 		consoleHarness: newConsole(t), t: t, random: rand.New(rand.NewPCG(48, 1)),
 		values: map[string]string{"description": "none"},

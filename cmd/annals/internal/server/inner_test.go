@@ -44,7 +44,6 @@ func (h *harness) loggedAs(key string, id uuid.UUID) (got loggedCall) {
 
 // A person at the console recalls as the API does: the same answer, with a row whose key is the console.
 func TestInner_Recall(t *testing.T) {
-	t.Parallel()
 	h := newTenant(t)
 	own, _ := h.keys()
 	h.send(own, "/ingest", "completed", point{"id": "tea", "content": "The tea is in the blue tin.", "identity": "ana"})
@@ -77,7 +76,6 @@ func TestInner_Recall(t *testing.T) {
 
 // An event that a person sends takes the way of every event: it is ingested, and its row has the mark of a test.
 func TestInner_Event(t *testing.T) {
-	t.Parallel()
 	h := newTenant(t)
 	own, _ := h.keys()
 	w := h.createWebhook("", "default", webhook.Settings{ContentPath: "$.text", IDPath: "$.id"})

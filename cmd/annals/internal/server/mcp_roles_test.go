@@ -20,8 +20,8 @@ import (
 	"github.com/annals-project/annals/internal/runtest"
 )
 
-// tokensByID finds the grants of tokens that name a person, an organization, scopes, and the project of the consent, and
-// those that are there.
+// tokensByID finds the grants of tokens that name a person, an organization, scopes, and the project of the consent,
+// and those that are there.
 func tokensByID(
 	s *Server, stored func(context.Context, string) (mcp.Grant, bool, error),
 ) func(context.Context, string) (mcp.Grant, bool, error) {
@@ -91,8 +91,6 @@ var everyday = []string{"recall", "read", "remember", "forget", "get_ingestion"}
 // Every tool × every role × every scope: what is listed, what is refused and why. No answer holds a key, and each has
 // the shape that its tool promises.
 func TestMCP_EveryToolForEveryRoleAndScope(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newConsole(t)
 	tools := h.toolArguments()
 	for _, role := range roles[1:] {
@@ -277,8 +275,6 @@ func (h *harness) askAt(path, method, token string, body []byte, headers ...stri
 
 // A person acts under her address, whose record has the origin of a sign-in. A consent may be for one project alone.
 func TestMCP_Person(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newConsole(t)
 	own, management := h.keys()
 	a := h.agent(h.idToken("write", bothScopes, ""))
@@ -336,8 +332,6 @@ func TestMCP_Person(t *testing.T) {
 
 // A person who is removed is out with the next request.
 func TestMCP_RemovedPerson(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newStaff(t)
 	a := h.agent(h.idToken("write", bothScopes, ""))
 	a.must("recall", map[string]any{"query": "zebra"}, nil)
@@ -366,7 +360,6 @@ func (h *harness) neighbours(key string, names ...string) {
 // A connection that is bound to an identity acts as that one alone: the argument is gone, and what another wrote for
 // herself is as if it were not there.
 func TestMCP_Bound(t *testing.T) {
-	t.Parallel()
 	h := newTenant(t)
 	key, _ := h.keys()
 	h.neighbours(key, "ana", "ben")
@@ -497,7 +490,6 @@ func (h *harness) keepsAudience(key string, ana, ben agent) {
 // What a model remembers without an id gets a short one, which a repeat and nobody else finds; forget reports what it
 // ended and what not.
 func TestMCP_RememberAndForget(t *testing.T) {
-	t.Parallel()
 	h := newTenant(t)
 	key, _ := h.keys()
 	ana, ben := h.boundAgent("/mcp", key, "ana"), h.boundAgent("/mcp", key, "ben")

@@ -42,10 +42,6 @@ var acceptedBodies = map[string][]string{
 // changes anything. Names that misspell nothing are ignored.
 func TestServer_MisspeltNames(t *testing.T) {
 	unraced(t)
-	if testing.Short() {
-		t.Skip("thousands of calls, one after the other")
-	}
-	t.Parallel()
 	h := newTenant(t)
 	m := &misspeller{harness: h, contract: apitest.Load(t, readapi.OpenAPI), table: auth.NewTable()}
 	m.own, m.management = h.keys()
@@ -301,7 +297,6 @@ func misspellings(known []string) map[string]bool {
 // TestServer_AnswersSentBack sends what the service answered: names that only answers have are ignored.
 func TestServer_AnswersSentBack(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	h := newTenant(t)
 	own, _ := h.keys()
 	back := func(method, path string, from json.RawMessage) {

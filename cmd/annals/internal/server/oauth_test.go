@@ -79,8 +79,6 @@ func (h *consoleHarness) connect(reader *webtest.Reader, place string) agent {
 // A client of go-sdk gets in by a person's consent, does what the person may, and has to ask again
 // once the person ends it.
 func TestOAuth_ClientOfGoSDK(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newConsole(t)
 	admin := h.connect(h.as("admin"), "default")
 	if tools := admin.tools(); !slices.Contains(tools, "recall") || !slices.Contains(tools, "remember") {
@@ -120,7 +118,6 @@ func TestOAuth_ClientOfGoSDK(t *testing.T) {
 // The documents are those of the settings, whatever name a client calls by.
 func TestOAuth_Documents(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	h := newTenant(t)
 	for path, want := range map[string]string{
 		"/.well-known/oauth-protected-resource/mcp": `{"resource":"` + h.urls.Console + `/mcp",`,
@@ -232,8 +229,6 @@ func (h *consoleHarness) live(role string) (n int) {
 
 // What a session let in ends with a reset of the password, and with all sessions if the person asks for it.
 func TestGrants_EndWithWhatLetThemIn(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newStaff(t)
 	owner, admin, read := h.letIn("owner"), h.letIn("admin"), h.letIn("read")
 	for role, l := range map[string]let{"owner": owner, "admin": admin, "read": read} {
@@ -275,8 +270,6 @@ func TestGrants_EndWithWhatLetThemIn(t *testing.T) {
 
 // What was let in without a second factor is refused while the organization requires one.
 func TestGrants_NeedTheSecondFactor(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newStaff(t)
 	l := h.letIn("admin")
 	h.works("before", l, true)
@@ -299,8 +292,6 @@ func TestGrants_NeedTheSecondFactor(t *testing.T) {
 
 // Who leaves an organization takes along what was let in there. The last Owner stays.
 func TestLeave_EndsGrants(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newStaff(t)
 	of := h.home().String()
 	owner, read := h.letIn("owner"), h.letIn("read")
@@ -327,8 +318,6 @@ func TestLeave_EndsGrants(t *testing.T) {
 
 // An Admin's reset of the second factor ends what the person let in.
 func TestReset_OfTheSecondFactorEndsGrants(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newStaff(t)
 	read, admin := h.letIn("read"), h.letIn("admin")
 	h.works("before", read, true)
@@ -343,8 +332,6 @@ func TestReset_OfTheSecondFactorEndsGrants(t *testing.T) {
 // A client that knows the address alone finds the authorization server, registers, asks a person, and gets tokens with
 // which it remembers and recalls. Nothing of it opens the API.
 func TestMCP_OAuth(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	h := newConsole(t)
 	for role, tools := range map[string]int{"write": 5, "read": 3} {
 		asked := 0
@@ -404,8 +391,6 @@ func TestMCP_Conformance(t *testing.T) {
 
 // A client that registered before gets a code and a token as the suite wants them. A person consents, nothing else.
 func TestMCP_ConformanceOfAuthorization(t *testing.T) {
-	unraced(t)
-	t.Parallel()
 	mcptest.Suite(t, root)
 	h := newStaff(t)
 	_, port, _ := strings.Cut(runtest.FreeAddress(t), ":")

@@ -320,9 +320,7 @@ func (w *offersWalk) check(by *walker) {
 // of another. ANNALS_OFFER_STEPS makes it longer.
 func TestOffers_Walk(t *testing.T) {
 	unraced(t)
-	if testing.Short() {
-		t.Skip("the race detector looks at the tests of each page")
-	}
+	unraced(t)
 	t.Parallel()
 	steps := 1000
 	if text := os.Getenv("ANNALS_OFFER_STEPS"); text != "" {

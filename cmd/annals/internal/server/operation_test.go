@@ -82,7 +82,8 @@ type metricRow struct {
 	labels []string
 }
 
-// What /metrics exposes has the types and the labels that docs/metrics.md states. They show what is stored, and /readyz a start.
+// What /metrics exposes has the types and the labels that docs/metrics.md states. They show what is stored, and
+// /readyz a start.
 func TestMetrics_AsDocumented(t *testing.T) {
 	unraced(t)
 	t.Parallel()

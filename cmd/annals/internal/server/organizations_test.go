@@ -282,7 +282,6 @@ func (lateWaiter) Wait(ctx context.Context, _ eventstore.Position, _ ...string) 
 // what is not visible yet.
 func TestOrganizations_NewKeyWhileProjectionsLag(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	h := newTenant(t)
 	service := commands.New(commands.Config{
 		Journal: h.journal, Waiter: lateWaiter{}, Credentials: datafolder.Credentials{Dir: h.dir},
@@ -367,7 +366,6 @@ func (h *harness) reveals(seal [][]byte, want ...string) {
 // of the operator.
 func TestServer_OperatorListsProjectsAndKeys(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	h := newTenant(t)
 	socket := operatorapi.Dial(h.dir)
 	own := h.credentials()[datafolder.ProjectKeyName]

@@ -329,7 +329,6 @@ func TestOwners_InterruptedStart(t *testing.T) {
 
 func TestPersonLink_OfTheOperator(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	h := newTenant(t)
 	ask := func(email, organization string) (operatorapi.PersonLink, error) {
 		return operatorapi.LinkPerson.Call(t.Context(), operatorapi.Dial(h.dir), operatorapi.PersonLinkRequest{
@@ -364,7 +363,6 @@ func TestPersonLink_OfTheOperator(t *testing.T) {
 // Credentials of people go with them.
 func TestSignIn_OfRemovedPeople(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	h := newTenant(t)
 	service, call := h.people()
 	person, err := service.AddMember(t.Context(), call, h.home(),

@@ -58,7 +58,6 @@ func TestRequestLog_DeletedSourceIsNotListed(t *testing.T) {
 // The body of a refused send leaves the log with each data point that it carried, whatever was wrong with it.
 func TestRequestLog_BodyOfRefusedSend(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	h := newTenant(t)
 	own, _ := h.keys()
 	var refused []string
@@ -102,7 +101,6 @@ func TestRequestLog_BodyOfRefusedSend(t *testing.T) {
 // Whatever spelling of the path of a webhook comes with a key of the project, the token is in no row.
 func TestRequestLog_NoTokenInAnySpelling(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	h := newTenant(t)
 	own, _ := h.keys()
 	w := h.createWebhook("", "default", webhook.Settings{Name: "CI", ContentPath: "$.text"})

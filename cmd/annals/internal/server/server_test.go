@@ -329,7 +329,6 @@ func TestWeb_StrictTransport(t *testing.T) {
 // Programs without a session or a key read the documentation of a running service, from wherever they call.
 func TestDocs_ArePublic(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	h := newTenant(t)
 	for _, c := range []struct{ method, path, body, want string }{
 		{http.MethodGet, "/docs", "", "<h1>Documentation</h1>"},
@@ -365,7 +364,6 @@ var note = point{"id": "note", "content": "Cy likes figs."}
 // Once a send that moves a data point to another audience returns, the new reader finds it.
 func TestServer_MoveIsVisible(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	h := newTenant(t)
 	key := h.credentials()[datafolder.ProjectKeyName]
 	reader := map[string]string{"red": "ana", "blue": "bo"}

@@ -86,7 +86,7 @@ func (l *life) end() int {
 	return 0
 }
 
-// otherOrigin is the origin, besides the console, whose pages may call the shared service.
+// otherOrigin is an origin whose pages may call the shared service, as those of the console.
 const otherOrigin = "https://inspector.example"
 
 // theService is started by the first test that asks for it.
@@ -131,7 +131,8 @@ type place struct {
 var places atomic.Int64
 
 // newTenant is the service that tests share, in an organization of its own with a project that has a key. Such a test
-// neither stops the service, nor changes its clock or settings, nor looks at what all organizations have together.
+// runs in parallel with others. It neither stops the service, nor changes its clock or settings, nor looks at what all
+// organizations have together.
 func newTenant(t *testing.T) *harness {
 	t.Helper()
 	return newTenantOf(t, theService())
@@ -140,6 +141,7 @@ func newTenant(t *testing.T) *harness {
 // newTenantOf is newTenant on a service that other tests of a kind share.
 func newTenantOf(t *testing.T, s *harness) *harness {
 	t.Helper()
+	t.Parallel()
 	mark := strconv.FormatInt(places.Add(1), 10)
 	h := &harness{
 		Server: s.Server, t: t, dir: s.dir, postgres: s.postgres, sends: map[string][]string{}, place: &place{mark: mark},

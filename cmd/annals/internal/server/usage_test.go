@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/annals-project/annals/domain/metering"
-	"github.com/annals-project/annals/internal/hostilefiles"
 )
 
 // usageAnswer is the answer of GET /usage with either key.
@@ -325,7 +324,6 @@ func estimateFiles(points string) point {
 // An estimate appends no event, costs nothing, is not logged, makes no identity, and returns the same again.
 func TestServer_EstimateLeavesNoTrace(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	d := newDebugged(t)
 	_ = d.logged() // what came before is flushed
 	events, usage, calls := len(d.events()), d.usage(d.key), d.logged()
@@ -357,30 +355,9 @@ func TestServer_EstimateLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// Hostile files of every kind, and a chat that nests without end, are estimated or skipped.
-func TestServer_EstimateOfHostileFiles(t *testing.T) {
-	unraced(t)
-	t.Parallel()
-	d := newDebugged(t)
-	files := []point{{"path": "chat.json", "kind": "chat", "content": strings.Repeat(`{"chats":{"list":[`, 100_000)}}
-	for _, f := range hostilefiles.Make(8, 1000) {
-		files = append(files, point{"path": f.Path, "content": f.Content, "kind": string(f.Kind)})
-	}
-	var e struct {
-		Files  []struct{ Skipped *string }
-		Points []point
-	}
-	d.must(d.key, http.MethodPost, estimatePath, point{"files": files, "points": "full"}, &e)
-	if len(e.Files) != len(files) || len(e.Points) == 0 || e.Files[0].Skipped == nil ||
-		!strings.Contains(*e.Files[0].Skipped, "1000 levels") {
-		t.Errorf("%d files, %d data points, %+v", len(e.Files), len(e.Points), e.Files[:1])
-	}
-}
-
 // A batch of an estimate is accepted as it is, once, at the price of the estimate, and recall finds it.
 func TestServer_EstimateIsSent(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	d := newDebugged(t)
 	var e estimated
 	d.must(d.key, http.MethodPost, estimatePath, estimateFiles("full"), &e)
@@ -413,7 +390,6 @@ func TestServer_EstimateIsSent(t *testing.T) {
 // What fits follows the balance and the caps of the project and the organization.
 func TestServer_EstimateFitsCaps(t *testing.T) {
 	unraced(t)
-	t.Parallel()
 	d := newDebugged(t)
 	want := func(when string, fits bool, first int, balance point) {
 		t.Helper()

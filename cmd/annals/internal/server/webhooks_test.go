@@ -165,7 +165,6 @@ func (h *harness) manageWebhooks(own string) {
 }
 
 func TestWebhook_Events(t *testing.T) {
-	t.Parallel()
 	h := newTenant(t)
 	own, _ := h.keys()
 	h.must(own, http.MethodPut, api+"/audiences/team", point{"kind": "fixed", "identities": []string{"ana"}}, nil)
@@ -244,7 +243,6 @@ func TestWebhook_Events(t *testing.T) {
 }
 
 func TestWebhook_Refusals(t *testing.T) {
-	t.Parallel()
 	h := newTenant(t)
 	own, _ := h.keys()
 	h.must(own, http.MethodPut, api+"/audiences/team", point{"kind": "fixed", "identities": []string{"ana"}}, nil)
@@ -331,7 +329,6 @@ func TestWebhook_Refusals(t *testing.T) {
 
 // Senders of one mapped id make one data point, with their revisions in the order of the log.
 func TestWebhook_OneIDAtOnce(t *testing.T) {
-	t.Parallel()
 	h := newTenant(t)
 	own, _ := h.keys()
 	w := h.createWebhook("", "default", webhook.Settings{ContentPath: "$.text", IDPath: "$.id", OccurredAtPath: "$.at"})
@@ -375,7 +372,6 @@ func TestWebhook_OneIDAtOnce(t *testing.T) {
 
 // At most 600 events of a webhook are taken in a minute. What is refused has no body and no row.
 func TestWebhook_TooManyEvents(t *testing.T) {
-	t.Parallel()
 	h := newTenant(t)
 	own, _ := h.keys()
 	w := h.createWebhook("", "default", webhook.Settings{ContentPath: "$.text", Filters: []webhook.Filter{filterOf(t, "$.a exists")}})
@@ -410,7 +406,6 @@ func TestWebhook_TooManyEvents(t *testing.T) {
 
 // A webhook writes into its own project only, and its operator must name the right organization.
 func TestWebhook_Neighbours(t *testing.T) {
-	t.Parallel()
 	h := newTenant(t)
 	own, _ := h.keys()
 	acme := h.createAcme()
@@ -524,7 +519,6 @@ func TestWebhook_Charges(t *testing.T) {
 
 // An operator sees credits only where they are metered, and that a deleted webhook is deleted.
 func TestWebhook_TriedAndDeleted(t *testing.T) {
-	t.Parallel()
 	h := newTenant(t)
 	h.createAcme()
 	h.setPlan("Acme", "flex")
