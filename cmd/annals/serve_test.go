@@ -23,7 +23,6 @@ import (
 
 	client "github.com/annals-project/annals/client"
 	"github.com/annals-project/annals/cmd/annals/internal/datafolder"
-	"github.com/annals-project/annals/cmd/annals/internal/memory"
 	"github.com/annals-project/annals/internal/runtest"
 	"github.com/annals-project/annals/internal/secret"
 )
@@ -159,7 +158,7 @@ func TestNode_Nohup(t *testing.T) {
 }
 
 func TestNoCoreDumps_HereAndInChildren(t *testing.T) {
-	if err := memory.NoCoreDumps(); err != nil {
+	if err := noCoreDumps(); err != nil {
 		t.Fatal(err)
 	}
 	var limit syscall.Rlimit
